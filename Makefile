@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: MIT-0
+# make run: plan a real model on a real machine. make test: everything that needs only cc and make.
+CC ?= cc
+CFLAGS ?= -O2
+PREFIX ?= /usr/local
+BUILD = build
+PASTED = tools/amalgamate tools/first_screen.txt $(wildcard src/*/*.h src/*/*.c)
+
+.POSIX:
+.PHONY: help run test gates lint accuracy bench fuzz clean install
+
+help:
+	@echo 'make run        plan Llama-3-70B on 64 A100-80 and a weather U-Net on Derecho; pictures in build/'
+	@echo 'make test       all tests that need only cc and make'
+	@echo 'make gates      the long checks: compilers, dialects, targets, sanitizers, fuzzing, packaging'
+	@echo 'make accuracy   regenerate docs/accuracy.md from the published tables in tests/data/cost'
+	@echo 'make bench      configurations a second'
+	@echo 'make dpar.h     regenerate the header from src/'
+	@echo 'make lint       widths, lengths, names, documentation'
+	@echo 'make install PREFIX=/usr/local'
+
+dpar.h: $(PASTED)
+	tools/amalgamate > $@.new && mv $@.new $@
+
+$(BUILD)/plan: examples/plan.c dpar.h
+	@mkdir -p $(BUILD)
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/plan.c -o $@
+
+run: $(BUILD)/plan
+	./$(BUILD)/plan llama-3-70b --cluster 8x8:a100-80,nvlink=300,nic=8x25 --batch 512 --top 6 --explain --svg $(BUILD)/llama-3-70b.svg
+	@echo
+	./$(BUILD)/plan unet-0.25deg --cluster derecho --gpus 16 --top 6 --svg $(BUILD)/unet-0.25deg.svg
+	@echo
+	@echo 'pictures: $(BUILD)/llama-3-70b.svg $(BUILD)/unet-0.25deg.svg'
+
+test:
+	@CC="$(CC)" CFLAGS="$(CFLAGS)" sh tests/run
+
+gates:
+	@CC="$(CC)" CFLAGS="$(CFLAGS)" sh tests/run gates
+
+lint:
+	@sh tools/lint
+
+$(BUILD)/accuracy: bench/accuracy.c dpar.h
+	@mkdir -p $(BUILD)
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/accuracy.c -o $@ -lm
+
+accuracy: $(BUILD)/accuracy
+	./$(BUILD)/accuracy > docs/accuracy.md.new && mv docs/accuracy.md.new docs/accuracy.md
+
+$(BUILD)/plan_speed: bench/plan_speed.c dpar.h
+	@mkdir -p $(BUILD)
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/plan_speed.c -o $@
+
+bench: $(BUILD)/plan_speed
+	./$(BUILD)/plan_speed
+
+fuzz:
+	@sh tests/fuzz/run
+
+install: dpar.h
+	mkdir -p $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	cp dpar.h $(DESTDIR)$(PREFIX)/include/dpar.h
+	sed 's|@PREFIX@|$(PREFIX)|' tools/dpar.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpar.pc
+
+clean:
+	rm -rf $(BUILD)

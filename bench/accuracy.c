@@ -1,0 +1,750 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* accuracy - predictions against published measurements; writes docs/accuracy.md.
+ *
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/accuracy.c -o build/accuracy
+ *   build/accuracy [--data DIR] [--fit] [--rows] > docs/accuracy.md
+ *
+ * Every row of every table in tests/data/cost is read with its own columns. Rows that calibrated a
+ * constant are marked and never counted. --data DIR scores other tables of the same columns. */
+#include "dpar.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tables --------------------------------------------------------------------------------- */
+
+enum { COLUMNS = 40, LINE = 1024, ROWS = 2048, MODELS = 512, MACHINES = 64 };
+
+typedef struct table {
+    char head[COLUMNS][32];
+    int columns;
+    FILE *file;
+    char line[LINE];
+    char cell[COLUMNS][128];
+} table;
+
+static int split(char *line, char cells[][128], int width)
+{
+    int n = 0, quoted = 0, k = 0;
+    for (; *line != 0 && *line != '\n' && *line != '\r'; line++) {
+        if (*line == '"') {
+            quoted = !quoted;
+        } else if (*line == ',' && !quoted) {
+            cells[n][k] = 0;
+            k = 0;
+            if (++n == COLUMNS) {
+                return n;
+            }
+        } else if (k + 1 < width) {
+            cells[n][k++] = *line;
+        }
+    }
+    cells[n][k] = 0;
+    return n + 1;
+}
+
+static int open_table(table *t, const char *dir, const char *name)
+{
+    char path[512];
+    int i;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    t->file = fopen(path, "r");
+    if (t->file == NULL || fgets(t->line, LINE, t->file) == NULL) {
+        return 0;
+    }
+    t->columns = split(t->line, t->cell, 128);
+    for (i = 0; i < t->columns; i++) {
+        snprintf(t->head[i], sizeof t->head[i], "%.31s", t->cell[i]);
+    }
+    return 1;
+}
+
+static int next_row(table *t)
+{
+    int i;
+    for (i = 0; i < COLUMNS; i++) {
+        t->cell[i][0] = 0;
+    }
+    if (fgets(t->line, LINE, t->file) == NULL) {
+        fclose(t->file);
+        return 0;
+    }
+    split(t->line, t->cell, 128);
+    return 1;
+}
+
+static const char *text_of(const table *t, const char *column)
+{
+    int i;
+    for (i = 0; i < t->columns; i++) {
+        if (strcmp(t->head[i], column) == 0) {
+            return t->cell[i];
+        }
+    }
+    return "";
+}
+
+static double number_of(const table *t, const char *column)
+{
+    return atof(text_of(t, column));
+}
+
+static int count_of(const table *t, const char *column, int otherwise)
+{
+    const char *s = text_of(t, column);
+    return *s != 0 ? atoi(s) : otherwise;
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+typedef struct row {
+    char table[24], group[40], name[80];
+    dpar_job job;
+    dpar_strategy strategy;
+    double measured, predicted; /* seconds; memory tables: GiB */
+    int marked;                 /* calibrated a constant */
+    int apart;                  /* scored apart, with a reason in the text */
+    int generation;
+    double term[DPAR_TIMES];
+} row;
+
+static row *rows;
+static int row_count;
+static dpar_workload *models[MODELS];
+static char model_key[MODELS][160];
+static int model_count;
+static dpar_cluster machines[MACHINES];
+static char machine_key[MACHINES][96];
+static int machine_count;
+
+static void give_up(const char *what, const dpar_why *why)
+{
+    fprintf(stderr, "accuracy: %s: %s\n", what, why->text);
+    exit(2);
+}
+
+static const dpar_workload *model(const char *text)
+{
+    dpar_why why;
+    dpar_model m;
+    int i;
+    for (i = 0; i < model_count; i++) {
+        if (strcmp(model_key[i], text) == 0) {
+            return models[i];
+        }
+    }
+    if (model_count == MODELS) {
+        exit(3);
+    }
+    models[model_count] = (dpar_workload *)malloc(sizeof(dpar_workload));
+    if (dpar_model_parse(&m, text, strlen(text), &why) < 0 ||
+        dpar_workload_build(models[model_count], &m, 0, &why) < 0) {
+        give_up(text, &why);
+    }
+    snprintf(model_key[model_count], sizeof model_key[0], "%s", text);
+    return models[model_count++];
+}
+
+static const dpar_cluster *machine(const char *text)
+{
+    dpar_why why;
+    int i;
+    for (i = 0; i < machine_count; i++) {
+        if (strcmp(machine_key[i], text) == 0) {
+            return &machines[i];
+        }
+    }
+    if (machine_count == MACHINES) {
+        exit(3);
+    }
+    if (dpar_cluster_parse(&machines[machine_count], text, strlen(text), &why) < 0) {
+        give_up(text, &why);
+    }
+    snprintf(machine_key[machine_count], sizeof machine_key[0], "%s", text);
+    return &machines[machine_count++];
+}
+
+static row *add(const char *table_name, const char *group, const char *name, const char *work,
+                const char *cluster, const char *recipe)
+{
+    row *r = &rows[row_count++];
+    dpar_why why;
+    if (row_count >= ROWS) {
+        exit(3);
+    }
+    memset(r, 0, sizeof *r);
+    snprintf(r->table, sizeof r->table, "%s", table_name);
+    snprintf(r->group, sizeof r->group, "%s", group);
+    snprintf(r->name, sizeof r->name, "%s", name);
+    r->job.work = model(work);
+    r->job.cluster = machine(cluster);
+    if (dpar_recipe_find(&r->job.recipe, recipe, &why) < 0) {
+        give_up(name, &why);
+    }
+    r->strategy = dpar_strategy_default();
+    r->generation = r->job.cluster->gpu.generation;
+    return r;
+}
+
+static void check(const row *r)
+{
+    dpar_why why;
+    if (dpar_strategy_check(&r->job, &r->strategy, 0, NULL, &why) < 0) {
+        give_up(r->name, &why);
+    }
+}
+
+/* dp and micro-batches from GPUs and global batch. */
+static void fill(row *r, int gpus, int gbs)
+{
+    dpar_strategy *s = &r->strategy;
+    s->dp = gpus / (s->tp * s->pp * s->cp);
+    s->micro_batches = gbs / (s->dp * s->micro_batch);
+    s->micro_batches = s->micro_batches > 0 ? s->micro_batches : 1;
+    if (s->vp > 1) {
+        s->schedule = DPAR_INTERLEAVED;
+    }
+    check(r);
+}
+
+static void load_sc21(const char *dir)
+{
+    table t;
+    char work[160], cluster[96], name[80];
+    if (!open_table(&t, dir, "megatron_sc21_table1.csv")) {
+        return;
+    }
+    while (next_row(&t)) {
+        row *r;
+        int gpus = count_of(&t, "gpus", 1);
+        snprintf(work, sizeof work, "gpt:layers=%s,hidden=%s,heads=%s,vocab=%s,seq=%s,tied=1",
+                 text_of(&t, "layers"), text_of(&t, "hidden"), text_of(&t, "heads"),
+                 text_of(&t, "vocab"), text_of(&t, "seq"));
+        snprintf(cluster, sizeof cluster, "%dx8:a100-80,nvlink=300,nic=8x25", gpus / 8);
+        snprintf(name, sizeof name, "%s", text_of(&t, "model"));
+        r = add("sc21", name, name, work, cluster, "fp16");
+        r->strategy.tp = count_of(&t, "tp", 1);
+        r->strategy.pp = count_of(&t, "pp", 1);
+        r->strategy.vp = count_of(&t, "vp", 1);
+        r->strategy.micro_batch = count_of(&t, "mbs", 1);
+        r->strategy.recompute = DPAR_RECOMPUTE_FULL;
+        r->measured = number_of(&t, "iter_s");
+        fill(r, gpus, count_of(&t, "gbs", 1));
+    }
+}
+
+static void load_sc21_table2(const char *dir)
+{
+    table t;
+    char work[160], cluster[96], name[80];
+    if (!open_table(&t, dir, "megatron_sc21_table2.csv")) {
+        return;
+    }
+    while (next_row(&t)) {
+        row *r;
+        int gpus = count_of(&t, "gpus", 1), zero = strcmp(text_of(&t, "scheme"), "ZeRO-3") == 0;
+        double h = number_of(&t, "hidden"), s = number_of(&t, "seq"), l = number_of(&t, "layers");
+        double b = number_of(&t, "gbs"), v = number_of(&t, "vocab");
+        snprintf(work, sizeof work, "gpt:layers=%s,hidden=%s,heads=%s,vocab=%s,seq=%s,tied=1",
+                 text_of(&t, "layers"), text_of(&t, "hidden"), text_of(&t, "heads"),
+                 text_of(&t, "vocab"), text_of(&t, "seq"));
+        snprintf(cluster, sizeof cluster, "%dx8:a100-80,nvlink=300,nic=8x25", gpus / 8);
+        snprintf(name, sizeof name, "%s %sB on %d", text_of(&t, "scheme"), text_of(&t, "params_b"),
+                 gpus);
+        r = add(zero ? "sc21-zero3" : "sc21-ptd", name, name, work, cluster, "fp16");
+        r->strategy.tp = count_of(&t, "tp", 1);
+        r->strategy.pp = count_of(&t, "pp", 1);
+        r->strategy.micro_batch = count_of(&t, "mbs", 1);
+        r->strategy.recompute = DPAR_RECOMPUTE_FULL;
+        if (zero) {
+            r->strategy.zero = 3;
+            r->strategy.overlap = DPAR_OVERLAP_DP;
+        }
+        r->measured = 96.0 * b * s * l * h * h * (1.0 + s / (6.0 * h) + v / (16.0 * l * h)) /
+                      (gpus * number_of(&t, "tflops_per_gpu") * 1e12);
+        fill(r, gpus, count_of(&t, "gbs", 1));
+    }
+}
+
+static void load_korthikanti(const char *dir)
+{
+    table t;
+    char work[160], cluster[96], name[80];
+    int pass;
+    if (!open_table(&t, dir, "korthikanti_a100.csv")) {
+        return;
+    }
+    while (next_row(&t)) {
+        for (pass = 0; pass < 2; pass++) {
+            row *r;
+            int gpus = count_of(&t, "gpus", 1);
+            snprintf(work, sizeof work, "gpt:layers=%s,hidden=%s,heads=%s,vocab=%s,seq=%s,tied=1",
+                     text_of(&t, "layers"), text_of(&t, "hidden"), text_of(&t, "heads"),
+                     text_of(&t, "vocab"), text_of(&t, "seq"));
+            snprintf(cluster, sizeof cluster, "%dx8:a100-80,nvlink=300,nic=8x25", gpus / 8);
+            snprintf(name, sizeof name, "%s %s", text_of(&t, "model"),
+                     pass ? "SP + selective" : "full recompute");
+            r = add("korthikanti", text_of(&t, "model"), name, work, cluster, "fp16");
+            r->strategy.tp = count_of(&t, "tp", 1);
+            r->strategy.pp = count_of(&t, "pp", 1);
+            r->strategy.vp = count_of(&t, "vp", 1);
+            r->strategy.micro_batch = count_of(&t, "mbs", 1);
+            r->strategy.sp = pass;
+            r->strategy.recompute = pass ? DPAR_RECOMPUTE_SELECTIVE : DPAR_RECOMPUTE_FULL;
+            r->measured = number_of(&t, pass ? "iter_s_sp_selective" : "iter_s_full_recompute");
+            fill(r, gpus, count_of(&t, "gbs", 1));
+        }
+    }
+}
+
+static void load_vtrain(const char *dir, int single)
+{
+    table t;
+    char work[160], cluster[96], name[80], group[40];
+    if (!open_table(&t, dir, single ? "vtrain_a100_single.csv" : "vtrain_a100_multi.csv")) {
+        return;
+    }
+    while (next_row(&t)) {
+        row *r;
+        int gpus = count_of(&t, "gpus", 1), tp = count_of(&t, "tp", 1), pad = 128 * tp;
+        int vocab = tp > 1 ? (50257 + pad - 1) / pad * pad : 50257;
+        snprintf(work, sizeof work, "gpt:layers=%s,hidden=%s,heads=%s,vocab=%d,seq=%s,tied=1",
+                 text_of(&t, "layers"), text_of(&t, "hidden"), text_of(&t, "heads"), vocab,
+                 text_of(&t, "seq"));
+        if (gpus < 8) {
+            snprintf(cluster, sizeof cluster, "1x%d:a100-80,nvlink=300", gpus);
+        } else {
+            snprintf(cluster, sizeof cluster, "%dx8:a100-80,nvlink=300,nic=4x25", gpus / 8);
+        }
+        if (single) {
+            snprintf(group, sizeof group, "%d GPUs h %s L %s", gpus, text_of(&t, "hidden"),
+                     text_of(&t, "layers"));
+        } else {
+            snprintf(group, sizeof group, "%sB on %d", text_of(&t, "params_b"), gpus);
+        }
+        snprintf(name, sizeof name, "h%s L%s tp%s dp%s pp%s mbs%s gbs%s", text_of(&t, "hidden"),
+                 text_of(&t, "layers"), text_of(&t, "tp"), text_of(&t, "dp"), text_of(&t, "pp"),
+                 text_of(&t, "mbs"), text_of(&t, "gbs"));
+        r = add(single ? "vtrain-single" : "vtrain-multi", group, name, work, cluster, "fp16");
+        r->strategy.tp = tp;
+        r->strategy.pp = count_of(&t, "pp", 1);
+        r->strategy.micro_batch = count_of(&t, "mbs", 1);
+        r->strategy.recompute = single ? DPAR_RECOMPUTE_NONE : DPAR_RECOMPUTE_FULL;
+        r->measured = number_of(&t, "iter_ms") * 1e-3;
+        r->apart = tp > 8;
+        fill(r, gpus, count_of(&t, "gbs", 1));
+    }
+}
+
+/* MPT's shapes: d_model, heads, layers by nominal size (llm-foundry's public yamls). */
+static const char *mpt_shape(const char *name)
+{
+    static const char *const shape[][2] = {
+        {"125m", "hidden=768,heads=12,layers=12"},   {"350m", "hidden=1024,heads=16,layers=24"},
+        {"760m", "hidden=1536,heads=12,layers=24"},  {"1b", "hidden=2048,heads=16,layers=24"},
+        {"3b", "hidden=2560,heads=20,layers=32"},    {"7b", "hidden=4096,heads=32,layers=32"},
+        {"13b", "hidden=5120,heads=40,layers=40"},   {"30b", "hidden=7168,heads=56,layers=48"},
+        {"70b", "hidden=8192,heads=64,layers=80"}};
+    size_t i;
+    for (i = 0; i < sizeof shape / sizeof shape[0]; i++) {
+        if (strcmp(shape[i][0], name) == 0) {
+            return shape[i][1];
+        }
+    }
+    return "";
+}
+
+static void load_llmfoundry(const char *dir)
+{
+    table t;
+    char work[160], cluster[96], name[80], group[40];
+    if (!open_table(&t, dir, "llmfoundry_fsdp_a100.csv")) {
+        return;
+    }
+    while (next_row(&t)) {
+        row *r;
+        int gpus = count_of(&t, "gpus", 1), small_one = strstr(text_of(&t, "gpu"), "40") != NULL;
+        int h100 = strstr(text_of(&t, "gpu"), "h100") != NULL;
+        snprintf(work, sizeof work,
+                 "gpt:%s,vocab=50368,seq=%s,tied=1,biases=-1,stack=torch,attention=flash1",
+                 mpt_shape(text_of(&t, "model")), text_of(&t, "seq"));
+        snprintf(cluster, sizeof cluster, "%dx8:%s,nvlink=%d,nic=8x%d", gpus < 8 ? 1 : gpus / 8,
+                 h100 ? "h100-80" : small_one ? "a100-40" : "a100-80", h100 ? 450 : 300,
+                 h100 ? 50 : 25);
+        snprintf(group, sizeof group, "%s on %d", text_of(&t, "model"), gpus);
+        snprintf(name, sizeof name, "%s s%s on %d %s mbs%s%s", text_of(&t, "model"),
+                 text_of(&t, "seq"), gpus, text_of(&t, "gpu"), text_of(&t, "mbs"),
+                 strcmp(text_of(&t, "act_ckpt"), "True") == 0 ? " ckpt" : "");
+        r = add("llm-foundry", group, name, work, cluster, "fsdp");
+        r->strategy.zero = 3;
+        r->strategy.micro_batch = count_of(&t, "mbs", 1);
+        if (strcmp(text_of(&t, "act_ckpt"), "True") == 0) {
+            r->strategy.recompute = DPAR_RECOMPUTE_FULL;
+        }
+        if (strcmp(text_of(&t, "sharding"), "FULL_SHARD") != 0) {
+            r->strategy.zero = 2;
+        }
+        fill(r, gpus, count_of(&t, "gbs", 1));
+        /* times follow from the published MFU; throughputs are rounded harder */
+        r->measured = r->job.work->model_flops_full * r->strategy.micro_batch *
+                      r->strategy.micro_batches * r->strategy.dp /
+                      (gpus * r->job.cluster->gpu.flops[DPAR_BF16] * number_of(&t, "mfu_pct") / 100.0);
+    }
+}
+
+static const char *simumax_model(const char *name)
+{
+    static const char *const shape[][2] = {
+        {"llama3-70b", "llama:hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256"},
+        {"llama3-405b", "llama:hidden=16384,heads=128,kv_heads=16,ffn=53248,vocab=128256"},
+        {"deepseekv2",
+         "llama:hidden=5120,heads=128,ffn=12288,vocab=102400,kv_lora=512,q_lora=1536,rope_width=64,"
+         "qk_width=128,v_width=128,experts=160,topk=6,expert_ffn=1536,shared_ffn=3072,"
+         "dense_layers=1"},
+        {"deepseekv3",
+         "llama:hidden=7168,heads=128,ffn=18432,vocab=129280,kv_lora=512,q_lora=1536,rope_width=64,"
+         "qk_width=128,v_width=128,experts=256,topk=8,expert_ffn=2048,shared_ffn=2048,"
+         "dense_layers=1"}};
+    size_t i;
+    for (i = 0; i < sizeof shape / sizeof shape[0]; i++) {
+        if (strcmp(shape[i][0], name) == 0) {
+            return shape[i][1];
+        }
+    }
+    return "";
+}
+
+static void load_simumax(const char *dir, const char *file)
+{
+    table t;
+    char work[320], name[80], group[40];
+    int pass;
+    if (!open_table(&t, dir, file)) {
+        return;
+    }
+    while (next_row(&t)) {
+        for (pass = 0; pass < 2; pass++) {
+            row *r;
+            snprintf(work, sizeof work, "%s,layers=%s,seq=%s,stack=core",
+                     simumax_model(text_of(&t, "model")), text_of(&t, "layers"),
+                     text_of(&t, "seq"));
+            snprintf(group, sizeof group, "%s", text_of(&t, "model"));
+            snprintf(name, sizeof name, "%s", text_of(&t, "case"));
+            r = add(pass ? "b200-memory" : "b200-time", group, name, work, "1x8:b200,nvlink=900",
+                    "megatron");
+            r->strategy.tp = count_of(&t, "tp", 1);
+            r->strategy.sp = r->strategy.tp > 1;
+            r->strategy.cp = count_of(&t, "cp", 1);
+            r->strategy.cp_kind = DPAR_CP_ULYSSES;
+            r->strategy.ep = count_of(&t, "ep", 1);
+            r->strategy.pp = count_of(&t, "pp", 1);
+            r->strategy.dp = count_of(&t, "dp", 1);
+            r->strategy.micro_batch = count_of(&t, "mbs", 1);
+            r->strategy.micro_batches = count_of(&t, "micro_batches", 1);
+            r->strategy.zero = 1;
+            r->strategy.overlap = 0;
+            r->measured = pass ? number_of(&t, "real_alloc_gib") : number_of(&t, "real_ms") * 1e-3;
+            check(r);
+        }
+    }
+}
+
+static void load_torchtitan(const char *dir)
+{
+    table t;
+    char work[160], cluster[96], name[80];
+    if (!open_table(&t, dir, "torchtitan_8b.csv")) {
+        return;
+    }
+    while (next_row(&t)) {
+        row *r;
+        int gpus = count_of(&t, "gpus", 1), h200 = strcmp(text_of(&t, "gpu"), "H200") == 0;
+        int compiled = strcmp(text_of(&t, "compile"), "yes") == 0;
+        int fp8 = strcmp(text_of(&t, "fp8"), "none") != 0;
+        snprintf(work, sizeof work, "llama-3-8b,seq=%d,stack=%s", count_of(&t, "seq", 8192),
+                 compiled ? "compiled" : "torch");
+        snprintf(cluster, sizeof cluster, "%dx8:%s,nvlink=450,nic=8x50", gpus / 8,
+                 h200 ? "h200" : "h100-96");
+        snprintf(name, sizeof name, "%d GPUs tp%d cp%d s%s %s fp8 %s async %s", gpus,
+                 count_of(&t, "tp", 1), count_of(&t, "cp", 1), text_of(&t, "seq"),
+                 compiled ? "compiled" : "eager", text_of(&t, "fp8"), text_of(&t, "async_tp"));
+        r = add("torchtitan", name, name, work, cluster, fp8 ? "fsdp-fp8" : "fsdp");
+        r->strategy.tp = count_of(&t, "tp", 1);
+        r->strategy.sp = r->strategy.tp > 1;
+        r->strategy.cp = count_of(&t, "cp", 1);
+        r->strategy.dp = count_of(&t, "dp_shard", 1);
+        r->strategy.zero = r->strategy.dp > 1 ? 3 : 0;
+        r->strategy.micro_batch = count_of(&t, "local_batch", 1);
+        r->strategy.overlap =
+            DPAR_OVERLAP_DP | (strcmp(text_of(&t, "async_tp"), "yes") == 0 ? DPAR_OVERLAP_TP : 0);
+        if (strcmp(text_of(&t, "act_ckpt"), "full") == 0) {
+            r->strategy.recompute = DPAR_RECOMPUTE_FULL;
+        } else {
+            /* "selective" checkpoints every second layer or operation */
+            r->strategy.recompute = DPAR_RECOMPUTE_FULL;
+            r->strategy.recompute_layers = 16;
+        }
+        check(r);
+        r->measured = r->job.work->tokens * r->strategy.micro_batch * r->strategy.dp /
+                      (number_of(&t, "tokens_per_s_per_gpu") * gpus);
+    }
+}
+
+static void load_mt_nlg(const char *dir)
+{
+    table t;
+    char work[160], cluster[96], name[80];
+    if (!open_table(&t, dir, "mt_nlg_530b.csv")) {
+        return;
+    }
+    while (next_row(&t)) {
+        row *r;
+        int gpus = count_of(&t, "gpus", 1);
+        snprintf(work, sizeof work, "gpt:layers=%s,hidden=%s,heads=%s,vocab=%s,seq=%s,tied=1",
+                 text_of(&t, "layers"), text_of(&t, "hidden"), text_of(&t, "heads"),
+                 text_of(&t, "vocab"), text_of(&t, "seq"));
+        snprintf(cluster, sizeof cluster, "%dx8:a100-80,nvlink=300,nic=8x25", gpus / 8);
+        snprintf(name, sizeof name, "530B on %d", gpus);
+        r = add("mt-nlg", name, name, work, cluster, "fp16");
+        r->strategy.tp = count_of(&t, "tp", 1);
+        r->strategy.pp = count_of(&t, "pp", 1);
+        r->strategy.recompute = DPAR_RECOMPUTE_FULL;
+        r->measured = number_of(&t, "iter_s");
+        fill(r, gpus, count_of(&t, "gbs", 1));
+    }
+}
+
+/* ---- which rows calibrate ------------------------------------------------------------------- */
+
+static int nth_of(const char *table_name, const char *group, int i)
+{
+    int k, n = 0;
+    for (k = 0; k < i; k++) {
+        n += strcmp(rows[k].table, table_name) == 0 && strcmp(rows[k].group, group) == 0;
+    }
+    return n;
+}
+
+/* The first listed row of its model and tp. */
+static int first_of_tp(int i)
+{
+    int k;
+    for (k = 0; k < i; k++) {
+        if (strcmp(rows[k].table, rows[i].table) == 0 && strcmp(rows[k].group, rows[i].group) == 0 &&
+            rows[k].strategy.tp == rows[i].strategy.tp) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void mark_rows(void)
+{
+    int i, single = 0, foundry = 0;
+    for (i = 0; i < row_count; i++) {
+        row *r = &rows[i];
+        if (strcmp(r->table, "vtrain-single") == 0) {
+            r->marked = (strcmp(r->group, "8 GPUs h 1024 L 16") == 0 ||
+                         strcmp(r->group, "4 GPUs h 2048 L 20") == 0) && single++ < 120;
+        } else if (strcmp(r->table, "vtrain-multi") == 0 && !r->apart) {
+            r->marked = first_of_tp(i);
+        } else if (strcmp(r->table, "llm-foundry") == 0) {
+            r->marked = strncmp(r->group, "3b on", 5) == 0 && foundry++ < 15;
+        } else if (strcmp(r->table, "b200-time") == 0) {
+            int n = nth_of(r->table, r->group, i);
+            r->marked = n == 2;
+        }
+    }
+}
+
+/* ---- scores --------------------------------------------------------------------------------- */
+
+static void predict(row *r, const dpar_calibration *cal)
+{
+    dpar_cluster c = *r->job.cluster;
+    dpar_job job = r->job;
+    job.cluster = &c;
+    if (cal != NULL) {
+        c.cal = *cal;
+    }
+    if (strcmp(r->table, "b200-memory") == 0) {
+        dpar_memory m;
+        dpar_memory_of(&job, &r->strategy, &m);
+        r->predicted = m.allocated / 1073741824.0;
+    } else {
+        dpar_step t;
+        dpar_step_of(&job, &r->strategy, &t);
+        r->predicted = t.total;
+        memcpy(r->term, t.term, sizeof r->term);
+    }
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+typedef struct score {
+    int n;
+    double mape, median, p95, most, bias;
+} score;
+
+static score score_errors(double *error, int n)
+{
+    score s = {0, 0, 0, 0, 0, 0};
+    int i;
+    for (i = 0; i < n; i++) {
+        s.bias += error[i] / n;
+        error[i] = fabs(error[i]);
+        s.mape += error[i] / n;
+    }
+    if (n > 0) {
+        qsort(error, (size_t)n, sizeof *error, by_size);
+        s.median = n % 2 ? error[n / 2] : 0.5 * (error[n / 2 - 1] + error[n / 2]);
+        s.p95 = error[(int)(0.95 * (n - 1))];
+        s.most = error[n - 1];
+    }
+    s.n = n;
+    return s;
+}
+
+static score score_of(const char *table_name, const char *group, int apart)
+{
+    static double error[ROWS];
+    int i, n = 0;
+    for (i = 0; i < row_count; i++) {
+        const row *r = &rows[i];
+        if (strcmp(r->table, table_name) == 0 && !r->marked && r->apart == apart &&
+            (group == NULL || strcmp(group, r->group) == 0)) {
+            error[n++] = 100.0 * (r->predicted / r->measured - 1.0);
+        }
+    }
+    return score_errors(error, n);
+}
+
+static void print_score(const char *label, const score *s, const char *bar)
+{
+    if (s->n > 0) {
+        printf("| %s | %d | %.2f | %.2f | %.1f | %.1f | %+.1f | %s |\n", label, s->n, s->mape,
+               s->median, s->p95, s->most, s->bias, bar);
+    }
+}
+
+/* ---- fit ------------------------------------------------------------------------------------ */
+
+/* Every marked row of a generation but those of one group, weighted so that each table counts as
+ * its weight says and not as many rows as it has. */
+static void fit(int generation, const char *without_table, const char *without_group,
+                dpar_calibration *cal)
+{
+    static dpar_measurement m[ROWS];
+    static const char *const name[] = {"vtrain-single", "vtrain-multi", "llm-foundry", "b200-time"};
+    static const double weight[] = {1.0, 1.0, 0.5, 1.0};
+    int in_table[4] = {0, 0, 0, 0}, i, k, n = 0;
+    uint32_t which = (1u << DPAR_CAL_GEMM) | (1u << DPAR_CAL_ATTENTION) | (1u << DPAR_CAL_HBM) |
+                     (1u << DPAR_CAL_LAUNCH_S) | (1u << DPAR_CAL_SKEW) | (1u << DPAR_CAL_STEP_S) |
+                     (1u << DPAR_CAL_CONTENTION);
+    double mean;
+    dpar_why why;
+    for (k = 0; k < 4; k++) {
+        for (i = 0; i < row_count; i++) {
+            in_table[k] += rows[i].marked && strcmp(rows[i].table, name[k]) == 0;
+        }
+    }
+    for (i = 0; i < row_count; i++) {
+        const row *r = &rows[i];
+        if (!r->marked || r->generation != generation ||
+            (strcmp(r->table, without_table) == 0 && strcmp(r->group, without_group) == 0)) {
+            continue;
+        }
+        for (k = 0; k < 4 && strcmp(r->table, name[k]) != 0; k++) {
+        }
+        m[n].work = r->job.work;
+        m[n].cluster = r->job.cluster;
+        m[n].recipe = r->job.recipe;
+        m[n].strategy = r->strategy;
+        m[n].seconds = r->measured;
+        m[n++].weight = weight[k] / in_table[k];
+    }
+    if (n > 0 && dpar_calibrate(cal, m, n, which, &mean, &why) < 0) {
+        give_up("fit", &why);
+    }
+}
+
+static void print_calibration(const char *label, const dpar_calibration *cal)
+{
+    int i;
+    printf("%s:", label);
+    for (i = 0; i < DPAR_CALS; i++) {
+        printf(" %s=%.4g(%.0f%%)", dpar_calibration_name(i), cal->value[i], 100.0 * cal->error[i]);
+    }
+    printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const order[] = {"sc21",          "korthikanti", "vtrain-multi",
+                                        "vtrain-single", "llm-foundry", "b200-time",
+                                        "b200-memory",   "sc21-ptd",    "sc21-zero3",
+                                        "mt-nlg",        "torchtitan"};
+    const char *dir = "tests/data/cost";
+    int i, fitted = 0, all = 0;
+    size_t k;
+    dpar_calibration ampere, blackwell;
+    for (i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--data") == 0 && i + 1 < argc) {
+            dir = argv[++i];
+        } else if (strcmp(argv[i], "--fit") == 0) {
+            fitted = 1;
+        } else if (strcmp(argv[i], "--rows") == 0) {
+            all = 1;
+        }
+    }
+    rows = (row *)calloc(ROWS, sizeof *rows);
+    load_sc21(dir);
+    load_korthikanti(dir);
+    load_vtrain(dir, 0);
+    load_vtrain(dir, 1);
+    load_llmfoundry(dir);
+    load_simumax(dir, "simumax_b200_odd.csv");
+    load_sc21_table2(dir);
+    load_mt_nlg(dir);
+    load_torchtitan(dir);
+    mark_rows();
+    dpar_calibration_default(&ampere, DPAR_GEN_AMPERE);
+    dpar_calibration_default(&blackwell, DPAR_GEN_BLACKWELL);
+    if (fitted) {
+        fit(DPAR_GEN_AMPERE, "", "", &ampere);
+        fit(DPAR_GEN_BLACKWELL, "", "", &blackwell);
+        print_calibration("ampere", &ampere);
+        print_calibration("blackwell", &blackwell);
+    }
+    for (i = 0; i < row_count; i++) {
+        predict(&rows[i], !fitted                                       ? NULL
+                          : rows[i].generation == DPAR_GEN_BLACKWELL ? &blackwell
+                          : rows[i].generation == DPAR_GEN_AMPERE    ? &ampere
+                                                                        : NULL);
+    }
+    printf("| table | rows | MAPE %% | median | p95 | max | bias | bar |\n");
+    for (k = 0; k < sizeof order / sizeof order[0]; k++) {
+        score s = score_of(order[k], NULL, 0);
+        print_score(order[k], &s, "");
+    }
+    for (i = 0; i < row_count && all; i++) {
+        printf("%-13s %-52s %c %10.4f %10.4f %+7.2f %%\n", rows[i].table, rows[i].name,
+               rows[i].marked ? '*' : rows[i].apart ? 'a' : ' ', rows[i].measured,
+               rows[i].predicted, 100.0 * (rows[i].predicted / rows[i].measured - 1.0));
+        if (getenv("TERMS")) {
+            int q;
+            printf("        ");
+            for (q = 0; q < DPAR_TIMES; q++) {
+                if (rows[i].term[q] != 0) printf(" %s=%.4g", dpar_time_name(q), rows[i].term[q]);
+            }
+            printf("\n");
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,8712 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar.h - distributed parallelism in one header: which rank owns what, what a run will cost.
+ * Version 0.1.0. GENERATED from src/ by tools/amalgamate: change it there.
+ *
+ *     #include "dpar.h"                   in as many files as you like
+ *     cc -DDPAR_IMPLEMENTATION ...        in exactly one of them (or #define it before the include)
+ *
+ * No dependency, no allocation, no global, no -lm. C99, C++11 and later, MSVC 2015 and later.
+ *
+ *     base      status, the sentence that says why, text sink, JSON reader
+ *     index     mesh: ranks with named axes                       (integers only)
+ *     cost      cluster, collective, workload, models, strategy, memory, step, calibrate, planner:
+ *               how to spread a model or a grid over a machine, will it fit, how fast, why
+ *     show      plans as text, JSON, CSV, SVG
+ *
+ * Define before the include, everywhere alike:
+ *     DPAR_STATIC     everything static: private to the including file, unused functions silent
+ *     DPAR_API        your own linkage (dllexport, ...)
+ *     DPAR_NO_COST    leave the cost wing (and its pictures) out
+ *     DPAR_NO_SHOW    leave the pictures out
+ *
+ * Conventions: functions return a dpar_status, 0 is fine, negative an error; those that judge what
+ * a user wrote take a nullable `dpar_why *` last and put one sentence there. Outputs are written
+ * only on success. Bandwidths are bytes/s in one direction, times seconds, 1 GB = 1e9 bytes.
+ */
+#ifndef DPAR_H
+#define DPAR_H
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(DPAR_NO_COST) && !defined(DPAR_NO_SHOW)
+#define DPAR_NO_SHOW /* the pictures are of plans */
+#endif
+
+/* ==== base/base.h ==== */
+
+/* base - what every room shares: linkage, status, the sentence that says why. */
+
+#define DPAR_VERSION_MAJOR 0
+#define DPAR_VERSION_MINOR 1
+#define DPAR_VERSION_PATCH 0
+
+/* DPAR_STATIC: every function is private to the including file; nothing is exported. */
+#if defined(__GNUC__) || defined(__clang__)
+#define DPARI_UNUSED __attribute__((unused))
+#else
+#define DPARI_UNUSED
+#endif
+#ifndef DPAR_API
+#if defined(DPAR_STATIC)
+#define DPAR_API static DPARI_UNUSED
+#elif defined(__cplusplus)
+#define DPAR_API extern "C"
+#else
+#define DPAR_API extern
+#endif
+#endif
+
+/* Every status: negative is an error, 0 is fine, positive is a condition and no failure. */
+#define DPAR_STATUS_LIST(X)                                     \
+    X(OK, 0, "ok")                                              \
+    X(DONE, 1, "nothing is left to do")                         \
+    X(MORE, 2, "there is more to do")                           \
+    X(E_ARG, -1, "an argument is out of its domain")            \
+    X(E_RANGE, -2, "a number is too large")                     \
+    X(E_ROOM, -3, "the memory handed over is too small")        \
+    X(E_PARSE, -4, "the text is not of the expected form")      \
+    X(E_UNKNOWN, -5, "the name is not known")                   \
+    X(E_DIVIDE, -6, "sizes do not divide")                      \
+    X(E_MEMORY, -7, "it does not fit in device memory")         \
+    X(E_NONE, -8, "no configuration is legal")
+
+typedef int32_t dpar_status;
+
+enum {
+#define DPARI_STATUS_ENUM(name, value, text) DPAR_##name = value,
+    DPAR_STATUS_LIST(DPARI_STATUS_ENUM)
+#undef DPARI_STATUS_ENUM
+    DPARI_STATUS_END = -1000
+};
+
+/* The sentence for a person that goes with a status: "tp=12 does not divide 32 attention heads".
+ * Functions that judge a user's description take a `dpar_why *` last; NULL is allowed. Written
+ * only when the status is an error. Always ends in NUL; a longer sentence is cut. */
+typedef struct dpar_why {
+    char text[240];
+} dpar_why;
+
+/* The meaning of a status, in a few words; "unknown status" for any other number. Static text. */
+DPAR_API const char *dpar_status_text(dpar_status status);
+
+/* Which wings this build holds, as bits. */
+enum { DPAR_FEATURE_COST = 1, DPAR_FEATURE_SHOW = 2, DPAR_FEATURE_RUN = 4 };
+DPAR_API int32_t dpar_features(void);
+
+/* ==== base/text.h ==== */
+
+/* text - a sink that writes into the caller's buffer, as snprintf does: it never passes the end,
+ * always leaves a NUL, and counts what the whole text would have needed. No locale, no libc. */
+
+typedef struct dpar_text {
+    char *at;    /* the caller's buffer */
+    size_t room; /* its bytes; 0 is allowed: then only `used` is counted */
+    size_t used; /* characters of the whole text, without the NUL; > room - 1 means it was cut */
+    size_t line; /* where the current line began, for dpar_text_column */
+} dpar_text;
+
+DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes);
+DPAR_API void dpar_text_char(dpar_text *t, char c);
+DPAR_API void dpar_text_put(dpar_text *t, const char *s);
+DPAR_API void dpar_text_slice(dpar_text *t, const char *s, size_t n);
+DPAR_API void dpar_text_int(dpar_text *t, int64_t v);
+/* v with `decimals` (0..9) digits after the point, rounded half away from zero; "nan", "inf";
+ * beyond 9e15 as dpar_text_real with 6 digits. */
+DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals);
+/* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g. */
+DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits);
+/* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
+DPAR_API void dpar_text_column(dpar_text *t, size_t column);
+
+/* Reads a decimal number (sign, digits, point, exponent) from [s, s + n). Returns the characters
+ * taken, 0 when there is no number. Never NaN; a number past the range becomes infinite, which the
+ * caller refuses. */
+DPAR_API size_t dpar_text_read(const char *s, size_t n, double *value);
+
+/* ==== base/json.h ==== */
+
+/* json - a strict pull reader (RFC 8259) over text in memory: no recursion, no allocation,
+ * nesting at most 64 deep, O(1) state. Errors name line and column. */
+
+enum {
+    DPAR_JSON_END,
+    DPAR_JSON_OBJECT,     /* '{' */
+    DPAR_JSON_OBJECT_END, /* '}' */
+    DPAR_JSON_ARRAY,      /* '[' */
+    DPAR_JSON_ARRAY_END,  /* ']' */
+    DPAR_JSON_STRING,
+    DPAR_JSON_NUMBER,
+    DPAR_JSON_TRUE,
+    DPAR_JSON_FALSE,
+    DPAR_JSON_NULL
+};
+
+typedef struct dpar_json {
+    const char *text; /* not copied; must outlive the reader */
+    size_t bytes;
+    size_t at;
+    uint64_t objects; /* bit d: is level d an object? */
+    int32_t depth;
+    int32_t expect; /* private */
+} dpar_json;
+
+typedef struct dpar_json_item {
+    int32_t kind;
+    int32_t depth;   /* of the value: 0 for the outermost */
+    const char *key; /* inside an object, else NULL; raw bytes between the quotes */
+    size_t key_length;
+    const char *string; /* raw bytes between the quotes, escapes unresolved (but checked) */
+    size_t length;
+    double number;
+} dpar_json_item;
+
+DPAR_API void dpar_json_init(dpar_json *j, const char *text, size_t bytes);
+/* The next item; kind DPAR_JSON_END after the outermost value and blanks. E_PARSE with line and
+ * column otherwise. O(length of the item). */
+DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why *why);
+
+/* ==== index/mesh.h ==== */
+
+/* mesh - ranks with named axes, as a list of (size, stride). Integers only, O(axes), no tables. */
+
+enum { DPAR_MAX_AXES = 8 };
+
+typedef struct dpar_axis {
+    char name[8];   /* "tp", "dp", ... */
+    int32_t size;   /* >= 1 */
+    int32_t stride; /* ranks between two neighbours along this axis */
+} dpar_axis;
+
+typedef struct dpar_mesh {
+    int32_t axes;   /* how many are in use, 0..DPAR_MAX_AXES */
+    int32_t size;   /* ranks in all: the product of the sizes */
+    int32_t offset; /* the first rank of the mesh */
+    dpar_axis axis[DPAR_MAX_AXES];
+} dpar_mesh;
+
+/* Which rank order: there is no right one, so it is always said. */
+enum {
+    DPAR_LAST_FASTEST,  /* torch DeviceMesh, JAX, MPI_Cart: the last axis has stride 1 */
+    DPAR_FIRST_FASTEST  /* Megatron's order strings, PETSc: the first axis has stride 1 */
+};
+
+/* A mesh of `axes` axes. sizes[i] >= 1; one of them may be -1 and is inferred from `ranks`.
+ * ranks > 0: the product must equal it; ranks = 0: whatever the product is (no -1 then).
+ * E_ARG, E_DIVIDE or E_RANGE with a sentence. Not collective. O(axes). */
+DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, int32_t axes, const char *const *names,
+                                    const int32_t *sizes, int32_t order, int32_t ranks,
+                                    dpar_why *why);
+
+/* The axis of that name, or -1. */
+DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name);
+
+/* Coordinate of `rank` along an axis; -1 when the rank is outside the mesh. */
+DPAR_API int32_t dpar_mesh_coord(const dpar_mesh *mesh, int32_t rank, int32_t axis);
+
+/* Rank at coord[0 .. axes-1]; -1 when one of them is out of range. */
+DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord);
+
+/* Groups: the ranks that differ from `rank` only along the axes whose bits are set in `which`
+ * (bit i = axis i). Members are counted with the first chosen axis in stride order fastest, so that
+ * they ascend. */
+DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which);
+DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
+                                        int32_t index);
+DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, int32_t rank);
+
+/* How the group of `rank` lies on nodes of `per_node` consecutive ranks: how many nodes it touches
+ * and the most members that one of them holds. O(group size). */
+DPAR_API void dpar_mesh_group_nodes(const dpar_mesh *mesh, uint32_t which, int32_t rank,
+                                    int32_t per_node, int32_t *nodes, int32_t *most);
+
+#ifndef DPAR_NO_COST
+
+/* ==== cost/cluster.h ==== */
+
+/* cluster - the machine as the cost wing sees it: a chip, the links inside a node, the NICs of a
+ * node, the fabric; and the few constants that say what share of the data sheet is reached.
+ * Bandwidths are bytes/s in ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30. */
+
+/* Number formats that a chip computes in. */
+enum {
+    DPAR_F64,
+    DPAR_F32,
+    DPAR_TF32,
+    DPAR_BF16, /* and fp16 */
+    DPAR_F8,
+    DPAR_F4,
+    DPAR_FORMATS
+};
+
+/* Chips that share one set of calibration constants. */
+enum {
+    DPAR_GEN_OTHER,
+    DPAR_GEN_VOLTA,
+    DPAR_GEN_AMPERE,
+    DPAR_GEN_HOPPER,
+    DPAR_GEN_BLACKWELL,
+    DPAR_GEN_CDNA,
+    DPAR_GEN_TPU,
+    DPAR_GENERATIONS
+};
+
+typedef struct dpar_gpu {
+    char name[20];
+    int32_t generation;          /* DPAR_GEN_* */
+    int32_t units;               /* streaming multiprocessors (CUs, cores); 0 unknown */
+    double flops[DPAR_FORMATS];  /* dense peak, FLOP/s; 0: the chip has no such format */
+    double memory_bytes;         /* what a program can allocate, bytes */
+    double memory_Bps;           /* HBM bandwidth, bytes/s */
+    double pcie_Bps;             /* to the host, one direction */
+    char source[64];             /* where the numbers are from, with its date */
+} dpar_gpu;
+
+/* The constants of a machine, at most a dozen. Each has a default per chip generation, can be given
+ * by name ("gemm=0.8") and can be fitted from measurements (calibrate.h). */
+enum {
+    DPAR_CAL_GEMM,       /* share of the matrix peak that a large GEMM reaches */
+    DPAR_CAL_ATTENTION,  /* share of the matrix peak that fused attention reaches (real work) */
+    DPAR_CAL_HBM,        /* share of memory_Bps that streaming kernels reach */
+    DPAR_CAL_LAUNCH_S,   /* host seconds a kernel: the floor under small layers */
+    DPAR_CAL_LINK_SHARE, /* share of the in-node link bandwidth that collectives reach */
+    DPAR_CAL_LINK_S,     /* seconds a step of a collective inside a node */
+    DPAR_CAL_NET_SHARE,  /* share of the NIC bandwidth that collectives reach */
+    DPAR_CAL_NET_S,      /* seconds a step of a collective across nodes */
+    DPAR_CAL_BASE_S,     /* seconds that any collective costs before its first step */
+    DPAR_CAL_CONTENTION, /* share of hidden communication that the compute loses */
+    DPAR_CAL_SKEW,       /* waiting for the slowest replica: share of the compute a doubling of dp */
+    DPAR_CAL_STEP_S,     /* seconds a step outside of layers (data, loss sync, host) */
+    DPAR_CALS
+};
+
+typedef struct dpar_calibration {
+    double value[DPAR_CALS];
+    double error[DPAR_CALS]; /* one standard deviation, relative; 0 unknown */
+    int32_t rows;            /* measurements behind it; 0: defaults */
+    char source[64];         /* which, with the date */
+} dpar_calibration;
+
+typedef struct dpar_cluster {
+    char name[24];
+    dpar_gpu gpu;
+    int32_t nodes;           /* >= 1 */
+    int32_t gpus_per_node;   /* ranks that share the in-node links; >= 1 */
+    double link_Bps;         /* in-node, a GPU, one direction */
+    int32_t link_switched;   /* 1: any pair gets link_Bps (NVSwitch); 0: split over the peers */
+    int32_t link_reduces;    /* in-switch reduction inside a node (NVLS) */
+    int32_t nics;            /* NICs a node; 0: no network (one node) */
+    double nic_Bps;          /* a NIC, one direction */
+    int32_t net_reduces;     /* in-network reduction between nodes (SHARP) */
+    double taper;            /* share of the injection bandwidth that the fabric carries, (0, 1] */
+    double host_bytes;       /* host memory a node, for offload; 0 unknown (offload is refused) */
+    double nvme_Bps;         /* a node; 0: none */
+    dpar_calibration cal;
+    char source[96];         /* where the machine's numbers are from, with the date */
+} dpar_cluster;
+
+/* Presets. GPU and machine names as listed by the two enumerators (index 0..n-1; NULL past the
+ * end); not case-sensitive. E_UNKNOWN names the nearest. */
+DPAR_API dpar_status dpar_gpu_preset(dpar_gpu *gpu, const char *name, dpar_why *why);
+DPAR_API dpar_status dpar_cluster_preset(dpar_cluster *c, const char *name, dpar_why *why);
+DPAR_API const char *dpar_gpu_name(int32_t index);
+DPAR_API const char *dpar_cluster_name(int32_t index);
+
+/* The default constants of a generation, with source, date and error bars. */
+DPAR_API void dpar_calibration_default(dpar_calibration *cal, int32_t generation);
+/* "gemm", "attention", "hbm", "launch_us", "link_share", ... and back; NULL / -1 unknown. */
+DPAR_API const char *dpar_calibration_name(int32_t which);
+DPAR_API int32_t dpar_calibration_find(const char *name, size_t length);
+
+/* Reads a machine from text: a preset name ("derecho", "dgx-h100"), or NODESxGPUS:GPU, either
+ * followed by ",key=value" settings; also one setting a line with '#' comments (a file).
+ *   "8x8:h100-80,nvlink=450,nic=8x50"        8 nodes of 8, GB/s one direction, 8 NICs of 50 GB/s
+ *   "derecho,nodes=16"   "16xdgx-h100"       "64:a100-80" is one node of 64
+ * Keys: nodes, gpus (a node), gpu, nvlink (GB/s), switched, nvls, nic (COUNTxGB/s), sharp, taper,
+ * memory (GB a GPU), hbm (GB/s), tflops (dense bf16), pcie (GB/s), host (GB a node), nvme (GB/s),
+ * and every calibration name. E_PARSE, E_UNKNOWN or E_ARG with a sentence; *c is written only on
+ * success. */
+DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *c, const char *text, size_t bytes,
+                                        dpar_why *why);
+
+/* Is the description usable? Every number positive where it must be, none NaN. */
+DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why);
+
+/* Changes the number of GPUs: whole nodes, or part of one node when gpus < gpus_per_node.
+ * E_DIVIDE when it is neither; E_ARG for gpus < 1. */
+DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
+
+/* nodes * gpus_per_node. */
+DPAR_API int32_t dpar_cluster_gpus(const dpar_cluster *c);
+
+/* ==== cost/collective.h ==== */
+
+/* collective - what a collective costs: the textbook formulas, NCCL's own tuner, and the model of
+ * the real machine that the planner uses. Seconds; bytes are those of the FULL vector (nccl-tests'
+ * "size": all-gather's output, reduce-scatter's input, all-to-all's buffer of one rank). */
+
+enum {
+    DPAR_ALL_REDUCE,
+    DPAR_ALL_GATHER,
+    DPAR_REDUCE_SCATTER,
+    DPAR_ALL_TO_ALL,
+    DPAR_BROADCAST,
+    DPAR_REDUCE,
+    DPAR_GATHER,
+    DPAR_SCATTER,
+    DPAR_SEND_RECV,
+    DPAR_BARRIER,
+    DPAR_COLLECTIVES
+};
+
+enum {
+    DPAR_ALG_RING,
+    DPAR_ALG_RECURSIVE_DOUBLING,
+    DPAR_ALG_RECURSIVE_HALVING,
+    DPAR_ALG_RABENSEIFNER,
+    DPAR_ALG_BINOMIAL,
+    DPAR_ALG_BRUCK,
+    DPAR_ALG_PAIRWISE,
+    DPAR_ALG_SCATTER_DOUBLING, /* broadcast: scatter + recursive-doubling all-gather */
+    DPAR_ALG_SCATTER_RING,     /* broadcast: scatter + ring all-gather */
+    DPAR_ALG_CHAIN,            /* pipelined chain with the best number of pieces */
+    DPAR_ALG_TREE,             /* pipelined double binary tree */
+    DPAR_ALG_IN_SWITCH,        /* NVLS, SHARP */
+    DPAR_ALG_DISSEMINATION,
+    DPAR_ALG_HIERARCHICAL,     /* inside the node, across, inside */
+    DPAR_ALGS
+};
+
+DPAR_API const char *dpar_collective_name(int32_t kind);
+DPAR_API const char *dpar_algorithm_name(int32_t algorithm);
+
+/* The ring all-reduce of the textbooks: 2 (n-1)/n * bytes / Bps, 0 for n = 1. It is exactly that:
+ * no latency, no saturation. (28 GB, 8 ranks, 600 GB/s: 0.0817 s, although 600 is NVLink's two-way
+ * figure.) */
+DPAR_API double dpar_ring_all_reduce(double bytes, int32_t n, double Bps);
+
+/* alpha-beta-gamma cost of one algorithm on n ranks (MPICH's comments; Thakur, Rabenseifner, Gropp
+ * 2005): alpha seconds a message, beta seconds a byte, gamma seconds a byte reduced. E_UNKNOWN when
+ * the pair does not exist or the algorithm is not defined for this n; *seconds untouched then. */
+DPAR_API dpar_status dpar_collective_textbook(int32_t kind, int32_t algorithm, int32_t n,
+                                              double bytes, double alpha, double beta,
+                                              double gamma, double *seconds);
+
+/* nccl-tests' bus bandwidth factor: bytes/time * factor = bus bandwidth. */
+DPAR_API double dpar_bus_factor(int32_t kind, int32_t n);
+
+/* A group of ranks as it lies on the machine. */
+typedef struct dpar_group {
+    int32_t size;     /* ranks */
+    int32_t per_node; /* of them on one node, >= 1 */
+    int32_t nodes;    /* = ceil(size / per_node) */
+    int32_t sharing;  /* such groups at once on one node: they share its NICs; >= 1 */
+} dpar_group;
+
+typedef struct dpar_collective_cost {
+    double seconds;
+    int32_t algorithm;
+    double link_bytes; /* sent by a GPU over the in-node links */
+    double nic_bytes;  /* sent by a GPU over the NICs */
+    double nic_Bps;    /* what the group gets of the NICs, a GPU */
+    double latency_s;  /* the part of `seconds` that does not shrink with the bytes */
+} dpar_collective_cost;
+
+/* The group of n ranks that are `stride` ranks apart, counted from rank 0, and how many such groups
+ * share a node. */
+DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t stride);
+
+/* The predictor: the cheapest of the algorithms that the machine has (flat ring, tree,
+ * hierarchical, in-switch, low-latency protocol), with the calibration of `c`: latency by step,
+ * saturation by size and ranks, NICs shared by the groups of a node, in-switch reduction from the
+ * size where it wins. Rules and sources: collective.c. bytes <= 0 or size 1 cost nothing.
+ * O(1), about 50 ns. */
+DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g, int32_t kind,
+                                      double bytes, dpar_collective_cost *cost);
+
+/* NCCL 2.30's tuner (src/graph/tuning.cc): its own prediction of the time of each algorithm and
+ * protocol, and the best. A bar and a tie-breaker, not the predictor: it exists to rank, and is
+ * 7-32 % off as a clock. *seconds and the names of the winner; E_UNKNOWN for a chip that it has no
+ * table for. */
+DPAR_API dpar_status dpar_nccl_tuner(const dpar_cluster *c, const dpar_group *g, int32_t kind,
+                                     double bytes, double *seconds, const char **algorithm,
+                                     const char **protocol);
+
+/* ==== cost/workload.h ==== */
+
+/* workload - a job's work as a short list of layer classes, each a short list of operations with
+ * their shapes. Prices, memory and plans are sums over it: a new architecture is a new list, and
+ * the cost of a configuration does not grow with the number of layers. */
+
+enum { DPAR_MAX_LAYERS = 24, DPAR_MAX_OPS = 320 };
+
+/* What an operation does. */
+enum {
+    DPAR_OP_GEMM,      /* [tokens, k] x [k, n], `copies` times */
+    DPAR_OP_EXPERTS,   /* grouped GEMM: `copies` rows a token in all, [rows, k] x [k, n] */
+    DPAR_OP_ATTENTION, /* fused: 2 * n * k FLOP a token, n = heads (d_qk + d_v), k = keys seen */
+    DPAR_OP_SCORES,    /* the same product unfused (batched GEMMs) */
+    DPAR_OP_CONV,      /* as GEMM with k = C_in/groups * taps */
+    DPAR_OP_STREAM     /* element-wise: only bytes (and few FLOP) */
+};
+
+/* How tensor parallelism cuts it. */
+enum {
+    DPAR_CUT_NONE,     /* every TP rank does or holds all of it */
+    DPAR_CUT_SEQUENCE, /* as NONE, or 1/tp of the tokens under sequence parallelism */
+    DPAR_CUT_COLUMN,   /* output width / tp */
+    DPAR_CUT_ROW,      /* inner width / tp */
+    DPAR_CUT_TENSOR,   /* bytes or heads / tp */
+    DPAR_CUT_EXPERT    /* experts over ep, each over etp */
+};
+
+/* When its saved activation is dropped and computed again. */
+enum {
+    DPAR_KEEP_ALWAYS,    /* kept under none and selective recomputation */
+    DPAR_KEEP_SELECTIVE, /* dropped by selective recomputation (attention scores) */
+    DPAR_KEEP_INPUT      /* the layer's input: kept even under full recomputation */
+};
+
+typedef struct dpar_op {
+    int8_t kind;        /* DPAR_OP_* */
+    int8_t cut;         /* DPAR_CUT_*, of the work and the weights */
+    int8_t save_cut;    /* DPAR_CUT_*, of the saved bytes */
+    int8_t keep;        /* DPAR_KEEP_* */
+    int16_t kernels;    /* launched in the forward pass; the backward launches twice as many */
+    int16_t heads;      /* attention: heads (to cut); 0 otherwise */
+    double n, k;        /* see DPAR_OP_* */
+    double copies;      /* see DPAR_OP_*; 1 for most */
+    double params;      /* weights, all ranks together */
+    double touch;       /* HBM bytes a token that the forward moves beside GEMM operands */
+    double touch_back;  /* and the backward */
+    double save;        /* bytes a token kept for the backward */
+    double transient;   /* bytes a token alive only while its backward runs */
+} dpar_op;
+
+/* Where a layer may stand in a pipeline. */
+enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
+
+typedef struct dpar_layer {
+    char name[12];       /* "embed", "block", "moe", "head", ... */
+    int32_t kind;        /* DPAR_LAYER_* */
+    int32_t count;       /* how many in a row */
+    int32_t first, ops;  /* its operations in workload.op */
+    double tokens;       /* tokens (pixels, cells) a sample */
+    double width_bytes;  /* bytes a token of its output: what a pipeline stage sends */
+    int32_t tp_regions;  /* column-row pairs: each one all-reduce forward and one backward */
+    double cp_kv_bytes;  /* keys and values, bytes a token, all heads */
+    double cp_qo_bytes;  /* queries and attention outputs, bytes a token, all heads */
+    double ep_bytes;     /* sent to experts, bytes a token (top-k copies); 0: no experts */
+    double reach_bytes;  /* halo: sum over its convolutions of (cells deep) x bytes a cell */
+    int32_t exchanges;   /* halo exchanges in its forward */
+    int32_t shrink;      /* cells along an axis = extent / shrink */
+} dpar_layer;
+
+/* How attention is computed. */
+enum {
+    DPAR_ATTENTION_UNFUSED, /* batched GEMMs and a fused scale-mask-softmax (2019-2022) */
+    DPAR_ATTENTION_FLASH1,  /* the first fused kernels (2022-23, Triton included) */
+    DPAR_ATTENTION_FLASH,   /* FlashAttention-2 and later, cuDNN */
+    DPAR_ATTENTIONS
+};
+
+/* Which software runs the layers: it decides what is fused, what is kept, how much the host does.
+ * Every prediction says which one it assumed. */
+enum {
+    DPAR_STACK_MEGATRON, /* Megatron-LM 2021-22, Megatron-DeepSpeed: apex kernels, no overlap */
+    DPAR_STACK_CORE,     /* Megatron-Core with TransformerEngine */
+    DPAR_STACK_TORCH,    /* PyTorch FSDP, eager */
+    DPAR_STACK_COMPILED, /* PyTorch FSDP, torch.compile */
+    DPAR_STACKS
+};
+
+typedef struct dpar_workload {
+    char name[32];
+    int32_t layers, ops;
+    dpar_layer layer[DPAR_MAX_LAYERS]; /* in order of execution */
+    dpar_op op[DPAR_MAX_OPS];
+    int32_t element;     /* bytes of an activation element: 2, 4 or 8 */
+    int32_t attention;   /* DPAR_ATTENTION_* */
+    int32_t stack;       /* DPAR_STACK_* */
+    int32_t causal;      /* attention sees half of the keys */
+    double tokens;       /* a sample: what tokens/s counts */
+    int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
+    int32_t dims;        /* of the spatial grid, 0: none */
+    int64_t extent[3];   /* cells of the grid */
+    int32_t time_steps;  /* a simulation: time steps that one "step" stands for; else 0 */
+    int32_t trains;      /* 1: forward and backward and an optimizer; 0: forward only (grids) */
+    int32_t shard_units; /* parameter groups that ZeRO-3 gathers at a time: layers, usually */
+    double params;       /* all weights */
+    double model_flops_full;   /* forward + backward a sample, attention as if not causal */
+    double model_flops_causal; /* the same, causal attention at half */
+    double capacity;     /* mixture of experts: load of the fullest expert over the mean, >= 1 */
+} dpar_workload;
+
+/* Parameters of one layer of class i; and of its experts alone. */
+DPAR_API double dpar_layer_params(const dpar_workload *w, int32_t layer);
+DPAR_API double dpar_layer_expert_params(const dpar_workload *w, int32_t layer);
+/* Saved activation bytes of one layer for one token, nothing cut, under a recomputation
+ * (DPAR_RECOMPUTE_*, strategy.h). */
+DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
+/* Forward FLOP of one layer for one sample, attention as it runs (causal at half). */
+DPAR_API double dpar_layer_flops(const dpar_workload *w, int32_t layer);
+/* Index of the class whose single layer has the most parameters. */
+DPAR_API int32_t dpar_workload_largest(const dpar_workload *w);
+/* Counts in order, shapes positive and finite, parameters below 2^62. */
+DPAR_API dpar_status dpar_workload_check(const dpar_workload *w, dpar_why *why);
+
+/* ==== cost/models.h ==== */
+
+/* models - builds a workload from a description: presets, text, Hugging Face config.json. */
+
+enum {
+    DPAR_FAMILY_GPT,    /* learned positions, LayerNorm, GELU, biases, dropout; Megatron's GPT */
+    DPAR_FAMILY_LLAMA,  /* RMSNorm, rotary, gated MLP, no bias; GQA, MLA and experts by fields */
+    DPAR_FAMILY_VIT,    /* patches, not causal */
+    DPAR_FAMILY_DIT,    /* diffusion transformer: ViT with adaptive norms */
+    DPAR_FAMILY_T5,     /* encoder-decoder */
+    DPAR_FAMILY_RESNET, /* bottleneck conv net */
+    DPAR_FAMILY_UNET,   /* conv encoder-decoder with skips on a grid */
+    DPAR_FAMILY_GRID,   /* explicit grid solver: a stencil code */
+    DPAR_FAMILIES
+};
+
+/* A model in the words of its paper. 0 means "not said": the builder fills in what follows from the
+ * rest (head_width = hidden/heads, kv_heads = heads, ffn = 4 hidden) and refuses what cannot be. */
+typedef struct dpar_model {
+    char name[32];
+    int32_t family;
+    int32_t layers, hidden, heads, kv_heads, head_width, ffn, vocab;
+    int32_t seq;            /* tokens a sample (positions of learned embeddings too) */
+    int32_t tied;           /* input and output embedding share their weights */
+    int32_t biases;         /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
+    int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
+    double capacity;        /* load of the fullest expert over the mean; 0: 1 (balanced) */
+    int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA when kv_lora > 0 */
+    int32_t decoder_layers; /* T5: layers of the decoder (0: as many as the encoder) */
+    int32_t image[2], patch, channels, out_channels; /* ViT, DiT, conv nets */
+    int32_t levels, blocks_per_level, kernel; /* U-Net: level l has hidden * 2^l channels */
+    int64_t extent[3];      /* GRID: cells; U-Net on a grid uses image */
+    int32_t dims, fields, halo;
+    double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
+    int32_t attention;      /* DPAR_ATTENTION_* + 1; 0: the family's default */
+    int32_t stack;          /* DPAR_STACK_* + 1; 0: the family's default */
+    int32_t element;        /* bytes of an activation element; 0: 2 (GRID: 4) */
+    int32_t inference;      /* 1: forward only */
+} dpar_model;
+
+/* A preset by name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...): E_UNKNOWN names the nearest.
+ * dpar_model_name(i) lists them, NULL past the end. */
+DPAR_API dpar_status dpar_model_preset(dpar_model *m, const char *name, dpar_why *why);
+DPAR_API const char *dpar_model_name(int32_t index);
+
+/* A model from text: "PRESET[,key=value...]" or "FAMILY:key=value,...":
+ *   "llama-3-8b,seq=32768"   "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048"
+ *   "grid:1440x720x100,fields=5,halo=2"   "unet:image=1440x720,channels=104,hidden=64,levels=4"
+ * Keys are the field names above; also attention=unfused|flash1|flash,
+ * stack=megatron|core|torch|compiled. */
+DPAR_API dpar_status dpar_model_parse(dpar_model *m, const char *text, size_t bytes, dpar_why *why);
+
+/* A model from the text of a Hugging Face config.json (transformers; MoE and MLA families too).
+ * Unknown members are skipped; a missing needed one is named. */
+DPAR_API dpar_status dpar_model_read_config(dpar_model *m, const char *json, size_t bytes,
+                                            dpar_why *why);
+
+/* The workload of a model. seq > 0 overrides m->seq. E_ARG with the numbers (zero heads, hidden not
+ * divisible by heads, ...); *w is written only on success. O(layer classes). */
+DPAR_API dpar_status dpar_workload_build(dpar_workload *w, const dpar_model *m, int32_t seq,
+                                         dpar_why *why);
+
+/* ==== cost/strategy.h ==== */
+
+/* strategy - one way to spread a workload: the degrees, the options, the bytes a parameter. */
+
+enum { DPAR_RECOMPUTE_NONE, DPAR_RECOMPUTE_SELECTIVE, DPAR_RECOMPUTE_FULL, DPAR_RECOMPUTES };
+enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
+enum {
+    DPAR_GPIPE,
+    DPAR_1F1B,
+    DPAR_INTERLEAVED,
+    DPAR_BREADTH_FIRST,
+    DPAR_ZB_H1,
+    DPAR_ZB_2P,
+    DPAR_ZBV,
+    DPAR_V_HALF,
+    DPAR_V_MIN,
+    DPAR_DUALPIPE,
+    DPAR_DUALPIPEV,
+    DPAR_SCHEDULES
+};
+enum { DPAR_OFFLOAD_OPTIMIZER = 1, DPAR_OFFLOAD_WEIGHTS = 2, DPAR_OFFLOAD_ACTIVATIONS = 4 };
+enum { DPAR_OVERLAP_DP = 1, DPAR_OVERLAP_TP = 2, DPAR_OVERLAP_PP = 4, DPAR_OVERLAP_DEFAULT = 8 };
+
+/* Bytes a parameter, by what they are for. */
+typedef struct dpar_recipe {
+    char name[16];
+    double weight, gradient, master, moments; /* their sum is the 8 to 20 of the texts */
+    double gathered; /* of a weight that ZeRO-3 gathered, and of a gathered gradient */
+    double reduced;  /* of a gradient on the wire */
+    int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
+} dpar_recipe;
+
+/* Recipes by name: "zero" 16 = 2+2+4+8, "megatron" 18 = 2+4+4+8 (alias "bf16", the default),
+ * "deepspeed" 20, "fp32" 16 = 4+4+8, "pure-bf16" 8, "adam8" 12, "no-master" 12 = 2+2+8, "fsdp"
+ * 16 sharded + 2 gathered, "fp8" 19, "bf16-moments" 14. E_UNKNOWN lists them. */
+DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
+DPAR_API const char *dpar_recipe_name(int32_t index);
+
+/* Ranks are laid out tp fastest, then cp, then dp, then pp (Megatron's tp-cp-dp-pp); tiles of a
+ * domain take the place of cp. World = tp * cp * dp * pp * tiles. */
+typedef struct dpar_strategy {
+    int32_t tp, sp, cp, cp_kind;   /* sp: 0 or 1 */
+    int32_t dp;                    /* data-parallel ranks in all: replicas x shards */
+    int32_t shard;                 /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
+    int32_t zero;                  /* 0..3 */
+    int32_t pp, vp, schedule;
+    int32_t ep, etp;               /* experts over ep groups, each cut by etp */
+    int32_t micro_batch;           /* samples */
+    int32_t micro_batches;         /* a step and data-parallel rank */
+    int32_t recompute;             /* DPAR_RECOMPUTE_* */
+    int32_t recompute_layers;      /* FULL: how many layers of each stage; 0: all */
+    int32_t offload;               /* bits DPAR_OFFLOAD_* */
+    int32_t overlap;               /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
+    int32_t tiles[3];              /* domain parallelism: parts along each grid axis */
+} dpar_strategy;
+
+/* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. */
+DPAR_API dpar_strategy dpar_strategy_default(void);
+/* "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
+ * recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,overlap=dp+tp,
+ * tiles=2x2" in any order; changes only what is named. `named` (may be NULL) gets a bit for each
+ * field named, in the order of DPAR_FIELD_*. */
+enum {
+    DPAR_FIELD_TP, DPAR_FIELD_SP, DPAR_FIELD_CP, DPAR_FIELD_CP_KIND, DPAR_FIELD_DP,
+    DPAR_FIELD_SHARD, DPAR_FIELD_ZERO, DPAR_FIELD_PP, DPAR_FIELD_VP, DPAR_FIELD_SCHEDULE,
+    DPAR_FIELD_EP, DPAR_FIELD_ETP, DPAR_FIELD_MICRO_BATCH, DPAR_FIELD_MICRO_BATCHES,
+    DPAR_FIELD_RECOMPUTE, DPAR_FIELD_RECOMPUTE_LAYERS, DPAR_FIELD_OFFLOAD, DPAR_FIELD_OVERLAP,
+    DPAR_FIELD_TILES, DPAR_FIELDS
+};
+DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *s, const char *text, size_t bytes,
+                                         uint32_t *named, dpar_why *why);
+DPAR_API const char *dpar_recompute_name(int32_t recompute);
+DPAR_API const char *dpar_schedule_name(int32_t schedule);
+DPAR_API const char *dpar_cp_name(int32_t cp_kind);
+DPAR_API const char *dpar_stack_name(int32_t stack);
+DPAR_API const char *dpar_attention_name(int32_t attention);
+
+/* Ranks that the strategy uses; 0 when a degree is below 1 or the product passes 2^31 - 1. */
+DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s);
+
+/* Everything that is asked at once. */
+typedef struct dpar_job {
+    const dpar_workload *work;
+    const dpar_cluster *cluster;
+    dpar_recipe recipe;
+} dpar_job;
+
+/* Which rule a configuration breaks; the planner counts rejections by it. */
+enum {
+    DPAR_RULE_NONE,
+    DPAR_RULE_DEGREE,     /* a degree below 1, or an option that does not exist */
+    DPAR_RULE_RANKS,      /* the product is not the number of GPUs */
+    DPAR_RULE_TP_HEADS,   /* tp does not divide the heads, or the hidden size */
+    DPAR_RULE_TP_WIDE,    /* tp spans nodes (a planner's rule, not an error) */
+    DPAR_RULE_PP_LAYERS,  /* fewer layers than pp * vp */
+    DPAR_RULE_SCHEDULE,   /* the schedule cannot have this vp or these micro-batches */
+    DPAR_RULE_CP,         /* 2 cp does not divide the sequence; heads for Ulysses */
+    DPAR_RULE_EP,         /* ep does not divide experts or the ranks of a stage */
+    DPAR_RULE_ZERO,       /* shard does not divide dp; ZeRO-2/3 with pipelines */
+    DPAR_RULE_BATCH,      /* the global batch is not dp * micro_batch * micro_batches */
+    DPAR_RULE_TILES,      /* a tile thinner than its halo, or tiles of a model without a grid */
+    DPAR_RULE_OPTION,     /* an option without effect here (SP without TP, ...) */
+    DPAR_RULE_OFFLOAD,    /* no host memory to offload to */
+    DPAR_RULE_MEMORY,     /* does not fit */
+    DPAR_RULES
+};
+DPAR_API const char *dpar_rule_name(int32_t rule);
+
+/* Is the strategy legal for this job (memory apart)? OK, or an error with the sentence; *rule (may
+ * be NULL) says which. global_batch 0: any. O(1). */
+DPAR_API dpar_status dpar_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                         int64_t global_batch, int32_t *rule, dpar_why *why);
+
+/* ==== cost/memory.h ==== */
+
+/* memory - bytes a rank, by term and by stage. */
+
+enum {
+    DPAR_MEM_WEIGHTS,
+    DPAR_MEM_GRADIENTS,
+    DPAR_MEM_MASTER,
+    DPAR_MEM_OPTIMIZER,
+    DPAR_MEM_ACTIVATIONS,  /* kept from forward to backward, all micro-batches in flight */
+    DPAR_MEM_LOGITS,       /* last stage: logits, their fp32 copy, the loss */
+    DPAR_MEM_GATHERED,     /* ZeRO-3: units gathered at once */
+    DPAR_MEM_BUCKETS,      /* gradient buckets in flight */
+    DPAR_MEM_HALO,         /* halo cells and their buffers */
+    DPAR_MEM_TRANSIENT,    /* alive only while one layer's backward runs */
+    DPAR_MEM_COMM,         /* the communication library's buffers */
+    DPAR_MEM_CONTEXT,      /* runtime context and library workspaces */
+    DPAR_MEM_FRAGMENTATION,/* the allocator's reserve over what is allocated */
+    DPAR_MEMS
+};
+
+typedef struct dpar_memory {
+    double term[DPAR_MEMS]; /* of the worst stage, bytes */
+    double allocated;       /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
+    double total;           /* sum of all terms: the expected use */
+    double lower, upper;    /* with 3 % and 10 % of fragmentation */
+    double first, last;     /* totals of the first and of the last stage */
+    int32_t worst;          /* pipeline rank of the worst stage */
+    double host;            /* bytes of host memory a rank, by offloading */
+    double params;          /* weights of the worst stage's rank, before ZeRO */
+} dpar_memory;
+
+DPAR_API const char *dpar_memory_name(int32_t term);
+
+/* Memory of the rank that needs the most. The strategy must have passed dpar_strategy_check.
+ * O(layer classes). Formulas and their sources: memory.c. */
+DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
+
+/* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020). */
+DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
+
+/* Micro-batches whose activations the first stage holds, in full-stage units, by schedule. */
+DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
+                               int32_t micro_batches);
+
+/* ==== cost/step.h ==== */
+
+/* step - the time of a training step (or of a solver's time steps), by term. */
+
+enum {
+    DPAR_TIME_FORWARD,
+    DPAR_TIME_BACKWARD,
+    DPAR_TIME_RECOMPUTE,
+    DPAR_TIME_TP,
+    DPAR_TIME_CP,
+    DPAR_TIME_EP,
+    DPAR_TIME_HALO,
+    DPAR_TIME_PP,        /* activations and gradients between stages, as exposed */
+    DPAR_TIME_BUBBLE,    /* waiting to fill and drain the pipeline */
+    DPAR_TIME_IMBALANCE, /* waiting for the slowest stage (logits, uneven layers) */
+    DPAR_TIME_DP,        /* gradient reduction and parameter gathering left after overlap */
+    DPAR_TIME_OPTIMIZER,
+    DPAR_TIME_OFFLOAD,
+    DPAR_TIME_HOST,      /* launch floor and the host's part of a step */
+    DPAR_TIMES
+};
+
+typedef struct dpar_step {
+    double term[DPAR_TIMES]; /* seconds; they add up to total */
+    double total;
+    double samples;          /* a step, all ranks */
+    double tokens_per_s_gpu;
+    double model_flops;      /* a step, all ranks: attention not causal, recompute not counted,
+                                vocabulary counted (Megatron's and PaLM's MFU) */
+    double model_flops_causal; /* the same with causal attention at half */
+    double hardware_flops;   /* model_flops plus what is recomputed */
+    double mfu, mfu_causal, hfu; /* shares of the bf16 (fp32 for fp32 jobs) dense peak */
+    double tflops_gpu;       /* model_flops / GPU / second, 1e12 */
+    double link_bytes, nic_bytes; /* sent a GPU and step, in-node links and NICs */
+    double dp_bytes;         /* of them by data parallelism */
+    double dp_hidden_s;      /* data-parallel communication that overlap hides */
+    double bubble;           /* idle / (ranks * makespan) of the pipeline */
+    double largest_stage_s, mean_stage_s; /* a micro-batch, forward and backward */
+} dpar_step;
+
+DPAR_API const char *dpar_time_name(int32_t term);
+
+/* The time of one step. The strategy must have passed dpar_strategy_check. O(layer classes). */
+DPAR_API void dpar_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t);
+
+/* The three numbers that go by "bubble" for p stages and m micro-batches of equal cost: overhead
+ * over the ideal (p-1)/m, share of the makespan (p-1)/(m+p-1), utilisation m/(m+p-1). */
+DPAR_API double dpar_bubble_overhead(int32_t p, int32_t m);
+DPAR_API double dpar_bubble_fraction(int32_t p, int32_t m);
+DPAR_API double dpar_bubble_utilisation(int32_t p, int32_t m);
+/* GPipe's makespan for forward f and backward b: (p-1) f + m (f+b) + (p-1) b. */
+DPAR_API double dpar_gpipe_makespan(int32_t p, int32_t m, double f, double b);
+/* throughput(n) / (n * throughput(1)) */
+DPAR_API double dpar_scaling_efficiency(double throughput_n, double throughput_1, int32_t n);
+
+/* ==== cost/calibrate.h ==== */
+
+/* calibrate - fits the constants of a machine to a user's own measurements, with error bars. */
+
+/* One measured step: what ran, how, and how long it took. */
+typedef struct dpar_measurement {
+    const dpar_workload *work;
+    const dpar_cluster *cluster; /* its own cal is ignored: the fitted one is used */
+    dpar_recipe recipe;
+    dpar_strategy strategy;
+    double seconds; /* of one step, > 0 */
+    double weight;  /* 1 for most; how much the row counts */
+} dpar_measurement;
+
+/* Fits the constants whose bits are set in `which` (bit i = DPAR_CAL_i) so that the mean absolute
+ * log ratio of predicted to measured time is least; the others stay as *cal has them. Constants stay
+ * within physical bounds (shares in (0.05, 1], times in [1e-8, 1] s). A weak pull towards the start
+ * keeps constants that the rows do not determine where they were. Error bars: the relative change
+ * of a constant that worsens the mean by one standard error of the residuals; 1 where the rows say
+ * nothing. *mean_error (may be NULL) gets the mean |predicted/measured - 1|. Deterministic; about
+ * 2000 step evaluations a row. E_ARG for no rows, a time that is not positive and finite, or no
+ * constants; *cal is written only on success. Never judge with rows that were used here. */
+DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
+                                    uint32_t which, double *mean_error, dpar_why *why);
+
+/* ==== cost/planner.h ==== */
+
+/* planner - walks every legal way to spread a job and keeps the best, with reasons. */
+
+typedef struct dpar_plan {
+    dpar_strategy strategy;
+    dpar_memory memory;
+    dpar_step step;
+    int32_t fits; /* memory.upper <= the GPU's memory */
+} dpar_plan;
+
+/* Prices one configuration: check, memory and step in one call. E_DIVIDE, E_ARG, ... when it is
+ * not legal; E_MEMORY (with *plan written) when it does not fit. */
+DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s,
+                                  int64_t global_batch, dpar_plan *plan, int32_t *rule,
+                                  dpar_why *why);
+
+/* How much is walked. */
+enum {
+    DPAR_SPACE_USUAL,  /* powers of two and divisors that are used in practice, options by rule */
+    DPAR_SPACE_WHOLE   /* every divisor, every option, TP across nodes too (Calculon's space) */
+};
+
+typedef struct dpar_search {
+    int32_t gpus;          /* 0: all of the cluster */
+    int64_t global_batch;  /* samples a step; 0: free (the planner chooses, by tokens/s) */
+    int32_t space;         /* DPAR_SPACE_* */
+    dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
+    uint32_t fixed_fields; /* bits DPAR_FIELD_* */
+    double memory_bytes;   /* limit a GPU; 0: what the GPU has */
+} dpar_search;
+
+/* Why a good-looking neighbour of the winner was not taken. */
+typedef struct dpar_rejected {
+    dpar_strategy strategy;
+    int32_t rule;      /* DPAR_RULE_*; NONE: legal, but slower */
+    double seconds;    /* predicted step, 0 if it was not priced */
+    double bytes_over; /* for DPAR_RULE_MEMORY */
+    char text[160];
+} dpar_rejected;
+
+/* State of a search. The caller owns it and the slots; nothing else is allocated: O(1) memory
+ * whatever the space. */
+typedef struct dpar_planner {
+    dpar_job job;          /* the pointers must outlive the search */
+    dpar_search search;
+    dpar_plan *top;        /* best first, by samples/s (fixed batch: by step time) */
+    int32_t top_room, tops;
+    dpar_plan *front;      /* Pareto front of step time x memory, fastest first */
+    int32_t front_room, fronts;
+    int64_t evaluated;     /* configurations priced (time and memory) */
+    int64_t rejected[DPAR_RULES]; /* configurations cut, by rule */
+    int64_t walked;        /* evaluated + all rejected */
+    int64_t state[64];     /* private: where the walk is */
+} dpar_planner;
+
+DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+                                       const dpar_search *search, dpar_plan *top,
+                                       int32_t top_room, dpar_plan *front, int32_t front_room,
+                                       dpar_why *why);
+/* Walks on for about `budget` configurations. MORE: call again (show progress, look at the clock,
+ * or stop: what was found so far is valid). DONE: the space is exhausted. E_NONE: exhausted and
+ * nothing fits; then *why says what came nearest. Deterministic: ties go to the canonical order. */
+DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why);
+/* Share of the space behind the walk, 0..1. */
+DPAR_API double dpar_planner_progress(const dpar_planner *p);
+
+/* One-step neighbours of a plan (twice or half a degree, another recomputation, ZeRO stage, ...)
+ * with the reason why each was not chosen. Returns how many were written. */
+DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
+                                      int64_t global_batch, dpar_rejected *out, int32_t room);
+
+/* The legal configuration nearest to `s` (fewest and smallest changes). E_NONE if none is near. */
+DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy *s,
+                                        int64_t global_batch, dpar_strategy *near_one,
+                                        dpar_why *why);
+
+/* The fewest GPUs of this cluster's kind (whole nodes beyond one node) on which the job fits. */
+DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_search *search,
+                                           int32_t most_gpus, dpar_plan *plan, dpar_why *why);
+
+/* One strategy in words, as an engineer would put it: names (DDP, FSDP, HSDP, TP, PP, SP, domain
+ * parallel...), why (what did not fit, by how many GB), what the runner-up would cost, and the
+ * warnings of common mistakes. */
+enum {
+    DPAR_WARN_FSDP_NEEDLESS = 1,  /* the model fits: FSDP only adds traffic */
+    DPAR_WARN_TP_ACROSS = 2,      /* TP across nodes */
+    DPAR_WARN_FEW_MICRO = 4,      /* fewer micro-batches than 4 pp */
+    DPAR_WARN_ACTIVATIONS = 8,    /* activations dominate: FSDP does not shard them */
+    DPAR_WARN_DDP_STATE = 16,     /* replicated state does not fit */
+    DPAR_WARN_LEARNING_RATE = 32  /* the global batch was scaled: scale the learning rate */
+};
+typedef struct dpar_advice {
+    dpar_plan plan;
+    char name[48];       /* "TP=4 + FSDP=4" */
+    char why[400];
+    char runner_up[200];
+    int32_t warnings;    /* bits DPAR_WARN_* of the plan or of what the user asked */
+    char warning_text[400];
+} dpar_advice;
+DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *search,
+                                    dpar_advice *advice, dpar_why *why);
+
+#endif /* DPAR_NO_COST */
+
+#ifndef DPAR_NO_SHOW
+
+/* ==== show/plan_show.h ==== */
+
+/* plan_show - plans as people and scripts read them: a table with bars, one plan in full, JSON, CSV,
+ * SVG. Pure text into a dpar_text: no I/O. */
+
+/* What is shown: the job, the plans (best first) and what the search said. */
+typedef struct dpar_report {
+    const dpar_job *job;
+    const dpar_plan *plan;
+    int32_t plans;
+    const dpar_plan *front; /* Pareto front of time x memory; may be NULL */
+    int32_t fronts;
+    const dpar_rejected *rejected; /* neighbours of the best with reasons; may be NULL */
+    int32_t rejects;
+    const int64_t *rejected_by_rule; /* DPAR_RULES counts; may be NULL */
+    int64_t global_batch, evaluated;
+    double seconds; /* the search took */
+    const char *note; /* one more assumption to state; may be NULL */
+    int32_t colour;   /* 1: ANSI colours */
+} dpar_report;
+
+/* "tp=8,sp=1,pp=4,dp=2,...": what dpar_strategy_parse reads back; defaults are left out. */
+DPAR_API void dpar_show_strategy(dpar_text *t, const dpar_strategy *s);
+/* The table: strategy, GB a GPU with a bar against capacity, step time with a bar by term, tokens/s
+ * and MFU. About 150 columns wide. */
+DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r);
+/* The first plan in full: every term of memory and time, bytes on the wires, why not its
+ * neighbours. */
+DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r);
+/* One JSON object: plans, rejected, evaluated, seconds, assumptions. Always valid JSON. */
+DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r);
+/* One line a plan, with a header line. */
+DPAR_API void dpar_show_plans_csv(dpar_text *t, const dpar_report *r);
+/* A self-contained picture: time by term, memory against capacity, the Pareto front. */
+DPAR_API void dpar_show_plans_svg(dpar_text *t, const dpar_report *r);
+
+#endif /* DPAR_NO_SHOW */
+
+#endif /* DPAR_H */
+
+/* Stop here if you only want the API. The implementation follows. */
+
+#if defined(DPAR_IMPLEMENTATION) && !defined(DPAR_IMPLEMENTATION_DONE)
+#define DPAR_IMPLEMENTATION_DONE
+
+/* ==== base/arith.h ==== */
+
+/* arith - private: checked integer arithmetic and the sentence builder. Header-only. */
+
+#define DPARI_FN static DPARI_UNUSED
+
+/* a * b for non-negative numbers; 0 when the product passes INT64_MAX. */
+DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
+{
+    if (a < 0 || b < 0 || (b > 0 && a > INT64_MAX / b)) {
+        return 0;
+    }
+    *product = a * b;
+    return 1;
+}
+
+/* Quotient rounded up, a >= 0, b > 0, without overflow. */
+DPARI_FN int64_t dpari_ceil_div(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+DPARI_FN int64_t dpari_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+DPARI_FN int64_t dpari_most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+DPARI_FN double dpari_leastf(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+DPARI_FN double dpari_mostf(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Not NaN and not infinite. */
+DPARI_FN int dpari_finite(double x)
+{
+    return x - x < 1.0 && x - x > -1.0;
+}
+
+DPARI_FN void dpari_zero(void *at, size_t bytes)
+{
+    unsigned char *p = (unsigned char *)at;
+    size_t i;
+    for (i = 0; i < bytes; i++) {
+        p[i] = 0;
+    }
+}
+
+DPARI_FN size_t dpari_length(const char *s)
+{
+    size_t n = 0;
+    while (s[n] != 0) {
+        n++;
+    }
+    return n;
+}
+
+DPARI_FN int dpari_same(const char *a, const char *b)
+{
+    size_t i = 0;
+    while (a[i] != 0 && a[i] == b[i]) {
+        i++;
+    }
+    return a[i] == b[i];
+}
+
+/* Does the slice [s, s + n) spell `word`? */
+DPARI_FN int dpari_spells(const char *s, size_t n, const char *word)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (word[i] == 0 || word[i] != s[i]) {
+            return 0;
+        }
+    }
+    return word[n] == 0;
+}
+
+/* Copies at most room - 1 characters and ends them with NUL. */
+DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
+{
+    size_t i;
+    for (i = 0; i + 1 < room && i < n && from[i] != 0; i++) {
+        to[i] = from[i];
+    }
+    to[i] = 0;
+}
+
+DPARI_FN size_t dpari_say_int(char *at, size_t room, int64_t v)
+{
+    char digit[20];
+    size_t n = 0, used = 0;
+    uint64_t u = v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v;
+    do {
+        digit[n++] = (char)('0' + (int)(u % 10));
+        u /= 10;
+    } while (u != 0);
+    if (v < 0 && used < room) {
+        at[used++] = '-';
+    }
+    while (n > 0 && used < room) {
+        at[used++] = digit[--n];
+    }
+    return used;
+}
+
+/* Writes `form` into why->text: each '#' becomes the next of a, b, c, d and each '@' the slice
+ * [word, word + length). Returns `status`, so that a check can end with `return dpari_say(...)`. */
+DPARI_FN dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
+                                    const char *word, size_t length, int64_t a, int64_t b,
+                                    int64_t c, int64_t d)
+{
+    int64_t value[4];
+    size_t used = 0, i, k, next = 0;
+    const size_t room = sizeof(why->text) - 1;
+    if (why == NULL) {
+        return status;
+    }
+    value[0] = a;
+    value[1] = b;
+    value[2] = c;
+    value[3] = d;
+    for (i = 0; form[i] != 0 && used < room; i++) {
+        if (form[i] == '#') {
+            used += dpari_say_int(why->text + used, room - used, value[next & 3]);
+            next++;
+        } else if (form[i] == '@') {
+            for (k = 0; k < length && word[k] != 0 && used < room; k++) {
+                why->text[used++] = word[k];
+            }
+        } else {
+            why->text[used++] = form[i];
+        }
+    }
+    why->text[used] = 0;
+    return status;
+}
+
+DPARI_FN dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
+                               int64_t b, int64_t c, int64_t d)
+{
+    return dpari_say_word(status, why, form, "", 0, a, b, c, d);
+}
+
+/* ==== base/real.h ==== */
+
+/* real - private: the few functions of <math.h> that the cost wing needs, without -lm.
+ * Header-only. Relative error below 1e-12 on double targets. */
+
+/* x = m * 2^e with 1 <= m < 2, for finite x > 0. By multiplication: the bits of a double are not
+ * assumed (AVR's double has 32). */
+DPARI_FN double dpari_split(double x, int32_t *e)
+{
+    int32_t k = 0;
+    while (x >= 4294967296.0) {
+        x *= 1.0 / 4294967296.0;
+        k += 32;
+    }
+    while (x < 1.0 / 4294967296.0) {
+        x *= 4294967296.0;
+        k -= 32;
+    }
+    while (x >= 2.0) {
+        x *= 0.5;
+        k++;
+    }
+    while (x < 1.0) {
+        x *= 2.0;
+        k--;
+    }
+    *e = k;
+    return x;
+}
+
+/* sqrt(x), 0 for x <= 0. Newton from a power of two. */
+DPARI_FN double dpari_sqrt(double x)
+{
+    int32_t e, i;
+    double m, r;
+    if (!(x > 0.0) || !dpari_finite(x)) {
+        return 0.0;
+    }
+    m = dpari_split(x, &e);
+    r = 1.0;
+    if (e % 2 != 0) {
+        m *= 2.0;
+        e--;
+    }
+    for (i = 0; i < 6; i++) {
+        r = 0.5 * (r + m / r);
+    }
+    for (; e > 0; e -= 2) {
+        r *= 2.0;
+    }
+    for (; e < 0; e += 2) {
+        r *= 0.5;
+    }
+    return r;
+}
+
+/* log2(x) for finite x > 0, else 0. atanh series of the mantissa. */
+DPARI_FN double dpari_log2(double x)
+{
+    int32_t e, k;
+    double m, y, y2, term, sum = 0.0;
+    if (!(x > 0.0) || !dpari_finite(x)) {
+        return 0.0;
+    }
+    m = dpari_split(x, &e);
+    if (m > 1.4142135623730951) {
+        m *= 0.5;
+        e++;
+    }
+    y = (m - 1.0) / (m + 1.0);
+    y2 = y * y;
+    term = y;
+    for (k = 1; k < 30; k += 2) {
+        sum += term / k;
+        term *= y2;
+    }
+    return (double)e + 2.0 * sum * 1.4426950408889634;
+}
+
+/* 2^x for |x| < 1000. */
+DPARI_FN double dpari_exp2(double x)
+{
+    int32_t whole = (int32_t)x, k;
+    double f = (x - (double)whole) * 0.6931471805599453, term = 1.0, sum = 1.0;
+    for (k = 1; k < 20; k++) {
+        term *= f / k;
+        sum += term;
+    }
+    for (; whole > 0; whole--) {
+        sum *= 2.0;
+    }
+    for (; whole < 0; whole++) {
+        sum *= 0.5;
+    }
+    return sum;
+}
+
+/* x^y for x > 0. */
+DPARI_FN double dpari_pow(double x, double y)
+{
+    return dpari_exp2(y * dpari_log2(x));
+}
+
+/* The least k with 2^k >= n, n >= 1. */
+DPARI_FN int32_t dpari_ceil_log2(int64_t n)
+{
+    int32_t k = 0;
+    while (k < 62 && ((int64_t)1 << k) < n) {
+        k++;
+    }
+    return k;
+}
+
+#ifndef DPAR_NO_COST
+
+/* ==== cost/price.h ==== */
+
+/* price - private: what memory, step and planner share. Layers are priced first, then stages, then
+ * the step; each level depends on fewer options than the one before, so the planner keeps a level
+ * while it walks the options of the next. */
+
+/* Shared by several .c files of src/; private to the implementation in dpar.h. */
+#ifndef DPARI_API
+#ifdef DPAR_IMPLEMENTATION
+#define DPARI_API static DPARI_UNUSED
+#else
+#define DPARI_API extern
+#endif
+#endif
+
+/* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
+typedef struct dpari_layer_price {
+    double forward, backward;      /* compute, launch floor not yet applied */
+    double again[DPAR_RECOMPUTES]; /* forward work repeated in the backward */
+    double host_forward, host_backward; /* the host's time to launch it: a floor */
+    double tp_forward, tp_backward, tp_again;
+    double cp_forward, cp_backward;
+    double ep_forward, ep_backward;
+    double halo_forward, halo_backward;
+    double params, expert_params;  /* weights on this rank */
+    double kept[DPAR_RECOMPUTES];  /* activation bytes from forward to backward */
+    double transient;              /* bytes, alive during its backward only */
+    double send;                   /* bytes of its output, on this rank */
+    double link_bytes, nic_bytes;  /* forward and backward, TP, CP, EP, halo */
+} dpari_layer_price;
+
+/* Depends on tp, sp, cp, cp_kind, ep, etp, micro_batch, tiles (and overlap's TP bit). */
+typedef struct dpari_layers {
+    dpari_layer_price of[DPAR_MAX_LAYERS];
+} dpari_layers;
+DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out);
+
+/* One pipeline rank: its layers summed, one micro-batch. */
+typedef struct dpari_stage {
+    int32_t rank;
+    double layers;              /* blocks */
+    double forward, backward, again, host;
+    double tp, cp, ep, halo;
+    double params, expert_params;
+    double kept;                /* bytes a micro-batch */
+    double logits;              /* bytes, on the last stage */
+    double transient;
+    double largest;             /* weights of its largest layer */
+    double link_bytes, nic_bytes;
+    double total;               /* seconds of one micro-batch, forward and backward, all in */
+} dpari_stage;
+
+/* The ranks that can be the worst: first, last, and the ones with other layers. Depends also on
+ * pp, vp, schedule, recompute, recompute_layers. */
+enum { DPARI_MAX_STAGES = 8 };
+typedef struct dpari_stages {
+    int32_t n;
+    dpari_stage of[DPARI_MAX_STAGES];
+    dpari_stage whole;          /* all pp ranks together */
+    double sum_total;           /* seconds of one micro-batch through all of them */
+    double send;                /* bytes of one boundary, on one rank */
+} dpari_stages;
+DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
+                                  const dpari_layers *layers, dpari_stages *out);
+
+/* The rest: dp, shard, zero, micro_batches, offload, overlap. */
+DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
+                                  const dpari_stages *stages, dpar_memory *m);
+DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
+                                const dpari_stages *stages, dpar_step *t);
+
+#endif /* DPAR_NO_COST */
+
+/* ==== base/base.c ==== */
+
+DPAR_API const char *dpar_status_text(dpar_status status)
+{
+    switch (status) {
+#define DPARI_STATUS_CASE(name, value, text) \
+    case DPAR_##name:                        \
+        return text;
+        DPAR_STATUS_LIST(DPARI_STATUS_CASE)
+#undef DPARI_STATUS_CASE
+    default:
+        return "unknown status";
+    }
+}
+
+DPAR_API int32_t dpar_features(void)
+{
+    int32_t bits = 0;
+#ifndef DPAR_NO_COST
+    bits |= DPAR_FEATURE_COST;
+#endif
+#ifndef DPAR_NO_SHOW
+    bits |= DPAR_FEATURE_SHOW;
+#endif
+    return bits;
+}
+
+/* ==== base/text.c ==== */
+
+DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
+{
+    t->at = buffer;
+    t->room = bytes;
+    t->used = 0;
+    t->line = 0;
+    if (bytes > 0) {
+        buffer[0] = 0;
+    }
+}
+
+DPAR_API void dpar_text_char(dpar_text *t, char c)
+{
+    if (t->used + 1 < t->room) {
+        t->at[t->used] = c;
+        t->at[t->used + 1] = 0;
+    }
+    t->used++;
+    if (c == '\n') {
+        t->line = t->used;
+    }
+}
+
+DPAR_API void dpar_text_slice(dpar_text *t, const char *s, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n && s[i] != 0; i++) {
+        dpar_text_char(t, s[i]);
+    }
+}
+
+DPAR_API void dpar_text_put(dpar_text *t, const char *s)
+{
+    dpar_text_slice(t, s, dpari_length(s));
+}
+
+DPAR_API void dpar_text_int(dpar_text *t, int64_t v)
+{
+    char digits[24];
+    dpar_text_slice(t, digits, dpari_say_int(digits, sizeof(digits), v));
+}
+
+/* Digits of u, at least `width` of them. */
+static void dpari_text_digits(dpar_text *t, uint64_t u, int32_t width)
+{
+    char digit[20];
+    int32_t n = 0;
+    do {
+        digit[n++] = (char)('0' + (int)(u % 10));
+        u /= 10;
+    } while (u != 0 && n < 20);
+    for (; width > n; width--) {
+        dpar_text_char(t, '0');
+    }
+    while (n > 0) {
+        dpar_text_char(t, digit[--n]);
+    }
+}
+
+static int dpari_text_special(dpar_text *t, double v)
+{
+    if (!(v <= 0.0 || v >= 0.0)) {
+        dpar_text_put(t, "nan");
+        return 1;
+    }
+    if (!dpari_finite(v)) {
+        dpar_text_put(t, v < 0.0 ? "-inf" : "inf");
+        return 1;
+    }
+    return 0;
+}
+
+DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals)
+{
+    double scale = 1.0, size = v < 0.0 ? -v : v;
+    uint64_t whole, u;
+    int32_t i;
+    decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
+    if (dpari_text_special(t, v)) {
+        return;
+    }
+    for (i = 0; i < decimals; i++) {
+        scale *= 10.0;
+    }
+    if (size * scale >= 9e15) {
+        dpar_text_real(t, v, 6);
+        return;
+    }
+    u = (uint64_t)(size * scale + 0.5);
+    if (v < 0.0 && u > 0) {
+        dpar_text_char(t, '-');
+    }
+    whole = 1;
+    for (i = 0; i < decimals; i++) {
+        whole *= 10;
+    }
+    dpari_text_digits(t, u / whole, 1);
+    if (decimals > 0) {
+        dpar_text_char(t, '.');
+        dpari_text_digits(t, u % whole, decimals);
+    }
+}
+
+/* v = m * 10^e with 10^(digits-1) <= m < 10^digits, m rounded; v > 0. */
+static uint64_t dpari_text_scale(double v, int32_t digits, int32_t *exponent)
+{
+    double low = 1.0, high;
+    int32_t e = 0, i;
+    uint64_t m;
+    for (i = 1; i < digits; i++) {
+        low *= 10.0;
+    }
+    high = low * 10.0;
+    while (v >= high * 1e16) {
+        v *= 1e-16;
+        e += 16;
+    }
+    while (v < low * 1e-16) {
+        v *= 1e16;
+        e -= 16;
+    }
+    while (v >= high) {
+        v /= 10.0;
+        e++;
+    }
+    while (v < low) {
+        v *= 10.0;
+        e--;
+    }
+    m = (uint64_t)(v + 0.5);
+    if (m >= (uint64_t)high) {
+        m /= 10;
+        e++;
+    }
+    *exponent = e;
+    return m;
+}
+
+static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t point)
+{
+    int32_t i;
+    if (point <= 0) {
+        dpar_text_put(t, "0.");
+        for (i = point; i < 0; i++) {
+            dpar_text_char(t, '0');
+        }
+        point = -1;
+    }
+    for (i = 0; i < n; i++) {
+        if (i == point) {
+            dpar_text_char(t, '.');
+        }
+        dpar_text_char(t, digit[i]);
+    }
+    for (; i < point; i++) {
+        dpar_text_char(t, '0');
+    }
+}
+
+DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
+{
+    char digit[20];
+    uint64_t m;
+    int32_t e, n, k, first;
+    digits = digits < 1 ? 1 : digits > 17 ? 17 : digits;
+    if (dpari_text_special(t, v)) {
+        return;
+    }
+    if (v < 0.0) {
+        dpar_text_char(t, '-');
+        v = -v;
+    }
+    if (v <= 0.0) {
+        dpar_text_char(t, '0');
+        return;
+    }
+    m = dpari_text_scale(v, digits, &e);
+    for (k = digits; k > 0; k--) {
+        digit[k - 1] = (char)('0' + (int)(m % 10));
+        m /= 10;
+    }
+    for (n = digits; n > 1 && digit[n - 1] == '0'; n--) {
+    }
+    first = e + digits - 1; /* decimal exponent of the first digit */
+    if (first >= -5 && first < digits) {
+        dpari_text_point(t, digit, n, first + 1);
+        return;
+    }
+    dpari_text_point(t, digit, n, 1);
+    dpar_text_char(t, 'e');
+    dpar_text_char(t, first < 0 ? '-' : '+');
+    dpari_text_digits(t, (uint64_t)(first < 0 ? -first : first), 2);
+}
+
+DPAR_API void dpar_text_column(dpar_text *t, size_t column)
+{
+    size_t i, width = 0;
+    for (i = t->line; i < t->used && i + 1 < t->room; i++) {
+        width += ((unsigned char)t->at[i] & 0xC0u) != 0x80u; /* count UTF-8 starts only */
+    }
+    for (; width < column; width++) {
+        dpar_text_char(t, ' ');
+    }
+}
+
+/* 10^e by squaring; infinite or 0 when it passes the range of double. */
+static double dpari_text_power(int32_t e)
+{
+    double base = 10.0, result = 1.0;
+    int32_t n = e < 0 ? -e : e;
+    for (; n > 0; n /= 2) {
+        if (n % 2 != 0) {
+            result *= base;
+        }
+        base *= base;
+    }
+    return e < 0 ? 1.0 / result : result;
+}
+
+static double dpari_text_value(uint64_t m, int32_t e)
+{
+    double v = (double)m;
+    for (; e > 300; e -= 300) {
+        v *= dpari_text_power(300);
+    }
+    for (; e < -300; e += 300) {
+        v /= dpari_text_power(300);
+    }
+    return e < 0 ? v / dpari_text_power(-e) : v * dpari_text_power(e);
+}
+
+DPAR_API size_t dpar_text_read(const char *s, size_t n, double *value)
+{
+    uint64_t m = 0;
+    int32_t e = 0, exponent = 0, digits = 0, negative, below;
+    size_t at = 0, mark;
+    negative = n > 0 && s[0] == '-';
+    at += n > 0 && (s[0] == '-' || s[0] == '+');
+    for (; at < n && s[at] >= '0' && s[at] <= '9'; at++, digits++) {
+        if (m < UINT64_MAX / 10 - 1) {
+            m = m * 10 + (uint64_t)(s[at] - '0');
+        } else {
+            e += e < 100000;
+        }
+    }
+    if (at < n && s[at] == '.' && (digits > 0 || (at + 1 < n && s[at + 1] >= '0' && s[at + 1] <= '9'))) {
+        for (at++; at < n && s[at] >= '0' && s[at] <= '9'; at++, digits++) {
+            if (m < UINT64_MAX / 10 - 1) {
+                m = m * 10 + (uint64_t)(s[at] - '0');
+                e -= e > -100000;
+            }
+        }
+    }
+    if (digits == 0) {
+        return 0;
+    }
+    mark = at;
+    if (at < n && (s[at] == 'e' || s[at] == 'E')) {
+        at++;
+        below = at < n && s[at] == '-';
+        at += at < n && (s[at] == '-' || s[at] == '+');
+        if (at < n && s[at] >= '0' && s[at] <= '9') {
+            for (; at < n && s[at] >= '0' && s[at] <= '9'; at++) {
+                exponent = exponent < 100000 ? exponent * 10 + (s[at] - '0') : exponent;
+            }
+            e += below ? -exponent : exponent;
+        } else {
+            at = mark;
+        }
+    }
+    *value = m == 0 ? 0.0 : dpari_text_value(m, e > 1000 ? 1000 : e < -1000 ? -1000 : e);
+    *value = negative ? -*value : *value;
+    return at;
+}
+
+/* ==== base/json.c ==== */
+
+/* What may come next. */
+enum {
+    DPARI_JSON_VALUE,       /* a value */
+    DPARI_JSON_FIRST_KEY,   /* after '{': a key or '}' */
+    DPARI_JSON_KEY,         /* after ',' in an object: a key */
+    DPARI_JSON_FIRST_VALUE, /* after '[': a value or ']' */
+    DPARI_JSON_COMMA,       /* after a value inside something: ',' or the end of it */
+    DPARI_JSON_NOTHING      /* after the outermost value */
+};
+
+DPAR_API void dpar_json_init(dpar_json *j, const char *text, size_t bytes)
+{
+    dpari_zero(j, sizeof(*j));
+    j->text = text;
+    j->bytes = bytes;
+    j->expect = DPARI_JSON_VALUE;
+}
+
+static dpar_status dpari_json_fail(const dpar_json *j, dpar_why *why, const char *what)
+{
+    int64_t line = 1, column = 1;
+    size_t i;
+    for (i = 0; i < j->at && i < j->bytes; i++) {
+        column = j->text[i] == '\n' ? 1 : column + 1;
+        line += j->text[i] == '\n';
+    }
+    return dpari_say_word(DPAR_E_PARSE, why, "JSON, line #, column #: @", what, dpari_length(what),
+                          line, column, 0, 0);
+}
+
+static void dpari_json_blanks(dpar_json *j)
+{
+    while (j->at < j->bytes && (j->text[j->at] == ' ' || j->text[j->at] == '\n' ||
+                                j->text[j->at] == '\t' || j->text[j->at] == '\r')) {
+        j->at++;
+    }
+}
+
+static int dpari_json_hex(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+/* At a backslash: the length of the escape, 0 when it is none. */
+static size_t dpari_json_escape(const dpar_json *j)
+{
+    size_t i;
+    char c;
+    if (j->at + 1 >= j->bytes) {
+        return 0;
+    }
+    c = j->text[j->at + 1];
+    if (c == '"' || c == '\\' || c == '/' || c == 'b' || c == 'f' || c == 'n' || c == 'r' ||
+        c == 't') {
+        return 2;
+    }
+    for (i = 2; c == 'u' && i < 6; i++) {
+        if (j->at + i >= j->bytes || !dpari_json_hex(j->text[j->at + i])) {
+            return 0;
+        }
+    }
+    return c == 'u' ? 6 : 0;
+}
+
+/* At the opening quote; leaves `at` behind the closing one. */
+static dpar_status dpari_json_string(dpar_json *j, const char **s, size_t *n, dpar_why *why)
+{
+    size_t start = ++j->at;
+    while (j->at < j->bytes && j->text[j->at] != '"') {
+        size_t step = 1;
+        if ((unsigned char)j->text[j->at] < 0x20u) {
+            return dpari_json_fail(j, why, "a control character inside a string");
+        }
+        if (j->text[j->at] == '\\') {
+            step = dpari_json_escape(j);
+            if (step == 0) {
+                return dpari_json_fail(j, why, "an escape that does not exist");
+            }
+        }
+        j->at += step;
+    }
+    if (j->at >= j->bytes) {
+        j->at = j->bytes;
+        return dpari_json_fail(j, why, "the text ends inside a string");
+    }
+    *s = j->text + start;
+    *n = j->at - start;
+    j->at++;
+    return DPAR_OK;
+}
+
+static size_t dpari_json_digits(const dpar_json *j, size_t at)
+{
+    size_t n = 0;
+    while (at + n < j->bytes && j->text[at + n] >= '0' && j->text[at + n] <= '9') {
+        n++;
+    }
+    return n;
+}
+
+static dpar_status dpari_json_number(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    size_t start = j->at, at = j->at + (j->text[j->at] == '-'), n = dpari_json_digits(j, at);
+    if (n == 0 || (n > 1 && j->text[at] == '0')) {
+        return dpari_json_fail(j, why, "not a number");
+    }
+    at += n;
+    if (at < j->bytes && j->text[at] == '.') {
+        n = dpari_json_digits(j, at + 1);
+        if (n == 0) {
+            return dpari_json_fail(j, why, "a number needs digits after its point");
+        }
+        at += 1 + n;
+    }
+    if (at < j->bytes && (j->text[at] == 'e' || j->text[at] == 'E')) {
+        at++;
+        at += at < j->bytes && (j->text[at] == '+' || j->text[at] == '-');
+        n = dpari_json_digits(j, at);
+        if (n == 0) {
+            return dpari_json_fail(j, why, "a number needs digits in its exponent");
+        }
+        at += n;
+    }
+    item->kind = DPAR_JSON_NUMBER;
+    (void)dpar_text_read(j->text + start, at - start, &item->number);
+    j->at = at;
+    return DPAR_OK;
+}
+
+static dpar_status dpari_json_word(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    static const char word[3][8] = {"true", "false", "null"};
+    int32_t i;
+    for (i = 0; i < 3; i++) {
+        size_t n = dpari_length(word[i]);
+        if (j->bytes - j->at >= n && dpari_spells(j->text + j->at, n, word[i])) {
+            item->kind = DPAR_JSON_TRUE + i;
+            j->at += n;
+            return DPAR_OK;
+        }
+    }
+    return dpari_json_fail(j, why, "a value was expected");
+}
+
+static void dpari_json_after_value(dpar_json *j)
+{
+    j->expect = j->depth > 0 ? DPARI_JSON_COMMA : DPARI_JSON_NOTHING;
+}
+
+static dpar_status dpari_json_open(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    int object = j->text[j->at] == '{';
+    if (j->depth >= 64) {
+        return dpari_json_fail(j, why, "nested more than 64 deep");
+    }
+    item->kind = object ? DPAR_JSON_OBJECT : DPAR_JSON_ARRAY;
+    j->objects &= ~((uint64_t)1 << j->depth);
+    j->objects |= (uint64_t)(object ? 1 : 0) << j->depth;
+    j->depth++;
+    j->at++;
+    j->expect = object ? DPARI_JSON_FIRST_KEY : DPARI_JSON_FIRST_VALUE;
+    return DPAR_OK;
+}
+
+static int dpari_json_in_object(const dpar_json *j)
+{
+    return j->depth > 0 && (j->objects >> (j->depth - 1) & 1u);
+}
+
+static dpar_status dpari_json_close(dpar_json *j, dpar_json_item *item)
+{
+    item->kind = dpari_json_in_object(j) ? DPAR_JSON_OBJECT_END : DPAR_JSON_ARRAY_END;
+    j->depth--;
+    item->depth = j->depth;
+    j->at++;
+    dpari_json_after_value(j);
+    return DPAR_OK;
+}
+
+static dpar_status dpari_json_value(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    dpar_status st;
+    char c;
+    dpari_json_blanks(j);
+    if (j->at >= j->bytes) {
+        return dpari_json_fail(j, why, "the text ends where a value was expected");
+    }
+    item->depth = j->depth;
+    c = j->text[j->at];
+    if (c == '{' || c == '[') {
+        return dpari_json_open(j, item, why);
+    }
+    if (c == '"') {
+        item->kind = DPAR_JSON_STRING;
+        st = dpari_json_string(j, &item->string, &item->length, why);
+    } else if (c == '-' || (c >= '0' && c <= '9')) {
+        st = dpari_json_number(j, item, why);
+    } else {
+        st = dpari_json_word(j, item, why);
+    }
+    dpari_json_after_value(j);
+    return st;
+}
+
+static dpar_status dpari_json_key(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    dpar_status st;
+    if (j->text[j->at] != '"') {
+        return dpari_json_fail(j, why, "a member's name in quotes was expected");
+    }
+    st = dpari_json_string(j, &item->key, &item->key_length, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_json_blanks(j);
+    if (j->at >= j->bytes || j->text[j->at] != ':') {
+        return dpari_json_fail(j, why, "':' was expected");
+    }
+    j->at++;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    dpar_status st;
+    char close = dpari_json_in_object(j) ? '}' : ']';
+    dpari_zero(item, sizeof(*item));
+    dpari_json_blanks(j);
+    if (j->expect == DPARI_JSON_NOTHING) {
+        item->kind = DPAR_JSON_END;
+        return j->at == j->bytes ? DPAR_OK
+                                 : dpari_json_fail(j, why, "more text after the end of the value");
+    }
+    if (j->at >= j->bytes) {
+        return dpari_json_fail(j, why, "the text ends too early");
+    }
+    if (j->expect == DPARI_JSON_COMMA) {
+        if (j->text[j->at] == close) {
+            return dpari_json_close(j, item);
+        }
+        if (j->text[j->at] != ',') {
+            return dpari_json_fail(j, why, "',' or the closing bracket was expected");
+        }
+        j->at++;
+        j->expect = dpari_json_in_object(j) ? DPARI_JSON_KEY : DPARI_JSON_VALUE;
+        dpari_json_blanks(j);
+        if (j->at >= j->bytes) {
+            return dpari_json_fail(j, why, "the text ends too early");
+        }
+    } else if (j->expect != DPARI_JSON_VALUE && j->expect != DPARI_JSON_KEY &&
+               j->text[j->at] == close) {
+        return dpari_json_close(j, item);
+    }
+    if (dpari_json_in_object(j)) {
+        st = dpari_json_key(j, item, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    return dpari_json_value(j, item, why);
+}
+
+/* ==== index/mesh.c ==== */
+
+/* The one size that is -1 becomes what `ranks` leaves. */
+static dpar_status dpari_mesh_infer(dpar_mesh *m, int32_t unknown, int32_t ranks, dpar_why *why)
+{
+    int64_t rest = 1;
+    int32_t i;
+    for (i = 0; i < m->axes; i++) {
+        if (i != unknown && (!dpari_mul(rest, m->axis[i].size, &rest) || rest > INT32_MAX)) {
+            return dpari_say(DPAR_E_RANGE, why, "the mesh has more than 2^31 - 1 ranks", 0, 0, 0,
+                             0);
+        }
+    }
+    if (unknown < 0) {
+        m->size = (int32_t)rest;
+    } else if (ranks % rest != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "the other axes' # ranks do not divide #", rest, ranks,
+                         0, 0);
+    } else {
+        m->axis[unknown].size = (int32_t)(ranks / rest);
+        m->size = ranks;
+    }
+    if (ranks > 0 && m->size != ranks) {
+        return dpari_say(DPAR_E_DIVIDE, why, "the axes make # ranks, there are #", m->size, ranks,
+                         0, 0);
+    }
+    return DPAR_OK;
+}
+
+static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
+{
+    int32_t i, stride = 1;
+    for (i = 0; i < m->axes; i++) {
+        dpar_axis *a = &m->axis[order == DPAR_FIRST_FASTEST ? i : m->axes - 1 - i];
+        a->stride = stride;
+        stride *= a->size;
+    }
+}
+
+DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, int32_t axes, const char *const *names,
+                                    const int32_t *sizes, int32_t order, int32_t ranks,
+                                    dpar_why *why)
+{
+    dpar_mesh m;
+    dpar_status st;
+    int32_t i, unknown = -1;
+    if (axes < 0 || axes > DPAR_MAX_AXES || ranks < 0) {
+        return dpari_say(DPAR_E_ARG, why, "a mesh has 0 to 8 axes, not #; ranks=#", axes, ranks, 0,
+                         0);
+    }
+    dpari_zero(&m, sizeof(m));
+    m.axes = axes;
+    for (i = 0; i < axes; i++) {
+        if (sizes[i] < 1 && (sizes[i] != -1 || unknown >= 0 || ranks == 0)) {
+            return dpari_say_word(DPAR_E_ARG, why,
+                                  "axis '@' has size #: sizes are at least 1, and one may be -1 "
+                                  "where the number of ranks is given",
+                                  names[i], dpari_length(names[i]), sizes[i], 0, 0, 0);
+        }
+        unknown = sizes[i] == -1 ? i : unknown;
+        m.axis[i].size = sizes[i];
+        dpari_copy_text(m.axis[i].name, sizeof(m.axis[i].name), names[i], sizeof(m.axis[i].name));
+    }
+    st = dpari_mesh_infer(&m, unknown, ranks, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_mesh_strides(&m, order);
+    *mesh = m;
+    return DPAR_OK;
+}
+
+DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name)
+{
+    int32_t i;
+    for (i = 0; i < mesh->axes; i++) {
+        if (dpari_same(mesh->axis[i].name, name)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+DPAR_API int32_t dpar_mesh_coord(const dpar_mesh *mesh, int32_t rank, int32_t axis)
+{
+    int32_t local = rank - mesh->offset;
+    if (rank < mesh->offset || local >= mesh->size || axis < 0 || axis >= mesh->axes) {
+        return -1;
+    }
+    return local / mesh->axis[axis].stride % mesh->axis[axis].size;
+}
+
+DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord)
+{
+    int32_t i, rank = mesh->offset;
+    for (i = 0; i < mesh->axes; i++) {
+        if (coord[i] < 0 || coord[i] >= mesh->axis[i].size) {
+            return -1;
+        }
+        rank += coord[i] * mesh->axis[i].stride;
+    }
+    return rank;
+}
+
+/* The chosen axis with the next larger stride than `after`; -1 when there is none. Axes of size 1
+ * are passed over. */
+static int32_t dpari_mesh_next_axis(const dpar_mesh *mesh, uint32_t which, int32_t after)
+{
+    int32_t i, best = -1;
+    for (i = 0; i < mesh->axes; i++) {
+        const dpar_axis *a = &mesh->axis[i];
+        if ((which >> i & 1u) && a->size > 1 && a->stride > after &&
+            (best < 0 || a->stride < mesh->axis[best].stride)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which)
+{
+    int32_t i, n = 1;
+    for (i = 0; i < mesh->axes; i++) {
+        n *= which >> i & 1u ? mesh->axis[i].size : 1;
+    }
+    return n;
+}
+
+DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
+                                        int32_t index)
+{
+    int32_t axis = dpari_mesh_next_axis(mesh, which, 0);
+    if (index < 0 || index >= dpar_mesh_group_size(mesh, which) ||
+        (mesh->axes > 0 && dpar_mesh_coord(mesh, rank, 0) < 0)) {
+        return -1;
+    }
+    while (axis >= 0) {
+        const dpar_axis *a = &mesh->axis[axis];
+        rank += (index % a->size - dpar_mesh_coord(mesh, rank, axis)) * a->stride;
+        index /= a->size;
+        axis = dpari_mesh_next_axis(mesh, which, a->stride);
+    }
+    return rank;
+}
+
+DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, int32_t rank)
+{
+    int32_t axis = dpari_mesh_next_axis(mesh, which, 0), index = 0, weight = 1;
+    if (mesh->axes > 0 && dpar_mesh_coord(mesh, rank, 0) < 0) {
+        return -1;
+    }
+    while (axis >= 0) {
+        index += dpar_mesh_coord(mesh, rank, axis) * weight;
+        weight *= mesh->axis[axis].size;
+        axis = dpari_mesh_next_axis(mesh, which, mesh->axis[axis].stride);
+    }
+    return index;
+}
+
+DPAR_API void dpar_mesh_group_nodes(const dpar_mesh *mesh, uint32_t which, int32_t rank,
+                                    int32_t per_node, int32_t *nodes, int32_t *most)
+{
+    int32_t i, n = dpar_mesh_group_size(mesh, which), last = -1, here = 0;
+    *nodes = 0;
+    *most = 0;
+    for (i = 0; i < n; i++) { /* members ascend, so a node's members are neighbours here */
+        int32_t node = dpar_mesh_group_member(mesh, which, rank, i) / (per_node > 0 ? per_node : 1);
+        here = node == last ? here + 1 : 1;
+        *nodes += node != last;
+        *most = here > *most ? here : *most;
+        last = node;
+    }
+}
+
+#ifndef DPAR_NO_COST
+
+/* ==== cost/cluster.c ==== */
+
+/* ---- chips ---------------------------------------------------------------------------------- */
+
+/* name, generation, units, GB (1e9), TB/s, TFLOP/s dense fp64 / fp32 / tf32 / bf16 / fp8 / fp4,
+ * PCIe GB/s one direction, source. "80 GB" parts hold about 80 GiB. MI250X is one GCD (half a
+ * package); GB200 one GPU. 500 W parts reach less than their peak: see the machine's constants.
+ * table */
+static const struct {
+    char name[16];
+    int8_t generation;
+    int16_t units;
+    float gb, tbps, f64, f32, tf32, bf16, fp8, fp4, pcie;
+    char source[44];
+} dpari_gpu[] = {
+    {"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, "NVIDIA data sheet 2017"},
+    {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, "NVIDIA data sheet 2018"},
+    {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25, "NVIDIA data sheet 2020"},
+    {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25, "NVIDIA data sheet 2021"},
+    {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0, 25, "NVIDIA data sheet 2021"},
+    {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25, "CINECA Leonardo 2023, unverified"},
+    {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50, "NVIDIA data sheet 2023"},
+    {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50, "torchtitan 2024-12: HBM2e, 500 W"},
+    {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50, "NVIDIA data sheet 2023"},
+    {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50, "ml-engineering 2025"},
+    {"h200", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50, "NVIDIA data sheet 2024"},
+    {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450, "NVIDIA data sheet 2023"},
+    {"gh200-141", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 450, "NVIDIA data sheet 2024"},
+    {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50, "NVIDIA data sheet 2024"},
+    {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000, 200, "NVIDIA data sheet 2024"},
+    {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000, 50, "NVIDIA data sheet 2025"},
+    {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000, 200, "NVIDIA data sheet 2025"},
+    {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, "NVIDIA data sheet 2023"},
+    {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36, "AMD data sheet 2021, one GCD"},
+    {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50, "AMD data sheet 2023"},
+    {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50, "AMD data sheet 2024"},
+    {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50, "AMD data sheet 2025"},
+    {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, "Google 2022, memory unverified"},
+    {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, "Google 2023, memory unverified"},
+    {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, "Google 2023, memory unverified"},
+    {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, "Google 2024, memory unverified"}};
+
+enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
+
+/* ---- machines ------------------------------------------------------------------------------- */
+
+/* In-node GB/s one direction a GPU; switched; in-switch reduction; NICs a node and GB/s of each;
+ * in-network reduction; host GB a node; Slingshot: its transport has its own latencies. table */
+static const struct {
+    char name[16];
+    char gpu[16];
+    int16_t nodes, per_node, link, switched, nvls, nics;
+    float nic;
+    int16_t host;
+    int8_t slingshot;
+    char source[92];
+} dpari_machine[] = {
+    {"dgx-v100", "v100-32", 1, 8, 150, 0, 0, 4, 12.5f, 1500, 0, "DGX-1 V100, 4 x EDR, 2018"},
+    {"dgx-a100", "a100-80", 1, 8, 300, 1, 0, 8, 25, 2000, 0, "DGX A100, 8 x HDR200, 2021"},
+    {"selene", "a100-80", 560, 8, 300, 1, 0, 8, 25, 2000, 0, "NVIDIA Selene, 8 x HDR200 a node, 2021"},
+    {"dgx-h100", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "DGX H100, 8 x NDR400, 2023"},
+    {"dgx-h200", "h200", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "DGX H200, 8 x NDR400, 2024"},
+    {"dgx-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2000, 0, "DGX B200, 8 x NDR400, 2024"},
+    {"dgx-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 2000, 0, "DGX B300, 8 x 800 Gb/s, 2025"},
+    {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0, "AWS p4d.24xlarge, 4 x 100 Gb/s EFA, 42.5 of 50 GB/s effective"},
+    {"p4de", "a100-80", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0, "AWS p4de.24xlarge, 4 x 100 Gb/s EFA"},
+    {"p5", "h100-80", 1, 8, 450, 1, 1, 32, 12.5f, 2048, 0, "AWS p5.48xlarge, 32 x 100 Gb/s EFA"},
+    {"p5en", "h200", 1, 8, 450, 1, 1, 16, 25, 2048, 0, "AWS p5en.48xlarge, 3200 Gb/s EFA"},
+    {"p6-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2048, 0, "AWS p6-b200, 3200 Gb/s EFA"},
+    {"p6-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 4096, 0, "AWS p6-b300, 6400 Gb/s EFA"},
+    {"a3-high", "h100-80", 1, 8, 450, 1, 1, 4, 25, 1872, 0, "GCP A3 High, 100 GB/s a node"},
+    {"a3-mega", "h100-80", 1, 8, 450, 1, 1, 8, 25, 1872, 0, "GCP A3 Mega, 200 GB/s a node"},
+    {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, 1, "NCAR: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it (nic=1x25)"},
+    {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, 1, "OLCF: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 between"},
+    {"summit", "v100-16", 4600, 6, 50, 0, 0, 2, 11.5f, 512, 0, "OLCF: 6 V100 a node, dual EDR 23 GB/s"},
+    {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, 1, "NERSC: 100 GB/s a pair, 4 x Slingshot 11, unverified"},
+    {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, 1, "NERSC: the 80 GB nodes, unverified"},
+    {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, 0, "CINECA: 2 x dual HDR100 = 50 GB/s a node, unverified"},
+    {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, 1, "CSCS: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11"},
+    {"jupiter", "gh200", 6000, 4, 450, 0, 0, 4, 25, 480, 0, "JSC: 150 GB/s a pair, 4 x NDR200"},
+    {"grand-teton", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "Meta, 8 x 400 Gb/s RoCE, 2024"},
+    {"gb200-nvl72", "gb200", 1, 72, 900, 1, 1, 72, 50, 17000, 0, "NVIDIA GB200 NVL72, 2024"},
+    {"tpu-v5p", "tpu-v5p", 1, 64, 300, 0, 0, 16, 12.5f, 512, 0, "Google v5p: ICI within a pod, unverified"},
+    {"tpu-v5e", "tpu-v5e", 1, 256, 100, 0, 0, 64, 12.5f, 512, 0, "Google v5e: ICI within a pod of 256, unverified"}};
+
+enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
+
+/* ---- calibration ---------------------------------------------------------------------------- */
+
+/* gemm, attention, hbm, launch s, link share, link s, net share, net s, base s, contention, skew,
+ * step s. Ampere: link and base from vTrain's A100 all-reduce table, net from SimAI's tables, the
+ * rest from the marked rows of docs/accuracy.md. table */
+static const struct {
+    float value[DPAR_CALS];
+    char source[64];
+} dpari_default[DPAR_GENERATIONS] = {
+    {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 6e-6f, 30e-6f, .15f, .005f, .005f},
+     "estimate, no measurement"},
+    {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 6e-6f, 36e-6f, .15f, .005f, .005f},
+     "links: vTrain V100 all-reduce 2024; rest estimated"},
+    {{.78f, .56f, .80f, 38e-6f, .78f, 4.2e-6f, .92f, 5.5e-6f, 36e-6f, .15f, .005f, .005f},
+     "marked rows of docs/accuracy.md, 2026-11"},
+    {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
+     "links: H100-class nccl-tests; products: best shape 794 of 989"},
+    {{.50f, .50f, .80f, 10e-6f, .80f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
+     "marked B200 rows of docs/accuracy.md, 2026-11"},
+    {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 6e-6f, 40e-6f, .15f, .005f, .005f},
+     "products: best shape 668 of 1300; rest estimated"},
+    {{.80f, .60f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f},
+     "estimate after MaxText's public MFU 2024"}};
+
+static const char dpari_cal_name[DPAR_CALS][12] = {
+    "gemm",   "attention", "hbm",     "launch_us",  "link_share", "link_us",
+    "net_share", "net_us", "base_us", "contention", "skew",       "step_ms"};
+
+DPAR_API const char *dpar_calibration_name(int32_t which)
+{
+    return which >= 0 && which < DPAR_CALS ? dpari_cal_name[which] : NULL;
+}
+
+DPAR_API int32_t dpar_calibration_find(const char *name, size_t length)
+{
+    int32_t i;
+    for (i = 0; i < DPAR_CALS; i++) {
+        if (dpari_spells(name, length, dpari_cal_name[i])) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* In which unit a person gives a constant. */
+static double dpari_cal_unit(int32_t which)
+{
+    return which == DPAR_CAL_STEP_S ? 1e-3
+           : which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S || which == DPAR_CAL_NET_S ||
+                   which == DPAR_CAL_BASE_S
+               ? 1e-6
+               : 1.0;
+}
+
+DPAR_API void dpar_calibration_default(dpar_calibration *cal, int32_t generation)
+{
+    int32_t i, g = generation >= 0 && generation < DPAR_GENERATIONS ? generation : DPAR_GEN_OTHER;
+    dpari_zero(cal, sizeof(*cal));
+    for (i = 0; i < DPAR_CALS; i++) {
+        cal->value[i] = (double)dpari_default[g].value[i];
+        cal->error[i] = g == DPAR_GEN_AMPERE ? 0.1 : 0.2;
+    }
+    dpari_copy_text(cal->source, sizeof(cal->source), dpari_default[g].source,
+                    sizeof(dpari_default[g].source));
+}
+
+/* Slingshot 11 under NCCL and OFI (nccl-tests on GH200 nodes): every collective across nodes costs
+ * far more before its first byte than InfiniBand's. */
+static void dpari_cluster_slingshot(dpar_cluster *c)
+{
+    c->cal.value[DPAR_CAL_NET_S] = 24e-6;
+    c->cal.value[DPAR_CAL_NET_SHARE] = 0.82;
+}
+
+/* 500 W parts throttle: products at about 0.55 of the peak (torchtitan's own MFU says no more). */
+static void dpari_cluster_power(dpar_cluster *c)
+{
+    if (dpari_same(c->gpu.name, "h100-96")) {
+        c->cal.value[DPAR_CAL_GEMM] = 0.55;
+        c->cal.value[DPAR_CAL_ATTENTION] = 0.27;
+    }
+}
+
+/* ---- finding a preset ----------------------------------------------------------------------- */
+
+static char dpari_lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static int dpari_spells_any_case(const char *s, size_t n, const char *word)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (word[i] == 0 || word[i] != dpari_lower(s[i])) {
+            return 0;
+        }
+    }
+    return word[n] == 0;
+}
+
+/* How unlike two words are: characters of the longer not matched in order by the other. */
+static int32_t dpari_unlike(const char *s, size_t n, const char *word)
+{
+    size_t i, k = 0, m = dpari_length(word), same = 0;
+    for (i = 0; i < n; i++) {
+        size_t at;
+        for (at = k; at < m && at < k + 3 && word[at] != dpari_lower(s[i]); at++) {
+        }
+        if (at < m && at < k + 3) {
+            same++;
+            k = at + 1;
+        }
+    }
+    return (int32_t)((n > m ? n : m) - same);
+}
+
+static int32_t dpari_gpu_find(const char *s, size_t n, int32_t *nearest)
+{
+    int32_t i, best = 0;
+    for (i = 0; i < DPARI_GPUS; i++) {
+        if (dpari_spells_any_case(s, n, dpari_gpu[i].name)) {
+            return i;
+        }
+        if (dpari_unlike(s, n, dpari_gpu[i].name) < dpari_unlike(s, n, dpari_gpu[best].name)) {
+            best = i;
+        }
+    }
+    *nearest = best;
+    return -1;
+}
+
+static int32_t dpari_machine_find(const char *s, size_t n, int32_t *nearest)
+{
+    int32_t i, best = 0;
+    for (i = 0; i < DPARI_MACHINES; i++) {
+        if (dpari_spells_any_case(s, n, dpari_machine[i].name)) {
+            return i;
+        }
+        if (dpari_unlike(s, n, dpari_machine[i].name) <
+            dpari_unlike(s, n, dpari_machine[best].name)) {
+            best = i;
+        }
+    }
+    *nearest = best;
+    return -1;
+}
+
+DPAR_API const char *dpar_gpu_name(int32_t index)
+{
+    return index >= 0 && index < DPARI_GPUS ? dpari_gpu[index].name : NULL;
+}
+
+DPAR_API const char *dpar_cluster_name(int32_t index)
+{
+    return index >= 0 && index < DPARI_MACHINES ? dpari_machine[index].name : NULL;
+}
+
+static void dpari_gpu_fill(dpar_gpu *g, int32_t i)
+{
+    dpari_zero(g, sizeof(*g));
+    dpari_copy_text(g->name, sizeof(g->name), dpari_gpu[i].name, sizeof(dpari_gpu[i].name));
+    g->generation = dpari_gpu[i].generation;
+    g->units = dpari_gpu[i].units;
+    g->memory_bytes = (double)dpari_gpu[i].gb * 1e9;
+    g->memory_Bps = (double)dpari_gpu[i].tbps * 1e12;
+    g->flops[DPAR_F64] = (double)dpari_gpu[i].f64 * 1e12;
+    g->flops[DPAR_F32] = (double)dpari_gpu[i].f32 * 1e12;
+    g->flops[DPAR_TF32] = (double)dpari_gpu[i].tf32 * 1e12;
+    g->flops[DPAR_BF16] = (double)dpari_gpu[i].bf16 * 1e12;
+    g->flops[DPAR_F8] = (double)dpari_gpu[i].fp8 * 1e12;
+    g->flops[DPAR_F4] = (double)dpari_gpu[i].fp4 * 1e12;
+    g->pcie_Bps = (double)dpari_gpu[i].pcie * 1e9;
+    dpari_copy_text(g->source, sizeof(g->source), dpari_gpu[i].source, sizeof(dpari_gpu[i].source));
+}
+
+static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why)
+{
+    int32_t nearest = 0, i = dpari_gpu_find(s, n, &nearest);
+    char text[80];
+    dpar_text t;
+    if (i >= 0) {
+        dpari_gpu_fill(gpu, i);
+        return DPAR_OK;
+    }
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_slice(&t, s, n < 40 ? n : 40);
+    dpar_text_put(&t, "'; the nearest is '");
+    dpar_text_put(&t, dpari_gpu[nearest].name);
+    return dpari_say_word(DPAR_E_UNKNOWN, why, "unknown GPU '@'", text, sizeof(text), 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_gpu_preset(dpar_gpu *gpu, const char *name, dpar_why *why)
+{
+    return dpari_gpu_slice(gpu, name, dpari_length(name), why);
+}
+
+/* A node of `per_node` such GPUs with the links that they usually have. */
+static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
+{
+    dpar_calibration_default(&c->cal, c->gpu.generation);
+    dpari_cluster_power(c);
+    c->nodes = nodes;
+    c->gpus_per_node = per_node;
+    c->link_switched = 1;
+    c->link_reduces = c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL;
+    c->link_Bps = c->gpu.generation == DPAR_GEN_VOLTA       ? 150e9
+                  : c->gpu.generation == DPAR_GEN_AMPERE    ? 300e9
+                  : c->gpu.generation == DPAR_GEN_HOPPER    ? 450e9
+                  : c->gpu.generation == DPAR_GEN_BLACKWELL ? 900e9
+                                                            : 300e9;
+    c->nics = nodes > 1 ? per_node : 0;
+    c->nic_Bps = nodes <= 1                                 ? 0.0
+                 : c->gpu.generation == DPAR_GEN_HOPPER ||
+                         c->gpu.generation == DPAR_GEN_BLACKWELL
+                     ? 50e9
+                     : 25e9;
+    c->taper = 1.0;
+    c->host_bytes = 1e12;
+    dpari_copy_text(c->source, sizeof(c->source), "as given; links by chip generation", 64);
+}
+
+static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
+{
+    int32_t unused = 0;
+    dpari_zero(c, sizeof(*c));
+    dpari_gpu_fill(&c->gpu, dpari_gpu_find(dpari_machine[i].gpu, dpari_length(dpari_machine[i].gpu),
+                                           &unused));
+    dpari_cluster_of_gpus(c, dpari_machine[i].nodes, dpari_machine[i].per_node);
+    dpari_copy_text(c->name, sizeof(c->name), dpari_machine[i].name, sizeof(dpari_machine[i].name));
+    c->link_Bps = dpari_machine[i].link * 1e9;
+    c->link_switched = dpari_machine[i].switched;
+    c->link_reduces = dpari_machine[i].nvls;
+    c->nics = dpari_machine[i].nics;
+    c->nic_Bps = (double)dpari_machine[i].nic * 1e9;
+    c->host_bytes = dpari_machine[i].host * 1e9;
+    if (dpari_machine[i].slingshot) {
+        dpari_cluster_slingshot(c);
+    }
+    dpari_copy_text(c->source, sizeof(c->source), dpari_machine[i].source,
+                    sizeof(dpari_machine[i].source));
+}
+
+static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+{
+    int32_t nearest = 0, i = dpari_machine_find(s, n, &nearest);
+    char text[120];
+    dpar_text t;
+    if (i >= 0) {
+        dpari_cluster_fill(c, i);
+        return DPAR_OK;
+    }
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_slice(&t, s, n < 40 ? n : 40);
+    dpar_text_put(&t, "'; the nearest is '");
+    dpar_text_put(&t, dpari_machine[nearest].name);
+    dpar_text_put(&t, "', or say NODESxGPUS:GPU as '8x8:h100-80");
+    return dpari_say_word(DPAR_E_UNKNOWN, why, "unknown machine '@'", text, sizeof(text), 0, 0, 0,
+                          0);
+}
+
+DPAR_API dpar_status dpar_cluster_preset(dpar_cluster *c, const char *name, dpar_why *why)
+{
+    return dpari_cluster_slice(c, name, dpari_length(name), why);
+}
+
+/* ---- the text form -------------------------------------------------------------------------- */
+
+/* A whole number 1 .. limit that is all of the slice; 0 otherwise. */
+static int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
+{
+    int64_t v = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9' || v > 100000000) {
+            return 0;
+        }
+        v = v * 10 + (s[i] - '0');
+    }
+    return n > 0 && v >= 1 && v <= limit ? (int32_t)v : 0;
+}
+
+static int dpari_cluster_real(const char *s, size_t n, double *v)
+{
+    return dpar_text_read(s, n, v) == n && n > 0 && dpari_finite(*v) && *v >= 0.0;
+}
+
+static dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why, const char *form)
+{
+    return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
+}
+
+enum {
+    DPARI_KEY_NODES, DPARI_KEY_GPUS, DPARI_KEY_GPU, DPARI_KEY_NVLINK, DPARI_KEY_SWITCHED,
+    DPARI_KEY_NVLS, DPARI_KEY_NIC, DPARI_KEY_SHARP, DPARI_KEY_TAPER, DPARI_KEY_MEMORY,
+    DPARI_KEY_HBM, DPARI_KEY_TFLOPS, DPARI_KEY_PCIE, DPARI_KEY_HOST, DPARI_KEY_NVME,
+    DPARI_KEY_BASE, DPARI_KEYS
+};
+
+static const char dpari_key_name[DPARI_KEYS][12] = {
+    "nodes", "gpus", "gpu", "nvlink", "switched", "nvls", "nic",  "sharp",
+    "taper", "memory", "hbm", "tflops", "pcie",   "host", "nvme", "machine"};
+
+/* "8x50": eight NICs of 50 GB/s. */
+static int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
+{
+    size_t k = 0;
+    double gb;
+    while (k < n && s[k] != 'x') {
+        k++;
+    }
+    if (k == n || dpari_cluster_count(s, k, 1024) == 0 ||
+        !dpari_cluster_real(s + k + 1, n - k - 1, &gb) || gb <= 0.0) {
+        return 0;
+    }
+    c->nics = dpari_cluster_count(s, k, 1024);
+    c->nic_Bps = gb * 1e9;
+    return 1;
+}
+
+static int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
+{
+    switch (key) {
+    case DPARI_KEY_NVLINK:
+        c->link_Bps = v * 1e9;
+        break;
+    case DPARI_KEY_SWITCHED:
+        c->link_switched = v > 0.0;
+        break;
+    case DPARI_KEY_NVLS:
+        c->link_reduces = v > 0.0;
+        break;
+    case DPARI_KEY_SHARP:
+        c->net_reduces = v > 0.0;
+        break;
+    case DPARI_KEY_TAPER:
+        c->taper = v;
+        break;
+    case DPARI_KEY_MEMORY:
+        c->gpu.memory_bytes = v * 1e9;
+        break;
+    case DPARI_KEY_HBM:
+        c->gpu.memory_Bps = v * 1e9;
+        break;
+    case DPARI_KEY_TFLOPS:
+        c->gpu.flops[DPAR_BF16] = v * 1e12;
+        break;
+    case DPARI_KEY_PCIE:
+        c->gpu.pcie_Bps = v * 1e9;
+        break;
+    case DPARI_KEY_HOST:
+        c->host_bytes = v * 1e9;
+        break;
+    case DPARI_KEY_NVME:
+        c->nvme_Bps = v * 1e9;
+        break;
+    default:
+        return 0;
+    }
+    return 1;
+}
+
+static dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+{
+    dpar_status st = dpari_gpu_slice(&c->gpu, s, n, why);
+    if (st == DPAR_OK) {
+        dpar_calibration_default(&c->cal, c->gpu.generation);
+        dpari_cluster_power(c);
+    }
+    return st;
+}
+
+/* One "key=value". */
+static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+{
+    size_t k = 0;
+    int32_t key = 0, cal;
+    double v = 0.0;
+    while (k < n && s[k] != '=') {
+        k++;
+    }
+    while (key < DPARI_KEYS && !dpari_spells_any_case(s, k, dpari_key_name[key])) {
+        key++;
+    }
+    cal = dpar_calibration_find(s, k);
+    if (k == n || k + 1 == n || (key == DPARI_KEYS && cal < 0)) {
+        return dpari_cluster_bad(s, n, why,
+                                 "'@' is no setting of a machine; known: nodes gpus gpu nvlink "
+                                 "switched nvls nic sharp taper memory hbm tflops pcie host nvme "
+                                 "and the calibration names (gemm, hbm, net_share ...)");
+    }
+    if (key == DPARI_KEY_GPU) {
+        return dpari_cluster_swap_gpu(c, s + k + 1, n - k - 1, why);
+    }
+    if (key == DPARI_KEY_NIC) {
+        return dpari_cluster_nics(c, s + k + 1, n - k - 1)
+                   ? DPAR_OK
+                   : dpari_cluster_bad(s, n, why, "'@': NICs are COUNTxGB/s, as nic=8x50");
+    }
+    if (key == DPARI_KEY_NODES || key == DPARI_KEY_GPUS) {
+        int32_t count = dpari_cluster_count(s + k + 1, n - k - 1, 10000000);
+        if (count == 0) {
+            return dpari_cluster_bad(s, n, why, "'@': a count of 1 to 10000000 was expected");
+        }
+        *(key == DPARI_KEY_NODES ? &c->nodes : &c->gpus_per_node) = count;
+        return DPAR_OK;
+    }
+    if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
+        return dpari_cluster_bad(s, n, why, "'@': a number of at least 0 was expected");
+    }
+    if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 a share, hbm=3350 GB/s */
+        c->cal.value[cal] = v * dpari_cal_unit(cal);
+        return DPAR_OK;
+    }
+    return dpari_cluster_number(c, key, v)
+               ? DPAR_OK
+               : dpari_cluster_bad(s, n, why, "'@' cannot be set here");
+}
+
+/* The first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
+static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+{
+    size_t colon = 0, x = 0;
+    int32_t a, b;
+    dpar_status st;
+    while (colon < n && s[colon] != ':') {
+        colon++;
+    }
+    while (x < n && s[x] >= '0' && s[x] <= '9') {
+        x++;
+    }
+    if (colon < n) {
+        a = x < colon ? dpari_cluster_count(s, x, 10000000) : 1;
+        b = x < colon ? dpari_cluster_count(s + x + 1, colon - x - 1, 65536)
+                      : dpari_cluster_count(s, colon, 65536);
+        if ((x < colon && s[x] != 'x') || a == 0 || b == 0) {
+            return dpari_cluster_bad(s, n, why,
+                                     "'@': NODESxGPUS:GPU was expected, each at least 1, as "
+                                     "8x8:h100-80");
+        }
+        st = dpari_gpu_slice(&c->gpu, s + colon + 1, n - colon - 1, why);
+        if (st == DPAR_OK) {
+            dpari_cluster_of_gpus(c, a, b);
+            dpari_copy_text(c->name, sizeof(c->name), s, n);
+        }
+        return st;
+    }
+    if (x > 0 && x < n && s[x] == 'x') {
+        a = dpari_cluster_count(s, x, 10000000);
+        if (a == 0) {
+            return dpari_cluster_bad(s, n, why, "'@': at least one machine was expected");
+        }
+        st = dpari_cluster_slice(c, s + x + 1, n - x - 1, why);
+        if (st == DPAR_OK) {
+            c->nodes = a;
+        }
+        return st;
+    }
+    return dpari_cluster_slice(c, s, n, why);
+}
+
+/* The next item: up to a comma or the end of the line, without blanks and comments around it. */
+static size_t dpari_cluster_item(const char *text, size_t bytes, size_t *at, size_t *start)
+{
+    size_t end, i = *at;
+    while (i < bytes && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r' || text[i] == '\n' ||
+                         text[i] == ',' || text[i] == '#')) {
+        if (text[i] == '#') {
+            while (i < bytes && text[i] != '\n') {
+                i++;
+            }
+        } else {
+            i++;
+        }
+    }
+    *start = i;
+    while (i < bytes && text[i] != ',' && text[i] != '\n' && text[i] != '#' && text[i] != '\r') {
+        i++;
+    }
+    end = i;
+    while (end > *start && (text[end - 1] == ' ' || text[end - 1] == '\t')) {
+        end--;
+    }
+    *at = i;
+    return end - *start;
+}
+
+/* "key = value" as people write it in files: without the blanks. */
+static size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t n)
+{
+    size_t i, k = 0;
+    for (i = 0; i < n && k + 1 < room; i++) {
+        if (s[i] != ' ' && s[i] != '\t') {
+            to[k++] = s[i];
+        }
+    }
+    to[k] = 0;
+    return k;
+}
+
+DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text, size_t bytes,
+                                        dpar_why *why)
+{
+    dpar_cluster c;
+    char item[96];
+    size_t at = 0, start, n, items = 0;
+    dpar_status st = DPAR_OK;
+    dpari_zero(&c, sizeof(c));
+    for (;;) {
+        n = dpari_cluster_item(text, bytes, &at, &start);
+        if (n == 0) {
+            break;
+        }
+        if (n >= sizeof(item)) {
+            return dpari_cluster_bad(text + start, n, why, "'@...' is too long for a setting");
+        }
+        n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
+        if (items == 0) {
+            int named = n > 8 && dpari_spells(item, 8, "machine=");
+            st = dpari_cluster_first(&c, named ? item + 8 : item, named ? n - 8 : n, why);
+        } else {
+            st = dpari_cluster_setting(&c, item, n, why);
+        }
+        if (st != DPAR_OK) {
+            return st;
+        }
+        items++;
+    }
+    if (items == 0) {
+        return dpari_say(DPAR_E_PARSE, why, "no machine: give a preset or NODESxGPUS:GPU", 0, 0, 0,
+                         0);
+    }
+    st = dpar_cluster_check(&c, why);
+    if (st == DPAR_OK) {
+        *cluster = c;
+    }
+    return st;
+}
+
+/* ---- checks --------------------------------------------------------------------------------- */
+
+static int dpari_positive(double v)
+{
+    return v > 0.0 && dpari_finite(v) && v < 1e30;
+}
+
+DPAR_API int32_t dpar_cluster_gpus(const dpar_cluster *c)
+{
+    return c->nodes * c->gpus_per_node;
+}
+
+DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why)
+{
+    int64_t gpus = 0;
+    int32_t i;
+    if (c->nodes < 1 || c->gpus_per_node < 1 || !dpari_mul(c->nodes, c->gpus_per_node, &gpus) ||
+        gpus > 100000000) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a cluster has 1 to 100000000 GPUs: # nodes of # GPUs", c->nodes,
+                         c->gpus_per_node, 0, 0);
+    }
+    if (!dpari_positive(c->gpu.memory_bytes) || !dpari_positive(c->gpu.memory_Bps) ||
+        !dpari_positive(c->gpu.flops[DPAR_BF16])) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "GPU '@': memory, bandwidth and FLOP/s must be positive numbers",
+                              c->gpu.name, sizeof(c->gpu.name), 0, 0, 0, 0);
+    }
+    if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps)) ||
+        (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps)))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "links must be positive: # nodes of # GPUs need nvlink=GB/s and "
+                         "nic=COUNTxGB/s (# NICs)",
+                         c->nodes, c->gpus_per_node, c->nics, 0);
+    }
+    if (!(c->taper > 0.0 && c->taper <= 1.0)) {
+        return dpari_say(DPAR_E_ARG, why, "taper is a share above 0, at most 1", 0, 0, 0, 0);
+    }
+    for (i = 0; i < DPAR_CALS; i++) {
+        double v = c->cal.value[i];
+        int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
+        if (!(v >= 0.0 && v <= 10.0) || (share && !(v > 0.0))) {
+            return dpari_say_word(DPAR_E_ARG, why, "calibration '@' is out of its range",
+                                  dpari_cal_name[i], sizeof(dpari_cal_name[i]), 0, 0, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why)
+{
+    if (gpus < 1) {
+        return dpari_say(DPAR_E_ARG, why, "gpus=# must be at least 1", gpus, 0, 0, 0);
+    }
+    if (gpus < c->gpus_per_node) {
+        c->nodes = 1;
+        c->nics = (int32_t)dpari_most(1, (int64_t)c->nics * gpus / c->gpus_per_node);
+        c->gpus_per_node = gpus;
+        return DPAR_OK;
+    }
+    if (gpus % c->gpus_per_node != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "gpus=# is no whole number of nodes of #", gpus,
+                         c->gpus_per_node, 0, 0);
+    }
+    c->nodes = gpus / c->gpus_per_node;
+    return dpar_cluster_check(c, why);
+}
+
+/* ==== cost/collective.c ==== */
+
+DPAR_API const char *dpar_collective_name(int32_t kind)
+{
+    static const char name[DPAR_COLLECTIVES][16] = {
+        "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast",
+        "reduce",     "gather",     "scatter",        "send-recv",  "barrier"};
+    return kind >= 0 && kind < DPAR_COLLECTIVES ? name[kind] : "?";
+}
+
+DPAR_API const char *dpar_algorithm_name(int32_t algorithm)
+{
+    static const char name[DPAR_ALGS][20] = {
+        "ring",     "recursive-doubling", "recursive-halving", "rabenseifner", "binomial",
+        "bruck",    "pairwise",           "scatter+doubling",  "scatter+ring", "chain",
+        "tree",     "in-switch",          "dissemination",     "hierarchical"};
+    return algorithm >= 0 && algorithm < DPAR_ALGS ? name[algorithm] : "?";
+}
+
+DPAR_API double dpar_ring_all_reduce(double bytes, int32_t n, double Bps)
+{
+    return n > 1 && Bps > 0.0 ? 2.0 * (n - 1.0) / n * bytes / Bps : 0.0;
+}
+
+DPAR_API double dpar_bus_factor(int32_t kind, int32_t n)
+{
+    double p = n;
+    if (n < 2) {
+        return 1.0;
+    }
+    switch (kind) {
+    case DPAR_ALL_REDUCE:
+        return 2.0 * (p - 1.0) / p;
+    case DPAR_ALL_GATHER:
+    case DPAR_REDUCE_SCATTER:
+    case DPAR_ALL_TO_ALL:
+    case DPAR_GATHER:
+    case DPAR_SCATTER:
+        return (p - 1.0) / p;
+    default:
+        return 1.0;
+    }
+}
+
+/* ---- textbook ------------------------------------------------------------------------------- */
+
+/* The terms every formula is made of. n = bytes, p = ranks, lg = log2 p. */
+typedef struct dpari_terms {
+    double p, lg, up, down; /* log2, rounded up and down */
+    double n, alpha, beta, gamma;
+    int32_t power; /* p is a power of two */
+} dpari_terms;
+
+static double dpari_all_reduce_textbook(int32_t algorithm, const dpari_terms *t)
+{
+    double part = (t->p - 1.0) / t->p;
+    switch (algorithm) {
+    case DPAR_ALG_RECURSIVE_DOUBLING:
+        return t->up * (t->alpha + t->n * (t->beta + t->gamma));
+    case DPAR_ALG_RABENSEIFNER:
+        return t->power ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta +
+                              t->n * part * t->gamma
+                        : (2.0 * t->down + 2.0) * t->alpha + (2.0 * part + 2.0) * t->n * t->beta +
+                              t->n * (1.0 + part) * t->gamma;
+    case DPAR_ALG_RING:
+        return 2.0 * (t->p - 1.0) * t->alpha + 2.0 * t->n * part * t->beta +
+               t->n * part * t->gamma;
+    case DPAR_ALG_TREE:
+        return 2.0 * t->up * t->alpha + 2.0 * t->n * t->beta;
+    case DPAR_ALG_IN_SWITCH:
+        return 2.0 * t->alpha + t->n * (t->p + 1.0) / t->p * t->beta;
+    default:
+        return -1.0;
+    }
+}
+
+static double dpari_gather_textbook(int32_t algorithm, const dpari_terms *t)
+{
+    double part = (t->p - 1.0) / t->p;
+    switch (algorithm) {
+    case DPAR_ALG_RING:
+        return (t->p - 1.0) * t->alpha + t->n * part * t->beta;
+    case DPAR_ALG_RECURSIVE_DOUBLING:
+        return t->power ? t->lg * t->alpha + t->n * part * t->beta : -1.0;
+    case DPAR_ALG_BRUCK:
+        return t->up * t->alpha + t->n * part * t->beta;
+    default:
+        return -1.0;
+    }
+}
+
+static double dpari_scatter_textbook(int32_t algorithm, const dpari_terms *t)
+{
+    double part = (t->p - 1.0) / t->p, both = t->beta + t->gamma;
+    switch (algorithm) {
+    case DPAR_ALG_RECURSIVE_HALVING:
+        return t->power ? t->lg * t->alpha + t->n * part * both
+                        : (t->down + 2.0) * t->alpha + t->n * (1.0 + part) * both;
+    case DPAR_ALG_PAIRWISE:
+    case DPAR_ALG_RING:
+        return (t->p - 1.0) * t->alpha + t->n * part * both;
+    case DPAR_ALG_RECURSIVE_DOUBLING:
+        return t->lg * t->alpha + t->n * (t->lg - part) * both;
+    default:
+        return -1.0;
+    }
+}
+
+static double dpari_broadcast_textbook(int32_t algorithm, const dpari_terms *t)
+{
+    double part = (t->p - 1.0) / t->p, k;
+    switch (algorithm) {
+    case DPAR_ALG_BINOMIAL:
+        return t->up * (t->alpha + t->n * t->beta);
+    case DPAR_ALG_SCATTER_DOUBLING:
+        return 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta;
+    case DPAR_ALG_SCATTER_RING:
+        return (t->lg + t->p - 1.0) * t->alpha + 2.0 * t->n * part * t->beta;
+    case DPAR_ALG_CHAIN: /* the best number of pieces */
+        k = t->alpha > 0.0 ? dpari_sqrt((t->p - 2.0) * t->n * t->beta / t->alpha) : 1e9;
+        k = k < 1.0 ? 1.0 : k;
+        return (t->p - 2.0 + k) * (t->alpha + t->n / k * t->beta);
+    default:
+        return -1.0;
+    }
+}
+
+static double dpari_reduce_textbook(int32_t algorithm, const dpari_terms *t)
+{
+    double part = (t->p - 1.0) / t->p;
+    switch (algorithm) {
+    case DPAR_ALG_BINOMIAL:
+        return t->up * (t->alpha + t->n * t->beta + t->n * t->gamma);
+    case DPAR_ALG_RABENSEIFNER:
+        return t->power ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta +
+                              t->n * part * t->gamma
+                        : (2.0 * t->down + 1.0) * t->alpha + (2.0 * part + 1.0) * t->n * t->beta +
+                              t->n * (1.0 + part) * t->gamma;
+    default:
+        return -1.0;
+    }
+}
+
+static double dpari_textbook(int32_t kind, int32_t algorithm, const dpari_terms *t)
+{
+    double part = (t->p - 1.0) / t->p;
+    switch (kind) {
+    case DPAR_ALL_REDUCE:
+        return dpari_all_reduce_textbook(algorithm, t);
+    case DPAR_ALL_GATHER:
+        return dpari_gather_textbook(algorithm, t);
+    case DPAR_REDUCE_SCATTER:
+        return dpari_scatter_textbook(algorithm, t);
+    case DPAR_BROADCAST:
+        return dpari_broadcast_textbook(algorithm, t);
+    case DPAR_REDUCE:
+        return dpari_reduce_textbook(algorithm, t);
+    case DPAR_ALL_TO_ALL:
+        return algorithm == DPAR_ALG_PAIRWISE ? (t->p - 1.0) * t->alpha + t->n * part * t->beta
+               : algorithm == DPAR_ALG_BRUCK  ? t->lg * t->alpha + 0.5 * t->n * t->lg * t->beta
+                                              : -1.0;
+    case DPAR_GATHER:
+    case DPAR_SCATTER:
+        return algorithm == DPAR_ALG_BINOMIAL ? t->up * t->alpha + t->n * part * t->beta : -1.0;
+    case DPAR_SEND_RECV:
+        return algorithm == DPAR_ALG_PAIRWISE ? t->alpha + t->n * t->beta : -1.0;
+    default:
+        return algorithm == DPAR_ALG_DISSEMINATION ? t->up * t->alpha : -1.0;
+    }
+}
+
+DPAR_API dpar_status dpar_collective_textbook(int32_t kind, int32_t algorithm, int32_t n,
+                                              double bytes, double alpha, double beta,
+                                              double gamma, double *seconds)
+{
+    dpari_terms t;
+    double s;
+    if (n < 1 || kind < 0 || kind >= DPAR_COLLECTIVES || !(bytes >= 0.0) || !(alpha >= 0.0) ||
+        !(beta >= 0.0) || !(gamma >= 0.0)) {
+        return DPAR_E_ARG;
+    }
+    t.p = n;
+    t.lg = dpari_log2(n);
+    t.up = dpari_ceil_log2(n);
+    t.power = ((int32_t)1 << (n > 1 ? dpari_ceil_log2(n) : 0)) == n;
+    t.down = t.power ? t.up : t.up - 1.0;
+    t.n = bytes;
+    t.alpha = alpha;
+    t.beta = beta;
+    t.gamma = gamma;
+    s = dpari_textbook(kind, algorithm, &t);
+    if (s < 0.0) {
+        return DPAR_E_UNKNOWN;
+    }
+    *seconds = n == 1 ? 0.0 : s;
+    return DPAR_OK;
+}
+
+/* ---- groups on the machine ------------------------------------------------------------------ */
+
+DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t stride)
+{
+    dpar_group g;
+    int32_t node = c->gpus_per_node, apart = stride > 0 ? stride : 1;
+    g.size = n > 0 ? n : 1;
+    g.per_node = apart >= node ? 1 : (int32_t)dpari_least(g.size, dpari_most(1, node / apart));
+    if (dpar_cluster_gpus(c) <= node) {
+        g.per_node = g.size; /* one node holds everything */
+    }
+    g.nodes = (int32_t)dpari_ceil_div(g.size, g.per_node);
+    g.sharing = (int32_t)dpari_most(1, node / g.per_node);
+    return g;
+}
+
+/* ---- the predictor -------------------------------------------------------------------------- */
+
+/* The low-latency protocol (NCCL's LL128) carries flag words with the data and skips the
+ * synchronisation of the simple one: it reaches about 0.7 of the bandwidth (vTrain's A100 all-reduce,
+ * 8 ranks: a second line of slope 93 against 134 GB/s), and the simple one pays 1.6 times the latency
+ * a step. */
+static const double dpari_protocol_share = 0.70;
+static const double dpari_simple_steps = 1.6;
+/* All-to-all posts one send and one receive a peer: about three steps' latency each (H100-class
+ * nccl-tests: 76 us flat against 46). */
+static const double dpari_peer_steps = 3.3;
+/* In-switch reduction: (p+1)/p bytes at the switch instead of 2(p-1)/p; its pipeline is filled by
+ * about three more base latencies (H100-class nccl-tests: 85 us + n / 273 GB/s). */
+static const double dpari_switch_base = 2.8;
+/* Part of the shorter phase of a hierarchical collective that the longer one does not hide. */
+static const double dpari_phase_blend = 0.3;
+/* A tree's hop between nodes takes about three ring steps: NCCL's tuner has 14 us against 5. */
+static const double dpari_tree_hop = 3.0;
+
+static double dpari_wire(int32_t kind, double n)
+{
+    switch (kind) {
+    case DPAR_ALL_REDUCE:
+        return 2.0 * (n - 1.0) / n;
+    case DPAR_ALL_GATHER:
+    case DPAR_REDUCE_SCATTER:
+    case DPAR_ALL_TO_ALL:
+    case DPAR_GATHER:
+    case DPAR_SCATTER:
+        return (n - 1.0) / n;
+    case DPAR_BARRIER:
+        return 0.0;
+    default:
+        return 1.0;
+    }
+}
+
+static double dpari_steps(int32_t kind, double n)
+{
+    switch (kind) {
+    case DPAR_ALL_REDUCE:
+        return 2.0 * (n - 1.0);
+    case DPAR_SEND_RECV:
+        return 1.0;
+    case DPAR_BARRIER:
+        return dpari_ceil_log2((int64_t)n);
+    default:
+        return n - 1.0;
+    }
+}
+
+/* What a group of n in a node gets of the links. Switched: a few per cent less for two and four
+ * ranks (fewer rings; vTrain: 200, 226, 234 GB/s). Wired pairs: two ranks have one pair's links. */
+static double dpari_link_of(const dpar_cluster *c, int32_t n)
+{
+    double share = c->cal.value[DPAR_CAL_LINK_SHARE], all = c->gpus_per_node;
+    if (c->link_switched) {
+        return c->link_Bps * share * (n <= 2 ? 0.86 : n <= 4 ? 0.965 : 1.0);
+    }
+    if (n <= 2 && all > 2.0) {
+        return c->link_Bps * share / dpari_leastf(all - 1.0, 6.0);
+    }
+    return c->link_Bps * share * (n < c->gpus_per_node ? 0.63 : 1.0);
+}
+
+/* Inside a node: the faster protocol, or the switch. */
+static double dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double bytes,
+                           double *latency, int32_t *algorithm)
+{
+    const double *k = c->cal.value;
+    double B = dpari_link_of(c, n), wire = dpari_wire(kind, n) * bytes, base = k[DPAR_CAL_BASE_S];
+    double steps = dpari_steps(kind, n) * k[DPAR_CAL_LINK_S], quick, simple, in_switch;
+    *algorithm = kind == DPAR_ALL_TO_ALL || kind == DPAR_SEND_RECV ? DPAR_ALG_PAIRWISE
+                                                                   : DPAR_ALG_RING;
+    if (kind == DPAR_ALL_TO_ALL) {
+        *latency = base + dpari_simple_steps * steps;
+        return dpari_mostf(base + dpari_peer_steps * steps, *latency + wire / B);
+    }
+    if (kind == DPAR_SEND_RECV) {
+        *latency = 0.5 * base + steps;
+        return *latency + wire / B;
+    }
+    quick = dpari_mostf(base + steps, base + wire / (dpari_protocol_share * B));
+    simple = base + dpari_simple_steps * steps + wire / B;
+    *latency = quick < simple ? base + steps : base + dpari_simple_steps * steps;
+    quick = dpari_leastf(quick, simple);
+    if (kind == DPAR_ALL_REDUCE && c->link_reduces && n > 2) {
+        double p = n, rate = c->link_Bps * 0.684; /* 273 of 450 * (p+1)/p, H100-class */
+        in_switch = dpari_switch_base * base + bytes * (p + 1.0) / p / rate;
+        if (in_switch < quick) {
+            *algorithm = DPAR_ALG_IN_SWITCH;
+            *latency = dpari_switch_base * base;
+            quick = in_switch;
+        }
+    }
+    return quick;
+}
+
+/* GB/s of the NICs for one rank of a group, when all groups of the node talk at once. */
+static double dpari_nic_rate(const dpar_cluster *c, const dpar_group *g)
+{
+    double node = c->nics * c->nic_Bps * c->taper * c->cal.value[DPAR_CAL_NET_SHARE];
+    double rate = node / g->sharing / g->per_node;
+    double own = c->nic_Bps * c->cal.value[DPAR_CAL_NET_SHARE] *
+                 dpari_mostf(1.0, (double)c->nics / c->gpus_per_node);
+    return dpari_leastf(rate, own);
+}
+
+/* Across nodes, reductions and gathers: a ring over all ranks, or phases inside and across with a
+ * tree between nodes. */
+static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kind, double bytes,
+                         dpar_collective_cost *cost)
+{
+    const double *k = c->cal.value;
+    double nic = dpari_nic_rate(c, g), n = g->size, nodes = g->nodes, per = g->per_node;
+    double ways = kind == DPAR_ALL_REDUCE ? 2.0 : 1.0, up = dpari_ceil_log2(g->nodes);
+    double link = dpari_link_of(c, g->per_node), base = k[DPAR_CAL_BASE_S];
+    double ring_latency = base + dpari_steps(kind, n) * k[DPAR_CAL_NET_S];
+    double ring = ring_latency + dpari_mostf(dpari_wire(kind, n) * bytes / (nic * per),
+                                             per > 1.0 ? dpari_wire(kind, n) * bytes / link : 0.0);
+    double inner = per > 1.0 ? ways * (per - 1.0) / per * bytes / link : 0.0;
+    double outer = ways * (nodes - 1.0) / nodes * bytes / (per * nic);
+    double latency = base + ways * (dpari_tree_hop * up * k[DPAR_CAL_NET_S] +
+                                    (per - 1.0) * k[DPAR_CAL_LINK_S]);
+    double slow = dpari_mostf(inner, outer), quick = dpari_leastf(inner, outer);
+    /* a tree between more than two nodes sends each byte twice on some links */
+    double phases = latency + slow * (g->nodes > 2 ? 1.08 : 1.0) + dpari_phase_blend * quick;
+    if (c->net_reduces && kind == DPAR_ALL_REDUCE) {
+        outer = (nodes + 1.0) / nodes * bytes / (per * nic);
+        phases = base + 2.0 * dpari_tree_hop * k[DPAR_CAL_NET_S] +
+                 dpari_mostf(inner, outer) + dpari_phase_blend * dpari_leastf(inner, outer);
+    }
+    cost->algorithm = ring < phases ? DPAR_ALG_RING : DPAR_ALG_HIERARCHICAL;
+    cost->seconds = dpari_leastf(ring, phases);
+    cost->latency_s = ring < phases ? ring_latency : latency;
+    cost->nic_bytes = ways * (nodes - 1.0) / nodes * bytes / per;
+    cost->link_bytes = per > 1.0 ? ways * (per - 1.0) / per * bytes : 0.0;
+}
+
+/* All-to-all: what stays in the node goes over its links, (nodes-1)/nodes over the rank's own share
+ * of the NICs, both at once. */
+static void dpari_across_all(const dpar_cluster *c, const dpar_group *g, double bytes,
+                             dpar_collective_cost *cost)
+{
+    const double *k = c->cal.value;
+    double n = g->size, per = g->per_node;
+    cost->nic_bytes = bytes * (n - per) / n;
+    cost->link_bytes = bytes * (per - 1.0) / n;
+    cost->latency_s = k[DPAR_CAL_BASE_S] + (n - 1.0) * 0.5 * k[DPAR_CAL_NET_S];
+    cost->algorithm = DPAR_ALG_PAIRWISE;
+    cost->seconds = cost->latency_s +
+                    dpari_mostf(cost->nic_bytes / dpari_nic_rate(c, g),
+                                per > 1.0 ? cost->link_bytes / dpari_link_of(c, g->per_node) : 0.0);
+}
+
+DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g, int32_t kind,
+                                      double bytes, dpar_collective_cost *cost)
+{
+    dpari_zero(cost, sizeof(*cost));
+    if (g->size < 2 || !(bytes > 0.0 || kind == DPAR_BARRIER)) {
+        return;
+    }
+    if (g->nodes < 2) {
+        cost->seconds = dpari_inside(c, g->size, kind, bytes, &cost->latency_s, &cost->algorithm);
+        cost->link_bytes = dpari_wire(kind, g->size) * bytes;
+        return;
+    }
+    cost->nic_Bps = dpari_nic_rate(c, g);
+    if (kind == DPAR_ALL_TO_ALL) {
+        dpari_across_all(c, g, bytes, cost);
+    } else if (kind == DPAR_SEND_RECV) {
+        cost->nic_bytes = bytes;
+        cost->latency_s = 0.5 * c->cal.value[DPAR_CAL_BASE_S] + c->cal.value[DPAR_CAL_NET_S];
+        cost->seconds = cost->latency_s + bytes / cost->nic_Bps;
+        cost->algorithm = DPAR_ALG_PAIRWISE;
+    } else {
+        dpari_across(c, g, kind, bytes, cost);
+    }
+}
+
+/* ---- NCCL's tuner --------------------------------------------------------------------------- */
+
+enum { DPARI_TREE, DPARI_RING, DPARI_NVLS, DPARI_TUNED };
+enum { DPARI_LL, DPARI_LL128, DPARI_SIMPLE, DPARI_PROTOCOLS };
+
+/* NCCL 2.30, src/graph/tuning.cc: base and hardware latencies, us. */
+static const float dpari_nccl_base[2][3] = {{6.8f, 14.0f, 8.4f}, {6.6f, 14.0f, 8.4f}};
+static const float dpari_nccl_link[2][3] = {{0.6f, 1.25f, 4.0f}, {0.6f, 1.9f, 3.4f}};
+static const float dpari_nccl_net[2][3] = {{5.0f, 8.5f, 14.0f}, {2.7f, 4.0f, 14.0f}};
+/* GB/s caps at 1, 2 and 4 or more nodes for Volta, Ampere, Hopper, Blackwell. */
+static const float dpari_nccl_ll[4][3] = {
+    {39, 39, 20.4f}, {87.7f, 22.5f, 19}, {141, 45, 35}, {282, 90, 70}};
+static const float dpari_nccl_ring128[4][3] = {
+    {20, 20, 20}, {20, 20, 20}, {36.7f, 36.7f, 36.7f}, {40, 40, 40}};
+static const float dpari_nccl_tree128[4][3] = {
+    {20, 20, 20}, {20, 20, 20}, {36.7f, 36.7f, 29}, {55.6f, 31.67f, 20}};
+static const float dpari_nccl_tree[4][3] = {
+    {26.5f, 18.5f, 10}, {24, 23.6f, 17.8f}, {38.7f, 41.4f, 36}, {70, 42.8f, 24}};
+/* Tree's correction for 64 B * 2^i. */
+static const float dpari_nccl_correct[3][24] = {
+    {1, 1, 1, 1, .9f, .8f, .7f, .7f, .7f, .7f, .6f, .5f, .4f, .4f, .5f, .6f, .7f, .8f, .9f, 1, 1, 1, 1, 1},
+    {1, 1, 1, 1, 1, .9f, .8f, .8f, .8f, .7f, .6f, .6f, .6f, .6f, .6f, .6f, .8f, .9f, .9f, .9f, .9f, 1, 1, 1},
+    {.9f, .9f, .9f, .9f, .9f, .9f, .9f, .8f, .7f, .6f, .6f, .5f, .5f, .5f, .5f, .6f, .7f, .8f, .7f, .7f, .8f, .9f, .9f, .9f}};
+
+static double dpari_tuner_bandwidth(const dpar_cluster *c, const dpar_group *g, int32_t gen,
+                                    int32_t algorithm, int32_t protocol)
+{
+    int32_t col = g->nodes == 1 ? 0 : g->nodes <= 3 ? 1 : 2;
+    double links = gen == 0 ? 6.0 : gen == 1 ? 12.0 : 18.0, one = gen == 0 ? 20.0 : gen == 1 ? 20.0 : gen == 2 ? 20.6 : 40.1;
+    double channels = links * 2.0, bus = links * one;
+    if (g->nodes > 1) {
+        bus = dpari_leastf(bus, c->nics * c->nic_Bps * 1e-9);
+    }
+    if (algorithm == DPARI_NVLS) {
+        return bus * (gen == 2 ? 0.85 : 0.74) * (channels - 1.0) / channels;
+    }
+    if (algorithm == DPARI_RING) {
+        return protocol == DPARI_LL      ? dpari_leastf((double)dpari_nccl_ll[gen][col], 0.5 * bus)
+               : protocol == DPARI_LL128 ? dpari_leastf(0.92 * bus, channels * (double)dpari_nccl_ring128[gen][col])
+                                         : bus;
+    }
+    if (protocol == DPARI_LL) {
+        return dpari_leastf(bus / 3.8, (double)dpari_nccl_ll[gen][col]);
+    }
+    if (protocol == DPARI_LL128) {
+        return dpari_leastf(bus * (g->nodes == 1 ? 7.0 / 9.0 : 120.0 / 128.0),
+                            channels * (double)dpari_nccl_tree128[gen][col]);
+    }
+    return dpari_leastf(0.92 * bus, channels * (double)dpari_nccl_tree[gen][col]) * 0.85;
+}
+
+static double dpari_tuner_latency(const dpar_group *g, int32_t kind, int32_t algorithm,
+                                  int32_t protocol)
+{
+    double n = g->size, nodes = g->nodes;
+    double steps = kind == DPAR_ALL_REDUCE ? 2.0 * (n - 1.0) : n - 1.0;
+    double crossing = g->nodes == 1 ? 0.0 : kind == DPAR_ALL_REDUCE ? 2.0 * (nodes - 1.0) : nodes - 1.0;
+    double base, link, net;
+    if (algorithm == DPARI_NVLS) {
+        return 25.0 + (g->nodes > 1 ? 18.0 : 0.0);
+    }
+    base = (double)dpari_nccl_base[algorithm][protocol];
+    link = (double)dpari_nccl_link[algorithm][protocol];
+    net = (double)dpari_nccl_net[algorithm][protocol];
+    if (algorithm == DPARI_TREE) {
+        return base + 2.0 * ((n / nodes - 1.0) * link + dpari_log2(nodes) * net);
+    }
+    if (g->nodes > 1) {
+        link = dpari_mostf(link, protocol == DPARI_SIMPLE ? 3.0 : 1.0);
+    }
+    return base + (steps - crossing) * link + crossing * net;
+}
+
+static double dpari_tuner_time(const dpar_cluster *c, const dpar_group *g, int32_t gen,
+                               int32_t kind, double bytes, int32_t algorithm, int32_t protocol)
+{
+    double n = g->size, steps = kind == DPAR_ALL_REDUCE ? 2.0 * (n - 1.0) : n - 1.0;
+    double bus = dpari_tuner_bandwidth(c, g, gen, algorithm, protocol);
+    double rate = algorithm == DPARI_TREE ? 0.5 * bus : bus * n / steps;
+    double latency = dpari_tuner_latency(g, kind, algorithm, protocol);
+    int32_t i = dpari_ceil_log2((int64_t)(bytes / 64.0)) ;
+    if (algorithm == DPARI_NVLS && kind == DPAR_ALL_REDUCE) {
+        rate *= 2.0;
+    }
+    if (algorithm == DPARI_TREE && i >= 0 && i < 24) {
+        rate *= (double)dpari_nccl_correct[protocol][i];
+    }
+    if (algorithm == DPARI_RING && protocol == DPARI_SIMPLE && g->nodes > 1 &&
+        kind == DPAR_ALL_REDUCE && bytes / (24.0 * n) >= 64.0) {
+        latency *= gen == 0 ? 1.9 : 1.4;
+    }
+    return latency * 1e-6 + bytes / (rate * 1e9);
+}
+
+DPAR_API dpar_status dpar_nccl_tuner(const dpar_cluster *c, const dpar_group *g, int32_t kind,
+                                     double bytes, double *seconds, const char **algorithm,
+                                     const char **protocol)
+{
+    static const char name[DPARI_TUNED][8] = {"tree", "ring", "nvls"};
+    static const char proto[DPARI_PROTOCOLS][8] = {"LL", "LL128", "simple"};
+    int32_t gen = c->gpu.generation - DPAR_GEN_VOLTA, a, p;
+    double best = -1.0;
+    if (gen < 0 || gen > 3 || g->size < 2 || kind > DPAR_REDUCE_SCATTER) {
+        return DPAR_E_UNKNOWN;
+    }
+    for (a = 0; a < DPARI_TUNED; a++) {
+        for (p = 0; p < DPARI_PROTOCOLS; p++) {
+            double t;
+            if ((a == DPARI_TREE && kind != DPAR_ALL_REDUCE) ||
+                (a == DPARI_NVLS && (p != DPARI_SIMPLE || gen < 2 || kind != DPAR_ALL_REDUCE))) {
+                continue;
+            }
+            t = dpari_tuner_time(c, g, gen, kind, bytes, a, p);
+            if (best < 0.0 || t < best) {
+                best = t;
+                *algorithm = name[a];
+                *protocol = proto[p];
+            }
+        }
+    }
+    *seconds = best;
+    return DPAR_OK;
+}
+
+/* ==== cost/workload.c ==== */
+
+/* ---- sums over the list ---------------------------------------------------------------- */
+
+DPAR_API double dpar_layer_params(const dpar_workload *w, int32_t layer)
+{
+    const dpar_layer *l = &w->layer[layer];
+    double sum = 0.0;
+    int32_t i;
+    for (i = 0; i < l->ops; i++) {
+        sum += w->op[l->first + i].params;
+    }
+    return sum;
+}
+
+DPAR_API double dpar_layer_expert_params(const dpar_workload *w, int32_t layer)
+{
+    const dpar_layer *l = &w->layer[layer];
+    double sum = 0.0;
+    int32_t i;
+    for (i = 0; i < l->ops; i++) {
+        if (w->op[l->first + i].cut == DPAR_CUT_EXPERT) {
+            sum += w->op[l->first + i].params;
+        }
+    }
+    return sum;
+}
+
+DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute)
+{
+    const dpar_layer *l = &w->layer[layer];
+    double sum = 0.0;
+    int32_t i;
+    for (i = 0; i < l->ops; i++) {
+        const dpar_op *op = &w->op[l->first + i];
+        int32_t kept = recompute == DPAR_RECOMPUTE_NONE || op->keep == DPAR_KEEP_INPUT ||
+                       (recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPAR_KEEP_ALWAYS);
+        sum += kept ? op->save : 0.0;
+    }
+    return sum;
+}
+
+DPAR_API double dpar_layer_flops(const dpar_workload *w, int32_t layer)
+{
+    const dpar_layer *l = &w->layer[layer];
+    double sum = 0.0;
+    int32_t i;
+    for (i = 0; i < l->ops; i++) {
+        const dpar_op *op = &w->op[l->first + i];
+        sum += 2.0 * op->n * op->k * op->copies;
+    }
+    return sum * l->tokens;
+}
+
+DPAR_API int32_t dpar_workload_largest(const dpar_workload *w)
+{
+    int32_t i, best = 0;
+    for (i = 1; i < w->layers; i++) {
+        if (dpar_layer_params(w, i) > dpar_layer_params(w, best)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+DPAR_API dpar_status dpar_workload_check(const dpar_workload *w, dpar_why *why)
+{
+    int32_t i;
+    double params = 0.0;
+    if (w->layers < 1 || w->layers > DPAR_MAX_LAYERS || w->ops < 1 || w->ops > DPAR_MAX_OPS) {
+        return dpari_say(DPAR_E_ARG, why, "a workload needs 1 to 24 layer classes, this has #",
+                         w->layers, 0, 0, 0);
+    }
+    for (i = 0; i < w->layers; i++) {
+        const dpar_layer *l = &w->layer[i];
+        if (l->count < 1 || l->ops < 1 || l->first < 0 || l->first + l->ops > w->ops ||
+            !(l->tokens > 0.0) || !dpari_finite(l->tokens)) {
+            return dpari_say(DPAR_E_ARG, why, "layer class # is empty: count=#, operations=#", i,
+                             l->count, l->ops, 0);
+        }
+        params += dpar_layer_params(w, i) * l->count;
+    }
+    if (!(params >= 0.0) || params > 4e18) {
+        return dpari_say(DPAR_E_RANGE, why, "the model has more than 4e18 parameters", 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* ---- building ---------------------------------------------------------------------------- */
+
+static dpar_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t kind,
+                                   int32_t count, double tokens, double width_bytes)
+{
+    dpar_layer *l;
+    if (w->layers >= DPAR_MAX_LAYERS || count < 1) {
+        return NULL;
+    }
+    l = &w->layer[w->layers++];
+    dpari_zero(l, sizeof(*l));
+    dpari_copy_text(l->name, sizeof(l->name), name, sizeof(l->name));
+    l->kind = kind;
+    l->count = count;
+    l->first = w->ops;
+    l->tokens = tokens;
+    l->width_bytes = width_bytes;
+    l->shrink = 1;
+    return l;
+}
+
+/* Appends an operation to the newest layer; a full table is caught by dpar_workload_check. */
+static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
+{
+    dpar_op *op = &w->op[w->ops < DPAR_MAX_OPS ? w->ops++ : DPAR_MAX_OPS - 1];
+    dpari_zero(op, sizeof(*op));
+    op->kind = (int8_t)kind;
+    op->cut = (int8_t)cut;
+    op->save_cut = (int8_t)(cut == DPAR_CUT_COLUMN ? DPAR_CUT_SEQUENCE
+                            : cut == DPAR_CUT_ROW  ? DPAR_CUT_TENSOR
+                                                   : cut);
+    op->kernels = (int16_t)kernels;
+    op->copies = 1.0;
+    if (w->layers > 0) {
+        w->layer[w->layers - 1].ops = w->ops - w->layer[w->layers - 1].first;
+    }
+    return op;
+}
+
+/* [tokens, k] x [k, n]; its input is kept for the weight gradient. */
+static dpar_op *dpari_add_gemm(dpar_workload *w, int cut, double n, double k, int biases)
+{
+    dpar_op *op = dpari_add_op(w, DPAR_OP_GEMM, cut, biases ? 2 : 1);
+    op->n = n;
+    op->k = k;
+    op->params = n * k + (biases ? n : 0.0);
+    op->save = k * w->element;
+    return op;
+}
+
+static dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels, double touch,
+                                 double touch_back, double save)
+{
+    dpar_op *op = dpari_add_op(w, DPAR_OP_STREAM, cut, kernels);
+    op->touch = touch;
+    op->touch_back = touch_back;
+    op->save = save;
+    return op;
+}
+
+/* What the software does to the element-wise work of a layer. */
+typedef struct dpari_style {
+    double e;       /* bytes of an element */
+    double norm;    /* extra bytes a channel that a norm keeps (eager: an fp32 copy and more) */
+    double passes;  /* element-wise traffic over that of fused kernels */
+    int32_t fused;  /* activation and its product in one kernel, rotary without copies */
+    int32_t drop;   /* dropout after attention and after each residual branch */
+    int32_t biases;
+    int32_t gated;
+    int32_t rms;
+} dpari_style;
+
+static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
+{
+    dpari_style s;
+    int eager = w->stack == DPAR_STACK_TORCH;
+    s.e = w->element;
+    s.norm = eager ? 6.0 : 0.0;
+    s.passes = eager ? 1.6 : 1.0;
+    s.fused = !eager;
+    s.drop = m->family == DPAR_FAMILY_GPT && w->stack == DPAR_STACK_MEGATRON;
+    s.biases = m->biases > 0 || (m->family != DPAR_FAMILY_LLAMA && m->family != DPAR_FAMILY_T5 &&
+                                 m->biases == 0);
+    s.gated = m->family == DPAR_FAMILY_LLAMA;
+    s.rms = m->family == DPAR_FAMILY_LLAMA || m->family == DPAR_FAMILY_T5;
+    return s;
+}
+
+static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int keep)
+{
+    dpar_op *op = dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
+                                   3.0 * s->e * h * s->passes, (s->e + s->norm) * h);
+    op->params = s->rms ? h : s->biases ? 2.0 * h : h;
+    op->keep = (int8_t)keep;
+}
+
+/* Residual addition, with dropout and bias where the model has them. */
+static void dpari_add_residual(dpar_workload *w, const dpari_style *s, double h)
+{
+    double mask = s->drop ? 1.0 : 0.0;
+    dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->drop && !s->fused ? 3 : 1, (3.0 * s->e + mask) * h,
+                     (2.0 * s->e * (s->drop ? 1.0 : 0.5) + mask) * h, mask * h);
+}
+
+/* Unfused scores: two batched products and the traffic of a [heads, s, s] tensor between them. Bytes
+ * an element of it: softmax 2+2, dropout 2+2+1 forward; 5 and 6 backward; kept 2 (softmax out), with
+ * dropout also 1 (mask) and 2 (its output): Korthikanti's 5 a s. What the products themselves read
+ * and write is priced with them. */
+static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double heads, double width,
+                             double keys, double kept)
+{
+    double cells = heads * keys, e = s->e;
+    dpar_op *op = dpari_add_op(w, DPAR_OP_SCORES, DPAR_CUT_TENSOR, 6);
+    op->n = heads * width;
+    op->k = keys;
+    op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
+    op->save = kept;
+    op = dpari_add_stream(w, DPAR_CUT_TENSOR, s->drop ? 2 : 1,
+                          cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
+                          cells * (s->drop ? 5.0 * e + 1.0 : 3.0 * e),
+                          cells * (s->drop ? 2.0 * e + 1.0 : e));
+    op->keep = DPAR_KEEP_SELECTIVE;
+}
+
+/* Attention proper: q, k, v -> context. width = d_qk + d_v of a head. */
+static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double heads,
+                                double width, double keys, int causal, double kept)
+{
+    dpar_op *op;
+    if (w->attention == DPAR_ATTENTION_UNFUSED) {
+        dpari_add_scores(w, s, heads, width, keys, kept);
+        return;
+    }
+    op = dpari_add_op(w, DPAR_OP_ATTENTION, DPAR_CUT_TENSOR, s->fused ? 2 : 4);
+    op->n = heads * width;
+    op->k = causal ? 0.5 * keys : keys;
+    op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
+    op->save = kept + 4.0 * heads; /* the softmax statistics, fp32 a head */
+}
+
+/* Multi-head or grouped-query attention: norm, QKV, attention, projection, residual. */
+static void dpari_add_mha(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys,
+                          int causal, int cross)
+{
+    double h = m->hidden, d = m->head_width, q = m->heads * d, kv = 2.0 * m->kv_heads * d;
+    double rotary = s->gated ? (s->fused ? 1.0 : 2.0) : 0.0;
+    dpar_layer *l = &w->layer[w->layers - 1];
+    dpari_add_norm(w, s, h, cross ? DPAR_KEEP_ALWAYS : DPAR_KEEP_INPUT);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, q + kv, h, s->biases);
+    /* bias, split into heads, transposes, rotary: read and write QKV once, eager twice */
+    dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 2 : 6,
+                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
+                     2.0 * s->e * (q + kv) * (1.0 + 0.5 * rotary),
+                     s->gated && !s->fused ? s->e * (q + 0.5 * kv) : 0.0);
+    dpari_add_attention(w, s, m->heads, 2.0 * d, keys, causal, s->e * (q + kv));
+    dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 2.0 * s->e * q, 2.0 * s->e * q, 0.0);
+    dpari_add_gemm(w, DPAR_CUT_ROW, h, q, s->biases);
+    dpari_add_residual(w, s, h);
+    l->tp_regions++;
+    l->cp_kv_bytes += s->e * kv;
+    l->cp_qo_bytes += 2.0 * s->e * q;
+}
+
+/* Multi-head latent attention (DeepSeek-V2): low-rank queries, keys and values. */
+static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_style *s, double keys)
+{
+    double h = m->hidden, a = m->heads, rope = m->rope_width, e = s->e;
+    double qk = m->qk_width, v = m->v_width, q = a * (qk + rope), kv = a * (qk + v);
+    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_op *op;
+    dpari_add_norm(w, s, h, DPAR_KEEP_INPUT);
+    if (m->q_lora > 0) {
+        dpari_add_gemm(w, DPAR_CUT_NONE, m->q_lora, h, 0);
+        dpari_add_norm(w, s, m->q_lora, DPAR_KEEP_ALWAYS);
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, m->q_lora, 0);
+    } else {
+        dpari_add_gemm(w, DPAR_CUT_COLUMN, q, h, 0);
+    }
+    op = dpari_add_gemm(w, DPAR_CUT_NONE, m->kv_lora + rope, h, 0);
+    op->save = 0.0; /* the same input as the query's */
+    dpari_add_norm(w, s, m->kv_lora, DPAR_KEEP_ALWAYS);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, m->kv_lora, 0);
+    /* keys are assembled from their latent part and one rotary part: concatenated for each head */
+    dpari_add_stream(w, DPAR_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v), 2.0 * e * (2.0 * q + a * v),
+                     0.0);
+    dpari_add_attention(w, s, a, qk + rope + v, keys, 1, e * (2.0 * q + a * v));
+    dpari_add_gemm(w, DPAR_CUT_ROW, h, a * v, 0);
+    dpari_add_residual(w, s, h);
+    l->tp_regions++;
+    l->cp_kv_bytes += e * (q + a * v);
+    l->cp_qo_bytes += e * (q + a * v);
+}
+
+/* Norm, up (and gate), activation, down, residual. */
+static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_style *s, double f)
+{
+    double h = m->hidden, up = s->gated ? 2.0 * f : f, e = s->e;
+    dpar_op *op;
+    dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
+    dpari_add_gemm(w, DPAR_CUT_COLUMN, up, h, s->biases);
+    op = dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 1 : s->gated ? 2 : 2,
+                          e * (up + f) * s->passes, e * (2.0 * up + f) * s->passes,
+                          e * (up + (s->gated && !s->fused ? f : 0.0)));
+    op->transient = e * up;
+    dpari_add_gemm(w, DPAR_CUT_ROW, h, f, s->biases);
+    dpari_add_residual(w, s, h);
+    w->layer[w->layers - 1].tp_regions++;
+}
+
+/* Router, permutation, grouped products over the experts of a token, combination; shared experts
+ * beside them. */
+static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_style *s)
+{
+    double h = m->hidden, f = m->expert_ffn, t = m->topk, e = s->e, up = 2.0 * f;
+    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_op *op;
+    dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
+    op = dpari_add_gemm(w, DPAR_CUT_SEQUENCE, m->experts, h, 0);
+    op->touch = op->touch_back = 40.0 * m->experts; /* fp32 scores, softmax, top-k, masks */
+    /* gathers and scatters of rows run at about half of the streaming rate (measured): twice */
+    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 6, 4.0 * e * t * h, 4.0 * e * t * h, 8.0 * t);
+    op = dpari_add_gemm(w, DPAR_CUT_EXPERT, up, h, 0);
+    op->kind = DPAR_OP_EXPERTS;
+    op->copies = t;
+    op->params = m->experts * up * h;
+    op->save = e * t * h;
+    op = dpari_add_stream(w, DPAR_CUT_EXPERT, 2, e * t * (up + f), e * t * (2.0 * up + f), e * t * up);
+    op->transient = e * t * up;
+    op = dpari_add_gemm(w, DPAR_CUT_EXPERT, h, f, 0);
+    op->kind = DPAR_OP_EXPERTS;
+    op->copies = t;
+    op->params = m->experts * f * h;
+    op->save = e * t * f;
+    dpari_add_stream(w, DPAR_CUT_SEQUENCE, 3, 4.0 * e * t * h, 4.0 * e * t * h, 0.0);
+    if (m->shared_ffn > 0) {
+        op = dpari_add_gemm(w, DPAR_CUT_COLUMN, 2.0 * m->shared_ffn, h, 0);
+        op->save = 0.0;
+        dpari_add_stream(w, DPAR_CUT_TENSOR, 1, 3.0 * e * m->shared_ffn, 5.0 * e * m->shared_ffn,
+                         2.0 * e * m->shared_ffn);
+        dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0);
+    }
+    dpari_add_residual(w, s, h);
+    l->tp_regions++;
+    l->ep_bytes += e * t * h;
+}
+
+/* Token embedding, and learned positions where the model has them. */
+static void dpari_add_embedding(dpar_workload *w, const dpar_model *m, const dpari_style *s,
+                                double tokens, double positions)
+{
+    double h = m->hidden;
+    dpar_op *op;
+    dpar_layer *l = dpari_add_layer(w, "embed", DPAR_LAYER_EMBED, 1, tokens, s->e * h);
+    if (l == NULL) {
+        return;
+    }
+    op = dpari_add_stream(w, DPAR_CUT_TENSOR, 3, 2.0 * s->e * h, 3.0 * s->e * h, 0.0);
+    op->params = (double)m->vocab * h;
+    op = dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->drop ? 2 : 1, (s->drop ? 3.0 : 0.0) * s->e * h,
+                          (s->drop ? 2.0 : 0.0) * s->e * h, s->drop ? h : 0.0);
+    op->params = positions * h;
+    l->tp_regions = 1;
+}
+
+/* Final norm, logits, loss. Traffic of the loss, bytes a logit: fp32 copy, maximum, subtraction,
+ * exponential, sum and back: 30 + 14 unfused; 4 + 4 in one fused kernel. */
+static void dpari_add_head(dpar_workload *w, const dpar_model *m, const dpari_style *s,
+                           double tokens)
+{
+    double h = m->hidden, v = m->vocab;
+    int fused = w->stack == DPAR_STACK_CORE || w->stack == DPAR_STACK_COMPILED;
+    dpar_op *op;
+    dpar_layer *l = dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, tokens, s->e * h);
+    if (l == NULL) {
+        return;
+    }
+    dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
+    op = dpari_add_gemm(w, DPAR_CUT_COLUMN, v, h, 0);
+    op->params = m->tied ? 0.0 : v * h;
+    op = dpari_add_stream(w, DPAR_CUT_TENSOR, fused ? 2 : 8, v * (fused ? 6.0 : 26.0),
+                          v * (fused ? 4.0 : 14.0), 0.0);
+    /* logits alive at once, bytes each: bf16 in place; bf16 and an fp32 copy; and its gradient */
+    op->transient = v * (w->stack == DPAR_STACK_CORE       ? 2.0
+                         : w->stack == DPAR_STACK_MEGATRON ? 4.0
+                         : w->stack == DPAR_STACK_COMPILED ? 6.0
+                                                           : 10.0);
+    l->tp_regions = 1;
+}
+
+static void dpari_build_decoder(dpar_workload *w, const dpar_model *m, double seq)
+{
+    dpari_style s = dpari_style_of(w, m);
+    int32_t dense = m->experts > 0 ? m->dense_layers : m->layers, moe = m->layers - dense;
+    int32_t pass;
+    double keys = seq;
+    dpari_add_embedding(w, m, &s, seq, m->family == DPAR_FAMILY_GPT ? (double)m->seq : 0.0);
+    for (pass = 0; pass < 2; pass++) {
+        if (dpari_add_layer(w, pass ? "moe" : "block", DPAR_LAYER_BLOCK, pass ? moe : dense, seq,
+                            s.e * m->hidden) == NULL) {
+            continue;
+        }
+        if (m->kv_lora > 0) {
+            dpari_add_mla(w, m, &s, keys);
+        } else {
+            dpari_add_mha(w, m, &s, keys, 1, 0);
+        }
+        if (pass) {
+            dpari_add_moe(w, m, &s);
+        } else {
+            dpari_add_mlp(w, m, &s, m->ffn);
+        }
+    }
+    dpari_add_head(w, m, &s, seq);
+}
+
+/* ViT and DiT: patches in, blocks that see every token, a light head. */
+static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
+{
+    dpari_style s = dpari_style_of(w, m);
+    double h = m->hidden, tokens = w->tokens, patch = (double)m->patch * m->patch * m->channels;
+    dpar_layer *l = dpari_add_layer(w, "patch", DPAR_LAYER_EMBED, 1, tokens, s.e * h);
+    dpar_op *op;
+    dpari_add_gemm(w, DPAR_CUT_NONE, h, patch, 1)->params += (tokens + 1.0) * h;
+    l->tp_regions = 0;
+    l = dpari_add_layer(w, "block", DPAR_LAYER_BLOCK, m->layers, tokens, s.e * h);
+    dpari_add_mha(w, m, &s, tokens, 0, 0);
+    dpari_add_mlp(w, m, &s, m->ffn);
+    if (m->family == DPAR_FAMILY_DIT) {
+        /* shift, scale and gate of both branches from the condition: 6 h wide, once a sample */
+        op = dpari_add_stream(w, DPAR_CUT_TENSOR, 8, 8.0 * s.e * h, 12.0 * s.e * h, 4.0 * s.e * h);
+        op->params = 6.0 * h * h + 6.0 * h;
+    }
+    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1,
+                    m->family == DPAR_FAMILY_DIT ? tokens : 1.0, s.e * h);
+    dpari_add_norm(w, &s, h, DPAR_KEEP_ALWAYS);
+    dpari_add_gemm(w, DPAR_CUT_NONE, m->out_channels > 0 ? m->out_channels : 1000, h, 1);
+}
+
+static void dpari_build_t5(dpar_workload *w, const dpar_model *m, double seq)
+{
+    dpari_style s = dpari_style_of(w, m);
+    int32_t decoders = m->decoder_layers > 0 ? m->decoder_layers : m->layers;
+    dpari_add_embedding(w, m, &s, seq, 0.0);
+    dpari_add_layer(w, "encoder", DPAR_LAYER_BLOCK, m->layers, seq, s.e * m->hidden);
+    dpari_add_mha(w, m, &s, seq, 0, 0);
+    dpari_add_mlp(w, m, &s, m->ffn);
+    dpari_add_layer(w, "decoder", DPAR_LAYER_BLOCK, decoders, seq, s.e * m->hidden);
+    dpari_add_mha(w, m, &s, seq, 1, 0);
+    dpari_add_mha(w, m, &s, seq, 0, 1);
+    dpari_add_mlp(w, m, &s, m->ffn);
+    dpari_add_head(w, m, &s, seq);
+}
+
+/* A convolution with its norm and activation. taps = kernel area; grow = input pixels an output
+ * pixel (stride 2: 4). Kept: the input, and the norm's input (the activation is the next input). */
+static void dpari_add_conv(dpar_workload *w, double out, double in, double taps, double grow,
+                           int reach)
+{
+    double e = w->element;
+    dpar_layer *l = &w->layer[w->layers - 1];
+    dpar_op *op = dpari_add_op(w, DPAR_OP_CONV, DPAR_CUT_COLUMN, 1);
+    op->save_cut = DPAR_CUT_NONE;
+    op->n = out;
+    op->k = in * taps;
+    op->params = out * in * taps;
+    op->touch = e * in * grow;
+    op->touch_back = 2.0 * e * in * grow;
+    op->save = e * in * grow;
+    op = dpari_add_stream(w, DPAR_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out, e * out);
+    op->params = 2.0 * out;
+    op->transient = e * out;
+    if (reach > 0) {
+        l->reach_bytes += reach * in * e;
+        l->exchanges++;
+    }
+}
+
+/* Bottleneck ResNet: 3, 4, 6, 3 blocks (ResNet-50) scaled to m->layers blocks of 4 stages. */
+static void dpari_build_resnet(dpar_workload *w, const dpar_model *m)
+{
+    static const int8_t depth[4] = {3, 4, 6, 3};
+    double side = (double)m->image[0] / 4.0, cells = side * ((double)m->image[1] / 4.0);
+    double width = m->hidden, in = m->hidden;
+    int32_t stage, part;
+    dpar_layer *l = dpari_add_layer(w, "stem", DPAR_LAYER_BLOCK, 1, 4.0 * cells, w->element * width);
+    l->shrink = 2;
+    dpari_add_conv(w, width, m->channels, 49.0, 4.0, 3);
+    for (stage = 0; stage < 4; stage++) {
+        for (part = 0; part < 2; part++) {
+            double out = 4.0 * width, grow = part == 0 && stage > 0 ? 4.0 : 1.0;
+            l = dpari_add_layer(w, part ? "bottleneck" : "downsample", DPAR_LAYER_BLOCK,
+                                part ? depth[stage] - 1 : 1, cells, w->element * out);
+            l->shrink = 4 << stage;
+            dpari_add_conv(w, width, in, 1.0, grow, 0);
+            dpari_add_conv(w, width, width, 9.0, 1.0, 1);
+            dpari_add_conv(w, out, width, 1.0, 1.0, 0);
+            if (part == 0) {
+                dpari_add_conv(w, out, in, 1.0, grow, 0);
+            }
+            in = out;
+        }
+        width *= 2.0;
+        cells /= 4.0;
+    }
+    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, 1.0, 1000.0 * w->element);
+    dpari_add_gemm(w, DPAR_CUT_NONE, m->out_channels > 0 ? m->out_channels : 1000, in, 1);
+}
+
+static double dpari_level_width(const dpar_model *m, int32_t level)
+{
+    double c = m->hidden;
+    while (level-- > 0) {
+        c *= 2.0;
+    }
+    return c;
+}
+
+/* One half of a U-Net level: `blocks` pairs of convolutions; the first one changes the width. */
+static void dpari_add_level(dpar_workload *w, const dpar_model *m, const char *name, int32_t level,
+                            double in)
+{
+    double c = dpari_level_width(m, level), shrink = dpari_level_width(m, level) / m->hidden;
+    double cells = (double)m->image[0] * m->image[1] / (shrink * shrink);
+    double taps = (double)m->kernel * m->kernel;
+    int32_t i, blocks = m->blocks_per_level;
+    dpar_layer *l = dpari_add_layer(w, name, DPAR_LAYER_BLOCK, 1, cells, w->element * c);
+    if (l == NULL) {
+        return;
+    }
+    l->shrink = (int32_t)shrink;
+    for (i = 0; i < blocks; i++) {
+        dpari_add_conv(w, c, i == 0 ? in : c, taps, 1.0, m->kernel / 2);
+        dpari_add_conv(w, c, c, taps, 1.0, m->kernel / 2);
+    }
+}
+
+static void dpari_build_unet(dpar_workload *w, const dpar_model *m)
+{
+    int32_t level;
+    double out = m->out_channels > 0 ? m->out_channels : m->channels;
+    for (level = 0; level < m->levels; level++) {
+        dpari_add_level(w, m, "encode", level,
+                        level == 0 ? m->channels : dpari_level_width(m, level - 1));
+    }
+    for (level = m->levels - 2; level >= 0; level--) {
+        /* the skip and the upsampled coarse level are concatenated */
+        dpari_add_level(w, m, "decode", level, 2.0 * dpari_level_width(m, level));
+        /* the up-convolution that brings the coarse level here: 2 x 2, no halo */
+        dpari_add_conv(w, dpari_level_width(m, level), dpari_level_width(m, level + 1), 1.0, 0.25,
+                       0);
+    }
+    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, (double)m->image[0] * m->image[1],
+                    out * w->element);
+    dpari_add_conv(w, out, m->hidden, 1.0, 1.0, 0);
+}
+
+/* An explicit stencil code: one layer, one pass over the cells a time step. */
+static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
+{
+    double e = w->element, cells = (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
+    dpar_layer *l = dpari_add_layer(w, "cells", DPAR_LAYER_BLOCK, 1, cells, e * m->fields);
+    dpar_op *op = dpari_add_stream(w, DPAR_CUT_NONE, m->fields, m->bytes_per_cell, 0.0,
+                                   2.0 * e * m->fields);
+    op->keep = DPAR_KEEP_INPUT;
+    op->n = 0.5 * m->flops_per_cell;
+    op->k = 1.0;
+    l->reach_bytes = (double)m->halo * m->fields * e;
+    l->exchanges = 1;
+}
+
+/* ---- from model to workload --------------------------------------------------------------- */
+
+static int dpari_is_transformer(int32_t family)
+{
+    return family <= DPAR_FAMILY_T5;
+}
+
+static dpar_status dpari_model_widths(dpar_model *m, dpar_why *why)
+{
+    if (m->layers < 1 || m->hidden < 1 || m->heads < 1) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a transformer needs layers, hidden and heads of at least 1: layers=#, "
+                         "hidden=#, heads=#",
+                         m->layers, m->hidden, m->heads, 0);
+    }
+    if (m->head_width < 1 && m->hidden % m->heads != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "heads=# does not divide hidden=# (give head_width)",
+                         m->heads, m->hidden, 0, 0);
+    }
+    m->head_width = m->head_width > 0 ? m->head_width : m->hidden / m->heads;
+    m->kv_heads = m->kv_heads > 0 ? m->kv_heads : m->heads;
+    if (m->kv_heads > m->heads || m->heads % m->kv_heads != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "kv_heads=# does not divide heads=#", m->kv_heads,
+                         m->heads, 0, 0);
+    }
+    if (m->ffn < 1) {
+        if (m->hidden > INT32_MAX / 4) {
+            return dpari_say(DPAR_E_RANGE, why, "hidden=# is too large", m->hidden, 0, 0, 0);
+        }
+        m->ffn = 4 * m->hidden;
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_model_tokens(dpar_model *m, int32_t seq, dpar_why *why)
+{
+    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
+        if (m->patch < 1 || m->image[0] < m->patch || m->image[1] < m->patch || m->channels < 1) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "image=#x# needs a patch of at least 1 that fits in it, and channels: "
+                             "patch=#, channels=#",
+                             m->image[0], m->image[1], m->patch, m->channels);
+        }
+        return DPAR_OK;
+    }
+    m->seq = seq > 0 ? seq : m->seq;
+    if (m->seq < 1 || m->vocab < 1) {
+        return dpari_say(DPAR_E_ARG, why, "seq and vocab must be at least 1: seq=#, vocab=#",
+                         m->seq, m->vocab, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_model_experts(dpar_model *m, dpar_why *why)
+{
+    if (m->experts < 0 || (m->experts > 0 && (m->topk < 1 || m->topk > m->experts))) {
+        return dpari_say(DPAR_E_ARG, why, "topk=# must be 1 to experts=#", m->topk, m->experts, 0,
+                         0);
+    }
+    if (m->experts > 0 && m->expert_ffn < 1) {
+        m->expert_ffn = m->ffn;
+    }
+    if (m->dense_layers > m->layers) {
+        return dpari_say(DPAR_E_ARG, why, "dense_layers=# of layers=#", m->dense_layers, m->layers,
+                         0, 0);
+    }
+    if (m->kv_lora > 0 && (m->qk_width < 1 || m->v_width < 1)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "latent attention (kv_lora=#) needs qk_width and v_width: #, #",
+                         m->kv_lora, m->qk_width, m->v_width, 0);
+    }
+    if (m->capacity < 0.0 || !dpari_finite(m->capacity)) {
+        return dpari_say(DPAR_E_ARG, why, "capacity must be a number of at least 1", 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_model_convs(dpar_model *m, dpar_why *why)
+{
+    int32_t shrink = m->family == DPAR_FAMILY_RESNET ? 32 : 1;
+    m->kernel = m->kernel > 0 ? m->kernel : 3;
+    m->blocks_per_level = m->blocks_per_level > 0 ? m->blocks_per_level : 1;
+    if (m->family == DPAR_FAMILY_UNET) {
+        if (m->levels < 1 || m->levels > 8) {
+            return dpari_say(DPAR_E_ARG, why, "levels=# must be 1 to 8", m->levels, 0, 0, 0);
+        }
+        shrink = (int32_t)1 << (m->levels - 1);
+    }
+    if (m->image[0] < shrink || m->image[1] < shrink || m->channels < 1 || m->hidden < 1) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a conv net needs hidden=#, channels=# of at least 1 and an image of at "
+                         "least # cells a side",
+                         m->hidden, m->channels, shrink, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
+{
+    int64_t cells = 1;
+    int32_t i;
+    for (i = 0; i < 3; i++) {
+        m->extent[i] = i < m->dims ? m->extent[i] : 1;
+        if (m->extent[i] < 1 || !dpari_mul(cells, m->extent[i], &cells)) {
+            return dpari_say(DPAR_E_ARG, why, "grid axis # has # cells", i, m->extent[i], 0, 0);
+        }
+    }
+    m->fields = m->fields > 0 ? m->fields : 1;
+    m->halo = m->halo > 0 ? m->halo : 1;
+    m->element = m->element > 0 ? m->element : 4;
+    if (m->dims < 1 || m->dims > 3) {
+        return dpari_say(DPAR_E_ARG, why, "a grid has 1 to 3 axes, not #", m->dims, 0, 0, 0);
+    }
+    if (!(m->flops_per_cell >= 0.0 && m->bytes_per_cell >= 0.0) ||
+        !dpari_finite(m->flops_per_cell) || !dpari_finite(m->bytes_per_cell)) {
+        return dpari_say(DPAR_E_ARG, why, "flops and bytes a cell must be numbers of at least 0", 0,
+                         0, 0, 0);
+    }
+    if (m->bytes_per_cell <= 0.0) { /* read every field once, write it once */
+        m->bytes_per_cell = 2.0 * m->fields * m->element;
+    }
+    if (m->flops_per_cell <= 0.0) { /* a multiply and an add a neighbour and field */
+        m->flops_per_cell = 2.0 * (2.0 * m->dims * m->halo + 1.0) * m->fields;
+    }
+    return DPAR_OK;
+}
+
+/* Fills in what follows from what was said; refuses what cannot be. */
+static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *why)
+{
+    dpar_status st;
+    if (m->family < 0 || m->family >= DPAR_FAMILIES) {
+        return dpari_say(DPAR_E_ARG, why, "family # does not exist", m->family, 0, 0, 0);
+    }
+    if (m->element != 0 && m->element != 2 && m->element != 4 && m->element != 8) {
+        return dpari_say(DPAR_E_ARG, why, "element=# must be 2, 4 or 8 bytes", m->element, 0, 0, 0);
+    }
+    if (m->family == DPAR_FAMILY_GRID) {
+        return dpari_model_grid(m, why);
+    }
+    m->element = m->element > 0 ? m->element : 2;
+    if (!dpari_is_transformer(m->family)) {
+        return dpari_model_convs(m, why);
+    }
+    st = dpari_model_widths(m, why);
+    if (st == DPAR_OK) {
+        st = dpari_model_tokens(m, seq, why);
+    }
+    return st == DPAR_OK ? dpari_model_experts(m, why) : st;
+}
+
+static double dpari_model_samples_tokens(const dpar_model *m)
+{
+    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
+        return (double)(m->image[0] / m->patch) * (m->image[1] / m->patch) +
+               (m->family == DPAR_FAMILY_VIT ? 1.0 : 0.0);
+    }
+    if (m->family == DPAR_FAMILY_GRID) {
+        return (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
+    }
+    if (m->family == DPAR_FAMILY_RESNET) {
+        return 1.0;
+    }
+    return m->family == DPAR_FAMILY_UNET ? (double)m->image[0] * m->image[1] : (double)m->seq;
+}
+
+static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
+{
+    int gpt = m->family == DPAR_FAMILY_GPT;
+    int transformer = dpari_is_transformer(m->family);
+    dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
+    w->element = m->element;
+    w->stack = m->stack > 0 ? m->stack - 1 : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
+    w->attention = m->attention > 0  ? m->attention - 1
+                   : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
+                                                            : DPAR_ATTENTION_FLASH;
+    w->causal = m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA;
+    w->tokens = dpari_model_samples_tokens(m);
+    w->hidden = m->hidden;
+    w->heads = transformer ? m->heads : 0;
+    w->kv_heads = transformer ? (m->kv_lora > 0 ? m->heads : m->kv_heads) : 0;
+    w->vocab = transformer ? m->vocab : 0;
+    w->experts = m->experts;
+    w->topk = m->topk;
+    w->capacity = m->capacity >= 1.0 ? m->capacity : 1.0;
+    w->trains = m->family != DPAR_FAMILY_GRID && !m->inference;
+    w->time_steps = m->family == DPAR_FAMILY_GRID ? 1 : 0;
+    if (m->family == DPAR_FAMILY_GRID) {
+        w->dims = m->dims;
+        w->extent[0] = m->extent[0];
+        w->extent[1] = m->extent[1];
+        w->extent[2] = m->extent[2];
+    } else if (!transformer) {
+        w->dims = 2;
+        w->extent[0] = m->image[0];
+        w->extent[1] = m->image[1];
+        w->extent[2] = 1;
+    }
+}
+
+static void dpari_workload_totals(dpar_workload *w)
+{
+    int32_t i, k;
+    w->blocks = w->shard_units = 0;
+    w->params = w->model_flops_full = w->model_flops_causal = 0.0;
+    for (i = 0; i < w->layers; i++) {
+        const dpar_layer *l = &w->layer[i];
+        double plain = 0.0, attention = 0.0;
+        for (k = 0; k < l->ops; k++) {
+            const dpar_op *op = &w->op[l->first + k];
+            double f = 2.0 * op->n * op->k * op->copies * l->tokens * l->count;
+            if (op->kind == DPAR_OP_ATTENTION) {
+                attention += w->causal ? 2.0 * f : f;
+            } else if (op->kind == DPAR_OP_SCORES) {
+                attention += f;
+            } else {
+                plain += f;
+            }
+        }
+        w->params += dpar_layer_params(w, i) * l->count;
+        w->model_flops_full += plain + attention;
+        w->model_flops_causal += plain + (w->causal ? 0.5 : 1.0) * attention;
+        w->blocks += l->kind == DPAR_LAYER_BLOCK ? l->count : 0;
+        w->shard_units += l->count;
+    }
+    if (w->trains) { /* backward: twice the forward */
+        w->model_flops_full *= 3.0;
+        w->model_flops_causal *= 3.0;
+    }
+}
+
+DPAR_API dpar_status dpar_workload_build(dpar_workload *w, const dpar_model *model, int32_t seq,
+                                         dpar_why *why)
+{
+    dpar_model m = *model;
+    dpar_status st = dpari_model_complete(&m, seq, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(w, sizeof(*w));
+    dpari_workload_head(w, &m);
+    switch (m.family) {
+    case DPAR_FAMILY_GPT:
+    case DPAR_FAMILY_LLAMA:
+        dpari_build_decoder(w, &m, m.seq);
+        break;
+    case DPAR_FAMILY_VIT:
+    case DPAR_FAMILY_DIT:
+        dpari_build_vision(w, &m);
+        break;
+    case DPAR_FAMILY_T5:
+        dpari_build_t5(w, &m, m.seq);
+        break;
+    case DPAR_FAMILY_RESNET:
+        dpari_build_resnet(w, &m);
+        break;
+    case DPAR_FAMILY_UNET:
+        dpari_build_unet(w, &m);
+        break;
+    default:
+        dpari_build_grid(w, &m);
+        break;
+    }
+    dpari_workload_totals(w);
+    return dpar_workload_check(w, why);
+}
+
+/* ==== cost/models.c ==== */
+
+/* ---- presets: the same text form that users write ------------------------------------------- */
+
+/* Sources: SC21 Table 1 (Narayanan 2021), Korthikanti 2022 Table 3, Megatron TP scaling table,
+ * llm-foundry's yamls, the models' public config.json, the teaching texts' cases. table */
+static const struct {
+    char name[20];
+    char text[156];
+} dpari_preset[] = {
+    {"gpt-1.7b", "gpt:layers=24,hidden=2304,heads=24,vocab=51200,seq=2048,tied=1"},
+    {"gpt-3.6b", "gpt:layers=30,hidden=3072,heads=32,vocab=51200,seq=2048,tied=1"},
+    {"gpt-7.5b", "gpt:layers=36,hidden=4096,heads=32,vocab=51200,seq=2048,tied=1"},
+    {"gpt-18.4b", "gpt:layers=40,hidden=6144,heads=48,vocab=51200,seq=2048,tied=1"},
+    {"gpt-39.1b", "gpt:layers=48,hidden=8192,heads=64,vocab=51200,seq=2048,tied=1"},
+    {"gpt-76.1b", "gpt:layers=60,hidden=10240,heads=80,vocab=51200,seq=2048,tied=1"},
+    {"gpt-145.6b", "gpt:layers=80,hidden=12288,heads=96,vocab=51200,seq=2048,tied=1"},
+    {"gpt-310.1b", "gpt:layers=96,hidden=16384,heads=128,vocab=51200,seq=2048,tied=1"},
+    {"gpt-529.6b", "gpt:layers=105,hidden=20480,heads=128,vocab=51200,seq=2048,tied=1"},
+    {"gpt-1008b", "gpt:layers=128,hidden=25600,heads=160,vocab=51200,seq=2048,tied=1"},
+    {"gpt-162.2b", "gpt:layers=32,hidden=20480,heads=128,vocab=51200,seq=2048,tied=1"},
+    {"gpt-5.9b", "gpt:layers=32,hidden=3840,heads=32,vocab=51200,seq=2048,tied=1"},
+    {"gpt3-175b", "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048,tied=1"},
+    {"megatron-22b", "gpt:layers=48,hidden=6144,heads=64,vocab=51200,seq=2048,tied=1"},
+    {"megatron-530b", "gpt:layers=105,hidden=20480,heads=128,vocab=51200,seq=2048,tied=1"},
+    {"megatron-1t", "gpt:layers=128,hidden=25600,heads=160,vocab=51200,seq=2048,tied=1"},
+    {"megatron-1b", "gpt:layers=24,hidden=1920,heads=15,vocab=51200,seq=1024,tied=1"},
+    {"megatron-2b", "gpt:layers=30,hidden=2304,heads=18,vocab=51200,seq=1024,tied=1"},
+    {"megatron-4b", "gpt:layers=36,hidden=3072,heads=24,vocab=51200,seq=1024,tied=1"},
+    {"megatron-8b", "gpt:layers=42,hidden=4096,heads=32,vocab=51200,seq=1024,tied=1"},
+    {"gpt2-125m", "gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1,stack=torch"},
+    {"gpt2-1.5b", "gpt:layers=48,hidden=1600,heads=25,vocab=50257,seq=1024,tied=1,stack=torch"},
+    {"gpt-1.3b", "gpt:layers=24,hidden=2048,heads=16,vocab=50304,seq=2048,tied=1,stack=torch"},
+    {"mpt-125m", "gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
+    {"mpt-350m", "gpt:layers=24,hidden=1024,heads=16,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
+    {"mpt-760m", "gpt:layers=24,hidden=1536,heads=12,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
+    {"mpt-1b", "gpt:layers=24,hidden=2048,heads=16,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
+    {"mpt-3b", "gpt:layers=32,hidden=2560,heads=20,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
+    {"mpt-7b", "gpt:layers=32,hidden=4096,heads=32,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
+    {"mpt-13b", "gpt:layers=40,hidden=5120,heads=40,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
+    {"mpt-30b", "gpt:layers=48,hidden=7168,heads=56,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
+    {"mpt-70b", "gpt:layers=80,hidden=8192,heads=64,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
+    {"llama-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=2048"},
+    {"llama-30b", "llama:layers=60,hidden=6656,heads=52,ffn=17920,vocab=32000,seq=2048"},
+    {"llama-2-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=4096"},
+    {"llama-2-13b", "llama:layers=40,hidden=5120,heads=40,ffn=13824,vocab=32000,seq=4096"},
+    {"llama-2-70b", "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096"},
+    {"llama-3-8b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
+    {"llama-3.1-8b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
+    {"llama-3-70b", "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192"},
+    {"llama-3.1-405b", "llama:layers=126,hidden=16384,heads=128,kv_heads=8,ffn=53248,vocab=128256,seq=8192"},
+    {"mistral-7b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq=8192"},
+    {"mixtral-8x7b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq=4096,experts=8,topk=2"},
+    {"mixtral-8x22b", "llama:layers=56,hidden=6144,heads=48,kv_heads=8,ffn=16384,vocab=32768,seq=4096,experts=8,topk=2"},
+    {"qwen2.5-72b", "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,seq=4096"},
+    {"qwen3-32b", "llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,vocab=151936,seq=4096"},
+    {"deepseek-v2", "llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160"},
+    {"deepseek-v3", "llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256"},
+    {"vit-l", "vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3"},
+    {"vit-h", "vit:layers=32,hidden=1280,heads=16,image=224x224,patch=14,channels=3"},
+    {"vit-3.2b", "vit:layers=40,hidden=2560,heads=32,image=224x224,patch=14,channels=3,stack=torch"},
+    {"dit-xl", "dit:layers=28,hidden=1152,heads=16,image=32x32,patch=2,channels=4,out_channels=8"},
+    {"diffusion-5b", "dit:layers=200,hidden=1152,heads=16,image=256x256,patch=4,channels=16,out_channels=16"},
+    {"t5-large", "t5:layers=24,hidden=1024,heads=16,ffn=4096,vocab=32128,seq=512,tied=1"},
+    {"t5-11b", "t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,tied=1"},
+    {"transformer-1b", "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,seq=131072"},
+    {"resnet-50", "resnet:hidden=64,image=224x224,channels=3,stack=torch"},
+    {"unet-50m", "unet:hidden=80,levels=5,image=720x1440,channels=104,out_channels=104,stack=torch,element=4"},
+    {"unet-0.25deg", "unet:hidden=128,levels=5,image=720x1440,channels=104,out_channels=104,stack=torch"},
+    {"heat-3d", "grid:512x512x512,fields=1,halo=1,element=8"},
+    {"shallow-water", "grid:3600x1800,fields=3,halo=2,element=8"},
+    {"weather-0.25deg", "grid:1440x720x100,fields=5,halo=2"}};
+
+enum { DPARI_PRESETS = (int)(sizeof(dpari_preset) / sizeof(dpari_preset[0])) };
+
+/* What does not fit in a row's text. table */
+static const struct {
+    char name[16];
+    char text[80];
+} dpari_preset_more[] = {
+    {"deepseek-v2", "topk=6,expert_ffn=1536,shared_ffn=3072,dense_layers=1"},
+    {"deepseek-v3", "topk=8,expert_ffn=2048,shared_ffn=2048,dense_layers=3"}};
+
+DPAR_API const char *dpar_model_name(int32_t index)
+{
+    return index >= 0 && index < DPARI_PRESETS ? dpari_preset[index].name : NULL;
+}
+
+/* ---- fields --------------------------------------------------------------------------------- */
+
+/* The integer fields that a text form or a config may set: name and where. */
+enum {
+    DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS, DPARI_M_HEAD_WIDTH,
+    DPARI_M_FFN, DPARI_M_VOCAB, DPARI_M_SEQ, DPARI_M_TIED, DPARI_M_BIASES, DPARI_M_EXPERTS,
+    DPARI_M_TOPK, DPARI_M_EXPERT_FFN, DPARI_M_SHARED_FFN, DPARI_M_DENSE_LAYERS, DPARI_M_Q_LORA,
+    DPARI_M_KV_LORA, DPARI_M_ROPE_WIDTH, DPARI_M_QK_WIDTH, DPARI_M_V_WIDTH,
+    DPARI_M_DECODER_LAYERS, DPARI_M_PATCH, DPARI_M_CHANNELS, DPARI_M_OUT_CHANNELS, DPARI_M_LEVELS,
+    DPARI_M_BLOCKS, DPARI_M_KERNEL, DPARI_M_FIELDS, DPARI_M_HALO, DPARI_M_ELEMENT,
+    DPARI_M_INFERENCE, DPARI_M_INTEGERS,
+    DPARI_M_CAPACITY = DPARI_M_INTEGERS, DPARI_M_FLOPS, DPARI_M_BYTES, DPARI_M_IMAGE,
+    DPARI_M_ATTENTION, DPARI_M_STACK, DPARI_M_KEYS
+};
+
+static const char dpari_model_key[DPARI_M_KEYS][20] = {
+    "layers",   "hidden",  "heads",        "kv_heads",     "head_width", "ffn",
+    "vocab",    "seq",     "tied",         "biases",       "experts",    "topk",
+    "expert_ffn", "shared_ffn", "dense_layers", "q_lora",  "kv_lora",    "rope_width",
+    "qk_width", "v_width", "decoder_layers", "patch",      "channels",   "out_channels",
+    "levels",   "blocks_per_level", "kernel", "fields",    "halo",       "element",
+    "inference", "capacity", "flops_per_cell", "bytes_per_cell", "image", "attention",
+    "stack"};
+
+static int32_t *dpari_model_field(dpar_model *m, int32_t key)
+{
+    switch (key) {
+    case DPARI_M_LAYERS: return &m->layers;
+    case DPARI_M_HIDDEN: return &m->hidden;
+    case DPARI_M_HEADS: return &m->heads;
+    case DPARI_M_KV_HEADS: return &m->kv_heads;
+    case DPARI_M_HEAD_WIDTH: return &m->head_width;
+    case DPARI_M_FFN: return &m->ffn;
+    case DPARI_M_VOCAB: return &m->vocab;
+    case DPARI_M_SEQ: return &m->seq;
+    case DPARI_M_TIED: return &m->tied;
+    case DPARI_M_BIASES: return &m->biases;
+    case DPARI_M_EXPERTS: return &m->experts;
+    case DPARI_M_TOPK: return &m->topk;
+    case DPARI_M_EXPERT_FFN: return &m->expert_ffn;
+    case DPARI_M_SHARED_FFN: return &m->shared_ffn;
+    case DPARI_M_DENSE_LAYERS: return &m->dense_layers;
+    case DPARI_M_Q_LORA: return &m->q_lora;
+    case DPARI_M_KV_LORA: return &m->kv_lora;
+    case DPARI_M_ROPE_WIDTH: return &m->rope_width;
+    case DPARI_M_QK_WIDTH: return &m->qk_width;
+    case DPARI_M_V_WIDTH: return &m->v_width;
+    case DPARI_M_DECODER_LAYERS: return &m->decoder_layers;
+    case DPARI_M_PATCH: return &m->patch;
+    case DPARI_M_CHANNELS: return &m->channels;
+    case DPARI_M_OUT_CHANNELS: return &m->out_channels;
+    case DPARI_M_LEVELS: return &m->levels;
+    case DPARI_M_BLOCKS: return &m->blocks_per_level;
+    case DPARI_M_KERNEL: return &m->kernel;
+    case DPARI_M_FIELDS: return &m->fields;
+    case DPARI_M_HALO: return &m->halo;
+    case DPARI_M_ELEMENT: return &m->element;
+    default: return &m->inference;
+    }
+}
+
+/* ---- the text form -------------------------------------------------------------------------- */
+
+static const char dpari_family_name[DPAR_FAMILIES][8] = {"gpt", "llama",  "vit",  "dit",
+                                                         "t5",  "resnet", "unet", "grid"};
+
+static dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, const char *form)
+{
+    return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
+}
+
+/* A whole number of at most `limit`, negative allowed, that is all of the slice. */
+static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *value)
+{
+    int64_t v = 0;
+    size_t i = n > 0 && s[0] == '-';
+    if (i == n) {
+        return 0;
+    }
+    for (; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9' || v > INT64_MAX / 10 - 1) {
+            return 0;
+        }
+        v = v * 10 + (s[i] - '0');
+    }
+    *value = s[0] == '-' ? -v : v;
+    return v <= limit;
+}
+
+/* "1440x720x100": how many extents, 0 when it is none. */
+static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int32_t most)
+{
+    int32_t k = 0;
+    while (n > 0 && k < most) {
+        size_t i = 0;
+        while (i < n && s[i] != 'x') {
+            i++;
+        }
+        if (!dpari_model_whole(s, i, INT32_MAX, &extent[k]) || extent[k] < 1 || i + 1 == n) {
+            return 0;
+        }
+        k++;
+        s += i < n ? i + 1 : i;
+        n -= i < n ? i + 1 : i;
+    }
+    return n == 0 ? k : 0;
+}
+
+static int32_t dpari_model_choice(const char *s, size_t n, const char *(*name)(int32_t),
+                                  int32_t names)
+{
+    int32_t i;
+    for (i = 0; i < names; i++) {
+        if (dpari_spells(s, n, name(i))) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+/* A value that is no plain integer; 0 when it is of the wrong kind. */
+static int dpari_model_other(dpar_model *m, int32_t key, const char *s, size_t n)
+{
+    int64_t extent[2];
+    double v = 0.0;
+    switch (key) {
+    case DPARI_M_IMAGE:
+        if (dpari_model_extents(s, n, extent, 2) != 2) {
+            return 0;
+        }
+        m->image[0] = (int32_t)extent[0];
+        m->image[1] = (int32_t)extent[1];
+        return 1;
+    case DPARI_M_ATTENTION:
+        return (m->attention = dpari_model_choice(s, n, dpar_attention_name, DPAR_ATTENTIONS)) > 0;
+    case DPARI_M_STACK:
+        return (m->stack = dpari_model_choice(s, n, dpar_stack_name, DPAR_STACKS)) > 0;
+    default:
+        if (dpar_text_read(s, n, &v) != n || !dpari_finite(v) || v < 0.0) {
+            return 0;
+        }
+        *(key == DPARI_M_CAPACITY ? &m->capacity
+          : key == DPARI_M_FLOPS  ? &m->flops_per_cell
+                                  : &m->bytes_per_cell) = v;
+        return 1;
+    }
+}
+
+static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, dpar_why *why)
+{
+    size_t k = 0;
+    int32_t key = 0;
+    int64_t v = 0;
+    while (k < n && s[k] != '=') {
+        k++;
+    }
+    while (key < DPARI_M_KEYS && !dpari_spells(s, k, dpari_model_key[key])) {
+        key++;
+    }
+    if (key == DPARI_M_KEYS || k + 1 >= n) {
+        return dpari_model_bad(s, n, why,
+                               "'@' is no setting of a model (layers=, hidden=, heads=, kv_heads=, "
+                               "ffn=, vocab=, seq=, experts=, topk=, attention=, stack= ...)");
+    }
+    if (key >= DPARI_M_INTEGERS) {
+        return dpari_model_other(m, key, s + k + 1, n - k - 1)
+                   ? DPAR_OK
+                   : dpari_model_bad(s, n, why, "'@': the value is not one that exists");
+    }
+    if (!dpari_model_whole(s + k + 1, n - k - 1, INT32_MAX, &v) ||
+        (v < 0 && key != DPARI_M_BIASES)) {
+        return dpari_model_bad(s, n, why,
+                               "'@': a whole number of 0 to 2147483647 was expected");
+    }
+    *dpari_model_field(m, key) = (int32_t)v;
+    return DPAR_OK;
+}
+
+static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, dpar_why *why)
+{
+    while (n > 0) {
+        size_t k = 0;
+        dpar_status st;
+        while (k < n && s[k] != ',') {
+            k++;
+        }
+        st = dpari_model_setting(m, s, k, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        s += k < n ? k + 1 : k;
+        n -= k < n ? k + 1 : k;
+    }
+    return DPAR_OK;
+}
+
+/* "FAMILY:settings"; a grid begins with its extents. */
+static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon, size_t n,
+                                      dpar_why *why)
+{
+    size_t at = colon + 1, k = at;
+    for (m->family = 0; m->family < DPAR_FAMILIES; m->family++) {
+        if (dpari_spells(s, colon, dpari_family_name[m->family])) {
+            break;
+        }
+    }
+    if (m->family == DPAR_FAMILIES) {
+        return dpari_model_bad(s, colon, why,
+                               "unknown family '@'; one of gpt llama vit dit t5 resnet unet grid");
+    }
+    if (m->family == DPAR_FAMILY_GRID) {
+        while (k < n && s[k] != ',') {
+            k++;
+        }
+        m->extent[0] = m->extent[1] = m->extent[2] = 1;
+        m->dims = dpari_model_extents(s + at, k - at, m->extent, 3);
+        if (m->dims == 0) {
+            return dpari_model_bad(s + at, k - at, why,
+                                   "'@': a grid is 1 to 3 extents of at least 1, as 1440x720x100");
+        }
+        at = k < n ? k + 1 : k;
+    }
+    return dpari_model_settings(m, s + at, n - at, why);
+}
+
+/* Letters of the shorter name found in order in the other. */
+static int32_t dpari_model_alike(const char *s, size_t n, const char *name)
+{
+    int32_t same = 0;
+    size_t i, k = 0, m = dpari_length(name);
+    for (i = 0; i < n; i++) {
+        size_t at = k;
+        while (at < m && at < k + 3 && name[at] != s[i]) {
+            at++;
+        }
+        if (at < m && at < k + 3) {
+            same++;
+            k = at + 1;
+        }
+    }
+    return 2 * same - (int32_t)(n > m ? n : m);
+}
+
+static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)
+{
+    int32_t i, k, best = 0;
+    char text[96];
+    dpar_text t;
+    for (i = 0; i < DPARI_PRESETS; i++) {
+        if (dpari_spells(s, n, dpari_preset[i].name)) {
+            dpar_status st = dpar_model_parse(m, dpari_preset[i].text,
+                                              dpari_length(dpari_preset[i].text), why);
+            for (k = 0; k < 2 && st == DPAR_OK; k++) {
+                if (dpari_same(dpari_preset_more[k].name, dpari_preset[i].name)) {
+                    st = dpari_model_settings(m, dpari_preset_more[k].text,
+                                              dpari_length(dpari_preset_more[k].text), why);
+                }
+            }
+            dpari_copy_text(m->name, sizeof(m->name), dpari_preset[i].name, 20);
+            return st;
+        }
+        if (dpari_model_alike(s, n, dpari_preset[i].name) >
+            dpari_model_alike(s, n, dpari_preset[best].name)) {
+            best = i;
+        }
+    }
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_slice(&t, s, n < 40 ? n : 40);
+    dpar_text_put(&t, "'; the nearest is '");
+    dpar_text_put(&t, dpari_preset[best].name);
+    return dpari_say_word(DPAR_E_UNKNOWN, why, "unknown model '@'", text, sizeof(text), 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_model_preset(dpar_model *m, const char *name, dpar_why *why)
+{
+    dpar_model fresh;
+    dpar_status st;
+    dpari_zero(&fresh, sizeof(fresh));
+    st = dpari_model_named(&fresh, name, dpari_length(name), why);
+    if (st == DPAR_OK) {
+        *m = fresh;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_model_parse(dpar_model *model, const char *text, size_t bytes,
+                                      dpar_why *why)
+{
+    dpar_model m;
+    dpar_status st;
+    size_t first = 0, colon = 0;
+    dpari_zero(&m, sizeof(m));
+    while (first < bytes && text[first] != ',') {
+        first++;
+    }
+    while (colon < first && text[colon] != ':') {
+        colon++;
+    }
+    if (bytes == 0) {
+        return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file", 0,
+                         0, 0, 0);
+    }
+    dpari_copy_text(m.name, sizeof(m.name), text, first);
+    if (colon < first) {
+        dpari_copy_text(m.name, sizeof(m.name), text, colon);
+        st = dpari_model_family(&m, text, colon, bytes, why);
+    } else {
+        st = dpari_model_named(&m, text, first, why);
+        if (st == DPAR_OK && first < bytes) {
+            st = dpari_model_settings(&m, text + first + 1, bytes - first - 1, why);
+        }
+    }
+    if (st == DPAR_OK) {
+        *model = m;
+    }
+    return st;
+}
+
+/* ---- config.json ---------------------------------------------------------------------------- */
+
+/* Members of transformers' config.json and the field each one sets. table */
+static const struct {
+    char member[32];
+    int8_t key;
+} dpari_config[] = {
+    {"num_hidden_layers", DPARI_M_LAYERS},      {"n_layer", DPARI_M_LAYERS},
+    {"num_layers", DPARI_M_LAYERS},             {"n_layers", DPARI_M_LAYERS},
+    {"hidden_size", DPARI_M_HIDDEN},            {"n_embd", DPARI_M_HIDDEN},
+    {"d_model", DPARI_M_HIDDEN},                {"num_attention_heads", DPARI_M_HEADS},
+    {"n_head", DPARI_M_HEADS},                  {"num_heads", DPARI_M_HEADS},
+    {"n_heads", DPARI_M_HEADS},                 {"num_key_value_heads", DPARI_M_KV_HEADS},
+    {"head_dim", DPARI_M_HEAD_WIDTH},           {"d_kv", DPARI_M_HEAD_WIDTH},
+    {"intermediate_size", DPARI_M_FFN},         {"n_inner", DPARI_M_FFN},
+    {"d_ff", DPARI_M_FFN},                      {"ffn_dim", DPARI_M_FFN},
+    {"vocab_size", DPARI_M_VOCAB},              {"max_position_embeddings", DPARI_M_SEQ},
+    {"n_positions", DPARI_M_SEQ},               {"max_seq_len", DPARI_M_SEQ},
+    {"tie_word_embeddings", DPARI_M_TIED},      {"num_local_experts", DPARI_M_EXPERTS},
+    {"num_experts", DPARI_M_EXPERTS},           {"n_routed_experts", DPARI_M_EXPERTS},
+    {"num_experts_per_tok", DPARI_M_TOPK},      {"moe_intermediate_size", DPARI_M_EXPERT_FFN},
+    {"shared_expert_intermediate_size", DPARI_M_SHARED_FFN},
+    {"first_k_dense_replace", DPARI_M_DENSE_LAYERS}, {"q_lora_rank", DPARI_M_Q_LORA},
+    {"kv_lora_rank", DPARI_M_KV_LORA},          {"qk_rope_head_dim", DPARI_M_ROPE_WIDTH},
+    {"qk_nope_head_dim", DPARI_M_QK_WIDTH},     {"v_head_dim", DPARI_M_V_WIDTH},
+    {"num_decoder_layers", DPARI_M_DECODER_LAYERS}, {"patch_size", DPARI_M_PATCH},
+    {"num_channels", DPARI_M_CHANNELS}};
+
+enum { DPARI_CONFIGS = (int)(sizeof(dpari_config) / sizeof(dpari_config[0])) };
+
+/* Members read so far that are no field of their own. */
+typedef struct dpari_config_state {
+    int32_t shared_experts; /* DeepSeek counts them; their width is moe_intermediate_size each */
+    int32_t image;
+    int32_t tied_said, family_said;
+} dpari_config_state;
+
+static int32_t dpari_config_family(const char *s, size_t n)
+{
+    static const char name[10][12] = {"gpt2", "gpt_neox", "opt",    "gpt_bigcode", "mpt",
+                                      "t5",   "mt5",      "umt5",   "vit",         "dit"};
+    int32_t i;
+    for (i = 0; i < 10; i++) {
+        if (dpari_spells(s, n, name[i])) {
+            return i < 5 ? DPAR_FAMILY_GPT
+                   : i < 8 ? DPAR_FAMILY_T5
+                   : i == 8 ? DPAR_FAMILY_VIT
+                            : DPAR_FAMILY_DIT;
+        }
+    }
+    return DPAR_FAMILY_LLAMA;
+}
+
+static dpar_status dpari_config_number(dpar_model *m, dpari_config_state *c,
+                                       const dpar_json_item *item, dpar_why *why)
+{
+    int32_t i, v;
+    for (i = 0; i < DPARI_CONFIGS; i++) {
+        if (dpari_spells(item->key, item->key_length, dpari_config[i].member)) {
+            break;
+        }
+    }
+    if (i == DPARI_CONFIGS && !dpari_spells(item->key, item->key_length, "n_shared_experts") &&
+        !dpari_spells(item->key, item->key_length, "image_size")) {
+        return DPAR_OK;
+    }
+    if (!(item->number >= 0.0 && item->number <= 2147483647.0) ||
+        item->number - (double)(int32_t)item->number > 0.0) {
+        return dpari_say_word(DPAR_E_RANGE, why,
+                              "config.json: '@' must be a whole number of 0 to 2147483647",
+                              item->key, item->key_length, 0, 0, 0, 0);
+    }
+    v = (int32_t)item->number;
+    if (i < DPARI_CONFIGS) {
+        *dpari_model_field(m, dpari_config[i].key) = v;
+    } else if (dpari_spells(item->key, item->key_length, "image_size")) {
+        c->image = v;
+    } else {
+        c->shared_experts = v;
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_config_member(dpar_model *m, dpari_config_state *c,
+                                       const dpar_json_item *item, dpar_why *why)
+{
+    if (item->key == NULL) {
+        return DPAR_OK;
+    }
+    if (item->kind == DPAR_JSON_NUMBER) {
+        return dpari_config_number(m, c, item, why);
+    }
+    if (item->kind == DPAR_JSON_STRING && dpari_spells(item->key, item->key_length, "model_type") &&
+        !c->family_said) {
+        m->family = dpari_config_family(item->string, item->length);
+        c->family_said = 1;
+        dpari_copy_text(m->name, sizeof(m->name), item->string, item->length);
+    }
+    if (dpari_spells(item->key, item->key_length, "tie_word_embeddings") &&
+        (item->kind == DPAR_JSON_TRUE || item->kind == DPAR_JSON_FALSE)) {
+        m->tied = item->kind == DPAR_JSON_TRUE;
+        c->tied_said = 1;
+    }
+    if (item->kind == DPAR_JSON_STRING && (dpari_spells(item->key, item->key_length, "hidden_size") ||
+                                           dpari_spells(item->key, item->key_length,
+                                                        "num_hidden_layers"))) {
+        return dpari_say_word(DPAR_E_PARSE, why, "config.json: '@' must be a number", item->key,
+                              item->key_length, 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_config_needed(const dpar_model *m, dpar_why *why)
+{
+    static const char name[4][24] = {"num_hidden_layers", "hidden_size", "num_attention_heads",
+                                     "vocab_size"};
+    int32_t value[4], i;
+    value[0] = m->layers;
+    value[1] = m->hidden;
+    value[2] = m->heads;
+    value[3] = m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT ? 1 : m->vocab;
+    for (i = 0; i < 4; i++) {
+        if (value[i] < 1) {
+            return dpari_say_word(DPAR_E_PARSE, why,
+                                  "config.json: '@' is missing or 0 (not a transformer's config?)",
+                                  name[i], sizeof(name[i]), 0, 0, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* What the architectures leave unsaid. */
+static void dpari_config_finish(dpar_model *m, const dpari_config_state *c)
+{
+    if (!c->tied_said && m->family != DPAR_FAMILY_LLAMA) {
+        m->tied = 1; /* transformers' default; Llama-like families say it */
+    }
+    if (c->shared_experts > 0 && m->shared_ffn == 0 && m->expert_ffn > 0 &&
+        c->shared_experts < INT32_MAX / m->expert_ffn) {
+        m->shared_ffn = c->shared_experts * m->expert_ffn;
+    }
+    if (m->kv_lora > 0) {
+        m->head_width = 0;
+        m->kv_heads = 0;
+    }
+    if (c->image > 0) {
+        m->image[0] = m->image[1] = c->image;
+        m->channels = m->channels > 0 ? m->channels : 3;
+    }
+    if (m->family == DPAR_FAMILY_T5 && m->seq == 0) {
+        m->seq = 512;
+    }
+    if (m->seq == 0 || m->seq > 8192) {
+        m->seq = 8192; /* trained lengths, not the longest that positions allow; --seq says more */
+    }
+    if (m->family == DPAR_FAMILY_GPT) {
+        m->stack = DPAR_STACK_TORCH + 1;
+    }
+}
+
+DPAR_API dpar_status dpar_model_read_config(dpar_model *model, const char *json, size_t bytes,
+                                            dpar_why *why)
+{
+    dpar_json j;
+    dpar_json_item item;
+    dpar_model m;
+    dpari_config_state c;
+    dpar_status st;
+    dpari_zero(&m, sizeof(m));
+    dpari_zero(&c, sizeof(c));
+    m.family = DPAR_FAMILY_LLAMA;
+    dpari_copy_text(m.name, sizeof(m.name), "config.json", 11);
+    dpar_json_init(&j, json, bytes);
+    do {
+        st = dpar_json_next(&j, &item, why);
+        if (st == DPAR_OK) {
+            st = dpari_config_member(&m, &c, &item, why);
+        }
+    } while (st == DPAR_OK && item.kind != DPAR_JSON_END);
+    if (st == DPAR_OK) {
+        st = dpari_config_needed(&m, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_config_finish(&m, &c);
+    *model = m;
+    return DPAR_OK;
+}
+
+/* ==== cost/strategy.c ==== */
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+DPAR_API const char *dpar_recompute_name(int32_t recompute)
+{
+    static const char name[DPAR_RECOMPUTES][12] = {"none", "selective", "full"};
+    return recompute >= 0 && recompute < DPAR_RECOMPUTES ? name[recompute] : "?";
+}
+
+DPAR_API const char *dpar_schedule_name(int32_t schedule)
+{
+    static const char name[DPAR_SCHEDULES][16] = {
+        "gpipe", "1f1b",  "interleaved", "breadth-first", "zb-h1",    "zb-2p",
+        "zbv",   "v-half", "v-min",       "dualpipe",      "dualpipev"};
+    return schedule >= 0 && schedule < DPAR_SCHEDULES ? name[schedule] : "?";
+}
+
+DPAR_API const char *dpar_cp_name(int32_t cp_kind)
+{
+    static const char name[DPAR_CP_KINDS][12] = {"ring", "ulysses", "gather"};
+    return cp_kind >= 0 && cp_kind < DPAR_CP_KINDS ? name[cp_kind] : "?";
+}
+
+DPAR_API const char *dpar_stack_name(int32_t stack)
+{
+    static const char name[DPAR_STACKS][12] = {"megatron", "core", "torch", "compiled"};
+    return stack >= 0 && stack < DPAR_STACKS ? name[stack] : "?";
+}
+
+DPAR_API const char *dpar_attention_name(int32_t attention)
+{
+    static const char name[DPAR_ATTENTIONS][12] = {"unfused", "flash1", "flash"};
+    return attention >= 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
+}
+
+DPAR_API const char *dpar_rule_name(int32_t rule)
+{
+    static const char name[DPAR_RULES][16] = {
+        "none",   "degree", "ranks", "tp-heads", "tp-across-nodes", "pp-layers", "schedule", "cp",
+        "ep",     "zero",   "batch", "tiles",    "option",          "offload",   "memory"};
+    return rule >= 0 && rule < DPAR_RULES ? name[rule] : "?";
+}
+
+/* ---- recipes -------------------------------------------------------------------------------- */
+
+/* weight, gradient, master, moments, gathered, reduced; sources: cost facts 5.3 - ZeRO paper,
+ * Megatron's distributed optimizer, DeepSpeed's estimator, FSDP2 mixed precision. */
+static const struct {
+    char name[16];
+    float weight, gradient, master, moments, gathered, reduced;
+    int8_t compute;
+} dpari_recipe[] = {
+    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},   {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},       {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},  {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
+    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},  {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
+    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},  {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
+    {"fp8", 3, 4, 4, 8, 2, 4, DPAR_F8},          {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
+    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8}};
+
+enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
+
+DPAR_API const char *dpar_recipe_name(int32_t index)
+{
+    return index >= 0 && index < DPARI_RECIPES ? dpari_recipe[index].name : NULL;
+}
+
+DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why)
+{
+    int32_t i;
+    for (i = 0; i < DPARI_RECIPES; i++) {
+        if (dpari_same(name, dpari_recipe[i].name)) {
+            dpari_copy_text(r->name, sizeof(r->name), name, sizeof(r->name));
+            r->weight = (double)dpari_recipe[i].weight;
+            r->gradient = (double)dpari_recipe[i].gradient;
+            r->master = (double)dpari_recipe[i].master;
+            r->moments = (double)dpari_recipe[i].moments;
+            r->gathered = (double)dpari_recipe[i].gathered;
+            r->reduced = (double)dpari_recipe[i].reduced;
+            r->compute = dpari_recipe[i].compute;
+            return DPAR_OK;
+        }
+    }
+    return dpari_say_word(DPAR_E_UNKNOWN, why,
+                          "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
+                          "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
+                          "bf16-moments",
+                          name, dpari_length(name), 0, 0, 0, 0);
+}
+
+/* ---- the text form -------------------------------------------------------------------------- */
+
+DPAR_API dpar_strategy dpar_strategy_default(void)
+{
+    dpar_strategy s;
+    dpari_zero(&s, sizeof(s));
+    s.tp = s.cp = s.dp = s.pp = s.vp = s.ep = s.etp = 1;
+    s.micro_batch = s.micro_batches = 1;
+    s.schedule = DPAR_1F1B;
+    s.overlap = DPAR_OVERLAP_DEFAULT;
+    s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
+    return s;
+}
+
+static const char dpari_field_name[DPAR_FIELDS][20] = {
+    "tp",    "sp",        "cp",  "cp_kind", "dp",          "shard",         "zero",
+    "pp",    "vp",        "schedule", "ep", "etp",         "micro_batch",   "micro_batches",
+    "recompute", "recompute_layers", "offload", "overlap", "tiles"};
+
+static int32_t dpari_field_find(const char *name, size_t n)
+{
+    int32_t i;
+    for (i = 0; i < DPAR_FIELDS; i++) {
+        if (dpari_spells(name, n, dpari_field_name[i])) {
+            return i;
+        }
+    }
+    if (dpari_spells(name, n, "mbs")) {
+        return DPAR_FIELD_MICRO_BATCH;
+    }
+    return dpari_spells(name, n, "m") ? DPAR_FIELD_MICRO_BATCHES : -1;
+}
+
+static int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
+{
+    switch (field) {
+    case DPAR_FIELD_TP:
+        return &s->tp;
+    case DPAR_FIELD_SP:
+        return &s->sp;
+    case DPAR_FIELD_CP:
+        return &s->cp;
+    case DPAR_FIELD_DP:
+        return &s->dp;
+    case DPAR_FIELD_SHARD:
+        return &s->shard;
+    case DPAR_FIELD_ZERO:
+        return &s->zero;
+    case DPAR_FIELD_PP:
+        return &s->pp;
+    case DPAR_FIELD_VP:
+        return &s->vp;
+    case DPAR_FIELD_EP:
+        return &s->ep;
+    case DPAR_FIELD_ETP:
+        return &s->etp;
+    case DPAR_FIELD_MICRO_BATCH:
+        return &s->micro_batch;
+    case DPAR_FIELD_MICRO_BATCHES:
+        return &s->micro_batches;
+    default:
+        return &s->recompute_layers;
+    }
+}
+
+/* A whole number 0 .. 2^31-1 that is all of the slice; -1 otherwise. */
+static int32_t dpari_read_count(const char *s, size_t n)
+{
+    int64_t v = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9' || v > INT32_MAX / 10) {
+            return -1;
+        }
+        v = v * 10 + (s[i] - '0');
+    }
+    return n > 0 && v <= INT32_MAX ? (int32_t)v : -1;
+}
+
+/* Names joined by '+', each a bit: "optimizer+activations". -1 for an unknown one. */
+static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
+{
+    static const char name[2][5][12] = {{"dp", "tp", "pp", "default", "none"},
+                                        {"optimizer", "weights", "activations", "", "none"}};
+    static const int8_t bit[5] = {1, 2, 4, 8, 0};
+    int32_t bits = 0, i;
+    while (n > 0) {
+        size_t k = 0;
+        while (k < n && s[k] != '+') {
+            k++;
+        }
+        for (i = 0; i < 5 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
+        }
+        if (i == 5) {
+            return -1;
+        }
+        bits |= bit[i];
+        s += k < n ? k + 1 : k;
+        n -= k < n ? k + 1 : k;
+    }
+    return bits;
+}
+
+/* "2x4" into tiles. */
+static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
+{
+    int32_t axis = 0;
+    tiles[0] = tiles[1] = tiles[2] = 1;
+    while (n > 0) {
+        size_t k = 0;
+        while (k < n && s[k] != 'x') {
+            k++;
+        }
+        if (axis == 3 || (tiles[axis] = dpari_read_count(s, k)) < 1) {
+            return -1;
+        }
+        axis++;
+        s += k < n ? k + 1 : k;
+        n -= k < n ? k + 1 : k;
+    }
+    return axis > 0 ? 0 : -1;
+}
+
+static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int32_t),
+                               int32_t names)
+{
+    int32_t i;
+    for (i = 0; i < names; i++) {
+        if (dpari_spells(s, n, name(i))) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Reads the value of one field; 0 when it is not of the field's kind. */
+static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size_t n)
+{
+    int32_t *at;
+    switch (field) {
+    case DPAR_FIELD_CP_KIND:
+        return (s->cp_kind = dpari_read_name(v, n, dpar_cp_name, DPAR_CP_KINDS)) >= 0;
+    case DPAR_FIELD_SCHEDULE:
+        return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_SCHEDULES)) >= 0;
+    case DPAR_FIELD_RECOMPUTE:
+        return (s->recompute = dpari_read_name(v, n, dpar_recompute_name, DPAR_RECOMPUTES)) >= 0;
+    case DPAR_FIELD_OFFLOAD:
+        return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
+    case DPAR_FIELD_OVERLAP:
+        return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
+    case DPAR_FIELD_TILES:
+        return dpari_read_tiles(v, n, s->tiles) == 0;
+    default:
+        at = dpari_field_at(s, field);
+        return (*at = dpari_read_count(v, n)) >= 0;
+    }
+}
+
+DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *strategy, const char *text, size_t bytes,
+                                         uint32_t *named, dpar_why *why)
+{
+    dpar_strategy s = *strategy;
+    uint32_t seen = 0;
+    size_t at = 0;
+    while (at < bytes) {
+        size_t name = at, eq, end;
+        int32_t field;
+        while (at < bytes && text[at] != '=' && text[at] != ',') {
+            at++;
+        }
+        eq = at;
+        while (at < bytes && text[at] != ',') {
+            at++;
+        }
+        end = at;
+        at += at < bytes;
+        field = dpari_field_find(text + name, eq - name);
+        if (field < 0 || eq == end) {
+            return dpari_say_word(DPAR_E_PARSE, why,
+                                  "'@' is no strategy setting; known: tp sp cp cp_kind dp shard "
+                                  "zero pp vp schedule ep etp mbs m recompute recompute_layers "
+                                  "offload overlap tiles, each as name=value",
+                                  text + name, end - name, 0, 0, 0, 0);
+        }
+        if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
+            return dpari_say_word(DPAR_E_PARSE, why, "'@': the value is not one that exists",
+                                  text + name, end - name, 0, 0, 0, 0);
+        }
+        seen |= (uint32_t)1 << field;
+    }
+    if ((seen & ((uint32_t)1 << DPAR_FIELD_VP)) && s.vp > 1 &&
+        !(seen & ((uint32_t)1 << DPAR_FIELD_SCHEDULE)) && s.schedule == DPAR_1F1B) {
+        s.schedule = DPAR_INTERLEAVED;
+    }
+    *strategy = s;
+    if (named != NULL) {
+        *named = seen;
+    }
+    return DPAR_OK;
+}
+
+/* ---- legality --------------------------------------------------------------------------------*/
+
+DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s)
+{
+    int64_t n = 1;
+    int32_t i, ok = s->tp > 0 && s->cp > 0 && s->dp > 0 && s->pp > 0;
+    ok = ok && dpari_mul(n, s->tp, &n) && dpari_mul(n, s->cp, &n) && n <= INT32_MAX;
+    ok = ok && dpari_mul(n, s->dp, &n) && n <= INT32_MAX && dpari_mul(n, s->pp, &n);
+    for (i = 0; i < 3; i++) {
+        ok = ok && n <= INT32_MAX && s->tiles[i] > 0 && dpari_mul(n, s->tiles[i], &n);
+    }
+    return ok && n <= INT32_MAX ? (int32_t)n : 0;
+}
+
+static dpar_status dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, const char *form,
+                                int64_t a, int64_t b, int64_t c)
+{
+    if (rule != NULL) {
+        *rule = which;
+    }
+    return dpari_say(which == DPAR_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE, why, form, a, b, c, 0);
+}
+
+static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dpar_why *why)
+{
+    if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
+                            "every degree must be at least 1: tp=#, pp=#, dp=#", s->tp, s->pp,
+                            s->dp);
+    }
+    if (s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
+                            "mbs=#, m=# must be at least 1 and shard=# at least 0", s->micro_batch,
+                            s->micro_batches, s->shard);
+    }
+    if (s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1 || s->recompute < 0 ||
+        s->recompute >= DPAR_RECOMPUTES || s->schedule < 0 || s->schedule >= DPAR_SCHEDULES ||
+        s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
+                            "zero=# is 0 to 3, sp=# 0 or 1; recompute, schedule and cp_kind by "
+                            "name",
+                            s->zero, s->sp, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s,
+                                      int32_t *rule, dpar_why *why)
+{
+    if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
+        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why,
+                            "tp=# does not divide # attention heads", s->tp, w->heads, 0);
+    }
+    if (s->tp > 1 && w->kv_heads > 0 && w->kv_heads % s->tp != 0 && s->tp % w->kv_heads != 0) {
+        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why,
+                            "tp=# and # key-value heads: neither divides the other", s->tp,
+                            w->kv_heads, 0);
+    }
+    if (s->tp > 1 && (w->hidden < 1 || w->hidden % s->tp != 0)) {
+        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why, "tp=# does not divide hidden=#", s->tp,
+                            w->hidden, 0);
+    }
+    if (s->sp && (s->tp == 1 || w->heads == 0)) {
+        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+                            "sequence parallelism cuts what tensor parallelism leaves whole: it "
+                            "needs tp > 1 and a sequence (tp=#)",
+                            s->tp, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static int dpari_v_shaped(int32_t schedule)
+{
+    return schedule == DPAR_ZBV || schedule == DPAR_V_HALF || schedule == DPAR_V_MIN ||
+           schedule == DPAR_DUALPIPEV;
+}
+
+static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
+                                        int32_t *rule, dpar_why *why)
+{
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    if (s->pp > 1 && chunks > w->blocks) {
+        return dpari_refuse(rule, DPAR_RULE_PP_LAYERS, why,
+                            "pp=# x vp=# needs as many layers, the model has #", s->pp, s->vp,
+                            w->blocks);
+    }
+    if (s->vp > 1 && (s->pp == 1 || !(looped || (dpari_v_shaped(s->schedule) && s->vp == 2)))) {
+        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+                            "vp=# needs pp > 1 (pp=#) and an interleaved, breadth-first or, with "
+                            "vp=2, V schedule",
+                            s->vp, s->pp, 0);
+    }
+    if (s->pp > 1 && dpari_v_shaped(s->schedule) && s->vp != 2) {
+        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+                            "a V schedule has two chunks a rank: vp=2, not #", s->vp, 0, 0);
+    }
+    if (s->schedule == DPAR_INTERLEAVED && s->pp > 1 &&
+        (s->vp < 2 || s->micro_batches % dpari_most(1, s->micro_batches / s->pp) != 0)) {
+        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+                            "interleaving needs vp >= 2 (vp=#) and micro-batches m=# in equal "
+                            "rounds of at least pp=#",
+                            s->vp, s->micro_batches, s->pp);
+    }
+    if (s->pp > 1 && (s->schedule == DPAR_DUALPIPE || s->schedule == DPAR_DUALPIPEV) &&
+        (s->micro_batches < 2 * s->pp ||
+         (s->schedule == DPAR_DUALPIPE && (s->pp % 2 != 0 || s->micro_batches % 2 != 0)))) {
+        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+                            "DualPipe needs m >= 2 pp, and even numbers of both: m=#, pp=#",
+                            s->micro_batches, s->pp, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
+                                       int32_t *rule, dpar_why *why)
+{
+    int64_t tokens = (int64_t)w->tokens;
+    if (s->cp > 1 && w->heads == 0) {
+        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=#: the model has no sequence", s->cp, 0,
+                            0);
+    }
+    if (s->cp > 1 && s->cp_kind == DPAR_CP_RING && tokens % (2 * (int64_t)s->cp) != 0) {
+        return dpari_refuse(rule, DPAR_RULE_CP, why, "2 cp = # does not divide # tokens",
+                            2 * (int64_t)s->cp, tokens, 0);
+    }
+    if (s->cp > 1 && tokens % s->cp != 0) {
+        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=# does not divide # tokens", s->cp,
+                            tokens, 0);
+    }
+    if (s->cp > 1 && s->cp_kind == DPAR_CP_ULYSSES && (w->heads / s->tp) % s->cp != 0) {
+        return dpari_refuse(rule, DPAR_RULE_CP, why,
+                            "Ulysses: cp=# does not divide the # heads that tp=# leaves", s->cp,
+                            w->heads / s->tp, s->tp);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
+                                       int32_t *rule, dpar_why *why)
+{
+    int64_t ranks = (int64_t)s->tp * s->cp * s->dp;
+    if ((s->ep > 1 || s->etp > 1) && w->experts == 0) {
+        return dpari_refuse(rule, DPAR_RULE_EP, why, "ep=#, etp=#: the model has no experts", s->ep,
+                            s->etp, 0);
+    }
+    if (s->ep > 1 && w->experts % s->ep != 0) {
+        return dpari_refuse(rule, DPAR_RULE_EP, why, "ep=# does not divide # experts", s->ep,
+                            w->experts, 0);
+    }
+    if ((s->ep > 1 || s->etp > 1) && ranks % ((int64_t)s->ep * s->etp) != 0) {
+        return dpari_refuse(rule, DPAR_RULE_EP, why,
+                            "ep x etp = # does not divide the # ranks of a stage (tp cp dp)",
+                            (int64_t)s->ep * s->etp, ranks, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
+                                     dpar_why *why)
+{
+    int32_t i, k;
+    if (s->tiles[0] < 1 || s->tiles[1] < 1 || s->tiles[2] < 1) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why, "tiles must be at least 1: #x#x#",
+                            s->tiles[0], s->tiles[1], s->tiles[2]);
+    }
+    for (i = 0; i < 3; i++) {
+        if (s->tiles[i] > 1 && i >= w->dims) {
+            return dpari_refuse(rule, DPAR_RULE_TILES, why,
+                                "# tiles along axis #, but the model's grid has # axes",
+                                s->tiles[i], i, w->dims);
+        }
+        for (k = 0; s->tiles[i] > 1 && k < w->layers; k++) {
+            int64_t cells = w->extent[i] / w->layer[k].shrink / s->tiles[i];
+            if (w->layer[k].exchanges > 0 && cells < 2) {
+                return dpari_refuse(rule, DPAR_RULE_TILES, why,
+                                    "# tiles of # cells along an axis leave # where the grid is "
+                                    "coarsest: a tile must hold its neighbour's halo",
+                                    s->tiles[i], w->extent[i], cells);
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
+                                    int64_t global_batch, int32_t *rule, dpar_why *why)
+{
+    int64_t batch = 0;
+    if (s->shard > 0 && s->dp % s->shard != 0) {
+        return dpari_refuse(rule, DPAR_RULE_ZERO, why, "shard=# does not divide dp=#", s->shard,
+                            s->dp, 0);
+    }
+    if (!dpari_mul((int64_t)s->dp * s->micro_batch, s->micro_batches, &batch)) {
+        return dpari_refuse(rule, DPAR_RULE_BATCH, why, "dp=# x mbs=# x m=# is too large", s->dp,
+                            s->micro_batch, s->micro_batches);
+    }
+    if (global_batch > 0 && batch != global_batch) {
+        return dpari_refuse(rule, DPAR_RULE_BATCH, why,
+                            "dp x mbs x m = # samples a step, the global batch is #", batch,
+                            global_batch, 0);
+    }
+    if (s->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
+        return dpari_refuse(rule, DPAR_RULE_OFFLOAD, why,
+                            "offload needs the host's memory: give host=GB of the cluster", 0, 0,
+                            0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                         int64_t global_batch, int32_t *rule, dpar_why *why)
+{
+    const dpar_workload *w = job->work;
+    int32_t ranks = dpar_strategy_ranks(s), gpus = dpar_cluster_gpus(job->cluster);
+    dpar_status st = dpari_check_degrees(s, rule, why);
+    if (st == DPAR_OK) {
+        st = dpari_check_tiles(w, s, rule, why);
+    }
+    if (st == DPAR_OK && ranks != gpus) {
+        st = dpari_refuse(rule, DPAR_RULE_RANKS, why,
+                          "tp x cp x dp x pp x tiles = # ranks, the cluster has # GPUs",
+                          ranks > 0 ? ranks : (int64_t)s->tp * s->pp, gpus, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_tensor(w, s, rule, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_pipeline(w, s, rule, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_context(w, s, rule, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_experts(w, s, rule, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_data(job, s, global_batch, rule, why);
+    }
+    if (st == DPAR_OK && rule != NULL) {
+        *rule = DPAR_RULE_NONE;
+    }
+    return st;
+}
+
+/* ==== cost/memory.c ==== */
+
+DPAR_API const char *dpar_memory_name(int32_t term)
+{
+    static const char name[DPAR_MEMS][16] = {
+        "weights", "gradients", "master",    "optimizer", "activations", "logits",       "gathered",
+        "buckets", "halo",      "transient", "comm",      "context",     "fragmentation"};
+    return term >= 0 && term < DPAR_MEMS ? name[term] : "?";
+}
+
+DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d)
+{
+    double n = d > 0 ? d : 1;
+    return params * (r->weight / (stage >= 3 ? n : 1.0) + r->gradient / (stage >= 2 ? n : 1.0) +
+                     (r->master + r->moments) / (stage >= 1 ? n : 1.0));
+}
+
+/* Rules of each schedule as published and as an event simulation of it counts them; full-stage
+ * units: a chunk of v is 1/v. GPipe and breadth-first keep all; 1F1B p - r; interleaved
+ * ((v-1) p + 2 (p-1-r) + 1) / v; zero-bubble H1 and ZBV p on every rank, 2P twice that; V-Half
+ * floor((p+2)/2), V-Min floor((p+4)/3); DualPipe p + 1, DualPipeV p + 1/2. */
+DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
+                               int32_t micro_batches)
+{
+    double p = pp, v = vp, r = rank, m = micro_batches, n;
+    switch (pp > 1 ? schedule : DPAR_1F1B) {
+    case DPAR_GPIPE:
+    case DPAR_BREADTH_FIRST:
+        return m;
+    case DPAR_INTERLEAVED:
+        n = ((v - 1.0) * p + 2.0 * (p - 1.0 - r) + 1.0) / v;
+        break;
+    case DPAR_ZB_H1:
+    case DPAR_ZBV:
+        n = p;
+        break;
+    case DPAR_ZB_2P:
+        n = 2.0 * p;
+        break;
+    case DPAR_V_HALF:
+        n = (double)((pp + 2) / 2);
+        break;
+    case DPAR_V_MIN:
+        n = (double)((pp + 4) / 3);
+        break;
+    case DPAR_DUALPIPE:
+        n = p + 1.0;
+        break;
+    case DPAR_DUALPIPEV:
+        n = p + 0.5;
+        break;
+    default:
+        n = p - r;
+        break;
+    }
+    return dpari_leastf(n, m);
+}
+
+/* ---- terms ---------------------------------------------------------------------------------- */
+
+/* Divisors of weights, gradients and optimizer state under a ZeRO stage. Context-parallel ranks
+ * hold the same weights, so they share the state too (Megatron's distributed optimizer). */
+static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                dpar_memory *m)
+{
+    const dpar_recipe *r = &job->recipe;
+    double d = (double)(s->shard > 0 ? s->shard : s->dp) * s->cp;
+    double experts = dpari_mostf(1.0, d * s->tp / ((double)s->ep * s->etp));
+    double dense = st->params, moe = st->expert_params;
+    double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
+    double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
+    double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
+    int on_host = (s->offload & DPAR_OFFLOAD_OPTIMIZER) != 0;
+    m->params = dense + moe;
+    m->term[DPAR_MEM_WEIGHTS] = held * r->weight;
+    if (!job->work->trains) {
+        return;
+    }
+    m->term[DPAR_MEM_GRADIENTS] = grads * r->gradient;
+    m->term[DPAR_MEM_MASTER] = on_host ? 0.0 : state * r->master;
+    m->term[DPAR_MEM_OPTIMIZER] = on_host ? 0.0 : state * r->moments;
+    m->host = on_host ? state * (r->master + r->moments) : 0.0;
+    if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
+        m->host += m->term[DPAR_MEM_WEIGHTS];
+        m->term[DPAR_MEM_WEIGHTS] = dpari_leastf(m->term[DPAR_MEM_WEIGHTS],
+                                                 2.0 * st->largest * r->weight);
+    }
+}
+
+static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s,
+                                     const dpari_stage *st, dpar_memory *m)
+{
+    double flying = dpar_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
+    m->term[DPAR_MEM_ACTIVATIONS] = st->kept * (job->work->trains ? flying : 1.0);
+    if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) { /* one micro-batch and two layers stay */
+        double stay = dpari_leastf(m->term[DPAR_MEM_ACTIVATIONS],
+                                   2.0 * st->kept / dpari_mostf(1.0, st->layers));
+        m->host += m->term[DPAR_MEM_ACTIVATIONS] - stay;
+        m->term[DPAR_MEM_ACTIVATIONS] = stay;
+    }
+    m->term[DPAR_MEM_LOGITS] = st->logits;
+    m->term[DPAR_MEM_TRANSIENT] = st->transient;
+}
+
+/* Units gathered by ZeRO-3 (this one and the prefetched next), their gradients before they are
+ * scattered, and the buckets of an overlapped reduction. */
+static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s,
+                                 const dpari_stage *st, dpar_memory *m)
+{
+    const dpar_recipe *r = &job->recipe;
+    double unit = st->largest;
+    if (s->zero >= 3 && s->dp > 1) {
+        m->term[DPAR_MEM_GATHERED] = 2.0 * unit * r->gathered;
+        m->term[DPAR_MEM_BUCKETS] = unit * r->gathered;
+    } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH) {
+        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel */
+        m->term[DPAR_MEM_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
+    }
+}
+
+static void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+{
+    const dpar_workload *w = job->work;
+    double bytes = 0.0;
+    int32_t i, k, j;
+    for (i = 0; i < w->layers; i++) {
+        double cells = 0.0;
+        for (k = 0; k < w->dims; k++) {
+            double face = 1.0;
+            for (j = 0; j < w->dims; j++) {
+                face *= j == k ? 1.0 : (double)w->extent[j] / w->layer[i].shrink / s->tiles[j];
+            }
+            cells += s->tiles[k] > 1 ? 2.0 * face : 0.0;
+        }
+        bytes += cells * w->layer[i].reach_bytes * w->layer[i].count;
+    }
+    m->term[DPAR_MEM_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
+}
+
+/* Library workspaces that the framework's allocator holds: the dummy weight gradients that
+ * TransformerEngine hands to autograd when it accumulates in place, one of each shape. */
+static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s,
+                                   const dpari_stage *st)
+{
+    const dpar_workload *w = job->work;
+    double sum = 0.0;
+    int32_t i;
+    if (w->stack != DPAR_STACK_CORE || !w->trains || s->zero >= 3) {
+        return 0.0;
+    }
+    for (i = 0; i < w->layers; i++) {
+        const dpar_layer *l = &w->layer[i];
+        int32_t k;
+        if ((l->kind == DPAR_LAYER_HEAD && st->logits <= 0.0) || l->kind == DPAR_LAYER_EMBED) {
+            continue;
+        }
+        for (k = 0; k < l->ops; k++) {
+            const dpar_op *op = &w->op[l->first + k];
+            double cut = op->cut == DPAR_CUT_EXPERT ? (double)s->ep * s->etp
+                         : op->cut == DPAR_CUT_NONE ? 1.0
+                                                    : s->tp;
+            sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
+        }
+    }
+    return sum;
+}
+
+static void dpari_memory_stage(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                               dpar_memory *m)
+{
+    int32_t i, ranks = dpar_strategy_ranks(s);
+    double sum = 0.0;
+    dpari_zero(m, sizeof(*m));
+    m->worst = st->rank;
+    dpari_memory_states(job, s, st, m);
+    dpari_memory_activations(job, s, st, m);
+    dpari_memory_buffers(job, s, st, m);
+    dpari_memory_halo(job, s, m);
+    m->term[DPAR_MEM_TRANSIENT] += dpari_memory_dummies(job, s, st);
+    for (i = 0; i < DPAR_MEM_COMM; i++) {
+        sum += m->term[i];
+    }
+    m->allocated = sum;
+    m->term[DPAR_MEM_COMM] = ranks > 1 ? 0.6e9 : 0.0;
+    m->term[DPAR_MEM_CONTEXT] = 0.6e9;
+    m->term[DPAR_MEM_FRAGMENTATION] = job->work->trains ? 0.05 * sum : 0.0;
+    for (i = DPAR_MEM_COMM; i < DPAR_MEMS; i++) {
+        sum += m->term[i];
+    }
+    m->total = sum;
+    m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4; /* 3 % */
+    m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION];       /* 10 % */
+}
+
+DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
+                                  const dpari_stages *stages, dpar_memory *m)
+{
+    int32_t i;
+    double first = 0.0, last = 0.0;
+    dpari_zero(m, sizeof(*m));
+    for (i = 0; i < stages->n; i++) {
+        dpar_memory one;
+        dpari_memory_stage(job, s, &stages->of[i], &one);
+        first = i == 0 ? one.total : first;
+        last = i == stages->n - 1 ? one.total : last;
+        if (i == 0 || one.total > m->total) {
+            *m = one;
+        }
+    }
+    m->first = first;
+    m->last = last;
+}
+
+DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+{
+    dpari_layers layers;
+    dpari_stages stages;
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stages(job, s, &layers, &stages);
+    dpari_price_memory(job, s, &stages, m);
+}
+
+/* ==== cost/step.c ==== */
+
+DPAR_API const char *dpar_time_name(int32_t term)
+{
+    static const char name[DPAR_TIMES][12] = {"forward", "backward", "recompute", "tp",  "cp",
+                                              "ep",      "halo",     "pp",        "bubble",
+                                              "imbalance", "dp",     "optimizer", "offload", "host"};
+    return term >= 0 && term < DPAR_TIMES ? name[term] : "?";
+}
+
+DPAR_API double dpar_bubble_overhead(int32_t p, int32_t m)
+{
+    return m > 0 ? ((double)p - 1.0) / (double)m : 0.0;
+}
+
+DPAR_API double dpar_bubble_fraction(int32_t p, int32_t m)
+{
+    return p > 0 && m > 0 ? ((double)p - 1.0) / ((double)m + (double)p - 1.0) : 0.0;
+}
+
+DPAR_API double dpar_bubble_utilisation(int32_t p, int32_t m)
+{
+    return p > 0 && m > 0 ? (double)m / ((double)m + (double)p - 1.0) : 0.0;
+}
+
+DPAR_API double dpar_gpipe_makespan(int32_t p, int32_t m, double f, double b)
+{
+    return ((double)p - 1.0) * f + (double)m * (f + b) + ((double)p - 1.0) * b;
+}
+
+DPAR_API double dpar_scaling_efficiency(double throughput_n, double throughput_1, int32_t n)
+{
+    return n > 0 && throughput_1 > 0.0 ? throughput_n / ((double)n * throughput_1) : 0.0;
+}
+
+/* ---- data parallelism ----------------------------------------------------------------------- */
+
+/* What the run does at once, when the strategy leaves it to the software. */
+static int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
+{
+    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
+        return s->overlap;
+    }
+    return job->work->stack == DPAR_STACK_MEGATRON ? 0
+           : job->work->stack == DPAR_STACK_CORE   ? DPAR_OVERLAP_DP | DPAR_OVERLAP_PP
+                                                   : DPAR_OVERLAP_DP;
+}
+
+typedef struct dpari_data {
+    double before, after; /* seconds around one step: weights gathered, gradients reduced */
+    double forward, backward; /* seconds inside every micro-batch (ZeRO-2 and 3) */
+    double unit;          /* of them the first unit, which nothing hides */
+    double link_bytes, nic_bytes;
+} dpari_data;
+
+static double dpari_data_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
+                               double calls, double times, dpari_data *d)
+{
+    dpar_collective_cost c;
+    dpar_collective_cost_of(job->cluster, g, kind, bytes / calls, &c);
+    d->link_bytes += c.link_bytes * calls * times;
+    d->nic_bytes += c.nic_bytes * calls * times;
+    return c.seconds * calls;
+}
+
+/* Gradient and weight traffic of one kind of weights (dense, or experts) over a group of n ranks,
+ * `stride` apart, in ZeRO groups of `shard`. */
+static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double params, double units,
+                          int32_t n, int32_t shard, int32_t stride, dpari_data *d)
+{
+    const dpar_recipe *r = &job->recipe;
+    dpar_group in, across;
+    double grads = params * r->reduced, weights = params * r->gathered, m = s->micro_batches, t;
+    if (n <= 1 || params <= 0.0) {
+        return;
+    }
+    in = dpar_group_place(job->cluster, s->zero == 0 ? n : shard, stride);
+    if (s->zero == 0) {
+        d->after += dpari_data_spend(job, &in, DPAR_ALL_REDUCE, grads, 1.0, 1.0, d);
+        return;
+    }
+    if (shard < n) { /* HSDP: replicas reduce what the shards hold */
+        across = dpar_group_place(job->cluster, n / shard, stride * shard);
+        d->after += dpari_data_spend(job, &across, DPAR_ALL_REDUCE, grads / shard, 1.0, 1.0, d);
+    }
+    if (shard <= 1) {
+        return;
+    }
+    if (s->zero == 3) {
+        t = dpari_data_spend(job, &in, DPAR_ALL_GATHER, weights, units, 2.0 * m, d);
+        d->forward += t;
+        d->backward += t + dpari_data_spend(job, &in, DPAR_REDUCE_SCATTER, grads, units, m, d);
+        d->unit += t / units;
+        return;
+    }
+    t = dpari_data_spend(job, &in, DPAR_REDUCE_SCATTER, grads, 1.0, s->zero == 2 ? m : 1.0, d);
+    if (s->zero == 2) {
+        d->backward += t;
+    } else {
+        d->after += t;
+    }
+    d->before += dpari_data_spend(job, &in, DPAR_ALL_GATHER, weights, 1.0, 1.0, d);
+}
+
+static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
+                                  const dpari_stage *st)
+{
+    dpari_data d;
+    int32_t n = s->dp * s->cp, shard = (s->shard > 0 ? s->shard : s->dp) * s->cp, en;
+    int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    dpari_zero(&d, sizeof(d));
+    if (!job->work->trains) {
+        return d;
+    }
+    /* tiles of one sample hold the same weights: their gradients are summed with the others */
+    dpari_data_of(job, s, st->params, dpari_mostf(1.0, st->layers), n * tiles,
+                  s->zero == 0 ? n * tiles : shard * tiles, s->tp, &d);
+    en = (int32_t)((int64_t)s->tp * n / ((int64_t)s->ep * s->etp));
+    dpari_data_of(job, s, st->expert_params, dpari_mostf(1.0, st->layers), en, en, s->ep * s->etp,
+                  &d);
+    return d;
+}
+
+/* What is left of communication t beside compute w; what is hidden still costs the compute. */
+static double dpari_exposed(double t, double w, double contention, double *hidden)
+{
+    double h = dpari_leastf(t, w);
+    *hidden += h;
+    return t - h + contention * h;
+}
+
+static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                            dpar_step *t)
+{
+    dpari_data d = dpari_data_time(job, s, st);
+    double c = job->cluster->cal.value[DPAR_CAL_CONTENTION], m = s->micro_batches, e = 0.0;
+    double forward = st->forward, backward = st->backward + st->again;
+    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_DP) {
+        e += dpari_exposed(d.before, 0.9 * forward, c, &t->dp_hidden_s);
+        e += dpari_exposed(d.after, 0.9 * backward, c, &t->dp_hidden_s);
+        e += m * dpari_exposed(d.forward, forward, c, &t->dp_hidden_s);
+        e += m * dpari_exposed(d.backward, backward, c, &t->dp_hidden_s);
+        e += m * d.unit;
+    } else {
+        e = d.before + d.after + m * (d.forward + d.backward);
+    }
+    t->term[DPAR_TIME_DP] = e;
+    t->link_bytes += d.link_bytes;
+    t->nic_bytes += d.nic_bytes;
+    t->dp_bytes = d.link_bytes + d.nic_bytes;
+}
+
+/* ---- optimizer and offload ------------------------------------------------------------------ */
+
+/* HBM bytes a parameter of Adam: gradient twice (its norm, then the update), master and moments
+ * read and written, the weight written. */
+static double dpari_adam_bytes(const dpar_recipe *r)
+{
+    return 2.0 * r->gradient + 2.0 * (r->master + r->moments) +
+           (r->master > 0.0 ? r->weight : 2.0 * r->weight);
+}
+
+static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s,
+                                 const dpari_stage *st, dpar_step *t)
+{
+    const dpar_cluster *c = job->cluster;
+    const dpar_recipe *r = &job->recipe;
+    double d = s->zero >= 1 ? (double)(s->shard > 0 ? s->shard : s->dp) * s->cp : 1.0;
+    double experts = s->zero >= 1 ? dpari_mostf(1.0, (double)s->tp * s->cp * s->dp /
+                                                         ((double)s->ep * s->etp))
+                                  : 1.0;
+    double local = st->params / d + st->expert_params / experts, pcie = c->gpu.pcie_Bps, moved;
+    if (!job->work->trains) {
+        return;
+    }
+    t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) /
+                                   (c->gpu.memory_Bps * c->cal.value[DPAR_CAL_HBM]);
+    if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
+        /* on the host: about 25 GB/s of its memory a GPU; gradients down, weights up */
+        t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) / 25e9;
+        t->term[DPAR_TIME_OFFLOAD] += local * (r->gradient + r->weight) / (0.8 * pcie);
+    }
+    if (s->offload & DPAR_OFFLOAD_WEIGHTS) {
+        moved = 2.0 * s->micro_batches * (st->params + st->expert_params) * r->weight;
+        t->term[DPAR_TIME_OFFLOAD] += dpari_mostf(
+            0.05 * moved / (0.8 * pcie),
+            moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
+    }
+    if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) {
+        moved = 2.0 * s->micro_batches * st->kept;
+        t->term[DPAR_TIME_OFFLOAD] += dpari_mostf(
+            0.05 * moved / (0.8 * pcie),
+            moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
+    }
+}
+
+/* ---- pipeline ------------------------------------------------------------------------------- */
+
+/* Idle time of filling and draining, as a share of (time of one micro-batch through all stages
+ * less the slowest). Schedules' closed forms at backward-input = backward-weight; w = F/(F+B). */
+static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
+{
+    switch (schedule) {
+    case DPAR_INTERLEAVED:
+    case DPAR_BREADTH_FIRST:
+        return 1.0 / vp;
+    case DPAR_ZB_H1:
+    case DPAR_ZB_2P: /* its makespan equals H1's; only the span per rank is shorter */
+        return w;
+    case DPAR_ZBV:
+        return 1.0 / 6.0;
+    case DPAR_V_HALF:
+        return 0.5;
+    case DPAR_V_MIN:
+        return 0.67;
+    case DPAR_DUALPIPE:
+        return 1.0 / 3.0;
+    case DPAR_DUALPIPEV:
+        return 1.0 / 3.0;
+    default:
+        return 1.0;
+    }
+}
+
+static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
+                                 dpar_step *t, double times)
+{
+    dpar_group g = dpar_group_place(job->cluster, s->pp, s->tp * s->cp * s->dp);
+    dpar_collective_cost c;
+    g.nodes = g.per_node < g.size ? 2 : 1;
+    g.size = 2;
+    g.per_node = g.nodes == 2 ? 1 : 2;
+    dpar_collective_cost_of(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    t->link_bytes += c.link_bytes * times;
+    t->nic_bytes += c.nic_bytes * times;
+    return c.seconds;
+}
+
+/* Bubble, imbalance and messages. The slowest stage paces every micro-batch; the others wait. */
+static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
+                                const dpari_stages *stages, const dpari_stage *slow, dpar_step *t)
+{
+    double m = s->micro_batches, p = s->pp, v = s->vp, mean = stages->sum_total / p, send, fill;
+    double w = slow->forward / (slow->forward + slow->backward + slow->again), ways;
+    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    int32_t flying = dpari_overlap_of(job, s);
+    t->largest_stage_s = slow->total;
+    t->mean_stage_s = mean;
+    t->term[DPAR_TIME_IMBALANCE] += m * (slow->total - mean);
+    if (s->pp == 1) {
+        return;
+    }
+    fill = (stages->sum_total - mean) * dpari_fill_share(s->schedule, s->vp, w);
+    if (looped && m < p) { /* every chunk waits for a whole round of ranks */
+        fill = fill * (m - 1.0) / (p - 1.0) + (p - m) * slow->total;
+    }
+    ways = job->work->trains ? 2.0 : 1.0;
+    send = dpari_send_seconds(job, s, stages->send, t, ways * m * v);
+    t->term[DPAR_TIME_BUBBLE] = fill;
+    if (s->schedule == DPAR_GPIPE || (looped && (flying & DPAR_OVERLAP_PP))) {
+        t->term[DPAR_TIME_PP] = ways * (p * v - 1.0) * send;
+    } else {
+        t->term[DPAR_TIME_PP] = ways * send * ((p - 2.0) + m * v * (p - 1.0) / p);
+    }
+    t->bubble = (fill + t->term[DPAR_TIME_PP]) / (m * slow->total + fill + t->term[DPAR_TIME_PP]);
+}
+
+/* ---- the step ------------------------------------------------------------------------------- */
+
+static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages, dpar_step *t)
+{
+    const dpari_stage *all = &stages->whole;
+    double k = (double)s->micro_batches / s->pp;
+    double device = all->forward + all->backward + all->again + all->tp + all->cp + all->ep +
+                    all->halo; /* what total has beyond it is the host's floor */
+    t->term[DPAR_TIME_FORWARD] = k * all->forward;
+    t->term[DPAR_TIME_BACKWARD] = k * all->backward;
+    t->term[DPAR_TIME_RECOMPUTE] = k * all->again;
+    t->term[DPAR_TIME_TP] = k * all->tp;
+    t->term[DPAR_TIME_CP] = k * all->cp;
+    t->term[DPAR_TIME_EP] = k * all->ep;
+    t->term[DPAR_TIME_HALO] = k * all->halo;
+    t->term[DPAR_TIME_HOST] = k * (all->total - device);
+    t->link_bytes = k * all->link_bytes;
+    t->nic_bytes = k * all->nic_bytes;
+}
+
+static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
+                             const dpari_stages *stages, dpar_step *t)
+{
+    const dpar_workload *w = job->work;
+    const double *flops = job->cluster->gpu.flops;
+    double gpus = dpar_strategy_ranks(s), peak = flops[DPAR_BF16] > 0.0 ? flops[DPAR_BF16]
+                                                                        : flops[DPAR_F32];
+    double again = 0.0;
+    if (job->recipe.compute == DPAR_TF32 && flops[DPAR_TF32] > 0.0) {
+        peak = flops[DPAR_TF32];
+    }
+    t->samples = (double)s->dp * s->micro_batch * s->micro_batches;
+    t->tokens_per_s_gpu = t->samples * w->tokens / (t->total * gpus);
+    t->model_flops = t->samples * w->model_flops_full;
+    t->model_flops_causal = t->samples * w->model_flops_causal;
+    if (s->recompute == DPAR_RECOMPUTE_FULL && stages->of[0].layers > 0.0) {
+        double share = s->recompute_layers > 0
+                           ? dpari_leastf(1.0, s->recompute_layers / stages->of[0].layers)
+                           : 1.0;
+        int32_t i;
+        for (i = 0; i < w->layers; i++) { /* blocks once more forward; full attention counted */
+            again += w->layer[i].kind == DPAR_LAYER_BLOCK
+                         ? dpar_layer_flops(w, i) * w->layer[i].count * share
+                         : 0.0;
+        }
+    }
+    t->hardware_flops = t->model_flops + t->samples * again;
+    t->mfu = t->model_flops / (t->total * gpus * peak);
+    t->mfu_causal = t->model_flops_causal / (t->total * gpus * peak);
+    t->hfu = t->hardware_flops / (t->total * gpus * peak);
+    t->tflops_gpu = t->model_flops / (t->total * gpus) * 1e-12;
+}
+
+DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
+                                const dpari_stages *stages, dpar_step *t)
+{
+    const dpari_stage *slow = &stages->of[0];
+    const double *cal = job->cluster->cal.value;
+    double compute;
+    int32_t i;
+    dpari_zero(t, sizeof(*t));
+    for (i = 1; i < stages->n; i++) {
+        slow = stages->of[i].total > slow->total ? &stages->of[i] : slow;
+    }
+    dpari_step_terms(s, stages, t);
+    dpari_step_pipeline(job, s, stages, slow, t);
+    dpari_step_data(job, s, slow, t);
+    dpari_step_optimizer(job, s, slow, t);
+    compute = t->term[DPAR_TIME_FORWARD] + t->term[DPAR_TIME_BACKWARD] +
+              t->term[DPAR_TIME_RECOMPUTE];
+    t->term[DPAR_TIME_IMBALANCE] += cal[DPAR_CAL_SKEW] * compute * dpari_log2((double)s->dp);
+    t->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
+    for (i = 0; i < DPAR_TIMES; i++) {
+        t->total += t->term[i];
+    }
+    dpari_step_rates(job, s, stages, t);
+}
+
+DPAR_API void dpar_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t)
+{
+    dpari_layers layers;
+    dpari_stages stages;
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stages(job, s, &layers, &stages);
+    dpari_price_step(job, s, &stages, t);
+}
+
+/* ==== cost/calibrate.c ==== */
+
+/* A share or a time: the range in which a constant still means something. */
+static double dpari_cal_clip(int32_t which, double v)
+{
+    int seconds = which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S || which == DPAR_CAL_NET_S ||
+                  which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S;
+    int loose = which == DPAR_CAL_CONTENTION || which == DPAR_CAL_SKEW;
+    double low = seconds ? 1e-8 : loose ? 1e-4 : 0.05;
+    return dpari_leastf(1.0, dpari_mostf(low, v));
+}
+
+static double dpari_absolute(double x)
+{
+    return x < 0.0 ? -x : x;
+}
+
+/* Mean of |ln(predicted / measured)|, or of |predicted / measured - 1|. */
+static double dpari_cal_error(const dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
+                              int relative)
+{
+    double sum = 0.0, weights = 0.0;
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        dpar_cluster machine = *rows[i].cluster;
+        dpar_job job;
+        dpar_step t;
+        double ratio;
+        machine.cal = *cal;
+        job.work = rows[i].work;
+        job.cluster = &machine;
+        job.recipe = rows[i].recipe;
+        dpar_step_of(&job, &rows[i].strategy, &t);
+        ratio = t.total / rows[i].seconds;
+        weights += rows[i].weight;
+        sum += rows[i].weight * (relative ? dpari_absolute(ratio - 1.0)
+                                          : dpari_absolute(dpari_log2(ratio)) *
+                                                0.6931471805599453);
+    }
+    return sum / weights;
+}
+
+/* A factor e from where it began costs as much as 0.3 % of error: only rows that speak move it. */
+static double dpari_cal_pull(const dpar_calibration *cal, const dpar_calibration *start,
+                             uint32_t which)
+{
+    double sum = 0.0;
+    int32_t i;
+    for (i = 0; i < DPAR_CALS; i++) {
+        if (which >> i & 1u) {
+            double x = dpari_log2(cal->value[i] / start->value[i]);
+            sum += x * x;
+        }
+    }
+    return 0.0015 * sum;
+}
+
+static double dpari_cal_score(const dpar_calibration *cal, const dpar_calibration *start,
+                              const dpar_measurement *rows, int32_t n, uint32_t which)
+{
+    return dpari_cal_error(cal, rows, n, 0) + dpari_cal_pull(cal, start, which);
+}
+
+/* Tries one constant up and down by `factor`; keeps what is better. */
+static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
+                         const dpar_measurement *rows, int32_t n, uint32_t which, int32_t i,
+                         double factor, double *best)
+{
+    int32_t way;
+    for (way = 0; way < 2; way++) {
+        dpar_calibration next = *cal;
+        double score;
+        next.value[i] = dpari_cal_clip(i, way ? cal->value[i] / factor : cal->value[i] * factor);
+        score = dpari_cal_score(&next, start, rows, n, which);
+        if (score < *best - 1e-9) {
+            *best = score;
+            *cal = next;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Relative change that worsens the mean error by one standard error of it. */
+static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
+                           uint32_t which)
+{
+    double base = dpari_cal_error(cal, rows, n, 0), worse = base * (1.0 + 1.0 / dpari_sqrt(n));
+    int32_t i;
+    for (i = 0; i < DPAR_CALS; i++) {
+        double bar = 0.005;
+        if (!(which >> i & 1u)) {
+            continue;
+        }
+        for (; bar < 1.0; bar *= 1.5) {
+            dpar_calibration up = *cal, down = *cal;
+            up.value[i] *= 1.0 + bar;
+            down.value[i] /= 1.0 + bar;
+            if (dpari_cal_error(&up, rows, n, 0) > worse &&
+                dpari_cal_error(&down, rows, n, 0) > worse) {
+                break;
+            }
+        }
+        cal->error[i] = dpari_leastf(1.0, bar);
+    }
+}
+
+DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
+                                    uint32_t which, double *mean_error, dpar_why *why)
+{
+    dpar_calibration fit = *cal;
+    double factor = 1.5, best;
+    int32_t i, moved;
+    which &= ((uint32_t)1 << DPAR_CALS) - 1u;
+    if (n < 1 || which == 0) {
+        return dpari_say(DPAR_E_ARG, why, "# measurements for a fit of constants #: give both", n,
+                         (int64_t)which, 0, 0);
+    }
+    for (i = 0; i < n; i++) {
+        if (!(rows[i].seconds > 0.0) || !dpari_finite(rows[i].seconds) || !(rows[i].weight > 0.0)) {
+            return dpari_say(DPAR_E_ARG, why, "measurement #: time and weight must be positive", i,
+                             0, 0, 0);
+        }
+    }
+    for (i = 0; i < DPAR_CALS; i++) {
+        fit.value[i] = dpari_cal_clip(i, fit.value[i]);
+    }
+    best = dpari_cal_score(&fit, cal, rows, n, which);
+    while (factor > 1.004) {
+        moved = 0;
+        for (i = 0; i < DPAR_CALS; i++) {
+            moved |= (which >> i & 1u) && dpari_cal_try(&fit, cal, rows, n, which, i, factor, &best);
+        }
+        factor = moved ? factor : 1.0 + 0.6 * (factor - 1.0);
+    }
+    dpari_cal_bars(&fit, rows, n, which);
+    fit.rows = n;
+    if (mean_error != NULL) {
+        *mean_error = dpari_cal_error(&fit, rows, n, 1);
+    }
+    *cal = fit;
+    return DPAR_OK;
+}
+
+/* ==== cost/planner.c ==== */
+
+/* ---- one configuration ---------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s,
+                                  int64_t global_batch, dpar_plan *plan, int32_t *rule,
+                                  dpar_why *why)
+{
+    dpari_layers layers;
+    dpari_stages stages;
+    dpar_status st = dpar_strategy_check(job, s, global_batch, rule, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stages(job, s, &layers, &stages);
+    plan->strategy = *s;
+    dpari_price_memory(job, s, &stages, &plan->memory);
+    dpari_price_step(job, s, &stages, &plan->step);
+    plan->fits = plan->memory.upper <= job->cluster->gpu.memory_bytes;
+    if (plan->fits) {
+        return DPAR_OK;
+    }
+    if (rule != NULL) {
+        *rule = DPAR_RULE_MEMORY;
+    }
+    return dpari_say(DPAR_E_MEMORY, why, "needs # MB a GPU (up to # MB), the GPU has # MB",
+                     (int64_t)(plan->memory.total * 1e-6), (int64_t)(plan->memory.upper * 1e-6),
+                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-6), 0);
+}
+
+/* ---- the axes of the walk ------------------------------------------------------------------- */
+
+/* Outer options, one price of the layers each: an odometer over these lists. */
+enum {
+    DPARI_AXIS_TILES, DPARI_AXIS_TP, DPARI_AXIS_SP, DPARI_AXIS_CP, DPARI_AXIS_CP_KIND,
+    DPARI_AXIS_EP, DPARI_AXIS_OVERLAP_TP, DPARI_AXIS_MICRO_BATCH, DPARI_AXES
+};
+
+/* state[]: 0..AXES-1 the odometer, then its lengths, then the position and the whole. */
+enum {
+    DPARI_AT = 0,
+    DPARI_LENGTH = DPARI_AXES,
+    DPARI_POSITION = 2 * DPARI_AXES,
+    DPARI_TOTAL,
+    DPARI_NEAREST_BYTES,
+    DPARI_NEAREST_GPUS
+};
+
+static int32_t dpari_fixed(const dpar_search *q, int32_t field)
+{
+    return (q->fixed_fields >> field & 1u) != 0;
+}
+
+/* The i-th divisor of n that is a power of two (usual) or any (whole); 0 past the last. */
+static int32_t dpari_divisor(int32_t n, int32_t index, int32_t whole)
+{
+    int32_t d;
+    for (d = 1; d <= n && d > 0; d = whole ? d + 1 : d * 2) {
+        if (n % d == 0 && index-- == 0) {
+            return d;
+        }
+        if (whole && d > n / 2 && d < n) {
+            d = n - 1;
+        }
+    }
+    return 0;
+}
+
+static int32_t dpari_divisors(int32_t n, int32_t whole)
+{
+    int32_t k = 0;
+    while (dpari_divisor(n, k, whole) > 0) {
+        k++;
+    }
+    return k;
+}
+
+static int32_t dpari_powers_up_to(int64_t n)
+{
+    int32_t k = 0;
+    while (k < 30 && ((int64_t)1 << k) <= n) {
+        k++;
+    }
+    return k;
+}
+
+static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
+{
+    const dpar_workload *w = p->job.work;
+    const dpar_search *q = &p->search;
+    int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
+    switch (axis) {
+    case DPARI_AXIS_TILES: /* cuts in all: powers of two, of both or all axes */
+        return w->dims > 0 ? dpari_powers_up_to(q->gpus) : 1;
+    case DPARI_AXIS_TP:
+        if (w->heads == 0) {
+            return 1;
+        }
+        return dpari_divisors(whole ? q->gpus : (int32_t)dpari_least(q->gpus, node), whole);
+    case DPARI_AXIS_SP:
+    case DPARI_AXIS_OVERLAP_TP:
+        return whole && w->heads > 0 ? 2 : 1;
+    case DPARI_AXIS_CP:
+        return w->heads > 0 && w->vocab > 0 ? dpari_powers_up_to(dpari_least(
+                                                  64, (int64_t)w->tokens / (whole ? 1024 : 4096)))
+                                            : 1;
+    case DPARI_AXIS_CP_KIND:
+        return w->heads > 0 && w->tokens >= 8192.0 ? 2 : 1;
+    case DPARI_AXIS_EP:
+        return w->experts > 0 ? dpari_powers_up_to(dpari_least(w->experts, q->gpus)) : 1;
+    default:
+        return dpari_powers_up_to(whole ? 512 : 64);
+    }
+}
+
+/* Cuts the grid `parts` ways so that the surface is least: each factor of two goes to the axis whose
+ * tiles are longest. */
+static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
+{
+    tiles[0] = tiles[1] = tiles[2] = 1;
+    for (; parts > 1; parts /= 2) {
+        int32_t i, best = 0;
+        for (i = 1; i < w->dims; i++) {
+            if (w->extent[i] / tiles[i] > w->extent[best] / tiles[best]) {
+                best = i;
+            }
+        }
+        tiles[best] *= 2;
+    }
+}
+
+/* Fills the outer options of the odometer's position; 0 when a fixed field or an early rule says no
+ * (the rule is counted). */
+static int32_t dpari_walk_outer(dpar_planner *p, dpar_strategy *s)
+{
+    const dpar_search *q = &p->search;
+    const dpar_workload *w = p->job.work;
+    const int64_t *at = p->state + DPARI_AT;
+    int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
+    *s = dpar_strategy_default();
+    s->tp = w->heads == 0 ? 1
+                          : dpari_divisor(whole ? q->gpus : (int32_t)dpari_least(q->gpus, node),
+                                          (int32_t)at[DPARI_AXIS_TP], whole);
+    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1;
+    s->cp = (int32_t)1 << at[DPARI_AXIS_CP];
+    s->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
+    s->ep = (int32_t)1 << at[DPARI_AXIS_EP];
+    s->micro_batch = (int32_t)1 << at[DPARI_AXIS_MICRO_BATCH];
+    if (at[DPARI_AXIS_OVERLAP_TP] > 0) {
+        s->overlap = DPAR_OVERLAP_TP;
+    }
+    if (w->dims > 0) {
+        dpari_cut_grid(w, (int32_t)1 << at[DPARI_AXIS_TILES], s->tiles);
+    }
+    if (dpari_fixed(q, DPAR_FIELD_TP)) {
+        if (at[DPARI_AXIS_TP] > 0) {
+            return 0;
+        }
+        s->tp = q->fixed.tp;
+        s->sp = whole ? s->sp : s->tp > 1;
+    }
+    if (dpari_fixed(q, DPAR_FIELD_SP)) {
+        s->sp = q->fixed.sp;
+    }
+    if (dpari_fixed(q, DPAR_FIELD_CP)) {
+        if (at[DPARI_AXIS_CP] > 0) {
+            return 0;
+        }
+        s->cp = q->fixed.cp;
+    }
+    if (dpari_fixed(q, DPAR_FIELD_CP_KIND)) {
+        s->cp_kind = q->fixed.cp_kind;
+    }
+    if (dpari_fixed(q, DPAR_FIELD_EP)) {
+        if (at[DPARI_AXIS_EP] > 0) {
+            return 0;
+        }
+        s->ep = q->fixed.ep;
+    }
+    if (dpari_fixed(q, DPAR_FIELD_ETP)) {
+        s->etp = q->fixed.etp;
+    }
+    if (dpari_fixed(q, DPAR_FIELD_MICRO_BATCH)) {
+        if (at[DPARI_AXIS_MICRO_BATCH] > 0) {
+            return 0;
+        }
+        s->micro_batch = q->fixed.micro_batch;
+    }
+    if (dpari_fixed(q, DPAR_FIELD_TILES)) {
+        int32_t i;
+        if (at[DPARI_AXIS_TILES] > 0) {
+            return 0;
+        }
+        for (i = 0; i < 3; i++) {
+            s->tiles[i] = q->fixed.tiles[i];
+        }
+    }
+    /* combinations that repeat another */
+    return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && s->sp) ||
+             (s->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
+             (dpari_fixed(q, DPAR_FIELD_CP_KIND) && at[DPARI_AXIS_CP_KIND] > 0) ||
+             (dpari_fixed(q, DPAR_FIELD_SP) && at[DPARI_AXIS_SP] > 0));
+}
+
+/* ---- keeping the best ----------------------------------------------------------------------- */
+
+/* Is a better than b? Samples a second; then less memory; then what was found first. */
+static int dpari_better(const dpar_plan *a, const dpar_plan *b)
+{
+    double x = a->step.samples / a->step.total, y = b->step.samples / b->step.total;
+    if (x > y * (1.0 + 1e-12) || y > x * (1.0 + 1e-12)) {
+        return x > y;
+    }
+    return a->memory.total < b->memory.total * (1.0 - 1e-12);
+}
+
+static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
+{
+    int32_t i;
+    if (p->top_room == 0 ||
+        (p->tops == p->top_room && !dpari_better(plan, &p->top[p->tops - 1]))) {
+        return;
+    }
+    if (p->tops < p->top_room) {
+        p->tops++;
+    }
+    for (i = p->tops - 1; i > 0 && dpari_better(plan, &p->top[i - 1]); i--) {
+        p->top[i] = p->top[i - 1];
+    }
+    p->top[i] = *plan;
+}
+
+/* Time x memory: drops what the new one dominates; fastest first. A full front keeps its ends. */
+static void dpari_keep_front(dpar_planner *p, const dpar_plan *plan)
+{
+    double rate = plan->step.samples / plan->step.total;
+    int32_t i, k = 0;
+    if (p->front_room < 2) {
+        return;
+    }
+    for (i = 0; i < p->fronts; i++) {
+        const dpar_plan *f = &p->front[i];
+        if (f->step.samples / f->step.total >= rate && f->memory.total <= plan->memory.total) {
+            return;
+        }
+    }
+    for (i = 0; i < p->fronts; i++) {
+        const dpar_plan *f = &p->front[i];
+        if (!(rate >= f->step.samples / f->step.total && plan->memory.total <= f->memory.total)) {
+            p->front[k++] = *f;
+        }
+    }
+    p->fronts = k;
+    if (p->fronts == p->front_room) { /* the inner one nearest in memory to its neighbour goes */
+        int32_t drop = 1;
+        double best = -1.0;
+        for (i = 1; i + 1 < p->fronts; i++) {
+            double gap = p->front[i - 1].memory.total - p->front[i + 1].memory.total;
+            if (best < 0.0 || gap < best) {
+                best = gap;
+                drop = i;
+            }
+        }
+        for (i = drop; i + 1 < p->fronts; i++) {
+            p->front[i] = p->front[i + 1];
+        }
+        p->fronts--;
+    }
+    for (i = p->fronts++; i > 0 && dpari_better(plan, &p->front[i - 1]); i--) {
+        p->front[i] = p->front[i - 1];
+    }
+    p->front[i] = *plan;
+}
+
+/* ---- the inner walk ------------------------------------------------------------------------- */
+
+static int dpari_wanted(const dpar_search *q, int32_t field, int32_t value, int32_t fixed)
+{
+    return !dpari_fixed(q, field) || value == fixed;
+}
+
+static void dpari_walk_memory(dpar_planner *p, const dpar_plan *plan)
+{
+    int64_t mb = (int64_t)(plan->memory.upper * 1e-6);
+    p->rejected[DPAR_RULE_MEMORY]++;
+    if (p->state[DPARI_NEAREST_BYTES] == 0 || mb < p->state[DPARI_NEAREST_BYTES]) {
+        p->state[DPARI_NEAREST_BYTES] = mb;
+    }
+}
+
+/* Prices one configuration, its stages known. */
+static void dpari_walk_price(dpar_planner *p, const dpar_strategy *s, const dpari_stages *stages)
+{
+    dpar_plan plan;
+    double limit = p->search.memory_bytes > 0.0 ? p->search.memory_bytes
+                                                : p->job.cluster->gpu.memory_bytes;
+    plan.strategy = *s;
+    dpari_price_memory(&p->job, s, stages, &plan.memory);
+    dpari_price_step(&p->job, s, stages, &plan.step);
+    plan.fits = plan.memory.upper <= limit;
+    p->evaluated++;
+    p->walked++;
+    if (!plan.fits) {
+        dpari_walk_memory(p, &plan);
+        return;
+    }
+    dpari_keep_top(p, &plan);
+    dpari_keep_front(p, &plan);
+}
+
+/* Shard groups: all of dp, and the ranks of one node (HSDP). */
+static void dpari_walk_shards(dpar_planner *p, dpar_strategy *s, const dpari_stages *stages)
+{
+    const dpar_search *q = &p->search;
+    int32_t in_node = p->job.cluster->gpus_per_node / s->tp, k;
+    for (k = 0; k < 2; k++) {
+        int32_t shard = k == 0 ? s->dp : in_node;
+        if (dpari_fixed(q, DPAR_FIELD_SHARD)) {
+            shard = q->fixed.shard > 0 ? q->fixed.shard : s->dp;
+            if (k == 1) {
+                return;
+            }
+        } else if (k == 1 && (s->zero == 0 || shard < 2 || shard >= s->dp || s->dp % shard != 0)) {
+            return;
+        }
+        if (s->dp % shard != 0) {
+            p->rejected[DPAR_RULE_ZERO]++;
+            p->walked++;
+            return;
+        }
+        s->shard = shard;
+        dpari_walk_price(p, s, stages);
+    }
+}
+
+/* ZeRO stage, offload, overlap of data parallelism. */
+static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer,
+                            const dpari_stages *stages)
+{
+    const dpar_search *q = &p->search;
+    dpar_strategy s = *outer;
+    int32_t whole = q->space == DPAR_SPACE_WHOLE, zero, offload, overlap;
+    int32_t offloads = whole && p->job.cluster->host_bytes > 0.0 ? 8 : 1;
+    int32_t trains = p->job.work->trains, overlaps = whole && trains ? 2 : 1;
+    for (zero = 0; zero < 4; zero++) {
+        if (!dpari_wanted(q, DPAR_FIELD_ZERO, zero, q->fixed.zero)) {
+            continue;
+        }
+        if (!dpari_fixed(q, DPAR_FIELD_ZERO) &&
+            ((zero > 0 && (s.dp * s.cp == 1 || !trains)) ||
+             (!whole && s.pp > 1 && zero > 1) || (!whole && zero == 2))) {
+            continue;
+        }
+        s.zero = zero;
+        for (offload = 0; offload < offloads; offload++) {
+            for (overlap = 0; overlap < overlaps; overlap++) {
+                s.offload = offload;
+                if (whole) {
+                    s.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
+                                (overlap ? DPAR_OVERLAP_DP | DPAR_OVERLAP_PP : 0);
+                }
+                if (dpari_fixed(q, DPAR_FIELD_OFFLOAD)) {
+                    s.offload = q->fixed.offload;
+                }
+                if (dpari_fixed(q, DPAR_FIELD_OVERLAP)) {
+                    s.overlap = q->fixed.overlap;
+                }
+                dpari_walk_shards(p, &s, stages);
+            }
+        }
+    }
+}
+
+/* Micro-batches from the global batch; a free batch takes four a stage. 0: it does not divide. */
+static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
+{
+    int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
+    if (dpari_fixed(&p->search, DPAR_FIELD_MICRO_BATCHES)) {
+        return p->search.fixed.micro_batches;
+    }
+    if (batch == 0) {
+        return s->pp > 1 ? 4 * s->pp : 4;
+    }
+    return batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
+}
+
+static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s, const dpari_layers *layers)
+{
+    const dpar_search *q = &p->search;
+    dpari_stages stages;
+    int32_t r;
+    for (r = 0; r < DPAR_RECOMPUTES; r++) {
+        if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
+            (!p->job.work->trains && r > 0) ||
+            (r == DPAR_RECOMPUTE_SELECTIVE && !dpari_fixed(q, DPAR_FIELD_RECOMPUTE) &&
+             p->job.work->attention != DPAR_ATTENTION_UNFUSED)) {
+            continue;
+        }
+        s->recompute = r;
+        s->recompute_layers = dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS)
+                                  ? q->fixed.recompute_layers
+                                  : 0;
+        dpari_price_stages(&p->job, s, layers, &stages);
+        dpari_walk_data(p, s, &stages);
+    }
+}
+
+/* Which schedules are tried with this vp: usual ones, or all. */
+static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int32_t schedule)
+{
+    if (!dpari_wanted(q, DPAR_FIELD_SCHEDULE, schedule, q->fixed.schedule)) {
+        return 0;
+    }
+    if (dpari_fixed(q, DPAR_FIELD_SCHEDULE)) {
+        return 1;
+    }
+    if (s->pp == 1) {
+        return schedule == DPAR_1F1B;
+    }
+    if (q->space != DPAR_SPACE_WHOLE) {
+        return s->vp == 1 ? schedule == DPAR_1F1B : schedule == DPAR_INTERLEAVED;
+    }
+    return s->vp == 1 ? schedule == DPAR_1F1B || schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1
+                      : schedule == DPAR_INTERLEAVED || (s->vp == 2 && schedule == DPAR_ZBV);
+}
+
+static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s, const dpari_layers *layers)
+{
+    const dpar_search *q = &p->search;
+    int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
+    for (vp = 1; vp <= (s->pp > 1 ? 16 : 1); vp++) {
+        if (!dpari_wanted(q, DPAR_FIELD_VP, vp, q->fixed.vp) ||
+            (vp > 1 && (int64_t)s->pp * vp > blocks) || (vp > 1 && blocks % (s->pp * vp) != 0)) {
+            continue;
+        }
+        s->vp = vp;
+        for (schedule = 0; schedule < DPAR_SCHEDULES; schedule++) {
+            if (!dpari_walk_schedule(q, s, schedule)) {
+                continue;
+            }
+            s->schedule = schedule;
+            if (dpar_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
+                p->rejected[rule]++;
+                p->walked++;
+                continue;
+            }
+            dpari_walk_recompute(p, s, layers);
+        }
+    }
+}
+
+/* All of one outer position: layers priced once. */
+static void dpari_walk_position(dpar_planner *p)
+{
+    const dpar_search *q = &p->search;
+    dpari_layers layers;
+    dpar_strategy s;
+    int32_t i, rest, priced = 0, tiles;
+    if (!dpari_walk_outer(p, &s)) {
+        return;
+    }
+    tiles = s.tiles[0] * s.tiles[1] * s.tiles[2];
+    rest = s.tp * s.cp * tiles;
+    if (rest < 1 || q->gpus % rest != 0) {
+        p->rejected[DPAR_RULE_RANKS]++;
+        p->walked++;
+        return;
+    }
+    rest = q->gpus / rest;
+    for (i = 0; dpari_divisor(rest, i, 1) > 0; i++) {
+        s.pp = dpari_divisor(rest, i, 1);
+        if (s.pp > p->job.work->blocks) {
+            break;
+        }
+        s.dp = rest / s.pp;
+        if (!dpari_wanted(q, DPAR_FIELD_PP, s.pp, q->fixed.pp) ||
+            !dpari_wanted(q, DPAR_FIELD_DP, s.dp, q->fixed.dp) ||
+            (!p->job.work->trains && (s.pp > 1 || s.dp > 1) && p->job.work->dims > 0 &&
+             q->global_batch <= 1)) {
+            continue;
+        }
+        s.micro_batches = dpari_walk_batches(p, &s);
+        if (s.micro_batches == 0) {
+            p->rejected[DPAR_RULE_BATCH]++;
+            p->walked++;
+            continue;
+        }
+        if (!priced) {
+            dpari_price_layers(&p->job, &s, &layers);
+            priced = 1;
+        }
+        dpari_walk_pipeline(p, &s, &layers);
+    }
+}
+
+/* ---- the search ----------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
+                                       const dpar_search *search, dpar_plan *top,
+                                       int32_t top_room, dpar_plan *front, int32_t front_room,
+                                       dpar_why *why)
+{
+    dpar_status st = dpar_workload_check(job->work, why);
+    int32_t i;
+    if (st == DPAR_OK) {
+        st = dpar_cluster_check(job->cluster, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (search->global_batch < 0 || search->gpus < 0 ||
+        (search->gpus > 0 && search->gpus != dpar_cluster_gpus(job->cluster))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "the search is for # GPUs and a global batch of #, the cluster has # "
+                         "(resize it)",
+                         search->gpus, search->global_batch, dpar_cluster_gpus(job->cluster), 0);
+    }
+    dpari_zero(p, sizeof(*p));
+    p->job = *job;
+    p->search = *search;
+    p->search.gpus = dpar_cluster_gpus(job->cluster);
+    p->top = top;
+    p->top_room = top != NULL ? top_room : 0;
+    p->front = front;
+    p->front_room = front != NULL ? front_room : 0;
+    p->state[DPARI_TOTAL] = 1;
+    for (i = 0; i < DPARI_AXES; i++) {
+        p->state[DPARI_LENGTH + i] = dpari_most(1, dpari_axis_length(p, i));
+        p->state[DPARI_TOTAL] *= p->state[DPARI_LENGTH + i];
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
+{
+    int64_t until = p->walked + budget, i;
+    while (p->state[DPARI_POSITION] < p->state[DPARI_TOTAL]) {
+        if (p->walked >= until) {
+            return DPAR_MORE;
+        }
+        dpari_walk_position(p);
+        p->state[DPARI_POSITION]++;
+        for (i = 0; i < DPARI_AXES; i++) {
+            if (++p->state[DPARI_AT + i] < p->state[DPARI_LENGTH + i]) {
+                break;
+            }
+            p->state[DPARI_AT + i] = 0;
+        }
+    }
+    if (p->tops > 0 || p->top_room == 0) {
+        return DPAR_DONE;
+    }
+    if (p->evaluated == 0) {
+        return dpari_say(DPAR_E_NONE, why,
+                         "none of # configurations is legal on # GPUs with a global batch of #",
+                         p->walked, p->search.gpus, p->search.global_batch, 0);
+    }
+    return dpari_say(DPAR_E_NONE, why,
+                     "nothing fits: the nearest of # configurations needs # MB a GPU of # MB",
+                     p->evaluated, p->state[DPARI_NEAREST_BYTES],
+                     (int64_t)((p->search.memory_bytes > 0.0 ? p->search.memory_bytes
+                                                             : p->job.cluster->gpu.memory_bytes) *
+                               1e-6),
+                     0);
+}
+
+DPAR_API double dpar_planner_progress(const dpar_planner *p)
+{
+    return p->state[DPARI_TOTAL] > 0
+               ? (double)p->state[DPARI_POSITION] / (double)p->state[DPARI_TOTAL]
+               : 1.0;
+}
+
+/* ---- neighbours ----------------------------------------------------------------------------- */
+
+/* The k-th change of a plan: its name and the changed strategy; 0 when it cannot be made. */
+static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k,
+                           dpar_strategy *n, dpar_text *t)
+{
+    int32_t ranks = dpar_strategy_ranks(s), *at = NULL, from, twice = k % 2;
+    *n = *s;
+    switch (k) {
+    case 0: case 1:
+        at = &n->tp;
+        break;
+    case 2: case 3:
+        at = &n->pp;
+        break;
+    case 4: case 5:
+        at = &n->micro_batch;
+        break;
+    case 6: case 7:
+        n->zero += twice ? 1 : -1;
+        dpar_text_put(t, "zero ");
+        dpar_text_int(t, s->zero);
+        dpar_text_put(t, " -> ");
+        dpar_text_int(t, n->zero);
+        return n->zero >= 0 && n->zero <= 3 && s->dp > 1;
+    case 8: case 9:
+        n->recompute = twice ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
+        dpar_text_put(t, "recompute ");
+        dpar_text_put(t, dpar_recompute_name(s->recompute));
+        dpar_text_put(t, " -> ");
+        dpar_text_put(t, dpar_recompute_name(n->recompute));
+        return n->recompute != s->recompute && job->work->trains;
+    default:
+        at = &n->cp;
+        break;
+    }
+    from = *at;
+    if (!twice && from % 2 != 0) {
+        return 0;
+    }
+    *at = twice ? 2 * from : from / 2;
+    dpar_text_put(t, at == &n->tp ? "tp " : at == &n->pp ? "pp " : at == &n->cp ? "cp " : "mbs ");
+    dpar_text_int(t, from);
+    dpar_text_put(t, " -> ");
+    dpar_text_int(t, *at);
+    n->sp = n->tp > 1 ? (s->tp > 1 ? s->sp : 1) : 0;
+    if (n->pp != s->pp) {
+        n->vp = 1;
+        n->schedule = DPAR_1F1B;
+    }
+    from = n->tp * n->cp * n->pp * n->tiles[0] * n->tiles[1] * n->tiles[2];
+    if (from < 1 || ranks % from != 0) {
+        return 0;
+    }
+    n->dp = ranks / from;
+    n->shard = 0;
+    return n->tp <= job->cluster->gpus_per_node;
+}
+
+static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
+                                 dpar_rejected *r, dpar_text *t)
+{
+    double ratio = other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
+    dpar_text_put(t, ": ");
+    if (!other->fits) {
+        r->rule = DPAR_RULE_MEMORY;
+        r->bytes_over = other->memory.upper - job->cluster->gpu.memory_bytes;
+        dpar_text_fixed(t, r->bytes_over * 1e-9, 1);
+        dpar_text_put(t, " GB over ");
+        dpar_text_fixed(t, job->cluster->gpu.memory_bytes * 1e-9, 0);
+        dpar_text_put(t, " GB");
+        return;
+    }
+    r->rule = DPAR_RULE_NONE;
+    dpar_text_fixed(t, 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio), 1);
+    dpar_text_put(t, ratio >= 1.0 ? " % slower" : " % faster");
+    dpar_text_put(t, ", ");
+    dpar_text_fixed(t, other->memory.total * 1e-9, 1);
+    dpar_text_put(t, " GB");
+    if (other->strategy.pp != plan->strategy.pp) {
+        dpar_text_put(t, ", bubble ");
+        dpar_text_fixed(t, 100.0 * other->step.bubble, 0);
+        dpar_text_put(t, " % instead of ");
+        dpar_text_fixed(t, 100.0 * plan->step.bubble, 0);
+        dpar_text_put(t, " %");
+    }
+}
+
+DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
+                                      int64_t global_batch, dpar_rejected *out, int32_t room)
+{
+    int32_t k, n = 0;
+    for (k = 0; k < 12 && n < room; k++) {
+        dpar_rejected *r = &out[n];
+        dpar_plan other;
+        dpar_text t;
+        dpar_why why;
+        int64_t per;
+        dpar_status st;
+        dpari_zero(r, sizeof(*r));
+        dpar_text_init(&t, r->text, sizeof(r->text));
+        if (!dpari_neighbour(job, &plan->strategy, k, &r->strategy, &t)) {
+            continue;
+        }
+        per = (int64_t)r->strategy.dp * r->strategy.micro_batch;
+        if (global_batch > 0 && global_batch % per == 0) {
+            r->strategy.micro_batches = (int32_t)(global_batch / per);
+        }
+        st = dpar_plan_of(job, &r->strategy, global_batch, &other, &r->rule, &why);
+        if (st == DPAR_OK || st == DPAR_E_MEMORY) {
+            r->seconds = other.step.total;
+            dpari_neighbour_text(job, plan, &other, r, &t);
+        } else {
+            dpar_text_put(&t, ": ");
+            dpar_text_put(&t, why.text);
+        }
+        n++;
+    }
+    return n;
+}
+
+/* ---- nearest legal, smallest machine -------------------------------------------------------- */
+
+/* The divisor of n nearest to v, the smaller one of two. */
+static int32_t dpari_nearest_divisor(int32_t n, int32_t v)
+{
+    int32_t d, best = 1;
+    for (d = 1; d <= n / d; d++) {
+        if (n % d == 0) {
+            int32_t e = n / d;
+            if (dpari_most(d - v, v - d) < dpari_most(best - v, v - best)) {
+                best = d;
+            }
+            if (dpari_most(e - v, v - e) < dpari_most(best - v, v - best)) {
+                best = e;
+            }
+        }
+    }
+    return best;
+}
+
+static int32_t dpari_common(int32_t a, int32_t b)
+{
+    while (b != 0) {
+        int32_t r = a % b;
+        a = b;
+        b = r;
+    }
+    return a > 0 ? a : 1;
+}
+
+/* Puts right what the broken rule is about, and what follows from it. */
+static void dpari_repair(const dpar_job *job, dpar_strategy *s, int32_t rule, int64_t batch)
+{
+    const dpar_workload *w = job->work;
+    int32_t gpus = dpar_cluster_gpus(job->cluster), model, heads = w->heads > 0 ? w->heads : 1;
+    s->tp = (int32_t)dpari_most(1, dpari_least(s->tp, gpus));
+    s->pp = (int32_t)dpari_most(1, s->pp);
+    s->cp = (int32_t)dpari_most(1, s->cp);
+    s->micro_batch = (int32_t)dpari_most(1, s->micro_batch);
+    if (rule == DPAR_RULE_TP_HEADS || rule == DPAR_RULE_RANKS || rule == DPAR_RULE_DEGREE) {
+        s->tp = dpari_nearest_divisor(dpari_common(heads, gpus), s->tp);
+        s->sp = s->tp > 1 && s->sp;
+    }
+    if (rule == DPAR_RULE_CP) {
+        s->cp /= 2;
+        s->cp = s->cp > 0 ? s->cp : 1;
+    }
+    if (rule == DPAR_RULE_SCHEDULE || rule == DPAR_RULE_PP_LAYERS) {
+        s->vp = 1;
+        s->schedule = DPAR_1F1B;
+    }
+    s->pp = (int32_t)dpari_least(s->pp, w->blocks);
+    model = gpus / s->tp;
+    s->cp = dpari_nearest_divisor(model, s->cp);
+    s->pp = dpari_nearest_divisor(model / s->cp, s->pp);
+    s->dp = model / s->cp / s->pp;
+    s->tiles[0] = s->tiles[1] = s->tiles[2] = 1;
+    s->shard = 0;
+    s->sp = s->sp && s->tp > 1;
+    s->ep = w->experts > 0 ? dpari_common(dpari_common(w->experts, s->tp * s->cp * s->dp),
+                                          (int32_t)dpari_most(1, s->ep))
+                           : 1;
+    s->etp = 1;
+    if (batch > 0 && batch % s->dp == 0) {
+        s->micro_batch = dpari_nearest_divisor((int32_t)dpari_least(INT32_MAX, batch / s->dp),
+                                               s->micro_batch);
+        s->micro_batches = (int32_t)dpari_least(INT32_MAX, batch / s->dp / s->micro_batch);
+    }
+    s->micro_batches = (int32_t)dpari_most(1, s->micro_batches);
+    s->offload = 0;
+}
+
+DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy *s,
+                                        int64_t global_batch, dpar_strategy *near_one,
+                                        dpar_why *why)
+{
+    dpar_strategy n = *s;
+    int32_t rule = 0, k;
+    dpar_status st = dpar_strategy_check(job, &n, global_batch, &rule, why);
+    for (k = 0; k < 8 && st != DPAR_OK; k++) {
+        dpari_repair(job, &n, rule, global_batch);
+        st = dpar_strategy_check(job, &n, global_batch, &rule, why);
+    }
+    if (st != DPAR_OK) {
+        return DPAR_E_NONE;
+    }
+    *near_one = n;
+    return DPAR_OK;
+}
+
+/* Sizes that people order: within a node the divisors of it, then nodes 1, 2, 3, 4, 6, 8, 12, ... */
+static int32_t dpari_next_size(int32_t gpus, int32_t node)
+{
+    int32_t nodes, power = 1;
+    if (gpus < node) {
+        do {
+            gpus++;
+        } while (node % gpus != 0);
+        return gpus;
+    }
+    nodes = gpus / node;
+    while (power * 2 <= nodes && power < 1 << 28) {
+        power *= 2;
+    }
+    return (nodes < power + power / 2 ? power + power / 2 : 2 * power) * node;
+}
+
+DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_search *search,
+                                           int32_t most_gpus, dpar_plan *plan, dpar_why *why)
+{
+    dpar_cluster c = *job->cluster;
+    dpar_job smaller = *job;
+    dpar_planner p;
+    dpar_search q = *search;
+    int32_t node = c.gpus_per_node, gpus;
+    smaller.cluster = &c;
+    if (c.nics < 1) { /* one node as described: more of them need some network */
+        c.nics = node;
+        c.nic_Bps = 25e9;
+    }
+    for (gpus = 1; gpus > 0 && gpus <= most_gpus; gpus = dpari_next_size(gpus, node)) {
+        dpar_status st;
+        int32_t per = gpus < node ? gpus : node;
+        c.gpus_per_node = per;
+        c.nodes = gpus / per;
+        q.gpus = gpus;
+        st = dpar_planner_init(&p, &smaller, &q, plan, 1, NULL, 0, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        do {
+            st = dpar_planner_run(&p, INT64_MAX / 2, why);
+        } while (st == DPAR_MORE);
+        if (st == DPAR_DONE) {
+            return DPAR_OK;
+        }
+    }
+    return dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0, 0, 0);
+}
+
+/* ==== cost/price.c ==== */
+
+/* ---- one operation -------------------------------------------------------------------------- */
+
+/* What the pricing of a layer needs at every operation, computed once. */
+typedef struct dpari_rates {
+    double flop_s;      /* seconds a FLOP of a large matrix product */
+    double attention_s; /* seconds a FLOP of fused attention, forward */
+    double vector_s;    /* seconds a FLOP of element-wise arithmetic */
+    double byte_s;      /* seconds an HBM byte */
+    double wave;        /* outputs of one wave of tiles: 128 x 256 on every unit */
+    double rows;        /* query rows that one wave of attention tiles takes, all heads */
+    double launch_s;
+    double accumulate;  /* bytes to add one weight gradient to its sum: read and write */
+    double tokens;      /* of the micro-batch, on this rank's slice of sequence or grid */
+    double sequence;    /* divisor of SEQUENCE operations: tp under SP, else 1 */
+    const dpar_strategy *s;
+    const dpar_workload *w;
+} dpari_rates;
+
+/* A matrix product runs in waves of tiles over the units; the last wave is part empty and the first
+ * and last tile overlap nothing: a share of a wave is lost. Measured shapes (op_efficiency tables)
+ * lie on (waves + c) with c about a third. */
+static const double dpari_wave_lost = 0.30;
+/* Convolutions reach about this share of a plain product of the same size (cuDNN, channels last). */
+static const double dpari_conv_share = 0.60;
+/* Grouped products: many short ones, uneven (medians .65/.75 on A100, .30/.48 on B200). */
+static const double dpari_grouped_share = 0.70;
+/* Fused attention: the backward takes 2.4 times the forward (2.5 times the products, measured on
+ * A100 and B200); one and a half waves of tiles are lost. The first generation of kernels ran at
+ * about 0.6 of the later ones. */
+static const double dpari_attention_back = 2.4;
+static const double dpari_attention_lost = 1.5;
+static const double dpari_flash1_share = 0.62;
+/* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
+static const double dpari_scores_share = 0.62;
+
+static double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
+{
+    static const int8_t next[DPAR_FORMATS] = {DPAR_F64,  DPAR_F32, DPAR_F32,
+                                              DPAR_TF32, DPAR_BF16, DPAR_F8};
+    int32_t f = element == 8 ? DPAR_F64 : format;
+    while (f > DPAR_F32 && !(g->flops[f] > 0.0)) {
+        f = next[f];
+    }
+    return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
+}
+
+static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
+{
+    const dpar_gpu *g = &job->cluster->gpu;
+    const double *cal = job->cluster->cal.value;
+    double units = g->units > 0 ? g->units : 100.0, bf16 = dpari_matrix_peak(g, DPAR_BF16, 2);
+    dpari_rates r;
+    dpari_zero(&r, sizeof(r));
+    r.flop_s = 1.0 / (dpari_matrix_peak(g, job->recipe.compute, job->work->element) *
+                      cal[DPAR_CAL_GEMM]);
+    r.attention_s = 1.0 / (bf16 * cal[DPAR_CAL_ATTENTION]);
+    if (job->work->attention == DPAR_ATTENTION_FLASH1) {
+        r.attention_s /= dpari_flash1_share;
+    }
+    r.vector_s = 1.0 / (0.7 * dpari_matrix_peak(g, DPAR_F32, job->work->element));
+    r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM]);
+    r.wave = units * 128.0 * 256.0;
+    r.rows = units * (g->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
+    r.launch_s = cal[DPAR_CAL_LAUNCH_S];
+    r.accumulate = 2.0 * job->recipe.gradient;
+    r.sequence = s->sp ? s->tp : 1.0;
+    r.s = s;
+    r.w = job->work;
+    return r;
+}
+
+/* Tensor cores load 16 bytes at a time: a width that is no multiple of 8 elements (GPT-2's 50257
+ * tokens, unpadded) runs at about a third. */
+static const double dpari_unaligned_share = 0.33;
+
+static int dpari_unaligned(double width)
+{
+    double eighths = width * 0.125;
+    return eighths < 1e9 && eighths - (double)(int32_t)eighths > 0.0;
+}
+
+/* [rows, k] x [k, n], `count` of them at once. */
+static double dpari_product(const dpari_rates *r, double rows, double n, double k, double count,
+                            double share)
+{
+    double waves = rows * n * count / r->wave;
+    if (dpari_unaligned(n) || dpari_unaligned(k)) {
+        share *= dpari_unaligned_share;
+    }
+    return (waves + dpari_wave_lost) * r->wave * 2.0 * k * r->flop_s / share;
+}
+
+/* How tensor or expert parallelism divides something. */
+static double dpari_cut(const dpari_rates *r, int32_t cut)
+{
+    switch (cut) {
+    case DPAR_CUT_SEQUENCE:
+        return r->sequence;
+    case DPAR_CUT_COLUMN:
+    case DPAR_CUT_ROW:
+    case DPAR_CUT_TENSOR:
+        return r->s->tp;
+    case DPAR_CUT_EXPERT:
+        return r->s->etp;
+    default:
+        return 1.0;
+    }
+}
+
+/* Matrix product, plain, convolution or grouped: forward, and data and weight gradient. */
+static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double tokens,
+                                dpari_layer_price *p)
+{
+    double rows = tokens, n = op->n, k = op->k, count = 1.0, share = 1.0, w, e = r->w->element;
+    if (op->cut == DPAR_CUT_COLUMN) {
+        n /= r->s->tp;
+    } else if (op->cut == DPAR_CUT_ROW) {
+        k /= r->s->tp;
+    } else if (op->cut == DPAR_CUT_SEQUENCE) {
+        rows /= r->sequence;
+    }
+    if (op->kind == DPAR_OP_EXPERTS) {
+        /* every rank of an expert group computes the tokens of its own experts; balanced, that is as
+         * many rows as it sent, the fullest expert `capacity` times more */
+        rows *= op->copies * r->w->capacity;
+        n /= op->params > 0.0 && r->s->etp > 1 ? r->s->etp : 1.0;
+        share = dpari_grouped_share;
+    } else if (op->kind == DPAR_OP_CONV) {
+        share = dpari_conv_share;
+    }
+    p->forward += dpari_product(r, rows, n, k, count, share) + rows * n * e * r->byte_s;
+    p->backward += dpari_product(r, rows, k, n, count, share) + rows * k * e * r->byte_s;
+    /* the weight gradient is added into a wide accumulator: read and written once */
+    w = op->kind == DPAR_OP_EXPERTS ? op->params / (r->s->ep * r->s->etp) : n * k;
+    p->backward += dpari_product(r, n, k, rows, count, share) + w * r->accumulate * r->byte_s;
+}
+
+static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, double tokens,
+                                  dpari_layer_price *p)
+{
+    /* under Ulysses and the ring alike a rank computes tokens x all keys, heads / tp */
+    double flops = 2.0 * tokens * op->n * op->k / r->s->tp;
+    double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->s->tp / r->rows;
+    double t;
+    if (op->kind == DPAR_OP_ATTENTION) {
+        t = flops * r->attention_s * (1.0 + dpari_attention_lost / waves);
+        p->forward += t;
+        p->backward += dpari_attention_back * t;
+        return;
+    }
+    t = flops * r->flop_s / dpari_scores_share;
+    p->forward += t;
+    p->backward += 2.0 * t;
+    p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
+}
+
+static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double tokens,
+                           dpari_layer_price *p)
+{
+    double cut = dpari_cut(r, op->cut), before = p->forward, save;
+    if (op->kind == DPAR_OP_ATTENTION || op->kind == DPAR_OP_SCORES) {
+        dpari_price_attention(r, op, tokens, p);
+    } else if (op->kind != DPAR_OP_STREAM) {
+        dpari_price_product(r, op, tokens, p);
+    } else if (op->n > 0.0) {
+        p->forward += dpari_mostf(2.0 * op->n * op->k * tokens * r->vector_s,
+                                  op->touch * tokens * r->byte_s) -
+                      op->touch * tokens * r->byte_s;
+    }
+    p->forward += op->touch * tokens / cut * r->byte_s;
+    p->backward += op->touch_back * tokens / cut * r->byte_s;
+    if (op->keep == DPAR_KEEP_SELECTIVE) {
+        p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
+    }
+    p->host_forward += op->kernels * r->launch_s;
+    save = op->save * tokens / dpari_cut(r, op->save_cut);
+    p->kept[DPAR_RECOMPUTE_NONE] += save;
+    p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPAR_KEEP_SELECTIVE ? 0.0 : save;
+    p->kept[DPAR_RECOMPUTE_FULL] += op->keep == DPAR_KEEP_INPUT ? save : 0.0;
+    p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
+    if (op->cut == DPAR_CUT_EXPERT) {
+        p->expert_params += op->params / (r->s->ep * r->s->etp);
+    } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_ROW || op->cut == DPAR_CUT_TENSOR) {
+        p->params += op->params / r->s->tp;
+    } else {
+        p->params += op->params;
+    }
+}
+
+/* ---- communication of a layer --------------------------------------------------------------- */
+
+static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
+                          dpari_layer_price *p, double times)
+{
+    dpar_collective_cost c;
+    dpar_collective_cost_of(job->cluster, g, kind, bytes, &c);
+    p->link_bytes += c.link_bytes * times;
+    p->nic_bytes += c.nic_bytes * times;
+    return c.seconds * times;
+}
+
+/* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
+ * reduce-scatter each way, and the input gathered once more for the weight gradient, hidden behind
+ * the data gradient but for the links' share. Embedding: forward only. Head: backward only. */
+static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
+                           double tokens, dpari_layer_price *p)
+{
+    double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
+    dpar_group g;
+    double n = l->tp_regions, bytes = tokens * l->width_bytes, ag, rs, f, b;
+    if (s->tp == 1 || l->tp_regions == 0) {
+        return;
+    }
+    g = dpar_group_place(job->cluster, s->tp, 1);
+    f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
+    b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
+    /* the host launches them too, and the ranks wait for the last to arrive: more with more ranks */
+    p->host_forward += f * launch_s * (1.0 + 0.5 * s->tp);
+    p->host_backward += b * launch_s * (1.0 + 0.5 * s->tp);
+    if (!s->sp) {
+        ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f + b);
+        p->tp_forward = ag * f / (f + b);
+        p->tp_backward = ag * b / (f + b);
+    } else {
+        ag = dpari_spend(job, &g, DPAR_ALL_GATHER, bytes, p, f + 2.0 * b) / (f + 2.0 * b);
+        rs = dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes, p, f + b) / (f + b);
+        p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
+        p->tp_backward = b * (1.15 * ag + rs);
+    }
+    p->tp_again = p->tp_forward;
+    if (s->overlap & DPAR_OVERLAP_TP) { /* cut into pieces and pipelined with the products */
+        double contention = job->cluster->cal.value[DPAR_CAL_CONTENTION];
+        p->tp_forward = dpari_mostf(p->tp_forward - 0.7 * p->forward, 0.3 * p->tp_forward) +
+                        contention * 0.7 * p->tp_forward;
+        p->tp_backward = dpari_mostf(p->tp_backward - 0.7 * p->backward, 0.3 * p->tp_backward) +
+                         contention * 0.7 * p->tp_backward;
+        p->tp_again = p->tp_forward;
+    }
+}
+
+static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
+                           double tokens, dpari_layer_price *p)
+{
+    dpar_group g;
+    double kv = tokens * l->cp_kv_bytes / s->tp, qo = tokens * l->cp_qo_bytes / s->tp, t;
+    if (s->cp == 1 || l->cp_kv_bytes <= 0.0) {
+        return;
+    }
+    g = dpar_group_place(job->cluster, s->cp, s->tp);
+    if (s->cp_kind == DPAR_CP_ULYSSES) {
+        t = dpari_spend(job, &g, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p, 4.0);
+        p->cp_forward = t;
+        p->cp_backward = t;
+        return;
+    }
+    t = dpari_spend(job, &g, DPAR_ALL_GATHER, kv * s->cp, p, 1.0);
+    if (s->cp_kind == DPAR_CP_GATHER) {
+        p->cp_forward = t;
+        p->cp_backward = 2.0 * t;
+    } else { /* the ring passes blocks while it computes with the one before */
+        p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->forward);
+        p->cp_backward = dpari_mostf(0.3 * t, 2.0 * t - 0.8 * p->backward);
+    }
+}
+
+static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
+                           double tokens, dpari_layer_price *p)
+{
+    dpar_group g;
+    double t;
+    if (s->ep == 1 || l->ep_bytes <= 0.0) {
+        return;
+    }
+    g = dpar_group_place(job->cluster, s->ep, s->etp);
+    t = dpari_spend(job, &g, DPAR_ALL_TO_ALL,
+                    tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1), p, 4.0);
+    p->ep_forward = 0.5 * t;
+    p->ep_backward = 0.5 * t;
+}
+
+/* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
+static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l,
+                               const dpar_strategy *s)
+{
+    double cells = 0.0;
+    int32_t i, k;
+    for (i = 0; i < w->dims; i++) {
+        double face = 1.0;
+        for (k = 0; k < w->dims; k++) {
+            if (k != i) {
+                face *= (double)w->extent[k] / l->shrink / s->tiles[k];
+            }
+        }
+        cells += s->tiles[i] > 1 ? 2.0 * face : 0.0;
+    }
+    return cells;
+}
+
+static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
+                             dpari_layer_price *p)
+{
+    int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    double bytes, t;
+    dpar_group g;
+    dpar_collective_cost c;
+    if (tiles == 1 || l->exchanges == 0) {
+        return;
+    }
+    g = dpar_group_place(job->cluster, tiles, s->tp);
+    bytes = dpari_halo_cells(job->work, l, s) * l->reach_bytes * s->micro_batch / l->exchanges;
+    g.size = 2; /* neighbours, not the whole group */
+    if (g.nodes > 1) {
+        g.nodes = 2;
+        g.per_node = 1;
+    } else {
+        g.per_node = 2;
+    }
+    dpar_collective_cost_of(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    t = c.seconds * l->exchanges;
+    p->halo_forward = t;
+    p->halo_backward = job->work->trains ? t : 0.0;
+    p->link_bytes += c.link_bytes * l->exchanges * (job->work->trains ? 2.0 : 1.0);
+    p->nic_bytes += c.nic_bytes * l->exchanges * (job->work->trains ? 2.0 : 1.0);
+}
+
+/* ---- layers --------------------------------------------------------------------------------- */
+
+static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t i,
+                              dpari_layer_price *p)
+{
+    const dpar_workload *w = job->work;
+    const dpar_strategy *s = r->s;
+    const dpar_layer *l = &w->layer[i];
+    double parts = (double)s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
+    double tokens = l->tokens * s->micro_batch / parts;
+    int32_t k;
+    dpari_zero(p, sizeof(*p));
+    for (k = 0; k < l->ops; k++) {
+        dpari_price_op(r, &w->op[l->first + k], tokens, p);
+    }
+    p->again[DPAR_RECOMPUTE_FULL] = p->forward;
+    p->host_backward = 2.0 * p->host_forward;
+    p->send = tokens * l->width_bytes;
+    dpari_price_tp(job, s, l, tokens, p);
+    dpari_price_cp(job, s, l, tokens, p);
+    dpari_price_ep(job, s, l, tokens, p);
+    dpari_price_halo(job, s, l, p);
+    if (!w->trains) {
+        p->backward = p->host_backward = p->tp_backward = p->cp_backward = p->ep_backward = 0.0;
+    }
+}
+
+DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out)
+{
+    dpari_rates r = dpari_rates_of(job, s);
+    int32_t i;
+    for (i = 0; i < job->work->layers; i++) {
+        dpari_price_layer(job, &r, i, &out->of[i]);
+    }
+}
+
+/* ---- stages --------------------------------------------------------------------------------- */
+
+/* Blocks of class i inside [from, to) of the sequence of blocks. */
+static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
+{
+    int64_t start = 0, end;
+    int32_t k;
+    for (k = 0; k < i; k++) {
+        start += w->layer[k].kind == DPAR_LAYER_BLOCK ? w->layer[k].count : 0;
+    }
+    end = start + w->layer[i].count;
+    from = dpari_most(from, start);
+    to = dpari_least(to, end);
+    return to > from ? (double)(to - from) : 0.0;
+}
+
+/* Chunk c of `chunks`: blocks in even shares, the first ones one longer: the last stage, which has
+ * the logits, is never the longer one. */
+static int64_t dpari_chunk_start(int64_t blocks, int64_t chunks, int64_t c)
+{
+    return blocks / chunks * c + dpari_least(c, blocks % chunks);
+}
+
+/* Which chunk a rank computes as its v-th: round the ranks, or there and back (V schedules). */
+static int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
+{
+    int there_and_back = s->schedule == DPAR_ZBV || s->schedule == DPAR_V_HALF ||
+                         s->schedule == DPAR_V_MIN || s->schedule == DPAR_DUALPIPEV;
+    int64_t turn = (int64_t)v * s->pp;
+    return there_and_back && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
+}
+
+/* Adds `count` layers of a class to a stage. */
+static void dpari_stage_add(dpari_stage *st, const dpari_layer_price *p, double count,
+                            double again, double kept)
+{
+    st->forward += count * p->forward;
+    st->backward += count * p->backward;
+    st->again += count * again;
+    st->host += count * (p->host_forward + p->host_backward);
+    st->tp += count * (p->tp_forward + p->tp_backward + (again > 0.0 ? p->tp_again : 0.0));
+    st->cp += count * (p->cp_forward + p->cp_backward);
+    st->ep += count * (p->ep_forward + p->ep_backward);
+    st->halo += count * (p->halo_forward + p->halo_backward);
+    st->params += count * p->params;
+    st->expert_params += count * p->expert_params;
+    st->kept += count * kept;
+    st->link_bytes += count * p->link_bytes;
+    st->nic_bytes += count * p->nic_bytes;
+    st->transient = dpari_mostf(st->transient, p->transient);
+    st->largest = dpari_mostf(st->largest, p->params + p->expert_params);
+}
+
+/* One class in a stage: `count` of its layers, `full` of them fully recomputed. */
+static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
+                              double count, double full)
+{
+    int32_t mode = s->recompute;
+    if (mode != DPAR_RECOMPUTE_FULL) {
+        double again = p->again[mode];
+        dpari_stage_add(st, p, count, again, p->kept[mode]);
+        st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
+        return;
+    }
+    dpari_stage_add(st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
+    st->host += full * p->host_forward;
+    st->ep += full * p->ep_forward;
+    st->cp += full * p->cp_forward;
+    st->halo += full * p->halo_forward;
+    dpari_stage_add(st, p, count - full, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+    /* while one layer is recomputed all of its activations live again */
+    st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
+}
+
+static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
+                              const dpari_layers *layers, int32_t kind, dpari_stage *st)
+{
+    const dpar_workload *w = job->work;
+    int32_t i;
+    for (i = 0; i < w->layers; i++) {
+        const dpari_layer_price *p = &layers->of[i];
+        if (w->layer[i].kind != kind) {
+            continue;
+        }
+        if (kind == DPAR_LAYER_HEAD) {
+            dpari_layer_price head = *p;
+            st->logits += p->transient;
+            head.transient = 0.0;
+            dpari_stage_add(st, &head, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+        } else {
+            dpari_stage_add(st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+        }
+        /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's */
+        if (kind == DPAR_LAYER_HEAD && s->pp > 1 && w->vocab > 0 && dpar_layer_params(w, i) <
+            (double)w->vocab * w->hidden) {
+            st->params += (double)w->vocab * w->hidden / s->tp;
+        }
+    }
+}
+
+/* Host and device work at once, but each waits for the other now and then: a soft maximum, device
+ * alone when the host is quick, host alone when it is slow. */
+static void dpari_stage_total(dpari_stage *st)
+{
+    double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+    double both = device + st->host;
+    st->total = device + (both > 0.0 ? st->host * st->host / both : 0.0);
+}
+
+static void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+                              const dpari_layers *layers, int32_t rank, dpari_stage *st)
+{
+    const dpar_workload *w = job->work;
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    double share = 1.0;
+    int32_t i, v;
+    dpari_zero(st, sizeof(*st));
+    st->rank = rank;
+    for (v = 0; v < s->vp; v++) {
+        int64_t c = dpari_chunk_of(s, rank, v);
+        st->layers += (double)(dpari_chunk_start(w->blocks, chunks, c + 1) -
+                               dpari_chunk_start(w->blocks, chunks, c));
+    }
+    if (s->recompute_layers > 0 && st->layers > s->recompute_layers) {
+        share = s->recompute_layers / st->layers;
+    }
+    for (v = 0; v < s->vp; v++) {
+        int64_t c = dpari_chunk_of(s, rank, v);
+        int64_t from = dpari_chunk_start(w->blocks, chunks, c);
+        int64_t to = dpari_chunk_start(w->blocks, chunks, c + 1);
+        for (i = 0; i < w->layers; i++) {
+            double n = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_blocks_within(w, i, from, to)
+                                                            : 0.0;
+            if (n > 0.0) {
+                dpari_stage_class(s, st, &layers->of[i], n, n * share);
+            }
+        }
+        if (c == 0) {
+            dpari_stage_edges(job, s, layers, DPAR_LAYER_EMBED, st);
+        }
+        if (c == chunks - 1) {
+            dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, st);
+        }
+    }
+    dpari_stage_total(st);
+}
+
+/* Does a class of blocks begin inside this rank's chunks? Then its mix is its own. */
+static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
+{
+    int64_t chunks = (int64_t)s->pp * s->vp, start = 0;
+    int32_t i, v;
+    for (i = 0; i < w->layers; i++) {
+        for (v = 0; v < s->vp; v++) {
+            int64_t c = dpari_chunk_of(s, rank, v);
+            if (w->layer[i].kind == DPAR_LAYER_BLOCK && start > 0 &&
+                start >= dpari_chunk_start(w->blocks, chunks, c) &&
+                start <= dpari_chunk_start(w->blocks, chunks, c + 1)) {
+                return 1;
+            }
+        }
+        start += w->layer[i].kind == DPAR_LAYER_BLOCK ? w->layer[i].count : 0;
+    }
+    return 0;
+}
+
+static int32_t dpari_block_classes(const dpar_workload *w)
+{
+    int32_t i, n = 0;
+    for (i = 0; i < w->layers; i++) {
+        n += w->layer[i].kind == DPAR_LAYER_BLOCK;
+    }
+    return n;
+}
+
+/* All ranks together: every layer once. */
+static void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
+                              const dpari_layers *layers, dpari_stage *whole)
+{
+    const dpar_workload *w = job->work;
+    double per_rank = (double)w->blocks / s->pp, share = 1.0;
+    int32_t i;
+    dpari_zero(whole, sizeof(*whole));
+    if (s->recompute_layers > 0 && per_rank > s->recompute_layers) {
+        share = s->recompute_layers / per_rank;
+    }
+    for (i = 0; i < w->layers; i++) {
+        if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
+            dpari_stage_class(s, whole, &layers->of[i], w->layer[i].count,
+                              w->layer[i].count * share);
+        }
+    }
+    dpari_stage_edges(job, s, layers, DPAR_LAYER_EMBED, whole);
+    dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, whole);
+    dpari_stage_total(whole);
+}
+
+DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
+                                  const dpari_layers *layers, dpari_stages *out)
+{
+    int32_t rank, last = s->pp - 1, mixed = dpari_block_classes(job->work) > 1, i;
+    out->n = 0;
+    for (rank = 0; rank < s->pp && out->n < DPARI_MAX_STAGES - 1; rank++) {
+        if (rank <= 1 || rank == last || (mixed && dpari_stage_mixed(job->work, s, rank))) {
+            dpari_price_stage(job, s, layers, rank, &out->of[out->n++]);
+        } else if (!mixed) {
+            rank = last - 1; /* all between are as rank 1, or shorter */
+        }
+    }
+    if (out->of[out->n - 1].rank != last) {
+        dpari_price_stage(job, s, layers, last, &out->of[out->n++]);
+    }
+    dpari_price_whole(job, s, layers, &out->whole);
+    out->sum_total = out->whole.total;
+    out->send = 0.0;
+    for (i = 0; i < job->work->layers; i++) {
+        if (job->work->layer[i].kind == DPAR_LAYER_BLOCK) {
+            out->send = dpari_mostf(out->send, layers->of[i].send);
+        }
+    }
+    /* each TP rank sends its part and the receivers gather it over the fast links */
+    out->send /= s->tp;
+}
+
+/* ==== cost/recommend.c ==== */
+
+/* ---- what does not fit ---------------------------------------------------------------------- */
+
+/* The kinds of answers, in the order of the flowchart: simplest first. */
+enum {
+    DPARI_KIND_DDP,
+    DPARI_KIND_DDP_RECOMPUTE,
+    DPARI_KIND_DOMAIN,
+    DPARI_KIND_FSDP,
+    DPARI_KIND_HSDP,
+    DPARI_KIND_PP_FSDP,
+    DPARI_KIND_TP_SP,
+    DPARI_KIND_TP_FSDP,
+    DPARI_KIND_TP_PP_DP,
+    DPARI_KIND_ANY,
+    DPARI_KINDS
+};
+
+/* What decides: bytes of one replica on one GPU. */
+typedef struct dpari_need {
+    double state;       /* weights, gradients, optimizer of one replica */
+    double activations; /* of one sample, nothing cut, nothing recomputed */
+    double gpu;         /* bytes of a GPU that a program may plan with: 90 % */
+    double node;        /* GPUs of a node */
+    int32_t spatial, sequence, deep, gpus;
+} dpari_need;
+
+/* Sequences longer than this are cut rather than recomputed; deeper models are cut by layers. */
+static const double dpari_long_sequence = 65536.0;
+static const int32_t dpari_deep_layers = 150;
+/* From here on FSDP's gathers over so many ranks no longer hide; pipelines send far less. */
+static const int32_t dpari_many_gpus = 128;
+
+static dpari_need dpari_need_of(const dpar_job *job)
+{
+    const dpar_workload *w = job->work;
+    dpari_need n;
+    int32_t i;
+    dpari_zero(&n, sizeof(n));
+    n.state = dpar_zero_bytes(&job->recipe, w->params, 0, 1);
+    for (i = 0; i < w->layers; i++) {
+        n.activations += dpar_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens *
+                         w->layer[i].count;
+    }
+    n.gpu = 0.9 * job->cluster->gpu.memory_bytes;
+    n.node = job->cluster->gpus_per_node;
+    n.gpus = dpar_cluster_gpus(job->cluster);
+    n.spatial = w->dims > 1;
+    n.sequence = w->heads > 0 && w->tokens >= dpari_long_sequence;
+    n.deep = w->blocks >= dpari_deep_layers;
+    return n;
+}
+
+/* ---- the kinds as searches ------------------------------------------------------------------ */
+
+static void dpari_fix(dpar_search *q, int32_t field)
+{
+    q->fixed_fields |= (uint32_t)1 << field;
+}
+
+/* Fixes what makes a kind a kind; the planner fills in the rest. 0 when it cannot be here. */
+static int dpari_kind_search(const dpar_job *job, const dpari_need *n, int32_t kind, dpar_search *q)
+{
+    const dpar_workload *w = job->work;
+    int32_t node = (int32_t)n->node, tp = node;
+    while (tp > 1 && w->heads > 0 && (w->heads % tp != 0 || w->hidden % tp != 0)) {
+        tp--;
+    }
+    q->fixed.tp = q->fixed.pp = q->fixed.cp = q->fixed.vp = 1;
+    q->fixed.zero = 0;
+    q->fixed.tiles[0] = q->fixed.tiles[1] = q->fixed.tiles[2] = 1;
+    dpari_fix(q, DPAR_FIELD_TP);
+    dpari_fix(q, DPAR_FIELD_PP);
+    dpari_fix(q, DPAR_FIELD_CP);
+    dpari_fix(q, DPAR_FIELD_ZERO);
+    dpari_fix(q, DPAR_FIELD_TILES);
+    if (kind != DPARI_KIND_ANY && kind != DPARI_KIND_TP_PP_DP) {
+        dpari_fix(q, DPAR_FIELD_VP);
+    }
+    switch (kind) {
+    case DPARI_KIND_DDP:
+        q->fixed.recompute = DPAR_RECOMPUTE_NONE;
+        dpari_fix(q, DPAR_FIELD_RECOMPUTE);
+        return 1;
+    case DPARI_KIND_DDP_RECOMPUTE:
+        q->fixed.recompute = DPAR_RECOMPUTE_FULL;
+        dpari_fix(q, DPAR_FIELD_RECOMPUTE);
+        return w->trains;
+    case DPARI_KIND_DOMAIN:
+        q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_TILES);
+        return n->spatial;
+    case DPARI_KIND_FSDP:
+        q->fixed.zero = 3;
+        q->fixed.shard = 0;
+        dpari_fix(q, DPAR_FIELD_SHARD);
+        return w->trains;
+    case DPARI_KIND_HSDP:
+        q->fixed.zero = 3;
+        q->fixed.shard = node;
+        dpari_fix(q, DPAR_FIELD_SHARD);
+        return w->trains && n->gpus > node;
+    case DPARI_KIND_PP_FSDP:
+        q->fixed.zero = 3;
+        q->fixed.pp = 4; /* 50 layers a stage of 200: stages stay long against their messages */
+        return w->trains && n->gpus % 4 == 0 && n->gpus >= 8;
+    case DPARI_KIND_TP_SP:
+        q->fixed.tp = (int32_t)dpari_least(tp, n->gpus);
+        q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_ZERO | (uint32_t)1 << DPAR_FIELD_CP);
+        return w->heads > 0 && tp > 1;
+    case DPARI_KIND_TP_FSDP:
+        q->fixed.tp = tp;
+        q->fixed.zero = 3;
+        q->fixed.shard = 0;
+        dpari_fix(q, DPAR_FIELD_SHARD);
+        return w->heads > 0 && tp > 1 && w->trains;
+    case DPARI_KIND_TP_PP_DP:
+        q->fixed.tp = tp;
+        q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_PP | (uint32_t)1 << DPAR_FIELD_ZERO);
+        if (n->sequence) {
+            q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_CP);
+        }
+        return w->heads > 0 && tp > 1;
+    default:
+        q->fixed_fields = 0;
+        return 1;
+    }
+}
+
+/* Best plan of a kind; E_NONE when it does not fit, the rest as the planner. */
+static dpar_status dpari_kind_plan(const dpar_job *job, const dpar_search *asked,
+                                   const dpari_need *n, int32_t kind, dpar_plan *plan)
+{
+    dpar_planner p;
+    dpar_search q = *asked;
+    dpar_status st;
+    q.gpus = n->gpus;
+    if (!dpari_kind_search(job, n, kind, &q)) {
+        return DPAR_E_NONE;
+    }
+    st = dpar_planner_init(&p, job, &q, plan, 1, NULL, 0, NULL);
+    while (st >= 0 && st != DPAR_DONE) {
+        st = dpar_planner_run(&p, INT64_MAX / 2, NULL);
+    }
+    if (st == DPAR_DONE && kind == DPARI_KIND_TP_PP_DP && plan->strategy.pp == 1 &&
+        plan->strategy.zero == 0 && plan->strategy.cp == 1) {
+        return DPAR_OK;
+    }
+    return st == DPAR_DONE ? DPAR_OK : st;
+}
+
+/* The order in which kinds are tried: the flowchart "fits? parameters? activations?". */
+static int32_t dpari_kind_order(const dpar_job *job, const dpari_need *n, int32_t *order)
+{
+    const dpar_workload *w = job->work;
+    int32_t k = 0, several = n->gpus > (int32_t)n->node;
+    if (!w->trains || (n->spatial && n->state < n->gpu && n->activations > n->gpu)) {
+        order[k++] = DPARI_KIND_DOMAIN;
+    }
+    if (n->state < n->gpu && !n->sequence) {
+        order[k++] = DPARI_KIND_DDP;
+        order[k++] = DPARI_KIND_DDP_RECOMPUTE;
+    }
+    if (n->sequence && n->gpus < dpari_many_gpus) {
+        order[k++] = DPARI_KIND_TP_SP;
+    }
+    if (n->deep && n->state >= 0.5 * n->gpu) {
+        order[k++] = DPARI_KIND_PP_FSDP;
+    }
+    if (w->params >= 1e10 && n->gpus >= dpari_many_gpus && job->cluster->gpus_per_node >= 8) {
+        order[k++] = DPARI_KIND_TP_PP_DP;
+    }
+    if (!several) {
+        if (n->state / n->node < 0.5 * n->gpu) {
+            order[k++] = DPARI_KIND_FSDP;
+        }
+    } else if (n->state / n->node < 0.4 * n->gpu) {
+        order[k++] = DPARI_KIND_HSDP; /* half empty with one node's share: replicas across nodes */
+    }
+    order[k++] = DPARI_KIND_TP_FSDP;
+    order[k++] = DPARI_KIND_FSDP;
+    order[k++] = DPARI_KIND_DOMAIN;
+    order[k++] = DPARI_KIND_TP_PP_DP;
+    order[k++] = DPARI_KIND_ANY;
+    return k;
+}
+
+/* ---- words ---------------------------------------------------------------------------------- */
+
+static void dpari_name_part(dpar_text *t, const char *name, int32_t degree)
+{
+    if (t->used > 0) {
+        dpar_text_put(t, " + ");
+    }
+    dpar_text_put(t, name);
+    if (degree > 1) {
+        dpar_text_char(t, '=');
+        dpar_text_int(t, degree);
+    }
+}
+
+/* "TP=4 + FSDP=4", "DDP", "domain=4 + DDP=2", "PP=4 + FSDP=4". */
+static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *name, size_t room)
+{
+    const dpar_strategy *s = &plan->strategy;
+    int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    dpar_text t;
+    dpar_text_init(&t, name, room);
+    if (tiles > 1) {
+        dpari_name_part(&t, "domain", tiles);
+    }
+    if (s->tp > 1) {
+        dpari_name_part(&t, s->sp && job->work->tokens >= dpari_long_sequence ? "SP+TP" : "TP",
+                        s->tp);
+    }
+    if (s->cp > 1) {
+        dpari_name_part(&t, s->cp_kind == DPAR_CP_ULYSSES ? "Ulysses SP" : "CP", s->cp);
+    }
+    if (s->pp > 1) {
+        dpari_name_part(&t, "PP", s->pp);
+    }
+    if (s->ep > 1) {
+        dpari_name_part(&t, "EP", s->ep);
+    }
+    if (s->dp > 1 && s->zero == 3) {
+        dpari_name_part(&t, s->shard > 0 && s->shard < s->dp ? "HSDP" : "FSDP", s->dp);
+    } else if (s->dp > 1) {
+        dpari_name_part(&t, s->zero == 0   ? (s->tp * s->pp == 1 ? "DDP" : "DP")
+                            : s->zero == 1 ? "DP(ZeRO-1)"
+                                           : "DP(ZeRO-2)",
+                        s->dp);
+    }
+    if (t.used == 0) {
+        dpari_name_part(&t, "one GPU", 1);
+    }
+    if (s->recompute == DPAR_RECOMPUTE_FULL) {
+        dpari_name_part(&t, "recompute", 1);
+    }
+}
+
+static void dpari_gb(dpar_text *t, double bytes)
+{
+    dpar_text_fixed(t, bytes * 1e-9, bytes < 1e10 ? 1 : 0);
+    dpar_text_put(t, " GB");
+}
+
+static void dpari_advice_why(const dpar_job *job, const dpari_need *n, const dpar_plan *plan,
+                             char *why, size_t room)
+{
+    double gpu = job->cluster->gpu.memory_bytes;
+    dpar_text t;
+    dpar_text_init(&t, why, room);
+    if (job->work->trains) {
+        dpar_text_put(&t, "weights, gradients and optimizer take ");
+        dpari_gb(&t, n->state);
+        dpar_text_put(&t, n->state < n->gpu ? ", which one GPU of " : ", more than one GPU's ");
+        dpari_gb(&t, gpu);
+        if (n->state < n->gpu) {
+            dpar_text_put(&t, " holds");
+        } else {
+            dpar_text_put(&t, " by ");
+            dpari_gb(&t, n->state - gpu > 0.0 ? n->state - gpu : 0.1e9);
+        }
+        dpar_text_put(&t, "; ");
+    }
+    if (n->activations > n->gpu) {
+        dpar_text_put(&t, "the activations of one sample are ");
+        dpari_gb(&t, n->activations);
+        dpar_text_put(&t, "; ");
+    }
+    if (plan->fits) {
+        dpar_text_put(&t, "this way a GPU holds ");
+        dpari_gb(&t, plan->memory.total);
+        if (plan->strategy.zero >= 1 && plan->strategy.dp > 1) {
+            dpar_text_put(&t, ", ");
+            dpari_gb(&t, dpar_zero_bytes(&job->recipe, plan->memory.params, plan->strategy.zero,
+                                         plan->strategy.shard > 0 ? plan->strategy.shard
+                                                                  : plan->strategy.dp));
+            dpar_text_put(&t, " of them state");
+        }
+    } else {
+        dpar_text_put(&t, "even this way it does not fit: ");
+        dpari_gb(&t, plan->memory.upper);
+        dpar_text_put(&t, " a GPU, ");
+        dpari_gb(&t, plan->memory.upper - gpu);
+        dpar_text_put(&t, " too much");
+    }
+}
+
+static void dpari_warn(dpar_advice *a, dpar_text *t, int32_t bit, const char *text)
+{
+    a->warnings |= bit;
+    dpar_text_put(t, t->used > 0 ? " " : "");
+    dpar_text_put(t, text);
+}
+
+/* Mistakes that the asked-for or chosen plan makes. */
+static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
+                                  const dpari_need *n, dpar_advice *a)
+{
+    const dpar_strategy *s = &a->plan.strategy, *f = &asked->fixed;
+    uint32_t named = asked->fixed_fields;
+    int32_t zero = named >> DPAR_FIELD_ZERO & 1u ? f->zero : s->zero;
+    int32_t tp = named >> DPAR_FIELD_TP & 1u ? f->tp : s->tp;
+    int32_t pp = named >> DPAR_FIELD_PP & 1u ? f->pp : s->pp;
+    int32_t m = named >> DPAR_FIELD_MICRO_BATCHES & 1u ? f->micro_batches : s->micro_batches;
+    double over;
+    dpar_text t;
+    dpar_text_init(&t, a->warning_text, sizeof(a->warning_text));
+    if (zero == 3 && tp == 1 && n->state + n->activations < n->gpu) {
+        dpari_warn(a, &t, DPAR_WARN_FSDP_NEEDLESS,
+                   "FSDP though the model fits on one GPU: the gathers are needless traffic.");
+    }
+    if (tp > job->cluster->gpus_per_node && dpar_cluster_gpus(job->cluster) > (int32_t)n->node) {
+        dpari_warn(a, &t, DPAR_WARN_TP_ACROSS,
+                   "tensor parallelism across nodes: every layer waits for the network.");
+    }
+    if (pp > 1 && m < 4 * pp) {
+        dpari_warn(a, &t, DPAR_WARN_FEW_MICRO,
+                   "fewer than 4 micro-batches a stage: the bubble passes 20 %.");
+    }
+    over = a->plan.memory.term[DPAR_MEM_ACTIVATIONS];
+    if (s->zero >= 1 && over > 0.5 * a->plan.memory.total) {
+        dpari_warn(a, &t, DPAR_WARN_ACTIVATIONS,
+                   "activations are most of the memory: sharding state does not shrink them.");
+    }
+    if ((named >> DPAR_FIELD_ZERO & 1u) && zero == 0 && tp == 1 && pp == 1 && n->state > n->gpu) {
+        dpari_warn(a, &t, DPAR_WARN_DDP_STATE,
+                   "DDP replicates the state, which does not fit on one GPU.");
+    }
+    if (job->work->trains && s->dp > 1 && asked->global_batch == 0) {
+        dpari_warn(a, &t, DPAR_WARN_LEARNING_RATE,
+                   "the global batch grows with the GPUs: scale the learning rate with it.");
+    }
+}
+
+static void dpari_advice_runner_up(const dpar_job *job, const dpar_search *asked,
+                                   const dpari_need *n, const int32_t *order, int32_t from,
+                                   int32_t kinds, dpar_advice *a)
+{
+    dpar_plan other;
+    char name[48];
+    dpar_text t;
+    for (; from < kinds; from++) {
+        double ratio;
+        if (dpari_kind_plan(job, asked, n, order[from], &other) != DPAR_OK) {
+            continue;
+        }
+        dpari_plan_name(job, &other, name, sizeof(name));
+        if (dpari_same(name, a->name)) {
+            continue;
+        }
+        ratio = other.step.total * a->plan.step.samples / (a->plan.step.total * other.step.samples);
+        dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
+        dpar_text_put(&t, name);
+        dpar_text_put(&t, ": ");
+        dpar_text_fixed(&t, 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 - ratio), 0);
+        dpar_text_put(&t, ratio > 1.0 ? " % slower, " : " % faster, ");
+        dpari_gb(&t, other.memory.total);
+        dpar_text_put(&t, " a GPU");
+        return;
+    }
+}
+
+DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *search,
+                                    dpar_advice *advice, dpar_why *why)
+{
+    int32_t order[16], kinds, i;
+    dpari_need n;
+    dpar_status st = dpar_workload_check(job->work, why);
+    if (st == DPAR_OK) {
+        st = dpar_cluster_check(job->cluster, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    n = dpari_need_of(job);
+    kinds = dpari_kind_order(job, &n, order);
+    dpari_zero(advice, sizeof(*advice));
+    for (i = 0; i < kinds; i++) {
+        if (dpari_kind_plan(job, search, &n, order[i], &advice->plan) == DPAR_OK) {
+            dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
+            dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
+            dpari_advice_warnings(job, search, &n, advice);
+            dpari_advice_runner_up(job, search, &n, order, i + 1, kinds, advice);
+            return DPAR_OK;
+        }
+    }
+    /* nothing fits: TP in the node and FSDP across is the least, and says by how much it misses */
+    advice->plan.strategy = dpar_strategy_default();
+    advice->plan.strategy.tp = job->work->heads > 0 ? (int32_t)n.node : 1;
+    advice->plan.strategy.dp = n.gpus / advice->plan.strategy.tp;
+    advice->plan.strategy.sp = advice->plan.strategy.tp > 1;
+    advice->plan.strategy.zero = job->work->trains ? 3 : 0;
+    advice->plan.strategy.recompute = job->work->trains ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
+    st = dpar_plan_of(job, &advice->plan.strategy, 0, &advice->plan, NULL, why);
+    dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
+    if (st == DPAR_E_MEMORY) {
+        dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
+    }
+    return st;
+}
+
+#endif /* DPAR_NO_COST */
+
+#ifndef DPAR_NO_SHOW
+
+/* ==== show/plan_show.c ==== */
+
+/* ---- pieces --------------------------------------------------------------------------------- */
+
+static void dpari_show_pair(dpar_text *t, const char *name, int64_t v)
+{
+    if (t->used > t->line && t->at != NULL && t->used < t->room && t->used > 0 &&
+        t->at[t->used - 1] != ' ' && t->at[t->used - 1] != '"' && t->at[t->used - 1] != '>') {
+        dpar_text_char(t, ',');
+    }
+    dpar_text_put(t, name);
+    dpar_text_char(t, '=');
+    dpar_text_int(t, v);
+}
+
+static void dpari_show_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
+{
+    static const char word[2][3][12] = {{"dp", "tp", "pp"}, {"optimizer", "weights", "activations"}};
+    int32_t i, n = 0;
+    dpar_text_put(t, name);
+    for (i = 0; i < 3; i++) {
+        if (bits >> i & 1) {
+            dpar_text_put(t, n++ > 0 ? "+" : "");
+            dpar_text_put(t, word[offload][i]);
+        }
+    }
+    dpar_text_put(t, n == 0 ? "none" : "");
+}
+
+static void dpari_show_tiles(dpar_text *t, const int32_t *tiles)
+{
+    dpar_text_int(t, tiles[0]);
+    dpar_text_char(t, 'x');
+    dpar_text_int(t, tiles[1]);
+    if (tiles[2] > 1) {
+        dpar_text_char(t, 'x');
+        dpar_text_int(t, tiles[2]);
+    }
+}
+
+static int32_t dpari_show_cuts(const dpar_strategy *s)
+{
+    return s->tiles[0] * s->tiles[1] * s->tiles[2];
+}
+
+DPAR_API void dpar_show_strategy(dpar_text *t, const dpar_strategy *s)
+{
+    dpar_text_put(t, "dp=");
+    dpar_text_int(t, s->dp);
+    if (s->shard > 0 && s->shard < s->dp) {
+        dpari_show_pair(t, "shard", s->shard);
+    }
+    dpari_show_pair(t, "zero", s->zero);
+    dpari_show_pair(t, "tp", s->tp);
+    if (s->tp > 1) {
+        dpari_show_pair(t, "sp", s->sp);
+    }
+    if (s->cp > 1) {
+        dpari_show_pair(t, "cp", s->cp);
+        dpar_text_put(t, ",cp_kind=");
+        dpar_text_put(t, dpar_cp_name(s->cp_kind));
+    }
+    dpari_show_pair(t, "pp", s->pp);
+    if (s->pp > 1) {
+        dpari_show_pair(t, "vp", s->vp);
+        dpar_text_put(t, ",schedule=");
+        dpar_text_put(t, dpar_schedule_name(s->schedule));
+    }
+    if (s->ep * s->etp > 1) {
+        dpari_show_pair(t, "ep", s->ep);
+        dpari_show_pair(t, "etp", s->etp);
+    }
+    if (dpari_show_cuts(s) > 1) {
+        dpar_text_put(t, ",tiles=");
+        dpari_show_tiles(t, s->tiles);
+    }
+    dpari_show_pair(t, "mbs", s->micro_batch);
+    dpari_show_pair(t, "m", s->micro_batches);
+    if (s->recompute != DPAR_RECOMPUTE_NONE) {
+        dpar_text_put(t, ",recompute=");
+        dpar_text_put(t, dpar_recompute_name(s->recompute));
+    }
+    if (s->recompute_layers > 0) {
+        dpari_show_pair(t, "recompute_layers", s->recompute_layers);
+    }
+    if (s->offload != 0) {
+        dpari_show_bits(t, ",offload=", s->offload, 1);
+    }
+    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
+        dpari_show_bits(t, ",overlap=", s->overlap, 0);
+    }
+}
+
+static void dpari_show_seconds(dpar_text *t, double s)
+{
+    if (s >= 100.0) {
+        dpar_text_fixed(t, s, 0);
+        dpar_text_put(t, " s");
+    } else if (s >= 1.0) {
+        dpar_text_fixed(t, s, 2);
+        dpar_text_put(t, " s");
+    } else if (s >= 1e-3) {
+        dpar_text_fixed(t, s * 1e3, 1);
+        dpar_text_put(t, " ms");
+    } else {
+        dpar_text_fixed(t, s * 1e6, 1);
+        dpar_text_put(t, " us");
+    }
+}
+
+/* Numbers of people's size: 1.2k, 3.4M, 5.6G. */
+static void dpari_show_count(dpar_text *t, double v)
+{
+    static const char unit[6][2] = {"", "k", "M", "G", "T", "P"};
+    int32_t i = 0;
+    while (v >= 1000.0 && i < 5) {
+        v /= 1000.0;
+        i++;
+    }
+    dpar_text_real(t, v, 3);
+    dpar_text_put(t, unit[i]);
+}
+
+static const char *dpari_show_unit(const dpar_job *job)
+{
+    return job->work->dims > 0 ? (job->work->trains ? "cells" : "cells") : "tokens";
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+/* A letter and an ANSI colour for each time term. */
+static const char dpari_term_letter[DPAR_TIMES + 1] = "FBRTCEHPbidOoh";
+static const int8_t dpari_term_colour[DPAR_TIMES] = {34, 36, 96, 31, 91, 35, 95, 33, 90, 37, 32, 92, 93, 97};
+
+static void dpari_show_colour(dpar_text *t, const dpar_report *r, int32_t colour)
+{
+    if (r->colour) {
+        dpar_text_put(t, "\x1b[");
+        dpar_text_int(t, colour);
+        dpar_text_char(t, 'm');
+    }
+}
+
+static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double bytes, int32_t width)
+{
+    double share = bytes / r->job->cluster->gpu.memory_bytes;
+    int32_t i, full = (int32_t)(share * width + 0.5);
+    full = full > width ? width : full;
+    dpari_show_colour(t, r, share > 1.0 ? 31 : share > 0.9 ? 33 : 32);
+    for (i = 0; i < width; i++) {
+        dpar_text_char(t, i < full ? '#' : '.');
+    }
+    dpari_show_colour(t, r, 0);
+    return width;
+}
+
+/* Each term as many letters as its share of the longest step; rounded so that they add up. */
+static int32_t dpari_show_time_bar(dpar_text *t, const dpar_report *r, const dpar_step *s,
+                                   double longest, int32_t width)
+{
+    double sum = 0.0;
+    int32_t i, at = 0;
+    for (i = 0; i < DPAR_TIMES; i++) {
+        int32_t end;
+        sum += s->term[i];
+        end = (int32_t)(sum / longest * width + 0.5);
+        if (end > at) {
+            dpari_show_colour(t, r, dpari_term_colour[i]);
+            for (; at < end && at < width; at++) {
+                dpar_text_char(t, dpari_term_letter[i]);
+            }
+        }
+    }
+    dpari_show_colour(t, r, 0);
+    return at;
+}
+
+static void dpari_show_blank(dpar_text *t, int32_t n)
+{
+    for (; n > 0; n--) {
+        dpar_text_char(t, ' ');
+    }
+}
+
+/* The text right-aligned in `width`. */
+static void dpari_show_right(dpar_text *t, const char *s, int32_t width)
+{
+    dpari_show_blank(t, width - (int32_t)dpari_length(s));
+    dpar_text_put(t, s);
+}
+
+static void dpari_show_head(dpar_text *t, const dpar_report *r)
+{
+    const dpar_workload *w = r->job->work;
+    const dpar_cluster *c = r->job->cluster;
+    dpar_text_put(t, w->name);
+    dpar_text_put(t, "  ");
+    if (w->params > 0.0) {
+        dpari_show_count(t, w->params);
+        dpar_text_put(t, " parameters, ");
+    }
+    dpari_show_count(t, w->tokens);
+    dpar_text_char(t, ' ');
+    dpar_text_put(t, dpari_show_unit(r->job));
+    dpar_text_put(t, " a sample\non  ");
+    dpar_text_int(t, dpar_cluster_gpus(c));
+    dpar_text_put(t, " x ");
+    dpar_text_put(t, c->gpu.name);
+    dpar_text_put(t, " (");
+    dpar_text_int(t, c->nodes);
+    dpar_text_put(t, " nodes of ");
+    dpar_text_int(t, c->gpus_per_node);
+    dpar_text_put(t, ", ");
+    dpar_text_fixed(t, c->link_Bps * 1e-9, 0);
+    dpar_text_put(t, " GB/s inside, ");
+    dpar_text_fixed(t, c->nics * c->nic_Bps * 1e-9, 0);
+    dpar_text_put(t, " GB/s a node outside)\n");
+    dpar_text_put(t, r->global_batch > 0 ? "global batch " : "global batch free");
+    if (r->global_batch > 0) {
+        dpar_text_int(t, r->global_batch);
+    }
+    dpar_text_put(t, ", ");
+    dpar_text_put(t, r->job->recipe.name);
+    dpar_text_put(t, " precision, ");
+    dpar_text_put(t, dpar_stack_name(w->stack));
+    dpar_text_put(t, " software");
+    if (w->heads > 0) {
+        dpar_text_put(t, ", ");
+        dpar_text_put(t, dpar_attention_name(w->attention));
+        dpar_text_put(t, " attention");
+    }
+    dpar_text_put(t, "\n\n");
+}
+
+static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double longest)
+{
+    const dpar_plan *p = &r->plan[i];
+    char cell[96];
+    dpar_text c;
+    int32_t n;
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpar_text_int(&c, i + 1);
+    dpari_show_right(t, cell, 3);
+    dpar_text_put(t, "  ");
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpar_text_fixed(&c, p->memory.total * 1e-9, 1);
+    dpari_show_right(t, cell, 6);
+    dpar_text_put(t, " GB ");
+    (void)dpari_show_memory_bar(t, r, p->memory.total, 12);
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpari_show_seconds(&c, p->step.total);
+    dpari_show_right(t, cell, 10);
+    dpar_text_char(t, ' ');
+    n = dpari_show_time_bar(t, r, &p->step, longest, 36);
+    dpari_show_blank(t, 37 - n);
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpari_show_count(&c, p->step.tokens_per_s_gpu);
+    dpari_show_right(t, cell, 6);
+    dpar_text_put(t, "/s ");
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpar_text_fixed(&c, 100.0 * p->step.mfu, 1);
+    dpari_show_right(t, cell, 5);
+    dpar_text_put(t, "%  ");
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpar_show_strategy(t, &p->strategy);
+    if (!p->fits) {
+        dpar_text_put(t, "  DOES NOT FIT");
+    }
+    dpar_text_char(t, '\n');
+}
+
+static void dpari_show_legend(dpar_text *t, const dpar_report *r)
+{
+    int32_t i, k, n = 0;
+    dpar_text_put(t, "\ntime bar:");
+    for (i = 0; i < DPAR_TIMES; i++) {
+        int32_t seen = 0;
+        for (k = 0; k < r->plans; k++) {
+            seen = seen || r->plan[k].step.term[i] > 0.01 * r->plan[k].step.total;
+        }
+        if (seen) {
+            dpar_text_char(t, ' ');
+            dpari_show_colour(t, r, dpari_term_colour[i]);
+            dpar_text_char(t, dpari_term_letter[i]);
+            dpari_show_colour(t, r, 0);
+            dpar_text_char(t, ' ');
+            dpar_text_put(t, dpar_time_name(i));
+            n++;
+        }
+    }
+    dpar_text_put(t, "\nmemory bar: share of ");
+    dpar_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
+    dpar_text_put(t, " GB; MFU: ");
+    dpar_text_put(t, r->job->work->heads > 0
+                         ? "attention counted in full, vocabulary counted, recomputation not, of the "
+                           "dense peak\n"
+                         : "of the dense matrix peak\n");
+}
+
+DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r)
+{
+    double longest = 1e-30;
+    int32_t i;
+    dpari_show_head(t, r);
+    for (i = 0; i < r->plans; i++) {
+        longest = dpari_mostf(longest, r->plan[i].step.total);
+    }
+    dpar_text_put(t, "  #     memory a GPU           step time                                     ");
+    dpar_text_put(t, dpari_show_unit(r->job));
+    dpar_text_put(t, r->job->work->dims > 0 ? "/GPU    MFU  strategy\n" : "/GPU   MFU  strategy\n");
+    for (i = 0; i < r->plans; i++) {
+        dpari_show_row(t, r, i, longest);
+    }
+    dpari_show_legend(t, r);
+    if (r->evaluated > 0) {
+        dpari_show_count(t, (double)r->evaluated);
+        dpar_text_put(t, " configurations priced in ");
+        dpari_show_seconds(t, r->seconds);
+        dpar_text_char(t, '\n');
+    }
+    for (i = 0; i < r->rejects; i++) {
+        dpar_text_put(t, i == 0 ? "\nwhy not its neighbours?\n  " : "  ");
+        dpar_text_put(t, r->rejected[i].text);
+        dpar_text_char(t, '\n');
+    }
+}
+
+/* ---- one plan in full ----------------------------------------------------------------------- */
+
+static void dpari_show_term(dpar_text *t, const char *name, double v, double whole, double unit,
+                            const char *unit_name)
+{
+    char cell[48];
+    dpar_text c;
+    int32_t i;
+    if (!(v > 0.0005 * whole)) {
+        return;
+    }
+    dpar_text_put(t, "  ");
+    dpar_text_put(t, name);
+    dpar_text_column(t, 18);
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpar_text_fixed(&c, v / unit, v / unit < 10.0 ? 3 : 1);
+    dpari_show_right(t, cell, 10);
+    dpar_text_char(t, ' ');
+    dpar_text_put(t, unit_name);
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpar_text_fixed(&c, 100.0 * v / whole, 1);
+    dpari_show_right(t, cell, 7);
+    dpar_text_put(t, " % ");
+    for (i = 0; i < (int32_t)(40.0 * v / whole + 0.5) && i < 40; i++) {
+        dpar_text_char(t, '#');
+    }
+    dpar_text_char(t, '\n');
+}
+
+DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r)
+{
+    const dpar_plan *p = &r->plan[0];
+    int32_t i;
+    if (r->plans < 1) {
+        return;
+    }
+    dpar_text_put(t, "\nthe first plan in full: ");
+    dpar_show_strategy(t, &p->strategy);
+    dpar_text_put(t, "\n\nmemory of pipeline rank ");
+    dpar_text_int(t, p->memory.worst);
+    dpar_text_put(t, ", the worst\n");
+    for (i = 0; i < DPAR_MEMS; i++) {
+        dpari_show_term(t, dpar_memory_name(i), p->memory.term[i], p->memory.total, 1e9, "GB");
+    }
+    dpari_show_term(t, "total", p->memory.total, p->memory.total, 1e9, "GB");
+    dpar_text_put(t, "  between ");
+    dpar_text_fixed(t, p->memory.lower * 1e-9, 1);
+    dpar_text_put(t, " and ");
+    dpar_text_fixed(t, p->memory.upper * 1e-9, 1);
+    dpar_text_put(t, " GB (allocator 3 to 10 %); first stage ");
+    dpar_text_fixed(t, p->memory.first * 1e-9, 1);
+    dpar_text_put(t, ", last ");
+    dpar_text_fixed(t, p->memory.last * 1e-9, 1);
+    dpar_text_put(t, " GB\n\ntime of a step\n");
+    for (i = 0; i < DPAR_TIMES; i++) {
+        dpari_show_term(t, dpar_time_name(i), p->step.term[i], p->step.total, 1e-3, "ms");
+    }
+    dpari_show_term(t, "total", p->step.total, p->step.total, 1e-3, "ms");
+    dpar_text_put(t, "\nsent by a GPU in a step: ");
+    dpar_text_fixed(t, p->step.link_bytes * 1e-9, 2);
+    dpar_text_put(t, " GB over in-node links, ");
+    dpar_text_fixed(t, p->step.nic_bytes * 1e-9, 2);
+    dpar_text_put(t, " GB over the network (");
+    dpar_text_fixed(t, p->step.dp_bytes * 1e-9, 2);
+    dpar_text_put(t, " GB of it all by data parallelism); ");
+    dpari_show_seconds(t, p->step.dp_hidden_s);
+    dpar_text_put(t, " of communication hidden behind compute\n");
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------- */
+
+static void dpari_json_text(dpar_text *t, const char *s)
+{
+    static const char hex[17] = "0123456789abcdef";
+    dpar_text_char(t, '"');
+    for (; *s != 0; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\') {
+            dpar_text_char(t, '\\');
+            dpar_text_char(t, *s);
+        } else if (c < 0x20u) {
+            dpar_text_put(t, "\\u00");
+            dpar_text_char(t, hex[c >> 4]);
+            dpar_text_char(t, hex[c & 15u]);
+        } else {
+            dpar_text_char(t, *s);
+        }
+    }
+    dpar_text_char(t, '"');
+}
+
+static void dpari_json_real(dpar_text *t, const char *name, double v, const char *then)
+{
+    dpar_text_char(t, '"');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\": ");
+    dpar_text_real(t, dpari_finite(v) ? v : 0.0, 9);
+    dpar_text_put(t, then);
+}
+
+static void dpari_json_int(dpar_text *t, const char *name, int64_t v, const char *then)
+{
+    dpar_text_char(t, '"');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\": ");
+    dpar_text_int(t, v);
+    dpar_text_put(t, then);
+}
+
+static void dpari_json_word_of(dpar_text *t, const char *name, const char *v, const char *then)
+{
+    dpar_text_char(t, '"');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\": ");
+    dpari_json_text(t, v);
+    dpar_text_put(t, then);
+}
+
+static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
+{
+    char word[48];
+    dpar_text w;
+    dpar_text_put(t, "{");
+    dpari_json_int(t, "dp", s->dp, ", ");
+    dpari_json_int(t, "shard", s->shard > 0 ? s->shard : s->dp, ", ");
+    dpari_json_int(t, "zero", s->zero, ", ");
+    dpari_json_int(t, "tp", s->tp, ", ");
+    dpari_json_int(t, "sp", s->sp, ", ");
+    dpari_json_int(t, "cp", s->cp, ", ");
+    dpari_json_word_of(t, "cp_kind", dpar_cp_name(s->cp_kind), ", ");
+    dpari_json_int(t, "pp", s->pp, ", ");
+    dpari_json_int(t, "vp", s->vp, ", ");
+    dpari_json_int(t, "ep", s->ep, ", ");
+    dpari_json_int(t, "etp", s->etp, ", ");
+    dpari_json_int(t, "micro_batch", s->micro_batch, ", ");
+    dpari_json_int(t, "micro_batches", s->micro_batches, ", ");
+    dpari_json_word_of(t, "recompute", dpar_recompute_name(s->recompute), ", ");
+    dpari_json_int(t, "recompute_layers", s->recompute_layers, ", ");
+    dpari_json_word_of(t, "schedule", dpar_schedule_name(s->schedule), ", ");
+    dpar_text_init(&w, word, sizeof(word));
+    dpari_show_bits(&w, "", s->offload, 1);
+    dpari_json_word_of(t, "offload", word, ", ");
+    dpar_text_init(&w, word, sizeof(word));
+    if (s->overlap & DPAR_OVERLAP_DEFAULT) {
+        dpar_text_put(&w, "default");
+    } else {
+        dpari_show_bits(&w, "", s->overlap, 0);
+    }
+    dpari_json_word_of(t, "overlap", word, ", ");
+    dpar_text_init(&w, word, sizeof(word));
+    dpari_show_tiles(&w, s->tiles);
+    dpari_json_word_of(t, "tiles", word, "}");
+}
+
+static void dpari_json_reasons(dpar_text *t, const dpar_report *r, const dpar_plan *p)
+{
+    char line[160];
+    dpar_text w;
+    int32_t i, most_time = 0, most_memory = 0;
+    for (i = 1; i < DPAR_TIMES; i++) {
+        most_time = p->step.term[i] > p->step.term[most_time] ? i : most_time;
+    }
+    for (i = 1; i < DPAR_MEMS; i++) {
+        most_memory = p->memory.term[i] > p->memory.term[most_memory] ? i : most_memory;
+    }
+    dpar_text_init(&w, line, sizeof(line));
+    dpar_text_fixed(&w, 100.0 * p->memory.upper / r->job->cluster->gpu.memory_bytes, 0);
+    dpar_text_put(&w, " % of the GPU's memory at worst, mostly ");
+    dpar_text_put(&w, dpar_memory_name(most_memory));
+    dpari_json_text(t, line);
+    dpar_text_put(t, ", ");
+    dpar_text_init(&w, line, sizeof(line));
+    dpar_text_fixed(&w, 100.0 * p->step.term[most_time] / p->step.total, 0);
+    dpar_text_put(&w, " % of the step is ");
+    dpar_text_put(&w, dpar_time_name(most_time));
+    dpar_text_put(&w, ", the bubble ");
+    dpar_text_fixed(&w, 100.0 * p->step.bubble, 1);
+    dpar_text_put(&w, " %");
+    dpari_json_text(t, line);
+}
+
+static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan *p)
+{
+    int32_t i;
+    dpar_text_put(t, "    {\"strategy\": ");
+    dpari_json_strategy(t, &p->strategy);
+    dpar_text_put(t, ",\n     \"memory_gb\": {");
+    for (i = 0; i < DPAR_MEMS; i++) {
+        dpari_json_real(t, dpar_memory_name(i), p->memory.term[i] * 1e-9, ", ");
+    }
+    dpari_json_real(t, "allocated", p->memory.allocated * 1e-9, ", ");
+    dpari_json_real(t, "lower", p->memory.lower * 1e-9, ", ");
+    dpari_json_real(t, "upper", p->memory.upper * 1e-9, ", ");
+    dpari_json_real(t, "first_stage", p->memory.first * 1e-9, ", ");
+    dpari_json_real(t, "last_stage", p->memory.last * 1e-9, ", ");
+    dpari_json_real(t, "host", p->memory.host * 1e-9, ", ");
+    dpari_json_real(t, "total", p->memory.total * 1e-9, "},\n     \"time_s\": {");
+    for (i = 0; i < DPAR_TIMES; i++) {
+        dpari_json_real(t, dpar_time_name(i), p->step.term[i], ", ");
+    }
+    dpari_json_real(t, "total", p->step.total, "},\n     ");
+    dpari_json_real(t, "tokens_per_s_per_gpu", p->step.tokens_per_s_gpu, ", ");
+    dpari_json_real(t, "samples_per_step", p->step.samples, ", ");
+    dpari_json_real(t, "tflops_per_gpu", p->step.tflops_gpu, ", ");
+    dpari_json_real(t, "mfu", p->step.mfu, ", ");
+    dpari_json_real(t, "mfu_causal", p->step.mfu_causal, ", ");
+    dpari_json_real(t, "hfu", p->step.hfu, ", ");
+    dpari_json_real(t, "bubble", p->step.bubble, ", ");
+    dpari_json_real(t, "link_gb", p->step.link_bytes * 1e-9, ", ");
+    dpari_json_real(t, "nic_gb", p->step.nic_bytes * 1e-9, ", ");
+    dpar_text_put(t, p->fits ? "\"fits\": true, \"reasons\": [" : "\"fits\": false, \"reasons\": [");
+    dpari_json_reasons(t, r, p);
+    dpar_text_put(t, "]}");
+}
+
+static void dpari_json_rejected(dpar_text *t, const dpar_report *r)
+{
+    int32_t i;
+    dpar_text_put(t, "  \"rejected\": [");
+    for (i = 0; i < r->rejects; i++) {
+        dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
+        dpari_json_word_of(t, "rule", dpar_rule_name(r->rejected[i].rule), ", ");
+        dpari_json_word_of(t, "text", r->rejected[i].text, ", ");
+        dpari_json_real(t, "time_s", r->rejected[i].seconds, ", ");
+        dpari_json_real(t, "gb_over", r->rejected[i].bytes_over * 1e-9, ", \"strategy\": ");
+        dpari_json_strategy(t, &r->rejected[i].strategy);
+        dpar_text_put(t, "}");
+    }
+    dpar_text_put(t, "],\n  \"rejected_by_rule\": {");
+    for (i = 1; i < DPAR_RULES && r->rejected_by_rule != NULL; i++) {
+        dpari_json_int(t, dpar_rule_name(i), r->rejected_by_rule[i], i + 1 < DPAR_RULES ? ", " : "");
+    }
+    dpar_text_put(t, "},\n");
+}
+
+static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
+{
+    const dpar_workload *w = r->job->work;
+    const dpar_cluster *c = r->job->cluster;
+    char line[400];
+    dpar_text l;
+    dpar_text_put(t, "  \"assumptions\": [\n    ");
+    dpar_text_init(&l, line, sizeof(line));
+    dpar_text_put(&l, "software: ");
+    dpar_text_put(&l, dpar_stack_name(w->stack));
+    dpar_text_put(&l, ", attention: ");
+    dpar_text_put(&l, dpar_attention_name(w->attention));
+    dpari_json_text(t, line);
+    dpar_text_put(t, ",\n    ");
+    dpar_text_init(&l, line, sizeof(line));
+    dpar_text_put(&l, "precision ");
+    dpar_text_put(&l, r->job->recipe.name);
+    dpar_text_put(&l, ": bytes a parameter = weight ");
+    dpar_text_real(&l, r->job->recipe.weight, 3);
+    dpar_text_put(&l, " + gradient ");
+    dpar_text_real(&l, r->job->recipe.gradient, 3);
+    dpar_text_put(&l, " + master ");
+    dpar_text_real(&l, r->job->recipe.master, 3);
+    dpar_text_put(&l, " + moments ");
+    dpar_text_real(&l, r->job->recipe.moments, 3);
+    dpari_json_text(t, line);
+    dpar_text_put(t, ",\n    ");
+    dpar_text_init(&l, line, sizeof(line));
+    dpar_text_put(&l, "machine: ");
+    dpar_text_put(&l, c->name);
+    dpar_text_put(&l, ", ");
+    dpar_text_put(&l, c->source);
+    dpar_text_put(&l, "; GPU ");
+    dpar_text_put(&l, c->gpu.name);
+    dpar_text_put(&l, ", ");
+    dpar_text_put(&l, c->gpu.source);
+    dpari_json_text(t, line);
+    dpar_text_put(t, ",\n    ");
+    dpar_text_init(&l, line, sizeof(line));
+    dpar_text_put(&l, "calibration: ");
+    dpar_text_put(&l, c->cal.source);
+    dpari_json_text(t, line);
+    dpar_text_put(t, ",\n    \"mfu: full attention, vocabulary counted, recomputation not, of the "
+                     "dense peak of the matrix format; mfu_causal: causal attention at half; hfu: "
+                     "with recomputation; GB = 1e9 bytes\"");
+    if (r->note != NULL) {
+        dpar_text_put(t, ",\n    ");
+        dpari_json_text(t, r->note);
+    }
+    dpar_text_put(t, "\n  ]\n");
+}
+
+DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r)
+{
+    int32_t i;
+    dpar_text_put(t, "{\n  ");
+    dpari_json_word_of(t, "model", r->job->work->name, ", ");
+    dpari_json_real(t, "parameters", r->job->work->params, ", ");
+    dpari_json_int(t, "gpus", dpar_cluster_gpus(r->job->cluster), ", ");
+    dpari_json_int(t, "global_batch", r->global_batch, ",\n  \"plans\": [\n");
+    for (i = 0; i < r->plans; i++) {
+        dpari_json_plan(t, r, &r->plan[i]);
+        dpar_text_put(t, i + 1 < r->plans ? ",\n" : "\n");
+    }
+    dpar_text_put(t, "  ],\n");
+    dpari_json_rejected(t, r);
+    dpar_text_put(t, "  ");
+    dpari_json_int(t, "evaluated", r->evaluated, ", ");
+    dpari_json_real(t, "seconds", r->seconds, ",\n");
+    dpari_json_assumptions(t, r);
+    dpar_text_put(t, "}\n");
+}
+
+/* ---- CSV ------------------------------------------------------------------------------------ */
+
+DPAR_API void dpar_show_plans_csv(dpar_text *t, const dpar_report *r)
+{
+    int32_t i, k;
+    dpar_text_put(t, "rank,strategy,fits");
+    for (k = 0; k < DPAR_MEMS; k++) {
+        dpar_text_char(t, ',');
+        dpar_text_put(t, dpar_memory_name(k));
+        dpar_text_put(t, "_gb");
+    }
+    dpar_text_put(t, ",total_gb,upper_gb");
+    for (k = 0; k < DPAR_TIMES; k++) {
+        dpar_text_char(t, ',');
+        dpar_text_put(t, dpar_time_name(k));
+        dpar_text_put(t, "_s");
+    }
+    dpar_text_put(t, ",total_s,tokens_per_s_per_gpu,tflops_per_gpu,mfu\n");
+    for (i = 0; i < r->plans; i++) {
+        const dpar_plan *p = &r->plan[i];
+        dpar_text_int(t, i + 1);
+        dpar_text_put(t, ",\"");
+        dpar_show_strategy(t, &p->strategy);
+        dpar_text_put(t, p->fits ? "\",1" : "\",0");
+        for (k = 0; k < DPAR_MEMS + 2; k++) {
+            dpar_text_char(t, ',');
+            dpar_text_real(t, (k < DPAR_MEMS    ? p->memory.term[k]
+                               : k == DPAR_MEMS ? p->memory.total
+                                                : p->memory.upper) * 1e-9, 7);
+        }
+        for (k = 0; k < DPAR_TIMES + 1; k++) {
+            dpar_text_char(t, ',');
+            dpar_text_real(t, k < DPAR_TIMES ? p->step.term[k] : p->step.total, 7);
+        }
+        dpar_text_char(t, ',');
+        dpar_text_real(t, p->step.tokens_per_s_gpu, 7);
+        dpar_text_char(t, ',');
+        dpar_text_real(t, p->step.tflops_gpu, 5);
+        dpar_text_char(t, ',');
+        dpar_text_real(t, p->step.mfu, 5);
+        dpar_text_char(t, '\n');
+    }
+}
+
+/* ---- SVG ------------------------------------------------------------------------------------ */
+
+/* Okabe and Ito's colours, told apart with any colour vision, and tints of them. */
+static const char dpari_svg_colour[DPAR_TIMES][8] = {
+    "#0072B2", "#56B4E9", "#9AD1F0", "#D55E00", "#E8935A", "#CC79A7", "#E3AFCC",
+    "#F0E442", "#BBBBBB", "#777777", "#009E73", "#E69F00", "#F4CE7F", "#333333"};
+
+static void dpari_svg_number(dpar_text *t, const char *name, double v)
+{
+    dpar_text_char(t, ' ');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "=\"");
+    dpar_text_fixed(t, v, 1);
+    dpar_text_char(t, '"');
+}
+
+static void dpari_svg_rect(dpar_text *t, double x, double y, double w, double h, const char *fill)
+{
+    dpar_text_put(t, "<rect");
+    dpari_svg_number(t, "x", x);
+    dpari_svg_number(t, "y", y);
+    dpari_svg_number(t, "width", w);
+    dpari_svg_number(t, "height", h);
+    dpar_text_put(t, " fill=\"");
+    dpar_text_put(t, fill);
+    dpar_text_put(t, "\"/>\n");
+}
+
+static void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
+{
+    dpar_text_put(t, "<text");
+    dpari_svg_number(t, "x", x);
+    dpari_svg_number(t, "y", y);
+    dpar_text_put(t, " class=\"");
+    dpar_text_put(t, style);
+    dpar_text_put(t, "\">");
+}
+
+/* The same with &, < and > spelled out. */
+static void dpari_svg_escaped(dpar_text *t, const char *s)
+{
+    for (; *s != 0; s++) {
+        if (*s == '&') {
+            dpar_text_put(t, "&amp;");
+        } else if (*s == '<') {
+            dpar_text_put(t, "&lt;");
+        } else if (*s == '>') {
+            dpar_text_put(t, "&gt;");
+        } else {
+            dpar_text_char(t, *s);
+        }
+    }
+}
+
+static void dpari_svg_text(dpar_text *t, double x, double y, const char *style, const char *s)
+{
+    dpari_svg_open(t, x, y, style);
+    dpari_svg_escaped(t, s);
+    dpar_text_put(t, "</text>\n");
+}
+
+static void dpari_svg_head(dpar_text *t, const dpar_report *r, double height)
+{
+    const dpar_cluster *c = r->job->cluster;
+    dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1120 ");
+    dpar_text_fixed(t, height, 0);
+    dpar_text_put(t, "\" width=\"1120\" height=\"");
+    dpar_text_fixed(t, height, 0);
+    dpar_text_put(t, "\">\n<style>text{font-family:system-ui,Helvetica,Arial,sans-serif;fill:#222}"
+                     ".h{font-size:20px;font-weight:600}.s{font-size:13px;fill:#555}"
+                     ".l{font-size:12px}.m{font-size:12px;font-family:ui-monospace,Menlo,monospace}"
+                     ".e{font-size:12px;text-anchor:end}.c{font-size:12px;text-anchor:middle}"
+                     "</style>\n");
+    dpari_svg_rect(t, 0, 0, 1120, height, "#ffffff");
+    dpari_svg_open(t, 24, 36, "h");
+    dpari_svg_escaped(t, r->job->work->name);
+    dpar_text_put(t, " on ");
+    dpar_text_int(t, dpar_cluster_gpus(c));
+    dpar_text_put(t, " x ");
+    dpari_svg_escaped(t, c->gpu.name);
+    dpar_text_put(t, "</text>\n");
+    dpari_svg_open(t, 24, 58, "s");
+    dpari_show_count(t, r->job->work->params);
+    dpar_text_put(t, " parameters, ");
+    dpar_text_int(t, c->nodes);
+    dpar_text_put(t, " nodes of ");
+    dpar_text_int(t, c->gpus_per_node);
+    dpar_text_put(t, ", global batch ");
+    dpar_text_int(t, r->global_batch);
+    dpar_text_put(t, ", ");
+    dpari_svg_escaped(t, r->job->recipe.name);
+    dpar_text_put(t, " precision. Predicted by dpar.</text>\n");
+}
+
+static void dpari_svg_legend(dpar_text *t, const dpar_report *r, double y)
+{
+    double x = 24;
+    int32_t i, k;
+    for (i = 0; i < DPAR_TIMES; i++) {
+        int32_t seen = 0;
+        for (k = 0; k < r->plans; k++) {
+            seen = seen || r->plan[k].step.term[i] > 0.004 * r->plan[k].step.total;
+        }
+        if (seen) {
+            dpari_svg_rect(t, x, y - 10, 12, 12, dpari_svg_colour[i]);
+            dpari_svg_text(t, x + 17, y, "l", dpar_time_name(i));
+            x += 34.0 + 7.2 * (double)dpari_length(dpar_time_name(i));
+        }
+    }
+}
+
+/* One plan: its name, the time by term, the memory against the capacity. */
+static void dpari_svg_plan(dpar_text *t, const dpar_report *r, int32_t i, double y, double longest)
+{
+    const dpar_plan *p = &r->plan[i];
+    double x = 24, capacity = r->job->cluster->gpu.memory_bytes, share;
+    int32_t k;
+    dpari_svg_open(t, x, y, "m");
+    dpar_text_int(t, i + 1);
+    dpar_text_put(t, "  ");
+    dpar_show_strategy(t, &p->strategy);
+    dpar_text_put(t, "</text>\n");
+    for (k = 0; k < DPAR_TIMES; k++) {
+        double w = 600.0 * p->step.term[k] / longest;
+        if (w > 0.3) {
+            dpari_svg_rect(t, x, y + 7, w, 18, dpari_svg_colour[k]);
+            x += w;
+        }
+    }
+    dpari_svg_open(t, x + 8, y + 21, "l");
+    dpari_show_seconds(t, p->step.total);
+    dpar_text_put(t, "</text>\n");
+    share = p->memory.total / capacity;
+    dpari_svg_rect(t, 760, y + 7, 200, 18, "#eeeeee");
+    dpari_svg_rect(t, 760, y + 7, 200.0 * (share < 1.0 ? share : 1.0), 18,
+                   p->fits ? "#009E73" : "#D55E00");
+    dpari_svg_open(t, 970, y + 21, "l");
+    dpar_text_fixed(t, p->memory.total * 1e-9, 1);
+    dpar_text_put(t, " GB   MFU ");
+    dpar_text_fixed(t, 100.0 * p->step.mfu, 1);
+    dpar_text_put(t, " %</text>\n");
+}
+
+static void dpari_svg_axis(dpar_text *t, double x, double y, double v, const char *style)
+{
+    dpari_svg_open(t, x, y, style);
+    dpar_text_real(t, v, 3);
+    dpar_text_put(t, "</text>\n");
+}
+
+/* Step time over memory, each point a configuration that no other beats in both. */
+static void dpari_svg_front(dpar_text *t, const dpar_report *r, double top)
+{
+    double x0 = 90, y0 = top + 40, w = 900, h = 200, most = 0.0, capacity, px = 0.0, py = 0.0;
+    int32_t i;
+    capacity = r->job->cluster->gpu.memory_bytes;
+    for (i = 0; i < r->fronts; i++) {
+        most = dpari_mostf(most, r->front[i].step.total / r->front[i].step.samples);
+    }
+    dpari_svg_text(t, 24, top + 18, "s",
+                   "Pareto front: no configuration is both faster and smaller than a point here");
+    dpari_svg_rect(t, x0, y0, w, h, "#f7f7f7");
+    for (i = 0; i <= 4; i++) {
+        dpari_svg_rect(t, x0, y0 + h * i / 4.0, w, 0.7, "#cccccc");
+        dpari_svg_axis(t, x0 - 8, y0 + h * (1.0 - i / 4.0) + 4, 1e3 * most * i / 4.0, "e");
+        dpari_svg_axis(t, x0 + w * i / 4.0, y0 + h + 18, capacity * 1e-9 * i / 4.0, "c");
+    }
+    for (i = 0; i < r->fronts; i++) {
+        double x = x0 + w * r->front[i].memory.total / capacity;
+        double y = y0 + h - h * r->front[i].step.total / r->front[i].step.samples / most;
+        if (i > 0) {
+            dpar_text_put(t, "<line stroke=\"#0072B2\" stroke-width=\"1.5\"");
+            dpari_svg_number(t, "x1", px);
+            dpari_svg_number(t, "y1", py);
+            dpari_svg_number(t, "x2", x);
+            dpari_svg_number(t, "y2", y);
+            dpar_text_put(t, "/>\n");
+        }
+        px = x;
+        py = y;
+        dpar_text_put(t, "<circle r=\"4.5\" fill=\"#0072B2\"");
+        dpari_svg_number(t, "cx", x);
+        dpari_svg_number(t, "cy", y);
+        dpar_text_put(t, "><title>");
+        dpar_show_strategy(t, &r->front[i].strategy);
+        dpar_text_put(t, "</title></circle>\n");
+    }
+    dpari_svg_text(t, x0 + w / 2.0, y0 + h + 36, "c", "memory a GPU, GB (right edge: what it has)");
+    dpari_svg_text(t, 24, y0 - 8, "l", "ms a sample");
+}
+
+DPAR_API void dpar_show_plans_svg(dpar_text *t, const dpar_report *r)
+{
+    double longest = 1e-30, y = 132, height;
+    int32_t i;
+    for (i = 0; i < r->plans; i++) {
+        longest = dpari_mostf(longest, r->plan[i].step.total);
+    }
+    height = y + 46.0 * r->plans + (r->fronts > 1 ? 310.0 : 10.0);
+    dpari_svg_head(t, r, height);
+    dpari_svg_legend(t, r, 86);
+    dpari_svg_text(t, 24, 110, "s", "step time by term");
+    dpari_svg_open(t, 760, 110, "s");
+    dpar_text_put(t, "memory of ");
+    dpar_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
+    dpar_text_put(t, " GB</text>\n");
+    for (i = 0; i < r->plans; i++) {
+        dpari_svg_plan(t, r, i, y, longest);
+        y += 46.0;
+    }
+    if (r->fronts > 1) {
+        dpari_svg_front(t, r, y);
+    }
+    dpar_text_put(t, "</svg>\n");
+}
+
+#endif /* DPAR_NO_SHOW */
+
+#endif /* DPAR_IMPLEMENTATION */

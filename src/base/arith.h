@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* arith - private: checked integer arithmetic and the sentence builder. Header-only. */
+#ifndef DPAR_ARITH_H
+#define DPAR_ARITH_H
+
+#include "base.h"
+
+#define DPARI_FN static DPARI_UNUSED
+
+/* a * b for non-negative numbers; 0 when the product passes INT64_MAX. */
+DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
+{
+    if (a < 0 || b < 0 || (b > 0 && a > INT64_MAX / b)) {
+        return 0;
+    }
+    *product = a * b;
+    return 1;
+}
+
+/* Quotient rounded up, a >= 0, b > 0, without overflow. */
+DPARI_FN int64_t dpari_ceil_div(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
+DPARI_FN int64_t dpari_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+DPARI_FN int64_t dpari_most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+DPARI_FN double dpari_leastf(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+DPARI_FN double dpari_mostf(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Not NaN and not infinite. */
+DPARI_FN int dpari_finite(double x)
+{
+    return x - x < 1.0 && x - x > -1.0;
+}
+
+DPARI_FN void dpari_zero(void *at, size_t bytes)
+{
+    unsigned char *p = (unsigned char *)at;
+    size_t i;
+    for (i = 0; i < bytes; i++) {
+        p[i] = 0;
+    }
+}
+
+DPARI_FN size_t dpari_length(const char *s)
+{
+    size_t n = 0;
+    while (s[n] != 0) {
+        n++;
+    }
+    return n;
+}
+
+DPARI_FN int dpari_same(const char *a, const char *b)
+{
+    size_t i = 0;
+    while (a[i] != 0 && a[i] == b[i]) {
+        i++;
+    }
+    return a[i] == b[i];
+}
+
+/* Does the slice [s, s + n) spell `word`? */
+DPARI_FN int dpari_spells(const char *s, size_t n, const char *word)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (word[i] == 0 || word[i] != s[i]) {
+            return 0;
+        }
+    }
+    return word[n] == 0;
+}
+
+/* Copies at most room - 1 characters and ends them with NUL. */
+DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
+{
+    size_t i;
+    for (i = 0; i + 1 < room && i < n && from[i] != 0; i++) {
+        to[i] = from[i];
+    }
+    to[i] = 0;
+}
+
+DPARI_FN size_t dpari_say_int(char *at, size_t room, int64_t v)
+{
+    char digit[20];
+    size_t n = 0, used = 0;
+    uint64_t u = v < 0 ? (uint64_t)0 - (uint64_t)v : (uint64_t)v;
+    do {
+        digit[n++] = (char)('0' + (int)(u % 10));
+        u /= 10;
+    } while (u != 0);
+    if (v < 0 && used < room) {
+        at[used++] = '-';
+    }
+    while (n > 0 && used < room) {
+        at[used++] = digit[--n];
+    }
+    return used;
+}
+
+/* Writes `form` into why->text: each '#' becomes the next of a, b, c, d and each '@' the slice
+ * [word, word + length). Returns `status`, so that a check can end with `return dpari_say(...)`. */
+DPARI_FN dpar_status dpari_say_word(dpar_status status, dpar_why *why, const char *form,
+                                    const char *word, size_t length, int64_t a, int64_t b,
+                                    int64_t c, int64_t d)
+{
+    int64_t value[4];
+    size_t used = 0, i, k, next = 0;
+    const size_t room = sizeof(why->text) - 1;
+    if (why == NULL) {
+        return status;
+    }
+    value[0] = a;
+    value[1] = b;
+    value[2] = c;
+    value[3] = d;
+    for (i = 0; form[i] != 0 && used < room; i++) {
+        if (form[i] == '#') {
+            used += dpari_say_int(why->text + used, room - used, value[next & 3]);
+            next++;
+        } else if (form[i] == '@') {
+            for (k = 0; k < length && word[k] != 0 && used < room; k++) {
+                why->text[used++] = word[k];
+            }
+        } else {
+            why->text[used++] = form[i];
+        }
+    }
+    why->text[used] = 0;
+    return status;
+}
+
+DPARI_FN dpar_status dpari_say(dpar_status status, dpar_why *why, const char *form, int64_t a,
+                               int64_t b, int64_t c, int64_t d)
+{
+    return dpari_say_word(status, why, form, "", 0, a, b, c, d);
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* base - what every room shares: linkage, status, the sentence that says why. */
+#ifndef DPAR_BASE_H
+#define DPAR_BASE_H
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DPAR_VERSION_MAJOR 0
+#define DPAR_VERSION_MINOR 1
+#define DPAR_VERSION_PATCH 0
+
+/* DPAR_STATIC: every function is private to the including file; nothing is exported. */
+#if defined(__GNUC__) || defined(__clang__)
+#define DPARI_UNUSED __attribute__((unused))
+#else
+#define DPARI_UNUSED
+#endif
+#ifndef DPAR_API
+#if defined(DPAR_STATIC)
+#define DPAR_API static DPARI_UNUSED
+#elif defined(__cplusplus)
+#define DPAR_API extern "C"
+#else
+#define DPAR_API extern
+#endif
+#endif
+
+/* Every status: negative is an error, 0 is fine, positive is a condition and no failure. */
+#define DPAR_STATUS_LIST(X)                                     \
+    X(OK, 0, "ok")                                              \
+    X(DONE, 1, "nothing is left to do")                         \
+    X(MORE, 2, "there is more to do")                           \
+    X(E_ARG, -1, "an argument is out of its domain")            \
+    X(E_RANGE, -2, "a number is too large")                     \
+    X(E_ROOM, -3, "the memory handed over is too small")        \
+    X(E_PARSE, -4, "the text is not of the expected form")      \
+    X(E_UNKNOWN, -5, "the name is not known")                   \
+    X(E_DIVIDE, -6, "sizes do not divide")                      \
+    X(E_MEMORY, -7, "it does not fit in device memory")         \
+    X(E_NONE, -8, "no configuration is legal")
+
+typedef int32_t dpar_status;
+
+enum {
+#define DPARI_STATUS_ENUM(name, value, text) DPAR_##name = value,
+    DPAR_STATUS_LIST(DPARI_STATUS_ENUM)
+#undef DPARI_STATUS_ENUM
+    DPARI_STATUS_END = -1000
+};
+
+/* The sentence for a person that goes with a status: "tp=12 does not divide 32 attention heads".
+ * Functions that judge a user's description take a `dpar_why *` last; NULL is allowed. Written
+ * only when the status is an error. Always ends in NUL; a longer sentence is cut. */
+typedef struct dpar_why {
+    char text[240];
+} dpar_why;
+
+/* The meaning of a status, in a few words; "unknown status" for any other number. Static text. */
+DPAR_API const char *dpar_status_text(dpar_status status);
+
+/* Which wings this build holds, as bits. */
+enum { DPAR_FEATURE_COST = 1, DPAR_FEATURE_SHOW = 2, DPAR_FEATURE_RUN = 4 };
+DPAR_API int32_t dpar_features(void);
+
+#endif

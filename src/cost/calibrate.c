@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "calibrate.h"
+
+#include "../base/real.h"
+
+/* A share or a time: the range in which a constant still means something. */
+static double dpari_cal_clip(int32_t which, double v)
+{
+    int seconds = which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S || which == DPAR_CAL_NET_S ||
+                  which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S;
+    int loose = which == DPAR_CAL_CONTENTION || which == DPAR_CAL_SKEW;
+    double low = seconds ? 1e-8 : loose ? 1e-4 : 0.05;
+    return dpari_leastf(1.0, dpari_mostf(low, v));
+}
+
+static double dpari_absolute(double x)
+{
+    return x < 0.0 ? -x : x;
+}
+
+/* Mean of |ln(predicted / measured)|, or of |predicted / measured - 1|. */
+static double dpari_cal_error(const dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
+                              int relative)
+{
+    double sum = 0.0, weights = 0.0;
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        dpar_cluster machine = *rows[i].cluster;
+        dpar_job job;
+        dpar_step t;
+        double ratio;
+        machine.cal = *cal;
+        job.work = rows[i].work;
+        job.cluster = &machine;
+        job.recipe = rows[i].recipe;
+        dpar_step_of(&job, &rows[i].strategy, &t);
+        ratio = t.total / rows[i].seconds;
+        weights += rows[i].weight;
+        sum += rows[i].weight * (relative ? dpari_absolute(ratio - 1.0)
+                                          : dpari_absolute(dpari_log2(ratio)) *
+                                                0.6931471805599453);
+    }
+    return sum / weights;
+}
+
+/* A factor e from where it began costs as much as 0.3 % of error: only rows that speak move it. */
+static double dpari_cal_pull(const dpar_calibration *cal, const dpar_calibration *start,
+                             uint32_t which)
+{
+    double sum = 0.0;
+    int32_t i;
+    for (i = 0; i < DPAR_CALS; i++) {
+        if (which >> i & 1u) {
+            double x = dpari_log2(cal->value[i] / start->value[i]);
+            sum += x * x;
+        }
+    }
+    return 0.0015 * sum;
+}
+
+static double dpari_cal_score(const dpar_calibration *cal, const dpar_calibration *start,
+                              const dpar_measurement *rows, int32_t n, uint32_t which)
+{
+    return dpari_cal_error(cal, rows, n, 0) + dpari_cal_pull(cal, start, which);
+}
+
+/* Tries one constant up and down by `factor`; keeps what is better. */
+static int dpari_cal_try(dpar_calibration *cal, const dpar_calibration *start,
+                         const dpar_measurement *rows, int32_t n, uint32_t which, int32_t i,
+                         double factor, double *best)
+{
+    int32_t way;
+    for (way = 0; way < 2; way++) {
+        dpar_calibration next = *cal;
+        double score;
+        next.value[i] = dpari_cal_clip(i, way ? cal->value[i] / factor : cal->value[i] * factor);
+        score = dpari_cal_score(&next, start, rows, n, which);
+        if (score < *best - 1e-9) {
+            *best = score;
+            *cal = next;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Relative change that worsens the mean error by one standard error of it. */
+static void dpari_cal_bars(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
+                           uint32_t which)
+{
+    double base = dpari_cal_error(cal, rows, n, 0), worse = base * (1.0 + 1.0 / dpari_sqrt(n));
+    int32_t i;
+    for (i = 0; i < DPAR_CALS; i++) {
+        double bar = 0.005;
+        if (!(which >> i & 1u)) {
+            continue;
+        }
+        for (; bar < 1.0; bar *= 1.5) {
+            dpar_calibration up = *cal, down = *cal;
+            up.value[i] *= 1.0 + bar;
+            down.value[i] /= 1.0 + bar;
+            if (dpari_cal_error(&up, rows, n, 0) > worse &&
+                dpari_cal_error(&down, rows, n, 0) > worse) {
+                break;
+            }
+        }
+        cal->error[i] = dpari_leastf(1.0, bar);
+    }
+}
+
+DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
+                                    uint32_t which, double *mean_error, dpar_why *why)
+{
+    dpar_calibration fit = *cal;
+    double factor = 1.5, best;
+    int32_t i, moved;
+    which &= ((uint32_t)1 << DPAR_CALS) - 1u;
+    if (n < 1 || which == 0) {
+        return dpari_say(DPAR_E_ARG, why, "# measurements for a fit of constants #: give both", n,
+                         (int64_t)which, 0, 0);
+    }
+    for (i = 0; i < n; i++) {
+        if (!(rows[i].seconds > 0.0) || !dpari_finite(rows[i].seconds) || !(rows[i].weight > 0.0)) {
+            return dpari_say(DPAR_E_ARG, why, "measurement #: time and weight must be positive", i,
+                             0, 0, 0);
+        }
+    }
+    for (i = 0; i < DPAR_CALS; i++) {
+        fit.value[i] = dpari_cal_clip(i, fit.value[i]);
+    }
+    best = dpari_cal_score(&fit, cal, rows, n, which);
+    while (factor > 1.004) {
+        moved = 0;
+        for (i = 0; i < DPAR_CALS; i++) {
+            moved |= (which >> i & 1u) && dpari_cal_try(&fit, cal, rows, n, which, i, factor, &best);
+        }
+        factor = moved ? factor : 1.0 + 0.6 * (factor - 1.0);
+    }
+    dpari_cal_bars(&fit, rows, n, which);
+    fit.rows = n;
+    if (mean_error != NULL) {
+        *mean_error = dpari_cal_error(&fit, rows, n, 1);
+    }
+    *cal = fit;
+    return DPAR_OK;
+}

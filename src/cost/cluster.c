@@ -1,0 +1,697 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "cluster.h"
+
+#include "../base/arith.h"
+#include "../base/text.h"
+
+/* ---- chips ---------------------------------------------------------------------------------- */
+
+/* name, generation, units, GB (1e9), TB/s, TFLOP/s dense fp64 / fp32 / tf32 / bf16 / fp8 / fp4,
+ * PCIe GB/s one direction, source. "80 GB" parts hold about 80 GiB. MI250X is one GCD (half a
+ * package); GB200 one GPU. 500 W parts reach less than their peak: see the machine's constants.
+ * table */
+static const struct {
+    char name[16];
+    int8_t generation;
+    int16_t units;
+    float gb, tbps, f64, f32, tf32, bf16, fp8, fp4, pcie;
+    char source[44];
+} dpari_gpu[] = {
+    {"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, "NVIDIA data sheet 2017"},
+    {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, "NVIDIA data sheet 2018"},
+    {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25, "NVIDIA data sheet 2020"},
+    {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25, "NVIDIA data sheet 2021"},
+    {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0, 25, "NVIDIA data sheet 2021"},
+    {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25, "CINECA Leonardo 2023, unverified"},
+    {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50, "NVIDIA data sheet 2023"},
+    {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50, "torchtitan 2024-12: HBM2e, 500 W"},
+    {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50, "NVIDIA data sheet 2023"},
+    {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50, "ml-engineering 2025"},
+    {"h200", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50, "NVIDIA data sheet 2024"},
+    {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450, "NVIDIA data sheet 2023"},
+    {"gh200-141", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 450, "NVIDIA data sheet 2024"},
+    {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50, "NVIDIA data sheet 2024"},
+    {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000, 200, "NVIDIA data sheet 2024"},
+    {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000, 50, "NVIDIA data sheet 2025"},
+    {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000, 200, "NVIDIA data sheet 2025"},
+    {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, "NVIDIA data sheet 2023"},
+    {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36, "AMD data sheet 2021, one GCD"},
+    {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50, "AMD data sheet 2023"},
+    {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50, "AMD data sheet 2024"},
+    {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50, "AMD data sheet 2025"},
+    {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, "Google 2022, memory unverified"},
+    {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, "Google 2023, memory unverified"},
+    {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, "Google 2023, memory unverified"},
+    {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, "Google 2024, memory unverified"}};
+
+enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
+
+/* ---- machines ------------------------------------------------------------------------------- */
+
+/* In-node GB/s one direction a GPU; switched; in-switch reduction; NICs a node and GB/s of each;
+ * in-network reduction; host GB a node; Slingshot: its transport has its own latencies. table */
+static const struct {
+    char name[16];
+    char gpu[16];
+    int16_t nodes, per_node, link, switched, nvls, nics;
+    float nic;
+    int16_t host;
+    int8_t slingshot;
+    char source[92];
+} dpari_machine[] = {
+    {"dgx-v100", "v100-32", 1, 8, 150, 0, 0, 4, 12.5f, 1500, 0, "DGX-1 V100, 4 x EDR, 2018"},
+    {"dgx-a100", "a100-80", 1, 8, 300, 1, 0, 8, 25, 2000, 0, "DGX A100, 8 x HDR200, 2021"},
+    {"selene", "a100-80", 560, 8, 300, 1, 0, 8, 25, 2000, 0, "NVIDIA Selene, 8 x HDR200 a node, 2021"},
+    {"dgx-h100", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "DGX H100, 8 x NDR400, 2023"},
+    {"dgx-h200", "h200", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "DGX H200, 8 x NDR400, 2024"},
+    {"dgx-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2000, 0, "DGX B200, 8 x NDR400, 2024"},
+    {"dgx-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 2000, 0, "DGX B300, 8 x 800 Gb/s, 2025"},
+    {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0, "AWS p4d.24xlarge, 4 x 100 Gb/s EFA, 42.5 of 50 GB/s effective"},
+    {"p4de", "a100-80", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0, "AWS p4de.24xlarge, 4 x 100 Gb/s EFA"},
+    {"p5", "h100-80", 1, 8, 450, 1, 1, 32, 12.5f, 2048, 0, "AWS p5.48xlarge, 32 x 100 Gb/s EFA"},
+    {"p5en", "h200", 1, 8, 450, 1, 1, 16, 25, 2048, 0, "AWS p5en.48xlarge, 3200 Gb/s EFA"},
+    {"p6-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2048, 0, "AWS p6-b200, 3200 Gb/s EFA"},
+    {"p6-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 4096, 0, "AWS p6-b300, 6400 Gb/s EFA"},
+    {"a3-high", "h100-80", 1, 8, 450, 1, 1, 4, 25, 1872, 0, "GCP A3 High, 100 GB/s a node"},
+    {"a3-mega", "h100-80", 1, 8, 450, 1, 1, 8, 25, 1872, 0, "GCP A3 Mega, 200 GB/s a node"},
+    {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, 1, "NCAR: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it (nic=1x25)"},
+    {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, 1, "OLCF: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 between"},
+    {"summit", "v100-16", 4600, 6, 50, 0, 0, 2, 11.5f, 512, 0, "OLCF: 6 V100 a node, dual EDR 23 GB/s"},
+    {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, 1, "NERSC: 100 GB/s a pair, 4 x Slingshot 11, unverified"},
+    {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, 1, "NERSC: the 80 GB nodes, unverified"},
+    {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, 0, "CINECA: 2 x dual HDR100 = 50 GB/s a node, unverified"},
+    {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, 1, "CSCS: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11"},
+    {"jupiter", "gh200", 6000, 4, 450, 0, 0, 4, 25, 480, 0, "JSC: 150 GB/s a pair, 4 x NDR200"},
+    {"grand-teton", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "Meta, 8 x 400 Gb/s RoCE, 2024"},
+    {"gb200-nvl72", "gb200", 1, 72, 900, 1, 1, 72, 50, 17000, 0, "NVIDIA GB200 NVL72, 2024"},
+    {"tpu-v5p", "tpu-v5p", 1, 64, 300, 0, 0, 16, 12.5f, 512, 0, "Google v5p: ICI within a pod, unverified"},
+    {"tpu-v5e", "tpu-v5e", 1, 256, 100, 0, 0, 64, 12.5f, 512, 0, "Google v5e: ICI within a pod of 256, unverified"}};
+
+enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
+
+/* ---- calibration ---------------------------------------------------------------------------- */
+
+/* gemm, attention, hbm, launch s, link share, link s, net share, net s, base s, contention, skew,
+ * step s. Ampere: link and base from vTrain's A100 all-reduce table, net from SimAI's tables, the
+ * rest from the marked rows of docs/accuracy.md. table */
+static const struct {
+    float value[DPAR_CALS];
+    char source[64];
+} dpari_default[DPAR_GENERATIONS] = {
+    {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 6e-6f, 30e-6f, .15f, .005f, .005f},
+     "estimate, no measurement"},
+    {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 6e-6f, 36e-6f, .15f, .005f, .005f},
+     "links: vTrain V100 all-reduce 2024; rest estimated"},
+    {{.78f, .56f, .80f, 38e-6f, .78f, 4.2e-6f, .92f, 5.5e-6f, 36e-6f, .15f, .005f, .005f},
+     "marked rows of docs/accuracy.md, 2026-11"},
+    {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
+     "links: H100-class nccl-tests; products: best shape 794 of 989"},
+    {{.50f, .50f, .80f, 10e-6f, .80f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
+     "marked B200 rows of docs/accuracy.md, 2026-11"},
+    {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 6e-6f, 40e-6f, .15f, .005f, .005f},
+     "products: best shape 668 of 1300; rest estimated"},
+    {{.80f, .60f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f},
+     "estimate after MaxText's public MFU 2024"}};
+
+static const char dpari_cal_name[DPAR_CALS][12] = {
+    "gemm",   "attention", "hbm",     "launch_us",  "link_share", "link_us",
+    "net_share", "net_us", "base_us", "contention", "skew",       "step_ms"};
+
+DPAR_API const char *dpar_calibration_name(int32_t which)
+{
+    return which >= 0 && which < DPAR_CALS ? dpari_cal_name[which] : NULL;
+}
+
+DPAR_API int32_t dpar_calibration_find(const char *name, size_t length)
+{
+    int32_t i;
+    for (i = 0; i < DPAR_CALS; i++) {
+        if (dpari_spells(name, length, dpari_cal_name[i])) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* In which unit a person gives a constant. */
+static double dpari_cal_unit(int32_t which)
+{
+    return which == DPAR_CAL_STEP_S ? 1e-3
+           : which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S || which == DPAR_CAL_NET_S ||
+                   which == DPAR_CAL_BASE_S
+               ? 1e-6
+               : 1.0;
+}
+
+DPAR_API void dpar_calibration_default(dpar_calibration *cal, int32_t generation)
+{
+    int32_t i, g = generation >= 0 && generation < DPAR_GENERATIONS ? generation : DPAR_GEN_OTHER;
+    dpari_zero(cal, sizeof(*cal));
+    for (i = 0; i < DPAR_CALS; i++) {
+        cal->value[i] = (double)dpari_default[g].value[i];
+        cal->error[i] = g == DPAR_GEN_AMPERE ? 0.1 : 0.2;
+    }
+    dpari_copy_text(cal->source, sizeof(cal->source), dpari_default[g].source,
+                    sizeof(dpari_default[g].source));
+}
+
+/* Slingshot 11 under NCCL and OFI (nccl-tests on GH200 nodes): every collective across nodes costs
+ * far more before its first byte than InfiniBand's. */
+static void dpari_cluster_slingshot(dpar_cluster *c)
+{
+    c->cal.value[DPAR_CAL_NET_S] = 24e-6;
+    c->cal.value[DPAR_CAL_NET_SHARE] = 0.82;
+}
+
+/* 500 W parts throttle: products at about 0.55 of the peak (torchtitan's own MFU says no more). */
+static void dpari_cluster_power(dpar_cluster *c)
+{
+    if (dpari_same(c->gpu.name, "h100-96")) {
+        c->cal.value[DPAR_CAL_GEMM] = 0.55;
+        c->cal.value[DPAR_CAL_ATTENTION] = 0.27;
+    }
+}
+
+/* ---- finding a preset ----------------------------------------------------------------------- */
+
+static char dpari_lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static int dpari_spells_any_case(const char *s, size_t n, const char *word)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (word[i] == 0 || word[i] != dpari_lower(s[i])) {
+            return 0;
+        }
+    }
+    return word[n] == 0;
+}
+
+/* How unlike two words are: characters of the longer not matched in order by the other. */
+static int32_t dpari_unlike(const char *s, size_t n, const char *word)
+{
+    size_t i, k = 0, m = dpari_length(word), same = 0;
+    for (i = 0; i < n; i++) {
+        size_t at;
+        for (at = k; at < m && at < k + 3 && word[at] != dpari_lower(s[i]); at++) {
+        }
+        if (at < m && at < k + 3) {
+            same++;
+            k = at + 1;
+        }
+    }
+    return (int32_t)((n > m ? n : m) - same);
+}
+
+static int32_t dpari_gpu_find(const char *s, size_t n, int32_t *nearest)
+{
+    int32_t i, best = 0;
+    for (i = 0; i < DPARI_GPUS; i++) {
+        if (dpari_spells_any_case(s, n, dpari_gpu[i].name)) {
+            return i;
+        }
+        if (dpari_unlike(s, n, dpari_gpu[i].name) < dpari_unlike(s, n, dpari_gpu[best].name)) {
+            best = i;
+        }
+    }
+    *nearest = best;
+    return -1;
+}
+
+static int32_t dpari_machine_find(const char *s, size_t n, int32_t *nearest)
+{
+    int32_t i, best = 0;
+    for (i = 0; i < DPARI_MACHINES; i++) {
+        if (dpari_spells_any_case(s, n, dpari_machine[i].name)) {
+            return i;
+        }
+        if (dpari_unlike(s, n, dpari_machine[i].name) <
+            dpari_unlike(s, n, dpari_machine[best].name)) {
+            best = i;
+        }
+    }
+    *nearest = best;
+    return -1;
+}
+
+DPAR_API const char *dpar_gpu_name(int32_t index)
+{
+    return index >= 0 && index < DPARI_GPUS ? dpari_gpu[index].name : NULL;
+}
+
+DPAR_API const char *dpar_cluster_name(int32_t index)
+{
+    return index >= 0 && index < DPARI_MACHINES ? dpari_machine[index].name : NULL;
+}
+
+static void dpari_gpu_fill(dpar_gpu *g, int32_t i)
+{
+    dpari_zero(g, sizeof(*g));
+    dpari_copy_text(g->name, sizeof(g->name), dpari_gpu[i].name, sizeof(dpari_gpu[i].name));
+    g->generation = dpari_gpu[i].generation;
+    g->units = dpari_gpu[i].units;
+    g->memory_bytes = (double)dpari_gpu[i].gb * 1e9;
+    g->memory_Bps = (double)dpari_gpu[i].tbps * 1e12;
+    g->flops[DPAR_F64] = (double)dpari_gpu[i].f64 * 1e12;
+    g->flops[DPAR_F32] = (double)dpari_gpu[i].f32 * 1e12;
+    g->flops[DPAR_TF32] = (double)dpari_gpu[i].tf32 * 1e12;
+    g->flops[DPAR_BF16] = (double)dpari_gpu[i].bf16 * 1e12;
+    g->flops[DPAR_F8] = (double)dpari_gpu[i].fp8 * 1e12;
+    g->flops[DPAR_F4] = (double)dpari_gpu[i].fp4 * 1e12;
+    g->pcie_Bps = (double)dpari_gpu[i].pcie * 1e9;
+    dpari_copy_text(g->source, sizeof(g->source), dpari_gpu[i].source, sizeof(dpari_gpu[i].source));
+}
+
+static dpar_status dpari_gpu_slice(dpar_gpu *gpu, const char *s, size_t n, dpar_why *why)
+{
+    int32_t nearest = 0, i = dpari_gpu_find(s, n, &nearest);
+    char text[80];
+    dpar_text t;
+    if (i >= 0) {
+        dpari_gpu_fill(gpu, i);
+        return DPAR_OK;
+    }
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_slice(&t, s, n < 40 ? n : 40);
+    dpar_text_put(&t, "'; the nearest is '");
+    dpar_text_put(&t, dpari_gpu[nearest].name);
+    return dpari_say_word(DPAR_E_UNKNOWN, why, "unknown GPU '@'", text, sizeof(text), 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_gpu_preset(dpar_gpu *gpu, const char *name, dpar_why *why)
+{
+    return dpari_gpu_slice(gpu, name, dpari_length(name), why);
+}
+
+/* A node of `per_node` such GPUs with the links that they usually have. */
+static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
+{
+    dpar_calibration_default(&c->cal, c->gpu.generation);
+    dpari_cluster_power(c);
+    c->nodes = nodes;
+    c->gpus_per_node = per_node;
+    c->link_switched = 1;
+    c->link_reduces = c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL;
+    c->link_Bps = c->gpu.generation == DPAR_GEN_VOLTA       ? 150e9
+                  : c->gpu.generation == DPAR_GEN_AMPERE    ? 300e9
+                  : c->gpu.generation == DPAR_GEN_HOPPER    ? 450e9
+                  : c->gpu.generation == DPAR_GEN_BLACKWELL ? 900e9
+                                                            : 300e9;
+    c->nics = nodes > 1 ? per_node : 0;
+    c->nic_Bps = nodes <= 1                                 ? 0.0
+                 : c->gpu.generation == DPAR_GEN_HOPPER ||
+                         c->gpu.generation == DPAR_GEN_BLACKWELL
+                     ? 50e9
+                     : 25e9;
+    c->taper = 1.0;
+    c->host_bytes = 1e12;
+    dpari_copy_text(c->source, sizeof(c->source), "as given; links by chip generation", 64);
+}
+
+static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
+{
+    int32_t unused = 0;
+    dpari_zero(c, sizeof(*c));
+    dpari_gpu_fill(&c->gpu, dpari_gpu_find(dpari_machine[i].gpu, dpari_length(dpari_machine[i].gpu),
+                                           &unused));
+    dpari_cluster_of_gpus(c, dpari_machine[i].nodes, dpari_machine[i].per_node);
+    dpari_copy_text(c->name, sizeof(c->name), dpari_machine[i].name, sizeof(dpari_machine[i].name));
+    c->link_Bps = dpari_machine[i].link * 1e9;
+    c->link_switched = dpari_machine[i].switched;
+    c->link_reduces = dpari_machine[i].nvls;
+    c->nics = dpari_machine[i].nics;
+    c->nic_Bps = (double)dpari_machine[i].nic * 1e9;
+    c->host_bytes = dpari_machine[i].host * 1e9;
+    if (dpari_machine[i].slingshot) {
+        dpari_cluster_slingshot(c);
+    }
+    dpari_copy_text(c->source, sizeof(c->source), dpari_machine[i].source,
+                    sizeof(dpari_machine[i].source));
+}
+
+static dpar_status dpari_cluster_slice(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+{
+    int32_t nearest = 0, i = dpari_machine_find(s, n, &nearest);
+    char text[120];
+    dpar_text t;
+    if (i >= 0) {
+        dpari_cluster_fill(c, i);
+        return DPAR_OK;
+    }
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_slice(&t, s, n < 40 ? n : 40);
+    dpar_text_put(&t, "'; the nearest is '");
+    dpar_text_put(&t, dpari_machine[nearest].name);
+    dpar_text_put(&t, "', or say NODESxGPUS:GPU as '8x8:h100-80");
+    return dpari_say_word(DPAR_E_UNKNOWN, why, "unknown machine '@'", text, sizeof(text), 0, 0, 0,
+                          0);
+}
+
+DPAR_API dpar_status dpar_cluster_preset(dpar_cluster *c, const char *name, dpar_why *why)
+{
+    return dpari_cluster_slice(c, name, dpari_length(name), why);
+}
+
+/* ---- the text form -------------------------------------------------------------------------- */
+
+/* A whole number 1 .. limit that is all of the slice; 0 otherwise. */
+static int32_t dpari_cluster_count(const char *s, size_t n, int32_t limit)
+{
+    int64_t v = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9' || v > 100000000) {
+            return 0;
+        }
+        v = v * 10 + (s[i] - '0');
+    }
+    return n > 0 && v >= 1 && v <= limit ? (int32_t)v : 0;
+}
+
+static int dpari_cluster_real(const char *s, size_t n, double *v)
+{
+    return dpar_text_read(s, n, v) == n && n > 0 && dpari_finite(*v) && *v >= 0.0;
+}
+
+static dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why, const char *form)
+{
+    return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
+}
+
+enum {
+    DPARI_KEY_NODES, DPARI_KEY_GPUS, DPARI_KEY_GPU, DPARI_KEY_NVLINK, DPARI_KEY_SWITCHED,
+    DPARI_KEY_NVLS, DPARI_KEY_NIC, DPARI_KEY_SHARP, DPARI_KEY_TAPER, DPARI_KEY_MEMORY,
+    DPARI_KEY_HBM, DPARI_KEY_TFLOPS, DPARI_KEY_PCIE, DPARI_KEY_HOST, DPARI_KEY_NVME,
+    DPARI_KEY_BASE, DPARI_KEYS
+};
+
+static const char dpari_key_name[DPARI_KEYS][12] = {
+    "nodes", "gpus", "gpu", "nvlink", "switched", "nvls", "nic",  "sharp",
+    "taper", "memory", "hbm", "tflops", "pcie",   "host", "nvme", "machine"};
+
+/* "8x50": eight NICs of 50 GB/s. */
+static int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
+{
+    size_t k = 0;
+    double gb;
+    while (k < n && s[k] != 'x') {
+        k++;
+    }
+    if (k == n || dpari_cluster_count(s, k, 1024) == 0 ||
+        !dpari_cluster_real(s + k + 1, n - k - 1, &gb) || gb <= 0.0) {
+        return 0;
+    }
+    c->nics = dpari_cluster_count(s, k, 1024);
+    c->nic_Bps = gb * 1e9;
+    return 1;
+}
+
+static int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
+{
+    switch (key) {
+    case DPARI_KEY_NVLINK:
+        c->link_Bps = v * 1e9;
+        break;
+    case DPARI_KEY_SWITCHED:
+        c->link_switched = v > 0.0;
+        break;
+    case DPARI_KEY_NVLS:
+        c->link_reduces = v > 0.0;
+        break;
+    case DPARI_KEY_SHARP:
+        c->net_reduces = v > 0.0;
+        break;
+    case DPARI_KEY_TAPER:
+        c->taper = v;
+        break;
+    case DPARI_KEY_MEMORY:
+        c->gpu.memory_bytes = v * 1e9;
+        break;
+    case DPARI_KEY_HBM:
+        c->gpu.memory_Bps = v * 1e9;
+        break;
+    case DPARI_KEY_TFLOPS:
+        c->gpu.flops[DPAR_BF16] = v * 1e12;
+        break;
+    case DPARI_KEY_PCIE:
+        c->gpu.pcie_Bps = v * 1e9;
+        break;
+    case DPARI_KEY_HOST:
+        c->host_bytes = v * 1e9;
+        break;
+    case DPARI_KEY_NVME:
+        c->nvme_Bps = v * 1e9;
+        break;
+    default:
+        return 0;
+    }
+    return 1;
+}
+
+static dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+{
+    dpar_status st = dpari_gpu_slice(&c->gpu, s, n, why);
+    if (st == DPAR_OK) {
+        dpar_calibration_default(&c->cal, c->gpu.generation);
+        dpari_cluster_power(c);
+    }
+    return st;
+}
+
+/* One "key=value". */
+static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+{
+    size_t k = 0;
+    int32_t key = 0, cal;
+    double v = 0.0;
+    while (k < n && s[k] != '=') {
+        k++;
+    }
+    while (key < DPARI_KEYS && !dpari_spells_any_case(s, k, dpari_key_name[key])) {
+        key++;
+    }
+    cal = dpar_calibration_find(s, k);
+    if (k == n || k + 1 == n || (key == DPARI_KEYS && cal < 0)) {
+        return dpari_cluster_bad(s, n, why,
+                                 "'@' is no setting of a machine; known: nodes gpus gpu nvlink "
+                                 "switched nvls nic sharp taper memory hbm tflops pcie host nvme "
+                                 "and the calibration names (gemm, hbm, net_share ...)");
+    }
+    if (key == DPARI_KEY_GPU) {
+        return dpari_cluster_swap_gpu(c, s + k + 1, n - k - 1, why);
+    }
+    if (key == DPARI_KEY_NIC) {
+        return dpari_cluster_nics(c, s + k + 1, n - k - 1)
+                   ? DPAR_OK
+                   : dpari_cluster_bad(s, n, why, "'@': NICs are COUNTxGB/s, as nic=8x50");
+    }
+    if (key == DPARI_KEY_NODES || key == DPARI_KEY_GPUS) {
+        int32_t count = dpari_cluster_count(s + k + 1, n - k - 1, 10000000);
+        if (count == 0) {
+            return dpari_cluster_bad(s, n, why, "'@': a count of 1 to 10000000 was expected");
+        }
+        *(key == DPARI_KEY_NODES ? &c->nodes : &c->gpus_per_node) = count;
+        return DPAR_OK;
+    }
+    if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
+        return dpari_cluster_bad(s, n, why, "'@': a number of at least 0 was expected");
+    }
+    if (cal >= 0 && !(key == DPARI_KEY_HBM && v > 2.0)) { /* hbm=0.8 a share, hbm=3350 GB/s */
+        c->cal.value[cal] = v * dpari_cal_unit(cal);
+        return DPAR_OK;
+    }
+    return dpari_cluster_number(c, key, v)
+               ? DPAR_OK
+               : dpari_cluster_bad(s, n, why, "'@' cannot be set here");
+}
+
+/* The first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
+static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+{
+    size_t colon = 0, x = 0;
+    int32_t a, b;
+    dpar_status st;
+    while (colon < n && s[colon] != ':') {
+        colon++;
+    }
+    while (x < n && s[x] >= '0' && s[x] <= '9') {
+        x++;
+    }
+    if (colon < n) {
+        a = x < colon ? dpari_cluster_count(s, x, 10000000) : 1;
+        b = x < colon ? dpari_cluster_count(s + x + 1, colon - x - 1, 65536)
+                      : dpari_cluster_count(s, colon, 65536);
+        if ((x < colon && s[x] != 'x') || a == 0 || b == 0) {
+            return dpari_cluster_bad(s, n, why,
+                                     "'@': NODESxGPUS:GPU was expected, each at least 1, as "
+                                     "8x8:h100-80");
+        }
+        st = dpari_gpu_slice(&c->gpu, s + colon + 1, n - colon - 1, why);
+        if (st == DPAR_OK) {
+            dpari_cluster_of_gpus(c, a, b);
+            dpari_copy_text(c->name, sizeof(c->name), s, n);
+        }
+        return st;
+    }
+    if (x > 0 && x < n && s[x] == 'x') {
+        a = dpari_cluster_count(s, x, 10000000);
+        if (a == 0) {
+            return dpari_cluster_bad(s, n, why, "'@': at least one machine was expected");
+        }
+        st = dpari_cluster_slice(c, s + x + 1, n - x - 1, why);
+        if (st == DPAR_OK) {
+            c->nodes = a;
+        }
+        return st;
+    }
+    return dpari_cluster_slice(c, s, n, why);
+}
+
+/* The next item: up to a comma or the end of the line, without blanks and comments around it. */
+static size_t dpari_cluster_item(const char *text, size_t bytes, size_t *at, size_t *start)
+{
+    size_t end, i = *at;
+    while (i < bytes && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r' || text[i] == '\n' ||
+                         text[i] == ',' || text[i] == '#')) {
+        if (text[i] == '#') {
+            while (i < bytes && text[i] != '\n') {
+                i++;
+            }
+        } else {
+            i++;
+        }
+    }
+    *start = i;
+    while (i < bytes && text[i] != ',' && text[i] != '\n' && text[i] != '#' && text[i] != '\r') {
+        i++;
+    }
+    end = i;
+    while (end > *start && (text[end - 1] == ' ' || text[end - 1] == '\t')) {
+        end--;
+    }
+    *at = i;
+    return end - *start;
+}
+
+/* "key = value" as people write it in files: without the blanks. */
+static size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t n)
+{
+    size_t i, k = 0;
+    for (i = 0; i < n && k + 1 < room; i++) {
+        if (s[i] != ' ' && s[i] != '\t') {
+            to[k++] = s[i];
+        }
+    }
+    to[k] = 0;
+    return k;
+}
+
+DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text, size_t bytes,
+                                        dpar_why *why)
+{
+    dpar_cluster c;
+    char item[96];
+    size_t at = 0, start, n, items = 0;
+    dpar_status st = DPAR_OK;
+    dpari_zero(&c, sizeof(c));
+    for (;;) {
+        n = dpari_cluster_item(text, bytes, &at, &start);
+        if (n == 0) {
+            break;
+        }
+        if (n >= sizeof(item)) {
+            return dpari_cluster_bad(text + start, n, why, "'@...' is too long for a setting");
+        }
+        n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
+        if (items == 0) {
+            int named = n > 8 && dpari_spells(item, 8, "machine=");
+            st = dpari_cluster_first(&c, named ? item + 8 : item, named ? n - 8 : n, why);
+        } else {
+            st = dpari_cluster_setting(&c, item, n, why);
+        }
+        if (st != DPAR_OK) {
+            return st;
+        }
+        items++;
+    }
+    if (items == 0) {
+        return dpari_say(DPAR_E_PARSE, why, "no machine: give a preset or NODESxGPUS:GPU", 0, 0, 0,
+                         0);
+    }
+    st = dpar_cluster_check(&c, why);
+    if (st == DPAR_OK) {
+        *cluster = c;
+    }
+    return st;
+}
+
+/* ---- checks --------------------------------------------------------------------------------- */
+
+static int dpari_positive(double v)
+{
+    return v > 0.0 && dpari_finite(v) && v < 1e30;
+}
+
+DPAR_API int32_t dpar_cluster_gpus(const dpar_cluster *c)
+{
+    return c->nodes * c->gpus_per_node;
+}
+
+DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why)
+{
+    int64_t gpus = 0;
+    int32_t i;
+    if (c->nodes < 1 || c->gpus_per_node < 1 || !dpari_mul(c->nodes, c->gpus_per_node, &gpus) ||
+        gpus > 100000000) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a cluster has 1 to 100000000 GPUs: # nodes of # GPUs", c->nodes,
+                         c->gpus_per_node, 0, 0);
+    }
+    if (!dpari_positive(c->gpu.memory_bytes) || !dpari_positive(c->gpu.memory_Bps) ||
+        !dpari_positive(c->gpu.flops[DPAR_BF16])) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "GPU '@': memory, bandwidth and FLOP/s must be positive numbers",
+                              c->gpu.name, sizeof(c->gpu.name), 0, 0, 0, 0);
+    }
+    if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps)) ||
+        (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps)))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "links must be positive: # nodes of # GPUs need nvlink=GB/s and "
+                         "nic=COUNTxGB/s (# NICs)",
+                         c->nodes, c->gpus_per_node, c->nics, 0);
+    }
+    if (!(c->taper > 0.0 && c->taper <= 1.0)) {
+        return dpari_say(DPAR_E_ARG, why, "taper is a share above 0, at most 1", 0, 0, 0, 0);
+    }
+    for (i = 0; i < DPAR_CALS; i++) {
+        double v = c->cal.value[i];
+        int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
+        if (!(v >= 0.0 && v <= 10.0) || (share && !(v > 0.0))) {
+            return dpari_say_word(DPAR_E_ARG, why, "calibration '@' is out of its range",
+                                  dpari_cal_name[i], sizeof(dpari_cal_name[i]), 0, 0, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why)
+{
+    if (gpus < 1) {
+        return dpari_say(DPAR_E_ARG, why, "gpus=# must be at least 1", gpus, 0, 0, 0);
+    }
+    if (gpus < c->gpus_per_node) {
+        c->nodes = 1;
+        c->nics = (int32_t)dpari_most(1, (int64_t)c->nics * gpus / c->gpus_per_node);
+        c->gpus_per_node = gpus;
+        return DPAR_OK;
+    }
+    if (gpus % c->gpus_per_node != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "gpus=# is no whole number of nodes of #", gpus,
+                         c->gpus_per_node, 0, 0);
+    }
+    c->nodes = gpus / c->gpus_per_node;
+    return dpar_cluster_check(c, why);
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* cluster - the machine as the cost wing sees it: a chip, the links inside a node, the NICs of a
+ * node, the fabric; and the few constants that say what share of the data sheet is reached.
+ * Bandwidths are bytes/s in ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30. */
+#ifndef DPAR_CLUSTER_H
+#define DPAR_CLUSTER_H
+
+#include "../base/base.h"
+
+/* Number formats that a chip computes in. */
+enum {
+    DPAR_F64,
+    DPAR_F32,
+    DPAR_TF32,
+    DPAR_BF16, /* and fp16 */
+    DPAR_F8,
+    DPAR_F4,
+    DPAR_FORMATS
+};
+
+/* Chips that share one set of calibration constants. */
+enum {
+    DPAR_GEN_OTHER,
+    DPAR_GEN_VOLTA,
+    DPAR_GEN_AMPERE,
+    DPAR_GEN_HOPPER,
+    DPAR_GEN_BLACKWELL,
+    DPAR_GEN_CDNA,
+    DPAR_GEN_TPU,
+    DPAR_GENERATIONS
+};
+
+typedef struct dpar_gpu {
+    char name[20];
+    int32_t generation;          /* DPAR_GEN_* */
+    int32_t units;               /* streaming multiprocessors (CUs, cores); 0 unknown */
+    double flops[DPAR_FORMATS];  /* dense peak, FLOP/s; 0: the chip has no such format */
+    double memory_bytes;         /* what a program can allocate, bytes */
+    double memory_Bps;           /* HBM bandwidth, bytes/s */
+    double pcie_Bps;             /* to the host, one direction */
+    char source[64];             /* where the numbers are from, with its date */
+} dpar_gpu;
+
+/* The constants of a machine, at most a dozen. Each has a default per chip generation, can be given
+ * by name ("gemm=0.8") and can be fitted from measurements (calibrate.h). */
+enum {
+    DPAR_CAL_GEMM,       /* share of the matrix peak that a large GEMM reaches */
+    DPAR_CAL_ATTENTION,  /* share of the matrix peak that fused attention reaches (real work) */
+    DPAR_CAL_HBM,        /* share of memory_Bps that streaming kernels reach */
+    DPAR_CAL_LAUNCH_S,   /* host seconds a kernel: the floor under small layers */
+    DPAR_CAL_LINK_SHARE, /* share of the in-node link bandwidth that collectives reach */
+    DPAR_CAL_LINK_S,     /* seconds a step of a collective inside a node */
+    DPAR_CAL_NET_SHARE,  /* share of the NIC bandwidth that collectives reach */
+    DPAR_CAL_NET_S,      /* seconds a step of a collective across nodes */
+    DPAR_CAL_BASE_S,     /* seconds that any collective costs before its first step */
+    DPAR_CAL_CONTENTION, /* share of hidden communication that the compute loses */
+    DPAR_CAL_SKEW,       /* waiting for the slowest replica: share of the compute a doubling of dp */
+    DPAR_CAL_STEP_S,     /* seconds a step outside of layers (data, loss sync, host) */
+    DPAR_CALS
+};
+
+typedef struct dpar_calibration {
+    double value[DPAR_CALS];
+    double error[DPAR_CALS]; /* one standard deviation, relative; 0 unknown */
+    int32_t rows;            /* measurements behind it; 0: defaults */
+    char source[64];         /* which, with the date */
+} dpar_calibration;
+
+typedef struct dpar_cluster {
+    char name[24];
+    dpar_gpu gpu;
+    int32_t nodes;           /* >= 1 */
+    int32_t gpus_per_node;   /* ranks that share the in-node links; >= 1 */
+    double link_Bps;         /* in-node, a GPU, one direction */
+    int32_t link_switched;   /* 1: any pair gets link_Bps (NVSwitch); 0: split over the peers */
+    int32_t link_reduces;    /* in-switch reduction inside a node (NVLS) */
+    int32_t nics;            /* NICs a node; 0: no network (one node) */
+    double nic_Bps;          /* a NIC, one direction */
+    int32_t net_reduces;     /* in-network reduction between nodes (SHARP) */
+    double taper;            /* share of the injection bandwidth that the fabric carries, (0, 1] */
+    double host_bytes;       /* host memory a node, for offload; 0 unknown (offload is refused) */
+    double nvme_Bps;         /* a node; 0: none */
+    dpar_calibration cal;
+    char source[96];         /* where the machine's numbers are from, with the date */
+} dpar_cluster;
+
+/* Presets. GPU and machine names as listed by the two enumerators (index 0..n-1; NULL past the
+ * end); not case-sensitive. E_UNKNOWN names the nearest. */
+DPAR_API dpar_status dpar_gpu_preset(dpar_gpu *gpu, const char *name, dpar_why *why);
+DPAR_API dpar_status dpar_cluster_preset(dpar_cluster *c, const char *name, dpar_why *why);
+DPAR_API const char *dpar_gpu_name(int32_t index);
+DPAR_API const char *dpar_cluster_name(int32_t index);
+
+/* The default constants of a generation, with source, date and error bars. */
+DPAR_API void dpar_calibration_default(dpar_calibration *cal, int32_t generation);
+/* "gemm", "attention", "hbm", "launch_us", "link_share", ... and back; NULL / -1 unknown. */
+DPAR_API const char *dpar_calibration_name(int32_t which);
+DPAR_API int32_t dpar_calibration_find(const char *name, size_t length);
+
+/* Reads a machine from text: a preset name ("derecho", "dgx-h100"), or NODESxGPUS:GPU, either
+ * followed by ",key=value" settings; also one setting a line with '#' comments (a file).
+ *   "8x8:h100-80,nvlink=450,nic=8x50"        8 nodes of 8, GB/s one direction, 8 NICs of 50 GB/s
+ *   "derecho,nodes=16"   "16xdgx-h100"       "64:a100-80" is one node of 64
+ * Keys: nodes, gpus (a node), gpu, nvlink (GB/s), switched, nvls, nic (COUNTxGB/s), sharp, taper,
+ * memory (GB a GPU), hbm (GB/s), tflops (dense bf16), pcie (GB/s), host (GB a node), nvme (GB/s),
+ * and every calibration name. E_PARSE, E_UNKNOWN or E_ARG with a sentence; *c is written only on
+ * success. */
+DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *c, const char *text, size_t bytes,
+                                        dpar_why *why);
+
+/* Is the description usable? Every number positive where it must be, none NaN. */
+DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why);
+
+/* Changes the number of GPUs: whole nodes, or part of one node when gpus < gpus_per_node.
+ * E_DIVIDE when it is neither; E_ARG for gpus < 1. */
+DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
+
+/* nodes * gpus_per_node. */
+DPAR_API int32_t dpar_cluster_gpus(const dpar_cluster *c);
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "memory.h"
+
+#include "../base/arith.h"
+#include "price.h"
+
+DPAR_API const char *dpar_memory_name(int32_t term)
+{
+    static const char name[DPAR_MEMS][16] = {
+        "weights", "gradients", "master",    "optimizer", "activations", "logits",       "gathered",
+        "buckets", "halo",      "transient", "comm",      "context",     "fragmentation"};
+    return term >= 0 && term < DPAR_MEMS ? name[term] : "?";
+}
+
+DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d)
+{
+    double n = d > 0 ? d : 1;
+    return params * (r->weight / (stage >= 3 ? n : 1.0) + r->gradient / (stage >= 2 ? n : 1.0) +
+                     (r->master + r->moments) / (stage >= 1 ? n : 1.0));
+}
+
+/* Rules of each schedule as published and as an event simulation of it counts them; full-stage
+ * units: a chunk of v is 1/v. GPipe and breadth-first keep all; 1F1B p - r; interleaved
+ * ((v-1) p + 2 (p-1-r) + 1) / v; zero-bubble H1 and ZBV p on every rank, 2P twice that; V-Half
+ * floor((p+2)/2), V-Min floor((p+4)/3); DualPipe p + 1, DualPipeV p + 1/2. */
+DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
+                               int32_t micro_batches)
+{
+    double p = pp, v = vp, r = rank, m = micro_batches, n;
+    switch (pp > 1 ? schedule : DPAR_1F1B) {
+    case DPAR_GPIPE:
+    case DPAR_BREADTH_FIRST:
+        return m;
+    case DPAR_INTERLEAVED:
+        n = ((v - 1.0) * p + 2.0 * (p - 1.0 - r) + 1.0) / v;
+        break;
+    case DPAR_ZB_H1:
+    case DPAR_ZBV:
+        n = p;
+        break;
+    case DPAR_ZB_2P:
+        n = 2.0 * p;
+        break;
+    case DPAR_V_HALF:
+        n = (double)((pp + 2) / 2);
+        break;
+    case DPAR_V_MIN:
+        n = (double)((pp + 4) / 3);
+        break;
+    case DPAR_DUALPIPE:
+        n = p + 1.0;
+        break;
+    case DPAR_DUALPIPEV:
+        n = p + 0.5;
+        break;
+    default:
+        n = p - r;
+        break;
+    }
+    return dpari_leastf(n, m);
+}
+
+/* ---- terms ---------------------------------------------------------------------------------- */
+
+/* Divisors of weights, gradients and optimizer state under a ZeRO stage. Context-parallel ranks
+ * hold the same weights, so they share the state too (Megatron's distributed optimizer). */
+static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                dpar_memory *m)
+{
+    const dpar_recipe *r = &job->recipe;
+    double d = (double)(s->shard > 0 ? s->shard : s->dp) * s->cp;
+    double experts = dpari_mostf(1.0, d * s->tp / ((double)s->ep * s->etp));
+    double dense = st->params, moe = st->expert_params;
+    double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
+    double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
+    double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
+    int on_host = (s->offload & DPAR_OFFLOAD_OPTIMIZER) != 0;
+    m->params = dense + moe;
+    m->term[DPAR_MEM_WEIGHTS] = held * r->weight;
+    if (!job->work->trains) {
+        return;
+    }
+    m->term[DPAR_MEM_GRADIENTS] = grads * r->gradient;
+    m->term[DPAR_MEM_MASTER] = on_host ? 0.0 : state * r->master;
+    m->term[DPAR_MEM_OPTIMIZER] = on_host ? 0.0 : state * r->moments;
+    m->host = on_host ? state * (r->master + r->moments) : 0.0;
+    if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
+        m->host += m->term[DPAR_MEM_WEIGHTS];
+        m->term[DPAR_MEM_WEIGHTS] = dpari_leastf(m->term[DPAR_MEM_WEIGHTS],
+                                                 2.0 * st->largest * r->weight);
+    }
+}
+
+static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s,
+                                     const dpari_stage *st, dpar_memory *m)
+{
+    double flying = dpar_in_flight(s->schedule, s->pp, s->vp, st->rank, s->micro_batches);
+    m->term[DPAR_MEM_ACTIVATIONS] = st->kept * (job->work->trains ? flying : 1.0);
+    if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) { /* one micro-batch and two layers stay */
+        double stay = dpari_leastf(m->term[DPAR_MEM_ACTIVATIONS],
+                                   2.0 * st->kept / dpari_mostf(1.0, st->layers));
+        m->host += m->term[DPAR_MEM_ACTIVATIONS] - stay;
+        m->term[DPAR_MEM_ACTIVATIONS] = stay;
+    }
+    m->term[DPAR_MEM_LOGITS] = st->logits;
+    m->term[DPAR_MEM_TRANSIENT] = st->transient;
+}
+
+/* Units gathered by ZeRO-3 (this one and the prefetched next), their gradients before they are
+ * scattered, and the buckets of an overlapped reduction. */
+static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s,
+                                 const dpari_stage *st, dpar_memory *m)
+{
+    const dpar_recipe *r = &job->recipe;
+    double unit = st->largest;
+    if (s->zero >= 3 && s->dp > 1) {
+        m->term[DPAR_MEM_GATHERED] = 2.0 * unit * r->gathered;
+        m->term[DPAR_MEM_BUCKETS] = unit * r->gathered;
+    } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH) {
+        /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel */
+        m->term[DPAR_MEM_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
+    }
+}
+
+static void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+{
+    const dpar_workload *w = job->work;
+    double bytes = 0.0;
+    int32_t i, k, j;
+    for (i = 0; i < w->layers; i++) {
+        double cells = 0.0;
+        for (k = 0; k < w->dims; k++) {
+            double face = 1.0;
+            for (j = 0; j < w->dims; j++) {
+                face *= j == k ? 1.0 : (double)w->extent[j] / w->layer[i].shrink / s->tiles[j];
+            }
+            cells += s->tiles[k] > 1 ? 2.0 * face : 0.0;
+        }
+        bytes += cells * w->layer[i].reach_bytes * w->layer[i].count;
+    }
+    m->term[DPAR_MEM_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
+}
+
+/* Library workspaces that the framework's allocator holds: the dummy weight gradients that
+ * TransformerEngine hands to autograd when it accumulates in place, one of each shape. */
+static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s,
+                                   const dpari_stage *st)
+{
+    const dpar_workload *w = job->work;
+    double sum = 0.0;
+    int32_t i;
+    if (w->stack != DPAR_STACK_CORE || !w->trains || s->zero >= 3) {
+        return 0.0;
+    }
+    for (i = 0; i < w->layers; i++) {
+        const dpar_layer *l = &w->layer[i];
+        int32_t k;
+        if ((l->kind == DPAR_LAYER_HEAD && st->logits <= 0.0) || l->kind == DPAR_LAYER_EMBED) {
+            continue;
+        }
+        for (k = 0; k < l->ops; k++) {
+            const dpar_op *op = &w->op[l->first + k];
+            double cut = op->cut == DPAR_CUT_EXPERT ? (double)s->ep * s->etp
+                         : op->cut == DPAR_CUT_NONE ? 1.0
+                                                    : s->tp;
+            sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
+        }
+    }
+    return sum;
+}
+
+static void dpari_memory_stage(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                               dpar_memory *m)
+{
+    int32_t i, ranks = dpar_strategy_ranks(s);
+    double sum = 0.0;
+    dpari_zero(m, sizeof(*m));
+    m->worst = st->rank;
+    dpari_memory_states(job, s, st, m);
+    dpari_memory_activations(job, s, st, m);
+    dpari_memory_buffers(job, s, st, m);
+    dpari_memory_halo(job, s, m);
+    m->term[DPAR_MEM_TRANSIENT] += dpari_memory_dummies(job, s, st);
+    for (i = 0; i < DPAR_MEM_COMM; i++) {
+        sum += m->term[i];
+    }
+    m->allocated = sum;
+    m->term[DPAR_MEM_COMM] = ranks > 1 ? 0.6e9 : 0.0;
+    m->term[DPAR_MEM_CONTEXT] = 0.6e9;
+    m->term[DPAR_MEM_FRAGMENTATION] = job->work->trains ? 0.05 * sum : 0.0;
+    for (i = DPAR_MEM_COMM; i < DPAR_MEMS; i++) {
+        sum += m->term[i];
+    }
+    m->total = sum;
+    m->lower = sum - m->term[DPAR_MEM_FRAGMENTATION] * 0.4; /* 3 % */
+    m->upper = sum + m->term[DPAR_MEM_FRAGMENTATION];       /* 10 % */
+}
+
+DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
+                                  const dpari_stages *stages, dpar_memory *m)
+{
+    int32_t i;
+    double first = 0.0, last = 0.0;
+    dpari_zero(m, sizeof(*m));
+    for (i = 0; i < stages->n; i++) {
+        dpar_memory one;
+        dpari_memory_stage(job, s, &stages->of[i], &one);
+        first = i == 0 ? one.total : first;
+        last = i == stages->n - 1 ? one.total : last;
+        if (i == 0 || one.total > m->total) {
+            *m = one;
+        }
+    }
+    m->first = first;
+    m->last = last;
+}
+
+DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
+{
+    dpari_layers layers;
+    dpari_stages stages;
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stages(job, s, &layers, &stages);
+    dpari_price_memory(job, s, &stages, m);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* memory - bytes a rank, by term and by stage. */
+#ifndef DPAR_MEMORY_H
+#define DPAR_MEMORY_H
+
+#include "strategy.h"
+
+enum {
+    DPAR_MEM_WEIGHTS,
+    DPAR_MEM_GRADIENTS,
+    DPAR_MEM_MASTER,
+    DPAR_MEM_OPTIMIZER,
+    DPAR_MEM_ACTIVATIONS,  /* kept from forward to backward, all micro-batches in flight */
+    DPAR_MEM_LOGITS,       /* last stage: logits, their fp32 copy, the loss */
+    DPAR_MEM_GATHERED,     /* ZeRO-3: units gathered at once */
+    DPAR_MEM_BUCKETS,      /* gradient buckets in flight */
+    DPAR_MEM_HALO,         /* halo cells and their buffers */
+    DPAR_MEM_TRANSIENT,    /* alive only while one layer's backward runs */
+    DPAR_MEM_COMM,         /* the communication library's buffers */
+    DPAR_MEM_CONTEXT,      /* runtime context and library workspaces */
+    DPAR_MEM_FRAGMENTATION,/* the allocator's reserve over what is allocated */
+    DPAR_MEMS
+};
+
+typedef struct dpar_memory {
+    double term[DPAR_MEMS]; /* of the worst stage, bytes */
+    double allocated;       /* sum without COMM, CONTEXT and FRAGMENTATION: the allocator's peak */
+    double total;           /* sum of all terms: the expected use */
+    double lower, upper;    /* with 3 % and 10 % of fragmentation */
+    double first, last;     /* totals of the first and of the last stage */
+    int32_t worst;          /* pipeline rank of the worst stage */
+    double host;            /* bytes of host memory a rank, by offloading */
+    double params;          /* weights of the worst stage's rank, before ZeRO */
+} dpar_memory;
+
+DPAR_API const char *dpar_memory_name(int32_t term);
+
+/* Memory of the rank that needs the most. The strategy must have passed dpar_strategy_check.
+ * O(layer classes). Formulas and their sources: memory.c. */
+DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
+
+/* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020). */
+DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
+
+/* Micro-batches whose activations the first stage holds, in full-stage units, by schedule. */
+DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
+                               int32_t micro_batches);
+
+#endif

@@ -1,0 +1,589 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "price.h"
+
+#include "../base/real.h"
+
+/* ---- one operation -------------------------------------------------------------------------- */
+
+/* What the pricing of a layer needs at every operation, computed once. */
+typedef struct dpari_rates {
+    double flop_s;      /* seconds a FLOP of a large matrix product */
+    double attention_s; /* seconds a FLOP of fused attention, forward */
+    double vector_s;    /* seconds a FLOP of element-wise arithmetic */
+    double byte_s;      /* seconds an HBM byte */
+    double wave;        /* outputs of one wave of tiles: 128 x 256 on every unit */
+    double rows;        /* query rows that one wave of attention tiles takes, all heads */
+    double launch_s;
+    double accumulate;  /* bytes to add one weight gradient to its sum: read and write */
+    double tokens;      /* of the micro-batch, on this rank's slice of sequence or grid */
+    double sequence;    /* divisor of SEQUENCE operations: tp under SP, else 1 */
+    const dpar_strategy *s;
+    const dpar_workload *w;
+} dpari_rates;
+
+/* A matrix product runs in waves of tiles over the units; the last wave is part empty and the first
+ * and last tile overlap nothing: a share of a wave is lost. Measured shapes (op_efficiency tables)
+ * lie on (waves + c) with c about a third. */
+static const double dpari_wave_lost = 0.30;
+/* Convolutions reach about this share of a plain product of the same size (cuDNN, channels last). */
+static const double dpari_conv_share = 0.60;
+/* Grouped products: many short ones, uneven (medians .65/.75 on A100, .30/.48 on B200). */
+static const double dpari_grouped_share = 0.70;
+/* Fused attention: the backward takes 2.4 times the forward (2.5 times the products, measured on
+ * A100 and B200); one and a half waves of tiles are lost. The first generation of kernels ran at
+ * about 0.6 of the later ones. */
+static const double dpari_attention_back = 2.4;
+static const double dpari_attention_lost = 1.5;
+static const double dpari_flash1_share = 0.62;
+/* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
+static const double dpari_scores_share = 0.62;
+
+static double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
+{
+    static const int8_t next[DPAR_FORMATS] = {DPAR_F64,  DPAR_F32, DPAR_F32,
+                                              DPAR_TF32, DPAR_BF16, DPAR_F8};
+    int32_t f = element == 8 ? DPAR_F64 : format;
+    while (f > DPAR_F32 && !(g->flops[f] > 0.0)) {
+        f = next[f];
+    }
+    return g->flops[f] > 0.0 ? g->flops[f] : g->memory_Bps;
+}
+
+static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
+{
+    const dpar_gpu *g = &job->cluster->gpu;
+    const double *cal = job->cluster->cal.value;
+    double units = g->units > 0 ? g->units : 100.0, bf16 = dpari_matrix_peak(g, DPAR_BF16, 2);
+    dpari_rates r;
+    dpari_zero(&r, sizeof(r));
+    r.flop_s = 1.0 / (dpari_matrix_peak(g, job->recipe.compute, job->work->element) *
+                      cal[DPAR_CAL_GEMM]);
+    r.attention_s = 1.0 / (bf16 * cal[DPAR_CAL_ATTENTION]);
+    if (job->work->attention == DPAR_ATTENTION_FLASH1) {
+        r.attention_s /= dpari_flash1_share;
+    }
+    r.vector_s = 1.0 / (0.7 * dpari_matrix_peak(g, DPAR_F32, job->work->element));
+    r.byte_s = 1.0 / (g->memory_Bps * cal[DPAR_CAL_HBM]);
+    r.wave = units * 128.0 * 256.0;
+    r.rows = units * (g->generation == DPAR_GEN_BLACKWELL ? 256.0 : 128.0);
+    r.launch_s = cal[DPAR_CAL_LAUNCH_S];
+    r.accumulate = 2.0 * job->recipe.gradient;
+    r.sequence = s->sp ? s->tp : 1.0;
+    r.s = s;
+    r.w = job->work;
+    return r;
+}
+
+/* Tensor cores load 16 bytes at a time: a width that is no multiple of 8 elements (GPT-2's 50257
+ * tokens, unpadded) runs at about a third. */
+static const double dpari_unaligned_share = 0.33;
+
+static int dpari_unaligned(double width)
+{
+    double eighths = width * 0.125;
+    return eighths < 1e9 && eighths - (double)(int32_t)eighths > 0.0;
+}
+
+/* [rows, k] x [k, n], `count` of them at once. */
+static double dpari_product(const dpari_rates *r, double rows, double n, double k, double count,
+                            double share)
+{
+    double waves = rows * n * count / r->wave;
+    if (dpari_unaligned(n) || dpari_unaligned(k)) {
+        share *= dpari_unaligned_share;
+    }
+    return (waves + dpari_wave_lost) * r->wave * 2.0 * k * r->flop_s / share;
+}
+
+/* How tensor or expert parallelism divides something. */
+static double dpari_cut(const dpari_rates *r, int32_t cut)
+{
+    switch (cut) {
+    case DPAR_CUT_SEQUENCE:
+        return r->sequence;
+    case DPAR_CUT_COLUMN:
+    case DPAR_CUT_ROW:
+    case DPAR_CUT_TENSOR:
+        return r->s->tp;
+    case DPAR_CUT_EXPERT:
+        return r->s->etp;
+    default:
+        return 1.0;
+    }
+}
+
+/* Matrix product, plain, convolution or grouped: forward, and data and weight gradient. */
+static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double tokens,
+                                dpari_layer_price *p)
+{
+    double rows = tokens, n = op->n, k = op->k, count = 1.0, share = 1.0, w, e = r->w->element;
+    if (op->cut == DPAR_CUT_COLUMN) {
+        n /= r->s->tp;
+    } else if (op->cut == DPAR_CUT_ROW) {
+        k /= r->s->tp;
+    } else if (op->cut == DPAR_CUT_SEQUENCE) {
+        rows /= r->sequence;
+    }
+    if (op->kind == DPAR_OP_EXPERTS) {
+        /* every rank of an expert group computes the tokens of its own experts; balanced, that is as
+         * many rows as it sent, the fullest expert `capacity` times more */
+        rows *= op->copies * r->w->capacity;
+        n /= op->params > 0.0 && r->s->etp > 1 ? r->s->etp : 1.0;
+        share = dpari_grouped_share;
+    } else if (op->kind == DPAR_OP_CONV) {
+        share = dpari_conv_share;
+    }
+    p->forward += dpari_product(r, rows, n, k, count, share) + rows * n * e * r->byte_s;
+    p->backward += dpari_product(r, rows, k, n, count, share) + rows * k * e * r->byte_s;
+    /* the weight gradient is added into a wide accumulator: read and written once */
+    w = op->kind == DPAR_OP_EXPERTS ? op->params / (r->s->ep * r->s->etp) : n * k;
+    p->backward += dpari_product(r, n, k, rows, count, share) + w * r->accumulate * r->byte_s;
+}
+
+static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, double tokens,
+                                  dpari_layer_price *p)
+{
+    /* under Ulysses and the ring alike a rank computes tokens x all keys, heads / tp */
+    double flops = 2.0 * tokens * op->n * op->k / r->s->tp;
+    double waves = tokens * (op->heads > 0 ? op->heads : 1) / r->s->tp / r->rows;
+    double t;
+    if (op->kind == DPAR_OP_ATTENTION) {
+        t = flops * r->attention_s * (1.0 + dpari_attention_lost / waves);
+        p->forward += t;
+        p->backward += dpari_attention_back * t;
+        return;
+    }
+    t = flops * r->flop_s / dpari_scores_share;
+    p->forward += t;
+    p->backward += 2.0 * t;
+    p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
+}
+
+static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double tokens,
+                           dpari_layer_price *p)
+{
+    double cut = dpari_cut(r, op->cut), before = p->forward, save;
+    if (op->kind == DPAR_OP_ATTENTION || op->kind == DPAR_OP_SCORES) {
+        dpari_price_attention(r, op, tokens, p);
+    } else if (op->kind != DPAR_OP_STREAM) {
+        dpari_price_product(r, op, tokens, p);
+    } else if (op->n > 0.0) {
+        p->forward += dpari_mostf(2.0 * op->n * op->k * tokens * r->vector_s,
+                                  op->touch * tokens * r->byte_s) -
+                      op->touch * tokens * r->byte_s;
+    }
+    p->forward += op->touch * tokens / cut * r->byte_s;
+    p->backward += op->touch_back * tokens / cut * r->byte_s;
+    if (op->keep == DPAR_KEEP_SELECTIVE) {
+        p->again[DPAR_RECOMPUTE_SELECTIVE] += p->forward - before;
+    }
+    p->host_forward += op->kernels * r->launch_s;
+    save = op->save * tokens / dpari_cut(r, op->save_cut);
+    p->kept[DPAR_RECOMPUTE_NONE] += save;
+    p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPAR_KEEP_SELECTIVE ? 0.0 : save;
+    p->kept[DPAR_RECOMPUTE_FULL] += op->keep == DPAR_KEEP_INPUT ? save : 0.0;
+    p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
+    if (op->cut == DPAR_CUT_EXPERT) {
+        p->expert_params += op->params / (r->s->ep * r->s->etp);
+    } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_ROW || op->cut == DPAR_CUT_TENSOR) {
+        p->params += op->params / r->s->tp;
+    } else {
+        p->params += op->params;
+    }
+}
+
+/* ---- communication of a layer --------------------------------------------------------------- */
+
+static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
+                          dpari_layer_price *p, double times)
+{
+    dpar_collective_cost c;
+    dpar_collective_cost_of(job->cluster, g, kind, bytes, &c);
+    p->link_bytes += c.link_bytes * times;
+    p->nic_bytes += c.nic_bytes * times;
+    return c.seconds * times;
+}
+
+/* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
+ * reduce-scatter each way, and the input gathered once more for the weight gradient, hidden behind
+ * the data gradient but for the links' share. Embedding: forward only. Head: backward only. */
+static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
+                           double tokens, dpari_layer_price *p)
+{
+    double launch_s = job->cluster->cal.value[DPAR_CAL_LAUNCH_S];
+    dpar_group g;
+    double n = l->tp_regions, bytes = tokens * l->width_bytes, ag, rs, f, b;
+    if (s->tp == 1 || l->tp_regions == 0) {
+        return;
+    }
+    g = dpar_group_place(job->cluster, s->tp, 1);
+    f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
+    b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
+    /* the host launches them too, and the ranks wait for the last to arrive: more with more ranks */
+    p->host_forward += f * launch_s * (1.0 + 0.5 * s->tp);
+    p->host_backward += b * launch_s * (1.0 + 0.5 * s->tp);
+    if (!s->sp) {
+        ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f + b);
+        p->tp_forward = ag * f / (f + b);
+        p->tp_backward = ag * b / (f + b);
+    } else {
+        ag = dpari_spend(job, &g, DPAR_ALL_GATHER, bytes, p, f + 2.0 * b) / (f + 2.0 * b);
+        rs = dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes, p, f + b) / (f + b);
+        p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
+        p->tp_backward = b * (1.15 * ag + rs);
+    }
+    p->tp_again = p->tp_forward;
+    if (s->overlap & DPAR_OVERLAP_TP) { /* cut into pieces and pipelined with the products */
+        double contention = job->cluster->cal.value[DPAR_CAL_CONTENTION];
+        p->tp_forward = dpari_mostf(p->tp_forward - 0.7 * p->forward, 0.3 * p->tp_forward) +
+                        contention * 0.7 * p->tp_forward;
+        p->tp_backward = dpari_mostf(p->tp_backward - 0.7 * p->backward, 0.3 * p->tp_backward) +
+                         contention * 0.7 * p->tp_backward;
+        p->tp_again = p->tp_forward;
+    }
+}
+
+static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
+                           double tokens, dpari_layer_price *p)
+{
+    dpar_group g;
+    double kv = tokens * l->cp_kv_bytes / s->tp, qo = tokens * l->cp_qo_bytes / s->tp, t;
+    if (s->cp == 1 || l->cp_kv_bytes <= 0.0) {
+        return;
+    }
+    g = dpar_group_place(job->cluster, s->cp, s->tp);
+    if (s->cp_kind == DPAR_CP_ULYSSES) {
+        t = dpari_spend(job, &g, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p, 4.0);
+        p->cp_forward = t;
+        p->cp_backward = t;
+        return;
+    }
+    t = dpari_spend(job, &g, DPAR_ALL_GATHER, kv * s->cp, p, 1.0);
+    if (s->cp_kind == DPAR_CP_GATHER) {
+        p->cp_forward = t;
+        p->cp_backward = 2.0 * t;
+    } else { /* the ring passes blocks while it computes with the one before */
+        p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->forward);
+        p->cp_backward = dpari_mostf(0.3 * t, 2.0 * t - 0.8 * p->backward);
+    }
+}
+
+static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
+                           double tokens, dpari_layer_price *p)
+{
+    dpar_group g;
+    double t;
+    if (s->ep == 1 || l->ep_bytes <= 0.0) {
+        return;
+    }
+    g = dpar_group_place(job->cluster, s->ep, s->etp);
+    t = dpari_spend(job, &g, DPAR_ALL_TO_ALL,
+                    tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1), p, 4.0);
+    p->ep_forward = 0.5 * t;
+    p->ep_backward = 0.5 * t;
+}
+
+/* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
+static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l,
+                               const dpar_strategy *s)
+{
+    double cells = 0.0;
+    int32_t i, k;
+    for (i = 0; i < w->dims; i++) {
+        double face = 1.0;
+        for (k = 0; k < w->dims; k++) {
+            if (k != i) {
+                face *= (double)w->extent[k] / l->shrink / s->tiles[k];
+            }
+        }
+        cells += s->tiles[i] > 1 ? 2.0 * face : 0.0;
+    }
+    return cells;
+}
+
+static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
+                             dpari_layer_price *p)
+{
+    int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    double bytes, t;
+    dpar_group g;
+    dpar_collective_cost c;
+    if (tiles == 1 || l->exchanges == 0) {
+        return;
+    }
+    g = dpar_group_place(job->cluster, tiles, s->tp);
+    bytes = dpari_halo_cells(job->work, l, s) * l->reach_bytes * s->micro_batch / l->exchanges;
+    g.size = 2; /* neighbours, not the whole group */
+    if (g.nodes > 1) {
+        g.nodes = 2;
+        g.per_node = 1;
+    } else {
+        g.per_node = 2;
+    }
+    dpar_collective_cost_of(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    t = c.seconds * l->exchanges;
+    p->halo_forward = t;
+    p->halo_backward = job->work->trains ? t : 0.0;
+    p->link_bytes += c.link_bytes * l->exchanges * (job->work->trains ? 2.0 : 1.0);
+    p->nic_bytes += c.nic_bytes * l->exchanges * (job->work->trains ? 2.0 : 1.0);
+}
+
+/* ---- layers --------------------------------------------------------------------------------- */
+
+static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t i,
+                              dpari_layer_price *p)
+{
+    const dpar_workload *w = job->work;
+    const dpar_strategy *s = r->s;
+    const dpar_layer *l = &w->layer[i];
+    double parts = (double)s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
+    double tokens = l->tokens * s->micro_batch / parts;
+    int32_t k;
+    dpari_zero(p, sizeof(*p));
+    for (k = 0; k < l->ops; k++) {
+        dpari_price_op(r, &w->op[l->first + k], tokens, p);
+    }
+    p->again[DPAR_RECOMPUTE_FULL] = p->forward;
+    p->host_backward = 2.0 * p->host_forward;
+    p->send = tokens * l->width_bytes;
+    dpari_price_tp(job, s, l, tokens, p);
+    dpari_price_cp(job, s, l, tokens, p);
+    dpari_price_ep(job, s, l, tokens, p);
+    dpari_price_halo(job, s, l, p);
+    if (!w->trains) {
+        p->backward = p->host_backward = p->tp_backward = p->cp_backward = p->ep_backward = 0.0;
+    }
+}
+
+DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out)
+{
+    dpari_rates r = dpari_rates_of(job, s);
+    int32_t i;
+    for (i = 0; i < job->work->layers; i++) {
+        dpari_price_layer(job, &r, i, &out->of[i]);
+    }
+}
+
+/* ---- stages --------------------------------------------------------------------------------- */
+
+/* Blocks of class i inside [from, to) of the sequence of blocks. */
+static double dpari_blocks_within(const dpar_workload *w, int32_t i, int64_t from, int64_t to)
+{
+    int64_t start = 0, end;
+    int32_t k;
+    for (k = 0; k < i; k++) {
+        start += w->layer[k].kind == DPAR_LAYER_BLOCK ? w->layer[k].count : 0;
+    }
+    end = start + w->layer[i].count;
+    from = dpari_most(from, start);
+    to = dpari_least(to, end);
+    return to > from ? (double)(to - from) : 0.0;
+}
+
+/* Chunk c of `chunks`: blocks in even shares, the first ones one longer: the last stage, which has
+ * the logits, is never the longer one. */
+static int64_t dpari_chunk_start(int64_t blocks, int64_t chunks, int64_t c)
+{
+    return blocks / chunks * c + dpari_least(c, blocks % chunks);
+}
+
+/* Which chunk a rank computes as its v-th: round the ranks, or there and back (V schedules). */
+static int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
+{
+    int there_and_back = s->schedule == DPAR_ZBV || s->schedule == DPAR_V_HALF ||
+                         s->schedule == DPAR_V_MIN || s->schedule == DPAR_DUALPIPEV;
+    int64_t turn = (int64_t)v * s->pp;
+    return there_and_back && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
+}
+
+/* Adds `count` layers of a class to a stage. */
+static void dpari_stage_add(dpari_stage *st, const dpari_layer_price *p, double count,
+                            double again, double kept)
+{
+    st->forward += count * p->forward;
+    st->backward += count * p->backward;
+    st->again += count * again;
+    st->host += count * (p->host_forward + p->host_backward);
+    st->tp += count * (p->tp_forward + p->tp_backward + (again > 0.0 ? p->tp_again : 0.0));
+    st->cp += count * (p->cp_forward + p->cp_backward);
+    st->ep += count * (p->ep_forward + p->ep_backward);
+    st->halo += count * (p->halo_forward + p->halo_backward);
+    st->params += count * p->params;
+    st->expert_params += count * p->expert_params;
+    st->kept += count * kept;
+    st->link_bytes += count * p->link_bytes;
+    st->nic_bytes += count * p->nic_bytes;
+    st->transient = dpari_mostf(st->transient, p->transient);
+    st->largest = dpari_mostf(st->largest, p->params + p->expert_params);
+}
+
+/* One class in a stage: `count` of its layers, `full` of them fully recomputed. */
+static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
+                              double count, double full)
+{
+    int32_t mode = s->recompute;
+    if (mode != DPAR_RECOMPUTE_FULL) {
+        double again = p->again[mode];
+        dpari_stage_add(st, p, count, again, p->kept[mode]);
+        st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
+        return;
+    }
+    dpari_stage_add(st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
+    st->host += full * p->host_forward;
+    st->ep += full * p->ep_forward;
+    st->cp += full * p->cp_forward;
+    st->halo += full * p->halo_forward;
+    dpari_stage_add(st, p, count - full, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+    /* while one layer is recomputed all of its activations live again */
+    st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
+}
+
+static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
+                              const dpari_layers *layers, int32_t kind, dpari_stage *st)
+{
+    const dpar_workload *w = job->work;
+    int32_t i;
+    for (i = 0; i < w->layers; i++) {
+        const dpari_layer_price *p = &layers->of[i];
+        if (w->layer[i].kind != kind) {
+            continue;
+        }
+        if (kind == DPAR_LAYER_HEAD) {
+            dpari_layer_price head = *p;
+            st->logits += p->transient;
+            head.transient = 0.0;
+            dpari_stage_add(st, &head, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+        } else {
+            dpari_stage_add(st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+        }
+        /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's */
+        if (kind == DPAR_LAYER_HEAD && s->pp > 1 && w->vocab > 0 && dpar_layer_params(w, i) <
+            (double)w->vocab * w->hidden) {
+            st->params += (double)w->vocab * w->hidden / s->tp;
+        }
+    }
+}
+
+/* Host and device work at once, but each waits for the other now and then: a soft maximum, device
+ * alone when the host is quick, host alone when it is slow. */
+static void dpari_stage_total(dpari_stage *st)
+{
+    double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
+    double both = device + st->host;
+    st->total = device + (both > 0.0 ? st->host * st->host / both : 0.0);
+}
+
+static void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+                              const dpari_layers *layers, int32_t rank, dpari_stage *st)
+{
+    const dpar_workload *w = job->work;
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    double share = 1.0;
+    int32_t i, v;
+    dpari_zero(st, sizeof(*st));
+    st->rank = rank;
+    for (v = 0; v < s->vp; v++) {
+        int64_t c = dpari_chunk_of(s, rank, v);
+        st->layers += (double)(dpari_chunk_start(w->blocks, chunks, c + 1) -
+                               dpari_chunk_start(w->blocks, chunks, c));
+    }
+    if (s->recompute_layers > 0 && st->layers > s->recompute_layers) {
+        share = s->recompute_layers / st->layers;
+    }
+    for (v = 0; v < s->vp; v++) {
+        int64_t c = dpari_chunk_of(s, rank, v);
+        int64_t from = dpari_chunk_start(w->blocks, chunks, c);
+        int64_t to = dpari_chunk_start(w->blocks, chunks, c + 1);
+        for (i = 0; i < w->layers; i++) {
+            double n = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_blocks_within(w, i, from, to)
+                                                            : 0.0;
+            if (n > 0.0) {
+                dpari_stage_class(s, st, &layers->of[i], n, n * share);
+            }
+        }
+        if (c == 0) {
+            dpari_stage_edges(job, s, layers, DPAR_LAYER_EMBED, st);
+        }
+        if (c == chunks - 1) {
+            dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, st);
+        }
+    }
+    dpari_stage_total(st);
+}
+
+/* Does a class of blocks begin inside this rank's chunks? Then its mix is its own. */
+static int dpari_stage_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
+{
+    int64_t chunks = (int64_t)s->pp * s->vp, start = 0;
+    int32_t i, v;
+    for (i = 0; i < w->layers; i++) {
+        for (v = 0; v < s->vp; v++) {
+            int64_t c = dpari_chunk_of(s, rank, v);
+            if (w->layer[i].kind == DPAR_LAYER_BLOCK && start > 0 &&
+                start >= dpari_chunk_start(w->blocks, chunks, c) &&
+                start <= dpari_chunk_start(w->blocks, chunks, c + 1)) {
+                return 1;
+            }
+        }
+        start += w->layer[i].kind == DPAR_LAYER_BLOCK ? w->layer[i].count : 0;
+    }
+    return 0;
+}
+
+static int32_t dpari_block_classes(const dpar_workload *w)
+{
+    int32_t i, n = 0;
+    for (i = 0; i < w->layers; i++) {
+        n += w->layer[i].kind == DPAR_LAYER_BLOCK;
+    }
+    return n;
+}
+
+/* All ranks together: every layer once. */
+static void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
+                              const dpari_layers *layers, dpari_stage *whole)
+{
+    const dpar_workload *w = job->work;
+    double per_rank = (double)w->blocks / s->pp, share = 1.0;
+    int32_t i;
+    dpari_zero(whole, sizeof(*whole));
+    if (s->recompute_layers > 0 && per_rank > s->recompute_layers) {
+        share = s->recompute_layers / per_rank;
+    }
+    for (i = 0; i < w->layers; i++) {
+        if (w->layer[i].kind == DPAR_LAYER_BLOCK) {
+            dpari_stage_class(s, whole, &layers->of[i], w->layer[i].count,
+                              w->layer[i].count * share);
+        }
+    }
+    dpari_stage_edges(job, s, layers, DPAR_LAYER_EMBED, whole);
+    dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, whole);
+    dpari_stage_total(whole);
+}
+
+DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
+                                  const dpari_layers *layers, dpari_stages *out)
+{
+    int32_t rank, last = s->pp - 1, mixed = dpari_block_classes(job->work) > 1, i;
+    out->n = 0;
+    for (rank = 0; rank < s->pp && out->n < DPARI_MAX_STAGES - 1; rank++) {
+        if (rank <= 1 || rank == last || (mixed && dpari_stage_mixed(job->work, s, rank))) {
+            dpari_price_stage(job, s, layers, rank, &out->of[out->n++]);
+        } else if (!mixed) {
+            rank = last - 1; /* all between are as rank 1, or shorter */
+        }
+    }
+    if (out->of[out->n - 1].rank != last) {
+        dpari_price_stage(job, s, layers, last, &out->of[out->n++]);
+    }
+    dpari_price_whole(job, s, layers, &out->whole);
+    out->sum_total = out->whole.total;
+    out->send = 0.0;
+    for (i = 0; i < job->work->layers; i++) {
+        if (job->work->layer[i].kind == DPAR_LAYER_BLOCK) {
+            out->send = dpari_mostf(out->send, layers->of[i].send);
+        }
+    }
+    /* each TP rank sends its part and the receivers gather it over the fast links */
+    out->send /= s->tp;
+}

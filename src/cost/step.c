@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "step.h"
+
+#include "../base/real.h"
+#include "price.h"
+
+DPAR_API const char *dpar_time_name(int32_t term)
+{
+    static const char name[DPAR_TIMES][12] = {"forward", "backward", "recompute", "tp",  "cp",
+                                              "ep",      "halo",     "pp",        "bubble",
+                                              "imbalance", "dp",     "optimizer", "offload", "host"};
+    return term >= 0 && term < DPAR_TIMES ? name[term] : "?";
+}
+
+DPAR_API double dpar_bubble_overhead(int32_t p, int32_t m)
+{
+    return m > 0 ? ((double)p - 1.0) / (double)m : 0.0;
+}
+
+DPAR_API double dpar_bubble_fraction(int32_t p, int32_t m)
+{
+    return p > 0 && m > 0 ? ((double)p - 1.0) / ((double)m + (double)p - 1.0) : 0.0;
+}
+
+DPAR_API double dpar_bubble_utilisation(int32_t p, int32_t m)
+{
+    return p > 0 && m > 0 ? (double)m / ((double)m + (double)p - 1.0) : 0.0;
+}
+
+DPAR_API double dpar_gpipe_makespan(int32_t p, int32_t m, double f, double b)
+{
+    return ((double)p - 1.0) * f + (double)m * (f + b) + ((double)p - 1.0) * b;
+}
+
+DPAR_API double dpar_scaling_efficiency(double throughput_n, double throughput_1, int32_t n)
+{
+    return n > 0 && throughput_1 > 0.0 ? throughput_n / ((double)n * throughput_1) : 0.0;
+}
+
+/* ---- data parallelism ----------------------------------------------------------------------- */
+
+/* What the run does at once, when the strategy leaves it to the software. */
+static int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
+{
+    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
+        return s->overlap;
+    }
+    return job->work->stack == DPAR_STACK_MEGATRON ? 0
+           : job->work->stack == DPAR_STACK_CORE   ? DPAR_OVERLAP_DP | DPAR_OVERLAP_PP
+                                                   : DPAR_OVERLAP_DP;
+}
+
+typedef struct dpari_data {
+    double before, after; /* seconds around one step: weights gathered, gradients reduced */
+    double forward, backward; /* seconds inside every micro-batch (ZeRO-2 and 3) */
+    double unit;          /* of them the first unit, which nothing hides */
+    double link_bytes, nic_bytes;
+} dpari_data;
+
+static double dpari_data_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
+                               double calls, double times, dpari_data *d)
+{
+    dpar_collective_cost c;
+    dpar_collective_cost_of(job->cluster, g, kind, bytes / calls, &c);
+    d->link_bytes += c.link_bytes * calls * times;
+    d->nic_bytes += c.nic_bytes * calls * times;
+    return c.seconds * calls;
+}
+
+/* Gradient and weight traffic of one kind of weights (dense, or experts) over a group of n ranks,
+ * `stride` apart, in ZeRO groups of `shard`. */
+static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double params, double units,
+                          int32_t n, int32_t shard, int32_t stride, dpari_data *d)
+{
+    const dpar_recipe *r = &job->recipe;
+    dpar_group in, across;
+    double grads = params * r->reduced, weights = params * r->gathered, m = s->micro_batches, t;
+    if (n <= 1 || params <= 0.0) {
+        return;
+    }
+    in = dpar_group_place(job->cluster, s->zero == 0 ? n : shard, stride);
+    if (s->zero == 0) {
+        d->after += dpari_data_spend(job, &in, DPAR_ALL_REDUCE, grads, 1.0, 1.0, d);
+        return;
+    }
+    if (shard < n) { /* HSDP: replicas reduce what the shards hold */
+        across = dpar_group_place(job->cluster, n / shard, stride * shard);
+        d->after += dpari_data_spend(job, &across, DPAR_ALL_REDUCE, grads / shard, 1.0, 1.0, d);
+    }
+    if (shard <= 1) {
+        return;
+    }
+    if (s->zero == 3) {
+        t = dpari_data_spend(job, &in, DPAR_ALL_GATHER, weights, units, 2.0 * m, d);
+        d->forward += t;
+        d->backward += t + dpari_data_spend(job, &in, DPAR_REDUCE_SCATTER, grads, units, m, d);
+        d->unit += t / units;
+        return;
+    }
+    t = dpari_data_spend(job, &in, DPAR_REDUCE_SCATTER, grads, 1.0, s->zero == 2 ? m : 1.0, d);
+    if (s->zero == 2) {
+        d->backward += t;
+    } else {
+        d->after += t;
+    }
+    d->before += dpari_data_spend(job, &in, DPAR_ALL_GATHER, weights, 1.0, 1.0, d);
+}
+
+static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
+                                  const dpari_stage *st)
+{
+    dpari_data d;
+    int32_t n = s->dp * s->cp, shard = (s->shard > 0 ? s->shard : s->dp) * s->cp, en;
+    int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    dpari_zero(&d, sizeof(d));
+    if (!job->work->trains) {
+        return d;
+    }
+    /* tiles of one sample hold the same weights: their gradients are summed with the others */
+    dpari_data_of(job, s, st->params, dpari_mostf(1.0, st->layers), n * tiles,
+                  s->zero == 0 ? n * tiles : shard * tiles, s->tp, &d);
+    en = (int32_t)((int64_t)s->tp * n / ((int64_t)s->ep * s->etp));
+    dpari_data_of(job, s, st->expert_params, dpari_mostf(1.0, st->layers), en, en, s->ep * s->etp,
+                  &d);
+    return d;
+}
+
+/* What is left of communication t beside compute w; what is hidden still costs the compute. */
+static double dpari_exposed(double t, double w, double contention, double *hidden)
+{
+    double h = dpari_leastf(t, w);
+    *hidden += h;
+    return t - h + contention * h;
+}
+
+static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                            dpar_step *t)
+{
+    dpari_data d = dpari_data_time(job, s, st);
+    double c = job->cluster->cal.value[DPAR_CAL_CONTENTION], m = s->micro_batches, e = 0.0;
+    double forward = st->forward, backward = st->backward + st->again;
+    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_DP) {
+        e += dpari_exposed(d.before, 0.9 * forward, c, &t->dp_hidden_s);
+        e += dpari_exposed(d.after, 0.9 * backward, c, &t->dp_hidden_s);
+        e += m * dpari_exposed(d.forward, forward, c, &t->dp_hidden_s);
+        e += m * dpari_exposed(d.backward, backward, c, &t->dp_hidden_s);
+        e += m * d.unit;
+    } else {
+        e = d.before + d.after + m * (d.forward + d.backward);
+    }
+    t->term[DPAR_TIME_DP] = e;
+    t->link_bytes += d.link_bytes;
+    t->nic_bytes += d.nic_bytes;
+    t->dp_bytes = d.link_bytes + d.nic_bytes;
+}
+
+/* ---- optimizer and offload ------------------------------------------------------------------ */
+
+/* HBM bytes a parameter of Adam: gradient twice (its norm, then the update), master and moments
+ * read and written, the weight written. */
+static double dpari_adam_bytes(const dpar_recipe *r)
+{
+    return 2.0 * r->gradient + 2.0 * (r->master + r->moments) +
+           (r->master > 0.0 ? r->weight : 2.0 * r->weight);
+}
+
+static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s,
+                                 const dpari_stage *st, dpar_step *t)
+{
+    const dpar_cluster *c = job->cluster;
+    const dpar_recipe *r = &job->recipe;
+    double d = s->zero >= 1 ? (double)(s->shard > 0 ? s->shard : s->dp) * s->cp : 1.0;
+    double experts = s->zero >= 1 ? dpari_mostf(1.0, (double)s->tp * s->cp * s->dp /
+                                                         ((double)s->ep * s->etp))
+                                  : 1.0;
+    double local = st->params / d + st->expert_params / experts, pcie = c->gpu.pcie_Bps, moved;
+    if (!job->work->trains) {
+        return;
+    }
+    t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) /
+                                   (c->gpu.memory_Bps * c->cal.value[DPAR_CAL_HBM]);
+    if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
+        /* on the host: about 25 GB/s of its memory a GPU; gradients down, weights up */
+        t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) / 25e9;
+        t->term[DPAR_TIME_OFFLOAD] += local * (r->gradient + r->weight) / (0.8 * pcie);
+    }
+    if (s->offload & DPAR_OFFLOAD_WEIGHTS) {
+        moved = 2.0 * s->micro_batches * (st->params + st->expert_params) * r->weight;
+        t->term[DPAR_TIME_OFFLOAD] += dpari_mostf(
+            0.05 * moved / (0.8 * pcie),
+            moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
+    }
+    if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) {
+        moved = 2.0 * s->micro_batches * st->kept;
+        t->term[DPAR_TIME_OFFLOAD] += dpari_mostf(
+            0.05 * moved / (0.8 * pcie),
+            moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
+    }
+}
+
+/* ---- pipeline ------------------------------------------------------------------------------- */
+
+/* Idle time of filling and draining, as a share of (time of one micro-batch through all stages
+ * less the slowest). Schedules' closed forms at backward-input = backward-weight; w = F/(F+B). */
+static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
+{
+    switch (schedule) {
+    case DPAR_INTERLEAVED:
+    case DPAR_BREADTH_FIRST:
+        return 1.0 / vp;
+    case DPAR_ZB_H1:
+    case DPAR_ZB_2P: /* its makespan equals H1's; only the span per rank is shorter */
+        return w;
+    case DPAR_ZBV:
+        return 1.0 / 6.0;
+    case DPAR_V_HALF:
+        return 0.5;
+    case DPAR_V_MIN:
+        return 0.67;
+    case DPAR_DUALPIPE:
+        return 1.0 / 3.0;
+    case DPAR_DUALPIPEV:
+        return 1.0 / 3.0;
+    default:
+        return 1.0;
+    }
+}
+
+static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
+                                 dpar_step *t, double times)
+{
+    dpar_group g = dpar_group_place(job->cluster, s->pp, s->tp * s->cp * s->dp);
+    dpar_collective_cost c;
+    g.nodes = g.per_node < g.size ? 2 : 1;
+    g.size = 2;
+    g.per_node = g.nodes == 2 ? 1 : 2;
+    dpar_collective_cost_of(job->cluster, &g, DPAR_SEND_RECV, bytes, &c);
+    t->link_bytes += c.link_bytes * times;
+    t->nic_bytes += c.nic_bytes * times;
+    return c.seconds;
+}
+
+/* Bubble, imbalance and messages. The slowest stage paces every micro-batch; the others wait. */
+static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
+                                const dpari_stages *stages, const dpari_stage *slow, dpar_step *t)
+{
+    double m = s->micro_batches, p = s->pp, v = s->vp, mean = stages->sum_total / p, send, fill;
+    double w = slow->forward / (slow->forward + slow->backward + slow->again), ways;
+    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    int32_t flying = dpari_overlap_of(job, s);
+    t->largest_stage_s = slow->total;
+    t->mean_stage_s = mean;
+    t->term[DPAR_TIME_IMBALANCE] += m * (slow->total - mean);
+    if (s->pp == 1) {
+        return;
+    }
+    fill = (stages->sum_total - mean) * dpari_fill_share(s->schedule, s->vp, w);
+    if (looped && m < p) { /* every chunk waits for a whole round of ranks */
+        fill = fill * (m - 1.0) / (p - 1.0) + (p - m) * slow->total;
+    }
+    ways = job->work->trains ? 2.0 : 1.0;
+    send = dpari_send_seconds(job, s, stages->send, t, ways * m * v);
+    t->term[DPAR_TIME_BUBBLE] = fill;
+    if (s->schedule == DPAR_GPIPE || (looped && (flying & DPAR_OVERLAP_PP))) {
+        t->term[DPAR_TIME_PP] = ways * (p * v - 1.0) * send;
+    } else {
+        t->term[DPAR_TIME_PP] = ways * send * ((p - 2.0) + m * v * (p - 1.0) / p);
+    }
+    t->bubble = (fill + t->term[DPAR_TIME_PP]) / (m * slow->total + fill + t->term[DPAR_TIME_PP]);
+}
+
+/* ---- the step ------------------------------------------------------------------------------- */
+
+static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages, dpar_step *t)
+{
+    const dpari_stage *all = &stages->whole;
+    double k = (double)s->micro_batches / s->pp;
+    double device = all->forward + all->backward + all->again + all->tp + all->cp + all->ep +
+                    all->halo; /* what total has beyond it is the host's floor */
+    t->term[DPAR_TIME_FORWARD] = k * all->forward;
+    t->term[DPAR_TIME_BACKWARD] = k * all->backward;
+    t->term[DPAR_TIME_RECOMPUTE] = k * all->again;
+    t->term[DPAR_TIME_TP] = k * all->tp;
+    t->term[DPAR_TIME_CP] = k * all->cp;
+    t->term[DPAR_TIME_EP] = k * all->ep;
+    t->term[DPAR_TIME_HALO] = k * all->halo;
+    t->term[DPAR_TIME_HOST] = k * (all->total - device);
+    t->link_bytes = k * all->link_bytes;
+    t->nic_bytes = k * all->nic_bytes;
+}
+
+static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
+                             const dpari_stages *stages, dpar_step *t)
+{
+    const dpar_workload *w = job->work;
+    const double *flops = job->cluster->gpu.flops;
+    double gpus = dpar_strategy_ranks(s), peak = flops[DPAR_BF16] > 0.0 ? flops[DPAR_BF16]
+                                                                        : flops[DPAR_F32];
+    double again = 0.0;
+    if (job->recipe.compute == DPAR_TF32 && flops[DPAR_TF32] > 0.0) {
+        peak = flops[DPAR_TF32];
+    }
+    t->samples = (double)s->dp * s->micro_batch * s->micro_batches;
+    t->tokens_per_s_gpu = t->samples * w->tokens / (t->total * gpus);
+    t->model_flops = t->samples * w->model_flops_full;
+    t->model_flops_causal = t->samples * w->model_flops_causal;
+    if (s->recompute == DPAR_RECOMPUTE_FULL && stages->of[0].layers > 0.0) {
+        double share = s->recompute_layers > 0
+                           ? dpari_leastf(1.0, s->recompute_layers / stages->of[0].layers)
+                           : 1.0;
+        int32_t i;
+        for (i = 0; i < w->layers; i++) { /* blocks once more forward; full attention counted */
+            again += w->layer[i].kind == DPAR_LAYER_BLOCK
+                         ? dpar_layer_flops(w, i) * w->layer[i].count * share
+                         : 0.0;
+        }
+    }
+    t->hardware_flops = t->model_flops + t->samples * again;
+    t->mfu = t->model_flops / (t->total * gpus * peak);
+    t->mfu_causal = t->model_flops_causal / (t->total * gpus * peak);
+    t->hfu = t->hardware_flops / (t->total * gpus * peak);
+    t->tflops_gpu = t->model_flops / (t->total * gpus) * 1e-12;
+}
+
+DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
+                                const dpari_stages *stages, dpar_step *t)
+{
+    const dpari_stage *slow = &stages->of[0];
+    const double *cal = job->cluster->cal.value;
+    double compute;
+    int32_t i;
+    dpari_zero(t, sizeof(*t));
+    for (i = 1; i < stages->n; i++) {
+        slow = stages->of[i].total > slow->total ? &stages->of[i] : slow;
+    }
+    dpari_step_terms(s, stages, t);
+    dpari_step_pipeline(job, s, stages, slow, t);
+    dpari_step_data(job, s, slow, t);
+    dpari_step_optimizer(job, s, slow, t);
+    compute = t->term[DPAR_TIME_FORWARD] + t->term[DPAR_TIME_BACKWARD] +
+              t->term[DPAR_TIME_RECOMPUTE];
+    t->term[DPAR_TIME_IMBALANCE] += cal[DPAR_CAL_SKEW] * compute * dpari_log2((double)s->dp);
+    t->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
+    for (i = 0; i < DPAR_TIMES; i++) {
+        t->total += t->term[i];
+    }
+    dpari_step_rates(job, s, stages, t);
+}
+
+DPAR_API void dpar_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t)
+{
+    dpari_layers layers;
+    dpari_stages stages;
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stages(job, s, &layers, &stages);
+    dpari_price_step(job, s, &stages, t);
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* step - the time of a training step (or of a solver's time steps), by term. */
+#ifndef DPAR_STEP_H
+#define DPAR_STEP_H
+
+#include "collective.h"
+#include "strategy.h"
+
+enum {
+    DPAR_TIME_FORWARD,
+    DPAR_TIME_BACKWARD,
+    DPAR_TIME_RECOMPUTE,
+    DPAR_TIME_TP,
+    DPAR_TIME_CP,
+    DPAR_TIME_EP,
+    DPAR_TIME_HALO,
+    DPAR_TIME_PP,        /* activations and gradients between stages, as exposed */
+    DPAR_TIME_BUBBLE,    /* waiting to fill and drain the pipeline */
+    DPAR_TIME_IMBALANCE, /* waiting for the slowest stage (logits, uneven layers) */
+    DPAR_TIME_DP,        /* gradient reduction and parameter gathering left after overlap */
+    DPAR_TIME_OPTIMIZER,
+    DPAR_TIME_OFFLOAD,
+    DPAR_TIME_HOST,      /* launch floor and the host's part of a step */
+    DPAR_TIMES
+};
+
+typedef struct dpar_step {
+    double term[DPAR_TIMES]; /* seconds; they add up to total */
+    double total;
+    double samples;          /* a step, all ranks */
+    double tokens_per_s_gpu;
+    double model_flops;      /* a step, all ranks: attention not causal, recompute not counted,
+                                vocabulary counted (Megatron's and PaLM's MFU) */
+    double model_flops_causal; /* the same with causal attention at half */
+    double hardware_flops;   /* model_flops plus what is recomputed */
+    double mfu, mfu_causal, hfu; /* shares of the bf16 (fp32 for fp32 jobs) dense peak */
+    double tflops_gpu;       /* model_flops / GPU / second, 1e12 */
+    double link_bytes, nic_bytes; /* sent a GPU and step, in-node links and NICs */
+    double dp_bytes;         /* of them by data parallelism */
+    double dp_hidden_s;      /* data-parallel communication that overlap hides */
+    double bubble;           /* idle / (ranks * makespan) of the pipeline */
+    double largest_stage_s, mean_stage_s; /* a micro-batch, forward and backward */
+} dpar_step;
+
+DPAR_API const char *dpar_time_name(int32_t term);
+
+/* The time of one step. The strategy must have passed dpar_strategy_check. O(layer classes). */
+DPAR_API void dpar_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t);
+
+/* The three numbers that go by "bubble" for p stages and m micro-batches of equal cost: overhead
+ * over the ideal (p-1)/m, share of the makespan (p-1)/(m+p-1), utilisation m/(m+p-1). */
+DPAR_API double dpar_bubble_overhead(int32_t p, int32_t m);
+DPAR_API double dpar_bubble_fraction(int32_t p, int32_t m);
+DPAR_API double dpar_bubble_utilisation(int32_t p, int32_t m);
+/* GPipe's makespan for forward f and backward b: (p-1) f + m (f+b) + (p-1) b. */
+DPAR_API double dpar_gpipe_makespan(int32_t p, int32_t m, double f, double b);
+/* throughput(n) / (n * throughput(1)) */
+DPAR_API double dpar_scaling_efficiency(double throughput_n, double throughput_1, int32_t n);
+
+#endif

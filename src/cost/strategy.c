@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "strategy.h"
+
+#include "../base/arith.h"
+#include "../base/text.h"
+#include "memory.h"
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+DPAR_API const char *dpar_recompute_name(int32_t recompute)
+{
+    static const char name[DPAR_RECOMPUTES][12] = {"none", "selective", "full"};
+    return recompute >= 0 && recompute < DPAR_RECOMPUTES ? name[recompute] : "?";
+}
+
+DPAR_API const char *dpar_schedule_name(int32_t schedule)
+{
+    static const char name[DPAR_SCHEDULES][16] = {
+        "gpipe", "1f1b",  "interleaved", "breadth-first", "zb-h1",    "zb-2p",
+        "zbv",   "v-half", "v-min",       "dualpipe",      "dualpipev"};
+    return schedule >= 0 && schedule < DPAR_SCHEDULES ? name[schedule] : "?";
+}
+
+DPAR_API const char *dpar_cp_name(int32_t cp_kind)
+{
+    static const char name[DPAR_CP_KINDS][12] = {"ring", "ulysses", "gather"};
+    return cp_kind >= 0 && cp_kind < DPAR_CP_KINDS ? name[cp_kind] : "?";
+}
+
+DPAR_API const char *dpar_stack_name(int32_t stack)
+{
+    static const char name[DPAR_STACKS][12] = {"megatron", "core", "torch", "compiled"};
+    return stack >= 0 && stack < DPAR_STACKS ? name[stack] : "?";
+}
+
+DPAR_API const char *dpar_attention_name(int32_t attention)
+{
+    static const char name[DPAR_ATTENTIONS][12] = {"unfused", "flash1", "flash"};
+    return attention >= 0 && attention < DPAR_ATTENTIONS ? name[attention] : "?";
+}
+
+DPAR_API const char *dpar_rule_name(int32_t rule)
+{
+    static const char name[DPAR_RULES][16] = {
+        "none",   "degree", "ranks", "tp-heads", "tp-across-nodes", "pp-layers", "schedule", "cp",
+        "ep",     "zero",   "batch", "tiles",    "option",          "offload",   "memory"};
+    return rule >= 0 && rule < DPAR_RULES ? name[rule] : "?";
+}
+
+/* ---- recipes -------------------------------------------------------------------------------- */
+
+/* weight, gradient, master, moments, gathered, reduced; sources: cost facts 5.3 - ZeRO paper,
+ * Megatron's distributed optimizer, DeepSpeed's estimator, FSDP2 mixed precision. */
+static const struct {
+    char name[16];
+    float weight, gradient, master, moments, gathered, reduced;
+    int8_t compute;
+} dpari_recipe[] = {
+    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},   {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},       {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},  {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
+    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},  {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
+    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},  {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
+    {"fp8", 3, 4, 4, 8, 2, 4, DPAR_F8},          {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
+    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8}};
+
+enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
+
+DPAR_API const char *dpar_recipe_name(int32_t index)
+{
+    return index >= 0 && index < DPARI_RECIPES ? dpari_recipe[index].name : NULL;
+}
+
+DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why)
+{
+    int32_t i;
+    for (i = 0; i < DPARI_RECIPES; i++) {
+        if (dpari_same(name, dpari_recipe[i].name)) {
+            dpari_copy_text(r->name, sizeof(r->name), name, sizeof(r->name));
+            r->weight = (double)dpari_recipe[i].weight;
+            r->gradient = (double)dpari_recipe[i].gradient;
+            r->master = (double)dpari_recipe[i].master;
+            r->moments = (double)dpari_recipe[i].moments;
+            r->gathered = (double)dpari_recipe[i].gathered;
+            r->reduced = (double)dpari_recipe[i].reduced;
+            r->compute = dpari_recipe[i].compute;
+            return DPAR_OK;
+        }
+    }
+    return dpari_say_word(DPAR_E_UNKNOWN, why,
+                          "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
+                          "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
+                          "bf16-moments",
+                          name, dpari_length(name), 0, 0, 0, 0);
+}
+
+/* ---- the text form -------------------------------------------------------------------------- */
+
+DPAR_API dpar_strategy dpar_strategy_default(void)
+{
+    dpar_strategy s;
+    dpari_zero(&s, sizeof(s));
+    s.tp = s.cp = s.dp = s.pp = s.vp = s.ep = s.etp = 1;
+    s.micro_batch = s.micro_batches = 1;
+    s.schedule = DPAR_1F1B;
+    s.overlap = DPAR_OVERLAP_DEFAULT;
+    s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
+    return s;
+}
+
+static const char dpari_field_name[DPAR_FIELDS][20] = {
+    "tp",    "sp",        "cp",  "cp_kind", "dp",          "shard",         "zero",
+    "pp",    "vp",        "schedule", "ep", "etp",         "micro_batch",   "micro_batches",
+    "recompute", "recompute_layers", "offload", "overlap", "tiles"};
+
+static int32_t dpari_field_find(const char *name, size_t n)
+{
+    int32_t i;
+    for (i = 0; i < DPAR_FIELDS; i++) {
+        if (dpari_spells(name, n, dpari_field_name[i])) {
+            return i;
+        }
+    }
+    if (dpari_spells(name, n, "mbs")) {
+        return DPAR_FIELD_MICRO_BATCH;
+    }
+    return dpari_spells(name, n, "m") ? DPAR_FIELD_MICRO_BATCHES : -1;
+}
+
+static int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
+{
+    switch (field) {
+    case DPAR_FIELD_TP:
+        return &s->tp;
+    case DPAR_FIELD_SP:
+        return &s->sp;
+    case DPAR_FIELD_CP:
+        return &s->cp;
+    case DPAR_FIELD_DP:
+        return &s->dp;
+    case DPAR_FIELD_SHARD:
+        return &s->shard;
+    case DPAR_FIELD_ZERO:
+        return &s->zero;
+    case DPAR_FIELD_PP:
+        return &s->pp;
+    case DPAR_FIELD_VP:
+        return &s->vp;
+    case DPAR_FIELD_EP:
+        return &s->ep;
+    case DPAR_FIELD_ETP:
+        return &s->etp;
+    case DPAR_FIELD_MICRO_BATCH:
+        return &s->micro_batch;
+    case DPAR_FIELD_MICRO_BATCHES:
+        return &s->micro_batches;
+    default:
+        return &s->recompute_layers;
+    }
+}
+
+/* A whole number 0 .. 2^31-1 that is all of the slice; -1 otherwise. */
+static int32_t dpari_read_count(const char *s, size_t n)
+{
+    int64_t v = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (s[i] < '0' || s[i] > '9' || v > INT32_MAX / 10) {
+            return -1;
+        }
+        v = v * 10 + (s[i] - '0');
+    }
+    return n > 0 && v <= INT32_MAX ? (int32_t)v : -1;
+}
+
+/* Names joined by '+', each a bit: "optimizer+activations". -1 for an unknown one. */
+static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
+{
+    static const char name[2][5][12] = {{"dp", "tp", "pp", "default", "none"},
+                                        {"optimizer", "weights", "activations", "", "none"}};
+    static const int8_t bit[5] = {1, 2, 4, 8, 0};
+    int32_t bits = 0, i;
+    while (n > 0) {
+        size_t k = 0;
+        while (k < n && s[k] != '+') {
+            k++;
+        }
+        for (i = 0; i < 5 && !(k > 0 && dpari_spells(s, k, name[offload][i])); i++) {
+        }
+        if (i == 5) {
+            return -1;
+        }
+        bits |= bit[i];
+        s += k < n ? k + 1 : k;
+        n -= k < n ? k + 1 : k;
+    }
+    return bits;
+}
+
+/* "2x4" into tiles. */
+static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
+{
+    int32_t axis = 0;
+    tiles[0] = tiles[1] = tiles[2] = 1;
+    while (n > 0) {
+        size_t k = 0;
+        while (k < n && s[k] != 'x') {
+            k++;
+        }
+        if (axis == 3 || (tiles[axis] = dpari_read_count(s, k)) < 1) {
+            return -1;
+        }
+        axis++;
+        s += k < n ? k + 1 : k;
+        n -= k < n ? k + 1 : k;
+    }
+    return axis > 0 ? 0 : -1;
+}
+
+static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int32_t),
+                               int32_t names)
+{
+    int32_t i;
+    for (i = 0; i < names; i++) {
+        if (dpari_spells(s, n, name(i))) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* Reads the value of one field; 0 when it is not of the field's kind. */
+static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size_t n)
+{
+    int32_t *at;
+    switch (field) {
+    case DPAR_FIELD_CP_KIND:
+        return (s->cp_kind = dpari_read_name(v, n, dpar_cp_name, DPAR_CP_KINDS)) >= 0;
+    case DPAR_FIELD_SCHEDULE:
+        return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_SCHEDULES)) >= 0;
+    case DPAR_FIELD_RECOMPUTE:
+        return (s->recompute = dpari_read_name(v, n, dpar_recompute_name, DPAR_RECOMPUTES)) >= 0;
+    case DPAR_FIELD_OFFLOAD:
+        return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
+    case DPAR_FIELD_OVERLAP:
+        return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
+    case DPAR_FIELD_TILES:
+        return dpari_read_tiles(v, n, s->tiles) == 0;
+    default:
+        at = dpari_field_at(s, field);
+        return (*at = dpari_read_count(v, n)) >= 0;
+    }
+}
+
+DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *strategy, const char *text, size_t bytes,
+                                         uint32_t *named, dpar_why *why)
+{
+    dpar_strategy s = *strategy;
+    uint32_t seen = 0;
+    size_t at = 0;
+    while (at < bytes) {
+        size_t name = at, eq, end;
+        int32_t field;
+        while (at < bytes && text[at] != '=' && text[at] != ',') {
+            at++;
+        }
+        eq = at;
+        while (at < bytes && text[at] != ',') {
+            at++;
+        }
+        end = at;
+        at += at < bytes;
+        field = dpari_field_find(text + name, eq - name);
+        if (field < 0 || eq == end) {
+            return dpari_say_word(DPAR_E_PARSE, why,
+                                  "'@' is no strategy setting; known: tp sp cp cp_kind dp shard "
+                                  "zero pp vp schedule ep etp mbs m recompute recompute_layers "
+                                  "offload overlap tiles, each as name=value",
+                                  text + name, end - name, 0, 0, 0, 0);
+        }
+        if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
+            return dpari_say_word(DPAR_E_PARSE, why, "'@': the value is not one that exists",
+                                  text + name, end - name, 0, 0, 0, 0);
+        }
+        seen |= (uint32_t)1 << field;
+    }
+    if ((seen & ((uint32_t)1 << DPAR_FIELD_VP)) && s.vp > 1 &&
+        !(seen & ((uint32_t)1 << DPAR_FIELD_SCHEDULE)) && s.schedule == DPAR_1F1B) {
+        s.schedule = DPAR_INTERLEAVED;
+    }
+    *strategy = s;
+    if (named != NULL) {
+        *named = seen;
+    }
+    return DPAR_OK;
+}
+
+/* ---- legality --------------------------------------------------------------------------------*/
+
+DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s)
+{
+    int64_t n = 1;
+    int32_t i, ok = s->tp > 0 && s->cp > 0 && s->dp > 0 && s->pp > 0;
+    ok = ok && dpari_mul(n, s->tp, &n) && dpari_mul(n, s->cp, &n) && n <= INT32_MAX;
+    ok = ok && dpari_mul(n, s->dp, &n) && n <= INT32_MAX && dpari_mul(n, s->pp, &n);
+    for (i = 0; i < 3; i++) {
+        ok = ok && n <= INT32_MAX && s->tiles[i] > 0 && dpari_mul(n, s->tiles[i], &n);
+    }
+    return ok && n <= INT32_MAX ? (int32_t)n : 0;
+}
+
+static dpar_status dpari_refuse(int32_t *rule, int32_t which, dpar_why *why, const char *form,
+                                int64_t a, int64_t b, int64_t c)
+{
+    if (rule != NULL) {
+        *rule = which;
+    }
+    return dpari_say(which == DPAR_RULE_DEGREE ? DPAR_E_ARG : DPAR_E_DIVIDE, why, form, a, b, c, 0);
+}
+
+static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dpar_why *why)
+{
+    if (s->tp < 1 || s->cp < 1 || s->dp < 1 || s->pp < 1 || s->vp < 1 || s->ep < 1 || s->etp < 1) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
+                            "every degree must be at least 1: tp=#, pp=#, dp=#", s->tp, s->pp,
+                            s->dp);
+    }
+    if (s->micro_batch < 1 || s->micro_batches < 1 || s->recompute_layers < 0 || s->shard < 0) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
+                            "mbs=#, m=# must be at least 1 and shard=# at least 0", s->micro_batch,
+                            s->micro_batches, s->shard);
+    }
+    if (s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1 || s->recompute < 0 ||
+        s->recompute >= DPAR_RECOMPUTES || s->schedule < 0 || s->schedule >= DPAR_SCHEDULES ||
+        s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
+                            "zero=# is 0 to 3, sp=# 0 or 1; recompute, schedule and cp_kind by "
+                            "name",
+                            s->zero, s->sp, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s,
+                                      int32_t *rule, dpar_why *why)
+{
+    if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
+        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why,
+                            "tp=# does not divide # attention heads", s->tp, w->heads, 0);
+    }
+    if (s->tp > 1 && w->kv_heads > 0 && w->kv_heads % s->tp != 0 && s->tp % w->kv_heads != 0) {
+        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why,
+                            "tp=# and # key-value heads: neither divides the other", s->tp,
+                            w->kv_heads, 0);
+    }
+    if (s->tp > 1 && (w->hidden < 1 || w->hidden % s->tp != 0)) {
+        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why, "tp=# does not divide hidden=#", s->tp,
+                            w->hidden, 0);
+    }
+    if (s->sp && (s->tp == 1 || w->heads == 0)) {
+        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+                            "sequence parallelism cuts what tensor parallelism leaves whole: it "
+                            "needs tp > 1 and a sequence (tp=#)",
+                            s->tp, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static int dpari_v_shaped(int32_t schedule)
+{
+    return schedule == DPAR_ZBV || schedule == DPAR_V_HALF || schedule == DPAR_V_MIN ||
+           schedule == DPAR_DUALPIPEV;
+}
+
+static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strategy *s,
+                                        int32_t *rule, dpar_why *why)
+{
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    if (s->pp > 1 && chunks > w->blocks) {
+        return dpari_refuse(rule, DPAR_RULE_PP_LAYERS, why,
+                            "pp=# x vp=# needs as many layers, the model has #", s->pp, s->vp,
+                            w->blocks);
+    }
+    if (s->vp > 1 && (s->pp == 1 || !(looped || (dpari_v_shaped(s->schedule) && s->vp == 2)))) {
+        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+                            "vp=# needs pp > 1 (pp=#) and an interleaved, breadth-first or, with "
+                            "vp=2, V schedule",
+                            s->vp, s->pp, 0);
+    }
+    if (s->pp > 1 && dpari_v_shaped(s->schedule) && s->vp != 2) {
+        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+                            "a V schedule has two chunks a rank: vp=2, not #", s->vp, 0, 0);
+    }
+    if (s->schedule == DPAR_INTERLEAVED && s->pp > 1 &&
+        (s->vp < 2 || s->micro_batches % dpari_most(1, s->micro_batches / s->pp) != 0)) {
+        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+                            "interleaving needs vp >= 2 (vp=#) and micro-batches m=# in equal "
+                            "rounds of at least pp=#",
+                            s->vp, s->micro_batches, s->pp);
+    }
+    if (s->pp > 1 && (s->schedule == DPAR_DUALPIPE || s->schedule == DPAR_DUALPIPEV) &&
+        (s->micro_batches < 2 * s->pp ||
+         (s->schedule == DPAR_DUALPIPE && (s->pp % 2 != 0 || s->micro_batches % 2 != 0)))) {
+        return dpari_refuse(rule, DPAR_RULE_SCHEDULE, why,
+                            "DualPipe needs m >= 2 pp, and even numbers of both: m=#, pp=#",
+                            s->micro_batches, s->pp, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_context(const dpar_workload *w, const dpar_strategy *s,
+                                       int32_t *rule, dpar_why *why)
+{
+    int64_t tokens = (int64_t)w->tokens;
+    if (s->cp > 1 && w->heads == 0) {
+        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=#: the model has no sequence", s->cp, 0,
+                            0);
+    }
+    if (s->cp > 1 && s->cp_kind == DPAR_CP_RING && tokens % (2 * (int64_t)s->cp) != 0) {
+        return dpari_refuse(rule, DPAR_RULE_CP, why, "2 cp = # does not divide # tokens",
+                            2 * (int64_t)s->cp, tokens, 0);
+    }
+    if (s->cp > 1 && tokens % s->cp != 0) {
+        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=# does not divide # tokens", s->cp,
+                            tokens, 0);
+    }
+    if (s->cp > 1 && s->cp_kind == DPAR_CP_ULYSSES && (w->heads / s->tp) % s->cp != 0) {
+        return dpari_refuse(rule, DPAR_RULE_CP, why,
+                            "Ulysses: cp=# does not divide the # heads that tp=# leaves", s->cp,
+                            w->heads / s->tp, s->tp);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strategy *s,
+                                       int32_t *rule, dpar_why *why)
+{
+    int64_t ranks = (int64_t)s->tp * s->cp * s->dp;
+    if ((s->ep > 1 || s->etp > 1) && w->experts == 0) {
+        return dpari_refuse(rule, DPAR_RULE_EP, why, "ep=#, etp=#: the model has no experts", s->ep,
+                            s->etp, 0);
+    }
+    if (s->ep > 1 && w->experts % s->ep != 0) {
+        return dpari_refuse(rule, DPAR_RULE_EP, why, "ep=# does not divide # experts", s->ep,
+                            w->experts, 0);
+    }
+    if ((s->ep > 1 || s->etp > 1) && ranks % ((int64_t)s->ep * s->etp) != 0) {
+        return dpari_refuse(rule, DPAR_RULE_EP, why,
+                            "ep x etp = # does not divide the # ranks of a stage (tp cp dp)",
+                            (int64_t)s->ep * s->etp, ranks, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
+                                     dpar_why *why)
+{
+    int32_t i, k;
+    if (s->tiles[0] < 1 || s->tiles[1] < 1 || s->tiles[2] < 1) {
+        return dpari_refuse(rule, DPAR_RULE_DEGREE, why, "tiles must be at least 1: #x#x#",
+                            s->tiles[0], s->tiles[1], s->tiles[2]);
+    }
+    for (i = 0; i < 3; i++) {
+        if (s->tiles[i] > 1 && i >= w->dims) {
+            return dpari_refuse(rule, DPAR_RULE_TILES, why,
+                                "# tiles along axis #, but the model's grid has # axes",
+                                s->tiles[i], i, w->dims);
+        }
+        for (k = 0; s->tiles[i] > 1 && k < w->layers; k++) {
+            int64_t cells = w->extent[i] / w->layer[k].shrink / s->tiles[i];
+            if (w->layer[k].exchanges > 0 && cells < 2) {
+                return dpari_refuse(rule, DPAR_RULE_TILES, why,
+                                    "# tiles of # cells along an axis leave # where the grid is "
+                                    "coarsest: a tile must hold its neighbour's halo",
+                                    s->tiles[i], w->extent[i], cells);
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
+                                    int64_t global_batch, int32_t *rule, dpar_why *why)
+{
+    int64_t batch = 0;
+    if (s->shard > 0 && s->dp % s->shard != 0) {
+        return dpari_refuse(rule, DPAR_RULE_ZERO, why, "shard=# does not divide dp=#", s->shard,
+                            s->dp, 0);
+    }
+    if (!dpari_mul((int64_t)s->dp * s->micro_batch, s->micro_batches, &batch)) {
+        return dpari_refuse(rule, DPAR_RULE_BATCH, why, "dp=# x mbs=# x m=# is too large", s->dp,
+                            s->micro_batch, s->micro_batches);
+    }
+    if (global_batch > 0 && batch != global_batch) {
+        return dpari_refuse(rule, DPAR_RULE_BATCH, why,
+                            "dp x mbs x m = # samples a step, the global batch is #", batch,
+                            global_batch, 0);
+    }
+    if (s->offload != 0 && !(job->cluster->host_bytes > 0.0)) {
+        return dpari_refuse(rule, DPAR_RULE_OFFLOAD, why,
+                            "offload needs the host's memory: give host=GB of the cluster", 0, 0,
+                            0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                         int64_t global_batch, int32_t *rule, dpar_why *why)
+{
+    const dpar_workload *w = job->work;
+    int32_t ranks = dpar_strategy_ranks(s), gpus = dpar_cluster_gpus(job->cluster);
+    dpar_status st = dpari_check_degrees(s, rule, why);
+    if (st == DPAR_OK) {
+        st = dpari_check_tiles(w, s, rule, why);
+    }
+    if (st == DPAR_OK && ranks != gpus) {
+        st = dpari_refuse(rule, DPAR_RULE_RANKS, why,
+                          "tp x cp x dp x pp x tiles = # ranks, the cluster has # GPUs",
+                          ranks > 0 ? ranks : (int64_t)s->tp * s->pp, gpus, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_tensor(w, s, rule, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_pipeline(w, s, rule, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_context(w, s, rule, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_experts(w, s, rule, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_data(job, s, global_batch, rule, why);
+    }
+    if (st == DPAR_OK && rule != NULL) {
+        *rule = DPAR_RULE_NONE;
+    }
+    return st;
+}

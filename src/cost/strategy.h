@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* strategy - one way to spread a workload: the degrees, the options, the bytes a parameter. */
+#ifndef DPAR_STRATEGY_H
+#define DPAR_STRATEGY_H
+
+#include "cluster.h"
+#include "workload.h"
+
+enum { DPAR_RECOMPUTE_NONE, DPAR_RECOMPUTE_SELECTIVE, DPAR_RECOMPUTE_FULL, DPAR_RECOMPUTES };
+enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
+enum {
+    DPAR_GPIPE,
+    DPAR_1F1B,
+    DPAR_INTERLEAVED,
+    DPAR_BREADTH_FIRST,
+    DPAR_ZB_H1,
+    DPAR_ZB_2P,
+    DPAR_ZBV,
+    DPAR_V_HALF,
+    DPAR_V_MIN,
+    DPAR_DUALPIPE,
+    DPAR_DUALPIPEV,
+    DPAR_SCHEDULES
+};
+enum { DPAR_OFFLOAD_OPTIMIZER = 1, DPAR_OFFLOAD_WEIGHTS = 2, DPAR_OFFLOAD_ACTIVATIONS = 4 };
+enum { DPAR_OVERLAP_DP = 1, DPAR_OVERLAP_TP = 2, DPAR_OVERLAP_PP = 4, DPAR_OVERLAP_DEFAULT = 8 };
+
+/* Bytes a parameter, by what they are for. */
+typedef struct dpar_recipe {
+    char name[16];
+    double weight, gradient, master, moments; /* their sum is the 8 to 20 of the texts */
+    double gathered; /* of a weight that ZeRO-3 gathered, and of a gathered gradient */
+    double reduced;  /* of a gradient on the wire */
+    int32_t compute; /* DPAR_BF16, ...: the format of the matrix products */
+} dpar_recipe;
+
+/* Recipes by name: "zero" 16 = 2+2+4+8, "megatron" 18 = 2+4+4+8 (alias "bf16", the default),
+ * "deepspeed" 20, "fp32" 16 = 4+4+8, "pure-bf16" 8, "adam8" 12, "no-master" 12 = 2+2+8, "fsdp"
+ * 16 sharded + 2 gathered, "fp8" 19, "bf16-moments" 14. E_UNKNOWN lists them. */
+DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
+DPAR_API const char *dpar_recipe_name(int32_t index);
+
+/* Ranks are laid out tp fastest, then cp, then dp, then pp (Megatron's tp-cp-dp-pp); tiles of a
+ * domain take the place of cp. World = tp * cp * dp * pp * tiles. */
+typedef struct dpar_strategy {
+    int32_t tp, sp, cp, cp_kind;   /* sp: 0 or 1 */
+    int32_t dp;                    /* data-parallel ranks in all: replicas x shards */
+    int32_t shard;                 /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
+    int32_t zero;                  /* 0..3 */
+    int32_t pp, vp, schedule;
+    int32_t ep, etp;               /* experts over ep groups, each cut by etp */
+    int32_t micro_batch;           /* samples */
+    int32_t micro_batches;         /* a step and data-parallel rank */
+    int32_t recompute;             /* DPAR_RECOMPUTE_* */
+    int32_t recompute_layers;      /* FULL: how many layers of each stage; 0: all */
+    int32_t offload;               /* bits DPAR_OFFLOAD_* */
+    int32_t overlap;               /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
+    int32_t tiles[3];              /* domain parallelism: parts along each grid axis */
+} dpar_strategy;
+
+/* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. */
+DPAR_API dpar_strategy dpar_strategy_default(void);
+/* "tp=8,sp=1,pp=12,vp=2,dp=4,zero=1,shard=8,cp=2,cp_kind=ring,ep=8,etp=1,mbs=1,m=64,
+ * recompute=full,recompute_layers=4,schedule=1f1b,offload=optimizer+activations,overlap=dp+tp,
+ * tiles=2x2" in any order; changes only what is named. `named` (may be NULL) gets a bit for each
+ * field named, in the order of DPAR_FIELD_*. */
+enum {
+    DPAR_FIELD_TP, DPAR_FIELD_SP, DPAR_FIELD_CP, DPAR_FIELD_CP_KIND, DPAR_FIELD_DP,
+    DPAR_FIELD_SHARD, DPAR_FIELD_ZERO, DPAR_FIELD_PP, DPAR_FIELD_VP, DPAR_FIELD_SCHEDULE,
+    DPAR_FIELD_EP, DPAR_FIELD_ETP, DPAR_FIELD_MICRO_BATCH, DPAR_FIELD_MICRO_BATCHES,
+    DPAR_FIELD_RECOMPUTE, DPAR_FIELD_RECOMPUTE_LAYERS, DPAR_FIELD_OFFLOAD, DPAR_FIELD_OVERLAP,
+    DPAR_FIELD_TILES, DPAR_FIELDS
+};
+DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *s, const char *text, size_t bytes,
+                                         uint32_t *named, dpar_why *why);
+DPAR_API const char *dpar_recompute_name(int32_t recompute);
+DPAR_API const char *dpar_schedule_name(int32_t schedule);
+DPAR_API const char *dpar_cp_name(int32_t cp_kind);
+DPAR_API const char *dpar_stack_name(int32_t stack);
+DPAR_API const char *dpar_attention_name(int32_t attention);
+
+/* Ranks that the strategy uses; 0 when a degree is below 1 or the product passes 2^31 - 1. */
+DPAR_API int32_t dpar_strategy_ranks(const dpar_strategy *s);
+
+/* Everything that is asked at once. */
+typedef struct dpar_job {
+    const dpar_workload *work;
+    const dpar_cluster *cluster;
+    dpar_recipe recipe;
+} dpar_job;
+
+/* Which rule a configuration breaks; the planner counts rejections by it. */
+enum {
+    DPAR_RULE_NONE,
+    DPAR_RULE_DEGREE,     /* a degree below 1, or an option that does not exist */
+    DPAR_RULE_RANKS,      /* the product is not the number of GPUs */
+    DPAR_RULE_TP_HEADS,   /* tp does not divide the heads, or the hidden size */
+    DPAR_RULE_TP_WIDE,    /* tp spans nodes (a planner's rule, not an error) */
+    DPAR_RULE_PP_LAYERS,  /* fewer layers than pp * vp */
+    DPAR_RULE_SCHEDULE,   /* the schedule cannot have this vp or these micro-batches */
+    DPAR_RULE_CP,         /* 2 cp does not divide the sequence; heads for Ulysses */
+    DPAR_RULE_EP,         /* ep does not divide experts or the ranks of a stage */
+    DPAR_RULE_ZERO,       /* shard does not divide dp; ZeRO-2/3 with pipelines */
+    DPAR_RULE_BATCH,      /* the global batch is not dp * micro_batch * micro_batches */
+    DPAR_RULE_TILES,      /* a tile thinner than its halo, or tiles of a model without a grid */
+    DPAR_RULE_OPTION,     /* an option without effect here (SP without TP, ...) */
+    DPAR_RULE_OFFLOAD,    /* no host memory to offload to */
+    DPAR_RULE_MEMORY,     /* does not fit */
+    DPAR_RULES
+};
+DPAR_API const char *dpar_rule_name(int32_t rule);
+
+/* Is the strategy legal for this job (memory apart)? OK, or an error with the sentence; *rule (may
+ * be NULL) says which. global_batch 0: any. O(1). */
+DPAR_API dpar_status dpar_strategy_check(const dpar_job *job, const dpar_strategy *s,
+                                         int64_t global_batch, int32_t *rule, dpar_why *why);
+
+#endif

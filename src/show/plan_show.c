@@ -1,0 +1,897 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "plan_show.h"
+
+#include "../base/arith.h"
+
+/* ---- pieces --------------------------------------------------------------------------------- */
+
+static void dpari_show_pair(dpar_text *t, const char *name, int64_t v)
+{
+    if (t->used > t->line && t->at != NULL && t->used < t->room && t->used > 0 &&
+        t->at[t->used - 1] != ' ' && t->at[t->used - 1] != '"' && t->at[t->used - 1] != '>') {
+        dpar_text_char(t, ',');
+    }
+    dpar_text_put(t, name);
+    dpar_text_char(t, '=');
+    dpar_text_int(t, v);
+}
+
+static void dpari_show_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
+{
+    static const char word[2][3][12] = {{"dp", "tp", "pp"}, {"optimizer", "weights", "activations"}};
+    int32_t i, n = 0;
+    dpar_text_put(t, name);
+    for (i = 0; i < 3; i++) {
+        if (bits >> i & 1) {
+            dpar_text_put(t, n++ > 0 ? "+" : "");
+            dpar_text_put(t, word[offload][i]);
+        }
+    }
+    dpar_text_put(t, n == 0 ? "none" : "");
+}
+
+static void dpari_show_tiles(dpar_text *t, const int32_t *tiles)
+{
+    dpar_text_int(t, tiles[0]);
+    dpar_text_char(t, 'x');
+    dpar_text_int(t, tiles[1]);
+    if (tiles[2] > 1) {
+        dpar_text_char(t, 'x');
+        dpar_text_int(t, tiles[2]);
+    }
+}
+
+static int32_t dpari_show_cuts(const dpar_strategy *s)
+{
+    return s->tiles[0] * s->tiles[1] * s->tiles[2];
+}
+
+DPAR_API void dpar_show_strategy(dpar_text *t, const dpar_strategy *s)
+{
+    dpar_text_put(t, "dp=");
+    dpar_text_int(t, s->dp);
+    if (s->shard > 0 && s->shard < s->dp) {
+        dpari_show_pair(t, "shard", s->shard);
+    }
+    dpari_show_pair(t, "zero", s->zero);
+    dpari_show_pair(t, "tp", s->tp);
+    if (s->tp > 1) {
+        dpari_show_pair(t, "sp", s->sp);
+    }
+    if (s->cp > 1) {
+        dpari_show_pair(t, "cp", s->cp);
+        dpar_text_put(t, ",cp_kind=");
+        dpar_text_put(t, dpar_cp_name(s->cp_kind));
+    }
+    dpari_show_pair(t, "pp", s->pp);
+    if (s->pp > 1) {
+        dpari_show_pair(t, "vp", s->vp);
+        dpar_text_put(t, ",schedule=");
+        dpar_text_put(t, dpar_schedule_name(s->schedule));
+    }
+    if (s->ep * s->etp > 1) {
+        dpari_show_pair(t, "ep", s->ep);
+        dpari_show_pair(t, "etp", s->etp);
+    }
+    if (dpari_show_cuts(s) > 1) {
+        dpar_text_put(t, ",tiles=");
+        dpari_show_tiles(t, s->tiles);
+    }
+    dpari_show_pair(t, "mbs", s->micro_batch);
+    dpari_show_pair(t, "m", s->micro_batches);
+    if (s->recompute != DPAR_RECOMPUTE_NONE) {
+        dpar_text_put(t, ",recompute=");
+        dpar_text_put(t, dpar_recompute_name(s->recompute));
+    }
+    if (s->recompute_layers > 0) {
+        dpari_show_pair(t, "recompute_layers", s->recompute_layers);
+    }
+    if (s->offload != 0) {
+        dpari_show_bits(t, ",offload=", s->offload, 1);
+    }
+    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
+        dpari_show_bits(t, ",overlap=", s->overlap, 0);
+    }
+}
+
+static void dpari_show_seconds(dpar_text *t, double s)
+{
+    if (s >= 100.0) {
+        dpar_text_fixed(t, s, 0);
+        dpar_text_put(t, " s");
+    } else if (s >= 1.0) {
+        dpar_text_fixed(t, s, 2);
+        dpar_text_put(t, " s");
+    } else if (s >= 1e-3) {
+        dpar_text_fixed(t, s * 1e3, 1);
+        dpar_text_put(t, " ms");
+    } else {
+        dpar_text_fixed(t, s * 1e6, 1);
+        dpar_text_put(t, " us");
+    }
+}
+
+/* Numbers of people's size: 1.2k, 3.4M, 5.6G. */
+static void dpari_show_count(dpar_text *t, double v)
+{
+    static const char unit[6][2] = {"", "k", "M", "G", "T", "P"};
+    int32_t i = 0;
+    while (v >= 1000.0 && i < 5) {
+        v /= 1000.0;
+        i++;
+    }
+    dpar_text_real(t, v, 3);
+    dpar_text_put(t, unit[i]);
+}
+
+static const char *dpari_show_unit(const dpar_job *job)
+{
+    return job->work->dims > 0 ? (job->work->trains ? "cells" : "cells") : "tokens";
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+/* A letter and an ANSI colour for each time term. */
+static const char dpari_term_letter[DPAR_TIMES + 1] = "FBRTCEHPbidOoh";
+static const int8_t dpari_term_colour[DPAR_TIMES] = {34, 36, 96, 31, 91, 35, 95, 33, 90, 37, 32, 92, 93, 97};
+
+static void dpari_show_colour(dpar_text *t, const dpar_report *r, int32_t colour)
+{
+    if (r->colour) {
+        dpar_text_put(t, "\x1b[");
+        dpar_text_int(t, colour);
+        dpar_text_char(t, 'm');
+    }
+}
+
+static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double bytes, int32_t width)
+{
+    double share = bytes / r->job->cluster->gpu.memory_bytes;
+    int32_t i, full = (int32_t)(share * width + 0.5);
+    full = full > width ? width : full;
+    dpari_show_colour(t, r, share > 1.0 ? 31 : share > 0.9 ? 33 : 32);
+    for (i = 0; i < width; i++) {
+        dpar_text_char(t, i < full ? '#' : '.');
+    }
+    dpari_show_colour(t, r, 0);
+    return width;
+}
+
+/* Each term as many letters as its share of the longest step; rounded so that they add up. */
+static int32_t dpari_show_time_bar(dpar_text *t, const dpar_report *r, const dpar_step *s,
+                                   double longest, int32_t width)
+{
+    double sum = 0.0;
+    int32_t i, at = 0;
+    for (i = 0; i < DPAR_TIMES; i++) {
+        int32_t end;
+        sum += s->term[i];
+        end = (int32_t)(sum / longest * width + 0.5);
+        if (end > at) {
+            dpari_show_colour(t, r, dpari_term_colour[i]);
+            for (; at < end && at < width; at++) {
+                dpar_text_char(t, dpari_term_letter[i]);
+            }
+        }
+    }
+    dpari_show_colour(t, r, 0);
+    return at;
+}
+
+static void dpari_show_blank(dpar_text *t, int32_t n)
+{
+    for (; n > 0; n--) {
+        dpar_text_char(t, ' ');
+    }
+}
+
+/* The text right-aligned in `width`. */
+static void dpari_show_right(dpar_text *t, const char *s, int32_t width)
+{
+    dpari_show_blank(t, width - (int32_t)dpari_length(s));
+    dpar_text_put(t, s);
+}
+
+static void dpari_show_head(dpar_text *t, const dpar_report *r)
+{
+    const dpar_workload *w = r->job->work;
+    const dpar_cluster *c = r->job->cluster;
+    dpar_text_put(t, w->name);
+    dpar_text_put(t, "  ");
+    if (w->params > 0.0) {
+        dpari_show_count(t, w->params);
+        dpar_text_put(t, " parameters, ");
+    }
+    dpari_show_count(t, w->tokens);
+    dpar_text_char(t, ' ');
+    dpar_text_put(t, dpari_show_unit(r->job));
+    dpar_text_put(t, " a sample\non  ");
+    dpar_text_int(t, dpar_cluster_gpus(c));
+    dpar_text_put(t, " x ");
+    dpar_text_put(t, c->gpu.name);
+    dpar_text_put(t, " (");
+    dpar_text_int(t, c->nodes);
+    dpar_text_put(t, " nodes of ");
+    dpar_text_int(t, c->gpus_per_node);
+    dpar_text_put(t, ", ");
+    dpar_text_fixed(t, c->link_Bps * 1e-9, 0);
+    dpar_text_put(t, " GB/s inside, ");
+    dpar_text_fixed(t, c->nics * c->nic_Bps * 1e-9, 0);
+    dpar_text_put(t, " GB/s a node outside)\n");
+    dpar_text_put(t, r->global_batch > 0 ? "global batch " : "global batch free");
+    if (r->global_batch > 0) {
+        dpar_text_int(t, r->global_batch);
+    }
+    dpar_text_put(t, ", ");
+    dpar_text_put(t, r->job->recipe.name);
+    dpar_text_put(t, " precision, ");
+    dpar_text_put(t, dpar_stack_name(w->stack));
+    dpar_text_put(t, " software");
+    if (w->heads > 0) {
+        dpar_text_put(t, ", ");
+        dpar_text_put(t, dpar_attention_name(w->attention));
+        dpar_text_put(t, " attention");
+    }
+    dpar_text_put(t, "\n\n");
+}
+
+static void dpari_show_row(dpar_text *t, const dpar_report *r, int32_t i, double longest)
+{
+    const dpar_plan *p = &r->plan[i];
+    char cell[96];
+    dpar_text c;
+    int32_t n;
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpar_text_int(&c, i + 1);
+    dpari_show_right(t, cell, 3);
+    dpar_text_put(t, "  ");
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpar_text_fixed(&c, p->memory.total * 1e-9, 1);
+    dpari_show_right(t, cell, 6);
+    dpar_text_put(t, " GB ");
+    (void)dpari_show_memory_bar(t, r, p->memory.total, 12);
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpari_show_seconds(&c, p->step.total);
+    dpari_show_right(t, cell, 10);
+    dpar_text_char(t, ' ');
+    n = dpari_show_time_bar(t, r, &p->step, longest, 36);
+    dpari_show_blank(t, 37 - n);
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpari_show_count(&c, p->step.tokens_per_s_gpu);
+    dpari_show_right(t, cell, 6);
+    dpar_text_put(t, "/s ");
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpar_text_fixed(&c, 100.0 * p->step.mfu, 1);
+    dpari_show_right(t, cell, 5);
+    dpar_text_put(t, "%  ");
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpar_show_strategy(t, &p->strategy);
+    if (!p->fits) {
+        dpar_text_put(t, "  DOES NOT FIT");
+    }
+    dpar_text_char(t, '\n');
+}
+
+static void dpari_show_legend(dpar_text *t, const dpar_report *r)
+{
+    int32_t i, k, n = 0;
+    dpar_text_put(t, "\ntime bar:");
+    for (i = 0; i < DPAR_TIMES; i++) {
+        int32_t seen = 0;
+        for (k = 0; k < r->plans; k++) {
+            seen = seen || r->plan[k].step.term[i] > 0.01 * r->plan[k].step.total;
+        }
+        if (seen) {
+            dpar_text_char(t, ' ');
+            dpari_show_colour(t, r, dpari_term_colour[i]);
+            dpar_text_char(t, dpari_term_letter[i]);
+            dpari_show_colour(t, r, 0);
+            dpar_text_char(t, ' ');
+            dpar_text_put(t, dpar_time_name(i));
+            n++;
+        }
+    }
+    dpar_text_put(t, "\nmemory bar: share of ");
+    dpar_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
+    dpar_text_put(t, " GB; MFU: ");
+    dpar_text_put(t, r->job->work->heads > 0
+                         ? "attention counted in full, vocabulary counted, recomputation not, of the "
+                           "dense peak\n"
+                         : "of the dense matrix peak\n");
+}
+
+DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r)
+{
+    double longest = 1e-30;
+    int32_t i;
+    dpari_show_head(t, r);
+    for (i = 0; i < r->plans; i++) {
+        longest = dpari_mostf(longest, r->plan[i].step.total);
+    }
+    dpar_text_put(t, "  #     memory a GPU           step time                                     ");
+    dpar_text_put(t, dpari_show_unit(r->job));
+    dpar_text_put(t, r->job->work->dims > 0 ? "/GPU    MFU  strategy\n" : "/GPU   MFU  strategy\n");
+    for (i = 0; i < r->plans; i++) {
+        dpari_show_row(t, r, i, longest);
+    }
+    dpari_show_legend(t, r);
+    if (r->evaluated > 0) {
+        dpari_show_count(t, (double)r->evaluated);
+        dpar_text_put(t, " configurations priced in ");
+        dpari_show_seconds(t, r->seconds);
+        dpar_text_char(t, '\n');
+    }
+    for (i = 0; i < r->rejects; i++) {
+        dpar_text_put(t, i == 0 ? "\nwhy not its neighbours?\n  " : "  ");
+        dpar_text_put(t, r->rejected[i].text);
+        dpar_text_char(t, '\n');
+    }
+}
+
+/* ---- one plan in full ----------------------------------------------------------------------- */
+
+static void dpari_show_term(dpar_text *t, const char *name, double v, double whole, double unit,
+                            const char *unit_name)
+{
+    char cell[48];
+    dpar_text c;
+    int32_t i;
+    if (!(v > 0.0005 * whole)) {
+        return;
+    }
+    dpar_text_put(t, "  ");
+    dpar_text_put(t, name);
+    dpar_text_column(t, 18);
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpar_text_fixed(&c, v / unit, v / unit < 10.0 ? 3 : 1);
+    dpari_show_right(t, cell, 10);
+    dpar_text_char(t, ' ');
+    dpar_text_put(t, unit_name);
+    dpar_text_init(&c, cell, sizeof(cell));
+    dpar_text_fixed(&c, 100.0 * v / whole, 1);
+    dpari_show_right(t, cell, 7);
+    dpar_text_put(t, " % ");
+    for (i = 0; i < (int32_t)(40.0 * v / whole + 0.5) && i < 40; i++) {
+        dpar_text_char(t, '#');
+    }
+    dpar_text_char(t, '\n');
+}
+
+DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r)
+{
+    const dpar_plan *p = &r->plan[0];
+    int32_t i;
+    if (r->plans < 1) {
+        return;
+    }
+    dpar_text_put(t, "\nthe first plan in full: ");
+    dpar_show_strategy(t, &p->strategy);
+    dpar_text_put(t, "\n\nmemory of pipeline rank ");
+    dpar_text_int(t, p->memory.worst);
+    dpar_text_put(t, ", the worst\n");
+    for (i = 0; i < DPAR_MEMS; i++) {
+        dpari_show_term(t, dpar_memory_name(i), p->memory.term[i], p->memory.total, 1e9, "GB");
+    }
+    dpari_show_term(t, "total", p->memory.total, p->memory.total, 1e9, "GB");
+    dpar_text_put(t, "  between ");
+    dpar_text_fixed(t, p->memory.lower * 1e-9, 1);
+    dpar_text_put(t, " and ");
+    dpar_text_fixed(t, p->memory.upper * 1e-9, 1);
+    dpar_text_put(t, " GB (allocator 3 to 10 %); first stage ");
+    dpar_text_fixed(t, p->memory.first * 1e-9, 1);
+    dpar_text_put(t, ", last ");
+    dpar_text_fixed(t, p->memory.last * 1e-9, 1);
+    dpar_text_put(t, " GB\n\ntime of a step\n");
+    for (i = 0; i < DPAR_TIMES; i++) {
+        dpari_show_term(t, dpar_time_name(i), p->step.term[i], p->step.total, 1e-3, "ms");
+    }
+    dpari_show_term(t, "total", p->step.total, p->step.total, 1e-3, "ms");
+    dpar_text_put(t, "\nsent by a GPU in a step: ");
+    dpar_text_fixed(t, p->step.link_bytes * 1e-9, 2);
+    dpar_text_put(t, " GB over in-node links, ");
+    dpar_text_fixed(t, p->step.nic_bytes * 1e-9, 2);
+    dpar_text_put(t, " GB over the network (");
+    dpar_text_fixed(t, p->step.dp_bytes * 1e-9, 2);
+    dpar_text_put(t, " GB of it all by data parallelism); ");
+    dpari_show_seconds(t, p->step.dp_hidden_s);
+    dpar_text_put(t, " of communication hidden behind compute\n");
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------- */
+
+static void dpari_json_text(dpar_text *t, const char *s)
+{
+    static const char hex[17] = "0123456789abcdef";
+    dpar_text_char(t, '"');
+    for (; *s != 0; s++) {
+        unsigned char c = (unsigned char)*s;
+        if (c == '"' || c == '\\') {
+            dpar_text_char(t, '\\');
+            dpar_text_char(t, *s);
+        } else if (c < 0x20u) {
+            dpar_text_put(t, "\\u00");
+            dpar_text_char(t, hex[c >> 4]);
+            dpar_text_char(t, hex[c & 15u]);
+        } else {
+            dpar_text_char(t, *s);
+        }
+    }
+    dpar_text_char(t, '"');
+}
+
+static void dpari_json_real(dpar_text *t, const char *name, double v, const char *then)
+{
+    dpar_text_char(t, '"');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\": ");
+    dpar_text_real(t, dpari_finite(v) ? v : 0.0, 9);
+    dpar_text_put(t, then);
+}
+
+static void dpari_json_int(dpar_text *t, const char *name, int64_t v, const char *then)
+{
+    dpar_text_char(t, '"');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\": ");
+    dpar_text_int(t, v);
+    dpar_text_put(t, then);
+}
+
+static void dpari_json_word_of(dpar_text *t, const char *name, const char *v, const char *then)
+{
+    dpar_text_char(t, '"');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\": ");
+    dpari_json_text(t, v);
+    dpar_text_put(t, then);
+}
+
+static void dpari_json_strategy(dpar_text *t, const dpar_strategy *s)
+{
+    char word[48];
+    dpar_text w;
+    dpar_text_put(t, "{");
+    dpari_json_int(t, "dp", s->dp, ", ");
+    dpari_json_int(t, "shard", s->shard > 0 ? s->shard : s->dp, ", ");
+    dpari_json_int(t, "zero", s->zero, ", ");
+    dpari_json_int(t, "tp", s->tp, ", ");
+    dpari_json_int(t, "sp", s->sp, ", ");
+    dpari_json_int(t, "cp", s->cp, ", ");
+    dpari_json_word_of(t, "cp_kind", dpar_cp_name(s->cp_kind), ", ");
+    dpari_json_int(t, "pp", s->pp, ", ");
+    dpari_json_int(t, "vp", s->vp, ", ");
+    dpari_json_int(t, "ep", s->ep, ", ");
+    dpari_json_int(t, "etp", s->etp, ", ");
+    dpari_json_int(t, "micro_batch", s->micro_batch, ", ");
+    dpari_json_int(t, "micro_batches", s->micro_batches, ", ");
+    dpari_json_word_of(t, "recompute", dpar_recompute_name(s->recompute), ", ");
+    dpari_json_int(t, "recompute_layers", s->recompute_layers, ", ");
+    dpari_json_word_of(t, "schedule", dpar_schedule_name(s->schedule), ", ");
+    dpar_text_init(&w, word, sizeof(word));
+    dpari_show_bits(&w, "", s->offload, 1);
+    dpari_json_word_of(t, "offload", word, ", ");
+    dpar_text_init(&w, word, sizeof(word));
+    if (s->overlap & DPAR_OVERLAP_DEFAULT) {
+        dpar_text_put(&w, "default");
+    } else {
+        dpari_show_bits(&w, "", s->overlap, 0);
+    }
+    dpari_json_word_of(t, "overlap", word, ", ");
+    dpar_text_init(&w, word, sizeof(word));
+    dpari_show_tiles(&w, s->tiles);
+    dpari_json_word_of(t, "tiles", word, "}");
+}
+
+static void dpari_json_reasons(dpar_text *t, const dpar_report *r, const dpar_plan *p)
+{
+    char line[160];
+    dpar_text w;
+    int32_t i, most_time = 0, most_memory = 0;
+    for (i = 1; i < DPAR_TIMES; i++) {
+        most_time = p->step.term[i] > p->step.term[most_time] ? i : most_time;
+    }
+    for (i = 1; i < DPAR_MEMS; i++) {
+        most_memory = p->memory.term[i] > p->memory.term[most_memory] ? i : most_memory;
+    }
+    dpar_text_init(&w, line, sizeof(line));
+    dpar_text_fixed(&w, 100.0 * p->memory.upper / r->job->cluster->gpu.memory_bytes, 0);
+    dpar_text_put(&w, " % of the GPU's memory at worst, mostly ");
+    dpar_text_put(&w, dpar_memory_name(most_memory));
+    dpari_json_text(t, line);
+    dpar_text_put(t, ", ");
+    dpar_text_init(&w, line, sizeof(line));
+    dpar_text_fixed(&w, 100.0 * p->step.term[most_time] / p->step.total, 0);
+    dpar_text_put(&w, " % of the step is ");
+    dpar_text_put(&w, dpar_time_name(most_time));
+    dpar_text_put(&w, ", the bubble ");
+    dpar_text_fixed(&w, 100.0 * p->step.bubble, 1);
+    dpar_text_put(&w, " %");
+    dpari_json_text(t, line);
+}
+
+static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan *p)
+{
+    int32_t i;
+    dpar_text_put(t, "    {\"strategy\": ");
+    dpari_json_strategy(t, &p->strategy);
+    dpar_text_put(t, ",\n     \"memory_gb\": {");
+    for (i = 0; i < DPAR_MEMS; i++) {
+        dpari_json_real(t, dpar_memory_name(i), p->memory.term[i] * 1e-9, ", ");
+    }
+    dpari_json_real(t, "allocated", p->memory.allocated * 1e-9, ", ");
+    dpari_json_real(t, "lower", p->memory.lower * 1e-9, ", ");
+    dpari_json_real(t, "upper", p->memory.upper * 1e-9, ", ");
+    dpari_json_real(t, "first_stage", p->memory.first * 1e-9, ", ");
+    dpari_json_real(t, "last_stage", p->memory.last * 1e-9, ", ");
+    dpari_json_real(t, "host", p->memory.host * 1e-9, ", ");
+    dpari_json_real(t, "total", p->memory.total * 1e-9, "},\n     \"time_s\": {");
+    for (i = 0; i < DPAR_TIMES; i++) {
+        dpari_json_real(t, dpar_time_name(i), p->step.term[i], ", ");
+    }
+    dpari_json_real(t, "total", p->step.total, "},\n     ");
+    dpari_json_real(t, "tokens_per_s_per_gpu", p->step.tokens_per_s_gpu, ", ");
+    dpari_json_real(t, "samples_per_step", p->step.samples, ", ");
+    dpari_json_real(t, "tflops_per_gpu", p->step.tflops_gpu, ", ");
+    dpari_json_real(t, "mfu", p->step.mfu, ", ");
+    dpari_json_real(t, "mfu_causal", p->step.mfu_causal, ", ");
+    dpari_json_real(t, "hfu", p->step.hfu, ", ");
+    dpari_json_real(t, "bubble", p->step.bubble, ", ");
+    dpari_json_real(t, "link_gb", p->step.link_bytes * 1e-9, ", ");
+    dpari_json_real(t, "nic_gb", p->step.nic_bytes * 1e-9, ", ");
+    dpar_text_put(t, p->fits ? "\"fits\": true, \"reasons\": [" : "\"fits\": false, \"reasons\": [");
+    dpari_json_reasons(t, r, p);
+    dpar_text_put(t, "]}");
+}
+
+static void dpari_json_rejected(dpar_text *t, const dpar_report *r)
+{
+    int32_t i;
+    dpar_text_put(t, "  \"rejected\": [");
+    for (i = 0; i < r->rejects; i++) {
+        dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
+        dpari_json_word_of(t, "rule", dpar_rule_name(r->rejected[i].rule), ", ");
+        dpari_json_word_of(t, "text", r->rejected[i].text, ", ");
+        dpari_json_real(t, "time_s", r->rejected[i].seconds, ", ");
+        dpari_json_real(t, "gb_over", r->rejected[i].bytes_over * 1e-9, ", \"strategy\": ");
+        dpari_json_strategy(t, &r->rejected[i].strategy);
+        dpar_text_put(t, "}");
+    }
+    dpar_text_put(t, "],\n  \"rejected_by_rule\": {");
+    for (i = 1; i < DPAR_RULES && r->rejected_by_rule != NULL; i++) {
+        dpari_json_int(t, dpar_rule_name(i), r->rejected_by_rule[i], i + 1 < DPAR_RULES ? ", " : "");
+    }
+    dpar_text_put(t, "},\n");
+}
+
+static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
+{
+    const dpar_workload *w = r->job->work;
+    const dpar_cluster *c = r->job->cluster;
+    char line[400];
+    dpar_text l;
+    dpar_text_put(t, "  \"assumptions\": [\n    ");
+    dpar_text_init(&l, line, sizeof(line));
+    dpar_text_put(&l, "software: ");
+    dpar_text_put(&l, dpar_stack_name(w->stack));
+    dpar_text_put(&l, ", attention: ");
+    dpar_text_put(&l, dpar_attention_name(w->attention));
+    dpari_json_text(t, line);
+    dpar_text_put(t, ",\n    ");
+    dpar_text_init(&l, line, sizeof(line));
+    dpar_text_put(&l, "precision ");
+    dpar_text_put(&l, r->job->recipe.name);
+    dpar_text_put(&l, ": bytes a parameter = weight ");
+    dpar_text_real(&l, r->job->recipe.weight, 3);
+    dpar_text_put(&l, " + gradient ");
+    dpar_text_real(&l, r->job->recipe.gradient, 3);
+    dpar_text_put(&l, " + master ");
+    dpar_text_real(&l, r->job->recipe.master, 3);
+    dpar_text_put(&l, " + moments ");
+    dpar_text_real(&l, r->job->recipe.moments, 3);
+    dpari_json_text(t, line);
+    dpar_text_put(t, ",\n    ");
+    dpar_text_init(&l, line, sizeof(line));
+    dpar_text_put(&l, "machine: ");
+    dpar_text_put(&l, c->name);
+    dpar_text_put(&l, ", ");
+    dpar_text_put(&l, c->source);
+    dpar_text_put(&l, "; GPU ");
+    dpar_text_put(&l, c->gpu.name);
+    dpar_text_put(&l, ", ");
+    dpar_text_put(&l, c->gpu.source);
+    dpari_json_text(t, line);
+    dpar_text_put(t, ",\n    ");
+    dpar_text_init(&l, line, sizeof(line));
+    dpar_text_put(&l, "calibration: ");
+    dpar_text_put(&l, c->cal.source);
+    dpari_json_text(t, line);
+    dpar_text_put(t, ",\n    \"mfu: full attention, vocabulary counted, recomputation not, of the "
+                     "dense peak of the matrix format; mfu_causal: causal attention at half; hfu: "
+                     "with recomputation; GB = 1e9 bytes\"");
+    if (r->note != NULL) {
+        dpar_text_put(t, ",\n    ");
+        dpari_json_text(t, r->note);
+    }
+    dpar_text_put(t, "\n  ]\n");
+}
+
+DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r)
+{
+    int32_t i;
+    dpar_text_put(t, "{\n  ");
+    dpari_json_word_of(t, "model", r->job->work->name, ", ");
+    dpari_json_real(t, "parameters", r->job->work->params, ", ");
+    dpari_json_int(t, "gpus", dpar_cluster_gpus(r->job->cluster), ", ");
+    dpari_json_int(t, "global_batch", r->global_batch, ",\n  \"plans\": [\n");
+    for (i = 0; i < r->plans; i++) {
+        dpari_json_plan(t, r, &r->plan[i]);
+        dpar_text_put(t, i + 1 < r->plans ? ",\n" : "\n");
+    }
+    dpar_text_put(t, "  ],\n");
+    dpari_json_rejected(t, r);
+    dpar_text_put(t, "  ");
+    dpari_json_int(t, "evaluated", r->evaluated, ", ");
+    dpari_json_real(t, "seconds", r->seconds, ",\n");
+    dpari_json_assumptions(t, r);
+    dpar_text_put(t, "}\n");
+}
+
+/* ---- CSV ------------------------------------------------------------------------------------ */
+
+DPAR_API void dpar_show_plans_csv(dpar_text *t, const dpar_report *r)
+{
+    int32_t i, k;
+    dpar_text_put(t, "rank,strategy,fits");
+    for (k = 0; k < DPAR_MEMS; k++) {
+        dpar_text_char(t, ',');
+        dpar_text_put(t, dpar_memory_name(k));
+        dpar_text_put(t, "_gb");
+    }
+    dpar_text_put(t, ",total_gb,upper_gb");
+    for (k = 0; k < DPAR_TIMES; k++) {
+        dpar_text_char(t, ',');
+        dpar_text_put(t, dpar_time_name(k));
+        dpar_text_put(t, "_s");
+    }
+    dpar_text_put(t, ",total_s,tokens_per_s_per_gpu,tflops_per_gpu,mfu\n");
+    for (i = 0; i < r->plans; i++) {
+        const dpar_plan *p = &r->plan[i];
+        dpar_text_int(t, i + 1);
+        dpar_text_put(t, ",\"");
+        dpar_show_strategy(t, &p->strategy);
+        dpar_text_put(t, p->fits ? "\",1" : "\",0");
+        for (k = 0; k < DPAR_MEMS + 2; k++) {
+            dpar_text_char(t, ',');
+            dpar_text_real(t, (k < DPAR_MEMS    ? p->memory.term[k]
+                               : k == DPAR_MEMS ? p->memory.total
+                                                : p->memory.upper) * 1e-9, 7);
+        }
+        for (k = 0; k < DPAR_TIMES + 1; k++) {
+            dpar_text_char(t, ',');
+            dpar_text_real(t, k < DPAR_TIMES ? p->step.term[k] : p->step.total, 7);
+        }
+        dpar_text_char(t, ',');
+        dpar_text_real(t, p->step.tokens_per_s_gpu, 7);
+        dpar_text_char(t, ',');
+        dpar_text_real(t, p->step.tflops_gpu, 5);
+        dpar_text_char(t, ',');
+        dpar_text_real(t, p->step.mfu, 5);
+        dpar_text_char(t, '\n');
+    }
+}
+
+/* ---- SVG ------------------------------------------------------------------------------------ */
+
+/* Okabe and Ito's colours, told apart with any colour vision, and tints of them. */
+static const char dpari_svg_colour[DPAR_TIMES][8] = {
+    "#0072B2", "#56B4E9", "#9AD1F0", "#D55E00", "#E8935A", "#CC79A7", "#E3AFCC",
+    "#F0E442", "#BBBBBB", "#777777", "#009E73", "#E69F00", "#F4CE7F", "#333333"};
+
+static void dpari_svg_number(dpar_text *t, const char *name, double v)
+{
+    dpar_text_char(t, ' ');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "=\"");
+    dpar_text_fixed(t, v, 1);
+    dpar_text_char(t, '"');
+}
+
+static void dpari_svg_rect(dpar_text *t, double x, double y, double w, double h, const char *fill)
+{
+    dpar_text_put(t, "<rect");
+    dpari_svg_number(t, "x", x);
+    dpari_svg_number(t, "y", y);
+    dpari_svg_number(t, "width", w);
+    dpari_svg_number(t, "height", h);
+    dpar_text_put(t, " fill=\"");
+    dpar_text_put(t, fill);
+    dpar_text_put(t, "\"/>\n");
+}
+
+static void dpari_svg_open(dpar_text *t, double x, double y, const char *style)
+{
+    dpar_text_put(t, "<text");
+    dpari_svg_number(t, "x", x);
+    dpari_svg_number(t, "y", y);
+    dpar_text_put(t, " class=\"");
+    dpar_text_put(t, style);
+    dpar_text_put(t, "\">");
+}
+
+/* The same with &, < and > spelled out. */
+static void dpari_svg_escaped(dpar_text *t, const char *s)
+{
+    for (; *s != 0; s++) {
+        if (*s == '&') {
+            dpar_text_put(t, "&amp;");
+        } else if (*s == '<') {
+            dpar_text_put(t, "&lt;");
+        } else if (*s == '>') {
+            dpar_text_put(t, "&gt;");
+        } else {
+            dpar_text_char(t, *s);
+        }
+    }
+}
+
+static void dpari_svg_text(dpar_text *t, double x, double y, const char *style, const char *s)
+{
+    dpari_svg_open(t, x, y, style);
+    dpari_svg_escaped(t, s);
+    dpar_text_put(t, "</text>\n");
+}
+
+static void dpari_svg_head(dpar_text *t, const dpar_report *r, double height)
+{
+    const dpar_cluster *c = r->job->cluster;
+    dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 1120 ");
+    dpar_text_fixed(t, height, 0);
+    dpar_text_put(t, "\" width=\"1120\" height=\"");
+    dpar_text_fixed(t, height, 0);
+    dpar_text_put(t, "\">\n<style>text{font-family:system-ui,Helvetica,Arial,sans-serif;fill:#222}"
+                     ".h{font-size:20px;font-weight:600}.s{font-size:13px;fill:#555}"
+                     ".l{font-size:12px}.m{font-size:12px;font-family:ui-monospace,Menlo,monospace}"
+                     ".e{font-size:12px;text-anchor:end}.c{font-size:12px;text-anchor:middle}"
+                     "</style>\n");
+    dpari_svg_rect(t, 0, 0, 1120, height, "#ffffff");
+    dpari_svg_open(t, 24, 36, "h");
+    dpari_svg_escaped(t, r->job->work->name);
+    dpar_text_put(t, " on ");
+    dpar_text_int(t, dpar_cluster_gpus(c));
+    dpar_text_put(t, " x ");
+    dpari_svg_escaped(t, c->gpu.name);
+    dpar_text_put(t, "</text>\n");
+    dpari_svg_open(t, 24, 58, "s");
+    dpari_show_count(t, r->job->work->params);
+    dpar_text_put(t, " parameters, ");
+    dpar_text_int(t, c->nodes);
+    dpar_text_put(t, " nodes of ");
+    dpar_text_int(t, c->gpus_per_node);
+    dpar_text_put(t, ", global batch ");
+    dpar_text_int(t, r->global_batch);
+    dpar_text_put(t, ", ");
+    dpari_svg_escaped(t, r->job->recipe.name);
+    dpar_text_put(t, " precision. Predicted by dpar.</text>\n");
+}
+
+static void dpari_svg_legend(dpar_text *t, const dpar_report *r, double y)
+{
+    double x = 24;
+    int32_t i, k;
+    for (i = 0; i < DPAR_TIMES; i++) {
+        int32_t seen = 0;
+        for (k = 0; k < r->plans; k++) {
+            seen = seen || r->plan[k].step.term[i] > 0.004 * r->plan[k].step.total;
+        }
+        if (seen) {
+            dpari_svg_rect(t, x, y - 10, 12, 12, dpari_svg_colour[i]);
+            dpari_svg_text(t, x + 17, y, "l", dpar_time_name(i));
+            x += 34.0 + 7.2 * (double)dpari_length(dpar_time_name(i));
+        }
+    }
+}
+
+/* One plan: its name, the time by term, the memory against the capacity. */
+static void dpari_svg_plan(dpar_text *t, const dpar_report *r, int32_t i, double y, double longest)
+{
+    const dpar_plan *p = &r->plan[i];
+    double x = 24, capacity = r->job->cluster->gpu.memory_bytes, share;
+    int32_t k;
+    dpari_svg_open(t, x, y, "m");
+    dpar_text_int(t, i + 1);
+    dpar_text_put(t, "  ");
+    dpar_show_strategy(t, &p->strategy);
+    dpar_text_put(t, "</text>\n");
+    for (k = 0; k < DPAR_TIMES; k++) {
+        double w = 600.0 * p->step.term[k] / longest;
+        if (w > 0.3) {
+            dpari_svg_rect(t, x, y + 7, w, 18, dpari_svg_colour[k]);
+            x += w;
+        }
+    }
+    dpari_svg_open(t, x + 8, y + 21, "l");
+    dpari_show_seconds(t, p->step.total);
+    dpar_text_put(t, "</text>\n");
+    share = p->memory.total / capacity;
+    dpari_svg_rect(t, 760, y + 7, 200, 18, "#eeeeee");
+    dpari_svg_rect(t, 760, y + 7, 200.0 * (share < 1.0 ? share : 1.0), 18,
+                   p->fits ? "#009E73" : "#D55E00");
+    dpari_svg_open(t, 970, y + 21, "l");
+    dpar_text_fixed(t, p->memory.total * 1e-9, 1);
+    dpar_text_put(t, " GB   MFU ");
+    dpar_text_fixed(t, 100.0 * p->step.mfu, 1);
+    dpar_text_put(t, " %</text>\n");
+}
+
+static void dpari_svg_axis(dpar_text *t, double x, double y, double v, const char *style)
+{
+    dpari_svg_open(t, x, y, style);
+    dpar_text_real(t, v, 3);
+    dpar_text_put(t, "</text>\n");
+}
+
+/* Step time over memory, each point a configuration that no other beats in both. */
+static void dpari_svg_front(dpar_text *t, const dpar_report *r, double top)
+{
+    double x0 = 90, y0 = top + 40, w = 900, h = 200, most = 0.0, capacity, px = 0.0, py = 0.0;
+    int32_t i;
+    capacity = r->job->cluster->gpu.memory_bytes;
+    for (i = 0; i < r->fronts; i++) {
+        most = dpari_mostf(most, r->front[i].step.total / r->front[i].step.samples);
+    }
+    dpari_svg_text(t, 24, top + 18, "s",
+                   "Pareto front: no configuration is both faster and smaller than a point here");
+    dpari_svg_rect(t, x0, y0, w, h, "#f7f7f7");
+    for (i = 0; i <= 4; i++) {
+        dpari_svg_rect(t, x0, y0 + h * i / 4.0, w, 0.7, "#cccccc");
+        dpari_svg_axis(t, x0 - 8, y0 + h * (1.0 - i / 4.0) + 4, 1e3 * most * i / 4.0, "e");
+        dpari_svg_axis(t, x0 + w * i / 4.0, y0 + h + 18, capacity * 1e-9 * i / 4.0, "c");
+    }
+    for (i = 0; i < r->fronts; i++) {
+        double x = x0 + w * r->front[i].memory.total / capacity;
+        double y = y0 + h - h * r->front[i].step.total / r->front[i].step.samples / most;
+        if (i > 0) {
+            dpar_text_put(t, "<line stroke=\"#0072B2\" stroke-width=\"1.5\"");
+            dpari_svg_number(t, "x1", px);
+            dpari_svg_number(t, "y1", py);
+            dpari_svg_number(t, "x2", x);
+            dpari_svg_number(t, "y2", y);
+            dpar_text_put(t, "/>\n");
+        }
+        px = x;
+        py = y;
+        dpar_text_put(t, "<circle r=\"4.5\" fill=\"#0072B2\"");
+        dpari_svg_number(t, "cx", x);
+        dpari_svg_number(t, "cy", y);
+        dpar_text_put(t, "><title>");
+        dpar_show_strategy(t, &r->front[i].strategy);
+        dpar_text_put(t, "</title></circle>\n");
+    }
+    dpari_svg_text(t, x0 + w / 2.0, y0 + h + 36, "c", "memory a GPU, GB (right edge: what it has)");
+    dpari_svg_text(t, 24, y0 - 8, "l", "ms a sample");
+}
+
+DPAR_API void dpar_show_plans_svg(dpar_text *t, const dpar_report *r)
+{
+    double longest = 1e-30, y = 132, height;
+    int32_t i;
+    for (i = 0; i < r->plans; i++) {
+        longest = dpari_mostf(longest, r->plan[i].step.total);
+    }
+    height = y + 46.0 * r->plans + (r->fronts > 1 ? 310.0 : 10.0);
+    dpari_svg_head(t, r, height);
+    dpari_svg_legend(t, r, 86);
+    dpari_svg_text(t, 24, 110, "s", "step time by term");
+    dpari_svg_open(t, 760, 110, "s");
+    dpar_text_put(t, "memory of ");
+    dpar_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
+    dpar_text_put(t, " GB</text>\n");
+    for (i = 0; i < r->plans; i++) {
+        dpari_svg_plan(t, r, i, y, longest);
+        y += 46.0;
+    }
+    if (r->fronts > 1) {
+        dpari_svg_front(t, r, y);
+    }
+    dpar_text_put(t, "</svg>\n");
+}

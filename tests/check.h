@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* check - what a test program needs. A failed check prints place and values; main ends with
+ * CHECK_DONE(), which says how many checks ran and fails when one did or none ran. */
+#ifndef DPAR_CHECK_H
+#define DPAR_CHECK_H
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static int checks_run, checks_failed;
+
+#define CHECK(condition)                                                                  \
+    do {                                                                                  \
+        checks_run++;                                                                     \
+        if (!(condition)) {                                                               \
+            checks_failed++;                                                              \
+            printf("%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);              \
+        }                                                                                 \
+    } while (0)
+
+#define CHECK_INT(got, expected)                                                          \
+    do {                                                                                  \
+        long long check_a = (long long)(got), check_b = (long long)(expected);            \
+        checks_run++;                                                                     \
+        if (check_a != check_b) {                                                         \
+            checks_failed++;                                                              \
+            printf("%s:%d: %s is %lld, expected %lld\n", __FILE__, __LINE__, #got,        \
+                   check_a, check_b);                                                     \
+        }                                                                                 \
+    } while (0)
+
+/* |got - expected| <= relative * |expected| */
+#define CHECK_NEAR(got, expected, relative)                                               \
+    do {                                                                                  \
+        double check_a = (got), check_b = (expected);                                     \
+        checks_run++;                                                                     \
+        if (!(fabs(check_a - check_b) <= (relative) * fabs(check_b) + 1e-300)) {          \
+            checks_failed++;                                                              \
+            printf("%s:%d: %s is %.15g, expected %.15g\n", __FILE__, __LINE__, #got,      \
+                   check_a, check_b);                                                     \
+        }                                                                                 \
+    } while (0)
+
+#define CHECK_TEXT(got, expected)                                                         \
+    do {                                                                                  \
+        const char *check_a = (got), *check_b = (expected);                               \
+        checks_run++;                                                                     \
+        if (strcmp(check_a, check_b) != 0) {                                              \
+            checks_failed++;                                                              \
+            printf("%s:%d: %s is \"%s\", expected \"%s\"\n", __FILE__, __LINE__, #got,    \
+                   check_a, check_b);                                                     \
+        }                                                                                 \
+    } while (0)
+
+#define CHECK_DONE()                                                                      \
+    (printf("%d checks, %d failed\n", checks_run, checks_failed),                         \
+     checks_failed > 0 || checks_run == 0)
+
+#endif
