@@ -115,7 +115,8 @@ DPAR_API void dpar_text_int(dpar_text *t, int64_t v);
 /* v with `decimals` (0..9) digits after the point, rounded half away from zero; "nan", "inf";
  * beyond 9e15 as dpar_text_real with 6 digits. */
 DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals);
-/* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g. */
+/* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g but with exact
+ * halves away from zero. */
 DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits);
 /* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
 DPAR_API void dpar_text_column(dpar_text *t, size_t column);
@@ -1065,10 +1066,11 @@ DPARI_FN void dpari_zero(void *at, size_t bytes)
     }
 }
 
+/* The bound keeps compilers from recognising strlen and calling it. */
 DPARI_FN size_t dpari_length(const char *s)
 {
     size_t n = 0;
-    while (s[n] != 0) {
+    while (n < 32767 && s[n] != 0) {
         n++;
     }
     return n;
@@ -6779,7 +6781,7 @@ static int32_t dpari_next_size(int32_t gpus, int32_t node)
         return gpus;
     }
     nodes = gpus / node;
-    while (power * 2 <= nodes && power < 1 << 28) {
+    while (power * 2 <= nodes && power < INT32_C(0x10000000)) {
         power *= 2;
     }
     return (nodes < power + power / 2 ? power + power / 2 : 2 * power) * node;

@@ -798,7 +798,7 @@ static int32_t dpari_next_size(int32_t gpus, int32_t node)
         return gpus;
     }
     nodes = gpus / node;
-    while (power * 2 <= nodes && power < 1 << 28) {
+    while (power * 2 <= nodes && power < INT32_C(0x10000000)) {
         power *= 2;
     }
     return (nodes < power + power / 2 ? power + power / 2 : 2 * power) * node;

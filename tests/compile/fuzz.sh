@@ -1,0 +1,17 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# Each fuzz target: fixed pseudo-random mutations under the sanitizers; with clang, libFuzzer too.
+. tests/compile/common.sh
+for target in tests/fuzz/*.c; do
+    name=$(basename "$target" .c)
+    try $CC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_FUZZ_MAIN \
+        -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$target" -o "$work/$name"
+    try "$work/$name" "${FUZZ_RUNS:-200000}"
+    if have clang && clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+        -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$target" -o "$work/lib_$name" 2> /dev/null; then
+        mkdir -p "$work/corpus_$name"
+        try "$work/lib_$name" -max_total_time="${FUZZ_SECONDS:-20}" -verbosity=0 -print_final_stats=0 "$work/corpus_$name"
+    else
+        echo 'libFuzzer: not found, skipped'
+    fi
+done

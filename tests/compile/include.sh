@@ -1,0 +1,45 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# The ways a header meets a program: twice, in two units, static in two units, two vendored copies
+# in one program, after hostile macros.
+. tests/compile/common.sh
+cd "$work" || exit 1
+
+printf '#include "dpar.h"\n#include "dpar.h"\nint main(void) { return dpar_status_text(0) == NULL; }\n' > twice.c
+try $CC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" twice.c -o twice && try ./twice
+
+printf '#include "dpar.h"\nint other(void) { return (int)dpar_features(); }\n' > other.c
+printf '#include "dpar.h"\nint other(void);\nint main(void) { return other() != (int)dpar_features(); }\n' > one.c
+try $CC -I"$DPAR_DIR" -c other.c -o other.o
+try $CC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" one.c other.o -o two_units && try ./two_units
+
+try $CC -DDPAR_STATIC -DDPAR_IMPLEMENTATION -Wall -Wextra -Werror -I"$DPAR_DIR" -c other.c -o static.o
+try $CC -DDPAR_STATIC -DDPAR_IMPLEMENTATION -Wall -Wextra -Werror -I"$DPAR_DIR" one.c static.o -o static_units
+try ./static_units
+
+mkdir vendor_a vendor_b
+cp "$DPAR_DIR/dpar.h" vendor_a/ && cp "$DPAR_DIR/dpar.h" vendor_b/
+for v in a b; do
+    printf '#define DPAR_STATIC\n#define DPAR_IMPLEMENTATION\n#include "dpar.h"\nint lib_%s(void) { return (int)dpar_features(); }\n' $v > lib_$v.c
+    try $CC -Ivendor_$v -c lib_$v.c -o lib_$v.o
+done
+printf 'int lib_a(void);\nint lib_b(void);\nint main(void) { return lib_a() != lib_b(); }\n' > both.c
+try $CC both.c lib_a.o lib_b.o -o both && try ./both
+
+cat > hostile.c <<'H'
+#define min(a, b) hostile
+#define max(a, b) hostile
+#define near hostile
+#define far hostile
+#define I hostile
+#define small char
+#define linux 1
+#define unix 1
+#define interface struct
+#define pascal hostile
+#define huge hostile
+#define complex hostile
+#include "dpar.h"
+int main(void) { return 0; }
+H
+try $CC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" hostile.c -o hostile

@@ -1,0 +1,35 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# Installed and found: make install with pkg-config; CMake by find_package and by add_subdirectory.
+. tests/compile/common.sh
+root=$PWD
+printf '#include "dpar.h"\n#include <stdio.h>\nint main(void) { puts(dpar_status_text(0)); return 0; }\n' > "$work/user.c"
+try make -s install PREFIX="$work/prefix"
+if have pkg-config; then
+    flags=$(PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" pkg-config --cflags dpar) || exit 1
+    try $CC -DDPAR_IMPLEMENTATION $flags "$work/user.c" -o "$work/user" && try "$work/user"
+else
+    echo 'pkg-config: not found, skipped'
+fi
+need cmake
+try cmake -S "$root" -B "$work/build" -DCMAKE_INSTALL_PREFIX="$work/cmake" > "$work/log"
+try cmake --build "$work/build" > "$work/log"
+try cmake --install "$work/build" > "$work/log"
+mkdir "$work/find" "$work/sub"
+cat > "$work/find/CMakeLists.txt" <<'C'
+cmake_minimum_required(VERSION 3.13)
+project(user C)
+find_package(dpar 0.1 REQUIRED)
+add_executable(user ../user.c)
+target_link_libraries(user dpar::dpar)
+add_executable(alone ../user.c)
+target_link_libraries(alone dpar::headers)
+target_compile_definitions(alone PRIVATE DPAR_IMPLEMENTATION)
+C
+sed "s|find_package.*|add_subdirectory(\"$root\" dpar)|" "$work/find/CMakeLists.txt" > "$work/sub/CMakeLists.txt"
+for way in find sub; do
+    try cmake -S "$work/$way" -B "$work/$way/build" -DCMAKE_PREFIX_PATH="$work/cmake" > "$work/log"
+    try cmake --build "$work/$way/build" > "$work/log"
+    try "$work/$way/build/user"
+    try "$work/$way/build/alone"
+done

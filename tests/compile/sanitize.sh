@@ -1,0 +1,18 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# Every unit test under the address and undefined-behaviour sanitizers.
+. tests/compile/common.sh
+root=$PWD
+printf 'int main(void) { return 0; }\n' > "$work/probe.c"
+$CC -fsanitize=address,undefined "$work/probe.c" -o "$work/probe" 2> /dev/null ||
+    { echo 'the sanitizers: not found'; exit 77; }
+for test in tests/unit/*.c; do
+    try $CC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_IMPLEMENTATION \
+        -I"$DPAR_DIR" -I"$root" -Itests "$test" -o "$work/test" -lm
+    try "$work/test"
+done
+try $CC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_IMPLEMENTATION \
+    -I"$DPAR_DIR" examples/plan.c -o "$work/plan"
+try "$work/plan" llama-3-8b --cluster 2x8:h100-80 --explain --svg "$work/a.svg" --csv "$work/a.csv"
+try "$work/plan" deepseek-v3 --cluster 32x8:h100-80 --json
+try "$work/plan" grid:1440x720x100,fields=5 --cluster derecho --gpus 64 --quiet

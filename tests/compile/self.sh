@@ -1,0 +1,53 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# Proves that each gate fails when what it guards is broken.
+. tests/compile/common.sh
+broken=$work/broken
+mkdir "$broken"
+
+# gate, what is broken, code put into the implementation (or, for lint, into a source file)
+expect() {
+    awk -v code="$3" '{ print } /^#define DPAR_IMPLEMENTATION_DONE/ { print code }' dpar.h > "$broken/dpar.h"
+    if DPAR_DIR=$broken FUZZ_RUNS=1 FUZZ_SECONDS=1 sh "tests/compile/$1.sh" > "$work/log" 2>&1; then
+        echo "$1 does not notice: $2"; exit 1
+    fi
+    if [ "$(tail -n 1 "$work/log" | grep -c 'not found')" -eq 1 ]; then
+        echo "$1: $(tail -n 1 "$work/log"), not proved"; return
+    fi
+    echo "$1 notices: $2"
+}
+
+expect include 'a hostile macro' 'static int dpari_broken(int near) { return near; }'
+expect include 'an unused static function' 'static int dpari_broken(void) { return 1; }'
+expect warnings 'a conversion' 'static DPARI_UNUSED int dpari_broken(double x) { int y = x; return y; }'
+expect warnings 'C that is no C++' 'static DPARI_UNUSED int *dpari_broken(void *p) { int *q = p; return q; }'
+expect warnings 'a frame too large' 'int dpar_broken(int n); int dpar_broken(int n) { volatile char a[20000]; a[n] = 1; return a[0]; }'
+expect freestanding 'a library header' '#include <stdio.h>'
+expect freestanding 'a 16-bit int' 'static DPARI_UNUSED long dpari_broken[sizeof(int) == 2 ? -1 : 1];'
+expect symbols 'another name' 'int other_name(void); int other_name(void) { return 1; }'
+expect symbols 'data' 'static int dpari_broken = 7; int dpar_broken(void); int dpar_broken(void) { return dpari_broken++; }'
+expect symbols 'a table of pointers' 'const char *dpar_broken(int i); const char *dpar_broken(int i) { static const char *const t[] = {"a", "b"}; return t[i]; }'
+expect symbols 'a library function' 'int puts(const char *); int dpar_broken(void); int dpar_broken(void) { return puts("x"); }'
+
+# the header's own comparison
+cp dpar.h "$broken/dpar.h" && echo '/* edited */' >> "$broken/dpar.h"
+tools/amalgamate > "$work/fresh.h"
+cmp -s "$work/fresh.h" "$broken/dpar.h" && { echo 'the comparison does not notice an edit'; exit 1; }
+
+# lint, on a copy of src/
+lint_expect() {
+    rm -rf "$work/src" && cp -r src "$work/src"
+    printf '%b' "$2" >> "$work/src/base/text.c"
+    if DPAR_SRC=$work/src sh tools/lint > "$work/log" 2>&1; then
+        echo "lint does not notice: $1"; exit 1
+    fi
+    echo "lint notices: $1"
+}
+lint_expect 'a wide line' "/* $(printf '%0110d' 0) */\n"
+lint_expect 'a tab' '\t/* tab */\n'
+lint_expect 'malloc' 'static void *dpari_x(void) { return malloc(3); }\n'
+lint_expect 'a long function' "static void dpari_long(void)\n{\n$(awk 'BEGIN { for (i = 0; i < 70; i++) printf "    ;\\n" }')}\n"
+rm -rf "$work/src" && cp -r src "$work/src"
+printf "\n\nDPAR_API int dpar_unheard_of(void);\n" >> "$work/src/base/text.h"
+DPAR_SRC=$work/src sh tools/lint > "$work/log" 2>&1 && { echo "lint does not notice an undocumented, untested function"; exit 1; }
+echo "lint notices: an undocumented, untested function"

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* Fuzzes the model and strategy readers, and prices what they accept. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
+ * pseudo-random mutations of the seeds. */
+#include "dpar.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void one(const char *text, size_t size)
+{
+    static dpar_workload w;
+    dpar_model m;
+    dpar_strategy s = dpar_strategy_default();
+    dpar_cluster c;
+    dpar_job job;
+    dpar_plan plan;
+    dpar_why why;
+    uint32_t named;
+    (void)dpar_strategy_parse(&s, text, size, &named, &why);
+    if (dpar_model_parse(&m, text, size, &why) != DPAR_OK ||
+        dpar_workload_build(&w, &m, 0, &why) != DPAR_OK ||
+        dpar_cluster_parse(&c, "1x8:h100-80", 11, &why) != DPAR_OK) {
+        return;
+    }
+    job.work = &w;
+    job.cluster = &c;
+    (void)dpar_recipe_find(&job.recipe, "megatron", &why);
+    s = dpar_strategy_default();
+    s.dp = 8;
+    if (dpar_plan_of(&job, &s, 0, &plan, NULL, &why) == DPAR_OK && !(plan.step.total > 0.0)) {
+        abort();
+    }
+}
+
+#ifdef __cplusplus
+extern "C"
+#endif
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = (char *)malloc(size + 1); /* exactly as long: reading past it is caught */
+    if (text == NULL) {
+        return 0;
+    }
+    if (size > 0) {
+        memcpy(text, data, size);
+    }
+    one(text, size);
+    free(text);
+    return 0;
+}
+
+#ifdef DPAR_FUZZ_MAIN
+static const char *const seed[] = {
+    "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048", "llama-3-8b,seq=32768",
+    "grid:1440x720x100,fields=5,halo=2", "unet:image=1440x720,channels=104,hidden=64,levels=4",
+    "tp=8,pp=12,dp=4,vp=2,schedule=interleaved,mbs=1,m=64,zero=1,recompute=full",
+    "vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3"};
+
+int main(int argc, char **argv)
+{
+    long runs = argc > 1 ? atol(argv[1]) : 100000, i;
+    uint64_t x = 88172645463325252u;
+    for (i = 0; i < runs; i++) {
+        char text[1024];
+        size_t n, k, changes;
+        const char *s = seed[i % (long)(sizeof seed / sizeof seed[0])];
+        n = strlen(s) < sizeof text ? strlen(s) : sizeof text;
+        memcpy(text, s, n);
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        changes = x % 5;
+        for (k = 0; k < changes && n > 0; k++) {
+            static const char odd[] = "0123456789.,:=-+eExX{}[]\"\\ntf \0#";
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+            text[(x >> 8) % n] = odd[(x >> 40) % (sizeof odd - 1)];
+            if (x % 11 == 0) {
+                n = (x >> 20) % (n + 1);
+            }
+        }
+        LLVMFuzzerTestOneInput((const uint8_t *)text, n);
+    }
+    return 0;
+}
+#endif
