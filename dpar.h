@@ -59,17 +59,17 @@
 #endif
 
 /* Every status: negative is an error, 0 is fine, positive is a condition and no failure. */
-#define DPAR_STATUS_LIST(X)                                     \
-    X(OK, 0, "ok")                                              \
-    X(DONE, 1, "nothing is left to do")                         \
-    X(MORE, 2, "there is more to do")                           \
-    X(E_ARG, -1, "an argument is out of its domain")            \
-    X(E_RANGE, -2, "a number is too large")                     \
-    X(E_ROOM, -3, "the memory handed over is too small")        \
-    X(E_PARSE, -4, "the text is not of the expected form")      \
-    X(E_UNKNOWN, -5, "the name is not known")                   \
-    X(E_DIVIDE, -6, "sizes do not divide")                      \
-    X(E_MEMORY, -7, "it does not fit in device memory")         \
+#define DPAR_STATUS_LIST(X)                                                                        \
+    X(OK, 0, "ok")                                                                                 \
+    X(DONE, 1, "nothing is left to do")                                                            \
+    X(MORE, 2, "there is more to do")                                                              \
+    X(E_ARG, -1, "an argument is out of its domain")                                               \
+    X(E_RANGE, -2, "a number is too large")                                                        \
+    X(E_ROOM, -3, "the memory handed over is too small")                                           \
+    X(E_PARSE, -4, "the text is not of the expected form")                                         \
+    X(E_UNKNOWN, -5, "the name is not known")                                                      \
+    X(E_DIVIDE, -6, "sizes do not divide")                                                         \
+    X(E_MEMORY, -7, "it does not fit in device memory")                                            \
     X(E_NONE, -8, "no configuration is legal")
 
 typedef int32_t dpar_status;
@@ -78,7 +78,7 @@ enum {
 #define DPARI_STATUS_ENUM(name, value, text) DPAR_##name = value,
     DPAR_STATUS_LIST(DPARI_STATUS_ENUM)
 #undef DPARI_STATUS_ENUM
-    DPARI_STATUS_END = -1000
+        DPARI_STATUS_END = -1000
 };
 
 /* The sentence for a person that goes with a status: "tp=12 does not divide 32 attention heads".
@@ -115,8 +115,8 @@ DPAR_API void dpar_text_int(dpar_text *t, int64_t v);
 /* v with `decimals` (0..9) digits after the point, rounded half away from zero; "nan", "inf";
  * beyond 9e15 as dpar_text_real with 6 digits. */
 DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals);
-/* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g but with exact
- * halves away from zero. */
+/* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g but with
+ * exact halves away from zero. */
 DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits);
 /* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
 DPAR_API void dpar_text_column(dpar_text *t, size_t column);
@@ -189,8 +189,8 @@ typedef struct dpar_mesh {
 
 /* Which rank order: there is no right one, so it is always said. */
 enum {
-    DPAR_LAST_FASTEST,  /* torch DeviceMesh, JAX, MPI_Cart: the last axis has stride 1 */
-    DPAR_FIRST_FASTEST  /* Megatron's order strings, PETSc: the first axis has stride 1 */
+    DPAR_LAST_FASTEST, /* torch DeviceMesh, JAX, MPI_Cart: the last axis has stride 1 */
+    DPAR_FIRST_FASTEST /* Megatron's order strings, PETSc: the first axis has stride 1 */
 };
 
 /* A mesh of `axes` axes. sizes[i] >= 1; one of them may be -1 and is inferred from `ranks`.
@@ -255,13 +255,13 @@ enum {
 
 typedef struct dpar_gpu {
     char name[20];
-    int32_t generation;          /* DPAR_GEN_* */
-    int32_t units;               /* streaming multiprocessors (CUs, cores); 0 unknown */
-    double flops[DPAR_FORMATS];  /* dense peak, FLOP/s; 0: the chip has no such format */
-    double memory_bytes;         /* what a program can allocate, bytes */
-    double memory_Bps;           /* HBM bandwidth, bytes/s */
-    double pcie_Bps;             /* to the host, one direction */
-    char source[64];             /* where the numbers are from, with its date */
+    int32_t generation;         /* DPAR_GEN_* */
+    int32_t units;              /* streaming multiprocessors (CUs, cores); 0 unknown */
+    double flops[DPAR_FORMATS]; /* dense peak, FLOP/s; 0: the chip has no such format */
+    double memory_bytes;        /* what a program can allocate, bytes */
+    double memory_Bps;          /* HBM bandwidth, bytes/s */
+    double pcie_Bps;            /* to the host, one direction */
+    char source[64];            /* where the numbers are from, with its date */
 } dpar_gpu;
 
 /* The constants of a machine, at most a dozen. Each has a default per chip generation, can be given
@@ -277,8 +277,8 @@ enum {
     DPAR_CAL_NET_S,      /* seconds a step of a collective across nodes */
     DPAR_CAL_BASE_S,     /* seconds that any collective costs before its first step */
     DPAR_CAL_CONTENTION, /* share of hidden communication that the compute loses */
-    DPAR_CAL_SKEW,       /* waiting for the slowest replica: share of the compute a doubling of dp */
-    DPAR_CAL_STEP_S,     /* seconds a step outside of layers (data, loss sync, host) */
+    DPAR_CAL_SKEW,   /* waiting for the slowest replica: share of the compute a doubling of dp */
+    DPAR_CAL_STEP_S, /* seconds a step outside of layers (data, loss sync, host) */
     DPAR_CALS
 };
 
@@ -292,19 +292,19 @@ typedef struct dpar_calibration {
 typedef struct dpar_cluster {
     char name[24];
     dpar_gpu gpu;
-    int32_t nodes;           /* >= 1 */
-    int32_t gpus_per_node;   /* ranks that share the in-node links; >= 1 */
-    double link_Bps;         /* in-node, a GPU, one direction */
-    int32_t link_switched;   /* 1: any pair gets link_Bps (NVSwitch); 0: split over the peers */
-    int32_t link_reduces;    /* in-switch reduction inside a node (NVLS) */
-    int32_t nics;            /* NICs a node; 0: no network (one node) */
-    double nic_Bps;          /* a NIC, one direction */
-    int32_t net_reduces;     /* in-network reduction between nodes (SHARP) */
-    double taper;            /* share of the injection bandwidth that the fabric carries, (0, 1] */
-    double host_bytes;       /* host memory a node, for offload; 0 unknown (offload is refused) */
-    double nvme_Bps;         /* a node; 0: none */
+    int32_t nodes;         /* >= 1 */
+    int32_t gpus_per_node; /* ranks that share the in-node links; >= 1 */
+    double link_Bps;       /* in-node, a GPU, one direction */
+    int32_t link_switched; /* 1: any pair gets link_Bps (NVSwitch); 0: split over the peers */
+    int32_t link_reduces;  /* in-switch reduction inside a node (NVLS) */
+    int32_t nics;          /* NICs a node; 0: no network (one node) */
+    double nic_Bps;        /* a NIC, one direction */
+    int32_t net_reduces;   /* in-network reduction between nodes (SHARP) */
+    double taper;          /* share of the injection bandwidth that the fabric carries, (0, 1] */
+    double host_bytes;     /* host memory a node, for offload; 0 unknown (offload is refused) */
+    double nvme_Bps;       /* a node; 0: none */
     dpar_calibration cal;
-    char source[96];         /* where the machine's numbers are from, with the date */
+    char source[96]; /* where the machine's numbers are from, with the date */
 } dpar_cluster;
 
 /* Presets. GPU and machine names as listed by the two enumerators (index 0..n-1; NULL past the
@@ -375,7 +375,7 @@ enum {
     DPAR_ALG_TREE,             /* pipelined double binary tree */
     DPAR_ALG_IN_SWITCH,        /* NVLS, SHARP */
     DPAR_ALG_DISSEMINATION,
-    DPAR_ALG_HIERARCHICAL,     /* inside the node, across, inside */
+    DPAR_ALG_HIERARCHICAL, /* inside the node, across, inside */
     DPAR_ALGS
 };
 
@@ -391,8 +391,8 @@ DPAR_API double dpar_ring_all_reduce(double bytes, int32_t n, double Bps);
  * 2005): alpha seconds a message, beta seconds a byte, gamma seconds a byte reduced. E_UNKNOWN when
  * the pair does not exist or the algorithm is not defined for this n; *seconds untouched then. */
 DPAR_API dpar_status dpar_collective_textbook(int32_t kind, int32_t algorithm, int32_t n,
-                                              double bytes, double alpha, double beta,
-                                              double gamma, double *seconds);
+                                              double bytes, double alpha, double beta, double gamma,
+                                              double *seconds);
 
 /* nccl-tests' bus bandwidth factor: bytes/time * factor = bus bandwidth. */
 DPAR_API double dpar_bus_factor(int32_t kind, int32_t n);
@@ -470,38 +470,38 @@ enum {
 };
 
 typedef struct dpar_op {
-    int8_t kind;        /* DPAR_OP_* */
-    int8_t cut;         /* DPAR_CUT_*, of the work and the weights */
-    int8_t save_cut;    /* DPAR_CUT_*, of the saved bytes */
-    int8_t keep;        /* DPAR_KEEP_* */
-    int16_t kernels;    /* launched in the forward pass; the backward launches twice as many */
-    int16_t heads;      /* attention: heads (to cut); 0 otherwise */
-    double n, k;        /* see DPAR_OP_* */
-    double copies;      /* see DPAR_OP_*; 1 for most */
-    double params;      /* weights, all ranks together */
-    double touch;       /* HBM bytes a token that the forward moves beside GEMM operands */
-    double touch_back;  /* and the backward */
-    double save;        /* bytes a token kept for the backward */
-    double transient;   /* bytes a token alive only while its backward runs */
+    int8_t kind;       /* DPAR_OP_* */
+    int8_t cut;        /* DPAR_CUT_*, of the work and the weights */
+    int8_t save_cut;   /* DPAR_CUT_*, of the saved bytes */
+    int8_t keep;       /* DPAR_KEEP_* */
+    int16_t kernels;   /* launched in the forward pass; the backward launches twice as many */
+    int16_t heads;     /* attention: heads (to cut); 0 otherwise */
+    double n, k;       /* see DPAR_OP_* */
+    double copies;     /* see DPAR_OP_*; 1 for most */
+    double params;     /* weights, all ranks together */
+    double touch;      /* HBM bytes a token that the forward moves beside GEMM operands */
+    double touch_back; /* and the backward */
+    double save;       /* bytes a token kept for the backward */
+    double transient;  /* bytes a token alive only while its backward runs */
 } dpar_op;
 
 /* Where a layer may stand in a pipeline. */
 enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
 
 typedef struct dpar_layer {
-    char name[12];       /* "embed", "block", "moe", "head", ... */
-    int32_t kind;        /* DPAR_LAYER_* */
-    int32_t count;       /* how many in a row */
-    int32_t first, ops;  /* its operations in workload.op */
-    double tokens;       /* tokens (pixels, cells) a sample */
-    double width_bytes;  /* bytes a token of its output: what a pipeline stage sends */
-    int32_t tp_regions;  /* column-row pairs: each one all-reduce forward and one backward */
-    double cp_kv_bytes;  /* keys and values, bytes a token, all heads */
-    double cp_qo_bytes;  /* queries and attention outputs, bytes a token, all heads */
-    double ep_bytes;     /* sent to experts, bytes a token (top-k copies); 0: no experts */
-    double reach_bytes;  /* halo: sum over its convolutions of (cells deep) x bytes a cell */
-    int32_t exchanges;   /* halo exchanges in its forward */
-    int32_t shrink;      /* cells along an axis = extent / shrink */
+    char name[12];      /* "embed", "block", "moe", "head", ... */
+    int32_t kind;       /* DPAR_LAYER_* */
+    int32_t count;      /* how many in a row */
+    int32_t first, ops; /* its operations in workload.op */
+    double tokens;      /* tokens (pixels, cells) a sample */
+    double width_bytes; /* bytes a token of its output: what a pipeline stage sends */
+    int32_t tp_regions; /* column-row pairs: each one all-reduce forward and one backward */
+    double cp_kv_bytes; /* keys and values, bytes a token, all heads */
+    double cp_qo_bytes; /* queries and attention outputs, bytes a token, all heads */
+    double ep_bytes;    /* sent to experts, bytes a token (top-k copies); 0: no experts */
+    double reach_bytes; /* halo: sum over its convolutions of (cells deep) x bytes a cell */
+    int32_t exchanges;  /* halo exchanges in its forward */
+    int32_t shrink;     /* cells along an axis = extent / shrink */
 } dpar_layer;
 
 /* How attention is computed. */
@@ -527,21 +527,21 @@ typedef struct dpar_workload {
     int32_t layers, ops;
     dpar_layer layer[DPAR_MAX_LAYERS]; /* in order of execution */
     dpar_op op[DPAR_MAX_OPS];
-    int32_t element;     /* bytes of an activation element: 2, 4 or 8 */
-    int32_t attention;   /* DPAR_ATTENTION_* */
-    int32_t stack;       /* DPAR_STACK_* */
-    int32_t causal;      /* attention sees half of the keys */
-    double tokens;       /* a sample: what tokens/s counts */
+    int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
+    int32_t attention; /* DPAR_ATTENTION_* */
+    int32_t stack;     /* DPAR_STACK_* */
+    int32_t causal;    /* attention sees half of the keys */
+    double tokens;     /* a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
-    int32_t dims;        /* of the spatial grid, 0: none */
-    int64_t extent[3];   /* cells of the grid */
-    int32_t time_steps;  /* a simulation: time steps that one "step" stands for; else 0 */
-    int32_t trains;      /* 1: forward and backward and an optimizer; 0: forward only (grids) */
-    int32_t shard_units; /* parameter groups that ZeRO-3 gathers at a time: layers, usually */
-    double params;       /* all weights */
-    double model_flops_full;   /* forward + backward a sample, attention as if not causal */
+    int32_t dims;            /* of the spatial grid, 0: none */
+    int64_t extent[3];       /* cells of the grid */
+    int32_t time_steps;      /* a simulation: time steps that one "step" stands for; else 0 */
+    int32_t trains;          /* 1: forward and backward and an optimizer; 0: forward only (grids) */
+    int32_t shard_units;     /* parameter groups that ZeRO-3 gathers at a time: layers, usually */
+    double params;           /* all weights */
+    double model_flops_full; /* forward + backward a sample, attention as if not causal */
     double model_flops_causal; /* the same, causal attention at half */
-    double capacity;     /* mixture of experts: load of the fullest expert over the mean, >= 1 */
+    double capacity; /* mixture of experts: load of the fullest expert over the mean, >= 1 */
 } dpar_workload;
 
 /* Parameters of one layer of class i; and of its experts alone. */
@@ -579,22 +579,22 @@ typedef struct dpar_model {
     char name[32];
     int32_t family;
     int32_t layers, hidden, heads, kv_heads, head_width, ffn, vocab;
-    int32_t seq;            /* tokens a sample (positions of learned embeddings too) */
-    int32_t tied;           /* input and output embedding share their weights */
-    int32_t biases;         /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
+    int32_t seq;    /* tokens a sample (positions of learned embeddings too) */
+    int32_t tied;   /* input and output embedding share their weights */
+    int32_t biases; /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
-    double capacity;        /* load of the fullest expert over the mean; 0: 1 (balanced) */
+    double capacity; /* load of the fullest expert over the mean; 0: 1 (balanced) */
     int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA when kv_lora > 0 */
     int32_t decoder_layers; /* T5: layers of the decoder (0: as many as the encoder) */
     int32_t image[2], patch, channels, out_channels; /* ViT, DiT, conv nets */
-    int32_t levels, blocks_per_level, kernel; /* U-Net: level l has hidden * 2^l channels */
-    int64_t extent[3];      /* GRID: cells; U-Net on a grid uses image */
+    int32_t levels, blocks_per_level, kernel;        /* U-Net: level l has hidden * 2^l channels */
+    int64_t extent[3];                               /* GRID: cells; U-Net on a grid uses image */
     int32_t dims, fields, halo;
     double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
-    int32_t attention;      /* DPAR_ATTENTION_* + 1; 0: the family's default */
-    int32_t stack;          /* DPAR_STACK_* + 1; 0: the family's default */
-    int32_t element;        /* bytes of an activation element; 0: 2 (GRID: 4) */
-    int32_t inference;      /* 1: forward only */
+    int32_t attention;                     /* DPAR_ATTENTION_* + 1; 0: the family's default */
+    int32_t stack;                         /* DPAR_STACK_* + 1; 0: the family's default */
+    int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
+    int32_t inference;                     /* 1: forward only */
 } dpar_model;
 
 /* A preset by name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...): E_UNKNOWN names the nearest.
@@ -660,19 +660,19 @@ DPAR_API const char *dpar_recipe_name(int32_t index);
 /* Ranks are laid out tp fastest, then cp, then dp, then pp (Megatron's tp-cp-dp-pp); tiles of a
  * domain take the place of cp. World = tp * cp * dp * pp * tiles. */
 typedef struct dpar_strategy {
-    int32_t tp, sp, cp, cp_kind;   /* sp: 0 or 1 */
-    int32_t dp;                    /* data-parallel ranks in all: replicas x shards */
-    int32_t shard;                 /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
-    int32_t zero;                  /* 0..3 */
+    int32_t tp, sp, cp, cp_kind; /* sp: 0 or 1 */
+    int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
+    int32_t shard;               /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
+    int32_t zero;                /* 0..3 */
     int32_t pp, vp, schedule;
-    int32_t ep, etp;               /* experts over ep groups, each cut by etp */
-    int32_t micro_batch;           /* samples */
-    int32_t micro_batches;         /* a step and data-parallel rank */
-    int32_t recompute;             /* DPAR_RECOMPUTE_* */
-    int32_t recompute_layers;      /* FULL: how many layers of each stage; 0: all */
-    int32_t offload;               /* bits DPAR_OFFLOAD_* */
-    int32_t overlap;               /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
-    int32_t tiles[3];              /* domain parallelism: parts along each grid axis */
+    int32_t ep, etp;          /* experts over ep groups, each cut by etp */
+    int32_t micro_batch;      /* samples */
+    int32_t micro_batches;    /* a step and data-parallel rank */
+    int32_t recompute;        /* DPAR_RECOMPUTE_* */
+    int32_t recompute_layers; /* FULL: how many layers of each stage; 0: all */
+    int32_t offload;          /* bits DPAR_OFFLOAD_* */
+    int32_t overlap;          /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
+    int32_t tiles[3];         /* domain parallelism: parts along each grid axis */
 } dpar_strategy;
 
 /* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. */
@@ -682,11 +682,26 @@ DPAR_API dpar_strategy dpar_strategy_default(void);
  * tiles=2x2" in any order; changes only what is named. `named` (may be NULL) gets a bit for each
  * field named, in the order of DPAR_FIELD_*. */
 enum {
-    DPAR_FIELD_TP, DPAR_FIELD_SP, DPAR_FIELD_CP, DPAR_FIELD_CP_KIND, DPAR_FIELD_DP,
-    DPAR_FIELD_SHARD, DPAR_FIELD_ZERO, DPAR_FIELD_PP, DPAR_FIELD_VP, DPAR_FIELD_SCHEDULE,
-    DPAR_FIELD_EP, DPAR_FIELD_ETP, DPAR_FIELD_MICRO_BATCH, DPAR_FIELD_MICRO_BATCHES,
-    DPAR_FIELD_RECOMPUTE, DPAR_FIELD_RECOMPUTE_LAYERS, DPAR_FIELD_OFFLOAD, DPAR_FIELD_OVERLAP,
-    DPAR_FIELD_TILES, DPAR_FIELDS
+    DPAR_FIELD_TP,
+    DPAR_FIELD_SP,
+    DPAR_FIELD_CP,
+    DPAR_FIELD_CP_KIND,
+    DPAR_FIELD_DP,
+    DPAR_FIELD_SHARD,
+    DPAR_FIELD_ZERO,
+    DPAR_FIELD_PP,
+    DPAR_FIELD_VP,
+    DPAR_FIELD_SCHEDULE,
+    DPAR_FIELD_EP,
+    DPAR_FIELD_ETP,
+    DPAR_FIELD_MICRO_BATCH,
+    DPAR_FIELD_MICRO_BATCHES,
+    DPAR_FIELD_RECOMPUTE,
+    DPAR_FIELD_RECOMPUTE_LAYERS,
+    DPAR_FIELD_OFFLOAD,
+    DPAR_FIELD_OVERLAP,
+    DPAR_FIELD_TILES,
+    DPAR_FIELDS
 };
 DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *s, const char *text, size_t bytes,
                                          uint32_t *named, dpar_why *why);
@@ -709,20 +724,20 @@ typedef struct dpar_job {
 /* Which rule a configuration breaks; the planner counts rejections by it. */
 enum {
     DPAR_RULE_NONE,
-    DPAR_RULE_DEGREE,     /* a degree below 1, or an option that does not exist */
-    DPAR_RULE_RANKS,      /* the product is not the number of GPUs */
-    DPAR_RULE_TP_HEADS,   /* tp does not divide the heads, or the hidden size */
-    DPAR_RULE_TP_WIDE,    /* tp spans nodes (a planner's rule, not an error) */
-    DPAR_RULE_PP_LAYERS,  /* fewer layers than pp * vp */
-    DPAR_RULE_SCHEDULE,   /* the schedule cannot have this vp or these micro-batches */
-    DPAR_RULE_CP,         /* 2 cp does not divide the sequence; heads for Ulysses */
-    DPAR_RULE_EP,         /* ep does not divide experts or the ranks of a stage */
-    DPAR_RULE_ZERO,       /* shard does not divide dp; ZeRO-2/3 with pipelines */
-    DPAR_RULE_BATCH,      /* the global batch is not dp * micro_batch * micro_batches */
-    DPAR_RULE_TILES,      /* a tile thinner than its halo, or tiles of a model without a grid */
-    DPAR_RULE_OPTION,     /* an option without effect here (SP without TP, ...) */
-    DPAR_RULE_OFFLOAD,    /* no host memory to offload to */
-    DPAR_RULE_MEMORY,     /* does not fit */
+    DPAR_RULE_DEGREE,    /* a degree below 1, or an option that does not exist */
+    DPAR_RULE_RANKS,     /* the product is not the number of GPUs */
+    DPAR_RULE_TP_HEADS,  /* tp does not divide the heads, or the hidden size */
+    DPAR_RULE_TP_WIDE,   /* tp spans nodes (a planner's rule, not an error) */
+    DPAR_RULE_PP_LAYERS, /* fewer layers than pp * vp */
+    DPAR_RULE_SCHEDULE,  /* the schedule cannot have this vp or these micro-batches */
+    DPAR_RULE_CP,        /* 2 cp does not divide the sequence; heads for Ulysses */
+    DPAR_RULE_EP,        /* ep does not divide experts or the ranks of a stage */
+    DPAR_RULE_ZERO,      /* shard does not divide dp; ZeRO-2/3 with pipelines */
+    DPAR_RULE_BATCH,     /* the global batch is not dp * micro_batch * micro_batches */
+    DPAR_RULE_TILES,     /* a tile thinner than its halo, or tiles of a model without a grid */
+    DPAR_RULE_OPTION,    /* an option without effect here (SP without TP, ...) */
+    DPAR_RULE_OFFLOAD,   /* no host memory to offload to */
+    DPAR_RULE_MEMORY,    /* does not fit */
     DPAR_RULES
 };
 DPAR_API const char *dpar_rule_name(int32_t rule);
@@ -741,15 +756,15 @@ enum {
     DPAR_MEM_GRADIENTS,
     DPAR_MEM_MASTER,
     DPAR_MEM_OPTIMIZER,
-    DPAR_MEM_ACTIVATIONS,  /* kept from forward to backward, all micro-batches in flight */
-    DPAR_MEM_LOGITS,       /* last stage: logits, their fp32 copy, the loss */
-    DPAR_MEM_GATHERED,     /* ZeRO-3: units gathered at once */
-    DPAR_MEM_BUCKETS,      /* gradient buckets in flight */
-    DPAR_MEM_HALO,         /* halo cells and their buffers */
-    DPAR_MEM_TRANSIENT,    /* alive only while one layer's backward runs */
-    DPAR_MEM_COMM,         /* the communication library's buffers */
-    DPAR_MEM_CONTEXT,      /* runtime context and library workspaces */
-    DPAR_MEM_FRAGMENTATION,/* the allocator's reserve over what is allocated */
+    DPAR_MEM_ACTIVATIONS,   /* kept from forward to backward, all micro-batches in flight */
+    DPAR_MEM_LOGITS,        /* last stage: logits, their fp32 copy, the loss */
+    DPAR_MEM_GATHERED,      /* ZeRO-3: units gathered at once */
+    DPAR_MEM_BUCKETS,       /* gradient buckets in flight */
+    DPAR_MEM_HALO,          /* halo cells and their buffers */
+    DPAR_MEM_TRANSIENT,     /* alive only while one layer's backward runs */
+    DPAR_MEM_COMM,          /* the communication library's buffers */
+    DPAR_MEM_CONTEXT,       /* runtime context and library workspaces */
+    DPAR_MEM_FRAGMENTATION, /* the allocator's reserve over what is allocated */
     DPAR_MEMS
 };
 
@@ -770,7 +785,8 @@ DPAR_API const char *dpar_memory_name(int32_t term);
  * O(layer classes). Formulas and their sources: memory.c. */
 DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
 
-/* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020). */
+/* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020).
+ */
 DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
 
 /* Micro-batches whose activations the first stage holds, in full-stage units, by schedule. */
@@ -795,25 +811,25 @@ enum {
     DPAR_TIME_DP,        /* gradient reduction and parameter gathering left after overlap */
     DPAR_TIME_OPTIMIZER,
     DPAR_TIME_OFFLOAD,
-    DPAR_TIME_HOST,      /* launch floor and the host's part of a step */
+    DPAR_TIME_HOST, /* launch floor and the host's part of a step */
     DPAR_TIMES
 };
 
 typedef struct dpar_step {
     double term[DPAR_TIMES]; /* seconds; they add up to total */
     double total;
-    double samples;          /* a step, all ranks */
+    double samples; /* a step, all ranks */
     double tokens_per_s_gpu;
-    double model_flops;      /* a step, all ranks: attention not causal, recompute not counted,
-                                vocabulary counted (Megatron's and PaLM's MFU) */
-    double model_flops_causal; /* the same with causal attention at half */
-    double hardware_flops;   /* model_flops plus what is recomputed */
-    double mfu, mfu_causal, hfu; /* shares of the bf16 (fp32 for fp32 jobs) dense peak */
-    double tflops_gpu;       /* model_flops / GPU / second, 1e12 */
+    double model_flops;           /* a step, all ranks: attention not causal, recompute not counted,
+                                     vocabulary counted (Megatron's and PaLM's MFU) */
+    double model_flops_causal;    /* the same with causal attention at half */
+    double hardware_flops;        /* model_flops plus what is recomputed */
+    double mfu, mfu_causal, hfu;  /* shares of the bf16 (fp32 for fp32 jobs) dense peak */
+    double tflops_gpu;            /* model_flops / GPU / second, 1e12 */
     double link_bytes, nic_bytes; /* sent a GPU and step, in-node links and NICs */
-    double dp_bytes;         /* of them by data parallelism */
-    double dp_hidden_s;      /* data-parallel communication that overlap hides */
-    double bubble;           /* idle / (ranks * makespan) of the pipeline */
+    double dp_bytes;              /* of them by data parallelism */
+    double dp_hidden_s;           /* data-parallel communication that overlap hides */
+    double bubble;                /* idle / (ranks * makespan) of the pipeline */
     double largest_stage_s, mean_stage_s; /* a micro-batch, forward and backward */
 } dpar_step;
 
@@ -847,13 +863,14 @@ typedef struct dpar_measurement {
 } dpar_measurement;
 
 /* Fits the constants whose bits are set in `which` (bit i = DPAR_CAL_i) so that the mean absolute
- * log ratio of predicted to measured time is least; the others stay as *cal has them. Constants stay
- * within physical bounds (shares in (0.05, 1], times in [1e-8, 1] s). A weak pull towards the start
- * keeps constants that the rows do not determine where they were. Error bars: the relative change
- * of a constant that worsens the mean by one standard error of the residuals; 1 where the rows say
- * nothing. *mean_error (may be NULL) gets the mean |predicted/measured - 1|. Deterministic; about
- * 2000 step evaluations a row. E_ARG for no rows, a time that is not positive and finite, or no
- * constants; *cal is written only on success. Never judge with rows that were used here. */
+ * log ratio of predicted to measured time is least; the others stay as *cal has them. Constants
+ * stay within physical bounds (shares in (0.05, 1], times in [1e-8, 1] s). A weak pull towards the
+ * start keeps constants that the rows do not determine where they were. Error bars: the relative
+ * change of a constant that worsens the mean by one standard error of the residuals; 1 where the
+ * rows say nothing. *mean_error (may be NULL) gets the mean |predicted/measured - 1|.
+ * Deterministic; about 2000 step evaluations a row. E_ARG for no rows, a time that is not positive
+ * and finite, or no constants; *cal is written only on success. Never judge with rows that were
+ * used here. */
 DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
                                     uint32_t which, double *mean_error, dpar_why *why);
 
@@ -870,14 +887,13 @@ typedef struct dpar_plan {
 
 /* Prices one configuration: check, memory and step in one call. E_DIVIDE, E_ARG, ... when it is
  * not legal; E_MEMORY (with *plan written) when it does not fit. */
-DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s,
-                                  int64_t global_batch, dpar_plan *plan, int32_t *rule,
-                                  dpar_why *why);
+DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, int64_t global_batch,
+                                  dpar_plan *plan, int32_t *rule, dpar_why *why);
 
 /* How much is walked. */
 enum {
-    DPAR_SPACE_USUAL,  /* powers of two and divisors that are used in practice, options by rule */
-    DPAR_SPACE_WHOLE   /* every divisor, every option, TP across nodes too (Calculon's space) */
+    DPAR_SPACE_USUAL, /* powers of two and divisors that are used in practice, options by rule */
+    DPAR_SPACE_WHOLE  /* every divisor, every option, TP across nodes too (Calculon's space) */
 };
 
 typedef struct dpar_search {
@@ -901,22 +917,21 @@ typedef struct dpar_rejected {
 /* State of a search. The caller owns it and the slots; nothing else is allocated: O(1) memory
  * whatever the space. */
 typedef struct dpar_planner {
-    dpar_job job;          /* the pointers must outlive the search */
+    dpar_job job; /* the pointers must outlive the search */
     dpar_search search;
-    dpar_plan *top;        /* best first, by samples/s (fixed batch: by step time) */
+    dpar_plan *top; /* best first, by samples/s (fixed batch: by step time) */
     int32_t top_room, tops;
-    dpar_plan *front;      /* Pareto front of step time x memory, fastest first */
+    dpar_plan *front; /* Pareto front of step time x memory, fastest first */
     int32_t front_room, fronts;
-    int64_t evaluated;     /* configurations priced (time and memory) */
+    int64_t evaluated;            /* configurations priced (time and memory) */
     int64_t rejected[DPAR_RULES]; /* configurations cut, by rule */
-    int64_t walked;        /* evaluated + all rejected */
-    int64_t state[64];     /* private: where the walk is */
+    int64_t walked;               /* evaluated + all rejected */
+    int64_t state[64];            /* private: where the walk is */
 } dpar_planner;
 
 DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_plan *top,
-                                       int32_t top_room, dpar_plan *front, int32_t front_room,
-                                       dpar_why *why);
+                                       const dpar_search *search, dpar_plan *top, int32_t top_room,
+                                       dpar_plan *front, int32_t front_room, dpar_why *why);
 /* Walks on for about `budget` configurations. MORE: call again (show progress, look at the clock,
  * or stop: what was found so far is valid). DONE: the space is exhausted. E_NONE: exhausted and
  * nothing fits; then *why says what came nearest. Deterministic: ties go to the canonical order. */
@@ -942,19 +957,19 @@ DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_searc
  * parallel...), why (what did not fit, by how many GB), what the runner-up would cost, and the
  * warnings of common mistakes. */
 enum {
-    DPAR_WARN_FSDP_NEEDLESS = 1,  /* the model fits: FSDP only adds traffic */
-    DPAR_WARN_TP_ACROSS = 2,      /* TP across nodes */
-    DPAR_WARN_FEW_MICRO = 4,      /* fewer micro-batches than 4 pp */
-    DPAR_WARN_ACTIVATIONS = 8,    /* activations dominate: FSDP does not shard them */
-    DPAR_WARN_DDP_STATE = 16,     /* replicated state does not fit */
-    DPAR_WARN_LEARNING_RATE = 32  /* the global batch was scaled: scale the learning rate */
+    DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits: FSDP only adds traffic */
+    DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes */
+    DPAR_WARN_FEW_MICRO = 4,     /* fewer micro-batches than 4 pp */
+    DPAR_WARN_ACTIVATIONS = 8,   /* activations dominate: FSDP does not shard them */
+    DPAR_WARN_DDP_STATE = 16,    /* replicated state does not fit */
+    DPAR_WARN_LEARNING_RATE = 32 /* the global batch was scaled: scale the learning rate */
 };
 typedef struct dpar_advice {
     dpar_plan plan;
-    char name[48];       /* "TP=4 + FSDP=4" */
+    char name[48]; /* "TP=4 + FSDP=4" */
     char why[400];
     char runner_up[200];
-    int32_t warnings;    /* bits DPAR_WARN_* of the plan or of what the user asked */
+    int32_t warnings; /* bits DPAR_WARN_* of the plan or of what the user asked */
     char warning_text[400];
 } dpar_advice;
 DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *search,
@@ -966,8 +981,8 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
 
 /* ==== show/plan_show.h ==== */
 
-/* plan_show - plans as people and scripts read them: a table with bars, one plan in full, JSON, CSV,
- * SVG. Pure text into a dpar_text: no I/O. */
+/* plan_show - plans as people and scripts read them: a table with bars, one plan in full, JSON,
+ * CSV, SVG. Pure text into a dpar_text: no I/O. */
 
 /* What is shown: the job, the plans (best first) and what the search said. */
 typedef struct dpar_report {
@@ -980,7 +995,7 @@ typedef struct dpar_report {
     int32_t rejects;
     const int64_t *rejected_by_rule; /* DPAR_RULES counts; may be NULL */
     int64_t global_batch, evaluated;
-    double seconds; /* the search took */
+    double seconds;   /* the search took */
     const char *note; /* one more assumption to state; may be NULL */
     int32_t colour;   /* 1: ANSI colours */
 } dpar_report;
@@ -1295,18 +1310,18 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
 typedef struct dpari_layer_price {
-    double forward, backward;      /* compute, launch floor not yet applied */
-    double again[DPAR_RECOMPUTES]; /* forward work repeated in the backward */
+    double forward, backward;           /* compute, launch floor not yet applied */
+    double again[DPAR_RECOMPUTES];      /* forward work repeated in the backward */
     double host_forward, host_backward; /* the host's time to launch it: a floor */
     double tp_forward, tp_backward, tp_again;
     double cp_forward, cp_backward;
     double ep_forward, ep_backward;
     double halo_forward, halo_backward;
-    double params, expert_params;  /* weights on this rank */
-    double kept[DPAR_RECOMPUTES];  /* activation bytes from forward to backward */
-    double transient;              /* bytes, alive during its backward only */
-    double send;                   /* bytes of its output, on this rank */
-    double link_bytes, nic_bytes;  /* forward and backward, TP, CP, EP, halo */
+    double params, expert_params; /* weights on this rank */
+    double kept[DPAR_RECOMPUTES]; /* activation bytes from forward to backward */
+    double transient;             /* bytes, alive during its backward only */
+    double send;                  /* bytes of its output, on this rank */
+    double link_bytes, nic_bytes; /* forward and backward, TP, CP, EP, halo */
 } dpari_layer_price;
 
 /* Depends on tp, sp, cp, cp_kind, ep, etp, micro_batch, tiles (and overlap's TP bit). */
@@ -1318,16 +1333,16 @@ DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, d
 /* One pipeline rank: its layers summed, one micro-batch. */
 typedef struct dpari_stage {
     int32_t rank;
-    double layers;              /* blocks */
+    double layers; /* blocks */
     double forward, backward, again, host;
     double tp, cp, ep, halo;
     double params, expert_params;
-    double kept;                /* bytes a micro-batch */
-    double logits;              /* bytes, on the last stage */
+    double kept;   /* bytes a micro-batch */
+    double logits; /* bytes, on the last stage */
     double transient;
-    double largest;             /* weights of its largest layer */
+    double largest; /* weights of its largest layer */
     double link_bytes, nic_bytes;
-    double total;               /* seconds of one micro-batch, forward and backward, all in */
+    double total; /* seconds of one micro-batch, forward and backward, all in */
 } dpari_stage;
 
 /* The ranks that can be the worst: first, last, and the ones with other layers. Depends also on
@@ -1336,9 +1351,9 @@ enum { DPARI_MAX_STAGES = 8 };
 typedef struct dpari_stages {
     int32_t n;
     dpari_stage of[DPARI_MAX_STAGES];
-    dpari_stage whole;          /* all pp ranks together */
-    double sum_total;           /* seconds of one micro-batch through all of them */
-    double send;                /* bytes of one boundary, on one rank */
+    dpari_stage whole; /* all pp ranks together */
+    double sum_total;  /* seconds of one micro-batch through all of them */
+    double send;       /* bytes of one boundary, on one rank */
 } dpari_stages;
 DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_layers *layers, dpari_stages *out);
@@ -1356,13 +1371,11 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
 DPAR_API const char *dpar_status_text(dpar_status status)
 {
     switch (status) {
-#define DPARI_STATUS_CASE(name, value, text) \
-    case DPAR_##name:                        \
-        return text;
+#define DPARI_STATUS_CASE(name, value, text)                                                       \
+    case DPAR_##name: return text;
         DPAR_STATUS_LIST(DPARI_STATUS_CASE)
 #undef DPARI_STATUS_CASE
-    default:
-        return "unknown status";
+    default: return "unknown status";
     }
 }
 
@@ -1625,7 +1638,8 @@ DPAR_API size_t dpar_text_read(const char *s, size_t n, double *value)
             e += e < 100000;
         }
     }
-    if (at < n && s[at] == '.' && (digits > 0 || (at + 1 < n && s[at + 1] >= '0' && s[at + 1] <= '9'))) {
+    if (at < n && s[at] == '.' &&
+        (digits > 0 || (at + 1 < n && s[at + 1] >= '0' && s[at + 1] <= '9'))) {
         for (at++; at < n && s[at] >= '0' && s[at] <= '9'; at++, digits++) {
             if (m < UINT64_MAX / 10 - 1) {
                 m = m * 10 + (uint64_t)(s[at] - '0');
@@ -2109,33 +2123,58 @@ static const struct {
     int16_t units;
     float gb, tbps, f64, f32, tf32, bf16, fp8, fp4, pcie;
     char source[44];
-} dpari_gpu[] = {
-    {"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, "NVIDIA data sheet 2017"},
-    {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, "NVIDIA data sheet 2018"},
-    {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25, "NVIDIA data sheet 2020"},
-    {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25, "NVIDIA data sheet 2021"},
-    {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0, 25, "NVIDIA data sheet 2021"},
-    {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25, "CINECA Leonardo 2023, unverified"},
-    {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50, "NVIDIA data sheet 2023"},
-    {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50, "torchtitan 2024-12: HBM2e, 500 W"},
-    {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50, "NVIDIA data sheet 2023"},
-    {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50, "ml-engineering 2025"},
-    {"h200", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50, "NVIDIA data sheet 2024"},
-    {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450, "NVIDIA data sheet 2023"},
-    {"gh200-141", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 450, "NVIDIA data sheet 2024"},
-    {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50, "NVIDIA data sheet 2024"},
-    {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000, 200, "NVIDIA data sheet 2024"},
-    {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000, 50, "NVIDIA data sheet 2025"},
-    {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000, 200, "NVIDIA data sheet 2025"},
-    {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, "NVIDIA data sheet 2023"},
-    {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36, "AMD data sheet 2021, one GCD"},
-    {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50, "AMD data sheet 2023"},
-    {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50, "AMD data sheet 2024"},
-    {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50, "AMD data sheet 2025"},
-    {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, "Google 2022, memory unverified"},
-    {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, "Google 2023, memory unverified"},
-    {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, "Google 2023, memory unverified"},
-    {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, "Google 2024, memory unverified"}};
+} dpari_gpu[] = {{"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12,
+                  "NVIDIA data sheet 2017"},
+                 {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12,
+                  "NVIDIA data sheet 2018"},
+                 {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
+                  "NVIDIA data sheet 2020"},
+                 {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
+                  "NVIDIA data sheet 2021"},
+                 {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0,
+                  25, "NVIDIA data sheet 2021"},
+                 {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25,
+                  "CINECA Leonardo 2023, unverified"},
+                 {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50,
+                  "NVIDIA data sheet 2023"},
+                 {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50,
+                  "torchtitan 2024-12: HBM2e, 500 W"},
+                 {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50,
+                  "NVIDIA data sheet 2023"},
+                 {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50,
+                  "ml-engineering 2025"},
+                 {"h200", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50,
+                  "NVIDIA data sheet 2024"},
+                 {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450,
+                  "NVIDIA data sheet 2023"},
+                 {"gh200-141", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0,
+                  450, "NVIDIA data sheet 2024"},
+                 {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50,
+                  "NVIDIA data sheet 2024"},
+                 {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000,
+                  200, "NVIDIA data sheet 2024"},
+                 {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000,
+                  50, "NVIDIA data sheet 2025"},
+                 {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000,
+                  200, "NVIDIA data sheet 2025"},
+                 {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25,
+                  "NVIDIA data sheet 2023"},
+                 {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36,
+                  "AMD data sheet 2021, one GCD"},
+                 {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50,
+                  "AMD data sheet 2023"},
+                 {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50,
+                  "AMD data sheet 2024"},
+                 {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50,
+                  "AMD data sheet 2025"},
+                 {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12,
+                  "Google 2022, memory unverified"},
+                 {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12,
+                  "Google 2023, memory unverified"},
+                 {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12,
+                  "Google 2023, memory unverified"},
+                 {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12,
+                  "Google 2024, memory unverified"}};
 
 enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
@@ -2154,12 +2193,14 @@ static const struct {
 } dpari_machine[] = {
     {"dgx-v100", "v100-32", 1, 8, 150, 0, 0, 4, 12.5f, 1500, 0, "DGX-1 V100, 4 x EDR, 2018"},
     {"dgx-a100", "a100-80", 1, 8, 300, 1, 0, 8, 25, 2000, 0, "DGX A100, 8 x HDR200, 2021"},
-    {"selene", "a100-80", 560, 8, 300, 1, 0, 8, 25, 2000, 0, "NVIDIA Selene, 8 x HDR200 a node, 2021"},
+    {"selene", "a100-80", 560, 8, 300, 1, 0, 8, 25, 2000, 0,
+     "NVIDIA Selene, 8 x HDR200 a node, 2021"},
     {"dgx-h100", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "DGX H100, 8 x NDR400, 2023"},
     {"dgx-h200", "h200", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "DGX H200, 8 x NDR400, 2024"},
     {"dgx-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2000, 0, "DGX B200, 8 x NDR400, 2024"},
     {"dgx-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 2000, 0, "DGX B300, 8 x 800 Gb/s, 2025"},
-    {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0, "AWS p4d.24xlarge, 4 x 100 Gb/s EFA, 42.5 of 50 GB/s effective"},
+    {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0,
+     "AWS p4d.24xlarge, 4 x 100 Gb/s EFA, 42.5 of 50 GB/s effective"},
     {"p4de", "a100-80", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0, "AWS p4de.24xlarge, 4 x 100 Gb/s EFA"},
     {"p5", "h100-80", 1, 8, 450, 1, 1, 32, 12.5f, 2048, 0, "AWS p5.48xlarge, 32 x 100 Gb/s EFA"},
     {"p5en", "h200", 1, 8, 450, 1, 1, 16, 25, 2048, 0, "AWS p5en.48xlarge, 3200 Gb/s EFA"},
@@ -2167,18 +2208,27 @@ static const struct {
     {"p6-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 4096, 0, "AWS p6-b300, 6400 Gb/s EFA"},
     {"a3-high", "h100-80", 1, 8, 450, 1, 1, 4, 25, 1872, 0, "GCP A3 High, 100 GB/s a node"},
     {"a3-mega", "h100-80", 1, 8, 450, 1, 1, 8, 25, 1872, 0, "GCP A3 Mega, 200 GB/s a node"},
-    {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, 1, "NCAR: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it (nic=1x25)"},
-    {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, 1, "OLCF: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 between"},
-    {"summit", "v100-16", 4600, 6, 50, 0, 0, 2, 11.5f, 512, 0, "OLCF: 6 V100 a node, dual EDR 23 GB/s"},
-    {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, 1, "NERSC: 100 GB/s a pair, 4 x Slingshot 11, unverified"},
-    {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, 1, "NERSC: the 80 GB nodes, unverified"},
-    {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, 0, "CINECA: 2 x dual HDR100 = 50 GB/s a node, unverified"},
-    {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, 1, "CSCS: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11"},
+    {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, 1,
+     "NCAR: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it (nic=1x25)"},
+    {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, 1,
+     "OLCF: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 between"},
+    {"summit", "v100-16", 4600, 6, 50, 0, 0, 2, 11.5f, 512, 0,
+     "OLCF: 6 V100 a node, dual EDR 23 GB/s"},
+    {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, 1,
+     "NERSC: 100 GB/s a pair, 4 x Slingshot 11, unverified"},
+    {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, 1,
+     "NERSC: the 80 GB nodes, unverified"},
+    {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, 0,
+     "CINECA: 2 x dual HDR100 = 50 GB/s a node, unverified"},
+    {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, 1,
+     "CSCS: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11"},
     {"jupiter", "gh200", 6000, 4, 450, 0, 0, 4, 25, 480, 0, "JSC: 150 GB/s a pair, 4 x NDR200"},
     {"grand-teton", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "Meta, 8 x 400 Gb/s RoCE, 2024"},
     {"gb200-nvl72", "gb200", 1, 72, 900, 1, 1, 72, 50, 17000, 0, "NVIDIA GB200 NVL72, 2024"},
-    {"tpu-v5p", "tpu-v5p", 1, 64, 300, 0, 0, 16, 12.5f, 512, 0, "Google v5p: ICI within a pod, unverified"},
-    {"tpu-v5e", "tpu-v5e", 1, 256, 100, 0, 0, 64, 12.5f, 512, 0, "Google v5e: ICI within a pod of 256, unverified"}};
+    {"tpu-v5p", "tpu-v5p", 1, 64, 300, 0, 0, 16, 12.5f, 512, 0,
+     "Google v5p: ICI within a pod, unverified"},
+    {"tpu-v5e", "tpu-v5e", 1, 256, 100, 0, 0, 64, 12.5f, 512, 0,
+     "Google v5e: ICI within a pod of 256, unverified"}};
 
 enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
 
@@ -2207,8 +2257,8 @@ static const struct {
      "estimate after MaxText's public MFU 2024"}};
 
 static const char dpari_cal_name[DPAR_CALS][12] = {
-    "gemm",   "attention", "hbm",     "launch_us",  "link_share", "link_us",
-    "net_share", "net_us", "base_us", "contention", "skew",       "step_ms"};
+    "gemm",      "attention", "hbm",     "launch_us",  "link_share", "link_us",
+    "net_share", "net_us",    "base_us", "contention", "skew",       "step_ms"};
 
 DPAR_API const char *dpar_calibration_name(int32_t which)
 {
@@ -2387,16 +2437,16 @@ static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_no
     c->nodes = nodes;
     c->gpus_per_node = per_node;
     c->link_switched = 1;
-    c->link_reduces = c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL;
+    c->link_reduces =
+        c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL;
     c->link_Bps = c->gpu.generation == DPAR_GEN_VOLTA       ? 150e9
                   : c->gpu.generation == DPAR_GEN_AMPERE    ? 300e9
                   : c->gpu.generation == DPAR_GEN_HOPPER    ? 450e9
                   : c->gpu.generation == DPAR_GEN_BLACKWELL ? 900e9
                                                             : 300e9;
     c->nics = nodes > 1 ? per_node : 0;
-    c->nic_Bps = nodes <= 1                                 ? 0.0
-                 : c->gpu.generation == DPAR_GEN_HOPPER ||
-                         c->gpu.generation == DPAR_GEN_BLACKWELL
+    c->nic_Bps = nodes <= 1 ? 0.0
+                 : c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL
                      ? 50e9
                      : 25e9;
     c->taper = 1.0;
@@ -2408,8 +2458,8 @@ static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
 {
     int32_t unused = 0;
     dpari_zero(c, sizeof(*c));
-    dpari_gpu_fill(&c->gpu, dpari_gpu_find(dpari_machine[i].gpu, dpari_length(dpari_machine[i].gpu),
-                                           &unused));
+    dpari_gpu_fill(
+        &c->gpu, dpari_gpu_find(dpari_machine[i].gpu, dpari_length(dpari_machine[i].gpu), &unused));
     dpari_cluster_of_gpus(c, dpari_machine[i].nodes, dpari_machine[i].per_node);
     dpari_copy_text(c->name, sizeof(c->name), dpari_machine[i].name, sizeof(dpari_machine[i].name));
     c->link_Bps = dpari_machine[i].link * 1e9;
@@ -2475,15 +2525,28 @@ static dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why, con
 }
 
 enum {
-    DPARI_KEY_NODES, DPARI_KEY_GPUS, DPARI_KEY_GPU, DPARI_KEY_NVLINK, DPARI_KEY_SWITCHED,
-    DPARI_KEY_NVLS, DPARI_KEY_NIC, DPARI_KEY_SHARP, DPARI_KEY_TAPER, DPARI_KEY_MEMORY,
-    DPARI_KEY_HBM, DPARI_KEY_TFLOPS, DPARI_KEY_PCIE, DPARI_KEY_HOST, DPARI_KEY_NVME,
-    DPARI_KEY_BASE, DPARI_KEYS
+    DPARI_KEY_NODES,
+    DPARI_KEY_GPUS,
+    DPARI_KEY_GPU,
+    DPARI_KEY_NVLINK,
+    DPARI_KEY_SWITCHED,
+    DPARI_KEY_NVLS,
+    DPARI_KEY_NIC,
+    DPARI_KEY_SHARP,
+    DPARI_KEY_TAPER,
+    DPARI_KEY_MEMORY,
+    DPARI_KEY_HBM,
+    DPARI_KEY_TFLOPS,
+    DPARI_KEY_PCIE,
+    DPARI_KEY_HOST,
+    DPARI_KEY_NVME,
+    DPARI_KEY_BASE,
+    DPARI_KEYS
 };
 
 static const char dpari_key_name[DPARI_KEYS][12] = {
-    "nodes", "gpus", "gpu", "nvlink", "switched", "nvls", "nic",  "sharp",
-    "taper", "memory", "hbm", "tflops", "pcie",   "host", "nvme", "machine"};
+    "nodes", "gpus",   "gpu", "nvlink", "switched", "nvls", "nic",  "sharp",
+    "taper", "memory", "hbm", "tflops", "pcie",     "host", "nvme", "machine"};
 
 /* "8x50": eight NICs of 50 GB/s. */
 static int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
@@ -2505,41 +2568,18 @@ static int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
 static int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
 {
     switch (key) {
-    case DPARI_KEY_NVLINK:
-        c->link_Bps = v * 1e9;
-        break;
-    case DPARI_KEY_SWITCHED:
-        c->link_switched = v > 0.0;
-        break;
-    case DPARI_KEY_NVLS:
-        c->link_reduces = v > 0.0;
-        break;
-    case DPARI_KEY_SHARP:
-        c->net_reduces = v > 0.0;
-        break;
-    case DPARI_KEY_TAPER:
-        c->taper = v;
-        break;
-    case DPARI_KEY_MEMORY:
-        c->gpu.memory_bytes = v * 1e9;
-        break;
-    case DPARI_KEY_HBM:
-        c->gpu.memory_Bps = v * 1e9;
-        break;
-    case DPARI_KEY_TFLOPS:
-        c->gpu.flops[DPAR_BF16] = v * 1e12;
-        break;
-    case DPARI_KEY_PCIE:
-        c->gpu.pcie_Bps = v * 1e9;
-        break;
-    case DPARI_KEY_HOST:
-        c->host_bytes = v * 1e9;
-        break;
-    case DPARI_KEY_NVME:
-        c->nvme_Bps = v * 1e9;
-        break;
-    default:
-        return 0;
+    case DPARI_KEY_NVLINK: c->link_Bps = v * 1e9; break;
+    case DPARI_KEY_SWITCHED: c->link_switched = v > 0.0; break;
+    case DPARI_KEY_NVLS: c->link_reduces = v > 0.0; break;
+    case DPARI_KEY_SHARP: c->net_reduces = v > 0.0; break;
+    case DPARI_KEY_TAPER: c->taper = v; break;
+    case DPARI_KEY_MEMORY: c->gpu.memory_bytes = v * 1e9; break;
+    case DPARI_KEY_HBM: c->gpu.memory_Bps = v * 1e9; break;
+    case DPARI_KEY_TFLOPS: c->gpu.flops[DPAR_BF16] = v * 1e12; break;
+    case DPARI_KEY_PCIE: c->gpu.pcie_Bps = v * 1e9; break;
+    case DPARI_KEY_HOST: c->host_bytes = v * 1e9; break;
+    case DPARI_KEY_NVME: c->nvme_Bps = v * 1e9; break;
+    default: return 0;
     }
     return 1;
 }
@@ -2596,9 +2636,8 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
         c->cal.value[cal] = v * dpari_cal_unit(cal);
         return DPAR_OK;
     }
-    return dpari_cluster_number(c, key, v)
-               ? DPAR_OK
-               : dpari_cluster_bad(s, n, why, "'@' cannot be set here");
+    return dpari_cluster_number(c, key, v) ? DPAR_OK
+                                           : dpari_cluster_bad(s, n, why, "'@' cannot be set here");
 }
 
 /* The first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
@@ -2739,9 +2778,8 @@ DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why)
     int32_t i;
     if (c->nodes < 1 || c->gpus_per_node < 1 || !dpari_mul(c->nodes, c->gpus_per_node, &gpus) ||
         gpus > 100000000) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a cluster has 1 to 100000000 GPUs: # nodes of # GPUs", c->nodes,
-                         c->gpus_per_node, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "a cluster has 1 to 100000000 GPUs: # nodes of # GPUs",
+                         c->nodes, c->gpus_per_node, 0, 0);
     }
     if (!dpari_positive(c->gpu.memory_bytes) || !dpari_positive(c->gpu.memory_Bps) ||
         !dpari_positive(c->gpu.flops[DPAR_BF16])) {
@@ -2802,9 +2840,9 @@ DPAR_API const char *dpar_collective_name(int32_t kind)
 DPAR_API const char *dpar_algorithm_name(int32_t algorithm)
 {
     static const char name[DPAR_ALGS][20] = {
-        "ring",     "recursive-doubling", "recursive-halving", "rabenseifner", "binomial",
-        "bruck",    "pairwise",           "scatter+doubling",  "scatter+ring", "chain",
-        "tree",     "in-switch",          "dissemination",     "hierarchical"};
+        "ring",  "recursive-doubling", "recursive-halving", "rabenseifner", "binomial",
+        "bruck", "pairwise",           "scatter+doubling",  "scatter+ring", "chain",
+        "tree",  "in-switch",          "dissemination",     "hierarchical"};
     return algorithm >= 0 && algorithm < DPAR_ALGS ? name[algorithm] : "?";
 }
 
@@ -2820,16 +2858,13 @@ DPAR_API double dpar_bus_factor(int32_t kind, int32_t n)
         return 1.0;
     }
     switch (kind) {
-    case DPAR_ALL_REDUCE:
-        return 2.0 * (p - 1.0) / p;
+    case DPAR_ALL_REDUCE: return 2.0 * (p - 1.0) / p;
     case DPAR_ALL_GATHER:
     case DPAR_REDUCE_SCATTER:
     case DPAR_ALL_TO_ALL:
     case DPAR_GATHER:
-    case DPAR_SCATTER:
-        return (p - 1.0) / p;
-    default:
-        return 1.0;
+    case DPAR_SCATTER: return (p - 1.0) / p;
+    default: return 1.0;
     }
 }
 
@@ -2846,22 +2881,17 @@ static double dpari_all_reduce_textbook(int32_t algorithm, const dpari_terms *t)
 {
     double part = (t->p - 1.0) / t->p;
     switch (algorithm) {
-    case DPAR_ALG_RECURSIVE_DOUBLING:
-        return t->up * (t->alpha + t->n * (t->beta + t->gamma));
+    case DPAR_ALG_RECURSIVE_DOUBLING: return t->up * (t->alpha + t->n * (t->beta + t->gamma));
     case DPAR_ALG_RABENSEIFNER:
-        return t->power ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta +
-                              t->n * part * t->gamma
-                        : (2.0 * t->down + 2.0) * t->alpha + (2.0 * part + 2.0) * t->n * t->beta +
-                              t->n * (1.0 + part) * t->gamma;
+        return t->power
+                   ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta + t->n * part * t->gamma
+                   : (2.0 * t->down + 2.0) * t->alpha + (2.0 * part + 2.0) * t->n * t->beta +
+                         t->n * (1.0 + part) * t->gamma;
     case DPAR_ALG_RING:
-        return 2.0 * (t->p - 1.0) * t->alpha + 2.0 * t->n * part * t->beta +
-               t->n * part * t->gamma;
-    case DPAR_ALG_TREE:
-        return 2.0 * t->up * t->alpha + 2.0 * t->n * t->beta;
-    case DPAR_ALG_IN_SWITCH:
-        return 2.0 * t->alpha + t->n * (t->p + 1.0) / t->p * t->beta;
-    default:
-        return -1.0;
+        return 2.0 * (t->p - 1.0) * t->alpha + 2.0 * t->n * part * t->beta + t->n * part * t->gamma;
+    case DPAR_ALG_TREE: return 2.0 * t->up * t->alpha + 2.0 * t->n * t->beta;
+    case DPAR_ALG_IN_SWITCH: return 2.0 * t->alpha + t->n * (t->p + 1.0) / t->p * t->beta;
+    default: return -1.0;
     }
 }
 
@@ -2869,14 +2899,11 @@ static double dpari_gather_textbook(int32_t algorithm, const dpari_terms *t)
 {
     double part = (t->p - 1.0) / t->p;
     switch (algorithm) {
-    case DPAR_ALG_RING:
-        return (t->p - 1.0) * t->alpha + t->n * part * t->beta;
+    case DPAR_ALG_RING: return (t->p - 1.0) * t->alpha + t->n * part * t->beta;
     case DPAR_ALG_RECURSIVE_DOUBLING:
         return t->power ? t->lg * t->alpha + t->n * part * t->beta : -1.0;
-    case DPAR_ALG_BRUCK:
-        return t->up * t->alpha + t->n * part * t->beta;
-    default:
-        return -1.0;
+    case DPAR_ALG_BRUCK: return t->up * t->alpha + t->n * part * t->beta;
+    default: return -1.0;
     }
 }
 
@@ -2888,12 +2915,9 @@ static double dpari_scatter_textbook(int32_t algorithm, const dpari_terms *t)
         return t->power ? t->lg * t->alpha + t->n * part * both
                         : (t->down + 2.0) * t->alpha + t->n * (1.0 + part) * both;
     case DPAR_ALG_PAIRWISE:
-    case DPAR_ALG_RING:
-        return (t->p - 1.0) * t->alpha + t->n * part * both;
-    case DPAR_ALG_RECURSIVE_DOUBLING:
-        return t->lg * t->alpha + t->n * (t->lg - part) * both;
-    default:
-        return -1.0;
+    case DPAR_ALG_RING: return (t->p - 1.0) * t->alpha + t->n * part * both;
+    case DPAR_ALG_RECURSIVE_DOUBLING: return t->lg * t->alpha + t->n * (t->lg - part) * both;
+    default: return -1.0;
     }
 }
 
@@ -2901,18 +2925,15 @@ static double dpari_broadcast_textbook(int32_t algorithm, const dpari_terms *t)
 {
     double part = (t->p - 1.0) / t->p, k;
     switch (algorithm) {
-    case DPAR_ALG_BINOMIAL:
-        return t->up * (t->alpha + t->n * t->beta);
-    case DPAR_ALG_SCATTER_DOUBLING:
-        return 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta;
+    case DPAR_ALG_BINOMIAL: return t->up * (t->alpha + t->n * t->beta);
+    case DPAR_ALG_SCATTER_DOUBLING: return 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta;
     case DPAR_ALG_SCATTER_RING:
         return (t->lg + t->p - 1.0) * t->alpha + 2.0 * t->n * part * t->beta;
     case DPAR_ALG_CHAIN: /* the best number of pieces */
         k = t->alpha > 0.0 ? dpari_sqrt((t->p - 2.0) * t->n * t->beta / t->alpha) : 1e9;
         k = k < 1.0 ? 1.0 : k;
         return (t->p - 2.0 + k) * (t->alpha + t->n / k * t->beta);
-    default:
-        return -1.0;
+    default: return -1.0;
     }
 }
 
@@ -2920,15 +2941,13 @@ static double dpari_reduce_textbook(int32_t algorithm, const dpari_terms *t)
 {
     double part = (t->p - 1.0) / t->p;
     switch (algorithm) {
-    case DPAR_ALG_BINOMIAL:
-        return t->up * (t->alpha + t->n * t->beta + t->n * t->gamma);
+    case DPAR_ALG_BINOMIAL: return t->up * (t->alpha + t->n * t->beta + t->n * t->gamma);
     case DPAR_ALG_RABENSEIFNER:
-        return t->power ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta +
-                              t->n * part * t->gamma
-                        : (2.0 * t->down + 1.0) * t->alpha + (2.0 * part + 1.0) * t->n * t->beta +
-                              t->n * (1.0 + part) * t->gamma;
-    default:
-        return -1.0;
+        return t->power
+                   ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta + t->n * part * t->gamma
+                   : (2.0 * t->down + 1.0) * t->alpha + (2.0 * part + 1.0) * t->n * t->beta +
+                         t->n * (1.0 + part) * t->gamma;
+    default: return -1.0;
     }
 }
 
@@ -2936,16 +2955,11 @@ static double dpari_textbook(int32_t kind, int32_t algorithm, const dpari_terms 
 {
     double part = (t->p - 1.0) / t->p;
     switch (kind) {
-    case DPAR_ALL_REDUCE:
-        return dpari_all_reduce_textbook(algorithm, t);
-    case DPAR_ALL_GATHER:
-        return dpari_gather_textbook(algorithm, t);
-    case DPAR_REDUCE_SCATTER:
-        return dpari_scatter_textbook(algorithm, t);
-    case DPAR_BROADCAST:
-        return dpari_broadcast_textbook(algorithm, t);
-    case DPAR_REDUCE:
-        return dpari_reduce_textbook(algorithm, t);
+    case DPAR_ALL_REDUCE: return dpari_all_reduce_textbook(algorithm, t);
+    case DPAR_ALL_GATHER: return dpari_gather_textbook(algorithm, t);
+    case DPAR_REDUCE_SCATTER: return dpari_scatter_textbook(algorithm, t);
+    case DPAR_BROADCAST: return dpari_broadcast_textbook(algorithm, t);
+    case DPAR_REDUCE: return dpari_reduce_textbook(algorithm, t);
     case DPAR_ALL_TO_ALL:
         return algorithm == DPAR_ALG_PAIRWISE ? (t->p - 1.0) * t->alpha + t->n * part * t->beta
                : algorithm == DPAR_ALG_BRUCK  ? t->lg * t->alpha + 0.5 * t->n * t->lg * t->beta
@@ -2953,16 +2967,14 @@ static double dpari_textbook(int32_t kind, int32_t algorithm, const dpari_terms 
     case DPAR_GATHER:
     case DPAR_SCATTER:
         return algorithm == DPAR_ALG_BINOMIAL ? t->up * t->alpha + t->n * part * t->beta : -1.0;
-    case DPAR_SEND_RECV:
-        return algorithm == DPAR_ALG_PAIRWISE ? t->alpha + t->n * t->beta : -1.0;
-    default:
-        return algorithm == DPAR_ALG_DISSEMINATION ? t->up * t->alpha : -1.0;
+    case DPAR_SEND_RECV: return algorithm == DPAR_ALG_PAIRWISE ? t->alpha + t->n * t->beta : -1.0;
+    default: return algorithm == DPAR_ALG_DISSEMINATION ? t->up * t->alpha : -1.0;
     }
 }
 
 DPAR_API dpar_status dpar_collective_textbook(int32_t kind, int32_t algorithm, int32_t n,
-                                              double bytes, double alpha, double beta,
-                                              double gamma, double *seconds)
+                                              double bytes, double alpha, double beta, double gamma,
+                                              double *seconds)
 {
     dpari_terms t;
     double s;
@@ -3006,9 +3018,9 @@ DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t s
 /* ---- the predictor -------------------------------------------------------------------------- */
 
 /* The low-latency protocol (NCCL's LL128) carries flag words with the data and skips the
- * synchronisation of the simple one: it reaches about 0.7 of the bandwidth (vTrain's A100 all-reduce,
- * 8 ranks: a second line of slope 93 against 134 GB/s), and the simple one pays 1.6 times the latency
- * a step. */
+ * synchronisation of the simple one: it reaches about 0.7 of the bandwidth (vTrain's A100
+ * all-reduce, 8 ranks: a second line of slope 93 against 134 GB/s), and the simple one pays 1.6
+ * times the latency a step. */
 static const double dpari_protocol_share = 0.70;
 static const double dpari_simple_steps = 1.6;
 /* All-to-all posts one send and one receive a peer: about three steps' latency each (H100-class
@@ -3025,32 +3037,24 @@ static const double dpari_tree_hop = 3.0;
 static double dpari_wire(int32_t kind, double n)
 {
     switch (kind) {
-    case DPAR_ALL_REDUCE:
-        return 2.0 * (n - 1.0) / n;
+    case DPAR_ALL_REDUCE: return 2.0 * (n - 1.0) / n;
     case DPAR_ALL_GATHER:
     case DPAR_REDUCE_SCATTER:
     case DPAR_ALL_TO_ALL:
     case DPAR_GATHER:
-    case DPAR_SCATTER:
-        return (n - 1.0) / n;
-    case DPAR_BARRIER:
-        return 0.0;
-    default:
-        return 1.0;
+    case DPAR_SCATTER: return (n - 1.0) / n;
+    case DPAR_BARRIER: return 0.0;
+    default: return 1.0;
     }
 }
 
 static double dpari_steps(int32_t kind, double n)
 {
     switch (kind) {
-    case DPAR_ALL_REDUCE:
-        return 2.0 * (n - 1.0);
-    case DPAR_SEND_RECV:
-        return 1.0;
-    case DPAR_BARRIER:
-        return dpari_ceil_log2((int64_t)n);
-    default:
-        return n - 1.0;
+    case DPAR_ALL_REDUCE: return 2.0 * (n - 1.0);
+    case DPAR_SEND_RECV: return 1.0;
+    case DPAR_BARRIER: return dpari_ceil_log2((int64_t)n);
+    default: return n - 1.0;
     }
 }
 
@@ -3075,8 +3079,8 @@ static double dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, doubl
     const double *k = c->cal.value;
     double B = dpari_link_of(c, n), wire = dpari_wire(kind, n) * bytes, base = k[DPAR_CAL_BASE_S];
     double steps = dpari_steps(kind, n) * k[DPAR_CAL_LINK_S], quick, simple, in_switch;
-    *algorithm = kind == DPAR_ALL_TO_ALL || kind == DPAR_SEND_RECV ? DPAR_ALG_PAIRWISE
-                                                                   : DPAR_ALG_RING;
+    *algorithm =
+        kind == DPAR_ALL_TO_ALL || kind == DPAR_SEND_RECV ? DPAR_ALG_PAIRWISE : DPAR_ALG_RING;
     if (kind == DPAR_ALL_TO_ALL) {
         *latency = base + dpari_simple_steps * steps;
         return dpari_mostf(base + dpari_peer_steps * steps, *latency + wire / B);
@@ -3125,15 +3129,15 @@ static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kin
                                              per > 1.0 ? dpari_wire(kind, n) * bytes / link : 0.0);
     double inner = per > 1.0 ? ways * (per - 1.0) / per * bytes / link : 0.0;
     double outer = ways * (nodes - 1.0) / nodes * bytes / (per * nic);
-    double latency = base + ways * (dpari_tree_hop * up * k[DPAR_CAL_NET_S] +
-                                    (per - 1.0) * k[DPAR_CAL_LINK_S]);
+    double latency =
+        base + ways * (dpari_tree_hop * up * k[DPAR_CAL_NET_S] + (per - 1.0) * k[DPAR_CAL_LINK_S]);
     double slow = dpari_mostf(inner, outer), quick = dpari_leastf(inner, outer);
     /* a tree between more than two nodes sends each byte twice on some links */
     double phases = latency + slow * (g->nodes > 2 ? 1.08 : 1.0) + dpari_phase_blend * quick;
     if (c->net_reduces && kind == DPAR_ALL_REDUCE) {
         outer = (nodes + 1.0) / nodes * bytes / (per * nic);
-        phases = base + 2.0 * dpari_tree_hop * k[DPAR_CAL_NET_S] +
-                 dpari_mostf(inner, outer) + dpari_phase_blend * dpari_leastf(inner, outer);
+        phases = base + 2.0 * dpari_tree_hop * k[DPAR_CAL_NET_S] + dpari_mostf(inner, outer) +
+                 dpari_phase_blend * dpari_leastf(inner, outer);
     }
     cost->algorithm = ring < phases ? DPAR_ALG_RING : DPAR_ALG_HIERARCHICAL;
     cost->seconds = dpari_leastf(ring, phases);
@@ -3203,15 +3207,24 @@ static const float dpari_nccl_tree[4][3] = {
     {26.5f, 18.5f, 10}, {24, 23.6f, 17.8f}, {38.7f, 41.4f, 36}, {70, 42.8f, 24}};
 /* Tree's correction for 64 B * 2^i. */
 static const float dpari_nccl_correct[3][24] = {
-    {1, 1, 1, 1, .9f, .8f, .7f, .7f, .7f, .7f, .6f, .5f, .4f, .4f, .5f, .6f, .7f, .8f, .9f, 1, 1, 1, 1, 1},
-    {1, 1, 1, 1, 1, .9f, .8f, .8f, .8f, .7f, .6f, .6f, .6f, .6f, .6f, .6f, .8f, .9f, .9f, .9f, .9f, 1, 1, 1},
-    {.9f, .9f, .9f, .9f, .9f, .9f, .9f, .8f, .7f, .6f, .6f, .5f, .5f, .5f, .5f, .6f, .7f, .8f, .7f, .7f, .8f, .9f, .9f, .9f}};
+    {1,   1,   1,   1,   .9f, .8f, .7f, .7f, .7f, .7f, .6f, .5f,
+     .4f, .4f, .5f, .6f, .7f, .8f, .9f, 1,   1,   1,   1,   1},
+    {1,   1,   1,   1,   1,   .9f, .8f, .8f, .8f, .7f, .6f, .6f,
+     .6f, .6f, .6f, .6f, .8f, .9f, .9f, .9f, .9f, 1,   1,   1},
+    {.9f, .9f, .9f, .9f, .9f, .9f, .9f, .8f, .7f, .6f, .6f, .5f,
+     .5f, .5f, .5f, .6f, .7f, .8f, .7f, .7f, .8f, .9f, .9f, .9f}};
 
 static double dpari_tuner_bandwidth(const dpar_cluster *c, const dpar_group *g, int32_t gen,
                                     int32_t algorithm, int32_t protocol)
 {
     int32_t col = g->nodes == 1 ? 0 : g->nodes <= 3 ? 1 : 2;
-    double links = gen == 0 ? 6.0 : gen == 1 ? 12.0 : 18.0, one = gen == 0 ? 20.0 : gen == 1 ? 20.0 : gen == 2 ? 20.6 : 40.1;
+    double links = gen == 0   ? 6.0
+                   : gen == 1 ? 12.0
+                              : 18.0,
+           one = gen == 0   ? 20.0
+                 : gen == 1 ? 20.0
+                 : gen == 2 ? 20.6
+                            : 40.1;
     double channels = links * 2.0, bus = links * one;
     if (g->nodes > 1) {
         bus = dpari_leastf(bus, c->nics * c->nic_Bps * 1e-9);
@@ -3220,9 +3233,10 @@ static double dpari_tuner_bandwidth(const dpar_cluster *c, const dpar_group *g, 
         return bus * (gen == 2 ? 0.85 : 0.74) * (channels - 1.0) / channels;
     }
     if (algorithm == DPARI_RING) {
-        return protocol == DPARI_LL      ? dpari_leastf((double)dpari_nccl_ll[gen][col], 0.5 * bus)
-               : protocol == DPARI_LL128 ? dpari_leastf(0.92 * bus, channels * (double)dpari_nccl_ring128[gen][col])
-                                         : bus;
+        return protocol == DPARI_LL ? dpari_leastf((double)dpari_nccl_ll[gen][col], 0.5 * bus)
+               : protocol == DPARI_LL128
+                   ? dpari_leastf(0.92 * bus, channels * (double)dpari_nccl_ring128[gen][col])
+                   : bus;
     }
     if (protocol == DPARI_LL) {
         return dpari_leastf(bus / 3.8, (double)dpari_nccl_ll[gen][col]);
@@ -3239,7 +3253,9 @@ static double dpari_tuner_latency(const dpar_group *g, int32_t kind, int32_t alg
 {
     double n = g->size, nodes = g->nodes;
     double steps = kind == DPAR_ALL_REDUCE ? 2.0 * (n - 1.0) : n - 1.0;
-    double crossing = g->nodes == 1 ? 0.0 : kind == DPAR_ALL_REDUCE ? 2.0 * (nodes - 1.0) : nodes - 1.0;
+    double crossing = g->nodes == 1             ? 0.0
+                      : kind == DPAR_ALL_REDUCE ? 2.0 * (nodes - 1.0)
+                                                : nodes - 1.0;
     double base, link, net;
     if (algorithm == DPARI_NVLS) {
         return 25.0 + (g->nodes > 1 ? 18.0 : 0.0);
@@ -3263,7 +3279,7 @@ static double dpari_tuner_time(const dpar_cluster *c, const dpar_group *g, int32
     double bus = dpari_tuner_bandwidth(c, g, gen, algorithm, protocol);
     double rate = algorithm == DPARI_TREE ? 0.5 * bus : bus * n / steps;
     double latency = dpari_tuner_latency(g, kind, algorithm, protocol);
-    int32_t i = dpari_ceil_log2((int64_t)(bytes / 64.0)) ;
+    int32_t i = dpari_ceil_log2((int64_t)(bytes / 64.0));
     if (algorithm == DPARI_NVLS && kind == DPAR_ALL_REDUCE) {
         rate *= 2.0;
     }
@@ -3397,8 +3413,8 @@ DPAR_API dpar_status dpar_workload_check(const dpar_workload *w, dpar_why *why)
 
 /* ---- building ---------------------------------------------------------------------------- */
 
-static dpar_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t kind,
-                                   int32_t count, double tokens, double width_bytes)
+static dpar_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t kind, int32_t count,
+                                   double tokens, double width_bytes)
 {
     dpar_layer *l;
     if (w->layers >= DPAR_MAX_LAYERS || count < 1) {
@@ -3457,11 +3473,11 @@ static dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels, double 
 
 /* What the software does to the element-wise work of a layer. */
 typedef struct dpari_style {
-    double e;       /* bytes of an element */
-    double norm;    /* extra bytes a channel that a norm keeps (eager: an fp32 copy and more) */
-    double passes;  /* element-wise traffic over that of fused kernels */
-    int32_t fused;  /* activation and its product in one kernel, rotary without copies */
-    int32_t drop;   /* dropout after attention and after each residual branch */
+    double e;      /* bytes of an element */
+    double norm;   /* extra bytes a channel that a norm keeps (eager: an fp32 copy and more) */
+    double passes; /* element-wise traffic over that of fused kernels */
+    int32_t fused; /* activation and its product in one kernel, rotary without copies */
+    int32_t drop;  /* dropout after attention and after each residual branch */
     int32_t biases;
     int32_t gated;
     int32_t rms;
@@ -3476,8 +3492,8 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
     s.passes = eager ? 1.6 : 1.0;
     s.fused = !eager;
     s.drop = m->family == DPAR_FAMILY_GPT && w->stack == DPAR_STACK_MEGATRON;
-    s.biases = m->biases > 0 || (m->family != DPAR_FAMILY_LLAMA && m->family != DPAR_FAMILY_T5 &&
-                                 m->biases == 0);
+    s.biases = m->biases > 0 ||
+               (m->family != DPAR_FAMILY_LLAMA && m->family != DPAR_FAMILY_T5 && m->biases == 0);
     s.gated = m->family == DPAR_FAMILY_LLAMA;
     s.rms = m->family == DPAR_FAMILY_LLAMA || m->family == DPAR_FAMILY_T5;
     return s;
@@ -3485,8 +3501,9 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
 
 static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int keep)
 {
-    dpar_op *op = dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
-                                   3.0 * s->e * h * s->passes, (s->e + s->norm) * h);
+    dpar_op *op =
+        dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
+                         3.0 * s->e * h * s->passes, (s->e + s->norm) * h);
     op->params = s->rms ? h : s->biases ? 2.0 * h : h;
     op->keep = (int8_t)keep;
 }
@@ -3499,10 +3516,10 @@ static void dpari_add_residual(dpar_workload *w, const dpari_style *s, double h)
                      (2.0 * s->e * (s->drop ? 1.0 : 0.5) + mask) * h, mask * h);
 }
 
-/* Unfused scores: two batched products and the traffic of a [heads, s, s] tensor between them. Bytes
- * an element of it: softmax 2+2, dropout 2+2+1 forward; 5 and 6 backward; kept 2 (softmax out), with
- * dropout also 1 (mask) and 2 (its output): Korthikanti's 5 a s. What the products themselves read
- * and write is priced with them. */
+/* Unfused scores: two batched products and the traffic of a [heads, s, s] tensor between them.
+ * Bytes an element of it: softmax 2+2, dropout 2+2+1 forward; 5 and 6 backward; kept 2 (softmax
+ * out), with dropout also 1 (mask) and 2 (its output): Korthikanti's 5 a s. What the products
+ * themselves read and write is priced with them. */
 static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double heads, double width,
                              double keys, double kept)
 {
@@ -3512,16 +3529,15 @@ static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double head
     op->k = keys;
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
     op->save = kept;
-    op = dpari_add_stream(w, DPAR_CUT_TENSOR, s->drop ? 2 : 1,
-                          cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
-                          cells * (s->drop ? 5.0 * e + 1.0 : 3.0 * e),
-                          cells * (s->drop ? 2.0 * e + 1.0 : e));
+    op = dpari_add_stream(
+        w, DPAR_CUT_TENSOR, s->drop ? 2 : 1, cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
+        cells * (s->drop ? 5.0 * e + 1.0 : 3.0 * e), cells * (s->drop ? 2.0 * e + 1.0 : e));
     op->keep = DPAR_KEEP_SELECTIVE;
 }
 
 /* Attention proper: q, k, v -> context. width = d_qk + d_v of a head. */
-static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double heads,
-                                double width, double keys, int causal, double kept)
+static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double heads, double width,
+                                double keys, int causal, double kept)
 {
     dpar_op *op;
     if (w->attention == DPAR_ATTENTION_UNFUSED) {
@@ -3578,8 +3594,8 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     dpari_add_norm(w, s, m->kv_lora, DPAR_KEEP_ALWAYS);
     dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, m->kv_lora, 0);
     /* keys are assembled from their latent part and one rotary part: concatenated for each head */
-    dpari_add_stream(w, DPAR_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v), 2.0 * e * (2.0 * q + a * v),
-                     0.0);
+    dpari_add_stream(w, DPAR_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
+                     2.0 * e * (2.0 * q + a * v), 0.0);
     dpari_add_attention(w, s, a, qk + rope + v, keys, 1, e * (2.0 * q + a * v));
     dpari_add_gemm(w, DPAR_CUT_ROW, h, a * v, 0);
     dpari_add_residual(w, s, h);
@@ -3595,7 +3611,10 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
     dpar_op *op;
     dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
     dpari_add_gemm(w, DPAR_CUT_COLUMN, up, h, s->biases);
-    op = dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 1 : s->gated ? 2 : 2,
+    op = dpari_add_stream(w, DPAR_CUT_TENSOR,
+                          s->fused   ? 1
+                          : s->gated ? 2
+                                     : 2,
                           e * (up + f) * s->passes, e * (2.0 * up + f) * s->passes,
                           e * (up + (s->gated && !s->fused ? f : 0.0)));
     op->transient = e * up;
@@ -3621,7 +3640,8 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     op->copies = t;
     op->params = m->experts * up * h;
     op->save = e * t * h;
-    op = dpari_add_stream(w, DPAR_CUT_EXPERT, 2, e * t * (up + f), e * t * (2.0 * up + f), e * t * up);
+    op = dpari_add_stream(w, DPAR_CUT_EXPERT, 2, e * t * (up + f), e * t * (2.0 * up + f),
+                          e * t * up);
     op->transient = e * t * up;
     op = dpari_add_gemm(w, DPAR_CUT_EXPERT, h, f, 0);
     op->kind = DPAR_OP_EXPERTS;
@@ -3727,8 +3747,8 @@ static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
         op = dpari_add_stream(w, DPAR_CUT_TENSOR, 8, 8.0 * s.e * h, 12.0 * s.e * h, 4.0 * s.e * h);
         op->params = 6.0 * h * h + 6.0 * h;
     }
-    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1,
-                    m->family == DPAR_FAMILY_DIT ? tokens : 1.0, s.e * h);
+    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, m->family == DPAR_FAMILY_DIT ? tokens : 1.0,
+                    s.e * h);
     dpari_add_norm(w, &s, h, DPAR_KEEP_ALWAYS);
     dpari_add_gemm(w, DPAR_CUT_NONE, m->out_channels > 0 ? m->out_channels : 1000, h, 1);
 }
@@ -3763,7 +3783,9 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
     op->touch = e * in * grow;
     op->touch_back = 2.0 * e * in * grow;
     op->save = e * in * grow;
-    op = dpari_add_stream(w, DPAR_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out, e * out);
+    /* an eager framework keeps the norm's output too, which is the activation's input */
+    op = dpari_add_stream(w, DPAR_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out,
+                          (w->stack == DPAR_STACK_TORCH ? 2.0 : 1.0) * e * out);
     op->params = 2.0 * out;
     op->transient = e * out;
     if (reach > 0) {
@@ -3779,7 +3801,8 @@ static void dpari_build_resnet(dpar_workload *w, const dpar_model *m)
     double side = (double)m->image[0] / 4.0, cells = side * ((double)m->image[1] / 4.0);
     double width = m->hidden, in = m->hidden;
     int32_t stage, part;
-    dpar_layer *l = dpari_add_layer(w, "stem", DPAR_LAYER_BLOCK, 1, 4.0 * cells, w->element * width);
+    dpar_layer *l =
+        dpari_add_layer(w, "stem", DPAR_LAYER_BLOCK, 1, 4.0 * cells, w->element * width);
     l->shrink = 2;
     dpari_add_conv(w, width, m->channels, 49.0, 4.0, 3);
     for (stage = 0; stage < 4; stage++) {
@@ -3854,10 +3877,11 @@ static void dpari_build_unet(dpar_workload *w, const dpar_model *m)
 /* An explicit stencil code: one layer, one pass over the cells a time step. */
 static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
 {
-    double e = w->element, cells = (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
+    double e = w->element,
+           cells = (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
     dpar_layer *l = dpari_add_layer(w, "cells", DPAR_LAYER_BLOCK, 1, cells, e * m->fields);
-    dpar_op *op = dpari_add_stream(w, DPAR_CUT_NONE, m->fields, m->bytes_per_cell, 0.0,
-                                   2.0 * e * m->fields);
+    dpar_op *op =
+        dpari_add_stream(w, DPAR_CUT_NONE, m->fields, m->bytes_per_cell, 0.0, 2.0 * e * m->fields);
     op->keep = DPAR_KEEP_INPUT;
     op->n = 0.5 * m->flops_per_cell;
     op->k = 1.0;
@@ -4038,7 +4062,7 @@ static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
     w->element = m->element;
     w->stack = m->stack > 0 ? m->stack - 1 : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
-    w->attention = m->attention > 0  ? m->attention - 1
+    w->attention = m->attention > 0                         ? m->attention - 1
                    : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
                                                             : DPAR_ATTENTION_FLASH;
     w->causal = m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA;
@@ -4108,25 +4132,13 @@ DPAR_API dpar_status dpar_workload_build(dpar_workload *w, const dpar_model *mod
     dpari_workload_head(w, &m);
     switch (m.family) {
     case DPAR_FAMILY_GPT:
-    case DPAR_FAMILY_LLAMA:
-        dpari_build_decoder(w, &m, m.seq);
-        break;
+    case DPAR_FAMILY_LLAMA: dpari_build_decoder(w, &m, m.seq); break;
     case DPAR_FAMILY_VIT:
-    case DPAR_FAMILY_DIT:
-        dpari_build_vision(w, &m);
-        break;
-    case DPAR_FAMILY_T5:
-        dpari_build_t5(w, &m, m.seq);
-        break;
-    case DPAR_FAMILY_RESNET:
-        dpari_build_resnet(w, &m);
-        break;
-    case DPAR_FAMILY_UNET:
-        dpari_build_unet(w, &m);
-        break;
-    default:
-        dpari_build_grid(w, &m);
-        break;
+    case DPAR_FAMILY_DIT: dpari_build_vision(w, &m); break;
+    case DPAR_FAMILY_T5: dpari_build_t5(w, &m, m.seq); break;
+    case DPAR_FAMILY_RESNET: dpari_build_resnet(w, &m); break;
+    case DPAR_FAMILY_UNET: dpari_build_unet(w, &m); break;
+    default: dpari_build_grid(w, &m); break;
     }
     dpari_workload_totals(w);
     return dpar_workload_check(w, why);
@@ -4165,42 +4177,69 @@ static const struct {
     {"gpt2-125m", "gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1,stack=torch"},
     {"gpt2-1.5b", "gpt:layers=48,hidden=1600,heads=25,vocab=50257,seq=1024,tied=1,stack=torch"},
     {"gpt-1.3b", "gpt:layers=24,hidden=2048,heads=16,vocab=50304,seq=2048,tied=1,stack=torch"},
-    {"mpt-125m", "gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-350m", "gpt:layers=24,hidden=1024,heads=16,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-760m", "gpt:layers=24,hidden=1536,heads=12,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-1b", "gpt:layers=24,hidden=2048,heads=16,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-3b", "gpt:layers=32,hidden=2560,heads=20,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-7b", "gpt:layers=32,hidden=4096,heads=32,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-13b", "gpt:layers=40,hidden=5120,heads=40,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-30b", "gpt:layers=48,hidden=7168,heads=56,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-70b", "gpt:layers=80,hidden=8192,heads=64,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
+    {"mpt-125m",
+     "gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-350m",
+     "gpt:layers=24,hidden=1024,heads=16,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-760m",
+     "gpt:layers=24,hidden=1536,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-1b",
+     "gpt:layers=24,hidden=2048,heads=16,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-3b",
+     "gpt:layers=32,hidden=2560,heads=20,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-7b",
+     "gpt:layers=32,hidden=4096,heads=32,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-13b",
+     "gpt:layers=40,hidden=5120,heads=40,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-30b",
+     "gpt:layers=48,hidden=7168,heads=56,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-70b",
+     "gpt:layers=80,hidden=8192,heads=64,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
     {"llama-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=2048"},
     {"llama-30b", "llama:layers=60,hidden=6656,heads=52,ffn=17920,vocab=32000,seq=2048"},
     {"llama-2-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=4096"},
     {"llama-2-13b", "llama:layers=40,hidden=5120,heads=40,ffn=13824,vocab=32000,seq=4096"},
-    {"llama-2-70b", "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096"},
-    {"llama-3-8b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
-    {"llama-3.1-8b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
-    {"llama-3-70b", "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192"},
-    {"llama-3.1-405b", "llama:layers=126,hidden=16384,heads=128,kv_heads=8,ffn=53248,vocab=128256,seq=8192"},
-    {"mistral-7b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq=8192"},
-    {"mixtral-8x7b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq=4096,experts=8,topk=2"},
-    {"mixtral-8x22b", "llama:layers=56,hidden=6144,heads=48,kv_heads=8,ffn=16384,vocab=32768,seq=4096,experts=8,topk=2"},
-    {"qwen2.5-72b", "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,seq=4096"},
-    {"qwen3-32b", "llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,vocab=151936,seq=4096"},
-    {"deepseek-v2", "llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160"},
-    {"deepseek-v3", "llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256"},
+    {"llama-2-70b",
+     "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096"},
+    {"llama-3-8b",
+     "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
+    {"llama-3.1-8b",
+     "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
+    {"llama-3-70b",
+     "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192"},
+    {"llama-3.1-405b",
+     "llama:layers=126,hidden=16384,heads=128,kv_heads=8,ffn=53248,vocab=128256,seq=8192"},
+    {"mistral-7b",
+     "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq=8192"},
+    {"mixtral-8x7b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq="
+                     "4096,experts=8,topk=2"},
+    {"mixtral-8x22b", "llama:layers=56,hidden=6144,heads=48,kv_heads=8,ffn=16384,vocab=32768,seq="
+                      "4096,experts=8,topk=2"},
+    {"qwen2.5-72b",
+     "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,seq=4096"},
+    {"qwen3-32b", "llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,vocab="
+                  "151936,seq=4096"},
+    {"deepseek-v2", "llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,q_lora="
+                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160"},
+    {"deepseek-v3", "llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,q_lora="
+                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256"},
     {"vit-l", "vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3"},
     {"vit-h", "vit:layers=32,hidden=1280,heads=16,image=224x224,patch=14,channels=3"},
-    {"vit-3.2b", "vit:layers=40,hidden=2560,heads=32,image=224x224,patch=14,channels=3,stack=torch"},
+    {"vit-3.2b",
+     "vit:layers=40,hidden=2560,heads=32,image=224x224,patch=14,channels=3,stack=torch"},
     {"dit-xl", "dit:layers=28,hidden=1152,heads=16,image=32x32,patch=2,channels=4,out_channels=8"},
-    {"diffusion-5b", "dit:layers=200,hidden=1152,heads=16,image=256x256,patch=4,channels=16,out_channels=16"},
+    {"diffusion-5b",
+     "dit:layers=200,hidden=1152,heads=16,image=256x256,patch=4,channels=16,out_channels=16"},
     {"t5-large", "t5:layers=24,hidden=1024,heads=16,ffn=4096,vocab=32128,seq=512,tied=1"},
-    {"t5-11b", "t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,tied=1"},
-    {"transformer-1b", "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,seq=131072"},
+    {"t5-11b",
+     "t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,tied=1"},
+    {"transformer-1b",
+     "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,seq=131072"},
     {"resnet-50", "resnet:hidden=64,image=224x224,channels=3,stack=torch"},
-    {"unet-50m", "unet:hidden=80,levels=5,image=720x1440,channels=104,out_channels=104,stack=torch,element=4"},
-    {"unet-0.25deg", "unet:hidden=128,levels=5,image=720x1440,channels=104,out_channels=104,stack=torch"},
+    {"unet-50m", "unet:hidden=160,levels=3,blocks_per_level=4,image=720x1440,channels=104,stack="
+                 "torch,element=4"},
+    {"unet-0.25deg",
+     "unet:hidden=128,levels=5,image=720x1440,channels=104,out_channels=104,stack=torch"},
     {"heat-3d", "grid:512x512x512,fields=1,halo=1,element=8"},
     {"shallow-water", "grid:3600x1800,fields=3,halo=2,element=8"},
     {"weather-0.25deg", "grid:1440x720x100,fields=5,halo=2"}};
@@ -4211,9 +4250,8 @@ enum { DPARI_PRESETS = (int)(sizeof(dpari_preset) / sizeof(dpari_preset[0])) };
 static const struct {
     char name[16];
     char text[80];
-} dpari_preset_more[] = {
-    {"deepseek-v2", "topk=6,expert_ffn=1536,shared_ffn=3072,dense_layers=1"},
-    {"deepseek-v3", "topk=8,expert_ffn=2048,shared_ffn=2048,dense_layers=3"}};
+} dpari_preset_more[] = {{"deepseek-v2", "topk=6,expert_ffn=1536,shared_ffn=3072,dense_layers=1"},
+                         {"deepseek-v3", "topk=8,expert_ffn=2048,shared_ffn=2048,dense_layers=3"}};
 
 DPAR_API const char *dpar_model_name(int32_t index)
 {
@@ -4224,25 +4262,66 @@ DPAR_API const char *dpar_model_name(int32_t index)
 
 /* The integer fields that a text form or a config may set: name and where. */
 enum {
-    DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS, DPARI_M_HEAD_WIDTH,
-    DPARI_M_FFN, DPARI_M_VOCAB, DPARI_M_SEQ, DPARI_M_TIED, DPARI_M_BIASES, DPARI_M_EXPERTS,
-    DPARI_M_TOPK, DPARI_M_EXPERT_FFN, DPARI_M_SHARED_FFN, DPARI_M_DENSE_LAYERS, DPARI_M_Q_LORA,
-    DPARI_M_KV_LORA, DPARI_M_ROPE_WIDTH, DPARI_M_QK_WIDTH, DPARI_M_V_WIDTH,
-    DPARI_M_DECODER_LAYERS, DPARI_M_PATCH, DPARI_M_CHANNELS, DPARI_M_OUT_CHANNELS, DPARI_M_LEVELS,
-    DPARI_M_BLOCKS, DPARI_M_KERNEL, DPARI_M_FIELDS, DPARI_M_HALO, DPARI_M_ELEMENT,
-    DPARI_M_INFERENCE, DPARI_M_INTEGERS,
-    DPARI_M_CAPACITY = DPARI_M_INTEGERS, DPARI_M_FLOPS, DPARI_M_BYTES, DPARI_M_IMAGE,
-    DPARI_M_ATTENTION, DPARI_M_STACK, DPARI_M_KEYS
+    DPARI_M_LAYERS,
+    DPARI_M_HIDDEN,
+    DPARI_M_HEADS,
+    DPARI_M_KV_HEADS,
+    DPARI_M_HEAD_WIDTH,
+    DPARI_M_FFN,
+    DPARI_M_VOCAB,
+    DPARI_M_SEQ,
+    DPARI_M_TIED,
+    DPARI_M_BIASES,
+    DPARI_M_EXPERTS,
+    DPARI_M_TOPK,
+    DPARI_M_EXPERT_FFN,
+    DPARI_M_SHARED_FFN,
+    DPARI_M_DENSE_LAYERS,
+    DPARI_M_Q_LORA,
+    DPARI_M_KV_LORA,
+    DPARI_M_ROPE_WIDTH,
+    DPARI_M_QK_WIDTH,
+    DPARI_M_V_WIDTH,
+    DPARI_M_DECODER_LAYERS,
+    DPARI_M_PATCH,
+    DPARI_M_CHANNELS,
+    DPARI_M_OUT_CHANNELS,
+    DPARI_M_LEVELS,
+    DPARI_M_BLOCKS,
+    DPARI_M_KERNEL,
+    DPARI_M_FIELDS,
+    DPARI_M_HALO,
+    DPARI_M_ELEMENT,
+    DPARI_M_INFERENCE,
+    DPARI_M_INTEGERS,
+    DPARI_M_CAPACITY = DPARI_M_INTEGERS,
+    DPARI_M_FLOPS,
+    DPARI_M_BYTES,
+    DPARI_M_IMAGE,
+    DPARI_M_ATTENTION,
+    DPARI_M_STACK,
+    DPARI_M_KEYS
 };
 
-static const char dpari_model_key[DPARI_M_KEYS][20] = {
-    "layers",   "hidden",  "heads",        "kv_heads",     "head_width", "ffn",
-    "vocab",    "seq",     "tied",         "biases",       "experts",    "topk",
-    "expert_ffn", "shared_ffn", "dense_layers", "q_lora",  "kv_lora",    "rope_width",
-    "qk_width", "v_width", "decoder_layers", "patch",      "channels",   "out_channels",
-    "levels",   "blocks_per_level", "kernel", "fields",    "halo",       "element",
-    "inference", "capacity", "flops_per_cell", "bytes_per_cell", "image", "attention",
-    "stack"};
+static const char dpari_model_key[DPARI_M_KEYS][20] = {"layers",         "hidden",
+                                                       "heads",          "kv_heads",
+                                                       "head_width",     "ffn",
+                                                       "vocab",          "seq",
+                                                       "tied",           "biases",
+                                                       "experts",        "topk",
+                                                       "expert_ffn",     "shared_ffn",
+                                                       "dense_layers",   "q_lora",
+                                                       "kv_lora",        "rope_width",
+                                                       "qk_width",       "v_width",
+                                                       "decoder_layers", "patch",
+                                                       "channels",       "out_channels",
+                                                       "levels",         "blocks_per_level",
+                                                       "kernel",         "fields",
+                                                       "halo",           "element",
+                                                       "inference",      "capacity",
+                                                       "flops_per_cell", "bytes_per_cell",
+                                                       "image",          "attention",
+                                                       "stack"};
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
 {
@@ -4391,8 +4470,7 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, d
     }
     if (!dpari_model_whole(s + k + 1, n - k - 1, INT32_MAX, &v) ||
         (v < 0 && key != DPARI_M_BIASES)) {
-        return dpari_model_bad(s, n, why,
-                               "'@': a whole number of 0 to 2147483647 was expected");
+        return dpari_model_bad(s, n, why, "'@': a whole number of 0 to 2147483647 was expected");
     }
     *dpari_model_field(m, key) = (int32_t)v;
     return DPAR_OK;
@@ -4470,8 +4548,8 @@ static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpa
     dpar_text t;
     for (i = 0; i < DPARI_PRESETS; i++) {
         if (dpari_spells(s, n, dpari_preset[i].name)) {
-            dpar_status st = dpar_model_parse(m, dpari_preset[i].text,
-                                              dpari_length(dpari_preset[i].text), why);
+            dpar_status st =
+                dpar_model_parse(m, dpari_preset[i].text, dpari_length(dpari_preset[i].text), why);
             for (k = 0; k < 2 && st == DPAR_OK; k++) {
                 if (dpari_same(dpari_preset_more[k].name, dpari_preset[i].name)) {
                     st = dpari_model_settings(m, dpari_preset_more[k].text,
@@ -4544,27 +4622,44 @@ DPAR_API dpar_status dpar_model_parse(dpar_model *model, const char *text, size_
 static const struct {
     char member[32];
     int8_t key;
-} dpari_config[] = {
-    {"num_hidden_layers", DPARI_M_LAYERS},      {"n_layer", DPARI_M_LAYERS},
-    {"num_layers", DPARI_M_LAYERS},             {"n_layers", DPARI_M_LAYERS},
-    {"hidden_size", DPARI_M_HIDDEN},            {"n_embd", DPARI_M_HIDDEN},
-    {"d_model", DPARI_M_HIDDEN},                {"num_attention_heads", DPARI_M_HEADS},
-    {"n_head", DPARI_M_HEADS},                  {"num_heads", DPARI_M_HEADS},
-    {"n_heads", DPARI_M_HEADS},                 {"num_key_value_heads", DPARI_M_KV_HEADS},
-    {"head_dim", DPARI_M_HEAD_WIDTH},           {"d_kv", DPARI_M_HEAD_WIDTH},
-    {"intermediate_size", DPARI_M_FFN},         {"n_inner", DPARI_M_FFN},
-    {"d_ff", DPARI_M_FFN},                      {"ffn_dim", DPARI_M_FFN},
-    {"vocab_size", DPARI_M_VOCAB},              {"max_position_embeddings", DPARI_M_SEQ},
-    {"n_positions", DPARI_M_SEQ},               {"max_seq_len", DPARI_M_SEQ},
-    {"tie_word_embeddings", DPARI_M_TIED},      {"num_local_experts", DPARI_M_EXPERTS},
-    {"num_experts", DPARI_M_EXPERTS},           {"n_routed_experts", DPARI_M_EXPERTS},
-    {"num_experts_per_tok", DPARI_M_TOPK},      {"moe_intermediate_size", DPARI_M_EXPERT_FFN},
-    {"shared_expert_intermediate_size", DPARI_M_SHARED_FFN},
-    {"first_k_dense_replace", DPARI_M_DENSE_LAYERS}, {"q_lora_rank", DPARI_M_Q_LORA},
-    {"kv_lora_rank", DPARI_M_KV_LORA},          {"qk_rope_head_dim", DPARI_M_ROPE_WIDTH},
-    {"qk_nope_head_dim", DPARI_M_QK_WIDTH},     {"v_head_dim", DPARI_M_V_WIDTH},
-    {"num_decoder_layers", DPARI_M_DECODER_LAYERS}, {"patch_size", DPARI_M_PATCH},
-    {"num_channels", DPARI_M_CHANNELS}};
+} dpari_config[] = {{"num_hidden_layers", DPARI_M_LAYERS},
+                    {"n_layer", DPARI_M_LAYERS},
+                    {"num_layers", DPARI_M_LAYERS},
+                    {"n_layers", DPARI_M_LAYERS},
+                    {"hidden_size", DPARI_M_HIDDEN},
+                    {"n_embd", DPARI_M_HIDDEN},
+                    {"d_model", DPARI_M_HIDDEN},
+                    {"num_attention_heads", DPARI_M_HEADS},
+                    {"n_head", DPARI_M_HEADS},
+                    {"num_heads", DPARI_M_HEADS},
+                    {"n_heads", DPARI_M_HEADS},
+                    {"num_key_value_heads", DPARI_M_KV_HEADS},
+                    {"head_dim", DPARI_M_HEAD_WIDTH},
+                    {"d_kv", DPARI_M_HEAD_WIDTH},
+                    {"intermediate_size", DPARI_M_FFN},
+                    {"n_inner", DPARI_M_FFN},
+                    {"d_ff", DPARI_M_FFN},
+                    {"ffn_dim", DPARI_M_FFN},
+                    {"vocab_size", DPARI_M_VOCAB},
+                    {"max_position_embeddings", DPARI_M_SEQ},
+                    {"n_positions", DPARI_M_SEQ},
+                    {"max_seq_len", DPARI_M_SEQ},
+                    {"tie_word_embeddings", DPARI_M_TIED},
+                    {"num_local_experts", DPARI_M_EXPERTS},
+                    {"num_experts", DPARI_M_EXPERTS},
+                    {"n_routed_experts", DPARI_M_EXPERTS},
+                    {"num_experts_per_tok", DPARI_M_TOPK},
+                    {"moe_intermediate_size", DPARI_M_EXPERT_FFN},
+                    {"shared_expert_intermediate_size", DPARI_M_SHARED_FFN},
+                    {"first_k_dense_replace", DPARI_M_DENSE_LAYERS},
+                    {"q_lora_rank", DPARI_M_Q_LORA},
+                    {"kv_lora_rank", DPARI_M_KV_LORA},
+                    {"qk_rope_head_dim", DPARI_M_ROPE_WIDTH},
+                    {"qk_nope_head_dim", DPARI_M_QK_WIDTH},
+                    {"v_head_dim", DPARI_M_V_WIDTH},
+                    {"num_decoder_layers", DPARI_M_DECODER_LAYERS},
+                    {"patch_size", DPARI_M_PATCH},
+                    {"num_channels", DPARI_M_CHANNELS}};
 
 enum { DPARI_CONFIGS = (int)(sizeof(dpari_config) / sizeof(dpari_config[0])) };
 
@@ -4577,13 +4672,13 @@ typedef struct dpari_config_state {
 
 static int32_t dpari_config_family(const char *s, size_t n)
 {
-    static const char name[10][12] = {"gpt2", "gpt_neox", "opt",    "gpt_bigcode", "mpt",
-                                      "t5",   "mt5",      "umt5",   "vit",         "dit"};
+    static const char name[10][12] = {"gpt2", "gpt_neox", "opt",  "gpt_bigcode", "mpt",
+                                      "t5",   "mt5",      "umt5", "vit",         "dit"};
     int32_t i;
     for (i = 0; i < 10; i++) {
         if (dpari_spells(s, n, name[i])) {
-            return i < 5 ? DPAR_FAMILY_GPT
-                   : i < 8 ? DPAR_FAMILY_T5
+            return i < 5    ? DPAR_FAMILY_GPT
+                   : i < 8  ? DPAR_FAMILY_T5
                    : i == 8 ? DPAR_FAMILY_VIT
                             : DPAR_FAMILY_DIT;
         }
@@ -4641,9 +4736,9 @@ static dpar_status dpari_config_member(dpar_model *m, dpari_config_state *c,
         m->tied = item->kind == DPAR_JSON_TRUE;
         c->tied_said = 1;
     }
-    if (item->kind == DPAR_JSON_STRING && (dpari_spells(item->key, item->key_length, "hidden_size") ||
-                                           dpari_spells(item->key, item->key_length,
-                                                        "num_hidden_layers"))) {
+    if (item->kind == DPAR_JSON_STRING &&
+        (dpari_spells(item->key, item->key_length, "hidden_size") ||
+         dpari_spells(item->key, item->key_length, "num_hidden_layers"))) {
         return dpari_say_word(DPAR_E_PARSE, why, "config.json: '@' must be a number", item->key,
                               item->key_length, 0, 0, 0, 0);
     }
@@ -4741,7 +4836,7 @@ DPAR_API const char *dpar_recompute_name(int32_t recompute)
 DPAR_API const char *dpar_schedule_name(int32_t schedule)
 {
     static const char name[DPAR_SCHEDULES][16] = {
-        "gpipe", "1f1b",  "interleaved", "breadth-first", "zb-h1",    "zb-2p",
+        "gpipe", "1f1b",   "interleaved", "breadth-first", "zb-h1",    "zb-2p",
         "zbv",   "v-half", "v-min",       "dualpipe",      "dualpipev"};
     return schedule >= 0 && schedule < DPAR_SCHEDULES ? name[schedule] : "?";
 }
@@ -4767,8 +4862,8 @@ DPAR_API const char *dpar_attention_name(int32_t attention)
 DPAR_API const char *dpar_rule_name(int32_t rule)
 {
     static const char name[DPAR_RULES][16] = {
-        "none",   "degree", "ranks", "tp-heads", "tp-across-nodes", "pp-layers", "schedule", "cp",
-        "ep",     "zero",   "batch", "tiles",    "option",          "offload",   "memory"};
+        "none", "degree", "ranks", "tp-heads", "tp-across-nodes", "pp-layers", "schedule", "cp",
+        "ep",   "zero",   "batch", "tiles",    "option",          "offload",   "memory"};
     return rule >= 0 && rule < DPAR_RULES ? name[rule] : "?";
 }
 
@@ -4781,12 +4876,12 @@ static const struct {
     float weight, gradient, master, moments, gathered, reduced;
     int8_t compute;
 } dpari_recipe[] = {
-    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},   {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},       {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},  {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
-    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},  {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
-    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},  {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
-    {"fp8", 3, 4, 4, 8, 2, 4, DPAR_F8},          {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
+    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},  {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},      {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16}, {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
+    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16}, {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
+    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16}, {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
+    {"fp8", 3, 4, 4, 8, 2, 4, DPAR_F8},         {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
     {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
@@ -4833,10 +4928,16 @@ DPAR_API dpar_strategy dpar_strategy_default(void)
     return s;
 }
 
-static const char dpari_field_name[DPAR_FIELDS][20] = {
-    "tp",    "sp",        "cp",  "cp_kind", "dp",          "shard",         "zero",
-    "pp",    "vp",        "schedule", "ep", "etp",         "micro_batch",   "micro_batches",
-    "recompute", "recompute_layers", "offload", "overlap", "tiles"};
+static const char dpari_field_name[DPAR_FIELDS][20] = {"tp",          "sp",
+                                                       "cp",          "cp_kind",
+                                                       "dp",          "shard",
+                                                       "zero",        "pp",
+                                                       "vp",          "schedule",
+                                                       "ep",          "etp",
+                                                       "micro_batch", "micro_batches",
+                                                       "recompute",   "recompute_layers",
+                                                       "offload",     "overlap",
+                                                       "tiles"};
 
 static int32_t dpari_field_find(const char *name, size_t n)
 {
@@ -4855,32 +4956,19 @@ static int32_t dpari_field_find(const char *name, size_t n)
 static int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
 {
     switch (field) {
-    case DPAR_FIELD_TP:
-        return &s->tp;
-    case DPAR_FIELD_SP:
-        return &s->sp;
-    case DPAR_FIELD_CP:
-        return &s->cp;
-    case DPAR_FIELD_DP:
-        return &s->dp;
-    case DPAR_FIELD_SHARD:
-        return &s->shard;
-    case DPAR_FIELD_ZERO:
-        return &s->zero;
-    case DPAR_FIELD_PP:
-        return &s->pp;
-    case DPAR_FIELD_VP:
-        return &s->vp;
-    case DPAR_FIELD_EP:
-        return &s->ep;
-    case DPAR_FIELD_ETP:
-        return &s->etp;
-    case DPAR_FIELD_MICRO_BATCH:
-        return &s->micro_batch;
-    case DPAR_FIELD_MICRO_BATCHES:
-        return &s->micro_batches;
-    default:
-        return &s->recompute_layers;
+    case DPAR_FIELD_TP: return &s->tp;
+    case DPAR_FIELD_SP: return &s->sp;
+    case DPAR_FIELD_CP: return &s->cp;
+    case DPAR_FIELD_DP: return &s->dp;
+    case DPAR_FIELD_SHARD: return &s->shard;
+    case DPAR_FIELD_ZERO: return &s->zero;
+    case DPAR_FIELD_PP: return &s->pp;
+    case DPAR_FIELD_VP: return &s->vp;
+    case DPAR_FIELD_EP: return &s->ep;
+    case DPAR_FIELD_ETP: return &s->etp;
+    case DPAR_FIELD_MICRO_BATCH: return &s->micro_batch;
+    case DPAR_FIELD_MICRO_BATCHES: return &s->micro_batches;
+    default: return &s->recompute_layers;
     }
 }
 
@@ -4942,8 +5030,7 @@ static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
     return axis > 0 ? 0 : -1;
 }
 
-static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int32_t),
-                               int32_t names)
+static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int32_t), int32_t names)
 {
     int32_t i;
     for (i = 0; i < names; i++) {
@@ -4965,15 +5052,10 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
         return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_SCHEDULES)) >= 0;
     case DPAR_FIELD_RECOMPUTE:
         return (s->recompute = dpari_read_name(v, n, dpar_recompute_name, DPAR_RECOMPUTES)) >= 0;
-    case DPAR_FIELD_OFFLOAD:
-        return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
-    case DPAR_FIELD_OVERLAP:
-        return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
-    case DPAR_FIELD_TILES:
-        return dpari_read_tiles(v, n, s->tiles) == 0;
-    default:
-        at = dpari_field_at(s, field);
-        return (*at = dpari_read_count(v, n)) >= 0;
+    case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
+    case DPAR_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
+    case DPAR_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
+    default: at = dpari_field_at(s, field); return (*at = dpari_read_count(v, n)) >= 0;
     }
 }
 
@@ -5066,12 +5148,12 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s,
-                                      int32_t *rule, dpar_why *why)
+static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
+                                      dpar_why *why)
 {
     if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
-        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why,
-                            "tp=# does not divide # attention heads", s->tp, w->heads, 0);
+        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why, "tp=# does not divide # attention heads",
+                            s->tp, w->heads, 0);
     }
     if (s->tp > 1 && w->kv_heads > 0 && w->kv_heads % s->tp != 0 && s->tp % w->kv_heads != 0) {
         return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why,
@@ -5147,8 +5229,8 @@ static dpar_status dpari_check_context(const dpar_workload *w, const dpar_strate
                             2 * (int64_t)s->cp, tokens, 0);
     }
     if (s->cp > 1 && tokens % s->cp != 0) {
-        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=# does not divide # tokens", s->cp,
-                            tokens, 0);
+        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=# does not divide # tokens", s->cp, tokens,
+                            0);
     }
     if (s->cp > 1 && s->cp_kind == DPAR_CP_ULYSSES && (w->heads / s->tp) % s->cp != 0) {
         return dpari_refuse(rule, DPAR_RULE_CP, why,
@@ -5292,33 +5374,16 @@ DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t
     double p = pp, v = vp, r = rank, m = micro_batches, n;
     switch (pp > 1 ? schedule : DPAR_1F1B) {
     case DPAR_GPIPE:
-    case DPAR_BREADTH_FIRST:
-        return m;
-    case DPAR_INTERLEAVED:
-        n = ((v - 1.0) * p + 2.0 * (p - 1.0 - r) + 1.0) / v;
-        break;
+    case DPAR_BREADTH_FIRST: return m;
+    case DPAR_INTERLEAVED: n = ((v - 1.0) * p + 2.0 * (p - 1.0 - r) + 1.0) / v; break;
     case DPAR_ZB_H1:
-    case DPAR_ZBV:
-        n = p;
-        break;
-    case DPAR_ZB_2P:
-        n = 2.0 * p;
-        break;
-    case DPAR_V_HALF:
-        n = (double)((pp + 2) / 2);
-        break;
-    case DPAR_V_MIN:
-        n = (double)((pp + 4) / 3);
-        break;
-    case DPAR_DUALPIPE:
-        n = p + 1.0;
-        break;
-    case DPAR_DUALPIPEV:
-        n = p + 0.5;
-        break;
-    default:
-        n = p - r;
-        break;
+    case DPAR_ZBV: n = p; break;
+    case DPAR_ZB_2P: n = 2.0 * p; break;
+    case DPAR_V_HALF: n = (double)((pp + 2) / 2); break;
+    case DPAR_V_MIN: n = (double)((pp + 4) / 3); break;
+    case DPAR_DUALPIPE: n = p + 1.0; break;
+    case DPAR_DUALPIPEV: n = p + 0.5; break;
+    default: n = p - r; break;
     }
     return dpari_leastf(n, m);
 }
@@ -5349,8 +5414,8 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     m->host = on_host ? state * (r->master + r->moments) : 0.0;
     if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
         m->host += m->term[DPAR_MEM_WEIGHTS];
-        m->term[DPAR_MEM_WEIGHTS] = dpari_leastf(m->term[DPAR_MEM_WEIGHTS],
-                                                 2.0 * st->largest * r->weight);
+        m->term[DPAR_MEM_WEIGHTS] =
+            dpari_leastf(m->term[DPAR_MEM_WEIGHTS], 2.0 * st->largest * r->weight);
     }
 }
 
@@ -5371,8 +5436,8 @@ static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s
 
 /* Units gathered by ZeRO-3 (this one and the prefetched next), their gradients before they are
  * scattered, and the buckets of an overlapped reduction. */
-static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s,
-                                 const dpari_stage *st, dpar_memory *m)
+static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                 dpar_memory *m)
 {
     const dpar_recipe *r = &job->recipe;
     double unit = st->largest;
@@ -5491,9 +5556,9 @@ DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_m
 
 DPAR_API const char *dpar_time_name(int32_t term)
 {
-    static const char name[DPAR_TIMES][12] = {"forward", "backward", "recompute", "tp",  "cp",
-                                              "ep",      "halo",     "pp",        "bubble",
-                                              "imbalance", "dp",     "optimizer", "offload", "host"};
+    static const char name[DPAR_TIMES][12] = {
+        "forward", "backward", "recompute", "tp", "cp",        "ep",      "halo",
+        "pp",      "bubble",   "imbalance", "dp", "optimizer", "offload", "host"};
     return term >= 0 && term < DPAR_TIMES ? name[term] : "?";
 }
 
@@ -5536,9 +5601,9 @@ static int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
 }
 
 typedef struct dpari_data {
-    double before, after; /* seconds around one step: weights gathered, gradients reduced */
+    double before, after;     /* seconds around one step: weights gathered, gradients reduced */
     double forward, backward; /* seconds inside every micro-batch (ZeRO-2 and 3) */
-    double unit;          /* of them the first unit, which nothing hides */
+    double unit;              /* of them the first unit, which nothing hides */
     double link_bytes, nic_bytes;
 } dpari_data;
 
@@ -5649,21 +5714,21 @@ static double dpari_adam_bytes(const dpar_recipe *r)
            (r->master > 0.0 ? r->weight : 2.0 * r->weight);
 }
 
-static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s,
-                                 const dpari_stage *st, dpar_step *t)
+static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                 dpar_step *t)
 {
     const dpar_cluster *c = job->cluster;
     const dpar_recipe *r = &job->recipe;
     double d = s->zero >= 1 ? (double)(s->shard > 0 ? s->shard : s->dp) * s->cp : 1.0;
-    double experts = s->zero >= 1 ? dpari_mostf(1.0, (double)s->tp * s->cp * s->dp /
-                                                         ((double)s->ep * s->etp))
-                                  : 1.0;
+    double experts =
+        s->zero >= 1 ? dpari_mostf(1.0, (double)s->tp * s->cp * s->dp / ((double)s->ep * s->etp))
+                     : 1.0;
     double local = st->params / d + st->expert_params / experts, pcie = c->gpu.pcie_Bps, moved;
     if (!job->work->trains) {
         return;
     }
-    t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) /
-                                   (c->gpu.memory_Bps * c->cal.value[DPAR_CAL_HBM]);
+    t->term[DPAR_TIME_OPTIMIZER] =
+        local * dpari_adam_bytes(r) / (c->gpu.memory_Bps * c->cal.value[DPAR_CAL_HBM]);
     if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
         /* on the host: about 25 GB/s of its memory a GPU; gradients down, weights up */
         t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) / 25e9;
@@ -5671,15 +5736,15 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s,
     }
     if (s->offload & DPAR_OFFLOAD_WEIGHTS) {
         moved = 2.0 * s->micro_batches * (st->params + st->expert_params) * r->weight;
-        t->term[DPAR_TIME_OFFLOAD] += dpari_mostf(
-            0.05 * moved / (0.8 * pcie),
-            moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
+        t->term[DPAR_TIME_OFFLOAD] +=
+            dpari_mostf(0.05 * moved / (0.8 * pcie),
+                        moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
     }
     if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) {
         moved = 2.0 * s->micro_batches * st->kept;
-        t->term[DPAR_TIME_OFFLOAD] += dpari_mostf(
-            0.05 * moved / (0.8 * pcie),
-            moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
+        t->term[DPAR_TIME_OFFLOAD] +=
+            dpari_mostf(0.05 * moved / (0.8 * pcie),
+                        moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
     }
 }
 
@@ -5691,23 +5756,15 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
 {
     switch (schedule) {
     case DPAR_INTERLEAVED:
-    case DPAR_BREADTH_FIRST:
-        return 1.0 / vp;
+    case DPAR_BREADTH_FIRST: return 1.0 / vp;
     case DPAR_ZB_H1:
-    case DPAR_ZB_2P: /* its makespan equals H1's; only the span per rank is shorter */
-        return w;
-    case DPAR_ZBV:
-        return 1.0 / 6.0;
-    case DPAR_V_HALF:
-        return 0.5;
-    case DPAR_V_MIN:
-        return 0.67;
-    case DPAR_DUALPIPE:
-        return 1.0 / 3.0;
-    case DPAR_DUALPIPEV:
-        return 1.0 / 3.0;
-    default:
-        return 1.0;
+    case DPAR_ZB_2P: /* its makespan equals H1's; only the span per rank is shorter */ return w;
+    case DPAR_ZBV: return 1.0 / 6.0;
+    case DPAR_V_HALF: return 0.5;
+    case DPAR_V_MIN: return 0.67;
+    case DPAR_DUALPIPE: return 1.0 / 3.0;
+    case DPAR_DUALPIPEV: return 1.0 / 3.0;
+    default: return 1.0;
     }
 }
 
@@ -5779,8 +5836,8 @@ static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
 {
     const dpar_workload *w = job->work;
     const double *flops = job->cluster->gpu.flops;
-    double gpus = dpar_strategy_ranks(s), peak = flops[DPAR_BF16] > 0.0 ? flops[DPAR_BF16]
-                                                                        : flops[DPAR_F32];
+    double gpus = dpar_strategy_ranks(s),
+           peak = flops[DPAR_BF16] > 0.0 ? flops[DPAR_BF16] : flops[DPAR_F32];
     double again = 0.0;
     if (job->recipe.compute == DPAR_TF32 && flops[DPAR_TF32] > 0.0) {
         peak = flops[DPAR_TF32];
@@ -5822,8 +5879,8 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
     dpari_step_pipeline(job, s, stages, slow, t);
     dpari_step_data(job, s, slow, t);
     dpari_step_optimizer(job, s, slow, t);
-    compute = t->term[DPAR_TIME_FORWARD] + t->term[DPAR_TIME_BACKWARD] +
-              t->term[DPAR_TIME_RECOMPUTE];
+    compute =
+        t->term[DPAR_TIME_FORWARD] + t->term[DPAR_TIME_BACKWARD] + t->term[DPAR_TIME_RECOMPUTE];
     t->term[DPAR_TIME_IMBALANCE] += cal[DPAR_CAL_SKEW] * compute * dpari_log2((double)s->dp);
     t->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
     for (i = 0; i < DPAR_TIMES; i++) {
@@ -5846,8 +5903,8 @@ DPAR_API void dpar_step_of(const dpar_job *job, const dpar_strategy *s, dpar_ste
 /* A share or a time: the range in which a constant still means something. */
 static double dpari_cal_clip(int32_t which, double v)
 {
-    int seconds = which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S || which == DPAR_CAL_NET_S ||
-                  which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S;
+    int seconds = which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S ||
+                  which == DPAR_CAL_NET_S || which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S;
     int loose = which == DPAR_CAL_CONTENTION || which == DPAR_CAL_SKEW;
     double low = seconds ? 1e-8 : loose ? 1e-4 : 0.05;
     return dpari_leastf(1.0, dpari_mostf(low, v));
@@ -5877,8 +5934,7 @@ static double dpari_cal_error(const dpar_calibration *cal, const dpar_measuremen
         ratio = t.total / rows[i].seconds;
         weights += rows[i].weight;
         sum += rows[i].weight * (relative ? dpari_absolute(ratio - 1.0)
-                                          : dpari_absolute(dpari_log2(ratio)) *
-                                                0.6931471805599453);
+                                          : dpari_absolute(dpari_log2(ratio)) * 0.6931471805599453);
     }
     return sum / weights;
 }
@@ -5972,7 +6028,8 @@ DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measuremen
     while (factor > 1.004) {
         moved = 0;
         for (i = 0; i < DPAR_CALS; i++) {
-            moved |= (which >> i & 1u) && dpari_cal_try(&fit, cal, rows, n, which, i, factor, &best);
+            moved |=
+                (which >> i & 1u) && dpari_cal_try(&fit, cal, rows, n, which, i, factor, &best);
         }
         factor = moved ? factor : 1.0 + 0.6 * (factor - 1.0);
     }
@@ -5989,9 +6046,8 @@ DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measuremen
 
 /* ---- one configuration ---------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s,
-                                  int64_t global_batch, dpar_plan *plan, int32_t *rule,
-                                  dpar_why *why)
+DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, int64_t global_batch,
+                                  dpar_plan *plan, int32_t *rule, dpar_why *why)
 {
     dpari_layers layers;
     dpari_stages stages;
@@ -6020,8 +6076,15 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s,
 
 /* Outer options, one price of the layers each: an odometer over these lists. */
 enum {
-    DPARI_AXIS_TILES, DPARI_AXIS_TP, DPARI_AXIS_SP, DPARI_AXIS_CP, DPARI_AXIS_CP_KIND,
-    DPARI_AXIS_EP, DPARI_AXIS_OVERLAP_TP, DPARI_AXIS_MICRO_BATCH, DPARI_AXES
+    DPARI_AXIS_TILES,
+    DPARI_AXIS_TP,
+    DPARI_AXIS_SP,
+    DPARI_AXIS_CP,
+    DPARI_AXIS_CP_KIND,
+    DPARI_AXIS_EP,
+    DPARI_AXIS_OVERLAP_TP,
+    DPARI_AXIS_MICRO_BATCH,
+    DPARI_AXES
 };
 
 /* state[]: 0..AXES-1 the odometer, then its lengths, then the position and the whole. */
@@ -6086,23 +6149,20 @@ static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
         }
         return dpari_divisors(whole ? q->gpus : (int32_t)dpari_least(q->gpus, node), whole);
     case DPARI_AXIS_SP:
-    case DPARI_AXIS_OVERLAP_TP:
-        return whole && w->heads > 0 ? 2 : 1;
+    case DPARI_AXIS_OVERLAP_TP: return whole && w->heads > 0 ? 2 : 1;
     case DPARI_AXIS_CP:
-        return w->heads > 0 && w->vocab > 0 ? dpari_powers_up_to(dpari_least(
-                                                  64, (int64_t)w->tokens / (whole ? 1024 : 4096)))
-                                            : 1;
-    case DPARI_AXIS_CP_KIND:
-        return w->heads > 0 && w->tokens >= 8192.0 ? 2 : 1;
+        return w->heads > 0 && w->vocab > 0
+                   ? dpari_powers_up_to(dpari_least(64, (int64_t)w->tokens / (whole ? 1024 : 4096)))
+                   : 1;
+    case DPARI_AXIS_CP_KIND: return w->heads > 0 && w->tokens >= 8192.0 ? 2 : 1;
     case DPARI_AXIS_EP:
         return w->experts > 0 ? dpari_powers_up_to(dpari_least(w->experts, q->gpus)) : 1;
-    default:
-        return dpari_powers_up_to(whole ? 512 : 64);
+    default: return dpari_powers_up_to(whole ? 512 : 64);
     }
 }
 
-/* Cuts the grid `parts` ways so that the surface is least: each factor of two goes to the axis whose
- * tiles are longest. */
+/* Cuts the grid `parts` ways so that the surface is least: each factor of two goes to the axis
+ * whose tiles are longest. */
 static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
@@ -6205,8 +6265,7 @@ static int dpari_better(const dpar_plan *a, const dpar_plan *b)
 static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
 {
     int32_t i;
-    if (p->top_room == 0 ||
-        (p->tops == p->top_room && !dpari_better(plan, &p->top[p->tops - 1]))) {
+    if (p->top_room == 0 || (p->tops == p->top_room && !dpari_better(plan, &p->top[p->tops - 1]))) {
         return;
     }
     if (p->tops < p->top_room) {
@@ -6280,8 +6339,8 @@ static void dpari_walk_memory(dpar_planner *p, const dpar_plan *plan)
 static void dpari_walk_price(dpar_planner *p, const dpar_strategy *s, const dpari_stages *stages)
 {
     dpar_plan plan;
-    double limit = p->search.memory_bytes > 0.0 ? p->search.memory_bytes
-                                                : p->job.cluster->gpu.memory_bytes;
+    double limit =
+        p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
     plan.strategy = *s;
     dpari_price_memory(&p->job, s, stages, &plan.memory);
     dpari_price_step(&p->job, s, stages, &plan.step);
@@ -6322,8 +6381,7 @@ static void dpari_walk_shards(dpar_planner *p, dpar_strategy *s, const dpari_sta
 }
 
 /* ZeRO stage, offload, overlap of data parallelism. */
-static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer,
-                            const dpari_stages *stages)
+static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages)
 {
     const dpar_search *q = &p->search;
     dpar_strategy s = *outer;
@@ -6335,8 +6393,8 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer,
             continue;
         }
         if (!dpari_fixed(q, DPAR_FIELD_ZERO) &&
-            ((zero > 0 && (s.dp * s.cp == 1 || !trains)) ||
-             (!whole && s.pp > 1 && zero > 1) || (!whole && zero == 2))) {
+            ((zero > 0 && (s.dp * s.cp == 1 || !trains)) || (!whole && s.pp > 1 && zero > 1) ||
+             (!whole && zero == 2))) {
             continue;
         }
         s.zero = zero;
@@ -6385,9 +6443,8 @@ static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s, const dpari_
             continue;
         }
         s->recompute = r;
-        s->recompute_layers = dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS)
-                                  ? q->fixed.recompute_layers
-                                  : 0;
+        s->recompute_layers =
+            dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
         dpari_price_stages(&p->job, s, layers, &stages);
         dpari_walk_data(p, s, &stages);
     }
@@ -6484,9 +6541,8 @@ static void dpari_walk_position(dpar_planner *p)
 /* ---- the search ----------------------------------------------------------------------------- */
 
 DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_plan *top,
-                                       int32_t top_room, dpar_plan *front, int32_t front_room,
-                                       dpar_why *why)
+                                       const dpar_search *search, dpar_plan *top, int32_t top_room,
+                                       dpar_plan *front, int32_t front_room, dpar_why *why)
 {
     dpar_status st = dpar_workload_check(job->work, why);
     int32_t i;
@@ -6562,38 +6618,35 @@ DPAR_API double dpar_planner_progress(const dpar_planner *p)
 /* ---- neighbours ----------------------------------------------------------------------------- */
 
 /* The k-th change of a plan: its name and the changed strategy; 0 when it cannot be made. */
-static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k,
-                           dpar_strategy *n, dpar_text *t)
+static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k, dpar_strategy *n,
+                           dpar_text *t)
 {
     int32_t ranks = dpar_strategy_ranks(s), *at = NULL, from, twice = k % 2;
     *n = *s;
     switch (k) {
-    case 0: case 1:
-        at = &n->tp;
-        break;
-    case 2: case 3:
-        at = &n->pp;
-        break;
-    case 4: case 5:
-        at = &n->micro_batch;
-        break;
-    case 6: case 7:
+    case 0:
+    case 1: at = &n->tp; break;
+    case 2:
+    case 3: at = &n->pp; break;
+    case 4:
+    case 5: at = &n->micro_batch; break;
+    case 6:
+    case 7:
         n->zero += twice ? 1 : -1;
         dpar_text_put(t, "zero ");
         dpar_text_int(t, s->zero);
         dpar_text_put(t, " -> ");
         dpar_text_int(t, n->zero);
         return n->zero >= 0 && n->zero <= 3 && s->dp > 1;
-    case 8: case 9:
+    case 8:
+    case 9:
         n->recompute = twice ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
         dpar_text_put(t, "recompute ");
         dpar_text_put(t, dpar_recompute_name(s->recompute));
         dpar_text_put(t, " -> ");
         dpar_text_put(t, dpar_recompute_name(n->recompute));
         return n->recompute != s->recompute && job->work->trains;
-    default:
-        at = &n->cp;
-        break;
+    default: at = &n->cp; break;
     }
     from = *at;
     if (!twice && from % 2 != 0) {
@@ -6621,7 +6674,8 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
 static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
                                  dpar_rejected *r, dpar_text *t)
 {
-    double ratio = other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
+    double ratio =
+        other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
     dpar_text_put(t, ": ");
     if (!other->fits) {
         r->rule = DPAR_RULE_MEMORY;
@@ -6744,8 +6798,8 @@ static void dpari_repair(const dpar_job *job, dpar_strategy *s, int32_t rule, in
                            : 1;
     s->etp = 1;
     if (batch > 0 && batch % s->dp == 0) {
-        s->micro_batch = dpari_nearest_divisor((int32_t)dpari_least(INT32_MAX, batch / s->dp),
-                                               s->micro_batch);
+        s->micro_batch =
+            dpari_nearest_divisor((int32_t)dpari_least(INT32_MAX, batch / s->dp), s->micro_batch);
         s->micro_batches = (int32_t)dpari_least(INT32_MAX, batch / s->dp / s->micro_batch);
     }
     s->micro_batches = (int32_t)dpari_most(1, s->micro_batches);
@@ -6770,7 +6824,8 @@ DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy
     return DPAR_OK;
 }
 
-/* Sizes that people order: within a node the divisors of it, then nodes 1, 2, 3, 4, 6, 8, 12, ... */
+/* Sizes that people order: within a node the divisors of it, then nodes 1, 2, 3, 4, 6, 8, 12, ...
+ */
 static int32_t dpari_next_size(int32_t gpus, int32_t node)
 {
     int32_t nodes, power = 1;
@@ -6833,9 +6888,9 @@ typedef struct dpari_rates {
     double wave;        /* outputs of one wave of tiles: 128 x 256 on every unit */
     double rows;        /* query rows that one wave of attention tiles takes, all heads */
     double launch_s;
-    double accumulate;  /* bytes to add one weight gradient to its sum: read and write */
-    double tokens;      /* of the micro-batch, on this rank's slice of sequence or grid */
-    double sequence;    /* divisor of SEQUENCE operations: tp under SP, else 1 */
+    double accumulate; /* bytes to add one weight gradient to its sum: read and write */
+    double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
+    double sequence;   /* divisor of SEQUENCE operations: tp under SP, else 1 */
     const dpar_strategy *s;
     const dpar_workload *w;
 } dpari_rates;
@@ -6844,7 +6899,8 @@ typedef struct dpari_rates {
  * and last tile overlap nothing: a share of a wave is lost. Measured shapes (op_efficiency tables)
  * lie on (waves + c) with c about a third. */
 static const double dpari_wave_lost = 0.30;
-/* Convolutions reach about this share of a plain product of the same size (cuDNN, channels last). */
+/* Convolutions reach about this share of a plain product of the same size (cuDNN, channels last).
+ */
 static const double dpari_conv_share = 0.60;
 /* Grouped products: many short ones, uneven (medians .65/.75 on A100, .30/.48 on B200). */
 static const double dpari_grouped_share = 0.70;
@@ -6859,7 +6915,7 @@ static const double dpari_scores_share = 0.62;
 
 static double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
 {
-    static const int8_t next[DPAR_FORMATS] = {DPAR_F64,  DPAR_F32, DPAR_F32,
+    static const int8_t next[DPAR_FORMATS] = {DPAR_F64,  DPAR_F32,  DPAR_F32,
                                               DPAR_TF32, DPAR_BF16, DPAR_F8};
     int32_t f = element == 8 ? DPAR_F64 : format;
     while (f > DPAR_F32 && !(g->flops[f] > 0.0)) {
@@ -6875,8 +6931,8 @@ static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
     double units = g->units > 0 ? g->units : 100.0, bf16 = dpari_matrix_peak(g, DPAR_BF16, 2);
     dpari_rates r;
     dpari_zero(&r, sizeof(r));
-    r.flop_s = 1.0 / (dpari_matrix_peak(g, job->recipe.compute, job->work->element) *
-                      cal[DPAR_CAL_GEMM]);
+    r.flop_s =
+        1.0 / (dpari_matrix_peak(g, job->recipe.compute, job->work->element) * cal[DPAR_CAL_GEMM]);
     r.attention_s = 1.0 / (bf16 * cal[DPAR_CAL_ATTENTION]);
     if (job->work->attention == DPAR_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
@@ -6918,16 +6974,12 @@ static double dpari_product(const dpari_rates *r, double rows, double n, double 
 static double dpari_cut(const dpari_rates *r, int32_t cut)
 {
     switch (cut) {
-    case DPAR_CUT_SEQUENCE:
-        return r->sequence;
+    case DPAR_CUT_SEQUENCE: return r->sequence;
     case DPAR_CUT_COLUMN:
     case DPAR_CUT_ROW:
-    case DPAR_CUT_TENSOR:
-        return r->s->tp;
-    case DPAR_CUT_EXPERT:
-        return r->s->etp;
-    default:
-        return 1.0;
+    case DPAR_CUT_TENSOR: return r->s->tp;
+    case DPAR_CUT_EXPERT: return r->s->etp;
+    default: return 1.0;
     }
 }
 
@@ -6944,8 +6996,8 @@ static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double 
         rows /= r->sequence;
     }
     if (op->kind == DPAR_OP_EXPERTS) {
-        /* every rank of an expert group computes the tokens of its own experts; balanced, that is as
-         * many rows as it sent, the fullest expert `capacity` times more */
+        /* every rank of an expert group computes the tokens of its own experts; balanced, that is
+         * as many rows as it sent, the fullest expert `capacity` times more */
         rows *= op->copies * r->w->capacity;
         n /= op->params > 0.0 && r->s->etp > 1 ? r->s->etp : 1.0;
         share = dpari_grouped_share;
@@ -7004,7 +7056,8 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
     if (op->cut == DPAR_CUT_EXPERT) {
         p->expert_params += op->params / (r->s->ep * r->s->etp);
-    } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_ROW || op->cut == DPAR_CUT_TENSOR) {
+    } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_ROW ||
+               op->cut == DPAR_CUT_TENSOR) {
         p->params += op->params / r->s->tp;
     } else {
         p->params += op->params;
@@ -7038,7 +7091,8 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     g = dpar_group_place(job->cluster, s->tp, 1);
     f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
     b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-    /* the host launches them too, and the ranks wait for the last to arrive: more with more ranks */
+    /* the host launches them too, and the ranks wait for the last to arrive: more with more ranks
+     */
     p->host_forward += f * launch_s * (1.0 + 0.5 * s->tp);
     p->host_backward += b * launch_s * (1.0 + 0.5 * s->tp);
     if (!s->sp) {
@@ -7103,8 +7157,7 @@ static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dp
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
-static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l,
-                               const dpar_strategy *s)
+static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l, const dpar_strategy *s)
 {
     double cells = 0.0;
     int32_t i, k;
@@ -7216,8 +7269,8 @@ static int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 }
 
 /* Adds `count` layers of a class to a stage. */
-static void dpari_stage_add(dpari_stage *st, const dpari_layer_price *p, double count,
-                            double again, double kept)
+static void dpari_stage_add(dpari_stage *st, const dpari_layer_price *p, double count, double again,
+                            double kept)
 {
     st->forward += count * p->forward;
     st->backward += count * p->backward;
@@ -7276,8 +7329,8 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
             dpari_stage_add(st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
         }
         /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's */
-        if (kind == DPAR_LAYER_HEAD && s->pp > 1 && w->vocab > 0 && dpar_layer_params(w, i) <
-            (double)w->vocab * w->hidden) {
+        if (kind == DPAR_LAYER_HEAD && s->pp > 1 && w->vocab > 0 &&
+            dpar_layer_params(w, i) < (double)w->vocab * w->hidden) {
             st->params += (double)w->vocab * w->hidden / s->tp;
         }
     }
@@ -7314,8 +7367,8 @@ static void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
         int64_t from = dpari_chunk_start(w->blocks, chunks, c);
         int64_t to = dpari_chunk_start(w->blocks, chunks, c + 1);
         for (i = 0; i < w->layers; i++) {
-            double n = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_blocks_within(w, i, from, to)
-                                                            : 0.0;
+            double n =
+                w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_blocks_within(w, i, from, to) : 0.0;
             if (n > 0.0) {
                 dpari_stage_class(s, st, &layers->of[i], n, n * share);
             }
@@ -7449,8 +7502,8 @@ static dpari_need dpari_need_of(const dpar_job *job)
     dpari_zero(&n, sizeof(n));
     n.state = dpar_zero_bytes(&job->recipe, w->params, 0, 1);
     for (i = 0; i < w->layers; i++) {
-        n.activations += dpar_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens *
-                         w->layer[i].count;
+        n.activations +=
+            dpar_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens * w->layer[i].count;
     }
     n.gpu = 0.9 * job->cluster->gpu.memory_bytes;
     n.node = job->cluster->gpus_per_node;
@@ -7525,14 +7578,13 @@ static int dpari_kind_search(const dpar_job *job, const dpari_need *n, int32_t k
         return w->heads > 0 && tp > 1 && w->trains;
     case DPARI_KIND_TP_PP_DP:
         q->fixed.tp = tp;
-        q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_PP | (uint32_t)1 << DPAR_FIELD_ZERO);
+        q->fixed.zero = w->trains;
+        q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_PP);
         if (n->sequence) {
             q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_CP);
         }
         return w->heads > 0 && tp > 1;
-    default:
-        q->fixed_fields = 0;
-        return 1;
+    default: q->fixed_fields = 0; return 1;
     }
 }
 
@@ -7550,10 +7602,6 @@ static dpar_status dpari_kind_plan(const dpar_job *job, const dpar_search *asked
     st = dpar_planner_init(&p, job, &q, plan, 1, NULL, 0, NULL);
     while (st >= 0 && st != DPAR_DONE) {
         st = dpar_planner_run(&p, INT64_MAX / 2, NULL);
-    }
-    if (st == DPAR_DONE && kind == DPARI_KIND_TP_PP_DP && plan->strategy.pp == 1 &&
-        plan->strategy.zero == 0 && plan->strategy.cp == 1) {
-        return DPAR_OK;
     }
     return st == DPAR_DONE ? DPAR_OK : st;
 }
@@ -7580,9 +7628,7 @@ static int32_t dpari_kind_order(const dpar_job *job, const dpari_need *n, int32_
         order[k++] = DPARI_KIND_TP_PP_DP;
     }
     if (!several) {
-        if (n->state / n->node < 0.5 * n->gpu) {
-            order[k++] = DPARI_KIND_FSDP;
-        }
+        order[k++] = DPARI_KIND_FSDP;
     } else if (n->state / n->node < 0.4 * n->gpu) {
         order[k++] = DPARI_KIND_HSDP; /* half empty with one node's share: replicas across nodes */
     }
@@ -7634,9 +7680,10 @@ static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *na
     if (s->dp > 1 && s->zero == 3) {
         dpari_name_part(&t, s->shard > 0 && s->shard < s->dp ? "HSDP" : "FSDP", s->dp);
     } else if (s->dp > 1) {
-        dpari_name_part(&t, s->zero == 0   ? (s->tp * s->pp == 1 ? "DDP" : "DP")
-                            : s->zero == 1 ? "DP(ZeRO-1)"
-                                           : "DP(ZeRO-2)",
+        dpari_name_part(&t,
+                        s->zero == 0   ? (s->tp * s->pp == 1 ? "DDP" : "DP")
+                        : s->zero == 1 ? "DP(ZeRO-1)"
+                                       : "DP(ZeRO-2)",
                         s->dp);
     }
     if (t.used == 0) {
@@ -7831,7 +7878,8 @@ static void dpari_show_pair(dpar_text *t, const char *name, int64_t v)
 
 static void dpari_show_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
 {
-    static const char word[2][3][12] = {{"dp", "tp", "pp"}, {"optimizer", "weights", "activations"}};
+    static const char word[2][3][12] = {{"dp", "tp", "pp"},
+                                        {"optimizer", "weights", "activations"}};
     int32_t i, n = 0;
     dpar_text_put(t, name);
     for (i = 0; i < 3; i++) {
@@ -7946,7 +7994,8 @@ static const char *dpari_show_unit(const dpar_job *job)
 
 /* A letter and an ANSI colour for each time term. */
 static const char dpari_term_letter[DPAR_TIMES + 1] = "FBRTCEHPbidOoh";
-static const int8_t dpari_term_colour[DPAR_TIMES] = {34, 36, 96, 31, 91, 35, 95, 33, 90, 37, 32, 92, 93, 97};
+static const int8_t dpari_term_colour[DPAR_TIMES] = {34, 36, 96, 31, 91, 35, 95,
+                                                     33, 90, 37, 32, 92, 93, 97};
 
 static void dpari_show_colour(dpar_text *t, const dpar_report *r, int32_t colour)
 {
@@ -7957,7 +8006,8 @@ static void dpari_show_colour(dpar_text *t, const dpar_report *r, int32_t colour
     }
 }
 
-static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double bytes, int32_t width)
+static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double bytes,
+                                     int32_t width)
 {
     double share = bytes / r->job->cluster->gpu.memory_bytes;
     int32_t i, full = (int32_t)(share * width + 0.5);
@@ -8107,10 +8157,11 @@ static void dpari_show_legend(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, "\nmemory bar: share of ");
     dpar_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
     dpar_text_put(t, " GB; MFU: ");
-    dpar_text_put(t, r->job->work->heads > 0
-                         ? "attention counted in full, vocabulary counted, recomputation not, of the "
-                           "dense peak\n"
-                         : "of the dense matrix peak\n");
+    dpar_text_put(t,
+                  r->job->work->heads > 0
+                      ? "attention counted in full, vocabulary counted, recomputation not, of the "
+                        "dense peak\n"
+                      : "of the dense matrix peak\n");
 }
 
 DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r)
@@ -8121,7 +8172,8 @@ DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r)
     for (i = 0; i < r->plans; i++) {
         longest = dpari_mostf(longest, r->plan[i].step.total);
     }
-    dpar_text_put(t, "  #     memory a GPU           step time                                     ");
+    dpar_text_put(t,
+                  "  #     memory a GPU           step time                                     ");
     dpar_text_put(t, dpari_show_unit(r->job));
     dpar_text_put(t, r->job->work->dims > 0 ? "/GPU    MFU  strategy\n" : "/GPU   MFU  strategy\n");
     for (i = 0; i < r->plans; i++) {
@@ -8351,7 +8403,8 @@ static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan 
     dpari_json_real(t, "bubble", p->step.bubble, ", ");
     dpari_json_real(t, "link_gb", p->step.link_bytes * 1e-9, ", ");
     dpari_json_real(t, "nic_gb", p->step.nic_bytes * 1e-9, ", ");
-    dpar_text_put(t, p->fits ? "\"fits\": true, \"reasons\": [" : "\"fits\": false, \"reasons\": [");
+    dpar_text_put(t,
+                  p->fits ? "\"fits\": true, \"reasons\": [" : "\"fits\": false, \"reasons\": [");
     dpari_json_reasons(t, r, p);
     dpar_text_put(t, "]}");
 }
@@ -8371,7 +8424,8 @@ static void dpari_json_rejected(dpar_text *t, const dpar_report *r)
     }
     dpar_text_put(t, "],\n  \"rejected_by_rule\": {");
     for (i = 1; i < DPAR_RULES && r->rejected_by_rule != NULL; i++) {
-        dpari_json_int(t, dpar_rule_name(i), r->rejected_by_rule[i], i + 1 < DPAR_RULES ? ", " : "");
+        dpari_json_int(t, dpar_rule_name(i), r->rejected_by_rule[i],
+                       i + 1 < DPAR_RULES ? ", " : "");
     }
     dpar_text_put(t, "},\n");
 }
@@ -8475,9 +8529,12 @@ DPAR_API void dpar_show_plans_csv(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, p->fits ? "\",1" : "\",0");
         for (k = 0; k < DPAR_MEMS + 2; k++) {
             dpar_text_char(t, ',');
-            dpar_text_real(t, (k < DPAR_MEMS    ? p->memory.term[k]
-                               : k == DPAR_MEMS ? p->memory.total
-                                                : p->memory.upper) * 1e-9, 7);
+            dpar_text_real(t,
+                           (k < DPAR_MEMS    ? p->memory.term[k]
+                            : k == DPAR_MEMS ? p->memory.total
+                                             : p->memory.upper) *
+                               1e-9,
+                           7);
         }
         for (k = 0; k < DPAR_TIMES + 1; k++) {
             dpar_text_char(t, ',');

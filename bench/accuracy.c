@@ -342,10 +342,10 @@ static void load_vtrain(const char *dir, int single)
 static const char *mpt_shape(const char *name)
 {
     static const char *const shape[][2] = {
-        {"125m", "hidden=768,heads=12,layers=12"},   {"350m", "hidden=1024,heads=16,layers=24"},
-        {"760m", "hidden=1536,heads=12,layers=24"},  {"1b", "hidden=2048,heads=16,layers=24"},
-        {"3b", "hidden=2560,heads=20,layers=32"},    {"7b", "hidden=4096,heads=32,layers=32"},
-        {"13b", "hidden=5120,heads=40,layers=40"},   {"30b", "hidden=7168,heads=56,layers=48"},
+        {"125m", "hidden=768,heads=12,layers=12"},  {"350m", "hidden=1024,heads=16,layers=24"},
+        {"760m", "hidden=1536,heads=12,layers=24"}, {"1b", "hidden=2048,heads=16,layers=24"},
+        {"3b", "hidden=2560,heads=20,layers=32"},   {"7b", "hidden=4096,heads=32,layers=32"},
+        {"13b", "hidden=5120,heads=40,layers=40"},  {"30b", "hidden=7168,heads=56,layers=48"},
         {"70b", "hidden=8192,heads=64,layers=80"}};
     size_t i;
     for (i = 0; i < sizeof shape / sizeof shape[0]; i++) {
@@ -367,12 +367,13 @@ static void load_llmfoundry(const char *dir)
         row *r;
         int gpus = count_of(&t, "gpus", 1), small_one = strstr(text_of(&t, "gpu"), "40") != NULL;
         int h100 = strstr(text_of(&t, "gpu"), "h100") != NULL;
-        snprintf(work, sizeof work,
-                 "gpt:%s,vocab=50368,seq=%s,tied=1,biases=-1,stack=torch,attention=flash1",
+        snprintf(work, sizeof work, "gpt:%s,vocab=50368,seq=%s,tied=1,stack=torch,attention=flash1",
                  mpt_shape(text_of(&t, "model")), text_of(&t, "seq"));
         snprintf(cluster, sizeof cluster, "%dx8:%s,nvlink=%d,nic=8x%d", gpus < 8 ? 1 : gpus / 8,
-                 h100 ? "h100-80" : small_one ? "a100-40" : "a100-80", h100 ? 450 : 300,
-                 h100 ? 50 : 25);
+                 h100        ? "h100-80"
+                 : small_one ? "a100-40"
+                             : "a100-80",
+                 h100 ? 450 : 300, h100 ? 50 : 25);
         snprintf(group, sizeof group, "%s on %d", text_of(&t, "model"), gpus);
         snprintf(name, sizeof name, "%s s%s on %d %s mbs%s%s", text_of(&t, "model"),
                  text_of(&t, "seq"), gpus, text_of(&t, "gpu"), text_of(&t, "mbs"),
@@ -388,9 +389,10 @@ static void load_llmfoundry(const char *dir)
         }
         fill(r, gpus, count_of(&t, "gbs", 1));
         /* times follow from the published MFU; throughputs are rounded harder */
-        r->measured = r->job.work->model_flops_full * r->strategy.micro_batch *
-                      r->strategy.micro_batches * r->strategy.dp /
-                      (gpus * r->job.cluster->gpu.flops[DPAR_BF16] * number_of(&t, "mfu_pct") / 100.0);
+        r->measured =
+            r->job.work->model_flops_full * r->strategy.micro_batch * r->strategy.micro_batches *
+            r->strategy.dp /
+            (gpus * r->job.cluster->gpu.flops[DPAR_BF16] * number_of(&t, "mfu_pct") / 100.0);
     }
 }
 
@@ -532,7 +534,8 @@ static int first_of_tp(int i)
 {
     int k;
     for (k = 0; k < i; k++) {
-        if (strcmp(rows[k].table, rows[i].table) == 0 && strcmp(rows[k].group, rows[i].group) == 0 &&
+        if (strcmp(rows[k].table, rows[i].table) == 0 &&
+            strcmp(rows[k].group, rows[i].group) == 0 &&
             rows[k].strategy.tp == rows[i].strategy.tp) {
             return 0;
         }
@@ -547,7 +550,8 @@ static void mark_rows(void)
         row *r = &rows[i];
         if (strcmp(r->table, "vtrain-single") == 0) {
             r->marked = (strcmp(r->group, "8 GPUs h 1024 L 16") == 0 ||
-                         strcmp(r->group, "4 GPUs h 2048 L 20") == 0) && single++ < 120;
+                         strcmp(r->group, "4 GPUs h 2048 L 20") == 0) &&
+                        single++ < 120;
         } else if (strcmp(r->table, "vtrain-multi") == 0 && !r->apart) {
             r->marked = first_of_tp(i);
         } else if (strcmp(r->table, "llm-foundry") == 0) {
@@ -686,10 +690,9 @@ static void print_calibration(const char *label, const dpar_calibration *cal)
 
 int main(int argc, char **argv)
 {
-    static const char *const order[] = {"sc21",          "korthikanti", "vtrain-multi",
-                                        "vtrain-single", "llm-foundry", "b200-time",
-                                        "b200-memory",   "sc21-ptd",    "sc21-zero3",
-                                        "mt-nlg",        "torchtitan"};
+    static const char *const order[] = {
+        "sc21",        "korthikanti", "vtrain-multi", "vtrain-single", "llm-foundry", "b200-time",
+        "b200-memory", "sc21-ptd",    "sc21-zero3",   "mt-nlg",        "torchtitan"};
     const char *dir = "tests/data/cost";
     int i, fitted = 0, all = 0;
     size_t k;
@@ -723,10 +726,10 @@ int main(int argc, char **argv)
         print_calibration("blackwell", &blackwell);
     }
     for (i = 0; i < row_count; i++) {
-        predict(&rows[i], !fitted                                       ? NULL
+        predict(&rows[i], !fitted                                    ? NULL
                           : rows[i].generation == DPAR_GEN_BLACKWELL ? &blackwell
                           : rows[i].generation == DPAR_GEN_AMPERE    ? &ampere
-                                                                        : NULL);
+                                                                     : NULL);
     }
     printf("| table | rows | MAPE %% | median | p95 | max | bias | bar |\n");
     for (k = 0; k < sizeof order / sizeof order[0]; k++) {
@@ -735,13 +738,17 @@ int main(int argc, char **argv)
     }
     for (i = 0; i < row_count && all; i++) {
         printf("%-13s %-52s %c %10.4f %10.4f %+7.2f %%\n", rows[i].table, rows[i].name,
-               rows[i].marked ? '*' : rows[i].apart ? 'a' : ' ', rows[i].measured,
-               rows[i].predicted, 100.0 * (rows[i].predicted / rows[i].measured - 1.0));
+               rows[i].marked  ? '*'
+               : rows[i].apart ? 'a'
+                               : ' ',
+               rows[i].measured, rows[i].predicted,
+               100.0 * (rows[i].predicted / rows[i].measured - 1.0));
         if (getenv("TERMS")) {
             int q;
             printf("        ");
             for (q = 0; q < DPAR_TIMES; q++) {
-                if (rows[i].term[q] != 0) printf(" %s=%.4g", dpar_time_name(q), rows[i].term[q]);
+                if (rows[i].term[q] != 0)
+                    printf(" %s=%.4g", dpar_time_name(q), rows[i].term[q]);
             }
             printf("\n");
         }

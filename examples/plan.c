@@ -29,13 +29,15 @@ static const char help[] =
     "MODEL    a preset (llama-3-70b; --list shows all), a Hugging Face config.json, a text form\n"
     "         \"gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048\", a preset with changes\n"
     "         \"llama-3-8b,seq=32768\", or a grid \"grid:1440x720x100,fields=5\"\n"
-    "MACHINE  a preset (derecho, dgx-h100), \"8x8:h100-80,nvlink=450,nic=8x50\" (nodes x GPUs; GB/s in\n"
+    "MACHINE  a preset (derecho, dgx-h100), \"8x8:h100-80,nvlink=450,nic=8x50\" (nodes x GPUs; "
+    "GB/s in\n"
     "         one direction), \"16xdgx-h100\", or a file of such settings, one a line\n"
     "\n"
     "  --gpus N            use N GPUs of the machine (whole nodes, or part of one)\n"
     "  --seq S             tokens a sample\n"
     "  --batch B           samples a step, all GPUs (0: free)\n"
-    "  --precision R       megatron (= bf16, 18 B a parameter; default), zero (= fp16), deepspeed,\n"
+    "  --precision R       megatron (= bf16, 18 B a parameter; default), zero (= fp16), "
+    "deepspeed,\n"
     "                      fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, bf16-moments\n"
     "  --fix tp=8,pp=2     search only strategies with these values\n"
     "  --evaluate \"tp=8,pp=12,dp=4,mbs=1,m=64\"   price this one configuration\n"
@@ -86,10 +88,10 @@ static int whole_number(const char *word, long long least, long long most, long 
     return *word != 0 && *end == 0 && *value >= least && *value <= most;
 }
 
-static const char flag_name[][12] = {"--whole",  "--min-gpus", "--recommend", "--explain", "--json",
-                                     "--list",   "--quiet",    "--help"};
-static const char word_name[][12] = {"--cluster", "--precision", "--fix",   "--evaluate",  "--svg",
-                                     "--csv",     "--stack",     "--attention"};
+static const char flag_name[][12] = {"--whole", "--min-gpus", "--recommend", "--explain",
+                                     "--json",  "--list",     "--quiet",     "--help"};
+static const char word_name[][12] = {"--cluster", "--precision", "--fix",   "--evaluate",
+                                     "--svg",     "--csv",       "--stack", "--attention"};
 static const char number_name[][12] = {"--gpus", "--seq", "--batch", "--top"};
 
 static int set_flag(options *o, const char *name)
@@ -514,8 +516,7 @@ static void infer(const dpar_job *job, dpar_strategy *s, uint32_t named, long lo
     if (!(named >> DPAR_FIELD_DP & 1u) && model > 0 && gpus % model == 0) {
         s->dp = (int)(gpus / model);
     }
-    if (!(named >> DPAR_FIELD_MICRO_BATCHES & 1u) && batch > 0 && s->dp > 0 &&
-        s->micro_batch > 0) {
+    if (!(named >> DPAR_FIELD_MICRO_BATCHES & 1u) && batch > 0 && s->dp > 0 && s->micro_batch > 0) {
         long long m = batch / ((long long)s->dp * s->micro_batch);
         s->micro_batches = m > 0 && m < 2147483647 ? (int)m : 1;
     }
@@ -621,8 +622,8 @@ int main(int argc, char **argv)
     q.global_batch = o.batch >= 0 ? o.batch : usual_batch(&work, dpar_cluster_gpus(&cluster));
     q.space = o.whole ? DPAR_SPACE_WHOLE : DPAR_SPACE_USUAL;
     q.fixed = dpar_strategy_default();
-    if (o.fix != NULL && dpar_strategy_parse(&q.fixed, o.fix, strlen(o.fix), &q.fixed_fields,
-                                             &why) != DPAR_OK) {
+    if (o.fix != NULL &&
+        dpar_strategy_parse(&q.fixed, o.fix, strlen(o.fix), &q.fixed_fields, &why) != DPAR_OK) {
         return complain(why.text);
     }
     if (o.evaluate != NULL) {

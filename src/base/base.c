@@ -4,13 +4,11 @@
 DPAR_API const char *dpar_status_text(dpar_status status)
 {
     switch (status) {
-#define DPARI_STATUS_CASE(name, value, text) \
-    case DPAR_##name:                        \
-        return text;
+#define DPARI_STATUS_CASE(name, value, text)                                                       \
+    case DPAR_##name: return text;
         DPAR_STATUS_LIST(DPARI_STATUS_CASE)
 #undef DPARI_STATUS_CASE
-    default:
-        return "unknown status";
+    default: return "unknown status";
     }
 }
 

@@ -28,17 +28,17 @@
 #endif
 
 /* Every status: negative is an error, 0 is fine, positive is a condition and no failure. */
-#define DPAR_STATUS_LIST(X)                                     \
-    X(OK, 0, "ok")                                              \
-    X(DONE, 1, "nothing is left to do")                         \
-    X(MORE, 2, "there is more to do")                           \
-    X(E_ARG, -1, "an argument is out of its domain")            \
-    X(E_RANGE, -2, "a number is too large")                     \
-    X(E_ROOM, -3, "the memory handed over is too small")        \
-    X(E_PARSE, -4, "the text is not of the expected form")      \
-    X(E_UNKNOWN, -5, "the name is not known")                   \
-    X(E_DIVIDE, -6, "sizes do not divide")                      \
-    X(E_MEMORY, -7, "it does not fit in device memory")         \
+#define DPAR_STATUS_LIST(X)                                                                        \
+    X(OK, 0, "ok")                                                                                 \
+    X(DONE, 1, "nothing is left to do")                                                            \
+    X(MORE, 2, "there is more to do")                                                              \
+    X(E_ARG, -1, "an argument is out of its domain")                                               \
+    X(E_RANGE, -2, "a number is too large")                                                        \
+    X(E_ROOM, -3, "the memory handed over is too small")                                           \
+    X(E_PARSE, -4, "the text is not of the expected form")                                         \
+    X(E_UNKNOWN, -5, "the name is not known")                                                      \
+    X(E_DIVIDE, -6, "sizes do not divide")                                                         \
+    X(E_MEMORY, -7, "it does not fit in device memory")                                            \
     X(E_NONE, -8, "no configuration is legal")
 
 typedef int32_t dpar_status;
@@ -47,7 +47,7 @@ enum {
 #define DPARI_STATUS_ENUM(name, value, text) DPAR_##name = value,
     DPAR_STATUS_LIST(DPARI_STATUS_ENUM)
 #undef DPARI_STATUS_ENUM
-    DPARI_STATUS_END = -1000
+        DPARI_STATUS_END = -1000
 };
 
 /* The sentence for a person that goes with a status: "tp=12 does not divide 32 attention heads".

@@ -248,7 +248,8 @@ DPAR_API size_t dpar_text_read(const char *s, size_t n, double *value)
             e += e < 100000;
         }
     }
-    if (at < n && s[at] == '.' && (digits > 0 || (at + 1 < n && s[at + 1] >= '0' && s[at + 1] <= '9'))) {
+    if (at < n && s[at] == '.' &&
+        (digits > 0 || (at + 1 < n && s[at + 1] >= '0' && s[at + 1] <= '9'))) {
         for (at++; at < n && s[at] >= '0' && s[at] <= '9'; at++, digits++) {
             if (m < UINT64_MAX / 10 - 1) {
                 m = m * 10 + (uint64_t)(s[at] - '0');

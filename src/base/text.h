@@ -21,8 +21,8 @@ DPAR_API void dpar_text_int(dpar_text *t, int64_t v);
 /* v with `decimals` (0..9) digits after the point, rounded half away from zero; "nan", "inf";
  * beyond 9e15 as dpar_text_real with 6 digits. */
 DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals);
-/* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g but with exact
- * halves away from zero. */
+/* v with `digits` (1..17) significant digits, shortest of plain and e-notation, as %g but with
+ * exact halves away from zero. */
 DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits);
 /* Blanks until the current line has `column` UTF-8 characters; none when it is longer. */
 DPAR_API void dpar_text_column(dpar_text *t, size_t column);

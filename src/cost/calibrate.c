@@ -6,8 +6,8 @@
 /* A share or a time: the range in which a constant still means something. */
 static double dpari_cal_clip(int32_t which, double v)
 {
-    int seconds = which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S || which == DPAR_CAL_NET_S ||
-                  which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S;
+    int seconds = which == DPAR_CAL_LAUNCH_S || which == DPAR_CAL_LINK_S ||
+                  which == DPAR_CAL_NET_S || which == DPAR_CAL_BASE_S || which == DPAR_CAL_STEP_S;
     int loose = which == DPAR_CAL_CONTENTION || which == DPAR_CAL_SKEW;
     double low = seconds ? 1e-8 : loose ? 1e-4 : 0.05;
     return dpari_leastf(1.0, dpari_mostf(low, v));
@@ -37,8 +37,7 @@ static double dpari_cal_error(const dpar_calibration *cal, const dpar_measuremen
         ratio = t.total / rows[i].seconds;
         weights += rows[i].weight;
         sum += rows[i].weight * (relative ? dpari_absolute(ratio - 1.0)
-                                          : dpari_absolute(dpari_log2(ratio)) *
-                                                0.6931471805599453);
+                                          : dpari_absolute(dpari_log2(ratio)) * 0.6931471805599453);
     }
     return sum / weights;
 }
@@ -132,7 +131,8 @@ DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measuremen
     while (factor > 1.004) {
         moved = 0;
         for (i = 0; i < DPAR_CALS; i++) {
-            moved |= (which >> i & 1u) && dpari_cal_try(&fit, cal, rows, n, which, i, factor, &best);
+            moved |=
+                (which >> i & 1u) && dpari_cal_try(&fit, cal, rows, n, which, i, factor, &best);
         }
         factor = moved ? factor : 1.0 + 0.6 * (factor - 1.0);
     }

@@ -16,13 +16,14 @@ typedef struct dpar_measurement {
 } dpar_measurement;
 
 /* Fits the constants whose bits are set in `which` (bit i = DPAR_CAL_i) so that the mean absolute
- * log ratio of predicted to measured time is least; the others stay as *cal has them. Constants stay
- * within physical bounds (shares in (0.05, 1], times in [1e-8, 1] s). A weak pull towards the start
- * keeps constants that the rows do not determine where they were. Error bars: the relative change
- * of a constant that worsens the mean by one standard error of the residuals; 1 where the rows say
- * nothing. *mean_error (may be NULL) gets the mean |predicted/measured - 1|. Deterministic; about
- * 2000 step evaluations a row. E_ARG for no rows, a time that is not positive and finite, or no
- * constants; *cal is written only on success. Never judge with rows that were used here. */
+ * log ratio of predicted to measured time is least; the others stay as *cal has them. Constants
+ * stay within physical bounds (shares in (0.05, 1], times in [1e-8, 1] s). A weak pull towards the
+ * start keeps constants that the rows do not determine where they were. Error bars: the relative
+ * change of a constant that worsens the mean by one standard error of the residuals; 1 where the
+ * rows say nothing. *mean_error (may be NULL) gets the mean |predicted/measured - 1|.
+ * Deterministic; about 2000 step evaluations a row. E_ARG for no rows, a time that is not positive
+ * and finite, or no constants; *cal is written only on success. Never judge with rows that were
+ * used here. */
 DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
                                     uint32_t which, double *mean_error, dpar_why *why);
 

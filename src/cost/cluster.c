@@ -16,33 +16,58 @@ static const struct {
     int16_t units;
     float gb, tbps, f64, f32, tf32, bf16, fp8, fp4, pcie;
     char source[44];
-} dpari_gpu[] = {
-    {"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, "NVIDIA data sheet 2017"},
-    {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, "NVIDIA data sheet 2018"},
-    {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25, "NVIDIA data sheet 2020"},
-    {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25, "NVIDIA data sheet 2021"},
-    {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0, 25, "NVIDIA data sheet 2021"},
-    {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25, "CINECA Leonardo 2023, unverified"},
-    {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50, "NVIDIA data sheet 2023"},
-    {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50, "torchtitan 2024-12: HBM2e, 500 W"},
-    {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50, "NVIDIA data sheet 2023"},
-    {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50, "ml-engineering 2025"},
-    {"h200", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50, "NVIDIA data sheet 2024"},
-    {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450, "NVIDIA data sheet 2023"},
-    {"gh200-141", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 450, "NVIDIA data sheet 2024"},
-    {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50, "NVIDIA data sheet 2024"},
-    {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000, 200, "NVIDIA data sheet 2024"},
-    {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000, 50, "NVIDIA data sheet 2025"},
-    {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000, 200, "NVIDIA data sheet 2025"},
-    {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, "NVIDIA data sheet 2023"},
-    {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36, "AMD data sheet 2021, one GCD"},
-    {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50, "AMD data sheet 2023"},
-    {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50, "AMD data sheet 2024"},
-    {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50, "AMD data sheet 2025"},
-    {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, "Google 2022, memory unverified"},
-    {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, "Google 2023, memory unverified"},
-    {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, "Google 2023, memory unverified"},
-    {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, "Google 2024, memory unverified"}};
+} dpari_gpu[] = {{"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12,
+                  "NVIDIA data sheet 2017"},
+                 {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12,
+                  "NVIDIA data sheet 2018"},
+                 {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
+                  "NVIDIA data sheet 2020"},
+                 {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
+                  "NVIDIA data sheet 2021"},
+                 {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0,
+                  25, "NVIDIA data sheet 2021"},
+                 {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25,
+                  "CINECA Leonardo 2023, unverified"},
+                 {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50,
+                  "NVIDIA data sheet 2023"},
+                 {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50,
+                  "torchtitan 2024-12: HBM2e, 500 W"},
+                 {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50,
+                  "NVIDIA data sheet 2023"},
+                 {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50,
+                  "ml-engineering 2025"},
+                 {"h200", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50,
+                  "NVIDIA data sheet 2024"},
+                 {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450,
+                  "NVIDIA data sheet 2023"},
+                 {"gh200-141", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0,
+                  450, "NVIDIA data sheet 2024"},
+                 {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50,
+                  "NVIDIA data sheet 2024"},
+                 {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000,
+                  200, "NVIDIA data sheet 2024"},
+                 {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000,
+                  50, "NVIDIA data sheet 2025"},
+                 {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000,
+                  200, "NVIDIA data sheet 2025"},
+                 {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25,
+                  "NVIDIA data sheet 2023"},
+                 {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36,
+                  "AMD data sheet 2021, one GCD"},
+                 {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50,
+                  "AMD data sheet 2023"},
+                 {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50,
+                  "AMD data sheet 2024"},
+                 {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50,
+                  "AMD data sheet 2025"},
+                 {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12,
+                  "Google 2022, memory unverified"},
+                 {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12,
+                  "Google 2023, memory unverified"},
+                 {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12,
+                  "Google 2023, memory unverified"},
+                 {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12,
+                  "Google 2024, memory unverified"}};
 
 enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
@@ -61,12 +86,14 @@ static const struct {
 } dpari_machine[] = {
     {"dgx-v100", "v100-32", 1, 8, 150, 0, 0, 4, 12.5f, 1500, 0, "DGX-1 V100, 4 x EDR, 2018"},
     {"dgx-a100", "a100-80", 1, 8, 300, 1, 0, 8, 25, 2000, 0, "DGX A100, 8 x HDR200, 2021"},
-    {"selene", "a100-80", 560, 8, 300, 1, 0, 8, 25, 2000, 0, "NVIDIA Selene, 8 x HDR200 a node, 2021"},
+    {"selene", "a100-80", 560, 8, 300, 1, 0, 8, 25, 2000, 0,
+     "NVIDIA Selene, 8 x HDR200 a node, 2021"},
     {"dgx-h100", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "DGX H100, 8 x NDR400, 2023"},
     {"dgx-h200", "h200", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "DGX H200, 8 x NDR400, 2024"},
     {"dgx-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2000, 0, "DGX B200, 8 x NDR400, 2024"},
     {"dgx-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 2000, 0, "DGX B300, 8 x 800 Gb/s, 2025"},
-    {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0, "AWS p4d.24xlarge, 4 x 100 Gb/s EFA, 42.5 of 50 GB/s effective"},
+    {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0,
+     "AWS p4d.24xlarge, 4 x 100 Gb/s EFA, 42.5 of 50 GB/s effective"},
     {"p4de", "a100-80", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0, "AWS p4de.24xlarge, 4 x 100 Gb/s EFA"},
     {"p5", "h100-80", 1, 8, 450, 1, 1, 32, 12.5f, 2048, 0, "AWS p5.48xlarge, 32 x 100 Gb/s EFA"},
     {"p5en", "h200", 1, 8, 450, 1, 1, 16, 25, 2048, 0, "AWS p5en.48xlarge, 3200 Gb/s EFA"},
@@ -74,18 +101,27 @@ static const struct {
     {"p6-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 4096, 0, "AWS p6-b300, 6400 Gb/s EFA"},
     {"a3-high", "h100-80", 1, 8, 450, 1, 1, 4, 25, 1872, 0, "GCP A3 High, 100 GB/s a node"},
     {"a3-mega", "h100-80", 1, 8, 450, 1, 1, 8, 25, 1872, 0, "GCP A3 Mega, 200 GB/s a node"},
-    {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, 1, "NCAR: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it (nic=1x25)"},
-    {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, 1, "OLCF: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 between"},
-    {"summit", "v100-16", 4600, 6, 50, 0, 0, 2, 11.5f, 512, 0, "OLCF: 6 V100 a node, dual EDR 23 GB/s"},
-    {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, 1, "NERSC: 100 GB/s a pair, 4 x Slingshot 11, unverified"},
-    {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, 1, "NERSC: the 80 GB nodes, unverified"},
-    {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, 0, "CINECA: 2 x dual HDR100 = 50 GB/s a node, unverified"},
-    {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, 1, "CSCS: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11"},
+    {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, 1,
+     "NCAR: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it (nic=1x25)"},
+    {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, 1,
+     "OLCF: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 between"},
+    {"summit", "v100-16", 4600, 6, 50, 0, 0, 2, 11.5f, 512, 0,
+     "OLCF: 6 V100 a node, dual EDR 23 GB/s"},
+    {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, 1,
+     "NERSC: 100 GB/s a pair, 4 x Slingshot 11, unverified"},
+    {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, 1,
+     "NERSC: the 80 GB nodes, unverified"},
+    {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, 0,
+     "CINECA: 2 x dual HDR100 = 50 GB/s a node, unverified"},
+    {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, 1,
+     "CSCS: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11"},
     {"jupiter", "gh200", 6000, 4, 450, 0, 0, 4, 25, 480, 0, "JSC: 150 GB/s a pair, 4 x NDR200"},
     {"grand-teton", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "Meta, 8 x 400 Gb/s RoCE, 2024"},
     {"gb200-nvl72", "gb200", 1, 72, 900, 1, 1, 72, 50, 17000, 0, "NVIDIA GB200 NVL72, 2024"},
-    {"tpu-v5p", "tpu-v5p", 1, 64, 300, 0, 0, 16, 12.5f, 512, 0, "Google v5p: ICI within a pod, unverified"},
-    {"tpu-v5e", "tpu-v5e", 1, 256, 100, 0, 0, 64, 12.5f, 512, 0, "Google v5e: ICI within a pod of 256, unverified"}};
+    {"tpu-v5p", "tpu-v5p", 1, 64, 300, 0, 0, 16, 12.5f, 512, 0,
+     "Google v5p: ICI within a pod, unverified"},
+    {"tpu-v5e", "tpu-v5e", 1, 256, 100, 0, 0, 64, 12.5f, 512, 0,
+     "Google v5e: ICI within a pod of 256, unverified"}};
 
 enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
 
@@ -114,8 +150,8 @@ static const struct {
      "estimate after MaxText's public MFU 2024"}};
 
 static const char dpari_cal_name[DPAR_CALS][12] = {
-    "gemm",   "attention", "hbm",     "launch_us",  "link_share", "link_us",
-    "net_share", "net_us", "base_us", "contention", "skew",       "step_ms"};
+    "gemm",      "attention", "hbm",     "launch_us",  "link_share", "link_us",
+    "net_share", "net_us",    "base_us", "contention", "skew",       "step_ms"};
 
 DPAR_API const char *dpar_calibration_name(int32_t which)
 {
@@ -294,16 +330,16 @@ static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_no
     c->nodes = nodes;
     c->gpus_per_node = per_node;
     c->link_switched = 1;
-    c->link_reduces = c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL;
+    c->link_reduces =
+        c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL;
     c->link_Bps = c->gpu.generation == DPAR_GEN_VOLTA       ? 150e9
                   : c->gpu.generation == DPAR_GEN_AMPERE    ? 300e9
                   : c->gpu.generation == DPAR_GEN_HOPPER    ? 450e9
                   : c->gpu.generation == DPAR_GEN_BLACKWELL ? 900e9
                                                             : 300e9;
     c->nics = nodes > 1 ? per_node : 0;
-    c->nic_Bps = nodes <= 1                                 ? 0.0
-                 : c->gpu.generation == DPAR_GEN_HOPPER ||
-                         c->gpu.generation == DPAR_GEN_BLACKWELL
+    c->nic_Bps = nodes <= 1 ? 0.0
+                 : c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL
                      ? 50e9
                      : 25e9;
     c->taper = 1.0;
@@ -315,8 +351,8 @@ static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
 {
     int32_t unused = 0;
     dpari_zero(c, sizeof(*c));
-    dpari_gpu_fill(&c->gpu, dpari_gpu_find(dpari_machine[i].gpu, dpari_length(dpari_machine[i].gpu),
-                                           &unused));
+    dpari_gpu_fill(
+        &c->gpu, dpari_gpu_find(dpari_machine[i].gpu, dpari_length(dpari_machine[i].gpu), &unused));
     dpari_cluster_of_gpus(c, dpari_machine[i].nodes, dpari_machine[i].per_node);
     dpari_copy_text(c->name, sizeof(c->name), dpari_machine[i].name, sizeof(dpari_machine[i].name));
     c->link_Bps = dpari_machine[i].link * 1e9;
@@ -382,15 +418,28 @@ static dpar_status dpari_cluster_bad(const char *s, size_t n, dpar_why *why, con
 }
 
 enum {
-    DPARI_KEY_NODES, DPARI_KEY_GPUS, DPARI_KEY_GPU, DPARI_KEY_NVLINK, DPARI_KEY_SWITCHED,
-    DPARI_KEY_NVLS, DPARI_KEY_NIC, DPARI_KEY_SHARP, DPARI_KEY_TAPER, DPARI_KEY_MEMORY,
-    DPARI_KEY_HBM, DPARI_KEY_TFLOPS, DPARI_KEY_PCIE, DPARI_KEY_HOST, DPARI_KEY_NVME,
-    DPARI_KEY_BASE, DPARI_KEYS
+    DPARI_KEY_NODES,
+    DPARI_KEY_GPUS,
+    DPARI_KEY_GPU,
+    DPARI_KEY_NVLINK,
+    DPARI_KEY_SWITCHED,
+    DPARI_KEY_NVLS,
+    DPARI_KEY_NIC,
+    DPARI_KEY_SHARP,
+    DPARI_KEY_TAPER,
+    DPARI_KEY_MEMORY,
+    DPARI_KEY_HBM,
+    DPARI_KEY_TFLOPS,
+    DPARI_KEY_PCIE,
+    DPARI_KEY_HOST,
+    DPARI_KEY_NVME,
+    DPARI_KEY_BASE,
+    DPARI_KEYS
 };
 
 static const char dpari_key_name[DPARI_KEYS][12] = {
-    "nodes", "gpus", "gpu", "nvlink", "switched", "nvls", "nic",  "sharp",
-    "taper", "memory", "hbm", "tflops", "pcie",   "host", "nvme", "machine"};
+    "nodes", "gpus",   "gpu", "nvlink", "switched", "nvls", "nic",  "sharp",
+    "taper", "memory", "hbm", "tflops", "pcie",     "host", "nvme", "machine"};
 
 /* "8x50": eight NICs of 50 GB/s. */
 static int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
@@ -412,41 +461,18 @@ static int dpari_cluster_nics(dpar_cluster *c, const char *s, size_t n)
 static int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
 {
     switch (key) {
-    case DPARI_KEY_NVLINK:
-        c->link_Bps = v * 1e9;
-        break;
-    case DPARI_KEY_SWITCHED:
-        c->link_switched = v > 0.0;
-        break;
-    case DPARI_KEY_NVLS:
-        c->link_reduces = v > 0.0;
-        break;
-    case DPARI_KEY_SHARP:
-        c->net_reduces = v > 0.0;
-        break;
-    case DPARI_KEY_TAPER:
-        c->taper = v;
-        break;
-    case DPARI_KEY_MEMORY:
-        c->gpu.memory_bytes = v * 1e9;
-        break;
-    case DPARI_KEY_HBM:
-        c->gpu.memory_Bps = v * 1e9;
-        break;
-    case DPARI_KEY_TFLOPS:
-        c->gpu.flops[DPAR_BF16] = v * 1e12;
-        break;
-    case DPARI_KEY_PCIE:
-        c->gpu.pcie_Bps = v * 1e9;
-        break;
-    case DPARI_KEY_HOST:
-        c->host_bytes = v * 1e9;
-        break;
-    case DPARI_KEY_NVME:
-        c->nvme_Bps = v * 1e9;
-        break;
-    default:
-        return 0;
+    case DPARI_KEY_NVLINK: c->link_Bps = v * 1e9; break;
+    case DPARI_KEY_SWITCHED: c->link_switched = v > 0.0; break;
+    case DPARI_KEY_NVLS: c->link_reduces = v > 0.0; break;
+    case DPARI_KEY_SHARP: c->net_reduces = v > 0.0; break;
+    case DPARI_KEY_TAPER: c->taper = v; break;
+    case DPARI_KEY_MEMORY: c->gpu.memory_bytes = v * 1e9; break;
+    case DPARI_KEY_HBM: c->gpu.memory_Bps = v * 1e9; break;
+    case DPARI_KEY_TFLOPS: c->gpu.flops[DPAR_BF16] = v * 1e12; break;
+    case DPARI_KEY_PCIE: c->gpu.pcie_Bps = v * 1e9; break;
+    case DPARI_KEY_HOST: c->host_bytes = v * 1e9; break;
+    case DPARI_KEY_NVME: c->nvme_Bps = v * 1e9; break;
+    default: return 0;
     }
     return 1;
 }
@@ -503,9 +529,8 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
         c->cal.value[cal] = v * dpari_cal_unit(cal);
         return DPAR_OK;
     }
-    return dpari_cluster_number(c, key, v)
-               ? DPAR_OK
-               : dpari_cluster_bad(s, n, why, "'@' cannot be set here");
+    return dpari_cluster_number(c, key, v) ? DPAR_OK
+                                           : dpari_cluster_bad(s, n, why, "'@' cannot be set here");
 }
 
 /* The first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
@@ -646,9 +671,8 @@ DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why)
     int32_t i;
     if (c->nodes < 1 || c->gpus_per_node < 1 || !dpari_mul(c->nodes, c->gpus_per_node, &gpus) ||
         gpus > 100000000) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a cluster has 1 to 100000000 GPUs: # nodes of # GPUs", c->nodes,
-                         c->gpus_per_node, 0, 0);
+        return dpari_say(DPAR_E_ARG, why, "a cluster has 1 to 100000000 GPUs: # nodes of # GPUs",
+                         c->nodes, c->gpus_per_node, 0, 0);
     }
     if (!dpari_positive(c->gpu.memory_bytes) || !dpari_positive(c->gpu.memory_Bps) ||
         !dpari_positive(c->gpu.flops[DPAR_BF16])) {

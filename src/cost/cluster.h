@@ -32,13 +32,13 @@ enum {
 
 typedef struct dpar_gpu {
     char name[20];
-    int32_t generation;          /* DPAR_GEN_* */
-    int32_t units;               /* streaming multiprocessors (CUs, cores); 0 unknown */
-    double flops[DPAR_FORMATS];  /* dense peak, FLOP/s; 0: the chip has no such format */
-    double memory_bytes;         /* what a program can allocate, bytes */
-    double memory_Bps;           /* HBM bandwidth, bytes/s */
-    double pcie_Bps;             /* to the host, one direction */
-    char source[64];             /* where the numbers are from, with its date */
+    int32_t generation;         /* DPAR_GEN_* */
+    int32_t units;              /* streaming multiprocessors (CUs, cores); 0 unknown */
+    double flops[DPAR_FORMATS]; /* dense peak, FLOP/s; 0: the chip has no such format */
+    double memory_bytes;        /* what a program can allocate, bytes */
+    double memory_Bps;          /* HBM bandwidth, bytes/s */
+    double pcie_Bps;            /* to the host, one direction */
+    char source[64];            /* where the numbers are from, with its date */
 } dpar_gpu;
 
 /* The constants of a machine, at most a dozen. Each has a default per chip generation, can be given
@@ -54,8 +54,8 @@ enum {
     DPAR_CAL_NET_S,      /* seconds a step of a collective across nodes */
     DPAR_CAL_BASE_S,     /* seconds that any collective costs before its first step */
     DPAR_CAL_CONTENTION, /* share of hidden communication that the compute loses */
-    DPAR_CAL_SKEW,       /* waiting for the slowest replica: share of the compute a doubling of dp */
-    DPAR_CAL_STEP_S,     /* seconds a step outside of layers (data, loss sync, host) */
+    DPAR_CAL_SKEW,   /* waiting for the slowest replica: share of the compute a doubling of dp */
+    DPAR_CAL_STEP_S, /* seconds a step outside of layers (data, loss sync, host) */
     DPAR_CALS
 };
 
@@ -69,19 +69,19 @@ typedef struct dpar_calibration {
 typedef struct dpar_cluster {
     char name[24];
     dpar_gpu gpu;
-    int32_t nodes;           /* >= 1 */
-    int32_t gpus_per_node;   /* ranks that share the in-node links; >= 1 */
-    double link_Bps;         /* in-node, a GPU, one direction */
-    int32_t link_switched;   /* 1: any pair gets link_Bps (NVSwitch); 0: split over the peers */
-    int32_t link_reduces;    /* in-switch reduction inside a node (NVLS) */
-    int32_t nics;            /* NICs a node; 0: no network (one node) */
-    double nic_Bps;          /* a NIC, one direction */
-    int32_t net_reduces;     /* in-network reduction between nodes (SHARP) */
-    double taper;            /* share of the injection bandwidth that the fabric carries, (0, 1] */
-    double host_bytes;       /* host memory a node, for offload; 0 unknown (offload is refused) */
-    double nvme_Bps;         /* a node; 0: none */
+    int32_t nodes;         /* >= 1 */
+    int32_t gpus_per_node; /* ranks that share the in-node links; >= 1 */
+    double link_Bps;       /* in-node, a GPU, one direction */
+    int32_t link_switched; /* 1: any pair gets link_Bps (NVSwitch); 0: split over the peers */
+    int32_t link_reduces;  /* in-switch reduction inside a node (NVLS) */
+    int32_t nics;          /* NICs a node; 0: no network (one node) */
+    double nic_Bps;        /* a NIC, one direction */
+    int32_t net_reduces;   /* in-network reduction between nodes (SHARP) */
+    double taper;          /* share of the injection bandwidth that the fabric carries, (0, 1] */
+    double host_bytes;     /* host memory a node, for offload; 0 unknown (offload is refused) */
+    double nvme_Bps;       /* a node; 0: none */
     dpar_calibration cal;
-    char source[96];         /* where the machine's numbers are from, with the date */
+    char source[96]; /* where the machine's numbers are from, with the date */
 } dpar_cluster;
 
 /* Presets. GPU and machine names as listed by the two enumerators (index 0..n-1; NULL past the

@@ -14,9 +14,9 @@ DPAR_API const char *dpar_collective_name(int32_t kind)
 DPAR_API const char *dpar_algorithm_name(int32_t algorithm)
 {
     static const char name[DPAR_ALGS][20] = {
-        "ring",     "recursive-doubling", "recursive-halving", "rabenseifner", "binomial",
-        "bruck",    "pairwise",           "scatter+doubling",  "scatter+ring", "chain",
-        "tree",     "in-switch",          "dissemination",     "hierarchical"};
+        "ring",  "recursive-doubling", "recursive-halving", "rabenseifner", "binomial",
+        "bruck", "pairwise",           "scatter+doubling",  "scatter+ring", "chain",
+        "tree",  "in-switch",          "dissemination",     "hierarchical"};
     return algorithm >= 0 && algorithm < DPAR_ALGS ? name[algorithm] : "?";
 }
 
@@ -32,16 +32,13 @@ DPAR_API double dpar_bus_factor(int32_t kind, int32_t n)
         return 1.0;
     }
     switch (kind) {
-    case DPAR_ALL_REDUCE:
-        return 2.0 * (p - 1.0) / p;
+    case DPAR_ALL_REDUCE: return 2.0 * (p - 1.0) / p;
     case DPAR_ALL_GATHER:
     case DPAR_REDUCE_SCATTER:
     case DPAR_ALL_TO_ALL:
     case DPAR_GATHER:
-    case DPAR_SCATTER:
-        return (p - 1.0) / p;
-    default:
-        return 1.0;
+    case DPAR_SCATTER: return (p - 1.0) / p;
+    default: return 1.0;
     }
 }
 
@@ -58,22 +55,17 @@ static double dpari_all_reduce_textbook(int32_t algorithm, const dpari_terms *t)
 {
     double part = (t->p - 1.0) / t->p;
     switch (algorithm) {
-    case DPAR_ALG_RECURSIVE_DOUBLING:
-        return t->up * (t->alpha + t->n * (t->beta + t->gamma));
+    case DPAR_ALG_RECURSIVE_DOUBLING: return t->up * (t->alpha + t->n * (t->beta + t->gamma));
     case DPAR_ALG_RABENSEIFNER:
-        return t->power ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta +
-                              t->n * part * t->gamma
-                        : (2.0 * t->down + 2.0) * t->alpha + (2.0 * part + 2.0) * t->n * t->beta +
-                              t->n * (1.0 + part) * t->gamma;
+        return t->power
+                   ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta + t->n * part * t->gamma
+                   : (2.0 * t->down + 2.0) * t->alpha + (2.0 * part + 2.0) * t->n * t->beta +
+                         t->n * (1.0 + part) * t->gamma;
     case DPAR_ALG_RING:
-        return 2.0 * (t->p - 1.0) * t->alpha + 2.0 * t->n * part * t->beta +
-               t->n * part * t->gamma;
-    case DPAR_ALG_TREE:
-        return 2.0 * t->up * t->alpha + 2.0 * t->n * t->beta;
-    case DPAR_ALG_IN_SWITCH:
-        return 2.0 * t->alpha + t->n * (t->p + 1.0) / t->p * t->beta;
-    default:
-        return -1.0;
+        return 2.0 * (t->p - 1.0) * t->alpha + 2.0 * t->n * part * t->beta + t->n * part * t->gamma;
+    case DPAR_ALG_TREE: return 2.0 * t->up * t->alpha + 2.0 * t->n * t->beta;
+    case DPAR_ALG_IN_SWITCH: return 2.0 * t->alpha + t->n * (t->p + 1.0) / t->p * t->beta;
+    default: return -1.0;
     }
 }
 
@@ -81,14 +73,11 @@ static double dpari_gather_textbook(int32_t algorithm, const dpari_terms *t)
 {
     double part = (t->p - 1.0) / t->p;
     switch (algorithm) {
-    case DPAR_ALG_RING:
-        return (t->p - 1.0) * t->alpha + t->n * part * t->beta;
+    case DPAR_ALG_RING: return (t->p - 1.0) * t->alpha + t->n * part * t->beta;
     case DPAR_ALG_RECURSIVE_DOUBLING:
         return t->power ? t->lg * t->alpha + t->n * part * t->beta : -1.0;
-    case DPAR_ALG_BRUCK:
-        return t->up * t->alpha + t->n * part * t->beta;
-    default:
-        return -1.0;
+    case DPAR_ALG_BRUCK: return t->up * t->alpha + t->n * part * t->beta;
+    default: return -1.0;
     }
 }
 
@@ -100,12 +89,9 @@ static double dpari_scatter_textbook(int32_t algorithm, const dpari_terms *t)
         return t->power ? t->lg * t->alpha + t->n * part * both
                         : (t->down + 2.0) * t->alpha + t->n * (1.0 + part) * both;
     case DPAR_ALG_PAIRWISE:
-    case DPAR_ALG_RING:
-        return (t->p - 1.0) * t->alpha + t->n * part * both;
-    case DPAR_ALG_RECURSIVE_DOUBLING:
-        return t->lg * t->alpha + t->n * (t->lg - part) * both;
-    default:
-        return -1.0;
+    case DPAR_ALG_RING: return (t->p - 1.0) * t->alpha + t->n * part * both;
+    case DPAR_ALG_RECURSIVE_DOUBLING: return t->lg * t->alpha + t->n * (t->lg - part) * both;
+    default: return -1.0;
     }
 }
 
@@ -113,18 +99,15 @@ static double dpari_broadcast_textbook(int32_t algorithm, const dpari_terms *t)
 {
     double part = (t->p - 1.0) / t->p, k;
     switch (algorithm) {
-    case DPAR_ALG_BINOMIAL:
-        return t->up * (t->alpha + t->n * t->beta);
-    case DPAR_ALG_SCATTER_DOUBLING:
-        return 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta;
+    case DPAR_ALG_BINOMIAL: return t->up * (t->alpha + t->n * t->beta);
+    case DPAR_ALG_SCATTER_DOUBLING: return 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta;
     case DPAR_ALG_SCATTER_RING:
         return (t->lg + t->p - 1.0) * t->alpha + 2.0 * t->n * part * t->beta;
     case DPAR_ALG_CHAIN: /* the best number of pieces */
         k = t->alpha > 0.0 ? dpari_sqrt((t->p - 2.0) * t->n * t->beta / t->alpha) : 1e9;
         k = k < 1.0 ? 1.0 : k;
         return (t->p - 2.0 + k) * (t->alpha + t->n / k * t->beta);
-    default:
-        return -1.0;
+    default: return -1.0;
     }
 }
 
@@ -132,15 +115,13 @@ static double dpari_reduce_textbook(int32_t algorithm, const dpari_terms *t)
 {
     double part = (t->p - 1.0) / t->p;
     switch (algorithm) {
-    case DPAR_ALG_BINOMIAL:
-        return t->up * (t->alpha + t->n * t->beta + t->n * t->gamma);
+    case DPAR_ALG_BINOMIAL: return t->up * (t->alpha + t->n * t->beta + t->n * t->gamma);
     case DPAR_ALG_RABENSEIFNER:
-        return t->power ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta +
-                              t->n * part * t->gamma
-                        : (2.0 * t->down + 1.0) * t->alpha + (2.0 * part + 1.0) * t->n * t->beta +
-                              t->n * (1.0 + part) * t->gamma;
-    default:
-        return -1.0;
+        return t->power
+                   ? 2.0 * t->lg * t->alpha + 2.0 * t->n * part * t->beta + t->n * part * t->gamma
+                   : (2.0 * t->down + 1.0) * t->alpha + (2.0 * part + 1.0) * t->n * t->beta +
+                         t->n * (1.0 + part) * t->gamma;
+    default: return -1.0;
     }
 }
 
@@ -148,16 +129,11 @@ static double dpari_textbook(int32_t kind, int32_t algorithm, const dpari_terms 
 {
     double part = (t->p - 1.0) / t->p;
     switch (kind) {
-    case DPAR_ALL_REDUCE:
-        return dpari_all_reduce_textbook(algorithm, t);
-    case DPAR_ALL_GATHER:
-        return dpari_gather_textbook(algorithm, t);
-    case DPAR_REDUCE_SCATTER:
-        return dpari_scatter_textbook(algorithm, t);
-    case DPAR_BROADCAST:
-        return dpari_broadcast_textbook(algorithm, t);
-    case DPAR_REDUCE:
-        return dpari_reduce_textbook(algorithm, t);
+    case DPAR_ALL_REDUCE: return dpari_all_reduce_textbook(algorithm, t);
+    case DPAR_ALL_GATHER: return dpari_gather_textbook(algorithm, t);
+    case DPAR_REDUCE_SCATTER: return dpari_scatter_textbook(algorithm, t);
+    case DPAR_BROADCAST: return dpari_broadcast_textbook(algorithm, t);
+    case DPAR_REDUCE: return dpari_reduce_textbook(algorithm, t);
     case DPAR_ALL_TO_ALL:
         return algorithm == DPAR_ALG_PAIRWISE ? (t->p - 1.0) * t->alpha + t->n * part * t->beta
                : algorithm == DPAR_ALG_BRUCK  ? t->lg * t->alpha + 0.5 * t->n * t->lg * t->beta
@@ -165,16 +141,14 @@ static double dpari_textbook(int32_t kind, int32_t algorithm, const dpari_terms 
     case DPAR_GATHER:
     case DPAR_SCATTER:
         return algorithm == DPAR_ALG_BINOMIAL ? t->up * t->alpha + t->n * part * t->beta : -1.0;
-    case DPAR_SEND_RECV:
-        return algorithm == DPAR_ALG_PAIRWISE ? t->alpha + t->n * t->beta : -1.0;
-    default:
-        return algorithm == DPAR_ALG_DISSEMINATION ? t->up * t->alpha : -1.0;
+    case DPAR_SEND_RECV: return algorithm == DPAR_ALG_PAIRWISE ? t->alpha + t->n * t->beta : -1.0;
+    default: return algorithm == DPAR_ALG_DISSEMINATION ? t->up * t->alpha : -1.0;
     }
 }
 
 DPAR_API dpar_status dpar_collective_textbook(int32_t kind, int32_t algorithm, int32_t n,
-                                              double bytes, double alpha, double beta,
-                                              double gamma, double *seconds)
+                                              double bytes, double alpha, double beta, double gamma,
+                                              double *seconds)
 {
     dpari_terms t;
     double s;
@@ -218,9 +192,9 @@ DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t s
 /* ---- the predictor -------------------------------------------------------------------------- */
 
 /* The low-latency protocol (NCCL's LL128) carries flag words with the data and skips the
- * synchronisation of the simple one: it reaches about 0.7 of the bandwidth (vTrain's A100 all-reduce,
- * 8 ranks: a second line of slope 93 against 134 GB/s), and the simple one pays 1.6 times the latency
- * a step. */
+ * synchronisation of the simple one: it reaches about 0.7 of the bandwidth (vTrain's A100
+ * all-reduce, 8 ranks: a second line of slope 93 against 134 GB/s), and the simple one pays 1.6
+ * times the latency a step. */
 static const double dpari_protocol_share = 0.70;
 static const double dpari_simple_steps = 1.6;
 /* All-to-all posts one send and one receive a peer: about three steps' latency each (H100-class
@@ -237,32 +211,24 @@ static const double dpari_tree_hop = 3.0;
 static double dpari_wire(int32_t kind, double n)
 {
     switch (kind) {
-    case DPAR_ALL_REDUCE:
-        return 2.0 * (n - 1.0) / n;
+    case DPAR_ALL_REDUCE: return 2.0 * (n - 1.0) / n;
     case DPAR_ALL_GATHER:
     case DPAR_REDUCE_SCATTER:
     case DPAR_ALL_TO_ALL:
     case DPAR_GATHER:
-    case DPAR_SCATTER:
-        return (n - 1.0) / n;
-    case DPAR_BARRIER:
-        return 0.0;
-    default:
-        return 1.0;
+    case DPAR_SCATTER: return (n - 1.0) / n;
+    case DPAR_BARRIER: return 0.0;
+    default: return 1.0;
     }
 }
 
 static double dpari_steps(int32_t kind, double n)
 {
     switch (kind) {
-    case DPAR_ALL_REDUCE:
-        return 2.0 * (n - 1.0);
-    case DPAR_SEND_RECV:
-        return 1.0;
-    case DPAR_BARRIER:
-        return dpari_ceil_log2((int64_t)n);
-    default:
-        return n - 1.0;
+    case DPAR_ALL_REDUCE: return 2.0 * (n - 1.0);
+    case DPAR_SEND_RECV: return 1.0;
+    case DPAR_BARRIER: return dpari_ceil_log2((int64_t)n);
+    default: return n - 1.0;
     }
 }
 
@@ -287,8 +253,8 @@ static double dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, doubl
     const double *k = c->cal.value;
     double B = dpari_link_of(c, n), wire = dpari_wire(kind, n) * bytes, base = k[DPAR_CAL_BASE_S];
     double steps = dpari_steps(kind, n) * k[DPAR_CAL_LINK_S], quick, simple, in_switch;
-    *algorithm = kind == DPAR_ALL_TO_ALL || kind == DPAR_SEND_RECV ? DPAR_ALG_PAIRWISE
-                                                                   : DPAR_ALG_RING;
+    *algorithm =
+        kind == DPAR_ALL_TO_ALL || kind == DPAR_SEND_RECV ? DPAR_ALG_PAIRWISE : DPAR_ALG_RING;
     if (kind == DPAR_ALL_TO_ALL) {
         *latency = base + dpari_simple_steps * steps;
         return dpari_mostf(base + dpari_peer_steps * steps, *latency + wire / B);
@@ -337,15 +303,15 @@ static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kin
                                              per > 1.0 ? dpari_wire(kind, n) * bytes / link : 0.0);
     double inner = per > 1.0 ? ways * (per - 1.0) / per * bytes / link : 0.0;
     double outer = ways * (nodes - 1.0) / nodes * bytes / (per * nic);
-    double latency = base + ways * (dpari_tree_hop * up * k[DPAR_CAL_NET_S] +
-                                    (per - 1.0) * k[DPAR_CAL_LINK_S]);
+    double latency =
+        base + ways * (dpari_tree_hop * up * k[DPAR_CAL_NET_S] + (per - 1.0) * k[DPAR_CAL_LINK_S]);
     double slow = dpari_mostf(inner, outer), quick = dpari_leastf(inner, outer);
     /* a tree between more than two nodes sends each byte twice on some links */
     double phases = latency + slow * (g->nodes > 2 ? 1.08 : 1.0) + dpari_phase_blend * quick;
     if (c->net_reduces && kind == DPAR_ALL_REDUCE) {
         outer = (nodes + 1.0) / nodes * bytes / (per * nic);
-        phases = base + 2.0 * dpari_tree_hop * k[DPAR_CAL_NET_S] +
-                 dpari_mostf(inner, outer) + dpari_phase_blend * dpari_leastf(inner, outer);
+        phases = base + 2.0 * dpari_tree_hop * k[DPAR_CAL_NET_S] + dpari_mostf(inner, outer) +
+                 dpari_phase_blend * dpari_leastf(inner, outer);
     }
     cost->algorithm = ring < phases ? DPAR_ALG_RING : DPAR_ALG_HIERARCHICAL;
     cost->seconds = dpari_leastf(ring, phases);
@@ -415,15 +381,24 @@ static const float dpari_nccl_tree[4][3] = {
     {26.5f, 18.5f, 10}, {24, 23.6f, 17.8f}, {38.7f, 41.4f, 36}, {70, 42.8f, 24}};
 /* Tree's correction for 64 B * 2^i. */
 static const float dpari_nccl_correct[3][24] = {
-    {1, 1, 1, 1, .9f, .8f, .7f, .7f, .7f, .7f, .6f, .5f, .4f, .4f, .5f, .6f, .7f, .8f, .9f, 1, 1, 1, 1, 1},
-    {1, 1, 1, 1, 1, .9f, .8f, .8f, .8f, .7f, .6f, .6f, .6f, .6f, .6f, .6f, .8f, .9f, .9f, .9f, .9f, 1, 1, 1},
-    {.9f, .9f, .9f, .9f, .9f, .9f, .9f, .8f, .7f, .6f, .6f, .5f, .5f, .5f, .5f, .6f, .7f, .8f, .7f, .7f, .8f, .9f, .9f, .9f}};
+    {1,   1,   1,   1,   .9f, .8f, .7f, .7f, .7f, .7f, .6f, .5f,
+     .4f, .4f, .5f, .6f, .7f, .8f, .9f, 1,   1,   1,   1,   1},
+    {1,   1,   1,   1,   1,   .9f, .8f, .8f, .8f, .7f, .6f, .6f,
+     .6f, .6f, .6f, .6f, .8f, .9f, .9f, .9f, .9f, 1,   1,   1},
+    {.9f, .9f, .9f, .9f, .9f, .9f, .9f, .8f, .7f, .6f, .6f, .5f,
+     .5f, .5f, .5f, .6f, .7f, .8f, .7f, .7f, .8f, .9f, .9f, .9f}};
 
 static double dpari_tuner_bandwidth(const dpar_cluster *c, const dpar_group *g, int32_t gen,
                                     int32_t algorithm, int32_t protocol)
 {
     int32_t col = g->nodes == 1 ? 0 : g->nodes <= 3 ? 1 : 2;
-    double links = gen == 0 ? 6.0 : gen == 1 ? 12.0 : 18.0, one = gen == 0 ? 20.0 : gen == 1 ? 20.0 : gen == 2 ? 20.6 : 40.1;
+    double links = gen == 0   ? 6.0
+                   : gen == 1 ? 12.0
+                              : 18.0,
+           one = gen == 0   ? 20.0
+                 : gen == 1 ? 20.0
+                 : gen == 2 ? 20.6
+                            : 40.1;
     double channels = links * 2.0, bus = links * one;
     if (g->nodes > 1) {
         bus = dpari_leastf(bus, c->nics * c->nic_Bps * 1e-9);
@@ -432,9 +407,10 @@ static double dpari_tuner_bandwidth(const dpar_cluster *c, const dpar_group *g, 
         return bus * (gen == 2 ? 0.85 : 0.74) * (channels - 1.0) / channels;
     }
     if (algorithm == DPARI_RING) {
-        return protocol == DPARI_LL      ? dpari_leastf((double)dpari_nccl_ll[gen][col], 0.5 * bus)
-               : protocol == DPARI_LL128 ? dpari_leastf(0.92 * bus, channels * (double)dpari_nccl_ring128[gen][col])
-                                         : bus;
+        return protocol == DPARI_LL ? dpari_leastf((double)dpari_nccl_ll[gen][col], 0.5 * bus)
+               : protocol == DPARI_LL128
+                   ? dpari_leastf(0.92 * bus, channels * (double)dpari_nccl_ring128[gen][col])
+                   : bus;
     }
     if (protocol == DPARI_LL) {
         return dpari_leastf(bus / 3.8, (double)dpari_nccl_ll[gen][col]);
@@ -451,7 +427,9 @@ static double dpari_tuner_latency(const dpar_group *g, int32_t kind, int32_t alg
 {
     double n = g->size, nodes = g->nodes;
     double steps = kind == DPAR_ALL_REDUCE ? 2.0 * (n - 1.0) : n - 1.0;
-    double crossing = g->nodes == 1 ? 0.0 : kind == DPAR_ALL_REDUCE ? 2.0 * (nodes - 1.0) : nodes - 1.0;
+    double crossing = g->nodes == 1             ? 0.0
+                      : kind == DPAR_ALL_REDUCE ? 2.0 * (nodes - 1.0)
+                                                : nodes - 1.0;
     double base, link, net;
     if (algorithm == DPARI_NVLS) {
         return 25.0 + (g->nodes > 1 ? 18.0 : 0.0);
@@ -475,7 +453,7 @@ static double dpari_tuner_time(const dpar_cluster *c, const dpar_group *g, int32
     double bus = dpari_tuner_bandwidth(c, g, gen, algorithm, protocol);
     double rate = algorithm == DPARI_TREE ? 0.5 * bus : bus * n / steps;
     double latency = dpari_tuner_latency(g, kind, algorithm, protocol);
-    int32_t i = dpari_ceil_log2((int64_t)(bytes / 64.0)) ;
+    int32_t i = dpari_ceil_log2((int64_t)(bytes / 64.0));
     if (algorithm == DPARI_NVLS && kind == DPAR_ALL_REDUCE) {
         rate *= 2.0;
     }

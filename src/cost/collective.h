@@ -35,7 +35,7 @@ enum {
     DPAR_ALG_TREE,             /* pipelined double binary tree */
     DPAR_ALG_IN_SWITCH,        /* NVLS, SHARP */
     DPAR_ALG_DISSEMINATION,
-    DPAR_ALG_HIERARCHICAL,     /* inside the node, across, inside */
+    DPAR_ALG_HIERARCHICAL, /* inside the node, across, inside */
     DPAR_ALGS
 };
 
@@ -51,8 +51,8 @@ DPAR_API double dpar_ring_all_reduce(double bytes, int32_t n, double Bps);
  * 2005): alpha seconds a message, beta seconds a byte, gamma seconds a byte reduced. E_UNKNOWN when
  * the pair does not exist or the algorithm is not defined for this n; *seconds untouched then. */
 DPAR_API dpar_status dpar_collective_textbook(int32_t kind, int32_t algorithm, int32_t n,
-                                              double bytes, double alpha, double beta,
-                                              double gamma, double *seconds);
+                                              double bytes, double alpha, double beta, double gamma,
+                                              double *seconds);
 
 /* nccl-tests' bus bandwidth factor: bytes/time * factor = bus bandwidth. */
 DPAR_API double dpar_bus_factor(int32_t kind, int32_t n);

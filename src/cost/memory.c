@@ -29,33 +29,16 @@ DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t
     double p = pp, v = vp, r = rank, m = micro_batches, n;
     switch (pp > 1 ? schedule : DPAR_1F1B) {
     case DPAR_GPIPE:
-    case DPAR_BREADTH_FIRST:
-        return m;
-    case DPAR_INTERLEAVED:
-        n = ((v - 1.0) * p + 2.0 * (p - 1.0 - r) + 1.0) / v;
-        break;
+    case DPAR_BREADTH_FIRST: return m;
+    case DPAR_INTERLEAVED: n = ((v - 1.0) * p + 2.0 * (p - 1.0 - r) + 1.0) / v; break;
     case DPAR_ZB_H1:
-    case DPAR_ZBV:
-        n = p;
-        break;
-    case DPAR_ZB_2P:
-        n = 2.0 * p;
-        break;
-    case DPAR_V_HALF:
-        n = (double)((pp + 2) / 2);
-        break;
-    case DPAR_V_MIN:
-        n = (double)((pp + 4) / 3);
-        break;
-    case DPAR_DUALPIPE:
-        n = p + 1.0;
-        break;
-    case DPAR_DUALPIPEV:
-        n = p + 0.5;
-        break;
-    default:
-        n = p - r;
-        break;
+    case DPAR_ZBV: n = p; break;
+    case DPAR_ZB_2P: n = 2.0 * p; break;
+    case DPAR_V_HALF: n = (double)((pp + 2) / 2); break;
+    case DPAR_V_MIN: n = (double)((pp + 4) / 3); break;
+    case DPAR_DUALPIPE: n = p + 1.0; break;
+    case DPAR_DUALPIPEV: n = p + 0.5; break;
+    default: n = p - r; break;
     }
     return dpari_leastf(n, m);
 }
@@ -86,8 +69,8 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     m->host = on_host ? state * (r->master + r->moments) : 0.0;
     if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
         m->host += m->term[DPAR_MEM_WEIGHTS];
-        m->term[DPAR_MEM_WEIGHTS] = dpari_leastf(m->term[DPAR_MEM_WEIGHTS],
-                                                 2.0 * st->largest * r->weight);
+        m->term[DPAR_MEM_WEIGHTS] =
+            dpari_leastf(m->term[DPAR_MEM_WEIGHTS], 2.0 * st->largest * r->weight);
     }
 }
 
@@ -108,8 +91,8 @@ static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s
 
 /* Units gathered by ZeRO-3 (this one and the prefetched next), their gradients before they are
  * scattered, and the buckets of an overlapped reduction. */
-static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s,
-                                 const dpari_stage *st, dpar_memory *m)
+static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                 dpar_memory *m)
 {
     const dpar_recipe *r = &job->recipe;
     double unit = st->largest;

@@ -10,15 +10,15 @@ enum {
     DPAR_MEM_GRADIENTS,
     DPAR_MEM_MASTER,
     DPAR_MEM_OPTIMIZER,
-    DPAR_MEM_ACTIVATIONS,  /* kept from forward to backward, all micro-batches in flight */
-    DPAR_MEM_LOGITS,       /* last stage: logits, their fp32 copy, the loss */
-    DPAR_MEM_GATHERED,     /* ZeRO-3: units gathered at once */
-    DPAR_MEM_BUCKETS,      /* gradient buckets in flight */
-    DPAR_MEM_HALO,         /* halo cells and their buffers */
-    DPAR_MEM_TRANSIENT,    /* alive only while one layer's backward runs */
-    DPAR_MEM_COMM,         /* the communication library's buffers */
-    DPAR_MEM_CONTEXT,      /* runtime context and library workspaces */
-    DPAR_MEM_FRAGMENTATION,/* the allocator's reserve over what is allocated */
+    DPAR_MEM_ACTIVATIONS,   /* kept from forward to backward, all micro-batches in flight */
+    DPAR_MEM_LOGITS,        /* last stage: logits, their fp32 copy, the loss */
+    DPAR_MEM_GATHERED,      /* ZeRO-3: units gathered at once */
+    DPAR_MEM_BUCKETS,       /* gradient buckets in flight */
+    DPAR_MEM_HALO,          /* halo cells and their buffers */
+    DPAR_MEM_TRANSIENT,     /* alive only while one layer's backward runs */
+    DPAR_MEM_COMM,          /* the communication library's buffers */
+    DPAR_MEM_CONTEXT,       /* runtime context and library workspaces */
+    DPAR_MEM_FRAGMENTATION, /* the allocator's reserve over what is allocated */
     DPAR_MEMS
 };
 
@@ -39,7 +39,8 @@ DPAR_API const char *dpar_memory_name(int32_t term);
  * O(layer classes). Formulas and their sources: memory.c. */
 DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m);
 
-/* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020). */
+/* ZeRO's table: bytes a rank of `params` parameters over d ranks at stage 0..3 (Rajbhandari 2020).
+ */
 DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
 
 /* Micro-batches whose activations the first stage holds, in full-stage units, by schedule. */

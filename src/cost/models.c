@@ -37,42 +37,69 @@ static const struct {
     {"gpt2-125m", "gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1,stack=torch"},
     {"gpt2-1.5b", "gpt:layers=48,hidden=1600,heads=25,vocab=50257,seq=1024,tied=1,stack=torch"},
     {"gpt-1.3b", "gpt:layers=24,hidden=2048,heads=16,vocab=50304,seq=2048,tied=1,stack=torch"},
-    {"mpt-125m", "gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-350m", "gpt:layers=24,hidden=1024,heads=16,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-760m", "gpt:layers=24,hidden=1536,heads=12,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-1b", "gpt:layers=24,hidden=2048,heads=16,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-3b", "gpt:layers=32,hidden=2560,heads=20,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-7b", "gpt:layers=32,hidden=4096,heads=32,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-13b", "gpt:layers=40,hidden=5120,heads=40,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-30b", "gpt:layers=48,hidden=7168,heads=56,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
-    {"mpt-70b", "gpt:layers=80,hidden=8192,heads=64,vocab=50368,seq=2048,tied=1,biases=-1,stack=torch,attention=flash1"},
+    {"mpt-125m",
+     "gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-350m",
+     "gpt:layers=24,hidden=1024,heads=16,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-760m",
+     "gpt:layers=24,hidden=1536,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-1b",
+     "gpt:layers=24,hidden=2048,heads=16,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-3b",
+     "gpt:layers=32,hidden=2560,heads=20,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-7b",
+     "gpt:layers=32,hidden=4096,heads=32,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-13b",
+     "gpt:layers=40,hidden=5120,heads=40,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-30b",
+     "gpt:layers=48,hidden=7168,heads=56,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
+    {"mpt-70b",
+     "gpt:layers=80,hidden=8192,heads=64,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
     {"llama-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=2048"},
     {"llama-30b", "llama:layers=60,hidden=6656,heads=52,ffn=17920,vocab=32000,seq=2048"},
     {"llama-2-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=4096"},
     {"llama-2-13b", "llama:layers=40,hidden=5120,heads=40,ffn=13824,vocab=32000,seq=4096"},
-    {"llama-2-70b", "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096"},
-    {"llama-3-8b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
-    {"llama-3.1-8b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
-    {"llama-3-70b", "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192"},
-    {"llama-3.1-405b", "llama:layers=126,hidden=16384,heads=128,kv_heads=8,ffn=53248,vocab=128256,seq=8192"},
-    {"mistral-7b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq=8192"},
-    {"mixtral-8x7b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq=4096,experts=8,topk=2"},
-    {"mixtral-8x22b", "llama:layers=56,hidden=6144,heads=48,kv_heads=8,ffn=16384,vocab=32768,seq=4096,experts=8,topk=2"},
-    {"qwen2.5-72b", "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,seq=4096"},
-    {"qwen3-32b", "llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,vocab=151936,seq=4096"},
-    {"deepseek-v2", "llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160"},
-    {"deepseek-v3", "llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,q_lora=1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256"},
+    {"llama-2-70b",
+     "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096"},
+    {"llama-3-8b",
+     "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
+    {"llama-3.1-8b",
+     "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
+    {"llama-3-70b",
+     "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192"},
+    {"llama-3.1-405b",
+     "llama:layers=126,hidden=16384,heads=128,kv_heads=8,ffn=53248,vocab=128256,seq=8192"},
+    {"mistral-7b",
+     "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq=8192"},
+    {"mixtral-8x7b", "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=32000,seq="
+                     "4096,experts=8,topk=2"},
+    {"mixtral-8x22b", "llama:layers=56,hidden=6144,heads=48,kv_heads=8,ffn=16384,vocab=32768,seq="
+                      "4096,experts=8,topk=2"},
+    {"qwen2.5-72b",
+     "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,seq=4096"},
+    {"qwen3-32b", "llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,vocab="
+                  "151936,seq=4096"},
+    {"deepseek-v2", "llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,q_lora="
+                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160"},
+    {"deepseek-v3", "llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,q_lora="
+                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256"},
     {"vit-l", "vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3"},
     {"vit-h", "vit:layers=32,hidden=1280,heads=16,image=224x224,patch=14,channels=3"},
-    {"vit-3.2b", "vit:layers=40,hidden=2560,heads=32,image=224x224,patch=14,channels=3,stack=torch"},
+    {"vit-3.2b",
+     "vit:layers=40,hidden=2560,heads=32,image=224x224,patch=14,channels=3,stack=torch"},
     {"dit-xl", "dit:layers=28,hidden=1152,heads=16,image=32x32,patch=2,channels=4,out_channels=8"},
-    {"diffusion-5b", "dit:layers=200,hidden=1152,heads=16,image=256x256,patch=4,channels=16,out_channels=16"},
+    {"diffusion-5b",
+     "dit:layers=200,hidden=1152,heads=16,image=256x256,patch=4,channels=16,out_channels=16"},
     {"t5-large", "t5:layers=24,hidden=1024,heads=16,ffn=4096,vocab=32128,seq=512,tied=1"},
-    {"t5-11b", "t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,tied=1"},
-    {"transformer-1b", "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,seq=131072"},
+    {"t5-11b",
+     "t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,tied=1"},
+    {"transformer-1b",
+     "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,seq=131072"},
     {"resnet-50", "resnet:hidden=64,image=224x224,channels=3,stack=torch"},
-    {"unet-50m", "unet:hidden=80,levels=5,image=720x1440,channels=104,out_channels=104,stack=torch,element=4"},
-    {"unet-0.25deg", "unet:hidden=128,levels=5,image=720x1440,channels=104,out_channels=104,stack=torch"},
+    {"unet-50m", "unet:hidden=160,levels=3,blocks_per_level=4,image=720x1440,channels=104,stack="
+                 "torch,element=4"},
+    {"unet-0.25deg",
+     "unet:hidden=128,levels=5,image=720x1440,channels=104,out_channels=104,stack=torch"},
     {"heat-3d", "grid:512x512x512,fields=1,halo=1,element=8"},
     {"shallow-water", "grid:3600x1800,fields=3,halo=2,element=8"},
     {"weather-0.25deg", "grid:1440x720x100,fields=5,halo=2"}};
@@ -83,9 +110,8 @@ enum { DPARI_PRESETS = (int)(sizeof(dpari_preset) / sizeof(dpari_preset[0])) };
 static const struct {
     char name[16];
     char text[80];
-} dpari_preset_more[] = {
-    {"deepseek-v2", "topk=6,expert_ffn=1536,shared_ffn=3072,dense_layers=1"},
-    {"deepseek-v3", "topk=8,expert_ffn=2048,shared_ffn=2048,dense_layers=3"}};
+} dpari_preset_more[] = {{"deepseek-v2", "topk=6,expert_ffn=1536,shared_ffn=3072,dense_layers=1"},
+                         {"deepseek-v3", "topk=8,expert_ffn=2048,shared_ffn=2048,dense_layers=3"}};
 
 DPAR_API const char *dpar_model_name(int32_t index)
 {
@@ -96,25 +122,66 @@ DPAR_API const char *dpar_model_name(int32_t index)
 
 /* The integer fields that a text form or a config may set: name and where. */
 enum {
-    DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_KV_HEADS, DPARI_M_HEAD_WIDTH,
-    DPARI_M_FFN, DPARI_M_VOCAB, DPARI_M_SEQ, DPARI_M_TIED, DPARI_M_BIASES, DPARI_M_EXPERTS,
-    DPARI_M_TOPK, DPARI_M_EXPERT_FFN, DPARI_M_SHARED_FFN, DPARI_M_DENSE_LAYERS, DPARI_M_Q_LORA,
-    DPARI_M_KV_LORA, DPARI_M_ROPE_WIDTH, DPARI_M_QK_WIDTH, DPARI_M_V_WIDTH,
-    DPARI_M_DECODER_LAYERS, DPARI_M_PATCH, DPARI_M_CHANNELS, DPARI_M_OUT_CHANNELS, DPARI_M_LEVELS,
-    DPARI_M_BLOCKS, DPARI_M_KERNEL, DPARI_M_FIELDS, DPARI_M_HALO, DPARI_M_ELEMENT,
-    DPARI_M_INFERENCE, DPARI_M_INTEGERS,
-    DPARI_M_CAPACITY = DPARI_M_INTEGERS, DPARI_M_FLOPS, DPARI_M_BYTES, DPARI_M_IMAGE,
-    DPARI_M_ATTENTION, DPARI_M_STACK, DPARI_M_KEYS
+    DPARI_M_LAYERS,
+    DPARI_M_HIDDEN,
+    DPARI_M_HEADS,
+    DPARI_M_KV_HEADS,
+    DPARI_M_HEAD_WIDTH,
+    DPARI_M_FFN,
+    DPARI_M_VOCAB,
+    DPARI_M_SEQ,
+    DPARI_M_TIED,
+    DPARI_M_BIASES,
+    DPARI_M_EXPERTS,
+    DPARI_M_TOPK,
+    DPARI_M_EXPERT_FFN,
+    DPARI_M_SHARED_FFN,
+    DPARI_M_DENSE_LAYERS,
+    DPARI_M_Q_LORA,
+    DPARI_M_KV_LORA,
+    DPARI_M_ROPE_WIDTH,
+    DPARI_M_QK_WIDTH,
+    DPARI_M_V_WIDTH,
+    DPARI_M_DECODER_LAYERS,
+    DPARI_M_PATCH,
+    DPARI_M_CHANNELS,
+    DPARI_M_OUT_CHANNELS,
+    DPARI_M_LEVELS,
+    DPARI_M_BLOCKS,
+    DPARI_M_KERNEL,
+    DPARI_M_FIELDS,
+    DPARI_M_HALO,
+    DPARI_M_ELEMENT,
+    DPARI_M_INFERENCE,
+    DPARI_M_INTEGERS,
+    DPARI_M_CAPACITY = DPARI_M_INTEGERS,
+    DPARI_M_FLOPS,
+    DPARI_M_BYTES,
+    DPARI_M_IMAGE,
+    DPARI_M_ATTENTION,
+    DPARI_M_STACK,
+    DPARI_M_KEYS
 };
 
-static const char dpari_model_key[DPARI_M_KEYS][20] = {
-    "layers",   "hidden",  "heads",        "kv_heads",     "head_width", "ffn",
-    "vocab",    "seq",     "tied",         "biases",       "experts",    "topk",
-    "expert_ffn", "shared_ffn", "dense_layers", "q_lora",  "kv_lora",    "rope_width",
-    "qk_width", "v_width", "decoder_layers", "patch",      "channels",   "out_channels",
-    "levels",   "blocks_per_level", "kernel", "fields",    "halo",       "element",
-    "inference", "capacity", "flops_per_cell", "bytes_per_cell", "image", "attention",
-    "stack"};
+static const char dpari_model_key[DPARI_M_KEYS][20] = {"layers",         "hidden",
+                                                       "heads",          "kv_heads",
+                                                       "head_width",     "ffn",
+                                                       "vocab",          "seq",
+                                                       "tied",           "biases",
+                                                       "experts",        "topk",
+                                                       "expert_ffn",     "shared_ffn",
+                                                       "dense_layers",   "q_lora",
+                                                       "kv_lora",        "rope_width",
+                                                       "qk_width",       "v_width",
+                                                       "decoder_layers", "patch",
+                                                       "channels",       "out_channels",
+                                                       "levels",         "blocks_per_level",
+                                                       "kernel",         "fields",
+                                                       "halo",           "element",
+                                                       "inference",      "capacity",
+                                                       "flops_per_cell", "bytes_per_cell",
+                                                       "image",          "attention",
+                                                       "stack"};
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
 {
@@ -263,8 +330,7 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, d
     }
     if (!dpari_model_whole(s + k + 1, n - k - 1, INT32_MAX, &v) ||
         (v < 0 && key != DPARI_M_BIASES)) {
-        return dpari_model_bad(s, n, why,
-                               "'@': a whole number of 0 to 2147483647 was expected");
+        return dpari_model_bad(s, n, why, "'@': a whole number of 0 to 2147483647 was expected");
     }
     *dpari_model_field(m, key) = (int32_t)v;
     return DPAR_OK;
@@ -342,8 +408,8 @@ static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpa
     dpar_text t;
     for (i = 0; i < DPARI_PRESETS; i++) {
         if (dpari_spells(s, n, dpari_preset[i].name)) {
-            dpar_status st = dpar_model_parse(m, dpari_preset[i].text,
-                                              dpari_length(dpari_preset[i].text), why);
+            dpar_status st =
+                dpar_model_parse(m, dpari_preset[i].text, dpari_length(dpari_preset[i].text), why);
             for (k = 0; k < 2 && st == DPAR_OK; k++) {
                 if (dpari_same(dpari_preset_more[k].name, dpari_preset[i].name)) {
                     st = dpari_model_settings(m, dpari_preset_more[k].text,
@@ -416,27 +482,44 @@ DPAR_API dpar_status dpar_model_parse(dpar_model *model, const char *text, size_
 static const struct {
     char member[32];
     int8_t key;
-} dpari_config[] = {
-    {"num_hidden_layers", DPARI_M_LAYERS},      {"n_layer", DPARI_M_LAYERS},
-    {"num_layers", DPARI_M_LAYERS},             {"n_layers", DPARI_M_LAYERS},
-    {"hidden_size", DPARI_M_HIDDEN},            {"n_embd", DPARI_M_HIDDEN},
-    {"d_model", DPARI_M_HIDDEN},                {"num_attention_heads", DPARI_M_HEADS},
-    {"n_head", DPARI_M_HEADS},                  {"num_heads", DPARI_M_HEADS},
-    {"n_heads", DPARI_M_HEADS},                 {"num_key_value_heads", DPARI_M_KV_HEADS},
-    {"head_dim", DPARI_M_HEAD_WIDTH},           {"d_kv", DPARI_M_HEAD_WIDTH},
-    {"intermediate_size", DPARI_M_FFN},         {"n_inner", DPARI_M_FFN},
-    {"d_ff", DPARI_M_FFN},                      {"ffn_dim", DPARI_M_FFN},
-    {"vocab_size", DPARI_M_VOCAB},              {"max_position_embeddings", DPARI_M_SEQ},
-    {"n_positions", DPARI_M_SEQ},               {"max_seq_len", DPARI_M_SEQ},
-    {"tie_word_embeddings", DPARI_M_TIED},      {"num_local_experts", DPARI_M_EXPERTS},
-    {"num_experts", DPARI_M_EXPERTS},           {"n_routed_experts", DPARI_M_EXPERTS},
-    {"num_experts_per_tok", DPARI_M_TOPK},      {"moe_intermediate_size", DPARI_M_EXPERT_FFN},
-    {"shared_expert_intermediate_size", DPARI_M_SHARED_FFN},
-    {"first_k_dense_replace", DPARI_M_DENSE_LAYERS}, {"q_lora_rank", DPARI_M_Q_LORA},
-    {"kv_lora_rank", DPARI_M_KV_LORA},          {"qk_rope_head_dim", DPARI_M_ROPE_WIDTH},
-    {"qk_nope_head_dim", DPARI_M_QK_WIDTH},     {"v_head_dim", DPARI_M_V_WIDTH},
-    {"num_decoder_layers", DPARI_M_DECODER_LAYERS}, {"patch_size", DPARI_M_PATCH},
-    {"num_channels", DPARI_M_CHANNELS}};
+} dpari_config[] = {{"num_hidden_layers", DPARI_M_LAYERS},
+                    {"n_layer", DPARI_M_LAYERS},
+                    {"num_layers", DPARI_M_LAYERS},
+                    {"n_layers", DPARI_M_LAYERS},
+                    {"hidden_size", DPARI_M_HIDDEN},
+                    {"n_embd", DPARI_M_HIDDEN},
+                    {"d_model", DPARI_M_HIDDEN},
+                    {"num_attention_heads", DPARI_M_HEADS},
+                    {"n_head", DPARI_M_HEADS},
+                    {"num_heads", DPARI_M_HEADS},
+                    {"n_heads", DPARI_M_HEADS},
+                    {"num_key_value_heads", DPARI_M_KV_HEADS},
+                    {"head_dim", DPARI_M_HEAD_WIDTH},
+                    {"d_kv", DPARI_M_HEAD_WIDTH},
+                    {"intermediate_size", DPARI_M_FFN},
+                    {"n_inner", DPARI_M_FFN},
+                    {"d_ff", DPARI_M_FFN},
+                    {"ffn_dim", DPARI_M_FFN},
+                    {"vocab_size", DPARI_M_VOCAB},
+                    {"max_position_embeddings", DPARI_M_SEQ},
+                    {"n_positions", DPARI_M_SEQ},
+                    {"max_seq_len", DPARI_M_SEQ},
+                    {"tie_word_embeddings", DPARI_M_TIED},
+                    {"num_local_experts", DPARI_M_EXPERTS},
+                    {"num_experts", DPARI_M_EXPERTS},
+                    {"n_routed_experts", DPARI_M_EXPERTS},
+                    {"num_experts_per_tok", DPARI_M_TOPK},
+                    {"moe_intermediate_size", DPARI_M_EXPERT_FFN},
+                    {"shared_expert_intermediate_size", DPARI_M_SHARED_FFN},
+                    {"first_k_dense_replace", DPARI_M_DENSE_LAYERS},
+                    {"q_lora_rank", DPARI_M_Q_LORA},
+                    {"kv_lora_rank", DPARI_M_KV_LORA},
+                    {"qk_rope_head_dim", DPARI_M_ROPE_WIDTH},
+                    {"qk_nope_head_dim", DPARI_M_QK_WIDTH},
+                    {"v_head_dim", DPARI_M_V_WIDTH},
+                    {"num_decoder_layers", DPARI_M_DECODER_LAYERS},
+                    {"patch_size", DPARI_M_PATCH},
+                    {"num_channels", DPARI_M_CHANNELS}};
 
 enum { DPARI_CONFIGS = (int)(sizeof(dpari_config) / sizeof(dpari_config[0])) };
 
@@ -449,13 +532,13 @@ typedef struct dpari_config_state {
 
 static int32_t dpari_config_family(const char *s, size_t n)
 {
-    static const char name[10][12] = {"gpt2", "gpt_neox", "opt",    "gpt_bigcode", "mpt",
-                                      "t5",   "mt5",      "umt5",   "vit",         "dit"};
+    static const char name[10][12] = {"gpt2", "gpt_neox", "opt",  "gpt_bigcode", "mpt",
+                                      "t5",   "mt5",      "umt5", "vit",         "dit"};
     int32_t i;
     for (i = 0; i < 10; i++) {
         if (dpari_spells(s, n, name[i])) {
-            return i < 5 ? DPAR_FAMILY_GPT
-                   : i < 8 ? DPAR_FAMILY_T5
+            return i < 5    ? DPAR_FAMILY_GPT
+                   : i < 8  ? DPAR_FAMILY_T5
                    : i == 8 ? DPAR_FAMILY_VIT
                             : DPAR_FAMILY_DIT;
         }
@@ -513,9 +596,9 @@ static dpar_status dpari_config_member(dpar_model *m, dpari_config_state *c,
         m->tied = item->kind == DPAR_JSON_TRUE;
         c->tied_said = 1;
     }
-    if (item->kind == DPAR_JSON_STRING && (dpari_spells(item->key, item->key_length, "hidden_size") ||
-                                           dpari_spells(item->key, item->key_length,
-                                                        "num_hidden_layers"))) {
+    if (item->kind == DPAR_JSON_STRING &&
+        (dpari_spells(item->key, item->key_length, "hidden_size") ||
+         dpari_spells(item->key, item->key_length, "num_hidden_layers"))) {
         return dpari_say_word(DPAR_E_PARSE, why, "config.json: '@' must be a number", item->key,
                               item->key_length, 0, 0, 0, 0);
     }

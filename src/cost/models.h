@@ -23,22 +23,22 @@ typedef struct dpar_model {
     char name[32];
     int32_t family;
     int32_t layers, hidden, heads, kv_heads, head_width, ffn, vocab;
-    int32_t seq;            /* tokens a sample (positions of learned embeddings too) */
-    int32_t tied;           /* input and output embedding share their weights */
-    int32_t biases;         /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
+    int32_t seq;    /* tokens a sample (positions of learned embeddings too) */
+    int32_t tied;   /* input and output embedding share their weights */
+    int32_t biases; /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
-    double capacity;        /* load of the fullest expert over the mean; 0: 1 (balanced) */
+    double capacity; /* load of the fullest expert over the mean; 0: 1 (balanced) */
     int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA when kv_lora > 0 */
     int32_t decoder_layers; /* T5: layers of the decoder (0: as many as the encoder) */
     int32_t image[2], patch, channels, out_channels; /* ViT, DiT, conv nets */
-    int32_t levels, blocks_per_level, kernel; /* U-Net: level l has hidden * 2^l channels */
-    int64_t extent[3];      /* GRID: cells; U-Net on a grid uses image */
+    int32_t levels, blocks_per_level, kernel;        /* U-Net: level l has hidden * 2^l channels */
+    int64_t extent[3];                               /* GRID: cells; U-Net on a grid uses image */
     int32_t dims, fields, halo;
     double flops_per_cell, bytes_per_cell; /* GRID, a time step; 0: from fields and stencil */
-    int32_t attention;      /* DPAR_ATTENTION_* + 1; 0: the family's default */
-    int32_t stack;          /* DPAR_STACK_* + 1; 0: the family's default */
-    int32_t element;        /* bytes of an activation element; 0: 2 (GRID: 4) */
-    int32_t inference;      /* 1: forward only */
+    int32_t attention;                     /* DPAR_ATTENTION_* + 1; 0: the family's default */
+    int32_t stack;                         /* DPAR_STACK_* + 1; 0: the family's default */
+    int32_t element;                       /* bytes of an activation element; 0: 2 (GRID: 4) */
+    int32_t inference;                     /* 1: forward only */
 } dpar_model;
 
 /* A preset by name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...): E_UNKNOWN names the nearest.

@@ -6,9 +6,8 @@
 
 /* ---- one configuration ---------------------------------------------------------------------- */
 
-DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s,
-                                  int64_t global_batch, dpar_plan *plan, int32_t *rule,
-                                  dpar_why *why)
+DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, int64_t global_batch,
+                                  dpar_plan *plan, int32_t *rule, dpar_why *why)
 {
     dpari_layers layers;
     dpari_stages stages;
@@ -37,8 +36,15 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s,
 
 /* Outer options, one price of the layers each: an odometer over these lists. */
 enum {
-    DPARI_AXIS_TILES, DPARI_AXIS_TP, DPARI_AXIS_SP, DPARI_AXIS_CP, DPARI_AXIS_CP_KIND,
-    DPARI_AXIS_EP, DPARI_AXIS_OVERLAP_TP, DPARI_AXIS_MICRO_BATCH, DPARI_AXES
+    DPARI_AXIS_TILES,
+    DPARI_AXIS_TP,
+    DPARI_AXIS_SP,
+    DPARI_AXIS_CP,
+    DPARI_AXIS_CP_KIND,
+    DPARI_AXIS_EP,
+    DPARI_AXIS_OVERLAP_TP,
+    DPARI_AXIS_MICRO_BATCH,
+    DPARI_AXES
 };
 
 /* state[]: 0..AXES-1 the odometer, then its lengths, then the position and the whole. */
@@ -103,23 +109,20 @@ static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
         }
         return dpari_divisors(whole ? q->gpus : (int32_t)dpari_least(q->gpus, node), whole);
     case DPARI_AXIS_SP:
-    case DPARI_AXIS_OVERLAP_TP:
-        return whole && w->heads > 0 ? 2 : 1;
+    case DPARI_AXIS_OVERLAP_TP: return whole && w->heads > 0 ? 2 : 1;
     case DPARI_AXIS_CP:
-        return w->heads > 0 && w->vocab > 0 ? dpari_powers_up_to(dpari_least(
-                                                  64, (int64_t)w->tokens / (whole ? 1024 : 4096)))
-                                            : 1;
-    case DPARI_AXIS_CP_KIND:
-        return w->heads > 0 && w->tokens >= 8192.0 ? 2 : 1;
+        return w->heads > 0 && w->vocab > 0
+                   ? dpari_powers_up_to(dpari_least(64, (int64_t)w->tokens / (whole ? 1024 : 4096)))
+                   : 1;
+    case DPARI_AXIS_CP_KIND: return w->heads > 0 && w->tokens >= 8192.0 ? 2 : 1;
     case DPARI_AXIS_EP:
         return w->experts > 0 ? dpari_powers_up_to(dpari_least(w->experts, q->gpus)) : 1;
-    default:
-        return dpari_powers_up_to(whole ? 512 : 64);
+    default: return dpari_powers_up_to(whole ? 512 : 64);
     }
 }
 
-/* Cuts the grid `parts` ways so that the surface is least: each factor of two goes to the axis whose
- * tiles are longest. */
+/* Cuts the grid `parts` ways so that the surface is least: each factor of two goes to the axis
+ * whose tiles are longest. */
 static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
@@ -222,8 +225,7 @@ static int dpari_better(const dpar_plan *a, const dpar_plan *b)
 static void dpari_keep_top(dpar_planner *p, const dpar_plan *plan)
 {
     int32_t i;
-    if (p->top_room == 0 ||
-        (p->tops == p->top_room && !dpari_better(plan, &p->top[p->tops - 1]))) {
+    if (p->top_room == 0 || (p->tops == p->top_room && !dpari_better(plan, &p->top[p->tops - 1]))) {
         return;
     }
     if (p->tops < p->top_room) {
@@ -297,8 +299,8 @@ static void dpari_walk_memory(dpar_planner *p, const dpar_plan *plan)
 static void dpari_walk_price(dpar_planner *p, const dpar_strategy *s, const dpari_stages *stages)
 {
     dpar_plan plan;
-    double limit = p->search.memory_bytes > 0.0 ? p->search.memory_bytes
-                                                : p->job.cluster->gpu.memory_bytes;
+    double limit =
+        p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
     plan.strategy = *s;
     dpari_price_memory(&p->job, s, stages, &plan.memory);
     dpari_price_step(&p->job, s, stages, &plan.step);
@@ -339,8 +341,7 @@ static void dpari_walk_shards(dpar_planner *p, dpar_strategy *s, const dpari_sta
 }
 
 /* ZeRO stage, offload, overlap of data parallelism. */
-static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer,
-                            const dpari_stages *stages)
+static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages)
 {
     const dpar_search *q = &p->search;
     dpar_strategy s = *outer;
@@ -352,8 +353,8 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer,
             continue;
         }
         if (!dpari_fixed(q, DPAR_FIELD_ZERO) &&
-            ((zero > 0 && (s.dp * s.cp == 1 || !trains)) ||
-             (!whole && s.pp > 1 && zero > 1) || (!whole && zero == 2))) {
+            ((zero > 0 && (s.dp * s.cp == 1 || !trains)) || (!whole && s.pp > 1 && zero > 1) ||
+             (!whole && zero == 2))) {
             continue;
         }
         s.zero = zero;
@@ -402,9 +403,8 @@ static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s, const dpari_
             continue;
         }
         s->recompute = r;
-        s->recompute_layers = dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS)
-                                  ? q->fixed.recompute_layers
-                                  : 0;
+        s->recompute_layers =
+            dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
         dpari_price_stages(&p->job, s, layers, &stages);
         dpari_walk_data(p, s, &stages);
     }
@@ -501,9 +501,8 @@ static void dpari_walk_position(dpar_planner *p)
 /* ---- the search ----------------------------------------------------------------------------- */
 
 DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_plan *top,
-                                       int32_t top_room, dpar_plan *front, int32_t front_room,
-                                       dpar_why *why)
+                                       const dpar_search *search, dpar_plan *top, int32_t top_room,
+                                       dpar_plan *front, int32_t front_room, dpar_why *why)
 {
     dpar_status st = dpar_workload_check(job->work, why);
     int32_t i;
@@ -579,38 +578,35 @@ DPAR_API double dpar_planner_progress(const dpar_planner *p)
 /* ---- neighbours ----------------------------------------------------------------------------- */
 
 /* The k-th change of a plan: its name and the changed strategy; 0 when it cannot be made. */
-static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k,
-                           dpar_strategy *n, dpar_text *t)
+static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k, dpar_strategy *n,
+                           dpar_text *t)
 {
     int32_t ranks = dpar_strategy_ranks(s), *at = NULL, from, twice = k % 2;
     *n = *s;
     switch (k) {
-    case 0: case 1:
-        at = &n->tp;
-        break;
-    case 2: case 3:
-        at = &n->pp;
-        break;
-    case 4: case 5:
-        at = &n->micro_batch;
-        break;
-    case 6: case 7:
+    case 0:
+    case 1: at = &n->tp; break;
+    case 2:
+    case 3: at = &n->pp; break;
+    case 4:
+    case 5: at = &n->micro_batch; break;
+    case 6:
+    case 7:
         n->zero += twice ? 1 : -1;
         dpar_text_put(t, "zero ");
         dpar_text_int(t, s->zero);
         dpar_text_put(t, " -> ");
         dpar_text_int(t, n->zero);
         return n->zero >= 0 && n->zero <= 3 && s->dp > 1;
-    case 8: case 9:
+    case 8:
+    case 9:
         n->recompute = twice ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
         dpar_text_put(t, "recompute ");
         dpar_text_put(t, dpar_recompute_name(s->recompute));
         dpar_text_put(t, " -> ");
         dpar_text_put(t, dpar_recompute_name(n->recompute));
         return n->recompute != s->recompute && job->work->trains;
-    default:
-        at = &n->cp;
-        break;
+    default: at = &n->cp; break;
     }
     from = *at;
     if (!twice && from % 2 != 0) {
@@ -638,7 +634,8 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
 static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
                                  dpar_rejected *r, dpar_text *t)
 {
-    double ratio = other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
+    double ratio =
+        other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
     dpar_text_put(t, ": ");
     if (!other->fits) {
         r->rule = DPAR_RULE_MEMORY;
@@ -761,8 +758,8 @@ static void dpari_repair(const dpar_job *job, dpar_strategy *s, int32_t rule, in
                            : 1;
     s->etp = 1;
     if (batch > 0 && batch % s->dp == 0) {
-        s->micro_batch = dpari_nearest_divisor((int32_t)dpari_least(INT32_MAX, batch / s->dp),
-                                               s->micro_batch);
+        s->micro_batch =
+            dpari_nearest_divisor((int32_t)dpari_least(INT32_MAX, batch / s->dp), s->micro_batch);
         s->micro_batches = (int32_t)dpari_least(INT32_MAX, batch / s->dp / s->micro_batch);
     }
     s->micro_batches = (int32_t)dpari_most(1, s->micro_batches);
@@ -787,7 +784,8 @@ DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy
     return DPAR_OK;
 }
 
-/* Sizes that people order: within a node the divisors of it, then nodes 1, 2, 3, 4, 6, 8, 12, ... */
+/* Sizes that people order: within a node the divisors of it, then nodes 1, 2, 3, 4, 6, 8, 12, ...
+ */
 static int32_t dpari_next_size(int32_t gpus, int32_t node)
 {
     int32_t nodes, power = 1;

@@ -15,14 +15,13 @@ typedef struct dpar_plan {
 
 /* Prices one configuration: check, memory and step in one call. E_DIVIDE, E_ARG, ... when it is
  * not legal; E_MEMORY (with *plan written) when it does not fit. */
-DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s,
-                                  int64_t global_batch, dpar_plan *plan, int32_t *rule,
-                                  dpar_why *why);
+DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, int64_t global_batch,
+                                  dpar_plan *plan, int32_t *rule, dpar_why *why);
 
 /* How much is walked. */
 enum {
-    DPAR_SPACE_USUAL,  /* powers of two and divisors that are used in practice, options by rule */
-    DPAR_SPACE_WHOLE   /* every divisor, every option, TP across nodes too (Calculon's space) */
+    DPAR_SPACE_USUAL, /* powers of two and divisors that are used in practice, options by rule */
+    DPAR_SPACE_WHOLE  /* every divisor, every option, TP across nodes too (Calculon's space) */
 };
 
 typedef struct dpar_search {
@@ -46,22 +45,21 @@ typedef struct dpar_rejected {
 /* State of a search. The caller owns it and the slots; nothing else is allocated: O(1) memory
  * whatever the space. */
 typedef struct dpar_planner {
-    dpar_job job;          /* the pointers must outlive the search */
+    dpar_job job; /* the pointers must outlive the search */
     dpar_search search;
-    dpar_plan *top;        /* best first, by samples/s (fixed batch: by step time) */
+    dpar_plan *top; /* best first, by samples/s (fixed batch: by step time) */
     int32_t top_room, tops;
-    dpar_plan *front;      /* Pareto front of step time x memory, fastest first */
+    dpar_plan *front; /* Pareto front of step time x memory, fastest first */
     int32_t front_room, fronts;
-    int64_t evaluated;     /* configurations priced (time and memory) */
+    int64_t evaluated;            /* configurations priced (time and memory) */
     int64_t rejected[DPAR_RULES]; /* configurations cut, by rule */
-    int64_t walked;        /* evaluated + all rejected */
-    int64_t state[64];     /* private: where the walk is */
+    int64_t walked;               /* evaluated + all rejected */
+    int64_t state[64];            /* private: where the walk is */
 } dpar_planner;
 
 DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
-                                       const dpar_search *search, dpar_plan *top,
-                                       int32_t top_room, dpar_plan *front, int32_t front_room,
-                                       dpar_why *why);
+                                       const dpar_search *search, dpar_plan *top, int32_t top_room,
+                                       dpar_plan *front, int32_t front_room, dpar_why *why);
 /* Walks on for about `budget` configurations. MORE: call again (show progress, look at the clock,
  * or stop: what was found so far is valid). DONE: the space is exhausted. E_NONE: exhausted and
  * nothing fits; then *why says what came nearest. Deterministic: ties go to the canonical order. */
@@ -87,19 +85,19 @@ DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_searc
  * parallel...), why (what did not fit, by how many GB), what the runner-up would cost, and the
  * warnings of common mistakes. */
 enum {
-    DPAR_WARN_FSDP_NEEDLESS = 1,  /* the model fits: FSDP only adds traffic */
-    DPAR_WARN_TP_ACROSS = 2,      /* TP across nodes */
-    DPAR_WARN_FEW_MICRO = 4,      /* fewer micro-batches than 4 pp */
-    DPAR_WARN_ACTIVATIONS = 8,    /* activations dominate: FSDP does not shard them */
-    DPAR_WARN_DDP_STATE = 16,     /* replicated state does not fit */
-    DPAR_WARN_LEARNING_RATE = 32  /* the global batch was scaled: scale the learning rate */
+    DPAR_WARN_FSDP_NEEDLESS = 1, /* the model fits: FSDP only adds traffic */
+    DPAR_WARN_TP_ACROSS = 2,     /* TP across nodes */
+    DPAR_WARN_FEW_MICRO = 4,     /* fewer micro-batches than 4 pp */
+    DPAR_WARN_ACTIVATIONS = 8,   /* activations dominate: FSDP does not shard them */
+    DPAR_WARN_DDP_STATE = 16,    /* replicated state does not fit */
+    DPAR_WARN_LEARNING_RATE = 32 /* the global batch was scaled: scale the learning rate */
 };
 typedef struct dpar_advice {
     dpar_plan plan;
-    char name[48];       /* "TP=4 + FSDP=4" */
+    char name[48]; /* "TP=4 + FSDP=4" */
     char why[400];
     char runner_up[200];
-    int32_t warnings;    /* bits DPAR_WARN_* of the plan or of what the user asked */
+    int32_t warnings; /* bits DPAR_WARN_* of the plan or of what the user asked */
     char warning_text[400];
 } dpar_advice;
 DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *search,

@@ -14,9 +14,9 @@ typedef struct dpari_rates {
     double wave;        /* outputs of one wave of tiles: 128 x 256 on every unit */
     double rows;        /* query rows that one wave of attention tiles takes, all heads */
     double launch_s;
-    double accumulate;  /* bytes to add one weight gradient to its sum: read and write */
-    double tokens;      /* of the micro-batch, on this rank's slice of sequence or grid */
-    double sequence;    /* divisor of SEQUENCE operations: tp under SP, else 1 */
+    double accumulate; /* bytes to add one weight gradient to its sum: read and write */
+    double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
+    double sequence;   /* divisor of SEQUENCE operations: tp under SP, else 1 */
     const dpar_strategy *s;
     const dpar_workload *w;
 } dpari_rates;
@@ -25,7 +25,8 @@ typedef struct dpari_rates {
  * and last tile overlap nothing: a share of a wave is lost. Measured shapes (op_efficiency tables)
  * lie on (waves + c) with c about a third. */
 static const double dpari_wave_lost = 0.30;
-/* Convolutions reach about this share of a plain product of the same size (cuDNN, channels last). */
+/* Convolutions reach about this share of a plain product of the same size (cuDNN, channels last).
+ */
 static const double dpari_conv_share = 0.60;
 /* Grouped products: many short ones, uneven (medians .65/.75 on A100, .30/.48 on B200). */
 static const double dpari_grouped_share = 0.70;
@@ -40,7 +41,7 @@ static const double dpari_scores_share = 0.62;
 
 static double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
 {
-    static const int8_t next[DPAR_FORMATS] = {DPAR_F64,  DPAR_F32, DPAR_F32,
+    static const int8_t next[DPAR_FORMATS] = {DPAR_F64,  DPAR_F32,  DPAR_F32,
                                               DPAR_TF32, DPAR_BF16, DPAR_F8};
     int32_t f = element == 8 ? DPAR_F64 : format;
     while (f > DPAR_F32 && !(g->flops[f] > 0.0)) {
@@ -56,8 +57,8 @@ static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
     double units = g->units > 0 ? g->units : 100.0, bf16 = dpari_matrix_peak(g, DPAR_BF16, 2);
     dpari_rates r;
     dpari_zero(&r, sizeof(r));
-    r.flop_s = 1.0 / (dpari_matrix_peak(g, job->recipe.compute, job->work->element) *
-                      cal[DPAR_CAL_GEMM]);
+    r.flop_s =
+        1.0 / (dpari_matrix_peak(g, job->recipe.compute, job->work->element) * cal[DPAR_CAL_GEMM]);
     r.attention_s = 1.0 / (bf16 * cal[DPAR_CAL_ATTENTION]);
     if (job->work->attention == DPAR_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
@@ -99,16 +100,12 @@ static double dpari_product(const dpari_rates *r, double rows, double n, double 
 static double dpari_cut(const dpari_rates *r, int32_t cut)
 {
     switch (cut) {
-    case DPAR_CUT_SEQUENCE:
-        return r->sequence;
+    case DPAR_CUT_SEQUENCE: return r->sequence;
     case DPAR_CUT_COLUMN:
     case DPAR_CUT_ROW:
-    case DPAR_CUT_TENSOR:
-        return r->s->tp;
-    case DPAR_CUT_EXPERT:
-        return r->s->etp;
-    default:
-        return 1.0;
+    case DPAR_CUT_TENSOR: return r->s->tp;
+    case DPAR_CUT_EXPERT: return r->s->etp;
+    default: return 1.0;
     }
 }
 
@@ -125,8 +122,8 @@ static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double 
         rows /= r->sequence;
     }
     if (op->kind == DPAR_OP_EXPERTS) {
-        /* every rank of an expert group computes the tokens of its own experts; balanced, that is as
-         * many rows as it sent, the fullest expert `capacity` times more */
+        /* every rank of an expert group computes the tokens of its own experts; balanced, that is
+         * as many rows as it sent, the fullest expert `capacity` times more */
         rows *= op->copies * r->w->capacity;
         n /= op->params > 0.0 && r->s->etp > 1 ? r->s->etp : 1.0;
         share = dpari_grouped_share;
@@ -185,7 +182,8 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
     if (op->cut == DPAR_CUT_EXPERT) {
         p->expert_params += op->params / (r->s->ep * r->s->etp);
-    } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_ROW || op->cut == DPAR_CUT_TENSOR) {
+    } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_ROW ||
+               op->cut == DPAR_CUT_TENSOR) {
         p->params += op->params / r->s->tp;
     } else {
         p->params += op->params;
@@ -219,7 +217,8 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     g = dpar_group_place(job->cluster, s->tp, 1);
     f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
     b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-    /* the host launches them too, and the ranks wait for the last to arrive: more with more ranks */
+    /* the host launches them too, and the ranks wait for the last to arrive: more with more ranks
+     */
     p->host_forward += f * launch_s * (1.0 + 0.5 * s->tp);
     p->host_backward += b * launch_s * (1.0 + 0.5 * s->tp);
     if (!s->sp) {
@@ -284,8 +283,7 @@ static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dp
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
-static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l,
-                               const dpar_strategy *s)
+static double dpari_halo_cells(const dpar_workload *w, const dpar_layer *l, const dpar_strategy *s)
 {
     double cells = 0.0;
     int32_t i, k;
@@ -397,8 +395,8 @@ static int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 }
 
 /* Adds `count` layers of a class to a stage. */
-static void dpari_stage_add(dpari_stage *st, const dpari_layer_price *p, double count,
-                            double again, double kept)
+static void dpari_stage_add(dpari_stage *st, const dpari_layer_price *p, double count, double again,
+                            double kept)
 {
     st->forward += count * p->forward;
     st->backward += count * p->backward;
@@ -457,8 +455,8 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
             dpari_stage_add(st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
         }
         /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's */
-        if (kind == DPAR_LAYER_HEAD && s->pp > 1 && w->vocab > 0 && dpar_layer_params(w, i) <
-            (double)w->vocab * w->hidden) {
+        if (kind == DPAR_LAYER_HEAD && s->pp > 1 && w->vocab > 0 &&
+            dpar_layer_params(w, i) < (double)w->vocab * w->hidden) {
             st->params += (double)w->vocab * w->hidden / s->tp;
         }
     }
@@ -495,8 +493,8 @@ static void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
         int64_t from = dpari_chunk_start(w->blocks, chunks, c);
         int64_t to = dpari_chunk_start(w->blocks, chunks, c + 1);
         for (i = 0; i < w->layers; i++) {
-            double n = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_blocks_within(w, i, from, to)
-                                                            : 0.0;
+            double n =
+                w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_blocks_within(w, i, from, to) : 0.0;
             if (n > 0.0) {
                 dpari_stage_class(s, st, &layers->of[i], n, n * share);
             }

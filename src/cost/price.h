@@ -21,18 +21,18 @@
 
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
 typedef struct dpari_layer_price {
-    double forward, backward;      /* compute, launch floor not yet applied */
-    double again[DPAR_RECOMPUTES]; /* forward work repeated in the backward */
+    double forward, backward;           /* compute, launch floor not yet applied */
+    double again[DPAR_RECOMPUTES];      /* forward work repeated in the backward */
     double host_forward, host_backward; /* the host's time to launch it: a floor */
     double tp_forward, tp_backward, tp_again;
     double cp_forward, cp_backward;
     double ep_forward, ep_backward;
     double halo_forward, halo_backward;
-    double params, expert_params;  /* weights on this rank */
-    double kept[DPAR_RECOMPUTES];  /* activation bytes from forward to backward */
-    double transient;              /* bytes, alive during its backward only */
-    double send;                   /* bytes of its output, on this rank */
-    double link_bytes, nic_bytes;  /* forward and backward, TP, CP, EP, halo */
+    double params, expert_params; /* weights on this rank */
+    double kept[DPAR_RECOMPUTES]; /* activation bytes from forward to backward */
+    double transient;             /* bytes, alive during its backward only */
+    double send;                  /* bytes of its output, on this rank */
+    double link_bytes, nic_bytes; /* forward and backward, TP, CP, EP, halo */
 } dpari_layer_price;
 
 /* Depends on tp, sp, cp, cp_kind, ep, etp, micro_batch, tiles (and overlap's TP bit). */
@@ -44,16 +44,16 @@ DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, d
 /* One pipeline rank: its layers summed, one micro-batch. */
 typedef struct dpari_stage {
     int32_t rank;
-    double layers;              /* blocks */
+    double layers; /* blocks */
     double forward, backward, again, host;
     double tp, cp, ep, halo;
     double params, expert_params;
-    double kept;                /* bytes a micro-batch */
-    double logits;              /* bytes, on the last stage */
+    double kept;   /* bytes a micro-batch */
+    double logits; /* bytes, on the last stage */
     double transient;
-    double largest;             /* weights of its largest layer */
+    double largest; /* weights of its largest layer */
     double link_bytes, nic_bytes;
-    double total;               /* seconds of one micro-batch, forward and backward, all in */
+    double total; /* seconds of one micro-batch, forward and backward, all in */
 } dpari_stage;
 
 /* The ranks that can be the worst: first, last, and the ones with other layers. Depends also on
@@ -62,9 +62,9 @@ enum { DPARI_MAX_STAGES = 8 };
 typedef struct dpari_stages {
     int32_t n;
     dpari_stage of[DPARI_MAX_STAGES];
-    dpari_stage whole;          /* all pp ranks together */
-    double sum_total;           /* seconds of one micro-batch through all of them */
-    double send;                /* bytes of one boundary, on one rank */
+    dpari_stage whole; /* all pp ranks together */
+    double sum_total;  /* seconds of one micro-batch through all of them */
+    double send;       /* bytes of one boundary, on one rank */
 } dpari_stages;
 DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_layers *layers, dpari_stages *out);

@@ -44,8 +44,8 @@ static dpari_need dpari_need_of(const dpar_job *job)
     dpari_zero(&n, sizeof(n));
     n.state = dpar_zero_bytes(&job->recipe, w->params, 0, 1);
     for (i = 0; i < w->layers; i++) {
-        n.activations += dpar_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens *
-                         w->layer[i].count;
+        n.activations +=
+            dpar_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens * w->layer[i].count;
     }
     n.gpu = 0.9 * job->cluster->gpu.memory_bytes;
     n.node = job->cluster->gpus_per_node;
@@ -120,14 +120,13 @@ static int dpari_kind_search(const dpar_job *job, const dpari_need *n, int32_t k
         return w->heads > 0 && tp > 1 && w->trains;
     case DPARI_KIND_TP_PP_DP:
         q->fixed.tp = tp;
-        q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_PP | (uint32_t)1 << DPAR_FIELD_ZERO);
+        q->fixed.zero = w->trains;
+        q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_PP);
         if (n->sequence) {
             q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_CP);
         }
         return w->heads > 0 && tp > 1;
-    default:
-        q->fixed_fields = 0;
-        return 1;
+    default: q->fixed_fields = 0; return 1;
     }
 }
 
@@ -145,10 +144,6 @@ static dpar_status dpari_kind_plan(const dpar_job *job, const dpar_search *asked
     st = dpar_planner_init(&p, job, &q, plan, 1, NULL, 0, NULL);
     while (st >= 0 && st != DPAR_DONE) {
         st = dpar_planner_run(&p, INT64_MAX / 2, NULL);
-    }
-    if (st == DPAR_DONE && kind == DPARI_KIND_TP_PP_DP && plan->strategy.pp == 1 &&
-        plan->strategy.zero == 0 && plan->strategy.cp == 1) {
-        return DPAR_OK;
     }
     return st == DPAR_DONE ? DPAR_OK : st;
 }
@@ -175,9 +170,7 @@ static int32_t dpari_kind_order(const dpar_job *job, const dpari_need *n, int32_
         order[k++] = DPARI_KIND_TP_PP_DP;
     }
     if (!several) {
-        if (n->state / n->node < 0.5 * n->gpu) {
-            order[k++] = DPARI_KIND_FSDP;
-        }
+        order[k++] = DPARI_KIND_FSDP;
     } else if (n->state / n->node < 0.4 * n->gpu) {
         order[k++] = DPARI_KIND_HSDP; /* half empty with one node's share: replicas across nodes */
     }
@@ -229,9 +222,10 @@ static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *na
     if (s->dp > 1 && s->zero == 3) {
         dpari_name_part(&t, s->shard > 0 && s->shard < s->dp ? "HSDP" : "FSDP", s->dp);
     } else if (s->dp > 1) {
-        dpari_name_part(&t, s->zero == 0   ? (s->tp * s->pp == 1 ? "DDP" : "DP")
-                            : s->zero == 1 ? "DP(ZeRO-1)"
-                                           : "DP(ZeRO-2)",
+        dpari_name_part(&t,
+                        s->zero == 0   ? (s->tp * s->pp == 1 ? "DDP" : "DP")
+                        : s->zero == 1 ? "DP(ZeRO-1)"
+                                       : "DP(ZeRO-2)",
                         s->dp);
     }
     if (t.used == 0) {

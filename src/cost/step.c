@@ -6,9 +6,9 @@
 
 DPAR_API const char *dpar_time_name(int32_t term)
 {
-    static const char name[DPAR_TIMES][12] = {"forward", "backward", "recompute", "tp",  "cp",
-                                              "ep",      "halo",     "pp",        "bubble",
-                                              "imbalance", "dp",     "optimizer", "offload", "host"};
+    static const char name[DPAR_TIMES][12] = {
+        "forward", "backward", "recompute", "tp", "cp",        "ep",      "halo",
+        "pp",      "bubble",   "imbalance", "dp", "optimizer", "offload", "host"};
     return term >= 0 && term < DPAR_TIMES ? name[term] : "?";
 }
 
@@ -51,9 +51,9 @@ static int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
 }
 
 typedef struct dpari_data {
-    double before, after; /* seconds around one step: weights gathered, gradients reduced */
+    double before, after;     /* seconds around one step: weights gathered, gradients reduced */
     double forward, backward; /* seconds inside every micro-batch (ZeRO-2 and 3) */
-    double unit;          /* of them the first unit, which nothing hides */
+    double unit;              /* of them the first unit, which nothing hides */
     double link_bytes, nic_bytes;
 } dpari_data;
 
@@ -164,21 +164,21 @@ static double dpari_adam_bytes(const dpar_recipe *r)
            (r->master > 0.0 ? r->weight : 2.0 * r->weight);
 }
 
-static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s,
-                                 const dpari_stage *st, dpar_step *t)
+static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                 dpar_step *t)
 {
     const dpar_cluster *c = job->cluster;
     const dpar_recipe *r = &job->recipe;
     double d = s->zero >= 1 ? (double)(s->shard > 0 ? s->shard : s->dp) * s->cp : 1.0;
-    double experts = s->zero >= 1 ? dpari_mostf(1.0, (double)s->tp * s->cp * s->dp /
-                                                         ((double)s->ep * s->etp))
-                                  : 1.0;
+    double experts =
+        s->zero >= 1 ? dpari_mostf(1.0, (double)s->tp * s->cp * s->dp / ((double)s->ep * s->etp))
+                     : 1.0;
     double local = st->params / d + st->expert_params / experts, pcie = c->gpu.pcie_Bps, moved;
     if (!job->work->trains) {
         return;
     }
-    t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) /
-                                   (c->gpu.memory_Bps * c->cal.value[DPAR_CAL_HBM]);
+    t->term[DPAR_TIME_OPTIMIZER] =
+        local * dpari_adam_bytes(r) / (c->gpu.memory_Bps * c->cal.value[DPAR_CAL_HBM]);
     if (s->offload & DPAR_OFFLOAD_OPTIMIZER) {
         /* on the host: about 25 GB/s of its memory a GPU; gradients down, weights up */
         t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) / 25e9;
@@ -186,15 +186,15 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s,
     }
     if (s->offload & DPAR_OFFLOAD_WEIGHTS) {
         moved = 2.0 * s->micro_batches * (st->params + st->expert_params) * r->weight;
-        t->term[DPAR_TIME_OFFLOAD] += dpari_mostf(
-            0.05 * moved / (0.8 * pcie),
-            moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
+        t->term[DPAR_TIME_OFFLOAD] +=
+            dpari_mostf(0.05 * moved / (0.8 * pcie),
+                        moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
     }
     if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) {
         moved = 2.0 * s->micro_batches * st->kept;
-        t->term[DPAR_TIME_OFFLOAD] += dpari_mostf(
-            0.05 * moved / (0.8 * pcie),
-            moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
+        t->term[DPAR_TIME_OFFLOAD] +=
+            dpari_mostf(0.05 * moved / (0.8 * pcie),
+                        moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
     }
 }
 
@@ -206,23 +206,15 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
 {
     switch (schedule) {
     case DPAR_INTERLEAVED:
-    case DPAR_BREADTH_FIRST:
-        return 1.0 / vp;
+    case DPAR_BREADTH_FIRST: return 1.0 / vp;
     case DPAR_ZB_H1:
-    case DPAR_ZB_2P: /* its makespan equals H1's; only the span per rank is shorter */
-        return w;
-    case DPAR_ZBV:
-        return 1.0 / 6.0;
-    case DPAR_V_HALF:
-        return 0.5;
-    case DPAR_V_MIN:
-        return 0.67;
-    case DPAR_DUALPIPE:
-        return 1.0 / 3.0;
-    case DPAR_DUALPIPEV:
-        return 1.0 / 3.0;
-    default:
-        return 1.0;
+    case DPAR_ZB_2P: /* its makespan equals H1's; only the span per rank is shorter */ return w;
+    case DPAR_ZBV: return 1.0 / 6.0;
+    case DPAR_V_HALF: return 0.5;
+    case DPAR_V_MIN: return 0.67;
+    case DPAR_DUALPIPE: return 1.0 / 3.0;
+    case DPAR_DUALPIPEV: return 1.0 / 3.0;
+    default: return 1.0;
     }
 }
 
@@ -294,8 +286,8 @@ static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
 {
     const dpar_workload *w = job->work;
     const double *flops = job->cluster->gpu.flops;
-    double gpus = dpar_strategy_ranks(s), peak = flops[DPAR_BF16] > 0.0 ? flops[DPAR_BF16]
-                                                                        : flops[DPAR_F32];
+    double gpus = dpar_strategy_ranks(s),
+           peak = flops[DPAR_BF16] > 0.0 ? flops[DPAR_BF16] : flops[DPAR_F32];
     double again = 0.0;
     if (job->recipe.compute == DPAR_TF32 && flops[DPAR_TF32] > 0.0) {
         peak = flops[DPAR_TF32];
@@ -337,8 +329,8 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
     dpari_step_pipeline(job, s, stages, slow, t);
     dpari_step_data(job, s, slow, t);
     dpari_step_optimizer(job, s, slow, t);
-    compute = t->term[DPAR_TIME_FORWARD] + t->term[DPAR_TIME_BACKWARD] +
-              t->term[DPAR_TIME_RECOMPUTE];
+    compute =
+        t->term[DPAR_TIME_FORWARD] + t->term[DPAR_TIME_BACKWARD] + t->term[DPAR_TIME_RECOMPUTE];
     t->term[DPAR_TIME_IMBALANCE] += cal[DPAR_CAL_SKEW] * compute * dpari_log2((double)s->dp);
     t->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
     for (i = 0; i < DPAR_TIMES; i++) {

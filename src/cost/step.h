@@ -20,25 +20,25 @@ enum {
     DPAR_TIME_DP,        /* gradient reduction and parameter gathering left after overlap */
     DPAR_TIME_OPTIMIZER,
     DPAR_TIME_OFFLOAD,
-    DPAR_TIME_HOST,      /* launch floor and the host's part of a step */
+    DPAR_TIME_HOST, /* launch floor and the host's part of a step */
     DPAR_TIMES
 };
 
 typedef struct dpar_step {
     double term[DPAR_TIMES]; /* seconds; they add up to total */
     double total;
-    double samples;          /* a step, all ranks */
+    double samples; /* a step, all ranks */
     double tokens_per_s_gpu;
-    double model_flops;      /* a step, all ranks: attention not causal, recompute not counted,
-                                vocabulary counted (Megatron's and PaLM's MFU) */
-    double model_flops_causal; /* the same with causal attention at half */
-    double hardware_flops;   /* model_flops plus what is recomputed */
-    double mfu, mfu_causal, hfu; /* shares of the bf16 (fp32 for fp32 jobs) dense peak */
-    double tflops_gpu;       /* model_flops / GPU / second, 1e12 */
+    double model_flops;           /* a step, all ranks: attention not causal, recompute not counted,
+                                     vocabulary counted (Megatron's and PaLM's MFU) */
+    double model_flops_causal;    /* the same with causal attention at half */
+    double hardware_flops;        /* model_flops plus what is recomputed */
+    double mfu, mfu_causal, hfu;  /* shares of the bf16 (fp32 for fp32 jobs) dense peak */
+    double tflops_gpu;            /* model_flops / GPU / second, 1e12 */
     double link_bytes, nic_bytes; /* sent a GPU and step, in-node links and NICs */
-    double dp_bytes;         /* of them by data parallelism */
-    double dp_hidden_s;      /* data-parallel communication that overlap hides */
-    double bubble;           /* idle / (ranks * makespan) of the pipeline */
+    double dp_bytes;              /* of them by data parallelism */
+    double dp_hidden_s;           /* data-parallel communication that overlap hides */
+    double bubble;                /* idle / (ranks * makespan) of the pipeline */
     double largest_stage_s, mean_stage_s; /* a micro-batch, forward and backward */
 } dpar_step;
 

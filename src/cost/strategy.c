@@ -16,7 +16,7 @@ DPAR_API const char *dpar_recompute_name(int32_t recompute)
 DPAR_API const char *dpar_schedule_name(int32_t schedule)
 {
     static const char name[DPAR_SCHEDULES][16] = {
-        "gpipe", "1f1b",  "interleaved", "breadth-first", "zb-h1",    "zb-2p",
+        "gpipe", "1f1b",   "interleaved", "breadth-first", "zb-h1",    "zb-2p",
         "zbv",   "v-half", "v-min",       "dualpipe",      "dualpipev"};
     return schedule >= 0 && schedule < DPAR_SCHEDULES ? name[schedule] : "?";
 }
@@ -42,8 +42,8 @@ DPAR_API const char *dpar_attention_name(int32_t attention)
 DPAR_API const char *dpar_rule_name(int32_t rule)
 {
     static const char name[DPAR_RULES][16] = {
-        "none",   "degree", "ranks", "tp-heads", "tp-across-nodes", "pp-layers", "schedule", "cp",
-        "ep",     "zero",   "batch", "tiles",    "option",          "offload",   "memory"};
+        "none", "degree", "ranks", "tp-heads", "tp-across-nodes", "pp-layers", "schedule", "cp",
+        "ep",   "zero",   "batch", "tiles",    "option",          "offload",   "memory"};
     return rule >= 0 && rule < DPAR_RULES ? name[rule] : "?";
 }
 
@@ -56,12 +56,12 @@ static const struct {
     float weight, gradient, master, moments, gathered, reduced;
     int8_t compute;
 } dpari_recipe[] = {
-    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},   {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
-    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},       {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
-    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16},  {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
-    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16},  {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
-    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16},  {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
-    {"fp8", 3, 4, 4, 8, 2, 4, DPAR_F8},          {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
+    {"megatron", 2, 4, 4, 8, 2, 4, DPAR_BF16},  {"bf16", 2, 4, 4, 8, 2, 4, DPAR_BF16},
+    {"zero", 2, 2, 4, 8, 2, 2, DPAR_BF16},      {"fp16", 2, 2, 4, 8, 2, 2, DPAR_BF16},
+    {"deepspeed", 2, 6, 4, 8, 2, 2, DPAR_BF16}, {"fp32", 4, 4, 0, 8, 4, 4, DPAR_TF32},
+    {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16}, {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
+    {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16}, {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
+    {"fp8", 3, 4, 4, 8, 2, 4, DPAR_F8},         {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
     {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
@@ -108,10 +108,16 @@ DPAR_API dpar_strategy dpar_strategy_default(void)
     return s;
 }
 
-static const char dpari_field_name[DPAR_FIELDS][20] = {
-    "tp",    "sp",        "cp",  "cp_kind", "dp",          "shard",         "zero",
-    "pp",    "vp",        "schedule", "ep", "etp",         "micro_batch",   "micro_batches",
-    "recompute", "recompute_layers", "offload", "overlap", "tiles"};
+static const char dpari_field_name[DPAR_FIELDS][20] = {"tp",          "sp",
+                                                       "cp",          "cp_kind",
+                                                       "dp",          "shard",
+                                                       "zero",        "pp",
+                                                       "vp",          "schedule",
+                                                       "ep",          "etp",
+                                                       "micro_batch", "micro_batches",
+                                                       "recompute",   "recompute_layers",
+                                                       "offload",     "overlap",
+                                                       "tiles"};
 
 static int32_t dpari_field_find(const char *name, size_t n)
 {
@@ -130,32 +136,19 @@ static int32_t dpari_field_find(const char *name, size_t n)
 static int32_t *dpari_field_at(dpar_strategy *s, int32_t field)
 {
     switch (field) {
-    case DPAR_FIELD_TP:
-        return &s->tp;
-    case DPAR_FIELD_SP:
-        return &s->sp;
-    case DPAR_FIELD_CP:
-        return &s->cp;
-    case DPAR_FIELD_DP:
-        return &s->dp;
-    case DPAR_FIELD_SHARD:
-        return &s->shard;
-    case DPAR_FIELD_ZERO:
-        return &s->zero;
-    case DPAR_FIELD_PP:
-        return &s->pp;
-    case DPAR_FIELD_VP:
-        return &s->vp;
-    case DPAR_FIELD_EP:
-        return &s->ep;
-    case DPAR_FIELD_ETP:
-        return &s->etp;
-    case DPAR_FIELD_MICRO_BATCH:
-        return &s->micro_batch;
-    case DPAR_FIELD_MICRO_BATCHES:
-        return &s->micro_batches;
-    default:
-        return &s->recompute_layers;
+    case DPAR_FIELD_TP: return &s->tp;
+    case DPAR_FIELD_SP: return &s->sp;
+    case DPAR_FIELD_CP: return &s->cp;
+    case DPAR_FIELD_DP: return &s->dp;
+    case DPAR_FIELD_SHARD: return &s->shard;
+    case DPAR_FIELD_ZERO: return &s->zero;
+    case DPAR_FIELD_PP: return &s->pp;
+    case DPAR_FIELD_VP: return &s->vp;
+    case DPAR_FIELD_EP: return &s->ep;
+    case DPAR_FIELD_ETP: return &s->etp;
+    case DPAR_FIELD_MICRO_BATCH: return &s->micro_batch;
+    case DPAR_FIELD_MICRO_BATCHES: return &s->micro_batches;
+    default: return &s->recompute_layers;
     }
 }
 
@@ -217,8 +210,7 @@ static int32_t dpari_read_tiles(const char *s, size_t n, int32_t *tiles)
     return axis > 0 ? 0 : -1;
 }
 
-static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int32_t),
-                               int32_t names)
+static int32_t dpari_read_name(const char *s, size_t n, const char *(*name)(int32_t), int32_t names)
 {
     int32_t i;
     for (i = 0; i < names; i++) {
@@ -240,15 +232,10 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
         return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_SCHEDULES)) >= 0;
     case DPAR_FIELD_RECOMPUTE:
         return (s->recompute = dpari_read_name(v, n, dpar_recompute_name, DPAR_RECOMPUTES)) >= 0;
-    case DPAR_FIELD_OFFLOAD:
-        return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
-    case DPAR_FIELD_OVERLAP:
-        return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
-    case DPAR_FIELD_TILES:
-        return dpari_read_tiles(v, n, s->tiles) == 0;
-    default:
-        at = dpari_field_at(s, field);
-        return (*at = dpari_read_count(v, n)) >= 0;
+    case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
+    case DPAR_FIELD_OVERLAP: return (s->overlap = dpari_read_bits(v, n, 0)) >= 0;
+    case DPAR_FIELD_TILES: return dpari_read_tiles(v, n, s->tiles) == 0;
+    default: at = dpari_field_at(s, field); return (*at = dpari_read_count(v, n)) >= 0;
     }
 }
 
@@ -341,12 +328,12 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s,
-                                      int32_t *rule, dpar_why *why)
+static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
+                                      dpar_why *why)
 {
     if (s->tp > 1 && w->heads > 0 && w->heads % s->tp != 0) {
-        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why,
-                            "tp=# does not divide # attention heads", s->tp, w->heads, 0);
+        return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why, "tp=# does not divide # attention heads",
+                            s->tp, w->heads, 0);
     }
     if (s->tp > 1 && w->kv_heads > 0 && w->kv_heads % s->tp != 0 && s->tp % w->kv_heads != 0) {
         return dpari_refuse(rule, DPAR_RULE_TP_HEADS, why,
@@ -422,8 +409,8 @@ static dpar_status dpari_check_context(const dpar_workload *w, const dpar_strate
                             2 * (int64_t)s->cp, tokens, 0);
     }
     if (s->cp > 1 && tokens % s->cp != 0) {
-        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=# does not divide # tokens", s->cp,
-                            tokens, 0);
+        return dpari_refuse(rule, DPAR_RULE_CP, why, "cp=# does not divide # tokens", s->cp, tokens,
+                            0);
     }
     if (s->cp > 1 && s->cp_kind == DPAR_CP_ULYSSES && (w->heads / s->tp) % s->cp != 0) {
         return dpari_refuse(rule, DPAR_RULE_CP, why,

@@ -43,19 +43,19 @@ DPAR_API const char *dpar_recipe_name(int32_t index);
 /* Ranks are laid out tp fastest, then cp, then dp, then pp (Megatron's tp-cp-dp-pp); tiles of a
  * domain take the place of cp. World = tp * cp * dp * pp * tiles. */
 typedef struct dpar_strategy {
-    int32_t tp, sp, cp, cp_kind;   /* sp: 0 or 1 */
-    int32_t dp;                    /* data-parallel ranks in all: replicas x shards */
-    int32_t shard;                 /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
-    int32_t zero;                  /* 0..3 */
+    int32_t tp, sp, cp, cp_kind; /* sp: 0 or 1 */
+    int32_t dp;                  /* data-parallel ranks in all: replicas x shards */
+    int32_t shard;               /* ranks of a ZeRO group, 1..dp; 0: dp (HSDP: less) */
+    int32_t zero;                /* 0..3 */
     int32_t pp, vp, schedule;
-    int32_t ep, etp;               /* experts over ep groups, each cut by etp */
-    int32_t micro_batch;           /* samples */
-    int32_t micro_batches;         /* a step and data-parallel rank */
-    int32_t recompute;             /* DPAR_RECOMPUTE_* */
-    int32_t recompute_layers;      /* FULL: how many layers of each stage; 0: all */
-    int32_t offload;               /* bits DPAR_OFFLOAD_* */
-    int32_t overlap;               /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
-    int32_t tiles[3];              /* domain parallelism: parts along each grid axis */
+    int32_t ep, etp;          /* experts over ep groups, each cut by etp */
+    int32_t micro_batch;      /* samples */
+    int32_t micro_batches;    /* a step and data-parallel rank */
+    int32_t recompute;        /* DPAR_RECOMPUTE_* */
+    int32_t recompute_layers; /* FULL: how many layers of each stage; 0: all */
+    int32_t offload;          /* bits DPAR_OFFLOAD_* */
+    int32_t overlap;          /* bits DPAR_OVERLAP_*; DEFAULT: what the stack does */
+    int32_t tiles[3];         /* domain parallelism: parts along each grid axis */
 } dpar_strategy;
 
 /* One of each, micro_batch = micro_batches = 1, no recomputation, 1F1B, default overlap. */
@@ -65,11 +65,26 @@ DPAR_API dpar_strategy dpar_strategy_default(void);
  * tiles=2x2" in any order; changes only what is named. `named` (may be NULL) gets a bit for each
  * field named, in the order of DPAR_FIELD_*. */
 enum {
-    DPAR_FIELD_TP, DPAR_FIELD_SP, DPAR_FIELD_CP, DPAR_FIELD_CP_KIND, DPAR_FIELD_DP,
-    DPAR_FIELD_SHARD, DPAR_FIELD_ZERO, DPAR_FIELD_PP, DPAR_FIELD_VP, DPAR_FIELD_SCHEDULE,
-    DPAR_FIELD_EP, DPAR_FIELD_ETP, DPAR_FIELD_MICRO_BATCH, DPAR_FIELD_MICRO_BATCHES,
-    DPAR_FIELD_RECOMPUTE, DPAR_FIELD_RECOMPUTE_LAYERS, DPAR_FIELD_OFFLOAD, DPAR_FIELD_OVERLAP,
-    DPAR_FIELD_TILES, DPAR_FIELDS
+    DPAR_FIELD_TP,
+    DPAR_FIELD_SP,
+    DPAR_FIELD_CP,
+    DPAR_FIELD_CP_KIND,
+    DPAR_FIELD_DP,
+    DPAR_FIELD_SHARD,
+    DPAR_FIELD_ZERO,
+    DPAR_FIELD_PP,
+    DPAR_FIELD_VP,
+    DPAR_FIELD_SCHEDULE,
+    DPAR_FIELD_EP,
+    DPAR_FIELD_ETP,
+    DPAR_FIELD_MICRO_BATCH,
+    DPAR_FIELD_MICRO_BATCHES,
+    DPAR_FIELD_RECOMPUTE,
+    DPAR_FIELD_RECOMPUTE_LAYERS,
+    DPAR_FIELD_OFFLOAD,
+    DPAR_FIELD_OVERLAP,
+    DPAR_FIELD_TILES,
+    DPAR_FIELDS
 };
 DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *s, const char *text, size_t bytes,
                                          uint32_t *named, dpar_why *why);
@@ -92,20 +107,20 @@ typedef struct dpar_job {
 /* Which rule a configuration breaks; the planner counts rejections by it. */
 enum {
     DPAR_RULE_NONE,
-    DPAR_RULE_DEGREE,     /* a degree below 1, or an option that does not exist */
-    DPAR_RULE_RANKS,      /* the product is not the number of GPUs */
-    DPAR_RULE_TP_HEADS,   /* tp does not divide the heads, or the hidden size */
-    DPAR_RULE_TP_WIDE,    /* tp spans nodes (a planner's rule, not an error) */
-    DPAR_RULE_PP_LAYERS,  /* fewer layers than pp * vp */
-    DPAR_RULE_SCHEDULE,   /* the schedule cannot have this vp or these micro-batches */
-    DPAR_RULE_CP,         /* 2 cp does not divide the sequence; heads for Ulysses */
-    DPAR_RULE_EP,         /* ep does not divide experts or the ranks of a stage */
-    DPAR_RULE_ZERO,       /* shard does not divide dp; ZeRO-2/3 with pipelines */
-    DPAR_RULE_BATCH,      /* the global batch is not dp * micro_batch * micro_batches */
-    DPAR_RULE_TILES,      /* a tile thinner than its halo, or tiles of a model without a grid */
-    DPAR_RULE_OPTION,     /* an option without effect here (SP without TP, ...) */
-    DPAR_RULE_OFFLOAD,    /* no host memory to offload to */
-    DPAR_RULE_MEMORY,     /* does not fit */
+    DPAR_RULE_DEGREE,    /* a degree below 1, or an option that does not exist */
+    DPAR_RULE_RANKS,     /* the product is not the number of GPUs */
+    DPAR_RULE_TP_HEADS,  /* tp does not divide the heads, or the hidden size */
+    DPAR_RULE_TP_WIDE,   /* tp spans nodes (a planner's rule, not an error) */
+    DPAR_RULE_PP_LAYERS, /* fewer layers than pp * vp */
+    DPAR_RULE_SCHEDULE,  /* the schedule cannot have this vp or these micro-batches */
+    DPAR_RULE_CP,        /* 2 cp does not divide the sequence; heads for Ulysses */
+    DPAR_RULE_EP,        /* ep does not divide experts or the ranks of a stage */
+    DPAR_RULE_ZERO,      /* shard does not divide dp; ZeRO-2/3 with pipelines */
+    DPAR_RULE_BATCH,     /* the global batch is not dp * micro_batch * micro_batches */
+    DPAR_RULE_TILES,     /* a tile thinner than its halo, or tiles of a model without a grid */
+    DPAR_RULE_OPTION,    /* an option without effect here (SP without TP, ...) */
+    DPAR_RULE_OFFLOAD,   /* no host memory to offload to */
+    DPAR_RULE_MEMORY,    /* does not fit */
     DPAR_RULES
 };
 DPAR_API const char *dpar_rule_name(int32_t rule);

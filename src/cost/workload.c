@@ -93,8 +93,8 @@ DPAR_API dpar_status dpar_workload_check(const dpar_workload *w, dpar_why *why)
 
 /* ---- building ---------------------------------------------------------------------------- */
 
-static dpar_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t kind,
-                                   int32_t count, double tokens, double width_bytes)
+static dpar_layer *dpari_add_layer(dpar_workload *w, const char *name, int32_t kind, int32_t count,
+                                   double tokens, double width_bytes)
 {
     dpar_layer *l;
     if (w->layers >= DPAR_MAX_LAYERS || count < 1) {
@@ -153,11 +153,11 @@ static dpar_op *dpari_add_stream(dpar_workload *w, int cut, int kernels, double 
 
 /* What the software does to the element-wise work of a layer. */
 typedef struct dpari_style {
-    double e;       /* bytes of an element */
-    double norm;    /* extra bytes a channel that a norm keeps (eager: an fp32 copy and more) */
-    double passes;  /* element-wise traffic over that of fused kernels */
-    int32_t fused;  /* activation and its product in one kernel, rotary without copies */
-    int32_t drop;   /* dropout after attention and after each residual branch */
+    double e;      /* bytes of an element */
+    double norm;   /* extra bytes a channel that a norm keeps (eager: an fp32 copy and more) */
+    double passes; /* element-wise traffic over that of fused kernels */
+    int32_t fused; /* activation and its product in one kernel, rotary without copies */
+    int32_t drop;  /* dropout after attention and after each residual branch */
     int32_t biases;
     int32_t gated;
     int32_t rms;
@@ -172,8 +172,8 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
     s.passes = eager ? 1.6 : 1.0;
     s.fused = !eager;
     s.drop = m->family == DPAR_FAMILY_GPT && w->stack == DPAR_STACK_MEGATRON;
-    s.biases = m->biases > 0 || (m->family != DPAR_FAMILY_LLAMA && m->family != DPAR_FAMILY_T5 &&
-                                 m->biases == 0);
+    s.biases = m->biases > 0 ||
+               (m->family != DPAR_FAMILY_LLAMA && m->family != DPAR_FAMILY_T5 && m->biases == 0);
     s.gated = m->family == DPAR_FAMILY_LLAMA;
     s.rms = m->family == DPAR_FAMILY_LLAMA || m->family == DPAR_FAMILY_T5;
     return s;
@@ -181,8 +181,9 @@ static dpari_style dpari_style_of(const dpar_workload *w, const dpar_model *m)
 
 static void dpari_add_norm(dpar_workload *w, const dpari_style *s, double h, int keep)
 {
-    dpar_op *op = dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
-                                   3.0 * s->e * h * s->passes, (s->e + s->norm) * h);
+    dpar_op *op =
+        dpari_add_stream(w, DPAR_CUT_SEQUENCE, s->fused ? 1 : 4, 2.0 * s->e * h * s->passes,
+                         3.0 * s->e * h * s->passes, (s->e + s->norm) * h);
     op->params = s->rms ? h : s->biases ? 2.0 * h : h;
     op->keep = (int8_t)keep;
 }
@@ -195,10 +196,10 @@ static void dpari_add_residual(dpar_workload *w, const dpari_style *s, double h)
                      (2.0 * s->e * (s->drop ? 1.0 : 0.5) + mask) * h, mask * h);
 }
 
-/* Unfused scores: two batched products and the traffic of a [heads, s, s] tensor between them. Bytes
- * an element of it: softmax 2+2, dropout 2+2+1 forward; 5 and 6 backward; kept 2 (softmax out), with
- * dropout also 1 (mask) and 2 (its output): Korthikanti's 5 a s. What the products themselves read
- * and write is priced with them. */
+/* Unfused scores: two batched products and the traffic of a [heads, s, s] tensor between them.
+ * Bytes an element of it: softmax 2+2, dropout 2+2+1 forward; 5 and 6 backward; kept 2 (softmax
+ * out), with dropout also 1 (mask) and 2 (its output): Korthikanti's 5 a s. What the products
+ * themselves read and write is priced with them. */
 static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double heads, double width,
                              double keys, double kept)
 {
@@ -208,16 +209,15 @@ static void dpari_add_scores(dpar_workload *w, const dpari_style *s, double head
     op->k = keys;
     op->heads = (int16_t)(heads < 30000.0 ? heads : 30000.0);
     op->save = kept;
-    op = dpari_add_stream(w, DPAR_CUT_TENSOR, s->drop ? 2 : 1,
-                          cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
-                          cells * (s->drop ? 5.0 * e + 1.0 : 3.0 * e),
-                          cells * (s->drop ? 2.0 * e + 1.0 : e));
+    op = dpari_add_stream(
+        w, DPAR_CUT_TENSOR, s->drop ? 2 : 1, cells * (s->drop ? 4.0 * e + 1.0 : 2.0 * e),
+        cells * (s->drop ? 5.0 * e + 1.0 : 3.0 * e), cells * (s->drop ? 2.0 * e + 1.0 : e));
     op->keep = DPAR_KEEP_SELECTIVE;
 }
 
 /* Attention proper: q, k, v -> context. width = d_qk + d_v of a head. */
-static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double heads,
-                                double width, double keys, int causal, double kept)
+static void dpari_add_attention(dpar_workload *w, const dpari_style *s, double heads, double width,
+                                double keys, int causal, double kept)
 {
     dpar_op *op;
     if (w->attention == DPAR_ATTENTION_UNFUSED) {
@@ -274,8 +274,8 @@ static void dpari_add_mla(dpar_workload *w, const dpar_model *m, const dpari_sty
     dpari_add_norm(w, s, m->kv_lora, DPAR_KEEP_ALWAYS);
     dpari_add_gemm(w, DPAR_CUT_COLUMN, kv, m->kv_lora, 0);
     /* keys are assembled from their latent part and one rotary part: concatenated for each head */
-    dpari_add_stream(w, DPAR_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v), 2.0 * e * (2.0 * q + a * v),
-                     0.0);
+    dpari_add_stream(w, DPAR_CUT_TENSOR, 4, 2.0 * e * (2.0 * q + a * v),
+                     2.0 * e * (2.0 * q + a * v), 0.0);
     dpari_add_attention(w, s, a, qk + rope + v, keys, 1, e * (2.0 * q + a * v));
     dpari_add_gemm(w, DPAR_CUT_ROW, h, a * v, 0);
     dpari_add_residual(w, s, h);
@@ -291,7 +291,10 @@ static void dpari_add_mlp(dpar_workload *w, const dpar_model *m, const dpari_sty
     dpar_op *op;
     dpari_add_norm(w, s, h, DPAR_KEEP_ALWAYS);
     dpari_add_gemm(w, DPAR_CUT_COLUMN, up, h, s->biases);
-    op = dpari_add_stream(w, DPAR_CUT_TENSOR, s->fused ? 1 : s->gated ? 2 : 2,
+    op = dpari_add_stream(w, DPAR_CUT_TENSOR,
+                          s->fused   ? 1
+                          : s->gated ? 2
+                                     : 2,
                           e * (up + f) * s->passes, e * (2.0 * up + f) * s->passes,
                           e * (up + (s->gated && !s->fused ? f : 0.0)));
     op->transient = e * up;
@@ -317,7 +320,8 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     op->copies = t;
     op->params = m->experts * up * h;
     op->save = e * t * h;
-    op = dpari_add_stream(w, DPAR_CUT_EXPERT, 2, e * t * (up + f), e * t * (2.0 * up + f), e * t * up);
+    op = dpari_add_stream(w, DPAR_CUT_EXPERT, 2, e * t * (up + f), e * t * (2.0 * up + f),
+                          e * t * up);
     op->transient = e * t * up;
     op = dpari_add_gemm(w, DPAR_CUT_EXPERT, h, f, 0);
     op->kind = DPAR_OP_EXPERTS;
@@ -423,8 +427,8 @@ static void dpari_build_vision(dpar_workload *w, const dpar_model *m)
         op = dpari_add_stream(w, DPAR_CUT_TENSOR, 8, 8.0 * s.e * h, 12.0 * s.e * h, 4.0 * s.e * h);
         op->params = 6.0 * h * h + 6.0 * h;
     }
-    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1,
-                    m->family == DPAR_FAMILY_DIT ? tokens : 1.0, s.e * h);
+    dpari_add_layer(w, "head", DPAR_LAYER_HEAD, 1, m->family == DPAR_FAMILY_DIT ? tokens : 1.0,
+                    s.e * h);
     dpari_add_norm(w, &s, h, DPAR_KEEP_ALWAYS);
     dpari_add_gemm(w, DPAR_CUT_NONE, m->out_channels > 0 ? m->out_channels : 1000, h, 1);
 }
@@ -459,7 +463,9 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
     op->touch = e * in * grow;
     op->touch_back = 2.0 * e * in * grow;
     op->save = e * in * grow;
-    op = dpari_add_stream(w, DPAR_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out, e * out);
+    /* an eager framework keeps the norm's output too, which is the activation's input */
+    op = dpari_add_stream(w, DPAR_CUT_NONE, 2, 4.0 * e * out, 6.0 * e * out,
+                          (w->stack == DPAR_STACK_TORCH ? 2.0 : 1.0) * e * out);
     op->params = 2.0 * out;
     op->transient = e * out;
     if (reach > 0) {
@@ -475,7 +481,8 @@ static void dpari_build_resnet(dpar_workload *w, const dpar_model *m)
     double side = (double)m->image[0] / 4.0, cells = side * ((double)m->image[1] / 4.0);
     double width = m->hidden, in = m->hidden;
     int32_t stage, part;
-    dpar_layer *l = dpari_add_layer(w, "stem", DPAR_LAYER_BLOCK, 1, 4.0 * cells, w->element * width);
+    dpar_layer *l =
+        dpari_add_layer(w, "stem", DPAR_LAYER_BLOCK, 1, 4.0 * cells, w->element * width);
     l->shrink = 2;
     dpari_add_conv(w, width, m->channels, 49.0, 4.0, 3);
     for (stage = 0; stage < 4; stage++) {
@@ -550,10 +557,11 @@ static void dpari_build_unet(dpar_workload *w, const dpar_model *m)
 /* An explicit stencil code: one layer, one pass over the cells a time step. */
 static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
 {
-    double e = w->element, cells = (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
+    double e = w->element,
+           cells = (double)m->extent[0] * (double)m->extent[1] * (double)m->extent[2];
     dpar_layer *l = dpari_add_layer(w, "cells", DPAR_LAYER_BLOCK, 1, cells, e * m->fields);
-    dpar_op *op = dpari_add_stream(w, DPAR_CUT_NONE, m->fields, m->bytes_per_cell, 0.0,
-                                   2.0 * e * m->fields);
+    dpar_op *op =
+        dpari_add_stream(w, DPAR_CUT_NONE, m->fields, m->bytes_per_cell, 0.0, 2.0 * e * m->fields);
     op->keep = DPAR_KEEP_INPUT;
     op->n = 0.5 * m->flops_per_cell;
     op->k = 1.0;
@@ -734,7 +742,7 @@ static void dpari_workload_head(dpar_workload *w, const dpar_model *m)
     dpari_copy_text(w->name, sizeof(w->name), m->name, sizeof(m->name));
     w->element = m->element;
     w->stack = m->stack > 0 ? m->stack - 1 : gpt ? DPAR_STACK_MEGATRON : DPAR_STACK_CORE;
-    w->attention = m->attention > 0  ? m->attention - 1
+    w->attention = m->attention > 0                         ? m->attention - 1
                    : gpt && w->stack == DPAR_STACK_MEGATRON ? DPAR_ATTENTION_UNFUSED
                                                             : DPAR_ATTENTION_FLASH;
     w->causal = m->family == DPAR_FAMILY_GPT || m->family == DPAR_FAMILY_LLAMA;
@@ -804,25 +812,13 @@ DPAR_API dpar_status dpar_workload_build(dpar_workload *w, const dpar_model *mod
     dpari_workload_head(w, &m);
     switch (m.family) {
     case DPAR_FAMILY_GPT:
-    case DPAR_FAMILY_LLAMA:
-        dpari_build_decoder(w, &m, m.seq);
-        break;
+    case DPAR_FAMILY_LLAMA: dpari_build_decoder(w, &m, m.seq); break;
     case DPAR_FAMILY_VIT:
-    case DPAR_FAMILY_DIT:
-        dpari_build_vision(w, &m);
-        break;
-    case DPAR_FAMILY_T5:
-        dpari_build_t5(w, &m, m.seq);
-        break;
-    case DPAR_FAMILY_RESNET:
-        dpari_build_resnet(w, &m);
-        break;
-    case DPAR_FAMILY_UNET:
-        dpari_build_unet(w, &m);
-        break;
-    default:
-        dpari_build_grid(w, &m);
-        break;
+    case DPAR_FAMILY_DIT: dpari_build_vision(w, &m); break;
+    case DPAR_FAMILY_T5: dpari_build_t5(w, &m, m.seq); break;
+    case DPAR_FAMILY_RESNET: dpari_build_resnet(w, &m); break;
+    case DPAR_FAMILY_UNET: dpari_build_unet(w, &m); break;
+    default: dpari_build_grid(w, &m); break;
     }
     dpari_workload_totals(w);
     return dpar_workload_check(w, why);

@@ -37,38 +37,38 @@ enum {
 };
 
 typedef struct dpar_op {
-    int8_t kind;        /* DPAR_OP_* */
-    int8_t cut;         /* DPAR_CUT_*, of the work and the weights */
-    int8_t save_cut;    /* DPAR_CUT_*, of the saved bytes */
-    int8_t keep;        /* DPAR_KEEP_* */
-    int16_t kernels;    /* launched in the forward pass; the backward launches twice as many */
-    int16_t heads;      /* attention: heads (to cut); 0 otherwise */
-    double n, k;        /* see DPAR_OP_* */
-    double copies;      /* see DPAR_OP_*; 1 for most */
-    double params;      /* weights, all ranks together */
-    double touch;       /* HBM bytes a token that the forward moves beside GEMM operands */
-    double touch_back;  /* and the backward */
-    double save;        /* bytes a token kept for the backward */
-    double transient;   /* bytes a token alive only while its backward runs */
+    int8_t kind;       /* DPAR_OP_* */
+    int8_t cut;        /* DPAR_CUT_*, of the work and the weights */
+    int8_t save_cut;   /* DPAR_CUT_*, of the saved bytes */
+    int8_t keep;       /* DPAR_KEEP_* */
+    int16_t kernels;   /* launched in the forward pass; the backward launches twice as many */
+    int16_t heads;     /* attention: heads (to cut); 0 otherwise */
+    double n, k;       /* see DPAR_OP_* */
+    double copies;     /* see DPAR_OP_*; 1 for most */
+    double params;     /* weights, all ranks together */
+    double touch;      /* HBM bytes a token that the forward moves beside GEMM operands */
+    double touch_back; /* and the backward */
+    double save;       /* bytes a token kept for the backward */
+    double transient;  /* bytes a token alive only while its backward runs */
 } dpar_op;
 
 /* Where a layer may stand in a pipeline. */
 enum { DPAR_LAYER_EMBED, DPAR_LAYER_BLOCK, DPAR_LAYER_HEAD };
 
 typedef struct dpar_layer {
-    char name[12];       /* "embed", "block", "moe", "head", ... */
-    int32_t kind;        /* DPAR_LAYER_* */
-    int32_t count;       /* how many in a row */
-    int32_t first, ops;  /* its operations in workload.op */
-    double tokens;       /* tokens (pixels, cells) a sample */
-    double width_bytes;  /* bytes a token of its output: what a pipeline stage sends */
-    int32_t tp_regions;  /* column-row pairs: each one all-reduce forward and one backward */
-    double cp_kv_bytes;  /* keys and values, bytes a token, all heads */
-    double cp_qo_bytes;  /* queries and attention outputs, bytes a token, all heads */
-    double ep_bytes;     /* sent to experts, bytes a token (top-k copies); 0: no experts */
-    double reach_bytes;  /* halo: sum over its convolutions of (cells deep) x bytes a cell */
-    int32_t exchanges;   /* halo exchanges in its forward */
-    int32_t shrink;      /* cells along an axis = extent / shrink */
+    char name[12];      /* "embed", "block", "moe", "head", ... */
+    int32_t kind;       /* DPAR_LAYER_* */
+    int32_t count;      /* how many in a row */
+    int32_t first, ops; /* its operations in workload.op */
+    double tokens;      /* tokens (pixels, cells) a sample */
+    double width_bytes; /* bytes a token of its output: what a pipeline stage sends */
+    int32_t tp_regions; /* column-row pairs: each one all-reduce forward and one backward */
+    double cp_kv_bytes; /* keys and values, bytes a token, all heads */
+    double cp_qo_bytes; /* queries and attention outputs, bytes a token, all heads */
+    double ep_bytes;    /* sent to experts, bytes a token (top-k copies); 0: no experts */
+    double reach_bytes; /* halo: sum over its convolutions of (cells deep) x bytes a cell */
+    int32_t exchanges;  /* halo exchanges in its forward */
+    int32_t shrink;     /* cells along an axis = extent / shrink */
 } dpar_layer;
 
 /* How attention is computed. */
@@ -94,21 +94,21 @@ typedef struct dpar_workload {
     int32_t layers, ops;
     dpar_layer layer[DPAR_MAX_LAYERS]; /* in order of execution */
     dpar_op op[DPAR_MAX_OPS];
-    int32_t element;     /* bytes of an activation element: 2, 4 or 8 */
-    int32_t attention;   /* DPAR_ATTENTION_* */
-    int32_t stack;       /* DPAR_STACK_* */
-    int32_t causal;      /* attention sees half of the keys */
-    double tokens;       /* a sample: what tokens/s counts */
+    int32_t element;   /* bytes of an activation element: 2, 4 or 8 */
+    int32_t attention; /* DPAR_ATTENTION_* */
+    int32_t stack;     /* DPAR_STACK_* */
+    int32_t causal;    /* attention sees half of the keys */
+    double tokens;     /* a sample: what tokens/s counts */
     int32_t heads, kv_heads, hidden, vocab, experts, blocks, topk; /* for the rules; 0: none */
-    int32_t dims;        /* of the spatial grid, 0: none */
-    int64_t extent[3];   /* cells of the grid */
-    int32_t time_steps;  /* a simulation: time steps that one "step" stands for; else 0 */
-    int32_t trains;      /* 1: forward and backward and an optimizer; 0: forward only (grids) */
-    int32_t shard_units; /* parameter groups that ZeRO-3 gathers at a time: layers, usually */
-    double params;       /* all weights */
-    double model_flops_full;   /* forward + backward a sample, attention as if not causal */
+    int32_t dims;            /* of the spatial grid, 0: none */
+    int64_t extent[3];       /* cells of the grid */
+    int32_t time_steps;      /* a simulation: time steps that one "step" stands for; else 0 */
+    int32_t trains;          /* 1: forward and backward and an optimizer; 0: forward only (grids) */
+    int32_t shard_units;     /* parameter groups that ZeRO-3 gathers at a time: layers, usually */
+    double params;           /* all weights */
+    double model_flops_full; /* forward + backward a sample, attention as if not causal */
     double model_flops_causal; /* the same, causal attention at half */
-    double capacity;     /* mixture of experts: load of the fullest expert over the mean, >= 1 */
+    double capacity; /* mixture of experts: load of the fullest expert over the mean, >= 1 */
 } dpar_workload;
 
 /* Parameters of one layer of class i; and of its experts alone. */

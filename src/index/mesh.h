@@ -22,8 +22,8 @@ typedef struct dpar_mesh {
 
 /* Which rank order: there is no right one, so it is always said. */
 enum {
-    DPAR_LAST_FASTEST,  /* torch DeviceMesh, JAX, MPI_Cart: the last axis has stride 1 */
-    DPAR_FIRST_FASTEST  /* Megatron's order strings, PETSc: the first axis has stride 1 */
+    DPAR_LAST_FASTEST, /* torch DeviceMesh, JAX, MPI_Cart: the last axis has stride 1 */
+    DPAR_FIRST_FASTEST /* Megatron's order strings, PETSc: the first axis has stride 1 */
 };
 
 /* A mesh of `axes` axes. sizes[i] >= 1; one of them may be -1 and is inferred from `ranks`.

@@ -18,7 +18,8 @@ static void dpari_show_pair(dpar_text *t, const char *name, int64_t v)
 
 static void dpari_show_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
 {
-    static const char word[2][3][12] = {{"dp", "tp", "pp"}, {"optimizer", "weights", "activations"}};
+    static const char word[2][3][12] = {{"dp", "tp", "pp"},
+                                        {"optimizer", "weights", "activations"}};
     int32_t i, n = 0;
     dpar_text_put(t, name);
     for (i = 0; i < 3; i++) {
@@ -133,7 +134,8 @@ static const char *dpari_show_unit(const dpar_job *job)
 
 /* A letter and an ANSI colour for each time term. */
 static const char dpari_term_letter[DPAR_TIMES + 1] = "FBRTCEHPbidOoh";
-static const int8_t dpari_term_colour[DPAR_TIMES] = {34, 36, 96, 31, 91, 35, 95, 33, 90, 37, 32, 92, 93, 97};
+static const int8_t dpari_term_colour[DPAR_TIMES] = {34, 36, 96, 31, 91, 35, 95,
+                                                     33, 90, 37, 32, 92, 93, 97};
 
 static void dpari_show_colour(dpar_text *t, const dpar_report *r, int32_t colour)
 {
@@ -144,7 +146,8 @@ static void dpari_show_colour(dpar_text *t, const dpar_report *r, int32_t colour
     }
 }
 
-static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double bytes, int32_t width)
+static int32_t dpari_show_memory_bar(dpar_text *t, const dpar_report *r, double bytes,
+                                     int32_t width)
 {
     double share = bytes / r->job->cluster->gpu.memory_bytes;
     int32_t i, full = (int32_t)(share * width + 0.5);
@@ -294,10 +297,11 @@ static void dpari_show_legend(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, "\nmemory bar: share of ");
     dpar_text_fixed(t, r->job->cluster->gpu.memory_bytes * 1e-9, 0);
     dpar_text_put(t, " GB; MFU: ");
-    dpar_text_put(t, r->job->work->heads > 0
-                         ? "attention counted in full, vocabulary counted, recomputation not, of the "
-                           "dense peak\n"
-                         : "of the dense matrix peak\n");
+    dpar_text_put(t,
+                  r->job->work->heads > 0
+                      ? "attention counted in full, vocabulary counted, recomputation not, of the "
+                        "dense peak\n"
+                      : "of the dense matrix peak\n");
 }
 
 DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r)
@@ -308,7 +312,8 @@ DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r)
     for (i = 0; i < r->plans; i++) {
         longest = dpari_mostf(longest, r->plan[i].step.total);
     }
-    dpar_text_put(t, "  #     memory a GPU           step time                                     ");
+    dpar_text_put(t,
+                  "  #     memory a GPU           step time                                     ");
     dpar_text_put(t, dpari_show_unit(r->job));
     dpar_text_put(t, r->job->work->dims > 0 ? "/GPU    MFU  strategy\n" : "/GPU   MFU  strategy\n");
     for (i = 0; i < r->plans; i++) {
@@ -538,7 +543,8 @@ static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan 
     dpari_json_real(t, "bubble", p->step.bubble, ", ");
     dpari_json_real(t, "link_gb", p->step.link_bytes * 1e-9, ", ");
     dpari_json_real(t, "nic_gb", p->step.nic_bytes * 1e-9, ", ");
-    dpar_text_put(t, p->fits ? "\"fits\": true, \"reasons\": [" : "\"fits\": false, \"reasons\": [");
+    dpar_text_put(t,
+                  p->fits ? "\"fits\": true, \"reasons\": [" : "\"fits\": false, \"reasons\": [");
     dpari_json_reasons(t, r, p);
     dpar_text_put(t, "]}");
 }
@@ -558,7 +564,8 @@ static void dpari_json_rejected(dpar_text *t, const dpar_report *r)
     }
     dpar_text_put(t, "],\n  \"rejected_by_rule\": {");
     for (i = 1; i < DPAR_RULES && r->rejected_by_rule != NULL; i++) {
-        dpari_json_int(t, dpar_rule_name(i), r->rejected_by_rule[i], i + 1 < DPAR_RULES ? ", " : "");
+        dpari_json_int(t, dpar_rule_name(i), r->rejected_by_rule[i],
+                       i + 1 < DPAR_RULES ? ", " : "");
     }
     dpar_text_put(t, "},\n");
 }
@@ -662,9 +669,12 @@ DPAR_API void dpar_show_plans_csv(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, p->fits ? "\",1" : "\",0");
         for (k = 0; k < DPAR_MEMS + 2; k++) {
             dpar_text_char(t, ',');
-            dpar_text_real(t, (k < DPAR_MEMS    ? p->memory.term[k]
-                               : k == DPAR_MEMS ? p->memory.total
-                                                : p->memory.upper) * 1e-9, 7);
+            dpar_text_real(t,
+                           (k < DPAR_MEMS    ? p->memory.term[k]
+                            : k == DPAR_MEMS ? p->memory.total
+                                             : p->memory.upper) *
+                               1e-9,
+                           7);
         }
         for (k = 0; k < DPAR_TIMES + 1; k++) {
             dpar_text_char(t, ',');

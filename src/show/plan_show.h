@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* plan_show - plans as people and scripts read them: a table with bars, one plan in full, JSON, CSV,
- * SVG. Pure text into a dpar_text: no I/O. */
+/* plan_show - plans as people and scripts read them: a table with bars, one plan in full, JSON,
+ * CSV, SVG. Pure text into a dpar_text: no I/O. */
 #ifndef DPAR_PLAN_SHOW_H
 #define DPAR_PLAN_SHOW_H
 
@@ -18,7 +18,7 @@ typedef struct dpar_report {
     int32_t rejects;
     const int64_t *rejected_by_rule; /* DPAR_RULES counts; may be NULL */
     int64_t global_batch, evaluated;
-    double seconds; /* the search took */
+    double seconds;   /* the search took */
     const char *note; /* one more assumption to state; may be NULL */
     int32_t colour;   /* 1: ANSI colours */
 } dpar_report;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes the machine reader. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
- * pseudo-random mutations of the seeds. */
+/* Fuzzes the machine reader. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1]
+ * fixed pseudo-random mutations of the seeds. */
 #include "dpar.h"
 
 #include <stdlib.h>
@@ -23,7 +23,8 @@ static void one(const char *text, size_t size)
 #ifdef __cplusplus
 extern "C"
 #endif
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+    int
+    LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -40,9 +41,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifdef DPAR_FUZZ_MAIN
-static const char *const seed[] = {
-    "8x8:h100-80,nvlink=450,nic=8x50,gemm=0.7",
-    "machine = derecho\nnodes = 16 # a comment\nnic=4x25\n", "16xdgx-h100,taper=0.5", "64:a100-80,sharp=1"};
+static const char *const seed[] = {"8x8:h100-80,nvlink=450,nic=8x50,gemm=0.7",
+                                   "machine = derecho\nnodes = 16 # a comment\nnic=4x25\n",
+                                   "16xdgx-h100,taper=0.5", "64:a100-80,sharp=1"};
 
 int main(int argc, char **argv)
 {

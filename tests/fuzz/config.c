@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes the config.json reader. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
- * pseudo-random mutations of the seeds. */
+/* Fuzzes the config.json reader. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds
+ * argv[1] fixed pseudo-random mutations of the seeds. */
 #include "dpar.h"
 
 #include <stdlib.h>
@@ -20,7 +20,8 @@ static void one(const char *text, size_t size)
 #ifdef __cplusplus
 extern "C"
 #endif
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+    int
+    LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -38,8 +39,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 #ifdef DPAR_FUZZ_MAIN
 static const char *const seed[] = {
-    "{\"model_type\": \"llama\", \"hidden_size\": 4096, \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"vocab_size\": 32000, \"intermediate_size\": 11008}",
-    "{\"model_type\": \"gpt2\", \"n_embd\": 768, \"n_layer\": 12, \"n_head\": 12, \"vocab_size\": 50257, \"n_positions\": 1024}"};
+    "{\"model_type\": \"llama\", \"hidden_size\": 4096, \"num_hidden_layers\": 32, "
+    "\"num_attention_heads\": 32, \"vocab_size\": 32000, \"intermediate_size\": 11008}",
+    "{\"model_type\": \"gpt2\", \"n_embd\": 768, \"n_layer\": 12, \"n_head\": 12, \"vocab_size\": "
+    "50257, \"n_positions\": 1024}"};
 
 int main(int argc, char **argv)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes the JSON reader. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
- * pseudo-random mutations of the seeds. */
+/* Fuzzes the JSON reader. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1]
+ * fixed pseudo-random mutations of the seeds. */
 #include "dpar.h"
 
 #include <stdlib.h>
@@ -22,7 +22,8 @@ static void one(const char *text, size_t size)
 #ifdef __cplusplus
 extern "C"
 #endif
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+    int
+    LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -41,8 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 #ifdef DPAR_FUZZ_MAIN
 static const char *const seed[] = {
     "{\"a\": [1, 2.5e-3, true, null, {\"b\": \"x\\\\u00e9\"}], \"c\": -0.0}",
-    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]",
-    "\"text\"", "123456789012345678901234567890e400"};
+    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]", "\"text\"",
+    "123456789012345678901234567890e400"};
 
 int main(int argc, char **argv)
 {

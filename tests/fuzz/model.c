@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes the model and strategy readers, and prices what they accept. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed
- * pseudo-random mutations of the seeds. */
+/* Fuzzes the model and strategy readers, and prices what they accept. libFuzzer's entry, and with
+ * -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random mutations of the seeds. */
 #include "dpar.h"
 
 #include <stdlib.h>
@@ -35,7 +35,8 @@ static void one(const char *text, size_t size)
 #ifdef __cplusplus
 extern "C"
 #endif
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+    int
+    LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -53,8 +54,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 #ifdef DPAR_FUZZ_MAIN
 static const char *const seed[] = {
-    "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048", "llama-3-8b,seq=32768",
-    "grid:1440x720x100,fields=5,halo=2", "unet:image=1440x720,channels=104,hidden=64,levels=4",
+    "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048",
+    "llama-3-8b,seq=32768",
+    "grid:1440x720x100,fields=5,halo=2",
+    "unet:image=1440x720,channels=104,hidden=64,levels=4",
     "tp=8,pp=12,dp=4,vp=2,schedule=interleaved,mbs=1,m=64,zero=1,recompute=full",
     "vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3"};
 

@@ -26,8 +26,9 @@ static const char *text_of_fixed(double v, int decimals)
 
 static void test_numbers(void)
 {
-    static const double values[] = {0.1, 1.0, 2.7, 123456.7, -3.26, 1e-300, 1e300, 6.02214076e23,
-                                    1.0 / 3.0, 99999.93, 0.00012345, 1e15, 123456789.0, 5e-324 * 0};
+    static const double values[] = {0.1,        1.0,   2.7,           123456.7,  -3.26,
+                                    1e-300,     1e300, 6.02214076e23, 1.0 / 3.0, 99999.93,
+                                    0.00012345, 1e15,  123456789.0,   5e-324 * 0};
     char expected[64];
     size_t i;
     int digits;
@@ -117,9 +118,10 @@ static int json_ok(const char *text, char *kinds, size_t room)
 static void test_json(void)
 {
     static const char *const bad[] = {
-        "", "{", "[1,]", "{\"a\":1,}", "{\"a\" 1}", "{a:1}", "01", "-", "1.", "1e", "\"\\x\"",
-        "\"\\u12g4\"", "\"unended", "\"tab\there\"", "tru", "[1 2]", "{} {}", "]", "[}", "nul", "+1",
-        ".5", "[\"a\":1]", "{\"a\":}", "[,1]", "NaN"};
+        "",    "{",         "[1,]",     "{\"a\":1,}", "{\"a\" 1}",   "{a:1}",     "01",
+        "-",   "1.",        "1e",       "\"\\x\"",    "\"\\u12g4\"", "\"unended", "\"tab\there\"",
+        "tru", "[1 2]",     "{} {}",    "]",          "[}",          "nul",       "+1",
+        ".5",  "[\"a\":1]", "{\"a\":}", "[,1]",       "NaN"};
     char kinds[64], deep[200];
     dpar_json j;
     dpar_json_item item;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* cluster: presets are usable and say where their numbers are from; the text form and its refusals. */
+/* cluster: presets are usable and say where their numbers are from; the text form and its refusals.
+ */
 #include "dpar.h"
 
 #include "check.h"
@@ -50,7 +51,8 @@ static void test_text(void)
     CHECK_NEAR(c.nic_Bps, 50e9, 1e-12);
     CHECK_NEAR(c.cal.value[DPAR_CAL_GEMM], 0.7, 1e-12);
     CHECK_NEAR(c.cal.value[DPAR_CAL_LAUNCH_S], 7e-6, 1e-12);
-    CHECK_INT(parse("machine = derecho # a file\n\nnodes = 16\nnic = 1x25 # probed\n", &c, &why), DPAR_OK);
+    CHECK_INT(parse("machine = derecho # a file\n\nnodes = 16\nnic = 1x25 # probed\n", &c, &why),
+              DPAR_OK);
     CHECK_INT(c.nodes, 16);
     CHECK_INT(c.nics, 1);
     CHECK_INT(parse("16xdgx-h100", &c, &why), DPAR_OK);
@@ -67,14 +69,35 @@ static void test_text(void)
 
 static void test_refusals(void)
 {
-    static const char *const bad[] = {
-        "", "   ", "# nothing", "0x8:h100-80", "8x0:h100-80", "8x8", "8x8:", "8x8:h99",
-        "8x-8:h100-80", "8x8:h100-80,nvlink=nan", "8x8:h100-80,nvlink=-1", "8x8:h100-80,nvlink=",
-        "8x8:h100-80,nvlink=0", "8x8:h100-80,nic=0x50", "8x8:h100-80,nic=8", "8x8:h100-80,nic=8x0",
-        "8x8:h100-80,taper=0", "8x8:h100-80,taper=2", "8x8:h100-80,colour=red",
-        "8x8:h100-80,memory=inf", "1000000000000000000x8:h100-80", "10000000x65536:h100-80",
-        "8x8:h100-80,gemm=0", "8x8:h100-80,gemm=1e9", "8x8:h100-80,nodes=0", "dgx-h100,nodes=1e3",
-        "8x8:h100-80,nvlink=1e400", "8y8:h100-80", "nonsense"};
+    static const char *const bad[] = {"",
+                                      "   ",
+                                      "# nothing",
+                                      "0x8:h100-80",
+                                      "8x0:h100-80",
+                                      "8x8",
+                                      "8x8:",
+                                      "8x8:h99",
+                                      "8x-8:h100-80",
+                                      "8x8:h100-80,nvlink=nan",
+                                      "8x8:h100-80,nvlink=-1",
+                                      "8x8:h100-80,nvlink=",
+                                      "8x8:h100-80,nvlink=0",
+                                      "8x8:h100-80,nic=0x50",
+                                      "8x8:h100-80,nic=8",
+                                      "8x8:h100-80,nic=8x0",
+                                      "8x8:h100-80,taper=0",
+                                      "8x8:h100-80,taper=2",
+                                      "8x8:h100-80,colour=red",
+                                      "8x8:h100-80,memory=inf",
+                                      "1000000000000000000x8:h100-80",
+                                      "10000000x65536:h100-80",
+                                      "8x8:h100-80,gemm=0",
+                                      "8x8:h100-80,gemm=1e9",
+                                      "8x8:h100-80,nodes=0",
+                                      "dgx-h100,nodes=1e3",
+                                      "8x8:h100-80,nvlink=1e400",
+                                      "8y8:h100-80",
+                                      "nonsense"};
     dpar_cluster c, before;
     dpar_why why;
     size_t i;

@@ -34,11 +34,14 @@ static void test_textbook(void)
     CHECK_NEAR(book(DPAR_ALL_REDUCE, DPAR_ALG_IN_SWITCH, 8, n), terms(2, 9.0 / 8, 0, n), 1e-12);
     CHECK_NEAR(book(DPAR_ALL_GATHER, DPAR_ALG_RING, 8, n), terms(7, 0.875, 0, n), 1e-12);
     CHECK_NEAR(book(DPAR_ALL_GATHER, DPAR_ALG_BRUCK, 6, n), terms(3, 5.0 / 6, 0, n), 1e-12);
-    CHECK_NEAR(book(DPAR_ALL_GATHER, DPAR_ALG_RECURSIVE_DOUBLING, 8, n), terms(3, 0.875, 0, n), 1e-12);
-    CHECK_NEAR(book(DPAR_REDUCE_SCATTER, DPAR_ALG_RECURSIVE_HALVING, 8, n), terms(3, .875, .875, n), 1e-12);
+    CHECK_NEAR(book(DPAR_ALL_GATHER, DPAR_ALG_RECURSIVE_DOUBLING, 8, n), terms(3, 0.875, 0, n),
+               1e-12);
+    CHECK_NEAR(book(DPAR_REDUCE_SCATTER, DPAR_ALG_RECURSIVE_HALVING, 8, n), terms(3, .875, .875, n),
+               1e-12);
     CHECK_NEAR(book(DPAR_REDUCE_SCATTER, DPAR_ALG_RECURSIVE_HALVING, 6, n),
                terms(4, 1 + 5.0 / 6, 1 + 5.0 / 6, n), 1e-12);
-    CHECK_NEAR(book(DPAR_REDUCE_SCATTER, DPAR_ALG_PAIRWISE, 6, n), terms(5, 5.0 / 6, 5.0 / 6, n), 1e-12);
+    CHECK_NEAR(book(DPAR_REDUCE_SCATTER, DPAR_ALG_PAIRWISE, 6, n), terms(5, 5.0 / 6, 5.0 / 6, n),
+               1e-12);
     CHECK_NEAR(book(DPAR_REDUCE_SCATTER, DPAR_ALG_RECURSIVE_DOUBLING, 8, n),
                terms(3, 3 - .875, 3 - .875, n), 1e-12);
     CHECK_NEAR(book(DPAR_BROADCAST, DPAR_ALG_BINOMIAL, 5, n), terms(3, 3, 0, n), 1e-12);
@@ -55,10 +58,13 @@ static void test_textbook(void)
     for (k = 1; k < 400; k++) {
         CHECK(best <= (8 + k) * (1e-6 + n / k * 1e-9) * (1 + 1e-12));
     }
-    CHECK_INT(dpar_collective_textbook(DPAR_ALL_GATHER, DPAR_ALG_RECURSIVE_DOUBLING, 6, n, 1, 1, 1, &s),
+    CHECK_INT(
+        dpar_collective_textbook(DPAR_ALL_GATHER, DPAR_ALG_RECURSIVE_DOUBLING, 6, n, 1, 1, 1, &s),
+        DPAR_E_UNKNOWN);
+    CHECK_INT(dpar_collective_textbook(DPAR_BARRIER, DPAR_ALG_RING, 4, n, 1, 1, 1, &s),
               DPAR_E_UNKNOWN);
-    CHECK_INT(dpar_collective_textbook(DPAR_BARRIER, DPAR_ALG_RING, 4, n, 1, 1, 1, &s), DPAR_E_UNKNOWN);
-    CHECK_INT(dpar_collective_textbook(DPAR_ALL_REDUCE, DPAR_ALG_RING, 0, n, 1, 1, 1, &s), DPAR_E_ARG);
+    CHECK_INT(dpar_collective_textbook(DPAR_ALL_REDUCE, DPAR_ALG_RING, 0, n, 1, 1, 1, &s),
+              DPAR_E_ARG);
     CHECK_NEAR(s, 3.0, 0);
     CHECK_NEAR(book(DPAR_ALL_REDUCE, DPAR_ALG_RING, 1, n), 0.0, 0);
     /* the seed texts' worked number: 28 GB, 8 ranks, 600 GB/s */
@@ -166,14 +172,23 @@ static void test_measured(void)
         if (bytes < 1e6 || strstr(fabric, "OFF") != NULL) {
             continue; /* the hook-off rows are a broken transport (TCP) */
         }
-        group = strcmp(gpu, "A100") == 0 ? 0 : strcmp(gpu, "GH200") == 0 ? 4 : kind == 0 ? 1 : kind == 3 ? 3 : 2;
-        dpar_cluster_parse(&c, group == 0 ? "1x8:a100-80,nvlink=300" : group == 4 ? "alps,nodes=2" : "1x8:h100-80,nvlink=450", 22 - (group == 4 ? 10 : 0), NULL);
+        group = strcmp(gpu, "A100") == 0    ? 0
+                : strcmp(gpu, "GH200") == 0 ? 4
+                : kind == 0                 ? 1
+                : kind == 3                 ? 3
+                                            : 2;
+        dpar_cluster_parse(&c,
+                           group == 0   ? "1x8:a100-80,nvlink=300"
+                           : group == 4 ? "alps,nodes=2"
+                                        : "1x8:h100-80,nvlink=450",
+                           22 - (group == 4 ? 10 : 0), NULL);
         g = dpar_group_place(&c, dpar_cluster_gpus(&c), 1);
         dpar_collective_cost_of(&c, &g, kind, bytes, &cost);
         error = fabs(cost.seconds * 1e6 / us - 1.0);
         /* these set the constants: H100-class at 1 MB, 64 MB and 8 GB, GH200 at 1, 16 and 128 MB */
         marked = group == 4 ? bytes == 1048576.0 || bytes == 16777216.0 || bytes == 134217728.0
-                            : group != 0 && (bytes == 1048576.0 || bytes == 67108864.0 || bytes == 8589934592.0);
+                            : group != 0 && (bytes == 1048576.0 || bytes == 67108864.0 ||
+                                             bytes == 8589934592.0);
         if (getenv("ROWS")) {
             printf("%-10s %-14s %12.0f %10.1f %10.1f %+6.1f %% %s\n", gpu, coll, bytes, us,
                    cost.seconds * 1e6, 100.0 * (cost.seconds * 1e6 / us - 1.0), marked ? "*" : "");
@@ -191,8 +206,9 @@ static void test_measured(void)
     }
     fclose(f);
     for (i = 0; i < 5; i++) {
-        static const char *const name[] = {"A100 x8 all-reduce", "H100-class all-reduce", "H100-class AG, RS",
-                                           "H100-class all-to-all", "GH200 2 x 4 all-reduce"};
+        static const char *const name[] = {"A100 x8 all-reduce", "H100-class all-reduce",
+                                           "H100-class AG, RS", "H100-class all-to-all",
+                                           "GH200 2 x 4 all-reduce"};
         printf("%-24s %3d rows  error %5.2f %%  NCCL's tuner %5.2f %%\n", name[i], n[i],
                100.0 * sum[i] / n[i], 100.0 * tuner[i] / n[i]);
     }

@@ -1,0 +1,85 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# The command: exit codes, one sentence for each bad input, JSON that parses, files that are written.
+: "${CC:=cc}" "${CFLAGS:=-O1}"
+work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. examples/plan.c -o "$work/plan" || exit 1
+plan=$work/plan
+bad=0
+expect() { # exit code, a word of the output, command...
+    want=$1 word=$2
+    shift 2
+    "$plan" "$@" > "$work/out" 2> "$work/err"
+    got=$?
+    if [ $got -ne "$want" ]; then
+        echo "exit $got, expected $want: plan $*"; head -n 3 "$work/err"; bad=1
+    elif ! grep -q -e "$word" "$work/out" "$work/err"; then
+        echo "no '$word' in: plan $*"; head -n 3 "$work/out" "$work/err"; bad=1
+    elif [ "$want" -eq 2 ] && { [ -s "$work/out" ] || [ "$(wc -l < "$work/err")" -gt 2 ]; }; then
+        echo "not one sentence on stderr: plan $*"; bad=1
+    fi
+}
+
+expect 0 'examples' --help
+expect 0 'derecho' --list
+expect 0 'llama-3-70b' llama-3-70b --cluster 8x8:a100-80 --top 3
+expect 0 'optimizer' llama-3-8b --cluster dgx-h100 --explain
+expect 0 'why:' llama-7b --cluster derecho,nodes=4 --precision zero --recommend
+expect 0 'fewest' llama-3-70b --cluster 8x8:h100-80 --min-gpus
+expect 0 'tiles' grid:1440x720x100,fields=5 --cluster derecho --gpus 64
+expect 0 'tp=8' gpt3-175b --cluster selene --gpus 1024 --batch 1536 --evaluate tp=8,sp=1,pp=16,mbs=1,recompute=selective
+expect 0 'tp=2' llama-3-8b --cluster 1x8:h100-80 --fix tp=2 --top 2
+expect 0 'llama' tests/data/configs/llama-3-8b.json --cluster 1x8:h100-80 --seq 4096
+expect 1 'fits' llama-3.1-405b --cluster 1x8:a100-80
+expect 1 'MB' llama-3.1-405b --cluster 1x8:a100-80 --evaluate tp=8
+
+expect 2 'needed' llama-3-8b
+expect 2 'unknown option' llama-3-8b --cluster dgx-h100 --colour red
+expect 2 'whole number' llama-3-8b --cluster dgx-h100 --gpus 0
+expect 2 'whole number' llama-3-8b --cluster dgx-h100 --gpus x
+expect 2 'nearest' lama-3-8b --cluster dgx-h100
+expect 2 'heads' gpt:layers=2,hidden=64,heads=0,vocab=100,seq=16 --cluster dgx-h100
+expect 2 'does not divide' llama-3-8b --cluster 1x6:h100-80 --evaluate tp=6
+expect 2 'at least 1' llama-3-8b --cluster 0x8:h100-80
+expect 2 'number' llama-3-8b --cluster 8x8:h100-80,nvlink=nan
+expect 2 'unknown precision' llama-3-8b --cluster dgx-h100 --precision half
+expect 2 'strategy' llama-3-8b --cluster dgx-h100 --evaluate tpx=3
+expect 2 'whole number of nodes' llama-3-8b --cluster selene --gpus 12
+printf '{"hidden_size": 4096, "num_hidden' > "$work/cut.json"
+expect 2 'line 1' "$work/cut.json" --cluster dgx-h100
+awk 'BEGIN { for (i = 0; i < 100000; i++) printf "[" }' > "$work/deep.json"
+expect 2 'deep' "$work/deep.json" --cluster dgx-h100
+printf '{"hidden_size": 1000000000000000000, "num_hidden_layers": 1}' > "$work/huge.json"
+expect 2 'hidden_size' "$work/huge.json" --cluster dgx-h100
+expect 2 'parameters' gpt:layers=2000000000,hidden=262144,heads=1,vocab=100,seq=16 --cluster dgx-h100
+expect 2 'cannot read' "$work/missing.json" --cluster dgx-h100
+mkdir "$work/folder.json"
+expect 2 'folder' "$work/folder.json" --cluster dgx-h100
+
+"$plan" deepseek-v3 --cluster 32x8:h100-80 --json --explain > "$work/plan.json" || bad=1
+if command -v python3 > /dev/null; then
+    python3 - "$work/plan.json" <<'P' || bad=1
+import json, sys
+d = json.load(open(sys.argv[1]))
+p = d["plans"][0]
+for k in "dp shard zero tp sp cp pp vp ep micro_batch micro_batches recompute schedule".split():
+    assert k in p["strategy"], k
+for k in "tokens_per_s_per_gpu tflops_per_gpu mfu fits reasons".split():
+    assert k in p, k
+m, t = dict(p["memory_gb"]), dict(p["time_s"])
+total = t.pop("total")
+assert abs(sum(t.values()) - total) < 1e-6 * total
+for k in "allocated lower upper first_stage last_stage host".split():
+    m.pop(k)
+total = m.pop("total")
+assert abs(sum(m.values()) - total) < 1e-6 * total
+for k in "rejected evaluated seconds assumptions".split():
+    assert k in d, k
+P
+else
+    echo 'python3: not found, the JSON was not read by another reader'
+fi
+"$plan" llama-3-8b --cluster 2x8:h100-80 --svg "$work/a.svg" --csv "$work/a.csv" > /dev/null || bad=1
+grep -q '</svg>' "$work/a.svg" && grep -q '^1,' "$work/a.csv" || { echo 'no picture or table'; bad=1; }
+exit $bad

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* strategy, memory, step: the worked numbers of the teaching texts and papers. Each expected value
+ * says where it is from. */
+#include "dpar.h"
+
+#include "check.h"
+
+static dpar_workload w;
+static dpar_cluster c;
+static dpar_job job;
+
+static void set(const char *model, const char *cluster, const char *recipe)
+{
+    dpar_model m;
+    dpar_why why;
+    CHECK_INT(dpar_model_parse(&m, model, strlen(model), &why), DPAR_OK);
+    CHECK_INT(dpar_workload_build(&w, &m, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_parse(&c, cluster, strlen(cluster), &why), DPAR_OK);
+    CHECK_INT(dpar_recipe_find(&job.recipe, recipe, &why), DPAR_OK);
+    job.work = &w;
+    job.cluster = &c;
+}
+
+static dpar_strategy of(const char *text)
+{
+    dpar_strategy s = dpar_strategy_default();
+    dpar_why why;
+    uint32_t named;
+    CHECK_INT(dpar_strategy_parse(&s, text, strlen(text), &named, &why), DPAR_OK);
+    return s;
+}
+
+/* Recipes: 8 to 20 bytes a parameter (facts 5.3); the texts' model states. */
+static void test_states(void)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } recipe[] = {
+        {"megatron", 18},        {"bf16", 18},  {"zero", 16},      {"deepspeed", 20}, {"fp32", 16},
+        {"pure-bf16", 8},        {"adam8", 12}, {"no-master", 12}, {"fsdp", 16},      {"fp8", 19},
+        {"bf16-moments", 12 + 0}};
+    dpar_recipe r;
+    dpar_why why;
+    size_t i;
+    for (i = 0; i < sizeof recipe / sizeof recipe[0]; i++) {
+        CHECK_INT(dpar_recipe_find(&r, recipe[i].name, &why), DPAR_OK);
+        if (i < 10) {
+            CHECK_NEAR(dpar_zero_bytes(&r, 1.0, 0, 1), recipe[i].bytes, 1e-12);
+        }
+        CHECK(dpar_recipe_name((int32_t)i) != NULL);
+    }
+    CHECK_INT(dpar_recipe_find(&r, "half", &why), DPAR_E_UNKNOWN);
+    CHECK_INT(dpar_recipe_find(&r, "zero", &why), DPAR_OK);
+    CHECK_NEAR(dpar_zero_bytes(&r, 25e6, 0, 1), 400e6, 1e-12);   /* ResNet-50: 400 MB */
+    CHECK_NEAR(dpar_zero_bytes(&r, 7e9, 0, 1), 112e9, 1e-12);    /* LLaMA-7B: 112 GB */
+    CHECK_NEAR(dpar_zero_bytes(&r, 70e9, 0, 1), 1.12e12, 1e-12); /* 70B: 140 + 140 + 840 GB */
+    CHECK_NEAR(r.weight * 175e9, 350e9, 1e-12);                  /* GPT-3 in fp16: 350 GB */
+    CHECK_INT(dpar_recipe_find(&r, "no-master", &why), DPAR_OK);
+    CHECK_NEAR(dpar_zero_bytes(&r, 7e9, 0, 1), 84e9, 1e-12); /* case 8: 84 GB, 10.5 a GPU */
+    CHECK_NEAR(dpar_zero_bytes(&r, 7e9, 3, 8), 10.5e9, 1e-12);
+    CHECK_NEAR(dpar_zero_bytes(&r, 70e9, 3, 8), 105e9, 1e-12); /* case 9: 105 GB a GPU */
+    /* ZeRO on 1.3B (2+2+8), 8 ranks: 15.6, 6.5, 4.225, 1.95 GB */
+    CHECK_NEAR(dpar_zero_bytes(&r, 1.3e9, 0, 8), 15.6e9, 1e-12);
+    CHECK_NEAR(dpar_zero_bytes(&r, 1.3e9, 1, 8), 6.5e9, 1e-12);
+    CHECK_NEAR(dpar_zero_bytes(&r, 1.3e9, 2, 8), 4.225e9, 1e-12);
+    CHECK_NEAR(dpar_zero_bytes(&r, 1.3e9, 3, 8), 1.95e9, 1e-12);
+    CHECK_INT(dpar_recipe_find(&r, "fp32", &why), DPAR_OK);
+    CHECK_NEAR(r.weight * 3.2e9, 12.8e9, 1e-12); /* ViT 3.2B in fp32 */
+    CHECK_NEAR(r.moments * 3.2e9, 25.6e9, 1e-12);
+    CHECK_NEAR((r.weight + r.moments) * 3.2e9 / 64, 0.6e9, 1e-12);
+}
+
+/* ZeRO Table 1 (arXiv 1910.02054), K = 12, printed to three digits, rounded or cut. */
+static void test_zero_table(void)
+{
+    FILE *f = fopen("tests/data/cost/zero_table1.csv", "r");
+    char line[256];
+    dpar_recipe r;
+    int n = 0;
+    CHECK(f != NULL);
+    CHECK_INT(dpar_recipe_find(&r, "zero", NULL), DPAR_OK);
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        double d, p, gb[3];
+        int stage;
+        if (sscanf(line, "%lf,%lf,%lf,%lf,%lf", &d, &p, &gb[0], &gb[1], &gb[2]) != 5) {
+            continue;
+        }
+        for (stage = 1; stage <= 3; stage++) {
+            double got = dpar_zero_bytes(&r, p * 1e9, stage, (int32_t)d) * 1e-9;
+            double unit = gb[stage - 1] >= 1000  ? 1.0
+                          : gb[stage - 1] >= 100 ? 1.0
+                          : gb[stage - 1] >= 10  ? 0.1
+                                                 : 0.01;
+            CHECK(fabs(got - gb[stage - 1]) <= unit); /* the last printed digit */
+            n++;
+        }
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+    CHECK_INT(n, 54);
+}
+
+/* Korthikanti's Figures 1 and 7: 18 B x 12 L h^2 / (t p) and the activation formulas, exact. */
+static void test_korthikanti(void)
+{
+    static const struct {
+        const char *model;
+        double params_gib, none_gib, sp_selective_gib;
+        int pp, vp, mbs;
+    } row[] = {{"megatron-22b", 45.5625, 59.25, 9.5625, 1, 1, 4},
+               {"gpt3-175b", 45.5625, 66.84375, 12.3515625, 8, 3, 1},
+               {"megatron-530b", 31.640625, 114.0234375, 23.076171875, 35, 3, 1},
+               {"megatron-1t", 32.958984375, 131.25, 26.5625, 64, 1, 1}};
+    int i;
+    for (i = 0; i < 4; i++) {
+        double h, l, gib = 1073741824.0, more, b, s = 2048, t = 8, a;
+        set(row[i].model, "1x8:a100-80", "megatron");
+        h = w.hidden;
+        l = w.blocks;
+        a = w.heads;
+        b = row[i].mbs;
+        more = row[i].vp > 1 ? 1.0 + (row[i].pp - 1.0) / (row[i].pp * row[i].vp) : 1.0;
+        CHECK_NEAR(18 * 12 * l * h * h / (t * row[i].pp) / gib, row[i].params_gib, 1e-9);
+        CHECK_NEAR(s * b * h * l * (10 + 24 / t + 5 * a * s / (h * t)) * more / gib,
+                   row[i].none_gib, 1e-9);
+        CHECK_NEAR(34 * s * b * h * l / t * more / gib, row[i].sp_selective_gib, 1e-9);
+        { /* and the memory module says the same of its first stage's blocks */
+            dpar_strategy st = dpar_strategy_default();
+            dpar_memory m;
+            char cluster[32];
+            double blocks, edge = s * b * h / (t * gib), none;
+            st.tp = 8;
+            st.pp = row[i].pp;
+            st.vp = row[i].vp;
+            st.schedule = row[i].vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B;
+            st.micro_batch = row[i].mbs;
+            st.micro_batches = 8 * row[i].pp;
+            snprintf(cluster, sizeof cluster, "%dx8:a100-80", row[i].pp);
+            CHECK_INT(dpar_cluster_parse(&c, cluster, strlen(cluster), NULL), DPAR_OK);
+            st.sp = 1;
+            st.recompute = DPAR_RECOMPUTE_SELECTIVE;
+            CHECK_INT(dpar_strategy_check(&job, &st, 0, NULL, NULL), DPAR_OK);
+            dpar_memory_of(&job, &st, &m);
+            blocks = row[i].sp_selective_gib;
+            /* beside the blocks: dropout mask of the embedding (p in flight), and when p = 1 the
+             * final norm's and the logits' inputs */
+            none = m.term[DPAR_MEM_ACTIVATIONS] / gib -
+                   edge * (row[i].pp == 1 ? 1.0 + 4.0 : row[i].pp * more);
+            CHECK_NEAR(none, blocks, 2e-3);
+        }
+    }
+}
+
+/* GPipe's table of the teaching texts: bubble and makespan for f = 1, b = 2. */
+static void test_bubbles(void)
+{
+    static const struct {
+        int p, m;
+        double percent, makespan;
+    } row[] = {{2, 4, 20.0, 15},  {2, 8, 11.1, 27},   {2, 16, 5.9, 51}, {2, 32, 3.0, 99},
+               {2, 64, 1.5, 195}, {4, 4, 42.9, 21},   {4, 8, 27.3, 33}, {4, 16, 15.8, 57},
+               {4, 32, 8.6, 105}, {4, 64, 4.5, 201},  {8, 4, 63.6, 33}, {8, 8, 46.7, 45},
+               {8, 16, 30.4, 69}, {8, 32, 17.9, 117}, {8, 64, 9.9, 213}};
+    size_t i;
+    for (i = 0; i < sizeof row / sizeof row[0]; i++) {
+        CHECK(fabs(100.0 * dpar_bubble_fraction(row[i].p, row[i].m) - row[i].percent) < 0.051);
+        CHECK_NEAR(dpar_gpipe_makespan(row[i].p, row[i].m, 1, 2), row[i].makespan, 1e-12);
+        CHECK_NEAR(dpar_bubble_fraction(row[i].p, row[i].m) +
+                       dpar_bubble_utilisation(row[i].p, row[i].m),
+                   1.0, 1e-12);
+    }
+    CHECK_NEAR(dpar_bubble_overhead(4, 4), 0.75, 1e-12); /* 75 % of the ideal, 42.9 % of the time */
+    CHECK_NEAR(dpar_bubble_utilisation(8, 1), 0.125, 1e-12);
+    CHECK(dpar_bubble_fraction(8, 32) < 0.2);                        /* rule of thumb m >= 4 p */
+    CHECK_NEAR(dpar_scaling_efficiency(4340, 620, 8), 0.875, 1e-12); /* the blog's ResNet-50 */
+    /* peak activations: GPipe m, 1F1B at most p; interleaved 11/2 of metrics.tsv (p4 v2 m8) */
+    CHECK_NEAR(dpar_in_flight(DPAR_GPIPE, 4, 1, 0, 8), 8, 1e-12);
+    CHECK_NEAR(dpar_in_flight(DPAR_1F1B, 4, 1, 0, 8), 4, 1e-12);
+    CHECK_NEAR(dpar_in_flight(DPAR_1F1B, 4, 1, 3, 8), 1, 1e-12);
+    CHECK_NEAR(dpar_in_flight(DPAR_1F1B, 4, 1, 0, 2), 2, 1e-12);
+    CHECK_NEAR(dpar_in_flight(DPAR_INTERLEAVED, 4, 2, 0, 8), 5.5, 1e-12);
+    CHECK_NEAR(dpar_in_flight(DPAR_INTERLEAVED, 4, 2, 3, 8), 2.5, 1e-12);
+    CHECK_NEAR(dpar_in_flight(DPAR_ZB_H1, 4, 1, 2, 8), 4, 1e-12);
+    CHECK_NEAR(dpar_in_flight(DPAR_ZBV, 4, 2, 0, 8), 4, 1e-12);
+    CHECK_NEAR(dpar_in_flight(DPAR_V_HALF, 4, 2, 0, 8), 3, 1e-12);
+    CHECK_NEAR(dpar_in_flight(DPAR_V_MIN, 4, 2, 0, 8), 2, 1e-12);
+    CHECK_NEAR(dpar_in_flight(DPAR_DUALPIPEV, 4, 2, 0, 10), 4.5, 1e-12);
+}
+
+/* The pipeline terms of the step against event-simulated makespans (facts/pipeline/metrics.tsv):
+ * a model of equal layers with free messages; times in units of a stage's micro-batch. */
+static void test_schedules(void)
+{
+    static const struct {
+        const char *strategy;
+        double makespan, work; /* of metrics.tsv, and m times one rank's work, same units */
+    } row[] = {{"tp=1,pp=4,m=4,schedule=gpipe", 21, 12},
+               {"tp=1,pp=4,m=8", 33, 24},
+               {"tp=1,pp=4,m=2", 15, 6},
+               {"tp=1,pp=4,vp=2,m=8", 57, 48},
+               {"tp=1,pp=4,vp=2,m=10", 69, 60},
+               {"tp=1,pp=4,vp=2,m=4,schedule=breadth-first", 33, 24},
+               {"tp=1,pp=4,m=8,schedule=zb-h1", 27, 24},
+               {"tp=1,pp=4,vp=2,m=8,schedule=zbv", 51, 48},
+               {"tp=1,pp=4,vp=2,m=8,schedule=v-half", 53, 48}};
+    size_t i;
+    for (i = 0; i < sizeof row / sizeof row[0]; i++) {
+        dpar_strategy s = of(row[i].strategy);
+        dpar_step t;
+        double stage;
+        set("llama:layers=64,hidden=8192,heads=64,vocab=8,seq=4096",
+            "1x4:h100-80,nvlink=1e9,base_us=0,link_us=0", "zero");
+        CHECK_INT(dpar_strategy_check(&job, &s, 0, NULL, NULL), DPAR_OK);
+        dpar_step_of(&job, &s, &t);
+        stage = t.mean_stage_s * s.micro_batches;
+        CHECK_NEAR(1.0 + t.term[DPAR_TIME_BUBBLE] / stage, row[i].makespan / row[i].work,
+                   i == 8   ? 0.08
+                   : i == 6 ? 0.03
+                            : 0.015);
+    }
+}
+
+static void test_checks(void)
+{
+    static const struct {
+        const char *strategy;
+        int rule;
+    } bad[] = {{"tp=3", DPAR_RULE_RANKS},
+               {"tp=0", DPAR_RULE_DEGREE},
+               {"dp=8,zero=4", DPAR_RULE_DEGREE},
+               {"dp=8,sp=1", DPAR_RULE_OPTION},
+               {"dp=4,pp=2,vp=2,schedule=1f1b", DPAR_RULE_SCHEDULE},
+               {"dp=4,pp=2,vp=1,schedule=zbv", DPAR_RULE_SCHEDULE},
+               {"dp=4,pp=2,vp=40", DPAR_RULE_PP_LAYERS},
+               {"dp=8,ep=2", DPAR_RULE_EP},
+               {"dp=4,tiles=2", DPAR_RULE_TILES},
+               {"dp=8,zero=3,shard=3", DPAR_RULE_ZERO},
+               {"dp=8,mbs=3", DPAR_RULE_BATCH},
+               {"dp=4,pp=2,m=3,schedule=dualpipe", DPAR_RULE_SCHEDULE}};
+    static const char *const words[] = {
+        "tp",           "tp=",       "tp=x",      "tp=-1", "colour=3",      "schedule=fast",
+        "offload=disk", "tiles=0x2", "tiles=axb", "=3",    "tp=99999999999"};
+    dpar_why why;
+    size_t i;
+    int32_t rule;
+    dpar_strategy s;
+    set("llama-3-8b", "1x8:h100-80", "megatron");
+    for (i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        s = of(bad[i].strategy);
+        why.text[0] = 0;
+        CHECK(dpar_strategy_check(&job, &s, 64, &rule, &why) < 0);
+        CHECK_INT(rule, bad[i].rule);
+        CHECK(strlen(why.text) > 10);
+        CHECK(dpar_rule_name(rule)[0] != '?');
+    }
+    for (i = 0; i < sizeof words / sizeof words[0]; i++) {
+        s = dpar_strategy_default();
+        CHECK(dpar_strategy_parse(&s, words[i], strlen(words[i]), NULL, &why) < 0);
+        CHECK_INT(s.tp, 1);
+    }
+    set("llama-3-8b,heads=30,kv_heads=30,head_width=128", "1x8:h100-80", "megatron");
+    s = of("tp=8");
+    CHECK(dpar_strategy_check(&job, &s, 0, &rule, &why) < 0);
+    CHECK_TEXT(why.text, "tp=8 does not divide 30 attention heads");
+    s = of("tp=2,dp=3,pp=5,cp=7,tiles=2x2");
+    CHECK_INT(dpar_strategy_ranks(&s), 840);
+    s.dp = 2147483647;
+    CHECK_INT(dpar_strategy_ranks(&s), 0);
+    CHECK_TEXT(dpar_recompute_name(DPAR_RECOMPUTE_FULL), "full");
+    CHECK_TEXT(dpar_schedule_name(DPAR_ZBV), "zbv");
+    CHECK_TEXT(dpar_cp_name(DPAR_CP_ULYSSES), "ulysses");
+    CHECK_TEXT(dpar_stack_name(DPAR_STACK_CORE), "core");
+    CHECK_TEXT(dpar_attention_name(DPAR_ATTENTION_FLASH), "flash");
+    CHECK_TEXT(dpar_memory_name(DPAR_MEM_LOGITS), "logits");
+    CHECK_TEXT(dpar_time_name(DPAR_TIME_BUBBLE), "bubble");
+}
+
+/* Terms add up; more GPUs, more memory or less work never make it worse where they must not. */
+static void test_properties(void)
+{
+    static const char *const strategies[] = {"dp=64,zero=0",
+                                             "dp=64,zero=1",
+                                             "dp=64,zero=3",
+                                             "tp=8,sp=1,dp=8,zero=1",
+                                             "tp=8,dp=2,pp=4,m=16",
+                                             "tp=4,dp=2,pp=8,vp=2,m=16",
+                                             "dp=64,zero=3,recompute=full",
+                                             "tp=4,cp=4,dp=4,zero=3",
+                                             "dp=64,zero=3,shard=8"};
+    size_t i;
+    double last = 1e30;
+    int32_t z, k;
+    set("llama-3-8b", "8x8:h100-80", "megatron");
+    for (i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
+        dpar_strategy s = of(strategies[i]);
+        dpar_memory m;
+        dpar_step t;
+        double sum = 0.0;
+        CHECK_INT(dpar_strategy_check(&job, &s, 0, NULL, NULL), DPAR_OK);
+        dpar_memory_of(&job, &s, &m);
+        dpar_step_of(&job, &s, &t);
+        for (k = 0; k < DPAR_TIMES; k++) {
+            CHECK(t.term[k] >= 0.0);
+            sum += t.term[k];
+        }
+        CHECK_NEAR(t.total, sum, 1e-9);
+        for (sum = 0.0, k = 0; k < DPAR_MEMS; k++) {
+            CHECK(m.term[k] >= 0.0);
+            sum += m.term[k];
+        }
+        CHECK_NEAR(m.total, sum, 1e-9);
+        CHECK(m.lower <= m.total && m.total <= m.upper && m.first <= m.total * 1.0000001);
+        CHECK(t.mfu > 0.0 && t.mfu < 1.0 && t.mfu_causal <= t.mfu && t.hfu >= t.mfu);
+    }
+    for (z = 0; z <= 3; z++) { /* ZeRO: less memory stage by stage */
+        dpar_strategy s = of("dp=64");
+        dpar_memory m;
+        s.zero = z;
+        dpar_memory_of(&job, &s, &m);
+        CHECK(m.term[DPAR_MEM_WEIGHTS] + m.term[DPAR_MEM_GRADIENTS] + m.term[DPAR_MEM_OPTIMIZER] <
+              last);
+        last = m.term[DPAR_MEM_WEIGHTS] + m.term[DPAR_MEM_GRADIENTS] + m.term[DPAR_MEM_OPTIMIZER];
+        /* states are those of the formula */
+        CHECK_NEAR(last + m.term[DPAR_MEM_MASTER], dpar_zero_bytes(&job.recipe, w.params, z, 64),
+                   1e-9);
+    }
+    { /* activations fall with recomputation, grow with the micro-batch */
+        dpar_strategy a = of("dp=64,zero=3,mbs=1"), b = of("dp=64,zero=3,mbs=2"),
+                      f = of("dp=64,zero=3,recompute=full");
+        dpar_memory x, y, z3;
+        dpar_memory_of(&job, &a, &x);
+        dpar_memory_of(&job, &b, &y);
+        dpar_memory_of(&job, &f, &z3);
+        CHECK_NEAR(y.term[DPAR_MEM_ACTIVATIONS], 2.0 * x.term[DPAR_MEM_ACTIVATIONS], 1e-9);
+        CHECK(z3.term[DPAR_MEM_ACTIVATIONS] < 0.1 * x.term[DPAR_MEM_ACTIVATIONS]);
+    }
+}
+
+/* Domain parallelism: halo bytes of a tile are its surface times the reach, exactly. */
+static void test_domain(void)
+{
+    dpar_strategy s = of("tiles=4x2");
+    dpar_step t;
+    dpar_memory m;
+    set("grid:1440x720x100,fields=5,halo=2", "2x4:a100-40,nic=4x25", "fp32");
+    CHECK_INT(dpar_strategy_check(&job, &s, 0, NULL, NULL), DPAR_OK);
+    dpar_step_of(&job, &s, &t);
+    dpar_memory_of(&job, &s, &m);
+    /* both sides of both cut axes: 2 (720/2 100) + 2 (1440/4 100) cells, 2 deep, 5 fields, 4 B */
+    CHECK_NEAR(t.nic_bytes + t.link_bytes, (2.0 * 360 * 100 + 2.0 * 360 * 100) * 2 * 5 * 4, 1e-9);
+    CHECK(t.term[DPAR_TIME_HALO] > 0.0 && t.term[DPAR_TIME_BACKWARD] <= 0.0);
+    CHECK_NEAR(m.term[DPAR_MEM_ACTIVATIONS], 1440.0 * 720 * 100 / 8 * 5 * 4 * 2, 1e-9);
+}
+
+int main(void)
+{
+    test_states();
+    test_zero_table();
+    test_korthikanti();
+    test_bubbles();
+    test_schedules();
+    test_checks();
+    test_properties();
+    test_domain();
+    return CHECK_DONE();
+}
