@@ -107,6 +107,8 @@ typedef struct dpar_text {
     size_t line; /* where the current line began, for dpar_text_column */
 } dpar_text;
 
+/* Begins an empty text in `buffer` (may be NULL with bytes 0). Appending: a character, a text, the
+ * first n characters of one, a whole number. O(length). */
 DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes);
 DPAR_API void dpar_text_char(dpar_text *t, char c);
 DPAR_API void dpar_text_put(dpar_text *t, const char *s);
@@ -163,6 +165,7 @@ typedef struct dpar_json_item {
     double number;
 } dpar_json_item;
 
+/* Begins to read; nothing is checked yet. O(1). */
 DPAR_API void dpar_json_init(dpar_json *j, const char *text, size_t bytes);
 /* The next item; kind DPAR_JSON_END after the outermost value and blanks. E_PARSE with line and
  * column otherwise. O(length of the item). */
@@ -379,6 +382,7 @@ enum {
     DPAR_ALGS
 };
 
+/* "all-reduce", ...; "ring", ...; "?" for a number that is none. Static text. */
 DPAR_API const char *dpar_collective_name(int32_t kind);
 DPAR_API const char *dpar_algorithm_name(int32_t algorithm);
 
@@ -779,6 +783,7 @@ typedef struct dpar_memory {
     double params;          /* weights of the worst stage's rank, before ZeRO */
 } dpar_memory;
 
+/* "weights", ...: the names in JSON; "?" for a number that is none. */
 DPAR_API const char *dpar_memory_name(int32_t term);
 
 /* Memory of the rank that needs the most. The strategy must have passed dpar_strategy_check.
@@ -833,6 +838,7 @@ typedef struct dpar_step {
     double largest_stage_s, mean_stage_s; /* a micro-batch, forward and backward */
 } dpar_step;
 
+/* "forward", ...: the names in JSON; "?" for a number that is none. */
 DPAR_API const char *dpar_time_name(int32_t term);
 
 /* The time of one step. The strategy must have passed dpar_strategy_check. O(layer classes). */
@@ -898,7 +904,7 @@ enum {
 
 typedef struct dpar_search {
     int32_t gpus;          /* 0: all of the cluster */
-    int64_t global_batch;  /* samples a step; 0: free (the planner chooses, by tokens/s) */
+    int64_t global_batch;  /* samples a step; 0: free (the planner chooses) */
     int32_t space;         /* DPAR_SPACE_* */
     dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
     uint32_t fixed_fields; /* bits DPAR_FIELD_* */
@@ -929,6 +935,9 @@ typedef struct dpar_planner {
     int64_t state[64];            /* private: where the walk is */
 } dpar_planner;
 
+/* Begins a search; top and front are filled as it goes (front may be NULL). E_ARG, E_RANGE with a
+ * sentence for a job or a search that cannot be. The cluster must have search->gpus GPUs already.
+ */
 DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
                                        const dpar_search *search, dpar_plan *top, int32_t top_room,
                                        dpar_plan *front, int32_t front_room, dpar_why *why);
@@ -6177,29 +6186,11 @@ static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles
     }
 }
 
-/* Fills the outer options of the odometer's position; 0 when a fixed field or an early rule says no
- * (the rule is counted). */
-static int32_t dpari_walk_outer(dpar_planner *p, dpar_strategy *s)
+/* Fixed fields replace what the odometer says; one of its positions stands for all of an axis. */
+static int32_t dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s, int32_t whole)
 {
     const dpar_search *q = &p->search;
-    const dpar_workload *w = p->job.work;
     const int64_t *at = p->state + DPARI_AT;
-    int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
-    *s = dpar_strategy_default();
-    s->tp = w->heads == 0 ? 1
-                          : dpari_divisor(whole ? q->gpus : (int32_t)dpari_least(q->gpus, node),
-                                          (int32_t)at[DPARI_AXIS_TP], whole);
-    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1;
-    s->cp = (int32_t)1 << at[DPARI_AXIS_CP];
-    s->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
-    s->ep = (int32_t)1 << at[DPARI_AXIS_EP];
-    s->micro_batch = (int32_t)1 << at[DPARI_AXIS_MICRO_BATCH];
-    if (at[DPARI_AXIS_OVERLAP_TP] > 0) {
-        s->overlap = DPAR_OVERLAP_TP;
-    }
-    if (w->dims > 0) {
-        dpari_cut_grid(w, (int32_t)1 << at[DPARI_AXIS_TILES], s->tiles);
-    }
     if (dpari_fixed(q, DPAR_FIELD_TP)) {
         if (at[DPARI_AXIS_TP] > 0) {
             return 0;
@@ -6242,6 +6233,35 @@ static int32_t dpari_walk_outer(dpar_planner *p, dpar_strategy *s)
         for (i = 0; i < 3; i++) {
             s->tiles[i] = q->fixed.tiles[i];
         }
+    }
+    return 1;
+}
+
+/* Fills the outer options of the odometer's position; 0 when a fixed field or an early rule says no
+ * (the rule is counted). */
+static int32_t dpari_walk_outer(dpar_planner *p, dpar_strategy *s)
+{
+    const dpar_search *q = &p->search;
+    const dpar_workload *w = p->job.work;
+    const int64_t *at = p->state + DPARI_AT;
+    int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
+    *s = dpar_strategy_default();
+    s->tp = w->heads == 0 ? 1
+                          : dpari_divisor(whole ? q->gpus : (int32_t)dpari_least(q->gpus, node),
+                                          (int32_t)at[DPARI_AXIS_TP], whole);
+    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1;
+    s->cp = (int32_t)1 << at[DPARI_AXIS_CP];
+    s->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
+    s->ep = (int32_t)1 << at[DPARI_AXIS_EP];
+    s->micro_batch = (int32_t)1 << at[DPARI_AXIS_MICRO_BATCH];
+    if (at[DPARI_AXIS_OVERLAP_TP] > 0) {
+        s->overlap = DPAR_OVERLAP_TP;
+    }
+    if (w->dims > 0) {
+        dpari_cut_grid(w, (int32_t)1 << at[DPARI_AXIS_TILES], s->tiles);
+    }
+    if (!dpari_walk_fixed(p, s, whole)) {
+        return 0;
     }
     /* combinations that repeat another */
     return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && s->sp) ||
@@ -7521,14 +7541,8 @@ static void dpari_fix(dpar_search *q, int32_t field)
     q->fixed_fields |= (uint32_t)1 << field;
 }
 
-/* Fixes what makes a kind a kind; the planner fills in the rest. 0 when it cannot be here. */
-static int dpari_kind_search(const dpar_job *job, const dpari_need *n, int32_t kind, dpar_search *q)
+static void dpari_kind_fix(dpar_search *q, int32_t kind)
 {
-    const dpar_workload *w = job->work;
-    int32_t node = (int32_t)n->node, tp = node;
-    while (tp > 1 && w->heads > 0 && (w->heads % tp != 0 || w->hidden % tp != 0)) {
-        tp--;
-    }
     q->fixed.tp = q->fixed.pp = q->fixed.cp = q->fixed.vp = 1;
     q->fixed.zero = 0;
     q->fixed.tiles[0] = q->fixed.tiles[1] = q->fixed.tiles[2] = 1;
@@ -7540,6 +7554,17 @@ static int dpari_kind_search(const dpar_job *job, const dpari_need *n, int32_t k
     if (kind != DPARI_KIND_ANY && kind != DPARI_KIND_TP_PP_DP) {
         dpari_fix(q, DPAR_FIELD_VP);
     }
+}
+
+/* Fixes what makes a kind a kind; the planner fills in the rest. 0 when it cannot be here. */
+static int dpari_kind_search(const dpar_job *job, const dpari_need *n, int32_t kind, dpar_search *q)
+{
+    const dpar_workload *w = job->work;
+    int32_t node = (int32_t)n->node, tp = node;
+    while (tp > 1 && w->heads > 0 && (w->heads % tp != 0 || w->hidden % tp != 0)) {
+        tp--;
+    }
+    dpari_kind_fix(q, kind);
     switch (kind) {
     case DPARI_KIND_DDP:
         q->fixed.recompute = DPAR_RECOMPUTE_NONE;
@@ -7867,10 +7892,7 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
 
 static void dpari_show_pair(dpar_text *t, const char *name, int64_t v)
 {
-    if (t->used > t->line && t->at != NULL && t->used < t->room && t->used > 0 &&
-        t->at[t->used - 1] != ' ' && t->at[t->used - 1] != '"' && t->at[t->used - 1] != '>') {
-        dpar_text_char(t, ',');
-    }
+    dpar_text_char(t, ',');
     dpar_text_put(t, name);
     dpar_text_char(t, '=');
     dpar_text_int(t, v);

@@ -38,6 +38,7 @@ typedef struct dpar_json_item {
     double number;
 } dpar_json_item;
 
+/* Begins to read; nothing is checked yet. O(1). */
 DPAR_API void dpar_json_init(dpar_json *j, const char *text, size_t bytes);
 /* The next item; kind DPAR_JSON_END after the outermost value and blanks. E_PARSE with line and
  * column otherwise. O(length of the item). */

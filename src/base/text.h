@@ -13,6 +13,8 @@ typedef struct dpar_text {
     size_t line; /* where the current line began, for dpar_text_column */
 } dpar_text;
 
+/* Begins an empty text in `buffer` (may be NULL with bytes 0). Appending: a character, a text, the
+ * first n characters of one, a whole number. O(length). */
 DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes);
 DPAR_API void dpar_text_char(dpar_text *t, char c);
 DPAR_API void dpar_text_put(dpar_text *t, const char *s);

@@ -39,6 +39,7 @@ enum {
     DPAR_ALGS
 };
 
+/* "all-reduce", ...; "ring", ...; "?" for a number that is none. Static text. */
 DPAR_API const char *dpar_collective_name(int32_t kind);
 DPAR_API const char *dpar_algorithm_name(int32_t algorithm);
 

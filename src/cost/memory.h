@@ -33,6 +33,7 @@ typedef struct dpar_memory {
     double params;          /* weights of the worst stage's rank, before ZeRO */
 } dpar_memory;
 
+/* "weights", ...: the names in JSON; "?" for a number that is none. */
 DPAR_API const char *dpar_memory_name(int32_t term);
 
 /* Memory of the rank that needs the most. The strategy must have passed dpar_strategy_check.

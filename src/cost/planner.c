@@ -137,29 +137,11 @@ static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles
     }
 }
 
-/* Fills the outer options of the odometer's position; 0 when a fixed field or an early rule says no
- * (the rule is counted). */
-static int32_t dpari_walk_outer(dpar_planner *p, dpar_strategy *s)
+/* Fixed fields replace what the odometer says; one of its positions stands for all of an axis. */
+static int32_t dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s, int32_t whole)
 {
     const dpar_search *q = &p->search;
-    const dpar_workload *w = p->job.work;
     const int64_t *at = p->state + DPARI_AT;
-    int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
-    *s = dpar_strategy_default();
-    s->tp = w->heads == 0 ? 1
-                          : dpari_divisor(whole ? q->gpus : (int32_t)dpari_least(q->gpus, node),
-                                          (int32_t)at[DPARI_AXIS_TP], whole);
-    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1;
-    s->cp = (int32_t)1 << at[DPARI_AXIS_CP];
-    s->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
-    s->ep = (int32_t)1 << at[DPARI_AXIS_EP];
-    s->micro_batch = (int32_t)1 << at[DPARI_AXIS_MICRO_BATCH];
-    if (at[DPARI_AXIS_OVERLAP_TP] > 0) {
-        s->overlap = DPAR_OVERLAP_TP;
-    }
-    if (w->dims > 0) {
-        dpari_cut_grid(w, (int32_t)1 << at[DPARI_AXIS_TILES], s->tiles);
-    }
     if (dpari_fixed(q, DPAR_FIELD_TP)) {
         if (at[DPARI_AXIS_TP] > 0) {
             return 0;
@@ -202,6 +184,35 @@ static int32_t dpari_walk_outer(dpar_planner *p, dpar_strategy *s)
         for (i = 0; i < 3; i++) {
             s->tiles[i] = q->fixed.tiles[i];
         }
+    }
+    return 1;
+}
+
+/* Fills the outer options of the odometer's position; 0 when a fixed field or an early rule says no
+ * (the rule is counted). */
+static int32_t dpari_walk_outer(dpar_planner *p, dpar_strategy *s)
+{
+    const dpar_search *q = &p->search;
+    const dpar_workload *w = p->job.work;
+    const int64_t *at = p->state + DPARI_AT;
+    int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
+    *s = dpar_strategy_default();
+    s->tp = w->heads == 0 ? 1
+                          : dpari_divisor(whole ? q->gpus : (int32_t)dpari_least(q->gpus, node),
+                                          (int32_t)at[DPARI_AXIS_TP], whole);
+    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1;
+    s->cp = (int32_t)1 << at[DPARI_AXIS_CP];
+    s->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
+    s->ep = (int32_t)1 << at[DPARI_AXIS_EP];
+    s->micro_batch = (int32_t)1 << at[DPARI_AXIS_MICRO_BATCH];
+    if (at[DPARI_AXIS_OVERLAP_TP] > 0) {
+        s->overlap = DPAR_OVERLAP_TP;
+    }
+    if (w->dims > 0) {
+        dpari_cut_grid(w, (int32_t)1 << at[DPARI_AXIS_TILES], s->tiles);
+    }
+    if (!dpari_walk_fixed(p, s, whole)) {
+        return 0;
     }
     /* combinations that repeat another */
     return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && s->sp) ||

@@ -26,7 +26,7 @@ enum {
 
 typedef struct dpar_search {
     int32_t gpus;          /* 0: all of the cluster */
-    int64_t global_batch;  /* samples a step; 0: free (the planner chooses, by tokens/s) */
+    int64_t global_batch;  /* samples a step; 0: free (the planner chooses) */
     int32_t space;         /* DPAR_SPACE_* */
     dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
     uint32_t fixed_fields; /* bits DPAR_FIELD_* */
@@ -57,6 +57,9 @@ typedef struct dpar_planner {
     int64_t state[64];            /* private: where the walk is */
 } dpar_planner;
 
+/* Begins a search; top and front are filled as it goes (front may be NULL). E_ARG, E_RANGE with a
+ * sentence for a job or a search that cannot be. The cluster must have search->gpus GPUs already.
+ */
 DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
                                        const dpar_search *search, dpar_plan *top, int32_t top_room,
                                        dpar_plan *front, int32_t front_room, dpar_why *why);

@@ -63,14 +63,8 @@ static void dpari_fix(dpar_search *q, int32_t field)
     q->fixed_fields |= (uint32_t)1 << field;
 }
 
-/* Fixes what makes a kind a kind; the planner fills in the rest. 0 when it cannot be here. */
-static int dpari_kind_search(const dpar_job *job, const dpari_need *n, int32_t kind, dpar_search *q)
+static void dpari_kind_fix(dpar_search *q, int32_t kind)
 {
-    const dpar_workload *w = job->work;
-    int32_t node = (int32_t)n->node, tp = node;
-    while (tp > 1 && w->heads > 0 && (w->heads % tp != 0 || w->hidden % tp != 0)) {
-        tp--;
-    }
     q->fixed.tp = q->fixed.pp = q->fixed.cp = q->fixed.vp = 1;
     q->fixed.zero = 0;
     q->fixed.tiles[0] = q->fixed.tiles[1] = q->fixed.tiles[2] = 1;
@@ -82,6 +76,17 @@ static int dpari_kind_search(const dpar_job *job, const dpari_need *n, int32_t k
     if (kind != DPARI_KIND_ANY && kind != DPARI_KIND_TP_PP_DP) {
         dpari_fix(q, DPAR_FIELD_VP);
     }
+}
+
+/* Fixes what makes a kind a kind; the planner fills in the rest. 0 when it cannot be here. */
+static int dpari_kind_search(const dpar_job *job, const dpari_need *n, int32_t kind, dpar_search *q)
+{
+    const dpar_workload *w = job->work;
+    int32_t node = (int32_t)n->node, tp = node;
+    while (tp > 1 && w->heads > 0 && (w->heads % tp != 0 || w->hidden % tp != 0)) {
+        tp--;
+    }
+    dpari_kind_fix(q, kind);
     switch (kind) {
     case DPARI_KIND_DDP:
         q->fixed.recompute = DPAR_RECOMPUTE_NONE;

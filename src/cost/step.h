@@ -42,6 +42,7 @@ typedef struct dpar_step {
     double largest_stage_s, mean_stage_s; /* a micro-batch, forward and backward */
 } dpar_step;
 
+/* "forward", ...: the names in JSON; "?" for a number that is none. */
 DPAR_API const char *dpar_time_name(int32_t term);
 
 /* The time of one step. The strategy must have passed dpar_strategy_check. O(layer classes). */

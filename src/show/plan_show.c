@@ -7,10 +7,7 @@
 
 static void dpari_show_pair(dpar_text *t, const char *name, int64_t v)
 {
-    if (t->used > t->line && t->at != NULL && t->used < t->room && t->used > 0 &&
-        t->at[t->used - 1] != ' ' && t->at[t->used - 1] != '"' && t->at[t->used - 1] != '>') {
-        dpar_text_char(t, ',');
-    }
+    dpar_text_char(t, ',');
     dpar_text_put(t, name);
     dpar_text_char(t, '=');
     dpar_text_int(t, v);
