@@ -761,7 +761,7 @@ enum {
     DPAR_MEM_MASTER,
     DPAR_MEM_OPTIMIZER,
     DPAR_MEM_ACTIVATIONS,   /* kept from forward to backward, all micro-batches in flight */
-    DPAR_MEM_LOGITS,        /* last stage: logits, their fp32 copy, the loss */
+    DPAR_MEM_LOGITS,        /* last stage: logits and loss, beyond TRANSIENT */
     DPAR_MEM_GATHERED,      /* ZeRO-3: units gathered at once */
     DPAR_MEM_BUCKETS,       /* gradient buckets in flight */
     DPAR_MEM_HALO,          /* halo cells and their buffers */
@@ -1317,6 +1317,9 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 #endif
 #endif
 
+/* What the run does at once (DPAR_OVERLAP_*), when the strategy leaves it to the software. */
+DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
+
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
 typedef struct dpari_layer_price {
     double forward, backward;           /* compute, launch floor not yet applied */
@@ -1349,7 +1352,8 @@ typedef struct dpari_stage {
     double kept;   /* bytes a micro-batch */
     double logits; /* bytes, on the last stage */
     double transient;
-    double largest; /* weights of its largest layer */
+    double boundary; /* bytes of the activation that it receives */
+    double largest;  /* weights of its largest layer */
     double link_bytes, nic_bytes;
     double total; /* seconds of one micro-batch, forward and backward, all in */
 } dpari_stage;
@@ -1435,7 +1439,9 @@ DPAR_API void dpar_text_slice(dpar_text *t, const char *s, size_t n)
 
 DPAR_API void dpar_text_put(dpar_text *t, const char *s)
 {
-    dpar_text_slice(t, s, dpari_length(s));
+    for (; *s != 0; s++) {
+        dpar_text_char(t, *s);
+    }
 }
 
 DPAR_API void dpar_text_int(dpar_text *t, int64_t v)
@@ -1444,20 +1450,148 @@ DPAR_API void dpar_text_int(dpar_text *t, int64_t v)
     dpar_text_slice(t, digits, dpari_say_int(digits, sizeof(digits), v));
 }
 
-/* Digits of u, at least `width` of them. */
-static void dpari_text_digits(dpar_text *t, uint64_t u, int32_t width)
+/* A number >= 0 in limbs of nine decimal digits, most significant first, `whole` of them before the
+ * point: sum of limb[i] * 10^(9 (whole - 1 - i)). `whole` may be negative or pass n (zeros).
+ * Shifts by powers of two are exact, so that what is printed and read is the same on every target:
+ * a double has at most 767 significant digits (86 limbs); what a longer input loses only sets
+ * `lost`. */
+enum { DPARI_TEXT_LIMBS = 96, DPARI_TEXT_SHIFT = 29 };
+typedef struct dpari_text_decimal {
+    uint32_t limb[DPARI_TEXT_LIMBS];
+    int32_t n, whole, lost;
+} dpari_text_decimal;
+
+static uint32_t dpari_text_ten(int32_t power)
 {
-    char digit[20];
-    int32_t n = 0;
-    do {
-        digit[n++] = (char)('0' + (int)(u % 10));
-        u /= 10;
-    } while (u != 0 && n < 20);
-    for (; width > n; width--) {
-        dpar_text_char(t, '0');
+    static const uint32_t ten[9] = {1,      10,      100,      1000,     10000,
+                                    100000, 1000000, 10000000, 100000000};
+    return ten[power];
+}
+
+/* Floor of p / 9: the limb of the power 10^p is whole - 1 - that. */
+static int32_t dpari_text_floor9(int32_t p)
+{
+    return p >= 0 ? p / 9 : -((8 - p) / 9);
+}
+
+static void dpari_text_append(dpari_text_decimal *d, uint32_t limb)
+{
+    if (d->n < DPARI_TEXT_LIMBS) {
+        d->limb[d->n++] = limb;
+    } else if (limb != 0) {
+        d->lost = 1;
     }
-    while (n > 0) {
-        dpar_text_char(t, digit[--n]);
+}
+
+/* No zero limb at either end. */
+static void dpari_text_trim(dpari_text_decimal *d)
+{
+    int32_t i, zeros = 0;
+    while (d->n > 0 && d->limb[d->n - 1] == 0) {
+        d->n--;
+    }
+    while (zeros < d->n && d->limb[zeros] == 0) {
+        zeros++;
+    }
+    for (i = zeros; zeros > 0 && i < d->n; i++) {
+        d->limb[i - zeros] = d->limb[i];
+    }
+    d->n -= zeros;
+    d->whole -= zeros;
+}
+
+/* d * 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
+static void dpari_text_double(dpari_text_decimal *d, int32_t k)
+{
+    uint64_t carry = 0;
+    int32_t i;
+    for (i = d->n - 1; i >= 0; i--) {
+        carry += (uint64_t)d->limb[i] << k;
+        d->limb[i] = (uint32_t)(carry % 1000000000u);
+        carry /= 1000000000u;
+    }
+    if (carry > 0) {
+        uint32_t last = d->n == DPARI_TEXT_LIMBS ? d->limb[--d->n] : 0;
+        for (i = d->n; i > 0; i--) {
+            d->limb[i] = d->limb[i - 1];
+        }
+        d->limb[0] = (uint32_t)carry;
+        d->n++;
+        d->whole++;
+        dpari_text_append(d, last);
+    }
+    dpari_text_trim(d);
+}
+
+/* d / 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
+static void dpari_text_halve(dpari_text_decimal *d, int32_t k)
+{
+    uint64_t rest = 0;
+    int32_t i;
+    for (i = 0; i < d->n; i++) {
+        rest = rest * 1000000000u + d->limb[i];
+        d->limb[i] = (uint32_t)(rest >> k);
+        rest -= (uint64_t)d->limb[i] << k;
+    }
+    while (rest > 0) {
+        rest *= 1000000000u;
+        dpari_text_append(d, (uint32_t)(rest >> k));
+        rest -= rest >> k << k;
+    }
+    dpari_text_trim(d);
+}
+
+/* The digits of v > 0, all of them. A double has at most 64 significant bits. */
+static void dpari_text_expand(dpari_text_decimal *d, double v)
+{
+    int32_t e;
+    uint64_t m = (uint64_t)(dpari_split(v, &e) * 9223372036854775808.0);
+    for (e -= 63; m % 2 == 0; e++) {
+        m /= 2;
+    }
+    d->limb[0] = (uint32_t)(m / UINT64_C(1000000000000000000));
+    d->limb[1] = (uint32_t)(m / 1000000000u % 1000000000u);
+    d->limb[2] = (uint32_t)(m % 1000000000u);
+    d->n = d->whole = 3;
+    d->lost = 0;
+    dpari_text_trim(d);
+    while (e != 0) {
+        int32_t k = (int32_t)dpari_least(e < 0 ? -e : e, DPARI_TEXT_SHIFT);
+        if (e > 0) {
+            dpari_text_double(d, k);
+        } else {
+            dpari_text_halve(d, k);
+        }
+        e += e > 0 ? -k : k;
+    }
+}
+
+/* The digit at 10^p. */
+static int32_t dpari_text_digit(const dpari_text_decimal *d, int32_t p)
+{
+    int32_t over = dpari_text_floor9(p), i = d->whole - 1 - over;
+    return i < 0 || i >= d->n ? 0 : (int32_t)(d->limb[i] / dpari_text_ten(p - 9 * over) % 10);
+}
+
+/* The power of the first digit of d > 0, trimmed. */
+static int32_t dpari_text_first(const dpari_text_decimal *d)
+{
+    int32_t p = 8;
+    while (d->limb[0] < dpari_text_ten(p)) {
+        p--;
+    }
+    return 9 * (d->whole - 1) + p;
+}
+
+/* The digits at 10^high .. 10^low as characters, rounded, halves up. The caller begins one above
+ * the first digit of d, so that there is room for a carry. */
+static void dpari_text_round(const dpari_text_decimal *d, int32_t high, int32_t low, char *digit)
+{
+    int32_t p, carry = dpari_text_digit(d, low - 1) >= 5;
+    for (p = low; p <= high; p++) {
+        carry += dpari_text_digit(d, p);
+        digit[high - p] = (char)('0' + carry % 10);
+        carry /= 10;
     }
 }
 
@@ -1476,68 +1610,34 @@ static int dpari_text_special(dpar_text *t, double v)
 
 DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals)
 {
-    double scale = 1.0, size = v < 0.0 ? -v : v;
-    uint64_t whole, u;
-    int32_t i;
+    dpari_text_decimal d;
+    char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
+    double size = v < 0.0 ? -v : v;
+    int32_t high = 0, i, zero = 1;
     decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
-    if (dpari_text_special(t, v)) {
-        return;
-    }
-    for (i = 0; i < decimals; i++) {
-        scale *= 10.0;
-    }
-    if (size * scale >= 9e15) {
+    if (size >= 9e15 || !(size >= 0.0)) {
         dpar_text_real(t, v, 6);
         return;
     }
-    u = (uint64_t)(size * scale + 0.5);
-    if (v < 0.0 && u > 0) {
+    d.n = d.whole = d.lost = 0;
+    if (size > 0.0) {
+        dpari_text_expand(&d, size);
+        high = dpari_text_first(&d);
+        high = high < 0 ? 1 : high + 1;
+    }
+    dpari_text_round(&d, high, -decimals, digit);
+    for (i = 0; i <= high + decimals; i++) {
+        zero = zero && digit[i] == '0';
+    }
+    if (v < 0.0 && !zero) {
         dpar_text_char(t, '-');
     }
-    whole = 1;
-    for (i = 0; i < decimals; i++) {
-        whole *= 10;
+    for (i = high > 0 && digit[0] == '0'; i <= high + decimals; i++) {
+        if (i == high + 1) {
+            dpar_text_char(t, '.');
+        }
+        dpar_text_char(t, digit[i]);
     }
-    dpari_text_digits(t, u / whole, 1);
-    if (decimals > 0) {
-        dpar_text_char(t, '.');
-        dpari_text_digits(t, u % whole, decimals);
-    }
-}
-
-/* v = m * 10^e with 10^(digits-1) <= m < 10^digits, m rounded; v > 0. */
-static uint64_t dpari_text_scale(double v, int32_t digits, int32_t *exponent)
-{
-    double low = 1.0, high;
-    int32_t e = 0, i;
-    uint64_t m;
-    for (i = 1; i < digits; i++) {
-        low *= 10.0;
-    }
-    high = low * 10.0;
-    while (v >= high * 1e16) {
-        v *= 1e-16;
-        e += 16;
-    }
-    while (v < low * 1e-16) {
-        v *= 1e16;
-        e -= 16;
-    }
-    while (v >= high) {
-        v /= 10.0;
-        e++;
-    }
-    while (v < low) {
-        v *= 10.0;
-        e--;
-    }
-    m = (uint64_t)(v + 0.5);
-    if (m >= (uint64_t)high) {
-        m /= 10;
-        e++;
-    }
-    *exponent = e;
-    return m;
 }
 
 static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t point)
@@ -1563,9 +1663,9 @@ static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t
 
 DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
 {
+    dpari_text_decimal d;
     char digit[20];
-    uint64_t m;
-    int32_t e, n, k, first;
+    int32_t n, from, first;
     digits = digits < 1 ? 1 : digits > 17 ? 17 : digits;
     if (dpari_text_special(t, v)) {
         return;
@@ -1578,22 +1678,24 @@ DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
         dpar_text_char(t, '0');
         return;
     }
-    m = dpari_text_scale(v, digits, &e);
-    for (k = digits; k > 0; k--) {
-        digit[k - 1] = (char)('0' + (int)(m % 10));
-        m /= 10;
+    dpari_text_expand(&d, v);
+    first = dpari_text_first(&d);
+    dpari_text_round(&d, first + 1, first - digits + 1, digit);
+    from = digit[0] == '0';
+    first += 1 - from; /* 9.99 became 10.0 */
+    for (n = digits; n > 1 && digit[from + n - 1] == '0'; n--) {
     }
-    for (n = digits; n > 1 && digit[n - 1] == '0'; n--) {
-    }
-    first = e + digits - 1; /* decimal exponent of the first digit */
-    if (first >= -5 && first < digits) {
-        dpari_text_point(t, digit, n, first + 1);
+    if (first >= -4 && first < digits) {
+        dpari_text_point(t, digit + from, n, first + 1);
         return;
     }
-    dpari_text_point(t, digit, n, 1);
-    dpar_text_char(t, 'e');
-    dpar_text_char(t, first < 0 ? '-' : '+');
-    dpari_text_digits(t, (uint64_t)(first < 0 ? -first : first), 2);
+    dpari_text_point(t, digit + from, n, 1);
+    dpar_text_put(t, first < 0 ? "e-" : "e+");
+    first = first < 0 ? -first : first;
+    if (first < 10) {
+        dpar_text_char(t, '0');
+    }
+    dpar_text_int(t, first);
 }
 
 DPAR_API void dpar_text_column(dpar_text *t, size_t column)
@@ -1607,75 +1709,150 @@ DPAR_API void dpar_text_column(dpar_text *t, size_t column)
     }
 }
 
-/* 10^e by squaring; infinite or 0 when it passes the range of double. */
-static double dpari_text_power(int32_t e)
-{
-    double base = 10.0, result = 1.0;
-    int32_t n = e < 0 ? -e : e;
-    for (; n > 0; n /= 2) {
-        if (n % 2 != 0) {
-            result *= base;
-        }
-        base *= base;
-    }
-    return e < 0 ? 1.0 / result : result;
-}
-
-static double dpari_text_value(uint64_t m, int32_t e)
+/* m * 2^e, each step exact until it passes the range of double. */
+static double dpari_text_scale(uint64_t m, int32_t e)
 {
     double v = (double)m;
-    for (; e > 300; e -= 300) {
-        v *= dpari_text_power(300);
+    for (; e >= 32; e -= 32) {
+        v *= 4294967296.0;
     }
-    for (; e < -300; e += 300) {
-        v /= dpari_text_power(300);
+    for (; e <= -32; e += 32) {
+        v *= 1.0 / 4294967296.0;
     }
-    return e < 0 ? v / dpari_text_power(-e) : v * dpari_text_power(e);
+    for (; e > 0; e--) {
+        v *= 2.0;
+    }
+    for (; e < 0; e++) {
+        v *= 0.5;
+    }
+    return v;
+}
+
+/* The whole part of d < 10^18. */
+static uint64_t dpari_text_whole(const dpari_text_decimal *d)
+{
+    uint64_t u = 0;
+    int32_t i;
+    for (i = 0; i < d->whole; i++) {
+        u = u * 1000000000u + (i < d->n ? d->limb[i] : 0);
+    }
+    return u;
+}
+
+/* The double nearest to d, halves to even: 53 bits, fewer below 2^-1022. */
+static double dpari_text_nearest(dpari_text_decimal *d)
+{
+    uint64_t u, rest, half;
+    int32_t e = 0, drop;
+    while (d->whole > 2) {
+        dpari_text_halve(d, DPARI_TEXT_SHIFT);
+        e += DPARI_TEXT_SHIFT;
+    }
+    for (; d->whole < 1; e -= DPARI_TEXT_SHIFT) {
+        dpari_text_double(d, DPARI_TEXT_SHIFT);
+    }
+    for (u = dpari_text_whole(d); u >> 53 == 0; u = dpari_text_whole(d)) {
+        dpari_text_double(d, 6); /* stays below 2^59 < 10^18 */
+        e -= 6;
+    }
+    for (drop = 1; u >> drop >> 53 != 0; drop++) {
+    }
+    drop = e + drop < -1074 ? -1074 - e : drop;
+    if (drop > 62) {
+        return 0.0;
+    }
+    half = (uint64_t)1 << (drop - 1);
+    rest = u & (2 * half - 1);
+    u >>= drop;
+    if (rest > half || (rest == half && (u % 2 != 0 || d->n > d->whole || d->lost))) {
+        u++;
+    }
+    return dpari_text_scale(u, e + drop);
+}
+
+/* The value of the digits (and at most one point) [s, s + n), the first of which stands at
+ * 10^power. */
+static double dpari_text_value(const char *s, size_t n, int64_t power)
+{
+    dpari_text_decimal d;
+    int32_t p, over;
+    for (; n > 0 && (*s == '0' || *s == '.'); s++, n--) {
+        power -= *s == '0';
+    }
+    if (n == 0 || power < -330) {
+        return 0.0;
+    }
+    p = power > 400 ? 400 : (int32_t)power; /* 10^400 becomes infinite */
+    over = dpari_text_floor9(p);
+    d.whole = over + 1;
+    d.n = d.lost = 0;
+    dpari_text_append(&d, 0);
+    for (; n > 0; s++, n--) {
+        if (*s == '.') {
+            continue;
+        }
+        if (dpari_text_floor9(p) != over) {
+            over--;
+            dpari_text_append(&d, 0);
+        }
+        if (over == d.whole - d.n) {
+            d.limb[d.n - 1] += (uint32_t)(*s - '0') * dpari_text_ten(p - 9 * over);
+        } else {
+            d.lost |= *s != '0';
+        }
+        p -= over >= d.whole - d.n; /* behind the last limb it stays there */
+    }
+    dpari_text_trim(&d);
+    return dpari_text_nearest(&d);
+}
+
+static size_t dpari_text_run(const char *s, size_t at, size_t n)
+{
+    size_t from = at;
+    while (at < n && s[at] >= '0' && s[at] <= '9') {
+        at++;
+    }
+    return at - from;
+}
+
+/* The characters of an exponent at s, 0 when there is none. */
+static size_t dpari_text_exponent(const char *s, size_t n, int64_t *exponent)
+{
+    int64_t e = 0;
+    size_t at = 1, digits;
+    if (n == 0 || (s[0] != 'e' && s[0] != 'E')) {
+        return 0;
+    }
+    at += n > 1 && (s[1] == '-' || s[1] == '+');
+    digits = dpari_text_run(s, at, n);
+    if (digits == 0) {
+        return 0;
+    }
+    for (; digits > 0; digits--, at++) {
+        e = e < INT64_MAX / 20 ? e * 10 + (s[at] - '0') : e;
+    }
+    *exponent = s[1] == '-' ? -e : e;
+    return at;
 }
 
 DPAR_API size_t dpar_text_read(const char *s, size_t n, double *value)
 {
-    uint64_t m = 0;
-    int32_t e = 0, exponent = 0, digits = 0, negative, below;
-    size_t at = 0, mark;
-    negative = n > 0 && s[0] == '-';
-    at += n > 0 && (s[0] == '-' || s[0] == '+');
-    for (; at < n && s[at] >= '0' && s[at] <= '9'; at++, digits++) {
-        if (m < UINT64_MAX / 10 - 1) {
-            m = m * 10 + (uint64_t)(s[at] - '0');
-        } else {
-            e += e < 100000;
-        }
+    int64_t exponent = 0;
+    size_t start = n > 0 && (s[0] == '-' || s[0] == '+'), whole, part = 0, end;
+    double v;
+    whole = dpari_text_run(s, start, n);
+    end = start + whole;
+    if (end < n && s[end] == '.') {
+        part = dpari_text_run(s, end + 1, n);
+        end += whole + part > 0 ? 1 + part : 0;
     }
-    if (at < n && s[at] == '.' &&
-        (digits > 0 || (at + 1 < n && s[at + 1] >= '0' && s[at + 1] <= '9'))) {
-        for (at++; at < n && s[at] >= '0' && s[at] <= '9'; at++, digits++) {
-            if (m < UINT64_MAX / 10 - 1) {
-                m = m * 10 + (uint64_t)(s[at] - '0');
-                e -= e > -100000;
-            }
-        }
-    }
-    if (digits == 0) {
+    if (whole + part == 0) {
         return 0;
     }
-    mark = at;
-    if (at < n && (s[at] == 'e' || s[at] == 'E')) {
-        at++;
-        below = at < n && s[at] == '-';
-        at += at < n && (s[at] == '-' || s[at] == '+');
-        if (at < n && s[at] >= '0' && s[at] <= '9') {
-            for (; at < n && s[at] >= '0' && s[at] <= '9'; at++) {
-                exponent = exponent < 100000 ? exponent * 10 + (s[at] - '0') : exponent;
-            }
-            e += below ? -exponent : exponent;
-        } else {
-            at = mark;
-        }
-    }
-    *value = m == 0 ? 0.0 : dpari_text_value(m, e > 1000 ? 1000 : e < -1000 ? -1000 : e);
-    *value = negative ? -*value : *value;
-    return at;
+    n = end + dpari_text_exponent(s + end, n - end, &exponent);
+    v = dpari_text_value(s + start, end - start, exponent + (int64_t)whole - 1);
+    *value = s[0] == '-' ? -v : v;
+    return n;
 }
 
 /* ==== base/json.c ==== */
@@ -1895,18 +2072,34 @@ static dpar_status dpari_json_key(dpar_json *j, dpar_json_item *item, dpar_why *
         return st;
     }
     dpari_json_blanks(j);
-    if (j->at >= j->bytes || j->text[j->at] != ':') {
+    if (j->at >= j->bytes) {
+        return dpari_json_fail(j, why, "the text ends where ':' was expected");
+    }
+    if (j->text[j->at] != ':') {
         return dpari_json_fail(j, why, "':' was expected");
     }
     j->at++;
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why *why)
+/* Between two values of an array or object, or before its end. */
+static dpar_status dpari_json_comma(dpar_json *j, dpar_why *why)
 {
-    dpar_status st;
+    int object = dpari_json_in_object(j);
+    if (j->text[j->at] != ',') {
+        return dpari_json_fail(j, why, object ? "',' or '}' was expected"
+                                              : "',' or ']' was expected");
+    }
+    j->at++;
+    j->expect = object ? DPARI_JSON_KEY : DPARI_JSON_VALUE;
+    dpari_json_blanks(j);
+    return j->at < j->bytes ? DPAR_OK : dpari_json_fail(j, why, "the text ends after a ','");
+}
+
+static dpar_status dpari_json_step(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
     char close = dpari_json_in_object(j) ? '}' : ']';
-    dpari_zero(item, sizeof(*item));
     dpari_json_blanks(j);
     if (j->expect == DPARI_JSON_NOTHING) {
         item->kind = DPAR_JSON_END;
@@ -1916,30 +2109,30 @@ DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why
     if (j->at >= j->bytes) {
         return dpari_json_fail(j, why, "the text ends too early");
     }
-    if (j->expect == DPARI_JSON_COMMA) {
-        if (j->text[j->at] == close) {
-            return dpari_json_close(j, item);
-        }
-        if (j->text[j->at] != ',') {
-            return dpari_json_fail(j, why, "',' or the closing bracket was expected");
-        }
-        j->at++;
-        j->expect = dpari_json_in_object(j) ? DPARI_JSON_KEY : DPARI_JSON_VALUE;
-        dpari_json_blanks(j);
-        if (j->at >= j->bytes) {
-            return dpari_json_fail(j, why, "the text ends too early");
-        }
-    } else if (j->expect != DPARI_JSON_VALUE && j->expect != DPARI_JSON_KEY &&
-               j->text[j->at] == close) {
+    if (j->expect != DPARI_JSON_VALUE && j->expect != DPARI_JSON_KEY && j->text[j->at] == close) {
         return dpari_json_close(j, item);
     }
-    if (dpari_json_in_object(j)) {
-        st = dpari_json_key(j, item, why);
-        if (st != DPAR_OK) {
-            return st;
-        }
+    if (j->expect == DPARI_JSON_COMMA) {
+        st = dpari_json_comma(j, why);
     }
-    return dpari_json_value(j, item, why);
+    if (st == DPAR_OK && dpari_json_in_object(j)) {
+        st = dpari_json_key(j, item, why);
+    }
+    return st == DPAR_OK ? dpari_json_value(j, item, why) : st;
+}
+
+DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    dpar_json after = *j;
+    dpar_json_item found;
+    dpar_status st;
+    dpari_zero(&found, sizeof(found));
+    st = dpari_json_step(&after, &found, why);
+    if (st == DPAR_OK) {
+        *j = after; /* on an error the reader stays before it: asked again it says the same */
+        *item = found;
+    }
+    return st;
 }
 
 /* ==== index/mesh.c ==== */
@@ -2254,11 +2447,11 @@ static const struct {
      "estimate, no measurement"},
     {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 6e-6f, 36e-6f, .15f, .005f, .005f},
      "links: vTrain V100 all-reduce 2024; rest estimated"},
-    {{.78f, .56f, .80f, 38e-6f, .78f, 4.2e-6f, .92f, 5.5e-6f, 36e-6f, .15f, .005f, .005f},
+    {{.78f, .56f, .80f, 42e-6f, .78f, 4.2e-6f, .92f, 5.5e-6f, 36e-6f, .15f, .0101f, .0046f},
      "marked rows of docs/accuracy.md, 2026-11"},
     {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
      "links: H100-class nccl-tests; products: best shape 794 of 989"},
-    {{.50f, .50f, .80f, 10e-6f, .80f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.507f, .40f, .53f, 10e-6f, .80f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
      "marked B200 rows of docs/accuracy.md, 2026-11"},
     {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 6e-6f, 40e-6f, .15f, .005f, .005f},
      "products: best shape 668 of 1300; rest estimated"},
@@ -5439,8 +5632,6 @@ static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s
         m->host += m->term[DPAR_MEM_ACTIVATIONS] - stay;
         m->term[DPAR_MEM_ACTIVATIONS] = stay;
     }
-    m->term[DPAR_MEM_LOGITS] = st->logits;
-    m->term[DPAR_MEM_TRANSIENT] = st->transient;
 }
 
 /* Units gathered by ZeRO-3 (this one and the prefetched next), their gradients before they are
@@ -5478,32 +5669,42 @@ static void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s, dpar_
     m->term[DPAR_MEM_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
 }
 
-/* Library workspaces that the framework's allocator holds: the dummy weight gradients that
- * TransformerEngine hands to autograd when it accumulates in place, one of each shape. */
-static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s,
-                                   const dpari_stage *st)
+/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
+ * one of each shape: of every block's products (experts share one shape), and of the head's. */
+static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s, int32_t kind)
 {
     const dpar_workload *w = job->work;
     double sum = 0.0;
-    int32_t i;
+    int32_t i, k;
     if (w->stack != DPAR_STACK_CORE || !w->trains || s->zero >= 3) {
         return 0.0;
     }
     for (i = 0; i < w->layers; i++) {
         const dpar_layer *l = &w->layer[i];
-        int32_t k;
-        if ((l->kind == DPAR_LAYER_HEAD && st->logits <= 0.0) || l->kind == DPAR_LAYER_EMBED) {
-            continue;
-        }
-        for (k = 0; k < l->ops; k++) {
+        for (k = 0; l->kind == kind && k < l->ops; k++) {
             const dpar_op *op = &w->op[l->first + k];
-            double cut = op->cut == DPAR_CUT_EXPERT ? (double)s->ep * s->etp
+            double cut = op->cut == DPAR_CUT_EXPERT ? (double)w->experts * s->etp
                          : op->cut == DPAR_CUT_NONE ? 1.0
                                                     : s->tp;
             sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
         }
     }
     return sum;
+}
+
+/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and without a
+ * pipeline the logits too (pipelines free a stage's output once it is sent: there the loss is a
+ * peak of its own). */
+static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                              dpar_memory *m)
+{
+    double head = st->logits > 0.0 ? dpari_memory_dummies(job, s, DPAR_LAYER_HEAD) : 0.0;
+    double block = st->transient + dpari_memory_dummies(job, s, DPAR_LAYER_BLOCK) + head;
+    if (s->pp > 1) { /* an activation received and a gradient to send */
+        block += 2.0 * st->boundary;
+    }
+    m->term[DPAR_MEM_LOGITS] = s->pp > 1 ? dpari_mostf(0.0, st->logits + head - block) : st->logits;
+    m->term[DPAR_MEM_TRANSIENT] = block;
 }
 
 static void dpari_memory_stage(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
@@ -5517,7 +5718,7 @@ static void dpari_memory_stage(const dpar_job *job, const dpar_strategy *s, cons
     dpari_memory_activations(job, s, st, m);
     dpari_memory_buffers(job, s, st, m);
     dpari_memory_halo(job, s, m);
-    m->term[DPAR_MEM_TRANSIENT] += dpari_memory_dummies(job, s, st);
+    dpari_memory_peak(job, s, st, m);
     for (i = 0; i < DPAR_MEM_COMM; i++) {
         sum += m->term[i];
     }
@@ -5597,17 +5798,6 @@ DPAR_API double dpar_scaling_efficiency(double throughput_n, double throughput_1
 }
 
 /* ---- data parallelism ----------------------------------------------------------------------- */
-
-/* What the run does at once, when the strategy leaves it to the software. */
-static int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
-{
-    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
-        return s->overlap;
-    }
-    return job->work->stack == DPAR_STACK_MEGATRON ? 0
-           : job->work->stack == DPAR_STACK_CORE   ? DPAR_OVERLAP_DP | DPAR_OVERLAP_PP
-                                                   : DPAR_OVERLAP_DP;
-}
 
 typedef struct dpari_data {
     double before, after;     /* seconds around one step: weights gathered, gradients reduced */
@@ -6407,7 +6597,7 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
     dpar_strategy s = *outer;
     int32_t whole = q->space == DPAR_SPACE_WHOLE, zero, offload, overlap;
     int32_t offloads = whole && p->job.cluster->host_bytes > 0.0 ? 8 : 1;
-    int32_t trains = p->job.work->trains, overlaps = whole && trains ? 2 : 1;
+    int32_t trains = p->job.work->trains, overlaps = whole && trains ? (s.pp > 1 ? 4 : 2) : 1;
     for (zero = 0; zero < 4; zero++) {
         if (!dpari_wanted(q, DPAR_FIELD_ZERO, zero, q->fixed.zero)) {
             continue;
@@ -6423,7 +6613,8 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
                 s.offload = offload;
                 if (whole) {
                     s.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
-                                (overlap ? DPAR_OVERLAP_DP | DPAR_OVERLAP_PP : 0);
+                                (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
+                                (overlap & 2 ? DPAR_OVERLAP_PP : 0);
                 }
                 if (dpari_fixed(q, DPAR_FIELD_OFFLOAD)) {
                     s.offload = q->fixed.offload;
@@ -6486,7 +6677,8 @@ static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int
         return s->vp == 1 ? schedule == DPAR_1F1B : schedule == DPAR_INTERLEAVED;
     }
     return s->vp == 1 ? schedule == DPAR_1F1B || schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1
-                      : schedule == DPAR_INTERLEAVED || (s->vp == 2 && schedule == DPAR_ZBV);
+                      : schedule == DPAR_INTERLEAVED || schedule == DPAR_BREADTH_FIRST ||
+                            (s->vp == 2 && schedule == DPAR_ZBV);
 }
 
 static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s, const dpari_layers *layers)
@@ -7084,6 +7276,17 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     }
 }
 
+DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
+{
+    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
+        return s->overlap;
+    }
+    return job->work->stack == DPAR_STACK_MEGATRON ? DPAR_OVERLAP_TP
+           : job->work->stack == DPAR_STACK_CORE
+               ? DPAR_OVERLAP_DP | DPAR_OVERLAP_PP | DPAR_OVERLAP_TP
+               : DPAR_OVERLAP_DP;
+}
+
 /* ---- communication of a layer --------------------------------------------------------------- */
 
 static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
@@ -7097,8 +7300,8 @@ static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind
 }
 
 /* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
- * reduce-scatter each way, and the input gathered once more for the weight gradient, hidden behind
- * the data gradient but for the links' share. Embedding: forward only. Head: backward only. */
+ * reduce-scatter each way, and the input gathered once more for the weight gradient. Embedding:
+ * forward only. Head: backward only. */
 static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
                            double tokens, dpari_layer_price *p)
 {
@@ -7113,8 +7316,8 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
     /* the host launches them too, and the ranks wait for the last to arrive: more with more ranks
      */
-    p->host_forward += f * launch_s * (1.0 + 0.5 * s->tp);
-    p->host_backward += b * launch_s * (1.0 + 0.5 * s->tp);
+    p->host_forward += f * launch_s * (1.0 + 0.0625 * s->tp * s->tp);
+    p->host_backward += b * launch_s * (1.0 + 0.0625 * s->tp * s->tp);
     if (!s->sp) {
         ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f + b);
         p->tp_forward = ag * f / (f + b);
@@ -7123,16 +7326,13 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
         ag = dpari_spend(job, &g, DPAR_ALL_GATHER, bytes, p, f + 2.0 * b) / (f + 2.0 * b);
         rs = dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes, p, f + b) / (f + b);
         p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
-        p->tp_backward = b * (1.15 * ag + rs);
+        p->tp_backward = b * (2.0 * ag + rs);
     }
     p->tp_again = p->tp_forward;
-    if (s->overlap & DPAR_OVERLAP_TP) { /* cut into pieces and pipelined with the products */
-        double contention = job->cluster->cal.value[DPAR_CAL_CONTENTION];
-        p->tp_forward = dpari_mostf(p->tp_forward - 0.7 * p->forward, 0.3 * p->tp_forward) +
-                        contention * 0.7 * p->tp_forward;
-        p->tp_backward = dpari_mostf(p->tp_backward - 0.7 * p->backward, 0.3 * p->tp_backward) +
-                         contention * 0.7 * p->tp_backward;
-        p->tp_again = p->tp_forward;
+    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_TP) {
+        /* the data gradient's reduction travels while the weight gradient is computed */
+        double hidden = dpari_leastf(0.9 * p->tp_backward, 0.45 * p->backward);
+        p->tp_backward -= hidden * (1.0 - job->cluster->cal.value[DPAR_CAL_CONTENTION]);
     }
 }
 
@@ -7146,6 +7346,9 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
     }
     g = dpar_group_place(job->cluster, s->cp, s->tp);
     if (s->cp_kind == DPAR_CP_ULYSSES) {
+        /* the attention output is kept before and after its exchange */
+        p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
+        p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
         t = dpari_spend(job, &g, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p, 4.0);
         p->cp_forward = t;
         p->cp_backward = t;
@@ -7289,8 +7492,8 @@ static int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 }
 
 /* Adds `count` layers of a class to a stage. */
-static void dpari_stage_add(dpari_stage *st, const dpari_layer_price *p, double count, double again,
-                            double kept)
+static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
+                            double count, double again, double kept)
 {
     st->forward += count * p->forward;
     st->backward += count * p->backward;
@@ -7307,6 +7510,7 @@ static void dpari_stage_add(dpari_stage *st, const dpari_layer_price *p, double 
     st->nic_bytes += count * p->nic_bytes;
     st->transient = dpari_mostf(st->transient, p->transient);
     st->largest = dpari_mostf(st->largest, p->params + p->expert_params);
+    st->boundary = dpari_mostf(st->boundary, p->send / s->tp);
 }
 
 /* One class in a stage: `count` of its layers, `full` of them fully recomputed. */
@@ -7316,16 +7520,16 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
     int32_t mode = s->recompute;
     if (mode != DPAR_RECOMPUTE_FULL) {
         double again = p->again[mode];
-        dpari_stage_add(st, p, count, again, p->kept[mode]);
+        dpari_stage_add(s, st, p, count, again, p->kept[mode]);
         st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
         return;
     }
-    dpari_stage_add(st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
+    dpari_stage_add(s, st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
     st->host += full * p->host_forward;
     st->ep += full * p->ep_forward;
     st->cp += full * p->cp_forward;
     st->halo += full * p->halo_forward;
-    dpari_stage_add(st, p, count - full, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+    dpari_stage_add(s, st, p, count - full, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
     /* while one layer is recomputed all of its activations live again */
     st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
 }
@@ -7344,9 +7548,9 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
             dpari_layer_price head = *p;
             st->logits += p->transient;
             head.transient = 0.0;
-            dpari_stage_add(st, &head, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+            dpari_stage_add(s, st, &head, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
         } else {
-            dpari_stage_add(st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+            dpari_stage_add(s, st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
         }
         /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's */
         if (kind == DPAR_LAYER_HEAD && s->pp > 1 && w->vocab > 0 &&
@@ -7356,13 +7560,14 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
     }
 }
 
-/* Host and device work at once, but each waits for the other now and then: a soft maximum, device
- * alone when the host is quick, host alone when it is slow. */
+/* Host and device work at once. A quick host is hidden; a slow one is all there is; in between the
+ * device waits now and then (vTrain's single-node rows: about half of the host's time where both are
+ * equal, little where kernels are long). */
 static void dpari_stage_total(dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
-    double both = device + st->host;
-    st->total = device + (both > 0.0 ? st->host * st->host / both : 0.0);
+    double waits = st->host > 0.0 ? 0.5 * st->host * st->host / (st->host + device / 3.0) : 0.0;
+    st->total = dpari_mostf(device + waits, st->host);
 }
 
 static void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,

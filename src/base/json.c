@@ -219,18 +219,34 @@ static dpar_status dpari_json_key(dpar_json *j, dpar_json_item *item, dpar_why *
         return st;
     }
     dpari_json_blanks(j);
-    if (j->at >= j->bytes || j->text[j->at] != ':') {
+    if (j->at >= j->bytes) {
+        return dpari_json_fail(j, why, "the text ends where ':' was expected");
+    }
+    if (j->text[j->at] != ':') {
         return dpari_json_fail(j, why, "':' was expected");
     }
     j->at++;
     return DPAR_OK;
 }
 
-DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why *why)
+/* Between two values of an array or object, or before its end. */
+static dpar_status dpari_json_comma(dpar_json *j, dpar_why *why)
 {
-    dpar_status st;
+    int object = dpari_json_in_object(j);
+    if (j->text[j->at] != ',') {
+        return dpari_json_fail(j, why, object ? "',' or '}' was expected"
+                                              : "',' or ']' was expected");
+    }
+    j->at++;
+    j->expect = object ? DPARI_JSON_KEY : DPARI_JSON_VALUE;
+    dpari_json_blanks(j);
+    return j->at < j->bytes ? DPAR_OK : dpari_json_fail(j, why, "the text ends after a ','");
+}
+
+static dpar_status dpari_json_step(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
     char close = dpari_json_in_object(j) ? '}' : ']';
-    dpari_zero(item, sizeof(*item));
     dpari_json_blanks(j);
     if (j->expect == DPARI_JSON_NOTHING) {
         item->kind = DPAR_JSON_END;
@@ -240,28 +256,28 @@ DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why
     if (j->at >= j->bytes) {
         return dpari_json_fail(j, why, "the text ends too early");
     }
-    if (j->expect == DPARI_JSON_COMMA) {
-        if (j->text[j->at] == close) {
-            return dpari_json_close(j, item);
-        }
-        if (j->text[j->at] != ',') {
-            return dpari_json_fail(j, why, "',' or the closing bracket was expected");
-        }
-        j->at++;
-        j->expect = dpari_json_in_object(j) ? DPARI_JSON_KEY : DPARI_JSON_VALUE;
-        dpari_json_blanks(j);
-        if (j->at >= j->bytes) {
-            return dpari_json_fail(j, why, "the text ends too early");
-        }
-    } else if (j->expect != DPARI_JSON_VALUE && j->expect != DPARI_JSON_KEY &&
-               j->text[j->at] == close) {
+    if (j->expect != DPARI_JSON_VALUE && j->expect != DPARI_JSON_KEY && j->text[j->at] == close) {
         return dpari_json_close(j, item);
     }
-    if (dpari_json_in_object(j)) {
-        st = dpari_json_key(j, item, why);
-        if (st != DPAR_OK) {
-            return st;
-        }
+    if (j->expect == DPARI_JSON_COMMA) {
+        st = dpari_json_comma(j, why);
     }
-    return dpari_json_value(j, item, why);
+    if (st == DPAR_OK && dpari_json_in_object(j)) {
+        st = dpari_json_key(j, item, why);
+    }
+    return st == DPAR_OK ? dpari_json_value(j, item, why) : st;
+}
+
+DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why *why)
+{
+    dpar_json after = *j;
+    dpar_json_item found;
+    dpar_status st;
+    dpari_zero(&found, sizeof(found));
+    st = dpari_json_step(&after, &found, why);
+    if (st == DPAR_OK) {
+        *j = after; /* on an error the reader stays before it: asked again it says the same */
+        *item = found;
+    }
+    return st;
 }

@@ -2,6 +2,7 @@
 #include "text.h"
 
 #include "arith.h"
+#include "real.h"
 
 DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
 {
@@ -36,7 +37,9 @@ DPAR_API void dpar_text_slice(dpar_text *t, const char *s, size_t n)
 
 DPAR_API void dpar_text_put(dpar_text *t, const char *s)
 {
-    dpar_text_slice(t, s, dpari_length(s));
+    for (; *s != 0; s++) {
+        dpar_text_char(t, *s);
+    }
 }
 
 DPAR_API void dpar_text_int(dpar_text *t, int64_t v)
@@ -45,20 +48,148 @@ DPAR_API void dpar_text_int(dpar_text *t, int64_t v)
     dpar_text_slice(t, digits, dpari_say_int(digits, sizeof(digits), v));
 }
 
-/* Digits of u, at least `width` of them. */
-static void dpari_text_digits(dpar_text *t, uint64_t u, int32_t width)
+/* A number >= 0 in limbs of nine decimal digits, most significant first, `whole` of them before the
+ * point: sum of limb[i] * 10^(9 (whole - 1 - i)). `whole` may be negative or pass n (zeros).
+ * Shifts by powers of two are exact, so that what is printed and read is the same on every target:
+ * a double has at most 767 significant digits (86 limbs); what a longer input loses only sets
+ * `lost`. */
+enum { DPARI_TEXT_LIMBS = 96, DPARI_TEXT_SHIFT = 29 };
+typedef struct dpari_text_decimal {
+    uint32_t limb[DPARI_TEXT_LIMBS];
+    int32_t n, whole, lost;
+} dpari_text_decimal;
+
+static uint32_t dpari_text_ten(int32_t power)
 {
-    char digit[20];
-    int32_t n = 0;
-    do {
-        digit[n++] = (char)('0' + (int)(u % 10));
-        u /= 10;
-    } while (u != 0 && n < 20);
-    for (; width > n; width--) {
-        dpar_text_char(t, '0');
+    static const uint32_t ten[9] = {1,      10,      100,      1000,     10000,
+                                    100000, 1000000, 10000000, 100000000};
+    return ten[power];
+}
+
+/* Floor of p / 9: the limb of the power 10^p is whole - 1 - that. */
+static int32_t dpari_text_floor9(int32_t p)
+{
+    return p >= 0 ? p / 9 : -((8 - p) / 9);
+}
+
+static void dpari_text_append(dpari_text_decimal *d, uint32_t limb)
+{
+    if (d->n < DPARI_TEXT_LIMBS) {
+        d->limb[d->n++] = limb;
+    } else if (limb != 0) {
+        d->lost = 1;
     }
-    while (n > 0) {
-        dpar_text_char(t, digit[--n]);
+}
+
+/* No zero limb at either end. */
+static void dpari_text_trim(dpari_text_decimal *d)
+{
+    int32_t i, zeros = 0;
+    while (d->n > 0 && d->limb[d->n - 1] == 0) {
+        d->n--;
+    }
+    while (zeros < d->n && d->limb[zeros] == 0) {
+        zeros++;
+    }
+    for (i = zeros; zeros > 0 && i < d->n; i++) {
+        d->limb[i - zeros] = d->limb[i];
+    }
+    d->n -= zeros;
+    d->whole -= zeros;
+}
+
+/* d * 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
+static void dpari_text_double(dpari_text_decimal *d, int32_t k)
+{
+    uint64_t carry = 0;
+    int32_t i;
+    for (i = d->n - 1; i >= 0; i--) {
+        carry += (uint64_t)d->limb[i] << k;
+        d->limb[i] = (uint32_t)(carry % 1000000000u);
+        carry /= 1000000000u;
+    }
+    if (carry > 0) {
+        uint32_t last = d->n == DPARI_TEXT_LIMBS ? d->limb[--d->n] : 0;
+        for (i = d->n; i > 0; i--) {
+            d->limb[i] = d->limb[i - 1];
+        }
+        d->limb[0] = (uint32_t)carry;
+        d->n++;
+        d->whole++;
+        dpari_text_append(d, last);
+    }
+    dpari_text_trim(d);
+}
+
+/* d / 2^k, 0 <= k <= DPARI_TEXT_SHIFT. */
+static void dpari_text_halve(dpari_text_decimal *d, int32_t k)
+{
+    uint64_t rest = 0;
+    int32_t i;
+    for (i = 0; i < d->n; i++) {
+        rest = rest * 1000000000u + d->limb[i];
+        d->limb[i] = (uint32_t)(rest >> k);
+        rest -= (uint64_t)d->limb[i] << k;
+    }
+    while (rest > 0) {
+        rest *= 1000000000u;
+        dpari_text_append(d, (uint32_t)(rest >> k));
+        rest -= rest >> k << k;
+    }
+    dpari_text_trim(d);
+}
+
+/* The digits of v > 0, all of them. A double has at most 64 significant bits. */
+static void dpari_text_expand(dpari_text_decimal *d, double v)
+{
+    int32_t e;
+    uint64_t m = (uint64_t)(dpari_split(v, &e) * 9223372036854775808.0);
+    for (e -= 63; m % 2 == 0; e++) {
+        m /= 2;
+    }
+    d->limb[0] = (uint32_t)(m / UINT64_C(1000000000000000000));
+    d->limb[1] = (uint32_t)(m / 1000000000u % 1000000000u);
+    d->limb[2] = (uint32_t)(m % 1000000000u);
+    d->n = d->whole = 3;
+    d->lost = 0;
+    dpari_text_trim(d);
+    while (e != 0) {
+        int32_t k = (int32_t)dpari_least(e < 0 ? -e : e, DPARI_TEXT_SHIFT);
+        if (e > 0) {
+            dpari_text_double(d, k);
+        } else {
+            dpari_text_halve(d, k);
+        }
+        e += e > 0 ? -k : k;
+    }
+}
+
+/* The digit at 10^p. */
+static int32_t dpari_text_digit(const dpari_text_decimal *d, int32_t p)
+{
+    int32_t over = dpari_text_floor9(p), i = d->whole - 1 - over;
+    return i < 0 || i >= d->n ? 0 : (int32_t)(d->limb[i] / dpari_text_ten(p - 9 * over) % 10);
+}
+
+/* The power of the first digit of d > 0, trimmed. */
+static int32_t dpari_text_first(const dpari_text_decimal *d)
+{
+    int32_t p = 8;
+    while (d->limb[0] < dpari_text_ten(p)) {
+        p--;
+    }
+    return 9 * (d->whole - 1) + p;
+}
+
+/* The digits at 10^high .. 10^low as characters, rounded, halves up. The caller begins one above
+ * the first digit of d, so that there is room for a carry. */
+static void dpari_text_round(const dpari_text_decimal *d, int32_t high, int32_t low, char *digit)
+{
+    int32_t p, carry = dpari_text_digit(d, low - 1) >= 5;
+    for (p = low; p <= high; p++) {
+        carry += dpari_text_digit(d, p);
+        digit[high - p] = (char)('0' + carry % 10);
+        carry /= 10;
     }
 }
 
@@ -77,68 +208,34 @@ static int dpari_text_special(dpar_text *t, double v)
 
 DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals)
 {
-    double scale = 1.0, size = v < 0.0 ? -v : v;
-    uint64_t whole, u;
-    int32_t i;
+    dpari_text_decimal d;
+    char digit[32]; /* 9e15 has 16 digits; 9 decimals and one for the carry */
+    double size = v < 0.0 ? -v : v;
+    int32_t high = 0, i, zero = 1;
     decimals = decimals < 0 ? 0 : decimals > 9 ? 9 : decimals;
-    if (dpari_text_special(t, v)) {
-        return;
-    }
-    for (i = 0; i < decimals; i++) {
-        scale *= 10.0;
-    }
-    if (size * scale >= 9e15) {
+    if (size >= 9e15 || !(size >= 0.0)) {
         dpar_text_real(t, v, 6);
         return;
     }
-    u = (uint64_t)(size * scale + 0.5);
-    if (v < 0.0 && u > 0) {
+    d.n = d.whole = d.lost = 0;
+    if (size > 0.0) {
+        dpari_text_expand(&d, size);
+        high = dpari_text_first(&d);
+        high = high < 0 ? 1 : high + 1;
+    }
+    dpari_text_round(&d, high, -decimals, digit);
+    for (i = 0; i <= high + decimals; i++) {
+        zero = zero && digit[i] == '0';
+    }
+    if (v < 0.0 && !zero) {
         dpar_text_char(t, '-');
     }
-    whole = 1;
-    for (i = 0; i < decimals; i++) {
-        whole *= 10;
+    for (i = high > 0 && digit[0] == '0'; i <= high + decimals; i++) {
+        if (i == high + 1) {
+            dpar_text_char(t, '.');
+        }
+        dpar_text_char(t, digit[i]);
     }
-    dpari_text_digits(t, u / whole, 1);
-    if (decimals > 0) {
-        dpar_text_char(t, '.');
-        dpari_text_digits(t, u % whole, decimals);
-    }
-}
-
-/* v = m * 10^e with 10^(digits-1) <= m < 10^digits, m rounded; v > 0. */
-static uint64_t dpari_text_scale(double v, int32_t digits, int32_t *exponent)
-{
-    double low = 1.0, high;
-    int32_t e = 0, i;
-    uint64_t m;
-    for (i = 1; i < digits; i++) {
-        low *= 10.0;
-    }
-    high = low * 10.0;
-    while (v >= high * 1e16) {
-        v *= 1e-16;
-        e += 16;
-    }
-    while (v < low * 1e-16) {
-        v *= 1e16;
-        e -= 16;
-    }
-    while (v >= high) {
-        v /= 10.0;
-        e++;
-    }
-    while (v < low) {
-        v *= 10.0;
-        e--;
-    }
-    m = (uint64_t)(v + 0.5);
-    if (m >= (uint64_t)high) {
-        m /= 10;
-        e++;
-    }
-    *exponent = e;
-    return m;
 }
 
 static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t point)
@@ -164,9 +261,9 @@ static void dpari_text_point(dpar_text *t, const char *digit, int32_t n, int32_t
 
 DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
 {
+    dpari_text_decimal d;
     char digit[20];
-    uint64_t m;
-    int32_t e, n, k, first;
+    int32_t n, from, first;
     digits = digits < 1 ? 1 : digits > 17 ? 17 : digits;
     if (dpari_text_special(t, v)) {
         return;
@@ -179,22 +276,24 @@ DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
         dpar_text_char(t, '0');
         return;
     }
-    m = dpari_text_scale(v, digits, &e);
-    for (k = digits; k > 0; k--) {
-        digit[k - 1] = (char)('0' + (int)(m % 10));
-        m /= 10;
+    dpari_text_expand(&d, v);
+    first = dpari_text_first(&d);
+    dpari_text_round(&d, first + 1, first - digits + 1, digit);
+    from = digit[0] == '0';
+    first += 1 - from; /* 9.99 became 10.0 */
+    for (n = digits; n > 1 && digit[from + n - 1] == '0'; n--) {
     }
-    for (n = digits; n > 1 && digit[n - 1] == '0'; n--) {
-    }
-    first = e + digits - 1; /* decimal exponent of the first digit */
-    if (first >= -5 && first < digits) {
-        dpari_text_point(t, digit, n, first + 1);
+    if (first >= -4 && first < digits) {
+        dpari_text_point(t, digit + from, n, first + 1);
         return;
     }
-    dpari_text_point(t, digit, n, 1);
-    dpar_text_char(t, 'e');
-    dpar_text_char(t, first < 0 ? '-' : '+');
-    dpari_text_digits(t, (uint64_t)(first < 0 ? -first : first), 2);
+    dpari_text_point(t, digit + from, n, 1);
+    dpar_text_put(t, first < 0 ? "e-" : "e+");
+    first = first < 0 ? -first : first;
+    if (first < 10) {
+        dpar_text_char(t, '0');
+    }
+    dpar_text_int(t, first);
 }
 
 DPAR_API void dpar_text_column(dpar_text *t, size_t column)
@@ -208,73 +307,148 @@ DPAR_API void dpar_text_column(dpar_text *t, size_t column)
     }
 }
 
-/* 10^e by squaring; infinite or 0 when it passes the range of double. */
-static double dpari_text_power(int32_t e)
-{
-    double base = 10.0, result = 1.0;
-    int32_t n = e < 0 ? -e : e;
-    for (; n > 0; n /= 2) {
-        if (n % 2 != 0) {
-            result *= base;
-        }
-        base *= base;
-    }
-    return e < 0 ? 1.0 / result : result;
-}
-
-static double dpari_text_value(uint64_t m, int32_t e)
+/* m * 2^e, each step exact until it passes the range of double. */
+static double dpari_text_scale(uint64_t m, int32_t e)
 {
     double v = (double)m;
-    for (; e > 300; e -= 300) {
-        v *= dpari_text_power(300);
+    for (; e >= 32; e -= 32) {
+        v *= 4294967296.0;
     }
-    for (; e < -300; e += 300) {
-        v /= dpari_text_power(300);
+    for (; e <= -32; e += 32) {
+        v *= 1.0 / 4294967296.0;
     }
-    return e < 0 ? v / dpari_text_power(-e) : v * dpari_text_power(e);
+    for (; e > 0; e--) {
+        v *= 2.0;
+    }
+    for (; e < 0; e++) {
+        v *= 0.5;
+    }
+    return v;
+}
+
+/* The whole part of d < 10^18. */
+static uint64_t dpari_text_whole(const dpari_text_decimal *d)
+{
+    uint64_t u = 0;
+    int32_t i;
+    for (i = 0; i < d->whole; i++) {
+        u = u * 1000000000u + (i < d->n ? d->limb[i] : 0);
+    }
+    return u;
+}
+
+/* The double nearest to d, halves to even: 53 bits, fewer below 2^-1022. */
+static double dpari_text_nearest(dpari_text_decimal *d)
+{
+    uint64_t u, rest, half;
+    int32_t e = 0, drop;
+    while (d->whole > 2) {
+        dpari_text_halve(d, DPARI_TEXT_SHIFT);
+        e += DPARI_TEXT_SHIFT;
+    }
+    for (; d->whole < 1; e -= DPARI_TEXT_SHIFT) {
+        dpari_text_double(d, DPARI_TEXT_SHIFT);
+    }
+    for (u = dpari_text_whole(d); u >> 53 == 0; u = dpari_text_whole(d)) {
+        dpari_text_double(d, 6); /* stays below 2^59 < 10^18 */
+        e -= 6;
+    }
+    for (drop = 1; u >> drop >> 53 != 0; drop++) {
+    }
+    drop = e + drop < -1074 ? -1074 - e : drop;
+    if (drop > 62) {
+        return 0.0;
+    }
+    half = (uint64_t)1 << (drop - 1);
+    rest = u & (2 * half - 1);
+    u >>= drop;
+    if (rest > half || (rest == half && (u % 2 != 0 || d->n > d->whole || d->lost))) {
+        u++;
+    }
+    return dpari_text_scale(u, e + drop);
+}
+
+/* The value of the digits (and at most one point) [s, s + n), the first of which stands at
+ * 10^power. */
+static double dpari_text_value(const char *s, size_t n, int64_t power)
+{
+    dpari_text_decimal d;
+    int32_t p, over;
+    for (; n > 0 && (*s == '0' || *s == '.'); s++, n--) {
+        power -= *s == '0';
+    }
+    if (n == 0 || power < -330) {
+        return 0.0;
+    }
+    p = power > 400 ? 400 : (int32_t)power; /* 10^400 becomes infinite */
+    over = dpari_text_floor9(p);
+    d.whole = over + 1;
+    d.n = d.lost = 0;
+    dpari_text_append(&d, 0);
+    for (; n > 0; s++, n--) {
+        if (*s == '.') {
+            continue;
+        }
+        if (dpari_text_floor9(p) != over) {
+            over--;
+            dpari_text_append(&d, 0);
+        }
+        if (over == d.whole - d.n) {
+            d.limb[d.n - 1] += (uint32_t)(*s - '0') * dpari_text_ten(p - 9 * over);
+        } else {
+            d.lost |= *s != '0';
+        }
+        p -= over >= d.whole - d.n; /* behind the last limb it stays there */
+    }
+    dpari_text_trim(&d);
+    return dpari_text_nearest(&d);
+}
+
+static size_t dpari_text_run(const char *s, size_t at, size_t n)
+{
+    size_t from = at;
+    while (at < n && s[at] >= '0' && s[at] <= '9') {
+        at++;
+    }
+    return at - from;
+}
+
+/* The characters of an exponent at s, 0 when there is none. */
+static size_t dpari_text_exponent(const char *s, size_t n, int64_t *exponent)
+{
+    int64_t e = 0;
+    size_t at = 1, digits;
+    if (n == 0 || (s[0] != 'e' && s[0] != 'E')) {
+        return 0;
+    }
+    at += n > 1 && (s[1] == '-' || s[1] == '+');
+    digits = dpari_text_run(s, at, n);
+    if (digits == 0) {
+        return 0;
+    }
+    for (; digits > 0; digits--, at++) {
+        e = e < INT64_MAX / 20 ? e * 10 + (s[at] - '0') : e;
+    }
+    *exponent = s[1] == '-' ? -e : e;
+    return at;
 }
 
 DPAR_API size_t dpar_text_read(const char *s, size_t n, double *value)
 {
-    uint64_t m = 0;
-    int32_t e = 0, exponent = 0, digits = 0, negative, below;
-    size_t at = 0, mark;
-    negative = n > 0 && s[0] == '-';
-    at += n > 0 && (s[0] == '-' || s[0] == '+');
-    for (; at < n && s[at] >= '0' && s[at] <= '9'; at++, digits++) {
-        if (m < UINT64_MAX / 10 - 1) {
-            m = m * 10 + (uint64_t)(s[at] - '0');
-        } else {
-            e += e < 100000;
-        }
+    int64_t exponent = 0;
+    size_t start = n > 0 && (s[0] == '-' || s[0] == '+'), whole, part = 0, end;
+    double v;
+    whole = dpari_text_run(s, start, n);
+    end = start + whole;
+    if (end < n && s[end] == '.') {
+        part = dpari_text_run(s, end + 1, n);
+        end += whole + part > 0 ? 1 + part : 0;
     }
-    if (at < n && s[at] == '.' &&
-        (digits > 0 || (at + 1 < n && s[at + 1] >= '0' && s[at + 1] <= '9'))) {
-        for (at++; at < n && s[at] >= '0' && s[at] <= '9'; at++, digits++) {
-            if (m < UINT64_MAX / 10 - 1) {
-                m = m * 10 + (uint64_t)(s[at] - '0');
-                e -= e > -100000;
-            }
-        }
-    }
-    if (digits == 0) {
+    if (whole + part == 0) {
         return 0;
     }
-    mark = at;
-    if (at < n && (s[at] == 'e' || s[at] == 'E')) {
-        at++;
-        below = at < n && s[at] == '-';
-        at += at < n && (s[at] == '-' || s[at] == '+');
-        if (at < n && s[at] >= '0' && s[at] <= '9') {
-            for (; at < n && s[at] >= '0' && s[at] <= '9'; at++) {
-                exponent = exponent < 100000 ? exponent * 10 + (s[at] - '0') : exponent;
-            }
-            e += below ? -exponent : exponent;
-        } else {
-            at = mark;
-        }
-    }
-    *value = m == 0 ? 0.0 : dpari_text_value(m, e > 1000 ? 1000 : e < -1000 ? -1000 : e);
-    *value = negative ? -*value : *value;
-    return at;
+    n = end + dpari_text_exponent(s + end, n - end, &exponent);
+    v = dpari_text_value(s + start, end - start, exponent + (int64_t)whole - 1);
+    *value = s[0] == '-' ? -v : v;
+    return n;
 }

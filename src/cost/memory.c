@@ -85,8 +85,6 @@ static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s
         m->host += m->term[DPAR_MEM_ACTIVATIONS] - stay;
         m->term[DPAR_MEM_ACTIVATIONS] = stay;
     }
-    m->term[DPAR_MEM_LOGITS] = st->logits;
-    m->term[DPAR_MEM_TRANSIENT] = st->transient;
 }
 
 /* Units gathered by ZeRO-3 (this one and the prefetched next), their gradients before they are
@@ -124,32 +122,42 @@ static void dpari_memory_halo(const dpar_job *job, const dpar_strategy *s, dpar_
     m->term[DPAR_MEM_HALO] = 2.0 * bytes * s->micro_batch; /* received cells and a send buffer */
 }
 
-/* Library workspaces that the framework's allocator holds: the dummy weight gradients that
- * TransformerEngine hands to autograd when it accumulates in place, one of each shape. */
-static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s,
-                                   const dpari_stage *st)
+/* TransformerEngine hands autograd a dummy weight gradient when it accumulates in place and keeps
+ * one of each shape: of every block's products (experts share one shape), and of the head's. */
+static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s, int32_t kind)
 {
     const dpar_workload *w = job->work;
     double sum = 0.0;
-    int32_t i;
+    int32_t i, k;
     if (w->stack != DPAR_STACK_CORE || !w->trains || s->zero >= 3) {
         return 0.0;
     }
     for (i = 0; i < w->layers; i++) {
         const dpar_layer *l = &w->layer[i];
-        int32_t k;
-        if ((l->kind == DPAR_LAYER_HEAD && st->logits <= 0.0) || l->kind == DPAR_LAYER_EMBED) {
-            continue;
-        }
-        for (k = 0; k < l->ops; k++) {
+        for (k = 0; l->kind == kind && k < l->ops; k++) {
             const dpar_op *op = &w->op[l->first + k];
-            double cut = op->cut == DPAR_CUT_EXPERT ? (double)s->ep * s->etp
+            double cut = op->cut == DPAR_CUT_EXPERT ? (double)w->experts * s->etp
                          : op->cut == DPAR_CUT_NONE ? 1.0
                                                     : s->tp;
             sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
         }
     }
     return sum;
+}
+
+/* Alive at the peak, in a block's backward: its gradients, every dummy so far, and without a
+ * pipeline the logits too (pipelines free a stage's output once it is sent: there the loss is a
+ * peak of its own). */
+static void dpari_memory_peak(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                              dpar_memory *m)
+{
+    double head = st->logits > 0.0 ? dpari_memory_dummies(job, s, DPAR_LAYER_HEAD) : 0.0;
+    double block = st->transient + dpari_memory_dummies(job, s, DPAR_LAYER_BLOCK) + head;
+    if (s->pp > 1) { /* an activation received and a gradient to send */
+        block += 2.0 * st->boundary;
+    }
+    m->term[DPAR_MEM_LOGITS] = s->pp > 1 ? dpari_mostf(0.0, st->logits + head - block) : st->logits;
+    m->term[DPAR_MEM_TRANSIENT] = block;
 }
 
 static void dpari_memory_stage(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
@@ -163,7 +171,7 @@ static void dpari_memory_stage(const dpar_job *job, const dpar_strategy *s, cons
     dpari_memory_activations(job, s, st, m);
     dpari_memory_buffers(job, s, st, m);
     dpari_memory_halo(job, s, m);
-    m->term[DPAR_MEM_TRANSIENT] += dpari_memory_dummies(job, s, st);
+    dpari_memory_peak(job, s, st, m);
     for (i = 0; i < DPAR_MEM_COMM; i++) {
         sum += m->term[i];
     }

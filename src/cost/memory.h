@@ -11,7 +11,7 @@ enum {
     DPAR_MEM_MASTER,
     DPAR_MEM_OPTIMIZER,
     DPAR_MEM_ACTIVATIONS,   /* kept from forward to backward, all micro-batches in flight */
-    DPAR_MEM_LOGITS,        /* last stage: logits, their fp32 copy, the loss */
+    DPAR_MEM_LOGITS,        /* last stage: logits and loss, beyond TRANSIENT */
     DPAR_MEM_GATHERED,      /* ZeRO-3: units gathered at once */
     DPAR_MEM_BUCKETS,       /* gradient buckets in flight */
     DPAR_MEM_HALO,          /* halo cells and their buffers */

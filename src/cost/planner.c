@@ -358,7 +358,7 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
     dpar_strategy s = *outer;
     int32_t whole = q->space == DPAR_SPACE_WHOLE, zero, offload, overlap;
     int32_t offloads = whole && p->job.cluster->host_bytes > 0.0 ? 8 : 1;
-    int32_t trains = p->job.work->trains, overlaps = whole && trains ? 2 : 1;
+    int32_t trains = p->job.work->trains, overlaps = whole && trains ? (s.pp > 1 ? 4 : 2) : 1;
     for (zero = 0; zero < 4; zero++) {
         if (!dpari_wanted(q, DPAR_FIELD_ZERO, zero, q->fixed.zero)) {
             continue;
@@ -374,7 +374,8 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
                 s.offload = offload;
                 if (whole) {
                     s.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
-                                (overlap ? DPAR_OVERLAP_DP | DPAR_OVERLAP_PP : 0);
+                                (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
+                                (overlap & 2 ? DPAR_OVERLAP_PP : 0);
                 }
                 if (dpari_fixed(q, DPAR_FIELD_OFFLOAD)) {
                     s.offload = q->fixed.offload;
@@ -437,7 +438,8 @@ static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int
         return s->vp == 1 ? schedule == DPAR_1F1B : schedule == DPAR_INTERLEAVED;
     }
     return s->vp == 1 ? schedule == DPAR_1F1B || schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1
-                      : schedule == DPAR_INTERLEAVED || (s->vp == 2 && schedule == DPAR_ZBV);
+                      : schedule == DPAR_INTERLEAVED || schedule == DPAR_BREADTH_FIRST ||
+                            (s->vp == 2 && schedule == DPAR_ZBV);
 }
 
 static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s, const dpari_layers *layers)

@@ -190,6 +190,17 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     }
 }
 
+DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
+{
+    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
+        return s->overlap;
+    }
+    return job->work->stack == DPAR_STACK_MEGATRON ? DPAR_OVERLAP_TP
+           : job->work->stack == DPAR_STACK_CORE
+               ? DPAR_OVERLAP_DP | DPAR_OVERLAP_PP | DPAR_OVERLAP_TP
+               : DPAR_OVERLAP_DP;
+}
+
 /* ---- communication of a layer --------------------------------------------------------------- */
 
 static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
@@ -203,8 +214,8 @@ static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind
 }
 
 /* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
- * reduce-scatter each way, and the input gathered once more for the weight gradient, hidden behind
- * the data gradient but for the links' share. Embedding: forward only. Head: backward only. */
+ * reduce-scatter each way, and the input gathered once more for the weight gradient. Embedding:
+ * forward only. Head: backward only. */
 static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
                            double tokens, dpari_layer_price *p)
 {
@@ -219,8 +230,8 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
     /* the host launches them too, and the ranks wait for the last to arrive: more with more ranks
      */
-    p->host_forward += f * launch_s * (1.0 + 0.5 * s->tp);
-    p->host_backward += b * launch_s * (1.0 + 0.5 * s->tp);
+    p->host_forward += f * launch_s * (1.0 + 0.0625 * s->tp * s->tp);
+    p->host_backward += b * launch_s * (1.0 + 0.0625 * s->tp * s->tp);
     if (!s->sp) {
         ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f + b);
         p->tp_forward = ag * f / (f + b);
@@ -229,16 +240,13 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
         ag = dpari_spend(job, &g, DPAR_ALL_GATHER, bytes, p, f + 2.0 * b) / (f + 2.0 * b);
         rs = dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes, p, f + b) / (f + b);
         p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
-        p->tp_backward = b * (1.15 * ag + rs);
+        p->tp_backward = b * (2.0 * ag + rs);
     }
     p->tp_again = p->tp_forward;
-    if (s->overlap & DPAR_OVERLAP_TP) { /* cut into pieces and pipelined with the products */
-        double contention = job->cluster->cal.value[DPAR_CAL_CONTENTION];
-        p->tp_forward = dpari_mostf(p->tp_forward - 0.7 * p->forward, 0.3 * p->tp_forward) +
-                        contention * 0.7 * p->tp_forward;
-        p->tp_backward = dpari_mostf(p->tp_backward - 0.7 * p->backward, 0.3 * p->tp_backward) +
-                         contention * 0.7 * p->tp_backward;
-        p->tp_again = p->tp_forward;
+    if (dpari_overlap_of(job, s) & DPAR_OVERLAP_TP) {
+        /* the data gradient's reduction travels while the weight gradient is computed */
+        double hidden = dpari_leastf(0.9 * p->tp_backward, 0.45 * p->backward);
+        p->tp_backward -= hidden * (1.0 - job->cluster->cal.value[DPAR_CAL_CONTENTION]);
     }
 }
 
@@ -252,6 +260,9 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
     }
     g = dpar_group_place(job->cluster, s->cp, s->tp);
     if (s->cp_kind == DPAR_CP_ULYSSES) {
+        /* the attention output is kept before and after its exchange */
+        p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
+        p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
         t = dpari_spend(job, &g, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p, 4.0);
         p->cp_forward = t;
         p->cp_backward = t;
@@ -395,8 +406,8 @@ static int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 }
 
 /* Adds `count` layers of a class to a stage. */
-static void dpari_stage_add(dpari_stage *st, const dpari_layer_price *p, double count, double again,
-                            double kept)
+static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
+                            double count, double again, double kept)
 {
     st->forward += count * p->forward;
     st->backward += count * p->backward;
@@ -413,6 +424,7 @@ static void dpari_stage_add(dpari_stage *st, const dpari_layer_price *p, double 
     st->nic_bytes += count * p->nic_bytes;
     st->transient = dpari_mostf(st->transient, p->transient);
     st->largest = dpari_mostf(st->largest, p->params + p->expert_params);
+    st->boundary = dpari_mostf(st->boundary, p->send / s->tp);
 }
 
 /* One class in a stage: `count` of its layers, `full` of them fully recomputed. */
@@ -422,16 +434,16 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
     int32_t mode = s->recompute;
     if (mode != DPAR_RECOMPUTE_FULL) {
         double again = p->again[mode];
-        dpari_stage_add(st, p, count, again, p->kept[mode]);
+        dpari_stage_add(s, st, p, count, again, p->kept[mode]);
         st->tp -= again > 0.0 ? count * p->tp_again : 0.0; /* scores need no communication */
         return;
     }
-    dpari_stage_add(st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
+    dpari_stage_add(s, st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
     st->host += full * p->host_forward;
     st->ep += full * p->ep_forward;
     st->cp += full * p->cp_forward;
     st->halo += full * p->halo_forward;
-    dpari_stage_add(st, p, count - full, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+    dpari_stage_add(s, st, p, count - full, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
     /* while one layer is recomputed all of its activations live again */
     st->transient = dpari_mostf(st->transient, p->transient + p->kept[DPAR_RECOMPUTE_NONE]);
 }
@@ -450,9 +462,9 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
             dpari_layer_price head = *p;
             st->logits += p->transient;
             head.transient = 0.0;
-            dpari_stage_add(st, &head, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+            dpari_stage_add(s, st, &head, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
         } else {
-            dpari_stage_add(st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
+            dpari_stage_add(s, st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
         }
         /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's */
         if (kind == DPAR_LAYER_HEAD && s->pp > 1 && w->vocab > 0 &&
@@ -462,13 +474,14 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
     }
 }
 
-/* Host and device work at once, but each waits for the other now and then: a soft maximum, device
- * alone when the host is quick, host alone when it is slow. */
+/* Host and device work at once. A quick host is hidden; a slow one is all there is; in between the
+ * device waits now and then (vTrain's single-node rows: about half of the host's time where both are
+ * equal, little where kernels are long). */
 static void dpari_stage_total(dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
-    double both = device + st->host;
-    st->total = device + (both > 0.0 ? st->host * st->host / both : 0.0);
+    double waits = st->host > 0.0 ? 0.5 * st->host * st->host / (st->host + device / 3.0) : 0.0;
+    st->total = dpari_mostf(device + waits, st->host);
 }
 
 static void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,

@@ -19,6 +19,9 @@
 #endif
 #endif
 
+/* What the run does at once (DPAR_OVERLAP_*), when the strategy leaves it to the software. */
+DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
+
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
 typedef struct dpari_layer_price {
     double forward, backward;           /* compute, launch floor not yet applied */
@@ -51,7 +54,8 @@ typedef struct dpari_stage {
     double kept;   /* bytes a micro-batch */
     double logits; /* bytes, on the last stage */
     double transient;
-    double largest; /* weights of its largest layer */
+    double boundary; /* bytes of the activation that it receives */
+    double largest;  /* weights of its largest layer */
     double link_bytes, nic_bytes;
     double total; /* seconds of one micro-batch, forward and backward, all in */
 } dpari_stage;

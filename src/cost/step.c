@@ -39,17 +39,6 @@ DPAR_API double dpar_scaling_efficiency(double throughput_n, double throughput_1
 
 /* ---- data parallelism ----------------------------------------------------------------------- */
 
-/* What the run does at once, when the strategy leaves it to the software. */
-static int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
-{
-    if (!(s->overlap & DPAR_OVERLAP_DEFAULT)) {
-        return s->overlap;
-    }
-    return job->work->stack == DPAR_STACK_MEGATRON ? 0
-           : job->work->stack == DPAR_STACK_CORE   ? DPAR_OVERLAP_DP | DPAR_OVERLAP_PP
-                                                   : DPAR_OVERLAP_DP;
-}
-
 typedef struct dpari_data {
     double before, after;     /* seconds around one step: weights gathered, gradients reduced */
     double forward, backward; /* seconds inside every micro-batch (ZeRO-2 and 3) */
