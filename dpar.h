@@ -1193,23 +1193,24 @@ DPARI_FN dpar_status dpari_say(dpar_status status, dpar_why *why, const char *fo
  * Header-only. Relative error below 1e-12 on double targets. */
 
 /* x = m * 2^e with 1 <= m < 2, for finite x > 0. By multiplication: the bits of a double are not
- * assumed (AVR's double has 32). */
+ * assumed (AVR's double has 32). The bounds on k are for -ffast-math, which lets infinity pass as
+ * finite: the answer is then of no use, but there is one. */
 DPARI_FN double dpari_split(double x, int32_t *e)
 {
     int32_t k = 0;
-    while (x >= 4294967296.0) {
+    while (x >= 4294967296.0 && k < 1024) {
         x *= 1.0 / 4294967296.0;
         k += 32;
     }
-    while (x < 1.0 / 4294967296.0) {
+    while (x < 1.0 / 4294967296.0 && k > -1100) {
         x *= 4294967296.0;
         k -= 32;
     }
-    while (x >= 2.0) {
+    while (x >= 2.0 && k < 1060) {
         x *= 0.5;
         k++;
     }
-    while (x < 1.0) {
+    while (x < 1.0 && k > -1140) {
         x *= 2.0;
         k--;
     }
@@ -1546,7 +1547,7 @@ static void dpari_text_expand(dpari_text_decimal *d, double v)
 {
     int32_t e;
     uint64_t m = (uint64_t)(dpari_split(v, &e) * 9223372036854775808.0);
-    for (e -= 63; m % 2 == 0; e++) {
+    for (e -= 63; m > 0 && m % 2 == 0; e++) {
         m /= 2;
     }
     d->limb[0] = (uint32_t)(m / UINT64_C(1000000000000000000));
@@ -1577,7 +1578,7 @@ static int32_t dpari_text_digit(const dpari_text_decimal *d, int32_t p)
 static int32_t dpari_text_first(const dpari_text_decimal *d)
 {
     int32_t p = 8;
-    while (d->limb[0] < dpari_text_ten(p)) {
+    while (p > 0 && d->limb[0] < dpari_text_ten(p)) {
         p--;
     }
     return 9 * (d->whole - 1) + p;
@@ -1623,7 +1624,8 @@ DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals)
     if (size > 0.0) {
         dpari_text_expand(&d, size);
         high = dpari_text_first(&d);
-        high = high < 0 ? 1 : high + 1;
+        /* below 9e15 there are 16 digits; with -ffast-math NaN comes here and must fit too */
+        high = high < 0 ? 1 : (int32_t)dpari_least(high, 15) + 1;
     }
     dpari_text_round(&d, high, -decimals, digit);
     for (i = 0; i <= high + decimals; i++) {
@@ -6114,6 +6116,13 @@ static double dpari_absolute(double x)
     return x < 0.0 ? -x : x;
 }
 
+/* |e|, rounded at the bottom over 2 %: a search along one constant at a time gets stuck in the
+ * kinks of the plain absolute value. */
+static double dpari_cal_rounded(double e)
+{
+    return dpari_sqrt(e * e + 4e-4) - 0.02;
+}
+
 /* Mean of |ln(predicted / measured)|, or of |predicted / measured - 1|. */
 static double dpari_cal_error(const dpar_calibration *cal, const dpar_measurement *rows, int32_t n,
                               int relative)
@@ -6132,8 +6141,9 @@ static double dpari_cal_error(const dpar_calibration *cal, const dpar_measuremen
         dpar_step_of(&job, &rows[i].strategy, &t);
         ratio = t.total / rows[i].seconds;
         weights += rows[i].weight;
-        sum += rows[i].weight * (relative ? dpari_absolute(ratio - 1.0)
-                                          : dpari_absolute(dpari_log2(ratio)) * 0.6931471805599453);
+        sum +=
+            rows[i].weight * (relative ? dpari_absolute(ratio - 1.0)
+                                       : dpari_cal_rounded(dpari_log2(ratio) * 0.6931471805599453));
     }
     return sum / weights;
 }
@@ -7561,8 +7571,8 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
 }
 
 /* Host and device work at once. A quick host is hidden; a slow one is all there is; in between the
- * device waits now and then (vTrain's single-node rows: about half of the host's time where both are
- * equal, little where kernels are long). */
+ * device waits now and then (vTrain's single-node rows: about half of the host's time where both
+ * are equal, little where kernels are long). */
 static void dpari_stage_total(dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;

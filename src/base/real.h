@@ -7,23 +7,24 @@
 #include "arith.h"
 
 /* x = m * 2^e with 1 <= m < 2, for finite x > 0. By multiplication: the bits of a double are not
- * assumed (AVR's double has 32). */
+ * assumed (AVR's double has 32). The bounds on k are for -ffast-math, which lets infinity pass as
+ * finite: the answer is then of no use, but there is one. */
 DPARI_FN double dpari_split(double x, int32_t *e)
 {
     int32_t k = 0;
-    while (x >= 4294967296.0) {
+    while (x >= 4294967296.0 && k < 1024) {
         x *= 1.0 / 4294967296.0;
         k += 32;
     }
-    while (x < 1.0 / 4294967296.0) {
+    while (x < 1.0 / 4294967296.0 && k > -1100) {
         x *= 4294967296.0;
         k -= 32;
     }
-    while (x >= 2.0) {
+    while (x >= 2.0 && k < 1060) {
         x *= 0.5;
         k++;
     }
-    while (x < 1.0) {
+    while (x < 1.0 && k > -1140) {
         x *= 2.0;
         k--;
     }

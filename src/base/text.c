@@ -144,7 +144,7 @@ static void dpari_text_expand(dpari_text_decimal *d, double v)
 {
     int32_t e;
     uint64_t m = (uint64_t)(dpari_split(v, &e) * 9223372036854775808.0);
-    for (e -= 63; m % 2 == 0; e++) {
+    for (e -= 63; m > 0 && m % 2 == 0; e++) {
         m /= 2;
     }
     d->limb[0] = (uint32_t)(m / UINT64_C(1000000000000000000));
@@ -175,7 +175,7 @@ static int32_t dpari_text_digit(const dpari_text_decimal *d, int32_t p)
 static int32_t dpari_text_first(const dpari_text_decimal *d)
 {
     int32_t p = 8;
-    while (d->limb[0] < dpari_text_ten(p)) {
+    while (p > 0 && d->limb[0] < dpari_text_ten(p)) {
         p--;
     }
     return 9 * (d->whole - 1) + p;
@@ -221,7 +221,8 @@ DPAR_API void dpar_text_fixed(dpar_text *t, double v, int32_t decimals)
     if (size > 0.0) {
         dpari_text_expand(&d, size);
         high = dpari_text_first(&d);
-        high = high < 0 ? 1 : high + 1;
+        /* below 9e15 there are 16 digits; with -ffast-math NaN comes here and must fit too */
+        high = high < 0 ? 1 : (int32_t)dpari_least(high, 15) + 1;
     }
     dpari_text_round(&d, high, -decimals, digit);
     for (i = 0; i <= high + decimals; i++) {

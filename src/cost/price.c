@@ -475,8 +475,8 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
 }
 
 /* Host and device work at once. A quick host is hidden; a slow one is all there is; in between the
- * device waits now and then (vTrain's single-node rows: about half of the host's time where both are
- * equal, little where kernels are long). */
+ * device waits now and then (vTrain's single-node rows: about half of the host's time where both
+ * are equal, little where kernels are long). */
 static void dpari_stage_total(dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;

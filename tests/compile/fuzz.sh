@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT-0
 # Each fuzz target: fixed pseudo-random mutations under the sanitizers; with clang, libFuzzer too.
 . tests/compile/common.sh
-for target in tests/fuzz/*.c; do
+for target in ${FUZZ_TARGETS:-tests/fuzz/*.c}; do
     name=$(basename "$target" .c)
     try $CC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_FUZZ_MAIN \
         -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$target" -o "$work/$name"

@@ -29,6 +29,34 @@ expect symbols 'data' 'static int dpari_broken = 7; int dpar_broken(void); int d
 expect symbols 'a table of pointers' 'const char *dpar_broken(int i); const char *dpar_broken(int i) { static const char *const t[] = {"a", "b"}; return t[i]; }'
 expect symbols 'a library function' 'int puts(const char *); int dpar_broken(void); int dpar_broken(void) { return puts("x"); }'
 
+# the same, for what must be broken in place: gate, what, sed command
+expect_edit() {
+    sed "$3" dpar.h > "$broken/dpar.h"
+    cmp -s dpar.h "$broken/dpar.h" && { echo "$1: the edit for '$2' no longer matches"; exit 1; }
+    if DPAR_DIR=$broken FUZZ_TARGETS=tests/fuzz/json.c FUZZ_RUNS=20000 FUZZ_SECONDS=5 sh "tests/compile/$1.sh" > "$work/log" 2>&1; then
+        echo "$1 does not notice: $2"; exit 1
+    fi
+    echo "$1 notices: $2"
+}
+if printf 'int main(void) { return 0; }\n' | $CC -fsanitize=address,undefined -x c - -o "$work/probe" 2> /dev/null; then
+    expect_edit sanitize 'an overflow' 's/int32_t bits = 0;/volatile int32_t bits = 2147483647; bits = bits + 1; bits = 0;/'
+    expect_edit fuzz 'a read past the end' 's/while (j->at < j->bytes \&\&$/while (/; s/while (j->at < j->bytes \&\& (j->text/while ((j->text/'
+else
+    echo 'the sanitizers: not found, not proved'
+fi
+
+printf '```c\n#include "dpar.h"\nint main(void) { return dpar_no_such_function(); }\n```\n' > "$work/bad.md"
+DPAR_README=$work/bad.md sh tests/compile/readme.sh > "$work/log" 2>&1 && { echo 'readme does not notice a block that does not compile'; exit 1; }
+echo 'readme notices: a block that does not compile'
+
+if have cmake || have pkg-config; then
+    mkdir "$work/tree"
+    cp -r Makefile CMakeLists.txt LICENSE tools tests dpar.h "$work/tree" 2> /dev/null
+    echo '#error broken' >> "$work/tree/dpar.h"
+    (cd "$work/tree" && touch dpar.h && sh tests/compile/packages.sh) > "$work/log" 2>&1 && { echo 'packages does not notice a broken header'; exit 1; }
+    echo 'packages notices: a broken header'
+fi
+
 # the header's own comparison
 cp dpar.h "$broken/dpar.h" && echo '/* edited */' >> "$broken/dpar.h"
 tools/amalgamate > "$work/fresh.h"

@@ -40,7 +40,7 @@ extern "C"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char *text = (char *)malloc(size + 1); /* exactly as long: reading past it is caught */
+    char *text = (char *)malloc(size > 0 ? size : 1); /* exact: reading past it is caught */
     if (text == NULL) {
         return 0;
     }

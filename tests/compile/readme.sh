@@ -1,0 +1,17 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# Every block of C in README.md and docs/ is a program that compiles without warnings.
+. tests/compile/common.sh
+: "${DPAR_README:=README.md docs/*.md}"
+n=0
+for page in $DPAR_README; do
+    awk -v out="$work/block" '/^```c$/ { k++; on = 1; next } /^```/ { on = 0 } on { print > (out k ".c") }' "$page"
+    for block in "$work"/block*.c; do
+        [ -f "$block" ] || continue
+        try $CC -std=c99 -Wall -Wextra -Werror -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$block" -o "$work/program"
+        try "$work/program"
+        rm "$block"
+        n=$((n + 1))
+    done
+done
+[ $n -gt 0 ] || { echo 'no block of C found'; exit 1; }
