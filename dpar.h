@@ -101,10 +101,11 @@ DPAR_API int32_t dpar_features(void);
  * always leaves a NUL, and counts what the whole text would have needed. No locale, no libc. */
 
 typedef struct dpar_text {
-    char *at;    /* the caller's buffer */
-    size_t room; /* its bytes; 0 is allowed: then only `used` is counted */
-    size_t used; /* characters of the whole text, without the NUL; > room - 1 means it was cut */
-    size_t line; /* where the current line began, for dpar_text_column */
+    char *at;     /* the caller's buffer */
+    size_t room;  /* its bytes; 0 is allowed: then only `used` is counted */
+    size_t used;  /* characters of the whole text, without the NUL; > room - 1 means it was cut */
+    size_t line;  /* where the current line began */
+    size_t width; /* UTF-8 characters since then */
 } dpar_text;
 
 /* Begins an empty text in `buffer` (may be NULL with bytes 0). Appending: a character, a text, the
@@ -1413,6 +1414,7 @@ DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
     t->room = bytes;
     t->used = 0;
     t->line = 0;
+    t->width = 0;
     if (bytes > 0) {
         buffer[0] = 0;
     }
@@ -1425,8 +1427,10 @@ DPAR_API void dpar_text_char(dpar_text *t, char c)
         t->at[t->used + 1] = 0;
     }
     t->used++;
+    t->width += ((unsigned char)c & 0xC0u) != 0x80u; /* count UTF-8 starts only */
     if (c == '\n') {
         t->line = t->used;
+        t->width = 0;
     }
 }
 
@@ -1702,11 +1706,7 @@ DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
 
 DPAR_API void dpar_text_column(dpar_text *t, size_t column)
 {
-    size_t i, width = 0;
-    for (i = t->line; i < t->used && i + 1 < t->room; i++) {
-        width += ((unsigned char)t->at[i] & 0xC0u) != 0x80u; /* count UTF-8 starts only */
-    }
-    for (; width < column; width++) {
+    while (t->width < column) {
         dpar_text_char(t, ' ');
     }
 }
@@ -3342,6 +3342,10 @@ static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kin
         outer = (nodes + 1.0) / nodes * bytes / (per * nic);
         phases = base + 2.0 * dpari_tree_hop * k[DPAR_CAL_NET_S] + dpari_mostf(inner, outer) +
                  dpari_phase_blend * dpari_leastf(inner, outer);
+    }
+    if (kind != DPAR_ALL_REDUCE) {
+        /* gathers and scatters have the ring alone: their saturation moves with the ranks */
+        phases = ring * 2.0;
     }
     cost->algorithm = ring < phases ? DPAR_ALG_RING : DPAR_ALG_HIERARCHICAL;
     cost->seconds = dpari_leastf(ring, phases);

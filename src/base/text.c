@@ -10,6 +10,7 @@ DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
     t->room = bytes;
     t->used = 0;
     t->line = 0;
+    t->width = 0;
     if (bytes > 0) {
         buffer[0] = 0;
     }
@@ -22,8 +23,10 @@ DPAR_API void dpar_text_char(dpar_text *t, char c)
         t->at[t->used + 1] = 0;
     }
     t->used++;
+    t->width += ((unsigned char)c & 0xC0u) != 0x80u; /* count UTF-8 starts only */
     if (c == '\n') {
         t->line = t->used;
+        t->width = 0;
     }
 }
 
@@ -299,11 +302,7 @@ DPAR_API void dpar_text_real(dpar_text *t, double v, int32_t digits)
 
 DPAR_API void dpar_text_column(dpar_text *t, size_t column)
 {
-    size_t i, width = 0;
-    for (i = t->line; i < t->used && i + 1 < t->room; i++) {
-        width += ((unsigned char)t->at[i] & 0xC0u) != 0x80u; /* count UTF-8 starts only */
-    }
-    for (; width < column; width++) {
+    while (t->width < column) {
         dpar_text_char(t, ' ');
     }
 }

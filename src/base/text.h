@@ -7,10 +7,11 @@
 #include "base.h"
 
 typedef struct dpar_text {
-    char *at;    /* the caller's buffer */
-    size_t room; /* its bytes; 0 is allowed: then only `used` is counted */
-    size_t used; /* characters of the whole text, without the NUL; > room - 1 means it was cut */
-    size_t line; /* where the current line began, for dpar_text_column */
+    char *at;     /* the caller's buffer */
+    size_t room;  /* its bytes; 0 is allowed: then only `used` is counted */
+    size_t used;  /* characters of the whole text, without the NUL; > room - 1 means it was cut */
+    size_t line;  /* where the current line began */
+    size_t width; /* UTF-8 characters since then */
 } dpar_text;
 
 /* Begins an empty text in `buffer` (may be NULL with bytes 0). Appending: a character, a text, the

@@ -313,6 +313,10 @@ static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kin
         phases = base + 2.0 * dpari_tree_hop * k[DPAR_CAL_NET_S] + dpari_mostf(inner, outer) +
                  dpari_phase_blend * dpari_leastf(inner, outer);
     }
+    if (kind != DPAR_ALL_REDUCE) {
+        /* gathers and scatters have the ring alone: their saturation moves with the ranks */
+        phases = ring * 2.0;
+    }
     cost->algorithm = ring < phases ? DPAR_ALG_RING : DPAR_ALG_HIERARCHICAL;
     cost->seconds = dpari_leastf(ring, phases);
     cost->latency_s = ring < phases ? ring_latency : latency;

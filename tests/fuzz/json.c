@@ -1,49 +1,191 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Fuzzes the JSON reader. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that feeds argv[1]
- * fixed pseudo-random mutations of the seeds. */
+/* Fuzzes the JSON reader against a second, recursive recogniser of RFC 8259. libFuzzer's entry, and
+ * with -DDPAR_FUZZ_MAIN a main that feeds argv[1] fixed pseudo-random mutations of the seeds. */
 #include "dpar.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* The recogniser: each function returns the place behind what it read, NULL when that is not there. */
+static const char *skip_blanks(const char *s, const char *end)
+{
+    while (s != end && memchr(" \t\r\n", *s, 4) != NULL) {
+        s++;
+    }
+    return s;
+}
+
+static const char *skip_digits(const char *s, const char *end)
+{
+    const char *from = s;
+    while (s != end && *s >= '0' && *s <= '9') {
+        s++;
+    }
+    return s == from ? NULL : s;
+}
+
+static const char *skip_string(const char *s, const char *end)
+{
+    int i;
+    for (s++; s != end && *s != '"'; s++) {
+        if ((unsigned char)*s < 32) {
+            return NULL;
+        }
+        if (*s == '\\') {
+            if (++s == end || memchr("\"\\/bfnrtu", *s, 9) == NULL) {
+                return NULL;
+            }
+            for (i = *s == 'u' ? 4 : 0; i > 0; i--) {
+                if (++s == end || memchr("0123456789abcdefABCDEF", *s, 22) == NULL) {
+                    return NULL;
+                }
+            }
+        }
+    }
+    return s == end ? NULL : s + 1;
+}
+
+static const char *skip_number(const char *s, const char *end)
+{
+    s += *s == '-';
+    if (s != end && *s == '0') {
+        s++;
+    } else {
+        s = skip_digits(s, end);
+    }
+    if (s != NULL && s != end && *s == '.') {
+        s = skip_digits(s + 1, end);
+    }
+    if (s != NULL && s != end && (*s == 'e' || *s == 'E')) {
+        s++;
+        s += s != end && (*s == '+' || *s == '-');
+        s = skip_digits(s, end);
+    }
+    return s;
+}
+
+static const char *skip_value(const char *s, const char *end, int depth)
+{
+    static const char word[3][6] = {"true", "false", "null"};
+    int i, object;
+    s = skip_blanks(s, end);
+    if (s == end) {
+        return NULL;
+    }
+    if (*s == '"') {
+        return skip_string(s, end);
+    }
+    if (*s == '-' || (*s >= '0' && *s <= '9')) {
+        return skip_number(s, end);
+    }
+    for (i = 0; i < 3; i++) {
+        size_t n = strlen(word[i]);
+        if ((size_t)(end - s) >= n && memcmp(s, word[i], n) == 0) {
+            return s + n;
+        }
+    }
+    if ((*s != '{' && *s != '[') || depth == 64) {
+        return NULL;
+    }
+    object = *s == '{';
+    s = skip_blanks(s + 1, end);
+    if (s != end && *s == (object ? '}' : ']')) {
+        return s + 1;
+    }
+    for (;; s++) {
+        if (object) {
+            s = skip_blanks(s, end);
+            s = s != end && *s == '"' ? skip_string(s, end) : NULL;
+            s = s != NULL ? skip_blanks(s, end) : NULL;
+            if (s == NULL || s == end || *s++ != ':') {
+                return NULL;
+            }
+        }
+        s = skip_value(s, end, depth + 1);
+        s = s != NULL ? skip_blanks(s, end) : NULL;
+        if (s == NULL || s == end) {
+            return NULL;
+        }
+        if (*s == (object ? '}' : ']')) {
+            return s + 1;
+        }
+        if (*s != ',') {
+            return NULL;
+        }
+    }
+}
+
+static int is_json(const char *text, size_t size)
+{
+    const char *s = skip_value(text, text + size, 0);
+    return s != NULL && skip_blanks(s, text + size) == text + size;
+}
+
+static void must(int condition)
+{
+    if (!condition) {
+        abort();
+    }
+}
+
 static void one(const char *text, size_t size)
 {
-    dpar_json j;
+    dpar_json j, before;
     dpar_json_item item;
-    dpar_why why;
+    dpar_why why, again;
+    dpar_status st;
+    long depth = 0;
     dpar_json_init(&j, text, size);
-    while (dpar_json_next(&j, &item, &why) == DPAR_OK && item.kind != DPAR_JSON_END) {
-        if (item.depth < 0 || item.depth > 64 || j.at > size) {
-            abort();
+    while ((st = dpar_json_next(&j, &item, &why)) == DPAR_OK && item.kind != DPAR_JSON_END) {
+        must(j.at <= size);
+        depth -= item.kind == DPAR_JSON_OBJECT_END || item.kind == DPAR_JSON_ARRAY_END;
+        must(item.depth == depth && depth >= 0 && depth < 65);
+        depth += item.kind == DPAR_JSON_OBJECT || item.kind == DPAR_JSON_ARRAY;
+        if (item.key != NULL) {
+            must(item.key > text && item.key + item.key_length < text + size &&
+                 item.key[item.key_length] == '"');
         }
+        if (item.kind == DPAR_JSON_STRING) {
+            must(item.string > text && item.string + item.length < text + size &&
+                 item.string[item.length] == '"');
+        }
+        must(item.number <= 0.0 || item.number >= 0.0); /* no NaN */
+    }
+    must((st == DPAR_OK) == is_json(text, size));
+    if (st != DPAR_OK) { /* the reader stays where it is, and says the same again */
+        before = j;
+        must(dpar_json_next(&j, &item, &again) == st && strcmp(again.text, why.text) == 0 &&
+             memcmp(&before, &j, sizeof j) == 0 && memcmp(why.text, "JSON, line ", 11) == 0);
+    } else {
+        must(depth == 0);
     }
 }
 
 #ifdef __cplusplus
 extern "C"
 #endif
-    int
-    LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    char *text = (char *)malloc(size > 0 ? size : 1); /* exact: reading past it is caught */
+    char *text = (char *)malloc(size + 1); /* ends where the text ends: reading past it is caught */
     if (text == NULL) {
         return 0;
     }
     if (size > 0) {
-        memcpy(text, data, size);
+        memcpy(text + 1, data, size);
     }
-    one(text, size);
+    one(text + 1, size);
     free(text);
     return 0;
 }
 
 #ifdef DPAR_FUZZ_MAIN
 static const char *const seed[] = {
-    "{\"a\": [1, 2.5e-3, true, null, {\"b\": \"x\\\\u00e9\"}], \"c\": -0.0}",
-    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[1]]", "\"text\"",
-    "123456789012345678901234567890e400"};
+    "{\"a\": [1, 2.5e-3, true, null, {\"b\": \"x\\u00e9\"}], \"c\": -0.0}",
+    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[["
+    "1]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]", "\"text\"", "123456789012345678901234567890e400",
+    "{\"k\":{\"k\":[[],{},[{}],\"\\\"\"]}}\n"};
 
 int main(int argc, char **argv)
 {

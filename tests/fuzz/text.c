@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* Fuzzes the number reader against strtod, to the last bit, and the text sink: numbers against
+ * printf, any room against enough room. libFuzzer's entry, and with -DDPAR_FUZZ_MAIN a main that
+ * feeds argv[1] fixed pseudo-random mutations of the seeds. */
+#include "dpar.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void must(int condition)
+{
+    if (!condition) {
+        abort();
+    }
+}
+
+static int same_bits(double a, double b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static void check_read(const char *text, size_t size)
+{
+    double got = 7.0;
+    size_t taken = dpar_text_read(text, size, &got);
+    char *copy = (char *)malloc(taken + 1), *end;
+    must(taken <= size);
+    if (copy == NULL) {
+        return;
+    }
+    if (taken == 0) { /* nothing written, and no number: a digit or a point and a digit */
+        size_t at = size > 0 && (text[0] == '-' || text[0] == '+');
+        must(same_bits(got, 7.0));
+        at += at < size && text[at] == '.';
+        must(at >= size || text[at] < '0' || text[at] > '9');
+    } else {
+        memcpy(copy, text, taken);
+        copy[taken] = 0;
+        must(same_bits(strtod(copy, &end), got) && end == copy + taken);
+    }
+    free(copy);
+}
+
+/* Half-way cases go away from zero here and to even in printf. */
+static int half_way(double v, int decimals, int scientific)
+{
+    static char exact[1600];
+    const char *p;
+    snprintf(exact, sizeof exact, scientific ? "%.1100e" : "%.1100f", v);
+    p = strchr(exact, '.') + 1 + decimals;
+    return *p == '5' && strspn(p + 1, "0") + 1 >= strcspn(p, "e");
+}
+
+static void check_print(double v, int digits, int decimals)
+{
+    char got[400], expected[400];
+    double size = v < 0.0 ? -v : v, back = 0.0;
+    dpar_text t;
+    dpar_text_init(&t, got, sizeof got);
+    dpar_text_real(&t, v, 17);
+    must(t.used == strlen(got));
+    if (!(v - v >= 0.0)) { /* infinity and NaN */
+        must(strcmp(got, "nan") == 0 || strcmp(got, "inf") == 0 || strcmp(got, "-inf") == 0);
+        return;
+    }
+    must(dpar_text_read(got, t.used, &back) == t.used && (same_bits(v, back) || !(size > 0.0)));
+    dpar_text_init(&t, got, sizeof got);
+    dpar_text_real(&t, v, digits);
+    snprintf(expected, sizeof expected, "%.*g", digits, v);
+    must(!(size > 0.0) || strcmp(got, expected) == 0 || half_way(v, digits - 1, 1));
+    if (size < 9e15) {
+        dpar_text_init(&t, got, sizeof got);
+        dpar_text_fixed(&t, v, decimals);
+        snprintf(expected, sizeof expected, "%.*f", decimals, v);
+        must(strcmp(got, expected) == 0 || half_way(v, decimals, 0) || /* "-0.0" is "0.0" */
+             (strspn(expected, "-0.") == strlen(expected) && strcmp(got, expected + 1) == 0));
+    }
+}
+
+static void write_all(dpar_text *t, const uint8_t *data, size_t size, double v)
+{
+    size_t i;
+    for (i = 0; i < size; i++) {
+        switch (data[i] % 7) {
+        case 0: dpar_text_int(t, (int64_t)data[i] * -12345); break;
+        case 1: dpar_text_column(t, data[i]); break;
+        case 2: dpar_text_put(t, "a\n"); break;
+        case 3: dpar_text_slice(t, "slice", data[i] % 9); break;
+        case 4: dpar_text_fixed(t, v, data[i] % 12 - 1); break;
+        case 5: dpar_text_real(t, v, data[i] % 20); break;
+        default: dpar_text_char(t, (char)(data[i] | 1)); break;
+        }
+    }
+}
+
+/* With little room the text is the beginning of the whole one, ends in NUL and passes nothing; what
+ * is counted is the same. */
+static void check_room(const uint8_t *data, size_t size, double v)
+{
+    static char whole[65536];
+    size_t room = size > 0 ? data[0] : 0;
+    char *little = (char *)malloc(room);
+    dpar_text t;
+    size_t used;
+    if (little == NULL) {
+        return;
+    }
+    dpar_text_init(&t, whole, sizeof whole);
+    write_all(&t, data, size > 200 ? 200 : size, v);
+    used = t.used;
+    must(used == strlen(whole) && t.line + t.width <= used);
+    dpar_text_init(&t, little, room);
+    write_all(&t, data, size > 200 ? 200 : size, v);
+    must(t.used == used);
+    if (room > 0) {
+        must(strlen(little) == (t.used < room ? t.used : room - 1));
+        must(memcmp(little, whole, strlen(little)) == 0);
+    }
+    free(little);
+}
+
+#ifdef __cplusplus
+extern "C"
+#endif
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char *text = (char *)malloc(size + 1); /* ends where the text ends: reading past it is caught */
+    double v = 0.0;
+    if (text == NULL) {
+        return 0;
+    }
+    if (size > 0) {
+        memcpy(text + 1, data, size);
+    }
+    check_read(text + 1, size);
+    if (size > 9) {
+        memcpy(&v, data, sizeof v);
+        check_print(v, 1 + data[8] % 17, data[9] % 10);
+    }
+    (void)dpar_text_read(text + 1, size, &v);
+    if (size > 1) {
+        check_print(v, 1 + data[size - 1] % 17, data[size - 2] % 10);
+    }
+    check_room(data, size, v);
+    free(text);
+    return 0;
+}
+
+#ifdef DPAR_FUZZ_MAIN
+static const char *const seed[] = {"0.1", "-123456.789e-3", "9007199254740993", "1e400", "2.5e-324",
+                                   "1.7976931348623158e308", "00000000000000000000001.25e+5",
+                                   "2.4703282292062327208e-324", "12345678901234567890123.4567890"};
+
+int main(int argc, char **argv)
+{
+    long runs = argc > 1 ? atol(argv[1]) : 100000, i;
+    uint64_t x = 88172645463325252u;
+    for (i = 0; i < runs; i++) {
+        char text[1024];
+        size_t n, k, changes;
+        const char *s = seed[i % (long)(sizeof seed / sizeof seed[0])];
+        n = strlen(s) < sizeof text ? strlen(s) : sizeof text;
+        memcpy(text, s, n);
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        changes = x % 5;
+        for (k = 0; k < changes && n > 0; k++) {
+            static const char odd[] = "0123456789.-+eE";
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+            text[(x >> 8) % n] = x % 5 == 0 ? (char)(x >> 30) : odd[(x >> 40) % (sizeof odd - 1)];
+            if (x % 11 == 0) {
+                n = (x >> 20) % (n + 1);
+            }
+        }
+        LLVMFuzzerTestOneInput((const uint8_t *)text, n);
+    }
+    return 0;
+}
+#endif
