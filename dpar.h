@@ -1324,8 +1324,9 @@ DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
 
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
 typedef struct dpari_layer_price {
-    double forward, backward;           /* compute, launch floor not yet applied */
-    double again[DPAR_RECOMPUTES];      /* forward work repeated in the backward */
+    double forward, backward;      /* compute, launch floor not yet applied */
+    double again[DPAR_RECOMPUTES]; /* forward work repeated in the backward */
+    double attention;              /* of forward: the scores and their product with the values */
     double host_forward, host_backward; /* the host's time to launch it: a floor */
     double tp_forward, tp_backward, tp_again;
     double cp_forward, cp_backward;
@@ -7247,11 +7248,13 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
     if (op->kind == DPAR_OP_ATTENTION) {
         t = flops * r->attention_s * (1.0 + dpari_attention_lost / waves);
         p->forward += t;
+        p->attention += t;
         p->backward += dpari_attention_back * t;
         return;
     }
     t = flops * r->flop_s / dpari_scores_share;
     p->forward += t;
+    p->attention += t;
     p->backward += 2.0 * t;
     p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
 }
@@ -7372,9 +7375,14 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
     if (s->cp_kind == DPAR_CP_GATHER) {
         p->cp_forward = t;
         p->cp_backward = 2.0 * t;
-    } else { /* the ring passes blocks while it computes with the one before */
-        p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->forward);
-        p->cp_backward = dpari_mostf(0.3 * t, 2.0 * t - 0.8 * p->backward);
+    } else {
+        /* the ring passes blocks while it computes with the one before, and each of its steps reads
+         * and rewrites the partial output (half of qo, three passes) */
+        double merge = 1.5 * qo * (s->cp - 1.0) /
+                       (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
+        p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + merge;
+        p->cp_backward =
+            dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) + merge;
     }
 }
 

@@ -147,11 +147,13 @@ static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, doubl
     if (op->kind == DPAR_OP_ATTENTION) {
         t = flops * r->attention_s * (1.0 + dpari_attention_lost / waves);
         p->forward += t;
+        p->attention += t;
         p->backward += dpari_attention_back * t;
         return;
     }
     t = flops * r->flop_s / dpari_scores_share;
     p->forward += t;
+    p->attention += t;
     p->backward += 2.0 * t;
     p->again[DPAR_RECOMPUTE_SELECTIVE] += t;
 }
@@ -272,9 +274,14 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
     if (s->cp_kind == DPAR_CP_GATHER) {
         p->cp_forward = t;
         p->cp_backward = 2.0 * t;
-    } else { /* the ring passes blocks while it computes with the one before */
-        p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->forward);
-        p->cp_backward = dpari_mostf(0.3 * t, 2.0 * t - 0.8 * p->backward);
+    } else {
+        /* the ring passes blocks while it computes with the one before, and each of its steps reads
+         * and rewrites the partial output (half of qo, three passes) */
+        double merge = 1.5 * qo * (s->cp - 1.0) /
+                       (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
+        p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + merge;
+        p->cp_backward =
+            dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) + merge;
     }
 }
 

@@ -24,8 +24,9 @@ DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
 
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
 typedef struct dpari_layer_price {
-    double forward, backward;           /* compute, launch floor not yet applied */
-    double again[DPAR_RECOMPUTES];      /* forward work repeated in the backward */
+    double forward, backward;      /* compute, launch floor not yet applied */
+    double again[DPAR_RECOMPUTES]; /* forward work repeated in the backward */
+    double attention;              /* of forward: the scores and their product with the values */
     double host_forward, host_backward; /* the host's time to launch it: a floor */
     double tp_forward, tp_backward, tp_again;
     double cp_forward, cp_backward;
