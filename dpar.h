@@ -2450,11 +2450,11 @@ static const struct {
      "estimate, no measurement"},
     {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 6e-6f, 36e-6f, .15f, .005f, .005f},
      "links: vTrain V100 all-reduce 2024; rest estimated"},
-    {{.78f, .56f, .80f, 42e-6f, .78f, 4.2e-6f, .92f, 5.5e-6f, 36e-6f, .15f, .0101f, .0046f},
+    {{.78f, .56f, .80f, 46.2e-6f, .78f, 4.2e-6f, .92f, 5.5e-6f, 36e-6f, .15f, .0123f, .0043f},
      "marked rows of docs/accuracy.md, 2026-11"},
     {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
      "links: H100-class nccl-tests; products: best shape 794 of 989"},
-    {{.507f, .40f, .53f, 10e-6f, .80f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
      "marked B200 rows of docs/accuracy.md, 2026-11"},
     {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 6e-6f, 40e-6f, .15f, .005f, .005f},
      "products: best shape 668 of 1300; rest estimated"},
@@ -7333,8 +7333,8 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
     /* the host launches them too, and the ranks wait for the last to arrive: more with more ranks
      */
-    p->host_forward += f * launch_s * (1.0 + 0.0625 * s->tp * s->tp);
-    p->host_backward += b * launch_s * (1.0 + 0.0625 * s->tp * s->tp);
+    p->host_forward += f * launch_s * (0.25 + 0.03 * s->tp * s->tp);
+    p->host_backward += b * launch_s * (0.25 + 0.03 * s->tp * s->tp);
     if (!s->sp) {
         ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f + b);
         p->tp_forward = ag * f / (f + b);

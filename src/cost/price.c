@@ -232,8 +232,8 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
     /* the host launches them too, and the ranks wait for the last to arrive: more with more ranks
      */
-    p->host_forward += f * launch_s * (1.0 + 0.0625 * s->tp * s->tp);
-    p->host_backward += b * launch_s * (1.0 + 0.0625 * s->tp * s->tp);
+    p->host_forward += f * launch_s * (0.25 + 0.03 * s->tp * s->tp);
+    p->host_backward += b * launch_s * (0.25 + 0.03 * s->tp * s->tp);
     if (!s->sp) {
         ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f + b);
         p->tp_forward = ag * f / (f + b);
