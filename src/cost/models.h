@@ -59,7 +59,7 @@ DPAR_API dpar_status dpar_model_read_config(dpar_model *m, const char *json, siz
                                             dpar_why *why);
 
 /* The workload of a model. seq > 0 overrides m->seq. E_ARG with the numbers (zero heads, hidden not
- * divisible by heads, ...); *w is written only on success. O(layer classes). */
+ * divisible by heads, ...); *w is undefined then. O(layer classes). */
 DPAR_API dpar_status dpar_workload_build(dpar_workload *w, const dpar_model *m, int32_t seq,
                                          dpar_why *why);
 
