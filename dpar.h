@@ -197,9 +197,10 @@ enum {
     DPAR_FIRST_FASTEST /* Megatron's order strings, PETSc: the first axis has stride 1 */
 };
 
-/* A mesh of `axes` axes. sizes[i] >= 1; one of them may be -1 and is inferred from `ranks`.
- * ranks > 0: the product must equal it; ranks = 0: whatever the product is (no -1 then).
- * E_ARG, E_DIVIDE or E_RANGE with a sentence. Not collective. O(axes). */
+/* A mesh of `axes` axes, names of 1 to 7 characters, each once. sizes[i] >= 1; one of them may be
+ * -1 and is inferred from `ranks`. ranks > 0: the product must equal it; ranks = 0: whatever the
+ * product is (no -1 then). E_ARG, E_DIVIDE or E_RANGE with a sentence. Not collective. O(axes^2).
+ * */
 DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, int32_t axes, const char *const *names,
                                     const int32_t *sizes, int32_t order, int32_t ranks,
                                     dpar_why *why);
@@ -330,16 +331,19 @@ DPAR_API int32_t dpar_calibration_find(const char *name, size_t length);
  *   "derecho,nodes=16"   "16xdgx-h100"       "64:a100-80" is one node of 64
  * Keys: nodes, gpus (a node), gpu, nvlink (GB/s), switched, nvls, nic (COUNTxGB/s), sharp, taper,
  * memory (GB a GPU), hbm (GB/s), tflops (dense bf16), pcie (GB/s), host (GB a node), nvme (GB/s),
- * and every calibration name. E_PARSE, E_UNKNOWN or E_ARG with a sentence; *c is written only on
- * success. */
+ * and every calibration name. Their order does not matter; of the same key the last counts. "hbm"
+ * is both: up to 2 a share (hbm=0.8), above GB/s (hbm=3350). What is not said of NODESxGPUS:GPU is
+ * the chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
+ * sentence; *c is written only on success. */
 DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *c, const char *text, size_t bytes,
                                         dpar_why *why);
 
 /* Is the description usable? Every number positive where it must be, none NaN. */
 DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why);
 
-/* Changes the number of GPUs: whole nodes, or part of one node when gpus < gpus_per_node.
- * E_DIVIDE when it is neither; E_ARG for gpus < 1. */
+/* Changes the number of GPUs: whole nodes, or part of one node (with its part of the NICs) when
+ * gpus < gpus_per_node. E_DIVIDE when it is neither; E_ARG for gpus < 1, or for several nodes of a
+ * machine without NICs. *c is written only on success. */
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
 
 /* nodes * gpus_per_node. */
@@ -419,22 +423,25 @@ typedef struct dpar_collective_cost {
     double latency_s;  /* the part of `seconds` that does not shrink with the bytes */
 } dpar_collective_cost;
 
-/* The group of n ranks that are `stride` ranks apart, counted from rank 0, and how many such groups
- * share a node. */
+/* The group of n ranks that are `stride` ranks apart, and how many such groups share a node. All
+ * groups together fill the machine; where they do not lie alike (4 ranks on nodes of 6) it is one
+ * that straddles two nodes, as the slowest paces the others. O(1). */
 DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t stride);
 
 /* The predictor: the cheapest of the algorithms that the machine has (flat ring, tree,
  * hierarchical, in-switch, low-latency protocol), with the calibration of `c`: latency by step,
- * saturation by size and ranks, NICs shared by the groups of a node, in-switch reduction from the
- * size where it wins. Rules and sources: collective.c. bytes <= 0 or size 1 cost nothing.
- * O(1), about 50 ns. */
+ * saturation by size and ranks, NICs shared by the groups of a node, in-switch reduction
+ * (all-reduce only) from the size where it wins. Gathers and scatters across nodes are rings, as
+ * NCCL's are. Rules and sources: collective.c. bytes <= 0 or size 1 cost nothing. Errors against
+ * published tables: tests/unit/collective.c prints them. O(1), about 50 ns. */
 DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                       double bytes, dpar_collective_cost *cost);
 
 /* NCCL 2.30's tuner (src/graph/tuning.cc): its own prediction of the time of each algorithm and
  * protocol, and the best. A bar and a tie-breaker, not the predictor: it exists to rank, and is
- * 7-32 % off as a clock. *seconds and the names of the winner; E_UNKNOWN for a chip that it has no
- * table for. */
+ * 7-32 % off as a clock. All-reduce, all-gather, reduce-scatter, broadcast, reduce. *seconds and
+ * the names of the winner; E_UNKNOWN for a chip or kind that it has no table for, size 1 or bytes <
+ * 0. */
 DPAR_API dpar_status dpar_nccl_tuner(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                      double bytes, double *seconds, const char **algorithm,
                                      const char **protocol);
@@ -2177,6 +2184,25 @@ static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
     }
 }
 
+/* A name is 1 to 7 characters and no other axis has it: a cut or second one could not be found. */
+static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, dpar_why *why)
+{
+    size_t n = dpari_length(name);
+    int32_t k;
+    if (n == 0 || n >= sizeof(m->axis[i].name)) {
+        return dpari_say_word(DPAR_E_ARG, why, "axis name '@' has # characters: 1 to 7 are allowed",
+                              name, n, (int64_t)n, 0, 0, 0);
+    }
+    for (k = 0; k < i; k++) {
+        if (dpari_same(m->axis[k].name, name)) {
+            return dpari_say_word(DPAR_E_ARG, why, "axes # and # are both called '@'", name, n, k,
+                                  i, 0, 0);
+        }
+    }
+    dpari_copy_text(m->axis[i].name, sizeof(m->axis[i].name), name, n);
+    return DPAR_OK;
+}
+
 DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, int32_t axes, const char *const *names,
                                     const int32_t *sizes, int32_t order, int32_t ranks,
                                     dpar_why *why)
@@ -2199,7 +2225,10 @@ DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, int32_t axes, const char *c
         }
         unknown = sizes[i] == -1 ? i : unknown;
         m.axis[i].size = sizes[i];
-        dpari_copy_text(m.axis[i].name, sizeof(m.axis[i].name), names[i], sizeof(m.axis[i].name));
+        st = dpari_mesh_name(&m, i, names[i], why);
+        if (st != DPAR_OK) {
+            return st;
+        }
     }
     st = dpari_mesh_infer(&m, unknown, ranks, why);
     if (st != DPAR_OK) {
@@ -2223,11 +2252,11 @@ DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name)
 
 DPAR_API int32_t dpar_mesh_coord(const dpar_mesh *mesh, int32_t rank, int32_t axis)
 {
-    int32_t local = rank - mesh->offset;
-    if (rank < mesh->offset || local >= mesh->size || axis < 0 || axis >= mesh->axes) {
+    if (rank < mesh->offset || axis < 0 || axis >= mesh->axes ||
+        rank - mesh->offset >= mesh->size) {
         return -1;
     }
-    return local / mesh->axis[axis].stride % mesh->axis[axis].size;
+    return (rank - mesh->offset) / mesh->axis[axis].stride % mesh->axis[axis].size;
 }
 
 DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord)
@@ -2318,145 +2347,161 @@ DPAR_API void dpar_mesh_group_nodes(const dpar_mesh *mesh, uint32_t which, int32
 
 /* ---- chips ---------------------------------------------------------------------------------- */
 
-/* name, generation, units, GB (1e9), TB/s, TFLOP/s dense fp64 / fp32 / tf32 / bf16 / fp8 / fp4,
- * PCIe GB/s one direction, source. "80 GB" parts hold about 80 GiB. MI250X is one GCD (half a
- * package); GB200 one GPU. 500 W parts reach less than their peak: see the machine's constants.
- * table */
+/* name, generation, units, GB (1e9) that a program gets, TB/s, TFLOP/s fp64 / fp32 / tf32 / bf16 /
+ * fp8 / fp4, GB/s to the host, GB/s to the other chips of a node (all links of a chip together;
+ * PCIe where there is no more), switched, in-switch reduction, GB/s of the NIC that usually comes
+ * with it, source. Dense, one direction. Traps: "80 GB" parts hold about 80 GiB, H200 nearly 141
+ * GiB. MI250X is ONE GCD, half a package and half of its 383 TFLOP/s; GB200 one GPU of two. Links
+ * of GH200 and MI300 are wires to each peer: a pair has a share. TPU: 6 or 4 torus links of 90 or
+ * 45. table */
 static const struct {
     char name[16];
     int8_t generation;
     int16_t units;
     float gb, tbps, f64, f32, tf32, bf16, fp8, fp4, pcie;
+    int16_t link;
+    int8_t switched, reduces;
+    float nic;
     char source[44];
-} dpari_gpu[] = {{"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12,
-                  "NVIDIA data sheet 2017"},
-                 {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12,
-                  "NVIDIA data sheet 2018"},
-                 {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
-                  "NVIDIA data sheet 2020"},
-                 {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
-                  "NVIDIA data sheet 2021"},
-                 {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0,
-                  25, "NVIDIA data sheet 2021"},
-                 {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25,
-                  "CINECA Leonardo 2023, unverified"},
-                 {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50,
-                  "NVIDIA data sheet 2023"},
-                 {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50,
-                  "torchtitan 2024-12: HBM2e, 500 W"},
-                 {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50,
-                  "NVIDIA data sheet 2023"},
-                 {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50,
-                  "ml-engineering 2025"},
-                 {"h200", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50,
-                  "NVIDIA data sheet 2024"},
-                 {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450,
-                  "NVIDIA data sheet 2023"},
-                 {"gh200-141", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0,
-                  450, "NVIDIA data sheet 2024"},
-                 {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50,
-                  "NVIDIA data sheet 2024"},
-                 {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000,
-                  200, "NVIDIA data sheet 2024"},
-                 {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000,
-                  50, "NVIDIA data sheet 2025"},
-                 {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000,
-                  200, "NVIDIA data sheet 2025"},
-                 {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25,
-                  "NVIDIA data sheet 2023"},
-                 {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36,
-                  "AMD data sheet 2021, one GCD"},
-                 {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50,
-                  "AMD data sheet 2023"},
-                 {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50,
-                  "AMD data sheet 2024"},
-                 {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50,
-                  "AMD data sheet 2025"},
-                 {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12,
-                  "Google 2022, memory unverified"},
-                 {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12,
-                  "Google 2023, memory unverified"},
-                 {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12,
-                  "Google 2023, memory unverified"},
-                 {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12,
-                  "Google 2024, memory unverified"}};
+} dpari_gpu[] = {
+    {"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0, 0, 12.5f,
+     "NVIDIA data sheet 2017"},
+    {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0, 0, 12.5f,
+     "NVIDIA data sheet 2018"},
+    {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 300, 1, 0, 25,
+     "NVIDIA data sheet 2020"},
+    {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 300, 1, 0, 25,
+     "NVIDIA data sheet 2021"},
+    {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 31, 1,
+     0, 25, "NVIDIA data sheet 2021"},
+    {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25, 200, 0, 0, 25,
+     "CINECA Leonardo 2023, unverified"},
+    {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50, 450, 1, 1, 50,
+     "NVIDIA data sheet 2023"},
+    {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50, 450, 1, 1, 50,
+     "torchtitan 2024-12: HBM2e, 500 W"},
+    {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50, 63, 1, 0, 50,
+     "NVIDIA data sheet 2023"},
+    {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50, 200, 1, 1, 50,
+     "ml-engineering 2025"},
+    {"h200", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50, 450, 1, 1, 50,
+     "NVIDIA data sheet 2024"},
+    {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450, 450, 0, 0, 25,
+     "NVIDIA data sheet 2023"},
+    {"gh200-141", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 450, 450, 0,
+     0, 25, "NVIDIA data sheet 2024"},
+    {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50, 900, 1, 1,
+     50, "NVIDIA data sheet 2024"},
+    {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000, 200, 900, 1,
+     1, 50, "NVIDIA data sheet 2024"},
+    {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000, 50, 900, 1,
+     1, 50, "NVIDIA data sheet 2025"},
+    {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000, 200, 900,
+     1, 1, 50, "NVIDIA data sheet 2025"},
+    {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, 31, 1, 0, 25,
+     "NVIDIA data sheet 2023"},
+    {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36, 150, 0, 0, 25,
+     "AMD data sheet 2021, one GCD"},
+    {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50, 448, 0, 0, 50,
+     "AMD data sheet 2023"},
+    {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50, 448, 0, 0, 50,
+     "AMD data sheet 2024"},
+    {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50, 535, 0, 0, 50,
+     "AMD data sheet 2025"},
+    {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, 270, 0, 0, 12.5f,
+     "Google 2022, memory unverified"},
+    {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 180, 0, 0, 12.5f,
+     "Google 2023, memory unverified"},
+    {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 540, 0, 0, 12.5f,
+     "Google 2023, memory unverified"},
+    {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 360, 0, 0, 12.5f,
+     "Google 2024, memory unverified"}};
 
 enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
 /* ---- machines ------------------------------------------------------------------------------- */
 
-/* In-node GB/s one direction a GPU; switched; in-switch reduction; NICs a node and GB/s of each;
- * in-network reduction; host GB a node; Slingshot: its transport has its own latencies. table */
+/* A network whose transport is not InfiniBand's or RoCE's reaches other shares of its NICs at other
+ * latencies (T8): constants of the network, whatever the chip. */
+enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA };
+
+/* Nodes and chips a node; in-node GB/s one direction a chip; switched; in-switch reduction; NICs a
+ * node and GB/s of each by data sheet; host GB a node; transport. table */
 static const struct {
     char name[16];
     char gpu[16];
     int16_t nodes, per_node, link, switched, nvls, nics;
     float nic;
     int16_t host;
-    int8_t slingshot;
+    int8_t transport;
     char source[92];
 } dpari_machine[] = {
-    {"dgx-v100", "v100-32", 1, 8, 150, 0, 0, 4, 12.5f, 1500, 0, "DGX-1 V100, 4 x EDR, 2018"},
-    {"dgx-a100", "a100-80", 1, 8, 300, 1, 0, 8, 25, 2000, 0, "DGX A100, 8 x HDR200, 2021"},
-    {"selene", "a100-80", 560, 8, 300, 1, 0, 8, 25, 2000, 0,
+    {"dgx-v100", "v100-32", 1, 8, 150, 0, 0, 4, 12.5f, 1500, DPARI_IB, "DGX-1 V100, 4 x EDR, 2018"},
+    {"dgx-a100", "a100-80", 1, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB, "DGX A100, 8 x HDR200, 2021"},
+    {"selene", "a100-80", 560, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB,
      "NVIDIA Selene, 8 x HDR200 a node, 2021"},
-    {"dgx-h100", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "DGX H100, 8 x NDR400, 2023"},
-    {"dgx-h200", "h200", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "DGX H200, 8 x NDR400, 2024"},
-    {"dgx-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2000, 0, "DGX B200, 8 x NDR400, 2024"},
-    {"dgx-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 2000, 0, "DGX B300, 8 x 800 Gb/s, 2025"},
-    {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0,
-     "AWS p4d.24xlarge, 4 x 100 Gb/s EFA, 42.5 of 50 GB/s effective"},
-    {"p4de", "a100-80", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0, "AWS p4de.24xlarge, 4 x 100 Gb/s EFA"},
-    {"p5", "h100-80", 1, 8, 450, 1, 1, 32, 12.5f, 2048, 0, "AWS p5.48xlarge, 32 x 100 Gb/s EFA"},
-    {"p5en", "h200", 1, 8, 450, 1, 1, 16, 25, 2048, 0, "AWS p5en.48xlarge, 3200 Gb/s EFA"},
-    {"p6-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2048, 0, "AWS p6-b200, 3200 Gb/s EFA"},
-    {"p6-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 4096, 0, "AWS p6-b300, 6400 Gb/s EFA"},
-    {"a3-high", "h100-80", 1, 8, 450, 1, 1, 4, 25, 1872, 0, "GCP A3 High, 100 GB/s a node"},
-    {"a3-mega", "h100-80", 1, 8, 450, 1, 1, 8, 25, 1872, 0, "GCP A3 Mega, 200 GB/s a node"},
-    {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, 1,
+    {"dgx-h100", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB, "DGX H100, 8 x NDR400, 2023"},
+    {"dgx-h200", "h200", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB, "DGX H200, 8 x NDR400, 2024"},
+    {"dgx-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2000, DPARI_IB, "DGX B200, 8 x NDR400, 2024"},
+    {"dgx-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 2000, DPARI_IB, "DGX B300, 8 x 800 Gb/s, 2025"},
+    {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA,
+     "AWS p4d.24xlarge, 4 x 100 Gb/s EFA v1, 42.5 of 50 GB/s effective"},
+    {"p4de", "a100-80", 1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA,
+     "AWS p4de.24xlarge, 4 x 100 Gb/s EFA v1"},
+    {"p5", "h100-80", 1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_IB,
+     "AWS p5.48xlarge, 32 x 100 Gb/s EFA"},
+    {"p5en", "h200", 1, 8, 450, 1, 1, 16, 25, 2048, DPARI_IB, "AWS p5en.48xlarge, 3200 Gb/s EFA"},
+    {"p6-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2048, DPARI_IB, "AWS p6-b200, 3200 Gb/s EFA"},
+    {"p6-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 4096, DPARI_IB, "AWS p6-b300, 6400 Gb/s EFA"},
+    {"a3-high", "h100-80", 1, 8, 450, 1, 1, 4, 25, 1872, DPARI_IB, "GCP A3 High, 100 GB/s a node"},
+    {"a3-mega", "h100-80", 1, 8, 450, 1, 1, 8, 25, 1872, DPARI_IB, "GCP A3 Mega, 200 GB/s a node"},
+    {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, DPARI_SLINGSHOT,
      "NCAR: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it (nic=1x25)"},
-    {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, 1,
+    {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT,
      "OLCF: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 between"},
-    {"summit", "v100-16", 4600, 6, 50, 0, 0, 2, 11.5f, 512, 0,
-     "OLCF: 6 V100 a node, dual EDR 23 GB/s"},
-    {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, 1,
+    {"summit", "v100-16", 4600, 6, 50, 1, 0, 2, 11.5f, 512, DPARI_IB,
+     "OLCF: 6 V100 a node, 50 GB/s a pair (64 between sockets), dual EDR 23 GB/s"},
+    {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT,
      "NERSC: 100 GB/s a pair, 4 x Slingshot 11, unverified"},
-    {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, 1,
+    {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT,
      "NERSC: the 80 GB nodes, unverified"},
-    {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, 0,
+    {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, DPARI_IB,
      "CINECA: 2 x dual HDR100 = 50 GB/s a node, unverified"},
-    {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, 1,
+    {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, DPARI_SLINGSHOT,
      "CSCS: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11"},
-    {"jupiter", "gh200", 6000, 4, 450, 0, 0, 4, 25, 480, 0, "JSC: 150 GB/s a pair, 4 x NDR200"},
-    {"grand-teton", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "Meta, 8 x 400 Gb/s RoCE, 2024"},
-    {"gb200-nvl72", "gb200", 1, 72, 900, 1, 1, 72, 50, 17000, 0, "NVIDIA GB200 NVL72, 2024"},
-    {"tpu-v5p", "tpu-v5p", 1, 64, 300, 0, 0, 16, 12.5f, 512, 0,
-     "Google v5p: ICI within a pod, unverified"},
-    {"tpu-v5e", "tpu-v5e", 1, 256, 100, 0, 0, 64, 12.5f, 512, 0,
-     "Google v5e: ICI within a pod of 256, unverified"}};
+    {"jupiter", "gh200", 6000, 4, 450, 0, 0, 4, 25, 480, DPARI_IB,
+     "JSC: 150 GB/s a pair, 4 x NDR200"},
+    {"grand-teton", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB,
+     "Meta, 8 x 400 Gb/s RoCE, 2024"},
+    {"gb200-nvl72", "gb200", 1, 72, 900, 1, 1, 72, 50, 17000, DPARI_IB, "NVIDIA GB200 NVL72, 2024"},
+    {"tpu-v5p", "tpu-v5p", 1, 64, 540, 0, 0, 16, 12.5f, 512, DPARI_IB,
+     "Google v5p: a 4 x 4 x 4 cube, ICI 6 x 90 GB/s, unverified"},
+    {"tpu-v5e", "tpu-v5e", 1, 256, 180, 0, 0, 64, 12.5f, 512, DPARI_IB,
+     "Google v5e: a pod of 16 x 16, ICI 4 x 45 GB/s, unverified"}};
 
 enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
 
 /* ---- calibration ---------------------------------------------------------------------------- */
 
 /* gemm, attention, hbm, launch s, link share, link s, net share, net s, base s, contention, skew,
- * step s. Ampere: link and base from vTrain's A100 all-reduce table, net from SimAI's tables, the
- * rest from the marked rows of docs/accuracy.md. table */
+ * step s. Links: Volta's and Ampere's from vTrain's all-reduce tables, Hopper's from three marked
+ * sizes of the H100-class nccl-tests rows. net_s: SimAI's NIC table, 16 to 1024 ranks, one for all.
+ * The rest: marked rows of docs/accuracy.md. table */
 static const struct {
     float value[DPAR_CALS];
     char source[64];
 } dpari_default[DPAR_GENERATIONS] = {
-    {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 6e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 4e-6f, 30e-6f, .15f, .005f, .005f},
      "estimate, no measurement"},
-    {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 6e-6f, 36e-6f, .15f, .005f, .005f},
+    {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .005f, .005f},
      "links: vTrain V100 all-reduce 2024; rest estimated"},
-    {{.78f, .56f, .80f, 46.2e-6f, .78f, 4.2e-6f, .92f, 5.5e-6f, 36e-6f, .15f, .0123f, .0043f},
+    {{.78f, .56f, .80f, 46.2e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0123f, .0043f},
      "marked rows of docs/accuracy.md, 2026-11"},
-    {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
      "links: H100-class nccl-tests; products: best shape 794 of 989"},
-    {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
      "marked B200 rows of docs/accuracy.md, 2026-11"},
-    {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 6e-6f, 40e-6f, .15f, .005f, .005f},
+    {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f},
      "products: best shape 668 of 1300; rest estimated"},
     {{.80f, .60f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f},
      "estimate after MaxText's public MFU 2024"}};
@@ -2503,12 +2548,17 @@ DPAR_API void dpar_calibration_default(dpar_calibration *cal, int32_t generation
                     sizeof(dpari_default[g].source));
 }
 
-/* Slingshot 11 under NCCL and OFI (nccl-tests on GH200 nodes): every collective across nodes costs
- * far more before its first byte than InfiniBand's. */
-static void dpari_cluster_slingshot(dpar_cluster *c)
+/* Slingshot 11 under NCCL and OFI: 240 us before the first byte of a large all-reduce on two nodes,
+ * then 80 GB/s of 100 (nccl-tests on GH200 nodes: the rows of 1, 16 and 128 MiB). EFA v1: 340 of
+ * 400 Gb/s in all-reduce (AWS p4d). */
+static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
 {
-    c->cal.value[DPAR_CAL_NET_S] = 24e-6;
-    c->cal.value[DPAR_CAL_NET_SHARE] = 0.82;
+    if (transport == DPARI_SLINGSHOT) {
+        c->cal.value[DPAR_CAL_NET_S] = 20e-6;
+        c->cal.value[DPAR_CAL_NET_SHARE] = 0.89;
+    } else if (transport == DPARI_EFA) {
+        c->cal.value[DPAR_CAL_NET_SHARE] = 0.85;
+    }
 }
 
 /* 500 W parts throttle: products at about 0.55 of the peak (torchtitan's own MFU says no more). */
@@ -2538,20 +2588,24 @@ static int dpari_spells_any_case(const char *s, size_t n, const char *word)
     return word[n] == 0;
 }
 
-/* How unlike two words are: characters of the longer not matched in order by the other. */
+/* Edit distance (Levenshtein), case apart, of words of up to 31 characters: one row of its table
+ * at a time. */
 static int32_t dpari_unlike(const char *s, size_t n, const char *word)
 {
-    size_t i, k = 0, m = dpari_length(word), same = 0;
-    for (i = 0; i < n; i++) {
-        size_t at;
-        for (at = k; at < m && at < k + 3 && word[at] != dpari_lower(s[i]); at++) {
-        }
-        if (at < m && at < k + 3) {
-            same++;
-            k = at + 1;
+    int32_t row[32], i, k, m = (int32_t)dpari_length(word), length = n < 31 ? (int32_t)n : 31;
+    for (k = 0; k <= m; k++) {
+        row[k] = k;
+    }
+    for (i = 1; i <= length; i++) {
+        int32_t corner = row[0];
+        row[0] = i;
+        for (k = 1; k <= m; k++) {
+            int32_t change = corner + (dpari_lower(s[i - 1]) != word[k - 1]);
+            corner = row[k];
+            row[k] = (int32_t)dpari_least(change, dpari_least(row[k], row[k - 1]) + 1);
         }
     }
-    return (int32_t)((n > m ? n : m) - same);
+    return row[m];
 }
 
 static int32_t dpari_gpu_find(const char *s, size_t n, int32_t *nearest)
@@ -2634,29 +2688,42 @@ DPAR_API dpar_status dpar_gpu_preset(dpar_gpu *gpu, const char *name, dpar_why *
     return dpari_gpu_slice(gpu, name, dpari_length(name), why);
 }
 
-/* A node of `per_node` such GPUs with the links that they usually have. */
+/* The chip's row; -1 when it is none. */
+static int32_t dpari_gpu_row(const dpar_gpu *gpu)
+{
+    int32_t unused = 0;
+    return dpari_gpu_find(gpu->name, dpari_length(gpu->name), &unused);
+}
+
+/* What a machine of several nodes has when nobody says: a NIC a chip. */
+static void dpari_cluster_usual_nics(dpar_cluster *c)
+{
+    int32_t i = dpari_gpu_row(&c->gpu);
+    c->nics = c->gpus_per_node;
+    c->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].nic * 1e9;
+}
+
+/* `nodes` nodes of `per_node` such GPUs with the links that they usually have. */
 static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
 {
+    int32_t i = dpari_gpu_row(&c->gpu);
     dpar_calibration_default(&c->cal, c->gpu.generation);
     dpari_cluster_power(c);
     c->nodes = nodes;
     c->gpus_per_node = per_node;
-    c->link_switched = 1;
-    c->link_reduces =
-        c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL;
-    c->link_Bps = c->gpu.generation == DPAR_GEN_VOLTA       ? 150e9
-                  : c->gpu.generation == DPAR_GEN_AMPERE    ? 300e9
-                  : c->gpu.generation == DPAR_GEN_HOPPER    ? 450e9
-                  : c->gpu.generation == DPAR_GEN_BLACKWELL ? 900e9
-                                                            : 300e9;
-    c->nics = nodes > 1 ? per_node : 0;
-    c->nic_Bps = nodes <= 1 ? 0.0
-                 : c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL
-                     ? 50e9
-                     : 25e9;
+    c->link_Bps = (double)dpari_gpu[i].link * 1e9;
+    c->link_switched = /* nobody wires more than eight chips to each other */
+        dpari_gpu[i].switched || (per_node > 8 && c->gpu.generation != DPAR_GEN_TPU);
+    c->link_reduces = dpari_gpu[i].reduces;
+    c->nics = 0;
+    c->nic_Bps = 0.0;
+    if (nodes > 1) {
+        dpari_cluster_usual_nics(c);
+    }
     c->taper = 1.0;
     c->host_bytes = 1e12;
-    dpari_copy_text(c->source, sizeof(c->source), "as given; links by chip generation", 64);
+    dpari_copy_text(c->source, sizeof(c->source),
+                    "as given; what was not: links and one NIC a GPU as usual with the chip", 96);
 }
 
 static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
@@ -2673,9 +2740,7 @@ static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
     c->nics = dpari_machine[i].nics;
     c->nic_Bps = (double)dpari_machine[i].nic * 1e9;
     c->host_bytes = dpari_machine[i].host * 1e9;
-    if (dpari_machine[i].slingshot) {
-        dpari_cluster_slingshot(c);
-    }
+    dpari_cluster_transport(c, dpari_machine[i].transport);
     dpari_copy_text(c->source, sizeof(c->source), dpari_machine[i].source,
                     sizeof(dpari_machine[i].source));
 }
@@ -2789,21 +2854,77 @@ static int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
     return 1;
 }
 
+/* Another chip: in a form like 8x8:GPU with its own links, in a named machine with those of the
+ * machine. */
 static dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
 {
+    int32_t unused = 0, machine = dpari_machine_find(c->name, dpari_length(c->name), &unused);
     dpar_status st = dpari_gpu_slice(&c->gpu, s, n, why);
-    if (st == DPAR_OK) {
-        dpar_calibration_default(&c->cal, c->gpu.generation);
-        dpari_cluster_power(c);
+    if (st != DPAR_OK) {
+        return st;
     }
-    return st;
+    if (machine < 0) {
+        dpari_cluster_of_gpus(c, c->nodes, c->gpus_per_node);
+        return DPAR_OK;
+    }
+    dpar_calibration_default(&c->cal, c->gpu.generation);
+    dpari_cluster_power(c);
+    dpari_cluster_transport(c, dpari_machine[machine].transport);
+    return DPAR_OK;
 }
 
-/* One "key=value". */
-static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+/* nodes=, gpus=: NICs follow the number of GPUs a node; the first further node brings NICs. */
+static dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char *s, size_t n,
+                                       size_t value, dpar_why *why)
+{
+    int32_t count = dpari_cluster_count(s + value, n - value, 10000000);
+    if (count == 0) {
+        return dpari_cluster_bad(s, n, why, "'@': a whole number of 1 to 10000000 was expected");
+    }
+    if (key == DPARI_KEY_NODES) {
+        c->nodes = count;
+        if (count > 1 && c->nics == 0) {
+            dpari_cluster_usual_nics(c);
+        }
+        return DPAR_OK;
+    }
+    if (c->nics > 0) {
+        c->nics = (int32_t)dpari_most(1, (int64_t)c->nics * count / c->gpus_per_node);
+    }
+    c->gpus_per_node = count;
+    return DPAR_OK;
+}
+
+/* "'nvlnk' is no setting ...; the nearest is 'nvlink'". */
+static dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
+{
+    const char *best = dpari_key_name[0];
+    char text[100];
+    dpar_text t;
+    int32_t i;
+    for (i = 0; i < (int32_t)DPARI_KEYS + (int32_t)DPAR_CALS; i++) {
+        const char *name = i < DPARI_KEYS ? dpari_key_name[i] : dpari_cal_name[i - DPARI_KEYS];
+        if (dpari_unlike(s, n, name) < dpari_unlike(s, n, best)) {
+            best = name;
+        }
+    }
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_slice(&t, s, n < 40 ? n : 40);
+    dpar_text_put(&t, "' is no setting of a machine; the nearest is '");
+    dpar_text_put(&t, best);
+    return dpari_say_word(DPAR_E_PARSE, why,
+                          "'@'. Known: nodes gpus gpu nvlink switched nvls nic sharp taper memory "
+                          "hbm tflops pcie host nvme and the calibration names",
+                          text, sizeof(text), 0, 0, 0, 0);
+}
+
+/* One "key=value". Twice over all: first the shape and the chip, then the numbers, so that their
+ * order does not matter. */
+static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n, int32_t pass,
+                                         dpar_why *why)
 {
     size_t k = 0;
-    int32_t key = 0, cal;
+    int32_t key = 0, cal, shape;
     double v = 0.0;
     while (k < n && s[k] != '=') {
         k++;
@@ -2812,27 +2933,26 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
         key++;
     }
     cal = dpar_calibration_find(s, k);
-    if (k == n || k + 1 == n || (key == DPARI_KEYS && cal < 0)) {
-        return dpari_cluster_bad(s, n, why,
-                                 "'@' is no setting of a machine; known: nodes gpus gpu nvlink "
-                                 "switched nvls nic sharp taper memory hbm tflops pcie host nvme "
-                                 "and the calibration names (gemm, hbm, net_share ...)");
+    if (key == DPARI_KEYS && cal < 0) {
+        return dpari_cluster_no_key(s, k, why);
+    }
+    if (k + 1 >= n) {
+        return dpari_cluster_bad(s, n, why, "'@' has no value: key=value was expected");
+    }
+    shape = key == DPARI_KEY_GPU || key == DPARI_KEY_NODES || key == DPARI_KEY_GPUS;
+    if (shape != (pass == 0)) {
+        return DPAR_OK;
     }
     if (key == DPARI_KEY_GPU) {
         return dpari_cluster_swap_gpu(c, s + k + 1, n - k - 1, why);
+    }
+    if (shape) {
+        return dpari_cluster_shape(c, key, s, n, k + 1, why);
     }
     if (key == DPARI_KEY_NIC) {
         return dpari_cluster_nics(c, s + k + 1, n - k - 1)
                    ? DPAR_OK
                    : dpari_cluster_bad(s, n, why, "'@': NICs are COUNTxGB/s, as nic=8x50");
-    }
-    if (key == DPARI_KEY_NODES || key == DPARI_KEY_GPUS) {
-        int32_t count = dpari_cluster_count(s + k + 1, n - k - 1, 10000000);
-        if (count == 0) {
-            return dpari_cluster_bad(s, n, why, "'@': a count of 1 to 10000000 was expected");
-        }
-        *(key == DPARI_KEY_NODES ? &c->nodes : &c->gpus_per_node) = count;
-        return DPAR_OK;
     }
     if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
         return dpari_cluster_bad(s, n, why, "'@': a number of at least 0 was expected");
@@ -2841,8 +2961,9 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
         c->cal.value[cal] = v * dpari_cal_unit(cal);
         return DPAR_OK;
     }
-    return dpari_cluster_number(c, key, v) ? DPAR_OK
-                                           : dpari_cluster_bad(s, n, why, "'@' cannot be set here");
+    return dpari_cluster_number(c, key, v)
+               ? DPAR_OK
+               : dpari_cluster_bad(s, n, why, "'@' may only come first, before the settings");
 }
 
 /* The first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
@@ -2926,15 +3047,14 @@ static size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t
     return k;
 }
 
-DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text, size_t bytes,
-                                        dpar_why *why)
+/* One pass over the text: the machine, then the settings that belong to the pass. */
+static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t bytes, int32_t pass,
+                                      dpar_why *why)
 {
-    dpar_cluster c;
     char item[96];
-    size_t at = 0, start, n, items = 0;
-    dpar_status st = DPAR_OK;
-    dpari_zero(&c, sizeof(c));
-    for (;;) {
+    size_t at = 0, start, n, items;
+    for (items = 0;; items++) {
+        dpar_status st = DPAR_OK;
         n = dpari_cluster_item(text, bytes, &at, &start);
         if (n == 0) {
             break;
@@ -2943,22 +3063,36 @@ DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text,
             return dpari_cluster_bad(text + start, n, why, "'@...' is too long for a setting");
         }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
-        if (items == 0) {
+        if (items == 0 && pass == 0) {
             int named = n > 8 && dpari_spells(item, 8, "machine=");
-            st = dpari_cluster_first(&c, named ? item + 8 : item, named ? n - 8 : n, why);
-        } else {
-            st = dpari_cluster_setting(&c, item, n, why);
+            st = dpari_cluster_first(c, named ? item + 8 : item, named ? n - 8 : n, why);
+        } else if (items > 0) {
+            st = dpari_cluster_setting(c, item, n, pass, why);
         }
         if (st != DPAR_OK) {
             return st;
         }
-        items++;
     }
-    if (items == 0) {
-        return dpari_say(DPAR_E_PARSE, why, "no machine: give a preset or NODESxGPUS:GPU", 0, 0, 0,
-                         0);
+    return items > 0 ? DPAR_OK
+                     : dpari_say(DPAR_E_PARSE, why,
+                                 "no machine: give a preset (derecho, dgx-h100 ...) or "
+                                 "NODESxGPUS:GPU (8x8:h100-80)",
+                                 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text, size_t bytes,
+                                        dpar_why *why)
+{
+    dpar_cluster c;
+    dpar_status st;
+    dpari_zero(&c, sizeof(c));
+    st = dpari_cluster_read(&c, text, bytes, 0, why);
+    if (st == DPAR_OK) {
+        st = dpari_cluster_read(&c, text, bytes, 1, why);
     }
-    st = dpar_cluster_check(&c, why);
+    if (st == DPAR_OK) {
+        st = dpar_cluster_check(&c, why);
+    }
     if (st == DPAR_OK) {
         *cluster = c;
     }
@@ -2967,9 +3101,15 @@ DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text,
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
-static int dpari_positive(double v)
+/* Positive and no more than a billion of the usual unit, so that no product of them overflows. */
+static int dpari_positive(double v, double limit)
 {
-    return v > 0.0 && dpari_finite(v) && v < 1e30;
+    return v > 0.0 && v <= limit;
+}
+
+static int dpari_not_negative(double v)
+{
+    return v >= 0.0 && v <= 1e18;
 }
 
 DPAR_API int32_t dpar_cluster_gpus(const dpar_cluster *c)
@@ -2977,59 +3117,85 @@ DPAR_API int32_t dpar_cluster_gpus(const dpar_cluster *c)
     return c->nodes * c->gpus_per_node;
 }
 
+static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
+{
+    if (!dpari_positive(c->gpu.memory_bytes, 1e18) || !dpari_positive(c->gpu.memory_Bps, 1e18) ||
+        !dpari_positive(c->gpu.flops[DPAR_BF16], 1e21)) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "GPU '@': memory, bandwidth and FLOP/s must be positive numbers "
+                              "of at most 1e9 GB, 1e9 GB/s and 1e9 TFLOP/s",
+                              c->gpu.name, sizeof(c->gpu.name), 0, 0, 0, 0);
+    }
+    if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps, 1e18)) ||
+        (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps, 1e18)))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "links must be positive: # nodes of # GPUs need nvlink=GB/s and "
+                         "nic=COUNTxGB/s (there are # NICs)",
+                         c->nodes, c->gpus_per_node, c->nics, 0);
+    }
+    if (c->nics < 0 || !dpari_not_negative(c->link_Bps) || !dpari_not_negative(c->nic_Bps) ||
+        !dpari_not_negative(c->gpu.pcie_Bps) || !dpari_not_negative(c->host_bytes) ||
+        !dpari_not_negative(c->nvme_Bps)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "nvlink, nic, pcie, host and nvme must be numbers of 0 to 1e9 GB or GB/s",
+                         0, 0, 0, 0);
+    }
+    if (!(c->taper > 0.0 && c->taper <= 1.0)) {
+        return dpari_say(DPAR_E_ARG, why, "taper is a share above 0, at most 1", 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
 DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why)
 {
     int64_t gpus = 0;
     int32_t i;
+    dpar_status st;
     if (c->nodes < 1 || c->gpus_per_node < 1 || !dpari_mul(c->nodes, c->gpus_per_node, &gpus) ||
         gpus > 100000000) {
         return dpari_say(DPAR_E_ARG, why, "a cluster has 1 to 100000000 GPUs: # nodes of # GPUs",
                          c->nodes, c->gpus_per_node, 0, 0);
     }
-    if (!dpari_positive(c->gpu.memory_bytes) || !dpari_positive(c->gpu.memory_Bps) ||
-        !dpari_positive(c->gpu.flops[DPAR_BF16])) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "GPU '@': memory, bandwidth and FLOP/s must be positive numbers",
-                              c->gpu.name, sizeof(c->gpu.name), 0, 0, 0, 0);
-    }
-    if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps)) ||
-        (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps)))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "links must be positive: # nodes of # GPUs need nvlink=GB/s and "
-                         "nic=COUNTxGB/s (# NICs)",
-                         c->nodes, c->gpus_per_node, c->nics, 0);
-    }
-    if (!(c->taper > 0.0 && c->taper <= 1.0)) {
-        return dpari_say(DPAR_E_ARG, why, "taper is a share above 0, at most 1", 0, 0, 0, 0);
-    }
-    for (i = 0; i < DPAR_CALS; i++) {
+    st = dpari_cluster_check_numbers(c, why);
+    for (i = 0; st == DPAR_OK && i < DPAR_CALS; i++) {
         double v = c->cal.value[i];
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
-        if (!(v >= 0.0 && v <= 10.0) || (share && !(v > 0.0))) {
-            return dpari_say_word(DPAR_E_ARG, why, "calibration '@' is out of its range",
-                                  dpari_cal_name[i], sizeof(dpari_cal_name[i]), 0, 0, 0, 0);
+        if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
+            st = dpari_say_word(DPAR_E_ARG, why,
+                                share ? "calibration '@' is a share: above 0, at most 2 (1 = all)"
+                                      : "calibration '@' is out of its range: 0 to 10 (seconds)",
+                                dpari_cal_name[i], sizeof(dpari_cal_name[i]), 0, 0, 0, 0);
         }
     }
-    return DPAR_OK;
+    return st;
 }
 
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why)
 {
+    dpar_cluster sized = *c;
+    dpar_status st;
     if (gpus < 1) {
         return dpari_say(DPAR_E_ARG, why, "gpus=# must be at least 1", gpus, 0, 0, 0);
     }
-    if (gpus < c->gpus_per_node) {
-        c->nodes = 1;
-        c->nics = (int32_t)dpari_most(1, (int64_t)c->nics * gpus / c->gpus_per_node);
-        c->gpus_per_node = gpus;
-        return DPAR_OK;
+    if (c->gpus_per_node < 1) {
+        return dpar_cluster_check(c, why);
     }
-    if (gpus % c->gpus_per_node != 0) {
+    if (gpus < c->gpus_per_node) {
+        int64_t nics = (int64_t)c->nics * gpus / c->gpus_per_node;
+        sized.nodes = 1;
+        sized.nics = c->nics > 0 ? (int32_t)dpari_most(1, nics) : 0;
+        sized.gpus_per_node = gpus;
+    } else if (gpus % c->gpus_per_node != 0) {
         return dpari_say(DPAR_E_DIVIDE, why, "gpus=# is no whole number of nodes of #", gpus,
                          c->gpus_per_node, 0, 0);
+    } else {
+        sized.nodes = gpus / c->gpus_per_node;
     }
-    c->nodes = gpus / c->gpus_per_node;
-    return dpar_cluster_check(c, why);
+    st = dpar_cluster_check(&sized, why);
+    if (st == DPAR_OK) {
+        *c = sized;
+    }
+    return st;
 }
 
 /* ==== cost/collective.c ==== */
@@ -3210,10 +3376,14 @@ DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t s
 {
     dpar_group g;
     int32_t node = c->gpus_per_node, apart = stride > 0 ? stride : 1;
+    int64_t span;
     g.size = n > 0 ? n : 1;
+    span = (int64_t)g.size * apart;
     g.per_node = apart >= node ? 1 : (int32_t)dpari_least(g.size, dpari_most(1, node / apart));
     if (dpar_cluster_gpus(c) <= node) {
         g.per_node = g.size; /* one node holds everything */
+    } else if (g.per_node == g.size && g.size > 1 && node % span != 0) {
+        g.per_node = (g.size + 1) / 2; /* 4 of 6: the second group lies on two nodes */
     }
     g.nodes = (int32_t)dpari_ceil_div(g.size, g.per_node);
     g.sharing = (int32_t)dpari_most(1, node / g.per_node);
@@ -3222,22 +3392,39 @@ DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t s
 
 /* ---- the predictor -------------------------------------------------------------------------- */
 
-/* The low-latency protocol (NCCL's LL128) carries flag words with the data and skips the
- * synchronisation of the simple one: it reaches about 0.7 of the bandwidth (vTrain's A100
- * all-reduce, 8 ranks: a second line of slope 93 against 134 GB/s), and the simple one pays 1.6
- * times the latency a step. */
-static const double dpari_protocol_share = 0.70;
+/* Two protocols, as NCCL has them. The simple one pays 1.6 latencies a step for its fences and
+ * reaches the whole bandwidth; the quick one sends flags with the data. Inside a node quick is
+ * LL128: 0.70 of the bandwidth up to Ampere (vTrain's A100 all-reduce, 8 ranks: slopes 93 and 134
+ * GB/s), 0.92 from Hopper on (NCCL's tuner, whose cap a channel rises from 20 to 36.7 GB/s there).
+ * Between nodes a tree's quick is LL, a quarter of the NICs (the tuner: 22.5 of 96 GB/s on two
+ * nodes). */
 static const double dpari_simple_steps = 1.6;
-/* All-to-all posts one send and one receive a peer: about three steps' latency each (H100-class
- * nccl-tests: 76 us flat against 46). */
+static const double dpari_quick_ampere = 0.70;
+static const double dpari_quick_hopper = 0.92;
+static const double dpari_quick_net = 0.25;
+/* A ring over nodes (SimAI's NIC table, 16 to 1024 ranks): a latency a step up to 64 KiB a rank;
+ * beyond that 1.65, or 1.1 and the wire, whichever is more. */
+static const double dpari_ring_quick_bytes = 65536.0;
+static const double dpari_ring_fence = 1.65;
+static const double dpari_ring_step = 1.1;
+/* All-to-all posts a send and a receive a peer: about three steps' latency each inside a node
+ * (H100-class nccl-tests: 76 us flat against 46), a quarter across, as many are under way at once
+ * (SimAI's all-to-all table: 0.52 to 0.67 at 16 MiB). Its flows collide inside a node: 0.965 of a
+ * ring's bandwidth (the 8 GiB row). */
 static const double dpari_peer_steps = 3.3;
-/* In-switch reduction: (p+1)/p bytes at the switch instead of 2(p-1)/p; its pipeline is filled by
- * about three more base latencies (H100-class nccl-tests: 85 us + n / 273 GB/s). */
+static const double dpari_peer_net_steps = 0.25;
+static const double dpari_peer_share = 0.965;
+/* In-switch reduction: (p+1)/p bytes at the switch instead of 2(p-1)/p, at 0.86 of the links' own
+ * share; its pipeline is filled by about three base latencies (H100-class nccl-tests: 85 us + n /
+ * 273 GB/s). */
 static const double dpari_switch_base = 2.8;
+static const double dpari_switch_share = 0.86;
 /* Part of the shorter phase of a hierarchical collective that the longer one does not hide. */
 static const double dpari_phase_blend = 0.3;
-/* A tree's hop between nodes takes about three ring steps: NCCL's tuner has 14 us against 5. */
+/* A tree's hop between nodes takes about three ring steps (NCCL's tuner: 14 us); a tree
+ * between more than two nodes sends some bytes twice on a link. */
 static const double dpari_tree_hop = 3.0;
+static const double dpari_tree_share = 1.08;
 
 static double dpari_wire(int32_t kind, double n)
 {
@@ -3263,51 +3450,100 @@ static double dpari_steps(int32_t kind, double n)
     }
 }
 
-/* What a group of n in a node gets of the links. Switched: a few per cent less for two and four
- * ranks (fewer rings; vTrain: 200, 226, 234 GB/s). Wired pairs: two ranks have one pair's links. */
-static double dpari_link_of(const dpar_cluster *c, int32_t n)
+/* Share of a chip's wired (not switched) links that n of the node's chips can use. */
+static double dpari_wired_share(const dpar_cluster *c, int32_t n)
 {
-    double share = c->cal.value[DPAR_CAL_LINK_SHARE], all = c->gpus_per_node;
-    if (c->link_switched) {
-        return c->link_Bps * share * (n <= 2 ? 0.86 : n <= 4 ? 0.965 : 1.0);
+    /* 2..7 of the eight V100 of a hybrid cube mesh (vTrain's V100 table, of 134 GB/s) */
+    static const float cube[6] = {0.17f, 0.335f, 0.635f, 0.276f, 0.344f, 0.65f};
+    int32_t all = c->gpus_per_node;
+    if (n >= all) {
+        return 1.0;
     }
-    if (n <= 2 && all > 2.0) {
-        return c->link_Bps * share / dpari_leastf(all - 1.0, 6.0);
+    if (c->gpu.generation == DPAR_GEN_VOLTA && all == 8) {
+        return (double)cube[n - 2];
     }
-    return c->link_Bps * share * (n < c->gpus_per_node ? 0.63 : 1.0);
+    if (c->gpu.generation == DPAR_GEN_TPU) {
+        double dims = c->gpu.units > 1 ? 3.0 : 2.0; /* chips of two cores lie on a 3-d torus */
+        return n == 2 ? 0.5 / dims : 1.0 / dims;    /* one link, or the two of an axis */
+    }
+    if (c->gpu.generation == DPAR_GEN_CDNA && c->gpu.units <= 110 && n == 2) {
+        return 1.0; /* MI250X: the two halves of a package share four links, 200 GB/s */
+    }
+    return (n - 1.0) / (all - 1.0); /* a wire to each peer */
 }
 
-/* Inside a node: the faster protocol, or the switch. */
-static double dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double bytes,
-                           double *latency, int32_t *algorithm)
+/* What a group of n in a node gets of the links. Switched: a few per cent less for few ranks
+ * (vTrain's A100 table: 200, 212, 226 GB/s for 2, 3, 4 ranks, 234 for 8). */
+static double dpari_link_of(const dpar_cluster *c, int32_t n)
+{
+    double B = c->link_Bps * c->cal.value[DPAR_CAL_LINK_SHARE];
+    if (c->link_switched) {
+        return B * (n <= 2 ? 0.86 : n == 3 ? 0.91 : n == 4 ? 0.965 : 1.0);
+    }
+    return B * dpari_wired_share(c, n);
+}
+
+/* Seconds and latency of the faster protocol. floor: the least a call takes; steps: seconds of
+ * its steps under the quick one; wire: seconds on the wire at full bandwidth. */
+typedef struct dpari_timing {
+    double seconds, latency;
+} dpari_timing;
+
+static dpari_timing dpari_protocols(double base, double steps, double wire, double quick_share)
+{
+    dpari_timing t, simple;
+    t.latency = base + steps;
+    t.seconds = dpari_mostf(t.latency, base + wire / quick_share);
+    simple.latency = base + dpari_simple_steps * steps;
+    simple.seconds = simple.latency + wire;
+    return simple.seconds < t.seconds ? simple : t;
+}
+
+static double dpari_quick_share(const dpar_cluster *c)
+{
+    return c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL
+               ? dpari_quick_hopper
+               : dpari_quick_ampere;
+}
+
+static void dpari_keep_least(dpar_collective_cost *cost, dpari_timing t, int32_t algorithm)
+{
+    if (cost->algorithm < 0 || t.seconds < cost->seconds) {
+        cost->seconds = t.seconds;
+        cost->latency_s = t.latency;
+        cost->algorithm = algorithm;
+    }
+}
+
+/* Inside a node: a ring or pairs under the faster protocol, or the switch. */
+static void dpari_inside(const dpar_cluster *c, int32_t n, int32_t kind, double bytes,
+                         dpar_collective_cost *cost)
 {
     const double *k = c->cal.value;
     double B = dpari_link_of(c, n), wire = dpari_wire(kind, n) * bytes, base = k[DPAR_CAL_BASE_S];
-    double steps = dpari_steps(kind, n) * k[DPAR_CAL_LINK_S], quick, simple, in_switch;
-    *algorithm =
-        kind == DPAR_ALL_TO_ALL || kind == DPAR_SEND_RECV ? DPAR_ALG_PAIRWISE : DPAR_ALG_RING;
-    if (kind == DPAR_ALL_TO_ALL) {
-        *latency = base + dpari_simple_steps * steps;
-        return dpari_mostf(base + dpari_peer_steps * steps, *latency + wire / B);
-    }
+    double steps = dpari_steps(kind, n) * k[DPAR_CAL_LINK_S], p = n;
+    dpari_timing t;
+    cost->link_bytes = wire;
     if (kind == DPAR_SEND_RECV) {
-        *latency = 0.5 * base + steps;
-        return *latency + wire / B;
+        t.latency = 0.5 * base + steps;
+        t.seconds = t.latency + wire / B;
+        dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
+        return;
     }
-    quick = dpari_mostf(base + steps, base + wire / (dpari_protocol_share * B));
-    simple = base + dpari_simple_steps * steps + wire / B;
-    *latency = quick < simple ? base + steps : base + dpari_simple_steps * steps;
-    quick = dpari_leastf(quick, simple);
+    if (kind == DPAR_ALL_TO_ALL) {
+        t = dpari_protocols(base, steps, wire / (B * dpari_peer_share), dpari_quick_share(c));
+        t.seconds = dpari_mostf(t.seconds, base + dpari_peer_steps * steps);
+        dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
+        return;
+    }
     if (kind == DPAR_ALL_REDUCE && c->link_reduces && n > 2) {
-        double p = n, rate = c->link_Bps * 0.684; /* 273 of 450 * (p+1)/p, H100-class */
-        in_switch = dpari_switch_base * base + bytes * (p + 1.0) / p / rate;
-        if (in_switch < quick) {
-            *algorithm = DPAR_ALG_IN_SWITCH;
-            *latency = dpari_switch_base * base;
-            quick = in_switch;
-        }
+        t.latency = dpari_switch_base * base;
+        t.seconds = t.latency + bytes * (p + 1.0) / p / (B * dpari_switch_share);
+        dpari_keep_least(cost, t, DPAR_ALG_IN_SWITCH);
+        steps *= 0.5; /* below that size the switch still replaces one of the two passes */
     }
-    return quick;
+    t = dpari_protocols(base, steps, wire / B, dpari_quick_share(c));
+    dpari_keep_least(cost, t, DPAR_ALG_RING);
 }
 
 /* GB/s of the NICs for one rank of a group, when all groups of the node talk at once. */
@@ -3320,38 +3556,79 @@ static double dpari_nic_rate(const dpar_cluster *c, const dpar_group *g)
     return dpari_leastf(rate, own);
 }
 
-/* Across nodes, reductions and gathers: a ring over all ranks, or phases inside and across with a
- * tree between nodes. */
+/* All-reduce in phases: reduce-scatter inside the nodes, a tree between them (or in the network's
+ * switches), all-gather inside. */
+static void dpari_phases(const dpar_cluster *c, const dpar_group *g, double bytes, double nic,
+                         double link, dpar_collective_cost *cost)
+{
+    const double *k = c->cal.value;
+    double nodes = g->nodes, per = g->per_node, base = k[DPAR_CAL_BASE_S];
+    double up = dpari_ceil_log2(g->nodes), inner = 0.0, outer, inside, hop;
+    if (per > 1.0) {
+        inner = 2.0 * (per - 1.0) / per * bytes / link;
+        if (c->link_reduces && per > 2.0) {
+            inner = dpari_leastf(inner, bytes * (per + 1.0) / per / (link * dpari_switch_share));
+        }
+    }
+    inside = 2.0 * (per - 1.0) * k[DPAR_CAL_LINK_S];
+    hop = 2.0 * dpari_tree_hop * k[DPAR_CAL_NET_S];
+    outer = 2.0 * (nodes - 1.0) / nodes * bytes / (per * nic);
+    outer = dpari_mostf(inner, outer) * (g->nodes > 2 ? dpari_tree_share : 1.0) +
+            dpari_phase_blend * dpari_leastf(inner, outer);
+    dpari_keep_least(cost, dpari_protocols(base, inside + hop * up, outer, dpari_quick_net),
+                     DPAR_ALG_HIERARCHICAL);
+    if (c->net_reduces) {
+        outer = (nodes + 1.0) / nodes * bytes / (per * nic);
+        outer = dpari_mostf(inner, outer) + dpari_phase_blend * dpari_leastf(inner, outer);
+        dpari_keep_least(cost, dpari_protocols(base, inside + hop, outer, dpari_quick_net),
+                         DPAR_ALG_IN_SWITCH);
+    }
+}
+
+/* A ring over nodes of `steps` steps of `piece` bytes that is `wire` seconds on the wire. */
+static dpari_timing dpari_ring_timing(const dpar_cluster *c, double steps, double piece,
+                                      double wire)
+{
+    double base = c->cal.value[DPAR_CAL_BASE_S], pass = steps * c->cal.value[DPAR_CAL_NET_S];
+    dpari_timing t;
+    t.latency = base + dpari_ring_step * pass;
+    t.seconds = dpari_mostf(base + dpari_ring_fence * pass, t.latency + wire);
+    if (piece <= dpari_ring_quick_bytes) {
+        double quick = dpari_mostf(base + pass, base + wire / dpari_quick_net);
+        if (quick < t.seconds) {
+            t.latency = base + pass;
+            t.seconds = quick;
+        }
+    }
+    return t;
+}
+
+/* Across nodes. A ring over all ranks, which is all that NCCL has for gathers and scatters: its
+ * steps are what makes them slow on many ranks (T6). From Hopper's software on, groups of one rank
+ * a node have PAT's parallel trees: a fifth of the steps at 0.75 of the bandwidth (NCCL's tuner:
+ * 2.8 us a rank against 14). */
 static void dpari_across(const dpar_cluster *c, const dpar_group *g, int32_t kind, double bytes,
                          dpar_collective_cost *cost)
 {
     const double *k = c->cal.value;
-    double nic = dpari_nic_rate(c, g), n = g->size, nodes = g->nodes, per = g->per_node;
-    double ways = kind == DPAR_ALL_REDUCE ? 2.0 : 1.0, up = dpari_ceil_log2(g->nodes);
-    double link = dpari_link_of(c, g->per_node), base = k[DPAR_CAL_BASE_S];
-    double ring_latency = base + dpari_steps(kind, n) * k[DPAR_CAL_NET_S];
-    double ring = ring_latency + dpari_mostf(dpari_wire(kind, n) * bytes / (nic * per),
-                                             per > 1.0 ? dpari_wire(kind, n) * bytes / link : 0.0);
-    double inner = per > 1.0 ? ways * (per - 1.0) / per * bytes / link : 0.0;
-    double outer = ways * (nodes - 1.0) / nodes * bytes / (per * nic);
-    double latency =
-        base + ways * (dpari_tree_hop * up * k[DPAR_CAL_NET_S] + (per - 1.0) * k[DPAR_CAL_LINK_S]);
-    double slow = dpari_mostf(inner, outer), quick = dpari_leastf(inner, outer);
-    /* a tree between more than two nodes sends each byte twice on some links */
-    double phases = latency + slow * (g->nodes > 2 ? 1.08 : 1.0) + dpari_phase_blend * quick;
-    if (c->net_reduces && kind == DPAR_ALL_REDUCE) {
-        outer = (nodes + 1.0) / nodes * bytes / (per * nic);
-        phases = base + 2.0 * dpari_tree_hop * k[DPAR_CAL_NET_S] + dpari_mostf(inner, outer) +
-                 dpari_phase_blend * dpari_leastf(inner, outer);
+    double nic = dpari_nic_rate(c, g), n = g->size, per = g->per_node, base = k[DPAR_CAL_BASE_S];
+    double ways = kind == DPAR_ALL_REDUCE ? 2.0 : 1.0, wire, steps;
+    double link = per > 1.0 ? dpari_link_of(c, g->per_node) : 0.0;
+    wire = dpari_wire(kind, n) * bytes / (nic * per);
+    if (per > 1.0) {
+        wire = dpari_mostf(wire, dpari_wire(kind, n) * bytes / link);
     }
-    if (kind != DPAR_ALL_REDUCE) {
-        /* gathers and scatters have the ring alone: their saturation moves with the ranks */
-        phases = ring * 2.0;
+    dpari_keep_least(cost, dpari_ring_timing(c, dpari_steps(kind, n), bytes / n, wire),
+                     DPAR_ALG_RING);
+    if (kind == DPAR_ALL_REDUCE) {
+        dpari_phases(c, g, bytes, nic, link, cost);
+    } else if (g->per_node == 1 && dpari_quick_share(c) > dpari_quick_ampere &&
+               (kind == DPAR_ALL_GATHER || kind == DPAR_REDUCE_SCATTER)) {
+        steps = (0.3 * dpari_ceil_log2(g->nodes) + 0.2 * n) * k[DPAR_CAL_NET_S];
+        dpari_keep_least(cost, dpari_protocols(base, steps, wire / 0.75, dpari_quick_net),
+                         DPAR_ALG_TREE);
     }
-    cost->algorithm = ring < phases ? DPAR_ALG_RING : DPAR_ALG_HIERARCHICAL;
-    cost->seconds = dpari_leastf(ring, phases);
-    cost->latency_s = ring < phases ? ring_latency : latency;
-    cost->nic_bytes = ways * (nodes - 1.0) / nodes * bytes / per;
+    cost->nic_bytes = ways * (g->nodes - 1.0) / g->nodes * bytes / per;
     cost->link_bytes = per > 1.0 ? ways * (per - 1.0) / per * bytes : 0.0;
 }
 
@@ -3361,26 +3638,29 @@ static void dpari_across_all(const dpar_cluster *c, const dpar_group *g, double 
                              dpar_collective_cost *cost)
 {
     const double *k = c->cal.value;
-    double n = g->size, per = g->per_node;
+    double n = g->size, per = g->per_node, wire;
+    dpari_timing t;
     cost->nic_bytes = bytes * (n - per) / n;
     cost->link_bytes = bytes * (per - 1.0) / n;
-    cost->latency_s = k[DPAR_CAL_BASE_S] + (n - 1.0) * 0.5 * k[DPAR_CAL_NET_S];
-    cost->algorithm = DPAR_ALG_PAIRWISE;
-    cost->seconds = cost->latency_s +
-                    dpari_mostf(cost->nic_bytes / dpari_nic_rate(c, g),
-                                per > 1.0 ? cost->link_bytes / dpari_link_of(c, g->per_node) : 0.0);
+    wire = dpari_mostf(cost->nic_bytes / dpari_nic_rate(c, g),
+                       per > 1.0 ? cost->link_bytes / dpari_link_of(c, g->per_node) : 0.0);
+    t.latency = k[DPAR_CAL_BASE_S] + dpari_peer_steps * (per - 1.0) * k[DPAR_CAL_LINK_S] +
+                dpari_peer_net_steps * (n - per) * k[DPAR_CAL_NET_S];
+    t.seconds = t.latency + wire;
+    dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
 }
 
 DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                       double bytes, dpar_collective_cost *cost)
 {
+    dpari_timing t;
     dpari_zero(cost, sizeof(*cost));
     if (g->size < 2 || !(bytes > 0.0 || kind == DPAR_BARRIER)) {
         return;
     }
+    cost->algorithm = -1;
     if (g->nodes < 2) {
-        cost->seconds = dpari_inside(c, g->size, kind, bytes, &cost->latency_s, &cost->algorithm);
-        cost->link_bytes = dpari_wire(kind, g->size) * bytes;
+        dpari_inside(c, g->size, kind, bytes, cost);
         return;
     }
     cost->nic_Bps = dpari_nic_rate(c, g);
@@ -3388,9 +3668,10 @@ DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g
         dpari_across_all(c, g, bytes, cost);
     } else if (kind == DPAR_SEND_RECV) {
         cost->nic_bytes = bytes;
-        cost->latency_s = 0.5 * c->cal.value[DPAR_CAL_BASE_S] + c->cal.value[DPAR_CAL_NET_S];
-        cost->seconds = cost->latency_s + bytes / cost->nic_Bps;
-        cost->algorithm = DPAR_ALG_PAIRWISE;
+        t.latency = 0.5 * c->cal.value[DPAR_CAL_BASE_S] +
+                    dpari_simple_steps * c->cal.value[DPAR_CAL_NET_S];
+        t.seconds = t.latency + bytes / cost->nic_Bps;
+        dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
     } else {
         dpari_across(c, g, kind, bytes, cost);
     }
@@ -3398,14 +3679,31 @@ DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g
 
 /* ---- NCCL's tuner --------------------------------------------------------------------------- */
 
-enum { DPARI_TREE, DPARI_RING, DPARI_NVLS, DPARI_TUNED };
+enum {
+    DPARI_TREE,
+    DPARI_RING,
+    DPARI_DIRECT, /* CollNet: SHARP between nodes, every rank of a node at once */
+    DPARI_COLLNET_CHAIN,
+    DPARI_NVLS,
+    DPARI_NVLS_TREE,
+    DPARI_PAT,
+    DPARI_TUNED
+};
 enum { DPARI_LL, DPARI_LL128, DPARI_SIMPLE, DPARI_PROTOCOLS };
 
-/* NCCL 2.30, src/graph/tuning.cc: base and hardware latencies, us. */
-static const float dpari_nccl_base[2][3] = {{6.8f, 14.0f, 8.4f}, {6.6f, 14.0f, 8.4f}};
-static const float dpari_nccl_link[2][3] = {{0.6f, 1.25f, 4.0f}, {0.6f, 1.9f, 3.4f}};
-static const float dpari_nccl_net[2][3] = {{5.0f, 8.5f, 14.0f}, {2.7f, 4.0f, 14.0f}};
-/* GB/s caps at 1, 2 and 4 or more nodes for Volta, Ampere, Hopper, Blackwell. */
+/* NCCL 2.30, src/graph/tuning.cc (5067397, 2026-06), by algorithm and protocol, us: base; a hop
+ * over NVLink, PCI, the network. */
+static const float dpari_nccl_base[DPARI_TUNED][DPARI_PROTOCOLS] = {
+    {6.8f, 14, 8.4f}, {6.6f, 14, 8.4f}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {0, 0, 0}, {8, 8, 8}};
+static const float dpari_nccl_nvlink[DPARI_TUNED][DPARI_PROTOCOLS] = {
+    {0.6f, 1.25f, 4}, {0.6f, 1.9f, 3.4f}, {0, 0, 3.7f}, {0, 0, 2.8f},
+    {0, 0, 25},       {0, 0, 25},         {0, 0, 4}};
+static const float dpari_nccl_pci[DPARI_TUNED][DPARI_PROTOCOLS] = {
+    {1, 1.9f, 4}, {1, 2.5f, 5.7f}, {0, 0, 3.7f}, {0, 0, 2.8f}, {0, 0, 0}, {0, 0, 0}, {0, 0, 4}};
+static const float dpari_nccl_net[DPARI_TUNED][DPARI_PROTOCOLS] = {
+    {5, 8.5f, 14}, {2.7f, 4, 14}, {0, 0, 31}, {0, 0, 30}, {0, 0, 18}, {0, 0, 20.9f}, {0, 0, 14}};
+/* GB/s caps on 1, 2 and more nodes for Volta, Ampere, Hopper, Blackwell: LL in all, the others a
+ * channel. Across nodes LL's row is the processor's: Ampere's stands for AMD, Volta's for Intel. */
 static const float dpari_nccl_ll[4][3] = {
     {39, 39, 20.4f}, {87.7f, 22.5f, 19}, {141, 45, 35}, {282, 90, 70}};
 static const float dpari_nccl_ring128[4][3] = {
@@ -3414,6 +3712,8 @@ static const float dpari_nccl_tree128[4][3] = {
     {20, 20, 20}, {20, 20, 20}, {36.7f, 36.7f, 29}, {55.6f, 31.67f, 20}};
 static const float dpari_nccl_tree[4][3] = {
     {26.5f, 18.5f, 10}, {24, 23.6f, 17.8f}, {38.7f, 41.4f, 36}, {70, 42.8f, 24}};
+static const float dpari_nccl_nvls_tree[4][3] = {
+    {26.5f, 18.5f, 10}, {24, 23.6f, 17.8f}, {0, 57.7f, 45.5f}, {0, 96, 80}};
 /* Tree's correction for 64 B * 2^i. */
 static const float dpari_nccl_correct[3][24] = {
     {1,   1,   1,   1,   .9f, .8f, .7f, .7f, .7f, .7f, .6f, .5f,
@@ -3423,106 +3723,150 @@ static const float dpari_nccl_correct[3][24] = {
     {.9f, .9f, .9f, .9f, .9f, .9f, .9f, .8f, .7f, .6f, .6f, .5f,
      .5f, .5f, .5f, .6f, .7f, .8f, .7f, .7f, .8f, .9f, .9f, .9f}};
 
-static double dpari_tuner_bandwidth(const dpar_cluster *c, const dpar_group *g, int32_t gen,
-                                    int32_t algorithm, int32_t protocol)
+/* The machine as the tuner sees it. */
+typedef struct dpari_tuner {
+    const dpar_group *g;
+    int32_t generation, column; /* rows and columns of the caps */
+    int32_t pci, kind;
+    double channels, bus; /* GB/s */
+    double steps;         /* of a ring */
+    double bytes;
+} dpari_tuner;
+
+/* What the tuner assumes of a link: 12 GB/s for PCI and for 100 Gb/s of network, and about 0.8 of
+ * NVLink's 25 (Blackwell 50) GB/s: 12 x 20 on A100, 18 x 20.6 on H100. */
+static void dpari_tuner_init(dpari_tuner *t, const dpar_cluster *c, const dpar_group *g,
+                             int32_t kind, double bytes)
 {
-    int32_t col = g->nodes == 1 ? 0 : g->nodes <= 3 ? 1 : 2;
-    double links = gen == 0   ? 6.0
-                   : gen == 1 ? 12.0
-                              : 18.0,
-           one = gen == 0   ? 20.0
-                 : gen == 1 ? 20.0
-                 : gen == 2 ? 20.6
-                            : 40.1;
-    double channels = links * 2.0, bus = links * one;
+    static const float one[4] = {20, 20, 20.6f, 40.1f};
+    double link = t->generation == 3 ? 50e9 : 25e9, n = g->size;
+    t->g = g;
+    t->kind = kind;
+    t->bytes = bytes;
+    t->column = g->nodes <= 2 ? g->nodes - 1 : 2;
+    t->pci = c->link_Bps < 65e9;
+    t->channels = t->pci ? 1.0 : (double)(int32_t)(c->link_Bps / link + 0.5);
+    t->bus = t->pci ? 12.0 : t->channels * (double)one[t->generation];
     if (g->nodes > 1) {
-        bus = dpari_leastf(bus, c->nics * c->nic_Bps * 1e-9);
+        t->bus = dpari_leastf(t->bus, c->nics * c->nic_Bps * 0.96e-9);
     }
-    if (algorithm == DPARI_NVLS) {
-        return bus * (gen == 2 ? 0.85 : 0.74) * (channels - 1.0) / channels;
+    t->steps = kind == DPAR_ALL_REDUCE ? 2.0 * (n - 1.0)
+               : kind == DPAR_ALL_GATHER || kind == DPAR_REDUCE_SCATTER ? n - 1.0
+                                                                        : n;
+}
+
+/* Does NCCL have this combination here? */
+static int dpari_tuner_has(const dpari_tuner *t, const dpar_cluster *c, int32_t a, int32_t p)
+{
+    int reduce = t->kind == DPAR_ALL_REDUCE, across = t->g->nodes > 1;
+    int gather = t->kind == DPAR_ALL_GATHER || t->kind == DPAR_REDUCE_SCATTER;
+    int nvls = c->link_reduces && t->generation >= 2 && t->g->per_node > 2;
+    switch (a) {
+    case DPARI_RING: return 1;
+    case DPARI_TREE: return reduce;
+    case DPARI_NVLS:
+        return p == DPARI_SIMPLE && nvls && (reduce || gather) && (!across || c->net_reduces);
+    case DPARI_NVLS_TREE: return p == DPARI_SIMPLE && nvls && reduce && across;
+    case DPARI_PAT: return p == DPARI_SIMPLE && gather && across && t->g->per_node == 1;
+    default: return p == DPARI_SIMPLE && reduce && across && c->net_reduces;
     }
-    if (algorithm == DPARI_RING) {
-        return protocol == DPARI_LL ? dpari_leastf((double)dpari_nccl_ll[gen][col], 0.5 * bus)
-               : protocol == DPARI_LL128
-                   ? dpari_leastf(0.92 * bus, channels * (double)dpari_nccl_ring128[gen][col])
+}
+
+/* GB/s of the bus: caps, then what each protocol and algorithm leaves of it. */
+static double dpari_tuner_bus(const dpari_tuner *t, int32_t a, int32_t p)
+{
+    int32_t row = t->generation, col = t->column, across = t->g->nodes > 1;
+    double bus = t->bus, ch = t->channels, per = t->g->per_node;
+    double ll = (double)dpari_nccl_ll[across ? (row > 1 ? 1 : row) : row][col];
+    switch (a) {
+    case DPARI_RING:
+        return p == DPARI_LL ? dpari_leastf(ll, 0.5 * bus)
+               : p == DPARI_LL128
+                   ? dpari_leastf(0.92 * bus, ch * (double)dpari_nccl_ring128[row][col])
                    : bus;
+    case DPARI_TREE:
+        return 0.85 * (p == DPARI_LL ? dpari_leastf(bus / 3.8, ll)
+                       : p == DPARI_LL128
+                           ? dpari_leastf(bus * (across ? 120.0 / 128.0 : 7.0 / 9.0),
+                                          ch * (double)dpari_nccl_tree128[row][col])
+                           : dpari_leastf(0.92 * bus, ch * (double)dpari_nccl_tree[row][col]));
+    case DPARI_NVLS:
+    case DPARI_NVLS_TREE:
+        if (across) {
+            bus *= a == DPARI_NVLS_TREE && t->g->nodes <= 2 ? 2.0 : 1.0;
+            return dpari_leastf(bus, ch * (double)dpari_nccl_nvls_tree[row][col]);
+        }
+        bus *= (row == 2 ? 0.85 : 0.74) * (ch - 1.0) / ch;
+        return bus * (t->kind == DPAR_ALL_REDUCE ? 2.0 : (per - 1.0) / per);
+    case DPARI_PAT: return 0.75 * bus;
+    default: return bus;
     }
-    if (protocol == DPARI_LL) {
-        return dpari_leastf(bus / 3.8, (double)dpari_nccl_ll[gen][col]);
-    }
-    if (protocol == DPARI_LL128) {
-        return dpari_leastf(bus * (g->nodes == 1 ? 7.0 / 9.0 : 120.0 / 128.0),
-                            channels * (double)dpari_nccl_tree128[gen][col]);
-    }
-    return dpari_leastf(0.92 * bus, channels * (double)dpari_nccl_tree[gen][col]) * 0.85;
 }
 
-static double dpari_tuner_latency(const dpar_group *g, int32_t kind, int32_t algorithm,
-                                  int32_t protocol)
+static double dpari_tuner_latency(const dpari_tuner *t, int32_t a, int32_t p)
 {
-    double n = g->size, nodes = g->nodes;
-    double steps = kind == DPAR_ALL_REDUCE ? 2.0 * (n - 1.0) : n - 1.0;
-    double crossing = g->nodes == 1             ? 0.0
-                      : kind == DPAR_ALL_REDUCE ? 2.0 * (nodes - 1.0)
-                                                : nodes - 1.0;
-    double base, link, net;
-    if (algorithm == DPARI_NVLS) {
-        return 25.0 + (g->nodes > 1 ? 18.0 : 0.0);
+    double n = t->g->size, nodes = t->g->nodes, per = t->g->per_node;
+    double link = (double)(t->pci ? dpari_nccl_pci : dpari_nccl_nvlink)[a][p];
+    double net = (double)dpari_nccl_net[t->g->per_node == 1 ? DPARI_TREE : a][p];
+    double crossing = (t->kind == DPAR_ALL_REDUCE ? 2.0 : 1.0) * (nodes - 1.0);
+    double us = (double)dpari_nccl_base[a][p];
+    switch (a) {
+    case DPARI_TREE: return us + 2.0 * ((n / nodes - 1.0) * link + dpari_log2(nodes) * net);
+    case DPARI_DIRECT:
+        return us + 2.0 * (dpari_leastf(1.0, per - 1.0) * link + (per - 1.0) * 0.4) + net;
+    case DPARI_COLLNET_CHAIN: return us + 2.0 * (per - 1.0) * link + net;
+    case DPARI_NVLS: return us + link + (t->g->nodes > 1 ? net : 0.0);
+    case DPARI_NVLS_TREE: return us + link + 2.0 * dpari_log2(nodes) * net;
+    case DPARI_PAT: return us + dpari_log2(nodes) * net / 3.5 + 2.8 * n;
+    default: break;
     }
-    base = (double)dpari_nccl_base[algorithm][protocol];
-    link = (double)dpari_nccl_link[algorithm][protocol];
-    net = (double)dpari_nccl_net[algorithm][protocol];
-    if (algorithm == DPARI_TREE) {
-        return base + 2.0 * ((n / nodes - 1.0) * link + dpari_log2(nodes) * net);
+    if (t->g->nodes > 1) { /* the network's own overhead: 1 us, three times under simple */
+        link = dpari_mostf(link, p == DPARI_SIMPLE ? 3.0 : 1.0);
     }
-    if (g->nodes > 1) {
-        link = dpari_mostf(link, protocol == DPARI_SIMPLE ? 3.0 : 1.0);
-    }
-    return base + (steps - crossing) * link + crossing * net;
+    us += (t->steps - crossing) * link + crossing * net;
+    return p == DPARI_SIMPLE && t->g->nodes > 1 && t->kind == DPAR_ALL_REDUCE &&
+                   t->bytes / (t->channels * n) >= 64.0
+               ? us * (t->generation == 0 ? 1.9 : 1.4)
+               : us;
 }
 
-static double dpari_tuner_time(const dpar_cluster *c, const dpar_group *g, int32_t gen,
-                               int32_t kind, double bytes, int32_t algorithm, int32_t protocol)
+static double dpari_tuner_time(const dpari_tuner *t, int32_t a, int32_t p)
 {
-    double n = g->size, steps = kind == DPAR_ALL_REDUCE ? 2.0 * (n - 1.0) : n - 1.0;
-    double bus = dpari_tuner_bandwidth(c, g, gen, algorithm, protocol);
-    double rate = algorithm == DPARI_TREE ? 0.5 * bus : bus * n / steps;
-    double latency = dpari_tuner_latency(g, kind, algorithm, protocol);
-    int32_t i = dpari_ceil_log2((int64_t)(bytes / 64.0));
-    if (algorithm == DPARI_NVLS && kind == DPAR_ALL_REDUCE) {
-        rate *= 2.0;
+    double rate = dpari_tuner_bus(t, a, p), size = t->bytes / 64.0;
+    int32_t i = 0;
+    rate *= a == DPARI_RING || a == DPARI_NVLS ? t->g->size / t->steps : 0.5;
+    while (i < 24 && size >= 2.0) {
+        size *= 0.5;
+        i++;
     }
-    if (algorithm == DPARI_TREE && i >= 0 && i < 24) {
-        rate *= (double)dpari_nccl_correct[protocol][i];
+    if (a == DPARI_TREE && i < 24) {
+        rate *= (double)dpari_nccl_correct[p][i];
     }
-    if (algorithm == DPARI_RING && protocol == DPARI_SIMPLE && g->nodes > 1 &&
-        kind == DPAR_ALL_REDUCE && bytes / (24.0 * n) >= 64.0) {
-        latency *= gen == 0 ? 1.9 : 1.4;
-    }
-    return latency * 1e-6 + bytes / (rate * 1e9);
+    return dpari_tuner_latency(t, a, p) * 1e-6 + t->bytes / (rate * 1e9);
 }
 
 DPAR_API dpar_status dpar_nccl_tuner(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                      double bytes, double *seconds, const char **algorithm,
                                      const char **protocol)
 {
-    static const char name[DPARI_TUNED][8] = {"tree", "ring", "nvls"};
+    static const char name[DPARI_TUNED][16] = {
+        "tree", "ring", "collnet-direct", "collnet-chain", "nvls", "nvls-tree", "pat"};
     static const char proto[DPARI_PROTOCOLS][8] = {"LL", "LL128", "simple"};
-    int32_t gen = c->gpu.generation - DPAR_GEN_VOLTA, a, p;
+    dpari_tuner t;
+    int32_t a, p;
     double best = -1.0;
-    if (gen < 0 || gen > 3 || g->size < 2 || kind > DPAR_REDUCE_SCATTER) {
+    t.generation = c->gpu.generation - DPAR_GEN_VOLTA;
+    if (t.generation < 0 || t.generation > 3 || g->size < 2 || !(bytes >= 0.0) ||
+        kind < 0 ||
+        (kind > DPAR_REDUCE_SCATTER && kind != DPAR_BROADCAST && kind != DPAR_REDUCE)) {
         return DPAR_E_UNKNOWN;
     }
+    dpari_tuner_init(&t, c, g, kind, bytes);
     for (a = 0; a < DPARI_TUNED; a++) {
         for (p = 0; p < DPARI_PROTOCOLS; p++) {
-            double t;
-            if ((a == DPARI_TREE && kind != DPAR_ALL_REDUCE) ||
-                (a == DPARI_NVLS && (p != DPARI_SIMPLE || gen < 2 || kind != DPAR_ALL_REDUCE))) {
-                continue;
-            }
-            t = dpari_tuner_time(c, g, gen, kind, bytes, a, p);
-            if (best < 0.0 || t < best) {
-                best = t;
+            double s = dpari_tuner_has(&t, c, a, p) ? dpari_tuner_time(&t, a, p) : -1.0;
+            if (s >= 0.0 && (best < 0.0 || s < best)) {
+                best = s;
                 *algorithm = name[a];
                 *protocol = proto[p];
             }

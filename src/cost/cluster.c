@@ -6,145 +6,161 @@
 
 /* ---- chips ---------------------------------------------------------------------------------- */
 
-/* name, generation, units, GB (1e9), TB/s, TFLOP/s dense fp64 / fp32 / tf32 / bf16 / fp8 / fp4,
- * PCIe GB/s one direction, source. "80 GB" parts hold about 80 GiB. MI250X is one GCD (half a
- * package); GB200 one GPU. 500 W parts reach less than their peak: see the machine's constants.
- * table */
+/* name, generation, units, GB (1e9) that a program gets, TB/s, TFLOP/s fp64 / fp32 / tf32 / bf16 /
+ * fp8 / fp4, GB/s to the host, GB/s to the other chips of a node (all links of a chip together;
+ * PCIe where there is no more), switched, in-switch reduction, GB/s of the NIC that usually comes
+ * with it, source. Dense, one direction. Traps: "80 GB" parts hold about 80 GiB, H200 nearly 141
+ * GiB. MI250X is ONE GCD, half a package and half of its 383 TFLOP/s; GB200 one GPU of two. Links
+ * of GH200 and MI300 are wires to each peer: a pair has a share. TPU: 6 or 4 torus links of 90 or
+ * 45. table */
 static const struct {
     char name[16];
     int8_t generation;
     int16_t units;
     float gb, tbps, f64, f32, tf32, bf16, fp8, fp4, pcie;
+    int16_t link;
+    int8_t switched, reduces;
+    float nic;
     char source[44];
-} dpari_gpu[] = {{"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12,
-                  "NVIDIA data sheet 2017"},
-                 {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12,
-                  "NVIDIA data sheet 2018"},
-                 {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
-                  "NVIDIA data sheet 2020"},
-                 {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
-                  "NVIDIA data sheet 2021"},
-                 {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0,
-                  25, "NVIDIA data sheet 2021"},
-                 {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25,
-                  "CINECA Leonardo 2023, unverified"},
-                 {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50,
-                  "NVIDIA data sheet 2023"},
-                 {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50,
-                  "torchtitan 2024-12: HBM2e, 500 W"},
-                 {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50,
-                  "NVIDIA data sheet 2023"},
-                 {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50,
-                  "ml-engineering 2025"},
-                 {"h200", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50,
-                  "NVIDIA data sheet 2024"},
-                 {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450,
-                  "NVIDIA data sheet 2023"},
-                 {"gh200-141", DPAR_GEN_HOPPER, 132, 151.0f, 4.8f, 34, 67, 494.5f, 989, 1979, 0,
-                  450, "NVIDIA data sheet 2024"},
-                 {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50,
-                  "NVIDIA data sheet 2024"},
-                 {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000,
-                  200, "NVIDIA data sheet 2024"},
-                 {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000,
-                  50, "NVIDIA data sheet 2025"},
-                 {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000,
-                  200, "NVIDIA data sheet 2025"},
-                 {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25,
-                  "NVIDIA data sheet 2023"},
-                 {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36,
-                  "AMD data sheet 2021, one GCD"},
-                 {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50,
-                  "AMD data sheet 2023"},
-                 {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50,
-                  "AMD data sheet 2024"},
-                 {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50,
-                  "AMD data sheet 2025"},
-                 {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12,
-                  "Google 2022, memory unverified"},
-                 {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12,
-                  "Google 2023, memory unverified"},
-                 {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12,
-                  "Google 2023, memory unverified"},
-                 {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12,
-                  "Google 2024, memory unverified"}};
+} dpari_gpu[] = {
+    {"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0, 0, 12.5f,
+     "NVIDIA data sheet 2017"},
+    {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0, 0, 12.5f,
+     "NVIDIA data sheet 2018"},
+    {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 300, 1, 0, 25,
+     "NVIDIA data sheet 2020"},
+    {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 300, 1, 0, 25,
+     "NVIDIA data sheet 2021"},
+    {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 31, 1,
+     0, 25, "NVIDIA data sheet 2021"},
+    {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25, 200, 0, 0, 25,
+     "CINECA Leonardo 2023, unverified"},
+    {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50, 450, 1, 1, 50,
+     "NVIDIA data sheet 2023"},
+    {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50, 450, 1, 1, 50,
+     "torchtitan 2024-12: HBM2e, 500 W"},
+    {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50, 63, 1, 0, 50,
+     "NVIDIA data sheet 2023"},
+    {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50, 200, 1, 1, 50,
+     "ml-engineering 2025"},
+    {"h200", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50, 450, 1, 1, 50,
+     "NVIDIA data sheet 2024"},
+    {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450, 450, 0, 0, 25,
+     "NVIDIA data sheet 2023"},
+    {"gh200-141", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 450, 450, 0,
+     0, 25, "NVIDIA data sheet 2024"},
+    {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50, 900, 1, 1,
+     50, "NVIDIA data sheet 2024"},
+    {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000, 200, 900, 1,
+     1, 50, "NVIDIA data sheet 2024"},
+    {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000, 50, 900, 1,
+     1, 50, "NVIDIA data sheet 2025"},
+    {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000, 200, 900,
+     1, 1, 50, "NVIDIA data sheet 2025"},
+    {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, 31, 1, 0, 25,
+     "NVIDIA data sheet 2023"},
+    {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36, 150, 0, 0, 25,
+     "AMD data sheet 2021, one GCD"},
+    {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50, 448, 0, 0, 50,
+     "AMD data sheet 2023"},
+    {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50, 448, 0, 0, 50,
+     "AMD data sheet 2024"},
+    {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50, 535, 0, 0, 50,
+     "AMD data sheet 2025"},
+    {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, 270, 0, 0, 12.5f,
+     "Google 2022, memory unverified"},
+    {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 180, 0, 0, 12.5f,
+     "Google 2023, memory unverified"},
+    {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 540, 0, 0, 12.5f,
+     "Google 2023, memory unverified"},
+    {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 360, 0, 0, 12.5f,
+     "Google 2024, memory unverified"}};
 
 enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
 /* ---- machines ------------------------------------------------------------------------------- */
 
-/* In-node GB/s one direction a GPU; switched; in-switch reduction; NICs a node and GB/s of each;
- * in-network reduction; host GB a node; Slingshot: its transport has its own latencies. table */
+/* A network whose transport is not InfiniBand's or RoCE's reaches other shares of its NICs at other
+ * latencies (T8): constants of the network, whatever the chip. */
+enum { DPARI_IB, DPARI_SLINGSHOT, DPARI_EFA };
+
+/* Nodes and chips a node; in-node GB/s one direction a chip; switched; in-switch reduction; NICs a
+ * node and GB/s of each by data sheet; host GB a node; transport. table */
 static const struct {
     char name[16];
     char gpu[16];
     int16_t nodes, per_node, link, switched, nvls, nics;
     float nic;
     int16_t host;
-    int8_t slingshot;
+    int8_t transport;
     char source[92];
 } dpari_machine[] = {
-    {"dgx-v100", "v100-32", 1, 8, 150, 0, 0, 4, 12.5f, 1500, 0, "DGX-1 V100, 4 x EDR, 2018"},
-    {"dgx-a100", "a100-80", 1, 8, 300, 1, 0, 8, 25, 2000, 0, "DGX A100, 8 x HDR200, 2021"},
-    {"selene", "a100-80", 560, 8, 300, 1, 0, 8, 25, 2000, 0,
+    {"dgx-v100", "v100-32", 1, 8, 150, 0, 0, 4, 12.5f, 1500, DPARI_IB, "DGX-1 V100, 4 x EDR, 2018"},
+    {"dgx-a100", "a100-80", 1, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB, "DGX A100, 8 x HDR200, 2021"},
+    {"selene", "a100-80", 560, 8, 300, 1, 0, 8, 25, 2000, DPARI_IB,
      "NVIDIA Selene, 8 x HDR200 a node, 2021"},
-    {"dgx-h100", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "DGX H100, 8 x NDR400, 2023"},
-    {"dgx-h200", "h200", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "DGX H200, 8 x NDR400, 2024"},
-    {"dgx-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2000, 0, "DGX B200, 8 x NDR400, 2024"},
-    {"dgx-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 2000, 0, "DGX B300, 8 x 800 Gb/s, 2025"},
-    {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0,
-     "AWS p4d.24xlarge, 4 x 100 Gb/s EFA, 42.5 of 50 GB/s effective"},
-    {"p4de", "a100-80", 1, 8, 300, 1, 0, 4, 10.6f, 1152, 0, "AWS p4de.24xlarge, 4 x 100 Gb/s EFA"},
-    {"p5", "h100-80", 1, 8, 450, 1, 1, 32, 12.5f, 2048, 0, "AWS p5.48xlarge, 32 x 100 Gb/s EFA"},
-    {"p5en", "h200", 1, 8, 450, 1, 1, 16, 25, 2048, 0, "AWS p5en.48xlarge, 3200 Gb/s EFA"},
-    {"p6-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2048, 0, "AWS p6-b200, 3200 Gb/s EFA"},
-    {"p6-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 4096, 0, "AWS p6-b300, 6400 Gb/s EFA"},
-    {"a3-high", "h100-80", 1, 8, 450, 1, 1, 4, 25, 1872, 0, "GCP A3 High, 100 GB/s a node"},
-    {"a3-mega", "h100-80", 1, 8, 450, 1, 1, 8, 25, 1872, 0, "GCP A3 Mega, 200 GB/s a node"},
-    {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, 1,
+    {"dgx-h100", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB, "DGX H100, 8 x NDR400, 2023"},
+    {"dgx-h200", "h200", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB, "DGX H200, 8 x NDR400, 2024"},
+    {"dgx-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2000, DPARI_IB, "DGX B200, 8 x NDR400, 2024"},
+    {"dgx-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 2000, DPARI_IB, "DGX B300, 8 x 800 Gb/s, 2025"},
+    {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA,
+     "AWS p4d.24xlarge, 4 x 100 Gb/s EFA v1, 42.5 of 50 GB/s effective"},
+    {"p4de", "a100-80", 1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA,
+     "AWS p4de.24xlarge, 4 x 100 Gb/s EFA v1"},
+    {"p5", "h100-80", 1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_IB,
+     "AWS p5.48xlarge, 32 x 100 Gb/s EFA"},
+    {"p5en", "h200", 1, 8, 450, 1, 1, 16, 25, 2048, DPARI_IB, "AWS p5en.48xlarge, 3200 Gb/s EFA"},
+    {"p6-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2048, DPARI_IB, "AWS p6-b200, 3200 Gb/s EFA"},
+    {"p6-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 4096, DPARI_IB, "AWS p6-b300, 6400 Gb/s EFA"},
+    {"a3-high", "h100-80", 1, 8, 450, 1, 1, 4, 25, 1872, DPARI_IB, "GCP A3 High, 100 GB/s a node"},
+    {"a3-mega", "h100-80", 1, 8, 450, 1, 1, 8, 25, 1872, DPARI_IB, "GCP A3 Mega, 200 GB/s a node"},
+    {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, DPARI_SLINGSHOT,
      "NCAR: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it (nic=1x25)"},
-    {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, 1,
+    {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT,
      "OLCF: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 between"},
-    {"summit", "v100-16", 4600, 6, 50, 0, 0, 2, 11.5f, 512, 0,
-     "OLCF: 6 V100 a node, dual EDR 23 GB/s"},
-    {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, 1,
+    {"summit", "v100-16", 4600, 6, 50, 1, 0, 2, 11.5f, 512, DPARI_IB,
+     "OLCF: 6 V100 a node, 50 GB/s a pair (64 between sockets), dual EDR 23 GB/s"},
+    {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT,
      "NERSC: 100 GB/s a pair, 4 x Slingshot 11, unverified"},
-    {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, 1,
+    {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT,
      "NERSC: the 80 GB nodes, unverified"},
-    {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, 0,
+    {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, DPARI_IB,
      "CINECA: 2 x dual HDR100 = 50 GB/s a node, unverified"},
-    {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, 1,
+    {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, DPARI_SLINGSHOT,
      "CSCS: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11"},
-    {"jupiter", "gh200", 6000, 4, 450, 0, 0, 4, 25, 480, 0, "JSC: 150 GB/s a pair, 4 x NDR200"},
-    {"grand-teton", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, 0, "Meta, 8 x 400 Gb/s RoCE, 2024"},
-    {"gb200-nvl72", "gb200", 1, 72, 900, 1, 1, 72, 50, 17000, 0, "NVIDIA GB200 NVL72, 2024"},
-    {"tpu-v5p", "tpu-v5p", 1, 64, 300, 0, 0, 16, 12.5f, 512, 0,
-     "Google v5p: ICI within a pod, unverified"},
-    {"tpu-v5e", "tpu-v5e", 1, 256, 100, 0, 0, 64, 12.5f, 512, 0,
-     "Google v5e: ICI within a pod of 256, unverified"}};
+    {"jupiter", "gh200", 6000, 4, 450, 0, 0, 4, 25, 480, DPARI_IB,
+     "JSC: 150 GB/s a pair, 4 x NDR200"},
+    {"grand-teton", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB,
+     "Meta, 8 x 400 Gb/s RoCE, 2024"},
+    {"gb200-nvl72", "gb200", 1, 72, 900, 1, 1, 72, 50, 17000, DPARI_IB, "NVIDIA GB200 NVL72, 2024"},
+    {"tpu-v5p", "tpu-v5p", 1, 64, 540, 0, 0, 16, 12.5f, 512, DPARI_IB,
+     "Google v5p: a 4 x 4 x 4 cube, ICI 6 x 90 GB/s, unverified"},
+    {"tpu-v5e", "tpu-v5e", 1, 256, 180, 0, 0, 64, 12.5f, 512, DPARI_IB,
+     "Google v5e: a pod of 16 x 16, ICI 4 x 45 GB/s, unverified"}};
 
 enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
 
 /* ---- calibration ---------------------------------------------------------------------------- */
 
 /* gemm, attention, hbm, launch s, link share, link s, net share, net s, base s, contention, skew,
- * step s. Ampere: link and base from vTrain's A100 all-reduce table, net from SimAI's tables, the
- * rest from the marked rows of docs/accuracy.md. table */
+ * step s. Links: Volta's and Ampere's from vTrain's all-reduce tables, Hopper's from three marked
+ * sizes of the H100-class nccl-tests rows. net_s: SimAI's NIC table, 16 to 1024 ranks, one for all.
+ * The rest: marked rows of docs/accuracy.md. table */
 static const struct {
     float value[DPAR_CALS];
     char source[64];
 } dpari_default[DPAR_GENERATIONS] = {
-    {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 6e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.60f, .40f, .80f, 12e-6f, .75f, 4e-6f, .90f, 4e-6f, 30e-6f, .15f, .005f, .005f},
      "estimate, no measurement"},
-    {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 6e-6f, 36e-6f, .15f, .005f, .005f},
+    {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .005f, .005f},
      "links: vTrain V100 all-reduce 2024; rest estimated"},
-    {{.78f, .56f, .80f, 46.2e-6f, .78f, 4.2e-6f, .92f, 5.5e-6f, 36e-6f, .15f, .0123f, .0043f},
+    {{.78f, .56f, .80f, 46.2e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0123f, .0043f},
      "marked rows of docs/accuracy.md, 2026-11"},
-    {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
      "links: H100-class nccl-tests; products: best shape 794 of 989"},
-    {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 5e-6f, 30e-6f, .15f, .005f, .005f},
+    {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
      "marked B200 rows of docs/accuracy.md, 2026-11"},
-    {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 6e-6f, 40e-6f, .15f, .005f, .005f},
+    {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f},
      "products: best shape 668 of 1300; rest estimated"},
     {{.80f, .60f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f},
      "estimate after MaxText's public MFU 2024"}};
@@ -191,12 +207,17 @@ DPAR_API void dpar_calibration_default(dpar_calibration *cal, int32_t generation
                     sizeof(dpari_default[g].source));
 }
 
-/* Slingshot 11 under NCCL and OFI (nccl-tests on GH200 nodes): every collective across nodes costs
- * far more before its first byte than InfiniBand's. */
-static void dpari_cluster_slingshot(dpar_cluster *c)
+/* Slingshot 11 under NCCL and OFI: 240 us before the first byte of a large all-reduce on two nodes,
+ * then 80 GB/s of 100 (nccl-tests on GH200 nodes: the rows of 1, 16 and 128 MiB). EFA v1: 340 of
+ * 400 Gb/s in all-reduce (AWS p4d). */
+static void dpari_cluster_transport(dpar_cluster *c, int32_t transport)
 {
-    c->cal.value[DPAR_CAL_NET_S] = 24e-6;
-    c->cal.value[DPAR_CAL_NET_SHARE] = 0.82;
+    if (transport == DPARI_SLINGSHOT) {
+        c->cal.value[DPAR_CAL_NET_S] = 20e-6;
+        c->cal.value[DPAR_CAL_NET_SHARE] = 0.89;
+    } else if (transport == DPARI_EFA) {
+        c->cal.value[DPAR_CAL_NET_SHARE] = 0.85;
+    }
 }
 
 /* 500 W parts throttle: products at about 0.55 of the peak (torchtitan's own MFU says no more). */
@@ -226,20 +247,24 @@ static int dpari_spells_any_case(const char *s, size_t n, const char *word)
     return word[n] == 0;
 }
 
-/* How unlike two words are: characters of the longer not matched in order by the other. */
+/* Edit distance (Levenshtein), case apart, of words of up to 31 characters: one row of its table
+ * at a time. */
 static int32_t dpari_unlike(const char *s, size_t n, const char *word)
 {
-    size_t i, k = 0, m = dpari_length(word), same = 0;
-    for (i = 0; i < n; i++) {
-        size_t at;
-        for (at = k; at < m && at < k + 3 && word[at] != dpari_lower(s[i]); at++) {
-        }
-        if (at < m && at < k + 3) {
-            same++;
-            k = at + 1;
+    int32_t row[32], i, k, m = (int32_t)dpari_length(word), length = n < 31 ? (int32_t)n : 31;
+    for (k = 0; k <= m; k++) {
+        row[k] = k;
+    }
+    for (i = 1; i <= length; i++) {
+        int32_t corner = row[0];
+        row[0] = i;
+        for (k = 1; k <= m; k++) {
+            int32_t change = corner + (dpari_lower(s[i - 1]) != word[k - 1]);
+            corner = row[k];
+            row[k] = (int32_t)dpari_least(change, dpari_least(row[k], row[k - 1]) + 1);
         }
     }
-    return (int32_t)((n > m ? n : m) - same);
+    return row[m];
 }
 
 static int32_t dpari_gpu_find(const char *s, size_t n, int32_t *nearest)
@@ -322,29 +347,42 @@ DPAR_API dpar_status dpar_gpu_preset(dpar_gpu *gpu, const char *name, dpar_why *
     return dpari_gpu_slice(gpu, name, dpari_length(name), why);
 }
 
-/* A node of `per_node` such GPUs with the links that they usually have. */
+/* The chip's row; -1 when it is none. */
+static int32_t dpari_gpu_row(const dpar_gpu *gpu)
+{
+    int32_t unused = 0;
+    return dpari_gpu_find(gpu->name, dpari_length(gpu->name), &unused);
+}
+
+/* What a machine of several nodes has when nobody says: a NIC a chip. */
+static void dpari_cluster_usual_nics(dpar_cluster *c)
+{
+    int32_t i = dpari_gpu_row(&c->gpu);
+    c->nics = c->gpus_per_node;
+    c->nic_Bps = i < 0 ? 25e9 : (double)dpari_gpu[i].nic * 1e9;
+}
+
+/* `nodes` nodes of `per_node` such GPUs with the links that they usually have. */
 static void dpari_cluster_of_gpus(dpar_cluster *c, int32_t nodes, int32_t per_node)
 {
+    int32_t i = dpari_gpu_row(&c->gpu);
     dpar_calibration_default(&c->cal, c->gpu.generation);
     dpari_cluster_power(c);
     c->nodes = nodes;
     c->gpus_per_node = per_node;
-    c->link_switched = 1;
-    c->link_reduces =
-        c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL;
-    c->link_Bps = c->gpu.generation == DPAR_GEN_VOLTA       ? 150e9
-                  : c->gpu.generation == DPAR_GEN_AMPERE    ? 300e9
-                  : c->gpu.generation == DPAR_GEN_HOPPER    ? 450e9
-                  : c->gpu.generation == DPAR_GEN_BLACKWELL ? 900e9
-                                                            : 300e9;
-    c->nics = nodes > 1 ? per_node : 0;
-    c->nic_Bps = nodes <= 1 ? 0.0
-                 : c->gpu.generation == DPAR_GEN_HOPPER || c->gpu.generation == DPAR_GEN_BLACKWELL
-                     ? 50e9
-                     : 25e9;
+    c->link_Bps = (double)dpari_gpu[i].link * 1e9;
+    c->link_switched = /* nobody wires more than eight chips to each other */
+        dpari_gpu[i].switched || (per_node > 8 && c->gpu.generation != DPAR_GEN_TPU);
+    c->link_reduces = dpari_gpu[i].reduces;
+    c->nics = 0;
+    c->nic_Bps = 0.0;
+    if (nodes > 1) {
+        dpari_cluster_usual_nics(c);
+    }
     c->taper = 1.0;
     c->host_bytes = 1e12;
-    dpari_copy_text(c->source, sizeof(c->source), "as given; links by chip generation", 64);
+    dpari_copy_text(c->source, sizeof(c->source),
+                    "as given; what was not: links and one NIC a GPU as usual with the chip", 96);
 }
 
 static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
@@ -361,9 +399,7 @@ static void dpari_cluster_fill(dpar_cluster *c, int32_t i)
     c->nics = dpari_machine[i].nics;
     c->nic_Bps = (double)dpari_machine[i].nic * 1e9;
     c->host_bytes = dpari_machine[i].host * 1e9;
-    if (dpari_machine[i].slingshot) {
-        dpari_cluster_slingshot(c);
-    }
+    dpari_cluster_transport(c, dpari_machine[i].transport);
     dpari_copy_text(c->source, sizeof(c->source), dpari_machine[i].source,
                     sizeof(dpari_machine[i].source));
 }
@@ -477,21 +513,77 @@ static int dpari_cluster_number(dpar_cluster *c, int32_t key, double v)
     return 1;
 }
 
+/* Another chip: in a form like 8x8:GPU with its own links, in a named machine with those of the
+ * machine. */
 static dpar_status dpari_cluster_swap_gpu(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
 {
+    int32_t unused = 0, machine = dpari_machine_find(c->name, dpari_length(c->name), &unused);
     dpar_status st = dpari_gpu_slice(&c->gpu, s, n, why);
-    if (st == DPAR_OK) {
-        dpar_calibration_default(&c->cal, c->gpu.generation);
-        dpari_cluster_power(c);
+    if (st != DPAR_OK) {
+        return st;
     }
-    return st;
+    if (machine < 0) {
+        dpari_cluster_of_gpus(c, c->nodes, c->gpus_per_node);
+        return DPAR_OK;
+    }
+    dpar_calibration_default(&c->cal, c->gpu.generation);
+    dpari_cluster_power(c);
+    dpari_cluster_transport(c, dpari_machine[machine].transport);
+    return DPAR_OK;
 }
 
-/* One "key=value". */
-static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n, dpar_why *why)
+/* nodes=, gpus=: NICs follow the number of GPUs a node; the first further node brings NICs. */
+static dpar_status dpari_cluster_shape(dpar_cluster *c, int32_t key, const char *s, size_t n,
+                                       size_t value, dpar_why *why)
+{
+    int32_t count = dpari_cluster_count(s + value, n - value, 10000000);
+    if (count == 0) {
+        return dpari_cluster_bad(s, n, why, "'@': a whole number of 1 to 10000000 was expected");
+    }
+    if (key == DPARI_KEY_NODES) {
+        c->nodes = count;
+        if (count > 1 && c->nics == 0) {
+            dpari_cluster_usual_nics(c);
+        }
+        return DPAR_OK;
+    }
+    if (c->nics > 0) {
+        c->nics = (int32_t)dpari_most(1, (int64_t)c->nics * count / c->gpus_per_node);
+    }
+    c->gpus_per_node = count;
+    return DPAR_OK;
+}
+
+/* "'nvlnk' is no setting ...; the nearest is 'nvlink'". */
+static dpar_status dpari_cluster_no_key(const char *s, size_t n, dpar_why *why)
+{
+    const char *best = dpari_key_name[0];
+    char text[100];
+    dpar_text t;
+    int32_t i;
+    for (i = 0; i < (int32_t)DPARI_KEYS + (int32_t)DPAR_CALS; i++) {
+        const char *name = i < DPARI_KEYS ? dpari_key_name[i] : dpari_cal_name[i - DPARI_KEYS];
+        if (dpari_unlike(s, n, name) < dpari_unlike(s, n, best)) {
+            best = name;
+        }
+    }
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_slice(&t, s, n < 40 ? n : 40);
+    dpar_text_put(&t, "' is no setting of a machine; the nearest is '");
+    dpar_text_put(&t, best);
+    return dpari_say_word(DPAR_E_PARSE, why,
+                          "'@'. Known: nodes gpus gpu nvlink switched nvls nic sharp taper memory "
+                          "hbm tflops pcie host nvme and the calibration names",
+                          text, sizeof(text), 0, 0, 0, 0);
+}
+
+/* One "key=value". Twice over all: first the shape and the chip, then the numbers, so that their
+ * order does not matter. */
+static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t n, int32_t pass,
+                                         dpar_why *why)
 {
     size_t k = 0;
-    int32_t key = 0, cal;
+    int32_t key = 0, cal, shape;
     double v = 0.0;
     while (k < n && s[k] != '=') {
         k++;
@@ -500,27 +592,26 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
         key++;
     }
     cal = dpar_calibration_find(s, k);
-    if (k == n || k + 1 == n || (key == DPARI_KEYS && cal < 0)) {
-        return dpari_cluster_bad(s, n, why,
-                                 "'@' is no setting of a machine; known: nodes gpus gpu nvlink "
-                                 "switched nvls nic sharp taper memory hbm tflops pcie host nvme "
-                                 "and the calibration names (gemm, hbm, net_share ...)");
+    if (key == DPARI_KEYS && cal < 0) {
+        return dpari_cluster_no_key(s, k, why);
+    }
+    if (k + 1 >= n) {
+        return dpari_cluster_bad(s, n, why, "'@' has no value: key=value was expected");
+    }
+    shape = key == DPARI_KEY_GPU || key == DPARI_KEY_NODES || key == DPARI_KEY_GPUS;
+    if (shape != (pass == 0)) {
+        return DPAR_OK;
     }
     if (key == DPARI_KEY_GPU) {
         return dpari_cluster_swap_gpu(c, s + k + 1, n - k - 1, why);
+    }
+    if (shape) {
+        return dpari_cluster_shape(c, key, s, n, k + 1, why);
     }
     if (key == DPARI_KEY_NIC) {
         return dpari_cluster_nics(c, s + k + 1, n - k - 1)
                    ? DPAR_OK
                    : dpari_cluster_bad(s, n, why, "'@': NICs are COUNTxGB/s, as nic=8x50");
-    }
-    if (key == DPARI_KEY_NODES || key == DPARI_KEY_GPUS) {
-        int32_t count = dpari_cluster_count(s + k + 1, n - k - 1, 10000000);
-        if (count == 0) {
-            return dpari_cluster_bad(s, n, why, "'@': a count of 1 to 10000000 was expected");
-        }
-        *(key == DPARI_KEY_NODES ? &c->nodes : &c->gpus_per_node) = count;
-        return DPAR_OK;
     }
     if (!dpari_cluster_real(s + k + 1, n - k - 1, &v)) {
         return dpari_cluster_bad(s, n, why, "'@': a number of at least 0 was expected");
@@ -529,8 +620,9 @@ static dpar_status dpari_cluster_setting(dpar_cluster *c, const char *s, size_t 
         c->cal.value[cal] = v * dpari_cal_unit(cal);
         return DPAR_OK;
     }
-    return dpari_cluster_number(c, key, v) ? DPAR_OK
-                                           : dpari_cluster_bad(s, n, why, "'@' cannot be set here");
+    return dpari_cluster_number(c, key, v)
+               ? DPAR_OK
+               : dpari_cluster_bad(s, n, why, "'@' may only come first, before the settings");
 }
 
 /* The first word: "8x8:h100-80", "16xdgx-h100", "64:a100-80", "derecho". */
@@ -614,15 +706,14 @@ static size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t
     return k;
 }
 
-DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text, size_t bytes,
-                                        dpar_why *why)
+/* One pass over the text: the machine, then the settings that belong to the pass. */
+static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t bytes, int32_t pass,
+                                      dpar_why *why)
 {
-    dpar_cluster c;
     char item[96];
-    size_t at = 0, start, n, items = 0;
-    dpar_status st = DPAR_OK;
-    dpari_zero(&c, sizeof(c));
-    for (;;) {
+    size_t at = 0, start, n, items;
+    for (items = 0;; items++) {
+        dpar_status st = DPAR_OK;
         n = dpari_cluster_item(text, bytes, &at, &start);
         if (n == 0) {
             break;
@@ -631,22 +722,36 @@ DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text,
             return dpari_cluster_bad(text + start, n, why, "'@...' is too long for a setting");
         }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
-        if (items == 0) {
+        if (items == 0 && pass == 0) {
             int named = n > 8 && dpari_spells(item, 8, "machine=");
-            st = dpari_cluster_first(&c, named ? item + 8 : item, named ? n - 8 : n, why);
-        } else {
-            st = dpari_cluster_setting(&c, item, n, why);
+            st = dpari_cluster_first(c, named ? item + 8 : item, named ? n - 8 : n, why);
+        } else if (items > 0) {
+            st = dpari_cluster_setting(c, item, n, pass, why);
         }
         if (st != DPAR_OK) {
             return st;
         }
-        items++;
     }
-    if (items == 0) {
-        return dpari_say(DPAR_E_PARSE, why, "no machine: give a preset or NODESxGPUS:GPU", 0, 0, 0,
-                         0);
+    return items > 0 ? DPAR_OK
+                     : dpari_say(DPAR_E_PARSE, why,
+                                 "no machine: give a preset (derecho, dgx-h100 ...) or "
+                                 "NODESxGPUS:GPU (8x8:h100-80)",
+                                 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text, size_t bytes,
+                                        dpar_why *why)
+{
+    dpar_cluster c;
+    dpar_status st;
+    dpari_zero(&c, sizeof(c));
+    st = dpari_cluster_read(&c, text, bytes, 0, why);
+    if (st == DPAR_OK) {
+        st = dpari_cluster_read(&c, text, bytes, 1, why);
     }
-    st = dpar_cluster_check(&c, why);
+    if (st == DPAR_OK) {
+        st = dpar_cluster_check(&c, why);
+    }
     if (st == DPAR_OK) {
         *cluster = c;
     }
@@ -655,9 +760,15 @@ DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text,
 
 /* ---- checks --------------------------------------------------------------------------------- */
 
-static int dpari_positive(double v)
+/* Positive and no more than a billion of the usual unit, so that no product of them overflows. */
+static int dpari_positive(double v, double limit)
 {
-    return v > 0.0 && dpari_finite(v) && v < 1e30;
+    return v > 0.0 && v <= limit;
+}
+
+static int dpari_not_negative(double v)
+{
+    return v >= 0.0 && v <= 1e18;
 }
 
 DPAR_API int32_t dpar_cluster_gpus(const dpar_cluster *c)
@@ -665,57 +776,83 @@ DPAR_API int32_t dpar_cluster_gpus(const dpar_cluster *c)
     return c->nodes * c->gpus_per_node;
 }
 
+static dpar_status dpari_cluster_check_numbers(const dpar_cluster *c, dpar_why *why)
+{
+    if (!dpari_positive(c->gpu.memory_bytes, 1e18) || !dpari_positive(c->gpu.memory_Bps, 1e18) ||
+        !dpari_positive(c->gpu.flops[DPAR_BF16], 1e21)) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "GPU '@': memory, bandwidth and FLOP/s must be positive numbers "
+                              "of at most 1e9 GB, 1e9 GB/s and 1e9 TFLOP/s",
+                              c->gpu.name, sizeof(c->gpu.name), 0, 0, 0, 0);
+    }
+    if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps, 1e18)) ||
+        (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps, 1e18)))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "links must be positive: # nodes of # GPUs need nvlink=GB/s and "
+                         "nic=COUNTxGB/s (there are # NICs)",
+                         c->nodes, c->gpus_per_node, c->nics, 0);
+    }
+    if (c->nics < 0 || !dpari_not_negative(c->link_Bps) || !dpari_not_negative(c->nic_Bps) ||
+        !dpari_not_negative(c->gpu.pcie_Bps) || !dpari_not_negative(c->host_bytes) ||
+        !dpari_not_negative(c->nvme_Bps)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "nvlink, nic, pcie, host and nvme must be numbers of 0 to 1e9 GB or GB/s",
+                         0, 0, 0, 0);
+    }
+    if (!(c->taper > 0.0 && c->taper <= 1.0)) {
+        return dpari_say(DPAR_E_ARG, why, "taper is a share above 0, at most 1", 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
 DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why)
 {
     int64_t gpus = 0;
     int32_t i;
+    dpar_status st;
     if (c->nodes < 1 || c->gpus_per_node < 1 || !dpari_mul(c->nodes, c->gpus_per_node, &gpus) ||
         gpus > 100000000) {
         return dpari_say(DPAR_E_ARG, why, "a cluster has 1 to 100000000 GPUs: # nodes of # GPUs",
                          c->nodes, c->gpus_per_node, 0, 0);
     }
-    if (!dpari_positive(c->gpu.memory_bytes) || !dpari_positive(c->gpu.memory_Bps) ||
-        !dpari_positive(c->gpu.flops[DPAR_BF16])) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "GPU '@': memory, bandwidth and FLOP/s must be positive numbers",
-                              c->gpu.name, sizeof(c->gpu.name), 0, 0, 0, 0);
-    }
-    if ((c->gpus_per_node > 1 && !dpari_positive(c->link_Bps)) ||
-        (c->nodes > 1 && (c->nics < 1 || !dpari_positive(c->nic_Bps)))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "links must be positive: # nodes of # GPUs need nvlink=GB/s and "
-                         "nic=COUNTxGB/s (# NICs)",
-                         c->nodes, c->gpus_per_node, c->nics, 0);
-    }
-    if (!(c->taper > 0.0 && c->taper <= 1.0)) {
-        return dpari_say(DPAR_E_ARG, why, "taper is a share above 0, at most 1", 0, 0, 0, 0);
-    }
-    for (i = 0; i < DPAR_CALS; i++) {
+    st = dpari_cluster_check_numbers(c, why);
+    for (i = 0; st == DPAR_OK && i < DPAR_CALS; i++) {
         double v = c->cal.value[i];
         int share = i != DPAR_CAL_CONTENTION && i != DPAR_CAL_SKEW && dpari_cal_unit(i) >= 1.0;
-        if (!(v >= 0.0 && v <= 10.0) || (share && !(v > 0.0))) {
-            return dpari_say_word(DPAR_E_ARG, why, "calibration '@' is out of its range",
-                                  dpari_cal_name[i], sizeof(dpari_cal_name[i]), 0, 0, 0, 0);
+        if (!(v >= 0.0 && v <= (share ? 2.0 : 10.0)) || (share && !(v > 0.0))) {
+            st = dpari_say_word(DPAR_E_ARG, why,
+                                share ? "calibration '@' is a share: above 0, at most 2 (1 = all)"
+                                      : "calibration '@' is out of its range: 0 to 10 (seconds)",
+                                dpari_cal_name[i], sizeof(dpari_cal_name[i]), 0, 0, 0, 0);
         }
     }
-    return DPAR_OK;
+    return st;
 }
 
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why)
 {
+    dpar_cluster sized = *c;
+    dpar_status st;
     if (gpus < 1) {
         return dpari_say(DPAR_E_ARG, why, "gpus=# must be at least 1", gpus, 0, 0, 0);
     }
-    if (gpus < c->gpus_per_node) {
-        c->nodes = 1;
-        c->nics = (int32_t)dpari_most(1, (int64_t)c->nics * gpus / c->gpus_per_node);
-        c->gpus_per_node = gpus;
-        return DPAR_OK;
+    if (c->gpus_per_node < 1) {
+        return dpar_cluster_check(c, why);
     }
-    if (gpus % c->gpus_per_node != 0) {
+    if (gpus < c->gpus_per_node) {
+        int64_t nics = (int64_t)c->nics * gpus / c->gpus_per_node;
+        sized.nodes = 1;
+        sized.nics = c->nics > 0 ? (int32_t)dpari_most(1, nics) : 0;
+        sized.gpus_per_node = gpus;
+    } else if (gpus % c->gpus_per_node != 0) {
         return dpari_say(DPAR_E_DIVIDE, why, "gpus=# is no whole number of nodes of #", gpus,
                          c->gpus_per_node, 0, 0);
+    } else {
+        sized.nodes = gpus / c->gpus_per_node;
     }
-    c->nodes = gpus / c->gpus_per_node;
-    return dpar_cluster_check(c, why);
+    st = dpar_cluster_check(&sized, why);
+    if (st == DPAR_OK) {
+        *c = sized;
+    }
+    return st;
 }

@@ -103,16 +103,19 @@ DPAR_API int32_t dpar_calibration_find(const char *name, size_t length);
  *   "derecho,nodes=16"   "16xdgx-h100"       "64:a100-80" is one node of 64
  * Keys: nodes, gpus (a node), gpu, nvlink (GB/s), switched, nvls, nic (COUNTxGB/s), sharp, taper,
  * memory (GB a GPU), hbm (GB/s), tflops (dense bf16), pcie (GB/s), host (GB a node), nvme (GB/s),
- * and every calibration name. E_PARSE, E_UNKNOWN or E_ARG with a sentence; *c is written only on
- * success. */
+ * and every calibration name. Their order does not matter; of the same key the last counts. "hbm"
+ * is both: up to 2 a share (hbm=0.8), above GB/s (hbm=3350). What is not said of NODESxGPUS:GPU is
+ * the chip's usual: its links, a NIC a GPU; `source` says so. E_PARSE, E_UNKNOWN or E_ARG with a
+ * sentence; *c is written only on success. */
 DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *c, const char *text, size_t bytes,
                                         dpar_why *why);
 
 /* Is the description usable? Every number positive where it must be, none NaN. */
 DPAR_API dpar_status dpar_cluster_check(const dpar_cluster *c, dpar_why *why);
 
-/* Changes the number of GPUs: whole nodes, or part of one node when gpus < gpus_per_node.
- * E_DIVIDE when it is neither; E_ARG for gpus < 1. */
+/* Changes the number of GPUs: whole nodes, or part of one node (with its part of the NICs) when
+ * gpus < gpus_per_node. E_DIVIDE when it is neither; E_ARG for gpus < 1, or for several nodes of a
+ * machine without NICs. *c is written only on success. */
 DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why *why);
 
 /* nodes * gpus_per_node. */

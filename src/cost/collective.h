@@ -75,22 +75,25 @@ typedef struct dpar_collective_cost {
     double latency_s;  /* the part of `seconds` that does not shrink with the bytes */
 } dpar_collective_cost;
 
-/* The group of n ranks that are `stride` ranks apart, counted from rank 0, and how many such groups
- * share a node. */
+/* The group of n ranks that are `stride` ranks apart, and how many such groups share a node. All
+ * groups together fill the machine; where they do not lie alike (4 ranks on nodes of 6) it is one
+ * that straddles two nodes, as the slowest paces the others. O(1). */
 DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t stride);
 
 /* The predictor: the cheapest of the algorithms that the machine has (flat ring, tree,
  * hierarchical, in-switch, low-latency protocol), with the calibration of `c`: latency by step,
- * saturation by size and ranks, NICs shared by the groups of a node, in-switch reduction from the
- * size where it wins. Rules and sources: collective.c. bytes <= 0 or size 1 cost nothing.
- * O(1), about 50 ns. */
+ * saturation by size and ranks, NICs shared by the groups of a node, in-switch reduction
+ * (all-reduce only) from the size where it wins. Gathers and scatters across nodes are rings, as
+ * NCCL's are. Rules and sources: collective.c. bytes <= 0 or size 1 cost nothing. Errors against
+ * published tables: tests/unit/collective.c prints them. O(1), about 50 ns. */
 DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                       double bytes, dpar_collective_cost *cost);
 
 /* NCCL 2.30's tuner (src/graph/tuning.cc): its own prediction of the time of each algorithm and
  * protocol, and the best. A bar and a tie-breaker, not the predictor: it exists to rank, and is
- * 7-32 % off as a clock. *seconds and the names of the winner; E_UNKNOWN for a chip that it has no
- * table for. */
+ * 7-32 % off as a clock. All-reduce, all-gather, reduce-scatter, broadcast, reduce. *seconds and
+ * the names of the winner; E_UNKNOWN for a chip or kind that it has no table for, size 1 or bytes <
+ * 0. */
 DPAR_API dpar_status dpar_nccl_tuner(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                      double bytes, double *seconds, const char **algorithm,
                                      const char **protocol);

@@ -40,6 +40,25 @@ static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
     }
 }
 
+/* A name is 1 to 7 characters and no other axis has it: a cut or second one could not be found. */
+static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, dpar_why *why)
+{
+    size_t n = dpari_length(name);
+    int32_t k;
+    if (n == 0 || n >= sizeof(m->axis[i].name)) {
+        return dpari_say_word(DPAR_E_ARG, why, "axis name '@' has # characters: 1 to 7 are allowed",
+                              name, n, (int64_t)n, 0, 0, 0);
+    }
+    for (k = 0; k < i; k++) {
+        if (dpari_same(m->axis[k].name, name)) {
+            return dpari_say_word(DPAR_E_ARG, why, "axes # and # are both called '@'", name, n, k,
+                                  i, 0, 0);
+        }
+    }
+    dpari_copy_text(m->axis[i].name, sizeof(m->axis[i].name), name, n);
+    return DPAR_OK;
+}
+
 DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, int32_t axes, const char *const *names,
                                     const int32_t *sizes, int32_t order, int32_t ranks,
                                     dpar_why *why)
@@ -62,7 +81,10 @@ DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, int32_t axes, const char *c
         }
         unknown = sizes[i] == -1 ? i : unknown;
         m.axis[i].size = sizes[i];
-        dpari_copy_text(m.axis[i].name, sizeof(m.axis[i].name), names[i], sizeof(m.axis[i].name));
+        st = dpari_mesh_name(&m, i, names[i], why);
+        if (st != DPAR_OK) {
+            return st;
+        }
     }
     st = dpari_mesh_infer(&m, unknown, ranks, why);
     if (st != DPAR_OK) {
@@ -86,11 +108,11 @@ DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name)
 
 DPAR_API int32_t dpar_mesh_coord(const dpar_mesh *mesh, int32_t rank, int32_t axis)
 {
-    int32_t local = rank - mesh->offset;
-    if (rank < mesh->offset || local >= mesh->size || axis < 0 || axis >= mesh->axes) {
+    if (rank < mesh->offset || axis < 0 || axis >= mesh->axes ||
+        rank - mesh->offset >= mesh->size) {
         return -1;
     }
-    return local / mesh->axis[axis].stride % mesh->axis[axis].size;
+    return (rank - mesh->offset) / mesh->axis[axis].stride % mesh->axis[axis].size;
 }
 
 DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord)

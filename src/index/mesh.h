@@ -26,9 +26,10 @@ enum {
     DPAR_FIRST_FASTEST /* Megatron's order strings, PETSc: the first axis has stride 1 */
 };
 
-/* A mesh of `axes` axes. sizes[i] >= 1; one of them may be -1 and is inferred from `ranks`.
- * ranks > 0: the product must equal it; ranks = 0: whatever the product is (no -1 then).
- * E_ARG, E_DIVIDE or E_RANGE with a sentence. Not collective. O(axes). */
+/* A mesh of `axes` axes, names of 1 to 7 characters, each once. sizes[i] >= 1; one of them may be
+ * -1 and is inferred from `ranks`. ranks > 0: the product must equal it; ranks = 0: whatever the
+ * product is (no -1 then). E_ARG, E_DIVIDE or E_RANGE with a sentence. Not collective. O(axes^2).
+ * */
 DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, int32_t axes, const char *const *names,
                                     const int32_t *sizes, int32_t order, int32_t ranks,
                                     dpar_why *why);
