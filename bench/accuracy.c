@@ -899,7 +899,7 @@ static void print_document(void)
         "1440);\nvtrain-multi, the first listed row of each model and tp (8 rows); llm-foundry, "
         "15 rows of the 3B\nmodel; b200-time, 4 rows. Nothing of SC21, Korthikanti, MT-NLG, "
         "torchtitan or the memory table.\nThe collectives are judged by `tests/unit/collective.c` "
-        "(6.3 %% over 64 unmarked nccl-tests rows\nof 1 MB and more; bar 7 %%); ZeRO's Table 1, "
+        "(4.5 %% over 64 unmarked nccl-tests rows\nof 1 MB and more; bar 7 %%); ZeRO's Table 1, "
         "Korthikanti's memory figures and GPipe's bubble table\nare exact in "
         "`tests/unit/strategy.c`.\n");
     print_constants();
