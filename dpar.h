@@ -471,7 +471,11 @@ enum {
     DPAR_CUT_COLUMN,   /* output width / tp */
     DPAR_CUT_ROW,      /* inner width / tp */
     DPAR_CUT_TENSOR,   /* bytes or heads / tp */
-    DPAR_CUT_EXPERT    /* experts over ep, each over etp */
+    /* of a mixture: experts over ep, each over etp; sequence parallelism shares the tokens out */
+    DPAR_CUT_EXPERT,        /* every rank of etp does or holds all of it */
+    DPAR_CUT_EXPERT_COLUMN, /* output width / etp */
+    DPAR_CUT_EXPERT_ROW,    /* inner width / etp */
+    DPAR_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
 
 /* When its saved activation is dropped and computed again. */
@@ -594,6 +598,7 @@ typedef struct dpar_model {
     int32_t seq;    /* tokens a sample (positions of learned embeddings too) */
     int32_t tied;   /* input and output embedding share their weights */
     int32_t biases; /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
+    int32_t rotary; /* GPT: 1 without learned positions (GPT-NeoX, Falcon, ALiBi) */
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
     double capacity; /* load of the fullest expert over the mean; 0: 1 (balanced) */
     int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA when kv_lora > 0 */
@@ -617,7 +622,8 @@ DPAR_API const char *dpar_model_name(int32_t index);
 /* A model from text: "PRESET[,key=value...]" or "FAMILY:key=value,...":
  *   "llama-3-8b,seq=32768"   "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048"
  *   "grid:1440x720x100,fields=5,halo=2"   "unet:image=1440x720,channels=104,hidden=64,levels=4"
- * Keys are the field names above; also attention=unfused|flash1|flash,
+ * Preset names in any case; keys are the field names above; seq=32k is 32768; image=224 is square;
+ * also attention=unfused|flash1|flash,
  * stack=megatron|core|torch|compiled. */
 DPAR_API dpar_status dpar_model_parse(dpar_model *m, const char *text, size_t bytes, dpar_why *why);
 
@@ -906,13 +912,21 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, i
 
 /* How much is walked. */
 enum {
-    DPAR_SPACE_USUAL, /* powers of two and divisors that are used in practice, options by rule */
-    DPAR_SPACE_WHOLE  /* every divisor, every option, TP across nodes too (Calculon's space) */
+    /* tp: divisors of a node; cp, micro-batch: powers of two; sequence parallelism with tp; 1F1B or
+     * interleaved up to vp 16; ZeRO 0, 1, and 3 without pipelines; overlap as the stack has it; no
+     * offload; etp 1; grids cut where the surface is least. When only the top is wanted (no
+     * front), what cannot reach it is cut unpriced and counted in `cut`. */
+    DPAR_SPACE_USUAL,
+    /* Every divisor for tp (across nodes too), cp, pp, vp, ep, micro-batch; sp 0/1, all kinds of
+     * cp, six schedules, ZeRO 0 to 3, HSDP, three offloads, three overlaps, every cut of a grid.
+     * Everything is priced. It holds Calculon's space but for its choice of network for each
+     * degree (here that follows from the placement) and for how it splits an all-reduce of TP. */
+    DPAR_SPACE_WHOLE
 };
 
 typedef struct dpar_search {
     int32_t gpus;          /* 0: all of the cluster */
-    int64_t global_batch;  /* samples a step; 0: free (the planner chooses) */
+    int64_t global_batch;  /* samples a step; 0: free, four micro-batches a pipeline stage */
     int32_t space;         /* DPAR_SPACE_* */
     dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
     uint32_t fixed_fields; /* bits DPAR_FIELD_* */
@@ -938,9 +952,11 @@ typedef struct dpar_planner {
     dpar_plan *front; /* Pareto front of step time x memory, fastest first */
     int32_t front_room, fronts;
     int64_t evaluated;            /* configurations priced (time and memory) */
-    int64_t rejected[DPAR_RULES]; /* configurations cut, by rule */
-    int64_t walked;               /* evaluated + all rejected */
+    int64_t rejected[DPAR_RULES]; /* configurations by the rule they break; MEMORY: priced ones */
+    int64_t cut;                  /* legal, unpriced: their compute alone is slower than all kept */
+    int64_t walked;               /* evaluated + cut + rejected by other rules than MEMORY */
     int64_t state[64];            /* private: where the walk is */
+    double layers[DPAR_MAX_LAYERS * 32]; /* private: their prices, shared by many configurations */
 } dpar_planner;
 
 /* Begins a search; top and front are filled as it goes (front may be NULL). E_ARG, E_RANGE with a
@@ -956,17 +972,24 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
 /* Share of the space behind the walk, 0..1. */
 DPAR_API double dpar_planner_progress(const dpar_planner *p);
 
-/* One-step neighbours of a plan (twice or half a degree, another recomputation, ZeRO stage, ...)
- * with the reason why each was not chosen. Returns how many were written. */
+/* One-step neighbours of a plan (twice or half of tp, pp, micro-batch, vp, ep, cp; another ZeRO
+ * stage, recomputation, shard group) at the same batch, each with the reason why it was not chosen:
+ * slower by how much, over memory by how much, or the rule that it breaks. At most 18; returns how
+ * many were written. */
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
                                       int64_t global_batch, dpar_rejected *out, int32_t room);
 
-/* The legal configuration nearest to `s` (fewest and smallest changes). E_NONE if none is near. */
+/* The legal configuration nearest to `s` (memory apart): fewest and smallest changes, a change of a
+ * degree counting as its ratio. `s` itself when it is legal. E_NONE if none is near: then *why says
+ * what is wrong with `s`. About 200 checks. */
 DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy *s,
                                         int64_t global_batch, dpar_strategy *near_one,
                                         dpar_why *why);
 
-/* The fewest GPUs of this cluster's kind (whole nodes beyond one node) on which the job fits. */
+/* The fewest GPUs of this cluster's kind on which the job fits, and the best plan there: divisors
+ * of a node, then whole nodes, each number up to 32 and then in steps of a sixteenth. A cluster
+ * without a network gets one NIC of 25 GB/s a GPU beyond its node. E_NONE when most_gpus are not
+ * enough. */
 DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_search *search,
                                            int32_t most_gpus, dpar_plan *plan, dpar_why *why);
 
@@ -989,6 +1012,13 @@ typedef struct dpar_advice {
     int32_t warnings; /* bits DPAR_WARN_* of the plan or of what the user asked */
     char warning_text[400];
 } dpar_advice;
+/* Every kind of parallelism that the flowchart "does it fit? parameters or activations?" offers is
+ * priced at its best; the first of them, simplest first, that is at most 30 % slower than the
+ * fastest is taken (the model errs by about as much between kinds, and fewer kinds are fewer things
+ * to go wrong); DDP whenever it fits. What search->fixed asks for is judged by the warnings and
+ * does not bind the answer. E_MEMORY when nothing fits: *advice then holds what comes nearest, by
+ * how much it misses, and how many GPUs would hold it. E_NONE when no way divides the batch. About
+ * 30 searches: milliseconds. */
 DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *search,
                                     dpar_advice *advice, dpar_why *why);
 
@@ -3897,7 +3927,7 @@ DPAR_API double dpar_layer_expert_params(const dpar_workload *w, int32_t layer)
     double sum = 0.0;
     int32_t i;
     for (i = 0; i < l->ops; i++) {
-        if (w->op[l->first + i].cut == DPAR_CUT_EXPERT) {
+        if (w->op[l->first + i].cut >= DPAR_CUT_EXPERT) {
             sum += w->op[l->first + i].params;
         }
     }
@@ -3992,9 +4022,11 @@ static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
     dpari_zero(op, sizeof(*op));
     op->kind = (int8_t)kind;
     op->cut = (int8_t)cut;
-    op->save_cut = (int8_t)(cut == DPAR_CUT_COLUMN ? DPAR_CUT_SEQUENCE
-                            : cut == DPAR_CUT_ROW  ? DPAR_CUT_TENSOR
-                                                   : cut);
+    op->save_cut = (int8_t)(cut == DPAR_CUT_COLUMN          ? DPAR_CUT_SEQUENCE
+                            : cut == DPAR_CUT_ROW           ? DPAR_CUT_TENSOR
+                            : cut == DPAR_CUT_EXPERT_COLUMN ? DPAR_CUT_EXPERT
+                            : cut == DPAR_CUT_EXPERT_ROW    ? DPAR_CUT_EXPERT_TENSOR
+                                                            : cut);
     op->kernels = (int16_t)kernels;
     op->copies = 1.0;
     if (w->layers > 0) {
@@ -4188,15 +4220,15 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     op->touch = op->touch_back = 40.0 * m->experts; /* fp32 scores, softmax, top-k, masks */
     /* gathers and scatters of rows run at about half of the streaming rate (measured): twice */
     dpari_add_stream(w, DPAR_CUT_SEQUENCE, 6, 4.0 * e * t * h, 4.0 * e * t * h, 8.0 * t);
-    op = dpari_add_gemm(w, DPAR_CUT_EXPERT, up, h, 0);
+    op = dpari_add_gemm(w, DPAR_CUT_EXPERT_COLUMN, up, h, 0);
     op->kind = DPAR_OP_EXPERTS;
     op->copies = t;
     op->params = m->experts * up * h;
     op->save = e * t * h;
-    op = dpari_add_stream(w, DPAR_CUT_EXPERT, 2, e * t * (up + f), e * t * (2.0 * up + f),
+    op = dpari_add_stream(w, DPAR_CUT_EXPERT_TENSOR, 2, e * t * (up + f), e * t * (2.0 * up + f),
                           e * t * up);
     op->transient = e * t * up;
-    op = dpari_add_gemm(w, DPAR_CUT_EXPERT, h, f, 0);
+    op = dpari_add_gemm(w, DPAR_CUT_EXPERT_ROW, h, f, 0);
     op->kind = DPAR_OP_EXPERTS;
     op->copies = t;
     op->params = m->experts * f * h;
@@ -4210,7 +4242,7 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
         dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0);
     }
     dpari_add_residual(w, s, h);
-    l->tp_regions++;
+    l->tp_regions += m->shared_ffn > 0; /* routed tokens travel by ep_bytes, over ep and etp */
     l->ep_bytes += e * t * h;
 }
 
@@ -4263,7 +4295,8 @@ static void dpari_build_decoder(dpar_workload *w, const dpar_model *m, double se
     int32_t dense = m->experts > 0 ? m->dense_layers : m->layers, moe = m->layers - dense;
     int32_t pass;
     double keys = seq;
-    dpari_add_embedding(w, m, &s, seq, m->family == DPAR_FAMILY_GPT ? (double)m->seq : 0.0);
+    dpari_add_embedding(w, m, &s, seq,
+                        m->family == DPAR_FAMILY_GPT && !m->rotary ? (double)m->seq : 0.0);
     for (pass = 0; pass < 2; pass++) {
         if (dpari_add_layer(w, pass ? "moe" : "block", DPAR_LAYER_BLOCK, pass ? moe : dense, seq,
                             s.e * m->hidden) == NULL) {
@@ -4702,10 +4735,15 @@ DPAR_API dpar_status dpar_workload_build(dpar_workload *w, const dpar_model *mod
 /* ---- presets: the same text form that users write ------------------------------------------- */
 
 /* Sources: SC21 Table 1 (Narayanan 2021), Korthikanti 2022 Table 3, Megatron TP scaling table,
- * llm-foundry's yamls, the models' public config.json, the teaching texts' cases. table */
+ * llm-foundry's yamls, the models' public config.json, the teaching texts' cases. A row may build
+ * on another one. MPT has biases and learned positions: the parameters of llm-foundry's benchmark
+ * table say so, to the last one. Images are height x width. The U-Nets are stand-ins for what the
+ * texts name without widths: 1440 x 720 cells of 8 surface fields and 8 fields on 12 levels (104
+ * channels); 3 levels from 160 channels make case 3's 50M, 5 levels from 128 a weather model of
+ * 116M. transformer-1b stands for case 4's "1B, 128K tokens" with Llama-3.2-1B's widths. table */
 static const struct {
     char name[20];
-    char text[156];
+    char text[200];
 } dpari_preset[] = {
     {"gpt-1.7b", "gpt:layers=24,hidden=2304,heads=24,vocab=51200,seq=2048,tied=1"},
     {"gpt-3.6b", "gpt:layers=30,hidden=3072,heads=32,vocab=51200,seq=2048,tied=1"},
@@ -4720,8 +4758,10 @@ static const struct {
     {"gpt-162.2b", "gpt:layers=32,hidden=20480,heads=128,vocab=51200,seq=2048,tied=1"},
     {"gpt-5.9b", "gpt:layers=32,hidden=3840,heads=32,vocab=51200,seq=2048,tied=1"},
     {"gpt3-175b", "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048,tied=1"},
+    {"gpt-174.6b", "gpt3-175b"},
     {"megatron-22b", "gpt:layers=48,hidden=6144,heads=64,vocab=51200,seq=2048,tied=1"},
     {"megatron-530b", "gpt:layers=105,hidden=20480,heads=128,vocab=51200,seq=2048,tied=1"},
+    {"mt-nlg-530b", "gpt-529.6b"},
     {"megatron-1t", "gpt:layers=128,hidden=25600,heads=160,vocab=51200,seq=2048,tied=1"},
     {"megatron-1b", "gpt:layers=24,hidden=1920,heads=15,vocab=51200,seq=1024,tied=1"},
     {"megatron-2b", "gpt:layers=30,hidden=2304,heads=18,vocab=51200,seq=1024,tied=1"},
@@ -4729,6 +4769,8 @@ static const struct {
     {"megatron-8b", "gpt:layers=42,hidden=4096,heads=32,vocab=51200,seq=1024,tied=1"},
     {"gpt2-125m", "gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1,stack=torch"},
     {"gpt2-1.5b", "gpt:layers=48,hidden=1600,heads=25,vocab=50257,seq=1024,tied=1,stack=torch"},
+    {"gpt2", "gpt2-125m"},
+    {"gpt2-xl", "gpt2-1.5b"},
     {"gpt-1.3b", "gpt:layers=24,hidden=2048,heads=16,vocab=50304,seq=2048,tied=1,stack=torch"},
     {"mpt-125m",
      "gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
@@ -4756,8 +4798,7 @@ static const struct {
      "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096"},
     {"llama-3-8b",
      "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
-    {"llama-3.1-8b",
-     "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
+    {"llama-3.1-8b", "llama-3-8b"},
     {"llama-3-70b",
      "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192"},
     {"llama-3.1-405b",
@@ -4772,10 +4813,19 @@ static const struct {
      "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,seq=4096"},
     {"qwen3-32b", "llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,vocab="
                   "151936,seq=4096"},
+    {"qwen3-235b-a22b", "llama:layers=94,hidden=4096,heads=64,kv_heads=4,head_width=128,vocab="
+                        "151936,seq=4096,experts=128,topk=8,expert_ffn=1536"},
+    {"gemma-2-9b", "llama:layers=42,hidden=3584,heads=16,kv_heads=8,head_width=256,ffn=14336,vocab="
+                   "256000,seq=8192,tied=1"},
+    {"gemma-2-27b", "llama:layers=46,hidden=4608,heads=32,kv_heads=16,head_width=128,ffn=36864,"
+                    "vocab=256000,seq=8192,tied=1"},
+    {"phi-3-mini", "llama:layers=32,hidden=3072,heads=32,ffn=8192,vocab=32064,seq=4096"},
     {"deepseek-v2", "llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,q_lora="
-                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160"},
+                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,"
+                    "expert_ffn=1536,shared_ffn=3072,dense_layers=1"},
     {"deepseek-v3", "llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,q_lora="
-                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256"},
+                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,"
+                    "expert_ffn=2048,shared_ffn=2048,dense_layers=3"},
     {"vit-l", "vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3"},
     {"vit-h", "vit:layers=32,hidden=1280,heads=16,image=224x224,patch=14,channels=3"},
     {"vit-3.2b",
@@ -4788,6 +4838,7 @@ static const struct {
      "t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,tied=1"},
     {"transformer-1b",
      "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,seq=131072"},
+    {"transformer-1b-128k", "transformer-1b"},
     {"resnet-50", "resnet:hidden=64,image=224x224,channels=3,stack=torch"},
     {"unet-50m", "unet:hidden=160,levels=3,blocks_per_level=4,image=720x1440,channels=104,stack="
                  "torch,element=4"},
@@ -4798,13 +4849,6 @@ static const struct {
     {"weather-0.25deg", "grid:1440x720x100,fields=5,halo=2"}};
 
 enum { DPARI_PRESETS = (int)(sizeof(dpari_preset) / sizeof(dpari_preset[0])) };
-
-/* What does not fit in a row's text. table */
-static const struct {
-    char name[16];
-    char text[80];
-} dpari_preset_more[] = {{"deepseek-v2", "topk=6,expert_ffn=1536,shared_ffn=3072,dense_layers=1"},
-                         {"deepseek-v3", "topk=8,expert_ffn=2048,shared_ffn=2048,dense_layers=3"}};
 
 DPAR_API const char *dpar_model_name(int32_t index)
 {
@@ -4825,6 +4869,7 @@ enum {
     DPARI_M_SEQ,
     DPARI_M_TIED,
     DPARI_M_BIASES,
+    DPARI_M_ROTARY,
     DPARI_M_EXPERTS,
     DPARI_M_TOPK,
     DPARI_M_EXPERT_FFN,
@@ -4856,24 +4901,43 @@ enum {
     DPARI_M_KEYS
 };
 
-static const char dpari_model_key[DPARI_M_KEYS][20] = {"layers",         "hidden",
-                                                       "heads",          "kv_heads",
-                                                       "head_width",     "ffn",
-                                                       "vocab",          "seq",
-                                                       "tied",           "biases",
-                                                       "experts",        "topk",
-                                                       "expert_ffn",     "shared_ffn",
-                                                       "dense_layers",   "q_lora",
-                                                       "kv_lora",        "rope_width",
-                                                       "qk_width",       "v_width",
-                                                       "decoder_layers", "patch",
-                                                       "channels",       "out_channels",
-                                                       "levels",         "blocks_per_level",
-                                                       "kernel",         "fields",
-                                                       "halo",           "element",
-                                                       "inference",      "capacity",
-                                                       "flops_per_cell", "bytes_per_cell",
-                                                       "image",          "attention",
+static const char dpari_model_key[DPARI_M_KEYS][20] = {"layers",
+                                                       "hidden",
+                                                       "heads",
+                                                       "kv_heads",
+                                                       "head_width",
+                                                       "ffn",
+                                                       "vocab",
+                                                       "seq",
+                                                       "tied",
+                                                       "biases",
+                                                       "rotary",
+                                                       "experts",
+                                                       "topk",
+                                                       "expert_ffn",
+                                                       "shared_ffn",
+                                                       "dense_layers",
+                                                       "q_lora",
+                                                       "kv_lora",
+                                                       "rope_width",
+                                                       "qk_width",
+                                                       "v_width",
+                                                       "decoder_layers",
+                                                       "patch",
+                                                       "channels",
+                                                       "out_channels",
+                                                       "levels",
+                                                       "blocks_per_level",
+                                                       "kernel",
+                                                       "fields",
+                                                       "halo",
+                                                       "element",
+                                                       "inference",
+                                                       "capacity",
+                                                       "flops_per_cell",
+                                                       "bytes_per_cell",
+                                                       "image",
+                                                       "attention",
                                                        "stack"};
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
@@ -4889,6 +4953,7 @@ static int32_t *dpari_model_field(dpar_model *m, int32_t key)
     case DPARI_M_SEQ: return &m->seq;
     case DPARI_M_TIED: return &m->tied;
     case DPARI_M_BIASES: return &m->biases;
+    case DPARI_M_ROTARY: return &m->rotary;
     case DPARI_M_EXPERTS: return &m->experts;
     case DPARI_M_TOPK: return &m->topk;
     case DPARI_M_EXPERT_FFN: return &m->expert_ffn;
@@ -4913,15 +4978,93 @@ static int32_t *dpari_model_field(dpar_model *m, int32_t key)
     }
 }
 
-/* ---- the text form -------------------------------------------------------------------------- */
+/* ---- words, and the nearest one ------------------------------------------------------------- */
 
-static const char dpari_family_name[DPAR_FAMILIES][8] = {"gpt", "llama",  "vit",  "dit",
-                                                         "t5",  "resnet", "unet", "grid"};
+static const char *dpari_family_name(int32_t family)
+{
+    static const char name[DPAR_FAMILIES][8] = {"gpt", "llama",  "vit",  "dit",
+                                                "t5",  "resnet", "unet", "grid"};
+    return name[family];
+}
+
+static char dpari_model_lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* Does the slice spell `name`, case apart? Hugging Face writes "Llama-3-8B". */
+static int dpari_model_spells(const char *s, size_t n, const char *name)
+{
+    size_t i;
+    for (i = 0; i < n && name[i] != 0 && dpari_model_lower(s[i]) == name[i]; i++) {
+    }
+    return i == n && name[n] == 0;
+}
+
+/* 6 for each edit (Levenshtein) that leads to a beginning of `name`, 1 for each letter of the rest:
+ * "gpt3" is near "gpt3-175b". Names have at most 31 letters; so much of the word counts. */
+static int32_t dpari_model_unlike(const char *s, size_t n, const char *name)
+{
+    int32_t m = (int32_t)dpari_length(name), letters = n < 31 ? (int32_t)n : 31;
+    int32_t row[32], i, k, best;
+    for (k = 0; k <= m; k++) {
+        row[k] = k;
+    }
+    for (i = 1; i <= letters; i++) {
+        int32_t corner = row[0];
+        row[0] = i;
+        for (k = 1; k <= m; k++) {
+            int32_t change = corner + (dpari_model_lower(s[i - 1]) != name[k - 1]);
+            corner = row[k];
+            row[k] = (int32_t)dpari_least(change, dpari_least(row[k], row[k - 1]) + 1);
+        }
+    }
+    best = 6 * row[m];
+    for (k = 0; k < m; k++) {
+        best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
+    }
+    return best;
+}
+
+static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const char *what,
+                                       const char *s, size_t n, const char *nearest)
+{
+    char text[160];
+    dpar_text t;
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_put(&t, what);
+    dpar_text_put(&t, " '");
+    dpar_text_slice(&t, s, n < 60 ? n : 60);
+    dpar_text_put(&t, "'; the nearest is '");
+    dpar_text_put(&t, nearest);
+    dpar_text_char(&t, '\'');
+    return dpari_say_word(status, why, "@", text, sizeof(text), 0, 0, 0, 0);
+}
 
 static dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, const char *form)
 {
     return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
 }
+
+/* "'attention=slow': one of unfused, flash1, flash was expected" */
+static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
+                                      const char *(*name)(int32_t), int32_t names)
+{
+    char text[160];
+    dpar_text t;
+    int32_t i;
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_char(&t, '\'');
+    dpar_text_slice(&t, s, n < 60 ? n : 60);
+    dpar_text_put(&t, "': one of ");
+    for (i = 0; i < names; i++) {
+        dpar_text_put(&t, i > 0 ? ", " : "");
+        dpar_text_put(&t, name(i));
+    }
+    return dpari_say_word(DPAR_E_PARSE, why, "@ was expected", text, sizeof(text), 0, 0, 0, 0);
+}
+
+/* ---- the text form -------------------------------------------------------------------------- */
 
 /* A whole number of at most `limit`, negative allowed, that is all of the slice. */
 static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *value)
@@ -4960,91 +5103,124 @@ static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int
     return n == 0 ? k : 0;
 }
 
-static int32_t dpari_model_choice(const char *s, size_t n, const char *(*name)(int32_t),
-                                  int32_t names)
+/* The values below begin at s[k] of the setting [s, s + n), which the sentence quotes whole. */
+
+static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
+                                       size_t n, dpar_why *why)
+{
+    int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE;
+    int64_t v = 0, low = key == DPARI_M_BIASES ? -1 : 0;
+    int64_t high = yes_no || key == DPARI_M_BIASES ? 1 : INT32_MAX;
+    size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* tokens count in 1024 */
+    if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
+        v *= kilo ? 1024 : 1;
+        if (v >= low && v <= high) {
+            *dpari_model_field(m, key) = (int32_t)v;
+            return DPAR_OK;
+        }
+    }
+    return dpari_say_word(DPAR_E_PARSE, why, "'@': a whole number of # to # was expected", s,
+                          n < 60 ? n : 60, low, high, 0, 0);
+}
+
+/* The bound keeps sums over a grid finite. */
+static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, size_t k, size_t n,
+                                    dpar_why *why)
+{
+    double v = 0.0;
+    double *field = key == DPARI_M_CAPACITY ? &m->capacity
+                    : key == DPARI_M_FLOPS  ? &m->flops_per_cell
+                                            : &m->bytes_per_cell;
+    if (k == n || dpar_text_read(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
+        return dpari_model_bad(s, n, why, "'@': a number of 0 to 1e15 was expected");
+    }
+    if (key == DPARI_M_CAPACITY && v > 0.0 && v < 1.0) {
+        return dpari_model_bad(s, n, why,
+                               "'@': the fullest expert holds at least the mean: 1 or more");
+    }
+    *field = v;
+    return DPAR_OK;
+}
+
+/* A name of a list, as its place + 1. */
+static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, size_t n,
+                                      const char *(*name)(int32_t), int32_t names, dpar_why *why)
 {
     int32_t i;
     for (i = 0; i < names; i++) {
-        if (dpari_spells(s, n, name(i))) {
-            return i + 1;
+        if (dpari_spells(s + k, n - k, name(i))) {
+            *field = i + 1;
+            return DPAR_OK;
         }
     }
-    return 0;
+    return dpari_model_one_of(s, n, why, name, names);
 }
 
-/* A value that is no plain integer; 0 when it is of the wrong kind. */
-static int dpari_model_other(dpar_model *m, int32_t key, const char *s, size_t n)
+static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, size_t n,
+                                     dpar_why *why)
 {
-    int64_t extent[2];
-    double v = 0.0;
-    switch (key) {
-    case DPARI_M_IMAGE:
-        if (dpari_model_extents(s, n, extent, 2) != 2) {
-            return 0;
-        }
-        m->image[0] = (int32_t)extent[0];
-        m->image[1] = (int32_t)extent[1];
-        return 1;
-    case DPARI_M_ATTENTION:
-        return (m->attention = dpari_model_choice(s, n, dpar_attention_name, DPAR_ATTENTIONS)) > 0;
-    case DPARI_M_STACK:
-        return (m->stack = dpari_model_choice(s, n, dpar_stack_name, DPAR_STACKS)) > 0;
-    default:
-        if (dpar_text_read(s, n, &v) != n || !dpari_finite(v) || v < 0.0) {
-            return 0;
-        }
-        *(key == DPARI_M_CAPACITY ? &m->capacity
-          : key == DPARI_M_FLOPS  ? &m->flops_per_cell
-                                  : &m->bytes_per_cell) = v;
-        return 1;
+    int64_t side[2];
+    int32_t sides = dpari_model_extents(s + k, n - k, side, 2);
+    if (sides == 0) {
+        return dpari_model_bad(s, n, why,
+                               "'@': a side or height x width was expected, as 224 or 720x1440");
     }
+    m->image[0] = (int32_t)side[0];
+    m->image[1] = (int32_t)side[sides - 1];
+    return DPAR_OK;
 }
 
+/* "key=value" */
 static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     size_t k = 0;
-    int32_t key = 0;
-    int64_t v = 0;
+    int32_t key, best = 0;
     while (k < n && s[k] != '=') {
         k++;
     }
-    while (key < DPARI_M_KEYS && !dpari_spells(s, k, dpari_model_key[key])) {
-        key++;
+    for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, dpari_model_key[key]); key++) {
+        if (dpari_model_unlike(s, k, dpari_model_key[key]) <
+            dpari_model_unlike(s, k, dpari_model_key[best])) {
+            best = key;
+        }
     }
-    if (key == DPARI_M_KEYS || k + 1 >= n) {
-        return dpari_model_bad(s, n, why,
-                               "'@' is no setting of a model (layers=, hidden=, heads=, kv_heads=, "
-                               "ffn=, vocab=, seq=, experts=, topk=, attention=, stack= ...)");
+    if (key == DPARI_M_KEYS) {
+        return dpari_model_suggest(DPAR_E_PARSE, why, "no setting of a model is called", s, k,
+                                   dpari_model_key[best]);
     }
-    if (key >= DPARI_M_INTEGERS) {
-        return dpari_model_other(m, key, s + k + 1, n - k - 1)
-                   ? DPAR_OK
-                   : dpari_model_bad(s, n, why, "'@': the value is not one that exists");
+    if (k == n) {
+        return dpari_model_bad(s, n, why, "'@' needs a value: key=value");
     }
-    if (!dpari_model_whole(s + k + 1, n - k - 1, INT32_MAX, &v) ||
-        (v < 0 && key != DPARI_M_BIASES)) {
-        return dpari_model_bad(s, n, why, "'@': a whole number of 0 to 2147483647 was expected");
+    k++;
+    switch (key) {
+    case DPARI_M_CAPACITY:
+    case DPARI_M_FLOPS:
+    case DPARI_M_BYTES: return dpari_model_real(m, key, s, k, n, why);
+    case DPARI_M_IMAGE: return dpari_model_image(m, s, k, n, why);
+    case DPARI_M_ATTENTION:
+        return dpari_model_choice(&m->attention, s, k, n, dpar_attention_name, DPAR_ATTENTIONS,
+                                  why);
+    case DPARI_M_STACK:
+        return dpari_model_choice(&m->stack, s, k, n, dpar_stack_name, DPAR_STACKS, why);
+    default: return dpari_model_integer(m, key, s, k, n, why);
     }
-    *dpari_model_field(m, key) = (int32_t)v;
-    return DPAR_OK;
 }
 
+/* Settings with commas between them; at least one. */
 static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
-    while (n > 0) {
-        size_t k = 0;
-        dpar_status st;
+    size_t at = 0;
+    dpar_status st = DPAR_OK;
+    while (st == DPAR_OK && at <= n) {
+        size_t k = at;
         while (k < n && s[k] != ',') {
             k++;
         }
-        st = dpari_model_setting(m, s, k, why);
-        if (st != DPAR_OK) {
-            return st;
-        }
-        s += k < n ? k + 1 : k;
-        n -= k < n ? k + 1 : k;
+        st = k > at ? dpari_model_setting(m, s + at, k - at, why)
+                    : dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
+        at = k + 1;
     }
-    return DPAR_OK;
+    return st;
 }
 
 /* "FAMILY:settings"; a grid begins with its extents. */
@@ -5053,75 +5229,44 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
 {
     size_t at = colon + 1, k = at;
     for (m->family = 0; m->family < DPAR_FAMILIES; m->family++) {
-        if (dpari_spells(s, colon, dpari_family_name[m->family])) {
+        if (dpari_model_spells(s, colon, dpari_family_name(m->family))) {
             break;
         }
     }
     if (m->family == DPAR_FAMILIES) {
-        return dpari_model_bad(s, colon, why,
-                               "unknown family '@'; one of gpt llama vit dit t5 resnet unet grid");
+        return dpari_model_one_of(s, colon, why, dpari_family_name, DPAR_FAMILIES);
     }
-    if (m->family == DPAR_FAMILY_GRID) {
-        while (k < n && s[k] != ',') {
-            k++;
-        }
-        m->extent[0] = m->extent[1] = m->extent[2] = 1;
-        m->dims = dpari_model_extents(s + at, k - at, m->extent, 3);
-        if (m->dims == 0) {
-            return dpari_model_bad(s + at, k - at, why,
-                                   "'@': a grid is 1 to 3 extents of at least 1, as 1440x720x100");
-        }
-        at = k < n ? k + 1 : k;
+    if (m->family != DPAR_FAMILY_GRID) {
+        return at < n ? dpari_model_settings(m, s + at, n - at, why) : DPAR_OK;
     }
-    return dpari_model_settings(m, s + at, n - at, why);
-}
-
-/* Letters of the shorter name found in order in the other. */
-static int32_t dpari_model_alike(const char *s, size_t n, const char *name)
-{
-    int32_t same = 0;
-    size_t i, k = 0, m = dpari_length(name);
-    for (i = 0; i < n; i++) {
-        size_t at = k;
-        while (at < m && at < k + 3 && name[at] != s[i]) {
-            at++;
-        }
-        if (at < m && at < k + 3) {
-            same++;
-            k = at + 1;
-        }
+    while (k < n && s[k] != ',') {
+        k++;
     }
-    return 2 * same - (int32_t)(n > m ? n : m);
+    m->extent[0] = m->extent[1] = m->extent[2] = 1;
+    m->dims = dpari_model_extents(s + at, k - at, m->extent, 3);
+    if (m->dims == 0) {
+        return dpari_model_bad(s + at, k - at, why,
+                               "'@': a grid is 1 to 3 extents of at least 1, as 1440x720x100");
+    }
+    return k < n ? dpari_model_settings(m, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
 
 static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
-    int32_t i, k, best = 0;
-    char text[96];
-    dpar_text t;
+    int32_t i, best = 0;
     for (i = 0; i < DPARI_PRESETS; i++) {
-        if (dpari_spells(s, n, dpari_preset[i].name)) {
-            dpar_status st =
-                dpar_model_parse(m, dpari_preset[i].text, dpari_length(dpari_preset[i].text), why);
-            for (k = 0; k < 2 && st == DPAR_OK; k++) {
-                if (dpari_same(dpari_preset_more[k].name, dpari_preset[i].name)) {
-                    st = dpari_model_settings(m, dpari_preset_more[k].text,
-                                              dpari_length(dpari_preset_more[k].text), why);
-                }
-            }
+        if (dpari_model_spells(s, n, dpari_preset[i].name)) {
+            const char *text = dpari_preset[i].text;
+            dpar_status st = dpar_model_parse(m, text, dpari_length(text), why);
             dpari_copy_text(m->name, sizeof(m->name), dpari_preset[i].name, 20);
             return st;
         }
-        if (dpari_model_alike(s, n, dpari_preset[i].name) >
-            dpari_model_alike(s, n, dpari_preset[best].name)) {
+        if (dpari_model_unlike(s, n, dpari_preset[i].name) <
+            dpari_model_unlike(s, n, dpari_preset[best].name)) {
             best = i;
         }
     }
-    dpar_text_init(&t, text, sizeof(text));
-    dpar_text_slice(&t, s, n < 40 ? n : 40);
-    dpar_text_put(&t, "'; the nearest is '");
-    dpar_text_put(&t, dpari_preset[best].name);
-    return dpari_say_word(DPAR_E_UNKNOWN, why, "unknown model '@'", text, sizeof(text), 0, 0, 0, 0);
+    return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, dpari_preset[best].name);
 }
 
 DPAR_API dpar_status dpar_model_preset(dpar_model *m, const char *name, dpar_why *why)
@@ -5153,10 +5298,9 @@ DPAR_API dpar_status dpar_model_parse(dpar_model *model, const char *text, size_
         return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file", 0,
                          0, 0, 0);
     }
-    dpari_copy_text(m.name, sizeof(m.name), text, first);
     if (colon < first) {
-        dpari_copy_text(m.name, sizeof(m.name), text, colon);
         st = dpari_model_family(&m, text, colon, bytes, why);
+        dpari_copy_text(m.name, sizeof(m.name), text, colon);
     } else {
         st = dpari_model_named(&m, text, first, why);
         if (st == DPAR_OK && first < bytes) {
@@ -5171,7 +5315,25 @@ DPAR_API dpar_status dpar_model_parse(dpar_model *model, const char *text, size_
 
 /* ---- config.json ---------------------------------------------------------------------------- */
 
-/* Members of transformers' config.json and the field each one sets. table */
+/* Members that are no field of their own, behind the fields; the last ones are true or false. */
+enum {
+    DPARI_C_SHARED = DPARI_M_KEYS, /* DeepSeek counts them; each is moe_intermediate_size wide */
+    DPARI_C_SIDE,                  /* of a square image */
+    DPARI_C_STEP,                  /* experts in every so manieth layer */
+    DPARI_C_NEW_KV,                /* Falcon: kv heads, if new_decoder_architecture */
+    DPARI_C_EXPANSION,             /* MPT: ffn / hidden */
+    DPARI_C_FLAGS,
+    DPARI_C_TIED = DPARI_C_FLAGS,
+    DPARI_C_NO_BIAS,
+    DPARI_C_BIAS,
+    DPARI_C_ONE_KV, /* multi-query attention */
+    DPARI_C_NEW_DECODER,
+    DPARI_C_GATED, /* T5 v1.1 */
+    DPARI_C_KEYS
+};
+
+/* Members of transformers' config.json and what each one says; the first of a key is the name
+ * that a sentence about it begins with. table */
 static const struct {
     char member[32];
     int8_t key;
@@ -5189,15 +5351,17 @@ static const struct {
                     {"num_key_value_heads", DPARI_M_KV_HEADS},
                     {"head_dim", DPARI_M_HEAD_WIDTH},
                     {"d_kv", DPARI_M_HEAD_WIDTH},
+                    {"attention_head_dim", DPARI_M_HEAD_WIDTH},
                     {"intermediate_size", DPARI_M_FFN},
                     {"n_inner", DPARI_M_FFN},
                     {"d_ff", DPARI_M_FFN},
                     {"ffn_dim", DPARI_M_FFN},
+                    {"ffn_hidden_size", DPARI_M_FFN},
                     {"vocab_size", DPARI_M_VOCAB},
                     {"max_position_embeddings", DPARI_M_SEQ},
                     {"n_positions", DPARI_M_SEQ},
                     {"max_seq_len", DPARI_M_SEQ},
-                    {"tie_word_embeddings", DPARI_M_TIED},
+                    {"seq_length", DPARI_M_SEQ},
                     {"num_local_experts", DPARI_M_EXPERTS},
                     {"num_experts", DPARI_M_EXPERTS},
                     {"n_routed_experts", DPARI_M_EXPERTS},
@@ -5212,133 +5376,295 @@ static const struct {
                     {"v_head_dim", DPARI_M_V_WIDTH},
                     {"num_decoder_layers", DPARI_M_DECODER_LAYERS},
                     {"patch_size", DPARI_M_PATCH},
-                    {"num_channels", DPARI_M_CHANNELS}};
+                    {"num_channels", DPARI_M_CHANNELS},
+                    {"in_channels", DPARI_M_CHANNELS},
+                    {"out_channels", DPARI_M_OUT_CHANNELS},
+                    {"n_shared_experts", DPARI_C_SHARED},
+                    {"image_size", DPARI_C_SIDE},
+                    {"sample_size", DPARI_C_SIDE},
+                    {"moe_layer_freq", DPARI_C_STEP},
+                    {"decoder_sparse_step", DPARI_C_STEP},
+                    {"interleave_moe_layer_step", DPARI_C_STEP},
+                    {"num_kv_heads", DPARI_C_NEW_KV},
+                    {"expansion_ratio", DPARI_C_EXPANSION},
+                    {"tie_word_embeddings", DPARI_C_TIED},
+                    {"no_bias", DPARI_C_NO_BIAS},
+                    {"bias", DPARI_C_BIAS},
+                    {"multi_query", DPARI_C_ONE_KV},
+                    {"new_decoder_architecture", DPARI_C_NEW_DECODER},
+                    {"is_gated_act", DPARI_C_GATED}};
 
 enum { DPARI_CONFIGS = (int)(sizeof(dpari_config) / sizeof(dpari_config[0])) };
 
-/* Members read so far that are no field of their own. */
+/* What a model_type says without a member. */
+enum {
+    DPARI_CONFIG_TIED = 1,    /* unless it says otherwise */
+    DPARI_CONFIG_ROTARY = 2,  /* GPT's block, but no learned positions */
+    DPARI_CONFIG_NO_BIAS = 4, /* unless it says otherwise */
+    DPARI_CONFIG_ONE_KV = 8,  /* multi-query attention, unless it says otherwise */
+    DPARI_CONFIG_SHARES = 16  /* one shared expert, as wide as a routed one */
+};
+
+/* model_type and the family that has its shapes. table */
+static const struct {
+    char name[24];
+    int8_t family, says;
+} dpari_config_type[] = {
+    {"llama", DPAR_FAMILY_LLAMA, 0},
+    {"mistral", DPAR_FAMILY_LLAMA, 0},
+    {"mixtral", DPAR_FAMILY_LLAMA, 0},
+    {"qwen2", DPAR_FAMILY_LLAMA, 0},
+    {"qwen2_moe", DPAR_FAMILY_LLAMA, 0},
+    {"qwen3", DPAR_FAMILY_LLAMA, 0},
+    {"qwen3_moe", DPAR_FAMILY_LLAMA, 0},
+    {"deepseek_v2", DPAR_FAMILY_LLAMA, 0},
+    {"deepseek_v3", DPAR_FAMILY_LLAMA, 0},
+    {"phi3", DPAR_FAMILY_LLAMA, 0},
+    {"llama4_text", DPAR_FAMILY_LLAMA, DPARI_CONFIG_SHARES},
+    {"gemma", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"gemma2", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"gemma3_text", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"cohere", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"cohere2", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"gpt2", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
+    {"gpt_neo", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
+    {"opt", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
+    {"gpt_bigcode", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ONE_KV},
+    {"bloom", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
+    {"mpt", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
+    {"starcoder2", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
+    {"falcon", DPAR_FAMILY_GPT,
+     DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS | DPARI_CONFIG_ONE_KV},
+    {"gpt_neox", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"gptj", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"codegen", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"phi", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"t5", DPAR_FAMILY_T5, DPARI_CONFIG_TIED},
+    {"mt5", DPAR_FAMILY_T5, 0},
+    {"umt5", DPAR_FAMILY_T5, 0},
+    {"vit", DPAR_FAMILY_VIT, 0},
+    {"DiTTransformer2DModel", DPAR_FAMILY_DIT, 0}};
+
+enum { DPARI_CONFIG_TYPES = (int)(sizeof(dpari_config_type) / sizeof(dpari_config_type[0])) };
+
+/* What was read so far. */
 typedef struct dpari_config_state {
-    int32_t shared_experts; /* DeepSeek counts them; their width is moe_intermediate_size each */
-    int32_t image;
-    int32_t tied_said, family_said;
+    int32_t value[DPARI_C_KEYS]; /* -1: not said */
+    uint64_t inner;              /* bits: said by text_config, which goes before the outer object */
+    int32_t inside;              /* 1 inside text_config */
+    int32_t inner_type;
+    const char *type; /* model_type, or diffusers' _class_name */
+    size_t type_length;
 } dpari_config_state;
 
-static int32_t dpari_config_family(const char *s, size_t n)
+static dpar_status dpari_config_bad(const dpar_json_item *item, dpar_why *why, const char *form)
 {
-    static const char name[10][12] = {"gpt2", "gpt_neox", "opt",  "gpt_bigcode", "mpt",
-                                      "t5",   "mt5",      "umt5", "vit",         "dit"};
-    int32_t i;
-    for (i = 0; i < 10; i++) {
-        if (dpari_spells(s, n, name[i])) {
-            return i < 5    ? DPAR_FAMILY_GPT
-                   : i < 8  ? DPAR_FAMILY_T5
-                   : i == 8 ? DPAR_FAMILY_VIT
-                            : DPAR_FAMILY_DIT;
-        }
-    }
-    return DPAR_FAMILY_LLAMA;
+    return dpari_say_word(DPAR_E_PARSE, why, form, item->key,
+                          item->key_length < 60 ? item->key_length : 60, 0, 0, 0, 0);
 }
 
-static dpar_status dpari_config_number(dpar_model *m, dpari_config_state *c,
-                                       const dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_config_string(dpari_config_state *c, const dpar_json_item *item)
 {
-    int32_t i, v;
+    const char *key = item->key;
+    size_t n = item->key_length;
+    if ((dpari_spells(key, n, "model_type") || dpari_spells(key, n, "_class_name")) &&
+        (c->inside || !c->inner_type)) {
+        c->type = item->string;
+        c->type_length = item->length;
+        c->inner_type = c->inside;
+    } else if (dpari_spells(key, n, "feed_forward_proj")) {
+        c->value[DPARI_C_GATED] = item->length > 6 && dpari_spells(item->string, 6, "gated-");
+    }
+    return DPAR_OK;
+}
+
+/* Reads one known member. */
+static dpar_status dpari_config_value(dpari_config_state *c, int32_t key,
+                                      const dpar_json_item *item, dpar_why *why)
+{
+    int flag = item->kind == DPAR_JSON_TRUE || item->kind == DPAR_JSON_FALSE;
+    if (item->kind == DPAR_JSON_NULL || (!c->inside && (c->inner >> key & 1u))) {
+        return DPAR_OK;
+    }
+    if (key >= DPARI_C_FLAGS && !flag) {
+        return dpari_config_bad(item, why, "config.json: '@' must be true or false");
+    }
+    if (key < DPARI_C_FLAGS && item->kind != DPAR_JSON_NUMBER) {
+        /* of an image they may be lists, and do not matter to a language model */
+        return key == DPARI_M_PATCH || key == DPARI_C_SIDE || key == DPARI_M_CHANNELS
+                   ? DPAR_OK
+                   : dpari_config_bad(item, why, "config.json: '@' must be a number");
+    }
+    if (!flag && (!(item->number >= 0.0 && item->number < 2147483648.0) ||
+                  item->number - (double)(int32_t)item->number > 0.0)) {
+        (void)dpari_config_bad(item, why,
+                               "config.json: '@' must be a whole number of 0 to 2147483647");
+        return DPAR_E_RANGE;
+    }
+    c->value[key] = flag ? item->kind == DPAR_JSON_TRUE : (int32_t)item->number;
+    c->inner |= (uint64_t)(c->inside ? 1 : 0) << key;
+    return DPAR_OK;
+}
+
+/* The language model of a multi-modal one: a member of the outermost object. */
+static int dpari_config_is_inner(const dpar_json_item *item)
+{
+    return item->kind == DPAR_JSON_OBJECT && item->key != NULL &&
+           (dpari_spells(item->key, item->key_length, "text_config") ||
+            dpari_spells(item->key, item->key_length, "language_config") ||
+            dpari_spells(item->key, item->key_length, "llm_config"));
+}
+
+static int dpari_config_begins(const dpar_json_item *item, const char *with)
+{
+    size_t n = dpari_length(with);
+    return item->key_length >= n && dpari_spells(item->key, n, with);
+}
+
+static dpar_status dpari_config_member(dpari_config_state *c, const dpar_json_item *item,
+                                       dpar_why *why)
+{
+    int32_t i;
+    if (item->depth == 1) {
+        c->inside = dpari_config_is_inner(item);
+        if (c->inside) {
+            return DPAR_OK;
+        }
+    }
+    if (item->key == NULL || item->depth != 1 + c->inside) {
+        return DPAR_OK;
+    }
+    if (dpari_config_begins(item, "mamba_") || dpari_config_begins(item, "ssm_") ||
+        dpari_config_begins(item, "linear_num_")) {
+        return dpari_config_bad(item, why,
+                                "config.json: '@': state-space and linear-attention layers are "
+                                "not modelled");
+    }
     for (i = 0; i < DPARI_CONFIGS; i++) {
         if (dpari_spells(item->key, item->key_length, dpari_config[i].member)) {
-            break;
+            return dpari_config_value(c, dpari_config[i].key, item, why);
         }
     }
-    if (i == DPARI_CONFIGS && !dpari_spells(item->key, item->key_length, "n_shared_experts") &&
-        !dpari_spells(item->key, item->key_length, "image_size")) {
-        return DPAR_OK;
-    }
-    if (!(item->number >= 0.0 && item->number <= 2147483647.0) ||
-        item->number - (double)(int32_t)item->number > 0.0) {
-        return dpari_say_word(DPAR_E_RANGE, why,
-                              "config.json: '@' must be a whole number of 0 to 2147483647",
-                              item->key, item->key_length, 0, 0, 0, 0);
-    }
-    v = (int32_t)item->number;
-    if (i < DPARI_CONFIGS) {
-        *dpari_model_field(m, dpari_config[i].key) = v;
-    } else if (dpari_spells(item->key, item->key_length, "image_size")) {
-        c->image = v;
-    } else {
-        c->shared_experts = v;
-    }
-    return DPAR_OK;
+    return item->kind == DPAR_JSON_STRING ? dpari_config_string(c, item) : DPAR_OK;
 }
 
-static dpar_status dpari_config_member(dpar_model *m, dpari_config_state *c,
-                                       const dpar_json_item *item, dpar_why *why)
+/* "config.json: no num_hidden_layers (or n_layer, num_layers, n_layers): ..." */
+static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
 {
-    if (item->key == NULL) {
-        return DPAR_OK;
-    }
-    if (item->kind == DPAR_JSON_NUMBER) {
-        return dpari_config_number(m, c, item, why);
-    }
-    if (item->kind == DPAR_JSON_STRING && dpari_spells(item->key, item->key_length, "model_type") &&
-        !c->family_said) {
-        m->family = dpari_config_family(item->string, item->length);
-        c->family_said = 1;
-        dpari_copy_text(m->name, sizeof(m->name), item->string, item->length);
-    }
-    if (dpari_spells(item->key, item->key_length, "tie_word_embeddings") &&
-        (item->kind == DPAR_JSON_TRUE || item->kind == DPAR_JSON_FALSE)) {
-        m->tied = item->kind == DPAR_JSON_TRUE;
-        c->tied_said = 1;
-    }
-    if (item->kind == DPAR_JSON_STRING &&
-        (dpari_spells(item->key, item->key_length, "hidden_size") ||
-         dpari_spells(item->key, item->key_length, "num_hidden_layers"))) {
-        return dpari_say_word(DPAR_E_PARSE, why, "config.json: '@' must be a number", item->key,
-                              item->key_length, 0, 0, 0, 0);
-    }
-    return DPAR_OK;
-}
-
-static dpar_status dpari_config_needed(const dpar_model *m, dpar_why *why)
-{
-    static const char name[4][24] = {"num_hidden_layers", "hidden_size", "num_attention_heads",
-                                     "vocab_size"};
-    int32_t value[4], i;
-    value[0] = m->layers;
-    value[1] = m->hidden;
-    value[2] = m->heads;
-    value[3] = m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT ? 1 : m->vocab;
-    for (i = 0; i < 4; i++) {
-        if (value[i] < 1) {
-            return dpari_say_word(DPAR_E_PARSE, why,
-                                  "config.json: '@' is missing or 0 (not a transformer's config?)",
-                                  name[i], sizeof(name[i]), 0, 0, 0, 0);
+    char text[160];
+    dpar_text t;
+    int32_t i, found = 0;
+    dpar_text_init(&t, text, sizeof(text));
+    for (i = 0; i < DPARI_CONFIGS; i++) {
+        if (dpari_config[i].key == key) {
+            dpar_text_put(&t, found == 0 ? "" : found == 1 ? " (or " : ", ");
+            dpar_text_put(&t, dpari_config[i].member);
+            found++;
         }
     }
+    dpar_text_put(&t, found > 1 ? ")" : "");
+    return dpari_say_word(DPAR_E_PARSE, why,
+                          "config.json: @ is missing or 0 (not a transformer's config?)", text,
+                          sizeof(text), 0, 0, 0, 0);
+}
+
+static dpar_status dpari_config_needed(const dpari_config_state *c, int32_t family, dpar_why *why)
+{
+    static const int8_t key[2][5] = {
+        {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_VOCAB, DPARI_M_VOCAB},
+        {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_PATCH, DPARI_C_SIDE}};
+    int32_t sees = family == DPAR_FAMILY_VIT || family == DPAR_FAMILY_DIT, i;
+    for (i = 0; i < 5; i++) {
+        if (c->value[key[sees][i]] < 1) {
+            return dpari_config_missing(key[sees][i], why);
+        }
+    }
+    if (c->value[DPARI_C_STEP] > 1 && c->value[DPARI_M_EXPERTS] > 0) {
+        return dpari_say(DPAR_E_UNKNOWN, why,
+                         "config.json: experts in one layer of # only are not modelled",
+                         c->value[DPARI_C_STEP], 0, 0, 0);
+    }
     return DPAR_OK;
 }
 
-/* What the architectures leave unsaid. */
-static void dpari_config_finish(dpar_model *m, const dpari_config_state *c)
+/* Row of dpari_config_type. Others have Llama's shapes, as most do, if they say kv heads (an
+ * encoder or a state-space model does not). */
+static dpar_status dpari_config_kind(const dpari_config_state *c, int32_t *row, dpar_why *why)
 {
-    if (!c->tied_said && m->family != DPAR_FAMILY_LLAMA) {
-        m->tied = 1; /* transformers' default; Llama-like families say it */
+    for (*row = 0; *row < DPARI_CONFIG_TYPES; (*row)++) {
+        if (dpari_spells(c->type, c->type_length, dpari_config_type[*row].name)) {
+            return DPAR_OK;
+        }
     }
-    if (c->shared_experts > 0 && m->shared_ffn == 0 && m->expert_ffn > 0 &&
-        c->shared_experts < INT32_MAX / m->expert_ffn) {
-        m->shared_ffn = c->shared_experts * m->expert_ffn;
+    *row = 0;
+    if (c->type_length == 0 || c->value[DPARI_M_KV_HEADS] > 0) {
+        return DPAR_OK;
     }
-    if (m->kv_lora > 0) {
+    return dpari_say_word(DPAR_E_UNKNOWN, why,
+                          "config.json: model_type '@' is not known (llama, qwen3, mixtral, "
+                          "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, vit ...): "
+                          "describe the model as text",
+                          c->type, c->type_length < 40 ? c->type_length : 40, 0, 0, 0, 0);
+}
+
+/* a * b, 0 (not said) when it is too large. */
+static int32_t dpari_config_product(int32_t a, int32_t b)
+{
+    int64_t v = 0;
+    return dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;
+}
+
+/* Widths that are products or choices of what was said. */
+static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, int32_t says)
+{
+    if (m->ffn == 0 && c->value[DPARI_C_EXPANSION] > 0) {
+        m->ffn = dpari_config_product(m->hidden, c->value[DPARI_C_EXPANSION]);
+    }
+    if (m->family == DPAR_FAMILY_T5 && c->value[DPARI_C_GATED] > 0 && m->ffn < INT32_MAX / 3) {
+        m->ffn += m->ffn / 2; /* three matrices in place of two: weights and FLOP are right */
+    }
+    if (c->value[DPARI_C_SHARED] > 0 && m->shared_ffn == 0) {
+        m->shared_ffn = dpari_config_product(c->value[DPARI_C_SHARED], m->expert_ffn);
+    }
+    if ((says & DPARI_CONFIG_SHARES) && m->experts > 0) {
+        m->shared_ffn = m->ffn;
+    }
+    if (m->kv_lora > 0) { /* latent attention has widths of its own */
         m->head_width = 0;
         m->kv_heads = 0;
     }
-    if (c->image > 0) {
-        m->image[0] = m->image[1] = c->image;
+    if ((says & DPARI_CONFIG_ONE_KV) && m->kv_heads == 0) {
+        m->kv_heads = c->value[DPARI_C_NEW_DECODER] > 0
+                          ? (int32_t)dpari_most(c->value[DPARI_C_NEW_KV], 0)
+                      : c->value[DPARI_C_ONE_KV] != 0 ? 1
+                                                      : 0;
+    }
+}
+
+/* What was said, and what the architectures leave unsaid. */
+static void dpari_config_fill(dpar_model *m, const dpari_config_state *c, int32_t says)
+{
+    int32_t key;
+    for (key = 0; key < DPARI_M_INTEGERS; key++) {
+        if (c->value[key] >= 0) {
+            *dpari_model_field(m, key) = c->value[key];
+        }
+    }
+    m->tied = c->value[DPARI_C_TIED] >= 0 ? c->value[DPARI_C_TIED] : says & DPARI_CONFIG_TIED;
+    m->rotary = (says & DPARI_CONFIG_ROTARY) != 0;
+    if (c->value[DPARI_C_NO_BIAS] > 0 ||
+        ((says & DPARI_CONFIG_NO_BIAS) && c->value[DPARI_C_BIAS] <= 0)) {
+        m->biases = -1;
+    }
+    dpari_config_widths(m, c, says);
+    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
+        m->image[0] = m->image[1] = c->value[DPARI_C_SIDE];
         m->channels = m->channels > 0 ? m->channels : 3;
     }
-    if (m->family == DPAR_FAMILY_T5 && m->seq == 0) {
-        m->seq = 512;
+    if (m->seq == 0) {
+        m->seq = m->family == DPAR_FAMILY_T5 ? 512 : m->family == DPAR_FAMILY_GPT ? 2048 : 8192;
     }
-    if (m->seq == 0 || m->seq > 8192) {
+    if (m->seq > 8192) {
         m->seq = 8192; /* trained lengths, not the longest that positions allow; --seq says more */
     }
     if (m->family == DPAR_FAMILY_GPT) {
@@ -5346,34 +5672,55 @@ static void dpari_config_finish(dpar_model *m, const dpari_config_state *c)
     }
 }
 
+static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
+{
+    dpar_model m;
+    int32_t row = 0;
+    dpar_status st = dpari_config_kind(c, &row, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(&m, sizeof(m));
+    m.family = dpari_config_type[row].family;
+    if (m.family == DPAR_FAMILY_DIT && c->value[DPARI_M_HIDDEN] < 0) {
+        c->value[DPARI_M_HIDDEN] =
+            dpari_config_product(c->value[DPARI_M_HEADS], c->value[DPARI_M_HEAD_WIDTH]);
+    }
+    st = dpari_config_needed(c, m.family, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (c->type_length > 0) {
+        dpari_copy_text(m.name, sizeof(m.name), c->type, c->type_length);
+    } else {
+        dpari_copy_text(m.name, sizeof(m.name), "config.json", 11);
+    }
+    dpari_config_fill(&m, c, dpari_config_type[row].says);
+    *model = m;
+    return DPAR_OK;
+}
+
 DPAR_API dpar_status dpar_model_read_config(dpar_model *model, const char *json, size_t bytes,
                                             dpar_why *why)
 {
     dpar_json j;
     dpar_json_item item;
-    dpar_model m;
     dpari_config_state c;
     dpar_status st;
-    dpari_zero(&m, sizeof(m));
+    int32_t i;
     dpari_zero(&c, sizeof(c));
-    m.family = DPAR_FAMILY_LLAMA;
-    dpari_copy_text(m.name, sizeof(m.name), "config.json", 11);
+    for (i = 0; i < DPARI_C_KEYS; i++) {
+        c.value[i] = -1;
+    }
+    c.type = "";
     dpar_json_init(&j, json, bytes);
     do {
         st = dpar_json_next(&j, &item, why);
         if (st == DPAR_OK) {
-            st = dpari_config_member(&m, &c, &item, why);
+            st = dpari_config_member(&c, &item, why);
         }
     } while (st == DPAR_OK && item.kind != DPAR_JSON_END);
-    if (st == DPAR_OK) {
-        st = dpari_config_needed(&m, why);
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_config_finish(&m, &c);
-    *model = m;
-    return DPAR_OK;
+    return st == DPAR_OK ? dpari_config_finish(model, &c, why) : st;
 }
 
 /* ==== cost/strategy.c ==== */
@@ -5810,6 +6157,11 @@ static dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strate
                             "ep x etp = # does not divide the # ranks of a stage (tp cp dp)",
                             (int64_t)s->ep * s->etp, ranks, 0);
     }
+    if (w->experts > 0 && s->tp > 1 && s->sp == 0) { /* else every TP rank routes every token */
+        return dpari_refuse(rule, DPAR_RULE_EP, why,
+                            "tp=# with # experts needs sequence parallelism: sp=1", s->tp,
+                            w->experts, 0);
+    }
     return DPAR_OK;
 }
 
@@ -6034,7 +6386,7 @@ static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s, 
         const dpar_layer *l = &w->layer[i];
         for (k = 0; l->kind == kind && k < l->ops; k++) {
             const dpar_op *op = &w->op[l->first + k];
-            double cut = op->cut == DPAR_CUT_EXPERT ? (double)w->experts * s->etp
+            double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
                          : op->cut == DPAR_CUT_NONE ? 1.0
                                                     : s->tp;
             sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;
@@ -6632,191 +6984,221 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, i
 
 /* ---- the axes of the walk ------------------------------------------------------------------- */
 
-/* Outer options, one price of the layers each: an odometer over these lists. */
+/* Outer options, one price of the layers each: an odometer over lists of values. */
 enum {
-    DPARI_AXIS_TILES,
+    DPARI_AXIS_TILES_0,
+    DPARI_AXIS_TILES_1,
+    DPARI_AXIS_TILES_2,
     DPARI_AXIS_TP,
     DPARI_AXIS_SP,
     DPARI_AXIS_CP,
     DPARI_AXIS_CP_KIND,
     DPARI_AXIS_EP,
+    DPARI_AXIS_ETP,
     DPARI_AXIS_OVERLAP_TP,
     DPARI_AXIS_MICRO_BATCH,
     DPARI_AXES
 };
 
-/* state[]: 0..AXES-1 the odometer, then its lengths, then the position and the whole. */
+/* state[]: the odometer, its lengths, the position and the whole; what came nearest; and the rule
+ * under which configurations are being counted out (0: they are priced). */
 enum {
-    DPARI_AT = 0,
-    DPARI_LENGTH = DPARI_AXES,
+    DPARI_LENGTH = DPARI_AXES, /* before them the odometer */
     DPARI_POSITION = 2 * DPARI_AXES,
     DPARI_TOTAL,
     DPARI_NEAREST_BYTES,
-    DPARI_NEAREST_GPUS
+    DPARI_OUT_RULE,
+    DPARI_PRICED /* are the layers of this position? */
 };
 
-static int32_t dpari_fixed(const dpar_search *q, int32_t field)
+static int dpari_fixed(const dpar_search *q, int32_t field)
 {
     return (q->fixed_fields >> field & 1u) != 0;
 }
 
-/* The i-th divisor of n that is a power of two (usual) or any (whole); 0 past the last. */
-static int32_t dpari_divisor(int32_t n, int32_t index, int32_t whole)
+/* The i-th divisor of n in ascending order, 0 past the last. O(sqrt n). */
+static int32_t dpari_divisor(int32_t n, int32_t index)
 {
-    int32_t d;
-    for (d = 1; d <= n && d > 0; d = whole ? d + 1 : d * 2) {
-        if (n % d == 0 && index-- == 0) {
+    int32_t d, lower = 0;
+    for (d = 1; d <= n / d; d++) {
+        if (n % d == 0 && lower++ == index) {
             return d;
         }
-        if (whole && d > n / 2 && d < n) {
-            d = n - 1;
+    }
+    index -= lower;
+    for (d--; d >= 1; d--) { /* the others are n / d, d from the root down */
+        if (n % d == 0 && d != n / d && index-- == 0) {
+            return n / d;
         }
     }
     return 0;
 }
 
-static int32_t dpari_divisors(int32_t n, int32_t whole)
+static int32_t dpari_power(int32_t index, int64_t limit)
 {
-    int32_t k = 0;
-    while (dpari_divisor(n, k, whole) > 0) {
-        k++;
-    }
-    return k;
+    return index < 30 && ((int64_t)1 << index) <= limit ? (int32_t)1 << index : 0;
 }
 
-static int32_t dpari_powers_up_to(int64_t n)
+static int32_t dpari_up_to(int32_t value, int64_t limit)
 {
-    int32_t k = 0;
-    while (k < 30 && ((int64_t)1 << k) <= n) {
-        k++;
-    }
-    return k;
+    return value <= limit ? value : 0;
 }
 
-static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
+/* The i-th micro-batch: powers of two to 64; in the whole space divisors of the batch to 512. */
+static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
+{
+    if (q->space != DPAR_SPACE_WHOLE) {
+        return dpari_power(index, 64);
+    }
+    return q->global_batch < 1 || q->global_batch > INT32_MAX
+               ? dpari_power(index, 512)
+               : dpari_up_to(dpari_divisor((int32_t)q->global_batch, index), 512);
+}
+
+/* The i-th value of an axis, 0 past the last. Values that a rule forbids are among them, so that
+ * the rule can be counted; values that mean nothing for this job are not. */
+static int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
 {
     const dpar_workload *w = p->job.work;
     const dpar_search *q = &p->search;
     int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
+    int32_t once = index == 0, sequence = w->heads > 0 && w->vocab > 0;
     switch (axis) {
-    case DPARI_AXIS_TILES: /* cuts in all: powers of two, of both or all axes */
-        return w->dims > 0 ? dpari_powers_up_to(q->gpus) : 1;
+    case DPARI_AXIS_TILES_0: /* usual: tiles in all, cut where the surface is least */
+        return w->dims > 0 ? dpari_divisor(q->gpus, index) : once;
+    case DPARI_AXIS_TILES_1:
+    case DPARI_AXIS_TILES_2: return whole && w->dims > axis ? dpari_divisor(q->gpus, index) : once;
     case DPARI_AXIS_TP:
-        if (w->heads == 0) {
-            return 1;
-        }
-        return dpari_divisors(whole ? q->gpus : (int32_t)dpari_least(q->gpus, node), whole);
-    case DPARI_AXIS_SP:
-    case DPARI_AXIS_OVERLAP_TP: return whole && w->heads > 0 ? 2 : 1;
+        return w->heads > 0 ? dpari_up_to(dpari_divisor(q->gpus, index), dpari_most(w->heads, node))
+                            : once;
+    case DPARI_AXIS_SP: return whole && w->heads > 0 ? index < 2 : once;
+    case DPARI_AXIS_OVERLAP_TP: return whole && w->heads > 0 && w->trains ? index < 2 : once;
     case DPARI_AXIS_CP:
-        return w->heads > 0 && w->vocab > 0
-                   ? dpari_powers_up_to(dpari_least(64, (int64_t)w->tokens / (whole ? 1024 : 4096)))
-                   : 1;
-    case DPARI_AXIS_CP_KIND: return w->heads > 0 && w->tokens >= 8192.0 ? 2 : 1;
-    case DPARI_AXIS_EP:
-        return w->experts > 0 ? dpari_powers_up_to(dpari_least(w->experts, q->gpus)) : 1;
-    default: return dpari_powers_up_to(whole ? 512 : 64);
+        if (!sequence) {
+            return once;
+        }
+        if (whole) {
+            return dpari_up_to(dpari_divisor(q->gpus, index),
+                               dpari_most(1, dpari_least(256, (int64_t)w->tokens / 1024)));
+        }
+        return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 4096)));
+    case DPARI_AXIS_CP_KIND: return sequence ? index < (whole ? DPAR_CP_KINDS : 2) : once;
+    case DPARI_AXIS_EP: return w->experts > 0 ? dpari_divisor(w->experts, index) : once;
+    case DPARI_AXIS_ETP: return whole && w->experts > 0 ? index < 2 : once;
+    default: return dpari_micro_batch(q, index);
     }
 }
 
-/* Cuts the grid `parts` ways so that the surface is least: each factor of two goes to the axis
- * whose tiles are longest. */
+static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
+{
+    int32_t n = 0;
+    while (dpari_axis_value(p, axis, n) > 0) {
+        n++;
+    }
+    return n > 0 ? n : 1;
+}
+
+/* Cuts the grid into `parts` so that the surface is small: prime factors, the greatest first, go to
+ * the axis whose tiles are longest. */
 static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
-    for (; parts > 1; parts /= 2) {
-        int32_t i, best = 0;
+    while (parts > 1) {
+        int32_t i, best = 0, rest = parts, prime = 2, d;
+        for (d = 2; d <= rest / d; d++) {
+            while (rest % d == 0 && rest > d) {
+                rest /= d;
+            }
+        }
+        prime = rest;
         for (i = 1; i < w->dims; i++) {
             if (w->extent[i] / tiles[i] > w->extent[best] / tiles[best]) {
                 best = i;
             }
         }
-        tiles[best] *= 2;
+        tiles[best] *= prime;
+        parts /= prime;
+    }
+}
+
+static void dpari_walk_tiles(const dpar_planner *p, dpar_strategy *s)
+{
+    int32_t i;
+    if (p->search.space != DPAR_SPACE_WHOLE) {
+        dpari_cut_grid(
+            p->job.work,
+            dpari_axis_value(p, DPARI_AXIS_TILES_0, (int32_t)p->state[DPARI_AXIS_TILES_0]),
+            s->tiles);
+        return;
+    }
+    for (i = 0; i < 3; i++) {
+        s->tiles[i] =
+            dpari_axis_value(p, DPARI_AXIS_TILES_0 + i, (int32_t)p->state[DPARI_AXIS_TILES_0 + i]);
     }
 }
 
 /* Fixed fields replace what the odometer says; one of its positions stands for all of an axis. */
-static int32_t dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s, int32_t whole)
+static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
 {
+    static const int8_t field[8] = {DPAR_FIELD_TILES, DPAR_FIELD_TP,         DPAR_FIELD_SP,
+                                    DPAR_FIELD_CP,    DPAR_FIELD_CP_KIND,    DPAR_FIELD_EP,
+                                    DPAR_FIELD_ETP,   DPAR_FIELD_MICRO_BATCH};
+    static const int8_t axis[8] = {DPARI_AXIS_TILES_0, DPARI_AXIS_TP,         DPARI_AXIS_SP,
+                                   DPARI_AXIS_CP,      DPARI_AXIS_CP_KIND,    DPARI_AXIS_EP,
+                                   DPARI_AXIS_ETP,     DPARI_AXIS_MICRO_BATCH};
     const dpar_search *q = &p->search;
-    const int64_t *at = p->state + DPARI_AT;
-    if (dpari_fixed(q, DPAR_FIELD_TP)) {
-        if (at[DPARI_AXIS_TP] > 0) {
+    const dpar_strategy *f = &q->fixed;
+    const int64_t *at = p->state;
+    int32_t i;
+    for (i = 0; i < 8; i++) {
+        if (dpari_fixed(q, field[i]) &&
+            (at[axis[i]] > 0 ||
+             (i == 0 && (at[DPARI_AXIS_TILES_1] > 0 || at[DPARI_AXIS_TILES_2] > 0)))) {
             return 0;
         }
-        s->tp = q->fixed.tp;
-        s->sp = whole ? s->sp : s->tp > 1;
     }
-    if (dpari_fixed(q, DPAR_FIELD_SP)) {
-        s->sp = q->fixed.sp;
+    for (i = 0; i < 3 && dpari_fixed(q, DPAR_FIELD_TILES); i++) {
+        s->tiles[i] = f->tiles[i];
     }
-    if (dpari_fixed(q, DPAR_FIELD_CP)) {
-        if (at[DPARI_AXIS_CP] > 0) {
-            return 0;
-        }
-        s->cp = q->fixed.cp;
-    }
-    if (dpari_fixed(q, DPAR_FIELD_CP_KIND)) {
-        s->cp_kind = q->fixed.cp_kind;
-    }
-    if (dpari_fixed(q, DPAR_FIELD_EP)) {
-        if (at[DPARI_AXIS_EP] > 0) {
-            return 0;
-        }
-        s->ep = q->fixed.ep;
-    }
-    if (dpari_fixed(q, DPAR_FIELD_ETP)) {
-        s->etp = q->fixed.etp;
-    }
-    if (dpari_fixed(q, DPAR_FIELD_MICRO_BATCH)) {
-        if (at[DPARI_AXIS_MICRO_BATCH] > 0) {
-            return 0;
-        }
-        s->micro_batch = q->fixed.micro_batch;
-    }
-    if (dpari_fixed(q, DPAR_FIELD_TILES)) {
-        int32_t i;
-        if (at[DPARI_AXIS_TILES] > 0) {
-            return 0;
-        }
-        for (i = 0; i < 3; i++) {
-            s->tiles[i] = q->fixed.tiles[i];
-        }
-    }
+    s->tp = dpari_fixed(q, DPAR_FIELD_TP) ? f->tp : s->tp;
+    s->cp = dpari_fixed(q, DPAR_FIELD_CP) ? f->cp : s->cp;
+    s->cp_kind = dpari_fixed(q, DPAR_FIELD_CP_KIND) ? f->cp_kind : s->cp_kind;
+    s->ep = dpari_fixed(q, DPAR_FIELD_EP) ? f->ep : s->ep;
+    s->micro_batch = dpari_fixed(q, DPAR_FIELD_MICRO_BATCH) ? f->micro_batch : s->micro_batch;
     return 1;
 }
 
-/* Fills the outer options of the odometer's position; 0 when a fixed field or an early rule says no
- * (the rule is counted). */
-static int32_t dpari_walk_outer(dpar_planner *p, dpar_strategy *s)
+/* Fills the outer options of the odometer's position; 0 when it repeats another one. */
+static int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
-    const dpar_workload *w = p->job.work;
-    const int64_t *at = p->state + DPARI_AT;
-    int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
+    const int64_t *at = p->state;
+    int32_t whole = q->space == DPAR_SPACE_WHOLE;
     *s = dpar_strategy_default();
-    s->tp = w->heads == 0 ? 1
-                          : dpari_divisor(whole ? q->gpus : (int32_t)dpari_least(q->gpus, node),
-                                          (int32_t)at[DPARI_AXIS_TP], whole);
-    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1;
-    s->cp = (int32_t)1 << at[DPARI_AXIS_CP];
+    s->tp = dpari_axis_value(p, DPARI_AXIS_TP, (int32_t)at[DPARI_AXIS_TP]);
+    s->cp = dpari_axis_value(p, DPARI_AXIS_CP, (int32_t)at[DPARI_AXIS_CP]);
     s->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
-    s->ep = (int32_t)1 << at[DPARI_AXIS_EP];
-    s->micro_batch = (int32_t)1 << at[DPARI_AXIS_MICRO_BATCH];
-    if (at[DPARI_AXIS_OVERLAP_TP] > 0) {
-        s->overlap = DPAR_OVERLAP_TP;
+    s->ep = dpari_axis_value(p, DPARI_AXIS_EP, (int32_t)at[DPARI_AXIS_EP]);
+    s->micro_batch = dpari_micro_batch(q, (int32_t)at[DPARI_AXIS_MICRO_BATCH]);
+    if (p->job.work->dims > 0) {
+        dpari_walk_tiles(p, s);
     }
-    if (w->dims > 0) {
-        dpari_cut_grid(w, (int32_t)1 << at[DPARI_AXIS_TILES], s->tiles);
-    }
-    if (!dpari_walk_fixed(p, s, whole)) {
+    if (!dpari_walk_fixed(p, s)) {
         return 0;
     }
-    /* combinations that repeat another */
-    return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && s->sp) ||
+    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1;
+    s->etp = at[DPARI_AXIS_ETP] > 0 ? s->tp : 1;
+    s->sp = dpari_fixed(q, DPAR_FIELD_SP) ? q->fixed.sp : s->sp;
+    s->etp = dpari_fixed(q, DPAR_FIELD_ETP) ? q->fixed.etp : s->etp;
+    if (dpari_fixed(q, DPAR_FIELD_OVERLAP)) {
+        s->overlap = q->fixed.overlap;
+    } else if (whole && p->job.work->trains) { /* said, never left to the software */
+        s->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
+    }
+    return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && at[DPARI_AXIS_SP] > 0) ||
              (s->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
-             (dpari_fixed(q, DPAR_FIELD_CP_KIND) && at[DPARI_AXIS_CP_KIND] > 0) ||
-             (dpari_fixed(q, DPAR_FIELD_SP) && at[DPARI_AXIS_SP] > 0));
+             (s->tp == 1 && at[DPARI_AXIS_ETP] > 0) ||
+             (dpari_fixed(q, DPAR_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
 }
 
 /* ---- keeping the best ----------------------------------------------------------------------- */
@@ -6895,93 +7277,136 @@ static int dpari_wanted(const dpar_search *q, int32_t field, int32_t value, int3
     return !dpari_fixed(q, field) || value == fixed;
 }
 
-static void dpari_walk_memory(dpar_planner *p, const dpar_plan *plan)
+static double dpari_limit(const dpar_planner *p)
 {
-    int64_t mb = (int64_t)(plan->memory.upper * 1e-6);
+    return p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
+}
+
+/* Is this ZeRO stage among the options? Usual: not 2 (3 or 1 is better), and 1 at most with
+ * pipelines, which would gather for every micro-batch. */
+static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
+{
+    const dpar_search *q = &p->search;
+    if (dpari_fixed(q, DPAR_FIELD_ZERO)) {
+        return zero == q->fixed.zero;
+    }
+    if (zero > 0 && ((int64_t)s->dp * s->cp == 1 || !p->job.work->trains)) {
+        return 0;
+    }
+    return q->space == DPAR_SPACE_WHOLE || (zero != 2 && (zero < 2 || s->pp == 1));
+}
+
+/* The k-th shard group: all of dp, or the ranks of one node (HSDP); 0: there is none. */
+static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, int32_t k)
+{
+    const dpar_search *q = &p->search;
+    int64_t together = (int64_t)s->tp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
+    int64_t in_node = p->job.cluster->gpus_per_node / together;
+    if (dpari_fixed(q, DPAR_FIELD_SHARD)) {
+        return k > 0 ? 0 : q->fixed.shard > 0 ? q->fixed.shard : s->dp;
+    }
+    if (k == 0) {
+        return s->dp;
+    }
+    return s->zero > 0 && in_node > 1 && in_node < s->dp && s->dp % in_node == 0 ? (int32_t)in_node
+                                                                                 : 0;
+}
+
+static int32_t dpari_walk_offloads(const dpar_planner *p)
+{
+    return p->search.space == DPAR_SPACE_WHOLE && p->job.work->trains &&
+                   p->job.cluster->host_bytes > 0.0 && !dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD)
+               ? 8
+               : 1;
+}
+
+/* How many overlaps: bit 0 data parallelism, bit 1 pipeline. */
+static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s)
+{
+    if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
+        dpari_fixed(&p->search, DPAR_FIELD_OVERLAP)) {
+        return 1;
+    }
+    return s->pp > 1 ? 4 : 2;
+}
+
+/* How many configurations the data level holds. */
+static int64_t dpari_walk_count(const dpar_planner *p, const dpar_strategy *outer)
+{
+    dpar_strategy s = *outer;
+    int64_t n = 0;
+    for (s.zero = 0; s.zero < 4; s.zero++) {
+        if (dpari_walk_zero(p, &s, s.zero)) {
+            n += dpari_walk_shard(p, &s, 1) > 0 ? 2 : 1;
+        }
+    }
+    return n * dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
+}
+
+/* Counts configurations out, by the rule that cut them. */
+static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
+{
+    p->rejected[rule] += n;
+    p->walked += n;
+}
+
+/* What does not fit, and what came nearest. */
+static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
+{
+    int64_t mb = m->upper < 9e18 ? (int64_t)(m->upper * 1e-6) : INT64_MAX;
     p->rejected[DPAR_RULE_MEMORY]++;
     if (p->state[DPARI_NEAREST_BYTES] == 0 || mb < p->state[DPARI_NEAREST_BYTES]) {
         p->state[DPARI_NEAREST_BYTES] = mb;
     }
 }
 
-/* Prices one configuration, its stages known. */
-static void dpari_walk_price(dpar_planner *p, const dpar_strategy *s, const dpari_stages *stages)
+/* Prices what differs in overlap only: the memory once, the time of each. */
+static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
+                             const dpari_stages *stages)
 {
+    int32_t overlaps = dpari_walk_overlaps(p, outer), overlap;
     dpar_plan plan;
-    double limit =
-        p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
-    plan.strategy = *s;
-    dpari_price_memory(&p->job, s, stages, &plan.memory);
-    dpari_price_step(&p->job, s, stages, &plan.step);
-    plan.fits = plan.memory.upper <= limit;
-    p->evaluated++;
-    p->walked++;
-    if (!plan.fits) {
-        dpari_walk_memory(p, &plan);
-        return;
-    }
-    dpari_keep_top(p, &plan);
-    dpari_keep_front(p, &plan);
-}
-
-/* Shard groups: all of dp, and the ranks of one node (HSDP). */
-static void dpari_walk_shards(dpar_planner *p, dpar_strategy *s, const dpari_stages *stages)
-{
-    const dpar_search *q = &p->search;
-    int32_t in_node = p->job.cluster->gpus_per_node / s->tp, k;
-    for (k = 0; k < 2; k++) {
-        int32_t shard = k == 0 ? s->dp : in_node;
-        if (dpari_fixed(q, DPAR_FIELD_SHARD)) {
-            shard = q->fixed.shard > 0 ? q->fixed.shard : s->dp;
-            if (k == 1) {
-                return;
-            }
-        } else if (k == 1 && (s->zero == 0 || shard < 2 || shard >= s->dp || s->dp % shard != 0)) {
-            return;
+    dpari_zero(&plan, sizeof(plan)); /* padding too: the same bytes for the same search */
+    plan.strategy = *outer;
+    dpari_price_memory(&p->job, outer, stages, &plan.memory);
+    plan.fits = plan.memory.upper <= dpari_limit(p);
+    for (overlap = 0; overlap < overlaps; overlap++) {
+        if (overlaps > 1) {
+            plan.strategy.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
+                                    (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
+                                    (overlap & 2 ? DPAR_OVERLAP_PP : 0);
         }
-        if (s->dp % shard != 0) {
-            p->rejected[DPAR_RULE_ZERO]++;
-            p->walked++;
-            return;
+        dpari_price_step(&p->job, &plan.strategy, stages, &plan.step);
+        p->evaluated++;
+        p->walked++;
+        if (plan.fits) {
+            dpari_keep_top(p, &plan);
+            dpari_keep_front(p, &plan);
+        } else {
+            dpari_walk_too_big(p, &plan.memory);
         }
-        s->shard = shard;
-        dpari_walk_price(p, s, stages);
     }
 }
 
-/* ZeRO stage, offload, overlap of data parallelism. */
+/* ZeRO stage, offload, shard group. */
 static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages)
 {
     const dpar_search *q = &p->search;
     dpar_strategy s = *outer;
-    int32_t whole = q->space == DPAR_SPACE_WHOLE, zero, offload, overlap;
-    int32_t offloads = whole && p->job.cluster->host_bytes > 0.0 ? 8 : 1;
-    int32_t trains = p->job.work->trains, overlaps = whole && trains ? (s.pp > 1 ? 4 : 2) : 1;
-    for (zero = 0; zero < 4; zero++) {
-        if (!dpari_wanted(q, DPAR_FIELD_ZERO, zero, q->fixed.zero)) {
+    int32_t offloads = dpari_walk_offloads(p), offload, k;
+    for (s.zero = 0; s.zero < 4; s.zero++) {
+        if (!dpari_walk_zero(p, &s, s.zero)) {
             continue;
         }
-        if (!dpari_fixed(q, DPAR_FIELD_ZERO) &&
-            ((zero > 0 && (s.dp * s.cp == 1 || !trains)) || (!whole && s.pp > 1 && zero > 1) ||
-             (!whole && zero == 2))) {
-            continue;
-        }
-        s.zero = zero;
         for (offload = 0; offload < offloads; offload++) {
-            for (overlap = 0; overlap < overlaps; overlap++) {
-                s.offload = offload;
-                if (whole) {
-                    s.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
-                                (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
-                                (overlap & 2 ? DPAR_OVERLAP_PP : 0);
+            s.offload = dpari_fixed(q, DPAR_FIELD_OFFLOAD) ? q->fixed.offload : offload;
+            for (k = 0; k < 2; k++) {
+                s.shard = dpari_walk_shard(p, &s, k);
+                if (s.shard > 0 && s.dp % s.shard != 0) {
+                    dpari_walk_out(p, DPAR_RULE_ZERO, dpari_walk_overlaps(p, &s));
+                } else if (s.shard > 0) {
+                    dpari_walk_price(p, &s, stages);
                 }
-                if (dpari_fixed(q, DPAR_FIELD_OFFLOAD)) {
-                    s.offload = q->fixed.offload;
-                }
-                if (dpari_fixed(q, DPAR_FIELD_OVERLAP)) {
-                    s.overlap = q->fixed.overlap;
-                }
-                dpari_walk_shards(p, &s, stages);
             }
         }
     }
@@ -6992,61 +7417,118 @@ static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
 {
     int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
     if (dpari_fixed(&p->search, DPAR_FIELD_MICRO_BATCHES)) {
-        return p->search.fixed.micro_batches;
+        int64_t m = p->search.fixed.micro_batches;
+        return batch == 0 || (per > 0 && m > 0 && batch / per == m && batch % per == 0) ? (int32_t)m
+                                                                                        : 0;
     }
     if (batch == 0) {
-        return s->pp > 1 ? 4 * s->pp : 4;
+        return 4 * s->pp;
     }
-    return batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
+    return per > 0 && batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
 }
 
-static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s, const dpari_layers *layers)
+/* The time of a step is at least that of its micro-batches on the slowest stage: when that alone is
+ * slower than all that are kept, nothing of the data level can be among them. Not in the whole
+ * space, and not when a front is wanted: there everything is priced. */
+static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *s,
+                               const dpari_stages *stages)
+{
+    double slow = 0.0, samples = (double)s->dp * s->micro_batch;
+    const dpar_plan *worst = &p->top[p->tops - 1];
+    int32_t i;
+    if (p->search.space == DPAR_SPACE_WHOLE || p->front_room >= 2 || p->tops == 0 ||
+        p->tops < p->top_room) {
+        return 0;
+    }
+    for (i = 0; i < stages->n; i++) {
+        slow = dpari_mostf(slow, stages->of[i].total);
+    }
+    return samples * worst->step.total < slow * worst->step.samples * (1.0 - 1e-9);
+}
+
+/* The layers of one outer position lie in the planner, not on the stack; both are plain doubles. */
+typedef char dpari_layers_fit[sizeof(dpari_layers) <= sizeof(((dpar_planner *)0)->layers) ? 1 : -1];
+
+static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
+{
+    dpari_layers *layers = (dpari_layers *)(void *)p->layers;
+    if (p->state[DPARI_PRICED] == 0) { /* when the first legal configuration asks for them */
+        dpari_price_layers(&p->job, s, layers);
+        p->state[DPARI_PRICED] = 1;
+    }
+    return layers;
+}
+
+/* The stages of one recomputation, priced; then the data level. */
+static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
+{
+    int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
+    dpari_stages stages;
+    if (out != DPAR_RULE_NONE) {
+        dpari_walk_out(p, out, dpari_walk_count(p, s));
+        return;
+    }
+    dpari_price_stages(&p->job, s, dpari_walk_layers(p, s), &stages);
+    if (dpari_walk_hopeless(p, s, &stages)) {
+        int64_t n = dpari_walk_count(p, s);
+        p->cut += n;
+        p->walked += n;
+    } else {
+        dpari_walk_data(p, s, &stages);
+    }
+}
+
+/* None, selective where scores are kept, full: of all layers, and of half of a stage's. */
+static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
-    dpari_stages stages;
-    int32_t r;
+    const dpar_workload *w = p->job.work;
+    int32_t half = w->blocks / s->pp / 2, r;
     for (r = 0; r < DPAR_RECOMPUTES; r++) {
         if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
-            (!p->job.work->trains && r > 0) ||
-            (r == DPAR_RECOMPUTE_SELECTIVE && !dpari_fixed(q, DPAR_FIELD_RECOMPUTE) &&
-             p->job.work->attention != DPAR_ATTENTION_UNFUSED)) {
+            (!dpari_fixed(q, DPAR_FIELD_RECOMPUTE) &&
+             ((!w->trains && r > 0) ||
+              (r == DPAR_RECOMPUTE_SELECTIVE && w->attention != DPAR_ATTENTION_UNFUSED)))) {
             continue;
         }
         s->recompute = r;
         s->recompute_layers =
             dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
-        dpari_price_stages(&p->job, s, layers, &stages);
-        dpari_walk_data(p, s, &stages);
+        dpari_walk_stages(p, s);
+        if (r == DPAR_RECOMPUTE_FULL && half > 0 && !dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS)) {
+            s->recompute_layers = half;
+            dpari_walk_stages(p, s);
+        }
     }
 }
 
 /* Which schedules are tried with this vp: usual ones, or all. */
 static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int32_t schedule)
 {
-    if (!dpari_wanted(q, DPAR_FIELD_SCHEDULE, schedule, q->fixed.schedule)) {
-        return 0;
-    }
+    int whole = q->space == DPAR_SPACE_WHOLE;
     if (dpari_fixed(q, DPAR_FIELD_SCHEDULE)) {
-        return 1;
+        return schedule == q->fixed.schedule;
     }
     if (s->pp == 1) {
         return schedule == DPAR_1F1B;
     }
-    if (q->space != DPAR_SPACE_WHOLE) {
-        return s->vp == 1 ? schedule == DPAR_1F1B : schedule == DPAR_INTERLEAVED;
+    if (s->vp == 1) {
+        return schedule == DPAR_1F1B ||
+               (whole && (schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1));
     }
-    return s->vp == 1 ? schedule == DPAR_1F1B || schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1
-                      : schedule == DPAR_INTERLEAVED || schedule == DPAR_BREADTH_FIRST ||
-                            (s->vp == 2 && schedule == DPAR_ZBV);
+    return schedule == DPAR_INTERLEAVED ||
+           (whole && (schedule == DPAR_BREADTH_FIRST || (s->vp == 2 && schedule == DPAR_ZBV)));
 }
 
-static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s, const dpari_layers *layers)
+static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
-    for (vp = 1; vp <= (s->pp > 1 ? 16 : 1); vp++) {
+    int32_t most = s->pp == 1 ? 1 : q->space == DPAR_SPACE_WHOLE ? blocks / s->pp : 16;
+    int64_t out = p->state[DPARI_OUT_RULE];
+    for (vp = 1; vp <= most || vp == 1; vp++) {
         if (!dpari_wanted(q, DPAR_FIELD_VP, vp, q->fixed.vp) ||
-            (vp > 1 && (int64_t)s->pp * vp > blocks) || (vp > 1 && blocks % (s->pp * vp) != 0)) {
+            (vp > 1 && blocks % ((int64_t)s->pp * vp) != 0)) {
             continue;
         }
         s->vp = vp;
@@ -7055,58 +7537,84 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s, const dpari_l
                 continue;
             }
             s->schedule = schedule;
-            if (dpar_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
-                p->rejected[rule]++;
-                p->walked++;
-                continue;
+            if (out == DPAR_RULE_NONE &&
+                dpar_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
+                p->state[DPARI_OUT_RULE] = rule;
             }
-            dpari_walk_recompute(p, s, layers);
+            dpari_walk_recompute(p, s);
+            p->state[DPARI_OUT_RULE] = out;
         }
     }
 }
 
-/* All of one outer position: layers priced once. */
-static void dpari_walk_position(dpar_planner *p)
+/* Pipelines that divide the `rest` of the ranks; what remains is data parallelism. */
+static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 {
     const dpar_search *q = &p->search;
-    dpari_layers layers;
+    const dpar_workload *w = p->job.work;
+    int64_t out = p->state[DPARI_OUT_RULE];
+    p->state[DPARI_PRICED] = 0;
+    for (s->pp = 1; s->pp <= rest && s->pp <= dpari_most(1, w->blocks); s->pp++) {
+        s->dp = rest / s->pp;
+        if (rest % s->pp != 0 || !dpari_wanted(q, DPAR_FIELD_PP, s->pp, q->fixed.pp) ||
+            !dpari_wanted(q, DPAR_FIELD_DP, s->dp, q->fixed.dp) ||
+            (!w->trains && (s->pp > 1 || s->dp > 1) && w->dims > 0 && q->global_batch <= 1)) {
+            continue;
+        }
+        s->micro_batches = dpari_walk_batches(p, s);
+        if (s->micro_batches == 0) {
+            s->micro_batches = 1;
+            p->state[DPARI_OUT_RULE] = out == DPAR_RULE_NONE ? (int64_t)DPAR_RULE_BATCH : out;
+        }
+        dpari_walk_pipeline(p, s);
+        p->state[DPARI_OUT_RULE] = out;
+    }
+}
+
+/* The rule that a position breaks whatever comes further in; the cheapest to see first. */
+static int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s, int64_t ranks)
+{
+    const dpar_workload *w = p->job.work;
+    int32_t node = p->job.cluster->gpus_per_node;
+    if (ranks < 1 || p->search.gpus % ranks != 0) {
+        return DPAR_RULE_RANKS;
+    }
+    if (s->tp > 1 && (w->heads % s->tp != 0 || w->hidden % s->tp != 0)) {
+        return DPAR_RULE_TP_HEADS;
+    }
+    if (p->search.space != DPAR_SPACE_WHOLE && !dpari_fixed(&p->search, DPAR_FIELD_TP) &&
+        node % s->tp != 0) {
+        return DPAR_RULE_TP_WIDE;
+    }
+    return DPAR_RULE_NONE;
+}
+
+/* All of one outer position. */
+static void dpari_walk_position(dpar_planner *p)
+{
     dpar_strategy s;
-    int32_t i, rest, priced = 0, tiles;
+    int64_t ranks = 1;
+    int32_t i, rule;
     if (!dpari_walk_outer(p, &s)) {
         return;
     }
-    tiles = s.tiles[0] * s.tiles[1] * s.tiles[2];
-    rest = s.tp * s.cp * tiles;
-    if (rest < 1 || q->gpus % rest != 0) {
-        p->rejected[DPAR_RULE_RANKS]++;
-        p->walked++;
-        return;
+    for (i = 0; i < 3; i++) {
+        if (s.tiles[i] < 1 || !dpari_mul(ranks, s.tiles[i], &ranks)) {
+            ranks = 0;
+        }
     }
-    rest = q->gpus / rest;
-    for (i = 0; dpari_divisor(rest, i, 1) > 0; i++) {
-        s.pp = dpari_divisor(rest, i, 1);
-        if (s.pp > p->job.work->blocks) {
-            break;
-        }
-        s.dp = rest / s.pp;
-        if (!dpari_wanted(q, DPAR_FIELD_PP, s.pp, q->fixed.pp) ||
-            !dpari_wanted(q, DPAR_FIELD_DP, s.dp, q->fixed.dp) ||
-            (!p->job.work->trains && (s.pp > 1 || s.dp > 1) && p->job.work->dims > 0 &&
-             q->global_batch <= 1)) {
-            continue;
-        }
-        s.micro_batches = dpari_walk_batches(p, &s);
-        if (s.micro_batches == 0) {
-            p->rejected[DPAR_RULE_BATCH]++;
-            p->walked++;
-            continue;
-        }
-        if (!priced) {
-            dpari_price_layers(&p->job, &s, &layers);
-            priced = 1;
-        }
-        dpari_walk_pipeline(p, &s, &layers);
+    if (s.tp < 1 || s.cp < 1 || !dpari_mul(ranks, s.tp, &ranks) ||
+        !dpari_mul(ranks, s.cp, &ranks)) {
+        ranks = 0;
     }
+    rule = dpari_walk_early(p, &s, ranks);
+    if (rule == DPAR_RULE_RANKS) { /* no pp and dp go with it: counted with one of each */
+        s.tp = s.cp = s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
+        ranks = p->search.gpus;
+    }
+    p->state[DPARI_OUT_RULE] = rule;
+    dpari_walk_ranks(p, &s, (int32_t)(p->search.gpus / ranks));
+    p->state[DPARI_OUT_RULE] = DPAR_RULE_NONE;
 }
 
 /* ---- the search ----------------------------------------------------------------------------- */
@@ -7148,7 +7656,8 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
 
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
 {
-    int64_t until = p->walked + budget, i;
+    int64_t until = budget < 1 ? 1 : budget, i;
+    until = until > INT64_MAX - p->walked ? INT64_MAX : p->walked + until;
     while (p->state[DPARI_POSITION] < p->state[DPARI_TOTAL]) {
         if (p->walked >= until) {
             return DPAR_MORE;
@@ -7156,10 +7665,10 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
         dpari_walk_position(p);
         p->state[DPARI_POSITION]++;
         for (i = 0; i < DPARI_AXES; i++) {
-            if (++p->state[DPARI_AT + i] < p->state[DPARI_LENGTH + i]) {
+            if (++p->state[i] < p->state[DPARI_LENGTH + i]) {
                 break;
             }
-            p->state[DPARI_AT + i] = 0;
+            p->state[i] = 0;
         }
     }
     if (p->tops > 0 || p->top_room == 0) {
@@ -7170,13 +7679,9 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
                          "none of # configurations is legal on # GPUs with a global batch of #",
                          p->walked, p->search.gpus, p->search.global_batch, 0);
     }
-    return dpari_say(DPAR_E_NONE, why,
-                     "nothing fits: the nearest of # configurations needs # MB a GPU of # MB",
-                     p->evaluated, p->state[DPARI_NEAREST_BYTES],
-                     (int64_t)((p->search.memory_bytes > 0.0 ? p->search.memory_bytes
-                                                             : p->job.cluster->gpu.memory_bytes) *
-                               1e-6),
-                     0);
+    return dpari_say(
+        DPAR_E_NONE, why, "nothing fits: the nearest of # configurations needs # MB a GPU of # MB",
+        p->evaluated, p->state[DPARI_NEAREST_BYTES], (int64_t)(dpari_limit(p) * 1e-6), 0);
 }
 
 DPAR_API double dpar_planner_progress(const dpar_planner *p)
@@ -7188,58 +7693,81 @@ DPAR_API double dpar_planner_progress(const dpar_planner *p)
 
 /* ---- neighbours ----------------------------------------------------------------------------- */
 
-/* The k-th change of a plan: its name and the changed strategy; 0 when it cannot be made. */
+static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to)
+{
+    dpar_text_put(t, name);
+    dpar_text_char(t, ' ');
+    dpar_text_int(t, from);
+    dpar_text_put(t, " -> ");
+    dpar_text_int(t, to);
+}
+
+/* The options: ZeRO stage, recomputation, HSDP or all. 0 when the change cannot be made. */
+static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, int32_t pair,
+                                  int32_t up, dpar_strategy *n, dpar_text *t)
+{
+    int32_t in_node = job->cluster->gpus_per_node / s->tp / s->cp;
+    int32_t all = s->shard < 1 ? s->dp : s->shard;
+    if (pair == 3) {
+        n->zero += up ? 1 : -1;
+        dpari_arrow(t, "zero", s->zero, n->zero);
+        return n->zero >= 0 && n->zero <= 3 && s->dp > 1 && job->work->trains;
+    }
+    if (pair == 4) {
+        n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
+        n->recompute_layers = 0;
+        dpar_text_put(t, "recompute ");
+        dpar_text_put(t, dpar_recompute_name(s->recompute));
+        dpar_text_put(t, s->recompute_layers > 0 ? " (part) -> " : " -> ");
+        dpar_text_put(t, dpar_recompute_name(n->recompute));
+        return (n->recompute != s->recompute || n->recompute_layers != s->recompute_layers) &&
+               job->work->trains;
+    }
+    n->shard = up ? s->dp : in_node;
+    dpari_arrow(t, "shard", all, n->shard);
+    return s->zero > 0 && n->shard > 1 && n->shard != all && s->dp % n->shard == 0;
+}
+
+/* The k-th change of a plan, in words and as a strategy; 0 when it cannot be made. */
 static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k, dpar_strategy *n,
                            dpar_text *t)
 {
-    int32_t ranks = dpar_strategy_ranks(s), *at = NULL, from, twice = k % 2;
+    static const char name[9][8] = {"tp", "pp", "mbs", "", "", "vp", "", "ep", "cp"};
+    int32_t ranks = dpar_strategy_ranks(s), pair = k / 2, up = k % 2, from, *at;
+    int64_t model;
     *n = *s;
-    switch (k) {
-    case 0:
-    case 1: at = &n->tp; break;
-    case 2:
-    case 3: at = &n->pp; break;
-    case 4:
-    case 5: at = &n->micro_batch; break;
-    case 6:
-    case 7:
-        n->zero += twice ? 1 : -1;
-        dpar_text_put(t, "zero ");
-        dpar_text_int(t, s->zero);
-        dpar_text_put(t, " -> ");
-        dpar_text_int(t, n->zero);
-        return n->zero >= 0 && n->zero <= 3 && s->dp > 1;
-    case 8:
-    case 9:
-        n->recompute = twice ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
-        dpar_text_put(t, "recompute ");
-        dpar_text_put(t, dpar_recompute_name(s->recompute));
-        dpar_text_put(t, " -> ");
-        dpar_text_put(t, dpar_recompute_name(n->recompute));
-        return n->recompute != s->recompute && job->work->trains;
-    default: at = &n->cp; break;
+    if (pair == 3 || pair == 4 || pair == 6) {
+        return dpari_neighbour_option(job, s, pair, up, n, t);
     }
+    at = pair == 0   ? &n->tp
+         : pair == 1 ? &n->pp
+         : pair == 2 ? &n->micro_batch
+         : pair == 5 ? &n->vp
+         : pair == 7 ? &n->ep
+                     : &n->cp;
     from = *at;
-    if (!twice && from % 2 != 0) {
+    if ((!up && from % 2 != 0) || from > INT32_C(0x20000000) ||
+        (pair == 7 && job->work->experts == 0) || (pair == 5 && s->pp == 1) ||
+        (pair == 8 && job->work->vocab == 0)) {
         return 0;
     }
-    *at = twice ? 2 * from : from / 2;
-    dpar_text_put(t, at == &n->tp ? "tp " : at == &n->pp ? "pp " : at == &n->cp ? "cp " : "mbs ");
-    dpar_text_int(t, from);
-    dpar_text_put(t, " -> ");
-    dpar_text_int(t, *at);
+    *at = up ? 2 * from : from / 2;
+    dpari_arrow(t, name[pair], from, *at);
     n->sp = n->tp > 1 ? (s->tp > 1 ? s->sp : 1) : 0;
-    if (n->pp != s->pp) {
+    if (pair == 1) {
         n->vp = 1;
         n->schedule = DPAR_1F1B;
+    } else if (pair == 5) {
+        n->schedule = n->vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B;
     }
-    from = n->tp * n->cp * n->pp * n->tiles[0] * n->tiles[1] * n->tiles[2];
-    if (from < 1 || ranks % from != 0) {
+    model = (int64_t)n->tp * n->cp * n->pp;
+    model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
+    if (model < 1 || ranks % model != 0) {
         return 0;
     }
-    n->dp = ranks / from;
-    n->shard = 0;
-    return n->tp <= job->cluster->gpus_per_node;
+    n->dp = (int32_t)(ranks / model);
+    n->shard = n->dp == s->dp ? s->shard : 0;
+    return n->tp <= job->cluster->gpus_per_node || n->tp <= s->tp;
 }
 
 static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
@@ -7263,7 +7791,7 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     dpar_text_put(t, ", ");
     dpar_text_fixed(t, other->memory.total * 1e-9, 1);
     dpar_text_put(t, " GB");
-    if (other->strategy.pp != plan->strategy.pp) {
+    if (other->strategy.pp != plan->strategy.pp || other->strategy.vp != plan->strategy.vp) {
         dpar_text_put(t, ", bubble ");
         dpar_text_fixed(t, 100.0 * other->step.bubble, 0);
         dpar_text_put(t, " % instead of ");
@@ -7275,8 +7803,10 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
                                       int64_t global_batch, dpar_rejected *out, int32_t room)
 {
+    const dpar_strategy *s = &plan->strategy;
+    int64_t batch = (int64_t)s->dp * s->micro_batch * s->micro_batches;
     int32_t k, n = 0;
-    for (k = 0; k < 12 && n < room; k++) {
+    for (k = 0; k < 18 && n < room; k++) {
         dpar_rejected *r = &out[n];
         dpar_plan other;
         dpar_text t;
@@ -7285,12 +7815,12 @@ DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan
         dpar_status st;
         dpari_zero(r, sizeof(*r));
         dpar_text_init(&t, r->text, sizeof(r->text));
-        if (!dpari_neighbour(job, &plan->strategy, k, &r->strategy, &t)) {
+        if (!dpari_neighbour(job, s, k, &r->strategy, &t)) {
             continue;
         }
         per = (int64_t)r->strategy.dp * r->strategy.micro_batch;
-        if (global_batch > 0 && global_batch % per == 0) {
-            r->strategy.micro_batches = (int32_t)(global_batch / per);
+        if (batch % per == 0 && batch / per <= INT32_MAX) { /* the same batch, also where free */
+            r->strategy.micro_batches = (int32_t)(batch / per);
         }
         st = dpar_plan_of(job, &r->strategy, global_batch, &other, &r->rule, &why);
         if (st == DPAR_OK || st == DPAR_E_MEMORY) {
@@ -7305,24 +7835,40 @@ DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan
     return n;
 }
 
-/* ---- nearest legal, smallest machine -------------------------------------------------------- */
+/* ---- nearest legal -------------------------------------------------------------------------- */
 
-/* The divisor of n nearest to v, the smaller one of two. */
-static int32_t dpari_nearest_divisor(int32_t n, int32_t v)
+enum { DPARI_NEAR = 6 };
+
+static double dpari_apart(int32_t a, int32_t b)
 {
-    int32_t d, best = 1;
-    for (d = 1; d <= n / d; d++) {
-        if (n % d == 0) {
-            int32_t e = n / d;
-            if (dpari_most(d - v, v - d) < dpari_most(best - v, v - best)) {
-                best = d;
+    double x = a > 0 ? a : 1, y = b > 0 ? b : 1;
+    return x > y ? x / y : y / x;
+}
+
+/* The divisors of n, at most `limit`, nearest to `want` in ratio, the nearest first. */
+static int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
+{
+    int32_t i, k, d, count = 0;
+    for (i = 0; (d = dpari_divisor(n, i)) > 0 && d <= limit; i++) {
+        for (k = count < DPARI_NEAR ? count++ : DPARI_NEAR; k > 0; k--) {
+            if (dpari_apart(list[k - 1], want) <= dpari_apart(d, want)) {
+                break;
             }
-            if (dpari_most(e - v, v - e) < dpari_most(best - v, v - best)) {
-                best = e;
+            if (k < DPARI_NEAR) {
+                list[k] = list[k - 1];
             }
         }
+        if (k < DPARI_NEAR) {
+            list[k] = d;
+        }
     }
-    return best;
+    return count;
+}
+
+static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
+{
+    int32_t list[DPARI_NEAR];
+    return dpari_near_divisors(n > 0 ? n : 1, want, INT32_MAX, list) > 0 ? list[0] : 1;
 }
 
 static int32_t dpari_common(int32_t a, int32_t b)
@@ -7335,82 +7881,182 @@ static int32_t dpari_common(int32_t a, int32_t b)
     return a > 0 ? a : 1;
 }
 
-/* Puts right what the broken rule is about, and what follows from it. */
-static void dpari_repair(const dpar_job *job, dpar_strategy *s, int32_t rule, int64_t batch)
+/* How far two strategies are apart: twice the ratio for a degree that differs, twice for an option;
+ * the product of all. 1: the same. */
+static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
+{
+    int32_t x[10], y[10], i;
+    double far_apart = 1.0;
+    const dpar_strategy *s = a;
+    int32_t *to = x;
+    for (i = 0; i < 2; i++, s = b, to = y) {
+        to[0] = s->tp;
+        to[1] = s->cp;
+        to[2] = s->dp;
+        to[3] = s->pp;
+        to[4] = s->vp;
+        to[5] = s->ep;
+        to[6] = s->etp;
+        to[7] = s->micro_batch;
+        to[8] = s->micro_batches;
+        to[9] = s->shard;
+    }
+    for (i = 0; i < 10; i++) {
+        far_apart *= x[i] != y[i] ? 2.0 * dpari_apart(x[i], y[i]) : 1.0;
+    }
+    far_apart *= a->sp != b->sp ? 2.0 : 1.0;
+    far_apart *= a->cp_kind != b->cp_kind ? 2.0 : 1.0;
+    far_apart *= a->zero != b->zero ? 2.0 : 1.0;
+    far_apart *= a->schedule != b->schedule ? 2.0 : 1.0;
+    far_apart *= a->recompute != b->recompute ? 2.0 : 1.0;
+    far_apart *= a->offload != b->offload ? 2.0 : 1.0;
+    for (i = 0; i < 3; i++) {
+        far_apart *= a->tiles[i] != b->tiles[i] ? 2.0 * dpari_apart(a->tiles[i], b->tiles[i]) : 1.0;
+    }
+    return far_apart;
+}
+
+static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
+{
+    return v < least ? least : v > most ? most : v;
+}
+
+/* Options into their ranges; what has no effect here is switched off. */
+static void dpari_sane(const dpar_job *job, dpar_strategy *s)
 {
     const dpar_workload *w = job->work;
-    int32_t gpus = dpar_cluster_gpus(job->cluster), model, heads = w->heads > 0 ? w->heads : 1;
-    s->tp = (int32_t)dpari_most(1, dpari_least(s->tp, gpus));
-    s->pp = (int32_t)dpari_most(1, s->pp);
-    s->cp = (int32_t)dpari_most(1, s->cp);
-    s->micro_batch = (int32_t)dpari_most(1, s->micro_batch);
-    if (rule == DPAR_RULE_TP_HEADS || rule == DPAR_RULE_RANKS || rule == DPAR_RULE_DEGREE) {
-        s->tp = dpari_nearest_divisor(dpari_common(heads, gpus), s->tp);
-        s->sp = s->tp > 1 && s->sp;
+    int32_t i;
+    s->zero = dpari_within(s->zero, 0, 3);
+    s->recompute = dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1);
+    s->schedule = dpari_within(s->schedule, 0, DPAR_SCHEDULES - 1);
+    s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
+    s->recompute_layers = dpari_within(s->recompute_layers, 0, INT32_MAX);
+    s->vp = dpari_within(s->vp, 1, INT32_MAX);
+    s->micro_batch = dpari_within(s->micro_batch, 1, INT32_MAX);
+    s->micro_batches = dpari_within(s->micro_batches, 1, INT32_MAX);
+    s->offload = job->cluster->host_bytes > 0.0 ? s->offload & 7 : 0;
+    for (i = 0; i < 3; i++) {
+        s->tiles[i] = i < w->dims ? dpari_within(s->tiles[i], 1, INT32_MAX) : 1;
     }
-    if (rule == DPAR_RULE_CP) {
-        s->cp /= 2;
-        s->cp = s->cp > 0 ? s->cp : 1;
+    s->etp = w->experts > 0 ? dpari_within(s->etp, 1, INT32_MAX) : 1;
+}
+
+/* What follows from the degrees: data parallelism, experts, shards, micro-batches. */
+static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, int64_t batch)
+{
+    const dpar_workload *w = job->work;
+    int32_t ranks, each;
+    n->dp = rest;
+    n->sp = (n->sp > 0 || w->experts > 0) && n->tp > 1 && w->heads > 0;
+    n->vp = n->pp > 1 ? n->vp : 1;
+    n->shard = n->shard < 1 || n->dp % n->shard != 0 ? 0 : n->shard;
+    ranks = n->tp * n->cp * n->dp;
+    n->etp = ranks % n->etp == 0 ? n->etp : 1;
+    n->ep =
+        w->experts > 0 ? dpari_nearest_divisor(dpari_common(w->experts, ranks / n->etp), n->ep) : 1;
+    if (batch > 0 && batch % n->dp == 0) {
+        each = (int32_t)dpari_least(INT32_MAX, batch / n->dp);
+        n->micro_batch = dpari_nearest_divisor(each, n->micro_batch);
+        n->micro_batches = each / n->micro_batch;
     }
-    if (rule == DPAR_RULE_SCHEDULE || rule == DPAR_RULE_PP_LAYERS) {
-        s->vp = 1;
-        s->schedule = DPAR_1F1B;
+}
+
+/* The strategy as it is, or with a plain pipeline: what is legal and nearer than `best`. */
+static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dpar_strategy *n,
+                             int64_t batch, double best, dpar_strategy *near_one)
+{
+    int32_t plain;
+    for (plain = 0; plain < 2; plain++) {
+        double apart;
+        if (plain) {
+            n->vp = 1;
+            n->schedule = DPAR_1F1B;
+        }
+        apart = dpari_distance(asked, n);
+        if ((best <= 0.0 || apart < best) &&
+            dpar_strategy_check(job, n, batch, NULL, NULL) == DPAR_OK) {
+            *near_one = *n;
+            return apart;
+        }
     }
-    s->pp = (int32_t)dpari_least(s->pp, w->blocks);
-    model = gpus / s->tp;
-    s->cp = dpari_nearest_divisor(model, s->cp);
-    s->pp = dpari_nearest_divisor(model / s->cp, s->pp);
-    s->dp = model / s->cp / s->pp;
-    s->tiles[0] = s->tiles[1] = s->tiles[2] = 1;
-    s->shard = 0;
-    s->sp = s->sp && s->tp > 1;
-    s->ep = w->experts > 0 ? dpari_common(dpari_common(w->experts, s->tp * s->cp * s->dp),
-                                          (int32_t)dpari_most(1, s->ep))
-                           : 1;
-    s->etp = 1;
-    if (batch > 0 && batch % s->dp == 0) {
-        s->micro_batch =
-            dpari_nearest_divisor((int32_t)dpari_least(INT32_MAX, batch / s->dp), s->micro_batch);
-        s->micro_batches = (int32_t)dpari_least(INT32_MAX, batch / s->dp / s->micro_batch);
+    return best;
+}
+
+/* All degrees near those asked for, given the tiles. */
+static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
+                                const dpar_strategy *sane, int32_t rest, int64_t batch, double best,
+                                dpar_strategy *near_one)
+{
+    const dpar_workload *w = job->work;
+    int32_t tp[DPARI_NEAR], cp[DPARI_NEAR], pp[DPARI_NEAR], tps, cps, pps, i, j, k;
+    tps = dpari_near_divisors(w->heads > 0 ? dpari_common(dpari_common(w->heads, w->hidden), rest)
+                                           : 1,
+                              sane->tp, INT32_MAX, tp);
+    for (i = 0; i < tps; i++) {
+        cps = dpari_near_divisors(w->heads > 0 ? rest / tp[i] : 1, sane->cp, INT32_C(65536), cp);
+        for (j = 0; j < cps; j++) {
+            int32_t left = rest / tp[i] / cp[j];
+            pps = dpari_near_divisors(left, sane->pp, w->blocks, pp);
+            for (k = 0; k < pps; k++) {
+                dpar_strategy n = *sane;
+                n.tp = tp[i];
+                n.cp = cp[j];
+                n.pp = pp[k];
+                dpari_follow(job, &n, left / pp[k], batch);
+                best = dpari_try_near(job, asked, &n, batch, best, near_one);
+            }
+        }
     }
-    s->micro_batches = (int32_t)dpari_most(1, s->micro_batches);
-    s->offload = 0;
+    return best;
 }
 
 DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy *s,
                                         int64_t global_batch, dpar_strategy *near_one,
                                         dpar_why *why)
 {
-    dpar_strategy n = *s;
-    int32_t rule = 0, k;
-    dpar_status st = dpar_strategy_check(job, &n, global_batch, &rule, why);
-    for (k = 0; k < 8 && st != DPAR_OK; k++) {
-        dpari_repair(job, &n, rule, global_batch);
-        st = dpar_strategy_check(job, &n, global_batch, &rule, why);
+    dpar_strategy sane = *s, found = *s;
+    int32_t gpus = dpar_cluster_gpus(job->cluster), i;
+    int64_t tiles = 1;
+    double best = 0.0;
+    dpar_status st = dpar_strategy_check(job, s, global_batch, NULL, why);
+    if (st == DPAR_OK) {
+        *near_one = *s;
+        return DPAR_OK;
     }
-    if (st != DPAR_OK) {
-        return DPAR_E_NONE;
+    dpari_sane(job, &sane);
+    for (i = 0; i < 3; i++) {
+        tiles = dpari_mul(tiles, sane.tiles[i], &tiles) ? tiles : 0;
     }
-    *near_one = n;
+    if (tiles > 0 && gpus % tiles == 0) {
+        best = dpari_search_near(job, s, &sane, gpus / (int32_t)tiles, global_batch, best, &found);
+    }
+    for (i = 0; best <= 0.0 && job->work->dims > 0 && dpari_divisor(gpus, i) > 0; i++) {
+        int32_t parts = dpari_divisor(gpus, i);
+        dpari_cut_grid(job->work, parts, sane.tiles);
+        best = dpari_search_near(job, s, &sane, gpus / parts, global_batch, best, &found);
+    }
+    if (best <= 0.0) {
+        return DPAR_E_NONE; /* *why says what is wrong with what was asked */
+    }
+    *near_one = found;
     return DPAR_OK;
 }
 
-/* Sizes that people order: within a node the divisors of it, then nodes 1, 2, 3, 4, 6, 8, 12, ...
- */
+/* ---- smallest machine ----------------------------------------------------------------------- */
+
+/* The next size: inside a node its divisors, then every number of nodes up to 32, then steps of a
+ * sixteenth; 0 past 2^31. */
 static int32_t dpari_next_size(int32_t gpus, int32_t node)
 {
-    int32_t nodes, power = 1;
+    int64_t nodes = gpus / node, next;
     if (gpus < node) {
         do {
             gpus++;
         } while (node % gpus != 0);
         return gpus;
     }
-    nodes = gpus / node;
-    while (power * 2 <= nodes && power < INT32_C(0x10000000)) {
-        power *= 2;
-    }
-    return (nodes < power + power / 2 ? power + power / 2 : 2 * power) * node;
+    next = (nodes + (nodes < 32 ? 1 : nodes / 16)) * node;
+    return next <= INT32_MAX ? (int32_t)next : 0;
 }
 
 DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_search *search,
@@ -7437,7 +8083,7 @@ DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_searc
             return st;
         }
         do {
-            st = dpar_planner_run(&p, INT64_MAX / 2, why);
+            st = dpar_planner_run(&p, INT64_MAX, why);
         } while (st == DPAR_MORE);
         if (st == DPAR_DONE) {
             return DPAR_OK;
@@ -7462,6 +8108,7 @@ typedef struct dpari_rates {
     double accumulate; /* bytes to add one weight gradient to its sum: read and write */
     double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
     double sequence;   /* divisor of SEQUENCE operations: tp under SP, else 1 */
+    double routed;     /* rows of an expert rank over tokens x copies: etp of the tp slices */
     const dpar_strategy *s;
     const dpar_workload *w;
 } dpari_rates;
@@ -7515,6 +8162,7 @@ static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
     r.launch_s = cal[DPAR_CAL_LAUNCH_S];
     r.accumulate = 2.0 * job->recipe.gradient;
     r.sequence = s->sp ? s->tp : 1.0;
+    r.routed = s->etp / r.sequence;
     r.s = s;
     r.w = job->work;
     return r;
@@ -7549,7 +8197,10 @@ static double dpari_cut(const dpari_rates *r, int32_t cut)
     case DPAR_CUT_COLUMN:
     case DPAR_CUT_ROW:
     case DPAR_CUT_TENSOR: return r->s->tp;
-    case DPAR_CUT_EXPERT: return r->s->etp;
+    case DPAR_CUT_EXPERT: return 1.0 / r->routed;
+    case DPAR_CUT_EXPERT_COLUMN:
+    case DPAR_CUT_EXPERT_ROW:
+    case DPAR_CUT_EXPERT_TENSOR: return r->sequence;
     default: return 1.0;
     }
 }
@@ -7563,14 +8214,17 @@ static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double 
         n /= r->s->tp;
     } else if (op->cut == DPAR_CUT_ROW) {
         k /= r->s->tp;
+    } else if (op->cut == DPAR_CUT_EXPERT_COLUMN) {
+        n /= r->s->etp;
+    } else if (op->cut == DPAR_CUT_EXPERT_ROW) {
+        k /= r->s->etp;
     } else if (op->cut == DPAR_CUT_SEQUENCE) {
         rows /= r->sequence;
     }
     if (op->kind == DPAR_OP_EXPERTS) {
         /* every rank of an expert group computes the tokens of its own experts; balanced, that is
-         * as many rows as it sent, the fullest expert `capacity` times more */
-        rows *= op->copies * r->w->capacity;
-        n /= op->params > 0.0 && r->s->etp > 1 ? r->s->etp : 1.0;
+         * as many rows as its etp group sent, the fullest expert `capacity` times more */
+        rows *= op->copies * r->w->capacity * r->routed;
         share = dpari_grouped_share;
     } else if (op->kind == DPAR_OP_CONV) {
         share = dpari_conv_share;
@@ -7627,7 +8281,7 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPAR_KEEP_SELECTIVE ? 0.0 : save;
     p->kept[DPAR_RECOMPUTE_FULL] += op->keep == DPAR_KEEP_INPUT ? save : 0.0;
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
-    if (op->cut == DPAR_CUT_EXPERT) {
+    if (op->cut >= DPAR_CUT_EXPERT) {
         p->expert_params += op->params / (r->s->ep * r->s->etp);
     } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_ROW ||
                op->cut == DPAR_CUT_TENSOR) {
@@ -7730,17 +8384,25 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
     }
 }
 
+/* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
+ * the ranks of an expert and their outputs summed and scattered. */
 static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
                            double tokens, dpari_layer_price *p)
 {
     dpar_group g;
-    double t;
-    if (s->ep == 1 || l->ep_bytes <= 0.0) {
+    double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
+    if (l->ep_bytes <= 0.0) {
         return;
     }
-    g = dpar_group_place(job->cluster, s->ep, s->etp);
-    t = dpari_spend(job, &g, DPAR_ALL_TO_ALL,
-                    tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1), p, 4.0);
+    if (s->ep > 1) {
+        g = dpar_group_place(job->cluster, s->ep, s->etp);
+        t += dpari_spend(job, &g, DPAR_ALL_TO_ALL, bytes, p, 4.0);
+    }
+    if (s->etp > 1) {
+        g = dpar_group_place(job->cluster, s->etp, 1);
+        t += dpari_spend(job, &g, DPAR_ALL_GATHER, bytes * s->etp, p, 2.0);
+        t += dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 2.0);
+    }
     p->ep_forward = 0.5 * t;
     p->ep_backward = 0.5 * t;
 }
@@ -8055,17 +8717,19 @@ DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
 
 /* ---- what does not fit ---------------------------------------------------------------------- */
 
-/* The kinds of answers, in the order of the flowchart: simplest first. */
+/* The kinds of answers. Each is a search with some fields fixed; the planner prices the rest. */
 enum {
     DPARI_KIND_DDP,
     DPARI_KIND_DDP_RECOMPUTE,
     DPARI_KIND_DOMAIN,
-    DPARI_KIND_FSDP,
-    DPARI_KIND_HSDP,
+    DPARI_KIND_SP_TP,
     DPARI_KIND_PP_FSDP,
-    DPARI_KIND_TP_SP,
+    DPARI_KIND_HSDP,
+    DPARI_KIND_FSDP,
     DPARI_KIND_TP_FSDP,
     DPARI_KIND_TP_PP_DP,
+    DPARI_KIND_PP_DP,
+    DPARI_KIND_CP_PP_DP,
     DPARI_KIND_ANY,
     DPARI_KINDS
 };
@@ -8075,15 +8739,30 @@ typedef struct dpari_need {
     double state;       /* weights, gradients, optimizer of one replica */
     double activations; /* of one sample, nothing cut, nothing recomputed */
     double gpu;         /* bytes of a GPU that a program may plan with: 90 % */
-    double node;        /* GPUs of a node */
-    int32_t spatial, sequence, deep, gpus;
+    int32_t gpus, node; /* in all, and of one node */
+    int32_t tp;         /* the widest tensor parallelism inside a node */
+    int32_t spatial;    /* a grid of two or three axes: it can be cut into tiles */
+    int32_t sequence;   /* the sequence is what does not fit, or very long */
+    int32_t wide;       /* the state of a single layer is more than a GPU holds */
+    int32_t deep;       /* many layers, each of them small: stages cost little to cut */
 } dpari_need;
 
-/* Sequences longer than this are cut rather than recomputed; deeper models are cut by layers. */
+/* Sequences longer than this are cut rather than recomputed; from the second on they are when their
+ * activations are what does not fit. */
 static const double dpari_long_sequence = 65536.0;
-static const int32_t dpari_deep_layers = 150;
-/* From here on FSDP's gathers over so many ranks no longer hide; pipelines send far less. */
+static const double dpari_medium_sequence = 16384.0;
+/* Stages of about so many layers keep their messages rare where layers are small. */
+static const int32_t dpari_deep_stage = 50;
+/* From here on FSDP's gathers over so many ranks no longer hide (Megatron SC21 Table 2: ZeRO-3
+ * falls from 144 to 44 TFLOP/s from 384 to 1536 GPUs); pipelines send far less. */
 static const int32_t dpari_many_gpus = 128;
+/* The simplest kind that fits is taken when it is at most this much slower than the fastest: the
+ * model's own error between kinds is of that size, and fewer kinds are fewer things to go wrong. */
+static const double dpari_simpler = 1.3;
+/* Staying with DDP by recomputing everything must cost less than this; cutting a deep model into
+ * stages may cost more (few micro-batches a rank make it look slow): the field asks for it. */
+static const double dpari_simpler_recompute = 1.1;
+static const double dpari_simpler_deep = 1.4;
 
 static dpari_need dpari_need_of(const dpar_job *job)
 {
@@ -8091,7 +8770,8 @@ static dpari_need dpari_need_of(const dpar_job *job)
     dpari_need n;
     int32_t i;
     dpari_zero(&n, sizeof(n));
-    n.state = dpar_zero_bytes(&job->recipe, w->params, 0, 1);
+    n.state =
+        w->trains ? dpar_zero_bytes(&job->recipe, w->params, 0, 1) : w->params * job->recipe.weight;
     for (i = 0; i < w->layers; i++) {
         n.activations +=
             dpar_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens * w->layer[i].count;
@@ -8099,9 +8779,18 @@ static dpari_need dpari_need_of(const dpar_job *job)
     n.gpu = 0.9 * job->cluster->gpu.memory_bytes;
     n.node = job->cluster->gpus_per_node;
     n.gpus = dpar_cluster_gpus(job->cluster);
+    n.tp = w->heads > 0 ? n.node : 1;
+    while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
+        n.tp--;
+    }
     n.spatial = w->dims > 1;
-    n.sequence = w->heads > 0 && w->tokens >= dpari_long_sequence;
-    n.deep = w->blocks >= dpari_deep_layers;
+    n.wide =
+        dpar_zero_bytes(&job->recipe, dpar_layer_params(w, dpar_workload_largest(w)), 0, 1) > n.gpu;
+    n.sequence =
+        w->heads > 0 && w->vocab > 0 &&
+        (w->tokens >= dpari_long_sequence || (n.state < n.gpu && n.state + n.activations > n.gpu &&
+                                              w->tokens >= dpari_medium_sequence));
+    n.deep = w->blocks >= 2 * dpari_deep_stage && n.state / w->blocks < 0.05 * n.gpu;
     return n;
 }
 
@@ -8112,7 +8801,14 @@ static void dpari_fix(dpar_search *q, int32_t field)
     q->fixed_fields |= (uint32_t)1 << field;
 }
 
-static void dpari_kind_fix(dpar_search *q, int32_t kind)
+static void dpari_free(dpar_search *q, int32_t field)
+{
+    q->fixed_fields &= ~((uint32_t)1 << field);
+}
+
+/* One of each, no ZeRO, no recomputation chosen yet: what a kind does not free stays so. What the
+ * caller fixed beyond that (micro-batch, recipe of overlap, ...) stays fixed. */
+static void dpari_kind_fix(dpar_search *q)
 {
     q->fixed.tp = q->fixed.pp = q->fixed.cp = q->fixed.vp = 1;
     q->fixed.zero = 0;
@@ -8120,67 +8816,145 @@ static void dpari_kind_fix(dpar_search *q, int32_t kind)
     dpari_fix(q, DPAR_FIELD_TP);
     dpari_fix(q, DPAR_FIELD_PP);
     dpari_fix(q, DPAR_FIELD_CP);
+    dpari_fix(q, DPAR_FIELD_VP);
     dpari_fix(q, DPAR_FIELD_ZERO);
     dpari_fix(q, DPAR_FIELD_TILES);
-    if (kind != DPARI_KIND_ANY && kind != DPARI_KIND_TP_PP_DP) {
-        dpari_fix(q, DPAR_FIELD_VP);
+    dpari_free(q, DPAR_FIELD_DP);
+    dpari_free(q, DPAR_FIELD_SP);
+    dpari_free(q, DPAR_FIELD_SHARD);
+    dpari_free(q, DPAR_FIELD_SCHEDULE);
+}
+
+static void dpari_kind_shard(dpar_search *q, int32_t shard)
+{
+    q->fixed.zero = 3;
+    q->fixed.shard = shard;
+    dpari_fix(q, DPAR_FIELD_SHARD);
+}
+
+/* Pipelines with ZeRO-1 over the replicas; stages as many as are best. */
+static void dpari_kind_pipeline(dpar_search *q, const dpar_workload *w, const dpari_need *n)
+{
+    q->fixed.zero = w->trains ? 1 : 0;
+    dpari_free(q, DPAR_FIELD_PP);
+    dpari_free(q, DPAR_FIELD_VP);
+    if (n->sequence) {
+        dpari_free(q, DPAR_FIELD_CP);
     }
 }
 
-/* Fixes what makes a kind a kind; the planner fills in the rest. 0 when it cannot be here. */
-static int dpari_kind_search(const dpar_job *job, const dpari_need *n, int32_t kind, dpar_search *q)
+/* Stages of about fifty layers, a power of two of them that leaves ranks to shard over; 0: none. */
+static int32_t dpari_deep_stages(const dpar_workload *w, const dpari_need *n)
 {
-    const dpar_workload *w = job->work;
-    int32_t node = (int32_t)n->node, tp = node;
-    while (tp > 1 && w->heads > 0 && (w->heads % tp != 0 || w->hidden % tp != 0)) {
-        tp--;
+    int32_t pp = 1;
+    while (3 * pp * dpari_deep_stage <= 2 * w->blocks && n->gpus % (4 * pp) == 0) {
+        pp *= 2;
     }
-    dpari_kind_fix(q, kind);
+    return pp > 1 ? pp : 0;
+}
+
+/* Fixes what makes a kind a kind; the planner fills in the rest. 0 when it cannot be here. */
+static int dpari_kind_search(const dpar_workload *w, const dpari_need *n, int32_t kind,
+                             dpar_search *q)
+{
+    dpari_kind_fix(q);
     switch (kind) {
     case DPARI_KIND_DDP:
-        q->fixed.recompute = DPAR_RECOMPUTE_NONE;
-        dpari_fix(q, DPAR_FIELD_RECOMPUTE);
-        return 1;
     case DPARI_KIND_DDP_RECOMPUTE:
-        q->fixed.recompute = DPAR_RECOMPUTE_FULL;
+        q->fixed.recompute = kind == DPARI_KIND_DDP ? DPAR_RECOMPUTE_NONE : DPAR_RECOMPUTE_FULL;
         dpari_fix(q, DPAR_FIELD_RECOMPUTE);
-        return w->trains;
+        return kind == DPARI_KIND_DDP || w->trains;
     case DPARI_KIND_DOMAIN:
-        q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_TILES);
-        return n->spatial;
-    case DPARI_KIND_FSDP:
-        q->fixed.zero = 3;
-        q->fixed.shard = 0;
-        dpari_fix(q, DPAR_FIELD_SHARD);
-        return w->trains;
-    case DPARI_KIND_HSDP:
-        q->fixed.zero = 3;
-        q->fixed.shard = node;
-        dpari_fix(q, DPAR_FIELD_SHARD);
-        return w->trains && n->gpus > node;
+        dpari_free(q, DPAR_FIELD_TILES);
+        if (n->state >= n->gpu) {
+            dpari_free(q, DPAR_FIELD_ZERO);
+        }
+        return w->dims > 0;
+    case DPARI_KIND_SP_TP:
+        q->fixed.tp = n->tp;
+        dpari_free(q, DPAR_FIELD_ZERO);
+        dpari_free(q, DPAR_FIELD_CP);
+        return n->tp > 1;
     case DPARI_KIND_PP_FSDP:
         q->fixed.zero = 3;
-        q->fixed.pp = 4; /* 50 layers a stage of 200: stages stay long against their messages */
-        return w->trains && n->gpus % 4 == 0 && n->gpus >= 8;
-    case DPARI_KIND_TP_SP:
-        q->fixed.tp = (int32_t)dpari_least(tp, n->gpus);
-        q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_ZERO | (uint32_t)1 << DPAR_FIELD_CP);
-        return w->heads > 0 && tp > 1;
+        q->fixed.pp = dpari_deep_stages(w, n);
+        return w->trains && q->fixed.pp > 1;
+    case DPARI_KIND_HSDP:
+        dpari_kind_shard(q, n->node);
+        return w->trains && n->gpus > n->node && n->node > 1;
+    case DPARI_KIND_FSDP: dpari_kind_shard(q, 0); return w->trains;
     case DPARI_KIND_TP_FSDP:
-        q->fixed.tp = tp;
-        q->fixed.zero = 3;
-        q->fixed.shard = 0;
-        dpari_fix(q, DPAR_FIELD_SHARD);
-        return w->heads > 0 && tp > 1 && w->trains;
+        dpari_kind_shard(q, 0);
+        q->fixed.tp = n->tp;
+        return n->tp > 1 && w->trains;
     case DPARI_KIND_TP_PP_DP:
-        q->fixed.tp = tp;
-        q->fixed.zero = w->trains;
-        q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_PP);
-        if (n->sequence) {
-            q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_CP);
+        q->fixed.tp = n->tp;
+        dpari_kind_pipeline(q, w, n);
+        return n->tp > 1;
+    case DPARI_KIND_PP_DP:
+    case DPARI_KIND_CP_PP_DP:
+        dpari_kind_pipeline(q, w, n);
+        dpari_free(q, DPAR_FIELD_TP);
+        if (kind == DPARI_KIND_CP_PP_DP) {
+            dpari_free(q, DPAR_FIELD_CP);
         }
-        return w->heads > 0 && tp > 1;
+        return w->heads > 0;
     default: q->fixed_fields = 0; return 1;
+    }
+}
+
+static dpar_status dpari_kind_run(const dpar_job *job, const dpar_search *q, dpar_plan *plan)
+{
+    dpar_planner p;
+    dpar_status st = dpar_planner_init(&p, job, q, plan, 1, NULL, 0, NULL);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    do {
+        st = dpar_planner_run(&p, INT64_MAX, NULL);
+    } while (st == DPAR_MORE);
+    return st == DPAR_DONE ? DPAR_OK : st;
+}
+
+/* The best with stages of two layers at least, when the best of all has shorter ones: those are
+ * never recommended (their messages and the uneven ends are what the model knows least). */
+static dpar_status dpari_kind_longer(const dpar_job *job, const dpar_search *free_stages,
+                                     dpar_plan *plan)
+{
+    dpar_search q = *free_stages;
+    dpar_status st = DPAR_E_NONE, one;
+    dpar_plan other;
+    int32_t gpus = dpar_cluster_gpus(job->cluster);
+    dpari_fix(&q, DPAR_FIELD_PP);
+    for (q.fixed.pp = 1; 2 * q.fixed.pp <= job->work->blocks; q.fixed.pp++) {
+        if (gpus % q.fixed.pp != 0) {
+            continue;
+        }
+        one = dpari_kind_run(job, &q, &other);
+        if (one == DPAR_OK && (st != DPAR_OK || other.step.total * plan->step.samples <
+                                                    plan->step.total * other.step.samples)) {
+            *plan = other;
+            st = DPAR_OK;
+        }
+    }
+    return st;
+}
+
+/* Smaller micro-batches until there are 4 pp of them, unless that costs more than a tenth. */
+static void dpari_kind_more_micro(const dpar_job *job, dpar_search *q, dpar_plan *plan)
+{
+    double limit = 1.1 * plan->step.total / plan->step.samples;
+    dpar_plan other;
+    q->fixed.pp = plan->strategy.pp;
+    dpari_fix(q, DPAR_FIELD_PP);
+    dpari_fix(q, DPAR_FIELD_MICRO_BATCH);
+    while (plan->strategy.micro_batch > 1 && plan->strategy.micro_batches < 4 * plan->strategy.pp) {
+        q->fixed.micro_batch = plan->strategy.micro_batch / 2;
+        if (dpari_kind_run(job, q, &other) != DPAR_OK ||
+            other.step.total > limit * other.step.samples) {
+            return;
+        }
+        *plan = other;
     }
 }
 
@@ -8188,52 +8962,103 @@ static int dpari_kind_search(const dpar_job *job, const dpari_need *n, int32_t k
 static dpar_status dpari_kind_plan(const dpar_job *job, const dpar_search *asked,
                                    const dpari_need *n, int32_t kind, dpar_plan *plan)
 {
-    dpar_planner p;
     dpar_search q = *asked;
     dpar_status st;
     q.gpus = n->gpus;
-    if (!dpari_kind_search(job, n, kind, &q)) {
+    q.space = DPAR_SPACE_USUAL;
+    if (!dpari_kind_search(job->work, n, kind, &q)) {
         return DPAR_E_NONE;
     }
-    st = dpar_planner_init(&p, job, &q, plan, 1, NULL, 0, NULL);
-    while (st >= 0 && st != DPAR_DONE) {
-        st = dpar_planner_run(&p, INT64_MAX / 2, NULL);
+    st = dpari_kind_run(job, &q, plan);
+    if (st != DPAR_OK || kind == DPARI_KIND_ANY || plan->strategy.pp == 1) {
+        return st;
     }
-    return st == DPAR_DONE ? DPAR_OK : st;
+    if (2 * plan->strategy.pp > job->work->blocks) {
+        st = dpari_kind_longer(job, &q, plan);
+    }
+    if (st == DPAR_OK && plan->strategy.pp > 1 &&
+        !(asked->fixed_fields >> DPAR_FIELD_MICRO_BATCH & 1u)) {
+        dpari_kind_more_micro(job, &q, plan);
+    }
+    return st;
 }
 
-/* The order in which kinds are tried: the flowchart "fits? parameters? activations?". */
+/* ---- the choice ----------------------------------------------------------------------------- */
+
+/* The kinds worth comparing, simplest first by the flowchart: does it fit on one GPU? is it the
+ * parameters (many small layers; else sharding, heavy traffic inside nodes and light across)? is it
+ * the activations (a grid; a sequence)? */
 static int32_t dpari_kind_order(const dpar_job *job, const dpari_need *n, int32_t *order)
 {
     const dpar_workload *w = job->work;
-    int32_t k = 0, several = n->gpus > (int32_t)n->node;
-    if (!w->trains || (n->spatial && n->state < n->gpu && n->activations > n->gpu)) {
+    int32_t k = 0;
+    int large = w->params >= 1e10 && n->gpus >= dpari_many_gpus && n->node >= 8;
+    if (n->spatial && (!w->trains || n->state < n->gpu)) {
         order[k++] = DPARI_KIND_DOMAIN;
     }
+    if (n->sequence && !large) {
+        order[k++] = DPARI_KIND_SP_TP;
+    }
     if (n->state < n->gpu && !n->sequence) {
-        order[k++] = DPARI_KIND_DDP;
         order[k++] = DPARI_KIND_DDP_RECOMPUTE;
     }
-    if (n->sequence && n->gpus < dpari_many_gpus) {
-        order[k++] = DPARI_KIND_TP_SP;
-    }
-    if (n->deep && n->state >= 0.5 * n->gpu) {
+    if (n->deep) {
         order[k++] = DPARI_KIND_PP_FSDP;
     }
-    if (w->params >= 1e10 && n->gpus >= dpari_many_gpus && job->cluster->gpus_per_node >= 8) {
+    if (large) {
         order[k++] = DPARI_KIND_TP_PP_DP;
+        order[k++] = DPARI_KIND_PP_DP;
+        order[k++] = DPARI_KIND_CP_PP_DP;
     }
-    if (!several) {
-        order[k++] = DPARI_KIND_FSDP;
-    } else if (n->state / n->node < 0.4 * n->gpu) {
+    if (n->state / n->node < 0.4 * n->gpu) {
         order[k++] = DPARI_KIND_HSDP; /* half empty with one node's share: replicas across nodes */
     }
-    order[k++] = DPARI_KIND_TP_FSDP;
+    if (n->gpus > n->node || n->wide) {
+        order[k++] = DPARI_KIND_TP_FSDP;
+        order[k++] = DPARI_KIND_TP_PP_DP;
+    }
     order[k++] = DPARI_KIND_FSDP;
-    order[k++] = DPARI_KIND_DOMAIN;
-    order[k++] = DPARI_KIND_TP_PP_DP;
-    order[k++] = DPARI_KIND_ANY;
+    if (n->gpus <= n->node) {
+        order[k++] = DPARI_KIND_TP_FSDP;
+        order[k++] = DPARI_KIND_TP_PP_DP;
+    }
+    if (n->spatial) {
+        order[k++] = DPARI_KIND_DOMAIN;
+    }
     return k;
+}
+
+/* Seconds a sample of the best plan of each kind in `order`; 0 where there is none. */
+static double dpari_kind_seconds(const dpar_job *job, const dpar_search *asked, const dpari_need *n,
+                                 const int32_t *order, int32_t kinds, double *seconds)
+{
+    double best = 0.0;
+    dpar_plan plan;
+    int32_t i;
+    for (i = 0; i < kinds; i++) {
+        seconds[i] = 0.0;
+        if (dpari_kind_plan(job, asked, n, order[i], &plan) == DPAR_OK) {
+            seconds[i] = plan.step.total / plan.step.samples;
+            best = best > 0.0 && best < seconds[i] ? best : seconds[i];
+        }
+    }
+    return best;
+}
+
+/* What is taken: the first kind of the order that is not much slower than the fastest. */
+static int32_t dpari_kind_choose(const int32_t *order, int32_t kinds, const double *seconds,
+                                 double best)
+{
+    int32_t i;
+    for (i = 0; i < kinds; i++) {
+        double limit = order[i] == DPARI_KIND_DDP_RECOMPUTE ? dpari_simpler_recompute
+                       : order[i] == DPARI_KIND_PP_FSDP     ? dpari_simpler_deep
+                                                            : dpari_simpler;
+        if (seconds[i] > 0.0 && seconds[i] <= limit * best) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 /* ---- words ---------------------------------------------------------------------------------- */
@@ -8261,7 +9086,7 @@ static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *na
         dpari_name_part(&t, "domain", tiles);
     }
     if (s->tp > 1) {
-        dpari_name_part(&t, s->sp && job->work->tokens >= dpari_long_sequence ? "SP+TP" : "TP",
+        dpari_name_part(&t, s->sp && job->work->tokens >= dpari_medium_sequence ? "SP+TP" : "TP",
                         s->tp);
     }
     if (s->cp > 1) {
@@ -8363,7 +9188,7 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
         dpari_warn(a, &t, DPAR_WARN_FSDP_NEEDLESS,
                    "FSDP though the model fits on one GPU: the gathers are needless traffic.");
     }
-    if (tp > job->cluster->gpus_per_node && dpar_cluster_gpus(job->cluster) > (int32_t)n->node) {
+    if (tp > job->cluster->gpus_per_node && n->gpus > n->node) {
         dpari_warn(a, &t, DPAR_WARN_TP_ACROSS,
                    "tensor parallelism across nodes: every layer waits for the network.");
     }
@@ -8386,39 +9211,102 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
     }
 }
 
+/* The fastest of the kinds that were not taken, and what it would cost. */
 static void dpari_advice_runner_up(const dpar_job *job, const dpar_search *asked,
-                                   const dpari_need *n, const int32_t *order, int32_t from,
-                                   int32_t kinds, dpar_advice *a)
+                                   const dpari_need *n, const int32_t *order, int32_t kinds,
+                                   const double *seconds, dpar_advice *a)
 {
-    dpar_plan other;
+    dpar_plan plan, other;
     char name[48];
+    double ratio, best = 0.0;
     dpar_text t;
-    for (; from < kinds; from++) {
-        double ratio;
-        if (dpari_kind_plan(job, asked, n, order[from], &other) != DPAR_OK) {
+    int32_t i;
+    for (i = 0; i < kinds; i++) {
+        if (seconds[i] <= 0.0 || (best > 0.0 && seconds[i] >= best) ||
+            dpari_kind_plan(job, asked, n, order[i], &plan) != DPAR_OK) {
             continue;
         }
-        dpari_plan_name(job, &other, name, sizeof(name));
-        if (dpari_same(name, a->name)) {
-            continue;
+        dpari_plan_name(job, &plan, name, sizeof(name));
+        if (!dpari_same(name, a->name)) {
+            best = seconds[i];
+            other = plan;
         }
-        ratio = other.step.total * a->plan.step.samples / (a->plan.step.total * other.step.samples);
-        dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
-        dpar_text_put(&t, name);
-        dpar_text_put(&t, ": ");
-        dpar_text_fixed(&t, 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 - ratio), 0);
-        dpar_text_put(&t, ratio > 1.0 ? " % slower, " : " % faster, ");
-        dpari_gb(&t, other.memory.total);
-        dpar_text_put(&t, " a GPU");
+    }
+    if (best <= 0.0) {
         return;
     }
+    dpari_plan_name(job, &other, name, sizeof(name));
+    ratio = best * a->plan.step.samples / a->plan.step.total;
+    dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
+    dpar_text_put(&t, name);
+    dpar_text_put(&t, ": ");
+    dpar_text_fixed(&t, 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 - ratio), 0);
+    dpar_text_put(&t, ratio > 1.0 ? " % slower, " : " % faster by the model, less simple, ");
+    dpari_gb(&t, other.memory.total);
+    dpar_text_put(&t, " a GPU");
+}
+
+/* Nothing fits: what comes nearest, by how much it misses, and on how many GPUs it would fit. */
+static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *asked,
+                                     const dpari_need *n, dpar_advice *a, dpar_why *why)
+{
+    const dpar_workload *w = job->work;
+    dpar_plan plan;
+    dpar_search q = *asked;
+    dpar_text t;
+    dpar_status st = DPAR_E_NONE, one;
+    int32_t k;
+    for (k = 0; k < 2; k++) { /* sharded over all alone, then with TP in the node */
+        dpar_strategy s = dpar_strategy_default();
+        s.tp = k == 1 ? n->tp : 1;
+        s.sp = s.tp > 1;
+        s.dp = n->gpus / s.tp;
+        s.zero = w->trains ? 3 : 0;
+        s.recompute = w->trains ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
+        one = dpar_plan_of(job, &s, 0, &plan, NULL, NULL);
+        if ((one == DPAR_OK || one == DPAR_E_MEMORY) && (k == 0 || n->tp > 1)) {
+            a->plan = plan;
+            st = DPAR_E_MEMORY;
+        }
+    }
+    if (st != DPAR_E_MEMORY) {
+        return dpari_say(DPAR_E_NONE, why, "no way to use # GPUs with a global batch of #", n->gpus,
+                         asked->global_batch, 0, 0);
+    }
+    dpari_plan_name(job, &a->plan, a->name, sizeof(a->name));
+    if (a->plan.fits) { /* it would, with another batch */
+        return dpari_say(DPAR_E_NONE, why,
+                         "no way of # GPUs divides a global batch of # and fits; with another "
+                         "batch it would",
+                         n->gpus, asked->global_batch, 0, 0);
+    }
+    dpari_advice_why(job, n, &a->plan, a->why, sizeof(a->why));
+    dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
+    dpar_text_put(&t, "state alone, sharded over all GPUs: ");
+    dpari_gb(&t, n->state / n->gpus);
+    dpar_text_put(&t, " a GPU");
+    q.global_batch = 0;
+    q.fixed_fields = 0;
+    if (dpar_smallest_machine(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX),
+                              &plan, NULL) == DPAR_OK) {
+        dpar_text_put(&t, "; it fits on ");
+        dpar_text_int(&t, dpar_strategy_ranks(&plan.strategy));
+        dpar_text_put(&t, " such GPUs");
+    }
+    return dpari_say(DPAR_E_MEMORY, why,
+                     "it does not fit on # GPUs: # MB a GPU when sharded as far as it goes, the "
+                     "GPU has # MB",
+                     n->gpus, (int64_t)(a->plan.memory.upper * 1e-6),
+                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-6), 0);
 }
 
 DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *search,
                                     dpar_advice *advice, dpar_why *why)
 {
-    int32_t order[16], kinds, i;
+    int32_t order[16], kinds, chosen = -1;
+    double seconds[16], best;
     dpari_need n;
+    dpar_search asked = *search;
     dpar_status st = dpar_workload_check(job->work, why);
     if (st == DPAR_OK) {
         st = dpar_cluster_check(job->cluster, why);
@@ -8427,30 +9315,34 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
         return st;
     }
     n = dpari_need_of(job);
-    kinds = dpari_kind_order(job, &n, order);
+    if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != n.gpus)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "advice for # GPUs and a global batch of #, but the cluster has # GPUs",
+                         search->gpus, search->global_batch, n.gpus, 0);
+    }
     dpari_zero(advice, sizeof(*advice));
-    for (i = 0; i < kinds; i++) {
-        if (dpari_kind_plan(job, search, &n, order[i], &advice->plan) == DPAR_OK) {
-            dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
-            dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
-            dpari_advice_warnings(job, search, &n, advice);
-            dpari_advice_runner_up(job, search, &n, order, i + 1, kinds, advice);
-            return DPAR_OK;
-        }
+    kinds = dpari_kind_order(job, &n, order + 1);
+    order[0] = DPARI_KIND_DDP;
+    if (job->work->trains &&
+        dpari_kind_plan(job, &asked, &n, DPARI_KIND_DDP, &advice->plan) == DPAR_OK) {
+        chosen = 0;
     }
-    /* nothing fits: TP in the node and FSDP across is the least, and says by how much it misses */
-    advice->plan.strategy = dpar_strategy_default();
-    advice->plan.strategy.tp = job->work->heads > 0 ? (int32_t)n.node : 1;
-    advice->plan.strategy.dp = n.gpus / advice->plan.strategy.tp;
-    advice->plan.strategy.sp = advice->plan.strategy.tp > 1;
-    advice->plan.strategy.zero = job->work->trains ? 3 : 0;
-    advice->plan.strategy.recompute = job->work->trains ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
-    st = dpar_plan_of(job, &advice->plan.strategy, 0, &advice->plan, NULL, why);
+    best = dpari_kind_seconds(job, &asked, &n, order, kinds + 1, seconds);
+    if (chosen < 0) {
+        chosen = dpari_kind_choose(order, kinds + 1, seconds, best);
+    }
+    if (chosen < 0) { /* none of the usual kinds: anything that the planner finds */
+        order[0] = DPARI_KIND_ANY;
+        chosen = 0;
+    }
+    if (dpari_kind_plan(job, &asked, &n, order[chosen], &advice->plan) != DPAR_OK) {
+        return dpari_advice_none(job, search, &n, advice, why);
+    }
     dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
-    if (st == DPAR_E_MEMORY) {
-        dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
-    }
-    return st;
+    dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
+    dpari_advice_warnings(job, search, &n, advice);
+    dpari_advice_runner_up(job, search, &n, order, kinds + 1, seconds, advice);
+    return DPAR_OK;
 }
 
 #endif /* DPAR_NO_COST */

@@ -136,7 +136,7 @@ static double dpari_memory_dummies(const dpar_job *job, const dpar_strategy *s, 
         const dpar_layer *l = &w->layer[i];
         for (k = 0; l->kind == kind && k < l->ops; k++) {
             const dpar_op *op = &w->op[l->first + k];
-            double cut = op->cut == DPAR_CUT_EXPERT ? (double)w->experts * s->etp
+            double cut = op->cut >= DPAR_CUT_EXPERT ? (double)w->experts * s->etp
                          : op->cut == DPAR_CUT_NONE ? 1.0
                                                     : s->tp;
             sum += op->kind == DPAR_OP_STREAM ? 0.0 : 2.0 * op->params / cut;

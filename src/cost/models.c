@@ -9,10 +9,15 @@
 /* ---- presets: the same text form that users write ------------------------------------------- */
 
 /* Sources: SC21 Table 1 (Narayanan 2021), Korthikanti 2022 Table 3, Megatron TP scaling table,
- * llm-foundry's yamls, the models' public config.json, the teaching texts' cases. table */
+ * llm-foundry's yamls, the models' public config.json, the teaching texts' cases. A row may build
+ * on another one. MPT has biases and learned positions: the parameters of llm-foundry's benchmark
+ * table say so, to the last one. Images are height x width. The U-Nets are stand-ins for what the
+ * texts name without widths: 1440 x 720 cells of 8 surface fields and 8 fields on 12 levels (104
+ * channels); 3 levels from 160 channels make case 3's 50M, 5 levels from 128 a weather model of
+ * 116M. transformer-1b stands for case 4's "1B, 128K tokens" with Llama-3.2-1B's widths. table */
 static const struct {
     char name[20];
-    char text[156];
+    char text[200];
 } dpari_preset[] = {
     {"gpt-1.7b", "gpt:layers=24,hidden=2304,heads=24,vocab=51200,seq=2048,tied=1"},
     {"gpt-3.6b", "gpt:layers=30,hidden=3072,heads=32,vocab=51200,seq=2048,tied=1"},
@@ -27,8 +32,10 @@ static const struct {
     {"gpt-162.2b", "gpt:layers=32,hidden=20480,heads=128,vocab=51200,seq=2048,tied=1"},
     {"gpt-5.9b", "gpt:layers=32,hidden=3840,heads=32,vocab=51200,seq=2048,tied=1"},
     {"gpt3-175b", "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048,tied=1"},
+    {"gpt-174.6b", "gpt3-175b"},
     {"megatron-22b", "gpt:layers=48,hidden=6144,heads=64,vocab=51200,seq=2048,tied=1"},
     {"megatron-530b", "gpt:layers=105,hidden=20480,heads=128,vocab=51200,seq=2048,tied=1"},
+    {"mt-nlg-530b", "gpt-529.6b"},
     {"megatron-1t", "gpt:layers=128,hidden=25600,heads=160,vocab=51200,seq=2048,tied=1"},
     {"megatron-1b", "gpt:layers=24,hidden=1920,heads=15,vocab=51200,seq=1024,tied=1"},
     {"megatron-2b", "gpt:layers=30,hidden=2304,heads=18,vocab=51200,seq=1024,tied=1"},
@@ -36,6 +43,8 @@ static const struct {
     {"megatron-8b", "gpt:layers=42,hidden=4096,heads=32,vocab=51200,seq=1024,tied=1"},
     {"gpt2-125m", "gpt:layers=12,hidden=768,heads=12,vocab=50257,seq=1024,tied=1,stack=torch"},
     {"gpt2-1.5b", "gpt:layers=48,hidden=1600,heads=25,vocab=50257,seq=1024,tied=1,stack=torch"},
+    {"gpt2", "gpt2-125m"},
+    {"gpt2-xl", "gpt2-1.5b"},
     {"gpt-1.3b", "gpt:layers=24,hidden=2048,heads=16,vocab=50304,seq=2048,tied=1,stack=torch"},
     {"mpt-125m",
      "gpt:layers=12,hidden=768,heads=12,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
@@ -63,8 +72,7 @@ static const struct {
      "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=32000,seq=4096"},
     {"llama-3-8b",
      "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
-    {"llama-3.1-8b",
-     "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
+    {"llama-3.1-8b", "llama-3-8b"},
     {"llama-3-70b",
      "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192"},
     {"llama-3.1-405b",
@@ -79,10 +87,19 @@ static const struct {
      "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,seq=4096"},
     {"qwen3-32b", "llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,vocab="
                   "151936,seq=4096"},
+    {"qwen3-235b-a22b", "llama:layers=94,hidden=4096,heads=64,kv_heads=4,head_width=128,vocab="
+                        "151936,seq=4096,experts=128,topk=8,expert_ffn=1536"},
+    {"gemma-2-9b", "llama:layers=42,hidden=3584,heads=16,kv_heads=8,head_width=256,ffn=14336,vocab="
+                   "256000,seq=8192,tied=1"},
+    {"gemma-2-27b", "llama:layers=46,hidden=4608,heads=32,kv_heads=16,head_width=128,ffn=36864,"
+                    "vocab=256000,seq=8192,tied=1"},
+    {"phi-3-mini", "llama:layers=32,hidden=3072,heads=32,ffn=8192,vocab=32064,seq=4096"},
     {"deepseek-v2", "llama:layers=60,hidden=5120,heads=128,ffn=12288,vocab=102400,seq=4096,q_lora="
-                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160"},
+                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=160,topk=6,"
+                    "expert_ffn=1536,shared_ffn=3072,dense_layers=1"},
     {"deepseek-v3", "llama:layers=61,hidden=7168,heads=128,ffn=18432,vocab=129280,seq=4096,q_lora="
-                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256"},
+                    "1536,kv_lora=512,rope_width=64,qk_width=128,v_width=128,experts=256,topk=8,"
+                    "expert_ffn=2048,shared_ffn=2048,dense_layers=3"},
     {"vit-l", "vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3"},
     {"vit-h", "vit:layers=32,hidden=1280,heads=16,image=224x224,patch=14,channels=3"},
     {"vit-3.2b",
@@ -95,6 +112,7 @@ static const struct {
      "t5:layers=24,hidden=1024,heads=128,head_width=128,ffn=65536,vocab=32128,seq=512,tied=1"},
     {"transformer-1b",
      "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=32000,seq=131072"},
+    {"transformer-1b-128k", "transformer-1b"},
     {"resnet-50", "resnet:hidden=64,image=224x224,channels=3,stack=torch"},
     {"unet-50m", "unet:hidden=160,levels=3,blocks_per_level=4,image=720x1440,channels=104,stack="
                  "torch,element=4"},
@@ -105,13 +123,6 @@ static const struct {
     {"weather-0.25deg", "grid:1440x720x100,fields=5,halo=2"}};
 
 enum { DPARI_PRESETS = (int)(sizeof(dpari_preset) / sizeof(dpari_preset[0])) };
-
-/* What does not fit in a row's text. table */
-static const struct {
-    char name[16];
-    char text[80];
-} dpari_preset_more[] = {{"deepseek-v2", "topk=6,expert_ffn=1536,shared_ffn=3072,dense_layers=1"},
-                         {"deepseek-v3", "topk=8,expert_ffn=2048,shared_ffn=2048,dense_layers=3"}};
 
 DPAR_API const char *dpar_model_name(int32_t index)
 {
@@ -132,6 +143,7 @@ enum {
     DPARI_M_SEQ,
     DPARI_M_TIED,
     DPARI_M_BIASES,
+    DPARI_M_ROTARY,
     DPARI_M_EXPERTS,
     DPARI_M_TOPK,
     DPARI_M_EXPERT_FFN,
@@ -163,24 +175,43 @@ enum {
     DPARI_M_KEYS
 };
 
-static const char dpari_model_key[DPARI_M_KEYS][20] = {"layers",         "hidden",
-                                                       "heads",          "kv_heads",
-                                                       "head_width",     "ffn",
-                                                       "vocab",          "seq",
-                                                       "tied",           "biases",
-                                                       "experts",        "topk",
-                                                       "expert_ffn",     "shared_ffn",
-                                                       "dense_layers",   "q_lora",
-                                                       "kv_lora",        "rope_width",
-                                                       "qk_width",       "v_width",
-                                                       "decoder_layers", "patch",
-                                                       "channels",       "out_channels",
-                                                       "levels",         "blocks_per_level",
-                                                       "kernel",         "fields",
-                                                       "halo",           "element",
-                                                       "inference",      "capacity",
-                                                       "flops_per_cell", "bytes_per_cell",
-                                                       "image",          "attention",
+static const char dpari_model_key[DPARI_M_KEYS][20] = {"layers",
+                                                       "hidden",
+                                                       "heads",
+                                                       "kv_heads",
+                                                       "head_width",
+                                                       "ffn",
+                                                       "vocab",
+                                                       "seq",
+                                                       "tied",
+                                                       "biases",
+                                                       "rotary",
+                                                       "experts",
+                                                       "topk",
+                                                       "expert_ffn",
+                                                       "shared_ffn",
+                                                       "dense_layers",
+                                                       "q_lora",
+                                                       "kv_lora",
+                                                       "rope_width",
+                                                       "qk_width",
+                                                       "v_width",
+                                                       "decoder_layers",
+                                                       "patch",
+                                                       "channels",
+                                                       "out_channels",
+                                                       "levels",
+                                                       "blocks_per_level",
+                                                       "kernel",
+                                                       "fields",
+                                                       "halo",
+                                                       "element",
+                                                       "inference",
+                                                       "capacity",
+                                                       "flops_per_cell",
+                                                       "bytes_per_cell",
+                                                       "image",
+                                                       "attention",
                                                        "stack"};
 
 static int32_t *dpari_model_field(dpar_model *m, int32_t key)
@@ -196,6 +227,7 @@ static int32_t *dpari_model_field(dpar_model *m, int32_t key)
     case DPARI_M_SEQ: return &m->seq;
     case DPARI_M_TIED: return &m->tied;
     case DPARI_M_BIASES: return &m->biases;
+    case DPARI_M_ROTARY: return &m->rotary;
     case DPARI_M_EXPERTS: return &m->experts;
     case DPARI_M_TOPK: return &m->topk;
     case DPARI_M_EXPERT_FFN: return &m->expert_ffn;
@@ -220,15 +252,93 @@ static int32_t *dpari_model_field(dpar_model *m, int32_t key)
     }
 }
 
-/* ---- the text form -------------------------------------------------------------------------- */
+/* ---- words, and the nearest one ------------------------------------------------------------- */
 
-static const char dpari_family_name[DPAR_FAMILIES][8] = {"gpt", "llama",  "vit",  "dit",
-                                                         "t5",  "resnet", "unet", "grid"};
+static const char *dpari_family_name(int32_t family)
+{
+    static const char name[DPAR_FAMILIES][8] = {"gpt", "llama",  "vit",  "dit",
+                                                "t5",  "resnet", "unet", "grid"};
+    return name[family];
+}
+
+static char dpari_model_lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* Does the slice spell `name`, case apart? Hugging Face writes "Llama-3-8B". */
+static int dpari_model_spells(const char *s, size_t n, const char *name)
+{
+    size_t i;
+    for (i = 0; i < n && name[i] != 0 && dpari_model_lower(s[i]) == name[i]; i++) {
+    }
+    return i == n && name[n] == 0;
+}
+
+/* 6 for each edit (Levenshtein) that leads to a beginning of `name`, 1 for each letter of the rest:
+ * "gpt3" is near "gpt3-175b". Names have at most 31 letters; so much of the word counts. */
+static int32_t dpari_model_unlike(const char *s, size_t n, const char *name)
+{
+    int32_t m = (int32_t)dpari_length(name), letters = n < 31 ? (int32_t)n : 31;
+    int32_t row[32], i, k, best;
+    for (k = 0; k <= m; k++) {
+        row[k] = k;
+    }
+    for (i = 1; i <= letters; i++) {
+        int32_t corner = row[0];
+        row[0] = i;
+        for (k = 1; k <= m; k++) {
+            int32_t change = corner + (dpari_model_lower(s[i - 1]) != name[k - 1]);
+            corner = row[k];
+            row[k] = (int32_t)dpari_least(change, dpari_least(row[k], row[k - 1]) + 1);
+        }
+    }
+    best = 6 * row[m];
+    for (k = 0; k < m; k++) {
+        best = (int32_t)dpari_least(best, 6 * row[k] + m - k);
+    }
+    return best;
+}
+
+static dpar_status dpari_model_suggest(dpar_status status, dpar_why *why, const char *what,
+                                       const char *s, size_t n, const char *nearest)
+{
+    char text[160];
+    dpar_text t;
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_put(&t, what);
+    dpar_text_put(&t, " '");
+    dpar_text_slice(&t, s, n < 60 ? n : 60);
+    dpar_text_put(&t, "'; the nearest is '");
+    dpar_text_put(&t, nearest);
+    dpar_text_char(&t, '\'');
+    return dpari_say_word(status, why, "@", text, sizeof(text), 0, 0, 0, 0);
+}
 
 static dpar_status dpari_model_bad(const char *s, size_t n, dpar_why *why, const char *form)
 {
     return dpari_say_word(DPAR_E_PARSE, why, form, s, n < 60 ? n : 60, 0, 0, 0, 0);
 }
+
+/* "'attention=slow': one of unfused, flash1, flash was expected" */
+static dpar_status dpari_model_one_of(const char *s, size_t n, dpar_why *why,
+                                      const char *(*name)(int32_t), int32_t names)
+{
+    char text[160];
+    dpar_text t;
+    int32_t i;
+    dpar_text_init(&t, text, sizeof(text));
+    dpar_text_char(&t, '\'');
+    dpar_text_slice(&t, s, n < 60 ? n : 60);
+    dpar_text_put(&t, "': one of ");
+    for (i = 0; i < names; i++) {
+        dpar_text_put(&t, i > 0 ? ", " : "");
+        dpar_text_put(&t, name(i));
+    }
+    return dpari_say_word(DPAR_E_PARSE, why, "@ was expected", text, sizeof(text), 0, 0, 0, 0);
+}
+
+/* ---- the text form -------------------------------------------------------------------------- */
 
 /* A whole number of at most `limit`, negative allowed, that is all of the slice. */
 static int dpari_model_whole(const char *s, size_t n, int64_t limit, int64_t *value)
@@ -267,91 +377,124 @@ static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int
     return n == 0 ? k : 0;
 }
 
-static int32_t dpari_model_choice(const char *s, size_t n, const char *(*name)(int32_t),
-                                  int32_t names)
+/* The values below begin at s[k] of the setting [s, s + n), which the sentence quotes whole. */
+
+static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
+                                       size_t n, dpar_why *why)
+{
+    int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE;
+    int64_t v = 0, low = key == DPARI_M_BIASES ? -1 : 0;
+    int64_t high = yes_no || key == DPARI_M_BIASES ? 1 : INT32_MAX;
+    size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* tokens count in 1024 */
+    if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
+        v *= kilo ? 1024 : 1;
+        if (v >= low && v <= high) {
+            *dpari_model_field(m, key) = (int32_t)v;
+            return DPAR_OK;
+        }
+    }
+    return dpari_say_word(DPAR_E_PARSE, why, "'@': a whole number of # to # was expected", s,
+                          n < 60 ? n : 60, low, high, 0, 0);
+}
+
+/* The bound keeps sums over a grid finite. */
+static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, size_t k, size_t n,
+                                    dpar_why *why)
+{
+    double v = 0.0;
+    double *field = key == DPARI_M_CAPACITY ? &m->capacity
+                    : key == DPARI_M_FLOPS  ? &m->flops_per_cell
+                                            : &m->bytes_per_cell;
+    if (k == n || dpar_text_read(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
+        return dpari_model_bad(s, n, why, "'@': a number of 0 to 1e15 was expected");
+    }
+    if (key == DPARI_M_CAPACITY && v > 0.0 && v < 1.0) {
+        return dpari_model_bad(s, n, why,
+                               "'@': the fullest expert holds at least the mean: 1 or more");
+    }
+    *field = v;
+    return DPAR_OK;
+}
+
+/* A name of a list, as its place + 1. */
+static dpar_status dpari_model_choice(int32_t *field, const char *s, size_t k, size_t n,
+                                      const char *(*name)(int32_t), int32_t names, dpar_why *why)
 {
     int32_t i;
     for (i = 0; i < names; i++) {
-        if (dpari_spells(s, n, name(i))) {
-            return i + 1;
+        if (dpari_spells(s + k, n - k, name(i))) {
+            *field = i + 1;
+            return DPAR_OK;
         }
     }
-    return 0;
+    return dpari_model_one_of(s, n, why, name, names);
 }
 
-/* A value that is no plain integer; 0 when it is of the wrong kind. */
-static int dpari_model_other(dpar_model *m, int32_t key, const char *s, size_t n)
+static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, size_t n,
+                                     dpar_why *why)
 {
-    int64_t extent[2];
-    double v = 0.0;
-    switch (key) {
-    case DPARI_M_IMAGE:
-        if (dpari_model_extents(s, n, extent, 2) != 2) {
-            return 0;
-        }
-        m->image[0] = (int32_t)extent[0];
-        m->image[1] = (int32_t)extent[1];
-        return 1;
-    case DPARI_M_ATTENTION:
-        return (m->attention = dpari_model_choice(s, n, dpar_attention_name, DPAR_ATTENTIONS)) > 0;
-    case DPARI_M_STACK:
-        return (m->stack = dpari_model_choice(s, n, dpar_stack_name, DPAR_STACKS)) > 0;
-    default:
-        if (dpar_text_read(s, n, &v) != n || !dpari_finite(v) || v < 0.0) {
-            return 0;
-        }
-        *(key == DPARI_M_CAPACITY ? &m->capacity
-          : key == DPARI_M_FLOPS  ? &m->flops_per_cell
-                                  : &m->bytes_per_cell) = v;
-        return 1;
+    int64_t side[2];
+    int32_t sides = dpari_model_extents(s + k, n - k, side, 2);
+    if (sides == 0) {
+        return dpari_model_bad(s, n, why,
+                               "'@': a side or height x width was expected, as 224 or 720x1440");
     }
+    m->image[0] = (int32_t)side[0];
+    m->image[1] = (int32_t)side[sides - 1];
+    return DPAR_OK;
 }
 
+/* "key=value" */
 static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     size_t k = 0;
-    int32_t key = 0;
-    int64_t v = 0;
+    int32_t key, best = 0;
     while (k < n && s[k] != '=') {
         k++;
     }
-    while (key < DPARI_M_KEYS && !dpari_spells(s, k, dpari_model_key[key])) {
-        key++;
+    for (key = 0; key < DPARI_M_KEYS && !dpari_spells(s, k, dpari_model_key[key]); key++) {
+        if (dpari_model_unlike(s, k, dpari_model_key[key]) <
+            dpari_model_unlike(s, k, dpari_model_key[best])) {
+            best = key;
+        }
     }
-    if (key == DPARI_M_KEYS || k + 1 >= n) {
-        return dpari_model_bad(s, n, why,
-                               "'@' is no setting of a model (layers=, hidden=, heads=, kv_heads=, "
-                               "ffn=, vocab=, seq=, experts=, topk=, attention=, stack= ...)");
+    if (key == DPARI_M_KEYS) {
+        return dpari_model_suggest(DPAR_E_PARSE, why, "no setting of a model is called", s, k,
+                                   dpari_model_key[best]);
     }
-    if (key >= DPARI_M_INTEGERS) {
-        return dpari_model_other(m, key, s + k + 1, n - k - 1)
-                   ? DPAR_OK
-                   : dpari_model_bad(s, n, why, "'@': the value is not one that exists");
+    if (k == n) {
+        return dpari_model_bad(s, n, why, "'@' needs a value: key=value");
     }
-    if (!dpari_model_whole(s + k + 1, n - k - 1, INT32_MAX, &v) ||
-        (v < 0 && key != DPARI_M_BIASES)) {
-        return dpari_model_bad(s, n, why, "'@': a whole number of 0 to 2147483647 was expected");
+    k++;
+    switch (key) {
+    case DPARI_M_CAPACITY:
+    case DPARI_M_FLOPS:
+    case DPARI_M_BYTES: return dpari_model_real(m, key, s, k, n, why);
+    case DPARI_M_IMAGE: return dpari_model_image(m, s, k, n, why);
+    case DPARI_M_ATTENTION:
+        return dpari_model_choice(&m->attention, s, k, n, dpar_attention_name, DPAR_ATTENTIONS,
+                                  why);
+    case DPARI_M_STACK:
+        return dpari_model_choice(&m->stack, s, k, n, dpar_stack_name, DPAR_STACKS, why);
+    default: return dpari_model_integer(m, key, s, k, n, why);
     }
-    *dpari_model_field(m, key) = (int32_t)v;
-    return DPAR_OK;
 }
 
+/* Settings with commas between them; at least one. */
 static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
-    while (n > 0) {
-        size_t k = 0;
-        dpar_status st;
+    size_t at = 0;
+    dpar_status st = DPAR_OK;
+    while (st == DPAR_OK && at <= n) {
+        size_t k = at;
         while (k < n && s[k] != ',') {
             k++;
         }
-        st = dpari_model_setting(m, s, k, why);
-        if (st != DPAR_OK) {
-            return st;
-        }
-        s += k < n ? k + 1 : k;
-        n -= k < n ? k + 1 : k;
+        st = k > at ? dpari_model_setting(m, s + at, k - at, why)
+                    : dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
+        at = k + 1;
     }
-    return DPAR_OK;
+    return st;
 }
 
 /* "FAMILY:settings"; a grid begins with its extents. */
@@ -360,75 +503,44 @@ static dpar_status dpari_model_family(dpar_model *m, const char *s, size_t colon
 {
     size_t at = colon + 1, k = at;
     for (m->family = 0; m->family < DPAR_FAMILIES; m->family++) {
-        if (dpari_spells(s, colon, dpari_family_name[m->family])) {
+        if (dpari_model_spells(s, colon, dpari_family_name(m->family))) {
             break;
         }
     }
     if (m->family == DPAR_FAMILIES) {
-        return dpari_model_bad(s, colon, why,
-                               "unknown family '@'; one of gpt llama vit dit t5 resnet unet grid");
+        return dpari_model_one_of(s, colon, why, dpari_family_name, DPAR_FAMILIES);
     }
-    if (m->family == DPAR_FAMILY_GRID) {
-        while (k < n && s[k] != ',') {
-            k++;
-        }
-        m->extent[0] = m->extent[1] = m->extent[2] = 1;
-        m->dims = dpari_model_extents(s + at, k - at, m->extent, 3);
-        if (m->dims == 0) {
-            return dpari_model_bad(s + at, k - at, why,
-                                   "'@': a grid is 1 to 3 extents of at least 1, as 1440x720x100");
-        }
-        at = k < n ? k + 1 : k;
+    if (m->family != DPAR_FAMILY_GRID) {
+        return at < n ? dpari_model_settings(m, s + at, n - at, why) : DPAR_OK;
     }
-    return dpari_model_settings(m, s + at, n - at, why);
-}
-
-/* Letters of the shorter name found in order in the other. */
-static int32_t dpari_model_alike(const char *s, size_t n, const char *name)
-{
-    int32_t same = 0;
-    size_t i, k = 0, m = dpari_length(name);
-    for (i = 0; i < n; i++) {
-        size_t at = k;
-        while (at < m && at < k + 3 && name[at] != s[i]) {
-            at++;
-        }
-        if (at < m && at < k + 3) {
-            same++;
-            k = at + 1;
-        }
+    while (k < n && s[k] != ',') {
+        k++;
     }
-    return 2 * same - (int32_t)(n > m ? n : m);
+    m->extent[0] = m->extent[1] = m->extent[2] = 1;
+    m->dims = dpari_model_extents(s + at, k - at, m->extent, 3);
+    if (m->dims == 0) {
+        return dpari_model_bad(s + at, k - at, why,
+                               "'@': a grid is 1 to 3 extents of at least 1, as 1440x720x100");
+    }
+    return k < n ? dpari_model_settings(m, s + k + 1, n - k - 1, why) : DPAR_OK;
 }
 
 static dpar_status dpari_model_named(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
-    int32_t i, k, best = 0;
-    char text[96];
-    dpar_text t;
+    int32_t i, best = 0;
     for (i = 0; i < DPARI_PRESETS; i++) {
-        if (dpari_spells(s, n, dpari_preset[i].name)) {
-            dpar_status st =
-                dpar_model_parse(m, dpari_preset[i].text, dpari_length(dpari_preset[i].text), why);
-            for (k = 0; k < 2 && st == DPAR_OK; k++) {
-                if (dpari_same(dpari_preset_more[k].name, dpari_preset[i].name)) {
-                    st = dpari_model_settings(m, dpari_preset_more[k].text,
-                                              dpari_length(dpari_preset_more[k].text), why);
-                }
-            }
+        if (dpari_model_spells(s, n, dpari_preset[i].name)) {
+            const char *text = dpari_preset[i].text;
+            dpar_status st = dpar_model_parse(m, text, dpari_length(text), why);
             dpari_copy_text(m->name, sizeof(m->name), dpari_preset[i].name, 20);
             return st;
         }
-        if (dpari_model_alike(s, n, dpari_preset[i].name) >
-            dpari_model_alike(s, n, dpari_preset[best].name)) {
+        if (dpari_model_unlike(s, n, dpari_preset[i].name) <
+            dpari_model_unlike(s, n, dpari_preset[best].name)) {
             best = i;
         }
     }
-    dpar_text_init(&t, text, sizeof(text));
-    dpar_text_slice(&t, s, n < 40 ? n : 40);
-    dpar_text_put(&t, "'; the nearest is '");
-    dpar_text_put(&t, dpari_preset[best].name);
-    return dpari_say_word(DPAR_E_UNKNOWN, why, "unknown model '@'", text, sizeof(text), 0, 0, 0, 0);
+    return dpari_model_suggest(DPAR_E_UNKNOWN, why, "unknown model", s, n, dpari_preset[best].name);
 }
 
 DPAR_API dpar_status dpar_model_preset(dpar_model *m, const char *name, dpar_why *why)
@@ -460,10 +572,9 @@ DPAR_API dpar_status dpar_model_parse(dpar_model *model, const char *text, size_
         return dpari_say(DPAR_E_PARSE, why, "no model: give a preset, FAMILY:settings or a file", 0,
                          0, 0, 0);
     }
-    dpari_copy_text(m.name, sizeof(m.name), text, first);
     if (colon < first) {
-        dpari_copy_text(m.name, sizeof(m.name), text, colon);
         st = dpari_model_family(&m, text, colon, bytes, why);
+        dpari_copy_text(m.name, sizeof(m.name), text, colon);
     } else {
         st = dpari_model_named(&m, text, first, why);
         if (st == DPAR_OK && first < bytes) {
@@ -478,7 +589,25 @@ DPAR_API dpar_status dpar_model_parse(dpar_model *model, const char *text, size_
 
 /* ---- config.json ---------------------------------------------------------------------------- */
 
-/* Members of transformers' config.json and the field each one sets. table */
+/* Members that are no field of their own, behind the fields; the last ones are true or false. */
+enum {
+    DPARI_C_SHARED = DPARI_M_KEYS, /* DeepSeek counts them; each is moe_intermediate_size wide */
+    DPARI_C_SIDE,                  /* of a square image */
+    DPARI_C_STEP,                  /* experts in every so manieth layer */
+    DPARI_C_NEW_KV,                /* Falcon: kv heads, if new_decoder_architecture */
+    DPARI_C_EXPANSION,             /* MPT: ffn / hidden */
+    DPARI_C_FLAGS,
+    DPARI_C_TIED = DPARI_C_FLAGS,
+    DPARI_C_NO_BIAS,
+    DPARI_C_BIAS,
+    DPARI_C_ONE_KV, /* multi-query attention */
+    DPARI_C_NEW_DECODER,
+    DPARI_C_GATED, /* T5 v1.1 */
+    DPARI_C_KEYS
+};
+
+/* Members of transformers' config.json and what each one says; the first of a key is the name
+ * that a sentence about it begins with. table */
 static const struct {
     char member[32];
     int8_t key;
@@ -496,15 +625,17 @@ static const struct {
                     {"num_key_value_heads", DPARI_M_KV_HEADS},
                     {"head_dim", DPARI_M_HEAD_WIDTH},
                     {"d_kv", DPARI_M_HEAD_WIDTH},
+                    {"attention_head_dim", DPARI_M_HEAD_WIDTH},
                     {"intermediate_size", DPARI_M_FFN},
                     {"n_inner", DPARI_M_FFN},
                     {"d_ff", DPARI_M_FFN},
                     {"ffn_dim", DPARI_M_FFN},
+                    {"ffn_hidden_size", DPARI_M_FFN},
                     {"vocab_size", DPARI_M_VOCAB},
                     {"max_position_embeddings", DPARI_M_SEQ},
                     {"n_positions", DPARI_M_SEQ},
                     {"max_seq_len", DPARI_M_SEQ},
-                    {"tie_word_embeddings", DPARI_M_TIED},
+                    {"seq_length", DPARI_M_SEQ},
                     {"num_local_experts", DPARI_M_EXPERTS},
                     {"num_experts", DPARI_M_EXPERTS},
                     {"n_routed_experts", DPARI_M_EXPERTS},
@@ -519,133 +650,295 @@ static const struct {
                     {"v_head_dim", DPARI_M_V_WIDTH},
                     {"num_decoder_layers", DPARI_M_DECODER_LAYERS},
                     {"patch_size", DPARI_M_PATCH},
-                    {"num_channels", DPARI_M_CHANNELS}};
+                    {"num_channels", DPARI_M_CHANNELS},
+                    {"in_channels", DPARI_M_CHANNELS},
+                    {"out_channels", DPARI_M_OUT_CHANNELS},
+                    {"n_shared_experts", DPARI_C_SHARED},
+                    {"image_size", DPARI_C_SIDE},
+                    {"sample_size", DPARI_C_SIDE},
+                    {"moe_layer_freq", DPARI_C_STEP},
+                    {"decoder_sparse_step", DPARI_C_STEP},
+                    {"interleave_moe_layer_step", DPARI_C_STEP},
+                    {"num_kv_heads", DPARI_C_NEW_KV},
+                    {"expansion_ratio", DPARI_C_EXPANSION},
+                    {"tie_word_embeddings", DPARI_C_TIED},
+                    {"no_bias", DPARI_C_NO_BIAS},
+                    {"bias", DPARI_C_BIAS},
+                    {"multi_query", DPARI_C_ONE_KV},
+                    {"new_decoder_architecture", DPARI_C_NEW_DECODER},
+                    {"is_gated_act", DPARI_C_GATED}};
 
 enum { DPARI_CONFIGS = (int)(sizeof(dpari_config) / sizeof(dpari_config[0])) };
 
-/* Members read so far that are no field of their own. */
+/* What a model_type says without a member. */
+enum {
+    DPARI_CONFIG_TIED = 1,    /* unless it says otherwise */
+    DPARI_CONFIG_ROTARY = 2,  /* GPT's block, but no learned positions */
+    DPARI_CONFIG_NO_BIAS = 4, /* unless it says otherwise */
+    DPARI_CONFIG_ONE_KV = 8,  /* multi-query attention, unless it says otherwise */
+    DPARI_CONFIG_SHARES = 16  /* one shared expert, as wide as a routed one */
+};
+
+/* model_type and the family that has its shapes. table */
+static const struct {
+    char name[24];
+    int8_t family, says;
+} dpari_config_type[] = {
+    {"llama", DPAR_FAMILY_LLAMA, 0},
+    {"mistral", DPAR_FAMILY_LLAMA, 0},
+    {"mixtral", DPAR_FAMILY_LLAMA, 0},
+    {"qwen2", DPAR_FAMILY_LLAMA, 0},
+    {"qwen2_moe", DPAR_FAMILY_LLAMA, 0},
+    {"qwen3", DPAR_FAMILY_LLAMA, 0},
+    {"qwen3_moe", DPAR_FAMILY_LLAMA, 0},
+    {"deepseek_v2", DPAR_FAMILY_LLAMA, 0},
+    {"deepseek_v3", DPAR_FAMILY_LLAMA, 0},
+    {"phi3", DPAR_FAMILY_LLAMA, 0},
+    {"llama4_text", DPAR_FAMILY_LLAMA, DPARI_CONFIG_SHARES},
+    {"gemma", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"gemma2", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"gemma3_text", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"cohere", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"cohere2", DPAR_FAMILY_LLAMA, DPARI_CONFIG_TIED},
+    {"gpt2", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
+    {"gpt_neo", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
+    {"opt", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED},
+    {"gpt_bigcode", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ONE_KV},
+    {"bloom", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
+    {"mpt", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
+    {"starcoder2", DPAR_FAMILY_GPT, DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY},
+    {"falcon", DPAR_FAMILY_GPT,
+     DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS | DPARI_CONFIG_ONE_KV},
+    {"gpt_neox", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"gptj", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"codegen", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"phi", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"t5", DPAR_FAMILY_T5, DPARI_CONFIG_TIED},
+    {"mt5", DPAR_FAMILY_T5, 0},
+    {"umt5", DPAR_FAMILY_T5, 0},
+    {"vit", DPAR_FAMILY_VIT, 0},
+    {"DiTTransformer2DModel", DPAR_FAMILY_DIT, 0}};
+
+enum { DPARI_CONFIG_TYPES = (int)(sizeof(dpari_config_type) / sizeof(dpari_config_type[0])) };
+
+/* What was read so far. */
 typedef struct dpari_config_state {
-    int32_t shared_experts; /* DeepSeek counts them; their width is moe_intermediate_size each */
-    int32_t image;
-    int32_t tied_said, family_said;
+    int32_t value[DPARI_C_KEYS]; /* -1: not said */
+    uint64_t inner;              /* bits: said by text_config, which goes before the outer object */
+    int32_t inside;              /* 1 inside text_config */
+    int32_t inner_type;
+    const char *type; /* model_type, or diffusers' _class_name */
+    size_t type_length;
 } dpari_config_state;
 
-static int32_t dpari_config_family(const char *s, size_t n)
+static dpar_status dpari_config_bad(const dpar_json_item *item, dpar_why *why, const char *form)
 {
-    static const char name[10][12] = {"gpt2", "gpt_neox", "opt",  "gpt_bigcode", "mpt",
-                                      "t5",   "mt5",      "umt5", "vit",         "dit"};
-    int32_t i;
-    for (i = 0; i < 10; i++) {
-        if (dpari_spells(s, n, name[i])) {
-            return i < 5    ? DPAR_FAMILY_GPT
-                   : i < 8  ? DPAR_FAMILY_T5
-                   : i == 8 ? DPAR_FAMILY_VIT
-                            : DPAR_FAMILY_DIT;
-        }
-    }
-    return DPAR_FAMILY_LLAMA;
+    return dpari_say_word(DPAR_E_PARSE, why, form, item->key,
+                          item->key_length < 60 ? item->key_length : 60, 0, 0, 0, 0);
 }
 
-static dpar_status dpari_config_number(dpar_model *m, dpari_config_state *c,
-                                       const dpar_json_item *item, dpar_why *why)
+static dpar_status dpari_config_string(dpari_config_state *c, const dpar_json_item *item)
 {
-    int32_t i, v;
+    const char *key = item->key;
+    size_t n = item->key_length;
+    if ((dpari_spells(key, n, "model_type") || dpari_spells(key, n, "_class_name")) &&
+        (c->inside || !c->inner_type)) {
+        c->type = item->string;
+        c->type_length = item->length;
+        c->inner_type = c->inside;
+    } else if (dpari_spells(key, n, "feed_forward_proj")) {
+        c->value[DPARI_C_GATED] = item->length > 6 && dpari_spells(item->string, 6, "gated-");
+    }
+    return DPAR_OK;
+}
+
+/* Reads one known member. */
+static dpar_status dpari_config_value(dpari_config_state *c, int32_t key,
+                                      const dpar_json_item *item, dpar_why *why)
+{
+    int flag = item->kind == DPAR_JSON_TRUE || item->kind == DPAR_JSON_FALSE;
+    if (item->kind == DPAR_JSON_NULL || (!c->inside && (c->inner >> key & 1u))) {
+        return DPAR_OK;
+    }
+    if (key >= DPARI_C_FLAGS && !flag) {
+        return dpari_config_bad(item, why, "config.json: '@' must be true or false");
+    }
+    if (key < DPARI_C_FLAGS && item->kind != DPAR_JSON_NUMBER) {
+        /* of an image they may be lists, and do not matter to a language model */
+        return key == DPARI_M_PATCH || key == DPARI_C_SIDE || key == DPARI_M_CHANNELS
+                   ? DPAR_OK
+                   : dpari_config_bad(item, why, "config.json: '@' must be a number");
+    }
+    if (!flag && (!(item->number >= 0.0 && item->number < 2147483648.0) ||
+                  item->number - (double)(int32_t)item->number > 0.0)) {
+        (void)dpari_config_bad(item, why,
+                               "config.json: '@' must be a whole number of 0 to 2147483647");
+        return DPAR_E_RANGE;
+    }
+    c->value[key] = flag ? item->kind == DPAR_JSON_TRUE : (int32_t)item->number;
+    c->inner |= (uint64_t)(c->inside ? 1 : 0) << key;
+    return DPAR_OK;
+}
+
+/* The language model of a multi-modal one: a member of the outermost object. */
+static int dpari_config_is_inner(const dpar_json_item *item)
+{
+    return item->kind == DPAR_JSON_OBJECT && item->key != NULL &&
+           (dpari_spells(item->key, item->key_length, "text_config") ||
+            dpari_spells(item->key, item->key_length, "language_config") ||
+            dpari_spells(item->key, item->key_length, "llm_config"));
+}
+
+static int dpari_config_begins(const dpar_json_item *item, const char *with)
+{
+    size_t n = dpari_length(with);
+    return item->key_length >= n && dpari_spells(item->key, n, with);
+}
+
+static dpar_status dpari_config_member(dpari_config_state *c, const dpar_json_item *item,
+                                       dpar_why *why)
+{
+    int32_t i;
+    if (item->depth == 1) {
+        c->inside = dpari_config_is_inner(item);
+        if (c->inside) {
+            return DPAR_OK;
+        }
+    }
+    if (item->key == NULL || item->depth != 1 + c->inside) {
+        return DPAR_OK;
+    }
+    if (dpari_config_begins(item, "mamba_") || dpari_config_begins(item, "ssm_") ||
+        dpari_config_begins(item, "linear_num_")) {
+        return dpari_config_bad(item, why,
+                                "config.json: '@': state-space and linear-attention layers are "
+                                "not modelled");
+    }
     for (i = 0; i < DPARI_CONFIGS; i++) {
         if (dpari_spells(item->key, item->key_length, dpari_config[i].member)) {
-            break;
+            return dpari_config_value(c, dpari_config[i].key, item, why);
         }
     }
-    if (i == DPARI_CONFIGS && !dpari_spells(item->key, item->key_length, "n_shared_experts") &&
-        !dpari_spells(item->key, item->key_length, "image_size")) {
-        return DPAR_OK;
-    }
-    if (!(item->number >= 0.0 && item->number <= 2147483647.0) ||
-        item->number - (double)(int32_t)item->number > 0.0) {
-        return dpari_say_word(DPAR_E_RANGE, why,
-                              "config.json: '@' must be a whole number of 0 to 2147483647",
-                              item->key, item->key_length, 0, 0, 0, 0);
-    }
-    v = (int32_t)item->number;
-    if (i < DPARI_CONFIGS) {
-        *dpari_model_field(m, dpari_config[i].key) = v;
-    } else if (dpari_spells(item->key, item->key_length, "image_size")) {
-        c->image = v;
-    } else {
-        c->shared_experts = v;
-    }
-    return DPAR_OK;
+    return item->kind == DPAR_JSON_STRING ? dpari_config_string(c, item) : DPAR_OK;
 }
 
-static dpar_status dpari_config_member(dpar_model *m, dpari_config_state *c,
-                                       const dpar_json_item *item, dpar_why *why)
+/* "config.json: no num_hidden_layers (or n_layer, num_layers, n_layers): ..." */
+static dpar_status dpari_config_missing(int32_t key, dpar_why *why)
 {
-    if (item->key == NULL) {
-        return DPAR_OK;
-    }
-    if (item->kind == DPAR_JSON_NUMBER) {
-        return dpari_config_number(m, c, item, why);
-    }
-    if (item->kind == DPAR_JSON_STRING && dpari_spells(item->key, item->key_length, "model_type") &&
-        !c->family_said) {
-        m->family = dpari_config_family(item->string, item->length);
-        c->family_said = 1;
-        dpari_copy_text(m->name, sizeof(m->name), item->string, item->length);
-    }
-    if (dpari_spells(item->key, item->key_length, "tie_word_embeddings") &&
-        (item->kind == DPAR_JSON_TRUE || item->kind == DPAR_JSON_FALSE)) {
-        m->tied = item->kind == DPAR_JSON_TRUE;
-        c->tied_said = 1;
-    }
-    if (item->kind == DPAR_JSON_STRING &&
-        (dpari_spells(item->key, item->key_length, "hidden_size") ||
-         dpari_spells(item->key, item->key_length, "num_hidden_layers"))) {
-        return dpari_say_word(DPAR_E_PARSE, why, "config.json: '@' must be a number", item->key,
-                              item->key_length, 0, 0, 0, 0);
-    }
-    return DPAR_OK;
-}
-
-static dpar_status dpari_config_needed(const dpar_model *m, dpar_why *why)
-{
-    static const char name[4][24] = {"num_hidden_layers", "hidden_size", "num_attention_heads",
-                                     "vocab_size"};
-    int32_t value[4], i;
-    value[0] = m->layers;
-    value[1] = m->hidden;
-    value[2] = m->heads;
-    value[3] = m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT ? 1 : m->vocab;
-    for (i = 0; i < 4; i++) {
-        if (value[i] < 1) {
-            return dpari_say_word(DPAR_E_PARSE, why,
-                                  "config.json: '@' is missing or 0 (not a transformer's config?)",
-                                  name[i], sizeof(name[i]), 0, 0, 0, 0);
+    char text[160];
+    dpar_text t;
+    int32_t i, found = 0;
+    dpar_text_init(&t, text, sizeof(text));
+    for (i = 0; i < DPARI_CONFIGS; i++) {
+        if (dpari_config[i].key == key) {
+            dpar_text_put(&t, found == 0 ? "" : found == 1 ? " (or " : ", ");
+            dpar_text_put(&t, dpari_config[i].member);
+            found++;
         }
     }
+    dpar_text_put(&t, found > 1 ? ")" : "");
+    return dpari_say_word(DPAR_E_PARSE, why,
+                          "config.json: @ is missing or 0 (not a transformer's config?)", text,
+                          sizeof(text), 0, 0, 0, 0);
+}
+
+static dpar_status dpari_config_needed(const dpari_config_state *c, int32_t family, dpar_why *why)
+{
+    static const int8_t key[2][5] = {
+        {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_VOCAB, DPARI_M_VOCAB},
+        {DPARI_M_LAYERS, DPARI_M_HIDDEN, DPARI_M_HEADS, DPARI_M_PATCH, DPARI_C_SIDE}};
+    int32_t sees = family == DPAR_FAMILY_VIT || family == DPAR_FAMILY_DIT, i;
+    for (i = 0; i < 5; i++) {
+        if (c->value[key[sees][i]] < 1) {
+            return dpari_config_missing(key[sees][i], why);
+        }
+    }
+    if (c->value[DPARI_C_STEP] > 1 && c->value[DPARI_M_EXPERTS] > 0) {
+        return dpari_say(DPAR_E_UNKNOWN, why,
+                         "config.json: experts in one layer of # only are not modelled",
+                         c->value[DPARI_C_STEP], 0, 0, 0);
+    }
     return DPAR_OK;
 }
 
-/* What the architectures leave unsaid. */
-static void dpari_config_finish(dpar_model *m, const dpari_config_state *c)
+/* Row of dpari_config_type. Others have Llama's shapes, as most do, if they say kv heads (an
+ * encoder or a state-space model does not). */
+static dpar_status dpari_config_kind(const dpari_config_state *c, int32_t *row, dpar_why *why)
 {
-    if (!c->tied_said && m->family != DPAR_FAMILY_LLAMA) {
-        m->tied = 1; /* transformers' default; Llama-like families say it */
+    for (*row = 0; *row < DPARI_CONFIG_TYPES; (*row)++) {
+        if (dpari_spells(c->type, c->type_length, dpari_config_type[*row].name)) {
+            return DPAR_OK;
+        }
     }
-    if (c->shared_experts > 0 && m->shared_ffn == 0 && m->expert_ffn > 0 &&
-        c->shared_experts < INT32_MAX / m->expert_ffn) {
-        m->shared_ffn = c->shared_experts * m->expert_ffn;
+    *row = 0;
+    if (c->type_length == 0 || c->value[DPARI_M_KV_HEADS] > 0) {
+        return DPAR_OK;
     }
-    if (m->kv_lora > 0) {
+    return dpari_say_word(DPAR_E_UNKNOWN, why,
+                          "config.json: model_type '@' is not known (llama, qwen3, mixtral, "
+                          "deepseek_v3, gemma2, phi3, gpt2, gpt_neox, opt, falcon, t5, vit ...): "
+                          "describe the model as text",
+                          c->type, c->type_length < 40 ? c->type_length : 40, 0, 0, 0, 0);
+}
+
+/* a * b, 0 (not said) when it is too large. */
+static int32_t dpari_config_product(int32_t a, int32_t b)
+{
+    int64_t v = 0;
+    return dpari_mul(a, b, &v) && v <= INT32_MAX ? (int32_t)v : 0;
+}
+
+/* Widths that are products or choices of what was said. */
+static void dpari_config_widths(dpar_model *m, const dpari_config_state *c, int32_t says)
+{
+    if (m->ffn == 0 && c->value[DPARI_C_EXPANSION] > 0) {
+        m->ffn = dpari_config_product(m->hidden, c->value[DPARI_C_EXPANSION]);
+    }
+    if (m->family == DPAR_FAMILY_T5 && c->value[DPARI_C_GATED] > 0 && m->ffn < INT32_MAX / 3) {
+        m->ffn += m->ffn / 2; /* three matrices in place of two: weights and FLOP are right */
+    }
+    if (c->value[DPARI_C_SHARED] > 0 && m->shared_ffn == 0) {
+        m->shared_ffn = dpari_config_product(c->value[DPARI_C_SHARED], m->expert_ffn);
+    }
+    if ((says & DPARI_CONFIG_SHARES) && m->experts > 0) {
+        m->shared_ffn = m->ffn;
+    }
+    if (m->kv_lora > 0) { /* latent attention has widths of its own */
         m->head_width = 0;
         m->kv_heads = 0;
     }
-    if (c->image > 0) {
-        m->image[0] = m->image[1] = c->image;
+    if ((says & DPARI_CONFIG_ONE_KV) && m->kv_heads == 0) {
+        m->kv_heads = c->value[DPARI_C_NEW_DECODER] > 0
+                          ? (int32_t)dpari_most(c->value[DPARI_C_NEW_KV], 0)
+                      : c->value[DPARI_C_ONE_KV] != 0 ? 1
+                                                      : 0;
+    }
+}
+
+/* What was said, and what the architectures leave unsaid. */
+static void dpari_config_fill(dpar_model *m, const dpari_config_state *c, int32_t says)
+{
+    int32_t key;
+    for (key = 0; key < DPARI_M_INTEGERS; key++) {
+        if (c->value[key] >= 0) {
+            *dpari_model_field(m, key) = c->value[key];
+        }
+    }
+    m->tied = c->value[DPARI_C_TIED] >= 0 ? c->value[DPARI_C_TIED] : says & DPARI_CONFIG_TIED;
+    m->rotary = (says & DPARI_CONFIG_ROTARY) != 0;
+    if (c->value[DPARI_C_NO_BIAS] > 0 ||
+        ((says & DPARI_CONFIG_NO_BIAS) && c->value[DPARI_C_BIAS] <= 0)) {
+        m->biases = -1;
+    }
+    dpari_config_widths(m, c, says);
+    if (m->family == DPAR_FAMILY_VIT || m->family == DPAR_FAMILY_DIT) {
+        m->image[0] = m->image[1] = c->value[DPARI_C_SIDE];
         m->channels = m->channels > 0 ? m->channels : 3;
     }
-    if (m->family == DPAR_FAMILY_T5 && m->seq == 0) {
-        m->seq = 512;
+    if (m->seq == 0) {
+        m->seq = m->family == DPAR_FAMILY_T5 ? 512 : m->family == DPAR_FAMILY_GPT ? 2048 : 8192;
     }
-    if (m->seq == 0 || m->seq > 8192) {
+    if (m->seq > 8192) {
         m->seq = 8192; /* trained lengths, not the longest that positions allow; --seq says more */
     }
     if (m->family == DPAR_FAMILY_GPT) {
@@ -653,32 +946,53 @@ static void dpari_config_finish(dpar_model *m, const dpari_config_state *c)
     }
 }
 
+static dpar_status dpari_config_finish(dpar_model *model, dpari_config_state *c, dpar_why *why)
+{
+    dpar_model m;
+    int32_t row = 0;
+    dpar_status st = dpari_config_kind(c, &row, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(&m, sizeof(m));
+    m.family = dpari_config_type[row].family;
+    if (m.family == DPAR_FAMILY_DIT && c->value[DPARI_M_HIDDEN] < 0) {
+        c->value[DPARI_M_HIDDEN] =
+            dpari_config_product(c->value[DPARI_M_HEADS], c->value[DPARI_M_HEAD_WIDTH]);
+    }
+    st = dpari_config_needed(c, m.family, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (c->type_length > 0) {
+        dpari_copy_text(m.name, sizeof(m.name), c->type, c->type_length);
+    } else {
+        dpari_copy_text(m.name, sizeof(m.name), "config.json", 11);
+    }
+    dpari_config_fill(&m, c, dpari_config_type[row].says);
+    *model = m;
+    return DPAR_OK;
+}
+
 DPAR_API dpar_status dpar_model_read_config(dpar_model *model, const char *json, size_t bytes,
                                             dpar_why *why)
 {
     dpar_json j;
     dpar_json_item item;
-    dpar_model m;
     dpari_config_state c;
     dpar_status st;
-    dpari_zero(&m, sizeof(m));
+    int32_t i;
     dpari_zero(&c, sizeof(c));
-    m.family = DPAR_FAMILY_LLAMA;
-    dpari_copy_text(m.name, sizeof(m.name), "config.json", 11);
+    for (i = 0; i < DPARI_C_KEYS; i++) {
+        c.value[i] = -1;
+    }
+    c.type = "";
     dpar_json_init(&j, json, bytes);
     do {
         st = dpar_json_next(&j, &item, why);
         if (st == DPAR_OK) {
-            st = dpari_config_member(&m, &c, &item, why);
+            st = dpari_config_member(&c, &item, why);
         }
     } while (st == DPAR_OK && item.kind != DPAR_JSON_END);
-    if (st == DPAR_OK) {
-        st = dpari_config_needed(&m, why);
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_config_finish(&m, &c);
-    *model = m;
-    return DPAR_OK;
+    return st == DPAR_OK ? dpari_config_finish(model, &c, why) : st;
 }

@@ -26,6 +26,7 @@ typedef struct dpar_model {
     int32_t seq;    /* tokens a sample (positions of learned embeddings too) */
     int32_t tied;   /* input and output embedding share their weights */
     int32_t biases; /* 1 yes, -1 no, 0 as the family has it (GPT, ViT, DiT: yes) */
+    int32_t rotary; /* GPT: 1 without learned positions (GPT-NeoX, Falcon, ALiBi) */
     int32_t experts, topk, expert_ffn, shared_ffn, dense_layers; /* mixture of experts */
     double capacity; /* load of the fullest expert over the mean; 0: 1 (balanced) */
     int32_t q_lora, kv_lora, rope_width, qk_width, v_width; /* MLA when kv_lora > 0 */
@@ -49,7 +50,8 @@ DPAR_API const char *dpar_model_name(int32_t index);
 /* A model from text: "PRESET[,key=value...]" or "FAMILY:key=value,...":
  *   "llama-3-8b,seq=32768"   "gpt:layers=96,hidden=12288,heads=96,vocab=51200,seq=2048"
  *   "grid:1440x720x100,fields=5,halo=2"   "unet:image=1440x720,channels=104,hidden=64,levels=4"
- * Keys are the field names above; also attention=unfused|flash1|flash,
+ * Preset names in any case; keys are the field names above; seq=32k is 32768; image=224 is square;
+ * also attention=unfused|flash1|flash,
  * stack=megatron|core|torch|compiled. */
 DPAR_API dpar_status dpar_model_parse(dpar_model *m, const char *text, size_t bytes, dpar_why *why);
 

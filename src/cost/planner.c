@@ -34,191 +34,221 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, i
 
 /* ---- the axes of the walk ------------------------------------------------------------------- */
 
-/* Outer options, one price of the layers each: an odometer over these lists. */
+/* Outer options, one price of the layers each: an odometer over lists of values. */
 enum {
-    DPARI_AXIS_TILES,
+    DPARI_AXIS_TILES_0,
+    DPARI_AXIS_TILES_1,
+    DPARI_AXIS_TILES_2,
     DPARI_AXIS_TP,
     DPARI_AXIS_SP,
     DPARI_AXIS_CP,
     DPARI_AXIS_CP_KIND,
     DPARI_AXIS_EP,
+    DPARI_AXIS_ETP,
     DPARI_AXIS_OVERLAP_TP,
     DPARI_AXIS_MICRO_BATCH,
     DPARI_AXES
 };
 
-/* state[]: 0..AXES-1 the odometer, then its lengths, then the position and the whole. */
+/* state[]: the odometer, its lengths, the position and the whole; what came nearest; and the rule
+ * under which configurations are being counted out (0: they are priced). */
 enum {
-    DPARI_AT = 0,
-    DPARI_LENGTH = DPARI_AXES,
+    DPARI_LENGTH = DPARI_AXES, /* before them the odometer */
     DPARI_POSITION = 2 * DPARI_AXES,
     DPARI_TOTAL,
     DPARI_NEAREST_BYTES,
-    DPARI_NEAREST_GPUS
+    DPARI_OUT_RULE,
+    DPARI_PRICED /* are the layers of this position? */
 };
 
-static int32_t dpari_fixed(const dpar_search *q, int32_t field)
+static int dpari_fixed(const dpar_search *q, int32_t field)
 {
     return (q->fixed_fields >> field & 1u) != 0;
 }
 
-/* The i-th divisor of n that is a power of two (usual) or any (whole); 0 past the last. */
-static int32_t dpari_divisor(int32_t n, int32_t index, int32_t whole)
+/* The i-th divisor of n in ascending order, 0 past the last. O(sqrt n). */
+static int32_t dpari_divisor(int32_t n, int32_t index)
 {
-    int32_t d;
-    for (d = 1; d <= n && d > 0; d = whole ? d + 1 : d * 2) {
-        if (n % d == 0 && index-- == 0) {
+    int32_t d, lower = 0;
+    for (d = 1; d <= n / d; d++) {
+        if (n % d == 0 && lower++ == index) {
             return d;
         }
-        if (whole && d > n / 2 && d < n) {
-            d = n - 1;
+    }
+    index -= lower;
+    for (d--; d >= 1; d--) { /* the others are n / d, d from the root down */
+        if (n % d == 0 && d != n / d && index-- == 0) {
+            return n / d;
         }
     }
     return 0;
 }
 
-static int32_t dpari_divisors(int32_t n, int32_t whole)
+static int32_t dpari_power(int32_t index, int64_t limit)
 {
-    int32_t k = 0;
-    while (dpari_divisor(n, k, whole) > 0) {
-        k++;
-    }
-    return k;
+    return index < 30 && ((int64_t)1 << index) <= limit ? (int32_t)1 << index : 0;
 }
 
-static int32_t dpari_powers_up_to(int64_t n)
+static int32_t dpari_up_to(int32_t value, int64_t limit)
 {
-    int32_t k = 0;
-    while (k < 30 && ((int64_t)1 << k) <= n) {
-        k++;
-    }
-    return k;
+    return value <= limit ? value : 0;
 }
 
-static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
+/* The i-th micro-batch: powers of two to 64; in the whole space divisors of the batch to 512. */
+static int32_t dpari_micro_batch(const dpar_search *q, int32_t index)
+{
+    if (q->space != DPAR_SPACE_WHOLE) {
+        return dpari_power(index, 64);
+    }
+    return q->global_batch < 1 || q->global_batch > INT32_MAX
+               ? dpari_power(index, 512)
+               : dpari_up_to(dpari_divisor((int32_t)q->global_batch, index), 512);
+}
+
+/* The i-th value of an axis, 0 past the last. Values that a rule forbids are among them, so that
+ * the rule can be counted; values that mean nothing for this job are not. */
+static int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t index)
 {
     const dpar_workload *w = p->job.work;
     const dpar_search *q = &p->search;
     int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
+    int32_t once = index == 0, sequence = w->heads > 0 && w->vocab > 0;
     switch (axis) {
-    case DPARI_AXIS_TILES: /* cuts in all: powers of two, of both or all axes */
-        return w->dims > 0 ? dpari_powers_up_to(q->gpus) : 1;
+    case DPARI_AXIS_TILES_0: /* usual: tiles in all, cut where the surface is least */
+        return w->dims > 0 ? dpari_divisor(q->gpus, index) : once;
+    case DPARI_AXIS_TILES_1:
+    case DPARI_AXIS_TILES_2: return whole && w->dims > axis ? dpari_divisor(q->gpus, index) : once;
     case DPARI_AXIS_TP:
-        if (w->heads == 0) {
-            return 1;
-        }
-        return dpari_divisors(whole ? q->gpus : (int32_t)dpari_least(q->gpus, node), whole);
-    case DPARI_AXIS_SP:
-    case DPARI_AXIS_OVERLAP_TP: return whole && w->heads > 0 ? 2 : 1;
+        return w->heads > 0 ? dpari_up_to(dpari_divisor(q->gpus, index), dpari_most(w->heads, node))
+                            : once;
+    case DPARI_AXIS_SP: return whole && w->heads > 0 ? index < 2 : once;
+    case DPARI_AXIS_OVERLAP_TP: return whole && w->heads > 0 && w->trains ? index < 2 : once;
     case DPARI_AXIS_CP:
-        return w->heads > 0 && w->vocab > 0
-                   ? dpari_powers_up_to(dpari_least(64, (int64_t)w->tokens / (whole ? 1024 : 4096)))
-                   : 1;
-    case DPARI_AXIS_CP_KIND: return w->heads > 0 && w->tokens >= 8192.0 ? 2 : 1;
-    case DPARI_AXIS_EP:
-        return w->experts > 0 ? dpari_powers_up_to(dpari_least(w->experts, q->gpus)) : 1;
-    default: return dpari_powers_up_to(whole ? 512 : 64);
+        if (!sequence) {
+            return once;
+        }
+        if (whole) {
+            return dpari_up_to(dpari_divisor(q->gpus, index),
+                               dpari_most(1, dpari_least(256, (int64_t)w->tokens / 1024)));
+        }
+        return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 4096)));
+    case DPARI_AXIS_CP_KIND: return sequence ? index < (whole ? DPAR_CP_KINDS : 2) : once;
+    case DPARI_AXIS_EP: return w->experts > 0 ? dpari_divisor(w->experts, index) : once;
+    case DPARI_AXIS_ETP: return whole && w->experts > 0 ? index < 2 : once;
+    default: return dpari_micro_batch(q, index);
     }
 }
 
-/* Cuts the grid `parts` ways so that the surface is least: each factor of two goes to the axis
- * whose tiles are longest. */
+static int32_t dpari_axis_length(const dpar_planner *p, int32_t axis)
+{
+    int32_t n = 0;
+    while (dpari_axis_value(p, axis, n) > 0) {
+        n++;
+    }
+    return n > 0 ? n : 1;
+}
+
+/* Cuts the grid into `parts` so that the surface is small: prime factors, the greatest first, go to
+ * the axis whose tiles are longest. */
 static void dpari_cut_grid(const dpar_workload *w, int32_t parts, int32_t *tiles)
 {
     tiles[0] = tiles[1] = tiles[2] = 1;
-    for (; parts > 1; parts /= 2) {
-        int32_t i, best = 0;
+    while (parts > 1) {
+        int32_t i, best = 0, rest = parts, prime = 2, d;
+        for (d = 2; d <= rest / d; d++) {
+            while (rest % d == 0 && rest > d) {
+                rest /= d;
+            }
+        }
+        prime = rest;
         for (i = 1; i < w->dims; i++) {
             if (w->extent[i] / tiles[i] > w->extent[best] / tiles[best]) {
                 best = i;
             }
         }
-        tiles[best] *= 2;
+        tiles[best] *= prime;
+        parts /= prime;
+    }
+}
+
+static void dpari_walk_tiles(const dpar_planner *p, dpar_strategy *s)
+{
+    int32_t i;
+    if (p->search.space != DPAR_SPACE_WHOLE) {
+        dpari_cut_grid(
+            p->job.work,
+            dpari_axis_value(p, DPARI_AXIS_TILES_0, (int32_t)p->state[DPARI_AXIS_TILES_0]),
+            s->tiles);
+        return;
+    }
+    for (i = 0; i < 3; i++) {
+        s->tiles[i] =
+            dpari_axis_value(p, DPARI_AXIS_TILES_0 + i, (int32_t)p->state[DPARI_AXIS_TILES_0 + i]);
     }
 }
 
 /* Fixed fields replace what the odometer says; one of its positions stands for all of an axis. */
-static int32_t dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s, int32_t whole)
+static int dpari_walk_fixed(const dpar_planner *p, dpar_strategy *s)
 {
+    static const int8_t field[8] = {DPAR_FIELD_TILES, DPAR_FIELD_TP,         DPAR_FIELD_SP,
+                                    DPAR_FIELD_CP,    DPAR_FIELD_CP_KIND,    DPAR_FIELD_EP,
+                                    DPAR_FIELD_ETP,   DPAR_FIELD_MICRO_BATCH};
+    static const int8_t axis[8] = {DPARI_AXIS_TILES_0, DPARI_AXIS_TP,         DPARI_AXIS_SP,
+                                   DPARI_AXIS_CP,      DPARI_AXIS_CP_KIND,    DPARI_AXIS_EP,
+                                   DPARI_AXIS_ETP,     DPARI_AXIS_MICRO_BATCH};
     const dpar_search *q = &p->search;
-    const int64_t *at = p->state + DPARI_AT;
-    if (dpari_fixed(q, DPAR_FIELD_TP)) {
-        if (at[DPARI_AXIS_TP] > 0) {
+    const dpar_strategy *f = &q->fixed;
+    const int64_t *at = p->state;
+    int32_t i;
+    for (i = 0; i < 8; i++) {
+        if (dpari_fixed(q, field[i]) &&
+            (at[axis[i]] > 0 ||
+             (i == 0 && (at[DPARI_AXIS_TILES_1] > 0 || at[DPARI_AXIS_TILES_2] > 0)))) {
             return 0;
         }
-        s->tp = q->fixed.tp;
-        s->sp = whole ? s->sp : s->tp > 1;
     }
-    if (dpari_fixed(q, DPAR_FIELD_SP)) {
-        s->sp = q->fixed.sp;
+    for (i = 0; i < 3 && dpari_fixed(q, DPAR_FIELD_TILES); i++) {
+        s->tiles[i] = f->tiles[i];
     }
-    if (dpari_fixed(q, DPAR_FIELD_CP)) {
-        if (at[DPARI_AXIS_CP] > 0) {
-            return 0;
-        }
-        s->cp = q->fixed.cp;
-    }
-    if (dpari_fixed(q, DPAR_FIELD_CP_KIND)) {
-        s->cp_kind = q->fixed.cp_kind;
-    }
-    if (dpari_fixed(q, DPAR_FIELD_EP)) {
-        if (at[DPARI_AXIS_EP] > 0) {
-            return 0;
-        }
-        s->ep = q->fixed.ep;
-    }
-    if (dpari_fixed(q, DPAR_FIELD_ETP)) {
-        s->etp = q->fixed.etp;
-    }
-    if (dpari_fixed(q, DPAR_FIELD_MICRO_BATCH)) {
-        if (at[DPARI_AXIS_MICRO_BATCH] > 0) {
-            return 0;
-        }
-        s->micro_batch = q->fixed.micro_batch;
-    }
-    if (dpari_fixed(q, DPAR_FIELD_TILES)) {
-        int32_t i;
-        if (at[DPARI_AXIS_TILES] > 0) {
-            return 0;
-        }
-        for (i = 0; i < 3; i++) {
-            s->tiles[i] = q->fixed.tiles[i];
-        }
-    }
+    s->tp = dpari_fixed(q, DPAR_FIELD_TP) ? f->tp : s->tp;
+    s->cp = dpari_fixed(q, DPAR_FIELD_CP) ? f->cp : s->cp;
+    s->cp_kind = dpari_fixed(q, DPAR_FIELD_CP_KIND) ? f->cp_kind : s->cp_kind;
+    s->ep = dpari_fixed(q, DPAR_FIELD_EP) ? f->ep : s->ep;
+    s->micro_batch = dpari_fixed(q, DPAR_FIELD_MICRO_BATCH) ? f->micro_batch : s->micro_batch;
     return 1;
 }
 
-/* Fills the outer options of the odometer's position; 0 when a fixed field or an early rule says no
- * (the rule is counted). */
-static int32_t dpari_walk_outer(dpar_planner *p, dpar_strategy *s)
+/* Fills the outer options of the odometer's position; 0 when it repeats another one. */
+static int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
-    const dpar_workload *w = p->job.work;
-    const int64_t *at = p->state + DPARI_AT;
-    int32_t whole = q->space == DPAR_SPACE_WHOLE, node = p->job.cluster->gpus_per_node;
+    const int64_t *at = p->state;
+    int32_t whole = q->space == DPAR_SPACE_WHOLE;
     *s = dpar_strategy_default();
-    s->tp = w->heads == 0 ? 1
-                          : dpari_divisor(whole ? q->gpus : (int32_t)dpari_least(q->gpus, node),
-                                          (int32_t)at[DPARI_AXIS_TP], whole);
-    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1;
-    s->cp = (int32_t)1 << at[DPARI_AXIS_CP];
+    s->tp = dpari_axis_value(p, DPARI_AXIS_TP, (int32_t)at[DPARI_AXIS_TP]);
+    s->cp = dpari_axis_value(p, DPARI_AXIS_CP, (int32_t)at[DPARI_AXIS_CP]);
     s->cp_kind = (int32_t)at[DPARI_AXIS_CP_KIND];
-    s->ep = (int32_t)1 << at[DPARI_AXIS_EP];
-    s->micro_batch = (int32_t)1 << at[DPARI_AXIS_MICRO_BATCH];
-    if (at[DPARI_AXIS_OVERLAP_TP] > 0) {
-        s->overlap = DPAR_OVERLAP_TP;
+    s->ep = dpari_axis_value(p, DPARI_AXIS_EP, (int32_t)at[DPARI_AXIS_EP]);
+    s->micro_batch = dpari_micro_batch(q, (int32_t)at[DPARI_AXIS_MICRO_BATCH]);
+    if (p->job.work->dims > 0) {
+        dpari_walk_tiles(p, s);
     }
-    if (w->dims > 0) {
-        dpari_cut_grid(w, (int32_t)1 << at[DPARI_AXIS_TILES], s->tiles);
-    }
-    if (!dpari_walk_fixed(p, s, whole)) {
+    if (!dpari_walk_fixed(p, s)) {
         return 0;
     }
-    /* combinations that repeat another */
-    return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && s->sp) ||
+    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1;
+    s->etp = at[DPARI_AXIS_ETP] > 0 ? s->tp : 1;
+    s->sp = dpari_fixed(q, DPAR_FIELD_SP) ? q->fixed.sp : s->sp;
+    s->etp = dpari_fixed(q, DPAR_FIELD_ETP) ? q->fixed.etp : s->etp;
+    if (dpari_fixed(q, DPAR_FIELD_OVERLAP)) {
+        s->overlap = q->fixed.overlap;
+    } else if (whole && p->job.work->trains) { /* said, never left to the software */
+        s->overlap = at[DPARI_AXIS_OVERLAP_TP] > 0 ? DPAR_OVERLAP_TP : 0;
+    }
+    return !((s->cp == 1 && at[DPARI_AXIS_CP_KIND] > 0) || (s->tp == 1 && at[DPARI_AXIS_SP] > 0) ||
              (s->tp == 1 && at[DPARI_AXIS_OVERLAP_TP] > 0) ||
-             (dpari_fixed(q, DPAR_FIELD_CP_KIND) && at[DPARI_AXIS_CP_KIND] > 0) ||
-             (dpari_fixed(q, DPAR_FIELD_SP) && at[DPARI_AXIS_SP] > 0));
+             (s->tp == 1 && at[DPARI_AXIS_ETP] > 0) ||
+             (dpari_fixed(q, DPAR_FIELD_OVERLAP) && at[DPARI_AXIS_OVERLAP_TP] > 0));
 }
 
 /* ---- keeping the best ----------------------------------------------------------------------- */
@@ -297,93 +327,136 @@ static int dpari_wanted(const dpar_search *q, int32_t field, int32_t value, int3
     return !dpari_fixed(q, field) || value == fixed;
 }
 
-static void dpari_walk_memory(dpar_planner *p, const dpar_plan *plan)
+static double dpari_limit(const dpar_planner *p)
 {
-    int64_t mb = (int64_t)(plan->memory.upper * 1e-6);
+    return p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
+}
+
+/* Is this ZeRO stage among the options? Usual: not 2 (3 or 1 is better), and 1 at most with
+ * pipelines, which would gather for every micro-batch. */
+static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
+{
+    const dpar_search *q = &p->search;
+    if (dpari_fixed(q, DPAR_FIELD_ZERO)) {
+        return zero == q->fixed.zero;
+    }
+    if (zero > 0 && ((int64_t)s->dp * s->cp == 1 || !p->job.work->trains)) {
+        return 0;
+    }
+    return q->space == DPAR_SPACE_WHOLE || (zero != 2 && (zero < 2 || s->pp == 1));
+}
+
+/* The k-th shard group: all of dp, or the ranks of one node (HSDP); 0: there is none. */
+static int32_t dpari_walk_shard(const dpar_planner *p, const dpar_strategy *s, int32_t k)
+{
+    const dpar_search *q = &p->search;
+    int64_t together = (int64_t)s->tp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2];
+    int64_t in_node = p->job.cluster->gpus_per_node / together;
+    if (dpari_fixed(q, DPAR_FIELD_SHARD)) {
+        return k > 0 ? 0 : q->fixed.shard > 0 ? q->fixed.shard : s->dp;
+    }
+    if (k == 0) {
+        return s->dp;
+    }
+    return s->zero > 0 && in_node > 1 && in_node < s->dp && s->dp % in_node == 0 ? (int32_t)in_node
+                                                                                 : 0;
+}
+
+static int32_t dpari_walk_offloads(const dpar_planner *p)
+{
+    return p->search.space == DPAR_SPACE_WHOLE && p->job.work->trains &&
+                   p->job.cluster->host_bytes > 0.0 && !dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD)
+               ? 8
+               : 1;
+}
+
+/* How many overlaps: bit 0 data parallelism, bit 1 pipeline. */
+static int32_t dpari_walk_overlaps(const dpar_planner *p, const dpar_strategy *s)
+{
+    if (p->search.space != DPAR_SPACE_WHOLE || !p->job.work->trains ||
+        dpari_fixed(&p->search, DPAR_FIELD_OVERLAP)) {
+        return 1;
+    }
+    return s->pp > 1 ? 4 : 2;
+}
+
+/* How many configurations the data level holds. */
+static int64_t dpari_walk_count(const dpar_planner *p, const dpar_strategy *outer)
+{
+    dpar_strategy s = *outer;
+    int64_t n = 0;
+    for (s.zero = 0; s.zero < 4; s.zero++) {
+        if (dpari_walk_zero(p, &s, s.zero)) {
+            n += dpari_walk_shard(p, &s, 1) > 0 ? 2 : 1;
+        }
+    }
+    return n * dpari_walk_offloads(p) * dpari_walk_overlaps(p, outer);
+}
+
+/* Counts configurations out, by the rule that cut them. */
+static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
+{
+    p->rejected[rule] += n;
+    p->walked += n;
+}
+
+/* What does not fit, and what came nearest. */
+static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
+{
+    int64_t mb = m->upper < 9e18 ? (int64_t)(m->upper * 1e-6) : INT64_MAX;
     p->rejected[DPAR_RULE_MEMORY]++;
     if (p->state[DPARI_NEAREST_BYTES] == 0 || mb < p->state[DPARI_NEAREST_BYTES]) {
         p->state[DPARI_NEAREST_BYTES] = mb;
     }
 }
 
-/* Prices one configuration, its stages known. */
-static void dpari_walk_price(dpar_planner *p, const dpar_strategy *s, const dpari_stages *stages)
+/* Prices what differs in overlap only: the memory once, the time of each. */
+static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
+                             const dpari_stages *stages)
 {
+    int32_t overlaps = dpari_walk_overlaps(p, outer), overlap;
     dpar_plan plan;
-    double limit =
-        p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
-    plan.strategy = *s;
-    dpari_price_memory(&p->job, s, stages, &plan.memory);
-    dpari_price_step(&p->job, s, stages, &plan.step);
-    plan.fits = plan.memory.upper <= limit;
-    p->evaluated++;
-    p->walked++;
-    if (!plan.fits) {
-        dpari_walk_memory(p, &plan);
-        return;
-    }
-    dpari_keep_top(p, &plan);
-    dpari_keep_front(p, &plan);
-}
-
-/* Shard groups: all of dp, and the ranks of one node (HSDP). */
-static void dpari_walk_shards(dpar_planner *p, dpar_strategy *s, const dpari_stages *stages)
-{
-    const dpar_search *q = &p->search;
-    int32_t in_node = p->job.cluster->gpus_per_node / s->tp, k;
-    for (k = 0; k < 2; k++) {
-        int32_t shard = k == 0 ? s->dp : in_node;
-        if (dpari_fixed(q, DPAR_FIELD_SHARD)) {
-            shard = q->fixed.shard > 0 ? q->fixed.shard : s->dp;
-            if (k == 1) {
-                return;
-            }
-        } else if (k == 1 && (s->zero == 0 || shard < 2 || shard >= s->dp || s->dp % shard != 0)) {
-            return;
+    dpari_zero(&plan, sizeof(plan)); /* padding too: the same bytes for the same search */
+    plan.strategy = *outer;
+    dpari_price_memory(&p->job, outer, stages, &plan.memory);
+    plan.fits = plan.memory.upper <= dpari_limit(p);
+    for (overlap = 0; overlap < overlaps; overlap++) {
+        if (overlaps > 1) {
+            plan.strategy.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
+                                    (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
+                                    (overlap & 2 ? DPAR_OVERLAP_PP : 0);
         }
-        if (s->dp % shard != 0) {
-            p->rejected[DPAR_RULE_ZERO]++;
-            p->walked++;
-            return;
+        dpari_price_step(&p->job, &plan.strategy, stages, &plan.step);
+        p->evaluated++;
+        p->walked++;
+        if (plan.fits) {
+            dpari_keep_top(p, &plan);
+            dpari_keep_front(p, &plan);
+        } else {
+            dpari_walk_too_big(p, &plan.memory);
         }
-        s->shard = shard;
-        dpari_walk_price(p, s, stages);
     }
 }
 
-/* ZeRO stage, offload, overlap of data parallelism. */
+/* ZeRO stage, offload, shard group. */
 static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages)
 {
     const dpar_search *q = &p->search;
     dpar_strategy s = *outer;
-    int32_t whole = q->space == DPAR_SPACE_WHOLE, zero, offload, overlap;
-    int32_t offloads = whole && p->job.cluster->host_bytes > 0.0 ? 8 : 1;
-    int32_t trains = p->job.work->trains, overlaps = whole && trains ? (s.pp > 1 ? 4 : 2) : 1;
-    for (zero = 0; zero < 4; zero++) {
-        if (!dpari_wanted(q, DPAR_FIELD_ZERO, zero, q->fixed.zero)) {
+    int32_t offloads = dpari_walk_offloads(p), offload, k;
+    for (s.zero = 0; s.zero < 4; s.zero++) {
+        if (!dpari_walk_zero(p, &s, s.zero)) {
             continue;
         }
-        if (!dpari_fixed(q, DPAR_FIELD_ZERO) &&
-            ((zero > 0 && (s.dp * s.cp == 1 || !trains)) || (!whole && s.pp > 1 && zero > 1) ||
-             (!whole && zero == 2))) {
-            continue;
-        }
-        s.zero = zero;
         for (offload = 0; offload < offloads; offload++) {
-            for (overlap = 0; overlap < overlaps; overlap++) {
-                s.offload = offload;
-                if (whole) {
-                    s.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
-                                (overlap & 1 ? DPAR_OVERLAP_DP : 0) |
-                                (overlap & 2 ? DPAR_OVERLAP_PP : 0);
+            s.offload = dpari_fixed(q, DPAR_FIELD_OFFLOAD) ? q->fixed.offload : offload;
+            for (k = 0; k < 2; k++) {
+                s.shard = dpari_walk_shard(p, &s, k);
+                if (s.shard > 0 && s.dp % s.shard != 0) {
+                    dpari_walk_out(p, DPAR_RULE_ZERO, dpari_walk_overlaps(p, &s));
+                } else if (s.shard > 0) {
+                    dpari_walk_price(p, &s, stages);
                 }
-                if (dpari_fixed(q, DPAR_FIELD_OFFLOAD)) {
-                    s.offload = q->fixed.offload;
-                }
-                if (dpari_fixed(q, DPAR_FIELD_OVERLAP)) {
-                    s.overlap = q->fixed.overlap;
-                }
-                dpari_walk_shards(p, &s, stages);
             }
         }
     }
@@ -394,61 +467,118 @@ static int32_t dpari_walk_batches(const dpar_planner *p, const dpar_strategy *s)
 {
     int64_t per = (int64_t)s->dp * s->micro_batch, batch = p->search.global_batch;
     if (dpari_fixed(&p->search, DPAR_FIELD_MICRO_BATCHES)) {
-        return p->search.fixed.micro_batches;
+        int64_t m = p->search.fixed.micro_batches;
+        return batch == 0 || (per > 0 && m > 0 && batch / per == m && batch % per == 0) ? (int32_t)m
+                                                                                        : 0;
     }
     if (batch == 0) {
-        return s->pp > 1 ? 4 * s->pp : 4;
+        return 4 * s->pp;
     }
-    return batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
+    return per > 0 && batch % per == 0 && batch / per <= INT32_MAX ? (int32_t)(batch / per) : 0;
 }
 
-static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s, const dpari_layers *layers)
+/* The time of a step is at least that of its micro-batches on the slowest stage: when that alone is
+ * slower than all that are kept, nothing of the data level can be among them. Not in the whole
+ * space, and not when a front is wanted: there everything is priced. */
+static int dpari_walk_hopeless(const dpar_planner *p, const dpar_strategy *s,
+                               const dpari_stages *stages)
+{
+    double slow = 0.0, samples = (double)s->dp * s->micro_batch;
+    const dpar_plan *worst = &p->top[p->tops - 1];
+    int32_t i;
+    if (p->search.space == DPAR_SPACE_WHOLE || p->front_room >= 2 || p->tops == 0 ||
+        p->tops < p->top_room) {
+        return 0;
+    }
+    for (i = 0; i < stages->n; i++) {
+        slow = dpari_mostf(slow, stages->of[i].total);
+    }
+    return samples * worst->step.total < slow * worst->step.samples * (1.0 - 1e-9);
+}
+
+/* The layers of one outer position lie in the planner, not on the stack; both are plain doubles. */
+typedef char dpari_layers_fit[sizeof(dpari_layers) <= sizeof(((dpar_planner *)0)->layers) ? 1 : -1];
+
+static dpari_layers *dpari_walk_layers(dpar_planner *p, const dpar_strategy *s)
+{
+    dpari_layers *layers = (dpari_layers *)(void *)p->layers;
+    if (p->state[DPARI_PRICED] == 0) { /* when the first legal configuration asks for them */
+        dpari_price_layers(&p->job, s, layers);
+        p->state[DPARI_PRICED] = 1;
+    }
+    return layers;
+}
+
+/* The stages of one recomputation, priced; then the data level. */
+static void dpari_walk_stages(dpar_planner *p, const dpar_strategy *s)
+{
+    int32_t out = (int32_t)p->state[DPARI_OUT_RULE];
+    dpari_stages stages;
+    if (out != DPAR_RULE_NONE) {
+        dpari_walk_out(p, out, dpari_walk_count(p, s));
+        return;
+    }
+    dpari_price_stages(&p->job, s, dpari_walk_layers(p, s), &stages);
+    if (dpari_walk_hopeless(p, s, &stages)) {
+        int64_t n = dpari_walk_count(p, s);
+        p->cut += n;
+        p->walked += n;
+    } else {
+        dpari_walk_data(p, s, &stages);
+    }
+}
+
+/* None, selective where scores are kept, full: of all layers, and of half of a stage's. */
+static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
-    dpari_stages stages;
-    int32_t r;
+    const dpar_workload *w = p->job.work;
+    int32_t half = w->blocks / s->pp / 2, r;
     for (r = 0; r < DPAR_RECOMPUTES; r++) {
         if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
-            (!p->job.work->trains && r > 0) ||
-            (r == DPAR_RECOMPUTE_SELECTIVE && !dpari_fixed(q, DPAR_FIELD_RECOMPUTE) &&
-             p->job.work->attention != DPAR_ATTENTION_UNFUSED)) {
+            (!dpari_fixed(q, DPAR_FIELD_RECOMPUTE) &&
+             ((!w->trains && r > 0) ||
+              (r == DPAR_RECOMPUTE_SELECTIVE && w->attention != DPAR_ATTENTION_UNFUSED)))) {
             continue;
         }
         s->recompute = r;
         s->recompute_layers =
             dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
-        dpari_price_stages(&p->job, s, layers, &stages);
-        dpari_walk_data(p, s, &stages);
+        dpari_walk_stages(p, s);
+        if (r == DPAR_RECOMPUTE_FULL && half > 0 && !dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS)) {
+            s->recompute_layers = half;
+            dpari_walk_stages(p, s);
+        }
     }
 }
 
 /* Which schedules are tried with this vp: usual ones, or all. */
 static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int32_t schedule)
 {
-    if (!dpari_wanted(q, DPAR_FIELD_SCHEDULE, schedule, q->fixed.schedule)) {
-        return 0;
-    }
+    int whole = q->space == DPAR_SPACE_WHOLE;
     if (dpari_fixed(q, DPAR_FIELD_SCHEDULE)) {
-        return 1;
+        return schedule == q->fixed.schedule;
     }
     if (s->pp == 1) {
         return schedule == DPAR_1F1B;
     }
-    if (q->space != DPAR_SPACE_WHOLE) {
-        return s->vp == 1 ? schedule == DPAR_1F1B : schedule == DPAR_INTERLEAVED;
+    if (s->vp == 1) {
+        return schedule == DPAR_1F1B ||
+               (whole && (schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1));
     }
-    return s->vp == 1 ? schedule == DPAR_1F1B || schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1
-                      : schedule == DPAR_INTERLEAVED || schedule == DPAR_BREADTH_FIRST ||
-                            (s->vp == 2 && schedule == DPAR_ZBV);
+    return schedule == DPAR_INTERLEAVED ||
+           (whole && (schedule == DPAR_BREADTH_FIRST || (s->vp == 2 && schedule == DPAR_ZBV)));
 }
 
-static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s, const dpari_layers *layers)
+static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
-    for (vp = 1; vp <= (s->pp > 1 ? 16 : 1); vp++) {
+    int32_t most = s->pp == 1 ? 1 : q->space == DPAR_SPACE_WHOLE ? blocks / s->pp : 16;
+    int64_t out = p->state[DPARI_OUT_RULE];
+    for (vp = 1; vp <= most || vp == 1; vp++) {
         if (!dpari_wanted(q, DPAR_FIELD_VP, vp, q->fixed.vp) ||
-            (vp > 1 && (int64_t)s->pp * vp > blocks) || (vp > 1 && blocks % (s->pp * vp) != 0)) {
+            (vp > 1 && blocks % ((int64_t)s->pp * vp) != 0)) {
             continue;
         }
         s->vp = vp;
@@ -457,58 +587,84 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s, const dpari_l
                 continue;
             }
             s->schedule = schedule;
-            if (dpar_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
-                p->rejected[rule]++;
-                p->walked++;
-                continue;
+            if (out == DPAR_RULE_NONE &&
+                dpar_strategy_check(&p->job, s, 0, &rule, NULL) != DPAR_OK) {
+                p->state[DPARI_OUT_RULE] = rule;
             }
-            dpari_walk_recompute(p, s, layers);
+            dpari_walk_recompute(p, s);
+            p->state[DPARI_OUT_RULE] = out;
         }
     }
 }
 
-/* All of one outer position: layers priced once. */
-static void dpari_walk_position(dpar_planner *p)
+/* Pipelines that divide the `rest` of the ranks; what remains is data parallelism. */
+static void dpari_walk_ranks(dpar_planner *p, dpar_strategy *s, int32_t rest)
 {
     const dpar_search *q = &p->search;
-    dpari_layers layers;
+    const dpar_workload *w = p->job.work;
+    int64_t out = p->state[DPARI_OUT_RULE];
+    p->state[DPARI_PRICED] = 0;
+    for (s->pp = 1; s->pp <= rest && s->pp <= dpari_most(1, w->blocks); s->pp++) {
+        s->dp = rest / s->pp;
+        if (rest % s->pp != 0 || !dpari_wanted(q, DPAR_FIELD_PP, s->pp, q->fixed.pp) ||
+            !dpari_wanted(q, DPAR_FIELD_DP, s->dp, q->fixed.dp) ||
+            (!w->trains && (s->pp > 1 || s->dp > 1) && w->dims > 0 && q->global_batch <= 1)) {
+            continue;
+        }
+        s->micro_batches = dpari_walk_batches(p, s);
+        if (s->micro_batches == 0) {
+            s->micro_batches = 1;
+            p->state[DPARI_OUT_RULE] = out == DPAR_RULE_NONE ? (int64_t)DPAR_RULE_BATCH : out;
+        }
+        dpari_walk_pipeline(p, s);
+        p->state[DPARI_OUT_RULE] = out;
+    }
+}
+
+/* The rule that a position breaks whatever comes further in; the cheapest to see first. */
+static int32_t dpari_walk_early(const dpar_planner *p, const dpar_strategy *s, int64_t ranks)
+{
+    const dpar_workload *w = p->job.work;
+    int32_t node = p->job.cluster->gpus_per_node;
+    if (ranks < 1 || p->search.gpus % ranks != 0) {
+        return DPAR_RULE_RANKS;
+    }
+    if (s->tp > 1 && (w->heads % s->tp != 0 || w->hidden % s->tp != 0)) {
+        return DPAR_RULE_TP_HEADS;
+    }
+    if (p->search.space != DPAR_SPACE_WHOLE && !dpari_fixed(&p->search, DPAR_FIELD_TP) &&
+        node % s->tp != 0) {
+        return DPAR_RULE_TP_WIDE;
+    }
+    return DPAR_RULE_NONE;
+}
+
+/* All of one outer position. */
+static void dpari_walk_position(dpar_planner *p)
+{
     dpar_strategy s;
-    int32_t i, rest, priced = 0, tiles;
+    int64_t ranks = 1;
+    int32_t i, rule;
     if (!dpari_walk_outer(p, &s)) {
         return;
     }
-    tiles = s.tiles[0] * s.tiles[1] * s.tiles[2];
-    rest = s.tp * s.cp * tiles;
-    if (rest < 1 || q->gpus % rest != 0) {
-        p->rejected[DPAR_RULE_RANKS]++;
-        p->walked++;
-        return;
+    for (i = 0; i < 3; i++) {
+        if (s.tiles[i] < 1 || !dpari_mul(ranks, s.tiles[i], &ranks)) {
+            ranks = 0;
+        }
     }
-    rest = q->gpus / rest;
-    for (i = 0; dpari_divisor(rest, i, 1) > 0; i++) {
-        s.pp = dpari_divisor(rest, i, 1);
-        if (s.pp > p->job.work->blocks) {
-            break;
-        }
-        s.dp = rest / s.pp;
-        if (!dpari_wanted(q, DPAR_FIELD_PP, s.pp, q->fixed.pp) ||
-            !dpari_wanted(q, DPAR_FIELD_DP, s.dp, q->fixed.dp) ||
-            (!p->job.work->trains && (s.pp > 1 || s.dp > 1) && p->job.work->dims > 0 &&
-             q->global_batch <= 1)) {
-            continue;
-        }
-        s.micro_batches = dpari_walk_batches(p, &s);
-        if (s.micro_batches == 0) {
-            p->rejected[DPAR_RULE_BATCH]++;
-            p->walked++;
-            continue;
-        }
-        if (!priced) {
-            dpari_price_layers(&p->job, &s, &layers);
-            priced = 1;
-        }
-        dpari_walk_pipeline(p, &s, &layers);
+    if (s.tp < 1 || s.cp < 1 || !dpari_mul(ranks, s.tp, &ranks) ||
+        !dpari_mul(ranks, s.cp, &ranks)) {
+        ranks = 0;
     }
+    rule = dpari_walk_early(p, &s, ranks);
+    if (rule == DPAR_RULE_RANKS) { /* no pp and dp go with it: counted with one of each */
+        s.tp = s.cp = s.tiles[0] = s.tiles[1] = s.tiles[2] = 1;
+        ranks = p->search.gpus;
+    }
+    p->state[DPARI_OUT_RULE] = rule;
+    dpari_walk_ranks(p, &s, (int32_t)(p->search.gpus / ranks));
+    p->state[DPARI_OUT_RULE] = DPAR_RULE_NONE;
 }
 
 /* ---- the search ----------------------------------------------------------------------------- */
@@ -550,7 +706,8 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
 
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
 {
-    int64_t until = p->walked + budget, i;
+    int64_t until = budget < 1 ? 1 : budget, i;
+    until = until > INT64_MAX - p->walked ? INT64_MAX : p->walked + until;
     while (p->state[DPARI_POSITION] < p->state[DPARI_TOTAL]) {
         if (p->walked >= until) {
             return DPAR_MORE;
@@ -558,10 +715,10 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
         dpari_walk_position(p);
         p->state[DPARI_POSITION]++;
         for (i = 0; i < DPARI_AXES; i++) {
-            if (++p->state[DPARI_AT + i] < p->state[DPARI_LENGTH + i]) {
+            if (++p->state[i] < p->state[DPARI_LENGTH + i]) {
                 break;
             }
-            p->state[DPARI_AT + i] = 0;
+            p->state[i] = 0;
         }
     }
     if (p->tops > 0 || p->top_room == 0) {
@@ -572,13 +729,9 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
                          "none of # configurations is legal on # GPUs with a global batch of #",
                          p->walked, p->search.gpus, p->search.global_batch, 0);
     }
-    return dpari_say(DPAR_E_NONE, why,
-                     "nothing fits: the nearest of # configurations needs # MB a GPU of # MB",
-                     p->evaluated, p->state[DPARI_NEAREST_BYTES],
-                     (int64_t)((p->search.memory_bytes > 0.0 ? p->search.memory_bytes
-                                                             : p->job.cluster->gpu.memory_bytes) *
-                               1e-6),
-                     0);
+    return dpari_say(
+        DPAR_E_NONE, why, "nothing fits: the nearest of # configurations needs # MB a GPU of # MB",
+        p->evaluated, p->state[DPARI_NEAREST_BYTES], (int64_t)(dpari_limit(p) * 1e-6), 0);
 }
 
 DPAR_API double dpar_planner_progress(const dpar_planner *p)
@@ -590,58 +743,81 @@ DPAR_API double dpar_planner_progress(const dpar_planner *p)
 
 /* ---- neighbours ----------------------------------------------------------------------------- */
 
-/* The k-th change of a plan: its name and the changed strategy; 0 when it cannot be made. */
+static void dpari_arrow(dpar_text *t, const char *name, int32_t from, int32_t to)
+{
+    dpar_text_put(t, name);
+    dpar_text_char(t, ' ');
+    dpar_text_int(t, from);
+    dpar_text_put(t, " -> ");
+    dpar_text_int(t, to);
+}
+
+/* The options: ZeRO stage, recomputation, HSDP or all. 0 when the change cannot be made. */
+static int dpari_neighbour_option(const dpar_job *job, const dpar_strategy *s, int32_t pair,
+                                  int32_t up, dpar_strategy *n, dpar_text *t)
+{
+    int32_t in_node = job->cluster->gpus_per_node / s->tp / s->cp;
+    int32_t all = s->shard < 1 ? s->dp : s->shard;
+    if (pair == 3) {
+        n->zero += up ? 1 : -1;
+        dpari_arrow(t, "zero", s->zero, n->zero);
+        return n->zero >= 0 && n->zero <= 3 && s->dp > 1 && job->work->trains;
+    }
+    if (pair == 4) {
+        n->recompute = up ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
+        n->recompute_layers = 0;
+        dpar_text_put(t, "recompute ");
+        dpar_text_put(t, dpar_recompute_name(s->recompute));
+        dpar_text_put(t, s->recompute_layers > 0 ? " (part) -> " : " -> ");
+        dpar_text_put(t, dpar_recompute_name(n->recompute));
+        return (n->recompute != s->recompute || n->recompute_layers != s->recompute_layers) &&
+               job->work->trains;
+    }
+    n->shard = up ? s->dp : in_node;
+    dpari_arrow(t, "shard", all, n->shard);
+    return s->zero > 0 && n->shard > 1 && n->shard != all && s->dp % n->shard == 0;
+}
+
+/* The k-th change of a plan, in words and as a strategy; 0 when it cannot be made. */
 static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t k, dpar_strategy *n,
                            dpar_text *t)
 {
-    int32_t ranks = dpar_strategy_ranks(s), *at = NULL, from, twice = k % 2;
+    static const char name[9][8] = {"tp", "pp", "mbs", "", "", "vp", "", "ep", "cp"};
+    int32_t ranks = dpar_strategy_ranks(s), pair = k / 2, up = k % 2, from, *at;
+    int64_t model;
     *n = *s;
-    switch (k) {
-    case 0:
-    case 1: at = &n->tp; break;
-    case 2:
-    case 3: at = &n->pp; break;
-    case 4:
-    case 5: at = &n->micro_batch; break;
-    case 6:
-    case 7:
-        n->zero += twice ? 1 : -1;
-        dpar_text_put(t, "zero ");
-        dpar_text_int(t, s->zero);
-        dpar_text_put(t, " -> ");
-        dpar_text_int(t, n->zero);
-        return n->zero >= 0 && n->zero <= 3 && s->dp > 1;
-    case 8:
-    case 9:
-        n->recompute = twice ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
-        dpar_text_put(t, "recompute ");
-        dpar_text_put(t, dpar_recompute_name(s->recompute));
-        dpar_text_put(t, " -> ");
-        dpar_text_put(t, dpar_recompute_name(n->recompute));
-        return n->recompute != s->recompute && job->work->trains;
-    default: at = &n->cp; break;
+    if (pair == 3 || pair == 4 || pair == 6) {
+        return dpari_neighbour_option(job, s, pair, up, n, t);
     }
+    at = pair == 0   ? &n->tp
+         : pair == 1 ? &n->pp
+         : pair == 2 ? &n->micro_batch
+         : pair == 5 ? &n->vp
+         : pair == 7 ? &n->ep
+                     : &n->cp;
     from = *at;
-    if (!twice && from % 2 != 0) {
+    if ((!up && from % 2 != 0) || from > INT32_C(0x20000000) ||
+        (pair == 7 && job->work->experts == 0) || (pair == 5 && s->pp == 1) ||
+        (pair == 8 && job->work->vocab == 0)) {
         return 0;
     }
-    *at = twice ? 2 * from : from / 2;
-    dpar_text_put(t, at == &n->tp ? "tp " : at == &n->pp ? "pp " : at == &n->cp ? "cp " : "mbs ");
-    dpar_text_int(t, from);
-    dpar_text_put(t, " -> ");
-    dpar_text_int(t, *at);
+    *at = up ? 2 * from : from / 2;
+    dpari_arrow(t, name[pair], from, *at);
     n->sp = n->tp > 1 ? (s->tp > 1 ? s->sp : 1) : 0;
-    if (n->pp != s->pp) {
+    if (pair == 1) {
         n->vp = 1;
         n->schedule = DPAR_1F1B;
+    } else if (pair == 5) {
+        n->schedule = n->vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B;
     }
-    from = n->tp * n->cp * n->pp * n->tiles[0] * n->tiles[1] * n->tiles[2];
-    if (from < 1 || ranks % from != 0) {
+    model = (int64_t)n->tp * n->cp * n->pp;
+    model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
+    if (model < 1 || ranks % model != 0) {
         return 0;
     }
-    n->dp = ranks / from;
-    n->shard = 0;
-    return n->tp <= job->cluster->gpus_per_node;
+    n->dp = (int32_t)(ranks / model);
+    n->shard = n->dp == s->dp ? s->shard : 0;
+    return n->tp <= job->cluster->gpus_per_node || n->tp <= s->tp;
 }
 
 static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, const dpar_plan *other,
@@ -665,7 +841,7 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     dpar_text_put(t, ", ");
     dpar_text_fixed(t, other->memory.total * 1e-9, 1);
     dpar_text_put(t, " GB");
-    if (other->strategy.pp != plan->strategy.pp) {
+    if (other->strategy.pp != plan->strategy.pp || other->strategy.vp != plan->strategy.vp) {
         dpar_text_put(t, ", bubble ");
         dpar_text_fixed(t, 100.0 * other->step.bubble, 0);
         dpar_text_put(t, " % instead of ");
@@ -677,8 +853,10 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
                                       int64_t global_batch, dpar_rejected *out, int32_t room)
 {
+    const dpar_strategy *s = &plan->strategy;
+    int64_t batch = (int64_t)s->dp * s->micro_batch * s->micro_batches;
     int32_t k, n = 0;
-    for (k = 0; k < 12 && n < room; k++) {
+    for (k = 0; k < 18 && n < room; k++) {
         dpar_rejected *r = &out[n];
         dpar_plan other;
         dpar_text t;
@@ -687,12 +865,12 @@ DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan
         dpar_status st;
         dpari_zero(r, sizeof(*r));
         dpar_text_init(&t, r->text, sizeof(r->text));
-        if (!dpari_neighbour(job, &plan->strategy, k, &r->strategy, &t)) {
+        if (!dpari_neighbour(job, s, k, &r->strategy, &t)) {
             continue;
         }
         per = (int64_t)r->strategy.dp * r->strategy.micro_batch;
-        if (global_batch > 0 && global_batch % per == 0) {
-            r->strategy.micro_batches = (int32_t)(global_batch / per);
+        if (batch % per == 0 && batch / per <= INT32_MAX) { /* the same batch, also where free */
+            r->strategy.micro_batches = (int32_t)(batch / per);
         }
         st = dpar_plan_of(job, &r->strategy, global_batch, &other, &r->rule, &why);
         if (st == DPAR_OK || st == DPAR_E_MEMORY) {
@@ -707,24 +885,40 @@ DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan
     return n;
 }
 
-/* ---- nearest legal, smallest machine -------------------------------------------------------- */
+/* ---- nearest legal -------------------------------------------------------------------------- */
 
-/* The divisor of n nearest to v, the smaller one of two. */
-static int32_t dpari_nearest_divisor(int32_t n, int32_t v)
+enum { DPARI_NEAR = 6 };
+
+static double dpari_apart(int32_t a, int32_t b)
 {
-    int32_t d, best = 1;
-    for (d = 1; d <= n / d; d++) {
-        if (n % d == 0) {
-            int32_t e = n / d;
-            if (dpari_most(d - v, v - d) < dpari_most(best - v, v - best)) {
-                best = d;
+    double x = a > 0 ? a : 1, y = b > 0 ? b : 1;
+    return x > y ? x / y : y / x;
+}
+
+/* The divisors of n, at most `limit`, nearest to `want` in ratio, the nearest first. */
+static int32_t dpari_near_divisors(int32_t n, int32_t want, int64_t limit, int32_t *list)
+{
+    int32_t i, k, d, count = 0;
+    for (i = 0; (d = dpari_divisor(n, i)) > 0 && d <= limit; i++) {
+        for (k = count < DPARI_NEAR ? count++ : DPARI_NEAR; k > 0; k--) {
+            if (dpari_apart(list[k - 1], want) <= dpari_apart(d, want)) {
+                break;
             }
-            if (dpari_most(e - v, v - e) < dpari_most(best - v, v - best)) {
-                best = e;
+            if (k < DPARI_NEAR) {
+                list[k] = list[k - 1];
             }
         }
+        if (k < DPARI_NEAR) {
+            list[k] = d;
+        }
     }
-    return best;
+    return count;
+}
+
+static int32_t dpari_nearest_divisor(int32_t n, int32_t want)
+{
+    int32_t list[DPARI_NEAR];
+    return dpari_near_divisors(n > 0 ? n : 1, want, INT32_MAX, list) > 0 ? list[0] : 1;
 }
 
 static int32_t dpari_common(int32_t a, int32_t b)
@@ -737,82 +931,182 @@ static int32_t dpari_common(int32_t a, int32_t b)
     return a > 0 ? a : 1;
 }
 
-/* Puts right what the broken rule is about, and what follows from it. */
-static void dpari_repair(const dpar_job *job, dpar_strategy *s, int32_t rule, int64_t batch)
+/* How far two strategies are apart: twice the ratio for a degree that differs, twice for an option;
+ * the product of all. 1: the same. */
+static double dpari_distance(const dpar_strategy *a, const dpar_strategy *b)
+{
+    int32_t x[10], y[10], i;
+    double far_apart = 1.0;
+    const dpar_strategy *s = a;
+    int32_t *to = x;
+    for (i = 0; i < 2; i++, s = b, to = y) {
+        to[0] = s->tp;
+        to[1] = s->cp;
+        to[2] = s->dp;
+        to[3] = s->pp;
+        to[4] = s->vp;
+        to[5] = s->ep;
+        to[6] = s->etp;
+        to[7] = s->micro_batch;
+        to[8] = s->micro_batches;
+        to[9] = s->shard;
+    }
+    for (i = 0; i < 10; i++) {
+        far_apart *= x[i] != y[i] ? 2.0 * dpari_apart(x[i], y[i]) : 1.0;
+    }
+    far_apart *= a->sp != b->sp ? 2.0 : 1.0;
+    far_apart *= a->cp_kind != b->cp_kind ? 2.0 : 1.0;
+    far_apart *= a->zero != b->zero ? 2.0 : 1.0;
+    far_apart *= a->schedule != b->schedule ? 2.0 : 1.0;
+    far_apart *= a->recompute != b->recompute ? 2.0 : 1.0;
+    far_apart *= a->offload != b->offload ? 2.0 : 1.0;
+    for (i = 0; i < 3; i++) {
+        far_apart *= a->tiles[i] != b->tiles[i] ? 2.0 * dpari_apart(a->tiles[i], b->tiles[i]) : 1.0;
+    }
+    return far_apart;
+}
+
+static int32_t dpari_within(int32_t v, int32_t least, int32_t most)
+{
+    return v < least ? least : v > most ? most : v;
+}
+
+/* Options into their ranges; what has no effect here is switched off. */
+static void dpari_sane(const dpar_job *job, dpar_strategy *s)
 {
     const dpar_workload *w = job->work;
-    int32_t gpus = dpar_cluster_gpus(job->cluster), model, heads = w->heads > 0 ? w->heads : 1;
-    s->tp = (int32_t)dpari_most(1, dpari_least(s->tp, gpus));
-    s->pp = (int32_t)dpari_most(1, s->pp);
-    s->cp = (int32_t)dpari_most(1, s->cp);
-    s->micro_batch = (int32_t)dpari_most(1, s->micro_batch);
-    if (rule == DPAR_RULE_TP_HEADS || rule == DPAR_RULE_RANKS || rule == DPAR_RULE_DEGREE) {
-        s->tp = dpari_nearest_divisor(dpari_common(heads, gpus), s->tp);
-        s->sp = s->tp > 1 && s->sp;
+    int32_t i;
+    s->zero = dpari_within(s->zero, 0, 3);
+    s->recompute = dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1);
+    s->schedule = dpari_within(s->schedule, 0, DPAR_SCHEDULES - 1);
+    s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
+    s->recompute_layers = dpari_within(s->recompute_layers, 0, INT32_MAX);
+    s->vp = dpari_within(s->vp, 1, INT32_MAX);
+    s->micro_batch = dpari_within(s->micro_batch, 1, INT32_MAX);
+    s->micro_batches = dpari_within(s->micro_batches, 1, INT32_MAX);
+    s->offload = job->cluster->host_bytes > 0.0 ? s->offload & 7 : 0;
+    for (i = 0; i < 3; i++) {
+        s->tiles[i] = i < w->dims ? dpari_within(s->tiles[i], 1, INT32_MAX) : 1;
     }
-    if (rule == DPAR_RULE_CP) {
-        s->cp /= 2;
-        s->cp = s->cp > 0 ? s->cp : 1;
+    s->etp = w->experts > 0 ? dpari_within(s->etp, 1, INT32_MAX) : 1;
+}
+
+/* What follows from the degrees: data parallelism, experts, shards, micro-batches. */
+static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, int64_t batch)
+{
+    const dpar_workload *w = job->work;
+    int32_t ranks, each;
+    n->dp = rest;
+    n->sp = (n->sp > 0 || w->experts > 0) && n->tp > 1 && w->heads > 0;
+    n->vp = n->pp > 1 ? n->vp : 1;
+    n->shard = n->shard < 1 || n->dp % n->shard != 0 ? 0 : n->shard;
+    ranks = n->tp * n->cp * n->dp;
+    n->etp = ranks % n->etp == 0 ? n->etp : 1;
+    n->ep =
+        w->experts > 0 ? dpari_nearest_divisor(dpari_common(w->experts, ranks / n->etp), n->ep) : 1;
+    if (batch > 0 && batch % n->dp == 0) {
+        each = (int32_t)dpari_least(INT32_MAX, batch / n->dp);
+        n->micro_batch = dpari_nearest_divisor(each, n->micro_batch);
+        n->micro_batches = each / n->micro_batch;
     }
-    if (rule == DPAR_RULE_SCHEDULE || rule == DPAR_RULE_PP_LAYERS) {
-        s->vp = 1;
-        s->schedule = DPAR_1F1B;
+}
+
+/* The strategy as it is, or with a plain pipeline: what is legal and nearer than `best`. */
+static double dpari_try_near(const dpar_job *job, const dpar_strategy *asked, dpar_strategy *n,
+                             int64_t batch, double best, dpar_strategy *near_one)
+{
+    int32_t plain;
+    for (plain = 0; plain < 2; plain++) {
+        double apart;
+        if (plain) {
+            n->vp = 1;
+            n->schedule = DPAR_1F1B;
+        }
+        apart = dpari_distance(asked, n);
+        if ((best <= 0.0 || apart < best) &&
+            dpar_strategy_check(job, n, batch, NULL, NULL) == DPAR_OK) {
+            *near_one = *n;
+            return apart;
+        }
     }
-    s->pp = (int32_t)dpari_least(s->pp, w->blocks);
-    model = gpus / s->tp;
-    s->cp = dpari_nearest_divisor(model, s->cp);
-    s->pp = dpari_nearest_divisor(model / s->cp, s->pp);
-    s->dp = model / s->cp / s->pp;
-    s->tiles[0] = s->tiles[1] = s->tiles[2] = 1;
-    s->shard = 0;
-    s->sp = s->sp && s->tp > 1;
-    s->ep = w->experts > 0 ? dpari_common(dpari_common(w->experts, s->tp * s->cp * s->dp),
-                                          (int32_t)dpari_most(1, s->ep))
-                           : 1;
-    s->etp = 1;
-    if (batch > 0 && batch % s->dp == 0) {
-        s->micro_batch =
-            dpari_nearest_divisor((int32_t)dpari_least(INT32_MAX, batch / s->dp), s->micro_batch);
-        s->micro_batches = (int32_t)dpari_least(INT32_MAX, batch / s->dp / s->micro_batch);
+    return best;
+}
+
+/* All degrees near those asked for, given the tiles. */
+static double dpari_search_near(const dpar_job *job, const dpar_strategy *asked,
+                                const dpar_strategy *sane, int32_t rest, int64_t batch, double best,
+                                dpar_strategy *near_one)
+{
+    const dpar_workload *w = job->work;
+    int32_t tp[DPARI_NEAR], cp[DPARI_NEAR], pp[DPARI_NEAR], tps, cps, pps, i, j, k;
+    tps = dpari_near_divisors(w->heads > 0 ? dpari_common(dpari_common(w->heads, w->hidden), rest)
+                                           : 1,
+                              sane->tp, INT32_MAX, tp);
+    for (i = 0; i < tps; i++) {
+        cps = dpari_near_divisors(w->heads > 0 ? rest / tp[i] : 1, sane->cp, INT32_C(65536), cp);
+        for (j = 0; j < cps; j++) {
+            int32_t left = rest / tp[i] / cp[j];
+            pps = dpari_near_divisors(left, sane->pp, w->blocks, pp);
+            for (k = 0; k < pps; k++) {
+                dpar_strategy n = *sane;
+                n.tp = tp[i];
+                n.cp = cp[j];
+                n.pp = pp[k];
+                dpari_follow(job, &n, left / pp[k], batch);
+                best = dpari_try_near(job, asked, &n, batch, best, near_one);
+            }
+        }
     }
-    s->micro_batches = (int32_t)dpari_most(1, s->micro_batches);
-    s->offload = 0;
+    return best;
 }
 
 DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy *s,
                                         int64_t global_batch, dpar_strategy *near_one,
                                         dpar_why *why)
 {
-    dpar_strategy n = *s;
-    int32_t rule = 0, k;
-    dpar_status st = dpar_strategy_check(job, &n, global_batch, &rule, why);
-    for (k = 0; k < 8 && st != DPAR_OK; k++) {
-        dpari_repair(job, &n, rule, global_batch);
-        st = dpar_strategy_check(job, &n, global_batch, &rule, why);
+    dpar_strategy sane = *s, found = *s;
+    int32_t gpus = dpar_cluster_gpus(job->cluster), i;
+    int64_t tiles = 1;
+    double best = 0.0;
+    dpar_status st = dpar_strategy_check(job, s, global_batch, NULL, why);
+    if (st == DPAR_OK) {
+        *near_one = *s;
+        return DPAR_OK;
     }
-    if (st != DPAR_OK) {
-        return DPAR_E_NONE;
+    dpari_sane(job, &sane);
+    for (i = 0; i < 3; i++) {
+        tiles = dpari_mul(tiles, sane.tiles[i], &tiles) ? tiles : 0;
     }
-    *near_one = n;
+    if (tiles > 0 && gpus % tiles == 0) {
+        best = dpari_search_near(job, s, &sane, gpus / (int32_t)tiles, global_batch, best, &found);
+    }
+    for (i = 0; best <= 0.0 && job->work->dims > 0 && dpari_divisor(gpus, i) > 0; i++) {
+        int32_t parts = dpari_divisor(gpus, i);
+        dpari_cut_grid(job->work, parts, sane.tiles);
+        best = dpari_search_near(job, s, &sane, gpus / parts, global_batch, best, &found);
+    }
+    if (best <= 0.0) {
+        return DPAR_E_NONE; /* *why says what is wrong with what was asked */
+    }
+    *near_one = found;
     return DPAR_OK;
 }
 
-/* Sizes that people order: within a node the divisors of it, then nodes 1, 2, 3, 4, 6, 8, 12, ...
- */
+/* ---- smallest machine ----------------------------------------------------------------------- */
+
+/* The next size: inside a node its divisors, then every number of nodes up to 32, then steps of a
+ * sixteenth; 0 past 2^31. */
 static int32_t dpari_next_size(int32_t gpus, int32_t node)
 {
-    int32_t nodes, power = 1;
+    int64_t nodes = gpus / node, next;
     if (gpus < node) {
         do {
             gpus++;
         } while (node % gpus != 0);
         return gpus;
     }
-    nodes = gpus / node;
-    while (power * 2 <= nodes && power < INT32_C(0x10000000)) {
-        power *= 2;
-    }
-    return (nodes < power + power / 2 ? power + power / 2 : 2 * power) * node;
+    next = (nodes + (nodes < 32 ? 1 : nodes / 16)) * node;
+    return next <= INT32_MAX ? (int32_t)next : 0;
 }
 
 DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_search *search,
@@ -839,7 +1133,7 @@ DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_searc
             return st;
         }
         do {
-            st = dpar_planner_run(&p, INT64_MAX / 2, why);
+            st = dpar_planner_run(&p, INT64_MAX, why);
         } while (st == DPAR_MORE);
         if (st == DPAR_DONE) {
             return DPAR_OK;

@@ -20,13 +20,21 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, i
 
 /* How much is walked. */
 enum {
-    DPAR_SPACE_USUAL, /* powers of two and divisors that are used in practice, options by rule */
-    DPAR_SPACE_WHOLE  /* every divisor, every option, TP across nodes too (Calculon's space) */
+    /* tp: divisors of a node; cp, micro-batch: powers of two; sequence parallelism with tp; 1F1B or
+     * interleaved up to vp 16; ZeRO 0, 1, and 3 without pipelines; overlap as the stack has it; no
+     * offload; etp 1; grids cut where the surface is least. When only the top is wanted (no
+     * front), what cannot reach it is cut unpriced and counted in `cut`. */
+    DPAR_SPACE_USUAL,
+    /* Every divisor for tp (across nodes too), cp, pp, vp, ep, micro-batch; sp 0/1, all kinds of
+     * cp, six schedules, ZeRO 0 to 3, HSDP, three offloads, three overlaps, every cut of a grid.
+     * Everything is priced. It holds Calculon's space but for its choice of network for each
+     * degree (here that follows from the placement) and for how it splits an all-reduce of TP. */
+    DPAR_SPACE_WHOLE
 };
 
 typedef struct dpar_search {
     int32_t gpus;          /* 0: all of the cluster */
-    int64_t global_batch;  /* samples a step; 0: free (the planner chooses) */
+    int64_t global_batch;  /* samples a step; 0: free, four micro-batches a pipeline stage */
     int32_t space;         /* DPAR_SPACE_* */
     dpar_strategy fixed;   /* values of the fields whose bits are set in fixed_fields */
     uint32_t fixed_fields; /* bits DPAR_FIELD_* */
@@ -52,9 +60,11 @@ typedef struct dpar_planner {
     dpar_plan *front; /* Pareto front of step time x memory, fastest first */
     int32_t front_room, fronts;
     int64_t evaluated;            /* configurations priced (time and memory) */
-    int64_t rejected[DPAR_RULES]; /* configurations cut, by rule */
-    int64_t walked;               /* evaluated + all rejected */
+    int64_t rejected[DPAR_RULES]; /* configurations by the rule they break; MEMORY: priced ones */
+    int64_t cut;                  /* legal, unpriced: their compute alone is slower than all kept */
+    int64_t walked;               /* evaluated + cut + rejected by other rules than MEMORY */
     int64_t state[64];            /* private: where the walk is */
+    double layers[DPAR_MAX_LAYERS * 32]; /* private: their prices, shared by many configurations */
 } dpar_planner;
 
 /* Begins a search; top and front are filled as it goes (front may be NULL). E_ARG, E_RANGE with a
@@ -70,17 +80,24 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
 /* Share of the space behind the walk, 0..1. */
 DPAR_API double dpar_planner_progress(const dpar_planner *p);
 
-/* One-step neighbours of a plan (twice or half a degree, another recomputation, ZeRO stage, ...)
- * with the reason why each was not chosen. Returns how many were written. */
+/* One-step neighbours of a plan (twice or half of tp, pp, micro-batch, vp, ep, cp; another ZeRO
+ * stage, recomputation, shard group) at the same batch, each with the reason why it was not chosen:
+ * slower by how much, over memory by how much, or the rule that it breaks. At most 18; returns how
+ * many were written. */
 DPAR_API int32_t dpar_plan_neighbours(const dpar_job *job, const dpar_plan *plan,
                                       int64_t global_batch, dpar_rejected *out, int32_t room);
 
-/* The legal configuration nearest to `s` (fewest and smallest changes). E_NONE if none is near. */
+/* The legal configuration nearest to `s` (memory apart): fewest and smallest changes, a change of a
+ * degree counting as its ratio. `s` itself when it is legal. E_NONE if none is near: then *why says
+ * what is wrong with `s`. About 200 checks. */
 DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy *s,
                                         int64_t global_batch, dpar_strategy *near_one,
                                         dpar_why *why);
 
-/* The fewest GPUs of this cluster's kind (whole nodes beyond one node) on which the job fits. */
+/* The fewest GPUs of this cluster's kind on which the job fits, and the best plan there: divisors
+ * of a node, then whole nodes, each number up to 32 and then in steps of a sixteenth. A cluster
+ * without a network gets one NIC of 25 GB/s a GPU beyond its node. E_NONE when most_gpus are not
+ * enough. */
 DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_search *search,
                                            int32_t most_gpus, dpar_plan *plan, dpar_why *why);
 
@@ -103,6 +120,13 @@ typedef struct dpar_advice {
     int32_t warnings; /* bits DPAR_WARN_* of the plan or of what the user asked */
     char warning_text[400];
 } dpar_advice;
+/* Every kind of parallelism that the flowchart "does it fit? parameters or activations?" offers is
+ * priced at its best; the first of them, simplest first, that is at most 30 % slower than the
+ * fastest is taken (the model errs by about as much between kinds, and fewer kinds are fewer things
+ * to go wrong); DDP whenever it fits. What search->fixed asks for is judged by the warnings and
+ * does not bind the answer. E_MEMORY when nothing fits: *advice then holds what comes nearest, by
+ * how much it misses, and how many GPUs would hold it. E_NONE when no way divides the batch. About
+ * 30 searches: milliseconds. */
 DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *search,
                                     dpar_advice *advice, dpar_why *why);
 

@@ -17,6 +17,7 @@ typedef struct dpari_rates {
     double accumulate; /* bytes to add one weight gradient to its sum: read and write */
     double tokens;     /* of the micro-batch, on this rank's slice of sequence or grid */
     double sequence;   /* divisor of SEQUENCE operations: tp under SP, else 1 */
+    double routed;     /* rows of an expert rank over tokens x copies: etp of the tp slices */
     const dpar_strategy *s;
     const dpar_workload *w;
 } dpari_rates;
@@ -70,6 +71,7 @@ static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
     r.launch_s = cal[DPAR_CAL_LAUNCH_S];
     r.accumulate = 2.0 * job->recipe.gradient;
     r.sequence = s->sp ? s->tp : 1.0;
+    r.routed = s->etp / r.sequence;
     r.s = s;
     r.w = job->work;
     return r;
@@ -104,7 +106,10 @@ static double dpari_cut(const dpari_rates *r, int32_t cut)
     case DPAR_CUT_COLUMN:
     case DPAR_CUT_ROW:
     case DPAR_CUT_TENSOR: return r->s->tp;
-    case DPAR_CUT_EXPERT: return r->s->etp;
+    case DPAR_CUT_EXPERT: return 1.0 / r->routed;
+    case DPAR_CUT_EXPERT_COLUMN:
+    case DPAR_CUT_EXPERT_ROW:
+    case DPAR_CUT_EXPERT_TENSOR: return r->sequence;
     default: return 1.0;
     }
 }
@@ -118,14 +123,17 @@ static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double 
         n /= r->s->tp;
     } else if (op->cut == DPAR_CUT_ROW) {
         k /= r->s->tp;
+    } else if (op->cut == DPAR_CUT_EXPERT_COLUMN) {
+        n /= r->s->etp;
+    } else if (op->cut == DPAR_CUT_EXPERT_ROW) {
+        k /= r->s->etp;
     } else if (op->cut == DPAR_CUT_SEQUENCE) {
         rows /= r->sequence;
     }
     if (op->kind == DPAR_OP_EXPERTS) {
         /* every rank of an expert group computes the tokens of its own experts; balanced, that is
-         * as many rows as it sent, the fullest expert `capacity` times more */
-        rows *= op->copies * r->w->capacity;
-        n /= op->params > 0.0 && r->s->etp > 1 ? r->s->etp : 1.0;
+         * as many rows as its etp group sent, the fullest expert `capacity` times more */
+        rows *= op->copies * r->w->capacity * r->routed;
         share = dpari_grouped_share;
     } else if (op->kind == DPAR_OP_CONV) {
         share = dpari_conv_share;
@@ -182,7 +190,7 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     p->kept[DPAR_RECOMPUTE_SELECTIVE] += op->keep == DPAR_KEEP_SELECTIVE ? 0.0 : save;
     p->kept[DPAR_RECOMPUTE_FULL] += op->keep == DPAR_KEEP_INPUT ? save : 0.0;
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
-    if (op->cut == DPAR_CUT_EXPERT) {
+    if (op->cut >= DPAR_CUT_EXPERT) {
         p->expert_params += op->params / (r->s->ep * r->s->etp);
     } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_ROW ||
                op->cut == DPAR_CUT_TENSOR) {
@@ -285,17 +293,25 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
     }
 }
 
+/* Tokens go to their experts and back, forward and backward: all-to-all over ep, then gathered over
+ * the ranks of an expert and their outputs summed and scattered. */
 static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dpar_layer *l,
                            double tokens, dpari_layer_price *p)
 {
     dpar_group g;
-    double t;
-    if (s->ep == 1 || l->ep_bytes <= 0.0) {
+    double t = 0.0, bytes = tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1);
+    if (l->ep_bytes <= 0.0) {
         return;
     }
-    g = dpar_group_place(job->cluster, s->ep, s->etp);
-    t = dpari_spend(job, &g, DPAR_ALL_TO_ALL,
-                    tokens * l->ep_bytes * job->work->capacity / (s->sp ? s->tp : 1), p, 4.0);
+    if (s->ep > 1) {
+        g = dpar_group_place(job->cluster, s->ep, s->etp);
+        t += dpari_spend(job, &g, DPAR_ALL_TO_ALL, bytes, p, 4.0);
+    }
+    if (s->etp > 1) {
+        g = dpar_group_place(job->cluster, s->etp, 1);
+        t += dpari_spend(job, &g, DPAR_ALL_GATHER, bytes * s->etp, p, 2.0);
+        t += dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 2.0);
+    }
     p->ep_forward = 0.5 * t;
     p->ep_backward = 0.5 * t;
 }

@@ -6,17 +6,19 @@
 
 /* ---- what does not fit ---------------------------------------------------------------------- */
 
-/* The kinds of answers, in the order of the flowchart: simplest first. */
+/* The kinds of answers. Each is a search with some fields fixed; the planner prices the rest. */
 enum {
     DPARI_KIND_DDP,
     DPARI_KIND_DDP_RECOMPUTE,
     DPARI_KIND_DOMAIN,
-    DPARI_KIND_FSDP,
-    DPARI_KIND_HSDP,
+    DPARI_KIND_SP_TP,
     DPARI_KIND_PP_FSDP,
-    DPARI_KIND_TP_SP,
+    DPARI_KIND_HSDP,
+    DPARI_KIND_FSDP,
     DPARI_KIND_TP_FSDP,
     DPARI_KIND_TP_PP_DP,
+    DPARI_KIND_PP_DP,
+    DPARI_KIND_CP_PP_DP,
     DPARI_KIND_ANY,
     DPARI_KINDS
 };
@@ -26,15 +28,30 @@ typedef struct dpari_need {
     double state;       /* weights, gradients, optimizer of one replica */
     double activations; /* of one sample, nothing cut, nothing recomputed */
     double gpu;         /* bytes of a GPU that a program may plan with: 90 % */
-    double node;        /* GPUs of a node */
-    int32_t spatial, sequence, deep, gpus;
+    int32_t gpus, node; /* in all, and of one node */
+    int32_t tp;         /* the widest tensor parallelism inside a node */
+    int32_t spatial;    /* a grid of two or three axes: it can be cut into tiles */
+    int32_t sequence;   /* the sequence is what does not fit, or very long */
+    int32_t wide;       /* the state of a single layer is more than a GPU holds */
+    int32_t deep;       /* many layers, each of them small: stages cost little to cut */
 } dpari_need;
 
-/* Sequences longer than this are cut rather than recomputed; deeper models are cut by layers. */
+/* Sequences longer than this are cut rather than recomputed; from the second on they are when their
+ * activations are what does not fit. */
 static const double dpari_long_sequence = 65536.0;
-static const int32_t dpari_deep_layers = 150;
-/* From here on FSDP's gathers over so many ranks no longer hide; pipelines send far less. */
+static const double dpari_medium_sequence = 16384.0;
+/* Stages of about so many layers keep their messages rare where layers are small. */
+static const int32_t dpari_deep_stage = 50;
+/* From here on FSDP's gathers over so many ranks no longer hide (Megatron SC21 Table 2: ZeRO-3
+ * falls from 144 to 44 TFLOP/s from 384 to 1536 GPUs); pipelines send far less. */
 static const int32_t dpari_many_gpus = 128;
+/* The simplest kind that fits is taken when it is at most this much slower than the fastest: the
+ * model's own error between kinds is of that size, and fewer kinds are fewer things to go wrong. */
+static const double dpari_simpler = 1.3;
+/* Staying with DDP by recomputing everything must cost less than this; cutting a deep model into
+ * stages may cost more (few micro-batches a rank make it look slow): the field asks for it. */
+static const double dpari_simpler_recompute = 1.1;
+static const double dpari_simpler_deep = 1.4;
 
 static dpari_need dpari_need_of(const dpar_job *job)
 {
@@ -42,7 +59,8 @@ static dpari_need dpari_need_of(const dpar_job *job)
     dpari_need n;
     int32_t i;
     dpari_zero(&n, sizeof(n));
-    n.state = dpar_zero_bytes(&job->recipe, w->params, 0, 1);
+    n.state =
+        w->trains ? dpar_zero_bytes(&job->recipe, w->params, 0, 1) : w->params * job->recipe.weight;
     for (i = 0; i < w->layers; i++) {
         n.activations +=
             dpar_layer_saved(w, i, DPAR_RECOMPUTE_NONE) * w->layer[i].tokens * w->layer[i].count;
@@ -50,9 +68,18 @@ static dpari_need dpari_need_of(const dpar_job *job)
     n.gpu = 0.9 * job->cluster->gpu.memory_bytes;
     n.node = job->cluster->gpus_per_node;
     n.gpus = dpar_cluster_gpus(job->cluster);
+    n.tp = w->heads > 0 ? n.node : 1;
+    while (n.tp > 1 && (n.node % n.tp != 0 || w->heads % n.tp != 0 || w->hidden % n.tp != 0)) {
+        n.tp--;
+    }
     n.spatial = w->dims > 1;
-    n.sequence = w->heads > 0 && w->tokens >= dpari_long_sequence;
-    n.deep = w->blocks >= dpari_deep_layers;
+    n.wide =
+        dpar_zero_bytes(&job->recipe, dpar_layer_params(w, dpar_workload_largest(w)), 0, 1) > n.gpu;
+    n.sequence =
+        w->heads > 0 && w->vocab > 0 &&
+        (w->tokens >= dpari_long_sequence || (n.state < n.gpu && n.state + n.activations > n.gpu &&
+                                              w->tokens >= dpari_medium_sequence));
+    n.deep = w->blocks >= 2 * dpari_deep_stage && n.state / w->blocks < 0.05 * n.gpu;
     return n;
 }
 
@@ -63,7 +90,14 @@ static void dpari_fix(dpar_search *q, int32_t field)
     q->fixed_fields |= (uint32_t)1 << field;
 }
 
-static void dpari_kind_fix(dpar_search *q, int32_t kind)
+static void dpari_free(dpar_search *q, int32_t field)
+{
+    q->fixed_fields &= ~((uint32_t)1 << field);
+}
+
+/* One of each, no ZeRO, no recomputation chosen yet: what a kind does not free stays so. What the
+ * caller fixed beyond that (micro-batch, recipe of overlap, ...) stays fixed. */
+static void dpari_kind_fix(dpar_search *q)
 {
     q->fixed.tp = q->fixed.pp = q->fixed.cp = q->fixed.vp = 1;
     q->fixed.zero = 0;
@@ -71,67 +105,145 @@ static void dpari_kind_fix(dpar_search *q, int32_t kind)
     dpari_fix(q, DPAR_FIELD_TP);
     dpari_fix(q, DPAR_FIELD_PP);
     dpari_fix(q, DPAR_FIELD_CP);
+    dpari_fix(q, DPAR_FIELD_VP);
     dpari_fix(q, DPAR_FIELD_ZERO);
     dpari_fix(q, DPAR_FIELD_TILES);
-    if (kind != DPARI_KIND_ANY && kind != DPARI_KIND_TP_PP_DP) {
-        dpari_fix(q, DPAR_FIELD_VP);
+    dpari_free(q, DPAR_FIELD_DP);
+    dpari_free(q, DPAR_FIELD_SP);
+    dpari_free(q, DPAR_FIELD_SHARD);
+    dpari_free(q, DPAR_FIELD_SCHEDULE);
+}
+
+static void dpari_kind_shard(dpar_search *q, int32_t shard)
+{
+    q->fixed.zero = 3;
+    q->fixed.shard = shard;
+    dpari_fix(q, DPAR_FIELD_SHARD);
+}
+
+/* Pipelines with ZeRO-1 over the replicas; stages as many as are best. */
+static void dpari_kind_pipeline(dpar_search *q, const dpar_workload *w, const dpari_need *n)
+{
+    q->fixed.zero = w->trains ? 1 : 0;
+    dpari_free(q, DPAR_FIELD_PP);
+    dpari_free(q, DPAR_FIELD_VP);
+    if (n->sequence) {
+        dpari_free(q, DPAR_FIELD_CP);
     }
 }
 
-/* Fixes what makes a kind a kind; the planner fills in the rest. 0 when it cannot be here. */
-static int dpari_kind_search(const dpar_job *job, const dpari_need *n, int32_t kind, dpar_search *q)
+/* Stages of about fifty layers, a power of two of them that leaves ranks to shard over; 0: none. */
+static int32_t dpari_deep_stages(const dpar_workload *w, const dpari_need *n)
 {
-    const dpar_workload *w = job->work;
-    int32_t node = (int32_t)n->node, tp = node;
-    while (tp > 1 && w->heads > 0 && (w->heads % tp != 0 || w->hidden % tp != 0)) {
-        tp--;
+    int32_t pp = 1;
+    while (3 * pp * dpari_deep_stage <= 2 * w->blocks && n->gpus % (4 * pp) == 0) {
+        pp *= 2;
     }
-    dpari_kind_fix(q, kind);
+    return pp > 1 ? pp : 0;
+}
+
+/* Fixes what makes a kind a kind; the planner fills in the rest. 0 when it cannot be here. */
+static int dpari_kind_search(const dpar_workload *w, const dpari_need *n, int32_t kind,
+                             dpar_search *q)
+{
+    dpari_kind_fix(q);
     switch (kind) {
     case DPARI_KIND_DDP:
-        q->fixed.recompute = DPAR_RECOMPUTE_NONE;
-        dpari_fix(q, DPAR_FIELD_RECOMPUTE);
-        return 1;
     case DPARI_KIND_DDP_RECOMPUTE:
-        q->fixed.recompute = DPAR_RECOMPUTE_FULL;
+        q->fixed.recompute = kind == DPARI_KIND_DDP ? DPAR_RECOMPUTE_NONE : DPAR_RECOMPUTE_FULL;
         dpari_fix(q, DPAR_FIELD_RECOMPUTE);
-        return w->trains;
+        return kind == DPARI_KIND_DDP || w->trains;
     case DPARI_KIND_DOMAIN:
-        q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_TILES);
-        return n->spatial;
-    case DPARI_KIND_FSDP:
-        q->fixed.zero = 3;
-        q->fixed.shard = 0;
-        dpari_fix(q, DPAR_FIELD_SHARD);
-        return w->trains;
-    case DPARI_KIND_HSDP:
-        q->fixed.zero = 3;
-        q->fixed.shard = node;
-        dpari_fix(q, DPAR_FIELD_SHARD);
-        return w->trains && n->gpus > node;
+        dpari_free(q, DPAR_FIELD_TILES);
+        if (n->state >= n->gpu) {
+            dpari_free(q, DPAR_FIELD_ZERO);
+        }
+        return w->dims > 0;
+    case DPARI_KIND_SP_TP:
+        q->fixed.tp = n->tp;
+        dpari_free(q, DPAR_FIELD_ZERO);
+        dpari_free(q, DPAR_FIELD_CP);
+        return n->tp > 1;
     case DPARI_KIND_PP_FSDP:
         q->fixed.zero = 3;
-        q->fixed.pp = 4; /* 50 layers a stage of 200: stages stay long against their messages */
-        return w->trains && n->gpus % 4 == 0 && n->gpus >= 8;
-    case DPARI_KIND_TP_SP:
-        q->fixed.tp = (int32_t)dpari_least(tp, n->gpus);
-        q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_ZERO | (uint32_t)1 << DPAR_FIELD_CP);
-        return w->heads > 0 && tp > 1;
+        q->fixed.pp = dpari_deep_stages(w, n);
+        return w->trains && q->fixed.pp > 1;
+    case DPARI_KIND_HSDP:
+        dpari_kind_shard(q, n->node);
+        return w->trains && n->gpus > n->node && n->node > 1;
+    case DPARI_KIND_FSDP: dpari_kind_shard(q, 0); return w->trains;
     case DPARI_KIND_TP_FSDP:
-        q->fixed.tp = tp;
-        q->fixed.zero = 3;
-        q->fixed.shard = 0;
-        dpari_fix(q, DPAR_FIELD_SHARD);
-        return w->heads > 0 && tp > 1 && w->trains;
+        dpari_kind_shard(q, 0);
+        q->fixed.tp = n->tp;
+        return n->tp > 1 && w->trains;
     case DPARI_KIND_TP_PP_DP:
-        q->fixed.tp = tp;
-        q->fixed.zero = w->trains;
-        q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_PP);
-        if (n->sequence) {
-            q->fixed_fields &= ~((uint32_t)1 << DPAR_FIELD_CP);
+        q->fixed.tp = n->tp;
+        dpari_kind_pipeline(q, w, n);
+        return n->tp > 1;
+    case DPARI_KIND_PP_DP:
+    case DPARI_KIND_CP_PP_DP:
+        dpari_kind_pipeline(q, w, n);
+        dpari_free(q, DPAR_FIELD_TP);
+        if (kind == DPARI_KIND_CP_PP_DP) {
+            dpari_free(q, DPAR_FIELD_CP);
         }
-        return w->heads > 0 && tp > 1;
+        return w->heads > 0;
     default: q->fixed_fields = 0; return 1;
+    }
+}
+
+static dpar_status dpari_kind_run(const dpar_job *job, const dpar_search *q, dpar_plan *plan)
+{
+    dpar_planner p;
+    dpar_status st = dpar_planner_init(&p, job, q, plan, 1, NULL, 0, NULL);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    do {
+        st = dpar_planner_run(&p, INT64_MAX, NULL);
+    } while (st == DPAR_MORE);
+    return st == DPAR_DONE ? DPAR_OK : st;
+}
+
+/* The best with stages of two layers at least, when the best of all has shorter ones: those are
+ * never recommended (their messages and the uneven ends are what the model knows least). */
+static dpar_status dpari_kind_longer(const dpar_job *job, const dpar_search *free_stages,
+                                     dpar_plan *plan)
+{
+    dpar_search q = *free_stages;
+    dpar_status st = DPAR_E_NONE, one;
+    dpar_plan other;
+    int32_t gpus = dpar_cluster_gpus(job->cluster);
+    dpari_fix(&q, DPAR_FIELD_PP);
+    for (q.fixed.pp = 1; 2 * q.fixed.pp <= job->work->blocks; q.fixed.pp++) {
+        if (gpus % q.fixed.pp != 0) {
+            continue;
+        }
+        one = dpari_kind_run(job, &q, &other);
+        if (one == DPAR_OK && (st != DPAR_OK || other.step.total * plan->step.samples <
+                                                    plan->step.total * other.step.samples)) {
+            *plan = other;
+            st = DPAR_OK;
+        }
+    }
+    return st;
+}
+
+/* Smaller micro-batches until there are 4 pp of them, unless that costs more than a tenth. */
+static void dpari_kind_more_micro(const dpar_job *job, dpar_search *q, dpar_plan *plan)
+{
+    double limit = 1.1 * plan->step.total / plan->step.samples;
+    dpar_plan other;
+    q->fixed.pp = plan->strategy.pp;
+    dpari_fix(q, DPAR_FIELD_PP);
+    dpari_fix(q, DPAR_FIELD_MICRO_BATCH);
+    while (plan->strategy.micro_batch > 1 && plan->strategy.micro_batches < 4 * plan->strategy.pp) {
+        q->fixed.micro_batch = plan->strategy.micro_batch / 2;
+        if (dpari_kind_run(job, q, &other) != DPAR_OK ||
+            other.step.total > limit * other.step.samples) {
+            return;
+        }
+        *plan = other;
     }
 }
 
@@ -139,52 +251,103 @@ static int dpari_kind_search(const dpar_job *job, const dpari_need *n, int32_t k
 static dpar_status dpari_kind_plan(const dpar_job *job, const dpar_search *asked,
                                    const dpari_need *n, int32_t kind, dpar_plan *plan)
 {
-    dpar_planner p;
     dpar_search q = *asked;
     dpar_status st;
     q.gpus = n->gpus;
-    if (!dpari_kind_search(job, n, kind, &q)) {
+    q.space = DPAR_SPACE_USUAL;
+    if (!dpari_kind_search(job->work, n, kind, &q)) {
         return DPAR_E_NONE;
     }
-    st = dpar_planner_init(&p, job, &q, plan, 1, NULL, 0, NULL);
-    while (st >= 0 && st != DPAR_DONE) {
-        st = dpar_planner_run(&p, INT64_MAX / 2, NULL);
+    st = dpari_kind_run(job, &q, plan);
+    if (st != DPAR_OK || kind == DPARI_KIND_ANY || plan->strategy.pp == 1) {
+        return st;
     }
-    return st == DPAR_DONE ? DPAR_OK : st;
+    if (2 * plan->strategy.pp > job->work->blocks) {
+        st = dpari_kind_longer(job, &q, plan);
+    }
+    if (st == DPAR_OK && plan->strategy.pp > 1 &&
+        !(asked->fixed_fields >> DPAR_FIELD_MICRO_BATCH & 1u)) {
+        dpari_kind_more_micro(job, &q, plan);
+    }
+    return st;
 }
 
-/* The order in which kinds are tried: the flowchart "fits? parameters? activations?". */
+/* ---- the choice ----------------------------------------------------------------------------- */
+
+/* The kinds worth comparing, simplest first by the flowchart: does it fit on one GPU? is it the
+ * parameters (many small layers; else sharding, heavy traffic inside nodes and light across)? is it
+ * the activations (a grid; a sequence)? */
 static int32_t dpari_kind_order(const dpar_job *job, const dpari_need *n, int32_t *order)
 {
     const dpar_workload *w = job->work;
-    int32_t k = 0, several = n->gpus > (int32_t)n->node;
-    if (!w->trains || (n->spatial && n->state < n->gpu && n->activations > n->gpu)) {
+    int32_t k = 0;
+    int large = w->params >= 1e10 && n->gpus >= dpari_many_gpus && n->node >= 8;
+    if (n->spatial && (!w->trains || n->state < n->gpu)) {
         order[k++] = DPARI_KIND_DOMAIN;
     }
+    if (n->sequence && !large) {
+        order[k++] = DPARI_KIND_SP_TP;
+    }
     if (n->state < n->gpu && !n->sequence) {
-        order[k++] = DPARI_KIND_DDP;
         order[k++] = DPARI_KIND_DDP_RECOMPUTE;
     }
-    if (n->sequence && n->gpus < dpari_many_gpus) {
-        order[k++] = DPARI_KIND_TP_SP;
-    }
-    if (n->deep && n->state >= 0.5 * n->gpu) {
+    if (n->deep) {
         order[k++] = DPARI_KIND_PP_FSDP;
     }
-    if (w->params >= 1e10 && n->gpus >= dpari_many_gpus && job->cluster->gpus_per_node >= 8) {
+    if (large) {
         order[k++] = DPARI_KIND_TP_PP_DP;
+        order[k++] = DPARI_KIND_PP_DP;
+        order[k++] = DPARI_KIND_CP_PP_DP;
     }
-    if (!several) {
-        order[k++] = DPARI_KIND_FSDP;
-    } else if (n->state / n->node < 0.4 * n->gpu) {
+    if (n->state / n->node < 0.4 * n->gpu) {
         order[k++] = DPARI_KIND_HSDP; /* half empty with one node's share: replicas across nodes */
     }
-    order[k++] = DPARI_KIND_TP_FSDP;
+    if (n->gpus > n->node || n->wide) {
+        order[k++] = DPARI_KIND_TP_FSDP;
+        order[k++] = DPARI_KIND_TP_PP_DP;
+    }
     order[k++] = DPARI_KIND_FSDP;
-    order[k++] = DPARI_KIND_DOMAIN;
-    order[k++] = DPARI_KIND_TP_PP_DP;
-    order[k++] = DPARI_KIND_ANY;
+    if (n->gpus <= n->node) {
+        order[k++] = DPARI_KIND_TP_FSDP;
+        order[k++] = DPARI_KIND_TP_PP_DP;
+    }
+    if (n->spatial) {
+        order[k++] = DPARI_KIND_DOMAIN;
+    }
     return k;
+}
+
+/* Seconds a sample of the best plan of each kind in `order`; 0 where there is none. */
+static double dpari_kind_seconds(const dpar_job *job, const dpar_search *asked, const dpari_need *n,
+                                 const int32_t *order, int32_t kinds, double *seconds)
+{
+    double best = 0.0;
+    dpar_plan plan;
+    int32_t i;
+    for (i = 0; i < kinds; i++) {
+        seconds[i] = 0.0;
+        if (dpari_kind_plan(job, asked, n, order[i], &plan) == DPAR_OK) {
+            seconds[i] = plan.step.total / plan.step.samples;
+            best = best > 0.0 && best < seconds[i] ? best : seconds[i];
+        }
+    }
+    return best;
+}
+
+/* What is taken: the first kind of the order that is not much slower than the fastest. */
+static int32_t dpari_kind_choose(const int32_t *order, int32_t kinds, const double *seconds,
+                                 double best)
+{
+    int32_t i;
+    for (i = 0; i < kinds; i++) {
+        double limit = order[i] == DPARI_KIND_DDP_RECOMPUTE ? dpari_simpler_recompute
+                       : order[i] == DPARI_KIND_PP_FSDP     ? dpari_simpler_deep
+                                                            : dpari_simpler;
+        if (seconds[i] > 0.0 && seconds[i] <= limit * best) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 /* ---- words ---------------------------------------------------------------------------------- */
@@ -212,7 +375,7 @@ static void dpari_plan_name(const dpar_job *job, const dpar_plan *plan, char *na
         dpari_name_part(&t, "domain", tiles);
     }
     if (s->tp > 1) {
-        dpari_name_part(&t, s->sp && job->work->tokens >= dpari_long_sequence ? "SP+TP" : "TP",
+        dpari_name_part(&t, s->sp && job->work->tokens >= dpari_medium_sequence ? "SP+TP" : "TP",
                         s->tp);
     }
     if (s->cp > 1) {
@@ -314,7 +477,7 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
         dpari_warn(a, &t, DPAR_WARN_FSDP_NEEDLESS,
                    "FSDP though the model fits on one GPU: the gathers are needless traffic.");
     }
-    if (tp > job->cluster->gpus_per_node && dpar_cluster_gpus(job->cluster) > (int32_t)n->node) {
+    if (tp > job->cluster->gpus_per_node && n->gpus > n->node) {
         dpari_warn(a, &t, DPAR_WARN_TP_ACROSS,
                    "tensor parallelism across nodes: every layer waits for the network.");
     }
@@ -337,39 +500,102 @@ static void dpari_advice_warnings(const dpar_job *job, const dpar_search *asked,
     }
 }
 
+/* The fastest of the kinds that were not taken, and what it would cost. */
 static void dpari_advice_runner_up(const dpar_job *job, const dpar_search *asked,
-                                   const dpari_need *n, const int32_t *order, int32_t from,
-                                   int32_t kinds, dpar_advice *a)
+                                   const dpari_need *n, const int32_t *order, int32_t kinds,
+                                   const double *seconds, dpar_advice *a)
 {
-    dpar_plan other;
+    dpar_plan plan, other;
     char name[48];
+    double ratio, best = 0.0;
     dpar_text t;
-    for (; from < kinds; from++) {
-        double ratio;
-        if (dpari_kind_plan(job, asked, n, order[from], &other) != DPAR_OK) {
+    int32_t i;
+    for (i = 0; i < kinds; i++) {
+        if (seconds[i] <= 0.0 || (best > 0.0 && seconds[i] >= best) ||
+            dpari_kind_plan(job, asked, n, order[i], &plan) != DPAR_OK) {
             continue;
         }
-        dpari_plan_name(job, &other, name, sizeof(name));
-        if (dpari_same(name, a->name)) {
-            continue;
+        dpari_plan_name(job, &plan, name, sizeof(name));
+        if (!dpari_same(name, a->name)) {
+            best = seconds[i];
+            other = plan;
         }
-        ratio = other.step.total * a->plan.step.samples / (a->plan.step.total * other.step.samples);
-        dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
-        dpar_text_put(&t, name);
-        dpar_text_put(&t, ": ");
-        dpar_text_fixed(&t, 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 - ratio), 0);
-        dpar_text_put(&t, ratio > 1.0 ? " % slower, " : " % faster, ");
-        dpari_gb(&t, other.memory.total);
-        dpar_text_put(&t, " a GPU");
+    }
+    if (best <= 0.0) {
         return;
     }
+    dpari_plan_name(job, &other, name, sizeof(name));
+    ratio = best * a->plan.step.samples / a->plan.step.total;
+    dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
+    dpar_text_put(&t, name);
+    dpar_text_put(&t, ": ");
+    dpar_text_fixed(&t, 100.0 * (ratio > 1.0 ? ratio - 1.0 : 1.0 - ratio), 0);
+    dpar_text_put(&t, ratio > 1.0 ? " % slower, " : " % faster by the model, less simple, ");
+    dpari_gb(&t, other.memory.total);
+    dpar_text_put(&t, " a GPU");
+}
+
+/* Nothing fits: what comes nearest, by how much it misses, and on how many GPUs it would fit. */
+static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *asked,
+                                     const dpari_need *n, dpar_advice *a, dpar_why *why)
+{
+    const dpar_workload *w = job->work;
+    dpar_plan plan;
+    dpar_search q = *asked;
+    dpar_text t;
+    dpar_status st = DPAR_E_NONE, one;
+    int32_t k;
+    for (k = 0; k < 2; k++) { /* sharded over all alone, then with TP in the node */
+        dpar_strategy s = dpar_strategy_default();
+        s.tp = k == 1 ? n->tp : 1;
+        s.sp = s.tp > 1;
+        s.dp = n->gpus / s.tp;
+        s.zero = w->trains ? 3 : 0;
+        s.recompute = w->trains ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
+        one = dpar_plan_of(job, &s, 0, &plan, NULL, NULL);
+        if ((one == DPAR_OK || one == DPAR_E_MEMORY) && (k == 0 || n->tp > 1)) {
+            a->plan = plan;
+            st = DPAR_E_MEMORY;
+        }
+    }
+    if (st != DPAR_E_MEMORY) {
+        return dpari_say(DPAR_E_NONE, why, "no way to use # GPUs with a global batch of #", n->gpus,
+                         asked->global_batch, 0, 0);
+    }
+    dpari_plan_name(job, &a->plan, a->name, sizeof(a->name));
+    if (a->plan.fits) { /* it would, with another batch */
+        return dpari_say(DPAR_E_NONE, why,
+                         "no way of # GPUs divides a global batch of # and fits; with another "
+                         "batch it would",
+                         n->gpus, asked->global_batch, 0, 0);
+    }
+    dpari_advice_why(job, n, &a->plan, a->why, sizeof(a->why));
+    dpar_text_init(&t, a->runner_up, sizeof(a->runner_up));
+    dpar_text_put(&t, "state alone, sharded over all GPUs: ");
+    dpari_gb(&t, n->state / n->gpus);
+    dpar_text_put(&t, " a GPU");
+    q.global_batch = 0;
+    q.fixed_fields = 0;
+    if (dpar_smallest_machine(job, &q, (int32_t)dpari_least(64 * (int64_t)n->gpus, INT32_MAX),
+                              &plan, NULL) == DPAR_OK) {
+        dpar_text_put(&t, "; it fits on ");
+        dpar_text_int(&t, dpar_strategy_ranks(&plan.strategy));
+        dpar_text_put(&t, " such GPUs");
+    }
+    return dpari_say(DPAR_E_MEMORY, why,
+                     "it does not fit on # GPUs: # MB a GPU when sharded as far as it goes, the "
+                     "GPU has # MB",
+                     n->gpus, (int64_t)(a->plan.memory.upper * 1e-6),
+                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-6), 0);
 }
 
 DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *search,
                                     dpar_advice *advice, dpar_why *why)
 {
-    int32_t order[16], kinds, i;
+    int32_t order[16], kinds, chosen = -1;
+    double seconds[16], best;
     dpari_need n;
+    dpar_search asked = *search;
     dpar_status st = dpar_workload_check(job->work, why);
     if (st == DPAR_OK) {
         st = dpar_cluster_check(job->cluster, why);
@@ -378,28 +604,32 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
         return st;
     }
     n = dpari_need_of(job);
-    kinds = dpari_kind_order(job, &n, order);
+    if (search->global_batch < 0 || (search->gpus != 0 && search->gpus != n.gpus)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "advice for # GPUs and a global batch of #, but the cluster has # GPUs",
+                         search->gpus, search->global_batch, n.gpus, 0);
+    }
     dpari_zero(advice, sizeof(*advice));
-    for (i = 0; i < kinds; i++) {
-        if (dpari_kind_plan(job, search, &n, order[i], &advice->plan) == DPAR_OK) {
-            dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
-            dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
-            dpari_advice_warnings(job, search, &n, advice);
-            dpari_advice_runner_up(job, search, &n, order, i + 1, kinds, advice);
-            return DPAR_OK;
-        }
+    kinds = dpari_kind_order(job, &n, order + 1);
+    order[0] = DPARI_KIND_DDP;
+    if (job->work->trains &&
+        dpari_kind_plan(job, &asked, &n, DPARI_KIND_DDP, &advice->plan) == DPAR_OK) {
+        chosen = 0;
     }
-    /* nothing fits: TP in the node and FSDP across is the least, and says by how much it misses */
-    advice->plan.strategy = dpar_strategy_default();
-    advice->plan.strategy.tp = job->work->heads > 0 ? (int32_t)n.node : 1;
-    advice->plan.strategy.dp = n.gpus / advice->plan.strategy.tp;
-    advice->plan.strategy.sp = advice->plan.strategy.tp > 1;
-    advice->plan.strategy.zero = job->work->trains ? 3 : 0;
-    advice->plan.strategy.recompute = job->work->trains ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
-    st = dpar_plan_of(job, &advice->plan.strategy, 0, &advice->plan, NULL, why);
+    best = dpari_kind_seconds(job, &asked, &n, order, kinds + 1, seconds);
+    if (chosen < 0) {
+        chosen = dpari_kind_choose(order, kinds + 1, seconds, best);
+    }
+    if (chosen < 0) { /* none of the usual kinds: anything that the planner finds */
+        order[0] = DPARI_KIND_ANY;
+        chosen = 0;
+    }
+    if (dpari_kind_plan(job, &asked, &n, order[chosen], &advice->plan) != DPAR_OK) {
+        return dpari_advice_none(job, search, &n, advice, why);
+    }
     dpari_plan_name(job, &advice->plan, advice->name, sizeof(advice->name));
-    if (st == DPAR_E_MEMORY) {
-        dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
-    }
-    return st;
+    dpari_advice_why(job, &n, &advice->plan, advice->why, sizeof(advice->why));
+    dpari_advice_warnings(job, search, &n, advice);
+    dpari_advice_runner_up(job, search, &n, order, kinds + 1, seconds, advice);
+    return DPAR_OK;
 }

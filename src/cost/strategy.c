@@ -437,6 +437,11 @@ static dpar_status dpari_check_experts(const dpar_workload *w, const dpar_strate
                             "ep x etp = # does not divide the # ranks of a stage (tp cp dp)",
                             (int64_t)s->ep * s->etp, ranks, 0);
     }
+    if (w->experts > 0 && s->tp > 1 && s->sp == 0) { /* else every TP rank routes every token */
+        return dpari_refuse(rule, DPAR_RULE_EP, why,
+                            "tp=# with # experts needs sequence parallelism: sp=1", s->tp,
+                            w->experts, 0);
+    }
     return DPAR_OK;
 }
 

@@ -24,7 +24,7 @@ DPAR_API double dpar_layer_expert_params(const dpar_workload *w, int32_t layer)
     double sum = 0.0;
     int32_t i;
     for (i = 0; i < l->ops; i++) {
-        if (w->op[l->first + i].cut == DPAR_CUT_EXPERT) {
+        if (w->op[l->first + i].cut >= DPAR_CUT_EXPERT) {
             sum += w->op[l->first + i].params;
         }
     }
@@ -119,9 +119,11 @@ static dpar_op *dpari_add_op(dpar_workload *w, int kind, int cut, int kernels)
     dpari_zero(op, sizeof(*op));
     op->kind = (int8_t)kind;
     op->cut = (int8_t)cut;
-    op->save_cut = (int8_t)(cut == DPAR_CUT_COLUMN ? DPAR_CUT_SEQUENCE
-                            : cut == DPAR_CUT_ROW  ? DPAR_CUT_TENSOR
-                                                   : cut);
+    op->save_cut = (int8_t)(cut == DPAR_CUT_COLUMN          ? DPAR_CUT_SEQUENCE
+                            : cut == DPAR_CUT_ROW           ? DPAR_CUT_TENSOR
+                            : cut == DPAR_CUT_EXPERT_COLUMN ? DPAR_CUT_EXPERT
+                            : cut == DPAR_CUT_EXPERT_ROW    ? DPAR_CUT_EXPERT_TENSOR
+                                                            : cut);
     op->kernels = (int16_t)kernels;
     op->copies = 1.0;
     if (w->layers > 0) {
@@ -315,15 +317,15 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
     op->touch = op->touch_back = 40.0 * m->experts; /* fp32 scores, softmax, top-k, masks */
     /* gathers and scatters of rows run at about half of the streaming rate (measured): twice */
     dpari_add_stream(w, DPAR_CUT_SEQUENCE, 6, 4.0 * e * t * h, 4.0 * e * t * h, 8.0 * t);
-    op = dpari_add_gemm(w, DPAR_CUT_EXPERT, up, h, 0);
+    op = dpari_add_gemm(w, DPAR_CUT_EXPERT_COLUMN, up, h, 0);
     op->kind = DPAR_OP_EXPERTS;
     op->copies = t;
     op->params = m->experts * up * h;
     op->save = e * t * h;
-    op = dpari_add_stream(w, DPAR_CUT_EXPERT, 2, e * t * (up + f), e * t * (2.0 * up + f),
+    op = dpari_add_stream(w, DPAR_CUT_EXPERT_TENSOR, 2, e * t * (up + f), e * t * (2.0 * up + f),
                           e * t * up);
     op->transient = e * t * up;
-    op = dpari_add_gemm(w, DPAR_CUT_EXPERT, h, f, 0);
+    op = dpari_add_gemm(w, DPAR_CUT_EXPERT_ROW, h, f, 0);
     op->kind = DPAR_OP_EXPERTS;
     op->copies = t;
     op->params = m->experts * f * h;
@@ -337,7 +339,7 @@ static void dpari_add_moe(dpar_workload *w, const dpar_model *m, const dpari_sty
         dpari_add_gemm(w, DPAR_CUT_ROW, h, m->shared_ffn, 0);
     }
     dpari_add_residual(w, s, h);
-    l->tp_regions++;
+    l->tp_regions += m->shared_ffn > 0; /* routed tokens travel by ep_bytes, over ep and etp */
     l->ep_bytes += e * t * h;
 }
 
@@ -390,7 +392,8 @@ static void dpari_build_decoder(dpar_workload *w, const dpar_model *m, double se
     int32_t dense = m->experts > 0 ? m->dense_layers : m->layers, moe = m->layers - dense;
     int32_t pass;
     double keys = seq;
-    dpari_add_embedding(w, m, &s, seq, m->family == DPAR_FAMILY_GPT ? (double)m->seq : 0.0);
+    dpari_add_embedding(w, m, &s, seq,
+                        m->family == DPAR_FAMILY_GPT && !m->rotary ? (double)m->seq : 0.0);
     for (pass = 0; pass < 2; pass++) {
         if (dpari_add_layer(w, pass ? "moe" : "block", DPAR_LAYER_BLOCK, pass ? moe : dense, seq,
                             s.e * m->hidden) == NULL) {

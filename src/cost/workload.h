@@ -26,7 +26,11 @@ enum {
     DPAR_CUT_COLUMN,   /* output width / tp */
     DPAR_CUT_ROW,      /* inner width / tp */
     DPAR_CUT_TENSOR,   /* bytes or heads / tp */
-    DPAR_CUT_EXPERT    /* experts over ep, each over etp */
+    /* of a mixture: experts over ep, each over etp; sequence parallelism shares the tokens out */
+    DPAR_CUT_EXPERT,        /* every rank of etp does or holds all of it */
+    DPAR_CUT_EXPERT_COLUMN, /* output width / etp */
+    DPAR_CUT_EXPERT_ROW,    /* inner width / etp */
+    DPAR_CUT_EXPERT_TENSOR  /* bytes / etp */
 };
 
 /* When its saved activation is dropped and computed again. */

@@ -9,7 +9,7 @@
 static void one(const char *text, size_t size)
 {
     static dpar_workload w;
-    dpar_model m;
+    dpar_model m, before;
     dpar_strategy s = dpar_strategy_default();
     dpar_cluster c;
     dpar_job job;
@@ -17,7 +17,16 @@ static void one(const char *text, size_t size)
     dpar_why why;
     uint32_t named;
     (void)dpar_strategy_parse(&s, text, size, &named, &why);
-    if (dpar_model_parse(&m, text, size, &why) != DPAR_OK ||
+    memset(&m, 7, sizeof m);
+    memset(&before, 7, sizeof before);
+    why.text[0] = 0;
+    if (dpar_model_parse(&m, text, size, &why) != DPAR_OK) {
+        if (why.text[0] == 0 || memcmp(&m, &before, sizeof m) != 0) {
+            abort(); /* a refusal says why and changes nothing */
+        }
+        return;
+    }
+    if (memchr(m.name, 0, sizeof m.name) == NULL ||
         dpar_workload_build(&w, &m, 0, &why) != DPAR_OK ||
         dpar_cluster_parse(&c, "1x8:h100-80", 11, &why) != DPAR_OK) {
         return;
@@ -59,7 +68,13 @@ static const char *const seed[] = {
     "grid:1440x720x100,fields=5,halo=2",
     "unet:image=1440x720,channels=104,hidden=64,levels=4",
     "tp=8,pp=12,dp=4,vp=2,schedule=interleaved,mbs=1,m=64,zero=1,recompute=full",
-    "vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3"};
+    "vit:layers=24,hidden=1024,heads=16,image=224x224,patch=16,channels=3",
+    "deepseek-v3,capacity=1.2,topk=6,attention=flash1,stack=compiled",
+    "t5:layers=2,hidden=64,heads=4,head_width=128,ffn=256,vocab=100,seq=1k,decoder_layers=3",
+    "llama:layers=2,hidden=64,heads=4,vocab=100,seq=16,kv_lora=8,q_lora=4,rope_width=4,qk_width=8,"
+    "v_width=8,experts=4,topk=2,expert_ffn=32,shared_ffn=16,dense_layers=1,biases=-1,rotary=1",
+    "mt-nlg-530b,tied=0,inference=1",
+    "resnet-50,image=64,element=4,out_channels=10"};
 
 int main(int argc, char **argv)
 {

@@ -47,7 +47,8 @@ static const char *advise(const char *model, const char *cluster, const char *re
         }                                                                                          \
     } while (0)
 
-int main(void)
+/* The 15 cases of strategies.md section 3, in its order. */
+static void test_cases(void)
 {
     /* 1: ResNet-50, 400 MB of state, 4 to 16 A100-40: DDP */
     EXPECT(advise("resnet-50", "1x4:a100-40", "zero", 1024), "DDP=4");
@@ -69,12 +70,15 @@ int main(void)
     /* 7: 1.3B on 8 x 80 GB: DDP with activation checkpointing by a conservative rule; by arithmetic
      * it fits without (16 B x 1.3e9 = 21 GB and one micro-batch): DDP either way */
     EXPECT(advise("gpt-1.3b", "1x8:a100-80", "no-master", 512), "DDP=8");
+    CHECK_INT(a.plan.strategy.recompute, DPAR_RECOMPUTE_NONE);
     /* 8: 7B on 8 x 80 GB: ZeRO-3; 84 GB static at 12 B a parameter */
     EXPECT(advise("llama-7b", "1x8:a100-80", "no-master", 512), "FSDP=8");
-    /* 9: 70B on 8 x 80 GB: TP in the node + FSDP; FSDP alone is 105 GB a GPU: does not fit, say so
-     */
+    /* 9: 70B on 8 x 80 GB: TP in the node + FSDP; FSDP alone is 105 GB a GPU (103 with the exact
+     * 69.0e9 parameters): does not fit, say so, and say what would */
     EXPECT(advise("llama-2-70b", "1x8:a100-80", "no-master", 64), "TP=8");
     CHECK(!a.plan.fits && strstr(a.why, "does not fit") != NULL);
+    CHECK(strstr(a.runner_up, "103 GB a GPU") != NULL);
+    CHECK(strstr(a.runner_up, "it fits on 16") != NULL);
     /* 10: 70B on 64 A100-80, 8 nodes of 8, 200 Gb/s: TP inside, PP or FSDP across */
     EXPECT(advise("llama-2-70b", "8x8:a100-80,nic=1x25", "zero", 512), "TP=8");
     CHECK(strstr(a.name, "FSDP") != NULL || strstr(a.name, "PP") != NULL);
@@ -89,20 +93,68 @@ int main(void)
     EXPECT(advise("llama-3-8b", "1x8:h100-80", "megatron", 512), "FSDP=8");
     /* 14: 10-100B on 16-64 H100: TP=8 + PP or ZeRO-3; on 128-512: TP=8 + PP + DP(ZeRO-1) */
     EXPECT(advise("llama-3-70b", "8x8:h100-80", "megatron", 512), "TP=8 + FSDP=8");
-    EXPECT(advise("llama-3-70b", "32x8:h100-80", "megatron", 1024), "TP=8 + ");
-    CHECK(a.plan.strategy.zero <= 2);
+    EXPECT(advise("llama-3-70b", "32x8:h100-80", "megatron", 1024), "TP=8 + PP=");
+    CHECK(a.plan.strategy.zero == 1 && a.plan.strategy.pp > 1);
     /* 15: 100B+ on 1024+ H100: TP=8 + PP + DP; CP for long sequences, EP for mixtures of experts */
     EXPECT(advise("llama-3.1-405b", "128x8:h100-80", "megatron", 2048), "TP=8 + PP=");
     EXPECT(advise("llama-3.1-405b,seq=131072", "128x8:h100-80", "megatron", 128), "CP=");
     EXPECT(advise("deepseek-v3", "128x8:h100-80", "megatron", 8192), "EP=");
-    /* Derecho's table: 1 node: DDP when it fits, FSDP for 40-160 GB of state; TP=4 + FSDP beyond */
+    CHECK(a.plan.strategy.pp > 1 && a.plan.strategy.zero <= 2);
+}
+
+/* The Derecho table: 1 node: DDP when it fits, FSDP for 40-160 GB of state; TP=4 + FSDP beyond. */
+static void test_derecho(void)
+{
     EXPECT(advise("gpt2-125m", "derecho,nodes=1", "zero", 64), "DDP=4");
     EXPECT(advise("gpt-5.9b,stack=core", "derecho,nodes=1", "zero", 64), "FSDP=4");
+    EXPECT(advise("gpt2-125m", "derecho,nodes=2", "zero", 64), "DDP=8");
     EXPECT(advise("llama-2-13b", "derecho,nodes=2", "zero", 64), "TP=4 + FSDP=2");
     EXPECT(advise("llama-2-13b", "derecho,nodes=4", "zero", 64), "TP=4 + FSDP=4");
     EXPECT(advise("llama-30b", "derecho,nodes=8", "zero", 64), "TP=4 + FSDP=8");
     EXPECT(advise("llama-2-70b", "derecho,nodes=20", "zero", 80), "TP=4 + FSDP=20");
     EXPECT(advise("llama-2-70b", "derecho", "zero", 328), "TP=4 + FSDP=82");
+}
+
+/* The same answers with another batch (free, about 4 million tokens), and models, machines and
+ * recipes next to those of the cases: the answer must not hang on a case's exact numbers. */
+static void test_variants(void)
+{
+    EXPECT(advise("llama-7b", "derecho,nodes=4", "zero", 0), "TP=4 + FSDP=4");
+    EXPECT(advise("llama-7b", "derecho,nodes=4", "zero", 2048), "TP=4 + FSDP=4");
+    EXPECT(advise("llama-7b", "derecho,nodes=2", "zero", 256), "TP=4 + FSDP=2");
+    EXPECT(advise("llama-2-13b", "derecho,nodes=4", "zero", 0), "TP=4 + FSDP=4");
+    EXPECT(advise("llama-30b", "derecho,nodes=8", "zero", 2048), "TP=4 + FSDP=8");
+    EXPECT(advise("llama-2-70b", "derecho,nodes=20", "zero", 1040), "TP=4 + FSDP=20");
+    EXPECT(advise("llama-2-70b", "derecho,nodes=40", "zero", 320), "TP=4 + FSDP=40");
+    EXPECT(advise("llama-2-70b", "derecho", "zero", 0), "TP=4 + FSDP=82");
+    EXPECT(advise("unet-50m", "1x4:a100-40", "fp32", 64), "domain=4");
+    EXPECT(advise("unet-50m", "2x4:a100-40,nic=4x25", "fp32", 8), "domain=4 + DDP=2");
+    EXPECT(advise("unet-50m", "1x4:a100-80", "fp32", 4), "DDP=4"); /* 80 GB hold a sample */
+    EXPECT(advise("transformer-1b,seq=65536", "1x4:a100-80", "zero", 4), "SP+TP=4");
+    EXPECT(advise("transformer-1b,seq=32768", "1x4:a100-40", "zero", 4), "SP+TP=4");
+    EXPECT(advise("transformer-1b", "1x8:a100-40", "zero", 8), "SP+TP=8");
+    EXPECT(advise("diffusion-5b", "2x8:a100-80", "zero", 256), "PP=4 + FSDP=4");
+    EXPECT(advise("diffusion-5b", "4x4:a100-40,nic=4x25", "zero", 0), "PP=4 + FSDP=4");
+    EXPECT(advise("diffusion-5b,layers=100", "2x8:a100-40", "zero", 256), "PP=2 + FSDP=8");
+    EXPECT(advise("llama-2-13b", "1x8:a100-80", "zero", 512), "FSDP=8");
+    EXPECT(advise("llama-2-70b", "8x8:a100-80,nic=1x25", "zero", 0), "TP=8");
+    EXPECT(advise("llama-2-70b", "16x8:a100-80", "zero", 512), "TP=8 + PP=");
+    EXPECT(advise("mpt-30b", "4x8:a100-80", "zero", 0), "TP=8");
+    EXPECT(advise("vit-3.2b", "4xp4d", "zero", 2048), "HSDP=32");
+    EXPECT(advise("vit-3.2b", "1xp4d", "zero", 512), "FSDP=8");
+    EXPECT(advise("gpt3-175b", "128x8:h100-80", "megatron", 1536), "TP=8 + PP=8 + DP");
+    EXPECT(advise("megatron-1t", "384x8:a100-80", "megatron", 3072), "TP=8 + PP=");
+    EXPECT(advise("mixtral-8x22b", "128x8:h100-80", "megatron", 2048), "EP=");
+    EXPECT(advise("llama-3-70b,seq=131072", "8x8:h100-80", "megatron", 64), "CP=");
+    EXPECT(advise("grid:1440x720x100,fields=5", "derecho,nodes=3", "fp32", 1), "domain=12");
+    EXPECT(advise("resnet-50", "1x1:a100-40", "zero", 64), "one GPU");
+}
+
+int main(void)
+{
+    test_cases();
+    test_derecho();
+    test_variants();
     { /* warnings: FSDP asked for what fits, too few micro-batches, DDP of what does not fit */
         dpar_model m;
         dpar_cluster c;

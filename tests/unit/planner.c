@@ -36,98 +36,353 @@ static dpar_status search(dpar_search *q, dpar_planner *p, dpar_plan *top, int t
     return st;
 }
 
-/* Every combination of the usual space, the slow way. */
-static double brute_best(int64_t batch, int64_t *legal)
+/* Every combination, the slow way: plain loops over all numbers, no list of divisors, no levels, no
+ * early rule; only dpar_plan_of. The best times, how many are legal, how many do not fit. */
+typedef struct slow {
+    int whole;
+    int64_t batch, legal, too_big;
+    double best[5];
+} slow;
+
+static void slow_keep(slow *b, const dpar_strategy *s)
 {
-    double best = 1e30;
-    int tp, pp, cp, vp, zero, r, mbs, k, gpus = dpar_cluster_gpus(&c), hsdp;
-    *legal = 0;
-    for (tp = 1; tp <= c.gpus_per_node; tp *= 2)
-        for (cp = 1; cp <= 2; cp *= 2)
-            for (k = 0; k < (cp > 1 ? 2 : 1); k++)
-                for (pp = 1; pp <= w.blocks; pp++)
-                    for (vp = 1; vp <= (pp > 1 ? 16 : 1); vp++)
-                        for (mbs = 1; mbs <= 64; mbs *= 2)
-                            for (r = 0; r <= 2; r += 2)
-                                for (zero = 0; zero <= 3; zero++)
-                                    for (hsdp = 0; hsdp < 2; hsdp++) {
-                                        dpar_strategy s = dpar_strategy_default();
-                                        dpar_plan plan;
-                                        if (gpus % (tp * pp * cp) != 0 || (pp > 1 && zero > 1) ||
-                                            zero == 2 || (vp > 1 && w.blocks % (pp * vp) != 0)) {
-                                            continue;
-                                        }
-                                        s.tp = tp;
-                                        s.sp = tp > 1;
-                                        s.cp = cp;
-                                        s.cp_kind = k;
-                                        s.pp = pp;
-                                        s.vp = vp;
-                                        s.schedule = vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B;
-                                        s.dp = gpus / (tp * pp * cp);
-                                        s.micro_batch = mbs;
-                                        s.zero = zero;
-                                        s.recompute = r;
-                                        s.shard = hsdp ? c.gpus_per_node / tp : s.dp;
-                                        if ((zero > 0 && s.dp * cp == 1) ||
-                                            batch % ((int64_t)s.dp * mbs) != 0 ||
-                                            (hsdp && (zero == 0 || s.shard < 2 || s.shard >= s.dp ||
-                                                      s.dp % s.shard != 0))) {
-                                            continue;
-                                        }
-                                        s.micro_batches = (int32_t)(batch / s.dp / mbs);
-                                        if (dpar_plan_of(&job, &s, batch, &plan, NULL, NULL) ==
-                                                DPAR_OK &&
-                                            plan.step.total < best) {
-                                            best = plan.step.total;
-                                        }
-                                        *legal += dpar_strategy_check(&job, &s, batch, NULL,
-                                                                      NULL) == DPAR_OK;
-                                    }
-    return best;
+    dpar_plan plan;
+    dpar_status st = dpar_plan_of(&job, s, b->batch, &plan, NULL, NULL);
+    double t = plan.step.total;
+    int i;
+    b->legal += st == DPAR_OK || st == DPAR_E_MEMORY;
+    b->too_big += st == DPAR_E_MEMORY;
+    for (i = 0; i < 5 && st == DPAR_OK; i++) {
+        if (t < b->best[i]) {
+            double swap = b->best[i];
+            b->best[i] = t;
+            t = swap;
+        }
+    }
 }
 
-static void test_walk(void)
+/* Overlaps, offloads, shard groups. */
+static void slow_options(slow *b, dpar_strategy s)
+{
+    int in_node = c.gpus_per_node / (s.tp * s.cp), hsdp, bits, offload;
+    int overlaps = b->whole ? 8 : 1, offloads = b->whole && c.host_bytes > 0 ? 8 : 1;
+    for (hsdp = 0; hsdp < 2; hsdp++) {
+        if (hsdp && (s.zero == 0 || in_node < 2 || in_node >= s.dp || s.dp % in_node != 0)) {
+            continue;
+        }
+        s.shard = hsdp ? in_node : s.dp;
+        for (bits = 0; bits < overlaps; bits++) {
+            if (((bits & DPAR_OVERLAP_TP) && s.tp == 1) ||
+                ((bits & DPAR_OVERLAP_PP) && s.pp == 1)) {
+                continue;
+            }
+            s.overlap = b->whole ? bits : DPAR_OVERLAP_DEFAULT;
+            for (offload = 0; offload < offloads; offload++) {
+                s.offload = offload;
+                slow_keep(b, &s);
+            }
+        }
+    }
+}
+
+/* Recomputation and ZeRO of one layout. */
+static void slow_memory(slow *b, dpar_strategy s)
+{
+    int r, half = w.blocks / s.pp / 2;
+    for (r = 0; r < 4; r++) { /* 3: full, of half of the layers */
+        if ((r == 1 && w.attention != DPAR_ATTENTION_UNFUSED) || (r == 3 && half == 0)) {
+            continue;
+        }
+        s.recompute = r < 3 ? r : DPAR_RECOMPUTE_FULL;
+        s.recompute_layers = r == 3 ? half : 0;
+        for (s.zero = 0; s.zero < 4; s.zero++) {
+            if ((s.zero > 0 && s.dp * s.cp == 1) ||
+                (!b->whole && (s.zero == 2 || (s.pp > 1 && s.zero > 1)))) {
+                continue;
+            }
+            slow_options(b, s);
+        }
+    }
+}
+
+/* Interleavings and schedules of one set of degrees. */
+static void slow_pipeline(slow *b, dpar_strategy s)
+{
+    int k;
+    for (s.vp = 1; s.vp <= (s.pp == 1 ? 1 : b->whole ? w.blocks : 16); s.vp++) {
+        if (s.vp > 1 && w.blocks % (s.pp * s.vp) != 0) {
+            continue;
+        }
+        for (k = 0; k < DPAR_SCHEDULES; k++) {
+            int usual = k == (s.vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B);
+            int more =
+                s.pp > 1 && (s.vp == 1 ? k == DPAR_GPIPE || k == DPAR_ZB_H1
+                                       : k == DPAR_BREADTH_FIRST || (s.vp == 2 && k == DPAR_ZBV));
+            s.schedule = k;
+            if (usual || (b->whole && more)) {
+                slow_memory(b, s);
+            }
+        }
+    }
+}
+
+static slow slow_walk(int64_t batch, int whole)
+{
+    static const slow none;
+    slow b = none;
+    dpar_strategy s = dpar_strategy_default();
+    int gpus = dpar_cluster_gpus(&c), i;
+    b.whole = whole;
+    b.batch = batch;
+    for (i = 0; i < 5; i++) {
+        b.best[i] = 1e30;
+    }
+    for (s.tp = 1; s.tp <= (whole ? gpus : c.gpus_per_node); s.tp++)
+        for (s.sp = whole ? 0 : s.tp > 1; s.sp <= (s.tp > 1); s.sp++)
+            for (s.cp = 1; s.cp == 1 || s.cp <= (int)w.tokens / (whole ? 1024 : 4096); s.cp++)
+                for (s.cp_kind = 0; s.cp_kind < (s.cp == 1 ? 1 : whole ? 3 : 2); s.cp_kind++)
+                    for (s.pp = 1; s.pp <= w.blocks; s.pp++)
+                        for (s.micro_batch = 1; s.micro_batch <= (whole ? 512 : 64);
+                             s.micro_batch++)
+                            for (s.ep = 1; s.ep <= (w.experts > 0 ? w.experts : 1); s.ep++)
+                                for (s.etp = 1; s.etp <= (whole && w.experts > 0 ? s.tp : 1);
+                                     s.etp++) {
+                                    int mbs = s.micro_batch, power = (mbs & (mbs - 1)) == 0;
+                                    if (gpus % (s.tp * s.cp * s.pp) != 0 || (!whole && !power) ||
+                                        (!whole && c.gpus_per_node % s.tp != 0) ||
+                                        (s.etp > 1 && s.etp != s.tp)) {
+                                        continue;
+                                    }
+                                    s.dp = gpus / (s.tp * s.cp * s.pp);
+                                    if (batch % (s.dp * mbs) == 0) {
+                                        s.micro_batches = (int32_t)(batch / s.dp / mbs);
+                                        slow_pipeline(&b, s);
+                                    }
+                                }
+    return b;
+}
+
+/* What the walk kept of a plan is what dpar_plan_of says of its strategy, to the bit. */
+static void same_as_alone(const dpar_plan *plan, int64_t batch)
+{
+    dpar_plan alone;
+    CHECK_INT(dpar_plan_of(&job, &plan->strategy, batch, &alone, NULL, NULL), DPAR_OK);
+    CHECK(memcmp(&alone.memory, &plan->memory, sizeof alone.memory) == 0);
+    CHECK(memcmp(&alone.step, &plan->step, sizeof alone.step) == 0);
+}
+
+/* The walk against the slow one: counts, the five best times; with a front and without. */
+static void against_slow(const char *model, const char *cluster, int64_t batch, int32_t space)
 {
     static dpar_plan top[5], again[5], front[16];
     static dpar_planner p, q2;
     dpar_search q;
-    int64_t legal;
+    slow b;
+    int64_t sum = 0;
+    int i;
+    memset(&q, 0, sizeof q);
+    q.global_batch = batch;
+    q.space = space;
+    q.fixed = dpar_strategy_default();
+    set(model, cluster, "megatron");
+    b = slow_walk(batch, space == DPAR_SPACE_WHOLE);
+    CHECK_INT(search(&q, &p, top, 5, front, 16, 100), DPAR_DONE);
+    CHECK_INT(p.evaluated, b.legal);
+    CHECK_INT(p.rejected[DPAR_RULE_MEMORY], b.too_big);
+    CHECK_INT(p.cut, 0);
+    CHECK_INT(p.tops, 5);
+    for (i = 0; i < p.tops; i++) {
+        CHECK_NEAR(top[i].step.total, b.best[i], 1e-12);
+        CHECK(top[i].fits);
+        same_as_alone(&top[i], batch);
+        CHECK(i == 0 || memcmp(&top[i].strategy, &top[i - 1].strategy, sizeof top[i].strategy));
+    }
+    for (i = 0; i < p.fronts; i++) {
+        same_as_alone(&front[i], batch);
+    }
+    for (i = 1; i < DPAR_RULES; i++) {
+        sum += i == DPAR_RULE_MEMORY ? 0 : p.rejected[i];
+    }
+    CHECK_INT(p.walked, p.evaluated + p.cut + sum);
+    CHECK_INT(search(&q, &q2, again, 5, NULL, 0, 1), DPAR_DONE); /* cut, other budget: the same */
+    CHECK(memcmp(top, again, sizeof top) == 0);
+    CHECK_INT(q2.evaluated + q2.cut, p.evaluated);
+    CHECK_INT(q2.walked, p.walked);
+    CHECK(space == DPAR_SPACE_WHOLE ? q2.cut == 0 : q2.cut > 0);
+}
+
+static void test_walk(void)
+{
+    static dpar_plan top[5], front[16];
+    static dpar_planner p;
+    dpar_search q;
     double best;
     int i, k;
+    against_slow("gpt:layers=6,hidden=768,heads=12,vocab=1024,seq=2048", "2x3:a100-40,nic=4x25", 12,
+                 DPAR_SPACE_USUAL); /* nodes of three */
+    against_slow("mixtral-8x7b", "4x8:h100-80", 64, DPAR_SPACE_USUAL);
+    against_slow("gpt:layers=4,hidden=512,heads=4,vocab=1024,seq=2048",
+                 "2x2:a100-40,nic=2x25,host=500", 12, DPAR_SPACE_WHOLE);
+    against_slow("llama:layers=4,hidden=512,heads=8,vocab=1024,seq=2048,experts=4,topk=2",
+                 "1x4:a100-40", 8, DPAR_SPACE_WHOLE);
+    against_slow("llama-3-8b", "2x4:a100-80,nic=4x25", 64, DPAR_SPACE_USUAL);
     memset(&q, 0, sizeof q);
     q.global_batch = 64;
     q.fixed = dpar_strategy_default();
-    set("llama-3-8b", "2x4:a100-80,nic=4x25", "megatron");
-    CHECK_INT(search(&q, &p, top, 5, front, 16, 100), DPAR_DONE);
-    best = brute_best(64, &legal);
-    CHECK_NEAR(top[0].step.total, best, 1e-12);
-    CHECK_INT(p.evaluated, legal);
-    for (i = 0; i + 1 < p.tops; i++) {
-        CHECK(top[i].step.total <= top[i + 1].step.total);
-        CHECK(top[i].fits &&
-              memcmp(&top[i].strategy, &top[i + 1].strategy, sizeof top[i].strategy) != 0);
-    }
-    for (i = 0; i < p.fronts; i++) { /* no point of the front beats another in both */
+    CHECK_INT(search(&q, &p, top, 5, front, 16, 1000), DPAR_DONE);
+    best = top[0].step.total;
+    CHECK(p.fronts >= 2);
+    for (i = 0; i < p.fronts; i++) { /* nothing of a front dominates another */
         for (k = 0; k < p.fronts; k++) {
             CHECK(i == k || front[i].step.total < front[k].step.total ||
                   front[i].memory.total < front[k].memory.total);
         }
     }
-    CHECK_NEAR(front[0].step.total, top[0].step.total, 1e-12);
-    CHECK_INT(search(&q, &q2, again, 5, NULL, 0, 1), DPAR_DONE); /* any budget, the same answer */
-    CHECK(memcmp(&top[0].strategy, &again[0].strategy, sizeof top[0].strategy) == 0);
-    CHECK_INT(p.evaluated, q2.evaluated);
+    CHECK_NEAR(front[0].step.total, best, 1e-12);
     q.fixed.tp = 2;
     q.fixed.zero = 3;
     q.fixed_fields = 1u << DPAR_FIELD_TP | 1u << DPAR_FIELD_ZERO;
-    CHECK_INT(search(&q, &p, top, 5, NULL, 0, 1000), DPAR_DONE);
+    CHECK_INT(search(&q, &p, top, 5, front, 16, 1000), DPAR_DONE);
     CHECK(top[0].strategy.tp == 2 && top[0].strategy.zero == 3);
     q.fixed_fields = 0;
     q.space = DPAR_SPACE_WHOLE;
-    CHECK_INT(search(&q, &q2, again, 5, NULL, 0, 100000), DPAR_DONE);
-    CHECK(again[0].step.total <= best); /* the whole space holds the usual one */
-    CHECK(q2.evaluated > 20 * legal);
+    CHECK_INT(search(&q, &p, top, 5, front, 16, 100000), DPAR_DONE);
+    CHECK(top[0].step.total <= best * (1.0 + 1e-12)); /* the whole space holds the usual one */
+}
+
+/* Free batch: four micro-batches a stage; grids on any number of GPUs; a smaller memory limit. */
+static void test_free(void)
+{
+    static dpar_plan top[3];
+    static dpar_planner p;
+    dpar_search q;
+    int i;
+    memset(&q, 0, sizeof q);
+    q.fixed = dpar_strategy_default();
+    set("llama-3-8b", "2x8:h100-80", "megatron");
+    CHECK_INT(search(&q, &p, top, 3, NULL, 0, 1000), DPAR_DONE);
+    for (i = 0; i < p.tops; i++) {
+        CHECK_INT(top[i].strategy.micro_batches, 4 * top[i].strategy.pp);
+    }
+    CHECK_INT(p.rejected[DPAR_RULE_BATCH], 0);
+    CHECK(p.rejected[DPAR_RULE_TP_WIDE] > 0);
+    q.memory_bytes = 40e9;
+    CHECK_INT(search(&q, &p, top, 3, NULL, 0, 1000), DPAR_DONE);
+    CHECK(top[0].memory.upper <= 40e9);
+    q.memory_bytes = 0;
+    set("grid:1440x720x100,fields=5", "3x4:a100-40,nic=4x25", "fp32");
+    CHECK_INT(search(&q, &p, top, 3, NULL, 0, 1000), DPAR_DONE);
+    CHECK_INT(top[0].strategy.tiles[0] * top[0].strategy.tiles[1] * top[0].strategy.tiles[2], 12);
+    q.space = DPAR_SPACE_WHOLE; /* every cut: at least as good as the one of least surface */
+    {
+        double best = top[0].step.total;
+        CHECK_INT(search(&q, &p, top, 3, NULL, 0, 1000), DPAR_DONE);
+        CHECK(top[0].step.total <= best * (1.0 + 1e-12));
+    }
+}
+
+/* Fixed values that make no sense end in a sentence, not in a division by zero. */
+static void test_bad_fixed(void)
+{
+    static dpar_plan top[1];
+    static dpar_planner p;
+    static const int32_t bad[5] = {0, -1, INT32_MAX, INT32_MIN, 7};
+    dpar_search q;
+    dpar_why why;
+    int i, k;
+    set("llama-3-8b", "1x8:h100-80", "megatron");
+    for (i = 0; i < DPAR_FIELDS; i++) {
+        for (k = 0; k < 5; k++) {
+            int32_t v = bad[k];
+            dpar_status st;
+            memset(&q, 0, sizeof q);
+            q.global_batch = k % 2 ? 64 : 0;
+            q.space = DPAR_SPACE_USUAL;
+            q.fixed_fields = 1u << i;
+            q.fixed.tp = q.fixed.sp = q.fixed.cp = q.fixed.cp_kind = q.fixed.dp = q.fixed.shard = v;
+            q.fixed.zero = q.fixed.pp = q.fixed.vp = q.fixed.schedule = q.fixed.ep = v;
+            q.fixed.etp = q.fixed.micro_batch = q.fixed.micro_batches = q.fixed.recompute = v;
+            q.fixed.recompute_layers = v;
+            q.fixed.offload = q.fixed.overlap = 0;
+            q.fixed.tiles[0] = q.fixed.tiles[1] = q.fixed.tiles[2] = v;
+            why.text[0] = 0;
+            CHECK_INT(dpar_planner_init(&p, &job, &q, top, 1, NULL, 0, &why), DPAR_OK);
+            do {
+                st = dpar_planner_run(&p, INT64_MAX, &why);
+            } while (st == DPAR_MORE);
+            CHECK(st == DPAR_DONE || (st == DPAR_E_NONE && strlen(why.text) > 10));
+        }
+    }
+}
+
+/* Nearest: legal, itself when legal, and near: only what must change changes. */
+static void test_nearest(void)
+{
+    dpar_strategy s = dpar_strategy_default(), n, legal;
+    dpar_why why;
+    set("llama-3-8b", "8x8:h100-80", "megatron");
+    s.tp = 8;
+    s.sp = 1;
+    s.pp = 2;
+    s.dp = 4;
+    s.zero = 1;
+    s.micro_batches = 32;
+    CHECK_INT(dpar_nearest_legal(&job, &s, 128, &n, &why), DPAR_OK);
+    CHECK(memcmp(&n, &s, sizeof n) == 0);
+    s.pp = 3; /* 8 x 3 x 4 is not 64: two stages, or four with half the replicas */
+    CHECK_INT(dpar_nearest_legal(&job, &s, 128, &n, &why), DPAR_OK);
+    CHECK(n.tp == 8 && n.dp * n.pp == 8 && n.sp == 1 && n.zero == 1);
+    s.pp = 2;
+    s.vp = 5; /* 1F1B has no chunks */
+    CHECK_INT(dpar_nearest_legal(&job, &s, 128, &n, &why), DPAR_OK);
+    CHECK(n.vp == 1 && n.pp == 2 && n.dp == 4 && n.micro_batches == 32);
+    s = dpar_strategy_default();
+    s.tp = INT32_MAX;
+    s.pp = -4;
+    s.dp = 0;
+    s.ep = 9;
+    s.zero = 17;
+    s.tiles[1] = 0;
+    s.shard = -3;
+    CHECK_INT(dpar_nearest_legal(&job, &s, 128, &n, &why), DPAR_OK);
+    CHECK_INT(dpar_strategy_check(&job, &n, 128, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_nearest_legal(&job, &n, 128, &legal, &why), DPAR_OK);
+    CHECK(memcmp(&n, &legal, sizeof n) == 0);
+    s.micro_batch = 1 << 20;
+    CHECK_INT(dpar_nearest_legal(&job, &s, 7, &n, &why), DPAR_OK); /* 64 GPUs, 7 samples: dp 1 */
+    CHECK_INT((int64_t)n.dp * n.micro_batch * n.micro_batches, 7);
+    set("grid:1440x720x100,fields=5", "3x4:a100-40,nic=4x25", "fp32");
+    s = dpar_strategy_default();
+    s.tiles[0] = 5;
+    CHECK_INT(dpar_nearest_legal(&job, &s, 1, &n, &why), DPAR_OK);
+    CHECK_INT(dpar_strategy_check(&job, &n, 1, NULL, NULL), DPAR_OK);
+}
+
+/* The smallest machine: nothing smaller that people can order holds the job. */
+static void test_smallest(void)
+{
+    static dpar_plan top[1];
+    static dpar_planner p;
+    dpar_plan plan;
+    dpar_search q;
+    dpar_why why;
+    int gpus, found;
+    memset(&q, 0, sizeof q);
+    q.fixed = dpar_strategy_default();
+    set("llama-2-70b", "1x8:a100-80", "no-master");
+    CHECK_INT(dpar_smallest_machine(&job, &q, 1024, &plan, &why), DPAR_OK);
+    found = dpar_strategy_ranks(&plan.strategy);
+    CHECK(plan.fits && found % 8 == 0);
+    for (gpus = 8; gpus < found; gpus += 8) {
+        c.nodes = gpus / 8;
+        c.nics = 8;
+        c.nic_Bps = 25e9;
+        CHECK_INT(dpar_planner_init(&p, &job, &q, top, 1, NULL, 0, &why), DPAR_OK);
+        CHECK_INT(dpar_planner_run(&p, INT64_MAX, &why), DPAR_E_NONE);
+    }
+    set("gpt2-125m", "4x8:a100-80", "zero");
+    CHECK_INT(dpar_smallest_machine(&job, &q, 1024, &plan, &why), DPAR_OK);
+    CHECK_INT(dpar_strategy_ranks(&plan.strategy), 1);
 }
 
 static void test_nothing_fits(void)
@@ -164,9 +419,9 @@ static void test_nothing_fits(void)
 static void test_neighbours(void)
 {
     dpar_plan plan;
-    dpar_rejected r[12];
+    dpar_rejected r[18];
     dpar_strategy s = dpar_strategy_default();
-    int n, i;
+    int n, i, zero = 0, stages = 0;
     set("llama-3-8b", "8x8:h100-80", "megatron");
     s.tp = 4;
     s.sp = 1;
@@ -175,11 +430,17 @@ static void test_neighbours(void)
     s.zero = 1;
     s.micro_batches = 16;
     CHECK_INT(dpar_plan_of(&job, &s, 128, &plan, NULL, NULL), DPAR_OK);
-    n = dpar_plan_neighbours(&job, &plan, 128, r, 12);
-    CHECK(n >= 8);
+    n = dpar_plan_neighbours(&job, &plan, 128, r, 18);
+    CHECK(n >= 10);
     for (i = 0; i < n; i++) {
         CHECK(strlen(r[i].text) > 8);
+        zero += strstr(r[i].text, "zero 1 -> 0: ") != NULL && strstr(r[i].text, " GB") != NULL;
+        stages += strstr(r[i].text, "pp 2 -> 4: ") != NULL && strstr(r[i].text, "bubble") != NULL;
+        CHECK(r[i].rule != DPAR_RULE_MEMORY || r[i].bytes_over > 0.0);
     }
+    CHECK(zero == 1 && stages == 1);
+    CHECK(dpar_plan_neighbours(&job, &plan, 0, r, 18) >= 10); /* free: the same batch */
+    CHECK_INT(r[0].strategy.dp * r[0].strategy.micro_batch * r[0].strategy.micro_batches, 128);
     CHECK_INT(dpar_plan_neighbours(&job, &plan, 128, r, 2), 2);
 }
 
@@ -301,6 +562,10 @@ static void test_show(void)
 int main(void)
 {
     test_walk();
+    test_free();
+    test_bad_fixed();
+    test_nearest();
+    test_smallest();
     test_nothing_fits();
     test_neighbours();
     test_fit();
