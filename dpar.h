@@ -282,7 +282,7 @@ enum {
     DPAR_CAL_NET_S,      /* seconds a step of a collective across nodes */
     DPAR_CAL_BASE_S,     /* seconds that any collective costs before its first step */
     DPAR_CAL_CONTENTION, /* share of hidden communication that the compute loses */
-    DPAR_CAL_SKEW,   /* waiting for the slowest replica: share of the compute a doubling of dp */
+    DPAR_CAL_SKEW, /* waiting for the slowest: share of the compute a doubling of dp x cp x tiles */
     DPAR_CAL_STEP_S, /* seconds a step outside of layers (data, loss sync, host) */
     DPAR_CALS
 };
@@ -2525,7 +2525,7 @@ static const struct {
      "estimate, no measurement"},
     {{.60f, .30f, .80f, 12e-6f, .90f, 4e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .005f, .005f},
      "links: vTrain V100 all-reduce 2024; rest estimated"},
-    {{.78f, .56f, .80f, 46.2e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0123f, .0043f},
+    {{.78f, .56f, .80f, 45.8e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0140f, .0048f},
      "marked rows of docs/accuracy.md, 2026-11"},
     {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
      "links: H100-class nccl-tests; products: best shape 794 of 989"},
@@ -6783,7 +6783,10 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
     dpari_step_optimizer(job, s, slow, t);
     compute =
         t->term[DPAR_TIME_FORWARD] + t->term[DPAR_TIME_BACKWARD] + t->term[DPAR_TIME_RECOMPUTE];
-    t->term[DPAR_TIME_IMBALANCE] += cal[DPAR_CAL_SKEW] * compute * dpari_log2((double)s->dp);
+    /* all who sum their gradients wait for the last of them */
+    t->term[DPAR_TIME_IMBALANCE] +=
+        cal[DPAR_CAL_SKEW] * compute *
+        dpari_log2((double)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2]);
     t->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
     for (i = 0; i < DPAR_TIMES; i++) {
         t->total += t->term[i];
@@ -8329,10 +8332,8 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     g = dpar_group_place(job->cluster, s->tp, 1);
     f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
     b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-    /* the host launches them too, and the ranks wait for the last to arrive: more with more ranks
-     */
-    p->host_forward += f * launch_s * (0.25 + 0.03 * s->tp * s->tp);
-    p->host_backward += b * launch_s * (0.25 + 0.03 * s->tp * s->tp);
+    p->host_forward += f * launch_s;
+    p->host_backward += b * launch_s;
     if (!s->sp) {
         ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f + b);
         p->tp_forward = ag * f / (f + b);
@@ -8589,12 +8590,13 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
 }
 
 /* Host and device work at once. A quick host is hidden; a slow one is all there is; in between the
- * device waits now and then (vTrain's single-node rows: about half of the host's time where both
- * are equal, little where kernels are long). */
-static void dpari_stage_total(dpari_stage *st)
+ * device waits now and then. Under TP every rank waits for the one whose host is last, at each
+ * collective: more is exposed (vTrain's single-node rows, tp 1 against 2 to 8). */
+static void dpari_stage_total(const dpar_strategy *s, dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
-    double waits = st->host > 0.0 ? 0.5 * st->host * st->host / (st->host + device / 3.0) : 0.0;
+    double share = s->tp > 1 ? 0.75 : 0.25;
+    double waits = st->host > 0.0 ? share * st->host * st->host / (st->host + device / 2.0) : 0.0;
     st->total = dpari_mostf(device + waits, st->host);
 }
 
@@ -8633,7 +8635,7 @@ static void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
             dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, st);
         }
     }
-    dpari_stage_total(st);
+    dpari_stage_total(s, st);
 }
 
 /* Does a class of blocks begin inside this rank's chunks? Then its mix is its own. */
@@ -8683,7 +8685,7 @@ static void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
     }
     dpari_stage_edges(job, s, layers, DPAR_LAYER_EMBED, whole);
     dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, whole);
-    dpari_stage_total(whole);
+    dpari_stage_total(s, whole);
 }
 
 DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
@@ -8721,6 +8723,7 @@ DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
 enum {
     DPARI_KIND_DDP,
     DPARI_KIND_DDP_RECOMPUTE,
+    DPARI_KIND_DOMAIN_NODE,
     DPARI_KIND_DOMAIN,
     DPARI_KIND_SP_TP,
     DPARI_KIND_PP_FSDP,
@@ -8864,6 +8867,11 @@ static int dpari_kind_search(const dpar_workload *w, const dpari_need *n, int32_
         q->fixed.recompute = kind == DPARI_KIND_DDP ? DPAR_RECOMPUTE_NONE : DPAR_RECOMPUTE_FULL;
         dpari_fix(q, DPAR_FIELD_RECOMPUTE);
         return kind == DPARI_KIND_DDP || w->trains;
+    case DPARI_KIND_DOMAIN_NODE: /* halos inside nodes, replicas across */
+        q->fixed.dp = n->gpus / n->node;
+        dpari_fix(q, DPAR_FIELD_DP);
+        dpari_free(q, DPAR_FIELD_TILES);
+        return w->dims > 0 && n->node > 1 && n->gpus % n->node == 0;
     case DPARI_KIND_DOMAIN:
         dpari_free(q, DPAR_FIELD_TILES);
         if (n->state >= n->gpu) {
@@ -8994,6 +9002,7 @@ static int32_t dpari_kind_order(const dpar_job *job, const dpari_need *n, int32_
     int32_t k = 0;
     int large = w->params >= 1e10 && n->gpus >= dpari_many_gpus && n->node >= 8;
     if (n->spatial && (!w->trains || n->state < n->gpu)) {
+        order[k++] = DPARI_KIND_DOMAIN_NODE;
         order[k++] = DPARI_KIND_DOMAIN;
     }
     if (n->sequence && !large) {

@@ -699,11 +699,11 @@ static void print_constants(void)
     static const int generation[] = {DPAR_GEN_AMPERE, DPAR_GEN_BLACKWELL};
     static const char *const name[] = {"Ampere", "Blackwell"};
     int g, i;
-    printf(
-        "\n## Constants\n\nOne set a generation; `dpar_calibration_default` ships them; times in seconds. Errors are "
-        "one standard\ndeviation (100 %% or more: these rows do not determine the constant).\n\n"
-        "| generation | constant | shipped | fitted to the marked rows | +- "
-        "|\n|---|---|---|---|---|\n");
+    printf("\n## Constants\n\nOne set a generation; `dpar_calibration_default` ships them; times "
+           "in seconds. Errors are "
+           "one standard\ndeviation (100 %% or more: these rows do not determine the constant).\n\n"
+           "| generation | constant | shipped | fitted to the marked rows | +- "
+           "|\n|---|---|---|---|---|\n");
     for (g = 0; g < 2; g++) {
         dpar_calibration shipped;
         dpar_calibration_default(&shipped, generation[g]);
@@ -904,12 +904,13 @@ static void print_document(void)
         "`tests/unit/strategy.c`.\n");
     print_constants();
     print_left_out();
-    printf("\n## Regret\n\nMeasured time of the configuration predicted fastest over the fastest "
-           "measured one, in groups of\none model, GPU count and global batch (all rows). Bar "
-           "3 %%: met across nodes, missed on the single-node table, where host-bound rows of "
-           "equal work\n"
-           "differ by 30 %% (h 2048: tp 4 with micro-batch 2 takes 2.75 ms a layer, tp 2 takes "
-           "4.63).\n\n| table | groups | mean | largest | winner right |\n|---|---|---|---|---|\n");
+    printf(
+        "\n## Regret\n\nMeasured time of the configuration predicted fastest over the fastest "
+        "measured one, in groups of\none model, GPU count and global batch (all rows). Bar "
+        "3 %%.\nSingle-node rows are host-bound: rows of equal work differ by 30 %% (h 2048: tp 4 "
+        "with micro-batch 2\ntakes 2.75 ms a layer, tp 2 takes 4.63), which no model of the "
+        "machine foresees.\n\n| table | groups | mean | largest | winner right "
+        "|\n|---|---|---|---|---|\n");
     print_regret("vtrain-single");
     print_regret("vtrain-multi");
     printf(

@@ -238,10 +238,8 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     g = dpar_group_place(job->cluster, s->tp, 1);
     f = l->kind == DPAR_LAYER_HEAD ? 0.0 : n;
     b = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
-    /* the host launches them too, and the ranks wait for the last to arrive: more with more ranks
-     */
-    p->host_forward += f * launch_s * (0.25 + 0.03 * s->tp * s->tp);
-    p->host_backward += b * launch_s * (0.25 + 0.03 * s->tp * s->tp);
+    p->host_forward += f * launch_s;
+    p->host_backward += b * launch_s;
     if (!s->sp) {
         ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f + b);
         p->tp_forward = ag * f / (f + b);
@@ -498,12 +496,13 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
 }
 
 /* Host and device work at once. A quick host is hidden; a slow one is all there is; in between the
- * device waits now and then (vTrain's single-node rows: about half of the host's time where both
- * are equal, little where kernels are long). */
-static void dpari_stage_total(dpari_stage *st)
+ * device waits now and then. Under TP every rank waits for the one whose host is last, at each
+ * collective: more is exposed (vTrain's single-node rows, tp 1 against 2 to 8). */
+static void dpari_stage_total(const dpar_strategy *s, dpari_stage *st)
 {
     double device = st->forward + st->backward + st->again + st->tp + st->cp + st->ep + st->halo;
-    double waits = st->host > 0.0 ? 0.5 * st->host * st->host / (st->host + device / 3.0) : 0.0;
+    double share = s->tp > 1 ? 0.75 : 0.25;
+    double waits = st->host > 0.0 ? share * st->host * st->host / (st->host + device / 2.0) : 0.0;
     st->total = dpari_mostf(device + waits, st->host);
 }
 
@@ -542,7 +541,7 @@ static void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
             dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, st);
         }
     }
-    dpari_stage_total(st);
+    dpari_stage_total(s, st);
 }
 
 /* Does a class of blocks begin inside this rank's chunks? Then its mix is its own. */
@@ -592,7 +591,7 @@ static void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
     }
     dpari_stage_edges(job, s, layers, DPAR_LAYER_EMBED, whole);
     dpari_stage_edges(job, s, layers, DPAR_LAYER_HEAD, whole);
-    dpari_stage_total(whole);
+    dpari_stage_total(s, whole);
 }
 
 DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,

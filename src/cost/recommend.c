@@ -10,6 +10,7 @@
 enum {
     DPARI_KIND_DDP,
     DPARI_KIND_DDP_RECOMPUTE,
+    DPARI_KIND_DOMAIN_NODE,
     DPARI_KIND_DOMAIN,
     DPARI_KIND_SP_TP,
     DPARI_KIND_PP_FSDP,
@@ -153,6 +154,11 @@ static int dpari_kind_search(const dpar_workload *w, const dpari_need *n, int32_
         q->fixed.recompute = kind == DPARI_KIND_DDP ? DPAR_RECOMPUTE_NONE : DPAR_RECOMPUTE_FULL;
         dpari_fix(q, DPAR_FIELD_RECOMPUTE);
         return kind == DPARI_KIND_DDP || w->trains;
+    case DPARI_KIND_DOMAIN_NODE: /* halos inside nodes, replicas across */
+        q->fixed.dp = n->gpus / n->node;
+        dpari_fix(q, DPAR_FIELD_DP);
+        dpari_free(q, DPAR_FIELD_TILES);
+        return w->dims > 0 && n->node > 1 && n->gpus % n->node == 0;
     case DPARI_KIND_DOMAIN:
         dpari_free(q, DPAR_FIELD_TILES);
         if (n->state >= n->gpu) {
@@ -283,6 +289,7 @@ static int32_t dpari_kind_order(const dpar_job *job, const dpari_need *n, int32_
     int32_t k = 0;
     int large = w->params >= 1e10 && n->gpus >= dpari_many_gpus && n->node >= 8;
     if (n->spatial && (!w->trains || n->state < n->gpu)) {
+        order[k++] = DPARI_KIND_DOMAIN_NODE;
         order[k++] = DPARI_KIND_DOMAIN;
     }
     if (n->sequence && !large) {

@@ -320,7 +320,10 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
     dpari_step_optimizer(job, s, slow, t);
     compute =
         t->term[DPAR_TIME_FORWARD] + t->term[DPAR_TIME_BACKWARD] + t->term[DPAR_TIME_RECOMPUTE];
-    t->term[DPAR_TIME_IMBALANCE] += cal[DPAR_CAL_SKEW] * compute * dpari_log2((double)s->dp);
+    /* all who sum their gradients wait for the last of them */
+    t->term[DPAR_TIME_IMBALANCE] +=
+        cal[DPAR_CAL_SKEW] * compute *
+        dpari_log2((double)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2]);
     t->term[DPAR_TIME_HOST] += job->work->trains ? cal[DPAR_CAL_STEP_S] : 0.0;
     for (i = 0; i < DPAR_TIMES; i++) {
         t->total += t->term[i];
