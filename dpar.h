@@ -95,6 +95,49 @@ DPAR_API const char *dpar_status_text(dpar_status status);
 enum { DPAR_FEATURE_COST = 1, DPAR_FEATURE_SHOW = 2, DPAR_FEATURE_RUN = 4 };
 DPAR_API int32_t dpar_features(void);
 
+/* ==== base/box.h ==== */
+
+/* box - a rectangle of indices, and one rectangle that travels: what layouts, redistributions and
+ * halos speak in. */
+
+enum { DPAR_MAX_DIMS = 6 };
+
+/* Indices lo[d] <= i < hi[d] of every dim; empty when hi[d] <= lo[d] for one of them. Dim 0 is the
+ * slowest in memory, as in C and torch. */
+typedef struct dpar_box {
+    int32_t dims; /* 0..DPAR_MAX_DIMS; a box of no dims holds one element */
+    int64_t lo[DPAR_MAX_DIMS], hi[DPAR_MAX_DIMS];
+} dpar_box;
+
+/* Elements of a box: 0 when it is empty, -1 when there are more than 2^63 - 1. O(dims). */
+DPAR_API int64_t dpar_box_volume(const dpar_box *box);
+/* What both hold, into *out (may be one of them). 0 when that is empty or the dims differ; then
+ * *out is untouched. O(dims). */
+DPAR_API int dpar_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
+/* Is every element of `inner` in `outer`? An empty box is in every box of as many dims. */
+DPAR_API int dpar_box_contains(const dpar_box *outer, const dpar_box *inner);
+
+/* One rectangle that goes from a rank to another (or stays: peer is the rank itself). Both sides
+ * list the same transfers in the same order, so that the k-th send to a peer meets its k-th receive
+ * from here. Element j of dim d travels from mine[d] + j to theirs[d] + j, or against the order
+ * where bit d of `flip` is set (folds): then to theirs[d] + extent[d] - 1 - j. */
+typedef struct dpar_transfer {
+    int32_t peer;                  /* the other rank */
+    int32_t dims;                  /* 0..DPAR_MAX_DIMS */
+    int32_t op;                    /* DPAR_COPY, or how the receiver combines: DPAR_SUM, ... */
+    uint32_t flip;                 /* bit d: dim d arrives in reverse order */
+    int64_t extent[DPAR_MAX_DIMS]; /* elements along each dim, >= 1 */
+    int64_t mine[DPAR_MAX_DIMS];   /* where it begins in this rank's local array */
+    int64_t theirs[DPAR_MAX_DIMS]; /* and in the peer's */
+    int64_t global[DPAR_MAX_DIMS]; /* and in the whole array, on this rank's side */
+} dpar_transfer;
+
+/* How what arrives meets what is there. */
+enum { DPAR_COPY, DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN, DPAR_OPS };
+
+/* Elements of a transfer: the product of its extents. O(dims). */
+DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);
+
 /* ==== base/text.h ==== */
 
 /* text - a sink that writes into the caller's buffer, as snprintf does: it never passes the end,
@@ -179,7 +222,7 @@ DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why
 enum { DPAR_MAX_AXES = 8 };
 
 typedef struct dpar_axis {
-    char name[8];   /* "tp", "dp", ... */
+    char name[16];  /* "tp", "dp", "dp_replicate", ... */
     int32_t size;   /* >= 1 */
     int32_t stride; /* ranks between two neighbours along this axis */
 } dpar_axis;
@@ -197,7 +240,7 @@ enum {
     DPAR_FIRST_FASTEST /* Megatron's order strings, PETSc: the first axis has stride 1 */
 };
 
-/* A mesh of `axes` axes, names of 1 to 7 characters, each once. sizes[i] >= 1; one of them may be
+/* A mesh of `axes` axes, names of 1 to 15 characters, each once. sizes[i] >= 1; one of them may be
  * -1 and is inferred from `ranks`. ranks > 0: the product must equal it; ranks = 0: whatever the
  * product is (no -1 then). E_ARG, E_DIVIDE or E_RANGE with a sentence. Not collective. O(axes^2).
  * */
@@ -1444,6 +1487,79 @@ DPAR_API int32_t dpar_features(void)
     return bits;
 }
 
+/* ==== base/box.c ==== */
+
+DPAR_API int64_t dpar_box_volume(const dpar_box *box)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < box->dims; d++) {
+        if (box->hi[d] <= box->lo[d]) {
+            return 0;
+        }
+    }
+    for (d = 0; d < box->dims; d++) {
+        int64_t extent;
+        if (box->lo[d] < 0 && box->hi[d] > INT64_MAX + box->lo[d]) {
+            return -1;
+        }
+        extent = box->hi[d] - box->lo[d];
+        if (!dpari_mul(n, extent, &n)) {
+            return -1;
+        }
+    }
+    return n;
+}
+
+DPAR_API int dpar_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out)
+{
+    dpar_box both;
+    int32_t d;
+    if (a->dims != b->dims) {
+        return 0;
+    }
+    dpari_zero(&both, sizeof(both));
+    both.dims = a->dims;
+    for (d = 0; d < a->dims; d++) {
+        both.lo[d] = dpari_most(a->lo[d], b->lo[d]);
+        both.hi[d] = dpari_least(a->hi[d], b->hi[d]);
+        if (both.hi[d] <= both.lo[d]) {
+            return 0;
+        }
+    }
+    *out = both;
+    return 1;
+}
+
+DPAR_API int dpar_box_contains(const dpar_box *outer, const dpar_box *inner)
+{
+    int32_t d;
+    if (outer->dims != inner->dims) {
+        return 0;
+    }
+    for (d = 0; d < inner->dims; d++) {
+        if (inner->hi[d] <= inner->lo[d]) {
+            return 1;
+        }
+    }
+    for (d = 0; d < inner->dims; d++) {
+        if (inner->lo[d] < outer->lo[d] || inner->hi[d] > outer->hi[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < t->dims; d++) {
+        n *= t->extent[d];
+    }
+    return n;
+}
+
 /* ==== base/text.c ==== */
 
 DPAR_API void dpar_text_init(dpar_text *t, char *buffer, size_t bytes)
@@ -2214,13 +2330,13 @@ static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
     }
 }
 
-/* A name is 1 to 7 characters and no other axis has it: a cut or second one could not be found. */
+/* A name is 1 to 15 characters and no other axis has it: a cut or second one could not be found. */
 static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, dpar_why *why)
 {
     size_t n = dpari_length(name);
     int32_t k;
     if (n == 0 || n >= sizeof(m->axis[i].name)) {
-        return dpari_say_word(DPAR_E_ARG, why, "axis name '@' has # characters: 1 to 7 are allowed",
+        return dpari_say_word(DPAR_E_ARG, why, "axis name '@' has # characters: 1 to 15 are allowed",
                               name, n, (int64_t)n, 0, 0, 0);
     }
     for (k = 0; k < i; k++) {

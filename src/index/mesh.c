@@ -40,13 +40,13 @@ static void dpari_mesh_strides(dpar_mesh *m, int32_t order)
     }
 }
 
-/* A name is 1 to 7 characters and no other axis has it: a cut or second one could not be found. */
+/* A name is 1 to 15 characters and no other axis has it: a cut or second one could not be found. */
 static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, dpar_why *why)
 {
     size_t n = dpari_length(name);
     int32_t k;
     if (n == 0 || n >= sizeof(m->axis[i].name)) {
-        return dpari_say_word(DPAR_E_ARG, why, "axis name '@' has # characters: 1 to 7 are allowed",
+        return dpari_say_word(DPAR_E_ARG, why, "axis name '@' has # characters: 1 to 15 are allowed",
                               name, n, (int64_t)n, 0, 0, 0);
     }
     for (k = 0; k < i; k++) {

@@ -8,7 +8,7 @@
 enum { DPAR_MAX_AXES = 8 };
 
 typedef struct dpar_axis {
-    char name[8];   /* "tp", "dp", ... */
+    char name[16];  /* "tp", "dp", "dp_replicate", ... */
     int32_t size;   /* >= 1 */
     int32_t stride; /* ranks between two neighbours along this axis */
 } dpar_axis;
@@ -26,7 +26,7 @@ enum {
     DPAR_FIRST_FASTEST /* Megatron's order strings, PETSc: the first axis has stride 1 */
 };
 
-/* A mesh of `axes` axes, names of 1 to 7 characters, each once. sizes[i] >= 1; one of them may be
+/* A mesh of `axes` axes, names of 1 to 15 characters, each once. sizes[i] >= 1; one of them may be
  * -1 and is inferred from `ranks`. ranks > 0: the product must equal it; ranks = 0: whatever the
  * product is (no -1 then). E_ARG, E_DIVIDE or E_RANGE with a sentence. Not collective. O(axes^2).
  * */

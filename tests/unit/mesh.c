@@ -170,7 +170,7 @@ static void test_offset(void)
 static void test_refusals(void)
 {
     static const char *const axis[] = {"tp", "dp"}, *const twice[] = {"dp", "dp"};
-    static const char *const long_name[] = {"replicas"};
+    static const char *const long_name[] = {"sixteen_letters_"};
     int32_t size[2] = {4, -1};
     dpar_mesh m, before;
     dpar_why why;

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* box - a rectangle of indices, and one rectangle that travels: what layouts, redistributions and
+ * halos speak in. */
+#ifndef DPAR_BOX_H
+#define DPAR_BOX_H
+
+#include "base.h"
+
+enum { DPAR_MAX_DIMS = 6 };
+
+/* Indices lo[d] <= i < hi[d] of every dim; empty when hi[d] <= lo[d] for one of them. Dim 0 is the
+ * slowest in memory, as in C and torch. */
+typedef struct dpar_box {
+    int32_t dims; /* 0..DPAR_MAX_DIMS; a box of no dims holds one element */
+    int64_t lo[DPAR_MAX_DIMS], hi[DPAR_MAX_DIMS];
+} dpar_box;
+
+/* Elements of a box: 0 when it is empty, -1 when there are more than 2^63 - 1. O(dims). */
+DPAR_API int64_t dpar_box_volume(const dpar_box *box);
+/* What both hold, into *out (may be one of them). 0 when that is empty or the dims differ; then
+ * *out is untouched. O(dims). */
+DPAR_API int dpar_box_intersect(const dpar_box *a, const dpar_box *b, dpar_box *out);
+/* Is every element of `inner` in `outer`? An empty box is in every box of as many dims. */
+DPAR_API int dpar_box_contains(const dpar_box *outer, const dpar_box *inner);
+
+/* One rectangle that goes from a rank to another (or stays: peer is the rank itself). Both sides
+ * list the same transfers in the same order, so that the k-th send to a peer meets its k-th receive
+ * from here. Element j of dim d travels from mine[d] + j to theirs[d] + j, or against the order
+ * where bit d of `flip` is set (folds): then to theirs[d] + extent[d] - 1 - j. */
+typedef struct dpar_transfer {
+    int32_t peer;                  /* the other rank */
+    int32_t dims;                  /* 0..DPAR_MAX_DIMS */
+    int32_t op;                    /* DPAR_COPY, or how the receiver combines: DPAR_SUM, ... */
+    uint32_t flip;                 /* bit d: dim d arrives in reverse order */
+    int64_t extent[DPAR_MAX_DIMS]; /* elements along each dim, >= 1 */
+    int64_t mine[DPAR_MAX_DIMS];   /* where it begins in this rank's local array */
+    int64_t theirs[DPAR_MAX_DIMS]; /* and in the peer's */
+    int64_t global[DPAR_MAX_DIMS]; /* and in the whole array, on this rank's side */
+} dpar_transfer;
+
+/* How what arrives meets what is there. */
+enum { DPAR_COPY, DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN, DPAR_OPS };
+
+/* Elements of a transfer: the product of its extents. O(dims). */
+DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t);
+
+#endif
