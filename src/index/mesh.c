@@ -46,8 +46,9 @@ static dpar_status dpari_mesh_name(dpar_mesh *m, int32_t i, const char *name, dp
     size_t n = dpari_length(name);
     int32_t k;
     if (n == 0 || n >= sizeof(m->axis[i].name)) {
-        return dpari_say_word(DPAR_E_ARG, why, "axis name '@' has # characters: 1 to 15 are allowed",
-                              name, n, (int64_t)n, 0, 0, 0);
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "axis name '@' has # characters: 1 to 15 are allowed", name, n,
+                              (int64_t)n, 0, 0, 0);
     }
     for (k = 0; k < i; k++) {
         if (dpari_same(m->axis[k].name, name)) {

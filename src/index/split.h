@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* split - one dim of `count` elements over `parts` parts, by a rule that has a name: the systems
+ * that people use disagree about what "block" means. Integers only; no tables but the caller's. */
+#ifndef DPAR_SPLIT_H
+#define DPAR_SPLIT_H
+
+#include "../base/base.h"
+
+/* Part p of P, N elements; 10 elements over 4 parts as the example. */
+enum {
+    /* b = ceil(N/P): [min(N, p b), min(N, (p+1) b)): 3 3 3 1. torch.chunk, DTensor, FSDP, FFTW-MPI,
+     * MPI darray BLOCK, HPF BLOCK, PetscSplitOwnershipEqual. Empty parts are the last ones. */
+    DPAR_CHUNK,
+    /* N/P + (p < N%P) elements: 3 3 2 2. numpy.array_split, torch.tensor_split, PETSc DMDA,
+     * DeepSpeed, cuDecomp, heFFTe, AMReX, hypre. Empty parts are the last ones. */
+    DPAR_EVEN,
+    /* [floor(N p/P), floor(N (p+1)/P)): 2 3 2 3. p4est. Empty parts lie between full ones. */
+    DPAR_FLOOR,
+    /* Blocks of `block`, dealt round from part `source`. ScaLAPACK, MPI darray CYCLIC(k). */
+    DPAR_BLOCK_CYCLIC,
+    /* Any ascending cuts: [cuts[p], cuts[p+1]). Ragged, weighted, atomic shards. */
+    DPAR_RAGGED,
+    /* CHUNK into `block` pieces, each of them CHUNK into P; part p has the p-th of every piece.
+     * DTensor's strided shard (FSDP over TP), fused QKV and gate/up. */
+    DPAR_STRIDED,
+    /* CHUNK into 2P chunks; part p has chunks p and 2P-1-p. Causal context parallelism. */
+    DPAR_ZIGZAG,
+    /* p, p+P, p+2P, ...: BLOCK_CYCLIC(1). Striped attention. */
+    DPAR_STRIPE,
+    DPAR_SPLITS
+};
+
+/* A value; make it with an init function. Within a part, local indices 0, 1, ... run through its
+ * elements in ascending global order. */
+typedef struct dpar_split {
+    int32_t rule;        /* DPAR_CHUNK, ... */
+    int32_t parts;       /* P, at least 1 */
+    int32_t source;      /* BLOCK_CYCLIC: the part that has the first block */
+    int64_t count;       /* N, elements, 0..2^62 */
+    int64_t block;       /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
+    const int64_t *cuts; /* RAGGED: parts + 1 of them, the caller's */
+    int64_t by[2];       /* private: what indices are divided by, */
+    uint64_t inverse[2]; /* private: and its inverse */
+} dpar_split;
+
+/* `block`: BLOCK_CYCLIC's block and STRIDED's pieces, at least 1; other rules ignore it. RAGGED has
+ * its own init. E_ARG or E_RANGE with a sentence; *s is written on success only. O(1). */
+DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
+                                     int64_t block, int32_t source, dpar_why *why);
+/* Parts by cuts: cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts], the number of elements. The array
+ * must outlive the split. O(parts). */
+DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
+                                       dpar_why *why);
+/* Fills cuts[0 .. parts] so that part p gets about count weights[p] / (their sum), in whole atoms
+ * (the last one may be short): cut(p) = floor(A W(p) / W) atoms, A = ceil(count / atom), W(p) the
+ * sum of the first p weights, so that no part is an atom or more away from its share. Weights are
+ * at least 0 and not all 0; their sum is below 2^31. O(parts). */
+DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
+                                        const int64_t *weights, int64_t atom, dpar_why *why);
+/* Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the layers
+ * of a model over pipeline stages): cuts[0 .. parts] count items. Among the cuts with that least
+ * maximum the earlier runs are filled first, and while there are enough items no run is left
+ * empty. Items are at least 0, their sum below 2^62. O(items x log(sum)). */
+DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
+                                        int32_t parts, dpar_why *why);
+
+/* Elements of a part. O(1). Parts outside 0..P-1 have none. */
+DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part);
+/* The most that any part has: what short shards are padded to (part 0's, for most rules). O(1),
+ * RAGGED O(parts). */
+DPAR_API int64_t dpar_split_most(const dpar_split *s);
+/* The first element of a part; `count` for a part that has none (DTensor's convention, so that an
+ * empty shard is never taken for another one). O(1). */
+DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part);
+/* The part that has element i, -1 when i is not in 0..N-1. O(1), RAGGED O(log parts). */
+DPAR_API int32_t dpar_split_owner(const dpar_split *s, int64_t i);
+/* Where element i lies: *local is its index in its part (may be NULL), *run how many elements from
+ * i on follow one another in that part (may be NULL). Returns the part, -1 outside. O(1), RAGGED
+ * O(log parts). */
+DPAR_API int32_t dpar_split_find(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
+/* The element that is `local` in `part`, -1 when there is none. *run as above: so that
+ *     for (l = 0; (g = dpar_split_global(&s, p, l, &n)) >= 0; l += n)
+ * visits the runs [g, g + n) of a part. O(1). */
+DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run);
+/* How many elements of `part` lie before element i of the whole (0 <= i <= N): the local index of
+ * the first that does not. O(1), as INFOG1L of ScaLAPACK. */
+DPAR_API int64_t dpar_split_before(const dpar_split *s, int32_t part, int64_t i);
+
+#endif
