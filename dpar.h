@@ -217,7 +217,8 @@ DPAR_API dpar_status dpar_json_next(dpar_json *j, dpar_json_item *item, dpar_why
 
 /* ==== index/mesh.h ==== */
 
-/* mesh - ranks with named axes, as a list of (size, stride). Integers only, O(axes), no tables. */
+/* mesh - ranks with named axes, as a list of (size, stride). Integers only, O(axes), no tables: a
+ * rank of a million-rank job does its arithmetic alone. */
 
 enum { DPAR_MAX_AXES = 8 };
 
@@ -227,6 +228,9 @@ typedef struct dpar_axis {
     int32_t stride; /* ranks between two neighbours along this axis */
 } dpar_axis;
 
+/* A value: rank = offset + sum of coord[i] * axis[i].stride. What the functions below make is
+ * injective: no rank has two coordinates. Sets of axes are given as bits: bit i is axis i. Listed
+ * from first to last, the last axis counts as the fastest, whatever the strides are. */
 typedef struct dpar_mesh {
     int32_t axes;   /* how many are in use, 0..DPAR_MAX_AXES */
     int32_t size;   /* ranks in all: the product of the sizes */
@@ -248,22 +252,91 @@ DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, int32_t axes, const char *c
                                     const int32_t *sizes, int32_t order, int32_t ranks,
                                     dpar_why *why);
 
+/* Megatron's way: sizes by name, and an order string whose first name is fastest, as
+ * "tp-cp-ep-dp-pp". The axes of the mesh are in the string's order. A name that is not in the
+ * string must have size 1 and is appended; a name of the string that has no size is an error. One
+ * size may be -1. The mesh begins at rank `offset`. Errors as above. */
+DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, int32_t axes,
+                                       const char *const *names, const int32_t *sizes,
+                                       int32_t ranks, int32_t offset, dpar_why *why);
+/* Node x inside: axis i has slow[i] * fast[i] ranks; nodes are numbered over the slow parts, ranks
+ * of a node over the fast ones, both last fastest. The mesh has twice as many axes: first
+ * "name.node", then "name"; the whole axis is the set of both, its slow part major (JAX's hybrid
+ * meshes). */
+DPAR_API dpar_status dpar_mesh_hybrid(dpar_mesh *mesh, int32_t axes, const char *const *names,
+                                      const int32_t *slow, const int32_t *fast, dpar_why *why);
+/* Another factorisation of the same ranks: experts' etp-ep-edp-pp beside tp-cp-dp-pp. The sizes
+ * must make mesh->size ranks (one may be -1), mesh's ranks must lie evenly spaced, and an axis that
+ * both have by name must be the same groups: E_DIVIDE with a sentence otherwise. */
+DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, int32_t axes,
+                                    const char *const *names, const int32_t *sizes, int32_t order,
+                                    dpar_why *why);
+/* Are the axes that two meshes share by name the same groups of ranks (size, stride, first rank)?
+ */
+DPAR_API dpar_status dpar_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar_why *why);
+
+/* The axes in `which` through `rank`, as a mesh of their own (MPI_Cart_sub, DeviceMesh's slice). */
+DPAR_API dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
+                                     int32_t rank, dpar_why *why);
+/* The axes in `which` become one, in the place of the first of them. They must chain: each stride
+ * the next size times the next stride; E_DIVIDE otherwise: then use the set itself, all functions
+ * on groups take sets. */
+DPAR_API dpar_status dpar_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
+                                       const char *name, dpar_why *why);
+/* One axis becomes `n`, whose sizes (one may be -1) multiply to its own. With FIRST_FASTEST these
+ * are hierarchical groups: level k has the product of the sizes before it as its stride. */
+DPAR_API dpar_status dpar_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, int32_t axis,
+                                         int32_t n, const char *const *names, const int32_t *sizes,
+                                         int32_t order, dpar_why *why);
+/* Axis i of the result is axis perm[i]. Ranks stay where they are. */
+DPAR_API dpar_status dpar_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh, const int32_t *perm,
+                                         dpar_why *why);
+/* As few axes as list the same ranks in the same order: chains are merged (the first name stays),
+ * axes of size 1 dropped. */
+DPAR_API dpar_status dpar_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh);
+/* inner's ranks, taken as positions in outer's list (last axis fastest): outer after inner.
+ * E_DIVIDE when that is no list of strides, E_RANGE when inner leaves outer. Its axes have inner's
+ * names; an inner axis that crosses several outer ones becomes several, the later with a digit
+ * added. */
+DPAR_API dpar_status dpar_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
+                                       const dpar_mesh *inner, dpar_why *why);
+/* The first ranks of the groups that mesh's image and its shifts make of 0..world-1: with the mesh
+ * they list the world once. mesh's offset is ignored. E_DIVIDE when there is none. Axes are named
+ * "g0", "g1", ... */
+DPAR_API dpar_status dpar_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh, int32_t world,
+                                          dpar_why *why);
+/* Does every rank have one coordinate only? For a mesh that the caller filled in by hand. Exact; as
+ * quick as O(axes^2) for nested strides. */
+DPAR_API int dpar_mesh_injective(const dpar_mesh *mesh);
+
 /* The axis of that name, or -1. */
 DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name);
 
-/* Coordinate of `rank` along an axis; -1 when the rank is outside the mesh. */
+/* Coordinates of `rank`, one an axis; 0 when the rank is not in the mesh (then coord is untouched).
+ * O(axes^2). */
+DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coord);
+/* The one along an axis; -1 when the rank is outside the mesh. */
 DPAR_API int32_t dpar_mesh_coord(const dpar_mesh *mesh, int32_t rank, int32_t axis);
 
 /* Rank at coord[0 .. axes-1]; -1 when one of them is out of range. */
 DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord);
+/* The rank `steps` further along an axis; -1 beyond its end, or round it when `wrap`. Steps may be
+ * negative or longer than the axis. -1 for ranks outside. */
+DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t axis, int64_t steps,
+                                 int wrap);
 
-/* Groups: the ranks that differ from `rank` only along the axes whose bits are set in `which`
- * (bit i = axis i). Members are counted with the first chosen axis in stride order fastest, so that
- * they ascend. */
+/* Groups: the ranks that differ from `rank` only along the axes in `which`. Members are counted
+ * with the axis of the smallest stride fastest, so that they ascend; the order of an all-gather.
+ * Groups are numbered in the same way over the other axes; so that every rank can list all of them
+ * in the same order without talking. -1 for ranks outside. O(axes^2). */
 DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which);
 DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                         int32_t index);
 DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, int32_t rank);
+/* How many groups there are, which one a rank is in, and the first rank of the g-th. */
+DPAR_API int32_t dpar_mesh_group_count(const dpar_mesh *mesh, uint32_t which);
+DPAR_API int32_t dpar_mesh_group_number(const dpar_mesh *mesh, uint32_t which, int32_t rank);
+DPAR_API int32_t dpar_mesh_group_first(const dpar_mesh *mesh, uint32_t which, int32_t group);
 
 /* How the group of `rank` lies on nodes of `per_node` consecutive ranks: how many nodes it touches
  * and the most members that one of them holds. O(group size). */
@@ -1219,6 +1292,12 @@ DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
 DPARI_FN int64_t dpari_ceil_div(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);
+}
+
+/* Quotient rounded towards minus infinity, b > 0: what wraps must use. */
+DPARI_FN int64_t dpari_floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
 }
 
 DPARI_FN int64_t dpari_least(int64_t a, int64_t b)
@@ -2482,13 +2561,122 @@ DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name)
     return -1;
 }
 
+/* ---- coordinates ---------------------------------------------------------------------------- */
+
+/* The axes in `which` that have more than one rank, the largest stride first; how many. */
+static int32_t dpari_mesh_sorted(const dpar_mesh *m, uint32_t which, int32_t *axis)
+{
+    int32_t i, k, n = 0;
+    for (i = 0; i < m->axes; i++) {
+        if ((which >> i & 1u) == 0 || m->axis[i].size < 2) {
+            continue;
+        }
+        for (k = n++; k > 0 && m->axis[axis[k - 1]].stride < m->axis[i].stride; k--) {
+            axis[k] = axis[k - 1];
+        }
+        axis[k] = i;
+    }
+    return n;
+}
+
+/* A search for digits: sum = digit[0] stride[0] + digit[1] stride[1] + ..., strides descending. */
+typedef struct dpari_digits {
+    const dpar_mesh *mesh;
+    int32_t axis[DPAR_MAX_AXES], n;
+    int32_t signs; /* digits from -(size - 1) instead of from 0, and not all of them 0 */
+    int64_t digit[DPAR_MAX_AXES], low[DPAR_MAX_AXES], rest[DPAR_MAX_AXES + 1];
+} dpari_digits;
+
+/* The digits that the k-th may be, given what the smaller strides can still reach: one where
+ * strides are nested, else a few. Begins at the largest. */
+static void dpari_digits_bound(dpari_digits *s, int32_t k)
+{
+    const dpar_axis *a = &s->mesh->axis[s->axis[k]];
+    int64_t most = a->size - 1, reach = 0, rest = s->rest[k];
+    int32_t i;
+    for (i = k + 1; i < s->n; i++) {
+        const dpar_axis *b = &s->mesh->axis[s->axis[i]];
+        reach += (int64_t)(b->size - 1) * b->stride;
+    }
+    s->low[k] = dpari_most(s->signs ? -most : 0, -dpari_floor_div(reach - rest, a->stride));
+    s->digit[k] = dpari_least(most, dpari_floor_div(rest + (s->signs ? reach : 0), a->stride));
+}
+
+static int dpari_digits_done(const dpari_digits *s)
+{
+    int32_t i;
+    for (i = 0; s->signs && i < s->n; i++) {
+        if (s->digit[i] != 0) {
+            return 1;
+        }
+    }
+    return !s->signs;
+}
+
+/* Depth first; the bounds make every leaf reach sum exactly. */
+static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, int signs)
+{
+    int32_t k = 0;
+    s->mesh = m;
+    s->n = dpari_mesh_sorted(m, UINT32_MAX, s->axis);
+    s->signs = signs;
+    s->rest[0] = sum;
+    if (s->n == 0) {
+        return sum == 0 && !signs;
+    }
+    dpari_digits_bound(s, 0);
+    while (k >= 0) {
+        if (s->digit[k] < s->low[k]) { /* none left: one less of the axis before */
+            k--;
+            if (k >= 0) {
+                s->digit[k]--;
+            }
+            continue;
+        }
+        s->rest[k + 1] = s->rest[k] - s->digit[k] * m->axis[s->axis[k]].stride;
+        if (k + 1 < s->n) {
+            dpari_digits_bound(s, ++k);
+        } else if (dpari_digits_done(s)) {
+            return 1;
+        } else {
+            s->digit[k]--;
+        }
+    }
+    return 0;
+}
+
+DPAR_API int dpar_mesh_injective(const dpar_mesh *mesh)
+{
+    dpari_digits s;
+    int32_t i;
+    for (i = 0; i < mesh->axes; i++) {
+        if (mesh->axis[i].size > 1 && mesh->axis[i].stride < 1) {
+            return 0;
+        }
+    }
+    return !dpari_digits_find(&s, mesh, 0, 1);
+}
+
+DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coord)
+{
+    dpari_digits s;
+    int32_t i;
+    if (rank < mesh->offset || !dpari_digits_find(&s, mesh, (int64_t)rank - mesh->offset, 0)) {
+        return 0;
+    }
+    for (i = 0; i < mesh->axes; i++) {
+        coord[i] = 0;
+    }
+    for (i = 0; i < s.n; i++) {
+        coord[s.axis[i]] = (int32_t)s.digit[i];
+    }
+    return 1;
+}
+
 DPAR_API int32_t dpar_mesh_coord(const dpar_mesh *mesh, int32_t rank, int32_t axis)
 {
-    if (rank < mesh->offset || axis < 0 || axis >= mesh->axes ||
-        rank - mesh->offset >= mesh->size) {
-        return -1;
-    }
-    return (rank - mesh->offset) / mesh->axis[axis].stride % mesh->axis[axis].size;
+    int32_t coord[DPAR_MAX_AXES];
+    return axis >= 0 && axis < mesh->axes && dpar_mesh_coords(mesh, rank, coord) ? coord[axis] : -1;
 }
 
 DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord)
@@ -2503,20 +2691,26 @@ DPAR_API int32_t dpar_mesh_rank(const dpar_mesh *mesh, const int32_t *coord)
     return rank;
 }
 
-/* The chosen axis with the next larger stride than `after`; -1 when there is none. Axes of size 1
- * are passed over. */
-static int32_t dpari_mesh_next_axis(const dpar_mesh *mesh, uint32_t which, int32_t after)
+DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t axis, int64_t steps,
+                                 int wrap)
 {
-    int32_t i, best = -1;
-    for (i = 0; i < mesh->axes; i++) {
-        const dpar_axis *a = &mesh->axis[i];
-        if ((which >> i & 1u) && a->size > 1 && a->stride > after &&
-            (best < 0 || a->stride < mesh->axis[best].stride)) {
-            best = i;
-        }
+    int32_t at = dpar_mesh_coord(mesh, rank, axis), size;
+    int64_t to;
+    if (at < 0) {
+        return -1;
     }
-    return best;
+    size = mesh->axis[axis].size;
+    if (wrap) {
+        to = (at + steps % size + size) % size;
+    } else if (steps < -at || steps >= size - at) {
+        return -1;
+    } else {
+        to = at + steps;
+    }
+    return rank + ((int32_t)to - at) * mesh->axis[axis].stride;
 }
+
+/* ---- groups --------------------------------------------------------------------------------- */
 
 DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which)
 {
@@ -2527,35 +2721,49 @@ DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which)
     return n;
 }
 
+DPAR_API int32_t dpar_mesh_group_count(const dpar_mesh *mesh, uint32_t which)
+{
+    return dpar_mesh_group_size(mesh, ~which);
+}
+
 DPAR_API int32_t dpar_mesh_group_member(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                         int32_t index)
 {
-    int32_t axis = dpari_mesh_next_axis(mesh, which, 0);
+    int32_t axis[DPAR_MAX_AXES], coord[DPAR_MAX_AXES], n;
     if (index < 0 || index >= dpar_mesh_group_size(mesh, which) ||
-        (mesh->axes > 0 && dpar_mesh_coord(mesh, rank, 0) < 0)) {
+        !dpar_mesh_coords(mesh, rank, coord)) {
         return -1;
     }
-    while (axis >= 0) {
-        const dpar_axis *a = &mesh->axis[axis];
-        rank += (index % a->size - dpar_mesh_coord(mesh, rank, axis)) * a->stride;
+    n = dpari_mesh_sorted(mesh, which, axis);
+    while (n-- > 0) {
+        const dpar_axis *a = &mesh->axis[axis[n]];
+        rank += (index % a->size - coord[axis[n]]) * a->stride;
         index /= a->size;
-        axis = dpari_mesh_next_axis(mesh, which, a->stride);
     }
     return rank;
 }
 
 DPAR_API int32_t dpar_mesh_group_index(const dpar_mesh *mesh, uint32_t which, int32_t rank)
 {
-    int32_t axis = dpari_mesh_next_axis(mesh, which, 0), index = 0, weight = 1;
-    if (mesh->axes > 0 && dpar_mesh_coord(mesh, rank, 0) < 0) {
+    int32_t axis[DPAR_MAX_AXES], coord[DPAR_MAX_AXES], i, n, index = 0;
+    if (!dpar_mesh_coords(mesh, rank, coord)) {
         return -1;
     }
-    while (axis >= 0) {
-        index += dpar_mesh_coord(mesh, rank, axis) * weight;
-        weight *= mesh->axis[axis].size;
-        axis = dpari_mesh_next_axis(mesh, which, mesh->axis[axis].stride);
+    n = dpari_mesh_sorted(mesh, which, axis);
+    for (i = 0; i < n; i++) {
+        index = index * mesh->axis[axis[i]].size + coord[axis[i]];
     }
     return index;
+}
+
+DPAR_API int32_t dpar_mesh_group_number(const dpar_mesh *mesh, uint32_t which, int32_t rank)
+{
+    return dpar_mesh_group_index(mesh, ~which, rank);
+}
+
+DPAR_API int32_t dpar_mesh_group_first(const dpar_mesh *mesh, uint32_t which, int32_t group)
+{
+    return dpar_mesh_group_member(mesh, ~which, mesh->offset, group);
 }
 
 DPAR_API void dpar_mesh_group_nodes(const dpar_mesh *mesh, uint32_t which, int32_t rank,
@@ -2571,6 +2779,440 @@ DPAR_API void dpar_mesh_group_nodes(const dpar_mesh *mesh, uint32_t which, int32
         *most = here > *most ? here : *most;
         last = node;
     }
+}
+
+/* ---- algebra -------------------------------------------------------------------------------- */
+
+static dpar_status dpari_mesh_full(dpar_why *why)
+{
+    return dpari_say(DPAR_E_ARG, why, "a mesh has at most # axes", DPAR_MAX_AXES, 0, 0, 0);
+}
+
+/* Appends an axis; the name may come with a digit behind it. */
+static int dpari_mesh_add(dpar_mesh *m, const char *name, int32_t digit, int32_t size,
+                          int32_t stride)
+{
+    dpar_axis *a = &m->axis[m->axes];
+    size_t n;
+    if (m->axes >= DPAR_MAX_AXES) {
+        return 0;
+    }
+    dpari_zero(a, sizeof(*a));
+    dpari_copy_text(a->name, sizeof(a->name) - 1, name, sizeof(a->name));
+    n = dpari_length(a->name);
+    if (digit >= 0) {
+        a->name[n] = (char)('0' + digit);
+    }
+    a->size = size;
+    a->stride = stride;
+    m->axes++;
+    m->size *= size;
+    return 1;
+}
+
+static void dpari_mesh_empty(dpar_mesh *m, int32_t offset)
+{
+    dpari_zero(m, sizeof(*m));
+    m->size = 1;
+    m->offset = offset;
+}
+
+DPAR_API dpar_status dpar_mesh_slice(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
+                                     int32_t rank, dpar_why *why)
+{
+    int32_t coord[DPAR_MAX_AXES], i;
+    dpar_mesh m;
+    if (!dpar_mesh_coords(mesh, rank, coord)) {
+        return dpari_say(DPAR_E_ARG, why, "rank # is not in the mesh of # ranks from # on", rank,
+                         mesh->size, mesh->offset, 0);
+    }
+    dpari_mesh_empty(&m, rank);
+    for (i = 0; i < mesh->axes; i++) {
+        const dpar_axis *a = &mesh->axis[i];
+        if (which >> i & 1u) {
+            (void)dpari_mesh_add(&m, a->name, -1, a->size, a->stride);
+            m.offset -= coord[i] * a->stride;
+        }
+    }
+    *out = m;
+    return DPAR_OK;
+}
+
+/* The one axis that those in `which` make, in order from first to last. */
+static dpar_status dpari_mesh_chain(const dpar_mesh *mesh, uint32_t which, dpar_axis *one,
+                                    dpar_why *why)
+{
+    int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, which, axis), i;
+    one->size = 1;
+    one->stride = n > 0 ? mesh->axis[axis[n - 1]].stride : 1;
+    for (i = n - 1; i >= 0; i--) {
+        const dpar_axis *a = &mesh->axis[axis[i]];
+        if (a->stride != one->stride * one->size) {
+            return dpari_say_word(
+                DPAR_E_DIVIDE, why,
+                "axis '@' has stride #, the faster ones reach #: they are not one "
+                "axis, but their set is a group all the same",
+                a->name, sizeof(a->name), a->stride, one->stride * one->size, 0, 0);
+        }
+        one->size *= a->size;
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, uint32_t which,
+                                       const char *name, dpar_why *why)
+{
+    dpar_mesh m;
+    dpar_axis one;
+    int32_t i, done = 0;
+    dpar_status st = dpari_mesh_chain(mesh, which, &one, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_mesh_empty(&m, mesh->offset);
+    for (i = 0; i < mesh->axes; i++) {
+        const dpar_axis *a = &mesh->axis[i];
+        if ((which >> i & 1u) == 0) {
+            (void)dpari_mesh_add(&m, a->name, -1, a->size, a->stride);
+        } else if (!done++) {
+            st = dpari_mesh_name(&m, m.axes, name, why);
+            if (st != DPAR_OK) {
+                return st;
+            }
+            (void)dpari_mesh_add(&m, name, -1, one.size, one.stride);
+        }
+    }
+    *out = m;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, int32_t axis,
+                                         int32_t n, const char *const *names, const int32_t *sizes,
+                                         int32_t order, dpar_why *why)
+{
+    dpar_mesh m, parts;
+    int32_t i, k;
+    dpar_status st;
+    if (axis < 0 || axis >= mesh->axes) {
+        return dpari_say(DPAR_E_ARG, why, "axis #: the mesh has #", axis, mesh->axes, 0, 0);
+    }
+    st = dpar_mesh_init(&parts, n, names, sizes, order, mesh->axis[axis].size, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_mesh_empty(&m, mesh->offset);
+    for (i = 0; i < mesh->axes; i++) {
+        const dpar_axis *a = &mesh->axis[i];
+        for (k = 0; k < (i == axis ? n : 1); k++) {
+            const dpar_axis *b = i == axis ? &parts.axis[k] : a;
+            int32_t stride = i == axis ? b->stride * a->stride : b->stride;
+            if (m.axes >= DPAR_MAX_AXES) {
+                return dpari_mesh_full(why);
+            }
+            st = dpari_mesh_name(&m, m.axes, b->name, why);
+            if (st != DPAR_OK) {
+                return st;
+            }
+            (void)dpari_mesh_add(&m, b->name, -1, b->size, stride);
+        }
+    }
+    *out = m;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh, const int32_t *perm,
+                                         dpar_why *why)
+{
+    dpar_mesh m = *mesh;
+    uint32_t seen = 0;
+    int32_t i;
+    for (i = 0; i < mesh->axes; i++) {
+        if (perm[i] < 0 || perm[i] >= mesh->axes || (seen >> perm[i] & 1u)) {
+            return dpari_say(DPAR_E_ARG, why, "perm[#] = #: it must name each of # axes once", i,
+                             perm[i], mesh->axes, 0);
+        }
+        seen |= (uint32_t)1 << perm[i];
+        m.axis[i] = mesh->axis[perm[i]];
+    }
+    *out = m;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh)
+{
+    dpar_mesh m;
+    int32_t i;
+    dpari_mesh_empty(&m, mesh->offset);
+    for (i = 0; i < mesh->axes; i++) {
+        const dpar_axis *a = &mesh->axis[i];
+        dpar_axis *last = &m.axis[m.axes > 0 ? m.axes - 1 : 0];
+        if (a->size == 1) {
+            continue;
+        }
+        if (m.axes > 0 && last->stride == a->size * a->stride) {
+            last->size *= a->size;
+            last->stride = a->stride;
+            m.size *= a->size;
+        } else {
+            (void)dpari_mesh_add(&m, a->name, -1, a->size, a->stride);
+        }
+    }
+    *out = m;
+    return DPAR_OK;
+}
+
+/* Positions start, start + stride, ... (`size` of them) in outer's list, as axes of ranks: outer's
+ * axes from the fastest on are passed over, then taken. */
+static dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpar_mesh *outer, const dpar_axis *a,
+                                           dpar_why *why)
+{
+    dpar_axis piece[DPAR_MAX_AXES];
+    int32_t rest = a->size, skip = a->stride, i, n = 0;
+    for (i = outer->axes - 1; i >= 0 && rest > 1; i--) {
+        const dpar_axis *b = &outer->axis[i];
+        int32_t take;
+        if (skip >= b->size ? skip % b->size != 0 : b->size % skip != 0) {
+            return dpari_say(DPAR_E_DIVIDE, why, "stride # and size # of outer do not divide", skip,
+                             b->size, 0, 0);
+        }
+        if (skip >= b->size) {
+            skip /= b->size;
+            continue;
+        }
+        take = (int32_t)dpari_least(rest, b->size / skip);
+        if (rest % take != 0) {
+            return dpari_say(DPAR_E_DIVIDE, why, "# positions do not fill outer's # evenly", rest,
+                             b->size / skip, 0, 0);
+        }
+        piece[n].size = take;
+        piece[n++].stride = b->stride * skip;
+        rest /= take;
+        skip = 1;
+    }
+    if (n == 0) { /* one rank: its stride never matters */
+        return dpari_mesh_add(m, a->name, -1, 1, 1) ? DPAR_OK : dpari_mesh_full(why);
+    }
+    for (i = n - 1; i >= 0; i--) {
+        if (!dpari_mesh_add(m, a->name, n > 1 && i < n - 1 ? n - 1 - i : -1, piece[i].size,
+                            piece[i].stride)) {
+            return dpari_mesh_full(why);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
+                                       const dpar_mesh *inner, dpar_why *why)
+{
+    dpar_mesh m, flat;
+    int32_t i, at = inner->offset;
+    int64_t last = at;
+    dpar_status st;
+    for (i = 0; i < inner->axes; i++) {
+        last += (int64_t)(inner->axis[i].size - 1) * inner->axis[i].stride;
+    }
+    if (at < 0 || last >= outer->size) {
+        return dpari_say(DPAR_E_RANGE, why, "inner takes positions # to #, outer has # ranks", at,
+                         last, outer->size, 0);
+    }
+    dpari_mesh_empty(&m, outer->offset);
+    for (i = outer->axes - 1; i >= 0; i--) {
+        m.offset += at % outer->axis[i].size * outer->axis[i].stride;
+        at /= outer->axis[i].size;
+    }
+    (void)dpar_mesh_coalesce(&flat, outer);
+    for (i = 0; i < inner->axes; i++) {
+        st = dpari_mesh_compose_axis(&m, &flat, &inner->axis[i], why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    *out = m;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh, int32_t world,
+                                          dpar_why *why)
+{
+    int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i, g;
+    int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1], gaps = 0;
+    int64_t reach = 1;
+    dpar_mesh m;
+    for (i = n; i >= 0; i--) { /* from the smallest stride: the gap below it */
+        int64_t next = i > 0 ? mesh->axis[axis[i - 1]].stride : world;
+        if (next < reach || next % reach != 0) {
+            return dpari_say(DPAR_E_DIVIDE, why, "# ranks of the mesh do not tile #", reach, next,
+                             0, 0);
+        }
+        if (next > reach) {
+            size[gaps] = (int32_t)(next / reach);
+            stride[gaps++] = (int32_t)reach;
+        }
+        reach = i > 0 ? next * mesh->axis[axis[i - 1]].size : next;
+    }
+    dpari_mesh_empty(&m, 0);
+    for (g = gaps - 1; g >= 0; g--) {
+        if (!dpari_mesh_add(&m, "g", gaps - 1 - g, size[g], stride[g])) {
+            return dpari_mesh_full(why);
+        }
+    }
+    *out = m;
+    return DPAR_OK;
+}
+
+/* ---- other ways to make one ----------------------------------------------------------------- */
+
+/* One word of an order string: its end; a '-' or the NUL. */
+static size_t dpari_mesh_word(const char *order)
+{
+    size_t n = 0;
+    while (order[n] != 0 && order[n] != '-' && n < 32) {
+        n++;
+    }
+    return n;
+}
+
+static int32_t dpari_mesh_named(int32_t axes, const char *const *names, const char *word, size_t n)
+{
+    int32_t i;
+    for (i = 0; i < axes; i++) {
+        if (dpari_spells(word, n, names[i])) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, int32_t axes,
+                                       const char *const *names, const int32_t *sizes,
+                                       int32_t ranks, int32_t offset, dpar_why *why)
+{
+    const char *name[DPAR_MAX_AXES];
+    int32_t size[DPAR_MAX_AXES], n = 0, i;
+    uint32_t used = 0;
+    dpar_mesh m;
+    dpar_status st;
+    size_t length;
+    for (; *order != 0; order += length + (order[length] == '-')) {
+        length = dpari_mesh_word(order);
+        i = dpari_mesh_named(axes, names, order, length);
+        if (i < 0 || n >= DPAR_MAX_AXES || (used >> i & 1u)) {
+            return dpari_say_word(i < 0 ? DPAR_E_UNKNOWN : DPAR_E_ARG, why,
+                                  i < 0 ? "'@' of the order has no size"
+                                        : "'@' is in the order twice, or there are too many",
+                                  order, length, 0, 0, 0, 0);
+        }
+        used |= (uint32_t)1 << i;
+        name[n] = names[i];
+        size[n++] = sizes[i];
+    }
+    for (i = 0; i < axes && n < DPAR_MAX_AXES; i++) {
+        if ((used >> i & 1u) == 0 && sizes[i] != 1) {
+            return dpari_say_word(DPAR_E_ARG, why, "'@' has size # and is not in the order",
+                                  names[i], dpari_length(names[i]), sizes[i], 0, 0, 0);
+        }
+        if ((used >> i & 1u) == 0) {
+            name[n] = names[i];
+            size[n++] = 1;
+        }
+    }
+    st = dpar_mesh_init(&m, n, name, size, DPAR_FIRST_FASTEST, ranks, why);
+    if (st == DPAR_OK && (offset < 0 || offset > INT32_MAX - m.size)) {
+        return dpari_say(DPAR_E_RANGE, why, "# ranks from # on pass 2^31 - 1", m.size, offset, 0,
+                         0);
+    }
+    if (st == DPAR_OK) {
+        m.offset = offset;
+        *mesh = m;
+    }
+    return st;
+}
+
+/* "name.node" into a buffer of an axis name. */
+static dpar_status dpari_mesh_node_name(char *to, const char *name, dpar_why *why)
+{
+    static const char node[] = ".node";
+    size_t n = dpari_length(name), i;
+    if (n + sizeof(node) > sizeof(((dpar_axis *)NULL)->name)) {
+        return dpari_say_word(DPAR_E_ARG, why, "axis name '@' is too long for '.node' behind it",
+                              name, n, 0, 0, 0, 0);
+    }
+    for (i = 0; i < n; i++) {
+        to[i] = name[i];
+    }
+    for (i = 0; i < sizeof(node); i++) {
+        to[n + i] = node[i];
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_mesh_hybrid(dpar_mesh *mesh, int32_t axes, const char *const *names,
+                                      const int32_t *slow, const int32_t *fast, dpar_why *why)
+{
+    char text[DPAR_MAX_AXES / 2][sizeof(((dpar_axis *)NULL)->name)];
+    const char *name[DPAR_MAX_AXES];
+    int32_t size[DPAR_MAX_AXES], i;
+    if (axes < 0 || 2 * axes > DPAR_MAX_AXES) {
+        return dpari_say(DPAR_E_ARG, why, "# axes: a hybrid mesh has at most #", axes,
+                         DPAR_MAX_AXES / 2, 0, 0);
+    }
+    for (i = 0; i < axes; i++) {
+        dpar_status st = dpari_mesh_node_name(text[i], names[i], why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        name[i] = text[i];
+        size[i] = slow[i];
+        name[axes + i] = names[i];
+        size[axes + i] = fast[i];
+    }
+    return dpar_mesh_init(mesh, 2 * axes, name, size, DPAR_LAST_FASTEST, 0, why);
+}
+
+DPAR_API dpar_status dpar_mesh_agree(const dpar_mesh *a, const dpar_mesh *b, dpar_why *why)
+{
+    int32_t i, k;
+    for (i = 0; i < a->axes; i++) {
+        const dpar_axis *x = &a->axis[i], *y;
+        k = dpar_mesh_find(b, x->name);
+        if (k < 0) {
+            continue;
+        }
+        y = &b->axis[k];
+        if (x->size != y->size || (x->size > 1 && x->stride != y->stride) ||
+            a->offset != b->offset) {
+            return dpari_say_word(DPAR_E_DIVIDE, why,
+                                  "axis '@' is # ranks # apart in one view and # ranks # apart in "
+                                  "the other: their groups differ",
+                                  x->name, sizeof(x->name), x->size, x->stride, y->size, y->stride);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_mesh_view(dpar_mesh *view, const dpar_mesh *mesh, int32_t axes,
+                                    const char *const *names, const int32_t *sizes, int32_t order,
+                                    dpar_why *why)
+{
+    dpar_mesh m;
+    dpar_axis one;
+    int32_t i;
+    dpar_status st = dpari_mesh_chain(mesh, UINT32_MAX, &one, why);
+    if (st == DPAR_OK) {
+        st = dpar_mesh_init(&m, axes, names, sizes, order, mesh->size, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    m.offset = mesh->offset;
+    for (i = 0; i < m.axes; i++) {
+        m.axis[i].stride *= one.stride;
+    }
+    st = dpar_mesh_agree(mesh, &m, why);
+    if (st == DPAR_OK) {
+        *view = m;
+    }
+    return st;
 }
 
 /* ==== index/split.c ==== */

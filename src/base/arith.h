@@ -23,6 +23,12 @@ DPARI_FN int64_t dpari_ceil_div(int64_t a, int64_t b)
     return a / b + (a % b != 0);
 }
 
+/* Quotient rounded towards minus infinity, b > 0: what wraps must use. */
+DPARI_FN int64_t dpari_floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
 DPARI_FN int64_t dpari_least(int64_t a, int64_t b)
 {
     return a < b ? a : b;

@@ -95,8 +95,8 @@ static void check_line(const dpar_mesh *m, uint32_t which, int32_t rank, int32_t
 }
 
 /* Megatron's rank generator, order tp-cp-dp-pp, n = W/pp, every rank (facts/index_math.md 2.9):
- * tp {i tp ..}; cp {i n + j tp cp + k, step tp}; dp {i n + j, step tp cp}; dp with cp {i n + j, step
- * tp}; pp {i, step n}; tp with pp: the i-th members of every "dp with cp" group. */
+ * tp {i tp ..}; cp {i n + j tp cp + k, step tp}; dp {i n + j, step tp cp}; dp with cp {i n + j,
+ * step tp}; pp {i, step n}; tp with pp: the i-th members of every "dp with cp" group. */
 static void check_megatron(int32_t tp, int32_t cp, int32_t dp, int32_t pp)
 {
     static const char *const axis[] = {"tp", "cp", "dp", "pp"};
@@ -109,7 +109,7 @@ static void check_megatron(int32_t tp, int32_t cp, int32_t dp, int32_t pp)
     CHECK_INT(dpar_mesh_init(&m, 4, axis, size, DPAR_FIRST_FASTEST, n * pp, NULL), DPAR_OK);
     CHECK_INT(dpar_mesh_find(&m, "dp"), 2);
     CHECK_INT(dpar_mesh_find(&m, "ep"), -1);
-    for (rank = 0; rank < n * pp; rank += n > 512 ? 37 : 1) {
+    for (rank = 0; rank<n * pp; rank += n> 512 ? 37 : 1) {
         int32_t stage = rank / n * n, block = stage + rank % n / (tp * cp) * (tp * cp);
         check_line(&m, 1u << 0, rank, rank / tp * tp, 1, tp);
         check_line(&m, 1u << 1, rank, block + rank % tp, tp, cp);
@@ -192,11 +192,391 @@ static void test_refusals(void)
     CHECK_INT(dpar_mesh_init(&m, 1, long_name, size, DPAR_FIRST_FASTEST, 0, &why), DPAR_E_ARG);
 }
 
+/* ---- vectors of facts/index_math.md, section C; [X] functions executed there, [T] upstream tests
+ */
+
+static dpar_mesh ordered(const char *order, int tp, int cp, int dp, int pp)
+{
+    static const char *const axis[] = {"tp", "cp", "dp", "pp"};
+    int32_t size[4];
+    dpar_mesh m;
+    size[0] = tp;
+    size[1] = cp;
+    size[2] = dp;
+    size[3] = pp;
+    CHECK_INT(dpar_mesh_ordered(&m, order, 4, axis, size, 0, 0, NULL), DPAR_OK);
+    return m;
+}
+
+static uint32_t set_of(const dpar_mesh *m, const char *a, const char *b, const char *c)
+{
+    const char *name[3];
+    uint32_t set = 0;
+    int i;
+    name[0] = a;
+    name[1] = b;
+    name[2] = c;
+    for (i = 0; i < 3 && name[i] != NULL; i++) {
+        int32_t axis = dpar_mesh_find(m, name[i]);
+        CHECK(axis >= 0);
+        set |= 1u << axis;
+    }
+    return set;
+}
+
+/* All groups in order, one after the other. */
+static void groups(const dpar_mesh *m, uint32_t which, const int *expect)
+{
+    int32_t g, i, n = dpar_mesh_group_size(m, which), k = 0;
+    CHECK_INT(n * dpar_mesh_group_count(m, which), m->size);
+    for (g = 0; g < dpar_mesh_group_count(m, which); g++) {
+        int32_t first = dpar_mesh_group_first(m, which, g);
+        for (i = 0; i < n; i++) {
+            int32_t rank = dpar_mesh_group_member(m, which, first, i);
+            CHECK_INT(rank, expect[k]);
+            CHECK_INT(dpar_mesh_group_number(m, which, rank), g);
+            CHECK_INT(dpar_mesh_group_index(m, which, rank), i);
+            k++;
+        }
+    }
+}
+
+static void test_megatron_groups(void)
+{
+    static const int tp[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    static const int cp[] = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};
+    static const int dp[] = {0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15};
+    static const int pp[] = {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15};
+    static const int dp_cp[] = {0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15};
+    static const int tp_pp[] = {0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15};
+    static const int tp_dp[] = {0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15};
+    static const int tp_ep_pp[] = {0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15};
+    static const int c5_dp[] = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};
+    static const int c5_pp[] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+    static const int c6[] = {0,  2,  4,  1,  3,  5,  6,  8,  10, 7,  9,  11,
+                             12, 14, 16, 13, 15, 17, 18, 20, 22, 19, 21, 23};
+    static const int c7_dp[] = {0, 4, 1, 5, 2, 6, 3, 7}, c7_pp[] = {0, 2, 1, 3, 4, 6, 5, 7};
+    static const char *const expert[] = {"etp", "ep", "edp", "pp"};
+    static const int32_t expert_size[] = {1, 4, 2, 2}, wrong_size[] = {1, 4, 1, 4};
+    dpar_mesh m = ordered("tp-cp-dp-pp", 2, 2, 2, 2), e;
+    dpar_why why;
+    groups(&m, set_of(&m, "tp", NULL, NULL), tp); /* C1 to C3 */
+    groups(&m, set_of(&m, "cp", NULL, NULL), cp);
+    groups(&m, set_of(&m, "dp", NULL, NULL), dp);
+    groups(&m, set_of(&m, "pp", NULL, NULL), pp);
+    groups(&m, set_of(&m, "dp", "cp", NULL), dp_cp);
+    groups(&m, set_of(&m, "tp", "pp", NULL), tp_pp);
+    groups(&m, set_of(&m, "tp", "dp", NULL), tp_dp);
+    groups(&m, set_of(&m, "dp", "tp", NULL), tp_dp);
+    groups(&m, set_of(&m, "tp", "dp", "cp"), tp);
+    CHECK_INT(dpar_mesh_view(&e, &m, 4, expert, expert_size, DPAR_FIRST_FASTEST, &why), DPAR_OK);
+    groups(&e, set_of(&e, "ep", NULL, NULL), tp); /* C4 */
+    groups(&e, set_of(&e, "edp", NULL, NULL), dp);
+    groups(&e, set_of(&e, "etp", "ep", "pp"), tp_ep_pp);
+    CHECK_INT(dpar_mesh_view(&e, &m, 4, expert, wrong_size, DPAR_FIRST_FASTEST, &why),
+              DPAR_E_DIVIDE);
+    CHECK_TEXT(why.text,
+               "axis 'pp' is 2 ranks 8 apart in one view and 4 ranks 4 apart in the other: "
+               "their groups differ");
+    CHECK_INT(dpar_mesh_agree(&m, &e, NULL), DPAR_OK); /* e is as it was */
+    m = ordered("tp-cp-dp-pp", 2, 1, 2, 4);            /* C5 */
+    groups(&m, set_of(&m, "dp", NULL, NULL), c5_dp);
+    groups(&m, set_of(&m, "pp", NULL, NULL), c5_pp);
+    m = ordered("tp-cp-dp-pp", 2, 1, 3, 4); /* C6 */
+    groups(&m, set_of(&m, "dp", NULL, NULL), c6);
+    m = ordered("tp-pp-dp", 2, 1, 2, 2); /* C7: a missing name of size 1 is appended */
+    groups(&m, set_of(&m, "dp", NULL, NULL), c7_dp);
+    groups(&m, set_of(&m, "pp", NULL, NULL), c7_pp);
+    CHECK_INT(dpar_mesh_find(&m, "cp"), 3);
+}
+
+static dpar_mesh pairs(int32_t n, const int32_t *size, const int32_t *stride)
+{
+    static const char *const axis[] = {"a", "b", "c"};
+    dpar_mesh m;
+    int32_t i;
+    CHECK_INT(dpar_mesh_init(&m, n, axis, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    for (i = 0; i < n; i++) {
+        m.axis[i].stride = stride[i];
+    }
+    return m;
+}
+
+static dpar_mesh pair2(int32_t s0, int32_t s1, int32_t d0, int32_t d1)
+{
+    int32_t size[2], stride[2];
+    size[0] = s0;
+    size[1] = s1;
+    stride[0] = d0;
+    stride[1] = d1;
+    return pairs(2, size, stride);
+}
+
+static dpar_mesh pair1(int32_t s, int32_t d)
+{
+    return pairs(1, &s, &d);
+}
+
+/* The k-th rank of the mesh's list, last axis fastest. */
+static int32_t image(const dpar_mesh *m, int32_t k)
+{
+    int32_t coord[DPAR_MAX_AXES], i;
+    for (i = m->axes - 1; i >= 0; i--) {
+        coord[i] = k % m->axis[i].size;
+        k /= m->axis[i].size;
+    }
+    return dpar_mesh_rank(m, coord);
+}
+
+static void images(const dpar_mesh *m, const int *expect)
+{
+    int32_t k;
+    for (k = 0; k < m->size; k++) {
+        CHECK_INT(image(m, k), expect[k]);
+    }
+}
+
+static void test_layout_algebra(void)
+{
+    static const int c8[] = {0, 2, 4, 1, 3, 5}, c11[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const int c13[] = {0, 2, 4, 6}, c13b[] = {1, 3, 5, 7};
+    static const int c14[] = {0, 4, 1, 5, 2, 6, 3, 7}, pipe_data[] = {0, 1, 4, 5};
+    static const char *const dct[] = {"dp", "cp", "tp"}, *const two[] = {"x", "y"};
+    static const int32_t size222[] = {2, 2, 2}, size24[] = {2, 4};
+    dpar_mesh m, f, g;
+    dpar_why why;
+    uint32_t dp_cp;
+    m = pair2(2, 3, 3, 1); /* C8 */
+    images(&m, c11);
+    m = pair2(2, 3, 1, 2);
+    images(&m, c8);
+    CHECK(dpar_mesh_injective(&m));
+    m = pair2(3, 2, 2, 1); /* C9 */
+    CHECK_INT(dpar_mesh_coalesce(&f, &m), DPAR_OK);
+    CHECK(f.axes == 1 && f.axis[0].size == 6 && f.axis[0].stride == 1);
+    m = pair2(3, 2, 4, 1);
+    CHECK_INT(dpar_mesh_coalesce(&f, &m), DPAR_OK);
+    CHECK(f.axes == 2 && f.axis[0].size == 3 && f.axis[0].stride == 4);
+    m = pair1(4, 1); /* C10: 2:4, not the docstring's 2:1; C11 */
+    CHECK_INT(dpar_mesh_complement(&f, &m, 8, NULL), DPAR_OK);
+    CHECK(f.axes == 1 && f.axis[0].size == 2 && f.axis[0].stride == 4);
+    CHECK_INT(dpar_mesh_complement(&f, &m, 16, NULL), DPAR_OK);
+    CHECK(f.axes == 1 && f.axis[0].size == 4 && f.axis[0].stride == 4);
+    CHECK_INT(dpar_mesh_complement(&f, &m, 10, &why), DPAR_E_DIVIDE);
+    m = pair2(2, 3, 6, 1); /* C12 */
+    CHECK(dpar_mesh_injective(&m));
+    m = pair2(2, 3, 2, 1);
+    CHECK(!dpar_mesh_injective(&m));
+    m = pair2(4, 2, 1, 1);
+    CHECK(!dpar_mesh_injective(&m));
+    CHECK_INT(dpar_mesh_init(&m, 3, dct, size222, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK); /* C13 */
+    dp_cp = set_of(&m, "dp", "cp", NULL);
+    CHECK_INT(dpar_mesh_flatten(&f, &m, dp_cp, "dp_cp", NULL), DPAR_OK);
+    CHECK_INT(f.axes, 2);
+    CHECK_INT(dpar_mesh_slice(&g, &f, 1u << dpar_mesh_find(&f, "dp_cp"), 4, NULL), DPAR_OK);
+    images(&g, c13);
+    CHECK_INT(dpar_mesh_slice(&g, &m, dp_cp, 7, NULL), DPAR_OK);
+    images(&g, c13b);
+    CHECK_INT(dpar_mesh_coord(&g, 4, 0), -1); /* between its ranks, not of them */
+    CHECK_INT(dpar_mesh_flatten(&f, &m, 5u, "x", &why), DPAR_E_DIVIDE); /* dp and tp do not chain */
+    groups(&m, 5u, ((const int[]){0, 1, 4, 5, 2, 3, 6, 7}));            /* but are groups */
+    CHECK_INT(dpar_mesh_init(&m, 2, two, size24, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK); /* C14 */
+    groups(&m, 1u, c14);
+    groups(&m, 2u, c11);
+    CHECK_INT(dpar_mesh_init(&m, 3, dct, size222, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK); /* C15 */
+    groups(&m, 1u, c14);
+    groups(&m, 2u, ((const int[]){0, 2, 1, 3, 4, 6, 5, 7}));
+    CHECK_INT(dpar_mesh_slice(&g, &m, 4u, 2, NULL), DPAR_OK); /* pipe=0, data=1 */
+    images(&g, ((const int[]){2, 3}));
+    CHECK_INT(dpar_mesh_slice(&g, &m, 5u, 0, NULL), DPAR_OK); /* data=0 */
+    images(&g, pipe_data);
+    CHECK_INT(dpar_mesh_find(&m, "expert"), -1);
+}
+
+/* C16 (torchtitan test_parallel_dims.py), C17 (both conventions), C23 (jax: extents local to hosts)
+ */
+static void test_more_vectors(void)
+{
+    static const char *const titan[] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
+    static const char *const torch[] = {"pp", "dp", "cp", "tp"}, *const abc[] = {"a", "b", "c"};
+    static const int32_t shard[] = {1, 2, -1, 1, 2}, twos[] = {2, 2, 2, 2};
+    dpar_mesh m;
+    CHECK_INT(dpar_mesh_init(&m, 5, titan, shard, DPAR_LAST_FASTEST, 8, NULL), DPAR_OK);
+    CHECK_INT(m.axis[dpar_mesh_find(&m, "dp_shard")].size, 2);
+    CHECK_INT(dpar_mesh_init(&m, 4, torch, twos, DPAR_LAST_FASTEST, 16, NULL), DPAR_OK);
+    CHECK(dpar_mesh_coord(&m, 5, 0) == 0 && dpar_mesh_coord(&m, 5, 1) == 1);
+    CHECK(dpar_mesh_coord(&m, 5, 2) == 0 && dpar_mesh_coord(&m, 5, 3) == 1);
+    m = ordered("tp-cp-dp-pp", 2, 2, 2, 2);
+    CHECK(dpar_mesh_coord(&m, 5, 0) == 1 && dpar_mesh_coord(&m, 5, 1) == 0);
+    CHECK(dpar_mesh_coord(&m, 5, 2) == 1 && dpar_mesh_coord(&m, 5, 3) == 0);
+    CHECK_INT(dpar_mesh_init(&m, 3, abc, twos, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_group_size(&m, 7u) / dpar_mesh_group_size(&m, 7u & 4u), 4); /* c: a host */
+    CHECK_INT(dpar_mesh_group_size(&m, 5u) / dpar_mesh_group_size(&m, 5u & 4u), 2);
+    CHECK_INT(dpar_mesh_group_size(&m, 2u) / dpar_mesh_group_size(&m, 2u & 4u), 2);
+}
+
+/* Any two pairs of sizes and strides: injective, coordinates and compose against listing them. */
+static void test_any_strides(void)
+{
+    int32_t s0, s1, d0, d1, k, j, d, s;
+    for (s0 = 1; s0 <= 4; s0++)
+        for (s1 = 1; s1 <= 4; s1++)
+            for (d0 = 1; d0 <= 6; d0++)
+                for (d1 = 1; d1 <= 6; d1++) {
+                    dpar_mesh m = pair2(s0, s1, d0, d1), inner, both;
+                    int same = 0, rank, coord[2];
+                    for (k = 0; k < m.size; k++) {
+                        for (j = 0; j < k; j++) {
+                            same += image(&m, j) == image(&m, k);
+                        }
+                    }
+                    CHECK_INT(dpar_mesh_injective(&m), same == 0);
+                    for (rank = -1; rank < 50 && same == 0; rank++) {
+                        int in = 0;
+                        for (k = 0; k < m.size; k++) {
+                            in += image(&m, k) == rank;
+                        }
+                        CHECK_INT(dpar_mesh_coords(&m, rank, coord), in);
+                        CHECK(!in || dpar_mesh_rank(&m, coord) == rank);
+                    }
+                    for (s = 1; s <= 4; s++)
+                        for (d = 1; d <= 6; d++) {
+                            inner = pair1(s, d);
+                            if (dpar_mesh_compose(&both, &m, &inner, NULL) != DPAR_OK) {
+                                continue; /* refused where it is no list of strides */
+                            }
+                            CHECK_INT(both.size, s);
+                            for (k = 0; k < s; k++) {
+                                CHECK_INT(image(&both, k), image(&m, k * d));
+                            }
+                        }
+                }
+}
+
+/* Compose must not refuse what is a list of strides: all divisors of (4, 6). */
+static void test_compose(void)
+{
+    dpar_mesh m = pair2(4, 6, 12, 2), inner, both;
+    int32_t s, d, done = 0;
+    for (s = 1; s <= 24; s++)
+        for (d = 1; d <= 24; d++) {
+            inner = pair1(s, d);
+            if ((s - 1) * d < 24 && (6 % d == 0 || d % 6 == 0) && 24 % (s * d) == 0 &&
+                (d >= 6 || s <= 6 / d || s % (6 / d) == 0)) {
+                CHECK_INT(dpar_mesh_compose(&both, &m, &inner, NULL), DPAR_OK);
+                done++;
+            }
+        }
+    CHECK(done > 20);
+    inner = pair1(5, 6);
+    CHECK_INT(dpar_mesh_compose(&both, &m, &inner, NULL), DPAR_E_RANGE);
+    inner = pair1(3, 4);
+    CHECK_INT(dpar_mesh_compose(&both, &m, &inner, NULL), DPAR_OK); /* coalesced: 24 in a row */
+    m = pair2(4, 6, 7, 1);
+    CHECK_INT(dpar_mesh_compose(&both, &m, &inner, NULL), DPAR_E_DIVIDE);
+}
+
+/* A mesh and its complement list the world once, whatever axes are chosen. */
+static void test_complement(void)
+{
+    static const int32_t sizes[] = {2, 3, 4};
+    dpar_mesh whole, some, rest;
+    uint32_t which;
+    int32_t j, k;
+    CHECK_INT(dpar_mesh_init(&whole, 3, names, sizes, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    for (which = 0; which < 8; which++) {
+        int seen[48] = {0};
+        CHECK_INT(dpar_mesh_slice(&some, &whole, which, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_complement(&rest, &some, 48, NULL), DPAR_OK);
+        CHECK_INT(some.size * rest.size, 48);
+        for (j = 0; j < rest.size; j++) {
+            for (k = 0; k < some.size; k++) {
+                seen[image(&rest, j) + image(&some, k)]++;
+            }
+        }
+        for (j = 0; j < 48; j++) {
+            CHECK_INT(seen[j], 1);
+        }
+    }
+}
+
+static void test_shapes(void)
+{
+    static const char *const in_out[] = {"node", "gpu"}, *const two[] = {"dp", "tp"};
+    static const int32_t parts[] = {-1, 2}, slow[] = {2, 1}, fast[] = {2, 4}, perm[] = {1, 0, 2};
+    static const int32_t bad_perm[] = {1, 1, 2}, sizes[] = {3, 8, 2};
+    dpar_mesh m, n, back;
+    dpar_why why;
+    int32_t i;
+    CHECK_INT(dpar_mesh_init(&m, 3, names, sizes, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_unflatten(&n, &m, 1, 2, in_out, parts, DPAR_LAST_FASTEST, NULL), DPAR_OK);
+    CHECK(n.axes == 4 && n.axis[1].size == 4 && n.axis[1].stride == 4 && n.axis[2].stride == 2);
+    CHECK_INT(dpar_mesh_flatten(&back, &n, 6u, "b", NULL), DPAR_OK);
+    CHECK(memcmp(&back, &m, sizeof m) == 0);
+    CHECK_INT(dpar_mesh_unflatten(&n, &m, 1, 2, in_out, parts, DPAR_FIRST_FASTEST, NULL), DPAR_OK);
+    CHECK(n.axis[1].stride == 2 && n.axis[2].stride == 8); /* hierarchical groups */
+    CHECK_INT(dpar_mesh_unflatten(&n, &m, 0, 2, in_out, parts, DPAR_LAST_FASTEST, &why),
+              DPAR_E_DIVIDE);
+    CHECK_INT(dpar_mesh_unflatten(&n, &m, 3, 2, in_out, parts, DPAR_LAST_FASTEST, &why),
+              DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_transpose(&n, &m, perm, NULL), DPAR_OK);
+    CHECK_TEXT(n.axis[0].name, "b");
+    CHECK_INT(dpar_mesh_transpose(&back, &n, perm, NULL), DPAR_OK);
+    CHECK(memcmp(&back, &m, sizeof m) == 0);
+    CHECK_INT(dpar_mesh_transpose(&n, &m, bad_perm, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "perm[1] = 1: it must name each of 3 axes once");
+    CHECK_INT(dpar_mesh_hybrid(&m, 2, two, slow, fast, NULL), DPAR_OK); /* 2 nodes of 2 x 4 */
+    CHECK_INT(m.size, 16);
+    for (i = 0; i < 16; i++) { /* rank = node 8 + dp 4 + tp; dp as a whole: slow part major */
+        CHECK_INT(dpar_mesh_coord(&m, i, dpar_mesh_find(&m, "dp.node")), i / 8);
+        CHECK_INT(dpar_mesh_group_index(&m, set_of(&m, "dp", "dp.node", NULL), i),
+                  i / 8 * 2 + i / 4 % 2);
+    }
+    for (i = 0; i < 20; i++) { /* shift along dp.node and tp */
+        CHECK_INT(dpar_mesh_shift(&m, 5, 3, i - 10, 1), 4 + (1 + i - 10 + 20) % 4);
+        CHECK_INT(dpar_mesh_shift(&m, 5, 3, i - 10, 0), i - 10 >= -1 && i - 10 <= 2 ? i - 5 : -1);
+    }
+    CHECK_INT(dpar_mesh_shift(&m, 16, 3, 1, 1), -1);
+    CHECK_INT(dpar_mesh_shift(&m, 5, 3, INT64_MIN, 0), -1);
+    CHECK_INT(dpar_mesh_shift(&m, 5, 3, INT64_MIN, 1), 5); /* 2^63 is a multiple of 4 */
+}
+
+static void test_more_refusals(void)
+{
+    static const char *const axis[] = {"tp", "dp"}, *const longer[] = {"eleven_char"};
+    static const int32_t size[] = {2, 3}, one[] = {2};
+    dpar_mesh m, v;
+    dpar_why why;
+    CHECK_INT(dpar_mesh_ordered(&m, "tp-cp", 2, axis, size, 0, 0, &why), DPAR_E_UNKNOWN);
+    CHECK_TEXT(why.text, "'cp' of the order has no size");
+    CHECK_INT(dpar_mesh_ordered(&m, "tp", 2, axis, size, 0, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "'dp' has size 3 and is not in the order");
+    CHECK_INT(dpar_mesh_ordered(&m, "tp-tp", 2, axis, size, 0, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_ordered(&m, "tp-dp", 2, axis, size, 7, 0, &why), DPAR_E_DIVIDE);
+    CHECK_TEXT(why.text, "the axes make 6 ranks, there are 7");
+    CHECK_INT(dpar_mesh_ordered(&m, "tp-dp", 2, axis, size, 0, 2147483642, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_mesh_ordered(&m, "tp-dp", 2, axis, size, 6, 10, &why), DPAR_OK);
+    CHECK_INT(dpar_mesh_rank(&m, one), -1); /* tp = 2 of 2 */
+    CHECK_INT(m.offset, 10);
+    CHECK_INT(dpar_mesh_slice(&v, &m, 1u, 9, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "rank 9 is not in the mesh of 6 ranks from 10 on");
+    CHECK_INT(dpar_mesh_hybrid(&m, 1, longer, one, one, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_hybrid(&m, 5, longer, one, one, &why), DPAR_E_ARG);
+}
+
 int main(void)
 {
     test_brute_force();
     test_megatron();
     test_offset();
     test_refusals();
+    test_megatron_groups();
+    test_layout_algebra();
+    test_more_vectors();
+    test_any_strides();
+    test_compose();
+    test_complement();
+    test_shapes();
+    test_more_refusals();
     return CHECK_DONE();
 }
