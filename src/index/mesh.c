@@ -142,7 +142,7 @@ static void dpari_digits_bound(dpari_digits *s, int32_t k)
     int32_t i;
     for (i = k + 1; i < s->n; i++) {
         const dpar_axis *b = &s->mesh->axis[s->axis[i]];
-        reach += (int64_t)(b->size - 1) * b->stride;
+        reach += dpari_least((int64_t)(b->size - 1) * b->stride, INT64_C(1) << 40);
     }
     s->low[k] = dpari_most(s->signs ? -most : 0, -dpari_floor_div(reach - rest, a->stride));
     s->digit[k] = dpari_least(most, dpari_floor_div(rest + (s->signs ? reach : 0), a->stride));
@@ -554,7 +554,7 @@ DPAR_API dpar_status dpar_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
     int32_t i, at = inner->offset;
     int64_t last = at;
     dpar_status st;
-    for (i = 0; i < inner->axes; i++) {
+    for (i = 0; i < inner->axes && last < outer->size; i++) {
         last += (int64_t)(inner->axis[i].size - 1) * inner->axis[i].stride;
     }
     if (at < 0 || last >= outer->size) {

@@ -4,44 +4,9 @@
 #include "dpar.h"
 
 #include "check.h"
+#include "split_oracle.h"
 
 enum { MOST = 64 };
-
-/* torch.chunk: pieces of ceil(n / p); -1 where there is no p-th. */
-static int chunk_of(int i, int n, int p)
-{
-    int b = (n + p - 1) / p;
-    return b > 0 ? i / b : 0;
-}
-
-/* The owner of element i by the words of the rule. */
-static int owner_of(int rule, int i, int n, int p, int block, int source)
-{
-    int k, at;
-    switch (rule) {
-    case DPAR_CHUNK: return chunk_of(i, n, p);
-    case DPAR_EVEN:
-        for (k = 0, at = 0; k < p; k++) { /* numpy.array_split: n % p parts of n / p + 1 first */
-            at += n / p + (k < n % p);
-            if (i < at) {
-                return k;
-            }
-        }
-        return -1;
-    case DPAR_FLOOR:
-        for (k = 0; n * (k + 1) / p <= i; k++) {
-        }
-        return k;
-    case DPAR_BLOCK_CYCLIC: return (source + i / block) % p;
-    case DPAR_STRIPE: return i % p;
-    case DPAR_STRIDED: {
-        int piece = (n + block - 1) / block, start = i / piece * piece;
-        int length = n - start < piece ? n - start : piece;
-        return chunk_of(i - start, length, p);
-    }
-    default: /* ZIGZAG */ k = chunk_of(i, n, 2 * p); return k < p ? k : 2 * p - 1 - k;
-    }
-}
 
 static void check_part(const dpar_split *s, const int *owner, int n, int part)
 {

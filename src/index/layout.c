@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "layout.h"
+
+#include "../base/arith.h"
+
+DPAR_API dpar_placement dpar_shard_by(int32_t dim, int32_t rule, int64_t block)
+{
+    dpar_placement p;
+    dpari_zero(&p, sizeof(p));
+    p.kind = DPAR_SHARD;
+    p.dim = dim;
+    p.rule = rule;
+    p.block = block;
+    return p;
+}
+
+DPAR_API dpar_placement dpar_shard(int32_t dim)
+{
+    return dpar_shard_by(dim, DPAR_CHUNK, 0);
+}
+
+DPAR_API dpar_placement dpar_replicate(void)
+{
+    dpar_placement p;
+    dpari_zero(&p, sizeof(p));
+    return p;
+}
+
+DPAR_API dpar_placement dpar_partial(int32_t op)
+{
+    dpar_placement p;
+    dpari_zero(&p, sizeof(p));
+    p.kind = DPAR_PARTIAL;
+    p.op = op;
+    return p;
+}
+
+/* ---- making --------------------------------------------------------------------------------- */
+
+/* The split that an axis makes of `count` elements. Checked at init: it cannot fail later. */
+static void dpari_axis_split(const dpar_layout *l, int32_t axis, int64_t count, dpar_split *s)
+{
+    const dpar_placement *p = &l->axis[axis];
+    if (p->rule == DPAR_RAGGED) {
+        dpari_zero(s, sizeof(*s));
+        s->rule = DPAR_RAGGED;
+        s->parts = l->mesh.axis[axis].size;
+        s->count = count;
+        s->cuts = p->cuts;
+        return;
+    }
+    (void)dpar_split_init(s, p->rule, count, l->mesh.axis[axis].size, p->block, p->source, NULL);
+}
+
+/* The next axis that cuts a dim, from position k of the order on; -1: there is none. */
+static int32_t dpari_next_cut(const dpar_layout *l, int32_t dim, int32_t k)
+{
+    for (; k < l->mesh.axes; k++) {
+        const dpar_placement *p = &l->axis[l->order[k]];
+        if (p->kind == DPAR_SHARD && p->dim == dim) {
+            return k;
+        }
+    }
+    return -1;
+}
+
+static dpar_status dpari_check_shard(const dpar_layout *l, int32_t k, dpar_why *why)
+{
+    int32_t axis = l->order[k], size = l->mesh.axis[axis].size;
+    const dpar_placement *p = &l->axis[axis];
+    dpar_split s;
+    dpar_status st;
+    if (p->rule != DPAR_RAGGED) {
+        return dpar_split_init(&s, p->rule, l->extent[p->dim], size, p->block, p->source, why);
+    }
+    if (p->cuts == NULL || dpari_next_cut(l, p->dim, 0) != k) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "axis #: RAGGED needs cuts, and must be the first cut of dim #", axis,
+                         p->dim, 0, 0);
+    }
+    st = dpar_split_ragged(&s, size, p->cuts, why);
+    if (st == DPAR_OK && s.count != l->extent[p->dim]) {
+        return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at #, dim # has # elements", s.count,
+                         p->dim, l->extent[p->dim], 0);
+    }
+    return st;
+}
+
+static dpar_status dpari_check_axis(dpar_layout *l, int32_t axis, dpar_why *why)
+{
+    dpar_placement *p = &l->axis[axis];
+    if (p->kind == DPAR_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OPS)) {
+        return dpari_say(DPAR_E_ARG, why, "axis #: op # is no reduction", axis, p->op, 0, 0);
+    }
+    if (p->kind != DPAR_SHARD) {
+        return p->kind == DPAR_REPLICATE || p->kind == DPAR_PARTIAL
+                   ? DPAR_OK
+                   : dpari_say(DPAR_E_ARG, why, "axis #: placement # does not exist", axis, p->kind,
+                               0, 0);
+    }
+    if (p->dim < -l->dims || p->dim >= l->dims) {
+        return dpari_say(DPAR_E_ARG, why, "axis # shards dim #, the array has # dims", axis, p->dim,
+                         l->dims, 0);
+    }
+    p->dim += p->dim < 0 ? l->dims : 0;
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_order(dpar_layout *l, const int32_t *order, dpar_why *why)
+{
+    uint32_t seen = 0;
+    int32_t k;
+    for (k = 0; k < l->mesh.axes; k++) {
+        int32_t axis = order != NULL ? order[k] : k;
+        if (axis < 0 || axis >= l->mesh.axes || (seen >> axis & 1u)) {
+            return dpari_say(DPAR_E_ARG, why, "order[#] = #: it must name each of # axes once", k,
+                             axis, l->mesh.axes, 0);
+        }
+        seen |= (uint32_t)1 << axis;
+        l->order[k] = (int8_t)axis;
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
+                                      const int64_t *extent, const dpar_placement *placement,
+                                      const int32_t *order, dpar_why *why)
+{
+    dpar_layout made;
+    dpar_status st;
+    int32_t i;
+    if (dims < 0 || dims > DPAR_MAX_DIMS) {
+        return dpari_say(DPAR_E_ARG, why, "an array has 0 to # dims, not #", DPAR_MAX_DIMS, dims, 0,
+                         0);
+    }
+    dpari_zero(&made, sizeof(made));
+    made.mesh = *mesh;
+    made.dims = dims;
+    for (i = 0; i < dims; i++) {
+        if (extent[i] < 0 || extent[i] > INT64_C(1) << 62) {
+            return dpari_say(DPAR_E_RANGE, why, "dim # has # elements: 0 to 2^62 are possible", i,
+                             extent[i], 0, 0);
+        }
+        made.extent[i] = extent[i];
+    }
+    for (i = 0, st = DPAR_OK; i < mesh->axes && st == DPAR_OK; i++) {
+        made.axis[i] = placement[i];
+        st = dpari_check_axis(&made, i, why);
+    }
+    st = st == DPAR_OK ? dpari_check_order(&made, order, why) : st;
+    for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
+        st = made.axis[made.order[i]].kind == DPAR_SHARD ? dpari_check_shard(&made, i, why)
+                                                         : DPAR_OK;
+    }
+    if (st == DPAR_OK) {
+        *l = made;
+    }
+    return st;
+}
+
+/* ---- one dim -------------------------------------------------------------------------------- */
+
+/* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
+typedef struct dpari_nest {
+    int32_t n;
+    int32_t part[DPAR_MAX_AXES];
+    int64_t size[DPAR_MAX_AXES + 1]; /* of what is left before cut k; [n]: of the rank */
+    int8_t axis[DPAR_MAX_AXES];
+} dpari_nest;
+
+/* coord: the rank's coordinates; NULL when it is outside: it owns nothing. */
+static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t dim, dpari_nest *e)
+{
+    int32_t k = dpari_next_cut(l, dim, 0);
+    dpar_split s;
+    e->n = 0;
+    e->size[0] = coord != NULL ? l->extent[dim] : 0;
+    for (; k >= 0 && coord != NULL; k = dpari_next_cut(l, dim, k + 1)) {
+        int32_t axis = l->order[k];
+        dpari_axis_split(l, axis, e->size[e->n], &s);
+        e->axis[e->n] = (int8_t)axis;
+        e->part[e->n] = coord[axis];
+        e->size[e->n + 1] = dpar_split_size(&s, coord[axis]);
+        e->n++;
+    }
+}
+
+/* From the innermost cut outwards. */
+static int64_t dpari_nest_global(const dpar_layout *l, const dpari_nest *e, int64_t local,
+                                 int64_t *run)
+{
+    int64_t least = e->size[e->n] - local, here;
+    int32_t k;
+    dpar_split s;
+    if (local < 0 || local >= e->size[e->n]) {
+        return -1;
+    }
+    for (k = e->n - 1; k >= 0; k--) {
+        dpari_axis_split(l, e->axis[k], e->size[k], &s);
+        local = dpar_split_global(&s, e->part[k], local, &here);
+        least = dpari_least(least, here);
+    }
+    *run = least;
+    return local;
+}
+
+/* And inwards. */
+static int64_t dpari_nest_before(const dpar_layout *l, const dpari_nest *e, int64_t i)
+{
+    int32_t k;
+    dpar_split s;
+    i = dpari_most(0, dpari_least(i, e->size[0]));
+    for (k = 0; k < e->n; k++) {
+        dpari_axis_split(l, e->axis[k], e->size[k], &s);
+        i = dpar_split_before(&s, e->part[k], i);
+    }
+    return i;
+}
+
+static const int32_t *dpari_coords(const dpar_layout *l, int32_t rank, int32_t *coord)
+{
+    return dpar_mesh_coords(&l->mesh, rank, coord) ? coord : NULL;
+}
+
+DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t dim, int64_t local,
+                                    int64_t *run)
+{
+    int32_t coord[DPAR_MAX_AXES];
+    int64_t here, i;
+    dpari_nest e;
+    if (dim < 0 || dim >= l->dims) {
+        return -1;
+    }
+    dpari_nest_of(l, dpari_coords(l, rank, coord), dim, &e);
+    i = dpari_nest_global(l, &e, local, &here);
+    if (i >= 0 && run != NULL) {
+        *run = here;
+    }
+    return i;
+}
+
+DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i)
+{
+    int32_t coord[DPAR_MAX_AXES];
+    dpari_nest e;
+    if (dim < 0 || dim >= l->dims) {
+        return 0;
+    }
+    dpari_nest_of(l, dpari_coords(l, rank, coord), dim, &e);
+    return dpari_nest_before(l, &e, i);
+}
+
+DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
+                              int64_t *local, int64_t *run)
+{
+    int64_t least, here, count;
+    int32_t k;
+    dpar_split s;
+    if (dim < 0 || dim >= l->dims || i < 0 || i >= l->extent[dim]) {
+        return 0;
+    }
+    count = l->extent[dim];
+    least = count - i;
+    for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
+        int32_t axis = l->order[k];
+        dpari_axis_split(l, axis, count, &s);
+        coord[axis] = dpar_split_find(&s, i, &i, &here);
+        least = dpari_least(least, here);
+        count = dpar_split_size(&s, coord[axis]);
+    }
+    *local = i;
+    *run = least;
+    return 1;
+}
+
+/* ---- all dims ------------------------------------------------------------------------------- */
+
+DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *shape, int64_t *offset)
+{
+    int32_t coord[DPAR_MAX_AXES], d;
+    const int32_t *at = dpari_coords(l, rank, coord);
+    for (d = 0; d < l->dims; d++) {
+        int64_t run, first;
+        dpari_nest e;
+        dpari_nest_of(l, at, d, &e);
+        first = dpari_nest_global(l, &e, 0, &run);
+        if (shape != NULL) {
+            shape[d] = e.size[e.n];
+        }
+        if (offset != NULL) {
+            offset[d] = first < 0 ? l->extent[d] : first;
+        }
+    }
+}
+
+/* Does a rule give the longest part when the whole is longest? Not these: 9 in 3 pieces over 2
+ * parts is 6 + 3, 10 is 5 + 5. */
+static int dpari_grows(const dpar_placement *p)
+{
+    return p->rule != DPAR_STRIDED && p->rule != DPAR_ZIGZAG;
+}
+
+/* The longest part over all ranks, by visiting all coordinates of the axes that cut the dim. */
+static int64_t dpari_most_visited(const dpar_layout *l, int32_t dim)
+{
+    int32_t coord[DPAR_MAX_AXES], k = 0;
+    int64_t most = 0;
+    dpari_nest e;
+    dpari_zero(coord, sizeof(coord));
+    while (k >= 0) {
+        dpari_nest_of(l, coord, dim, &e);
+        most = dpari_most(most, e.size[e.n]);
+        for (k = e.n - 1; k >= 0; k--) {
+            int32_t axis = e.axis[k];
+            if (++coord[axis] < l->mesh.axis[axis].size) {
+                break;
+            }
+            coord[axis] = 0;
+        }
+    }
+    return most;
+}
+
+DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape)
+{
+    int32_t d, k, first, grows;
+    for (d = 0; d < l->dims; d++) {
+        shape[d] = l->extent[d];
+        first = dpari_next_cut(l, d, 0);
+        for (k = first, grows = 1; k >= 0; k = dpari_next_cut(l, d, k + 1)) {
+            dpar_split s;
+            dpari_axis_split(l, l->order[k], shape[d], &s);
+            shape[d] = dpar_split_most(&s);
+            grows = grows && (k == first || dpari_grows(&l->axis[l->order[k]]));
+        }
+        if (!grows) {
+            shape[d] = dpari_most_visited(l, d);
+        }
+    }
+}
+
+static int64_t dpari_volume(int32_t dims, const int64_t *shape)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < dims; d++) {
+        if (shape[d] == 0) {
+            return 0;
+        }
+    }
+    for (d = 0; d < dims; d++) {
+        if (!dpari_mul(n, shape[d], &n)) {
+            return -1;
+        }
+    }
+    return n;
+}
+
+DPAR_API int64_t dpar_layout_numel(const dpar_layout *l, int32_t rank)
+{
+    int64_t shape[DPAR_MAX_DIMS];
+    int32_t coord[DPAR_MAX_AXES];
+    if (dpari_coords(l, rank, coord) == NULL) {
+        return 0; /* also of an array without dims */
+    }
+    dpar_layout_local(l, rank, shape, NULL);
+    return dpari_volume(l->dims, shape);
+}
+
+DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, int64_t *stride)
+{
+    int64_t shape[DPAR_MAX_DIMS], step = 1;
+    int32_t d;
+    dpar_layout_local(l, rank, shape, NULL);
+    for (d = l->dims - 1; d >= 0; d--) {
+        stride[d] = step;
+        if (!dpari_mul(step, dpari_most(1, shape[d]), &step)) {
+            step = INT64_MAX;
+        }
+    }
+}
+
+/* ---- copies --------------------------------------------------------------------------------- */
+
+static uint32_t dpari_copy_axes(const dpar_layout *l)
+{
+    uint32_t set = 0;
+    int32_t i;
+    for (i = 0; i < l->mesh.axes; i++) {
+        set |= l->axis[i].kind != DPAR_SHARD ? (uint32_t)1 << i : 0;
+    }
+    return set;
+}
+
+DPAR_API int32_t dpar_layout_copies(const dpar_layout *l)
+{
+    return dpar_mesh_group_size(&l->mesh, dpari_copy_axes(l));
+}
+
+DPAR_API int32_t dpar_layout_owner(const dpar_layout *l, const int64_t *index, int32_t copy,
+                                   int64_t *local)
+{
+    int32_t coord[DPAR_MAX_AXES], d;
+    int64_t at[DPAR_MAX_DIMS], run;
+    if (copy < 0 || copy >= dpar_layout_copies(l)) {
+        return -1;
+    }
+    dpari_zero(coord, sizeof(coord));
+    for (d = 0; d < l->dims; d++) {
+        if (!dpar_layout_find(l, d, index[d], coord, &at[d], &run)) {
+            return -1;
+        }
+    }
+    for (d = 0; d < l->dims && local != NULL; d++) {
+        local[d] = at[d];
+    }
+    return dpar_mesh_group_member(&l->mesh, dpari_copy_axes(l), dpar_mesh_rank(&l->mesh, coord),
+                                  copy);
+}
+
+DPAR_API int dpar_layout_is_primary(const dpar_layout *l, int32_t rank)
+{
+    return dpar_mesh_group_index(&l->mesh, dpari_copy_axes(l), rank) == 0;
+}
+
+/* ---- boxes ---------------------------------------------------------------------------------- */
+
+DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_cursor *cursor,
+                                  dpar_box *box, int64_t *at)
+{
+    int32_t coord[DPAR_MAX_AXES], d;
+    const int32_t *where = dpari_coords(l, rank, coord);
+    dpari_nest e;
+    int64_t run;
+    if (where == NULL || (cursor->begun && l->dims == 0)) {
+        return 0;
+    }
+    for (d = l->dims - 1; d >= 0 && cursor->begun; d--) { /* the next run of the fastest dim */
+        dpari_nest_of(l, where, d, &e);
+        (void)dpari_nest_global(l, &e, cursor->local[d], &run);
+        cursor->local[d] += run;
+        if (cursor->local[d] < e.size[e.n]) {
+            break;
+        }
+        cursor->local[d] = 0;
+        if (d == 0) {
+            return 0;
+        }
+    }
+    for (d = 0; d < l->dims; d++) {
+        dpari_nest_of(l, where, d, &e);
+        box->lo[d] = dpari_nest_global(l, &e, cursor->local[d], &run);
+        if (box->lo[d] < 0) {
+            return 0; /* an empty dim */
+        }
+        box->hi[d] = box->lo[d] + run;
+        if (at != NULL) {
+            at[d] = cursor->local[d];
+        }
+    }
+    box->dims = l->dims;
+    cursor->begun = 1;
+    return 1;
+}
+
+/* ---- comparing ------------------------------------------------------------------------------ */
+
+static int dpari_same_mesh(const dpar_mesh *a, const dpar_mesh *b)
+{
+    int32_t i;
+    if (a->axes != b->axes || a->offset != b->offset) {
+        return 0;
+    }
+    for (i = 0; i < a->axes; i++) {
+        const dpar_axis *x = &a->axis[i], *y = &b->axis[i];
+        if (x->size != y->size || (x->size > 1 && x->stride != y->stride)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+DPAR_API int dpar_layout_same(const dpar_layout *a, const dpar_layout *b)
+{
+    int32_t i, d;
+    if (a->dims != b->dims || !dpari_same_mesh(&a->mesh, &b->mesh)) {
+        return 0;
+    }
+    for (i = 0; i < a->mesh.axes; i++) {
+        const dpar_placement *x = &a->axis[i], *y = &b->axis[i];
+        int shard = x->kind == DPAR_SHARD;
+        if (x->kind != y->kind || (x->kind == DPAR_PARTIAL && x->op != y->op) ||
+            (shard && (x->dim != y->dim || x->rule != y->rule || x->block != y->block ||
+                       x->source != y->source || x->cuts != y->cuts))) {
+            return 0;
+        }
+    }
+    for (d = 0; d < a->dims; d++) {
+        int32_t j = -1, k = -1;
+        if (a->extent[d] != b->extent[d]) {
+            return 0;
+        }
+        do { /* the same axes cut the dim, in the same order */
+            j = dpari_next_cut(a, d, j + 1);
+            k = dpari_next_cut(b, d, k + 1);
+            if ((j < 0) != (k < 0) || (j >= 0 && a->order[j] != b->order[k])) {
+                return 0;
+            }
+        } while (j >= 0);
+    }
+    return 1;
+}
+
+/* Puts `value` at list[at] of n. */
+static void dpari_insert(int32_t *list, int32_t n, int32_t at, int32_t value)
+{
+    for (; n > at; n--) {
+        list[n] = list[n - 1];
+    }
+    list[at] = value;
+}
+
+/* The split factor of a cut is the product of the later mesh axes that cut its dim before it does.
+ * So, from the last axis to the first, each goes to the place in the order where the ones before it
+ * make that product. */
+DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, int32_t *order,
+                                          dpar_placement *plain, dpar_why *why)
+{
+    int32_t made[DPAR_MAX_AXES], i, k, n = 0;
+    for (i = l->mesh.axes - 1; i >= 0; i--) {
+        const dpar_placement *p = &l->axis[i];
+        int64_t factor = p->kind == DPAR_SHARD && p->rule == DPAR_STRIDED ? p->block : 1,
+                before = 1;
+        for (k = 0; k < n && before < factor; k++) {
+            const dpar_placement *q = &l->axis[made[k]];
+            before *= q->kind == DPAR_SHARD && q->dim == p->dim ? l->mesh.axis[made[k]].size : 1;
+        }
+        if (before != factor) {
+            return dpari_say(DPAR_E_NONE, why,
+                             "axis # has split factor #, the later axes that shard dim # make #", i,
+                             factor, p->dim, before);
+        }
+        dpari_insert(made, n++, k, i);
+    }
+    for (i = 0; i < l->mesh.axes; i++) {
+        order[i] = made[i];
+        plain[i] = l->axis[i];
+        if (plain[i].kind == DPAR_SHARD && plain[i].rule == DPAR_STRIDED) {
+            plain[i].rule = DPAR_CHUNK;
+            plain[i].block = 0;
+        }
+    }
+    return DPAR_OK;
+}
