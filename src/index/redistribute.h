@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* redistribute - an array from one layout to another, on the same ranks or on others: who sends
+ * which box to whom. Each rank lists its own transfers alone; all lists fit together. */
+#ifndef DPAR_REDISTRIBUTE_H
+#define DPAR_REDISTRIBUTE_H
+
+#include "layout.h"
+
+/* Can `from` become `to`? Same dims and extents; a Partial axis of `to` must be one of `from` too
+ * (same place in the same mesh, same op: sums stay as they are), or a sum that begins: then
+ * coordinate 0 of that axis receives the array and the others must fill theirs with zeros. E_ARG
+ * with a sentence otherwise. O(axes). */
+DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
+                                             dpar_why *why);
+
+/* The walk over one rank's transfers; begin, then next until 0. The layouts are copied. About 3 KB;
+ * the caller's. */
+enum { DPAR_RECEIVES, DPAR_SENDS };
+typedef struct dpar_transfers {
+    dpar_layout mine, other; /* private, all of it */
+    int32_t rank, sends, per_node, nested, state, keep;
+    int32_t copies, copy, partials, partial;
+    uint32_t free_from, part_from, free_to;
+    int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
+    int64_t size[DPAR_MAX_DIMS], at[DPAR_MAX_DIMS], begin[DPAR_MAX_DIMS], length[DPAR_MAX_DIMS];
+    int64_t there[DPAR_MAX_DIMS];
+    int64_t first[DPAR_MAX_DIMS], parts[DPAR_MAX_DIMS];
+} dpar_transfers;
+
+/* All that `rank` receives (its elements of `to`, each once; of Partial sources each contribution
+ * once, the first with DPAR_COPY, the others with the op), or all that it sends. Not collective and
+ * without talking: the k-th send from a to b is the k-th receive of b from a.
+ *
+ * Which replica sends: the receiver itself when it holds the element; else one on its node
+ * (per_node > 0 consecutive ranks are a node); else any; taken in turn, so that replicas send equal
+ * numbers. With Partial sources each partial rank contributes directly: for P to S that is a
+ * reduce-scatter; for P to R reduce first (dpar_redistribute_reduced).
+ *
+ * E_ARG as dpar_redistribute_check. Each step O(axes x dims); a list O(its own transfers), a sender
+ * that has copies also passes over what they send. */
+DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *from,
+                                          const dpar_layout *to, int32_t rank, int32_t direction,
+                                          int32_t per_node, dpar_why *why);
+/* 1 and the next transfer, or 0 at the end. Order: by global index, the last dim fastest. */
+DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t);
+
+/* What a rank's walk adds up to. Elements. */
+typedef struct dpar_transfer_totals {
+    int64_t transfers; /* all, to itself too */
+    int64_t kept;      /* elements that stay on the rank */
+    int64_t near_by;   /* that cross to a rank of the same node */
+    int64_t away;      /* that cross nodes (all that cross, without per_node) */
+} dpar_transfer_totals;
+/* Walks what is left of w. */
+DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum);
+
+/* Where Partial axes are replicated by `to` (all-reduce), the cheap way goes over a layout that
+ * shards the sums first: writes that one to *middle and returns MORE: from -> middle -> to. The
+ * Partial axes are put on the longest dim, innermost. OK: go directly. O(axes). */
+DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
+                                               dpar_layout *middle);
+
+#endif

@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* redistribute: random and exhaustive pairs of layouts, executed over all ranks and compared with
+ * the array; vectors E1-E7 and D6-D8 of facts/index_math.md. */
+#include "dpar.h"
+
+#include "check.h"
+
+enum { RANKS = 40, MOST = 600, LISTS = 4000 };
+
+static const char *const names[] = {"a", "b", "c", "d"};
+
+/* ---- a world in one process ------------------------------------------------------------------ */
+
+static int64_t before[RANKS][MOST], after[RANKS][MOST];
+static int arrived[RANKS][MOST];
+
+static int64_t at_of(int32_t dims, const int64_t *shape, const int64_t *index)
+{
+    int64_t at = 0;
+    int32_t d;
+    for (d = 0; d < dims; d++) {
+        at = at * shape[d] + index[d];
+    }
+    return at;
+}
+
+/* The n-th index of a box of `shape`; 0 past the end. */
+static int nth(int32_t dims, const int64_t *shape, int64_t n, int64_t *index)
+{
+    int32_t d;
+    for (d = dims - 1; d >= 0; d--) {
+        if (shape[d] == 0) {
+            return 0;
+        }
+        index[d] = n % shape[d];
+        n /= shape[d];
+    }
+    return n == 0;
+}
+
+/* The number in global index i, and the share of it that a partial rank holds: their sum is i + 1.
+ */
+static int64_t value_of(int64_t global, int32_t partial, int32_t partials)
+{
+    return partial == 0 ? global + 1 - 100 * (partials - 1) : 100;
+}
+
+static uint32_t axes_that(const dpar_layout *l, int32_t kind)
+{
+    uint32_t set = 0;
+    int32_t i;
+    for (i = 0; i < l->mesh.axes; i++) {
+        set |= l->axis[i].kind == kind ? 1u << i : 0;
+    }
+    return set;
+}
+
+static void fill(const dpar_layout *l)
+{
+    int32_t rank, d;
+    uint32_t partial = axes_that(l, DPAR_PARTIAL);
+    for (rank = l->mesh.offset; rank < l->mesh.offset + l->mesh.size; rank++) {
+        int64_t shape[6], index[6], global[6], n, run;
+        dpar_layout_local(l, rank, shape, NULL);
+        for (n = 0; nth(l->dims, shape, n, index); n++) {
+            for (d = 0; d < l->dims; d++) {
+                global[d] = dpar_layout_global(l, rank, d, index[d], &run);
+            }
+            before[rank][n] = value_of(at_of(l->dims, l->extent, global),
+                                       dpar_mesh_group_index(&l->mesh, partial, rank),
+                                       dpar_mesh_group_size(&l->mesh, partial));
+        }
+    }
+}
+
+static int64_t delivered;
+
+/* Every receive list, read from the peers' arrays. */
+static void run_receives(const dpar_layout *from, const dpar_layout *to, int32_t per_node)
+{
+    static dpar_transfers w;
+    dpar_transfer t;
+    int32_t rank, d;
+    memset(arrived, 0, sizeof arrived);
+    memset(after, 0, sizeof after);
+    delivered = 0;
+    for (rank = 0; rank < RANKS; rank++) {
+        int64_t shape[6], there[6], index[6], a[6], b[6], n;
+        CHECK_INT(dpar_transfers_begin(&w, from, to, rank, DPAR_RECEIVES, per_node, NULL), DPAR_OK);
+        dpar_layout_local(to, rank, shape, NULL);
+        while (dpar_transfers_next(&w, &t)) {
+            dpar_layout_local(from, t.peer, there, NULL);
+            for (n = 0; nth(t.dims, t.extent, n, index); n++) {
+                for (d = 0; d < t.dims; d++) {
+                    a[d] = t.mine[d] + index[d];
+                    b[d] = t.theirs[d] + index[d];
+                    CHECK(a[d] < shape[d] && b[d] < there[d]);
+                }
+                if (t.op == DPAR_COPY) {
+                    CHECK_INT(arrived[rank][at_of(t.dims, shape, a)], 0);
+                    after[rank][at_of(t.dims, shape, a)] = 0;
+                }
+                arrived[rank][at_of(t.dims, shape, a)]++;
+                after[rank][at_of(t.dims, shape, a)] += before[t.peer][at_of(t.dims, there, b)];
+                delivered++;
+            }
+        }
+    }
+}
+
+/* All partial axes of `to` that are new: does the rank receive? */
+static int receives(const dpar_layout *from, const dpar_layout *to, int32_t rank)
+{
+    int32_t i;
+    for (i = 0; i < to->mesh.axes; i++) {
+        int stays = i < from->mesh.axes && from->axis[i].kind == DPAR_PARTIAL;
+        if (to->axis[i].kind == DPAR_PARTIAL && !stays && dpar_mesh_coord(&to->mesh, rank, i) > 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static void check_result(const dpar_layout *from, const dpar_layout *to)
+{
+    uint32_t was = axes_that(from, DPAR_PARTIAL), stays = 0;
+    int32_t rank, d, i, times;
+    for (i = 0; i < to->mesh.axes; i++) {
+        stays |= to->axis[i].kind == DPAR_PARTIAL ? was & 1u << i : 0;
+    }
+    times = dpar_mesh_group_size(&from->mesh, was & ~stays);
+    for (rank = to->mesh.offset; rank < to->mesh.offset + to->mesh.size; rank++) {
+        int64_t shape[6], index[6], global[6], n, run;
+        dpar_layout_local(to, rank, shape, NULL);
+        for (n = 0; nth(to->dims, shape, n, index); n++) {
+            int64_t expect;
+            for (d = 0; d < to->dims; d++) {
+                global[d] = dpar_layout_global(to, rank, d, index[d], &run);
+            }
+            if (!receives(from, to, rank)) {
+                CHECK_INT(arrived[rank][n], 0);
+                continue;
+            }
+            CHECK_INT(arrived[rank][n], times);
+            expect = at_of(to->dims, to->extent, global) + 1;
+            if (stays != 0) { /* the sum over the axes that were reduced only */
+                int32_t whole = dpar_mesh_group_size(&from->mesh, was);
+                expect = dpar_mesh_group_index(&from->mesh, stays, rank) == 0
+                             ? expect - 100 * (whole - times)
+                             : 100 * times;
+            }
+            CHECK_INT(after[rank][n], expect);
+        }
+    }
+}
+
+typedef struct entry {
+    int32_t from, to;
+    dpar_transfer t;
+} entry;
+static entry sent[LISTS], got[LISTS];
+
+static int list_all(const dpar_layout *from, const dpar_layout *to, int32_t per_node, int direction,
+                    entry *list)
+{
+    static dpar_transfers w;
+    int32_t rank, n = 0;
+    for (rank = 0; rank < RANKS; rank++) {
+        CHECK_INT(dpar_transfers_begin(&w, from, to, rank, direction, per_node, NULL), DPAR_OK);
+        while (n < LISTS && dpar_transfers_next(&w, &list[n].t)) {
+            list[n].from = direction == DPAR_SENDS ? rank : list[n].t.peer;
+            list[n].to = direction == DPAR_SENDS ? list[n].t.peer : rank;
+            n++;
+        }
+    }
+    return n;
+}
+
+/* The k-th send from a to b is the k-th receive of b from a, with the two sides exchanged. */
+static void check_pairs(const dpar_layout *from, const dpar_layout *to, int32_t per_node)
+{
+    int n = list_all(from, to, per_node, DPAR_SENDS, sent), k, j;
+    static char used[LISTS];
+    if (n == LISTS) {
+        return;
+    }
+    CHECK_INT(list_all(from, to, per_node, DPAR_RECEIVES, got), n);
+    memset(used, 0, sizeof used);
+    for (k = 0; k < n; k++) {
+        for (j = 0; j < n; j++) {
+            if (!used[j] && got[j].from == sent[k].from && got[j].to == sent[k].to) {
+                break;
+            }
+        }
+        CHECK(j < n);
+        used[j] = 1;
+        CHECK(memcmp(sent[k].t.extent, got[j].t.extent, sizeof got[j].t.extent) == 0);
+        CHECK(memcmp(sent[k].t.mine, got[j].t.theirs, sizeof got[j].t.mine) == 0);
+        CHECK(memcmp(sent[k].t.theirs, got[j].t.mine, sizeof got[j].t.mine) == 0);
+        CHECK(memcmp(sent[k].t.global, got[j].t.global, sizeof got[j].t.global) == 0);
+        CHECK_INT(sent[k].t.op, got[j].t.op);
+    }
+}
+
+/* A receiver that holds the element takes it from itself; one with a copy on its node stays there.
+ */
+static void check_near(const dpar_layout *from, int32_t per_node, int n)
+{
+    int k, rank;
+    int32_t d;
+    if (axes_that(from, DPAR_PARTIAL) != 0) {
+        return;
+    }
+    for (k = 0; k < n; k++) {
+        int here = 0, nearby = 0;
+        for (rank = 0; rank < RANKS; rank++) {
+            int holds = dpar_layout_numel(from, rank) > 0;
+            for (d = 0; d < from->dims; d++) {
+                int64_t i = got[k].t.global[d], run;
+                int64_t local = dpar_layout_before(from, rank, d, i);
+                holds = holds && dpar_layout_global(from, rank, d, local, &run) == i;
+            }
+            here += holds && rank == got[k].to;
+            nearby += holds && rank / per_node == got[k].to / per_node;
+        }
+        CHECK_INT(got[k].from == got[k].to, here);
+        CHECK_INT(got[k].from / per_node == got[k].to / per_node, nearby > 0);
+    }
+}
+
+static void check_move(const dpar_layout *from, const dpar_layout *to, int32_t per_node)
+{
+    fill(from);
+    run_receives(from, to, per_node);
+    check_result(from, to);
+    check_pairs(from, to, per_node);
+    if (per_node > 0) {
+        check_near(from, per_node, list_all(from, to, per_node, DPAR_RECEIVES, got));
+    }
+}
+
+/* ---- random pairs ---------------------------------------------------------------------------- */
+
+static uint32_t state = 12345;
+
+static int below(int n)
+{
+    state = state * 1664525u + 1013904223u;
+    return (int)((state >> 8) % (uint32_t)n);
+}
+
+static dpar_layout random_layout(const dpar_mesh *mesh, int32_t dims, const int64_t *extent,
+                                 int partials)
+{
+    dpar_placement p[4];
+    int32_t order[4] = {0, 1, 2, 3}, i, k;
+    dpar_layout l;
+    for (i = 0; i < mesh->axes; i++) {
+        int what = below(8);
+        p[i] = dpar_replicate();
+        if (what == 0 && partials) {
+            p[i] = dpar_partial(DPAR_SUM);
+        } else if (what > 2 && dims > 0) {
+            do {
+                p[i] = dpar_shard_by(below(dims), below(3) ? 0 : below(DPAR_SPLITS), 1 + below(3));
+            } while (p[i].rule == DPAR_RAGGED);
+        }
+        k = i + below(mesh->axes - i);
+        { /* a random order */
+            int32_t swap = order[i];
+            order[i] = order[k];
+            order[k] = swap;
+        }
+    }
+    CHECK_INT(dpar_layout_init(&l, mesh, dims, extent, p, order, NULL), DPAR_OK);
+    return l;
+}
+
+static dpar_mesh random_mesh(int32_t axes, int most)
+{
+    int32_t size[4], i, left = most;
+    dpar_mesh m;
+    for (i = 0; i < axes; i++) {
+        size[i] = 1 + below(left < 4 ? left : 4);
+        left /= size[i];
+    }
+    CHECK_INT(dpar_mesh_init(&m, axes, names, size, below(2), 0, NULL), DPAR_OK);
+    m.offset = below(RANKS - m.size + 1);
+    return m;
+}
+
+static void test_random(void)
+{
+    int trial, refused = 0, done = 0;
+    for (trial = 0; trial < 6000; trial++) {
+        int64_t extent[3];
+        int32_t dims = below(4), d, most = 9;
+        dpar_mesh a, b;
+        dpar_layout from, to;
+        for (d = 0; d < dims; d++) {
+            extent[d] = below(dims == 1 ? 40 : most);
+        }
+        a = random_mesh(1 + below(3), 24);
+        b = below(2) ? a : random_mesh(1 + below(3), 24);
+        from = random_layout(&a, dims, extent, trial % 3 == 0);
+        to = random_layout(&b, dims, extent, trial % 3 == 0);
+        if (dpar_redistribute_check(&from, &to, NULL) != DPAR_OK) {
+            refused++;
+            continue;
+        }
+        check_move(&from, &to, below(4));
+        done++;
+    }
+    CHECK(done > 5000 && refused > 10);
+}
+
+/* Every pair of placements on a mesh of (2, 3), 1-d and 2-d, uneven. */
+static void test_all_pairs(void)
+{
+    static const int32_t size[] = {2, 3};
+    static const int64_t extent[] = {7, 5};
+    int code;
+    for (code = 0; code < 7 * 7 * 7 * 7; code++) {
+        dpar_placement p[4];
+        int rest = code, i;
+        dpar_mesh m;
+        dpar_layout from, to;
+        for (i = 0; i < 4; i++, rest /= 7) {
+            int what = rest % 7;
+            p[i] = what == 0   ? dpar_replicate()
+                   : what == 1 ? dpar_partial(DPAR_SUM)
+                   : what < 4  ? dpar_shard(what - 2)
+                   : what == 4 ? dpar_shard_by(0, DPAR_STRIPE, 0)
+                   : what == 5 ? dpar_shard_by(1, DPAR_ZIGZAG, 0)
+                               : dpar_shard_by(0, DPAR_STRIDED, 3);
+        }
+        CHECK_INT(dpar_mesh_init(&m, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&to, &m, 2, extent, p + 2, NULL, NULL), DPAR_OK);
+        if (dpar_redistribute_check(&from, &to, NULL) == DPAR_OK) {
+            check_move(&from, &to, 2);
+            if (dpar_layout_same(&from, &to)) { /* equal layouts move nothing */
+                dpar_transfers w;
+                dpar_transfer_totals sum;
+                for (i = 0; i < 6; i++) {
+                    (void)dpar_transfers_begin(&w, &from, &to, i, DPAR_RECEIVES, 0, NULL);
+                    dpar_transfers_total(&w, &sum);
+                    CHECK_INT(sum.away, 0);
+                    CHECK_INT(sum.kept, dpar_layout_numel(&to, i));
+                }
+            }
+        }
+    }
+}
+
+/* ---- vectors -------------------------------------------------------------------------------- */
+
+static dpar_layout line(int64_t n, int32_t parts)
+{
+    dpar_placement p = dpar_shard(0);
+    dpar_mesh m;
+    dpar_layout l;
+    CHECK_INT(dpar_mesh_init(&m, 1, names, &parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&l, &m, 1, &n, &p, NULL, NULL), DPAR_OK);
+    return l;
+}
+
+/* Rows of (source, first index, one past it) that a rank receives. */
+static void receives_are(const dpar_layout *from, const dpar_layout *to, int32_t rank,
+                         const int *expect, int rows)
+{
+    dpar_transfers w;
+    dpar_transfer t;
+    int k = 0;
+    CHECK_INT(dpar_transfers_begin(&w, from, to, rank, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+    while (dpar_transfers_next(&w, &t) && k < rows) {
+        CHECK_INT(t.peer, expect[3 * k]);
+        CHECK_INT(t.global[0], expect[3 * k + 1]);
+        CHECK_INT(t.global[0] + t.extent[0], expect[3 * k + 2]);
+        k++;
+    }
+    CHECK_INT(k, rows);
+    CHECK(!dpar_transfers_next(&w, &t));
+}
+
+#define ARE(...)                                                                                   \
+    (const int[])                                                                                  \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+static void test_vectors(void)
+{
+    dpar_layout a = line(12, 2), b = line(12, 3), c = line(10, 4), d = line(10, 3);
+    dpar_layout saved = line(128, 8), loaded = line(128, 4);
+    dpar_transfers w;
+    dpar_transfer t;
+    /* E5: CHUNK intersections */
+    receives_are(&a, &b, 0, ARE(0, 0, 4), 1);
+    receives_are(&a, &b, 1, ARE(0, 4, 6, 1, 6, 8), 2);
+    receives_are(&a, &b, 2, ARE(1, 8, 12), 1);
+    receives_are(&c, &d, 0, ARE(0, 0, 3, 1, 3, 4), 2);
+    receives_are(&c, &d, 1, ARE(1, 4, 6, 2, 6, 8), 2);
+    receives_are(&c, &d, 2, ARE(2, 8, 9, 3, 9, 10), 2);
+    /* E6, E7: Megatron's refit tiles, adjacent ones merged; 10 over 2 to 3, which it refuses */
+    b = line(10, 2);
+    receives_are(&b, &d, 1, ARE(0, 4, 5, 1, 5, 8), 2);
+    a = line(8, 4);
+    b = line(8, 2);
+    receives_are(&a, &b, 0, ARE(0, 0, 2, 1, 2, 4), 2);
+    receives_are(&a, &b, 1, ARE(2, 4, 6, 3, 6, 8), 2);
+    /* D6, D7: checkpoint reads, 128 elements of 8 ranks by 4 and of 4 by 8, rank 1 */
+    receives_are(&saved, &loaded, 1, ARE(2, 32, 48, 3, 48, 64), 2);
+    receives_are(&loaded, &saved, 1, ARE(0, 16, 32), 1);
+    CHECK_INT(dpar_transfers_begin(&w, &loaded, &saved, 1, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+    CHECK(dpar_transfers_next(&w, &t) && t.theirs[0] == 16 && t.mine[0] == 0);
+}
+
+/* E1, E3, E4: DTensor's greedy planner takes 3, 3, 2, 1 and 2 collectives for these moves of an
+ * 8x8x8 array on a 2x2x2 mesh; here each is one exchange, of no more than what each rank must get.
+ */
+static void test_one_exchange(void)
+{
+    static const int8_t from[][3] = {{0, 0, 0}, {0, 1, 0}, {0, 1, 2}, {1, 0, 0}, {0, 0, 0}};
+    static const int8_t to[][3] = {{1, 1, 1}, {1, 0, 0}, {2, 1, 0}, {-1, 0, 0}, {-1, 0, 0}};
+    static const int64_t extent[] = {8, 8, 8};
+    static const int32_t size[] = {2, 2, 2};
+    int k, i, rank;
+    for (k = 0; k < 5; k++) {
+        dpar_placement p[6];
+        dpar_mesh m;
+        dpar_layout a, b;
+        for (i = 0; i < 3; i++) {
+            p[i] = dpar_shard(from[k][i]);
+            p[3 + i] = to[k][i] < 0 ? dpar_replicate() : dpar_shard(to[k][i]);
+        }
+        CHECK_INT(dpar_mesh_init(&m, 3, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&a, &m, 3, extent, p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&b, &m, 3, extent, p + 3, NULL, NULL), DPAR_OK);
+        check_move(&a, &b, 4);
+        for (rank = 0; rank < 8; rank++) {
+            dpar_transfers w;
+            dpar_transfer_totals sum;
+            (void)dpar_transfers_begin(&w, &a, &b, rank, DPAR_RECEIVES, 0, NULL);
+            dpar_transfers_total(&w, &sum);
+            CHECK_INT(sum.kept + sum.away, dpar_layout_numel(&b, rank));
+            CHECK(sum.away <= dpar_layout_numel(&b, rank));
+        }
+    }
+}
+
+/* Replicas share the sending: 8 copies of an array, read by 8 ranks that hold none of it. */
+static void test_balance(void)
+{
+    static const int32_t size[] = {8};
+    static const int64_t extent[] = {64, 4};
+    int32_t rank, dims;
+    for (dims = 0; dims < 2; dims++) {
+        dpar_placement r = dpar_replicate(), s = dpar_shard(dims);
+        dpar_mesh a, b;
+        dpar_layout from, to;
+        CHECK_INT(dpar_mesh_init(&a, 1, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        b = a;
+        b.offset = 8;
+        CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &r, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&to, &b, 2, extent, dims ? &r : &s, NULL, NULL), DPAR_OK);
+        for (rank = 0; rank < 8; rank++) {
+            dpar_transfers w;
+            dpar_transfer_totals sum;
+            (void)dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 0, NULL);
+            dpar_transfers_total(&w, &sum);
+            CHECK_INT(sum.transfers, 1);
+            CHECK_INT(sum.away, dims ? 256 : 32);
+        }
+    }
+}
+
+/* P to R by way of P to S: each rank receives 2 (n - 1) / n of the array, not n - 1 of them. */
+static void test_reduced(void)
+{
+    static const int32_t size[] = {4};
+    static const int64_t extent[] = {8, 6};
+    dpar_placement p = dpar_partial(DPAR_SUM), r = dpar_replicate(), s = dpar_shard(1);
+    dpar_mesh m;
+    dpar_layout from, to, middle, shard;
+    dpar_transfers w;
+    dpar_transfer_totals one, two;
+    CHECK_INT(dpar_mesh_init(&m, 1, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&from, &m, 2, extent, &p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&to, &m, 2, extent, &r, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&shard, &m, 2, extent, &s, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_redistribute_reduced(&from, &shard, &middle), DPAR_OK);
+    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
+    check_move(&from, &middle, 0);
+    check_move(&middle, &to, 0);
+    (void)dpar_transfers_begin(&w, &from, &middle, 1, DPAR_RECEIVES, 0, NULL);
+    dpar_transfers_total(&w, &one);
+    (void)dpar_transfers_begin(&w, &middle, &to, 1, DPAR_RECEIVES, 0, NULL);
+    dpar_transfers_total(&w, &two);
+    CHECK_INT(one.away, 48 * 3 / 4);
+    CHECK_INT(two.away, 48 * 3 / 4);
+}
+
+static void test_refusals(void)
+{
+    static const int32_t size[] = {2, 2};
+    static const int64_t extent[] = {4, 4}, other[] = {4, 5};
+    dpar_placement p[2], q[2];
+    dpar_mesh m;
+    dpar_layout a, b;
+    dpar_transfers w;
+    dpar_why why;
+    p[0] = dpar_shard(0);
+    p[1] = dpar_replicate();
+    CHECK_INT(dpar_mesh_init(&m, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&a, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&b, &m, 2, other, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_redistribute_check(&a, &b, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "dim 1 has 4 elements here and 5 there");
+    CHECK_INT(dpar_layout_init(&b, &m, 1, other, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_redistribute_check(&a, &b, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_transfers_begin(&w, &a, &a, 0, 7, 0, &why), DPAR_E_ARG);
+    q[0] = dpar_partial(DPAR_MAX);
+    q[1] = dpar_partial(DPAR_SUM);
+    CHECK_INT(dpar_layout_init(&b, &m, 2, extent, q, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_redistribute_check(&a, &b, &why), DPAR_E_ARG); /* a maximum cannot begin */
+    CHECK_INT(dpar_redistribute_check(&b, &a, &why), DPAR_E_ARG); /* two that do not commute */
+    CHECK_TEXT(why.text, "axis 1 is partial by op 1, another by op 4: reduce one at a time");
+}
+
+static void test_box(void)
+{
+    dpar_box a = {2, {0, 0}, {4, 4}}, b = {2, {2, 3}, {9, 9}}, c = {2, {4, 0}, {5, 5}}, out;
+    dpar_box empty = {2, {7, 7}, {7, 9}}, huge = {2, {INT64_MIN, 0}, {INT64_MAX, 1}};
+    CHECK_INT(dpar_box_volume(&a), 16);
+    CHECK_INT(dpar_box_volume(&empty), 0);
+    CHECK_INT(dpar_box_volume(&huge), -1);
+    CHECK(dpar_box_intersect(&a, &b, &out));
+    CHECK(out.lo[0] == 2 && out.hi[0] == 4 && out.lo[1] == 3 && out.hi[1] == 4);
+    CHECK(!dpar_box_intersect(&a, &c, &out));
+    CHECK(dpar_box_contains(&a, &out) && !dpar_box_contains(&a, &b) &&
+          dpar_box_contains(&a, &empty));
+}
+
+int main(void)
+{
+    test_all_pairs();
+    test_random();
+    test_vectors();
+    test_one_exchange();
+    test_balance();
+    test_reduced();
+    test_refusals();
+    test_box();
+    return CHECK_DONE();
+}
