@@ -476,8 +476,8 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
  * extents are 0. Each of the arrays may be NULL. O(axes). */
 DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *shape,
                                 int64_t *offset);
-/* The largest local shape of any rank: what short shards are padded to for collectives. O(axes), but
- * O(ranks) where STRIDED or ZIGZAG cut what another axis left: their longest part need not come
+/* The largest local shape of any rank: what short shards are padded to for collectives. O(axes),
+ * but O(ranks) where STRIDED or ZIGZAG cut what another axis left: their longest part need not come
  * from the longest whole. */
 DPAR_API void dpar_layout_padded(const dpar_layout *l, int64_t *shape);
 /* Elements in a rank's local array; -1 when they pass 2^63 - 1. */
@@ -542,6 +542,7 @@ DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar
 /* The walk over one rank's transfers; begin, then next until 0. The layouts are copied. About 3 KB;
  * the caller's. */
 enum { DPAR_RECEIVES, DPAR_SENDS };
+enum { DPAR_PRIMARY = -1 }; /* as per_node: copy 0 sends, always (files that copy 0 wrote) */
 typedef struct dpar_transfers {
     dpar_layout mine, other; /* private, all of it */
     int32_t rank, sends, per_node, nested, state, keep;
@@ -585,6 +586,61 @@ DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
  * Partial axes are put on the longest dim, innermost. OK: go directly. O(axes). */
 DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
                                                dpar_layout *middle);
+/* Where `to` has replicas, they need not all read the same: *middle shards `to` over its replicated
+ * axes, so that saved -> middle reads each element once, and middle -> to passes it on. MORE with
+ * *middle written; OK: there are no replicas. O(axes). */
+DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle);
+
+/* ==== index/exchange.h ==== */
+
+/* exchange - many transfers at once: in which rounds, with which peer, under which names, and
+ * whether boxes cover an array. For these the whole picture is needed; memory is the caller's. */
+
+/* One message, between members of two sets (or of one: then they are counted as senders and as
+ * receivers; a rank sends and receives at once). */
+typedef struct dpar_edge {
+    int32_t from, to; /* 0 .. senders-1, 0 .. receivers-1 */
+} dpar_edge;
+
+/* How many rounds n messages need when in each round a rank sends at most one and receives at most
+ * one: the most that any rank sends or any receives (Koenig 1916). degree: scratch of senders +
+ * receivers numbers. -1 when an edge is outside. O(n). */
+DPAR_API int32_t dpar_rounds_needed(const dpar_edge *edge, int64_t n, int32_t senders,
+                                    int32_t receivers, int32_t *degree);
+/* And which round each goes in: round[k] in 0 .. rounds-1, no rank twice on a side. table: scratch
+ * of (senders + receivers) * rounds numbers. E_ARG when `rounds` are fewer than needed, or an edge
+ * is outside. O(n (senders + receivers)) at worst, O(n rounds) mostly. The same on all ranks. */
+DPAR_API dpar_status dpar_rounds_color(const dpar_edge *edge, int64_t n, int32_t senders,
+                                       int32_t receivers, int32_t rounds, int64_t *table,
+                                       int32_t *round, dpar_why *why);
+
+/* Orders of a complete all-to-all over n ranks, where no list is needed: the peer of `rank` in
+ * round 0 .. n-1; round 0 is the rank itself (PAIRS: some round is). */
+enum {
+    DPAR_ORDER_RING,   /* to rank + round, from rank - round; any n */
+    DPAR_ORDER_XOR,    /* rank ^ round: both ways with one peer; n a power of two, else as PAIRS */
+    DPAR_ORDER_PAIRS,  /* (round - rank) mod n: both ways with one peer; any n */
+    DPAR_ORDER_GROUPED /* cuDecomp's: near and far peers in turn, `group` ranks a node */
+};
+/* -1 when an argument is out of range. GROUPED is a permutation in every round when group divides n
+ * or n is a power of two. */
+DPAR_API int32_t dpar_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
+                                    int32_t round);
+
+/* Which rank should play which part so that least moves: kept[r * n + p] is what rank r has already
+ * of what part p needs; rank_of[p] becomes the rank for part p, all different, the sum of what is
+ * kept the greatest there is (the assignment problem, exact). n <= 2^15, kept 0 .. 2^46. scratch: 4
+ * (n
+ * + 1) numbers. O(n^3). */
+DPAR_API dpar_status dpar_relabel(int32_t n, const int64_t *kept, int32_t *rank_of,
+                                  int64_t *scratch, dpar_why *why);
+
+/* Do n boxes cover an array of extent[0 .. dims-1], each element once? OK, or E_ARG and a sentence
+ * that says which box is outside, which two overlap, or how many elements no box has and which is
+ * the first. Empty boxes are passed over. order: scratch of n numbers. O(n log n + pairs that
+ * overlap in the dim where the boxes are thinnest). */
+DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
+                                      int32_t n, int32_t *order, dpar_why *why);
 
 #ifndef DPAR_NO_COST
 
@@ -4704,7 +4760,7 @@ static int32_t dpari_sender(const dpar_transfers *w, const int32_t *coord, int32
     const dpar_mesh *m = &dpari_from(w)->mesh;
     uint32_t copies = w->free_from;
     int32_t base = dpar_mesh_rank(m, coord), n = dpar_mesh_group_size(m, copies), low, near_by;
-    if (n == 1) {
+    if (n == 1 || w->per_node < 0) {
         return base;
     }
     if (dpari_holds(dpari_from(w), copies, coord, q)) {
@@ -4799,12 +4855,12 @@ DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *
     if (st != DPAR_OK) {
         return st;
     }
-    if (per_node < 0 || (direction != DPAR_RECEIVES && direction != DPAR_SENDS)) {
+    if (per_node < DPAR_PRIMARY || (direction != DPAR_RECEIVES && direction != DPAR_SENDS)) {
         return dpari_say(DPAR_E_ARG, why, "# ranks a node, direction #", per_node, direction, 0, 0);
     }
     dpari_zero(w, sizeof(*w));
     w->rank = rank;
-    w->keep = direction == DPAR_SENDS && dpari_only_kept(from, to);
+    w->keep = direction == DPAR_SENDS && per_node >= 0 && dpari_only_kept(from, to);
     w->sends = direction == DPAR_SENDS && !w->keep;
     w->mine = w->sends ? *from : *to;
     w->other = w->sends ? *to : *from;
@@ -4925,35 +4981,446 @@ DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
 
 /* ---- reduce first --------------------------------------------------------------------------- */
 
+/* The axes of a set cut the longest dim, after all that cuts it already. */
+static void dpari_put_on_longest(const dpar_layout *l, uint32_t set, dpar_layout *out)
+{
+    int32_t i, longest = 0, n = 0, pass;
+    dpar_layout made = *l;
+    for (i = 1; i < l->dims; i++) {
+        longest = l->extent[i] > l->extent[longest] ? i : longest;
+    }
+    for (pass = 0; pass < 2; pass++) {
+        for (i = 0; i < l->mesh.axes; i++) {
+            int32_t axis = l->order[i];
+            if ((int32_t)(set >> axis & 1u) == pass) {
+                made.order[n++] = (int8_t)axis;
+                made.axis[axis] = pass ? dpar_shard(longest) : l->axis[axis];
+            }
+        }
+    }
+    *out = made;
+}
+
 DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
                                                dpar_layout *middle)
 {
-    int32_t i, longest = 0, n = 0, found = 0, pass;
     uint32_t reduces = 0;
-    for (i = 1; i < from->dims; i++) {
-        longest = from->extent[i] > from->extent[longest] ? i : longest;
-    }
+    int32_t i;
     for (i = 0; i < from->mesh.axes; i++) {
         if (from->axis[i].kind == DPAR_PARTIAL && from->mesh.axis[i].size > 1 &&
             !(i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL)) {
             reduces |= (uint32_t)1 << i;
-            found++;
         }
     }
-    if (found == 0 || from->dims == 0 || dpar_layout_copies(to) < 2) {
+    if (reduces == 0 || from->dims == 0 || dpar_layout_copies(to) < 2) {
         return DPAR_OK; /* nobody needs the same sum twice */
     }
-    *middle = *from;
-    for (pass = 0; pass < 2; pass++) { /* the new cuts after the old ones */
-        for (i = 0; i < from->mesh.axes; i++) {
-            int32_t axis = from->order[i];
-            if ((int32_t)(reduces >> axis & 1u) == pass) {
-                middle->order[n++] = (int8_t)axis;
-                middle->axis[axis] = pass ? dpar_shard(longest) : from->axis[axis];
+    dpari_put_on_longest(from, reduces, middle);
+    return DPAR_MORE;
+}
+
+DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle)
+{
+    if (dpar_layout_copies(to) < 2 || to->dims == 0) {
+        return DPAR_OK;
+    }
+    dpari_put_on_longest(to, dpari_axes_of(to, DPAR_REPLICATE), middle);
+    return DPAR_MORE;
+}
+
+/* ==== index/exchange.c ==== */
+
+/* ---- rounds --------------------------------------------------------------------------------- */
+
+static int dpari_edge_ok(const dpar_edge *e, int32_t senders, int32_t receivers)
+{
+    return e->from >= 0 && e->from < senders && e->to >= 0 && e->to < receivers;
+}
+
+DPAR_API int32_t dpar_rounds_needed(const dpar_edge *edge, int64_t n, int32_t senders,
+                                    int32_t receivers, int32_t *degree)
+{
+    int32_t *received = degree + senders, i, most = 0;
+    int64_t k;
+    for (i = 0; i < senders; i++) {
+        degree[i] = 0;
+    }
+    for (i = 0; i < receivers; i++) {
+        received[i] = 0;
+    }
+    for (k = 0; k < n; k++) {
+        if (!dpari_edge_ok(&edge[k], senders, receivers)) {
+            return -1;
+        }
+        degree[edge[k].from]++;
+        received[edge[k].to]++;
+        most = degree[edge[k].from] > most ? degree[edge[k].from] : most;
+        most = received[edge[k].to] > most ? received[edge[k].to] : most;
+    }
+    return most;
+}
+
+/* The first round in which a rank is idle; `rounds` when there is none. A row holds, for each
+ * round, one more than the edge that the rank has then. */
+static int32_t dpari_idle(const int64_t *row, int32_t rounds)
+{
+    int32_t c = 0;
+    while (c < rounds && row[c] != 0) {
+        c++;
+    }
+    return c;
+}
+
+/* Puts edge k into round a. Its sender is idle in a, its receiver in b; who has a at the receiver
+ * moves to b, who has b at the other end of that one moves to a, and so on: the graph has two
+ * sides, so the path never comes back to the sender. */
+static void dpari_color_edge(const dpar_edge *edge, int64_t k, int32_t senders, int32_t rounds,
+                             int64_t *table, int32_t *round, int32_t a, int32_t b)
+{
+    int64_t *row = table + ((int64_t)senders + edge[k].to) * rounds;
+    int receiving = 1;
+    table[(int64_t)edge[k].from * rounds + a] = k + 1;
+    for (;;) {
+        int64_t displaced = row[a];
+        int32_t swap = a;
+        row[a] = k + 1;
+        round[k] = a;
+        if (displaced == 0) {
+            return;
+        }
+        row[b] = displaced;
+        k = displaced - 1;
+        receiving = !receiving;
+        row = table + (receiving ? (int64_t)senders + edge[k].to : (int64_t)edge[k].from) * rounds;
+        row[a] = 0;
+        a = b;
+        b = swap;
+    }
+}
+
+DPAR_API dpar_status dpar_rounds_color(const dpar_edge *edge, int64_t n, int32_t senders,
+                                       int32_t receivers, int32_t rounds, int64_t *table,
+                                       int32_t *round, dpar_why *why)
+{
+    int64_t k, cells = ((int64_t)senders + receivers) * rounds;
+    for (k = 0; k < cells; k++) {
+        table[k] = 0;
+    }
+    for (k = 0; k < n; k++) {
+        int32_t a, b;
+        if (!dpari_edge_ok(&edge[k], senders, receivers)) {
+            return dpari_say(DPAR_E_ARG, why, "message # goes from # to #: that is outside", k,
+                             edge[k].from, edge[k].to, 0);
+        }
+        a = dpari_idle(table + (int64_t)edge[k].from * rounds, rounds);
+        b = dpari_idle(table + ((int64_t)senders + edge[k].to) * rounds, rounds);
+        if (a == rounds || b == rounds) {
+            return dpari_say(DPAR_E_ARG, why, "# rounds are too few: rank # has more messages",
+                             rounds, a == rounds ? edge[k].from : edge[k].to, 0, 0);
+        }
+        dpari_color_edge(edge, k, senders, rounds, table, round, a, b);
+    }
+    return DPAR_OK;
+}
+
+/* ---- all-to-all ----------------------------------------------------------------------------- */
+
+static int32_t dpari_wrap(int64_t value, int32_t n)
+{
+    return (int32_t)((value % n + n) % n);
+}
+
+static int dpari_power_of_two(int32_t n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+static int32_t dpari_grouped_peer(int32_t n, int32_t group, int32_t rank, int32_t round)
+{
+    int32_t step = round % 2 ? round / 2 + 1 : n / 2 + round / 2, first = rank / group * group, to;
+    int32_t members = (int32_t)dpari_least(group, n - first);
+    if (round == 0) {
+        return rank;
+    }
+    if (dpari_power_of_two(n)) {
+        return rank ^ step;
+    }
+    if (step < group) {
+        return first + dpari_wrap((int64_t)rank - first + step, members);
+    }
+    to = dpari_wrap((int64_t)rank + step, n);
+    return to / group == rank / group ? dpari_wrap((int64_t)to + group, n) : to;
+}
+
+DPAR_API int32_t dpar_exchange_peer(int32_t order, int32_t n, int32_t group, int32_t rank,
+                                    int32_t round)
+{
+    if (n < 1 || rank < 0 || rank >= n || round < 0 || round >= n || group < 1) {
+        return -1;
+    }
+    switch (order) {
+    case DPAR_ORDER_RING: return dpari_wrap((int64_t)rank + round, n);
+    case DPAR_ORDER_XOR:
+        return dpari_power_of_two(n) ? rank ^ round : dpari_wrap((int64_t)round - rank, n);
+    case DPAR_ORDER_PAIRS: return dpari_wrap((int64_t)round - rank, n);
+    case DPAR_ORDER_GROUPED: return dpari_grouped_peer(n, group, rank, round);
+    default: return -1;
+    }
+}
+
+/* ---- relabelling ---------------------------------------------------------------------------- */
+
+/* Shortest augmenting paths (Jonker and Volgenant 1987), one part at a time. Parts and ranks count
+ * from 1; 0 is the part being placed. Potentials u (parts), v (ranks) keep every reduced cost
+ * cost - u - v >= 0, 0 where matched. */
+typedef struct dpari_match {
+    int32_t n;
+    const int64_t *kept;
+    int64_t *u, *v, *near_by, *state; /* state[r]: part of rank r, times 2, plus 1 when visited */
+    int32_t *way;                     /* the rank before r on the path: rank_of while it works */
+} dpari_match;
+
+static int64_t dpari_match_part(const dpari_match *m, int32_t rank)
+{
+    return m->state[rank] / 2;
+}
+
+/* Extends the tree by the nearest rank outside; returns it. */
+static int32_t dpari_match_step(dpari_match *m, int32_t rank)
+{
+    int64_t part = dpari_match_part(m, rank), best = INT64_MAX;
+    int32_t r, next = 0;
+    m->state[rank] |= 1;
+    for (r = 1; r <= m->n; r++) {
+        int64_t cost;
+        if (m->state[r] & 1) {
+            continue;
+        }
+        cost = -m->kept[(int64_t)(r - 1) * m->n + part - 1] - m->u[part] - m->v[r];
+        if (cost < m->near_by[r]) {
+            m->near_by[r] = cost;
+            m->way[r - 1] = rank;
+        }
+        if (m->near_by[r] < best) {
+            best = m->near_by[r];
+            next = r;
+        }
+    }
+    for (r = 0; r <= m->n; r++) {
+        if (m->state[r] & 1) {
+            m->u[dpari_match_part(m, r)] += best;
+            m->v[r] -= best;
+        } else {
+            m->near_by[r] -= best;
+        }
+    }
+    return next;
+}
+
+static void dpari_match_place(dpari_match *m, int32_t part)
+{
+    int32_t r, rank = 0, before;
+    m->state[0] = 2 * (int64_t)part;
+    for (r = 0; r <= m->n; r++) {
+        m->near_by[r] = INT64_MAX / 2;
+        m->state[r] &= ~(int64_t)1;
+    }
+    do {
+        rank = dpari_match_step(m, rank);
+    } while (dpari_match_part(m, rank) != 0);
+    for (; rank != 0; rank = before) { /* along the path each rank takes the part before */
+        before = m->way[rank - 1];
+        m->state[rank] = 2 * dpari_match_part(m, before);
+    }
+}
+
+DPAR_API dpar_status dpar_relabel(int32_t n, const int64_t *kept, int32_t *rank_of,
+                                  int64_t *scratch, dpar_why *why)
+{
+    dpari_match m;
+    int64_t k;
+    int32_t i;
+    if (n < 0 || n > 32768) {
+        return dpari_say(DPAR_E_ARG, why, "# parts: 0 to 32768 can be matched", n, 0, 0, 0);
+    }
+    for (k = 0; k < (int64_t)n * n; k++) {
+        if (kept[k] < 0 || kept[k] > INT64_C(1) << 46) {
+            return dpari_say(DPAR_E_RANGE, why, "rank # keeps # of part #: 0 to 2^46 are possible",
+                             k / n, kept[k], k % n, 0);
+        }
+    }
+    m.n = n;
+    m.kept = kept;
+    m.u = scratch;
+    m.v = scratch + n + 1;
+    m.near_by = scratch + 2 * ((int64_t)n + 1);
+    m.state = scratch + 3 * ((int64_t)n + 1);
+    m.way = rank_of;
+    for (k = 0; k < 4 * ((int64_t)n + 1); k++) {
+        scratch[k] = 0;
+    }
+    for (i = 1; i <= n; i++) {
+        dpari_match_place(&m, i);
+    }
+    for (i = 1; i <= n; i++) {
+        rank_of[dpari_match_part(&m, i) - 1] = i - 1;
+    }
+    return DPAR_OK;
+}
+
+/* ---- coverage ------------------------------------------------------------------------------- */
+
+static int dpari_box_empty(const dpar_box *b)
+{
+    int32_t d;
+    for (d = 0; d < b->dims; d++) {
+        if (b->hi[d] <= b->lo[d]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Heap sort of order[] by lo[dim]. */
+static void dpari_sort_boxes(const dpar_box *box, int32_t n, int32_t dim, int32_t *order)
+{
+    int32_t start = n / 2, end = n;
+    while (end > 1) {
+        int32_t at, child, value;
+        if (start > 0) {
+            value = order[--start];
+        } else {
+            value = order[--end];
+            order[end] = order[0];
+        }
+        for (at = start; (child = 2 * at + 1) < end; at = child) {
+            if (child + 1 < end && box[order[child]].lo[dim] < box[order[child + 1]].lo[dim]) {
+                child++;
+            }
+            if (box[order[child]].lo[dim] <= box[value].lo[dim]) {
+                break;
+            }
+            order[at] = order[child];
+        }
+        order[at] = value;
+    }
+}
+
+/* The dim along which the boxes are thinnest, in thousandths of the extent, on average. */
+static int32_t dpari_thin_dim(int32_t dims, const int64_t *extent, const dpar_box *box,
+                              const int32_t *order, int32_t n)
+{
+    int64_t least = INT64_MAX;
+    int32_t d, k, best = 0;
+    for (d = 0; d < dims; d++) {
+        int64_t unit = dpari_most(1, extent[d] / 1000), sum = 0;
+        for (k = 0; k < n; k++) {
+            sum += (box[order[k]].hi[d] - box[order[k]].lo[d]) / unit;
+        }
+        if (sum < least) {
+            least = sum;
+            best = d;
+        }
+    }
+    return best;
+}
+
+/* The first element, the last dim fastest, that no box has. A row of the last dim looks the same
+ * until the first of the boxes that cross it ends: rows in between are passed over, and so on
+ * outwards. */
+static void dpari_first_missing(int32_t dims, const int64_t *extent, const dpar_box *box,
+                                const int32_t *order, int32_t n, int64_t *at)
+{
+    int64_t next[DPAR_MAX_DIMS];
+    int32_t d, k, in;
+    for (d = 0; d < dims; d++) {
+        at[d] = 0;
+        next[d] = INT64_MAX;
+    }
+    for (;;) {
+        for (k = 0, in = 0; k < n && !in; k++) {
+            const dpar_box *b = &box[order[k]];
+            for (d = 0, in = 1; d < dims; d++) {
+                in = in && at[d] >= b->lo[d] && at[d] < b->hi[d];
+            }
+            for (d = 0; d < dims && in; d++) {
+                next[d] = dpari_least(next[d], b->hi[d]);
+            }
+        }
+        if (!in) {
+            return;
+        }
+        for (d = dims - 1; d >= 0; d--) {
+            at[d] = next[d];
+            next[d] = INT64_MAX;
+            if (at[d] < extent[d]) {
+                break;
+            }
+            at[d] = 0;
+        }
+        if (d < 0) {
+            return;
+        }
+    }
+}
+
+static dpar_status dpari_cover_gap(int32_t dims, const int64_t *extent, const dpar_box *box,
+                                   const int32_t *order, int32_t n, int64_t missing, dpar_why *why)
+{
+    int64_t at[DPAR_MAX_DIMS];
+    dpari_first_missing(dims, extent, box, order, n, at);
+    if (dims == 1) {
+        return dpari_say(DPAR_E_ARG, why, "# elements are in no box: the first is #", missing,
+                         at[0], 0, 0);
+    }
+    if (dims == 2) {
+        return dpari_say(DPAR_E_ARG, why, "# elements are in no box: the first is (#, #)", missing,
+                         at[0], at[1], 0);
+    }
+    return dpari_say(DPAR_E_ARG, why, "# elements are in no box: the first begins (#, #, #)",
+                     missing, dims > 0 ? at[0] : 0, dims > 1 ? at[1] : 0, dims > 2 ? at[2] : 0);
+}
+
+DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const dpar_box *box,
+                                      int32_t n, int32_t *order, dpar_why *why)
+{
+    dpar_box whole, both;
+    int64_t left;
+    int32_t d, i, j, dim, used = 0;
+    dpari_zero(&whole, sizeof(whole));
+    whole.dims = dims;
+    for (d = 0; d < dims; d++) {
+        whole.hi[d] = extent[d];
+    }
+    left = dpar_box_volume(&whole);
+    if (left < 0) {
+        return dpari_say(DPAR_E_RANGE, why, "the array has more than 2^63 - 1 elements", 0, 0, 0,
+                         0);
+    }
+    for (i = 0; i < n; i++) {
+        if (dpari_box_empty(&box[i])) {
+            continue;
+        }
+        if (!dpar_box_contains(&whole, &box[i])) {
+            return dpari_say(DPAR_E_ARG, why, "box # is not inside the array, or has not # dims", i,
+                             dims, 0, 0);
+        }
+        order[used++] = i;
+    }
+    dim = dpari_thin_dim(dims, extent, box, order, used);
+    dpari_sort_boxes(box, dims > 0 ? used : 0, dim, order);
+    for (i = 0; i < used; i++) {
+        const dpar_box *a = &box[order[i]];
+        left -= dpar_box_volume(a);
+        for (j = i + 1; j < used && (dims == 0 || box[order[j]].lo[dim] < a->hi[dim]); j++) {
+            if (dpar_box_intersect(a, &box[order[j]], &both)) {
+                return dpari_say(DPAR_E_ARG, why, "boxes # and # both have # elements",
+                                 dpari_least(order[i], order[j]), dpari_most(order[i], order[j]),
+                                 dpar_box_volume(&both), 0);
             }
         }
     }
-    return DPAR_MORE;
+    return left == 0 ? DPAR_OK : dpari_cover_gap(dims, extent, box, order, used, left, why);
 }
 
 #ifndef DPAR_NO_COST

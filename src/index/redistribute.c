@@ -215,7 +215,7 @@ static int32_t dpari_sender(const dpar_transfers *w, const int32_t *coord, int32
     const dpar_mesh *m = &dpari_from(w)->mesh;
     uint32_t copies = w->free_from;
     int32_t base = dpar_mesh_rank(m, coord), n = dpar_mesh_group_size(m, copies), low, near_by;
-    if (n == 1) {
+    if (n == 1 || w->per_node < 0) {
         return base;
     }
     if (dpari_holds(dpari_from(w), copies, coord, q)) {
@@ -310,12 +310,12 @@ DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *
     if (st != DPAR_OK) {
         return st;
     }
-    if (per_node < 0 || (direction != DPAR_RECEIVES && direction != DPAR_SENDS)) {
+    if (per_node < DPAR_PRIMARY || (direction != DPAR_RECEIVES && direction != DPAR_SENDS)) {
         return dpari_say(DPAR_E_ARG, why, "# ranks a node, direction #", per_node, direction, 0, 0);
     }
     dpari_zero(w, sizeof(*w));
     w->rank = rank;
-    w->keep = direction == DPAR_SENDS && dpari_only_kept(from, to);
+    w->keep = direction == DPAR_SENDS && per_node >= 0 && dpari_only_kept(from, to);
     w->sends = direction == DPAR_SENDS && !w->keep;
     w->mine = w->sends ? *from : *to;
     w->other = w->sends ? *to : *from;
@@ -436,33 +436,49 @@ DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
 
 /* ---- reduce first --------------------------------------------------------------------------- */
 
+/* The axes of a set cut the longest dim, after all that cuts it already. */
+static void dpari_put_on_longest(const dpar_layout *l, uint32_t set, dpar_layout *out)
+{
+    int32_t i, longest = 0, n = 0, pass;
+    dpar_layout made = *l;
+    for (i = 1; i < l->dims; i++) {
+        longest = l->extent[i] > l->extent[longest] ? i : longest;
+    }
+    for (pass = 0; pass < 2; pass++) {
+        for (i = 0; i < l->mesh.axes; i++) {
+            int32_t axis = l->order[i];
+            if ((int32_t)(set >> axis & 1u) == pass) {
+                made.order[n++] = (int8_t)axis;
+                made.axis[axis] = pass ? dpar_shard(longest) : l->axis[axis];
+            }
+        }
+    }
+    *out = made;
+}
+
 DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
                                                dpar_layout *middle)
 {
-    int32_t i, longest = 0, n = 0, found = 0, pass;
     uint32_t reduces = 0;
-    for (i = 1; i < from->dims; i++) {
-        longest = from->extent[i] > from->extent[longest] ? i : longest;
-    }
+    int32_t i;
     for (i = 0; i < from->mesh.axes; i++) {
         if (from->axis[i].kind == DPAR_PARTIAL && from->mesh.axis[i].size > 1 &&
             !(i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL)) {
             reduces |= (uint32_t)1 << i;
-            found++;
         }
     }
-    if (found == 0 || from->dims == 0 || dpar_layout_copies(to) < 2) {
+    if (reduces == 0 || from->dims == 0 || dpar_layout_copies(to) < 2) {
         return DPAR_OK; /* nobody needs the same sum twice */
     }
-    *middle = *from;
-    for (pass = 0; pass < 2; pass++) { /* the new cuts after the old ones */
-        for (i = 0; i < from->mesh.axes; i++) {
-            int32_t axis = from->order[i];
-            if ((int32_t)(reduces >> axis & 1u) == pass) {
-                middle->order[n++] = (int8_t)axis;
-                middle->axis[axis] = pass ? dpar_shard(longest) : from->axis[axis];
-            }
-        }
+    dpari_put_on_longest(from, reduces, middle);
+    return DPAR_MORE;
+}
+
+DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle)
+{
+    if (dpar_layout_copies(to) < 2 || to->dims == 0) {
+        return DPAR_OK;
     }
+    dpari_put_on_longest(to, dpari_axes_of(to, DPAR_REPLICATE), middle);
     return DPAR_MORE;
 }

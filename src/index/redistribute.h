@@ -16,6 +16,7 @@ DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar
 /* The walk over one rank's transfers; begin, then next until 0. The layouts are copied. About 3 KB;
  * the caller's. */
 enum { DPAR_RECEIVES, DPAR_SENDS };
+enum { DPAR_PRIMARY = -1 }; /* as per_node: copy 0 sends, always (files that copy 0 wrote) */
 typedef struct dpar_transfers {
     dpar_layout mine, other; /* private, all of it */
     int32_t rank, sends, per_node, nested, state, keep;
@@ -59,5 +60,9 @@ DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
  * Partial axes are put on the longest dim, innermost. OK: go directly. O(axes). */
 DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,
                                                dpar_layout *middle);
+/* Where `to` has replicas, they need not all read the same: *middle shards `to` over its replicated
+ * axes, so that saved -> middle reads each element once, and middle -> to passes it on. MORE with
+ * *middle written; OK: there are no replicas. O(axes). */
+DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle);
 
 #endif

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* exchange: rounds are matchings and as few as the largest degree; relabelling against all
+ * permutations; coverage against counting; vectors D8, D9, E8, E9, E10 of facts/index_math.md. */
+#include "dpar.h"
+
+#include "check.h"
+
+enum { EDGES = 400, SIDE = 16 };
+
+static uint32_t state = 7;
+
+static int below(int n)
+{
+    state = state * 1664525u + 1013904223u;
+    return (int)((state >> 8) % (uint32_t)n);
+}
+
+static int32_t check_rounds(const dpar_edge *edge, int n, int senders, int receivers)
+{
+    static int64_t table[2 * SIDE * EDGES];
+    static int32_t round[EDGES], degree[2 * SIDE];
+    int32_t rounds = dpar_rounds_needed(edge, n, senders, receivers, degree);
+    int k, j;
+    CHECK_INT(dpar_rounds_color(edge, n, senders, receivers, rounds, table, round, NULL), DPAR_OK);
+    for (k = 0; k < n; k++) {
+        CHECK(round[k] >= 0 && round[k] < rounds);
+        for (j = 0; j < k; j++) {
+            CHECK(round[k] != round[j] ||
+                  (edge[k].from != edge[j].from && edge[k].to != edge[j].to));
+        }
+    }
+    return rounds;
+}
+
+static void test_rounds(void)
+{
+    static dpar_edge edge[EDGES];
+    static int64_t table[64];
+    int32_t round[4], degree[8], trial, n, i, j, k;
+    dpar_why why;
+    for (trial = 0; trial < 400; trial++) { /* multigraphs too */
+        int senders = 1 + below(SIDE), receivers = 1 + below(SIDE);
+        n = below(150);
+        for (k = 0; k < n; k++) {
+            edge[k].from = below(senders);
+            edge[k].to = below(receivers);
+        }
+        (void)check_rounds(edge, n, senders, receivers);
+    }
+    for (n = 2; n <= 8; n++) { /* E10: a complete all-to-all takes n - 1 rounds: 3, 4, 5, 7 */
+        for (i = 0, k = 0; i < n; i++) {
+            for (j = 0; j < n; j++) {
+                edge[k].from = i;
+                edge[k].to = j;
+                k += i != j;
+            }
+        }
+        CHECK_INT(check_rounds(edge, k, n, n), n - 1);
+    }
+    edge[0].from = 4;
+    CHECK_INT(dpar_rounds_needed(edge, 1, 4, 4, degree), -1);
+    CHECK_INT(dpar_rounds_color(edge, 1, 4, 4, 1, table, round, &why), DPAR_E_ARG);
+    edge[0].from = edge[1].from = 1;
+    edge[0].to = 0;
+    edge[1].to = 1;
+    CHECK_INT(dpar_rounds_color(edge, 2, 4, 4, 1, table, round, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "1 rounds are too few: rank 1 has more messages");
+}
+
+/* E8: cuDecomp's order for 8 ranks. */
+static void test_peers(void)
+{
+    static const int e8[8][8] = {{0, 1, 2, 3, 4, 5, 6, 7}, {1, 0, 3, 2, 5, 4, 7, 6},
+                                 {5, 4, 7, 6, 1, 0, 3, 2}, {2, 3, 0, 1, 6, 7, 4, 5},
+                                 {6, 7, 4, 5, 2, 3, 0, 1}, {3, 2, 1, 0, 7, 6, 5, 4},
+                                 {7, 6, 5, 4, 3, 2, 1, 0}, {4, 5, 6, 7, 0, 1, 2, 3}};
+    int n, order, group, rank, round;
+    for (round = 0; round < 8; round++) {
+        for (rank = 0; rank < 8; rank++) {
+            CHECK_INT(dpar_exchange_peer(DPAR_ORDER_GROUPED, 8, 4, rank, round), e8[round][rank]);
+        }
+    }
+    for (n = 1; n <= 24; n++) { /* every round a permutation, every pair once */
+        for (order = 0; order < 4; order++) {
+            for (group = 1; group <= (order == DPAR_ORDER_GROUPED ? n : 1); group++) {
+                int met[24][24] = {{0}};
+                if (n % group != 0) {
+                    continue;
+                }
+                for (round = 0; round < n; round++) {
+                    uint32_t taken = 0;
+                    for (rank = 0; rank < n; rank++) {
+                        int peer = dpar_exchange_peer(order, n, group, rank, round);
+                        CHECK(peer >= 0 && peer < n);
+                        taken |= 1u << peer;
+                        met[rank][peer]++;
+                        if (order == DPAR_ORDER_XOR || order == DPAR_ORDER_PAIRS) {
+                            CHECK_INT(dpar_exchange_peer(order, n, group, peer, round), rank);
+                        }
+                    }
+                    CHECK(taken == (1u << n) - 1u);
+                }
+                for (rank = 0; rank < n * n; rank++) {
+                    CHECK_INT(met[rank / n][rank % n], 1);
+                }
+            }
+        }
+    }
+    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 1, 4, 0), -1);
+    CHECK_INT(dpar_exchange_peer(9, 4, 1, 0, 0), -1);
+    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 2147483647, 1, 2147483646, 2147483646),
+              2147483645);
+}
+
+/* The most that a permutation of n <= 7 keeps, trying all by Heap's exchanges. */
+static int64_t best_of_all(int n, const int64_t *kept)
+{
+    int64_t best = -1, sum;
+    int perm[8], count[8] = {0}, i = 0, k, swap;
+    for (k = 0; k < n; k++) {
+        perm[k] = k;
+    }
+    do {
+        for (k = 0, sum = 0; k < n; k++) {
+            sum += kept[perm[k] * n + k];
+        }
+        best = sum > best ? sum : best;
+        for (; i < n && count[i] >= i; i++) {
+            count[i] = 0;
+        }
+        if (i < n) {
+            k = i % 2 ? count[i] : 0;
+            swap = perm[k];
+            perm[k] = perm[i];
+            perm[i] = swap;
+            count[i]++;
+            i = 0;
+        }
+    } while (i < n);
+    return best;
+}
+
+static void test_relabel(void)
+{
+    static const int64_t cycle[9] = {0, 10, 0, 0, 0, 10, 10, 0, 0}, bad[1] = {-1};
+    int64_t kept[64], scratch[64], sum;
+    int32_t rank_of[8], trial, n, k;
+    dpar_why why;
+    CHECK_INT(dpar_relabel(3, cycle, rank_of, scratch, NULL), DPAR_OK); /* E9: nothing moves */
+    CHECK(rank_of[1] == 0 && rank_of[2] == 1 && rank_of[0] == 2);
+    for (trial = 0; trial < 600; trial++) {
+        uint32_t seen = 0;
+        int most = trial % 2 ? 5 : 1000;
+        n = trial % 8;
+        for (k = 0; k < n * n; k++) {
+            kept[k] = below(most);
+        }
+        CHECK_INT(dpar_relabel(n, kept, rank_of, scratch, NULL), DPAR_OK);
+        for (k = 0, sum = 0; k < n; k++) {
+            sum += kept[rank_of[k] * n + k];
+            seen |= 1u << rank_of[k];
+        }
+        CHECK(seen == (1u << n) - 1u);
+        CHECK_INT(sum, n > 0 ? best_of_all(n, kept) : 0);
+    }
+    CHECK_INT(dpar_relabel(-1, kept, rank_of, scratch, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_relabel(1, bad, rank_of, scratch, &why), DPAR_E_RANGE);
+}
+
+static dpar_box box2(int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    dpar_box box;
+    memset(&box, 0, sizeof box);
+    box.dims = 2;
+    box.lo[0] = a;
+    box.hi[0] = b;
+    box.lo[1] = c;
+    box.hi[1] = d;
+    return box;
+}
+
+/* D8, D9 (DCP test_planner.py): valid; overlap; missing volume; out of bounds. */
+static void test_cover_vectors(void)
+{
+    static const int64_t four = 4;
+    dpar_box box[4];
+    int32_t order[4], i;
+    dpar_why why;
+    memset(box, 0, sizeof box);
+    for (i = 0; i < 4; i++) {
+        box[i].dims = 1;
+        box[i].lo[0] = 3 - i;
+        box[i].hi[0] = 4 - i;
+    }
+    CHECK_INT(dpar_boxes_cover(1, &four, box, 4, order, &why), DPAR_OK);
+    CHECK_INT(dpar_boxes_cover(1, &four, box, 3, order, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "1 elements are in no box: the first is 0");
+    box[3].hi[0] = 2;
+    CHECK_INT(dpar_boxes_cover(1, &four, box, 4, order, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "boxes 2 and 3 both have 1 elements");
+    box[0].hi[0] = 5;
+    CHECK_INT(dpar_boxes_cover(1, &four, box, 4, order, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "box 0 is not inside the array, or has not 1 dims");
+    CHECK_INT(dpar_boxes_cover(0, &four, box, 0, order, &why), DPAR_E_ARG); /* a scalar, no box */
+}
+
+/* Random tilings of a rectangle by cutting it, then with a box removed, moved or doubled. */
+static void test_cover_random(void)
+{
+    int trial;
+    for (trial = 0; trial < 3000; trial++) {
+        int64_t extent[2];
+        dpar_box box[20];
+        int32_t order[20], n = 1, k, i, j, hits[12][12];
+        int doubled = 0, missing = 0, first = -1;
+        dpar_status st;
+        dpar_why why;
+        char expect[240];
+        extent[0] = 1 + below(12);
+        extent[1] = 1 + below(12);
+        box[0] = box2(0, extent[0], 0, extent[1]);
+        for (k = below(14); k > 0; k--) { /* cut a box along a dim */
+            int32_t b = below(n), d = below(2);
+            int64_t at = box[b].lo[d] + below((int)(box[b].hi[d] - box[b].lo[d]) + 1);
+            box[n] = box[b];
+            box[n++].lo[d] = at;
+            box[b].hi[d] = at;
+        }
+        k = below(n);
+        if (trial % 3 == 1) {
+            box[k] = box[--n];
+        } else if (trial % 3 == 2) {
+            box[n++] = box[k];
+        }
+        memset(hits, 0, sizeof hits);
+        for (k = 0; k < n; k++) {
+            for (i = (int)box[k].lo[0]; i < box[k].hi[0]; i++) {
+                for (j = (int)box[k].lo[1]; j < box[k].hi[1]; j++) {
+                    hits[i][j]++;
+                }
+            }
+        }
+        for (i = 0; i < extent[0]; i++) {
+            for (j = 0; j < extent[1]; j++) {
+                doubled += hits[i][j] > 1;
+                missing += hits[i][j] == 0;
+                first = hits[i][j] == 0 && first < 0 ? i * 100 + j : first;
+            }
+        }
+        st = dpar_boxes_cover(2, extent, box, n, order, &why);
+        CHECK_INT(st, doubled + missing > 0 ? DPAR_E_ARG : DPAR_OK);
+        if (missing > 0 && doubled == 0) {
+            snprintf(expect, sizeof expect, "%d elements are in no box: the first is (%d, %d)",
+                     missing, first / 100, first % 100);
+            CHECK_TEXT(why.text, expect);
+        }
+    }
+}
+
+static void test_volume(void)
+{
+    dpar_transfer t;
+    memset(&t, 0, sizeof t);
+    t.dims = 2;
+    t.extent[0] = 3;
+    t.extent[1] = 5;
+    CHECK_INT(dpar_transfer_volume(&t), 15);
+}
+
+int main(void)
+{
+    test_rounds();
+    test_peers();
+    test_relabel();
+    test_cover_vectors();
+    test_cover_random();
+    test_volume();
+    return CHECK_DONE();
+}
