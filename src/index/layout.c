@@ -465,25 +465,10 @@ DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_c
 
 /* ---- comparing ------------------------------------------------------------------------------ */
 
-static int dpari_same_mesh(const dpar_mesh *a, const dpar_mesh *b)
-{
-    int32_t i;
-    if (a->axes != b->axes || a->offset != b->offset) {
-        return 0;
-    }
-    for (i = 0; i < a->axes; i++) {
-        const dpar_axis *x = &a->axis[i], *y = &b->axis[i];
-        if (x->size != y->size || (x->size > 1 && x->stride != y->stride)) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
 DPAR_API int dpar_layout_same(const dpar_layout *a, const dpar_layout *b)
 {
     int32_t i, d;
-    if (a->dims != b->dims || !dpari_same_mesh(&a->mesh, &b->mesh)) {
+    if (a->dims != b->dims || !dpar_mesh_same(&a->mesh, &b->mesh)) {
         return 0;
     }
     for (i = 0; i < a->mesh.axes; i++) {

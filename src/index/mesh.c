@@ -96,6 +96,21 @@ DPAR_API dpar_status dpar_mesh_init(dpar_mesh *mesh, int32_t axes, const char *c
     return DPAR_OK;
 }
 
+DPAR_API int dpar_mesh_same(const dpar_mesh *a, const dpar_mesh *b)
+{
+    int32_t i;
+    if (a->axes != b->axes || a->offset != b->offset) {
+        return 0;
+    }
+    for (i = 0; i < a->axes; i++) {
+        const dpar_axis *x = &a->axis[i], *y = &b->axis[i];
+        if (x->size != y->size || (x->size > 1 && x->stride != y->stride)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name)
 {
     int32_t i;

@@ -95,6 +95,9 @@ DPAR_API dpar_status dpar_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh,
  * quick as O(axes^2) for nested strides. */
 DPAR_API int dpar_mesh_injective(const dpar_mesh *mesh);
 
+/* The same ranks at the same coordinates, whatever the names? */
+DPAR_API int dpar_mesh_same(const dpar_mesh *a, const dpar_mesh *b);
+
 /* The axis of that name, or -1. */
 DPAR_API int32_t dpar_mesh_find(const dpar_mesh *mesh, const char *name);
 

@@ -153,9 +153,9 @@ static void dpari_parts_met(const dpar_layout *from, const dpar_layout *to, int3
     *parts = last - *first + 1;
     if (*parts < 1) {
         *first = 0;
-        for (*parts = 1, k = dpari_next_cut(to, dim, 0); k >= 0;
-             k = dpari_next_cut(to, dim, k + 1)) {
-            *parts *= to->mesh.axis[to->order[k]].size;
+        for (*parts = 1, k = 0; k < to->mesh.axes; k++) {
+            int cuts = to->axis[k].kind == DPAR_SHARD && to->axis[k].dim == dim;
+            *parts *= cuts ? to->mesh.axis[k].size : 1;
         }
     }
 }
@@ -279,7 +279,7 @@ static int dpari_only_kept(const dpar_layout *from, const dpar_layout *to)
 {
     return dpari_axes_of(from, DPAR_SHARD) == 0 && dpari_axes_of(from, DPAR_PARTIAL) == 0 &&
            from->mesh.offset <= to->mesh.offset && from->mesh.size >= to->mesh.size &&
-           from->mesh.axes > 0 && dpari_same_mesh(&from->mesh, &to->mesh);
+           from->mesh.axes > 0 && dpar_mesh_same(&from->mesh, &to->mesh);
 }
 
 static dpar_status dpari_walk_sizes(dpar_transfers *w)

@@ -512,6 +512,7 @@ static void test_shapes(void)
     CHECK_INT(dpar_mesh_unflatten(&n, &m, 1, 2, in_out, parts, DPAR_LAST_FASTEST, NULL), DPAR_OK);
     CHECK(n.axes == 4 && n.axis[1].size == 4 && n.axis[1].stride == 4 && n.axis[2].stride == 2);
     CHECK_INT(dpar_mesh_flatten(&back, &n, 6u, "b", NULL), DPAR_OK);
+    CHECK(dpar_mesh_same(&back, &m) && !dpar_mesh_same(&n, &m));
     CHECK(memcmp(&back, &m, sizeof m) == 0);
     CHECK_INT(dpar_mesh_unflatten(&n, &m, 1, 2, in_out, parts, DPAR_FIRST_FASTEST, NULL), DPAR_OK);
     CHECK(n.axis[1].stride == 2 && n.axis[2].stride == 8); /* hierarchical groups */

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "route.h"
+
+#include "../base/arith.h"
+
+DPAR_API const char *dpar_step_name(int32_t kind)
+{
+    switch (kind) {
+    case DPAR_STEP_SLICE: return "slice";
+    case DPAR_STEP_START_SUM: return "start-sum";
+    case DPAR_STEP_ALL_GATHER: return "all-gather";
+    case DPAR_STEP_ALL_TO_ALL: return "all-to-all";
+    case DPAR_STEP_REDUCE_SCATTER: return "reduce-scatter";
+    case DPAR_STEP_ALL_REDUCE: return "all-reduce";
+    case DPAR_STEP_PERMUTE: return "permute";
+    default: return "?";
+    }
+}
+
+/* ---- states --------------------------------------------------------------------------------- */
+
+/* A layout as a number: a byte an axis; high half the dim that it cuts, or R or P, low half its
+ * place among the cuts of that dim, 0 the major one. */
+enum { DPARI_STATE_R = 15, DPARI_STATE_P = 14 };
+
+static int32_t dpari_state_dim(uint64_t state, int32_t axis)
+{
+    return (int32_t)(state >> (8 * axis + 4) & 15u);
+}
+
+static int32_t dpari_state_place(uint64_t state, int32_t axis)
+{
+    return (int32_t)(state >> (8 * axis) & 15u);
+}
+
+static uint64_t dpari_state_put(uint64_t state, int32_t axis, int32_t dim, int32_t place)
+{
+    state &= ~((uint64_t)255 << (8 * axis));
+    return state | (uint64_t)(uint32_t)(16 * dim + place) << (8 * axis);
+}
+
+static int32_t dpari_state_cuts(uint64_t state, int32_t axes, int32_t dim)
+{
+    int32_t i, n = 0;
+    for (i = 0; i < axes; i++) {
+        n += dpari_state_dim(state, i) == dim;
+    }
+    return n;
+}
+
+/* Axes of size 1 do nothing: they count as replicated. */
+static dpar_status dpari_state_of(const dpar_layout *l, uint64_t *state, dpar_why *why)
+{
+    uint64_t s = 0;
+    int32_t k;
+    for (k = 0; k < l->mesh.axes; k++) {
+        s = dpari_state_put(s, k, DPARI_STATE_R, 0);
+    }
+    for (k = 0; k < l->mesh.axes; k++) {
+        int32_t axis = l->order[k];
+        const dpar_placement *p = &l->axis[axis];
+        if (l->mesh.axis[axis].size == 1 || p->kind == DPAR_REPLICATE) {
+            continue;
+        }
+        if (p->kind == DPAR_SHARD && p->rule != DPAR_CHUNK) {
+            return dpari_say(DPAR_E_ARG, why, "axis # shards by rule #: routes are for CHUNK", axis,
+                             p->rule, 0, 0);
+        }
+        s = p->kind == DPAR_PARTIAL
+                ? dpari_state_put(s, axis, DPARI_STATE_P, 0)
+                : dpari_state_put(s, axis, p->dim, dpari_state_cuts(s, l->mesh.axes, p->dim));
+    }
+    *state = s;
+    return DPAR_OK;
+}
+
+/* Padded elements of a dim under the cuts of a state. */
+static int64_t dpari_state_extent(const dpar_layout *l, uint64_t state, int32_t dim)
+{
+    int64_t n = l->extent[dim];
+    int32_t place, i;
+    for (place = 0; place < l->mesh.axes; place++) {
+        for (i = 0; i < l->mesh.axes; i++) {
+            if (dpari_state_dim(state, i) == dim && dpari_state_place(state, i) == place) {
+                n = dpari_ceil_div(n, l->mesh.axis[i].size);
+            }
+        }
+    }
+    return n;
+}
+
+static int64_t dpari_state_elements(const dpar_layout *l, uint64_t state)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < l->dims; d++) {
+        if (!dpari_mul(n, dpari_state_extent(l, state, d), &n)) {
+            return INT64_MAX;
+        }
+    }
+    return n;
+}
+
+/* Are both cut into equal tiles of the same shape? Then tiles only change ranks. */
+static int dpari_state_tiles(const dpar_layout *l, uint64_t a, uint64_t b)
+{
+    int32_t d, i;
+    for (d = 0; d < l->dims; d++) {
+        int64_t parts_a = 1, parts_b = 1;
+        for (i = 0; i < l->mesh.axes; i++) {
+            parts_a *= dpari_state_dim(a, i) == d ? l->mesh.axis[i].size : 1;
+            parts_b *= dpari_state_dim(b, i) == d ? l->mesh.axis[i].size : 1;
+        }
+        if (parts_a != parts_b || l->extent[d] % parts_a != 0) {
+            return 0;
+        }
+    }
+    for (i = 0; i < l->mesh.axes; i++) {
+        if ((dpari_state_dim(a, i) == DPARI_STATE_P) != (dpari_state_dim(b, i) == DPARI_STATE_P)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* The state after a step, which is known to be possible. */
+static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_step *p,
+                                 uint64_t goal)
+{
+    if (p->kind == DPAR_STEP_PERMUTE) {
+        return goal;
+    }
+    state = dpari_state_put(state, p->axis,
+                            p->kind == DPAR_STEP_START_SUM ? DPARI_STATE_P : DPARI_STATE_R, 0);
+    return p->to < 0 ? state
+                     : dpari_state_put(state, p->axis, p->to, dpari_state_cuts(state, axes, p->to));
+}
+
+/* ---- search --------------------------------------------------------------------------------- */
+
+typedef struct dpari_route {
+    const dpar_layout *l;
+    const int64_t *byte_cost;
+    int64_t step_cost;
+    uint64_t goal;
+    dpar_route_node *node; /* n are known; the first `heaped` `heap`s are a heap of node numbers */
+    int32_t n, room, heaped;
+} dpari_route;
+
+/* Slot s of the heap holds node k. */
+static void dpari_heap_put(dpari_route *r, int32_t s, int32_t k)
+{
+    r->node[s].heap = k;
+    r->node[k].slot = s;
+}
+
+static int64_t dpari_heap_cost(const dpari_route *r, int32_t s)
+{
+    return r->node[r->node[s].heap].cost;
+}
+
+static void dpari_heap_rise(dpari_route *r, int32_t s, int32_t k)
+{
+    while (s > 0 && dpari_heap_cost(r, (s - 1) / 2) > r->node[k].cost) {
+        dpari_heap_put(r, s, r->node[(s - 1) / 2].heap);
+        s = (s - 1) / 2;
+    }
+    dpari_heap_put(r, s, k);
+}
+
+static int32_t dpari_heap_pop(dpari_route *r)
+{
+    int32_t top = r->node[0].heap, last = r->node[--r->heaped].heap, s = 0, child;
+    for (; (child = 2 * s + 1) < r->heaped; s = child) {
+        if (child + 1 < r->heaped && dpari_heap_cost(r, child + 1) < dpari_heap_cost(r, child)) {
+            child++;
+        }
+        if (dpari_heap_cost(r, child) >= r->node[last].cost) {
+            break;
+        }
+        dpari_heap_put(r, s, r->node[child].heap);
+    }
+    dpari_heap_put(r, s, last);
+    r->node[top].slot = -1; /* settled */
+    return top;
+}
+
+/* The node of a state: found, or made; -1 when there is no room. Open addressing in the `hash`es.
+ */
+static int32_t dpari_route_find(dpari_route *r, uint64_t state)
+{
+    uint64_t mixed = (state ^ state >> 29) * UINT64_C(0x9e3779b97f4a7c15);
+    int32_t at = (int32_t)((mixed >> 33) % (uint64_t)(uint32_t)r->room);
+    while (r->node[at].hash != 0) {
+        int32_t k = r->node[at].hash - 1;
+        if (r->node[k].state == state) {
+            return k;
+        }
+        at = at + 1 < r->room ? at + 1 : 0;
+    }
+    if (r->n + 1 >= r->room) { /* one stays empty, so that searching ends */
+        return -1;
+    }
+    r->node[at].hash = r->n + 1;
+    r->node[r->n].state = state;
+    r->node[r->n].cost = -1;
+    return r->n++;
+}
+
+/* n elements at a price each; saturates. */
+static int64_t dpari_route_price(int64_t n, int64_t each)
+{
+    int64_t price;
+    return dpari_mul(n, each, &price) && price < INT64_MAX / 4 ? price : INT64_MAX / 4;
+}
+
+static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
+{
+    int64_t n = dpari_state_elements(r->l, state), size;
+    if (p->kind == DPAR_STEP_SLICE || p->kind == DPAR_STEP_START_SUM) {
+        return 0;
+    }
+    if (p->kind == DPAR_STEP_PERMUTE) {
+        return n;
+    }
+    size = r->l->mesh.axis[p->axis].size;
+    switch (p->kind) {
+    case DPAR_STEP_ALL_GATHER: return dpari_route_price(n, size - 1);
+    case DPAR_STEP_ALL_REDUCE: return 2 * (n - n / size);
+    default: return n - n / size;
+    }
+}
+
+static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
+{
+    int64_t most = 1;
+    int32_t i;
+    if (r->byte_cost == NULL) {
+        return 1;
+    }
+    for (i = 0; i < r->l->mesh.axes; i++) {
+        most = r->l->mesh.axis[i].size > 1 ? dpari_most(most, r->byte_cost[i]) : most;
+    }
+    return axis >= 0 ? r->byte_cost[axis] : most;
+}
+
+/* A step from node k; 0 when there is no room for where it leads. */
+static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis, int32_t from,
+                           int32_t to)
+{
+    dpar_route_step p;
+    int64_t cost;
+    int32_t next;
+    p.kind = kind;
+    p.axis = axis;
+    p.from = from;
+    p.to = to;
+    p.elements = dpari_route_moved(r, r->node[k].state, &p);
+    cost = r->node[k].cost + dpari_route_price(p.elements, dpari_route_each(r, axis)) +
+           (p.elements > 0 ? r->step_cost : 0) + 1; /* fewer steps break ties */
+    next = dpari_route_find(r, dpari_state_step(r->node[k].state, r->l->mesh.axes, &p, r->goal));
+    if (next < 0) {
+        return 0;
+    }
+    if (r->node[next].cost >= 0 && r->node[next].cost <= cost) {
+        return 1;
+    }
+    if (r->node[next].cost < 0) {
+        r->node[next].slot = r->heaped++;
+    }
+    r->node[next].cost = cost;
+    r->node[next].before = k;
+    r->node[next].step = p;
+    dpari_heap_rise(r, r->node[next].slot, next);
+    return 1;
+}
+
+/* All steps of one axis. */
+static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
+{
+    uint64_t state = r->node[k].state;
+    int32_t at = dpari_state_dim(state, axis), d, ok = 1, axes = r->l->mesh.axes;
+    if (r->l->mesh.axis[axis].size == 1) {
+        return 1;
+    }
+    if (at < DPAR_MAX_DIMS &&
+        dpari_state_place(state, axis) + 1 < dpari_state_cuts(state, axes, at)) {
+        return 1; /* not the innermost */
+    }
+    for (d = 0; d < r->l->dims && ok; d++) {
+        int32_t kind = at == DPARI_STATE_R   ? DPAR_STEP_SLICE
+                       : at == DPARI_STATE_P ? DPAR_STEP_REDUCE_SCATTER
+                                             : DPAR_STEP_ALL_TO_ALL;
+        ok = d == at || dpari_route_try(r, k, kind, axis, at < DPAR_MAX_DIMS ? at : -1, d);
+    }
+    if (at == DPARI_STATE_P) {
+        ok = ok && dpari_route_try(r, k, DPAR_STEP_ALL_REDUCE, axis, -1, -1);
+    } else if (at != DPARI_STATE_R) {
+        ok = ok && dpari_route_try(r, k, DPAR_STEP_ALL_GATHER, axis, at, -1);
+    } else if (dpari_state_dim(r->goal, axis) == DPARI_STATE_P) {
+        ok = ok && dpari_route_try(r, k, DPAR_STEP_START_SUM, axis, -1, -1);
+    }
+    return ok;
+}
+
+static dpar_status dpari_route_search(dpari_route *r, uint64_t start, int32_t *end)
+{
+    int32_t k = dpari_route_find(r, start), axis;
+    r->node[k].cost = 0;
+    r->node[k].before = -1;
+    r->node[k].slot = r->heaped++;
+    dpari_heap_put(r, 0, k);
+    while (r->heaped > 0) {
+        k = dpari_heap_pop(r);
+        if (r->node[k].state == r->goal) {
+            *end = k;
+            return DPAR_OK;
+        }
+        if (dpari_state_tiles(r->l, r->node[k].state, r->goal) &&
+            !dpari_route_try(r, k, DPAR_STEP_PERMUTE, -1, -1, -1)) {
+            return DPAR_E_ROOM;
+        }
+        for (axis = 0; axis < r->l->mesh.axes; axis++) {
+            if (!dpari_route_axis(r, k, axis)) {
+                return DPAR_E_ROOM;
+            }
+        }
+    }
+    return DPAR_E_NONE;
+}
+
+static dpar_status dpari_route_ends(const dpar_layout *from, const dpar_layout *to, uint64_t *start,
+                                    uint64_t *goal, dpar_why *why)
+{
+    int32_t i;
+    dpar_status st;
+    if (!dpar_mesh_same(&from->mesh, &to->mesh) || from->dims != to->dims) {
+        return dpari_say(DPAR_E_ARG, why, "a route stays on one mesh, with one number of dims", 0,
+                         0, 0, 0);
+    }
+    for (i = 0; i < from->dims; i++) {
+        if (from->extent[i] != to->extent[i]) {
+            return dpari_say(DPAR_E_ARG, why, "dim # has # elements here and # there", i,
+                             from->extent[i], to->extent[i], 0);
+        }
+    }
+    st = dpari_state_of(from, start, why);
+    return st == DPAR_OK ? dpari_state_of(to, goal, why) : st;
+}
+
+DPAR_API dpar_status dpar_route(const dpar_layout *from, const dpar_layout *to,
+                                const int64_t *byte_cost, int64_t step_cost, dpar_route_step *steps,
+                                int32_t room, int32_t *count, dpar_route_node *nodes,
+                                int32_t node_room, dpar_why *why)
+{
+    dpari_route r;
+    uint64_t start;
+    int32_t k, end = 0, n = 0;
+    dpar_status st;
+    dpari_zero(&r, sizeof(r));
+    st = dpari_route_ends(from, to, &start, &r.goal, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (node_room < 2 || step_cost < 0 || step_cost > INT32_MAX) {
+        return dpari_say(DPAR_E_ARG, why, "# nodes, a step costs #", node_room, step_cost, 0, 0);
+    }
+    r.l = from;
+    r.byte_cost = byte_cost;
+    r.step_cost = step_cost;
+    r.node = nodes;
+    r.room = node_room;
+    dpari_zero(nodes, (size_t)node_room * sizeof(*nodes));
+    st = dpari_route_search(&r, start, &end);
+    if (st != DPAR_OK) {
+        return dpari_say(st, why,
+                         st == DPAR_E_ROOM ? "# nodes are too few for this search"
+                                           : "no sequence of collectives leads there",
+                         node_room, 0, 0, 0);
+    }
+    for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
+        n++;
+    }
+    if (n > room) {
+        return dpari_say(DPAR_E_ROOM, why, "# steps, there is room for #", n, room, 0, 0);
+    }
+    *count = n;
+    for (k = end; nodes[k].before >= 0; k = nodes[k].before) {
+        steps[--n] = nodes[k].step;
+    }
+    return DPAR_OK;
+}
+
+/* ---- applying ------------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_step *step,
+                                      const dpar_layout *goal, dpar_layout *after, dpar_why *why)
+{
+    dpar_placement *p;
+    int32_t axis = step->axis, k, n;
+    if (step->kind == DPAR_STEP_PERMUTE) {
+        *after = *goal;
+        return DPAR_OK;
+    }
+    if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {
+        return dpari_say(DPAR_E_ARG, why, "a step of axis # to dim #", axis, step->to, 0, 0);
+    }
+    *after = *l;
+    p = &after->axis[axis];
+    if (step->kind == DPAR_STEP_START_SUM) {
+        *p = goal->axis[axis];
+    } else {
+        *p = step->to < 0 ? dpar_replicate() : dpar_shard(step->to);
+    }
+    for (k = 0, n = 0; k < l->mesh.axes; k++) { /* it cuts last */
+        if (l->order[k] != axis) {
+            after->order[n++] = l->order[k];
+        }
+    }
+    after->order[n] = (int8_t)axis;
+    return DPAR_OK;
+}

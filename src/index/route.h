@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* route - a redistribution on one mesh as a sequence of collectives: the one that moves least. */
+#ifndef DPAR_ROUTE_H
+#define DPAR_ROUTE_H
+
+#include "layout.h"
+
+/* What one step does, along one mesh axis. */
+enum {
+    DPAR_STEP_SLICE,          /* R -> S(to): each rank keeps its part; nothing moves */
+    DPAR_STEP_START_SUM,      /* R -> P: rank 0 of the axis keeps the array, others zeros */
+    DPAR_STEP_ALL_GATHER,     /* S(from) -> R */
+    DPAR_STEP_ALL_TO_ALL,     /* S(from) -> S(to) */
+    DPAR_STEP_REDUCE_SCATTER, /* P -> S(to) */
+    DPAR_STEP_ALL_REDUCE,     /* P -> R */
+    DPAR_STEP_PERMUTE,        /* whole tiles change ranks, all axes at once, to the goal */
+    DPAR_STEPS
+};
+/* "all-gather", ...; "?" for others. */
+DPAR_API const char *dpar_step_name(int32_t kind);
+
+typedef struct dpar_route_step {
+    int32_t kind, axis; /* axis -1: PERMUTE */
+    int32_t from, to;   /* dims, -1 where there is none */
+    int64_t elements;   /* that a rank receives, at most */
+} dpar_route_step;
+
+/* A place of the search; the caller's scratch. */
+typedef struct dpar_route_node {
+    uint64_t state; /* private, all of it */
+    int64_t cost;
+    int32_t before, heap, slot, hash;
+    dpar_route_step step;
+} dpar_route_node;
+
+/* The cheapest sequence from one layout to another on the same mesh, CHUNK shards only (strided
+ * ones: dpar_layout_unstride first). A cut can be gathered or moved when it is the innermost of its
+ * dim, and comes in as the innermost, as in DTensor; PERMUTE ends a route where both layouts cut
+ * every dim into equal tiles of the same size.
+ *
+ * Cost of a step: elements received times byte_cost[axis] (PERMUTE: the dearest axis), plus
+ * step_cost. byte_cost NULL: 1 for each. Received: all-gather (n-1) x what a rank has, all-to-all
+ * and reduce-scatter (n-1)/n of it, all-reduce 2 (n-1)/n, PERMUTE all of it, slices nothing; padded
+ * sizes. Exact (Dijkstra), so never worse than a greedy or another search over these moves.
+ *
+ * steps: room for `room` of them, *count how many there are. nodes: scratch; 1,000 do for 4 axes
+ * and 3 dims, 20,000 for 5 axes and 4 dims. E_ROOM when one of them is too short, E_ARG when the
+ * layouts are not as above, E_NONE when no sequence does it. */
+DPAR_API dpar_status dpar_route(const dpar_layout *from, const dpar_layout *to,
+                                const int64_t *byte_cost, int64_t step_cost, dpar_route_step *steps,
+                                int32_t room, int32_t *count, dpar_route_node *nodes,
+                                int32_t node_room, dpar_why *why);
+/* The layout after a step. E_ARG when it cannot be made from here. */
+DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_step *step,
+                                      const dpar_layout *goal, dpar_layout *after, dpar_why *why);
+
+#endif
