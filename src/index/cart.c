@@ -91,26 +91,32 @@ static int32_t dpari_cart_root(int32_t n, int32_t k)
     return low;
 }
 
-/* "64 x 64 x 8": what the sentences call a grid. */
-typedef struct dpari_cart_text {
-    char text[22 * DPAR_MAX_DIMS];
-    size_t used;
-} dpari_cart_text;
-
-static dpari_cart_text dpari_cart_by(int32_t dims, const int64_t *n)
+/* A sentence whose '@' is a grid, "64 x 64 x 8", and whose '#' is `value`; without a buffer, which
+ * would deepen the stack. */
+static dpar_status dpari_cart_say(dpar_status status, dpar_why *why, const char *form, int32_t dims,
+                                  const int64_t *n, int64_t value)
 {
-    dpari_cart_text b;
+    const size_t room = sizeof(why->text) - 1;
+    size_t used = 0, i;
     int32_t d;
-    b.used = 0;
-    for (d = 0; d < dims; d++) {
-        if (d > 0) {
-            b.text[b.used++] = ' ';
-            b.text[b.used++] = 'x';
-            b.text[b.used++] = ' ';
+    for (i = 0; why != NULL && form[i] != 0 && used < room; i++) {
+        if (form[i] == '#') {
+            used += dpari_say_int(why->text + used, room - used, value);
+        } else if (form[i] != '@') {
+            why->text[used++] = form[i];
         }
-        b.used += dpari_say_int(b.text + b.used, 19, n[d]);
+        for (d = 0; form[i] == '@' && d < dims; d++) {
+            const char *by = d > 0 ? " x " : "";
+            while (*by != 0 && used < room) {
+                why->text[used++] = *by++;
+            }
+            used += dpari_say_int(why->text + used, room - used, n[d]);
+        }
     }
-    return b;
+    if (why != NULL) {
+        why->text[used] = 0;
+    }
+    return status;
 }
 
 /* How many axes are 0, and ranks / product of the positive parts into *rest. */
@@ -278,25 +284,23 @@ DPAR_API dpar_status dpar_grid_next(int32_t ranks, int32_t dims, const int32_t *
 
 typedef struct dpari_cart_grid {
     dpari_cart_primes f;
-    int32_t axes;                                             /* to be chosen; j counts these */
-    int32_t divides;                                          /* parts must divide cells */
-    int32_t axis[DPAR_MAX_DIMS];                              /* which axis of the caller */
-    int32_t wraps[DPAR_MAX_DIMS];                             /* is it periodic? */
-    int64_t cells[DPAR_MAX_DIMS];                             /* the most parts */
-    int64_t face[DPAR_MAX_DIMS];                              /* what one plane of cut costs */
-    int64_t room[DPAR_MAX_DIMS + 1], idle[DPAR_MAX_DIMS + 1]; /* of axes j.. : product of cells, */
-    int64_t faces[DPAR_MAX_DIMS + 1]; /* of cells of axes that cost nothing; sum of the faces, */
-    int32_t logs[DPAR_MAX_DIMS + 1], dear[DPAR_MAX_DIMS + 1]; /* of their log2; faces above 0 */
+    int32_t axes;                 /* to be chosen; j counts these */
+    int32_t divides;              /* parts must divide cells */
+    int32_t found;                /* best is one that costs limit */
+    uint32_t wraps;               /* bit j: periodic */
+    int32_t axis[DPAR_MAX_DIMS];  /* which axis of the caller */
+    int64_t cells[DPAR_MAX_DIMS]; /* the most parts */
+    int64_t face[DPAR_MAX_DIMS];  /* what one plane of cut costs */
+    int32_t log[DPAR_MAX_DIMS];   /* of that, where it is not 0 */
     int32_t part[DPAR_MAX_DIMS], best[DPAR_MAX_DIMS];
     int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j.. must make */
     int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes ..j-1 and the fixed ones */
     int64_t limit;                   /* what is searched costs less */
-    int32_t found;
 } dpari_cart_grid;
 
-static int64_t dpari_cart_planes(int32_t parts, int wraps)
+static int64_t dpari_cart_planes(int32_t parts, uint32_t wraps)
 {
-    return wraps && parts > 1 ? parts : parts - 1;
+    return wraps != 0 && parts > 1 ? parts : parts - 1;
 }
 
 /* a * b, INT64_MAX where it passes that. */
@@ -328,20 +332,30 @@ static int32_t dpari_cart_log2(int64_t v)
 
 /* Could axes j.. still end below the limit? With z axes of faces a_d > 0 that must make r ranks,
  * sum a_d (p_d - 1) >= z (r product a_d)^(1/z) - sum a_d; compared as logarithms, rounded so that
- * a `no` is certain. */
+ * a `no` is certain. Axes that cost nothing take as many ranks as they have cells. */
 static int dpari_grid_hopes(const dpari_cart_grid *g, int32_t j)
 {
     const int64_t slack = g->limit - g->cost[j];
-    const int32_t z = g->dear[j];
-    if (slack <= 0 || g->rest[j] > g->room[j]) {
+    int64_t room = 1, idle = 1, faces = 0;
+    int32_t z = 0, logs = 0, i;
+    for (i = j; i < g->axes; i++) {
+        room = dpari_cart_times(room, g->cells[i]);
+        if (g->face[i] > 0) {
+            faces += g->face[i];
+            logs += g->log[i];
+            z++;
+        } else {
+            idle = dpari_cart_times(idle, g->cells[i]);
+        }
+    }
+    if (slack <= 0 || g->rest[j] > room) {
         return 0;
     }
-    if (z == 0 || g->faces[j] > INT64_MAX - slack) {
+    if (z == 0 || faces > INT64_MAX - slack) {
         return 1;
     }
-    return dpari_cart_log2(dpari_ceil_div(g->rest[j], g->idle[j])) + g->logs[j] +
-               z * dpari_cart_log2(z) <
-           z * (dpari_cart_log2(g->faces[j] + slack) + 2);
+    return dpari_cart_log2(dpari_ceil_div(g->rest[j], idle)) + logs + z * dpari_cart_log2(z) <
+           z * (dpari_cart_log2(faces + slack) + 2);
 }
 
 static int dpari_grid_fits(const dpari_cart_grid *g, int32_t j, int32_t parts)
@@ -368,7 +382,8 @@ static void dpari_grid_search(dpari_cart_grid *g)
     g->part[0] = 0;
     while (j >= 0) {
         int32_t x = dpari_grid_advance(g, j);
-        int64_t cost = g->cost[j] + g->face[j] * (x > 0 ? dpari_cart_planes(x, g->wraps[j]) : 0);
+        int64_t cost =
+            g->cost[j] + g->face[j] * (x > 0 ? dpari_cart_planes(x, g->wraps >> j & 1u) : 0);
         if (x == 0 || cost >= g->limit) {
             j--; /* parts ascend: what follows is dearer */
             continue;
@@ -412,7 +427,7 @@ static void dpari_grid_guess(dpari_cart_grid *g)
         }
     }
     for (j = 0; j < g->axes; j++) {
-        cost += g->face[j] * dpari_cart_planes(g->part[j], g->wraps[j]);
+        cost += g->face[j] * dpari_cart_planes(g->part[j], g->wraps >> j & 1u);
     }
     g->limit = cost + 1;
 }
@@ -425,10 +440,9 @@ static dpar_status dpari_grid_face(int32_t dims, const int64_t *cells, const int
     int32_t d;
     for (d = 0; d < dims; d++) {
         if (d != axis && !dpari_mul(f, cells[d], &f)) {
-            dpari_cart_text by = dpari_cart_by(dims, cells);
-            return dpari_say_word(DPAR_E_RANGE, why,
-                                  "the faces of @ cells across axis # pass 2^63 - 1", by.text,
-                                  by.used, axis, 0, 0, 0);
+            return dpari_cart_say(DPAR_E_RANGE, why,
+                                  "the faces of @ cells across axis # pass 2^63 - 1", dims, cells,
+                                  axis);
         }
     }
     *face = f;
@@ -460,9 +474,8 @@ static dpar_status dpari_grid_judge(int32_t dims, const int64_t *cells, const in
 static dpar_status dpari_grid_passes(int32_t dims, const int64_t *cells, int64_t ranks,
                                      dpar_why *why)
 {
-    dpari_cart_text by = dpari_cart_by(dims, cells);
-    return dpari_say_word(DPAR_E_RANGE, why, "the cut of @ cells into # parts may pass 2^63 - 1",
-                          by.text, by.used, ranks, 0, 0, 0);
+    return dpari_cart_say(DPAR_E_RANGE, why, "the cut of @ cells into # parts may pass 2^63 - 1",
+                          dims, cells, ranks);
 }
 
 DPAR_API dpar_status dpar_grid_cut(int32_t dims, const int64_t *cells, const int64_t *weight,
@@ -478,7 +491,7 @@ DPAR_API dpar_status dpar_grid_cut(int32_t dims, const int64_t *cells, const int
         }
         st = dpari_grid_face(dims, cells, weight, d, &face, why);
         if (st == DPAR_OK) {
-            face = dpari_cart_times(face, dpari_cart_planes(parts[d], (int)(periodic >> d & 1u)));
+            face = dpari_cart_times(face, dpari_cart_planes(parts[d], periodic >> d & 1u));
             if (face > INT64_MAX - 1 - sum) {
                 return dpari_grid_passes(dims, cells, parts[d], why);
             }
@@ -499,7 +512,7 @@ static dpar_status dpari_grid_prepare(dpari_cart_grid *g, int32_t ranks, int32_t
     int64_t worst = 0, face = 0;
     int32_t d;
     for (d = 0; d < dims; d++) {
-        const int wraps = (int)(periodic >> d & 1u);
+        const uint32_t wraps = periodic >> d & 1u;
         dpar_status st = dpari_grid_face(dims, cells, weight, d, &face, why);
         int64_t dearest = dpari_cart_times(face, dpari_least(cells[d], ranks));
         if (st != DPAR_OK) {
@@ -513,26 +526,13 @@ static dpar_status dpari_grid_prepare(dpari_cart_grid *g, int32_t ranks, int32_t
             g->cost[0] += face * dpari_cart_planes(parts[d], wraps);
         } else {
             g->axis[g->axes] = d;
-            g->wraps[g->axes] = wraps;
+            g->wraps |= wraps << g->axes;
+            g->log[g->axes] = face > 0 ? dpari_cart_log2(face) : 0;
             g->cells[g->axes] = cells[d];
             g->face[g->axes++] = face;
         }
     }
     return DPAR_OK;
-}
-
-static void dpari_grid_sums(dpari_cart_grid *g)
-{
-    int32_t j = g->axes;
-    g->room[j] = g->idle[j] = 1;
-    for (j--; j >= 0; j--) {
-        const int dear = g->face[j] > 0;
-        g->room[j] = dpari_cart_times(g->room[j + 1], g->cells[j]);
-        g->idle[j] = dpari_cart_times(g->idle[j + 1], dear ? 1 : g->cells[j]);
-        g->faces[j] = g->faces[j + 1] + g->face[j];
-        g->logs[j] = g->logs[j + 1] + (dear ? dpari_cart_log2(g->face[j]) : 0);
-        g->dear[j] = g->dear[j + 1] + dear;
-    }
 }
 
 /* dpar_grid_create, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
@@ -557,14 +557,12 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
     g.limit = g.axes > 0 ? INT64_MAX : g.cost[0];
     if (g.axes > 0) {
         g.f = dpari_cart_factor(g.rest[0]);
-        dpari_grid_sums(&g);
         dpari_grid_guess(&g);
         dpari_grid_search(&g);
     }
     if (g.axes > 0 && !g.found) {
-        dpari_cart_text by = dpari_cart_by(dims, cells);
-        return dpari_say_word(DPAR_E_NONE, why, "no grid of # ranks has at most @ parts", by.text,
-                              by.used, ranks, 0, 0, 0);
+        return dpari_cart_say(DPAR_E_NONE, why, "no grid of # ranks has at most @ parts", dims,
+                              cells, ranks);
     }
     for (j = 0; j < g.axes; j++) {
         parts[g.axis[j]] = g.best[j];
@@ -870,9 +868,8 @@ DPAR_API dpar_status dpar_place_bricks(dpar_place *place, const dpar_cart *grid,
     st = dpari_grid_solve(1, grid->size / per_node, grid->dims, parts, weight, grid->periodic,
                           nodes, NULL, why);
     if (st == DPAR_E_NONE || st == DPAR_E_DIVIDE) {
-        dpari_cart_text by = dpari_cart_by(grid->dims, parts);
-        return dpari_say_word(DPAR_E_NONE, why, "no brick of # ranks tiles a grid of @", by.text,
-                              by.used, per_node, 0, 0, 0);
+        return dpari_cart_say(DPAR_E_NONE, why, "no brick of # ranks tiles a grid of @", grid->dims,
+                              parts, per_node);
     }
     for (d = 0; st == DPAR_OK && d < grid->dims; d++) {
         p.brick[d] = grid->parts[d] / nodes[d];
@@ -1124,7 +1121,7 @@ static void dpari_place_cost_tiles(const dpar_place *p, const dpar_stencil *s, i
         dpari_cart_pairs at = {1, 1, 1, 1};
         for (d = 0; d < p->grid.dims; d++) {
             dpari_cart_pairs_along(&at, p->grid.parts[d], p->brick[d], offset[d],
-                                   (int)(p->grid.periodic >> d & 1u));
+                                   p->grid.periodic >> d & 1u);
         }
         sum += w * (at.all - at.same);
         node += w * (at.tile - at.inside);
@@ -1201,11 +1198,10 @@ DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, i
                                      const dpar_stencil *stencil, int64_t *total, int64_t *worst,
                                      dpar_why *why)
 {
-    dpar_place p, best;
+    dpar_place p;
     int64_t sum = 0, most = 0, least_sum = 0, least_most = -1;
-    int32_t kind;
+    int32_t kind, best = 0;
     dpar_status st = dpari_stencil_judge(stencil, grid, why);
-    dpari_zero(&best, sizeof(best));
     for (kind = 0; st == DPAR_OK && kind < DPAR_PLACE_KINDS; kind++) {
         st = dpari_place_try(&p, grid, kind, per_node, stencil, why);
         if (kind == DPAR_PLACE_BRICKS && (st == DPAR_E_NONE || st == DPAR_E_DIVIDE)) {
@@ -1217,15 +1213,17 @@ DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, i
         }
         if (st == DPAR_OK &&
             (least_most < 0 || most < least_most || (most == least_most && sum < least_sum))) {
-            best = p;
+            best = kind;
             least_sum = sum;
             least_most = most;
         }
     }
+    if (st == DPAR_OK) {
+        st = dpari_place_try(place, grid, best, per_node, stencil, why);
+    }
     if (st != DPAR_OK) {
         return st;
     }
-    *place = best;
     if (total != NULL) {
         *total = least_sum;
     }
