@@ -32,29 +32,24 @@ static dpari_cart_primes dpari_cart_factor(int32_t n)
 }
 
 /* The smallest divisor of n that is at least `least`; 0 when there is none. f: primes of a multiple
- * of n. An odometer whose wheel i shows the powers of prime i. */
+ * of n. An odometer: wheel i shows a power of prime i, at most full[i]. */
 static int32_t dpari_cart_divisor_from(const dpari_cart_primes *f, int32_t n, int32_t least)
 {
-    int32_t full[DPARI_CART_PRIMES], at[DPARI_CART_PRIMES], i, d = 1, best = n;
+    int32_t full[DPARI_CART_PRIMES], i, d = 1, best = n;
     if (least <= 1 || least > n) {
         return least <= 1;
     }
     for (i = 0; i < f->count; i++) {
-        at[i] = full[i] = 1;
-        while (n / full[i] % f->prime[i] == 0) {
+        for (full[i] = 1; n / full[i] % f->prime[i] == 0;) {
             full[i] *= f->prime[i];
         }
     }
     do {
         best = d >= least && d < best ? d : best;
-        for (i = 0; i < f->count && at[i] == full[i]; i++) {
+        for (i = 0; i < f->count && d % full[i] == 0; i++) {
             d /= full[i];
-            at[i] = 1;
         }
-        if (i < f->count) {
-            at[i] *= f->prime[i];
-            d *= f->prime[i];
-        }
+        d *= i < f->count ? f->prime[i] : 1;
     } while (i < f->count);
     return best;
 }
@@ -288,8 +283,7 @@ typedef struct dpari_cart_grid {
     int32_t divides;              /* parts must divide cells */
     int32_t found;                /* best is one that costs limit */
     uint32_t wraps;               /* bit j: periodic */
-    int32_t axis[DPAR_MAX_DIMS];  /* which axis of the caller */
-    int64_t cells[DPAR_MAX_DIMS]; /* the most parts */
+    int32_t cells[DPAR_MAX_DIMS]; /* the most parts, cut to 2^31 - 1 */
     int64_t face[DPAR_MAX_DIMS];  /* what one plane of cut costs */
     int32_t log[DPAR_MAX_DIMS];   /* of that, where it is not 0 */
     int32_t part[DPAR_MAX_DIMS], best[DPAR_MAX_DIMS];
@@ -525,10 +519,9 @@ static dpar_status dpari_grid_prepare(dpari_cart_grid *g, int32_t ranks, int32_t
         if (parts[d] > 0) {
             g->cost[0] += face * dpari_cart_planes(parts[d], wraps);
         } else {
-            g->axis[g->axes] = d;
             g->wraps |= wraps << g->axes;
             g->log[g->axes] = face > 0 ? dpari_cart_log2(face) : 0;
-            g->cells[g->axes] = cells[d];
+            g->cells[g->axes] = (int32_t)dpari_least(cells[d], INT32_MAX);
             g->face[g->axes++] = face;
         }
     }
@@ -542,7 +535,7 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
 {
     dpari_cart_grid g;
     dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
-    int32_t j, open = 0;
+    int32_t d, j = 0, open = 0;
     dpari_zero(&g, sizeof(g));
     if (st == DPAR_OK) {
         st = dpari_cart_rest(ranks, dims, parts, &open, &g.rest[0], why);
@@ -564,8 +557,8 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
         return dpari_cart_say(DPAR_E_NONE, why, "no grid of # ranks has at most @ parts", dims,
                               cells, ranks);
     }
-    for (j = 0; j < g.axes; j++) {
-        parts[g.axis[j]] = g.best[j];
+    for (d = 0; d < dims; d++) {
+        parts[d] = parts[d] == 0 ? g.best[j++] : parts[d];
     }
     if (cut != NULL) {
         *cut = g.limit;
@@ -769,74 +762,75 @@ DPAR_API dpar_stencil dpar_stencil_edges(int32_t shape)
     return s;
 }
 
-/* A placement with bricks of one rank, the last axis fastest. */
-static dpar_status dpari_place_start(dpar_place *p, const dpar_cart *grid, int32_t kind,
-                                     int32_t per_node, dpar_why *why)
+static dpar_status dpari_place_judge(int32_t kind, int32_t per_node, dpar_why *why)
 {
-    int32_t d;
     if (per_node < 1 || kind < 0 || kind >= DPAR_PLACE_KINDS) {
         return dpari_say(DPAR_E_ARG, why, "placement # of # ranks a node: 0 to # and at least 1",
                          kind, per_node, DPAR_PLACE_KINDS - 1, 0);
     }
-    dpari_zero(p, sizeof(*p));
+    return DPAR_OK;
+}
+
+/* Bricks of one rank, the last axis fastest. `grid` may lie inside *p. */
+static void dpari_place_start(dpar_place *p, const dpar_cart *grid, int32_t kind, int32_t per_node)
+{
+    int32_t d;
     p->grid = *grid;
     p->kind = kind;
     p->per_node = per_node;
-    for (d = 0; d < grid->dims; d++) {
+    for (d = 0; d < DPAR_MAX_DIMS; d++) {
         p->brick[d] = 1;
-        p->order[d] = grid->dims - 1 - d;
+        p->order[d] = d < p->grid.dims ? p->grid.dims - 1 - d : d;
     }
-    return DPAR_OK;
 }
 
 DPAR_API dpar_status dpar_place_init(dpar_place *place, const dpar_cart *grid, int32_t kind,
                                      int32_t per_node, dpar_why *why)
 {
-    dpar_place p;
     dpar_status st;
     if (kind == DPAR_PLACE_BRICKS) {
         return dpar_place_bricks(place, grid, per_node, NULL, NULL, NULL, why);
     }
-    st = dpari_place_start(&p, grid, kind, per_node, why);
+    st = dpari_place_judge(kind, per_node, why);
     if (st == DPAR_OK) {
-        *place = p;
+        dpari_place_start(place, grid, kind, per_node);
     }
     return st;
 }
 
-/* The caller's order of axes, once each; what is not given stays row-major. */
-static dpar_status dpari_place_order(dpar_place *p, const int32_t *order, dpar_why *why)
+/* An order names every axis once. */
+static dpar_status dpari_place_order(int32_t dims, const int32_t *order, dpar_why *why)
 {
     uint32_t seen = 0;
     int32_t d;
-    for (d = 0; order != NULL && d < p->grid.dims; d++) {
-        if (order[d] < 0 || order[d] >= p->grid.dims || (seen >> order[d] & 1u)) {
+    for (d = 0; order != NULL && d < dims; d++) {
+        if (order[d] < 0 || order[d] >= dims || (seen >> order[d] & 1u)) {
             return dpari_say(DPAR_E_ARG, why,
                              "order[#] is axis #: each of the # axes must be named once", d,
-                             order[d], p->grid.dims, 0);
+                             order[d], dims, 0);
         }
         seen |= (uint32_t)1 << order[d];
-        p->order[d] = order[d];
     }
     return DPAR_OK;
 }
 
 /* Sides that are fixed give a fixed number of nodes along their axes. */
-static dpar_status dpari_place_sides(const dpar_place *p, const int32_t *sides, int32_t *nodes,
-                                     dpar_why *why)
+static dpar_status dpari_place_sides(const dpar_cart *grid, const int32_t *sides, int64_t *parts,
+                                     int32_t *nodes, dpar_why *why)
 {
     int32_t d;
-    for (d = 0; d < p->grid.dims; d++) {
+    for (d = 0; d < grid->dims; d++) {
         const int32_t q = sides != NULL ? sides[d] : 0;
         if (q < 0) {
             return dpari_say(DPAR_E_ARG, why, "a brick's side # is #: 0 means free", d, q, 0, 0);
         }
-        if (q > 0 && p->grid.parts[d] % q != 0) {
+        if (q > 0 && grid->parts[d] % q != 0) {
             return dpari_say(DPAR_E_DIVIDE, why,
                              "a brick's side # does not divide axis #'s # parts", q, d,
-                             p->grid.parts[d], 0);
+                             grid->parts[d], 0);
         }
-        nodes[d] = q > 0 ? p->grid.parts[d] / q : 0;
+        parts[d] = grid->parts[d];
+        nodes[d] = q > 0 ? grid->parts[d] / q : 0;
     }
     return DPAR_OK;
 }
@@ -845,15 +839,14 @@ DPAR_API dpar_status dpar_place_bricks(dpar_place *place, const dpar_cart *grid,
                                        const int64_t *weight, const int32_t *order,
                                        const int32_t *sides, dpar_why *why)
 {
-    dpar_place p;
     int64_t parts[DPAR_MAX_DIMS];
     int32_t nodes[DPAR_MAX_DIMS], d;
-    dpar_status st = dpari_place_start(&p, grid, DPAR_PLACE_BRICKS, per_node, why);
+    dpar_status st = dpari_place_judge(DPAR_PLACE_BRICKS, per_node, why);
     if (st == DPAR_OK) {
-        st = dpari_place_order(&p, order, why);
+        st = dpari_place_order(grid->dims, order, why);
     }
     if (st == DPAR_OK) {
-        st = dpari_place_sides(&p, sides, nodes, why);
+        st = dpari_place_sides(grid, sides, parts, nodes, why);
     }
     if (st == DPAR_OK && grid->size % per_node != 0) {
         st = dpari_say(DPAR_E_DIVIDE, why, "# ranks a node do not divide # ranks", per_node,
@@ -862,20 +855,18 @@ DPAR_API dpar_status dpar_place_bricks(dpar_place *place, const dpar_cart *grid,
     if (st != DPAR_OK) {
         return st;
     }
-    for (d = 0; d < grid->dims; d++) {
-        parts[d] = grid->parts[d];
-    }
     st = dpari_grid_solve(1, grid->size / per_node, grid->dims, parts, weight, grid->periodic,
                           nodes, NULL, why);
     if (st == DPAR_E_NONE || st == DPAR_E_DIVIDE) {
         return dpari_cart_say(DPAR_E_NONE, why, "no brick of # ranks tiles a grid of @", grid->dims,
                               parts, per_node);
     }
-    for (d = 0; st == DPAR_OK && d < grid->dims; d++) {
-        p.brick[d] = grid->parts[d] / nodes[d];
-    }
     if (st == DPAR_OK) {
-        *place = p;
+        dpari_place_start(place, grid, DPAR_PLACE_BRICKS, per_node);
+    }
+    for (d = 0; st == DPAR_OK && d < grid->dims; d++) {
+        place->brick[d] = place->grid.parts[d] / nodes[d];
+        place->order[d] = order != NULL ? order[d] : place->order[d];
     }
     return st;
 }
@@ -1174,24 +1165,23 @@ DPAR_API dpar_status dpar_place_cost(const dpar_place *place, const dpar_stencil
     return DPAR_OK;
 }
 
-/* The best placement of one kind under a stencil. */
 static dpar_status dpari_place_try(dpar_place *p, const dpar_cart *grid, int32_t kind,
-                                   int32_t per_node, const dpar_stencil *s, dpar_why *why)
+                                   int32_t per_node, const int64_t *weight, dpar_why *why)
 {
-    int64_t weight[DPAR_MAX_DIMS];
-    int32_t offset[DPAR_MAX_DIMS], d;
-    if (kind != DPAR_PLACE_BRICKS) {
-        return dpar_place_init(p, grid, kind, per_node, why);
+    return kind == DPAR_PLACE_BRICKS ? dpar_place_bricks(p, grid, per_node, weight, NULL, NULL, why)
+                                     : dpar_place_init(p, grid, kind, per_node, why);
+}
+
+/* What each of the faces of a rank carries. */
+static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *weight)
+{
+    int32_t d, e;
+    for (d = 0; d < dims; d++) {
+        weight[d] = s->bytes;
+        for (e = 0; e < dims; e++) {
+            weight[d] = dpari_cart_times(weight[d], e == d ? s->width[e] : s->block[e]);
+        }
     }
-    for (d = 0; d < DPAR_MAX_DIMS; d++) {
-        offset[d] = 0;
-    }
-    for (d = 0; d < grid->dims; d++) {
-        offset[d] = 1;
-        weight[d] = dpari_stencil_weight(s, grid->dims, offset, 1);
-        offset[d] = 0;
-    }
-    return dpar_place_bricks(p, grid, per_node, weight, NULL, NULL, why);
 }
 
 DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, int32_t per_node,
@@ -1199,11 +1189,14 @@ DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, i
                                      dpar_why *why)
 {
     dpar_place p;
-    int64_t sum = 0, most = 0, least_sum = 0, least_most = -1;
+    int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
     dpar_status st = dpari_stencil_judge(stencil, grid, why);
+    if (st == DPAR_OK) {
+        dpari_stencil_faces(stencil, grid->dims, weight);
+    }
     for (kind = 0; st == DPAR_OK && kind < DPAR_PLACE_KINDS; kind++) {
-        st = dpari_place_try(&p, grid, kind, per_node, stencil, why);
+        st = dpari_place_try(&p, grid, kind, per_node, weight, why);
         if (kind == DPAR_PLACE_BRICKS && (st == DPAR_E_NONE || st == DPAR_E_DIVIDE)) {
             st = DPAR_OK;
             continue;
@@ -1219,18 +1212,15 @@ DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, i
         }
     }
     if (st == DPAR_OK) {
-        st = dpari_place_try(place, grid, best, per_node, stencil, why);
+        st = dpari_place_try(place, grid, best, per_node, weight, why);
     }
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (total != NULL) {
+    if (st == DPAR_OK && total != NULL) {
         *total = least_sum;
     }
-    if (worst != NULL) {
+    if (st == DPAR_OK && worst != NULL) {
         *worst = least_most;
     }
-    return DPAR_OK;
+    return st;
 }
 
 /* ---- torus ---- */
