@@ -59,7 +59,7 @@ static void test_dims_rule(void)
 {
     int32_t n, dims, d, x[8];
     for (dims = 1; dims <= 5; dims++) {
-        for (n = 1; n <= (dims < 4 ? 10000 : dims == 4 ? 3000 : 600); n++) {
+        for (n = 1; n <= (dims < 5 ? 10000 : 1000); n++) {
             int32_t got[8] = {0}, same = 1;
             rule_found = 0;
             rule_try(dims, 0, n, x);
@@ -69,16 +69,6 @@ static void test_dims_rule(void)
             }
             CHECK(same);
         }
-    }
-    for (n = 3001; n <= 10000; n += n % 60 == 0 ? 12 : 1) { /* 4 dims: the rich numbers */
-        int32_t got[8] = {0};
-        if (n % 12 != 0) {
-            continue;
-        }
-        rule_found = 0;
-        rule_try(4, 0, n, x);
-        CHECK_INT(dpar_dims_create(n, 4, got, NULL), DPAR_OK);
-        CHECK(memcmp(got, rule_best, 4 * sizeof got[0]) == 0);
     }
 }
 
