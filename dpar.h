@@ -855,7 +855,8 @@ enum {
     DPAR_STEP_ALL_TO_ALL,     /* S(from) -> S(to) */
     DPAR_STEP_REDUCE_SCATTER, /* P -> S(to) */
     DPAR_STEP_ALL_REDUCE,     /* P -> R */
-    DPAR_STEP_PERMUTE,        /* whole tiles change ranks, all axes at once, to the goal */
+    DPAR_STEP_SWAP,           /* two axes change roles: whole tiles change ranks */
+    DPAR_STEP_PERMUTE,        /* to the goal at once: whole tiles change ranks */
     DPAR_STEPS
 };
 /* "all-gather", ...; "?" for others. */
@@ -863,7 +864,7 @@ DPAR_API const char *dpar_step_name(int32_t kind);
 
 typedef struct dpar_route_step {
     int32_t kind, axis; /* axis -1: PERMUTE */
-    int32_t from, to;   /* dims, -1 where there is none */
+    int32_t from, to;   /* dims, -1 where there is none; SWAP: `to` is the other axis */
     int64_t elements;   /* that a rank receives, at most */
 } dpar_route_step;
 
@@ -877,13 +878,15 @@ typedef struct dpar_route_node {
 
 /* The cheapest sequence from one layout to another on the same mesh, CHUNK shards only (strided
  * ones: dpar_layout_unstride first). A cut can be gathered or moved when it is the innermost of its
- * dim, and comes in as the innermost, as in DTensor; PERMUTE ends a route where both layouts cut
- * every dim into equal tiles of the same size.
+ * dim, and comes in as the innermost, as in DTensor. Where cuts are even, two axes may change roles
+ * if they cut the same dim or are of one size, and PERMUTE ends a route where both layouts have the
+ * same tiles (arXiv 2112.01075's collective permutes).
  *
- * Cost of a step: elements received times byte_cost[axis] (PERMUTE: the dearest axis), plus
- * step_cost. byte_cost NULL: 1 for each. Received: all-gather (n-1) x what a rank has, all-to-all
- * and reduce-scatter (n-1)/n of it, all-reduce 2 (n-1)/n, PERMUTE all of it, slices nothing; padded
- * sizes. Exact (Dijkstra), so never worse than a greedy or another search over these moves.
+ * Cost of a step: elements received times byte_cost[axis] (SWAP, PERMUTE: the dearest axis), plus
+ * step_cost where something moves. byte_cost NULL: 1 for each. Received: all-gather (n-1) x what a
+ * rank has, all-to-all and reduce-scatter (n-1)/n of it, all-reduce 2 (n-1)/n, SWAP and PERMUTE all
+ * of it, slices nothing; padded sizes. Exact (Dijkstra), so never worse than a greedy or another
+ * search over these moves.
  *
  * steps: room for `room` of them, *count how many there are. nodes: scratch; 1,000 do for 4 axes
  * and 3 dims, 20,000 for 5 axes and 4 dims. E_ROOM when one of them is too short, E_ARG when the
@@ -7129,6 +7132,7 @@ DPAR_API const char *dpar_step_name(int32_t kind)
     case DPAR_STEP_ALL_TO_ALL: return "all-to-all";
     case DPAR_STEP_REDUCE_SCATTER: return "reduce-scatter";
     case DPAR_STEP_ALL_REDUCE: return "all-reduce";
+    case DPAR_STEP_SWAP: return "swap";
     case DPAR_STEP_PERMUTE: return "permute";
     default: return "?";
     }
@@ -7247,6 +7251,10 @@ static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_
     if (p->kind == DPAR_STEP_PERMUTE) {
         return goal;
     }
+    if (p->kind == DPAR_STEP_SWAP) {
+        uint64_t a = state >> (8 * p->axis) & 255u, b = state >> (8 * p->to) & 255u;
+        return state ^ (a ^ b) << (8 * p->axis) ^ (a ^ b) << (8 * p->to);
+    }
     state = dpari_state_put(state, p->axis,
                             p->kind == DPAR_STEP_START_SUM ? DPARI_STATE_P : DPARI_STATE_R, 0);
     return p->to < 0 ? state
@@ -7324,11 +7332,11 @@ static int32_t dpari_route_find(dpari_route *r, uint64_t state)
     return r->n++;
 }
 
-/* n elements at a price each; saturates. */
+/* n elements at a price each; saturates far below what sums of it could overflow. */
 static int64_t dpari_route_price(int64_t n, int64_t each)
 {
     int64_t price;
-    return dpari_mul(n, each, &price) && price < INT64_MAX / 4 ? price : INT64_MAX / 4;
+    return dpari_mul(n, each, &price) && price < INT64_MAX / 1024 ? price : INT64_MAX / 1024;
 }
 
 static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
@@ -7337,7 +7345,7 @@ static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpa
     if (p->kind == DPAR_STEP_SLICE || p->kind == DPAR_STEP_START_SUM) {
         return 0;
     }
-    if (p->kind == DPAR_STEP_PERMUTE) {
+    if (p->kind == DPAR_STEP_PERMUTE || p->kind == DPAR_STEP_SWAP) {
         return n;
     }
     size = r->l->mesh.axis[p->axis].size;
@@ -7373,8 +7381,11 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     p.from = from;
     p.to = to;
     p.elements = dpari_route_moved(r, r->node[k].state, &p);
-    cost = r->node[k].cost + dpari_route_price(p.elements, dpari_route_each(r, axis)) +
-           (p.elements > 0 ? r->step_cost : 0) + 1; /* fewer steps break ties */
+    /* sixteenths: one for the step, so that of equal costs the shorter route is taken */
+    cost = r->node[k].cost + 1 +
+           16 * (dpari_route_price(p.elements,
+                                   dpari_route_each(r, kind == DPAR_STEP_SWAP ? -1 : axis)) +
+                 (p.elements > 0 ? r->step_cost : 0));
     next = dpari_route_find(r, dpari_state_step(r->node[k].state, r->l->mesh.axes, &p, r->goal));
     if (next < 0) {
         return 0;
@@ -7420,6 +7431,34 @@ static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
     return ok;
 }
 
+/* Does a dim have equal tiles under a state? What is no dim (replicated) has. */
+static int dpari_state_even(const dpar_layout *l, uint64_t state, int32_t dim)
+{
+    int64_t parts = 1;
+    int32_t i;
+    for (i = 0; i < l->mesh.axes; i++) {
+        parts *= dpari_state_dim(state, i) == dim ? l->mesh.axis[i].size : 1;
+    }
+    return dim >= DPAR_MAX_DIMS || l->extent[dim] % parts == 0;
+}
+
+/* Exchanges of an axis with a later one. */
+static int dpari_route_swaps(dpari_route *r, int32_t k, int32_t axis)
+{
+    uint64_t state = r->node[k].state;
+    int32_t a = dpari_state_dim(state, axis), b, i, ok = 1;
+    for (i = axis + 1; i < r->l->mesh.axes && ok; i++) {
+        b = dpari_state_dim(state, i);
+        if ((a == b && a < DPAR_MAX_DIMS) ||
+            (a != b && r->l->mesh.axis[axis].size == r->l->mesh.axis[i].size &&
+             a != DPARI_STATE_P && b != DPARI_STATE_P)) {
+            ok = !dpari_state_even(r->l, state, a) || !dpari_state_even(r->l, state, b) ||
+                 dpari_route_try(r, k, DPAR_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1, i);
+        }
+    }
+    return ok;
+}
+
 static dpar_status dpari_route_search(dpari_route *r, uint64_t start, int32_t *end)
 {
     int32_t k = dpari_route_find(r, start), axis;
@@ -7438,7 +7477,7 @@ static dpar_status dpari_route_search(dpari_route *r, uint64_t start, int32_t *e
             return DPAR_E_ROOM;
         }
         for (axis = 0; axis < r->l->mesh.axes; axis++) {
-            if (!dpari_route_axis(r, k, axis)) {
+            if (!dpari_route_axis(r, k, axis) || !dpari_route_swaps(r, k, axis)) {
                 return DPAR_E_ROOM;
             }
         }
@@ -7517,6 +7556,18 @@ DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_ste
     int32_t axis = step->axis, k, n;
     if (step->kind == DPAR_STEP_PERMUTE) {
         *after = *goal;
+        return DPAR_OK;
+    }
+    if (step->kind == DPAR_STEP_SWAP && axis >= 0 && axis < l->mesh.axes && step->to >= 0 &&
+        step->to < l->mesh.axes) {
+        *after = *l;
+        after->axis[axis] = l->axis[step->to];
+        after->axis[step->to] = l->axis[axis];
+        for (k = 0; k < l->mesh.axes; k++) {
+            after->order[k] = l->order[k] == axis       ? (int8_t)step->to
+                              : l->order[k] == step->to ? (int8_t)axis
+                                                        : l->order[k];
+        }
         return DPAR_OK;
     }
     if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {

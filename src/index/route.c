@@ -12,6 +12,7 @@ DPAR_API const char *dpar_step_name(int32_t kind)
     case DPAR_STEP_ALL_TO_ALL: return "all-to-all";
     case DPAR_STEP_REDUCE_SCATTER: return "reduce-scatter";
     case DPAR_STEP_ALL_REDUCE: return "all-reduce";
+    case DPAR_STEP_SWAP: return "swap";
     case DPAR_STEP_PERMUTE: return "permute";
     default: return "?";
     }
@@ -130,6 +131,10 @@ static uint64_t dpari_state_step(uint64_t state, int32_t axes, const dpar_route_
     if (p->kind == DPAR_STEP_PERMUTE) {
         return goal;
     }
+    if (p->kind == DPAR_STEP_SWAP) {
+        uint64_t a = state >> (8 * p->axis) & 255u, b = state >> (8 * p->to) & 255u;
+        return state ^ (a ^ b) << (8 * p->axis) ^ (a ^ b) << (8 * p->to);
+    }
     state = dpari_state_put(state, p->axis,
                             p->kind == DPAR_STEP_START_SUM ? DPARI_STATE_P : DPARI_STATE_R, 0);
     return p->to < 0 ? state
@@ -207,11 +212,11 @@ static int32_t dpari_route_find(dpari_route *r, uint64_t state)
     return r->n++;
 }
 
-/* n elements at a price each; saturates. */
+/* n elements at a price each; saturates far below what sums of it could overflow. */
 static int64_t dpari_route_price(int64_t n, int64_t each)
 {
     int64_t price;
-    return dpari_mul(n, each, &price) && price < INT64_MAX / 4 ? price : INT64_MAX / 4;
+    return dpari_mul(n, each, &price) && price < INT64_MAX / 1024 ? price : INT64_MAX / 1024;
 }
 
 static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
@@ -220,7 +225,7 @@ static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpa
     if (p->kind == DPAR_STEP_SLICE || p->kind == DPAR_STEP_START_SUM) {
         return 0;
     }
-    if (p->kind == DPAR_STEP_PERMUTE) {
+    if (p->kind == DPAR_STEP_PERMUTE || p->kind == DPAR_STEP_SWAP) {
         return n;
     }
     size = r->l->mesh.axis[p->axis].size;
@@ -256,8 +261,11 @@ static int dpari_route_try(dpari_route *r, int32_t k, int32_t kind, int32_t axis
     p.from = from;
     p.to = to;
     p.elements = dpari_route_moved(r, r->node[k].state, &p);
-    cost = r->node[k].cost + dpari_route_price(p.elements, dpari_route_each(r, axis)) +
-           (p.elements > 0 ? r->step_cost : 0) + 1; /* fewer steps break ties */
+    /* sixteenths: one for the step, so that of equal costs the shorter route is taken */
+    cost = r->node[k].cost + 1 +
+           16 * (dpari_route_price(p.elements,
+                                   dpari_route_each(r, kind == DPAR_STEP_SWAP ? -1 : axis)) +
+                 (p.elements > 0 ? r->step_cost : 0));
     next = dpari_route_find(r, dpari_state_step(r->node[k].state, r->l->mesh.axes, &p, r->goal));
     if (next < 0) {
         return 0;
@@ -303,6 +311,34 @@ static int dpari_route_axis(dpari_route *r, int32_t k, int32_t axis)
     return ok;
 }
 
+/* Does a dim have equal tiles under a state? What is no dim (replicated) has. */
+static int dpari_state_even(const dpar_layout *l, uint64_t state, int32_t dim)
+{
+    int64_t parts = 1;
+    int32_t i;
+    for (i = 0; i < l->mesh.axes; i++) {
+        parts *= dpari_state_dim(state, i) == dim ? l->mesh.axis[i].size : 1;
+    }
+    return dim >= DPAR_MAX_DIMS || l->extent[dim] % parts == 0;
+}
+
+/* Exchanges of an axis with a later one. */
+static int dpari_route_swaps(dpari_route *r, int32_t k, int32_t axis)
+{
+    uint64_t state = r->node[k].state;
+    int32_t a = dpari_state_dim(state, axis), b, i, ok = 1;
+    for (i = axis + 1; i < r->l->mesh.axes && ok; i++) {
+        b = dpari_state_dim(state, i);
+        if ((a == b && a < DPAR_MAX_DIMS) ||
+            (a != b && r->l->mesh.axis[axis].size == r->l->mesh.axis[i].size &&
+             a != DPARI_STATE_P && b != DPARI_STATE_P)) {
+            ok = !dpari_state_even(r->l, state, a) || !dpari_state_even(r->l, state, b) ||
+                 dpari_route_try(r, k, DPAR_STEP_SWAP, axis, a < DPAR_MAX_DIMS ? a : -1, i);
+        }
+    }
+    return ok;
+}
+
 static dpar_status dpari_route_search(dpari_route *r, uint64_t start, int32_t *end)
 {
     int32_t k = dpari_route_find(r, start), axis;
@@ -321,7 +357,7 @@ static dpar_status dpari_route_search(dpari_route *r, uint64_t start, int32_t *e
             return DPAR_E_ROOM;
         }
         for (axis = 0; axis < r->l->mesh.axes; axis++) {
-            if (!dpari_route_axis(r, k, axis)) {
+            if (!dpari_route_axis(r, k, axis) || !dpari_route_swaps(r, k, axis)) {
                 return DPAR_E_ROOM;
             }
         }
@@ -400,6 +436,18 @@ DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_ste
     int32_t axis = step->axis, k, n;
     if (step->kind == DPAR_STEP_PERMUTE) {
         *after = *goal;
+        return DPAR_OK;
+    }
+    if (step->kind == DPAR_STEP_SWAP && axis >= 0 && axis < l->mesh.axes && step->to >= 0 &&
+        step->to < l->mesh.axes) {
+        *after = *l;
+        after->axis[axis] = l->axis[step->to];
+        after->axis[step->to] = l->axis[axis];
+        for (k = 0; k < l->mesh.axes; k++) {
+            after->order[k] = l->order[k] == axis       ? (int8_t)step->to
+                              : l->order[k] == step->to ? (int8_t)axis
+                                                        : l->order[k];
+        }
         return DPAR_OK;
     }
     if (axis < 0 || axis >= l->mesh.axes || step->to >= l->dims) {

@@ -13,7 +13,8 @@ enum {
     DPAR_STEP_ALL_TO_ALL,     /* S(from) -> S(to) */
     DPAR_STEP_REDUCE_SCATTER, /* P -> S(to) */
     DPAR_STEP_ALL_REDUCE,     /* P -> R */
-    DPAR_STEP_PERMUTE,        /* whole tiles change ranks, all axes at once, to the goal */
+    DPAR_STEP_SWAP,           /* two axes change roles: whole tiles change ranks */
+    DPAR_STEP_PERMUTE,        /* to the goal at once: whole tiles change ranks */
     DPAR_STEPS
 };
 /* "all-gather", ...; "?" for others. */
@@ -21,7 +22,7 @@ DPAR_API const char *dpar_step_name(int32_t kind);
 
 typedef struct dpar_route_step {
     int32_t kind, axis; /* axis -1: PERMUTE */
-    int32_t from, to;   /* dims, -1 where there is none */
+    int32_t from, to;   /* dims, -1 where there is none; SWAP: `to` is the other axis */
     int64_t elements;   /* that a rank receives, at most */
 } dpar_route_step;
 
@@ -35,13 +36,15 @@ typedef struct dpar_route_node {
 
 /* The cheapest sequence from one layout to another on the same mesh, CHUNK shards only (strided
  * ones: dpar_layout_unstride first). A cut can be gathered or moved when it is the innermost of its
- * dim, and comes in as the innermost, as in DTensor; PERMUTE ends a route where both layouts cut
- * every dim into equal tiles of the same size.
+ * dim, and comes in as the innermost, as in DTensor. Where cuts are even, two axes may change roles
+ * if they cut the same dim or are of one size, and PERMUTE ends a route where both layouts have the
+ * same tiles (arXiv 2112.01075's collective permutes).
  *
- * Cost of a step: elements received times byte_cost[axis] (PERMUTE: the dearest axis), plus
- * step_cost. byte_cost NULL: 1 for each. Received: all-gather (n-1) x what a rank has, all-to-all
- * and reduce-scatter (n-1)/n of it, all-reduce 2 (n-1)/n, PERMUTE all of it, slices nothing; padded
- * sizes. Exact (Dijkstra), so never worse than a greedy or another search over these moves.
+ * Cost of a step: elements received times byte_cost[axis] (SWAP, PERMUTE: the dearest axis), plus
+ * step_cost where something moves. byte_cost NULL: 1 for each. Received: all-gather (n-1) x what a
+ * rank has, all-to-all and reduce-scatter (n-1)/n of it, all-reduce 2 (n-1)/n, SWAP and PERMUTE all
+ * of it, slices nothing; padded sizes. Exact (Dijkstra), so never worse than a greedy or another
+ * search over these moves.
  *
  * steps: room for `room` of them, *count how many there are. nodes: scratch; 1,000 do for 4 axes
  * and 3 dims, 20,000 for 5 axes and 4 dims. E_ROOM when one of them is too short, E_ARG when the
