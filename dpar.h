@@ -583,7 +583,8 @@ typedef struct dpar_split {
     int64_t block;       /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
     const int64_t *cuts; /* RAGGED: parts + 1 of them, the caller's */
     int64_t by[2];       /* private: what indices are divided by, */
-    uint64_t inverse[2]; /* private: and its inverse */
+    uint64_t inverse[2]; /* private: and its inverse; */
+    int64_t rounds, extra, tail; /* private: the count in whole rounds, and what is left */
 } dpar_split;
 
 /* `block`: BLOCK_CYCLIC's block and STRIDED's pieces, at least 1; other rules ignore it. RAGGED has
@@ -5147,10 +5148,17 @@ DPAR_API dpar_status dpar_torus_logical(const dpar_torus *torus, const int32_t *
 
 static const int64_t dpari_split_limit = INT64_C(1) << 62;
 
+/* What is called for single elements goes into its callers, unless they are to be small. */
+#if defined(__GNUC__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)
+#define DPARI_HOT static __inline__ __attribute__((always_inline))
+#else
+#define DPARI_HOT static
+#endif
+
 /* ---- division by a constant ------------------------------------------------------------------ */
 
 /* The high half of a product. */
-static uint64_t dpari_high(uint64_t a, uint64_t b)
+DPARI_HOT uint64_t dpari_high(uint64_t a, uint64_t b)
 {
 #if defined(__SIZEOF_INT128__)
     __extension__ typedef unsigned __int128 dpari_u128;
@@ -5164,7 +5172,7 @@ static uint64_t dpari_high(uint64_t a, uint64_t b)
 
 /* n / by[k] for 0 <= n < 2^63. With v = floor((2^64 - 1) / d), floor(n v / 2^64) is the quotient or
  * one less, since n / d - n v / 2^64 <= n (1 + 1/d) / 2^64 < 1. */
-static int64_t dpari_split_div(const dpar_split *s, int k, int64_t n, int64_t *rest)
+DPARI_HOT int64_t dpari_split_div(const dpar_split *s, int k, int64_t n, int64_t *rest)
 {
     int64_t d = s->by[k], q = (int64_t)dpari_high((uint64_t)n, s->inverse[k]), r = n - q * d;
     int more = r >= d;
@@ -5195,6 +5203,42 @@ static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why
     return DPAR_OK;
 }
 
+/* What a rule divides by, and what is left of its count after whole rounds of it. */
+static void dpari_split_inverses(dpar_split *s)
+{
+    int64_t blocks, parts = s->parts;
+    s->rounds = s->count / parts;
+    s->extra = s->count % parts;
+    switch (s->rule) {
+    case DPAR_EVEN:
+        dpari_split_by(s, 0, s->rounds + 1);
+        dpari_split_by(s, 1, s->rounds);
+        break;
+    case DPAR_FLOOR:
+        s->tail = s->count <= INT64_MAX / parts; /* does P N fit? */
+        dpari_split_by(s, 0, s->count);
+        dpari_split_by(s, 1, parts);
+        break;
+    case DPAR_BLOCK_CYCLIC:
+    case DPAR_STRIPE:
+        dpari_split_by(s, 0, s->block);
+        dpari_split_by(s, 1, parts);
+        blocks = s->count / s->block;
+        s->tail = s->count % s->block;
+        s->rounds = blocks / parts;
+        s->extra = blocks % parts;
+        break;
+    case DPAR_STRIDED: /* elements of a piece; of a part of a full piece */
+        dpari_split_by(s, 0, dpari_ceil_div(s->count, s->block));
+        dpari_split_by(s, 1, dpari_ceil_div(s->by[0], parts));
+        s->rounds = s->count / s->by[0];
+        s->tail = s->count % s->by[0];
+        break;
+    default:
+        dpari_split_by(s, 0, dpari_ceil_div(s->count, s->rule == DPAR_ZIGZAG ? 2 * parts : parts));
+    }
+}
+
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, int32_t source, dpar_why *why)
 {
@@ -5222,28 +5266,7 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
     made.count = count;
     made.block = rule == DPAR_STRIPE ? 1 : blocked ? block : 0;
     made.source = rule == DPAR_BLOCK_CYCLIC ? source : 0;
-    switch (rule) {
-    case DPAR_EVEN:
-        dpari_split_by(&made, 0, count / parts + 1);
-        dpari_split_by(&made, 1, count / parts);
-        break;
-    case DPAR_FLOOR:
-        dpari_split_by(&made, 0, count);
-        dpari_split_by(&made, 1, parts);
-        break;
-    case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE:
-        dpari_split_by(&made, 0, made.block);
-        dpari_split_by(&made, 1, parts);
-        break;
-    case DPAR_STRIDED: /* elements of a piece; of a part of a full piece */
-        dpari_split_by(&made, 0, dpari_ceil_div(count, block));
-        dpari_split_by(&made, 1, dpari_ceil_div(made.by[0], parts));
-        break;
-    default:
-        dpari_split_by(&made, 0,
-                       dpari_ceil_div(count, rule == DPAR_ZIGZAG ? 2 * (int64_t)parts : parts));
-    }
+    dpari_split_inverses(&made);
     *s = made;
     return DPAR_OK;
 }
@@ -5371,23 +5394,15 @@ DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int6
 
 /* ---- contiguous rules ----------------------------------------------------------------------- */
 
-/* floor(N p/P) = (N/P) p + (N%P) p / P: the second product is below 2^62. */
-static int64_t dpari_floor_cut(const dpar_split *s, int32_t p)
+/* Where part p begins, 0 <= p <= P. p b <= N + P: no product overflows. FLOOR: floor(N p/P) =
+ * (N/P) p + (N%P) p / P, the second product below 2^62. */
+DPARI_HOT int64_t dpari_split_cut(const dpar_split *s, int64_t p)
 {
-    int64_t rest, each = dpari_split_div(s, 1, s->count, &rest);
-    return each * p + dpari_split_div(s, 1, rest * p, &rest);
-}
-
-/* Where part p begins, 0 <= p <= P. p b <= N + P: no product overflows. */
-static int64_t dpari_split_cut(const dpar_split *s, int32_t p)
-{
+    int64_t rest;
     switch (s->rule) {
     case DPAR_CHUNK: return dpari_least(s->count, p * s->by[0]);
-    case DPAR_EVEN: {
-        int64_t each = s->by[0] - 1;
-        return each * p + dpari_least(p, s->count - each * s->parts);
-    }
-    case DPAR_FLOOR: return dpari_floor_cut(s, p);
+    case DPAR_EVEN: return s->rounds * p + dpari_least(p, s->extra);
+    case DPAR_FLOOR: return s->rounds * p + dpari_split_div(s, 1, s->extra * p, &rest);
     default: return s->cuts[p];
     }
 }
@@ -5407,192 +5422,220 @@ static int32_t dpari_split_search(const dpar_split *s, int64_t i)
     return low;
 }
 
-static int32_t dpari_even_owner(const dpar_split *s, int64_t i)
+DPARI_HOT int64_t dpari_even_part(const dpar_split *s, int64_t i)
 {
-    int64_t longer = s->count - (s->by[0] - 1) * s->parts, rest; /* parts with one more */
-    int64_t p = dpari_split_div(s, 0, i, &rest);
-    return (int32_t)(p < longer ? p : dpari_split_div(s, 1, i - longer, &rest));
+    int64_t rest, p = dpari_split_div(s, 0, i, &rest);
+    return p < s->extra ? p : dpari_split_div(s, 1, i - s->extra, &rest);
 }
 
 /* floor(N p/P) <= i  <=>  p <= (P (i+1) - 1) / N: divided where that fits, else searched for. */
-static int32_t dpari_floor_owner(const dpar_split *s, int64_t i)
+DPARI_HOT int64_t dpari_floor_part(const dpar_split *s, int64_t i)
 {
     int64_t rest;
-    if (i >= INT64_MAX / s->parts - 1) {
-        return dpari_split_search(s, i);
-    }
-    return (int32_t)dpari_split_div(s, 0, s->parts * (i + 1) - 1, &rest);
-}
-
-static int32_t dpari_split_part(const dpar_split *s, int64_t i)
-{
-    int64_t rest;
-    switch (s->rule) {
-    case DPAR_CHUNK: return (int32_t)dpari_split_div(s, 0, i, &rest);
-    case DPAR_EVEN: return dpari_even_owner(s, i);
-    case DPAR_FLOOR: return dpari_floor_owner(s, i);
-    default: return dpari_split_search(s, i);
-    }
+    return s->tail ? dpari_split_div(s, 0, s->parts * (i + 1) - 1, &rest) :
+                     dpari_split_search(s, i);
 }
 
 /* ---- scattered rules ------------------------------------------------------------------------ */
 
-/* All of them deal segments: STRIDED's pieces, ZIGZAG's chunks, cyclic blocks. */
-static int dpari_split_scattered(const dpar_split *s)
-{
-    return s->rule == DPAR_BLOCK_CYCLIC || s->rule == DPAR_STRIPE || s->rule == DPAR_STRIDED ||
-           s->rule == DPAR_ZIGZAG;
-}
-
 /* BLOCK_CYCLIC, 0-based (ScaLAPACK): block j belongs to (source + j) mod P. */
-static int32_t dpari_cyclic_find(const dpar_split *s, int64_t i, int64_t *local, int64_t *run)
+DPARI_HOT int64_t dpari_cyclic_find(const dpar_split *s, int64_t i, int64_t *local)
 {
-    int64_t in, turn, block = dpari_split_div(s, 0, i, &in), left = s->count - i, to;
-    int64_t round = dpari_split_div(s, 1, block, &turn);
-    *local = s->block * round + in;
-    *run = s->parts == 1 ? left : dpari_least(left, s->block - in);
-    to = turn + s->source;
-    return (int32_t)(to >= s->parts ? to - s->parts : to);
+    int64_t in, turn, block = dpari_split_div(s, 0, i, &in);
+    *local = s->block * dpari_split_div(s, 1, block, &turn) + in;
+    turn += s->source;
+    return turn >= s->parts ? turn - s->parts : turn;
 }
 
 /* The turn of a part: 0 for the one that has the first block. */
-static int32_t dpari_cyclic_turn(const dpar_split *s, int32_t part)
+DPARI_HOT int64_t dpari_cyclic_turn(const dpar_split *s, int64_t part)
 {
     return part >= s->source ? part - s->source : part - s->source + s->parts;
 }
 
-/* NUMROC. */
-static int64_t dpari_cyclic_size(const dpar_split *s, int32_t part)
+/* What a part has of the blocks after the full rounds. */
+DPARI_HOT int64_t dpari_cyclic_last(const dpar_split *s, int64_t turn)
 {
-    int64_t in, extra, blocks = dpari_split_div(s, 0, s->count, &in);
-    int64_t rounds = dpari_split_div(s, 1, blocks, &extra);
-    int32_t turn = dpari_cyclic_turn(s, part);
-    return rounds * s->block + (turn < extra ? s->block : turn == extra ? in : 0);
+    return turn < s->extra ? s->block : turn == s->extra ? s->tail : 0;
 }
 
-static int64_t dpari_cyclic_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run)
+DPARI_HOT int64_t dpari_cyclic_global(const dpar_split *s, int64_t part, int64_t local)
 {
-    int64_t in, round = dpari_split_div(s, 0, local, &in), i;
-    i = (round * s->parts + dpari_cyclic_turn(s, part)) * s->block + in;
-    *run = s->parts == 1 ? s->count - i : dpari_least(s->count - i, s->block - in);
-    return i;
+    int64_t in, round = dpari_split_div(s, 0, local, &in), turn = dpari_cyclic_turn(s, part);
+    if (round >= s->rounds && (round > s->rounds || in >= dpari_cyclic_last(s, turn))) {
+        return -1;
+    }
+    return (round * s->parts + turn) * s->block + in;
 }
 
-/* STRIDED: where part p lies inside a piece of `length`, and how much it has of it. */
-static int64_t dpari_piece_part(const dpar_split *s, int64_t length, int32_t p, int64_t *offset)
+/* STRIDED: what part p has of a full piece. */
+DPARI_HOT int64_t dpari_strided_full(const dpar_split *s, int64_t p)
 {
-    int64_t b = length == s->by[0] ? s->by[1] : dpari_ceil_div(length, s->parts);
-    *offset = dpari_least(length, p * b);
-    return dpari_least(b, length - *offset);
+    return dpari_least(s->by[1], s->by[0] - dpari_least(s->by[0], p * s->by[1]));
 }
 
-/* Elements of the piece that begins at `start`. */
-static int64_t dpari_piece_length(const dpar_split *s, int64_t start)
+/* Where part p lies inside the last, short piece, and how much it has of it. */
+static int64_t dpari_strided_last(const dpar_split *s, int64_t p, int64_t *offset)
 {
-    return dpari_least(s->by[0], s->count - start);
+    int64_t b = dpari_ceil_div(s->tail, s->parts);
+    *offset = dpari_least(s->tail, p * b);
+    return dpari_least(b, s->tail - *offset);
 }
 
-/* Pieces of one element, or one part: then part 0 has everything, in one run. */
-static int dpari_strided_whole(const dpar_split *s)
+DPARI_HOT int64_t dpari_strided_find(const dpar_split *s, int64_t i, int64_t *local)
 {
-    return s->by[0] == s->by[1];
-}
-
-static int32_t dpari_strided_find(const dpar_split *s, int64_t i, int64_t *local, int64_t *run)
-{
-    int64_t in, piece = dpari_split_div(s, 0, i, &in), length, offset, of_full, rest, size, part;
-    length = dpari_piece_length(s, i - in);
-    if (length == s->by[0]) {
+    int64_t in, piece = dpari_split_div(s, 0, i, &in), part, rest;
+    if (piece < s->rounds) {
         part = dpari_split_div(s, 1, in, &rest);
-    } else {
-        part = in / dpari_ceil_div(length, s->parts);
+        *local = piece * dpari_least(s->by[1], s->by[0] - in + rest) + rest;
+        return part;
     }
-    size = dpari_piece_part(s, length, (int32_t)part, &offset);
-    of_full = length == s->by[0] ? size : dpari_piece_part(s, s->by[0], (int32_t)part, &rest);
-    *local = piece * of_full + in - offset;
-    *run = dpari_strided_whole(s) ? s->count - i : size - (in - offset);
-    return (int32_t)part;
+    part = in / dpari_ceil_div(s->tail, s->parts);
+    (void)dpari_strided_last(s, part, &rest);
+    *local = piece * dpari_strided_full(s, part) + in - rest;
+    return part;
 }
 
-static int64_t dpari_strided_size(const dpar_split *s, int32_t part)
+DPARI_HOT int64_t dpari_strided_global(const dpar_split *s, int64_t part, int64_t local)
 {
-    int64_t in, offset, pieces = dpari_split_div(s, 0, s->count, &in);
-    return pieces * dpari_piece_part(s, s->by[0], part, &offset) +
-           (in > 0 ? dpari_piece_part(s, in, part, &offset) : 0);
-}
-
-static int64_t dpari_strided_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run)
-{
-    int64_t offset, of_full = dpari_piece_part(s, s->by[0], part, &offset), rest, size, in;
-    int64_t pieces = dpari_split_div(s, 0, s->count, &rest), piece;
-    if (of_full == s->by[1]) {
-        piece = dpari_split_div(s, 1, local, &in);
-    } else {
-        piece = of_full > 0 ? local / of_full : pieces;
+    int64_t full = dpari_strided_full(s, part), piece = s->rounds, offset;
+    if (full == s->by[1]) {
+        piece = dpari_split_div(s, 1, local, &offset);
+    } else if (full > 0) {
+        piece = local / full;
     }
-    piece = dpari_least(pieces, piece);
-    local -= piece * of_full;
-    size = dpari_piece_part(s, dpari_piece_length(s, piece * s->by[0]), part, &offset);
-    rest = piece * s->by[0] + offset + local;
-    *run = dpari_strided_whole(s) ? s->count - rest : size - local;
-    return rest;
+    if (piece < s->rounds) {
+        return piece * (s->by[0] - full) + part * s->by[1] + local;
+    }
+    local -= s->rounds * full;
+    if (local >= dpari_strided_last(s, part, &offset)) {
+        return -1;
+    }
+    return s->rounds * s->by[0] + offset + local;
 }
 
 /* ZIGZAG: chunk c of 2P. */
-static int64_t dpari_zigzag_cut(const dpar_split *s, int64_t c)
+DPARI_HOT int64_t dpari_zigzag_cut(const dpar_split *s, int64_t c)
 {
     return dpari_least(s->count, c * s->by[0]);
 }
 
-static int64_t dpari_zigzag_first(const dpar_split *s, int32_t part)
+/* Elements of a part's first chunk, and of its second. */
+DPARI_HOT int64_t dpari_zigzag_first(const dpar_split *s, int64_t part)
 {
-    return dpari_zigzag_cut(s, (int64_t)part + 1) - dpari_zigzag_cut(s, part);
+    return dpari_zigzag_cut(s, part + 1) - dpari_zigzag_cut(s, part);
 }
 
-/* The two middle chunks touch: part P-1 has one run. */
-static int64_t dpari_zigzag_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run)
+DPARI_HOT int64_t dpari_zigzag_second(const dpar_split *s, int64_t part)
 {
-    int64_t first = dpari_zigzag_first(s, part), second = 2 * (int64_t)s->parts - 1 - part, i;
-    if (part == s->parts - 1 || local >= first) {
-        i = part == s->parts - 1 ? dpari_zigzag_cut(s, part) + local
-                                 : dpari_zigzag_cut(s, second) + local - first;
-        *run = dpari_zigzag_cut(s, second + 1) - i;
-    } else {
-        i = dpari_zigzag_cut(s, part) + local;
-        *run = first - local;
+    return dpari_zigzag_first(s, 2 * (int64_t)s->parts - 1 - part);
+}
+
+/* Where a second chunk has elements, the first one is full. */
+DPARI_HOT int64_t dpari_zigzag_find(const dpar_split *s, int64_t i, int64_t *local)
+{
+    int64_t in, chunk = dpari_split_div(s, 0, i, &in);
+    if (chunk < s->parts) {
+        *local = in;
+        return chunk;
     }
-    return i;
+    *local = s->by[0] + in;
+    return 2 * (int64_t)s->parts - 1 - chunk;
 }
 
-static int32_t dpari_zigzag_find(const dpar_split *s, int64_t i, int64_t *local, int64_t *run)
+DPARI_HOT int64_t dpari_zigzag_global(const dpar_split *s, int64_t part, int64_t local)
 {
-    int64_t in, chunk = dpari_split_div(s, 0, i, &in), last = 2 * (int64_t)s->parts - 1;
-    int32_t part = (int32_t)(chunk < s->parts ? chunk : last - chunk);
-    *local = chunk < s->parts ? in : dpari_zigzag_first(s, part) + in;
-    (void)dpari_zigzag_global(s, part, *local, run);
-    return part;
+    int64_t first = dpari_zigzag_first(s, part), chunk = 2 * (int64_t)s->parts - 1 - part;
+    if (local < first) {
+        return dpari_zigzag_cut(s, part) + local;
+    }
+    return local - first < dpari_zigzag_second(s, part) ?
+               dpari_zigzag_cut(s, chunk) + (local - first) :
+               -1;
 }
 
-static int64_t dpari_zigzag_size(const dpar_split *s, int32_t part)
+/* ---- any rule -------------------------------------------------------------------------------- */
+
+DPARI_HOT int dpari_split_has(const dpar_split *s, int32_t part)
 {
-    int64_t second = 2 * (int64_t)s->parts - 1 - part;
-    return dpari_zigzag_first(s, part) + dpari_zigzag_cut(s, second + 1) -
-           dpari_zigzag_cut(s, second);
+    return part >= 0 && part < s->parts;
+}
+
+/* The part that has i, 0 <= i < N, and where. */
+DPARI_HOT int32_t dpari_split_find(const dpar_split *s, int64_t i, int64_t *local)
+{
+    int64_t part;
+    switch (s->rule) {
+    case DPAR_CHUNK: return (int32_t)dpari_split_div(s, 0, i, local);
+    case DPAR_BLOCK_CYCLIC: return (int32_t)dpari_cyclic_find(s, i, local);
+    case DPAR_STRIPE: *local = dpari_split_div(s, 1, i, &part); return (int32_t)part;
+    case DPAR_STRIDED: return (int32_t)dpari_strided_find(s, i, local);
+    case DPAR_ZIGZAG: return (int32_t)dpari_zigzag_find(s, i, local);
+    case DPAR_EVEN: part = dpari_even_part(s, i); break;
+    case DPAR_FLOOR: part = dpari_floor_part(s, i); break;
+    default: part = dpari_split_search(s, i);
+    }
+    *local = i - dpari_split_cut(s, part);
+    return (int32_t)part;
+}
+
+/* The element at `local` of a part that exists, or -1. */
+DPARI_HOT int64_t dpari_split_global(const dpar_split *s, int32_t part, int64_t local)
+{
+    int64_t cut;
+    switch (s->rule) {
+    case DPAR_BLOCK_CYCLIC:
+    case DPAR_STRIPE: return dpari_cyclic_global(s, part, local);
+    case DPAR_STRIDED: return dpari_strided_global(s, part, local);
+    case DPAR_ZIGZAG: return dpari_zigzag_global(s, part, local);
+    default:
+        cut = dpari_split_cut(s, part);
+        return local < dpari_split_cut(s, (int64_t)part + 1) - cut ? cut + local : -1;
+    }
+}
+
+/* How many elements from i on, which lies at `local` of its part, follow one another there. */
+static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int64_t local)
+{
+    int64_t in, left = s->count - i;
+    switch (s->rule) {
+    case DPAR_BLOCK_CYCLIC:
+    case DPAR_STRIPE:
+        (void)dpari_split_div(s, 0, local, &in);
+        return s->parts == 1 ? left : dpari_least(left, s->block - in);
+    case DPAR_STRIDED:
+        if (s->by[0] == s->by[1]) { /* pieces of one element, or one part: part 0 has everything */
+            return left;
+        }
+        if (dpari_split_div(s, 0, i, &in) < s->rounds) {
+            return part * s->by[1] + dpari_strided_full(s, part) - in;
+        }
+        left = dpari_strided_last(s, part, &local);
+        return local + left - in;
+    case DPAR_ZIGZAG: /* the two middle chunks touch: part P-1 has one run */
+        in = dpari_zigzag_first(s, part);
+        return local < in && part < s->parts - 1 ? in - local :
+                                                   in + dpari_zigzag_second(s, part) - local;
+    default: return dpari_split_cut(s, (int64_t)part + 1) - i;
+    }
 }
 
 /* ---- the promise ---------------------------------------------------------------------------- */
 
 DPAR_API int64_t dpar_split_size(const dpar_split *s, int32_t part)
 {
-    if (part < 0 || part >= s->parts) {
+    int64_t offset;
+    if (!dpari_split_has(s, part)) {
         return 0;
     }
     switch (s->rule) {
     case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE: return dpari_cyclic_size(s, part);
-    case DPAR_STRIDED: return dpari_strided_size(s, part);
-    case DPAR_ZIGZAG: return dpari_zigzag_size(s, part);
-    default: return dpari_split_cut(s, part + 1) - dpari_split_cut(s, part);
+    case DPAR_STRIPE:
+        return s->rounds * s->block + dpari_cyclic_last(s, dpari_cyclic_turn(s, part));
+    case DPAR_STRIDED:
+        return s->rounds * dpari_strided_full(s, part) + dpari_strided_last(s, part, &offset);
+    case DPAR_ZIGZAG: return dpari_zigzag_first(s, part) + dpari_zigzag_second(s, part);
+    default: return dpari_split_cut(s, (int64_t)part + 1) - dpari_split_cut(s, part);
     }
 }
 
@@ -5602,7 +5645,7 @@ DPAR_API int64_t dpar_split_most(const dpar_split *s)
     int32_t p;
     switch (s->rule) {
     case DPAR_FLOOR: return dpari_ceil_div(s->count, s->parts);
-    case DPAR_BLOCK_CYCLIC: return dpari_cyclic_size(s, s->source);
+    case DPAR_BLOCK_CYCLIC: return dpar_split_size(s, s->source);
     case DPAR_ZIGZAG: return dpari_most(dpar_split_size(s, 0), dpar_split_size(s, s->parts - 1));
     case DPAR_RAGGED:
         for (p = 0; p < s->parts; p++) {
@@ -5621,54 +5664,32 @@ DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part)
 
 DPAR_API int32_t dpar_split_owner(const dpar_split *s, int64_t i)
 {
-    int64_t local, run;
-    if (i < 0 || i >= s->count) {
-        return -1;
-    }
-    return dpari_split_scattered(s) ? dpar_split_find(s, i, &local, &run) : dpari_split_part(s, i);
+    int64_t local;
+    return i < 0 || i >= s->count ? -1 : dpari_split_find(s, i, &local);
 }
 
 DPAR_API int32_t dpar_split_find(const dpar_split *s, int64_t i, int64_t *local, int64_t *run)
 {
-    int64_t at = 0, left = 0;
+    int64_t at;
     int32_t part;
     if (i < 0 || i >= s->count) {
         return -1;
     }
-    switch (s->rule) {
-    case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE: part = dpari_cyclic_find(s, i, &at, &left); break;
-    case DPAR_STRIDED: part = dpari_strided_find(s, i, &at, &left); break;
-    case DPAR_ZIGZAG: part = dpari_zigzag_find(s, i, &at, &left); break;
-    default:
-        part = dpari_split_part(s, i);
-        at = i - dpari_split_cut(s, part);
-        left = run != NULL ? dpari_split_cut(s, part + 1) - i : 0;
-    }
+    part = dpari_split_find(s, i, &at);
     if (local != NULL) {
         *local = at;
     }
     if (run != NULL) {
-        *run = left;
+        *run = dpari_split_run(s, part, i, at);
     }
     return part;
 }
 
 DPAR_API int64_t dpar_split_global(const dpar_split *s, int32_t part, int64_t local, int64_t *run)
 {
-    int64_t i, left;
-    if (local < 0 || local >= dpar_split_size(s, part)) {
-        return -1;
-    }
-    switch (s->rule) {
-    case DPAR_BLOCK_CYCLIC:
-    case DPAR_STRIPE: i = dpari_cyclic_global(s, part, local, &left); break;
-    case DPAR_STRIDED: i = dpari_strided_global(s, part, local, &left); break;
-    case DPAR_ZIGZAG: i = dpari_zigzag_global(s, part, local, &left); break;
-    default: i = dpari_split_cut(s, part) + local; left = dpari_split_cut(s, part + 1) - i;
-    }
-    if (run != NULL) {
-        *run = left;
+    int64_t i = dpari_split_has(s, part) && local >= 0 ? dpari_split_global(s, part, local) : -1;
+    if (run != NULL && i >= 0) {
+        *run = dpari_split_run(s, part, i, local);
     }
     return i;
 }
@@ -5684,7 +5705,7 @@ static int64_t dpari_split_past(int64_t i, int64_t start, int64_t length)
 DPAR_API int64_t dpar_split_before(const dpar_split *s, int32_t part, int64_t i)
 {
     int64_t in, offset, piece, size, turn;
-    if (part < 0 || part >= s->parts || i <= 0) {
+    if (!dpari_split_has(s, part) || i <= 0) {
         return 0;
     }
     i = dpari_least(i, s->count);
@@ -5696,14 +5717,14 @@ DPAR_API int64_t dpar_split_before(const dpar_split *s, int32_t part, int64_t i)
         return piece + (offset > 0 ? s->block : offset == 0 ? in : 0);
     case DPAR_STRIDED:
         piece = dpari_split_div(s, 0, i, &in);
-        size = piece * dpari_piece_part(s, s->by[0], part, &offset);
-        turn = dpari_piece_part(s, dpari_piece_length(s, i - in), part, &offset);
-        return size + dpari_split_past(in, offset, turn);
+        size = dpari_strided_full(s, part);
+        offset = part * s->by[1];
+        turn = piece < s->rounds ? size : dpari_strided_last(s, part, &offset);
+        return piece * size + dpari_split_past(in, offset, turn);
     case DPAR_ZIGZAG:
         size = 2 * (int64_t)s->parts - 1 - part;
-        piece = dpari_zigzag_cut(s, size);
         return dpari_split_past(i, dpari_zigzag_cut(s, part), dpari_zigzag_first(s, part)) +
-               dpari_split_past(i, piece, dpari_zigzag_cut(s, size + 1) - piece);
+               dpari_split_past(i, dpari_zigzag_cut(s, size), dpari_zigzag_second(s, part));
     default: return dpari_split_past(i, dpari_split_cut(s, part), dpar_split_size(s, part));
     }
 }

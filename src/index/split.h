@@ -40,7 +40,8 @@ typedef struct dpar_split {
     int64_t block;       /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
     const int64_t *cuts; /* RAGGED: parts + 1 of them, the caller's */
     int64_t by[2];       /* private: what indices are divided by, */
-    uint64_t inverse[2]; /* private: and its inverse */
+    uint64_t inverse[2]; /* private: and its inverse; */
+    int64_t rounds, extra, tail; /* private: the count in whole rounds, and what is left */
 } dpar_split;
 
 /* `block`: BLOCK_CYCLIC's block and STRIDED's pieces, at least 1; other rules ignore it. RAGGED has
