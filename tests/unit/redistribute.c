@@ -501,6 +501,49 @@ static void test_reduced(void)
     CHECK_INT(two.away, 48 * 3 / 4);
 }
 
+/* Two readers of the same shard read half of it each and pass it on: 48 elements are read once
+ * where a plain read fetches 96. */
+static void test_spread(void)
+{
+    static const int32_t size[] = {2, 2};
+    static const int64_t extent[] = {8, 6};
+    dpar_placement p[2], q[2];
+    dpar_mesh a, b;
+    dpar_layout from, to, middle;
+    int32_t rank;
+    int64_t plain = 0, once = 0, passed = 0;
+    p[0] = dpar_shard(0);
+    p[1] = dpar_shard(0);
+    q[0] = dpar_replicate();
+    q[1] = dpar_shard(1);
+    CHECK_INT(dpar_mesh_init(&a, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    b = a;
+    b.offset = 4;
+    CHECK_INT(dpar_layout_init(&from, &a, 2, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_redistribute_spread(&from, &middle), DPAR_OK); /* no replicas */
+    CHECK_INT(dpar_layout_init(&to, &b, 2, extent, q, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_redistribute_spread(&to, &middle), DPAR_MORE);
+    CHECK_INT(dpar_layout_copies(&middle), 1);
+    check_move(&from, &middle, 0);
+    check_move(&middle, &to, 0);
+    for (rank = 4; rank < 8; rank++) {
+        dpar_transfers w;
+        dpar_transfer_totals sum;
+        (void)dpar_transfers_begin(&w, &from, &to, rank, DPAR_RECEIVES, 0, NULL);
+        dpar_transfers_total(&w, &sum);
+        plain += sum.away;
+        (void)dpar_transfers_begin(&w, &from, &middle, rank, DPAR_RECEIVES, 0, NULL);
+        dpar_transfers_total(&w, &sum);
+        once += sum.away;
+        (void)dpar_transfers_begin(&w, &middle, &to, rank, DPAR_RECEIVES, 0, NULL);
+        dpar_transfers_total(&w, &sum);
+        passed += sum.away;
+    }
+    CHECK_INT(plain, 96);
+    CHECK_INT(once, 48);
+    CHECK_INT(passed, 48);
+}
+
 static void test_refusals(void)
 {
     static const int32_t size[] = {2, 2};
@@ -550,6 +593,7 @@ int main(void)
     test_one_exchange();
     test_balance();
     test_reduced();
+    test_spread();
     test_refusals();
     test_box();
     return CHECK_DONE();
