@@ -576,14 +576,14 @@ enum {
 /* A value; make it with an init function. Within a part, local indices 0, 1, ... run through its
  * elements in ascending global order. */
 typedef struct dpar_split {
-    int32_t rule;        /* DPAR_CHUNK, ... */
-    int32_t parts;       /* P, at least 1 */
-    int32_t source;      /* BLOCK_CYCLIC: the part that has the first block */
-    int64_t count;       /* N, elements, 0..2^62 */
-    int64_t block;       /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
-    const int64_t *cuts; /* RAGGED: parts + 1 of them, the caller's */
-    int64_t by[2];       /* private: what indices are divided by, */
-    uint64_t inverse[2]; /* private: and its inverse; */
+    int32_t rule;                /* DPAR_CHUNK, ... */
+    int32_t parts;               /* P, at least 1 */
+    int32_t source;              /* BLOCK_CYCLIC: the part that has the first block */
+    int64_t count;               /* N, elements, 0..2^62 */
+    int64_t block;               /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
+    const int64_t *cuts;         /* RAGGED: parts + 1 of them, the caller's */
+    int64_t by[2];               /* private: what indices are divided by, */
+    uint64_t inverse[2];         /* private: and its inverse; */
     int64_t rounds, extra, tail; /* private: the count in whole rounds, and what is left */
 } dpar_split;
 
@@ -591,6 +591,9 @@ typedef struct dpar_split {
  * its own init. E_ARG or E_RANGE with a sentence; *s is written on success only. O(1). */
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, int32_t source, dpar_why *why);
+/* The same rule for another number of elements, 0..2^62: what cuts of cuts are made of. RAGGED
+ * keeps its cuts, which must end there. Cannot fail. O(1). */
+DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
 /* Parts by cuts: cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts], the number of elements. The array
  * must outlive the split. O(parts). */
 DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,
@@ -693,8 +696,14 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
 /* The other way: how many indices before i the rank owns in that dim: the local index of the first
  * one at or after i. O(axes). */
 DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i);
+/* The first index and one past the last of a dim that the ranks at coord[] own, with what others
+ * own between them. 0, and nothing written, when they own none. Coordinates of axes that do not
+ * shard the dim do not matter. O(axes). */
+DPAR_API int dpar_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
+                              int64_t *hi);
 /* Where index i of a dim lies: sets coord[] of the axes that shard the dim and touches no other;
- * *local its local index there, *run how many follow it in a row. 0 when i is outside. O(axes). */
+ * *local its local index there, *run how many follow it in a row (each may be NULL). 0 when i is
+ * outside. O(axes). */
 DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
                               int64_t *local, int64_t *run);
 
@@ -748,7 +757,8 @@ enum { DPAR_PRIMARY = -1 }; /* as per_node: copy 0 sends, always (files that cop
 typedef struct dpar_transfers {
     dpar_layout mine, other; /* private, all of it */
     int32_t rank, sends, per_node, nested, state, keep;
-    int32_t copies, copy, partials, partial;
+    int32_t copies, copy, partials, partial, combine;
+    int32_t now, op; /* the transfer that was reached */
     uint32_t free_from, part_from, free_to;
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
     int64_t size[DPAR_MAX_DIMS], at[DPAR_MAX_DIMS], begin[DPAR_MAX_DIMS], length[DPAR_MAX_DIMS];
@@ -1749,6 +1759,13 @@ DPAR_API void dpar_show_plans_svg(dpar_text *t, const dpar_report *r);
 /* arith - private: checked integer arithmetic and the sentence builder. Header-only. */
 
 #define DPARI_FN static DPARI_UNUSED
+
+/* Not inlined: keeps a large frame off the call paths that do not need it. */
+#if defined(__GNUC__)
+#define DPARI_APART static __attribute__((noinline))
+#else
+#define DPARI_APART static
+#endif
 
 /* a * b for non-negative numbers; 0 when the product passes INT64_MAX. */
 DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
@@ -3377,34 +3394,38 @@ DPAR_API dpar_status dpar_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, 
                                          int32_t n, const char *const *names, const int32_t *sizes,
                                          int32_t order, dpar_why *why)
 {
-    dpar_mesh m, parts;
-    int32_t i, k;
+    dpar_mesh m;
+    int32_t i;
     dpar_status st;
     if (axis < 0 || axis >= mesh->axes) {
         return dpari_say(DPAR_E_ARG, why, "axis #: the mesh has #", axis, mesh->axes, 0, 0);
     }
-    st = dpar_mesh_init(&parts, n, names, sizes, order, mesh->axis[axis].size, why);
+    st = dpar_mesh_init(&m, n, names, sizes, order, mesh->axis[axis].size, why);
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_mesh_empty(&m, mesh->offset);
+    if (mesh->axes - 1 + n > DPAR_MAX_AXES) {
+        return dpari_mesh_full(why);
+    }
+    for (i = n - 1; i >= 0; i--) { /* the parts go where the axis was, the others around them */
+        m.axis[axis + i] = m.axis[i];
+        m.axis[axis + i].stride *= mesh->axis[axis].stride;
+    }
     for (i = 0; i < mesh->axes; i++) {
-        const dpar_axis *a = &mesh->axis[i];
-        for (k = 0; k < (i == axis ? n : 1); k++) {
-            const dpar_axis *b = i == axis ? &parts.axis[k] : a;
-            int32_t stride = i == axis ? b->stride * a->stride : b->stride;
-            if (m.axes >= DPAR_MAX_AXES) {
-                return dpari_mesh_full(why);
-            }
-            st = dpari_mesh_name(&m, m.axes, b->name, why);
-            if (st != DPAR_OK) {
-                return st;
-            }
-            (void)dpari_mesh_add(&m, b->name, -1, b->size, stride);
+        if (i != axis) {
+            m.axis[i < axis ? i : i + n - 1] = mesh->axis[i];
         }
     }
-    *out = m;
-    return DPAR_OK;
+    m.axes = mesh->axes - 1 + n;
+    m.size = mesh->size;
+    m.offset = mesh->offset;
+    for (i = 0; i < m.axes && st == DPAR_OK; i++) {
+        st = dpari_mesh_name(&m, i, m.axis[i].name, why);
+    }
+    if (st == DPAR_OK) {
+        *out = m;
+    }
+    return st;
 }
 
 DPAR_API dpar_status dpar_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh, const int32_t *perm,
@@ -3453,7 +3474,7 @@ DPAR_API dpar_status dpar_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh)
 static dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpar_mesh *outer, const dpar_axis *a,
                                            dpar_why *why)
 {
-    dpar_axis piece[DPAR_MAX_AXES];
+    int32_t size[DPAR_MAX_AXES], stride[DPAR_MAX_AXES];
     int32_t rest = a->size, skip = a->stride, i, n = 0;
     for (i = outer->axes - 1; i >= 0 && rest > 1; i--) {
         const dpar_axis *b = &outer->axis[i];
@@ -3471,8 +3492,8 @@ static dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpar_mesh *outer,
             return dpari_say(DPAR_E_DIVIDE, why, "# positions do not fill outer's # evenly", rest,
                              b->size / skip, 0, 0);
         }
-        piece[n].size = take;
-        piece[n++].stride = b->stride * skip;
+        size[n] = take;
+        stride[n++] = b->stride * skip;
         rest /= take;
         skip = 1;
     }
@@ -3480,8 +3501,7 @@ static dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpar_mesh *outer,
         return dpari_mesh_add(m, a->name, -1, 1, 1) ? DPAR_OK : dpari_mesh_full(why);
     }
     for (i = n - 1; i >= 0; i--) {
-        if (!dpari_mesh_add(m, a->name, n > 1 && i < n - 1 ? n - 1 - i : -1, piece[i].size,
-                            piece[i].stride)) {
+        if (!dpari_mesh_add(m, a->name, n > 1 && i < n - 1 ? n - 1 - i : -1, size[i], stride[i])) {
             return dpari_mesh_full(why);
         }
     }
@@ -3986,7 +4006,7 @@ typedef struct dpari_cart_grid {
     uint32_t wraps;               /* bit j: periodic */
     int32_t cells[DPAR_MAX_DIMS]; /* the most parts, cut to 2^31 - 1 */
     int64_t face[DPAR_MAX_DIMS];  /* what one plane of cut costs */
-    int32_t log[DPAR_MAX_DIMS];   /* of that, where it is not 0 */
+    int8_t log[DPAR_MAX_DIMS];    /* of that, where it is not 0 */
     int32_t part[DPAR_MAX_DIMS], best[DPAR_MAX_DIMS];
     int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j.. must make */
     int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes ..j-1 and the fixed ones */
@@ -4199,54 +4219,60 @@ DPAR_API dpar_status dpar_grid_cut(int32_t dims, const int64_t *cells, const int
     return st;
 }
 
-/* Free axes into g, fixed ones into its first cost. Refuses where the dearest cut overflows. */
-static dpar_status dpari_grid_prepare(dpari_cart_grid *g, int32_t ranks, int32_t dims,
-                                      const int64_t *cells, const int64_t *weight,
-                                      uint32_t periodic, const int32_t *parts, dpar_why *why)
+/* A plane across an axis: the other extents, where they were found to fit. */
+static int64_t dpari_grid_plane(int32_t dims, const int64_t *cells, const int64_t *weight,
+                                int32_t axis)
 {
-    int64_t worst = 0, face = 0;
+    int64_t face = weight != NULL ? weight[axis] : 1;
     int32_t d;
     for (d = 0; d < dims; d++) {
-        const uint32_t wraps = periodic >> d & 1u;
+        face *= d != axis ? cells[d] : 1;
+    }
+    return face;
+}
+
+/* Refuses where the dearest cut overflows. */
+static dpar_status dpari_grid_bound(int32_t ranks, int32_t dims, const int64_t *cells,
+                                    const int64_t *weight, dpar_why *why)
+{
+    int64_t worst = 0, face = 0, dearest;
+    int32_t d;
+    for (d = 0; d < dims; d++) {
         dpar_status st = dpari_grid_face(dims, cells, weight, d, &face, why);
-        int64_t dearest = dpari_cart_times(face, dpari_least(cells[d], ranks));
         if (st != DPAR_OK) {
             return st;
         }
+        dearest = dpari_cart_times(face, dpari_least(cells[d], ranks));
         if (dearest > INT64_MAX - 2 - worst) {
             return dpari_grid_passes(dims, cells, ranks, why);
         }
         worst += dearest;
-        if (parts[d] > 0) {
-            g->cost[0] += face * dpari_cart_planes(parts[d], wraps);
-        } else {
-            g->wraps |= wraps << g->axes;
-            g->log[g->axes] = face > 0 ? dpari_cart_log2(face) : 0;
-            g->cells[g->axes] = (int32_t)dpari_least(cells[d], INT32_MAX);
-            g->face[g->axes++] = face;
-        }
     }
     return DPAR_OK;
 }
 
-/* dpar_grid_create, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
-static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims,
-                                    const int64_t *cells, const int64_t *weight, uint32_t periodic,
-                                    int32_t *parts, int64_t *cut, dpar_why *why)
+/* Free axes into g, fixed ones into its first cost; then the search. Checked before: 0 when there
+ * is no such grid. */
+DPARI_APART int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims, const int64_t *cells,
+                                const int64_t *weight, uint32_t periodic, int32_t *parts,
+                                int64_t *cut)
 {
     dpari_cart_grid g;
-    dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
-    int32_t d, j = 0, open = 0;
+    int32_t d, j = 0;
     dpari_zero(&g, sizeof(g));
-    if (st == DPAR_OK) {
-        st = dpari_cart_rest(ranks, dims, parts, &open, &g.rest[0], why);
+    for (d = 0; d < dims; d++) {
+        const uint32_t wraps = periodic >> d & 1u;
+        const int64_t face = dpari_grid_plane(dims, cells, weight, d);
+        if (parts[d] > 0) {
+            g.cost[0] += face * dpari_cart_planes(parts[d], wraps);
+        } else {
+            g.wraps |= wraps << g.axes;
+            g.log[g.axes] = (int8_t)(face > 0 ? dpari_cart_log2(face) : 0);
+            g.cells[g.axes] = (int32_t)dpari_least(cells[d], INT32_MAX);
+            g.face[g.axes++] = face;
+        }
     }
-    if (st == DPAR_OK) {
-        st = dpari_grid_prepare(&g, ranks, dims, cells, weight, periodic, parts, why);
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
+    g.rest[0] = rest;
     g.divides = divides;
     g.limit = g.axes > 0 ? INT64_MAX : g.cost[0];
     if (g.axes > 0) {
@@ -4255,14 +4281,43 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
         dpari_grid_search(&g);
     }
     if (g.axes > 0 && !g.found) {
-        return dpari_cart_say(DPAR_E_NONE, why, "no grid of # ranks has at most @ parts", dims,
-                              cells, ranks);
+        return 0;
     }
     for (d = 0; d < dims; d++) {
         parts[d] = parts[d] == 0 ? g.best[j++] : parts[d];
     }
     if (cut != NULL) {
         *cut = g.limit;
+    }
+    return 1;
+}
+
+/* All that can be wrong; *rest: the ranks that the free axes must make. */
+DPARI_APART dpar_status dpari_grid_check(int32_t ranks, int32_t dims, const int64_t *cells,
+                                         const int64_t *weight, const int32_t *parts, int32_t *rest,
+                                         dpar_why *why)
+{
+    dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
+    int32_t open = 0;
+    if (st == DPAR_OK) {
+        st = dpari_cart_rest(ranks, dims, parts, &open, rest, why);
+    }
+    return st == DPAR_OK ? dpari_grid_bound(ranks, dims, cells, weight, why) : st;
+}
+
+/* dpar_grid_create, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
+static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims,
+                                    const int64_t *cells, const int64_t *weight, uint32_t periodic,
+                                    int32_t *parts, int64_t *cut, dpar_why *why)
+{
+    int32_t rest = 0;
+    dpar_status st = dpari_grid_check(ranks, dims, cells, weight, parts, &rest, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (!dpari_grid_best(divides, rest, dims, cells, weight, periodic, parts, cut)) {
+        return dpari_cart_say(DPAR_E_NONE, why, "no grid of # ranks has at most @ parts", dims,
+                              cells, ranks);
     }
     return DPAR_OK;
 }
@@ -4867,13 +4922,6 @@ DPAR_API dpar_status dpar_place_cost(const dpar_place *place, const dpar_stencil
     return DPAR_OK;
 }
 
-static dpar_status dpari_place_try(dpar_place *p, const dpar_cart *grid, int32_t kind,
-                                   int32_t per_node, const int64_t *weight, dpar_why *why)
-{
-    return kind == DPAR_PLACE_BRICKS ? dpar_place_bricks(p, grid, per_node, weight, NULL, NULL, why)
-                                     : dpar_place_init(p, grid, kind, per_node, why);
-}
-
 /* What each of the faces of a rank carries. */
 static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *weight)
 {
@@ -4886,35 +4934,43 @@ static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *we
     }
 }
 
+/* Checked before: fails only where no brick fits. */
+static dpar_status dpari_place_try(dpar_place *p, const dpar_cart *grid, int32_t kind,
+                                   int32_t per_node, const int64_t *weight)
+{
+    if (kind == DPAR_PLACE_BRICKS) {
+        return dpar_place_bricks(p, grid, per_node, weight, NULL, NULL, NULL);
+    }
+    dpari_place_start(p, grid, kind, per_node);
+    return DPAR_OK;
+}
+
 DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, int32_t per_node,
                                      const dpar_stencil *stencil, int64_t *total, int64_t *worst,
                                      dpar_why *why)
 {
-    dpar_place p;
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
     dpar_status st = dpari_stencil_judge(stencil, grid, why);
     if (st == DPAR_OK) {
+        st = dpari_place_judge(DPAR_PLACE_ROW_MAJOR, per_node, why);
+    }
+    if (st == DPAR_OK) {
         dpari_stencil_faces(stencil, grid->dims, weight);
     }
     for (kind = 0; st == DPAR_OK && kind < DPAR_PLACE_KINDS; kind++) {
-        st = dpari_place_try(&p, grid, kind, per_node, weight, why);
-        if (kind == DPAR_PLACE_BRICKS && (st == DPAR_E_NONE || st == DPAR_E_DIVIDE)) {
-            st = DPAR_OK;
+        if (dpari_place_try(place, grid, kind, per_node, weight) != DPAR_OK) {
             continue;
         }
-        if (st == DPAR_OK) {
-            st = dpar_place_cost(&p, stencil, &sum, &most, why);
-        }
-        if (st == DPAR_OK &&
-            (least_most < 0 || most < least_most || (most == least_most && sum < least_sum))) {
+        st = dpar_place_cost(place, stencil, &sum, &most, why);
+        if (least_most < 0 || most < least_most || (most == least_most && sum < least_sum)) {
             best = kind;
             least_sum = sum;
             least_most = most;
         }
     }
     if (st == DPAR_OK) {
-        st = dpari_place_try(place, grid, best, per_node, weight, why);
+        st = dpari_place_try(place, grid, best, per_node, weight);
     }
     if (st == DPAR_OK && total != NULL) {
         *total = least_sum;
@@ -5203,46 +5259,47 @@ static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why
     return DPAR_OK;
 }
 
-/* What a rule divides by, and what is left of its count after whole rounds of it. */
-static void dpari_split_inverses(dpar_split *s)
+/* What the rule divides by, and what is left of the count after whole rounds of it. */
+DPAR_API void dpar_split_resize(dpar_split *s, int64_t count)
 {
     int64_t blocks, parts = s->parts;
-    s->rounds = s->count / parts;
-    s->extra = s->count % parts;
+    s->count = count;
+    s->rounds = count / parts;
+    s->extra = count % parts;
     switch (s->rule) {
     case DPAR_EVEN:
         dpari_split_by(s, 0, s->rounds + 1);
         dpari_split_by(s, 1, s->rounds);
         break;
     case DPAR_FLOOR:
-        s->tail = s->count <= INT64_MAX / parts; /* does P N fit? */
-        dpari_split_by(s, 0, s->count);
+        s->tail = count <= INT64_MAX / parts; /* does P N fit? */
+        dpari_split_by(s, 0, count);
         dpari_split_by(s, 1, parts);
         break;
     case DPAR_BLOCK_CYCLIC:
     case DPAR_STRIPE:
         dpari_split_by(s, 0, s->block);
         dpari_split_by(s, 1, parts);
-        blocks = s->count / s->block;
-        s->tail = s->count % s->block;
+        blocks = count / s->block;
+        s->tail = count % s->block;
         s->rounds = blocks / parts;
         s->extra = blocks % parts;
         break;
     case DPAR_STRIDED: /* elements of a piece; of a part of a full piece */
-        dpari_split_by(s, 0, dpari_ceil_div(s->count, s->block));
+        dpari_split_by(s, 0, dpari_ceil_div(count, s->block));
         dpari_split_by(s, 1, dpari_ceil_div(s->by[0], parts));
-        s->rounds = s->count / s->by[0];
-        s->tail = s->count % s->by[0];
+        s->rounds = count / s->by[0];
+        s->tail = count % s->by[0];
         break;
+    case DPAR_RAGGED: break;
     default:
-        dpari_split_by(s, 0, dpari_ceil_div(s->count, s->rule == DPAR_ZIGZAG ? 2 * parts : parts));
+        dpari_split_by(s, 0, dpari_ceil_div(count, s->rule == DPAR_ZIGZAG ? 2 * parts : parts));
     }
 }
 
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, int32_t source, dpar_why *why)
 {
-    dpar_split made;
     dpar_status st = dpari_split_check(count, parts, why);
     int32_t blocked = rule == DPAR_BLOCK_CYCLIC || rule == DPAR_STRIDED;
     if (st != DPAR_OK) {
@@ -5260,14 +5317,12 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
         return dpari_say(DPAR_E_ARG, why, "source #: it is one of the # parts", source, parts, 0,
                          0);
     }
-    dpari_zero(&made, sizeof(made));
-    made.rule = rule;
-    made.parts = parts;
-    made.count = count;
-    made.block = rule == DPAR_STRIPE ? 1 : blocked ? block : 0;
-    made.source = rule == DPAR_BLOCK_CYCLIC ? source : 0;
-    dpari_split_inverses(&made);
-    *s = made;
+    dpari_zero(s, sizeof(*s));
+    s->rule = rule;
+    s->parts = parts;
+    s->block = rule == DPAR_STRIPE ? 1 : blocked ? block : 0;
+    s->source = rule == DPAR_BLOCK_CYCLIC ? source : 0;
+    dpar_split_resize(s, count);
     return DPAR_OK;
 }
 
@@ -5432,8 +5487,8 @@ DPARI_HOT int64_t dpari_even_part(const dpar_split *s, int64_t i)
 DPARI_HOT int64_t dpari_floor_part(const dpar_split *s, int64_t i)
 {
     int64_t rest;
-    return s->tail ? dpari_split_div(s, 0, s->parts * (i + 1) - 1, &rest) :
-                     dpari_split_search(s, i);
+    return s->tail ? dpari_split_div(s, 0, s->parts * (i + 1) - 1, &rest)
+                   : dpari_split_search(s, i);
 }
 
 /* ---- scattered rules ------------------------------------------------------------------------ */
@@ -5549,9 +5604,9 @@ DPARI_HOT int64_t dpari_zigzag_global(const dpar_split *s, int64_t part, int64_t
     if (local < first) {
         return dpari_zigzag_cut(s, part) + local;
     }
-    return local - first < dpari_zigzag_second(s, part) ?
-               dpari_zigzag_cut(s, chunk) + (local - first) :
-               -1;
+    return local - first < dpari_zigzag_second(s, part)
+               ? dpari_zigzag_cut(s, chunk) + (local - first)
+               : -1;
 }
 
 /* ---- any rule -------------------------------------------------------------------------------- */
@@ -5614,8 +5669,8 @@ static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int
         return local + left - in;
     case DPAR_ZIGZAG: /* the two middle chunks touch: part P-1 has one run */
         in = dpari_zigzag_first(s, part);
-        return local < in && part < s->parts - 1 ? in - local :
-                                                   in + dpari_zigzag_second(s, part) - local;
+        return local < in && part < s->parts - 1 ? in - local
+                                                 : in + dpari_zigzag_second(s, part) - local;
     default: return dpari_split_cut(s, (int64_t)part + 1) - i;
     }
 }
@@ -5769,15 +5824,13 @@ DPAR_API dpar_placement dpar_partial(int32_t op)
 static void dpari_axis_split(const dpar_layout *l, int32_t axis, int64_t count, dpar_split *s)
 {
     const dpar_placement *p = &l->axis[axis];
-    if (p->rule == DPAR_RAGGED) {
-        dpari_zero(s, sizeof(*s));
-        s->rule = DPAR_RAGGED;
-        s->parts = l->mesh.axis[axis].size;
-        s->count = count;
-        s->cuts = p->cuts;
-        return;
-    }
-    (void)dpar_split_init(s, p->rule, count, l->mesh.axis[axis].size, p->block, p->source, NULL);
+    dpari_zero(s, sizeof(*s));
+    s->rule = p->rule;
+    s->parts = l->mesh.axis[axis].size;
+    s->block = p->rule == DPAR_STRIPE ? 1 : p->block;
+    s->source = p->rule == DPAR_BLOCK_CYCLIC ? p->source : 0;
+    s->cuts = p->cuts;
+    dpar_split_resize(s, count);
 }
 
 /* The next axis that cuts a dim, from position k of the order on; -1: there is none. */
@@ -5792,60 +5845,65 @@ static int32_t dpari_next_cut(const dpar_layout *l, int32_t dim, int32_t k)
     return -1;
 }
 
-static dpar_status dpari_check_shard(const dpar_layout *l, int32_t k, dpar_why *why)
+static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int32_t size,
+                                     const int64_t *extent, int32_t dims, dpar_why *why)
 {
-    int32_t axis = l->order[k], size = l->mesh.axis[axis].size;
-    const dpar_placement *p = &l->axis[axis];
     dpar_split s;
     dpar_status st;
+    int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
     if (p->rule != DPAR_RAGGED) {
-        return dpar_split_init(&s, p->rule, l->extent[p->dim], size, p->block, p->source, why);
+        return dpar_split_init(&s, p->rule, extent[dim], size, p->block, p->source, why);
     }
-    if (p->cuts == NULL || dpari_next_cut(l, p->dim, 0) != k) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "axis #: RAGGED needs cuts, and must be the first cut of dim #", axis,
-                         p->dim, 0, 0);
+    if (p->cuts == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED needs cuts", axis, 0, 0, 0);
     }
     st = dpar_split_ragged(&s, size, p->cuts, why);
-    if (st == DPAR_OK && s.count != l->extent[p->dim]) {
+    if (st == DPAR_OK && s.count != extent[dim]) {
         return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at #, dim # has # elements", s.count,
-                         p->dim, l->extent[p->dim], 0);
+                         dim, extent[dim], 0);
     }
     return st;
 }
 
-static dpar_status dpari_check_axis(dpar_layout *l, int32_t axis, dpar_why *why)
+static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32_t dims,
+                                    dpar_why *why)
 {
-    dpar_placement *p = &l->axis[axis];
+    if (p->kind == DPAR_SHARD && (p->dim < -dims || p->dim >= dims)) {
+        return dpari_say(DPAR_E_ARG, why, "axis # shards dim #, the array has # dims", axis, p->dim,
+                         dims, 0);
+    }
     if (p->kind == DPAR_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OPS)) {
         return dpari_say(DPAR_E_ARG, why, "axis #: op # is no reduction", axis, p->op, 0, 0);
     }
-    if (p->kind != DPAR_SHARD) {
-        return p->kind == DPAR_REPLICATE || p->kind == DPAR_PARTIAL
-                   ? DPAR_OK
-                   : dpari_say(DPAR_E_ARG, why, "axis #: placement # does not exist", axis, p->kind,
-                               0, 0);
+    if (p->kind < DPAR_REPLICATE || p->kind > DPAR_PARTIAL) {
+        return dpari_say(DPAR_E_ARG, why, "axis #: placement # does not exist", axis, p->kind, 0,
+                         0);
     }
-    if (p->dim < -l->dims || p->dim >= l->dims) {
-        return dpari_say(DPAR_E_ARG, why, "axis # shards dim #, the array has # dims", axis, p->dim,
-                         l->dims, 0);
-    }
-    p->dim += p->dim < 0 ? l->dims : 0;
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_order(dpar_layout *l, const int32_t *order, dpar_why *why)
+/* Names `order` each axis once; and is RAGGED the first cut of its dim? */
+static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int32_t dims,
+                                     const int32_t *order, dpar_why *why)
 {
-    uint32_t seen = 0;
+    uint32_t seen = 0, cut = 0;
     int32_t k;
-    for (k = 0; k < l->mesh.axes; k++) {
-        int32_t axis = order != NULL ? order[k] : k;
-        if (axis < 0 || axis >= l->mesh.axes || (seen >> axis & 1u)) {
+    for (k = 0; k < axes; k++) {
+        int32_t axis = order != NULL ? order[k] : k, dim;
+        if (axis < 0 || axis >= axes || (seen >> axis & 1u)) {
             return dpari_say(DPAR_E_ARG, why, "order[#] = #: it must name each of # axes once", k,
-                             axis, l->mesh.axes, 0);
+                             axis, axes, 0);
         }
         seen |= (uint32_t)1 << axis;
-        l->order[k] = (int8_t)axis;
+        if (p[axis].kind == DPAR_SHARD) {
+            dim = p[axis].dim + (p[axis].dim < 0 ? dims : 0);
+            if (p[axis].rule == DPAR_RAGGED && (cut >> dim & 1u)) {
+                return dpari_say(DPAR_E_ARG, why,
+                                 "axis #: RAGGED must be the first cut of its dim #", axis, dim, 0,
+                                 0);
+            }
+            cut |= (uint32_t)1 << dim;
+        }
     }
     return DPAR_OK;
 }
@@ -5854,36 +5912,45 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
                                       const int64_t *extent, const dpar_placement *placement,
                                       const int32_t *order, dpar_why *why)
 {
-    dpar_layout made;
-    dpar_status st;
+    dpar_status st = DPAR_OK;
     int32_t i;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
         return dpari_say(DPAR_E_ARG, why, "an array has 0 to # dims, not #", DPAR_MAX_DIMS, dims, 0,
                          0);
     }
-    dpari_zero(&made, sizeof(made));
-    made.mesh = *mesh;
-    made.dims = dims;
     for (i = 0; i < dims; i++) {
         if (extent[i] < 0 || extent[i] > INT64_C(1) << 62) {
             return dpari_say(DPAR_E_RANGE, why, "dim # has # elements: 0 to 2^62 are possible", i,
                              extent[i], 0, 0);
         }
-        made.extent[i] = extent[i];
     }
-    for (i = 0, st = DPAR_OK; i < mesh->axes && st == DPAR_OK; i++) {
-        made.axis[i] = placement[i];
-        st = dpari_check_axis(&made, i, why);
-    }
-    st = st == DPAR_OK ? dpari_check_order(&made, order, why) : st;
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
-        st = made.axis[made.order[i]].kind == DPAR_SHARD ? dpari_check_shard(&made, i, why)
-                                                         : DPAR_OK;
+        st = dpari_check_axis(&placement[i], i, dims, why);
     }
-    if (st == DPAR_OK) {
-        *l = made;
+    st = st == DPAR_OK ? dpari_check_order(placement, mesh->axes, dims, order, why) : st;
+    for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
+        if (placement[i].kind == DPAR_SHARD) {
+            st = dpari_check_shard(&placement[i], i, mesh->axis[i].size, extent, dims, why);
+        }
     }
-    return st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    l->mesh = *mesh;
+    l->dims = dims;
+    for (i = 0; i < DPAR_MAX_DIMS; i++) {
+        l->extent[i] = i < dims ? extent[i] : 0;
+    }
+    for (i = 0; i < mesh->axes; i++) {
+        l->axis[i] = placement[i];
+        l->axis[i].dim += placement[i].kind == DPAR_SHARD && placement[i].dim < 0 ? dims : 0;
+        l->order[i] = (int8_t)(order != NULL ? order[i] : i);
+    }
+    for (; i < DPAR_MAX_AXES; i++) {
+        dpari_zero(&l->axis[i], sizeof(l->axis[i]));
+        l->order[i] = 0;
+    }
+    return DPAR_OK;
 }
 
 /* ---- one dim -------------------------------------------------------------------------------- */
@@ -5891,58 +5958,42 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
 /* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
 typedef struct dpari_nest {
     int32_t n;
-    int32_t part[DPAR_MAX_AXES];
     int64_t size[DPAR_MAX_AXES + 1]; /* of what is left before cut k; [n]: of the rank */
     int8_t axis[DPAR_MAX_AXES];
+    dpar_split split; /* the cut that is looked at */
 } dpari_nest;
 
 /* coord: the rank's coordinates; NULL when it is outside: it owns nothing. */
 static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t dim, dpari_nest *e)
 {
     int32_t k = dpari_next_cut(l, dim, 0);
-    dpar_split s;
     e->n = 0;
     e->size[0] = coord != NULL ? l->extent[dim] : 0;
     for (; k >= 0 && coord != NULL; k = dpari_next_cut(l, dim, k + 1)) {
         int32_t axis = l->order[k];
-        dpari_axis_split(l, axis, e->size[e->n], &s);
+        dpari_axis_split(l, axis, e->size[e->n], &e->split);
         e->axis[e->n] = (int8_t)axis;
-        e->part[e->n] = coord[axis];
-        e->size[e->n + 1] = dpar_split_size(&s, coord[axis]);
+        e->size[e->n + 1] = dpar_split_size(&e->split, coord[axis]);
         e->n++;
     }
 }
 
 /* From the innermost cut outwards. */
-static int64_t dpari_nest_global(const dpar_layout *l, const dpari_nest *e, int64_t local,
-                                 int64_t *run)
+static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpari_nest *e,
+                                 int64_t local, int64_t *run)
 {
     int64_t least = e->size[e->n] - local, here;
     int32_t k;
-    dpar_split s;
     if (local < 0 || local >= e->size[e->n]) {
         return -1;
     }
     for (k = e->n - 1; k >= 0; k--) {
-        dpari_axis_split(l, e->axis[k], e->size[k], &s);
-        local = dpar_split_global(&s, e->part[k], local, &here);
+        dpari_axis_split(l, e->axis[k], e->size[k], &e->split);
+        local = dpar_split_global(&e->split, coord[e->axis[k]], local, &here);
         least = dpari_least(least, here);
     }
     *run = least;
     return local;
-}
-
-/* And inwards. */
-static int64_t dpari_nest_before(const dpar_layout *l, const dpari_nest *e, int64_t i)
-{
-    int32_t k;
-    dpar_split s;
-    i = dpari_most(0, dpari_least(i, e->size[0]));
-    for (k = 0; k < e->n; k++) {
-        dpari_axis_split(l, e->axis[k], e->size[k], &s);
-        i = dpar_split_before(&s, e->part[k], i);
-    }
-    return i;
 }
 
 static const int32_t *dpari_coords(const dpar_layout *l, int32_t rank, int32_t *coord)
@@ -5960,22 +6011,47 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
         return -1;
     }
     dpari_nest_of(l, dpari_coords(l, rank, coord), dim, &e);
-    i = dpari_nest_global(l, &e, local, &here);
+    i = dpari_nest_global(l, coord, &e, local, &here);
     if (i >= 0 && run != NULL) {
         *run = here;
     }
     return i;
 }
 
-DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i)
+DPAR_API int dpar_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
+                              int64_t *hi)
 {
-    int32_t coord[DPAR_MAX_AXES];
+    int64_t run;
     dpari_nest e;
     if (dim < 0 || dim >= l->dims) {
         return 0;
     }
-    dpari_nest_of(l, dpari_coords(l, rank, coord), dim, &e);
-    return dpari_nest_before(l, &e, i);
+    dpari_nest_of(l, coord, dim, &e);
+    if (e.size[e.n] == 0) {
+        return 0;
+    }
+    *lo = dpari_nest_global(l, coord, &e, 0, &run);
+    *hi = dpari_nest_global(l, coord, &e, e.size[e.n] - 1, &run) + 1;
+    return 1;
+}
+
+/* From the outermost cut inwards. */
+DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i)
+{
+    int32_t coord[DPAR_MAX_AXES], k;
+    int64_t size;
+    dpar_split s;
+    if (dim < 0 || dim >= l->dims || dpari_coords(l, rank, coord) == NULL) {
+        return 0;
+    }
+    size = l->extent[dim];
+    i = dpari_most(0, dpari_least(i, size));
+    for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
+        dpari_axis_split(l, l->order[k], size, &s);
+        i = dpar_split_before(&s, coord[l->order[k]], i);
+        size = dpar_split_size(&s, coord[l->order[k]]);
+    }
+    return i;
 }
 
 DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
@@ -5996,8 +6072,12 @@ DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int3
         least = dpari_least(least, here);
         count = dpar_split_size(&s, coord[axis]);
     }
-    *local = i;
-    *run = least;
+    if (local != NULL) {
+        *local = i;
+    }
+    if (run != NULL) {
+        *run = least;
+    }
     return 1;
 }
 
@@ -6011,7 +6091,7 @@ DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *sha
         int64_t run, first;
         dpari_nest e;
         dpari_nest_of(l, at, d, &e);
-        first = dpari_nest_global(l, &e, 0, &run);
+        first = dpari_nest_global(l, coord, &e, 0, &run);
         if (shape != NULL) {
             shape[d] = e.size[e.n];
         }
@@ -6165,7 +6245,7 @@ DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_c
     }
     for (d = l->dims - 1; d >= 0 && cursor->begun; d--) { /* the next run of the fastest dim */
         dpari_nest_of(l, where, d, &e);
-        (void)dpari_nest_global(l, &e, cursor->local[d], &run);
+        (void)dpari_nest_global(l, coord, &e, cursor->local[d], &run);
         cursor->local[d] += run;
         if (cursor->local[d] < e.size[e.n]) {
             break;
@@ -6177,7 +6257,7 @@ DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_c
     }
     for (d = 0; d < l->dims; d++) {
         dpari_nest_of(l, where, d, &e);
-        box->lo[d] = dpari_nest_global(l, &e, cursor->local[d], &run);
+        box->lo[d] = dpari_nest_global(l, coord, &e, cursor->local[d], &run);
         if (box->lo[d] < 0) {
             return 0; /* an empty dim */
         }
@@ -6401,21 +6481,17 @@ static int64_t dpari_part_number(const dpar_layout *l, int32_t dim, const int32_
 static void dpari_parts_met(const dpar_layout *from, const dpar_layout *to, int32_t dim,
                             const int32_t *coord, int64_t *first, int64_t *parts)
 {
-    int32_t there[DPAR_MAX_AXES], rank = dpar_mesh_rank(&from->mesh, coord), k;
-    int64_t run, local, low, high, last, size;
-    size = dpar_layout_before(from, rank, dim, from->extent[dim]);
-    low = dpar_layout_global(from, rank, dim, 0, &run);
-    high = dpar_layout_global(from, rank, dim, size - 1, &run);
+    int32_t there[DPAR_MAX_AXES], k;
+    int64_t low, high;
     *first = 0;
     *parts = 1;
-    if (low < 0) {
+    if (!dpar_layout_span(from, coord, dim, &low, &high)) {
         return;
     }
-    (void)dpar_layout_find(to, dim, low, there, &local, &run);
+    (void)dpar_layout_find(to, dim, low, there, NULL, NULL);
     *first = dpari_part_number(to, dim, there);
-    (void)dpar_layout_find(to, dim, high, there, &local, &run);
-    last = dpari_part_number(to, dim, there);
-    *parts = last - *first + 1;
+    (void)dpar_layout_find(to, dim, high - 1, there, NULL, NULL);
+    *parts = dpari_part_number(to, dim, there) - *first + 1;
     if (*parts < 1) {
         *first = 0;
         for (*parts = 1, k = 0; k < to->mesh.axes; k++) {
@@ -6456,46 +6532,58 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
 /* The turn of receiver q among all that take something from the copies at `coord`. */
 static int64_t dpari_turn(const dpar_transfers *w, const int32_t *coord, int32_t q)
 {
-    const dpar_layout *from = dpari_from(w), *to = dpari_to(w);
-    int32_t at[DPAR_MAX_AXES], d;
-    int64_t turn = 0;
-    (void)dpar_mesh_coords(&to->mesh, q, at);
+    const dpar_layout *to = dpari_to(w);
+    const int32_t *at = w->sends ? w->peer : w->coord; /* q's, but for the replicated axes */
+    int64_t turn = 0, first, parts;
+    int32_t d;
     for (d = 0; d < to->dims; d++) {
-        int64_t first, parts, number = dpari_part_number(to, d, at);
         if (w->sends) {
             first = w->first[d];
             parts = w->parts[d];
         } else {
-            dpari_parts_met(from, to, d, coord, &first, &parts);
+            dpari_parts_met(&w->other, to, d, coord, &first, &parts);
         }
-        turn = (turn % INT32_MAX) * (parts % INT32_MAX) + dpari_most(0, number - first);
+        turn = (turn % INT32_MAX) * (parts % INT32_MAX) +
+               dpari_most(0, dpari_part_number(to, d, at) - first);
     }
     return turn % INT32_MAX * dpar_mesh_group_size(&to->mesh, w->free_to) +
            dpar_mesh_group_index(&to->mesh, w->free_to, q);
+}
+
+/* Which of the copies at `coord` may send to q: n of them from number *low on. The nearest. */
+DPARI_APART int32_t dpari_pool(const dpar_transfers *w, const int32_t *coord, int32_t q,
+                               int32_t *low)
+{
+    const dpar_mesh *m = &dpari_from(w)->mesh;
+    uint32_t copies = w->free_from;
+    int32_t base = dpar_mesh_rank(m, coord), n = dpar_mesh_group_size(m, copies), near_by;
+    *low = 0;
+    if (n == 1 || w->per_node < 0) {
+        return 1;
+    }
+    if (dpari_holds(dpari_from(w), copies, coord, q)) {
+        *low = dpar_mesh_group_index(m, copies, q);
+        return 1;
+    }
+    if (w->per_node > 0 && w->nested) {
+        int64_t node = (int64_t)(q / w->per_node) * w->per_node;
+        *low = dpari_members_below(m, copies, base, node);
+        near_by = dpari_members_below(m, copies, base, node + w->per_node) - *low;
+        if (near_by > 0) {
+            return near_by;
+        }
+        *low = 0;
+    }
+    return n;
 }
 
 /* The rank that sends to q what the copies at `coord` (0 on replicated axes) hold. */
 static int32_t dpari_sender(const dpar_transfers *w, const int32_t *coord, int32_t q)
 {
     const dpar_mesh *m = &dpari_from(w)->mesh;
-    uint32_t copies = w->free_from;
-    int32_t base = dpar_mesh_rank(m, coord), n = dpar_mesh_group_size(m, copies), low, near_by;
-    if (n == 1 || w->per_node < 0) {
-        return base;
-    }
-    if (dpari_holds(dpari_from(w), copies, coord, q)) {
-        return q;
-    }
-    if (w->per_node > 0 && w->nested) {
-        int64_t node = (int64_t)(q / w->per_node) * w->per_node;
-        low = dpari_members_below(m, copies, base, node);
-        near_by = dpari_members_below(m, copies, base, node + w->per_node) - low;
-        if (near_by > 0) {
-            return dpar_mesh_group_member(m, copies, base,
-                                          low + (int32_t)(dpari_turn(w, coord, q) % near_by));
-        }
-    }
-    return dpar_mesh_group_member(m, copies, base, (int32_t)(dpari_turn(w, coord, q) % n));
+    int32_t low, n = dpari_pool(w, coord, q, &low);
+    low += n > 1 ? (int32_t)(dpari_turn(w, coord, q) % n) : 0;
+    return dpar_mesh_group_member(m, w->free_from, dpar_mesh_rank(m, coord), low);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------- */
@@ -6594,6 +6682,11 @@ DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *
     w->free_from = dpari_axes_of(from, DPAR_REPLICATE);
     w->part_from = dpari_axes_of(from, DPAR_PARTIAL) & ~stays;
     w->free_to = dpari_axes_of(to, DPAR_REPLICATE);
+    for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not meet: checked */
+        if (w->part_from >> i & 1u && from->mesh.axis[i].size > 1) {
+            w->combine = from->axis[i].op;
+        }
+    }
     w->copies = dpar_mesh_group_size(&from->mesh, w->free_from);
     w->partials = dpar_mesh_group_size(&from->mesh, w->part_from);
     w->state =
@@ -6605,29 +6698,8 @@ DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *
     return DPAR_OK;
 }
 
-static void dpari_walk_fill(const dpar_transfers *w, int32_t peer, int first, dpar_transfer *t)
-{
-    const dpar_layout *from = dpari_from(w);
-    int32_t d, i;
-    dpari_zero(t, sizeof(*t));
-    t->peer = peer;
-    t->dims = w->mine.dims;
-    t->op = DPAR_COPY;
-    for (i = 0; i < from->mesh.axes && !first; i++) {
-        if (w->part_from >> i & 1u && from->mesh.axis[i].size > 1) {
-            t->op = from->axis[i].op;
-        }
-    }
-    for (d = 0; d < w->mine.dims; d++) {
-        t->extent[d] = w->length[d];
-        t->mine[d] = w->keep ? w->there[d] : w->at[d];
-        t->theirs[d] = w->keep ? w->at[d] : w->there[d];
-        t->global[d] = w->begin[d];
-    }
-}
-
 /* The box from each of the partial ranks in turn. */
-static int dpari_next_receive(dpar_transfers *w, dpar_transfer *t)
+static int dpari_next_receive(dpar_transfers *w)
 {
     const dpar_mesh *m = &w->other.mesh;
     int32_t coord[DPAR_MAX_AXES], i, base, rank;
@@ -6643,13 +6715,14 @@ static int dpari_next_receive(dpar_transfers *w, dpar_transfer *t)
     base = dpar_mesh_rank(m, coord);
     rank = dpar_mesh_group_member(m, w->part_from, base, w->partial);
     (void)dpar_mesh_coords(m, rank, coord);
-    dpari_walk_fill(w, dpari_sender(w, coord, w->rank), w->partial == 0, t);
+    w->now = dpari_sender(w, coord, w->rank);
+    w->op = w->partial == 0 ? DPAR_COPY : w->combine;
     w->partial++;
     return 1;
 }
 
 /* The box to each of the receivers that take it from this rank. */
-static int dpari_next_send(dpar_transfers *w, dpar_transfer *t)
+static int dpari_next_send(dpar_transfers *w)
 {
     const dpar_mesh *m = &w->other.mesh;
     int32_t coord[DPAR_MAX_AXES], i, q, n = dpar_mesh_group_size(m, w->free_to);
@@ -6669,29 +6742,51 @@ static int dpari_next_send(dpar_transfers *w, dpar_transfer *t)
         q = dpar_mesh_group_member(m, w->free_to, dpar_mesh_rank(m, w->peer), w->copy++);
         if (dpari_sender(w, coord, q) == w->rank) {
             i = dpar_mesh_group_index(&w->mine.mesh, w->part_from, w->rank);
-            dpari_walk_fill(w, q, i == 0, t);
+            w->now = q;
+            w->op = i == 0 ? DPAR_COPY : w->combine;
             return 1;
         }
     }
 }
 
+static int dpari_walk_on(dpar_transfers *w)
+{
+    w->state = w->state && (w->sends ? dpari_next_send(w) : dpari_next_receive(w));
+    return w->state;
+}
+
 DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t)
 {
-    w->state = w->state && (w->sends ? dpari_next_send(w, t) : dpari_next_receive(w, t));
-    return w->state;
+    int32_t d;
+    if (!dpari_walk_on(w)) {
+        return 0;
+    }
+    dpari_zero(t, sizeof(*t));
+    t->peer = w->now;
+    t->dims = w->mine.dims;
+    t->op = w->op;
+    for (d = 0; d < w->mine.dims; d++) {
+        t->extent[d] = w->length[d];
+        t->mine[d] = w->keep ? w->there[d] : w->at[d];
+        t->theirs[d] = w->keep ? w->at[d] : w->there[d];
+        t->global[d] = w->begin[d];
+    }
+    return 1;
 }
 
 DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
 {
-    dpar_transfer t;
     dpari_zero(sum, sizeof(*sum));
-    while (dpar_transfers_next(w, &t)) {
-        int64_t n = dpar_transfer_volume(&t);
-        int near_by = w->per_node > 0 && t.peer / w->per_node == w->rank / w->per_node;
+    while (dpari_walk_on(w)) {
+        int64_t n = 1;
+        int32_t d;
+        for (d = 0; d < w->mine.dims; d++) {
+            n *= w->length[d];
+        }
         sum->transfers++;
-        if (t.peer == w->rank) {
+        if (w->now == w->rank) {
             sum->kept += n;
-        } else if (near_by) {
+        } else if (w->per_node > 0 && w->now / w->per_node == w->rank / w->per_node) {
             sum->near_by += n;
         } else {
             sum->away += n;
@@ -6705,20 +6800,25 @@ DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
 static void dpari_put_on_longest(const dpar_layout *l, uint32_t set, dpar_layout *out)
 {
     int32_t i, longest = 0, n = 0, pass;
-    dpar_layout made = *l;
+    int8_t order[DPAR_MAX_AXES];
+    if (out != l) {
+        *out = *l;
+    }
     for (i = 1; i < l->dims; i++) {
         longest = l->extent[i] > l->extent[longest] ? i : longest;
     }
     for (pass = 0; pass < 2; pass++) {
         for (i = 0; i < l->mesh.axes; i++) {
-            int32_t axis = l->order[i];
+            int32_t axis = out->order[i];
             if ((int32_t)(set >> axis & 1u) == pass) {
-                made.order[n++] = (int8_t)axis;
-                made.axis[axis] = pass ? dpar_shard(longest) : l->axis[axis];
+                order[n++] = (int8_t)axis;
+                out->axis[axis] = pass ? dpar_shard(longest) : out->axis[axis];
             }
         }
     }
-    *out = made;
+    for (i = 0; i < n; i++) {
+        out->order[i] = order[i];
+    }
 }
 
 DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,

@@ -7,6 +7,13 @@
 
 #define DPARI_FN static DPARI_UNUSED
 
+/* Not inlined: keeps a large frame off the call paths that do not need it. */
+#if defined(__GNUC__)
+#define DPARI_APART static __attribute__((noinline))
+#else
+#define DPARI_APART static
+#endif
+
 /* a * b for non-negative numbers; 0 when the product passes INT64_MAX. */
 DPARI_FN int dpari_mul(int64_t a, int64_t b, int64_t *product)
 {

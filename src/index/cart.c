@@ -285,7 +285,7 @@ typedef struct dpari_cart_grid {
     uint32_t wraps;               /* bit j: periodic */
     int32_t cells[DPAR_MAX_DIMS]; /* the most parts, cut to 2^31 - 1 */
     int64_t face[DPAR_MAX_DIMS];  /* what one plane of cut costs */
-    int32_t log[DPAR_MAX_DIMS];   /* of that, where it is not 0 */
+    int8_t log[DPAR_MAX_DIMS];    /* of that, where it is not 0 */
     int32_t part[DPAR_MAX_DIMS], best[DPAR_MAX_DIMS];
     int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j.. must make */
     int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes ..j-1 and the fixed ones */
@@ -498,54 +498,60 @@ DPAR_API dpar_status dpar_grid_cut(int32_t dims, const int64_t *cells, const int
     return st;
 }
 
-/* Free axes into g, fixed ones into its first cost. Refuses where the dearest cut overflows. */
-static dpar_status dpari_grid_prepare(dpari_cart_grid *g, int32_t ranks, int32_t dims,
-                                      const int64_t *cells, const int64_t *weight,
-                                      uint32_t periodic, const int32_t *parts, dpar_why *why)
+/* A plane across an axis: the other extents, where they were found to fit. */
+static int64_t dpari_grid_plane(int32_t dims, const int64_t *cells, const int64_t *weight,
+                                int32_t axis)
 {
-    int64_t worst = 0, face = 0;
+    int64_t face = weight != NULL ? weight[axis] : 1;
     int32_t d;
     for (d = 0; d < dims; d++) {
-        const uint32_t wraps = periodic >> d & 1u;
+        face *= d != axis ? cells[d] : 1;
+    }
+    return face;
+}
+
+/* Refuses where the dearest cut overflows. */
+static dpar_status dpari_grid_bound(int32_t ranks, int32_t dims, const int64_t *cells,
+                                    const int64_t *weight, dpar_why *why)
+{
+    int64_t worst = 0, face = 0, dearest;
+    int32_t d;
+    for (d = 0; d < dims; d++) {
         dpar_status st = dpari_grid_face(dims, cells, weight, d, &face, why);
-        int64_t dearest = dpari_cart_times(face, dpari_least(cells[d], ranks));
         if (st != DPAR_OK) {
             return st;
         }
+        dearest = dpari_cart_times(face, dpari_least(cells[d], ranks));
         if (dearest > INT64_MAX - 2 - worst) {
             return dpari_grid_passes(dims, cells, ranks, why);
         }
         worst += dearest;
-        if (parts[d] > 0) {
-            g->cost[0] += face * dpari_cart_planes(parts[d], wraps);
-        } else {
-            g->wraps |= wraps << g->axes;
-            g->log[g->axes] = face > 0 ? dpari_cart_log2(face) : 0;
-            g->cells[g->axes] = (int32_t)dpari_least(cells[d], INT32_MAX);
-            g->face[g->axes++] = face;
-        }
     }
     return DPAR_OK;
 }
 
-/* dpar_grid_create, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
-static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims,
-                                    const int64_t *cells, const int64_t *weight, uint32_t periodic,
-                                    int32_t *parts, int64_t *cut, dpar_why *why)
+/* Free axes into g, fixed ones into its first cost; then the search. Checked before: 0 when there
+ * is no such grid. */
+DPARI_APART int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims, const int64_t *cells,
+                                const int64_t *weight, uint32_t periodic, int32_t *parts,
+                                int64_t *cut)
 {
     dpari_cart_grid g;
-    dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
-    int32_t d, j = 0, open = 0;
+    int32_t d, j = 0;
     dpari_zero(&g, sizeof(g));
-    if (st == DPAR_OK) {
-        st = dpari_cart_rest(ranks, dims, parts, &open, &g.rest[0], why);
+    for (d = 0; d < dims; d++) {
+        const uint32_t wraps = periodic >> d & 1u;
+        const int64_t face = dpari_grid_plane(dims, cells, weight, d);
+        if (parts[d] > 0) {
+            g.cost[0] += face * dpari_cart_planes(parts[d], wraps);
+        } else {
+            g.wraps |= wraps << g.axes;
+            g.log[g.axes] = (int8_t)(face > 0 ? dpari_cart_log2(face) : 0);
+            g.cells[g.axes] = (int32_t)dpari_least(cells[d], INT32_MAX);
+            g.face[g.axes++] = face;
+        }
     }
-    if (st == DPAR_OK) {
-        st = dpari_grid_prepare(&g, ranks, dims, cells, weight, periodic, parts, why);
-    }
-    if (st != DPAR_OK) {
-        return st;
-    }
+    g.rest[0] = rest;
     g.divides = divides;
     g.limit = g.axes > 0 ? INT64_MAX : g.cost[0];
     if (g.axes > 0) {
@@ -554,14 +560,43 @@ static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims
         dpari_grid_search(&g);
     }
     if (g.axes > 0 && !g.found) {
-        return dpari_cart_say(DPAR_E_NONE, why, "no grid of # ranks has at most @ parts", dims,
-                              cells, ranks);
+        return 0;
     }
     for (d = 0; d < dims; d++) {
         parts[d] = parts[d] == 0 ? g.best[j++] : parts[d];
     }
     if (cut != NULL) {
         *cut = g.limit;
+    }
+    return 1;
+}
+
+/* All that can be wrong; *rest: the ranks that the free axes must make. */
+DPARI_APART dpar_status dpari_grid_check(int32_t ranks, int32_t dims, const int64_t *cells,
+                                         const int64_t *weight, const int32_t *parts, int32_t *rest,
+                                         dpar_why *why)
+{
+    dpar_status st = dpari_grid_judge(dims, cells, weight, parts, why);
+    int32_t open = 0;
+    if (st == DPAR_OK) {
+        st = dpari_cart_rest(ranks, dims, parts, &open, rest, why);
+    }
+    return st == DPAR_OK ? dpari_grid_bound(ranks, dims, cells, weight, why) : st;
+}
+
+/* dpar_grid_create, or with `divides` the grid of nodes whose bricks tile a grid of ranks. */
+static dpar_status dpari_grid_solve(int32_t divides, int32_t ranks, int32_t dims,
+                                    const int64_t *cells, const int64_t *weight, uint32_t periodic,
+                                    int32_t *parts, int64_t *cut, dpar_why *why)
+{
+    int32_t rest = 0;
+    dpar_status st = dpari_grid_check(ranks, dims, cells, weight, parts, &rest, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (!dpari_grid_best(divides, rest, dims, cells, weight, periodic, parts, cut)) {
+        return dpari_cart_say(DPAR_E_NONE, why, "no grid of # ranks has at most @ parts", dims,
+                              cells, ranks);
     }
     return DPAR_OK;
 }
@@ -1166,13 +1201,6 @@ DPAR_API dpar_status dpar_place_cost(const dpar_place *place, const dpar_stencil
     return DPAR_OK;
 }
 
-static dpar_status dpari_place_try(dpar_place *p, const dpar_cart *grid, int32_t kind,
-                                   int32_t per_node, const int64_t *weight, dpar_why *why)
-{
-    return kind == DPAR_PLACE_BRICKS ? dpar_place_bricks(p, grid, per_node, weight, NULL, NULL, why)
-                                     : dpar_place_init(p, grid, kind, per_node, why);
-}
-
 /* What each of the faces of a rank carries. */
 static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *weight)
 {
@@ -1185,35 +1213,43 @@ static void dpari_stencil_faces(const dpar_stencil *s, int32_t dims, int64_t *we
     }
 }
 
+/* Checked before: fails only where no brick fits. */
+static dpar_status dpari_place_try(dpar_place *p, const dpar_cart *grid, int32_t kind,
+                                   int32_t per_node, const int64_t *weight)
+{
+    if (kind == DPAR_PLACE_BRICKS) {
+        return dpar_place_bricks(p, grid, per_node, weight, NULL, NULL, NULL);
+    }
+    dpari_place_start(p, grid, kind, per_node);
+    return DPAR_OK;
+}
+
 DPAR_API dpar_status dpar_place_best(dpar_place *place, const dpar_cart *grid, int32_t per_node,
                                      const dpar_stencil *stencil, int64_t *total, int64_t *worst,
                                      dpar_why *why)
 {
-    dpar_place p;
     int64_t weight[DPAR_MAX_DIMS], sum = 0, most = 0, least_sum = 0, least_most = -1;
     int32_t kind, best = 0;
     dpar_status st = dpari_stencil_judge(stencil, grid, why);
     if (st == DPAR_OK) {
+        st = dpari_place_judge(DPAR_PLACE_ROW_MAJOR, per_node, why);
+    }
+    if (st == DPAR_OK) {
         dpari_stencil_faces(stencil, grid->dims, weight);
     }
     for (kind = 0; st == DPAR_OK && kind < DPAR_PLACE_KINDS; kind++) {
-        st = dpari_place_try(&p, grid, kind, per_node, weight, why);
-        if (kind == DPAR_PLACE_BRICKS && (st == DPAR_E_NONE || st == DPAR_E_DIVIDE)) {
-            st = DPAR_OK;
+        if (dpari_place_try(place, grid, kind, per_node, weight) != DPAR_OK) {
             continue;
         }
-        if (st == DPAR_OK) {
-            st = dpar_place_cost(&p, stencil, &sum, &most, why);
-        }
-        if (st == DPAR_OK &&
-            (least_most < 0 || most < least_most || (most == least_most && sum < least_sum))) {
+        st = dpar_place_cost(place, stencil, &sum, &most, why);
+        if (least_most < 0 || most < least_most || (most == least_most && sum < least_sum)) {
             best = kind;
             least_sum = sum;
             least_most = most;
         }
     }
     if (st == DPAR_OK) {
-        st = dpari_place_try(place, grid, best, per_node, weight, why);
+        st = dpari_place_try(place, grid, best, per_node, weight);
     }
     if (st == DPAR_OK && total != NULL) {
         *total = least_sum;

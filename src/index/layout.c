@@ -41,15 +41,13 @@ DPAR_API dpar_placement dpar_partial(int32_t op)
 static void dpari_axis_split(const dpar_layout *l, int32_t axis, int64_t count, dpar_split *s)
 {
     const dpar_placement *p = &l->axis[axis];
-    if (p->rule == DPAR_RAGGED) {
-        dpari_zero(s, sizeof(*s));
-        s->rule = DPAR_RAGGED;
-        s->parts = l->mesh.axis[axis].size;
-        s->count = count;
-        s->cuts = p->cuts;
-        return;
-    }
-    (void)dpar_split_init(s, p->rule, count, l->mesh.axis[axis].size, p->block, p->source, NULL);
+    dpari_zero(s, sizeof(*s));
+    s->rule = p->rule;
+    s->parts = l->mesh.axis[axis].size;
+    s->block = p->rule == DPAR_STRIPE ? 1 : p->block;
+    s->source = p->rule == DPAR_BLOCK_CYCLIC ? p->source : 0;
+    s->cuts = p->cuts;
+    dpar_split_resize(s, count);
 }
 
 /* The next axis that cuts a dim, from position k of the order on; -1: there is none. */
@@ -64,60 +62,65 @@ static int32_t dpari_next_cut(const dpar_layout *l, int32_t dim, int32_t k)
     return -1;
 }
 
-static dpar_status dpari_check_shard(const dpar_layout *l, int32_t k, dpar_why *why)
+static dpar_status dpari_check_shard(const dpar_placement *p, int32_t axis, int32_t size,
+                                     const int64_t *extent, int32_t dims, dpar_why *why)
 {
-    int32_t axis = l->order[k], size = l->mesh.axis[axis].size;
-    const dpar_placement *p = &l->axis[axis];
     dpar_split s;
     dpar_status st;
+    int32_t dim = p->dim + (p->dim < 0 ? dims : 0);
     if (p->rule != DPAR_RAGGED) {
-        return dpar_split_init(&s, p->rule, l->extent[p->dim], size, p->block, p->source, why);
+        return dpar_split_init(&s, p->rule, extent[dim], size, p->block, p->source, why);
     }
-    if (p->cuts == NULL || dpari_next_cut(l, p->dim, 0) != k) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "axis #: RAGGED needs cuts, and must be the first cut of dim #", axis,
-                         p->dim, 0, 0);
+    if (p->cuts == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "axis #: RAGGED needs cuts", axis, 0, 0, 0);
     }
     st = dpar_split_ragged(&s, size, p->cuts, why);
-    if (st == DPAR_OK && s.count != l->extent[p->dim]) {
+    if (st == DPAR_OK && s.count != extent[dim]) {
         return dpari_say(DPAR_E_DIVIDE, why, "the cuts end at #, dim # has # elements", s.count,
-                         p->dim, l->extent[p->dim], 0);
+                         dim, extent[dim], 0);
     }
     return st;
 }
 
-static dpar_status dpari_check_axis(dpar_layout *l, int32_t axis, dpar_why *why)
+static dpar_status dpari_check_axis(const dpar_placement *p, int32_t axis, int32_t dims,
+                                    dpar_why *why)
 {
-    dpar_placement *p = &l->axis[axis];
+    if (p->kind == DPAR_SHARD && (p->dim < -dims || p->dim >= dims)) {
+        return dpari_say(DPAR_E_ARG, why, "axis # shards dim #, the array has # dims", axis, p->dim,
+                         dims, 0);
+    }
     if (p->kind == DPAR_PARTIAL && (p->op < DPAR_SUM || p->op >= DPAR_OPS)) {
         return dpari_say(DPAR_E_ARG, why, "axis #: op # is no reduction", axis, p->op, 0, 0);
     }
-    if (p->kind != DPAR_SHARD) {
-        return p->kind == DPAR_REPLICATE || p->kind == DPAR_PARTIAL
-                   ? DPAR_OK
-                   : dpari_say(DPAR_E_ARG, why, "axis #: placement # does not exist", axis, p->kind,
-                               0, 0);
+    if (p->kind < DPAR_REPLICATE || p->kind > DPAR_PARTIAL) {
+        return dpari_say(DPAR_E_ARG, why, "axis #: placement # does not exist", axis, p->kind, 0,
+                         0);
     }
-    if (p->dim < -l->dims || p->dim >= l->dims) {
-        return dpari_say(DPAR_E_ARG, why, "axis # shards dim #, the array has # dims", axis, p->dim,
-                         l->dims, 0);
-    }
-    p->dim += p->dim < 0 ? l->dims : 0;
     return DPAR_OK;
 }
 
-static dpar_status dpari_check_order(dpar_layout *l, const int32_t *order, dpar_why *why)
+/* Names `order` each axis once; and is RAGGED the first cut of its dim? */
+static dpar_status dpari_check_order(const dpar_placement *p, int32_t axes, int32_t dims,
+                                     const int32_t *order, dpar_why *why)
 {
-    uint32_t seen = 0;
+    uint32_t seen = 0, cut = 0;
     int32_t k;
-    for (k = 0; k < l->mesh.axes; k++) {
-        int32_t axis = order != NULL ? order[k] : k;
-        if (axis < 0 || axis >= l->mesh.axes || (seen >> axis & 1u)) {
+    for (k = 0; k < axes; k++) {
+        int32_t axis = order != NULL ? order[k] : k, dim;
+        if (axis < 0 || axis >= axes || (seen >> axis & 1u)) {
             return dpari_say(DPAR_E_ARG, why, "order[#] = #: it must name each of # axes once", k,
-                             axis, l->mesh.axes, 0);
+                             axis, axes, 0);
         }
         seen |= (uint32_t)1 << axis;
-        l->order[k] = (int8_t)axis;
+        if (p[axis].kind == DPAR_SHARD) {
+            dim = p[axis].dim + (p[axis].dim < 0 ? dims : 0);
+            if (p[axis].rule == DPAR_RAGGED && (cut >> dim & 1u)) {
+                return dpari_say(DPAR_E_ARG, why,
+                                 "axis #: RAGGED must be the first cut of its dim #", axis, dim, 0,
+                                 0);
+            }
+            cut |= (uint32_t)1 << dim;
+        }
     }
     return DPAR_OK;
 }
@@ -126,36 +129,45 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
                                       const int64_t *extent, const dpar_placement *placement,
                                       const int32_t *order, dpar_why *why)
 {
-    dpar_layout made;
-    dpar_status st;
+    dpar_status st = DPAR_OK;
     int32_t i;
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
         return dpari_say(DPAR_E_ARG, why, "an array has 0 to # dims, not #", DPAR_MAX_DIMS, dims, 0,
                          0);
     }
-    dpari_zero(&made, sizeof(made));
-    made.mesh = *mesh;
-    made.dims = dims;
     for (i = 0; i < dims; i++) {
         if (extent[i] < 0 || extent[i] > INT64_C(1) << 62) {
             return dpari_say(DPAR_E_RANGE, why, "dim # has # elements: 0 to 2^62 are possible", i,
                              extent[i], 0, 0);
         }
-        made.extent[i] = extent[i];
     }
-    for (i = 0, st = DPAR_OK; i < mesh->axes && st == DPAR_OK; i++) {
-        made.axis[i] = placement[i];
-        st = dpari_check_axis(&made, i, why);
-    }
-    st = st == DPAR_OK ? dpari_check_order(&made, order, why) : st;
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
-        st = made.axis[made.order[i]].kind == DPAR_SHARD ? dpari_check_shard(&made, i, why)
-                                                         : DPAR_OK;
+        st = dpari_check_axis(&placement[i], i, dims, why);
     }
-    if (st == DPAR_OK) {
-        *l = made;
+    st = st == DPAR_OK ? dpari_check_order(placement, mesh->axes, dims, order, why) : st;
+    for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
+        if (placement[i].kind == DPAR_SHARD) {
+            st = dpari_check_shard(&placement[i], i, mesh->axis[i].size, extent, dims, why);
+        }
     }
-    return st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    l->mesh = *mesh;
+    l->dims = dims;
+    for (i = 0; i < DPAR_MAX_DIMS; i++) {
+        l->extent[i] = i < dims ? extent[i] : 0;
+    }
+    for (i = 0; i < mesh->axes; i++) {
+        l->axis[i] = placement[i];
+        l->axis[i].dim += placement[i].kind == DPAR_SHARD && placement[i].dim < 0 ? dims : 0;
+        l->order[i] = (int8_t)(order != NULL ? order[i] : i);
+    }
+    for (; i < DPAR_MAX_AXES; i++) {
+        dpari_zero(&l->axis[i], sizeof(l->axis[i]));
+        l->order[i] = 0;
+    }
+    return DPAR_OK;
 }
 
 /* ---- one dim -------------------------------------------------------------------------------- */
@@ -163,58 +175,42 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
 /* The cuts of one dim as one rank sees them: cut k splits the part that cut k - 1 gave it. */
 typedef struct dpari_nest {
     int32_t n;
-    int32_t part[DPAR_MAX_AXES];
     int64_t size[DPAR_MAX_AXES + 1]; /* of what is left before cut k; [n]: of the rank */
     int8_t axis[DPAR_MAX_AXES];
+    dpar_split split; /* the cut that is looked at */
 } dpari_nest;
 
 /* coord: the rank's coordinates; NULL when it is outside: it owns nothing. */
 static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t dim, dpari_nest *e)
 {
     int32_t k = dpari_next_cut(l, dim, 0);
-    dpar_split s;
     e->n = 0;
     e->size[0] = coord != NULL ? l->extent[dim] : 0;
     for (; k >= 0 && coord != NULL; k = dpari_next_cut(l, dim, k + 1)) {
         int32_t axis = l->order[k];
-        dpari_axis_split(l, axis, e->size[e->n], &s);
+        dpari_axis_split(l, axis, e->size[e->n], &e->split);
         e->axis[e->n] = (int8_t)axis;
-        e->part[e->n] = coord[axis];
-        e->size[e->n + 1] = dpar_split_size(&s, coord[axis]);
+        e->size[e->n + 1] = dpar_split_size(&e->split, coord[axis]);
         e->n++;
     }
 }
 
 /* From the innermost cut outwards. */
-static int64_t dpari_nest_global(const dpar_layout *l, const dpari_nest *e, int64_t local,
-                                 int64_t *run)
+static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpari_nest *e,
+                                 int64_t local, int64_t *run)
 {
     int64_t least = e->size[e->n] - local, here;
     int32_t k;
-    dpar_split s;
     if (local < 0 || local >= e->size[e->n]) {
         return -1;
     }
     for (k = e->n - 1; k >= 0; k--) {
-        dpari_axis_split(l, e->axis[k], e->size[k], &s);
-        local = dpar_split_global(&s, e->part[k], local, &here);
+        dpari_axis_split(l, e->axis[k], e->size[k], &e->split);
+        local = dpar_split_global(&e->split, coord[e->axis[k]], local, &here);
         least = dpari_least(least, here);
     }
     *run = least;
     return local;
-}
-
-/* And inwards. */
-static int64_t dpari_nest_before(const dpar_layout *l, const dpari_nest *e, int64_t i)
-{
-    int32_t k;
-    dpar_split s;
-    i = dpari_most(0, dpari_least(i, e->size[0]));
-    for (k = 0; k < e->n; k++) {
-        dpari_axis_split(l, e->axis[k], e->size[k], &s);
-        i = dpar_split_before(&s, e->part[k], i);
-    }
-    return i;
 }
 
 static const int32_t *dpari_coords(const dpar_layout *l, int32_t rank, int32_t *coord)
@@ -232,22 +228,47 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
         return -1;
     }
     dpari_nest_of(l, dpari_coords(l, rank, coord), dim, &e);
-    i = dpari_nest_global(l, &e, local, &here);
+    i = dpari_nest_global(l, coord, &e, local, &here);
     if (i >= 0 && run != NULL) {
         *run = here;
     }
     return i;
 }
 
-DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i)
+DPAR_API int dpar_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
+                              int64_t *hi)
 {
-    int32_t coord[DPAR_MAX_AXES];
+    int64_t run;
     dpari_nest e;
     if (dim < 0 || dim >= l->dims) {
         return 0;
     }
-    dpari_nest_of(l, dpari_coords(l, rank, coord), dim, &e);
-    return dpari_nest_before(l, &e, i);
+    dpari_nest_of(l, coord, dim, &e);
+    if (e.size[e.n] == 0) {
+        return 0;
+    }
+    *lo = dpari_nest_global(l, coord, &e, 0, &run);
+    *hi = dpari_nest_global(l, coord, &e, e.size[e.n] - 1, &run) + 1;
+    return 1;
+}
+
+/* From the outermost cut inwards. */
+DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i)
+{
+    int32_t coord[DPAR_MAX_AXES], k;
+    int64_t size;
+    dpar_split s;
+    if (dim < 0 || dim >= l->dims || dpari_coords(l, rank, coord) == NULL) {
+        return 0;
+    }
+    size = l->extent[dim];
+    i = dpari_most(0, dpari_least(i, size));
+    for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
+        dpari_axis_split(l, l->order[k], size, &s);
+        i = dpar_split_before(&s, coord[l->order[k]], i);
+        size = dpar_split_size(&s, coord[l->order[k]]);
+    }
+    return i;
 }
 
 DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
@@ -268,8 +289,12 @@ DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int3
         least = dpari_least(least, here);
         count = dpar_split_size(&s, coord[axis]);
     }
-    *local = i;
-    *run = least;
+    if (local != NULL) {
+        *local = i;
+    }
+    if (run != NULL) {
+        *run = least;
+    }
     return 1;
 }
 
@@ -283,7 +308,7 @@ DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *sha
         int64_t run, first;
         dpari_nest e;
         dpari_nest_of(l, at, d, &e);
-        first = dpari_nest_global(l, &e, 0, &run);
+        first = dpari_nest_global(l, coord, &e, 0, &run);
         if (shape != NULL) {
             shape[d] = e.size[e.n];
         }
@@ -437,7 +462,7 @@ DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_c
     }
     for (d = l->dims - 1; d >= 0 && cursor->begun; d--) { /* the next run of the fastest dim */
         dpari_nest_of(l, where, d, &e);
-        (void)dpari_nest_global(l, &e, cursor->local[d], &run);
+        (void)dpari_nest_global(l, coord, &e, cursor->local[d], &run);
         cursor->local[d] += run;
         if (cursor->local[d] < e.size[e.n]) {
             break;
@@ -449,7 +474,7 @@ DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_c
     }
     for (d = 0; d < l->dims; d++) {
         dpari_nest_of(l, where, d, &e);
-        box->lo[d] = dpari_nest_global(l, &e, cursor->local[d], &run);
+        box->lo[d] = dpari_nest_global(l, coord, &e, cursor->local[d], &run);
         if (box->lo[d] < 0) {
             return 0; /* an empty dim */
         }

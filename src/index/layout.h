@@ -66,8 +66,14 @@ DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t 
 /* The other way: how many indices before i the rank owns in that dim: the local index of the first
  * one at or after i. O(axes). */
 DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i);
+/* The first index and one past the last of a dim that the ranks at coord[] own, with what others
+ * own between them. 0, and nothing written, when they own none. Coordinates of axes that do not
+ * shard the dim do not matter. O(axes). */
+DPAR_API int dpar_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
+                              int64_t *hi);
 /* Where index i of a dim lies: sets coord[] of the axes that shard the dim and touches no other;
- * *local its local index there, *run how many follow it in a row. 0 when i is outside. O(axes). */
+ * *local its local index there, *run how many follow it in a row (each may be NULL). 0 when i is
+ * outside. O(axes). */
 DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
                               int64_t *local, int64_t *run);
 

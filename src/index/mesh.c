@@ -451,34 +451,38 @@ DPAR_API dpar_status dpar_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, 
                                          int32_t n, const char *const *names, const int32_t *sizes,
                                          int32_t order, dpar_why *why)
 {
-    dpar_mesh m, parts;
-    int32_t i, k;
+    dpar_mesh m;
+    int32_t i;
     dpar_status st;
     if (axis < 0 || axis >= mesh->axes) {
         return dpari_say(DPAR_E_ARG, why, "axis #: the mesh has #", axis, mesh->axes, 0, 0);
     }
-    st = dpar_mesh_init(&parts, n, names, sizes, order, mesh->axis[axis].size, why);
+    st = dpar_mesh_init(&m, n, names, sizes, order, mesh->axis[axis].size, why);
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_mesh_empty(&m, mesh->offset);
+    if (mesh->axes - 1 + n > DPAR_MAX_AXES) {
+        return dpari_mesh_full(why);
+    }
+    for (i = n - 1; i >= 0; i--) { /* the parts go where the axis was, the others around them */
+        m.axis[axis + i] = m.axis[i];
+        m.axis[axis + i].stride *= mesh->axis[axis].stride;
+    }
     for (i = 0; i < mesh->axes; i++) {
-        const dpar_axis *a = &mesh->axis[i];
-        for (k = 0; k < (i == axis ? n : 1); k++) {
-            const dpar_axis *b = i == axis ? &parts.axis[k] : a;
-            int32_t stride = i == axis ? b->stride * a->stride : b->stride;
-            if (m.axes >= DPAR_MAX_AXES) {
-                return dpari_mesh_full(why);
-            }
-            st = dpari_mesh_name(&m, m.axes, b->name, why);
-            if (st != DPAR_OK) {
-                return st;
-            }
-            (void)dpari_mesh_add(&m, b->name, -1, b->size, stride);
+        if (i != axis) {
+            m.axis[i < axis ? i : i + n - 1] = mesh->axis[i];
         }
     }
-    *out = m;
-    return DPAR_OK;
+    m.axes = mesh->axes - 1 + n;
+    m.size = mesh->size;
+    m.offset = mesh->offset;
+    for (i = 0; i < m.axes && st == DPAR_OK; i++) {
+        st = dpari_mesh_name(&m, i, m.axis[i].name, why);
+    }
+    if (st == DPAR_OK) {
+        *out = m;
+    }
+    return st;
 }
 
 DPAR_API dpar_status dpar_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh, const int32_t *perm,
@@ -527,7 +531,7 @@ DPAR_API dpar_status dpar_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh)
 static dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpar_mesh *outer, const dpar_axis *a,
                                            dpar_why *why)
 {
-    dpar_axis piece[DPAR_MAX_AXES];
+    int32_t size[DPAR_MAX_AXES], stride[DPAR_MAX_AXES];
     int32_t rest = a->size, skip = a->stride, i, n = 0;
     for (i = outer->axes - 1; i >= 0 && rest > 1; i--) {
         const dpar_axis *b = &outer->axis[i];
@@ -545,8 +549,8 @@ static dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpar_mesh *outer,
             return dpari_say(DPAR_E_DIVIDE, why, "# positions do not fill outer's # evenly", rest,
                              b->size / skip, 0, 0);
         }
-        piece[n].size = take;
-        piece[n++].stride = b->stride * skip;
+        size[n] = take;
+        stride[n++] = b->stride * skip;
         rest /= take;
         skip = 1;
     }
@@ -554,8 +558,7 @@ static dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpar_mesh *outer,
         return dpari_mesh_add(m, a->name, -1, 1, 1) ? DPAR_OK : dpari_mesh_full(why);
     }
     for (i = n - 1; i >= 0; i--) {
-        if (!dpari_mesh_add(m, a->name, n > 1 && i < n - 1 ? n - 1 - i : -1, piece[i].size,
-                            piece[i].stride)) {
+        if (!dpari_mesh_add(m, a->name, n > 1 && i < n - 1 ? n - 1 - i : -1, size[i], stride[i])) {
             return dpari_mesh_full(why);
         }
     }

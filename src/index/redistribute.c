@@ -136,21 +136,17 @@ static int64_t dpari_part_number(const dpar_layout *l, int32_t dim, const int32_
 static void dpari_parts_met(const dpar_layout *from, const dpar_layout *to, int32_t dim,
                             const int32_t *coord, int64_t *first, int64_t *parts)
 {
-    int32_t there[DPAR_MAX_AXES], rank = dpar_mesh_rank(&from->mesh, coord), k;
-    int64_t run, local, low, high, last, size;
-    size = dpar_layout_before(from, rank, dim, from->extent[dim]);
-    low = dpar_layout_global(from, rank, dim, 0, &run);
-    high = dpar_layout_global(from, rank, dim, size - 1, &run);
+    int32_t there[DPAR_MAX_AXES], k;
+    int64_t low, high;
     *first = 0;
     *parts = 1;
-    if (low < 0) {
+    if (!dpar_layout_span(from, coord, dim, &low, &high)) {
         return;
     }
-    (void)dpar_layout_find(to, dim, low, there, &local, &run);
+    (void)dpar_layout_find(to, dim, low, there, NULL, NULL);
     *first = dpari_part_number(to, dim, there);
-    (void)dpar_layout_find(to, dim, high, there, &local, &run);
-    last = dpari_part_number(to, dim, there);
-    *parts = last - *first + 1;
+    (void)dpar_layout_find(to, dim, high - 1, there, NULL, NULL);
+    *parts = dpari_part_number(to, dim, there) - *first + 1;
     if (*parts < 1) {
         *first = 0;
         for (*parts = 1, k = 0; k < to->mesh.axes; k++) {
@@ -191,46 +187,58 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
 /* The turn of receiver q among all that take something from the copies at `coord`. */
 static int64_t dpari_turn(const dpar_transfers *w, const int32_t *coord, int32_t q)
 {
-    const dpar_layout *from = dpari_from(w), *to = dpari_to(w);
-    int32_t at[DPAR_MAX_AXES], d;
-    int64_t turn = 0;
-    (void)dpar_mesh_coords(&to->mesh, q, at);
+    const dpar_layout *to = dpari_to(w);
+    const int32_t *at = w->sends ? w->peer : w->coord; /* q's, but for the replicated axes */
+    int64_t turn = 0, first, parts;
+    int32_t d;
     for (d = 0; d < to->dims; d++) {
-        int64_t first, parts, number = dpari_part_number(to, d, at);
         if (w->sends) {
             first = w->first[d];
             parts = w->parts[d];
         } else {
-            dpari_parts_met(from, to, d, coord, &first, &parts);
+            dpari_parts_met(&w->other, to, d, coord, &first, &parts);
         }
-        turn = (turn % INT32_MAX) * (parts % INT32_MAX) + dpari_most(0, number - first);
+        turn = (turn % INT32_MAX) * (parts % INT32_MAX) +
+               dpari_most(0, dpari_part_number(to, d, at) - first);
     }
     return turn % INT32_MAX * dpar_mesh_group_size(&to->mesh, w->free_to) +
            dpar_mesh_group_index(&to->mesh, w->free_to, q);
+}
+
+/* Which of the copies at `coord` may send to q: n of them from number *low on. The nearest. */
+DPARI_APART int32_t dpari_pool(const dpar_transfers *w, const int32_t *coord, int32_t q,
+                               int32_t *low)
+{
+    const dpar_mesh *m = &dpari_from(w)->mesh;
+    uint32_t copies = w->free_from;
+    int32_t base = dpar_mesh_rank(m, coord), n = dpar_mesh_group_size(m, copies), near_by;
+    *low = 0;
+    if (n == 1 || w->per_node < 0) {
+        return 1;
+    }
+    if (dpari_holds(dpari_from(w), copies, coord, q)) {
+        *low = dpar_mesh_group_index(m, copies, q);
+        return 1;
+    }
+    if (w->per_node > 0 && w->nested) {
+        int64_t node = (int64_t)(q / w->per_node) * w->per_node;
+        *low = dpari_members_below(m, copies, base, node);
+        near_by = dpari_members_below(m, copies, base, node + w->per_node) - *low;
+        if (near_by > 0) {
+            return near_by;
+        }
+        *low = 0;
+    }
+    return n;
 }
 
 /* The rank that sends to q what the copies at `coord` (0 on replicated axes) hold. */
 static int32_t dpari_sender(const dpar_transfers *w, const int32_t *coord, int32_t q)
 {
     const dpar_mesh *m = &dpari_from(w)->mesh;
-    uint32_t copies = w->free_from;
-    int32_t base = dpar_mesh_rank(m, coord), n = dpar_mesh_group_size(m, copies), low, near_by;
-    if (n == 1 || w->per_node < 0) {
-        return base;
-    }
-    if (dpari_holds(dpari_from(w), copies, coord, q)) {
-        return q;
-    }
-    if (w->per_node > 0 && w->nested) {
-        int64_t node = (int64_t)(q / w->per_node) * w->per_node;
-        low = dpari_members_below(m, copies, base, node);
-        near_by = dpari_members_below(m, copies, base, node + w->per_node) - low;
-        if (near_by > 0) {
-            return dpar_mesh_group_member(m, copies, base,
-                                          low + (int32_t)(dpari_turn(w, coord, q) % near_by));
-        }
-    }
-    return dpar_mesh_group_member(m, copies, base, (int32_t)(dpari_turn(w, coord, q) % n));
+    int32_t low, n = dpari_pool(w, coord, q, &low);
+    low += n > 1 ? (int32_t)(dpari_turn(w, coord, q) % n) : 0;
+    return dpar_mesh_group_member(m, w->free_from, dpar_mesh_rank(m, coord), low);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------- */
@@ -329,6 +337,11 @@ DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *
     w->free_from = dpari_axes_of(from, DPAR_REPLICATE);
     w->part_from = dpari_axes_of(from, DPAR_PARTIAL) & ~stays;
     w->free_to = dpari_axes_of(to, DPAR_REPLICATE);
+    for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not meet: checked */
+        if (w->part_from >> i & 1u && from->mesh.axis[i].size > 1) {
+            w->combine = from->axis[i].op;
+        }
+    }
     w->copies = dpar_mesh_group_size(&from->mesh, w->free_from);
     w->partials = dpar_mesh_group_size(&from->mesh, w->part_from);
     w->state =
@@ -340,29 +353,8 @@ DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *
     return DPAR_OK;
 }
 
-static void dpari_walk_fill(const dpar_transfers *w, int32_t peer, int first, dpar_transfer *t)
-{
-    const dpar_layout *from = dpari_from(w);
-    int32_t d, i;
-    dpari_zero(t, sizeof(*t));
-    t->peer = peer;
-    t->dims = w->mine.dims;
-    t->op = DPAR_COPY;
-    for (i = 0; i < from->mesh.axes && !first; i++) {
-        if (w->part_from >> i & 1u && from->mesh.axis[i].size > 1) {
-            t->op = from->axis[i].op;
-        }
-    }
-    for (d = 0; d < w->mine.dims; d++) {
-        t->extent[d] = w->length[d];
-        t->mine[d] = w->keep ? w->there[d] : w->at[d];
-        t->theirs[d] = w->keep ? w->at[d] : w->there[d];
-        t->global[d] = w->begin[d];
-    }
-}
-
 /* The box from each of the partial ranks in turn. */
-static int dpari_next_receive(dpar_transfers *w, dpar_transfer *t)
+static int dpari_next_receive(dpar_transfers *w)
 {
     const dpar_mesh *m = &w->other.mesh;
     int32_t coord[DPAR_MAX_AXES], i, base, rank;
@@ -378,13 +370,14 @@ static int dpari_next_receive(dpar_transfers *w, dpar_transfer *t)
     base = dpar_mesh_rank(m, coord);
     rank = dpar_mesh_group_member(m, w->part_from, base, w->partial);
     (void)dpar_mesh_coords(m, rank, coord);
-    dpari_walk_fill(w, dpari_sender(w, coord, w->rank), w->partial == 0, t);
+    w->now = dpari_sender(w, coord, w->rank);
+    w->op = w->partial == 0 ? DPAR_COPY : w->combine;
     w->partial++;
     return 1;
 }
 
 /* The box to each of the receivers that take it from this rank. */
-static int dpari_next_send(dpar_transfers *w, dpar_transfer *t)
+static int dpari_next_send(dpar_transfers *w)
 {
     const dpar_mesh *m = &w->other.mesh;
     int32_t coord[DPAR_MAX_AXES], i, q, n = dpar_mesh_group_size(m, w->free_to);
@@ -404,29 +397,51 @@ static int dpari_next_send(dpar_transfers *w, dpar_transfer *t)
         q = dpar_mesh_group_member(m, w->free_to, dpar_mesh_rank(m, w->peer), w->copy++);
         if (dpari_sender(w, coord, q) == w->rank) {
             i = dpar_mesh_group_index(&w->mine.mesh, w->part_from, w->rank);
-            dpari_walk_fill(w, q, i == 0, t);
+            w->now = q;
+            w->op = i == 0 ? DPAR_COPY : w->combine;
             return 1;
         }
     }
 }
 
+static int dpari_walk_on(dpar_transfers *w)
+{
+    w->state = w->state && (w->sends ? dpari_next_send(w) : dpari_next_receive(w));
+    return w->state;
+}
+
 DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t)
 {
-    w->state = w->state && (w->sends ? dpari_next_send(w, t) : dpari_next_receive(w, t));
-    return w->state;
+    int32_t d;
+    if (!dpari_walk_on(w)) {
+        return 0;
+    }
+    dpari_zero(t, sizeof(*t));
+    t->peer = w->now;
+    t->dims = w->mine.dims;
+    t->op = w->op;
+    for (d = 0; d < w->mine.dims; d++) {
+        t->extent[d] = w->length[d];
+        t->mine[d] = w->keep ? w->there[d] : w->at[d];
+        t->theirs[d] = w->keep ? w->at[d] : w->there[d];
+        t->global[d] = w->begin[d];
+    }
+    return 1;
 }
 
 DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
 {
-    dpar_transfer t;
     dpari_zero(sum, sizeof(*sum));
-    while (dpar_transfers_next(w, &t)) {
-        int64_t n = dpar_transfer_volume(&t);
-        int near_by = w->per_node > 0 && t.peer / w->per_node == w->rank / w->per_node;
+    while (dpari_walk_on(w)) {
+        int64_t n = 1;
+        int32_t d;
+        for (d = 0; d < w->mine.dims; d++) {
+            n *= w->length[d];
+        }
         sum->transfers++;
-        if (t.peer == w->rank) {
+        if (w->now == w->rank) {
             sum->kept += n;
-        } else if (near_by) {
+        } else if (w->per_node > 0 && w->now / w->per_node == w->rank / w->per_node) {
             sum->near_by += n;
         } else {
             sum->away += n;
@@ -440,20 +455,25 @@ DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
 static void dpari_put_on_longest(const dpar_layout *l, uint32_t set, dpar_layout *out)
 {
     int32_t i, longest = 0, n = 0, pass;
-    dpar_layout made = *l;
+    int8_t order[DPAR_MAX_AXES];
+    if (out != l) {
+        *out = *l;
+    }
     for (i = 1; i < l->dims; i++) {
         longest = l->extent[i] > l->extent[longest] ? i : longest;
     }
     for (pass = 0; pass < 2; pass++) {
         for (i = 0; i < l->mesh.axes; i++) {
-            int32_t axis = l->order[i];
+            int32_t axis = out->order[i];
             if ((int32_t)(set >> axis & 1u) == pass) {
-                made.order[n++] = (int8_t)axis;
-                made.axis[axis] = pass ? dpar_shard(longest) : l->axis[axis];
+                order[n++] = (int8_t)axis;
+                out->axis[axis] = pass ? dpar_shard(longest) : out->axis[axis];
             }
         }
     }
-    *out = made;
+    for (i = 0; i < n; i++) {
+        out->order[i] = order[i];
+    }
 }
 
 DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dpar_layout *to,

@@ -20,7 +20,8 @@ enum { DPAR_PRIMARY = -1 }; /* as per_node: copy 0 sends, always (files that cop
 typedef struct dpar_transfers {
     dpar_layout mine, other; /* private, all of it */
     int32_t rank, sends, per_node, nested, state, keep;
-    int32_t copies, copy, partials, partial;
+    int32_t copies, copy, partials, partial, combine;
+    int32_t now, op; /* the transfer that was reached */
     uint32_t free_from, part_from, free_to;
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
     int64_t size[DPAR_MAX_DIMS], at[DPAR_MAX_DIMS], begin[DPAR_MAX_DIMS], length[DPAR_MAX_DIMS];

@@ -60,46 +60,47 @@ static dpar_status dpari_split_check(int64_t count, int32_t parts, dpar_why *why
     return DPAR_OK;
 }
 
-/* What a rule divides by, and what is left of its count after whole rounds of it. */
-static void dpari_split_inverses(dpar_split *s)
+/* What the rule divides by, and what is left of the count after whole rounds of it. */
+DPAR_API void dpar_split_resize(dpar_split *s, int64_t count)
 {
     int64_t blocks, parts = s->parts;
-    s->rounds = s->count / parts;
-    s->extra = s->count % parts;
+    s->count = count;
+    s->rounds = count / parts;
+    s->extra = count % parts;
     switch (s->rule) {
     case DPAR_EVEN:
         dpari_split_by(s, 0, s->rounds + 1);
         dpari_split_by(s, 1, s->rounds);
         break;
     case DPAR_FLOOR:
-        s->tail = s->count <= INT64_MAX / parts; /* does P N fit? */
-        dpari_split_by(s, 0, s->count);
+        s->tail = count <= INT64_MAX / parts; /* does P N fit? */
+        dpari_split_by(s, 0, count);
         dpari_split_by(s, 1, parts);
         break;
     case DPAR_BLOCK_CYCLIC:
     case DPAR_STRIPE:
         dpari_split_by(s, 0, s->block);
         dpari_split_by(s, 1, parts);
-        blocks = s->count / s->block;
-        s->tail = s->count % s->block;
+        blocks = count / s->block;
+        s->tail = count % s->block;
         s->rounds = blocks / parts;
         s->extra = blocks % parts;
         break;
     case DPAR_STRIDED: /* elements of a piece; of a part of a full piece */
-        dpari_split_by(s, 0, dpari_ceil_div(s->count, s->block));
+        dpari_split_by(s, 0, dpari_ceil_div(count, s->block));
         dpari_split_by(s, 1, dpari_ceil_div(s->by[0], parts));
-        s->rounds = s->count / s->by[0];
-        s->tail = s->count % s->by[0];
+        s->rounds = count / s->by[0];
+        s->tail = count % s->by[0];
         break;
+    case DPAR_RAGGED: break;
     default:
-        dpari_split_by(s, 0, dpari_ceil_div(s->count, s->rule == DPAR_ZIGZAG ? 2 * parts : parts));
+        dpari_split_by(s, 0, dpari_ceil_div(count, s->rule == DPAR_ZIGZAG ? 2 * parts : parts));
     }
 }
 
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, int32_t source, dpar_why *why)
 {
-    dpar_split made;
     dpar_status st = dpari_split_check(count, parts, why);
     int32_t blocked = rule == DPAR_BLOCK_CYCLIC || rule == DPAR_STRIDED;
     if (st != DPAR_OK) {
@@ -117,14 +118,12 @@ DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count,
         return dpari_say(DPAR_E_ARG, why, "source #: it is one of the # parts", source, parts, 0,
                          0);
     }
-    dpari_zero(&made, sizeof(made));
-    made.rule = rule;
-    made.parts = parts;
-    made.count = count;
-    made.block = rule == DPAR_STRIPE ? 1 : blocked ? block : 0;
-    made.source = rule == DPAR_BLOCK_CYCLIC ? source : 0;
-    dpari_split_inverses(&made);
-    *s = made;
+    dpari_zero(s, sizeof(*s));
+    s->rule = rule;
+    s->parts = parts;
+    s->block = rule == DPAR_STRIPE ? 1 : blocked ? block : 0;
+    s->source = rule == DPAR_BLOCK_CYCLIC ? source : 0;
+    dpar_split_resize(s, count);
     return DPAR_OK;
 }
 
@@ -289,8 +288,8 @@ DPARI_HOT int64_t dpari_even_part(const dpar_split *s, int64_t i)
 DPARI_HOT int64_t dpari_floor_part(const dpar_split *s, int64_t i)
 {
     int64_t rest;
-    return s->tail ? dpari_split_div(s, 0, s->parts * (i + 1) - 1, &rest) :
-                     dpari_split_search(s, i);
+    return s->tail ? dpari_split_div(s, 0, s->parts * (i + 1) - 1, &rest)
+                   : dpari_split_search(s, i);
 }
 
 /* ---- scattered rules ------------------------------------------------------------------------ */
@@ -406,9 +405,9 @@ DPARI_HOT int64_t dpari_zigzag_global(const dpar_split *s, int64_t part, int64_t
     if (local < first) {
         return dpari_zigzag_cut(s, part) + local;
     }
-    return local - first < dpari_zigzag_second(s, part) ?
-               dpari_zigzag_cut(s, chunk) + (local - first) :
-               -1;
+    return local - first < dpari_zigzag_second(s, part)
+               ? dpari_zigzag_cut(s, chunk) + (local - first)
+               : -1;
 }
 
 /* ---- any rule -------------------------------------------------------------------------------- */
@@ -471,8 +470,8 @@ static int64_t dpari_split_run(const dpar_split *s, int32_t part, int64_t i, int
         return local + left - in;
     case DPAR_ZIGZAG: /* the two middle chunks touch: part P-1 has one run */
         in = dpari_zigzag_first(s, part);
-        return local < in && part < s->parts - 1 ? in - local :
-                                                   in + dpari_zigzag_second(s, part) - local;
+        return local < in && part < s->parts - 1 ? in - local
+                                                 : in + dpari_zigzag_second(s, part) - local;
     default: return dpari_split_cut(s, (int64_t)part + 1) - i;
     }
 }

@@ -33,14 +33,14 @@ enum {
 /* A value; make it with an init function. Within a part, local indices 0, 1, ... run through its
  * elements in ascending global order. */
 typedef struct dpar_split {
-    int32_t rule;        /* DPAR_CHUNK, ... */
-    int32_t parts;       /* P, at least 1 */
-    int32_t source;      /* BLOCK_CYCLIC: the part that has the first block */
-    int64_t count;       /* N, elements, 0..2^62 */
-    int64_t block;       /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
-    const int64_t *cuts; /* RAGGED: parts + 1 of them, the caller's */
-    int64_t by[2];       /* private: what indices are divided by, */
-    uint64_t inverse[2]; /* private: and its inverse; */
+    int32_t rule;                /* DPAR_CHUNK, ... */
+    int32_t parts;               /* P, at least 1 */
+    int32_t source;              /* BLOCK_CYCLIC: the part that has the first block */
+    int64_t count;               /* N, elements, 0..2^62 */
+    int64_t block;               /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
+    const int64_t *cuts;         /* RAGGED: parts + 1 of them, the caller's */
+    int64_t by[2];               /* private: what indices are divided by, */
+    uint64_t inverse[2];         /* private: and its inverse; */
     int64_t rounds, extra, tail; /* private: the count in whole rounds, and what is left */
 } dpar_split;
 
@@ -48,6 +48,9 @@ typedef struct dpar_split {
  * its own init. E_ARG or E_RANGE with a sentence; *s is written on success only. O(1). */
 DPAR_API dpar_status dpar_split_init(dpar_split *s, int32_t rule, int64_t count, int32_t parts,
                                      int64_t block, int32_t source, dpar_why *why);
+/* The same rule for another number of elements, 0..2^62: what cuts of cuts are made of. RAGGED
+ * keeps its cuts, which must end there. Cannot fail. O(1). */
+DPAR_API void dpar_split_resize(dpar_split *s, int64_t count);
 /* Parts by cuts: cuts[0] = 0 <= cuts[1] <= ... <= cuts[parts], the number of elements. The array
  * must outlive the split. O(parts). */
 DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64_t *cuts,

@@ -403,7 +403,7 @@ static void test_refusals(void)
     p[1] = dpar_shard_by(0, DPAR_RAGGED, 0);
     p[1].cuts = cuts;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "axis 1: RAGGED needs cuts, and must be the first cut of dim 0");
+    CHECK_TEXT(why.text, "axis 1: RAGGED must be the first cut of its dim 0");
     p[0] = p[1];
     p[1] = dpar_shard(0);
     p[0].dim = 1;
