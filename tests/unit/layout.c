@@ -4,36 +4,13 @@
 #include "dpar.h"
 
 #include "check.h"
-#include "split_oracle.h"
+#include "layout_oracle.h"
 
 enum { MOST = 64 };
 
 static const char *const names[] = {"a", "b", "c"};
 
 /* ---- brute force ---------------------------------------------------------------------------- */
-
-/* The indices of a dim that a rank owns, cut by cut. */
-static int owned(const dpar_layout *l, const int32_t *coord, int dim, int *list)
-{
-    int n = (int)l->extent[dim], i, k, kept;
-    for (i = 0; i < n; i++) {
-        list[i] = i;
-    }
-    for (k = 0; k < l->mesh.axes; k++) {
-        int axis = l->order[k], p = l->mesh.axis[axis].size;
-        const dpar_placement *how = &l->axis[axis];
-        if (how->kind != DPAR_SHARD || how->dim != dim) {
-            continue;
-        }
-        for (i = 0, kept = 0; i < n; i++) {
-            if (owner_of(how->rule, i, n, p, (int)how->block, how->source) == coord[axis]) {
-                list[kept++] = list[i];
-            }
-        }
-        n = kept;
-    }
-    return n;
-}
 
 static void check_dim(const dpar_layout *l, int rank, const int32_t *coord, int dim,
                       const int *list, int n)
@@ -123,8 +100,12 @@ static void check_layout(const dpar_layout *l)
         dpar_layout_local(l, rank, shape, offset);
         CHECK(dpar_mesh_coords(&l->mesh, rank, coord));
         for (d = 0; d < l->dims; d++) {
+            int64_t lo = -5, hi = -5;
             n = owned(l, coord, d, list);
             CHECK_INT(shape[d], n);
+            CHECK_INT(dpar_layout_span(l, coord, d, &lo, &hi), n > 0);
+            CHECK_INT(lo, n > 0 ? list[0] : -5);
+            CHECK_INT(hi, n > 0 ? list[n - 1] + 1 : -5);
             CHECK_INT(offset[d], n > 0 ? list[0] : l->extent[d]);
             check_dim(l, rank, coord, d, list, n);
             elements *= n;

@@ -62,8 +62,12 @@ static void test_brute_force(void)
             for (p = 1; p <= 12; p++) {
                 for (block = 1; block <= blocks; block++) {
                     for (source = 0; source < (rule == DPAR_BLOCK_CYCLIC ? p : 1); source++) {
-                        dpar_split s;
+                        dpar_split s, other;
                         CHECK_INT(dpar_split_init(&s, rule, n, p, block, source, NULL), DPAR_OK);
+                        CHECK_INT(dpar_split_init(&other, rule, 99, p, block, source, NULL),
+                                  DPAR_OK);
+                        dpar_split_resize(&other, n);
+                        CHECK(memcmp(&s, &other, sizeof s) == 0);
                         for (i = 0; i < n; i++) {
                             owner[i] = owner_of(rule, i, n, p, block, source);
                         }
