@@ -10,11 +10,19 @@
 
 static int checks_run, checks_failed;
 
+/* With CHECK_STOP the first failure ends the program (tests/mutate.sh is in a hurry). */
+#if defined(CHECK_STOP)
+#include <stdlib.h>
+#define CHECK_FAILED() exit(1)
+#else
+#define CHECK_FAILED() checks_failed++
+#endif
+
 #define CHECK(condition)                                                                  \
     do {                                                                                  \
         checks_run++;                                                                     \
         if (!(condition)) {                                                               \
-            checks_failed++;                                                              \
+            CHECK_FAILED();                                                               \
             printf("%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);              \
         }                                                                                 \
     } while (0)
@@ -24,7 +32,7 @@ static int checks_run, checks_failed;
         long long check_a = (long long)(got), check_b = (long long)(expected);            \
         checks_run++;                                                                     \
         if (check_a != check_b) {                                                         \
-            checks_failed++;                                                              \
+            CHECK_FAILED();                                                               \
             printf("%s:%d: %s is %lld, expected %lld\n", __FILE__, __LINE__, #got,        \
                    check_a, check_b);                                                     \
         }                                                                                 \
@@ -36,7 +44,7 @@ static int checks_run, checks_failed;
         double check_a = (got), check_b = (expected);                                     \
         checks_run++;                                                                     \
         if (!(fabs(check_a - check_b) <= (relative) * fabs(check_b) + 1e-300)) {          \
-            checks_failed++;                                                              \
+            CHECK_FAILED();                                                               \
             printf("%s:%d: %s is %.15g, expected %.15g\n", __FILE__, __LINE__, #got,      \
                    check_a, check_b);                                                     \
         }                                                                                 \
@@ -47,7 +55,7 @@ static int checks_run, checks_failed;
         const char *check_a = (got), *check_b = (expected);                               \
         checks_run++;                                                                     \
         if (strcmp(check_a, check_b) != 0) {                                              \
-            checks_failed++;                                                              \
+            CHECK_FAILED();                                                               \
             printf("%s:%d: %s is \"%s\", expected \"%s\"\n", __FILE__, __LINE__, #got,    \
                    check_a, check_b);                                                     \
         }                                                                                 \

@@ -1,0 +1,90 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# Breaks src/index one operator, constant or bound at a time and asks the module's unit test whether
+# it notices: tests/mutate.sh [EVERY [MODULE...]]. EVERY: take each EVERY-th mutant only (1: all).
+# Survivors are listed; those that tests/mutants.txt explains do not count.
+cd "$(dirname "$0")/.." || exit 1
+: "${CC:=cc}"
+every=${1:-1}
+[ $# -gt 0 ] && shift
+[ $# -gt 0 ] || set -- $(ls src/index/*.c | sed 's|.*/||; s|\.c$||')
+work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/o"
+for c in src/base/*.c src/index/*.c; do
+    $CC -O1 -c "$c" -o "$work/o/$(basename "$c" .c).o" || exit 1
+done
+
+# One mutant a line: line, column, length of what goes, what comes, and a name that stays
+# the same when lines are added above: the line's text with the change in brackets.
+list_mutants() {
+    awk '
+        function mutant(at, old, new,    text) {
+            text = substr(line, 1, at - 1) "[" old " -> " new "]" substr(line, at + length(old))
+            sub(/^ +/, "", text)
+            printf "%d\t%d\t%d\t%s\t%s\n", NR, at, length(old), new, text
+        }
+        BEGIN {
+            flip["<"] = "<="; flip["<="] = "<"; flip[">"] = ">="; flip[">="] = ">"
+            flip["=="] = "!="; flip["!="] = "=="; flip["+"] = "-"; flip["-"] = "+"; flip["*"] = "+"
+            flip["/"] = "*"; flip["%"] = "/"; flip["&&"] = "||"; flip["||"] = "&&"
+            flip["+="] = "-="; flip["-="] = "+="; flip[">>"] = "<<"; flip["&"] = "|"
+        }
+        { line = $0 }
+        saying || /dpari_[a-z_]*say[a-z_]*\(/ { saying = !/;$/; next } # sentences
+        /^#/ || /^ *\*/ || /^\/\*/ { next }
+        /^[a-z].*\(/ && !/;$/ { next } # the heads of functions
+        /enum|typedef/ { next }
+        {
+            quoted = 0
+            for (i = 1; i <= length(line); i++) {
+                c = substr(line, i, 1)
+                if (c == "\"" || c == "\047") quoted = !quoted
+                if (substr(line, i, 2) == "/*") break
+                if (quoted) continue
+                if (c == " ") { # an operator between blanks
+                    rest = substr(line, i + 1)
+                    op = substr(rest, 1, index(rest, " ") - 1)
+                    if (op in flip) mutant(i + 1, op, flip[op])
+                } else if (substr(line, i, 2) == "++" || substr(line, i, 2) == "--") {
+                    mutant(i, substr(line, i, 2), c == "+" ? "--" : "++"); i++
+                } else if (c ~ /[0-9]/ && substr(line, i - 1, 1) !~ /[A-Za-z0-9_.]/) {
+                    match(substr(line, i), /^[0-9]+/)
+                    number = substr(line, i, RLENGTH)
+                    if (substr(line, i + RLENGTH, 1) !~ /[A-Za-z_.]/ && number < 100) mutant(i, number, number + 1)
+                    i += RLENGTH - 1
+                } else if (c == "!" && substr(line, i + 1, 1) != "=") {
+                    mutant(i, "!", "!!")
+                }
+            }
+        }' "$1" | awk -v every="$every" '(NR - 1) % every == 0'
+}
+
+killed=0 survived=0 explained=0 broken=0
+for module in "$@"; do
+    source=src/index/$module.c
+    $CC -O1 -DCHECK_STOP -I. -Itests -c "tests/unit/$module.c" -o "$work/test.o" || exit 1
+    cp "$work/o/$module.o" "$work/whole.o"
+    list_mutants "$source" > "$work/mutants"
+    while IFS='	' read -r line column length new name; do
+        awk -v line="$line" -v column="$column" -v old="$length" -v new="$new" '
+            NR == line { $0 = substr($0, 1, column - 1) new substr($0, column + old) } { print }' \
+            "$source" > "$work/$module.c"
+        if ! $CC -O1 -w -U__SIZEOF_INT128__ -Isrc/index -c -o "$work/o/$module.o" -x c - < "$work/$module.c" 2> /dev/null; then
+            broken=$((broken + 1))
+            continue
+        fi
+        $CC "$work/test.o" "$work"/o/*.o -lm -o "$work/test" || exit 1
+        if ! (ulimit -c 0; timeout "${MUTANT_SECONDS:-20}" "$work/test") > /dev/null 2>&1; then
+            killed=$((killed + 1))
+        elif grep -qxF "$module: $name" tests/mutants.txt 2> /dev/null; then
+            explained=$((explained + 1))
+        else
+            survived=$((survived + 1))
+            echo "$module: $name"
+        fi
+    done < "$work/mutants"
+    cp "$work/whole.o" "$work/o/$module.o"
+done
+echo "$killed mutants killed, $explained survive and are explained, $survived survive, $broken do not compile"
+[ "$survived" -eq 0 ] && [ "$killed" -gt 0 ]
