@@ -11325,6 +11325,10 @@ DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *strategy, const char *te
                                   "offload overlap tiles, each as name=value",
                                   text + name, end - name, 0, 0, 0, 0);
         }
+        if (seen >> field & 1u) {
+            return dpari_say_word(DPAR_E_PARSE, why, "'@': given twice", text + name, end - name, 0,
+                                  0, 0, 0);
+        }
         if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
             return dpari_say_word(DPAR_E_PARSE, why, "'@': the value is not one that exists",
                                   text + name, end - name, 0, 0, 0, 0);
@@ -15217,13 +15221,13 @@ static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan 
     for (i = 0; i < DPAR_MEMS; i++) {
         dpari_json_real(t, dpar_memory_name(i), p->memory.term[i] * 1e-9, ", ");
     }
+    dpari_json_real(t, "total", p->memory.total * 1e-9, "},\n     \"memory_range_gb\": {");
     dpari_json_real(t, "allocated", p->memory.allocated * 1e-9, ", ");
     dpari_json_real(t, "lower", p->memory.lower * 1e-9, ", ");
     dpari_json_real(t, "upper", p->memory.upper * 1e-9, ", ");
     dpari_json_real(t, "first_stage", p->memory.first * 1e-9, ", ");
     dpari_json_real(t, "last_stage", p->memory.last * 1e-9, ", ");
-    dpari_json_real(t, "host", p->memory.host * 1e-9, ", ");
-    dpari_json_real(t, "total", p->memory.total * 1e-9, "},\n     \"time_s\": {");
+    dpari_json_real(t, "host", p->memory.host * 1e-9, "},\n     \"time_s\": {");
     for (i = 0; i < DPAR_TIMES; i++) {
         dpari_json_real(t, dpar_time_name(i), p->step.term[i], ", ");
     }

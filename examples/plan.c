@@ -43,7 +43,7 @@ static const char help[] =
     "  --evaluate \"tp=8,pp=12,dp=4,mbs=1,m=64\"   price this one configuration\n"
     "  --stack S           megatron | core | torch | compiled: the software assumed\n"
     "  --attention A       unfused | flash1 | flash\n"
-    "  --top K             how many plans to show (default 8)\n"
+    "  --top K             how many plans to show, 1 to 64 (default 8)\n"
     "  --whole             search every divisor and option (millions of configurations)\n"
     "  --min-gpus          the fewest GPUs of this kind on which it fits\n"
     "  --recommend         one strategy in words, with why and warnings\n"
@@ -65,7 +65,7 @@ typedef struct options {
     const char *model, *cluster, *precision, *fix, *evaluate, *svg, *csv, *stack, *attention;
     int gpus, seq, top;
     long long batch;
-    int whole, min_gpus, recommend, explain, json, list, quiet, help;
+    int whole, min_gpus, recommend, explain, json, list, quiet, help, version;
 } options;
 
 static int complain(const char *what)
@@ -89,7 +89,8 @@ static int whole_number(const char *word, long long least, long long most, long 
 }
 
 static const char flag_name[][12] = {"--whole", "--min-gpus", "--recommend", "--explain",
-                                     "--json",  "--list",     "--quiet",     "--help"};
+                                     "--json",  "--list",     "--quiet",     "--help",
+                                     "--version"};
 static const char word_name[][12] = {"--cluster", "--precision", "--fix",   "--evaluate",
                                      "--svg",     "--csv",       "--stack", "--attention"};
 static const char number_name[][12] = {"--gpus", "--seq", "--batch", "--top"};
@@ -97,7 +98,8 @@ static const char number_name[][12] = {"--gpus", "--seq", "--batch", "--top"};
 static int set_flag(options *o, const char *name)
 {
     int *const flag[] = {&o->whole, &o->min_gpus, &o->recommend, &o->explain,
-                         &o->json,  &o->list,     &o->quiet,     &o->help};
+                         &o->json,  &o->list,     &o->quiet,     &o->help,
+                         &o->version};
     size_t i;
     for (i = 0; i < sizeof flag / sizeof flag[0]; i++) {
         if (strcmp(name, flag_name[i]) == 0) {
@@ -122,9 +124,10 @@ static int set_word(options *o, const char *name, const char *value)
     return 0;
 }
 
-/* 1 set, 0 no such option, -1 a bad number. */
+/* 1 set, 0 no such option, -1 a bad number: said. */
 static int set_number(options *o, const char *name, const char *value)
 {
+    const long long least[] = {1, 1, 0, 1}, most[] = {100000000, 100000000, 1LL << 40, 64};
     long long v = 0;
     size_t i;
     for (i = 0; i < 4 && strcmp(name, number_name[i]) != 0; i++) {
@@ -132,7 +135,9 @@ static int set_number(options *o, const char *name, const char *value)
     if (i == 4) {
         return 0;
     }
-    if (value == NULL || !whole_number(value, i == 2 ? 0 : 1, i == 2 ? 1LL << 40 : 100000000, &v)) {
+    if (value == NULL || !whole_number(value, least[i], most[i], &v)) {
+        fprintf(stderr, "plan: %s needs a whole number of %lld to %lld, not '%s'\n", name, least[i],
+                most[i], value != NULL ? value : "");
         return -1;
     }
     if (i == 2) {
@@ -158,8 +163,6 @@ static int read_options(options *o, int argc, char **argv)
         }
         number = set_number(o, argv[i], value);
         if (number < 0) {
-            fprintf(stderr, "plan: %s needs a whole number of at least %d, not '%s'\n", argv[i],
-                    strcmp(argv[i], "--batch") == 0 ? 0 : 1, value != NULL ? value : "");
             return 2;
         }
         if (number > 0 || (value != NULL && set_word(o, argv[i], value))) {
@@ -172,7 +175,6 @@ static int read_options(options *o, int argc, char **argv)
             o->model = argv[i];
         }
     }
-    o->top = o->top > 64 ? 64 : o->top;
     return 0;
 }
 
@@ -327,23 +329,23 @@ static int on_terminal(int file)
 #endif
 }
 
+/* Files first: where one cannot be written, stdout stays empty. */
 static int show_all(const options *o, dpar_report *r)
 {
     int bad = 0;
-    r->colour = on_terminal(1) && getenv("NO_COLOR") == NULL;
-    if (o->json) {
-        bad = write_report(stdout, dpar_show_plans_json, r);
-    } else {
-        bad = write_report(stdout, dpar_show_plans_text, r);
-        if (o->explain && bad == 0) {
-            bad = write_report(stdout, dpar_show_plan_explain, r);
-        }
-    }
-    if (o->svg != NULL && bad == 0) {
+    r->colour = 0;
+    if (o->svg != NULL) {
         bad = write_file(o->svg, dpar_show_plans_svg, r);
     }
     if (o->csv != NULL && bad == 0) {
         bad = write_file(o->csv, dpar_show_plans_csv, r);
+    }
+    r->colour = on_terminal(1) && getenv("NO_COLOR") == NULL;
+    if (bad == 0) {
+        bad = write_report(stdout, o->json ? dpar_show_plans_json : dpar_show_plans_text, r);
+    }
+    if (o->explain && !o->json && bad == 0) {
+        bad = write_report(stdout, dpar_show_plan_explain, r);
     }
     return bad;
 }
@@ -450,6 +452,107 @@ static int show_smallest(const options *o, const dpar_job *job, const dpar_searc
     return show_all(o, &r);
 }
 
+/* ---- one configuration ---------------------------------------------------------------------- */
+
+/* What was not named follows from the GPUs and the batch; 0 with a sentence where it cannot. */
+static int infer(const dpar_job *job, dpar_strategy *s, uint32_t named, long long batch,
+                 dpar_why *why)
+{
+    int gpus = dpar_cluster_gpus(job->cluster);
+    int tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
+    long long model = (long long)s->tp * s->cp * s->pp * tiles;
+    if (!(named >> DPAR_FIELD_DP & 1u) && model > 0) {
+        if (gpus % model != 0) {
+            snprintf(why->text, sizeof why->text,
+                     "tp x cp x pp x tiles = %lld ranks do not divide the cluster's %d GPUs", model,
+                     gpus);
+            return 0;
+        }
+        s->dp = (int)(gpus / model);
+    }
+    if (!(named >> DPAR_FIELD_MICRO_BATCHES & 1u) && batch > 0 && s->dp > 0 && s->micro_batch > 0) {
+        long long m = batch / ((long long)s->dp * s->micro_batch);
+        s->micro_batches = m > 0 && m < 2147483647 ? (int)m : 1;
+    }
+    return 1;
+}
+
+/* Why a strategy is illegal is known; what would be legal instead? */
+static int refuse(const dpar_job *job, const dpar_strategy *s, long long batch, const char *reason)
+{
+    dpar_strategy legal;
+    char text[256];
+    dpar_text t;
+    complain(reason);
+    if (dpar_nearest_legal(job, s, batch, &legal, NULL) == DPAR_OK) {
+        dpar_text_init(&t, text, sizeof text);
+        dpar_show_strategy(&t, &legal);
+        fprintf(stderr, "plan: the nearest legal configuration is %s\n", text);
+    }
+    return 2;
+}
+
+static int run_evaluate(const options *o, const dpar_job *job, long long batch)
+{
+    dpar_strategy s = dpar_strategy_default();
+    dpar_rejected rejected[12];
+    dpar_report r;
+    dpar_plan plan;
+    dpar_why why;
+    uint32_t named = 0;
+    dpar_status st = dpar_strategy_parse(&s, o->evaluate, strlen(o->evaluate), &named, &why);
+    if (st != DPAR_OK) {
+        return complain(why.text);
+    }
+    if (!infer(job, &s, named, batch, &why)) {
+        return refuse(job, &s, o->batch > 0 ? o->batch : 0, why.text);
+    }
+    if (o->batch < 0 || (named >> DPAR_FIELD_MICRO_BATCHES & 1u)) {
+        batch = o->batch > 0 ? o->batch : (long long)s.dp * s.micro_batch * s.micro_batches;
+    }
+    st = dpar_plan_of(job, &s, batch, &plan, NULL, &why);
+    if (st != DPAR_OK && st != DPAR_E_MEMORY) {
+        return refuse(job, &s, o->batch > 0 ? o->batch : 0, why.text);
+    }
+    memset(&r, 0, sizeof r);
+    r.job = job;
+    r.plan = &plan;
+    r.plans = 1;
+    r.rejected = rejected;
+    r.rejects = o->explain || o->json ? dpar_plan_neighbours(job, &plan, batch, rejected, 12) : 0;
+    r.global_batch = batch;
+    r.evaluated = 1;
+    if (show_all(o, &r) != 0) {
+        return 2;
+    }
+    if (st == DPAR_E_MEMORY) {
+        fprintf(stderr, "plan: %s\n", why.text);
+    }
+    return st == DPAR_OK ? 0 : 1;
+}
+
+/* ---- the search ----------------------------------------------------------------------------- */
+
+/* Nothing is legal: the rule that what was fixed breaks, if it breaks one alone. */
+static int refuse_fixed(const options *o, const dpar_job *job, const dpar_search *q,
+                        const char *reason)
+{
+    dpar_strategy s = q->fixed;
+    dpar_plan plan;
+    dpar_why why;
+    dpar_status st;
+    if (o->fix == NULL) {
+        complain(reason);
+        return 2;
+    }
+    if (!infer(job, &s, q->fixed_fields, q->global_batch, &why)) {
+        return refuse(job, &s, q->global_batch, why.text);
+    }
+    st = dpar_plan_of(job, &s, q->global_batch, &plan, NULL, &why);
+    return refuse(job, &s, q->global_batch,
+                  st != DPAR_OK && st != DPAR_E_MEMORY ? why.text : reason);
+}
+
 static int run_search(const options *o, const dpar_job *job, const dpar_search *q)
 {
     static dpar_plan top[64], front[32];
@@ -470,9 +573,12 @@ static int run_search(const options *o, const dpar_job *job, const dpar_search *
     if (!o->quiet && now() - since > 0.3 && on_terminal(2)) {
         fprintf(stderr, "\r%60s\r", "");
     }
+    if (st == DPAR_E_NONE && p.evaluated == 0) {
+        return refuse_fixed(o, job, q, why.text);
+    }
     if (st < 0) {
         fprintf(stderr, "plan: %s\n", why.text);
-        if (st == DPAR_E_NONE && p.evaluated > 0 && !o->json) {
+        if (st == DPAR_E_NONE && !o->json) {
             dpar_plan plan;
             if (dpar_smallest_machine(job, q, 16 * dpar_cluster_gpus(job->cluster), &plan, NULL) ==
                 DPAR_OK) {
@@ -503,68 +609,6 @@ static int run_search(const options *o, const dpar_job *job, const dpar_search *
         return 2;
     }
     return p.tops > 0 ? 0 : 1;
-}
-
-/* ---- one configuration ---------------------------------------------------------------------- */
-
-/* What was not named follows from the GPUs and the batch. */
-static void infer(const dpar_job *job, dpar_strategy *s, uint32_t named, long long batch)
-{
-    int gpus = dpar_cluster_gpus(job->cluster);
-    int tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
-    long long model = (long long)s->tp * s->cp * s->pp * tiles;
-    if (!(named >> DPAR_FIELD_DP & 1u) && model > 0 && gpus % model == 0) {
-        s->dp = (int)(gpus / model);
-    }
-    if (!(named >> DPAR_FIELD_MICRO_BATCHES & 1u) && batch > 0 && s->dp > 0 && s->micro_batch > 0) {
-        long long m = batch / ((long long)s->dp * s->micro_batch);
-        s->micro_batches = m > 0 && m < 2147483647 ? (int)m : 1;
-    }
-}
-
-static int run_evaluate(const options *o, const dpar_job *job, long long batch)
-{
-    dpar_strategy s = dpar_strategy_default(), legal;
-    dpar_rejected rejected[12];
-    dpar_report r;
-    dpar_plan plan;
-    dpar_why why;
-    uint32_t named = 0;
-    char text[256];
-    dpar_text t;
-    dpar_status st = dpar_strategy_parse(&s, o->evaluate, strlen(o->evaluate), &named, &why);
-    if (st != DPAR_OK) {
-        return complain(why.text);
-    }
-    infer(job, &s, named, batch);
-    if (o->batch < 0 || (named >> DPAR_FIELD_MICRO_BATCHES & 1u)) {
-        batch = o->batch > 0 ? o->batch : (long long)s.dp * s.micro_batch * s.micro_batches;
-    }
-    st = dpar_plan_of(job, &s, batch, &plan, NULL, &why);
-    if (st != DPAR_OK && st != DPAR_E_MEMORY) {
-        complain(why.text);
-        if (dpar_nearest_legal(job, &s, o->batch > 0 ? o->batch : 0, &legal, NULL) == DPAR_OK) {
-            dpar_text_init(&t, text, sizeof text);
-            dpar_show_strategy(&t, &legal);
-            fprintf(stderr, "plan: the nearest legal configuration is %s\n", text);
-        }
-        return 2;
-    }
-    memset(&r, 0, sizeof r);
-    r.job = job;
-    r.plan = &plan;
-    r.plans = 1;
-    r.rejected = rejected;
-    r.rejects = o->explain || o->json ? dpar_plan_neighbours(job, &plan, batch, rejected, 12) : 0;
-    r.global_batch = batch;
-    r.evaluated = 1;
-    if (show_all(o, &r) != 0) {
-        return 2;
-    }
-    if (st == DPAR_E_MEMORY) {
-        fprintf(stderr, "plan: %s\n", why.text);
-    }
-    return st == DPAR_OK ? 0 : 1;
 }
 
 static int run_recommend(const dpar_job *job, const dpar_search *q)
@@ -602,6 +646,11 @@ int main(int argc, char **argv)
     }
     if (o.help || argc == 1) {
         fputs(help, stdout);
+        return 0;
+    }
+    if (o.version) {
+        printf("plan, dpar %d.%d.%d\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
+               DPAR_VERSION_PATCH);
         return 0;
     }
     if (o.list) {

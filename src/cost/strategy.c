@@ -265,6 +265,10 @@ DPAR_API dpar_status dpar_strategy_parse(dpar_strategy *strategy, const char *te
                                   "offload overlap tiles, each as name=value",
                                   text + name, end - name, 0, 0, 0, 0);
         }
+        if (seen >> field & 1u) {
+            return dpari_say_word(DPAR_E_PARSE, why, "'@': given twice", text + name, end - name, 0,
+                                  0, 0, 0);
+        }
         if (!dpari_read_field(&s, field, text + eq + 1, end - eq - 1)) {
             return dpari_say_word(DPAR_E_PARSE, why, "'@': the value is not one that exists",
                                   text + name, end - name, 0, 0, 0, 0);

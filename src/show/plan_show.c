@@ -520,13 +520,13 @@ static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan 
     for (i = 0; i < DPAR_MEMS; i++) {
         dpari_json_real(t, dpar_memory_name(i), p->memory.term[i] * 1e-9, ", ");
     }
+    dpari_json_real(t, "total", p->memory.total * 1e-9, "},\n     \"memory_range_gb\": {");
     dpari_json_real(t, "allocated", p->memory.allocated * 1e-9, ", ");
     dpari_json_real(t, "lower", p->memory.lower * 1e-9, ", ");
     dpari_json_real(t, "upper", p->memory.upper * 1e-9, ", ");
     dpari_json_real(t, "first_stage", p->memory.first * 1e-9, ", ");
     dpari_json_real(t, "last_stage", p->memory.last * 1e-9, ", ");
-    dpari_json_real(t, "host", p->memory.host * 1e-9, ", ");
-    dpari_json_real(t, "total", p->memory.total * 1e-9, "},\n     \"time_s\": {");
+    dpari_json_real(t, "host", p->memory.host * 1e-9, "},\n     \"time_s\": {");
     for (i = 0; i < DPAR_TIMES; i++) {
         dpari_json_real(t, dpar_time_name(i), p->step.term[i], ", ");
     }

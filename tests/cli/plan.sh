@@ -54,6 +54,11 @@ printf '{"hidden_size": 1000000000000000000, "num_hidden_layers": 1}' > "$work/h
 expect 2 'hidden_size' "$work/huge.json" --cluster dgx-h100
 expect 2 'parameters' gpt:layers=2000000000,hidden=262144,heads=1,vocab=100,seq=16 --cluster dgx-h100
 expect 2 'cannot read' "$work/missing.json" --cluster dgx-h100
+expect 2 'do not divide the cluster' llama-3-8b --cluster 8x8:h100-80 --fix tp=3
+expect 2 'does not divide 32 attention heads' llama-3-8b --cluster 8x8:h100-80 --fix tp=64
+expect 2 'at least 1: tp=0' llama-3-8b --cluster 8x8:h100-80 --fix tp=0
+expect 2 'given twice' llama-3-8b --cluster 8x8:h100-80 --fix tp=8,tp=4
+expect 2 'of 1 to 64' llama-3-8b --cluster 8x8:h100-80 --top 65
 mkdir "$work/folder.json"
 expect 2 'folder' "$work/folder.json" --cluster dgx-h100
 
@@ -70,8 +75,6 @@ for k in "tokens_per_s_per_gpu tflops_per_gpu mfu fits reasons".split():
 m, t = dict(p["memory_gb"]), dict(p["time_s"])
 total = t.pop("total")
 assert abs(sum(t.values()) - total) < 1e-6 * total
-for k in "allocated lower upper first_stage last_stage host".split():
-    m.pop(k)
 total = m.pop("total")
 assert abs(sum(m.values()) - total) < 1e-6 * total
 for k in "rejected evaluated seconds assumptions".split():
