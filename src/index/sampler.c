@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "sampler.h"
+
+#include "../base/arith.h"
+
+/* ---- who reads what -------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, int32_t rest, int64_t count, int32_t ranks,
+                                       int64_t run, int64_t consumed, dpar_why *why)
+{
+    if (rest < DPAR_SAMPLES_PAD || rest > DPAR_SAMPLES_EXACT) {
+        return dpari_say(DPAR_E_ARG, why, "rest #: pad, drop and exact are 0 to 2", rest, 0, 0, 0);
+    }
+    if (ranks < 1 || run < 1) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks that read runs of #: both at least 1", ranks,
+                         run, 0, 0);
+    }
+    if (count < 0 || count > INT64_C(1) << 62 || run > (INT64_C(1) << 62) / ranks) {
+        return dpari_say(count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
+                         "# samples, # ranks, runs of #: 0 to 2^62 samples, also in a round", count,
+                         ranks, run, 0);
+    }
+    if (consumed < 0 || consumed > count) {
+        return dpari_say(DPAR_E_ARG, why, "# samples are consumed, an epoch has #", consumed, count,
+                         0, 0);
+    }
+    s->rest = rest;
+    s->ranks = ranks;
+    s->count = count;
+    s->first = consumed;
+    s->run = run;
+    return DPAR_OK;
+}
+
+/* Of what is left: whole rounds, in which each rank reads a run, and the samples after them. */
+static int64_t dpari_sampler_rounds(const dpar_sampler *s, int64_t *after)
+{
+    int64_t left = s->count - s->first, round = s->run * s->ranks;
+    *after = left % round;
+    return left / round;
+}
+
+DPAR_API int64_t dpar_sampler_size(const dpar_sampler *s, int32_t rank)
+{
+    int64_t after, rounds = dpari_sampler_rounds(s, &after);
+    if (rank < 0 || rank >= s->ranks) {
+        return 0;
+    }
+    if (s->rest == DPAR_SAMPLES_PAD) {
+        return (rounds + (after > 0)) * s->run;
+    }
+    if (s->rest == DPAR_SAMPLES_DROP) {
+        return rounds * s->run;
+    }
+    return rounds * s->run + dpari_most(0, dpari_least(s->run, after - rank * s->run));
+}
+
+DPAR_API int64_t dpar_sampler_common(const dpar_sampler *s)
+{
+    return dpar_sampler_size(s, s->ranks - 1) / s->run * s->run;
+}
+
+DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
+{
+    int64_t at;
+    if (k < 0 || k >= dpar_sampler_size(s, rank)) {
+        return -1;
+    }
+    at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
+    return at < s->count ? at : at % s->count; /* torch repeats the list, as often as it must */
+}
+
+DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
+{
+    int64_t most = dpar_sampler_size(s, 0);
+    if (k < 0 || k > most || (k % s->run != 0 && k != most)) {
+        return -1;
+    }
+    return k == most && s->rest != DPAR_SAMPLES_DROP ? s->count : s->first + k * s->ranks;
+}
+
+/* ---- MT19937 --------------------------------------------------------------------------------- */
+
+/* Matsumoto and Nishimura 1998, with the initialisation of 2002. */
+DPAR_API void dpar_mt19937_init(dpar_mt19937 *g, uint64_t seed)
+{
+    uint32_t i;
+    g->word[0] = (uint32_t)(seed & 0xffffffffu);
+    for (i = 1; i < 624; i++) {
+        uint32_t before = g->word[i - 1];
+        g->word[i] = UINT32_C(1812433253) * (before ^ before >> 30) + i;
+    }
+    g->at = 624;
+}
+
+static void dpari_mt19937_turn(dpar_mt19937 *g)
+{
+    int32_t i;
+    for (i = 0; i < 624; i++) {
+        uint32_t next = g->word[i < 623 ? i + 1 : 0];
+        uint32_t both = (g->word[i] & 0x80000000u) | (next & 0x7fffffffu);
+        g->word[i] =
+            g->word[i < 227 ? i + 397 : i - 227] ^ both >> 1 ^ ((both & 1u) != 0 ? 0x9908b0dfu : 0);
+    }
+    g->at = 0;
+}
+
+DPAR_API uint32_t dpar_mt19937_next(dpar_mt19937 *g)
+{
+    uint32_t y;
+    if (g->at >= 624) {
+        dpari_mt19937_turn(g);
+    }
+    y = g->word[g->at++];
+    y ^= y >> 11;
+    y ^= y << 7 & 0x9d2c5680u;
+    y ^= y << 15 & 0xefc60000u;
+    return y ^ y >> 18;
+}
+
+/* ---- randperm -------------------------------------------------------------------------------- */
+
+static void dpari_randperm_forward(dpar_mt19937 *g, int64_t n, int64_t *order)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        order[i] = i;
+    }
+    for (i = 0; i < n - 1; i++) {
+        int64_t j = i + (int64_t)(dpar_mt19937_next(g) % (uint64_t)(n - i)), swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
+    }
+}
+
+static void dpari_randperm_inside_out(dpar_mt19937 *g, int64_t n, int64_t *order)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        uint64_t high = dpar_mt19937_next(g), draw = high << 32 | dpar_mt19937_next(g);
+        int64_t j = (int64_t)(draw % (uint64_t)(i + 1));
+        order[i] = i;
+        order[i] = order[j];
+        order[j] = i;
+    }
+}
+
+DPAR_API dpar_status dpar_randperm(dpar_mt19937 *g, int64_t count, int64_t *order, dpar_why *why)
+{
+    if (count < 0) {
+        return dpari_say(DPAR_E_ARG, why, "a permutation of # elements: 0 or more", count, 0, 0, 0);
+    }
+    if (count < (int64_t)(UINT32_MAX / 20)) {
+        dpari_randperm_forward(g, count, order);
+    } else {
+        dpari_randperm_inside_out(g, count, order);
+    }
+    return DPAR_OK;
+}
+
+/* ---- Feistel --------------------------------------------------------------------------------- */
+
+/* Each bit of x reaches every bit: the finaliser of splitmix64 (Steele, Lea, Flood 2014; variant 13
+ * of Stafford's mixers). */
+static uint64_t dpari_mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+/* A round function: 2^64 / golden ratio keeps the keys of rounds apart. */
+static uint64_t dpari_round(const dpar_permutation *p, uint64_t half, uint32_t round)
+{
+    return dpari_mix(half + dpari_mix(p->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
+}
+
+enum { DPARI_ROUNDS = 6 }; /* of both halves */
+
+static uint64_t dpari_feistel(const dpar_permutation *p, uint64_t x, int back)
+{
+    const uint64_t low_mask = ((uint64_t)1 << p->low) - 1, high_mask = ((uint64_t)1 << p->high) - 1;
+    uint64_t low = x & low_mask, high = x >> p->low;
+    uint32_t i;
+    for (i = 0; i < DPARI_ROUNDS; i++) {
+        if (back) {
+            low ^= dpari_round(p, high, 2 * (DPARI_ROUNDS - 1 - i) + 1) & low_mask;
+            high ^= dpari_round(p, low, 2 * (DPARI_ROUNDS - 1 - i)) & high_mask;
+        } else {
+            high ^= dpari_round(p, low, 2 * i) & high_mask;
+            low ^= dpari_round(p, high, 2 * i + 1) & low_mask;
+        }
+    }
+    return high << p->low | low;
+}
+
+DPAR_API dpar_status dpar_permutation_init(dpar_permutation *p, int64_t count, uint64_t seed,
+                                           uint64_t epoch, dpar_why *why)
+{
+    int32_t bits = 2;
+    if (count < 0 || count > INT64_C(1) << 62) {
+        return dpari_say(count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
+                         "a permutation of # elements: 0 to 2^62", count, 0, 0, 0);
+    }
+    while (bits < 62 && (INT64_C(1) << bits) < count) {
+        bits++;
+    }
+    p->count = count;
+    p->key = dpari_mix(dpari_mix(seed) + epoch);
+    p->low = bits / 2;
+    p->high = bits - bits / 2;
+    return DPAR_OK;
+}
+
+static int64_t dpari_permutation_walk(const dpar_permutation *p, int64_t x, int back)
+{
+    if (x < 0 || x >= p->count) {
+        return -1;
+    }
+    do { /* a walk along a cycle that began inside ends inside */
+        x = (int64_t)dpari_feistel(p, (uint64_t)x, back);
+    } while (x >= p->count);
+    return x;
+}
+
+DPAR_API int64_t dpar_permutation_at(const dpar_permutation *p, int64_t i)
+{
+    return dpari_permutation_walk(p, i, 0);
+}
+
+DPAR_API int64_t dpar_permutation_find(const dpar_permutation *p, int64_t v)
+{
+    return dpari_permutation_walk(p, v, 1);
+}
