@@ -69,7 +69,9 @@ DPAR_API int64_t dpar_transfer_volume(const dpar_transfer *t)
     int64_t n = 1;
     int32_t d;
     for (d = 0; d < t->dims; d++) {
-        n *= t->extent[d];
+        if (!dpari_mul(n, t->extent[d], &n)) {
+            return -1;
+        }
     }
     return n;
 }

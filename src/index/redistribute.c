@@ -429,6 +429,11 @@ DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t)
     return 1;
 }
 
+static void dpari_add_most(int64_t *sum, int64_t n)
+{
+    *sum = n > INT64_MAX - *sum ? INT64_MAX : *sum + n;
+}
+
 DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
 {
     dpari_zero(sum, sizeof(*sum));
@@ -436,15 +441,15 @@ DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
         int64_t n = 1;
         int32_t d;
         for (d = 0; d < w->mine.dims; d++) {
-            n *= w->length[d];
+            n = dpari_mul(n, w->length[d], &n) ? n : INT64_MAX;
         }
         sum->transfers++;
         if (w->now == w->rank) {
-            sum->kept += n;
+            dpari_add_most(&sum->kept, n);
         } else if (w->per_node > 0 && w->now / w->per_node == w->rank / w->per_node) {
-            sum->near_by += n;
+            dpari_add_most(&sum->near_by, n);
         } else {
-            sum->away += n;
+            dpari_add_most(&sum->away, n);
         }
     }
 }

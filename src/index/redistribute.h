@@ -46,7 +46,7 @@ DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *
 /* 1 and the next transfer, or 0 at the end. Order: by global index, the last dim fastest. */
 DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t);
 
-/* What a rank's walk adds up to. Elements. */
+/* What a rank's walk adds up to. Elements; 2^63 - 1 stands for that and more. */
 typedef struct dpar_transfer_totals {
     int64_t transfers; /* all, to itself too */
     int64_t kept;      /* elements that stay on the rank */

@@ -1,0 +1,824 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* halo: every list is executed over all ranks and each point of each local array compared with the
+ * whole grid, by a definition that knows no blocks; the adjoint by its dot product; folds against
+ * the tables of FMS mpp_domains (facts/halo.md 4.6); wraps that peers lose (4.5); windows against a
+ * convolution (4.8). */
+#include "dpar.h"
+
+#include "check.h"
+
+enum { RANKS = 12, MOST = 3000, LISTS = 20000 };
+
+static const char *const names[] = {"a", "b", "c"};
+
+/* ---- the whole grid -------------------------------------------------------------------------- */
+
+static int64_t ring(int64_t i, int64_t n)
+{
+    return (i % n + n) % n;
+}
+
+/* Where the value of point x comes from, in place: 0 when from nowhere. */
+static int image(const dpar_halo *h, int64_t *x)
+{
+    int32_t d;
+    for (d = 0; d < h->grid.dims; d++) {
+        int64_t n = dpar_halo_points(h, d);
+        if (h->folds && d == h->fold && x[d] >= n) {
+            x[d] = 2 * (n - 1) + 1 - h->on_row - x[d];
+            x[h->mirror] = dpar_halo_points(h, h->mirror) - 1 + h->shift - x[h->mirror];
+        } else if (h->folds && d == h->fold && h->on_row && x[d] == n - 1) {
+            int64_t columns = dpar_halo_points(h, h->mirror);
+            int64_t i = ring(x[h->mirror], columns);
+            int64_t other = ring(columns - 1 + h->shift - i, columns);
+            x[h->mirror] = other < i ? other : i; /* of each pair the first counts */
+        }
+        if (h->periodic >> d & 1u) {
+            x[d] = ring(x[d], n);
+        }
+        if (x[d] < 0 || x[d] >= n) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static int64_t number(const dpar_halo *h, const int64_t *x)
+{
+    int64_t at = 0;
+    int32_t d;
+    for (d = 0; d < h->grid.dims; d++) {
+        at = at * dpar_halo_points(h, d) + x[d];
+    }
+    return at + 1;
+}
+
+/* ---- a world in one process ------------------------------------------------------------------ */
+
+static int64_t array[RANKS][MOST], was[RANKS][MOST];
+static int arrived[RANKS][MOST];
+static dpar_box held[RANKS], mine[RANKS];
+static int has[RANKS];
+
+static int64_t at_of(const dpar_box *box, const int64_t *x)
+{
+    int64_t at = 0;
+    int32_t d;
+    for (d = 0; d < box->dims; d++) {
+        at = at * (box->hi[d] - box->lo[d]) + x[d] - box->lo[d];
+    }
+    return at;
+}
+
+/* The next point of a box, the last dim fastest; 0 at the end. */
+static int next_point(const dpar_box *box, int64_t *x)
+{
+    int32_t d;
+    for (d = box->dims - 1; d >= 0; d--) {
+        if (++x[d] < box->hi[d]) {
+            return 1;
+        }
+        x[d] = box->lo[d];
+    }
+    return 0;
+}
+
+static void fill(const dpar_halo *h)
+{
+    int rank;
+    for (rank = 0; rank < RANKS; rank++) {
+        int64_t x[6];
+        memset(array[rank], 0, sizeof array[rank]);
+        memset(arrived[rank], 0, sizeof arrived[rank]);
+        has[rank] = dpar_halo_owned(h, rank, &mine[rank]);
+        CHECK_INT(dpar_halo_box(h, rank, &held[rank]), has[rank]);
+        if (has[rank]) {
+            CHECK(dpar_box_volume(&held[rank]) <= MOST);
+            CHECK(dpar_box_contains(&held[rank], &mine[rank]));
+            memcpy(x, mine[rank].lo, sizeof x);
+            do {
+                array[rank][at_of(&held[rank], x)] = number(h, x);
+            } while (next_point(&mine[rank], x));
+        }
+    }
+    memcpy(was, array, sizeof array);
+}
+
+typedef struct entry {
+    int from, to;
+    dpar_transfer t;
+} entry;
+static entry got[LISTS], sent[LISTS];
+
+static int list_all(const dpar_halo *h, int direction, int mode, entry *list)
+{
+    int rank, n = 0;
+    for (rank = 0; rank < RANKS; rank++) {
+        dpar_halo_walk w;
+        dpar_transfer t;
+        CHECK_INT(dpar_halo_begin(&w, h, rank, direction, mode, NULL), DPAR_OK);
+        while (dpar_halo_next(&w, &t)) {
+            CHECK(n < LISTS && t.peer >= 0 && t.peer < RANKS);
+            list[n].from = direction == DPAR_SENDS ? rank : t.peer;
+            list[n].to = direction == DPAR_SENDS ? t.peer : rank;
+            list[n++].t = t;
+        }
+        CHECK(!dpar_halo_next(&w, &t));
+    }
+    return n;
+}
+
+/* Element j of a received transfer: its places in the receiver's and the sender's array. */
+static void places(const entry *e, const int64_t *j, int64_t *here, int64_t *there)
+{
+    int64_t a = 0, b = 0;
+    int32_t d;
+    for (d = 0; d < e->t.dims; d++) {
+        int64_t k = e->t.flip >> d & 1u ? e->t.extent[d] - 1 - j[d] : j[d];
+        int64_t to = held[e->to].hi[d] - held[e->to].lo[d];
+        int64_t from = held[e->from].hi[d] - held[e->from].lo[d];
+        CHECK(e->t.mine[d] >= 0 && e->t.mine[d] + j[d] < to);
+        CHECK(e->t.theirs[d] >= 0 && e->t.theirs[d] + k < from);
+        a = a * to + e->t.mine[d] + j[d];
+        b = b * from + e->t.theirs[d] + k;
+    }
+    *here = a;
+    *there = b;
+}
+
+static int next_of(const dpar_transfer *t, int64_t *j)
+{
+    int32_t d;
+    for (d = t->dims - 1; d >= 0; d--) {
+        if (++j[d] < t->extent[d]) {
+            return 1;
+        }
+        j[d] = 0;
+    }
+    return 0;
+}
+
+static void deliver(const entry *list, int n)
+{
+    int k;
+    for (k = 0; k < n; k++) {
+        int64_t j[6] = {0, 0, 0, 0, 0, 0}, here, there;
+        CHECK(dpar_transfer_volume(&list[k].t) > 0);
+        do {
+            places(&list[k], j, &here, &there);
+            array[list[k].to][here] = was[list[k].from][there];
+            arrived[list[k].to][here]++;
+        } while (next_of(&list[k].t, j));
+    }
+}
+
+/* Every point of every local array. */
+static void check_values(const dpar_halo *h)
+{
+    int rank;
+    for (rank = 0; rank < RANKS; rank++) {
+        int64_t x[6], from[6];
+        if (!has[rank]) {
+            continue;
+        }
+        memcpy(x, held[rank].lo, sizeof x);
+        do {
+            int64_t at = at_of(&held[rank], x), expect;
+            int d, outside = 0, comes, seam = 0;
+            memcpy(from, x, sizeof from);
+            for (d = 0; d < h->grid.dims; d++) {
+                outside += x[d] < mine[rank].lo[d] || x[d] >= mine[rank].hi[d];
+            }
+            comes = image(h, from);
+            if (outside == 0) { /* only the row on a fold is written */
+                seam = memcmp(from, x, (size_t)h->grid.dims * sizeof x[0]) != 0;
+                CHECK_INT(arrived[rank][at], seam);
+            } else {
+                comes = comes && (outside == 1 || h->shape == DPAR_STENCIL_BOX);
+                CHECK_INT(arrived[rank][at], comes);
+            }
+            expect = comes ? number(h, from) : 0;
+            CHECK_INT(array[rank][at], expect);
+        } while (next_point(&held[rank], x));
+    }
+}
+
+/* The k-th send from a to b is the k-th receive of b from a. */
+static void check_pairs(int sends, int receives)
+{
+    static int next[RANKS][RANKS];
+    int k;
+    CHECK_INT(sends, receives);
+    memset(next, 0, sizeof next);
+    for (k = 0; k < sends; k++) {
+        int *at = &next[sent[k].from][sent[k].to];
+        while (*at < receives && (got[*at].from != sent[k].from || got[*at].to != sent[k].to)) {
+            ++*at;
+        }
+        CHECK(*at < receives);
+        if (*at < receives) {
+            const dpar_transfer *a = &sent[k].t, *b = &got[*at].t;
+            CHECK(memcmp(a->extent, b->extent, sizeof a->extent) == 0);
+            CHECK(memcmp(a->mine, b->theirs, sizeof a->mine) == 0);
+            CHECK(memcmp(a->theirs, b->mine, sizeof a->mine) == 0);
+            CHECK(a->flip == b->flip && a->op == b->op);
+        }
+        ++*at;
+    }
+}
+
+/* <E x, y> = <x, E' y>: y random on all points; E' adds what halos hold to their owners, then
+ * zeroes the halos and what E overwrote. Integers, so exactly. */
+static void check_adjoint(const dpar_halo *h)
+{
+    static int64_t y[RANKS][MOST];
+    static int seen[RANKS][MOST];
+    int64_t left = 0, right = 0, place;
+    int rank, k, n = list_all(h, DPAR_RECEIVES, DPAR_HALO_ADJOINT, got);
+    uint32_t r = 1;
+    check_pairs(list_all(h, DPAR_SENDS, DPAR_HALO_ADJOINT, sent), n);
+    memcpy(seen, arrived, sizeof seen); /* the points that E writes */
+    for (rank = 0; rank < RANKS; rank++) {
+        for (place = 0; has[rank] && place < dpar_box_volume(&held[rank]); place++) {
+            r = r * 1664525u + 1013904223u;
+            y[rank][place] = (int64_t)(r >> 20) - 2048;
+            /* points that are neither owned nor written carry nothing */
+            y[rank][place] *= array[rank][place] != 0;
+            left += array[rank][place] * y[rank][place];
+        }
+    }
+    memcpy(array, y, sizeof y);
+    for (k = 0; k < n; k++) {
+        int64_t j[6] = {0, 0, 0, 0, 0, 0}, here, there;
+        CHECK_INT(got[k].t.op, DPAR_SUM);
+        do {
+            places(&got[k], j, &here, &there);
+            array[got[k].to][here] += y[got[k].from][there];
+        } while (next_of(&got[k].t, j));
+    }
+    for (rank = 0; rank < RANKS; rank++) {
+        for (place = 0; has[rank] && place < dpar_box_volume(&held[rank]); place++) {
+            right += seen[rank][place] ? 0 : was[rank][place] * array[rank][place];
+        }
+    }
+    CHECK_INT(left, right);
+}
+
+/* Core and rim: they make up the owned points; no stencil of the core reads what arrives. */
+static void check_core(const dpar_halo *h)
+{
+    int rank, d;
+    for (rank = 0; rank < RANKS; rank++) {
+        dpar_box core, slab;
+        int64_t points = 0, x[6];
+        int n, cores;
+        if (!has[rank]) {
+            CHECK(!dpar_halo_core(h, rank, &core) && !dpar_halo_rim(h, rank, 0, &slab));
+            continue;
+        }
+        cores = dpar_halo_core(h, rank, &core);
+        for (n = 0; dpar_halo_rim(h, rank, n, &slab); n++) {
+            CHECK(dpar_box_contains(&mine[rank], &slab));
+            CHECK(!cores || !dpar_box_intersect(&core, &slab, &slab));
+            CHECK(dpar_halo_rim(h, rank, n, &slab));
+            points += dpar_box_volume(&slab);
+        }
+        CHECK(n <= 2 * h->grid.dims);
+        points += cores ? dpar_box_volume(&core) : 0;
+        CHECK_INT(points, dpar_box_volume(&mine[rank]));
+        if (!cores) {
+            continue;
+        }
+        for (d = 0; d < h->grid.dims; d++) { /* the stencil's reach, cut to what has an image */
+            core.lo[d] -= h->low[d];
+            core.hi[d] += h->high[d];
+        }
+        memcpy(x, core.lo, sizeof x);
+        do {
+            CHECK(h->shape == DPAR_STENCIL_STAR || arrived[rank][at_of(&held[rank], x)] == 0);
+        } while (next_point(&core, x));
+    }
+}
+
+static void check_halo(const dpar_halo *h)
+{
+    int n;
+    CHECK_INT(dpar_halo_check(h, NULL), DPAR_OK);
+    fill(h);
+    n = list_all(h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got);
+    deliver(got, n);
+    check_values(h);
+    check_core(h);
+    check_pairs(list_all(h, DPAR_SENDS, DPAR_HALO_FORWARD, sent), n);
+    check_adjoint(h);
+}
+
+/* ---- grids ------------------------------------------------------------------------------------
+ */
+
+static void grid_of(dpar_halo *h, int32_t dims, const int64_t *extent, const int32_t *parts,
+                    const int32_t *rule)
+{
+    dpar_placement p[3];
+    dpar_mesh m;
+    int32_t d;
+    memset(h, 0, sizeof *h);
+    h->shape = DPAR_STENCIL_BOX;
+    for (d = 0; d < dims; d++) {
+        p[d] = dpar_shard_by(d, rule[d], 0);
+    }
+    CHECK_INT(dpar_mesh_init(&m, dims, names, parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL, NULL), DPAR_OK);
+}
+
+/* One dim, everything. */
+static void test_line(void)
+{
+    static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR};
+    int64_t n;
+    int32_t parts, rule, low, high, periodic, points;
+    for (n = 0; n <= 9; n++) {
+        for (parts = 1; parts <= 5; parts++) {
+            for (rule = 0; rule < 3; rule++) {
+                dpar_halo h;
+                grid_of(&h, 1, &n, &parts, &rules[rule]);
+                for (low = 0; low <= n + 3; low += 1 + (low > 2)) {
+                    for (high = 0; high <= n + 2; high += 1 + (high > 2)) {
+                        for (periodic = 0; periodic < 2; periodic++) {
+                            for (points = 0; points < 3; points++) {
+                                h.low[0] = low;
+                                h.high[0] = high;
+                                h.periodic = (uint32_t)periodic;
+                                h.points[0] = points;
+                                check_halo(&h);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+static uint32_t state = 99;
+
+static int below(int n)
+{
+    state = state * 1664525u + 1013904223u;
+    return (int)((state >> 8) % (uint32_t)n);
+}
+
+/* Two and three dims, with folds. */
+static void test_random(void)
+{
+    static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR};
+    int trial, folded = 0;
+    for (trial = 0; trial < 2500; trial++) {
+        int32_t dims = 2 + below(2), parts[3], rule[3], d, left = RANKS;
+        int64_t extent[3];
+        dpar_halo h;
+        for (d = 0; d < dims; d++) {
+            parts[d] = 1 + below(left < 4 ? left : 4);
+            left /= parts[d];
+            extent[d] = 1 + below(dims == 2 ? 9 : 5);
+            rule[d] = rules[below(3)];
+        }
+        grid_of(&h, dims, extent, parts, rule);
+        h.shape = below(2);
+        h.periodic = (uint32_t)below(1 << dims);
+        for (d = 0; d < dims; d++) {
+            h.low[d] = below(4);
+            h.high[d] = below(4);
+            h.points[d] = below(3);
+        }
+        if (below(2)) {
+            h.folds = 1;
+            h.fold = below(dims - 1);
+            h.mirror = h.fold + 1 + below(dims - 1 - h.fold);
+            h.periodic = (h.periodic | 1u << h.mirror) & ~(1u << h.fold);
+            h.on_row = below(2);
+            h.shift = below(3) - 1;
+            if (h.high[h.fold] > dpar_halo_points(&h, h.fold) - h.on_row) {
+                continue;
+            }
+            folded++;
+        }
+        check_halo(&h);
+    }
+    CHECK(folded > 800);
+}
+
+/* The same grid held twice: each copy exchanges with itself. Two axes cut one dim. */
+static void test_replicas_and_nesting(void)
+{
+    static const int32_t size[] = {2, 2, 3};
+    static const int64_t extent[] = {7, 6};
+    dpar_placement p[3];
+    dpar_mesh m;
+    dpar_halo h;
+    int k, n;
+    memset(&h, 0, sizeof h);
+    p[0] = dpar_replicate();
+    p[1] = dpar_shard(0);
+    p[2] = dpar_shard(1);
+    CHECK_INT(dpar_mesh_init(&m, 3, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+    h.shape = DPAR_STENCIL_BOX;
+    h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
+    h.periodic = 3;
+    check_halo(&h);
+    n = list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got);
+    for (k = 0; k < n; k++) {
+        CHECK_INT(got[k].from / 6, got[k].to / 6);
+    }
+    p[0] = dpar_shard(0);
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+    check_halo(&h);
+}
+
+/* User's own cuts, with empty blocks; the periodic lines of facts/halo.md 4.5 in which GHEX 5f6e529
+ * leaves 0, 1, 2, 4 and 3 halo cells without supplier (replayed). */
+static void test_ragged(void)
+{
+    static const int64_t cuts[][5] = {{0, 8, 16},   {0, 1, 5, 9}, {0, 2, 6, 10},
+                                      {0, 3, 6, 9}, {0, 2},       {0, 0, 3, 3, 5}};
+    static const int32_t parts[] = {2, 3, 3, 3, 1, 4}, width[] = {2, 2, 3, 4, 3, 4};
+    int k;
+    for (k = 0; k < 6; k++) {
+        dpar_placement p = dpar_shard_by(0, DPAR_RAGGED, 0);
+        int64_t n = cuts[k][parts[k]];
+        dpar_mesh m;
+        dpar_halo h;
+        memset(&h, 0, sizeof h);
+        p.cuts = cuts[k];
+        CHECK_INT(dpar_mesh_init(&m, 1, names, &parts[k], DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&h.grid, &m, 1, &n, &p, NULL, NULL), DPAR_OK);
+        h.low[0] = h.high[0] = width[k];
+        h.periodic = 1;
+        check_halo(&h);
+    }
+}
+
+/* Two ranks around a ring: both neighbours are one peer, and the low halo comes first on both
+ * sides. One rank: itself. */
+static void test_order(void)
+{
+    static const int64_t n = 8;
+    static const int32_t rule = DPAR_EVEN;
+    int32_t parts;
+    for (parts = 1; parts <= 2; parts++) {
+        dpar_halo h;
+        dpar_halo_walk w;
+        dpar_transfer t;
+        int32_t rank = parts - 1;
+        grid_of(&h, 1, &n, &parts, &rule);
+        h.low[0] = h.high[0] = 1;
+        h.periodic = 1;
+        CHECK_INT(dpar_halo_begin(&w, &h, rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+        CHECK(dpar_halo_next(&w, &t));
+        CHECK(t.peer == 0 && t.mine[0] == 0 && t.extent[0] == 1);
+        CHECK_INT(t.theirs[0], 8 / parts); /* the last cell, after a halo of one */
+        CHECK(dpar_halo_next(&w, &t));
+        CHECK(t.peer == 0 && t.mine[0] == 8 / parts + 1 && t.theirs[0] == 1);
+        CHECK(!dpar_halo_next(&w, &t));
+    }
+}
+
+/* FMS mpp_domains, north fold, no symmetric memory (facts/halo.md 4.6), 1-based with isg = 1:
+ * T: i' = ieg + 1 - i, j' = 2 jeg - j + 1; E: i' = ieg - i, j' as T; N: i' as T, j' = 2 jeg - j;
+ * C: i' = ieg - i, j' = 2 jeg - j. */
+static void test_fold_tables(void)
+{
+    static const int on_row[] = {0, 0, 1, 1}, shift[] = {0, -1, 0, -1};
+    int point;
+    for (point = 0; point < 4; point++) {
+        static const int64_t extent[] = {6, 8};
+        static const int32_t parts[] = {2, 3}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+        dpar_halo h;
+        int64_t i, j;
+        grid_of(&h, 2, extent, parts, rule);
+        h.low[0] = h.high[0] = h.low[1] = h.high[1] = 2;
+        h.periodic = 2;
+        h.folds = 1;
+        h.fold = 0;
+        h.mirror = 1;
+        h.on_row = on_row[point];
+        h.shift = shift[point];
+        check_halo(&h);
+        for (j = 7; j <= 8; j++) {
+            for (i = 1; i <= 8; i++) {
+                int64_t x[6], to_i = 8 + 1 - i, to_j = 2 * 6 - j + 1;
+                to_i -= point == 1 || point == 3;
+                to_j -= point >= 2;
+                x[0] = j - 1;
+                x[1] = i - 1;
+                CHECK(image(&h, x));
+                CHECK_INT(x[0] + 1, to_j);
+                CHECK_INT(x[1] + 1, to_i < 1 ? to_i + 8 : to_i);
+            }
+        }
+    }
+}
+
+/* A million ranks, extents near the limit: one rank's list is short and quick. */
+static void test_large(void)
+{
+    static const int64_t extent[] = {INT64_C(1) << 60, (INT64_C(1) << 60) - 1};
+    static const int32_t parts[] = {1024, 2048}, rule[] = {DPAR_EVEN, DPAR_CHUNK};
+    dpar_halo h;
+    dpar_halo_walk w;
+    dpar_transfer t;
+    int n = 0, direction;
+    grid_of(&h, 2, extent, parts, rule);
+    h.low[0] = h.high[0] = h.low[1] = h.high[1] = 3;
+    h.periodic = 3;
+    for (direction = 0; direction < 2; direction++) {
+        CHECK_INT(dpar_halo_begin(&w, &h, 2047, direction, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+        while (dpar_halo_next(&w, &t)) {
+            CHECK(t.peer != 2047);
+            n++;
+        }
+    }
+    CHECK_INT(n, 16);
+    h.low[0] = h.high[1] = INT64_C(1) << 60;
+    CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    for (n = 0; n < 100 && dpar_halo_next(&w, &t); n++) {
+        CHECK(dpar_transfer_volume(&t) != 0);
+    }
+}
+
+static void test_refusals(void)
+{
+    static const int64_t extent[] = {6, 8};
+    static const int32_t parts[] = {2, 3}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    dpar_halo h, good;
+    dpar_halo_walk w;
+    dpar_why why;
+    grid_of(&good, 2, extent, parts, rule);
+    good.folds = 1;
+    good.mirror = 1;
+    good.periodic = 2;
+    CHECK_INT(dpar_halo_check(&good, NULL), DPAR_OK);
+#define REFUSED(change, status, sentence)                                                          \
+    do {                                                                                           \
+        h = good;                                                                                  \
+        change;                                                                                    \
+        CHECK_INT(dpar_halo_check(&h, &why), status);                                              \
+        CHECK_TEXT(why.text, sentence);                                                            \
+        CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_RECEIVES, 0, NULL), status);                     \
+    } while (0)
+    REFUSED(h.low[1] = -1, DPAR_E_RANGE, "dim 1 has halos of -1 and 0: 0 to 2^60 are possible");
+    REFUSED(h.high[0] = (INT64_C(1) << 60) + 1, DPAR_E_RANGE,
+            "dim 0 has halos of 0 and 1152921504606846977: 0 to 2^60 are possible");
+    REFUSED(h.shape = 2, DPAR_E_ARG, "shape 2: there are stars and boxes");
+    REFUSED(h.periodic = 4, DPAR_E_ARG, "periodic is 4, the grid has 2 dims");
+    REFUSED(h.points[0] = 3, DPAR_E_ARG, "dim 0: points 3 do not exist");
+    REFUSED(h.grid.axis[1].rule = DPAR_STRIPE, DPAR_E_ARG,
+            "axis 1 cuts dim 1 by rule 7: a halo needs blocks in one piece (CHUNK, EVEN, FLOOR, "
+            "RAGGED)");
+    REFUSED(h.fold = 1, DPAR_E_ARG, "dim 1 folds, dim 1 is mirrored: a later one of 2 dims");
+    REFUSED(h.mirror = 2, DPAR_E_ARG, "dim 0 folds, dim 2 is mirrored: a later one of 2 dims");
+    REFUSED(h.periodic = 0, DPAR_E_ARG,
+            "dim 1 is mirrored and must be periodic, dim 0 folds and must not be");
+    REFUSED(h.periodic = 3, DPAR_E_ARG,
+            "dim 1 is mirrored and must be periodic, dim 0 folds and must not be");
+    REFUSED(h.shift = 2, DPAR_E_ARG, "on_row is 0 or 1, not 0; shift -1 to 1, not 2");
+    REFUSED(h.on_row = -1, DPAR_E_ARG, "on_row is 0 or 1, not -1; shift -1 to 1, not 0");
+    REFUSED(h.high[0] = 7, DPAR_E_RANGE, "a halo of 7 over the fold, behind it there are 6 rows");
+    CHECK_INT(dpar_halo_begin(&w, &good, 0, 2, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_begin(&w, &good, 0, 0, 2, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_begin(&w, &good, 99, DPAR_SENDS, 0, NULL), DPAR_OK); /* not of the grid */
+    {
+        dpar_transfer t;
+        CHECK(!dpar_halo_next(&w, &t));
+    }
+}
+
+/* ---- windows ----------------------------------------------------------------------------------
+ */
+
+/* A convolution over the whole line against one over what each rank has and needs: n, kernel,
+ * stride, dilation and padding of facts/halo.md 4.8's sweep, outputs balanced or with their inputs.
+ */
+static void check_convolution(const dpar_window *v, int64_t n, int parts, int follow)
+{
+    int64_t in[64], out[64], m = 0, y, k, s = v->stride, d = v->dilation;
+    int part;
+    dpar_split blocks, outputs;
+    int64_t next = 0;
+    if (dpar_window_outputs(v, n, &m, NULL) != DPAR_OK) {
+        CHECK(n + v->pad_low + v->pad_high < d * (v->kernel - 1) + 1);
+        return;
+    }
+    for (y = 0; y < n; y++) {
+        in[y] = y * y % 23 + 1;
+    }
+    for (y = 0; y < m; y++) {
+        for (k = 0, out[y] = 0; k < v->kernel; k++) {
+            int64_t i = s * y - v->pad_low + d * k;
+            out[y] += i >= 0 && i < n ? (k + 1) * in[i] : 0;
+        }
+    }
+    CHECK(s * (m - 1) + d * (v->kernel - 1) + 1 <= n + v->pad_low + v->pad_high); /* m fits, */
+    CHECK(s * m + d * (v->kernel - 1) + 1 > n + v->pad_low + v->pad_high);        /* m + 1 not */
+    CHECK_INT(dpar_split_init(&blocks, DPAR_EVEN, n, parts, 0, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_split_init(&outputs, DPAR_EVEN, m, parts, 0, 0, NULL), DPAR_OK);
+    for (part = 0; part < parts; part++) {
+        int64_t lo = dpar_split_offset(&blocks, part), hi = lo + dpar_split_size(&blocks, part);
+        int64_t y0 = dpar_split_offset(&outputs, part), y1 = y0 + dpar_split_size(&outputs, part);
+        int64_t low, high, a = 0, b = 0;
+        if (follow) {
+            dpar_window_owned(v, n, m, lo, hi, &y0, &y1);
+            for (y = 0; y < m; y++) { /* the owner of input clamp(stride y) */
+                int64_t at = s * y < n ? s * y : n - 1;
+                CHECK_INT(y >= y0 && y < y1, at >= lo && at < hi);
+            }
+        }
+        CHECK(y0 == next || y1 == y0);
+        next = y1 > y0 ? y1 : next;
+        dpar_window_halo(v, n, 0, lo, hi, y0, y1, &low, &high);
+        CHECK_INT(dpar_window_needs(v, y0, y1, &a, &b), y1 > y0);
+        if (y1 <= y0) {
+            CHECK(low == 0 && high == 0);
+            continue;
+        }
+        for (y = y0; y < y1; y++) { /* only inputs of the block and its halo are read */
+            int64_t sum = 0;
+            for (k = 0; k < v->kernel; k++) {
+                int64_t i = s * y - v->pad_low + d * k;
+                CHECK(i >= a && i < b);
+                sum += i >= lo - low && i < hi + high ? (k + 1) * in[i] : 0;
+            }
+            CHECK_INT(sum, out[y]);
+        }
+        CHECK(s * y0 - v->pad_low == a && s * (y1 - 1) - v->pad_low + d * (v->kernel - 1) == b - 1);
+        dpar_window_halo(v, n, 1, lo, hi, y0, y1, &low, &high);
+        CHECK(lo - low == a && hi + high == b);
+    }
+    CHECK_INT(next, m);
+}
+
+static void test_convolution(void)
+{
+    int64_t n;
+    int parts, cases = 0;
+    for (n = 8; n <= 32; n += 3) {
+        for (parts = 2; parts <= 4; parts++) {
+            dpar_window v;
+            memset(&v, 0, sizeof v);
+            for (v.kernel = 1; v.kernel <= 7; v.kernel += 2) {
+                for (v.stride = 1; v.stride <= 4; v.stride++) {
+                    for (v.dilation = 1; v.dilation <= 2; v.dilation++) {
+                        int64_t most = (v.dilation * (v.kernel - 1) + 1) / 2;
+                        for (v.pad_low = 0; v.pad_low <= most; v.pad_low++) {
+                            v.pad_high = v.pad_low;
+                            check_convolution(&v, n, parts, 0);
+                            check_convolution(&v, n, parts, 1);
+                            v.pad_high = v.pad_low / 2;
+                            check_convolution(&v, n, parts, 1);
+                            cases++;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    CHECK(cases >= 4632 / 2);
+}
+
+/* torch.nn.MaxPool1d's ceil_mode, by its words: round up, but the last window begins inside the
+ * input or the left padding. */
+static void test_pool(void)
+{
+    int64_t n, m, y;
+    dpar_window v;
+    memset(&v, 0, sizeof v);
+    v.ceil_mode = 1;
+    for (n = 1; n <= 20; n++) {
+        for (v.kernel = 1; v.kernel <= 4; v.kernel++) {
+            for (v.stride = 1; v.stride <= 4; v.stride++) {
+                for (v.pad_low = 0; v.pad_low <= v.kernel / 2; v.pad_low++) {
+                    v.pad_high = v.pad_low;
+                    if (dpar_window_outputs(&v, n, &m, NULL) != DPAR_OK) {
+                        continue;
+                    }
+                    for (y = 0; y * v.stride + v.kernel - v.pad_low < n + v.pad_high; y++) {
+                    }
+                    y += y * v.stride < n + v.pad_low; /* the window that reaches the end */
+                    CHECK_INT(m, y);
+                }
+            }
+        }
+    }
+}
+
+/* The transposed convolution's output y takes from inputs i with y = stride i - pad + dilation k.
+ */
+static void test_transposed(void)
+{
+    dpar_window v;
+    int64_t n = 9, y0, y1, i, lo = 0, hi = 0;
+    memset(&v, 0, sizeof v);
+    for (v.kernel = 1; v.kernel <= 4; v.kernel++) {
+        for (v.stride = 1; v.stride <= 3; v.stride++) {
+            for (v.pad_low = 0; v.pad_low < 3; v.pad_low++) {
+                for (y0 = 0; y0 < 30; y0++) {
+                    for (y1 = y0; y1 < 32; y1++) {
+                        int any = dpar_window_transposed(&v, n, y0, y1, &lo, &hi), used = 0;
+                        for (i = 0; i < n; i++) { /* its span, whether or not a tap hits */
+                            int64_t first = v.stride * i - v.pad_low, last = first + v.kernel - 1;
+                            int hit = y0 < y1 && first < y1 && last >= y0;
+                            used += hit;
+                            CHECK(!hit || (any && i >= lo && i < hi));
+                            CHECK(hit || !any || i < lo || i >= hi);
+                        }
+                        CHECK_INT(any, used > 0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* NATTEN: a query's keys are the `kernel` nearest of its dilation group, the centre where it can.
+ */
+static void test_attention(void)
+{
+    dpar_window v;
+    int64_t n, i, first;
+    memset(&v, 0, sizeof v);
+    for (n = 1; n <= 20; n++) {
+        for (v.kernel = 1; v.kernel <= 7; v.kernel += 2) {
+            for (v.dilation = 1; v.dilation <= 3; v.dilation++) {
+                for (i = 0; i < n; i++) {
+                    int64_t members = 0, low = i, high = i, k;
+                    for (k = i % v.dilation; k < n; k += v.dilation) {
+                        members++;
+                    }
+                    first = dpar_window_start(&v, n, i);
+                    if (members < v.kernel) {
+                        CHECK_INT(first, -1);
+                        continue;
+                    }
+                    for (k = 1; k < v.kernel;) { /* grow by turns, where there is room */
+                        if (low - v.dilation >= 0 &&
+                            (high - i >= i - low || high + v.dilation >= n)) {
+                            low -= v.dilation;
+                            k++;
+                        } else {
+                            high += v.dilation;
+                            k++;
+                        }
+                    }
+                    CHECK_INT(first, low);
+                    CHECK(first + (v.kernel - 1) * v.dilation < n);
+                }
+                CHECK_INT(dpar_window_start(&v, n, n), -1);
+                CHECK_INT(dpar_window_start(&v, n, -1), -1);
+            }
+        }
+    }
+}
+
+static void test_window_refusals(void)
+{
+    dpar_window v;
+    int64_t m = 77;
+    dpar_why why;
+    memset(&v, 0, sizeof v);
+    CHECK_INT(dpar_window_outputs(&v, 8, &m, &why), DPAR_E_ARG);
+    v.kernel = 5;
+    CHECK_INT(dpar_window_outputs(&v, 4, &m, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "a kernel that reaches over 5 of 4 inputs and 0 of padding");
+    v.stride = -1;
+    CHECK_INT(dpar_window_outputs(&v, 8, &m, &why), DPAR_E_ARG);
+    v.stride = 0;
+    CHECK_INT(dpar_window_outputs(&v, -1, &m, &why), DPAR_E_RANGE);
+    v.dilation = INT64_MAX;
+    CHECK_INT(dpar_window_outputs(&v, 8, &m, &why), DPAR_E_RANGE);
+    v.dilation = 1;
+    v.pad_low = INT64_MAX;
+    CHECK_INT(dpar_window_outputs(&v, 8, &m, &why), DPAR_E_RANGE);
+    CHECK_INT(m, 77);
+    v.pad_low = 0;
+    CHECK_INT(dpar_window_outputs(&v, 8, &m, NULL), DPAR_OK); /* stride 0 and dilation 0 are 1 */
+    CHECK_INT(m, 4);
+}
+
+int main(void)
+{
+    test_line();
+    test_random();
+    test_replicas_and_nesting();
+    test_ragged();
+    test_order();
+    test_fold_tables();
+    test_large();
+    test_refusals();
+    test_convolution();
+    test_pool();
+    test_transposed();
+    test_attention();
+    test_window_refusals();
+    return CHECK_DONE();
+}
