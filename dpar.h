@@ -604,6 +604,11 @@ DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64
  * at least 0 and not all 0; their sum is below 2^31. O(parts). */
 DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
                                         const int64_t *weights, int64_t atom, dpar_why *why);
+/* Fills cuts[0 .. parts]: the first `even` of count elements by EVEN, the rest to the last part
+ * that has some (cuDecomp's gdims_dist, for grids with an odd plane at the end). 0 <= even <=
+ * count. O(parts). */
+DPAR_API dpar_status dpar_split_rest(int64_t *cuts, int64_t count, int64_t even, int32_t parts,
+                                     dpar_why *why);
 /* Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the layers
  * of a model over pipeline stages): cuts[0 .. parts] count items. Among the cuts with that least
  * maximum the earlier runs are filled first, and while there are enough items no run is left
@@ -909,6 +914,242 @@ DPAR_API dpar_status dpar_route(const dpar_layout *from, const dpar_layout *to,
 /* The layout after a step. E_ARG when it cannot be made from here. */
 DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_step *step,
                                       const dpar_layout *goal, dpar_layout *after, dpar_why *why);
+
+/* ==== index/flat.h ==== */
+
+/* flat - arrays laid end to end in one buffer that ranks share: FSDP's flat parameter, the buckets
+ * of DDP and of the distributed optimizer, and which boxes an interval of such a buffer is. */
+
+/* ---- a flat parameter: FSDP1, ZeRO ---- */
+
+typedef struct dpar_flat {
+    int32_t ranks;
+    int64_t total; /* elements, parameters with the gaps between them */
+    int64_t shard; /* elements of a rank: total rounded up to whole shards */
+} dpar_flat;
+
+/* Lays parameters of numel[i] elements in order, each start a multiple of `align` elements (FSDP1:
+ * 16 bytes, or 1), and cuts the whole into equal shards, the last padded. start[i] receives where
+ * each begins. E_ARG, E_RANGE with a sentence. Not collective. O(params). */
+DPAR_API dpar_status dpar_flat_init(dpar_flat *f, int32_t params, const int64_t *numel,
+                                    int64_t align, int32_t ranks, int64_t *start, dpar_why *why);
+
+/* What a rank has of one parameter. */
+typedef struct dpar_piece {
+    int64_t count;     /* elements */
+    int64_t in_param;  /* where they begin in the parameter, */
+    int64_t in_shard;  /* in the rank's shard, */
+    int64_t in_bucket; /* in the bucket (of a flat parameter: the whole), */
+    int64_t in_buffer; /* in the buffer */
+} dpar_piece;
+/* The piece of a parameter at start, numel that lies in a rank's shard. 0, and nothing written,
+ * when there is none. O(1). */
+DPAR_API int dpar_flat_piece(const dpar_flat *f, int64_t start, int64_t numel, int32_t rank,
+                             dpar_piece *piece);
+
+/* ---- buckets ---- */
+
+/* Parameters from the last to the first, as gradients become ready. Zero it and fill it in. */
+typedef struct dpar_bucketing {
+    int64_t first; /* the first bucket is closed when it has as many elements; 0: as the others */
+    int64_t size;  /* the others; 0: never, all in one */
+    int64_t align; /* starts of parameters are multiples of it; 0: 1 */
+    int64_t multiple; /* ends of buckets are multiples of lcm(ranks, multiple); 0: 1 */
+    int32_t ranks;    /* that share each bucket equally; 0: 1 */
+} dpar_bucketing;
+/* PyTorch's DDP: buckets of 25 MiB, the first of 1 MiB, nothing padded. */
+DPAR_API dpar_bucketing dpar_bucketing_ddp(int64_t element_bytes);
+/* Megatron's distributed optimizer: starts at multiples of 64, ends of lcm(dp, 128); its
+ * high-bandwidth mode has lcm(dp, 65536): set multiple. */
+DPAR_API dpar_bucketing dpar_bucketing_megatron(int64_t size, int32_t ranks);
+
+typedef struct dpar_bucket {
+    int64_t lo, hi; /* in the buffer, padding included: each rank has (hi - lo) / ranks of it */
+    int64_t used;   /* without the padding at its end */
+    int32_t first, last; /* parameters first <= i < last */
+} dpar_bucket;
+/* Fills start[0 .. params-1] and up to `room` buckets, in the buffer's order (that of the last
+ * parameters first); *buckets is how many there are. Call with room 0 to count. E_ARG, E_RANGE with
+ * a sentence. Not collective; equal on all ranks. O(params). */
+DPAR_API dpar_status dpar_buckets_make(const dpar_bucketing *how, int32_t params,
+                                       const int64_t *numel, int64_t *start, dpar_bucket *bucket,
+                                       int32_t room, int32_t *buckets, dpar_why *why);
+/* What one of `ranks` equal shares of a bucket has of a parameter. 0 when nothing. O(1). */
+DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t start,
+                               int64_t numel, int32_t rank, dpar_piece *piece);
+
+/* ---- intervals of a flattened array ---- */
+
+/* The boxes that elements [*at, end) of an array in C order make up, in order; at most 2 dims - 1
+ * of them. Begin with *at = the first; 1 and the next box, *at moved behind it, or 0 at the end.
+ * The extents' product must fit 63 bits. RaggedShard, BlockShard: split rows or blocks, times their
+ * elements. O(dims). */
+DPAR_API int dpar_flat_next_box(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
+                                dpar_box *box);
+
+/* ==== index/heads.h ==== */
+
+/* heads - what tensor, sequence and pipeline parallel ranks have of a transformer: attention heads,
+ * rows of fused weights, the vocabulary, layers. */
+
+/* ---- attention heads: grouped queries (GQA), one group (MQA), as many groups as heads (MHA) ----
+ */
+
+typedef struct dpar_heads {
+    int32_t queries; /* query heads */
+    int32_t groups;  /* key-value heads; a multiple of queries share each */
+    int32_t ranks;   /* tensor parallel */
+    int32_t rule; /* DPAR_EVEN: balanced; DPAR_CHUNK: the last ranks have less (what padding is) */
+} dpar_heads;
+
+/* At least as many groups as ranks: groups are split by the rule, their queries with them. Fewer:
+ * ranks are split among the groups, each rank has a copy of its group's key-value head and a share
+ * of its queries. Where Megatron's divisibility holds, this is Megatron's. `strict`: where it does
+ * not, E_DIVIDE with a sentence, as Megatron; otherwise only groups must divide queries. E_ARG.
+ * O(1). */
+DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
+                                     int32_t rule, int strict, dpar_why *why);
+
+typedef struct dpar_heads_share {
+    int32_t query, queries; /* the first query head of a rank, and how many */
+    int32_t group, groups;  /* the first key-value head, and how many */
+    int32_t copy, copies;   /* which of how many ranks that hold these groups. Copy 0 is primary: it
+                               saves them; gradients of the others are added to its */
+} dpar_heads_share;
+/* All zero for a rank outside, and for one without heads (copies 0). O(1). */
+DPAR_API dpar_heads_share dpar_heads_of(const dpar_heads *h, int32_t rank);
+/* The most query heads, and key-value heads, of any rank: what the others are padded to. O(1). */
+DPAR_API void dpar_heads_most(const dpar_heads *h, int32_t *queries, int32_t *groups);
+
+/* Rows of the fused query-key-value weight that a rank has. */
+enum {
+    DPAR_QKV_BY_GROUP, /* each group's queries, key, value, then the next group's: Megatron */
+    DPAR_QKV_BY_KIND   /* all queries, all keys, all values: Hugging Face, vLLM */
+};
+/* The n-th run of rows [*lo, *hi), in order and as long as they are; 0 past the last (at most
+ * three). `width`: rows of a head. The fused gate and up weight is DPAR_STRIDED with 2 pieces.
+ * O(1). */
+DPAR_API int dpar_qkv_run(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
+                          int32_t n, int64_t *lo, int64_t *hi);
+
+/* DeepSpeed's sharding of `size` columns: with heads > 0 that divide size, whole heads by EVEN;
+ * else units of `grain` by EVEN, what is left over to the last rank. Elements of a rank; -1 for
+ * arguments that make no sense. O(1). */
+DPAR_API int64_t dpar_grain_size(int64_t size, int64_t heads, int64_t grain, int32_t ranks,
+                                 int32_t rank);
+
+/* Ulysses: from a share of the sequence with all heads to all of the sequence with a share of the
+ * heads. What `rank` sends to and receives from each of seq->parts ranks, in elements of `width` a
+ * token and head, and where it begins (dense, by rank): the counts of MPI_Alltoallv. Backwards:
+ * exchange the two. Any of the arrays may be NULL. E_ARG with a sentence when the two splits differ
+ * in parts, or the counts pass 2^63. O(ranks). */
+DPAR_API dpar_status dpar_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
+                                         int32_t rank, int64_t width, int64_t *send,
+                                         int64_t *send_at, int64_t *receive, int64_t *receive_at,
+                                         dpar_why *why);
+
+/* ---- vocabulary ---- */
+
+typedef struct dpar_vocab {
+    int64_t count, added;         /* tokens of the model, and tokens added to it later */
+    int64_t padded, padded_added; /* rows for each, in all ranks */
+    int32_t ranks;
+} dpar_vocab;
+/* Rows are padded to whole multiples. Megatron: multiple = divisor (128) x ranks. vLLM: multiple
+ * 64, the model's tokens and then all together. Each part is cut into equal shares: E_DIVIDE when
+ * they are not; E_ARG, E_RANGE. O(1). */
+DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added, int64_t multiple,
+                                     int32_t ranks, dpar_why *why);
+/* Rows of a rank: padded / ranks for tokens of the model, then padded_added / ranks for added ones.
+ */
+DPAR_API int64_t dpar_vocab_rows(const dpar_vocab *v);
+/* The row at which a rank holds token `id`; -1 when it does not (look up row 0 and zero the result,
+ * then sum over ranks), also for ids that do not exist. Added ids begin at `count`. O(1). */
+DPAR_API int64_t dpar_vocab_row(const dpar_vocab *v, int32_t rank, int64_t id);
+/* The token in that row; -1 for padding. O(1). */
+DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row);
+
+/* ---- layers over pipeline stages ---- */
+
+/* Zero it and fill it in. */
+typedef struct dpar_stages {
+    int32_t layers, stages;
+    int32_t chunks;          /* of layers on a stage, interleaved; 0: 1 */
+    int32_t first, last;     /* layers of the first and last stage, all chunks; 0: as the others */
+    int32_t embedding, loss; /* 1: counts as a layer, before the first one and after the last */
+    int32_t turns; /* 1: every second chunk runs back (V schedules): stage 0 has the ends */
+} dpar_stages;
+/* Layers [*lo, *hi) of one chunk of a stage: equal shares, the first ones longer by one where they
+ * do not divide. By cost: dpar_split_balance. E_ARG, E_DIVIDE with a sentence. O(1). */
+DPAR_API dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage, int32_t chunk,
+                                       int32_t *lo, int32_t *hi, dpar_why *why);
+
+/* ==== index/context.h ==== */
+
+/* context - which tokens of a packed sequence a context-parallel rank has: each document cut by a
+ * rule, tokens dealt by their cost, or contiguous slices with the documents that they meet. A
+ * single sequence is one document, or just a dpar_split (DPAR_ZIGZAG, DPAR_STRIPE). */
+
+/* ---- each document by itself ---- */
+
+/* Documents laid end to end: document k is tokens [ends[k], ends[k + 1]), ends[0] = 0 (THD's
+ * cumulative lengths). Some may be empty. Each is cut into `ranks` parts by `rule`; a rank has its
+ * parts in the order of the documents. torch's head-tail, Megatron and TransformerEngine: ZIGZAG,
+ * of documents whose lengths 2 ranks divide (dpar_packed_pad); others are cut unevenly, nothing is
+ * lost. */
+typedef struct dpar_packed {
+    int32_t docs, ranks, rule;
+    const int64_t *ends; /* docs + 1 of them, the caller's */
+} dpar_packed;
+/* rule: DPAR_CHUNK, DPAR_EVEN, DPAR_ZIGZAG or DPAR_STRIPE. E_ARG with a sentence. O(docs). */
+DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
+                                      int32_t ranks, int32_t rule, dpar_why *why);
+/* Lengths rounded up to multiples of `multiple` (2 ranks for ZIGZAG): padded[0 .. docs] receives
+ * the new ends; empty documents stay empty. E_ARG, E_RANGE with a sentence. O(docs). */
+DPAR_API dpar_status dpar_packed_pad(int32_t docs, const int64_t *ends, int64_t multiple,
+                                     int64_t *padded, dpar_why *why);
+/* Tokens of a rank; local_ends (may be NULL) receives where each document ends in them, docs + 1
+ * entries: the rank's own cumulative lengths. 0 for a rank outside. O(docs). */
+DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *local_ends);
+/* Where token i lies: its rank, and its local index there (may be NULL); -1 outside. O(docs). */
+DPAR_API int32_t dpar_packed_find(const dpar_packed *p, int64_t i, int64_t *local);
+/* The runs of a rank in order: begin with a zeroed cursor; 1, and tokens [*first, *first + *count)
+ * of document *doc, or 0 at the end. O(1) each, and O(docs) over all. */
+typedef struct dpar_packed_cursor {
+    int32_t doc;
+    int64_t local;
+} dpar_packed_cursor;
+DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cursor *cursor,
+                              int32_t *doc, int64_t *first, int64_t *count);
+/* Query-key pairs of a rank under causal attention inside documents: its share of the work. At most
+ * 2^63 - 1. O(runs). */
+DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
+
+/* ---- by cost ---- */
+
+/* torch's PTRR: units (blocks of tokens) in descending order of cost, equal ones in their order,
+ * dealt to the ranks in rows, every second row backwards. owner[i]: the rank of unit i; order
+ * (both `units` long, both the caller's): rank 0's units ascending, then rank 1's. E_DIVIDE with a
+ * sentence when ranks do not divide units. O(units log(units)). */
+DPAR_API dpar_status dpar_context_deal(int64_t units, const int64_t *cost, int32_t ranks,
+                                       int32_t *owner, int64_t *order, dpar_why *why);
+
+/* ---- contiguous slices ---- */
+
+/* What a rank of "llama3" attention needs: queries [q_lo, q_hi) are its slice; the documents
+ * first <= k < first + docs meet it; it gathers keys [k_lo, k_hi). */
+typedef struct dpar_varlen {
+    int64_t q_lo, q_hi, k_lo, k_hi;
+    int64_t longest_q, longest_k; /* of its documents: what kernels ask for */
+    int32_t first, docs;
+} dpar_varlen;
+/* Rank's slice of ends[docs] tokens by CHUNK. causal: keys end with the slice; else with its last
+ * document. q_ends and k_ends (each docs + 1 long, or NULL) receive the cumulative lengths of the
+ * queries and keys of the documents that it meets, from 0 on: the arguments of a variable-length
+ * attention. Empty documents in between are kept. E_ARG with a sentence. O(docs). */
+DPAR_API dpar_status dpar_varlen_slice(int32_t docs, const int64_t *ends, int32_t ranks,
+                                       int32_t rank, int causal, dpar_varlen *v, int64_t *q_ends,
+                                       int64_t *k_ends, dpar_why *why);
 
 /* ==== index/halo.h ==== */
 
@@ -5596,6 +5837,25 @@ DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t pa
     return DPAR_OK;
 }
 
+DPAR_API dpar_status dpar_split_rest(int64_t *cuts, int64_t count, int64_t even, int32_t parts,
+                                     dpar_why *why)
+{
+    dpar_status st = dpari_split_check(count, parts, why);
+    int64_t full;
+    int32_t p;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (even < 0 || even > count) {
+        return dpari_say(DPAR_E_ARG, why, "# of # elements are spread", even, count, 0, 0);
+    }
+    full = even < parts ? dpari_most(even, 1) : parts; /* parts that have some */
+    for (p = 0; p <= parts; p++) {
+        cuts[p] = p >= full ? count : even / parts * p + dpari_least(p, even % parts);
+    }
+    return DPAR_OK;
+}
+
 /* Runs that are filled up to `most` each: how many are needed. */
 static int64_t dpari_balance_runs(int64_t items, const int64_t *cost, int64_t most)
 {
@@ -7916,6 +8176,847 @@ DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_ste
         }
     }
     after->order[n] = (int8_t)axis;
+    return DPAR_OK;
+}
+
+/* ==== index/flat.c ==== */
+
+static const int64_t dpari_flat_limit = INT64_C(1) << 62;
+
+/* ---- laying -----------------------------------------------------------------------------------
+ */
+
+/* a rounded up to a multiple of m; 0 when that passes 2^62. */
+static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
+{
+    int64_t rest = a % m, add = rest == 0 ? 0 : m - rest;
+    if (a > dpari_flat_limit || add > dpari_flat_limit - a) {
+        return 0;
+    }
+    *up = a + add;
+    return 1;
+}
+
+/* A parameter of n elements at the next multiple of align; *end moves behind it. */
+static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *end, int64_t *start,
+                                  dpar_why *why)
+{
+    int64_t at;
+    if (n < 0) {
+        return dpari_say(DPAR_E_ARG, why, "parameter # has # elements", i, n, 0, 0);
+    }
+    if (!dpari_round_up(*end, align, &at) || n > dpari_flat_limit - at) {
+        return dpari_say(DPAR_E_RANGE, why, "parameter # of # elements ends past 2^62", i, n, 0, 0);
+    }
+    *start = at;
+    *end = at + n;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_flat_init(dpar_flat *f, int32_t params, const int64_t *numel,
+                                    int64_t align, int32_t ranks, int64_t *start, dpar_why *why)
+{
+    int64_t end = 0, padded;
+    int32_t i;
+    if (params < 0 || align < 1 || ranks < 1) {
+        return dpari_say(DPAR_E_ARG, why, "# parameters, aligned to #, for # ranks", params, align,
+                         ranks, 0);
+    }
+    for (i = 0; i < params; i++) {
+        int64_t at;
+        dpar_status st = dpari_flat_lay(i, numel[i], align, &end, &at, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    if (!dpari_round_up(end, ranks, &padded)) {
+        return dpari_say(DPAR_E_RANGE, why, "# elements for # ranks pass 2^62", end, ranks, 0, 0);
+    }
+    f->ranks = ranks;
+    f->total = end;
+    f->shard = padded / ranks;
+    for (i = 0, end = 0; i < params; i++) {
+        (void)dpari_flat_lay(i, numel[i], align, &end, &start[i], NULL);
+    }
+    return DPAR_OK;
+}
+
+/* What [lo, hi) of a buffer has of a parameter. */
+static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, dpar_piece *piece)
+{
+    int64_t from = dpari_most(lo, start), to = dpari_least(hi, start + numel);
+    if (to <= from) {
+        return 0;
+    }
+    piece->count = to - from;
+    piece->in_param = from - start;
+    piece->in_shard = from - lo;
+    piece->in_bucket = from;
+    piece->in_buffer = from;
+    return 1;
+}
+
+DPAR_API int dpar_flat_piece(const dpar_flat *f, int64_t start, int64_t numel, int32_t rank,
+                             dpar_piece *piece)
+{
+    return rank >= 0 && rank < f->ranks &&
+           dpari_flat_cut(rank * f->shard, rank * f->shard + f->shard, start, numel, piece);
+}
+
+/* ---- buckets -----------------------------------------------------------------------------------
+ */
+
+DPAR_API dpar_bucketing dpar_bucketing_ddp(int64_t element_bytes)
+{
+    dpar_bucketing how;
+    dpari_zero(&how, sizeof(how));
+    how.first = dpari_ceil_div(1 << 20, dpari_most(1, element_bytes));
+    how.size = dpari_ceil_div(25 << 20, dpari_most(1, element_bytes));
+    return how;
+}
+
+DPAR_API dpar_bucketing dpar_bucketing_megatron(int64_t size, int32_t ranks)
+{
+    dpar_bucketing how;
+    dpari_zero(&how, sizeof(how));
+    how.size = size;
+    how.align = 64;
+    how.multiple = 128;
+    how.ranks = ranks;
+    return how;
+}
+
+static int64_t dpari_common_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Parameters from the last on; `start` and `bucket` are filled where they are not NULL. */
+static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, int32_t params,
+                                      const int64_t *numel, int64_t *start, dpar_bucket *bucket,
+                                      int32_t room, int32_t *buckets, dpar_why *why)
+{
+    int64_t align = dpari_most(1, how->align), lo = 0, end = 0, at;
+    int32_t i, last = params, n = 0;
+    for (i = params - 1; i >= 0; i--) {
+        int64_t limit = n == 0 && how->first > 0 ? how->first : how->size;
+        dpar_status st = dpari_flat_lay(i, numel[i], align, &end, &at, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        if (start != NULL) {
+            start[i] = at;
+        }
+        if (i > 0 && (limit == 0 || end - lo < limit)) {
+            continue;
+        }
+        at = end;
+        if (!dpari_round_up(end, unit, &end)) {
+            return dpari_say(DPAR_E_RANGE, why, "bucket # ends past 2^62", n, 0, 0, 0);
+        }
+        if (bucket != NULL && n < room) {
+            bucket[n].lo = lo;
+            bucket[n].hi = end;
+            bucket[n].used = at - lo;
+            bucket[n].first = i;
+            bucket[n].last = last;
+        }
+        n++;
+        lo = end;
+        last = i;
+    }
+    *buckets = n;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_buckets_make(const dpar_bucketing *how, int32_t params,
+                                       const int64_t *numel, int64_t *start, dpar_bucket *bucket,
+                                       int32_t room, int32_t *buckets, dpar_why *why)
+{
+    int64_t ranks = how->ranks > 0 ? how->ranks : 1, unit = dpari_most(1, how->multiple);
+    int32_t n = 0;
+    dpar_status st;
+    if (params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
+        how->multiple < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# parameters in buckets of # for # ranks, aligned to #",
+                         params, how->size, how->ranks, how->align);
+    }
+    if (!dpari_mul(unit / dpari_common_divisor(unit, ranks), ranks, &unit)) {
+        return dpari_say(DPAR_E_RANGE, why, "multiples of # and # ranks pass 2^63", how->multiple,
+                         ranks, 0, 0);
+    }
+    st = dpari_buckets_walk(how, unit, params, numel, NULL, NULL, 0, &n, why);
+    return st != DPAR_OK
+               ? st
+               : dpari_buckets_walk(how, unit, params, numel, start, bucket, room, buckets, why);
+}
+
+DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t start,
+                               int64_t numel, int32_t rank, dpar_piece *piece)
+{
+    int64_t shard, lo;
+    if (rank < 0 || rank >= ranks) {
+        return 0;
+    }
+    shard = (bucket->hi - bucket->lo) / ranks;
+    lo = bucket->lo + rank * shard;
+    if (!dpari_flat_cut(lo, lo + shard, start, numel, piece)) {
+        return 0;
+    }
+    piece->in_bucket -= bucket->lo;
+    return 1;
+}
+
+/* ---- intervals ---------------------------------------------------------------------------------
+ */
+
+DPAR_API int dpar_flat_next_box(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
+                                dpar_box *box)
+{
+    int64_t rows = 1, left = end - *at, index = *at, inner;
+    int32_t d, k;
+    if (left <= 0 || dims < 1 || dims > DPAR_MAX_DIMS) {
+        return 0;
+    }
+    for (d = dims - 1; d > 0; d--) { /* the most dims that can go whole */
+        if (extent[d] == 0 || index % extent[d] != 0 || rows * extent[d] > left) {
+            break;
+        }
+        rows *= extent[d];
+        index /= extent[d];
+    }
+    box->dims = dims;
+    for (k = dims - 1; k > d; k--) {
+        box->lo[k] = 0;
+        box->hi[k] = extent[k];
+    }
+    inner = dpari_least(left / rows, d > 0 ? extent[d] - index % extent[d] : left / rows);
+    for (k = d; k >= 0; k--) {
+        box->lo[k] = k > 0 ? index % extent[k] : index;
+        box->hi[k] = box->lo[k] + (k == d ? inner : 1);
+        index = k > 0 ? index / extent[k] : 0;
+    }
+    *at += inner * rows;
+    return 1;
+}
+
+/* ==== index/heads.c ==== */
+
+/* ---- heads -------------------------------------------------------------------------------------
+ */
+
+/* Part p of n things over parts, by the two rules: where it begins. 0 <= p <= parts. */
+static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p)
+{
+    int64_t each = n / parts;
+    if (rule == DPAR_CHUNK) {
+        return (int32_t)dpari_least(n, dpari_ceil_div(n, parts) * p);
+    }
+    return (int32_t)(each * p + dpari_least(p, n - each * parts));
+}
+
+/* The part of EVEN that has thing i. */
+static int32_t dpari_heads_part(int32_t n, int32_t parts, int32_t i)
+{
+    int32_t each = n / parts, longer = n % parts, beyond = (int32_t)((int64_t)longer * (each + 1));
+    return i < beyond ? i / (each + 1) : longer + (i - beyond) / each;
+}
+
+DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
+                                     int32_t rule, int strict, dpar_why *why)
+{
+    if (queries < 1 || groups < 1 || ranks < 1 || (rule != DPAR_EVEN && rule != DPAR_CHUNK)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# query heads in # groups on # ranks by rule #: 1 or more, CHUNK or EVEN",
+                         queries, groups, ranks, rule);
+    }
+    if (queries % groups != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "# key-value heads do not divide # query heads",
+                         groups, queries, 0, 0);
+    }
+    if (strict && (groups >= ranks ? groups % ranks != 0 : ranks % groups != 0)) {
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "# key-value heads and tp=#: one must be a multiple of the other", groups,
+                         ranks, 0, 0);
+    }
+    if (strict && queries % ranks != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "tp=# does not divide # attention heads", ranks,
+                         queries, 0, 0);
+    }
+    h->queries = queries;
+    h->groups = groups;
+    h->ranks = ranks;
+    h->rule = rule;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_heads_share dpar_heads_of(const dpar_heads *h, int32_t rank)
+{
+    dpar_heads_share s;
+    int32_t each = h->queries / h->groups, first, among;
+    dpari_zero(&s, sizeof(s));
+    if (rank < 0 || rank >= h->ranks) {
+        return s;
+    }
+    if (h->groups >= h->ranks) {
+        s.group = dpari_heads_cut(h->rule, h->groups, h->ranks, rank);
+        s.groups = dpari_heads_cut(h->rule, h->groups, h->ranks, rank + 1) - s.group;
+        s.query = s.group * each;
+        s.queries = s.groups * each;
+        s.copies = s.groups > 0;
+    } else { /* the ranks of a group: EVEN, so that each group has some */
+        s.group = dpari_heads_part(h->ranks, h->groups, rank);
+        s.groups = 1;
+        first = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, s.group);
+        among = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, s.group + 1) - first;
+        s.copy = rank - first;
+        s.copies = among;
+        s.query = dpari_heads_cut(h->rule, each, among, s.copy);
+        s.queries = dpari_heads_cut(h->rule, each, among, s.copy + 1) - s.query;
+        s.query += s.group * each;
+    }
+    return s;
+}
+
+DPAR_API void dpar_heads_most(const dpar_heads *h, int32_t *queries, int32_t *groups)
+{
+    int32_t rank = 0;
+    if (h->groups < h->ranks) { /* the last group has the fewest ranks, its first the most */
+        rank = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, h->groups - 1);
+    }
+    *queries = dpar_heads_of(h, rank).queries;
+    *groups = dpar_heads_of(h, 0).groups;
+}
+
+/* ---- fused weights -----------------------------------------------------------------------------
+ */
+
+DPAR_API int dpar_qkv_run(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
+                          int32_t n, int64_t *lo, int64_t *hi)
+{
+    dpar_heads_share s = dpar_heads_of(h, rank);
+    int64_t each = h->queries / h->groups, all = (int64_t)h->queries + 2 * (int64_t)h->groups;
+    int64_t run[3][2];
+    int32_t i, runs = 0;
+    if (s.groups == 0 || width < 1 || width > INT64_MAX / all || n < 0) {
+        return 0;
+    }
+    if (order == DPAR_QKV_BY_KIND) {
+        for (i = 0; i < 3; i++) {
+            run[i][0] = i == 0 ? s.query : h->queries + (i - 1) * (int64_t)h->groups + s.group;
+            run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
+        }
+    } else { /* queries are cut only where a rank has one group */
+        run[0][0] = s.group * (each + 2) + (s.query - s.group * each);
+        run[0][1] = run[0][0] + s.queries;
+        run[1][0] = s.group * (each + 2) + each;
+        run[1][1] = (s.group + s.groups) * (each + 2);
+        if (s.groups > 1) {
+            run[0][1] = run[1][0];
+        }
+        run[2][0] = run[2][1] = run[1][1];
+    }
+    for (i = 0; i < 3; i++) { /* what touches is one */
+        if (runs > 0 && run[runs - 1][1] == run[i][0]) {
+            run[runs - 1][1] = run[i][1];
+        } else if (run[i][1] > run[i][0]) {
+            run[runs][0] = run[i][0];
+            run[runs++][1] = run[i][1];
+        }
+    }
+    if (n >= runs) {
+        return 0;
+    }
+    *lo = run[n][0] * width;
+    *hi = run[n][1] * width;
+    return 1;
+}
+
+DPAR_API int64_t dpar_grain_size(int64_t size, int64_t heads, int64_t grain, int32_t ranks,
+                                 int32_t rank)
+{
+    int64_t units, unit;
+    if (size < 0 || grain < 1 || ranks < 1 || rank < 0 || rank >= ranks) {
+        return -1;
+    }
+    if (heads > 0 && size % heads == 0) {
+        return size / heads * (heads / ranks + (rank < heads % ranks));
+    }
+    units = size / grain;
+    unit = (units / ranks + (rank < units % ranks)) * grain;
+    return unit + (rank == ranks - 1 ? size % grain : 0);
+}
+
+DPAR_API dpar_status dpar_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
+                                         int32_t rank, int64_t width, int64_t *send,
+                                         int64_t *send_at, int64_t *receive, int64_t *receive_at,
+                                         dpar_why *why)
+{
+    int64_t all, tokens, mine, sent = 0, received = 0;
+    int32_t q;
+    if (seq->parts != heads->parts || rank < 0 || rank >= seq->parts || width < 1) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "rank # of # sequence parts and # head parts, # elements a token and head",
+                         rank, seq->parts, heads->parts, width);
+    }
+    if (!dpari_mul(seq->count, heads->count, &all) || !dpari_mul(all, width, &all)) {
+        return dpari_say(DPAR_E_RANGE, why, "# tokens x # heads x # pass 2^63", seq->count,
+                         heads->count, width, 0);
+    }
+    tokens = dpar_split_size(seq, rank);
+    mine = dpar_split_size(heads, rank);
+    for (q = 0; q < seq->parts; q++) {
+        int64_t out = tokens * dpar_split_size(heads, q) * width;
+        int64_t in = dpar_split_size(seq, q) * mine * width;
+        if (send != NULL) {
+            send[q] = out;
+        }
+        if (send_at != NULL) {
+            send_at[q] = sent;
+        }
+        if (receive != NULL) {
+            receive[q] = in;
+        }
+        if (receive_at != NULL) {
+            receive_at[q] = received;
+        }
+        sent += out;
+        received += in;
+    }
+    return DPAR_OK;
+}
+
+/* ---- vocabulary --------------------------------------------------------------------------------
+ */
+
+DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added, int64_t multiple,
+                                     int32_t ranks, dpar_why *why)
+{
+    const int64_t limit = INT64_C(1) << 61;
+    int64_t padded, all;
+    if (count < 0 || added < 0 || multiple < 1 || ranks < 1) {
+        return dpari_say(DPAR_E_ARG, why, "# and # tokens padded to # on # ranks", count, added,
+                         multiple, ranks);
+    }
+    if (count > limit || added > limit || multiple > limit / 4) {
+        return dpari_say(DPAR_E_RANGE, why, "# and # tokens padded to #: at most 2^61", count,
+                         added, multiple, 0);
+    }
+    padded = dpari_ceil_div(count, multiple) * multiple;
+    all = dpari_ceil_div(padded + added, multiple) * multiple;
+    if (padded % ranks != 0 || (all - padded) % ranks != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "# and # rows do not split evenly over # ranks: pad to a multiple of them",
+                         padded, all - padded, ranks, 0);
+    }
+    v->count = count;
+    v->added = added;
+    v->padded = padded;
+    v->padded_added = all - padded;
+    v->ranks = ranks;
+    return DPAR_OK;
+}
+
+DPAR_API int64_t dpar_vocab_rows(const dpar_vocab *v)
+{
+    return v->padded / v->ranks + v->padded_added / v->ranks;
+}
+
+DPAR_API int64_t dpar_vocab_row(const dpar_vocab *v, int32_t rank, int64_t id)
+{
+    int64_t each = v->padded / v->ranks, more = v->padded_added / v->ranks, row;
+    if (id < 0 || id >= v->count + v->added || rank < 0 || rank >= v->ranks) {
+        return -1;
+    }
+    if (id < v->count) {
+        row = id - rank * each;
+        return row >= 0 && row < each ? row : -1;
+    }
+    row = id - v->count - rank * more;
+    return row >= 0 && row < more ? each + row : -1;
+}
+
+DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row)
+{
+    int64_t each = v->padded / v->ranks, more = v->padded_added / v->ranks, id;
+    if (row < 0 || row >= each + more || rank < 0 || rank >= v->ranks) {
+        return -1;
+    }
+    if (row < each) {
+        id = rank * each + row;
+        return id < v->count ? id : -1;
+    }
+    id = rank * more + row - each;
+    return id < v->added ? v->count + id : -1;
+}
+
+/* ---- layers ------------------------------------------------------------------------------------
+ */
+
+/* Layers before position v of the pipeline (chunks of stages in order), embedding and loss too. */
+static int64_t dpari_stage_before(const dpar_stages *s, int32_t chunks, int64_t rest, int64_t v)
+{
+    int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before;
+    others -= (s->first > 0) + (s->last > 0);
+    plain = round * others + dpari_most(0, in - (s->first > 0)); /* other chunks before v */
+    before = others > 0
+                 ? rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks))
+                 : 0;
+    if (s->first > 0) {
+        before += s->first / chunks * (round + (in > 0));
+    }
+    return before + s->last / chunks * round;
+}
+
+static dpar_status dpari_stages_check(const dpar_stages *s, int32_t chunks, int64_t rest,
+                                      dpar_why *why)
+{
+    int32_t given = (s->first > 0) + (s->last > 0);
+    if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first < 0 || s->last < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# layers on # stages of # chunks", s->layers, s->stages,
+                         chunks, 0);
+    }
+    if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->turns < 0 ||
+        s->turns > 1) {
+        return dpari_say(DPAR_E_ARG, why, "embedding=#, loss=#, turns=#: each is 0 or 1",
+                         s->embedding, s->loss, s->turns, 0);
+    }
+    if (given > 0 && (s->turns || s->embedding || s->loss)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "first=#, last=#: not together with embedding, loss or turns", s->first,
+                         s->last, 0, 0);
+    }
+    if (given > s->stages || rest < 0 || (given == s->stages && rest > 0)) {
+        return dpari_say(DPAR_E_DIVIDE, why, "first=# and last=# of # layers on # stages", s->first,
+                         s->last, s->layers, s->stages);
+    }
+    if (s->first % chunks != 0 || s->last % chunks != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "# chunks do not divide first=# and last=#", chunks,
+                         s->first, s->last, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage, int32_t chunk,
+                                       int32_t *lo, int32_t *hi, dpar_why *why)
+{
+    int32_t chunks = s->chunks == 0 ? 1 : s->chunks;
+    int64_t rest = (int64_t)s->layers + s->embedding + s->loss - s->first - s->last, v, from, to;
+    dpar_status st = dpari_stages_check(s, chunks, rest, why);
+    if (st == DPAR_OK && (stage < 0 || stage >= s->stages || chunk < 0 || chunk >= chunks)) {
+        st = dpari_say(DPAR_E_ARG, why, "chunk # of stage #: there are # and #", chunk, stage,
+                       chunks, s->stages);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    v = (int64_t)chunk * s->stages + (s->turns && chunk % 2 ? s->stages - 1 - stage : stage);
+    from = dpari_stage_before(s, chunks, rest, v) - s->embedding;
+    to = dpari_stage_before(s, chunks, rest, v + 1) - s->embedding;
+    *lo = (int32_t)dpari_most(0, dpari_least(from, s->layers));
+    *hi = (int32_t)dpari_most(0, dpari_least(to, s->layers));
+    return DPAR_OK;
+}
+
+/* ==== index/context.c ==== */
+
+/* ---- each document by itself --------------------------------------------------------------------
+ */
+
+static dpar_status dpari_context_ends(int32_t docs, const int64_t *ends, int32_t ranks,
+                                      dpar_why *why)
+{
+    int32_t k;
+    if (docs < 0 || ranks < 1 || ends[0] != 0) {
+        return dpari_say(DPAR_E_ARG, why, "# documents that begin at # on # ranks", docs,
+                         docs < 0 ? 0 : ends[0], ranks, 0);
+    }
+    for (k = 0; k < docs; k++) {
+        if (ends[k + 1] < ends[k]) {
+            return dpari_say(DPAR_E_ARG, why, "document # ends at #, the one before at #", k,
+                             ends[k + 1], ends[k], 0);
+        }
+    }
+    if (ends[docs] > INT64_C(1) << 61) {
+        return dpari_say(DPAR_E_RANGE, why, "# tokens: at most 2^61", ends[docs], 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
+                                      int32_t ranks, int32_t rule, dpar_why *why)
+{
+    dpar_status st = dpari_context_ends(docs, ends, ranks, why);
+    if (st == DPAR_OK && rule != DPAR_CHUNK && rule != DPAR_EVEN && rule != DPAR_ZIGZAG &&
+        rule != DPAR_STRIPE) {
+        st = dpari_say(DPAR_E_ARG, why, "rule #: CHUNK, EVEN, ZIGZAG or STRIPE cut documents", rule,
+                       0, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        p->docs = docs;
+        p->ranks = ranks;
+        p->rule = rule;
+        p->ends = ends;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_packed_pad(int32_t docs, const int64_t *ends, int64_t multiple,
+                                     int64_t *padded, dpar_why *why)
+{
+    dpar_status st = dpari_context_ends(docs, ends, 1, why);
+    int64_t at = 0, grown, pass;
+    int32_t k;
+    if (st == DPAR_OK && multiple < 1) {
+        st = dpari_say(DPAR_E_ARG, why, "multiples of #: at least 1", multiple, 0, 0, 0);
+    }
+    for (pass = 0; st == DPAR_OK && pass < 2; pass++) { /* look, then write */
+        for (k = 0, at = 0; k < docs; k++) {
+            int64_t length = ends[k + 1] - ends[k];
+            if (!dpari_mul(dpari_ceil_div(length, multiple), multiple, &grown) ||
+                grown > (INT64_C(1) << 61) - at) {
+                return dpari_say(DPAR_E_RANGE, why, "# documents padded to # pass 2^61 tokens",
+                                 docs, multiple, 0, 0);
+            }
+            if (pass == 1) {
+                padded[k] = at;
+            }
+            at += grown;
+        }
+    }
+    if (st == DPAR_OK) {
+        padded[docs] = at;
+    }
+    return st;
+}
+
+/* Document k's parts. Checked at init: it cannot fail. */
+static void dpari_packed_split(const dpar_packed *p, int32_t k, dpar_split *s)
+{
+    (void)dpar_split_init(s, p->rule, p->ends[k + 1] - p->ends[k], p->ranks, 1, 0, NULL);
+}
+
+DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *local_ends)
+{
+    int64_t size = 0;
+    int32_t k;
+    dpar_split s;
+    for (k = 0; k < p->docs; k++) {
+        if (local_ends != NULL) {
+            local_ends[k] = size;
+        }
+        dpari_packed_split(p, k, &s);
+        size += dpar_split_size(&s, rank);
+    }
+    if (local_ends != NULL) {
+        local_ends[k] = size;
+    }
+    return size;
+}
+
+/* The document that has token i: the last one that begins at or before it and is not empty. */
+static int32_t dpari_packed_doc(int32_t docs, const int64_t *ends, int64_t i)
+{
+    int32_t low = 0, high = docs; /* ends[low] <= i < ends[high] */
+    while (high - low > 1) {
+        int32_t middle = low + (high - low) / 2;
+        if (ends[middle] <= i) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+DPAR_API int32_t dpar_packed_find(const dpar_packed *p, int64_t i, int64_t *local)
+{
+    int32_t doc, rank, k;
+    int64_t at;
+    dpar_split s;
+    if (i < 0 || i >= p->ends[p->docs]) {
+        return -1;
+    }
+    doc = dpari_packed_doc(p->docs, p->ends, i);
+    dpari_packed_split(p, doc, &s);
+    rank = dpar_split_find(&s, i - p->ends[doc], &at, NULL);
+    for (k = 0; k < doc && local != NULL; k++) {
+        dpari_packed_split(p, k, &s);
+        at += dpar_split_size(&s, rank);
+    }
+    if (local != NULL) {
+        *local = at;
+    }
+    return rank;
+}
+
+DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cursor *cursor,
+                              int32_t *doc, int64_t *first, int64_t *count)
+{
+    dpar_split s;
+    for (; cursor->doc < p->docs; cursor->doc++, cursor->local = 0) {
+        int64_t at, run;
+        dpari_packed_split(p, cursor->doc, &s);
+        at = dpar_split_global(&s, rank, cursor->local, &run);
+        if (at >= 0) {
+            *doc = cursor->doc;
+            *first = p->ends[cursor->doc] + at;
+            *count = run;
+            cursor->local += run;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Tokens first .. first + n - 1 of a document see first + 1, ..., first + n keys. */
+static int64_t dpari_causal_pairs(int64_t first, int64_t n)
+{
+    int64_t most, last = n % 2 == 0 ? n / 2 : n, half = n % 2 == 0 ? n + 1 : (n + 1) / 2;
+    if (!dpari_mul(first, n, &most) || !dpari_mul(last, half, &last) || last > INT64_MAX - most) {
+        return INT64_MAX;
+    }
+    return most + last;
+}
+
+DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank)
+{
+    dpar_packed_cursor cursor;
+    int64_t pairs = 0, first, n, more;
+    int32_t doc;
+    dpari_zero(&cursor, sizeof(cursor));
+    while (dpar_packed_next(p, rank, &cursor, &doc, &first, &n)) {
+        more = dpari_causal_pairs(first - p->ends[doc], n);
+        pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
+    }
+    return pairs;
+}
+
+/* ---- by cost ------------------------------------------------------------------------------------
+ */
+
+/* What is sorted: units by descending cost, or by owner, equal ones by number. */
+typedef struct dpari_deal {
+    const int64_t *cost; /* or NULL: */
+    const int32_t *owner;
+} dpari_deal;
+
+static int dpari_deal_before(const dpari_deal *by, int64_t a, int64_t b)
+{
+    if (by->cost != NULL && by->cost[a] != by->cost[b]) {
+        return by->cost[a] > by->cost[b];
+    }
+    if (by->cost == NULL && by->owner[a] != by->owner[b]) {
+        return by->owner[a] < by->owner[b];
+    }
+    return a < b;
+}
+
+static void dpari_deal_swap(int64_t *order, int64_t a, int64_t b)
+{
+    int64_t swap = order[a];
+    order[a] = order[b];
+    order[b] = swap;
+}
+
+/* Heapsort: no memory, no recursion, always n log n; the order is total, so the result is unique.
+ */
+static void dpari_deal_sort(const dpari_deal *by, int64_t n, int64_t *order)
+{
+    int64_t begin, end = n, at, child;
+    for (begin = n / 2; end > 1;) {
+        if (begin > 0) {
+            begin--;
+        } else {
+            dpari_deal_swap(order, 0, --end);
+        }
+        for (at = begin; (child = 2 * at + 1) < end; at = child) { /* sink */
+            if (child + 1 < end && dpari_deal_before(by, order[child], order[child + 1])) {
+                child++;
+            }
+            if (!dpari_deal_before(by, order[at], order[child])) {
+                break;
+            }
+            dpari_deal_swap(order, at, child);
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_context_deal(int64_t units, const int64_t *cost, int32_t ranks,
+                                       int32_t *owner, int64_t *order, dpar_why *why)
+{
+    dpari_deal by;
+    int64_t i;
+    if (units < 0 || ranks < 1) {
+        return dpari_say(DPAR_E_ARG, why, "# units for # ranks", units, ranks, 0, 0);
+    }
+    if (units % ranks != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "# ranks do not divide # units", ranks, units, 0, 0);
+    }
+    for (i = 0; i < units; i++) {
+        order[i] = i;
+    }
+    by.cost = cost;
+    by.owner = owner;
+    dpari_deal_sort(&by, units, order);
+    for (i = 0; i < units; i++) {
+        int32_t column = (int32_t)(i % ranks);
+        owner[order[i]] = i / ranks % 2 == 0 ? column : ranks - 1 - column;
+    }
+    by.cost = NULL;
+    dpari_deal_sort(&by, units, order);
+    return DPAR_OK;
+}
+
+/* ---- contiguous slices --------------------------------------------------------------------------
+ */
+
+DPAR_API dpar_status dpar_varlen_slice(int32_t docs, const int64_t *ends, int32_t ranks,
+                                       int32_t rank, int causal, dpar_varlen *v, int64_t *q_ends,
+                                       int64_t *k_ends, dpar_why *why)
+{
+    dpar_status st = dpari_context_ends(docs, ends, ranks, why);
+    dpar_varlen made;
+    dpar_split s;
+    int64_t q = 0, k = 0;
+    int32_t j;
+    if (st == DPAR_OK && (rank < 0 || rank >= ranks)) {
+        st = dpari_say(DPAR_E_ARG, why, "rank # of #", rank, ranks, 0, 0);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpar_split_init(&s, DPAR_CHUNK, ends[docs], ranks, 0, 0, NULL);
+    dpari_zero(&made, sizeof(made));
+    made.q_lo = made.q_hi = made.k_lo = made.k_hi = dpar_split_offset(&s, rank);
+    made.q_hi += dpar_split_size(&s, rank);
+    if (made.q_hi > made.q_lo) {
+        made.first = dpari_packed_doc(docs, ends, made.q_lo);
+        made.docs = dpari_packed_doc(docs, ends, made.q_hi - 1) + 1 - made.first;
+        made.k_lo = ends[made.first];
+        made.k_hi = causal ? made.q_hi : ends[made.first + made.docs];
+    }
+    for (j = 0; j <= made.docs; j++) {
+        int64_t end = ends[made.first + j], q_end, k_end;
+        q_end = dpari_most(0, dpari_least(end, made.q_hi) - made.q_lo);
+        k_end = dpari_most(0, dpari_least(end, made.k_hi) - made.k_lo);
+        made.longest_q = dpari_most(made.longest_q, j > 0 ? q_end - q : 0);
+        made.longest_k = dpari_most(made.longest_k, j > 0 ? k_end - k : 0);
+        q = q_end;
+        k = k_end;
+        if (q_ends != NULL) {
+            q_ends[j] = q;
+        }
+        if (k_ends != NULL) {
+            k_ends[j] = k;
+        }
+    }
+    *v = made;
     return DPAR_OK;
 }
 

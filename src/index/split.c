@@ -194,6 +194,25 @@ DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t pa
     return DPAR_OK;
 }
 
+DPAR_API dpar_status dpar_split_rest(int64_t *cuts, int64_t count, int64_t even, int32_t parts,
+                                     dpar_why *why)
+{
+    dpar_status st = dpari_split_check(count, parts, why);
+    int64_t full;
+    int32_t p;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (even < 0 || even > count) {
+        return dpari_say(DPAR_E_ARG, why, "# of # elements are spread", even, count, 0, 0);
+    }
+    full = even < parts ? dpari_most(even, 1) : parts; /* parts that have some */
+    for (p = 0; p <= parts; p++) {
+        cuts[p] = p >= full ? count : even / parts * p + dpari_least(p, even % parts);
+    }
+    return DPAR_OK;
+}
+
 /* Runs that are filled up to `most` each: how many are needed. */
 static int64_t dpari_balance_runs(int64_t items, const int64_t *cost, int64_t most)
 {

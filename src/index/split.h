@@ -61,6 +61,11 @@ DPAR_API dpar_status dpar_split_ragged(dpar_split *s, int32_t parts, const int64
  * at least 0 and not all 0; their sum is below 2^31. O(parts). */
 DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t parts,
                                         const int64_t *weights, int64_t atom, dpar_why *why);
+/* Fills cuts[0 .. parts]: the first `even` of count elements by EVEN, the rest to the last part
+ * that has some (cuDecomp's gdims_dist, for grids with an odd plane at the end). 0 <= even <=
+ * count. O(parts). */
+DPAR_API dpar_status dpar_split_rest(int64_t *cuts, int64_t count, int64_t even, int32_t parts,
+                                     dpar_why *why);
 /* Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the layers
  * of a model over pipeline stages): cuts[0 .. parts] count items. Among the cuts with that least
  * maximum the earlier runs are filled first, and while there are enough items no run is left

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* layout: all placements on all small meshes against lists of indices; vectors A1-A12, A14, A18 and
- * A19 of facts/index_math.md (pytorch test/distributed/tensor/test_utils.py and neighbours). */
+/* layout: all placements on all small meshes against lists of indices; vectors A1-A12, A14, A18-
+ * A20 and B10 of facts/index_math.md (pytorch test/distributed/tensor/test_utils.py and
+ * neighbours). */
 #include "dpar.h"
 
 #include "check.h"
@@ -422,6 +423,67 @@ static void test_extremes(void)
     CHECK_INT(dpar_layout_owner(&l, index, 0, local), -1);
 }
 
+/* A20: how many full shardings there are on a mesh of three axes, with order: m! times the sum over
+ * i of C(m - 1, i - 1) C(t, i) (DTensor's shard orders, by a port): 24, 60, 120 for 2, 3, 4 dims.
+ */
+static void test_full_shardings(void)
+{
+    static const int32_t size[] = {2, 2, 2}, expect[] = {24, 60, 120};
+    static const int32_t order[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                        {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    static const int64_t extent[] = {8, 8, 8, 8};
+    static dpar_layout found[128];
+    dpar_mesh mesh;
+    int32_t dims, code, k, n, i;
+    CHECK_INT(dpar_mesh_init(&mesh, 3, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    for (dims = 2; dims <= 4; dims++) {
+        for (n = 0, code = 0; code < dims * dims * dims; code++) {
+            for (k = 0; k < 6; k++) {
+                dpar_placement p[3];
+                dpar_layout l;
+                p[0] = dpar_shard(code % dims);
+                p[1] = dpar_shard(code / dims % dims);
+                p[2] = dpar_shard(code / dims / dims);
+                CHECK_INT(dpar_layout_init(&l, &mesh, dims, extent, p, order[k], NULL), DPAR_OK);
+                for (i = 0; i < n && !dpar_layout_same(&l, &found[i]); i++) {
+                }
+                if (i == n && n < 128) {
+                    found[n++] = l;
+                }
+            }
+        }
+        CHECK_INT(n, expect[dims - 2]);
+    }
+}
+
+/* B10: MPI_Type_create_darray of [3, 4], NONE x BLOCK on 1 x 3 (MPICH and Open MPI executed). */
+static void test_darray(void)
+{
+    static const int32_t size[] = {1, 3};
+    static const int64_t extent[] = {3, 4};
+    static const int element[3][6] = {{0, 1, 4, 5, 8, 9}, {2, 3, 6, 7, 10, 11}, {0}};
+    static const int count[] = {6, 6, 0};
+    dpar_placement p[2];
+    dpar_mesh mesh;
+    dpar_layout l;
+    int rank;
+    p[0] = dpar_replicate();
+    p[1] = dpar_shard(1);
+    CHECK_INT(dpar_mesh_init(&mesh, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, NULL), DPAR_OK);
+    for (rank = 0; rank < 3; rank++) {
+        int64_t shape[2], run;
+        int i;
+        CHECK_INT(dpar_layout_numel(&l, rank), count[rank]);
+        dpar_layout_local(&l, rank, shape, NULL);
+        for (i = 0; i < count[rank]; i++) {
+            CHECK_INT(dpar_layout_global(&l, rank, 0, i / shape[1], &run) * 4 +
+                          dpar_layout_global(&l, rank, 1, i % shape[1], &run),
+                      element[rank][i]);
+        }
+    }
+}
+
 int main(void)
 {
     test_brute_force();
@@ -430,5 +492,7 @@ int main(void)
     test_unstride();
     test_refusals();
     test_extremes();
+    test_full_shardings();
+    test_darray();
     return CHECK_DONE();
 }

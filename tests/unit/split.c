@@ -385,6 +385,44 @@ static void test_refusals(void)
     CHECK_INT(dpar_split_ragged(&s, 0, late, &why), DPAR_E_ARG);
 }
 
+/* B4: cuDecomp (a port): 10 over 4; 12 over 4 with gdims_dist 10. */
+static void test_rest(void)
+{
+    static const int64_t ten[] = {0, 3, 6, 8, 10}, twelve[] = {0, 3, 6, 8, 12};
+    int64_t cuts[13], count, even;
+    int32_t parts, p;
+    dpar_why why;
+    CHECK_INT(dpar_split_rest(cuts, 10, 10, 4, NULL), DPAR_OK);
+    CHECK(memcmp(cuts, ten, sizeof ten) == 0);
+    CHECK_INT(dpar_split_rest(cuts, 12, 10, 4, NULL), DPAR_OK);
+    CHECK(memcmp(cuts, twelve, sizeof twelve) == 0);
+    for (count = 0; count <= 20; count++) {
+        for (even = 0; even <= count; even++) {
+            for (parts = 1; parts <= 12; parts++) {
+                dpar_split s, e;
+                int32_t last = 0;
+                CHECK_INT(dpar_split_rest(cuts, count, even, parts, NULL), DPAR_OK);
+                CHECK_INT(dpar_split_ragged(&s, parts, cuts, NULL), DPAR_OK);
+                CHECK_INT(dpar_split_init(&e, DPAR_EVEN, even, parts, 0, 0, NULL), DPAR_OK);
+                for (p = 0; p < parts; p++) {
+                    last = dpar_split_size(&e, p) > 0 ? p : last;
+                }
+                for (p = 0; p < parts; p++) {
+                    CHECK_INT(dpar_split_size(&s, p),
+                              dpar_split_size(&e, p) + (p == last ? count - even : 0));
+                }
+            }
+        }
+    }
+    cuts[0] = 77;
+    CHECK_INT(dpar_split_rest(cuts, 10, 11, 4, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "11 of 10 elements are spread");
+    CHECK_INT(dpar_split_rest(cuts, 10, -1, 4, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_split_rest(cuts, -1, 0, 4, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_split_rest(cuts, 10, 5, 0, &why), DPAR_E_ARG);
+    CHECK_INT(cuts[0], 77);
+}
+
 int main(void)
 {
     test_brute_force();
@@ -394,5 +432,6 @@ int main(void)
     test_balance();
     test_extremes();
     test_refusals();
+    test_rest();
     return CHECK_DONE();
 }

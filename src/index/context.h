@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* context - which tokens of a packed sequence a context-parallel rank has: each document cut by a
+ * rule, tokens dealt by their cost, or contiguous slices with the documents that they meet. A
+ * single sequence is one document, or just a dpar_split (DPAR_ZIGZAG, DPAR_STRIPE). */
+#ifndef DPAR_CONTEXT_H
+#define DPAR_CONTEXT_H
+
+#include "split.h"
+
+/* ---- each document by itself ---- */
+
+/* Documents laid end to end: document k is tokens [ends[k], ends[k + 1]), ends[0] = 0 (THD's
+ * cumulative lengths). Some may be empty. Each is cut into `ranks` parts by `rule`; a rank has its
+ * parts in the order of the documents. torch's head-tail, Megatron and TransformerEngine: ZIGZAG,
+ * of documents whose lengths 2 ranks divide (dpar_packed_pad); others are cut unevenly, nothing is
+ * lost. */
+typedef struct dpar_packed {
+    int32_t docs, ranks, rule;
+    const int64_t *ends; /* docs + 1 of them, the caller's */
+} dpar_packed;
+/* rule: DPAR_CHUNK, DPAR_EVEN, DPAR_ZIGZAG or DPAR_STRIPE. E_ARG with a sentence. O(docs). */
+DPAR_API dpar_status dpar_packed_init(dpar_packed *p, int32_t docs, const int64_t *ends,
+                                      int32_t ranks, int32_t rule, dpar_why *why);
+/* Lengths rounded up to multiples of `multiple` (2 ranks for ZIGZAG): padded[0 .. docs] receives
+ * the new ends; empty documents stay empty. E_ARG, E_RANGE with a sentence. O(docs). */
+DPAR_API dpar_status dpar_packed_pad(int32_t docs, const int64_t *ends, int64_t multiple,
+                                     int64_t *padded, dpar_why *why);
+/* Tokens of a rank; local_ends (may be NULL) receives where each document ends in them, docs + 1
+ * entries: the rank's own cumulative lengths. 0 for a rank outside. O(docs). */
+DPAR_API int64_t dpar_packed_size(const dpar_packed *p, int32_t rank, int64_t *local_ends);
+/* Where token i lies: its rank, and its local index there (may be NULL); -1 outside. O(docs). */
+DPAR_API int32_t dpar_packed_find(const dpar_packed *p, int64_t i, int64_t *local);
+/* The runs of a rank in order: begin with a zeroed cursor; 1, and tokens [*first, *first + *count)
+ * of document *doc, or 0 at the end. O(1) each, and O(docs) over all. */
+typedef struct dpar_packed_cursor {
+    int32_t doc;
+    int64_t local;
+} dpar_packed_cursor;
+DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cursor *cursor,
+                              int32_t *doc, int64_t *first, int64_t *count);
+/* Query-key pairs of a rank under causal attention inside documents: its share of the work. At most
+ * 2^63 - 1. O(runs). */
+DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
+
+/* ---- by cost ---- */
+
+/* torch's PTRR: units (blocks of tokens) in descending order of cost, equal ones in their order,
+ * dealt to the ranks in rows, every second row backwards. owner[i]: the rank of unit i; order
+ * (both `units` long, both the caller's): rank 0's units ascending, then rank 1's. E_DIVIDE with a
+ * sentence when ranks do not divide units. O(units log(units)). */
+DPAR_API dpar_status dpar_context_deal(int64_t units, const int64_t *cost, int32_t ranks,
+                                       int32_t *owner, int64_t *order, dpar_why *why);
+
+/* ---- contiguous slices ---- */
+
+/* What a rank of "llama3" attention needs: queries [q_lo, q_hi) are its slice; the documents
+ * first <= k < first + docs meet it; it gathers keys [k_lo, k_hi). */
+typedef struct dpar_varlen {
+    int64_t q_lo, q_hi, k_lo, k_hi;
+    int64_t longest_q, longest_k; /* of its documents: what kernels ask for */
+    int32_t first, docs;
+} dpar_varlen;
+/* Rank's slice of ends[docs] tokens by CHUNK. causal: keys end with the slice; else with its last
+ * document. q_ends and k_ends (each docs + 1 long, or NULL) receive the cumulative lengths of the
+ * queries and keys of the documents that it meets, from 0 on: the arguments of a variable-length
+ * attention. Empty documents in between are kept. E_ARG with a sentence. O(docs). */
+DPAR_API dpar_status dpar_varlen_slice(int32_t docs, const int64_t *ends, int32_t ranks,
+                                       int32_t rank, int causal, dpar_varlen *v, int64_t *q_ends,
+                                       int64_t *k_ends, dpar_why *why);
+
+#endif

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "flat.h"
+
+#include "../base/arith.h"
+
+static const int64_t dpari_flat_limit = INT64_C(1) << 62;
+
+/* ---- laying -----------------------------------------------------------------------------------
+ */
+
+/* a rounded up to a multiple of m; 0 when that passes 2^62. */
+static int dpari_round_up(int64_t a, int64_t m, int64_t *up)
+{
+    int64_t rest = a % m, add = rest == 0 ? 0 : m - rest;
+    if (a > dpari_flat_limit || add > dpari_flat_limit - a) {
+        return 0;
+    }
+    *up = a + add;
+    return 1;
+}
+
+/* A parameter of n elements at the next multiple of align; *end moves behind it. */
+static dpar_status dpari_flat_lay(int32_t i, int64_t n, int64_t align, int64_t *end, int64_t *start,
+                                  dpar_why *why)
+{
+    int64_t at;
+    if (n < 0) {
+        return dpari_say(DPAR_E_ARG, why, "parameter # has # elements", i, n, 0, 0);
+    }
+    if (!dpari_round_up(*end, align, &at) || n > dpari_flat_limit - at) {
+        return dpari_say(DPAR_E_RANGE, why, "parameter # of # elements ends past 2^62", i, n, 0, 0);
+    }
+    *start = at;
+    *end = at + n;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_flat_init(dpar_flat *f, int32_t params, const int64_t *numel,
+                                    int64_t align, int32_t ranks, int64_t *start, dpar_why *why)
+{
+    int64_t end = 0, padded;
+    int32_t i;
+    if (params < 0 || align < 1 || ranks < 1) {
+        return dpari_say(DPAR_E_ARG, why, "# parameters, aligned to #, for # ranks", params, align,
+                         ranks, 0);
+    }
+    for (i = 0; i < params; i++) {
+        int64_t at;
+        dpar_status st = dpari_flat_lay(i, numel[i], align, &end, &at, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    if (!dpari_round_up(end, ranks, &padded)) {
+        return dpari_say(DPAR_E_RANGE, why, "# elements for # ranks pass 2^62", end, ranks, 0, 0);
+    }
+    f->ranks = ranks;
+    f->total = end;
+    f->shard = padded / ranks;
+    for (i = 0, end = 0; i < params; i++) {
+        (void)dpari_flat_lay(i, numel[i], align, &end, &start[i], NULL);
+    }
+    return DPAR_OK;
+}
+
+/* What [lo, hi) of a buffer has of a parameter. */
+static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, dpar_piece *piece)
+{
+    int64_t from = dpari_most(lo, start), to = dpari_least(hi, start + numel);
+    if (to <= from) {
+        return 0;
+    }
+    piece->count = to - from;
+    piece->in_param = from - start;
+    piece->in_shard = from - lo;
+    piece->in_bucket = from;
+    piece->in_buffer = from;
+    return 1;
+}
+
+DPAR_API int dpar_flat_piece(const dpar_flat *f, int64_t start, int64_t numel, int32_t rank,
+                             dpar_piece *piece)
+{
+    return rank >= 0 && rank < f->ranks &&
+           dpari_flat_cut(rank * f->shard, rank * f->shard + f->shard, start, numel, piece);
+}
+
+/* ---- buckets -----------------------------------------------------------------------------------
+ */
+
+DPAR_API dpar_bucketing dpar_bucketing_ddp(int64_t element_bytes)
+{
+    dpar_bucketing how;
+    dpari_zero(&how, sizeof(how));
+    how.first = dpari_ceil_div(1 << 20, dpari_most(1, element_bytes));
+    how.size = dpari_ceil_div(25 << 20, dpari_most(1, element_bytes));
+    return how;
+}
+
+DPAR_API dpar_bucketing dpar_bucketing_megatron(int64_t size, int32_t ranks)
+{
+    dpar_bucketing how;
+    dpari_zero(&how, sizeof(how));
+    how.size = size;
+    how.align = 64;
+    how.multiple = 128;
+    how.ranks = ranks;
+    return how;
+}
+
+static int64_t dpari_common_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Parameters from the last on; `start` and `bucket` are filled where they are not NULL. */
+static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, int32_t params,
+                                      const int64_t *numel, int64_t *start, dpar_bucket *bucket,
+                                      int32_t room, int32_t *buckets, dpar_why *why)
+{
+    int64_t align = dpari_most(1, how->align), lo = 0, end = 0, at;
+    int32_t i, last = params, n = 0;
+    for (i = params - 1; i >= 0; i--) {
+        int64_t limit = n == 0 && how->first > 0 ? how->first : how->size;
+        dpar_status st = dpari_flat_lay(i, numel[i], align, &end, &at, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        if (start != NULL) {
+            start[i] = at;
+        }
+        if (i > 0 && (limit == 0 || end - lo < limit)) {
+            continue;
+        }
+        at = end;
+        if (!dpari_round_up(end, unit, &end)) {
+            return dpari_say(DPAR_E_RANGE, why, "bucket # ends past 2^62", n, 0, 0, 0);
+        }
+        if (bucket != NULL && n < room) {
+            bucket[n].lo = lo;
+            bucket[n].hi = end;
+            bucket[n].used = at - lo;
+            bucket[n].first = i;
+            bucket[n].last = last;
+        }
+        n++;
+        lo = end;
+        last = i;
+    }
+    *buckets = n;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_buckets_make(const dpar_bucketing *how, int32_t params,
+                                       const int64_t *numel, int64_t *start, dpar_bucket *bucket,
+                                       int32_t room, int32_t *buckets, dpar_why *why)
+{
+    int64_t ranks = how->ranks > 0 ? how->ranks : 1, unit = dpari_most(1, how->multiple);
+    int32_t n = 0;
+    dpar_status st;
+    if (params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
+        how->multiple < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# parameters in buckets of # for # ranks, aligned to #",
+                         params, how->size, how->ranks, how->align);
+    }
+    if (!dpari_mul(unit / dpari_common_divisor(unit, ranks), ranks, &unit)) {
+        return dpari_say(DPAR_E_RANGE, why, "multiples of # and # ranks pass 2^63", how->multiple,
+                         ranks, 0, 0);
+    }
+    st = dpari_buckets_walk(how, unit, params, numel, NULL, NULL, 0, &n, why);
+    return st != DPAR_OK
+               ? st
+               : dpari_buckets_walk(how, unit, params, numel, start, bucket, room, buckets, why);
+}
+
+DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t start,
+                               int64_t numel, int32_t rank, dpar_piece *piece)
+{
+    int64_t shard, lo;
+    if (rank < 0 || rank >= ranks) {
+        return 0;
+    }
+    shard = (bucket->hi - bucket->lo) / ranks;
+    lo = bucket->lo + rank * shard;
+    if (!dpari_flat_cut(lo, lo + shard, start, numel, piece)) {
+        return 0;
+    }
+    piece->in_bucket -= bucket->lo;
+    return 1;
+}
+
+/* ---- intervals ---------------------------------------------------------------------------------
+ */
+
+DPAR_API int dpar_flat_next_box(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
+                                dpar_box *box)
+{
+    int64_t rows = 1, left = end - *at, index = *at, inner;
+    int32_t d, k;
+    if (left <= 0 || dims < 1 || dims > DPAR_MAX_DIMS) {
+        return 0;
+    }
+    for (d = dims - 1; d > 0; d--) { /* the most dims that can go whole */
+        if (extent[d] == 0 || index % extent[d] != 0 || rows * extent[d] > left) {
+            break;
+        }
+        rows *= extent[d];
+        index /= extent[d];
+    }
+    box->dims = dims;
+    for (k = dims - 1; k > d; k--) {
+        box->lo[k] = 0;
+        box->hi[k] = extent[k];
+    }
+    inner = dpari_least(left / rows, d > 0 ? extent[d] - index % extent[d] : left / rows);
+    for (k = d; k >= 0; k--) {
+        box->lo[k] = k > 0 ? index % extent[k] : index;
+        box->hi[k] = box->lo[k] + (k == d ? inner : 1);
+        index = k > 0 ? index / extent[k] : 0;
+    }
+    *at += inner * rows;
+    return 1;
+}

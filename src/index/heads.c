@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "heads.h"
+
+#include "../base/arith.h"
+
+/* ---- heads -------------------------------------------------------------------------------------
+ */
+
+/* Part p of n things over parts, by the two rules: where it begins. 0 <= p <= parts. */
+static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p)
+{
+    int64_t each = n / parts;
+    if (rule == DPAR_CHUNK) {
+        return (int32_t)dpari_least(n, dpari_ceil_div(n, parts) * p);
+    }
+    return (int32_t)(each * p + dpari_least(p, n - each * parts));
+}
+
+/* The part of EVEN that has thing i. */
+static int32_t dpari_heads_part(int32_t n, int32_t parts, int32_t i)
+{
+    int32_t each = n / parts, longer = n % parts, beyond = (int32_t)((int64_t)longer * (each + 1));
+    return i < beyond ? i / (each + 1) : longer + (i - beyond) / each;
+}
+
+DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
+                                     int32_t rule, int strict, dpar_why *why)
+{
+    if (queries < 1 || groups < 1 || ranks < 1 || (rule != DPAR_EVEN && rule != DPAR_CHUNK)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# query heads in # groups on # ranks by rule #: 1 or more, CHUNK or EVEN",
+                         queries, groups, ranks, rule);
+    }
+    if (queries % groups != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "# key-value heads do not divide # query heads",
+                         groups, queries, 0, 0);
+    }
+    if (strict && (groups >= ranks ? groups % ranks != 0 : ranks % groups != 0)) {
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "# key-value heads and tp=#: one must be a multiple of the other", groups,
+                         ranks, 0, 0);
+    }
+    if (strict && queries % ranks != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "tp=# does not divide # attention heads", ranks,
+                         queries, 0, 0);
+    }
+    h->queries = queries;
+    h->groups = groups;
+    h->ranks = ranks;
+    h->rule = rule;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_heads_share dpar_heads_of(const dpar_heads *h, int32_t rank)
+{
+    dpar_heads_share s;
+    int32_t each = h->queries / h->groups, first, among;
+    dpari_zero(&s, sizeof(s));
+    if (rank < 0 || rank >= h->ranks) {
+        return s;
+    }
+    if (h->groups >= h->ranks) {
+        s.group = dpari_heads_cut(h->rule, h->groups, h->ranks, rank);
+        s.groups = dpari_heads_cut(h->rule, h->groups, h->ranks, rank + 1) - s.group;
+        s.query = s.group * each;
+        s.queries = s.groups * each;
+        s.copies = s.groups > 0;
+    } else { /* the ranks of a group: EVEN, so that each group has some */
+        s.group = dpari_heads_part(h->ranks, h->groups, rank);
+        s.groups = 1;
+        first = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, s.group);
+        among = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, s.group + 1) - first;
+        s.copy = rank - first;
+        s.copies = among;
+        s.query = dpari_heads_cut(h->rule, each, among, s.copy);
+        s.queries = dpari_heads_cut(h->rule, each, among, s.copy + 1) - s.query;
+        s.query += s.group * each;
+    }
+    return s;
+}
+
+DPAR_API void dpar_heads_most(const dpar_heads *h, int32_t *queries, int32_t *groups)
+{
+    int32_t rank = 0;
+    if (h->groups < h->ranks) { /* the last group has the fewest ranks, its first the most */
+        rank = dpari_heads_cut(DPAR_EVEN, h->ranks, h->groups, h->groups - 1);
+    }
+    *queries = dpar_heads_of(h, rank).queries;
+    *groups = dpar_heads_of(h, 0).groups;
+}
+
+/* ---- fused weights -----------------------------------------------------------------------------
+ */
+
+DPAR_API int dpar_qkv_run(const dpar_heads *h, int32_t rank, int32_t order, int64_t width,
+                          int32_t n, int64_t *lo, int64_t *hi)
+{
+    dpar_heads_share s = dpar_heads_of(h, rank);
+    int64_t each = h->queries / h->groups, all = (int64_t)h->queries + 2 * (int64_t)h->groups;
+    int64_t run[3][2];
+    int32_t i, runs = 0;
+    if (s.groups == 0 || width < 1 || width > INT64_MAX / all || n < 0) {
+        return 0;
+    }
+    if (order == DPAR_QKV_BY_KIND) {
+        for (i = 0; i < 3; i++) {
+            run[i][0] = i == 0 ? s.query : h->queries + (i - 1) * (int64_t)h->groups + s.group;
+            run[i][1] = run[i][0] + (i == 0 ? s.queries : s.groups);
+        }
+    } else { /* queries are cut only where a rank has one group */
+        run[0][0] = s.group * (each + 2) + (s.query - s.group * each);
+        run[0][1] = run[0][0] + s.queries;
+        run[1][0] = s.group * (each + 2) + each;
+        run[1][1] = (s.group + s.groups) * (each + 2);
+        if (s.groups > 1) {
+            run[0][1] = run[1][0];
+        }
+        run[2][0] = run[2][1] = run[1][1];
+    }
+    for (i = 0; i < 3; i++) { /* what touches is one */
+        if (runs > 0 && run[runs - 1][1] == run[i][0]) {
+            run[runs - 1][1] = run[i][1];
+        } else if (run[i][1] > run[i][0]) {
+            run[runs][0] = run[i][0];
+            run[runs++][1] = run[i][1];
+        }
+    }
+    if (n >= runs) {
+        return 0;
+    }
+    *lo = run[n][0] * width;
+    *hi = run[n][1] * width;
+    return 1;
+}
+
+DPAR_API int64_t dpar_grain_size(int64_t size, int64_t heads, int64_t grain, int32_t ranks,
+                                 int32_t rank)
+{
+    int64_t units, unit;
+    if (size < 0 || grain < 1 || ranks < 1 || rank < 0 || rank >= ranks) {
+        return -1;
+    }
+    if (heads > 0 && size % heads == 0) {
+        return size / heads * (heads / ranks + (rank < heads % ranks));
+    }
+    units = size / grain;
+    unit = (units / ranks + (rank < units % ranks)) * grain;
+    return unit + (rank == ranks - 1 ? size % grain : 0);
+}
+
+DPAR_API dpar_status dpar_ulysses_counts(const dpar_split *seq, const dpar_split *heads,
+                                         int32_t rank, int64_t width, int64_t *send,
+                                         int64_t *send_at, int64_t *receive, int64_t *receive_at,
+                                         dpar_why *why)
+{
+    int64_t all, tokens, mine, sent = 0, received = 0;
+    int32_t q;
+    if (seq->parts != heads->parts || rank < 0 || rank >= seq->parts || width < 1) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "rank # of # sequence parts and # head parts, # elements a token and head",
+                         rank, seq->parts, heads->parts, width);
+    }
+    if (!dpari_mul(seq->count, heads->count, &all) || !dpari_mul(all, width, &all)) {
+        return dpari_say(DPAR_E_RANGE, why, "# tokens x # heads x # pass 2^63", seq->count,
+                         heads->count, width, 0);
+    }
+    tokens = dpar_split_size(seq, rank);
+    mine = dpar_split_size(heads, rank);
+    for (q = 0; q < seq->parts; q++) {
+        int64_t out = tokens * dpar_split_size(heads, q) * width;
+        int64_t in = dpar_split_size(seq, q) * mine * width;
+        if (send != NULL) {
+            send[q] = out;
+        }
+        if (send_at != NULL) {
+            send_at[q] = sent;
+        }
+        if (receive != NULL) {
+            receive[q] = in;
+        }
+        if (receive_at != NULL) {
+            receive_at[q] = received;
+        }
+        sent += out;
+        received += in;
+    }
+    return DPAR_OK;
+}
+
+/* ---- vocabulary --------------------------------------------------------------------------------
+ */
+
+DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added, int64_t multiple,
+                                     int32_t ranks, dpar_why *why)
+{
+    const int64_t limit = INT64_C(1) << 61;
+    int64_t padded, all;
+    if (count < 0 || added < 0 || multiple < 1 || ranks < 1) {
+        return dpari_say(DPAR_E_ARG, why, "# and # tokens padded to # on # ranks", count, added,
+                         multiple, ranks);
+    }
+    if (count > limit || added > limit || multiple > limit / 4) {
+        return dpari_say(DPAR_E_RANGE, why, "# and # tokens padded to #: at most 2^61", count,
+                         added, multiple, 0);
+    }
+    padded = dpari_ceil_div(count, multiple) * multiple;
+    all = dpari_ceil_div(padded + added, multiple) * multiple;
+    if (padded % ranks != 0 || (all - padded) % ranks != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "# and # rows do not split evenly over # ranks: pad to a multiple of them",
+                         padded, all - padded, ranks, 0);
+    }
+    v->count = count;
+    v->added = added;
+    v->padded = padded;
+    v->padded_added = all - padded;
+    v->ranks = ranks;
+    return DPAR_OK;
+}
+
+DPAR_API int64_t dpar_vocab_rows(const dpar_vocab *v)
+{
+    return v->padded / v->ranks + v->padded_added / v->ranks;
+}
+
+DPAR_API int64_t dpar_vocab_row(const dpar_vocab *v, int32_t rank, int64_t id)
+{
+    int64_t each = v->padded / v->ranks, more = v->padded_added / v->ranks, row;
+    if (id < 0 || id >= v->count + v->added || rank < 0 || rank >= v->ranks) {
+        return -1;
+    }
+    if (id < v->count) {
+        row = id - rank * each;
+        return row >= 0 && row < each ? row : -1;
+    }
+    row = id - v->count - rank * more;
+    return row >= 0 && row < more ? each + row : -1;
+}
+
+DPAR_API int64_t dpar_vocab_id(const dpar_vocab *v, int32_t rank, int64_t row)
+{
+    int64_t each = v->padded / v->ranks, more = v->padded_added / v->ranks, id;
+    if (row < 0 || row >= each + more || rank < 0 || rank >= v->ranks) {
+        return -1;
+    }
+    if (row < each) {
+        id = rank * each + row;
+        return id < v->count ? id : -1;
+    }
+    id = rank * more + row - each;
+    return id < v->added ? v->count + id : -1;
+}
+
+/* ---- layers ------------------------------------------------------------------------------------
+ */
+
+/* Layers before position v of the pipeline (chunks of stages in order), embedding and loss too. */
+static int64_t dpari_stage_before(const dpar_stages *s, int32_t chunks, int64_t rest, int64_t v)
+{
+    int64_t round = v / s->stages, in = v % s->stages, others = s->stages, plain, before;
+    others -= (s->first > 0) + (s->last > 0);
+    plain = round * others + dpari_most(0, in - (s->first > 0)); /* other chunks before v */
+    before = others > 0
+                 ? rest / (others * chunks) * plain + dpari_least(plain, rest % (others * chunks))
+                 : 0;
+    if (s->first > 0) {
+        before += s->first / chunks * (round + (in > 0));
+    }
+    return before + s->last / chunks * round;
+}
+
+static dpar_status dpari_stages_check(const dpar_stages *s, int32_t chunks, int64_t rest,
+                                      dpar_why *why)
+{
+    int32_t given = (s->first > 0) + (s->last > 0);
+    if (s->layers < 0 || s->stages < 1 || chunks < 1 || s->first < 0 || s->last < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# layers on # stages of # chunks", s->layers, s->stages,
+                         chunks, 0);
+    }
+    if (s->embedding < 0 || s->embedding > 1 || s->loss < 0 || s->loss > 1 || s->turns < 0 ||
+        s->turns > 1) {
+        return dpari_say(DPAR_E_ARG, why, "embedding=#, loss=#, turns=#: each is 0 or 1",
+                         s->embedding, s->loss, s->turns, 0);
+    }
+    if (given > 0 && (s->turns || s->embedding || s->loss)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "first=#, last=#: not together with embedding, loss or turns", s->first,
+                         s->last, 0, 0);
+    }
+    if (given > s->stages || rest < 0 || (given == s->stages && rest > 0)) {
+        return dpari_say(DPAR_E_DIVIDE, why, "first=# and last=# of # layers on # stages", s->first,
+                         s->last, s->layers, s->stages);
+    }
+    if (s->first % chunks != 0 || s->last % chunks != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why, "# chunks do not divide first=# and last=#", chunks,
+                         s->first, s->last, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_stage_layers(const dpar_stages *s, int32_t stage, int32_t chunk,
+                                       int32_t *lo, int32_t *hi, dpar_why *why)
+{
+    int32_t chunks = s->chunks == 0 ? 1 : s->chunks;
+    int64_t rest = (int64_t)s->layers + s->embedding + s->loss - s->first - s->last, v, from, to;
+    dpar_status st = dpari_stages_check(s, chunks, rest, why);
+    if (st == DPAR_OK && (stage < 0 || stage >= s->stages || chunk < 0 || chunk >= chunks)) {
+        st = dpari_say(DPAR_E_ARG, why, "chunk # of stage #: there are # and #", chunk, stage,
+                       chunks, s->stages);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    v = (int64_t)chunk * s->stages + (s->turns && chunk % 2 ? s->stages - 1 - stage : stage);
+    from = dpari_stage_before(s, chunks, rest, v) - s->embedding;
+    to = dpari_stage_before(s, chunks, rest, v + 1) - s->embedding;
+    *lo = (int32_t)dpari_most(0, dpari_least(from, s->layers));
+    *hi = (int32_t)dpari_most(0, dpari_least(to, s->layers));
+    return DPAR_OK;
+}

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* flat: FSDP1's flat parameters (pytorch test_fsdp_flatten_params.py), Megatron's buckets (its
+ * param_and_grad_buffer, by a port), DDP's, intervals as boxes; vectors A15-A17 and D1-D5 of
+ * facts/index_math.md. */
+#include "dpar.h"
+
+#include "check.h"
+
+/* D1, D2: fp32 parameters of 21, 35 and 25 elements, aligned to 16 bytes, over 2 ranks: 21 + (3) +
+ * 35 + (1) + 25 = 85, padded to 86. Upstream's ends are inclusive. */
+static void test_flat_parameter(void)
+{
+    static const int64_t numel[] = {21, 35, 25};
+    int64_t start[3];
+    dpar_flat f;
+    dpar_piece p;
+    CHECK_INT(dpar_flat_init(&f, 3, numel, 4, 2, start, NULL), DPAR_OK);
+    CHECK(start[0] == 0 && start[1] == 24 && start[2] == 60);
+    CHECK(f.total == 85 && f.shard == 43 && f.ranks == 2);
+    CHECK(dpar_flat_piece(&f, start[0], 21, 0, &p) && p.in_param == 0 && p.count == 21);
+    CHECK(dpar_flat_piece(&f, start[1], 35, 0, &p) && p.in_param == 0 && p.count == 19);
+    CHECK(p.in_shard == 24 && p.in_buffer == 24 && p.in_bucket == 24);
+    CHECK(!dpar_flat_piece(&f, start[2], 25, 0, &p));
+    CHECK(!dpar_flat_piece(&f, start[0], 21, 1, &p));
+    CHECK(dpar_flat_piece(&f, start[1], 35, 1, &p) && p.in_param == 19 && p.count == 16);
+    CHECK_INT(p.in_shard, 0);
+    CHECK(dpar_flat_piece(&f, start[2], 25, 1, &p) && p.in_param == 0 && p.count == 25);
+    CHECK(p.in_shard == 17 && p.in_buffer == 60);
+    CHECK(!dpar_flat_piece(&f, start[2], 25, 2, &p) && !dpar_flat_piece(&f, 0, 21, -1, &p));
+}
+
+/* Every element of every parameter in exactly one shard, in order. */
+static void test_flat_all(void)
+{
+    int64_t numel[4], start[4], align, k;
+    int trial, i;
+    int32_t ranks, r;
+    for (trial = 0; trial < 256; trial++) {
+        for (i = 0; i < 4; i++) {
+            numel[i] = (trial >> 2 * i & 3) * (i + 2);
+        }
+        for (align = 1; align <= 4; align++) {
+            for (ranks = 1; ranks <= 5; ranks++) {
+                dpar_flat f;
+                int64_t end = 0;
+                CHECK_INT(dpar_flat_init(&f, 4, numel, align, ranks, start, NULL), DPAR_OK);
+                for (i = 0; i < 4; i++) {
+                    int64_t seen = 0;
+                    CHECK(start[i] >= end && start[i] - end < align && start[i] % align == 0);
+                    end = start[i] + numel[i];
+                    for (r = 0; r < ranks; r++) {
+                        dpar_piece p;
+                        if (dpar_flat_piece(&f, start[i], numel[i], r, &p)) {
+                            CHECK_INT(p.in_param, seen);
+                            seen += p.count;
+                            k = r * f.shard + p.in_shard;
+                            CHECK(k == start[i] + p.in_param && p.in_shard + p.count <= f.shard);
+                        }
+                    }
+                    CHECK_INT(seen, numel[i]);
+                }
+                CHECK_INT(f.total, end);
+                CHECK(f.shard * ranks >= end && f.shard * ranks - end < ranks);
+            }
+        }
+    }
+}
+
+/* D3, D4, D5: numels 100, 30, 200. */
+static void test_megatron(void)
+{
+    static const int64_t numel[] = {100, 30, 200};
+    dpar_bucketing how = dpar_bucketing_megatron(0, 4);
+    int64_t start[3];
+    dpar_bucket b[3];
+    dpar_piece p;
+    int32_t n = 0;
+    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
+    CHECK(start[2] == 0 && start[1] == 256 && start[0] == 320);
+    CHECK(n == 1 && b[0].lo == 0 && b[0].hi == 512 && b[0].used == 420);
+    CHECK(b[0].first == 0 && b[0].last == 3);
+    CHECK(!dpar_bucket_piece(&b[0], 4, start[2], 200, 2, &p)); /* shards of 128 */
+    CHECK(dpar_bucket_piece(&b[0], 4, start[2], 200, 1, &p));
+    CHECK(p.in_param == 128 && p.count == 72 && p.in_shard == 0 && p.in_bucket == 128);
+    CHECK(dpar_bucket_piece(&b[0], 4, start[0], 100, 3, &p));
+    CHECK(p.in_param == 64 && p.count == 36 && p.in_shard == 0 && p.in_buffer == 384);
+    how.size = 150;
+    n = 0;
+    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, NULL, 0, &n, NULL), DPAR_OK);
+    CHECK_INT(n, 2);
+    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
+    CHECK(b[0].lo == 0 && b[0].hi == 256 && b[0].used == 200);
+    CHECK(b[1].lo == 256 && b[1].hi == 512 && b[1].used == 164);
+    CHECK(b[0].first == 2 && b[0].last == 3 && b[1].first == 0 && b[1].last == 2);
+    CHECK(start[1] == 256 && start[0] == 320);
+    CHECK(dpar_bucket_piece(&b[1], 4, start[1], 30, 0, &p));
+    CHECK(p.in_bucket == 0 && p.in_buffer == 256 && p.in_shard == 0 && p.count == 30);
+    CHECK(!dpar_bucket_piece(&b[1], 4, start[1], 30, 4, &p));
+    CHECK(!dpar_bucket_piece(&b[1], 4, start[1], 30, -1, &p));
+    CHECK(!dpar_bucket_piece(&b[1], 0, start[1], 30, 0, &p));
+    how = dpar_bucketing_megatron(0, 3);
+    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
+    CHECK(n == 1 && b[0].hi == 768);
+    how.multiple = 65536;
+    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, NULL), DPAR_OK);
+    CHECK_INT(b[0].hi, 3 * 65536);
+}
+
+/* DDP in fp32: the first bucket closes at 2^18 elements, the others at 25 2^18; no gaps. */
+static void test_ddp(void)
+{
+    int64_t numel[200], start[200], total = 0, at = 0;
+    dpar_bucketing how = dpar_bucketing_ddp(4);
+    dpar_bucket b[50];
+    int32_t i, n, last = 200;
+    CHECK(how.first == 1 << 18 && how.size == 25 << 18);
+    for (i = 0; i < 200; i++) {
+        numel[i] = 1000 + i * 7919 % 300000;
+        total += numel[i];
+    }
+    CHECK_INT(dpar_buckets_make(&how, 200, numel, start, b, 50, &n, NULL), DPAR_OK);
+    CHECK(n > 3 && n <= 50);
+    for (i = 199; i >= 0; i--) {
+        CHECK_INT(start[i], at);
+        at += numel[i];
+    }
+    for (i = 0; i < n; i++) {
+        int64_t limit = i == 0 ? how.first : how.size;
+        CHECK(b[i].last == last && b[i].hi - b[i].lo == b[i].used);
+        CHECK(i == n - 1 || b[i].used >= limit);      /* closed when full, */
+        CHECK(b[i].used - numel[b[i].first] < limit); /* not before */
+        CHECK_INT(b[i].lo, start[b[i].last - 1]);
+        last = b[i].first;
+    }
+    CHECK(last == 0 && b[n - 1].hi == total);
+    CHECK_INT(dpar_buckets_make(&how, 0, numel, start, b, 50, &n, NULL), DPAR_OK);
+    CHECK_INT(n, 0);
+}
+
+/* ---- intervals ------------------------------------------------------------------------------- */
+
+static void check_box(const dpar_box *box, int64_t a, int64_t b, int64_t c, int64_t x, int64_t y,
+                      int64_t z)
+{
+    CHECK(box->lo[0] == a && box->lo[1] == b && (box->dims < 3 || box->lo[2] == c));
+    CHECK(box->hi[0] - a == x && box->hi[1] - b == y && (box->dims < 3 || box->hi[2] - c == z));
+}
+
+/* A15: pytorch test_block_shard.py: (3,4,5) in blocks of 5 over 2: rows of blocks by CHUNK. A16:
+ * (2,3,2) over 4: rows 2, 2, 2, 0. A17: [0, 6) and [6, 12) of (3, 4). */
+static void test_vectors(void)
+{
+    static const int64_t flat[] = {3, 4}, blocks[] = {3, 4, 5};
+    int64_t at = 0;
+    dpar_box box;
+    dpar_split rows;
+    CHECK(dpar_flat_next_box(2, flat, &at, 6, &box));
+    check_box(&box, 0, 0, 0, 1, 4, 0);
+    CHECK(dpar_flat_next_box(2, flat, &at, 6, &box));
+    check_box(&box, 1, 0, 0, 1, 2, 0);
+    CHECK(!dpar_flat_next_box(2, flat, &at, 6, &box));
+    CHECK(dpar_flat_next_box(2, flat, &at, 12, &box));
+    check_box(&box, 1, 2, 0, 1, 2, 0);
+    CHECK(dpar_flat_next_box(2, flat, &at, 12, &box));
+    check_box(&box, 2, 0, 0, 1, 4, 0);
+    CHECK(!dpar_flat_next_box(2, flat, &at, 12, &box));
+
+    CHECK_INT(dpar_split_init(&rows, DPAR_CHUNK, 12, 2, 0, 0, NULL), DPAR_OK);
+    at = 5 * dpar_split_offset(&rows, 0);
+    CHECK(dpar_flat_next_box(3, blocks, &at, 30, &box));
+    check_box(&box, 0, 0, 0, 1, 4, 5);
+    CHECK(dpar_flat_next_box(3, blocks, &at, 30, &box));
+    check_box(&box, 1, 0, 0, 1, 2, 5);
+    CHECK(!dpar_flat_next_box(3, blocks, &at, 30, &box));
+    CHECK_INT(5 * dpar_split_offset(&rows, 1), 30);
+    CHECK(dpar_flat_next_box(3, blocks, &at, 60, &box));
+    check_box(&box, 1, 2, 0, 1, 2, 5);
+    CHECK(dpar_flat_next_box(3, blocks, &at, 60, &box));
+    check_box(&box, 2, 0, 0, 1, 4, 5);
+    CHECK(!dpar_flat_next_box(3, blocks, &at, 60, &box));
+
+    CHECK_INT(dpar_split_init(&rows, DPAR_CHUNK, 6, 4, 0, 0, NULL), DPAR_OK);
+    CHECK(dpar_split_size(&rows, 2) == 2 && dpar_split_size(&rows, 3) == 0);
+    at = 2 * dpar_split_offset(&rows, 3);
+    CHECK(!dpar_flat_next_box(3, blocks, &at, 12, &box));
+}
+
+/* Every interval of every small array: the boxes are disjoint, in order, and few. */
+static void test_all_intervals(void)
+{
+    int64_t e[3], lo, hi, at, i, total;
+    for (e[0] = 0; e[0] <= 3; e[0]++) {
+        for (e[1] = 1; e[1] <= 4; e[1]++) {
+            for (e[2] = 1; e[2] <= 3; e[2]++) {
+                total = e[0] * e[1] * e[2];
+                for (lo = 0; lo <= total; lo++) {
+                    for (hi = lo; hi <= total; hi++) {
+                        int64_t next = lo;
+                        dpar_box box;
+                        int n = 0;
+                        at = lo;
+                        while (dpar_flat_next_box(3, e, &at, hi, &box)) {
+                            int64_t a, b, c;
+                            for (a = box.lo[0]; a < box.hi[0]; a++) {
+                                for (b = box.lo[1]; b < box.hi[1]; b++) {
+                                    for (c = box.lo[2]; c < box.hi[2]; c++) {
+                                        CHECK_INT((a * e[1] + b) * e[2] + c, next);
+                                        next++;
+                                    }
+                                }
+                            }
+                            CHECK_INT(at, next);
+                            n++;
+                        }
+                        CHECK_INT(next, hi);
+                        CHECK(n <= 5);
+                    }
+                }
+            }
+        }
+    }
+    e[0] = INT64_C(1) << 40;
+    e[1] = 1000;
+    at = 999;
+    for (i = 0; i < 3; i++) {
+        dpar_box box;
+        CHECK(dpar_flat_next_box(2, e, &at, (INT64_C(1) << 40) * 1000 - 1, &box));
+        CHECK(dpar_box_volume(&box) > 0);
+    }
+    CHECK_INT(at, (INT64_C(1) << 40) * 1000 - 1);
+    {
+        dpar_box box;
+        at = 0;
+        CHECK(!dpar_flat_next_box(0, e, &at, 1, &box) && !dpar_flat_next_box(7, e, &at, 1, &box));
+    }
+}
+
+static void test_refusals(void)
+{
+    int64_t numel[] = {5, -1, 3}, start[] = {7, 7, 7};
+    dpar_flat f = {9, 9, 9};
+    dpar_bucketing how;
+    dpar_bucket b[3];
+    int32_t n = 77;
+    dpar_why why;
+    CHECK_INT(dpar_flat_init(&f, 3, numel, 4, 2, start, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "parameter 1 has -1 elements");
+    CHECK_INT(dpar_flat_init(&f, 3, numel, 0, 2, start, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_flat_init(&f, 3, numel, 4, 0, start, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "3 parameters, aligned to 4, for 0 ranks");
+    CHECK_INT(dpar_flat_init(&f, -1, numel, 4, 1, start, &why), DPAR_E_ARG);
+    numel[1] = INT64_C(1) << 62;
+    CHECK_INT(dpar_flat_init(&f, 3, numel, 4, 2, start, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_flat_init(&f, 3, numel, INT64_MAX, 2, start, &why), DPAR_E_RANGE);
+    numel[1] = (INT64_C(1) << 62) - 8;
+    CHECK_INT(dpar_flat_init(&f, 2, numel, 8, INT32_MAX, start, &why), DPAR_E_RANGE);
+    CHECK(f.ranks == 9 && start[0] == 7);
+    numel[1] = 4;
+    how = dpar_bucketing_megatron(-1, 4);
+    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "3 parameters in buckets of -1 for 4 ranks, aligned to 64");
+    how = dpar_bucketing_megatron(8, -4);
+    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
+    how = dpar_bucketing_megatron(8, INT32_MAX);
+    how.multiple = INT64_MAX - 1;
+    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_RANGE);
+    how.multiple = INT64_C(1) << 62;
+    how.ranks = 1;
+    numel[0] = (INT64_C(1) << 62) - 300;
+    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_RANGE);
+    numel[0] = -5;
+    CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
+    CHECK(n == 77 && start[0] == 7);
+}
+
+int main(void)
+{
+    test_flat_parameter();
+    test_flat_all();
+    test_megatron();
+    test_ddp();
+    test_vectors();
+    test_all_intervals();
+    test_refusals();
+    return CHECK_DONE();
+}
