@@ -14,7 +14,7 @@ help:
 	@echo 'make test       all tests that need only cc and make'
 	@echo 'make gates      the long checks: compilers, dialects, targets, sanitizers, fuzzing, packaging'
 	@echo 'make accuracy   regenerate docs/accuracy.md from the published tables in tests/data/cost'
-	@echo 'make bench      configurations a second'
+	@echo 'make bench      configurations a second; ns an index, ms a transfer list'
 	@echo 'make dpar.h     regenerate the header from src/'
 	@echo 'make lint       widths, lengths, names, documentation'
 	@echo 'make install PREFIX=/usr/local'
@@ -53,11 +53,16 @@ $(BUILD)/plan_speed: bench/plan_speed.c dpar.h
 	@mkdir -p $(BUILD)
 	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/plan_speed.c -o $@
 
-bench: $(BUILD)/plan_speed
+$(BUILD)/index_speed: bench/index_speed.c dpar.h
+	@mkdir -p $(BUILD)
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/index_speed.c -o $@
+
+bench: $(BUILD)/plan_speed $(BUILD)/index_speed
 	./$(BUILD)/plan_speed
+	./$(BUILD)/index_speed
 
 fuzz:
-	@sh tests/fuzz/run
+	@sh tests/compile/fuzz.sh
 
 install: dpar.h
 	mkdir -p $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig

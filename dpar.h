@@ -7,8 +7,10 @@
  *
  * No dependency, no allocation, no global, no -lm. C99, C++11 and later, MSVC 2015 and later.
  *
- *     base      status, the sentence that says why, text sink, JSON reader
- *     index     mesh: ranks with named axes                       (integers only)
+ *     base      status, the sentence that says why, boxes, text sink, JSON reader
+ *     index     who owns what, who sends what to whom; integers only:
+ *               mesh, cart, split, layout, redistribute, exchange, route, flat, heads, context, halo,
+ *               sampler
  *     cost      cluster, collective, workload, models, strategy, memory, step, calibrate, planner:
  *               how to spread a model or a grid over a machine, will it fit, how fast, why
  *     show      plans as text, JSON, CSV, SVG

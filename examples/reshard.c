@@ -5,7 +5,7 @@
  *
  *   Llama-3-8B, 291 tensors, shapes / 16: 31.4 million elements
  *   wrote by 8 ranks (dp 4, tp 2): 8 files, 125.5 MB
- *   read by 12 ranks (pp 3, dp 2, tp 2): ... reads, 125.6 MB
+ *   read by 12 ranks (pp 3, dp 2, tp 2): 2328 boxes, 2328 reads, 125.6 MB
  *   every element is where it belongs
  *
  * Each rank works out alone which bytes of whose file it needs (dpar_transfers_begin): no index is
