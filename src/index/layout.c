@@ -318,11 +318,11 @@ DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *sha
     }
 }
 
-/* Does a rule give the longest part when the whole is longest? Not these: 9 in 3 pieces over 2
- * parts is 6 + 3, 10 is 5 + 5. */
+/* Does a rule give the longest part when the whole is longest? STRIDED does not: 9 in 3 pieces over
+ * 2 parts is 6 + 3, 10 is 5 + 5. (ZIGZAG does: part P - 1 of 2 P b + 1 has 2 b of them or more.) */
 static int dpari_grows(const dpar_placement *p)
 {
-    return p->rule != DPAR_STRIDED && p->rule != DPAR_ZIGZAG;
+    return p->rule != DPAR_STRIDED;
 }
 
 /* The longest part over all ranks, by visiting all coordinates of the axes that cut the dim. */

@@ -423,6 +423,142 @@ static void test_extremes(void)
     CHECK_INT(dpar_layout_owner(&l, index, 0, local), -1);
 }
 
+/* Negative dims count from the end; unused entries are zero; the limits themselves are legal. */
+static void test_edges(void)
+{
+    static const int32_t size[] = {2, 3}, outside[] = {0, 2}, negative[] = {-1, 0};
+    static const int64_t extent[] = {6, 4, 1, 1, 1, 1}, cuts[] = {0, 1, 1, 4};
+    static const int64_t huge[] = {0, INT64_C(1) << 62, INT64_C(1) << 62};
+    dpar_placement p[2];
+    dpar_mesh mesh;
+    dpar_layout l;
+    dpar_box_cursor cursor;
+    dpar_box box;
+    int64_t local[2] = {7, 7}, index[2] = {5, 3}, run = 7;
+    int32_t coord[2], k;
+    CHECK_INT(dpar_mesh_init(&mesh, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    memset(&l, 3, sizeof l);
+    p[0] = dpar_shard(-2);
+    p[1] = dpar_shard_by(-1, DPAR_RAGGED, 0);
+    p[1].cuts = cuts;
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, NULL), DPAR_OK);
+    CHECK(l.axis[0].dim == 0 && l.axis[1].dim == 1);
+    for (k = 2; k < DPAR_MAX_DIMS; k++) {
+        CHECK_INT(l.extent[k], 0);
+    }
+    for (k = 2; k < DPAR_MAX_AXES; k++) {
+        CHECK(l.order[k] == 0 && l.axis[k].kind == 0 && l.axis[k].dim == 0);
+    }
+    for (k = -1; k <= 2; k += 3) { /* dims that do not exist */
+        CHECK_INT(dpar_layout_global(&l, 0, k, 0, &run), -1);
+        CHECK_INT(dpar_layout_before(&l, 0, k, 5), 0);
+        CHECK(!dpar_layout_find(&l, k, 0, coord, &local[0], &run));
+        CHECK(!dpar_layout_span(&l, size, k, &local[0], &run));
+    }
+    CHECK(!dpar_layout_find(&l, 0, -1, coord, &local[0], &run));
+    CHECK(!dpar_layout_find(&l, 0, 6, coord, &local[0], &run));
+    CHECK(!dpar_layout_find(&l, 1, 4, coord, &local[0], &run));
+    CHECK_INT(dpar_layout_owner(&l, index, -1, local), -1);
+    CHECK_INT(dpar_layout_owner(&l, index, 1, local), -1);
+    CHECK(local[0] == 7 && local[1] == 7 && run == 7);
+    p[1].dim = 1;
+    p[0] = p[1];
+    p[0].rule = 0;
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, outside, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, negative, NULL), DPAR_E_ARG);
+    p[0] = p[1] = dpar_partial(DPAR_OPS);
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, NULL), DPAR_E_ARG);
+    p[0] = p[1] = dpar_partial(DPAR_OPS - 1);
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, NULL), DPAR_OK);
+    p[0] = p[1] = dpar_replicate();
+    CHECK_INT(dpar_layout_init(&l, &mesh, -1, extent, p, NULL, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_layout_init(&l, &mesh, DPAR_MAX_DIMS, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&l, &mesh, 3, huge, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_numel(&l, 0), 0);
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, huge + 1, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_numel(&l, 0), -1);
+    CHECK_INT(dpar_layout_init(&l, &mesh, 0, NULL, p, NULL, NULL), DPAR_OK);
+    memset(&cursor, 0, sizeof cursor);
+    CHECK(!dpar_layout_next_box(&l, 6, &cursor, &box, NULL));
+    CHECK(dpar_layout_next_box(&l, 5, &cursor, &box, NULL) && box.dims == 0);
+    CHECK(!dpar_layout_next_box(&l, 5, &cursor, &box, NULL));
+}
+
+/* Two layouts are the same in everything that decides who owns what, and in nothing else. */
+static void test_same(void)
+{
+    static const int32_t size[] = {2, 2}, turned[] = {1, 0};
+    static const int64_t extent[] = {8, 8, 8}, other[] = {8, 9, 8};
+    static const int64_t cuts[] = {0, 1, 8}, equal[] = {0, 1, 8};
+    dpar_placement p[2], q[2];
+    dpar_mesh mesh;
+    dpar_layout a, b;
+    int k;
+    CHECK_INT(dpar_mesh_init(&mesh, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+#define SAME(first, second, rank, of, turn, expect)                                                \
+    do {                                                                                           \
+        p[0] = first, p[1] = second;                                                               \
+        for (k = 0; k < 2; k++) {                                                                  \
+            CHECK_INT(dpar_layout_init(&a, &mesh, 2, extent, q, NULL, NULL), DPAR_OK);             \
+            CHECK_INT(dpar_layout_init(&b, &mesh, rank, of, p, turn, NULL), DPAR_OK);              \
+            CHECK_INT(k ? dpar_layout_same(&b, &a) : dpar_layout_same(&a, &b), expect);            \
+        }                                                                                          \
+    } while (0)
+    q[0] = dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 2);
+    q[1] = dpar_shard(0);
+    SAME(q[0], q[1], 2, extent, NULL, 1);
+    SAME(q[0], q[1], 3, extent, NULL, 0);
+    SAME(q[0], q[1], 2, other, NULL, 0);
+    SAME(q[0], q[1], 2, extent, turned, 0);
+    SAME(dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 3), q[1], 2, extent, NULL, 0);
+    SAME(dpar_shard_by(1, DPAR_BLOCK_CYCLIC, 2), q[1], 2, extent, NULL, 0);
+    SAME(dpar_shard_by(0, DPAR_STRIDED, 2), q[1], 2, extent, NULL, 0);
+    SAME(q[0], dpar_shard(1), 2, extent, NULL, 0);
+    SAME(q[0], dpar_replicate(), 2, extent, NULL, 0);
+    SAME(dpar_replicate(), q[1], 2, extent, NULL, 0);
+    q[0].source = 1;
+    SAME(dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 2), q[1], 2, extent, NULL, 0);
+    q[1] = dpar_shard(1); /* another dim: then the order of the cuts does not matter */
+    SAME(q[0], q[1], 2, extent, turned, 1);
+    q[0] = dpar_partial(DPAR_SUM);
+    SAME(dpar_partial(DPAR_SUM), q[1], 2, extent, NULL, 1);
+    SAME(dpar_partial(DPAR_MAX), q[1], 2, extent, NULL, 0);
+    SAME(dpar_replicate(), q[1], 2, extent, NULL, 0);
+    q[0] = dpar_shard_by(0, DPAR_RAGGED, 0);
+    q[0].cuts = cuts;
+    SAME(q[0], q[1], 2, extent, NULL, 1);
+    {
+        dpar_placement r = q[0];
+        r.cuts = equal; /* other memory: not looked into */
+        SAME(r, q[1], 2, extent, NULL, 0);
+    }
+    p[0] = dpar_replicate();
+    mesh.offset = 4;
+    CHECK_INT(dpar_layout_init(&b, &mesh, 2, extent, q, NULL, NULL), DPAR_OK);
+    CHECK(!dpar_layout_same(&a, &b));
+#undef SAME
+}
+
+/* Only strided cuts are rewritten. */
+static void test_unstride_keeps(void)
+{
+    static const int32_t size[] = {2, 2};
+    static const int64_t extent[] = {8, 8};
+    dpar_placement p[2], plain[2];
+    int32_t order[2];
+    dpar_mesh mesh;
+    dpar_layout l;
+    CHECK_INT(dpar_mesh_init(&mesh, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    p[0] = dpar_shard_by(1, DPAR_BLOCK_CYCLIC, 3);
+    p[1] = dpar_shard_by(0, DPAR_STRIDED, 1);
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_unstride(&l, order, plain, NULL), DPAR_OK);
+    CHECK(plain[0].rule == DPAR_BLOCK_CYCLIC && plain[0].block == 3);
+    CHECK(plain[1].rule == DPAR_CHUNK && plain[1].block == 0 && plain[1].dim == 0);
+    CHECK(order[0] == 0 && order[1] == 1);
+}
+
 /* A20: how many full shardings there are on a mesh of three axes, with order: m! times the sum over
  * i of C(m - 1, i - 1) C(t, i) (DTensor's shard orders, by a port): 24, 60, 120 for 2, 3, 4 dims.
  */
@@ -493,6 +629,9 @@ int main(void)
     test_refusals();
     test_extremes();
     test_full_shardings();
+    test_edges();
+    test_same();
+    test_unstride_keeps();
     test_darray();
     return CHECK_DONE();
 }

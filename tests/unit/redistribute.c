@@ -563,12 +563,170 @@ static void test_refusals(void)
     CHECK_INT(dpar_layout_init(&b, &m, 1, other, p, NULL, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_check(&a, &b, &why), DPAR_E_ARG);
     CHECK_INT(dpar_transfers_begin(&w, &a, &a, 0, 7, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_transfers_begin(&w, &a, &a, 0, DPAR_SENDS, -2, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_transfers_begin(&w, &a, &a, 0, DPAR_SENDS, DPAR_PRIMARY, &why), DPAR_OK);
     q[0] = dpar_partial(DPAR_MAX);
     q[1] = dpar_partial(DPAR_SUM);
     CHECK_INT(dpar_layout_init(&b, &m, 2, extent, q, NULL, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_check(&a, &b, &why), DPAR_E_ARG); /* a maximum cannot begin */
     CHECK_INT(dpar_redistribute_check(&b, &a, &why), DPAR_E_ARG); /* two that do not commute */
     CHECK_TEXT(why.text, "axis 1 is partial by op 1, another by op 4: reduce one at a time");
+}
+
+static dpar_layout one_axis(int32_t ranks, int32_t offset, dpar_placement p)
+{
+    static const int64_t extent[] = {24, 7};
+    dpar_mesh m;
+    dpar_layout l;
+    CHECK_INT(dpar_mesh_init(&m, 1, names, &ranks, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    m.offset = offset;
+    CHECK_INT(dpar_layout_init(&l, &m, 2, extent, &p, NULL, NULL), DPAR_OK);
+    return l;
+}
+
+/* A Partial axis may stay only as it is: same op, same ranks. */
+static void test_partial_stays(void)
+{
+    dpar_layout p = one_axis(4, 0, dpar_partial(DPAR_SUM)), q = p, r;
+    CHECK_INT(dpar_redistribute_check(&p, &q, NULL), DPAR_OK);
+    q = one_axis(4, 0, dpar_partial(DPAR_MAX));
+    CHECK_INT(dpar_redistribute_check(&p, &q, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_redistribute_check(&q, &q, NULL), DPAR_OK);
+    CHECK_INT(dpar_redistribute_check(&q, &p, NULL), DPAR_E_ARG);
+    q = one_axis(4, 4, dpar_partial(DPAR_SUM));
+    CHECK_INT(dpar_redistribute_check(&p, &q, NULL), DPAR_E_ARG);
+    q = one_axis(2, 0, dpar_partial(DPAR_SUM));
+    CHECK_INT(dpar_redistribute_check(&p, &q, NULL), DPAR_E_ARG);
+    q = p;
+    q.mesh.axis[0].stride = 2;
+    CHECK_INT(dpar_redistribute_check(&p, &q, NULL), DPAR_E_ARG);
+    r = one_axis(4, 0, dpar_replicate());
+    CHECK_INT(dpar_redistribute_check(&p, &r, NULL), DPAR_OK);
+    CHECK_INT(dpar_redistribute_check(&r, &p, NULL), DPAR_OK); /* a sum that begins */
+    q = one_axis(1, 0, dpar_partial(DPAR_MAX));                /* one rank is no reduction */
+    r = one_axis(1, 0, dpar_shard(0));
+    CHECK_INT(dpar_redistribute_check(&q, &r, NULL), DPAR_OK);
+    {
+        static const int32_t size[] = {4, 1};
+        static const int64_t extent[] = {24, 7};
+        dpar_placement how[2];
+        dpar_mesh m;
+        how[0] = dpar_partial(DPAR_SUM);
+        how[1] = dpar_replicate();
+        CHECK_INT(dpar_mesh_init(&m, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&q, &m, 2, extent, how, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_redistribute_check(&p, &q, NULL), DPAR_E_ARG); /* not the same mesh */
+        how[1] = dpar_partial(DPAR_MAX); /* of one rank: nothing to combine */
+        CHECK_INT(dpar_layout_init(&q, &m, 2, extent, how, NULL, NULL), DPAR_OK);
+        r = one_axis(4, 0, dpar_shard(0));
+        CHECK_INT(dpar_redistribute_check(&q, &r, NULL), DPAR_OK);
+    }
+}
+
+/* What a walk adds up to, by kind: 4 shards to the same in reverse of nodes of 2, ranks 1 to 4. */
+static void test_totals(void)
+{
+    dpar_layout from = one_axis(4, 0, dpar_shard(0)), to = one_axis(4, 1, dpar_shard(0));
+    static const int64_t expect[][3] = {{0, 42, 0}, {0, 0, 42}, {0, 42, 0}, {0, 0, 42}};
+    dpar_transfers w;
+    dpar_transfer_totals sum;
+    int32_t rank, node;
+    for (rank = 1; rank <= 4; rank++) { /* rank takes what rank - 1 has: 6 rows of 7 */
+        for (node = 0; node <= 2; node += 2) {
+            const int64_t *e = expect[rank - 1];
+            CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_RECEIVES, node, NULL),
+                      DPAR_OK);
+            dpar_transfers_total(&w, &sum);
+            CHECK_INT(sum.transfers, 1);
+            CHECK_INT(sum.kept, 0);
+            CHECK_INT(sum.near_by, node ? e[1] : 0);
+            CHECK_INT(sum.away, node ? e[2] : 42);
+        }
+    }
+    CHECK_INT(dpar_transfers_begin(&w, &from, &from, 2, DPAR_RECEIVES, 2, NULL), DPAR_OK);
+    dpar_transfers_total(&w, &sum);
+    CHECK(sum.kept == 42 && sum.near_by == 0 && sum.away == 0);
+    CHECK_INT(dpar_transfers_begin(&w, &from, &to, 0, DPAR_RECEIVES, 2, NULL), DPAR_OK);
+    dpar_transfers_total(&w, &sum); /* rank 0 is not of `to` */
+    CHECK(sum.transfers == 0 && sum.kept == 0 && sum.near_by == 0 && sum.away == 0);
+}
+
+/* Copies 0..3 of a shard on ranks 0, 2, 4, 6 or the like serve their nodes first, in turn, so that
+ * within a node none sends more than one transfer above another. */
+static void test_node_balance(void)
+{
+    static const int32_t size[] = {4, 2};
+    static const int64_t extent[] = {24, 7};
+    dpar_placement p[2];
+    dpar_mesh m;
+    dpar_layout from, to = one_axis(8, 8, dpar_shard(0));
+    int32_t rank, order, node;
+    for (order = 0; order < 2; order++) {
+        for (node = 0; node <= 16; node += 4) {
+            int64_t most = 0, least = 99, all = 0;
+            dpar_transfers w;
+            p[0] = dpar_replicate();
+            p[1] = dpar_shard(0);
+            CHECK_INT(dpar_mesh_init(&m, 2, names, size, order, 0, NULL), DPAR_OK);
+            CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+            for (rank = 0; rank < 8; rank++) {
+                dpar_transfer_totals sum;
+                CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, node, NULL),
+                          DPAR_OK);
+                dpar_transfers_total(&w, &sum);
+                most = sum.transfers > most ? sum.transfers : most;
+                least = sum.transfers < least ? sum.transfers : least;
+                all += sum.transfers;
+            }
+            CHECK(all == 8 && most == 1 && least == 1); /* each copy serves one reader */
+        }
+    }
+}
+
+/* The sums go on the longest dim, after what cuts it; the rest of the layout stays. */
+static void test_longest(void)
+{
+    static const int32_t size[] = {2, 2, 2};
+    static const int64_t extent[] = {4, 9, 9};
+    dpar_placement p[3], q[3];
+    dpar_mesh m;
+    dpar_layout from, to, middle;
+    int k;
+    p[0] = dpar_partial(DPAR_SUM);
+    p[1] = dpar_shard(1);
+    p[2] = dpar_partial(DPAR_SUM);
+    for (k = 0; k < 3; k++) {
+        q[k] = dpar_replicate();
+    }
+    CHECK_INT(dpar_mesh_init(&m, 3, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&from, &m, 3, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&to, &m, 3, extent, q, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
+    CHECK(middle.order[0] == 1 && middle.order[1] == 0 && middle.order[2] == 2);
+    CHECK(middle.axis[0].kind == DPAR_SHARD && middle.axis[0].dim == 1);
+    CHECK(middle.axis[2].kind == DPAR_SHARD && middle.axis[2].dim == 1);
+    CHECK(middle.axis[1].kind == DPAR_SHARD && middle.axis[1].dim == 1);
+    q[0] = dpar_partial(DPAR_SUM); /* one of the sums stays */
+    CHECK_INT(dpar_layout_init(&to, &m, 3, extent, q, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
+    CHECK(middle.axis[0].kind == DPAR_PARTIAL && middle.axis[2].kind == DPAR_SHARD);
+    CHECK(middle.order[0] == 0 && middle.order[1] == 1 && middle.order[2] == 2);
+    q[0] = dpar_shard(0); /* everything is cut: nobody needs the same sum twice */
+    q[1] = dpar_shard(1);
+    q[2] = dpar_shard(2);
+    CHECK_INT(dpar_layout_init(&to, &m, 3, extent, q, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_OK);
+    q[2] = dpar_replicate();
+    CHECK_INT(dpar_layout_init(&to, &m, 3, extent, q, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE); /* two need it */
+    CHECK_INT(dpar_redistribute_reduced(&to, &to, &middle), DPAR_OK);     /* no sums */
+    CHECK_INT(dpar_layout_init(&from, &m, 0, NULL, p + 0, NULL, NULL), DPAR_E_ARG);
+    p[1] = dpar_replicate();
+    q[0] = q[1] = q[2];
+    CHECK_INT(dpar_layout_init(&from, &m, 0, NULL, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&to, &m, 0, NULL, q, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_OK); /* nothing to cut */
+    CHECK_INT(dpar_redistribute_spread(&to, &middle), DPAR_OK);
 }
 
 static void test_box(void)
@@ -595,6 +753,10 @@ int main(void)
     test_reduced();
     test_spread();
     test_refusals();
+    test_partial_stays();
+    test_totals();
+    test_node_balance();
+    test_longest();
     test_box();
     return CHECK_DONE();
 }

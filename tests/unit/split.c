@@ -385,6 +385,46 @@ static void test_refusals(void)
     CHECK_INT(dpar_split_ragged(&s, 0, late, &why), DPAR_E_ARG);
 }
 
+/* Edges that brute force over legal values does not reach. */
+static void test_edges(void)
+{
+    static const int64_t none[] = {0, 0, 0}, below[] = {0, -1, 3};
+    int64_t cost[] = {INT64_C(1) << 61, INT64_C(1) << 61, 1}, cuts[8], at = 77, run = 77;
+    int64_t weight[] = {INT32_MAX - 5, 5, 1};
+    dpar_split s;
+    dpar_why why;
+    int rule, k;
+    for (rule = 0; rule < DPAR_SPLITS; rule++) {
+        if (rule == DPAR_RAGGED) {
+            CHECK_INT(dpar_split_ragged(&s, 2, none, NULL), DPAR_OK);
+            CHECK_INT(dpar_split_most(&s), 0);
+        } else {
+            CHECK_INT(dpar_split_init(&s, rule, 7, 2, 2, 0, NULL), DPAR_OK);
+        }
+        CHECK_INT(dpar_split_find(&s, -1, &at, &run), -1);
+        CHECK_INT(dpar_split_find(&s, s.count, &at, &run), -1);
+        CHECK(at == 77 && run == 77);
+        CHECK(dpar_split_before(&s, -1, 5) == 0 && dpar_split_before(&s, 2, 5) == 0);
+        CHECK(dpar_split_global(&s, -1, 0, &run) == -1 && dpar_split_global(&s, 2, 0, &run) == -1);
+    }
+    CHECK_INT(dpar_split_init(&s, DPAR_SPLITS, 7, 2, 2, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_split_init(&s, -1, 7, 2, 2, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_split_ragged(&s, 2, below, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "cut 0 is 0 and cut 1 is -1: cuts ascend");
+    CHECK_INT(dpar_split_weights(cuts, 100, 2, weight, 1, NULL), DPAR_OK); /* 2^31 - 1 in all */
+    CHECK_INT(dpar_split_weights(cuts, 100, 3, weight, 1, &why), DPAR_E_RANGE);
+    for (k = 0; k < 8; k++) {
+        cuts[k] = 99;
+    }
+    CHECK_INT(dpar_split_balance(cuts, 2, cost, 2, NULL), DPAR_OK); /* 2^62 in all */
+    CHECK(cuts[0] == 0 && cuts[1] == 1 && cuts[2] == 2 && cuts[3] == 99);
+    CHECK_INT(dpar_split_balance(cuts, 3, cost, 2, &why), DPAR_E_RANGE);
+    cost[0] = cost[1] = 3;
+    CHECK_INT(dpar_split_balance(cuts, 2, cost, 4, NULL), DPAR_OK); /* the first runs are filled */
+    CHECK(cuts[0] == 0 && cuts[1] == 1 && cuts[2] == 2 && cuts[3] == 2 && cuts[4] == 2);
+    CHECK_INT(cuts[5], 99);
+}
+
 /* B4: cuDecomp (a port): 10 over 4; 12 over 4 with gdims_dist 10. */
 static void test_rest(void)
 {
@@ -433,5 +473,6 @@ int main(void)
     test_extremes();
     test_refusals();
     test_rest();
+    test_edges();
     return CHECK_DONE();
 }
