@@ -8272,8 +8272,8 @@ DPAR_API dpar_bucketing dpar_bucketing_ddp(int64_t element_bytes)
 {
     dpar_bucketing how;
     dpari_zero(&how, sizeof(how));
-    how.first = dpari_ceil_div(1 << 20, dpari_most(1, element_bytes));
-    how.size = dpari_ceil_div(25 << 20, dpari_most(1, element_bytes));
+    how.first = dpari_ceil_div(INT64_C(1) << 20, dpari_most(1, element_bytes));
+    how.size = dpari_ceil_div(INT64_C(25) << 20, dpari_most(1, element_bytes));
     return how;
 }
 
