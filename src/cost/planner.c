@@ -829,10 +829,10 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     if (!other->fits) {
         r->rule = DPAR_RULE_MEMORY;
         r->bytes_over = other->memory.upper - job->cluster->gpu.memory_bytes;
-        dpar_text_fixed(t, r->bytes_over * 1e-9, 1);
-        dpar_text_put(t, " GB over ");
+        dpar_text_put(t, "up to ");
+        dpar_text_fixed(t, other->memory.upper * 1e-9, 1);
+        dpar_text_put(t, " GB, a GPU has ");
         dpar_text_fixed(t, job->cluster->gpu.memory_bytes * 1e-9, 0);
-        dpar_text_put(t, " GB");
         return;
     }
     r->rule = DPAR_RULE_NONE;
