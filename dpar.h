@@ -800,6 +800,12 @@ typedef struct dpar_transfer_totals {
 /* Walks what is left of w. */
 DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum);
 
+/* Elements that a rank holds at once when it moves its transfers directly: its array of `from` and
+ * its array of `to` (nothing else: sends go from the one, receives into the other); -1 past
+ * 2^63 - 1. O(axes). */
+DPAR_API int64_t dpar_redistribute_peak(const dpar_layout *from, const dpar_layout *to,
+                                        int32_t rank);
+
 /* Where Partial axes are replicated by `to` (all-reduce), the cheap way goes over a layout that
  * shards the sums first: writes that one to *middle and returns MORE: from -> middle -> to. The
  * Partial axes are put on the longest dim, innermost. OK: go directly. O(axes). */
@@ -916,6 +922,11 @@ DPAR_API dpar_status dpar_route(const dpar_layout *from, const dpar_layout *to,
 /* The layout after a step. E_ARG when it cannot be made from here. */
 DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_step *step,
                                       const dpar_layout *goal, dpar_layout *after, dpar_why *why);
+/* Elements that a rank holds at once at most while it takes the steps: what it has and what it
+ * gets, padded sizes; -1 past 2^63 - 1. scratch: two layouts, the caller's. (Moved directly:
+ * dpar_redistribute_peak.) O(steps x axes). */
+DPAR_API int64_t dpar_route_peak(const dpar_layout *from, const dpar_layout *goal,
+                                 const dpar_route_step *steps, int32_t count, dpar_layout *scratch);
 
 /* ==== index/flat.h ==== */
 
@@ -7264,6 +7275,13 @@ DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
     }
 }
 
+DPAR_API int64_t dpar_redistribute_peak(const dpar_layout *from, const dpar_layout *to,
+                                        int32_t rank)
+{
+    int64_t a = dpar_layout_numel(from, rank), b = dpar_layout_numel(to, rank);
+    return a < 0 || b < 0 || a > INT64_MAX - b ? -1 : a + b;
+}
+
 /* ---- reduce first --------------------------------------------------------------------------- */
 
 /* The axes of a set cut the longest dim, after all that cuts it already. */
@@ -8179,6 +8197,43 @@ DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_ste
     }
     after->order[n] = (int8_t)axis;
     return DPAR_OK;
+}
+
+/* a + the padded local elements of l; -1 when that does not fit. */
+static int64_t dpari_route_holds(const dpar_layout *l, int64_t a)
+{
+    int64_t shape[DPAR_MAX_DIMS], n = 1;
+    int32_t d;
+    dpar_layout_padded(l, shape);
+    for (d = 0; d < l->dims; d++) {
+        if (shape[d] == 0) {
+            return a;
+        }
+    }
+    for (d = 0; d < l->dims; d++) {
+        if (!dpari_mul(n, shape[d], &n)) {
+            return -1;
+        }
+    }
+    return a < 0 || n > INT64_MAX - a ? -1 : a + n;
+}
+
+DPAR_API int64_t dpar_route_peak(const dpar_layout *from, const dpar_layout *goal,
+                                 const dpar_route_step *steps, int32_t count, dpar_layout *scratch)
+{
+    const dpar_layout *at = from;
+    int64_t most = dpari_route_holds(from, 0);
+    int32_t i;
+    for (i = 0; i < count && most >= 0; i++) {
+        int64_t both = dpari_route_holds(at, 0);
+        if (dpar_route_apply(at, &steps[i], goal, &scratch[i & 1], NULL) != DPAR_OK) {
+            return -1;
+        }
+        at = &scratch[i & 1];
+        both = dpari_route_holds(at, both);
+        most = both < 0 ? -1 : dpari_most(most, both);
+    }
+    return most;
 }
 
 /* ==== index/flat.c ==== */

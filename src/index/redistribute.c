@@ -454,6 +454,13 @@ DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum)
     }
 }
 
+DPAR_API int64_t dpar_redistribute_peak(const dpar_layout *from, const dpar_layout *to,
+                                        int32_t rank)
+{
+    int64_t a = dpar_layout_numel(from, rank), b = dpar_layout_numel(to, rank);
+    return a < 0 || b < 0 || a > INT64_MAX - b ? -1 : a + b;
+}
+
 /* ---- reduce first --------------------------------------------------------------------------- */
 
 /* The axes of a set cut the longest dim, after all that cuts it already. */

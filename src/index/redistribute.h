@@ -56,6 +56,12 @@ typedef struct dpar_transfer_totals {
 /* Walks what is left of w. */
 DPAR_API void dpar_transfers_total(dpar_transfers *w, dpar_transfer_totals *sum);
 
+/* Elements that a rank holds at once when it moves its transfers directly: its array of `from` and
+ * its array of `to` (nothing else: sends go from the one, receives into the other); -1 past
+ * 2^63 - 1. O(axes). */
+DPAR_API int64_t dpar_redistribute_peak(const dpar_layout *from, const dpar_layout *to,
+                                        int32_t rank);
+
 /* Where Partial axes are replicated by `to` (all-reduce), the cheap way goes over a layout that
  * shards the sums first: writes that one to *middle and returns MORE: from -> middle -> to. The
  * Partial axes are put on the longest dim, innermost. OK: go directly. O(axes). */

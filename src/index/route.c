@@ -468,3 +468,40 @@ DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_ste
     after->order[n] = (int8_t)axis;
     return DPAR_OK;
 }
+
+/* a + the padded local elements of l; -1 when that does not fit. */
+static int64_t dpari_route_holds(const dpar_layout *l, int64_t a)
+{
+    int64_t shape[DPAR_MAX_DIMS], n = 1;
+    int32_t d;
+    dpar_layout_padded(l, shape);
+    for (d = 0; d < l->dims; d++) {
+        if (shape[d] == 0) {
+            return a;
+        }
+    }
+    for (d = 0; d < l->dims; d++) {
+        if (!dpari_mul(n, shape[d], &n)) {
+            return -1;
+        }
+    }
+    return a < 0 || n > INT64_MAX - a ? -1 : a + n;
+}
+
+DPAR_API int64_t dpar_route_peak(const dpar_layout *from, const dpar_layout *goal,
+                                 const dpar_route_step *steps, int32_t count, dpar_layout *scratch)
+{
+    const dpar_layout *at = from;
+    int64_t most = dpari_route_holds(from, 0);
+    int32_t i;
+    for (i = 0; i < count && most >= 0; i++) {
+        int64_t both = dpari_route_holds(at, 0);
+        if (dpar_route_apply(at, &steps[i], goal, &scratch[i & 1], NULL) != DPAR_OK) {
+            return -1;
+        }
+        at = &scratch[i & 1];
+        both = dpari_route_holds(at, both);
+        most = both < 0 ? -1 : dpari_most(most, both);
+    }
+    return most;
+}

@@ -56,5 +56,10 @@ DPAR_API dpar_status dpar_route(const dpar_layout *from, const dpar_layout *to,
 /* The layout after a step. E_ARG when it cannot be made from here. */
 DPAR_API dpar_status dpar_route_apply(const dpar_layout *l, const dpar_route_step *step,
                                       const dpar_layout *goal, dpar_layout *after, dpar_why *why);
+/* Elements that a rank holds at once at most while it takes the steps: what it has and what it
+ * gets, padded sizes; -1 past 2^63 - 1. scratch: two layouts, the caller's. (Moved directly:
+ * dpar_redistribute_peak.) O(steps x axes). */
+DPAR_API int64_t dpar_route_peak(const dpar_layout *from, const dpar_layout *goal,
+                                 const dpar_route_step *steps, int32_t count, dpar_layout *scratch);
 
 #endif

@@ -643,6 +643,9 @@ static void test_totals(void)
             CHECK_INT(sum.away, node ? e[2] : 42);
         }
     }
+    CHECK_INT(dpar_redistribute_peak(&from, &to, 0), 42);
+    CHECK_INT(dpar_redistribute_peak(&from, &to, 2), 84);
+    CHECK_INT(dpar_redistribute_peak(&from, &to, 9), 0);
     CHECK_INT(dpar_transfers_begin(&w, &from, &from, 2, DPAR_RECEIVES, 2, NULL), DPAR_OK);
     dpar_transfers_total(&w, &sum);
     CHECK(sum.kept == 42 && sum.near_by == 0 && sum.away == 0);

@@ -22,18 +22,31 @@ static int64_t cost_of(const dpar_route_step *s, int32_t n)
     return sum;
 }
 
+static int64_t local_elements(const dpar_layout *l)
+{
+    int64_t shape[6], n = 1;
+    int32_t d;
+    dpar_layout_padded(l, shape);
+    for (d = 0; d < l->dims; d++) {
+        n *= shape[d];
+    }
+    return n;
+}
+
 /* Every step leads where it says, moves what it says (transfer lists agree), and the last is the
  * goal. */
 static int64_t check_route(const dpar_layout *from, const dpar_layout *to, int exact)
 {
-    dpar_layout at = *from, next;
+    dpar_layout at = *from, next, scratch[2];
     dpar_transfers w;
     dpar_transfer_totals sum;
+    int64_t peak;
     int32_t i, rank;
     dpar_why why;
     CHECK_INT(dpar_route(from, to, NULL, 0, steps, STEPS, &count, nodes, NODES, &why), DPAR_OK);
+    peak = local_elements(from);
     for (i = 0; i < count; i++) {
-        int64_t most = 0;
+        int64_t most = 0, both = local_elements(&at);
         CHECK_INT(dpar_route_apply(&at, &steps[i], to, &next, NULL), DPAR_OK);
         for (rank = 0; rank < at.mesh.size && exact; rank++) {
             CHECK_INT(dpar_transfers_begin(&w, &at, &next, rank, DPAR_RECEIVES, 0, NULL), DPAR_OK);
@@ -45,8 +58,11 @@ static int64_t check_route(const dpar_layout *from, const dpar_layout *to, int e
             CHECK(steps[i].kind == DPAR_STEP_SWAP || steps[i].kind == DPAR_STEP_PERMUTE ||
                   most == steps[i].elements);
         }
+        both += local_elements(&next);
+        peak = both > peak ? both : peak;
         at = next;
     }
+    CHECK_INT(dpar_route_peak(from, to, steps, count, scratch), peak);
     for (rank = 0; rank < at.mesh.size; rank++) {
         int64_t a[6], b[6], c[6], d[6];
         memset(a, 0, sizeof a);
@@ -98,17 +114,6 @@ static int known(const dpar_layout *l)
         }
     }
     return -1;
-}
-
-static int64_t local_elements(const dpar_layout *l)
-{
-    int64_t shape[6], n = 1;
-    int32_t d;
-    dpar_layout_padded(l, shape);
-    for (d = 0; d < l->dims; d++) {
-        n *= shape[d];
-    }
-    return n;
 }
 
 static int innermost(const dpar_layout *l, int32_t axis)
@@ -250,7 +255,7 @@ static void test_vectors(void)
     static const int greedy[] = {3, 3, 2, 1, 2}; /* E1, E4: DTensor's collectives */
     static const int32_t tail[] = {1, 2, 0}, e12_from[] = {1, 0, 3, 2}, e12_to[] = {3, 2, 1, 0};
     dpar_mesh m = mesh_of(3, twos);
-    dpar_layout from, to;
+    dpar_layout from, to, peak[2];
     int k, i, moving;
     for (k = 0; k < 5; k++) {
         from = on(&m, 3, cube, e1[k], NULL);
@@ -273,6 +278,14 @@ static void test_vectors(void)
     from = on(&m, 3, cube, ((const int[]){-1, -1, -2}), NULL);
     CHECK_INT(check_route(&from, &to, 1), 512);
     CHECK_TEXT(dpar_step_name(steps[0].kind), count == 1 ? "all-reduce" : "reduce-scatter");
+    CHECK_INT(dpar_route_peak(&from, &to, steps, count, peak), 1024); /* 512 and 512 */
+    to = on(&m, 3, cube, ((const int[]){-1, -1, 0}), NULL);
+    CHECK_INT(check_route(&from, &to, 1), 256);
+    CHECK(count == 1 && steps[0].kind == DPAR_STEP_REDUCE_SCATTER);
+    CHECK_INT(dpar_route_peak(&from, &to, steps, count, peak), 768);
+    CHECK_INT(dpar_route_peak(&from, &to, steps, 0, peak), 512);
+    steps[0].axis = 9;
+    CHECK_INT(dpar_route_peak(&from, &to, steps, 1, peak), -1);
     /* E3: order (0,1,2) to (1,2): DTensor goes by 3 all-to-alls of 32, an all-gather of 64 and 1
      * all-to-all of 64 elements; the search may not move more */
     from = on(&m, 3, cube, ((const int[]){0, 0, 0}), NULL);
