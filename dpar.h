@@ -767,7 +767,7 @@ typedef struct dpar_transfers {
     int32_t copies, copy, partials, partial, combine;
     int32_t now, op; /* the transfer that was reached */
     uint32_t free_from, part_from, free_to;
-    int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
+    int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES], base[DPAR_MAX_AXES];
     int64_t size[DPAR_MAX_DIMS], at[DPAR_MAX_DIMS], begin[DPAR_MAX_DIMS], length[DPAR_MAX_DIMS];
     int64_t there[DPAR_MAX_DIMS];
     int64_t first[DPAR_MAX_DIMS], parts[DPAR_MAX_DIMS];
@@ -782,8 +782,8 @@ typedef struct dpar_transfers {
  * numbers. With Partial sources each partial rank contributes directly: for P to S that is a
  * reduce-scatter; for P to R reduce first (dpar_redistribute_reduced).
  *
- * E_ARG as dpar_redistribute_check. Each step O(axes x dims); a list O(its own transfers), a sender
- * that has copies also passes over what they send. */
+ * E_ARG as dpar_redistribute_check. Each step O(axes x dims); a list O(its own transfers); a
+ * sender that has copies also passes over boxes that only the others send. */
 DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
                                           int32_t per_node, dpar_why *why);
@@ -6458,11 +6458,12 @@ static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t di
 static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpari_nest *e,
                                  int64_t local, int64_t *run)
 {
-    int64_t least = e->size[e->n] - local, here;
+    int64_t least, here;
     int32_t k;
     if (local < 0 || local >= e->size[e->n]) {
         return -1;
     }
+    least = e->size[e->n] - local;
     for (k = e->n - 1; k >= 0; k--) {
         dpari_axis_split(l, e->axis[k], e->size[k], &e->split);
         local = dpar_split_global(&e->split, coord[e->axis[k]], local, &here);
@@ -7149,7 +7150,9 @@ DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *
     w->mine = w->sends ? *from : *to;
     w->other = w->sends ? *to : *from;
     w->per_node = per_node;
-    w->nested = dpari_mesh_nested(&from->mesh);
+    if (dpari_mesh_nested(&from->mesh)) { /* 1: nodes count; 2: and their takers are in a row */
+        w->nested = 1 + dpari_mesh_nested(&to->mesh);
+    }
     for (i = 0; i < to->mesh.axes; i++) {
         stays |= to->axis[i].kind == DPAR_PARTIAL && dpari_partial_stays(from, to, i)
                      ? (uint32_t)1 << i
@@ -7169,6 +7172,7 @@ DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *
         dpar_mesh_coords(&w->mine.mesh, rank, w->coord) && (w->sends || dpari_takes(w, rank));
     for (i = 0; i < w->mine.mesh.axes && w->state; i++) { /* sums that stay: the same coordinate */
         w->peer[i] = stays >> i & 1u ? w->coord[i] : 0;
+        w->base[i] = w->free_from >> i & 1u ? 0 : w->coord[i];
     }
     w->state = w->state && dpari_walk_sizes(w) == DPAR_OK;
     return DPAR_OK;
@@ -7178,7 +7182,7 @@ DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *
 static int dpari_next_receive(dpar_transfers *w)
 {
     const dpar_mesh *m = &w->other.mesh;
-    int32_t coord[DPAR_MAX_AXES], i, base, rank;
+    int32_t i, rank;
     if (w->partial == w->partials) {
         w->partial = 0;
         if (!dpari_walk_box(w)) {
@@ -7186,37 +7190,68 @@ static int dpari_next_receive(dpar_transfers *w)
         }
     }
     for (i = 0; i < m->axes; i++) {
-        coord[i] = w->free_from >> i & 1u || w->part_from >> i & 1u ? 0 : w->peer[i];
+        w->base[i] = (w->free_from | w->part_from) >> i & 1u ? 0 : w->peer[i];
     }
-    base = dpar_mesh_rank(m, coord);
-    rank = dpar_mesh_group_member(m, w->part_from, base, w->partial);
-    (void)dpar_mesh_coords(m, rank, coord);
-    w->now = dpari_sender(w, coord, w->rank);
+    rank = dpar_mesh_group_member(m, w->part_from, dpar_mesh_rank(m, w->base), w->partial);
+    (void)dpar_mesh_coords(m, rank, w->base);
+    w->now = dpari_sender(w, w->base, w->rank);
     w->op = w->partial == 0 ? DPAR_COPY : w->combine;
     w->partial++;
     return 1;
+}
+
+/* The next receiver of the box, from number j of their group on, that may take it from this rank:
+ * itself, one on its node, or one whose turn among the copies is this one's; `first` is number 0.
+ */
+DPARI_APART int32_t dpari_next_taker(const dpar_transfers *w, const int32_t *coord, int32_t first,
+                                     int64_t turn, int32_t j)
+{
+    const dpar_mesh *from = &w->mine.mesh, *to = &w->other.mesh;
+    int32_t n = dpar_mesh_group_size(to, w->free_to),
+            self = dpar_mesh_group_index(to, w->free_to, w->rank);
+    int64_t best = n, low, high;
+    if (w->copies == 1 || (w->per_node > 0 && w->nested == 1)) {
+        return j; /* any of them may */
+    }
+    if (w->per_node < 0) {
+        return dpar_mesh_rank(from, coord) == w->rank ? j : n;
+    }
+    turn = dpar_mesh_group_index(from, w->free_from, w->rank) - turn - j;
+    best = dpari_least(best, j + (turn - dpari_floor_div(turn, w->copies) * w->copies));
+    if (self >= j) {
+        best = dpari_least(best, self);
+    }
+    if (w->per_node > 0 && w->nested == 2) {
+        low = w->rank / w->per_node * w->per_node;
+        high = dpari_members_below(to, w->free_to, first, low + w->per_node);
+        low = dpari_members_below(to, w->free_to, first, low);
+        best = j < high ? dpari_least(best, dpari_most(j, low)) : best;
+    }
+    return (int32_t)best;
 }
 
 /* The box to each of the receivers that take it from this rank. */
 static int dpari_next_send(dpar_transfers *w)
 {
     const dpar_mesh *m = &w->other.mesh;
-    int32_t coord[DPAR_MAX_AXES], i, q, n = dpar_mesh_group_size(m, w->free_to);
-    for (i = 0; i < w->mine.mesh.axes; i++) {
-        coord[i] = w->free_from >> i & 1u ? 0 : w->coord[i];
-    }
+    int32_t i, q, first, n = dpar_mesh_group_size(m, w->free_to);
+    int64_t turn;
     for (;;) {
-        if (w->copy == n) {
+        for (i = 0; i < m->axes; i++) {
+            w->peer[i] = w->free_to >> i & 1u ? 0 : w->peer[i];
+        }
+        first = dpar_mesh_rank(m, w->peer);
+        turn = w->copies > 1 && w->per_node >= 0 ? dpari_turn(w, w->base, first) : 0;
+        w->copy = dpari_next_taker(w, w->base, first, turn, w->copy);
+        if (w->copy >= n) {
             w->copy = 0;
             if (!dpari_walk_box(w)) {
                 return 0;
             }
+            continue;
         }
-        for (i = 0; i < m->axes; i++) {
-            w->peer[i] = w->free_to >> i & 1u ? 0 : w->peer[i];
-        }
-        q = dpar_mesh_group_member(m, w->free_to, dpar_mesh_rank(m, w->peer), w->copy++);
-        if (dpari_sender(w, coord, q) == w->rank) {
+        q = dpar_mesh_group_member(m, w->free_to, first, w->copy++);
+        if (dpari_sender(w, w->base, q) == w->rank) {
             i = dpar_mesh_group_index(&w->mine.mesh, w->part_from, w->rank);
             w->now = q;
             w->op = i == 0 ? DPAR_COPY : w->combine;

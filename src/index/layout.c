@@ -199,11 +199,12 @@ static void dpari_nest_of(const dpar_layout *l, const int32_t *coord, int32_t di
 static int64_t dpari_nest_global(const dpar_layout *l, const int32_t *coord, dpari_nest *e,
                                  int64_t local, int64_t *run)
 {
-    int64_t least = e->size[e->n] - local, here;
+    int64_t least, here;
     int32_t k;
     if (local < 0 || local >= e->size[e->n]) {
         return -1;
     }
+    least = e->size[e->n] - local;
     for (k = e->n - 1; k >= 0; k--) {
         dpari_axis_split(l, e->axis[k], e->size[k], &e->split);
         local = dpar_split_global(&e->split, coord[e->axis[k]], local, &here);

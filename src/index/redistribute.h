@@ -23,7 +23,7 @@ typedef struct dpar_transfers {
     int32_t copies, copy, partials, partial, combine;
     int32_t now, op; /* the transfer that was reached */
     uint32_t free_from, part_from, free_to;
-    int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
+    int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES], base[DPAR_MAX_AXES];
     int64_t size[DPAR_MAX_DIMS], at[DPAR_MAX_DIMS], begin[DPAR_MAX_DIMS], length[DPAR_MAX_DIMS];
     int64_t there[DPAR_MAX_DIMS];
     int64_t first[DPAR_MAX_DIMS], parts[DPAR_MAX_DIMS];
@@ -38,8 +38,8 @@ typedef struct dpar_transfers {
  * numbers. With Partial sources each partial rank contributes directly: for P to S that is a
  * reduce-scatter; for P to R reduce first (dpar_redistribute_reduced).
  *
- * E_ARG as dpar_redistribute_check. Each step O(axes x dims); a list O(its own transfers), a sender
- * that has copies also passes over what they send. */
+ * E_ARG as dpar_redistribute_check. Each step O(axes x dims); a list O(its own transfers); a
+ * sender that has copies also passes over boxes that only the others send. */
 DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
                                           int32_t per_node, dpar_why *why);

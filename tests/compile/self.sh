@@ -24,7 +24,7 @@ expect warnings 'C that is no C++' 'static DPARI_UNUSED int *dpari_broken(void *
 expect warnings 'a frame too large' 'int dpar_broken(int n); int dpar_broken(int n) { volatile char a[20000]; a[n] = 1; return a[0]; }'
 expect freestanding 'a library header' '#include <stdio.h>'
 expect freestanding 'a 16-bit int' 'static DPARI_UNUSED long dpari_broken[sizeof(int) == 2 ? -1 : 1];'
-expect stack 'a deep call path' 'void dpar_broken(char *p); void dpar_broken(char *p) { volatile char a[1100]; a[0] = *p; *p = a[0]; }'
+expect stack 'a deep call path' 'void dpar_broken(char *p); void dpar_broken(char *p) { volatile char a[1400]; a[0] = *p; *p = a[0]; }'
 expect stack 'recursion' 'int dpar_broken(int n); int dpar_broken(int n) { return n > 1 ? n + dpar_broken(n - 1) * dpar_broken(n / 3) : 1; }'
 expect symbols 'another name' 'int other_name(void); int other_name(void) { return 1; }'
 expect symbols 'data' 'static int dpari_broken = 7; int dpar_broken(void); int dpar_broken(void) { return dpari_broken++; }'

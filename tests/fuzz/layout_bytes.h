@@ -24,7 +24,7 @@ static int take(bytes *b, int below)
     return *b->data++ % below;
 }
 
-static dpar_mesh take_mesh(bytes *b, int most)
+static DPARI_UNUSED dpar_mesh take_mesh(bytes *b, int most)
 {
     static const char *const names[] = {"a", "b", "c", "d"};
     int32_t size[4], axes = take(b, 5), i;
@@ -38,7 +38,7 @@ static dpar_mesh take_mesh(bytes *b, int most)
     return m;
 }
 
-static int32_t take_extents(bytes *b, int64_t *extent, int most)
+static DPARI_UNUSED int32_t take_extents(bytes *b, int64_t *extent, int most)
 {
     int32_t dims = take(b, 4), d;
     for (d = 0; d < dims; d++) {
@@ -48,8 +48,8 @@ static int32_t take_extents(bytes *b, int64_t *extent, int most)
 }
 
 /* Any placement, legal or not; cuts[axis] must outlive the layout. */
-static dpar_status take_layout(bytes *b, dpar_layout *l, const dpar_mesh *mesh, int32_t dims,
-                               const int64_t *extent, int64_t (*cuts)[8])
+static DPARI_UNUSED dpar_status take_layout(bytes *b, dpar_layout *l, const dpar_mesh *mesh,
+                                            int32_t dims, const int64_t *extent, int64_t (*cuts)[8])
 {
     dpar_placement p[DPAR_MAX_AXES];
     int32_t order[DPAR_MAX_AXES], i, k;
