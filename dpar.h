@@ -1186,7 +1186,7 @@ enum {
 typedef struct dpar_halo {
     dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
     int32_t shape;    /* DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_BOX */
-    int64_t low[DPAR_MAX_DIMS];    /* width below the block, points, 0..2^60 */
+    int64_t low[DPAR_MAX_DIMS];    /* width below the block, points, 0..2^60; < 16 times round */
     int64_t high[DPAR_MAX_DIMS];   /* and above */
     int32_t points[DPAR_MAX_DIMS]; /* DPAR_AT_CELLS, ... */
     uint32_t periodic;             /* bit d: the end of dim d meets its beginning */
@@ -9130,6 +9130,12 @@ static dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why 
         return dpari_say(DPAR_E_RANGE, why, "dim # has # cells: at most 2^60", d, h->grid.extent[d],
                          0, 0);
     }
+    if ((h->periodic >> d & 1u) != 0 && h->grid.extent[d] > 0 &&
+        dpari_most(h->low[d], h->high[d]) / 16 >= h->grid.extent[d]) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "dim # has halos of # and # around # points: 16 times round at most", d,
+                         h->low[d], h->high[d], h->grid.extent[d]);
+    }
     if (h->points[d] < DPAR_AT_CELLS || h->points[d] > DPAR_AT_HIGH_FACES) {
         return dpari_say(DPAR_E_ARG, why, "dim #: points # do not exist", d, h->points[d], 0, 0);
     }
@@ -9470,16 +9476,46 @@ static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
 /* ---- the walk over one receiver ---------------------------------------------------------------
  */
 
+/* A star has nothing outside in two dims: 1 when an earlier dim is outside. */
+static int dpari_halo_only_inside(const dpar_halo_walk *w, int32_t d)
+{
+    uint32_t earlier = ((uint32_t)1 << d) - 1;
+    return w->h->shape == DPAR_STENCIL_STAR && (~w->inside & earlier) != 0;
+}
+
+/* Where a dim's segments begin. */
+static void dpari_halo_enter(dpar_halo_walk *w, int32_t d)
+{
+    w->x[d] = w->at[d][0] - (dpari_halo_only_inside(w, d) ? 0 : w->h->low[d]);
+}
+
+/* From a segment that another rank has to where the sender's own points come next; wide halos pass
+ * many. Folded grids go segment by segment. */
+static int64_t dpari_halo_skip(const dpar_halo_walk *w, int32_t d)
+{
+    int64_t ahead = w->own[d][0] - w->g[d];
+    if (w->h->folds) {
+        return w->n[d];
+    }
+    if (ahead < 0) {
+        ahead += w->h->periodic >> d & 1u ? dpar_halo_points(w->h, d) : 2 * dpari_halo_limit;
+    }
+    return ahead;
+}
+
 /* From x[d] on, the next segment that counts: any, or for a sender one whose source it is. */
 static int dpari_halo_seek(dpar_halo_walk *w, int32_t d)
 {
-    int32_t *coord = w->sends ? NULL : w->peer, other[DPAR_MAX_AXES];
-    while (w->x[d] < w->at[d][1] + w->h->high[d]) {
-        if (dpari_halo_segment(w, d, coord != NULL ? coord : other) &&
-            (!w->sends || w->source[d] == w->own[d][0])) {
+    int64_t end = w->at[d][1] + (dpari_halo_only_inside(w, d) ? 0 : w->h->high[d]);
+    int32_t other[DPAR_MAX_AXES];
+    while (w->x[d] < end) {
+        if (!dpari_halo_segment(w, d, w->sends ? other : w->peer)) {
+            w->x[d] += w->n[d];
+        } else if (!w->sends || w->source[d] == w->own[d][0]) {
             return 1;
+        } else {
+            w->x[d] += dpari_halo_skip(w, d);
         }
-        w->x[d] += w->n[d];
     }
     return 0;
 }
@@ -9505,7 +9541,7 @@ static int dpari_halo_box_next(dpar_halo_walk *w, int fresh)
         return 0;
     }
     if (fresh) {
-        w->x[0] = w->at[0][0] - w->h->low[0];
+        dpari_halo_enter(w, 0);
     } else {
         w->x[d] += w->n[d];
     }
@@ -9515,8 +9551,7 @@ static int dpari_halo_box_next(dpar_halo_walk *w, int fresh)
                 w->x[d] += w->n[d];
             }
         } else if (d < dims - 1) {
-            d++;
-            w->x[d] = w->at[d][0] - w->h->low[d];
+            dpari_halo_enter(w, ++d);
         } else if (dpari_halo_travels(w)) {
             return 1;
         } else {

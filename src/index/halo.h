@@ -24,7 +24,7 @@ enum {
 typedef struct dpar_halo {
     dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
     int32_t shape;    /* DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_BOX */
-    int64_t low[DPAR_MAX_DIMS];    /* width below the block, points, 0..2^60 */
+    int64_t low[DPAR_MAX_DIMS];    /* width below the block, points, 0..2^60; < 16 times round */
     int64_t high[DPAR_MAX_DIMS];   /* and above */
     int32_t points[DPAR_MAX_DIMS]; /* DPAR_AT_CELLS, ... */
     uint32_t periodic;             /* bit d: the end of dim d meets its beginning */

@@ -570,6 +570,8 @@ static void test_refusals(void)
     REFUSED(h.low[1] = -1, DPAR_E_RANGE, "dim 1 has halos of -1 and 0: 0 to 2^60 are possible");
     REFUSED(h.high[0] = (INT64_C(1) << 60) + 1, DPAR_E_RANGE,
             "dim 0 has halos of 0 and 1152921504606846977: 0 to 2^60 are possible");
+    REFUSED(h.low[1] = 128, DPAR_E_RANGE,
+            "dim 1 has halos of 128 and 0 around 8 points: 16 times round at most");
     REFUSED(h.shape = 2, DPAR_E_ARG, "shape 2: there are stars and boxes");
     REFUSED(h.periodic = 4, DPAR_E_ARG, "periodic is 4, the grid has 2 dims");
     REFUSED(h.points[0] = 3, DPAR_E_ARG, "dim 0: points 3 do not exist");
