@@ -213,7 +213,8 @@ static void test_varlen(void)
 
 static void test_refusals(void)
 {
-    static const int64_t bad[] = {0, 5, 3}, late[] = {1, 2}, huge[] = {0, INT64_MAX};
+    static const int64_t bad[] = {0, 5, 3}, late[] = {1, 2};
+    static const int64_t huge[] = {0, (INT64_C(1) << 61) + 1}, below[] = {0, -1, 3};
     static const int64_t large[] = {0, (INT64_C(1) << 61) - 1, INT64_C(1) << 61};
     int64_t padded[3] = {7, 7, 7}, cost[3] = {1, 2, 3}, order[3];
     int32_t owner[3];
@@ -222,6 +223,7 @@ static void test_refusals(void)
     dpar_why why;
     CHECK_INT(dpar_packed_init(&p, 2, bad, 2, DPAR_ZIGZAG, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "document 1 ends at 3, the one before at 5");
+    CHECK_INT(dpar_packed_init(&p, 2, below, 2, DPAR_ZIGZAG, &why), DPAR_E_ARG);
     CHECK_INT(dpar_packed_init(&p, 1, late, 2, DPAR_ZIGZAG, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "1 documents that begin at 1 on 2 ranks");
     CHECK_INT(dpar_packed_init(&p, -1, bad, 2, DPAR_ZIGZAG, &why), DPAR_E_ARG);
@@ -230,6 +232,9 @@ static void test_refusals(void)
     CHECK_INT(dpar_packed_init(&p, 1, huge, 1, DPAR_ZIGZAG, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_packed_pad(2, bad, 2, padded, &why), DPAR_E_ARG);
     CHECK_INT(dpar_packed_pad(1, bad, 0, padded, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_packed_pad(2, large, 1, padded, NULL), DPAR_OK);
+    CHECK(memcmp(padded, large, sizeof large) == 0);
+    padded[0] = padded[2] = 7;
     CHECK_INT(dpar_packed_pad(2, large, 4, padded, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_packed_pad(2, large, INT64_MAX, padded, &why), DPAR_E_RANGE);
     CHECK(padded[0] == 7 && padded[2] == 7);

@@ -114,6 +114,7 @@ static void test_ddp(void)
     dpar_bucket b[50];
     int32_t i, n, last = 200;
     CHECK(how.first == 1 << 18 && how.size == 25 << 18);
+    CHECK(dpar_bucketing_ddp(0).first == 1 << 20 && dpar_bucketing_ddp(3).size == 8738134);
     for (i = 0; i < 200; i++) {
         numel[i] = 1000 + i * 7919 % 300000;
         total += numel[i];
@@ -133,6 +134,10 @@ static void test_ddp(void)
         last = b[i].first;
     }
     CHECK(last == 0 && b[n - 1].hi == total);
+    how.first = how.size = numel[199]; /* closed by just as many */
+    memset(b, 0x5a, sizeof b);
+    CHECK_INT(dpar_buckets_make(&how, 200, numel, start, b, 1, &n, NULL), DPAR_OK);
+    CHECK(n > 1 && b[0].used == numel[199] && b[0].first == 199 && b[1].first == 0x5a5a5a5a);
     CHECK_INT(dpar_buckets_make(&how, 0, numel, start, b, 50, &n, NULL), DPAR_OK);
     CHECK_INT(n, 0);
 }
@@ -188,7 +193,7 @@ static void test_vectors(void)
 /* Every interval of every small array: the boxes are disjoint, in order, and few. */
 static void test_all_intervals(void)
 {
-    int64_t e[3], lo, hi, at, i, total;
+    int64_t e[6], lo, hi, at, i, total;
     for (e[0] = 0; e[0] <= 3; e[0]++) {
         for (e[1] = 1; e[1] <= 4; e[1]++) {
             for (e[2] = 1; e[2] <= 3; e[2]++) {
@@ -232,6 +237,10 @@ static void test_all_intervals(void)
         dpar_box box;
         at = 0;
         CHECK(!dpar_flat_next_box(0, e, &at, 1, &box) && !dpar_flat_next_box(7, e, &at, 1, &box));
+        CHECK(dpar_flat_next_box(1, e, &at, 5, &box) && box.hi[0] == 5 && at == 5);
+        e[1] = e[2] = e[3] = e[4] = e[5] = 2;
+        at = 0;
+        CHECK(dpar_flat_next_box(6, e, &at, 64, &box) && box.dims == 6 && at == 64);
     }
 }
 
@@ -255,6 +264,12 @@ static void test_refusals(void)
     numel[1] = (INT64_C(1) << 62) - 8;
     CHECK_INT(dpar_flat_init(&f, 2, numel, 8, INT32_MAX, start, &why), DPAR_E_RANGE);
     CHECK(f.ranks == 9 && start[0] == 7);
+    numel[1] = (INT64_C(1) << 62) - 5; /* ends at 2^62: the last that fits */
+    CHECK_INT(dpar_flat_init(&f, 2, numel, 1, 1, start, NULL), DPAR_OK);
+    CHECK_INT(dpar_flat_init(&f, 3, numel, 1, 1, start, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_flat_init(&f, 0, numel, 1, 1, start, NULL), DPAR_OK);
+    CHECK(f.total == 0 && f.shard == 0);
+    start[0] = 7;
     numel[1] = 4;
     how = dpar_bucketing_megatron(-1, 4);
     CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
@@ -264,6 +279,7 @@ static void test_refusals(void)
     how = dpar_bucketing_megatron(8, INT32_MAX);
     how.multiple = INT64_MAX - 1;
     CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_buckets_make(&how, -1, numel, start, b, 3, &n, &why), DPAR_E_ARG);
     how.multiple = INT64_C(1) << 62;
     how.ranks = 1;
     numel[0] = (INT64_C(1) << 62) - 300;

@@ -163,6 +163,7 @@ static void test_grain(void)
     CHECK(dpar_grain_size(-1, 0, 1, 2, 0) == -1 && dpar_grain_size(8, 0, 0, 2, 0) == -1);
     CHECK(dpar_grain_size(8, 0, 1, 0, 0) == -1 && dpar_grain_size(8, 0, 1, 2, 2) == -1);
     CHECK(dpar_grain_size(8, 0, 1, 2, -1) == -1);
+    CHECK(dpar_grain_size(8, 1, 1, 2, 0) == 8 && dpar_grain_size(8, 1, 1, 2, 1) == 0);
 }
 
 /* What one sends the other receives; nothing is lost; offsets are running sums. */
@@ -332,7 +333,7 @@ static void test_all_stages(void)
 static void test_given_stages(void)
 {
     dpar_stages s;
-    int32_t stage, chunk, lo, hi, k, next, chunks;
+    int32_t lo, hi, k, next, chunks;
     memset(&s, 0, sizeof s);
     s.stages = 4;
     for (chunks = 1; chunks <= 2; chunks++) {
@@ -355,8 +356,6 @@ static void test_given_stages(void)
             }
         }
     }
-    (void)stage;
-    (void)chunk;
 }
 
 static void test_refusals(void)
@@ -376,7 +375,18 @@ static void test_refusals(void)
     CHECK_INT(dpar_heads_init(&h, 1, 0, 1, DPAR_EVEN, 0, &why), DPAR_E_ARG);
     CHECK_INT(dpar_heads_init(&h, 1, 1, 0, DPAR_EVEN, 0, &why), DPAR_E_ARG);
     CHECK_INT(dpar_heads_init(&h, 1, 1, 1, DPAR_STRIPE, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_vocab_init(&v, INT64_C(1) << 61, INT64_C(1) << 61, INT64_C(1) << 59, 1, NULL),
+              DPAR_OK);
+    CHECK_INT(dpar_vocab_init(&v, (INT64_C(1) << 61) + 1, 0, 1, 1, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_vocab_init(&v, 0, (INT64_C(1) << 61) + 1, 1, 1, &why), DPAR_E_RANGE);
+    CHECK_INT(dpar_vocab_init(&v, 0, 0, (INT64_C(1) << 59) + 1, 1, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_heads_init(&h, 8, 8, 4, DPAR_EVEN, 0, NULL), DPAR_OK);
+    {
+        int64_t from, to; /* heads of one row; rows to the last that fit */
+        CHECK(dpar_qkv_run(&h, 3, DPAR_QKV_BY_GROUP, 1, 0, &from, &to) && from == 18 && to == 24);
+        CHECK(dpar_qkv_run(&h, 0, DPAR_QKV_BY_GROUP, INT64_MAX / 24, 0, &from, &to));
+        CHECK(!dpar_qkv_run(&h, 0, DPAR_QKV_BY_GROUP, INT64_MAX / 24 + 1, 0, &from, &to));
+    }
     CHECK(dpar_heads_of(&h, 4).copies == 0 && dpar_heads_of(&h, -1).groups == 0);
     CHECK_INT(dpar_vocab_init(&v, -1, 0, 1, 1, &why), DPAR_E_ARG);
     CHECK_INT(dpar_vocab_init(&v, 1, -1, 1, 1, &why), DPAR_E_ARG);
@@ -413,9 +423,57 @@ static void test_refusals(void)
     s.chunks = 1;
     s.loss = 1;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_ARG);
-    s.loss = 2;
-    CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_ARG);
     s.loss = 0;
+    s.turns = 1;
+    CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_ARG);
+    s.turns = 0;
+    s.embedding = 1;
+    CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_ARG);
+    s.embedding = 0;
+    s.first = s.last = 0;
+    for (lo = -1; lo <= 2; lo += 3) { /* neither 0 nor 1 */
+        s.loss = lo;
+        CHECK_INT(dpar_stage_layers(&s, 0, 0, &hi, &hi, &why), DPAR_E_ARG);
+        s.loss = 0;
+        s.embedding = lo;
+        CHECK_INT(dpar_stage_layers(&s, 0, 0, &hi, &hi, &why), DPAR_E_ARG);
+        s.embedding = 0;
+        s.turns = lo;
+        CHECK_INT(dpar_stage_layers(&s, 0, 0, &hi, &hi, &why), DPAR_E_ARG);
+        s.turns = 0;
+    }
+    lo = 7;
+    s.chunks = 2;
+    s.first = 3; /* each must be whole chunks */
+    CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
+    s.first = 0;
+    s.last = 3;
+    CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
+    s.chunks = 1;
+    s.stages = 2; /* exactly all of them are given */
+    s.first = 7;
+    CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, NULL), DPAR_OK);
+    CHECK(lo == 0 && hi == 7);
+    CHECK_INT(dpar_stage_layers(&s, 1, 0, &lo, &hi, NULL), DPAR_OK);
+    CHECK(lo == 7 && hi == 10);
+    s.first = 6; /* one is left over */
+    CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_DIVIDE);
+    lo = hi = 7;
+    s.last = 0;
+    s.first = 1; /* a given stage of one layer */
+    s.stages = 4;
+    {
+        int32_t a, b;
+        CHECK_INT(dpar_stage_layers(&s, 0, 0, &a, &b, NULL), DPAR_OK);
+        CHECK(a == 0 && b == 1);
+        CHECK_INT(dpar_stage_layers(&s, 1, 0, &a, &b, NULL), DPAR_OK);
+        CHECK(a == 1 && b == 4);
+        s.first = 0;
+        s.last = 1;
+        CHECK_INT(dpar_stage_layers(&s, 3, 0, &a, &b, NULL), DPAR_OK);
+        CHECK(a == 9 && b == 10);
+        s.last = 0;
+    }
     s.first = -1;
     CHECK_INT(dpar_stage_layers(&s, 0, 0, &lo, &hi, &why), DPAR_E_ARG);
     CHECK(lo == 7 && hi == 7);

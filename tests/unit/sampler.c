@@ -176,6 +176,31 @@ static void test_mt19937(void)
     CHECK(v == UINT32_C(4123659995));
 }
 
+static uint64_t mixed(uint64_t hash, uint64_t v) /* FNV-1a, by whole words */
+{
+    return (hash ^ v) * UINT64_C(1099511628211);
+}
+
+/* The first 2000 outputs of std::mt19937 of libstdc++ 12, executed, as one hash a seed. */
+static void test_mt19937_all(void)
+{
+    static const uint32_t seed[] = {5489, 0, 42, UINT32_MAX};
+    static const uint64_t expect[] = {UINT64_C(10931799941853574938),
+                                      UINT64_C(11796528990770039684), UINT64_C(2718019077216055615),
+                                      UINT64_C(6403234158577050216)};
+    static dpar_mt19937 g;
+    int k, i;
+    for (k = 0; k < 4; k++) {
+        uint64_t hash = UINT64_C(14695981039346656037);
+        memset(&g, 0x5a, sizeof g);
+        dpar_mt19937_init(&g, seed[k]);
+        for (i = 0; i < 2000; i++) {
+            hash = mixed(hash, dpar_mt19937_next(&g));
+        }
+        CHECK(hash == expect[k]);
+    }
+}
+
 /* I2: torch.randperm(10) after manual_seed(0) and manual_seed(42). */
 static void test_randperm(void)
 {
@@ -184,6 +209,7 @@ static void test_randperm(void)
     static dpar_mt19937 g;
     int64_t order[MOST], n;
     dpar_why why;
+    memset(order, 0x5a, sizeof order);
     dpar_mt19937_init(&g, 0);
     CHECK_INT(dpar_randperm(&g, 10, order, NULL), DPAR_OK);
     CHECK(memcmp(order, zero, sizeof zero) == 0);
@@ -294,6 +320,30 @@ static void test_permutation(void)
     CHECK_INT(dpar_permutation_init(&p, INT64_MAX, 0, 0, &why), DPAR_E_RANGE);
 }
 
+/* The order of an epoch must not change from version to version, nor from machine to machine: what
+ * it was when it was first released. */
+static void test_permutation_stays(void)
+{
+    static const int64_t ten[] = {9, 1, 7, 0, 2, 8, 4, 5, 3, 6};
+    static const int64_t count[] = {10, 1000, 1000000007, INT64_C(1) << 62};
+    static const uint64_t expect[] = {UINT64_C(2299526950853966741), UINT64_C(14642658100602649899),
+                                      UINT64_C(5339110898055097994), UINT64_C(1227202633712745192)};
+    dpar_permutation p;
+    int k, i;
+    CHECK_INT(dpar_permutation_init(&p, 10, 1, 2, NULL), DPAR_OK);
+    for (i = 0; i < 10; i++) {
+        CHECK_INT(dpar_permutation_at(&p, i), ten[i]);
+    }
+    for (k = 0; k < 4; k++) {
+        uint64_t hash = UINT64_C(14695981039346656037);
+        CHECK_INT(dpar_permutation_init(&p, count[k], 12345, (uint64_t)k, NULL), DPAR_OK);
+        for (i = 0; i < 1000; i++) {
+            hash = mixed(hash, (uint64_t)dpar_permutation_at(&p, i % count[k]));
+        }
+        CHECK(hash == expect[k]);
+    }
+}
+
 /* Does a place get every value equally often, and do neighbours part? Chi-square with 49 x 50 cells
  * from 20000 keys: mean 2450, deviation 70; five deviations are allowed. Fixed seeds: it passes
  * always or never. */
@@ -336,6 +386,7 @@ static void test_refusals(void)
     CHECK_INT(dpar_sampler_init(&s, 0, 10, 4, 1, 11, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "11 samples are consumed, an epoch has 10");
     CHECK_INT(dpar_sampler_init(&s, 0, 10, 4, 1, -1, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_sampler_init(&s, 0, 10, 1, INT64_C(1) << 62, 0, NULL), DPAR_OK);
     /* the largest of all */
     CHECK_INT(dpar_sampler_init(&s, 0, INT64_C(1) << 62, INT32_MAX, INT64_C(1) << 31, 0, NULL),
               DPAR_OK);
@@ -349,12 +400,14 @@ int main(void)
     test_exact_and_resume();
     test_same_tail();
     test_mt19937();
+    test_mt19937_all();
     test_randperm();
 #ifdef DPAR_IMPLEMENTATION
     test_randperm_inside_out();
 #endif
     test_vectors();
     test_permutation();
+    test_permutation_stays();
     test_permutation_spread();
     test_refusals();
     return CHECK_DONE();
