@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: MIT-0
 # Breaks src/index one operator, constant or bound at a time and asks the module's unit test whether
 # it notices: tests/mutate.sh [EVERY [MODULE...]]. EVERY: take each EVERY-th mutant only (1: all).
-# Survivors are listed; those that tests/mutants.txt explains do not count.
+# Survivors are listed; those that tests/mutants.txt explains do not count. MUTANTS=FILE: only those
+# that the file lists.
 cd "$(dirname "$0")/.." || exit 1
-: "${CC:=cc}"
+: "${CC:=cc}" "${MUTANTS:=}"
 every=${1:-1}
 [ $# -gt 0 ] && shift
 [ $# -gt 0 ] || set -- $(ls src/index/*.c | sed 's|.*/||; s|\.c$||')
@@ -78,6 +79,7 @@ for module in "$@"; do
     cp "$work/o/$module.o" "$work/whole.o"
     list_mutants "$source" > "$work/mutants"
     while IFS='	' read -r line column length new name; do
+        [ -z "$MUTANTS" ] || grep -qxF "$module: $name" "$MUTANTS" || continue
         awk -v line="$line" -v column="$column" -v old="$length" -v new="$new" '
             NR == line { $0 = substr($0, 1, column - 1) new substr($0, column + old) } { print }' \
             "$source" > "$work/$module.c"
@@ -86,7 +88,7 @@ for module in "$@"; do
             continue
         fi
         $CC "$work/test.o" "$work"/o/*.o -lm -o "$work/test" || exit 1
-        if ! (ulimit -c 0; timeout "${MUTANT_SECONDS:-10}" "$work/test") > /dev/null 2>&1; then
+        if ! (ulimit -c 0; exec timeout "${MUTANT_SECONDS:-10}" "$work/test") > /dev/null 2>&1; then
             killed=$((killed + 1))
         elif grep -qxF "$module: $name" tests/mutants.txt 2> /dev/null; then
             explained=$((explained + 1))

@@ -108,6 +108,11 @@ static void test_peers(void)
     }
     CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 1, 4, 0), -1);
     CHECK_INT(dpar_exchange_peer(9, 4, 1, 0, 0), -1);
+    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 0, 1, 0, 0), -1);
+    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 1, -1, 0), -1);
+    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 1, 0, -1), -1);
+    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 1, 0, 4), -1);
+    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 4, 0, 0, 0), -1);
     CHECK_INT(dpar_exchange_peer(DPAR_ORDER_RING, 2147483647, 1, 2147483646, 2147483646),
               2147483645);
 }

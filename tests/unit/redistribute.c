@@ -686,6 +686,57 @@ static void test_node_balance(void)
     }
 }
 
+/* Copies share the sending: for each shard of the source, held by ranks apart from the readers, no
+ * copy sends two boxes more than another. */
+static void test_shares(void)
+{
+    int trial;
+    for (trial = 0; trial < 400; trial++) {
+        int32_t size[3], dim[3], i, rank, group;
+        int64_t extent[2], sent_by[RANKS];
+        dpar_placement p[3];
+        dpar_mesh m;
+        dpar_layout from, to;
+        extent[0] = 32;
+        extent[1] = 16;
+        for (i = 0; i < 3; i++) {
+            size[i] = 1 << below(3);
+            dim[i] = below(3);
+            p[i] = dim[i] < 2 ? dpar_shard(dim[i]) : dpar_replicate();
+        }
+        if (size[0] * size[1] * size[2] > 16) {
+            continue;
+        }
+        CHECK_INT(dpar_mesh_init(&m, 3, names, size, below(2), 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+        for (i = 0; i < 3; i++) {
+            size[i] = 1 << below(3);
+            dim[i] = below(3);
+            p[i] = dim[i] < 2 ? dpar_shard(dim[i]) : dpar_replicate();
+        }
+        if (size[0] * size[1] * size[2] > 16) {
+            continue;
+        }
+        CHECK_INT(dpar_mesh_init(&m, 3, names, size, below(2), 0, NULL), DPAR_OK);
+        m.offset = 20;
+        CHECK_INT(dpar_layout_init(&to, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+        for (rank = 0; rank < from.mesh.size; rank++) {
+            static dpar_transfers w;
+            dpar_transfer_totals sum;
+            CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 0, NULL), DPAR_OK);
+            dpar_transfers_total(&w, &sum);
+            sent_by[rank] = sum.transfers;
+        }
+        for (rank = 0; rank < from.mesh.size; rank++) {
+            uint32_t free_axes = axes_that(&from, DPAR_REPLICATE);
+            for (group = 0; group < dpar_mesh_group_size(&from.mesh, free_axes); group++) {
+                int32_t other = dpar_mesh_group_member(&from.mesh, free_axes, rank, group);
+                CHECK(sent_by[rank] - sent_by[other] <= 1);
+            }
+        }
+    }
+}
+
 /* The sums go on the longest dim, after what cuts it; the rest of the layout stays. */
 static void test_longest(void)
 {
@@ -759,6 +810,7 @@ int main(void)
     test_partial_stays();
     test_totals();
     test_node_balance();
+    test_shares();
     test_longest();
     test_box();
     return CHECK_DONE();
