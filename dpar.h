@@ -9594,12 +9594,11 @@ static void dpari_halo_reach(dpar_halo_walk *w, int32_t d)
     w->from[d][1] = dpari_least(hi, lo + points); /* once round at most */
 }
 
-/* The receiver that begins at x of dim d; x goes on to the next. */
-static int64_t dpari_halo_receiver(dpar_halo_walk *w, int32_t d, int64_t x)
+/* The receiver at from[d][0]. */
+static void dpari_halo_receiver(dpar_halo_walk *w, int32_t d)
 {
     int64_t points = dpar_halo_points(w->h, d);
-    dpari_halo_owner(w->h, d, dpari_halo_ring(x, points), w->peer, w->at[d]);
-    return x + (w->at[d][1] - w->at[d][0]);
+    dpari_halo_owner(w->h, d, dpari_halo_ring(w->from[d][0], points), w->peer, w->at[d]);
 }
 
 /* The first of all receivers, or the next one. */
@@ -9610,12 +9609,12 @@ static int dpari_halo_receivers(dpar_halo_walk *w, int fresh)
         if (!fresh) {
             w->from[d][0] += w->at[d][1] - w->at[d][0];
             if (w->from[d][0] < w->from[d][1]) {
-                (void)dpari_halo_receiver(w, d, w->from[d][0]);
+                dpari_halo_receiver(w, d);
                 return 1;
             }
         }
         dpari_halo_reach(w, d);
-        (void)dpari_halo_receiver(w, d, w->from[d][0]);
+        dpari_halo_receiver(w, d);
     }
     return fresh;
 }

@@ -286,6 +286,25 @@ static void check_core(const dpar_halo *h)
         CHECK(n <= 2 * h->grid.dims);
         points += cores ? dpar_box_volume(&core) : 0;
         CHECK_INT(points, dpar_box_volume(&mine[rank]));
+        if (h->shape == DPAR_STENCIL_BOX && !(h->folds && h->on_row)) { /* and it is the largest */
+            int64_t most = 0;
+            memcpy(x, mine[rank].lo, sizeof x);
+            do {
+                dpar_box reach = mine[rank];
+                int64_t y[6];
+                int waits = 0;
+                for (d = 0; d < h->grid.dims; d++) {
+                    reach.lo[d] = x[d] - h->low[d];
+                    reach.hi[d] = x[d] + h->high[d] + 1;
+                }
+                memcpy(y, reach.lo, sizeof y);
+                do {
+                    waits = arrived[rank][at_of(&held[rank], y)];
+                } while (!waits && next_point(&reach, y));
+                most += !waits;
+            } while (next_point(&mine[rank], x));
+            CHECK_INT(cores ? dpar_box_volume(&core) : 0, most);
+        }
         if (!cores) {
             continue;
         }
@@ -331,6 +350,31 @@ static void grid_of(dpar_halo *h, int32_t dims, const int64_t *extent, const int
     CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL, NULL), DPAR_OK);
 }
 
+/* Points and their owners, by the words of the kinds. */
+static void check_points(const dpar_halo *h)
+{
+    int64_t n = h->grid.extent[0], faces = n > 0 && h->points[0] != DPAR_AT_CELLS;
+    int64_t points = n + (faces && h->periodic == 0), i;
+    int32_t rank;
+    CHECK_INT(dpar_halo_points(h, 0), points);
+    for (rank = 0; rank < h->grid.mesh.size; rank++) {
+        int64_t size = dpar_layout_numel(&h->grid, rank), lo = 0, shape;
+        int owner_of_face;
+        dpar_layout_local(&h->grid, rank, &shape, &lo);
+        for (i = 0; i < points; i++) {
+            int owns = i >= lo && i < lo + size; /* the cell with the point, or above the face */
+            if (points > n && h->points[0] == DPAR_AT_LOW_FACES && i == n) {
+                owns = size > 0 && lo + size == n;
+            }
+            if (points > n && h->points[0] == DPAR_AT_HIGH_FACES) { /* below the face */
+                owns = i == 0 ? size > 0 && lo == 0 : i - 1 >= lo && i - 1 < lo + size;
+            }
+            owner_of_face = has[rank] && i >= mine[rank].lo[0] && i < mine[rank].hi[0];
+            CHECK_INT(owner_of_face, owns);
+        }
+    }
+}
+
 /* One dim, everything. */
 static void test_line(void)
 {
@@ -351,6 +395,7 @@ static void test_line(void)
                                 h.periodic = (uint32_t)periodic;
                                 h.points[0] = points;
                                 check_halo(&h);
+                                check_points(&h);
                             }
                         }
                     }
@@ -572,6 +617,16 @@ static void test_refusals(void)
             "dim 0 has halos of 0 and 1152921504606846977: 0 to 2^60 are possible");
     REFUSED(h.low[1] = 128, DPAR_E_RANGE,
             "dim 1 has halos of 128 and 0 around 8 points: 16 times round at most");
+    REFUSED(h.low[1] = INT64_MAX, DPAR_E_RANGE,
+            "dim 1 has halos of 9223372036854775807 and 0: 0 to 2^60 are possible");
+    REFUSED(h.high[1] = -2, DPAR_E_RANGE, "dim 1 has halos of 0 and -2: 0 to 2^60 are possible");
+    REFUSED(h.on_row = 2, DPAR_E_ARG, "on_row is 0 or 1, not 2; shift -1 to 1, not 0");
+    REFUSED(h.shift = -2, DPAR_E_ARG, "on_row is 0 or 1, not 0; shift -1 to 1, not -2");
+    REFUSED(h.on_row = 1;
+            h.high[0] = 6, DPAR_E_RANGE, "a halo of 6 over the fold, behind it there are 5 rows");
+    REFUSED(h.grid.axis[0].rule = DPAR_STRIPE, DPAR_E_ARG,
+            "axis 0 cuts dim 0 by rule 7: a halo needs blocks in one piece (CHUNK, EVEN, FLOOR, "
+            "RAGGED)");
     REFUSED(h.shape = 2, DPAR_E_ARG, "shape 2: there are stars and boxes");
     REFUSED(h.periodic = 4, DPAR_E_ARG, "periodic is 4, the grid has 2 dims");
     REFUSED(h.points[0] = 3, DPAR_E_ARG, "dim 0: points 3 do not exist");
