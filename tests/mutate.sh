@@ -42,7 +42,7 @@ list_mutants() {
         }
         /^ +[a-z0-9_]+_t [^=(]*\[.*\];/ { next } # the sizes of arrays
         saying || /dpari_[a-z_]*say[a-z_]*\(/ { saying = !/;$/; next } # sentences
-        /^#[^ie]/ || /^ *\*/ || /^\/\*/ { next }
+        /^#/ || /^ *\*/ || /^\/\*/ { next }
         /^[a-z].*\(/ && !/;$/ { next } # the heads of functions
         /enum|typedef/ { next }
         {

@@ -169,6 +169,7 @@ static void test_varlen(void)
                 for (r = 0; r < ranks; r++) {
                     dpar_varlen v;
                     int64_t longest_q = 0, longest_k = 0;
+                    q_ends[0] = k_ends[0] = 77;
                     CHECK_INT(
                         dpar_varlen_slice(4, ends, ranks, r, causal, &v, q_ends, k_ends, NULL),
                         DPAR_OK);
@@ -241,6 +242,8 @@ static void test_refusals(void)
     CHECK_INT(dpar_packed_init(&p, 2, large, 2, DPAR_ZIGZAG, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_size(&p, 0, NULL) + dpar_packed_size(&p, 1, NULL), INT64_C(1) << 61);
     CHECK_INT(dpar_packed_pairs(&p, 1), INT64_MAX);
+    CHECK_INT(dpar_packed_init(&p, 1, large, 2, DPAR_CHUNK, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
     CHECK_INT(dpar_context_deal(3, cost, 2, owner, order, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "2 ranks do not divide 3 units");
     CHECK_INT(dpar_context_deal(-3, cost, 3, owner, order, &why), DPAR_E_ARG);

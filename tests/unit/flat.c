@@ -51,6 +51,7 @@ static void test_flat_all(void)
                     for (r = 0; r < ranks; r++) {
                         dpar_piece p;
                         if (dpar_flat_piece(&f, start[i], numel[i], r, &p)) {
+                            CHECK(p.count > 0);
                             CHECK_INT(p.in_param, seen);
                             seen += p.count;
                             k = r * f.shard + p.in_shard;
@@ -95,6 +96,8 @@ static void test_megatron(void)
     CHECK(start[1] == 256 && start[0] == 320);
     CHECK(dpar_bucket_piece(&b[1], 4, start[1], 30, 0, &p));
     CHECK(p.in_bucket == 0 && p.in_buffer == 256 && p.in_shard == 0 && p.count == 30);
+    CHECK(dpar_bucket_piece(&b[1], 4, start[0], 100, 1, &p)); /* shares of 64: [320, 384) */
+    CHECK(p.in_param == 0 && p.count == 64 && p.in_bucket == 64 && p.in_shard == 0);
     CHECK(!dpar_bucket_piece(&b[1], 4, start[1], 30, 4, &p));
     CHECK(!dpar_bucket_piece(&b[1], 4, start[1], 30, -1, &p));
     CHECK(!dpar_bucket_piece(&b[1], 0, start[1], 30, 0, &p));
@@ -134,6 +137,10 @@ static void test_ddp(void)
         last = b[i].first;
     }
     CHECK(last == 0 && b[n - 1].hi == total);
+    how.first = 1; /* one parameter, then the rest */
+    how.size = 0;
+    CHECK_INT(dpar_buckets_make(&how, 200, numel, start, b, 50, &n, NULL), DPAR_OK);
+    CHECK(n == 2 && b[0].first == 199);
     how.first = how.size = numel[199]; /* closed by just as many */
     memset(b, 0x5a, sizeof b);
     CHECK_INT(dpar_buckets_make(&how, 200, numel, start, b, 1, &n, NULL), DPAR_OK);

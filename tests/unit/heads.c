@@ -468,8 +468,14 @@ static void test_refusals(void)
         CHECK(a == 0 && b == 1);
         CHECK_INT(dpar_stage_layers(&s, 1, 0, &a, &b, NULL), DPAR_OK);
         CHECK(a == 1 && b == 4);
+        CHECK_INT(dpar_stage_layers(&s, 2, 0, &a, &b, NULL), DPAR_OK);
+        CHECK(a == 4 && b == 7);
+        s.turns = 1;
+        CHECK_INT(dpar_stage_layers(&s, 0, 0, &a, &b, &why), DPAR_E_ARG);
         s.first = 0;
         s.last = 1;
+        CHECK_INT(dpar_stage_layers(&s, 0, 0, &a, &b, &why), DPAR_E_ARG);
+        s.turns = 0;
         CHECK_INT(dpar_stage_layers(&s, 3, 0, &a, &b, NULL), DPAR_OK);
         CHECK(a == 9 && b == 10);
         s.last = 0;

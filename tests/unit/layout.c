@@ -428,7 +428,7 @@ static void test_edges(void)
 {
     static const int32_t size[] = {2, 3}, outside[] = {0, 2}, negative[] = {-1, 0};
     static const int64_t extent[] = {6, 4, 1, 1, 1, 1}, cuts[] = {0, 1, 1, 4};
-    static const int64_t huge[] = {0, INT64_C(1) << 62, INT64_C(1) << 62};
+    static const int64_t huge[] = {0, INT64_C(1) << 62, INT64_C(1) << 62, 0}, minus[] = {6, -1};
     dpar_placement p[2];
     dpar_mesh mesh;
     dpar_layout l;
@@ -478,6 +478,18 @@ static void test_edges(void)
     CHECK_INT(dpar_layout_numel(&l, 0), 0);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, huge + 1, p, NULL, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_numel(&l, 0), -1);
+    CHECK_INT(dpar_layout_init(&l, &mesh, 3, huge + 1, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_numel(&l, 0), 0);
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, minus, p, NULL, NULL), DPAR_E_RANGE);
+    p[1].kind = 9; /* the last axis */
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, NULL), DPAR_E_ARG);
+    p[1] = dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 0);
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, NULL), DPAR_E_ARG);
+    p[0] = dpar_shard(1);
+    p[1] = dpar_shard_by(-1, DPAR_RAGGED, 0); /* not the first cut of the last dim */
+    p[1].cuts = cuts;
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, NULL), DPAR_E_ARG);
+    p[0] = p[1] = dpar_replicate();
     CHECK_INT(dpar_layout_init(&l, &mesh, 0, NULL, p, NULL, NULL), DPAR_OK);
     memset(&cursor, 0, sizeof cursor);
     CHECK(!dpar_layout_next_box(&l, 6, &cursor, &box, NULL));
@@ -524,6 +536,9 @@ static void test_same(void)
     q[0] = dpar_partial(DPAR_SUM);
     SAME(dpar_partial(DPAR_SUM), q[1], 2, extent, NULL, 1);
     SAME(dpar_partial(DPAR_MAX), q[1], 2, extent, NULL, 0);
+    q[1] = dpar_partial(DPAR_SUM); /* the last axis */
+    SAME(q[0], dpar_partial(DPAR_MAX), 2, extent, NULL, 0);
+    q[1] = dpar_shard(1);
     SAME(dpar_replicate(), q[1], 2, extent, NULL, 0);
     q[0] = dpar_shard_by(0, DPAR_RAGGED, 0);
     q[0].cuts = cuts;
@@ -557,6 +572,11 @@ static void test_unstride_keeps(void)
     CHECK(plain[0].rule == DPAR_BLOCK_CYCLIC && plain[0].block == 3);
     CHECK(plain[1].rule == DPAR_CHUNK && plain[1].block == 0 && plain[1].dim == 0);
     CHECK(order[0] == 0 && order[1] == 1);
+    p[0] = dpar_shard_by(0, DPAR_STRIDED, 2); /* [SS(0,2), S0] cuts by axis 1, then by axis 0 */
+    p[1] = dpar_shard(0);
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_unstride(&l, order, plain, NULL), DPAR_OK);
+    CHECK(order[0] == 1 && order[1] == 0 && plain[0].rule == DPAR_CHUNK);
 }
 
 /* A20: how many full shardings there are on a mesh of three axes, with order: m! times the sum over

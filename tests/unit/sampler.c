@@ -334,6 +334,8 @@ static void test_permutation_stays(void)
     for (i = 0; i < 10; i++) {
         CHECK_INT(dpar_permutation_at(&p, i), ten[i]);
     }
+    CHECK_INT(dpar_permutation_init(&p, 16, 1, 2, NULL), DPAR_OK); /* a power of two fits itself */
+    CHECK(p.low == 2 && p.high == 2);
     for (k = 0; k < 4; k++) {
         uint64_t hash = UINT64_C(14695981039346656037);
         CHECK_INT(dpar_permutation_init(&p, count[k], 12345, (uint64_t)k, NULL), DPAR_OK);
