@@ -463,9 +463,8 @@ static void dpari_halo_reach(dpar_halo_walk *w, int32_t d)
     int64_t points = dpar_halo_points(h, d), lo = w->own[d][0], hi = w->own[d][1], at[2];
     int32_t coord[DPAR_MAX_AXES];
     if (w->pass == DPARI_FOLDED && d == h->fold) { /* rows whose halo comes back down to mine */
-        lo = dpari_most(0, 2 * (points - 1) + 1 - h->on_row - (hi - 1) - h->high[d]);
-        lo = dpari_least(lo, points - 1 - (h->on_row ? h->high[d] : 0));
-        lo = dpari_most(lo, 0);
+        lo = 2 * (points - 1) + 1 - h->on_row - (hi - 1) - h->high[d];
+        lo = dpari_most(0, dpari_least(lo, points - 1));
         hi = points;
     } else {
         if (w->pass == DPARI_FOLDED && d == h->mirror) {

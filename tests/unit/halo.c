@@ -841,6 +841,7 @@ static void test_window_refusals(void)
 {
     dpar_window v;
     int64_t m = 77;
+    int n;
     dpar_why why;
     memset(&v, 0, sizeof v);
     CHECK_INT(dpar_window_outputs(&v, 8, &m, &why), DPAR_E_ARG);
@@ -857,6 +858,39 @@ static void test_window_refusals(void)
     v.pad_low = INT64_MAX;
     CHECK_INT(dpar_window_outputs(&v, 8, &m, &why), DPAR_E_RANGE);
     CHECK_INT(m, 77);
+    v.dilation = 1;
+    v.stride = 1;
+    for (n = 0; n < 5; n++) { /* each up to 2^30, and no further; negative: not at all */
+        int64_t *field[5], was;
+        field[0] = &v.kernel;
+        field[1] = &v.stride;
+        field[2] = &v.dilation;
+        field[3] = &v.pad_low;
+        field[4] = &v.pad_high;
+        v.kernel = 5;
+        v.pad_low = v.pad_high = 0;
+        was = *field[n];
+        *field[n] = INT64_C(1) << 30;
+        CHECK_INT(dpar_window_outputs(&v, INT64_C(1) << 40, &m, NULL), DPAR_OK);
+        *field[n] += 1;
+        m = 77;
+        CHECK_INT(dpar_window_outputs(&v, INT64_C(1) << 40, &m, &why), DPAR_E_RANGE);
+        *field[n] = -1;
+        CHECK_INT(dpar_window_outputs(&v, INT64_C(1) << 40, &m, &why), DPAR_E_ARG);
+        CHECK_INT(m, 77);
+        *field[n] = was;
+    }
+    CHECK_INT(dpar_window_outputs(&v, INT64_C(1) << 60, &m, NULL), DPAR_OK);
+    CHECK_INT(dpar_window_outputs(&v, (INT64_C(1) << 60) + 1, &m, &why), DPAR_E_RANGE);
+    v.pad_low = v.pad_high = 2;
+    CHECK_INT(dpar_window_outputs(&v, 1, &m, NULL), DPAR_OK); /* few inputs, or none: padding */
+    CHECK_INT(m, 1);
+    v.pad_high = 3;
+    CHECK_INT(dpar_window_outputs(&v, 0, &m, NULL), DPAR_OK);
+    CHECK_INT(m, 1);
+    v.pad_high = 0;
+    v.dilation = v.stride = 0;
+    CHECK_INT(dpar_window_start(&v, 9, 4), 2);
     v.pad_low = 0;
     CHECK_INT(dpar_window_outputs(&v, 8, &m, NULL), DPAR_OK); /* stride 0 and dilation 0 are 1 */
     CHECK_INT(m, 4);
