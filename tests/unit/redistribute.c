@@ -600,6 +600,9 @@ static void test_partial_stays(void)
     q = p;
     q.mesh.axis[0].stride = 2;
     CHECK_INT(dpar_redistribute_check(&p, &q, NULL), DPAR_E_ARG);
+    q = p;
+    q.extent[0] = 25; /* the first dim */
+    CHECK_INT(dpar_redistribute_check(&p, &q, NULL), DPAR_E_ARG);
     r = one_axis(4, 0, dpar_replicate());
     CHECK_INT(dpar_redistribute_check(&p, &r, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_check(&r, &p, NULL), DPAR_OK); /* a sum that begins */
@@ -620,6 +623,70 @@ static void test_partial_stays(void)
         CHECK_INT(dpar_layout_init(&q, &m, 2, extent, how, NULL, NULL), DPAR_OK);
         r = one_axis(4, 0, dpar_shard(0));
         CHECK_INT(dpar_redistribute_check(&q, &r, NULL), DPAR_OK);
+        r = q; /* a sum stays, a maximum is taken: they do not meet */
+        r.axis[1] = dpar_replicate();
+        q.mesh.axis[1].size = r.mesh.axis[1].size = 2;
+        CHECK_INT(dpar_redistribute_check(&q, &r, NULL), DPAR_OK);
+        r.axis[0] = dpar_replicate();
+        CHECK_INT(dpar_redistribute_check(&q, &r, NULL), DPAR_E_ARG);
+    }
+}
+
+/* Meshes whose ranks do not ascend: 0 2 4 3 5 7. Every element still arrives once, with nodes or
+ * without. */
+static void test_crossed(void)
+{
+    static const int32_t size[] = {2, 3};
+    static const int64_t extent[] = {12, 5};
+    int code, node, turn;
+    for (code = 0; code < 81; code++) {
+        dpar_placement p[4];
+        dpar_mesh m, k;
+        dpar_layout a, b;
+        int i, left = code;
+        for (i = 0; i < 4; i++, left /= 3) {
+            p[i] = left % 3 < 2 ? dpar_shard(left % 3) : dpar_replicate();
+        }
+        CHECK_INT(dpar_mesh_init(&m, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        k = m;
+        m.axis[0].stride = 3;
+        m.axis[1].stride = 2;
+        CHECK(dpar_mesh_injective(&m));
+        k.offset = 3;
+        CHECK_INT(dpar_layout_init(&a, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&b, &k, 2, extent, p + 2, NULL, NULL), DPAR_OK);
+        for (node = 0; node <= 4; node += 2) {
+            for (turn = 0; turn < 2; turn++) {
+                const dpar_layout *from = turn ? &b : &a, *to = turn ? &a : &b;
+                int32_t rank;
+                memset(before, 0, sizeof before);
+                for (rank = 0; rank < RANKS; rank++) { /* fill() wants ranks in a row */
+                    int64_t shape[6], index[6], global[6], n, run;
+                    int32_t d;
+                    dpar_layout_local(from, rank, shape, NULL);
+                    for (n = 0; nth(2, shape, n, index); n++) {
+                        for (d = 0; d < 2; d++) {
+                            global[d] = dpar_layout_global(from, rank, d, index[d], &run);
+                        }
+                        before[rank][n] = at_of(2, extent, global) + 1;
+                    }
+                }
+                run_receives(from, to, node);
+                for (rank = 0; rank < RANKS; rank++) {
+                    int64_t shape[6], index[6], global[6], n, run;
+                    int32_t d;
+                    dpar_layout_local(to, rank, shape, NULL);
+                    for (n = 0; nth(2, shape, n, index); n++) {
+                        for (d = 0; d < 2; d++) {
+                            global[d] = dpar_layout_global(to, rank, d, index[d], &run);
+                        }
+                        CHECK_INT(after[rank][n], at_of(2, extent, global) + 1);
+                        CHECK_INT(arrived[rank][n], 1);
+                    }
+                }
+                check_pairs(from, to, node);
+            }
+        }
     }
 }
 
@@ -811,6 +878,7 @@ int main(void)
     test_totals();
     test_node_balance();
     test_shares();
+    test_crossed();
     test_longest();
     test_box();
     return CHECK_DONE();
