@@ -262,6 +262,115 @@ static void test_cover_random(void)
     }
 }
 
+/* Tilings of one to three dims, in any order: whole; one tile moved onto another (as much missing
+ * as doubled); one left out; empty ones anywhere, outside too. */
+static void test_cover_tilings(void)
+{
+    int trial;
+    for (trial = 0; trial < 4000; trial++) {
+        int32_t dims = 1 + trial % 3, d, order[80], n = 0, k, i, a, b;
+        int64_t extent[3], cut[3][5];
+        dpar_box box[80], swap;
+        dpar_why why;
+        int parts[3] = {1, 1, 1};
+        memset(box, 0, sizeof box);
+        for (d = 0; d < dims; d++) {
+            parts[d] = 1 + below(dims == 1 ? 4 : 3);
+            for (cut[d][0] = 0, k = 0; k < parts[d]; k++) {
+                cut[d][k + 1] = cut[d][k] + 1 + below(4);
+            }
+            extent[d] = cut[d][parts[d]];
+        }
+        for (k = 0; k < parts[0] * parts[1] * parts[2]; k++) {
+            int rest = k;
+            for (box[n].dims = dims, d = 0; d < dims; d++, rest /= parts[d - 1]) {
+                box[n].lo[d] = cut[d][rest % parts[d]];
+                box[n].hi[d] = cut[d][rest % parts[d] + 1];
+            }
+            n++;
+            if (below(3) == 0) { /* an empty one: in one dim, or turned round */
+                box[n] = box[n - 1];
+                d = below(dims);
+                box[n].hi[d] = box[n].lo[d] - below(2);
+                box[n].lo[dims - 1 - d] += below(2) * 100;
+                box[n].hi[dims - 1 - d] += d == dims - 1 - d ? 0 : 100;
+                box[n].hi[d] = box[n].lo[d] < box[n].hi[d] ? box[n].lo[d] : box[n].hi[d];
+                n++;
+            }
+        }
+        for (k = n - 1; k > 0; k--) {
+            i = below(k + 1);
+            swap = box[k];
+            box[k] = box[i];
+            box[i] = swap;
+        }
+        memset(order, 0x7f, sizeof order);
+        CHECK_INT(dpar_boxes_cover(dims, extent, box, n, order, &why), DPAR_OK);
+        CHECK(n == 80 || order[n] == 0x7f7f7f7f);
+        for (a = 0; a < n && dpar_box_volume(&box[a]) == 0; a++) {
+        }
+        for (b = n - 1; b > a && dpar_box_volume(&box[b]) == 0; b--) {
+        }
+        swap = box[b];
+        if (b > a) { /* b becomes as large a piece of a */
+            for (d = 0; d < dims; d++) {
+                box[b].lo[d] = box[a].lo[d];
+                box[b].hi[d] = box[a].lo[d] + 1;
+            }
+            CHECK_INT(dpar_boxes_cover(dims, extent, box, n, order, &why), DPAR_E_ARG);
+            CHECK(strstr(why.text, "both have 1 elements") != NULL);
+        }
+        box[b] = swap;
+        box[b].hi[dims - 1]--; /* a row is missing */
+        CHECK_INT(dpar_boxes_cover(dims, extent, box, n, order, &why), DPAR_E_ARG);
+        CHECK(strstr(why.text, "both") == NULL);
+        box[b] = swap;
+        box[b].hi[0] = extent[0] + 1;
+        CHECK_INT(dpar_boxes_cover(dims, extent, box, n, order, &why), DPAR_E_ARG);
+        CHECK(strstr(why.text, "not inside") != NULL);
+    }
+}
+
+/* Limits, and arguments that make no sense. */
+static void test_edges(void)
+{
+    static const dpar_edge beyond[] = {{0, 2}}, before[] = {{0, -1}}, other[] = {{2, 0}};
+    int64_t kept[9] = {0}, scratch[20];
+    int32_t degree[8], rank_of[3] = {7, 7, 7}, n, group, rank, round;
+    dpar_why why;
+    CHECK_INT(dpar_rounds_needed(beyond, 1, 2, 2, degree), -1);
+    CHECK_INT(dpar_rounds_needed(before, 1, 2, 2, degree), -1);
+    CHECK_INT(dpar_rounds_needed(other, 1, 2, 2, degree), -1);
+    CHECK_INT(dpar_rounds_needed(NULL, 0, 2, 2, degree), 0);
+    memset(degree, 0x7f, sizeof degree);
+    CHECK_INT(dpar_rounds_needed(beyond, 1, 1, 3, degree + 1), 1);
+    CHECK(degree[0] == 0x7f7f7f7f && degree[5] == 0x7f7f7f7f); /* 1 + 3 of them */
+    kept[8] = -1;                                              /* the last */
+    CHECK_INT(dpar_relabel(3, kept, rank_of, scratch, &why), DPAR_E_RANGE);
+    kept[8] = (INT64_C(1) << 46) + 1;
+    CHECK_INT(dpar_relabel(3, kept, rank_of, scratch, &why), DPAR_E_RANGE);
+    CHECK_INT(rank_of[0], 7);
+    kept[8] = INT64_C(1) << 46;
+    memset(scratch, 0x5a, sizeof scratch);
+    CHECK_INT(dpar_relabel(3, kept, rank_of, scratch, NULL), DPAR_OK);
+    CHECK(rank_of[2] == 2 && scratch[16] == INT64_C(0x5a5a5a5a5a5a5a5a)); /* 4 (n + 1) of them */
+    /* cuDecomp, n no power of two: step 1 is the rank one further round the group's ring */
+    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_GROUPED, 6, 3, 0, 1), 1);
+    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_GROUPED, 6, 3, 2, 1), 0);
+    CHECK_INT(dpar_exchange_peer(DPAR_ORDER_GROUPED, 6, 3, 5, 1), 3);
+    for (n = 1; n <= 13; n++) {
+        for (group = 1; group <= n + 1; group++) {
+            for (rank = 0; rank < n; rank++) {
+                for (round = 0; round < n; round++) {
+                    int32_t peer = dpar_exchange_peer(DPAR_ORDER_GROUPED, n, group, rank, round);
+                    CHECK(peer >= 0 && peer < n);
+                    CHECK(round > 0 || peer == rank);
+                }
+            }
+        }
+    }
+}
+
 static void test_volume(void)
 {
     dpar_transfer t;
@@ -279,6 +388,8 @@ int main(void)
     test_relabel();
     test_cover_vectors();
     test_cover_random();
+    test_cover_tilings();
+    test_edges();
     test_volume();
     return CHECK_DONE();
 }
