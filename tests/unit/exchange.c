@@ -346,6 +346,13 @@ static void test_edges(void)
     CHECK_INT(dpar_rounds_needed(beyond, 1, 1, 3, degree + 1), 1);
     CHECK(degree[0] == 0x7f7f7f7f && degree[5] == 0x7f7f7f7f); /* 1 + 3 of them */
     kept[8] = -1;                                              /* the last */
+    {
+        dpar_box box[2]; /* an empty one at the ends of the numbers */
+        int64_t extent[2] = {4, 4};
+        box[0] = box2(0, 4, 0, 4);
+        box[1] = box2(INT64_MAX, INT64_MIN, 0, 1);
+        CHECK_INT(dpar_boxes_cover(2, extent, box, 2, degree, &why), DPAR_OK);
+    }
     CHECK_INT(dpar_relabel(3, kept, rank_of, scratch, &why), DPAR_E_RANGE);
     kept[8] = (INT64_C(1) << 46) + 1;
     CHECK_INT(dpar_relabel(3, kept, rank_of, scratch, &why), DPAR_E_RANGE);
