@@ -368,7 +368,7 @@ static int dpari_next_receive(dpar_transfers *w)
         }
     }
     for (i = 0; i < m->axes; i++) {
-        w->base[i] = (w->free_from | w->part_from) >> i & 1u ? 0 : w->peer[i];
+        w->base[i] = w->peer[i]; /* 0 on axes that do not shard */
     }
     rank = dpar_mesh_group_member(m, w->part_from, dpar_mesh_rank(m, w->base), w->partial);
     (void)dpar_mesh_coords(m, rank, w->base);
@@ -415,10 +415,7 @@ static int dpari_next_send(dpar_transfers *w)
     int32_t i, q, first, n = dpar_mesh_group_size(m, w->free_to);
     int64_t turn;
     for (;;) {
-        for (i = 0; i < m->axes; i++) {
-            w->peer[i] = w->free_to >> i & 1u ? 0 : w->peer[i];
-        }
-        first = dpar_mesh_rank(m, w->peer);
+        first = dpar_mesh_rank(m, w->peer); /* 0 on axes that do not shard */
         turn = w->copies > 1 && w->per_node >= 0 ? dpari_turn(w, w->base, first) : 0;
         w->copy = dpari_next_taker(w, w->base, first, turn, w->copy);
         if (w->copy >= n) {

@@ -472,6 +472,14 @@ static void test_balance(void)
             CHECK_INT(sum.transfers, 1);
             CHECK_INT(sum.away, dims ? 256 : 32);
         }
+        check_move(&from, &to, DPAR_PRIMARY); /* now copy 0 sends everything */
+        for (rank = 0; rank < 8; rank++) {
+            dpar_transfers w;
+            dpar_transfer_totals sum;
+            (void)dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, DPAR_PRIMARY, NULL);
+            dpar_transfers_total(&w, &sum);
+            CHECK_INT(sum.transfers, rank == 0 ? 8 : 0);
+        }
     }
 }
 
@@ -623,6 +631,16 @@ static void test_partial_stays(void)
         CHECK_INT(dpar_layout_init(&q, &m, 2, extent, how, NULL, NULL), DPAR_OK);
         r = one_axis(4, 0, dpar_shard(0));
         CHECK_INT(dpar_redistribute_check(&q, &r, NULL), DPAR_OK);
+        {
+            dpar_transfers w;
+            dpar_transfer t;
+            int k;
+            CHECK_INT(dpar_transfers_begin(&w, &q, &r, 1, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+            for (k = 0; dpar_transfers_next(&w, &t); k++) {
+                CHECK_INT(t.op, k == 0 ? DPAR_COPY : DPAR_SUM);
+            }
+            CHECK_INT(k, 4);
+        }
         r = q; /* a sum stays, a maximum is taken: they do not meet */
         r.axis[1] = dpar_replicate();
         q.mesh.axis[1].size = r.mesh.axis[1].size = 2;
@@ -636,21 +654,22 @@ static void test_partial_stays(void)
  * without. */
 static void test_crossed(void)
 {
-    static const int32_t size[] = {2, 3};
+    static const int32_t sizes[2][2] = {{2, 3}, {3, 2}};
     static const int64_t extent[] = {12, 5};
     int code, node, turn;
-    for (code = 0; code < 81; code++) {
+    for (code = 0; code < 162; code++) {
+        const int32_t *size = sizes[code / 81];
         dpar_placement p[4];
         dpar_mesh m, k;
         dpar_layout a, b;
-        int i, left = code;
+        int i, left = code % 81;
         for (i = 0; i < 4; i++, left /= 3) {
             p[i] = left % 3 < 2 ? dpar_shard(left % 3) : dpar_replicate();
         }
         CHECK_INT(dpar_mesh_init(&m, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
         k = m;
-        m.axis[0].stride = 3;
-        m.axis[1].stride = 2;
+        m.axis[0].stride = size[1];
+        m.axis[1].stride = size[0];
         CHECK(dpar_mesh_injective(&m));
         k.offset = 3;
         CHECK_INT(dpar_layout_init(&a, &m, 2, extent, p, NULL, NULL), DPAR_OK);
