@@ -4462,7 +4462,7 @@ typedef struct dpari_cart_grid {
     uint32_t wraps;               /* bit j: periodic */
     int32_t cells[DPAR_MAX_DIMS]; /* the most parts, cut to 2^31 - 1 */
     int64_t face[DPAR_MAX_DIMS];  /* what one plane of cut costs */
-    int8_t log[DPAR_MAX_DIMS];    /* of that, where it is not 0 */
+    int32_t log[DPAR_MAX_DIMS];   /* of that, where it is not 0 */
     int32_t part[DPAR_MAX_DIMS], best[DPAR_MAX_DIMS];
     int32_t rest[DPAR_MAX_DIMS + 1]; /* ranks that axes j.. must make */
     int64_t cost[DPAR_MAX_DIMS + 1]; /* of axes ..j-1 and the fixed ones */
@@ -4723,7 +4723,7 @@ DPARI_APART int dpari_grid_best(int32_t divides, int32_t rest, int32_t dims, con
             g.cost[0] += face * dpari_cart_planes(parts[d], wraps);
         } else {
             g.wraps |= wraps << g.axes;
-            g.log[g.axes] = (int8_t)(face > 0 ? dpari_cart_log2(face) : 0);
+            g.log[g.axes] = face > 0 ? dpari_cart_log2(face) : 0;
             g.cells[g.axes] = (int32_t)dpari_least(cells[d], INT32_MAX);
             g.face[g.axes++] = face;
         }

@@ -278,7 +278,7 @@ static void check_core(const dpar_halo *h)
         }
         cores = dpar_halo_core(h, rank, &core);
         for (n = 0; dpar_halo_rim(h, rank, n, &slab); n++) {
-            CHECK(dpar_box_contains(&mine[rank], &slab));
+            CHECK(dpar_box_contains(&mine[rank], &slab) && dpar_box_volume(&slab) > 0);
             CHECK(!cores || !dpar_box_intersect(&core, &slab, &slab));
             CHECK(dpar_halo_rim(h, rank, n, &slab));
             points += dpar_box_volume(&slab);
@@ -323,6 +323,11 @@ static void check_halo(const dpar_halo *h)
 {
     int n;
     CHECK_INT(dpar_halo_check(h, NULL), DPAR_OK);
+    for (n = 0; n < h->grid.dims; n++) {
+        int64_t cells = h->grid.extent[n];
+        int faces = h->points[n] != DPAR_AT_CELLS && (h->periodic & 1u << n) == 0 && cells > 0;
+        CHECK_INT(dpar_halo_points(h, n), cells + faces);
+    }
     fill(h);
     n = list_all(h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got);
     deliver(got, n);
@@ -563,6 +568,25 @@ static void test_fold_tables(void)
             }
         }
     }
+}
+
+/* The row on a fold arrives too: rows within `high` of it wait for it. */
+static void test_fold_core(void)
+{
+    static const int64_t extent[] = {12, 8};
+    static const int32_t parts[] = {2, 2}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    dpar_halo h;
+    dpar_box core;
+    grid_of(&h, 2, extent, parts, rule);
+    h.low[0] = h.high[0] = 2;
+    h.periodic = 2;
+    h.folds = 1;
+    h.mirror = 1;
+    CHECK(dpar_halo_core(&h, 3, &core) && core.lo[0] == 8 && core.hi[0] == 10);
+    h.on_row = 1;
+    CHECK(dpar_halo_core(&h, 3, &core) && core.lo[0] == 8 && core.hi[0] == 9);
+    CHECK(dpar_halo_core(&h, 0, &core) && core.lo[0] == 0 && core.hi[0] == 4);
+    CHECK(core.lo[1] == 0 && core.hi[1] == 4);
 }
 
 /* A million ranks, extents near the limit: one rank's list is short and quick. */
@@ -904,6 +928,7 @@ int main(void)
     test_ragged();
     test_order();
     test_fold_tables();
+    test_fold_core();
     test_large();
     test_refusals();
     test_convolution();
