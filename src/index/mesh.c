@@ -425,7 +425,7 @@ DPAR_API dpar_status dpar_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, ui
 {
     dpar_mesh m;
     dpar_axis one;
-    int32_t i, done = 0;
+    int32_t i, done = 0, at = -1;
     dpar_status st = dpari_mesh_chain(mesh, which, &one, why);
     if (st != DPAR_OK) {
         return st;
@@ -436,15 +436,17 @@ DPAR_API dpar_status dpar_mesh_flatten(dpar_mesh *out, const dpar_mesh *mesh, ui
         if ((which >> i & 1u) == 0) {
             (void)dpari_mesh_add(&m, a->name, -1, a->size, a->stride);
         } else if (!done++) {
-            st = dpari_mesh_name(&m, m.axes, name, why);
-            if (st != DPAR_OK) {
-                return st;
-            }
-            (void)dpari_mesh_add(&m, name, -1, one.size, one.stride);
+            (void)dpari_mesh_add(&m, "", -1, one.size, one.stride);
+            at = m.axes - 1;
         }
     }
-    *out = m;
-    return DPAR_OK;
+    for (i = 0; i < m.axes && st == DPAR_OK; i++) { /* later axes may have the name too */
+        st = dpari_mesh_name(&m, i, i == at ? name : m.axis[i].name, why);
+    }
+    if (st == DPAR_OK) {
+        *out = m;
+    }
+    return st;
 }
 
 DPAR_API dpar_status dpar_mesh_unflatten(dpar_mesh *out, const dpar_mesh *mesh, int32_t axis,

@@ -565,6 +565,88 @@ static void test_more_refusals(void)
     CHECK_INT(dpar_mesh_hybrid(&m, 5, longer, one, one, &why), DPAR_E_ARG);
 }
 
+/* Limits and refusals one by one. */
+static void test_edges(void)
+{
+    static const char *const many[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+    int32_t size[9], k;
+    dpar_mesh m, other, out;
+    dpar_why why;
+    for (k = 0; k < 9; k++) {
+        size[k] = 2;
+    }
+    CHECK_INT(dpar_mesh_init(&m, 8, many, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&out, 9, many, size, DPAR_LAST_FASTEST, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_init(&out, -1, many, size, DPAR_LAST_FASTEST, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_init(&out, 2, many, size, DPAR_LAST_FASTEST, -4, &why), DPAR_E_ARG);
+    size[0] = INT32_MAX; /* as many ranks as there may be */
+    size[1] = 1;
+    CHECK_INT(dpar_mesh_init(&out, 2, many, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(out.size, INT32_MAX);
+    size[1] = 2;
+    CHECK_INT(dpar_mesh_init(&out, 2, many, size, DPAR_LAST_FASTEST, 0, &why), DPAR_E_RANGE);
+    size[0] = 3;
+    size[1] = -1;
+    CHECK_INT(dpar_mesh_init(&out, 2, many, size, DPAR_LAST_FASTEST, 0, &why), DPAR_E_ARG);
+    size[0] = 1; /* one rank in all: said and checked */
+    CHECK_INT(dpar_mesh_init(&out, 2, many, size, DPAR_LAST_FASTEST, 1, NULL), DPAR_OK);
+    size[0] = size[1] = -1;
+    CHECK_INT(dpar_mesh_init(&out, 2, many, size, DPAR_LAST_FASTEST, 4, &why), DPAR_E_ARG);
+    size[0] = 2;
+    size[1] = 1;
+    CHECK_INT(dpar_mesh_init(&out, 2, many, size, DPAR_LAST_FASTEST, 1, &why), DPAR_E_DIVIDE);
+    /* the same: sizes, strides, the first rank; not names, nor strides of one rank */
+    size[0] = 2;
+    size[1] = 3;
+    CHECK_INT(dpar_mesh_init(&m, 2, many, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK(dpar_mesh_same(&m, &m));
+    other = m;
+    other.axes = 1;
+    CHECK(!dpar_mesh_same(&m, &other));
+    other = m;
+    other.offset = 1;
+    CHECK(!dpar_mesh_same(&m, &other));
+    for (k = 0; k < 2; k++) {
+        other = m;
+        other.axis[k].stride += 7;
+        CHECK(!dpar_mesh_same(&m, &other));
+        other = m;
+        other.axis[k].size += 1;
+        CHECK(!dpar_mesh_same(&m, &other));
+    }
+    other = m;
+    other.axis[1].size = m.axis[1].size = 1;
+    other.axis[1].stride = 5;
+    CHECK(dpar_mesh_same(&m, &other));
+    /* injective: strides of at least 1 where there are two ranks, the last axis too */
+    for (k = 0; k < 2; k++) {
+        CHECK_INT(dpar_mesh_init(&m, 2, many, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        m.axis[k].stride = 0;
+        CHECK(!dpar_mesh_injective(&m));
+        m.axis[k].size = 1;
+        CHECK(dpar_mesh_injective(&m));
+    }
+    /* unflatten: up to 8 axes, of an axis that is there, names of its own */
+    size[0] = 4;
+    size[1] = 2;
+    CHECK_INT(dpar_mesh_init(&m, 7, many, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_flatten(&other, &m, 3, "c", &why), DPAR_E_ARG); /* a later axis has it */
+    CHECK_INT(dpar_mesh_flatten(&other, &m, 3, "a", NULL), DPAR_OK);    /* its own may stay */
+    size[0] = 2;
+    CHECK_INT(dpar_mesh_unflatten(&out, &m, 0, 2, many + 7, size, DPAR_LAST_FASTEST, NULL),
+              DPAR_OK);
+    CHECK_INT(out.axes, 8);
+    CHECK(strcmp(out.axis[0].name, "h") == 0 && strcmp(out.axis[2].name, "b") == 0);
+    CHECK_INT(dpar_mesh_unflatten(&other, &out, 7, 2, many + 7, size, DPAR_LAST_FASTEST, &why),
+              DPAR_E_DIVIDE);
+    CHECK_INT(dpar_mesh_unflatten(&other, &m, 7, 1, many + 7, size, DPAR_LAST_FASTEST, &why),
+              DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_unflatten(&other, &m, -1, 1, many + 7, size, DPAR_LAST_FASTEST, &why),
+              DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_unflatten(&other, &m, 0, 2, many + 1, size, DPAR_LAST_FASTEST, &why),
+              DPAR_E_ARG); /* "b" and "c" are taken */
+}
+
 int main(void)
 {
     test_brute_force();
@@ -579,5 +661,6 @@ int main(void)
     test_complement();
     test_shapes();
     test_more_refusals();
+    test_edges();
     return CHECK_DONE();
 }
