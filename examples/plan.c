@@ -239,6 +239,7 @@ static int read_model(const options *o, dpar_workload *w)
     dpar_why why;
     dpar_status st;
     int i;
+    memset(&m, 0, sizeof m);
     if (ends_in(o->model, ".json") || (strchr(o->model, '/') != NULL && is_file(o->model))) {
         size_t bytes = 0;
         char *text = read_file(o->model, &bytes);
@@ -250,12 +251,18 @@ static int read_model(const options *o, dpar_workload *w)
     } else {
         st = dpar_model_parse(&m, o->model, strlen(o->model), &why);
     }
-    for (i = 0; st == DPAR_OK && o->stack != NULL && i < 4; i++) {
-        m.stack = strcmp(o->stack, stacks[i]) == 0 ? i + 1 : m.stack;
+    for (i = 0; o->stack != NULL && i < 4 && strcmp(o->stack, stacks[i]) != 0; i++) {
     }
-    for (i = 0; st == DPAR_OK && o->attention != NULL && i < 3; i++) {
-        m.attention = strcmp(o->attention, attentions[i]) == 0 ? i + 1 : m.attention;
+    if (i == 4) {
+        return complain_of("--stack is megatron, core, torch or compiled, not", o->stack);
     }
+    m.stack = o->stack != NULL && st == DPAR_OK ? i + 1 : m.stack;
+    for (i = 0; o->attention != NULL && i < 3 && strcmp(o->attention, attentions[i]) != 0; i++) {
+    }
+    if (i == 3) {
+        return complain_of("--attention is unfused, flash1 or flash, not", o->attention);
+    }
+    m.attention = o->attention != NULL && st == DPAR_OK ? i + 1 : m.attention;
     if (st == DPAR_OK) {
         st = dpar_workload_build(w, &m, o->seq, &why);
     }

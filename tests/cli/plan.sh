@@ -58,6 +58,8 @@ expect 2 'do not divide the cluster' llama-3-8b --cluster 8x8:h100-80 --fix tp=3
 expect 2 'does not divide 32 attention heads' llama-3-8b --cluster 8x8:h100-80 --fix tp=64
 expect 2 'at least 1: tp=0' llama-3-8b --cluster 8x8:h100-80 --fix tp=0
 expect 2 'given twice' llama-3-8b --cluster 8x8:h100-80 --fix tp=8,tp=4
+expect 2 'stack is megatron' llama-3-8b --cluster dgx-h100 --stack nope
+expect 2 'attention is unfused' llama-3-8b --cluster dgx-h100 --attention nope
 expect 2 'of 1 to 64' llama-3-8b --cluster 8x8:h100-80 --top 65
 mkdir "$work/folder.json"
 expect 2 'folder' "$work/folder.json" --cluster dgx-h100
