@@ -1534,8 +1534,9 @@ DPAR_API const char *dpar_algorithm_name(int32_t algorithm);
 DPAR_API double dpar_ring_all_reduce(double bytes, int32_t n, double Bps);
 
 /* alpha-beta-gamma cost of one algorithm on n ranks (MPICH's comments; Thakur, Rabenseifner, Gropp
- * 2005): alpha seconds a message, beta seconds a byte, gamma seconds a byte reduced. E_UNKNOWN when
- * the pair does not exist or the algorithm is not defined for this n; *seconds untouched then. */
+ * 2005; HIERARCHICAL is the predictor's alone, which knows the nodes): alpha seconds a message,
+ * beta seconds a byte, gamma seconds a byte reduced. E_UNKNOWN when the pair does not exist or the
+ * algorithm is not defined for this n; *seconds untouched then. */
 DPAR_API dpar_status dpar_collective_textbook(int32_t kind, int32_t algorithm, int32_t n,
                                               double bytes, double alpha, double beta, double gamma,
                                               double *seconds);
@@ -1570,7 +1571,8 @@ DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t s
  * saturation by size and ranks, NICs shared by the groups of a node, in-switch reduction
  * (all-reduce only) from the size where it wins. Gathers and scatters across nodes are rings, as
  * NCCL's are. Rules and sources: collective.c. bytes <= 0 or size 1 cost nothing. Errors against
- * published tables: tests/unit/collective.c prints them. O(1), about 50 ns. */
+ * published tables: tests/unit/collective.c prints them. A kind that is none costs nothing. O(1),
+ * about 50 ns. */
 DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                       double bytes, dpar_collective_cost *cost);
 
@@ -1653,6 +1655,7 @@ typedef struct dpar_layer {
     double cp_qo_bytes; /* queries and attention outputs, bytes a token, all heads */
     double ep_bytes;    /* sent to experts, bytes a token (top-k copies); 0: no experts */
     double reach_bytes; /* halo: sum over its convolutions of (cells deep) x bytes a cell */
+    int32_t reach;      /* cells: the deepest of its halos */
     int32_t exchanges;  /* halo exchanges in its forward */
     int32_t shrink;     /* cells along an axis = extent / shrink */
 } dpar_layer;
@@ -1697,13 +1700,14 @@ typedef struct dpar_workload {
     double capacity; /* mixture of experts: load of the fullest expert over the mean, >= 1 */
 } dpar_workload;
 
-/* Parameters of one layer of class i; and of its experts alone. */
+/* Parameters of one layer of class `layer` of 0..layers-1, 0 for others; of its experts alone. */
 DPAR_API double dpar_layer_params(const dpar_workload *w, int32_t layer);
 DPAR_API double dpar_layer_expert_params(const dpar_workload *w, int32_t layer);
 /* Saved activation bytes of one layer for one token, nothing cut, under a recomputation
- * (DPAR_RECOMPUTE_*, strategy.h). */
+ * (DPAR_RECOMPUTE_*, strategy.h). 0 for a layer that is none. */
 DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
-/* Forward FLOP of one layer for one sample, attention as it runs (causal at half). */
+/* Forward FLOP of one layer for one sample, attention as it runs (causal at half). 0 for a layer
+ * that is none. */
 DPAR_API double dpar_layer_flops(const dpar_workload *w, int32_t layer);
 /* Index of the class whose single layer has the most parameters. */
 DPAR_API int32_t dpar_workload_largest(const dpar_workload *w);
@@ -1794,10 +1798,16 @@ enum {
     DPAR_DUALPIPEV,
     DPAR_SCHEDULES
 };
-enum { DPAR_OFFLOAD_OPTIMIZER = 1, DPAR_OFFLOAD_WEIGHTS = 2, DPAR_OFFLOAD_ACTIVATIONS = 4 };
+enum {
+    DPAR_OFFLOAD_OPTIMIZER = 1,
+    DPAR_OFFLOAD_WEIGHTS = 2,
+    DPAR_OFFLOAD_ACTIVATIONS = 4,
+    DPAR_OFFLOAD_NVME = 8 /* the optimizer's state on the node's NVMe, not in its memory */
+};
 enum { DPAR_OVERLAP_DP = 1, DPAR_OVERLAP_TP = 2, DPAR_OVERLAP_PP = 4, DPAR_OVERLAP_DEFAULT = 8 };
 
-/* Bytes a parameter, by what they are for. */
+/* Bytes a parameter, by what they are for. Activations are the model's (dpar_model.element): set 4
+ * there for fp32 training. */
 typedef struct dpar_recipe {
     char name[16];
     double weight, gradient, master, moments; /* their sum is the 8 to 20 of the texts */
@@ -1808,7 +1818,9 @@ typedef struct dpar_recipe {
 
 /* Recipes by name: "zero" 16 = 2+2+4+8, "megatron" 18 = 2+4+4+8 (alias "bf16", the default),
  * "deepspeed" 20, "fp32" 16 = 4+4+8, "pure-bf16" 8, "adam8" 12, "no-master" 12 = 2+2+8, "fsdp"
- * 16 sharded + 2 gathered, "fp8" 19, "bf16-moments" 14. E_UNKNOWN lists them. */
+ * 16 sharded + 2 gathered, "fp8" 19, "bf16-moments" 14, "zero++" 16 with weights gathered in int8
+ * and gradients reduced in int4 (ZeRO++ 2023, without its second copy inside nodes: shard= has
+ * one). E_UNKNOWN lists them. */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
 DPAR_API const char *dpar_recipe_name(int32_t index);
 
@@ -1887,11 +1899,11 @@ enum {
     DPAR_RULE_SCHEDULE,  /* the schedule cannot have this vp or these micro-batches */
     DPAR_RULE_CP,        /* 2 cp does not divide the sequence; heads for Ulysses */
     DPAR_RULE_EP,        /* ep does not divide experts or the ranks of a stage */
-    DPAR_RULE_ZERO,      /* shard does not divide dp; ZeRO-2/3 with pipelines */
+    DPAR_RULE_ZERO,      /* shard does not divide dp */
     DPAR_RULE_BATCH,     /* the global batch is not dp * micro_batch * micro_batches */
     DPAR_RULE_TILES,     /* a tile thinner than its halo, or tiles of a model without a grid */
     DPAR_RULE_OPTION,    /* an option without effect here (SP without TP, ...) */
-    DPAR_RULE_OFFLOAD,   /* no host memory to offload to */
+    DPAR_RULE_OFFLOAD,   /* no host memory, or no NVMe, to offload to */
     DPAR_RULE_MEMORY,    /* does not fit */
     DPAR_RULES
 };
@@ -1930,12 +1942,21 @@ typedef struct dpar_memory {
     double lower, upper;    /* with 3 % and 10 % of fragmentation */
     double first, last;     /* totals of the first and of the last stage */
     int32_t worst;          /* pipeline rank of the worst stage */
-    double host;            /* bytes of host memory a rank, by offloading */
+    double host;            /* bytes of host memory a rank, by offloading (not to NVMe) */
     double params;          /* weights of the worst stage's rank, before ZeRO */
 } dpar_memory;
 
 /* "weights", ...: the names in JSON; "?" for a number that is none. */
 DPAR_API const char *dpar_memory_name(int32_t term);
+
+/* Bytes of one pipeline rank, by term, into m->term, total, ...; m->worst is that rank. rank of
+ * 0..pp-1; a rank outside is taken as the nearest one. O(layer classes). */
+DPAR_API void dpar_memory_of_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+                                   dpar_memory *m);
+
+/* Does it fit? The upper figure into `limit` bytes of a GPU (0: what the GPU has), and what is
+ * offloaded by all GPUs of a node into the node's memory. */
+DPAR_API int32_t dpar_memory_fits(const dpar_job *job, const dpar_memory *m, double limit);
 
 /* Memory of the rank that needs the most. The strategy must have passed dpar_strategy_check.
  * O(layer classes). Formulas and their sources: memory.c. */
@@ -1945,7 +1966,8 @@ DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_m
  */
 DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
 
-/* Micro-batches whose activations the first stage holds, in full-stage units, by schedule. */
+/* Micro-batches whose activations pipeline rank `rank` of 0..pp-1 holds, in full-stage units, by
+ * schedule; 0 for a rank, degree or schedule that is none. */
 DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
                                int32_t micro_batches);
 
@@ -1980,12 +2002,14 @@ typedef struct dpar_step {
                                      vocabulary counted (Megatron's and PaLM's MFU) */
     double model_flops_causal;    /* the same with causal attention at half */
     double hardware_flops;        /* model_flops plus what is recomputed */
-    double mfu, mfu_causal, hfu;  /* shares of the bf16 (fp32 for fp32 jobs) dense peak */
+    double mfu, mfu_causal, hfu;  /* shares of the dense peak of recipe.compute (TF32 for fp32,
+                                     fp8 for fp8); long causal attention: mfu can pass what
+                                     the GPU computes, up to twice mfu_causal */
     double tflops_gpu;            /* model_flops / GPU / second, 1e12 */
     double link_bytes, nic_bytes; /* sent a GPU and step, in-node links and NICs */
     double dp_bytes;              /* of them by data parallelism */
     double dp_hidden_s;           /* data-parallel communication that overlap hides */
-    double bubble;                /* idle / (ranks * makespan) of the pipeline */
+    double bubble;                /* filling and draining / makespan of the micro-batches */
     double largest_stage_s, mean_stage_s; /* a micro-batch, forward and backward */
 } dpar_step;
 
@@ -1996,7 +2020,8 @@ DPAR_API const char *dpar_time_name(int32_t term);
 DPAR_API void dpar_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t);
 
 /* The three numbers that go by "bubble" for p stages and m micro-batches of equal cost: overhead
- * over the ideal (p-1)/m, share of the makespan (p-1)/(m+p-1), utilisation m/(m+p-1). */
+ * over the ideal (p-1)/m, share of the makespan (p-1)/(m+p-1), utilisation m/(m+p-1). 0 for a p or
+ * m below 1. */
 DPAR_API double dpar_bubble_overhead(int32_t p, int32_t m);
 DPAR_API double dpar_bubble_fraction(int32_t p, int32_t m);
 DPAR_API double dpar_bubble_utilisation(int32_t p, int32_t m);
@@ -2039,7 +2064,7 @@ typedef struct dpar_plan {
     dpar_strategy strategy;
     dpar_memory memory;
     dpar_step step;
-    int32_t fits; /* memory.upper <= the GPU's memory */
+    int32_t fits; /* dpar_memory_fits */
 } dpar_plan;
 
 /* Prices one configuration: check, memory and step in one call. E_DIVIDE, E_ARG, ... when it is
@@ -2050,12 +2075,13 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, i
 /* How much is walked. */
 enum {
     /* tp: divisors of a node; cp, micro-batch: powers of two; sequence parallelism with tp; 1F1B or
-     * interleaved up to vp 16; ZeRO 0, 1, and 3 without pipelines; overlap as the stack has it; no
-     * offload; etp 1; grids cut where the surface is least. When only the top is wanted (no
+     * interleaved; ZeRO 0 and 1, without pipelines 2 and 3 too; overlap as the stack has it; no
+     * offload (of activations it can be a few percent faster on paper); etp 1; grids cut where the
+     * surface is least. When only the top is wanted (no
      * front), what cannot reach it is cut unpriced and counted in `cut`. */
     DPAR_SPACE_USUAL,
     /* Every divisor for tp (across nodes too), cp, pp, vp, ep, micro-batch; sp 0/1, all kinds of
-     * cp, six schedules, ZeRO 0 to 3, HSDP, three offloads, three overlaps, every cut of a grid.
+     * cp, all schedules, ZeRO 0 to 3, HSDP, the offloads, three overlaps, every cut of a grid.
      * Everything is priced. It holds Calculon's space but for its choice of network for each
      * degree (here that follows from the placement) and for how it splits an all-reduce of TP. */
     DPAR_SPACE_WHOLE
@@ -2123,10 +2149,12 @@ DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy
                                         int64_t global_batch, dpar_strategy *near_one,
                                         dpar_why *why);
 
-/* The fewest GPUs of this cluster's kind on which the job fits, and the best plan there: divisors
- * of a node, then whole nodes, each number up to 32 and then in steps of a sixteenth. A cluster
- * without a network gets one NIC of 25 GB/s a GPU beyond its node. E_NONE when most_gpus are not
- * enough. */
+/* The fewest GPUs of this cluster's kind on which the job fits, and the best plan there: parts of a
+ * node, then whole nodes. First a size that is enough is looked for (each number of nodes up to 32,
+ * then steps of a sixteenth), then every smaller one, so the answer is the least of all. Leave
+ * global_batch 0 (free) unless it must be kept: a fixed one forbids the sizes that do not divide
+ * it. A cluster without a network gets one NIC of 25 GB/s a GPU beyond its node. E_NONE when
+ * most_gpus are not enough. Some tenths of a ms a size in the usual space. */
 DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_search *search,
                                            int32_t most_gpus, dpar_plan *plan, dpar_why *why);
 
@@ -2179,9 +2207,10 @@ typedef struct dpar_report {
     int32_t rejects;
     const int64_t *rejected_by_rule; /* DPAR_RULES counts; may be NULL */
     int64_t global_batch, evaluated;
-    double seconds;   /* the search took */
-    const char *note; /* one more assumption to state; may be NULL */
-    int32_t colour;   /* 1: ANSI colours */
+    double seconds;            /* the search took; 0: there was none */
+    const char *note;          /* one more assumption to state; may be NULL */
+    const dpar_advice *advice; /* for the JSON; may be NULL */
+    int32_t colour;            /* 1: ANSI colours */
 } dpar_report;
 
 /* "tp=8,sp=1,pp=4,dp=2,...": what dpar_strategy_parse reads back; defaults are left out. */
@@ -2192,7 +2221,8 @@ DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r);
 /* The first plan in full: every term of memory and time, bytes on the wires, why not its
  * neighbours. */
 DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r);
-/* One JSON object: plans, rejected, evaluated, seconds, assumptions. Always valid JSON. */
+/* One JSON object: plans, recommendation (with advice), rejected, evaluated, seconds, assumptions.
+ * Always valid JSON. */
 DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r);
 /* One line a plan, with a header line. */
 DPAR_API void dpar_show_plans_csv(dpar_text *t, const dpar_report *r);
@@ -2307,6 +2337,14 @@ DPARI_FN int dpari_spells(const char *s, size_t n, const char *word)
         }
     }
     return word[n] == 0;
+}
+
+/* Bytes of a UTF-8 mark at the start of a file: 3 or 0; *left: the bytes behind it. */
+DPARI_FN size_t dpari_text_mark(const char *s, size_t n, size_t *left)
+{
+    size_t mark = n >= 3 && s[0] == '\xEF' && s[1] == '\xBB' && s[2] == '\xBF' ? 3 : 0;
+    *left = n - mark;
+    return mark;
 }
 
 /* Copies at most room - 1 characters and ends them with NUL. */
@@ -2506,6 +2544,12 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 #endif
 #endif
 
+/* FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
+DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
+
+/* Does tp x cp divide the sequence? Sequence parallelism cuts it so. */
+DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
+
 /* What the run does at once (DPAR_OVERLAP_*), when the strategy leaves it to the software. */
 DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
 
@@ -2548,8 +2592,12 @@ typedef struct dpari_stage {
     double total; /* seconds of one micro-batch, forward and backward, all in */
 } dpari_stage;
 
-/* The ranks that can be the worst: first, last, and the ones with other layers. Depends also on
- * pp, vp, schedule, recompute, recompute_layers. */
+DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+                                 const dpari_layers *layers, int32_t rank, dpari_stage *st);
+
+/* The ranks that can be the worst: first, second, last, and with blocks of several classes those
+ * around each change of class; the slowest of them where they are too many. Depends also on pp, vp,
+ * schedule, recompute, recompute_layers. */
 enum { DPARI_MAX_STAGES = 8 };
 typedef struct dpari_stages {
     int32_t n;
@@ -10068,59 +10116,60 @@ static const struct {
     int8_t switched, reduces;
     float nic;
     char source[44];
-} dpari_gpu[] = {
-    {"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0, 0, 12.5f,
-     "NVIDIA data sheet 2017"},
-    {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0, 0, 12.5f,
-     "NVIDIA data sheet 2018"},
-    {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 300, 1, 0, 25,
-     "NVIDIA data sheet 2020"},
-    {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 300, 1, 0, 25,
-     "NVIDIA data sheet 2021"},
-    {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0, 25, 31, 1,
-     0, 25, "NVIDIA data sheet 2021"},
-    {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25, 200, 0, 0, 25,
-     "CINECA Leonardo 2023, unverified"},
-    {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50, 450, 1, 1, 50,
-     "NVIDIA data sheet 2023"},
-    {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50, 450, 1, 1, 50,
-     "torchtitan 2024-12: HBM2e, 500 W"},
-    {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50, 63, 1, 0, 50,
-     "NVIDIA data sheet 2023"},
-    {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50, 200, 1, 1, 50,
-     "ml-engineering 2025"},
-    {"h200", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50, 450, 1, 1, 50,
-     "NVIDIA data sheet 2024"},
-    {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450, 450, 0, 0, 25,
-     "NVIDIA data sheet 2023"},
-    {"gh200-141", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 450, 450, 0,
-     0, 25, "NVIDIA data sheet 2024"},
-    {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50, 900, 1, 1,
-     50, "NVIDIA data sheet 2024"},
-    {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000, 200, 900, 1,
-     1, 50, "NVIDIA data sheet 2024"},
-    {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000, 50, 900, 1,
-     1, 50, "NVIDIA data sheet 2025"},
-    {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000, 200, 900,
-     1, 1, 50, "NVIDIA data sheet 2025"},
-    {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, 31, 1, 0, 25,
-     "NVIDIA data sheet 2023"},
-    {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36, 150, 0, 0, 25,
-     "AMD data sheet 2021, one GCD"},
-    {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50, 448, 0, 0, 50,
-     "AMD data sheet 2023"},
-    {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50, 448, 0, 0, 50,
-     "AMD data sheet 2024"},
-    {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50, 535, 0, 0, 50,
-     "AMD data sheet 2025"},
-    {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, 270, 0, 0, 12.5f,
-     "Google 2022, memory unverified"},
-    {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 180, 0, 0, 12.5f,
-     "Google 2023, memory unverified"},
-    {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 540, 0, 0, 12.5f,
-     "Google 2023, memory unverified"},
-    {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 360, 0, 0, 12.5f,
-     "Google 2024, memory unverified"}};
+} dpari_gpu[] = {{"v100-16", DPAR_GEN_VOLTA, 80, 17.1f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0,
+                  0, 12.5f, "NVIDIA data sheet 2017"},
+                 {"v100-32", DPAR_GEN_VOLTA, 80, 34.3f, 0.9f, 7.8f, 15.7f, 0, 125, 0, 0, 12, 150, 0,
+                  0, 12.5f, "NVIDIA data sheet 2018"},
+                 {"a100-40", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
+                  300, 1, 0, 25, "NVIDIA data sheet 2020"},
+                 {"a100-80", DPAR_GEN_AMPERE, 108, 85.9f, 2.039f, 9.7f, 19.5f, 156, 312, 0, 0, 25,
+                  300, 1, 0, 25, "NVIDIA data sheet 2021"},
+                 {"a100-80-pcie", DPAR_GEN_AMPERE, 108, 85.9f, 1.935f, 9.7f, 19.5f, 156, 312, 0, 0,
+                  25, 31, 1, 0, 25, "NVIDIA data sheet 2021"},
+                 {"a100-40-pcie", DPAR_GEN_AMPERE, 108, 42.4f, 1.555f, 9.7f, 19.5f, 156, 312, 0, 0,
+                  25, 31, 1, 0, 25, "NVIDIA data sheet 2020"},
+                 {"a100-64", DPAR_GEN_AMPERE, 124, 68.7f, 1.64f, 11.2f, 22.4f, 156, 312, 0, 0, 25,
+                  200, 0, 0, 25, "CINECA Leonardo 2023, unverified"},
+                 {"h100-80", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 34, 67, 494.5f, 989, 1979, 0, 50,
+                  450, 1, 1, 50, "NVIDIA data sheet 2023"},
+                 {"h100-96", DPAR_GEN_HOPPER, 132, 102.0f, 2.4f, 34, 67, 494.5f, 989, 1979, 0, 50,
+                  450, 1, 1, 50, "torchtitan 2024-12: HBM2e, 500 W"},
+                 {"h100-pcie", DPAR_GEN_HOPPER, 114, 85.5f, 2.0f, 26, 51, 378, 756, 1513, 0, 50, 63,
+                  1, 0, 50, "NVIDIA data sheet 2023"},
+                 {"h800", DPAR_GEN_HOPPER, 132, 85.5f, 3.35f, 1, 67, 494.5f, 989, 1979, 0, 50, 200,
+                  1, 1, 50, "ml-engineering 2025"},
+                 {"h200", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0, 50, 450,
+                  1, 1, 50, "NVIDIA data sheet 2024"},
+                 {"gh200", DPAR_GEN_HOPPER, 132, 102.0f, 4.0f, 34, 67, 494.5f, 989, 1979, 0, 450,
+                  450, 0, 0, 25, "NVIDIA data sheet 2023"},
+                 {"gh200-141", DPAR_GEN_HOPPER, 132, 150.8f, 4.8f, 34, 67, 494.5f, 989, 1979, 0,
+                  450, 450, 0, 0, 25, "NVIDIA data sheet 2024"},
+                 {"b200", DPAR_GEN_BLACKWELL, 148, 191.5f, 8.0f, 37, 80, 1125, 2250, 4500, 9000, 50,
+                  900, 1, 1, 50, "NVIDIA data sheet 2024"},
+                 {"gb200", DPAR_GEN_BLACKWELL, 148, 197.0f, 8.0f, 40, 80, 1250, 2500, 5000, 10000,
+                  200, 900, 1, 1, 50, "NVIDIA data sheet 2024"},
+                 {"b300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.2f, 80, 1125, 2250, 4500, 13000,
+                  50, 900, 1, 1, 50, "NVIDIA data sheet 2025"},
+                 {"gb300", DPAR_GEN_BLACKWELL, 148, 288.0f, 8.0f, 1.3f, 80, 1250, 2500, 5000, 14000,
+                  200, 900, 1, 1, 50, "NVIDIA data sheet 2025"},
+                 {"l40s", DPAR_GEN_AMPERE, 142, 48.3f, 0.86f, 1.4f, 91.6f, 183, 362, 733, 0, 25, 31,
+                  1, 0, 25, "NVIDIA data sheet 2023"},
+                 {"mi250x", DPAR_GEN_CDNA, 110, 68.7f, 1.6f, 47.9f, 23.9f, 0, 191.5f, 0, 0, 36, 150,
+                  0, 0, 25, "AMD data sheet 2021, one GCD"},
+                 {"mi300x", DPAR_GEN_CDNA, 304, 206.0f, 5.3f, 81.7f, 163, 654, 1300, 2610, 0, 50,
+                  448, 0, 0, 50, "AMD data sheet 2023"},
+                 {"mi325x", DPAR_GEN_CDNA, 304, 275.0f, 6.0f, 81.7f, 163, 654, 1300, 2610, 0, 50,
+                  448, 0, 0, 50, "AMD data sheet 2024"},
+                 {"mi355x", DPAR_GEN_CDNA, 256, 309.0f, 8.0f, 78, 157, 0, 2500, 5000, 10000, 50,
+                  535, 0, 0, 50, "AMD data sheet 2025"},
+                 {"tpu-v4", DPAR_GEN_TPU, 2, 34.3f, 1.2f, 0, 8, 0, 275, 0, 0, 12, 270, 0, 0, 12.5f,
+                  "Google 2022, memory unverified"},
+                 {"tpu-v5e", DPAR_GEN_TPU, 1, 17.1f, 0.82f, 0, 6, 0, 197, 0, 0, 12, 180, 0, 0,
+                  12.5f, "Google 2023, memory unverified"},
+                 {"tpu-v5p", DPAR_GEN_TPU, 2, 102.0f, 2.76f, 0, 14, 0, 459, 0, 0, 12, 540, 0, 0,
+                  12.5f, "Google 2023, memory unverified"},
+                 {"tpu-v6e", DPAR_GEN_TPU, 1, 34.3f, 1.64f, 0, 28, 0, 918, 0, 0, 12, 360, 0, 0,
+                  12.5f, "Google 2024, memory unverified"}};
 
 enum { DPARI_GPUS = (int)(sizeof(dpari_gpu) / sizeof(dpari_gpu[0])) };
 
@@ -10150,39 +10199,43 @@ static const struct {
     {"dgx-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2000, DPARI_IB, "DGX B200, 8 x NDR400, 2024"},
     {"dgx-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 2000, DPARI_IB, "DGX B300, 8 x 800 Gb/s, 2025"},
     {"p4d", "a100-40", 1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA,
-     "AWS p4d.24xlarge, 4 x 100 Gb/s EFA v1, 42.5 of 50 GB/s effective"},
+     "AWS p4d.24xlarge, 4 x 100 Gb/s EFA v1, 42.5 of 50 GB/s effective, 2020"},
     {"p4de", "a100-80", 1, 8, 300, 1, 0, 4, 12.5f, 1152, DPARI_EFA,
-     "AWS p4de.24xlarge, 4 x 100 Gb/s EFA v1"},
+     "AWS p4de.24xlarge, 4 x 100 Gb/s EFA v1, 2022"},
     {"p5", "h100-80", 1, 8, 450, 1, 1, 32, 12.5f, 2048, DPARI_IB,
-     "AWS p5.48xlarge, 32 x 100 Gb/s EFA"},
-    {"p5en", "h200", 1, 8, 450, 1, 1, 16, 25, 2048, DPARI_IB, "AWS p5en.48xlarge, 3200 Gb/s EFA"},
-    {"p6-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2048, DPARI_IB, "AWS p6-b200, 3200 Gb/s EFA"},
-    {"p6-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 4096, DPARI_IB, "AWS p6-b300, 6400 Gb/s EFA"},
-    {"a3-high", "h100-80", 1, 8, 450, 1, 1, 4, 25, 1872, DPARI_IB, "GCP A3 High, 100 GB/s a node"},
-    {"a3-mega", "h100-80", 1, 8, 450, 1, 1, 8, 25, 1872, DPARI_IB, "GCP A3 Mega, 200 GB/s a node"},
+     "AWS p5.48xlarge, 32 x 100 Gb/s EFA, 2023"},
+    {"p5en", "h200", 1, 8, 450, 1, 1, 16, 25, 2048, DPARI_IB,
+     "AWS p5en.48xlarge, 3200 Gb/s EFA, 2024"},
+    {"p6-b200", "b200", 1, 8, 900, 1, 1, 8, 50, 2048, DPARI_IB, "AWS p6-b200, 3200 Gb/s EFA, 2025"},
+    {"p6-b300", "b300", 1, 8, 900, 1, 1, 8, 100, 4096, DPARI_IB,
+     "AWS p6-b300, 6400 Gb/s EFA, 2025"},
+    {"a3-high", "h100-80", 1, 8, 450, 1, 1, 4, 25, 1872, DPARI_IB,
+     "GCP A3 High, 100 GB/s a node, 2023"},
+    {"a3-mega", "h100-80", 1, 8, 450, 1, 1, 8, 25, 1872, DPARI_IB,
+     "GCP A3 Mega, 200 GB/s a node, 2024"},
     {"derecho", "a100-40", 82, 4, 300, 0, 0, 4, 25, 512, DPARI_SLINGSHOT,
-     "NCAR: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it (nic=1x25)"},
+     "NCAR 2023: 4 x 200 Gb/s a GPU node; a guide says 200 Gb/s a node: probe it (nic=1x25)"},
     {"frontier", "mi250x", 9856, 8, 150, 0, 0, 4, 25, 512, DPARI_SLINGSHOT,
-     "OLCF: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 between"},
+     "OLCF 2022: 8 GCDs a node, 4 x 200 Gb/s, 200 GB/s in package, 50-100 between"},
     {"summit", "v100-16", 4600, 6, 50, 1, 0, 2, 11.5f, 512, DPARI_IB,
-     "OLCF: 6 V100 a node, 50 GB/s a pair (64 between sockets), dual EDR 23 GB/s"},
+     "OLCF 2018: 6 V100 a node, 50 GB/s a pair (64 between sockets), dual EDR 23 GB/s"},
     {"perlmutter", "a100-40", 1536, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT,
-     "NERSC: 100 GB/s a pair, 4 x Slingshot 11, unverified"},
+     "NERSC 2022: 100 GB/s a pair, 4 x Slingshot 11, unverified"},
     {"perlmutter-80", "a100-80", 256, 4, 300, 0, 0, 4, 25, 256, DPARI_SLINGSHOT,
-     "NERSC: the 80 GB nodes, unverified"},
+     "NERSC 2022: the 80 GB nodes, unverified"},
     {"leonardo", "a100-64", 3456, 4, 200, 0, 0, 2, 25, 512, DPARI_IB,
-     "CINECA: 2 x dual HDR100 = 50 GB/s a node, unverified"},
+     "CINECA 2023: 2 x dual HDR100 = 50 GB/s a node, unverified"},
     {"alps", "gh200", 2688, 4, 450, 0, 0, 4, 25, 480, DPARI_SLINGSHOT,
-     "CSCS: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11"},
+     "CSCS 2024: 150 GB/s a pair, 4 x 200 Gb/s Slingshot 11"},
     {"jupiter", "gh200", 6000, 4, 450, 0, 0, 4, 25, 480, DPARI_IB,
-     "JSC: 150 GB/s a pair, 4 x NDR200"},
+     "JSC 2025: 150 GB/s a pair, 4 x NDR200"},
     {"grand-teton", "h100-80", 1, 8, 450, 1, 1, 8, 50, 2000, DPARI_IB,
      "Meta, 8 x 400 Gb/s RoCE, 2024"},
     {"gb200-nvl72", "gb200", 1, 72, 900, 1, 1, 72, 50, 17000, DPARI_IB, "NVIDIA GB200 NVL72, 2024"},
     {"tpu-v5p", "tpu-v5p", 1, 64, 540, 0, 0, 16, 12.5f, 512, DPARI_IB,
-     "Google v5p: a 4 x 4 x 4 cube, ICI 6 x 90 GB/s, unverified"},
+     "Google v5p 2023: a 4 x 4 x 4 cube, ICI 6 x 90 GB/s, unverified"},
     {"tpu-v5e", "tpu-v5e", 1, 256, 180, 0, 0, 64, 12.5f, 512, DPARI_IB,
-     "Google v5e: a pod of 16 x 16, ICI 4 x 45 GB/s, unverified"}};
+     "Google v5e 2023: a pod of 16 x 16, ICI 4 x 45 GB/s, unverified"}};
 
 enum { DPARI_MACHINES = (int)(sizeof(dpari_machine) / sizeof(dpari_machine[0])) };
 
@@ -10203,12 +10256,12 @@ static const struct {
     {{.78f, .56f, .80f, 45.8e-6f, .78f, 4.2e-6f, .92f, 3.7e-6f, 36e-6f, .15f, .0140f, .0048f},
      "marked rows of docs/accuracy.md, 2026-11"},
     {{.68f, .36f, .80f, 12e-6f, .795f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
-     "links: H100-class nccl-tests; products: best shape 794 of 989"},
+     "links: H100-class nccl-tests 2024; products: best of 794/989"},
     {{.543f, .389f, .44f, 10e-6f, .80f, 2e-6f, .92f, 3.7e-6f, 30e-6f, .15f, .005f, .005f},
      "marked B200 rows of docs/accuracy.md, 2026-11"},
     {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f},
-     "products: best shape 668 of 1300; rest estimated"},
-    {{.80f, .60f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f},
+     "products: best shape 668 of 1300, 2024; rest estimated"},
+    {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f},
      "estimate after MaxText's public MFU 2024"}};
 
 static const char dpari_cal_name[DPAR_CALS][12] = {
@@ -10241,13 +10294,23 @@ static double dpari_cal_unit(int32_t which)
                : 1.0;
 }
 
+/* Which of them measurements set (bits by DPAR_CAL_*): within about 5 %; estimates within 20. */
+static const int16_t dpari_measured[DPAR_GENERATIONS] = {
+    0,
+    1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S,
+    0xFFF & ~(1 << DPAR_CAL_CONTENTION),
+    1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S | 1 << DPAR_CAL_BASE_S,
+    1 << DPAR_CAL_GEMM | 1 << DPAR_CAL_ATTENTION | 1 << DPAR_CAL_HBM,
+    0,
+    0};
+
 DPAR_API void dpar_calibration_default(dpar_calibration *cal, int32_t generation)
 {
     int32_t i, g = generation >= 0 && generation < DPAR_GENERATIONS ? generation : DPAR_GEN_OTHER;
     dpari_zero(cal, sizeof(*cal));
     for (i = 0; i < DPAR_CALS; i++) {
         cal->value[i] = (double)dpari_default[g].value[i];
-        cal->error[i] = g == DPAR_GEN_AMPERE ? 0.1 : 0.2;
+        cal->error[i] = dpari_measured[g] >> i & 1 ? 0.05 : 0.2;
     }
     dpari_copy_text(cal->source, sizeof(cal->source), dpari_default[g].source,
                     sizeof(dpari_default[g].source));
@@ -10687,7 +10750,7 @@ static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
         a = x < colon ? dpari_cluster_count(s, x, 10000000) : 1;
         b = x < colon ? dpari_cluster_count(s + x + 1, colon - x - 1, 65536)
                       : dpari_cluster_count(s, colon, 65536);
-        if ((x < colon && s[x] != 'x') || a == 0 || b == 0) {
+        if ((x < colon && s[x] != 'x' && s[x] != 'X') || a == 0 || b == 0) {
             return dpari_cluster_bad(s, n, why,
                                      "'@': NODESxGPUS:GPU was expected, each at least 1, as "
                                      "8x8:h100-80");
@@ -10699,7 +10762,7 @@ static dpar_status dpari_cluster_first(dpar_cluster *c, const char *s, size_t n,
         }
         return st;
     }
-    if (x > 0 && x < n && s[x] == 'x') {
+    if (x > 0 && x < n && (s[x] == 'x' || s[x] == 'X')) {
         a = dpari_cluster_count(s, x, 10000000);
         if (a == 0) {
             return dpari_cluster_bad(s, n, why, "'@': at least one machine was expected");
@@ -10752,12 +10815,45 @@ static size_t dpari_cluster_squeeze(char *to, size_t room, const char *s, size_t
     return k;
 }
 
+/* A list of settings alone: one node of one of the chip that gpu=NAME says, wherever it stands. */
+static dpar_status dpari_cluster_of_settings(dpar_cluster *c, const char *text, size_t bytes,
+                                             dpar_why *why)
+{
+    char item[96];
+    size_t at = 0, start, n;
+    while ((n = dpari_cluster_item(text, bytes, &at, &start)) > 0) {
+        n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
+        if (n > 4 && dpari_spells_any_case(item, 4, "gpu=")) {
+            dpar_status st = dpari_gpu_slice(&c->gpu, item + 4, n - 4, why);
+            if (st == DPAR_OK) {
+                dpari_cluster_of_gpus(c, 1, 1);
+                dpari_copy_text(c->name, sizeof(c->name), c->gpu.name, sizeof(c->gpu.name) - 1);
+            }
+            return st;
+        }
+    }
+    return dpari_say(DPAR_E_PARSE, why,
+                     "settings without a machine: begin with one (derecho, 8x8:h100-80) or say "
+                     "gpu=NAME, nodes=N, gpus=N",
+                     0, 0, 0, 0);
+}
+
+static int dpari_cluster_is_setting(const char *item, size_t n)
+{
+    size_t i = 0;
+    while (i < n && item[i] != '=') {
+        i++;
+    }
+    return i < n;
+}
+
 /* One pass over the text: the machine, then the settings that belong to the pass. */
 static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t bytes, int32_t pass,
                                       dpar_why *why)
 {
     char item[96];
     size_t at = 0, start, n, items;
+    int setting = 0;
     for (items = 0;; items++) {
         dpar_status st = DPAR_OK;
         n = dpari_cluster_item(text, bytes, &at, &start);
@@ -10768,10 +10864,15 @@ static dpar_status dpari_cluster_read(dpar_cluster *c, const char *text, size_t 
             return dpari_cluster_bad(text + start, n, why, "'@...' is too long for a setting");
         }
         n = dpari_cluster_squeeze(item, sizeof(item), text + start, n);
-        if (items == 0 && pass == 0) {
-            int named = n > 8 && dpari_spells(item, 8, "machine=");
-            st = dpari_cluster_first(c, named ? item + 8 : item, named ? n - 8 : n, why);
-        } else if (items > 0) {
+        if (items == 0) {
+            size_t named = n > 8 && dpari_spells_any_case(item, 8, "machine=") ? 8 : 0;
+            setting = named == 0 && dpari_cluster_is_setting(item, n);
+            if (pass == 0) {
+                st = setting ? dpari_cluster_of_settings(c, text, bytes, why)
+                             : dpari_cluster_first(c, item + named, n - named, why);
+            }
+        }
+        if (st == DPAR_OK && (items > 0 || setting)) {
             st = dpari_cluster_setting(c, item, n, pass, why);
         }
         if (st != DPAR_OK) {
@@ -10791,6 +10892,7 @@ DPAR_API dpar_status dpar_cluster_parse(dpar_cluster *cluster, const char *text,
     dpar_cluster c;
     dpar_status st;
     dpari_zero(&c, sizeof(c));
+    text += dpari_text_mark(text, bytes, &bytes);
     st = dpari_cluster_read(&c, text, bytes, 0, why);
     if (st == DPAR_OK) {
         st = dpari_cluster_read(&c, text, bytes, 1, why);
@@ -11360,7 +11462,8 @@ DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g
 {
     dpari_timing t;
     dpari_zero(cost, sizeof(*cost));
-    if (g->size < 2 || !(bytes > 0.0 || kind == DPAR_BARRIER)) {
+    if (g->size < 2 || kind < 0 || kind >= DPAR_COLLECTIVES ||
+        !(bytes > 0.0 || kind == DPAR_BARRIER)) {
         return;
     }
     cost->algorithm = -1;
@@ -11373,8 +11476,8 @@ DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g
         dpari_across_all(c, g, bytes, cost);
     } else if (kind == DPAR_SEND_RECV) {
         cost->nic_bytes = bytes;
-        t.latency = 0.5 * c->cal.value[DPAR_CAL_BASE_S] +
-                    dpari_simple_steps * c->cal.value[DPAR_CAL_NET_S];
+        t.latency =
+            0.5 * c->cal.value[DPAR_CAL_BASE_S] + dpari_simple_steps * c->cal.value[DPAR_CAL_NET_S];
         t.seconds = t.latency + bytes / cost->nic_Bps;
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
     } else {
@@ -11449,13 +11552,13 @@ static void dpari_tuner_init(dpari_tuner *t, const dpar_cluster *c, const dpar_g
     t->kind = kind;
     t->bytes = bytes;
     t->column = g->nodes <= 2 ? g->nodes - 1 : 2;
-    t->pci = c->link_Bps < 65e9;
+    t->pci = c->link_Bps <= 1.1 * c->gpu.pcie_Bps;
     t->channels = t->pci ? 1.0 : (double)(int32_t)(c->link_Bps / link + 0.5);
     t->bus = t->pci ? 12.0 : t->channels * (double)one[t->generation];
     if (g->nodes > 1) {
         t->bus = dpari_leastf(t->bus, c->nics * c->nic_Bps * 0.96e-9);
     }
-    t->steps = kind == DPAR_ALL_REDUCE ? 2.0 * (n - 1.0)
+    t->steps = kind == DPAR_ALL_REDUCE                                  ? 2.0 * (n - 1.0)
                : kind == DPAR_ALL_GATHER || kind == DPAR_REDUCE_SCATTER ? n - 1.0
                                                                         : n;
 }
@@ -11561,8 +11664,7 @@ DPAR_API dpar_status dpar_nccl_tuner(const dpar_cluster *c, const dpar_group *g,
     int32_t a, p;
     double best = -1.0;
     t.generation = c->gpu.generation - DPAR_GEN_VOLTA;
-    if (t.generation < 0 || t.generation > 3 || g->size < 2 || !(bytes >= 0.0) ||
-        kind < 0 ||
+    if (t.generation < 0 || t.generation > 3 || g->size < 2 || !(bytes >= 0.0) || kind < 0 ||
         (kind > DPAR_REDUCE_SCATTER && kind != DPAR_BROADCAST && kind != DPAR_REDUCE)) {
         return DPAR_E_UNKNOWN;
     }
@@ -11587,35 +11689,31 @@ DPAR_API dpar_status dpar_nccl_tuner(const dpar_cluster *c, const dpar_group *g,
 
 DPAR_API double dpar_layer_params(const dpar_workload *w, int32_t layer)
 {
-    const dpar_layer *l = &w->layer[layer];
     double sum = 0.0;
     int32_t i;
-    for (i = 0; i < l->ops; i++) {
-        sum += w->op[l->first + i].params;
+    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+        sum += w->op[w->layer[layer].first + i].params;
     }
     return sum;
 }
 
 DPAR_API double dpar_layer_expert_params(const dpar_workload *w, int32_t layer)
 {
-    const dpar_layer *l = &w->layer[layer];
     double sum = 0.0;
     int32_t i;
-    for (i = 0; i < l->ops; i++) {
-        if (w->op[l->first + i].cut >= DPAR_CUT_EXPERT) {
-            sum += w->op[l->first + i].params;
-        }
+    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+        const dpar_op *op = &w->op[w->layer[layer].first + i];
+        sum += op->cut >= DPAR_CUT_EXPERT ? op->params : 0.0;
     }
     return sum;
 }
 
 DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute)
 {
-    const dpar_layer *l = &w->layer[layer];
     double sum = 0.0;
     int32_t i;
-    for (i = 0; i < l->ops; i++) {
-        const dpar_op *op = &w->op[l->first + i];
+    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+        const dpar_op *op = &w->op[w->layer[layer].first + i];
         int32_t kept = recompute == DPAR_RECOMPUTE_NONE || op->keep == DPAR_KEEP_INPUT ||
                        (recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPAR_KEEP_ALWAYS);
         sum += kept ? op->save : 0.0;
@@ -11625,14 +11723,13 @@ DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t 
 
 DPAR_API double dpar_layer_flops(const dpar_workload *w, int32_t layer)
 {
-    const dpar_layer *l = &w->layer[layer];
     double sum = 0.0;
     int32_t i;
-    for (i = 0; i < l->ops; i++) {
-        const dpar_op *op = &w->op[l->first + i];
-        sum += 2.0 * op->n * op->k * op->copies;
+    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+        const dpar_op *op = &w->op[w->layer[layer].first + i];
+        sum += 2.0 * op->n * op->k * op->copies * w->layer[layer].tokens;
     }
-    return sum * l->tokens;
+    return sum;
 }
 
 DPAR_API int32_t dpar_workload_largest(const dpar_workload *w)
@@ -12051,6 +12148,7 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
     op->transient = e * out;
     if (reach > 0) {
         l->reach_bytes += reach * in * e;
+        l->reach = (int32_t)dpari_most(l->reach, reach);
         l->exchanges++;
     }
 }
@@ -12146,6 +12244,7 @@ static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
     op->keep = DPAR_KEEP_INPUT;
     op->n = 0.5 * m->flops_per_cell;
     op->k = 1.0;
+    l->reach = m->halo;
     l->reach_bytes = (double)m->halo * m->fields * e;
     l->exchanges = 1;
 }
@@ -12260,6 +12359,12 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
     m->fields = m->fields > 0 ? m->fields : 1;
     m->halo = m->halo > 0 ? m->halo : 1;
     m->element = m->element > 0 ? m->element : 4;
+    for (i = 0; i < m->dims && m->halo > m->extent[i]; i++) {
+    }
+    if (m->dims > 0 && i == m->dims) {
+        return dpari_say(DPAR_E_ARG, why, "halo=# is wider than the grid: # x # x # cells", m->halo,
+                         m->extent[0], m->extent[1], m->extent[2]);
+    }
     if (m->dims < 1 || m->dims > 3) {
         return dpari_say(DPAR_E_ARG, why, "a grid has 1 to 3 axes, not #", m->dims, 0, 0, 0);
     }
@@ -12466,7 +12571,9 @@ static const struct {
     {"mpt-70b",
      "gpt:layers=80,hidden=8192,heads=64,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
     {"llama-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=2048"},
+    {"llama-13b", "llama:layers=40,hidden=5120,heads=40,ffn=13824,vocab=32000,seq=2048"},
     {"llama-30b", "llama:layers=60,hidden=6656,heads=52,ffn=17920,vocab=32000,seq=2048"},
+    {"llama-65b", "llama:layers=80,hidden=8192,heads=64,ffn=22016,vocab=32000,seq=2048"},
     {"llama-2-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=4096"},
     {"llama-2-13b", "llama:layers=40,hidden=5120,heads=40,ffn=13824,vocab=32000,seq=4096"},
     {"llama-2-70b",
@@ -12474,6 +12581,10 @@ static const struct {
     {"llama-3-8b",
      "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
     {"llama-3.1-8b", "llama-3-8b"},
+    {"llama-3.2-1b",
+     "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=128256,seq=8192,tied=1"},
+    {"smollm2-360m",
+     "llama:layers=32,hidden=960,heads=15,kv_heads=5,ffn=2560,vocab=49152,seq=2048,tied=1"},
     {"llama-3-70b",
      "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192"},
     {"llama-3.1-405b",
@@ -12486,10 +12597,14 @@ static const struct {
                       "4096,experts=8,topk=2"},
     {"qwen2.5-72b",
      "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,seq=4096"},
+    {"qwen3-4b", "llama:layers=36,hidden=2560,heads=32,kv_heads=8,head_width=128,ffn=9728,vocab="
+                 "151936,seq=4096,tied=1"},
     {"qwen3-32b", "llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,vocab="
                   "151936,seq=4096"},
     {"qwen3-235b-a22b", "llama:layers=94,hidden=4096,heads=64,kv_heads=4,head_width=128,vocab="
                         "151936,seq=4096,experts=128,topk=8,expert_ffn=1536"},
+    {"gemma-1.1-2b", "llama:layers=18,hidden=2048,heads=8,kv_heads=1,head_width=256,ffn=16384,"
+                     "vocab=256000,seq=8192,tied=1"},
     {"gemma-2-9b", "llama:layers=42,hidden=3584,heads=16,kv_heads=8,head_width=256,ffn=14336,vocab="
                    "256000,seq=8192,tied=1"},
     {"gemma-2-27b", "llama:layers=46,hidden=4608,heads=32,kv_heads=16,head_width=128,ffn=36864,"
@@ -12780,11 +12895,19 @@ static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int
 
 /* The values below begin at s[k] of the setting [s, s + n), which the sentence quotes whole. */
 
+/* Widths and counts that no model has none of. */
+static int64_t dpari_model_least(int32_t key)
+{
+    return (key >= DPARI_M_LAYERS && key <= DPARI_M_SEQ) || key == DPARI_M_FIELDS ||
+           key == DPARI_M_HALO || key == DPARI_M_KERNEL || key == DPARI_M_LEVELS ||
+           key == DPARI_M_PATCH || key == DPARI_M_CHANNELS || key == DPARI_M_ELEMENT;
+}
+
 static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
                                        size_t n, dpar_why *why)
 {
     int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE;
-    int64_t v = 0, low = key == DPARI_M_BIASES ? -1 : 0;
+    int64_t v = 0, low = key == DPARI_M_BIASES ? -1 : dpari_model_least(key);
     int64_t high = yes_no || key == DPARI_M_BIASES ? 1 : INT32_MAX;
     size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* tokens count in 1024 */
     if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
@@ -13018,6 +13141,7 @@ static const struct {
                     {"n_layers", DPARI_M_LAYERS},
                     {"hidden_size", DPARI_M_HIDDEN},
                     {"n_embd", DPARI_M_HIDDEN},
+                    {"n_embed", DPARI_M_HIDDEN},
                     {"d_model", DPARI_M_HIDDEN},
                     {"num_attention_heads", DPARI_M_HEADS},
                     {"n_head", DPARI_M_HEADS},
@@ -13111,6 +13235,7 @@ static const struct {
     {"falcon", DPAR_FAMILY_GPT,
      DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS | DPARI_CONFIG_ONE_KV},
     {"gpt_neox", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"nemotron", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS}, /* relu2 */
     {"gptj", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
     {"codegen", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
     {"phi", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
@@ -13128,6 +13253,7 @@ typedef struct dpari_config_state {
     uint64_t inner;              /* bits: said by text_config, which goes before the outer object */
     int32_t inside;              /* 1 inside text_config */
     int32_t inner_type;
+    int32_t gated;    /* hidden_act is silu's: gated in every model that has kv heads */
     const char *type; /* model_type, or diffusers' _class_name */
     size_t type_length;
 } dpari_config_state;
@@ -13147,6 +13273,10 @@ static dpar_status dpari_config_string(dpari_config_state *c, const dpar_json_it
         c->type = item->string;
         c->type_length = item->length;
         c->inner_type = c->inside;
+    } else if (dpari_spells(key, n, "hidden_act")) {
+        c->gated = dpari_spells(item->string, item->length, "silu") ||
+                   dpari_spells(item->string, item->length, "swish") ||
+                   dpari_spells(item->string, item->length, "swiglu");
     } else if (dpari_spells(key, n, "feed_forward_proj")) {
         c->value[DPARI_C_GATED] = item->length > 6 && dpari_spells(item->string, 6, "gated-");
     }
@@ -13263,7 +13393,7 @@ static dpar_status dpari_config_needed(const dpari_config_state *c, int32_t fami
 }
 
 /* Row of dpari_config_type. Others have Llama's shapes, as most do, if they say kv heads (an
- * encoder or a state-space model does not). */
+ * encoder or a state-space model does not) and silu (others may not be gated). */
 static dpar_status dpari_config_kind(const dpari_config_state *c, int32_t *row, dpar_why *why)
 {
     for (*row = 0; *row < DPARI_CONFIG_TYPES; (*row)++) {
@@ -13272,7 +13402,7 @@ static dpar_status dpari_config_kind(const dpari_config_state *c, int32_t *row, 
         }
     }
     *row = 0;
-    if (c->type_length == 0 || c->value[DPARI_M_KV_HEADS] > 0) {
+    if (c->type_length == 0 || (c->value[DPARI_M_KV_HEADS] > 0 && c->gated)) {
         return DPAR_OK;
     }
     return dpari_say_word(DPAR_E_UNKNOWN, why,
@@ -13388,6 +13518,7 @@ DPAR_API dpar_status dpar_model_read_config(dpar_model *model, const char *json,
         c.value[i] = -1;
     }
     c.type = "";
+    json += dpari_text_mark(json, bytes, &bytes);
     dpar_json_init(&j, json, bytes);
     do {
         st = dpar_json_next(&j, &item, why);
@@ -13457,7 +13588,7 @@ static const struct {
     {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16}, {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
     {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16}, {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
     {"fp8", 3, 4, 4, 8, 2, 4, DPAR_F8},         {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
-    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8}};
+    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
 
@@ -13485,7 +13616,7 @@ DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why
     return dpari_say_word(DPAR_E_UNKNOWN, why,
                           "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
                           "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
-                          "bf16-moments",
+                          "bf16-moments, zero++",
                           name, dpari_length(name), 0, 0, 0, 0);
 }
 
@@ -13565,9 +13696,12 @@ static int32_t dpari_read_count(const char *s, size_t n)
 static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
 {
     static const char name[2][5][12] = {{"dp", "tp", "pp", "default", "none"},
-                                        {"optimizer", "weights", "activations", "", "none"}};
+                                        {"optimizer", "weights", "activations", "nvme", "none"}};
     static const int8_t bit[5] = {1, 2, 4, 8, 0};
     int32_t bits = 0, i;
+    if (n == 0) {
+        return -1;
+    }
     while (n > 0) {
         size_t k = 0;
         while (k < n && s[k] != '+') {
@@ -13578,7 +13712,7 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         if (i == 5) {
             return -1;
         }
-        bits |= bit[i];
+        bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
         s += k < n ? k + 1 : k;
         n -= k < n ? k + 1 : k;
     }
@@ -13727,6 +13861,12 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
     return DPAR_OK;
 }
 
+DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s)
+{
+    int64_t parts = (int64_t)s->tp * s->cp;
+    return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
+}
+
 static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
                                       dpar_why *why)
 {
@@ -13749,6 +13889,11 @@ static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strateg
                             "needs tp > 1 and a sequence (tp=#)",
                             s->tp, 0, 0);
     }
+    if (s->sp && !dpari_sequence_cuts(w, s)) {
+        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+                            "sp=1: tp=# x cp=# does not divide # tokens", s->tp, s->cp,
+                            (int64_t)w->tokens);
+    }
     return DPAR_OK;
 }
 
@@ -13763,6 +13908,12 @@ static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strat
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
     int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    if (s->recompute_layers > 0 &&
+        (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > w->blocks)) {
+        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+                            "recompute_layers=# needs recompute=full and as many of the # layers",
+                            s->recompute_layers, w->blocks, 0);
+    }
     if (s->pp > 1 && chunks > w->blocks) {
         return dpari_refuse(rule, DPAR_RULE_PP_LAYERS, why,
                             "pp=# x vp=# needs as many layers, the model has #", s->pp, s->vp,
@@ -13860,7 +14011,7 @@ static dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy
         }
         for (k = 0; s->tiles[i] > 1 && k < w->layers; k++) {
             int64_t cells = w->extent[i] / w->layer[k].shrink / s->tiles[i];
-            if (w->layer[k].exchanges > 0 && cells < 2) {
+            if (w->layer[k].exchanges > 0 && cells < dpari_most(2, w->layer[k].reach)) {
                 return dpari_refuse(rule, DPAR_RULE_TILES, why,
                                     "# tiles of # cells along an axis leave # where the grid is "
                                     "coarsest: a tile must hold its neighbour's halo",
@@ -13892,6 +14043,13 @@ static dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
         return dpari_refuse(rule, DPAR_RULE_OFFLOAD, why,
                             "offload needs the host's memory: give host=GB of the cluster", 0, 0,
                             0);
+    }
+    if (s->offload < 0 || s->offload > 15 ||
+        ((s->offload & DPAR_OFFLOAD_NVME) &&
+         (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)))) {
+        return dpari_refuse(rule, DPAR_RULE_OFFLOAD, why,
+                            "offload to NVMe is of the optimizer and needs nvme=GB/s of a node", 0,
+                            0, 0);
     }
     return DPAR_OK;
 }
@@ -13956,6 +14114,9 @@ DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t
                                int32_t micro_batches)
 {
     double p = pp, v = vp, r = rank, m = micro_batches, n;
+    if (pp < 1 || vp < 1 || rank < 0 || rank >= pp || micro_batches < 1) {
+        return 0.0;
+    }
     switch (pp > 1 ? schedule : DPAR_1F1B) {
     case DPAR_GPIPE:
     case DPAR_BREADTH_FIRST: return m;
@@ -13987,6 +14148,11 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
     double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
     int on_host = (s->offload & DPAR_OFFLOAD_OPTIMIZER) != 0;
+    if (s->schedule == DPAR_DUALPIPE && s->pp > 1) { /* a rank runs two stages, from both ends */
+        held *= 2.0;
+        grads *= 2.0;
+        state *= s->zero >= 1 ? 1.0 : 2.0;
+    }
     m->params = dense + moe;
     m->term[DPAR_MEM_WEIGHTS] = held * r->weight;
     if (!job->work->trains) {
@@ -13995,7 +14161,7 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     m->term[DPAR_MEM_GRADIENTS] = grads * r->gradient;
     m->term[DPAR_MEM_MASTER] = on_host ? 0.0 : state * r->master;
     m->term[DPAR_MEM_OPTIMIZER] = on_host ? 0.0 : state * r->moments;
-    m->host = on_host ? state * (r->master + r->moments) : 0.0;
+    m->host = on_host && !(s->offload & DPAR_OFFLOAD_NVME) ? state * (r->master + r->moments) : 0.0;
     if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
         m->host += m->term[DPAR_MEM_WEIGHTS];
         m->term[DPAR_MEM_WEIGHTS] =
@@ -14024,8 +14190,9 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, co
     const dpar_recipe *r = &job->recipe;
     double unit = st->largest;
     if (s->zero >= 3 && s->dp > 1) {
-        m->term[DPAR_MEM_GATHERED] = 2.0 * unit * r->gathered;
-        m->term[DPAR_MEM_BUCKETS] = unit * r->gathered;
+        /* computed with in 16 bits at least, in however many they travel */
+        m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
+        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->gathered);
     } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH) {
         /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel */
         m->term[DPAR_MEM_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
@@ -14135,6 +14302,25 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     m->last = last;
 }
 
+DPAR_API void dpar_memory_of_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+                                   dpar_memory *m)
+{
+    dpari_layers layers;
+    dpari_stage st;
+    rank = (int32_t)dpari_most(0, dpari_least(rank, (int64_t)s->pp - 1));
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stage(job, s, &layers, rank, &st);
+    dpari_memory_stage(job, s, &st, m);
+    m->first = m->last = m->total;
+}
+
+DPAR_API int32_t dpar_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
+{
+    const dpar_cluster *c = job->cluster;
+    return m->upper <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
+           m->host * c->gpus_per_node <= c->host_bytes;
+}
+
 DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)
 {
     dpari_layers layers;
@@ -14156,7 +14342,7 @@ DPAR_API const char *dpar_time_name(int32_t term)
 
 DPAR_API double dpar_bubble_overhead(int32_t p, int32_t m)
 {
-    return m > 0 ? ((double)p - 1.0) / (double)m : 0.0;
+    return p > 0 && m > 0 ? ((double)p - 1.0) / (double)m : 0.0;
 }
 
 DPAR_API double dpar_bubble_fraction(int32_t p, int32_t m)
@@ -14315,6 +14501,11 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
         t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) / 25e9;
         t->term[DPAR_TIME_OFFLOAD] += local * (r->gradient + r->weight) / (0.8 * pcie);
     }
+    if (s->offload & DPAR_OFFLOAD_NVME) { /* state read and written while the host computes */
+        moved = 2.0 * local * (r->master + r->moments) * c->gpus_per_node;
+        t->term[DPAR_TIME_OFFLOAD] +=
+            dpari_mostf(0.0, moved / c->nvme_Bps - t->term[DPAR_TIME_OPTIMIZER]);
+    }
     if (s->offload & DPAR_OFFLOAD_WEIGHTS) {
         moved = 2.0 * s->micro_batches * (st->params + st->expert_params) * r->weight;
         t->term[DPAR_TIME_OFFLOAD] +=
@@ -14338,8 +14529,8 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
     switch (schedule) {
     case DPAR_INTERLEAVED:
     case DPAR_BREADTH_FIRST: return 1.0 / vp;
-    case DPAR_ZB_H1:
-    case DPAR_ZB_2P: /* its makespan equals H1's; only the span per rank is shorter */ return w;
+    case DPAR_ZB_H1: return w;
+    case DPAR_ZB_2P: return 0.0; /* each rank steps its optimizer when it is done */
     case DPAR_ZBV: return 1.0 / 6.0;
     case DPAR_V_HALF: return 0.5;
     case DPAR_V_MIN: return 0.67;
@@ -14347,6 +14538,17 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
     case DPAR_DUALPIPEV: return 1.0 / 3.0;
     default: return 1.0;
     }
+}
+
+/* The closed forms hold from p micro-batches on (2P: 2 p). A single one waits for p-1 forwards and
+ * backwards whatever the schedule, weight gradients apart; between them a straight line. */
+static double dpari_fill_short(const dpar_strategy *s, double share, double w)
+{
+    double full = s->schedule == DPAR_ZB_2P ? 2.0 * s->pp : s->pp, one = 0.5 * (1.0 + w);
+    if (s->schedule < DPAR_ZB_H1 || s->micro_batches >= full || share >= one) {
+        return share;
+    }
+    return share + (one - share) * (full - s->micro_batches) / (full - 1.0);
 }
 
 static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
@@ -14377,7 +14579,8 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
     if (s->pp == 1) {
         return;
     }
-    fill = (stages->sum_total - mean) * dpari_fill_share(s->schedule, s->vp, w);
+    fill = (stages->sum_total - mean) *
+           dpari_fill_short(s, dpari_fill_share(s->schedule, s->vp, w), w);
     if (looped && m < p) { /* every chunk waits for a whole round of ranks */
         fill = fill * (m - 1.0) / (p - 1.0) + (p - m) * slow->total;
     }
@@ -14389,7 +14592,7 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
     } else {
         t->term[DPAR_TIME_PP] = ways * send * ((p - 2.0) + m * v * (p - 1.0) / p);
     }
-    t->bubble = (fill + t->term[DPAR_TIME_PP]) / (m * slow->total + fill + t->term[DPAR_TIME_PP]);
+    t->bubble = fill / (m * slow->total + fill + t->term[DPAR_TIME_PP]);
 }
 
 /* ---- the step ------------------------------------------------------------------------------- */
@@ -14412,29 +14615,41 @@ static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages,
     t->nic_bytes = k * all->nic_bytes;
 }
 
+/* Forward FLOP of a layer and sample that run once more, attention counted in full: all of them, or
+ * with SELECTIVE those of the scores. */
+static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t recompute)
+{
+    const dpar_layer *l = &w->layer[layer];
+    double sum = 0.0;
+    int32_t i;
+    for (i = 0; i < l->ops; i++) {
+        const dpar_op *op = &w->op[l->first + i];
+        double f = 2.0 * op->n * op->k * op->copies * l->tokens;
+        if (recompute == DPAR_RECOMPUTE_FULL || op->kind == DPAR_OP_SCORES) {
+            sum += op->kind == DPAR_OP_ATTENTION && w->causal ? 2.0 * f : f;
+        }
+    }
+    return sum;
+}
+
 static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
                              const dpari_stages *stages, dpar_step *t)
 {
     const dpar_workload *w = job->work;
-    const double *flops = job->cluster->gpu.flops;
-    double gpus = dpar_strategy_ranks(s),
-           peak = flops[DPAR_BF16] > 0.0 ? flops[DPAR_BF16] : flops[DPAR_F32];
-    double again = 0.0;
-    if (job->recipe.compute == DPAR_TF32 && flops[DPAR_TF32] > 0.0) {
-        peak = flops[DPAR_TF32];
-    }
+    double gpus = dpar_strategy_ranks(s), again = 0.0;
+    double peak = dpari_matrix_peak(&job->cluster->gpu, job->recipe.compute, w->element);
     t->samples = (double)s->dp * s->micro_batch * s->micro_batches;
     t->tokens_per_s_gpu = t->samples * w->tokens / (t->total * gpus);
     t->model_flops = t->samples * w->model_flops_full;
     t->model_flops_causal = t->samples * w->model_flops_causal;
-    if (s->recompute == DPAR_RECOMPUTE_FULL && stages->of[0].layers > 0.0) {
+    if (s->recompute != DPAR_RECOMPUTE_NONE && stages->of[0].layers > 0.0) {
         double share = s->recompute_layers > 0
                            ? dpari_leastf(1.0, s->recompute_layers / stages->of[0].layers)
                            : 1.0;
         int32_t i;
-        for (i = 0; i < w->layers; i++) { /* blocks once more forward; full attention counted */
+        for (i = 0; i < w->layers; i++) {
             again += w->layer[i].kind == DPAR_LAYER_BLOCK
-                         ? dpar_layer_flops(w, i) * w->layer[i].count * share
+                         ? dpari_flops_again(w, i, s->recompute) * w->layer[i].count * share
                          : 0.0;
         }
     }
@@ -14638,6 +14853,12 @@ DPAR_API dpar_status dpar_calibrate(dpar_calibration *cal, const dpar_measuremen
 
 /* ---- one configuration ---------------------------------------------------------------------- */
 
+/* Tenths of a GB, rounded up. */
+static int64_t dpari_tenths(double bytes)
+{
+    return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
+}
+
 DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, int64_t global_batch,
                                   dpar_plan *plan, int32_t *rule, dpar_why *why)
 {
@@ -14652,16 +14873,23 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, i
     plan->strategy = *s;
     dpari_price_memory(job, s, &stages, &plan->memory);
     dpari_price_step(job, s, &stages, &plan->step);
-    plan->fits = plan->memory.upper <= job->cluster->gpu.memory_bytes;
+    plan->fits = dpar_memory_fits(job, &plan->memory, 0.0);
     if (plan->fits) {
         return DPAR_OK;
     }
     if (rule != NULL) {
         *rule = DPAR_RULE_MEMORY;
     }
-    return dpari_say(DPAR_E_MEMORY, why, "needs # MB a GPU (up to # MB), the GPU has # MB",
-                     (int64_t)(plan->memory.total * 1e-6), (int64_t)(plan->memory.upper * 1e-6),
-                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-6), 0);
+    if (plan->memory.upper <= job->cluster->gpu.memory_bytes) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
+                         dpari_tenths(plan->memory.host) / 10, dpari_tenths(plan->memory.host) % 10,
+                         job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
+    }
+    return dpari_say(DPAR_E_MEMORY, why, "needs up to #.# GB a GPU, the GPU has #.# GB",
+                     dpari_tenths(plan->memory.upper) / 10, dpari_tenths(plan->memory.upper) % 10,
+                     dpari_tenths(job->cluster->gpu.memory_bytes) / 10,
+                     dpari_tenths(job->cluster->gpu.memory_bytes) % 10);
 }
 
 /* ---- the axes of the walk ------------------------------------------------------------------- */
@@ -14868,7 +15096,7 @@ static int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
     if (!dpari_walk_fixed(p, s)) {
         return 0;
     }
-    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1;
+    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1 && dpari_sequence_cuts(p->job.work, s);
     s->etp = at[DPARI_AXIS_ETP] > 0 ? s->tp : 1;
     s->sp = dpari_fixed(q, DPAR_FIELD_SP) ? q->fixed.sp : s->sp;
     s->etp = dpari_fixed(q, DPAR_FIELD_ETP) ? q->fixed.etp : s->etp;
@@ -14964,8 +15192,8 @@ static double dpari_limit(const dpar_planner *p)
     return p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
 }
 
-/* Is this ZeRO stage among the options? Usual: not 2 (3 or 1 is better), and 1 at most with
- * pipelines, which would gather for every micro-batch. */
+/* Is this ZeRO stage among the options? Usual: 1 at most with pipelines, which would gather for
+ * every micro-batch. */
 static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
 {
     const dpar_search *q = &p->search;
@@ -14975,7 +15203,7 @@ static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_
     if (zero > 0 && ((int64_t)s->dp * s->cp == 1 || !p->job.work->trains)) {
         return 0;
     }
-    return q->space == DPAR_SPACE_WHOLE || (zero != 2 && (zero < 2 || s->pp == 1));
+    return q->space == DPAR_SPACE_WHOLE || zero < 2 || s->pp == 1;
 }
 
 /* The k-th shard group: all of dp, or the ranks of one node (HSDP); 0: there is none. */
@@ -14998,8 +15226,16 @@ static int32_t dpari_walk_offloads(const dpar_planner *p)
 {
     return p->search.space == DPAR_SPACE_WHOLE && p->job.work->trains &&
                    p->job.cluster->host_bytes > 0.0 && !dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD)
-               ? 8
+               ? (p->job.cluster->nvme_Bps > 0.0 ? 12 : 8)
                : 1;
+}
+
+/* The k-th offload: every set of three, then those that put the optimizer on NVMe. */
+static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
+{
+    return dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD) ? p->search.fixed.offload
+           : k < 8                                     ? k
+                                                       : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
 }
 
 /* How many overlaps: bit 0 data parallelism, bit 1 pipeline. */
@@ -15035,7 +15271,12 @@ static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
 /* What does not fit, and what came nearest. */
 static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
 {
-    int64_t mb = m->upper < 9e18 ? (int64_t)(m->upper * 1e-6) : INT64_MAX;
+    double limit = dpari_limit(p), bytes = m->upper;
+    int64_t mb;
+    if (bytes <= limit) { /* the host is what is too small */
+        bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
+    }
+    mb = bytes < 9e18 ? (int64_t)(bytes * 1e-6) : INT64_MAX;
     p->rejected[DPAR_RULE_MEMORY]++;
     if (p->state[DPARI_NEAREST_BYTES] == 0 || mb < p->state[DPARI_NEAREST_BYTES]) {
         p->state[DPARI_NEAREST_BYTES] = mb;
@@ -15051,7 +15292,7 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
     dpari_zero(&plan, sizeof(plan)); /* padding too: the same bytes for the same search */
     plan.strategy = *outer;
     dpari_price_memory(&p->job, outer, stages, &plan.memory);
-    plan.fits = plan.memory.upper <= dpari_limit(p);
+    plan.fits = dpar_memory_fits(&p->job, &plan.memory, p->search.memory_bytes);
     for (overlap = 0; overlap < overlaps; overlap++) {
         if (overlaps > 1) {
             plan.strategy.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
@@ -15073,7 +15314,6 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
 /* ZeRO stage, offload, shard group. */
 static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages)
 {
-    const dpar_search *q = &p->search;
     dpar_strategy s = *outer;
     int32_t offloads = dpari_walk_offloads(p), offload, k;
     for (s.zero = 0; s.zero < 4; s.zero++) {
@@ -15081,7 +15321,7 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
             continue;
         }
         for (offload = 0; offload < offloads; offload++) {
-            s.offload = dpari_fixed(q, DPAR_FIELD_OFFLOAD) ? q->fixed.offload : offload;
+            s.offload = dpari_walk_offload(p, offload);
             for (k = 0; k < 2; k++) {
                 s.shard = dpari_walk_shard(p, &s, k);
                 if (s.shard > 0 && s.dp % s.shard != 0) {
@@ -15167,15 +15407,17 @@ static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
     const dpar_workload *w = p->job.work;
     int32_t half = w->blocks / s->pp / 2, r;
     for (r = 0; r < DPAR_RECOMPUTES; r++) {
+        int32_t layers =
+            dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
         if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
+            (layers > 0 && (r != DPAR_RECOMPUTE_FULL || layers > w->blocks)) ||
             (!dpari_fixed(q, DPAR_FIELD_RECOMPUTE) &&
              ((!w->trains && r > 0) ||
               (r == DPAR_RECOMPUTE_SELECTIVE && w->attention != DPAR_ATTENTION_UNFUSED)))) {
             continue;
         }
         s->recompute = r;
-        s->recompute_layers =
-            dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
+        s->recompute_layers = layers;
         dpari_walk_stages(p, s);
         if (r == DPAR_RECOMPUTE_FULL && half > 0 && !dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS)) {
             s->recompute_layers = half;
@@ -15196,17 +15438,20 @@ static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int
     }
     if (s->vp == 1) {
         return schedule == DPAR_1F1B ||
-               (whole && (schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1));
+               (whole && (schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1 ||
+                          schedule == DPAR_ZB_2P || schedule == DPAR_DUALPIPE));
     }
     return schedule == DPAR_INTERLEAVED ||
-           (whole && (schedule == DPAR_BREADTH_FIRST || (s->vp == 2 && schedule == DPAR_ZBV)));
+           (whole && (schedule == DPAR_BREADTH_FIRST ||
+                      (s->vp == 2 && (schedule == DPAR_ZBV || schedule == DPAR_V_HALF ||
+                                      schedule == DPAR_V_MIN || schedule == DPAR_DUALPIPEV))));
 }
 
 static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
-    int32_t most = s->pp == 1 ? 1 : q->space == DPAR_SPACE_WHOLE ? blocks / s->pp : 16;
+    int32_t most = s->pp == 1 ? 1 : blocks / s->pp;
     int64_t out = p->state[DPARI_OUT_RULE];
     for (vp = 1; vp <= most || vp == 1; vp++) {
         if (!dpari_wanted(q, DPAR_FIELD_VP, vp, q->fixed.vp) ||
@@ -15338,7 +15583,7 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
 
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
 {
-    int64_t until = budget < 1 ? 1 : budget, i;
+    int64_t until = budget < 1 ? 1 : budget, near_tenths, i;
     until = until > INT64_MAX - p->walked ? INT64_MAX : p->walked + until;
     while (p->state[DPARI_POSITION] < p->state[DPARI_TOTAL]) {
         if (p->walked >= until) {
@@ -15361,9 +15606,11 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
                          "none of # configurations is legal on # GPUs with a global batch of #",
                          p->walked, p->search.gpus, p->search.global_batch, 0);
     }
-    return dpari_say(
-        DPAR_E_NONE, why, "nothing fits: the nearest of # configurations needs # MB a GPU of # MB",
-        p->evaluated, p->state[DPARI_NEAREST_BYTES], (int64_t)(dpari_limit(p) * 1e-6), 0);
+    near_tenths = dpari_tenths((double)p->state[DPARI_NEAREST_BYTES] * 1e6);
+    return dpari_say(DPAR_E_NONE, why,
+                     "nothing fits: the nearest of # configurations needs #.# GB, the GPU has # GB",
+                     p->evaluated, near_tenths / 10, near_tenths % 10,
+                     (int64_t)(dpari_limit(p) * 1e-9));
 }
 
 DPAR_API double dpar_planner_progress(const dpar_planner *p)
@@ -15444,7 +15691,8 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     }
     model = (int64_t)n->tp * n->cp * n->pp;
     model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
-    if (model < 1 || ranks % model != 0) {
+    if (model < 1 || ranks % model != 0 ||
+        (n->vp > 1 && job->work->blocks % ((int64_t)n->pp * n->vp) != 0)) {
         return 0;
     }
     n->dp = (int32_t)(ranks / model);
@@ -15458,6 +15706,11 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     double ratio =
         other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
     dpar_text_put(t, ": ");
+    if (!other->fits && other->memory.upper <= job->cluster->gpu.memory_bytes) {
+        r->rule = DPAR_RULE_MEMORY;
+        dpar_text_put(t, "offloads more than a node's memory holds");
+        return;
+    }
     if (!other->fits) {
         r->rule = DPAR_RULE_MEMORY;
         r->bytes_over = other->memory.upper - job->cluster->gpu.memory_bytes;
@@ -15468,8 +15721,12 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
         return;
     }
     r->rule = DPAR_RULE_NONE;
-    dpar_text_fixed(t, 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio), 1);
-    dpar_text_put(t, ratio >= 1.0 ? " % slower" : " % faster");
+    if (ratio > 0.9995 && ratio < 1.0005) {
+        dpar_text_put(t, "as fast");
+    } else {
+        dpar_text_fixed(t, 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio), 1);
+        dpar_text_put(t, ratio >= 1.0 ? " % slower" : " % faster");
+    }
     dpar_text_put(t, ", ");
     dpar_text_fixed(t, other->memory.total * 1e-9, 1);
     dpar_text_put(t, " GB");
@@ -15612,11 +15869,15 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     s->recompute = dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1);
     s->schedule = dpari_within(s->schedule, 0, DPAR_SCHEDULES - 1);
     s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
-    s->recompute_layers = dpari_within(s->recompute_layers, 0, INT32_MAX);
+    s->recompute_layers =
+        s->recompute == DPAR_RECOMPUTE_FULL ? dpari_within(s->recompute_layers, 0, w->blocks) : 0;
     s->vp = dpari_within(s->vp, 1, INT32_MAX);
     s->micro_batch = dpari_within(s->micro_batch, 1, INT32_MAX);
     s->micro_batches = dpari_within(s->micro_batches, 1, INT32_MAX);
-    s->offload = job->cluster->host_bytes > 0.0 ? s->offload & 7 : 0;
+    s->offload = job->cluster->host_bytes > 0.0 ? s->offload & 15 : 0;
+    if (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)) {
+        s->offload &= 7;
+    }
     for (i = 0; i < 3; i++) {
         s->tiles[i] = i < w->dims ? dpari_within(s->tiles[i], 1, INT32_MAX) : 1;
     }
@@ -15629,7 +15890,7 @@ static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, in
     const dpar_workload *w = job->work;
     int32_t ranks, each;
     n->dp = rest;
-    n->sp = (n->sp > 0 || w->experts > 0) && n->tp > 1 && w->heads > 0;
+    n->sp = (n->sp > 0 || w->experts > 0) && n->tp > 1 && dpari_sequence_cuts(w, n);
     n->vp = n->pp > 1 ? n->vp : 1;
     n->shard = n->shard < 1 || n->dp % n->shard != 0 ? 0 : n->shard;
     ranks = n->tp * n->cp * n->dp;
@@ -15726,52 +15987,138 @@ DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy
 
 /* ---- smallest machine ----------------------------------------------------------------------- */
 
-/* The next size: inside a node its divisors, then every number of nodes up to 32, then steps of a
- * sixteenth; 0 past 2^31. */
-static int32_t dpari_next_size(int32_t gpus, int32_t node)
+/* The sizes that a machine can have: parts of a node, then whole nodes. 0 past 2^31. */
+static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 {
     int64_t nodes = gpus / node, next;
     if (gpus < node) {
-        do {
-            gpus++;
-        } while (node % gpus != 0);
-        return gpus;
+        return gpus + 1;
     }
-    next = (nodes + (nodes < 32 ? 1 : nodes / 16)) * node;
+    next = (nodes + (coarse && nodes >= 32 ? nodes / 16 : 1)) * node;
     return next <= INT32_MAX ? (int32_t)next : 0;
+}
+
+/* The best plan on so many GPUs of the cluster's kind. */
+static dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search, int32_t gpus,
+                                     dpar_plan *plan, int64_t *nearest, dpar_why *why)
+{
+    dpar_cluster c = *job->cluster;
+    dpar_job resized = *job;
+    dpar_planner p;
+    dpar_search q = *search;
+    dpar_status st;
+    resized.cluster = &c;
+    if (c.nics < 1) { /* one node as described: more of them need some network */
+        c.nics = c.gpus_per_node;
+        c.nic_Bps = 25e9;
+    }
+    c.gpus_per_node = (int32_t)dpari_least(gpus, c.gpus_per_node);
+    c.nodes = gpus / c.gpus_per_node;
+    q.gpus = gpus;
+    st = dpar_planner_init(&p, &resized, &q, plan, 1, NULL, 0, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    do {
+        st = dpar_planner_run(&p, INT64_MAX, why);
+    } while (st == DPAR_MORE);
+    *nearest = p.state[DPARI_NEAREST_BYTES];
+    return st;
+}
+
+static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t value)
+{
+    if (!dpari_fixed(q, field)) {
+        *at = value;
+        q->fixed_fields |= (uint32_t)1 << field;
+    }
+}
+
+/* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
+ * and everything recomputed and, if the search may, offloaded; the whole question only when that
+ * misses by less than a quarter (one layer in flight is less without recomputation). */
+static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search, int32_t gpus,
+                                   dpar_why *why)
+{
+    dpar_search q = *search;
+    dpar_plan plan;
+    int64_t nearest = 0;
+    double limit =
+        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
+    dpar_status st;
+    dpari_size_fix(&q, DPAR_FIELD_VP, &q.fixed.vp, 1);
+    dpari_size_fix(&q, DPAR_FIELD_MICRO_BATCH, &q.fixed.micro_batch, 1);
+    if (job->work->trains) {
+        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE, &q.fixed.recompute, DPAR_RECOMPUTE_FULL);
+        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE_LAYERS, &q.fixed.recompute_layers, 0);
+        dpari_size_fix(&q, DPAR_FIELD_OVERLAP, &q.fixed.overlap, 0);
+    }
+    if (q.space == DPAR_SPACE_WHOLE && job->work->trains && job->cluster->host_bytes > 0.0) {
+        dpari_size_fix(&q, DPAR_FIELD_OFFLOAD, &q.fixed.offload,
+                       DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS);
+    }
+    st = dpari_size_search(job, &q, gpus, &plan, &nearest, why);
+    if (st != DPAR_E_NONE || (double)nearest > limit * 1.25e-6) {
+        return st;
+    }
+    return dpari_size_search(job, search, gpus, &plan, &nearest, why);
+}
+
+/* Fewer GPUs than this cannot even hold the state between them. */
+static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
+{
+    const dpar_recipe *r = &job->recipe;
+    double limit =
+        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
+    double bytes = job->work->trains ? dpar_zero_bytes(r, job->work->params, 0, 1)
+                                     : job->work->params * r->weight;
+    double least = bytes / limit;
+    int offload = search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_FIELD_OFFLOAD);
+    int32_t node = job->cluster->gpus_per_node;
+    if (offload || !(least > 1.0)) {
+        return 1;
+    }
+    if (least >= 2e9) {
+        return INT32_MAX;
+    }
+    return least < node ? (int32_t)least : (int32_t)(least / node) * node;
 }
 
 DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_search *search,
                                            int32_t most_gpus, dpar_plan *plan, dpar_why *why)
 {
-    dpar_cluster c = *job->cluster;
-    dpar_job smaller = *job;
-    dpar_planner p;
-    dpar_search q = *search;
-    int32_t node = c.gpus_per_node, gpus;
-    smaller.cluster = &c;
-    if (c.nics < 1) { /* one node as described: more of them need some network */
-        c.nics = node;
-        c.nic_Bps = 25e9;
+    int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
+    int64_t nearest = 0;
+    dpar_status st = dpar_cluster_check(job->cluster, why);
+    if (st == DPAR_OK) {
+        st = dpar_workload_check(job->work, why);
     }
-    for (gpus = 1; gpus > 0 && gpus <= most_gpus; gpus = dpari_next_size(gpus, node)) {
-        dpar_status st;
-        int32_t per = gpus < node ? gpus : node;
-        c.gpus_per_node = per;
-        c.nodes = gpus / per;
-        q.gpus = gpus;
-        st = dpar_planner_init(&p, &smaller, &q, plan, 1, NULL, 0, why);
-        if (st != DPAR_OK) {
-            return st;
-        }
-        do {
-            st = dpar_planner_run(&p, INT64_MAX, why);
-        } while (st == DPAR_MORE);
-        if (st == DPAR_DONE) {
-            return DPAR_OK;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    least = dpari_size_least(job, search);
+    st = DPAR_E_NONE;
+    for (enough = least; enough > 0 && enough <= most_gpus;
+         enough = dpari_size_after(enough, node, 1)) {
+        st = dpari_size_fits(job, search, enough, why);
+        if (st != DPAR_E_NONE) {
+            break;
         }
     }
-    return dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0, 0, 0);
+    if (st == DPAR_E_NONE) {
+        return dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0, 0,
+                         0);
+    }
+    for (gpus = least; st == DPAR_DONE && gpus < enough; gpus = dpari_size_after(gpus, node, 0)) {
+        if (dpari_size_fits(job, search, gpus, why) == DPAR_DONE) {
+            enough = gpus;
+        }
+    }
+    return st == DPAR_DONE
+               ? dpari_size_search(job, search, enough, plan, &nearest, why) == DPAR_DONE
+                     ? DPAR_OK
+                     : DPAR_E_NONE
+               : st;
 }
 
 /* ==== cost/price.c ==== */
@@ -15813,7 +16160,7 @@ static const double dpari_flash1_share = 0.62;
 /* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
 static const double dpari_scores_share = 0.62;
 
-static double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
+DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
 {
     static const int8_t next[DPAR_FORMATS] = {DPAR_F64,  DPAR_F32,  DPAR_F32,
                                               DPAR_TF32, DPAR_BF16, DPAR_F8};
@@ -15828,12 +16175,14 @@ static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
 {
     const dpar_gpu *g = &job->cluster->gpu;
     const double *cal = job->cluster->cal.value;
-    double units = g->units > 0 ? g->units : 100.0, bf16 = dpari_matrix_peak(g, DPAR_BF16, 2);
+    double units = g->units > 0 ? g->units : 100.0, peak, bf16;
     dpari_rates r;
     dpari_zero(&r, sizeof(r));
-    r.flop_s =
-        1.0 / (dpari_matrix_peak(g, job->recipe.compute, job->work->element) * cal[DPAR_CAL_GEMM]);
-    r.attention_s = 1.0 / (bf16 * cal[DPAR_CAL_ATTENTION]);
+    peak = dpari_matrix_peak(g, job->recipe.compute, job->work->element);
+    bf16 = dpari_matrix_peak(g, DPAR_BF16, job->work->element);
+    r.flop_s = 1.0 / (peak * cal[DPAR_CAL_GEMM]);
+    /* fused attention stays in bf16 under 8-bit products, and in fp32 under those of fp32 */
+    r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION]);
     if (job->work->attention == DPAR_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
     }
@@ -15860,15 +16209,19 @@ static int dpari_unaligned(double width)
     return eighths < 1e9 && eighths - (double)(int32_t)eighths > 0.0;
 }
 
-/* [rows, k] x [k, n], `count` of them at once. */
-static double dpari_product(const dpari_rates *r, double rows, double n, double k, double count,
+/* Weight gradients of convolutions have few outputs and a long sum over the pixels: the sum is cut
+ * so that its parts fill a wave. In units of rows of the sum: what of the lost wave remains. */
+static double dpari_split_sum(const dpari_rates *r, double outputs)
+{
+    return outputs < r->wave ? outputs / r->wave : 1.0;
+}
+
+/* [rows, k] x [k, n]. Rows of any number do: only the widths lie side by side in memory. */
+static double dpari_product(const dpari_rates *r, double rows, double n, double k, double lost,
                             double share)
 {
-    double waves = rows * n * count / r->wave;
-    if (dpari_unaligned(n) || dpari_unaligned(k)) {
-        share *= dpari_unaligned_share;
-    }
-    return (waves + dpari_wave_lost) * r->wave * 2.0 * k * r->flop_s / share;
+    double waves = rows * n / r->wave;
+    return (waves + lost) * r->wave * 2.0 * k * r->flop_s / share;
 }
 
 /* How tensor or expert parallelism divides something. */
@@ -15891,7 +16244,8 @@ static double dpari_cut(const dpari_rates *r, int32_t cut)
 static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double tokens,
                                 dpari_layer_price *p)
 {
-    double rows = tokens, n = op->n, k = op->k, count = 1.0, share = 1.0, w, e = r->w->element;
+    double rows = tokens, n = op->n, k = op->k, share = 1.0, wide, w, e = r->w->element;
+    double lost = dpari_wave_lost; /* of the weight gradient */
     if (op->cut == DPAR_CUT_COLUMN) {
         n /= r->s->tp;
     } else if (op->cut == DPAR_CUT_ROW) {
@@ -15910,12 +16264,15 @@ static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double 
         share = dpari_grouped_share;
     } else if (op->kind == DPAR_OP_CONV) {
         share = dpari_conv_share;
+        lost *= dpari_split_sum(r, n * k);
     }
-    p->forward += dpari_product(r, rows, n, k, count, share) + rows * n * e * r->byte_s;
-    p->backward += dpari_product(r, rows, k, n, count, share) + rows * k * e * r->byte_s;
+    wide = dpari_unaligned(n) || dpari_unaligned(k) ? dpari_unaligned_share * share : share;
+    share = dpari_unaligned(k) ? wide : share;
+    p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
+    p->backward += dpari_product(r, rows, k, n, dpari_wave_lost, wide) + rows * k * e * r->byte_s;
     /* the weight gradient is added into a wide accumulator: read and written once */
     w = op->kind == DPAR_OP_EXPERTS ? op->params / (r->s->ep * r->s->etp) : n * k;
-    p->backward += dpari_product(r, n, k, rows, count, share) + w * r->accumulate * r->byte_s;
+    p->backward += dpari_product(r, n, k, rows, lost, share) + w * r->accumulate * r->byte_s;
 }
 
 static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, double tokens,
@@ -16279,8 +16636,8 @@ static void dpari_stage_total(const dpar_strategy *s, dpari_stage *st)
     st->total = dpari_mostf(device + waits, st->host);
 }
 
-static void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
-                              const dpari_layers *layers, int32_t rank, dpari_stage *st)
+DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+                                 const dpari_layers *layers, int32_t rank, dpari_stage *st)
 {
     const dpar_workload *w = job->work;
     int64_t chunks = (int64_t)s->pp * s->vp;
@@ -16367,20 +16724,40 @@ static void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
     dpari_stage_total(s, whole);
 }
 
+/* The ranks beside a mixed one too: they are the longest of the pure ones on their side. */
+static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
+{
+    return dpari_stage_mixed(w, s, rank - 1) || dpari_stage_mixed(w, s, rank) ||
+           (rank + 1 < s->pp && dpari_stage_mixed(w, s, rank + 1));
+}
+
+/* Room for one more stage: where the list is full the quickest of the inner ones goes. */
+static dpari_stage *dpari_stage_place(dpari_stages *out)
+{
+    int32_t i, quick = 1;
+    if (out->n < DPARI_MAX_STAGES) {
+        return &out->of[out->n++];
+    }
+    for (i = 2; i < out->n; i++) {
+        quick = out->of[i].total < out->of[quick].total ? i : quick;
+    }
+    for (i = quick; i + 1 < out->n; i++) { /* by rank: the last of them is the last stage */
+        out->of[i] = out->of[i + 1];
+    }
+    return &out->of[out->n - 1];
+}
+
 DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_layers *layers, dpari_stages *out)
 {
-    int32_t rank, last = s->pp - 1, mixed = dpari_block_classes(job->work) > 1, i;
+    int32_t rank, last = s->pp - 1, classes = dpari_block_classes(job->work), i;
     out->n = 0;
-    for (rank = 0; rank < s->pp && out->n < DPARI_MAX_STAGES - 1; rank++) {
-        if (rank <= 1 || rank == last || (mixed && dpari_stage_mixed(job->work, s, rank))) {
-            dpari_price_stage(job, s, layers, rank, &out->of[out->n++]);
-        } else if (!mixed) {
+    for (rank = 0; rank <= last; rank++) {
+        if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, s, rank)) {
+            dpari_price_stage(job, s, layers, rank, dpari_stage_place(out));
+        } else if (classes <= 1) {
             rank = last - 1; /* all between are as rank 1, or shorter */
         }
-    }
-    if (out->of[out->n - 1].rank != last) {
-        dpari_price_stage(job, s, layers, last, &out->of[out->n++]);
     }
     dpari_price_whole(job, s, layers, &out->whole);
     out->sum_total = out->whole.total;
@@ -16982,10 +17359,10 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
         dpar_text_put(&t, " such GPUs");
     }
     return dpari_say(DPAR_E_MEMORY, why,
-                     "it does not fit on # GPUs: # MB a GPU when sharded as far as it goes, the "
-                     "GPU has # MB",
-                     n->gpus, (int64_t)(a->plan.memory.upper * 1e-6),
-                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-6), 0);
+                     "it does not fit on # GPUs: # GB a GPU when sharded as far as it goes, the "
+                     "GPU has # GB",
+                     n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
+                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-9), 0);
 }
 
 DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *search,
@@ -17051,11 +17428,11 @@ static void dpari_show_pair(dpar_text *t, const char *name, int64_t v)
 
 static void dpari_show_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
 {
-    static const char word[2][3][12] = {{"dp", "tp", "pp"},
-                                        {"optimizer", "weights", "activations"}};
+    static const char word[2][4][12] = {{"dp", "tp", "pp", ""},
+                                        {"optimizer", "weights", "activations", "nvme"}};
     int32_t i, n = 0;
     dpar_text_put(t, name);
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < 3 + offload; i++) {
         if (bits >> i & 1) {
             dpar_text_put(t, n++ > 0 ? "+" : "");
             dpar_text_put(t, word[offload][i]);
@@ -17160,7 +17537,7 @@ static void dpari_show_count(dpar_text *t, double v)
 
 static const char *dpari_show_unit(const dpar_job *job)
 {
-    return job->work->dims > 0 ? (job->work->trains ? "cells" : "cells") : "tokens";
+    return job->work->dims > 0 ? "cells" : "tokens";
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -17247,7 +17624,7 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, c->gpu.name);
     dpar_text_put(t, " (");
     dpar_text_int(t, c->nodes);
-    dpar_text_put(t, " nodes of ");
+    dpar_text_put(t, c->nodes == 1 ? " node of " : " nodes of ");
     dpar_text_int(t, c->gpus_per_node);
     dpar_text_put(t, ", ");
     dpar_text_fixed(t, c->link_Bps * 1e-9, 0);
@@ -17353,7 +17730,11 @@ DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r)
         dpari_show_row(t, r, i, longest);
     }
     dpari_show_legend(t, r);
-    if (r->evaluated > 0) {
+    if (r->note != NULL) {
+        dpar_text_put(t, r->note);
+        dpar_text_char(t, '\n');
+    }
+    if (r->seconds > 0.0) {
         dpari_show_count(t, (double)r->evaluated);
         dpar_text_put(t, " configurations priced in ");
         dpari_show_seconds(t, r->seconds);
@@ -17374,7 +17755,7 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
     char cell[48];
     dpar_text c;
     int32_t i;
-    if (!(v > 0.0005 * whole)) {
+    if (!(v > 0.0005 * whole || v < -0.0005 * whole)) {
         return;
     }
     dpar_text_put(t, "  ");
@@ -17395,6 +17776,22 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
     dpar_text_char(t, '\n');
 }
 
+/* Time against memory: what is given up for each GB. */
+static void dpari_show_front(dpar_text *t, const dpar_report *r)
+{
+    int32_t i;
+    for (i = 0; i < r->fronts && i < 8; i++) {
+        dpar_text_put(
+            t, i == 0 ? "\nless memory, more time (nothing is both faster and smaller)\n  " : "  ");
+        dpar_text_fixed(t, r->front[i].memory.total * 1e-9, 1);
+        dpar_text_put(t, " GB  ");
+        dpari_show_seconds(t, r->front[i].step.total);
+        dpar_text_put(t, "  ");
+        dpar_show_strategy(t, &r->front[i].strategy);
+        dpar_text_char(t, '\n');
+    }
+}
+
 DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r)
 {
     const dpar_plan *p = &r->plan[0];
@@ -17402,6 +17799,7 @@ DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r)
     if (r->plans < 1) {
         return;
     }
+    dpari_show_front(t, r);
     dpar_text_put(t, "\nthe first plan in full: ");
     dpar_show_strategy(t, &p->strategy);
     dpar_text_put(t, "\n\nmemory of pipeline rank ");
@@ -17542,9 +17940,24 @@ static void dpari_json_reasons(dpar_text *t, const dpar_report *r, const dpar_pl
     dpar_text_put(&w, " % of the step is ");
     dpar_text_put(&w, dpar_time_name(most_time));
     dpar_text_put(&w, ", the bubble ");
-    dpar_text_fixed(&w, 100.0 * p->step.bubble, 1);
+    dpar_text_fixed(&w, 100.0 * p->step.term[DPAR_TIME_BUBBLE] / p->step.total, 1);
     dpar_text_put(&w, " %");
     dpari_json_text(t, line);
+}
+
+static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan *p,
+                             const char *name, int32_t rank)
+{
+    dpar_memory m;
+    int32_t i;
+    dpar_memory_of_stage(job, &p->strategy, rank, &m);
+    dpar_text_put(t, "     \"");
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\": {");
+    for (i = 0; i < DPAR_MEMS; i++) {
+        dpari_json_real(t, dpar_memory_name(i), m.term[i] * 1e-9, ", ");
+    }
+    dpari_json_real(t, "total", m.total * 1e-9, "},\n");
 }
 
 static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan *p)
@@ -17556,7 +17969,12 @@ static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan 
     for (i = 0; i < DPAR_MEMS; i++) {
         dpari_json_real(t, dpar_memory_name(i), p->memory.term[i] * 1e-9, ", ");
     }
-    dpari_json_real(t, "total", p->memory.total * 1e-9, "},\n     \"memory_range_gb\": {");
+    dpari_json_real(t, "total", p->memory.total * 1e-9, "},\n");
+    if (p->strategy.pp > 1) {
+        dpari_json_stage(t, r->job, p, "memory_first_stage_gb", 0);
+        dpari_json_stage(t, r->job, p, "memory_last_stage_gb", p->strategy.pp - 1);
+    }
+    dpar_text_put(t, "     \"memory_range_gb\": {");
     dpari_json_real(t, "allocated", p->memory.allocated * 1e-9, ", ");
     dpari_json_real(t, "lower", p->memory.lower * 1e-9, ", ");
     dpari_json_real(t, "upper", p->memory.upper * 1e-9, ", ");
@@ -17644,15 +18062,45 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
     dpar_text_init(&l, line, sizeof(line));
     dpar_text_put(&l, "calibration: ");
     dpar_text_put(&l, c->cal.source);
+    dpar_text_put(&l, "; one standard deviation of products ");
+    dpar_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_GEMM], 0);
+    dpar_text_put(&l, " %, of links ");
+    dpar_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_LINK_SHARE], 0);
+    dpar_text_put(&l, " %, of the network ");
+    dpar_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_NET_SHARE], 0);
+    dpar_text_put(&l, " %; activations of ");
+    dpar_text_int(&l, w->element);
+    dpar_text_put(&l, " bytes");
     dpari_json_text(t, line);
     dpar_text_put(t, ",\n    \"mfu: full attention, vocabulary counted, recomputation not, of the "
                      "dense peak of the matrix format; mfu_causal: causal attention at half; hfu: "
                      "with recomputation; GB = 1e9 bytes\"");
-    if (r->note != NULL) {
-        dpar_text_put(t, ",\n    ");
-        dpari_json_text(t, r->note);
-    }
     dpar_text_put(t, "\n  ]\n");
+}
+
+/* Time against memory: nothing else is both faster and smaller; fastest first. */
+static void dpari_json_front(dpar_text *t, const dpar_report *r)
+{
+    int32_t i;
+    dpar_text_put(t, "  \"pareto\": [");
+    for (i = 0; i < r->fronts; i++) {
+        dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
+        dpari_json_real(t, "time_s", r->front[i].step.total, ", ");
+        dpari_json_real(t, "memory_gb", r->front[i].memory.total * 1e-9, ", ");
+        dpari_json_int(t, "gpus", dpar_cluster_gpus(r->job->cluster), ", \"strategy\": ");
+        dpari_json_strategy(t, &r->front[i].strategy);
+        dpar_text_char(t, '}');
+    }
+    dpar_text_put(t, "],\n");
+}
+
+static void dpari_json_advice(dpar_text *t, const dpar_advice *a)
+{
+    dpar_text_put(t, "  \"recommendation\": {");
+    dpari_json_word_of(t, "name", a->name, ",\n    ");
+    dpari_json_word_of(t, "why", a->why, ",\n    ");
+    dpari_json_word_of(t, "runner_up", a->runner_up, ",\n    ");
+    dpari_json_word_of(t, "warnings", a->warning_text, "},\n");
 }
 
 DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r)
@@ -17660,7 +18108,7 @@ DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r)
     int32_t i;
     dpar_text_put(t, "{\n  ");
     dpari_json_word_of(t, "model", r->job->work->name, ", ");
-    dpari_json_real(t, "parameters", r->job->work->params, ", ");
+    dpari_json_int(t, "parameters", (int64_t)dpari_leastf(r->job->work->params, 9e18), ", ");
     dpari_json_int(t, "gpus", dpar_cluster_gpus(r->job->cluster), ", ");
     dpari_json_int(t, "global_batch", r->global_batch, ",\n  \"plans\": [\n");
     for (i = 0; i < r->plans; i++) {
@@ -17668,6 +18116,14 @@ DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, i + 1 < r->plans ? ",\n" : "\n");
     }
     dpar_text_put(t, "  ],\n");
+    dpari_json_front(t, r);
+    if (r->advice != NULL) {
+        dpari_json_advice(t, r->advice);
+    }
+    if (r->note != NULL) {
+        dpar_text_put(t, "  ");
+        dpari_json_word_of(t, "message", r->note, ",\n");
+    }
     dpari_json_rejected(t, r);
     dpar_text_put(t, "  ");
     dpari_json_int(t, "evaluated", r->evaluated, ", ");

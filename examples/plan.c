@@ -33,7 +33,7 @@ static const char help[] =
     "GB/s in\n"
     "         one direction), \"16xdgx-h100\", or a file of such settings, one a line\n"
     "\n"
-    "  --gpus N            use N GPUs of the machine (whole nodes, or part of one)\n"
+    "  --gpus N            N GPUs: whole nodes, or part of one; more than the machine has: said\n"
     "  --seq S             tokens a sample\n"
     "  --batch B           samples a step, all GPUs (0: free)\n"
     "  --precision R       megatron (= bf16, 18 B a parameter; default), zero (= fp16), "
@@ -52,6 +52,14 @@ static const char help[] =
     "  --svg FILE, --csv FILE   a picture, a table\n"
     "  --list              the presets of models, GPUs, machines and precisions\n"
     "  --quiet             no progress line\n"
+    "  --version           which dpar this is\n"
+    "\n"
+    "Strategies: tp sp cp dp shard pp vp ep etp mbs m recompute_layers = numbers, zero = 0 to 3,\n"
+    "  tiles = 2x4, cp_kind = ring | ulysses | gather, recompute = none | selective | full,\n"
+    "  schedule = gpipe | 1f1b | interleaved | breadth-first | zb-h1 | zb-2p | zbv | v-half |\n"
+    "  v-min | dualpipe | dualpipev, offload = none | optimizer + weights + activations,\n"
+    "  overlap = default | none | dp + tp + pp\n"
+    "Exit code: 0 done, 1 nothing fits, 2 bad input (one sentence on stderr)\n"
     "\n"
     "examples\n"
     "  plan llama-3-70b --cluster 8x8:a100-80 --batch 512 --explain --svg plan.svg\n"
@@ -88,18 +96,16 @@ static int whole_number(const char *word, long long least, long long most, long 
     return *word != 0 && *end == 0 && *value >= least && *value <= most;
 }
 
-static const char flag_name[][12] = {"--whole", "--min-gpus", "--recommend", "--explain",
-                                     "--json",  "--list",     "--quiet",     "--help",
-                                     "--version"};
+static const char flag_name[][12] = {"--whole", "--min-gpus", "--recommend", "--explain", "--json",
+                                     "--list",  "--quiet",    "--help",      "--version"};
 static const char word_name[][12] = {"--cluster", "--precision", "--fix",   "--evaluate",
                                      "--svg",     "--csv",       "--stack", "--attention"};
 static const char number_name[][12] = {"--gpus", "--seq", "--batch", "--top"};
 
 static int set_flag(options *o, const char *name)
 {
-    int *const flag[] = {&o->whole, &o->min_gpus, &o->recommend, &o->explain,
-                         &o->json,  &o->list,     &o->quiet,     &o->help,
-                         &o->version};
+    int *const flag[] = {&o->whole, &o->min_gpus, &o->recommend, &o->explain, &o->json,
+                         &o->list,  &o->quiet,    &o->help,      &o->version};
     size_t i;
     for (i = 0; i < sizeof flag / sizeof flag[0]; i++) {
         if (strcmp(name, flag_name[i]) == 0) {
@@ -231,7 +237,7 @@ static int ends_in(const char *s, const char *tail)
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
 
-static int read_model(const options *o, dpar_workload *w)
+static int read_model(const options *o, const dpar_recipe *r, dpar_workload *w)
 {
     static const char *const stacks[] = {"megatron", "core", "torch", "compiled"};
     static const char *const attentions[] = {"unfused", "flash1", "flash"};
@@ -263,11 +269,17 @@ static int read_model(const options *o, dpar_workload *w)
         return complain_of("--attention is unfused, flash1 or flash, not", o->attention);
     }
     m.attention = o->attention != NULL && st == DPAR_OK ? i + 1 : m.attention;
+    if (m.element == 0 && m.family != DPAR_FAMILY_GRID && r->compute <= DPAR_TF32) {
+        m.element = 4; /* activations of fp32 training are fp32 */
+    }
     if (st == DPAR_OK) {
         st = dpar_workload_build(w, &m, o->seq, &why);
     }
     return st == DPAR_OK ? 0 : complain(why.text);
 }
+
+/* What the report says beside the plans. */
+static char note[160];
 
 static int read_cluster(const options *o, dpar_cluster *c)
 {
@@ -285,7 +297,12 @@ static int read_cluster(const options *o, dpar_cluster *c)
         st = dpar_cluster_parse(c, o->cluster, strlen(o->cluster), &why);
     }
     if (st == DPAR_OK && o->gpus > 0) {
+        int had = dpar_cluster_gpus(c);
         st = dpar_cluster_resize(c, o->gpus, &why);
+        if (st == DPAR_OK && o->gpus > had) {
+            snprintf(note, sizeof note, "%d GPUs of the kind of %s, which has %d", o->gpus, c->name,
+                     had);
+        }
     }
     return st == DPAR_OK ? 0 : complain(why.text);
 }
@@ -341,6 +358,7 @@ static int show_all(const options *o, dpar_report *r)
 {
     int bad = 0;
     r->colour = 0;
+    r->note = r->note != NULL ? r->note : note[0] != 0 ? note : NULL;
     if (o->svg != NULL) {
         bad = write_file(o->svg, dpar_show_plans_svg, r);
     }
@@ -410,17 +428,16 @@ static double now(void)
 #endif
 }
 
-/* About four million tokens a step for language models, 16 samples a GPU for the rest; whole
- * multiples of the GPUs, so that every data-parallel degree divides it. */
+/* About four million tokens a step for language models, 16 samples a GPU for the rest; a power of
+ * two times the GPUs, so that every data-parallel degree and micro-batch divides it. */
 static long long usual_batch(const dpar_workload *w, int gpus)
 {
-    long long batch;
-    if (!w->trains) {
-        return 1;
+    double wanted = w->vocab > 0 ? 4194304.0 / w->tokens : 16.0 * gpus;
+    long long batch = gpus;
+    while (w->trains && (double)batch < 0.75 * wanted) {
+        batch *= 2;
     }
-    batch = w->vocab > 0 ? (long long)(4194304.0 / w->tokens) : 16LL * gpus;
-    batch = (batch + gpus - 1) / gpus * gpus;
-    return batch > 0 ? batch : gpus;
+    return w->trains ? batch : 1;
 }
 
 static void show_progress(const options *o, const dpar_planner *p, double since)
@@ -441,7 +458,8 @@ static int show_smallest(const options *o, const dpar_job *job, const dpar_searc
     dpar_why why;
     int gpus;
     if (dpar_smallest_machine(job, q, most, &plan, &why) != DPAR_OK) {
-        fprintf(stderr, "plan: %s\n", why.text);
+        fprintf(stderr, "plan: %s%s\n", why.text,
+                o->whole ? "" : " (--whole searches tp across nodes, offload and more)");
         return 1;
     }
     gpus = dpar_strategy_ranks(&plan.strategy);
@@ -488,14 +506,20 @@ static int infer(const dpar_job *job, dpar_strategy *s, uint32_t named, long lon
 static int refuse(const dpar_job *job, const dpar_strategy *s, long long batch, const char *reason)
 {
     dpar_strategy legal;
+    dpar_plan plan;
+    dpar_why why;
     char text[256];
     dpar_text t;
-    complain(reason);
+    fprintf(stderr, "plan: %s", reason);
     if (dpar_nearest_legal(job, s, batch, &legal, NULL) == DPAR_OK) {
         dpar_text_init(&t, text, sizeof text);
         dpar_show_strategy(&t, &legal);
-        fprintf(stderr, "plan: the nearest legal configuration is %s\n", text);
+        fprintf(stderr, "; the nearest legal configuration is %s", text);
+        if (dpar_plan_of(job, &legal, batch, &plan, NULL, &why) == DPAR_E_MEMORY) {
+            fprintf(stderr, ", which does not fit: it %s", why.text);
+        }
     }
+    fputc('\n', stderr);
     return 2;
 }
 
@@ -560,6 +584,34 @@ static int refuse_fixed(const options *o, const dpar_job *job, const dpar_search
                   st != DPAR_OK && st != DPAR_E_MEMORY ? why.text : reason);
 }
 
+/* A neighbour that fits and is faster than the best lies outside the space that was searched. */
+static void mark_outside(dpar_report *r, dpar_rejected *rejected)
+{
+    int i;
+    for (i = 0; i < r->rejects; i++) {
+        dpar_rejected *x = &rejected[i];
+        size_t used = strlen(x->text);
+        if (x->rule == DPAR_RULE_NONE && x->seconds < r->plan[0].step.total) {
+            snprintf(x->text + used, sizeof x->text - used, " (not among the usual: see --whole)");
+        }
+    }
+}
+
+/* On how many GPUs it would fit. */
+static void say_enough(const options *o, const dpar_job *job, const dpar_search *search)
+{
+    long long most = 64LL * dpar_cluster_gpus(job->cluster);
+    dpar_search q = *search;
+    dpar_plan plan;
+    q.global_batch = o->batch > 0 ? o->batch : 0;
+    q.space = DPAR_SPACE_USUAL;
+    if (dpar_smallest_machine(job, &q, most < 1 << 20 ? (int)most : 1 << 20, &plan, NULL) ==
+        DPAR_OK) {
+        fprintf(stderr, "plan: it fits on %d such GPUs\n",
+                (int)dpar_strategy_ranks(&plan.strategy));
+    }
+}
+
 static int run_search(const options *o, const dpar_job *job, const dpar_search *q)
 {
     static dpar_plan top[64], front[32];
@@ -586,12 +638,7 @@ static int run_search(const options *o, const dpar_job *job, const dpar_search *
     if (st < 0) {
         fprintf(stderr, "plan: %s\n", why.text);
         if (st == DPAR_E_NONE && !o->json) {
-            dpar_plan plan;
-            if (dpar_smallest_machine(job, q, 16 * dpar_cluster_gpus(job->cluster), &plan, NULL) ==
-                DPAR_OK) {
-                fprintf(stderr, "plan: it fits on %d such GPUs\n",
-                        (int)dpar_strategy_ranks(&plan.strategy));
-            }
+            say_enough(o, job, q);
         }
     }
     memset(&r, 0, sizeof r);
@@ -604,11 +651,17 @@ static int run_search(const options *o, const dpar_job *job, const dpar_search *
     r.rejects = p.tops > 0 && (o->explain || o->json)
                     ? dpar_plan_neighbours(job, &top[0], q->global_batch, rejected, 12)
                     : 0;
+    if (q->space == DPAR_SPACE_USUAL) {
+        mark_outside(&r, rejected);
+    }
     r.rejected_by_rule = p.rejected;
     r.global_batch = q->global_batch;
     r.evaluated = p.evaluated;
     r.seconds = now() - since;
-    r.note = interrupted ? "the search was interrupted: the best so far" : NULL;
+    r.note = interrupted ? "the search was interrupted: the best so far" : r.note;
+    if (p.tops == 0) {
+        r.note = why.text;
+    }
     if (p.tops == 0 && !o->json) {
         return 1;
     }
@@ -618,15 +671,29 @@ static int run_search(const options *o, const dpar_job *job, const dpar_search *
     return p.tops > 0 ? 0 : 1;
 }
 
-static int run_recommend(const dpar_job *job, const dpar_search *q)
+static int run_recommend(const options *o, const dpar_job *job, const dpar_search *q)
 {
     dpar_advice a;
+    dpar_report r;
     dpar_why why;
     dpar_status st = dpar_recommend(job, q, &a, &why);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
         return complain(why.text);
     }
-    printf("%s\n  why:       %s\n", a.name, a.why);
+    memset(&r, 0, sizeof r);
+    r.job = job;
+    r.plan = &a.plan;
+    r.plans = 1;
+    r.global_batch = q->global_batch;
+    r.evaluated = 1;
+    r.advice = &a;
+    if (show_all(o, &r) != 0) {
+        return 2;
+    }
+    if (o->json) {
+        return st == DPAR_OK ? 0 : 1;
+    }
+    printf("\n%s\n  why:       %s\n", a.name, a.why);
     printf("  step:      %.4g s, %.4g /s a GPU, MFU %.1f %%, %.1f GB a GPU\n", a.plan.step.total,
            a.plan.step.tokens_per_s_gpu, 100.0 * a.plan.step.mfu, a.plan.memory.total * 1e-9);
     if (a.runner_up[0] != 0) {
@@ -640,7 +707,7 @@ static int run_recommend(const dpar_job *job, const dpar_search *q)
 
 /* ---- main ----------------------------------------------------------------------------------- */
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     static dpar_workload work;
     options o;
@@ -656,8 +723,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (o.version) {
-        printf("plan, dpar %d.%d.%d\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR,
-               DPAR_VERSION_PATCH);
+        printf("plan, dpar %d.%d.%d\n", DPAR_VERSION_MAJOR, DPAR_VERSION_MINOR, DPAR_VERSION_PATCH);
         return 0;
     }
     if (o.list) {
@@ -666,14 +732,14 @@ int main(int argc, char **argv)
     if (o.model == NULL || o.cluster == NULL) {
         return complain("a model and --cluster are needed; --help shows examples");
     }
-    if (read_model(&o, &work) != 0 || read_cluster(&o, &cluster) != 0) {
+    if (dpar_recipe_find(&job.recipe, o.precision, &why) != DPAR_OK) {
+        return complain(why.text);
+    }
+    if (read_model(&o, &job.recipe, &work) != 0 || read_cluster(&o, &cluster) != 0) {
         return 2;
     }
     job.work = &work;
     job.cluster = &cluster;
-    if (dpar_recipe_find(&job.recipe, o.precision, &why) != DPAR_OK) {
-        return complain(why.text);
-    }
     memset(&q, 0, sizeof q);
     q.global_batch = o.batch >= 0 ? o.batch : usual_batch(&work, dpar_cluster_gpus(&cluster));
     q.space = o.whole ? DPAR_SPACE_WHOLE : DPAR_SPACE_USUAL;
@@ -682,11 +748,23 @@ int main(int argc, char **argv)
         dpar_strategy_parse(&q.fixed, o.fix, strlen(o.fix), &q.fixed_fields, &why) != DPAR_OK) {
         return complain(why.text);
     }
+    if ((o.evaluate != NULL) + (o.min_gpus != 0) + (o.recommend != 0) > 1 ||
+        (o.evaluate != NULL && o.fix != NULL)) {
+        return complain("--evaluate, --min-gpus and --recommend exclude each other, and --fix "
+                        "goes with a search only");
+    }
     if (o.evaluate != NULL) {
         return run_evaluate(&o, &job, q.global_batch);
     }
     if (o.min_gpus) {
+        q.global_batch = o.batch > 0 ? o.batch : 0; /* the usual one is for the whole machine */
         return show_smallest(&o, &job, &q, 1 << 20);
     }
-    return o.recommend ? run_recommend(&job, &q) : run_search(&o, &job, &q);
+    return o.recommend ? run_recommend(&o, &job, &q) : run_search(&o, &job, &q);
+}
+
+int main(int argc, char **argv)
+{
+    int code = run(argc, argv);
+    return fflush(stdout) != 0 || ferror(stdout) ? complain("stdout cannot be written") : code;
 }

@@ -102,6 +102,14 @@ DPARI_FN int dpari_spells(const char *s, size_t n, const char *word)
     return word[n] == 0;
 }
 
+/* Bytes of a UTF-8 mark at the start of a file: 3 or 0; *left: the bytes behind it. */
+DPARI_FN size_t dpari_text_mark(const char *s, size_t n, size_t *left)
+{
+    size_t mark = n >= 3 && s[0] == '\xEF' && s[1] == '\xBB' && s[2] == '\xBF' ? 3 : 0;
+    *left = n - mark;
+    return mark;
+}
+
 /* Copies at most room - 1 characters and ends them with NUL. */
 DPARI_FN void dpari_copy_text(char *to, size_t room, const char *from, size_t n)
 {

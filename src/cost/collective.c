@@ -458,7 +458,8 @@ DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g
 {
     dpari_timing t;
     dpari_zero(cost, sizeof(*cost));
-    if (g->size < 2 || !(bytes > 0.0 || kind == DPAR_BARRIER)) {
+    if (g->size < 2 || kind < 0 || kind >= DPAR_COLLECTIVES ||
+        !(bytes > 0.0 || kind == DPAR_BARRIER)) {
         return;
     }
     cost->algorithm = -1;
@@ -471,8 +472,8 @@ DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g
         dpari_across_all(c, g, bytes, cost);
     } else if (kind == DPAR_SEND_RECV) {
         cost->nic_bytes = bytes;
-        t.latency = 0.5 * c->cal.value[DPAR_CAL_BASE_S] +
-                    dpari_simple_steps * c->cal.value[DPAR_CAL_NET_S];
+        t.latency =
+            0.5 * c->cal.value[DPAR_CAL_BASE_S] + dpari_simple_steps * c->cal.value[DPAR_CAL_NET_S];
         t.seconds = t.latency + bytes / cost->nic_Bps;
         dpari_keep_least(cost, t, DPAR_ALG_PAIRWISE);
     } else {
@@ -547,13 +548,13 @@ static void dpari_tuner_init(dpari_tuner *t, const dpar_cluster *c, const dpar_g
     t->kind = kind;
     t->bytes = bytes;
     t->column = g->nodes <= 2 ? g->nodes - 1 : 2;
-    t->pci = c->link_Bps < 65e9;
+    t->pci = c->link_Bps <= 1.1 * c->gpu.pcie_Bps;
     t->channels = t->pci ? 1.0 : (double)(int32_t)(c->link_Bps / link + 0.5);
     t->bus = t->pci ? 12.0 : t->channels * (double)one[t->generation];
     if (g->nodes > 1) {
         t->bus = dpari_leastf(t->bus, c->nics * c->nic_Bps * 0.96e-9);
     }
-    t->steps = kind == DPAR_ALL_REDUCE ? 2.0 * (n - 1.0)
+    t->steps = kind == DPAR_ALL_REDUCE                                  ? 2.0 * (n - 1.0)
                : kind == DPAR_ALL_GATHER || kind == DPAR_REDUCE_SCATTER ? n - 1.0
                                                                         : n;
 }
@@ -659,8 +660,7 @@ DPAR_API dpar_status dpar_nccl_tuner(const dpar_cluster *c, const dpar_group *g,
     int32_t a, p;
     double best = -1.0;
     t.generation = c->gpu.generation - DPAR_GEN_VOLTA;
-    if (t.generation < 0 || t.generation > 3 || g->size < 2 || !(bytes >= 0.0) ||
-        kind < 0 ||
+    if (t.generation < 0 || t.generation > 3 || g->size < 2 || !(bytes >= 0.0) || kind < 0 ||
         (kind > DPAR_REDUCE_SCATTER && kind != DPAR_BROADCAST && kind != DPAR_REDUCE)) {
         return DPAR_E_UNKNOWN;
     }

@@ -49,8 +49,9 @@ DPAR_API const char *dpar_algorithm_name(int32_t algorithm);
 DPAR_API double dpar_ring_all_reduce(double bytes, int32_t n, double Bps);
 
 /* alpha-beta-gamma cost of one algorithm on n ranks (MPICH's comments; Thakur, Rabenseifner, Gropp
- * 2005): alpha seconds a message, beta seconds a byte, gamma seconds a byte reduced. E_UNKNOWN when
- * the pair does not exist or the algorithm is not defined for this n; *seconds untouched then. */
+ * 2005; HIERARCHICAL is the predictor's alone, which knows the nodes): alpha seconds a message,
+ * beta seconds a byte, gamma seconds a byte reduced. E_UNKNOWN when the pair does not exist or the
+ * algorithm is not defined for this n; *seconds untouched then. */
 DPAR_API dpar_status dpar_collective_textbook(int32_t kind, int32_t algorithm, int32_t n,
                                               double bytes, double alpha, double beta, double gamma,
                                               double *seconds);
@@ -85,7 +86,8 @@ DPAR_API dpar_group dpar_group_place(const dpar_cluster *c, int32_t n, int32_t s
  * saturation by size and ranks, NICs shared by the groups of a node, in-switch reduction
  * (all-reduce only) from the size where it wins. Gathers and scatters across nodes are rings, as
  * NCCL's are. Rules and sources: collective.c. bytes <= 0 or size 1 cost nothing. Errors against
- * published tables: tests/unit/collective.c prints them. O(1), about 50 ns. */
+ * published tables: tests/unit/collective.c prints them. A kind that is none costs nothing. O(1),
+ * about 50 ns. */
 DPAR_API void dpar_collective_cost_of(const dpar_cluster *c, const dpar_group *g, int32_t kind,
                                       double bytes, dpar_collective_cost *cost);
 

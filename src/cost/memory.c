@@ -27,6 +27,9 @@ DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t
                                int32_t micro_batches)
 {
     double p = pp, v = vp, r = rank, m = micro_batches, n;
+    if (pp < 1 || vp < 1 || rank < 0 || rank >= pp || micro_batches < 1) {
+        return 0.0;
+    }
     switch (pp > 1 ? schedule : DPAR_1F1B) {
     case DPAR_GPIPE:
     case DPAR_BREADTH_FIRST: return m;
@@ -58,6 +61,11 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     double grads = s->zero >= 2 ? dense / d + moe / experts : dense + moe;
     double held = s->zero >= 3 ? dense / d + moe / experts : dense + moe;
     int on_host = (s->offload & DPAR_OFFLOAD_OPTIMIZER) != 0;
+    if (s->schedule == DPAR_DUALPIPE && s->pp > 1) { /* a rank runs two stages, from both ends */
+        held *= 2.0;
+        grads *= 2.0;
+        state *= s->zero >= 1 ? 1.0 : 2.0;
+    }
     m->params = dense + moe;
     m->term[DPAR_MEM_WEIGHTS] = held * r->weight;
     if (!job->work->trains) {
@@ -66,7 +74,7 @@ static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, con
     m->term[DPAR_MEM_GRADIENTS] = grads * r->gradient;
     m->term[DPAR_MEM_MASTER] = on_host ? 0.0 : state * r->master;
     m->term[DPAR_MEM_OPTIMIZER] = on_host ? 0.0 : state * r->moments;
-    m->host = on_host ? state * (r->master + r->moments) : 0.0;
+    m->host = on_host && !(s->offload & DPAR_OFFLOAD_NVME) ? state * (r->master + r->moments) : 0.0;
     if (s->offload & DPAR_OFFLOAD_WEIGHTS) { /* two layers at a time stay on the device */
         m->host += m->term[DPAR_MEM_WEIGHTS];
         m->term[DPAR_MEM_WEIGHTS] =
@@ -95,8 +103,9 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, co
     const dpar_recipe *r = &job->recipe;
     double unit = st->largest;
     if (s->zero >= 3 && s->dp > 1) {
-        m->term[DPAR_MEM_GATHERED] = 2.0 * unit * r->gathered;
-        m->term[DPAR_MEM_BUCKETS] = unit * r->gathered;
+        /* computed with in 16 bits at least, in however many they travel */
+        m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
+        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->gathered);
     } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH) {
         /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel */
         m->term[DPAR_MEM_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
@@ -204,6 +213,25 @@ DPARI_API void dpari_price_memory(const dpar_job *job, const dpar_strategy *s,
     }
     m->first = first;
     m->last = last;
+}
+
+DPAR_API void dpar_memory_of_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+                                   dpar_memory *m)
+{
+    dpari_layers layers;
+    dpari_stage st;
+    rank = (int32_t)dpari_most(0, dpari_least(rank, (int64_t)s->pp - 1));
+    dpari_price_layers(job, s, &layers);
+    dpari_price_stage(job, s, &layers, rank, &st);
+    dpari_memory_stage(job, s, &st, m);
+    m->first = m->last = m->total;
+}
+
+DPAR_API int32_t dpar_memory_fits(const dpar_job *job, const dpar_memory *m, double limit)
+{
+    const dpar_cluster *c = job->cluster;
+    return m->upper <= (limit > 0.0 ? limit : c->gpu.memory_bytes) &&
+           m->host * c->gpus_per_node <= c->host_bytes;
 }
 
 DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_memory *m)

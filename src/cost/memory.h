@@ -29,12 +29,21 @@ typedef struct dpar_memory {
     double lower, upper;    /* with 3 % and 10 % of fragmentation */
     double first, last;     /* totals of the first and of the last stage */
     int32_t worst;          /* pipeline rank of the worst stage */
-    double host;            /* bytes of host memory a rank, by offloading */
+    double host;            /* bytes of host memory a rank, by offloading (not to NVMe) */
     double params;          /* weights of the worst stage's rank, before ZeRO */
 } dpar_memory;
 
 /* "weights", ...: the names in JSON; "?" for a number that is none. */
 DPAR_API const char *dpar_memory_name(int32_t term);
+
+/* Bytes of one pipeline rank, by term, into m->term, total, ...; m->worst is that rank. rank of
+ * 0..pp-1; a rank outside is taken as the nearest one. O(layer classes). */
+DPAR_API void dpar_memory_of_stage(const dpar_job *job, const dpar_strategy *s, int32_t rank,
+                                   dpar_memory *m);
+
+/* Does it fit? The upper figure into `limit` bytes of a GPU (0: what the GPU has), and what is
+ * offloaded by all GPUs of a node into the node's memory. */
+DPAR_API int32_t dpar_memory_fits(const dpar_job *job, const dpar_memory *m, double limit);
 
 /* Memory of the rank that needs the most. The strategy must have passed dpar_strategy_check.
  * O(layer classes). Formulas and their sources: memory.c. */
@@ -44,7 +53,8 @@ DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_m
  */
 DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t stage, int32_t d);
 
-/* Micro-batches whose activations the first stage holds, in full-stage units, by schedule. */
+/* Micro-batches whose activations pipeline rank `rank` of 0..pp-1 holds, in full-stage units, by
+ * schedule; 0 for a rank, degree or schedule that is none. */
 DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
                                int32_t micro_batches);
 

@@ -65,7 +65,9 @@ static const struct {
     {"mpt-70b",
      "gpt:layers=80,hidden=8192,heads=64,vocab=50368,seq=2048,tied=1,stack=torch,attention=flash1"},
     {"llama-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=2048"},
+    {"llama-13b", "llama:layers=40,hidden=5120,heads=40,ffn=13824,vocab=32000,seq=2048"},
     {"llama-30b", "llama:layers=60,hidden=6656,heads=52,ffn=17920,vocab=32000,seq=2048"},
+    {"llama-65b", "llama:layers=80,hidden=8192,heads=64,ffn=22016,vocab=32000,seq=2048"},
     {"llama-2-7b", "llama:layers=32,hidden=4096,heads=32,ffn=11008,vocab=32000,seq=4096"},
     {"llama-2-13b", "llama:layers=40,hidden=5120,heads=40,ffn=13824,vocab=32000,seq=4096"},
     {"llama-2-70b",
@@ -73,6 +75,10 @@ static const struct {
     {"llama-3-8b",
      "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=8192"},
     {"llama-3.1-8b", "llama-3-8b"},
+    {"llama-3.2-1b",
+     "llama:layers=16,hidden=2048,heads=32,kv_heads=8,ffn=8192,vocab=128256,seq=8192,tied=1"},
+    {"smollm2-360m",
+     "llama:layers=32,hidden=960,heads=15,kv_heads=5,ffn=2560,vocab=49152,seq=2048,tied=1"},
     {"llama-3-70b",
      "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=28672,vocab=128256,seq=8192"},
     {"llama-3.1-405b",
@@ -85,10 +91,14 @@ static const struct {
                       "4096,experts=8,topk=2"},
     {"qwen2.5-72b",
      "llama:layers=80,hidden=8192,heads=64,kv_heads=8,ffn=29568,vocab=152064,seq=4096"},
+    {"qwen3-4b", "llama:layers=36,hidden=2560,heads=32,kv_heads=8,head_width=128,ffn=9728,vocab="
+                 "151936,seq=4096,tied=1"},
     {"qwen3-32b", "llama:layers=64,hidden=5120,heads=64,kv_heads=8,head_width=128,ffn=25600,vocab="
                   "151936,seq=4096"},
     {"qwen3-235b-a22b", "llama:layers=94,hidden=4096,heads=64,kv_heads=4,head_width=128,vocab="
                         "151936,seq=4096,experts=128,topk=8,expert_ffn=1536"},
+    {"gemma-1.1-2b", "llama:layers=18,hidden=2048,heads=8,kv_heads=1,head_width=256,ffn=16384,"
+                     "vocab=256000,seq=8192,tied=1"},
     {"gemma-2-9b", "llama:layers=42,hidden=3584,heads=16,kv_heads=8,head_width=256,ffn=14336,vocab="
                    "256000,seq=8192,tied=1"},
     {"gemma-2-27b", "llama:layers=46,hidden=4608,heads=32,kv_heads=16,head_width=128,ffn=36864,"
@@ -379,11 +389,19 @@ static int32_t dpari_model_extents(const char *s, size_t n, int64_t *extent, int
 
 /* The values below begin at s[k] of the setting [s, s + n), which the sentence quotes whole. */
 
+/* Widths and counts that no model has none of. */
+static int64_t dpari_model_least(int32_t key)
+{
+    return (key >= DPARI_M_LAYERS && key <= DPARI_M_SEQ) || key == DPARI_M_FIELDS ||
+           key == DPARI_M_HALO || key == DPARI_M_KERNEL || key == DPARI_M_LEVELS ||
+           key == DPARI_M_PATCH || key == DPARI_M_CHANNELS || key == DPARI_M_ELEMENT;
+}
+
 static dpar_status dpari_model_integer(dpar_model *m, int32_t key, const char *s, size_t k,
                                        size_t n, dpar_why *why)
 {
     int yes_no = key == DPARI_M_TIED || key == DPARI_M_ROTARY || key == DPARI_M_INFERENCE;
-    int64_t v = 0, low = key == DPARI_M_BIASES ? -1 : 0;
+    int64_t v = 0, low = key == DPARI_M_BIASES ? -1 : dpari_model_least(key);
     int64_t high = yes_no || key == DPARI_M_BIASES ? 1 : INT32_MAX;
     size_t kilo = key == DPARI_M_SEQ && n - k > 1 && s[n - 1] == 'k'; /* tokens count in 1024 */
     if (dpari_model_whole(s + k, n - k - kilo, INT32_MAX, &v)) {
@@ -617,6 +635,7 @@ static const struct {
                     {"n_layers", DPARI_M_LAYERS},
                     {"hidden_size", DPARI_M_HIDDEN},
                     {"n_embd", DPARI_M_HIDDEN},
+                    {"n_embed", DPARI_M_HIDDEN},
                     {"d_model", DPARI_M_HIDDEN},
                     {"num_attention_heads", DPARI_M_HEADS},
                     {"n_head", DPARI_M_HEADS},
@@ -710,6 +729,7 @@ static const struct {
     {"falcon", DPAR_FAMILY_GPT,
      DPARI_CONFIG_TIED | DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS | DPARI_CONFIG_ONE_KV},
     {"gpt_neox", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
+    {"nemotron", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY | DPARI_CONFIG_NO_BIAS}, /* relu2 */
     {"gptj", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
     {"codegen", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
     {"phi", DPAR_FAMILY_GPT, DPARI_CONFIG_ROTARY},
@@ -727,6 +747,7 @@ typedef struct dpari_config_state {
     uint64_t inner;              /* bits: said by text_config, which goes before the outer object */
     int32_t inside;              /* 1 inside text_config */
     int32_t inner_type;
+    int32_t gated;    /* hidden_act is silu's: gated in every model that has kv heads */
     const char *type; /* model_type, or diffusers' _class_name */
     size_t type_length;
 } dpari_config_state;
@@ -746,6 +767,10 @@ static dpar_status dpari_config_string(dpari_config_state *c, const dpar_json_it
         c->type = item->string;
         c->type_length = item->length;
         c->inner_type = c->inside;
+    } else if (dpari_spells(key, n, "hidden_act")) {
+        c->gated = dpari_spells(item->string, item->length, "silu") ||
+                   dpari_spells(item->string, item->length, "swish") ||
+                   dpari_spells(item->string, item->length, "swiglu");
     } else if (dpari_spells(key, n, "feed_forward_proj")) {
         c->value[DPARI_C_GATED] = item->length > 6 && dpari_spells(item->string, 6, "gated-");
     }
@@ -862,7 +887,7 @@ static dpar_status dpari_config_needed(const dpari_config_state *c, int32_t fami
 }
 
 /* Row of dpari_config_type. Others have Llama's shapes, as most do, if they say kv heads (an
- * encoder or a state-space model does not). */
+ * encoder or a state-space model does not) and silu (others may not be gated). */
 static dpar_status dpari_config_kind(const dpari_config_state *c, int32_t *row, dpar_why *why)
 {
     for (*row = 0; *row < DPARI_CONFIG_TYPES; (*row)++) {
@@ -871,7 +896,7 @@ static dpar_status dpari_config_kind(const dpari_config_state *c, int32_t *row, 
         }
     }
     *row = 0;
-    if (c->type_length == 0 || c->value[DPARI_M_KV_HEADS] > 0) {
+    if (c->type_length == 0 || (c->value[DPARI_M_KV_HEADS] > 0 && c->gated)) {
         return DPAR_OK;
     }
     return dpari_say_word(DPAR_E_UNKNOWN, why,
@@ -987,6 +1012,7 @@ DPAR_API dpar_status dpar_model_read_config(dpar_model *model, const char *json,
         c.value[i] = -1;
     }
     c.type = "";
+    json += dpari_text_mark(json, bytes, &bytes);
     dpar_json_init(&j, json, bytes);
     do {
         st = dpar_json_next(&j, &item, why);

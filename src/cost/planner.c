@@ -6,6 +6,12 @@
 
 /* ---- one configuration ---------------------------------------------------------------------- */
 
+/* Tenths of a GB, rounded up. */
+static int64_t dpari_tenths(double bytes)
+{
+    return bytes < 1e26 ? (int64_t)(bytes * 1e-8 + 0.999999) : INT64_C(1000000000000000000);
+}
+
 DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, int64_t global_batch,
                                   dpar_plan *plan, int32_t *rule, dpar_why *why)
 {
@@ -20,16 +26,23 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, i
     plan->strategy = *s;
     dpari_price_memory(job, s, &stages, &plan->memory);
     dpari_price_step(job, s, &stages, &plan->step);
-    plan->fits = plan->memory.upper <= job->cluster->gpu.memory_bytes;
+    plan->fits = dpar_memory_fits(job, &plan->memory, 0.0);
     if (plan->fits) {
         return DPAR_OK;
     }
     if (rule != NULL) {
         *rule = DPAR_RULE_MEMORY;
     }
-    return dpari_say(DPAR_E_MEMORY, why, "needs # MB a GPU (up to # MB), the GPU has # MB",
-                     (int64_t)(plan->memory.total * 1e-6), (int64_t)(plan->memory.upper * 1e-6),
-                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-6), 0);
+    if (plan->memory.upper <= job->cluster->gpu.memory_bytes) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "offloads #.# GB a GPU, # GPUs share # GB of a node's memory",
+                         dpari_tenths(plan->memory.host) / 10, dpari_tenths(plan->memory.host) % 10,
+                         job->cluster->gpus_per_node, (int64_t)(job->cluster->host_bytes * 1e-9));
+    }
+    return dpari_say(DPAR_E_MEMORY, why, "needs up to #.# GB a GPU, the GPU has #.# GB",
+                     dpari_tenths(plan->memory.upper) / 10, dpari_tenths(plan->memory.upper) % 10,
+                     dpari_tenths(job->cluster->gpu.memory_bytes) / 10,
+                     dpari_tenths(job->cluster->gpu.memory_bytes) % 10);
 }
 
 /* ---- the axes of the walk ------------------------------------------------------------------- */
@@ -236,7 +249,7 @@ static int dpari_walk_outer(const dpar_planner *p, dpar_strategy *s)
     if (!dpari_walk_fixed(p, s)) {
         return 0;
     }
-    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1;
+    s->sp = whole ? (int32_t)at[DPARI_AXIS_SP] : s->tp > 1 && dpari_sequence_cuts(p->job.work, s);
     s->etp = at[DPARI_AXIS_ETP] > 0 ? s->tp : 1;
     s->sp = dpari_fixed(q, DPAR_FIELD_SP) ? q->fixed.sp : s->sp;
     s->etp = dpari_fixed(q, DPAR_FIELD_ETP) ? q->fixed.etp : s->etp;
@@ -332,8 +345,8 @@ static double dpari_limit(const dpar_planner *p)
     return p->search.memory_bytes > 0.0 ? p->search.memory_bytes : p->job.cluster->gpu.memory_bytes;
 }
 
-/* Is this ZeRO stage among the options? Usual: not 2 (3 or 1 is better), and 1 at most with
- * pipelines, which would gather for every micro-batch. */
+/* Is this ZeRO stage among the options? Usual: 1 at most with pipelines, which would gather for
+ * every micro-batch. */
 static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_t zero)
 {
     const dpar_search *q = &p->search;
@@ -343,7 +356,7 @@ static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_
     if (zero > 0 && ((int64_t)s->dp * s->cp == 1 || !p->job.work->trains)) {
         return 0;
     }
-    return q->space == DPAR_SPACE_WHOLE || (zero != 2 && (zero < 2 || s->pp == 1));
+    return q->space == DPAR_SPACE_WHOLE || zero < 2 || s->pp == 1;
 }
 
 /* The k-th shard group: all of dp, or the ranks of one node (HSDP); 0: there is none. */
@@ -366,8 +379,16 @@ static int32_t dpari_walk_offloads(const dpar_planner *p)
 {
     return p->search.space == DPAR_SPACE_WHOLE && p->job.work->trains &&
                    p->job.cluster->host_bytes > 0.0 && !dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD)
-               ? 8
+               ? (p->job.cluster->nvme_Bps > 0.0 ? 12 : 8)
                : 1;
+}
+
+/* The k-th offload: every set of three, then those that put the optimizer on NVMe. */
+static int32_t dpari_walk_offload(const dpar_planner *p, int32_t k)
+{
+    return dpari_fixed(&p->search, DPAR_FIELD_OFFLOAD) ? p->search.fixed.offload
+           : k < 8                                     ? k
+                                                       : DPAR_OFFLOAD_NVME + 2 * (k - 8) + 1;
 }
 
 /* How many overlaps: bit 0 data parallelism, bit 1 pipeline. */
@@ -403,7 +424,12 @@ static void dpari_walk_out(dpar_planner *p, int32_t rule, int64_t n)
 /* What does not fit, and what came nearest. */
 static void dpari_walk_too_big(dpar_planner *p, const dpar_memory *m)
 {
-    int64_t mb = m->upper < 9e18 ? (int64_t)(m->upper * 1e-6) : INT64_MAX;
+    double limit = dpari_limit(p), bytes = m->upper;
+    int64_t mb;
+    if (bytes <= limit) { /* the host is what is too small */
+        bytes = limit + m->host - p->job.cluster->host_bytes / p->job.cluster->gpus_per_node;
+    }
+    mb = bytes < 9e18 ? (int64_t)(bytes * 1e-6) : INT64_MAX;
     p->rejected[DPAR_RULE_MEMORY]++;
     if (p->state[DPARI_NEAREST_BYTES] == 0 || mb < p->state[DPARI_NEAREST_BYTES]) {
         p->state[DPARI_NEAREST_BYTES] = mb;
@@ -419,7 +445,7 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
     dpari_zero(&plan, sizeof(plan)); /* padding too: the same bytes for the same search */
     plan.strategy = *outer;
     dpari_price_memory(&p->job, outer, stages, &plan.memory);
-    plan.fits = plan.memory.upper <= dpari_limit(p);
+    plan.fits = dpar_memory_fits(&p->job, &plan.memory, p->search.memory_bytes);
     for (overlap = 0; overlap < overlaps; overlap++) {
         if (overlaps > 1) {
             plan.strategy.overlap = (outer->overlap & DPAR_OVERLAP_TP) |
@@ -441,7 +467,6 @@ static void dpari_walk_price(dpar_planner *p, const dpar_strategy *outer,
 /* ZeRO stage, offload, shard group. */
 static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const dpari_stages *stages)
 {
-    const dpar_search *q = &p->search;
     dpar_strategy s = *outer;
     int32_t offloads = dpari_walk_offloads(p), offload, k;
     for (s.zero = 0; s.zero < 4; s.zero++) {
@@ -449,7 +474,7 @@ static void dpari_walk_data(dpar_planner *p, const dpar_strategy *outer, const d
             continue;
         }
         for (offload = 0; offload < offloads; offload++) {
-            s.offload = dpari_fixed(q, DPAR_FIELD_OFFLOAD) ? q->fixed.offload : offload;
+            s.offload = dpari_walk_offload(p, offload);
             for (k = 0; k < 2; k++) {
                 s.shard = dpari_walk_shard(p, &s, k);
                 if (s.shard > 0 && s.dp % s.shard != 0) {
@@ -535,15 +560,17 @@ static void dpari_walk_recompute(dpar_planner *p, dpar_strategy *s)
     const dpar_workload *w = p->job.work;
     int32_t half = w->blocks / s->pp / 2, r;
     for (r = 0; r < DPAR_RECOMPUTES; r++) {
+        int32_t layers =
+            dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
         if (!dpari_wanted(q, DPAR_FIELD_RECOMPUTE, r, q->fixed.recompute) ||
+            (layers > 0 && (r != DPAR_RECOMPUTE_FULL || layers > w->blocks)) ||
             (!dpari_fixed(q, DPAR_FIELD_RECOMPUTE) &&
              ((!w->trains && r > 0) ||
               (r == DPAR_RECOMPUTE_SELECTIVE && w->attention != DPAR_ATTENTION_UNFUSED)))) {
             continue;
         }
         s->recompute = r;
-        s->recompute_layers =
-            dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS) ? q->fixed.recompute_layers : 0;
+        s->recompute_layers = layers;
         dpari_walk_stages(p, s);
         if (r == DPAR_RECOMPUTE_FULL && half > 0 && !dpari_fixed(q, DPAR_FIELD_RECOMPUTE_LAYERS)) {
             s->recompute_layers = half;
@@ -564,17 +591,20 @@ static int dpari_walk_schedule(const dpar_search *q, const dpar_strategy *s, int
     }
     if (s->vp == 1) {
         return schedule == DPAR_1F1B ||
-               (whole && (schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1));
+               (whole && (schedule == DPAR_GPIPE || schedule == DPAR_ZB_H1 ||
+                          schedule == DPAR_ZB_2P || schedule == DPAR_DUALPIPE));
     }
     return schedule == DPAR_INTERLEAVED ||
-           (whole && (schedule == DPAR_BREADTH_FIRST || (s->vp == 2 && schedule == DPAR_ZBV)));
+           (whole && (schedule == DPAR_BREADTH_FIRST ||
+                      (s->vp == 2 && (schedule == DPAR_ZBV || schedule == DPAR_V_HALF ||
+                                      schedule == DPAR_V_MIN || schedule == DPAR_DUALPIPEV))));
 }
 
 static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
 {
     const dpar_search *q = &p->search;
     int32_t schedule, rule = 0, vp, blocks = p->job.work->blocks;
-    int32_t most = s->pp == 1 ? 1 : q->space == DPAR_SPACE_WHOLE ? blocks / s->pp : 16;
+    int32_t most = s->pp == 1 ? 1 : blocks / s->pp;
     int64_t out = p->state[DPARI_OUT_RULE];
     for (vp = 1; vp <= most || vp == 1; vp++) {
         if (!dpari_wanted(q, DPAR_FIELD_VP, vp, q->fixed.vp) ||
@@ -706,7 +736,7 @@ DPAR_API dpar_status dpar_planner_init(dpar_planner *p, const dpar_job *job,
 
 DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why *why)
 {
-    int64_t until = budget < 1 ? 1 : budget, i;
+    int64_t until = budget < 1 ? 1 : budget, near_tenths, i;
     until = until > INT64_MAX - p->walked ? INT64_MAX : p->walked + until;
     while (p->state[DPARI_POSITION] < p->state[DPARI_TOTAL]) {
         if (p->walked >= until) {
@@ -729,9 +759,11 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
                          "none of # configurations is legal on # GPUs with a global batch of #",
                          p->walked, p->search.gpus, p->search.global_batch, 0);
     }
-    return dpari_say(
-        DPAR_E_NONE, why, "nothing fits: the nearest of # configurations needs # MB a GPU of # MB",
-        p->evaluated, p->state[DPARI_NEAREST_BYTES], (int64_t)(dpari_limit(p) * 1e-6), 0);
+    near_tenths = dpari_tenths((double)p->state[DPARI_NEAREST_BYTES] * 1e6);
+    return dpari_say(DPAR_E_NONE, why,
+                     "nothing fits: the nearest of # configurations needs #.# GB, the GPU has # GB",
+                     p->evaluated, near_tenths / 10, near_tenths % 10,
+                     (int64_t)(dpari_limit(p) * 1e-9));
 }
 
 DPAR_API double dpar_planner_progress(const dpar_planner *p)
@@ -812,7 +844,8 @@ static int dpari_neighbour(const dpar_job *job, const dpar_strategy *s, int32_t 
     }
     model = (int64_t)n->tp * n->cp * n->pp;
     model *= (int64_t)n->tiles[0] * n->tiles[1] * n->tiles[2];
-    if (model < 1 || ranks % model != 0) {
+    if (model < 1 || ranks % model != 0 ||
+        (n->vp > 1 && job->work->blocks % ((int64_t)n->pp * n->vp) != 0)) {
         return 0;
     }
     n->dp = (int32_t)(ranks / model);
@@ -826,6 +859,11 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     double ratio =
         other->step.total * plan->step.samples / (plan->step.total * other->step.samples);
     dpar_text_put(t, ": ");
+    if (!other->fits && other->memory.upper <= job->cluster->gpu.memory_bytes) {
+        r->rule = DPAR_RULE_MEMORY;
+        dpar_text_put(t, "offloads more than a node's memory holds");
+        return;
+    }
     if (!other->fits) {
         r->rule = DPAR_RULE_MEMORY;
         r->bytes_over = other->memory.upper - job->cluster->gpu.memory_bytes;
@@ -836,8 +874,12 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
         return;
     }
     r->rule = DPAR_RULE_NONE;
-    dpar_text_fixed(t, 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio), 1);
-    dpar_text_put(t, ratio >= 1.0 ? " % slower" : " % faster");
+    if (ratio > 0.9995 && ratio < 1.0005) {
+        dpar_text_put(t, "as fast");
+    } else {
+        dpar_text_fixed(t, 100.0 * (ratio >= 1.0 ? ratio - 1.0 : 1.0 - ratio), 1);
+        dpar_text_put(t, ratio >= 1.0 ? " % slower" : " % faster");
+    }
     dpar_text_put(t, ", ");
     dpar_text_fixed(t, other->memory.total * 1e-9, 1);
     dpar_text_put(t, " GB");
@@ -980,11 +1022,15 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     s->recompute = dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1);
     s->schedule = dpari_within(s->schedule, 0, DPAR_SCHEDULES - 1);
     s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
-    s->recompute_layers = dpari_within(s->recompute_layers, 0, INT32_MAX);
+    s->recompute_layers =
+        s->recompute == DPAR_RECOMPUTE_FULL ? dpari_within(s->recompute_layers, 0, w->blocks) : 0;
     s->vp = dpari_within(s->vp, 1, INT32_MAX);
     s->micro_batch = dpari_within(s->micro_batch, 1, INT32_MAX);
     s->micro_batches = dpari_within(s->micro_batches, 1, INT32_MAX);
-    s->offload = job->cluster->host_bytes > 0.0 ? s->offload & 7 : 0;
+    s->offload = job->cluster->host_bytes > 0.0 ? s->offload & 15 : 0;
+    if (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)) {
+        s->offload &= 7;
+    }
     for (i = 0; i < 3; i++) {
         s->tiles[i] = i < w->dims ? dpari_within(s->tiles[i], 1, INT32_MAX) : 1;
     }
@@ -997,7 +1043,7 @@ static void dpari_follow(const dpar_job *job, dpar_strategy *n, int32_t rest, in
     const dpar_workload *w = job->work;
     int32_t ranks, each;
     n->dp = rest;
-    n->sp = (n->sp > 0 || w->experts > 0) && n->tp > 1 && w->heads > 0;
+    n->sp = (n->sp > 0 || w->experts > 0) && n->tp > 1 && dpari_sequence_cuts(w, n);
     n->vp = n->pp > 1 ? n->vp : 1;
     n->shard = n->shard < 1 || n->dp % n->shard != 0 ? 0 : n->shard;
     ranks = n->tp * n->cp * n->dp;
@@ -1094,50 +1140,136 @@ DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy
 
 /* ---- smallest machine ----------------------------------------------------------------------- */
 
-/* The next size: inside a node its divisors, then every number of nodes up to 32, then steps of a
- * sixteenth; 0 past 2^31. */
-static int32_t dpari_next_size(int32_t gpus, int32_t node)
+/* The sizes that a machine can have: parts of a node, then whole nodes. 0 past 2^31. */
+static int32_t dpari_size_after(int32_t gpus, int32_t node, int32_t coarse)
 {
     int64_t nodes = gpus / node, next;
     if (gpus < node) {
-        do {
-            gpus++;
-        } while (node % gpus != 0);
-        return gpus;
+        return gpus + 1;
     }
-    next = (nodes + (nodes < 32 ? 1 : nodes / 16)) * node;
+    next = (nodes + (coarse && nodes >= 32 ? nodes / 16 : 1)) * node;
     return next <= INT32_MAX ? (int32_t)next : 0;
+}
+
+/* The best plan on so many GPUs of the cluster's kind. */
+static dpar_status dpari_size_search(const dpar_job *job, const dpar_search *search, int32_t gpus,
+                                     dpar_plan *plan, int64_t *nearest, dpar_why *why)
+{
+    dpar_cluster c = *job->cluster;
+    dpar_job resized = *job;
+    dpar_planner p;
+    dpar_search q = *search;
+    dpar_status st;
+    resized.cluster = &c;
+    if (c.nics < 1) { /* one node as described: more of them need some network */
+        c.nics = c.gpus_per_node;
+        c.nic_Bps = 25e9;
+    }
+    c.gpus_per_node = (int32_t)dpari_least(gpus, c.gpus_per_node);
+    c.nodes = gpus / c.gpus_per_node;
+    q.gpus = gpus;
+    st = dpar_planner_init(&p, &resized, &q, plan, 1, NULL, 0, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    do {
+        st = dpar_planner_run(&p, INT64_MAX, why);
+    } while (st == DPAR_MORE);
+    *nearest = p.state[DPARI_NEAREST_BYTES];
+    return st;
+}
+
+static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t value)
+{
+    if (!dpari_fixed(q, field)) {
+        *at = value;
+        q->fixed_fields |= (uint32_t)1 << field;
+    }
+}
+
+/* DONE when some plan fits on so many GPUs. Asked first where memory is least: short micro-batches
+ * and everything recomputed and, if the search may, offloaded; the whole question only when that
+ * misses by less than a quarter (one layer in flight is less without recomputation). */
+static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search, int32_t gpus,
+                                   dpar_why *why)
+{
+    dpar_search q = *search;
+    dpar_plan plan;
+    int64_t nearest = 0;
+    double limit =
+        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
+    dpar_status st;
+    dpari_size_fix(&q, DPAR_FIELD_VP, &q.fixed.vp, 1);
+    dpari_size_fix(&q, DPAR_FIELD_MICRO_BATCH, &q.fixed.micro_batch, 1);
+    if (job->work->trains) {
+        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE, &q.fixed.recompute, DPAR_RECOMPUTE_FULL);
+        dpari_size_fix(&q, DPAR_FIELD_RECOMPUTE_LAYERS, &q.fixed.recompute_layers, 0);
+        dpari_size_fix(&q, DPAR_FIELD_OVERLAP, &q.fixed.overlap, 0);
+    }
+    if (q.space == DPAR_SPACE_WHOLE && job->work->trains && job->cluster->host_bytes > 0.0) {
+        dpari_size_fix(&q, DPAR_FIELD_OFFLOAD, &q.fixed.offload,
+                       DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS);
+    }
+    st = dpari_size_search(job, &q, gpus, &plan, &nearest, why);
+    if (st != DPAR_E_NONE || (double)nearest > limit * 1.25e-6) {
+        return st;
+    }
+    return dpari_size_search(job, search, gpus, &plan, &nearest, why);
+}
+
+/* Fewer GPUs than this cannot even hold the state between them. */
+static int32_t dpari_size_least(const dpar_job *job, const dpar_search *search)
+{
+    const dpar_recipe *r = &job->recipe;
+    double limit =
+        search->memory_bytes > 0.0 ? search->memory_bytes : job->cluster->gpu.memory_bytes;
+    double bytes = job->work->trains ? dpar_zero_bytes(r, job->work->params, 0, 1)
+                                     : job->work->params * r->weight;
+    double least = bytes / limit;
+    int offload = search->space == DPAR_SPACE_WHOLE || dpari_fixed(search, DPAR_FIELD_OFFLOAD);
+    int32_t node = job->cluster->gpus_per_node;
+    if (offload || !(least > 1.0)) {
+        return 1;
+    }
+    if (least >= 2e9) {
+        return INT32_MAX;
+    }
+    return least < node ? (int32_t)least : (int32_t)(least / node) * node;
 }
 
 DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_search *search,
                                            int32_t most_gpus, dpar_plan *plan, dpar_why *why)
 {
-    dpar_cluster c = *job->cluster;
-    dpar_job smaller = *job;
-    dpar_planner p;
-    dpar_search q = *search;
-    int32_t node = c.gpus_per_node, gpus;
-    smaller.cluster = &c;
-    if (c.nics < 1) { /* one node as described: more of them need some network */
-        c.nics = node;
-        c.nic_Bps = 25e9;
+    int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
+    int64_t nearest = 0;
+    dpar_status st = dpar_cluster_check(job->cluster, why);
+    if (st == DPAR_OK) {
+        st = dpar_workload_check(job->work, why);
     }
-    for (gpus = 1; gpus > 0 && gpus <= most_gpus; gpus = dpari_next_size(gpus, node)) {
-        dpar_status st;
-        int32_t per = gpus < node ? gpus : node;
-        c.gpus_per_node = per;
-        c.nodes = gpus / per;
-        q.gpus = gpus;
-        st = dpar_planner_init(&p, &smaller, &q, plan, 1, NULL, 0, why);
-        if (st != DPAR_OK) {
-            return st;
-        }
-        do {
-            st = dpar_planner_run(&p, INT64_MAX, why);
-        } while (st == DPAR_MORE);
-        if (st == DPAR_DONE) {
-            return DPAR_OK;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    least = dpari_size_least(job, search);
+    st = DPAR_E_NONE;
+    for (enough = least; enough > 0 && enough <= most_gpus;
+         enough = dpari_size_after(enough, node, 1)) {
+        st = dpari_size_fits(job, search, enough, why);
+        if (st != DPAR_E_NONE) {
+            break;
         }
     }
-    return dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0, 0, 0);
+    if (st == DPAR_E_NONE) {
+        return dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0, 0,
+                         0);
+    }
+    for (gpus = least; st == DPAR_DONE && gpus < enough; gpus = dpari_size_after(gpus, node, 0)) {
+        if (dpari_size_fits(job, search, gpus, why) == DPAR_DONE) {
+            enough = gpus;
+        }
+    }
+    return st == DPAR_DONE
+               ? dpari_size_search(job, search, enough, plan, &nearest, why) == DPAR_DONE
+                     ? DPAR_OK
+                     : DPAR_E_NONE
+               : st;
 }

@@ -10,7 +10,7 @@ typedef struct dpar_plan {
     dpar_strategy strategy;
     dpar_memory memory;
     dpar_step step;
-    int32_t fits; /* memory.upper <= the GPU's memory */
+    int32_t fits; /* dpar_memory_fits */
 } dpar_plan;
 
 /* Prices one configuration: check, memory and step in one call. E_DIVIDE, E_ARG, ... when it is
@@ -21,12 +21,13 @@ DPAR_API dpar_status dpar_plan_of(const dpar_job *job, const dpar_strategy *s, i
 /* How much is walked. */
 enum {
     /* tp: divisors of a node; cp, micro-batch: powers of two; sequence parallelism with tp; 1F1B or
-     * interleaved up to vp 16; ZeRO 0, 1, and 3 without pipelines; overlap as the stack has it; no
-     * offload; etp 1; grids cut where the surface is least. When only the top is wanted (no
+     * interleaved; ZeRO 0 and 1, without pipelines 2 and 3 too; overlap as the stack has it; no
+     * offload (of activations it can be a few percent faster on paper); etp 1; grids cut where the
+     * surface is least. When only the top is wanted (no
      * front), what cannot reach it is cut unpriced and counted in `cut`. */
     DPAR_SPACE_USUAL,
     /* Every divisor for tp (across nodes too), cp, pp, vp, ep, micro-batch; sp 0/1, all kinds of
-     * cp, six schedules, ZeRO 0 to 3, HSDP, three offloads, three overlaps, every cut of a grid.
+     * cp, all schedules, ZeRO 0 to 3, HSDP, the offloads, three overlaps, every cut of a grid.
      * Everything is priced. It holds Calculon's space but for its choice of network for each
      * degree (here that follows from the placement) and for how it splits an all-reduce of TP. */
     DPAR_SPACE_WHOLE
@@ -94,10 +95,12 @@ DPAR_API dpar_status dpar_nearest_legal(const dpar_job *job, const dpar_strategy
                                         int64_t global_batch, dpar_strategy *near_one,
                                         dpar_why *why);
 
-/* The fewest GPUs of this cluster's kind on which the job fits, and the best plan there: divisors
- * of a node, then whole nodes, each number up to 32 and then in steps of a sixteenth. A cluster
- * without a network gets one NIC of 25 GB/s a GPU beyond its node. E_NONE when most_gpus are not
- * enough. */
+/* The fewest GPUs of this cluster's kind on which the job fits, and the best plan there: parts of a
+ * node, then whole nodes. First a size that is enough is looked for (each number of nodes up to 32,
+ * then steps of a sixteenth), then every smaller one, so the answer is the least of all. Leave
+ * global_batch 0 (free) unless it must be kept: a fixed one forbids the sizes that do not divide
+ * it. A cluster without a network gets one NIC of 25 GB/s a GPU beyond its node. E_NONE when
+ * most_gpus are not enough. Some tenths of a ms a size in the usual space. */
 DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_search *search,
                                            int32_t most_gpus, dpar_plan *plan, dpar_why *why);
 

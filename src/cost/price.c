@@ -40,7 +40,7 @@ static const double dpari_flash1_share = 0.62;
 /* Unfused attention products are batched, [s x d] x [d x s]: small inner width. */
 static const double dpari_scores_share = 0.62;
 
-static double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
+DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element)
 {
     static const int8_t next[DPAR_FORMATS] = {DPAR_F64,  DPAR_F32,  DPAR_F32,
                                               DPAR_TF32, DPAR_BF16, DPAR_F8};
@@ -55,12 +55,14 @@ static dpari_rates dpari_rates_of(const dpar_job *job, const dpar_strategy *s)
 {
     const dpar_gpu *g = &job->cluster->gpu;
     const double *cal = job->cluster->cal.value;
-    double units = g->units > 0 ? g->units : 100.0, bf16 = dpari_matrix_peak(g, DPAR_BF16, 2);
+    double units = g->units > 0 ? g->units : 100.0, peak, bf16;
     dpari_rates r;
     dpari_zero(&r, sizeof(r));
-    r.flop_s =
-        1.0 / (dpari_matrix_peak(g, job->recipe.compute, job->work->element) * cal[DPAR_CAL_GEMM]);
-    r.attention_s = 1.0 / (bf16 * cal[DPAR_CAL_ATTENTION]);
+    peak = dpari_matrix_peak(g, job->recipe.compute, job->work->element);
+    bf16 = dpari_matrix_peak(g, DPAR_BF16, job->work->element);
+    r.flop_s = 1.0 / (peak * cal[DPAR_CAL_GEMM]);
+    /* fused attention stays in bf16 under 8-bit products, and in fp32 under those of fp32 */
+    r.attention_s = 1.0 / (dpari_leastf(peak, bf16) * cal[DPAR_CAL_ATTENTION]);
     if (job->work->attention == DPAR_ATTENTION_FLASH1) {
         r.attention_s /= dpari_flash1_share;
     }
@@ -87,15 +89,19 @@ static int dpari_unaligned(double width)
     return eighths < 1e9 && eighths - (double)(int32_t)eighths > 0.0;
 }
 
-/* [rows, k] x [k, n], `count` of them at once. */
-static double dpari_product(const dpari_rates *r, double rows, double n, double k, double count,
+/* Weight gradients of convolutions have few outputs and a long sum over the pixels: the sum is cut
+ * so that its parts fill a wave. In units of rows of the sum: what of the lost wave remains. */
+static double dpari_split_sum(const dpari_rates *r, double outputs)
+{
+    return outputs < r->wave ? outputs / r->wave : 1.0;
+}
+
+/* [rows, k] x [k, n]. Rows of any number do: only the widths lie side by side in memory. */
+static double dpari_product(const dpari_rates *r, double rows, double n, double k, double lost,
                             double share)
 {
-    double waves = rows * n * count / r->wave;
-    if (dpari_unaligned(n) || dpari_unaligned(k)) {
-        share *= dpari_unaligned_share;
-    }
-    return (waves + dpari_wave_lost) * r->wave * 2.0 * k * r->flop_s / share;
+    double waves = rows * n / r->wave;
+    return (waves + lost) * r->wave * 2.0 * k * r->flop_s / share;
 }
 
 /* How tensor or expert parallelism divides something. */
@@ -118,7 +124,8 @@ static double dpari_cut(const dpari_rates *r, int32_t cut)
 static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double tokens,
                                 dpari_layer_price *p)
 {
-    double rows = tokens, n = op->n, k = op->k, count = 1.0, share = 1.0, w, e = r->w->element;
+    double rows = tokens, n = op->n, k = op->k, share = 1.0, wide, w, e = r->w->element;
+    double lost = dpari_wave_lost; /* of the weight gradient */
     if (op->cut == DPAR_CUT_COLUMN) {
         n /= r->s->tp;
     } else if (op->cut == DPAR_CUT_ROW) {
@@ -137,12 +144,15 @@ static void dpari_price_product(const dpari_rates *r, const dpar_op *op, double 
         share = dpari_grouped_share;
     } else if (op->kind == DPAR_OP_CONV) {
         share = dpari_conv_share;
+        lost *= dpari_split_sum(r, n * k);
     }
-    p->forward += dpari_product(r, rows, n, k, count, share) + rows * n * e * r->byte_s;
-    p->backward += dpari_product(r, rows, k, n, count, share) + rows * k * e * r->byte_s;
+    wide = dpari_unaligned(n) || dpari_unaligned(k) ? dpari_unaligned_share * share : share;
+    share = dpari_unaligned(k) ? wide : share;
+    p->forward += dpari_product(r, rows, n, k, dpari_wave_lost, wide) + rows * n * e * r->byte_s;
+    p->backward += dpari_product(r, rows, k, n, dpari_wave_lost, wide) + rows * k * e * r->byte_s;
     /* the weight gradient is added into a wide accumulator: read and written once */
     w = op->kind == DPAR_OP_EXPERTS ? op->params / (r->s->ep * r->s->etp) : n * k;
-    p->backward += dpari_product(r, n, k, rows, count, share) + w * r->accumulate * r->byte_s;
+    p->backward += dpari_product(r, n, k, rows, lost, share) + w * r->accumulate * r->byte_s;
 }
 
 static void dpari_price_attention(const dpari_rates *r, const dpar_op *op, double tokens,
@@ -506,8 +516,8 @@ static void dpari_stage_total(const dpar_strategy *s, dpari_stage *st)
     st->total = dpari_mostf(device + waits, st->host);
 }
 
-static void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
-                              const dpari_layers *layers, int32_t rank, dpari_stage *st)
+DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+                                 const dpari_layers *layers, int32_t rank, dpari_stage *st)
 {
     const dpar_workload *w = job->work;
     int64_t chunks = (int64_t)s->pp * s->vp;
@@ -594,20 +604,40 @@ static void dpari_price_whole(const dpar_job *job, const dpar_strategy *s,
     dpari_stage_total(s, whole);
 }
 
+/* The ranks beside a mixed one too: they are the longest of the pure ones on their side. */
+static int dpari_stage_near_mixed(const dpar_workload *w, const dpar_strategy *s, int32_t rank)
+{
+    return dpari_stage_mixed(w, s, rank - 1) || dpari_stage_mixed(w, s, rank) ||
+           (rank + 1 < s->pp && dpari_stage_mixed(w, s, rank + 1));
+}
+
+/* Room for one more stage: where the list is full the quickest of the inner ones goes. */
+static dpari_stage *dpari_stage_place(dpari_stages *out)
+{
+    int32_t i, quick = 1;
+    if (out->n < DPARI_MAX_STAGES) {
+        return &out->of[out->n++];
+    }
+    for (i = 2; i < out->n; i++) {
+        quick = out->of[i].total < out->of[quick].total ? i : quick;
+    }
+    for (i = quick; i + 1 < out->n; i++) { /* by rank: the last of them is the last stage */
+        out->of[i] = out->of[i + 1];
+    }
+    return &out->of[out->n - 1];
+}
+
 DPARI_API void dpari_price_stages(const dpar_job *job, const dpar_strategy *s,
                                   const dpari_layers *layers, dpari_stages *out)
 {
-    int32_t rank, last = s->pp - 1, mixed = dpari_block_classes(job->work) > 1, i;
+    int32_t rank, last = s->pp - 1, classes = dpari_block_classes(job->work), i;
     out->n = 0;
-    for (rank = 0; rank < s->pp && out->n < DPARI_MAX_STAGES - 1; rank++) {
-        if (rank <= 1 || rank == last || (mixed && dpari_stage_mixed(job->work, s, rank))) {
-            dpari_price_stage(job, s, layers, rank, &out->of[out->n++]);
-        } else if (!mixed) {
+    for (rank = 0; rank <= last; rank++) {
+        if (rank <= 1 || rank == last || dpari_stage_near_mixed(job->work, s, rank)) {
+            dpari_price_stage(job, s, layers, rank, dpari_stage_place(out));
+        } else if (classes <= 1) {
             rank = last - 1; /* all between are as rank 1, or shorter */
         }
-    }
-    if (out->of[out->n - 1].rank != last) {
-        dpari_price_stage(job, s, layers, last, &out->of[out->n++]);
     }
     dpari_price_whole(job, s, layers, &out->whole);
     out->sum_total = out->whole.total;

@@ -19,6 +19,12 @@
 #endif
 #endif
 
+/* FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
+DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
+
+/* Does tp x cp divide the sequence? Sequence parallelism cuts it so. */
+DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
+
 /* What the run does at once (DPAR_OVERLAP_*), when the strategy leaves it to the software. */
 DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
 
@@ -61,8 +67,12 @@ typedef struct dpari_stage {
     double total; /* seconds of one micro-batch, forward and backward, all in */
 } dpari_stage;
 
-/* The ranks that can be the worst: first, last, and the ones with other layers. Depends also on
- * pp, vp, schedule, recompute, recompute_layers. */
+DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
+                                 const dpari_layers *layers, int32_t rank, dpari_stage *st);
+
+/* The ranks that can be the worst: first, second, last, and with blocks of several classes those
+ * around each change of class; the slowest of them where they are too many. Depends also on pp, vp,
+ * schedule, recompute, recompute_layers. */
 enum { DPARI_MAX_STAGES = 8 };
 typedef struct dpari_stages {
     int32_t n;

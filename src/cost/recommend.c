@@ -590,10 +590,10 @@ static dpar_status dpari_advice_none(const dpar_job *job, const dpar_search *ask
         dpar_text_put(&t, " such GPUs");
     }
     return dpari_say(DPAR_E_MEMORY, why,
-                     "it does not fit on # GPUs: # MB a GPU when sharded as far as it goes, the "
-                     "GPU has # MB",
-                     n->gpus, (int64_t)(a->plan.memory.upper * 1e-6),
-                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-6), 0);
+                     "it does not fit on # GPUs: # GB a GPU when sharded as far as it goes, the "
+                     "GPU has # GB",
+                     n->gpus, (int64_t)(a->plan.memory.upper * 1e-9 + 0.999),
+                     (int64_t)(job->cluster->gpu.memory_bytes * 1e-9), 0);
 }
 
 DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *search,

@@ -14,7 +14,7 @@ DPAR_API const char *dpar_time_name(int32_t term)
 
 DPAR_API double dpar_bubble_overhead(int32_t p, int32_t m)
 {
-    return m > 0 ? ((double)p - 1.0) / (double)m : 0.0;
+    return p > 0 && m > 0 ? ((double)p - 1.0) / (double)m : 0.0;
 }
 
 DPAR_API double dpar_bubble_fraction(int32_t p, int32_t m)
@@ -173,6 +173,11 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
         t->term[DPAR_TIME_OPTIMIZER] = local * dpari_adam_bytes(r) / 25e9;
         t->term[DPAR_TIME_OFFLOAD] += local * (r->gradient + r->weight) / (0.8 * pcie);
     }
+    if (s->offload & DPAR_OFFLOAD_NVME) { /* state read and written while the host computes */
+        moved = 2.0 * local * (r->master + r->moments) * c->gpus_per_node;
+        t->term[DPAR_TIME_OFFLOAD] +=
+            dpari_mostf(0.0, moved / c->nvme_Bps - t->term[DPAR_TIME_OPTIMIZER]);
+    }
     if (s->offload & DPAR_OFFLOAD_WEIGHTS) {
         moved = 2.0 * s->micro_batches * (st->params + st->expert_params) * r->weight;
         t->term[DPAR_TIME_OFFLOAD] +=
@@ -196,8 +201,8 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
     switch (schedule) {
     case DPAR_INTERLEAVED:
     case DPAR_BREADTH_FIRST: return 1.0 / vp;
-    case DPAR_ZB_H1:
-    case DPAR_ZB_2P: /* its makespan equals H1's; only the span per rank is shorter */ return w;
+    case DPAR_ZB_H1: return w;
+    case DPAR_ZB_2P: return 0.0; /* each rank steps its optimizer when it is done */
     case DPAR_ZBV: return 1.0 / 6.0;
     case DPAR_V_HALF: return 0.5;
     case DPAR_V_MIN: return 0.67;
@@ -205,6 +210,17 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
     case DPAR_DUALPIPEV: return 1.0 / 3.0;
     default: return 1.0;
     }
+}
+
+/* The closed forms hold from p micro-batches on (2P: 2 p). A single one waits for p-1 forwards and
+ * backwards whatever the schedule, weight gradients apart; between them a straight line. */
+static double dpari_fill_short(const dpar_strategy *s, double share, double w)
+{
+    double full = s->schedule == DPAR_ZB_2P ? 2.0 * s->pp : s->pp, one = 0.5 * (1.0 + w);
+    if (s->schedule < DPAR_ZB_H1 || s->micro_batches >= full || share >= one) {
+        return share;
+    }
+    return share + (one - share) * (full - s->micro_batches) / (full - 1.0);
 }
 
 static double dpari_send_seconds(const dpar_job *job, const dpar_strategy *s, double bytes,
@@ -235,7 +251,8 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
     if (s->pp == 1) {
         return;
     }
-    fill = (stages->sum_total - mean) * dpari_fill_share(s->schedule, s->vp, w);
+    fill = (stages->sum_total - mean) *
+           dpari_fill_short(s, dpari_fill_share(s->schedule, s->vp, w), w);
     if (looped && m < p) { /* every chunk waits for a whole round of ranks */
         fill = fill * (m - 1.0) / (p - 1.0) + (p - m) * slow->total;
     }
@@ -247,7 +264,7 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
     } else {
         t->term[DPAR_TIME_PP] = ways * send * ((p - 2.0) + m * v * (p - 1.0) / p);
     }
-    t->bubble = (fill + t->term[DPAR_TIME_PP]) / (m * slow->total + fill + t->term[DPAR_TIME_PP]);
+    t->bubble = fill / (m * slow->total + fill + t->term[DPAR_TIME_PP]);
 }
 
 /* ---- the step ------------------------------------------------------------------------------- */
@@ -270,29 +287,41 @@ static void dpari_step_terms(const dpar_strategy *s, const dpari_stages *stages,
     t->nic_bytes = k * all->nic_bytes;
 }
 
+/* Forward FLOP of a layer and sample that run once more, attention counted in full: all of them, or
+ * with SELECTIVE those of the scores. */
+static double dpari_flops_again(const dpar_workload *w, int32_t layer, int32_t recompute)
+{
+    const dpar_layer *l = &w->layer[layer];
+    double sum = 0.0;
+    int32_t i;
+    for (i = 0; i < l->ops; i++) {
+        const dpar_op *op = &w->op[l->first + i];
+        double f = 2.0 * op->n * op->k * op->copies * l->tokens;
+        if (recompute == DPAR_RECOMPUTE_FULL || op->kind == DPAR_OP_SCORES) {
+            sum += op->kind == DPAR_OP_ATTENTION && w->causal ? 2.0 * f : f;
+        }
+    }
+    return sum;
+}
+
 static void dpari_step_rates(const dpar_job *job, const dpar_strategy *s,
                              const dpari_stages *stages, dpar_step *t)
 {
     const dpar_workload *w = job->work;
-    const double *flops = job->cluster->gpu.flops;
-    double gpus = dpar_strategy_ranks(s),
-           peak = flops[DPAR_BF16] > 0.0 ? flops[DPAR_BF16] : flops[DPAR_F32];
-    double again = 0.0;
-    if (job->recipe.compute == DPAR_TF32 && flops[DPAR_TF32] > 0.0) {
-        peak = flops[DPAR_TF32];
-    }
+    double gpus = dpar_strategy_ranks(s), again = 0.0;
+    double peak = dpari_matrix_peak(&job->cluster->gpu, job->recipe.compute, w->element);
     t->samples = (double)s->dp * s->micro_batch * s->micro_batches;
     t->tokens_per_s_gpu = t->samples * w->tokens / (t->total * gpus);
     t->model_flops = t->samples * w->model_flops_full;
     t->model_flops_causal = t->samples * w->model_flops_causal;
-    if (s->recompute == DPAR_RECOMPUTE_FULL && stages->of[0].layers > 0.0) {
+    if (s->recompute != DPAR_RECOMPUTE_NONE && stages->of[0].layers > 0.0) {
         double share = s->recompute_layers > 0
                            ? dpari_leastf(1.0, s->recompute_layers / stages->of[0].layers)
                            : 1.0;
         int32_t i;
-        for (i = 0; i < w->layers; i++) { /* blocks once more forward; full attention counted */
+        for (i = 0; i < w->layers; i++) {
             again += w->layer[i].kind == DPAR_LAYER_BLOCK
-                         ? dpar_layer_flops(w, i) * w->layer[i].count * share
+                         ? dpari_flops_again(w, i, s->recompute) * w->layer[i].count * share
                          : 0.0;
         }
     }

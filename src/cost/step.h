@@ -33,12 +33,14 @@ typedef struct dpar_step {
                                      vocabulary counted (Megatron's and PaLM's MFU) */
     double model_flops_causal;    /* the same with causal attention at half */
     double hardware_flops;        /* model_flops plus what is recomputed */
-    double mfu, mfu_causal, hfu;  /* shares of the bf16 (fp32 for fp32 jobs) dense peak */
+    double mfu, mfu_causal, hfu;  /* shares of the dense peak of recipe.compute (TF32 for fp32,
+                                     fp8 for fp8); long causal attention: mfu can pass what
+                                     the GPU computes, up to twice mfu_causal */
     double tflops_gpu;            /* model_flops / GPU / second, 1e12 */
     double link_bytes, nic_bytes; /* sent a GPU and step, in-node links and NICs */
     double dp_bytes;              /* of them by data parallelism */
     double dp_hidden_s;           /* data-parallel communication that overlap hides */
-    double bubble;                /* idle / (ranks * makespan) of the pipeline */
+    double bubble;                /* filling and draining / makespan of the micro-batches */
     double largest_stage_s, mean_stage_s; /* a micro-batch, forward and backward */
 } dpar_step;
 
@@ -49,7 +51,8 @@ DPAR_API const char *dpar_time_name(int32_t term);
 DPAR_API void dpar_step_of(const dpar_job *job, const dpar_strategy *s, dpar_step *t);
 
 /* The three numbers that go by "bubble" for p stages and m micro-batches of equal cost: overhead
- * over the ideal (p-1)/m, share of the makespan (p-1)/(m+p-1), utilisation m/(m+p-1). */
+ * over the ideal (p-1)/m, share of the makespan (p-1)/(m+p-1), utilisation m/(m+p-1). 0 for a p or
+ * m below 1. */
 DPAR_API double dpar_bubble_overhead(int32_t p, int32_t m);
 DPAR_API double dpar_bubble_fraction(int32_t p, int32_t m);
 DPAR_API double dpar_bubble_utilisation(int32_t p, int32_t m);

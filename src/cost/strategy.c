@@ -4,6 +4,7 @@
 #include "../base/arith.h"
 #include "../base/text.h"
 #include "memory.h"
+#include "price.h"
 
 /* ---- names ---------------------------------------------------------------------------------- */
 
@@ -62,7 +63,7 @@ static const struct {
     {"pure-bf16", 2, 2, 0, 4, 2, 2, DPAR_BF16}, {"adam8", 2, 4, 4, 2, 2, 4, DPAR_BF16},
     {"no-master", 2, 2, 0, 8, 2, 2, DPAR_BF16}, {"fsdp", 4, 4, 0, 8, 2, 2, DPAR_BF16},
     {"fp8", 3, 4, 4, 8, 2, 4, DPAR_F8},         {"bf16-moments", 2, 4, 4, 4, 2, 4, DPAR_BF16},
-    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8}};
+    {"fsdp-fp8", 4, 4, 0, 8, 2, 2, DPAR_F8},    {"zero++", 2, 2, 4, 8, 1, 0.5f, DPAR_BF16}};
 
 enum { DPARI_RECIPES = (int)(sizeof(dpari_recipe) / sizeof(dpari_recipe[0])) };
 
@@ -90,7 +91,7 @@ DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why
     return dpari_say_word(DPAR_E_UNKNOWN, why,
                           "unknown precision '@'; one of megatron (= bf16), zero (= fp16), "
                           "deepspeed, fp32, pure-bf16, adam8, no-master, fsdp, fp8, fsdp-fp8, "
-                          "bf16-moments",
+                          "bf16-moments, zero++",
                           name, dpari_length(name), 0, 0, 0, 0);
 }
 
@@ -170,9 +171,12 @@ static int32_t dpari_read_count(const char *s, size_t n)
 static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
 {
     static const char name[2][5][12] = {{"dp", "tp", "pp", "default", "none"},
-                                        {"optimizer", "weights", "activations", "", "none"}};
+                                        {"optimizer", "weights", "activations", "nvme", "none"}};
     static const int8_t bit[5] = {1, 2, 4, 8, 0};
     int32_t bits = 0, i;
+    if (n == 0) {
+        return -1;
+    }
     while (n > 0) {
         size_t k = 0;
         while (k < n && s[k] != '+') {
@@ -183,7 +187,7 @@ static int32_t dpari_read_bits(const char *s, size_t n, int32_t offload)
         if (i == 5) {
             return -1;
         }
-        bits |= bit[i];
+        bits |= offload && i == 3 ? DPAR_OFFLOAD_NVME | DPAR_OFFLOAD_OPTIMIZER : bit[i];
         s += k < n ? k + 1 : k;
         n -= k < n ? k + 1 : k;
     }
@@ -332,6 +336,12 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
     return DPAR_OK;
 }
 
+DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s)
+{
+    int64_t parts = (int64_t)s->tp * s->cp;
+    return w->heads > 0 && parts > 0 && (int64_t)w->tokens % parts == 0;
+}
+
 static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strategy *s, int32_t *rule,
                                       dpar_why *why)
 {
@@ -354,6 +364,11 @@ static dpar_status dpari_check_tensor(const dpar_workload *w, const dpar_strateg
                             "needs tp > 1 and a sequence (tp=#)",
                             s->tp, 0, 0);
     }
+    if (s->sp && !dpari_sequence_cuts(w, s)) {
+        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+                            "sp=1: tp=# x cp=# does not divide # tokens", s->tp, s->cp,
+                            (int64_t)w->tokens);
+    }
     return DPAR_OK;
 }
 
@@ -368,6 +383,12 @@ static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strat
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
     int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    if (s->recompute_layers > 0 &&
+        (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > w->blocks)) {
+        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+                            "recompute_layers=# needs recompute=full and as many of the # layers",
+                            s->recompute_layers, w->blocks, 0);
+    }
     if (s->pp > 1 && chunks > w->blocks) {
         return dpari_refuse(rule, DPAR_RULE_PP_LAYERS, why,
                             "pp=# x vp=# needs as many layers, the model has #", s->pp, s->vp,
@@ -465,7 +486,7 @@ static dpar_status dpari_check_tiles(const dpar_workload *w, const dpar_strategy
         }
         for (k = 0; s->tiles[i] > 1 && k < w->layers; k++) {
             int64_t cells = w->extent[i] / w->layer[k].shrink / s->tiles[i];
-            if (w->layer[k].exchanges > 0 && cells < 2) {
+            if (w->layer[k].exchanges > 0 && cells < dpari_most(2, w->layer[k].reach)) {
                 return dpari_refuse(rule, DPAR_RULE_TILES, why,
                                     "# tiles of # cells along an axis leave # where the grid is "
                                     "coarsest: a tile must hold its neighbour's halo",
@@ -497,6 +518,13 @@ static dpar_status dpari_check_data(const dpar_job *job, const dpar_strategy *s,
         return dpari_refuse(rule, DPAR_RULE_OFFLOAD, why,
                             "offload needs the host's memory: give host=GB of the cluster", 0, 0,
                             0);
+    }
+    if (s->offload < 0 || s->offload > 15 ||
+        ((s->offload & DPAR_OFFLOAD_NVME) &&
+         (!(job->cluster->nvme_Bps > 0.0) || !(s->offload & DPAR_OFFLOAD_OPTIMIZER)))) {
+        return dpari_refuse(rule, DPAR_RULE_OFFLOAD, why,
+                            "offload to NVMe is of the optimizer and needs nvme=GB/s of a node", 0,
+                            0, 0);
     }
     return DPAR_OK;
 }

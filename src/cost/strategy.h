@@ -22,10 +22,16 @@ enum {
     DPAR_DUALPIPEV,
     DPAR_SCHEDULES
 };
-enum { DPAR_OFFLOAD_OPTIMIZER = 1, DPAR_OFFLOAD_WEIGHTS = 2, DPAR_OFFLOAD_ACTIVATIONS = 4 };
+enum {
+    DPAR_OFFLOAD_OPTIMIZER = 1,
+    DPAR_OFFLOAD_WEIGHTS = 2,
+    DPAR_OFFLOAD_ACTIVATIONS = 4,
+    DPAR_OFFLOAD_NVME = 8 /* the optimizer's state on the node's NVMe, not in its memory */
+};
 enum { DPAR_OVERLAP_DP = 1, DPAR_OVERLAP_TP = 2, DPAR_OVERLAP_PP = 4, DPAR_OVERLAP_DEFAULT = 8 };
 
-/* Bytes a parameter, by what they are for. */
+/* Bytes a parameter, by what they are for. Activations are the model's (dpar_model.element): set 4
+ * there for fp32 training. */
 typedef struct dpar_recipe {
     char name[16];
     double weight, gradient, master, moments; /* their sum is the 8 to 20 of the texts */
@@ -36,7 +42,9 @@ typedef struct dpar_recipe {
 
 /* Recipes by name: "zero" 16 = 2+2+4+8, "megatron" 18 = 2+4+4+8 (alias "bf16", the default),
  * "deepspeed" 20, "fp32" 16 = 4+4+8, "pure-bf16" 8, "adam8" 12, "no-master" 12 = 2+2+8, "fsdp"
- * 16 sharded + 2 gathered, "fp8" 19, "bf16-moments" 14. E_UNKNOWN lists them. */
+ * 16 sharded + 2 gathered, "fp8" 19, "bf16-moments" 14, "zero++" 16 with weights gathered in int8
+ * and gradients reduced in int4 (ZeRO++ 2023, without its second copy inside nodes: shard= has
+ * one). E_UNKNOWN lists them. */
 DPAR_API dpar_status dpar_recipe_find(dpar_recipe *r, const char *name, dpar_why *why);
 DPAR_API const char *dpar_recipe_name(int32_t index);
 
@@ -115,11 +123,11 @@ enum {
     DPAR_RULE_SCHEDULE,  /* the schedule cannot have this vp or these micro-batches */
     DPAR_RULE_CP,        /* 2 cp does not divide the sequence; heads for Ulysses */
     DPAR_RULE_EP,        /* ep does not divide experts or the ranks of a stage */
-    DPAR_RULE_ZERO,      /* shard does not divide dp; ZeRO-2/3 with pipelines */
+    DPAR_RULE_ZERO,      /* shard does not divide dp */
     DPAR_RULE_BATCH,     /* the global batch is not dp * micro_batch * micro_batches */
     DPAR_RULE_TILES,     /* a tile thinner than its halo, or tiles of a model without a grid */
     DPAR_RULE_OPTION,    /* an option without effect here (SP without TP, ...) */
-    DPAR_RULE_OFFLOAD,   /* no host memory to offload to */
+    DPAR_RULE_OFFLOAD,   /* no host memory, or no NVMe, to offload to */
     DPAR_RULE_MEMORY,    /* does not fit */
     DPAR_RULES
 };

@@ -9,35 +9,31 @@
 
 DPAR_API double dpar_layer_params(const dpar_workload *w, int32_t layer)
 {
-    const dpar_layer *l = &w->layer[layer];
     double sum = 0.0;
     int32_t i;
-    for (i = 0; i < l->ops; i++) {
-        sum += w->op[l->first + i].params;
+    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+        sum += w->op[w->layer[layer].first + i].params;
     }
     return sum;
 }
 
 DPAR_API double dpar_layer_expert_params(const dpar_workload *w, int32_t layer)
 {
-    const dpar_layer *l = &w->layer[layer];
     double sum = 0.0;
     int32_t i;
-    for (i = 0; i < l->ops; i++) {
-        if (w->op[l->first + i].cut >= DPAR_CUT_EXPERT) {
-            sum += w->op[l->first + i].params;
-        }
+    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+        const dpar_op *op = &w->op[w->layer[layer].first + i];
+        sum += op->cut >= DPAR_CUT_EXPERT ? op->params : 0.0;
     }
     return sum;
 }
 
 DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute)
 {
-    const dpar_layer *l = &w->layer[layer];
     double sum = 0.0;
     int32_t i;
-    for (i = 0; i < l->ops; i++) {
-        const dpar_op *op = &w->op[l->first + i];
+    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+        const dpar_op *op = &w->op[w->layer[layer].first + i];
         int32_t kept = recompute == DPAR_RECOMPUTE_NONE || op->keep == DPAR_KEEP_INPUT ||
                        (recompute == DPAR_RECOMPUTE_SELECTIVE && op->keep == DPAR_KEEP_ALWAYS);
         sum += kept ? op->save : 0.0;
@@ -47,14 +43,13 @@ DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t 
 
 DPAR_API double dpar_layer_flops(const dpar_workload *w, int32_t layer)
 {
-    const dpar_layer *l = &w->layer[layer];
     double sum = 0.0;
     int32_t i;
-    for (i = 0; i < l->ops; i++) {
-        const dpar_op *op = &w->op[l->first + i];
-        sum += 2.0 * op->n * op->k * op->copies;
+    for (i = 0; layer >= 0 && layer < w->layers && i < w->layer[layer].ops; i++) {
+        const dpar_op *op = &w->op[w->layer[layer].first + i];
+        sum += 2.0 * op->n * op->k * op->copies * w->layer[layer].tokens;
     }
-    return sum * l->tokens;
+    return sum;
 }
 
 DPAR_API int32_t dpar_workload_largest(const dpar_workload *w)
@@ -473,6 +468,7 @@ static void dpari_add_conv(dpar_workload *w, double out, double in, double taps,
     op->transient = e * out;
     if (reach > 0) {
         l->reach_bytes += reach * in * e;
+        l->reach = (int32_t)dpari_most(l->reach, reach);
         l->exchanges++;
     }
 }
@@ -568,6 +564,7 @@ static void dpari_build_grid(dpar_workload *w, const dpar_model *m)
     op->keep = DPAR_KEEP_INPUT;
     op->n = 0.5 * m->flops_per_cell;
     op->k = 1.0;
+    l->reach = m->halo;
     l->reach_bytes = (double)m->halo * m->fields * e;
     l->exchanges = 1;
 }
@@ -682,6 +679,12 @@ static dpar_status dpari_model_grid(dpar_model *m, dpar_why *why)
     m->fields = m->fields > 0 ? m->fields : 1;
     m->halo = m->halo > 0 ? m->halo : 1;
     m->element = m->element > 0 ? m->element : 4;
+    for (i = 0; i < m->dims && m->halo > m->extent[i]; i++) {
+    }
+    if (m->dims > 0 && i == m->dims) {
+        return dpari_say(DPAR_E_ARG, why, "halo=# is wider than the grid: # x # x # cells", m->halo,
+                         m->extent[0], m->extent[1], m->extent[2]);
+    }
     if (m->dims < 1 || m->dims > 3) {
         return dpari_say(DPAR_E_ARG, why, "a grid has 1 to 3 axes, not #", m->dims, 0, 0, 0);
     }

@@ -71,6 +71,7 @@ typedef struct dpar_layer {
     double cp_qo_bytes; /* queries and attention outputs, bytes a token, all heads */
     double ep_bytes;    /* sent to experts, bytes a token (top-k copies); 0: no experts */
     double reach_bytes; /* halo: sum over its convolutions of (cells deep) x bytes a cell */
+    int32_t reach;      /* cells: the deepest of its halos */
     int32_t exchanges;  /* halo exchanges in its forward */
     int32_t shrink;     /* cells along an axis = extent / shrink */
 } dpar_layer;
@@ -115,13 +116,14 @@ typedef struct dpar_workload {
     double capacity; /* mixture of experts: load of the fullest expert over the mean, >= 1 */
 } dpar_workload;
 
-/* Parameters of one layer of class i; and of its experts alone. */
+/* Parameters of one layer of class `layer` of 0..layers-1, 0 for others; of its experts alone. */
 DPAR_API double dpar_layer_params(const dpar_workload *w, int32_t layer);
 DPAR_API double dpar_layer_expert_params(const dpar_workload *w, int32_t layer);
 /* Saved activation bytes of one layer for one token, nothing cut, under a recomputation
- * (DPAR_RECOMPUTE_*, strategy.h). */
+ * (DPAR_RECOMPUTE_*, strategy.h). 0 for a layer that is none. */
 DPAR_API double dpar_layer_saved(const dpar_workload *w, int32_t layer, int32_t recompute);
-/* Forward FLOP of one layer for one sample, attention as it runs (causal at half). */
+/* Forward FLOP of one layer for one sample, attention as it runs (causal at half). 0 for a layer
+ * that is none. */
 DPAR_API double dpar_layer_flops(const dpar_workload *w, int32_t layer);
 /* Index of the class whose single layer has the most parameters. */
 DPAR_API int32_t dpar_workload_largest(const dpar_workload *w);

@@ -15,11 +15,11 @@ static void dpari_show_pair(dpar_text *t, const char *name, int64_t v)
 
 static void dpari_show_bits(dpar_text *t, const char *name, int32_t bits, int32_t offload)
 {
-    static const char word[2][3][12] = {{"dp", "tp", "pp"},
-                                        {"optimizer", "weights", "activations"}};
+    static const char word[2][4][12] = {{"dp", "tp", "pp", ""},
+                                        {"optimizer", "weights", "activations", "nvme"}};
     int32_t i, n = 0;
     dpar_text_put(t, name);
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < 3 + offload; i++) {
         if (bits >> i & 1) {
             dpar_text_put(t, n++ > 0 ? "+" : "");
             dpar_text_put(t, word[offload][i]);
@@ -124,7 +124,7 @@ static void dpari_show_count(dpar_text *t, double v)
 
 static const char *dpari_show_unit(const dpar_job *job)
 {
-    return job->work->dims > 0 ? (job->work->trains ? "cells" : "cells") : "tokens";
+    return job->work->dims > 0 ? "cells" : "tokens";
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -211,7 +211,7 @@ static void dpari_show_head(dpar_text *t, const dpar_report *r)
     dpar_text_put(t, c->gpu.name);
     dpar_text_put(t, " (");
     dpar_text_int(t, c->nodes);
-    dpar_text_put(t, " nodes of ");
+    dpar_text_put(t, c->nodes == 1 ? " node of " : " nodes of ");
     dpar_text_int(t, c->gpus_per_node);
     dpar_text_put(t, ", ");
     dpar_text_fixed(t, c->link_Bps * 1e-9, 0);
@@ -317,7 +317,11 @@ DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r)
         dpari_show_row(t, r, i, longest);
     }
     dpari_show_legend(t, r);
-    if (r->evaluated > 0) {
+    if (r->note != NULL) {
+        dpar_text_put(t, r->note);
+        dpar_text_char(t, '\n');
+    }
+    if (r->seconds > 0.0) {
         dpari_show_count(t, (double)r->evaluated);
         dpar_text_put(t, " configurations priced in ");
         dpari_show_seconds(t, r->seconds);
@@ -338,7 +342,7 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
     char cell[48];
     dpar_text c;
     int32_t i;
-    if (!(v > 0.0005 * whole)) {
+    if (!(v > 0.0005 * whole || v < -0.0005 * whole)) {
         return;
     }
     dpar_text_put(t, "  ");
@@ -359,6 +363,22 @@ static void dpari_show_term(dpar_text *t, const char *name, double v, double who
     dpar_text_char(t, '\n');
 }
 
+/* Time against memory: what is given up for each GB. */
+static void dpari_show_front(dpar_text *t, const dpar_report *r)
+{
+    int32_t i;
+    for (i = 0; i < r->fronts && i < 8; i++) {
+        dpar_text_put(
+            t, i == 0 ? "\nless memory, more time (nothing is both faster and smaller)\n  " : "  ");
+        dpar_text_fixed(t, r->front[i].memory.total * 1e-9, 1);
+        dpar_text_put(t, " GB  ");
+        dpari_show_seconds(t, r->front[i].step.total);
+        dpar_text_put(t, "  ");
+        dpar_show_strategy(t, &r->front[i].strategy);
+        dpar_text_char(t, '\n');
+    }
+}
+
 DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r)
 {
     const dpar_plan *p = &r->plan[0];
@@ -366,6 +386,7 @@ DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r)
     if (r->plans < 1) {
         return;
     }
+    dpari_show_front(t, r);
     dpar_text_put(t, "\nthe first plan in full: ");
     dpar_show_strategy(t, &p->strategy);
     dpar_text_put(t, "\n\nmemory of pipeline rank ");
@@ -506,9 +527,24 @@ static void dpari_json_reasons(dpar_text *t, const dpar_report *r, const dpar_pl
     dpar_text_put(&w, " % of the step is ");
     dpar_text_put(&w, dpar_time_name(most_time));
     dpar_text_put(&w, ", the bubble ");
-    dpar_text_fixed(&w, 100.0 * p->step.bubble, 1);
+    dpar_text_fixed(&w, 100.0 * p->step.term[DPAR_TIME_BUBBLE] / p->step.total, 1);
     dpar_text_put(&w, " %");
     dpari_json_text(t, line);
+}
+
+static void dpari_json_stage(dpar_text *t, const dpar_job *job, const dpar_plan *p,
+                             const char *name, int32_t rank)
+{
+    dpar_memory m;
+    int32_t i;
+    dpar_memory_of_stage(job, &p->strategy, rank, &m);
+    dpar_text_put(t, "     \"");
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\": {");
+    for (i = 0; i < DPAR_MEMS; i++) {
+        dpari_json_real(t, dpar_memory_name(i), m.term[i] * 1e-9, ", ");
+    }
+    dpari_json_real(t, "total", m.total * 1e-9, "},\n");
 }
 
 static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan *p)
@@ -520,7 +556,12 @@ static void dpari_json_plan(dpar_text *t, const dpar_report *r, const dpar_plan 
     for (i = 0; i < DPAR_MEMS; i++) {
         dpari_json_real(t, dpar_memory_name(i), p->memory.term[i] * 1e-9, ", ");
     }
-    dpari_json_real(t, "total", p->memory.total * 1e-9, "},\n     \"memory_range_gb\": {");
+    dpari_json_real(t, "total", p->memory.total * 1e-9, "},\n");
+    if (p->strategy.pp > 1) {
+        dpari_json_stage(t, r->job, p, "memory_first_stage_gb", 0);
+        dpari_json_stage(t, r->job, p, "memory_last_stage_gb", p->strategy.pp - 1);
+    }
+    dpar_text_put(t, "     \"memory_range_gb\": {");
     dpari_json_real(t, "allocated", p->memory.allocated * 1e-9, ", ");
     dpari_json_real(t, "lower", p->memory.lower * 1e-9, ", ");
     dpari_json_real(t, "upper", p->memory.upper * 1e-9, ", ");
@@ -608,15 +649,45 @@ static void dpari_json_assumptions(dpar_text *t, const dpar_report *r)
     dpar_text_init(&l, line, sizeof(line));
     dpar_text_put(&l, "calibration: ");
     dpar_text_put(&l, c->cal.source);
+    dpar_text_put(&l, "; one standard deviation of products ");
+    dpar_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_GEMM], 0);
+    dpar_text_put(&l, " %, of links ");
+    dpar_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_LINK_SHARE], 0);
+    dpar_text_put(&l, " %, of the network ");
+    dpar_text_fixed(&l, 100.0 * c->cal.error[DPAR_CAL_NET_SHARE], 0);
+    dpar_text_put(&l, " %; activations of ");
+    dpar_text_int(&l, w->element);
+    dpar_text_put(&l, " bytes");
     dpari_json_text(t, line);
     dpar_text_put(t, ",\n    \"mfu: full attention, vocabulary counted, recomputation not, of the "
                      "dense peak of the matrix format; mfu_causal: causal attention at half; hfu: "
                      "with recomputation; GB = 1e9 bytes\"");
-    if (r->note != NULL) {
-        dpar_text_put(t, ",\n    ");
-        dpari_json_text(t, r->note);
-    }
     dpar_text_put(t, "\n  ]\n");
+}
+
+/* Time against memory: nothing else is both faster and smaller; fastest first. */
+static void dpari_json_front(dpar_text *t, const dpar_report *r)
+{
+    int32_t i;
+    dpar_text_put(t, "  \"pareto\": [");
+    for (i = 0; i < r->fronts; i++) {
+        dpar_text_put(t, i > 0 ? ",\n    {" : "\n    {");
+        dpari_json_real(t, "time_s", r->front[i].step.total, ", ");
+        dpari_json_real(t, "memory_gb", r->front[i].memory.total * 1e-9, ", ");
+        dpari_json_int(t, "gpus", dpar_cluster_gpus(r->job->cluster), ", \"strategy\": ");
+        dpari_json_strategy(t, &r->front[i].strategy);
+        dpar_text_char(t, '}');
+    }
+    dpar_text_put(t, "],\n");
+}
+
+static void dpari_json_advice(dpar_text *t, const dpar_advice *a)
+{
+    dpar_text_put(t, "  \"recommendation\": {");
+    dpari_json_word_of(t, "name", a->name, ",\n    ");
+    dpari_json_word_of(t, "why", a->why, ",\n    ");
+    dpari_json_word_of(t, "runner_up", a->runner_up, ",\n    ");
+    dpari_json_word_of(t, "warnings", a->warning_text, "},\n");
 }
 
 DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r)
@@ -624,7 +695,7 @@ DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r)
     int32_t i;
     dpar_text_put(t, "{\n  ");
     dpari_json_word_of(t, "model", r->job->work->name, ", ");
-    dpari_json_real(t, "parameters", r->job->work->params, ", ");
+    dpari_json_int(t, "parameters", (int64_t)dpari_leastf(r->job->work->params, 9e18), ", ");
     dpari_json_int(t, "gpus", dpar_cluster_gpus(r->job->cluster), ", ");
     dpari_json_int(t, "global_batch", r->global_batch, ",\n  \"plans\": [\n");
     for (i = 0; i < r->plans; i++) {
@@ -632,6 +703,14 @@ DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r)
         dpar_text_put(t, i + 1 < r->plans ? ",\n" : "\n");
     }
     dpar_text_put(t, "  ],\n");
+    dpari_json_front(t, r);
+    if (r->advice != NULL) {
+        dpari_json_advice(t, r->advice);
+    }
+    if (r->note != NULL) {
+        dpar_text_put(t, "  ");
+        dpari_json_word_of(t, "message", r->note, ",\n");
+    }
     dpari_json_rejected(t, r);
     dpar_text_put(t, "  ");
     dpari_json_int(t, "evaluated", r->evaluated, ", ");

@@ -18,9 +18,10 @@ typedef struct dpar_report {
     int32_t rejects;
     const int64_t *rejected_by_rule; /* DPAR_RULES counts; may be NULL */
     int64_t global_batch, evaluated;
-    double seconds;   /* the search took */
-    const char *note; /* one more assumption to state; may be NULL */
-    int32_t colour;   /* 1: ANSI colours */
+    double seconds;            /* the search took; 0: there was none */
+    const char *note;          /* one more assumption to state; may be NULL */
+    const dpar_advice *advice; /* for the JSON; may be NULL */
+    int32_t colour;            /* 1: ANSI colours */
 } dpar_report;
 
 /* "tp=8,sp=1,pp=4,dp=2,...": what dpar_strategy_parse reads back; defaults are left out. */
@@ -31,7 +32,8 @@ DPAR_API void dpar_show_plans_text(dpar_text *t, const dpar_report *r);
 /* The first plan in full: every term of memory and time, bytes on the wires, why not its
  * neighbours. */
 DPAR_API void dpar_show_plan_explain(dpar_text *t, const dpar_report *r);
-/* One JSON object: plans, rejected, evaluated, seconds, assumptions. Always valid JSON. */
+/* One JSON object: plans, recommendation (with advice), rejected, evaluated, seconds, assumptions.
+ * Always valid JSON. */
 DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r);
 /* One line a plan, with a header line. */
 DPAR_API void dpar_show_plans_csv(dpar_text *t, const dpar_report *r);

@@ -56,10 +56,29 @@ static int half_way(double v, int decimals, int scientific)
 
 static void test_numbers(void)
 {
-    static const double values[] = {0.1, 1.0, 2.7, 123456.7, -3.26, 1e-300, 1e300, 6.02214076e23,
-                                    1.0 / 3.0, 99999.93, 0.00012345, 1e15, 123456789.0, 0.0,
-                                    0.0001, 0.00001, 0.0000999, -9.9999999e-5, 999999.5, 5e-324,
-                                    2.2250738585072014e-308, 1.7976931348623157e308, -1e22};
+    static const double values[] = {0.1,
+                                    1.0,
+                                    2.7,
+                                    123456.7,
+                                    -3.26,
+                                    1e-300,
+                                    1e300,
+                                    6.02214076e23,
+                                    1.0 / 3.0,
+                                    99999.93,
+                                    0.00012345,
+                                    1e15,
+                                    123456789.0,
+                                    0.0,
+                                    0.0001,
+                                    0.00001,
+                                    0.0000999,
+                                    -9.9999999e-5,
+                                    999999.5,
+                                    5e-324,
+                                    2.2250738585072014e-308,
+                                    1.7976931348623157e308,
+                                    -1e22};
     char expected[400];
     size_t i;
     int digits;
@@ -125,14 +144,36 @@ static void check_read(const char *text)
 static void test_read_rounding(void)
 {
     static const char *const hard[] = {
-        "0", "-0", "0.1", "1e23", "8.5e22", "9007199254740993", "9007199254740992.999999999999",
+        "0",
+        "-0",
+        "0.1",
+        "1e23",
+        "8.5e22",
+        "9007199254740993",
+        "9007199254740992.999999999999",
         "9007199254740993.00000000000000000000000000000000000000000000000000000000001",
-        "1.7976931348623157e308", "1.7976931348623158e308", "1.7976931348623159e308", "1e309",
-        "2.2250738585072011e-308", "2.2250738585072014e-308", "4.9e-324", "2.4703282292062327e-324",
-        "2.4703282292062328e-324", "2e-324", "1e-400", "000000000000000000000000012.50",
-        "0.00000000000000000000000000000000000000000000000001e50", "1e-0", "5.", ".5", "+3E+2",
-        "123456789012345678901234567890", "0e99999999999999999999", "6929495644600919.5",
-        "3.518437208883201171875e13", "100000000000000000000000000000000000e-35"};
+        "1.7976931348623157e308",
+        "1.7976931348623158e308",
+        "1.7976931348623159e308",
+        "1e309",
+        "2.2250738585072011e-308",
+        "2.2250738585072014e-308",
+        "4.9e-324",
+        "2.4703282292062327e-324",
+        "2.4703282292062328e-324",
+        "2e-324",
+        "1e-400",
+        "000000000000000000000000012.50",
+        "0.00000000000000000000000000000000000000000000000001e50",
+        "1e-0",
+        "5.",
+        ".5",
+        "+3E+2",
+        "123456789012345678901234567890",
+        "0e99999999999999999999",
+        "6929495644600919.5",
+        "3.518437208883201171875e13",
+        "100000000000000000000000000000000000e-35"};
     static char text[1600];
     uint64_t x = 3;
     size_t i, n;
@@ -314,7 +355,8 @@ static const char *json_says(const char *text)
 
 static void test_json_errors(void)
 {
-    static const char whole[] = "{\"a\": [1, 2.5e-3, true, null, {\"b\": \"x\\u00e9\"}], \"c\": -0}";
+    static const char whole[] =
+        "{\"a\": [1, 2.5e-3, true, null, {\"b\": \"x\\u00e9\"}], \"c\": -0}";
     dpar_json j;
     dpar_json_item item;
     size_t cut;
@@ -327,9 +369,11 @@ static void test_json_errors(void)
     CHECK_TEXT(json_says("[1,]"), "JSON, line 1, column 4: a value was expected");
     CHECK_TEXT(json_says("{\"a\""), "JSON, line 1, column 5: the text ends where ':' was expected");
     CHECK_TEXT(json_says("{\"a\" 1"), "JSON, line 1, column 6: ':' was expected");
-    CHECK_TEXT(json_says("{\"a\":"), "JSON, line 1, column 6: the text ends where a value was expected");
+    CHECK_TEXT(json_says("{\"a\":"),
+               "JSON, line 1, column 6: the text ends where a value was expected");
     CHECK_TEXT(json_says("\"abc"), "JSON, line 1, column 5: the text ends inside a string");
-    CHECK_TEXT(json_says("\"a\nb\""), "JSON, line 1, column 3: a control character inside a string");
+    CHECK_TEXT(json_says("\"a\nb\""),
+               "JSON, line 1, column 3: a control character inside a string");
     CHECK_TEXT(json_says("\"a\\u12x4\""), "JSON, line 1, column 3: an escape that does not exist");
     CHECK_TEXT(json_says("[01]"), "JSON, line 1, column 2: not a number");
     CHECK_TEXT(json_says("{} {}"), "JSON, line 1, column 4: more text after the end of the value");

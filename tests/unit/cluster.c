@@ -21,11 +21,11 @@ static void test_presets(void)
         CHECK(g.source[0] != 0 && g.memory_bytes > 1e10 && g.flops[DPAR_BF16] > 1e14);
         n++;
     }
-    CHECK_INT(n, 26);
+    CHECK_INT(n, 27);
     for (i = 0; dpar_cluster_name(i) != NULL; i++) {
         CHECK_INT(dpar_cluster_preset(&c, dpar_cluster_name(i), &why), DPAR_OK);
         CHECK_INT(dpar_cluster_check(&c, &why), DPAR_OK);
-        CHECK(c.source[0] != 0 && c.cal.source[0] != 0);
+        CHECK(c.source[0] != 0 && c.cal.source[0] != 0 && strstr(c.source, "20") != NULL);
     }
     CHECK(i >= 25);
     /* the facts' table of hardware: NCAR Derecho 82 x 4 A100-40, DGX H100 8 x 50 GB/s */
@@ -96,7 +96,17 @@ static void test_defaults(void)
     CHECK_INT(c.nics, 8);
     CHECK_INT(parse("8x4:a100-40,gpu=h100-80", &c, &why), DPAR_OK);
     CHECK(c.link_Bps == 450e9);
-    CHECK_INT(parse("gemm=0.5", &c, &why), DPAR_E_UNKNOWN); /* a machine comes first */
+    CHECK_INT(parse("gemm=0.5", &c, &why), DPAR_E_PARSE); /* no machine, and no gpu= */
+    CHECK(strstr(why.text, "gpu=NAME") != NULL);
+    /* settings alone, in any order, with the mark that some editors put first */
+    CHECK_INT(parse("\xEF\xBB\xBFnodes = 4\ngpus = 8\nnic = 8x50\ngpu = H100-80\n", &c, &why),
+              DPAR_OK);
+    CHECK(c.nodes == 4 && c.gpus_per_node == 8 && c.nics == 8 && dpar_cluster_gpus(&c) == 32);
+    CHECK_TEXT(c.gpu.name, "h100-80");
+    CHECK_INT(parse("8X8:H100-80", &c, &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_gpus(&c), 64);
+    CHECK_INT(parse("16Xdgx-h100", &c, &why), DPAR_OK);
+    CHECK_INT(c.nodes, 16);
     CHECK_INT(parse("dgx-a100,gemm=0.5,gpu=a100-40", &c, &why), DPAR_OK);
     CHECK_NEAR(c.cal.value[DPAR_CAL_GEMM], 0.5, 1e-12);
     /* another chip in a named machine: its links and its network stay */
@@ -149,8 +159,9 @@ static void test_nearest(void)
     CHECK_INT(parse("dgx-h100,nvlink=fast", &c, &why), DPAR_E_PARSE);
     CHECK_TEXT(why.text, "'nvlink=fast': a number of at least 0 was expected");
     CHECK_INT(dpar_gpu_preset(&g, "", &why), DPAR_E_UNKNOWN);
-    CHECK_INT(dpar_gpu_preset(&g, "a-very-long-name-that-no-table-has-of-a-machine-that-is-none", &why),
-              DPAR_E_UNKNOWN);
+    CHECK_INT(
+        dpar_gpu_preset(&g, "a-very-long-name-that-no-table-has-of-a-machine-that-is-none", &why),
+        DPAR_E_UNKNOWN);
 }
 
 static void test_resize(void)

@@ -216,9 +216,10 @@ static void test_rules(void)
 /* More bytes never cost less, on any machine, of any kind; every cost is a usable number. */
 static void test_monotone(void)
 {
-    static const char *const text[] = {"16x8:a100-80,nic=8x25", "derecho",     "16xdgx-h100",
-                                       "frontier,nodes=16",     "gb200-nvl72", "tpu-v5e",
-                                       "dgx-v100",              "summit",      "8x8:mi300x,sharp=1"};
+    static const char *const text[] = {
+        "16x8:a100-80,nic=8x25", "derecho", "16xdgx-h100", "frontier,nodes=16",
+        "gb200-nvl72",           "tpu-v5e", "dgx-v100",    "summit",
+        "8x8:mi300x,sharp=1"};
     static const int stride[] = {1, 2, 8};
     size_t i, k;
     for (i = 0; i < sizeof text / sizeof text[0]; i++) {

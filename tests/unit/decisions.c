@@ -184,6 +184,15 @@ int main(void)
         q.fixed_fields = 1u << DPAR_FIELD_ZERO;
         CHECK_INT(dpar_recommend(&job, &q, &a, NULL), DPAR_OK);
         CHECK((a.warnings & DPAR_WARN_DDP_STATE) != 0);
+        dpar_cluster_parse(&c, "2x8:a100-80", 11, NULL);
+        q.fixed.tp = 16;
+        q.fixed_fields = 1u << DPAR_FIELD_TP;
+        CHECK_INT(dpar_recommend(&job, &q, &a, NULL), DPAR_OK);
+        CHECK((a.warnings & DPAR_WARN_TP_ACROSS) != 0);
+        q.fixed.micro_batch = 4; /* 2.7 GB of activations a sample and layer: state is sharded */
+        q.fixed_fields = 1u << DPAR_FIELD_MICRO_BATCH;
+        CHECK_INT(dpar_recommend(&job, &q, &a, NULL), DPAR_OK);
+        CHECK((a.warnings & DPAR_WARN_ACTIVATIONS) != 0);
     }
     return CHECK_DONE();
 }

@@ -27,7 +27,13 @@ static void test_parameters(void)
         const char *model;
         double params, within;
     } known[] = {{"llama-7b", 6738415616.0, 0},
+                 {"llama-13b", 13015864320.0, 0},
                  {"llama-30b", 32528943616.0, 0},
+                 {"llama-65b", 65285660672.0, 0},
+                 {"llama-3.2-1b", 1235814400.0, 0},
+                 {"smollm2-360m", 361821120.0, 0},
+                 {"qwen3-4b", 4022468096.0, 3e-6},
+                 {"gemma-1.1-2b", 2506172416.0, 0},
                  {"llama-2-7b", 6738415616.0, 0},
                  {"llama-2-13b", 13015864320.0, 0},
                  {"llama-2-70b", 68976648192.0, 0},
@@ -194,6 +200,28 @@ static void test_flops(void)
     CHECK_INT(w.layer[2].count, 58);
 }
 
+/* Layers that are none, and settings that no model has none of. */
+static void test_edges(void)
+{
+    static const char *const none[] = {"grid:64x64,fields=0", "grid:64x64,halo=0",
+                                       "llama-3-8b,ffn=0", "llama-3-8b,seq=0", "unet-50m,levels=0"};
+    dpar_why why;
+    dpar_model m;
+    size_t i;
+    CHECK_INT(build("llama-3-8b", &why), DPAR_OK);
+    CHECK_NEAR(dpar_layer_params(&w, -1) + dpar_layer_params(&w, 1000), 0.0, 0);
+    CHECK_NEAR(dpar_layer_flops(&w, -1) + dpar_layer_flops(&w, 1000), 0.0, 0);
+    CHECK_NEAR(dpar_layer_expert_params(&w, -1) + dpar_layer_expert_params(&w, 1000), 0.0, 0);
+    CHECK_NEAR(dpar_layer_saved(&w, -1, 0) + dpar_layer_saved(&w, 1000, 0), 0.0, 0);
+    for (i = 0; i < sizeof none / sizeof none[0]; i++) {
+        CHECK_INT(dpar_model_parse(&m, none[i], strlen(none[i]), &why), DPAR_E_PARSE);
+        CHECK(strstr(why.text, "1 to") != NULL);
+    }
+    CHECK_INT(build("grid:8x8,halo=9", &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "wider than the grid") != NULL);
+    CHECK_INT(build("grid:8x4,halo=8", &why), DPAR_OK);
+}
+
 static void test_refusals(void)
 {
     static const char *const bad[] = {
@@ -253,14 +281,14 @@ static void test_sentences(void)
         {"llama:layer=3", "no setting of a model is called 'layer'; the nearest is 'layers'"},
         {"llama:moe_topk=3", "no setting of a model is called 'moe_topk'; the nearest is 'topk'"},
         {"llama-3-8b,seq", "'seq' needs a value: key=value"},
-        {"llama-3-8b,seq=", "'seq=': a whole number of 0 to 2147483647 was expected"},
-        {"llama-3-8b,seq=k", "'seq=k': a whole number of 0 to 2147483647 was expected"},
-        {"llama-3-8b,seq=-5", "'seq=-5': a whole number of 0 to 2147483647 was expected"},
+        {"llama-3-8b,seq=", "'seq=': a whole number of 1 to 2147483647 was expected"},
+        {"llama-3-8b,seq=k", "'seq=k': a whole number of 1 to 2147483647 was expected"},
+        {"llama-3-8b,seq=-5", "'seq=-5': a whole number of 1 to 2147483647 was expected"},
         {"llama-3-8b,seq=2097152k",
-         "'seq=2097152k': a whole number of 0 to 2147483647 was expected"},
-        {"llama-3-8b,vocab=32k", "'vocab=32k': a whole number of 0 to 2147483647 was expected"},
+         "'seq=2097152k': a whole number of 1 to 2147483647 was expected"},
+        {"llama-3-8b,vocab=32k", "'vocab=32k': a whole number of 1 to 2147483647 was expected"},
         {"llama-3-8b,ffn=2147483648",
-         "'ffn=2147483648': a whole number of 0 to 2147483647 was expected"},
+         "'ffn=2147483648': a whole number of 1 to 2147483647 was expected"},
         {"llama-3-8b,tied=2", "'tied=2': a whole number of 0 to 1 was expected"},
         {"llama-3-8b,biases=-2", "'biases=-2': a whole number of -1 to 1 was expected"},
         {"llama-3-8b,attention=slow",
@@ -368,6 +396,20 @@ static void test_config(void)
         }
         CHECK_NEAR(w.params, real[i].params, within);
     }
+    /* Nemotron-4 340B's report: squared ReLU, two matrices, 9.4B of embeddings and 331.6B beside;
+     * BLOOM's card: 176,247,271,424 and an unusual name for the width; an editor's mark in front */
+    CHECK_INT(config("\xEF\xBB\xBF{\"model_type\": \"nemotron\", \"hidden_act\": \"relu2\", "
+                     "\"hidden_size\": 18432, \"num_hidden_layers\": 96, "
+                     "\"num_attention_heads\": 96, \"num_key_value_heads\": 8, "
+                     "\"intermediate_size\": 73728, \"vocab_size\": 256000}",
+                     &why),
+              DPAR_OK);
+    CHECK_NEAR(w.params, 341.0e9, 1e-3);
+    CHECK_INT(config("{\"model_type\": \"bloom\", \"n_embed\": 14336, \"n_layer\": 70, "
+                     "\"num_attention_heads\": 112, \"vocab_size\": 250880, \"seq_length\": 2048}",
+                     &why),
+              DPAR_OK);
+    CHECK_NEAR(w.params, 176247271424.0, 1e-4);
     /* the file and the preset agree */
     CHECK_INT(config(file_of("deepseek-v3"), &why), DPAR_OK);
     CHECK_NEAR(dpar_layer_expert_params(&w, 2), 256.0 * 3 * 7168 * 2048, 0);
@@ -412,7 +454,8 @@ static void test_config_refusals(void)
     } bad[] = {
         {"{\"hidden_size\": 64}", DPAR_E_PARSE,
          "num_hidden_layers (or n_layer, num_layers, n_layers) is missing"},
-        {"{\"num_hidden_layers\": 2}", DPAR_E_PARSE, "hidden_size (or n_embd, d_model) is missing"},
+        {"{\"num_hidden_layers\": 2}", DPAR_E_PARSE,
+         "hidden_size (or n_embd, n_embed, d_model) is missing"},
         {"{\"hidden_size\": 0, " SHAPE "}", DPAR_E_PARSE, "hidden_size"},
         {"{\"n_layer\": 2, \"n_embd\": 8, \"n_head\": 2}", DPAR_E_PARSE, "vocab_size is missing"},
         {"{\"n_layer\": 2, \"n_embd\": 8}", DPAR_E_PARSE, "num_attention_heads"},
@@ -436,6 +479,9 @@ static void test_config_refusals(void)
          DPAR_E_PARSE, "'mamba_d_state'"},
         {"{\"hidden_size\": 64, \"num_experts\": 4, \"decoder_sparse_step\": 2, " SHAPE "}",
          DPAR_E_UNKNOWN, "one layer of 2"},
+        {"{\"model_type\": \"new\", \"hidden_act\": \"relu2\", \"num_key_value_heads\": 2, "
+         "\"hidden_size\": 64, " SHAPE "}",
+         DPAR_E_UNKNOWN, "model_type 'new'"},
         {"[1, 2]", DPAR_E_PARSE, "num_hidden_layers"},
         {"7", DPAR_E_PARSE, "num_hidden_layers"},
         {"", DPAR_E_PARSE, "line 1"},
@@ -471,6 +517,7 @@ int main(void)
     test_presets();
     test_text();
     test_flops();
+    test_edges();
     test_refusals();
     test_sentences();
     test_config();

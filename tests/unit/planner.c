@@ -96,8 +96,7 @@ static void slow_memory(slow *b, dpar_strategy s)
         s.recompute = r < 3 ? r : DPAR_RECOMPUTE_FULL;
         s.recompute_layers = r == 3 ? half : 0;
         for (s.zero = 0; s.zero < 4; s.zero++) {
-            if ((s.zero > 0 && s.dp * s.cp == 1) ||
-                (!b->whole && (s.zero == 2 || (s.pp > 1 && s.zero > 1)))) {
+            if ((s.zero > 0 && s.dp * s.cp == 1) || (!b->whole && s.pp > 1 && s.zero > 1)) {
                 continue;
             }
             slow_options(b, s);
@@ -109,15 +108,14 @@ static void slow_memory(slow *b, dpar_strategy s)
 static void slow_pipeline(slow *b, dpar_strategy s)
 {
     int k;
-    for (s.vp = 1; s.vp <= (s.pp == 1 ? 1 : b->whole ? w.blocks : 16); s.vp++) {
+    for (s.vp = 1; s.vp <= (s.pp == 1 ? 1 : w.blocks); s.vp++) {
         if (s.vp > 1 && w.blocks % (s.pp * s.vp) != 0) {
             continue;
         }
         for (k = 0; k < DPAR_SCHEDULES; k++) {
             int usual = k == (s.vp > 1 ? DPAR_INTERLEAVED : DPAR_1F1B);
-            int more =
-                s.pp > 1 && (s.vp == 1 ? k == DPAR_GPIPE || k == DPAR_ZB_H1
-                                       : k == DPAR_BREADTH_FIRST || (s.vp == 2 && k == DPAR_ZBV));
+            int more = s.pp > 1 && k != DPAR_1F1B && k != DPAR_INTERLEAVED &&
+                       (s.vp > 1 || k != DPAR_BREADTH_FIRST); /* legal ones are priced */
             s.schedule = k;
             if (usual || (b->whole && more)) {
                 slow_memory(b, s);
@@ -138,7 +136,7 @@ static slow slow_walk(int64_t batch, int whole)
         b.best[i] = 1e30;
     }
     for (s.tp = 1; s.tp <= (whole ? gpus : c.gpus_per_node); s.tp++)
-        for (s.sp = whole ? 0 : s.tp > 1; s.sp <= (s.tp > 1); s.sp++)
+        for (s.sp = 0; s.sp <= (s.tp > 1); s.sp++)
             for (s.cp = 1; s.cp == 1 || s.cp <= (int)w.tokens / (whole ? 1024 : 4096); s.cp++)
                 for (s.cp_kind = 0; s.cp_kind < (s.cp == 1 ? 1 : whole ? 3 : 2); s.cp_kind++)
                     for (s.pp = 1; s.pp <= w.blocks; s.pp++)
@@ -150,7 +148,9 @@ static slow slow_walk(int64_t batch, int whole)
                                     int mbs = s.micro_batch, power = (mbs & (mbs - 1)) == 0;
                                     if (gpus % (s.tp * s.cp * s.pp) != 0 || (!whole && !power) ||
                                         (!whole && c.gpus_per_node % s.tp != 0) ||
-                                        (s.etp > 1 && s.etp != s.tp)) {
+                                        (s.etp > 1 && s.etp != s.tp) ||
+                                        (!whole && s.sp != (s.tp > 1 &&
+                                                            (int)w.tokens % (s.tp * s.cp) == 0))) {
                                         continue;
                                     }
                                     s.dp = gpus / (s.tp * s.cp * s.pp);
@@ -358,28 +358,59 @@ static void test_nearest(void)
     CHECK_INT(dpar_strategy_check(&job, &n, 1, NULL, NULL), DPAR_OK);
 }
 
-/* The smallest machine: nothing smaller that people can order holds the job. */
-static void test_smallest(void)
+/* Does it fit on so many GPUs? The whole question, not the short one. */
+static int holds(dpar_search *q, const char *model, const char *gpu, const char *recipe, int node,
+                 int gpus)
 {
     static dpar_plan top[1];
     static dpar_planner p;
-    dpar_plan plan;
-    dpar_search q;
+    char machine[48];
     dpar_why why;
-    int gpus, found;
+    snprintf(machine, sizeof machine, "%dx%d:%s,nic=%dx25", gpus < node ? 1 : gpus / node,
+             gpus < node ? gpus : node, gpu, node);
+    set(model, machine, recipe);
+    CHECK_INT(dpar_planner_init(&p, &job, q, top, 1, NULL, 0, &why), DPAR_OK);
+    return dpar_planner_run(&p, INT64_MAX, &why) == DPAR_DONE;
+}
+
+/* The smallest machine: every smaller part of a node and number of nodes is tried, none holds it.
+ * Jobs whose sizes lie at 1, between divisors of a node, and at odd numbers of nodes. */
+static void test_smallest(void)
+{
+    static const struct {
+        const char *model, *gpu, *recipe;
+        int node;
+        int64_t batch;
+    } jobs[] = {{"llama-2-70b", "a100-80", "no-master", 8, 0},
+                {"llama-3-8b", "v100-16", "megatron", 6, 0}, /* 18: a reader found 24 */
+                {"llama-3-8b", "v100-16", "megatron", 6, 96},
+                {"llama-2-13b", "v100-32", "megatron", 12, 0}, /* 8 of 12, not a divisor */
+                {"llama-3-8b", "h100-80", "megatron", 3, 0},
+                {"mixtral-8x7b", "a100-80", "megatron", 8, 0},
+                {"unet-0.25deg", "v100-16", "fp32", 4, 0},
+                {"gpt-18.4b", "mi250x", "fsdp", 8, 0},
+                {"grid:2048x2048x2048,fields=4,element=8", "a100-40", "fp32", 4, 1}};
+    dpar_search q;
+    dpar_plan plan;
+    dpar_why why;
+    char machine[48];
+    size_t i;
     memset(&q, 0, sizeof q);
     q.fixed = dpar_strategy_default();
-    set("llama-2-70b", "1x8:a100-80", "no-master");
-    CHECK_INT(dpar_smallest_machine(&job, &q, 1024, &plan, &why), DPAR_OK);
-    found = dpar_strategy_ranks(&plan.strategy);
-    CHECK(plan.fits && found % 8 == 0);
-    for (gpus = 8; gpus < found; gpus += 8) {
-        c.nodes = gpus / 8;
-        c.nics = 8;
-        c.nic_Bps = 25e9;
-        CHECK_INT(dpar_planner_init(&p, &job, &q, top, 1, NULL, 0, &why), DPAR_OK);
-        CHECK_INT(dpar_planner_run(&p, INT64_MAX, &why), DPAR_E_NONE);
+    for (i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+        int gpus, found, node = jobs[i].node;
+        snprintf(machine, sizeof machine, "1x%d:%s,nic=%dx25", node, jobs[i].gpu, node);
+        set(jobs[i].model, machine, jobs[i].recipe);
+        q.global_batch = jobs[i].batch;
+        CHECK_INT(dpar_smallest_machine(&job, &q, 1024, &plan, &why), DPAR_OK);
+        found = dpar_strategy_ranks(&plan.strategy);
+        CHECK(plan.fits && (found < node || found % node == 0));
+        CHECK(holds(&q, jobs[i].model, jobs[i].gpu, jobs[i].recipe, node, found));
+        for (gpus = 1; gpus < found; gpus += gpus < node ? 1 : node) {
+            CHECK(!holds(&q, jobs[i].model, jobs[i].gpu, jobs[i].recipe, node, gpus));
+        }
     }
+    q.global_batch = 0;
     set("gpt2-125m", "4x8:a100-80", "zero");
     CHECK_INT(dpar_smallest_machine(&job, &q, 1024, &plan, &why), DPAR_OK);
     CHECK_INT(dpar_strategy_ranks(&plan.strategy), 1);

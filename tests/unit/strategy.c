@@ -235,10 +235,23 @@ static void test_checks(void)
                {"dp=4,tiles=2", DPAR_RULE_TILES},
                {"dp=8,zero=3,shard=3", DPAR_RULE_ZERO},
                {"dp=8,mbs=3", DPAR_RULE_BATCH},
-               {"dp=4,pp=2,m=3,schedule=dualpipe", DPAR_RULE_SCHEDULE}};
-    static const char *const words[] = {
-        "tp",           "tp=",       "tp=x",      "tp=-1", "colour=3",      "schedule=fast",
-        "offload=disk", "tiles=0x2", "tiles=axb", "=3",    "tp=99999999999"};
+               {"dp=4,pp=2,m=3,schedule=dualpipe", DPAR_RULE_SCHEDULE},
+               {"dp=8,recompute_layers=4", DPAR_RULE_OPTION},
+               {"dp=8,recompute=full,recompute_layers=33", DPAR_RULE_OPTION},
+               {"dp=8,m=8,offload=nvme", DPAR_RULE_OFFLOAD}};
+    static const char *const words[] = {"tp",
+                                        "tp=",
+                                        "tp=x",
+                                        "tp=-1",
+                                        "colour=3",
+                                        "schedule=fast",
+                                        "offload=disk",
+                                        "offload=",
+                                        "overlap=",
+                                        "tiles=0x2",
+                                        "tiles=axb",
+                                        "=3",
+                                        "tp=99999999999"};
     dpar_why why;
     size_t i;
     int32_t rule;
@@ -275,6 +288,134 @@ static void test_checks(void)
 }
 
 /* Terms add up; more GPUs, more memory or less work never make it worse where they must not. */
+/* Shares of a peak are shares: of the format that multiplies, at every precision; the long
+ * sequences are those on which a reader found more than the whole GPU. Waiting is never negative,
+ * whatever the classes of layers in a stage. */
+static void test_shares(void)
+{
+    static const char *const model[] = {"gpt-1.3b,seq=524288", "llama-3-8b,seq=131072",
+                                        "llama-3.1-405b",      "deepseek-v3",
+                                        "qwen3-235b-a22b",     "t5-11b",
+                                        "unet-0.25deg",        "resnet-50"};
+    static const char *const machine[] = {"8x8:a100-80", "8x8:h100-80", "8x8:tpu-v5p", "8x8:b300",
+                                          "8x8:v100-32"};
+    static const char *const recipe[] = {"fp32", "megatron", "fsdp-fp8"};
+    int32_t i, j, k, pp, z;
+    for (i = 0; i < 8; i++)
+        for (j = 0; j < 5; j++)
+            for (k = 0; k < 3; k++)
+                for (pp = 1; pp <= 32; pp *= 2)
+                    for (z = 0; z < DPAR_RECOMPUTES; z++) {
+                        dpar_strategy s = dpar_strategy_default();
+                        dpar_step t;
+                        set(model[i], machine[j], recipe[k]);
+                        s.pp = pp;
+                        s.dp = 64 / pp;
+                        s.micro_batches = 2 * pp;
+                        s.recompute = z;
+                        if (dpar_strategy_check(&job, &s, 0, NULL, NULL) != DPAR_OK) {
+                            continue;
+                        }
+                        dpar_step_of(&job, &s, &t);
+                        CHECK(t.mfu > 0.0 && t.mfu <= 1.0 && t.hfu <= 1.0 && t.hfu >= t.mfu);
+                        CHECK(t.term[DPAR_TIME_IMBALANCE] >= 0.0);
+                        CHECK(t.largest_stage_s >= t.mean_stage_s * (1.0 - 1e-12));
+                    }
+}
+
+/* The hardware's FLOP: SC21's 96 B s L h^2 (1 + s/(6h) + V/(16 L h)) with everything recomputed;
+ * the scores once more, 4/3 s/(6h) of 72 B s L h^2, with selective recomputation. */
+static void test_hardware_flops(void)
+{
+    double h = 12288, s = 2048, l = 96, v = 51200, unit = 72.0 * s * l * h * h;
+    dpar_strategy one = of("tp=8,pp=8,m=8,recompute=full");
+    dpar_step t;
+    set("gpt3-175b", "8x8:a100-80", "megatron");
+    dpar_step_of(&job, &one, &t);
+    CHECK_NEAR(t.model_flops / t.samples, unit * (1 + s / (6 * h) + v / (12 * l * h)), 1e-3);
+    CHECK_NEAR(t.hardware_flops / t.samples, unit * 4 / 3 * (1 + s / (6 * h) + v / (16 * l * h)),
+               1e-3);
+    one.recompute = DPAR_RECOMPUTE_SELECTIVE;
+    dpar_step_of(&job, &one, &t);
+    CHECK_NEAR(t.hardware_flops - t.model_flops, unit * t.samples * s / (6 * h) / 3, 1e-3);
+    CHECK(t.hfu > t.mfu);
+}
+
+/* A sequence of any length: one token less does not cost more; sequence parallelism cuts only what
+ * divides. */
+static void test_sequences(void)
+{
+    dpar_strategy s = of("tp=8,dp=1,sp=0,zero=0,m=4");
+    dpar_step even, odd;
+    int32_t rule = 0;
+    dpar_why why;
+    set("llama-3-8b,seq=8192", "1x8:h100-80", "megatron");
+    dpar_step_of(&job, &s, &even);
+    set("llama-3-8b,seq=8191", "1x8:h100-80", "megatron");
+    dpar_step_of(&job, &s, &odd);
+    CHECK(odd.total <= even.total && odd.total > 0.98 * even.total);
+    s.sp = 1;
+    CHECK_INT(dpar_strategy_check(&job, &s, 0, &rule, &why), DPAR_E_DIVIDE);
+    CHECK_INT(rule, DPAR_RULE_OPTION);
+    CHECK(strstr(why.text, "8191 tokens") != NULL);
+}
+
+/* What offloading needs and gives; what quantised communication saves (ZeRO++: weights in 1 byte
+ * of 2, gradients in 1/2 of 2); DualPipe holds two stages. */
+static void test_elsewhere(void)
+{
+    dpar_strategy host = of("dp=8,zero=1,recompute=full,offload=optimizer"), disk,
+                  plain = of("dp=8,zero=1,recompute=full");
+    dpar_strategy three = of("dp=16,zero=3"), dual = of("dp=1,pp=8,m=16,schedule=dualpipe");
+    dpar_strategy one = of("dp=1,pp=8,m=16");
+    dpar_memory a, b, d;
+    dpar_step x, y;
+    dpar_plan plan;
+    dpar_why why;
+    set("llama-3-8b", "1x8:h100-80,nvme=10", "megatron");
+    disk = host;
+    disk.offload |= DPAR_OFFLOAD_NVME;
+    dpar_memory_of(&job, &host, &a);
+    dpar_memory_of(&job, &disk, &b);
+    dpar_memory_of(&job, &plain, &d);
+    CHECK_NEAR(a.total, b.total, 1e-12);
+    CHECK_NEAR(a.host, 12.0 * w.params / 8, 1e-9);
+    CHECK(b.host <= 0.0 && dpar_memory_fits(&job, &a, 0.0));
+    CHECK_NEAR(d.total - a.total, 1.05 * 12.0 * w.params / 8, 1e-6); /* and its fragmentation */
+    CHECK(!dpar_memory_fits(&job, &a, a.upper * 0.99) && dpar_memory_fits(&job, &a, a.upper));
+    dpar_step_of(&job, &host, &x);
+    dpar_step_of(&job, &disk, &y);
+    /* 12 bytes a parameter read and written through 10 GB/s of a node */
+    CHECK_NEAR(y.term[DPAR_TIME_OFFLOAD] - x.term[DPAR_TIME_OFFLOAD] + x.term[DPAR_TIME_OPTIMIZER],
+               2.0 * 12.0 * w.params / 10e9, 1e-6);
+    set("llama-3-8b", "1x8:h100-80,host=90", "megatron"); /* 96.4 GB would have to go there */
+    CHECK_INT(dpar_plan_of(&job, &host, 0, &plan, NULL, &why), DPAR_E_MEMORY);
+    CHECK(strstr(why.text, "90 GB of a node") != NULL);
+    set("llama-3-8b", "2x8:h100-80", "zero");
+    dpar_step_of(&job, &three, &x);
+    set("llama-3-8b", "2x8:h100-80", "zero++");
+    dpar_step_of(&job, &three, &y);
+    CHECK_NEAR(y.dp_bytes / x.dp_bytes, (1 + 1 + 0.5) / (2 + 2 + 2), 0.01);
+    dpar_memory_of_stage(&job, &one, 3, &a);
+    dpar_memory_of_stage(&job, &dual, 3, &b);
+    CHECK_NEAR(b.term[DPAR_MEM_WEIGHTS], 2.0 * a.term[DPAR_MEM_WEIGHTS], 1e-12);
+    dpar_memory_of(&job, &one, &d);
+    dpar_memory_of_stage(&job, &one, -1, &a);
+    CHECK_NEAR(a.total, d.first, 1e-12);
+    dpar_memory_of_stage(&job, &one, 99, &a);
+    CHECK_NEAR(a.total, d.last, 1e-12);
+    dpar_memory_of_stage(&job, &one, d.worst, &a);
+    CHECK_NEAR(a.total, d.total, 1e-12);
+    /* activations of fp32 training */
+    dpar_memory_of(&job, &plain, &a);
+    set("llama-3-8b,element=4", "2x8:h100-80", "fp32");
+    dpar_memory_of(&job, &plain, &b);
+    CHECK(b.term[DPAR_MEM_ACTIVATIONS] > 1.8 * a.term[DPAR_MEM_ACTIVATIONS]);
+    CHECK_NEAR(dpar_in_flight(DPAR_1F1B, 4, 1, 9, 8) + dpar_in_flight(DPAR_1F1B, 4, 1, -1, 8), 0,
+               0);
+    CHECK_NEAR(dpar_bubble_overhead(0, 4), 0.0, 0);
+}
+
 static void test_properties(void)
 {
     static const char *const strategies[] = {"dp=64,zero=0",
@@ -396,6 +537,10 @@ int main(void)
     test_bubbles();
     test_schedules();
     test_checks();
+    test_shares();
+    test_hardware_flops();
+    test_sequences();
+    test_elsewhere();
     test_properties();
     test_domain();
     test_experts();
