@@ -231,7 +231,8 @@ typedef struct dpar_axis {
 } dpar_axis;
 
 /* A value: rank = offset + sum of coord[i] * axis[i].stride. What the functions below make is
- * injective: no rank has two coordinates. Sets of axes are given as bits: bit i is axis i. Listed
+ * injective: no rank has two coordinates. Sets of axes are given as bits: bit i is axis i, bits of
+ * axes that the mesh has not are passed over. Listed
  * from first to last, the last axis counts as the fastest, whatever the strides are. */
 typedef struct dpar_mesh {
     int32_t axes;   /* how many are in use, 0..DPAR_MAX_AXES */
@@ -297,9 +298,10 @@ DPAR_API dpar_status dpar_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh, 
  * axes of size 1 dropped. */
 DPAR_API dpar_status dpar_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh);
 /* inner's ranks, taken as positions in outer's list (last axis fastest): outer after inner.
- * E_DIVIDE when that is no list of strides, E_RANGE when inner leaves outer. Its axes have inner's
- * names; an inner axis that crosses several outer ones becomes several, the later with a digit
- * added. */
+ * E_DIVIDE when an inner axis passes from one row of outer into the next (outer coalesced), but for
+ * one that runs along whole rows from their starts; E_RANGE when inner leaves outer. Its axes have
+ * inner's names; an inner axis that runs along several outer ones becomes several, the later with a
+ * digit added. */
 DPAR_API dpar_status dpar_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
                                        const dpar_mesh *inner, dpar_why *why);
 /* The first ranks of the groups that mesh's image and its shifts make of 0..world-1: with the mesh
@@ -331,7 +333,8 @@ DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t ax
                                  int wrap);
 
 /* Groups: the ranks that differ from `rank` only along the axes in `which`. Members are counted
- * with the axis of the smallest stride fastest, so that they ascend; the order of an all-gather.
+ * with the axis of the smallest stride fastest, so that they ascend (where strides nest, as in all
+ * meshes that the functions above make); the order of an all-gather.
  * Groups are numbered in the same way over the other axes; so that every rank can list all of them
  * in the same order without talking. -1 for ranks outside. O(axes^2). */
 DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which);
@@ -344,7 +347,9 @@ DPAR_API int32_t dpar_mesh_group_number(const dpar_mesh *mesh, uint32_t which, i
 DPAR_API int32_t dpar_mesh_group_first(const dpar_mesh *mesh, uint32_t which, int32_t group);
 
 /* How the group of `rank` lies on nodes of `per_node` consecutive ranks: how many nodes it touches
- * and the most members that one of them holds. O(group size). */
+ * and the most members that one of them holds; 0 and 0 for a rank outside or a per_node below 1.
+ * O(group size); its square where the strides of a
+ * mesh that the caller filled in interleave, so that members do not ascend. */
 DPAR_API void dpar_mesh_group_nodes(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                     int32_t per_node, int32_t *nodes, int32_t *most);
 
@@ -829,12 +834,13 @@ typedef struct dpar_edge {
 
 /* How many rounds n messages need when in each round a rank sends at most one and receives at most
  * one: the most that any rank sends or any receives (Koenig 1916). degree: scratch of senders +
- * receivers numbers. -1 when an edge is outside. O(n). */
+ * receivers numbers. -1 when an edge is outside or a number of ranks negative. O(n). */
 DPAR_API int32_t dpar_rounds_needed(const dpar_edge *edge, int64_t n, int32_t senders,
                                     int32_t receivers, int32_t *degree);
 /* And which round each goes in: round[k] in 0 .. rounds-1, no rank twice on a side. table: scratch
- * of (senders + receivers) * rounds numbers. E_ARG when `rounds` are fewer than needed, or an edge
- * is outside. O(n (senders + receivers)) at worst, O(n rounds) mostly. The same on all ranks. */
+ * of (senders + receivers) * rounds numbers. E_ARG, round[] untouched, when `rounds` are fewer than
+ * needed, an edge is outside or a number is negative. O(n (senders + receivers)) at worst, O(n
+ * rounds) mostly. The same on all ranks. */
 DPAR_API dpar_status dpar_rounds_color(const dpar_edge *edge, int64_t n, int32_t senders,
                                        int32_t receivers, int32_t rounds, int64_t *table,
                                        int32_t *round, dpar_why *why);
@@ -907,9 +913,9 @@ typedef struct dpar_route_node {
  *
  * Cost of a step: elements received times byte_cost[axis] (SWAP, PERMUTE: the dearest axis), plus
  * step_cost where something moves. byte_cost NULL: 1 for each. Received: all-gather (n-1) x what a
- * rank has, all-to-all and reduce-scatter (n-1)/n of it, all-reduce 2 (n-1)/n, SWAP and PERMUTE all
- * of it, slices nothing; padded sizes. Exact (Dijkstra), so never worse than a greedy or another
- * search over these moves.
+ * rank has, all-to-all and reduce-scatter (n-1)/n of it with dim `to` padded to n equal parts,
+ * all-reduce 2 (n-1)/n, SWAP and PERMUTE all of it, slices nothing; padded sizes. Exact (Dijkstra),
+ * so never worse than a greedy or another search over these moves.
  *
  * steps: room for `room` of them, *count how many there are. nodes: scratch; 1,000 do for 4 axes
  * and 3 dims, 20,000 for 5 axes and 4 dims. E_ROOM when one of them is too short, E_ARG when the
@@ -994,7 +1000,8 @@ DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t
 
 /* The boxes that elements [*at, end) of an array in C order make up, in order; at most 2 dims - 1
  * of them. Begin with *at = the first; 1 and the next box, *at moved behind it, or 0 at the end.
- * The extents' product must fit 63 bits. RaggedShard, BlockShard: split rows or blocks, times their
+ * `end` past the array is its end; 0 too where an extent is below 1, *at is negative or the
+ * extents' product does not fit 63 bits. RaggedShard, BlockShard: split rows or blocks, times their
  * elements. O(dims). */
 DPAR_API int dpar_flat_next_box(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
                                 dpar_box *box);
@@ -1134,7 +1141,7 @@ typedef struct dpar_packed_cursor {
 DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cursor *cursor,
                               int32_t *doc, int64_t *first, int64_t *count);
 /* Query-key pairs of a rank under causal attention inside documents: its share of the work. At most
- * 2^63 - 1. O(runs). */
+ * 2^63 - 1. O(runs), STRIPE O(docs). */
 DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
 
 /* ---- by cost ---- */
@@ -1265,16 +1272,19 @@ typedef struct dpar_window {
  * cuDNN. E_ARG or E_RANGE with a sentence, also when the kernel does not fit. */
 DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
                                          dpar_why *why);
-/* The outputs that go with inputs [lo, hi) of n: those whose stride y falls inside (the last inputs
- * take what is beyond). Small halos; balanced outputs are a dpar_split of them instead. */
+/* Below, v is one that dpar_window_outputs takes. The outputs that go with inputs [lo, hi) of n:
+ * those whose stride y falls inside (the last inputs take what is beyond). Small halos; balanced
+ * outputs are a dpar_split of them instead. */
 DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
                                 int64_t hi, int64_t *y0, int64_t *y1);
 /* Inputs [*lo, *hi) that outputs [y0, y1) read, padding too: [stride y0 - pad, stride (y1 - 1) +
- * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0. */
+ * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or y1 > 2^60 /
+ * stride. */
 DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
                                int64_t *hi);
 /* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
- * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty. */
+ * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or y1 > 2^60.
+ */
 DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
                                     int64_t *lo, int64_t *hi);
 /* How far those needs reach beyond a block [own_lo, own_hi) of n inputs: negative when not even the
@@ -3774,16 +3784,36 @@ DPAR_API int32_t dpar_mesh_group_first(const dpar_mesh *mesh, uint32_t which, in
     return dpar_mesh_group_member(mesh, ~which, mesh->offset, group);
 }
 
+/* Members before the i-th that lie on its node. */
+static int32_t dpari_mesh_mates(const dpar_mesh *mesh, uint32_t which, int32_t rank,
+                                int32_t per_node, int32_t i)
+{
+    int32_t k, mates = 0, node = dpar_mesh_group_member(mesh, which, rank, i) / per_node;
+    for (k = 0; k < i; k++) {
+        mates += dpar_mesh_group_member(mesh, which, rank, k) / per_node == node;
+    }
+    return mates;
+}
+
 DPAR_API void dpar_mesh_group_nodes(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                     int32_t per_node, int32_t *nodes, int32_t *most)
 {
-    int32_t i, n = dpar_mesh_group_size(mesh, which), last = -1, here = 0;
+    int32_t i, n = dpar_mesh_group_size(mesh, which), last = -1, here = 0, member, before = -1;
+    int ascend = 1;
     *nodes = 0;
     *most = 0;
-    for (i = 0; i < n; i++) { /* members ascend, so a node's members are neighbours here */
-        int32_t node = dpar_mesh_group_member(mesh, which, rank, i) / (per_node > 0 ? per_node : 1);
-        here = node == last ? here + 1 : 1;
-        *nodes += node != last;
+    if (per_node < 1 || dpar_mesh_group_index(mesh, which, rank) < 0) {
+        return;
+    }
+    for (i = 0; i < n; i++, before = member) {
+        int32_t node;
+        member = dpar_mesh_group_member(mesh, which, rank, i);
+        node = member / per_node;
+        ascend = ascend && member >= before;
+        /* while members ascend those of a node are neighbours here */
+        here = ascend ? (node == last ? here + 1 : 1)
+                      : dpari_mesh_mates(mesh, which, rank, per_node, i) + 1;
+        *nodes += here == 1;
         *most = here > *most ? here : *most;
         last = node;
     }
@@ -3975,39 +4005,97 @@ DPAR_API dpar_status dpar_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh)
     return DPAR_OK;
 }
 
-/* Positions start, start + stride, ... (`size` of them) in outer's list, as axes of ranks: outer's
- * axes from the fastest on are passed over, then taken. */
-static dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpar_mesh *outer, const dpar_axis *a,
-                                           dpar_why *why)
+/* A mesh's coalesced axes without their names. */
+typedef struct dpari_rows {
+    int32_t n, size[DPAR_MAX_AXES], stride[DPAR_MAX_AXES];
+} dpari_rows;
+
+static void dpari_mesh_rows(const dpar_mesh *mesh, dpari_rows *rows)
 {
-    int32_t size[DPAR_MAX_AXES], stride[DPAR_MAX_AXES];
-    int32_t rest = a->size, skip = a->stride, i, n = 0;
-    for (i = outer->axes - 1; i >= 0 && rest > 1; i--) {
-        const dpar_axis *b = &outer->axis[i];
-        int32_t take;
-        if (skip >= b->size ? skip % b->size != 0 : b->size % skip != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why, "stride # and size # of outer do not divide", skip,
-                             b->size, 0, 0);
+    int32_t i, n = 0;
+    for (i = 0; i < mesh->axes; i++) {
+        int32_t size = mesh->axis[i].size, stride = mesh->axis[i].stride;
+        if (n > 0 && size > 1 && rows->stride[n - 1] == size * stride) {
+            rows->size[n - 1] *= size;
+            rows->stride[n - 1] = stride;
+        } else if (size > 1) {
+            rows->size[n] = size;
+            rows->stride[n++] = stride;
         }
-        if (skip >= b->size) {
-            skip /= b->size;
-            continue;
+    }
+    rows->n = n;
+}
+
+/* A step of `step` positions in outer's list: by how much each coordinate grows. Which one it is
+ * when it is one alone, else -1. */
+static int32_t dpari_mesh_digits(const dpari_rows *outer, int32_t step, int32_t *digit)
+{
+    int32_t i, only = -1, used = 0;
+    for (i = outer->n - 1; i >= 0; i--) {
+        digit[i] = i > 0 ? step % outer->size[i] : step;
+        step = i > 0 ? step / outer->size[i] : 0;
+        if (digit[i] > 0) {
+            only = i;
+            used++;
         }
-        take = (int32_t)dpari_least(rest, b->size / skip);
+    }
+    return used == 1 ? only : -1;
+}
+
+/* The first digit that makes a name which neither mesh has; 10: all of them are taken. */
+static int32_t dpari_mesh_free_digit(const dpar_mesh *m, const dpar_mesh *inner, const char *name)
+{
+    char with[16];
+    size_t n;
+    int32_t digit;
+    dpari_copy_text(with, sizeof(with) - 1, name, sizeof(with));
+    n = dpari_length(with);
+    with[n + 1] = 0;
+    for (digit = 1; digit < 10; digit++) {
+        with[n] = (char)('0' + digit);
+        if (dpar_mesh_find(m, with) < 0 && dpar_mesh_find(inner, with) < 0) {
+            break;
+        }
+    }
+    return digit;
+}
+
+/* Positions 0, stride, 2 stride, ... in outer's list, as axes of ranks: they run along one axis of
+ * outer to its end and go on with the next, or move in several at once. reach[k] grows by how far
+ * they take coordinate k. */
+DPARI_APART dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpari_rows *outer,
+                                                const dpar_mesh *inner, int32_t axis,
+                                                int64_t *reach, dpar_why *why)
+{
+    const dpar_axis *a = &inner->axis[axis];
+    int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1], digit[DPAR_MAX_AXES];
+    int32_t rest = a->size, step = a->stride, i, k, n = 0;
+    while (rest > 1) {
+        int32_t take = rest;
+        k = dpari_mesh_digits(outer, step, digit);
+        if (k > 0 && outer->size[k] % digit[k] == 0) {
+            take = (int32_t)dpari_least(rest, outer->size[k] / digit[k]);
+        }
         if (rest % take != 0) {
             return dpari_say(DPAR_E_DIVIDE, why, "# positions do not fill outer's # evenly", rest,
-                             b->size / skip, 0, 0);
+                             take, 0, 0);
         }
         size[n] = take;
-        stride[n++] = b->stride * skip;
+        stride[n] = 0;
+        for (i = 0; i < outer->n; i++) {
+            stride[n] += digit[i] * outer->stride[i];
+            reach[i] += (int64_t)(take - 1) * digit[i];
+        }
+        n++;
         rest /= take;
-        skip = 1;
+        step = rest > 1 ? step * take : step; /* the next axis of outer, from its start */
     }
     if (n == 0) { /* one rank: its stride never matters */
         return dpari_mesh_add(m, a->name, -1, 1, 1) ? DPAR_OK : dpari_mesh_full(why);
     }
     for (i = n - 1; i >= 0; i--) {
-        if (!dpari_mesh_add(m, a->name, n > 1 && i < n - 1 ? n - 1 - i : -1, size[i], stride[i])) {
+        k = i < n - 1 ? dpari_mesh_free_digit(m, inner, a->name) : -1;
+        if (k > 9 || !dpari_mesh_add(m, a->name, k, size[i], stride[i])) {
             return dpari_mesh_full(why);
         }
     }
@@ -4017,31 +4105,40 @@ static dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpar_mesh *outer,
 DPAR_API dpar_status dpar_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
                                        const dpar_mesh *inner, dpar_why *why)
 {
-    dpar_mesh m, flat;
-    int32_t i, at = inner->offset;
-    int64_t last = at;
-    dpar_status st;
+    dpar_mesh m;
+    dpari_rows rows;
+    int32_t i, at[DPAR_MAX_AXES];
+    int64_t last = inner->offset, reach[DPAR_MAX_AXES];
+    dpar_status st = DPAR_OK;
     for (i = 0; i < inner->axes && last < outer->size; i++) {
         last += (int64_t)(inner->axis[i].size - 1) * inner->axis[i].stride;
     }
-    if (at < 0 || last >= outer->size) {
-        return dpari_say(DPAR_E_RANGE, why, "inner takes positions # to #, outer has # ranks", at,
-                         last, outer->size, 0);
+    if (inner->offset < 0 || last >= outer->size) {
+        return dpari_say(DPAR_E_RANGE, why, "inner takes positions # to #, outer has # ranks",
+                         inner->offset, last, outer->size, 0);
     }
+    dpari_mesh_rows(outer, &rows);
     dpari_mesh_empty(&m, outer->offset);
-    for (i = outer->axes - 1; i >= 0; i--) {
-        m.offset += at % outer->axis[i].size * outer->axis[i].stride;
-        at /= outer->axis[i].size;
+    (void)dpari_mesh_digits(&rows, inner->offset, at);
+    for (i = 0; i < rows.n; i++) {
+        m.offset += at[i] * rows.stride[i];
+        reach[i] = at[i];
     }
-    (void)dpar_mesh_coalesce(&flat, outer);
-    for (i = 0; i < inner->axes; i++) {
-        st = dpari_mesh_compose_axis(&m, &flat, &inner->axis[i], why);
-        if (st != DPAR_OK) {
-            return st;
+    for (i = 0; i < inner->axes && st == DPAR_OK; i++) {
+        st = dpari_mesh_compose_axis(&m, &rows, inner, i, reach, why);
+    }
+    /* a coordinate that would pass its end carries into the next: no stride says that */
+    for (i = 0; i < rows.n && st == DPAR_OK; i++) {
+        if (reach[i] >= rows.size[i]) {
+            st = dpari_say(DPAR_E_DIVIDE, why,
+                           "inner's positions pass from one row of # of outer into the next",
+                           rows.size[i], 0, 0, 0);
         }
     }
-    *out = m;
-    return DPAR_OK;
+    if (st == DPAR_OK) {
+        *out = m;
+    }
+    return st;
 }
 
 DPAR_API dpar_status dpar_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh, int32_t world,
@@ -4111,8 +4208,9 @@ DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, int32
         i = dpari_mesh_named(axes, names, order, length);
         if (i < 0 || n >= DPAR_MAX_AXES || (used >> i & 1u)) {
             return dpari_say_word(i < 0 ? DPAR_E_UNKNOWN : DPAR_E_ARG, why,
-                                  i < 0 ? "'@' of the order has no size"
-                                        : "'@' is in the order twice, or there are too many",
+                                  i < 0              ? "'@' of the order has no size"
+                                  : (used >> i & 1u) ? "'@' is in the order twice"
+                                                     : "'@' is one axis too many",
                                   order, length, 0, 0, 0, 0);
         }
         used |= (uint32_t)1 << i;
@@ -4131,8 +4229,9 @@ DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, int32
     }
     st = dpar_mesh_init(&m, n, name, size, DPAR_FIRST_FASTEST, ranks, why);
     if (st == DPAR_OK && (offset < 0 || offset > INT32_MAX - m.size)) {
-        return dpari_say(DPAR_E_RANGE, why, "# ranks from # on pass 2^31 - 1", m.size, offset, 0,
-                         0);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "# ranks from # on: the first is at least 0, the last below 2^31 - 1",
+                         m.size, offset, 0, 0);
     }
     if (st == DPAR_OK) {
         m.offset = offset;
@@ -6445,8 +6544,8 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
     }
     for (i = 0; i < dims; i++) {
         if (extent[i] < 0 || extent[i] > INT64_C(1) << 62) {
-            return dpari_say(DPAR_E_RANGE, why, "dim # has # elements: 0 to 2^62 are possible", i,
-                             extent[i], 0, 0);
+            return dpari_say(extent[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
+                             "dim # has # elements: 0 to 2^62 are possible", i, extent[i], 0, 0);
         }
     }
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {
@@ -7435,8 +7534,12 @@ static int dpari_edge_ok(const dpar_edge *e, int32_t senders, int32_t receivers)
 DPAR_API int32_t dpar_rounds_needed(const dpar_edge *edge, int64_t n, int32_t senders,
                                     int32_t receivers, int32_t *degree)
 {
-    int32_t *received = degree + senders, i, most = 0;
+    int32_t *received, i, most = 0;
     int64_t k;
+    if (senders < 0 || receivers < 0) {
+        return -1;
+    }
+    received = degree + senders;
     for (i = 0; i < senders; i++) {
         degree[i] = 0;
     }
@@ -7493,29 +7596,54 @@ static void dpari_color_edge(const dpar_edge *edge, int64_t k, int32_t senders, 
     }
 }
 
-DPAR_API dpar_status dpar_rounds_color(const dpar_edge *edge, int64_t n, int32_t senders,
+/* Are all messages inside, and no rank's more than the rounds? Counted in the first cell of each
+ * rank's row, so that nothing is written before it is known. */
+static dpar_status dpari_rounds_enough(const dpar_edge *edge, int64_t n, int32_t senders,
                                        int32_t receivers, int32_t rounds, int64_t *table,
-                                       int32_t *round, dpar_why *why)
+                                       dpar_why *why)
 {
-    int64_t k, cells = ((int64_t)senders + receivers) * rounds;
-    for (k = 0; k < cells; k++) {
-        table[k] = 0;
-    }
+    int64_t k;
     for (k = 0; k < n; k++) {
-        int32_t a, b;
+        int64_t *from, *to;
         if (!dpari_edge_ok(&edge[k], senders, receivers)) {
             return dpari_say(DPAR_E_ARG, why, "message # goes from # to #: that is outside", k,
                              edge[k].from, edge[k].to, 0);
         }
-        a = dpari_idle(table + (int64_t)edge[k].from * rounds, rounds);
-        b = dpari_idle(table + ((int64_t)senders + edge[k].to) * rounds, rounds);
-        if (a == rounds || b == rounds) {
+        from = table + (int64_t)edge[k].from * rounds;
+        to = table + ((int64_t)senders + edge[k].to) * rounds;
+        if (rounds == 0 || ++*from > rounds || ++*to > rounds) {
             return dpari_say(DPAR_E_ARG, why, "# rounds are too few: rank # has more messages",
-                             rounds, a == rounds ? edge[k].from : edge[k].to, 0, 0);
+                             rounds, rounds == 0 || *from > rounds ? edge[k].from : edge[k].to, 0,
+                             0);
         }
-        dpari_color_edge(edge, k, senders, rounds, table, round, a, b);
     }
     return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_rounds_color(const dpar_edge *edge, int64_t n, int32_t senders,
+                                       int32_t receivers, int32_t rounds, int64_t *table,
+                                       int32_t *round, dpar_why *why)
+{
+    int64_t k, cells;
+    dpar_status st;
+    if (n < 0 || senders < 0 || receivers < 0 || rounds < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# messages from # to # ranks in # rounds", n, senders,
+                         receivers, rounds);
+    }
+    cells = ((int64_t)senders + receivers) * rounds;
+    for (k = 0; k < cells; k++) {
+        table[k] = 0;
+    }
+    st = dpari_rounds_enough(edge, n, senders, receivers, rounds, table, why);
+    for (k = 0; k<cells; k += rounds> 0 ? rounds : 1) {
+        table[k] = 0;
+    }
+    for (k = 0; st == DPAR_OK && k < n; k++) {
+        int32_t a = dpari_idle(table + (int64_t)edge[k].from * rounds, rounds);
+        int32_t b = dpari_idle(table + ((int64_t)senders + edge[k].to) * rounds, rounds);
+        dpari_color_edge(edge, k, senders, rounds, table, round, a, b);
+    }
+    return st;
 }
 
 /* ---- all-to-all ----------------------------------------------------------------------------- */
@@ -7782,10 +7910,17 @@ DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const
     dpar_box whole, both;
     int64_t left;
     int32_t d, i, j, dim, used = 0;
+    if (dims < 0 || dims > DPAR_MAX_DIMS || n < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# boxes of # dims: at least 0, and 0 to # dims", n, dims,
+                         DPAR_MAX_DIMS, 0);
+    }
     dpari_zero(&whole, sizeof(whole));
     whole.dims = dims;
     for (d = 0; d < dims; d++) {
         whole.hi[d] = extent[d];
+        if (extent[d] < 0) {
+            return dpari_say(DPAR_E_ARG, why, "extent[#] = # is negative", d, extent[d], 0, 0);
+        }
     }
     left = dpar_box_volume(&whole);
     if (left < 0) {
@@ -8036,6 +8171,13 @@ static int64_t dpari_route_price(int64_t n, int64_t each)
     return dpari_mul(n, each, &price) && price < INT64_MAX / 1024 ? price : INT64_MAX / 1024;
 }
 
+/* What goes to each of `size` ranks when a dim of the state is cut further, padded. */
+static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t dim, int32_t size)
+{
+    int64_t n = dpari_state_elements(l, state), extent = dpari_state_extent(l, state, dim);
+    return extent > 0 ? n / extent * dpari_ceil_div(extent, size) : 0;
+}
+
 static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
 {
     int64_t n = dpari_state_elements(r->l, state), size;
@@ -8049,7 +8191,7 @@ static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpa
     switch (p->kind) {
     case DPAR_STEP_ALL_GATHER: return dpari_route_price(n, size - 1);
     case DPAR_STEP_ALL_REDUCE: return 2 * (n - n / size);
-    default: return n - n / size;
+    default: return dpari_route_price(dpari_state_chunk(r->l, state, p->to, size), size - 1);
     }
 }
 
@@ -8363,8 +8505,9 @@ DPAR_API dpar_status dpar_flat_init(dpar_flat *f, int32_t params, const int64_t 
     int64_t end = 0, padded;
     int32_t i;
     if (params < 0 || align < 1 || ranks < 1) {
-        return dpari_say(DPAR_E_ARG, why, "# parameters, aligned to #, for # ranks", params, align,
-                         ranks, 0);
+        return dpari_say(DPAR_E_ARG, why,
+                         "# parameters of at least 0, aligned to # for # ranks, each at least 1",
+                         params, align, ranks, 0);
     }
     for (i = 0; i < params; i++) {
         int64_t at;
@@ -8388,7 +8531,11 @@ DPAR_API dpar_status dpar_flat_init(dpar_flat *f, int32_t params, const int64_t 
 /* What [lo, hi) of a buffer has of a parameter. */
 static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, dpar_piece *piece)
 {
-    int64_t from = dpari_most(lo, start), to = dpari_least(hi, start + numel);
+    int64_t from = dpari_most(lo, start), to;
+    if (start < 0 || numel < 0 || numel > INT64_MAX - start) {
+        return 0;
+    }
+    to = dpari_least(hi, start + numel);
     if (to <= from) {
         return 0;
     }
@@ -8487,8 +8634,10 @@ DPAR_API dpar_status dpar_buckets_make(const dpar_bucketing *how, int32_t params
     dpar_status st;
     if (params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
         how->multiple < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# parameters in buckets of # for # ranks, aligned to #",
-                         params, how->size, how->ranks, how->align);
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "# parameters in buckets of # for # ranks, aligned to #: none may be negative", params,
+            how->size, how->ranks, how->align);
     }
     if (!dpari_mul(unit / dpari_common_divisor(unit, ranks), ranks, &unit)) {
         return dpari_say(DPAR_E_RANGE, why, "multiples of # and # ranks pass 2^63", how->multiple,
@@ -8522,13 +8671,22 @@ DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t
 DPAR_API int dpar_flat_next_box(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
                                 dpar_box *box)
 {
-    int64_t rows = 1, left = end - *at, index = *at, inner;
+    int64_t rows = 1, all = 1, left, index = *at, inner;
     int32_t d, k;
-    if (left <= 0 || dims < 1 || dims > DPAR_MAX_DIMS) {
+    if (dims < 1 || dims > DPAR_MAX_DIMS || *at < 0) {
+        return 0;
+    }
+    for (d = 0; d < dims; d++) {
+        if (extent[d] < 1 || !dpari_mul(all, extent[d], &all)) {
+            return 0;
+        }
+    }
+    left = dpari_least(end, all) - *at;
+    if (left <= 0) {
         return 0;
     }
     for (d = dims - 1; d > 0; d--) { /* the most dims that can go whole */
-        if (extent[d] == 0 || index % extent[d] != 0 || rows * extent[d] > left) {
+        if (index % extent[d] != 0 || rows * extent[d] > left) {
             break;
         }
         rows *= extent[d];
@@ -8567,8 +8725,8 @@ static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p
 /* The part of EVEN that has thing i. */
 static int32_t dpari_heads_part(int32_t n, int32_t parts, int32_t i)
 {
-    int32_t each = n / parts, longer = n % parts, beyond = (int32_t)((int64_t)longer * (each + 1));
-    return i < beyond ? i / (each + 1) : longer + (i - beyond) / each;
+    int64_t each = n / parts, longer = n % parts, beyond = longer * (each + 1);
+    return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
 
 DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
@@ -8744,8 +8902,9 @@ DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added
     const int64_t limit = INT64_C(1) << 61;
     int64_t padded, all;
     if (count < 0 || added < 0 || multiple < 1 || ranks < 1) {
-        return dpari_say(DPAR_E_ARG, why, "# and # tokens padded to # on # ranks", count, added,
-                         multiple, ranks);
+        return dpari_say(DPAR_E_ARG, why,
+                         "# and # tokens of at least 0, padded to # on # ranks, each at least 1",
+                         count, added, multiple, ranks);
     }
     if (count > limit || added > limit || multiple > limit / 4) {
         return dpari_say(DPAR_E_RANGE, why, "# and # tokens padded to #: at most 2^61", count,
@@ -9028,11 +9187,37 @@ static int64_t dpari_causal_pairs(int64_t first, int64_t n)
     return most + last;
 }
 
+/* A stripe's tokens rank, rank + ranks, ... see rank + 1, rank + 1 + ranks, ... keys. */
+static int64_t dpari_stripe_pairs(const dpar_packed *p, int32_t doc, int32_t rank)
+{
+    dpar_split s;
+    int64_t n, steps, half, sum;
+    dpari_packed_split(p, doc, &s);
+    n = dpar_split_size(&s, rank);
+    steps = n % 2 == 0 ? n - 1 : n; /* n (n - 1) / 2 without its product first */
+    half = n % 2 == 0 ? n / 2 : (n - 1) / 2;
+    if (n < 1) {
+        return 0;
+    }
+    if (!dpari_mul(steps, half, &steps) || !dpari_mul(steps, p->ranks, &steps) ||
+        !dpari_mul(n, (int64_t)rank + 1, &sum) || sum > INT64_MAX - steps) {
+        return INT64_MAX;
+    }
+    return sum + steps;
+}
+
 DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank)
 {
     dpar_packed_cursor cursor;
     int64_t pairs = 0, first, n, more;
     int32_t doc;
+    for (doc = 0; p->rule == DPAR_STRIPE && doc < p->docs; doc++) {
+        more = dpari_stripe_pairs(p, doc, rank);
+        pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
+    }
+    if (p->rule == DPAR_STRIPE) {
+        return pairs;
+    }
     dpari_zero(&cursor, sizeof(cursor));
     while (dpar_packed_next(p, rank, &cursor, &doc, &first, &n)) {
         more = dpari_causal_pairs(first - p->ends[doc], n);
@@ -9792,9 +9977,10 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
 DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
                                 int64_t hi, int64_t *y0, int64_t *y1)
 {
-    int64_t s = dpari_window_stride(v);
-    int64_t first = dpari_least(outputs, dpari_ceil_div(lo, s));
-    int64_t last = hi >= inputs ? outputs : dpari_least(outputs, dpari_ceil_div(hi, s));
+    int64_t s = dpari_window_stride(v), first, last;
+    lo = dpari_most(0, dpari_least(lo, inputs));
+    first = dpari_least(outputs, dpari_ceil_div(lo, s));
+    last = hi >= inputs ? outputs : dpari_least(outputs, dpari_ceil_div(hi, s));
     *y0 = first;
     *y1 = hi > lo ? dpari_most(first, last) : first;
 }
@@ -9803,7 +9989,7 @@ DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int
                                int64_t *hi)
 {
     int64_t s = dpari_window_stride(v);
-    if (y1 <= y0) {
+    if (y1 <= y0 || y0 < 0 || y1 > dpari_halo_limit / s) {
         return 0;
     }
     *lo = s * y0 - v->pad_low;
@@ -9815,7 +10001,7 @@ DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_
                                     int64_t *lo, int64_t *hi)
 {
     int64_t s = dpari_window_stride(v), first, last;
-    if (y1 <= y0) {
+    if (y1 <= y0 || y0 < 0 || y1 > dpari_halo_limit) {
         return 0;
     }
     first = -dpari_floor_div(-(y0 + v->pad_low - dpari_window_reach(v)), s);
@@ -9850,7 +10036,7 @@ DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodi
 DPAR_API int64_t dpar_window_start(const dpar_window *v, int64_t inputs, int64_t i)
 {
     int64_t d = v->dilation > 0 ? v->dilation : 1, group, members, first;
-    if (i < 0 || i >= inputs) {
+    if (i < 0 || i >= inputs || v->kernel < 1) {
         return -1;
     }
     group = i % d;

@@ -207,6 +207,19 @@ static dpar_stencil stencil_of(const problem *p, const int32_t *parts)
     return s;
 }
 
+/* A halo wider than a block comes from ranks further off, too. */
+static void note_thin_blocks(const problem *p, const int32_t *parts)
+{
+    int32_t d;
+    for (d = 0; d < p->dims; d++) {
+        if (parts[d] > 1 && p->cells[d] / parts[d] < p->halo) {
+            printf("    dim %d: blocks of %lld cells, the halo of %lld reaches past the neighbour; "
+                   "all of it is counted as the neighbour's\n",
+                   (int)d, (long long)(p->cells[d] / parts[d]), (long long)p->halo);
+        }
+    }
+}
+
 /* A line of the table. An edge carries its bytes both ways: all ranks send twice the total. */
 static int show(const problem *p, const char *name, const dpar_place *place)
 {
@@ -227,6 +240,7 @@ static int show(const problem *p, const char *name, const dpar_place *place)
     print_bytes(2.0 * (double)between);
     print_bytes((double)node);
     printf("\n");
+    note_thin_blocks(p, place->grid.parts);
     return 0;
 }
 

@@ -162,11 +162,37 @@ static int64_t dpari_causal_pairs(int64_t first, int64_t n)
     return most + last;
 }
 
+/* A stripe's tokens rank, rank + ranks, ... see rank + 1, rank + 1 + ranks, ... keys. */
+static int64_t dpari_stripe_pairs(const dpar_packed *p, int32_t doc, int32_t rank)
+{
+    dpar_split s;
+    int64_t n, steps, half, sum;
+    dpari_packed_split(p, doc, &s);
+    n = dpar_split_size(&s, rank);
+    steps = n % 2 == 0 ? n - 1 : n; /* n (n - 1) / 2 without its product first */
+    half = n % 2 == 0 ? n / 2 : (n - 1) / 2;
+    if (n < 1) {
+        return 0;
+    }
+    if (!dpari_mul(steps, half, &steps) || !dpari_mul(steps, p->ranks, &steps) ||
+        !dpari_mul(n, (int64_t)rank + 1, &sum) || sum > INT64_MAX - steps) {
+        return INT64_MAX;
+    }
+    return sum + steps;
+}
+
 DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank)
 {
     dpar_packed_cursor cursor;
     int64_t pairs = 0, first, n, more;
     int32_t doc;
+    for (doc = 0; p->rule == DPAR_STRIPE && doc < p->docs; doc++) {
+        more = dpari_stripe_pairs(p, doc, rank);
+        pairs = more > INT64_MAX - pairs ? INT64_MAX : pairs + more;
+    }
+    if (p->rule == DPAR_STRIPE) {
+        return pairs;
+    }
     dpari_zero(&cursor, sizeof(cursor));
     while (dpar_packed_next(p, rank, &cursor, &doc, &first, &n)) {
         more = dpari_causal_pairs(first - p->ends[doc], n);

@@ -39,7 +39,7 @@ typedef struct dpar_packed_cursor {
 DPAR_API int dpar_packed_next(const dpar_packed *p, int32_t rank, dpar_packed_cursor *cursor,
                               int32_t *doc, int64_t *first, int64_t *count);
 /* Query-key pairs of a rank under causal attention inside documents: its share of the work. At most
- * 2^63 - 1. O(runs). */
+ * 2^63 - 1. O(runs), STRIPE O(docs). */
 DPAR_API int64_t dpar_packed_pairs(const dpar_packed *p, int32_t rank);
 
 /* ---- by cost ---- */

@@ -13,8 +13,12 @@ static int dpari_edge_ok(const dpar_edge *e, int32_t senders, int32_t receivers)
 DPAR_API int32_t dpar_rounds_needed(const dpar_edge *edge, int64_t n, int32_t senders,
                                     int32_t receivers, int32_t *degree)
 {
-    int32_t *received = degree + senders, i, most = 0;
+    int32_t *received, i, most = 0;
     int64_t k;
+    if (senders < 0 || receivers < 0) {
+        return -1;
+    }
+    received = degree + senders;
     for (i = 0; i < senders; i++) {
         degree[i] = 0;
     }
@@ -71,29 +75,54 @@ static void dpari_color_edge(const dpar_edge *edge, int64_t k, int32_t senders, 
     }
 }
 
-DPAR_API dpar_status dpar_rounds_color(const dpar_edge *edge, int64_t n, int32_t senders,
+/* Are all messages inside, and no rank's more than the rounds? Counted in the first cell of each
+ * rank's row, so that nothing is written before it is known. */
+static dpar_status dpari_rounds_enough(const dpar_edge *edge, int64_t n, int32_t senders,
                                        int32_t receivers, int32_t rounds, int64_t *table,
-                                       int32_t *round, dpar_why *why)
+                                       dpar_why *why)
 {
-    int64_t k, cells = ((int64_t)senders + receivers) * rounds;
-    for (k = 0; k < cells; k++) {
-        table[k] = 0;
-    }
+    int64_t k;
     for (k = 0; k < n; k++) {
-        int32_t a, b;
+        int64_t *from, *to;
         if (!dpari_edge_ok(&edge[k], senders, receivers)) {
             return dpari_say(DPAR_E_ARG, why, "message # goes from # to #: that is outside", k,
                              edge[k].from, edge[k].to, 0);
         }
-        a = dpari_idle(table + (int64_t)edge[k].from * rounds, rounds);
-        b = dpari_idle(table + ((int64_t)senders + edge[k].to) * rounds, rounds);
-        if (a == rounds || b == rounds) {
+        from = table + (int64_t)edge[k].from * rounds;
+        to = table + ((int64_t)senders + edge[k].to) * rounds;
+        if (rounds == 0 || ++*from > rounds || ++*to > rounds) {
             return dpari_say(DPAR_E_ARG, why, "# rounds are too few: rank # has more messages",
-                             rounds, a == rounds ? edge[k].from : edge[k].to, 0, 0);
+                             rounds, rounds == 0 || *from > rounds ? edge[k].from : edge[k].to, 0,
+                             0);
         }
-        dpari_color_edge(edge, k, senders, rounds, table, round, a, b);
     }
     return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_rounds_color(const dpar_edge *edge, int64_t n, int32_t senders,
+                                       int32_t receivers, int32_t rounds, int64_t *table,
+                                       int32_t *round, dpar_why *why)
+{
+    int64_t k, cells;
+    dpar_status st;
+    if (n < 0 || senders < 0 || receivers < 0 || rounds < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# messages from # to # ranks in # rounds", n, senders,
+                         receivers, rounds);
+    }
+    cells = ((int64_t)senders + receivers) * rounds;
+    for (k = 0; k < cells; k++) {
+        table[k] = 0;
+    }
+    st = dpari_rounds_enough(edge, n, senders, receivers, rounds, table, why);
+    for (k = 0; k<cells; k += rounds> 0 ? rounds : 1) {
+        table[k] = 0;
+    }
+    for (k = 0; st == DPAR_OK && k < n; k++) {
+        int32_t a = dpari_idle(table + (int64_t)edge[k].from * rounds, rounds);
+        int32_t b = dpari_idle(table + ((int64_t)senders + edge[k].to) * rounds, rounds);
+        dpari_color_edge(edge, k, senders, rounds, table, round, a, b);
+    }
+    return st;
 }
 
 /* ---- all-to-all ----------------------------------------------------------------------------- */
@@ -360,10 +389,17 @@ DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const
     dpar_box whole, both;
     int64_t left;
     int32_t d, i, j, dim, used = 0;
+    if (dims < 0 || dims > DPAR_MAX_DIMS || n < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# boxes of # dims: at least 0, and 0 to # dims", n, dims,
+                         DPAR_MAX_DIMS, 0);
+    }
     dpari_zero(&whole, sizeof(whole));
     whole.dims = dims;
     for (d = 0; d < dims; d++) {
         whole.hi[d] = extent[d];
+        if (extent[d] < 0) {
+            return dpari_say(DPAR_E_ARG, why, "extent[#] = # is negative", d, extent[d], 0, 0);
+        }
     }
     left = dpar_box_volume(&whole);
     if (left < 0) {

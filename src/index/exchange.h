@@ -14,12 +14,13 @@ typedef struct dpar_edge {
 
 /* How many rounds n messages need when in each round a rank sends at most one and receives at most
  * one: the most that any rank sends or any receives (Koenig 1916). degree: scratch of senders +
- * receivers numbers. -1 when an edge is outside. O(n). */
+ * receivers numbers. -1 when an edge is outside or a number of ranks negative. O(n). */
 DPAR_API int32_t dpar_rounds_needed(const dpar_edge *edge, int64_t n, int32_t senders,
                                     int32_t receivers, int32_t *degree);
 /* And which round each goes in: round[k] in 0 .. rounds-1, no rank twice on a side. table: scratch
- * of (senders + receivers) * rounds numbers. E_ARG when `rounds` are fewer than needed, or an edge
- * is outside. O(n (senders + receivers)) at worst, O(n rounds) mostly. The same on all ranks. */
+ * of (senders + receivers) * rounds numbers. E_ARG, round[] untouched, when `rounds` are fewer than
+ * needed, an edge is outside or a number is negative. O(n (senders + receivers)) at worst, O(n
+ * rounds) mostly. The same on all ranks. */
 DPAR_API dpar_status dpar_rounds_color(const dpar_edge *edge, int64_t n, int32_t senders,
                                        int32_t receivers, int32_t rounds, int64_t *table,
                                        int32_t *round, dpar_why *why);

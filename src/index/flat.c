@@ -41,8 +41,9 @@ DPAR_API dpar_status dpar_flat_init(dpar_flat *f, int32_t params, const int64_t 
     int64_t end = 0, padded;
     int32_t i;
     if (params < 0 || align < 1 || ranks < 1) {
-        return dpari_say(DPAR_E_ARG, why, "# parameters, aligned to #, for # ranks", params, align,
-                         ranks, 0);
+        return dpari_say(DPAR_E_ARG, why,
+                         "# parameters of at least 0, aligned to # for # ranks, each at least 1",
+                         params, align, ranks, 0);
     }
     for (i = 0; i < params; i++) {
         int64_t at;
@@ -66,7 +67,11 @@ DPAR_API dpar_status dpar_flat_init(dpar_flat *f, int32_t params, const int64_t 
 /* What [lo, hi) of a buffer has of a parameter. */
 static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, dpar_piece *piece)
 {
-    int64_t from = dpari_most(lo, start), to = dpari_least(hi, start + numel);
+    int64_t from = dpari_most(lo, start), to;
+    if (start < 0 || numel < 0 || numel > INT64_MAX - start) {
+        return 0;
+    }
+    to = dpari_least(hi, start + numel);
     if (to <= from) {
         return 0;
     }
@@ -165,8 +170,10 @@ DPAR_API dpar_status dpar_buckets_make(const dpar_bucketing *how, int32_t params
     dpar_status st;
     if (params < 0 || how->first < 0 || how->size < 0 || how->ranks < 0 || how->align < 0 ||
         how->multiple < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# parameters in buckets of # for # ranks, aligned to #",
-                         params, how->size, how->ranks, how->align);
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "# parameters in buckets of # for # ranks, aligned to #: none may be negative", params,
+            how->size, how->ranks, how->align);
     }
     if (!dpari_mul(unit / dpari_common_divisor(unit, ranks), ranks, &unit)) {
         return dpari_say(DPAR_E_RANGE, why, "multiples of # and # ranks pass 2^63", how->multiple,
@@ -200,13 +207,22 @@ DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t
 DPAR_API int dpar_flat_next_box(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
                                 dpar_box *box)
 {
-    int64_t rows = 1, left = end - *at, index = *at, inner;
+    int64_t rows = 1, all = 1, left, index = *at, inner;
     int32_t d, k;
-    if (left <= 0 || dims < 1 || dims > DPAR_MAX_DIMS) {
+    if (dims < 1 || dims > DPAR_MAX_DIMS || *at < 0) {
+        return 0;
+    }
+    for (d = 0; d < dims; d++) {
+        if (extent[d] < 1 || !dpari_mul(all, extent[d], &all)) {
+            return 0;
+        }
+    }
+    left = dpari_least(end, all) - *at;
+    if (left <= 0) {
         return 0;
     }
     for (d = dims - 1; d > 0; d--) { /* the most dims that can go whole */
-        if (extent[d] == 0 || index % extent[d] != 0 || rows * extent[d] > left) {
+        if (index % extent[d] != 0 || rows * extent[d] > left) {
             break;
         }
         rows *= extent[d];

@@ -68,7 +68,8 @@ DPAR_API int dpar_bucket_piece(const dpar_bucket *bucket, int32_t ranks, int64_t
 
 /* The boxes that elements [*at, end) of an array in C order make up, in order; at most 2 dims - 1
  * of them. Begin with *at = the first; 1 and the next box, *at moved behind it, or 0 at the end.
- * The extents' product must fit 63 bits. RaggedShard, BlockShard: split rows or blocks, times their
+ * `end` past the array is its end; 0 too where an extent is below 1, *at is negative or the
+ * extents' product does not fit 63 bits. RaggedShard, BlockShard: split rows or blocks, times their
  * elements. O(dims). */
 DPAR_API int dpar_flat_next_box(int32_t dims, const int64_t *extent, int64_t *at, int64_t end,
                                 dpar_box *box);

@@ -631,9 +631,10 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
 DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
                                 int64_t hi, int64_t *y0, int64_t *y1)
 {
-    int64_t s = dpari_window_stride(v);
-    int64_t first = dpari_least(outputs, dpari_ceil_div(lo, s));
-    int64_t last = hi >= inputs ? outputs : dpari_least(outputs, dpari_ceil_div(hi, s));
+    int64_t s = dpari_window_stride(v), first, last;
+    lo = dpari_most(0, dpari_least(lo, inputs));
+    first = dpari_least(outputs, dpari_ceil_div(lo, s));
+    last = hi >= inputs ? outputs : dpari_least(outputs, dpari_ceil_div(hi, s));
     *y0 = first;
     *y1 = hi > lo ? dpari_most(first, last) : first;
 }
@@ -642,7 +643,7 @@ DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int
                                int64_t *hi)
 {
     int64_t s = dpari_window_stride(v);
-    if (y1 <= y0) {
+    if (y1 <= y0 || y0 < 0 || y1 > dpari_halo_limit / s) {
         return 0;
     }
     *lo = s * y0 - v->pad_low;
@@ -654,7 +655,7 @@ DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_
                                     int64_t *lo, int64_t *hi)
 {
     int64_t s = dpari_window_stride(v), first, last;
-    if (y1 <= y0) {
+    if (y1 <= y0 || y0 < 0 || y1 > dpari_halo_limit) {
         return 0;
     }
     first = -dpari_floor_div(-(y0 + v->pad_low - dpari_window_reach(v)), s);
@@ -689,7 +690,7 @@ DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodi
 DPAR_API int64_t dpar_window_start(const dpar_window *v, int64_t inputs, int64_t i)
 {
     int64_t d = v->dilation > 0 ? v->dilation : 1, group, members, first;
-    if (i < 0 || i >= inputs) {
+    if (i < 0 || i >= inputs || v->kernel < 1) {
         return -1;
     }
     group = i % d;

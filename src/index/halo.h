@@ -104,16 +104,19 @@ typedef struct dpar_window {
  * cuDNN. E_ARG or E_RANGE with a sentence, also when the kernel does not fit. */
 DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
                                          dpar_why *why);
-/* The outputs that go with inputs [lo, hi) of n: those whose stride y falls inside (the last inputs
- * take what is beyond). Small halos; balanced outputs are a dpar_split of them instead. */
+/* Below, v is one that dpar_window_outputs takes. The outputs that go with inputs [lo, hi) of n:
+ * those whose stride y falls inside (the last inputs take what is beyond). Small halos; balanced
+ * outputs are a dpar_split of them instead. */
 DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
                                 int64_t hi, int64_t *y0, int64_t *y1);
 /* Inputs [*lo, *hi) that outputs [y0, y1) read, padding too: [stride y0 - pad, stride (y1 - 1) +
- * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0. */
+ * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or y1 > 2^60 /
+ * stride. */
 DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
                                int64_t *hi);
 /* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
- * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty. */
+ * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or y1 > 2^60.
+ */
 DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
                                     int64_t *lo, int64_t *hi);
 /* How far those needs reach beyond a block [own_lo, own_hi) of n inputs: negative when not even the

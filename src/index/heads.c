@@ -19,8 +19,8 @@ static int32_t dpari_heads_cut(int32_t rule, int32_t n, int32_t parts, int32_t p
 /* The part of EVEN that has thing i. */
 static int32_t dpari_heads_part(int32_t n, int32_t parts, int32_t i)
 {
-    int32_t each = n / parts, longer = n % parts, beyond = (int32_t)((int64_t)longer * (each + 1));
-    return i < beyond ? i / (each + 1) : longer + (i - beyond) / each;
+    int64_t each = n / parts, longer = n % parts, beyond = longer * (each + 1);
+    return (int32_t)(i < beyond ? i / (each + 1) : longer + (i - beyond) / each);
 }
 
 DPAR_API dpar_status dpar_heads_init(dpar_heads *h, int32_t queries, int32_t groups, int32_t ranks,
@@ -196,8 +196,9 @@ DPAR_API dpar_status dpar_vocab_init(dpar_vocab *v, int64_t count, int64_t added
     const int64_t limit = INT64_C(1) << 61;
     int64_t padded, all;
     if (count < 0 || added < 0 || multiple < 1 || ranks < 1) {
-        return dpari_say(DPAR_E_ARG, why, "# and # tokens padded to # on # ranks", count, added,
-                         multiple, ranks);
+        return dpari_say(DPAR_E_ARG, why,
+                         "# and # tokens of at least 0, padded to # on # ranks, each at least 1",
+                         count, added, multiple, ranks);
     }
     if (count > limit || added > limit || multiple > limit / 4) {
         return dpari_say(DPAR_E_RANGE, why, "# and # tokens padded to #: at most 2^61", count,

@@ -137,8 +137,8 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
     }
     for (i = 0; i < dims; i++) {
         if (extent[i] < 0 || extent[i] > INT64_C(1) << 62) {
-            return dpari_say(DPAR_E_RANGE, why, "dim # has # elements: 0 to 2^62 are possible", i,
-                             extent[i], 0, 0);
+            return dpari_say(extent[i] < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
+                             "dim # has # elements: 0 to 2^62 are possible", i, extent[i], 0, 0);
         }
     }
     for (i = 0; i < mesh->axes && st == DPAR_OK; i++) {

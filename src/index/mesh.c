@@ -327,16 +327,36 @@ DPAR_API int32_t dpar_mesh_group_first(const dpar_mesh *mesh, uint32_t which, in
     return dpar_mesh_group_member(mesh, ~which, mesh->offset, group);
 }
 
+/* Members before the i-th that lie on its node. */
+static int32_t dpari_mesh_mates(const dpar_mesh *mesh, uint32_t which, int32_t rank,
+                                int32_t per_node, int32_t i)
+{
+    int32_t k, mates = 0, node = dpar_mesh_group_member(mesh, which, rank, i) / per_node;
+    for (k = 0; k < i; k++) {
+        mates += dpar_mesh_group_member(mesh, which, rank, k) / per_node == node;
+    }
+    return mates;
+}
+
 DPAR_API void dpar_mesh_group_nodes(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                     int32_t per_node, int32_t *nodes, int32_t *most)
 {
-    int32_t i, n = dpar_mesh_group_size(mesh, which), last = -1, here = 0;
+    int32_t i, n = dpar_mesh_group_size(mesh, which), last = -1, here = 0, member, before = -1;
+    int ascend = 1;
     *nodes = 0;
     *most = 0;
-    for (i = 0; i < n; i++) { /* members ascend, so a node's members are neighbours here */
-        int32_t node = dpar_mesh_group_member(mesh, which, rank, i) / (per_node > 0 ? per_node : 1);
-        here = node == last ? here + 1 : 1;
-        *nodes += node != last;
+    if (per_node < 1 || dpar_mesh_group_index(mesh, which, rank) < 0) {
+        return;
+    }
+    for (i = 0; i < n; i++, before = member) {
+        int32_t node;
+        member = dpar_mesh_group_member(mesh, which, rank, i);
+        node = member / per_node;
+        ascend = ascend && member >= before;
+        /* while members ascend those of a node are neighbours here */
+        here = ascend ? (node == last ? here + 1 : 1)
+                      : dpari_mesh_mates(mesh, which, rank, per_node, i) + 1;
+        *nodes += here == 1;
         *most = here > *most ? here : *most;
         last = node;
     }
@@ -528,39 +548,97 @@ DPAR_API dpar_status dpar_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh)
     return DPAR_OK;
 }
 
-/* Positions start, start + stride, ... (`size` of them) in outer's list, as axes of ranks: outer's
- * axes from the fastest on are passed over, then taken. */
-static dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpar_mesh *outer, const dpar_axis *a,
-                                           dpar_why *why)
+/* A mesh's coalesced axes without their names. */
+typedef struct dpari_rows {
+    int32_t n, size[DPAR_MAX_AXES], stride[DPAR_MAX_AXES];
+} dpari_rows;
+
+static void dpari_mesh_rows(const dpar_mesh *mesh, dpari_rows *rows)
 {
-    int32_t size[DPAR_MAX_AXES], stride[DPAR_MAX_AXES];
-    int32_t rest = a->size, skip = a->stride, i, n = 0;
-    for (i = outer->axes - 1; i >= 0 && rest > 1; i--) {
-        const dpar_axis *b = &outer->axis[i];
-        int32_t take;
-        if (skip >= b->size ? skip % b->size != 0 : b->size % skip != 0) {
-            return dpari_say(DPAR_E_DIVIDE, why, "stride # and size # of outer do not divide", skip,
-                             b->size, 0, 0);
+    int32_t i, n = 0;
+    for (i = 0; i < mesh->axes; i++) {
+        int32_t size = mesh->axis[i].size, stride = mesh->axis[i].stride;
+        if (n > 0 && size > 1 && rows->stride[n - 1] == size * stride) {
+            rows->size[n - 1] *= size;
+            rows->stride[n - 1] = stride;
+        } else if (size > 1) {
+            rows->size[n] = size;
+            rows->stride[n++] = stride;
         }
-        if (skip >= b->size) {
-            skip /= b->size;
-            continue;
+    }
+    rows->n = n;
+}
+
+/* A step of `step` positions in outer's list: by how much each coordinate grows. Which one it is
+ * when it is one alone, else -1. */
+static int32_t dpari_mesh_digits(const dpari_rows *outer, int32_t step, int32_t *digit)
+{
+    int32_t i, only = -1, used = 0;
+    for (i = outer->n - 1; i >= 0; i--) {
+        digit[i] = i > 0 ? step % outer->size[i] : step;
+        step = i > 0 ? step / outer->size[i] : 0;
+        if (digit[i] > 0) {
+            only = i;
+            used++;
         }
-        take = (int32_t)dpari_least(rest, b->size / skip);
+    }
+    return used == 1 ? only : -1;
+}
+
+/* The first digit that makes a name which neither mesh has; 10: all of them are taken. */
+static int32_t dpari_mesh_free_digit(const dpar_mesh *m, const dpar_mesh *inner, const char *name)
+{
+    char with[16];
+    size_t n;
+    int32_t digit;
+    dpari_copy_text(with, sizeof(with) - 1, name, sizeof(with));
+    n = dpari_length(with);
+    with[n + 1] = 0;
+    for (digit = 1; digit < 10; digit++) {
+        with[n] = (char)('0' + digit);
+        if (dpar_mesh_find(m, with) < 0 && dpar_mesh_find(inner, with) < 0) {
+            break;
+        }
+    }
+    return digit;
+}
+
+/* Positions 0, stride, 2 stride, ... in outer's list, as axes of ranks: they run along one axis of
+ * outer to its end and go on with the next, or move in several at once. reach[k] grows by how far
+ * they take coordinate k. */
+DPARI_APART dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpari_rows *outer,
+                                                const dpar_mesh *inner, int32_t axis,
+                                                int64_t *reach, dpar_why *why)
+{
+    const dpar_axis *a = &inner->axis[axis];
+    int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1], digit[DPAR_MAX_AXES];
+    int32_t rest = a->size, step = a->stride, i, k, n = 0;
+    while (rest > 1) {
+        int32_t take = rest;
+        k = dpari_mesh_digits(outer, step, digit);
+        if (k > 0 && outer->size[k] % digit[k] == 0) {
+            take = (int32_t)dpari_least(rest, outer->size[k] / digit[k]);
+        }
         if (rest % take != 0) {
             return dpari_say(DPAR_E_DIVIDE, why, "# positions do not fill outer's # evenly", rest,
-                             b->size / skip, 0, 0);
+                             take, 0, 0);
         }
         size[n] = take;
-        stride[n++] = b->stride * skip;
+        stride[n] = 0;
+        for (i = 0; i < outer->n; i++) {
+            stride[n] += digit[i] * outer->stride[i];
+            reach[i] += (int64_t)(take - 1) * digit[i];
+        }
+        n++;
         rest /= take;
-        skip = 1;
+        step = rest > 1 ? step * take : step; /* the next axis of outer, from its start */
     }
     if (n == 0) { /* one rank: its stride never matters */
         return dpari_mesh_add(m, a->name, -1, 1, 1) ? DPAR_OK : dpari_mesh_full(why);
     }
     for (i = n - 1; i >= 0; i--) {
-        if (!dpari_mesh_add(m, a->name, n > 1 && i < n - 1 ? n - 1 - i : -1, size[i], stride[i])) {
+        k = i < n - 1 ? dpari_mesh_free_digit(m, inner, a->name) : -1;
+        if (k > 9 || !dpari_mesh_add(m, a->name, k, size[i], stride[i])) {
             return dpari_mesh_full(why);
         }
     }
@@ -570,31 +648,40 @@ static dpar_status dpari_mesh_compose_axis(dpar_mesh *m, const dpar_mesh *outer,
 DPAR_API dpar_status dpar_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
                                        const dpar_mesh *inner, dpar_why *why)
 {
-    dpar_mesh m, flat;
-    int32_t i, at = inner->offset;
-    int64_t last = at;
-    dpar_status st;
+    dpar_mesh m;
+    dpari_rows rows;
+    int32_t i, at[DPAR_MAX_AXES];
+    int64_t last = inner->offset, reach[DPAR_MAX_AXES];
+    dpar_status st = DPAR_OK;
     for (i = 0; i < inner->axes && last < outer->size; i++) {
         last += (int64_t)(inner->axis[i].size - 1) * inner->axis[i].stride;
     }
-    if (at < 0 || last >= outer->size) {
-        return dpari_say(DPAR_E_RANGE, why, "inner takes positions # to #, outer has # ranks", at,
-                         last, outer->size, 0);
+    if (inner->offset < 0 || last >= outer->size) {
+        return dpari_say(DPAR_E_RANGE, why, "inner takes positions # to #, outer has # ranks",
+                         inner->offset, last, outer->size, 0);
     }
+    dpari_mesh_rows(outer, &rows);
     dpari_mesh_empty(&m, outer->offset);
-    for (i = outer->axes - 1; i >= 0; i--) {
-        m.offset += at % outer->axis[i].size * outer->axis[i].stride;
-        at /= outer->axis[i].size;
+    (void)dpari_mesh_digits(&rows, inner->offset, at);
+    for (i = 0; i < rows.n; i++) {
+        m.offset += at[i] * rows.stride[i];
+        reach[i] = at[i];
     }
-    (void)dpar_mesh_coalesce(&flat, outer);
-    for (i = 0; i < inner->axes; i++) {
-        st = dpari_mesh_compose_axis(&m, &flat, &inner->axis[i], why);
-        if (st != DPAR_OK) {
-            return st;
+    for (i = 0; i < inner->axes && st == DPAR_OK; i++) {
+        st = dpari_mesh_compose_axis(&m, &rows, inner, i, reach, why);
+    }
+    /* a coordinate that would pass its end carries into the next: no stride says that */
+    for (i = 0; i < rows.n && st == DPAR_OK; i++) {
+        if (reach[i] >= rows.size[i]) {
+            st = dpari_say(DPAR_E_DIVIDE, why,
+                           "inner's positions pass from one row of # of outer into the next",
+                           rows.size[i], 0, 0, 0);
         }
     }
-    *out = m;
-    return DPAR_OK;
+    if (st == DPAR_OK) {
+        *out = m;
+    }
+    return st;
 }
 
 DPAR_API dpar_status dpar_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh, int32_t world,
@@ -664,8 +751,9 @@ DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, int32
         i = dpari_mesh_named(axes, names, order, length);
         if (i < 0 || n >= DPAR_MAX_AXES || (used >> i & 1u)) {
             return dpari_say_word(i < 0 ? DPAR_E_UNKNOWN : DPAR_E_ARG, why,
-                                  i < 0 ? "'@' of the order has no size"
-                                        : "'@' is in the order twice, or there are too many",
+                                  i < 0              ? "'@' of the order has no size"
+                                  : (used >> i & 1u) ? "'@' is in the order twice"
+                                                     : "'@' is one axis too many",
                                   order, length, 0, 0, 0, 0);
         }
         used |= (uint32_t)1 << i;
@@ -684,8 +772,9 @@ DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, int32
     }
     st = dpar_mesh_init(&m, n, name, size, DPAR_FIRST_FASTEST, ranks, why);
     if (st == DPAR_OK && (offset < 0 || offset > INT32_MAX - m.size)) {
-        return dpari_say(DPAR_E_RANGE, why, "# ranks from # on pass 2^31 - 1", m.size, offset, 0,
-                         0);
+        return dpari_say(DPAR_E_RANGE, why,
+                         "# ranks from # on: the first is at least 0, the last below 2^31 - 1",
+                         m.size, offset, 0, 0);
     }
     if (st == DPAR_OK) {
         m.offset = offset;

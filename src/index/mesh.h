@@ -15,7 +15,8 @@ typedef struct dpar_axis {
 } dpar_axis;
 
 /* A value: rank = offset + sum of coord[i] * axis[i].stride. What the functions below make is
- * injective: no rank has two coordinates. Sets of axes are given as bits: bit i is axis i. Listed
+ * injective: no rank has two coordinates. Sets of axes are given as bits: bit i is axis i, bits of
+ * axes that the mesh has not are passed over. Listed
  * from first to last, the last axis counts as the fastest, whatever the strides are. */
 typedef struct dpar_mesh {
     int32_t axes;   /* how many are in use, 0..DPAR_MAX_AXES */
@@ -81,9 +82,10 @@ DPAR_API dpar_status dpar_mesh_transpose(dpar_mesh *out, const dpar_mesh *mesh, 
  * axes of size 1 dropped. */
 DPAR_API dpar_status dpar_mesh_coalesce(dpar_mesh *out, const dpar_mesh *mesh);
 /* inner's ranks, taken as positions in outer's list (last axis fastest): outer after inner.
- * E_DIVIDE when that is no list of strides, E_RANGE when inner leaves outer. Its axes have inner's
- * names; an inner axis that crosses several outer ones becomes several, the later with a digit
- * added. */
+ * E_DIVIDE when an inner axis passes from one row of outer into the next (outer coalesced), but for
+ * one that runs along whole rows from their starts; E_RANGE when inner leaves outer. Its axes have
+ * inner's names; an inner axis that runs along several outer ones becomes several, the later with a
+ * digit added. */
 DPAR_API dpar_status dpar_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
                                        const dpar_mesh *inner, dpar_why *why);
 /* The first ranks of the groups that mesh's image and its shifts make of 0..world-1: with the mesh
@@ -115,7 +117,8 @@ DPAR_API int32_t dpar_mesh_shift(const dpar_mesh *mesh, int32_t rank, int32_t ax
                                  int wrap);
 
 /* Groups: the ranks that differ from `rank` only along the axes in `which`. Members are counted
- * with the axis of the smallest stride fastest, so that they ascend; the order of an all-gather.
+ * with the axis of the smallest stride fastest, so that they ascend (where strides nest, as in all
+ * meshes that the functions above make); the order of an all-gather.
  * Groups are numbered in the same way over the other axes; so that every rank can list all of them
  * in the same order without talking. -1 for ranks outside. O(axes^2). */
 DPAR_API int32_t dpar_mesh_group_size(const dpar_mesh *mesh, uint32_t which);
@@ -128,7 +131,9 @@ DPAR_API int32_t dpar_mesh_group_number(const dpar_mesh *mesh, uint32_t which, i
 DPAR_API int32_t dpar_mesh_group_first(const dpar_mesh *mesh, uint32_t which, int32_t group);
 
 /* How the group of `rank` lies on nodes of `per_node` consecutive ranks: how many nodes it touches
- * and the most members that one of them holds. O(group size). */
+ * and the most members that one of them holds; 0 and 0 for a rank outside or a per_node below 1.
+ * O(group size); its square where the strides of a
+ * mesh that the caller filled in interleave, so that members do not ascend. */
 DPAR_API void dpar_mesh_group_nodes(const dpar_mesh *mesh, uint32_t which, int32_t rank,
                                     int32_t per_node, int32_t *nodes, int32_t *most);
 

@@ -219,6 +219,13 @@ static int64_t dpari_route_price(int64_t n, int64_t each)
     return dpari_mul(n, each, &price) && price < INT64_MAX / 1024 ? price : INT64_MAX / 1024;
 }
 
+/* What goes to each of `size` ranks when a dim of the state is cut further, padded. */
+static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t dim, int32_t size)
+{
+    int64_t n = dpari_state_elements(l, state), extent = dpari_state_extent(l, state, dim);
+    return extent > 0 ? n / extent * dpari_ceil_div(extent, size) : 0;
+}
+
 static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpar_route_step *p)
 {
     int64_t n = dpari_state_elements(r->l, state), size;
@@ -232,7 +239,7 @@ static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpa
     switch (p->kind) {
     case DPAR_STEP_ALL_GATHER: return dpari_route_price(n, size - 1);
     case DPAR_STEP_ALL_REDUCE: return 2 * (n - n / size);
-    default: return n - n / size;
+    default: return dpari_route_price(dpari_state_chunk(r->l, state, p->to, size), size - 1);
     }
 }
 

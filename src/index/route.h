@@ -42,9 +42,9 @@ typedef struct dpar_route_node {
  *
  * Cost of a step: elements received times byte_cost[axis] (SWAP, PERMUTE: the dearest axis), plus
  * step_cost where something moves. byte_cost NULL: 1 for each. Received: all-gather (n-1) x what a
- * rank has, all-to-all and reduce-scatter (n-1)/n of it, all-reduce 2 (n-1)/n, SWAP and PERMUTE all
- * of it, slices nothing; padded sizes. Exact (Dijkstra), so never worse than a greedy or another
- * search over these moves.
+ * rank has, all-to-all and reduce-scatter (n-1)/n of it with dim `to` padded to n equal parts,
+ * all-reduce 2 (n-1)/n, SWAP and PERMUTE all of it, slices nothing; padded sizes. Exact (Dijkstra),
+ * so never worse than a greedy or another search over these moves.
  *
  * steps: room for `room` of them, *count how many there are. nodes: scratch; 1,000 do for 4 axes
  * and 3 dims, 20,000 for 5 axes and 4 dims. E_ROOM when one of them is too short, E_ARG when the

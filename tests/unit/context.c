@@ -242,6 +242,9 @@ static void test_refusals(void)
     CHECK_INT(dpar_packed_init(&p, 2, large, 2, DPAR_ZIGZAG, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_size(&p, 0, NULL) + dpar_packed_size(&p, 1, NULL), INT64_C(1) << 61);
     CHECK_INT(dpar_packed_pairs(&p, 1), INT64_MAX);
+    CHECK_INT(dpar_packed_init(&p, 1, large, 2, DPAR_STRIPE, NULL), DPAR_OK);
+    CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX); /* at once, however many tokens */
+    CHECK_INT(dpar_packed_pairs(&p, 2), 0);
     CHECK_INT(dpar_packed_init(&p, 1, large, 2, DPAR_CHUNK, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
     CHECK_INT(dpar_context_deal(3, cost, 2, owner, order, &why), DPAR_E_DIVIDE);

@@ -65,6 +65,19 @@ static void test_rounds(void)
     edge[1].to = 1;
     CHECK_INT(dpar_rounds_color(edge, 2, 4, 4, 1, table, round, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "1 rounds are too few: rank 1 has more messages");
+    /* what rounds_needed says of a bad edge is refused, and nothing is written */
+    round[0] = round[1] = 77;
+    edge[1].to = 9;
+    CHECK_INT(dpar_rounds_color(edge, 2, 4, 4, 2, table, round, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_rounds_color(edge, 1, 4, 4, -1, table, round, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_rounds_color(edge, 1, 4, 4, 0, table, round, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_rounds_color(edge, 1, -4, 4, 1, table, round, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_rounds_color(edge, 1, 4, -4, 1, table, round, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_rounds_color(edge, -1, 4, 4, 1, table, round, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_rounds_color(edge, 0, 0, 0, 0, table, round, &why), DPAR_OK);
+    CHECK(round[0] == 77 && round[1] == 77);
+    CHECK_INT(dpar_rounds_needed(edge, 1, -1, 4, degree), -1);
+    CHECK_INT(dpar_rounds_needed(edge, 1, 4, -1, degree), -1);
 }
 
 /* E8: cuDecomp's order for 8 ranks. */
@@ -207,6 +220,13 @@ static void test_cover_vectors(void)
     CHECK_INT(dpar_boxes_cover(1, &four, box, 4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "box 0 is not inside the array, or has not 1 dims");
     CHECK_INT(dpar_boxes_cover(0, &four, box, 0, order, &why), DPAR_E_ARG); /* a scalar, no box */
+    CHECK_INT(dpar_boxes_cover(7, &four, box, 4, order, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_boxes_cover(-1, &four, box, 4, order, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_boxes_cover(1, &four, box, -4, order, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "-4 boxes of 1 dims: at least 0, and 0 to 6 dims");
+    box[0].lo[0] = -4; /* an extent of it */
+    CHECK_INT(dpar_boxes_cover(1, &box[0].lo[0], box, 4, order, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "extent[0] = -4 is negative");
 }
 
 /* Random tilings of a rectangle by cutting it, then with a box removed, moved or doubled. */

@@ -27,6 +27,8 @@ static void test_flat_parameter(void)
     CHECK(dpar_flat_piece(&f, start[2], 25, 1, &p) && p.in_param == 0 && p.count == 25);
     CHECK(p.in_shard == 17 && p.in_buffer == 60);
     CHECK(!dpar_flat_piece(&f, start[2], 25, 2, &p) && !dpar_flat_piece(&f, 0, 21, -1, &p));
+    CHECK(!dpar_flat_piece(&f, 2, INT64_MAX, 0, &p) && !dpar_flat_piece(&f, -2, 8, 0, &p));
+    CHECK(!dpar_flat_piece(&f, 2, -1, 0, &p) && dpar_flat_piece(&f, 2, INT64_MAX - 2, 0, &p));
 }
 
 /* Every element of every parameter in exactly one shard, in order. */
@@ -184,6 +186,18 @@ static void test_vectors(void)
     CHECK(dpar_flat_next_box(3, blocks, &at, 30, &box));
     check_box(&box, 1, 0, 0, 1, 2, 5);
     CHECK(!dpar_flat_next_box(3, blocks, &at, 30, &box));
+    { /* what is no array, no place in it, or behind it */
+        int64_t empty[2] = {5, 0}, huge[2] = {INT64_MAX, 2}, small[2] = {5, 4}, edge = -3;
+        CHECK(!dpar_flat_next_box(2, small, &edge, 30, &box));
+        CHECK_INT(edge, -3);
+        edge = 0;
+        CHECK(!dpar_flat_next_box(2, empty, &edge, 3, &box));
+        CHECK(!dpar_flat_next_box(2, huge, &edge, 3, &box));
+        edge = 18;
+        CHECK(dpar_flat_next_box(2, small, &edge, 30, &box));
+        CHECK(box.lo[0] == 4 && box.hi[0] == 5 && box.lo[1] == 2 && box.hi[1] == 4 && edge == 20);
+        CHECK(!dpar_flat_next_box(2, small, &edge, 30, &box));
+    }
     CHECK_INT(5 * dpar_split_offset(&rows, 1), 30);
     CHECK(dpar_flat_next_box(3, blocks, &at, 60, &box));
     check_box(&box, 1, 2, 0, 1, 2, 5);
@@ -263,7 +277,7 @@ static void test_refusals(void)
     CHECK_TEXT(why.text, "parameter 1 has -1 elements");
     CHECK_INT(dpar_flat_init(&f, 3, numel, 0, 2, start, &why), DPAR_E_ARG);
     CHECK_INT(dpar_flat_init(&f, 3, numel, 4, 0, start, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "3 parameters, aligned to 4, for 0 ranks");
+    CHECK_TEXT(why.text, "3 parameters of at least 0, aligned to 4 for 0 ranks, each at least 1");
     CHECK_INT(dpar_flat_init(&f, -1, numel, 4, 1, start, &why), DPAR_E_ARG);
     numel[1] = INT64_C(1) << 62;
     CHECK_INT(dpar_flat_init(&f, 3, numel, 4, 2, start, &why), DPAR_E_RANGE);
@@ -280,7 +294,8 @@ static void test_refusals(void)
     numel[1] = 4;
     how = dpar_bucketing_megatron(-1, 4);
     CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "3 parameters in buckets of -1 for 4 ranks, aligned to 64");
+    CHECK_TEXT(why.text,
+               "3 parameters in buckets of -1 for 4 ranks, aligned to 64: none may be negative");
     how = dpar_bucketing_megatron(8, -4);
     CHECK_INT(dpar_buckets_make(&how, 3, numel, start, b, 3, &n, &why), DPAR_E_ARG);
     how = dpar_bucketing_megatron(8, INT32_MAX);

@@ -861,6 +861,40 @@ static void test_attention(void)
     }
 }
 
+/* Outputs that are none, as far out as numbers go. */
+static void test_window_edges(void)
+{
+    const int64_t far_out[] = {INT64_MIN, -1, 0, 7, INT64_C(1) << 60, INT64_MAX};
+    dpar_window v;
+    int64_t lo = 77, hi = 77, y0, y1;
+    int i, j;
+    memset(&v, 0, sizeof v);
+    v.kernel = 3;
+    v.stride = 2;
+    v.pad_low = 1;
+    for (i = 0; i < 6; i++) {
+        for (j = 0; j < 6; j++) {
+            int64_t a = far_out[i], b = far_out[j];
+            int some = a >= 0 && b > a && b <= INT64_C(1) << 59;
+            CHECK_INT(dpar_window_needs(&v, a, b, &lo, &hi), some);
+            CHECK(some || (lo == 77 && hi == 77));
+            lo = hi = 77;
+            some = a >= 0 && b > a && b <= INT64_C(1) << 60;
+            CHECK_INT(dpar_window_transposed(&v, 100, a, b, &lo, &hi), some && a < 100);
+            lo = hi = 77;
+            dpar_window_owned(&v, 100, 50, a, b, &y0, &y1);
+            CHECK(y0 >= 0 && y1 >= y0 && y1 <= 50);
+            dpar_window_halo(&v, 100, 0, 0, 100, a, b, &y0, &y1);
+        }
+    }
+    v.kernel = 0;
+    CHECK_INT(dpar_window_start(&v, 100, 5), -1);
+    v.kernel = INT64_MIN;
+    CHECK_INT(dpar_window_start(&v, 100, 5), -1);
+    v.kernel = INT64_MAX;
+    CHECK_INT(dpar_window_start(&v, 100, 5), -1);
+}
+
 static void test_window_refusals(void)
 {
     dpar_window v;
@@ -935,6 +969,7 @@ int main(void)
     test_pool();
     test_transposed();
     test_attention();
+    test_window_edges();
     test_window_refusals();
     return CHECK_DONE();
 }

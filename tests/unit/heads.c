@@ -11,6 +11,8 @@ static void test_megatron_heads(void)
     dpar_heads h;
     dpar_heads_share s;
     int32_t r, q, g;
+    CHECK_INT(dpar_heads_init(&h, INT32_MAX, 1, INT32_MAX, DPAR_EVEN, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_heads_of(&h, INT32_MAX - 1).query, INT32_MAX - 1);
     CHECK_INT(dpar_heads_init(&h, 8, 2, 4, DPAR_EVEN, 1, NULL), DPAR_OK);
     for (r = 0; r < 4; r++) {
         s = dpar_heads_of(&h, r);

@@ -453,6 +453,134 @@ static void test_any_strides(void)
                 }
 }
 
+/* May compose refuse positions at, at + d, ... (s of them) of a mesh? Where they pass from one row
+ * into the next, unless they run along whole rows from their starts on; never of a single axis. */
+static int may_refuse(const dpar_mesh *m, int32_t at, int32_t s, int32_t d)
+{
+    int32_t row = m->axis[1].size, k, passes = 0;
+    for (k = 1; k < s; k++) {
+        passes += (at + k * d) % row < (at + (k - 1) * d) % row;
+    }
+    if (m->axis[0].stride == row * m->axis[1].stride || m->axis[0].size == 1 || row == 1) {
+        return 0;
+    }
+    return passes > 0 && !(row % d == 0 && at % row < d && s % (row / d) == 0);
+}
+
+/* Meshes of two axes after each other, from any position on: what is listed is right, and what is
+ * refused may be. */
+static void test_compose_offsets(void)
+{
+    int32_t s0, s1, d0, d1, at, s, d, k, done = 0, refused = 0;
+    for (s0 = 1; s0 <= 5; s0++)
+        for (s1 = 1; s1 <= 6; s1++)
+            for (d0 = 1; d0 <= 8; d0++)
+                for (d1 = 1; d1 <= 8; d1++) {
+                    dpar_mesh m = pair2(s0, s1, d0, d1), inner, both;
+                    for (at = 0; at < m.size && dpar_mesh_injective(&m); at++)
+                        for (s = 1; s <= m.size; s++)
+                            for (d = 1; at + (s - 1) * d < m.size && (s > 1 || d == 1); d++) {
+                                dpar_status st;
+                                inner = pair1(s, d);
+                                inner.offset = at;
+                                st = dpar_mesh_compose(&both, &m, &inner, NULL);
+                                CHECK_INT(st == DPAR_OK ? DPAR_E_DIVIDE : st, DPAR_E_DIVIDE);
+                                CHECK(st == DPAR_OK || may_refuse(&m, at, s, d));
+                                for (k = 0; st == DPAR_OK && k < s; k++) {
+                                    CHECK_INT(image(&both, k), image(&m, at + k * d));
+                                }
+                                done += st == DPAR_OK;
+                                refused += st != DPAR_OK;
+                            }
+                }
+    CHECK(done > 1000 && refused > 1000);
+}
+
+/* Nodes of a group whose members do not ascend: any two sizes and strides, against counting. */
+static void test_interleaved_nodes(void)
+{
+    int32_t s0, s1, d0, d1, per, k, j;
+    for (s0 = 1; s0 <= 5; s0++)
+        for (s1 = 1; s1 <= 5; s1++)
+            for (d0 = 1; d0 <= 11; d0++)
+                for (d1 = 1; d1 <= 11; d1++)
+                    for (per = 1; per <= 8; per++) {
+                        dpar_mesh m = pair2(s0, s1, d0, d1);
+                        int32_t on[16] = {0}, nodes = 0, most = 0, n, most_of;
+                        if (!dpar_mesh_injective(&m)) {
+                            continue;
+                        }
+                        for (k = 0; k < m.size; k++) {
+                            j = image(&m, k) / per;
+                            if (j >= 16) {
+                                break;
+                            }
+                            nodes += ++on[j] == 1;
+                            most = on[j] > most ? on[j] : most;
+                        }
+                        if (k == m.size) {
+                            dpar_mesh_group_nodes(&m, 3u, 0, per, &n, &most_of);
+                            CHECK(n == nodes && most_of == most);
+                        }
+                    }
+}
+
+/* Inner meshes of two axes and outer ones of three, from any position on. */
+static void test_compose_axes(void)
+{
+    static const int32_t sizes[3] = {2, 3, 4};
+    int32_t order, at, s0, s1, d0, d1, k, done = 0;
+    for (order = 0; order < 2; order++) {
+        dpar_mesh m, inner, both;
+        CHECK_INT(dpar_mesh_init(&m, 3, names, sizes, order, 0, NULL), DPAR_OK);
+        for (at = 0; at < 24; at++)
+            for (s0 = 1; s0 <= 4; s0++)
+                for (s1 = 1; s1 <= 4; s1++)
+                    for (d0 = 1; d0 <= 12; d0++)
+                        for (d1 = 1; d1 <= 12; d1++) {
+                            dpar_status st;
+                            inner = pair2(s0, s1, d0, d1);
+                            inner.offset = at;
+                            st = dpar_mesh_compose(&both, &m, &inner, NULL);
+                            done += st == DPAR_OK;
+                            for (k = 0; st == DPAR_OK && k < inner.size; k++) {
+                                CHECK_INT(image(&both, k), image(&m, image(&inner, k)));
+                            }
+                        }
+    }
+    CHECK(done > 1000);
+}
+
+/* Axes that become several get names that nothing else has. */
+static void test_compose_names(void)
+{
+    static const char *const two[] = {"x", "x1"}, *const ab[] = {"a", "b"};
+    static const int32_t sizes[] = {8, 2}, outer_sizes[] = {4, 4};
+    dpar_mesh outer, inner, both;
+    int32_t nodes = 7, most = 7, i, j;
+    dpar_why why;
+    CHECK_INT(dpar_mesh_init(&outer, 2, ab, outer_sizes, DPAR_FIRST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&inner, 2, two, sizes, DPAR_FIRST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_compose(&both, &outer, &inner, NULL), DPAR_OK);
+    CHECK_INT(both.axes, 3);
+    CHECK_TEXT(both.axis[0].name, "x");
+    CHECK_TEXT(both.axis[1].name, "x2");
+    CHECK_TEXT(both.axis[2].name, "x1");
+    for (i = 0; i < both.axes; i++) {
+        for (j = 0; j < i; j++) {
+            CHECK(strcmp(both.axis[i].name, both.axis[j].name) != 0);
+        }
+    }
+    dpar_mesh_group_nodes(&outer, 1u, 99, 4, &nodes, &most); /* no such rank, no such node */
+    CHECK(nodes == 0 && most == 0);
+    dpar_mesh_group_nodes(&outer, 1u, 0, 0, &nodes, &most);
+    CHECK(nodes == 0 && most == 0);
+    CHECK_INT(dpar_mesh_ordered(&both, "a-a", 2, ab, outer_sizes, 0, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "'a' is in the order twice");
+    CHECK_INT(dpar_mesh_ordered(&both, "a-b", 2, ab, outer_sizes, 0, -1, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "16 ranks from -1 on: the first is at least 0, the last below 2^31 - 1");
+}
+
 /* Compose must not refuse what is a list of strides: all divisors of (4, 6). */
 static void test_compose(void)
 {
@@ -657,6 +785,10 @@ int main(void)
     test_layout_algebra();
     test_more_vectors();
     test_any_strides();
+    test_compose_offsets();
+    test_compose_axes();
+    test_interleaved_nodes();
+    test_compose_names();
     test_compose();
     test_complement();
     test_shapes();
