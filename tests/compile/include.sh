@@ -43,3 +43,8 @@ cat > hostile.c <<'H'
 int main(void) { return 0; }
 H
 try $CC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" hostile.c -o hostile
+if have c++; then
+    try c++ -x c++ -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" hostile.c -o hostile_cc
+else
+    echo 'c++: not found, hostile macros in C++ skipped'
+fi

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Installed and found: make install with pkg-config; CMake by find_package and by add_subdirectory.
+# Installed and found: make install with pkg-config; CMake by find_package, add_subdirectory and FetchContent.
 . tests/compile/common.sh
 root=$PWD
 printf '#include "dpar.h"\n#include <stdio.h>\nint main(void) { puts(dpar_status_text(0)); return 0; }\n' > "$work/user.c"
@@ -15,7 +15,7 @@ need cmake
 try cmake -S "$root" -B "$work/build" -DCMAKE_INSTALL_PREFIX="$work/cmake" > "$work/log"
 try cmake --build "$work/build" > "$work/log"
 try cmake --install "$work/build" > "$work/log"
-mkdir "$work/find" "$work/sub"
+mkdir "$work/find" "$work/sub" "$work/fetch"
 cat > "$work/find/CMakeLists.txt" <<'C'
 cmake_minimum_required(VERSION 3.13)
 project(user C)
@@ -27,7 +27,14 @@ target_link_libraries(alone dpar::headers)
 target_compile_definitions(alone PRIVATE DPAR_IMPLEMENTATION)
 C
 sed "s|find_package.*|add_subdirectory(\"$root\" dpar)|" "$work/find/CMakeLists.txt" > "$work/sub/CMakeLists.txt"
-for way in find sub; do
+awk -v root="$root" '
+    /^find_package/ {
+        print "include(FetchContent)\nFetchContent_Declare(dpar SOURCE_DIR \"" root "\")"
+        print "FetchContent_MakeAvailable(dpar)"
+        next
+    }
+    { sub("3[.]13", "3.14"); print }' "$work/find/CMakeLists.txt" > "$work/fetch/CMakeLists.txt"
+for way in find sub fetch; do
     try cmake -S "$work/$way" -B "$work/$way/build" -DCMAKE_PREFIX_PATH="$work/cmake" > "$work/log"
     try cmake --build "$work/$way/build" > "$work/log"
     try "$work/$way/build/user"

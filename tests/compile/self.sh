@@ -40,6 +40,9 @@ expect_edit() {
     fi
     echo "$1 notices: $2"
 }
+expect_edit include 'a second inclusion' 's/^#ifndef DPAR_H$/#if 1/'
+expect_edit include 'a second implementation' 's/ && !defined(DPAR_IMPLEMENTATION_DONE)$//'
+expect_edit include 'static functions that are not' 's/^#if defined(DPAR_STATIC)$/#if 0/'
 if printf 'int main(void) { return 0; }\n' | $CC -fsanitize=address,undefined -x c - -o "$work/probe" 2> /dev/null; then
     expect_edit sanitize 'an overflow' 's/int32_t bits = 0;/volatile int32_t bits = 2147483647; bits = bits + 1; bits = 0;/'
     expect_edit fuzz 'a read past the end' 's/while (j->at < j->bytes \&\&$/while (/; s/while (j->at < j->bytes \&\& (j->text/while ((j->text/'
