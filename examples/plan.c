@@ -471,6 +471,7 @@ static int show_smallest(const options *o, const dpar_job *job, const dpar_searc
     r.plan = &plan;
     r.plans = 1;
     r.global_batch = q->global_batch;
+    r.evaluated = 1;
     if (!o->json) {
         printf("the fewest GPUs that hold it: %d\n\n", gpus);
     }

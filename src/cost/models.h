@@ -42,7 +42,8 @@ typedef struct dpar_model {
     int32_t inference;                     /* 1: forward only */
 } dpar_model;
 
-/* A preset by name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...): E_UNKNOWN names the nearest.
+/* A preset by name ("llama-3-70b", "gpt3-175b", "unet-0.25deg", ...): E_UNKNOWN names the nearest,
+ * *m is written on success only. O(presets x letters).
  * dpar_model_name(i) lists them, NULL past the end. */
 DPAR_API dpar_status dpar_model_preset(dpar_model *m, const char *name, dpar_why *why);
 DPAR_API const char *dpar_model_name(int32_t index);
@@ -52,11 +53,14 @@ DPAR_API const char *dpar_model_name(int32_t index);
  *   "grid:1440x720x100,fields=5,halo=2"   "unet:image=1440x720,channels=104,hidden=64,levels=4"
  * Preset names in any case; keys are the field names above; seq=32k is 32768; image=224 is square;
  * also attention=unfused|flash1|flash,
- * stack=megatron|core|torch|compiled. */
+ * stack=megatron|core|torch|compiled. E_PARSE for a setting, E_UNKNOWN for a preset or family, with
+ * a sentence; *m is written on success only. O(bytes). */
 DPAR_API dpar_status dpar_model_parse(dpar_model *m, const char *text, size_t bytes, dpar_why *why);
 
 /* A model from the text of a Hugging Face config.json (transformers; MoE and MLA families too).
- * Unknown members are skipped; a missing needed one is named. */
+ * Unknown members are skipped. E_PARSE where it is no JSON or a needed member is missing or of
+ * another kind, E_RANGE for a number outside 0 .. 2^31 - 1, E_UNKNOWN for a model_type that is not
+ * modelled, each named; *m is written on success only. O(bytes). */
 DPAR_API dpar_status dpar_model_read_config(dpar_model *m, const char *json, size_t bytes,
                                             dpar_why *why);
 
