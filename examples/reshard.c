@@ -31,9 +31,26 @@ static int tensors;
 static const char *folder = ".";
 static int64_t shrink = 16;
 
+static int keep;
+
+static void remove_files(void)
+{
+    char path[512];
+    int i;
+    for (i = 0; i < WRITERS && !keep; i++) {
+        snprintf(path, sizeof path, "%s/reshard-%d.bin", folder, i);
+        remove(path);
+    }
+}
+
+static int writing; /* files are there that nobody asked to keep */
+
 static void fail(const char *what, const char *why)
 {
     fprintf(stderr, "reshard: %s: %s\n", what, why);
+    if (writing) {
+        remove_files();
+    }
     exit(2);
 }
 
@@ -43,9 +60,9 @@ static void add(int32_t layer, const char *name, int32_t cut, int64_t rows, int6
 {
     tensor *t = &list[tensors++];
     if (layer >= 0 && layer < LAYERS) {
-        snprintf(t->name, sizeof t->name, "layers.%d.%s", layer, name);
+        snprintf(t->name, sizeof t->name, "model.layers.%d.%s.weight", layer, name);
     } else {
-        snprintf(t->name, sizeof t->name, "%s", name);
+        snprintf(t->name, sizeof t->name, "%s.weight", name);
     }
     t->layer = layer;
     t->cut = cut;
@@ -59,19 +76,19 @@ static void add(int32_t layer, const char *name, int32_t cut, int64_t rows, int6
 static void llama_3_8b(void)
 {
     int32_t k;
-    add(-1, "embed_tokens", 0, 128256, 4096);
+    add(-1, "model.embed_tokens", 0, 128256, 4096);
     for (k = 0; k < LAYERS; k++) {
-        add(k, "attention_norm", -1, 4096, 0);
-        add(k, "q_proj", 0, 4096, 4096);
-        add(k, "k_proj", 0, 1024, 4096);
-        add(k, "v_proj", 0, 1024, 4096);
-        add(k, "o_proj", 1, 4096, 4096);
-        add(k, "mlp_norm", -1, 4096, 0);
-        add(k, "gate_proj", 0, 14336, 4096);
-        add(k, "up_proj", 0, 14336, 4096);
-        add(k, "down_proj", 1, 4096, 14336);
+        add(k, "input_layernorm", -1, 4096, 0);
+        add(k, "self_attn.q_proj", 0, 4096, 4096);
+        add(k, "self_attn.k_proj", 0, 1024, 4096);
+        add(k, "self_attn.v_proj", 0, 1024, 4096);
+        add(k, "self_attn.o_proj", 1, 4096, 4096);
+        add(k, "post_attention_layernorm", -1, 4096, 0);
+        add(k, "mlp.gate_proj", 0, 14336, 4096);
+        add(k, "mlp.up_proj", 0, 14336, 4096);
+        add(k, "mlp.down_proj", 1, 4096, 14336);
     }
-    add(LAYERS, "norm", -1, 4096, 0);
+    add(LAYERS, "model.norm", -1, 4096, 0);
     add(LAYERS, "lm_head", 0, 128256, 4096);
 }
 
@@ -376,12 +393,15 @@ static void picture(const char *path)
     for (i = 0; i < 6; i++) {
         const tensor *t = &list[show[i]];
         double x = 130.0 + 130.0 * i;
-        fprintf(f, "<text x='%.0f' y='24'>%s</text>\n", x + 60.0, t->name);
+        fprintf(f, "<text x='%.0f' y='24' font-size='9'>%s</text>\n", x + 60.0,
+                strncmp(t->name, "model.layers.", 13) == 0 ? t->name + 6 : t->name);
         draw(f, t, &t->saved, WRITERS, x, 40.0);
         draw(f, t, &t->wanted, READERS, x, 200.0);
     }
     fprintf(f, "</svg>\n");
-    fclose(f);
+    if (ferror(f) != 0 || fclose(f) != 0) {
+        fail(path, "cannot be written");
+    }
 }
 
 static void help(void)
@@ -401,7 +421,7 @@ int main(int argc, char **argv)
     static tally sum;
     const char *svg = NULL;
     double elements = 0.0, written;
-    int i, keep = 0;
+    int i;
     for (i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--help") == 0) {
@@ -419,8 +439,9 @@ int main(int argc, char **argv)
         } else if (strcmp(argv[i], "--svg") == 0) {
             svg = value;
         } else if (strcmp(argv[i], "--shrink") == 0) {
-            shrink = atol(value);
-            if (shrink < 1 || shrink > 16 || 16 % shrink != 0) {
+            char *end;
+            shrink = strtol(value, &end, 10);
+            if (*end != 0 || shrink < 1 || shrink > 16 || 16 % shrink != 0) {
                 fail(value, "--shrink takes 1, 2, 4, 8 or 16");
             }
         } else {
@@ -436,20 +457,17 @@ int main(int argc, char **argv)
     }
     printf("Llama-3-8B, %d tensors, shapes / %d: %.1f million elements\n", tensors, (int)shrink,
            elements * 1e-6);
+    if (svg != NULL) { /* before the work: a picture that cannot be written says so at once */
+        picture(svg);
+    }
+    writing = 1;
     written = write_all();
     printf("wrote by %d ranks (dp 4, tp 2): %d files, %.1f MB\n", WRITERS, WRITERS, written * 1e-6);
     read_all(&sum);
     printf("read by %d ranks (pp 3, dp 2, tp 2): %ld boxes, %ld reads, %.1f MB\n", READERS,
            (long)sum.boxes, (long)sum.reads, 4e-6 * (double)sum.elements);
     print_plan(&sum);
-    if (svg != NULL) {
-        picture(svg);
-    }
-    for (i = 0; i < WRITERS && !keep; i++) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/reshard-%d.bin", folder, i);
-        remove(path);
-    }
+    remove_files();
     if (sum.wrong > 0) {
         printf("\n%ld elements are WRONG\n", (long)sum.wrong);
         return 1;
