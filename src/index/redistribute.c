@@ -3,6 +3,9 @@
 
 #include "../base/arith.h"
 
+/* Where the walk of a sender is. */
+enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_DONE };
+
 /* ---- checking ------------------------------------------------------------------------------- */
 
 /* Is this Partial axis of `to` the same one in `from`? */
@@ -117,45 +120,6 @@ static int32_t dpari_members_below(const dpar_mesh *m, uint32_t which, int32_t b
     return count + (rest > 0);
 }
 
-/* The number of a part of a dim: its coordinates on the axes that cut the dim, the first major. */
-static int64_t dpari_part_number(const dpar_layout *l, int32_t dim, const int32_t *coord)
-{
-    int64_t number = 0;
-    int32_t k;
-    for (k = 0; k < l->mesh.axes; k++) {
-        const dpar_placement *p = &l->axis[l->order[k]];
-        if (p->kind == DPAR_SHARD && p->dim == dim) {
-            number = number * l->mesh.axis[l->order[k]].size + coord[l->order[k]];
-        }
-    }
-    return number;
-}
-
-/* The parts of `to` that the part of `from` at `coord` meets in a dim, from its first index to its
- * last: the first, and how many (all of them when they go round). */
-static void dpari_parts_met(const dpar_layout *from, const dpar_layout *to, int32_t dim,
-                            const int32_t *coord, int64_t *first, int64_t *parts)
-{
-    int32_t there[DPAR_MAX_AXES], k;
-    int64_t low, high;
-    *first = 0;
-    *parts = 1;
-    if (!dpar_layout_span(from, coord, dim, &low, &high)) {
-        return;
-    }
-    (void)dpar_layout_find(to, dim, low, there, NULL, NULL);
-    *first = dpari_part_number(to, dim, there);
-    (void)dpar_layout_find(to, dim, high - 1, there, NULL, NULL);
-    *parts = dpari_part_number(to, dim, there) - *first + 1;
-    if (*parts < 1) {
-        *first = 0;
-        for (*parts = 1, k = 0; k < to->mesh.axes; k++) {
-            int cuts = to->axis[k].kind == DPAR_SHARD && to->axis[k].dim == dim;
-            *parts *= cuts ? to->mesh.axis[k].size : 1;
-        }
-    }
-}
-
 /* ---- which replica sends --------------------------------------------------------------------- */
 
 static const dpar_layout *dpari_from(const dpar_transfers *w)
@@ -182,27 +146,6 @@ static int dpari_holds(const dpar_layout *from, uint32_t replicated, const int32
         }
     }
     return 1;
-}
-
-/* The turn of receiver q among all that take something from the copies at `coord`. */
-static int64_t dpari_turn(const dpar_transfers *w, const int32_t *coord, int32_t q)
-{
-    const dpar_layout *to = dpari_to(w);
-    const int32_t *at = w->sends ? w->peer : w->coord; /* q's, but for the replicated axes */
-    int64_t turn = 0, first, parts;
-    int32_t d;
-    for (d = 0; d < to->dims; d++) {
-        if (w->sends) {
-            first = w->first[d];
-            parts = w->parts[d];
-        } else {
-            dpari_parts_met(&w->other, to, d, coord, &first, &parts);
-        }
-        turn = (turn % INT32_MAX) * (parts % INT32_MAX) +
-               dpari_most(0, dpari_part_number(to, d, at) - first);
-    }
-    return turn % INT32_MAX * dpar_mesh_group_size(&to->mesh, w->free_to) +
-           dpar_mesh_group_index(&to->mesh, w->free_to, q);
 }
 
 /* Which of the copies at `coord` may send to q: n of them from number *low on. The nearest. */
@@ -232,13 +175,72 @@ DPARI_APART int32_t dpari_pool(const dpar_transfers *w, const int32_t *coord, in
     return n;
 }
 
-/* The rank that sends to q what the copies at `coord` (0 on replicated axes) hold. */
-static int32_t dpari_sender(const dpar_transfers *w, const int32_t *coord, int32_t q)
+/* The number of q among the receivers of its box that share a pool of n copies, and how many they
+ * are: those of its node when the pool is its node's, else all. */
+DPARI_APART int32_t dpari_takers(const dpar_transfers *w, int32_t q, int32_t n, int32_t *number)
 {
-    const dpar_mesh *m = &dpari_from(w)->mesh;
-    int32_t low, n = dpari_pool(w, coord, q, &low);
-    low += n > 1 ? (int32_t)(dpari_turn(w, coord, q) % n) : 0;
-    return dpar_mesh_group_member(m, w->free_from, dpar_mesh_rank(m, coord), low);
+    const dpar_mesh *m = &dpari_to(w)->mesh;
+    int32_t takers = dpar_mesh_group_size(m, w->free_to), first, below;
+    int64_t node;
+    *number = dpar_mesh_group_index(m, w->free_to, q);
+    if (n == w->copies || w->per_node < 1 || w->nested < 2) {
+        return takers;
+    }
+    node = (int64_t)(q / w->per_node) * w->per_node;
+    first = dpar_mesh_group_member(m, w->free_to, q, 0);
+    below = dpari_members_below(m, w->free_to, first, node);
+    *number -= below;
+    return dpari_members_below(m, w->free_to, first, node + w->per_node) - below;
+}
+
+/* Copies share the receivers of a box so that each sends as many elements: while there are as many
+ * receivers as copies each takes one whole; of r that are left over, n / r copies serve one, each
+ * with its share of what the copies hold. How many shares `number` takes, and from which copy on.
+ */
+static int32_t dpari_shares(int32_t n, int32_t takers, int32_t number, int32_t *copy)
+{
+    int32_t whole = takers / n * n, shares;
+    if (number < whole) {
+        *copy = number % n;
+        return 1;
+    }
+    shares = n / (takers - whole);
+    *copy = (number - whole) * shares;
+    return shares;
+}
+
+/* A grid of at most `shares` parts, none empty, along the longest dims of a local array. */
+static void dpari_share_grid(int32_t shares, int32_t dims, const int64_t *size, int32_t *grid)
+{
+    int32_t d, i;
+    for (d = 0; d < dims; d++) {
+        grid[d] = 1;
+    }
+    while (shares > 1) {
+        int32_t longest = -1;
+        for (i = 0; i < dims; i++) {
+            if (grid[i] == 1 && size[i] > 1 && (longest < 0 || size[i] > size[longest])) {
+                longest = i;
+            }
+        }
+        if (longest < 0) {
+            return;
+        }
+        grid[longest] = (int32_t)dpari_least(shares, size[longest]);
+        shares /= grid[longest];
+    }
+}
+
+/* Where part i of n even ones begins, and which one has index x of them. */
+static int64_t dpari_share_start(int64_t size, int32_t n, int32_t i)
+{
+    return size / n * i + dpari_least(i, size % n);
+}
+
+static int32_t dpari_share_of(int64_t size, int32_t n, int64_t x)
+{
+    int64_t each = size / n, longer = size % n, beyond = longer * (each + 1);
+    return (int32_t)(x < beyond ? x / (each + 1) : longer + (x - beyond) / each);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------- */
@@ -249,7 +251,23 @@ static void dpari_walk_piece(dpar_transfers *w, int32_t d)
     int64_t here, there;
     w->begin[d] = dpar_layout_global(&w->mine, w->rank, d, w->at[d], &here);
     (void)dpar_layout_find(&w->other, d, w->begin[d], w->peer, &w->there[d], &there);
-    w->length[d] = dpari_least(here, there);
+    w->length[d] = dpari_least(w->high[d] - w->at[d], dpari_least(here, there));
+}
+
+/* To the first box of the range; 0 when that is empty. */
+static int dpari_walk_first(dpar_transfers *w)
+{
+    int32_t d;
+    for (d = 0; d < w->mine.dims; d++) {
+        if (w->low[d] >= w->high[d]) {
+            return 0;
+        }
+    }
+    for (d = 0; d < w->mine.dims; d++) {
+        w->at[d] = w->low[d];
+        dpari_walk_piece(w, d);
+    }
+    return 1;
 }
 
 /* The next box; 0 at the end. */
@@ -258,11 +276,11 @@ static int dpari_walk_box(dpar_transfers *w)
     int32_t d;
     for (d = w->mine.dims - 1; d >= 0; d--) {
         w->at[d] += w->length[d];
-        if (w->at[d] < w->size[d]) {
+        if (w->at[d] < w->high[d]) {
             dpari_walk_piece(w, d);
             return 1;
         }
-        w->at[d] = 0;
+        w->at[d] = w->low[d];
         dpari_walk_piece(w, d);
     }
     return 0;
@@ -290,22 +308,31 @@ static int dpari_only_kept(const dpar_layout *from, const dpar_layout *to)
            from->mesh.axes > 0 && dpar_mesh_same(&from->mesh, &to->mesh);
 }
 
-static dpar_status dpari_walk_sizes(dpar_transfers *w)
+/* Which ranks a sender serves one by one: this one, and those of its node that are of `to` when not
+ * all of its copies lie there. */
+static void dpari_walk_node(dpar_transfers *w)
 {
-    int32_t d;
-    dpar_layout_local(&w->mine, w->rank, w->size, NULL);
-    for (d = 0; d < w->mine.dims; d++) {
-        if (w->size[d] == 0) {
-            return DPAR_DONE;
-        }
+    const dpar_mesh *m = &w->mine.mesh, *to = &w->other.mesh;
+    int64_t last = to->offset, node, end;
+    int32_t i, base = dpar_mesh_rank(m, w->base);
+    w->node = w->rank;
+    w->mates = 1;
+    if (w->per_node < 2 || !w->nested || !w->state) {
+        return;
     }
-    for (d = 0; d < w->mine.dims; d++) {
-        dpari_walk_piece(w, d);
-        if (w->sends && w->copies > 1) {
-            dpari_parts_met(&w->mine, &w->other, d, w->coord, &w->first[d], &w->parts[d]);
-        }
+    node = (int64_t)(w->rank / w->per_node) * w->per_node;
+    end = node + w->per_node;
+    if (dpari_members_below(m, w->free_from, base, end) -
+            dpari_members_below(m, w->free_from, base, node) ==
+        w->copies) {
+        return;
     }
-    return DPAR_OK;
+    for (i = 0; i < to->axes; i++) {
+        last += (int64_t)(to->axis[i].size - 1) * to->axis[i].stride;
+    }
+    node = dpari_most(node, to->offset);
+    w->node = (int32_t)node;
+    w->mates = (int32_t)dpari_most(0, dpari_least(end, last + 1) - node);
 }
 
 DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *from,
@@ -352,86 +379,213 @@ DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *
         w->peer[i] = stays >> i & 1u ? w->coord[i] : 0;
         w->base[i] = w->free_from >> i & 1u ? 0 : w->coord[i];
     }
-    w->state = w->state && dpari_walk_sizes(w) == DPAR_OK;
+    dpar_layout_local(&w->mine, rank, w->high, NULL);
+    for (i = 0; i < w->mine.dims; i++) {
+        w->size[i] = w->high[i];
+    }
+    w->phase = w->copies == 1 || per_node < 0 ? DPARI_TO_ALL : DPARI_TO_NODE;
+    w->fresh = 1;
+    dpari_walk_node(w);
     return DPAR_OK;
 }
 
-/* The box from each of the partial ranks in turn. */
-static int dpari_next_receive(dpar_transfers *w)
+/* ---- receiving: the boxes, from each partial rank, from each copy that has a share ---------- */
+
+/* The share of the box that lies in part share[] of the copies' grid. */
+static void dpari_cut_box(dpar_transfers *w)
+{
+    int32_t d;
+    for (d = 0; d < w->mine.dims; d++) {
+        int64_t from = dpari_share_start(w->held[d], w->grid[d], w->share[d]);
+        int64_t to = dpari_share_start(w->held[d], w->grid[d], w->share[d] + 1);
+        w->cut[d] = dpari_most(w->there[d], from);
+        w->cut_length[d] = dpari_least(w->there[d] + w->length[d], to) - w->cut[d];
+    }
+}
+
+/* Who sends the box: the copies of one partial rank, and in how many shares. */
+static void dpari_begin_shares(dpar_transfers *w)
 {
     const dpar_mesh *m = &w->other.mesh;
-    int32_t i, rank;
-    if (w->partial == w->partials) {
-        w->partial = 0;
-        if (!dpari_walk_box(w)) {
-            return 0;
-        }
-    }
+    int32_t i, rank, n, number, shares = 1, copy = 0;
     for (i = 0; i < m->axes; i++) {
         w->base[i] = w->peer[i]; /* 0 on axes that do not shard */
     }
     rank = dpar_mesh_group_member(m, w->part_from, dpar_mesh_rank(m, w->base), w->partial);
     (void)dpar_mesh_coords(m, rank, w->base);
-    w->now = dpari_sender(w, w->base, w->rank);
+    n = dpari_pool(w, w->base, w->rank, &w->copy);
+    if (n > 1) {
+        int32_t takers = dpari_takers(w, w->rank, n, &number);
+        shares = dpari_shares(n, takers, number, &copy);
+    }
+    w->copy += copy;
+    dpar_layout_local(&w->other, rank, w->held, NULL);
+    dpari_share_grid(shares, w->mine.dims, w->held, w->grid);
+    for (i = 0; i < w->mine.dims; i++) {
+        w->share[i] = dpari_share_of(w->held[i], w->grid[i], w->there[i]);
+    }
+}
+
+/* The next share that meets the box, the last dim fastest; 0 at the end. */
+static int dpari_next_share(dpar_transfers *w)
+{
+    int32_t d;
+    for (d = w->mine.dims - 1; d >= 0; d--) {
+        int64_t end = w->there[d] + w->length[d];
+        if (dpari_share_start(w->held[d], w->grid[d], w->share[d] + 1) < end) {
+            w->share[d]++;
+            return 1;
+        }
+        w->share[d] = dpari_share_of(w->held[d], w->grid[d], w->there[d]);
+    }
+    return 0;
+}
+
+static int dpari_next_receive(dpar_transfers *w)
+{
+    int32_t d, number = 0;
+    if (w->fresh) {
+        w->fresh = 0;
+        if (!dpari_walk_first(w)) {
+            return 0;
+        }
+        dpari_begin_shares(w);
+    } else if (!dpari_next_share(w)) {
+        if (++w->partial == w->partials) {
+            w->partial = 0;
+            if (!dpari_walk_box(w)) {
+                return 0;
+            }
+        }
+        dpari_begin_shares(w);
+    }
+    for (d = 0; d < w->mine.dims; d++) {
+        number = number * w->grid[d] + w->share[d];
+    }
+    w->now = dpar_mesh_group_member(&w->other.mesh, w->free_from,
+                                    dpar_mesh_rank(&w->other.mesh, w->base), w->copy + number);
     w->op = w->partial == 0 ? DPAR_COPY : w->combine;
-    w->partial++;
+    dpari_cut_box(w);
     return 1;
 }
 
-/* The next receiver of the box, from number j of their group on, that may take it from this rank:
- * itself, one on its node, or one whose turn among the copies is this one's; `first` is number 0.
- */
-DPARI_APART int32_t dpari_next_taker(const dpar_transfers *w, const int32_t *coord, int32_t first,
-                                     int64_t turn, int32_t j)
+/* ---- sending: to the ranks of the node one by one, then to all others ----------------------- */
+
+/* The range of the walk: part `share` of the grid of `shares` over what this rank holds; 0: there
+ * is no such part. */
+static int dpari_range(dpar_transfers *w, int32_t shares, int32_t share)
 {
-    const dpar_mesh *from = &w->mine.mesh, *to = &w->other.mesh;
-    int32_t n = dpar_mesh_group_size(to, w->free_to),
-            self = dpar_mesh_group_index(to, w->free_to, w->rank);
-    int64_t best = n, low, high;
-    if (w->copies == 1 || (w->per_node > 0 && w->nested == 1)) {
-        return j; /* any of them may */
+    int32_t d;
+    dpari_share_grid(shares, w->mine.dims, w->size, w->grid);
+    for (d = w->mine.dims - 1; d >= 0; d--) {
+        int32_t at = share % w->grid[d];
+        share /= w->grid[d];
+        w->low[d] = dpari_share_start(w->size[d], w->grid[d], at);
+        w->high[d] = dpari_share_start(w->size[d], w->grid[d], at + 1);
     }
-    if (w->per_node < 0) {
-        return dpar_mesh_rank(from, coord) == w->rank ? j : n;
+    return share == 0;
+}
+
+/* The range for one rank of the node: this rank's share, as far as it reaches what q takes. */
+static int dpari_range_to(dpar_transfers *w, int32_t q)
+{
+    int32_t coord[DPAR_MAX_AXES], low, n, takers, number, copy, shares, d;
+    if (!dpar_mesh_coords(&w->other.mesh, q, coord) || !dpari_takes(w, q)) {
+        return 0;
     }
-    turn = dpar_mesh_group_index(from, w->free_from, w->rank) - turn - j;
-    best = dpari_least(best, j + (turn - dpari_floor_div(turn, w->copies) * w->copies));
-    if (self >= j) {
-        best = dpari_least(best, self);
+    n = dpari_pool(w, w->base, q, &low);
+    takers = dpari_takers(w, q, n, &number);
+    shares = n > 1 ? dpari_shares(n, takers, number, &copy) : 1;
+    low += n > 1 ? copy : 0;
+    copy = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank) - low;
+    if (n == w->copies || copy < 0 || copy >= shares || !dpari_range(w, shares, copy)) {
+        return 0; /* no copy is near: q is among all others */
     }
-    if (w->per_node > 0 && w->nested == 2) {
-        low = w->rank / w->per_node * w->per_node;
-        high = dpari_members_below(to, w->free_to, first, low + w->per_node);
-        low = dpari_members_below(to, w->free_to, first, low);
-        best = j < high ? dpari_least(best, dpari_most(j, low)) : best;
+    for (d = 0; d < w->mine.dims; d++) {
+        int64_t from, to;
+        if (!dpar_layout_span(&w->other, coord, d, &from, &to)) {
+            return 0;
+        }
+        w->low[d] = dpari_most(w->low[d], dpar_layout_before(&w->mine, w->rank, d, from));
+        w->high[d] = dpari_least(w->high[d], dpar_layout_before(&w->mine, w->rank, d, to));
     }
-    return (int32_t)best;
+    w->taker = 0;
+    w->takers = 1;
+    return 1;
+}
+
+/* To the next target that has a range, perhaps an empty one: ranks of the node (or this one alone),
+ * then all receivers that take whole boxes, then the one that takes a share. 0 at the end. */
+DPARI_APART int dpari_next_phase(dpar_transfers *w)
+{
+    int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
+    int32_t takers = dpar_mesh_group_size(&w->other.mesh, w->free_to), n = w->copies, shares;
+    while (w->phase == DPARI_TO_NODE) {
+        if (w->mate == w->mates) {
+            w->phase = DPARI_TO_ALL;
+        } else if (dpari_range_to(w, w->node + w->mate++)) {
+            return 1;
+        }
+    }
+    if (w->phase == DPARI_TO_ALL) {
+        w->phase = DPARI_TO_ONE;
+        n = w->per_node < 0 ? 1 : n;
+        w->taker = w->per_node < 0 ? (me > 0 ? takers : 0) : me;
+        w->step = n;
+        w->takers = takers / n * n;
+        if (w->taker < w->takers && dpari_range(w, 1, 0)) {
+            return 1;
+        }
+    }
+    if (w->phase == DPARI_TO_ONE && w->per_node >= 0 && takers % n > 0) {
+        w->phase = DPARI_DONE;
+        shares = n / (takers % n);
+        w->taker = takers / n * n + me / shares;
+        w->step = w->takers = takers;
+        return w->taker < takers && dpari_range(w, shares, me % shares);
+    }
+    return 0;
+}
+
+/* The next receiver of the box; -1: not this one. */
+static int32_t dpari_next_taker(dpar_transfers *w)
+{
+    const dpar_mesh *m = &w->other.mesh;
+    int32_t first = dpar_mesh_rank(m, w->peer), q, low; /* peer: 0 on axes that do not shard */
+    if (w->phase == DPARI_TO_NODE) {
+        q = w->node + w->mate - 1;
+        w->copy = w->takers;
+        return dpar_mesh_group_member(m, w->free_to, q, 0) == first ? q : -1;
+    }
+    q = dpar_mesh_group_member(m, w->free_to, first, w->copy);
+    w->copy += dpari_least(w->step, w->takers - w->copy);
+    /* who has a copy nearer takes it from there */
+    return w->copies == 1 || w->per_node < 0 || dpari_pool(w, w->base, q, &low) == w->copies ? q
+                                                                                             : -1;
 }
 
 /* The box to each of the receivers that take it from this rank. */
 static int dpari_next_send(dpar_transfers *w)
 {
-    const dpar_mesh *m = &w->other.mesh;
-    int32_t i, q, first, n = dpar_mesh_group_size(m, w->free_to);
-    int64_t turn;
     for (;;) {
-        first = dpar_mesh_rank(m, w->peer); /* 0 on axes that do not shard */
-        turn = w->copies > 1 && w->per_node >= 0 ? dpari_turn(w, w->base, first) : 0;
-        w->copy = dpari_next_taker(w, w->base, first, turn, w->copy);
-        if (w->copy >= n) {
-            w->copy = 0;
-            if (!dpari_walk_box(w)) {
+        if (w->fresh) {
+            if (!dpari_next_phase(w)) {
                 return 0;
             }
+            w->copy = w->taker;
+            w->fresh = !dpari_walk_first(w);
             continue;
         }
-        q = dpar_mesh_group_member(m, w->free_to, first, w->copy++);
-        if (dpari_sender(w, w->base, q) == w->rank) {
-            i = dpar_mesh_group_index(&w->mine.mesh, w->part_from, w->rank);
-            w->now = q;
-            w->op = i == 0 ? DPAR_COPY : w->combine;
-            return 1;
+        while (w->copy < w->takers) {
+            w->now = dpari_next_taker(w);
+            if (w->now >= 0) {
+                int first = dpar_mesh_group_index(&w->mine.mesh, w->part_from, w->rank) == 0;
+                w->op = first ? DPAR_COPY : w->combine;
+                return 1;
+            }
         }
+        w->copy = w->taker;
+        w->fresh = !dpari_walk_box(w);
     }
 }
 
@@ -452,10 +606,11 @@ DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t)
     t->dims = w->mine.dims;
     t->op = w->op;
     for (d = 0; d < w->mine.dims; d++) {
-        t->extent[d] = w->length[d];
-        t->mine[d] = w->keep ? w->there[d] : w->at[d];
-        t->theirs[d] = w->keep ? w->at[d] : w->there[d];
-        t->global[d] = w->begin[d];
+        int64_t skip = w->sends ? 0 : w->cut[d] - w->there[d];
+        t->extent[d] = w->sends ? w->length[d] : w->cut_length[d];
+        t->mine[d] = w->keep ? w->there[d] + skip : w->at[d] + skip;
+        t->theirs[d] = w->keep ? w->at[d] + skip : w->there[d] + skip;
+        t->global[d] = w->begin[d] + skip;
     }
     return 1;
 }
@@ -471,7 +626,7 @@ DPARI_APART void dpari_walk_add(const dpar_transfers *w, dpar_transfer_totals *s
     int64_t n = 1;
     int32_t d;
     for (d = 0; d < w->mine.dims; d++) {
-        n = dpari_mul(n, w->length[d], &n) ? n : INT64_MAX;
+        n = dpari_mul(n, w->sends ? w->length[d] : w->cut_length[d], &n) ? n : INT64_MAX;
     }
     sum->transfers++;
     if (w->now == w->rank) {

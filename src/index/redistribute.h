@@ -21,29 +21,36 @@ typedef struct dpar_transfers {
     dpar_layout mine, other; /* private, all of it */
     int32_t rank, sends, per_node, nested, state, keep;
     int32_t copies, copy, partials, partial, combine;
+    int32_t phase, fresh, node, mate, mates, taker, takers, step;
     int32_t now, op; /* the transfer that was reached */
     uint32_t free_from, part_from, free_to;
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES], base[DPAR_MAX_AXES];
-    int64_t size[DPAR_MAX_DIMS], at[DPAR_MAX_DIMS], begin[DPAR_MAX_DIMS], length[DPAR_MAX_DIMS];
-    int64_t there[DPAR_MAX_DIMS];
-    int64_t first[DPAR_MAX_DIMS], parts[DPAR_MAX_DIMS];
+    int32_t grid[DPAR_MAX_DIMS], share[DPAR_MAX_DIMS];
+    int64_t size[DPAR_MAX_DIMS], low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS];
+    int64_t at[DPAR_MAX_DIMS], begin[DPAR_MAX_DIMS], length[DPAR_MAX_DIMS], there[DPAR_MAX_DIMS];
+    int64_t held[DPAR_MAX_DIMS], cut[DPAR_MAX_DIMS], cut_length[DPAR_MAX_DIMS];
 } dpar_transfers;
 
 /* All that `rank` receives (its elements of `to`, each once; of Partial sources each contribution
  * once, the first with DPAR_COPY, the others with the op), or all that it sends. Not collective and
  * without talking: the k-th send from a to b is the k-th receive of b from a.
  *
- * Which replica sends: the receiver itself when it holds the element; else one on its node
- * (per_node > 0 consecutive ranks are a node); else any; taken in turn, so that replicas send equal
- * numbers. With Partial sources each partial rank contributes directly: for P to S that is a
- * reduce-scatter; for P to R reduce first (dpar_redistribute_reduced).
+ * Which replica sends: the receiver itself when it holds the element; else those on its node
+ * (per_node > 0 consecutive ranks are a node); else all. They share the sending by elements: while
+ * a box has as many receivers as there are copies, each copy serves as many of them; where r
+ * receivers are left for n copies, n / r copies serve one, each with its even share of what the
+ * copies hold (along its longest dims), so that a box may come in several pieces. With Partial
+ * sources each partial rank contributes directly: for P to S that is a reduce-scatter; for P to R
+ * reduce first (dpar_redistribute_reduced).
  *
- * E_ARG as dpar_redistribute_check. Each step O(axes x dims); a list O(its own transfers); a
- * sender that has copies also passes over boxes that only the others send. */
+ * E_ARG as dpar_redistribute_check. Each step O(axes x dims); a list O(its own transfers), that of
+ * a sender with copies also O(ranks of a node), and it passes over receivers that have a copy
+ * nearer. */
 DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
                                           int32_t per_node, dpar_why *why);
-/* 1 and the next transfer, or 0 at the end. Order: by global index, the last dim fastest. */
+/* 1 and the next transfer, or 0 at the end. Order: receives by box, the last dim fastest, each box
+ * by its senders; sends to the node first, rank by rank, then to all others. */
 DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t);
 
 /* What a rank's walk adds up to. Elements; 2^63 - 1 stands for that and more. */

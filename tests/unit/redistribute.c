@@ -483,6 +483,92 @@ static void test_balance(void)
     }
 }
 
+/* Copies send as many elements, whatever the boxes: R on two ranks read by four whose cuts are
+ * uneven; and any shards and rules with readers apart. What one copy sends is what the rule of the
+ * header says: the boxes of `takers / n` receivers, and its share of one more. */
+static void test_bytes(void)
+{
+    static const int64_t cuts[] = {0, 100, 101, 201, 202};
+    int64_t elements = 202, sent[2];
+    int32_t two = 2, four = 4, rank, trial;
+    dpar_placement all = dpar_replicate(), uneven = dpar_shard(0);
+    dpar_mesh a, b;
+    dpar_layout from, to;
+    dpar_transfers w;
+    dpar_transfer_totals sum;
+    uneven.rule = DPAR_RAGGED;
+    uneven.cuts = cuts;
+    CHECK_INT(dpar_mesh_init(&a, 1, names, &two, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&b, 1, names, &four, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    b.offset = 2;
+    CHECK_INT(dpar_layout_init(&from, &a, 1, &elements, &all, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&to, &b, 1, &elements, &uneven, NULL, NULL), DPAR_OK);
+    check_move(&from, &to, 0);
+    for (rank = 0; rank < 2; rank++) {
+        CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 0, NULL), DPAR_OK);
+        dpar_transfers_total(&w, &sum);
+        sent[rank] = sum.away;
+    }
+    CHECK(sent[0] == 101 && sent[1] == 101);
+    for (trial = 0; trial < 600; trial++) {
+        int32_t copies = 1 + below(6), takers = 1 + below(7), readers = 1 + below(3), size[2];
+        dpar_placement p[2];
+        int64_t extent[2], most = 0, least = INT64_MAX, long_side, one, v;
+        extent[0] = 1 + below(24);
+        extent[1] = 1 + below(24);
+        v = extent[0] * extent[1];
+        size[0] = takers;
+        size[1] = readers;
+        p[0] = dpar_replicate();
+        p[1] = dpar_shard(below(2));
+        CHECK_INT(dpar_mesh_init(&a, 1, names, &copies, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&b, 2, names, size, below(2), 0, NULL), DPAR_OK);
+        b.offset = copies;
+        CHECK_INT(dpar_layout_init(&from, &a, 2, extent, &all, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&to, &b, 2, extent, p, NULL, NULL), DPAR_OK);
+        for (rank = 0; rank < copies; rank++) {
+            CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 0, NULL), DPAR_OK);
+            dpar_transfers_total(&w, &sum);
+            most = sum.away > most ? sum.away : most;
+            least = sum.away < least ? sum.away : least;
+        }
+        long_side = extent[0] >= extent[1] ? extent[0] : extent[1];
+        one = takers % copies == 0 ? 0 : copies / (takers % copies);
+        one = one == 0 ? 0 : (long_side + one - 1) / one * (v / long_side);
+        CHECK(least >= takers / copies * v && most <= takers / copies * v + one);
+    }
+}
+
+/* A sender's list costs what it sends, not what its copies send: one of 2^20 copies has one box. */
+static void test_own_sends(void)
+{
+    static const int32_t many[] = {1024, 1024};
+    static const int64_t extent[] = {2048, 4096};
+    dpar_placement r[2], s[2];
+    dpar_mesh a, b;
+    dpar_layout from, to;
+    dpar_transfers w;
+    dpar_transfer_totals sum;
+    int32_t rank;
+    int64_t total = 0;
+    r[0] = r[1] = dpar_replicate();
+    s[0] = dpar_shard(0);
+    s[1] = dpar_shard(1);
+    CHECK_INT(dpar_mesh_init(&a, 2, names, many, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    b = a;
+    b.offset = 1 << 20;
+    CHECK_INT(dpar_layout_init(&from, &a, 2, extent, r, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&to, &b, 2, extent, s, NULL, NULL), DPAR_OK);
+    for (rank = 0; rank < 1 << 20;
+         rank += 1009) { /* were it all boxes of the copies: two minutes */
+        CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 8, NULL), DPAR_OK);
+        dpar_transfers_total(&w, &sum);
+        CHECK(sum.transfers > 0 && sum.transfers <= 1024 && sum.away == 8);
+        total += sum.transfers;
+    }
+    CHECK(total > 0);
+}
+
 /* P to R by way of P to S: each rank receives 2 (n - 1) / n of the array, not n - 1 of them. */
 static void test_reduced(void)
 {
@@ -890,6 +976,8 @@ int main(void)
     test_vectors();
     test_one_exchange();
     test_balance();
+    test_bytes();
+    test_own_sends();
     test_reduced();
     test_spread();
     test_refusals();
