@@ -2589,11 +2589,12 @@ typedef struct dpari_layer_price {
     double cp_forward, cp_backward;
     double ep_forward, ep_backward;
     double halo_forward, halo_backward;
-    double params, expert_params; /* weights on this rank */
-    double kept[DPAR_RECOMPUTES]; /* activation bytes from forward to backward */
-    double transient;             /* bytes, alive during its backward only */
-    double send;                  /* bytes of its output, on this rank */
-    double link_bytes, nic_bytes; /* forward and backward, TP, CP, EP, halo */
+    double params, expert_params;     /* weights on this rank */
+    double kept[DPAR_RECOMPUTES];     /* activation bytes from forward to backward */
+    double transient;                 /* bytes, alive during its backward only */
+    double send;                      /* bytes of its output, on this rank */
+    double link_forward, nic_forward; /* bytes of TP, CP, EP, halo: sent again by recomputation */
+    double link_backward, nic_backward;
 } dpari_layer_price;
 
 /* Depends on tp, sp, cp, cp_kind, ep, etp, micro_batch, tiles (and overlap's TP bit). */
@@ -12749,6 +12750,10 @@ static dpar_status dpari_model_complete(dpar_model *m, int32_t seq, dpar_why *wh
     if (m->element != 0 && m->element != 2 && m->element != 4 && m->element != 8) {
         return dpari_say(DPAR_E_ARG, why, "element=# must be 2, 4 or 8 bytes", m->element, 0, 0, 0);
     }
+    if (m->layers > 1000000 || m->decoder_layers > 1000000) {
+        return dpari_say(DPAR_E_RANGE, why, "layers=#, decoder_layers=#: at most 1000000",
+                         m->layers, m->decoder_layers, 0, 0);
+    }
     if (m->family == DPAR_FAMILY_GRID) {
         return dpari_model_grid(m, why);
     }
@@ -13289,7 +13294,7 @@ static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, s
     if (k == n || dpar_text_read(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
         return dpari_model_bad(s, n, why, "'@': a number of 0 to 1e15 was expected");
     }
-    if (key == DPARI_M_CAPACITY && v > 0.0 && v < 1.0) {
+    if (key == DPARI_M_CAPACITY && v < 1.0) {
         return dpari_model_bad(s, n, why,
                                "'@': the fullest expert holds at least the mean: 1 or more");
     }
@@ -13326,7 +13331,8 @@ static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, siz
 }
 
 /* "key=value" */
-static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, dpar_why *why)
+static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t *seen,
+                                       dpar_why *why)
 {
     size_t k = 0;
     int32_t key, best = 0;
@@ -13346,6 +13352,10 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, d
     if (k == n) {
         return dpari_model_bad(s, n, why, "'@' needs a value: key=value");
     }
+    if (*seen >> key & 1u) {
+        return dpari_model_bad(s, n, why, "'@': given twice");
+    }
+    *seen |= (uint64_t)1 << key;
     k++;
     switch (key) {
     case DPARI_M_CAPACITY:
@@ -13365,13 +13375,14 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, d
 static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     size_t at = 0;
+    uint64_t seen = 0;
     dpar_status st = DPAR_OK;
     while (st == DPAR_OK && at <= n) {
         size_t k = at;
         while (k < n && s[k] != ',') {
             k++;
         }
-        st = k > at ? dpari_model_setting(m, s + at, k - at, why)
+        st = k > at ? dpari_model_setting(m, s + at, k - at, &seen, why)
                     : dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
         at = k + 1;
     }
@@ -14265,6 +14276,10 @@ static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strat
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
     int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    if (s->recompute != DPAR_RECOMPUTE_NONE && !w->trains) {
+        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+                            "nothing is recomputed where nothing is trained", 0, 0, 0);
+    }
     if (s->recompute_layers > 0 &&
         (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > w->blocks)) {
         return dpari_refuse(rule, DPAR_RULE_OPTION, why,
@@ -14546,7 +14561,7 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, co
 {
     const dpar_recipe *r = &job->recipe;
     double unit = st->largest;
-    if (s->zero >= 3 && s->dp > 1) {
+    if (s->zero >= 3 && (int64_t)s->dp * s->cp > 1) {
         /* computed with in 16 bits at least, in however many they travel */
         m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
         m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->gathered);
@@ -14812,11 +14827,16 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
 {
     dpari_data d = dpari_data_time(job, s, st);
     double c = job->cluster->cal.value[DPAR_CAL_CONTENTION], m = s->micro_batches, e = 0.0;
-    double forward = st->forward, backward = st->backward + st->again;
+    double device = st->forward + st->backward + st->again;
+    /* what hides communication is the time that the compute takes, the host's waits too */
+    double stretch =
+        device > 0.0 ? dpari_mostf(1.0, (st->total - st->tp - st->cp - st->ep - st->halo) / device)
+                     : 1.0;
+    double forward = st->forward * stretch, backward = (st->backward + st->again) * stretch;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_DP) {
         e += dpari_exposed(d.before, 0.9 * forward, c, &t->dp_hidden_s);
         e += dpari_exposed(d.after, 0.9 * backward, c, &t->dp_hidden_s);
-        e += m * dpari_exposed(d.forward, forward, c, &t->dp_hidden_s);
+        e += m * dpari_exposed(dpari_mostf(0.0, d.forward - d.unit), forward, c, &t->dp_hidden_s);
         e += m * dpari_exposed(d.backward, backward, c, &t->dp_hidden_s);
         e += m * d.unit;
     } else {
@@ -14944,10 +14964,10 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
     ways = job->work->trains ? 2.0 : 1.0;
     send = dpari_send_seconds(job, s, stages->send, t, ways * m * v);
     t->term[DPAR_TIME_BUBBLE] = fill;
-    if (s->schedule == DPAR_GPIPE || (looped && (flying & DPAR_OVERLAP_PP))) {
-        t->term[DPAR_TIME_PP] = ways * (p * v - 1.0) * send;
-    } else {
-        t->term[DPAR_TIME_PP] = ways * send * ((p - 2.0) + m * v * (p - 1.0) / p);
+    t->term[DPAR_TIME_PP] = ways * send * ((p - 2.0) + m * v * (p - 1.0) / p);
+    if ((s->schedule == DPAR_GPIPE && (s->overlap & DPAR_OVERLAP_DEFAULT)) ||
+        ((s->schedule == DPAR_GPIPE || looped) && (flying & DPAR_OVERLAP_PP))) {
+        t->term[DPAR_TIME_PP] = dpari_leastf(t->term[DPAR_TIME_PP], ways * (p * v - 1.0) * send);
     }
     t->bubble = fill / (m * slow->total + fill + t->term[DPAR_TIME_PP]);
 }
@@ -15348,7 +15368,7 @@ static int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t ind
             return dpari_up_to(dpari_divisor(q->gpus, index),
                                dpari_most(1, dpari_least(256, (int64_t)w->tokens / 1024)));
         }
-        return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 4096)));
+        return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 1024)));
     case DPARI_AXIS_CP_KIND: return sequence ? index < (whole ? DPAR_CP_KINDS : 2) : once;
     case DPARI_AXIS_EP: return w->experts > 0 ? dpari_divisor(w->experts, index) : once;
     case DPARI_AXIS_ETP: return whole && w->experts > 0 ? index < 2 : once;
@@ -16223,7 +16243,7 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     const dpar_workload *w = job->work;
     int32_t i;
     s->zero = dpari_within(s->zero, 0, 3);
-    s->recompute = dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1);
+    s->recompute = w->trains ? dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1) : 0;
     s->schedule = dpari_within(s->schedule, 0, DPAR_SCHEDULES - 1);
     s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
     s->recompute_layers =
@@ -16700,14 +16720,17 @@ DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
 
 /* ---- communication of a layer --------------------------------------------------------------- */
 
+/* Seconds of one call; its bytes as often as it is made, forward and backward. */
 static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
-                          dpari_layer_price *p, double times)
+                          dpari_layer_price *p, double forward, double backward)
 {
     dpar_collective_cost c;
     dpar_collective_cost_of(job->cluster, g, kind, bytes, &c);
-    p->link_bytes += c.link_bytes * times;
-    p->nic_bytes += c.nic_bytes * times;
-    return c.seconds * times;
+    p->link_forward += c.link_bytes * forward;
+    p->nic_forward += c.nic_bytes * forward;
+    p->link_backward += c.link_bytes * backward;
+    p->nic_backward += c.nic_bytes * backward;
+    return c.seconds;
 }
 
 /* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
@@ -16728,12 +16751,12 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     p->host_forward += f * launch_s;
     p->host_backward += b * launch_s;
     if (!s->sp) {
-        ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f + b);
-        p->tp_forward = ag * f / (f + b);
-        p->tp_backward = ag * b / (f + b);
+        ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f, b);
+        p->tp_forward = ag * f;
+        p->tp_backward = ag * b;
     } else {
-        ag = dpari_spend(job, &g, DPAR_ALL_GATHER, bytes, p, f + 2.0 * b) / (f + 2.0 * b);
-        rs = dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes, p, f + b) / (f + b);
+        ag = dpari_spend(job, &g, DPAR_ALL_GATHER, bytes, p, f, 2.0 * b);
+        rs = dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes, p, f, b);
         p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
         p->tp_backward = b * (2.0 * ag + rs);
     }
@@ -16758,12 +16781,12 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
         /* the attention output is kept before and after its exchange */
         p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
         p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
-        t = dpari_spend(job, &g, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p, 4.0);
+        t = 4.0 * dpari_spend(job, &g, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p, 4.0, 4.0);
         p->cp_forward = t;
         p->cp_backward = t;
         return;
     }
-    t = dpari_spend(job, &g, DPAR_ALL_GATHER, kv * s->cp, p, 1.0);
+    t = dpari_spend(job, &g, DPAR_ALL_GATHER, kv * s->cp, p, 1.0, 2.0);
     if (s->cp_kind == DPAR_CP_GATHER) {
         p->cp_forward = t;
         p->cp_backward = 2.0 * t;
@@ -16790,15 +16813,15 @@ static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dp
     }
     if (s->ep > 1) {
         g = dpar_group_place(job->cluster, s->ep, s->etp);
-        t += dpari_spend(job, &g, DPAR_ALL_TO_ALL, bytes, p, 4.0);
+        t += 2.0 * dpari_spend(job, &g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
     if (s->etp > 1) {
         g = dpar_group_place(job->cluster, s->etp, 1);
-        t += dpari_spend(job, &g, DPAR_ALL_GATHER, bytes * s->etp, p, 2.0);
-        t += dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 2.0);
+        t += dpari_spend(job, &g, DPAR_ALL_GATHER, bytes * s->etp, p, 1.0, 1.0);
+        t += dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 1.0, 1.0);
     }
-    p->ep_forward = 0.5 * t;
-    p->ep_backward = 0.5 * t;
+    p->ep_forward = t;
+    p->ep_backward = t;
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
@@ -16841,8 +16864,10 @@ static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const 
     t = c.seconds * l->exchanges;
     p->halo_forward = t;
     p->halo_backward = job->work->trains ? t : 0.0;
-    p->link_bytes += c.link_bytes * l->exchanges * (job->work->trains ? 2.0 : 1.0);
-    p->nic_bytes += c.nic_bytes * l->exchanges * (job->work->trains ? 2.0 : 1.0);
+    p->link_forward += c.link_bytes * l->exchanges;
+    p->nic_forward += c.nic_bytes * l->exchanges;
+    p->link_backward += c.link_bytes * l->exchanges;
+    p->nic_backward += c.nic_bytes * l->exchanges;
 }
 
 /* ---- layers --------------------------------------------------------------------------------- */
@@ -16869,6 +16894,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     dpari_price_halo(job, s, l, p);
     if (!w->trains) {
         p->backward = p->host_backward = p->tp_backward = p->cp_backward = p->ep_backward = 0.0;
+        p->link_backward = p->nic_backward = 0.0;
     }
 }
 
@@ -16928,8 +16954,8 @@ static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari
     st->params += count * p->params;
     st->expert_params += count * p->expert_params;
     st->kept += count * kept;
-    st->link_bytes += count * p->link_bytes;
-    st->nic_bytes += count * p->nic_bytes;
+    st->link_bytes += count * (p->link_forward + p->link_backward);
+    st->nic_bytes += count * (p->nic_forward + p->nic_backward);
     st->transient = dpari_mostf(st->transient, p->transient);
     st->largest = dpari_mostf(st->largest, p->params + p->expert_params);
     st->boundary = dpari_mostf(st->boundary, p->send / s->tp);
@@ -16948,6 +16974,8 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
     }
     dpari_stage_add(s, st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
     st->host += full * p->host_forward;
+    st->link_bytes += full * p->link_forward;
+    st->nic_bytes += full * p->nic_forward;
     st->ep += full * p->ep_forward;
     st->cp += full * p->cp_forward;
     st->halo += full * p->halo_forward;

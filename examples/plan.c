@@ -46,7 +46,8 @@ static const char help[] =
     "  --top K             how many plans to show, 1 to 64 (default 8)\n"
     "  --whole             search every divisor and option (millions of configurations)\n"
     "  --min-gpus          the fewest GPUs of this kind on which it fits\n"
-    "  --recommend         one strategy in words, with why and warnings\n"
+    "  --recommend         one strategy in words, with why and warnings (--fix: judged, not "
+    "followed)\n"
     "  --explain           the first plan in full, term by term, and why not its neighbours\n"
     "  --json              everything as one JSON object on stdout\n"
     "  --svg FILE, --csv FILE   a picture, a table\n"
@@ -272,6 +273,10 @@ static int read_model(const options *o, const dpar_recipe *r, dpar_workload *w)
     if (m.element == 0 && m.family != DPAR_FAMILY_GRID && r->compute <= DPAR_TF32) {
         m.element = 4; /* activations of fp32 training are fp32 */
     }
+    if (o->seq > 0 && st == DPAR_OK && m.family != DPAR_FAMILY_GPT &&
+        m.family != DPAR_FAMILY_LLAMA && m.family != DPAR_FAMILY_T5) {
+        return complain("--seq is the tokens of a language model's sample: this model has none");
+    }
     if (st == DPAR_OK) {
         st = dpar_workload_build(w, &m, o->seq, &why);
     }
@@ -485,8 +490,10 @@ static int infer(const dpar_job *job, dpar_strategy *s, uint32_t named, long lon
                  dpar_why *why)
 {
     int gpus = dpar_cluster_gpus(job->cluster);
-    int tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
-    long long model = (long long)s->tp * s->cp * s->pp * tiles;
+    dpar_strategy one = *s;
+    long long model;
+    one.dp = 1;
+    model = dpar_strategy_ranks(&one); /* 0: more than 2^31 - 1, or a degree below 1 */
     if (!(named >> DPAR_FIELD_DP & 1u) && model > 0) {
         if (gpus % model != 0) {
             snprintf(why->text, sizeof why->text,
@@ -688,8 +695,12 @@ static int run_recommend(const options *o, const dpar_job *job, const dpar_searc
     r.global_batch = q->global_batch;
     r.evaluated = 1;
     r.advice = &a;
+    r.note = st == DPAR_OK ? NULL : why.text;
     if (show_all(o, &r) != 0) {
         return 2;
+    }
+    if (st != DPAR_OK) {
+        fprintf(stderr, "plan: %s\n", why.text);
     }
     if (o->json) {
         return st == DPAR_OK ? 0 : 1;
@@ -748,6 +759,9 @@ static int run(int argc, char **argv)
     if (o.fix != NULL &&
         dpar_strategy_parse(&q.fixed, o.fix, strlen(o.fix), &q.fixed_fields, &why) != DPAR_OK) {
         return complain(why.text);
+    }
+    if (o.fix != NULL && o.fix[0] == 0) {
+        return complain("--fix needs name=value, as in --fix tp=8");
     }
     if ((o.evaluate != NULL) + (o.min_gpus != 0) + (o.recommend != 0) > 1 ||
         (o.evaluate != NULL && o.fix != NULL)) {

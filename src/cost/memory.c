@@ -102,7 +102,7 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, co
 {
     const dpar_recipe *r = &job->recipe;
     double unit = st->largest;
-    if (s->zero >= 3 && s->dp > 1) {
+    if (s->zero >= 3 && (int64_t)s->dp * s->cp > 1) {
         /* computed with in 16 bits at least, in however many they travel */
         m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
         m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->gathered);

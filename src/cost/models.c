@@ -426,7 +426,7 @@ static dpar_status dpari_model_real(dpar_model *m, int32_t key, const char *s, s
     if (k == n || dpar_text_read(s + k, n - k, &v) != n - k || !(v >= 0.0 && v <= 1e15)) {
         return dpari_model_bad(s, n, why, "'@': a number of 0 to 1e15 was expected");
     }
-    if (key == DPARI_M_CAPACITY && v > 0.0 && v < 1.0) {
+    if (key == DPARI_M_CAPACITY && v < 1.0) {
         return dpari_model_bad(s, n, why,
                                "'@': the fullest expert holds at least the mean: 1 or more");
     }
@@ -463,7 +463,8 @@ static dpar_status dpari_model_image(dpar_model *m, const char *s, size_t k, siz
 }
 
 /* "key=value" */
-static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, dpar_why *why)
+static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, uint64_t *seen,
+                                       dpar_why *why)
 {
     size_t k = 0;
     int32_t key, best = 0;
@@ -483,6 +484,10 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, d
     if (k == n) {
         return dpari_model_bad(s, n, why, "'@' needs a value: key=value");
     }
+    if (*seen >> key & 1u) {
+        return dpari_model_bad(s, n, why, "'@': given twice");
+    }
+    *seen |= (uint64_t)1 << key;
     k++;
     switch (key) {
     case DPARI_M_CAPACITY:
@@ -502,13 +507,14 @@ static dpar_status dpari_model_setting(dpar_model *m, const char *s, size_t n, d
 static dpar_status dpari_model_settings(dpar_model *m, const char *s, size_t n, dpar_why *why)
 {
     size_t at = 0;
+    uint64_t seen = 0;
     dpar_status st = DPAR_OK;
     while (st == DPAR_OK && at <= n) {
         size_t k = at;
         while (k < n && s[k] != ',') {
             k++;
         }
-        st = k > at ? dpari_model_setting(m, s + at, k - at, why)
+        st = k > at ? dpari_model_setting(m, s + at, k - at, &seen, why)
                     : dpari_model_bad(s, n, why, "a setting (key=value) is missing at a comma");
         at = k + 1;
     }

@@ -144,7 +144,7 @@ static int32_t dpari_axis_value(const dpar_planner *p, int32_t axis, int32_t ind
             return dpari_up_to(dpari_divisor(q->gpus, index),
                                dpari_most(1, dpari_least(256, (int64_t)w->tokens / 1024)));
         }
-        return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 4096)));
+        return dpari_power(index, dpari_most(1, dpari_least(64, (int64_t)w->tokens / 1024)));
     case DPARI_AXIS_CP_KIND: return sequence ? index < (whole ? DPAR_CP_KINDS : 2) : once;
     case DPARI_AXIS_EP: return w->experts > 0 ? dpari_divisor(w->experts, index) : once;
     case DPARI_AXIS_ETP: return whole && w->experts > 0 ? index < 2 : once;
@@ -1019,7 +1019,7 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     const dpar_workload *w = job->work;
     int32_t i;
     s->zero = dpari_within(s->zero, 0, 3);
-    s->recompute = dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1);
+    s->recompute = w->trains ? dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1) : 0;
     s->schedule = dpari_within(s->schedule, 0, DPAR_SCHEDULES - 1);
     s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
     s->recompute_layers =

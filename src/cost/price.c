@@ -223,14 +223,17 @@ DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
 
 /* ---- communication of a layer --------------------------------------------------------------- */
 
+/* Seconds of one call; its bytes as often as it is made, forward and backward. */
 static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
-                          dpari_layer_price *p, double times)
+                          dpari_layer_price *p, double forward, double backward)
 {
     dpar_collective_cost c;
     dpar_collective_cost_of(job->cluster, g, kind, bytes, &c);
-    p->link_bytes += c.link_bytes * times;
-    p->nic_bytes += c.nic_bytes * times;
-    return c.seconds * times;
+    p->link_forward += c.link_bytes * forward;
+    p->nic_forward += c.nic_bytes * forward;
+    p->link_backward += c.link_bytes * backward;
+    p->nic_backward += c.nic_bytes * backward;
+    return c.seconds;
 }
 
 /* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
@@ -251,12 +254,12 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     p->host_forward += f * launch_s;
     p->host_backward += b * launch_s;
     if (!s->sp) {
-        ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f + b);
-        p->tp_forward = ag * f / (f + b);
-        p->tp_backward = ag * b / (f + b);
+        ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f, b);
+        p->tp_forward = ag * f;
+        p->tp_backward = ag * b;
     } else {
-        ag = dpari_spend(job, &g, DPAR_ALL_GATHER, bytes, p, f + 2.0 * b) / (f + 2.0 * b);
-        rs = dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes, p, f + b) / (f + b);
+        ag = dpari_spend(job, &g, DPAR_ALL_GATHER, bytes, p, f, 2.0 * b);
+        rs = dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes, p, f, b);
         p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
         p->tp_backward = b * (2.0 * ag + rs);
     }
@@ -281,12 +284,12 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
         /* the attention output is kept before and after its exchange */
         p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
         p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
-        t = dpari_spend(job, &g, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p, 4.0);
+        t = 4.0 * dpari_spend(job, &g, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p, 4.0, 4.0);
         p->cp_forward = t;
         p->cp_backward = t;
         return;
     }
-    t = dpari_spend(job, &g, DPAR_ALL_GATHER, kv * s->cp, p, 1.0);
+    t = dpari_spend(job, &g, DPAR_ALL_GATHER, kv * s->cp, p, 1.0, 2.0);
     if (s->cp_kind == DPAR_CP_GATHER) {
         p->cp_forward = t;
         p->cp_backward = 2.0 * t;
@@ -313,15 +316,15 @@ static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dp
     }
     if (s->ep > 1) {
         g = dpar_group_place(job->cluster, s->ep, s->etp);
-        t += dpari_spend(job, &g, DPAR_ALL_TO_ALL, bytes, p, 4.0);
+        t += 2.0 * dpari_spend(job, &g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
     if (s->etp > 1) {
         g = dpar_group_place(job->cluster, s->etp, 1);
-        t += dpari_spend(job, &g, DPAR_ALL_GATHER, bytes * s->etp, p, 2.0);
-        t += dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 2.0);
+        t += dpari_spend(job, &g, DPAR_ALL_GATHER, bytes * s->etp, p, 1.0, 1.0);
+        t += dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 1.0, 1.0);
     }
-    p->ep_forward = 0.5 * t;
-    p->ep_backward = 0.5 * t;
+    p->ep_forward = t;
+    p->ep_backward = t;
 }
 
 /* Faces of a tile: both sides of every cut axis, both at once on a full-duplex link. */
@@ -364,8 +367,10 @@ static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const 
     t = c.seconds * l->exchanges;
     p->halo_forward = t;
     p->halo_backward = job->work->trains ? t : 0.0;
-    p->link_bytes += c.link_bytes * l->exchanges * (job->work->trains ? 2.0 : 1.0);
-    p->nic_bytes += c.nic_bytes * l->exchanges * (job->work->trains ? 2.0 : 1.0);
+    p->link_forward += c.link_bytes * l->exchanges;
+    p->nic_forward += c.nic_bytes * l->exchanges;
+    p->link_backward += c.link_bytes * l->exchanges;
+    p->nic_backward += c.nic_bytes * l->exchanges;
 }
 
 /* ---- layers --------------------------------------------------------------------------------- */
@@ -392,6 +397,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     dpari_price_halo(job, s, l, p);
     if (!w->trains) {
         p->backward = p->host_backward = p->tp_backward = p->cp_backward = p->ep_backward = 0.0;
+        p->link_backward = p->nic_backward = 0.0;
     }
 }
 
@@ -451,8 +457,8 @@ static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari
     st->params += count * p->params;
     st->expert_params += count * p->expert_params;
     st->kept += count * kept;
-    st->link_bytes += count * p->link_bytes;
-    st->nic_bytes += count * p->nic_bytes;
+    st->link_bytes += count * (p->link_forward + p->link_backward);
+    st->nic_bytes += count * (p->nic_forward + p->nic_backward);
     st->transient = dpari_mostf(st->transient, p->transient);
     st->largest = dpari_mostf(st->largest, p->params + p->expert_params);
     st->boundary = dpari_mostf(st->boundary, p->send / s->tp);
@@ -471,6 +477,8 @@ static void dpari_stage_class(const dpar_strategy *s, dpari_stage *st, const dpa
     }
     dpari_stage_add(s, st, p, full, p->again[DPAR_RECOMPUTE_FULL], p->kept[DPAR_RECOMPUTE_FULL]);
     st->host += full * p->host_forward;
+    st->link_bytes += full * p->link_forward;
+    st->nic_bytes += full * p->nic_forward;
     st->ep += full * p->ep_forward;
     st->cp += full * p->cp_forward;
     st->halo += full * p->halo_forward;

@@ -38,11 +38,12 @@ typedef struct dpari_layer_price {
     double cp_forward, cp_backward;
     double ep_forward, ep_backward;
     double halo_forward, halo_backward;
-    double params, expert_params; /* weights on this rank */
-    double kept[DPAR_RECOMPUTES]; /* activation bytes from forward to backward */
-    double transient;             /* bytes, alive during its backward only */
-    double send;                  /* bytes of its output, on this rank */
-    double link_bytes, nic_bytes; /* forward and backward, TP, CP, EP, halo */
+    double params, expert_params;     /* weights on this rank */
+    double kept[DPAR_RECOMPUTES];     /* activation bytes from forward to backward */
+    double transient;                 /* bytes, alive during its backward only */
+    double send;                      /* bytes of its output, on this rank */
+    double link_forward, nic_forward; /* bytes of TP, CP, EP, halo: sent again by recomputation */
+    double link_backward, nic_backward;
 } dpari_layer_price;
 
 /* Depends on tp, sp, cp, cp_kind, ep, etp, micro_batch, tiles (and overlap's TP bit). */

@@ -127,11 +127,16 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
 {
     dpari_data d = dpari_data_time(job, s, st);
     double c = job->cluster->cal.value[DPAR_CAL_CONTENTION], m = s->micro_batches, e = 0.0;
-    double forward = st->forward, backward = st->backward + st->again;
+    double device = st->forward + st->backward + st->again;
+    /* what hides communication is the time that the compute takes, the host's waits too */
+    double stretch =
+        device > 0.0 ? dpari_mostf(1.0, (st->total - st->tp - st->cp - st->ep - st->halo) / device)
+                     : 1.0;
+    double forward = st->forward * stretch, backward = (st->backward + st->again) * stretch;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_DP) {
         e += dpari_exposed(d.before, 0.9 * forward, c, &t->dp_hidden_s);
         e += dpari_exposed(d.after, 0.9 * backward, c, &t->dp_hidden_s);
-        e += m * dpari_exposed(d.forward, forward, c, &t->dp_hidden_s);
+        e += m * dpari_exposed(dpari_mostf(0.0, d.forward - d.unit), forward, c, &t->dp_hidden_s);
         e += m * dpari_exposed(d.backward, backward, c, &t->dp_hidden_s);
         e += m * d.unit;
     } else {
@@ -259,10 +264,10 @@ static void dpari_step_pipeline(const dpar_job *job, const dpar_strategy *s,
     ways = job->work->trains ? 2.0 : 1.0;
     send = dpari_send_seconds(job, s, stages->send, t, ways * m * v);
     t->term[DPAR_TIME_BUBBLE] = fill;
-    if (s->schedule == DPAR_GPIPE || (looped && (flying & DPAR_OVERLAP_PP))) {
-        t->term[DPAR_TIME_PP] = ways * (p * v - 1.0) * send;
-    } else {
-        t->term[DPAR_TIME_PP] = ways * send * ((p - 2.0) + m * v * (p - 1.0) / p);
+    t->term[DPAR_TIME_PP] = ways * send * ((p - 2.0) + m * v * (p - 1.0) / p);
+    if ((s->schedule == DPAR_GPIPE && (s->overlap & DPAR_OVERLAP_DEFAULT)) ||
+        ((s->schedule == DPAR_GPIPE || looped) && (flying & DPAR_OVERLAP_PP))) {
+        t->term[DPAR_TIME_PP] = dpari_leastf(t->term[DPAR_TIME_PP], ways * (p * v - 1.0) * send);
     }
     t->bubble = fill / (m * slow->total + fill + t->term[DPAR_TIME_PP]);
 }

@@ -383,6 +383,10 @@ static dpar_status dpari_check_pipeline(const dpar_workload *w, const dpar_strat
 {
     int64_t chunks = (int64_t)s->pp * s->vp;
     int looped = s->schedule == DPAR_INTERLEAVED || s->schedule == DPAR_BREADTH_FIRST;
+    if (s->recompute != DPAR_RECOMPUTE_NONE && !w->trains) {
+        return dpari_refuse(rule, DPAR_RULE_OPTION, why,
+                            "nothing is recomputed where nothing is trained", 0, 0, 0);
+    }
     if (s->recompute_layers > 0 &&
         (s->recompute != DPAR_RECOMPUTE_FULL || s->recompute_layers > w->blocks)) {
         return dpari_refuse(rule, DPAR_RULE_OPTION, why,

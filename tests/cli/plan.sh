@@ -60,7 +60,8 @@ awk 'BEGIN { for (i = 0; i < 100000; i++) printf "[" }' > "$work/deep.json"
 expect 2 'deep' "$work/deep.json" --cluster dgx-h100
 printf '{"hidden_size": 1000000000000000000, "num_hidden_layers": 1}' > "$work/huge.json"
 expect 2 'hidden_size' "$work/huge.json" --cluster dgx-h100
-expect 2 'parameters' gpt:layers=2000000000,hidden=262144,heads=1,vocab=100,seq=16 --cluster dgx-h100
+expect 2 'layers=2000000000, decoder_layers=0: at most 1000000' gpt:layers=2000000000,hidden=262144,heads=1,vocab=100,seq=16 --cluster dgx-h100
+expect 2 'parameters' gpt:layers=1000000,hidden=262144000,heads=1,vocab=100,seq=16 --cluster dgx-h100
 expect 2 'cannot read' "$work/missing.json" --cluster dgx-h100
 expect 2 'do not divide the cluster' llama-3-8b --cluster 8x8:h100-80 --fix tp=3
 expect 2 'does not divide 32 attention heads' llama-3-8b --cluster 8x8:h100-80 --fix tp=64
@@ -72,6 +73,12 @@ expect 2 'does not fit: it needs up to' llama-3.1-405b --cluster 1x8:a100-80 --e
 expect 2 'the value is not one that exists' llama-3-8b --cluster dgx-h100 --fix offload=
 expect 2 'wider than the grid' grid:64x64,halo=5000 --cluster dgx-h100
 expect 2 '1 to' grid:64x64,fields=0 --cluster dgx-h100
+expect 2 'given twice' gpt:layers=3,layers=4,hidden=64,heads=2,vocab=100,seq=16 --cluster dgx-h100
+expect 2 'tokens of a language model' resnet-50 --cluster dgx-h100 --seq 5
+expect 2 'leave 0' unet-0.25deg --cluster dgx-h100 --evaluate tiles=65536x65536x65536
+expect 2 'name=value' llama-3-8b --cluster dgx-h100 --fix ''
+expect 2 'nothing is recomputed' grid:64x64 --cluster dgx-h100 --evaluate tiles=4x2,recompute=full
+expect 1 'does not fit' gpt-174.6b --cluster tpu-v5e --gpus 64 --recommend --json
 expect 2 'at least 1: tp=0' llama-3-8b --cluster 8x8:h100-80 --fix tp=0
 expect 2 'given twice' llama-3-8b --cluster 8x8:h100-80 --fix tp=8,tp=4
 expect 2 'stack is megatron' llama-3-8b --cluster dgx-h100 --stack nope

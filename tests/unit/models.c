@@ -145,13 +145,13 @@ static void test_text(void)
         "q_lora=13,kv_lora=14,rope_width=15,qk_width=16,v_width=17,decoder_layers=18,patch=19,"
         "channels=20,out_channels=21,levels=22,blocks_per_level=23,kernel=24,fields=25,halo=26,"
         "element=4,inference=1,capacity=1.25,flops_per_cell=2.5,bytes_per_cell=1e3,"
-        "image=27x28,attention=flash1,stack=torch,layers=29";
+        "image=27x28,attention=flash1,stack=torch";
     dpar_model m;
     dpar_why why;
     CHECK_INT(dpar_model_parse(&m, all, sizeof all - 1, &why), DPAR_OK);
     CHECK_INT(m.family, DPAR_FAMILY_GPT);
     CHECK_TEXT(m.name, "gpt");
-    CHECK_INT(m.layers, 29); /* the last one counts */
+    CHECK_INT(m.layers, 1);
     CHECK(m.hidden == 2 && m.heads == 3 && m.kv_heads == 4 && m.head_width == 5 && m.ffn == 6);
     CHECK(m.vocab == 7 && m.seq == 32768 && m.tied == 1 && m.biases == -1 && m.rotary == 1);
     CHECK(m.experts == 8 && m.topk == 9 && m.expert_ffn == 10 && m.shared_ffn == 11);

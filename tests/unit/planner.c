@@ -137,7 +137,7 @@ static slow slow_walk(int64_t batch, int whole)
     }
     for (s.tp = 1; s.tp <= (whole ? gpus : c.gpus_per_node); s.tp++)
         for (s.sp = 0; s.sp <= (s.tp > 1); s.sp++)
-            for (s.cp = 1; s.cp == 1 || s.cp <= (int)w.tokens / (whole ? 1024 : 4096); s.cp++)
+            for (s.cp = 1; s.cp == 1 || s.cp <= (int)w.tokens / 1024; s.cp++)
                 for (s.cp_kind = 0; s.cp_kind < (s.cp == 1 ? 1 : whole ? 3 : 2); s.cp_kind++)
                     for (s.pp = 1; s.pp <= w.blocks; s.pp++)
                         for (s.micro_batch = 1; s.micro_batch <= (whole ? 512 : 64);

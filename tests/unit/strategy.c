@@ -360,6 +360,25 @@ static void test_sequences(void)
     CHECK(strstr(why.text, "8191 tokens") != NULL);
 }
 
+/* Bytes on the wire: recomputation sends TP's forward once more, 6 all-reduces a layer for 4
+ * (facts 5.6); the backward of a ring of keys and values sends twice its forward. */
+static void test_traffic(void)
+{
+    dpar_strategy tp = of("tp=8,dp=1,m=8"), cp = of("cp=8,dp=1,m=4"), one = of("dp=8,m=4");
+    dpar_step none, full, ring, data;
+    set("llama-2-7b", "1x8:a100-80", "megatron");
+    dpar_step_of(&job, &tp, &none);
+    tp.recompute = DPAR_RECOMPUTE_FULL;
+    dpar_step_of(&job, &tp, &full);
+    /* the embedding's and the head's all-reduce are not repeated */
+    CHECK_NEAR((full.link_bytes - none.link_bytes) / none.link_bytes, 64.0 / (128 + 2), 0.01);
+    dpar_step_of(&job, &cp, &ring);
+    dpar_step_of(&job, &one, &data);
+    /* 7 blocks of s/8 tokens of keys and values, 32 layers, 4 micro-batches: once and twice */
+    CHECK_NEAR(ring.link_bytes - ring.dp_bytes, 3.0 * 7 * (4096 / 8) * 2 * 4096 * 2 * 32 * 4, 0.01);
+    CHECK_NEAR(ring.dp_bytes, data.dp_bytes, 1e-9);
+}
+
 /* What offloading needs and gives; what quantised communication saves (ZeRO++: weights in 1 byte
  * of 2, gradients in 1/2 of 2); DualPipe holds two stages. */
 static void test_elsewhere(void)
@@ -540,6 +559,7 @@ int main(void)
     test_shares();
     test_hardware_flops();
     test_sequences();
+    test_traffic();
     test_elsewhere();
     test_properties();
     test_domain();
