@@ -2573,6 +2573,9 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 /* FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
 
+/* Ranks that share the state of ZeRO: its group, their context-parallel ranks, their tiles. */
+DPARI_API double dpari_zero_ranks(const dpar_strategy *s);
+
 /* Does tp x cp divide the sequence? Sequence parallelism cuts it so. */
 DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
 
@@ -14436,9 +14439,13 @@ DPAR_API dpar_status dpar_strategy_check(const dpar_job *job, const dpar_strateg
         st = dpari_check_tiles(w, s, rule, why);
     }
     if (st == DPAR_OK && ranks != gpus) {
-        st = dpari_refuse(rule, DPAR_RULE_RANKS, why,
-                          "tp x cp x dp x pp x tiles = # ranks, the cluster has # GPUs",
-                          ranks > 0 ? ranks : (int64_t)s->tp * s->pp, gpus, 0);
+        st = ranks > 0 ? dpari_refuse(rule, DPAR_RULE_RANKS, why,
+                                      "tp x cp x dp x pp x tiles = # ranks, the cluster has # GPUs",
+                                      ranks, gpus, 0)
+                       : dpari_refuse(rule, DPAR_RULE_RANKS, why,
+                                      "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the "
+                                      "cluster has # GPUs",
+                                      gpus, 0, 0);
     }
     if (st == DPAR_OK) {
         st = dpari_check_tensor(w, s, rule, why);
@@ -14507,13 +14514,20 @@ DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t
 
 /* ---- terms ---------------------------------------------------------------------------------- */
 
-/* Divisors of weights, gradients and optimizer state under a ZeRO stage. Context-parallel ranks
- * hold the same weights, so they share the state too (Megatron's distributed optimizer). */
+DPARI_API double dpari_zero_ranks(const dpar_strategy *s)
+{
+    return (double)(s->shard > 0 ? s->shard : s->dp) * s->cp * s->tiles[0] * s->tiles[1] *
+           s->tiles[2];
+}
+
+/* Divisors of weights, gradients and optimizer state under a ZeRO stage. Context-parallel ranks and
+ * the tiles of a sample hold the same weights, so they share the state too (Megatron's distributed
+ * optimizer). */
 static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                 dpar_memory *m)
 {
     const dpar_recipe *r = &job->recipe;
-    double d = (double)(s->shard > 0 ? s->shard : s->dp) * s->cp;
+    double d = dpari_zero_ranks(s);
     double experts = dpari_mostf(1.0, d * s->tp / ((double)s->ep * s->etp));
     double dense = st->params, moe = st->expert_params;
     double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
@@ -14561,7 +14575,7 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, co
 {
     const dpar_recipe *r = &job->recipe;
     double unit = st->largest;
-    if (s->zero >= 3 && (int64_t)s->dp * s->cp > 1) {
+    if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
         /* computed with in 16 bits at least, in however many they travel */
         m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
         m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->gathered);
@@ -14834,11 +14848,16 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
                      : 1.0;
     double forward = st->forward * stretch, backward = (st->backward + st->again) * stretch;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_DP) {
-        e += dpari_exposed(d.before, 0.9 * forward, c, &t->dp_hidden_s);
-        e += dpari_exposed(d.after, 0.9 * backward, c, &t->dp_hidden_s);
-        e += m * dpari_exposed(dpari_mostf(0.0, d.forward - d.unit), forward, c, &t->dp_hidden_s);
-        e += m * dpari_exposed(d.backward, backward, c, &t->dp_hidden_s);
+        double gathers = dpari_mostf(0.0, d.forward - d.unit), hidden = 0.0;
+        e += m * dpari_exposed(gathers, forward, c, &hidden);
+        e += m * dpari_exposed(d.backward, backward, c, &hidden);
         e += m * d.unit;
+        t->dp_hidden_s += m * hidden;
+        /* what a step does once hides in what the first and the last micro-batch have left */
+        forward = dpari_mostf(0.0, 0.9 * forward - gathers);
+        backward = dpari_mostf(0.0, 0.9 * backward - d.backward);
+        e += dpari_exposed(d.before, forward, c, &t->dp_hidden_s);
+        e += dpari_exposed(d.after, backward, c, &t->dp_hidden_s);
     } else {
         e = d.before + d.after + m * (d.forward + d.backward);
     }
@@ -14863,7 +14882,7 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
 {
     const dpar_cluster *c = job->cluster;
     const dpar_recipe *r = &job->recipe;
-    double d = s->zero >= 1 ? (double)(s->shard > 0 ? s->shard : s->dp) * s->cp : 1.0;
+    double d = s->zero >= 1 ? dpari_zero_ranks(s) : 1.0;
     double experts =
         s->zero >= 1 ? dpari_mostf(1.0, (double)s->tp * s->cp * s->dp / ((double)s->ep * s->etp))
                      : 1.0;
@@ -14883,14 +14902,12 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
         t->term[DPAR_TIME_OFFLOAD] +=
             dpari_mostf(0.0, moved / c->nvme_Bps - t->term[DPAR_TIME_OPTIMIZER]);
     }
-    if (s->offload & DPAR_OFFLOAD_WEIGHTS) {
-        moved = 2.0 * s->micro_batches * (st->params + st->expert_params) * r->weight;
-        t->term[DPAR_TIME_OFFLOAD] +=
-            dpari_mostf(0.05 * moved / (0.8 * pcie),
-                        moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
-    }
-    if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) {
-        moved = 2.0 * s->micro_batches * st->kept;
+    /* weights and activations travel while the device computes, over the same link */
+    moved =
+        (s->offload & DPAR_OFFLOAD_WEIGHTS ? (st->params + st->expert_params) * r->weight : 0.0) +
+        (s->offload & DPAR_OFFLOAD_ACTIVATIONS ? st->kept : 0.0);
+    moved *= 2.0 * s->micro_batches;
+    if (moved > 0.0) {
         t->term[DPAR_TIME_OFFLOAD] +=
             dpari_mostf(0.05 * moved / (0.8 * pcie),
                         moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
@@ -15577,7 +15594,8 @@ static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_
     if (dpari_fixed(q, DPAR_FIELD_ZERO)) {
         return zero == q->fixed.zero;
     }
-    if (zero > 0 && ((int64_t)s->dp * s->cp == 1 || !p->job.work->trains)) {
+    if (zero > 0 && ((int64_t)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2] == 1 ||
+                     !p->job.work->trains)) {
         return 0;
     }
     return q->space == DPAR_SPACE_WHOLE || zero < 2 || s->pp == 1;
@@ -15987,7 +16005,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
     return dpari_say(DPAR_E_NONE, why,
                      "nothing fits: the nearest of # configurations needs #.# GB, the GPU has # GB",
                      p->evaluated, near_tenths / 10, near_tenths % 10,
-                     (int64_t)(dpari_limit(p) * 1e-9));
+                     (int64_t)(dpari_limit(p) * 1e-9 + 0.5));
 }
 
 DPAR_API double dpar_planner_progress(const dpar_planner *p)
@@ -16107,7 +16125,7 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     dpar_text_put(t, ", ");
     dpar_text_fixed(t, other->memory.total * 1e-9, 1);
     dpar_text_put(t, " GB");
-    if (other->strategy.pp != plan->strategy.pp || other->strategy.vp != plan->strategy.vp) {
+    if ((int32_t)(100.0 * other->step.bubble + 0.5) != (int32_t)(100.0 * plan->step.bubble + 0.5)) {
         dpar_text_put(t, ", bubble ");
         dpar_text_fixed(t, 100.0 * other->step.bubble, 0);
         dpar_text_put(t, " % instead of ");
@@ -16415,7 +16433,7 @@ static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t v
  * and everything recomputed and, if the search may, offloaded; the whole question only when that
  * misses by less than a quarter (one layer in flight is less without recomputation). */
 static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                   dpar_why *why)
+                                   int64_t *priced, dpar_why *why)
 {
     dpar_search q = *search;
     dpar_plan plan;
@@ -16435,6 +16453,7 @@ static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *searc
                        DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS);
     }
     st = dpari_size_search(job, &q, gpus, &plan, &nearest, why);
+    *priced += nearest; /* 0: nothing was legal */
     if (st != DPAR_E_NONE || (double)nearest > limit * 1.25e-6) {
         return st;
     }
@@ -16465,7 +16484,7 @@ DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_searc
                                            int32_t most_gpus, dpar_plan *plan, dpar_why *why)
 {
     int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
-    int64_t nearest = 0;
+    int64_t nearest = 0, priced = 0;
     dpar_status st = dpar_cluster_check(job->cluster, why);
     if (st == DPAR_OK) {
         st = dpar_workload_check(job->work, why);
@@ -16477,17 +16496,22 @@ DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_searc
     st = DPAR_E_NONE;
     for (enough = least; enough > 0 && enough <= most_gpus;
          enough = dpari_size_after(enough, node, 1)) {
-        st = dpari_size_fits(job, search, enough, why);
+        st = dpari_size_fits(job, search, enough, &priced, why);
         if (st != DPAR_E_NONE) {
             break;
         }
     }
     if (st == DPAR_E_NONE) {
-        return dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0, 0,
-                         0);
+        return priced > 0
+                   ? dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0,
+                               0, 0)
+                   : dpari_say(DPAR_E_NONE, why,
+                               "no number of GPUs up to # allows what is fixed, at a global batch "
+                               "of #",
+                               most_gpus, search->global_batch, 0, 0);
     }
     for (gpus = least; st == DPAR_DONE && gpus < enough; gpus = dpari_size_after(gpus, node, 0)) {
-        if (dpari_size_fits(job, search, gpus, why) == DPAR_DONE) {
+        if (dpari_size_fits(job, search, gpus, &priced, why) == DPAR_DONE) {
             enough = gpus;
         }
     }

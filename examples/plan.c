@@ -547,7 +547,10 @@ static int run_evaluate(const options *o, const dpar_job *job, long long batch)
         return refuse(job, &s, o->batch > 0 ? o->batch : 0, why.text);
     }
     if (o->batch < 0 || (named >> DPAR_FIELD_MICRO_BATCHES & 1u)) {
-        batch = o->batch > 0 ? o->batch : (long long)s.dp * s.micro_batch * s.micro_batches;
+        double samples = (double)s.dp * s.micro_batch * s.micro_batches; /* or more than fit */
+        batch = o->batch > 0     ? o->batch
+                : samples < 9e18 ? (long long)s.dp * s.micro_batch * s.micro_batches
+                                 : 0;
     }
     st = dpar_plan_of(job, &s, batch, &plan, NULL, &why);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
@@ -684,7 +687,13 @@ static int run_recommend(const options *o, const dpar_job *job, const dpar_searc
     dpar_advice a;
     dpar_report r;
     dpar_why why;
-    dpar_status st = dpar_recommend(job, q, &a, &why);
+    dpar_strategy fixed = q->fixed;
+    dpar_status st;
+    if (o->fix != NULL && (!infer(job, &fixed, q->fixed_fields, 0, &why) ||
+                           dpar_strategy_check(job, &fixed, 0, NULL, &why) != DPAR_OK)) {
+        return refuse(job, &fixed, 0, why.text);
+    }
+    st = dpar_recommend(job, q, &a, &why);
     if (st != DPAR_OK && st != DPAR_E_MEMORY) {
         return complain(why.text);
     }

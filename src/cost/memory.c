@@ -48,13 +48,20 @@ DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t
 
 /* ---- terms ---------------------------------------------------------------------------------- */
 
-/* Divisors of weights, gradients and optimizer state under a ZeRO stage. Context-parallel ranks
- * hold the same weights, so they share the state too (Megatron's distributed optimizer). */
+DPARI_API double dpari_zero_ranks(const dpar_strategy *s)
+{
+    return (double)(s->shard > 0 ? s->shard : s->dp) * s->cp * s->tiles[0] * s->tiles[1] *
+           s->tiles[2];
+}
+
+/* Divisors of weights, gradients and optimizer state under a ZeRO stage. Context-parallel ranks and
+ * the tiles of a sample hold the same weights, so they share the state too (Megatron's distributed
+ * optimizer). */
 static void dpari_memory_states(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                 dpar_memory *m)
 {
     const dpar_recipe *r = &job->recipe;
-    double d = (double)(s->shard > 0 ? s->shard : s->dp) * s->cp;
+    double d = dpari_zero_ranks(s);
     double experts = dpari_mostf(1.0, d * s->tp / ((double)s->ep * s->etp));
     double dense = st->params, moe = st->expert_params;
     double state = s->zero >= 1 ? dense / d + moe / experts : dense + moe;
@@ -102,7 +109,7 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, co
 {
     const dpar_recipe *r = &job->recipe;
     double unit = st->largest;
-    if (s->zero >= 3 && (int64_t)s->dp * s->cp > 1) {
+    if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
         /* computed with in 16 bits at least, in however many they travel */
         m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
         m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->gathered);

@@ -353,7 +353,8 @@ static int dpari_walk_zero(const dpar_planner *p, const dpar_strategy *s, int32_
     if (dpari_fixed(q, DPAR_FIELD_ZERO)) {
         return zero == q->fixed.zero;
     }
-    if (zero > 0 && ((int64_t)s->dp * s->cp == 1 || !p->job.work->trains)) {
+    if (zero > 0 && ((int64_t)s->dp * s->cp * s->tiles[0] * s->tiles[1] * s->tiles[2] == 1 ||
+                     !p->job.work->trains)) {
         return 0;
     }
     return q->space == DPAR_SPACE_WHOLE || zero < 2 || s->pp == 1;
@@ -763,7 +764,7 @@ DPAR_API dpar_status dpar_planner_run(dpar_planner *p, int64_t budget, dpar_why 
     return dpari_say(DPAR_E_NONE, why,
                      "nothing fits: the nearest of # configurations needs #.# GB, the GPU has # GB",
                      p->evaluated, near_tenths / 10, near_tenths % 10,
-                     (int64_t)(dpari_limit(p) * 1e-9));
+                     (int64_t)(dpari_limit(p) * 1e-9 + 0.5));
 }
 
 DPAR_API double dpar_planner_progress(const dpar_planner *p)
@@ -883,7 +884,7 @@ static void dpari_neighbour_text(const dpar_job *job, const dpar_plan *plan, con
     dpar_text_put(t, ", ");
     dpar_text_fixed(t, other->memory.total * 1e-9, 1);
     dpar_text_put(t, " GB");
-    if (other->strategy.pp != plan->strategy.pp || other->strategy.vp != plan->strategy.vp) {
+    if ((int32_t)(100.0 * other->step.bubble + 0.5) != (int32_t)(100.0 * plan->step.bubble + 0.5)) {
         dpar_text_put(t, ", bubble ");
         dpar_text_fixed(t, 100.0 * other->step.bubble, 0);
         dpar_text_put(t, " % instead of ");
@@ -1191,7 +1192,7 @@ static void dpari_size_fix(dpar_search *q, int32_t field, int32_t *at, int32_t v
  * and everything recomputed and, if the search may, offloaded; the whole question only when that
  * misses by less than a quarter (one layer in flight is less without recomputation). */
 static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *search, int32_t gpus,
-                                   dpar_why *why)
+                                   int64_t *priced, dpar_why *why)
 {
     dpar_search q = *search;
     dpar_plan plan;
@@ -1211,6 +1212,7 @@ static dpar_status dpari_size_fits(const dpar_job *job, const dpar_search *searc
                        DPAR_OFFLOAD_OPTIMIZER | DPAR_OFFLOAD_WEIGHTS | DPAR_OFFLOAD_ACTIVATIONS);
     }
     st = dpari_size_search(job, &q, gpus, &plan, &nearest, why);
+    *priced += nearest; /* 0: nothing was legal */
     if (st != DPAR_E_NONE || (double)nearest > limit * 1.25e-6) {
         return st;
     }
@@ -1241,7 +1243,7 @@ DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_searc
                                            int32_t most_gpus, dpar_plan *plan, dpar_why *why)
 {
     int32_t node = job->cluster->gpus_per_node, least, gpus, enough;
-    int64_t nearest = 0;
+    int64_t nearest = 0, priced = 0;
     dpar_status st = dpar_cluster_check(job->cluster, why);
     if (st == DPAR_OK) {
         st = dpar_workload_check(job->work, why);
@@ -1253,17 +1255,22 @@ DPAR_API dpar_status dpar_smallest_machine(const dpar_job *job, const dpar_searc
     st = DPAR_E_NONE;
     for (enough = least; enough > 0 && enough <= most_gpus;
          enough = dpari_size_after(enough, node, 1)) {
-        st = dpari_size_fits(job, search, enough, why);
+        st = dpari_size_fits(job, search, enough, &priced, why);
         if (st != DPAR_E_NONE) {
             break;
         }
     }
     if (st == DPAR_E_NONE) {
-        return dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0, 0,
-                         0);
+        return priced > 0
+                   ? dpari_say(DPAR_E_NONE, why, "it does not fit on # GPUs or fewer", most_gpus, 0,
+                               0, 0)
+                   : dpari_say(DPAR_E_NONE, why,
+                               "no number of GPUs up to # allows what is fixed, at a global batch "
+                               "of #",
+                               most_gpus, search->global_batch, 0, 0);
     }
     for (gpus = least; st == DPAR_DONE && gpus < enough; gpus = dpari_size_after(gpus, node, 0)) {
-        if (dpari_size_fits(job, search, gpus, why) == DPAR_DONE) {
+        if (dpari_size_fits(job, search, gpus, &priced, why) == DPAR_DONE) {
             enough = gpus;
         }
     }

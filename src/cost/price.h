@@ -22,6 +22,9 @@
 /* FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
 
+/* Ranks that share the state of ZeRO: its group, their context-parallel ranks, their tiles. */
+DPARI_API double dpari_zero_ranks(const dpar_strategy *s);
+
 /* Does tp x cp divide the sequence? Sequence parallelism cuts it so. */
 DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s);
 

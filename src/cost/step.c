@@ -134,11 +134,16 @@ static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const d
                      : 1.0;
     double forward = st->forward * stretch, backward = (st->backward + st->again) * stretch;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_DP) {
-        e += dpari_exposed(d.before, 0.9 * forward, c, &t->dp_hidden_s);
-        e += dpari_exposed(d.after, 0.9 * backward, c, &t->dp_hidden_s);
-        e += m * dpari_exposed(dpari_mostf(0.0, d.forward - d.unit), forward, c, &t->dp_hidden_s);
-        e += m * dpari_exposed(d.backward, backward, c, &t->dp_hidden_s);
+        double gathers = dpari_mostf(0.0, d.forward - d.unit), hidden = 0.0;
+        e += m * dpari_exposed(gathers, forward, c, &hidden);
+        e += m * dpari_exposed(d.backward, backward, c, &hidden);
         e += m * d.unit;
+        t->dp_hidden_s += m * hidden;
+        /* what a step does once hides in what the first and the last micro-batch have left */
+        forward = dpari_mostf(0.0, 0.9 * forward - gathers);
+        backward = dpari_mostf(0.0, 0.9 * backward - d.backward);
+        e += dpari_exposed(d.before, forward, c, &t->dp_hidden_s);
+        e += dpari_exposed(d.after, backward, c, &t->dp_hidden_s);
     } else {
         e = d.before + d.after + m * (d.forward + d.backward);
     }
@@ -163,7 +168,7 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
 {
     const dpar_cluster *c = job->cluster;
     const dpar_recipe *r = &job->recipe;
-    double d = s->zero >= 1 ? (double)(s->shard > 0 ? s->shard : s->dp) * s->cp : 1.0;
+    double d = s->zero >= 1 ? dpari_zero_ranks(s) : 1.0;
     double experts =
         s->zero >= 1 ? dpari_mostf(1.0, (double)s->tp * s->cp * s->dp / ((double)s->ep * s->etp))
                      : 1.0;
@@ -183,14 +188,12 @@ static void dpari_step_optimizer(const dpar_job *job, const dpar_strategy *s, co
         t->term[DPAR_TIME_OFFLOAD] +=
             dpari_mostf(0.0, moved / c->nvme_Bps - t->term[DPAR_TIME_OPTIMIZER]);
     }
-    if (s->offload & DPAR_OFFLOAD_WEIGHTS) {
-        moved = 2.0 * s->micro_batches * (st->params + st->expert_params) * r->weight;
-        t->term[DPAR_TIME_OFFLOAD] +=
-            dpari_mostf(0.05 * moved / (0.8 * pcie),
-                        moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));
-    }
-    if (s->offload & DPAR_OFFLOAD_ACTIVATIONS) {
-        moved = 2.0 * s->micro_batches * st->kept;
+    /* weights and activations travel while the device computes, over the same link */
+    moved =
+        (s->offload & DPAR_OFFLOAD_WEIGHTS ? (st->params + st->expert_params) * r->weight : 0.0) +
+        (s->offload & DPAR_OFFLOAD_ACTIVATIONS ? st->kept : 0.0);
+    moved *= 2.0 * s->micro_batches;
+    if (moved > 0.0) {
         t->term[DPAR_TIME_OFFLOAD] +=
             dpari_mostf(0.05 * moved / (0.8 * pcie),
                         moved / (0.8 * pcie) - s->micro_batches * (st->forward + st->backward));

@@ -543,9 +543,13 @@ DPAR_API dpar_status dpar_strategy_check(const dpar_job *job, const dpar_strateg
         st = dpari_check_tiles(w, s, rule, why);
     }
     if (st == DPAR_OK && ranks != gpus) {
-        st = dpari_refuse(rule, DPAR_RULE_RANKS, why,
-                          "tp x cp x dp x pp x tiles = # ranks, the cluster has # GPUs",
-                          ranks > 0 ? ranks : (int64_t)s->tp * s->pp, gpus, 0);
+        st = ranks > 0 ? dpari_refuse(rule, DPAR_RULE_RANKS, why,
+                                      "tp x cp x dp x pp x tiles = # ranks, the cluster has # GPUs",
+                                      ranks, gpus, 0)
+                       : dpari_refuse(rule, DPAR_RULE_RANKS, why,
+                                      "tp x cp x dp x pp x tiles are more than 2^31 - 1 ranks, the "
+                                      "cluster has # GPUs",
+                                      gpus, 0, 0);
     }
     if (st == DPAR_OK) {
         st = dpari_check_tensor(w, s, rule, why);

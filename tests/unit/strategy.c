@@ -360,6 +360,57 @@ static void test_sequences(void)
     CHECK(strstr(why.text, "8191 tokens") != NULL);
 }
 
+/* Whatever the strategy: faster memory never slows a step down, more samples never hurry it, and
+ * no more communication hides than there is compute to hide it. Within 2 %: where the host paces a
+ * step, how its waits divide between forward and backward is a guess. */
+static void test_monotone(void)
+{
+    static const char *const model[] = {"vit-3.2b",     "llama-3-8b", "llama-3-70b",
+                                        "mixtral-8x7b", "gpt2-1.5b",  "unet-0.25deg"};
+    static const char *const machine[] = {"8xp4d", "8xdgx-h100", "alps,nodes=16"};
+    static const int32_t degree[] = {1, 2, 4, 8};
+    uint32_t state = 7;
+    int32_t trial, done = 0;
+    for (trial = 0; trial < 6000; trial++) {
+        dpar_strategy s = dpar_strategy_default();
+        dpar_step t, faster, more;
+        double busy;
+        int32_t pick[8], i;
+        for (i = 0; i < 8; i++) {
+            state = state * 1664525u + 1013904223u;
+            pick[i] = (int32_t)(state >> 16);
+        }
+        set(model[trial % 6], machine[trial / 6 % 3], trial % 2 ? "megatron" : "fsdp");
+        s.tp = degree[pick[0] % 4];
+        s.sp = s.tp > 1;
+        s.pp = degree[pick[1] % 4];
+        s.dp = 64 / s.tp / s.pp;
+        s.cp = pick[2] % 3 == 0 && s.dp > 1 ? 2 : 1;
+        s.dp /= s.cp;
+        s.zero = pick[3] % 4;
+        s.shard = pick[4] % 2 && s.dp % 2 == 0 ? s.dp / 2 : 0;
+        s.micro_batch = degree[pick[5] % 4];
+        s.micro_batches = s.pp * degree[pick[6] % 4];
+        s.recompute = pick[7] % 2 ? DPAR_RECOMPUTE_FULL : DPAR_RECOMPUTE_NONE;
+        if (dpar_strategy_check(&job, &s, 0, NULL, NULL) != DPAR_OK) {
+            continue;
+        }
+        done++;
+        dpar_step_of(&job, &s, &t);
+        /* a rank may be the slowest of its pipeline: as long as pp of them on average */
+        busy = s.micro_batches * t.largest_stage_s;
+        CHECK(t.dp_hidden_s <= busy * 1.000001);
+        c.gpu.memory_Bps *= 2.0;
+        dpar_step_of(&job, &s, &faster);
+        CHECK(faster.total <= t.total * 1.02);
+        c.gpu.memory_Bps *= 0.5;
+        s.micro_batch *= 2;
+        dpar_step_of(&job, &s, &more);
+        CHECK(more.total >= t.total * 0.98);
+    }
+    CHECK(done > 1000);
+}
+
 /* Bytes on the wire: recomputation sends TP's forward once more, 6 all-reduces a layer for 4
  * (facts 5.6); the backward of a ring of keys and values sends twice its forward. */
 static void test_traffic(void)
@@ -425,6 +476,22 @@ static void test_elsewhere(void)
     CHECK_NEAR(a.total, d.last, 1e-12);
     dpar_memory_of_stage(&job, &one, d.worst, &a);
     CHECK_NEAR(a.total, d.total, 1e-12);
+    { /* weights and activations share the link: together they take what is left of the sum */
+        dpar_strategy both = of("dp=8,zero=1,m=1,offload=weights+activations"), half = both;
+        set("llama-3-8b", "1x8:a100-80", "megatron");
+        dpar_step_of(&job, &both, &x);
+        half.offload = DPAR_OFFLOAD_ACTIVATIONS;
+        dpar_step_of(&job, &half, &y);
+        CHECK_NEAR(x.term[DPAR_TIME_OFFLOAD] - y.term[DPAR_TIME_OFFLOAD],
+                   2.0 * w.params * 2.0 / (0.8 * c.gpu.pcie_Bps), 0.01);
+        /* tiles of a sample share its state */
+        set("unet-0.25deg", "1x4:a100-40", "megatron");
+        half = of("dp=1,tiles=2x2,zero=3");
+        dpar_memory_of(&job, &half, &a);
+        CHECK_NEAR(a.term[DPAR_MEM_OPTIMIZER], 8.0 * w.params / 4, 1e-6);
+        CHECK(a.term[DPAR_MEM_GATHERED] > 0.0);
+        set("llama-3-8b", "2x8:h100-80", "megatron");
+    }
     /* activations of fp32 training */
     dpar_memory_of(&job, &plain, &a);
     set("llama-3-8b,element=4", "2x8:h100-80", "fp32");
@@ -560,6 +627,7 @@ int main(void)
     test_hardware_flops();
     test_sequences();
     test_traffic();
+    test_monotone();
     test_elsewhere();
     test_properties();
     test_domain();
