@@ -3856,7 +3856,7 @@ static int dpari_mesh_add(dpar_mesh *m, const char *name, int32_t digit, int32_t
         return 0;
     }
     dpari_zero(a, sizeof(*a));
-    dpari_copy_text(a->name, sizeof(a->name) - 1, name, sizeof(a->name));
+    dpari_copy_text(a->name, sizeof(a->name) - (digit >= 0), name, sizeof(a->name));
     n = dpari_length(a->name);
     if (digit >= 0) {
         a->name[n] = (char)('0' + digit);
@@ -8107,8 +8107,8 @@ DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const
             continue;
         }
         if (!dpar_box_contains(&whole, &box[i])) {
-            return dpari_say(DPAR_E_ARG, why, "box # is not inside the array, or has not # dims", i,
-                             dims, 0, 0);
+            return dpari_say(DPAR_E_ARG, why, "box # of # dims is not inside the array of # dims",
+                             i, box[i].dims, dims, 0);
         }
         order[used++] = i;
     }
@@ -8856,10 +8856,11 @@ DPAR_API int dpar_flat_next_box(int32_t dims, const int64_t *extent, int64_t *at
             return 0;
         }
     }
-    left = dpari_least(end, all) - *at;
-    if (left <= 0) {
+    end = dpari_least(end, all);
+    if (end <= *at) {
         return 0;
     }
+    left = end - *at;
     for (d = dims - 1; d > 0; d--) { /* the most dims that can go whole */
         if (index % extent[d] != 0 || rows * extent[d] > left) {
             break;

@@ -411,8 +411,8 @@ DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const
             continue;
         }
         if (!dpar_box_contains(&whole, &box[i])) {
-            return dpari_say(DPAR_E_ARG, why, "box # is not inside the array, or has not # dims", i,
-                             dims, 0, 0);
+            return dpari_say(DPAR_E_ARG, why, "box # of # dims is not inside the array of # dims",
+                             i, box[i].dims, dims, 0);
         }
         order[used++] = i;
     }

@@ -217,10 +217,11 @@ DPAR_API int dpar_flat_next_box(int32_t dims, const int64_t *extent, int64_t *at
             return 0;
         }
     }
-    left = dpari_least(end, all) - *at;
-    if (left <= 0) {
+    end = dpari_least(end, all);
+    if (end <= *at) {
         return 0;
     }
+    left = end - *at;
     for (d = dims - 1; d > 0; d--) { /* the most dims that can go whole */
         if (index % extent[d] != 0 || rows * extent[d] > left) {
             break;

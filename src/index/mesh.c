@@ -379,7 +379,7 @@ static int dpari_mesh_add(dpar_mesh *m, const char *name, int32_t digit, int32_t
         return 0;
     }
     dpari_zero(a, sizeof(*a));
-    dpari_copy_text(a->name, sizeof(a->name) - 1, name, sizeof(a->name));
+    dpari_copy_text(a->name, sizeof(a->name) - (digit >= 0), name, sizeof(a->name));
     n = dpari_length(a->name);
     if (digit >= 0) {
         a->name[n] = (char)('0' + digit);

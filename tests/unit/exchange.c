@@ -218,7 +218,7 @@ static void test_cover_vectors(void)
     CHECK_TEXT(why.text, "boxes 2 and 3 both have 1 elements");
     box[0].hi[0] = 5;
     CHECK_INT(dpar_boxes_cover(1, &four, box, 4, order, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "box 0 is not inside the array, or has not 1 dims");
+    CHECK_TEXT(why.text, "box 0 of 1 dims is not inside the array of 1 dims");
     CHECK_INT(dpar_boxes_cover(0, &four, box, 0, order, &why), DPAR_E_ARG); /* a scalar, no box */
     CHECK_INT(dpar_boxes_cover(7, &four, box, 4, order, &why), DPAR_E_ARG);
     CHECK_INT(dpar_boxes_cover(-1, &four, box, 4, order, &why), DPAR_E_ARG);

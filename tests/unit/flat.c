@@ -193,6 +193,8 @@ static void test_vectors(void)
         edge = 0;
         CHECK(!dpar_flat_next_box(2, empty, &edge, 3, &box));
         CHECK(!dpar_flat_next_box(2, huge, &edge, 3, &box));
+        edge = INT64_MAX - 1;
+        CHECK(!dpar_flat_next_box(1, huge, &edge, -5, &box));
         edge = 18;
         CHECK(dpar_flat_next_box(2, small, &edge, 30, &box));
         CHECK(box.lo[0] == 4 && box.hi[0] == 5 && box.lo[1] == 2 && box.hi[1] == 4 && edge == 20);

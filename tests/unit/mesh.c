@@ -581,6 +581,62 @@ static void test_compose_names(void)
     CHECK_TEXT(why.text, "16 ranks from -1 on: the first is at least 0, the last below 2^31 - 1");
 }
 
+/* What all operations owe to names and numbers at their limits. */
+static void test_limits(void)
+{
+    static const char *const longest[] = {"fifteen_letters", "b", "c"};
+    static const char *const eight[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    static const char *const taken[] = {"x", "c"}, *const empty[] = {"", "y"};
+    static const int32_t sizes[] = {2, 3, 4}, two[] = {1, 2}, split[] = {2, 2},
+                         ones[8] = {2, 1, 1, 1, 1, 1, 1, 2};
+    static const int32_t low[] = {-1, 0, 1}, high[] = {0, 1, 3}, swap[] = {2, 1, 0};
+    dpar_mesh m, n, inner, big;
+    dpar_why why;
+    int32_t i;
+    CHECK_INT(dpar_mesh_init(&m, 3, longest, sizes, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_slice(&n, &m, 7u, 0, NULL), DPAR_OK);
+    CHECK_TEXT(n.axis[0].name, "fifteen_letters");
+    CHECK_INT(dpar_mesh_coalesce(&n, &m), DPAR_OK);
+    CHECK_TEXT(n.axis[0].name, "fifteen_letters");
+    CHECK_INT(dpar_mesh_flatten(&n, &m, 6u, "bc", NULL), DPAR_OK);
+    CHECK_TEXT(n.axis[0].name, "fifteen_letters");
+    /* two digits' worth of one long name; a ninth axis */
+    CHECK_INT(dpar_mesh_init(&big, 2, taken, split, DPAR_FIRST_FASTEST, 0, NULL), DPAR_OK);
+    inner = m;
+    inner.axes = 1;
+    inner.size = inner.axis[0].size = 4;
+    inner.axis[0].stride = 1;
+    CHECK_INT(dpar_mesh_compose(&n, &big, &inner, NULL), DPAR_OK);
+    CHECK_TEXT(n.axis[0].name, "fifteen_letters");
+    CHECK_TEXT(n.axis[1].name, "fifteen_letter1");
+    CHECK_INT(dpar_mesh_init(&inner, 8, eight, ones, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    for (i = 0; i < 8; i++) {
+        inner.axis[i].stride = 1;
+    }
+    inner.axis[0].size = 4;
+    inner.axis[7].size = 1;
+    inner.size = 4;
+    CHECK_INT(dpar_mesh_compose(&n, &big, &inner, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "a mesh has at most 8 axes");
+    /* names that come out twice, or empty, whichever axis is the first */
+    CHECK_INT(dpar_mesh_flatten(&n, &m, 1u, "", &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_flatten(&n, &m, 3u, "c", &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_flatten(&n, &m, 6u, "fifteen_letters", &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_unflatten(&n, &m, 0, 2, taken, two, DPAR_LAST_FASTEST, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_unflatten(&n, &m, 0, 2, empty, two, DPAR_LAST_FASTEST, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_unflatten(&n, &m, 2, 2, taken, split, DPAR_LAST_FASTEST, &why), DPAR_OK);
+    CHECK_TEXT(n.axis[3].name, "c");
+    CHECK_INT(dpar_mesh_flatten(&n, &m, 0u, "none", &why), DPAR_OK);
+    CHECK(n.axes == 3 && dpar_mesh_same(&n, &m));
+    CHECK_INT(dpar_mesh_transpose(&n, &m, low, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_transpose(&n, &m, high, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_mesh_transpose(&n, &m, swap, &why), DPAR_OK);
+    CHECK_TEXT(n.axis[0].name, "c");
+    CHECK_INT(dpar_mesh_complement(&n, &m, 48, NULL), DPAR_OK);
+    CHECK_TEXT(n.axis[0].name, "g0");
+    CHECK_INT(dpar_mesh_shift(&m, 99, 0, 1, 1), -1);
+}
+
 /* Compose must not refuse what is a list of strides: all divisors of (4, 6). */
 static void test_compose(void)
 {
@@ -789,6 +845,7 @@ int main(void)
     test_compose_axes();
     test_interleaved_nodes();
     test_compose_names();
+    test_limits();
     test_compose();
     test_complement();
     test_shapes();

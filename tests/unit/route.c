@@ -336,6 +336,70 @@ static void test_prices(void)
     CHECK_INT(count, 2); /* dear steps: two all-reduces */
 }
 
+/* Three axes of one size change roles in a ring: one exchange of tiles, where swaps are two; not
+ * where the tiles are uneven, nor where their shapes differ. */
+static void test_permute(void)
+{
+    static const int32_t size[] = {2, 2, 2}, four[] = {2, 2, 4};
+    static const int64_t even[] = {8, 8, 8}, uneven[] = {8, 7, 8};
+    dpar_mesh m = mesh_of(3, size), n = mesh_of(3, four);
+    dpar_layout from = on(&m, 3, even, ((const int[]){0, 1, 2}), NULL);
+    dpar_layout to = on(&m, 3, even, ((const int[]){1, 2, 0}), NULL);
+    CHECK_INT(check_route(&from, &to, 1), 64);
+    CHECK(count == 1 && steps[0].kind == DPAR_STEP_PERMUTE);
+    CHECK(steps[0].axis == -1 && steps[0].from == -1 && steps[0].to == -1);
+    from = on(&m, 3, uneven, ((const int[]){0, 1, 2}), NULL);
+    to = on(&m, 3, uneven, ((const int[]){1, 2, 0}), NULL);
+    (void)check_route(&from, &to, 0);
+    CHECK(count > 1);
+    from = on(&n, 3, even, ((const int[]){0, 1, 2}), NULL);
+    to = on(&n, 3, even, ((const int[]){1, 2, 0}), NULL);
+    (void)check_route(&from, &to, 1);
+    CHECK(count > 1);
+    from = on(&m, 3, even, ((const int[]){0, 1, -2}), NULL); /* sums are no tiles */
+    to = on(&m, 3, even, ((const int[]){-2, 0, 1}), NULL);
+    CHECK_INT(dpar_route(&from, &to, NULL, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
+    CHECK(count > 1);
+}
+
+/* Room to the last step and node; steps that cannot be. */
+static void test_room(void)
+{
+    static const int32_t size[] = {2, 2};
+    static const int64_t extent[] = {8, 8}, vast[] = {INT64_C(1) << 62, 1};
+    dpar_mesh m = mesh_of(2, size);
+    dpar_layout a = on(&m, 2, extent, ((const int[]){-1, -1}), NULL), peak[2];
+    dpar_layout b = on(&m, 2, extent, ((const int[]){0, 1}), NULL), after;
+    dpar_route_step step = {DPAR_STEP_SLICE, 2, -1, 0, 0};
+    dpar_why why;
+    int32_t room;
+    CHECK_INT(dpar_route(&a, &b, NULL, INT32_MAX, steps, 2, &count, nodes, NODES, &why), DPAR_OK);
+    CHECK_INT(count, 2);
+    CHECK_INT(dpar_route(&a, &b, NULL, 0, steps, 1, &count, nodes, NODES, &why), DPAR_E_ROOM);
+    for (room = 0; room < 40; room++) { /* any room: it is enough or it says so */
+        dpar_status st = dpar_route(&a, &b, NULL, 0, steps, STEPS, &count, nodes, room, &why);
+        CHECK(st == DPAR_OK || st == DPAR_E_ROOM || (room < 2 && st == DPAR_E_ARG));
+    }
+    CHECK_INT(dpar_route(&a, &a, NULL, 0, steps, 0, &count, nodes, 2, &why), DPAR_OK);
+    CHECK_INT(count, 0);
+    CHECK_INT(dpar_route_apply(&a, &step, &b, &after, &why), DPAR_E_ARG); /* axis 2 of 2 */
+    step.axis = 0;
+    step.to = 2;
+    CHECK_INT(dpar_route_apply(&a, &step, &b, &after, &why), DPAR_E_ARG); /* dim 2 of 2 */
+    step.kind = DPAR_STEP_SWAP;
+    CHECK_INT(dpar_route_apply(&b, &step, &a, &after, &why), DPAR_E_ARG); /* axis 2 of 2 */
+    step.axis = 1;
+    step.to = 0;
+    CHECK_INT(dpar_route_apply(&b, &step, &a, &after, &why), DPAR_OK);
+    CHECK(after.axis[0].dim == 1 && after.axis[1].dim == 0);
+    a = on(&m, 1, vast, ((const int[]){-1, -1}), NULL);
+    b = on(&m, 1, vast, ((const int[]){0, -1}), NULL);
+    CHECK_INT(dpar_route(&b, &a, NULL, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
+    CHECK_INT(dpar_route_peak(&b, &a, steps, count, peak), (INT64_C(1) << 62) + (INT64_C(1) << 61));
+    steps[1] = steps[0];
+    CHECK_INT(dpar_route_peak(&a, &a, steps, 0, peak), INT64_C(1) << 62);
+}
+
 static void test_refusals(void)
 {
     static const int32_t size[] = {2, 2}, other[] = {4, 1};
@@ -369,6 +433,8 @@ int main(void)
     test_even();
     test_vectors();
     test_prices();
+    test_permute();
+    test_room();
     test_refusals();
     return CHECK_DONE();
 }
