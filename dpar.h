@@ -617,9 +617,10 @@ DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t pa
 DPAR_API dpar_status dpar_split_rest(int64_t *cuts, int64_t count, int64_t even, int32_t parts,
                                      dpar_why *why);
 /* Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the layers
- * of a model over pipeline stages): cuts[0 .. parts] count items. Among the cuts with that least
- * maximum the earlier runs are filled first, and while there are enough items no run is left
- * empty. Items are at least 0, their sum below 2^62. O(items x log(sum)). */
+ * of a model over pipeline stages): cuts[0 .. parts] count items. Within
+ * that least maximum each run, from the first on, comes as near as it can to an even share of what
+ * is left, and while there are enough items none is empty. Items are at least 0, their sum below
+ * 2^62. O(items x log(sum)). */
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);
 
@@ -742,6 +743,11 @@ DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_c
 /* Strides of a local array in C order of the local shape (an uneven shard's own, not the whole
  * array's divided). O(dims). */
 DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, int64_t *stride);
+/* The same where the dims lie in memory in the order of `whole`, the strides of the whole array
+ * (Fortran's, channels last): the dim of the smallest stride fastest, each dense; of equal strides
+ * the later dim is the faster. DTensor keeps that order too. O(dims^2). */
+DPAR_API void dpar_layout_strides_as(const dpar_layout *l, int32_t rank, const int64_t *whole,
+                                     int64_t *stride);
 /* Do two layouts put the same indices on the same ranks (same mesh, extents, cuts)? O(axes). */
 DPAR_API int dpar_layout_same(const dpar_layout *a, const dpar_layout *b);
 /* The plain order of cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then 0.
@@ -6051,12 +6057,47 @@ static int64_t dpari_balance_runs(int64_t items, const int64_t *cost, int64_t mo
     return runs;
 }
 
+/* cuts[p]: how early run p may begin, so that the runs from it on keep `most`. */
+static void dpari_balance_latest(int64_t items, const int64_t *cost, int64_t most, int32_t parts,
+                                 int64_t *cuts)
+{
+    int64_t i = items, load;
+    int32_t p;
+    cuts[parts] = items;
+    for (p = parts - 1; p >= 0; p--) {
+        for (load = 0; i > 0 && cost[i - 1] <= most - load; i--) {
+            load += cost[i - 1];
+        }
+        cuts[p] = i;
+    }
+}
+
+/* Cuts from the front, each where its run comes nearest to an even share of what is left; no run
+ * passes `most`, and while there are enough items none is empty. */
+static void dpari_balance_cut(int64_t items, const int64_t *cost, int64_t most, int64_t left,
+                              int32_t parts, int64_t *cuts)
+{
+    int64_t i = 0;
+    int32_t p;
+    cuts[0] = 0;
+    for (p = 1; p < parts; p++) {
+        int64_t share = left / (parts - p + 1), load = 0;
+        int64_t least = dpari_most(cuts[p], dpari_least(items, cuts[p - 1] + 1));
+        int64_t last = dpari_most(least, items - (parts - p));
+        while (i < least ||
+               (i < last && cost[i] <= most - load && load + cost[i] - share < share - load)) {
+            load += cost[i++];
+        }
+        left -= load;
+        cuts[p] = i;
+    }
+}
+
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why)
 {
     dpar_status st = dpari_split_check(items, parts, why);
-    int64_t i, all = 0, low = 0, high, load = 0;
-    int32_t p = 0;
+    int64_t i, all = 0, low = 0, high;
     if (st != DPAR_OK) {
         return st;
     }
@@ -6077,17 +6118,8 @@ DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int6
             low = middle + 1;
         }
     }
-    cuts[0] = 0;
-    for (i = 0; i < items; i++) { /* full, or no more than one item for each run that is left */
-        if (i > cuts[p] && (cost[i] > low - load || items - i < parts - p)) {
-            cuts[++p] = i;
-            load = 0;
-        }
-        load += cost[i];
-    }
-    while (p < parts) {
-        cuts[++p] = items;
-    }
+    dpari_balance_latest(items, cost, low, parts, cuts);
+    dpari_balance_cut(items, cost, low, all, parts, cuts);
     return DPAR_OK;
 }
 
@@ -6829,6 +6861,23 @@ DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, int64_t *s
         stride[d] = step;
         if (!dpari_mul(step, dpari_most(1, shape[d]), &step)) {
             step = INT64_MAX;
+        }
+    }
+}
+
+DPAR_API void dpar_layout_strides_as(const dpar_layout *l, int32_t rank, const int64_t *whole,
+                                     int64_t *stride)
+{
+    int64_t shape[DPAR_MAX_DIMS];
+    int32_t d, k;
+    dpar_layout_local(l, rank, shape, NULL);
+    for (d = 0; d < l->dims; d++) {
+        stride[d] = 1;
+        for (k = 0; k < l->dims; k++) {
+            int faster = whole[k] < whole[d] || (whole[k] == whole[d] && k > d);
+            if (faster && !dpari_mul(stride[d], dpari_most(1, shape[k]), &stride[d])) {
+                stride[d] = INT64_MAX;
+            }
         }
     }
 }

@@ -6,14 +6,16 @@
  *
  *   grid 1440 x 720 x 100, 1024 ranks on 64 nodes of 16, halo 1, 8 B a cell
  *
- *   process grid                    ranks on nodes       all ranks  one rank all nodes  one node
- *   MPI_Dims_create  16 x 8 x 8     in order                151 MB    167 kB   25.2 MB    449 kB
- *   least cut        32 x 16 x 2    in order               86.9 MB   88.2 kB   38.0 MB    612 kB
- *   best placed      32 x 16 x 2    bricks   4 x 2 x 2     86.9 MB   88.2 kB   24.2 MB    432 kB
+ *   process grid                     ranks on nodes       all ranks  one rank all nodes  one node
+ *   MPI_Dims_create   16 x 8 x 8     in order                151 MB    167 kB   25.2 MB    449 kB
+ *   least cut         32 x 16 x 2    in order               86.9 MB   88.2 kB   38.0 MB    612 kB
+ *   least cut, placed 32 x 16 x 2    bricks   4 x 2 x 2     86.9 MB   88.2 kB   24.2 MB    432 kB
+ *   best of all       32 x 16 x 2    bricks   4 x 2 x 2     86.9 MB   88.2 kB   24.2 MB    432 kB
  *
- * prints the process grid that MPI_Dims_create answers, the one with the least halo, and the best
- * placement of its ranks on the nodes, each with what a halo exchange sends; ./decompose --help has
- * more. Exit code: 0 fine, 2 bad input (one sentence on stderr). */
+ * prints the process grid that MPI_Dims_create answers, the one with the least halo, the best
+ * placement of its ranks on the nodes, and of all grids the one whose busiest node sends least when
+ * it is well placed, each with what a halo exchange sends; ./decompose --help has more. Exit code:
+ * 0 fine, 2 bad input (one sentence on stderr). */
 #include "dpar.h"
 
 #include <stdio.h>
@@ -232,7 +234,7 @@ static int show(const problem *p, const char *name, const dpar_place *place)
         dpar_place_cost(place, &s, &between, &node, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
-    printf("%-17s", name);
+    printf("%-18s", name);
     print_grid(p->dims, place->grid.parts, 15);
     print_placement(place);
     print_bytes(2.0 * (double)all);
@@ -254,12 +256,80 @@ static int show_header(const problem *p)
     printf(", %ld ranks on %ld nodes of %ld, halo %lld, %lld B a cell\n\n",
            (long)p->nodes * (long)p->per_node, (long)p->nodes, (long)p->per_node,
            (long long)p->halo, (long long)p->bytes);
-    printf("%-17s%-15s%-20s%10s%10s%10s%10s\n", "process grid", "", "ranks on nodes", "all ranks",
+    printf("%-18s%-15s%-20s%10s%10s%10s%10s\n", "process grid", "", "ranks on nodes", "all ranks",
            "one rank", "all nodes", "one node");
     return 0;
 }
 
-/* Both grids with MPI's order of ranks, then the better one well placed. */
+/* ---- every grid, placed -------------------------------------------------------------------- */
+
+enum { PLACED_RANKS = 1000000 }; /* grids x ranks that are tried: a second or two */
+
+typedef struct search {
+    const problem *p;
+    int32_t parts[DPAR_MAX_DIMS];
+    int64_t grids, worst, total; /* how many, and the best of them */
+    dpar_place best;
+} search;
+
+/* The grid in parts[], placed: is its busiest node the one that sends least? */
+static void try_grid(search *s)
+{
+    dpar_cart cart;
+    dpar_place place;
+    dpar_stencil stencil = stencil_of(s->p, s->parts);
+    int64_t total, worst;
+    if (dpar_cart_init(&cart, s->p->dims, s->parts, s->p->periodic, NULL) != DPAR_OK ||
+        dpar_place_best(&place, &cart, s->p->per_node, &stencil, &total, &worst, NULL) != DPAR_OK) {
+        return;
+    }
+    if (s->worst < 0 || worst < s->worst || (worst == s->worst && total < s->total)) {
+        s->worst = worst;
+        s->total = total;
+        s->best = place;
+    }
+}
+
+/* All ways to cut dims d.. into `rest` parts, none thinner than a cell: counted, or tried. */
+static void each_grid(search *s, int32_t d, int32_t rest, int count)
+{
+    int32_t k;
+    if (d == s->p->dims - 1) {
+        if (rest <= s->p->cells[d]) {
+            s->parts[d] = rest;
+            s->grids += count;
+            if (!count) {
+                try_grid(s);
+            }
+        }
+        return;
+    }
+    for (k = 1; k <= rest; k++) {
+        if (rest % k == 0 && k <= s->p->cells[d]) {
+            s->parts[d] = k;
+            each_grid(s, d + 1, rest / k, count);
+        }
+    }
+}
+
+/* 1 and the best grid with its placement among all; 0 when they are too many to try. */
+static int best_of_all(search *s, const problem *p, const int32_t *least_cut)
+{
+    const int32_t ranks = p->nodes * p->per_node;
+    memset(s, 0, sizeof *s);
+    s->p = p;
+    s->worst = -1;
+    each_grid(s, 0, ranks, 1);
+    if (s->grids > PLACED_RANKS / ranks) {
+        return 0;
+    }
+    memcpy(s->parts, least_cut, sizeof s->parts); /* of equal ones it stays the best */
+    try_grid(s);
+    each_grid(s, 0, ranks, 0);
+    return s->worst >= 0;
+}
+
+/* Both grids with MPI's order of ranks, then the better one well placed, then the best of all. */
 static int decompose(const problem *p)
 {
     const int32_t ranks = p->nodes * p->per_node;
@@ -268,6 +338,7 @@ static int decompose(const problem *p)
     dpar_place place;
     dpar_stencil s;
     dpar_why why;
+    search all;
     if (dpar_dims_create(ranks, p->dims, mpi, &why) != DPAR_OK ||
         dpar_grid_create(ranks, p->dims, p->cells, NULL, p->periodic, best, NULL, &why) !=
             DPAR_OK ||
@@ -288,8 +359,16 @@ static int decompose(const problem *p)
     if (dpar_place_best(&place, &cart, p->per_node, &s, NULL, NULL, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
-    if (show(p, "best placed", &place) != 0) {
+    if (show(p, "least cut, placed", &place) != 0) {
         return 2;
+    }
+    if (best_of_all(&all, p, best)) {
+        if (show(p, "best of all", &all.best) != 0) {
+            return 2;
+        }
+    } else {
+        printf("(%lld grids of %ld ranks are too many to place each)\n", (long long)all.grids,
+               (long)ranks);
     }
     for (d = 0; d < p->dims; d++) {
         if (mpi[d] > p->cells[d]) {

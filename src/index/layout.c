@@ -406,6 +406,23 @@ DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, int64_t *s
     }
 }
 
+DPAR_API void dpar_layout_strides_as(const dpar_layout *l, int32_t rank, const int64_t *whole,
+                                     int64_t *stride)
+{
+    int64_t shape[DPAR_MAX_DIMS];
+    int32_t d, k;
+    dpar_layout_local(l, rank, shape, NULL);
+    for (d = 0; d < l->dims; d++) {
+        stride[d] = 1;
+        for (k = 0; k < l->dims; k++) {
+            int faster = whole[k] < whole[d] || (whole[k] == whole[d] && k > d);
+            if (faster && !dpari_mul(stride[d], dpari_most(1, shape[k]), &stride[d])) {
+                stride[d] = INT64_MAX;
+            }
+        }
+    }
+}
+
 /* ---- copies --------------------------------------------------------------------------------- */
 
 static uint32_t dpari_copy_axes(const dpar_layout *l)

@@ -100,6 +100,11 @@ DPAR_API int dpar_layout_next_box(const dpar_layout *l, int32_t rank, dpar_box_c
 /* Strides of a local array in C order of the local shape (an uneven shard's own, not the whole
  * array's divided). O(dims). */
 DPAR_API void dpar_layout_strides(const dpar_layout *l, int32_t rank, int64_t *stride);
+/* The same where the dims lie in memory in the order of `whole`, the strides of the whole array
+ * (Fortran's, channels last): the dim of the smallest stride fastest, each dense; of equal strides
+ * the later dim is the faster. DTensor keeps that order too. O(dims^2). */
+DPAR_API void dpar_layout_strides_as(const dpar_layout *l, int32_t rank, const int64_t *whole,
+                                     int64_t *stride);
 /* Do two layouts put the same indices on the same ranks (same mesh, extents, cuts)? O(axes). */
 DPAR_API int dpar_layout_same(const dpar_layout *a, const dpar_layout *b);
 /* The plain order of cuts that strided shards stand for: [SS(0,4), S0] cuts by axis 1, then 0.

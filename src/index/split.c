@@ -227,12 +227,47 @@ static int64_t dpari_balance_runs(int64_t items, const int64_t *cost, int64_t mo
     return runs;
 }
 
+/* cuts[p]: how early run p may begin, so that the runs from it on keep `most`. */
+static void dpari_balance_latest(int64_t items, const int64_t *cost, int64_t most, int32_t parts,
+                                 int64_t *cuts)
+{
+    int64_t i = items, load;
+    int32_t p;
+    cuts[parts] = items;
+    for (p = parts - 1; p >= 0; p--) {
+        for (load = 0; i > 0 && cost[i - 1] <= most - load; i--) {
+            load += cost[i - 1];
+        }
+        cuts[p] = i;
+    }
+}
+
+/* Cuts from the front, each where its run comes nearest to an even share of what is left; no run
+ * passes `most`, and while there are enough items none is empty. */
+static void dpari_balance_cut(int64_t items, const int64_t *cost, int64_t most, int64_t left,
+                              int32_t parts, int64_t *cuts)
+{
+    int64_t i = 0;
+    int32_t p;
+    cuts[0] = 0;
+    for (p = 1; p < parts; p++) {
+        int64_t share = left / (parts - p + 1), load = 0;
+        int64_t least = dpari_most(cuts[p], dpari_least(items, cuts[p - 1] + 1));
+        int64_t last = dpari_most(least, items - (parts - p));
+        while (i < least ||
+               (i < last && cost[i] <= most - load && load + cost[i] - share < share - load)) {
+            load += cost[i++];
+        }
+        left -= load;
+        cuts[p] = i;
+    }
+}
+
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why)
 {
     dpar_status st = dpari_split_check(items, parts, why);
-    int64_t i, all = 0, low = 0, high, load = 0;
-    int32_t p = 0;
+    int64_t i, all = 0, low = 0, high;
     if (st != DPAR_OK) {
         return st;
     }
@@ -253,17 +288,8 @@ DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int6
             low = middle + 1;
         }
     }
-    cuts[0] = 0;
-    for (i = 0; i < items; i++) { /* full, or no more than one item for each run that is left */
-        if (i > cuts[p] && (cost[i] > low - load || items - i < parts - p)) {
-            cuts[++p] = i;
-            load = 0;
-        }
-        load += cost[i];
-    }
-    while (p < parts) {
-        cuts[++p] = items;
-    }
+    dpari_balance_latest(items, cost, low, parts, cuts);
+    dpari_balance_cut(items, cost, low, all, parts, cuts);
     return DPAR_OK;
 }
 

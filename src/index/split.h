@@ -67,9 +67,10 @@ DPAR_API dpar_status dpar_split_weights(int64_t *cuts, int64_t count, int32_t pa
 DPAR_API dpar_status dpar_split_rest(int64_t *cuts, int64_t count, int64_t even, int32_t parts,
                                      dpar_why *why);
 /* Cuts a row of items into `parts` runs so that the heaviest run is as light as can be (the layers
- * of a model over pipeline stages): cuts[0 .. parts] count items. Among the cuts with that least
- * maximum the earlier runs are filled first, and while there are enough items no run is left
- * empty. Items are at least 0, their sum below 2^62. O(items x log(sum)). */
+ * of a model over pipeline stages): cuts[0 .. parts] count items. Within
+ * that least maximum each run, from the first on, comes as near as it can to an even share of what
+ * is left, and while there are enough items none is empty. Items are at least 0, their sum below
+ * 2^62. O(items x log(sum)). */
 DPAR_API dpar_status dpar_split_balance(int64_t *cuts, int64_t items, const int64_t *cost,
                                         int32_t parts, dpar_why *why);
 

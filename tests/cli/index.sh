@@ -29,8 +29,8 @@ expect 2 'takes 1, 2, 4, 8 or 16' reshard --shrink 3
 expect 2 'cannot be opened' reshard --dir /nonexistent
 expect 2 'no such option' reshard --bogus
 # MPI_Dims_create's grid as MPICH 4.0.2 answers for 1024 in 3 dims
-expect 0 'MPI_Dims_create  16 x 8 x 8 .* 151 MB' decompose 1440x720x100 64x16
-expect 0 'best placed      32 x 16 x 2 .* 86.9 MB' decompose 1440x720x100 64x16
+expect 0 'MPI_Dims_create   16 x 8 x 8 .* 151 MB' decompose 1440x720x100 64x16
+expect 0 'best of all       32 x 16 x 2 .* 86.9 MB' decompose 1440x720x100 64x16
 expect 0 'GRID' decompose --help
 expect 2 'at least 1' decompose 0x3 4x4
 expect 2 'has at most 10 x 10 parts' decompose 10x10 100x100

@@ -602,13 +602,13 @@ static void test_place_tables(void)
     CHECK_INT(dpar_place_init(&p, &flat, DPAR_PLACE_BRICKS, 4, NULL), DPAR_OK);
     for (i = 0; i < 4; i++) {
         for (j = 0; j < 4; j++) {
-            CHECK_INT(rank_at(&p, i, j, 0), h7[i][j]); /* by definition */
+            CHECK_INT(rank_at(&p, i, j, 0), h7[i][j]); /* H7: by definition */
         }
     }
     CHECK_INT(dpar_place_bricks(&p, &cube, 4, NULL, xyz, cores, NULL), DPAR_OK);
     for (i = 0; i < 4; i++) {
         for (j = 0; j < 4; j++) {
-            CHECK_INT(rank_at(&p, i, j, 0), h8[i][j]); /* LAMMPS, two-level */
+            CHECK_INT(rank_at(&p, i, j, 0), h8[i][j]); /* H8: LAMMPS, two-level */
         }
     }
     CHECK_INT(dpar_place_init(&p, &flat, DPAR_PLACE_MORTON, 4, NULL), DPAR_OK);

@@ -218,6 +218,11 @@ static void owns(const dpar_layout *l, int32_t rank, int32_t dim, const int *exp
     CHECK_INT(dpar_layout_global(l, rank, dim, n, &run), -1);
 }
 
+#define ARE64(...)                                                                                 \
+    (const int64_t[])                                                                              \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
 #define ARE(...)                                                                                   \
     (const int[])                                                                                  \
     {                                                                                              \
@@ -278,12 +283,21 @@ static void test_nested(void)
     dpar_layout_local(&l, 0, shape, offset);
     CHECK(shape[0] == 4 && shape[1] == 8 && shape[2] == 2);
     dpar_layout_strides(&l, 0, stride);
-    CHECK(stride[0] == 16 && stride[1] == 2 && stride[2] == 1); /* C order; torch kept (16,1,8) */
-    l = on(2, by22, 2, a18, s0, s0, s0); /* A18: rows 0,1,2,3, then 0,2,1,3 */
-    owns(&l, 1, 0, ARE(1), 1);
-    l = on(2, by22, 2, a18, ss(0, 2), s0, s0);
-    owns(&l, 1, 0, ARE(2), 1);
-    owns(&l, 2, 0, ARE(1), 1);
+    CHECK(stride[0] == 16 && stride[1] == 2 && stride[2] == 1);
+    dpar_layout_strides_as(&l, 0, ARE64(32, 1, 8), stride); /* torch keeps the order of the dims */
+    CHECK(stride[0] == 16 && stride[1] == 1 && stride[2] == 8);
+    dpar_layout_strides_as(&l, 0, ARE64(1, 4, 32), stride); /* Fortran's */
+    CHECK(stride[0] == 1 && stride[1] == 4 && stride[2] == 32);
+    dpar_layout_strides_as(&l, 0, ARE64(7, 7, 7), stride); /* equal: C order */
+    CHECK(stride[0] == 16 && stride[1] == 2 && stride[2] == 1);
+    dpar_layout_strides_as(&l, 5, ARE64(1, 4, 32), stride); /* a rank outside holds nothing */
+    CHECK(stride[0] == 1 && stride[1] == 1 && stride[2] == 1);
+    for (t = 0; t < 4; t++) { /* A18: rows 0,1,2,3, then 0,2,1,3 */
+        l = on(2, by22, 2, a18, s0, s0, s0);
+        owns(&l, t, 0, ARE(t), 1);
+        l = on(2, by22, 2, a18, ss(0, 2), s0, s0);
+        owns(&l, t, 0, ARE(t % 2 * 2 + t / 2), 1);
+    }
 }
 
 /* A19: FSDP2, 5 rows over 4 ranks: 2 2 1 0, padded to 2, gathered to 8. */

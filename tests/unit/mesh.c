@@ -399,10 +399,16 @@ static void test_more_vectors(void)
 {
     static const char *const titan[] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
     static const char *const torch[] = {"pp", "dp", "cp", "tp"}, *const abc[] = {"a", "b", "c"};
+    static const int32_t cp2[] = {2, 1, 1, 2, 3}, cp2tp4[] = {1, 1, 1, 2, 4};
     static const int32_t shard[] = {1, 2, -1, 1, 2}, twos[] = {2, 2, 2, 2};
     dpar_mesh m;
     CHECK_INT(dpar_mesh_init(&m, 5, titan, shard, DPAR_LAST_FASTEST, 8, NULL), DPAR_OK);
     CHECK_INT(m.axis[dpar_mesh_find(&m, "dp_shard")].size, 2);
+    CHECK_INT(dpar_mesh_init(&m, 5, titan, cp2, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_group_size(&m, set_of(&m, "pp", "cp", "tp")), 12);
+    /* its sequences must be multiples of 2 cp tp: 16 for cp 2, tp 4 */
+    CHECK_INT(dpar_mesh_init(&m, 5, titan, cp2tp4, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(2 * dpar_mesh_group_size(&m, set_of(&m, "cp", "tp", NULL)), 16);
     CHECK_INT(dpar_mesh_init(&m, 4, torch, twos, DPAR_LAST_FASTEST, 16, NULL), DPAR_OK);
     CHECK(dpar_mesh_coord(&m, 5, 0) == 0 && dpar_mesh_coord(&m, 5, 1) == 1);
     CHECK(dpar_mesh_coord(&m, 5, 2) == 0 && dpar_mesh_coord(&m, 5, 3) == 1);

@@ -392,7 +392,7 @@ static void receives_are(const dpar_layout *from, const dpar_layout *to, int32_t
 static void test_vectors(void)
 {
     dpar_layout a = line(12, 2), b = line(12, 3), c = line(10, 4), d = line(10, 3);
-    dpar_layout saved = line(128, 8), loaded = line(128, 4);
+    dpar_layout line10 = line(10, 2), saved = line(128, 8), loaded = line(128, 4);
     dpar_transfers w;
     dpar_transfer t;
     /* E5: CHUNK intersections */
@@ -409,6 +409,8 @@ static void test_vectors(void)
     b = line(8, 2);
     receives_are(&a, &b, 0, ARE(0, 0, 2, 1, 2, 4), 2);
     receives_are(&a, &b, 1, ARE(2, 4, 6, 3, 6, 8), 2);
+    receives_are(&line10, &d, 0, ARE(0, 0, 4), 1);
+    receives_are(&line10, &d, 2, ARE(1, 8, 10), 1);
     /* D6, D7: checkpoint reads, 128 elements of 8 ranks by 4 and of 4 by 8, rank 1 */
     receives_are(&saved, &loaded, 1, ARE(2, 32, 48, 3, 48, 64), 2);
     receives_are(&loaded, &saved, 1, ARE(0, 16, 32), 1);

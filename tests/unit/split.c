@@ -204,12 +204,22 @@ static void test_vectors(void)
         CHECK_INT(local + 1, at[i]);
     }
     /* B7-B9: MPI darray, executed: BLOCK is CHUNK, BLOCK(4) and CYCLIC(k) block-cyclic */
+    for (i = 0; i < 3; i++) {
+        indices(DPAR_CHUNK, 10, 4, 0, i, ARE(3 * i, 3 * i + 1, 3 * i + 2), 3);
+        indices(DPAR_CHUNK, 5, 4, 0, i, ARE(2 * i, 2 * i + 1), i < 2 ? 2 : 1);
+        indices(DPAR_BLOCK_CYCLIC, 10, 4, 3, i, ARE(3 * i, 3 * i + 1, 3 * i + 2), 3);
+    }
     indices(DPAR_CHUNK, 10, 4, 0, 3, ARE(9), 1);
     indices(DPAR_CHUNK, 5, 4, 0, 3, ARE(0), 0);
+    indices(DPAR_BLOCK_CYCLIC, 10, 4, 3, 3, ARE(9), 1);
+    indices(DPAR_BLOCK_CYCLIC, 10, 4, 4, 0, ARE(0, 1, 2, 3), 4);
+    indices(DPAR_BLOCK_CYCLIC, 10, 4, 4, 1, ARE(4, 5, 6, 7), 4);
     indices(DPAR_BLOCK_CYCLIC, 10, 4, 4, 2, ARE(8, 9), 2);
+    indices(DPAR_BLOCK_CYCLIC, 10, 4, 4, 3, ARE(0), 0);
     indices(DPAR_STRIPE, 10, 4, 0, 0, ARE(0, 4, 8), 3);
+    indices(DPAR_STRIPE, 10, 4, 0, 1, ARE(1, 5, 9), 3);
     indices(DPAR_STRIPE, 10, 4, 0, 2, ARE(2, 6), 2);
-    indices(DPAR_BLOCK_CYCLIC, 10, 4, 3, 1, ARE(3, 4, 5), 3);
+    indices(DPAR_STRIPE, 10, 4, 0, 3, ARE(3, 7), 2);
     /* F3: zigzag */
     indices(DPAR_ZIGZAG, 8, 2, 0, 0, ARE(0, 1, 6, 7), 4);
     indices(DPAR_ZIGZAG, 8, 2, 0, 1, ARE(2, 3, 4, 5), 4);
@@ -287,7 +297,25 @@ static void check_balance(const int64_t *cost, int n, int p)
     CHECK_INT(most, least_maximum(cost, n, p));
 }
 
-/* B11's items (DeepSpeed test_partition_balanced), with our objective: the least maximum. */
+/* The heaviest run less the lightest. */
+static int64_t spread_of(const int64_t *cost, int n, int p)
+{
+    int64_t cuts[8], most = 0, least = INT64_MAX;
+    int k, i;
+    CHECK_INT(dpar_split_balance(cuts, n, cost, p, NULL), DPAR_OK);
+    for (k = 0; k < p; k++) {
+        int64_t load = 0;
+        for (i = (int)cuts[k]; i < cuts[k + 1]; i++) {
+            load += cost[i];
+        }
+        most = load > most ? load : most;
+        least = load < least ? load : least;
+    }
+    return most - least;
+}
+
+/* B11 (DeepSpeed test_partition_balanced): its cuts and its spreads; and the least maximum always.
+ */
 static void test_balance(void)
 {
     static const int64_t a[] = {0, 1, 2, 3, 3, 3}, b[] = {0, 11, 19, 30, 30, 30}, c[] = {1, 2, 1};
@@ -313,6 +341,11 @@ static void test_balance(void)
     }
     CHECK_INT(dpar_split_balance(cuts, 6, a, 4, NULL), DPAR_OK); /* 0,3,4,5,6 */
     CHECK(cuts[1] == 3 && cuts[2] == 4 && cuts[3] == 5 && cuts[4] == 6);
+    CHECK_INT(dpar_split_balance(cuts, 6, b, 4, NULL), DPAR_OK); /* the same, times 10 */
+    CHECK(cuts[1] == 3 && cuts[2] == 4 && cuts[3] == 5 && cuts[4] == 6);
+    CHECK_INT(spread_of(c, 3, 4), 2);
+    CHECK_INT(spread_of(d, 5, 4), 1);
+    CHECK_INT(spread_of(e, 6, 4), 1);
     CHECK_INT(dpar_split_balance(cuts, 2, bad, 2, &why), DPAR_E_ARG);
     CHECK(strstr(why.text, "cost 1 is -2") != NULL);
 }
