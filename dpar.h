@@ -8269,13 +8269,14 @@ static int64_t dpari_state_extent(const dpar_layout *l, uint64_t state, int32_t 
 static int64_t dpari_state_elements(const dpar_layout *l, uint64_t state)
 {
     int64_t n = 1;
-    int32_t d;
+    int32_t d, empty = 0;
     for (d = 0; d < l->dims; d++) {
+        empty = empty || l->extent[d] == 0;
         if (!dpari_mul(n, dpari_state_extent(l, state, d), &n)) {
-            return INT64_MAX;
+            n = INT64_MAX;
         }
     }
-    return n;
+    return empty ? 0 : n;
 }
 
 /* Are both cut into equal tiles of the same shape? Then tiles only change ranks. */

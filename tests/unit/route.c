@@ -367,6 +367,8 @@ static void test_room(void)
 {
     static const int32_t size[] = {2, 2};
     static const int64_t extent[] = {8, 8}, vast[] = {INT64_C(1) << 62, 1};
+    static const int64_t vast_twice[] = {INT64_C(1) << 62, INT64_C(1) << 62};
+    enum { ENOUGH = 12 };
     dpar_mesh m = mesh_of(2, size);
     dpar_layout a = on(&m, 2, extent, ((const int[]){-1, -1}), NULL), peak[2];
     dpar_layout b = on(&m, 2, extent, ((const int[]){0, 1}), NULL), after;
@@ -377,8 +379,10 @@ static void test_room(void)
     CHECK_INT(count, 2);
     CHECK_INT(dpar_route(&a, &b, NULL, 0, steps, 1, &count, nodes, NODES, &why), DPAR_E_ROOM);
     for (room = 0; room < 40; room++) { /* any room: it is enough or it says so */
-        dpar_status st = dpar_route(&a, &b, NULL, 0, steps, STEPS, &count, nodes, room, &why);
-        CHECK(st == DPAR_OK || st == DPAR_E_ROOM || (room < 2 && st == DPAR_E_ARG));
+        dpar_status st;
+        memset(nodes, 0x7f, sizeof nodes); /* behind the room is somebody else's */
+        st = dpar_route(&a, &b, NULL, 0, steps, STEPS, &count, nodes, room, &why);
+        CHECK_INT(st, room < 2 ? DPAR_E_ARG : room < ENOUGH ? DPAR_E_ROOM : DPAR_OK);
     }
     CHECK_INT(dpar_route(&a, &a, NULL, 0, steps, 0, &count, nodes, 2, &why), DPAR_OK);
     CHECK_INT(count, 0);
@@ -388,22 +392,78 @@ static void test_room(void)
     CHECK_INT(dpar_route_apply(&a, &step, &b, &after, &why), DPAR_E_ARG); /* dim 2 of 2 */
     step.kind = DPAR_STEP_SWAP;
     CHECK_INT(dpar_route_apply(&b, &step, &a, &after, &why), DPAR_E_ARG); /* axis 2 of 2 */
-    step.axis = 1;
+    step.axis = 2;
     step.to = 0;
+    CHECK_INT(dpar_route_apply(&b, &step, &a, &after, &why), DPAR_E_ARG);
+    step.axis = 1;
     CHECK_INT(dpar_route_apply(&b, &step, &a, &after, &why), DPAR_OK);
     CHECK(after.axis[0].dim == 1 && after.axis[1].dim == 0);
     a = on(&m, 1, vast, ((const int[]){-1, -1}), NULL);
     b = on(&m, 1, vast, ((const int[]){0, -1}), NULL);
     CHECK_INT(dpar_route(&b, &a, NULL, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
     CHECK_INT(dpar_route_peak(&b, &a, steps, count, peak), (INT64_C(1) << 62) + (INT64_C(1) << 61));
-    steps[1] = steps[0];
     CHECK_INT(dpar_route_peak(&a, &a, steps, 0, peak), INT64_C(1) << 62);
+    b = on(&m, 1, vast, ((const int[]){-2, -1}), NULL); /* 2^62 and 2^62 */
+    CHECK_INT(dpar_route(&b, &a, NULL, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
+    steps[0].kind = DPAR_STEP_ALL_REDUCE;
+    steps[0].axis = 0;
+    steps[0].to = -1;
+    CHECK_INT(dpar_route_peak(&b, &a, steps, 1, peak), -1);
+    a = on(&m, 2, vast_twice, ((const int[]){-1, -1}), NULL);
+    CHECK_INT(dpar_route_peak(&a, &a, steps, 0, peak), -1);
+    for (room = 0; room < 3; room++) { /* nothing is held of an empty array, and nothing moves */
+        int64_t empty[3] = {INT64_C(1) << 62, INT64_C(1) << 62, INT64_C(1) << 62};
+        empty[room] = 0;
+        a = on(&m, 3, empty, ((const int[]){0, -1}), NULL);
+        b = on(&m, 3, empty, ((const int[]){1, -1}), NULL);
+        CHECK_INT(dpar_route(&a, &b, NULL, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
+        CHECK(count >= 1 && cost_of(steps, count) == 0);
+        CHECK_INT(dpar_route_peak(&a, &b, steps, count, peak), 0);
+    }
+}
+
+/* What SWAP is priced at, and where it may not be. */
+static void test_swap(void)
+{
+    static const int32_t size[] = {2, 2, 2}, thin[] = {2, 2, 1}, four[] = {4, 1};
+    static const int64_t even[] = {8, 8, 8}, uneven[] = {8, 7, 8}, column[] = {64, 1};
+    static const int64_t first[] = {1000, 1, 1}, last[] = {1, 1, 1000}, one[] = {1, 1, 1};
+    dpar_mesh m = mesh_of(3, size), n = mesh_of(3, thin), k = mesh_of(2, four);
+    dpar_layout from = on(&m, 3, even, ((const int[]){0, 1, 2}), NULL);
+    dpar_layout to = on(&m, 3, even, ((const int[]){1, 0, -1}), NULL);
+    int i;
+    CHECK_INT(check_route(&from, &to, 1), 64 + 64); /* swap, then gather; gather first: 192 */
+    CHECK(count == 2 && steps[0].kind == DPAR_STEP_SWAP && steps[0].axis == 0 && steps[0].to == 1);
+    from = on(&m, 3, uneven, ((const int[]){0, 1, 2}), NULL);
+    to = on(&m, 3, uneven, ((const int[]){1, 0, -1}), NULL);
+    (void)check_route(&from, &to, 0);
+    for (i = 0; i < count; i++) {
+        CHECK(steps[i].kind != DPAR_STEP_SWAP && steps[i].kind != DPAR_STEP_PERMUTE);
+    }
+    /* the dearest axis of more than one rank counts, whichever it is */
+    from = on(&m, 3, even, ((const int[]){0, 1, 2}), NULL);
+    to = on(&m, 3, even, ((const int[]){0, 2, 1}), NULL);
+    CHECK_INT(dpar_route(&from, &to, first, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
+    CHECK(count > 1);
+    CHECK_INT(dpar_route(&from, &to, one, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
+    CHECK(count == 1 && steps[0].elements == 64);
+    to = on(&m, 3, even, ((const int[]){1, 0, 2}), NULL);
+    CHECK_INT(dpar_route(&from, &to, last, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
+    CHECK(count > 1);
+    from = on(&n, 3, even, ((const int[]){0, 1, -1}), NULL);
+    to = on(&n, 3, even, ((const int[]){1, 0, -1}), NULL);
+    CHECK_INT(dpar_route(&from, &to, last, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
+    CHECK_INT(count, 1);
+    /* an all-to-all onto a dim that does not divide is padded: rank 0 receives 3 of 4 blocks */
+    from = on(&k, 2, column, ((const int[]){0, -1}), NULL);
+    to = on(&k, 2, column, ((const int[]){1, -1}), NULL);
+    CHECK_INT(check_route(&from, &to, 0), 48);
 }
 
 static void test_refusals(void)
 {
     static const int32_t size[] = {2, 2}, other[] = {4, 1};
-    static const int64_t extent[] = {8, 8}, odd[] = {8, 9};
+    static const int64_t extent[] = {8, 8}, odd[] = {8, 9, 8};
     dpar_mesh m = mesh_of(2, size), n = mesh_of(2, other);
     dpar_layout a = on(&m, 2, extent, ((const int[]){0, 1}), NULL), b = a, c;
     dpar_layout to = on(&m, 2, extent, ((const int[]){1, 0}), NULL);
@@ -418,6 +478,9 @@ static void test_refusals(void)
     c = on(&m, 2, odd, ((const int[]){0, 1}), NULL);
     CHECK_INT(dpar_route(&a, &c, NULL, 0, steps, STEPS, &count, nodes, NODES, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dim 1 has 8 elements here and 9 there");
+    c = on(&m, 2, odd + 1, ((const int[]){0, 1}), NULL);
+    CHECK_INT(dpar_route(&a, &c, NULL, 0, steps, STEPS, &count, nodes, NODES, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "dim 0 has 8 elements here and 9 there");
     CHECK_INT(dpar_route(&a, &to, NULL, 0, steps, STEPS, &count, nodes, 3, &why), DPAR_E_ROOM);
     CHECK_INT(dpar_route(&a, &to, NULL, 0, steps, 0, &count, nodes, NODES, &why), DPAR_E_ROOM);
     CHECK_INT(dpar_route(&a, &to, NULL, -1, steps, STEPS, &count, nodes, NODES, &why), DPAR_E_ARG);
@@ -435,6 +498,7 @@ int main(void)
     test_prices();
     test_permute();
     test_room();
+    test_swap();
     test_refusals();
     return CHECK_DONE();
 }
