@@ -854,12 +854,26 @@ static void test_place_best(void)
         dpar_cart c = cart_of(3, 1 + random_below(6), 1 + random_below(6), 1 + random_below(6),
                               (uint32_t)random_below(8));
         dpar_stencil s = dpar_stencil_edges(random_below(2));
-        int32_t g = 1 + random_below(9);
-        int64_t total, worst, sum, most;
+        int32_t g = 1 + random_below(9), d, e;
+        int64_t total, worst, sum, most, weight[3];
         dpar_place best, p;
+        for (d = 0; d < 3 && i % 2; d++) { /* blocks and halos of any shape */
+            s.block[d] = 1 + random_below(40);
+            s.width[d] = random_below(4);
+        }
+        s.bytes = 1 + random_below(9);
+        for (d = 0; d < 3; d++) { /* what crosses a plane between two ranks */
+            for (weight[d] = s.bytes, e = 0; e < 3; e++) {
+                weight[d] *= e == d ? s.width[e] : s.block[e];
+            }
+        }
         CHECK_INT(dpar_place_best(&best, &c, g, &s, &total, &worst, NULL), DPAR_OK);
         CHECK_INT(dpar_place_cost(&best, &s, &sum, &most, NULL), DPAR_OK);
         CHECK(sum == total && most == worst);
+        if (best.kind == DPAR_PLACE_BRICKS) { /* by what really crosses */
+            CHECK_INT(dpar_place_bricks(&p, &c, g, weight, NULL, NULL, NULL), DPAR_OK);
+            CHECK(memcmp(p.brick, best.brick, 3 * sizeof p.brick[0]) == 0);
+        }
         for (kind = 0; kind < DPAR_PLACE_KINDS; kind++) {
             if (dpar_place_init(&p, &c, kind, g, NULL) == DPAR_OK) {
                 CHECK_INT(dpar_place_cost(&p, &s, &sum, &most, NULL), DPAR_OK);
@@ -872,6 +886,7 @@ static void test_place_best(void)
 static void test_place_refusals(void)
 {
     static const int32_t twice[] = {0, 0}, three[] = {3, 0}, minus[] = {-1, 0}, most[] = {4, 4};
+    static const int32_t two_first[] = {2, 0}, one_first[] = {1, 0};
     static const int32_t top[] = {2147483647}, wide[] = {46340, 46340};
     dpar_cart c = cart_of(2, 4, 4, 1, 0);
     dpar_stencil s = dpar_stencil_edges(DPAR_STENCIL_BOX);
@@ -886,6 +901,9 @@ static void test_place_refusals(void)
     CHECK_TEXT(why.text, "3 ranks a node do not divide 16 ranks");
     CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, twice, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "order[1] is axis 0: each of the 2 axes must be named once");
+    CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, minus, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, two_first, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, one_first, NULL, &why), DPAR_OK);
     CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, NULL, three, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "a brick's side 3 does not divide axis 0's 4 parts");
     CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, NULL, minus, &why), DPAR_E_ARG);
@@ -901,6 +919,22 @@ static void test_place_refusals(void)
     CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "axis 2 has a block of -1 and a halo of 1 cells of 1 bytes: none may be "
                          "negative");
+    s.block[2] = 0; /* no cells, no halo, no bytes: nothing crosses */
+    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_OK);
+    s = dpar_stencil_edges(DPAR_STENCIL_BOX);
+    s.bytes = 0;
+    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_OK);
+    CHECK(total == 0 && worst == 0);
+    s.bytes = -1;
+    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
+    s = dpar_stencil_edges(DPAR_STENCIL_BOX);
+    s.width[0] = -1;
+    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
+    s = dpar_stencil_edges(DPAR_STENCIL_BOX);
+    s.block[0] = -1;
+    CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_ARG);
+    s = dpar_stencil_edges(DPAR_STENCIL_BOX);
+    total = worst = 5;
     s.block[2] = INT64_C(4611686018427387904);
     CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, &why), DPAR_E_RANGE);
     CHECK_INT(dpar_place_best(&p, &c, 8, &s, &total, &worst, &why), DPAR_E_RANGE);
@@ -983,7 +1017,7 @@ static void test_torus_tuples(void)
 /* Every chip has one logical place, and the parts multiply to both meshes. */
 static void check_torus_maps(const dpar_torus *t)
 {
-    static unsigned char seen[4096];
+    static unsigned char seen[65536];
     dpar_cart chips, ranks;
     int32_t r, l, i, at[8], back[8], chip[6];
     memset(seen, 0, sizeof seen);
