@@ -875,7 +875,10 @@ static void test_place_best(void)
             CHECK(memcmp(p.brick, best.brick, 3 * sizeof p.brick[0]) == 0);
         }
         for (kind = 0; kind < DPAR_PLACE_KINDS; kind++) {
-            if (dpar_place_init(&p, &c, kind, g, NULL) == DPAR_OK) {
+            dpar_status st = kind == DPAR_PLACE_BRICKS
+                                 ? dpar_place_bricks(&p, &c, g, weight, NULL, NULL, NULL)
+                                 : dpar_place_init(&p, &c, kind, g, NULL);
+            if (st == DPAR_OK) {
                 CHECK_INT(dpar_place_cost(&p, &s, &sum, &most, NULL), DPAR_OK);
                 CHECK(most > worst || (most == worst && sum >= total));
             }
