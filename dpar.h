@@ -121,8 +121,10 @@ DPAR_API int dpar_box_contains(const dpar_box *outer, const dpar_box *inner);
 
 /* One rectangle that goes from a rank to another (or stays: peer is the rank itself). Both sides
  * list the same transfers in the same order, so that the k-th send to a peer meets its k-th receive
- * from here. Element j of dim d travels from mine[d] + j to theirs[d] + j, or against the order
- * where bit d of `flip` is set (folds): then to theirs[d] + extent[d] - 1 - j. */
+ * from here. Of a send, element j of dim d goes from mine[d] + j to theirs[d] + j; of a receive it
+ * comes from theirs[d] + j to mine[d] + j. Where bit d of `flip` is set (folds) the receiver's end
+ * counts backwards: extent[d] - 1 - j in place of j. A packed message holds the box in the sender's
+ * order, the last dim fastest. */
 typedef struct dpar_transfer {
     int32_t peer;                  /* the other rank */
     int32_t dims;                  /* 0..DPAR_MAX_DIMS */
@@ -230,7 +232,8 @@ typedef struct dpar_axis {
     int32_t stride; /* ranks between two neighbours along this axis */
 } dpar_axis;
 
-/* A value: rank = offset + sum of coord[i] * axis[i].stride. What the functions below make is
+/* A value: rank = offset + sum of coord[i] * axis[i].stride, at most 2^31 - 1 (mind it when you set
+ * offset yourself). What the functions below make is
  * injective: no rank has two coordinates. Sets of axes are given as bits: bit i is axis i, bits of
  * axes that the mesh has not are passed over. Listed
  * from first to last, the last axis counts as the fastest, whatever the strides are. */
@@ -759,7 +762,9 @@ DPAR_API dpar_status dpar_layout_unstride(const dpar_layout *l, int32_t *order,
 /* ==== index/redistribute.h ==== */
 
 /* redistribute - an array from one layout to another, on the same ranks or on others: who sends
- * which box to whom. Each rank lists its own transfers alone; all lists fit together. */
+ * which box to whom. Each rank lists its own transfers alone; all lists fit together. Rank n of
+ * both meshes is one process: ranks of another job are others (give that mesh an offset), and files
+ * of another job's rank n are not what rank n holds: read them with DPAR_PRIMARY. */
 
 /* Can `from` become `to`? Same dims and extents; a Partial axis of `to` must be one of `from` too
  * (same place in the same mesh, same op: sums stay as they are), or a sum that begins: then
@@ -996,7 +1001,7 @@ DPAR_API dpar_bucketing dpar_bucketing_megatron(int64_t size, int32_t ranks);
 
 typedef struct dpar_bucket {
     int64_t lo, hi; /* in the buffer, padding included: each rank has (hi - lo) / ranks of it */
-    int64_t used;   /* without the padding at its end */
+    int64_t used;   /* elements, without the padding at its end: lo + used <= hi */
     int32_t first, last; /* parameters first <= i < last */
 } dpar_bucket;
 /* Fills start[0 .. params-1] and up to `room` buckets, in the buffer's order (that of the last
@@ -1236,7 +1241,7 @@ DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
  * runs. Physical boundaries do not shrink it. 0 when there are none. */
 DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the owned points outside the core: compute these when
- * it has ended. At most 2 dims of them; 1 and *box, or 0 past the last. */
+ * it has ended. At most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
 DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
 
 /* ---- transfers ---- */
@@ -1302,7 +1307,7 @@ DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_
                                     int64_t *lo, int64_t *hi);
 /* How far those needs reach beyond a block [own_lo, own_hi) of n inputs: negative when not even the
  * block is needed. Padding is nobody's: outside 0..n-1 is cut off unless periodic. Without outputs
- * both are 0. */
+ * both are 0. 0 <= own_lo <= own_hi <= inputs. */
 DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodic, int64_t own_lo,
                                int64_t own_hi, int64_t y0, int64_t y1, int64_t *low, int64_t *high);
 /* Neighbourhood attention: the first of the `kernel` keys, `dilation` apart, that query i of n
@@ -9792,7 +9797,7 @@ DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box
         dpari_halo_shrink(h, d, rest[d], core);
         for (side = 0; side < 2; side++) {
             int64_t lo = side ? core[1] : rest[d][0], hi = side ? rest[d][1] : core[0];
-            if (hi <= lo || n-- != 0) {
+            if (hi <= lo || n < 0 || n-- > 0) {
                 continue;
             }
             box->dims = h->grid.dims;

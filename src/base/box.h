@@ -25,8 +25,10 @@ DPAR_API int dpar_box_contains(const dpar_box *outer, const dpar_box *inner);
 
 /* One rectangle that goes from a rank to another (or stays: peer is the rank itself). Both sides
  * list the same transfers in the same order, so that the k-th send to a peer meets its k-th receive
- * from here. Element j of dim d travels from mine[d] + j to theirs[d] + j, or against the order
- * where bit d of `flip` is set (folds): then to theirs[d] + extent[d] - 1 - j. */
+ * from here. Of a send, element j of dim d goes from mine[d] + j to theirs[d] + j; of a receive it
+ * comes from theirs[d] + j to mine[d] + j. Where bit d of `flip` is set (folds) the receiver's end
+ * counts backwards: extent[d] - 1 - j in place of j. A packed message holds the box in the sender's
+ * order, the last dim fastest. */
 typedef struct dpar_transfer {
     int32_t peer;                  /* the other rank */
     int32_t dims;                  /* 0..DPAR_MAX_DIMS */

@@ -51,7 +51,7 @@ DPAR_API dpar_bucketing dpar_bucketing_megatron(int64_t size, int32_t ranks);
 
 typedef struct dpar_bucket {
     int64_t lo, hi; /* in the buffer, padding included: each rank has (hi - lo) / ranks of it */
-    int64_t used;   /* without the padding at its end */
+    int64_t used;   /* elements, without the padding at its end: lo + used <= hi */
     int32_t first, last; /* parameters first <= i < last */
 } dpar_bucket;
 /* Fills start[0 .. params-1] and up to `room` buckets, in the buffer's order (that of the last

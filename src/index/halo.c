@@ -220,7 +220,7 @@ DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box
         dpari_halo_shrink(h, d, rest[d], core);
         for (side = 0; side < 2; side++) {
             int64_t lo = side ? core[1] : rest[d][0], hi = side ? rest[d][1] : core[0];
-            if (hi <= lo || n-- != 0) {
+            if (hi <= lo || n < 0 || n-- > 0) {
                 continue;
             }
             box->dims = h->grid.dims;

@@ -55,7 +55,7 @@ DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
  * runs. Physical boundaries do not shrink it. 0 when there are none. */
 DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the owned points outside the core: compute these when
- * it has ended. At most 2 dims of them; 1 and *box, or 0 past the last. */
+ * it has ended. At most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
 DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
 
 /* ---- transfers ---- */
@@ -121,7 +121,7 @@ DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_
                                     int64_t *lo, int64_t *hi);
 /* How far those needs reach beyond a block [own_lo, own_hi) of n inputs: negative when not even the
  * block is needed. Padding is nobody's: outside 0..n-1 is cut off unless periodic. Without outputs
- * both are 0. */
+ * both are 0. 0 <= own_lo <= own_hi <= inputs. */
 DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodic, int64_t own_lo,
                                int64_t own_hi, int64_t y0, int64_t y1, int64_t *low, int64_t *high);
 /* Neighbourhood attention: the first of the `kernel` keys, `dilation` apart, that query i of n

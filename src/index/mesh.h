@@ -14,7 +14,8 @@ typedef struct dpar_axis {
     int32_t stride; /* ranks between two neighbours along this axis */
 } dpar_axis;
 
-/* A value: rank = offset + sum of coord[i] * axis[i].stride. What the functions below make is
+/* A value: rank = offset + sum of coord[i] * axis[i].stride, at most 2^31 - 1 (mind it when you set
+ * offset yourself). What the functions below make is
  * injective: no rank has two coordinates. Sets of axes are given as bits: bit i is axis i, bits of
  * axes that the mesh has not are passed over. Listed
  * from first to last, the last axis counts as the fastest, whatever the strides are. */

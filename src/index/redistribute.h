@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* redistribute - an array from one layout to another, on the same ranks or on others: who sends
- * which box to whom. Each rank lists its own transfers alone; all lists fit together. */
+ * which box to whom. Each rank lists its own transfers alone; all lists fit together. Rank n of
+ * both meshes is one process: ranks of another job are others (give that mesh an offset), and files
+ * of another job's rank n are not what rank n holds: read them with DPAR_PRIMARY. */
 #ifndef DPAR_REDISTRIBUTE_H
 #define DPAR_REDISTRIBUTE_H
 
