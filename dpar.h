@@ -14979,8 +14979,10 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
     switch (schedule) {
     case DPAR_INTERLEAVED:
     case DPAR_BREADTH_FIRST: return 1.0 / vp;
-    case DPAR_ZB_H1: return w;
-    case DPAR_ZB_2P: return 0.0; /* each rank steps its optimizer when it is done */
+    case DPAR_ZB_H1:
+    case DPAR_ZB_2P: /* the same makespan; 2P's zero bubble is each rank's own span, which counts
+                        only where ranks step their optimizers one by one */
+        return w;
     case DPAR_ZBV: return 1.0 / 6.0;
     case DPAR_V_HALF: return 0.5;
     case DPAR_V_MIN: return 0.67;
@@ -14990,11 +14992,11 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
     }
 }
 
-/* The closed forms hold from p micro-batches on (2P: 2 p). A single one waits for p-1 forwards and
+/* The closed forms hold from p micro-batches on. A single one waits for p-1 forwards and
  * backwards whatever the schedule, weight gradients apart; between them a straight line. */
 static double dpari_fill_short(const dpar_strategy *s, double share, double w)
 {
-    double full = s->schedule == DPAR_ZB_2P ? 2.0 * s->pp : s->pp, one = 0.5 * (1.0 + w);
+    double full = s->pp, one = 0.5 * (1.0 + w);
     if (s->schedule < DPAR_ZB_H1 || s->micro_batches >= full || share >= one) {
         return share;
     }
