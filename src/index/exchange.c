@@ -114,7 +114,7 @@ DPAR_API dpar_status dpar_rounds_color(const dpar_edge *edge, int64_t n, int32_t
         table[k] = 0;
     }
     st = dpari_rounds_enough(edge, n, senders, receivers, rounds, table, why);
-    for (k = 0; k<cells; k += rounds> 0 ? rounds : 1) {
+    for (k = 0; k < cells; k += rounds) { /* no rounds: no cells */
         table[k] = 0;
     }
     for (k = 0; st == DPAR_OK && k < n; k++) {

@@ -78,6 +78,18 @@ static void test_rounds(void)
     CHECK(round[0] == 77 && round[1] == 77);
     CHECK_INT(dpar_rounds_needed(edge, 1, -1, 4, degree), -1);
     CHECK_INT(dpar_rounds_needed(edge, 1, 4, -1, degree), -1);
+    CHECK_INT(dpar_rounds_needed(edge, 0, -1, 4, degree + 4), -1);
+    CHECK_INT(dpar_rounds_needed(edge, 0, 4, -1, degree), -1);
+    CHECK_INT(dpar_rounds_needed(edge, 0, 0, 4, degree), 0);
+    CHECK_INT(dpar_rounds_needed(edge, 0, 4, 0, degree), 0);
+    CHECK_INT(dpar_rounds_color(edge, 0, -4, 4, 1, table, round, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_rounds_color(edge, 0, 4, -4, 1, table, round, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_rounds_color(edge, 0, 4, 4, -1, table, round, &why), DPAR_E_ARG);
+    edge[0].from = 0;
+    edge[1].from = 1;
+    edge[0].to = edge[1].to = 2; /* two arrive at one rank */
+    CHECK_INT(dpar_rounds_color(edge, 2, 4, 4, 1, table, round, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "1 rounds are too few: rank 2 has more messages");
 }
 
 /* E8: cuDecomp's order for 8 ranks. */
