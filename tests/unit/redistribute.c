@@ -820,6 +820,28 @@ static void test_totals(void)
     CHECK_INT(dpar_redistribute_peak(&from, &to, 0), 42);
     CHECK_INT(dpar_redistribute_peak(&from, &to, 2), 84);
     CHECK_INT(dpar_redistribute_peak(&from, &to, 9), 0);
+    { /* n rows of 7 and the second half of them: 2^63 - 1 elements just fit */
+        int64_t half = (INT64_MAX / 7 - 1) / 3, huge[2], more;
+        int32_t two = 2;
+        dpar_placement r = dpar_replicate(), s = dpar_shard(0);
+        dpar_mesh m;
+        dpar_layout all, part;
+        CHECK_INT(dpar_mesh_init(&m, 1, names, &two, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        huge[1] = 7;
+        for (more = 0; more <= 2; more++) {
+            int64_t expect = more == 0 ? INT64_MAX - 7 : more == 1 ? INT64_MAX : -1;
+            huge[0] = 2 * half + more;
+            CHECK_INT(dpar_layout_init(&all, &m, 2, huge, &r, NULL, NULL), DPAR_OK);
+            CHECK_INT(dpar_layout_init(&part, &m, 2, huge, &s, NULL, NULL), DPAR_OK);
+            CHECK_INT(dpar_redistribute_peak(&all, &part, 1), expect);
+            CHECK_INT(dpar_redistribute_peak(&part, &all, 1), expect);
+        }
+        huge[0] = huge[1] = INT64_C(1) << 40; /* one side alone is too large, or both are */
+        CHECK_INT(dpar_layout_init(&all, &m, 2, huge, &r, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_redistribute_peak(&all, &from, 0), -1);
+        CHECK_INT(dpar_redistribute_peak(&from, &all, 0), -1);
+        CHECK_INT(dpar_redistribute_peak(&all, &all, 0), -1);
+    }
     CHECK_INT(dpar_transfers_begin(&w, &from, &from, 2, DPAR_RECEIVES, 2, NULL), DPAR_OK);
     dpar_transfers_total(&w, &sum);
     CHECK(sum.kept == 42 && sum.near_by == 0 && sum.away == 0);
@@ -1089,6 +1111,10 @@ static void test_longest(void)
     CHECK(middle.axis[0].kind == DPAR_SHARD && middle.axis[0].dim == 1);
     CHECK(middle.axis[2].kind == DPAR_SHARD && middle.axis[2].dim == 1);
     CHECK(middle.axis[1].kind == DPAR_SHARD && middle.axis[1].dim == 1);
+    from.extent[2] = to.extent[2] = 10; /* now the last is the longest */
+    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
+    CHECK(middle.axis[0].dim == 2 && middle.axis[2].dim == 2 && middle.axis[1].dim == 1);
+    from.extent[2] = 9;
     q[0] = dpar_partial(DPAR_SUM); /* one of the sums stays */
     CHECK_INT(dpar_layout_init(&to, &m, 3, extent, q, NULL, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
