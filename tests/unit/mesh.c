@@ -587,6 +587,69 @@ static void test_compose_names(void)
     CHECK_TEXT(why.text, "16 ranks from -1 on: the first is at least 0, the last below 2^31 - 1");
 }
 
+/* Axes of one rank, whatever their strides, do not change what compose does. */
+static void test_compose_ones(void)
+{
+    int32_t where, odd, s, d, at, k, done = 0;
+    for (where = 0; where < 4; where++) {
+        for (odd = 0; odd < 16; odd++) {
+            static const int32_t sizes[] = {2, 3, 4}, gap[] = {12, 4, 1}, row[] = {20, 6, 1};
+            static const char *const four[] = {"a", "b", "c", "d"};
+            int32_t with_one[4];
+            dpar_mesh m = pairs(3, sizes, odd % 2 ? gap : row), one, inner, a, b;
+            for (k = 0; k < 4; k++) {
+                with_one[k] = k == where ? 1 : sizes[k - (k > where)];
+            }
+            CHECK_INT(dpar_mesh_init(&one, 4, four, with_one, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+            for (k = 0; k < 4; k++) {
+                one.axis[k].stride = k == where ? 1 + odd : m.axis[k - (k > where)].stride;
+            }
+            for (at = 0; at < 24; at += 5)
+                for (s = 1; s <= 24; s++)
+                    for (d = 1; at + (s - 1) * d < 24 && d <= 24; d++) {
+                        dpar_status st;
+                        inner = pair1(s, d);
+                        inner.offset = at;
+                        st = dpar_mesh_compose(&a, &m, &inner, NULL);
+                        CHECK_INT(dpar_mesh_compose(&b, &one, &inner, NULL), st);
+                        CHECK(st != DPAR_OK || dpar_mesh_same(&a, &b));
+                        done += st == DPAR_OK;
+                    }
+        }
+    }
+    CHECK(done > 1000);
+}
+
+/* Eight axes with gaps between them, one long name: each part gets a name of its own. */
+static void test_compose_many(void)
+{
+    static const char *const eight[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    static const char *const longest[] = {"fifteen_letters"};
+    int32_t twos[8], n, i, j, k;
+    for (i = 0; i < 8; i++) {
+        twos[i] = 2;
+    }
+    for (n = 1; n <= 8; n++) {
+        int32_t all = 1 << n;
+        dpar_mesh outer, inner, both;
+        CHECK_INT(dpar_mesh_init(&outer, n, eight, twos, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        for (i = n - 1, k = 1; i >= 0; i--, k *= 3) {
+            outer.axis[i].stride = k;
+        }
+        CHECK_INT(dpar_mesh_init(&inner, 1, longest, &all, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_compose(&both, &outer, &inner, NULL), DPAR_OK);
+        CHECK_INT(both.axes, n);
+        for (k = 0; k < all; k++) {
+            CHECK_INT(image(&both, k), image(&outer, k));
+        }
+        for (i = 0; i < n; i++) {
+            for (j = 0; j < i; j++) {
+                CHECK(strcmp(both.axis[i].name, both.axis[j].name) != 0);
+            }
+        }
+    }
+}
+
 /* What all operations owe to names and numbers at their limits. */
 static void test_limits(void)
 {
@@ -727,6 +790,8 @@ static void test_shapes(void)
         CHECK_INT(dpar_mesh_shift(&m, 5, 3, i - 10, 1), 4 + (1 + i - 10 + 20) % 4);
         CHECK_INT(dpar_mesh_shift(&m, 5, 3, i - 10, 0), i - 10 >= -1 && i - 10 <= 2 ? i - 5 : -1);
     }
+    CHECK_INT(dpar_mesh_shift(&m, 4, 3, 1, 0), 5); /* from its first coordinate on */
+    CHECK_INT(dpar_mesh_shift(&m, 4, 3, -1, 1), 7);
     CHECK_INT(dpar_mesh_shift(&m, 16, 3, 1, 1), -1);
     CHECK_INT(dpar_mesh_shift(&m, 5, 3, INT64_MIN, 0), -1);
     CHECK_INT(dpar_mesh_shift(&m, 5, 3, INT64_MIN, 1), 5); /* 2^63 is a multiple of 4 */
@@ -835,6 +900,15 @@ static void test_edges(void)
               DPAR_E_ARG);
     CHECK_INT(dpar_mesh_unflatten(&other, &m, 0, 2, many + 1, size, DPAR_LAST_FASTEST, &why),
               DPAR_E_ARG); /* "b" and "c" are taken */
+    size[1] = 1;           /* 8 axes: one more is too many, wherever it comes from */
+    for (k = 0; k < 8; k++) {
+        static const char *const parts[] = {"i", "j"};
+        int32_t eight[8] = {2, 2, 2, 2, 2, 2, 2, 2};
+        CHECK_INT(dpar_mesh_init(&m, 8, many, eight, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_unflatten(&out, &m, k, 2, parts, size, DPAR_LAST_FASTEST, &why),
+                  DPAR_E_ARG);
+        CHECK_TEXT(why.text, "a mesh has at most 8 axes");
+    }
 }
 
 int main(void)
@@ -851,6 +925,8 @@ int main(void)
     test_compose_axes();
     test_interleaved_nodes();
     test_compose_names();
+    test_compose_ones();
+    test_compose_many();
     test_limits();
     test_compose();
     test_complement();

@@ -820,6 +820,28 @@ static void test_totals(void)
     CHECK_INT(dpar_redistribute_peak(&from, &to, 0), 42);
     CHECK_INT(dpar_redistribute_peak(&from, &to, 2), 84);
     CHECK_INT(dpar_redistribute_peak(&from, &to, 9), 0);
+    { /* n rows of 7 and the second half of them: 2^63 - 1 elements just fit */
+        int64_t half = (INT64_MAX / 7 - 1) / 3, huge[2], more;
+        int32_t two = 2;
+        dpar_placement r = dpar_replicate(), s = dpar_shard(0);
+        dpar_mesh m;
+        dpar_layout all, part;
+        CHECK_INT(dpar_mesh_init(&m, 1, names, &two, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        huge[1] = 7;
+        for (more = 0; more <= 2; more++) {
+            int64_t expect = more == 0 ? INT64_MAX - 7 : more == 1 ? INT64_MAX : -1;
+            huge[0] = 2 * half + more;
+            CHECK_INT(dpar_layout_init(&all, &m, 2, huge, &r, NULL, NULL), DPAR_OK);
+            CHECK_INT(dpar_layout_init(&part, &m, 2, huge, &s, NULL, NULL), DPAR_OK);
+            CHECK_INT(dpar_redistribute_peak(&all, &part, 1), expect);
+            CHECK_INT(dpar_redistribute_peak(&part, &all, 1), expect);
+        }
+        huge[0] = huge[1] = INT64_C(1) << 40; /* one side alone is too large, or both are */
+        CHECK_INT(dpar_layout_init(&all, &m, 2, huge, &r, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_redistribute_peak(&all, &from, 0), -1);
+        CHECK_INT(dpar_redistribute_peak(&from, &all, 0), -1);
+        CHECK_INT(dpar_redistribute_peak(&all, &all, 0), -1);
+    }
     CHECK_INT(dpar_transfers_begin(&w, &from, &from, 2, DPAR_RECEIVES, 2, NULL), DPAR_OK);
     dpar_transfers_total(&w, &sum);
     CHECK(sum.kept == 42 && sum.near_by == 0 && sum.away == 0);
@@ -911,6 +933,161 @@ static void test_shares(void)
     }
 }
 
+/* ---- who sends, by definition -----------------------------------------------------------------
+ */
+
+/* Do the ranks of a mesh ascend when they are listed, the largest stride slowest? */
+static int ascends(const dpar_mesh *m)
+{
+    int32_t i;
+    for (i = 1; i < m->size; i++) {
+        if (dpar_mesh_group_member(m, UINT32_MAX, m->offset, i) <=
+            dpar_mesh_group_member(m, UINT32_MAX, m->offset, i - 1)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Which of `shares` even parts of a local array, cut along its longest dims, has index x[]. */
+static int32_t share_of(int32_t shares, int32_t dims, const int64_t *shape, const int64_t *x)
+{
+    int32_t part[6], number = 0, d;
+    for (d = 0; d < dims; d++) {
+        part[d] = 1;
+    }
+    for (;;) {
+        int32_t longest = -1, i;
+        int64_t end = 0;
+        for (d = 0; d < dims; d++) {
+            if (part[d] == 1 && shape[d] > 1 && (longest < 0 || shape[d] > shape[longest])) {
+                longest = d;
+            }
+        }
+        if (longest >= 0 && shares > 1) {
+            part[longest] = shares < shape[longest] ? shares : (int32_t)shape[longest];
+            shares /= part[longest];
+            continue;
+        }
+        for (d = 0; d < dims; d++) {
+            for (i = 0, end = 0; i < part[d]; i++) { /* the first ones have one more */
+                end += shape[d] / part[d] + (i < shape[d] % part[d]);
+                if (x[d] < end) {
+                    break;
+                }
+            }
+            number = number * part[d] + i;
+        }
+        return number;
+    }
+}
+
+/* The rank that has to send element global[] to q, as the header says; -1: nobody has it. */
+static int32_t sender_of(const dpar_layout *from, const dpar_layout *to, int32_t per_node,
+                         int32_t q, const int64_t *global)
+{
+    uint32_t copies = axes_that(from, DPAR_REPLICATE), same = axes_that(to, DPAR_REPLICATE);
+    int32_t pool[RANKS], n = 0, all, takers = 0, number = 0, shares = 1, first, d, i, r;
+    int64_t shape[6], local[6], run;
+    for (r = 0; r < RANKS; r++) {
+        int holds = dpar_layout_numel(from, r) > 0;
+        for (d = 0; d < from->dims; d++) {
+            local[d] = dpar_layout_before(from, r, d, global[d]);
+            holds = holds && dpar_layout_global(from, r, d, local[d], &run) == global[d];
+        }
+        if (holds) {
+            break;
+        }
+    }
+    if (r == RANKS) {
+        return -1;
+    }
+    dpar_layout_local(from, r, shape, NULL);
+    all = dpar_mesh_group_size(&from->mesh, copies);
+    if (per_node < 0) {
+        return dpar_mesh_group_member(&from->mesh, copies, r, 0);
+    }
+    for (i = 0; i < all; i++) {
+        int32_t copy = dpar_mesh_group_member(&from->mesh, copies, r, i);
+        if (copy == q) {
+            return q;
+        }
+        if (per_node > 0 && ascends(&from->mesh) && copy / per_node == q / per_node) {
+            pool[n++] = copy;
+        }
+    }
+    for (i = 0; i < dpar_mesh_group_size(&to->mesh, same); i++) {
+        int32_t taker = dpar_mesh_group_member(&to->mesh, same, q, i);
+        if (n == 0 || n == all || !ascends(&to->mesh) || taker / per_node == q / per_node) {
+            number = taker == q ? takers : number;
+            takers++;
+        }
+    }
+    for (i = 0; i < all && n == 0; i++) {
+        pool[i] = dpar_mesh_group_member(&from->mesh, copies, r, i);
+    }
+    n = n == 0 ? all : n;
+    first = number % n; /* one of the copies for each, while there are as many receivers */
+    if (number >= takers / n * n) {
+        shares = n / (takers % n);
+        first = number % n * shares;
+    }
+    return pool[first + share_of(shares, from->dims, shape, local)];
+}
+
+/* A mesh whose strides are in any order, with gaps or interleaved; its last rank below RANKS. */
+static dpar_mesh scattered_mesh(void)
+{
+    for (;;) {
+        dpar_mesh m = random_mesh(1 + below(3), 12);
+        int32_t i, last = 0;
+        for (i = 0; i < m.axes; i++) {
+            m.axis[i].stride = below(2) ? m.axis[i].stride * (1 + below(3)) : 1 + below(9);
+            last += (m.axis[i].size - 1) * m.axis[i].stride;
+        }
+        if (last < RANKS && dpar_mesh_injective(&m)) {
+            m.offset = below(RANKS - last);
+            return m;
+        }
+    }
+}
+
+/* Any two meshes and nodes of any size: each element comes once and from the rank that the header
+ * names, and both sides agree. */
+static void test_senders(void)
+{
+    int trial, crossed = 0, shared = 0;
+    for (trial = 0; trial < 2500; trial++) {
+        dpar_mesh a = scattered_mesh(), b = trial % 4 == 0 ? a : scattered_mesh();
+        int32_t dims = 1 + below(2), per_node = below(14) - 1, d, rank;
+        int64_t extent[2], taken[RANKS] = {0};
+        dpar_layout from, to;
+        int n, k;
+        extent[0] = 1 + below(9);
+        extent[1] = 1 + below(9);
+        from = random_layout(&a, dims, extent, 0);
+        to = random_layout(&b, dims, extent, 0);
+        crossed += !ascends(&a);
+        check_pairs(&from, &to, per_node);
+        n = list_all(&from, &to, per_node, DPAR_RECEIVES, got);
+        for (k = 0; k < n && n < LISTS; k++) {
+            int64_t index[6], global[6], at;
+            for (at = 0; nth(dims, got[k].t.extent, at, index); at++) {
+                for (d = 0; d < dims; d++) {
+                    global[d] = got[k].t.global[d] + index[d];
+                }
+                CHECK_INT(got[k].from, sender_of(&from, &to, per_node, got[k].to, global));
+                taken[got[k].to]++;
+            }
+            shared += k > 0 && got[k].to == got[k - 1].to && got[k].from != got[k - 1].from;
+        }
+        for (rank = 0; rank < RANKS && n < LISTS; rank++) {
+            CHECK_INT(taken[rank], dpar_layout_numel(&to, rank));
+        }
+    }
+    CHECK(crossed > 100 && shared > 1000);
+}
+
 /* The sums go on the longest dim, after what cuts it; the rest of the layout stays. */
 static void test_longest(void)
 {
@@ -934,6 +1111,10 @@ static void test_longest(void)
     CHECK(middle.axis[0].kind == DPAR_SHARD && middle.axis[0].dim == 1);
     CHECK(middle.axis[2].kind == DPAR_SHARD && middle.axis[2].dim == 1);
     CHECK(middle.axis[1].kind == DPAR_SHARD && middle.axis[1].dim == 1);
+    from.extent[2] = to.extent[2] = 10; /* now the last is the longest */
+    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
+    CHECK(middle.axis[0].dim == 2 && middle.axis[2].dim == 2 && middle.axis[1].dim == 1);
+    from.extent[2] = 9;
     q[0] = dpar_partial(DPAR_SUM); /* one of the sums stays */
     CHECK_INT(dpar_layout_init(&to, &m, 3, extent, q, NULL, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
@@ -988,6 +1169,7 @@ int main(void)
     test_node_balance();
     test_shares();
     test_crossed();
+    test_senders();
     test_longest();
     test_box();
     return CHECK_DONE();
