@@ -320,7 +320,7 @@ static int dpari_halo_column(dpar_halo_walk *w, int64_t n, int32_t *coord)
         return 1;
     }
     to = dpari_halo_ring(columns - 1 + h->shift - i, columns);
-    w->n[d] = dpari_halo_backwards(w, d, to, dpari_least(n, to + 1), coord);
+    w->n[d] = dpari_halo_backwards(w, d, to, n, coord);
     return 1;
 }
 
@@ -341,7 +341,7 @@ static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
         }
         return w->pass == DPARI_FOLDED;
     }
-    if (h->folds && d == h->fold && (x == points - 1 || x + n > points - 1)) {
+    if (h->folds && d == h->fold && x + n >= points) {
         n = x == points - 1 ? 1 : points - 1 - x; /* the last row stands alone */
     }
     if (h->folds && d == h->mirror && (dpari_halo_beyond(w) || dpari_halo_on_seam(w))) {
@@ -353,12 +353,9 @@ static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
     }
     if (h->periodic >> d & 1u) {
         x = dpari_halo_ring(x, points);
-        n = dpari_least(n, points - x);
     } else if (x < 0 || x >= points) {
         w->n[d] = x < 0 ? dpari_least(n, -x) : n;
         return 0;
-    } else {
-        n = dpari_least(n, points - x);
     }
     w->n[d] = dpari_halo_forwards(w, d, x, n, coord);
     return 1;
@@ -568,8 +565,8 @@ DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t)
 {
     while (w->pass <= (w->h->folds ? DPARI_FOLDED : DPARI_PLAIN)) {
         int fresh = w->state < 2;
-        if (w->sends && w->state == 0 && !dpari_halo_receivers(w, 1)) {
-            return 0;
+        if (w->sends && w->state == 0) {
+            (void)dpari_halo_receivers(w, 1);
         }
         w->state = 2;
         if (dpari_halo_box_next(w, fresh)) {

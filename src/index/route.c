@@ -246,7 +246,7 @@ static int64_t dpari_route_moved(const dpari_route *r, uint64_t state, const dpa
 
 static int64_t dpari_route_each(const dpari_route *r, int32_t axis)
 {
-    int64_t most = 1;
+    int64_t most = 0;
     int32_t i;
     if (r->byte_cost == NULL) {
         return 1;

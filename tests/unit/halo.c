@@ -484,6 +484,21 @@ static void test_replicas_and_nesting(void)
     p[0] = dpar_shard(0);
     CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL, NULL), DPAR_OK);
     check_halo(&h);
+    p[1] = dpar_shard(1);
+    p[2] = dpar_replicate();
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+    check_halo(&h);
+    n = list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got);
+    for (k = 0; k < n; k++) {
+        CHECK_INT(got[k].from % 3, got[k].to % 3);
+    }
+    for (k = 0; k < 3; k++) {
+        p[k] = dpar_replicate();
+    }
+    memset(&h, 0, sizeof h); /* one point without dims: everybody has it, nothing is around it */
+    CHECK_INT(dpar_layout_init(&h.grid, &m, 0, extent, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(list_all(&h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got), 0);
+    CHECK_INT(list_all(&h, DPAR_SENDS, DPAR_HALO_FORWARD, sent), 0);
 }
 
 /* User's own cuts, with empty blocks; the periodic lines of facts/halo.md 4.5 in which GHEX 5f6e529
@@ -620,6 +635,9 @@ static void test_refusals(void)
 {
     static const int64_t extent[] = {6, 8};
     static const int32_t parts[] = {2, 3}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int64_t three[] = {4, 6, 8};
+    static const int32_t parts_of_three[] = {1, 2, 2};
+    static const int32_t rule_of_three[] = {DPAR_EVEN, DPAR_EVEN, DPAR_EVEN};
     dpar_halo h, good;
     dpar_halo_walk w;
     dpar_why why;
@@ -666,6 +684,20 @@ static void test_refusals(void)
     REFUSED(h.shift = 2, DPAR_E_ARG, "on_row is 0 or 1, not 0; shift -1 to 1, not 2");
     REFUSED(h.on_row = -1, DPAR_E_ARG, "on_row is 0 or 1, not -1; shift -1 to 1, not 0");
     REFUSED(h.high[0] = 7, DPAR_E_RANGE, "a halo of 7 over the fold, behind it there are 6 rows");
+    REFUSED(h.grid.extent[1] = 1;
+            h.low[1] = 16, DPAR_E_RANGE,
+            "dim 1 has halos of 16 and 0 around 1 points: 16 times round at most");
+    h = good;
+    h.low[0] = 6 * 1000; /* nothing goes round here */
+    CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
+    grid_of(&h, 3, three, parts_of_three, rule_of_three);
+    h.folds = h.fold = 1;
+    h.mirror = 2;
+    h.periodic = 4;
+    CHECK_INT(dpar_halo_check(&h, NULL), DPAR_OK);
+    h.periodic = 6;
+    CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "dim 2 is mirrored and must be periodic, dim 1 folds and must not be");
     CHECK_INT(dpar_halo_begin(&w, &good, 0, 2, 0, &why), DPAR_E_ARG);
     CHECK_INT(dpar_halo_begin(&w, &good, 0, 0, 2, &why), DPAR_E_ARG);
     CHECK_INT(dpar_halo_begin(&w, &good, 99, DPAR_SENDS, 0, NULL), DPAR_OK); /* not of the grid */

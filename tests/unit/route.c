@@ -41,6 +41,22 @@ static int64_t chunk_of(const dpar_layout *l, int32_t to, int64_t n)
     return shape[to] > 0 ? local_elements(l) / shape[to] * ((shape[to] + n - 1) / n) : 0;
 }
 
+/* What a step says of itself: the dims that its axis cuts before and after it. */
+static void check_step(const dpar_route_step *s, const dpar_layout *before,
+                       const dpar_layout *after)
+{
+    if (s->kind == DPAR_STEP_PERMUTE) {
+        CHECK(s->axis == -1 && s->from == -1 && s->to == -1);
+        return;
+    }
+    CHECK_INT(s->from, before->axis[s->axis].kind == DPAR_SHARD ? before->axis[s->axis].dim : -1);
+    if (s->kind == DPAR_STEP_SWAP) {
+        CHECK(s->to > s->axis && s->to < before->mesh.axes);
+        return;
+    }
+    CHECK_INT(s->to, after->axis[s->axis].kind == DPAR_SHARD ? after->axis[s->axis].dim : -1);
+}
+
 /* Every step leads where it says, moves what it says (transfer lists agree), and the last is the
  * goal. */
 static int64_t check_route(const dpar_layout *from, const dpar_layout *to, int exact)
@@ -56,6 +72,7 @@ static int64_t check_route(const dpar_layout *from, const dpar_layout *to, int e
     for (i = 0; i < count; i++) {
         int64_t most = 0, both = local_elements(&at);
         CHECK_INT(dpar_route_apply(&at, &steps[i], to, &next, NULL), DPAR_OK);
+        check_step(&steps[i], &at, &next);
         for (rank = 0; rank < at.mesh.size; rank++) {
             CHECK_INT(dpar_transfers_begin(&w, &at, &next, rank, DPAR_RECEIVES, 0, NULL), DPAR_OK);
             dpar_transfers_total(&w, &sum);
@@ -336,6 +353,42 @@ static void test_prices(void)
     CHECK_INT(count, 2); /* dear steps: two all-reduces */
 }
 
+/* Each line of the cost's definition where it decides: slices are free, one element is a move, what
+ * costs nothing, and costs past 2^63. */
+static void test_costs(void)
+{
+    static const int32_t pair[] = {2}, uneven[] = {3, 2}, many[] = {2, 4096}, size[] = {2, 2, 2};
+    static const int64_t two = 2, six = 6, large = INT64_C(1) << 40, even[] = {8, 8, 8};
+    static const int64_t dear[] = {INT64_C(1) << 20, 1}, dearer[] = {INT64_C(1) << 23, 1};
+    static const int64_t none[] = {0, 0, 0};
+    dpar_mesh m = mesh_of(1, pair);
+    dpar_layout from = on(&m, 1, &two, ((const int[]){-2}), NULL);
+    dpar_layout to = on(&m, 1, &two, ((const int[]){-1}), NULL);
+    /* 2 elements in one step or 1 and 1 in two */
+    CHECK_INT(dpar_route(&from, &to, NULL, 10, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
+    CHECK(count == 1 && steps[0].kind == DPAR_STEP_ALL_REDUCE && steps[0].elements == 2);
+    /* an all-reduce of 6 by 3 is 8; of a slice of 3 it is 4, and 3 to gather them */
+    m = mesh_of(2, uneven);
+    from = on(&m, 1, &six, ((const int[]){-2, -1}), NULL);
+    to = on(&m, 1, &six, ((const int[]){-1, -1}), NULL);
+    CHECK_INT(check_route(&from, &to, 0), 7);
+    CHECK_INT(steps[0].kind, DPAR_STEP_SLICE);
+    /* 2^40 elements at 2^20 or 2^23 each: all that is past the limit costs the same, a part less */
+    m = mesh_of(2, many);
+    from = on(&m, 1, &large, ((const int[]){-2, -2}), NULL);
+    to = on(&m, 1, &large, ((const int[]){-1, -1}), NULL);
+    CHECK_INT(dpar_route(&from, &to, dear, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
+    CHECK(steps[0].kind == DPAR_STEP_REDUCE_SCATTER && steps[0].axis == 1);
+    CHECK_INT(dpar_route(&from, &to, dearer, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
+    CHECK(steps[0].kind == DPAR_STEP_REDUCE_SCATTER && steps[0].axis == 1);
+    /* where nothing costs anything, the fewest steps: a swap costs nothing either */
+    m = mesh_of(3, size);
+    from = on(&m, 3, even, ((const int[]){0, 1, 2}), NULL);
+    to = on(&m, 3, even, ((const int[]){0, 2, 1}), NULL);
+    CHECK_INT(dpar_route(&from, &to, none, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
+    CHECK_INT(count, 1);
+}
+
 /* Three axes of one size change roles in a ring: one exchange of tiles, where swaps are two; not
  * where the tiles are uneven, nor where their shapes differ. */
 static void test_permute(void)
@@ -368,6 +421,7 @@ static void test_room(void)
     static const int32_t size[] = {2, 2};
     static const int64_t extent[] = {8, 8}, vast[] = {INT64_C(1) << 62, 1};
     static const int64_t vast_twice[] = {INT64_C(1) << 62, INT64_C(1) << 62};
+    static const int64_t most[] = {7, INT64_MAX / 7};
     enum { ENOUGH = 12 };
     dpar_mesh m = mesh_of(2, size);
     dpar_layout a = on(&m, 2, extent, ((const int[]){-1, -1}), NULL), peak[2];
@@ -409,6 +463,8 @@ static void test_room(void)
     steps[0].axis = 0;
     steps[0].to = -1;
     CHECK_INT(dpar_route_peak(&b, &a, steps, 1, peak), -1);
+    a = on(&m, 2, most, ((const int[]){-1, -1}), NULL); /* 2^63 - 1, 7 times something, fit */
+    CHECK_INT(dpar_route_peak(&a, &a, steps, 0, peak), INT64_MAX);
     a = on(&m, 2, vast_twice, ((const int[]){-1, -1}), NULL);
     CHECK_INT(dpar_route_peak(&a, &a, steps, 0, peak), -1);
     for (room = 0; room < 3; room++) { /* nothing is held of an empty array, and nothing moves */
@@ -417,8 +473,10 @@ static void test_room(void)
         a = on(&m, 3, empty, ((const int[]){0, -1}), NULL);
         b = on(&m, 3, empty, ((const int[]){1, -1}), NULL);
         CHECK_INT(dpar_route(&a, &b, NULL, 0, steps, STEPS, &count, nodes, NODES, NULL), DPAR_OK);
-        CHECK(count >= 1 && cost_of(steps, count) == 0);
+        CHECK(count == 1 && cost_of(steps, count) == 0);
         CHECK_INT(dpar_route_peak(&a, &b, steps, count, peak), 0);
+        steps[0].axis = 9;
+        CHECK_INT(dpar_route_peak(&a, &b, steps, 1, peak), -1);
     }
 }
 
@@ -469,6 +527,7 @@ static void test_refusals(void)
     dpar_layout to = on(&m, 2, extent, ((const int[]){1, 0}), NULL);
     dpar_layout sum = on(&m, 2, extent, ((const int[]){-2, 0}), NULL);
     dpar_route_step bad = {DPAR_STEP_SLICE, 5, -1, 0, 0};
+    int k, sums;
     dpar_why why;
     b.axis[0] = dpar_shard_by(0, DPAR_STRIPE, 0);
     CHECK_INT(dpar_route(&b, &to, NULL, 0, steps, STEPS, &count, nodes, NODES, &why), DPAR_E_ARG);
@@ -486,6 +545,11 @@ static void test_refusals(void)
     CHECK_INT(dpar_route(&a, &to, NULL, -1, steps, STEPS, &count, nodes, NODES, &why), DPAR_E_ARG);
     CHECK_INT(dpar_route(&a, &sum, NULL, 0, steps, STEPS, &count, nodes, NODES, &why), DPAR_OK);
     CHECK(steps[count - 1].kind == DPAR_STEP_START_SUM || steps[0].kind == DPAR_STEP_ALL_GATHER);
+    (void)check_route(&a, &sum, 0);
+    for (k = 0, sums = 0; k < count; k++) {
+        sums += steps[k].kind == DPAR_STEP_START_SUM;
+    }
+    CHECK_INT(sums, 1);
     CHECK_INT(dpar_route_apply(&a, &bad, &to, &c, &why), DPAR_E_ARG);
     CHECK_TEXT(dpar_step_name(99), "?");
 }
@@ -496,6 +560,7 @@ int main(void)
     test_even();
     test_vectors();
     test_prices();
+    test_costs();
     test_permute();
     test_room();
     test_swap();
