@@ -1362,6 +1362,200 @@ static void test_torus_random(void)
     }
 }
 
+/* Of the free axes with that product the most, of those the first: where two sets of equal size
+ * part ways, the one with the earlier axis. -1: none. */
+static int32_t rule_whole(int32_t axes, const int32_t *physical, int32_t used, int32_t size)
+{
+    int32_t set, best = size == 1 ? 0 : -1, most = 0, i;
+    for (set = 1; set < 1 << axes; set++) {
+        int32_t count = 0, differ = best ^ set;
+        int64_t product = 1;
+        for (i = 0; i < axes; i++) {
+            count += set >> i & 1;
+            product *= (set >> i & 1) != 0 ? physical[i] : 1;
+        }
+        if (product == size && (set & used) == 0 &&
+            (count > most || (count == most && (differ & -differ & set) != 0))) {
+            best = set;
+            most = count;
+        }
+    }
+    return best;
+}
+
+/* The rules (1) to (4) as numbers, the most important first: z is better when its are larger. */
+static void rule_score(int32_t axes, const int32_t *physical, const int32_t *taken,
+                       const int32_t *z, int64_t *score)
+{
+    int32_t i;
+    score[0] = score[2] = 1;
+    score[1] = 0;
+    for (i = 0; i < axes; i++) {
+        if (z[i] == physical[i] && z[i] > 1) {
+            score[0] *= z[i];
+            score[1]++;
+        }
+        if (taken[i] > 1) {
+            score[2] *= z[i];
+        }
+        score[3 + i] = z[i];
+    }
+}
+
+/* Tries every tuple of divisors of what is left with that product. */
+static void rule_split(int32_t axes, const int32_t *physical, const int32_t *taken, int32_t size,
+                       int32_t at, int32_t *z, int32_t *best)
+{
+    int64_t mine[9], other[9];
+    int32_t i;
+    if (at < axes) {
+        for (z[at] = 1; z[at] <= physical[at] / taken[at]; z[at]++) {
+            if (physical[at] / taken[at] % z[at] == 0 && size % z[at] == 0) {
+                rule_split(axes, physical, taken, size / z[at], at + 1, z, best);
+            }
+        }
+    } else if (size == 1) {
+        rule_score(axes, physical, taken, z, mine);
+        rule_score(axes, physical, taken, best, other);
+        for (i = 0; i < 3 + axes && mine[i] == other[i]; i++) {
+        }
+        if (best[0] == 0 || (i < 3 + axes && mine[i] > other[i])) {
+            memcpy(best, z, (size_t)axes * sizeof z[0]);
+        }
+    }
+}
+
+/* The parts of each logical axis by the rules: 1 when whole axes suffice. */
+static int rule_torus(int32_t axes, const int32_t *physical, int32_t logicals,
+                      const int32_t *logical, int32_t (*part)[6], uint32_t *masks)
+{
+    int32_t l, i, used = 0, set = 0, taken[6] = {1, 1, 1, 1, 1, 1};
+    for (l = logicals - 1; l >= 0 && set >= 0; l--) {
+        set = rule_whole(axes, physical, used, logical[l]);
+        used |= set;
+        masks[l] = (uint32_t)set;
+        for (i = 0; i < axes; i++) {
+            part[l][i] = (set >> i & 1) != 0 ? physical[i] : 1;
+        }
+    }
+    for (l = logicals - 1; l >= 0 && set < 0; l--) {
+        int32_t z[6], best[6] = {0};
+        rule_split(axes, physical, taken, logical[l], 0, z, best);
+        for (masks[l] = 0, i = 0; i < axes; i++) {
+            part[l][i] = best[i];
+            taken[i] *= best[i];
+            masks[l] |= (uint32_t)(best[i] > 1) << i;
+        }
+    }
+    return set >= 0;
+}
+
+/* The chip of every logical place, by the digits of its coordinates; nothing else is written. */
+static void check_torus_digits(const dpar_torus *t)
+{
+    int32_t l, i, chip[7] = {0}, want[9], got[9], back[7];
+    do {
+        int32_t rest[6];
+        for (i = 0; i < t->physical_axes; i++) {
+            rest[i] = chip[i];
+        }
+        for (l = t->logical_axes - 1; l >= 0; l--) { /* which has the fastest digit */
+            int32_t stride = 1;
+            for (want[l] = 0, i = t->physical_axes - 1; i >= 0; i--) {
+                want[l] += stride * (rest[i] % t->part[l][i]);
+                rest[i] /= t->part[l][i];
+                stride *= t->part[l][i];
+            }
+        }
+        for (l = 0; l < 9; l++) {
+            got[l] = -7;
+        }
+        for (i = 0; i < 7; i++) {
+            back[i] = -7;
+        }
+        CHECK_INT(dpar_torus_logical(t, chip, got), DPAR_OK);
+        CHECK_INT(dpar_torus_physical(t, want, back), DPAR_OK);
+        for (l = 0; l < 9; l++) {
+            CHECK_INT(got[l], l < t->logical_axes ? want[l] : -7);
+        }
+        for (i = 0; i < 7; i++) {
+            CHECK_INT(back[i], i < t->physical_axes ? chip[i] : -7);
+        }
+        for (i = t->physical_axes - 1; i >= 0 && ++chip[i] == t->physical[i]; i--) {
+            chip[i] = 0;
+        }
+    } while (i >= 0);
+}
+
+/* Both ways of assigning against their rules, up to 6 physical and 8 logical axes. */
+static void test_torus_rules(void)
+{
+    int32_t i, k, l;
+    for (i = 0; i < 3000; i++) {
+        static const int32_t sizes[] = {1, 2, 3, 4, 6, 8, 2, 2, 4, 5};
+        int32_t axes = 1 + random_below(6), logicals = 1 + random_below(8), chips = 1;
+        int32_t physical[6] = {1, 1, 1, 1, 1, 1}, logical[8] = {1, 1, 1, 1, 1, 1, 1, 1}, split;
+        int32_t part[8][6];
+        uint32_t masks[8];
+        for (k = 0; k < axes; k++) {
+            physical[k] = sizes[random_below(10)];
+            chips *= physical[k];
+            if (i % 2) { /* whole axes will do */
+                logical[random_below(logicals)] *= physical[k];
+            }
+        }
+        for (k = 2, l = i % 2 ? 1 : chips; l > 1;) {
+            if (l % k == 0) {
+                l /= k;
+                logical[random_below(logicals)] *= k;
+            } else {
+                k++;
+            }
+        }
+        for (split = 0; split < 2; split++) {
+            dpar_torus t;
+            dpar_status st;
+            int whole = rule_torus(axes, physical, logicals, logical, part, masks);
+            memset(&t, 0x7f, sizeof t);
+            st = dpar_torus_assign(&t, axes, physical, logicals, logical, split, NULL);
+            CHECK_INT(st, whole || split ? DPAR_OK : DPAR_E_NONE);
+            for (l = 0; l < 8 && st == DPAR_OK; l++) {
+                CHECK_INT(t.axes[l], l < logicals ? masks[l] : 0);
+                for (k = 0; k < 6; k++) { /* what there is not has one place */
+                    CHECK_INT(t.part[l][k], l < logicals && k < axes ? part[l][k] : 1);
+                }
+            }
+            if (st == DPAR_OK && chips <= 300) {
+                check_torus_digits(&t);
+            }
+        }
+    }
+}
+
+/* How many axes there may be, and the largest torus. */
+static void test_torus_limits(void)
+{
+    static const int32_t ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, prime[] = {2147483647};
+    static const int32_t places[] = {-1, 0, 2147483646, 2147483647};
+    int32_t p, l, i, to[1];
+    dpar_torus t;
+    for (p = 0; p <= 7; p++) {
+        for (l = 0; l <= 9; l++) {
+            const int legal = p >= 1 && p <= 6 && l >= 1 && l <= 8;
+            CHECK_INT(dpar_torus_assign(&t, p, ones, l, ones, 0, NULL),
+                      legal ? DPAR_OK : DPAR_E_ARG);
+        }
+    }
+    CHECK_INT(dpar_torus_assign(&t, 1, prime, 1, prime, 0, NULL), DPAR_OK);
+    for (i = 0; i < 4; i++) {
+        const int legal = i == 1 || i == 2;
+        CHECK_INT(dpar_torus_physical(&t, places + i, to), legal ? DPAR_OK : DPAR_E_ARG);
+        CHECK(!legal || to[0] == places[i]);
+        CHECK_INT(dpar_torus_logical(&t, places + i, to), legal ? DPAR_OK : DPAR_E_ARG);
+        CHECK(!legal || to[0] == places[i]);
+    }
+}
+
 static void test_torus_refusals(void)
 {
     static const int32_t physical[] = {4, 4}, logical[] = {2, 8}, less[] = {2, 4}, bad[] = {0, 4};
@@ -1428,6 +1622,8 @@ int main(void)
     test_torus_splitting();
     test_torus_splits_run();
     test_torus_random();
+    test_torus_rules();
+    test_torus_limits();
     test_torus_refusals();
     return CHECK_DONE();
 }
