@@ -72,6 +72,25 @@ static void test_dims_rule(void)
     }
 }
 
+/* The same rule where squares of parts pass 2^31. */
+static void test_dims_rule_large(void)
+{
+    int32_t i, dims, d, x[8];
+    for (dims = 2; dims <= 4; dims++) {
+        for (i = 0; i < 24; i++) { /* among them 2, 4, 6 .. times a large prime */
+            int32_t n = i < 12 ? 2147483647 - i : 1999999 * (i - 10) + i % 3, got[8] = {0},
+                    same = 1;
+            rule_found = 0;
+            rule_try(dims, 0, n, x);
+            CHECK_INT(dpar_dims_create(n, dims, got, NULL), DPAR_OK);
+            for (d = 0; d < dims; d++) {
+                same = same && got[d] == rule_best[d];
+            }
+            CHECK(same);
+        }
+    }
+}
+
 static void check_dims(int32_t n, int32_t dims, int32_t a, int32_t b, int32_t c, int32_t d)
 {
     int32_t got[4] = {0};
@@ -161,6 +180,43 @@ static void test_dims_fixed(void)
     }
     CHECK_INT(product, 2095133040);
 }
+
+/* Outside 0 to DPAR_MAX_AXES dims nothing is asked of the parts, were they right. */
+static void test_dims_count(void)
+{
+    int32_t ones[DPAR_MAX_AXES + 1], d;
+    for (d = 0; d <= DPAR_MAX_AXES; d++) {
+        ones[d] = 1;
+    }
+    for (d = -1; d <= DPAR_MAX_AXES + 1; d++) {
+        const int legal = d >= 0 && d <= DPAR_MAX_AXES;
+        CHECK_INT(dpar_dims_create(1, d, ones, NULL), legal ? DPAR_OK : DPAR_E_ARG);
+    }
+}
+
+#ifdef DPAR_IMPLEMENTATION
+/* What the search's bound relies on: the logarithm is never too large, and hardly more than 1 too
+ * small.
+ */
+static void test_log2(void)
+{
+    int64_t v = 1, near[3];
+    int32_t i, k;
+    for (i = 0; i < 4000; i++) {
+        near[0] = v;
+        near[1] = i;
+        near[2] = (INT64_C(1) << i % 63) - (i < 2000);
+        for (k = 0; k < 3; k++) {
+            if (near[k] > 0) {
+                double log = log2((double)near[k]) * 65536;
+                int32_t got = dpari_cart_log2(near[k]);
+                CHECK(got < log + 1e-6 && got > log - 1.001);
+            }
+        }
+        v = v < INT64_MAX / 80 ? v + v / 80 + 1 : INT64_MAX - i;
+    }
+}
+#endif
 
 /* ---- least cut ---- */
 
@@ -393,6 +449,34 @@ static void test_grid_extremes(void)
     CHECK_INT(product, 2095133040);
 }
 
+/* The largest numbers that are taken: a cut of 2^63 - 2, and a dearest one of 2^63 - 3, where every
+ * cell is a part and every axis is cut once more than it is (5 divides 2^63 - 3). */
+static void test_grid_limits(void)
+{
+    const int64_t half = INT64_C(4611686018427387903), fifth = INT64_C(1844674407370955161);
+    const int64_t cells[] = {5, 1};
+    int64_t weight[] = {0, 0}, cut = -5;
+    int32_t x[] = {3, 1};
+    weight[0] = half;
+    CHECK_INT(dpar_grid_cut(1, cells, weight, 0, x, &cut, NULL), DPAR_OK);
+    CHECK_INT(cut, 2 * half);
+    weight[0] = half + 1;
+    cut = -5;
+    CHECK_INT(dpar_grid_cut(1, cells, weight, 0, x, &cut, NULL), DPAR_E_RANGE);
+    CHECK_INT(cut, -5);
+    x[0] = 0;
+    weight[0] = fifth;
+    CHECK_INT(dpar_grid_create(5, 1, cells, weight, 0, x, &cut, NULL), DPAR_OK);
+    CHECK_INT(cut, 4 * fifth);
+    x[0] = x[1] = 0;
+    weight[1] = 1; /* the other axis costs 5 */
+    CHECK_INT(dpar_grid_create(5, 2, cells, weight, 0, x, &cut, NULL), DPAR_E_RANGE);
+    x[0] = 0;
+    weight[0] = fifth + 1;
+    CHECK_INT(dpar_grid_create(5, 1, cells, weight, 0, x, &cut, NULL), DPAR_E_RANGE);
+    CHECK(x[0] == 0 && cut == 4 * fifth);
+}
+
 /* ---- Cartesian topology ---- */
 
 /* C18: MPI_Cart 2 x 3, periodic in dim 0 only; both libraries run. */
@@ -534,6 +618,30 @@ static void test_neighbours(void)
     CHECK_INT(dpar_cart_neighbours(&c, 12, DPAR_STENCIL_BOX, NULL, 0), -1);
     dpar_cart_init(&c, 0, n, 0, NULL);
     CHECK_INT(dpar_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, NULL, 0), 0);
+}
+
+/* Any room: as many as fit, in the same order, and nothing behind them. */
+static void test_neighbours_room(void)
+{
+    static const int32_t n[] = {3, 4};
+    int32_t all[9], list[10], stencil, count, room, r, i;
+    dpar_cart c;
+    dpar_cart_init(&c, 2, n, 1, NULL);
+    for (stencil = DPAR_STENCIL_STAR; stencil <= DPAR_STENCIL_BOX; stencil++) {
+        for (r = 0; r < c.size; r++) {
+            count = dpar_cart_neighbours(&c, r, stencil, all, 9);
+            CHECK_INT(count, stencil == DPAR_STENCIL_STAR ? 4 : 8);
+            for (room = 0; room <= 10; room++) {
+                for (i = 0; i < 10; i++) {
+                    list[i] = 99;
+                }
+                CHECK_INT(dpar_cart_neighbours(&c, r, stencil, list, room), count);
+                for (i = 0; i < 10; i++) {
+                    CHECK_INT(list[i], i < room && i < count ? all[i] : 99);
+                }
+            }
+        }
+    }
 }
 
 static void test_cart_refusals(void)
@@ -809,6 +917,96 @@ static void test_skipping(void)
     }
 }
 
+/* Row-major is MPI's order, in any number of dims; a place says all it has. */
+static void test_row_major(void)
+{
+    static const int32_t n[] = {2, 3, 1, 2, 2, 3};
+    int32_t dims, d, r, at[6];
+    for (dims = 0; dims <= 6; dims++) {
+        uint32_t named = 0;
+        dpar_place p;
+        dpar_cart c;
+        dpar_stencil s;
+        memset(&p, 0x7f, sizeof p);
+        memset(&s, 0x7f, sizeof s);
+        CHECK_INT(dpar_cart_init(&c, dims, n, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_ROW_MAJOR, 4, NULL), DPAR_OK);
+        s = dpar_stencil_edges(DPAR_STENCIL_BOX);
+        for (r = 0; r < c.size; r++) {
+            CHECK_INT(dpar_place_coords(&p, r, at), DPAR_OK);
+            CHECK_INT(dpar_cart_rank(&c, at), r);
+            CHECK_INT(dpar_place_rank(&p, at), r);
+        }
+        for (d = 0; d < 6; d++) {
+            CHECK(p.brick[d] == 1 && s.block[d] == 1 && s.width[d] == 1);
+            CHECK(p.order[d] >= 0 && p.order[d] < 6);
+            named |= 1u << p.order[d];
+        }
+        CHECK_INT(named, 63); /* every axis once */
+    }
+}
+
+/* Hilbert's curve through a cube of side 2 visits the corners in the order of the reflected Gray
+ * code, turned by one axis: Hamilton's curve with entry 0 and direction 0. Morton's counts. */
+static void test_corners(void)
+{
+    static const int32_t n[] = {2, 2, 2, 2, 2, 2};
+    int32_t dims, d, at[6];
+    for (dims = 0; dims <= 6; dims++) {
+        uint32_t w;
+        dpar_place hilbert, morton;
+        dpar_cart c;
+        CHECK_INT(dpar_cart_init(&c, dims, n, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_place_init(&hilbert, &c, DPAR_PLACE_HILBERT, 4, NULL), DPAR_OK);
+        CHECK_INT(dpar_place_init(&morton, &c, DPAR_PLACE_MORTON, 4, NULL), DPAR_OK);
+        for (w = 0; w < (uint32_t)c.size; w++) {
+            for (d = 0; d < dims; d++) {
+                at[(d + 1) % dims] = (int32_t)((w ^ w >> 1) >> d & 1u);
+            }
+            CHECK_INT(dpar_place_rank(&hilbert, at), w);
+            for (d = 0; d < dims; d++) {
+                at[d] = (int32_t)(w >> d & 1u);
+            }
+            CHECK_INT(dpar_place_rank(&morton, at), w);
+        }
+    }
+}
+
+/* Every choice of sides, fixed or free: what is fixed stays, and of all bricks that have it none
+ * leaves a smaller surface. */
+static void test_some_sides(void)
+{
+    int32_t fix[2], q[2], g;
+    for (g = 1; g <= 24; g++) {
+        dpar_cart c = cart_of(2, 8, 6, 1, (uint32_t)g & 3u);
+        for (fix[0] = 0; fix[0] <= 8; fix[0]++) {
+            for (fix[1] = 0; fix[1] <= 6; fix[1]++) {
+                int64_t least = -1;
+                int32_t best[2] = {0, 0};
+                dpar_place p;
+                dpar_status st = dpar_place_bricks(&p, &c, g, NULL, NULL, fix, NULL);
+                for (q[0] = 8; q[0] > 0; q[0]--) { /* of equals the fewest nodes along axis 0 */
+                    static const int64_t cells[] = {8, 6}, ones[] = {1, 1};
+                    int32_t nodes[2];
+                    q[1] = g / q[0];
+                    if (q[0] * q[1] != g || 8 % q[0] != 0 || 6 % q[1] != 0 ||
+                        (fix[0] > 0 && fix[0] != q[0]) || (fix[1] > 0 && fix[1] != q[1])) {
+                        continue;
+                    }
+                    nodes[0] = 8 / q[0];
+                    nodes[1] = 6 / q[1];
+                    if (least < 0 || slow_cut(2, cells, ones, c.periodic, nodes) < least) {
+                        least = slow_cut(2, cells, ones, c.periodic, nodes);
+                        memcpy(best, q, sizeof best);
+                    }
+                }
+                CHECK_INT(st == DPAR_OK, least >= 0);
+                CHECK(st != DPAR_OK || (p.brick[0] == best[0] && p.brick[1] == best[1]));
+            }
+        }
+    }
+}
+
 static void check_edges(const dpar_cart *c, int32_t kind, int32_t g, int64_t total, int64_t worst)
 {
     dpar_stencil s = dpar_stencil_edges(DPAR_STENCIL_STAR);
@@ -886,10 +1084,30 @@ static void test_place_best(void)
     }
 }
 
+/* The largest halos that are taken: 3 ranks in a ring send 6 w = 2^63 - 2 bytes. */
+static void test_cost_limits(void)
+{
+    const int64_t w = INT64_C(1537228672809129301);
+    dpar_cart ring = cart_of(1, 3, 1, 1, 1);
+    dpar_stencil s = dpar_stencil_edges(DPAR_STENCIL_STAR);
+    int64_t total = 5, worst = 5;
+    int32_t kind;
+    for (kind = 0; kind < DPAR_PLACE_KINDS; kind++) {
+        dpar_place p;
+        CHECK_INT(dpar_place_init(&p, &ring, kind, 1, NULL), DPAR_OK);
+        s.bytes = w;
+        CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, NULL), DPAR_OK);
+        CHECK(total == 3 * w && worst == 2 * w);
+        s.bytes = w + 1;
+        CHECK_INT(dpar_place_cost(&p, &s, &total, &worst, NULL), DPAR_E_RANGE);
+        CHECK(total == 3 * w && worst == 2 * w);
+    }
+}
+
 static void test_place_refusals(void)
 {
     static const int32_t twice[] = {0, 0}, three[] = {3, 0}, minus[] = {-1, 0}, most[] = {4, 4};
-    static const int32_t two_first[] = {2, 0}, one_first[] = {1, 0};
+    static const int32_t two_first[] = {2, 0}, one_first[] = {1, 0}, ones[] = {1, 1};
     static const int32_t top[] = {2147483647}, wide[] = {46340, 46340};
     dpar_cart c = cart_of(2, 4, 4, 1, 0);
     dpar_stencil s = dpar_stencil_edges(DPAR_STENCIL_BOX);
@@ -900,12 +1118,16 @@ static void test_place_refusals(void)
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_KINDS, 4, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "placement 4 of 4 ranks a node: 0 to 3 and at least 1");
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_place_best(&p, &c, 0, &s, NULL, NULL, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "placement 0 of 0 ranks a node: 0 to 3 and at least 1");
     CHECK_INT(dpar_place_init(&p, &c, DPAR_PLACE_BRICKS, 3, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "3 ranks a node do not divide 16 ranks");
     CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, twice, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "order[1] is axis 0: each of the 2 axes must be named once");
     CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, minus, NULL, &why), DPAR_E_ARG);
     CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, two_first, NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, ones, NULL, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "order[1] is axis 1: each of the 2 axes must be named once");
     CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, one_first, NULL, &why), DPAR_OK);
     CHECK_INT(dpar_place_bricks(&p, &c, 4, NULL, NULL, three, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "a brick's side 3 does not divide axis 0's 4 parts");
@@ -1140,6 +1362,200 @@ static void test_torus_random(void)
     }
 }
 
+/* Of the free axes with that product the most, of those the first: where two sets of equal size
+ * part ways, the one with the earlier axis. -1: none. */
+static int32_t rule_whole(int32_t axes, const int32_t *physical, int32_t used, int32_t size)
+{
+    int32_t set, best = size == 1 ? 0 : -1, most = 0, i;
+    for (set = 1; set < 1 << axes; set++) {
+        int32_t count = 0, differ = best ^ set;
+        int64_t product = 1;
+        for (i = 0; i < axes; i++) {
+            count += set >> i & 1;
+            product *= (set >> i & 1) != 0 ? physical[i] : 1;
+        }
+        if (product == size && (set & used) == 0 &&
+            (count > most || (count == most && (differ & -differ & set) != 0))) {
+            best = set;
+            most = count;
+        }
+    }
+    return best;
+}
+
+/* The rules (1) to (4) as numbers, the most important first: z is better when its are larger. */
+static void rule_score(int32_t axes, const int32_t *physical, const int32_t *taken,
+                       const int32_t *z, int64_t *score)
+{
+    int32_t i;
+    score[0] = score[2] = 1;
+    score[1] = 0;
+    for (i = 0; i < axes; i++) {
+        if (z[i] == physical[i] && z[i] > 1) {
+            score[0] *= z[i];
+            score[1]++;
+        }
+        if (taken[i] > 1) {
+            score[2] *= z[i];
+        }
+        score[3 + i] = z[i];
+    }
+}
+
+/* Tries every tuple of divisors of what is left with that product. */
+static void rule_split(int32_t axes, const int32_t *physical, const int32_t *taken, int32_t size,
+                       int32_t at, int32_t *z, int32_t *best)
+{
+    int64_t mine[9], other[9];
+    int32_t i;
+    if (at < axes) {
+        for (z[at] = 1; z[at] <= physical[at] / taken[at]; z[at]++) {
+            if (physical[at] / taken[at] % z[at] == 0 && size % z[at] == 0) {
+                rule_split(axes, physical, taken, size / z[at], at + 1, z, best);
+            }
+        }
+    } else if (size == 1) {
+        rule_score(axes, physical, taken, z, mine);
+        rule_score(axes, physical, taken, best, other);
+        for (i = 0; i < 3 + axes && mine[i] == other[i]; i++) {
+        }
+        if (best[0] == 0 || (i < 3 + axes && mine[i] > other[i])) {
+            memcpy(best, z, (size_t)axes * sizeof z[0]);
+        }
+    }
+}
+
+/* The parts of each logical axis by the rules: 1 when whole axes suffice. */
+static int rule_torus(int32_t axes, const int32_t *physical, int32_t logicals,
+                      const int32_t *logical, int32_t (*part)[6], uint32_t *masks)
+{
+    int32_t l, i, used = 0, set = 0, taken[6] = {1, 1, 1, 1, 1, 1};
+    for (l = logicals - 1; l >= 0 && set >= 0; l--) {
+        set = rule_whole(axes, physical, used, logical[l]);
+        used |= set;
+        masks[l] = (uint32_t)set;
+        for (i = 0; i < axes; i++) {
+            part[l][i] = (set >> i & 1) != 0 ? physical[i] : 1;
+        }
+    }
+    for (l = logicals - 1; l >= 0 && set < 0; l--) {
+        int32_t z[6], best[6] = {0};
+        rule_split(axes, physical, taken, logical[l], 0, z, best);
+        for (masks[l] = 0, i = 0; i < axes; i++) {
+            part[l][i] = best[i];
+            taken[i] *= best[i];
+            masks[l] |= (uint32_t)(best[i] > 1) << i;
+        }
+    }
+    return set >= 0;
+}
+
+/* The chip of every logical place, by the digits of its coordinates; nothing else is written. */
+static void check_torus_digits(const dpar_torus *t)
+{
+    int32_t l, i, chip[7] = {0}, want[9], got[9], back[7];
+    do {
+        int32_t rest[6];
+        for (i = 0; i < t->physical_axes; i++) {
+            rest[i] = chip[i];
+        }
+        for (l = t->logical_axes - 1; l >= 0; l--) { /* which has the fastest digit */
+            int32_t stride = 1;
+            for (want[l] = 0, i = t->physical_axes - 1; i >= 0; i--) {
+                want[l] += stride * (rest[i] % t->part[l][i]);
+                rest[i] /= t->part[l][i];
+                stride *= t->part[l][i];
+            }
+        }
+        for (l = 0; l < 9; l++) {
+            got[l] = -7;
+        }
+        for (i = 0; i < 7; i++) {
+            back[i] = -7;
+        }
+        CHECK_INT(dpar_torus_logical(t, chip, got), DPAR_OK);
+        CHECK_INT(dpar_torus_physical(t, want, back), DPAR_OK);
+        for (l = 0; l < 9; l++) {
+            CHECK_INT(got[l], l < t->logical_axes ? want[l] : -7);
+        }
+        for (i = 0; i < 7; i++) {
+            CHECK_INT(back[i], i < t->physical_axes ? chip[i] : -7);
+        }
+        for (i = t->physical_axes - 1; i >= 0 && ++chip[i] == t->physical[i]; i--) {
+            chip[i] = 0;
+        }
+    } while (i >= 0);
+}
+
+/* Both ways of assigning against their rules, up to 6 physical and 8 logical axes. */
+static void test_torus_rules(void)
+{
+    int32_t i, k, l;
+    for (i = 0; i < 3000; i++) {
+        static const int32_t sizes[] = {1, 2, 3, 4, 6, 8, 2, 2, 4, 5};
+        int32_t axes = 1 + random_below(6), logicals = 1 + random_below(8), chips = 1;
+        int32_t physical[6] = {1, 1, 1, 1, 1, 1}, logical[8] = {1, 1, 1, 1, 1, 1, 1, 1}, split;
+        int32_t part[8][6];
+        uint32_t masks[8];
+        for (k = 0; k < axes; k++) {
+            physical[k] = sizes[random_below(10)];
+            chips *= physical[k];
+            if (i % 2) { /* whole axes will do */
+                logical[random_below(logicals)] *= physical[k];
+            }
+        }
+        for (k = 2, l = i % 2 ? 1 : chips; l > 1;) {
+            if (l % k == 0) {
+                l /= k;
+                logical[random_below(logicals)] *= k;
+            } else {
+                k++;
+            }
+        }
+        for (split = 0; split < 2; split++) {
+            dpar_torus t;
+            dpar_status st;
+            int whole = rule_torus(axes, physical, logicals, logical, part, masks);
+            memset(&t, 0x7f, sizeof t);
+            st = dpar_torus_assign(&t, axes, physical, logicals, logical, split, NULL);
+            CHECK_INT(st, whole || split ? DPAR_OK : DPAR_E_NONE);
+            for (l = 0; l < 8 && st == DPAR_OK; l++) {
+                CHECK_INT(t.axes[l], l < logicals ? masks[l] : 0);
+                for (k = 0; k < 6; k++) { /* what there is not has one place */
+                    CHECK_INT(t.part[l][k], l < logicals && k < axes ? part[l][k] : 1);
+                }
+            }
+            if (st == DPAR_OK && chips <= 300) {
+                check_torus_digits(&t);
+            }
+        }
+    }
+}
+
+/* How many axes there may be, and the largest torus. */
+static void test_torus_limits(void)
+{
+    static const int32_t ones[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1}, prime[] = {2147483647};
+    static const int32_t places[] = {-1, 0, 2147483646, 2147483647};
+    int32_t p, l, i, to[1];
+    dpar_torus t;
+    for (p = 0; p <= 7; p++) {
+        for (l = 0; l <= 9; l++) {
+            const int legal = p >= 1 && p <= 6 && l >= 1 && l <= 8;
+            CHECK_INT(dpar_torus_assign(&t, p, ones, l, ones, 0, NULL),
+                      legal ? DPAR_OK : DPAR_E_ARG);
+        }
+    }
+    CHECK_INT(dpar_torus_assign(&t, 1, prime, 1, prime, 0, NULL), DPAR_OK);
+    for (i = 0; i < 4; i++) {
+        const int legal = i == 1 || i == 2;
+        CHECK_INT(dpar_torus_physical(&t, places + i, to), legal ? DPAR_OK : DPAR_E_ARG);
+        CHECK(!legal || to[0] == places[i]);
+        CHECK_INT(dpar_torus_logical(&t, places + i, to), legal ? DPAR_OK : DPAR_E_ARG);
+        CHECK(!legal || to[0] == places[i]);
+    }
+}
+
 static void test_torus_refusals(void)
 {
     static const int32_t physical[] = {4, 4}, logical[] = {2, 8}, less[] = {2, 4}, bad[] = {0, 4};
@@ -1169,32 +1585,45 @@ static void test_torus_refusals(void)
 int main(void)
 {
     test_dims_rule();
+    test_dims_rule_large();
     test_dims_table();
     test_dims_fixed();
+    test_dims_count();
+#ifdef DPAR_IMPLEMENTATION
+    test_log2();
+#endif
     test_next();
     test_cut_brute_force();
     test_grid_vectors();
     test_grid_cut_of_dmda();
     test_grid_large();
     test_grid_extremes();
+    test_grid_limits();
     test_cart_vectors();
     test_cart_brute_force();
     test_sub();
     test_neighbours();
+    test_neighbours_room();
     test_cart_refusals();
     test_place_tables();
     test_place_brute_force();
     test_bricks_are_best();
     test_curves();
     test_skipping();
+    test_row_major();
+    test_corners();
+    test_some_sides();
     test_edges();
     test_place_best();
+    test_cost_limits();
     test_place_refusals();
     test_torus_vectors();
     test_torus_tuples();
     test_torus_splitting();
     test_torus_splits_run();
     test_torus_random();
+    test_torus_rules();
+    test_torus_limits();
     test_torus_refusals();
     return CHECK_DONE();
 }
