@@ -767,6 +767,12 @@ static void test_ordered(void)
     dpar_why why;
     CHECK_INT(dpar_mesh_ordered(&m, "a--b", 3, nine, size, 0, 0, &why), DPAR_E_UNKNOWN);
     CHECK_TEXT(why.text, "'' of the order has no size");
+    CHECK_INT(dpar_mesh_ordered(&m, "long-long-long", 0, nine, size, 0, 0, &why), DPAR_E_UNKNOWN);
+    CHECK_TEXT(why.text, "'long' of the order has no size");
+    CHECK_INT(
+        dpar_mesh_ordered(&m, "a_word_of_34_characters__________x", 0, nine, size, 0, 0, &why),
+        DPAR_E_UNKNOWN); /* 32 of them are quoted */
+    CHECK_TEXT(why.text, "'a_word_of_34_characters_________' of the order has no size");
     CHECK_INT(dpar_mesh_ordered(&m, "a-b-b", 3, nine, size, 0, 0, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "'b' is in the order twice");
     CHECK_INT(dpar_mesh_ordered(&m, "c", 2, nine + 1, size + 1, 0, 0, &why), DPAR_E_ARG);
