@@ -687,8 +687,8 @@ DPAR_API dpar_status dpar_mesh_compose(dpar_mesh *out, const dpar_mesh *outer,
 DPAR_API dpar_status dpar_mesh_complement(dpar_mesh *out, const dpar_mesh *mesh, int32_t world,
                                           dpar_why *why)
 {
-    int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i, g;
-    int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1], gaps = 0;
+    int32_t axis[DPAR_MAX_AXES], n = dpari_mesh_sorted(mesh, UINT32_MAX, axis), i, g, gaps = 0;
+    int32_t size[DPAR_MAX_AXES + 1], stride[DPAR_MAX_AXES + 1];
     int64_t reach = 1;
     dpar_mesh m;
     for (i = n; i >= 0; i--) { /* from the smallest stride: the gap below it */
@@ -746,21 +746,23 @@ DPAR_API dpar_status dpar_mesh_ordered(dpar_mesh *mesh, const char *order, int32
     dpar_mesh m;
     dpar_status st;
     size_t length;
+    if (axes > DPAR_MAX_AXES) {
+        return dpari_mesh_full(why);
+    }
     for (; *order != 0; order += length + (order[length] == '-')) {
         length = dpari_mesh_word(order);
         i = dpari_mesh_named(axes, names, order, length);
-        if (i < 0 || n >= DPAR_MAX_AXES || (used >> i & 1u)) {
+        if (i < 0 || (used >> i & 1u)) {
             return dpari_say_word(i < 0 ? DPAR_E_UNKNOWN : DPAR_E_ARG, why,
-                                  i < 0              ? "'@' of the order has no size"
-                                  : (used >> i & 1u) ? "'@' is in the order twice"
-                                                     : "'@' is one axis too many",
+                                  i < 0 ? "'@' of the order has no size"
+                                        : "'@' is in the order twice",
                                   order, length, 0, 0, 0, 0);
         }
         used |= (uint32_t)1 << i;
         name[n] = names[i];
         size[n++] = sizes[i];
     }
-    for (i = 0; i < axes && n < DPAR_MAX_AXES; i++) {
+    for (i = 0; i < axes; i++) {
         if ((used >> i & 1u) == 0 && sizes[i] != 1) {
             return dpari_say_word(DPAR_E_ARG, why, "'@' has size # and is not in the order",
                                   names[i], dpari_length(names[i]), sizes[i], 0, 0, 0);

@@ -587,6 +587,17 @@ static void test_compose_names(void)
     CHECK_TEXT(why.text, "16 ranks from -1 on: the first is at least 0, the last below 2^31 - 1");
 }
 
+/* Fills what the next call finds on the stack. */
+static int dirty(int value)
+{
+    volatile char junk[8192];
+    size_t i;
+    for (i = 0; i < sizeof junk; i++) {
+        junk[i] = (char)value;
+    }
+    return junk[0] + junk[sizeof junk - 1];
+}
+
 /* Axes of one rank, whatever their strides, do not change what compose does. */
 static void test_compose_ones(void)
 {
@@ -637,6 +648,7 @@ static void test_compose_many(void)
             outer.axis[i].stride = k;
         }
         CHECK_INT(dpar_mesh_init(&inner, 1, longest, &all, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK(dirty(0xAA) != 0);
         CHECK_INT(dpar_mesh_compose(&both, &outer, &inner, NULL), DPAR_OK);
         CHECK_INT(both.axes, n);
         for (k = 0; k < all; k++) {
@@ -648,6 +660,161 @@ static void test_compose_many(void)
             }
         }
     }
+}
+
+/* Do two meshes agree? An axis that both have is the same ranks through the first one: any sizes,
+ * strides and beginnings, the name first or last. */
+static void test_agree(void)
+{
+    static const char *const ab[] = {"a", "b"}, *const ca[] = {"c", "a"}, *const bd[] = {"b", "d"};
+    static const char *const *const have[] = {ab, ca, bd};
+    int32_t code, i, j, x, y;
+    for (code = 0; code < 3 * 3 * 2 * 3 * 3 * 3 * 3; code++) {
+        int32_t left = code, size[2] = {2, 2};
+        int agree = 1;
+        const char *const *first = have[left % 3], *const *second = have[left / 3 % 3];
+        dpar_mesh a, b;
+        CHECK_INT(dpar_mesh_init(&a, 2, first, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&b, 2, second, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        left /= 9;
+        b.offset = left % 2;
+        left /= 2;
+        for (i = 0; i < 2; i++, left /= 9) {
+            b.axis[i].size = 1 + left % 3;
+            b.axis[i].stride = 1 + left / 3 % 3;
+        }
+        for (x = 1; x <= 3; x++) {
+            a.axis[0].size = a.axis[1].size = x;
+            for (i = 0, agree = 1; i < 2; i++) {
+                for (j = 0; j < 2; j++) {
+                    int same = x == b.axis[j].size && b.offset == 0;
+                    for (y = 0; y < x; y++) {
+                        same = same && y * a.axis[i].stride == y * b.axis[j].stride;
+                    }
+                    agree = agree && (same || strcmp(first[i], second[j]) != 0);
+                }
+            }
+            CHECK_INT(dpar_mesh_agree(&a, &b, NULL), agree ? DPAR_OK : DPAR_E_DIVIDE);
+        }
+    }
+}
+
+/* A view of ranks that lie evenly spaced lists the same ranks, whatever its order. */
+static void test_view(void)
+{
+    static const char *const parts[] = {"x", "y", "z"};
+    static const int32_t sizes[] = {2, 3, 4};
+    dpar_mesh m = pair1(24, 3), v;
+    int32_t order, k;
+    m.offset = 5;
+    for (order = 0; order < 2; order++) {
+        CHECK_INT(dpar_mesh_view(&v, &m, 3, parts, sizes, order, NULL), DPAR_OK);
+        for (k = 0; k < 24; k++) {
+            int32_t c[3];
+            c[0] = order == DPAR_LAST_FASTEST ? k / 12 : k % 2;
+            c[1] = order == DPAR_LAST_FASTEST ? k / 4 % 3 : k / 2 % 3;
+            c[2] = order == DPAR_LAST_FASTEST ? k % 4 : k / 6;
+            CHECK_INT(dpar_mesh_rank(&v, c), 5 + 3 * k);
+        }
+    }
+}
+
+/* Hybrid meshes of no axis up to 4: rank = the slow coordinates, then the fast ones, last fastest.
+ */
+static void test_hybrid(void)
+{
+    static const char *const axis[] = {"ten_chars_", "b", "c", "d", "e"};
+    static const int32_t slow[] = {2, 3, 1, 2, 2}, fast[] = {2, 1, 3, 2, 2};
+    dpar_mesh m;
+    dpar_why why;
+    int32_t axes, k, i;
+    for (axes = 0; axes <= 4; axes++) {
+        CHECK(dirty(0xAA) != 0);
+        CHECK_INT(dpar_mesh_hybrid(&m, axes, axis, slow, fast, NULL), DPAR_OK);
+        CHECK_INT(m.axes, 2 * axes);
+        for (k = 0; k < m.size; k++) {
+            int32_t rest = k;
+            for (i = axes - 1; i >= 0; i--) {
+                CHECK_INT(dpar_mesh_coord(&m, k, axes + i), rest % fast[i]);
+                rest /= fast[i];
+            }
+            for (i = axes - 1; i >= 0; i--) {
+                CHECK_INT(dpar_mesh_coord(&m, k, i), rest % slow[i]);
+                rest /= slow[i];
+            }
+            CHECK_INT(rest, 0);
+        }
+        for (i = 0; i < axes; i++) {
+            CHECK_TEXT(m.axis[axes + i].name, axis[i]);
+            CHECK_INT(strlen(m.axis[i].name), strlen(axis[i]) + 5);
+            CHECK_TEXT(m.axis[i].name + strlen(axis[i]), ".node");
+        }
+    }
+    CHECK_INT(dpar_mesh_hybrid(&m, 5, axis, slow, fast, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "5 axes: a hybrid mesh has at most 4");
+    CHECK_INT(dpar_mesh_hybrid(&m, -1, axis, slow, fast, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "-1 axes: a hybrid mesh has at most 4");
+}
+
+/* Order strings: empty words, repeated names, names that are missing first or last, 8 and 9 axes.
+ */
+static void test_ordered(void)
+{
+    static const char *const nine[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+    static const char *const order[] = {"b-c-d-e-f-g-h", "a-b-c-d-e-f-g", "a-b-c-d-e-f-g-h"};
+    int32_t size[9] = {1, 2, 2, 1, 1, 1, 1, 1, 3}, k;
+    dpar_mesh m;
+    dpar_why why;
+    CHECK_INT(dpar_mesh_ordered(&m, "a--b", 3, nine, size, 0, 0, &why), DPAR_E_UNKNOWN);
+    CHECK_TEXT(why.text, "'' of the order has no size");
+    CHECK_INT(dpar_mesh_ordered(&m, "long-long-long", 0, nine, size, 0, 0, &why), DPAR_E_UNKNOWN);
+    CHECK_TEXT(why.text, "'long' of the order has no size");
+    CHECK_INT(
+        dpar_mesh_ordered(&m, "a_word_of_34_characters__________x", 0, nine, size, 0, 0, &why),
+        DPAR_E_UNKNOWN); /* 32 of them are quoted */
+    CHECK_TEXT(why.text, "'a_word_of_34_characters_________' of the order has no size");
+    CHECK_INT(dpar_mesh_ordered(&m, "a-b-b", 3, nine, size, 0, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "'b' is in the order twice");
+    CHECK_INT(dpar_mesh_ordered(&m, "c", 2, nine + 1, size + 1, 0, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "'b' has size 2 and is not in the order");
+    for (k = 0; k < 3; k++) {
+        CHECK_INT(dpar_mesh_ordered(&m, order[k], 8, nine, size, 4, 0, NULL), DPAR_OK);
+        CHECK_INT(m.axes, 8);
+        CHECK_TEXT(m.axis[7].name, k == 0 ? "a" : "h");
+        /* a ninth name: it may not be left out, nor is there room for it */
+        CHECK_INT(dpar_mesh_ordered(&m, order[k], 9, nine, size, 4, 0, &why), DPAR_E_ARG);
+        CHECK_TEXT(why.text, "a mesh has at most 8 axes");
+    }
+    CHECK_INT(dpar_mesh_ordered(&m, "a-b", 2, nine, size, 0, INT32_MAX - 2, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_ordered(&m, "a-b", 2, nine, size, 0, INT32_MAX - 1, &why), DPAR_E_RANGE);
+}
+
+/* Gaps between all axes: up to 8 of them have a name, g0 the slowest. */
+static void test_complement_gaps(void)
+{
+    static const char *const eight[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    static const char *const g[] = {"g0", "g1", "g2", "g3", "g4", "g5", "g6", "g7"};
+    int32_t twos[8], n, i, world;
+    dpar_mesh m, rest;
+    dpar_why why;
+    for (i = 0; i < 8; i++) {
+        twos[i] = 2;
+    }
+    for (n = 1; n <= 8; n++) {
+        CHECK_INT(dpar_mesh_init(&m, n, eight, twos, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        for (i = n - 1, world = 3; i >= 0; i--, world *= 6) {
+            m.axis[i].stride = world;
+        }
+        world /= 3; /* nothing above the largest stride: n gaps of 3 */
+        CHECK_INT(dpar_mesh_complement(&rest, &m, world, NULL), DPAR_OK);
+        CHECK_INT(rest.axes, n);
+        for (i = 0; i < n; i++) {
+            CHECK_TEXT(rest.axis[i].name, g[i]);
+            CHECK(rest.axis[i].size == 3 && rest.axis[i].stride == m.axis[i].stride / 3);
+        }
+        CHECK_INT(dpar_mesh_complement(&rest, &m, 2 * world, &why), n < 8 ? DPAR_OK : DPAR_E_ARG);
+    }
+    CHECK_TEXT(why.text, "a mesh has at most 8 axes");
 }
 
 /* What all operations owe to names and numbers at their limits. */
@@ -722,6 +889,8 @@ static void test_compose(void)
         }
     CHECK(done > 20);
     inner = pair1(5, 6);
+    CHECK_INT(dpar_mesh_compose(&both, &m, &inner, NULL), DPAR_E_RANGE);
+    inner = pair2(24, 2, 1, 1); /* the first axis reaches outer's end, the next leaves it */
     CHECK_INT(dpar_mesh_compose(&both, &m, &inner, NULL), DPAR_E_RANGE);
     inner = pair1(3, 4);
     CHECK_INT(dpar_mesh_compose(&both, &m, &inner, NULL), DPAR_OK); /* coalesced: 24 in a row */
@@ -927,6 +1096,11 @@ int main(void)
     test_compose_names();
     test_compose_ones();
     test_compose_many();
+    test_agree();
+    test_view();
+    test_hybrid();
+    test_ordered();
+    test_complement_gaps();
     test_limits();
     test_compose();
     test_complement();
