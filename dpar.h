@@ -7613,7 +7613,7 @@ static int32_t dpari_next_taker(dpar_transfers *w)
         return dpar_mesh_group_member(m, w->free_to, q, 0) == first ? q : -1;
     }
     q = dpar_mesh_group_member(m, w->free_to, first, w->copy);
-    w->copy += dpari_least(w->step, w->takers - w->copy);
+    w->copy += (int32_t)dpari_least(w->step, w->takers - w->copy);
     /* who has a copy nearer takes it from there */
     return w->copies == 1 || w->per_node < 0 || dpari_pool(w, w->base, q, &low) == w->copies ? q
                                                                                              : -1;
@@ -8413,7 +8413,7 @@ static int64_t dpari_route_price(int64_t n, int64_t each)
 }
 
 /* What goes to each of `size` ranks when a dim of the state is cut further, padded. */
-static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t dim, int32_t size)
+static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t dim, int64_t size)
 {
     int64_t n = dpari_state_elements(l, state), extent = dpari_state_extent(l, state, dim);
     return extent > 0 ? n / extent * dpari_ceil_div(extent, size) : 0;

@@ -558,7 +558,7 @@ static int32_t dpari_next_taker(dpar_transfers *w)
         return dpar_mesh_group_member(m, w->free_to, q, 0) == first ? q : -1;
     }
     q = dpar_mesh_group_member(m, w->free_to, first, w->copy);
-    w->copy += dpari_least(w->step, w->takers - w->copy);
+    w->copy += (int32_t)dpari_least(w->step, w->takers - w->copy);
     /* who has a copy nearer takes it from there */
     return w->copies == 1 || w->per_node < 0 || dpari_pool(w, w->base, q, &low) == w->copies ? q
                                                                                              : -1;

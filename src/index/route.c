@@ -221,7 +221,7 @@ static int64_t dpari_route_price(int64_t n, int64_t each)
 }
 
 /* What goes to each of `size` ranks when a dim of the state is cut further, padded. */
-static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t dim, int32_t size)
+static int64_t dpari_state_chunk(const dpar_layout *l, uint64_t state, int32_t dim, int64_t size)
 {
     int64_t n = dpari_state_elements(l, state), extent = dpari_state_extent(l, state, dim);
     return extent > 0 ? n / extent * dpari_ceil_div(extent, size) : 0;
