@@ -243,7 +243,7 @@ static void dpari_balance_latest(int64_t items, const int64_t *cost, int64_t mos
     int64_t i = items, load;
     int32_t p;
     cuts[parts] = items;
-    for (p = parts - 1; p >= 0; p--) {
+    for (p = parts - 1; p > 0; p--) {
         for (load = 0; i > 0 && cost[i - 1] <= most - load; i--) {
             load += cost[i - 1];
         }

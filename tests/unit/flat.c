@@ -119,6 +119,7 @@ static void test_ddp(void)
     dpar_bucket b[50];
     int32_t i, n, last = 200;
     CHECK(how.first == 1 << 18 && how.size == 25 << 18);
+    CHECK(dpar_bucketing_ddp(1).first == 1 << 20 && dpar_bucketing_ddp(1).size == 25 << 20);
     CHECK(dpar_bucketing_ddp(0).first == 1 << 20 && dpar_bucketing_ddp(3).size == 8738134);
     for (i = 0; i < 200; i++) {
         numel[i] = 1000 + i * 7919 % 300000;

@@ -282,9 +282,11 @@ static int64_t least_maximum(const int64_t *cost, int n, int p)
 
 static void check_balance(const int64_t *cost, int n, int p)
 {
-    int64_t cuts[8], load, most = 0;
+    int64_t cuts[8], load, most = 0,
+                           fenced[16] = {0}; /* what lies before and behind costs nothing */
     int k, i;
-    CHECK_INT(dpar_split_balance(cuts, n, cost, p, NULL), DPAR_OK);
+    memcpy(fenced + 1, cost, (size_t)n * sizeof cost[0]);
+    CHECK_INT(dpar_split_balance(cuts, n, fenced + 1, p, NULL), DPAR_OK);
     CHECK(cuts[0] == 0 && cuts[p] == n);
     for (k = 0; k < p; k++) {
         CHECK(cuts[k] <= cuts[k + 1]);
@@ -320,6 +322,15 @@ static void test_balance(void)
 {
     static const int64_t a[] = {0, 1, 2, 3, 3, 3}, b[] = {0, 11, 19, 30, 30, 30}, c[] = {1, 2, 1};
     static const int64_t d[] = {1, 1, 1, 1, 1}, e[] = {1, 1, 1, 1, 0, 1}, bad[] = {1, -2};
+    static const int64_t heavy[] = {9, 1, 1, 1, 1};
+    static const struct {
+        int n, p;
+        int64_t cost[5], cuts[5];
+    } shares[] = {{3, 2, {4, 2, 5}, {0, 2, 3}},
+                  {3, 2, {1, 6, 2}, {0, 2, 3}},
+                  {4, 3, {0, 5, 0, 5}, {0, 2, 3, 4}},
+                  {5, 4, {1, 5, 4, 1, 5}, {0, 1, 2, 4, 5}},
+                  {3, 2, {1, 2, 1}, {0, 1, 3}}};
     int64_t cuts[8], random[7];
     uint32_t state = 1;
     dpar_why why;
@@ -343,6 +354,18 @@ static void test_balance(void)
     CHECK(cuts[1] == 3 && cuts[2] == 4 && cuts[3] == 5 && cuts[4] == 6);
     CHECK_INT(dpar_split_balance(cuts, 6, b, 4, NULL), DPAR_OK); /* the same, times 10 */
     CHECK(cuts[1] == 3 && cuts[2] == 4 && cuts[3] == 5 && cuts[4] == 6);
+    CHECK_INT(dpar_split_balance(cuts, 5, heavy, 3, NULL), DPAR_OK); /* 9, 2, 2 */
+    CHECK(cuts[1] == 1 && cuts[2] == 3);
+    CHECK_INT(dpar_split_balance(cuts, 5, heavy, 4, NULL), DPAR_OK); /* 9, 1, 1, 2 */
+    CHECK(cuts[1] == 1 && cuts[2] == 2 && cuts[3] == 3);
+    for (i = 0; i < 5; i++) { /* the least maximum, then the nearest to even; of two the shorter */
+        CHECK_INT(dpar_split_balance(cuts, shares[i].n, shares[i].cost, shares[i].p, NULL),
+                  DPAR_OK);
+        for (k = 0; k <= shares[i].p; k++) {
+            CHECK_INT(cuts[k], shares[i].cuts[k]);
+        }
+        check_balance(shares[i].cost, shares[i].n, shares[i].p);
+    }
     CHECK_INT(spread_of(c, 3, 4), 2);
     CHECK_INT(spread_of(d, 5, 4), 1);
     CHECK_INT(spread_of(e, 6, 4), 1);
