@@ -1301,7 +1301,7 @@ DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t ou
 DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
                                int64_t *hi);
 /* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
- * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or y1 > 2^60.
+ * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or y1 > 2^61.
  */
 DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
                                     int64_t *lo, int64_t *hi);
@@ -10228,7 +10228,7 @@ DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int
                                int64_t *hi)
 {
     int64_t s = dpari_window_stride(v);
-    if (y1 <= y0 || y0 < 0 || y1 > dpari_halo_limit / s) {
+    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_halo_limit / s) {
         return 0;
     }
     *lo = s * y0 - v->pad_low;
@@ -10240,7 +10240,7 @@ DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_
                                     int64_t *lo, int64_t *hi)
 {
     int64_t s = dpari_window_stride(v), first, last;
-    if (y1 <= y0 || y0 < 0 || y1 > dpari_halo_limit) {
+    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_halo_limit) {
         return 0;
     }
     first = -dpari_floor_div(-(y0 + v->pad_low - dpari_window_reach(v)), s);

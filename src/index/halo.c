@@ -640,7 +640,7 @@ DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int
                                int64_t *hi)
 {
     int64_t s = dpari_window_stride(v);
-    if (y1 <= y0 || y0 < 0 || y1 > dpari_halo_limit / s) {
+    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_halo_limit / s) {
         return 0;
     }
     *lo = s * y0 - v->pad_low;
@@ -652,7 +652,7 @@ DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_
                                     int64_t *lo, int64_t *hi)
 {
     int64_t s = dpari_window_stride(v), first, last;
-    if (y1 <= y0 || y0 < 0 || y1 > dpari_halo_limit) {
+    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_halo_limit) {
         return 0;
     }
     first = -dpari_floor_div(-(y0 + v->pad_low - dpari_window_reach(v)), s);

@@ -907,7 +907,7 @@ static void test_window_edges(void)
     for (i = 0; i < 6; i++) {
         for (j = 0; j < 6; j++) {
             int64_t a = far_out[i], b = far_out[j];
-            int some = a >= 0 && b > a && b <= INT64_C(1) << 59;
+            int some = a >= 0 && b > a && b <= INT64_C(1) << 60;
             CHECK_INT(dpar_window_needs(&v, a, b, &lo, &hi), some);
             CHECK(some || (lo == 77 && hi == 77));
             lo = hi = 77;
