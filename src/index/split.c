@@ -31,17 +31,8 @@ DPARI_HOT uint64_t dpari_high(uint64_t a, uint64_t b)
  * one less, since n / d - n v / 2^64 <= n (1 + 1/d) / 2^64 < 1. */
 DPARI_HOT int64_t dpari_split_div(const dpar_split *s, int k, int64_t n, int64_t *rest)
 {
-    int64_t d = s->by[k], q, r;
-    uint64_t above = s->inverse[k] + 1; /* 2^64 / d rounded up; 0 for d = 1 */
-    int more;
-    if ((uint64_t)n < above) { /* n d < 2^64: what was rounded stays below one quotient */
-        q = (int64_t)dpari_high((uint64_t)n, above);
-        *rest = n - q * d;
-        return q;
-    }
-    q = (int64_t)dpari_high((uint64_t)n, s->inverse[k]);
-    r = n - q * d;
-    more = r >= d;
+    int64_t d = s->by[k], q = (int64_t)dpari_high((uint64_t)n, s->inverse[k]), r = n - q * d;
+    int more = r >= d;
     *rest = more ? r - d : r;
     return q + more;
 }
