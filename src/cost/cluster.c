@@ -168,7 +168,7 @@ static const struct {
     {{.50f, .30f, .75f, 15e-6f, .75f, 4e-6f, .90f, 4e-6f, 40e-6f, .15f, .005f, .005f},
      "products: best shape 668 of 1300, 2024; rest estimated"},
     {{.80f, .45f, .85f, 1e-6f, .85f, 2e-6f, .85f, 10e-6f, 10e-6f, .15f, .001f, .005f},
-     "estimate after MaxText's public MFU 2024"}};
+     "products after MaxText's public MFU 2024; the rest is a guess"}};
 
 static const char dpari_cal_name[DPAR_CALS][12] = {
     "gemm",      "attention", "hbm",     "launch_us",  "link_share", "link_us",
@@ -200,7 +200,9 @@ static double dpari_cal_unit(int32_t which)
                : 1.0;
 }
 
-/* Which of them measurements set (bits by DPAR_CAL_*): within about 5 %; estimates within 20. */
+/* Which of them measurements set (bits by DPAR_CAL_*): taken for good to 10 %, about as far as the
+ * tables of docs/accuracy.md scatter; estimates to 20 %. Judgements both: dpar_calibrate fits them.
+ */
 static const int16_t dpari_measured[DPAR_GENERATIONS] = {
     0,
     1 << DPAR_CAL_LINK_SHARE | 1 << DPAR_CAL_LINK_S,
@@ -216,7 +218,7 @@ DPAR_API void dpar_calibration_default(dpar_calibration *cal, int32_t generation
     dpari_zero(cal, sizeof(*cal));
     for (i = 0; i < DPAR_CALS; i++) {
         cal->value[i] = (double)dpari_default[g].value[i];
-        cal->error[i] = dpari_measured[g] >> i & 1 ? 0.05 : 0.2;
+        cal->error[i] = dpari_measured[g] >> i & 1 ? 0.1 : 0.2;
     }
     dpari_copy_text(cal->source, sizeof(cal->source), dpari_default[g].source,
                     sizeof(dpari_default[g].source));

@@ -223,7 +223,8 @@ static double dpari_fill_share(int32_t schedule, int32_t vp, double w)
 }
 
 /* The closed forms hold from p micro-batches on. A single one waits for p-1 forwards and
- * backwards whatever the schedule, weight gradients apart; between them a straight line. */
+ * backwards whatever the schedule, weight gradients apart; between them a straight line is assumed,
+ * not derived. */
 static double dpari_fill_short(const dpar_strategy *s, double share, double w)
 {
     double full = s->pp, one = 0.5 * (1.0 + w);
