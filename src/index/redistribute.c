@@ -209,25 +209,54 @@ static int32_t dpari_shares(int32_t n, int32_t takers, int32_t number, int32_t *
     return shares;
 }
 
-/* A grid of at most `shares` parts, none empty, along the longest dims of a local array. */
-static void dpari_share_grid(int32_t shares, int32_t dims, const int64_t *size, int32_t *grid)
+static int32_t dpari_gcd(int32_t a, int32_t b)
 {
-    int32_t d, i;
-    for (d = 0; d < dims; d++) {
-        grid[d] = 1;
+    while (b != 0) {
+        int32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Into how many parts the axes of a layout cut dim d. */
+static int32_t dpari_parts_of(const dpar_layout *l, int32_t d)
+{
+    int32_t parts = 1, i;
+    for (i = 0; i < l->mesh.axes; i++) {
+        int cuts = l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d;
+        parts *= cuts ? l->mesh.axis[i].size : 1;
+    }
+    return parts;
+}
+
+enum { DPARI_EVEN_ENOUGH = 64 }; /* indices a part: one more of them is not two in a hundred */
+
+/* A grid of at most `shares` parts, none empty, over a local array of `from`: where the receivers'
+ * boxes end (where those divide a dim they stay whole), then along the longest parts. */
+static void dpari_share_grid(const dpar_layout *from, const dpar_layout *to, int32_t shares,
+                             const int64_t *size, int32_t *grid)
+{
+    int32_t d;
+    for (d = 0; d < from->dims; d++) {
+        int32_t parts = dpari_parts_of(to, d);
+        grid[d] = dpari_gcd(shares, parts / dpari_gcd(parts, dpari_parts_of(from, d)));
+        if (size[d] % grid[d] != 0 && size[d] / grid[d] < DPARI_EVEN_ENOUGH) {
+            grid[d] = 1;
+        }
+        shares /= grid[d];
     }
     while (shares > 1) {
-        int32_t longest = -1;
-        for (i = 0; i < dims; i++) {
-            if (grid[i] == 1 && size[i] > 1 && (longest < 0 || size[i] > size[longest])) {
-                longest = i;
-            }
+        int32_t longest = 0, more;
+        for (d = 1; d < from->dims; d++) {
+            longest = size[d] / grid[d] > size[longest] / grid[longest] ? d : longest;
         }
-        if (longest < 0) {
+        more = from->dims ? (int32_t)dpari_least(shares, size[longest] / grid[longest]) : 1;
+        if (more < 2) {
             return;
         }
-        grid[longest] = (int32_t)dpari_least(shares, size[longest]);
-        shares /= grid[longest];
+        grid[longest] *= more;
+        shares /= more;
     }
 }
 
@@ -420,7 +449,7 @@ static void dpari_begin_shares(dpar_transfers *w)
     }
     w->copy += copy;
     dpar_layout_local(&w->other, rank, w->held, NULL);
-    dpari_share_grid(shares, w->mine.dims, w->held, w->grid);
+    dpari_share_grid(&w->other, &w->mine, shares, w->held, w->grid);
     for (i = 0; i < w->mine.dims; i++) {
         w->share[i] = dpari_share_of(w->held[i], w->grid[i], w->there[i]);
     }
@@ -476,7 +505,7 @@ static int dpari_next_receive(dpar_transfers *w)
 static int dpari_range(dpar_transfers *w, int32_t shares, int32_t share)
 {
     int32_t d;
-    dpari_share_grid(shares, w->mine.dims, w->size, w->grid);
+    dpari_share_grid(&w->mine, &w->other, shares, w->size, w->grid);
     for (d = w->mine.dims - 1; d >= 0; d--) {
         int32_t at = share % w->grid[d];
         share /= w->grid[d];

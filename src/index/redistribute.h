@@ -41,9 +41,9 @@ typedef struct dpar_transfers {
  * (per_node > 0 consecutive ranks are a node); else all. They share the sending by elements: while
  * a box has as many receivers as there are copies, each copy serves as many of them; where r
  * receivers are left for n copies, n / r copies serve one, each with its even share of what the
- * copies hold (along its longest dims), so that a box may come in several pieces. With Partial
- * sources each partial rank contributes directly: for P to S that is a reduce-scatter; for P to R
- * reduce first (dpar_redistribute_reduced).
+ * copies hold, cut where the receivers' boxes end as far as it can: a box may come in pieces.
+ * With Partial sources each partial rank contributes directly: for P to S that is a reduce-scatter;
+ * for P to R reduce first (dpar_redistribute_reduced).
  *
  * E_ARG as dpar_redistribute_check. Each step O(axes x dims); a list O(its own transfers), that of
  * a sender with copies also O(ranks of a node), and it passes over receivers that have a copy

@@ -536,7 +536,10 @@ static void test_bytes(void)
         }
         long_side = extent[0] >= extent[1] ? extent[0] : extent[1];
         one = takers % copies == 0 ? 0 : copies / (takers % copies);
-        one = one == 0 ? 0 : (long_side + one - 1) / one * (v / long_side);
+        if (one > 0) { /* an even share along the longest dim, or at most twice one of a grid */
+            int64_t slab = (long_side + one - 1) / one * (v / long_side), twice = 2 * v / one;
+            one = slab > twice ? slab : twice;
+        }
         CHECK(least >= takers / copies * v && most <= takers / copies * v + one);
     }
 }
@@ -933,6 +936,70 @@ static void test_shares(void)
     }
 }
 
+/* Copies beside readers that cut evenly, one copy a reader: each box comes whole, and each copy
+ * sends one, whatever the dims and in whatever proportion. */
+static void test_whole_boxes(void)
+{
+    static const int32_t cuts[][3] = {{8, 2, 1}, {2, 4, 2}, {1, 1, 16}, {3, 5, 1}, {4, 1, 4}};
+    size_t k;
+    for (k = 0; k < sizeof cuts / sizeof cuts[0]; k++) {
+        int32_t n = cuts[k][0] * cuts[k][1] * cuts[k][2], rank, d, i;
+        const int64_t extent[] = {120, 120, 80};
+        dpar_placement p[3];
+        dpar_mesh m, readers;
+        dpar_layout from, to;
+        p[0] = dpar_replicate();
+        CHECK_INT(dpar_mesh_init(&m, 1, names, &n, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&from, &m, 3, extent, p, NULL, NULL), DPAR_OK);
+        for (d = 0; d < 3; d++) {
+            p[d] = dpar_shard(d);
+        }
+        CHECK_INT(dpar_mesh_init(&readers, 3, names, cuts[k], DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        readers.offset = 100;
+        CHECK_INT(dpar_layout_init(&to, &readers, 3, extent, p, NULL, NULL), DPAR_OK);
+        for (rank = 0; rank < n; rank++) {
+            for (i = 0; i < 2; i++) {
+                static dpar_transfers w;
+                dpar_transfer_totals sum;
+                CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank + (i ? 0 : 100),
+                                               i ? DPAR_SENDS : DPAR_RECEIVES, 0, NULL),
+                          DPAR_OK);
+                dpar_transfers_total(&w, &sum);
+                CHECK_INT(sum.transfers, 1);
+                CHECK_INT(sum.away, 120 * 120 * 80 / n);
+            }
+        }
+    }
+}
+
+/* Two copies, two readers that cut dim 0: from 64 indices each on the boxes stay whole though one
+ * has one index more; below, the copies share along the longer dim, byte by byte. */
+static void test_nearly_even(void)
+{
+    static const int64_t rows[] = {127, 128, 129};
+    static const int64_t pieces[] = {2, 1, 1};
+    int32_t two = 2, k;
+    for (k = 0; k < 3; k++) {
+        int64_t extent[] = {0, 200};
+        dpar_placement p[1];
+        dpar_mesh m;
+        dpar_layout from, to;
+        dpar_transfers w;
+        dpar_transfer_totals sum;
+        extent[0] = rows[k];
+        p[0] = dpar_replicate();
+        CHECK_INT(dpar_mesh_init(&m, 1, names, &two, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+        m.offset = 2;
+        p[0] = dpar_shard(0);
+        CHECK_INT(dpar_layout_init(&to, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_begin(&w, &from, &to, 2, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+        dpar_transfers_total(&w, &sum);
+        CHECK_INT(sum.transfers, pieces[k]);
+        CHECK_INT(sum.away, (rows[k] + 1) / 2 * 200);
+    }
+}
+
 /* ---- who sends, by definition -----------------------------------------------------------------
  */
 
@@ -949,37 +1016,69 @@ static int ascends(const dpar_mesh *m)
     return 1;
 }
 
-/* Which of `shares` even parts of a local array, cut along its longest dims, has index x[]. */
-static int32_t share_of(int32_t shares, int32_t dims, const int64_t *shape, const int64_t *x)
+/* How many parts the axes of a layout make of dim d. */
+static int32_t parts_of(const dpar_layout *l, int32_t d)
 {
-    int32_t part[6], number = 0, d;
+    int32_t parts = 1, i;
+    for (i = 0; i < l->mesh.axes; i++) {
+        if (l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d) {
+            parts *= l->mesh.axis[i].size;
+        }
+    }
+    return parts;
+}
+
+/* Which of `shares` parts of what a rank of `from` holds has index x[]. A dim that `to` cuts finer
+ * is cut into as many parts as divide both the shares and how much finer that is, when these are
+ * even or of 64 indices and more; what is left of the shares cuts the longest parts. */
+static int32_t share_of(const dpar_layout *from, const dpar_layout *to, int32_t shares,
+                        const int64_t *shape, const int64_t *x)
+{
+    int32_t part[6], number = 0, d, i, finer, dims = from->dims;
     for (d = 0; d < dims; d++) {
         part[d] = 1;
+        finer = parts_of(to, d);
+        for (i = finer; i > 1; i--) { /* by their largest common divisor */
+            if (finer % i == 0 && parts_of(from, d) % i == 0) {
+                finer /= i;
+                break;
+            }
+        }
+        for (i = shares; i > 1; i--) {
+            if (shares % i == 0 && finer % i == 0) {
+                part[d] = shape[d] % i == 0 || shape[d] / i >= 64 ? i : 1;
+                break;
+            }
+        }
+        shares /= part[d];
     }
-    for (;;) {
-        int32_t longest = -1, i;
-        int64_t end = 0;
+    while (shares > 1) {
+        int32_t longest = -1;
+        int64_t most = 1;
         for (d = 0; d < dims; d++) {
-            if (part[d] == 1 && shape[d] > 1 && (longest < 0 || shape[d] > shape[longest])) {
+            if (shape[d] / part[d] > most) {
+                most = shape[d] / part[d];
                 longest = d;
             }
         }
-        if (longest >= 0 && shares > 1) {
-            part[longest] = shares < shape[longest] ? shares : (int32_t)shape[longest];
-            shares /= part[longest];
-            continue;
+        if (longest < 0) {
+            break;
         }
-        for (d = 0; d < dims; d++) {
-            for (i = 0, end = 0; i < part[d]; i++) { /* the first ones have one more */
-                end += shape[d] / part[d] + (i < shape[d] % part[d]);
-                if (x[d] < end) {
-                    break;
-                }
-            }
-            number = number * part[d] + i;
-        }
-        return number;
+        i = shares < most ? shares : (int32_t)most;
+        part[longest] *= i;
+        shares /= i;
     }
+    for (d = 0; d < dims; d++) {
+        int64_t end = 0;
+        for (i = 0; i < part[d]; i++) { /* the first ones have one more */
+            end += shape[d] / part[d] + (i < shape[d] % part[d]);
+            if (x[d] < end) {
+                break;
+            }
+        }
+        number = number * part[d] + i;
+    }
+    return number;
 }
 
 /* The rank that has to send element global[] to q, as the header says; -1: nobody has it. */
@@ -1032,7 +1131,7 @@ static int32_t sender_of(const dpar_layout *from, const dpar_layout *to, int32_t
         shares = n / (takers % n);
         first = number % n * shares;
     }
-    return pool[first + share_of(shares, from->dims, shape, local)];
+    return pool[first + share_of(from, to, shares, shape, local)];
 }
 
 /* A mesh whose strides are in any order, with gaps or interleaved; its last rank below RANKS. */
@@ -1063,7 +1162,7 @@ static void test_senders(void)
         int64_t extent[2], taken[RANKS] = {0};
         dpar_layout from, to;
         int n, k;
-        extent[0] = 1 + below(9);
+        extent[0] = 1 + below(trial % 50 == 0 ? 400 : 9); /* long: nearly even parts too */
         extent[1] = 1 + below(9);
         from = random_layout(&a, dims, extent, 0);
         to = random_layout(&b, dims, extent, 0);
@@ -1168,6 +1267,8 @@ int main(void)
     test_totals();
     test_node_balance();
     test_shares();
+    test_whole_boxes();
+    test_nearly_even();
     test_crossed();
     test_senders();
     test_longest();
