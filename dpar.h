@@ -589,11 +589,12 @@ typedef struct dpar_split {
     int32_t rule;                /* DPAR_CHUNK, ... */
     int32_t parts;               /* P, at least 1 */
     int32_t source;              /* BLOCK_CYCLIC: the part that has the first block */
+    uint8_t shift[2];            /* private: see inverse */
     int64_t count;               /* N, elements, 0..2^62 */
     int64_t block;               /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
     const int64_t *cuts;         /* RAGGED: parts + 1 of them, the caller's */
     int64_t by[2];               /* private: what indices are divided by, */
-    uint64_t inverse[2];         /* private: and its inverse; */
+    uint64_t inverse[2];         /* private: and its inverse, times 2^shift; */
     int64_t rounds, extra, tail; /* private: the count in whole rounds, and what is left */
 } dpar_split;
 
@@ -5864,20 +5865,61 @@ DPARI_HOT uint64_t dpari_high(uint64_t a, uint64_t b)
 #endif
 }
 
-/* n / by[k] for 0 <= n < 2^63. With v = floor((2^64 - 1) / d), floor(n v / 2^64) is the quotient or
- * one less, since n / d - n v / 2^64 <= n (1 + 1/d) / 2^64 < 1. */
+/* n / by[k] for 0 <= n < 2^63. With 2^(l-1) < d <= 2^l and v = ceil(2^(63+l) / d), which 64 bits
+ * hold, n v / 2^(63+l) is n / d or past it by less than 1 / d: its floor is the quotient. */
 DPARI_HOT int64_t dpari_split_div(const dpar_split *s, int k, int64_t n, int64_t *rest)
 {
-    int64_t d = s->by[k], q = (int64_t)dpari_high((uint64_t)n, s->inverse[k]), r = n - q * d;
-    int more = r >= d;
-    *rest = more ? r - d : r;
-    return q + more;
+    int64_t q = (int64_t)(dpari_high((uint64_t)n << 1, s->inverse[k]) >> s->shift[k]);
+    *rest = n - q * s->by[k];
+    return q;
+}
+
+/* floor(2^127 / d) for 2^63 < d < 2^64, two digits of 32 bits. */
+static uint64_t dpari_inverse(uint64_t d)
+{
+    uint64_t d1 = d >> 32, d0 = d & 0xffffffffu, high = (uint64_t)1 << 63, q = 0;
+    int digit;
+    for (digit = 0; digit < 2; digit++) {
+        uint64_t guess = high / d1, rest = high % d1; /* too large by 2 at most */
+        while (rest <= 0xffffffffu && (guess > 0xffffffffu || guess * d0 > rest << 32)) {
+            guess--;
+            rest += d1;
+        }
+        high = (high << 32) - guess * d;
+        q = q << 32 | guess;
+    }
+    return q;
+}
+
+/* How many bits d > 0 has. */
+static int dpari_bits(uint64_t d)
+{
+#if defined(__SIZEOF_INT128__)
+    return 64 - __builtin_clzll(d);
+#else
+    int bits = 1, step;
+    for (step = 32; step > 0; step /= 2) {
+        int more = d >> step != 0;
+        bits += more ? step : 0;
+        d >>= more ? step : 0;
+    }
+    return bits;
+#endif
 }
 
 static void dpari_split_by(dpar_split *s, int k, int64_t divisor)
 {
-    s->by[k] = divisor > 0 ? divisor : 1;
-    s->inverse[k] = UINT64_MAX / (uint64_t)s->by[k];
+    uint64_t d = divisor > 0 ? (uint64_t)divisor : 1;
+    int l = dpari_bits(d);
+    s->by[k] = (int64_t)d;
+    d <<= 64 - l;             /* its highest bit to the top */
+    if ((d & (d - 1)) == 0) { /* a power of two */
+        s->inverse[k] = d;
+        l--;
+    } else {
+        s->inverse[k] = dpari_inverse(d) + 1;
+    }
+    s->shift[k] = (uint8_t)l;
 }
 
 /* ---- making --------------------------------------------------------------------------------- */
@@ -6406,7 +6448,9 @@ DPAR_API int32_t dpar_split_owner(const dpar_split *s, int64_t i)
     return i < 0 || i >= s->count ? -1 : dpari_split_find(s, i, &local);
 }
 
-DPAR_API int32_t dpar_split_find(const dpar_split *s, int64_t i, int64_t *local, int64_t *run)
+/* Apart, so that those who want no run pay nothing for it. */
+DPARI_APART int32_t dpari_split_find_run(const dpar_split *s, int64_t i, int64_t *local,
+                                         int64_t *run)
 {
     int64_t at;
     int32_t part;
@@ -6414,11 +6458,26 @@ DPAR_API int32_t dpar_split_find(const dpar_split *s, int64_t i, int64_t *local,
         return -1;
     }
     part = dpari_split_find(s, i, &at);
+    *run = dpari_split_run(s, part, i, at);
     if (local != NULL) {
         *local = at;
     }
+    return part;
+}
+
+DPAR_API int32_t dpar_split_find(const dpar_split *s, int64_t i, int64_t *local, int64_t *run)
+{
+    int64_t at;
+    int32_t part;
     if (run != NULL) {
-        *run = dpari_split_run(s, part, i, at);
+        return dpari_split_find_run(s, i, local, run);
+    }
+    if (i < 0 || i >= s->count) {
+        return -1;
+    }
+    part = dpari_split_find(s, i, &at);
+    if (local != NULL) {
+        *local = at;
     }
     return part;
 }

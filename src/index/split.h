@@ -36,11 +36,12 @@ typedef struct dpar_split {
     int32_t rule;                /* DPAR_CHUNK, ... */
     int32_t parts;               /* P, at least 1 */
     int32_t source;              /* BLOCK_CYCLIC: the part that has the first block */
+    uint8_t shift[2];            /* private: see inverse */
     int64_t count;               /* N, elements, 0..2^62 */
     int64_t block;               /* BLOCK_CYCLIC: elements of a block; STRIDED: pieces */
     const int64_t *cuts;         /* RAGGED: parts + 1 of them, the caller's */
     int64_t by[2];               /* private: what indices are divided by, */
-    uint64_t inverse[2];         /* private: and its inverse; */
+    uint64_t inverse[2];         /* private: and its inverse, times 2^shift; */
     int64_t rounds, extra, tail; /* private: the count in whole rounds, and what is left */
 } dpar_split;
 

@@ -519,6 +519,40 @@ static void test_rest(void)
     CHECK_INT(cuts[0], 77);
 }
 
+static uint64_t rng(void) /* xorshift64 */
+{
+    static uint64_t state = 88172645463325252u;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+/* Divisors of every length, powers of two and their neighbours among them, and indices up to the
+ * last one, at multiples and beside them: as / and % have it. */
+static void test_divisors(void)
+{
+    const int64_t last = (INT64_C(1) << 62) - 1;
+    int bits, trial;
+    for (bits = 0; bits <= 62; bits++) {
+        for (trial = 0; trial < 400; trial++) {
+            uint64_t near_by = trial < 100 ? (uint64_t)(trial % 5) - 2 : rng() >> 1 >> (63 - bits);
+            int64_t d = (int64_t)(((uint64_t)1 << bits) + near_by), i, local;
+            int32_t parts = 1 + (int32_t)(rng() % (trial % 2 ? 5 : INT32_MAX)), k;
+            dpar_split s;
+            d = d < 1 ? 1 : d;
+            CHECK_INT(dpar_split_init(&s, DPAR_BLOCK_CYCLIC, last + 1, parts, d, 0, NULL), DPAR_OK);
+            for (k = 0; k < 12; k++) {
+                i = (int64_t)(rng() >> (2 + rng() % 62));
+                i = k < 3 ? last - k : k < 6 ? i / d * d + k - 4 : i; /* -1, 0, 1 beside one */
+                i = i < 0 ? 0 : i > last ? last : i;
+                CHECK_INT(dpar_split_find(&s, i, &local, NULL), i / d % parts);
+                CHECK_INT(local, i / d / parts * d + i % d);
+            }
+        }
+    }
+}
+
 int main(void)
 {
     test_brute_force();
@@ -530,5 +564,6 @@ int main(void)
     test_refusals();
     test_rest();
     test_edges();
+    test_divisors();
     return CHECK_DONE();
 }
