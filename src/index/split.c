@@ -74,8 +74,8 @@ static void dpari_split_by(dpar_split *s, int k, int64_t divisor)
     uint64_t d = divisor > 0 ? (uint64_t)divisor : 1;
     int l = dpari_bits(d);
     s->by[k] = (int64_t)d;
-    d <<= 64 - l;             /* its highest bit to the top */
-    if ((d & (d - 1)) == 0) { /* a power of two */
+    d <<= 64 - l;                 /* its highest bit to the top */
+    if (d == (uint64_t)1 << 63) { /* a power of two */
         s->inverse[k] = d;
         l--;
     } else {

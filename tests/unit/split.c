@@ -551,6 +551,20 @@ static void test_divisors(void)
             }
         }
     }
+    for (trial = 0; trial < 2000; trial++) { /* P N next to 2^63, and the last element */
+        dpar_split s;
+        int64_t run = -2, count = INT64_C(1) << (34 + trial % 28);
+        int32_t parts;
+        count -= 1 + (int64_t)(rng() % (uint64_t)(count >> (1 + trial % 30)));
+        parts = (int32_t)(INT64_MAX / count < INT32_MAX ? INT64_MAX / count : INT32_MAX);
+        CHECK_INT(dpar_split_init(&s, DPAR_FLOOR, count, parts, 0, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_split_owner(&s, count - 1), parts - 1);
+        CHECK_INT(dpar_split_find(&s, count, NULL, &run), -1);
+        CHECK_INT(dpar_split_find(&s, -1, NULL, &run), -1);
+        CHECK_INT(dpar_split_find(&s, count, &run, NULL), -1);
+        CHECK_INT(dpar_split_find(&s, -1, &run, NULL), -1);
+        CHECK_INT(run, -2);
+    }
 }
 
 int main(void)
