@@ -68,11 +68,11 @@ DPAR_API dpar_status dpar_flat_init(dpar_flat *f, int32_t params, const int64_t 
 static int dpari_flat_cut(int64_t lo, int64_t hi, int64_t start, int64_t numel, dpar_piece *piece)
 {
     int64_t from = dpari_most(lo, start), to;
-    if (start < 0 || numel < 0 || numel > INT64_MAX - start) {
+    if (start < 0 || numel > INT64_MAX - start) {
         return 0;
     }
     to = dpari_least(hi, start + numel);
-    if (to <= from) {
+    if (to <= from) { /* also of fewer than 0 elements */
         return 0;
     }
     piece->count = to - from;

@@ -247,6 +247,14 @@ static void test_refusals(void)
     CHECK_INT(dpar_packed_pairs(&p, 2), 0);
     CHECK_INT(dpar_packed_init(&p, 1, large, 2, DPAR_CHUNK, NULL), DPAR_OK);
     CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
+    { /* n tokens on one rank: n (n + 1) / 2, the last that fits and the first that does not, though
+         its two parts do: n (n - 1) / 2 and n */
+        int64_t edge[] = {0, (INT64_C(1) << 32) - 1};
+        CHECK_INT(dpar_packed_init(&p, 1, edge, 1, DPAR_STRIPE, NULL), DPAR_OK);
+        CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX - (INT64_C(1) << 31) + 1);
+        edge[1]++;
+        CHECK_INT(dpar_packed_pairs(&p, 0), INT64_MAX);
+    }
     CHECK_INT(dpar_context_deal(3, cost, 2, owner, order, &why), DPAR_E_DIVIDE);
     CHECK_TEXT(why.text, "2 ranks do not divide 3 units");
     CHECK_INT(dpar_context_deal(-3, cost, 3, owner, order, &why), DPAR_E_ARG);

@@ -232,13 +232,39 @@ static void test_cover_vectors(void)
     CHECK_INT(dpar_boxes_cover(1, &four, box, 4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "box 0 of 1 dims is not inside the array of 1 dims");
     CHECK_INT(dpar_boxes_cover(0, &four, box, 0, order, &why), DPAR_E_ARG); /* a scalar, no box */
+    CHECK_TEXT(why.text, "1 elements are in no box: the first begins (0, 0, 0)");
     CHECK_INT(dpar_boxes_cover(7, &four, box, 4, order, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "4 boxes of 7 dims: at least 0, and 0 to 6 dims");
     CHECK_INT(dpar_boxes_cover(-1, &four, box, 4, order, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "4 boxes of -1 dims: at least 0, and 0 to 6 dims");
     CHECK_INT(dpar_boxes_cover(1, &four, box, -4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "-4 boxes of 1 dims: at least 0, and 0 to 6 dims");
     box[0].lo[0] = -4; /* an extent of it */
     CHECK_INT(dpar_boxes_cover(1, &box[0].lo[0], box, 4, order, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "extent[0] = -4 is negative");
+}
+
+/* The fewest dims and the most; an array without elements, which no box need have. */
+static void test_cover_limits(void)
+{
+    static const int64_t ones[DPAR_MAX_DIMS] = {1, 1, 1, 1, 1, 1}, none[] = {4, 0};
+    dpar_box box[2];
+    int32_t order[2], d;
+    dpar_why why;
+    memset(box, 0, sizeof box); /* of 0 dims: one element, in each */
+    CHECK_INT(dpar_boxes_cover(0, NULL, box, 1, order, NULL), DPAR_OK);
+    CHECK_INT(dpar_boxes_cover(0, NULL, box, 2, order, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "boxes 0 and 1 both have 1 elements");
+    box[0].dims = DPAR_MAX_DIMS;
+    for (d = 0; d < DPAR_MAX_DIMS; d++) {
+        box[0].hi[d] = 1;
+    }
+    CHECK_INT(dpar_boxes_cover(DPAR_MAX_DIMS, ones, box, 1, order, NULL), DPAR_OK);
+    CHECK_INT(dpar_boxes_cover(DPAR_MAX_DIMS, ones, box, 0, order, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_boxes_cover(2, none, NULL, 0, order, NULL), DPAR_OK);
+    box[0] = box2(0, 4, 0, 1);
+    CHECK_INT(dpar_boxes_cover(2, none, box, 1, order, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "box 0 of 2 dims is not inside the array of 2 dims");
 }
 
 /* Random tilings of a rectangle by cutting it, then with a box removed, moved or doubled. */
@@ -426,6 +452,7 @@ int main(void)
     test_peers();
     test_relabel();
     test_cover_vectors();
+    test_cover_limits();
     test_cover_random();
     test_cover_tilings();
     test_edges();

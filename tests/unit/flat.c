@@ -29,6 +29,7 @@ static void test_flat_parameter(void)
     CHECK(!dpar_flat_piece(&f, start[2], 25, 2, &p) && !dpar_flat_piece(&f, 0, 21, -1, &p));
     CHECK(!dpar_flat_piece(&f, 2, INT64_MAX, 0, &p) && !dpar_flat_piece(&f, -2, 8, 0, &p));
     CHECK(!dpar_flat_piece(&f, 2, -1, 0, &p) && dpar_flat_piece(&f, 2, INT64_MAX - 2, 0, &p));
+    CHECK(!dpar_flat_piece(&f, 2, INT64_MIN, 0, &p) && !dpar_flat_piece(&f, -2, INT64_MIN, 0, &p));
 }
 
 /* Every element of every parameter in exactly one shard, in order. */

@@ -442,7 +442,8 @@ static void test_edges(void)
 {
     static const int32_t size[] = {2, 3}, outside[] = {0, 2}, negative[] = {-1, 0};
     static const int64_t extent[] = {6, 4, 1, 1, 1, 1}, cuts[] = {0, 1, 1, 4};
-    static const int64_t huge[] = {0, INT64_C(1) << 62, INT64_C(1) << 62, 0}, minus[] = {6, -1};
+    static const int64_t huge[] = {0, INT64_C(1) << 62, INT64_C(1) << 62, 0}, minus[] = {-1, 6, -1};
+    static const int64_t past[] = {(INT64_C(1) << 62) + 1, 6, (INT64_C(1) << 62) + 1};
     dpar_placement p[2];
     dpar_mesh mesh;
     dpar_layout l;
@@ -494,7 +495,10 @@ static void test_edges(void)
     CHECK_INT(dpar_layout_numel(&l, 0), -1);
     CHECK_INT(dpar_layout_init(&l, &mesh, 3, huge + 1, p, NULL, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_numel(&l, 0), 0);
-    CHECK_INT(dpar_layout_init(&l, &mesh, 2, minus, p, NULL, NULL), DPAR_E_ARG);
+    for (k = 0; k < 2; k++) { /* the first dim and the last, which no axis shards */
+        CHECK_INT(dpar_layout_init(&l, &mesh, 2, minus + k, p, NULL, NULL), DPAR_E_ARG);
+        CHECK_INT(dpar_layout_init(&l, &mesh, 2, past + k, p, NULL, NULL), DPAR_E_RANGE);
+    }
     p[1].kind = 9; /* the last axis */
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, NULL), DPAR_E_ARG);
     p[1] = dpar_shard_by(0, DPAR_BLOCK_CYCLIC, 0);
