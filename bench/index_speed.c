@@ -52,23 +52,23 @@ static int64_t to_global(const dpar_split *s, int64_t i)
 }
 
 /* A loop around an inlined call; the fastest of several passes, in ns a call. */
-#define NANOSECONDS(result, call, limit, step)                                            \
-    do {                                                                                  \
-        int64_t i_, x_ = 0, sum_ = 0, end_ = (limit);                                     \
-        double since_, least_ = 1e9;                                                      \
-        int pass_;                                                                        \
-        for (pass_ = 0; pass_ < TIMES; pass_++) {                                         \
-            since_ = now();                                                               \
-            for (i_ = 0; i_ < CALLS; i_++) {                                              \
-                x_ += (step);                                                             \
-                x_ = x_ >= end_ ? x_ - end_ : x_;                                         \
-                sum_ += call(&s, x_);                                                     \
-            }                                                                             \
-            sink = sum_;                                                                  \
-            since_ = (now() - since_) / CALLS * 1e9;                                      \
-            least_ = since_ < least_ ? since_ : least_;                                   \
-        }                                                                                 \
-        (result) = least_;                                                                \
+#define NANOSECONDS(result, call, limit, step)                                                     \
+    do {                                                                                           \
+        int64_t i_, x_ = 0, sum_ = 0, end_ = (limit);                                              \
+        double since_, least_ = 1e9;                                                               \
+        int pass_;                                                                                 \
+        for (pass_ = 0; pass_ < TIMES; pass_++) {                                                  \
+            since_ = now();                                                                        \
+            for (i_ = 0; i_ < CALLS; i_++) {                                                       \
+                x_ += (step);                                                                      \
+                x_ = x_ >= end_ ? x_ - end_ : x_;                                                  \
+                sum_ += call(&s, x_);                                                              \
+            }                                                                                      \
+            sink = sum_;                                                                           \
+            since_ = (now() - since_) / CALLS * 1e9;                                               \
+            least_ = since_ < least_ ? since_ : least_;                                            \
+        }                                                                                          \
+        (result) = least_;                                                                         \
     } while (0)
 
 static void splits(void)
@@ -146,37 +146,70 @@ static int64_t all_pairs(const dpar_layout *from, const dpar_layout *to, int32_t
     return found;
 }
 
+/* Seconds of one rank's list, and its transfers; the mean of 20 ranks. */
+static double listing(const dpar_layout *from, const dpar_layout *to, int32_t direction, double *n)
+{
+    enum { RANKS = 20 };
+    const dpar_mesh *m = direction == DPAR_SENDS ? &from->mesh : &to->mesh;
+    static dpar_transfers w;
+    dpar_transfer t;
+    double since = now();
+    int64_t k, listed = 0;
+    for (k = 0; k < RANKS; k++) {
+        int32_t rank = m->offset + (int32_t)(k * 52361 % m->size);
+        (void)dpar_transfers_begin(&w, from, to, rank, direction, 8, NULL);
+        while (dpar_transfers_next(&w, &t)) {
+            listed++;
+        }
+    }
+    *n = (double)listed / RANKS;
+    return (now() - since) / RANKS;
+}
+
+static void list(const char *what, const dpar_layout *from, const dpar_layout *to, double pairs)
+{
+    double n[2], each[2];
+    each[0] = listing(from, to, DPAR_RECEIVES, &n[0]);
+    each[1] = listing(from, to, DPAR_SENDS, &n[1]);
+    printf("  %-26s %8.1f %9.4f %7.3f %8.1f %9.4f %7.3f %12.0f\n", what, n[0], each[0] * 1e3,
+           each[0] * 1e6 / n[0], n[1], each[1] * 1e3, each[1] * 1e6 / n[1], pairs / each[0]);
+}
+
 static void transfers(void)
 {
-    static const int64_t extent[] = {1 << 20, 1 << 20};
+    static const int64_t extent[] = {1 << 20, 1 << 20}, uneven[] = {128256, 8192};
     static const int32_t rows[] = {512, 64, 8, 1};
-    dpar_layout from = grid(1024, 1024, extent);
-    double since, each, pairs;
+    dpar_layout from = grid(1024, 1024, extent), to, all;
+    dpar_placement copies[2];
+    double since, pairs;
     size_t k;
     since = now();
     (void)all_pairs(&from, &from, 12345);
     pairs = now() - since;
-    printf("\n2^20 x 2^20 array on 1024 x 1024 ranks: one rank's receives\n");
-    printf("  %-14s transfers     ms a rank   us a transfer   all pairs / this\n", "to");
+    printf("\n2^20 ranks, 8 a node: one rank's list\n"
+           "  %-26s receives  ms each      us    sends   ms each      us   all pairs /\n",
+           "from -> to");
     for (k = 0; k < 4; k++) {
-        dpar_layout to = grid(rows[k], (1 << 20) / rows[k], extent);
-        static dpar_transfers w;
-        dpar_transfer t;
-        int64_t n = 0, repeat, times = 20;
-        char name[32];
-        since = now();
-        for (repeat = 0; repeat < times; repeat++) {
-            (void)dpar_transfers_begin(&w, &from, &to, (int32_t)(repeat * 52361), DPAR_RECEIVES, 8,
-                                       NULL);
-            while (dpar_transfers_next(&w, &t)) {
-                n++;
-            }
-        }
-        each = (now() - since) / (double)times;
-        snprintf(name, sizeof name, "%d x %d", rows[k], (1 << 20) / rows[k]);
-        printf("  %-14s %9.0f %13.4f %15.3f %18.0f\n", name, (double)n / (double)times, each * 1e3,
-               each * 1e6 * (double)times / (double)n, pairs / each);
+        char name[64];
+        to = grid(rows[k], (1 << 20) / rows[k], extent);
+        snprintf(name, sizeof name, "1024x1024 -> %dx%d", rows[k], (1 << 20) / rows[k]);
+        list(name, &from, &to, pairs);
     }
+    copies[0] = copies[1] = dpar_replicate();
+    to = grid(1024, 1024, extent); /* to ranks of another job: every copy has a reader */
+    (void)dpar_layout_init(&all, &to.mesh, 2, extent, copies, NULL, NULL);
+    to.mesh.offset = 1 << 20;
+    list("copies -> 1024x1024", &all, &to, pairs);
+    to = grid(1024, 1024, uneven);
+    (void)dpar_layout_init(&all, &to.mesh, 2, uneven, copies, NULL, NULL);
+    to.mesh.offset = 1 << 20;
+    list("128256 x 8192, the same", &all, &to, pairs);
+    to = grid(1024, 1024, extent);
+    copies[1] = dpar_shard(0); /* HSDP to FSDP: sharded on 1024 ranks, 1024 copies */
+    (void)dpar_layout_init(&all, &to.mesh, 2, extent, copies, NULL, NULL);
+    copies[0] = dpar_shard(0);
+    (void)dpar_layout_init(&to, &all.mesh, 2, extent, copies, NULL, NULL);
+    list("hybrid shards -> all shards", &all, &to, pairs);
 }
 
 static void surface(void)

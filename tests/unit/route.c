@@ -277,6 +277,7 @@ static void test_vectors(void)
                                 {0, 1, 2, 2, 1, 0},
                                 {1, 0, 0, -1, 0, 0},
                                 {0, 0, -1, -1, 1, 0}};
+    static const int64_t block_rows[] = {12, 5};
     static const int greedy[] = {3, 3, 2, 1, 2}; /* E1, E4: DTensor's collectives */
     static const int32_t tail[] = {1, 2, 0}, e12_from[] = {1, 0, 3, 2}, e12_to[] = {3, 2, 1, 0};
     dpar_mesh m = mesh_of(3, twos);
@@ -311,6 +312,13 @@ static void test_vectors(void)
     CHECK_INT(dpar_route_peak(&from, &to, steps, 0, peak), 512);
     steps[0].axis = 9;
     CHECK_INT(dpar_route_peak(&from, &to, steps, 1, peak), -1);
+    /* E2: P to BlockShard: (3,4,5) in blocks of 5 is 12 rows of 5, CHUNKed (A15, flat.c) */
+    m = mesh_of(1, twos);
+    from = on(&m, 2, block_rows, ((const int[]){-2}), NULL);
+    to = on(&m, 2, block_rows, ((const int[]){0}), NULL);
+    CHECK_INT(check_route(&from, &to, 1), 30);
+    CHECK(count == 1 && steps[0].kind == DPAR_STEP_REDUCE_SCATTER);
+    m = mesh_of(3, twos);
     /* E3: order (0,1,2) to (1,2): DTensor goes by 3 all-to-alls of 32, an all-gather of 64 and 1
      * all-to-all of 64 elements; the search may not move more */
     from = on(&m, 3, cube, ((const int[]){0, 0, 0}), NULL);
