@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "schedule.h"
+
+#include "../base/arith.h"
+
+/* ---- maps and memory ------------------------------------------------------------------------ */
+
+DPAR_API int32_t dpar_stage_rank(int32_t map, int32_t ranks, int32_t stage)
+{
+    int32_t at;
+    if (ranks < 1 || stage < 0 || (map == DPAR_MAP_BIDIRECTIONAL && stage >= 2 * (int64_t)ranks) ||
+        map < 0 || map >= DPAR_STAGE_MAPS) {
+        return -1;
+    }
+    at = stage % ranks;
+    return map != DPAR_MAP_LOOP && stage / ranks % 2 == 1 ? ranks - 1 - at : at;
+}
+
+static int dpari_schedule_fits(int32_t ranks, int32_t stages, int64_t actions)
+{
+    return ranks >= 1 && ranks <= DPAR_MOST_STAGES && stages >= 1 && stages <= DPAR_MOST_STAGES &&
+           actions >= 0 && actions <= INT64_MAX / 16;
+}
+
+DPAR_API int64_t dpar_schedule_bytes(int32_t ranks, int32_t stages, int64_t actions)
+{
+    if (!dpari_schedule_fits(ranks, stages, actions)) {
+        return -1;
+    }
+    return 8 * ((int64_t)ranks + 1) + 8 * actions + 2 * (int64_t)stages;
+}
+
+DPAR_API dpar_status dpar_schedule_lay(dpar_schedule *s, int32_t ranks, int32_t stages,
+                                       int64_t actions, void *mem, int64_t bytes, dpar_why *why)
+{
+    int64_t needed = dpar_schedule_bytes(ranks, stages, actions);
+    int32_t r;
+    if (needed < 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks, # stages, # actions: 1 to 65535 of the first two", ranks, stages,
+                         actions, 0);
+    }
+    if (bytes < needed) {
+        return dpari_say(DPAR_E_ROOM, why, "# actions on # ranks take # bytes, there are #",
+                         actions, ranks, needed, bytes);
+    }
+    s->ranks = ranks;
+    s->stages = stages;
+    s->micros = 0;
+    s->chain = stages;
+    s->slices = 1;
+    s->begin = (int64_t *)mem;
+    s->action = (dpar_action *)(void *)(s->begin + ranks + 1);
+    s->rank_of = (uint16_t *)(void *)(s->action + actions);
+    for (r = 0; r <= ranks; r++) {
+        s->begin[r] = 0;
+    }
+    return DPAR_OK;
+}
+
+DPAR_API int32_t dpar_schedule_before(const dpar_schedule *s, int32_t stage)
+{
+    return stage % s->chain == 0 ? -1 : stage - 1;
+}
+
+DPAR_API int32_t dpar_schedule_behind(const dpar_schedule *s, int32_t stage)
+{
+    return (stage + 1) % s->chain == 0 ? -1 : stage + 1;
+}
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+DPAR_API const char *dpar_action_name(int32_t kind)
+{
+    static const char *const name[] = {"",        "F",           "B",         "I",       "W",
+                                       "SEND_F",  "RECV_F",      "SEND_B",    "RECV_B",  "UNSHARD",
+                                       "RESHARD", "REDUCE_GRAD", "RECOMPUTE", "OFFLOAD", "RELOAD"};
+    return kind >= 0 && kind < DPAR_ACTION_KINDS ? name[kind] : "";
+}
+
+DPAR_API int dpar_action_has_micro(int32_t kind)
+{
+    return kind > DPAR_IDLE && kind < DPAR_ACTION_KINDS &&
+           (kind < DPAR_UNSHARD || kind > DPAR_REDUCE_GRAD);
+}
+
+static void dpari_action_put(const dpar_action *a, dpar_text *t)
+{
+    if (a->kind == DPAR_IDLE || a->kind >= DPAR_ACTION_KINDS) {
+        return;
+    }
+    dpar_text_int(t, a->stage);
+    dpar_text_put(t, dpar_action_name(a->kind));
+    if (dpar_action_has_micro(a->kind)) {
+        dpar_text_int(t, a->micro);
+    }
+}
+
+DPAR_API void dpar_action_text(const dpar_action *a, dpar_text *t)
+{
+    if (a->joined) {
+        dpar_text_char(t, '(');
+    }
+    dpari_action_put(a, t);
+    if (a->joined) {
+        dpar_text_char(t, ';');
+        dpari_action_put(a + 1, t);
+        dpar_text_put(t, ")OVERLAP_F_B");
+    }
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+/* A place in a text, and what was found so far. */
+typedef struct dpari_csv {
+    const char *s;
+    size_t n, at, line_start;
+    int64_t line, actions;
+    int32_t rows, stages, micros;
+} dpari_csv;
+
+static int dpari_csv_peek(const dpari_csv *c)
+{
+    return c->at < c->n ? (unsigned char)c->s[c->at] : -1;
+}
+
+/* "line 2, column 14: expected a stage's number, not 'F0xyz'". */
+static dpar_status dpari_csv_say(const dpari_csv *c, const char *expected, dpar_why *why)
+{
+    dpar_text t;
+    size_t end = c->at;
+    while (end < c->n && end < c->at + 24 && c->s[end] >= ' ' && c->s[end] != ',') {
+        end++;
+    }
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpar_text_put(&t, "line ");
+        dpar_text_int(&t, c->line);
+        dpar_text_put(&t, ", column ");
+        dpar_text_int(&t, (int64_t)(c->at - c->line_start) + 1);
+        dpar_text_put(&t, ": expected ");
+        dpar_text_put(&t, expected);
+        if (end > c->at) {
+            dpar_text_put(&t, ", not '");
+            dpar_text_slice(&t, c->s + c->at, end - c->at);
+            dpar_text_put(&t, "'");
+        }
+    }
+    return DPAR_E_PARSE;
+}
+
+/* A number of 0 to 65534. */
+static dpar_status dpari_csv_number(dpari_csv *c, const char *what, uint16_t *value, dpar_why *why)
+{
+    dpari_csv start = *c;
+    int32_t v = 0;
+    while (dpari_csv_peek(c) >= '0' && dpari_csv_peek(c) <= '9' && v < DPAR_MOST_STAGES) {
+        v = 10 * v + (dpari_csv_peek(c) - '0');
+        c->at++;
+    }
+    if (c->at == start.at) {
+        return dpari_csv_say(c, what, why);
+    }
+    if (v >= DPAR_MOST_STAGES) {
+        return dpari_csv_say(&start, "a number of 0 to 65534", why);
+    }
+    *value = (uint16_t)v;
+    return DPAR_OK;
+}
+
+/* The longest name that stands here; DPAR_IDLE when none does. */
+static uint8_t dpari_csv_kind(dpari_csv *c)
+{
+    size_t most = 0;
+    int kind, best = DPAR_IDLE;
+    for (kind = DPAR_FORWARD; kind < DPAR_ACTION_KINDS; kind++) {
+        size_t n = dpari_length(dpar_action_name(kind));
+        if (n > most && n <= c->n - c->at &&
+            dpari_spells(c->s + c->at, n, dpar_action_name(kind))) {
+            most = n;
+            best = kind;
+        }
+    }
+    c->at += most;
+    return (uint8_t)best;
+}
+
+static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
+{
+    dpar_status st;
+    dpari_zero(a, sizeof(*a));
+    st = dpari_csv_number(c, "a stage's number", &a->stage, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    a->kind = dpari_csv_kind(c);
+    if (a->kind == DPAR_IDLE) {
+        return dpari_csv_say(c,
+                             "F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD or "
+                             "REDUCE_GRAD",
+                             why);
+    }
+    if (dpar_action_has_micro(a->kind)) {
+        st = dpari_csv_number(c, "a micro-batch's number", &a->micro, why);
+        c->micros = (int32_t)dpari_most(c->micros, (int32_t)a->micro + 1);
+    }
+    c->stages = (int32_t)dpari_most(c->stages, (int32_t)a->stage + 1);
+    return st;
+}
+
+static dpar_status dpari_csv_word(dpari_csv *c, const char *word, dpar_why *why)
+{
+    size_t n = dpari_length(word);
+    if (n > c->n - c->at || !dpari_spells(c->s + c->at, n, word)) {
+        return dpari_csv_say(c, word, why);
+    }
+    c->at += n;
+    return DPAR_OK;
+}
+
+static void dpari_csv_blanks(dpari_csv *c)
+{
+    while (dpari_csv_peek(c) == ' ' || dpari_csv_peek(c) == '\t') {
+        c->at++;
+    }
+}
+
+/* Behind "(": the rest of (<F>;<B or I>)OVERLAP_F_B. */
+static dpar_status dpari_csv_joined(dpari_csv *c, dpar_action *a, dpar_why *why)
+{
+    dpari_csv start = *c;
+    dpar_status st = dpari_csv_action(c, a, why);
+    a->joined = 1;
+    if (st == DPAR_OK && a->kind != DPAR_FORWARD) {
+        return dpari_csv_say(&start, "a forward, that a backward overlaps", why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_csv_word(c, ";", why);
+    }
+    if (st == DPAR_OK) {
+        start = *c;
+        st = dpari_csv_action(c, a + 1, why);
+        if (st == DPAR_OK && a[1].kind != DPAR_BACKWARD && a[1].kind != DPAR_INPUT) {
+            return dpari_csv_say(&start, "a B or I, to overlap the forward", why);
+        }
+    }
+    return st == DPAR_OK ? dpari_csv_word(c, ")OVERLAP_F_B", why) : st;
+}
+
+/* Is this the end of a line? Goes behind the CR of a CRLF. */
+static int dpari_csv_line_ends(dpari_csv *c)
+{
+    if (c->n - c->at > 1 && c->s[c->at] == '\r' && c->s[c->at + 1] == '\n') {
+        c->at++;
+    }
+    return dpari_csv_peek(c) == '\n' || dpari_csv_peek(c) == -1;
+}
+
+/* One cell: writes one action or two, and stands at the comma, the end of the line or of the text.
+ */
+static dpar_status dpari_csv_cell(dpari_csv *c, dpar_action a[2], int *count, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    int next;
+    *count = 1;
+    dpari_csv_blanks(c);
+    next = dpari_csv_peek(c);
+    dpari_zero(a, 2 * sizeof(*a));
+    if (next == '(') {
+        c->at++;
+        *count = 2;
+        st = dpari_csv_joined(c, a, why);
+    } else if (next == '"') {
+        st = dpari_csv_word(c, "\"\"", why);
+    } else if (next != ',' && next != '\r' && next != '\n' && next != -1) {
+        st = dpari_csv_action(c, a, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_csv_blanks(c);
+    return dpari_csv_line_ends(c) || dpari_csv_peek(c) == ','
+               ? DPAR_OK
+               : dpari_csv_say(c, "a comma or the end of the line", why);
+}
+
+/* A comment is passed, up to the end of its line. */
+static int dpari_csv_comment(dpari_csv *c)
+{
+    int comment = dpari_csv_peek(c) == '#';
+    while (comment && c->at < c->n && c->s[c->at] != '\n') {
+        c->at++;
+    }
+    return comment;
+}
+
+/* One line. With s, its actions are written, each on the line's rank. */
+static dpar_status dpari_csv_line(dpari_csv *c, dpar_schedule *s, dpar_why *why)
+{
+    dpar_action a[2];
+    dpari_csv start = *c;
+    int count, k, more = !dpari_csv_line_ends(c);
+    while (more) {
+        dpar_status st = dpari_csv_cell(c, a, &count, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        for (k = 0; k < count && s != NULL; k++) {
+            s->action[c->actions + k] = a[k];
+        }
+        c->actions += count;
+        more = dpari_csv_peek(c) == ',';
+        c->at += (size_t)more;
+    }
+    if (++c->rows > DPAR_MOST_STAGES) {
+        return dpari_csv_say(&start, "at most 65535 ranks", why);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_csv_walk(dpari_csv *c, const char *text, size_t n, dpar_schedule *s,
+                                  dpar_why *why)
+{
+    dpari_zero(c, sizeof(*c));
+    c->s = text;
+    c->n = n;
+    for (c->line = 1; c->at < n; c->line++) {
+        c->line_start = c->at;
+        if (!dpari_csv_comment(c)) {
+            dpar_status st = dpari_csv_line(c, s, why);
+            if (st != DPAR_OK) {
+                return st;
+            }
+            if (s != NULL) {
+                s->begin[c->rows] = c->actions;
+            }
+        }
+        c->at += (size_t)(c->at < n); /* past the line's end */
+    }
+    return DPAR_OK;
+}
+
+DPAR_API int64_t dpar_schedule_read_bytes(const char *text, size_t n, dpar_why *why)
+{
+    dpari_csv c;
+    if (dpari_csv_walk(&c, text, n, NULL, why) != DPAR_OK) {
+        return -1;
+    }
+    if (c.rows < 1 || c.stages < 1) {
+        (void)dpari_say(DPAR_E_PARSE, why, "the text has # ranks and # stages: no schedule", c.rows,
+                        c.stages, 0, 0);
+        return -1;
+    }
+    return dpar_schedule_bytes(c.rows, c.stages, c.actions);
+}
+
+/* Which rank each stage is on: the one whose line names it, other than in a message to come. */
+static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
+{
+    const uint16_t nobody = 65535;
+    int32_t r, i;
+    int64_t k;
+    for (i = 0; i < s->stages; i++) {
+        s->rank_of[i] = nobody;
+    }
+    for (r = 0; r < s->ranks; r++) {
+        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
+            const dpar_action *a = &s->action[k];
+            if (a->kind == DPAR_IDLE) {
+                continue;
+            }
+            if (s->rank_of[a->stage] != nobody && s->rank_of[a->stage] != r) {
+                return dpari_say(DPAR_E_ARG, why, "stage # is on rank # and on rank #", a->stage,
+                                 s->rank_of[a->stage], r, 0);
+            }
+            s->rank_of[a->stage] = (uint16_t)r;
+        }
+    }
+    for (i = 0; i < s->stages; i++) {
+        if (s->rank_of[i] == nobody) {
+            return dpari_say(DPAR_E_ARG, why, "stage # is on no rank, stage # on rank #", i,
+                             s->stages - 1, s->rank_of[s->stages - 1], 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* The stage at the other end of a message; -1 when the chain ends here. */
+static int32_t dpari_message_stage(const dpar_schedule *s, const dpar_action *a)
+{
+    return a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B ? dpar_schedule_behind(s, a->stage)
+                                                            : dpar_schedule_before(s, a->stage);
+}
+
+static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
+{
+    int64_t k;
+    for (k = 0; k < s->begin[s->ranks]; k++) {
+        dpar_action *a = &s->action[k];
+        int32_t other;
+        if (a->kind < DPAR_SEND_F || a->kind > DPAR_RECV_B) {
+            continue;
+        }
+        other = dpari_message_stage(s, a);
+        if (other < 0 || s->rank_of[other] == s->rank_of[a->stage]) {
+            return dpari_say_word(
+                DPAR_E_ARG, why,
+                other < 0 ? "#@#: stage # ends its chain" : "#@#: stage # is on the same rank",
+                dpar_action_name(a->kind), 8, a->stage, a->micro, other < 0 ? a->stage : other, 0);
+        }
+        a->peer = s->rank_of[other];
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const char *text, size_t n, int32_t chain,
+                                        void *mem, int64_t bytes, dpar_why *why)
+{
+    dpari_csv c;
+    dpar_schedule got;
+    dpar_status st = dpari_csv_walk(&c, text, n, NULL, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (chain < 0 || (chain > 0 && c.stages % chain != 0)) {
+        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", chain,
+                         c.stages, 0, 0);
+    }
+    if (c.rows < 1 || c.stages < 1) {
+        return dpari_say(DPAR_E_PARSE, why, "the text has # ranks and # stages: no schedule",
+                         c.rows, c.stages, 0, 0);
+    }
+    st = dpar_schedule_lay(&got, c.rows, c.stages, c.actions, mem, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    got.chain = chain > 0 ? chain : c.stages;
+    got.micros = c.micros;
+    (void)dpari_csv_walk(&c, text, n, &got, NULL);
+    st = dpari_csv_ranks(&got, why);
+    if (st == DPAR_OK) {
+        st = dpari_csv_peers(&got, why);
+    }
+    if (st == DPAR_OK) {
+        *s = got;
+    }
+    return st;
+}
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t)
+{
+    int32_t r;
+    int64_t k;
+    for (r = 0; r < s->ranks; r++) {
+        if (s->begin[r + 1] == s->begin[r] + 1 && s->action[s->begin[r]].kind == DPAR_IDLE) {
+            dpar_text_put(t, "\"\"");
+        }
+        for (k = s->begin[r]; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
+            if (k > s->begin[r]) {
+                dpar_text_char(t, ',');
+            }
+            dpar_action_text(&s->action[k], t);
+        }
+        dpar_text_put(t, end);
+    }
+}
