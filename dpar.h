@@ -7445,12 +7445,12 @@ static void dpari_share_grid(const dpar_layout *from, const dpar_layout *to, int
         }
         shares /= grid[d];
     }
-    while (shares > 1) {
+    while (shares > 1 && from->dims > 0) {
         int32_t longest = 0, more;
         for (d = 1; d < from->dims; d++) {
             longest = size[d] / grid[d] > size[longest] / grid[longest] ? d : longest;
         }
-        more = from->dims ? (int32_t)dpari_least(shares, size[longest] / grid[longest]) : 1;
+        more = (int32_t)dpari_least(shares, size[longest] / grid[longest]);
         if (more < 2) {
             return;
         }

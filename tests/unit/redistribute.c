@@ -1000,6 +1000,67 @@ static void test_nearly_even(void)
     }
 }
 
+/* More copies than elements: 12 copies of 2 x 4 elements, one reader for each quarter. The readers'
+ * cuts make 2 x 2 parts and leave 3 shares each, but a part has no more than 2 indices along dim 1:
+ * 2 x 4 parts of one element, for copies 0 to 7; the other copies send nothing. */
+static void test_few_elements(void)
+{
+    static const int64_t extent[] = {2, 4};
+    static const int32_t cuts[] = {2, 2};
+    int32_t copies = 12, rank;
+    dpar_placement p[2];
+    dpar_mesh m, readers;
+    dpar_layout from, to;
+    p[0] = dpar_replicate();
+    CHECK_INT(dpar_mesh_init(&m, 1, names, &copies, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+    p[0] = dpar_shard(0);
+    p[1] = dpar_shard(1);
+    CHECK_INT(dpar_mesh_init(&readers, 2, names, cuts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    readers.offset = copies;
+    CHECK_INT(dpar_layout_init(&to, &readers, 2, extent, p, NULL, NULL), DPAR_OK);
+    check_move(&from, &to, 0);
+    for (rank = 0; rank < copies; rank++) {
+        dpar_transfers w;
+        dpar_transfer t;
+        CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_next(&w, &t), rank < 8);
+        if (rank < 8) {
+            CHECK(t.extent[0] == 1 && t.global[0] == rank / 4);
+            CHECK(t.extent[1] == 1 && t.global[1] == rank % 4);
+            CHECK(!dpar_transfers_next(&w, &t));
+        }
+    }
+}
+
+/* As many readers as a rank can number, a prime: their cuts share no divisor with 3 copies, so that
+ * each copy has a third of the 3 n elements, n of them, and reader q of 3 takes from copy 3 q / n.
+ */
+static void test_most_readers(void)
+{
+    int32_t copies = 3, n = INT32_MAX, k;
+    int64_t extent = 3 * (int64_t)n;
+    dpar_placement p = dpar_replicate();
+    dpar_mesh m;
+    dpar_layout from, to;
+    CHECK_INT(dpar_mesh_init(&m, 1, names, &copies, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&from, &m, 1, &extent, &p, NULL, NULL), DPAR_OK);
+    p = dpar_shard(0);
+    CHECK_INT(dpar_mesh_init(&m, 1, names, &n, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&to, &m, 1, &extent, &p, NULL, NULL), DPAR_OK);
+    for (k = 1; k < 6; k++) { /* the middle of the sixths */
+        int32_t q = n / 12 + n / 6 * k;
+        int64_t peer = 3 * (int64_t)q / n;
+        dpar_transfers w;
+        dpar_transfer t;
+        CHECK_INT(dpar_transfers_begin(&w, &from, &to, q, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+        CHECK(dpar_transfers_next(&w, &t));
+        CHECK_INT(t.peer, peer);
+        CHECK(t.extent[0] == 3 && t.global[0] == 3 * (int64_t)q && t.theirs[0] == t.global[0]);
+        CHECK(!dpar_transfers_next(&w, &t));
+    }
+}
+
 /* ---- who sends, by definition -----------------------------------------------------------------
  */
 
@@ -1235,6 +1296,15 @@ static void test_longest(void)
     CHECK_INT(dpar_layout_init(&to, &m, 0, NULL, q, NULL, NULL), DPAR_OK);
     CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_OK); /* nothing to cut */
     CHECK_INT(dpar_redistribute_spread(&to, &middle), DPAR_OK);
+    {
+        static const int32_t alone[] = {1, 4, 2};
+        dpar_mesh one;
+        p[2] = dpar_replicate(); /* the sum of one rank is the whole */
+        CHECK_INT(dpar_mesh_init(&one, 3, names, alone, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&from, &one, 3, extent, p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&to, &one, 3, extent, q, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_OK);
+    }
 }
 
 static void test_box(void)
@@ -1269,6 +1339,8 @@ int main(void)
     test_shares();
     test_whole_boxes();
     test_nearly_even();
+    test_few_elements();
+    test_most_readers();
     test_crossed();
     test_senders();
     test_longest();
