@@ -407,12 +407,18 @@ DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const
                          0);
     }
     for (i = 0; i < n; i++) {
+        if (box[i].dims != dims) {
+            return dpari_say(DPAR_E_ARG, why, "box # has # dims, the array #", i, box[i].dims, dims,
+                             0);
+        }
         if (dpari_box_empty(&box[i])) {
             continue;
         }
-        if (!dpar_box_contains(&whole, &box[i])) {
-            return dpari_say(DPAR_E_ARG, why, "box # of # dims is not inside the array of # dims",
-                             i, box[i].dims, dims, 0);
+        for (d = 0; d < dims; d++) {
+            if (box[i].lo[d] < 0 || box[i].hi[d] > extent[d]) {
+                return dpari_say(DPAR_E_ARG, why, "box # is not inside: indices # to # of a dim of #", i,
+                                 box[i].lo[d], box[i].hi[d] - 1, extent[d]);
+            }
         }
         order[used++] = i;
     }

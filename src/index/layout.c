@@ -219,21 +219,28 @@ static const int32_t *dpari_coords(const dpar_layout *l, int32_t rank, int32_t *
     return dpar_mesh_coords(&l->mesh, rank, coord) ? coord : NULL;
 }
 
-DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t dim, int64_t local,
-                                    int64_t *run)
+/* Apart, so that its frame does not stand below the search for the coordinates. */
+DPARI_APART int64_t dpari_global_at(const dpar_layout *l, const int32_t *coord, int32_t dim,
+                                    int64_t local, int64_t *run)
 {
-    int32_t coord[DPAR_MAX_AXES];
     int64_t here, i;
     dpari_nest e;
-    if (dim < 0 || dim >= l->dims) {
-        return -1;
-    }
-    dpari_nest_of(l, dpari_coords(l, rank, coord), dim, &e);
+    dpari_nest_of(l, coord, dim, &e);
     i = dpari_nest_global(l, coord, &e, local, &here);
     if (i >= 0 && run != NULL) {
         *run = here;
     }
     return i;
+}
+
+DPAR_API int64_t dpar_layout_global(const dpar_layout *l, int32_t rank, int32_t dim, int64_t local,
+                                    int64_t *run)
+{
+    int32_t coord[DPAR_MAX_AXES];
+    if (dim < 0 || dim >= l->dims) {
+        return -1;
+    }
+    return dpari_global_at(l, dpari_coords(l, rank, coord), dim, local, run);
 }
 
 DPAR_API int dpar_layout_span(const dpar_layout *l, const int32_t *coord, int32_t dim, int64_t *lo,
@@ -254,15 +261,12 @@ DPAR_API int dpar_layout_span(const dpar_layout *l, const int32_t *coord, int32_
 }
 
 /* From the outermost cut inwards. */
-DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i)
+DPARI_APART int64_t dpari_before_at(const dpar_layout *l, const int32_t *coord, int32_t dim,
+                                    int64_t i)
 {
-    int32_t coord[DPAR_MAX_AXES], k;
-    int64_t size;
+    int64_t size = l->extent[dim];
+    int32_t k;
     dpar_split s;
-    if (dim < 0 || dim >= l->dims || dpari_coords(l, rank, coord) == NULL) {
-        return 0;
-    }
-    size = l->extent[dim];
     i = dpari_most(0, dpari_least(i, size));
     for (k = dpari_next_cut(l, dim, 0); k >= 0; k = dpari_next_cut(l, dim, k + 1)) {
         dpari_axis_split(l, l->order[k], size, &s);
@@ -270,6 +274,15 @@ DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t 
         size = dpar_split_size(&s, coord[l->order[k]]);
     }
     return i;
+}
+
+DPAR_API int64_t dpar_layout_before(const dpar_layout *l, int32_t rank, int32_t dim, int64_t i)
+{
+    int32_t coord[DPAR_MAX_AXES];
+    if (dim < 0 || dim >= l->dims || dpari_coords(l, rank, coord) == NULL) {
+        return 0;
+    }
+    return dpari_before_at(l, coord, dim, i);
 }
 
 DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int32_t *coord,
@@ -301,21 +314,27 @@ DPAR_API int dpar_layout_find(const dpar_layout *l, int32_t dim, int64_t i, int3
 
 /* ---- all dims ------------------------------------------------------------------------------- */
 
+DPARI_APART void dpari_local_at(const dpar_layout *l, const int32_t *coord, int32_t d,
+                                int64_t *shape, int64_t *offset)
+{
+    int64_t run, first;
+    dpari_nest e;
+    dpari_nest_of(l, coord, d, &e);
+    first = dpari_nest_global(l, coord, &e, 0, &run);
+    if (shape != NULL) {
+        shape[d] = e.size[e.n];
+    }
+    if (offset != NULL) {
+        offset[d] = first < 0 ? l->extent[d] : first;
+    }
+}
+
 DPAR_API void dpar_layout_local(const dpar_layout *l, int32_t rank, int64_t *shape, int64_t *offset)
 {
     int32_t coord[DPAR_MAX_AXES], d;
     const int32_t *at = dpari_coords(l, rank, coord);
     for (d = 0; d < l->dims; d++) {
-        int64_t run, first;
-        dpari_nest e;
-        dpari_nest_of(l, at, d, &e);
-        first = dpari_nest_global(l, coord, &e, 0, &run);
-        if (shape != NULL) {
-            shape[d] = e.size[e.n];
-        }
-        if (offset != NULL) {
-            offset[d] = first < 0 ? l->extent[d] : first;
-        }
+        dpari_local_at(l, at, d, shape, offset);
     }
 }
 

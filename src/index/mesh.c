@@ -145,7 +145,8 @@ typedef struct dpari_digits {
     const dpar_mesh *mesh;
     int32_t axis[DPAR_MAX_AXES], n;
     int32_t signs; /* digits from -(size - 1) instead of from 0, and not all of them 0 */
-    int64_t digit[DPAR_MAX_AXES], low[DPAR_MAX_AXES], rest[DPAR_MAX_AXES + 1];
+    int32_t digit[DPAR_MAX_AXES], low[DPAR_MAX_AXES];
+    int64_t rest[DPAR_MAX_AXES + 1];
 } dpari_digits;
 
 /* The digits that the k-th may be, given what the smaller strides can still reach: one where
@@ -153,14 +154,16 @@ typedef struct dpari_digits {
 static void dpari_digits_bound(dpari_digits *s, int32_t k)
 {
     const dpar_axis *a = &s->mesh->axis[s->axis[k]];
-    int64_t most = a->size - 1, reach = 0, rest = s->rest[k];
+    int64_t most = a->size - 1, reach = 0, rest = s->rest[k], low, high;
     int32_t i;
     for (i = k + 1; i < s->n; i++) {
         const dpar_axis *b = &s->mesh->axis[s->axis[i]];
         reach += dpari_least((int64_t)(b->size - 1) * b->stride, INT64_C(1) << 40);
     }
-    s->low[k] = dpari_most(s->signs ? -most : 0, -dpari_floor_div(reach - rest, a->stride));
-    s->digit[k] = dpari_least(most, dpari_floor_div(rest + (s->signs ? reach : 0), a->stride));
+    low = -dpari_floor_div(reach - rest, a->stride);
+    high = dpari_floor_div(rest + (s->signs ? reach : 0), a->stride);
+    s->low[k] = (int32_t)dpari_most(s->signs ? -most : 0, dpari_least(low, most + 1));
+    s->digit[k] = (int32_t)dpari_least(most, dpari_most(high, -most - 1));
 }
 
 static int dpari_digits_done(const dpari_digits *s)
@@ -194,7 +197,7 @@ static int dpari_digits_find(dpari_digits *s, const dpar_mesh *m, int64_t sum, i
             }
             continue;
         }
-        s->rest[k + 1] = s->rest[k] - s->digit[k] * m->axis[s->axis[k]].stride;
+        s->rest[k + 1] = s->rest[k] - (int64_t)s->digit[k] * m->axis[s->axis[k]].stride;
         if (k + 1 < s->n) {
             dpari_digits_bound(s, ++k);
         } else if (dpari_digits_done(s)) {
@@ -229,7 +232,7 @@ DPAR_API int dpar_mesh_coords(const dpar_mesh *mesh, int32_t rank, int32_t *coor
         coord[i] = 0;
     }
     for (i = 0; i < s.n; i++) {
-        coord[s.axis[i]] = (int32_t)s.digit[i];
+        coord[s.axis[i]] = s.digit[i];
     }
     return 1;
 }

@@ -4,7 +4,7 @@
 #include "../base/arith.h"
 
 /* Where the walk of a sender is. */
-enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_DONE };
+enum { DPARI_TO_NODE, DPARI_TO_ALL, DPARI_TO_ONE, DPARI_TO_OTHER, DPARI_DONE };
 
 /* ---- checking ------------------------------------------------------------------------------- */
 
@@ -193,21 +193,7 @@ DPARI_APART int32_t dpari_takers(const dpar_transfers *w, int32_t q, int32_t n, 
     return dpari_members_below(m, w->free_to, first, node + w->per_node) - below;
 }
 
-/* Copies share the receivers of a box so that each sends as many elements: while there are as many
- * receivers as copies each takes one whole; of r that are left over, n / r copies serve one, each
- * with its share of what the copies hold. How many shares `number` takes, and from which copy on.
- */
-static int32_t dpari_shares(int32_t n, int32_t takers, int32_t number, int32_t *copy)
-{
-    int32_t whole = takers / n * n, shares;
-    if (number < whole) {
-        *copy = number % n;
-        return 1;
-    }
-    shares = n / (takers - whole);
-    *copy = (number - whole) * shares;
-    return shares;
-}
+/* ---- how copies share the sending ------------------------------------------------------------ */
 
 static int32_t dpari_gcd(int32_t a, int32_t b)
 {
@@ -219,57 +205,179 @@ static int32_t dpari_gcd(int32_t a, int32_t b)
     return a;
 }
 
-/* Into how many parts the axes of a layout cut dim d. */
-static int32_t dpari_parts_of(const dpar_layout *l, int32_t d)
+enum { DPARI_SCATTERED, DPARI_ROWS, DPARI_EVEN_ROWS };
+
+/* Into how many parts the axes of a layout cut dim d. *rows: does each get indices in a row, and
+ * nearly as many? SCATTERED too when nothing cuts it. */
+static int32_t dpari_parts_of(const dpar_layout *l, int32_t d, int32_t *rows)
 {
-    int32_t parts = 1, i;
+    int32_t parts = 1, i, worst = DPARI_EVEN_ROWS;
     for (i = 0; i < l->mesh.axes; i++) {
-        int cuts = l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d;
-        parts *= cuts ? l->mesh.axis[i].size : 1;
+        const dpar_placement *p = &l->axis[i];
+        if (p->kind == DPAR_SHARD && p->dim == d && l->mesh.axis[i].size > 1) {
+            int even = p->rule == DPAR_CHUNK || p->rule == DPAR_EVEN || p->rule == DPAR_FLOOR;
+            int kind = even                     ? DPARI_EVEN_ROWS
+                       : p->rule == DPAR_RAGGED ? DPARI_ROWS
+                                                : DPARI_SCATTERED;
+            worst = kind < worst ? kind : worst;
+            parts *= l->mesh.axis[i].size;
+        }
     }
+    *rows = parts == 1 ? DPARI_SCATTERED : worst;
     return parts;
 }
 
-enum { DPARI_EVEN_ENOUGH = 64 }; /* indices a part: one more of them is not two in a hundred */
-
-/* A grid of at most `shares` parts, none empty, over a local array of `from`: where the receivers'
- * boxes end (where those divide a dim they stay whole), then along the longest parts. */
-static void dpari_share_grid(const dpar_layout *from, const dpar_layout *to, int32_t shares,
-                             const int64_t *size, int32_t *grid)
+/* The dim to cut further: one that the receivers cut into rows before others, then that of the
+ * longest parts; -1: none is left that can be cut. */
+static int32_t dpari_share_dim(const dpar_transfers *w)
 {
-    int32_t d;
-    for (d = 0; d < from->dims; d++) {
-        int32_t parts = dpari_parts_of(to, d);
-        grid[d] = dpari_gcd(shares, parts / dpari_gcd(parts, dpari_parts_of(from, d)));
-        if (size[d] % grid[d] != 0 && size[d] / grid[d] < DPARI_EVEN_ENOUGH) {
-            grid[d] = 1;
+    int32_t d, best = -1, best_rows = 0, rows;
+    for (d = 0; d < w->mine.dims; d++) {
+        int64_t length = w->held[d] / w->grid[d];
+        (void)dpari_parts_of(dpari_to(w), d, &rows);
+        rows = rows != DPARI_SCATTERED;
+        if (w->grid[d] == w->outer[d] && length > 1 &&
+            (best < 0 || rows > best_rows ||
+             (rows == best_rows && length > w->held[best] / w->grid[best]))) {
+            best = d;
+            best_rows = rows;
         }
-        shares /= grid[d];
     }
-    while (shares > 1 && from->dims > 0) {
-        int32_t longest = 0, more;
-        for (d = 1; d < from->dims; d++) {
-            longest = size[d] / grid[d] > size[longest] / grid[longest] ? d : longest;
+    return best;
+}
+
+/* A grid of at most `shares` parts over what the copies hold: outer parts end where the receivers'
+ * boxes do, where both are rows; more parts cut these. */
+static void dpari_share_grid(dpar_transfers *w, int32_t shares)
+{
+    int32_t d, rows, held, own, parts;
+    for (d = 0; d < w->mine.dims; d++) {
+        w->outer[d] = w->grid[d] = 1;
+    }
+    for (d = 0; d < w->mine.dims && shares > 1; d++) {
+        own = dpari_parts_of(dpari_from(w), d, &held);
+        parts = dpari_parts_of(dpari_to(w), d, &rows);
+        if (rows == DPARI_EVEN_ROWS && (own == 1 || held != DPARI_SCATTERED)) {
+            w->outer[d] = dpari_gcd(shares, parts / dpari_gcd(parts, own));
         }
-        more = (int32_t)dpari_least(shares, size[longest] / grid[longest]);
-        if (more < 2) {
-            return;
-        }
-        grid[longest] *= more;
+        w->grid[d] = w->outer[d];
+        shares /= w->outer[d];
+    }
+    while (shares > 1 && (d = dpari_share_dim(w)) >= 0) {
+        int32_t more = (int32_t)dpari_least(shares, w->held[d] / w->outer[d]);
+        w->grid[d] *= more;
         shares /= more;
     }
 }
 
+/* How many copies further whole round `round` begins, of takers / n: such that the receivers that
+ * have a copy themselves, one round of them or one of each n in a row, are of all copies. */
+static int32_t dpari_share_skew(int32_t n, int32_t takers, int32_t round)
+{
+    int32_t rounds = takers / n;
+    return (int32_t)(round / (rounds / dpari_gcd(rounds, n)) % n);
+}
+
+/* Who of n copies, the first at w->copy, serves receiver `number` of `takers`. While there are as
+ * many receivers as copies each copy serves one of them. Then the copies lie side by side along
+ * the boxes of those that are left: evenly in each box, or in a line where that does not go. */
+static void dpari_share_out(dpar_transfers *w, int32_t n, int32_t takers, int32_t number)
+{
+    int32_t left = takers % n;
+    int64_t which = number - (takers - left), begin = which * n, end = begin + n;
+    int even = number < takers - left || n % left == 0;
+    w->line = -1;
+    w->units = n;
+    w->left = left;
+    if (number < takers - left) {
+        w->first = (int32_t)(((int64_t)number + dpari_share_skew(n, takers, number / n)) % n);
+    } else {
+        w->first = (int32_t)(begin / left);
+        w->into = begin - (int64_t)w->first * left;
+    }
+    dpari_share_grid(w, even && number >= takers - left ? n / left : 1);
+    if (!even) {
+        w->line = dpari_share_dim(w);
+        if (w->line >= 0) {
+            w->grid[w->line] = (int32_t)((end - 1) / left) - w->first + 1;
+        }
+    }
+}
+
 /* Where part i of n even ones begins, and which one has index x of them. */
-static int64_t dpari_share_start(int64_t size, int32_t n, int32_t i)
+static int64_t dpari_even_start(int64_t size, int32_t n, int32_t i)
 {
     return size / n * i + dpari_least(i, size % n);
 }
 
-static int32_t dpari_share_of(int64_t size, int32_t n, int64_t x)
+static int32_t dpari_even_of(int64_t size, int32_t n, int64_t x)
 {
     int64_t each = size / n, longer = size % n, beyond = longer * (each + 1);
     return (int32_t)(x < beyond ? x / (each + 1) : longer + (x - beyond) / each);
+}
+
+/* Where outer part j of dim d begins: evenly, moved to the nearest end of a receiver's box. Both
+ * sides have rows: local index x is global index lead + x. */
+DPARI_APART int64_t dpari_outer_start(const dpar_transfers *w, int32_t d, int32_t j)
+{
+    int32_t coord[DPAR_MAX_AXES];
+    int64_t x = dpari_even_start(w->held[d], w->outer[d], j), there, run;
+    if (x <= 0 || x >= w->held[d]) {
+        return x;
+    }
+    (void)dpar_layout_find(dpari_to(w), d, w->lead[d] + x, coord, &there, &run);
+    there = dpari_most(0, x - there);
+    run = dpari_least(w->held[d], x + run);
+    return x - there < run - x ? there : run;
+}
+
+/* Where share i of dim d begins, in local indices of the copies. */
+static int64_t dpari_share_start(const dpar_transfers *w, int32_t d, int32_t i)
+{
+    int32_t more = w->grid[d] / w->outer[d];
+    int64_t low, high;
+    if (w->grid[d] == 1) {
+        return i == 0 ? 0 : w->held[d];
+    }
+    if (d == w->line) { /* the line of all copies, in units of which a box has one a copy */
+        int64_t unit = (int64_t)i * w->left - w->into;
+        unit = dpari_most(0, dpari_least(unit, w->units));
+        return w->held[d] / w->units * unit + w->held[d] % w->units * unit / w->units;
+    }
+    low = dpari_outer_start(w, d, i / more);
+    if (i % more == 0) {
+        return low;
+    }
+    high = dpari_outer_start(w, d, i / more + 1);
+    return low + dpari_even_start(high - low, more, i % more);
+}
+
+/* Which share of dim d has local index x. */
+static int32_t dpari_share_of(const dpar_transfers *w, int32_t d, int64_t x)
+{
+    int32_t more = w->grid[d] / w->outer[d], low = 0, high = w->grid[d], at;
+    int64_t from, to;
+    if (w->grid[d] == 1) {
+        return 0;
+    }
+    if (d == w->line) {
+        while (high - low > 1) {
+            at = low + (high - low) / 2;
+            low = dpari_share_start(w, d, at) <= x ? at : low;
+            high = low == at ? high : at;
+        }
+        return low;
+    }
+    at = dpari_even_of(w->held[d], w->outer[d], x);
+    while (dpari_outer_start(w, d, at) > x) {
+        at--;
+    }
+    while (dpari_outer_start(w, d, at + 1) <= x) {
+        at++;
+    }
+    from = dpari_outer_start(w, d, at);
+    to = dpari_outer_start(w, d, at + 1);
+    return at * more + dpari_even_of(to - from, more, x - from);
 }
 
 /* ---- the walk ------------------------------------------------------------------------------- */
@@ -329,14 +437,6 @@ static int dpari_takes(const dpar_transfers *w, int32_t rank)
     return 1;
 }
 
-/* A fully replicated source on the receivers' ranks moves nothing: what is sent stays. */
-static int dpari_only_kept(const dpar_layout *from, const dpar_layout *to)
-{
-    return dpari_axes_of(from, DPAR_SHARD) == 0 && dpari_axes_of(from, DPAR_PARTIAL) == 0 &&
-           from->mesh.offset <= to->mesh.offset && from->mesh.size >= to->mesh.size &&
-           from->mesh.axes > 0 && dpar_mesh_same(&from->mesh, &to->mesh);
-}
-
 /* Which ranks a sender serves one by one: this one, and those of its node that are of `to` when not
  * all of its copies lie there. */
 static void dpari_walk_node(dpar_transfers *w)
@@ -364,13 +464,34 @@ static void dpari_walk_node(dpar_transfers *w)
     w->mates = (int32_t)dpari_most(0, dpari_least(end, last + 1) - node);
 }
 
+/* Makes `rank` the one whose array of `mine` is walked. */
+static void dpari_stand(dpar_transfers *w, int32_t rank)
+{
+    const dpar_layout *from = dpari_from(w), *to = dpari_to(w);
+    int32_t i;
+    w->rank = rank;
+    w->state =
+        dpar_mesh_coords(&w->mine.mesh, rank, w->coord) && (w->sends || dpari_takes(w, rank));
+    for (i = 0; i < w->mine.mesh.axes && w->state; i++) { /* sums that stay: the same coordinate */
+        int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL &&
+                    dpari_partial_stays(from, to, i);
+        w->peer[i] = stays ? w->coord[i] : 0;
+        w->base[i] = w->free_from >> i & 1u ? 0 : w->coord[i];
+    }
+    dpar_layout_local(&w->mine, rank, w->high, w->lead);
+    for (i = 0; i < w->mine.dims; i++) {
+        w->low[i] = 0;
+        w->held[i] = w->high[i];
+    }
+    w->fresh = 1;
+}
+
 DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
                                           int32_t per_node, dpar_why *why)
 {
     dpar_status st = dpar_redistribute_check(from, to, why);
     int32_t i;
-    uint32_t stays = 0;
     if (st != DPAR_OK) {
         return st;
     }
@@ -378,42 +499,28 @@ DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *
         return dpari_say(DPAR_E_ARG, why, "# ranks a node, direction #", per_node, direction, 0, 0);
     }
     dpari_zero(w, sizeof(*w));
-    w->rank = rank;
-    w->keep = direction == DPAR_SENDS && per_node >= 0 && dpari_only_kept(from, to);
-    w->sends = direction == DPAR_SENDS && !w->keep;
+    w->sends = direction == DPAR_SENDS;
     w->mine = w->sends ? *from : *to;
     w->other = w->sends ? *to : *from;
     w->per_node = per_node;
     if (dpari_mesh_nested(&from->mesh)) { /* 1: nodes count; 2: and their takers are in a row */
         w->nested = 1 + dpari_mesh_nested(&to->mesh);
     }
-    for (i = 0; i < to->mesh.axes; i++) {
-        stays |= to->axis[i].kind == DPAR_PARTIAL && dpari_partial_stays(from, to, i)
-                     ? (uint32_t)1 << i
-                     : 0;
-    }
     w->free_from = dpari_axes_of(from, DPAR_REPLICATE);
-    w->part_from = dpari_axes_of(from, DPAR_PARTIAL) & ~stays;
     w->free_to = dpari_axes_of(to, DPAR_REPLICATE);
     for (i = 0; i < from->mesh.axes; i++) { /* sums and maxima do not meet: checked */
-        if (w->part_from >> i & 1u && from->mesh.axis[i].size > 1) {
-            w->combine = from->axis[i].op;
+        int stays = i < to->mesh.axes && to->axis[i].kind == DPAR_PARTIAL &&
+                    dpari_partial_stays(from, to, i);
+        if (from->axis[i].kind == DPAR_PARTIAL && !stays) {
+            w->part_from |= (uint32_t)1 << i;
+            w->combine = from->mesh.axis[i].size > 1 ? from->axis[i].op : w->combine;
         }
     }
     w->copies = dpar_mesh_group_size(&from->mesh, w->free_from);
     w->partials = dpar_mesh_group_size(&from->mesh, w->part_from);
-    w->state =
-        dpar_mesh_coords(&w->mine.mesh, rank, w->coord) && (w->sends || dpari_takes(w, rank));
-    for (i = 0; i < w->mine.mesh.axes && w->state; i++) { /* sums that stay: the same coordinate */
-        w->peer[i] = stays >> i & 1u ? w->coord[i] : 0;
-        w->base[i] = w->free_from >> i & 1u ? 0 : w->coord[i];
-    }
-    dpar_layout_local(&w->mine, rank, w->high, NULL);
-    for (i = 0; i < w->mine.dims; i++) {
-        w->size[i] = w->high[i];
-    }
+    dpari_stand(w, rank);
     w->phase = w->copies == 1 || per_node < 0 ? DPARI_TO_ALL : DPARI_TO_NODE;
-    w->fresh = 1;
+    w->me = w->sends ? rank : -1;
     dpari_walk_node(w);
     return DPAR_OK;
 }
@@ -425,8 +532,8 @@ static void dpari_cut_box(dpar_transfers *w)
 {
     int32_t d;
     for (d = 0; d < w->mine.dims; d++) {
-        int64_t from = dpari_share_start(w->held[d], w->grid[d], w->share[d]);
-        int64_t to = dpari_share_start(w->held[d], w->grid[d], w->share[d] + 1);
+        int64_t from = dpari_share_start(w, d, w->share[d]);
+        int64_t to = dpari_share_start(w, d, w->share[d] + 1);
         w->cut[d] = dpari_most(w->there[d], from);
         w->cut_length[d] = dpari_least(w->there[d] + w->length[d], to) - w->cut[d];
     }
@@ -436,22 +543,21 @@ static void dpari_cut_box(dpar_transfers *w)
 static void dpari_begin_shares(dpar_transfers *w)
 {
     const dpar_mesh *m = &w->other.mesh;
-    int32_t i, rank, n, number, shares = 1, copy = 0;
+    int32_t i, n, holder, number = 0, takers = 1;
     for (i = 0; i < m->axes; i++) {
         w->base[i] = w->peer[i]; /* 0 on axes that do not shard */
     }
-    rank = dpar_mesh_group_member(m, w->part_from, dpar_mesh_rank(m, w->base), w->partial);
-    (void)dpar_mesh_coords(m, rank, w->base);
+    holder = dpar_mesh_group_member(m, w->part_from, dpar_mesh_rank(m, w->base), w->partial);
+    (void)dpar_mesh_coords(m, holder, w->base);
     n = dpari_pool(w, w->base, w->rank, &w->copy);
     if (n > 1) {
-        int32_t takers = dpari_takers(w, w->rank, n, &number);
-        shares = dpari_shares(n, takers, number, &copy);
+        takers = dpari_takers(w, w->rank, n, &number);
     }
-    w->copy += copy;
-    dpar_layout_local(&w->other, rank, w->held, NULL);
-    dpari_share_grid(&w->other, &w->mine, shares, w->held, w->grid);
+    dpar_layout_local(&w->other, holder, w->held, n > 1 ? w->lead : NULL);
+    dpari_share_out(w, n, takers, number);
+    w->copy += w->first;
     for (i = 0; i < w->mine.dims; i++) {
-        w->share[i] = dpari_share_of(w->held[i], w->grid[i], w->there[i]);
+        w->share[i] = dpari_share_of(w, i, w->there[i]);
     }
 }
 
@@ -461,11 +567,12 @@ static int dpari_next_share(dpar_transfers *w)
     int32_t d;
     for (d = w->mine.dims - 1; d >= 0; d--) {
         int64_t end = w->there[d] + w->length[d];
-        if (dpari_share_start(w->held[d], w->grid[d], w->share[d] + 1) < end) {
-            w->share[d]++;
+        int64_t next = dpari_share_start(w, d, w->share[d] + 1);
+        if (next < end) {
+            w->share[d] = dpari_share_of(w, d, next); /* past those that are empty */
             return 1;
         }
-        w->share[d] = dpari_share_of(w->held[d], w->grid[d], w->there[d]);
+        w->share[d] = dpari_share_of(w, d, w->there[d]);
     }
     return 0;
 }
@@ -500,55 +607,99 @@ static int dpari_next_receive(dpar_transfers *w)
 
 /* ---- sending: to the ranks of the node one by one, then to all others ----------------------- */
 
-/* The range of the walk: part `share` of the grid of `shares` over what this rank holds; 0: there
- * is no such part. */
-static int dpari_range(dpar_transfers *w, int32_t shares, int32_t share)
+/* The range of the walk: what the rank sends of the box of receiver `number` of `takers`, when it
+ * is copy `me` of n. 0: nothing. */
+static int dpari_range(dpar_transfers *w, int32_t n, int32_t takers, int32_t number, int32_t me)
 {
-    int32_t d;
-    dpari_share_grid(&w->mine, &w->other, shares, w->size, w->grid);
-    for (d = w->mine.dims - 1; d >= 0; d--) {
-        int32_t at = share % w->grid[d];
-        share /= w->grid[d];
-        w->low[d] = dpari_share_start(w->size[d], w->grid[d], at);
-        w->high[d] = dpari_share_start(w->size[d], w->grid[d], at + 1);
+    int32_t d, at;
+    dpari_share_out(w, n, takers, number);
+    at = me - w->first;
+    if (at < 0) {
+        return 0;
     }
-    return share == 0;
+    for (d = w->mine.dims - 1; d >= 0; d--) {
+        int32_t i = at % w->grid[d];
+        at /= w->grid[d];
+        w->low[d] = dpari_share_start(w, d, i);
+        w->high[d] = dpari_share_start(w, d, i + 1);
+    }
+    return at == 0;
 }
 
-/* The range for one rank of the node: this rank's share, as far as it reaches what q takes. */
+/* Narrows local ranges of `rank` of a layout to what lies between the first and the last index of
+ * the ranks at coord[] of another. Their elements. */
+static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout *other,
+                          const int32_t *coord, int64_t *low, int64_t *high)
+{
+    int64_t size = 1, from, to;
+    int32_t d;
+    for (d = 0; d < l->dims; d++) {
+        if (!dpar_layout_span(other, coord, d, &from, &to)) {
+            return 0;
+        }
+        low[d] = dpari_most(low[d], dpar_layout_before(l, rank, d, from));
+        high[d] = dpari_least(high[d], dpar_layout_before(l, rank, d, to));
+        if (low[d] >= high[d]) {
+            return 0;
+        }
+        size = dpari_mul(size, high[d] - low[d], &size) ? size : INT64_MAX;
+    }
+    return size;
+}
+
+/* Sender becomes receiver, `rank` of the other layout, and back. */
+DPARI_APART void dpari_turn(dpar_transfers *w, int32_t rank)
+{
+    int32_t d;
+    for (d = 0; d < (int32_t)sizeof(dpar_layout); d++) {
+        char *mine = (char *)&w->mine + d, *other = (char *)&w->other + d, c = *mine;
+        *mine = *other;
+        *other = c;
+    }
+    w->sends = !w->sends;
+    w->partial = 0;
+    dpari_stand(w, rank);
+    for (d = 0; d < w->mine.dims && !w->sends; d++) { /* as dpari_range_to found them */
+        w->low[d] = w->at[d];
+        w->high[d] = w->begin[d];
+    }
+}
+
+/* The range for one rank of the node: this rank's share, as far as it reaches what q takes. Where
+ * that is scattered in it the walk is to turn, to q's own elements: taker is -1. */
 static int dpari_range_to(dpar_transfers *w, int32_t q)
 {
-    int32_t coord[DPAR_MAX_AXES], low, n, takers, number, copy, shares, d;
-    if (!dpar_mesh_coords(&w->other.mesh, q, coord) || !dpari_takes(w, q)) {
+    int32_t low, n, takers, number, me, d;
+    int64_t here;
+    if (!dpar_mesh_coords(&w->other.mesh, q, w->guest) || !dpari_takes(w, q)) {
         return 0;
     }
     n = dpari_pool(w, w->base, q, &low);
     takers = dpari_takers(w, q, n, &number);
-    shares = n > 1 ? dpari_shares(n, takers, number, &copy) : 1;
-    low += n > 1 ? copy : 0;
-    copy = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank) - low;
-    if (n == w->copies || copy < 0 || copy >= shares || !dpari_range(w, shares, copy)) {
+    me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->me) - low;
+    if (n == w->copies || me < 0 || me >= n) {
         return 0; /* no copy is near: q is among all others */
     }
-    for (d = 0; d < w->mine.dims; d++) {
-        int64_t from, to;
-        if (!dpar_layout_span(&w->other, coord, d, &from, &to)) {
-            return 0;
-        }
-        w->low[d] = dpari_most(w->low[d], dpar_layout_before(&w->mine, w->rank, d, from));
-        w->high[d] = dpari_least(w->high[d], dpar_layout_before(&w->mine, w->rank, d, to));
+    if (n == 1) { /* who has it himself takes it all */
+        takers = 1;
+        number = 0;
     }
-    w->taker = 0;
+    if (!dpari_range(w, n, takers, number, me)) {
+        return 0;
+    }
+    here = dpari_meet(&w->mine, w->rank, &w->other, w->guest, w->low, w->high);
+    dpar_layout_local(&w->other, q, w->begin, NULL);
+    for (d = 0; d < w->mine.dims; d++) {
+        w->at[d] = 0;
+    }
+    w->taker = dpari_meet(&w->other, q, &w->mine, w->coord, w->at, w->begin) < here ? -1 : 0;
     w->takers = 1;
-    return 1;
+    return here > 0;
 }
 
-/* To the next target that has a range, perhaps an empty one: ranks of the node (or this one alone),
- * then all receivers that take whole boxes, then the one that takes a share. 0 at the end. */
-DPARI_APART int dpari_next_phase(dpar_transfers *w)
+/* To the next rank of the node (or this one alone) that takes something; 0: all were asked. */
+DPARI_APART int dpari_next_mate(dpar_transfers *w)
 {
-    int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
-    int32_t takers = dpar_mesh_group_size(&w->other.mesh, w->free_to), n = w->copies, shares;
     while (w->phase == DPARI_TO_NODE) {
         if (w->mate == w->mates) {
             w->phase = DPARI_TO_ALL;
@@ -556,22 +707,38 @@ DPARI_APART int dpari_next_phase(dpar_transfers *w)
             return 1;
         }
     }
+    return 0;
+}
+
+/* To the next range, perhaps an empty one, for receivers of anywhere: all that take whole boxes,
+ * then the one or two that take a share. 0 at the end. */
+DPARI_APART int dpari_next_phase(dpar_transfers *w)
+{
+    int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
+    int32_t takers = dpar_mesh_group_size(&w->other.mesh, w->free_to), d;
+    int32_t n = w->per_node < 0 ? 1 : w->copies, left = takers % n;
     if (w->phase == DPARI_TO_ALL) {
-        w->phase = DPARI_TO_ONE;
-        n = w->per_node < 0 ? 1 : n;
-        w->taker = w->per_node < 0 ? (me > 0 ? takers : 0) : me;
-        w->step = n;
-        w->takers = takers / n * n;
-        if (w->taker < w->takers && dpari_range(w, 1, 0)) {
+        w->phase = me < n ? DPARI_TO_ONE : DPARI_DONE;
+        w->around = 1;
+        w->taker = 0;
+        w->takers = me < n ? takers / n : 0; /* one in each n */
+        for (d = 0; d < w->mine.dims; d++) {
+            w->low[d] = 0;
+            w->high[d] = w->held[d];
+        }
+        if (w->takers > 0) {
             return 1;
         }
     }
-    if (w->phase == DPARI_TO_ONE && w->per_node >= 0 && takers % n > 0) {
-        w->phase = DPARI_DONE;
-        shares = n / (takers % n);
-        w->taker = takers / n * n + me / shares;
-        w->step = w->takers = takers;
-        return w->taker < takers && dpari_range(w, shares, me % shares);
+    while (left > 0 && (w->phase == DPARI_TO_ONE || w->phase == DPARI_TO_OTHER)) {
+        int64_t first = (int64_t)me * left / n, last = ((int64_t)(me + 1) * left - 1) / n;
+        w->around = 0;
+        w->taker = takers - left + (int32_t)(w->phase == DPARI_TO_ONE ? first : last);
+        w->takers = w->taker + 1;
+        w->phase = w->phase == DPARI_TO_ONE && last > first ? DPARI_TO_OTHER : DPARI_DONE;
+        if (dpari_range(w, n, takers, w->taker, me)) {
+            return 1;
+        }
     }
     return 0;
 }
@@ -580,25 +747,31 @@ DPARI_APART int dpari_next_phase(dpar_transfers *w)
 static int32_t dpari_next_taker(dpar_transfers *w)
 {
     const dpar_mesh *m = &w->other.mesh;
-    int32_t first = dpar_mesh_rank(m, w->peer), q, low; /* peer: 0 on axes that do not shard */
+    int32_t first = dpar_mesh_rank(m, w->peer), q, low, n; /* peer: 0 on axes that do not shard */
+    int64_t number = w->copy++;
     if (w->phase == DPARI_TO_NODE) {
         q = w->node + w->mate - 1;
-        w->copy = w->takers;
         return dpar_mesh_group_member(m, w->free_to, q, 0) == first ? q : -1;
     }
-    q = dpar_mesh_group_member(m, w->free_to, first, w->copy);
-    w->copy += (int32_t)dpari_least(w->step, w->takers - w->copy);
+    if (w->around) { /* as dpari_share_out deals them */
+        int32_t me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->rank);
+        int32_t skew;
+        n = w->per_node < 0 ? 1 : w->copies;
+        skew = dpari_share_skew(n, dpar_mesh_group_size(m, w->free_to), (int32_t)number);
+        number = number * n + (me + n - skew) % n;
+    }
+    q = dpar_mesh_group_member(m, w->free_to, first, (int32_t)number);
     /* who has a copy nearer takes it from there */
     return w->copies == 1 || w->per_node < 0 || dpari_pool(w, w->base, q, &low) == w->copies ? q
                                                                                              : -1;
 }
 
-/* The box to each of the receivers that take it from this rank. */
+/* The box to each of the receivers that take it from this rank. 0 too when the walk is to turn. */
 static int dpari_next_send(dpar_transfers *w)
 {
     for (;;) {
         if (w->fresh) {
-            if (!dpari_next_phase(w)) {
+            if ((!dpari_next_mate(w) && !dpari_next_phase(w)) || w->taker < 0) {
                 return 0;
             }
             w->copy = w->taker;
@@ -618,27 +791,47 @@ static int dpari_next_send(dpar_transfers *w)
     }
 }
 
+/* To the next transfer. A sender that walks what another receives takes what comes from itself. */
 static int dpari_walk_on(dpar_transfers *w)
 {
-    w->state = w->state && (w->sends ? dpari_next_send(w) : dpari_next_receive(w));
-    return w->state;
+    while (w->state) {
+        if (w->sends) {
+            if (dpari_next_send(w)) {
+                return 1;
+            }
+            w->state = w->taker < 0;
+            if (w->state) {
+                dpari_turn(w, w->node + w->mate - 1);
+            }
+        } else if (!dpari_next_receive(w)) {
+            if (w->me < 0) {
+                w->state = 0;
+            } else {
+                dpari_turn(w, w->me);
+            }
+        } else if (w->me < 0 || w->now == w->me) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 DPAR_API int dpar_transfers_next(dpar_transfers *w, dpar_transfer *t)
 {
-    int32_t d;
+    int32_t d, turned;
     if (!dpari_walk_on(w)) {
         return 0;
     }
+    turned = w->me >= 0 && !w->sends;
     dpari_zero(t, sizeof(*t));
-    t->peer = w->now;
+    t->peer = turned ? w->rank : w->now;
     t->dims = w->mine.dims;
     t->op = w->op;
     for (d = 0; d < w->mine.dims; d++) {
         int64_t skip = w->sends ? 0 : w->cut[d] - w->there[d];
         t->extent[d] = w->sends ? w->length[d] : w->cut_length[d];
-        t->mine[d] = w->keep ? w->there[d] + skip : w->at[d] + skip;
-        t->theirs[d] = w->keep ? w->at[d] + skip : w->there[d] + skip;
+        t->mine[d] = (turned ? w->there[d] : w->at[d]) + skip;
+        t->theirs[d] = (turned ? w->at[d] : w->there[d]) + skip;
         t->global[d] = w->begin[d] + skip;
     }
     return 1;
@@ -684,16 +877,19 @@ DPAR_API int64_t dpar_redistribute_peak(const dpar_layout *from, const dpar_layo
 
 /* ---- reduce first --------------------------------------------------------------------------- */
 
-/* The axes of a set cut the longest dim, after all that cuts it already. */
+/* The axes of a set cut the dim of the longest parts, after all that cuts it already. */
 static void dpari_put_on_longest(const dpar_layout *l, uint32_t set, dpar_layout *out)
 {
-    int32_t i, longest = 0, n = 0, pass;
+    int32_t i, longest = 0, n = 0, pass, rows;
+    int64_t most = 0;
     int8_t order[DPAR_MAX_AXES];
     if (out != l) {
         *out = *l;
     }
-    for (i = 1; i < l->dims; i++) {
-        longest = l->extent[i] > l->extent[longest] ? i : longest;
+    for (i = 0; i < l->dims; i++) {
+        int64_t length = l->extent[i] / dpari_parts_of(l, i, &rows);
+        longest = length > most ? i : longest;
+        most = dpari_most(most, length);
     }
     for (pass = 0; pass < 2; pass++) {
         for (i = 0; i < l->mesh.axes; i++) {
@@ -720,8 +916,10 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
             reduces |= (uint32_t)1 << i;
         }
     }
-    if (reduces == 0 || from->dims == 0 || dpar_layout_copies(to) < 2) {
-        return DPAR_OK; /* nobody needs the same sum twice */
+    if (reduces == 0 || from->dims == 0 ||
+        dpar_layout_copies(to) <=
+            dpar_mesh_group_size(&from->mesh, dpari_axes_of(from, DPAR_REPLICATE))) {
+        return DPAR_OK; /* no more of them need a sum than compute it anyway */
     }
     dpari_put_on_longest(from, reduces, middle);
     return DPAR_MORE;

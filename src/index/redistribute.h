@@ -15,22 +15,24 @@
 DPAR_API dpar_status dpar_redistribute_check(const dpar_layout *from, const dpar_layout *to,
                                              dpar_why *why);
 
-/* The walk over one rank's transfers; begin, then next until 0. The layouts are copied. About 3 KB;
+/* The walk over one rank's transfers; begin, then next until 0. The layouts are copied. About 2 KB;
  * the caller's. */
 enum { DPAR_RECEIVES, DPAR_SENDS };
 enum { DPAR_PRIMARY = -1 }; /* as per_node: copy 0 sends, always (files that copy 0 wrote) */
 typedef struct dpar_transfers {
     dpar_layout mine, other; /* private, all of it */
-    int32_t rank, sends, per_node, nested, state, keep;
+    int32_t rank, me, sends, per_node, nested, state;
     int32_t copies, copy, partials, partial, combine;
-    int32_t phase, fresh, node, mate, mates, taker, takers, step;
+    int32_t phase, fresh, node, mate, mates, taker, takers, around;
+    int32_t first, line, units, left;
     int32_t now, op; /* the transfer that was reached */
     uint32_t free_from, part_from, free_to;
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES], base[DPAR_MAX_AXES];
-    int32_t grid[DPAR_MAX_DIMS], share[DPAR_MAX_DIMS];
-    int64_t size[DPAR_MAX_DIMS], low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS];
+    int32_t guest[DPAR_MAX_AXES];
+    int32_t grid[DPAR_MAX_DIMS], outer[DPAR_MAX_DIMS], share[DPAR_MAX_DIMS];
+    int64_t into, low[DPAR_MAX_DIMS], high[DPAR_MAX_DIMS];
     int64_t at[DPAR_MAX_DIMS], begin[DPAR_MAX_DIMS], length[DPAR_MAX_DIMS], there[DPAR_MAX_DIMS];
-    int64_t held[DPAR_MAX_DIMS], cut[DPAR_MAX_DIMS], cut_length[DPAR_MAX_DIMS];
+    int64_t held[DPAR_MAX_DIMS], lead[DPAR_MAX_DIMS], cut[DPAR_MAX_DIMS], cut_length[DPAR_MAX_DIMS];
 } dpar_transfers;
 
 /* All that `rank` receives (its elements of `to`, each once; of Partial sources each contribution
@@ -38,16 +40,18 @@ typedef struct dpar_transfers {
  * without talking: the k-th send from a to b is the k-th receive of b from a.
  *
  * Which replica sends: the receiver itself when it holds the element; else those on its node
- * (per_node > 0 consecutive ranks are a node); else all. They share the sending by elements: while
- * a box has as many receivers as there are copies, each copy serves as many of them; where r
- * receivers are left for n copies, n / r copies serve one, each with its even share of what the
- * copies hold, cut where the receivers' boxes end as far as it can: a box may come in pieces.
- * With Partial sources each partial rank contributes directly: for P to S that is a reduce-scatter;
- * for P to R reduce first (dpar_redistribute_reduced).
+ * (per_node > 0 consecutive ranks are a node; of meshes whose strides nest, as those of every init
+ * do); else all. They share the sending: while a box has as many receivers as there are copies,
+ * each copy serves as many of them; of those that are left each is served by the copies in its
+ * part of the line, each with its even share. Where the receivers cut rows (CHUNK, EVEN, FLOOR) and
+ * their number and that of the copies have a common divisor, shares end where rows do, so that
+ * boxes stay whole; else a box may come in pieces. A copy sends at most the even share and the
+ * largest box more. With Partial sources each partial rank contributes directly: for P to S that is
+ * a reduce-scatter; for P to R reduce first (dpar_redistribute_reduced).
  *
- * E_ARG as dpar_redistribute_check. Each step O(axes x dims); a list O(its own transfers), that of
- * a sender with copies also O(ranks of a node), and it passes over receivers that have a copy
- * nearer. */
+ * E_ARG as dpar_redistribute_check, and for a per_node below -1 or another direction. Each step
+ * O(axes x dims); a list O(its own transfers); that of a sender with copies also O(what the ranks
+ * of its node receive of it), and it passes over receivers that have a copy nearer. */
 DPAR_API dpar_status dpar_transfers_begin(dpar_transfers *w, const dpar_layout *from,
                                           const dpar_layout *to, int32_t rank, int32_t direction,
                                           int32_t per_node, dpar_why *why);

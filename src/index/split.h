@@ -83,11 +83,12 @@ DPAR_API int64_t dpar_split_most(const dpar_split *s);
 /* The first element of a part; `count` for a part that has none (DTensor's convention, so that an
  * empty shard is never taken for another one). O(1). */
 DPAR_API int64_t dpar_split_offset(const dpar_split *s, int32_t part);
-/* The part that has element i, -1 when i is not in 0..N-1. O(1), RAGGED O(log parts). */
+/* The part that has element i, -1 when i is not in 0..N-1. O(1); RAGGED, and FLOOR when N P passes
+ * 2^63 - 1, O(log parts). */
 DPAR_API int32_t dpar_split_owner(const dpar_split *s, int64_t i);
 /* Where element i lies: *local is its index in its part (may be NULL), *run how many elements from
- * i on follow one another in that part (may be NULL). Returns the part, -1 outside. O(1), RAGGED
- * O(log parts). */
+ * i on follow one another in that part (may be NULL). Returns the part, -1 outside. Cost as
+ * dpar_split_owner. */
 DPAR_API int32_t dpar_split_find(const dpar_split *s, int64_t i, int64_t *local, int64_t *run);
 /* The element that is `local` in `part`, -1 when there is none. *run as above: so that
  *     for (l = 0; (g = dpar_split_global(&s, p, l, &n)) >= 0; l += n)

@@ -230,7 +230,7 @@ static void test_cover_vectors(void)
     CHECK_TEXT(why.text, "boxes 2 and 3 both have 1 elements");
     box[0].hi[0] = 5;
     CHECK_INT(dpar_boxes_cover(1, &four, box, 4, order, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "box 0 of 1 dims is not inside the array of 1 dims");
+    CHECK_TEXT(why.text, "box 0 is not inside: indices 3 to 4 of a dim of 4");
     CHECK_INT(dpar_boxes_cover(0, &four, box, 0, order, &why), DPAR_E_ARG); /* a scalar, no box */
     CHECK_TEXT(why.text, "1 elements are in no box: the first begins (0, 0, 0)");
     CHECK_INT(dpar_boxes_cover(7, &four, box, 4, order, &why), DPAR_E_ARG);
@@ -264,7 +264,7 @@ static void test_cover_limits(void)
     CHECK_INT(dpar_boxes_cover(2, none, NULL, 0, order, NULL), DPAR_OK);
     box[0] = box2(0, 4, 0, 1);
     CHECK_INT(dpar_boxes_cover(2, none, box, 1, order, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "box 0 of 2 dims is not inside the array of 2 dims");
+    CHECK_TEXT(why.text, "box 0 is not inside: indices 0 to 0 of a dim of 0");
 }
 
 /* Random tilings of a rectangle by cutting it, then with a box removed, moved or doubled. */

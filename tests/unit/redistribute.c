@@ -5,6 +5,8 @@
 
 #include "check.h"
 
+#include <stdlib.h>
+
 enum { RANKS = 40, MOST = 600, LISTS = 4000 };
 
 static const char *const names[] = {"a", "b", "c", "d"};
@@ -539,7 +541,12 @@ static void test_bytes(void)
         if (one > 0) { /* an even share along the longest dim, or at most twice one of a grid */
             int64_t slab = (long_side + one - 1) / one * (v / long_side), twice = 2 * v / one;
             one = slab > twice ? slab : twice;
+            for (rank = copies; rank < copies + b.size; rank++) { /* or one reader's box */
+                v = dpar_layout_numel(&to, rank);
+                one = v > one ? v : one;
+            }
         }
+        v = extent[0] * extent[1];
         CHECK(least >= takers / copies * v && most <= takers / copies * v + one);
     }
 }
@@ -972,31 +979,138 @@ static void test_whole_boxes(void)
     }
 }
 
-/* Two copies, two readers that cut dim 0: from 64 indices each on the boxes stay whole though one
- * has one index more; below, the copies share along the longer dim, byte by byte. */
-static void test_nearly_even(void)
+/* Readers whose rows do not divide: boxes stay whole where there is a copy for each, few are cut
+ * where copies and readers are other numbers, and no copy sends more than two boxes. */
+static void test_uneven_rows(void)
 {
-    static const int64_t rows[] = {127, 128, 129};
-    static const int64_t pieces[] = {2, 1, 1};
-    int32_t two = 2, k;
-    for (k = 0; k < 3; k++) {
-        int64_t extent[] = {0, 200};
-        dpar_placement p[1];
+    static const struct {
+        int32_t copies, shards, readers; /* [copies R, shards S0] to others [readers S0] */
+        int64_t rows, columns, pieces;
+    } c[] = {{64, 1, 64, 1000, 4096, 63}, /* CHUNK: 62 of 16 rows, one of 8 */
+             {1024, 1, 1024, 1000, 2048, 1000},
+             {48, 1, 48, 11008, 4096, 48},
+             {2, 1, 2, 127, 200, 2},
+             {64, 1, 48, 11008, 4096, 64 + 48},
+             {16, 64, 1024, 50257, 4096, 1006 + 64 + 16}, /* 50 rows a reader, 786 a shard */
+             {16, 64, 1024, 128256, 4096, 1018 + 64 + 16},
+             {8, 1, 5, 1000, 100, 8 + 5}};
+    size_t k;
+    for (k = 0; k < sizeof c / sizeof c[0]; k++) {
+        int32_t size[2], i, rank;
+        int64_t extent[2], pieces = 0, moved = 0, most = 0;
+        dpar_placement p[2];
         dpar_mesh m;
         dpar_layout from, to;
-        dpar_transfers w;
+        static dpar_transfers w;
         dpar_transfer_totals sum;
-        extent[0] = rows[k];
+        size[0] = c[k].copies;
+        size[1] = c[k].shards;
+        extent[0] = c[k].rows;
+        extent[1] = c[k].columns;
         p[0] = dpar_replicate();
-        CHECK_INT(dpar_mesh_init(&m, 1, names, &two, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        p[1] = dpar_shard(0);
+        CHECK_INT(dpar_mesh_init(&m, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
         CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL, NULL), DPAR_OK);
-        m.offset = 2;
-        p[0] = dpar_shard(0);
+        CHECK_INT(dpar_mesh_init(&m, 1, names, &c[k].readers, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        m.offset = 5000;
+        CHECK_INT(dpar_layout_init(&to, &m, 2, extent, p + 1, NULL, NULL), DPAR_OK);
+        for (i = 0; i < 2; i++) {
+            for (rank = 0; rank < (i ? from : to).mesh.size; rank++) {
+                CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank + (i ? 0 : 5000),
+                                               i ? DPAR_SENDS : DPAR_RECEIVES, 0, NULL),
+                          DPAR_OK);
+                dpar_transfers_total(&w, &sum);
+                pieces += i ? sum.transfers : 0;
+                moved += i ? 0 : sum.away;
+                most = i && sum.away > most ? sum.away : most;
+            }
+        }
+        CHECK_INT(moved, c[k].rows * c[k].columns);
+        CHECK(pieces <= c[k].pieces);
+        CHECK(most <= 2 * ((c[k].rows + c[k].readers - 1) / c[k].readers) * c[k].columns);
+    }
+}
+
+/* All-gather inside nodes, and copies beside copies: who has a box keeps it, and the others are
+ * served by as many as can: each rank sends as much as any other. */
+static void test_holders_aside(void)
+{
+    static const int32_t sizes[][2] = {{4, 2}, {16, 2}, {8, 8}, {8, 4}, {2, 2}, {3, 3}};
+    static const int64_t extent[] = {192, 10};
+    size_t k;
+    for (k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+        dpar_placement p[2];
+        dpar_mesh m;
+        dpar_layout from, to;
+        int32_t rank, n = sizes[k][0] * sizes[k][1], per_node;
+        p[0] = dpar_replicate();
+        p[1] = dpar_shard(0);
+        CHECK_INT(dpar_mesh_init(&m, 2, names, sizes[k], DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&from, &m, 2, extent, p, NULL, NULL), DPAR_OK);
+        p[1] = dpar_replicate();
         CHECK_INT(dpar_layout_init(&to, &m, 2, extent, p, NULL, NULL), DPAR_OK);
-        CHECK_INT(dpar_transfers_begin(&w, &from, &to, 2, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+        for (per_node = 0; per_node <= (n % 8 == 0 ? 8 : 0); per_node += 8) {
+            for (rank = 0; rank < n; rank++) {
+                static dpar_transfers w;
+                dpar_transfer_totals sum;
+                CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, per_node, NULL),
+                          DPAR_OK);
+                dpar_transfers_total(&w, &sum);
+                CHECK_INT(sum.near_by + sum.away, (sizes[k][1] - 1) * 1920 / sizes[k][1]);
+            }
+        }
+    }
+}
+
+/* A sender's list costs what the ranks of its node take, however scattered that is in what it
+ * holds: 2^17 copies of 8 shards of 2^24 rows, dealt one by one to 2^20 ranks, and the same on one
+ * mesh (all stays). Walking what is held takes 2^21 boxes a rank of the node. */
+static void test_scattered_sends(void)
+{
+    static const int32_t many[] = {131072, 8}, square[] = {1024, 1024};
+    static const int32_t rules[] = {DPAR_STRIPE, DPAR_STRIDED, DPAR_ZIGZAG, DPAR_BLOCK_CYCLIC};
+    int64_t rows = 1 << 24;
+    int32_t k, rank;
+    for (k = 0; k < 4; k++) {
+        dpar_placement p[2];
+        dpar_mesh m;
+        dpar_layout from, to;
+        static dpar_transfers w;
+        dpar_transfer_totals sum;
+        int32_t all = 1 << 20;
+        p[0] = dpar_replicate();
+        p[1] = dpar_shard(0);
+        CHECK_INT(dpar_mesh_init(&m, 2, names, many, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&from, &m, 1, &rows, p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_mesh_init(&m, 1, names, &all, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        p[0] = dpar_shard_by(0, rules[k], rules[k] == DPAR_BLOCK_CYCLIC ? 4 : 8);
+        CHECK_INT(dpar_layout_init(&to, &m, 1, &rows, p, NULL, NULL), DPAR_OK);
+        for (rank = 4320; rank < 4328; rank++) { /* a node: it has every shard once */
+            int64_t there = 0, here;
+            int32_t q;
+            CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 8, NULL), DPAR_OK);
+            dpar_transfers_total(&w, &sum);
+            here = sum.kept + sum.near_by;
+            CHECK_INT(sum.away, 0);
+            for (q = 4320; q < 4328; q++) { /* what they say they get from it */
+                dpar_transfer t;
+                CHECK_INT(dpar_transfers_begin(&w, &from, &to, q, DPAR_RECEIVES, 8, NULL), DPAR_OK);
+                while (dpar_transfers_next(&w, &t)) {
+                    there += t.peer == rank ? t.extent[0] : 0;
+                }
+            }
+            CHECK_INT(here, there);
+        }
+        CHECK_INT(dpar_mesh_init(&m, 2, names, square, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        p[1] = p[0];
+        p[0] = dpar_shard(0);
+        CHECK_INT(dpar_layout_init(&to, &m, 1, &rows, p, NULL, NULL), DPAR_OK);
+        p[1] = dpar_replicate();
+        CHECK_INT(dpar_layout_init(&from, &m, 1, &rows, p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_transfers_begin(&w, &from, &to, 4321, DPAR_SENDS, 0, NULL), DPAR_OK);
         dpar_transfers_total(&w, &sum);
-        CHECK_INT(sum.transfers, pieces[k]);
-        CHECK_INT(sum.away, (rows[k] + 1) / 2 * 200);
+        CHECK_INT(sum.kept, dpar_layout_numel(&to, 4321));
+        CHECK_INT(sum.away, 0);
     }
 }
 
@@ -1077,69 +1191,149 @@ static int ascends(const dpar_mesh *m)
     return 1;
 }
 
-/* How many parts the axes of a layout make of dim d. */
-static int32_t parts_of(const dpar_layout *l, int32_t d)
+/* How many parts the axes of a layout make of dim d. *rows: 2 when each has indices in a row and
+ * all nearly as many, 1 in a row, 0 else. */
+static int32_t parts_of(const dpar_layout *l, int32_t d, int *rows)
 {
     int32_t parts = 1, i;
+    *rows = 2;
     for (i = 0; i < l->mesh.axes; i++) {
-        if (l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d) {
+        if (l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d && l->mesh.axis[i].size > 1) {
+            int rule = l->axis[i].rule;
             parts *= l->mesh.axis[i].size;
+            *rows = rule == DPAR_CHUNK || rule == DPAR_EVEN || rule == DPAR_FLOOR ? *rows
+                    : rule == DPAR_RAGGED                                         ? *rows > 0
+                                                                                  : 0;
         }
     }
+    *rows = parts > 1 ? *rows : 0;
     return parts;
 }
 
-/* Which of `shares` parts of what a rank of `from` holds has index x[]. A dim that `to` cuts finer
- * is cut into as many parts as divide both the shares and how much finer that is, when these are
- * even or of 64 indices and more; what is left of the shares cuts the longest parts. */
-static int32_t share_of(const dpar_layout *from, const dpar_layout *to, int32_t shares,
-                        const int64_t *shape, const int64_t *x)
+/* Where part i of n begins, of `size` indices, the first ones one longer. */
+static int64_t even_part(int64_t size, int32_t n, int32_t i)
 {
-    int32_t part[6], number = 0, d, i, finer, dims = from->dims;
+    int64_t at = 0;
+    int32_t k;
+    for (k = 0; k < i; k++) {
+        at += size / n + (k < size % n);
+    }
+    return at;
+}
+
+/* x, moved to the nearest local index of `rank` at which another part of `to` begins or the array
+ * ends; of two as near the later one. */
+static int64_t nearest_end(const dpar_layout *from, const dpar_layout *to, int32_t rank, int32_t d,
+                           int64_t size, int64_t x)
+{
+    int64_t best = 0, i;
+    int32_t last[6], now[6], k;
+    memset(last, 0, sizeof last);
+    for (i = 1; i <= size; i++) {
+        int64_t g[2];
+        int other = i == size;
+        for (k = 0; k < 2 && !other; k++) {
+            g[k] = dpar_layout_global(from, rank, d, i - 1 + k, NULL);
+            memset(now, 0, sizeof now);
+            CHECK(dpar_layout_find(to, d, g[k], now, NULL, NULL));
+            other = k == 1 && memcmp(now, last, sizeof now) != 0;
+            memcpy(last, now, sizeof now);
+        }
+        if (other && llabs(i - x) <= llabs(best - x)) {
+            best = i;
+        }
+    }
+    return x == 0 ? 0 : best;
+}
+
+/* The dim to cut further: not cut so yet, 2 indices a part at least, one that `to` cuts into rows
+ * before others, then that of the longest parts; -1: none. */
+static int32_t dim_to_cut(const dpar_layout *to, int32_t dims, const int64_t *shape,
+                          const int32_t *outer, const int32_t *part)
+{
+    int32_t d, best = -1;
+    int rows, best_rows = 0;
     for (d = 0; d < dims; d++) {
-        part[d] = 1;
-        finer = parts_of(to, d);
-        for (i = finer; i > 1; i--) { /* by their largest common divisor */
-            if (finer % i == 0 && parts_of(from, d) % i == 0) {
+        (void)parts_of(to, d, &rows);
+        if (part[d] == outer[d] && shape[d] / part[d] > 1 &&
+            (best < 0 || (rows > 0) > best_rows ||
+             ((rows > 0) == best_rows && shape[d] / part[d] > shape[best] / part[best]))) {
+            best = d;
+            best_rows = rows > 0;
+        }
+    }
+    return best;
+}
+
+/* Which of `shares` parts of what `rank` holds has local index x[]. A dim that `to` cuts finer,
+ * into even rows, is cut where these end, into as many parts as divide both the shares and how much
+ * finer that is; what is left of the shares cuts those. */
+static int32_t share_of(const dpar_layout *from, const dpar_layout *to, int32_t rank,
+                        int32_t shares, const int64_t *shape, const int64_t *x)
+{
+    int32_t outer[6], part[6], number = 0, d, i, k, finer, own, dims = from->dims;
+    int rows, held;
+    for (d = 0; d < dims; d++) {
+        outer[d] = 1;
+        own = parts_of(from, d, &held);
+        finer = parts_of(to, d, &rows);
+        rows = own > 1 && held == 0 ? 0 : rows; /* both sides must have rows */
+        for (i = finer; i > 1; i--) {           /* by their largest common divisor */
+            if (finer % i == 0 && own % i == 0) {
                 finer /= i;
                 break;
             }
         }
-        for (i = shares; i > 1; i--) {
+        for (i = shares; i > 1 && rows == 2; i--) {
             if (shares % i == 0 && finer % i == 0) {
-                part[d] = shape[d] % i == 0 || shape[d] / i >= 64 ? i : 1;
+                outer[d] = i;
                 break;
             }
         }
-        shares /= part[d];
+        part[d] = outer[d];
+        shares /= outer[d];
     }
-    while (shares > 1) {
-        int32_t longest = -1;
-        int64_t most = 1;
-        for (d = 0; d < dims; d++) {
-            if (shape[d] / part[d] > most) {
-                most = shape[d] / part[d];
-                longest = d;
-            }
-        }
-        if (longest < 0) {
-            break;
-        }
-        i = shares < most ? shares : (int32_t)most;
-        part[longest] *= i;
+    while (shares > 1 && (d = dim_to_cut(to, dims, shape, outer, part)) >= 0) {
+        i = shares < shape[d] / outer[d] ? shares : (int32_t)(shape[d] / outer[d]);
+        part[d] *= i;
         shares /= i;
     }
     for (d = 0; d < dims; d++) {
-        int64_t end = 0;
-        for (i = 0; i < part[d]; i++) { /* the first ones have one more */
-            end += shape[d] / part[d] + (i < shape[d] % part[d]);
-            if (x[d] < end) {
-                break;
+        int32_t found = 0, more = part[d] / outer[d];
+        for (i = 0; i < outer[d]; i++) {
+            int64_t a = even_part(shape[d], outer[d], i), b = even_part(shape[d], outer[d], i + 1);
+            a = outer[d] > 1 ? nearest_end(from, to, rank, d, shape[d], a) : a;
+            b = outer[d] > 1 ? nearest_end(from, to, rank, d, shape[d], b) : b;
+            for (k = 0; k < more; k++) {
+                int64_t at = a + even_part(b - a, more, k), end = a + even_part(b - a, more, k + 1);
+                found = x[d] >= at && x[d] < end ? i * more + k : found;
             }
         }
-        number = number * part[d] + i;
+        number = number * part[d] + found;
     }
     return number;
+}
+
+/* Which of n copies has local index x[] of the box of receiver `which` of the `left` last ones,
+ * when these do not divide the copies: the boxes in a line, cut into n even pieces. */
+static int32_t line_of(const dpar_layout *to, int32_t dims, const int64_t *shape, int32_t n,
+                       int32_t left, int32_t which, const int64_t *x)
+{
+    static const int32_t ones[] = {1, 1, 1, 1, 1, 1};
+    int32_t d = dim_to_cut(to, dims, shape, ones, ones), c, best = -1;
+    for (c = 0; c < n;
+         c++) { /* copy c has [c left, (c+1) left) of left n; the box n from which n */
+        int64_t begin = (int64_t)c * left - (int64_t)which * n, end = begin + left;
+        if (end <= 0 || begin >= n) {
+            continue;
+        }
+        begin = begin < 0 ? 0 : begin;
+        end = end > n ? n : end;
+        if (d < 0 || (x[d] >= shape[d] * begin / n && x[d] < shape[d] * end / n)) {
+            best = best < 0 ? c : best;
+        }
+    }
+    return best;
 }
 
 /* The rank that has to send element global[] to q, as the header says; -1: nobody has it. */
@@ -1147,7 +1341,7 @@ static int32_t sender_of(const dpar_layout *from, const dpar_layout *to, int32_t
                          int32_t q, const int64_t *global)
 {
     uint32_t copies = axes_that(from, DPAR_REPLICATE), same = axes_that(to, DPAR_REPLICATE);
-    int32_t pool[RANKS], n = 0, all, takers = 0, number = 0, shares = 1, first, d, i, r;
+    int32_t pool[RANKS], n = 0, all, takers = 0, number = 0, left, first, d, i, r;
     int64_t shape[6], local[6], run;
     for (r = 0; r < RANKS; r++) {
         int holds = dpar_layout_numel(from, r) > 0;
@@ -1187,12 +1381,20 @@ static int32_t sender_of(const dpar_layout *from, const dpar_layout *to, int32_t
         pool[i] = dpar_mesh_group_member(&from->mesh, copies, r, i);
     }
     n = n == 0 ? all : n;
-    first = number % n; /* one of the copies for each, while there are as many receivers */
-    if (number >= takers / n * n) {
-        shares = n / (takers % n);
-        first = number % n * shares;
+    left = takers % n;
+    if (number < takers - left) { /* one for each, a copy further each least common multiple */
+        int32_t each = takers / n, common = n;
+        while (common % each != 0) {
+            common += n;
+        }
+        return pool[(number + number / common) % n];
     }
-    return pool[first + share_of(from, to, shares, shape, local)];
+    number -= takers - left;
+    if (n % left == 0) {
+        first = number * (n / left);
+        return pool[first + share_of(from, to, r, n / left, shape, local)];
+    }
+    return pool[line_of(to, from->dims, shape, n, left, number, local)];
 }
 
 /* A mesh whose strides are in any order, with gaps or interleaved; its last rank below RANKS. */
@@ -1248,11 +1450,11 @@ static void test_senders(void)
     CHECK(crossed > 100 && shared > 1000);
 }
 
-/* The sums go on the longest dim, after what cuts it; the rest of the layout stays. */
+/* The sums go on the dim of the longest parts, after what cuts it; the rest of the layout stays. */
 static void test_longest(void)
 {
     static const int32_t size[] = {2, 2, 2};
-    static const int64_t extent[] = {4, 9, 9};
+    static const int64_t extent[] = {4, 20, 9}; /* the parts: 4, 10, 9 */
     dpar_placement p[3], q[3];
     dpar_mesh m;
     dpar_layout from, to, middle;
@@ -1271,7 +1473,7 @@ static void test_longest(void)
     CHECK(middle.axis[0].kind == DPAR_SHARD && middle.axis[0].dim == 1);
     CHECK(middle.axis[2].kind == DPAR_SHARD && middle.axis[2].dim == 1);
     CHECK(middle.axis[1].kind == DPAR_SHARD && middle.axis[1].dim == 1);
-    from.extent[2] = to.extent[2] = 10; /* now the last is the longest */
+    from.extent[2] = to.extent[2] = 11; /* now those of the last are the longest */
     CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
     CHECK(middle.axis[0].dim == 2 && middle.axis[2].dim == 2 && middle.axis[1].dim == 1);
     from.extent[2] = 9;
@@ -1338,7 +1540,9 @@ int main(void)
     test_node_balance();
     test_shares();
     test_whole_boxes();
-    test_nearly_even();
+    test_uneven_rows();
+    test_holders_aside();
+    test_scattered_sends();
     test_few_elements();
     test_most_readers();
     test_crossed();
