@@ -8575,7 +8575,8 @@ DPAR_API dpar_status dpar_boxes_cover(int32_t dims, const int64_t *extent, const
         }
         for (d = 0; d < dims; d++) {
             if (box[i].lo[d] < 0 || box[i].hi[d] > extent[d]) {
-                return dpari_say(DPAR_E_ARG, why, "box # is not inside: indices # to # of a dim of #", i,
+                return dpari_say(DPAR_E_ARG, why,
+                                 "box # is not inside: indices # to # of a dim of #", i,
                                  box[i].lo[d], box[i].hi[d] - 1, extent[d]);
             }
         }
