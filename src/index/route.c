@@ -93,14 +93,13 @@ static int64_t dpari_state_extent(const dpar_layout *l, uint64_t state, int32_t 
 static int64_t dpari_state_elements(const dpar_layout *l, uint64_t state)
 {
     int64_t n = 1;
-    int32_t d, empty = 0;
-    for (d = 0; d < l->dims; d++) {
-        empty = empty || l->extent[d] == 0;
+    int32_t d;
+    for (d = 0; d < l->dims; d++) { /* 0 as soon as one is empty, past the most too */
         if (!dpari_mul(n, dpari_state_extent(l, state, d), &n)) {
             n = INT64_MAX;
         }
     }
-    return empty ? 0 : n;
+    return n;
 }
 
 /* Are both cut into equal tiles of the same shape? Then tiles only change ranks. */

@@ -442,8 +442,10 @@ static void test_room(void)
     CHECK_INT(dpar_route(&a, &b, NULL, 0, steps, 1, &count, nodes, NODES, &why), DPAR_E_ROOM);
     for (room = 0; room < 40; room++) { /* any room: it is enough or it says so */
         dpar_status st;
-        memset(nodes, 0x7f, sizeof nodes); /* behind the room is somebody else's */
-        st = dpar_route(&a, &b, NULL, 0, steps, STEPS, &count, nodes, room, &why);
+        memset(nodes, 0x7f, sizeof nodes); /* before and behind the room is somebody else's */
+        st = dpar_route(&a, &b, NULL, 0, steps, STEPS, &count, nodes + 1, room, &why);
+        CHECK(memcmp(&nodes[0], &nodes[NODES - 1], sizeof nodes[0]) == 0);
+        CHECK(memcmp(&nodes[room + 1], &nodes[NODES - 1], sizeof nodes[0]) == 0);
         CHECK_INT(st, room < 2 ? DPAR_E_ARG : room < ENOUGH ? DPAR_E_ROOM : DPAR_OK);
     }
     CHECK_INT(dpar_route(&a, &a, NULL, 0, steps, 0, &count, nodes, 2, &why), DPAR_OK);
@@ -493,8 +495,10 @@ static void test_swap(void)
 {
     static const int32_t size[] = {2, 2, 2}, thin[] = {2, 2, 1}, four[] = {4, 1};
     static const int64_t even[] = {8, 8, 8}, uneven[] = {8, 7, 8}, column[] = {64, 1};
+    static const int64_t six[] = {6, 6, 6};
     static const int64_t first[] = {1000, 1, 1}, last[] = {1, 1, 1000}, one[] = {1, 1, 1};
     dpar_mesh m = mesh_of(3, size), n = mesh_of(3, thin), k = mesh_of(2, four);
+    dpar_mesh pair = mesh_of(2, size);
     dpar_layout from = on(&m, 3, even, ((const int[]){0, 1, 2}), NULL);
     dpar_layout to = on(&m, 3, even, ((const int[]){1, 0, -1}), NULL);
     int i;
@@ -506,6 +510,20 @@ static void test_swap(void)
     for (i = 0; i < count; i++) {
         CHECK(steps[i].kind != DPAR_STEP_SWAP && steps[i].kind != DPAR_STEP_PERMUTE);
     }
+    /* 7 rows are uneven under the first axis, then 7 columns under the last: no swap of 4 x 4. Its
+     * axis goes to the dim of 8 too, 4 x 2 move; the two swap there, 7 x 2; the other comes back */
+    for (i = 0; i < 2; i++) {
+        const int64_t odd[] = {8 - !i, 8 - i};
+        from = on(&pair, 2, odd, ((const int[]){0, 1}), NULL);
+        to = on(&pair, 2, odd, ((const int[]){1, 0}), NULL);
+        CHECK_INT(check_route(&from, &to, 0), 8 + 14 + 8);
+        CHECK(count == 3 && steps[0].kind == DPAR_STEP_ALL_TO_ALL && steps[0].to == 1 - i);
+    }
+    /* tiles of 3 x 3 x 3 are even though 3 is not: swap, then gather */
+    from = on(&m, 3, six, ((const int[]){0, 1, 2}), NULL);
+    to = on(&m, 3, six, ((const int[]){1, 0, -1}), NULL);
+    CHECK_INT(check_route(&from, &to, 1), 27 + 27);
+    CHECK(count == 2 && steps[0].kind == DPAR_STEP_SWAP);
     /* the dearest axis of more than one rank counts, whichever it is */
     from = on(&m, 3, even, ((const int[]){0, 1, 2}), NULL);
     to = on(&m, 3, even, ((const int[]){0, 2, 1}), NULL);
@@ -558,6 +576,9 @@ static void test_refusals(void)
         sums += steps[k].kind == DPAR_STEP_START_SUM;
     }
     CHECK_INT(sums, 1);
+    c = on(&m, 2, extent, ((const int[]){-1, 0}), NULL); /* one step, and nothing moves */
+    CHECK_INT(check_route(&c, &sum, 1), 0);
+    CHECK(count == 1 && steps[0].kind == DPAR_STEP_START_SUM && steps[0].axis == 0);
     CHECK_INT(dpar_route_apply(&a, &bad, &to, &c, &why), DPAR_E_ARG);
     CHECK_TEXT(dpar_step_name(99), "?");
 }
