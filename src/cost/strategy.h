@@ -3,25 +3,13 @@
 #ifndef DPAR_STRATEGY_H
 #define DPAR_STRATEGY_H
 
+#include "../order/generate.h"
 #include "cluster.h"
 #include "workload.h"
 
 enum { DPAR_RECOMPUTE_NONE, DPAR_RECOMPUTE_SELECTIVE, DPAR_RECOMPUTE_FULL, DPAR_RECOMPUTES };
 enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
-enum {
-    DPAR_GPIPE,
-    DPAR_1F1B,
-    DPAR_INTERLEAVED,
-    DPAR_BREADTH_FIRST,
-    DPAR_ZB_H1,
-    DPAR_ZB_2P,
-    DPAR_ZBV,
-    DPAR_V_HALF,
-    DPAR_V_MIN,
-    DPAR_DUALPIPE,
-    DPAR_DUALPIPEV,
-    DPAR_SCHEDULES
-};
+enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* the first rules of dpar_order */
 enum {
     DPAR_OFFLOAD_OPTIMIZER = 1,
     DPAR_OFFLOAD_WEIGHTS = 2,
