@@ -1492,6 +1492,115 @@ DPAR_API dpar_status dpar_schedule_read(dpar_schedule *s, const char *text, size
  * written reads back as the same actions. O(actions). */
 DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_text *t);
 
+/* ==== order/generate.h ==== */
+
+/* generate - the published pipeline orders, each from one small description: who computes what
+ * after what. Messages come later, by lowering; times too, by simulation. */
+
+/* The rules. p ranks, v stages a rank, m micro-batches; F, B, I, W as in schedule.h; r a rank. What
+ * is live is counted in stages x micro-batches, from F to B or W. */
+enum {
+    /* All F, then all B, in the order of F, or from the last to the first with `lifo` (Huang 2019
+     * draws that; PyTorch and DeepSpeed run the other). Live: m. */
+    DPAR_GPIPE,
+    /* p-1-r F ahead, then F and B in turn (PipeDream-flush; Narayanan 2021). Live: p-r. Fewer
+     * micro-batches than ranks are fine. */
+    DPAR_1F1B,
+    /* v stages a rank, r, r+p, r+2p, ..: micro-batches go in groups, each group through all chunks
+     * before the next, (v-1) N + 2 (p-1-r) F ahead (Narayanan 2021). N: `group`, see there. */
+    DPAR_INTERLEAVED,
+    /* All micro-batches through chunk 0, then all through chunk 1, ..; then back, the last
+     * micro-batch first (Lamy-Poirier 2022, PyTorch's LoopedBFS). Live: m v. */
+    DPAR_BREADTH_FIRST,
+    /* Zero bubble (Qi 2023), by hand, I and W apart: 1F1B's start, and the W of an I comes r
+     * micro-batches after it. Live: p on every rank. Also ZB-1P. */
+    DPAR_ZB_H1,
+    /* The same with 2 (p-1-r) F ahead and W 2 r behind. Live: 2p-1 on every rank, and with
+     * F = I = W no rank pauses between its first F and its last W. Also ZB-2P. */
+    DPAR_ZB_2P,
+    /* Zero bubble on a V: stages r and 2p-1-r. Live: 2p. Below 2p-1 micro-batches it is the list of
+     * 2p-1 with the others left out. */
+    DPAR_ZBV,
+    /* The same V with half and a third of the memory (Qi 2024): a block of 6 slots a micro-batch,
+     * repeated, then moved to the front where memory allows. Live: 2 ((p+2)/2), 2 ((p+4)/3). */
+    DPAR_V_HALF,
+    DPAR_V_MIN,
+    /* Two pipelines in opposite directions, stages 0 .. p-1 and p .. 2p-1, half the micro-batches
+     * through each; F of one runs together with B of the other (DeepSeek 2024). p and m even,
+     * m >= 2p. Live: p+1. */
+    DPAR_DUALPIPE,
+    /* The same folded onto a V: m >= 2p. Live: 2p+1. */
+    DPAR_DUALPIPEV,
+    /* 1F1B with 2 (p-1-r) F ahead: latency between ranks is paid once, not for each micro-batch
+     * (Alpa's overlap-friendly 1F1B). Live: 2 (p-r) - 1. */
+    DPAR_EAGER_1F1B,
+    /* ZB-H1 with v stages a rank, grouped as INTERLEAVED, (v-1) N + p-1-r F ahead (PyTorch's
+     * InterleavedZeroBubble). Live with N = p: v p. */
+    DPAR_INTERLEAVED_ZB,
+    /* V-Half's kin with whole backwards (Qi 2024): 2/3 of 1F1B's memory. */
+    DPAR_1F1B_V,
+    /* INTERLEAVED (v = 1: EAGER) with one F more ahead, so that each F runs together with a B that
+     * does not need it (Megatron's overlap of experts' all-to-all). */
+    DPAR_MOE_OVERLAP,
+    /* 1F1B over slices of the sequence: p-2-r + slices F ahead; of a micro-batch the last slice
+     * goes back first (Sun 2024). Live: p-1-r + slices, of slices. */
+    DPAR_SEQ1F1B,
+    /* Two 1F1B pipelines in opposite directions, units of p/2 micro-batches down and p/2 up, one
+     * unit behind the other (Li 2021). Micro-batches u p .. u p + p/2 - 1 of unit u go down, the
+     * rest up; F and B take equal slots. p even. Live: p/2+1 on the outer ranks, p on the inner. */
+    DPAR_CHIMERA,
+    /* Inference: F alone, chunk by chunk. */
+    DPAR_FORWARD_ONLY,
+    DPAR_ORDERS
+};
+
+/* What to make. Zero-initialise it, then set rule, ranks and micros; 0 elsewhere is the rule's own.
+ * Stages: ranks x chunks (bidirectional rules: 2 x ranks, in two chains). */
+typedef struct dpar_order {
+    int32_t rule;   /* DPAR_GPIPE, ... */
+    int32_t ranks;  /* 1 to 65535 */
+    int32_t micros; /* 1 to 65535; SEQ1F1B: x slices */
+    /* Stages a rank. Any for INTERLEAVED, BREADTH_FIRST, INTERLEAVED_ZB (0: 2), MOE_OVERLAP and
+     * FORWARD_ONLY (0: 1); 2 for the rules on a V or in two directions; 1 for the others. */
+    int32_t chunks;
+    /* INTERLEAVED, INTERLEAVED_ZB, MOE_OVERLAP: micro-batches of a group, at least `ranks`; 0:
+     * ranks. A last group of `ranks` or more may be shorter (Megatron's rule). When fewer would be
+     * left, the groups that are full share them as evenly as possible, the first ones getting one
+     * more (PyTorch's rule where all come out equal, e.g. 10 on 4 ranks: 5 and 5). Micro-batches
+     * too few for one group are one. */
+    int32_t group;
+    int32_t slices; /* SEQ1F1B: of a micro-batch; 0: 2 */
+    int32_t lifo;   /* GPIPE: 1: backward from the last micro-batch to the first */
+    /* [stages], NULL: stage s on rank s mod p (V and bidirectional: there and back). Else a
+     * relabelling of that: stages that the rule puts on one rank are on one rank. */
+    const uint16_t *rank_of;
+} dpar_order;
+
+/* Is there such a schedule? OK, or E_ARG, E_DIVIDE, E_RANGE with a sentence why not. O(stages). */
+DPAR_API dpar_status dpar_order_check(const dpar_order *order, dpar_why *why);
+/* Actions of a rank as the rule numbers it (an overlapped pair: 2); -1 for a rank or an order that
+ * does not exist. O(stages). */
+DPAR_API int64_t dpar_order_count(const dpar_order *order, int32_t rank);
+/* Memory that dpar_order_make takes: dpar_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V about
+ * 9 (8 m + 7 p) + 16 m bytes a rank to work in. -1 with the sentence of dpar_order_check.
+ * O(stages). */
+DPAR_API int64_t dpar_order_bytes(const dpar_order *order, dpar_why *why);
+/* Makes the schedule in mem (aligned as for int64_t), F, B, I and W alone, no idle cells. Errors of
+ * dpar_order_check, and E_ROOM. Time: O(actions), V_HALF, V_MIN, 1F1B_V: O(actions + p^2) and more
+ * where much moves. Behind the schedule's own bytes mem is free again. */
+DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *order, void *mem,
+                                     int64_t bytes, dpar_why *why);
+
+/* "gpipe", "1f1b", "interleaved", "breadth-first", "zb-h1", "zb-2p", "zbv", "v-half", "v-min",
+ * "dualpipe", "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v", "moe-overlap", "seq1f1b",
+ * "chimera", "forward-only"; "?" for any other number. Static text. */
+DPAR_API const char *dpar_order_name(int32_t rule);
+/* The rule of a name: sets order->rule and order->lifo, nothing else. Case, '-', '_' and a leading
+ * "Schedule" do not matter, so PyTorch's class names do; further: gpipe-lifo, interleaved-1f1b,
+ * bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v, zbv-zero-bubble, izb, interleaved-zero-bubble,
+ * eager, v1f1b, overlap-1f1b, seq-1f1b, inference. E_UNKNOWN lists the names. */
+DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why);
+
 #ifndef DPAR_NO_COST
 
 /* ==== cost/cluster.h ==== */
@@ -1916,20 +2025,7 @@ DPAR_API dpar_status dpar_workload_build(dpar_workload *w, const dpar_model *m, 
 
 enum { DPAR_RECOMPUTE_NONE, DPAR_RECOMPUTE_SELECTIVE, DPAR_RECOMPUTE_FULL, DPAR_RECOMPUTES };
 enum { DPAR_CP_RING, DPAR_CP_ULYSSES, DPAR_CP_GATHER, DPAR_CP_KINDS };
-enum {
-    DPAR_GPIPE,
-    DPAR_1F1B,
-    DPAR_INTERLEAVED,
-    DPAR_BREADTH_FIRST,
-    DPAR_ZB_H1,
-    DPAR_ZB_2P,
-    DPAR_ZBV,
-    DPAR_V_HALF,
-    DPAR_V_MIN,
-    DPAR_DUALPIPE,
-    DPAR_DUALPIPEV,
-    DPAR_SCHEDULES
-};
+enum { DPAR_PRICED_SCHEDULES = DPAR_DUALPIPEV + 1 }; /* the first rules of dpar_order */
 enum {
     DPAR_OFFLOAD_OPTIMIZER = 1,
     DPAR_OFFLOAD_WEIGHTS = 2,
@@ -2663,6 +2759,25 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
     }
     return k;
 }
+
+/* ==== order/vshape.h ==== */
+
+/* vshape - private: the orders that are a block of 6 slots repeated on a V of 2 p stages (Qi 2024,
+ * Pipeline Parallelism with Controllable Memory): V-Half, V-Min and 1F1B-V. */
+
+/* Shared by several .c files of src/; private to the implementation in dpar.h. */
+#ifndef DPARI_API
+#ifdef DPAR_IMPLEMENTATION
+#define DPARI_API static DPARI_UNUSED
+#else
+#define DPARI_API extern
+#endif
+#endif
+
+/* Bytes that making one takes beside the schedule; p and m as dpar_order_check allows. */
+DPARI_API int64_t dpari_v_work(int32_t p, int32_t m);
+/* Fills the lists of s, whose ranks, micros, begin and rank_of stand; work: aligned as int64_t. */
+DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
 
 #ifndef DPAR_NO_COST
 
@@ -11389,6 +11504,1154 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_
     }
 }
 
+/* ==== order/generate.c ==== */
+
+/* ---- names ------------------------------------------------------------------------------------
+ */
+
+DPAR_API const char *dpar_order_name(int32_t rule)
+{
+    static const char name[DPAR_ORDERS][16] = {
+        "gpipe",     "1f1b",       "interleaved",    "breadth-first", "zb-h1",
+        "zb-2p",     "zbv",        "v-half",         "v-min",         "dualpipe",
+        "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",        "moe-overlap",
+        "seq1f1b",   "chimera",    "forward-only"};
+    return rule >= 0 && rule < DPAR_ORDERS ? name[rule] : "?";
+}
+
+/* The next letter or digit of a name, small, and *at behind it; 0 at the end. */
+static char dpari_name_next(const char *name, size_t *at)
+{
+    char c = name[*at];
+    while (c == '-' || c == '_') {
+        c = name[++*at];
+    }
+    *at += c != 0;
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* Do both spell the same, but for case, '-' and '_'? */
+static int dpari_name_same(const char *a, const char *b)
+{
+    size_t i = 0, j = 0;
+    char c;
+    do {
+        c = dpari_name_next(a, &i);
+        if (c != dpari_name_next(b, &j)) {
+            return 0;
+        }
+    } while (c != 0);
+    return 1;
+}
+
+static const char *dpari_name_past(const char *name, const char *head)
+{
+    size_t i = 0, j = 0;
+    char c;
+    while ((c = dpari_name_next(head, &j)) != 0) {
+        if (dpari_name_next(name, &i) != c) {
+            return name;
+        }
+    }
+    return name + i;
+}
+
+DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why)
+{
+    static const struct {
+        char name[24];
+        int32_t rule;
+    } other[] = {{"gpipe-lifo", DPAR_GPIPE},      {"interleaved-1f1b", DPAR_INTERLEAVED},
+                 {"bfs", DPAR_BREADTH_FIRST},     {"looped-bfs", DPAR_BREADTH_FIRST},
+                 {"zb-1p", DPAR_ZB_H1},           {"zb-h2", DPAR_ZB_2P},
+                 {"zbv-zero-bubble", DPAR_ZBV},   {"eager", DPAR_EAGER_1F1B},
+                 {"izb", DPAR_INTERLEAVED_ZB},    {"interleaved-zero-bubble", DPAR_INTERLEAVED_ZB},
+                 {"v1f1b", DPAR_1F1B_V},          {"overlap-1f1b", DPAR_MOE_OVERLAP},
+                 {"inference", DPAR_FORWARD_ONLY}};
+    const int32_t others = (int32_t)(sizeof(other) / sizeof(other[0]));
+    const char *bare = dpari_name_past(name, "schedule");
+    int32_t i;
+    for (i = 0; i < DPAR_ORDERS + others; i++) {
+        int32_t rule = i < DPAR_ORDERS ? i : other[i - DPAR_ORDERS].rule;
+        const char *known = i < DPAR_ORDERS ? dpar_order_name(i) : other[i - DPAR_ORDERS].name;
+        if (dpari_name_same(bare, known)) {
+            order->rule = rule;
+            order->lifo = i == DPAR_ORDERS;
+            return DPAR_OK;
+        }
+    }
+    return dpari_say_word(
+        DPAR_E_UNKNOWN, why,
+        "no schedule '@': gpipe, gpipe-lifo, 1f1b, eager-1f1b, interleaved, "
+        "breadth-first, zb-h1, zb-2p, interleaved-zb, zbv, v-half, v-min, 1f1b-v, "
+        "dualpipe, dualpipev, moe-overlap, seq1f1b, chimera, forward-only",
+        name, 24, 0, 0, 0, 0);
+}
+
+/* ---- what an order means ----------------------------------------------------------------------
+ */
+
+static int dpari_order_loops(int32_t rule)
+{
+    return rule == DPAR_INTERLEAVED || rule == DPAR_BREADTH_FIRST || rule == DPAR_INTERLEAVED_ZB ||
+           rule == DPAR_MOE_OVERLAP || rule == DPAR_FORWARD_ONLY;
+}
+
+static int dpari_order_groups(int32_t rule)
+{
+    return rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB || rule == DPAR_MOE_OVERLAP;
+}
+
+static int dpari_order_both_ways(int32_t rule)
+{
+    return rule == DPAR_DUALPIPE || rule == DPAR_CHIMERA;
+}
+
+static int dpari_order_folded(int32_t rule)
+{
+    return rule == DPAR_ZBV || rule == DPAR_V_HALF || rule == DPAR_V_MIN ||
+           rule == DPAR_DUALPIPEV || rule == DPAR_1F1B_V;
+}
+
+static int32_t dpari_order_map(int32_t rule)
+{
+    return dpari_order_both_ways(rule) ? DPAR_MAP_BIDIRECTIONAL
+           : dpari_order_folded(rule)  ? DPAR_MAP_V
+                                       : DPAR_MAP_LOOP;
+}
+
+/* An order with the rule's own numbers where it left them open. */
+typedef struct dpari_plan {
+    int32_t rule, p, v, m; /* m: with slices, all of them */
+    int32_t slices, lifo;
+    int32_t size, wide; /* the first `wide` groups are of size + 1 micro-batches, then size */
+} dpari_plan;
+
+static void dpari_plan_groups(dpari_plan *k, int32_t group)
+{
+    int32_t n = group > 0 ? group : k->p;
+    k->size = n < k->m ? n : k->m;
+    k->wide = 0;
+    if (n < k->m && k->m % n != 0 && k->m % n < k->p) {
+        k->size = k->m / (k->m / n);
+        k->wide = k->m % (k->m / n);
+    }
+}
+
+static dpari_plan dpari_plan_of(const dpar_order *o)
+{
+    dpari_plan k;
+    k.rule = o->rule;
+    k.p = o->ranks;
+    k.v = o->chunks > 0                               ? o->chunks
+          : dpari_order_map(o->rule) != DPAR_MAP_LOOP ? 2
+          : o->rule == DPAR_INTERLEAVED || o->rule == DPAR_BREADTH_FIRST ||
+                  o->rule == DPAR_INTERLEAVED_ZB
+              ? 2
+              : 1;
+    k.slices = o->rule != DPAR_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
+    k.m = o->micros * k.slices;
+    k.lifo = o->lifo || o->rule == DPAR_BREADTH_FIRST;
+    dpari_plan_groups(&k, dpari_order_groups(o->rule) ? o->group : k.m);
+    return k;
+}
+
+/* ---- is there such an order? ------------------------------------------------------------------
+ */
+
+static dpar_status dpari_order_numbers(const dpar_order *o, dpar_why *why)
+{
+    const char *name = dpar_order_name(o->rule);
+    if (o->rule < 0 || o->rule >= DPAR_ORDERS) {
+        return dpari_say(DPAR_E_ARG, why, "rule # is none of 0 to #", o->rule, DPAR_ORDERS - 1, 0,
+                         0);
+    }
+    if (o->ranks < 1 || o->ranks > DPAR_MOST_STAGES) {
+        return dpari_say(DPAR_E_ARG, why, "ranks=#: 1 to #", o->ranks, DPAR_MOST_STAGES, 0, 0);
+    }
+    if (o->micros < 1 || o->micros > DPAR_MOST_MICROS) {
+        return dpari_say(DPAR_E_ARG, why, "micros=#: 1 to #", o->micros, DPAR_MOST_MICROS, 0, 0);
+    }
+    if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SEQ1F1B)) {
+        return dpari_say_word(DPAR_E_ARG, why, "slices=#: only seq1f1b cuts sequences, not @", name,
+                              16, o->slices, 0, 0, 0);
+    }
+    if (o->lifo < 0 || o->lifo > 1 || (o->lifo && o->rule != DPAR_GPIPE)) {
+        return dpari_say_word(DPAR_E_ARG, why, "lifo=#: 0 or 1 for gpipe, 0 for @", name, 16,
+                              o->lifo, 0, 0, 0);
+    }
+    if (o->group < 0 || (o->group > 0 && !dpari_order_groups(o->rule))) {
+        return dpari_say_word(DPAR_E_ARG, why, "group=#: @ has no such groups of micro-batches",
+                              name, 16, o->group, 0, 0, 0);
+    }
+    if (o->group > 0 && o->group < o->ranks) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "groups of # micro-batches are too small for # ranks: the first is back at "
+            "rank 0 after as many",
+            o->group, o->ranks, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_order_shape(const dpar_order *o, dpar_why *why)
+{
+    const char *name = dpar_order_name(o->rule);
+    int own = dpari_order_map(o->rule) == DPAR_MAP_LOOP ? 1 : 2;
+    int64_t stages = o->ranks, micros = o->micros;
+    if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
+        return dpari_say_word(DPAR_E_ARG, why, "chunks=#: @ has # on each rank", name, 16,
+                              o->chunks, own, 0, 0);
+    }
+    stages *= o->chunks > 0 ? o->chunks : dpari_plan_of(o).v;
+    if (stages > DPAR_MOST_STAGES) {
+        return dpari_say(DPAR_E_RANGE, why, "# stages are more than #", stages, DPAR_MOST_STAGES, 0,
+                         0);
+    }
+    micros *= o->rule != DPAR_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
+    if (micros > DPAR_MOST_MICROS) {
+        return dpari_say(DPAR_E_RANGE, why, "# slices are more than #", micros, DPAR_MOST_MICROS, 0,
+                         0);
+    }
+    if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
+        return dpari_say_word(DPAR_E_DIVIDE, why,
+                              "@ runs both ways through an even number of ranks, not #", name, 16,
+                              o->ranks, 0, 0, 0);
+    }
+    if (o->rule == DPAR_DUALPIPE && o->micros % 2 != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "dualpipe sends half of the micro-batches each way: # is odd", o->micros,
+                         0, 0, 0);
+    }
+    if ((o->rule == DPAR_DUALPIPE || o->rule == DPAR_DUALPIPEV) && o->micros / 2 < o->ranks) {
+        return dpari_say_word(DPAR_E_ARG, why, "@ on # ranks takes at least # micro-batches, not #",
+                              name, 16, o->ranks, 2 * (int64_t)o->ranks, o->micros, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Does rank_of give every rank of the rule one of its own? A window of ranks at a time, since there
+ * is no memory here for all. */
+static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
+{
+    enum { WINDOW = 2048 };
+    dpari_plan k = dpari_plan_of(o);
+    uint8_t taken[WINDOW / 8];
+    int32_t base, i, rule_rank;
+    for (i = 0; i < k.p * k.v; i++) {
+        rule_rank = dpar_stage_rank(dpari_order_map(k.rule), k.p, i);
+        if (o->rank_of[i] != o->rank_of[rule_rank] || o->rank_of[i] >= k.p) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "stage # on rank #: it goes with stage #, and there are # ranks", i,
+                             o->rank_of[i], rule_rank, k.p);
+        }
+    }
+    for (base = 0; base < k.p; base += WINDOW) {
+        dpari_zero(taken, sizeof(taken));
+        for (i = 0; i < k.p; i++) {
+            int32_t at = (int32_t)o->rank_of[i] - base;
+            if (at < 0 || at >= WINDOW) {
+                continue;
+            }
+            if (taken[at / 8] >> (at % 8) & 1) {
+                return dpari_say(DPAR_E_ARG, why, "rank # has the stages of two ranks of the rule",
+                                 o->rank_of[i], 0, 0, 0);
+            }
+            taken[at / 8] = (uint8_t)(taken[at / 8] | 1 << (at % 8));
+        }
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_order_check(const dpar_order *order, dpar_why *why)
+{
+    dpar_status st = dpari_order_numbers(order, why);
+    if (st == DPAR_OK) {
+        st = dpari_order_shape(order, why);
+    }
+    return st == DPAR_OK && order->rank_of != NULL ? dpari_order_ranks(order, why) : st;
+}
+
+/* ---- how much ---------------------------------------------------------------------------------
+ */
+
+static int64_t dpari_plan_count(const dpari_plan *k, int32_t rank)
+{
+    int64_t pairs = (int64_t)k->v * k->m;
+    int32_t near = rank < k->p - 1 - rank ? rank : k->p - 1 - rank; /* the nearer end */
+    switch (k->rule) {
+    case DPAR_FORWARD_ONLY: return pairs;
+    case DPAR_ZB_H1:
+    case DPAR_ZB_2P:
+    case DPAR_INTERLEAVED_ZB:
+    case DPAR_ZBV:
+    case DPAR_V_HALF:
+    case DPAR_V_MIN: return 3 * pairs;
+    case DPAR_DUALPIPEV:
+        return 2 * pairs + 2 * (int64_t)k->p - rank - 1; /* so many B are I and W */
+    case DPAR_DUALPIPE: return pairs + k->p - near - 1;  /* half of them in each direction */
+    case DPAR_CHIMERA: return pairs;
+    default: return 2 * pairs;
+    }
+}
+
+DPAR_API int64_t dpar_order_count(const dpar_order *order, int32_t rank)
+{
+    dpari_plan k;
+    if (dpar_order_check(order, NULL) != DPAR_OK || rank < 0 || rank >= order->ranks) {
+        return -1;
+    }
+    k = dpari_plan_of(order);
+    return dpari_plan_count(&k, rank);
+}
+
+/* The schedule's own bytes, rounded up to where working memory can begin. */
+static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
+{
+    int32_t r;
+    *actions = 0;
+    for (r = 0; r < k->p; r++) {
+        *actions += dpari_plan_count(k, r);
+    }
+    return dpar_schedule_bytes(k->p, k->p * k->v, *actions);
+}
+
+static int dpari_plan_works(const dpari_plan *k)
+{
+    return k->rule == DPAR_V_HALF || k->rule == DPAR_V_MIN || k->rule == DPAR_1F1B_V;
+}
+
+DPAR_API int64_t dpar_order_bytes(const dpar_order *order, dpar_why *why)
+{
+    dpari_plan k;
+    int64_t actions, bytes;
+    if (dpar_order_check(order, why) != DPAR_OK) {
+        return -1;
+    }
+    k = dpari_plan_of(order);
+    bytes = dpari_plan_bytes(&k, &actions);
+    return dpari_plan_works(&k) ? (bytes + 7) / 8 * 8 + dpari_v_work(k.p, k.m) : bytes;
+}
+
+/* ---- writing a rank's list --------------------------------------------------------------------
+ */
+
+typedef struct dpari_pen {
+    dpar_action *at;
+    const dpar_action *input; /* the first I that has no W yet, or before it */
+} dpari_pen;
+
+static void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
+{
+    dpar_action *a = pen->at++;
+    a->kind = (uint8_t)kind;
+    a->joined = 0;
+    a->stage = (uint16_t)stage;
+    a->micro = (uint16_t)micro;
+    a->peer = 0;
+}
+
+/* The W of the oldest I that has none. */
+static void dpari_pen_weight(dpari_pen *pen)
+{
+    while (pen->input->kind != DPAR_INPUT) {
+        pen->input++;
+    }
+    dpari_pen_put(pen, DPAR_WEIGHT, pen->input->stage, pen->input->micro);
+    pen->input++;
+}
+
+/* ---- the rules that take turns, F and backward ------------------------------------------------
+ */
+
+/* Where one goes through the micro-batches: a group through chunk 0, then through chunk 1, ... */
+typedef struct dpari_turn {
+    int32_t first, size, chunk, at; /* the group's first micro-batch and size */
+    int32_t wide;                   /* groups to come that have one more */
+} dpari_turn;
+
+static void dpari_turn_group(dpari_turn *t, const dpari_plan *k, int32_t first)
+{
+    int32_t left = k->m - first;
+    t->first = first;
+    t->size = k->size + (t->wide > 0);
+    t->size = t->size < left ? t->size : left;
+    t->wide -= t->wide > 0;
+}
+
+static void dpari_turn_start(dpari_turn *t, const dpari_plan *k)
+{
+    t->chunk = 0;
+    t->at = 0;
+    t->wide = k->wide;
+    dpari_turn_group(t, k, 0);
+}
+
+static void dpari_turn_next(dpari_turn *t, const dpari_plan *k)
+{
+    if (++t->at == t->size) {
+        t->at = 0;
+        if (++t->chunk == k->v) {
+            t->chunk = 0;
+            dpari_turn_group(t, k, t->first + t->size);
+        }
+    }
+}
+
+/* How many F's a rank is ahead of its backwards. */
+static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
+{
+    int64_t near = k->p - 1 - rank; /* ranks behind */
+    int64_t laps = (int64_t)(k->v - 1) * (k->size + (k->wide > 0));
+    switch (k->rule) {
+    case DPAR_1F1B:
+    case DPAR_ZB_H1: return near;
+    case DPAR_INTERLEAVED_ZB: return laps + near;
+    case DPAR_SEQ1F1B: return near + k->slices - 1;
+    case DPAR_MOE_OVERLAP: return laps + 2 * near + 1;
+    default: return laps + 2 * near;
+    }
+}
+
+static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int64_t n = (int64_t)k->m * k->v, i;
+    int64_t ahead = dpari_least(dpari_plan_ahead(k, rank), n);
+    int64_t late = k->rule == DPAR_ZB_2P ? 2 * (int64_t)rank : rank; /* I's before the first W */
+    int split = k->rule == DPAR_ZB_H1 || k->rule == DPAR_ZB_2P || k->rule == DPAR_INTERLEAVED_ZB;
+    dpari_turn f, b;
+    dpari_turn_start(&f, k);
+    dpari_turn_start(&b, k);
+    for (i = 0; i < n + ahead; i++) {
+        if (i < n) {
+            dpari_pen_put(pen, DPAR_FORWARD, f.chunk * k->p + rank, f.first + f.at);
+            pen->at[-1].joined = k->rule == DPAR_MOE_OVERLAP && i >= ahead;
+            dpari_turn_next(&f, k);
+        }
+        if (i >= ahead) {
+            int32_t u = b.first + b.at;
+            if (k->slices > 1) {
+                u += k->slices - 1 - 2 * (u % k->slices);
+            }
+            dpari_pen_put(pen, split ? DPAR_INPUT : DPAR_BACKWARD,
+                          (k->v - 1 - b.chunk) * k->p + rank, u);
+            dpari_turn_next(&b, k);
+            if (split && i - ahead >= late) {
+                dpari_pen_weight(pen);
+            }
+        }
+    }
+    for (i = split ? dpari_least(late, n) : 0; i > 0; i--) {
+        dpari_pen_weight(pen);
+    }
+}
+
+/* ---- the rules that go through all micro-batches at once --------------------------------------
+ */
+
+static void dpari_order_sweeps(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int32_t chunk, i;
+    for (chunk = 0; chunk < k->v; chunk++) {
+        for (i = 0; i < k->m; i++) {
+            dpari_pen_put(pen, DPAR_FORWARD, chunk * k->p + rank, i);
+        }
+    }
+    while (chunk-- > 0 && k->rule != DPAR_FORWARD_ONLY) {
+        for (i = 0; i < k->m; i++) {
+            dpari_pen_put(pen, DPAR_BACKWARD, chunk * k->p + rank, k->lifo ? k->m - 1 - i : i);
+        }
+    }
+}
+
+/* ---- ZBV --------------------------------------------------------------------------------------
+ */
+
+/* A rank with two stages; how far each kind of each has come. */
+typedef struct dpari_two {
+    dpari_pen *pen;
+    int32_t m;        /* micro-batches from here on are left out */
+    int32_t stage[2]; /* down, up */
+    int32_t next[2][DPAR_WEIGHT + 1];
+} dpari_two;
+
+static void dpari_two_put(dpari_two *t, int kind, int way)
+{
+    int32_t micro = t->next[way][kind]++;
+    if (micro < t->m) {
+        dpari_pen_put(t->pen, kind, t->stage[way], micro);
+    }
+}
+
+static void dpari_two_back(dpari_two *t, int way)
+{
+    dpari_two_put(t, DPAR_INPUT, way);
+    dpari_two_put(t, DPAR_WEIGHT, way);
+}
+
+static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int32_t n = k->m > 2 * k->p - 1 ? k->m : 2 * k->p - 1, i;
+    dpari_two t;
+    dpari_zero(&t, sizeof(t));
+    t.pen = pen;
+    t.m = k->m;
+    t.stage[0] = rank;
+    t.stage[1] = 2 * k->p - 1 - rank;
+    for (i = 0; i < 2 * (k->p - rank) - 1; i++) {
+        dpari_two_put(&t, DPAR_FORWARD, 0);
+    }
+    for (i = 0; i < rank; i++) {
+        dpari_two_put(&t, DPAR_FORWARD, 1);
+        dpari_two_put(&t, DPAR_FORWARD, 0);
+    }
+    for (i = rank; i < k->p; i++) {
+        dpari_two_put(&t, DPAR_FORWARD, 1);
+        dpari_two_back(&t, 1);
+    }
+    while (t.next[1][DPAR_FORWARD] < n) {
+        if (t.next[0][DPAR_FORWARD] < n) {
+            dpari_two_put(&t, DPAR_FORWARD, 0);
+        }
+        dpari_two_back(&t, 0);
+        dpari_two_put(&t, DPAR_FORWARD, 1);
+        dpari_two_back(&t, 1);
+    }
+    for (i = 0; i < rank; i++) {
+        dpari_two_put(&t, DPAR_INPUT, 0);
+        dpari_two_put(&t, DPAR_INPUT, 1);
+    }
+    for (i = rank; i < k->p; i++) {
+        dpari_two_back(&t, 0);
+    }
+    while (t.next[1][DPAR_WEIGHT] < n) {
+        dpari_two_put(&t, DPAR_WEIGHT, 1);
+    }
+    while (t.next[0][DPAR_WEIGHT] < n) {
+        dpari_two_put(&t, DPAR_WEIGHT, 0);
+    }
+}
+
+/* ---- DualPipe and DualPipeV -------------------------------------------------------------------
+ */
+
+/* Way 0 begins at this rank's end of the pipeline, way 1 comes from the other. */
+typedef struct dpari_dual {
+    dpari_pen *pen;
+    int32_t stage[2], forward[2], backward[2]; /* forward, backward: the next micro-batch */
+} dpari_dual;
+
+static void dpari_dual_f(dpari_dual *d, int way)
+{
+    dpari_pen_put(d->pen, DPAR_FORWARD, d->stage[way], d->forward[way]++);
+}
+
+static void dpari_dual_b(dpari_dual *d, int way, int kind)
+{
+    dpari_pen_put(d->pen, kind, d->stage[way], d->backward[way]++);
+}
+
+/* F of one way together with B of the other. */
+static void dpari_dual_fb(dpari_dual *d, int way)
+{
+    dpari_dual_f(d, way);
+    d->pen->at[-1].joined = 1;
+    dpari_dual_b(d, 1 - way, DPAR_BACKWARD);
+}
+
+/* Rank `at` of `p` that fold or face each other, n micro-batches each way. */
+static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
+{
+    int32_t i;
+    for (i = 0; i < 2 * (p - at - 1); i++) {
+        dpari_dual_f(d, 0);
+    }
+    for (i = 0; i <= at; i++) {
+        dpari_dual_f(d, 0);
+        dpari_dual_f(d, 1);
+    }
+    for (i = at + 1; i < p; i++) {
+        dpari_dual_b(d, 1, DPAR_INPUT);
+        dpari_pen_weight(d->pen);
+        dpari_dual_f(d, 1);
+    }
+    for (i = 0; i < n - 2 * p + at + 1; i++) {
+        dpari_dual_fb(d, 0);
+        if (i == 0 && at == p - 1) { /* in the middle the first two are apart: less to wait for */
+            d->pen->at[-2].joined = 0;
+        }
+        dpari_dual_fb(d, 1);
+    }
+    for (i = at + 1; i < p; i++) {
+        dpari_dual_b(d, 1, DPAR_BACKWARD);
+        dpari_dual_fb(d, 1);
+    }
+    for (i = 0; i < 2 * (at + 1); i++) {
+        dpari_dual_b(d, i % 2 == 0, i <= at ? DPAR_BACKWARD : DPAR_INPUT);
+    }
+    for (i = at + 1; i < p; i++) {
+        dpari_pen_weight(d->pen);
+        dpari_dual_b(d, 0, DPAR_INPUT);
+    }
+    for (i = 0; i <= at; i++) {
+        dpari_pen_weight(d->pen);
+    }
+}
+
+static void dpari_order_dual(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int faces = k->rule == DPAR_DUALPIPE, turned = faces && rank >= k->p / 2;
+    int32_t half = faces ? k->m / 2 : 0;
+    dpari_dual d;
+    d.pen = pen;
+    d.stage[turned] = rank;
+    d.stage[1 - turned] = 2 * k->p - 1 - rank;
+    d.forward[turned] = d.backward[turned] = 0;
+    d.forward[1 - turned] = d.backward[1 - turned] = half;
+    dpari_dual_steps(&d, faces ? k->p / 2 : k->p, turned ? k->p - 1 - rank : rank,
+                     faces ? half : k->m);
+}
+
+/* ---- Chimera ----------------------------------------------------------------------------------
+ */
+
+/* With equal slots for F and B, slot t of a rank belongs by its parity to one of two streams: F's
+ * on the way down then B's of the way up, or F's on the way up then B's of the way down, each p/2
+ * of a unit, unit behind unit without a gap. */
+static void dpari_chimera_put(const dpari_plan *k, int32_t rank, int up, int32_t i, dpari_pen *pen)
+{
+    int32_t half = k->p / 2, unit = i / k->p, of = i % k->p;
+    int back = of >= half;
+    int is_up = up != back;
+    int32_t micro = unit * k->p + of % half + (is_up ? half : 0);
+    if (micro < k->m) {
+        dpari_pen_put(pen, back ? DPAR_BACKWARD : DPAR_FORWARD, is_up ? 2 * k->p - 1 - rank : rank,
+                      micro);
+    }
+}
+
+static void dpari_order_chimera(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int up = rank >= k->p / 2; /* the stream that begins first here */
+    int32_t lead = up ? rank - k->p / 2 + 1 : k->p / 2 - rank; /* and by how many */
+    int32_t n = (k->m + k->p - 1) / k->p * k->p, i;
+    for (i = 0; i < n + lead; i++) {
+        if (i >= lead) {
+            dpari_chimera_put(k, rank, !up, i - lead, pen);
+        }
+        if (i < n) {
+            dpari_chimera_put(k, rank, up, i, pen);
+        }
+    }
+}
+
+/* ---- all of them ------------------------------------------------------------------------------
+ */
+
+static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at)
+{
+    dpari_pen pen;
+    pen.at = at;
+    pen.input = at;
+    switch (k->rule) {
+    case DPAR_GPIPE:
+    case DPAR_BREADTH_FIRST:
+    case DPAR_FORWARD_ONLY: dpari_order_sweeps(k, rank, &pen); break;
+    case DPAR_ZBV: dpari_order_zbv(k, rank, &pen); break;
+    case DPAR_DUALPIPE:
+    case DPAR_DUALPIPEV: dpari_order_dual(k, rank, &pen); break;
+    case DPAR_CHIMERA: dpari_order_chimera(k, rank, &pen); break;
+    default: dpari_order_turns(k, rank, &pen); break;
+    }
+}
+
+/* Which rank each stage is on, and where each rank's list begins. */
+static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k, const uint16_t *rank_of)
+{
+    int32_t i;
+    for (i = 0; i < s->stages; i++) {
+        s->rank_of[i] = rank_of != NULL
+                            ? rank_of[i]
+                            : (uint16_t)dpar_stage_rank(dpari_order_map(k->rule), k->p, i);
+    }
+    for (i = 0; i < k->p; i++) {
+        s->begin[s->rank_of[i] + 1] = dpari_plan_count(k, i);
+    }
+    for (i = 0; i < k->p; i++) {
+        s->begin[i + 1] += s->begin[i];
+    }
+}
+
+DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *order, void *mem,
+                                     int64_t bytes, dpar_why *why)
+{
+    dpar_schedule s;
+    dpari_plan k;
+    int64_t actions, own, needed = dpar_order_bytes(order, why);
+    int32_t r;
+    if (needed < 0) {
+        return dpar_order_check(order, NULL);
+    }
+    if (bytes < needed) {
+        return dpari_say_word(DPAR_E_ROOM, why,
+                              "@ of # ranks and # micro-batches takes # bytes, "
+                              "there are #",
+                              dpar_order_name(order->rule), 16, order->ranks, order->micros, needed,
+                              bytes);
+    }
+    k = dpari_plan_of(order);
+    own = dpari_plan_bytes(&k, &actions);
+    (void)dpar_schedule_lay(&s, k.p, k.p * k.v, actions, mem, bytes, NULL);
+    s.micros = k.m;
+    s.slices = k.slices;
+    s.chain = dpari_order_both_ways(k.rule) ? k.p : s.stages;
+    dpari_order_lists(&s, &k, order->rank_of);
+    if (dpari_plan_works(&k)) {
+        dpari_v_make(k.rule, &s, (unsigned char *)mem + (own + 7) / 8 * 8);
+    }
+    for (r = 0; r < k.p && !dpari_plan_works(&k); r++) {
+        dpari_order_write(&k, r, s.action + s.begin[s.rank_of[r]]);
+    }
+    *schedule = s;
+    return DPAR_OK;
+}
+
+/* ==== order/vshape.c ==== */
+
+/* What a slot of a rank holds. F0, F1: forward of the stage on the way down and on the way up; B1,
+ * B0: their backwards (I alone, or all of B in two slots). Each needs the one before it in this
+ * list, and the same on the rank before: F0 and B1 go from rank 0 to p-1, F1 and B0 back. */
+enum { DPARI_V_FREE, DPARI_V_F0, DPARI_V_F1, DPARI_V_B1, DPARI_V_B0, DPARI_V_W, DPARI_V_TAIL };
+/* Of the numbers kept for each rank: [kind] is the next micro-batch of that kind; and these. */
+enum { DPARI_V_END = 0, DPARI_V_OWED = 6, DPARI_V_LAST_W = 7, DPARI_V_NUMBERS = 8 };
+
+typedef struct dpari_v {
+    int32_t p, m;
+    int32_t slots;   /* of a rank */
+    int32_t tail;    /* slots of a backward behind its first: 1 where it is a whole B */
+    int32_t *when;   /* [p][4][m]: the slot of F0, F1, B1, B0 of a micro-batch */
+    int32_t *live;   /* [p][slots]: activations behind a slot */
+    int32_t *owed;   /* [p][slots]: inputs done whose weights are not */
+    int32_t *number; /* [p][DPARI_V_NUMBERS] */
+    uint8_t *cell;   /* [p][slots] */
+} dpari_v;
+
+static int32_t dpari_v_slots(int32_t p, int32_t m)
+{
+    return 8 * m + 8 * p + 24; /* the last block begins at 6 m, ends 8 p later; then W's */
+}
+
+DPARI_API int64_t dpari_v_work(int32_t p, int32_t m)
+{
+    int64_t cells = (int64_t)p * dpari_v_slots(p, m);
+    return 4 * (4 * (int64_t)p * m + 2 * cells + (int64_t)p * DPARI_V_NUMBERS) + cells;
+}
+
+static void dpari_v_lay(dpari_v *v, int32_t p, int32_t m, void *work)
+{
+    int64_t cells = (int64_t)p * dpari_v_slots(p, m);
+    v->p = p;
+    v->m = m;
+    v->slots = dpari_v_slots(p, m);
+    v->when = (int32_t *)work;
+    v->live = v->when + 4 * (int64_t)p * m;
+    v->owed = v->live + cells;
+    v->number = v->owed + cells;
+    v->cell = (uint8_t *)(v->number + (int64_t)p * DPARI_V_NUMBERS);
+    dpari_zero(v->cell, (size_t)cells);
+}
+
+static uint8_t *dpari_v_row(const dpari_v *v, int32_t rank)
+{
+    return v->cell + (int64_t)rank * v->slots;
+}
+
+static int32_t *dpari_v_number(const dpari_v *v, int32_t rank)
+{
+    return v->number + (int64_t)rank * DPARI_V_NUMBERS;
+}
+
+static int32_t *dpari_v_when(const dpari_v *v, int32_t rank, int kind, int32_t micro)
+{
+    return v->when + ((int64_t)rank * 4 + kind - DPARI_V_F0) * v->m + micro;
+}
+
+/* The block of `rank` begins `kind` at slot `at`; and again every 6 slots. */
+static void dpari_v_repeat(dpari_v *v, int32_t rank, int kind, int32_t at)
+{
+    int32_t k;
+    for (k = 0; k < v->m; k++) {
+        *dpari_v_when(v, rank, kind, k) = at + 6 * k;
+        dpari_v_row(v, rank)[at + 6 * k] = (uint8_t)kind;
+        if (v->tail && kind >= DPARI_V_B1) {
+            dpari_v_row(v, rank)[at + 6 * k + 1] = DPARI_V_TAIL;
+        }
+    }
+}
+
+/* The last slot that the k-th of a kind has to wait for; -1: none. */
+static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k)
+{
+    int32_t from = kind == DPARI_V_F0 || kind == DPARI_V_B1 ? rank - 1 : rank + 1;
+    int32_t tail = kind >= DPARI_V_B1 ? v->tail : 0;
+    int32_t last = -1, own;
+    if (from >= 0 && from < v->p) {
+        last = *dpari_v_when(v, from, kind, k) + tail;
+    }
+    if (kind > DPARI_V_F0) {
+        own = *dpari_v_when(v, rank, kind - 1, k) + (kind == DPARI_V_B0 ? v->tail : 0);
+        last = own > last ? own : last;
+    }
+    if (k > 0) {
+        own = *dpari_v_when(v, rank, kind, k - 1) + tail;
+        last = own > last ? own : last;
+    }
+    return last;
+}
+
+static void dpari_v_restart(dpari_v *v)
+{
+    dpari_zero(v->number, sizeof(int32_t) * DPARI_V_NUMBERS * (size_t)v->p);
+}
+
+/* ---- V-Half and V-Min: I and W apart ----------------------------------------------------------
+ */
+
+/* Activations and owed weights behind a slot. Where the W's have no slots of their own yet
+ * (`filled` 0), a free slot does one that is owed. */
+static void dpari_v_step(int cell, int filled, int32_t *live, int32_t *owed)
+{
+    if (cell == DPARI_V_F0 || cell == DPARI_V_F1) {
+        ++*live;
+    } else if (cell == DPARI_V_B1 || cell == DPARI_V_B0) {
+        ++*owed;
+    } else if (cell == DPARI_V_W || (!filled && *owed > 0)) {
+        --*live;
+        --*owed;
+    }
+}
+
+/* The most activations that any rank ever holds. */
+static int32_t dpari_v_peak(dpari_v *v, int filled)
+{
+    int32_t rank, t, most = 0;
+    for (rank = 0; rank < v->p; rank++) {
+        int64_t base = (int64_t)rank * v->slots;
+        int32_t live = 0, owed = 0;
+        for (t = 0; t < v->slots; t++) {
+            dpari_v_step(v->cell[base + t], filled, &live, &owed);
+            v->live[base + t] = live;
+            v->owed[base + t] = owed;
+            most = live > most ? live : most;
+        }
+    }
+    return most;
+}
+
+/* A cell has moved from slot `from` to `to` before it: does the rank stay within `limit`? Followed
+ * until all is as it was. With `keep` the new numbers are written. */
+static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
+                          int32_t limit, int keep)
+{
+    int64_t base = (int64_t)rank * v->slots;
+    int32_t live = to > 0 ? v->live[base + to - 1] : 0;
+    int32_t owed = to > 0 ? v->owed[base + to - 1] : 0;
+    int32_t t;
+    for (t = to; t < v->slots; t++) {
+        dpari_v_step(v->cell[base + t], filled, &live, &owed);
+        if (live > limit) {
+            return 0;
+        }
+        if (t >= from && v->live[base + t] == live && v->owed[base + t] == owed) {
+            return 1;
+        }
+        if (keep) {
+            v->live[base + t] = live;
+            v->owed[base + t] = owed;
+        }
+    }
+    return 1;
+}
+
+/* The first free slot of [to, from) to which what is in slot `from` can go; from when none. */
+static int32_t dpari_v_advance(dpari_v *v, int32_t rank, int32_t to, int32_t from, int filled,
+                               int32_t limit)
+{
+    uint8_t *row = dpari_v_row(v, rank);
+    uint8_t kind = row[from];
+    for (; to < from; to++) {
+        if (row[to] != DPARI_V_FREE) {
+            continue;
+        }
+        row[to] = kind;
+        row[from] = DPARI_V_FREE;
+        if (dpari_v_replay(v, rank, to, from, filled, limit, 0)) {
+            (void)dpari_v_replay(v, rank, to, from, filled, limit, 1);
+            return to;
+        }
+        row[to] = DPARI_V_FREE;
+        row[from] = kind;
+    }
+    return from;
+}
+
+/* Gives every W the first free slot behind the inputs that are owed one. */
+static void dpari_v_fill(dpari_v *v)
+{
+    int32_t rank, t;
+    for (rank = 0; rank < v->p; rank++) {
+        uint8_t *row = dpari_v_row(v, rank);
+        int32_t owed = 0;
+        for (t = 0; t < v->slots; t++) {
+            if (row[t] == DPARI_V_B1 || row[t] == DPARI_V_B0) {
+                owed++;
+            } else if (row[t] == DPARI_V_FREE && owed > 0) {
+                row[t] = DPARI_V_W;
+                owed--;
+            }
+        }
+    }
+}
+
+/* The slot of the k-th input of a rank, whichever stage it is of; `done` of them are before t. */
+static int32_t dpari_v_input(const dpari_v *v, int32_t rank, int32_t t, int32_t done, int32_t k)
+{
+    const uint8_t *row = dpari_v_row(v, rank);
+    while (done > k) {
+        t--;
+        done -= row[t] == DPARI_V_B1 || row[t] == DPARI_V_B0;
+    }
+    return t;
+}
+
+/* Brings forward what is in slot t of a rank, the k-th of its kind. */
+static void dpari_v_move(dpari_v *v, int32_t rank, int32_t t, int32_t k, int filled, int32_t limit)
+{
+    int kind = dpari_v_row(v, rank)[t];
+    int32_t *number = dpari_v_number(v, rank);
+    if (kind != DPARI_V_W) {
+        *dpari_v_when(v, rank, kind, k) =
+            dpari_v_advance(v, rank, dpari_v_needs(v, rank, kind, k) + 1, t, filled, limit);
+    } else {
+        int32_t input = dpari_v_input(v, rank, t, number[DPARI_V_B1] + number[DPARI_V_B0], k);
+        int32_t to = k > 0 ? (int32_t)dpari_most(input, number[DPARI_V_LAST_W]) : input;
+        number[DPARI_V_LAST_W] = dpari_v_advance(v, rank, to + 1, t, filled, limit);
+    }
+}
+
+/* Brings forward, slot by slot, what stands before the steady state (`filled` only) and behind it,
+ * as far as its needs and the present peak of memory let it. The steady state is from rank 0's
+ * first B0 to the last micro-batch's F0. */
+static void dpari_v_reorder(dpari_v *v, int filled)
+{
+    int32_t limit = dpari_v_peak(v, filled);
+    int32_t t, rank;
+    int phase = 0;
+    dpari_v_restart(v);
+    for (t = 0; t < v->slots; t++) {
+        for (rank = 0; rank < v->p; rank++) {
+            int kind = dpari_v_row(v, rank)[t];
+            int32_t k = kind == DPARI_V_FREE ? 0 : dpari_v_number(v, rank)[kind]++;
+            if (kind == DPARI_V_FREE) {
+                continue;
+            }
+            if (kind == DPARI_V_B0 && rank == 0 && phase == 0) {
+                phase = 1;
+            }
+            if (phase == 1) {
+                phase += kind == DPARI_V_F0 && k == v->m - 1;
+            } else if (phase == 2 || filled) {
+                dpari_v_move(v, rank, t, k, filled, limit);
+            }
+        }
+    }
+}
+
+/* Each rank does at once what it can of its order, all of one slot's length. The W's take their
+ * time and leave their slots. */
+static void dpari_v_squeeze(dpari_v *v, int filled)
+{
+    int32_t t, rank;
+    dpari_v_restart(v);
+    for (t = 0; t < v->slots; t++) {
+        for (rank = 0; rank < v->p; rank++) {
+            uint8_t *cell = dpari_v_row(v, rank) + t;
+            int32_t *number = dpari_v_number(v, rank);
+            int kind = *cell;
+            if (kind == DPARI_V_FREE && (filled || number[DPARI_V_OWED] == 0)) {
+                continue;
+            }
+            *cell = DPARI_V_FREE;
+            if (kind == DPARI_V_FREE || kind == DPARI_V_W) {
+                number[DPARI_V_OWED]--;
+            } else {
+                int32_t k = number[kind]++;
+                int32_t at = dpari_v_needs(v, rank, kind, k) + 1;
+                at = number[DPARI_V_END] > at ? number[DPARI_V_END] : at;
+                number[DPARI_V_OWED] += kind >= DPARI_V_B1;
+                number[DPARI_V_END] = at;
+                *dpari_v_when(v, rank, kind, k) = at;
+                dpari_v_row(v, rank)[at] = (uint8_t)kind;
+            }
+            number[DPARI_V_END]++;
+        }
+    }
+}
+
+static void dpari_v_half_blocks(dpari_v *v)
+{
+    int32_t p = v->p, i, pause = p % 2 == 0 ? 3 : 0;
+    for (i = 0; i < p; i++) {
+        dpari_v_repeat(v, i, DPARI_V_F0, 2 * i);
+        dpari_v_repeat(v, i, DPARI_V_F1, 3 * p - i - 2);
+        dpari_v_repeat(v, i, DPARI_V_B1, 3 * p + pause + 2 * i - 1);
+        dpari_v_repeat(v, i, DPARI_V_B0, 6 * p + pause - i - 2);
+    }
+}
+
+static void dpari_v_min_blocks(dpari_v *v)
+{
+    int32_t p = v->p, i, pause = p % 3 == 0 ? 2 : 0;
+    for (i = 0; i < p; i++) {
+        dpari_v_repeat(v, i, DPARI_V_F0, i);
+        dpari_v_repeat(v, i, DPARI_V_F1, 2 * p - i - 1);
+        dpari_v_repeat(v, i, DPARI_V_B1, 2 * p + pause + i);
+        dpari_v_repeat(v, i, DPARI_V_B0, 4 * p + pause - i - 1);
+    }
+}
+
+/* ---- 1F1B-V: whole backwards ------------------------------------------------------------------
+ */
+
+/* Down and up, forward; then down and up, backward, two slots each, with a pause of 3 behind each
+ * third, so that no two kinds fall on one slot of the 6. */
+static void dpari_v_whole_blocks(dpari_v *v)
+{
+    int32_t p = v->p, i, at = 7; /* the first slots are free, for moves */
+    int32_t third = (3 - (p + 2) % 3) % 3;
+    for (i = 0; i < 2 * p; i++, at++) {
+        dpari_v_repeat(v, i < p ? i : 2 * p - 1 - i, i < p ? DPARI_V_F0 : DPARI_V_F1, at);
+    }
+    at += p % 3 == 0 ? 3 : 0;
+    for (i = 0; i < 2 * p; i++) {
+        dpari_v_repeat(v, i < p ? i : 2 * p - 1 - i, i < p ? DPARI_V_B1 : DPARI_V_B0, at);
+        third = (third + 1) % 3;
+        at += third == 0 ? 5 : 2;
+    }
+}
+
+/* An F goes forward while the slot before has room under the peak, a B to the first two free
+ * slots. The numbers of v->live follow. */
+static void dpari_v_bring(dpari_v *v, int32_t rank, int32_t t, int32_t k, int32_t limit)
+{
+    uint8_t *row = dpari_v_row(v, rank);
+    int32_t *live = v->live + (int64_t)rank * v->slots;
+    int kind = row[t], whole = kind >= DPARI_V_B1;
+    int32_t first = dpari_v_needs(v, rank, kind, k) + 1, to = whole ? first : t, i;
+    while (to > first && live[to - 1] < limit) {
+        to--;
+    }
+    while (to < t && (row[to] != DPARI_V_FREE || (whole && row[to + 1] != DPARI_V_FREE))) {
+        to++;
+    }
+    if (to == t) {
+        return;
+    }
+    for (i = to; i < t; i++) {
+        live[i + whole] += whole ? -1 : 1;
+    }
+    row[t] = row[t + whole] = DPARI_V_FREE;
+    row[to + whole] = DPARI_V_TAIL;
+    row[to] = (uint8_t)kind;
+    *dpari_v_when(v, rank, kind, k) = to;
+}
+
+static void dpari_v_whole_moves(dpari_v *v)
+{
+    int32_t t, rank, most = 0;
+    for (rank = 0; rank < v->p; rank++) {
+        int32_t live = 0;
+        for (t = 0; t < v->slots; t++) {
+            int kind = dpari_v_row(v, rank)[t];
+            live += kind == DPARI_V_F0 || kind == DPARI_V_F1;
+            live -= kind == DPARI_V_TAIL;
+            v->live[(int64_t)rank * v->slots + t] = live;
+            most = live > most ? live : most;
+        }
+    }
+    dpari_v_restart(v);
+    for (t = 0; t < v->slots; t++) {
+        for (rank = 0; rank < v->p; rank++) {
+            int kind = dpari_v_row(v, rank)[t];
+            if (kind != DPARI_V_FREE && kind != DPARI_V_TAIL) {
+                dpari_v_bring(v, rank, t, dpari_v_number(v, rank)[kind]++, most);
+            }
+        }
+    }
+}
+
+/* ---- both -------------------------------------------------------------------------------------
+ */
+
+static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
+{
+    (*at)->kind = (uint8_t)kind;
+    (*at)->joined = 0;
+    (*at)->stage = (uint16_t)stage;
+    (*at)->micro = (uint16_t)micro;
+    (*at)->peer = 0;
+    ++*at;
+}
+
+/* A rank's slots as actions; free slots do the W's that are owed, the upper stage's first. */
+static void dpari_v_write(const dpari_v *v, int32_t rank, dpar_action *at)
+{
+    const uint8_t *row = dpari_v_row(v, rank);
+    int32_t stage[2], next[DPARI_V_W] = {0, 0, 0, 0, 0}, weight[2] = {0, 0}, t, s;
+    stage[0] = rank;
+    stage[1] = 2 * v->p - 1 - rank;
+    for (t = 0; t < v->slots; t++) {
+        int kind = row[t];
+        if (kind == DPARI_V_F0 || kind == DPARI_V_F1) {
+            dpari_v_put(&at, DPAR_FORWARD, stage[kind == DPARI_V_F1], next[kind]++);
+        } else if (kind == DPARI_V_B1 || kind == DPARI_V_B0) {
+            dpari_v_put(&at, v->tail ? DPAR_BACKWARD : DPAR_INPUT, stage[kind == DPARI_V_B1],
+                        next[kind]++);
+        } else if (kind == DPARI_V_FREE && !v->tail) {
+            s = weight[1] < next[DPARI_V_B1];
+            if (s || weight[0] < next[DPARI_V_B0]) {
+                dpari_v_put(&at, DPAR_WEIGHT, stage[s], weight[s]++);
+            }
+        }
+    }
+}
+
+DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work)
+{
+    dpari_v v;
+    int32_t rank;
+    dpari_v_lay(&v, s->ranks, s->micros, work);
+    v.tail = rule == DPAR_1F1B_V;
+    if (v.tail) {
+        dpari_v_whole_blocks(&v);
+        dpari_v_whole_moves(&v);
+    } else {
+        if (rule == DPAR_V_HALF) {
+            dpari_v_half_blocks(&v);
+        } else {
+            dpari_v_min_blocks(&v);
+        }
+        dpari_v_fill(&v);
+        dpari_v_reorder(&v, 1);
+        dpari_v_squeeze(&v, 1);
+        dpari_v_reorder(&v, 0);
+        dpari_v_squeeze(&v, 0);
+    }
+    for (rank = 0; rank < v.p; rank++) {
+        dpari_v_write(&v, rank, s->action + s->begin[s->rank_of[rank]]);
+    }
+}
+
 #ifndef DPAR_NO_COST
 
 /* ==== cost/cluster.c ==== */
@@ -14848,10 +16111,10 @@ DPAR_API const char *dpar_recompute_name(int32_t recompute)
 
 DPAR_API const char *dpar_schedule_name(int32_t schedule)
 {
-    static const char name[DPAR_SCHEDULES][16] = {
+    static const char name[DPAR_PRICED_SCHEDULES][16] = {
         "gpipe", "1f1b",   "interleaved", "breadth-first", "zb-h1",    "zb-2p",
         "zbv",   "v-half", "v-min",       "dualpipe",      "dualpipev"};
-    return schedule >= 0 && schedule < DPAR_SCHEDULES ? name[schedule] : "?";
+    return schedule >= 0 && schedule < DPAR_PRICED_SCHEDULES ? name[schedule] : "?";
 }
 
 DPAR_API const char *dpar_cp_name(int32_t cp_kind)
@@ -15065,7 +16328,7 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
     case DPAR_FIELD_CP_KIND:
         return (s->cp_kind = dpari_read_name(v, n, dpar_cp_name, DPAR_CP_KINDS)) >= 0;
     case DPAR_FIELD_SCHEDULE:
-        return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_SCHEDULES)) >= 0;
+        return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_PRICED_SCHEDULES)) >= 0;
     case DPAR_FIELD_RECOMPUTE:
         return (s->recompute = dpari_read_name(v, n, dpar_recompute_name, DPAR_RECOMPUTES)) >= 0;
     case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
@@ -15158,7 +16421,7 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
                             s->micro_batches, s->shard);
     }
     if (s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1 || s->recompute < 0 ||
-        s->recompute >= DPAR_RECOMPUTES || s->schedule < 0 || s->schedule >= DPAR_SCHEDULES ||
+        s->recompute >= DPAR_RECOMPUTES || s->schedule < 0 || s->schedule >= DPAR_PRICED_SCHEDULES ||
         s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
                             "zero=# is 0 to 3, sp=# 0 or 1; recompute, schedule and cp_kind by "
@@ -16793,7 +18056,7 @@ static void dpari_walk_pipeline(dpar_planner *p, dpar_strategy *s)
             continue;
         }
         s->vp = vp;
-        for (schedule = 0; schedule < DPAR_SCHEDULES; schedule++) {
+        for (schedule = 0; schedule < DPAR_PRICED_SCHEDULES; schedule++) {
             if (!dpari_walk_schedule(q, s, schedule)) {
                 continue;
             }
@@ -17201,7 +18464,7 @@ static void dpari_sane(const dpar_job *job, dpar_strategy *s)
     int32_t i;
     s->zero = dpari_within(s->zero, 0, 3);
     s->recompute = w->trains ? dpari_within(s->recompute, 0, DPAR_RECOMPUTES - 1) : 0;
-    s->schedule = dpari_within(s->schedule, 0, DPAR_SCHEDULES - 1);
+    s->schedule = dpari_within(s->schedule, 0, DPAR_PRICED_SCHEDULES - 1);
     s->cp_kind = dpari_within(s->cp_kind, 0, DPAR_CP_KINDS - 1);
     s->recompute_layers =
         s->recompute == DPAR_RECOMPUTE_FULL ? dpari_within(s->recompute_layers, 0, w->blocks) : 0;

@@ -1,0 +1,715 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "generate.h"
+
+#include "../base/arith.h"
+#include "vshape.h"
+
+/* ---- names ------------------------------------------------------------------------------------
+ */
+
+DPAR_API const char *dpar_order_name(int32_t rule)
+{
+    static const char name[DPAR_ORDERS][16] = {
+        "gpipe",     "1f1b",       "interleaved",    "breadth-first", "zb-h1",
+        "zb-2p",     "zbv",        "v-half",         "v-min",         "dualpipe",
+        "dualpipev", "eager-1f1b", "interleaved-zb", "1f1b-v",        "moe-overlap",
+        "seq1f1b",   "chimera",    "forward-only"};
+    return rule >= 0 && rule < DPAR_ORDERS ? name[rule] : "?";
+}
+
+/* The next letter or digit of a name, small, and *at behind it; 0 at the end. */
+static char dpari_name_next(const char *name, size_t *at)
+{
+    char c = name[*at];
+    while (c == '-' || c == '_') {
+        c = name[++*at];
+    }
+    *at += c != 0;
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+/* Do both spell the same, but for case, '-' and '_'? */
+static int dpari_name_same(const char *a, const char *b)
+{
+    size_t i = 0, j = 0;
+    char c;
+    do {
+        c = dpari_name_next(a, &i);
+        if (c != dpari_name_next(b, &j)) {
+            return 0;
+        }
+    } while (c != 0);
+    return 1;
+}
+
+static const char *dpari_name_past(const char *name, const char *head)
+{
+    size_t i = 0, j = 0;
+    char c;
+    while ((c = dpari_name_next(head, &j)) != 0) {
+        if (dpari_name_next(name, &i) != c) {
+            return name;
+        }
+    }
+    return name + i;
+}
+
+DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why)
+{
+    static const struct {
+        char name[24];
+        int32_t rule;
+    } other[] = {{"gpipe-lifo", DPAR_GPIPE},      {"interleaved-1f1b", DPAR_INTERLEAVED},
+                 {"bfs", DPAR_BREADTH_FIRST},     {"looped-bfs", DPAR_BREADTH_FIRST},
+                 {"zb-1p", DPAR_ZB_H1},           {"zb-h2", DPAR_ZB_2P},
+                 {"zbv-zero-bubble", DPAR_ZBV},   {"eager", DPAR_EAGER_1F1B},
+                 {"izb", DPAR_INTERLEAVED_ZB},    {"interleaved-zero-bubble", DPAR_INTERLEAVED_ZB},
+                 {"v1f1b", DPAR_1F1B_V},          {"overlap-1f1b", DPAR_MOE_OVERLAP},
+                 {"inference", DPAR_FORWARD_ONLY}};
+    const int32_t others = (int32_t)(sizeof(other) / sizeof(other[0]));
+    const char *bare = dpari_name_past(name, "schedule");
+    int32_t i;
+    for (i = 0; i < DPAR_ORDERS + others; i++) {
+        int32_t rule = i < DPAR_ORDERS ? i : other[i - DPAR_ORDERS].rule;
+        const char *known = i < DPAR_ORDERS ? dpar_order_name(i) : other[i - DPAR_ORDERS].name;
+        if (dpari_name_same(bare, known)) {
+            order->rule = rule;
+            order->lifo = i == DPAR_ORDERS;
+            return DPAR_OK;
+        }
+    }
+    return dpari_say_word(
+        DPAR_E_UNKNOWN, why,
+        "no schedule '@': gpipe, gpipe-lifo, 1f1b, eager-1f1b, interleaved, "
+        "breadth-first, zb-h1, zb-2p, interleaved-zb, zbv, v-half, v-min, 1f1b-v, "
+        "dualpipe, dualpipev, moe-overlap, seq1f1b, chimera, forward-only",
+        name, 24, 0, 0, 0, 0);
+}
+
+/* ---- what an order means ----------------------------------------------------------------------
+ */
+
+static int dpari_order_loops(int32_t rule)
+{
+    return rule == DPAR_INTERLEAVED || rule == DPAR_BREADTH_FIRST || rule == DPAR_INTERLEAVED_ZB ||
+           rule == DPAR_MOE_OVERLAP || rule == DPAR_FORWARD_ONLY;
+}
+
+static int dpari_order_groups(int32_t rule)
+{
+    return rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB || rule == DPAR_MOE_OVERLAP;
+}
+
+static int dpari_order_both_ways(int32_t rule)
+{
+    return rule == DPAR_DUALPIPE || rule == DPAR_CHIMERA;
+}
+
+static int dpari_order_folded(int32_t rule)
+{
+    return rule == DPAR_ZBV || rule == DPAR_V_HALF || rule == DPAR_V_MIN ||
+           rule == DPAR_DUALPIPEV || rule == DPAR_1F1B_V;
+}
+
+static int32_t dpari_order_map(int32_t rule)
+{
+    return dpari_order_both_ways(rule) ? DPAR_MAP_BIDIRECTIONAL
+           : dpari_order_folded(rule)  ? DPAR_MAP_V
+                                       : DPAR_MAP_LOOP;
+}
+
+/* An order with the rule's own numbers where it left them open. */
+typedef struct dpari_plan {
+    int32_t rule, p, v, m; /* m: with slices, all of them */
+    int32_t slices, lifo;
+    int32_t size, wide; /* the first `wide` groups are of size + 1 micro-batches, then size */
+} dpari_plan;
+
+static void dpari_plan_groups(dpari_plan *k, int32_t group)
+{
+    int32_t n = group > 0 ? group : k->p;
+    k->size = n < k->m ? n : k->m;
+    k->wide = 0;
+    if (n < k->m && k->m % n != 0 && k->m % n < k->p) {
+        k->size = k->m / (k->m / n);
+        k->wide = k->m % (k->m / n);
+    }
+}
+
+static dpari_plan dpari_plan_of(const dpar_order *o)
+{
+    dpari_plan k;
+    k.rule = o->rule;
+    k.p = o->ranks;
+    k.v = o->chunks > 0                               ? o->chunks
+          : dpari_order_map(o->rule) != DPAR_MAP_LOOP ? 2
+          : o->rule == DPAR_INTERLEAVED || o->rule == DPAR_BREADTH_FIRST ||
+                  o->rule == DPAR_INTERLEAVED_ZB
+              ? 2
+              : 1;
+    k.slices = o->rule != DPAR_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
+    k.m = o->micros * k.slices;
+    k.lifo = o->lifo || o->rule == DPAR_BREADTH_FIRST;
+    dpari_plan_groups(&k, dpari_order_groups(o->rule) ? o->group : k.m);
+    return k;
+}
+
+/* ---- is there such an order? ------------------------------------------------------------------
+ */
+
+static dpar_status dpari_order_numbers(const dpar_order *o, dpar_why *why)
+{
+    const char *name = dpar_order_name(o->rule);
+    if (o->rule < 0 || o->rule >= DPAR_ORDERS) {
+        return dpari_say(DPAR_E_ARG, why, "rule # is none of 0 to #", o->rule, DPAR_ORDERS - 1, 0,
+                         0);
+    }
+    if (o->ranks < 1 || o->ranks > DPAR_MOST_STAGES) {
+        return dpari_say(DPAR_E_ARG, why, "ranks=#: 1 to #", o->ranks, DPAR_MOST_STAGES, 0, 0);
+    }
+    if (o->micros < 1 || o->micros > DPAR_MOST_MICROS) {
+        return dpari_say(DPAR_E_ARG, why, "micros=#: 1 to #", o->micros, DPAR_MOST_MICROS, 0, 0);
+    }
+    if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SEQ1F1B)) {
+        return dpari_say_word(DPAR_E_ARG, why, "slices=#: only seq1f1b cuts sequences, not @", name,
+                              16, o->slices, 0, 0, 0);
+    }
+    if (o->lifo < 0 || o->lifo > 1 || (o->lifo && o->rule != DPAR_GPIPE)) {
+        return dpari_say_word(DPAR_E_ARG, why, "lifo=#: 0 or 1 for gpipe, 0 for @", name, 16,
+                              o->lifo, 0, 0, 0);
+    }
+    if (o->group < 0 || (o->group > 0 && !dpari_order_groups(o->rule))) {
+        return dpari_say_word(DPAR_E_ARG, why, "group=#: @ has no such groups of micro-batches",
+                              name, 16, o->group, 0, 0, 0);
+    }
+    if (o->group > 0 && o->group < o->ranks) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "groups of # micro-batches are too small for # ranks: the first is back at "
+            "rank 0 after as many",
+            o->group, o->ranks, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_order_shape(const dpar_order *o, dpar_why *why)
+{
+    const char *name = dpar_order_name(o->rule);
+    int own = dpari_order_map(o->rule) == DPAR_MAP_LOOP ? 1 : 2;
+    int64_t stages = o->ranks, micros = o->micros;
+    if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
+        return dpari_say_word(DPAR_E_ARG, why, "chunks=#: @ has # on each rank", name, 16,
+                              o->chunks, own, 0, 0);
+    }
+    stages *= o->chunks > 0 ? o->chunks : dpari_plan_of(o).v;
+    if (stages > DPAR_MOST_STAGES) {
+        return dpari_say(DPAR_E_RANGE, why, "# stages are more than #", stages, DPAR_MOST_STAGES, 0,
+                         0);
+    }
+    micros *= o->rule != DPAR_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
+    if (micros > DPAR_MOST_MICROS) {
+        return dpari_say(DPAR_E_RANGE, why, "# slices are more than #", micros, DPAR_MOST_MICROS, 0,
+                         0);
+    }
+    if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
+        return dpari_say_word(DPAR_E_DIVIDE, why,
+                              "@ runs both ways through an even number of ranks, not #", name, 16,
+                              o->ranks, 0, 0, 0);
+    }
+    if (o->rule == DPAR_DUALPIPE && o->micros % 2 != 0) {
+        return dpari_say(DPAR_E_DIVIDE, why,
+                         "dualpipe sends half of the micro-batches each way: # is odd", o->micros,
+                         0, 0, 0);
+    }
+    if ((o->rule == DPAR_DUALPIPE || o->rule == DPAR_DUALPIPEV) && o->micros / 2 < o->ranks) {
+        return dpari_say_word(DPAR_E_ARG, why, "@ on # ranks takes at least # micro-batches, not #",
+                              name, 16, o->ranks, 2 * (int64_t)o->ranks, o->micros, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Does rank_of give every rank of the rule one of its own? A window of ranks at a time, since there
+ * is no memory here for all. */
+static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
+{
+    enum { WINDOW = 2048 };
+    dpari_plan k = dpari_plan_of(o);
+    uint8_t taken[WINDOW / 8];
+    int32_t base, i, rule_rank;
+    for (i = 0; i < k.p * k.v; i++) {
+        rule_rank = dpar_stage_rank(dpari_order_map(k.rule), k.p, i);
+        if (o->rank_of[i] != o->rank_of[rule_rank] || o->rank_of[i] >= k.p) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "stage # on rank #: it goes with stage #, and there are # ranks", i,
+                             o->rank_of[i], rule_rank, k.p);
+        }
+    }
+    for (base = 0; base < k.p; base += WINDOW) {
+        dpari_zero(taken, sizeof(taken));
+        for (i = 0; i < k.p; i++) {
+            int32_t at = (int32_t)o->rank_of[i] - base;
+            if (at < 0 || at >= WINDOW) {
+                continue;
+            }
+            if (taken[at / 8] >> (at % 8) & 1) {
+                return dpari_say(DPAR_E_ARG, why, "rank # has the stages of two ranks of the rule",
+                                 o->rank_of[i], 0, 0, 0);
+            }
+            taken[at / 8] = (uint8_t)(taken[at / 8] | 1 << (at % 8));
+        }
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_order_check(const dpar_order *order, dpar_why *why)
+{
+    dpar_status st = dpari_order_numbers(order, why);
+    if (st == DPAR_OK) {
+        st = dpari_order_shape(order, why);
+    }
+    return st == DPAR_OK && order->rank_of != NULL ? dpari_order_ranks(order, why) : st;
+}
+
+/* ---- how much ---------------------------------------------------------------------------------
+ */
+
+static int64_t dpari_plan_count(const dpari_plan *k, int32_t rank)
+{
+    int64_t pairs = (int64_t)k->v * k->m;
+    int32_t near = rank < k->p - 1 - rank ? rank : k->p - 1 - rank; /* the nearer end */
+    switch (k->rule) {
+    case DPAR_FORWARD_ONLY: return pairs;
+    case DPAR_ZB_H1:
+    case DPAR_ZB_2P:
+    case DPAR_INTERLEAVED_ZB:
+    case DPAR_ZBV:
+    case DPAR_V_HALF:
+    case DPAR_V_MIN: return 3 * pairs;
+    case DPAR_DUALPIPEV:
+        return 2 * pairs + 2 * (int64_t)k->p - rank - 1; /* so many B are I and W */
+    case DPAR_DUALPIPE: return pairs + k->p - near - 1;  /* half of them in each direction */
+    case DPAR_CHIMERA: return pairs;
+    default: return 2 * pairs;
+    }
+}
+
+DPAR_API int64_t dpar_order_count(const dpar_order *order, int32_t rank)
+{
+    dpari_plan k;
+    if (dpar_order_check(order, NULL) != DPAR_OK || rank < 0 || rank >= order->ranks) {
+        return -1;
+    }
+    k = dpari_plan_of(order);
+    return dpari_plan_count(&k, rank);
+}
+
+/* The schedule's own bytes, rounded up to where working memory can begin. */
+static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
+{
+    int32_t r;
+    *actions = 0;
+    for (r = 0; r < k->p; r++) {
+        *actions += dpari_plan_count(k, r);
+    }
+    return dpar_schedule_bytes(k->p, k->p * k->v, *actions);
+}
+
+static int dpari_plan_works(const dpari_plan *k)
+{
+    return k->rule == DPAR_V_HALF || k->rule == DPAR_V_MIN || k->rule == DPAR_1F1B_V;
+}
+
+DPAR_API int64_t dpar_order_bytes(const dpar_order *order, dpar_why *why)
+{
+    dpari_plan k;
+    int64_t actions, bytes;
+    if (dpar_order_check(order, why) != DPAR_OK) {
+        return -1;
+    }
+    k = dpari_plan_of(order);
+    bytes = dpari_plan_bytes(&k, &actions);
+    return dpari_plan_works(&k) ? (bytes + 7) / 8 * 8 + dpari_v_work(k.p, k.m) : bytes;
+}
+
+/* ---- writing a rank's list --------------------------------------------------------------------
+ */
+
+typedef struct dpari_pen {
+    dpar_action *at;
+    const dpar_action *input; /* the first I that has no W yet, or before it */
+} dpari_pen;
+
+static void dpari_pen_put(dpari_pen *pen, int kind, int32_t stage, int32_t micro)
+{
+    dpar_action *a = pen->at++;
+    a->kind = (uint8_t)kind;
+    a->joined = 0;
+    a->stage = (uint16_t)stage;
+    a->micro = (uint16_t)micro;
+    a->peer = 0;
+}
+
+/* The W of the oldest I that has none. */
+static void dpari_pen_weight(dpari_pen *pen)
+{
+    while (pen->input->kind != DPAR_INPUT) {
+        pen->input++;
+    }
+    dpari_pen_put(pen, DPAR_WEIGHT, pen->input->stage, pen->input->micro);
+    pen->input++;
+}
+
+/* ---- the rules that take turns, F and backward ------------------------------------------------
+ */
+
+/* Where one goes through the micro-batches: a group through chunk 0, then through chunk 1, ... */
+typedef struct dpari_turn {
+    int32_t first, size, chunk, at; /* the group's first micro-batch and size */
+    int32_t wide;                   /* groups to come that have one more */
+} dpari_turn;
+
+static void dpari_turn_group(dpari_turn *t, const dpari_plan *k, int32_t first)
+{
+    int32_t left = k->m - first;
+    t->first = first;
+    t->size = k->size + (t->wide > 0);
+    t->size = t->size < left ? t->size : left;
+    t->wide -= t->wide > 0;
+}
+
+static void dpari_turn_start(dpari_turn *t, const dpari_plan *k)
+{
+    t->chunk = 0;
+    t->at = 0;
+    t->wide = k->wide;
+    dpari_turn_group(t, k, 0);
+}
+
+static void dpari_turn_next(dpari_turn *t, const dpari_plan *k)
+{
+    if (++t->at == t->size) {
+        t->at = 0;
+        if (++t->chunk == k->v) {
+            t->chunk = 0;
+            dpari_turn_group(t, k, t->first + t->size);
+        }
+    }
+}
+
+/* How many F's a rank is ahead of its backwards. */
+static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
+{
+    int64_t near = k->p - 1 - rank; /* ranks behind */
+    int64_t laps = (int64_t)(k->v - 1) * (k->size + (k->wide > 0));
+    switch (k->rule) {
+    case DPAR_1F1B:
+    case DPAR_ZB_H1: return near;
+    case DPAR_INTERLEAVED_ZB: return laps + near;
+    case DPAR_SEQ1F1B: return near + k->slices - 1;
+    case DPAR_MOE_OVERLAP: return laps + 2 * near + 1;
+    default: return laps + 2 * near;
+    }
+}
+
+static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int64_t n = (int64_t)k->m * k->v, i;
+    int64_t ahead = dpari_least(dpari_plan_ahead(k, rank), n);
+    int64_t late = k->rule == DPAR_ZB_2P ? 2 * (int64_t)rank : rank; /* I's before the first W */
+    int split = k->rule == DPAR_ZB_H1 || k->rule == DPAR_ZB_2P || k->rule == DPAR_INTERLEAVED_ZB;
+    dpari_turn f, b;
+    dpari_turn_start(&f, k);
+    dpari_turn_start(&b, k);
+    for (i = 0; i < n + ahead; i++) {
+        if (i < n) {
+            dpari_pen_put(pen, DPAR_FORWARD, f.chunk * k->p + rank, f.first + f.at);
+            pen->at[-1].joined = k->rule == DPAR_MOE_OVERLAP && i >= ahead;
+            dpari_turn_next(&f, k);
+        }
+        if (i >= ahead) {
+            int32_t u = b.first + b.at;
+            if (k->slices > 1) {
+                u += k->slices - 1 - 2 * (u % k->slices);
+            }
+            dpari_pen_put(pen, split ? DPAR_INPUT : DPAR_BACKWARD,
+                          (k->v - 1 - b.chunk) * k->p + rank, u);
+            dpari_turn_next(&b, k);
+            if (split && i - ahead >= late) {
+                dpari_pen_weight(pen);
+            }
+        }
+    }
+    for (i = split ? dpari_least(late, n) : 0; i > 0; i--) {
+        dpari_pen_weight(pen);
+    }
+}
+
+/* ---- the rules that go through all micro-batches at once --------------------------------------
+ */
+
+static void dpari_order_sweeps(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int32_t chunk, i;
+    for (chunk = 0; chunk < k->v; chunk++) {
+        for (i = 0; i < k->m; i++) {
+            dpari_pen_put(pen, DPAR_FORWARD, chunk * k->p + rank, i);
+        }
+    }
+    while (chunk-- > 0 && k->rule != DPAR_FORWARD_ONLY) {
+        for (i = 0; i < k->m; i++) {
+            dpari_pen_put(pen, DPAR_BACKWARD, chunk * k->p + rank, k->lifo ? k->m - 1 - i : i);
+        }
+    }
+}
+
+/* ---- ZBV --------------------------------------------------------------------------------------
+ */
+
+/* A rank with two stages; how far each kind of each has come. */
+typedef struct dpari_two {
+    dpari_pen *pen;
+    int32_t m;        /* micro-batches from here on are left out */
+    int32_t stage[2]; /* down, up */
+    int32_t next[2][DPAR_WEIGHT + 1];
+} dpari_two;
+
+static void dpari_two_put(dpari_two *t, int kind, int way)
+{
+    int32_t micro = t->next[way][kind]++;
+    if (micro < t->m) {
+        dpari_pen_put(t->pen, kind, t->stage[way], micro);
+    }
+}
+
+static void dpari_two_back(dpari_two *t, int way)
+{
+    dpari_two_put(t, DPAR_INPUT, way);
+    dpari_two_put(t, DPAR_WEIGHT, way);
+}
+
+static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int32_t n = k->m > 2 * k->p - 1 ? k->m : 2 * k->p - 1, i;
+    dpari_two t;
+    dpari_zero(&t, sizeof(t));
+    t.pen = pen;
+    t.m = k->m;
+    t.stage[0] = rank;
+    t.stage[1] = 2 * k->p - 1 - rank;
+    for (i = 0; i < 2 * (k->p - rank) - 1; i++) {
+        dpari_two_put(&t, DPAR_FORWARD, 0);
+    }
+    for (i = 0; i < rank; i++) {
+        dpari_two_put(&t, DPAR_FORWARD, 1);
+        dpari_two_put(&t, DPAR_FORWARD, 0);
+    }
+    for (i = rank; i < k->p; i++) {
+        dpari_two_put(&t, DPAR_FORWARD, 1);
+        dpari_two_back(&t, 1);
+    }
+    while (t.next[1][DPAR_FORWARD] < n) {
+        if (t.next[0][DPAR_FORWARD] < n) {
+            dpari_two_put(&t, DPAR_FORWARD, 0);
+        }
+        dpari_two_back(&t, 0);
+        dpari_two_put(&t, DPAR_FORWARD, 1);
+        dpari_two_back(&t, 1);
+    }
+    for (i = 0; i < rank; i++) {
+        dpari_two_put(&t, DPAR_INPUT, 0);
+        dpari_two_put(&t, DPAR_INPUT, 1);
+    }
+    for (i = rank; i < k->p; i++) {
+        dpari_two_back(&t, 0);
+    }
+    while (t.next[1][DPAR_WEIGHT] < n) {
+        dpari_two_put(&t, DPAR_WEIGHT, 1);
+    }
+    while (t.next[0][DPAR_WEIGHT] < n) {
+        dpari_two_put(&t, DPAR_WEIGHT, 0);
+    }
+}
+
+/* ---- DualPipe and DualPipeV -------------------------------------------------------------------
+ */
+
+/* Way 0 begins at this rank's end of the pipeline, way 1 comes from the other. */
+typedef struct dpari_dual {
+    dpari_pen *pen;
+    int32_t stage[2], forward[2], backward[2]; /* forward, backward: the next micro-batch */
+} dpari_dual;
+
+static void dpari_dual_f(dpari_dual *d, int way)
+{
+    dpari_pen_put(d->pen, DPAR_FORWARD, d->stage[way], d->forward[way]++);
+}
+
+static void dpari_dual_b(dpari_dual *d, int way, int kind)
+{
+    dpari_pen_put(d->pen, kind, d->stage[way], d->backward[way]++);
+}
+
+/* F of one way together with B of the other. */
+static void dpari_dual_fb(dpari_dual *d, int way)
+{
+    dpari_dual_f(d, way);
+    d->pen->at[-1].joined = 1;
+    dpari_dual_b(d, 1 - way, DPAR_BACKWARD);
+}
+
+/* Rank `at` of `p` that fold or face each other, n micro-batches each way. */
+static void dpari_dual_steps(dpari_dual *d, int32_t p, int32_t at, int32_t n)
+{
+    int32_t i;
+    for (i = 0; i < 2 * (p - at - 1); i++) {
+        dpari_dual_f(d, 0);
+    }
+    for (i = 0; i <= at; i++) {
+        dpari_dual_f(d, 0);
+        dpari_dual_f(d, 1);
+    }
+    for (i = at + 1; i < p; i++) {
+        dpari_dual_b(d, 1, DPAR_INPUT);
+        dpari_pen_weight(d->pen);
+        dpari_dual_f(d, 1);
+    }
+    for (i = 0; i < n - 2 * p + at + 1; i++) {
+        dpari_dual_fb(d, 0);
+        if (i == 0 && at == p - 1) { /* in the middle the first two are apart: less to wait for */
+            d->pen->at[-2].joined = 0;
+        }
+        dpari_dual_fb(d, 1);
+    }
+    for (i = at + 1; i < p; i++) {
+        dpari_dual_b(d, 1, DPAR_BACKWARD);
+        dpari_dual_fb(d, 1);
+    }
+    for (i = 0; i < 2 * (at + 1); i++) {
+        dpari_dual_b(d, i % 2 == 0, i <= at ? DPAR_BACKWARD : DPAR_INPUT);
+    }
+    for (i = at + 1; i < p; i++) {
+        dpari_pen_weight(d->pen);
+        dpari_dual_b(d, 0, DPAR_INPUT);
+    }
+    for (i = 0; i <= at; i++) {
+        dpari_pen_weight(d->pen);
+    }
+}
+
+static void dpari_order_dual(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int faces = k->rule == DPAR_DUALPIPE, turned = faces && rank >= k->p / 2;
+    int32_t half = faces ? k->m / 2 : 0;
+    dpari_dual d;
+    d.pen = pen;
+    d.stage[turned] = rank;
+    d.stage[1 - turned] = 2 * k->p - 1 - rank;
+    d.forward[turned] = d.backward[turned] = 0;
+    d.forward[1 - turned] = d.backward[1 - turned] = half;
+    dpari_dual_steps(&d, faces ? k->p / 2 : k->p, turned ? k->p - 1 - rank : rank,
+                     faces ? half : k->m);
+}
+
+/* ---- Chimera ----------------------------------------------------------------------------------
+ */
+
+/* With equal slots for F and B, slot t of a rank belongs by its parity to one of two streams: F's
+ * on the way down then B's of the way up, or F's on the way up then B's of the way down, each p/2
+ * of a unit, unit behind unit without a gap. */
+static void dpari_chimera_put(const dpari_plan *k, int32_t rank, int up, int32_t i, dpari_pen *pen)
+{
+    int32_t half = k->p / 2, unit = i / k->p, of = i % k->p;
+    int back = of >= half;
+    int is_up = up != back;
+    int32_t micro = unit * k->p + of % half + (is_up ? half : 0);
+    if (micro < k->m) {
+        dpari_pen_put(pen, back ? DPAR_BACKWARD : DPAR_FORWARD, is_up ? 2 * k->p - 1 - rank : rank,
+                      micro);
+    }
+}
+
+static void dpari_order_chimera(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+{
+    int up = rank >= k->p / 2; /* the stream that begins first here */
+    int32_t lead = up ? rank - k->p / 2 + 1 : k->p / 2 - rank; /* and by how many */
+    int32_t n = (k->m + k->p - 1) / k->p * k->p, i;
+    for (i = 0; i < n + lead; i++) {
+        if (i >= lead) {
+            dpari_chimera_put(k, rank, !up, i - lead, pen);
+        }
+        if (i < n) {
+            dpari_chimera_put(k, rank, up, i, pen);
+        }
+    }
+}
+
+/* ---- all of them ------------------------------------------------------------------------------
+ */
+
+static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at)
+{
+    dpari_pen pen;
+    pen.at = at;
+    pen.input = at;
+    switch (k->rule) {
+    case DPAR_GPIPE:
+    case DPAR_BREADTH_FIRST:
+    case DPAR_FORWARD_ONLY: dpari_order_sweeps(k, rank, &pen); break;
+    case DPAR_ZBV: dpari_order_zbv(k, rank, &pen); break;
+    case DPAR_DUALPIPE:
+    case DPAR_DUALPIPEV: dpari_order_dual(k, rank, &pen); break;
+    case DPAR_CHIMERA: dpari_order_chimera(k, rank, &pen); break;
+    default: dpari_order_turns(k, rank, &pen); break;
+    }
+}
+
+/* Which rank each stage is on, and where each rank's list begins. */
+static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k, const uint16_t *rank_of)
+{
+    int32_t i;
+    for (i = 0; i < s->stages; i++) {
+        s->rank_of[i] = rank_of != NULL
+                            ? rank_of[i]
+                            : (uint16_t)dpar_stage_rank(dpari_order_map(k->rule), k->p, i);
+    }
+    for (i = 0; i < k->p; i++) {
+        s->begin[s->rank_of[i] + 1] = dpari_plan_count(k, i);
+    }
+    for (i = 0; i < k->p; i++) {
+        s->begin[i + 1] += s->begin[i];
+    }
+}
+
+DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *order, void *mem,
+                                     int64_t bytes, dpar_why *why)
+{
+    dpar_schedule s;
+    dpari_plan k;
+    int64_t actions, own, needed = dpar_order_bytes(order, why);
+    int32_t r;
+    if (needed < 0) {
+        return dpar_order_check(order, NULL);
+    }
+    if (bytes < needed) {
+        return dpari_say_word(DPAR_E_ROOM, why,
+                              "@ of # ranks and # micro-batches takes # bytes, "
+                              "there are #",
+                              dpar_order_name(order->rule), 16, order->ranks, order->micros, needed,
+                              bytes);
+    }
+    k = dpari_plan_of(order);
+    own = dpari_plan_bytes(&k, &actions);
+    (void)dpar_schedule_lay(&s, k.p, k.p * k.v, actions, mem, bytes, NULL);
+    s.micros = k.m;
+    s.slices = k.slices;
+    s.chain = dpari_order_both_ways(k.rule) ? k.p : s.stages;
+    dpari_order_lists(&s, &k, order->rank_of);
+    if (dpari_plan_works(&k)) {
+        dpari_v_make(k.rule, &s, (unsigned char *)mem + (own + 7) / 8 * 8);
+    }
+    for (r = 0; r < k.p && !dpari_plan_works(&k); r++) {
+        dpari_order_write(&k, r, s.action + s.begin[s.rank_of[r]]);
+    }
+    *schedule = s;
+    return DPAR_OK;
+}

@@ -91,7 +91,8 @@ DPAR_API dpar_status dpar_order_check(const dpar_order *order, dpar_why *why);
  * does not exist. O(stages). */
 DPAR_API int64_t dpar_order_count(const dpar_order *order, int32_t rank);
 /* Memory that dpar_order_make takes: dpar_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V about
- * 9 (8 m + 7 p) + 16 m bytes a rank to work in. -1 with the sentence of dpar_order_check. O(stages). */
+ * 9 (8 m + 7 p) + 16 m bytes a rank to work in. -1 with the sentence of dpar_order_check.
+ * O(stages). */
 DPAR_API int64_t dpar_order_bytes(const dpar_order *order, dpar_why *why);
 /* Makes the schedule in mem (aligned as for int64_t), F, B, I and W alone, no idle cells. Errors of
  * dpar_order_check, and E_ROOM. Time: O(actions), V_HALF, V_MIN, 1F1B_V: O(actions + p^2) and more
@@ -104,8 +105,8 @@ DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *
  * "chimera", "forward-only"; "?" for any other number. Static text. */
 DPAR_API const char *dpar_order_name(int32_t rule);
 /* The rule of a name: sets order->rule and order->lifo, nothing else. Case, '-', '_' and a leading
- * "Schedule" do not matter, so PyTorch's class names do; further: gpipe-lifo, interleaved-1f1b, bfs,
- * looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v, zbv-zero-bubble, izb, interleaved-zero-bubble,
+ * "Schedule" do not matter, so PyTorch's class names do; further: gpipe-lifo, interleaved-1f1b,
+ * bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v, zbv-zero-bubble, izb, interleaved-zero-bubble,
  * eager, v1f1b, overlap-1f1b, seq-1f1b, inference. E_UNKNOWN lists the names. */
 DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why);
 
