@@ -12451,18 +12451,18 @@ static void dpari_v_reorder(dpari_v *v, int filled)
     for (t = 0; t < v->slots; t++) {
         for (rank = 0; rank < v->p; rank++) {
             int kind = dpari_v_row(v, rank)[t];
-            int32_t k = kind == DPARI_V_FREE ? 0 : dpari_v_number(v, rank)[kind]++;
+            int32_t *number = dpari_v_number(v, rank);
+            int32_t k = kind == DPARI_V_FREE ? 0 : number[kind]++;
             if (kind == DPARI_V_FREE) {
                 continue;
             }
-            if (kind == DPARI_V_B0 && rank == 0 && phase == 0) {
-                phase = 1;
-            }
-            if (phase == 1) {
-                phase += kind == DPARI_V_F0 && k == v->m - 1;
-            } else if (phase == 2 || filled) {
+            phase += kind == DPARI_V_B0 && rank == 0 && phase == 0;
+            if (phase == 2 || (phase == 0 && filled)) {
                 dpari_v_move(v, rank, t, k, filled, limit);
+            } else if (kind == DPARI_V_W) {
+                number[DPARI_V_LAST_W] = t;
             }
+            phase += kind == DPARI_V_F0 && k == v->m - 1 && phase == 1;
         }
     }
 }
