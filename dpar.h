@@ -11620,6 +11620,18 @@ static int32_t dpari_order_map(int32_t rule)
                                        : DPAR_MAP_LOOP;
 }
 
+static int32_t dpari_order_chunks(const dpar_order *o)
+{
+    int two = dpari_order_map(o->rule) != DPAR_MAP_LOOP || o->rule == DPAR_INTERLEAVED ||
+              o->rule == DPAR_BREADTH_FIRST || o->rule == DPAR_INTERLEAVED_ZB;
+    return o->chunks > 0 ? o->chunks : 1 + two;
+}
+
+static int32_t dpari_order_slices(const dpar_order *o)
+{
+    return o->rule != DPAR_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
+}
+
 /* An order with the rule's own numbers where it left them open. */
 typedef struct dpari_plan {
     int32_t rule, p, v, m; /* m: with slices, all of them */
@@ -11643,13 +11655,8 @@ static dpari_plan dpari_plan_of(const dpar_order *o)
     dpari_plan k;
     k.rule = o->rule;
     k.p = o->ranks;
-    k.v = o->chunks > 0                               ? o->chunks
-          : dpari_order_map(o->rule) != DPAR_MAP_LOOP ? 2
-          : o->rule == DPAR_INTERLEAVED || o->rule == DPAR_BREADTH_FIRST ||
-                  o->rule == DPAR_INTERLEAVED_ZB
-              ? 2
-              : 1;
-    k.slices = o->rule != DPAR_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
+    k.v = dpari_order_chunks(o);
+    k.slices = dpari_order_slices(o);
     k.m = o->micros * k.slices;
     k.lifo = o->lifo || o->rule == DPAR_BREADTH_FIRST;
     dpari_plan_groups(&k, dpari_order_groups(o->rule) ? o->group : k.m);
@@ -11673,23 +11680,22 @@ static dpar_status dpari_order_numbers(const dpar_order *o, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why, "micros=#: 1 to #", o->micros, DPAR_MOST_MICROS, 0, 0);
     }
     if (o->slices < 0 || (o->slices > 1 && o->rule != DPAR_SEQ1F1B)) {
-        return dpari_say_word(DPAR_E_ARG, why, "slices=#: only seq1f1b cuts sequences, not @", name,
-                              16, o->slices, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, why,
+                         "slices=#: seq1f1b cuts sequences into 1 or more, other rules do not",
+                         o->slices, 0, 0, 0);
     }
-    if (o->lifo < 0 || o->lifo > 1 || (o->lifo && o->rule != DPAR_GPIPE)) {
-        return dpari_say_word(DPAR_E_ARG, why, "lifo=#: 0 or 1 for gpipe, 0 for @", name, 16,
-                              o->lifo, 0, 0, 0);
+    if (o->lifo < 0 || o->lifo > (o->rule == DPAR_GPIPE)) {
+        return dpari_say(DPAR_E_ARG, why, "lifo=#: 0 or 1 for gpipe, 0 for other rules", o->lifo, 0,
+                         0, 0);
     }
-    if (o->group < 0 || (o->group > 0 && !dpari_order_groups(o->rule))) {
-        return dpari_say_word(DPAR_E_ARG, why, "group=#: @ has no such groups of micro-batches",
-                              name, 16, o->group, 0, 0, 0);
+    if (o->group != 0 && !dpari_order_groups(o->rule)) {
+        return dpari_say_word(DPAR_E_ARG, why, "group=#: @ has no groups of micro-batches", name,
+                              16, o->group, 0, 0, 0);
     }
-    if (o->group > 0 && o->group < o->ranks) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "groups of # micro-batches are too small for # ranks: the first is back at "
-            "rank 0 after as many",
-            o->group, o->ranks, 0, 0);
+    if (o->group != 0 && o->group < o->ranks) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "group=#: at least as many micro-batches as there are ranks, #", o->group,
+                         o->ranks, 0, 0);
     }
     return DPAR_OK;
 }
@@ -11698,20 +11704,20 @@ static dpar_status dpari_order_shape(const dpar_order *o, dpar_why *why)
 {
     const char *name = dpar_order_name(o->rule);
     int own = dpari_order_map(o->rule) == DPAR_MAP_LOOP ? 1 : 2;
-    int64_t stages = o->ranks, micros = o->micros;
+    int64_t chunks = dpari_order_chunks(o), slices = dpari_order_slices(o);
     if (o->chunks < 0 || (o->chunks > 0 && o->chunks != own && !dpari_order_loops(o->rule))) {
-        return dpari_say_word(DPAR_E_ARG, why, "chunks=#: @ has # on each rank", name, 16,
-                              o->chunks, own, 0, 0);
+        return dpari_say_word(DPAR_E_ARG, why,
+                              dpari_order_loops(o->rule) ? "chunks=#: @ has 1 or more on each rank"
+                                                         : "chunks=#: @ has # on each rank",
+                              name, 16, o->chunks, own, 0, 0);
     }
-    stages *= o->chunks > 0 ? o->chunks : dpari_plan_of(o).v;
-    if (stages > DPAR_MOST_STAGES) {
-        return dpari_say(DPAR_E_RANGE, why, "# stages are more than #", stages, DPAR_MOST_STAGES, 0,
-                         0);
+    if (chunks * o->ranks > DPAR_MOST_STAGES) {
+        return dpari_say(DPAR_E_RANGE, why, "ranks=# x chunks=#: # stages are more than #",
+                         o->ranks, chunks, chunks * o->ranks, DPAR_MOST_STAGES);
     }
-    micros *= o->rule != DPAR_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
-    if (micros > DPAR_MOST_MICROS) {
-        return dpari_say(DPAR_E_RANGE, why, "# slices are more than #", micros, DPAR_MOST_MICROS, 0,
-                         0);
+    if (slices * o->micros > DPAR_MOST_MICROS) {
+        return dpari_say(DPAR_E_RANGE, why, "micros=# x slices=#: # are more than #", o->micros,
+                         slices, slices * o->micros, DPAR_MOST_MICROS);
     }
     if (dpari_order_both_ways(o->rule) && o->ranks % 2 != 0) {
         return dpari_say_word(DPAR_E_DIVIDE, why,
@@ -11734,16 +11740,20 @@ static dpar_status dpari_order_shape(const dpar_order *o, dpar_why *why)
  * is no memory here for all. */
 static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
 {
-    enum { WINDOW = 2048 };
+    enum { WINDOW = 1024 };
     dpari_plan k = dpari_plan_of(o);
     uint8_t taken[WINDOW / 8];
     int32_t base, i, rule_rank;
     for (i = 0; i < k.p * k.v; i++) {
         rule_rank = dpar_stage_rank(dpari_order_map(k.rule), k.p, i);
-        if (o->rank_of[i] != o->rank_of[rule_rank] || o->rank_of[i] >= k.p) {
+        if (o->rank_of[i] >= k.p) {
+            return dpari_say(DPAR_E_ARG, why, "stage # on rank #: there are # ranks", i,
+                             o->rank_of[i], k.p, 0);
+        }
+        if (o->rank_of[i] != o->rank_of[rule_rank]) {
             return dpari_say(DPAR_E_ARG, why,
-                             "stage # on rank #: it goes with stage #, and there are # ranks", i,
-                             o->rank_of[i], rule_rank, k.p);
+                             "stage # on rank #: the rule has it with stage #, on rank #", i,
+                             o->rank_of[i], rule_rank, o->rank_of[rule_rank]);
         }
     }
     for (base = 0; base < k.p; base += WINDOW) {
@@ -16328,7 +16338,8 @@ static int dpari_read_field(dpar_strategy *s, int32_t field, const char *v, size
     case DPAR_FIELD_CP_KIND:
         return (s->cp_kind = dpari_read_name(v, n, dpar_cp_name, DPAR_CP_KINDS)) >= 0;
     case DPAR_FIELD_SCHEDULE:
-        return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_PRICED_SCHEDULES)) >= 0;
+        return (s->schedule = dpari_read_name(v, n, dpar_schedule_name, DPAR_PRICED_SCHEDULES)) >=
+               0;
     case DPAR_FIELD_RECOMPUTE:
         return (s->recompute = dpari_read_name(v, n, dpar_recompute_name, DPAR_RECOMPUTES)) >= 0;
     case DPAR_FIELD_OFFLOAD: return (s->offload = dpari_read_bits(v, n, 1)) >= 0;
@@ -16421,8 +16432,8 @@ static dpar_status dpari_check_degrees(const dpar_strategy *s, int32_t *rule, dp
                             s->micro_batches, s->shard);
     }
     if (s->zero < 0 || s->zero > 3 || s->sp < 0 || s->sp > 1 || s->recompute < 0 ||
-        s->recompute >= DPAR_RECOMPUTES || s->schedule < 0 || s->schedule >= DPAR_PRICED_SCHEDULES ||
-        s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
+        s->recompute >= DPAR_RECOMPUTES || s->schedule < 0 ||
+        s->schedule >= DPAR_PRICED_SCHEDULES || s->cp_kind < 0 || s->cp_kind >= DPAR_CP_KINDS) {
         return dpari_refuse(rule, DPAR_RULE_DEGREE, why,
                             "zero=# is 0 to 3, sp=# 0 or 1; recompute, schedule and cp_kind by "
                             "name",
