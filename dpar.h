@@ -1507,7 +1507,8 @@ enum {
      * micro-batches than ranks are fine. */
     DPAR_1F1B,
     /* v stages a rank, r, r+p, r+2p, ..: micro-batches go in groups, each group through all chunks
-     * before the next, (v-1) N + 2 (p-1-r) F ahead (Narayanan 2021). N: `group`, see there. */
+     * before the next, (v-1) N + 2 (p-1-r) F ahead (Narayanan 2021). N: `group`, see there. Live:
+     * one more than are ahead. */
     DPAR_INTERLEAVED,
     /* All micro-batches through chunk 0, then all through chunk 1, ..; then back, the last
      * micro-batch first (Lamy-Poirier 2022, PyTorch's LoopedBFS). Live: m v. */
@@ -1537,7 +1538,8 @@ enum {
     /* ZB-H1 with v stages a rank, grouped as INTERLEAVED, (v-1) N + p-1-r F ahead (PyTorch's
      * InterleavedZeroBubble). Live with N = p: v p. */
     DPAR_INTERLEAVED_ZB,
-    /* V-Half's kin with whole backwards (Qi 2024): 2/3 of 1F1B's memory. */
+    /* V-Half's kin with whole backwards: 2/3 of 1F1B's memory (Qi 2024). Live: 2 (2p/3 + 1),
+     * rounded down as in C. */
     DPAR_1F1B_V,
     /* INTERLEAVED (v = 1: EAGER) with one F more ahead, so that each F runs together with a B that
      * does not need it (Megatron's overlap of experts' all-to-all). */
@@ -1571,18 +1573,20 @@ typedef struct dpar_order {
     int32_t group;
     int32_t slices; /* SEQ1F1B: of a micro-batch; 0: 2 */
     int32_t lifo;   /* GPIPE: 1: backward from the last micro-batch to the first */
-    /* [stages], NULL: stage s on rank s mod p (V and bidirectional: there and back). Else a
-     * relabelling of that: stages that the rule puts on one rank are on one rank. */
+    /* [stages], NULL: stage s on rank s mod p (V and bidirectional: there and back). Else for
+     * GPIPE, BREADTH_FIRST and FORWARD_ONLY any map; for the others that one with its ranks
+     * relabelled: what the rule puts on one rank is on one rank. */
     const uint16_t *rank_of;
+    int32_t stages; /* BREADTH_FIRST, FORWARD_ONLY with rank_of: of all ranks; 0: ranks x chunks */
 } dpar_order;
 
 /* Is there such a schedule? OK, or E_ARG, E_DIVIDE, E_RANGE with a sentence why not. O(stages). */
 DPAR_API dpar_status dpar_order_check(const dpar_order *order, dpar_why *why);
-/* Actions of a rank as the rule numbers it (an overlapped pair: 2); -1 for a rank or an order that
- * does not exist. O(stages). */
+/* Actions of a rank (an overlapped pair: 2); -1 for a rank or an order that does not exist.
+ * O(stages). */
 DPAR_API int64_t dpar_order_count(const dpar_order *order, int32_t rank);
-/* Memory that dpar_order_make takes: dpar_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V about
- * 9 (8 m + 7 p) + 16 m bytes a rank to work in. -1 with the sentence of dpar_order_check.
+/* Memory that dpar_order_make takes: dpar_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V
+ * 88 m + 72 p + 248 bytes a rank to work in. -1 with the sentence of dpar_order_check.
  * O(stages). */
 DPAR_API int64_t dpar_order_bytes(const dpar_order *order, dpar_why *why);
 /* Makes the schedule in mem (aligned as for int64_t), F, B, I and W alone, no idle cells. Errors of
@@ -1598,7 +1602,8 @@ DPAR_API const char *dpar_order_name(int32_t rule);
 /* The rule of a name: sets order->rule and order->lifo, nothing else. Case, '-', '_' and a leading
  * "Schedule" do not matter, so PyTorch's class names do; further: gpipe-lifo, interleaved-1f1b,
  * bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v, zbv-zero-bubble, izb, interleaved-zero-bubble,
- * eager, v1f1b, overlap-1f1b, seq-1f1b, inference. E_UNKNOWN lists the names. */
+ * flexible-interleaved-1f1b, eager, v1f1b, overlap-1f1b, seq-1f1b, inference. E_UNKNOWN lists the
+ * names. */
 DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why);
 
 #ifndef DPAR_NO_COST
@@ -11506,8 +11511,7 @@ DPAR_API void dpar_schedule_write(const dpar_schedule *s, const char *end, dpar_
 
 /* ==== order/generate.c ==== */
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names ---------------------------------------------------------------------------------- */
 
 DPAR_API const char *dpar_order_name(int32_t rule)
 {
@@ -11559,14 +11563,21 @@ static const char *dpari_name_past(const char *name, const char *head)
 DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why)
 {
     static const struct {
-        char name[24];
+        char name[28];
         int32_t rule;
-    } other[] = {{"gpipe-lifo", DPAR_GPIPE},      {"interleaved-1f1b", DPAR_INTERLEAVED},
-                 {"bfs", DPAR_BREADTH_FIRST},     {"looped-bfs", DPAR_BREADTH_FIRST},
-                 {"zb-1p", DPAR_ZB_H1},           {"zb-h2", DPAR_ZB_2P},
-                 {"zbv-zero-bubble", DPAR_ZBV},   {"eager", DPAR_EAGER_1F1B},
-                 {"izb", DPAR_INTERLEAVED_ZB},    {"interleaved-zero-bubble", DPAR_INTERLEAVED_ZB},
-                 {"v1f1b", DPAR_1F1B_V},          {"overlap-1f1b", DPAR_MOE_OVERLAP},
+    } other[] = {{"gpipe-lifo", DPAR_GPIPE},
+                 {"interleaved-1f1b", DPAR_INTERLEAVED},
+                 {"flexible-interleaved-1f1b", DPAR_INTERLEAVED},
+                 {"bfs", DPAR_BREADTH_FIRST},
+                 {"looped-bfs", DPAR_BREADTH_FIRST},
+                 {"zb-1p", DPAR_ZB_H1},
+                 {"zb-h2", DPAR_ZB_2P},
+                 {"zbv-zero-bubble", DPAR_ZBV},
+                 {"eager", DPAR_EAGER_1F1B},
+                 {"izb", DPAR_INTERLEAVED_ZB},
+                 {"interleaved-zero-bubble", DPAR_INTERLEAVED_ZB},
+                 {"v1f1b", DPAR_1F1B_V},
+                 {"overlap-1f1b", DPAR_MOE_OVERLAP},
                  {"inference", DPAR_FORWARD_ONLY}};
     const int32_t others = (int32_t)(sizeof(other) / sizeof(other[0]));
     const char *bare = dpari_name_past(name, "schedule");
@@ -11588,8 +11599,7 @@ DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_w
         name, 24, 0, 0, 0, 0);
 }
 
-/* ---- what an order means ----------------------------------------------------------------------
- */
+/* ---- what an order means -------------------------------------------------------------------- */
 
 static int dpari_order_loops(int32_t rule)
 {
@@ -11600,6 +11610,12 @@ static int dpari_order_loops(int32_t rule)
 static int dpari_order_groups(int32_t rule)
 {
     return rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB || rule == DPAR_MOE_OVERLAP;
+}
+
+/* The rules that go through all micro-batches at once, so that any map will do. */
+static int dpari_order_sweeps(int32_t rule)
+{
+    return rule == DPAR_GPIPE || rule == DPAR_BREADTH_FIRST || rule == DPAR_FORWARD_ONLY;
 }
 
 static int dpari_order_both_ways(int32_t rule)
@@ -11632,10 +11648,16 @@ static int32_t dpari_order_slices(const dpar_order *o)
     return o->rule != DPAR_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
 }
 
+static int32_t dpari_order_rank(const dpar_order *o, int32_t stage)
+{
+    return o->rank_of != NULL ? o->rank_of[stage]
+                              : dpar_stage_rank(dpari_order_map(o->rule), o->ranks, stage);
+}
+
 /* An order with the rule's own numbers where it left them open. */
 typedef struct dpari_plan {
     int32_t rule, p, v, m; /* m: with slices, all of them */
-    int32_t slices, lifo;
+    int32_t stages, slices, lifo;
     int32_t size, wide; /* the first `wide` groups are of size + 1 micro-batches, then size */
 } dpari_plan;
 
@@ -11656,6 +11678,7 @@ static dpari_plan dpari_plan_of(const dpar_order *o)
     k.rule = o->rule;
     k.p = o->ranks;
     k.v = dpari_order_chunks(o);
+    k.stages = o->stages > 0 ? o->stages : k.p * k.v;
     k.slices = dpari_order_slices(o);
     k.m = o->micros * k.slices;
     k.lifo = o->lifo || o->rule == DPAR_BREADTH_FIRST;
@@ -11663,8 +11686,7 @@ static dpari_plan dpari_plan_of(const dpar_order *o)
     return k;
 }
 
-/* ---- is there such an order? ------------------------------------------------------------------
- */
+/* ---- is there such an order? ---------------------------------------------------------------- */
 
 static dpar_status dpari_order_numbers(const dpar_order *o, dpar_why *why)
 {
@@ -11715,6 +11737,14 @@ static dpar_status dpari_order_shape(const dpar_order *o, dpar_why *why)
         return dpari_say(DPAR_E_RANGE, why, "ranks=# x chunks=#: # stages are more than #",
                          o->ranks, chunks, chunks * o->ranks, DPAR_MOST_STAGES);
     }
+    if (o->stages != 0 &&
+        (o->stages < 0 || o->stages > DPAR_MOST_STAGES || o->chunks > 0 || o->rank_of == NULL ||
+         !dpari_order_sweeps(o->rule) || o->rule == DPAR_GPIPE)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "stages=#: breadth-first and forward-only take up to #, with rank_of and "
+                         "without chunks",
+                         o->stages, DPAR_MOST_STAGES, 0, 0);
+    }
     if (slices * o->micros > DPAR_MOST_MICROS) {
         return dpari_say(DPAR_E_RANGE, why, "micros=# x slices=#: # are more than #", o->micros,
                          slices, slices * o->micros, DPAR_MOST_MICROS);
@@ -11744,19 +11774,19 @@ static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
     dpari_plan k = dpari_plan_of(o);
     uint8_t taken[WINDOW / 8];
     int32_t base, i, rule_rank;
-    for (i = 0; i < k.p * k.v; i++) {
+    for (i = 0; i < k.stages; i++) {
         rule_rank = dpar_stage_rank(dpari_order_map(k.rule), k.p, i);
         if (o->rank_of[i] >= k.p) {
             return dpari_say(DPAR_E_ARG, why, "stage # on rank #: there are # ranks", i,
                              o->rank_of[i], k.p, 0);
         }
-        if (o->rank_of[i] != o->rank_of[rule_rank]) {
+        if (!dpari_order_sweeps(k.rule) && o->rank_of[i] != o->rank_of[rule_rank]) {
             return dpari_say(DPAR_E_ARG, why,
                              "stage # on rank #: the rule has it with stage #, on rank #", i,
                              o->rank_of[i], rule_rank, o->rank_of[rule_rank]);
         }
     }
-    for (base = 0; base < k.p; base += WINDOW) {
+    for (base = 0; base < k.p && !dpari_order_sweeps(k.rule); base += WINDOW) {
         dpari_zero(taken, sizeof(taken));
         for (i = 0; i < k.p; i++) {
             int32_t at = (int32_t)o->rank_of[i] - base;
@@ -11782,48 +11812,52 @@ DPAR_API dpar_status dpar_order_check(const dpar_order *order, dpar_why *why)
     return st == DPAR_OK && order->rank_of != NULL ? dpari_order_ranks(order, why) : st;
 }
 
-/* ---- how much ---------------------------------------------------------------------------------
- */
+/* ---- how much ------------------------------------------------------------------------------- */
 
-static int64_t dpari_plan_count(const dpari_plan *k, int32_t rank)
+/* Actions of a stage; what a rank has beside whole micro-batches goes with its first. */
+static int64_t dpari_plan_count(const dpari_plan *k, int32_t stage)
 {
-    int64_t pairs = (int64_t)k->v * k->m;
-    int32_t near = rank < k->p - 1 - rank ? rank : k->p - 1 - rank; /* the nearer end */
+    int32_t behind = k->p - 1 - stage;
+    int64_t m = k->m;
     switch (k->rule) {
-    case DPAR_FORWARD_ONLY: return pairs;
+    case DPAR_FORWARD_ONLY:
+    case DPAR_CHIMERA: return m; /* half of the F's and half of the B's */
     case DPAR_ZB_H1:
     case DPAR_ZB_2P:
     case DPAR_INTERLEAVED_ZB:
     case DPAR_ZBV:
     case DPAR_V_HALF:
-    case DPAR_V_MIN: return 3 * pairs;
-    case DPAR_DUALPIPEV:
-        return 2 * pairs + 2 * (int64_t)k->p - rank - 1; /* so many B are I and W */
-    case DPAR_DUALPIPE: return pairs + k->p - near - 1;  /* half of them in each direction */
-    case DPAR_CHIMERA: return pairs;
-    default: return 2 * pairs;
+    case DPAR_V_MIN: return 3 * m;
+    case DPAR_DUALPIPEV: return 2 * m + (behind >= 0 ? k->p + behind : 0); /* so many W */
+    case DPAR_DUALPIPE: return m + (behind >= 0 ? dpari_most(stage, behind) : 0);
+    default: return 2 * m;
     }
 }
 
 DPAR_API int64_t dpar_order_count(const dpar_order *order, int32_t rank)
 {
     dpari_plan k;
+    int64_t count = 0;
+    int32_t i;
     if (dpar_order_check(order, NULL) != DPAR_OK || rank < 0 || rank >= order->ranks) {
         return -1;
     }
     k = dpari_plan_of(order);
-    return dpari_plan_count(&k, rank);
+    for (i = 0; i < k.stages; i++) {
+        count += dpari_order_rank(order, i) == rank ? dpari_plan_count(&k, i) : 0;
+    }
+    return count;
 }
 
-/* The schedule's own bytes, rounded up to where working memory can begin. */
+/* The schedule's own bytes. */
 static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
 {
-    int32_t r;
+    int32_t i;
     *actions = 0;
-    for (r = 0; r < k->p; r++) {
-        *actions += dpari_plan_count(k, r);
+    for (i = 0; i < k->stages; i++) {
+        *actions += dpari_plan_count(k, i);
     }
-    return dpar_schedule_bytes(k->p, k->p * k->v, *actions);
+    return dpar_schedule_bytes(k->p, k->stages, *actions);
 }
 
 static int dpari_plan_works(const dpari_plan *k)
@@ -11843,8 +11877,7 @@ DPAR_API int64_t dpar_order_bytes(const dpar_order *order, dpar_why *why)
     return dpari_plan_works(&k) ? (bytes + 7) / 8 * 8 + dpari_v_work(k.p, k.m) : bytes;
 }
 
-/* ---- writing a rank's list --------------------------------------------------------------------
- */
+/* ---- writing a rank's list ------------------------------------------------------------------ */
 
 typedef struct dpari_pen {
     dpar_action *at;
@@ -11871,8 +11904,7 @@ static void dpari_pen_weight(dpari_pen *pen)
     pen->input++;
 }
 
-/* ---- the rules that take turns, F and backward ------------------------------------------------
- */
+/* ---- the rules that take turns, F and backward ---------------------------------------------- */
 
 /* Where one goes through the micro-batches: a group through chunk 0, then through chunk 1, ... */
 typedef struct dpari_turn {
@@ -11956,26 +11988,38 @@ static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
     }
 }
 
-/* ---- the rules that go through all micro-batches at once --------------------------------------
- */
+/* ---- the rules that go through all micro-batches at once ------------------------------------ */
 
-static void dpari_order_sweeps(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+/* All of a stage's F's, or B's, at the end of its rank's list so far, which is at s->begin. */
+static void dpari_sweep_stage(const dpari_plan *k, dpar_schedule *s, int32_t stage, int kind)
 {
-    int32_t chunk, i;
-    for (chunk = 0; chunk < k->v; chunk++) {
-        for (i = 0; i < k->m; i++) {
-            dpari_pen_put(pen, DPAR_FORWARD, chunk * k->p + rank, i);
-        }
+    int64_t *end = &s->begin[s->rank_of[stage]];
+    dpari_pen pen;
+    int32_t i;
+    pen.at = s->action + *end;
+    for (i = 0; i < k->m; i++) {
+        int turned = kind == DPAR_BACKWARD && k->lifo;
+        dpari_pen_put(&pen, kind, stage, turned ? k->m - 1 - i : i);
     }
-    while (chunk-- > 0 && k->rule != DPAR_FORWARD_ONLY) {
-        for (i = 0; i < k->m; i++) {
-            dpari_pen_put(pen, DPAR_BACKWARD, chunk * k->p + rank, k->lifo ? k->m - 1 - i : i);
-        }
-    }
+    *end += k->m;
 }
 
-/* ---- ZBV --------------------------------------------------------------------------------------
- */
+static void dpari_sweep_all(const dpari_plan *k, dpar_schedule *s)
+{
+    int32_t i;
+    for (i = 0; i < k->stages; i++) {
+        dpari_sweep_stage(k, s, i, DPAR_FORWARD);
+    }
+    for (i = k->stages - 1; i >= 0 && k->rule != DPAR_FORWARD_ONLY; i--) {
+        dpari_sweep_stage(k, s, i, DPAR_BACKWARD);
+    }
+    for (i = k->p; i > 0; i--) { /* each begin has become the next one's */
+        s->begin[i] = s->begin[i - 1];
+    }
+    s->begin[0] = 0;
+}
+
+/* ---- ZBV ------------------------------------------------------------------------------------ */
 
 /* A rank with two stages; how far each kind of each has come. */
 typedef struct dpari_two {
@@ -12042,8 +12086,7 @@ static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
     }
 }
 
-/* ---- DualPipe and DualPipeV -------------------------------------------------------------------
- */
+/* ---- DualPipe and DualPipeV ----------------------------------------------------------------- */
 
 /* Way 0 begins at this rank's end of the pipeline, way 1 comes from the other. */
 typedef struct dpari_dual {
@@ -12122,8 +12165,7 @@ static void dpari_order_dual(const dpari_plan *k, int32_t rank, dpari_pen *pen)
                      faces ? half : k->m);
 }
 
-/* ---- Chimera ----------------------------------------------------------------------------------
- */
+/* ---- Chimera -------------------------------------------------------------------------------- */
 
 /* With equal slots for F and B, slot t of a rank belongs by its parity to one of two streams: F's
  * on the way down then B's of the way up, or F's on the way up then B's of the way down, each p/2
@@ -12155,8 +12197,7 @@ static void dpari_order_chimera(const dpari_plan *k, int32_t rank, dpari_pen *pe
     }
 }
 
-/* ---- all of them ------------------------------------------------------------------------------
- */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
 static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at)
 {
@@ -12164,9 +12205,6 @@ static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at
     pen.at = at;
     pen.input = at;
     switch (k->rule) {
-    case DPAR_GPIPE:
-    case DPAR_BREADTH_FIRST:
-    case DPAR_FORWARD_ONLY: dpari_order_sweeps(k, rank, &pen); break;
     case DPAR_ZBV: dpari_order_zbv(k, rank, &pen); break;
     case DPAR_DUALPIPE:
     case DPAR_DUALPIPEV: dpari_order_dual(k, rank, &pen); break;
@@ -12176,16 +12214,12 @@ static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at
 }
 
 /* Which rank each stage is on, and where each rank's list begins. */
-static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k, const uint16_t *rank_of)
+static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k, const dpar_order *order)
 {
     int32_t i;
     for (i = 0; i < s->stages; i++) {
-        s->rank_of[i] = rank_of != NULL
-                            ? rank_of[i]
-                            : (uint16_t)dpar_stage_rank(dpari_order_map(k->rule), k->p, i);
-    }
-    for (i = 0; i < k->p; i++) {
-        s->begin[s->rank_of[i] + 1] = dpari_plan_count(k, i);
+        s->rank_of[i] = (uint16_t)dpari_order_rank(order, i);
+        s->begin[s->rank_of[i] + 1] += dpari_plan_count(k, i);
     }
     for (i = 0; i < k->p; i++) {
         s->begin[i + 1] += s->begin[i];
@@ -12211,16 +12245,19 @@ DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *
     }
     k = dpari_plan_of(order);
     own = dpari_plan_bytes(&k, &actions);
-    (void)dpar_schedule_lay(&s, k.p, k.p * k.v, actions, mem, bytes, NULL);
+    (void)dpar_schedule_lay(&s, k.p, k.stages, actions, mem, bytes, NULL);
     s.micros = k.m;
     s.slices = k.slices;
     s.chain = dpari_order_both_ways(k.rule) ? k.p : s.stages;
-    dpari_order_lists(&s, &k, order->rank_of);
-    if (dpari_plan_works(&k)) {
+    dpari_order_lists(&s, &k, order);
+    if (dpari_order_sweeps(k.rule)) {
+        dpari_sweep_all(&k, &s);
+    } else if (dpari_plan_works(&k)) {
         dpari_v_make(k.rule, &s, (unsigned char *)mem + (own + 7) / 8 * 8);
-    }
-    for (r = 0; r < k.p && !dpari_plan_works(&k); r++) {
-        dpari_order_write(&k, r, s.action + s.begin[s.rank_of[r]]);
+    } else {
+        for (r = 0; r < k.p; r++) {
+            dpari_order_write(&k, r, s.action + s.begin[s.rank_of[r]]);
+        }
     }
     *schedule = s;
     return DPAR_OK;
@@ -12324,8 +12361,7 @@ static void dpari_v_restart(dpari_v *v)
     dpari_zero(v->number, sizeof(int32_t) * DPARI_V_NUMBERS * (size_t)v->p);
 }
 
-/* ---- V-Half and V-Min: I and W apart ----------------------------------------------------------
- */
+/* ---- V-Half and V-Min: I and W apart -------------------------------------------------------- */
 
 /* Activations and owed weights behind a slot. Where the W's have no slots of their own yet
  * (`filled` 0), a free slot does one that is owed. */
@@ -12530,8 +12566,7 @@ static void dpari_v_min_blocks(dpari_v *v)
     }
 }
 
-/* ---- 1F1B-V: whole backwards ------------------------------------------------------------------
- */
+/* ---- 1F1B-V: whole backwards ---------------------------------------------------------------- */
 
 /* Down and up, forward; then down and up, backward, two slots each, with a pause of 3 behind each
  * third, so that no two kinds fall on one slot of the 6. */
@@ -12600,8 +12635,7 @@ static void dpari_v_whole_moves(dpari_v *v)
     }
 }
 
-/* ---- both -------------------------------------------------------------------------------------
- */
+/* ---- both ----------------------------------------------------------------------------------- */
 
 static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
 {

@@ -4,8 +4,7 @@
 #include "../base/arith.h"
 #include "vshape.h"
 
-/* ---- names ------------------------------------------------------------------------------------
- */
+/* ---- names ---------------------------------------------------------------------------------- */
 
 DPAR_API const char *dpar_order_name(int32_t rule)
 {
@@ -57,14 +56,21 @@ static const char *dpari_name_past(const char *name, const char *head)
 DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why)
 {
     static const struct {
-        char name[24];
+        char name[28];
         int32_t rule;
-    } other[] = {{"gpipe-lifo", DPAR_GPIPE},      {"interleaved-1f1b", DPAR_INTERLEAVED},
-                 {"bfs", DPAR_BREADTH_FIRST},     {"looped-bfs", DPAR_BREADTH_FIRST},
-                 {"zb-1p", DPAR_ZB_H1},           {"zb-h2", DPAR_ZB_2P},
-                 {"zbv-zero-bubble", DPAR_ZBV},   {"eager", DPAR_EAGER_1F1B},
-                 {"izb", DPAR_INTERLEAVED_ZB},    {"interleaved-zero-bubble", DPAR_INTERLEAVED_ZB},
-                 {"v1f1b", DPAR_1F1B_V},          {"overlap-1f1b", DPAR_MOE_OVERLAP},
+    } other[] = {{"gpipe-lifo", DPAR_GPIPE},
+                 {"interleaved-1f1b", DPAR_INTERLEAVED},
+                 {"flexible-interleaved-1f1b", DPAR_INTERLEAVED},
+                 {"bfs", DPAR_BREADTH_FIRST},
+                 {"looped-bfs", DPAR_BREADTH_FIRST},
+                 {"zb-1p", DPAR_ZB_H1},
+                 {"zb-h2", DPAR_ZB_2P},
+                 {"zbv-zero-bubble", DPAR_ZBV},
+                 {"eager", DPAR_EAGER_1F1B},
+                 {"izb", DPAR_INTERLEAVED_ZB},
+                 {"interleaved-zero-bubble", DPAR_INTERLEAVED_ZB},
+                 {"v1f1b", DPAR_1F1B_V},
+                 {"overlap-1f1b", DPAR_MOE_OVERLAP},
                  {"inference", DPAR_FORWARD_ONLY}};
     const int32_t others = (int32_t)(sizeof(other) / sizeof(other[0]));
     const char *bare = dpari_name_past(name, "schedule");
@@ -86,8 +92,7 @@ DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_w
         name, 24, 0, 0, 0, 0);
 }
 
-/* ---- what an order means ----------------------------------------------------------------------
- */
+/* ---- what an order means -------------------------------------------------------------------- */
 
 static int dpari_order_loops(int32_t rule)
 {
@@ -98,6 +103,12 @@ static int dpari_order_loops(int32_t rule)
 static int dpari_order_groups(int32_t rule)
 {
     return rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB || rule == DPAR_MOE_OVERLAP;
+}
+
+/* The rules that go through all micro-batches at once, so that any map will do. */
+static int dpari_order_sweeps(int32_t rule)
+{
+    return rule == DPAR_GPIPE || rule == DPAR_BREADTH_FIRST || rule == DPAR_FORWARD_ONLY;
 }
 
 static int dpari_order_both_ways(int32_t rule)
@@ -130,10 +141,16 @@ static int32_t dpari_order_slices(const dpar_order *o)
     return o->rule != DPAR_SEQ1F1B ? 1 : o->slices > 0 ? o->slices : 2;
 }
 
+static int32_t dpari_order_rank(const dpar_order *o, int32_t stage)
+{
+    return o->rank_of != NULL ? o->rank_of[stage]
+                              : dpar_stage_rank(dpari_order_map(o->rule), o->ranks, stage);
+}
+
 /* An order with the rule's own numbers where it left them open. */
 typedef struct dpari_plan {
     int32_t rule, p, v, m; /* m: with slices, all of them */
-    int32_t slices, lifo;
+    int32_t stages, slices, lifo;
     int32_t size, wide; /* the first `wide` groups are of size + 1 micro-batches, then size */
 } dpari_plan;
 
@@ -154,6 +171,7 @@ static dpari_plan dpari_plan_of(const dpar_order *o)
     k.rule = o->rule;
     k.p = o->ranks;
     k.v = dpari_order_chunks(o);
+    k.stages = o->stages > 0 ? o->stages : k.p * k.v;
     k.slices = dpari_order_slices(o);
     k.m = o->micros * k.slices;
     k.lifo = o->lifo || o->rule == DPAR_BREADTH_FIRST;
@@ -161,8 +179,7 @@ static dpari_plan dpari_plan_of(const dpar_order *o)
     return k;
 }
 
-/* ---- is there such an order? ------------------------------------------------------------------
- */
+/* ---- is there such an order? ---------------------------------------------------------------- */
 
 static dpar_status dpari_order_numbers(const dpar_order *o, dpar_why *why)
 {
@@ -213,6 +230,14 @@ static dpar_status dpari_order_shape(const dpar_order *o, dpar_why *why)
         return dpari_say(DPAR_E_RANGE, why, "ranks=# x chunks=#: # stages are more than #",
                          o->ranks, chunks, chunks * o->ranks, DPAR_MOST_STAGES);
     }
+    if (o->stages != 0 &&
+        (o->stages < 0 || o->stages > DPAR_MOST_STAGES || o->chunks > 0 || o->rank_of == NULL ||
+         !dpari_order_sweeps(o->rule) || o->rule == DPAR_GPIPE)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "stages=#: breadth-first and forward-only take up to #, with rank_of and "
+                         "without chunks",
+                         o->stages, DPAR_MOST_STAGES, 0, 0);
+    }
     if (slices * o->micros > DPAR_MOST_MICROS) {
         return dpari_say(DPAR_E_RANGE, why, "micros=# x slices=#: # are more than #", o->micros,
                          slices, slices * o->micros, DPAR_MOST_MICROS);
@@ -242,19 +267,19 @@ static dpar_status dpari_order_ranks(const dpar_order *o, dpar_why *why)
     dpari_plan k = dpari_plan_of(o);
     uint8_t taken[WINDOW / 8];
     int32_t base, i, rule_rank;
-    for (i = 0; i < k.p * k.v; i++) {
+    for (i = 0; i < k.stages; i++) {
         rule_rank = dpar_stage_rank(dpari_order_map(k.rule), k.p, i);
         if (o->rank_of[i] >= k.p) {
             return dpari_say(DPAR_E_ARG, why, "stage # on rank #: there are # ranks", i,
                              o->rank_of[i], k.p, 0);
         }
-        if (o->rank_of[i] != o->rank_of[rule_rank]) {
+        if (!dpari_order_sweeps(k.rule) && o->rank_of[i] != o->rank_of[rule_rank]) {
             return dpari_say(DPAR_E_ARG, why,
                              "stage # on rank #: the rule has it with stage #, on rank #", i,
                              o->rank_of[i], rule_rank, o->rank_of[rule_rank]);
         }
     }
-    for (base = 0; base < k.p; base += WINDOW) {
+    for (base = 0; base < k.p && !dpari_order_sweeps(k.rule); base += WINDOW) {
         dpari_zero(taken, sizeof(taken));
         for (i = 0; i < k.p; i++) {
             int32_t at = (int32_t)o->rank_of[i] - base;
@@ -280,48 +305,52 @@ DPAR_API dpar_status dpar_order_check(const dpar_order *order, dpar_why *why)
     return st == DPAR_OK && order->rank_of != NULL ? dpari_order_ranks(order, why) : st;
 }
 
-/* ---- how much ---------------------------------------------------------------------------------
- */
+/* ---- how much ------------------------------------------------------------------------------- */
 
-static int64_t dpari_plan_count(const dpari_plan *k, int32_t rank)
+/* Actions of a stage; what a rank has beside whole micro-batches goes with its first. */
+static int64_t dpari_plan_count(const dpari_plan *k, int32_t stage)
 {
-    int64_t pairs = (int64_t)k->v * k->m;
-    int32_t near = rank < k->p - 1 - rank ? rank : k->p - 1 - rank; /* the nearer end */
+    int32_t behind = k->p - 1 - stage;
+    int64_t m = k->m;
     switch (k->rule) {
-    case DPAR_FORWARD_ONLY: return pairs;
+    case DPAR_FORWARD_ONLY:
+    case DPAR_CHIMERA: return m; /* half of the F's and half of the B's */
     case DPAR_ZB_H1:
     case DPAR_ZB_2P:
     case DPAR_INTERLEAVED_ZB:
     case DPAR_ZBV:
     case DPAR_V_HALF:
-    case DPAR_V_MIN: return 3 * pairs;
-    case DPAR_DUALPIPEV:
-        return 2 * pairs + 2 * (int64_t)k->p - rank - 1; /* so many B are I and W */
-    case DPAR_DUALPIPE: return pairs + k->p - near - 1;  /* half of them in each direction */
-    case DPAR_CHIMERA: return pairs;
-    default: return 2 * pairs;
+    case DPAR_V_MIN: return 3 * m;
+    case DPAR_DUALPIPEV: return 2 * m + (behind >= 0 ? k->p + behind : 0); /* so many W */
+    case DPAR_DUALPIPE: return m + (behind >= 0 ? dpari_most(stage, behind) : 0);
+    default: return 2 * m;
     }
 }
 
 DPAR_API int64_t dpar_order_count(const dpar_order *order, int32_t rank)
 {
     dpari_plan k;
+    int64_t count = 0;
+    int32_t i;
     if (dpar_order_check(order, NULL) != DPAR_OK || rank < 0 || rank >= order->ranks) {
         return -1;
     }
     k = dpari_plan_of(order);
-    return dpari_plan_count(&k, rank);
+    for (i = 0; i < k.stages; i++) {
+        count += dpari_order_rank(order, i) == rank ? dpari_plan_count(&k, i) : 0;
+    }
+    return count;
 }
 
-/* The schedule's own bytes, rounded up to where working memory can begin. */
+/* The schedule's own bytes. */
 static int64_t dpari_plan_bytes(const dpari_plan *k, int64_t *actions)
 {
-    int32_t r;
+    int32_t i;
     *actions = 0;
-    for (r = 0; r < k->p; r++) {
-        *actions += dpari_plan_count(k, r);
+    for (i = 0; i < k->stages; i++) {
+        *actions += dpari_plan_count(k, i);
     }
-    return dpar_schedule_bytes(k->p, k->p * k->v, *actions);
+    return dpar_schedule_bytes(k->p, k->stages, *actions);
 }
 
 static int dpari_plan_works(const dpari_plan *k)
@@ -341,8 +370,7 @@ DPAR_API int64_t dpar_order_bytes(const dpar_order *order, dpar_why *why)
     return dpari_plan_works(&k) ? (bytes + 7) / 8 * 8 + dpari_v_work(k.p, k.m) : bytes;
 }
 
-/* ---- writing a rank's list --------------------------------------------------------------------
- */
+/* ---- writing a rank's list ------------------------------------------------------------------ */
 
 typedef struct dpari_pen {
     dpar_action *at;
@@ -369,8 +397,7 @@ static void dpari_pen_weight(dpari_pen *pen)
     pen->input++;
 }
 
-/* ---- the rules that take turns, F and backward ------------------------------------------------
- */
+/* ---- the rules that take turns, F and backward ---------------------------------------------- */
 
 /* Where one goes through the micro-batches: a group through chunk 0, then through chunk 1, ... */
 typedef struct dpari_turn {
@@ -454,26 +481,38 @@ static void dpari_order_turns(const dpari_plan *k, int32_t rank, dpari_pen *pen)
     }
 }
 
-/* ---- the rules that go through all micro-batches at once --------------------------------------
- */
+/* ---- the rules that go through all micro-batches at once ------------------------------------ */
 
-static void dpari_order_sweeps(const dpari_plan *k, int32_t rank, dpari_pen *pen)
+/* All of a stage's F's, or B's, at the end of its rank's list so far, which is at s->begin. */
+static void dpari_sweep_stage(const dpari_plan *k, dpar_schedule *s, int32_t stage, int kind)
 {
-    int32_t chunk, i;
-    for (chunk = 0; chunk < k->v; chunk++) {
-        for (i = 0; i < k->m; i++) {
-            dpari_pen_put(pen, DPAR_FORWARD, chunk * k->p + rank, i);
-        }
+    int64_t *end = &s->begin[s->rank_of[stage]];
+    dpari_pen pen;
+    int32_t i;
+    pen.at = s->action + *end;
+    for (i = 0; i < k->m; i++) {
+        int turned = kind == DPAR_BACKWARD && k->lifo;
+        dpari_pen_put(&pen, kind, stage, turned ? k->m - 1 - i : i);
     }
-    while (chunk-- > 0 && k->rule != DPAR_FORWARD_ONLY) {
-        for (i = 0; i < k->m; i++) {
-            dpari_pen_put(pen, DPAR_BACKWARD, chunk * k->p + rank, k->lifo ? k->m - 1 - i : i);
-        }
-    }
+    *end += k->m;
 }
 
-/* ---- ZBV --------------------------------------------------------------------------------------
- */
+static void dpari_sweep_all(const dpari_plan *k, dpar_schedule *s)
+{
+    int32_t i;
+    for (i = 0; i < k->stages; i++) {
+        dpari_sweep_stage(k, s, i, DPAR_FORWARD);
+    }
+    for (i = k->stages - 1; i >= 0 && k->rule != DPAR_FORWARD_ONLY; i--) {
+        dpari_sweep_stage(k, s, i, DPAR_BACKWARD);
+    }
+    for (i = k->p; i > 0; i--) { /* each begin has become the next one's */
+        s->begin[i] = s->begin[i - 1];
+    }
+    s->begin[0] = 0;
+}
+
+/* ---- ZBV ------------------------------------------------------------------------------------ */
 
 /* A rank with two stages; how far each kind of each has come. */
 typedef struct dpari_two {
@@ -540,8 +579,7 @@ static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
     }
 }
 
-/* ---- DualPipe and DualPipeV -------------------------------------------------------------------
- */
+/* ---- DualPipe and DualPipeV ----------------------------------------------------------------- */
 
 /* Way 0 begins at this rank's end of the pipeline, way 1 comes from the other. */
 typedef struct dpari_dual {
@@ -620,8 +658,7 @@ static void dpari_order_dual(const dpari_plan *k, int32_t rank, dpari_pen *pen)
                      faces ? half : k->m);
 }
 
-/* ---- Chimera ----------------------------------------------------------------------------------
- */
+/* ---- Chimera -------------------------------------------------------------------------------- */
 
 /* With equal slots for F and B, slot t of a rank belongs by its parity to one of two streams: F's
  * on the way down then B's of the way up, or F's on the way up then B's of the way down, each p/2
@@ -653,8 +690,7 @@ static void dpari_order_chimera(const dpari_plan *k, int32_t rank, dpari_pen *pe
     }
 }
 
-/* ---- all of them ------------------------------------------------------------------------------
- */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
 static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at)
 {
@@ -662,9 +698,6 @@ static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at
     pen.at = at;
     pen.input = at;
     switch (k->rule) {
-    case DPAR_GPIPE:
-    case DPAR_BREADTH_FIRST:
-    case DPAR_FORWARD_ONLY: dpari_order_sweeps(k, rank, &pen); break;
     case DPAR_ZBV: dpari_order_zbv(k, rank, &pen); break;
     case DPAR_DUALPIPE:
     case DPAR_DUALPIPEV: dpari_order_dual(k, rank, &pen); break;
@@ -674,16 +707,12 @@ static void dpari_order_write(const dpari_plan *k, int32_t rank, dpar_action *at
 }
 
 /* Which rank each stage is on, and where each rank's list begins. */
-static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k, const uint16_t *rank_of)
+static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k, const dpar_order *order)
 {
     int32_t i;
     for (i = 0; i < s->stages; i++) {
-        s->rank_of[i] = rank_of != NULL
-                            ? rank_of[i]
-                            : (uint16_t)dpar_stage_rank(dpari_order_map(k->rule), k->p, i);
-    }
-    for (i = 0; i < k->p; i++) {
-        s->begin[s->rank_of[i] + 1] = dpari_plan_count(k, i);
+        s->rank_of[i] = (uint16_t)dpari_order_rank(order, i);
+        s->begin[s->rank_of[i] + 1] += dpari_plan_count(k, i);
     }
     for (i = 0; i < k->p; i++) {
         s->begin[i + 1] += s->begin[i];
@@ -709,16 +738,19 @@ DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *
     }
     k = dpari_plan_of(order);
     own = dpari_plan_bytes(&k, &actions);
-    (void)dpar_schedule_lay(&s, k.p, k.p * k.v, actions, mem, bytes, NULL);
+    (void)dpar_schedule_lay(&s, k.p, k.stages, actions, mem, bytes, NULL);
     s.micros = k.m;
     s.slices = k.slices;
     s.chain = dpari_order_both_ways(k.rule) ? k.p : s.stages;
-    dpari_order_lists(&s, &k, order->rank_of);
-    if (dpari_plan_works(&k)) {
+    dpari_order_lists(&s, &k, order);
+    if (dpari_order_sweeps(k.rule)) {
+        dpari_sweep_all(&k, &s);
+    } else if (dpari_plan_works(&k)) {
         dpari_v_make(k.rule, &s, (unsigned char *)mem + (own + 7) / 8 * 8);
-    }
-    for (r = 0; r < k.p && !dpari_plan_works(&k); r++) {
-        dpari_order_write(&k, r, s.action + s.begin[s.rank_of[r]]);
+    } else {
+        for (r = 0; r < k.p; r++) {
+            dpari_order_write(&k, r, s.action + s.begin[s.rank_of[r]]);
+        }
     }
     *schedule = s;
     return DPAR_OK;

@@ -16,7 +16,8 @@ enum {
      * micro-batches than ranks are fine. */
     DPAR_1F1B,
     /* v stages a rank, r, r+p, r+2p, ..: micro-batches go in groups, each group through all chunks
-     * before the next, (v-1) N + 2 (p-1-r) F ahead (Narayanan 2021). N: `group`, see there. */
+     * before the next, (v-1) N + 2 (p-1-r) F ahead (Narayanan 2021). N: `group`, see there. Live:
+     * one more than are ahead. */
     DPAR_INTERLEAVED,
     /* All micro-batches through chunk 0, then all through chunk 1, ..; then back, the last
      * micro-batch first (Lamy-Poirier 2022, PyTorch's LoopedBFS). Live: m v. */
@@ -46,7 +47,8 @@ enum {
     /* ZB-H1 with v stages a rank, grouped as INTERLEAVED, (v-1) N + p-1-r F ahead (PyTorch's
      * InterleavedZeroBubble). Live with N = p: v p. */
     DPAR_INTERLEAVED_ZB,
-    /* V-Half's kin with whole backwards (Qi 2024): 2/3 of 1F1B's memory. */
+    /* V-Half's kin with whole backwards: 2/3 of 1F1B's memory (Qi 2024). Live: 2 (2p/3 + 1),
+     * rounded down as in C. */
     DPAR_1F1B_V,
     /* INTERLEAVED (v = 1: EAGER) with one F more ahead, so that each F runs together with a B that
      * does not need it (Megatron's overlap of experts' all-to-all). */
@@ -80,18 +82,20 @@ typedef struct dpar_order {
     int32_t group;
     int32_t slices; /* SEQ1F1B: of a micro-batch; 0: 2 */
     int32_t lifo;   /* GPIPE: 1: backward from the last micro-batch to the first */
-    /* [stages], NULL: stage s on rank s mod p (V and bidirectional: there and back). Else a
-     * relabelling of that: stages that the rule puts on one rank are on one rank. */
+    /* [stages], NULL: stage s on rank s mod p (V and bidirectional: there and back). Else for
+     * GPIPE, BREADTH_FIRST and FORWARD_ONLY any map; for the others that one with its ranks
+     * relabelled: what the rule puts on one rank is on one rank. */
     const uint16_t *rank_of;
+    int32_t stages; /* BREADTH_FIRST, FORWARD_ONLY with rank_of: of all ranks; 0: ranks x chunks */
 } dpar_order;
 
 /* Is there such a schedule? OK, or E_ARG, E_DIVIDE, E_RANGE with a sentence why not. O(stages). */
 DPAR_API dpar_status dpar_order_check(const dpar_order *order, dpar_why *why);
-/* Actions of a rank as the rule numbers it (an overlapped pair: 2); -1 for a rank or an order that
- * does not exist. O(stages). */
+/* Actions of a rank (an overlapped pair: 2); -1 for a rank or an order that does not exist.
+ * O(stages). */
 DPAR_API int64_t dpar_order_count(const dpar_order *order, int32_t rank);
-/* Memory that dpar_order_make takes: dpar_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V about
- * 9 (8 m + 7 p) + 16 m bytes a rank to work in. -1 with the sentence of dpar_order_check.
+/* Memory that dpar_order_make takes: dpar_schedule_bytes, and for V_HALF, V_MIN and 1F1B_V
+ * 88 m + 72 p + 248 bytes a rank to work in. -1 with the sentence of dpar_order_check.
  * O(stages). */
 DPAR_API int64_t dpar_order_bytes(const dpar_order *order, dpar_why *why);
 /* Makes the schedule in mem (aligned as for int64_t), F, B, I and W alone, no idle cells. Errors of
@@ -107,7 +111,8 @@ DPAR_API const char *dpar_order_name(int32_t rule);
 /* The rule of a name: sets order->rule and order->lifo, nothing else. Case, '-', '_' and a leading
  * "Schedule" do not matter, so PyTorch's class names do; further: gpipe-lifo, interleaved-1f1b,
  * bfs, looped-bfs, zb-1p, zb1p, zb-h2, zb2p, zb-v, zbv-zero-bubble, izb, interleaved-zero-bubble,
- * eager, v1f1b, overlap-1f1b, seq-1f1b, inference. E_UNKNOWN lists the names. */
+ * flexible-interleaved-1f1b, eager, v1f1b, overlap-1f1b, seq-1f1b, inference. E_UNKNOWN lists the
+ * names. */
 DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_why *why);
 
 #endif

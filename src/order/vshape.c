@@ -97,8 +97,7 @@ static void dpari_v_restart(dpari_v *v)
     dpari_zero(v->number, sizeof(int32_t) * DPARI_V_NUMBERS * (size_t)v->p);
 }
 
-/* ---- V-Half and V-Min: I and W apart ----------------------------------------------------------
- */
+/* ---- V-Half and V-Min: I and W apart -------------------------------------------------------- */
 
 /* Activations and owed weights behind a slot. Where the W's have no slots of their own yet
  * (`filled` 0), a free slot does one that is owed. */
@@ -303,8 +302,7 @@ static void dpari_v_min_blocks(dpari_v *v)
     }
 }
 
-/* ---- 1F1B-V: whole backwards ------------------------------------------------------------------
- */
+/* ---- 1F1B-V: whole backwards ---------------------------------------------------------------- */
 
 /* Down and up, forward; then down and up, backward, two slots each, with a pause of 3 behind each
  * third, so that no two kinds fall on one slot of the 6. */
@@ -373,8 +371,7 @@ static void dpari_v_whole_moves(dpari_v *v)
     }
 }
 
-/* ---- both -------------------------------------------------------------------------------------
- */
+/* ---- both ----------------------------------------------------------------------------------- */
 
 static void dpari_v_put(dpar_action **at, int kind, int32_t stage, int32_t micro)
 {

@@ -12,8 +12,7 @@
 static char text[1 << 16], again[1 << 16];
 static int64_t memory[1 << 17], other_memory[1 << 16];
 
-/* ---- executing a schedule ---------------------------------------------------------------------
- */
+/* ---- executing a schedule ------------------------------------------------------------------- */
 
 enum { STAGES = 64, MICROS = 256, RANKS = 64 };
 
@@ -169,8 +168,7 @@ static int execute(const dpar_schedule *s, run *r)
     return left == 0 && !wrong && complete(s, backward);
 }
 
-/* ---- making one -------------------------------------------------------------------------------
- */
+/* ---- making one ----------------------------------------------------------------------------- */
 
 static dpar_order order(int32_t rule, int32_t p, int32_t v, int32_t m)
 {
@@ -233,37 +231,40 @@ static int32_t least(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-/* ---- the reference files ----------------------------------------------------------------------
- */
+static const uint16_t uneven[] = {0, 0, 1, 1, 0};
+
+/* ---- the reference files -------------------------------------------------------------------- */
 
 static const struct {
     const char *file;
     int32_t rule, p, v, m, group, slices, lifo;
-} reference[] = {{"gpipe_fifo_p4_m4", DPAR_GPIPE, 4, 0, 4, 0, 0, 0},
-                 {"gpipe_lifo_p4_m4", DPAR_GPIPE, 4, 1, 4, 0, 0, 1},
-                 {"1f1b_p4_m8", DPAR_1F1B, 4, 0, 8, 0, 0, 0},
-                 {"1f1b_p4_m2_fewer_mb_than_stages", DPAR_1F1B, 4, 0, 2, 0, 0, 0},
-                 {"eager1f1b_p4_m8", DPAR_EAGER_1F1B, 4, 0, 8, 0, 0, 0},
-                 {"interleaved1f1b_p4_v2_m8", DPAR_INTERLEAVED, 4, 2, 8, 0, 0, 0},
-                 {"interleaved1f1b_p4_v2_m8", DPAR_INTERLEAVED, 4, 0, 8, 4, 0, 0},
-                 {"interleaved1f1b_flex_p4_v2_m10", DPAR_INTERLEAVED, 4, 2, 10, 0, 0, 0},
-                 {"interleaved1f1b_flex_p4_v2_m10", DPAR_INTERLEAVED, 4, 2, 10, 5, 0, 0},
-                 {"megatron_tunable_p2_v2_m5_N3", DPAR_INTERLEAVED, 2, 2, 5, 3, 0, 0},
-                 {"loopedbfs_p4_v2_m4", DPAR_BREADTH_FIRST, 4, 0, 4, 0, 0, 0},
-                 {"interleaved_zb_p4_v2_m8", DPAR_INTERLEAVED_ZB, 4, 0, 8, 0, 0, 0},
-                 {"zb_h1_p4_m8", DPAR_ZB_H1, 4, 0, 8, 0, 0, 0},
-                 {"zb_h1_p4_m8", DPAR_INTERLEAVED_ZB, 4, 1, 8, 0, 0, 0},
-                 {"zb_auto_mem1p_p4_m8", DPAR_ZB_H1, 4, 0, 8, 0, 0, 0},
-                 {"zbv_p4_m8", DPAR_ZBV, 4, 0, 8, 0, 0, 0},
-                 {"vhalf_p4_m8", DPAR_V_HALF, 4, 2, 8, 0, 0, 0},
-                 {"vmin_p4_m8", DPAR_V_MIN, 4, 0, 8, 0, 0, 0},
-                 {"dualpipe_p4_m8", DPAR_DUALPIPE, 4, 0, 8, 0, 0, 0},
-                 {"pt_dualpipev_p4_m10", DPAR_DUALPIPEV, 4, 0, 10, 0, 0, 0},
-                 {"overlap_1f1b_p4_m8", DPAR_MOE_OVERLAP, 4, 0, 8, 0, 0, 0},
-                 {"seq1f1b_p4_m4_s2", DPAR_SEQ1F1B, 4, 0, 4, 0, 2, 0},
-                 {"seq1f1b_p4_m4_s2", DPAR_SEQ1F1B, 4, 0, 4, 0, 0, 0},
-                 {"chimera_p4_m4", DPAR_CHIMERA, 4, 0, 4, 0, 0, 0},
-                 {"forward_only_p4_m4", DPAR_FORWARD_ONLY, 4, 0, 4, 0, 0, 0}};
+    const uint16_t *rank_of;
+} reference[] = {{"gpipe_fifo_p4_m4", DPAR_GPIPE, 4, 0, 4, 0, 0, 0, NULL},
+                 {"gpipe_lifo_p4_m4", DPAR_GPIPE, 4, 1, 4, 0, 0, 1, NULL},
+                 {"1f1b_p4_m8", DPAR_1F1B, 4, 0, 8, 0, 0, 0, NULL},
+                 {"1f1b_p4_m2_fewer_mb_than_stages", DPAR_1F1B, 4, 0, 2, 0, 0, 0, NULL},
+                 {"eager1f1b_p4_m8", DPAR_EAGER_1F1B, 4, 0, 8, 0, 0, 0, NULL},
+                 {"interleaved1f1b_p4_v2_m8", DPAR_INTERLEAVED, 4, 2, 8, 0, 0, 0, NULL},
+                 {"interleaved1f1b_p4_v2_m8", DPAR_INTERLEAVED, 4, 0, 8, 4, 0, 0, NULL},
+                 {"interleaved1f1b_flex_p4_v2_m10", DPAR_INTERLEAVED, 4, 2, 10, 0, 0, 0, NULL},
+                 {"interleaved1f1b_flex_p4_v2_m10", DPAR_INTERLEAVED, 4, 2, 10, 5, 0, 0, NULL},
+                 {"megatron_tunable_p2_v2_m5_N3", DPAR_INTERLEAVED, 2, 2, 5, 3, 0, 0, NULL},
+                 {"loopedbfs_p4_v2_m4", DPAR_BREADTH_FIRST, 4, 0, 4, 0, 0, 0, NULL},
+                 {"interleaved_zb_p4_v2_m8", DPAR_INTERLEAVED_ZB, 4, 0, 8, 0, 0, 0, NULL},
+                 {"zb_h1_p4_m8", DPAR_ZB_H1, 4, 0, 8, 0, 0, 0, NULL},
+                 {"zb_h1_p4_m8", DPAR_INTERLEAVED_ZB, 4, 1, 8, 0, 0, 0, NULL},
+                 {"zb_auto_mem1p_p4_m8", DPAR_ZB_H1, 4, 0, 8, 0, 0, 0, NULL},
+                 {"zbv_p4_m8", DPAR_ZBV, 4, 0, 8, 0, 0, 0, NULL},
+                 {"vhalf_p4_m8", DPAR_V_HALF, 4, 2, 8, 0, 0, 0, NULL},
+                 {"vmin_p4_m8", DPAR_V_MIN, 4, 0, 8, 0, 0, 0, NULL},
+                 {"dualpipe_p4_m8", DPAR_DUALPIPE, 4, 0, 8, 0, 0, 0, NULL},
+                 {"pt_dualpipev_p4_m10", DPAR_DUALPIPEV, 4, 0, 10, 0, 0, 0, NULL},
+                 {"overlap_1f1b_p4_m8", DPAR_MOE_OVERLAP, 4, 0, 8, 0, 0, 0, NULL},
+                 {"seq1f1b_p4_m4_s2", DPAR_SEQ1F1B, 4, 0, 4, 0, 2, 0, NULL},
+                 {"seq1f1b_p4_m4_s2", DPAR_SEQ1F1B, 4, 0, 4, 0, 0, 0, NULL},
+                 {"chimera_p4_m4", DPAR_CHIMERA, 4, 0, 4, 0, 0, 0, NULL},
+                 {"forward_only_p4_m4", DPAR_FORWARD_ONLY, 4, 0, 4, 0, 0, 0, NULL},
+                 {"unbalanced_p2_5stages_m1", DPAR_BREADTH_FIRST, 2, 0, 1, 0, 0, 0, uneven}};
 enum { REFERENCES = sizeof reference / sizeof reference[0] };
 
 static dpar_order referred(size_t k)
@@ -272,6 +273,8 @@ static dpar_order referred(size_t k)
     o.group = reference[k].group;
     o.slices = reference[k].slices;
     o.lifo = reference[k].lifo;
+    o.rank_of = reference[k].rank_of;
+    o.stages = o.rank_of == uneven ? 5 : 0;
     return o;
 }
 
@@ -387,8 +390,7 @@ static void test_metrics(void)
     CHECK_INT(found, REFERENCES);
 }
 
-/* ---- every rule, everywhere -------------------------------------------------------------------
- */
+/* ---- every rule, everywhere ----------------------------------------------------------------- */
 
 static void sweep_one(dpar_order *o, int64_t *done_count)
 {
@@ -436,8 +438,7 @@ static void test_sweep(void)
     CHECK(legal[DPAR_INTERLEAVED] > 5 * 116);
 }
 
-/* ---- closed forms -----------------------------------------------------------------------------
- */
+/* ---- closed forms --------------------------------------------------------------------------- */
 
 static const int32_t five[] = {2, 3, 4, 6, 8};
 static const int64_t times[][3] = {{1, 1, 1}, {2, 3, 1}, {1, 2, 1},
@@ -563,6 +564,8 @@ static void test_v_memory(void)
         got = unit(DPAR_V_MIN, p, 0, 4 * p);
         CHECK_INT(got.makespan, 24 * p + third[p - 2]);
         CHECK_INT(most(&got, p), 2 * ((p + 4) / 3));
+        got = unit(DPAR_1F1B_V, p, 0, 4 * p);
+        CHECK_INT(most(&got, p), 2 * (2 * p / 3 + 1)); /* v1f1b.py, as test_sail has its lists */
     }
     {
         run got = unit(DPAR_1F1B_V, 4, 0, 8); /* v1f1b.py: 63 where 1F1B takes 66, 6 chunks */
@@ -653,8 +656,7 @@ static void test_overlap(void)
     }
 }
 
-/* ---- independent rules ------------------------------------------------------------------------
- */
+/* ---- independent rules ---------------------------------------------------------------------- */
 
 /* DeepSpeed's TrainSchedule (runtime/pipe/schedule.py): step t of rank r is a forward when both are
  * even or both odd. */
@@ -747,8 +749,7 @@ static void test_sail(void)
     }
 }
 
-/* ---- names, maps, refusals --------------------------------------------------------------------
- */
+/* ---- names, maps, refusals ------------------------------------------------------------------ */
 
 static void test_names(void)
 {
@@ -764,6 +765,7 @@ static void test_names(void)
                  {"ScheduleInterleavedZeroBubble", DPAR_INTERLEAVED_ZB, 0},
                  {"ScheduleZBVZeroBubble", DPAR_ZBV, 0},
                  {"ScheduleDualPipeV", DPAR_DUALPIPEV, 0},
+                 {"ScheduleFlexibleInterleaved1F1B", DPAR_INTERLEAVED, 0},
                  {"interleaved-1f1b", DPAR_INTERLEAVED, 0},
                  {"looped_bfs", DPAR_BREADTH_FIRST, 0},
                  {"bfs", DPAR_BREADTH_FIRST, 0},
@@ -876,6 +878,37 @@ static void test_refusals(void)
             "dualpipev on 4 ranks takes at least 8 micro-batches, not 7");
 }
 
+static void refused_stages(int32_t rule, int32_t v, int32_t stages, const uint16_t *rank_of)
+{
+    dpar_order o = order(rule, 2, v, 1);
+    char sentence[128];
+    o.stages = stages;
+    o.rank_of = rank_of;
+    snprintf(sentence, sizeof sentence,
+             "stages=%d: breadth-first and forward-only take up to 65535, with rank_of and without "
+             "chunks",
+             stages);
+    refused(o, DPAR_E_ARG, sentence);
+}
+
+static void test_stages(void)
+{
+    dpar_order o = order(DPAR_FORWARD_ONLY, 2, 0, 3);
+    refused_stages(DPAR_BREADTH_FIRST, 0, 5, NULL);
+    refused_stages(DPAR_BREADTH_FIRST, 2, 5, uneven);
+    refused_stages(DPAR_BREADTH_FIRST, 0, -1, uneven);
+    refused_stages(DPAR_BREADTH_FIRST, 0, 65536, uneven);
+    refused_stages(DPAR_GPIPE, 0, 5, uneven);
+    refused_stages(DPAR_INTERLEAVED, 0, 5, uneven);
+    o.rank_of = uneven;
+    o.stages = 5;
+    CHECK_INT(made(&o).begin[1], 9);
+    (void)timed(&o, 1, 1, 1);
+    o.stages = 1; /* rank 1 has nothing to do */
+    CHECK_INT(made(&o).begin[1], 3);
+    CHECK_INT(made(&o).begin[2], 3);
+}
+
 static void test_room(void)
 {
     int32_t rule;
@@ -925,7 +958,7 @@ static void test_rank_of(void)
         for (r = 0; r < 3; r++) {
             int64_t n = plain.begin[r + 1] - plain.begin[r];
             CHECK_INT(s.begin[map[r] + 1] - s.begin[map[r]], n);
-            CHECK_INT(dpar_order_count(&o, r), n);
+            CHECK_INT(dpar_order_count(&o, map[r]), n);
             CHECK(memcmp(s.action + s.begin[map[r]], plain.action + plain.begin[r],
                          sizeof(dpar_action) * (size_t)n) == 0);
         }
@@ -935,12 +968,24 @@ static void test_rank_of(void)
         CHECK(execute(&s, &got));
     }
     {
-        dpar_order o = order(DPAR_INTERLEAVED, 3, 2, 7);
+        dpar_order o = order(DPAR_INTERLEAVED, 3, 0, 7);
         o.rank_of = twice;
         refused(o, DPAR_E_ARG, "rank 2 has the stages of two ranks of the rule");
         o.rank_of = apart;
         refused(o, DPAR_E_ARG, "stage 4 on rank 1: the rule has it with stage 1, on rank 0");
+        o.rule = DPAR_BREADTH_FIRST; /* takes any map, a rank may be left without stages */
+        (void)timed(&o, 1, 1, 1);
+        CHECK_INT(dpar_order_count(&o, 1), 28);
+        CHECK_INT(dpar_order_count(&o, 2), 28);
+        o.rank_of = twice;
+        (void)timed(&o, 1, 1, 1);
+        CHECK_INT(dpar_order_count(&o, 1), 0);
+        CHECK_INT(dpar_order_count(&o, 2), 4 * 7 * 2);
+        o.rule = DPAR_GPIPE;
+        (void)timed(&o, 1, 1, 1);
         o.rank_of = high;
+        refused(o, DPAR_E_ARG, "stage 2 on rank 3: there are 3 ranks");
+        o.rule = DPAR_INTERLEAVED;
         refused(o, DPAR_E_ARG, "stage 2 on rank 3: there are 3 ranks");
         o.rank_of = folded;
         refused(o, DPAR_E_ARG, "stage 3 on rank 1: the rule has it with stage 0, on rank 2");
@@ -994,6 +1039,7 @@ int main(void)
     test_sail();
     test_names();
     test_refusals();
+    test_stages();
     test_room();
     test_rank_of();
     test_large();
