@@ -11666,7 +11666,7 @@ static void dpari_plan_groups(dpari_plan *k, int32_t group)
     int32_t n = group > 0 ? group : k->p;
     k->size = n < k->m ? n : k->m;
     k->wide = 0;
-    if (n < k->m && k->m % n != 0 && k->m % n < k->p) {
+    if (n < k->m && k->m % n < k->p) {
         k->size = k->m / (k->m / n);
         k->wide = k->m % (k->m / n);
     }
@@ -12064,9 +12064,7 @@ static void dpari_order_zbv(const dpari_plan *k, int32_t rank, dpari_pen *pen)
         dpari_two_back(&t, 1);
     }
     while (t.next[1][DPAR_FORWARD] < n) {
-        if (t.next[0][DPAR_FORWARD] < n) {
-            dpari_two_put(&t, DPAR_FORWARD, 0);
-        }
+        dpari_two_put(&t, DPAR_FORWARD, 0);
         dpari_two_back(&t, 0);
         dpari_two_put(&t, DPAR_FORWARD, 1);
         dpari_two_back(&t, 1);

@@ -776,7 +776,7 @@ static void test_names(void)
                  {"izb", DPAR_INTERLEAVED_ZB, 0},
                  {"interleaved-zb", DPAR_INTERLEAVED_ZB, 0},
                  {"zb-v", DPAR_ZBV, 0},
-                 {"eager", DPAR_EAGER_1F1B, 0},
+                 {"EAGER", DPAR_EAGER_1F1B, 0},
                  {"v1f1b", DPAR_1F1B_V, 0},
                  {"overlap-1f1b", DPAR_MOE_OVERLAP, 0},
                  {"seq-1f1b", DPAR_SEQ1F1B, 0},
@@ -997,6 +997,17 @@ static void test_rank_of(void)
         }
         o.rank_of = many;
         CHECK_INT(dpar_order_check(&o, NULL), DPAR_OK);
+        o.rule = DPAR_FORWARD_ONLY;
+        o.ranks = 1;
+        o.stages = 65535;
+        refused(o, DPAR_E_ARG, "stage 0 on rank 65534: there are 1 ranks");
+        o.ranks = 65535;
+        CHECK_INT(dpar_order_check(&o, NULL), DPAR_OK);
+        o = order(DPAR_1F1B, 65535, 0, 1);
+        o.rank_of = many;
+        many[65533] = 0;
+        refused(o, DPAR_E_ARG, "rank 0 has the stages of two ranks of the rule");
+        many[65533] = 1;
         many[3] = many[65000];
         refused(o, DPAR_E_ARG, "rank 534 has the stages of two ranks of the rule");
     }
