@@ -12334,7 +12334,8 @@ static void dpari_v_repeat(dpari_v *v, int32_t rank, int kind, int32_t at)
     }
 }
 
-/* The last slot that the k-th of a kind has to wait for; -1: none. */
+/* The last slot that the k-th of a kind has to wait for; -1: none. A tail on its own rank is in the
+ * way as it is. */
 static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k)
 {
     int32_t from = kind == DPARI_V_F0 || kind == DPARI_V_B1 ? rank - 1 : rank + 1;
@@ -12344,11 +12345,11 @@ static int32_t dpari_v_needs(const dpari_v *v, int32_t rank, int kind, int32_t k
         last = *dpari_v_when(v, from, kind, k) + tail;
     }
     if (kind > DPARI_V_F0) {
-        own = *dpari_v_when(v, rank, kind - 1, k) + (kind == DPARI_V_B0 ? v->tail : 0);
+        own = *dpari_v_when(v, rank, kind - 1, k);
         last = own > last ? own : last;
     }
     if (k > 0) {
-        own = *dpari_v_when(v, rank, kind, k - 1) + tail;
+        own = *dpari_v_when(v, rank, kind, k - 1);
         last = own > last ? own : last;
     }
     return last;
@@ -12398,8 +12399,8 @@ static int dpari_v_replay(dpari_v *v, int32_t rank, int32_t to, int32_t from, in
                           int32_t limit, int keep)
 {
     int64_t base = (int64_t)rank * v->slots;
-    int32_t live = to > 0 ? v->live[base + to - 1] : 0;
-    int32_t owed = to > 0 ? v->owed[base + to - 1] : 0;
+    int32_t live = v->live[base + to - 1]; /* to > 0: all that moves comes behind an F0 */
+    int32_t owed = v->owed[base + to - 1];
     int32_t t;
     for (t = to; t < v->slots; t++) {
         dpari_v_step(v->cell[base + t], filled, &live, &owed);
@@ -12478,7 +12479,7 @@ static void dpari_v_move(dpari_v *v, int32_t rank, int32_t t, int32_t k, int fil
             dpari_v_advance(v, rank, dpari_v_needs(v, rank, kind, k) + 1, t, filled, limit);
     } else {
         int32_t input = dpari_v_input(v, rank, t, number[DPARI_V_B1] + number[DPARI_V_B0], k);
-        int32_t to = k > 0 ? (int32_t)dpari_most(input, number[DPARI_V_LAST_W]) : input;
+        int32_t to = (int32_t)dpari_most(input, number[DPARI_V_LAST_W]);
         number[DPARI_V_LAST_W] = dpari_v_advance(v, rank, to + 1, t, filled, limit);
     }
 }
@@ -12496,7 +12497,7 @@ static void dpari_v_reorder(dpari_v *v, int filled)
         for (rank = 0; rank < v->p; rank++) {
             int kind = dpari_v_row(v, rank)[t];
             int32_t *number = dpari_v_number(v, rank);
-            int32_t k = kind == DPARI_V_FREE ? 0 : number[kind]++;
+            int32_t k = number[kind]++;
             if (kind == DPARI_V_FREE) {
                 continue;
             }
