@@ -902,7 +902,7 @@ static void test_stages(void)
 {
     dpar_order o = order(DPAR_FORWARD_ONLY, 2, 0, 3);
     refused_stages(DPAR_BREADTH_FIRST, 0, 5, NULL);
-    refused_stages(DPAR_BREADTH_FIRST, 2, 5, uneven);
+    refused_stages(DPAR_BREADTH_FIRST, 1, 5, uneven);
     refused_stages(DPAR_BREADTH_FIRST, 0, -1, uneven);
     refused_stages(DPAR_BREADTH_FIRST, 0, 65536, uneven);
     refused_stages(DPAR_GPIPE, 0, 5, uneven);
@@ -931,6 +931,7 @@ static void test_room(void)
         CHECK_INT(dpar_order_make(&s, &o, NULL, 0, NULL), DPAR_E_ROOM);
         CHECK_INT(dpar_order_make(&s, &o, NULL, -1, NULL), DPAR_E_ROOM);
         CHECK_INT(s.ranks, 77);
+        o.slices = rule != DPAR_SEQ1F1B; /* 1 is what all have */
         CHECK_INT(dpar_order_make(&s, &o, exact, n, NULL), DPAR_OK);
         CHECK_INT(s.slices, rule == DPAR_SEQ1F1B ? 2 : 1);
         CHECK_INT(dpar_order_count(&o, -1), -1);
@@ -1020,6 +1021,21 @@ static void test_rank_of(void)
     }
 }
 
+/* The rank behind those that are looked at together. */
+static void test_rank_window(void)
+{
+    static uint16_t many[1025];
+    dpar_order o = order(DPAR_ZB_H1, 1025, 0, 1);
+    int32_t i;
+    for (i = 0; i < 1025; i++) {
+        many[i] = (uint16_t)i;
+    }
+    o.rank_of = many;
+    CHECK_INT(dpar_order_check(&o, NULL), DPAR_OK);
+    many[7] = 1024;
+    refused(o, DPAR_E_ARG, "rank 1024 has the stages of two ranks of the rule");
+}
+
 /* The ends of the numbers: no overflow, no hang. */
 static void test_large(void)
 {
@@ -1060,6 +1076,7 @@ int main(void)
     test_stages();
     test_room();
     test_rank_of();
+    test_rank_window();
     test_large();
     return CHECK_DONE();
 }
