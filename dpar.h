@@ -1423,7 +1423,7 @@ enum {
     DPAR_RELOAD,      /* and back */
     DPAR_ACTION_KINDS
 };
-enum { DPAR_MOST_STAGES = 65535, DPAR_MOST_MICROS = 65535 }; /* of each, and of ranks */
+#define DPAR_MOST_STAGES INT32_C(65535) /* and ranks, and micro-batches */
 
 typedef struct dpar_action {
     uint8_t kind;   /* DPAR_FORWARD, ... */
