@@ -1423,7 +1423,8 @@ enum {
     DPAR_RELOAD,      /* and back */
     DPAR_ACTION_KINDS
 };
-#define DPAR_MOST_STAGES INT32_C(65535) /* and ranks, and micro-batches */
+#define DPAR_MOST_STAGES INT32_C(65535) /* and ranks */
+#define DPAR_MOST_MICROS INT32_C(65535)
 
 typedef struct dpar_action {
     uint8_t kind;   /* DPAR_FORWARD, ... */
@@ -7994,7 +7995,7 @@ static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout 
 }
 
 /* Sender becomes receiver, `rank` of the other layout, and back. */
-DPARI_APART void dpari_turn(dpar_transfers *w, int32_t rank)
+DPARI_APART void dpari_turn_round(dpar_transfers *w, int32_t rank)
 {
     int32_t d;
     for (d = 0; d < (int32_t)sizeof(dpar_layout); d++) {
@@ -8147,13 +8148,13 @@ static int dpari_walk_on(dpar_transfers *w)
             }
             w->state = w->taker < 0;
             if (w->state) {
-                dpari_turn(w, w->node + w->mate - 1);
+                dpari_turn_round(w, w->node + w->mate - 1);
             }
         } else if (!dpari_next_receive(w)) {
             if (w->me < 0) {
                 w->state = 0;
             } else {
-                dpari_turn(w, w->me);
+                dpari_turn_round(w, w->me);
             }
         } else if (w->me < 0 || w->now == w->me) {
             return 1;
@@ -11114,10 +11115,23 @@ DPAR_API int32_t dpar_schedule_behind(const dpar_schedule *s, int32_t stage)
 
 DPAR_API const char *dpar_action_name(int32_t kind)
 {
-    static const char *const name[] = {"",        "F",           "B",         "I",       "W",
-                                       "SEND_F",  "RECV_F",      "SEND_B",    "RECV_B",  "UNSHARD",
-                                       "RESHARD", "REDUCE_GRAD", "RECOMPUTE", "OFFLOAD", "RELOAD"};
-    return kind >= 0 && kind < DPAR_ACTION_KINDS ? name[kind] : "";
+    switch (kind) { /* no table: its pointers would be data to relocate */
+    case DPAR_FORWARD: return "F";
+    case DPAR_BACKWARD: return "B";
+    case DPAR_INPUT: return "I";
+    case DPAR_WEIGHT: return "W";
+    case DPAR_SEND_F: return "SEND_F";
+    case DPAR_RECV_F: return "RECV_F";
+    case DPAR_SEND_B: return "SEND_B";
+    case DPAR_RECV_B: return "RECV_B";
+    case DPAR_UNSHARD: return "UNSHARD";
+    case DPAR_RESHARD: return "RESHARD";
+    case DPAR_REDUCE_GRAD: return "REDUCE_GRAD";
+    case DPAR_RECOMPUTE: return "RECOMPUTE";
+    case DPAR_OFFLOAD: return "OFFLOAD";
+    case DPAR_RELOAD: return "RELOAD";
+    default: return "";
+    }
 }
 
 DPAR_API int dpar_action_has_micro(int32_t kind)

@@ -648,7 +648,7 @@ static int64_t dpari_meet(const dpar_layout *l, int32_t rank, const dpar_layout 
 }
 
 /* Sender becomes receiver, `rank` of the other layout, and back. */
-DPARI_APART void dpari_turn(dpar_transfers *w, int32_t rank)
+DPARI_APART void dpari_turn_round(dpar_transfers *w, int32_t rank)
 {
     int32_t d;
     for (d = 0; d < (int32_t)sizeof(dpar_layout); d++) {
@@ -801,13 +801,13 @@ static int dpari_walk_on(dpar_transfers *w)
             }
             w->state = w->taker < 0;
             if (w->state) {
-                dpari_turn(w, w->node + w->mate - 1);
+                dpari_turn_round(w, w->node + w->mate - 1);
             }
         } else if (!dpari_next_receive(w)) {
             if (w->me < 0) {
                 w->state = 0;
             } else {
-                dpari_turn(w, w->me);
+                dpari_turn_round(w, w->me);
             }
         } else if (w->me < 0 || w->now == w->me) {
             return 1;

@@ -72,10 +72,23 @@ DPAR_API int32_t dpar_schedule_behind(const dpar_schedule *s, int32_t stage)
 
 DPAR_API const char *dpar_action_name(int32_t kind)
 {
-    static const char *const name[] = {"",        "F",           "B",         "I",       "W",
-                                       "SEND_F",  "RECV_F",      "SEND_B",    "RECV_B",  "UNSHARD",
-                                       "RESHARD", "REDUCE_GRAD", "RECOMPUTE", "OFFLOAD", "RELOAD"};
-    return kind >= 0 && kind < DPAR_ACTION_KINDS ? name[kind] : "";
+    switch (kind) { /* no table: its pointers would be data to relocate */
+    case DPAR_FORWARD: return "F";
+    case DPAR_BACKWARD: return "B";
+    case DPAR_INPUT: return "I";
+    case DPAR_WEIGHT: return "W";
+    case DPAR_SEND_F: return "SEND_F";
+    case DPAR_RECV_F: return "RECV_F";
+    case DPAR_SEND_B: return "SEND_B";
+    case DPAR_RECV_B: return "RECV_B";
+    case DPAR_UNSHARD: return "UNSHARD";
+    case DPAR_RESHARD: return "RESHARD";
+    case DPAR_REDUCE_GRAD: return "REDUCE_GRAD";
+    case DPAR_RECOMPUTE: return "RECOMPUTE";
+    case DPAR_OFFLOAD: return "OFFLOAD";
+    case DPAR_RELOAD: return "RELOAD";
+    default: return "";
+    }
 }
 
 DPAR_API int dpar_action_has_micro(int32_t kind)

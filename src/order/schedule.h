@@ -26,7 +26,8 @@ enum {
     DPAR_RELOAD,      /* and back */
     DPAR_ACTION_KINDS
 };
-#define DPAR_MOST_STAGES INT32_C(65535) /* and ranks, and micro-batches */
+#define DPAR_MOST_STAGES INT32_C(65535) /* and ranks */
+#define DPAR_MOST_MICROS INT32_C(65535)
 
 typedef struct dpar_action {
     uint8_t kind;   /* DPAR_FORWARD, ... */
