@@ -1,0 +1,935 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "lower.h"
+
+#include "../base/arith.h"
+
+/* ---- what every pass asks of its list ------------------------------------------------------- */
+
+static dpar_status dpari_lower_say(dpar_why *why, int32_t rank, int64_t index, const dpar_action *a,
+                                   const char *wrong)
+{
+    dpar_action alone = *a; /* a joined one's other half may not be there */
+    dpar_text t;
+    if (why != NULL) {
+        alone.joined = 0;
+        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpar_text_put(&t, "rank ");
+        dpar_text_int(&t, rank);
+        dpar_text_put(&t, ", action ");
+        dpar_text_int(&t, index);
+        dpar_text_put(&t, ": ");
+        dpar_action_text(&alone, &t);
+        dpar_text_put(&t, wrong);
+    }
+    return DPAR_E_ARG;
+}
+
+static int dpari_kind_in(int32_t kind, uint32_t kinds)
+{
+    return kind < DPAR_ACTION_KINDS && (kinds >> kind & 1) != 0;
+}
+
+enum {
+    DPARI_COMPUTES_INPUT = 1 << DPAR_BACKWARD | 1 << DPAR_INPUT, /* needs and gives a gradient */
+    DPARI_RECEIVES = 1 << DPAR_RECV_F | 1 << DPAR_RECV_B,
+    DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_SEND_F | 1 << DPAR_SEND_B
+};
+
+/* The stage at the other end of a message; -1 when the chain ends here. */
+static int32_t dpari_lower_other(const dpar_schedule *s, const dpar_action *a)
+{
+    return a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B ? dpar_schedule_behind(s, a->stage)
+                                                            : dpar_schedule_before(s, a->stage);
+}
+
+/* What is wrong with rank r's action k; NULL: nothing. */
+static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t k)
+{
+    const dpar_action *a = &s->action[k];
+    int32_t other;
+    if (a->kind >= DPAR_ACTION_KINDS) {
+        return "there is no such kind";
+    }
+    if (a->joined > 1) {
+        return " is joined to more than one";
+    }
+    if (a->joined != 0 && (a->kind != DPAR_FORWARD || k + 1 == s->begin[r + 1] ||
+                           !dpari_kind_in(a[1].kind, DPARI_COMPUTES_INPUT) || a[1].joined != 0)) {
+        return " is joined, but is no forward with a B or I behind it";
+    }
+    if (a->kind == DPAR_IDLE) {
+        return NULL;
+    }
+    if (a->stage >= s->stages || s->rank_of[a->stage] != r) {
+        return " is of a stage that is not on this rank";
+    }
+    if (dpar_action_has_micro(a->kind) && a->micro >= s->micros) {
+        return " is of a micro-batch that there is not";
+    }
+    if (dpari_kind_in(a->kind, DPARI_MESSAGES)) {
+        other = dpari_lower_other(s, a);
+        if (other < 0 || s->rank_of[other] != a->peer || a->peer == r) {
+            return " is no message between neighbours on two ranks";
+        }
+    }
+    return NULL;
+}
+
+/* Refuses what would lead a pass astray, and the kinds in the bit mask `already`. */
+static dpar_status dpari_lower_check(const dpar_schedule *s, uint32_t already, dpar_why *why)
+{
+    int32_t r, i;
+    int64_t k;
+    if (s->ranks < 1 || s->ranks > DPAR_MOST_STAGES || s->stages < 1 ||
+        s->stages > DPAR_MOST_STAGES || s->micros < 0 || s->micros > DPAR_MOST_MICROS) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks, # stages, # micro-batches: 1 to 65535 of the first two, 0 to "
+                         "65535 of the last",
+                         s->ranks, s->stages, s->micros, 0);
+    }
+    if (s->chain < 1 || s->stages % s->chain != 0) {
+        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", s->chain,
+                         s->stages, 0, 0);
+    }
+    for (i = 0; i < s->stages; i++) {
+        if (s->rank_of[i] >= s->ranks) {
+            return dpari_say(DPAR_E_ARG, why, "stage # is on rank # of #", i, s->rank_of[i],
+                             s->ranks, 0);
+        }
+    }
+    for (r = 0; r < s->ranks; r++) {
+        if (s->begin[0] != 0 || s->begin[r + 1] < s->begin[r]) {
+            return dpari_say(DPAR_E_ARG, why, "rank #'s list is of the actions # to #", r,
+                             s->begin[r], s->begin[r + 1], 0);
+        }
+        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
+            const char *wrong = dpari_lower_wrong(s, r, k);
+            if (wrong == NULL && dpari_kind_in(s->action[k].kind, already)) {
+                wrong = " is there already";
+            }
+            if (wrong != NULL) {
+                return dpari_lower_say(why, r, k - s->begin[r], &s->action[k], wrong);
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+static int64_t dpari_lower_align(int64_t bytes)
+{
+    return (bytes + 7) / 8 * 8;
+}
+
+/* out is laid for `actions` with in's description; *work is what lies behind it. */
+static dpar_status dpari_lower_lay(dpar_schedule *out, const dpar_schedule *in, int64_t actions,
+                                   int64_t needed, void *mem, int64_t bytes, char **work,
+                                   dpar_why *why)
+{
+    dpar_status st;
+    int32_t i;
+    if (bytes < needed) {
+        return dpari_say(DPAR_E_ROOM, why, "the pass takes # bytes, there are #", needed, bytes, 0,
+                         0);
+    }
+    st = dpar_schedule_lay(out, in->ranks, in->stages, actions, mem, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    out->micros = in->micros;
+    out->chain = in->chain;
+    out->slices = in->slices;
+    for (i = 0; i < in->stages; i++) {
+        out->rank_of[i] = in->rank_of[i];
+    }
+    *work = (char *)mem + dpari_lower_align(dpar_schedule_bytes(in->ranks, in->stages, actions));
+    return DPAR_OK;
+}
+
+/* Where a pass writes; with at == NULL it only counts. */
+typedef struct dpari_sink {
+    dpar_action *at;
+    int64_t n;
+} dpari_sink;
+
+static void dpari_sink_put(dpari_sink *to, const dpar_action *a)
+{
+    if (to->at != NULL) {
+        to->at[to->n] = *a;
+    }
+    to->n++;
+}
+
+static void dpari_sink_stage(dpari_sink *to, int32_t kind, int32_t stage)
+{
+    dpar_action a;
+    dpari_zero(&a, sizeof(a));
+    a.kind = (uint8_t)kind;
+    a.stage = (uint16_t)stage;
+    dpari_sink_put(to, &a);
+}
+
+/* ---- shards and gradients ------------------------------------------------------------------- */
+
+/* The stages of the actions [from here, end): in the order in which they are first needed. A stage
+ * whose last use is gone stays until it is let go; at most two are, those of a joined pair, and one
+ * more than max_active when a pair came last. */
+typedef struct dpari_window {
+    int64_t end;
+    int32_t stages, used, max_active; /* used: of the stages, those with uses > 0 */
+    int64_t uses[DPAR_MOST_ACTIVE + 3];
+    uint16_t stage[DPAR_MOST_ACTIVE + 3];
+    uint8_t gathered[DPAR_MOST_ACTIVE + 3];
+} dpari_window;
+
+static int32_t dpari_window_find(const dpari_window *w, int32_t stage)
+{
+    int32_t i;
+    for (i = 0; i < w->stages && w->stage[i] != stage; i++) {
+    }
+    return i;
+}
+
+static void dpari_window_use(dpari_window *w, const dpar_action *a)
+{
+    int32_t i = dpari_window_find(w, a->stage);
+    if (i == w->stages) {
+        w->stages++;
+        w->uses[i] = 0;
+        w->stage[i] = a->stage;
+        w->gathered[i] = 0;
+    }
+    w->used += w->uses[i]++ == 0;
+}
+
+static void dpari_window_done(dpari_window *w, const dpar_action *a)
+{
+    w->used -= --w->uses[dpari_window_find(w, a->stage)] == 0;
+}
+
+/* Goes on until there are max_active stages in the window or the list ends. */
+static void dpari_window_extend(dpari_window *w, const dpar_schedule *s, int64_t end)
+{
+    while (w->used < w->max_active && w->end < end) {
+        const dpar_action *a = &s->action[w->end];
+        w->end += 1 + a->joined;
+        if (a->kind != DPAR_IDLE) {
+            dpari_window_use(w, a);
+        }
+        if (a->joined) {
+            dpari_window_use(w, a + 1);
+        }
+    }
+}
+
+/* RESHARD of the stages that are used no more, the smallest first. */
+static void dpari_window_let_go(dpari_window *w, dpari_sink *to)
+{
+    while (w->stages > w->used) {
+        int32_t i, least = -1;
+        for (i = 0; i < w->stages; i++) {
+            if (w->uses[i] == 0 && (least < 0 || w->stage[i] < w->stage[least])) {
+                least = i;
+            }
+        }
+        dpari_sink_stage(to, DPAR_RESHARD, w->stage[least]);
+        for (w->stages--, i = least; i < w->stages; i++) {
+            w->uses[i] = w->uses[i + 1];
+            w->stage[i] = w->stage[i + 1];
+            w->gathered[i] = w->gathered[i + 1];
+        }
+    }
+}
+
+static void dpari_window_gather(dpari_window *w, dpari_sink *to)
+{
+    int32_t i;
+    for (i = 0; i < w->stages; i++) {
+        if (!w->gathered[i]) {
+            w->gathered[i] = 1;
+            dpari_sink_stage(to, DPAR_UNSHARD, w->stage[i]);
+        }
+    }
+}
+
+/* Rank r's list without idle actions, with UNSHARD and RESHARD (max_active > 0) and REDUCE_GRAD
+ * (left != NULL: each stage's B and W to come). */
+static void dpari_lower_rank(const dpar_schedule *s, int32_t r, int32_t max_active, int64_t *left,
+                             dpari_sink *to)
+{
+    dpari_window w;
+    int64_t k, h;
+    w.end = s->begin[r];
+    w.stages = w.used = 0;
+    w.max_active = max_active;
+    for (k = s->begin[r]; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
+        const dpar_action *a = &s->action[k];
+        if (a->kind == DPAR_IDLE) {
+            continue;
+        }
+        dpari_window_extend(&w, s, s->begin[r + 1]);
+        dpari_window_let_go(&w, to);
+        dpari_window_gather(&w, to);
+        for (h = 0; h <= a->joined; h++) {
+            dpari_sink_put(to, a + h);
+        }
+        for (h = 0; h <= a->joined; h++) {
+            if (left != NULL && (a[h].kind == DPAR_BACKWARD || a[h].kind == DPAR_WEIGHT) &&
+                --left[a[h].stage] == 0) {
+                dpari_sink_stage(to, DPAR_REDUCE_GRAD, a[h].stage);
+            }
+            if (max_active > 0) {
+                dpari_window_done(&w, a + h);
+            }
+        }
+    }
+    dpari_window_let_go(&w, to);
+}
+
+/* ---- a set of ranks, smallest first --------------------------------------------------------- */
+
+/* 64 ranks a word; above them a bit for each word that is not 0, and again: 65535 ranks have one
+ * word at the top. */
+typedef struct dpari_ready {
+    uint64_t *top, *middle, *word;
+} dpari_ready;
+
+static int64_t dpari_ready_words(int32_t ranks)
+{
+    return 1 + (ranks + 4095) / 4096 + (ranks + 63) / 64;
+}
+
+static void dpari_ready_lay(dpari_ready *s, int32_t ranks, uint64_t *mem)
+{
+    s->top = mem;
+    s->middle = mem + 1;
+    s->word = s->middle + (ranks + 4095) / 4096;
+    dpari_zero(mem, 8 * (size_t)dpari_ready_words(ranks));
+}
+
+static void dpari_ready_add(dpari_ready *s, int32_t rank)
+{
+    s->word[rank >> 6] |= (uint64_t)1 << (rank & 63);
+    s->middle[rank >> 12] |= (uint64_t)1 << (rank >> 6 & 63);
+    *s->top |= (uint64_t)1 << (rank >> 12);
+}
+
+/* The number of the lowest bit that is set; w is not 0. */
+static int32_t dpari_lowest_bit(uint64_t w)
+{
+    int32_t n = 0, half;
+    for (half = 32; half > 0; half >>= 1) {
+        if ((w & (((uint64_t)1 << half) - 1)) == 0) {
+            w >>= half;
+            n += half;
+        }
+    }
+    return n;
+}
+
+/* Takes the smallest out; -1 when there is none. */
+static int32_t dpari_ready_take(dpari_ready *s)
+{
+    int32_t a, b, rank;
+    if (*s->top == 0) {
+        return -1;
+    }
+    a = dpari_lowest_bit(*s->top);
+    b = a * 64 + dpari_lowest_bit(s->middle[a]);
+    rank = b * 64 + dpari_lowest_bit(s->word[b]);
+    s->word[b] &= s->word[b] - 1;
+    if (s->word[b] == 0) {
+        s->middle[a] &= s->middle[a] - 1;
+    }
+    if (s->middle[a] == 0) {
+        *s->top &= *s->top - 1;
+    }
+    return rank;
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+enum { DPARI_GIVEN_F = 1, DPARI_GIVEN_B = 2 };
+
+/* A rank's next action: its place in `from`, a copy (two when joined), which saves most of the
+ * misses where lists' lengths are powers of two; and where the list that it goes to has come. */
+typedef struct dpari_head {
+    int64_t at, end, to;
+    dpar_action a[2];
+} dpari_head;
+
+typedef struct dpari_turns {
+    const dpar_schedule *in;
+    dpar_schedule *out;
+    const dpar_action *from; /* in's actions, or those that the first passes left in out */
+    dpari_head *head;        /* [ranks] */
+    dpari_ready now, next;   /* who acts in this turn and in the next */
+    uint8_t *given;          /* [stage][micro]: its input and its output's gradient are there */
+    int idle;                /* idle actions take a turn */
+} dpari_turns;
+
+/* Is there a neighbour to whom this action's result goes? Its stage, else -1. */
+static int32_t dpari_lower_receiver(const dpar_schedule *s, const dpar_action *a)
+{
+    return a->kind == DPAR_FORWARD                        ? dpar_schedule_behind(s, a->stage)
+           : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT) ? dpar_schedule_before(s, a->stage)
+                                                          : -1;
+}
+
+static uint8_t *dpari_lower_given(const dpari_turns *l, int32_t stage, int32_t micro)
+{
+    return &l->given[(int64_t)stage * l->in->micros + micro];
+}
+
+static int dpari_lower_has(const dpari_turns *l, const dpar_action *a)
+{
+    return a->kind == DPAR_FORWARD
+               ? (*dpari_lower_given(l, a->stage, a->micro) & DPARI_GIVEN_F) != 0
+           : dpari_kind_in(a->kind, DPARI_COMPUTES_INPUT)
+               ? (*dpari_lower_given(l, a->stage, a->micro) & DPARI_GIVEN_B) != 0
+               : 1;
+}
+
+/* May the rank put its next action down? */
+static int dpari_lower_ready(const dpari_turns *l, int32_t rank)
+{
+    const dpari_head *h = &l->head[rank];
+    return h->at < h->end && dpari_lower_has(l, &h->a[0]) &&
+           (!h->a[0].joined || dpari_lower_has(l, &h->a[1]));
+}
+
+/* The head goes to the next action; if it may be put down, that is in the next turn. */
+static void dpari_lower_next(dpari_turns *l, int32_t rank)
+{
+    dpari_head *h = &l->head[rank];
+    while (!l->idle && h->at < h->end && l->from[h->at].kind == DPAR_IDLE) {
+        h->at++;
+    }
+    if (h->at < h->end) {
+        h->a[0] = l->from[h->at];
+        h->a[1] = l->from[h->at + h->a[0].joined];
+    }
+    if (dpari_lower_ready(l, rank)) {
+        dpari_ready_add(&l->next, rank);
+    }
+}
+
+static void dpari_lower_message(dpari_turns *l, int32_t rank, const dpar_action *a, int32_t kind,
+                                int32_t stage, int32_t peer)
+{
+    dpar_action *m = &l->out->action[l->head[rank].to++];
+    *m = *a;
+    m->kind = (uint8_t)kind;
+    m->joined = 0;
+    m->stage = (uint16_t)stage;
+    m->peer = (uint16_t)peer;
+}
+
+/* Gives an action's result to the neighbour, who may be on this rank. Another rank that can go on
+ * now does so in this turn when it is behind this one. */
+static void dpari_lower_give(dpari_turns *l, int32_t rank, const dpar_action *a)
+{
+    int32_t stage = dpari_lower_receiver(l->in, a), peer;
+    int forward = a->kind == DPAR_FORWARD;
+    if (stage < 0) {
+        return;
+    }
+    *dpari_lower_given(l, stage, a->micro) |= (uint8_t)(forward ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    peer = l->in->rank_of[stage];
+    if (peer == rank) {
+        return;
+    }
+    dpari_lower_message(l, rank, a, forward ? DPAR_SEND_F : DPAR_SEND_B, a->stage, peer);
+    dpari_lower_message(l, peer, a, forward ? DPAR_RECV_F : DPAR_RECV_B, stage, rank);
+    if (dpari_lower_ready(l, peer)) {
+        dpari_ready_add(peer > rank ? &l->now : &l->next, peer);
+    }
+}
+
+/* The rank's next action goes into its list. */
+static void dpari_lower_step(dpari_turns *l, int32_t rank)
+{
+    dpari_head *h = &l->head[rank];
+    int32_t i, n = 1 + h->a[0].joined;
+    h->at += n;
+    for (i = 0; i < n && h->a[0].kind != DPAR_IDLE; i++) {
+        l->out->action[h->to++] = h->a[i];
+    }
+    for (i = 0; i < n; i++) {
+        dpari_lower_give(l, rank, &h->a[i]);
+    }
+    dpari_lower_next(l, rank);
+}
+
+/* "rank 2 waits for 2RECV_F3: stage 1's F3 never comes". */
+static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_why *why)
+{
+    const dpar_action *a = l->head[rank].a;
+    dpar_action wait;
+    dpar_text t;
+    int32_t stage;
+    if (why == NULL) {
+        return DPAR_E_ARG;
+    }
+    wait = dpari_lower_has(l, a) ? a[1] : a[0];
+    wait.joined = 0;
+    wait.kind = wait.kind == DPAR_FORWARD ? DPAR_RECV_F : DPAR_RECV_B;
+    stage = dpari_lower_other(l->in, &wait);
+    dpar_text_init(&t, why->text, sizeof(why->text));
+    dpar_text_put(&t, "rank ");
+    dpar_text_int(&t, rank);
+    dpar_text_put(&t, " waits for ");
+    if (l->in->rank_of[stage] != rank) {
+        dpar_action_text(&wait, &t);
+        dpar_text_put(&t, ": ");
+    }
+    dpar_text_put(&t, "stage ");
+    dpar_text_int(&t, stage);
+    dpar_text_put(&t, wait.kind == DPAR_RECV_F ? "'s F" : "'s B");
+    dpar_text_int(&t, wait.micro);
+    dpar_text_put(&t, l->in->rank_of[stage] != rank ? " never comes"
+                                                    : ", which comes later here or never");
+    return DPAR_E_ARG;
+}
+
+/* Turn by turn; a turn visits, ranks ascending, only those that can go on. */
+static dpar_status dpari_lower_messages(dpari_turns *l, dpar_why *why)
+{
+    int32_t r;
+    for (r = 0; r < l->in->ranks; r++) {
+        dpari_lower_next(l, r);
+    }
+    while (*l->next.top != 0) {
+        dpari_ready turn = l->next;
+        l->next = l->now;
+        l->now = turn;
+        for (r = dpari_ready_take(&l->now); r >= 0; r = dpari_ready_take(&l->now)) {
+            dpari_lower_step(l, r);
+        }
+    }
+    for (r = 0; r < l->in->ranks; r++) {
+        if (l->head[r].at < l->head[r].end) {
+            return dpari_lower_stuck(l, r, why);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- lowering ------------------------------------------------------------------------------- */
+
+/* `how` with its defaults, and everything judged. */
+static dpar_status dpari_lower_how(dpar_lowering *how, const dpar_schedule *in,
+                                   const dpar_lowering *asked, dpar_why *why)
+{
+    uint32_t already = 0;
+    how->passes = asked != NULL ? asked->passes : 0;
+    how->max_active = asked != NULL && asked->max_active != 0 ? asked->max_active : 3;
+    if (how->passes < 0 || how->passes > 15) {
+        return dpari_say(DPAR_E_ARG, why, "passes # are no sum of DPAR_LOWER_...", how->passes, 0,
+                         0, 0);
+    }
+    if (how->max_active < 1 || how->max_active > DPAR_MOST_ACTIVE) {
+        return dpari_say(DPAR_E_ARG, why, "max_active # is not 1 to #", how->max_active,
+                         DPAR_MOST_ACTIVE, 0, 0);
+    }
+    if ((how->passes & ~DPAR_LOWER_IDLE) == 0) {
+        how->passes |= DPAR_LOWER_MESSAGES;
+    }
+    if ((how->passes & DPAR_LOWER_SHARDS) == 0) {
+        how->max_active = 0;
+    } else {
+        already |= 1u << DPAR_UNSHARD | 1u << DPAR_RESHARD;
+    }
+    if ((how->passes & DPAR_LOWER_REDUCE) != 0) {
+        already |= 1u << DPAR_REDUCE_GRAD;
+    }
+    if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
+        already |= DPARI_MESSAGES;
+    }
+    return dpari_lower_check(in, already, why);
+}
+
+/* All messages, each on two ranks; adds those of each rank to count[rank]. */
+static int64_t dpari_lower_count(const dpar_schedule *s, int64_t *count)
+{
+    int64_t k, total = 0;
+    int32_t r, stage;
+    for (r = 0; r < s->ranks; r++) {
+        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
+            stage = dpari_lower_receiver(s, &s->action[k]);
+            if (stage >= 0 && s->rank_of[stage] != r) {
+                total += 2;
+                if (count != NULL) {
+                    count[r]++;
+                    count[s->rank_of[stage]]++;
+                }
+            }
+        }
+    }
+    return total;
+}
+
+/* Room for the actions of out; REDUCE takes no more than one a stage. */
+static int64_t dpari_lower_actions(const dpar_schedule *in, const dpar_lowering *how)
+{
+    dpari_sink counted;
+    int32_t r;
+    counted.at = NULL;
+    counted.n = 0;
+    for (r = 0; r < in->ranks; r++) {
+        dpari_lower_rank(in, r, how->max_active, NULL, &counted);
+    }
+    if ((how->passes & DPAR_LOWER_REDUCE) != 0) {
+        counted.n += in->stages;
+    }
+    if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
+        counted.n += dpari_lower_count(in, NULL);
+    }
+    return counted.n;
+}
+
+/* The schedule, then heads and two sets of ready ranks, each stage's backwards to come, and what
+ * was given; -1 when that passes int64_t. */
+static int64_t dpari_lower_size(const dpar_schedule *in, int64_t actions)
+{
+    int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, actions);
+    return bytes < 0 ? -1
+                     : dpari_lower_align(bytes) + (int64_t)sizeof(dpari_head) * in->ranks +
+                           16 * dpari_ready_words(in->ranks) + 8 * (int64_t)in->stages +
+                           dpari_lower_align((int64_t)in->stages * in->micros);
+}
+
+DPAR_API int64_t dpar_schedule_lower_bytes(const dpar_schedule *in, const dpar_lowering *how,
+                                           dpar_why *why)
+{
+    dpar_lowering h;
+    return dpari_lower_how(&h, in, how, why) == DPAR_OK
+               ? dpari_lower_size(in, dpari_lower_actions(in, &h))
+               : -1;
+}
+
+/* Each stage's B and W. */
+static void dpari_lower_backwards(const dpar_schedule *s, int64_t *left)
+{
+    int64_t k;
+    dpari_zero(left, sizeof(*left) * (size_t)s->stages);
+    for (k = 0; k < s->begin[s->ranks]; k++) {
+        const dpar_action *a = &s->action[k];
+        left[a->stage < s->stages ? a->stage : 0] +=
+            a->kind == DPAR_BACKWARD || a->kind == DPAR_WEIGHT;
+    }
+}
+
+/* Lays the heads and what is given behind out, and fills out's begins. After the first passes each
+ * rank's list stands at the end of its place in out, and messages are put in from the front: there
+ * is room for just those in between, so that no action is lost before it is read. */
+static void dpari_lower_begin(dpari_turns *l, const dpar_lowering *how, char *work)
+{
+    const dpar_schedule *s = l->in;
+    int first = (how->passes & (DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE)) != 0;
+    int64_t *begin = l->out->begin, *left;
+    dpari_sink to;
+    int32_t r;
+    l->from = first ? l->out->action : s->action;
+    l->head = (dpari_head *)(void *)work;
+    dpari_ready_lay(&l->now, s->ranks, (uint64_t *)(void *)(l->head + s->ranks));
+    dpari_ready_lay(&l->next, s->ranks, l->now.top + dpari_ready_words(s->ranks));
+    left = (int64_t *)(void *)(l->next.top + dpari_ready_words(s->ranks));
+    l->given = (uint8_t *)(left + s->stages);
+    dpari_lower_backwards(s, left);
+    if ((how->passes & DPAR_LOWER_MESSAGES) != 0) {
+        (void)dpari_lower_count(s, begin + 1);
+    }
+    for (r = 0; r < s->ranks; r++) {
+        dpari_head *h = &l->head[r];
+        h->to = begin[r];
+        h->at = begin[r] + begin[r + 1];
+        to.at = first ? l->out->action + h->at : NULL;
+        to.n = 0;
+        dpari_lower_rank(s, r, how->max_active, (how->passes & DPAR_LOWER_REDUCE) ? left : NULL,
+                         &to);
+        begin[r + 1] = h->at + to.n;
+        h->at = first ? h->at : s->begin[r];
+        h->end = first ? begin[r + 1] : s->begin[r + 1];
+    }
+}
+
+/* Chains' ends need nobody. */
+static void dpari_lower_ends(dpari_turns *l)
+{
+    int32_t i, m;
+    dpari_zero(l->given, (size_t)l->in->stages * (size_t)l->in->micros);
+    for (i = 0; i < l->in->stages; i++) {
+        int given = (dpar_schedule_before(l->in, i) < 0 ? DPARI_GIVEN_F : 0) |
+                    (dpar_schedule_behind(l->in, i) < 0 ? DPARI_GIVEN_B : 0);
+        for (m = 0; m < l->in->micros && given != 0; m++) {
+            *dpari_lower_given(l, i, m) = (uint8_t)given;
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_schedule_lower(dpar_schedule *out, const dpar_schedule *in,
+                                         const dpar_lowering *how, void *mem, int64_t bytes,
+                                         dpar_why *why)
+{
+    dpar_lowering h;
+    dpar_schedule got;
+    dpari_turns l;
+    int64_t actions;
+    char *work;
+    dpar_status st = dpari_lower_how(&h, in, how, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    actions = dpari_lower_actions(in, &h);
+    st = dpari_lower_lay(&got, in, actions, dpari_lower_size(in, actions), mem, bytes, &work, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    l.in = in;
+    l.out = &got;
+    l.idle = (h.passes & DPAR_LOWER_IDLE) != 0;
+    dpari_lower_begin(&l, &h, work);
+    if ((h.passes & DPAR_LOWER_MESSAGES) != 0) {
+        dpari_lower_ends(&l);
+        st = dpari_lower_messages(&l, why);
+    }
+    if (st == DPAR_OK) {
+        *out = got;
+    }
+    return st;
+}
+
+/* ---- merging -------------------------------------------------------------------------------- */
+
+/* Without idle actions, W behind its I merged into it. */
+static void dpari_merge_rank(const dpar_schedule *s, int32_t r, dpari_sink *to)
+{
+    dpar_action last; /* read, not put yet */
+    int64_t k;
+    int whole = 1; /* last is no I on its own */
+    dpari_zero(&last, sizeof(last));
+    for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
+        dpar_action a = s->action[k];
+        if (a.kind == DPAR_IDLE) {
+            continue;
+        }
+        if (!whole && a.kind == DPAR_WEIGHT && a.stage == last.stage && a.micro == last.micro) {
+            last.kind = DPAR_BACKWARD;
+            whole = 1;
+            continue;
+        }
+        if (last.kind != DPAR_IDLE) {
+            dpari_sink_put(to, &last);
+        }
+        whole = a.kind != DPAR_INPUT || last.joined;
+        last = a;
+    }
+    if (last.kind != DPAR_IDLE) {
+        dpari_sink_put(to, &last);
+    }
+}
+
+static int64_t dpari_merge_count(const dpar_schedule *s)
+{
+    dpari_sink counted;
+    int32_t r;
+    counted.at = NULL;
+    counted.n = 0;
+    for (r = 0; r < s->ranks; r++) {
+        dpari_merge_rank(s, r, &counted);
+    }
+    return counted.n;
+}
+
+DPAR_API int64_t dpar_schedule_merge_bytes(const dpar_schedule *in, dpar_why *why)
+{
+    return dpari_lower_check(in, 0, why) == DPAR_OK
+               ? dpar_schedule_bytes(in->ranks, in->stages, dpari_merge_count(in))
+               : -1;
+}
+
+DPAR_API dpar_status dpar_schedule_merge(dpar_schedule *out, const dpar_schedule *in, void *mem,
+                                         int64_t bytes, dpar_why *why)
+{
+    dpar_schedule got;
+    dpari_sink to;
+    char *work;
+    int64_t actions;
+    int32_t r;
+    dpar_status st = dpari_lower_check(in, 0, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    actions = dpari_merge_count(in);
+    st = dpari_lower_lay(&got, in, actions, dpar_schedule_bytes(in->ranks, in->stages, actions),
+                         mem, bytes, &work, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    to.at = got.action;
+    to.n = 0;
+    for (r = 0; r < in->ranks; r++) {
+        dpari_merge_rank(in, r, &to);
+        got.begin[r + 1] = to.n;
+    }
+    *out = got;
+    return DPAR_OK;
+}
+
+/* ---- sinking -------------------------------------------------------------------------------- */
+
+/* Receives that are held back: a queue for each class, those of all classes in a rank's list linked
+ * through `next`. */
+typedef struct dpari_held {
+    const dpar_schedule *in;
+    dpari_sink to;
+    int64_t *first, *last; /* [ranks]: by peer; ANY has one queue, the first */
+    int64_t *next;         /* [actions of the list]: the one behind it, from the list's begin */
+    uint8_t *given;        /* [stage][micro]: which receives are held */
+    int one_queue;
+} dpari_held;
+
+static uint8_t *dpari_held_given(const dpari_held *h, const dpar_action *a)
+{
+    return &h->given[(int64_t)a->stage * h->in->micros + a->micro];
+}
+
+static void dpari_held_add(dpari_held *h, int64_t k, int64_t begin)
+{
+    const dpar_action *a = &h->in->action[k];
+    int32_t q = h->one_queue ? 0 : a->peer;
+    *dpari_held_given(h, a) |= (uint8_t)(a->kind == DPAR_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    h->next[k - begin] = -1;
+    if (h->first[q] < 0) {
+        h->first[q] = k;
+    } else {
+        h->next[h->last[q] - begin] = k;
+    }
+    h->last[q] = k;
+}
+
+/* The next of queue q goes into the list. */
+static void dpari_held_pop(dpari_held *h, int32_t q, int64_t begin)
+{
+    const dpar_action *a = &h->in->action[h->first[q]];
+    *dpari_held_given(h, a) &=
+        (uint8_t) ~(unsigned)(a->kind == DPAR_RECV_F ? DPARI_GIVEN_F : DPARI_GIVEN_B);
+    h->first[q] = h->next[h->first[q] - begin];
+    dpari_sink_put(&h->to, a);
+}
+
+/* If the receive of a's stage and micro-batch is held, it and those before it in its queue go. */
+static void dpari_held_need(dpari_held *h, const dpar_action *a, int forward, int64_t begin)
+{
+    int32_t other =
+        forward ? dpar_schedule_before(h->in, a->stage) : dpar_schedule_behind(h->in, a->stage);
+    int32_t q = other < 0 || h->one_queue ? 0 : h->in->rank_of[other];
+    while ((*dpari_held_given(h, a) & (forward ? DPARI_GIVEN_F : DPARI_GIVEN_B)) != 0) {
+        dpari_held_pop(h, q, begin);
+    }
+}
+
+/* What must stay before this action goes into the list. */
+static void dpari_held_before(dpari_held *h, const dpar_action *a, int32_t channel_class,
+                              int64_t begin)
+{
+    int32_t i, q = h->one_queue ? 0 : a->peer;
+    for (i = 0; i <= a->joined; i++) {
+        int forward = a[i].kind == DPAR_FORWARD || a[i].kind == DPAR_RECV_F;
+        if (forward || a[i].kind == DPAR_RECV_B || dpari_kind_in(a[i].kind, DPARI_COMPUTES_INPUT)) {
+            dpari_held_need(h, &a[i], forward, begin);
+        }
+    }
+    if ((a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B) && channel_class != DPAR_SINK_EDGE) {
+        while (h->first[q] >= 0) {
+            dpari_held_pop(h, q, begin);
+        }
+    }
+}
+
+static void dpari_sink_rank(dpari_held *h, int32_t r, int32_t channel_class)
+{
+    const dpar_schedule *s = h->in;
+    int64_t k, begin = s->begin[r];
+    int32_t i;
+    for (k = begin; k < s->begin[r + 1]; k += 1 + s->action[k].joined) {
+        const dpar_action *a = &s->action[k];
+        dpari_held_before(h, a, channel_class, begin);
+        if (dpari_kind_in(a->kind, DPARI_RECEIVES)) {
+            dpari_held_add(h, k, begin);
+            continue;
+        }
+        for (i = 0; i <= a->joined; i++) {
+            dpari_sink_put(&h->to, a + i);
+        }
+    }
+    for (k = begin; k < s->begin[r + 1]; k++) { /* those that nobody needs, in their order */
+        int32_t q = h->one_queue ? 0 : s->action[k].peer;
+        if (dpari_kind_in(s->action[k].kind, DPARI_RECEIVES) && h->first[q] == k) {
+            dpari_held_pop(h, q, begin);
+        }
+    }
+}
+
+static int64_t dpari_sink_longest(const dpar_schedule *s)
+{
+    int64_t most = 0;
+    int32_t r;
+    for (r = 0; r < s->ranks; r++) {
+        most = dpari_most(most, s->begin[r + 1] - s->begin[r]);
+    }
+    return most;
+}
+
+static int64_t dpari_sink_size(const dpar_schedule *in)
+{
+    int64_t bytes = dpar_schedule_bytes(in->ranks, in->stages, in->begin[in->ranks]);
+    return bytes < 0
+               ? -1
+               : dpari_lower_align(bytes) + 16 * (int64_t)in->ranks + 8 * dpari_sink_longest(in) +
+                     dpari_lower_align((int64_t)in->stages * in->micros);
+}
+
+DPAR_API int64_t dpar_schedule_sink_bytes(const dpar_schedule *in, dpar_why *why)
+{
+    return dpari_lower_check(in, 0, why) == DPAR_OK ? dpari_sink_size(in) : -1;
+}
+
+DPAR_API dpar_status dpar_schedule_sink(dpar_schedule *out, const dpar_schedule *in,
+                                        int32_t channel_class, void *mem, int64_t bytes,
+                                        dpar_why *why)
+{
+    dpar_schedule got;
+    dpari_held h;
+    char *work;
+    int32_t r;
+    dpar_status st = dpari_lower_check(in, 0, why);
+    if (st == DPAR_OK && (channel_class < 0 || channel_class >= DPAR_SINK_CLASSES)) {
+        st = dpari_say(DPAR_E_ARG, why, "class # is not 0 to 2", channel_class, 0, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_lower_lay(&got, in, in->begin[in->ranks], dpari_sink_size(in), mem, bytes, &work,
+                             why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    h.in = in;
+    h.to.at = got.action;
+    h.to.n = 0;
+    h.first = (int64_t *)(void *)work;
+    h.last = h.first + in->ranks;
+    h.next = h.last + in->ranks;
+    h.given = (uint8_t *)(h.next + dpari_sink_longest(in));
+    h.one_queue = channel_class == DPAR_SINK_ANY;
+    dpari_zero(h.given, (size_t)in->stages * (size_t)in->micros);
+    for (r = 0; r < in->ranks; r++) {
+        h.first[r] = -1;
+    }
+    for (r = 0; r < in->ranks; r++) {
+        dpari_sink_rank(&h, r, channel_class);
+        got.begin[r + 1] = h.to.n;
+    }
+    *out = got;
+    return DPAR_OK;
+}
