@@ -1678,6 +1678,138 @@ DPAR_API dpar_status dpar_schedule_sink(dpar_schedule *out, const dpar_schedule 
                                         int32_t channel_class, void *mem, int64_t bytes,
                                         dpar_why *why);
 
+/* ==== order/check.h ==== */
+
+/* check - is a schedule right, and does it come to its end on a given transport? */
+
+/* What dpar_schedule_check takes for right, beyond its rules. */
+enum {
+    DPAR_CHECK_TRAINS = 1, /* a list without any backward is refused: else it is forward-only */
+    DPAR_CHECK_TAGGED = 2  /* messages have tags (MPI): any order on a channel will do */
+};
+
+/* Bytes of working memory, for the check and for the run; -1 when ranks, stages, chain, micros,
+ * slices or begin are not those of a schedule (the check says why). O(ranks). */
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s);
+DPAR_API int64_t dpar_schedule_run_bytes(const dpar_schedule *s);
+
+/* Proves a schedule, compute alone or with messages: DPAR_OK, or E_ARG and the first fault as one
+ * sentence, "rank 2: 1B3 is there twice". Any actions may stand in it. The rules:
+ *  - kinds, stages, micro-batches in range; stages on their rank; a joined forward is followed by a
+ *    B or I of the same rank, not its own;
+ *  - every micro-batch goes through one chain, all its stages, the slices of one through the same:
+ *    there F once, and B once or I and W once, or no backward anywhere; nothing twice;
+ *  - in a rank's list F, OFFLOAD, RELOAD, RECOMPUTE, B or I, W in this order; what a stage gives to
+ *    another of the same rank is made before it is used; slices forward in ascending, backward in
+ *    descending order; an OFFLOAD for every RELOAD, and a RELOAD for every OFFLOAD where there is a
+ *    backward;
+ *  - messages, if there is one: both ends of each between stages that are neighbours on different
+ *    ranks, once, with the right peer, and no other; RECV before its consumer, SEND after its
+ *    producer; from one rank to another received in the order in which they are sent, whatever
+ *    they carry (NCCL has no tags: another order is no error there but wrong data);
+ *  - UNSHARD, RESHARD, if there is one: in turn for each stage, the last a RESHARD, and F, B, I, W,
+ *    RECOMPUTE in between;
+ *  - REDUCE_GRAD, if there is one: of each stage that has backwards once, after them;
+ *  - all ranks together come to the end when nothing but the data is waited for; else the sentence
+ *    has the circle, as dpar_schedule_run_check.
+ * E_ROOM when mem (aligned as for int64_t) is too small. flags: DPAR_CHECK_.... O(actions). */
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, int32_t flags, void *mem,
+                                         int64_t bytes, dpar_why *why);
+
+/* How messages travel. BLOCKING: a rank does its actions in order and stays at a message until the
+ * other rank is at its other end (MPI_Ssend, MPI_Recv). RANK to EDGE: messages are posted and wait
+ * in a queue; one goes over when both its ends are the first of their queues; a computation waits
+ * for what it receives (NCCL). Queues are those of a rank, one for all messages (RANK: one
+ * communicator), for those of the forward and of the backward (DIR), for each other rank (PAIR: 2-
+ * rank communicators), for each other rank and way (EDGE: PyTorch's p2p_per_edge). EAGER: a rank
+ * does its actions in order; from each rank to each other one there is a buffer of `room` messages,
+ * first in first out: a send waits for a place in it, a receive for its message at the front.
+ * What passes BLOCKING passes all. */
+enum {
+    DPAR_TRANSPORT_BLOCKING,
+    DPAR_TRANSPORT_RANK,
+    DPAR_TRANSPORT_DIR,
+    DPAR_TRANSPORT_PAIR,
+    DPAR_TRANSPORT_EDGE,
+    DPAR_TRANSPORT_EAGER,
+    DPAR_TRANSPORTS
+};
+/* "blocking", "rank", "dir", "pair", "edge", "eager"; "?" for others. And back; -1 for others. */
+DPAR_API const char *dpar_transport_name(int32_t transport);
+DPAR_API int32_t dpar_transport_find(const char *name);
+
+/* Does a list with messages come to its end? DPAR_OK, or E_ARG: when it is no right schedule
+ * (dpar_schedule_check, tagged; or it lacks its messages), or when it gets stuck, with the circle:
+ * "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after 1SEND_F0; rank 1 ...". No run
+ * depends on the ranks' speed, so that one run proves all. room: messages of an EAGER buffer, 1 and
+ * more; else ignored. stuck: NULL, or [ranks], written when it gets stuck and only then: where each
+ * rank stands, the index in s->action, -1 when it is through; of queued messages the first of the
+ * queue that holds up the rank. E_ROOM as above. Source: what PyTorch issue #172668 and PR #195760
+ * report. O(actions). */
+DPAR_API dpar_status dpar_schedule_run_check(const dpar_schedule *s, int32_t transport,
+                                             int32_t room, int64_t *stuck, void *mem, int64_t bytes,
+                                             dpar_why *why);
+
+/* ==== order/steps.h ==== */
+
+/* steps - what a runner needs of a schedule: buffers for everything, as few as there can be, and
+ * the next thing to do. */
+
+/* The buffers that an action uses, numbered from 0 in each rank and kind; DPAR_NO_SLOT: none.
+ *  receive: what comes in, from RECV to the end of the F, B or I that uses it. What the backward
+ *    needs of a stage's input belongs to the activation.
+ *  activation: from F to B, or to W where the backward is split; in a list without backwards to the
+ *    end. An OFFLOAD frees it, its RELOAD takes another. In a joined pair F takes before B frees.
+ *  send: what goes out, from the F, B or I that makes it to the SEND, and some sends more (below).
+ *  weight: what I leaves to W, the gradients in between: pending W's.
+ * So F has receive, activation, send; I all four; W activation and weight; RECV and SEND their own.
+ * A list without messages has neither receives nor sends. Between stages of one rank data goes from
+ * hand to hand: no slots. */
+enum { DPAR_NO_SLOT = 65535 };
+typedef struct dpar_slots {
+    uint16_t receive, activation, send, weight;
+} dpar_slots;
+/* How many a rank needs. */
+typedef struct dpar_slot_counts {
+    int32_t receive, activation, send, weight;
+} dpar_slot_counts;
+
+/* Bytes of working memory; -1 as dpar_schedule_check_bytes. O(ranks). */
+DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s);
+/* Assigns slots: no two live things share one, and of each kind a rank has as many as are alive at
+ * once at most. slots: NULL, or one for each of s->action; counts: NULL, or [ranks].
+ * flying: a send's slot stays taken while the next `flying` sends of the rank are posted. 0: a SEND
+ * has the data out of its slot when it returns. A runner that posts k sends at a time and then
+ * waits for the oldest takes k; one that waits at the end of the step only, as PyTorch does,
+ * INT32_MAX. (Or it takes 0 and waits, before it fills a slot, for the send that was the last to
+ * use it; a list that passes DPAR_TRANSPORT_BLOCKING stands that.)
+ * E_ARG when dpar_schedule_check (tagged) refuses s, or flying < 0; E_RANGE at more than 65535
+ * slots; E_ROOM. O(actions). */
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying, dpar_slots *slots,
+                                         dpar_slot_counts *counts, void *mem, int64_t bytes,
+                                         dpar_why *why);
+
+/* A rank's way through its list. Both pointers are the caller's and must live. Begin again for the
+ * next training step. */
+typedef struct dpar_steps {
+    const dpar_schedule *schedule;
+    const dpar_slots *slots; /* NULL: every step says DPAR_NO_SLOT */
+    int64_t at, end;
+} dpar_steps;
+/* What to do next: one action, or a forward and a backward that run together. */
+typedef struct dpar_task {
+    int64_t index; /* of the first, in schedule->action */
+    dpar_action action[2];
+    dpar_slots slots[2];
+} dpar_task;
+
+/* Begins a step of `rank`; a rank outside has nothing to do. O(1). */
+DPAR_API void dpar_steps_begin(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
+                               int32_t rank);
+/* The number of actions in *task: 1, or 2 that are joined; 0 at the end (*task is not written).
+ * Idle ones are passed over. The list must be a right one (dpar_schedule_check). O(1). */
+DPAR_API int dpar_schedule_next(dpar_steps *steps, dpar_task *task);
+
 #ifndef DPAR_NO_COST
 
 /* ==== cost/cluster.h ==== */
@@ -13277,6 +13409,1390 @@ DPAR_API dpar_status dpar_schedule_sink(dpar_schedule *out, const dpar_schedule 
     }
     *out = got;
     return DPAR_OK;
+}
+
+/* ==== order/check.c ==== */
+
+/* Sets of kinds, a bit each. */
+enum {
+    DPARI_SET_F = 1 << DPAR_FORWARD,
+    DPARI_SET_B = 1 << DPAR_BACKWARD,
+    DPARI_SET_I = 1 << DPAR_INPUT,
+    DPARI_SET_W = 1 << DPAR_WEIGHT,
+    DPARI_SET_SENDS = (1 << DPAR_SEND_F) | (1 << DPAR_SEND_B),
+    DPARI_SET_RECVS = (1 << DPAR_RECV_F) | (1 << DPAR_RECV_B),
+    DPARI_SET_MESSAGES = DPARI_SET_SENDS | DPARI_SET_RECVS,
+    DPARI_SET_SHARDING = (1 << DPAR_UNSHARD) | (1 << DPAR_RESHARD),
+    DPARI_SET_OFFLOADS = (1 << DPAR_OFFLOAD) | (1 << DPAR_RELOAD),
+    DPARI_SET_GRADIENT = DPARI_SET_B | DPARI_SET_I, /* what makes the gradient of a stage's input */
+    DPARI_SET_TRAINING = DPARI_SET_GRADIENT | DPARI_SET_W,
+    DPARI_SET_COMPUTE = DPARI_SET_F | DPARI_SET_TRAINING | (1 << DPAR_RECOMPUTE)
+};
+enum {
+    DPARI_STAGE_UNSHARDED = 1,
+    DPARI_STAGE_REDUCED = 2,
+    DPARI_STAGE_TRAINED = 4
+}; /* of a stage */
+enum { DPARI_NO_CHAIN = 65535 };
+
+/* A stage and a micro-batch: the kinds that its rank's list has, and those that a run has done. */
+typedef struct dpari_proof_cell {
+    int32_t send[2]; /* SEND_F, SEND_B: number on its channel, later index in the list */
+    uint16_t seen, done;
+} dpari_proof_cell;
+
+/* A message of a list in its queue. */
+typedef struct dpari_proof_link {
+    int32_t mate;  /* the other end; in a queue, once it went over: the next in `pending` */
+    int32_t next;  /* in the queue; -1: none */
+    int32_t first; /* of the queue: its record stands for the queue */
+    int32_t head;  /* of the first: the first that has not gone over; -1: none. EAGER, on the
+                      receiver's side: messages in the buffer */
+} dpari_proof_link;
+
+typedef struct dpari_proof_lane {
+    int32_t at, end; /* of a rank: the next action, and behind the last */
+    int32_t queued;  /* is it in `ready`? */
+} dpari_proof_lane;
+
+typedef struct dpari_proof {
+    const dpar_schedule *s;
+    dpar_why *why;
+    dpari_proof_link *link; /* [actions]; NULL: messages wait for nothing */
+    dpari_proof_cell *cell; /* [chain][micros] */
+    dpari_proof_lane *lane; /* [ranks] */
+    int32_t *ready;         /* [ranks] that may go on */
+    int32_t *key;           /* [2 ranks] a counter or queue for each other rank */
+    uint16_t *chain;        /* [micros] */
+    uint8_t *stage;         /* [stages] */
+    uint32_t kinds;         /* that there are */
+    int32_t transport, room, ready_count;
+    int32_t pending; /* a message gone over whose successor may go now; -1: none */
+    int64_t left;    /* sends that did not go over */
+} dpari_proof;
+
+/* ---- sentences ------------------------------------------------------------------------------ */
+
+static void dpari_proof_put(const dpar_action *a, dpar_text *t)
+{
+    dpar_action one = *a;
+    one.joined = 0; /* what follows it may not exist */
+    dpar_action_text(&one, t);
+}
+
+/* Appends `form`, where '#' is the next of m, n and '@' the next of a, b. */
+static void dpari_proof_words(dpar_text *t, const char *form, int64_t m, int64_t n,
+                              const dpar_action *a, const dpar_action *b)
+{
+    for (; *form != 0; form++) {
+        if (*form == '#') {
+            dpar_text_int(t, m);
+            m = n;
+        } else if (*form == '@') {
+            dpari_proof_put(a, t);
+            a = b;
+        } else {
+            dpar_text_char(t, *form);
+        }
+    }
+}
+
+static dpar_status dpari_proof_say(const dpari_proof *w, const char *form, int64_t m, int64_t n,
+                                   const dpar_action *a, const dpar_action *b)
+{
+    dpar_text t;
+    if (w->why != NULL) {
+        dpar_text_init(&t, w->why->text, sizeof(w->why->text));
+        dpari_proof_words(&t, form, m, n, a, b);
+    }
+    return DPAR_E_ARG;
+}
+
+static dpar_action dpari_proof_action(int32_t kind, int32_t stage, int32_t micro)
+{
+    dpar_action a;
+    dpari_zero(&a, sizeof(a));
+    a.kind = (uint8_t)kind;
+    a.stage = (uint16_t)stage;
+    a.micro = (uint16_t)micro;
+    return a;
+}
+
+/* The first kind of a set. */
+static int32_t dpari_proof_kind(uint32_t set)
+{
+    int32_t kind = 0;
+    while (kind + 1 < DPAR_ACTION_KINDS && (set >> kind & 1) == 0) {
+        kind++;
+    }
+    return kind;
+}
+
+/* ---- shape and memory ----------------------------------------------------------------------- */
+
+static dpar_status dpari_proof_begins(const dpar_schedule *s, dpar_why *why)
+{
+    int32_t r;
+    if (s->begin[0] != 0) {
+        return dpari_say(DPAR_E_ARG, why, "rank 0 begins at action #, not 0", s->begin[0], 0, 0, 0);
+    }
+    for (r = 0; r < s->ranks; r++) {
+        if (s->begin[r + 1] < s->begin[r]) {
+            return dpari_say(DPAR_E_ARG, why, "rank # begins at action # and ends at #", r,
+                             s->begin[r], s->begin[r + 1], 0);
+        }
+    }
+    return s->begin[s->ranks] < INT32_MAX
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why, "# actions: at most 2147483646 can be checked",
+                           s->begin[s->ranks], 0, 0, 0);
+}
+
+static dpar_status dpari_proof_shape(const dpar_schedule *s, dpar_why *why)
+{
+    if (s->ranks < 1 || s->ranks > DPAR_MOST_STAGES || s->stages < 1 ||
+        s->stages > DPAR_MOST_STAGES) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks, # stages: 1 to 65535 of each", s->ranks,
+                         s->stages, 0, 0);
+    }
+    if (s->chain < 1 || s->stages % s->chain != 0) {
+        return dpari_say(DPAR_E_ARG, why, "chains of # stages do not divide # stages", s->chain,
+                         s->stages, 0, 0);
+    }
+    if (s->micros < 1 || s->micros > DPAR_MOST_MICROS) {
+        return dpari_say(DPAR_E_ARG, why, "# micro-batches: 1 to 65535", s->micros, 0, 0, 0);
+    }
+    if (s->slices < 1 || s->micros % s->slices != 0) {
+        return dpari_say(DPAR_E_ARG, why, "slices of # do not divide # micro-batches", s->slices,
+                         s->micros, 0, 0);
+    }
+    return dpari_proof_begins(s, why);
+}
+
+/* Stages of a chain times micro-batches: no more than there are forwards in a right schedule. */
+static int64_t dpari_proof_cells(const dpar_schedule *s)
+{
+    int64_t cells = (int64_t)s->chain * s->micros;
+    return cells <= s->begin[s->ranks] ? cells : 0;
+}
+
+static int64_t dpari_proof_size(const dpar_schedule *s, int64_t link)
+{
+    if (dpari_proof_shape(s, NULL) != DPAR_OK) {
+        return -1;
+    }
+    return link * s->begin[s->ranks] + (int64_t)sizeof(dpari_proof_cell) * dpari_proof_cells(s) +
+           ((int64_t)sizeof(dpari_proof_lane) + 12) * s->ranks + 2 * (int64_t)s->micros + s->stages;
+}
+
+DPAR_API int64_t dpar_schedule_check_bytes(const dpar_schedule *s)
+{
+    return dpari_proof_size(s, 0);
+}
+
+DPAR_API int64_t dpar_schedule_run_bytes(const dpar_schedule *s)
+{
+    return dpari_proof_size(s, (int64_t)sizeof(dpari_proof_link));
+}
+
+/* The schedule has a shape and mem the room. All zero. */
+static void dpari_proof_lay(dpari_proof *w, const dpar_schedule *s, int run, void *mem,
+                            dpar_why *why)
+{
+    int64_t cells = dpari_proof_cells(s), links = run ? s->begin[s->ranks] : 0;
+    int32_t r;
+    dpari_zero(w, sizeof(*w));
+    dpari_zero(mem, (size_t)dpari_proof_size(s, run ? (int64_t)sizeof(dpari_proof_link) : 0));
+    w->s = s;
+    w->why = why;
+    w->cell = (dpari_proof_cell *)(void *)((dpari_proof_link *)mem + links);
+    w->lane = (dpari_proof_lane *)(void *)(w->cell + cells);
+    w->ready = (int32_t *)(void *)(w->lane + s->ranks);
+    w->key = w->ready + s->ranks;
+    w->chain = (uint16_t *)(void *)(w->key + 2 * (int64_t)s->ranks);
+    w->stage = (uint8_t *)(void *)(w->chain + s->micros);
+    w->link = run ? (dpari_proof_link *)mem : NULL;
+    w->pending = -1;
+    for (r = 0; r < s->micros; r++) {
+        w->chain[r] = DPARI_NO_CHAIN;
+    }
+    for (r = 0; r < s->ranks; r++) {
+        w->lane[r].at = (int32_t)s->begin[r];
+        w->lane[r].end = (int32_t)s->begin[r + 1];
+    }
+}
+
+/* ---- what the rules speak of ---------------------------------------------------------------- */
+
+static dpari_proof_cell *dpari_proof_at(const dpari_proof *w, int32_t stage, int32_t micro)
+{
+    return &w->cell[(int64_t)(stage % w->s->chain) * w->s->micros + micro];
+}
+
+static int dpari_proof_is(int32_t kind, uint32_t set)
+{
+    return (set >> kind & 1) != 0;
+}
+
+/* The stage that gets what this kind makes, or gives what it needs; -1: none. */
+static int32_t dpari_proof_far(const dpar_schedule *s, int32_t kind, int32_t stage)
+{
+    switch (kind) {
+    case DPAR_FORWARD:
+    case DPAR_SEND_F:
+    case DPAR_RECV_B: return dpar_schedule_behind(s, stage);
+    case DPAR_BACKWARD:
+    case DPAR_INPUT:
+    case DPAR_SEND_B:
+    case DPAR_RECV_F: return dpar_schedule_before(s, stage);
+    default: return -1;
+    }
+}
+
+/* 0 with the forward, 1 with the backward. */
+static int dpari_proof_way(int32_t kind)
+{
+    return kind == DPAR_SEND_B || kind == DPAR_RECV_B;
+}
+
+static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *w, const dpar_action *a)
+{
+    return dpari_proof_at(w, dpari_proof_far(w->s, a->kind, a->stage), a->micro);
+}
+
+/* ---- each action alone ---------------------------------------------------------------------- */
+
+/* Which kinds there are. */
+static dpar_status dpari_proof_kinds(dpari_proof *w)
+{
+    const dpar_schedule *s = w->s;
+    int32_t r;
+    int64_t i;
+    for (r = 0; r < s->ranks; r++) {
+        for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            if (s->action[i].kind >= DPAR_ACTION_KINDS) {
+                return dpari_say(DPAR_E_ARG, w->why,
+                                 "rank #: action # of its list has kind #: 0 to #", r,
+                                 i - s->begin[r], s->action[i].kind, DPAR_ACTION_KINDS - 1);
+            }
+            w->kinds |= 1u << s->action[i].kind;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpar_action *a,
+                                      int last)
+{
+    if (a->joined != 1 || a->kind != DPAR_FORWARD || last || a[1].joined ||
+        !dpari_proof_is(a[1].kind, DPARI_SET_GRADIENT)) {
+        return dpari_proof_say(w, "rank #: @ is joined, but is not a forward with a B or I next", r,
+                               0, a, NULL);
+    }
+    if (a[1].stage == a->stage && a[1].micro == a->micro) {
+        return dpari_proof_say(w, "rank #: @ is joined with its own @", r, 0, a, a + 1);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_proof_message(const dpari_proof *w, int32_t r, const dpar_action *a)
+{
+    int32_t far = dpari_proof_far(w->s, a->kind, a->stage);
+    if (far < 0) {
+        return dpari_proof_say(w, "rank #: @, but stage # ends its chain", r, a->stage, a, NULL);
+    }
+    if (w->s->rank_of[far] == r) {
+        return dpari_proof_say(w, "rank #: @, but stage # is on the same rank", r, far, a, NULL);
+    }
+    if (a->peer != w->s->rank_of[far]) {
+        return dpari_proof_say(w, "rank #: @ has rank # for its other end, which is elsewhere", r,
+                               a->peer, a, NULL);
+    }
+    return DPAR_OK;
+}
+
+/* Every number in range and at home; after this an action can be looked up. */
+static dpar_status dpari_proof_ids(dpari_proof *w, int32_t r, const dpar_action *a)
+{
+    const dpar_schedule *s = w->s;
+    int32_t chain = a->stage / s->chain;
+    if (a->stage >= s->stages) {
+        return dpari_proof_say(w, "rank #: @, but there are # stages", r, s->stages, a, NULL);
+    }
+    if (s->rank_of[a->stage] != r) {
+        return dpari_proof_say(w, "rank #: @, but that stage is on rank #", r, s->rank_of[a->stage],
+                               a, NULL);
+    }
+    if (!dpar_action_has_micro(a->kind)) {
+        return DPAR_OK;
+    }
+    if (a->micro >= s->micros) {
+        return dpari_proof_say(w, "rank #: @, but there are # micro-batches", r, s->micros, a,
+                               NULL);
+    }
+    if (w->chain[a->micro] != DPARI_NO_CHAIN && w->chain[a->micro] != chain) {
+        return dpari_proof_say(w, "rank #: @, but that micro-batch is also in stages from # on", r,
+                               w->chain[a->micro] * (int64_t)s->chain, a, NULL);
+    }
+    w->chain[a->micro] = (uint16_t)chain;
+    return dpari_proof_is(a->kind, DPARI_SET_MESSAGES) ? dpari_proof_message(w, r, a) : DPAR_OK;
+}
+
+/* ---- order in a rank ------------------------------------------------------------------------ */
+
+/* What of the same stage and micro-batch cannot come before a kind. */
+static uint32_t dpari_proof_later(int32_t kind)
+{
+    const uint32_t backward = DPARI_SET_GRADIENT, recompute = 1u << DPAR_RECOMPUTE;
+    switch (kind) {
+    case DPAR_RECV_F: return DPARI_SET_F;
+    case DPAR_FORWARD:
+        return (1u << DPAR_SEND_F) | DPARI_SET_OFFLOADS | recompute | DPARI_SET_TRAINING;
+    case DPAR_OFFLOAD: return (1u << DPAR_RELOAD) | recompute | backward;
+    case DPAR_RELOAD: return recompute | backward;
+    case DPAR_RECOMPUTE:
+    case DPAR_RECV_B: return backward;
+    case DPAR_BACKWARD: return 1u << DPAR_SEND_B;
+    case DPAR_INPUT: return (1u << DPAR_SEND_B) | DPARI_SET_W;
+    default: return 0;
+    }
+}
+
+/* Is one of `set` of this stage and micro-batch in front of a, which it needs? */
+static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar_action *a,
+                                     uint32_t set, int32_t stage, int32_t micro)
+{
+    uint32_t seen = set & dpari_proof_at(w, stage, micro)->seen;
+    dpar_action needs = dpari_proof_action(dpari_proof_kind(seen), stage, micro);
+    return seen == 0
+               ? DPAR_OK
+               : dpari_proof_say(w, "rank #: @ comes after @, which needs it", r, 0, a, &needs);
+}
+
+/* The neighbour on the same rank and the next slice, of F, B and I. */
+static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar_action *a)
+{
+    uint32_t set = a->kind == DPAR_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
+    int32_t far = dpari_proof_far(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
+    int32_t next = a->kind == DPAR_FORWARD ? 1 : -1;
+    dpar_status st = DPAR_OK;
+    if (far >= 0 && w->s->rank_of[far] == r) {
+        st = dpari_proof_after(w, r, a, set, far, a->micro);
+    }
+    if (st == DPAR_OK && slice + next >= 0 && slice + next < w->s->slices) {
+        st = dpari_proof_after(w, r, a, set, a->stage, a->micro + next);
+    }
+    return st;
+}
+
+static dpar_status dpari_proof_order(const dpari_proof *w, int32_t r, const dpar_action *a)
+{
+    dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro);
+    uint32_t split = DPARI_SET_I | DPARI_SET_W, twin;
+    dpar_status st;
+    if (dpari_proof_is(a->kind, cell->seen)) {
+        return dpari_proof_say(w, "rank #: @ is there twice", r, 0, a, NULL);
+    }
+    twin = a->kind == DPAR_BACKWARD         ? split & cell->seen
+           : dpari_proof_is(a->kind, split) ? (uint32_t)DPARI_SET_B & cell->seen
+                                            : 0;
+    if (twin != 0) {
+        dpar_action other = dpari_proof_action(dpari_proof_kind(twin), a->stage, a->micro);
+        return dpari_proof_say(w, "rank #: @ and @, but a B is I and W in one", r, 0, &other, a);
+    }
+    st = dpari_proof_after(w, r, a, dpari_proof_later(a->kind), a->stage, a->micro);
+    if (st == DPAR_OK && dpari_proof_is(a->kind, DPARI_SET_F | DPARI_SET_GRADIENT)) {
+        st = dpari_proof_local(w, r, a);
+    }
+    cell->seen = (uint16_t)(cell->seen | 1u << a->kind);
+    return st;
+}
+
+/* Sharding and reduction. */
+static dpar_status dpari_proof_state(const dpari_proof *w, int32_t r, const dpar_action *a)
+{
+    uint8_t *state = &w->stage[a->stage];
+    int unsharded = (*state & DPARI_STAGE_UNSHARDED) != 0;
+    if (a->kind == DPAR_UNSHARD && unsharded) {
+        return dpari_proof_say(w, "rank #: @ while stage # is unsharded", r, a->stage, a, NULL);
+    }
+    if (!unsharded && (a->kind == DPAR_RESHARD || (dpari_proof_is(a->kind, DPARI_SET_COMPUTE) &&
+                                                   (w->kinds & DPARI_SET_SHARDING) != 0))) {
+        return dpari_proof_say(w, "rank #: @ while stage # is not unsharded", r, a->stage, a, NULL);
+    }
+    if ((*state & DPARI_STAGE_REDUCED) != 0 &&
+        dpari_proof_is(a->kind, DPARI_SET_TRAINING | 1u << DPAR_REDUCE_GRAD)) {
+        return dpari_proof_say(w, "rank #: @ comes after #REDUCE_GRAD", r, a->stage, a, NULL);
+    }
+    if (dpari_proof_is(a->kind, DPARI_SET_SHARDING)) {
+        *state ^= DPARI_STAGE_UNSHARDED;
+    } else if (dpari_proof_is(a->kind, DPARI_SET_TRAINING)) {
+        *state |= DPARI_STAGE_TRAINED;
+    } else if (a->kind == DPAR_REDUCE_GRAD) {
+        *state |= DPARI_STAGE_REDUCED;
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_proof_list(dpari_proof *w, int32_t r)
+{
+    const dpar_schedule *s = w->s;
+    dpar_status st = DPAR_OK;
+    int64_t i;
+    for (i = s->begin[r]; i < s->begin[r + 1] && st == DPAR_OK; i++) {
+        const dpar_action *a = &s->action[i];
+        if (a->joined) {
+            st = dpari_proof_joined(w, r, a, i + 1 == s->begin[r + 1]);
+        }
+        if (st == DPAR_OK && a->kind != DPAR_IDLE) {
+            st = dpari_proof_ids(w, r, a);
+            if (st == DPAR_OK) {
+                st = dpari_proof_state(w, r, a);
+            }
+            if (st == DPAR_OK && dpar_action_has_micro(a->kind)) {
+                st = dpari_proof_order(w, r, a);
+            }
+        }
+    }
+    return st;
+}
+
+/* ---- nothing missing, nothing too much ------------------------------------------------------- */
+
+/* The kinds that a stage must have for a micro-batch; of B, I and W those that fit what it has. */
+static uint32_t dpari_proof_expected(const dpari_proof *w, int32_t stage, uint32_t seen)
+{
+    uint32_t set = DPARI_SET_F;
+    int32_t kind;
+    if ((seen >> DPAR_RELOAD & 1) != 0) {
+        set |= 1u << DPAR_OFFLOAD;
+    }
+    if ((w->kinds & DPARI_SET_TRAINING) != 0) {
+        set |= (seen & (DPARI_SET_I | DPARI_SET_W)) != 0 ? DPARI_SET_I | DPARI_SET_W : DPARI_SET_B;
+        set |= (seen & DPARI_SET_OFFLOADS) != 0 ? (uint32_t)DPARI_SET_OFFLOADS : 0;
+    }
+    for (kind = DPAR_SEND_F; kind <= DPAR_RECV_B && (w->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
+        int32_t far = dpari_proof_far(w->s, kind, stage);
+        if (far >= 0 && w->s->rank_of[far] != w->s->rank_of[stage] &&
+            (!dpari_proof_way(kind) || (w->kinds & DPARI_SET_TRAINING) != 0)) {
+            set |= 1u << kind;
+        }
+    }
+    return set;
+}
+
+static dpar_status dpari_proof_complete(const dpari_proof *w, int32_t stage, int32_t micro)
+{
+    uint32_t seen = dpari_proof_at(w, stage, micro)->seen;
+    uint32_t set = dpari_proof_expected(w, stage, seen), extra = seen & ~set & DPARI_SET_MESSAGES;
+    dpar_action a = dpari_proof_action(dpari_proof_kind((set & ~seen) | extra), stage, micro);
+    if ((set & ~seen) != 0) {
+        a = dpari_proof_action(dpari_proof_kind(set & ~seen), stage, micro);
+        return dpari_proof_say(w, "rank #: @ is missing", w->s->rank_of[stage], 0, &a, NULL);
+    }
+    return extra == 0 ? DPAR_OK
+                      : dpari_proof_say(w, "rank #: @, but there is no backward",
+                                        w->s->rank_of[stage], 0, &a, NULL);
+}
+
+static dpar_status dpari_proof_micros(const dpari_proof *w)
+{
+    const dpar_schedule *s = w->s;
+    dpar_status st = DPAR_OK;
+    int32_t m, k;
+    for (m = 0; m < s->micros; m++) {
+        if (w->chain[m] == DPARI_NO_CHAIN) {
+            return dpari_say(DPAR_E_ARG, w->why, "micro-batch # of # is nowhere", m, s->micros, 0,
+                             0);
+        }
+        if (w->chain[m] != w->chain[m - m % s->slices]) {
+            return dpari_say(DPAR_E_ARG, w->why,
+                             "# and # are slices of one micro-batch, but in two chains",
+                             m - m % s->slices, m, 0, 0);
+        }
+    }
+    for (k = 0; k < s->chain && st == DPAR_OK; k++) {
+        for (m = 0; m < s->micros && st == DPAR_OK; m++) {
+            st = dpari_proof_complete(w, w->chain[m] * s->chain + k, m);
+        }
+    }
+    return st;
+}
+
+static dpar_status dpari_proof_stages(const dpari_proof *w)
+{
+    const int reduces = dpari_proof_is(DPAR_REDUCE_GRAD, w->kinds);
+    int32_t k;
+    if (reduces && (w->kinds & DPARI_SET_TRAINING) == 0) {
+        return dpari_say(DPAR_E_ARG, w->why, "there is a REDUCE_GRAD, but no backward", 0, 0, 0, 0);
+    }
+    for (k = 0; k < w->s->stages; k++) {
+        if ((w->stage[k] & DPARI_STAGE_UNSHARDED) != 0) {
+            return dpari_say(DPAR_E_ARG, w->why, "rank #: after the last #UNSHARD no #RESHARD",
+                             w->s->rank_of[k], k, k, 0);
+        }
+        if (reduces && (w->stage[k] & DPARI_STAGE_TRAINED) != 0 &&
+            (w->stage[k] & DPARI_STAGE_REDUCED) == 0) {
+            return dpari_say(DPAR_E_ARG, w->why, "rank #: #REDUCE_GRAD is missing",
+                             w->s->rank_of[k], k, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- order of a channel --------------------------------------------------------------------- */
+
+/* Counters of the channels of one rank, back to none; O(its actions), whatever the ranks. */
+static void dpari_proof_forget(const dpari_proof *w, int32_t r, int32_t value)
+{
+    int64_t i;
+    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
+        if (dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES)) {
+            w->key[2 * w->s->action[i].peer] = value;
+            w->key[2 * w->s->action[i].peer + 1] = value;
+        }
+    }
+}
+
+static void dpari_proof_number(const dpari_proof *w, int32_t r)
+{
+    int64_t i;
+    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
+        const dpar_action *a = &w->s->action[i];
+        if (dpari_proof_is(a->kind, DPARI_SET_SENDS)) {
+            dpari_proof_at(w, a->stage, a->micro)->send[dpari_proof_way(a->kind)] =
+                w->key[2 * a->peer]++;
+        }
+    }
+    dpari_proof_forget(w, r, 0);
+}
+
+/* The n-th send of rank q to rank r. */
+static const dpar_action *dpari_proof_nth(const dpari_proof *w, int32_t q, int32_t r, int32_t n)
+{
+    int64_t i = w->s->begin[q];
+    for (;; i++) {
+        const dpar_action *a = &w->s->action[i];
+        if (dpari_proof_is(a->kind, DPARI_SET_SENDS) && a->peer == r && n-- == 0) {
+            return a;
+        }
+    }
+}
+
+static dpar_status dpari_proof_channel(const dpari_proof *w, int32_t r)
+{
+    int64_t i;
+    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
+        const dpar_action *a = &w->s->action[i];
+        if (dpari_proof_is(a->kind, DPARI_SET_RECVS)) {
+            int32_t n = w->key[2 * a->peer]++;
+            if (dpari_proof_mate_cell(w, a)->send[dpari_proof_way(a->kind)] != n) {
+                return dpari_proof_say(w,
+                                       "rank #: @ comes where rank # sends @: without tags (NCCL) "
+                                       "it takes the other's data",
+                                       r, a->peer, a, dpari_proof_nth(w, a->peer, r, n));
+            }
+        }
+    }
+    dpari_proof_forget(w, r, 0);
+    return DPAR_OK;
+}
+
+static dpar_status dpari_proof_channels(const dpari_proof *w)
+{
+    dpar_status st = DPAR_OK;
+    int32_t r;
+    for (r = 0; r < w->s->ranks; r++) {
+        dpari_proof_number(w, r);
+    }
+    for (r = 0; r < w->s->ranks && st == DPAR_OK; r++) {
+        st = dpari_proof_channel(w, r);
+    }
+    return st;
+}
+
+/* ---- the run: ranks go on until each waits for another -------------------------------------- */
+
+static int dpari_proof_queues(const dpari_proof *w)
+{
+    return w->link != NULL && w->transport >= DPAR_TRANSPORT_RANK &&
+           w->transport <= DPAR_TRANSPORT_EDGE;
+}
+
+static void dpari_proof_wake(dpari_proof *w, int32_t r)
+{
+    if (!w->lane[r].queued) {
+        w->lane[r].queued = 1;
+        w->ready[w->ready_count++] = r;
+    }
+}
+
+static int dpari_proof_done(const dpari_proof *w, int64_t i)
+{
+    const dpar_action *a = &w->s->action[i];
+    return dpari_proof_is(a->kind, dpari_proof_at(w, a->stage, a->micro)->done);
+}
+
+static void dpari_proof_do(dpari_proof *w, int64_t i)
+{
+    const dpar_action *a = &w->s->action[i];
+    if (dpar_action_has_micro(a->kind)) {
+        dpari_proof_cell *cell = dpari_proof_at(w, a->stage, a->micro);
+        cell->done = (uint16_t)(cell->done | 1u << a->kind);
+        w->left -= dpari_proof_is(a->kind, DPARI_SET_SENDS);
+    }
+}
+
+/* The stage on another rank that a computation has its data from; -1: none. */
+static int32_t dpari_proof_source(const dpar_schedule *s, const dpar_action *a)
+{
+    int32_t from = a->kind == DPAR_FORWARD                       ? dpar_schedule_before(s, a->stage)
+                   : dpari_proof_is(a->kind, DPARI_SET_GRADIENT) ? dpar_schedule_behind(s, a->stage)
+                                                                 : -1;
+    return from >= 0 && s->rank_of[from] != s->rank_of[a->stage] ? from : -1;
+}
+
+static int dpari_proof_waits(const dpari_proof *w, const dpar_action *a)
+{
+    int32_t from = dpari_proof_source(w->s, a);
+    int forward = a->kind == DPAR_FORWARD;
+    if (from < 0) {
+        return 0;
+    }
+    if ((w->kinds & DPARI_SET_MESSAGES) != 0) {
+        return !dpari_proof_is(forward ? DPAR_RECV_F : DPAR_RECV_B,
+                               dpari_proof_at(w, a->stage, a->micro)->done);
+    }
+    return (dpari_proof_at(w, from, a->micro)->done &
+            (forward ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT)) == 0;
+}
+
+static int dpari_proof_compute(dpari_proof *w, int32_t r)
+{
+    const dpar_action *a = &w->s->action[w->lane[r].at];
+    int k, count = 1 + a->joined;
+    for (k = 0; k < count; k++) {
+        if (dpari_proof_waits(w, a + k)) {
+            return 0;
+        }
+    }
+    for (k = 0; k < count; k++) {
+        int32_t far = dpari_proof_far(w->s, a[k].kind, a[k].stage);
+        dpari_proof_do(w, w->lane[r].at + k);
+        if (far >= 0 && (w->kinds & DPARI_SET_MESSAGES) == 0) {
+            dpari_proof_wake(w, w->s->rank_of[far]);
+        }
+    }
+    w->lane[r].at += count;
+    return 1;
+}
+
+/* Sends wait for nothing, receives for their send. */
+static int dpari_proof_free(dpari_proof *w, int32_t i)
+{
+    const dpar_action *a = &w->s->action[i];
+    if (dpari_proof_is(a->kind, DPARI_SET_RECVS) &&
+        !dpari_proof_is(a->kind - 1 /* its send */, dpari_proof_mate_cell(w, a)->done)) {
+        return 0;
+    }
+    dpari_proof_do(w, i);
+    dpari_proof_wake(w, a->peer);
+    return 1;
+}
+
+static int dpari_proof_meet(dpari_proof *w, int32_t i)
+{
+    int32_t q = w->s->action[i].peer, mate = w->link[i].mate;
+    if (w->lane[q].at != mate) {
+        return 0;
+    }
+    dpari_proof_do(w, i);
+    dpari_proof_do(w, mate);
+    w->lane[q].at++;
+    dpari_proof_wake(w, q);
+    return 1;
+}
+
+static int dpari_proof_buffer(dpari_proof *w, int32_t i)
+{
+    const int sends = dpari_proof_is(w->s->action[i].kind, DPARI_SET_SENDS);
+    const int32_t send = sends ? i : w->link[i].mate;
+    dpari_proof_link *queue = &w->link[w->link[send].first];
+    int32_t *held = &w->link[queue->mate].head;
+    if (sends ? *held >= w->room : queue->head != send || !dpari_proof_done(w, send)) {
+        return 0;
+    }
+    *held += sends ? 1 : -1;
+    if (!sends) {
+        queue->head = w->link[send].next;
+    }
+    dpari_proof_do(w, i);
+    dpari_proof_wake(w, w->s->action[i].peer);
+    return 1;
+}
+
+static int32_t dpari_proof_head(const dpari_proof *w, int32_t i)
+{
+    return w->link[w->link[i].first].head;
+}
+
+/* A posted message goes over if it and its other end are both posted and first. */
+static void dpari_proof_go(dpari_proof *w, int32_t i)
+{
+    const dpar_action *list = w->s->action;
+    int32_t j = w->link[i].mate, end[2], k;
+    if (dpari_proof_head(w, i) != i || dpari_proof_head(w, j) != j ||
+        i >= w->lane[list[j].peer].at || j >= w->lane[list[i].peer].at) {
+        return;
+    }
+    end[0] = i;
+    end[1] = j;
+    for (k = 0; k < 2; k++) {
+        dpari_proof_link *l = &w->link[end[k]];
+        dpari_proof_do(w, end[k]);
+        if (dpari_proof_is(list[end[k]].kind, DPARI_SET_RECVS)) {
+            dpari_proof_wake(w, list[end[1 - k]].peer);
+        }
+        w->link[l->first].head = l->next;
+        l->mate = w->pending;
+        w->pending = end[k];
+    }
+}
+
+static int dpari_proof_post(dpari_proof *w, int32_t r, int32_t i)
+{
+    w->lane[r].at++;
+    dpari_proof_go(w, i);
+    while (w->pending >= 0) {
+        const dpari_proof_link *l = &w->link[w->pending];
+        w->pending = l->mate;
+        if (l->next >= 0 && dpari_proof_head(w, l->next) == l->next) {
+            dpari_proof_go(w, l->next);
+        }
+    }
+    return 1;
+}
+
+/* Does the rank's next action, if nothing holds it up. */
+static int dpari_proof_step(dpari_proof *w, int32_t r)
+{
+    int32_t i = w->lane[r].at;
+    int went;
+    if (!dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES)) {
+        return dpari_proof_compute(w, r);
+    }
+    if (dpari_proof_queues(w)) {
+        return dpari_proof_post(w, r, i);
+    }
+    went = w->link == NULL                           ? dpari_proof_free(w, i)
+           : w->transport == DPAR_TRANSPORT_BLOCKING ? dpari_proof_meet(w, i)
+                                                     : dpari_proof_buffer(w, i);
+    w->lane[r].at += went;
+    return went;
+}
+
+/* ---- stuck: who waits for whom -------------------------------------------------------------- */
+
+/* Where a rank stands: the index of an action; -1 when it is through. */
+static int32_t dpari_proof_stuck(const dpari_proof *w, int32_t r)
+{
+    int32_t i = w->lane[r].at;
+    const dpar_action *a = &w->s->action[i];
+    if (i < w->lane[r].end) {
+        int32_t from;
+        int way;
+        a += a->joined && !dpari_proof_waits(w, a);
+        if (!dpari_proof_queues(w)) {
+            return (int32_t)(a - w->s->action);
+        }
+        from = dpari_proof_source(w->s, a);
+        way = a->kind != DPAR_FORWARD;
+        return dpari_proof_head(w, w->link[dpari_proof_at(w, from, a->micro)->send[way]].mate);
+    }
+    for (i = (int32_t)w->s->begin[r]; i < w->lane[r].end; i++) {
+        if (dpari_proof_is(w->s->action[i].kind, DPARI_SET_MESSAGES) && !dpari_proof_done(w, i)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* One rank waits for `needs`, which the other has after `other`. */
+typedef struct dpari_proof_wait {
+    int32_t rank, at, other_rank, other;
+    dpar_action needs;
+} dpari_proof_wait;
+
+static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
+{
+    const dpar_action *a = &w->s->action[k->at];
+    int32_t message = dpari_proof_is(a->kind, DPARI_SET_MESSAGES);
+    int32_t from = message ? dpari_proof_far(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
+    uint32_t seen = dpari_proof_at(w, from, a->micro)->seen;
+    int32_t kind = message                   ? a->kind - 1
+                   : a->kind == DPAR_FORWARD ? (int32_t)DPAR_FORWARD
+                                             : dpari_proof_kind(seen & DPARI_SET_GRADIENT);
+    k->needs = dpari_proof_action(kind, from, a->micro);
+    k->other_rank = w->s->rank_of[from];
+    k->other = dpari_proof_stuck(w, k->other_rank);
+}
+
+static void dpari_proof_wait_message(const dpari_proof *w, dpari_proof_wait *k)
+{
+    const dpar_action *a = &w->s->action[k->at];
+    int32_t mate = w->link[k->at].mate;
+    k->other_rank = a->peer;
+    if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_is(a->kind, DPARI_SET_SENDS)) {
+        mate = w->link[dpari_proof_head(w, k->at)].mate; /* the buffer is full */
+    } else if (w->transport == DPAR_TRANSPORT_EAGER && dpari_proof_done(w, mate)) {
+        mate = w->link[dpari_proof_head(w, mate)].mate; /* another is in front of it */
+        k->other_rank = k->rank;
+    }
+    k->needs = w->s->action[mate];
+    k->other = dpari_proof_queues(w) && mate < w->lane[k->other_rank].at
+                   ? dpari_proof_head(w, mate)
+                   : dpari_proof_stuck(w, k->other_rank);
+}
+
+static void dpari_proof_blocker(const dpari_proof *w, dpari_proof_wait *k)
+{
+    if (w->link == NULL) {
+        dpari_proof_wait_data(w, k);
+    } else {
+        dpari_proof_wait_message(w, k);
+    }
+}
+
+static void dpari_proof_follow(const dpari_proof *w, dpari_proof_wait *k)
+{
+    k->rank = k->other_rank;
+    k->at = k->other;
+    dpari_proof_blocker(w, k);
+}
+
+/* From a stuck rank to the circle that it waits for: to the one in it with the least index. */
+static void dpari_proof_circle(const dpari_proof *w, dpari_proof_wait *k)
+{
+    dpari_proof_wait fast = *k, least;
+    do {
+        dpari_proof_follow(w, k);
+        dpari_proof_follow(w, &fast);
+        dpari_proof_follow(w, &fast);
+    } while (fast.at != k->at);
+    least = *k;
+    do {
+        dpari_proof_follow(w, k);
+        least = k->at < least.at ? *k : least;
+    } while (k->at != fast.at);
+    *k = least;
+}
+
+static int dpari_proof_same(const dpar_action *a, const dpar_action *b)
+{
+    return a->kind == b->kind && a->stage == b->stage && a->micro == b->micro;
+}
+
+/* Two of the circle: more would not fit where numbers are long. */
+static void dpari_proof_say_circle(const dpari_proof *w, dpari_proof_wait *k)
+{
+    const dpar_action *list = w->s->action;
+    int32_t start = k->at, count = 0;
+    dpar_text t;
+    dpar_text_init(&t, w->why->text, sizeof(w->why->text));
+    dpar_text_put(&t, w->link == NULL ? "endless: " : dpar_transport_name(w->transport));
+    dpar_text_put(&t, w->link == NULL ? "" : ": ");
+    do {
+        if (count++ < 2) {
+            dpar_text_put(&t, count > 1 ? "; " : "");
+            dpari_proof_words(&t, "rank # at @ waits for ", k->rank, 0, &list[k->at], NULL);
+            if (dpari_proof_same(&list[k->other], &k->needs)) {
+                dpari_proof_words(&t, "@ of rank #", k->other_rank, 0, &k->needs, NULL);
+            } else {
+                dpari_proof_words(&t, "@ that rank # has after @", k->other_rank, 0, &k->needs,
+                                  &list[k->other]);
+            }
+        }
+        dpari_proof_follow(w, k);
+    } while (k->at != start);
+    if (count > 2) {
+        dpari_proof_words(&t, "; and # more", count - 2, 0, NULL, NULL);
+    }
+}
+
+/* Runs all ranks as far as they come. */
+static dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
+{
+    int32_t r, through = 0;
+    dpari_proof_wait k;
+    for (r = w->s->ranks - 1; r >= 0; r--) {
+        dpari_proof_wake(w, r);
+    }
+    while (w->ready_count > 0) {
+        r = w->ready[--w->ready_count];
+        w->lane[r].queued = 0;
+        while (w->lane[r].at < w->lane[r].end && dpari_proof_step(w, r)) {
+        }
+    }
+    for (r = 0; r < w->s->ranks; r++) {
+        through += w->lane[r].at == w->lane[r].end;
+    }
+    if (through == w->s->ranks && (w->left == 0 || !dpari_proof_queues(w))) {
+        return DPAR_OK;
+    }
+    for (r = 0; r < w->s->ranks && stuck != NULL; r++) {
+        stuck[r] = dpari_proof_stuck(w, r);
+    }
+    k.rank = 0;
+    while ((k.at = dpari_proof_stuck(w, k.rank)) < 0) {
+        k.rank++;
+    }
+    if (w->why != NULL) {
+        dpari_proof_blocker(w, &k);
+        dpari_proof_circle(w, &k);
+        dpari_proof_say_circle(w, &k);
+    }
+    return DPAR_E_ARG;
+}
+
+/* ---- the check as a whole ------------------------------------------------------------------- */
+
+static dpar_status dpari_proof_lists(dpari_proof *w)
+{
+    const dpar_schedule *s = w->s;
+    dpar_status st = dpari_proof_kinds(w);
+    int32_t r;
+    for (r = 0; r < s->stages && st == DPAR_OK; r++) {
+        if (s->rank_of[r] >= s->ranks) {
+            st = dpari_say(DPAR_E_ARG, w->why, "stage # is on rank # of #", r, s->rank_of[r],
+                           s->ranks, 0);
+        }
+    }
+    for (r = 0; r < s->ranks && st == DPAR_OK; r++) {
+        st = dpari_proof_list(w, r);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_proof_micros(w);
+    }
+    return st == DPAR_OK ? dpari_proof_stages(w) : st;
+}
+
+DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, int32_t flags, void *mem,
+                                         int64_t bytes, dpar_why *why)
+{
+    dpari_proof w;
+    dpar_status st = dpari_proof_shape(s, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (dpari_proof_cells(s) == 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# stages of a chain and # micro-batches, but only # actions", s->chain,
+                         s->micros, s->begin[s->ranks], 0);
+    }
+    if (bytes < dpar_schedule_check_bytes(s)) {
+        return dpari_say(DPAR_E_ROOM, why, "the check of # actions takes # bytes, there are #",
+                         s->begin[s->ranks], dpar_schedule_check_bytes(s), bytes, 0);
+    }
+    dpari_proof_lay(&w, s, 0, mem, why);
+    st = dpari_proof_lists(&w);
+    if (st == DPAR_OK && (flags & DPAR_CHECK_TRAINS) != 0 && (w.kinds & DPARI_SET_TRAINING) == 0) {
+        st = dpari_say(DPAR_E_ARG, why, "there is no backward", 0, 0, 0, 0);
+    }
+    if (st == DPAR_OK && (flags & DPAR_CHECK_TAGGED) == 0) {
+        st = dpari_proof_channels(&w);
+    }
+    return st == DPAR_OK ? dpari_proof_run(&w, NULL) : st;
+}
+
+/* ---- transports ----------------------------------------------------------------------------- */
+
+DPAR_API const char *dpar_transport_name(int32_t transport)
+{
+    static const char *const name[] = {"blocking", "rank", "dir", "pair", "edge", "eager"};
+    return transport >= 0 && transport < DPAR_TRANSPORTS ? name[transport] : "?";
+}
+
+DPAR_API int32_t dpar_transport_find(const char *name)
+{
+    int32_t k = DPAR_TRANSPORTS - 1;
+    while (k >= 0 && !dpari_same(name, dpar_transport_name(k))) {
+        k--;
+    }
+    return k;
+}
+
+/* Which queue of its rank a message is in. */
+static int32_t dpari_proof_key(const dpari_proof *w, const dpar_action *a)
+{
+    switch (w->transport) {
+    case DPAR_TRANSPORT_DIR: return dpari_proof_way(a->kind);
+    case DPAR_TRANSPORT_PAIR: return 2 * a->peer;
+    case DPAR_TRANSPORT_EDGE:
+    case DPAR_TRANSPORT_EAGER: return 2 * a->peer + dpari_proof_is(a->kind, DPARI_SET_SENDS);
+    default: return 0;
+    }
+}
+
+/* The queues of a rank, and where its sends are. Keys are -1 before and after. */
+static void dpari_proof_queue(dpari_proof *w, int32_t r)
+{
+    int32_t i, end = (int32_t)w->s->begin[r + 1];
+    for (i = (int32_t)w->s->begin[r]; i < end; i++) {
+        const dpar_action *a = &w->s->action[i];
+        int32_t sends = dpari_proof_is(a->kind, DPARI_SET_SENDS), *last;
+        if (!dpari_proof_is(a->kind, DPARI_SET_MESSAGES)) {
+            continue;
+        }
+        last = &w->key[dpari_proof_key(w, a)];
+        w->link[i].next = -1;
+        w->link[i].first = *last < 0 ? i : w->link[*last].first;
+        w->link[i].head = w->transport == DPAR_TRANSPORT_EAGER && !sends ? 0 : i;
+        if (*last >= 0) {
+            w->link[*last].next = i;
+        }
+        *last = i;
+        if (sends) {
+            dpari_proof_at(w, a->stage, a->micro)->send[dpari_proof_way(a->kind)] = i;
+            w->left++;
+        }
+    }
+    w->key[0] = w->key[1] = -1;
+    dpari_proof_forget(w, r, -1);
+}
+
+static void dpari_proof_connect(dpari_proof *w)
+{
+    int32_t r, i, count = (int32_t)w->s->begin[w->s->ranks];
+    for (r = 0; r < 2 * w->s->ranks; r++) {
+        w->key[r] = -1;
+    }
+    for (r = 0; r < w->s->ranks; r++) {
+        dpari_proof_queue(w, r);
+    }
+    for (i = 0; i < count; i++) {
+        const dpar_action *a = &w->s->action[i];
+        if (dpari_proof_is(a->kind, DPARI_SET_RECVS)) {
+            int32_t send = dpari_proof_mate_cell(w, a)->send[dpari_proof_way(a->kind)];
+            w->link[i].mate = send;
+            w->link[send].mate = i;
+        }
+    }
+}
+
+/* Without messages nothing may go from rank to rank. */
+static dpar_status dpari_proof_lowered(const dpari_proof *w)
+{
+    int32_t k;
+    for (k = 0; k < w->s->stages && (w->kinds & DPARI_SET_MESSAGES) == 0; k++) {
+        int32_t next = dpar_schedule_behind(w->s, k);
+        if (next >= 0 && w->s->rank_of[k] != w->s->rank_of[next]) {
+            return dpari_say(DPAR_E_ARG, w->why,
+                             "stage # on rank # feeds stage # on rank #, but there are no messages",
+                             k, w->s->rank_of[k], next, w->s->rank_of[next]);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_schedule_run_check(const dpar_schedule *s, int32_t transport,
+                                             int32_t room, int64_t *stuck, void *mem, int64_t bytes,
+                                             dpar_why *why)
+{
+    dpari_proof w;
+    dpar_status st;
+    int64_t needed = dpar_schedule_run_bytes(s);
+    if (transport < 0 || transport >= DPAR_TRANSPORTS) {
+        return dpari_say(DPAR_E_ARG, why, "transport #: 0 to #", transport, DPAR_TRANSPORTS - 1, 0,
+                         0);
+    }
+    if (transport == DPAR_TRANSPORT_EAGER && room < 1) {
+        return dpari_say(DPAR_E_ARG, why, "an eager buffer of # messages: 1 or more", room, 0, 0,
+                         0);
+    }
+    if (needed >= 0 && bytes < needed) {
+        return dpari_say(DPAR_E_ROOM, why, "the run of # actions takes # bytes, there are #",
+                         s->begin[s->ranks], needed, bytes, 0);
+    }
+    st = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_proof_lay(&w, s, 1, mem, why);
+    (void)dpari_proof_kinds(&w);
+    st = dpari_proof_lowered(&w);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    w.transport = transport;
+    w.room = room;
+    dpari_proof_connect(&w);
+    return dpari_proof_run(&w, stuck);
+}
+
+/* ==== order/steps.c ==== */
+
+/* The slots of a stage and a micro-batch: 0 with the forward, 1 with the backward. */
+typedef struct dpari_slots_cell {
+    uint16_t receive[2], send[2], activation, weight;
+} dpari_slots_cell;
+
+/* The slots of a rank and kind. The last that became free is the first to be taken. */
+typedef struct dpari_slots_pool {
+    uint16_t *free;
+    int32_t free_count, count;
+    int full;
+} dpari_slots_pool;
+
+typedef struct dpari_slots {
+    const dpar_schedule *s;
+    dpari_slots_cell *cell;
+    dpari_slots_pool receive, activation, send, weight;
+    int messages;      /* are there any? */
+    int32_t flying;    /* sends that stay */
+    int64_t sends, at; /* sends of the rank so far; behind the last that let its slot go */
+} dpari_slots;
+
+static uint16_t dpari_slots_take(dpari_slots_pool *p)
+{
+    if (p->free_count > 0) {
+        return p->free[--p->free_count];
+    }
+    if (p->count == DPAR_NO_SLOT) {
+        p->full = 1;
+        return DPAR_NO_SLOT;
+    }
+    return (uint16_t)p->count++;
+}
+
+static void dpari_slots_free(dpari_slots_pool *p, uint16_t slot)
+{
+    if (slot != DPAR_NO_SLOT) {
+        p->free[p->free_count++] = slot;
+    }
+}
+
+static dpari_slots_cell *dpari_slots_at(const dpari_slots *w, const dpar_action *a)
+{
+    return &w->cell[(int64_t)(a->stage % w->s->chain) * w->s->micros + a->micro];
+}
+
+/* A pool's free list: a rank has no more slots than actions. */
+static int64_t dpari_slots_room(const dpar_schedule *s)
+{
+    int64_t most = 0;
+    int32_t r;
+    for (r = 0; r < s->ranks; r++) {
+        most = dpari_most(most, s->begin[r + 1] - s->begin[r]);
+    }
+    return dpari_least(most, DPAR_NO_SLOT);
+}
+
+DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s)
+{
+    int64_t check = dpar_schedule_check_bytes(s), cells;
+    if (check < 0) {
+        return -1;
+    }
+    cells = dpari_least((int64_t)s->chain * s->micros, s->begin[s->ranks]);
+    return dpari_most(check, cells * (int64_t)sizeof(dpari_slots_cell) + 8 * dpari_slots_room(s));
+}
+
+static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t flying, void *mem)
+{
+    int64_t i;
+    dpari_zero(w, sizeof(*w));
+    w->s = s;
+    w->cell = (dpari_slots_cell *)mem;
+    w->receive.free = (uint16_t *)(void *)(w->cell + (int64_t)s->chain * s->micros);
+    w->activation.free = w->receive.free + dpari_slots_room(s);
+    w->send.free = w->activation.free + dpari_slots_room(s);
+    w->weight.free = w->send.free + dpari_slots_room(s);
+    w->flying = flying;
+    for (i = 0; i < s->begin[s->ranks]; i++) {
+        int kind = s->action[i].kind;
+        w->messages |= kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+    }
+}
+
+/* A send was posted: the one `flying` in front of it is over. */
+static void dpari_slots_sent(dpari_slots *w)
+{
+    const dpar_action *a;
+    if (++w->sends <= w->flying) {
+        return;
+    }
+    do {
+        a = &w->s->action[w->at++];
+    } while (a->kind != DPAR_SEND_F && a->kind != DPAR_SEND_B);
+    dpari_slots_free(&w->send, dpari_slots_at(w, a)->send[a->kind == DPAR_SEND_B]);
+}
+
+/* F, B, I: what comes in, what goes out. */
+static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+{
+    dpari_slots_cell *cell = dpari_slots_at(w, a);
+    int way = a->kind != DPAR_FORWARD;
+    int32_t far = way ? dpar_schedule_before(w->s, a->stage) : dpar_schedule_behind(w->s, a->stage);
+    out->receive = cell->receive[way];
+    dpari_slots_free(&w->receive, out->receive);
+    if (w->messages && far >= 0 && w->s->rank_of[far] != w->s->rank_of[a->stage]) {
+        out->send = cell->send[way] = dpari_slots_take(&w->send);
+    }
+}
+
+static void dpari_slots_message(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+{
+    dpari_slots_cell *cell = dpari_slots_at(w, a);
+    if (a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B) {
+        out->receive = cell->receive[a->kind == DPAR_RECV_B] = dpari_slots_take(&w->receive);
+    } else {
+        out->send = cell->send[a->kind == DPAR_SEND_B];
+        dpari_slots_sent(w);
+    }
+}
+
+static void dpari_slots_action(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+{
+    dpari_slots_cell *cell = dpari_slots_at(w, a);
+    const int takes = a->kind == DPAR_FORWARD || a->kind == DPAR_RELOAD;
+    const int frees = a->kind == DPAR_BACKWARD || a->kind == DPAR_WEIGHT || a->kind == DPAR_OFFLOAD;
+    if (a->kind >= DPAR_SEND_F && a->kind <= DPAR_RECV_B) {
+        dpari_slots_message(w, a, out);
+        return;
+    }
+    if (takes) {
+        cell->activation = dpari_slots_take(&w->activation);
+    }
+    out->activation = cell->activation;
+    if (frees) {
+        dpari_slots_free(&w->activation, cell->activation);
+    }
+    if (a->kind == DPAR_INPUT) {
+        cell->weight = dpari_slots_take(&w->weight);
+    }
+    if (a->kind == DPAR_INPUT || a->kind == DPAR_WEIGHT) {
+        out->weight = cell->weight;
+    }
+    if (a->kind == DPAR_WEIGHT) {
+        dpari_slots_free(&w->weight, cell->weight);
+    }
+    if (a->kind == DPAR_FORWARD || a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT) {
+        dpari_slots_pass(w, a, out);
+    }
+}
+
+static void dpari_slots_restart(dpari_slots_pool *p)
+{
+    p->free_count = p->count = 0;
+}
+
+/* The list of rank r. slots: NULL, or all of the schedule. */
+static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_slots *slots, dpar_slot_counts *count)
+{
+    int64_t i;
+    dpari_slots_restart(&w->receive);
+    dpari_slots_restart(&w->activation);
+    dpari_slots_restart(&w->send);
+    dpari_slots_restart(&w->weight);
+    w->sends = 0;
+    w->at = w->s->begin[r];
+    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
+        dpar_slots out;
+        out.receive = out.activation = out.send = out.weight = DPAR_NO_SLOT;
+        if (dpar_action_has_micro(w->s->action[i].kind)) {
+            dpari_slots_action(w, &w->s->action[i], &out);
+        }
+        if (slots != NULL) {
+            slots[i] = out;
+        }
+    }
+    count->receive = w->receive.count;
+    count->activation = w->activation.count;
+    count->send = w->send.count;
+    count->weight = w->weight.count;
+}
+
+/* All ranks, from the start. */
+static int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots, dpar_slot_counts *counts)
+{
+    int64_t i, cells = (int64_t)w->s->chain * w->s->micros;
+    int32_t r;
+    for (i = 0; i < cells; i++) {
+        w->cell[i].receive[0] = w->cell[i].receive[1] = DPAR_NO_SLOT; /* messages may lack */
+    }
+    for (r = 0; r < w->s->ranks; r++) {
+        dpar_slot_counts count;
+        dpari_slots_rank(w, r, slots, &count);
+        if (w->receive.full || w->activation.full || w->send.full) { /* not so many W's */
+            return r;
+        }
+        if (counts != NULL) {
+            counts[r] = count;
+        }
+    }
+    return -1;
+}
+
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying, dpar_slots *slots,
+                                         dpar_slot_counts *counts, void *mem, int64_t bytes,
+                                         dpar_why *why)
+{
+    dpari_slots w;
+    dpar_status st;
+    int32_t full;
+    if (flying < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# sends that fly: 0 or more", flying, 0, 0, 0);
+    }
+    if (bytes < dpar_schedule_slots_bytes(s)) {
+        return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
+                         s->begin[s->ranks], dpar_schedule_slots_bytes(s), bytes, 0);
+    }
+    st = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_slots_lay(&w, s, flying, mem);
+    full = dpari_slots_walk(&w, NULL, NULL); /* nothing is written when it does not fit */
+    if (full >= 0) {
+        return dpari_say(DPAR_E_RANGE, why, "rank # needs more than 65535 slots of a kind", full, 0,
+                         0, 0);
+    }
+    (void)dpari_slots_walk(&w, slots, counts);
+    return DPAR_OK;
+}
+
+/* ---- the step machine ------------------------------------------------------------------------ */
+
+DPAR_API void dpar_steps_begin(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
+                               int32_t rank)
+{
+    const int inside = rank >= 0 && rank < s->ranks;
+    steps->schedule = s;
+    steps->slots = slots;
+    steps->at = inside ? s->begin[rank] : 0;
+    steps->end = inside ? s->begin[rank + 1] : 0;
+}
+
+DPAR_API int dpar_schedule_next(dpar_steps *steps, dpar_task *task)
+{
+    const dpar_action *list = steps->schedule->action;
+    dpar_slots none;
+    int k, count;
+    while (steps->at < steps->end && list[steps->at].kind == DPAR_IDLE) {
+        steps->at++;
+    }
+    if (steps->at >= steps->end) {
+        return 0;
+    }
+    none.receive = none.activation = none.send = none.weight = DPAR_NO_SLOT;
+    count = list[steps->at].joined && steps->at + 1 < steps->end ? 2 : 1;
+    task->index = steps->at;
+    for (k = 0; k < count; k++) {
+        task->action[k] = list[steps->at + k];
+        task->slots[k] = steps->slots != NULL ? steps->slots[steps->at + k] : none;
+    }
+    steps->at += count;
+    return count;
 }
 
 /* ==== order/vshape.c ==== */

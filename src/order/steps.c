@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "steps.h"
+
+#include "../base/arith.h"
+#include "check.h"
+
+/* The slots of a stage and a micro-batch: 0 with the forward, 1 with the backward. */
+typedef struct dpari_slots_cell {
+    uint16_t receive[2], send[2], activation, weight;
+} dpari_slots_cell;
+
+/* The slots of a rank and kind. The last that became free is the first to be taken. */
+typedef struct dpari_slots_pool {
+    uint16_t *free;
+    int32_t free_count, count;
+    int full;
+} dpari_slots_pool;
+
+typedef struct dpari_slots {
+    const dpar_schedule *s;
+    dpari_slots_cell *cell;
+    dpari_slots_pool receive, activation, send, weight;
+    int messages;      /* are there any? */
+    int32_t flying;    /* sends that stay */
+    int64_t sends, at; /* sends of the rank so far; behind the last that let its slot go */
+} dpari_slots;
+
+static uint16_t dpari_slots_take(dpari_slots_pool *p)
+{
+    if (p->free_count > 0) {
+        return p->free[--p->free_count];
+    }
+    if (p->count == DPAR_NO_SLOT) {
+        p->full = 1;
+        return DPAR_NO_SLOT;
+    }
+    return (uint16_t)p->count++;
+}
+
+static void dpari_slots_free(dpari_slots_pool *p, uint16_t slot)
+{
+    if (slot != DPAR_NO_SLOT) {
+        p->free[p->free_count++] = slot;
+    }
+}
+
+static dpari_slots_cell *dpari_slots_at(const dpari_slots *w, const dpar_action *a)
+{
+    return &w->cell[(int64_t)(a->stage % w->s->chain) * w->s->micros + a->micro];
+}
+
+/* A pool's free list: a rank has no more slots than actions. */
+static int64_t dpari_slots_room(const dpar_schedule *s)
+{
+    int64_t most = 0;
+    int32_t r;
+    for (r = 0; r < s->ranks; r++) {
+        most = dpari_most(most, s->begin[r + 1] - s->begin[r]);
+    }
+    return dpari_least(most, DPAR_NO_SLOT);
+}
+
+DPAR_API int64_t dpar_schedule_slots_bytes(const dpar_schedule *s)
+{
+    int64_t check = dpar_schedule_check_bytes(s), cells;
+    if (check < 0) {
+        return -1;
+    }
+    cells = dpari_least((int64_t)s->chain * s->micros, s->begin[s->ranks]);
+    return dpari_most(check, cells * (int64_t)sizeof(dpari_slots_cell) + 8 * dpari_slots_room(s));
+}
+
+static void dpari_slots_lay(dpari_slots *w, const dpar_schedule *s, int32_t flying, void *mem)
+{
+    int64_t i;
+    dpari_zero(w, sizeof(*w));
+    w->s = s;
+    w->cell = (dpari_slots_cell *)mem;
+    w->receive.free = (uint16_t *)(void *)(w->cell + (int64_t)s->chain * s->micros);
+    w->activation.free = w->receive.free + dpari_slots_room(s);
+    w->send.free = w->activation.free + dpari_slots_room(s);
+    w->weight.free = w->send.free + dpari_slots_room(s);
+    w->flying = flying;
+    for (i = 0; i < s->begin[s->ranks]; i++) {
+        int kind = s->action[i].kind;
+        w->messages |= kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+    }
+}
+
+/* A send was posted: the one `flying` in front of it is over. */
+static void dpari_slots_sent(dpari_slots *w)
+{
+    const dpar_action *a;
+    if (++w->sends <= w->flying) {
+        return;
+    }
+    do {
+        a = &w->s->action[w->at++];
+    } while (a->kind != DPAR_SEND_F && a->kind != DPAR_SEND_B);
+    dpari_slots_free(&w->send, dpari_slots_at(w, a)->send[a->kind == DPAR_SEND_B]);
+}
+
+/* F, B, I: what comes in, what goes out. */
+static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+{
+    dpari_slots_cell *cell = dpari_slots_at(w, a);
+    int way = a->kind != DPAR_FORWARD;
+    int32_t far = way ? dpar_schedule_before(w->s, a->stage) : dpar_schedule_behind(w->s, a->stage);
+    out->receive = cell->receive[way];
+    dpari_slots_free(&w->receive, out->receive);
+    if (w->messages && far >= 0 && w->s->rank_of[far] != w->s->rank_of[a->stage]) {
+        out->send = cell->send[way] = dpari_slots_take(&w->send);
+    }
+}
+
+static void dpari_slots_message(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+{
+    dpari_slots_cell *cell = dpari_slots_at(w, a);
+    if (a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B) {
+        out->receive = cell->receive[a->kind == DPAR_RECV_B] = dpari_slots_take(&w->receive);
+    } else {
+        out->send = cell->send[a->kind == DPAR_SEND_B];
+        dpari_slots_sent(w);
+    }
+}
+
+static void dpari_slots_action(dpari_slots *w, const dpar_action *a, dpar_slots *out)
+{
+    dpari_slots_cell *cell = dpari_slots_at(w, a);
+    const int takes = a->kind == DPAR_FORWARD || a->kind == DPAR_RELOAD;
+    const int frees = a->kind == DPAR_BACKWARD || a->kind == DPAR_WEIGHT || a->kind == DPAR_OFFLOAD;
+    if (a->kind >= DPAR_SEND_F && a->kind <= DPAR_RECV_B) {
+        dpari_slots_message(w, a, out);
+        return;
+    }
+    if (takes) {
+        cell->activation = dpari_slots_take(&w->activation);
+    }
+    out->activation = cell->activation;
+    if (frees) {
+        dpari_slots_free(&w->activation, cell->activation);
+    }
+    if (a->kind == DPAR_INPUT) {
+        cell->weight = dpari_slots_take(&w->weight);
+    }
+    if (a->kind == DPAR_INPUT || a->kind == DPAR_WEIGHT) {
+        out->weight = cell->weight;
+    }
+    if (a->kind == DPAR_WEIGHT) {
+        dpari_slots_free(&w->weight, cell->weight);
+    }
+    if (a->kind == DPAR_FORWARD || a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT) {
+        dpari_slots_pass(w, a, out);
+    }
+}
+
+static void dpari_slots_restart(dpari_slots_pool *p)
+{
+    p->free_count = p->count = 0;
+}
+
+/* The list of rank r. slots: NULL, or all of the schedule. */
+static void dpari_slots_rank(dpari_slots *w, int32_t r, dpar_slots *slots, dpar_slot_counts *count)
+{
+    int64_t i;
+    dpari_slots_restart(&w->receive);
+    dpari_slots_restart(&w->activation);
+    dpari_slots_restart(&w->send);
+    dpari_slots_restart(&w->weight);
+    w->sends = 0;
+    w->at = w->s->begin[r];
+    for (i = w->s->begin[r]; i < w->s->begin[r + 1]; i++) {
+        dpar_slots out;
+        out.receive = out.activation = out.send = out.weight = DPAR_NO_SLOT;
+        if (dpar_action_has_micro(w->s->action[i].kind)) {
+            dpari_slots_action(w, &w->s->action[i], &out);
+        }
+        if (slots != NULL) {
+            slots[i] = out;
+        }
+    }
+    count->receive = w->receive.count;
+    count->activation = w->activation.count;
+    count->send = w->send.count;
+    count->weight = w->weight.count;
+}
+
+/* All ranks, from the start. */
+static int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots, dpar_slot_counts *counts)
+{
+    int64_t i, cells = (int64_t)w->s->chain * w->s->micros;
+    int32_t r;
+    for (i = 0; i < cells; i++) {
+        w->cell[i].receive[0] = w->cell[i].receive[1] = DPAR_NO_SLOT; /* messages may lack */
+    }
+    for (r = 0; r < w->s->ranks; r++) {
+        dpar_slot_counts count;
+        dpari_slots_rank(w, r, slots, &count);
+        if (w->receive.full || w->activation.full || w->send.full) { /* not so many W's */
+            return r;
+        }
+        if (counts != NULL) {
+            counts[r] = count;
+        }
+    }
+    return -1;
+}
+
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying, dpar_slots *slots,
+                                         dpar_slot_counts *counts, void *mem, int64_t bytes,
+                                         dpar_why *why)
+{
+    dpari_slots w;
+    dpar_status st;
+    int32_t full;
+    if (flying < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# sends that fly: 0 or more", flying, 0, 0, 0);
+    }
+    if (bytes < dpar_schedule_slots_bytes(s)) {
+        return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
+                         s->begin[s->ranks], dpar_schedule_slots_bytes(s), bytes, 0);
+    }
+    st = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_slots_lay(&w, s, flying, mem);
+    full = dpari_slots_walk(&w, NULL, NULL); /* nothing is written when it does not fit */
+    if (full >= 0) {
+        return dpari_say(DPAR_E_RANGE, why, "rank # needs more than 65535 slots of a kind", full, 0,
+                         0, 0);
+    }
+    (void)dpari_slots_walk(&w, slots, counts);
+    return DPAR_OK;
+}
+
+/* ---- the step machine ------------------------------------------------------------------------ */
+
+DPAR_API void dpar_steps_begin(dpar_steps *steps, const dpar_schedule *s, const dpar_slots *slots,
+                               int32_t rank)
+{
+    const int inside = rank >= 0 && rank < s->ranks;
+    steps->schedule = s;
+    steps->slots = slots;
+    steps->at = inside ? s->begin[rank] : 0;
+    steps->end = inside ? s->begin[rank + 1] : 0;
+}
+
+DPAR_API int dpar_schedule_next(dpar_steps *steps, dpar_task *task)
+{
+    const dpar_action *list = steps->schedule->action;
+    dpar_slots none;
+    int k, count;
+    while (steps->at < steps->end && list[steps->at].kind == DPAR_IDLE) {
+        steps->at++;
+    }
+    if (steps->at >= steps->end) {
+        return 0;
+    }
+    none.receive = none.activation = none.send = none.weight = DPAR_NO_SLOT;
+    count = list[steps->at].joined && steps->at + 1 < steps->end ? 2 : 1;
+    task->index = steps->at;
+    for (k = 0; k < count; k++) {
+        task->action[k] = list[steps->at + k];
+        task->slots[k] = steps->slots != NULL ? steps->slots[steps->at + k] : none;
+    }
+    steps->at += count;
+    return count;
+}
