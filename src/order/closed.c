@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "closed.h"
+
+#include "../base/arith.h"
+
+/* The numbers that the formulas speak of, and the sum that one of them builds up. */
+typedef struct dpari_closed {
+    int64_t p, v, m, s;
+    int64_t f, b, i, w, fb, c;
+    int64_t sum;
+    const char *formula, *unmet; /* unmet: the condition that does not hold; NULL: all do */
+    int32_t rule, over;          /* over: 1: the sum passed INT64_MAX */
+} dpari_closed;
+
+/* Adds count x time, both 0 or more. */
+static void dpari_closed_add(dpari_closed *q, int64_t count, int64_t time)
+{
+    int64_t product;
+    if (!dpari_mul(count, time, &product) || product > INT64_MAX - q->sum) {
+        q->over = 1;
+        return;
+    }
+    q->sum += product;
+}
+
+static int dpari_closed_need(dpari_closed *q, int holds, const char *condition)
+{
+    if (!holds && q->unmet == NULL) {
+        q->unmet = condition;
+    }
+    return holds;
+}
+
+static void dpari_closed_pair(dpari_closed *q, int64_t count)
+{
+    dpari_closed_add(q, count, q->f);
+    dpari_closed_add(q, count, q->b);
+}
+
+/* What each rank computes, whatever the order. */
+static void dpari_closed_work(dpari_closed *q, int64_t *work)
+{
+    dpari_closed only = *q;
+    only.sum = 0;
+    dpari_closed_pair(&only,
+                      q->m * q->v / (q->rule == DPAR_DUALPIPE || q->rule == DPAR_CHIMERA ? 2 : 1));
+    q->over |= only.over;
+    *work = only.sum;
+}
+
+/* ---- the formulas ---------------------------------------------------------------------------- */
+
+static void dpari_closed_zero_bubble(dpari_closed *q)
+{
+    q->formula = "m v (F + I + W) + (p - 1) (F + I - W)";
+    if (!dpari_closed_need(q, q->w <= q->i, "W <= I") ||
+        !dpari_closed_need(q, q->m >= q->p, "m >= p")) {
+        return;
+    }
+    dpari_closed_pair(q, q->m * q->v);
+    dpari_closed_add(q, q->p - 1, q->f);
+    dpari_closed_add(q, q->p - 1, q->i - q->w);
+}
+
+/* ZB-2P and ZBV. */
+static void dpari_closed_no_bubble(dpari_closed *q, int span)
+{
+    if (q->rule == DPAR_ZBV) {
+        q->formula = span ? "6 m F" : "6 m F + (p - 1) F";
+    } else {
+        q->formula = span ? "3 m F" : "3 m F + (p - 1) F";
+    }
+    (void)dpari_closed_need(q, q->f == q->i && q->i == q->w && q->c == 0, "F = I = W, no latency");
+    (void)dpari_closed_need(q, q->m >= 2 * q->p - 1, "m >= 2 p - 1");
+    dpari_closed_add(q, 3 * q->v * q->m + (span ? 0 : q->p - 1), q->f);
+}
+
+static void dpari_closed_dual_idle(dpari_closed *q)
+{
+    int64_t h = q->rule == DPAR_DUALPIPE ? q->p / 2 : q->p;
+    dpari_closed with = *q;
+    q->formula = q->rule == DPAR_DUALPIPE ? "(p / 2 - 1) (FB + B - 3 W)" : "(p - 1) (FB + B - 3 W)";
+    with.sum = 0;
+    dpari_closed_add(&with, 1, q->fb);
+    dpari_closed_add(&with, 1, q->b);
+    if (with.over || !dpari_closed_need(q, q->f == q->i, "F = I") ||
+        !dpari_closed_need(q, q->fb >= q->f && q->fb >= q->b, "FB >= F and FB >= B") ||
+        !dpari_closed_need(q, q->w <= q->i, "W <= I")) {
+        q->over |= with.over;
+        return;
+    }
+    dpari_closed_add(q, h - 1, with.sum - 3 * q->w);
+}
+
+static void dpari_closed_dual(dpari_closed *q)
+{
+    int64_t work;
+    dpari_closed_dual_idle(q);
+    dpari_closed_work(q, &work);
+    q->formula = q->rule == DPAR_DUALPIPE ? "m (F + B) + (p / 2 - 1) (FB + B - 3 W)"
+                                          : "2 m (F + B) + (p - 1) (FB + B - 3 W)";
+    (void)dpari_closed_need(q, q->fb - q->f == q->b, "FB = F + B");
+    dpari_closed_add(q, 1, work);
+}
+
+static void dpari_closed_chimera(dpari_closed *q)
+{
+    int twice = q->b / 2 == q->f && q->b % 2 == 0 && q->b > 0;
+    q->formula = twice ? "m (F + B) + 2 (p - 2) F" : "m (F + B) + (p - 2) F";
+    (void)dpari_closed_need(q, q->b == q->f || twice, "B = F or B = 2 F");
+    (void)dpari_closed_need(q, !twice || q->m == q->p, "m = p, where B = 2 F");
+    (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
+    dpari_closed_pair(q, q->m);
+    dpari_closed_add(q, (twice ? 2 : 1) * (q->p - 2), q->f);
+}
+
+static void dpari_closed_overlapped(dpari_closed *q)
+{
+    q->formula = "p (F + B) + (m - 1) FB";
+    (void)dpari_closed_need(q, q->v == 1, "v = 1");
+    (void)dpari_closed_need(q, q->fb >= q->b && q->fb >= q->f, "FB >= F and FB >= B");
+    dpari_closed_pair(q, q->p);
+    dpari_closed_add(q, q->m - 1, q->fb);
+}
+
+static void dpari_closed_makespan(dpari_closed *q)
+{
+    switch (q->rule) {
+    case DPAR_INTERLEAVED:
+    case DPAR_BREADTH_FIRST:
+        q->formula = "(m v + p - 1) (F + B)";
+        (void)dpari_closed_need(q, q->v == 1 || q->m >= q->p, "m >= p, or v = 1");
+        dpari_closed_pair(q, q->m * q->v + q->p - 1);
+        break;
+    case DPAR_GPIPE:
+    case DPAR_1F1B:
+    case DPAR_EAGER_1F1B:
+        q->formula = "(m + p - 1) (F + B)";
+        dpari_closed_pair(q, q->m + q->p - 1);
+        break;
+    case DPAR_SEQ1F1B: /* m counts the slices here */
+        q->formula = "(m s + p - 1) (F + B)";
+        dpari_closed_pair(q, q->m + q->p - 1);
+        break;
+    case DPAR_FORWARD_ONLY:
+        q->formula = "(m v + p - 1) F";
+        (void)dpari_closed_need(q, q->v == 1 || q->m >= q->p, "m >= p, or v = 1");
+        dpari_closed_add(q, q->m * q->v + q->p - 1, q->f);
+        break;
+    case DPAR_ZB_H1:
+    case DPAR_INTERLEAVED_ZB: dpari_closed_zero_bubble(q); break;
+    case DPAR_ZB_2P:
+    case DPAR_ZBV: dpari_closed_no_bubble(q, 0); break;
+    case DPAR_DUALPIPE:
+    case DPAR_DUALPIPEV: dpari_closed_dual(q); break;
+    case DPAR_CHIMERA: dpari_closed_chimera(q); break;
+    case DPAR_MOE_OVERLAP: dpari_closed_overlapped(q); break;
+    default: (void)dpari_closed_need(q, 0, ""); break;
+    }
+}
+
+static void dpari_closed_latency(dpari_closed *q)
+{
+    switch (q->rule) {
+    case DPAR_GPIPE:
+    case DPAR_EAGER_1F1B:
+        q->formula = "2 (p - 1) c";
+        (void)dpari_closed_need(q, q->rule == DPAR_GPIPE || q->c <= q->f + q->b - q->c,
+                                "2 c <= F + B");
+        dpari_closed_add(q, 2 * (q->p - 1), q->c);
+        break;
+    case DPAR_1F1B:
+        q->formula = "(2 (p - 2) + 2 m (p - 1) / p) c";
+        (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
+        if (q->p > 1) {
+            dpari_closed_add(q, 2 * (q->p - 2) + 2 * (q->m / q->p) * (q->p - 1), q->c);
+        }
+        break;
+    case DPAR_INTERLEAVED:
+        q->formula = "2 (p v - 1) c";
+        (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
+        (void)dpari_closed_need(q, q->c <= q->f, "c <= F");
+        dpari_closed_add(q, q->p > 1 ? 2 * (q->p * q->v - 1) : 0, q->c);
+        break;
+    case DPAR_ZB_H1:
+        q->formula = "4 (p - 1) c";
+        (void)dpari_closed_need(q, q->f == q->i && q->i == q->w, "F = I = W");
+        (void)dpari_closed_need(q, q->c <= q->f / 4, "4 c <= F");
+        (void)dpari_closed_need(q, q->m >= 2 * q->p, "m >= 2 p");
+        dpari_closed_add(q, 4 * (q->p - 1), q->c);
+        break;
+    case DPAR_FORWARD_ONLY:
+        q->formula = "(p - 1) c";
+        (void)dpari_closed_need(q, q->v == 1, "v = 1");
+        dpari_closed_add(q, q->p - 1, q->c);
+        break;
+    default: (void)dpari_closed_need(q, 0, ""); break;
+    }
+}
+
+static void dpari_closed_span(dpari_closed *q)
+{
+    if (q->rule == DPAR_ZB_2P || q->rule == DPAR_ZBV) {
+        dpari_closed_no_bubble(q, 1);
+    } else if (q->rule == DPAR_FORWARD_ONLY) {
+        q->formula = "m F";
+        (void)dpari_closed_need(q, q->v == 1, "v = 1");
+        dpari_closed_add(q, q->m, q->f);
+    } else { /* rank 0 begins first and ends last */
+        dpari_closed_makespan(q);
+        if (q->c > 0) {
+            dpari_closed_latency(q);
+        }
+    }
+}
+
+static void dpari_closed_idle(dpari_closed *q)
+{
+    int64_t work;
+    (void)dpari_closed_need(q, q->c == 0, "no latency");
+    if (q->rule == DPAR_DUALPIPE || q->rule == DPAR_DUALPIPEV) {
+        dpari_closed_dual_idle(q);
+        return;
+    }
+    (void)dpari_closed_need(q, q->rule != DPAR_MOE_OVERLAP || q->fb - q->f == q->b, "FB = F + B");
+    dpari_closed_makespan(q);
+    if (q->rule == DPAR_FORWARD_ONLY) {
+        q->b = 0;
+    }
+    dpari_closed_work(q, &work);
+    q->sum -= q->unmet == NULL && !q->over ? work : 0;
+}
+
+/* ---- activations ----------------------------------------------------------------------------- */
+
+/* Rules on a V or in two directions. */
+static void dpari_closed_peak_folded(dpari_closed *q, int64_t r)
+{
+    const int64_t p = q->p;
+    int64_t peak = 0;
+    switch (q->rule) {
+    case DPAR_ZBV:
+        (void)dpari_closed_need(q, q->m >= 2 * p - 1, "m >= 2 p - 1");
+        q->formula = "2 p";
+        peak = 2 * p;
+        break;
+    case DPAR_V_HALF:
+        q->formula = "2 floor((p + 2) / 2)";
+        peak = 2 * ((p + 2) / 2);
+        break;
+    case DPAR_V_MIN:
+        q->formula = r == 0 && p % 3 == 2 ? "2 floor((p + 4) / 3) - 1" : "2 floor((p + 4) / 3)";
+        peak = 2 * ((p + 4) / 3) - (r == 0 && p % 3 == 2);
+        break;
+    case DPAR_DUALPIPE:
+        q->formula = "p + 1";
+        peak = p + 1;
+        break;
+    case DPAR_DUALPIPEV:
+        q->formula = "2 p + 1";
+        peak = 2 * p + 1;
+        break;
+    case DPAR_CHIMERA:
+        (void)dpari_closed_need(q, q->m % p == 0, "p divides m");
+        q->formula = "p / 2 + 1 + min(r, p - 1 - r)";
+        peak = p / 2 + 1 + dpari_least(r, p - 1 - r);
+        break;
+    default: (void)dpari_closed_need(q, 0, ""); break;
+    }
+    if (q->rule == DPAR_V_HALF || q->rule == DPAR_V_MIN) {
+        (void)dpari_closed_need(q, p >= 2 && p <= 12 && q->m >= 2 * p, "2 <= p <= 12, m >= 2 p");
+    }
+    dpari_closed_add(q, 1, peak);
+}
+
+static void dpari_closed_peak(dpari_closed *q, int64_t r)
+{
+    const int64_t p = q->p, m = q->m, v = q->v;
+    int64_t peak = 0;
+    switch (q->rule) {
+    case DPAR_GPIPE:
+    case DPAR_BREADTH_FIRST:
+    case DPAR_FORWARD_ONLY:
+        q->formula = "m v";
+        peak = m * v;
+        break;
+    case DPAR_1F1B:
+        q->formula = "min(p - r, m)";
+        peak = dpari_least(p - r, m);
+        break;
+    case DPAR_EAGER_1F1B:
+        q->formula = "min(2 (p - r) - 1, m)";
+        peak = dpari_least(2 * (p - r) - 1, m);
+        break;
+    case DPAR_INTERLEAVED:
+        (void)dpari_closed_need(q, m % p == 0, "p divides m");
+        q->formula = "min((v - 1) p + 2 (p - 1 - r) + 1, m v)";
+        peak = dpari_least((v - 1) * p + 2 * (p - 1 - r) + 1, m * v);
+        break;
+    case DPAR_ZB_H1:
+        q->formula = "min(p, m)";
+        peak = dpari_least(p, m);
+        break;
+    case DPAR_ZB_2P:
+        q->formula = "min(2 p - 1, m)";
+        peak = dpari_least(2 * p - 1, m);
+        break;
+    case DPAR_INTERLEAVED_ZB:
+        (void)dpari_closed_need(q, m % p == 0, "p divides m");
+        q->formula = "p v";
+        peak = p * v;
+        break;
+    case DPAR_SEQ1F1B:
+        q->formula = "min(p - 1 - r + s, m s)";
+        peak = dpari_least(p - 1 - r + q->s, m);
+        break;
+    case DPAR_MOE_OVERLAP:
+        (void)dpari_closed_need(q, v == 1, "v = 1");
+        q->formula = "min(2 (p - r), m)";
+        peak = dpari_least(2 * (p - r), m);
+        break;
+    default: dpari_closed_peak_folded(q, r); return;
+    }
+    dpari_closed_add(q, 1, peak);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* Fills in the numbers; they are checked by what only simulation can say otherwise. */
+static dpar_status dpari_closed_read(dpari_closed *q, const dpar_order *order, const dpar_times *t,
+                                     dpar_why *why)
+{
+    const int many = order->rule == DPAR_INTERLEAVED || order->rule == DPAR_BREADTH_FIRST ||
+                     order->rule == DPAR_INTERLEAVED_ZB;
+    const int two = order->rule == DPAR_ZBV || order->rule == DPAR_V_HALF ||
+                    order->rule == DPAR_V_MIN || order->rule == DPAR_1F1B_V ||
+                    order->rule == DPAR_DUALPIPE || order->rule == DPAR_DUALPIPEV ||
+                    order->rule == DPAR_CHIMERA;
+    dpar_status status = dpar_order_check(order, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_zero(q, sizeof(*q));
+    q->rule = order->rule;
+    q->p = order->ranks;
+    q->v = two || (many && order->chunks == 0) ? 2 : order->chunks == 0 ? 1 : order->chunks;
+    q->s = order->rule != DPAR_SEQ1F1B ? 1 : order->slices == 0 ? 2 : order->slices;
+    q->m = (int64_t)order->micros * q->s;
+    q->f = t->forward.all;
+    q->i = t->input.all;
+    q->w = t->weight.all;
+    q->b = t->backward.all;
+    q->c = t->latency.all;
+    q->fb = t->overlap.all;
+    if (q->f < 0 || q->i < 0 || q->w < 0 || q->b < 0 || q->c < 0 || q->fb < 0) {
+        return dpari_say(DPAR_E_ARG, why, "times of #, #, #, latency #: 0 or more", q->f, q->i,
+                         q->w, q->c);
+    }
+    if (q->i > INT64_MAX / 4 || q->w > INT64_MAX / 4 || q->f > INT64_MAX / 4 ||
+        q->b > INT64_MAX / 4 || q->fb > INT64_MAX / 4) {
+        return dpari_say(DPAR_E_RANGE, why, "times of #, #, # are too long", q->f, q->i, q->w, 0);
+    }
+    q->b = q->b == 0 ? q->i + q->w : q->b;
+    q->fb = q->fb == 0 ? q->f + q->b : q->fb;
+    (void)dpari_closed_need(q, order->rank_of == NULL || q->c == 0, "the rule's own ranks");
+    (void)dpari_closed_need(q, order->group == 0 || order->group == order->ranks, "groups of p");
+    return DPAR_OK;
+}
+
+/* Are all stages alike, with nothing that the formulas leave out? */
+static int dpari_closed_plain(const dpar_times *t)
+{
+    return t->forward.of == NULL && t->input.of == NULL && t->weight.of == NULL &&
+           t->backward.of == NULL && t->overlap.of == NULL && t->latency.of == NULL &&
+           t->bandwidth.of == NULL && t->bandwidth.all == 0 && t->sends == DPAR_SENDS_BUFFERED;
+}
+
+static void dpari_closed_value(dpari_closed *q, const dpar_times *t, int32_t what, int32_t rank)
+{
+    const int split = q->rule == DPAR_ZB_H1 || q->rule == DPAR_ZB_2P ||
+                      q->rule == DPAR_INTERLEAVED_ZB || q->rule == DPAR_ZBV ||
+                      q->rule == DPAR_DUALPIPE || q->rule == DPAR_DUALPIPEV;
+    if (what == DPAR_CLOSED_PEAK) {
+        dpari_closed_peak(q, rank);
+        return;
+    }
+    (void)dpari_closed_need(q, dpari_closed_plain(t), "all stages alike, latency alone");
+    (void)dpari_closed_need(q, !split || q->b == q->i + q->w, "B = I + W");
+    if (what == DPAR_CLOSED_LATENCY) {
+        dpari_closed_latency(q);
+    } else if (what == DPAR_CLOSED_SPAN) {
+        dpari_closed_span(q);
+    } else if (what == DPAR_CLOSED_IDLE) {
+        dpari_closed_idle(q);
+    } else {
+        if (q->c > 0) {
+            dpari_closed_latency(q);
+        }
+        dpari_closed_makespan(q);
+    }
+}
+
+/* "zbv: no formula gives the makespan, unless: m >= 2 p - 1". */
+static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpar_why *why)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpar_text_put(&t, dpar_order_name(q->rule));
+        dpar_text_put(&t, ": no formula gives the ");
+        dpar_text_put(&t, what);
+        dpar_text_put(&t, q->unmet[0] != 0 ? ", unless: " : "");
+        dpar_text_put(&t, q->unmet);
+    }
+    return DPAR_E_NONE;
+}
+
+DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times *t, int32_t what,
+                                      int32_t rank, int64_t *value, const char **formula,
+                                      dpar_why *why)
+{
+    static const char *const name[] = {"makespan", "span", "latency term", "idle time", "peak"};
+    dpari_closed q;
+    dpar_status status = dpari_closed_read(&q, order, t, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (what < 0 || what >= DPAR_CLOSED_KINDS || rank < 0 || rank >= order->ranks) {
+        return dpari_say(DPAR_E_ARG, why, "formula # of rank # of #: unknown", what, rank,
+                         order->ranks, 0);
+    }
+    dpari_closed_value(&q, t, what, rank);
+    if (q.unmet != NULL) {
+        return dpari_closed_say(&q, name[what], why);
+    }
+    if (q.over) {
+        return dpari_say(DPAR_E_RANGE, why, "# micro-batches on # ranks take too long",
+                         order->micros, order->ranks, 0, 0);
+    }
+    *value = q.sum;
+    if (formula != NULL) {
+        *formula = q.formula;
+    }
+    return DPAR_OK;
+}

@@ -1,0 +1,1082 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "simulate.h"
+
+#include "../base/arith.h"
+
+/* Where an action stands, by what it is: rows of a table over stages and micro-batches. To each of
+ * the first three add 0 for what goes forward, 1 for what goes backward. */
+enum {
+    DPARI_AT_WORK = 0,
+    DPARI_AT_SEND = 2,
+    DPARI_AT_RECV = 4,
+    DPARI_AT_WEIGHT = 6,
+    DPARI_AT_ROWS
+};
+
+/* A stage, with what the loop needs at hand. Two sides: 0 the stage before it, 1 the one behind:
+ * forward work takes its input from side 0 and hands its output to side 1, backward work the other
+ * way round. */
+typedef struct dpari_sim_stage {
+    int64_t cost[DPAR_ACTION_KINDS];
+    int64_t overlap;          /* of a joined pair; 0: the sum of both */
+    int64_t hold[3];          /* bytes that F, I and W add */
+    int64_t edge[2], turn[2]; /* time of a message on each side, and its turn on a shared wire */
+    int64_t come[2];          /* from the moment that the table names to the input's arrival */
+    int64_t look[2];          /* place in the table of what brings the input from that side */
+    int32_t near[2];          /* the stage on that side, -1: none */
+    int32_t far[2];           /* its rank when that is another, else -1 */
+    int32_t link[2];          /* the wire to that side, when wires are shared */
+} dpari_sim_stage;
+
+typedef struct dpari_sim_rank {
+    int64_t at, end;                   /* next action, and behind the last */
+    int64_t free;                      /* when all before it are done */
+    int64_t waits;                     /* 1 + the action that it waits for, 0: none */
+    int64_t dependency, communication; /* idle since the last work */
+    int64_t held;                      /* bytes */
+    int64_t live;                      /* activations */
+    dpar_rank_timing out;
+} dpari_sim_rank;
+
+/* It stands at the start of the working memory, and the arrays behind it. */
+typedef struct dpari_sim {
+    dpar_schedule s;
+    dpari_sim_stage *stage;
+    dpari_sim_rank *rank;
+    int64_t *end;    /* of each action; -1 not known, -2 - t: a message that was reached at t */
+    int64_t *arrive; /* when what it hands over is there: = end, but for implied shared messages */
+    int64_t *wire;   /* when each shared wire is free */
+    uint32_t *where; /* the table: 1 + the action's index, 0: nowhere */
+    uint32_t *cause; /* 1 + the action that let this one start; 0: the one before it on its rank */
+    int32_t *stack;  /* ranks that can go on */
+    int32_t *scratch;
+    int64_t cells; /* of a row of the table */
+    int64_t total; /* of all times: no time passes it */
+    int64_t last;  /* end of the critical path */
+    int32_t tops, lowered, sends, links;
+} dpari_sim;
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+static int dpari_sim_fits(const dpar_schedule *s)
+{
+    return s->ranks >= 1 && s->ranks <= DPAR_MOST_STAGES && s->stages >= 1 &&
+           s->stages <= DPAR_MOST_STAGES && s->micros >= 0 && s->micros <= DPAR_MOST_MICROS &&
+           s->chain >= 1 && s->stages % s->chain == 0 && s->slices >= 1 &&
+           s->micros % s->slices == 0 && s->begin[s->ranks] >= 0 &&
+           s->begin[s->ranks] <= (int64_t)UINT32_MAX - 1;
+}
+
+/* A piece of memory, its size rounded up to 8 bytes. */
+static void *dpari_sim_piece(char *mem, int64_t *used, int64_t bytes)
+{
+    void *at = mem == NULL ? NULL : mem + *used;
+    *used += (bytes + 7) / 8 * 8;
+    return at;
+}
+
+/* Cuts mem into the arrays; mem NULL: counts only. */
+static int64_t dpari_sim_lay(dpari_sim *m, const dpar_schedule *s, int32_t links, void *mem)
+{
+    char *at = (char *)mem;
+    const int64_t n = s->begin[s->ranks], ranks = s->ranks, stages = s->stages;
+    int64_t used = 0;
+    (void)dpari_sim_piece(at, &used, (int64_t)sizeof(*m));
+    m->s = *s;
+    m->links = links;
+    m->cells = stages * s->micros;
+    m->stage = (dpari_sim_stage *)dpari_sim_piece(at, &used, stages * (int64_t)sizeof(*m->stage));
+    m->rank = (dpari_sim_rank *)dpari_sim_piece(at, &used, ranks * (int64_t)sizeof(*m->rank));
+    m->end = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
+    m->arrive = m->end;
+    m->wire = NULL;
+    m->scratch = NULL;
+    if (links != DPAR_LINKS_OWN) {
+        m->arrive = (int64_t *)dpari_sim_piece(at, &used, 8 * n);
+        m->wire = (int64_t *)dpari_sim_piece(at, &used, 8 * (ranks + 2 * stages));
+        m->scratch = (int32_t *)dpari_sim_piece(at, &used, 4 * (2 * ranks + stages));
+    }
+    m->where = (uint32_t *)dpari_sim_piece(at, &used, 4 * DPARI_AT_ROWS * m->cells);
+    m->cause = (uint32_t *)dpari_sim_piece(at, &used, 4 * n);
+    m->stack = (int32_t *)dpari_sim_piece(at, &used, 4 * ranks);
+    return used;
+}
+
+DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t)
+{
+    dpari_sim m;
+    return dpari_sim_fits(s) ? dpari_sim_lay(&m, s, t->links, NULL) : -1;
+}
+
+/* ---- what things take ----------------------------------------------------------------------- */
+
+static int64_t dpari_each(const dpar_each *e, int32_t stage)
+{
+    return e->of != NULL ? e->of[stage] : e->all;
+}
+
+/* Adds a number of 0 or more; 0 when the sum passes INT64_MAX. */
+static int dpari_sum(int64_t *sum, int64_t more)
+{
+    if (more > INT64_MAX - *sum) {
+        return 0;
+    }
+    *sum += more;
+    return 1;
+}
+
+/* part x 10^digits / whole, rounded down, and what is left over, without a wider product; -1 when
+ * it passes INT64_MAX. part >= 0, whole > 0. */
+static int64_t dpari_sim_scale(int64_t part, int64_t whole, int digits, int64_t *left)
+{
+    int64_t value = part / whole;
+    part %= whole;
+    for (; digits > 0; digits--) {
+        int64_t sum = 0, digit = 0;
+        int n;
+        for (n = 0; n < 10; n++) { /* sum += part, modulo whole */
+            int carry = sum >= whole - part;
+            sum = carry ? sum - (whole - part) : sum + part;
+            digit += carry;
+        }
+        if (value > (INT64_MAX - digit) / 10) {
+            return -1;
+        }
+        value = 10 * value + digit;
+        part = sum;
+    }
+    *left = part;
+    return value;
+}
+
+/* The time of a message on the edge between stage and stage + 1. */
+static dpar_status dpari_sim_edge(const dpar_times *t, int32_t stage, int64_t *edge, int64_t *turn,
+                                  dpar_why *why)
+{
+    int64_t latency = dpari_each(&t->latency, stage), bytes = dpari_each(&t->bytes, stage);
+    int64_t bandwidth = dpari_each(&t->bandwidth, stage), left = 0;
+    if (latency < 0 || bytes < 0 || bandwidth < 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "edge #: latency #, # bytes, bandwidth #: 0 or more of each", stage,
+                         latency, bytes, bandwidth);
+    }
+    *edge = latency;
+    *turn = bandwidth == 0 ? 0 : dpari_sim_scale(bytes, bandwidth, 9, &left);
+    if (*turn < 0 || !dpari_sum(turn, left > 0) || !dpari_sum(edge, *turn)) {
+        return dpari_say(DPAR_E_RANGE, why, "edge #: # + # bytes at bandwidth # take too long",
+                         stage, latency, bytes, bandwidth);
+    }
+    return DPAR_OK;
+}
+
+/* The neighbour on one side of a stage, and the way there. */
+static dpar_status dpari_sim_side(dpari_sim *m, const dpar_times *t, int32_t stage, int side,
+                                  dpar_why *why)
+{
+    const dpar_schedule *s = &m->s;
+    dpari_sim_stage *st = &m->stage[stage];
+    int32_t near = side ? dpar_schedule_behind(s, stage) : dpar_schedule_before(s, stage);
+    dpar_status status;
+    st->near[side] = near;
+    st->far[side] = near < 0 || s->rank_of[near] == s->rank_of[stage] ? -1 : s->rank_of[near];
+    st->edge[side] = st->turn[side] = st->come[side] = st->look[side] = 0;
+    st->link[side] = s->rank_of[stage];
+    if (st->far[side] < 0) {
+        return DPAR_OK;
+    }
+    st->look[side] = m->lowered ? (DPARI_AT_RECV + side) * m->cells + (int64_t)stage * s->micros
+                                : (DPARI_AT_WORK + side) * m->cells + (int64_t)near * s->micros;
+    status = dpari_sim_edge(t, side ? stage : near, &st->edge[side], &st->turn[side], why);
+    st->come[side] = m->lowered || m->links != DPAR_LINKS_OWN ? 0 : st->edge[side];
+    return status;
+}
+
+/* What each kind takes on a stage. */
+static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_times *t, int32_t stage,
+                                   dpar_why *why)
+{
+    int kind;
+    dpari_zero(st->cost, sizeof(st->cost));
+    st->cost[DPAR_FORWARD] = dpari_each(&t->forward, stage);
+    st->cost[DPAR_BACKWARD] = dpari_each(&t->backward, stage);
+    st->cost[DPAR_INPUT] = dpari_each(&t->input, stage);
+    st->cost[DPAR_WEIGHT] = dpari_each(&t->weight, stage);
+    st->cost[DPAR_UNSHARD] = dpari_each(&t->unshard, stage);
+    st->cost[DPAR_RESHARD] = dpari_each(&t->reshard, stage);
+    st->cost[DPAR_REDUCE_GRAD] = dpari_each(&t->reduce_grad, stage);
+    st->cost[DPAR_RECOMPUTE] = dpari_each(&t->recompute, stage);
+    st->cost[DPAR_OFFLOAD] = dpari_each(&t->offload, stage);
+    st->cost[DPAR_RELOAD] = dpari_each(&t->reload, stage);
+    st->cost[DPAR_IDLE] = st->overlap = dpari_each(&t->overlap, stage);
+    for (kind = 0; kind < DPAR_ACTION_KINDS; kind++) {
+        if (st->cost[kind] < 0) {
+            return dpari_say_word(DPAR_E_ARG, why, "stage #: @ takes # units of time: 0 or more",
+                                  kind == DPAR_IDLE ? "overlap" : dpar_action_name(kind), 16, stage,
+                                  st->cost[kind], 0, 0);
+        }
+    }
+    st->cost[DPAR_IDLE] = 0;
+    if (st->cost[DPAR_BACKWARD] == 0) {
+        st->cost[DPAR_BACKWARD] = st->cost[DPAR_INPUT];
+        if (!dpari_sum(&st->cost[DPAR_BACKWARD], st->cost[DPAR_WEIGHT])) {
+            return dpari_say(DPAR_E_RANGE, why, "stage #: # + # units of time are too many", stage,
+                             st->cost[DPAR_INPUT], st->cost[DPAR_WEIGHT], 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Everything about the stages, and what they hold all the time. */
+static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_times *t, dpar_why *why)
+{
+    int32_t i;
+    int side;
+    for (i = 0; i < m->s.stages; i++) {
+        dpari_sim_stage *st = &m->stage[i];
+        int64_t always = dpari_each(&t->hold_always, i);
+        dpar_status status = dpari_sim_costs(st, t, i, why);
+        for (side = 0; side < 2 && status == DPAR_OK; side++) {
+            status = dpari_sim_side(m, t, i, side, why);
+        }
+        if (status != DPAR_OK) {
+            return status;
+        }
+        st->hold[0] = dpari_each(&t->hold_forward, i);
+        st->hold[1] = dpari_each(&t->hold_input, i);
+        st->hold[2] = dpari_each(&t->hold_weight, i);
+        if (always < 0) {
+            return dpari_say(DPAR_E_ARG, why, "stage # always holds # bytes: 0 or more", i, always,
+                             0, 0);
+        }
+        if (!dpari_sum(&m->rank[m->s.rank_of[i]].held, always)) {
+            return dpari_say(DPAR_E_RANGE, why, "rank #: too many bytes with stage #",
+                             m->s.rank_of[i], i, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* One wire for each pair of ranks: the first stage and side with that pair names it. */
+static void dpari_sim_wires(dpari_sim *m)
+{
+    const dpar_schedule *s = &m->s;
+    int32_t *head = m->scratch, *mark = head + s->ranks, *next = mark + s->ranks;
+    int32_t r, i, side;
+    for (i = 0; i < s->ranks + 2 * s->stages; i++) {
+        m->wire[i] = 0;
+    }
+    if (m->links == DPAR_LINKS_OF_RANK) {
+        return;
+    }
+    for (r = 0; r < s->ranks; r++) {
+        head[r] = mark[r] = -1;
+    }
+    for (i = s->stages - 1; i >= 0; i--) {
+        next[i] = head[s->rank_of[i]];
+        head[s->rank_of[i]] = i;
+    }
+    for (r = 0; r < s->ranks; r++) {
+        for (i = head[r]; i >= 0; i = next[i]) {
+            for (side = 0; side < 2; side++) {
+                int32_t far = m->stage[i].far[side];
+                if (far >= 0 && (mark[far] < 0 || s->rank_of[mark[far] / 2] != r)) {
+                    mark[far] = 2 * i + side;
+                }
+                m->stage[i].link[side] = far < 0 ? 0 : mark[far];
+            }
+        }
+    }
+}
+
+/* ---- the list, once through ------------------------------------------------------------------
+ *
+ * Where everything stands; that each rank's own order is right; what it holds. */
+
+static uint32_t *dpari_sim_place(const dpari_sim *m, int row, int32_t stage, int32_t micro)
+{
+    return &m->where[row * m->cells + (int64_t)stage * m->s.micros + micro];
+}
+
+/* The kind's direction: 0 forward, 1 backward; -1 for work that waits for no other stage. */
+static int dpari_sim_way(int kind)
+{
+    switch (kind) {
+    case DPAR_FORWARD:
+    case DPAR_SEND_F:
+    case DPAR_RECV_F: return 0;
+    case DPAR_BACKWARD:
+    case DPAR_INPUT:
+    case DPAR_SEND_B:
+    case DPAR_RECV_B: return 1;
+    default: return -1;
+    }
+}
+
+static int dpari_sim_is_message(int kind)
+{
+    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+}
+
+static int dpari_sim_is_send(int kind)
+{
+    return kind == DPAR_SEND_F || kind == DPAR_SEND_B;
+}
+
+/* Of a message: its direction, and the side that it talks to. */
+static int dpari_sim_message_way(int kind)
+{
+    return kind == DPAR_SEND_B || kind == DPAR_RECV_B;
+}
+
+static int dpari_sim_message_side(int kind)
+{
+    return kind == DPAR_SEND_F || kind == DPAR_RECV_B;
+}
+
+static int dpari_sim_row(int kind)
+{
+    switch (kind) {
+    case DPAR_FORWARD: return DPARI_AT_WORK;
+    case DPAR_BACKWARD:
+    case DPAR_INPUT: return DPARI_AT_WORK + 1;
+    case DPAR_WEIGHT: return DPARI_AT_WEIGHT;
+    case DPAR_SEND_F: return DPARI_AT_SEND;
+    case DPAR_SEND_B: return DPARI_AT_SEND + 1;
+    case DPAR_RECV_F: return DPARI_AT_RECV;
+    case DPAR_RECV_B: return DPARI_AT_RECV + 1;
+    default: return -1;
+    }
+}
+
+/* "rank 2: 2B1 stands before 2F1 or without it". */
+static dpar_status dpari_sim_say(dpar_why *why, int32_t rank, const dpar_action *a,
+                                 const char *what, int kind, int32_t stage, int32_t micro)
+{
+    dpar_text t;
+    dpar_action other;
+    if (why != NULL) {
+        dpari_zero(&other, sizeof(other));
+        other.kind = (uint8_t)kind;
+        other.stage = (uint16_t)stage;
+        other.micro = (uint16_t)micro;
+        dpar_text_init(&t, why->text, sizeof(why->text));
+        dpar_text_put(&t, "rank ");
+        dpar_text_int(&t, rank);
+        dpar_text_put(&t, ": ");
+        dpar_text_int(&t, a->stage);
+        dpar_text_put(&t, dpar_action_name(a->kind));
+        if (dpar_action_has_micro(a->kind)) {
+            dpar_text_int(&t, a->micro);
+        }
+        dpar_text_put(&t, what);
+        dpar_action_text(&other, &t);
+        dpar_text_put(&t, kind == DPAR_IDLE ? "" : " or without it");
+    }
+    return DPAR_E_ARG;
+}
+
+/* Does what a needs on its own rank stand before it? Names the first that does not. */
+static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
+{
+    static const char before[] = " stands before ";
+    const dpar_action *a = &m->s.action[i];
+    const dpari_sim_stage *st = &m->stage[a->stage];
+    const int32_t k = a->micro, slices = m->s.slices;
+    const int way = dpari_sim_way(a->kind);
+    const int work = way ? DPAR_BACKWARD : DPAR_FORWARD;
+    if (dpari_sim_is_message(a->kind)) {
+        if (st->far[dpari_sim_message_side(a->kind)] < 0) {
+            return dpari_sim_say(why, rank, a, " has no other rank to talk to", DPAR_IDLE, 0, 0);
+        }
+        return !dpari_sim_is_send(a->kind) || *dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, k)
+                   ? DPAR_OK
+                   : dpari_sim_say(why, rank, a, before, work, a->stage, k);
+    }
+    if (a->kind == DPAR_WEIGHT) {
+        uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK + 1, a->stage, k);
+        return at && m->s.action[at - 1].kind == DPAR_INPUT
+                   ? DPAR_OK
+                   : dpari_sim_say(why, rank, a, before, DPAR_INPUT, a->stage, k);
+    }
+    if (a->kind != DPAR_FORWARD) { /* backward, RECOMPUTE, OFFLOAD, RELOAD; not of its own pair */
+        uint32_t at = *dpari_sim_place(m, DPARI_AT_WORK, a->stage, k);
+        if (at == 0 || ((int64_t)at == i && m->s.action[i - 1].joined)) {
+            return dpari_sim_say(why, rank, a, before, DPAR_FORWARD, a->stage, k);
+        }
+    }
+    if (way < 0) {
+        return DPAR_OK;
+    }
+    if (slices > 1 && (way ? (k + 1) % slices != 0 : k % slices != 0) &&
+        !*dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, way ? k + 1 : k - 1)) {
+        return dpari_sim_say(why, rank, a, before, work, a->stage, way ? k + 1 : k - 1);
+    }
+    if (st->far[way] >= 0 && m->lowered && !*dpari_sim_place(m, DPARI_AT_RECV + way, a->stage, k)) {
+        return dpari_sim_say(why, rank, a, before, way ? DPAR_RECV_B : DPAR_RECV_F, a->stage, k);
+    }
+    if (st->near[way] >= 0 && st->far[way] < 0 &&
+        !*dpari_sim_place(m, DPARI_AT_WORK + way, st->near[way], k)) {
+        return dpari_sim_say(why, rank, a, before, work, st->near[way], k);
+    }
+    return DPAR_OK;
+}
+
+/* Adds to what a rank holds; 0 when it passes an int64_t. */
+static int dpari_sim_hold(dpari_sim_rank *q, int64_t more)
+{
+    if (more > 0 ? q->held > INT64_MAX - more : q->held < INT64_MIN - more) {
+        return 0;
+    }
+    q->held += more;
+    q->out.peak_bytes = dpari_most(q->out.peak_bytes, q->held);
+    return 1;
+}
+
+/* A rank does one thing after the other, so that what it holds follows from the order alone; of a
+ * joined pair the forward comes first in the list and adds before the backward takes. */
+static int dpari_sim_memory(dpari_sim_rank *q, const dpari_sim_stage *st, int kind)
+{
+    int fine = 1;
+    switch (kind) {
+    case DPAR_FORWARD:
+    case DPAR_RELOAD:
+        fine = dpari_sim_hold(q, st->hold[0]);
+        q->live++;
+        break;
+    case DPAR_OFFLOAD:
+        fine = st->hold[0] > INT64_MIN && dpari_sim_hold(q, -st->hold[0]);
+        q->live--;
+        break;
+    case DPAR_INPUT: fine = dpari_sim_hold(q, st->hold[1]); break;
+    case DPAR_BACKWARD: /* the smaller one first: only both together are a moment */
+        fine = dpari_sim_hold(q, dpari_least(st->hold[1], st->hold[2])) &&
+               dpari_sim_hold(q, dpari_most(st->hold[1], st->hold[2]));
+        q->live--;
+        break;
+    case DPAR_WEIGHT:
+        fine = dpari_sim_hold(q, st->hold[2]);
+        q->live--;
+        break;
+    default: break;
+    }
+    q->out.peak_count = (int32_t)dpari_most(q->out.peak_count, q->live);
+    return fine;
+}
+
+/* Is it in the schedule's domain? */
+static dpar_status dpari_sim_check(const dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
+{
+    const dpar_schedule *s = &m->s;
+    const dpar_action *a = &s->action[i];
+    if (a->kind >= DPAR_ACTION_KINDS || a->stage >= s->stages ||
+        (dpar_action_has_micro(a->kind) && a->micro >= s->micros)) {
+        return dpari_say(DPAR_E_ARG, why, "rank #: kind #, stage #, micro-batch # is no action",
+                         rank, a->kind, a->stage, a->micro);
+    }
+    if (s->rank_of[a->stage] != rank) {
+        return dpari_sim_say(why, rank, a, " is of another rank's stage", DPAR_IDLE, 0, 0);
+    }
+    if (a->joined && (a->kind != DPAR_FORWARD || i + 1 >= s->begin[rank + 1] ||
+                      (a[1].kind != DPAR_BACKWARD && a[1].kind != DPAR_INPUT))) {
+        return dpari_sim_say(why, rank, a, " is joined with no backward", DPAR_IDLE, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Does a message leave with it? */
+static int dpari_sim_leaves(const dpari_sim *m, int kind)
+{
+    return m->lowered ? kind == DPAR_SEND_F || kind == DPAR_SEND_B : dpari_sim_way(kind) >= 0;
+}
+
+/* Enters action i: checks it, writes its place and adds its time to the total. */
+static dpar_status dpari_sim_enter(dpari_sim *m, int32_t rank, int64_t i, dpar_why *why)
+{
+    const dpar_action *a = &m->s.action[i];
+    dpar_status status = DPAR_OK;
+    const dpari_sim_stage *st;
+    int way, row;
+    m->end[i] = m->arrive[i] = -1;
+    if (a->kind == DPAR_IDLE && !a->joined) {
+        return DPAR_OK;
+    }
+    status = dpari_sim_check(m, rank, i, why);
+    if (status == DPAR_OK && dpar_action_has_micro(a->kind)) {
+        status = dpari_sim_needs(m, rank, i, why);
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    st = &m->stage[a->stage];
+    row = dpari_sim_row(a->kind);
+    if (row >= 0) {
+        uint32_t *place = dpari_sim_place(m, row, a->stage, a->micro);
+        if (*place != 0) {
+            return dpari_sim_say(why, rank, a, " stands there twice", DPAR_IDLE, 0, 0);
+        }
+        *place = (uint32_t)i + 1;
+    }
+    way = dpari_sim_way(a->kind);
+    if (!dpari_sum(&m->total, st->cost[a->kind]) ||
+        (a->joined && !dpari_sum(&m->total, st->overlap)) ||
+        (dpari_sim_leaves(m, a->kind) && !dpari_sum(&m->total, st->edge[1 - way]))) {
+        return dpari_say(DPAR_E_RANGE, why, "rank #, action #: the times add up to too much", rank,
+                         i - m->s.begin[rank], 0, 0);
+    }
+    return dpari_sim_memory(&m->rank[rank], st, a->kind)
+               ? DPAR_OK
+               : dpari_say(DPAR_E_RANGE, why, "rank #, action #: too many bytes", rank,
+                           i - m->s.begin[rank], 0, 0);
+}
+
+static dpar_status dpari_sim_list(dpari_sim *m, dpar_why *why)
+{
+    const dpar_schedule *s = &m->s;
+    const int64_t places = m->cells * DPARI_AT_ROWS;
+    int32_t r;
+    int64_t i;
+    for (i = 0; i < places; i++) {
+        m->where[i] = 0;
+    }
+    for (r = 0; r < s->ranks; r++) {
+        dpari_sim_rank *q = &m->rank[r];
+        q->at = s->begin[r];
+        q->end = s->begin[r + 1];
+        q->out.first = -1;
+        q->out.peak_bytes = q->held;
+        for (i = q->at; i < q->end; i++) {
+            dpar_status status = dpari_sim_enter(m, r, i, why);
+            if (status != DPAR_OK) {
+                return status;
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+static void dpari_sim_wake(dpari_sim *m, int32_t rank, int64_t i)
+{
+    if (m->rank[rank].waits == i + 1) {
+        m->rank[rank].waits = 0;
+        m->stack[m->tops++] = rank;
+    }
+}
+
+/* When a message that is handed over now arrives on that side. */
+static int64_t dpari_sim_send(dpari_sim *m, const dpari_sim_stage *st, int side, int64_t now)
+{
+    if (m->links != DPAR_LINKS_OWN) {
+        int64_t *wire = &m->wire[st->link[side]];
+        now = dpari_most(now, *wire);
+        *wire = now + st->turn[side];
+    }
+    return now + st->edge[side];
+}
+
+/* The input of work that goes `way`: moves *begin to its arrival when that is later, and *cause to
+ * what brings it. 0: not known yet; the rank waits. */
+static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a, int way,
+                           int64_t *begin, uint32_t *cause)
+{
+    const dpari_sim_stage *st = &m->stage[a->stage];
+    uint32_t at;
+    int64_t there;
+    if (st->far[way] < 0) {
+        return 1;
+    }
+    at = m->where[st->look[way] + a->micro];
+    there = at == 0 ? -1 : m->arrive[at - 1];
+    if (there < 0) {
+        q->waits = at;
+        return 0;
+    }
+    if (there + st->come[way] > *begin) {
+        *begin = there + st->come[way];
+        *cause = at;
+    }
+    return 1;
+}
+
+/* Idle from q->free to `until`, for what `cause` brings: until its producer's end a dependency. */
+static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int64_t until)
+{
+    const dpar_action *a = &m->s.action[cause - 1];
+    int64_t done;
+    if (dpari_sim_is_message(a->kind)) {
+        int way = dpari_sim_message_way(a->kind);
+        cause = *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].near[way], a->micro);
+    }
+    done = dpari_most(m->end[cause - 1], q->free);
+    q->dependency += done - q->free;
+    q->communication += until - done;
+}
+
+/* Hands over what work i leaves, when that goes to another rank and no SEND will do it. */
+static void dpari_sim_output(dpari_sim *m, const dpar_action *a, int64_t i)
+{
+    const dpari_sim_stage *st = &m->stage[a->stage];
+    int side = 1 - dpari_sim_way(a->kind);
+    if (side > 1 || m->lowered || st->far[side] < 0) {
+        return;
+    }
+    if (m->links != DPAR_LINKS_OWN) {
+        m->arrive[i] = dpari_sim_send(m, st, side, m->end[i]);
+    }
+    dpari_sim_wake(m, st->far[side], i);
+}
+
+static int64_t dpari_sim_takes(const dpari_sim *m, const dpar_action *a)
+{
+    const dpari_sim_stage *st = &m->stage[a->stage];
+    if (a->joined && st->overlap > 0) {
+        return st->overlap;
+    }
+    return st->cost[a->kind] + (a->joined ? m->stage[a[1].stage].cost[a[1].kind] : 0);
+}
+
+/* Books work from `begin` to `end`, and the idle time before it. */
+static void dpari_sim_book(dpari_sim_rank *q, int kind, int64_t begin, int64_t end)
+{
+    q->free = end;
+    if (kind > DPAR_WEIGHT && begin == end) {
+        return; /* no work */
+    }
+    if (q->out.first < 0) {
+        q->out.first = q->out.warm_up = begin;
+    } else {
+        q->out.dependency += q->dependency;
+        q->out.communication += q->communication;
+    }
+    q->dependency = q->communication = 0;
+    q->out.busy += end - begin;
+    q->out.last = end;
+}
+
+/* Work at the head of rank q; 0: it waits. */
+static int dpari_sim_work(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
+{
+    const int64_t i = q->at;
+    const int way = dpari_sim_way(a->kind);
+    int64_t begin = q->free, end;
+    uint32_t cause = 0;
+    if ((way >= 0 && !dpari_sim_input(m, q, a, way, &begin, &cause)) ||
+        (a->joined && !dpari_sim_input(m, q, a + 1, 1, &begin, &cause))) {
+        return 0;
+    }
+    if (cause != 0) {
+        dpari_sim_idle(m, q, cause, begin);
+    }
+    end = begin + dpari_sim_takes(m, a);
+    m->cause[i] = cause;
+    m->end[i] = end;
+    if (m->links != DPAR_LINKS_OWN) {
+        m->arrive[i] = end;
+    }
+    dpari_sim_book(q, a->kind, begin, end);
+    dpari_sim_output(m, a, i);
+    if (a->joined) {
+        m->end[i + 1] = end;
+        dpari_sim_output(m, a + 1, i + 1);
+    }
+    q->at = i + 1 + a->joined;
+    return 1;
+}
+
+/* The other half of a message, 1 + its index; 0: there is none. *other: its rank. */
+static uint32_t dpari_sim_half(const dpari_sim *m, const dpar_action *a, int32_t *other)
+{
+    const dpari_sim_stage *st = &m->stage[a->stage];
+    int side = dpari_sim_message_side(a->kind);
+    int row = dpari_sim_is_send(a->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
+    *other = st->far[side];
+    return *dpari_sim_place(m, row + dpari_sim_message_way(a->kind), st->near[side], a->micro);
+}
+
+/* Both halves were reached, this one at `mine`, the other at `theirs`: the later lets it go. */
+static int64_t dpari_sim_meet(dpari_sim *m, int64_t i, int64_t mine, int64_t j, int64_t theirs)
+{
+    const dpar_action *a = &m->s.action[i];
+    int64_t end =
+        dpari_most(mine, theirs) + m->stage[a->stage].edge[dpari_sim_message_side(a->kind)];
+    m->end[i] = m->end[j] = end;
+    m->cause[i] = theirs > mine ? (uint32_t)j + 1 : 0;
+    m->cause[j] = mine > theirs ? (uint32_t)i + 1 : 0;
+    return end;
+}
+
+/* A blocking message holds rank q until `end`. */
+static void dpari_sim_block(dpari_sim *m, dpari_sim_rank *q, int64_t i, int64_t end)
+{
+    const dpar_action *a = &m->s.action[i];
+    if (!dpari_sim_is_send(a->kind)) {
+        dpari_sim_idle(m, q, (uint32_t)i + 1, end);
+    } else {
+        q->communication += end - q->free;
+    }
+    q->free = end;
+    q->at = i + 1;
+}
+
+/* A message at the head of rank q; 0: it waits. */
+static int dpari_sim_message(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a)
+{
+    const int64_t i = q->at;
+    int32_t other;
+    const int64_t j = (int64_t)dpari_sim_half(m, a, &other) - 1;
+    dpari_sim_rank *o = &m->rank[other];
+    if (j < 0) {
+        return 0;
+    }
+    if (m->sends == DPAR_SENDS_BLOCKING) {
+        int64_t end;
+        if (o->at != j) {
+            q->waits = i + 1;
+            return 0;
+        }
+        end = dpari_sim_meet(m, i, q->free, j, o->free);
+        dpari_sim_block(m, q, i, end);
+        dpari_sim_block(m, o, j, end);
+        dpari_sim_wake(m, other, j);
+        return 1;
+    }
+    q->at = i + 1;
+    if (m->sends == DPAR_SENDS_POSTED) {
+        if (m->end[j] > -2) {
+            m->end[i] = -2 - q->free;
+            return 1;
+        }
+        (void)dpari_sim_meet(m, i, q->free, j, -2 - m->end[j]);
+    } else if (dpari_sim_is_send(a->kind)) {
+        m->end[i] = m->end[j] =
+            dpari_sim_send(m, &m->stage[a->stage], dpari_sim_message_side(a->kind), q->free);
+        m->arrive[j] = m->end[j];
+        m->cause[i] = 0;
+        m->cause[j] = (uint32_t)i + 1;
+    }
+    dpari_sim_wake(m, other, j);
+    return 1;
+}
+
+static void dpari_sim_go(dpari_sim *m)
+{
+    int32_t r;
+    m->tops = 0;
+    for (r = m->s.ranks - 1; r >= 0; r--) {
+        m->stack[m->tops++] = r;
+    }
+    while (m->tops > 0) {
+        dpari_sim_rank *q = &m->rank[m->stack[--m->tops]];
+        int going = 1;
+        while (going && q->at < q->end) {
+            const dpar_action *a = &m->s.action[q->at];
+            if (a->kind == DPAR_IDLE) {
+                q->at++;
+            } else {
+                going = dpari_sim_is_message(a->kind) ? dpari_sim_message(m, q, a)
+                                                      : dpari_sim_work(m, q, a);
+            }
+        }
+    }
+}
+
+/* ---- what came of it ------------------------------------------------------------------------- */
+
+/* "rank 3 waits at 3F0 for 2F0 of rank 2, which stands at 2B0". */
+static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
+{
+    const dpar_action *a = &m->s.action[m->rank[rank].at];
+    dpar_action want = *a;
+    uint32_t at = 0;
+    int32_t other = rank;
+    dpar_text t;
+    int way = dpari_sim_way(a->kind);
+    if (why == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (dpari_sim_is_message(a->kind)) {
+        at = dpari_sim_half(m, a, &other);
+        want.stage = (uint16_t)m->stage[a->stage].near[dpari_sim_message_side(a->kind)];
+        want.kind = (uint8_t)(dpari_sim_is_send(a->kind) ? a->kind + 1 : a->kind - 1);
+    } else {
+        int64_t begin = 0;
+        uint32_t cause = 0;
+        if (a->joined && dpari_sim_input(m, &m->rank[rank], a, way, &begin, &cause)) {
+            want = a[1];
+            way = 1;
+        }
+        other = m->stage[want.stage].far[way];
+        want.stage = (uint16_t)m->stage[want.stage].near[way];
+        want.kind = (uint8_t)(m->lowered ? (way ? DPAR_SEND_B : DPAR_SEND_F)
+                                         : (way ? DPAR_BACKWARD : DPAR_FORWARD));
+        at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro);
+        want = at == 0 ? want : m->s.action[at - 1];
+    }
+    want.joined = 0;
+    dpar_text_init(&t, why->text, sizeof(why->text));
+    dpar_text_put(&t, "rank ");
+    dpar_text_int(&t, rank);
+    dpar_text_put(&t, " waits at ");
+    dpar_action_text(a, &t);
+    dpar_text_put(&t, " for ");
+    dpar_action_text(&want, &t);
+    dpar_text_put(&t, " of rank ");
+    dpar_text_int(&t, other);
+    dpar_text_put(&t, at == 0 ? ", which is in no list" : ", which stands at ");
+    if (at != 0) {
+        dpar_action_text(&m->s.action[m->rank[other].at], &t);
+    }
+    return DPAR_E_ARG;
+}
+
+static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)
+{
+    int32_t r;
+    for (r = 0; r < m->s.ranks; r++) {
+        if (m->rank[r].at < m->rank[r].end) {
+            return dpari_sim_stuck(m, r, why);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Does it hold its rank? Work does, and so do blocking messages. */
+static int dpari_sim_holds(const dpari_sim *m, int kind)
+{
+    return kind != DPAR_IDLE && (m->sends == DPAR_SENDS_BLOCKING || !dpari_sim_is_message(kind));
+}
+
+/* The action that let this one start; -1: it starts at 0. A joined pair goes by its forward. */
+static int64_t dpari_sim_before(const dpari_sim *m, int64_t i)
+{
+    const dpar_schedule *s = &m->s;
+    const int64_t begin = s->begin[s->rank_of[s->action[i].stage]];
+    if (m->cause[i] != 0) {
+        i = (int64_t)m->cause[i] - 1;
+        return i > 0 && s->action[i - 1].joined ? i - 1 : i;
+    }
+    do {
+        i--;
+    } while (i >= begin &&
+             (!dpari_sim_holds(m, s->action[i].kind) || (i > begin && s->action[i - 1].joined)));
+    return i >= begin ? i : -1;
+}
+
+static void dpari_sim_critical(const dpari_sim *m, dpar_timing *out)
+{
+    int64_t i;
+    for (i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
+        const dpar_action *a = &m->s.action[i];
+        out->path_actions++;
+        if (!dpari_sim_is_message(a->kind)) {
+            out->path_compute += dpari_sim_takes(m, a);
+        }
+    }
+    out->path_communication = out->makespan - out->path_compute;
+}
+
+/* Closes one rank's books: what is idle behind its last work. */
+static void dpari_sim_close(dpari_sim_rank *q, int64_t makespan, dpar_timing *out)
+{
+    dpar_rank_timing *o = &q->out;
+    if (o->first < 0) {
+        o->first = 0;
+        o->warm_up = makespan;
+    } else {
+        o->drain = makespan - o->last;
+    }
+    out->busy += o->busy;
+    out->span = dpari_most(out->span, o->last - o->first);
+    out->bubble_worst = dpari_most(out->bubble_worst, makespan - o->busy);
+    out->peak_bytes = dpari_most(out->peak_bytes, o->peak_bytes);
+    out->peak_count = (int32_t)dpari_most(out->peak_count, o->peak_count);
+}
+
+static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
+{
+    const dpar_schedule *s = &m->s;
+    int64_t i, whole;
+    int32_t r;
+    dpari_zero(out, sizeof(*out));
+    m->last = -1;
+    for (r = 0; r < s->ranks; r++) {
+        if (m->rank[r].free > out->makespan || m->last < 0) {
+            for (i = m->rank[r].end - 1; i >= s->begin[r]; i--) {
+                if (dpari_sim_holds(m, s->action[i].kind)) {
+                    break;
+                }
+            }
+            i -= i > s->begin[r] && s->action[i - 1].joined;
+            m->last = i >= s->begin[r] ? i : -1;
+        }
+        out->makespan = dpari_most(out->makespan, m->rank[r].free);
+    }
+    if (!dpari_mul(out->makespan, s->ranks, &whole)) {
+        return dpari_say(DPAR_E_RANGE, why, "# ranks times # units of time are too many", s->ranks,
+                         out->makespan, 0, 0);
+    }
+    for (r = 0; r < s->ranks; r++) {
+        dpari_sim_close(&m->rank[r], out->makespan, out);
+    }
+    out->lowered = m->lowered;
+    out->bubble_first = out->makespan - m->rank[0].out.busy;
+    out->bubble_of_makespan.part = whole - out->busy;
+    out->bubble_of_makespan.whole = whole;
+    out->bubble_of_work.part = whole - out->busy;
+    out->bubble_of_work.whole = out->busy;
+    out->bubble_of_span.part = s->ranks * out->span - out->busy;
+    out->bubble_of_span.whole = s->ranks * out->span;
+    dpari_sim_critical(m, out);
+    return DPAR_OK;
+}
+
+static void dpari_sim_fill(const dpari_sim *m, int64_t *start, int64_t *end)
+{
+    const dpar_schedule *s = &m->s;
+    int32_t r;
+    int64_t i, clock;
+    for (r = 0; r < s->ranks; r++) {
+        clock = 0;
+        for (i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            const dpar_action *a = &s->action[i];
+            int pair = i > s->begin[r] && a[-1].joined;
+            int64_t stop = a->kind == DPAR_IDLE ? clock : m->end[i];
+            int64_t go = dpari_sim_is_message(a->kind) || a->kind == DPAR_IDLE
+                             ? clock
+                             : stop - dpari_sim_takes(m, pair ? a - 1 : a);
+            clock = dpari_sim_holds(m, a->kind) ? stop : clock;
+            if (start != NULL) {
+                start[i] = go;
+            }
+            if (end != NULL) {
+                end[i] = stop;
+            }
+        }
+    }
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* The struct and the choices, before anything is read by them. */
+static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_times *t, dpar_why *why)
+{
+    int32_t i;
+    if (!dpari_sim_fits(s) || s->begin[0] != 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# stages in chains of #, # micro-batches with # slices each: no schedule",
+                         s->stages, s->chain, s->micros, s->slices);
+    }
+    for (i = 0; i < s->ranks; i++) {
+        if (s->begin[i] > s->begin[i + 1]) {
+            return dpari_say(DPAR_E_ARG, why, "rank # has actions # up to #", i, s->begin[i],
+                             s->begin[i + 1], 0);
+        }
+    }
+    for (i = 0; i < s->stages; i++) {
+        if (s->rank_of[i] >= s->ranks) {
+            return dpari_say(DPAR_E_ARG, why, "stage # is on rank # of #", i, s->rank_of[i],
+                             s->ranks, 0);
+        }
+    }
+    if (t->sends < 0 || t->sends >= DPAR_SENDS_KINDS || t->links < 0 ||
+        t->links >= DPAR_LINKS_KINDS) {
+        return dpari_say(DPAR_E_ARG, why, "sends #, links #: unknown", t->sends, t->links, 0, 0);
+    }
+    if (t->sends != DPAR_SENDS_BUFFERED && t->links != DPAR_LINKS_OWN) {
+        return dpari_say(DPAR_E_ARG, why, "sends #, links #: only buffered sends share links",
+                         t->sends, t->links, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static int32_t dpari_sim_has_messages(const dpar_schedule *s)
+{
+    const int64_t n = s->begin[s->ranks];
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        if (dpari_sim_is_message(s->action[i].kind)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *why)
+{
+    dpar_status status;
+    m->lowered = dpari_sim_has_messages(&m->s);
+    m->sends = t->sends;
+    m->total = 0;
+    if (!m->lowered && t->sends != DPAR_SENDS_BUFFERED) {
+        return dpari_say(DPAR_E_ARG, why, "sends # need a list with messages: lower it first",
+                         t->sends, 0, 0, 0);
+    }
+    dpari_zero(m->rank, (size_t)m->s.ranks * sizeof(*m->rank));
+    status = dpari_sim_stages(m, t, why);
+    if (status == DPAR_OK && m->links != DPAR_LINKS_OWN) {
+        dpari_sim_wires(m);
+    }
+    return status == DPAR_OK ? dpari_sim_list(m, why) : status;
+}
+
+DPAR_API dpar_status dpar_simulate(const dpar_schedule *s, const dpar_times *t, int64_t *start,
+                                   int64_t *end, dpar_timing *timing, dpar_rank_timing *rank,
+                                   void *mem, int64_t bytes, dpar_why *why)
+{
+    dpari_sim *m = (dpari_sim *)mem;
+    dpar_timing out;
+    int32_t r;
+    dpar_status status = dpari_sim_choices(s, t, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (mem == NULL || dpar_simulate_bytes(s, t) > bytes) {
+        return dpari_say(DPAR_E_ROOM, why, "# actions take # bytes, there are #",
+                         s->begin[s->ranks], dpar_simulate_bytes(s, t), bytes, 0);
+    }
+    (void)dpari_sim_lay(m, s, t->links, mem);
+    status = dpari_sim_ready(m, t, why);
+    if (status == DPAR_OK) {
+        dpari_sim_go(m);
+        status = dpari_sim_finished(m, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_sim_sum(m, &out, why);
+    }
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (start != NULL || end != NULL) {
+        dpari_sim_fill(m, start, end);
+    }
+    for (r = 0; r < s->ranks && rank != NULL; r++) {
+        rank[r] = m->rank[r].out;
+    }
+    *timing = out;
+    return DPAR_OK;
+}
+
+DPAR_API int64_t dpar_simulate_path(const void *mem, int64_t *path, int64_t room)
+{
+    const dpari_sim *m = (const dpari_sim *)mem;
+    int64_t i, n = 0, at;
+    for (i = m->last; i >= 0; i = dpari_sim_before(m, i)) {
+        n++;
+    }
+    at = n;
+    for (i = m->last; i >= 0 && n <= room && path != NULL; i = dpari_sim_before(m, i)) {
+        path[--at] = i;
+    }
+    return n;
+}
+
+DPAR_API int64_t dpar_ratio_millionths(dpar_ratio r)
+{
+    int64_t left = 0, value;
+    if (r.whole <= 0 || r.part < 0) {
+        return 0;
+    }
+    value = dpari_sim_scale(r.part, r.whole, 6, &left);
+    return value < 0 ? INT64_MAX : value + (left >= r.whole - left);
+}
