@@ -72,7 +72,8 @@
     X(E_UNKNOWN, -5, "the name is not known")                                                      \
     X(E_DIVIDE, -6, "sizes do not divide")                                                         \
     X(E_MEMORY, -7, "it does not fit in device memory")                                            \
-    X(E_NONE, -8, "no configuration is legal")
+    X(E_NONE, -8, "no configuration is legal")                                                     \
+    X(E_STUCK, -9, "ranks wait for each other")
 
 typedef int32_t dpar_status;
 
@@ -1639,7 +1640,7 @@ DPAR_API dpar_status dpar_order_find(dpar_order *order, const char *name, dpar_w
  * one order of all messages: no transport that keeps the order of a channel can deadlock, and both
  * ends of each pair of ranks see the same order. Any other action (UNSHARD, W) takes its turn too;
  * idle ones are dropped, with IDLE after their turn (as in a call of _add_send_recv alone; the
- * passes before drop them). E_ARG names a rank that can never go on and what it waits for. */
+ * passes before drop them). E_STUCK names a rank that can never go on and what it waits for. */
 enum { DPAR_LOWER_SHARDS = 1, DPAR_LOWER_REDUCE = 2, DPAR_LOWER_MESSAGES = 4, DPAR_LOWER_IDLE = 8 };
 enum { DPAR_MOST_ACTIVE = 24 };
 
@@ -1710,8 +1711,8 @@ DPAR_API int64_t dpar_schedule_run_bytes(const dpar_schedule *s);
  *  - UNSHARD, RESHARD, if there is one: in turn for each stage, the last a RESHARD, and F, B, I, W,
  *    RECOMPUTE in between;
  *  - REDUCE_GRAD, if there is one: of each stage that has backwards once, after them;
- *  - all ranks together come to the end when nothing but the data is waited for; else the sentence
- *    has the circle, as dpar_schedule_run_check.
+ *  - all ranks together come to the end when nothing but the data is waited for; else E_STUCK and
+ *    the circle, as dpar_schedule_run_check.
  * E_ROOM when mem (aligned as for int64_t) is too small. flags: DPAR_CHECK_.... O(actions). */
 DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, int32_t flags, void *mem,
                                          int64_t bytes, dpar_why *why);
@@ -1738,8 +1739,8 @@ enum {
 DPAR_API const char *dpar_transport_name(int32_t transport);
 DPAR_API int32_t dpar_transport_find(const char *name);
 
-/* Does a list with messages come to its end? DPAR_OK, or E_ARG: when it is no right schedule
- * (dpar_schedule_check, tagged; or it lacks its messages), or when it gets stuck, with the circle:
+/* Does a list with messages come to its end? DPAR_OK; E_ARG when it is no right schedule
+ * (dpar_schedule_check, tagged; or it lacks its messages); E_STUCK when it gets stuck, the circle:
  * "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after 1SEND_F0; rank 1 ...". No run
  * depends on the ranks' speed, so that one run proves all. room: messages of an EAGER buffer, 1 and
  * more; else ignored. stuck: NULL, or [ranks], written when it gets stuck and only then: where each
@@ -1926,9 +1927,9 @@ DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t
  *
  * E_ARG, with a sentence: a negative time or size; an action out of the schedule's domain; one
  * that stands twice; work before what it needs on its own rank (B before F, W before I, the V's
- * turn, slices); a message without its other half; ranks that wait for each other in a circle, with
- * the rank and the actions; sends that are not BUFFERED on a list without messages or with shared
- * links. E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM: memory.
+ * turn, slices); a message without its other half; sends that are not BUFFERED on a list without
+ * messages or with shared links. E_STUCK: ranks wait for each other in a circle; the rank and the
+ * actions. E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM: memory.
  *
  * O(actions + stages + ranks), no matter how long the times are. Stack below 1 KiB. */
 DPAR_API dpar_status dpar_simulate(const dpar_schedule *s, const dpar_times *t, int64_t *start,
@@ -13149,7 +13150,7 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
     dpar_text t;
     int32_t stage;
     if (why == NULL) {
-        return DPAR_E_ARG;
+        return DPAR_E_STUCK;
     }
     wait = dpari_lower_has(l, a) ? a[1] : a[0];
     wait.joined = 0;
@@ -13169,7 +13170,7 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
     dpar_text_int(&t, wait.micro);
     dpar_text_put(&t, l->in->rank_of[stage] != rank ? " never comes"
                                                     : ", which comes later here or never");
-    return DPAR_E_ARG;
+    return DPAR_E_STUCK;
 }
 
 /* Turn by turn; a turn visits, ranks ascending, only those that can go on. */
@@ -14555,7 +14556,7 @@ static dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
         dpari_proof_circle(w, &k);
         dpari_proof_say_circle(w, &k);
     }
-    return DPAR_E_ARG;
+    return DPAR_E_STUCK;
 }
 
 /* ---- the check as a whole ------------------------------------------------------------------- */
@@ -15791,7 +15792,7 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     dpar_text t;
     int way = dpari_sim_way(a->kind);
     if (why == NULL) {
-        return DPAR_E_ARG;
+        return DPAR_E_STUCK;
     }
     if (dpari_sim_is_message(a->kind)) {
         at = dpari_sim_half(m, a, &other);
@@ -15825,7 +15826,7 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     if (at != 0) {
         dpar_action_text(&m->s.action[m->rank[other].at], &t);
     }
-    return DPAR_E_ARG;
+    return DPAR_E_STUCK;
 }
 
 static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)

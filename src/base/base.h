@@ -39,7 +39,8 @@
     X(E_UNKNOWN, -5, "the name is not known")                                                      \
     X(E_DIVIDE, -6, "sizes do not divide")                                                         \
     X(E_MEMORY, -7, "it does not fit in device memory")                                            \
-    X(E_NONE, -8, "no configuration is legal")
+    X(E_NONE, -8, "no configuration is legal")                                                     \
+    X(E_STUCK, -9, "ranks wait for each other")
 
 typedef int32_t dpar_status;
 

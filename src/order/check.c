@@ -941,7 +941,7 @@ static dpar_status dpari_proof_run(dpari_proof *w, int64_t *stuck)
         dpari_proof_circle(w, &k);
         dpari_proof_say_circle(w, &k);
     }
-    return DPAR_E_ARG;
+    return DPAR_E_STUCK;
 }
 
 /* ---- the check as a whole ------------------------------------------------------------------- */

@@ -33,8 +33,8 @@ DPAR_API int64_t dpar_schedule_run_bytes(const dpar_schedule *s);
  *  - UNSHARD, RESHARD, if there is one: in turn for each stage, the last a RESHARD, and F, B, I, W,
  *    RECOMPUTE in between;
  *  - REDUCE_GRAD, if there is one: of each stage that has backwards once, after them;
- *  - all ranks together come to the end when nothing but the data is waited for; else the sentence
- *    has the circle, as dpar_schedule_run_check.
+ *  - all ranks together come to the end when nothing but the data is waited for; else E_STUCK and
+ *    the circle, as dpar_schedule_run_check.
  * E_ROOM when mem (aligned as for int64_t) is too small. flags: DPAR_CHECK_.... O(actions). */
 DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, int32_t flags, void *mem,
                                          int64_t bytes, dpar_why *why);
@@ -61,8 +61,8 @@ enum {
 DPAR_API const char *dpar_transport_name(int32_t transport);
 DPAR_API int32_t dpar_transport_find(const char *name);
 
-/* Does a list with messages come to its end? DPAR_OK, or E_ARG: when it is no right schedule
- * (dpar_schedule_check, tagged; or it lacks its messages), or when it gets stuck, with the circle:
+/* Does a list with messages come to its end? DPAR_OK; E_ARG when it is no right schedule
+ * (dpar_schedule_check, tagged; or it lacks its messages); E_STUCK when it gets stuck, the circle:
  * "pair: rank 0 at 0SEND_F1 waits for 1RECV_F1 that rank 1 has after 1SEND_F0; rank 1 ...". No run
  * depends on the ranks' speed, so that one run proves all. room: messages of an EAGER buffer, 1 and
  * more; else ignored. stuck: NULL, or [ranks], written when it gets stuck and only then: where each

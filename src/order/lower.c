@@ -468,7 +468,7 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
     dpar_text t;
     int32_t stage;
     if (why == NULL) {
-        return DPAR_E_ARG;
+        return DPAR_E_STUCK;
     }
     wait = dpari_lower_has(l, a) ? a[1] : a[0];
     wait.joined = 0;
@@ -488,7 +488,7 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
     dpar_text_int(&t, wait.micro);
     dpar_text_put(&t, l->in->rank_of[stage] != rank ? " never comes"
                                                     : ", which comes later here or never");
-    return DPAR_E_ARG;
+    return DPAR_E_STUCK;
 }
 
 /* Turn by turn; a turn visits, ranks ascending, only those that can go on. */

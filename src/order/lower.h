@@ -33,7 +33,7 @@
  * one order of all messages: no transport that keeps the order of a channel can deadlock, and both
  * ends of each pair of ranks see the same order. Any other action (UNSHARD, W) takes its turn too;
  * idle ones are dropped, with IDLE after their turn (as in a call of _add_send_recv alone; the
- * passes before drop them). E_ARG names a rank that can never go on and what it waits for. */
+ * passes before drop them). E_STUCK names a rank that can never go on and what it waits for. */
 enum { DPAR_LOWER_SHARDS = 1, DPAR_LOWER_REDUCE = 2, DPAR_LOWER_MESSAGES = 4, DPAR_LOWER_IDLE = 8 };
 enum { DPAR_MOST_ACTIVE = 24 };
 

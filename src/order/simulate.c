@@ -793,7 +793,7 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     dpar_text t;
     int way = dpari_sim_way(a->kind);
     if (why == NULL) {
-        return DPAR_E_ARG;
+        return DPAR_E_STUCK;
     }
     if (dpari_sim_is_message(a->kind)) {
         at = dpari_sim_half(m, a, &other);
@@ -827,7 +827,7 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     if (at != 0) {
         dpar_action_text(&m->s.action[m->rank[other].at], &t);
     }
-    return DPAR_E_ARG;
+    return DPAR_E_STUCK;
 }
 
 static dpar_status dpari_sim_finished(dpari_sim *m, dpar_why *why)

@@ -117,9 +117,9 @@ DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t
  *
  * E_ARG, with a sentence: a negative time or size; an action out of the schedule's domain; one
  * that stands twice; work before what it needs on its own rank (B before F, W before I, the V's
- * turn, slices); a message without its other half; ranks that wait for each other in a circle, with
- * the rank and the actions; sends that are not BUFFERED on a list without messages or with shared
- * links. E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM: memory.
+ * turn, slices); a message without its other half; sends that are not BUFFERED on a list without
+ * messages or with shared links. E_STUCK: ranks wait for each other in a circle; the rank and the
+ * actions. E_RANGE: times or bytes whose sum passes INT64_MAX. E_ROOM: memory.
  *
  * O(actions + stages + ranks), no matter how long the times are. Stack below 1 KiB. */
 DPAR_API dpar_status dpar_simulate(const dpar_schedule *s, const dpar_times *t, int64_t *start,

@@ -851,10 +851,10 @@ static void stuck(const char *lines, int32_t chain, const char *sentence)
     dpar_why why;
     read_lines(&s, lines, chain, memory);
     memset(&out, 77, sizeof out);
-    CHECK_INT(dpar_schedule_lower(&out, &s, NULL, first, sizeof first, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_schedule_lower(&out, &s, NULL, first, sizeof first, &why), DPAR_E_STUCK);
     CHECK_TEXT(why.text, sentence);
     CHECK_INT(out.ranks, 77 * 0x1010101); /* nothing was written */
-    CHECK_INT(dpar_schedule_lower(&out, &s, NULL, first, sizeof first, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_schedule_lower(&out, &s, NULL, first, sizeof first, NULL), DPAR_E_STUCK);
 }
 
 static void test_stuck(void)
