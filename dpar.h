@@ -13,12 +13,12 @@
  *               sampler
  *     cost      cluster, collective, workload, models, strategy, memory, step, calibrate, planner:
  *               how to spread a model or a grid over a machine, will it fit, how fast, why
- *     show      plans as text, JSON, CSV, SVG
+ *     show      plans as text, JSON, CSV, SVG; schedules as text, SVG, Chrome traces
  *
  * Define before the include, everywhere alike:
  *     DPAR_STATIC     everything static: private to the including file, unused functions silent
  *     DPAR_API        your own linkage (dllexport, ...)
- *     DPAR_NO_COST    leave the cost wing (and its pictures) out
+ *     DPAR_NO_COST    leave the cost wing (and the pictures of plans) out
  *     DPAR_NO_SHOW    leave the pictures out
  *
  * Conventions: functions return a dpar_status, 0 is fine, negative an error; those that judge what
@@ -31,10 +31,6 @@
 #include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#if defined(DPAR_NO_COST) && !defined(DPAR_NO_SHOW)
-#define DPAR_NO_SHOW /* the pictures are of plans */
-#endif
 
 /* ==== base/base.h ==== */
 
@@ -94,7 +90,7 @@ typedef struct dpar_why {
 /* The meaning of a status, in a few words; "unknown status" for any other number. Static text. */
 DPAR_API const char *dpar_status_text(dpar_status status);
 
-/* Which wings this build holds, as bits. */
+/* Which wings this build holds, as bits. SHOW without COST: pictures of schedules alone. */
 enum { DPAR_FEATURE_COST = 1, DPAR_FEATURE_SHOW = 2, DPAR_FEATURE_RUN = 4 };
 DPAR_API int32_t dpar_features(void);
 
@@ -2015,6 +2011,144 @@ DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times 
                                       int32_t rank, int64_t *value, const char **formula,
                                       dpar_why *why);
 
+/* ==== order/exact.h ==== */
+
+/* exact - what a pipeline has to do, within which memory; and the best order for a tiny one, by
+ * exhaustive search. Integers only. */
+
+/* What is made small. SPAN is the longest time from a rank's first start to its last end: what a
+ * step takes when each rank may step its optimizer and go on alone, and what papers on zero bubbles
+ * measure. Each action starts as early as the order of its rank lets it. */
+enum { DPAR_LEAST_MAKESPAN, DPAR_LEAST_SPAN };
+enum { DPAR_PIPE_RANKS = 4096, DPAR_PIPE_STAGES = 16384 }; /* at most */
+
+/* One step of a pipeline of one chain: each micro-batch goes F(0) .. F(stages - 1), then I (or B)
+ * back to stage 0, and W of a stage any time after its I. Zero-initialise it. */
+typedef struct dpar_pipe_job {
+    int32_t ranks, stages, micros; /* at least 1; stages x micros at most 2^28 */
+    int32_t map;                   /* DPAR_MAP_LOOP or DPAR_MAP_V; not read when rank_of is given */
+    int32_t split;                 /* 1: I and W are two actions; 0: B is both in one piece */
+    int32_t objective;             /* DPAR_LEAST_MAKESPAN or DPAR_LEAST_SPAN */
+    const uint16_t *rank_of;       /* [stages], each rank has a stage; NULL: map */
+    /* Times, messages and memory, as for dpar_simulate. Read: forward, input, weight, backward,
+     * latency, bytes, bandwidth, hold_forward (0 or more), hold_input, hold_weight (0 or less; with
+     * hold_forward their sum is 0), hold_always. Messages are DPAR_SENDS_BUFFERED on links of their
+     * own. Without any hold_forward an activation counts as 1, from F to B or W. */
+    const dpar_times *times;
+    dpar_each cap; /* [ranks]: the most that a rank may hold at any time; a 0: no limit */
+} dpar_pipe_job;
+
+typedef struct dpar_pipe_result {
+    int64_t makespan, span; /* of the schedule */
+    int64_t bound;          /* no schedule has a smaller objective; equal to it: none is better */
+    int64_t nodes;          /* that the search visited; 0 when there was none */
+} dpar_pipe_result;
+
+/* Is the job in its domain, and does it fit? E_ARG; E_RANGE when a sum of times or bytes passes
+ * 2^60; E_MEMORY when a cap cannot hold one micro-batch on all stages of its rank, which every
+ * order needs and which is enough: "cannot fit: rank 2 needs 3 activations of 10 bytes, its cap is
+ * 20". O(stages x ranks). */
+DPAR_API dpar_status dpar_pipe_check(const dpar_pipe_job *job, dpar_why *why);
+/* Actions of a schedule of this job: stages x micros x 3 when split, else 2. O(1). */
+DPAR_API int64_t dpar_pipe_actions(const dpar_pipe_job *job);
+/* A lower bound on the objective; -1 when dpar_pipe_check refuses. The largest over ranks of its
+ * work, with (makespan) the shortest way to its first stage and back from its last action to stage
+ * 0; over stages of the way of one micro-batch, the others one behind the other at that stage; and
+ * of what caps cost: the time that activations are held at least, times their bytes, over the cap,
+ * and, where only A of a stage fit, ceil(micros / A) times the least that one is held.
+ * O(stages x ranks). */
+DPAR_API int64_t dpar_pipe_bound(const dpar_pipe_job *job);
+
+/* The best schedule of a tiny job, by depth-first branch and bound: whenever a rank is free it does
+ * one of the actions that are ready, or waits for the next arrival. States that were searched to
+ * the end stand in a table and are not searched again. Up to 12 ranks, 24 stages and 255
+ * micro-batches; F and I take 1 to 2^31 - 1, W and messages 0 to that. In practice: stages x micros
+ * up to 24. */
+
+/* Working memory with a table of `entries` states, 1 to 2^31: more table, less search. -1 when the
+ * job is out of its domain. O(stages). */
+DPAR_API int64_t dpar_exact_bytes(const dpar_pipe_job *job, int64_t entries);
+/* Visits at most `nodes` states. *s is laid out by dpar_schedule_lay for ranks, stages and
+ * dpar_pipe_actions(job); what is found and better than `known` (0: nothing is known) is written
+ * into it. DPAR_OK: there is no better one than *s. DPAR_MORE: the nodes were used up, *s is the
+ * best so far and result->bound says how good it could get. result->makespan is 0 and *s untouched
+ * when nothing better than `known` was found. E_ARG and E_ROOM, and what dpar_pipe_check says. mem
+ * is aligned as for int64_t; all of it is used. */
+DPAR_API dpar_status dpar_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
+                                       dpar_schedule *s, dpar_pipe_result *result, void *mem,
+                                       int64_t bytes, dpar_why *why);
+
+/* ==== order/auto.h ==== */
+
+/* auto - a schedule made for the times, the messages and the memory that a pipeline really has,
+ * stage by stage. */
+
+/* Working memory that dpar_auto_schedule needs at least (mostly 16 bytes a stage and micro-batch,
+ * and 8 an action); what is handed over beyond that becomes the table of the exact search. -1 when
+ * dpar_pipe_check refuses the job. O(stages x ranks). */
+DPAR_API int64_t dpar_auto_bytes(const dpar_pipe_job *job);
+
+/* Makes a schedule (F, I and W, or F and B; no messages) that keeps the caps, into `room` of
+ * dpar_schedule_bytes(ranks, stages, dpar_pipe_actions(job)) bytes. The best, in the objective and
+ * then in the other measure, of
+ *   - with one stage a rank, rounds of an I on every stage, from the last to the first, with F's
+ *     before and W's in the gaps: the heuristic of sail-sg's zero-bubble scheduler (Qi 2023), its
+ *     eight variants, with times and memory of each stage;
+ *   - list schedules: a rank that is free takes the best of what is there, by twelve rules of
+ *     preference, each with nine limits on the micro-batches between a stage's F and its I. A
+ *     micro-batch is let in only while the oldest one can still get through: no deadlock;
+ *   - the orders of generate.h that are of this shape and keep the caps: never worse than those;
+ *   - the best list with its limits changed stage by stage, while that helps, for at most `nodes`
+ *     actions tried;
+ *   - where stages x micro-batches is at most 48 and the bound is not met: dpar_exact_search for at
+ *     most `nodes` nodes (10^6 take about a second).
+ * At most some 2^25 actions are tried before `nodes` count: 64 ranks and 512 micro-batches take
+ * half a second. nodes = 0: neither of the last two.
+ *
+ * DPAR_OK: no schedule is better (its objective is result->bound); DPAR_MORE: one may be. Both
+ * leave a schedule. Same input, same schedule, on every machine. Errors: what dpar_pipe_check says;
+ * E_ARG; E_ROOM. `room` and `mem` are aligned as for int64_t. O(rules x actions x ranks). */
+DPAR_API dpar_status dpar_auto_schedule(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
+                                        void *room, int64_t room_bytes, dpar_pipe_result *result,
+                                        void *mem, int64_t bytes, dpar_why *why);
+
+/* ==== order/place.h ==== */
+
+/* place - how many of a model's layers each stage of a pipeline gets, chosen together with the
+ * schedule: an embedding before and a loss behind make the outer stages heavier, and what a stage
+ * may weigh depends on when it is waited for. */
+
+/* Working memory; `given` as below. -1 when the numbers are out of their domain. O(1). */
+DPAR_API int64_t dpar_layers_bytes(const dpar_pipe_job *job, int32_t layers,
+                                   const dpar_schedule *given);
+/* Cuts `layers` layers into job->stages runs, none empty: stage s gets the layers cuts[s] ..
+ * cuts[s + 1] - 1. job is as for dpar_auto_schedule, but in job->times forward, input, weight,
+ * backward, hold_forward, hold_input, hold_weight and hold_always are of layers (of[layers], a
+ * stage has the sum of its own; without hold_forward a stage's activation counts as 1); latency,
+ * bytes and bandwidth are of the edges between stages.
+ *
+ * `given`: a schedule of one chain on the job's ranks, stages and micro-batches, from
+ * dpar_order_make, say: its lists stay, layers move, dpar_simulate judges. NULL: each way to cut
+ * gets the schedule that dpar_auto_schedule makes for it, without a search; the best one's goes
+ * into *s and `room`, of dpar_schedule_bytes(ranks, stages, dpar_pipe_actions(job)) bytes (with
+ * `given` s and room are not touched).
+ *
+ * Starts from the runs of dpar_split_balance over the time of a micro-batch, and from equal
+ * numbers of layers; then moves a layer from one stage to another, the stages between passing one
+ * on, while the objective gets smaller, or the bytes over the caps do; judges at most `tries` ways
+ * to cut. Of 1486 random small jobs 1450 came out as good as the best of all ways to cut, the
+ * others up to 4 % longer. result->bound is of this way to cut; result->nodes says how many were
+ * judged.
+ *
+ * DPAR_OK; DPAR_MORE: `tries` were used up. E_MEMORY: no way was found that keeps the caps, with
+ * the sentence of dpar_pipe_check or the rank with its peak. E_ARG, E_RANGE, E_ROOM; what
+ * dpar_simulate says of `given`. */
+DPAR_API dpar_status dpar_layers_place(const dpar_pipe_job *job, int32_t layers,
+                                       const dpar_schedule *given, int64_t tries, int64_t *cuts,
+                                       dpar_schedule *s, void *room, int64_t room_bytes,
+                                       dpar_pipe_result *result, void *mem, int64_t bytes,
+                                       dpar_why *why);
+
 #ifndef DPAR_NO_COST
 
 /* ==== cost/cluster.h ==== */
@@ -2838,6 +2972,46 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
 
 #ifndef DPAR_NO_SHOW
 
+/* ==== show/schedule_show.h ==== */
+
+/* schedule_show - a schedule and when its actions ran, as people and viewers read it: a Gantt chart
+ * in plain characters, SVG, a Chrome trace. Integers only; pure text into a dpar_text. */
+
+/* What is shown. Times are whole ticks, 0 or more, start <= end (but for a message that had arrived
+ * before its RECV was reached); of a joined pair both actions have the pair's times. Times are
+ * printed as ticks / unit: with ticks of a nanosecond and unit = 1000 every number is in
+ * microseconds, with F = 1000 ticks and unit = 1000 in forwards. */
+typedef struct dpar_gantt {
+    const dpar_schedule *schedule;
+    const int64_t *start, *end; /* of schedule->action[k], as dpar_simulate fills them */
+    int64_t unit;               /* ticks, 1 or more */
+    const char *title;          /* printable ASCII; NULL: none */
+} dpar_gantt;
+
+/* All three write nothing and return E_ARG with a sentence when a time is negative, ends before it
+ * starts, or an action is no action of the schedule. */
+
+/* One line a rank, at most `width` characters (32 to 4096), 7-bit ASCII: a terminal, a UART. A time
+ * step is a column or several when they fit, and slices are exact; else columns are scaled, each
+ * showing what ran in its middle, which the first line says. With room each slice is a letter,
+ * its micro-batch and dashes ("B3--"; lower case: the rank's odd chunks; '*': overlapped, the first
+ * half the forward); else a mark a column: 0-9 F, A-Z B, a-z I, '+' W. '.' is idle. Messages and
+ * collectives are left out. The legend says all this. O(actions x width). */
+DPAR_API dpar_status dpar_show_schedule_text(dpar_text *t, const dpar_gantt *g, int32_t width,
+                                             dpar_why *why);
+/* A picture: slices by kind, a rank's later chunks lighter, overlapped pairs as two halves, idle
+ * hatched, messages as arrows, collectives and offloads on a strip below, an axis, a legend,
+ * tooltips. Valid XML, no script, no font but sans-serif. O(messages x actions of a rank). */
+DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, dpar_why *why);
+/* A trace for Perfetto (ui.perfetto.dev) or Chrome's own page: a process a rank, threads for
+ * compute, each way's sends and receives, and the rest; complete events in microseconds = ticks /
+ * unit, an OVERLAP_F_B slice holds its F and its B; a flow arrow from each send to its receive. A
+ * receive is drawn from when the message leaves, and messages of a thread that overlap one behind
+ * the other, since slices there have to nest. O(messages x actions of a rank). */
+DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g, dpar_why *why);
+
+#ifndef DPAR_NO_COST
+
 /* ==== show/plan_show.h ==== */
 
 /* plan_show - plans as people and scripts read them: a table with bars, one plan in full, JSON,
@@ -2875,6 +3049,8 @@ DPAR_API void dpar_show_plans_json(dpar_text *t, const dpar_report *r);
 DPAR_API void dpar_show_plans_csv(dpar_text *t, const dpar_report *r);
 /* A self-contained picture: time by term, memory against capacity, the Pareto front. */
 DPAR_API void dpar_show_plans_svg(dpar_text *t, const dpar_report *r);
+
+#endif /* DPAR_NO_COST */
 
 #endif /* DPAR_NO_SHOW */
 
@@ -3192,6 +3368,299 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 DPARI_API int64_t dpari_v_work(int32_t p, int32_t m);
 /* Fills the lists of s, whose ranks, micros, begin and rank_of stand; work: aligned as int64_t. */
 DPARI_API void dpari_v_make(int32_t rule, const dpar_schedule *s, void *work);
+
+/* ==== order/pipe.h ==== */
+
+/* pipe - private: a pipeline job in arrays, and a schedule of it that grows action by action. What
+ * exact and auto share. Header-only. */
+
+/* Kinds as indices: F; I or B; W. */
+enum { DPARI_F, DPARI_I, DPARI_W };
+enum { DPARI_NEVER = -1 }; /* the time of what is not known yet */
+
+/* All arrays are in the caller's memory. Micro-batches are alike, so that each stage does them in
+ * ascending order: what is done is a count. */
+typedef struct dpari_pipe {
+    int32_t ranks, stages, micros, split;
+    int64_t *time[3], *hold[3]; /* [stages]: of F, I or B, W */
+    int64_t *lag;               /* [stages]: from stage s to s + 1; 0 on one rank */
+    int64_t *cap;               /* [ranks]: INT64_MAX: none */
+    int32_t *rank;              /* [stages] */
+    int32_t *first, *list;      /* [ranks + 1], [stages]: the stages of a rank, ascending */
+    /* what was done so far */
+    int32_t *done[3];                     /* [stages] */
+    int64_t *end[2];                      /* [stages x micros]: ends of F, and of I or B */
+    int64_t *free, *held, *start, *count; /* [ranks]; start: DPARI_NEVER before the first */
+    int64_t *always;                      /* [ranks]: held before the first */
+    int64_t *next[2], *sum;               /* [stages], [ranks]: what a bound is worked out in */
+    dpar_action *action;                  /* where actions are written; NULL: nowhere */
+    int64_t *begin;                       /* [ranks]: where a rank's actions begin */
+} dpari_pipe;
+
+DPARI_FN int64_t dpari_each_at(const dpar_each *each, int64_t i)
+{
+    return each->of != NULL ? each->of[i] : each->all;
+}
+
+/* The rank that the job puts a stage on. */
+DPARI_FN int32_t dpari_pipe_rank(const dpar_pipe_job *job, int32_t stage)
+{
+    return job->rank_of != NULL ? job->rank_of[stage]
+                                : dpar_stage_rank(job->map, job->ranks, stage);
+}
+
+/* What a stage's activation adds and gives back: 1, 0, -1 where the job says nothing. */
+DPARI_FN int64_t dpari_pipe_hold(const dpar_times *t, int kind, int32_t stage)
+{
+    if (t->hold_forward.of == NULL && t->hold_forward.all == 0) {
+        return kind == DPARI_F ? 1 : -(kind == DPARI_W);
+    }
+    return dpari_each_at(kind == DPARI_F   ? &t->hold_forward
+                         : kind == DPARI_I ? &t->hold_input
+                                           : &t->hold_weight,
+                         stage);
+}
+
+/* B's time, or I's when they are apart. */
+DPARI_FN int64_t dpari_pipe_back(const dpar_pipe_job *job, int32_t stage)
+{
+    const dpar_times *t = job->times;
+    int64_t whole = dpari_each_at(&t->backward, stage), input = dpari_each_at(&t->input, stage);
+    if (job->split) {
+        return input;
+    }
+    return whole > 0 ? whole : input + dpari_each_at(&t->weight, stage);
+}
+
+/* A message from the stage to the next: latency + bytes x 10^9 / bandwidth, digit by digit. */
+DPARI_FN int64_t dpari_pipe_message(const dpar_times *t, int32_t stage)
+{
+    int64_t bytes = dpari_each_at(&t->bytes, stage), wide = dpari_each_at(&t->bandwidth, stage);
+    int64_t time, left, digit;
+    if (wide <= 0) {
+        return dpari_each_at(&t->latency, stage);
+    }
+    time = bytes / wide;
+    left = bytes % wide;
+    for (digit = 0; digit < 9; digit++) {
+        if (time > INT64_MAX / 20) {
+            return INT64_MAX / 2;
+        }
+        time = 10 * time + 10 * left / wide;
+        left = 10 * left % wide;
+    }
+    time += left > 0;
+    return dpari_each_at(&t->latency, stage) + time;
+}
+
+/* What an action of this kind is called. */
+DPARI_FN uint8_t dpari_pipe_kind(int32_t split, int kind)
+{
+    return (uint8_t)(kind == DPARI_F   ? DPAR_FORWARD
+                     : kind == DPARI_W ? DPAR_WEIGHT
+                     : split           ? DPAR_INPUT
+                                       : DPAR_BACKWARD);
+}
+
+/* Nothing is done any more. */
+DPARI_FN void dpari_pipe_reset(dpari_pipe *q)
+{
+    int32_t i;
+    for (i = 0; i < q->stages; i++) {
+        q->done[DPARI_F][i] = q->done[DPARI_I][i] = q->done[DPARI_W][i] = 0;
+    }
+    for (i = 0; i < q->ranks; i++) {
+        q->free[i] = q->count[i] = 0;
+        q->held[i] = q->always[i];
+        q->start[i] = DPARI_NEVER;
+    }
+}
+
+/* When the input of the stage's next F or I is on its rank; DPARI_NEVER when that is not known. */
+DPARI_FN int64_t dpari_pipe_arrival(const dpari_pipe *q, int kind, int32_t stage)
+{
+    int32_t k = q->done[kind][stage], from = kind == DPARI_F ? stage - 1 : stage + 1;
+    int last = kind == DPARI_I && from == q->stages; /* the loss: its own forward */
+    int of = last ? DPARI_F : kind;
+    if (from < 0) {
+        return 0;
+    }
+    from = last ? stage : from;
+    if (q->done[of][from] <= k) {
+        return DPARI_NEVER;
+    }
+    return q->end[of][(int64_t)from * q->micros + k] +
+           (last ? 0 : q->lag[kind == DPARI_F ? from : stage]);
+}
+
+/* Does the stage's next action of this kind exist and may it be started, as soon as what it needs
+ * has arrived? */
+DPARI_FN int dpari_pipe_may(const dpari_pipe *q, int kind, int32_t stage)
+{
+    if (kind == DPARI_W) {
+        return q->done[DPARI_W][stage] < q->done[DPARI_I][stage] && q->split;
+    }
+    if (q->done[kind][stage] >= q->micros) {
+        return 0;
+    }
+    return kind == DPARI_I ||
+           q->hold[DPARI_F][stage] <= q->cap[q->rank[stage]] - q->held[q->rank[stage]];
+}
+
+/* Does it, as early as possible. Its input must be known. */
+DPARI_FN void dpari_pipe_put(dpari_pipe *q, int kind, int32_t stage)
+{
+    int32_t r = q->rank[stage], k = q->done[kind][stage];
+    int64_t at = q->free[r];
+    if (kind != DPARI_W) {
+        at = dpari_most(at, dpari_pipe_arrival(q, kind, stage));
+        q->end[kind][(int64_t)stage * q->micros + k] = at + q->time[kind][stage];
+    }
+    if (q->action != NULL) {
+        dpar_action *a = &q->action[q->begin[r] + q->count[r]];
+        dpari_zero(a, sizeof(*a));
+        a->kind = dpari_pipe_kind(q->split, kind);
+        a->stage = (uint16_t)stage;
+        a->micro = (uint16_t)k;
+    }
+    q->done[kind][stage] = k + 1;
+    q->count[r]++;
+    q->start[r] = q->start[r] == DPARI_NEVER ? at : q->start[r];
+    q->free[r] = at + q->time[kind][stage];
+    q->held[r] += q->hold[kind][stage];
+}
+
+/* Lays the job's schedule out in s and lets put write there. s has room for its actions. */
+DPARI_FN void dpari_pipe_open(dpari_pipe *q, dpar_schedule *s)
+{
+    int32_t r, i;
+    s->micros = q->micros;
+    for (i = 0; i < q->stages; i++) {
+        s->rank_of[i] = (uint16_t)q->rank[i];
+    }
+    for (r = 0; r < q->ranks; r++) {
+        q->begin[r] = s->begin[r];
+        s->begin[r + 1] =
+            s->begin[r] + (int64_t)(q->first[r + 1] - q->first[r]) * q->micros * (q->split ? 3 : 2);
+    }
+    q->action = s->action;
+}
+
+/* Makespan and span of what was done. */
+DPARI_FN void dpari_pipe_measure(const dpari_pipe *q, int64_t *makespan, int64_t *span)
+{
+    int32_t r;
+    *makespan = *span = 0;
+    for (r = 0; r < q->ranks; r++) {
+        *makespan = dpari_most(*makespan, q->free[r]);
+        *span = dpari_most(*span, q->free[r] - q->start[r]);
+    }
+}
+
+/* Bytes of the arrays. */
+DPARI_FN int64_t dpari_pipe_bytes(const dpar_pipe_job *job)
+{
+    int64_t s = job->stages, p = job->ranks;
+    return 8 * (9 * s + 8 * p + 2 * s * job->micros) + 8 * ((p + 1 + 5 * s + 1) / 2);
+}
+
+/* The next `count` numbers of 8 or 4 bytes. */
+DPARI_FN int64_t *dpari_pipe_wide(char **mem, int64_t count)
+{
+    int64_t *at = (int64_t *)(void *)*mem;
+    *mem += 8 * count;
+    return at;
+}
+
+DPARI_FN int32_t *dpari_pipe_narrow(char **mem, int64_t count)
+{
+    int32_t *at = (int32_t *)(void *)*mem;
+    *mem += 4 * count;
+    return at;
+}
+
+/* Which stage is where, and the messages between them. */
+DPARI_FN void dpari_pipe_place(dpari_pipe *q, const dpar_pipe_job *job)
+{
+    int32_t r, s, n = 0;
+    for (r = 0; r < q->ranks; r++) {
+        q->first[r] = n;
+        for (s = 0; s < q->stages; s++) {
+            if (dpari_pipe_rank(job, s) == r) {
+                q->rank[s] = r;
+                q->list[n++] = s;
+            }
+        }
+    }
+    q->first[q->ranks] = n;
+    for (s = 0; s < q->stages; s++) {
+        q->lag[s] = s + 1 < q->stages && q->rank[s] != q->rank[s + 1]
+                        ? dpari_pipe_message(job->times, s)
+                        : 0;
+    }
+}
+
+/* Times and bytes of a checked job. */
+DPARI_FN void dpari_pipe_fill(dpari_pipe *q, const dpar_pipe_job *job)
+{
+    int32_t r, s;
+    for (r = 0; r < q->ranks; r++) {
+        int64_t cap = dpari_each_at(&job->cap, r);
+        q->cap[r] = cap > 0 ? cap : INT64_MAX;
+        q->always[r] = 0;
+    }
+    for (s = 0; s < q->stages; s++) {
+        int64_t *always = &q->always[q->rank[s]];
+        *always += dpari_each_at(&job->times->hold_always, s);
+        q->time[DPARI_F][s] = dpari_each_at(&job->times->forward, s);
+        q->time[DPARI_I][s] = dpari_pipe_back(job, s);
+        q->time[DPARI_W][s] = job->split ? dpari_each_at(&job->times->weight, s) : 0;
+        q->hold[DPARI_F][s] = dpari_pipe_hold(job->times, DPARI_F, s);
+        q->hold[DPARI_W][s] = dpari_pipe_hold(job->times, DPARI_W, s);
+        q->hold[DPARI_I][s] =
+            job->split ? dpari_pipe_hold(job->times, DPARI_I, s) : -q->hold[DPARI_F][s];
+    }
+}
+
+/* Lays a checked job into mem, with nothing done. Returns what is behind. */
+DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_pipe_job *job, void *mem)
+{
+    char *at = (char *)mem;
+    int64_t s = job->stages, p = job->ranks;
+    int k;
+    q->ranks = job->ranks;
+    q->stages = job->stages;
+    q->micros = job->micros;
+    q->split = job->split;
+    for (k = 0; k < 3; k++) {
+        q->time[k] = dpari_pipe_wide(&at, s);
+        q->hold[k] = dpari_pipe_wide(&at, s);
+    }
+    for (k = 0; k < 2; k++) {
+        q->end[k] = dpari_pipe_wide(&at, s * q->micros);
+        q->next[k] = dpari_pipe_wide(&at, s);
+    }
+    q->lag = dpari_pipe_wide(&at, s);
+    q->cap = dpari_pipe_wide(&at, p);
+    q->free = dpari_pipe_wide(&at, p);
+    q->held = dpari_pipe_wide(&at, p);
+    q->start = dpari_pipe_wide(&at, p);
+    q->count = dpari_pipe_wide(&at, p);
+    q->always = dpari_pipe_wide(&at, p);
+    q->begin = dpari_pipe_wide(&at, p);
+    q->sum = dpari_pipe_wide(&at, p);
+    q->rank = dpari_pipe_narrow(&at, s);
+    q->list = dpari_pipe_narrow(&at, s);
+    for (k = 0; k < 3; k++) {
+        q->done[k] = dpari_pipe_narrow(&at, s);
+    }
+    q->first = dpari_pipe_narrow(&at, p + 1);
+    q->action = NULL;
+    dpari_pipe_place(q, job);
+    dpari_pipe_fill(q, job);
+    dpari_pipe_reset(q);
+    return (char *)mem + dpari_pipe_bytes(job);
+}
 
 #ifndef DPAR_NO_COST
 
@@ -16523,6 +16992,2033 @@ DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times 
     return DPAR_OK;
 }
 
+/* ==== order/exact.c ==== */
+
+enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes stay below 2^60 */
+
+/* ---- the job -------------------------------------------------------------------------------- */
+
+static dpar_status dpari_job_shape(const dpar_pipe_job *job, dpar_why *why)
+{
+    int32_t s, r;
+    if (job->ranks < 1 || job->ranks > DPAR_PIPE_RANKS || job->stages < job->ranks ||
+        job->stages > DPAR_PIPE_STAGES || job->micros < 1 || job->micros > DPAR_MOST_MICROS ||
+        (int64_t)job->stages * job->micros > (INT64_C(1) << 28)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks, # stages, # micro-batches: 1 to 4096, 16384 and 65535, no fewer "
+                         "stages than ranks, stages x micro-batches at most 2^28",
+                         job->ranks, job->stages, job->micros, 0);
+    }
+    if (job->times == NULL || job->split < 0 || job->split > 1 || job->objective < 0 ||
+        job->objective > DPAR_LEAST_SPAN) {
+        return dpari_say(DPAR_E_ARG, why, "no times, or split # or objective # is not 0 or 1",
+                         job->split, job->objective, 0, 0);
+    }
+    if (job->rank_of == NULL && job->map != DPAR_MAP_LOOP && job->map != DPAR_MAP_V) {
+        return dpari_say(DPAR_E_ARG, why, "map # is not DPAR_MAP_LOOP or DPAR_MAP_V", job->map, 0,
+                         0, 0);
+    }
+    for (s = 0; s < job->stages; s++) {
+        r = dpari_pipe_rank(job, s);
+        if (r >= job->ranks) {
+            return dpari_say(DPAR_E_ARG, why, "stage # is on rank # of #", s, r, job->ranks, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* *sum += value, when value is 0 to 2^60 and the sum too. */
+static int dpari_job_add(int64_t *sum, int64_t value)
+{
+    const int64_t most = INT64_C(1) << DPARI_MOST_SUM;
+    if (value < 0 || value > most || *sum > most - value) {
+        return 0;
+    }
+    *sum += value;
+    return 1;
+}
+
+static dpar_status dpari_job_times(const dpar_pipe_job *job, dpar_why *why)
+{
+    const dpar_times *t = job->times;
+    int64_t sum = 0, all;
+    int32_t s;
+    for (s = 0; s < job->stages; s++) {
+        int64_t f = dpari_each_at(&t->forward, s), i = dpari_each_at(&t->input, s);
+        int64_t w = dpari_each_at(&t->weight, s), b = dpari_each_at(&t->backward, s);
+        int64_t wide = dpari_each_at(&t->bandwidth, s), lag;
+        if (dpari_each_at(&t->latency, s) < 0 || dpari_each_at(&t->bytes, s) < 0 || wide < 0 ||
+            wide > INT64_MAX / 10 || f < 0 || i < 0 || w < 0 || b < 0) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "stage #: times, latency and bytes are 0 or more, bandwidth 0 to "
+                             "INT64_MAX / 10",
+                             s, 0, 0, 0);
+        }
+        lag = dpari_each_at(&t->latency, s) > (INT64_C(1) << DPARI_MOST_SUM)
+                  ? INT64_MAX
+                  : dpari_pipe_message(t, s);
+        if (!dpari_job_add(&sum, f) || !dpari_job_add(&sum, i) || !dpari_job_add(&sum, w) ||
+            !dpari_job_add(&sum, b) || !dpari_job_add(&sum, lag) || !dpari_job_add(&sum, lag)) {
+            return dpari_say(DPAR_E_RANGE, why, "the times of stages 0 to # pass 2^60", s, 0, 0, 0);
+        }
+    }
+    if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
+        return dpari_say(DPAR_E_RANGE, why, "# micro-batches of # units of time pass 2^60",
+                         job->micros, sum, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_job_holds(const dpar_pipe_job *job, dpar_why *why)
+{
+    int64_t sum = 0, each = 0, all;
+    int32_t s;
+    for (s = 0; s < job->stages; s++) {
+        int64_t f = dpari_pipe_hold(job->times, DPARI_F, s);
+        int64_t i = dpari_pipe_hold(job->times, DPARI_I, s);
+        int64_t w = dpari_pipe_hold(job->times, DPARI_W, s);
+        if (f < 0 || i > 0 || w > 0 || i < -f || w != -f - i ||
+            dpari_each_at(&job->times->hold_always, s) < 0) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "stage # holds # for F, # for I and # for W: F takes what I and W give "
+                "back, hold_always is 0 or more",
+                s, f, i, w);
+        }
+        if (!dpari_job_add(&sum, f) ||
+            !dpari_job_add(&each, dpari_each_at(&job->times->hold_always, s))) {
+            return dpari_say(DPAR_E_RANGE, why, "the bytes of stages 0 to # pass 2^60", s, 0, 0, 0);
+        }
+    }
+    if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
+        return dpari_say(DPAR_E_RANGE, why, "# micro-batches of # bytes pass 2^60", job->micros,
+                         sum, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* One rank: has it a stage, and does one micro-batch fit on all that it has? */
+static dpar_status dpari_job_fits(const dpar_pipe_job *job, int32_t rank, dpar_why *why)
+{
+    int64_t cap = dpari_each_at(&job->cap, rank), need = 0, always = 0, one = -1;
+    int32_t s, stages = 0, alike = 1;
+    for (s = 0; s < job->stages; s++) {
+        int64_t f;
+        if (dpari_pipe_rank(job, s) != rank) {
+            continue;
+        }
+        f = dpari_pipe_hold(job->times, DPARI_F, s);
+        alike = alike && (one < 0 || one == f);
+        one = f;
+        need += f;
+        always += dpari_each_at(&job->times->hold_always, s);
+        stages++;
+    }
+    if (stages == 0 || cap < 0) {
+        return dpari_say(DPAR_E_ARG, why, "rank # has # stages and a cap of #", rank, stages, cap,
+                         0);
+    }
+    if (cap == 0 || need <= cap - always) {
+        return DPAR_OK;
+    }
+    if (alike && always == 0) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "cannot fit: rank # needs # activations of # bytes, its cap is #", rank,
+                         stages, one, cap);
+    }
+    return dpari_say(DPAR_E_MEMORY, why,
+                     "cannot fit: rank # holds # bytes always and needs # more for one "
+                     "micro-batch, its cap is #",
+                     rank, always, need, cap);
+}
+
+DPAR_API dpar_status dpar_pipe_check(const dpar_pipe_job *job, dpar_why *why)
+{
+    dpar_status st = dpari_job_shape(job, why);
+    int32_t r;
+    if (st == DPAR_OK) {
+        st = dpari_job_times(job, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_job_holds(job, why);
+    }
+    for (r = 0; r < job->ranks && st == DPAR_OK; r++) {
+        st = dpari_job_fits(job, r, why);
+    }
+    return st;
+}
+
+DPAR_API int64_t dpar_pipe_actions(const dpar_pipe_job *job)
+{
+    return (int64_t)job->stages * job->micros * (job->split ? 3 : 2);
+}
+
+/* What a bound is made of, along the chain. */
+typedef struct dpari_chain {
+    int64_t way;  /* F down and I back of all stages, messages and the last W: one micro-batch */
+    int64_t head; /* to the stage at hand */
+    int64_t back; /* from its I to the end: I of the stages before, messages */
+} dpari_chain;
+
+static int64_t dpari_job_lag(const dpar_pipe_job *job, int32_t stage)
+{
+    return stage + 1 < job->stages && dpari_pipe_rank(job, stage) != dpari_pipe_rank(job, stage + 1)
+               ? dpari_pipe_message(job->times, stage)
+               : 0;
+}
+
+static int64_t dpari_job_weight(const dpar_pipe_job *job, int32_t stage)
+{
+    return job->split ? dpari_each_at(&job->times->weight, stage) : 0;
+}
+
+/* What a stage's activation is held for at least, from its F to the end of its I. */
+static int64_t dpari_bound_hold(const dpar_pipe_job *job, const dpari_chain *c)
+{
+    return c->way - c->head - c->back - dpari_job_weight(job, 0);
+}
+
+static void dpari_bound_step(const dpar_pipe_job *job, int32_t stage, dpari_chain *c)
+{
+    c->head += dpari_each_at(&job->times->forward, stage) + dpari_job_lag(job, stage);
+    c->back += dpari_pipe_back(job, stage) + dpari_job_lag(job, stage);
+}
+
+/* Bytes times time of all that a rank holds, over its cap. Bytes are rounded to 2^-20 of the cap,
+ * to the side that keeps this a bound; 0 when the product is too large. */
+static int64_t dpari_bound_area(const dpar_pipe_job *job, int32_t first, const dpari_chain *chain)
+{
+    dpari_chain c = *chain;
+    int32_t s, r = dpari_pipe_rank(job, first);
+    int64_t cap = dpari_each_at(&job->cap, r), area = 0, part, unit = 1 + (cap >> 20);
+    for (s = first; s < job->stages && cap > 0; s++) {
+        if (dpari_pipe_rank(job, s) == r) {
+            int64_t f = dpari_pipe_hold(job->times, DPARI_F, s);
+            int64_t w = job->split ? -dpari_pipe_hold(job->times, DPARI_W, s) : 0;
+            if (!dpari_mul(f / unit, dpari_bound_hold(job, &c), &part) ||
+                !dpari_job_add(&area, part) ||
+                !dpari_mul(w / unit, dpari_job_weight(job, s), &part) ||
+                !dpari_job_add(&area, part)) {
+                return 0;
+            }
+        }
+        dpari_bound_step(job, s, &c);
+    }
+    if (cap == 0 || !dpari_mul(area, job->micros, &area)) {
+        return 0;
+    }
+    return dpari_ceil_div(area, dpari_ceil_div(cap, unit)) +
+           (job->objective == DPAR_LEAST_MAKESPAN ? chain->head : 0);
+}
+
+/* The bound of a rank whose first stage is `first`, with the chain at that stage. */
+static int64_t dpari_bound_rank(const dpar_pipe_job *job, int32_t first, const dpari_chain *chain)
+{
+    int64_t pass = 0, weight = 0; /* of one micro-batch: F and I; W */
+    int64_t bound;
+    int32_t s, r = dpari_pipe_rank(job, first);
+    for (s = first; s < job->stages; s++) {
+        if (dpari_pipe_rank(job, s) == r) {
+            pass += dpari_each_at(&job->times->forward, s) + dpari_pipe_back(job, s);
+            weight += dpari_job_weight(job, s);
+        }
+    }
+    pass *= job->micros;
+    weight *= job->micros;
+    bound = pass + weight;
+    if (job->objective == DPAR_LEAST_MAKESPAN) {
+        bound = chain->head + pass +
+                dpari_most(weight, first > 0 ? chain->back + dpari_job_weight(job, 0)
+                                             : dpari_job_weight(job, first));
+    }
+    return dpari_most(bound, dpari_bound_area(job, first, chain));
+}
+
+/* The bound of a stage: all its F before the last micro-batch goes on, or all its I after the
+ * first came back; or the turns in which its activations fit. */
+static int64_t dpari_bound_stage(const dpar_pipe_job *job, int32_t s, const dpari_chain *c)
+{
+    int64_t f = dpari_each_at(&job->times->forward, s), i = dpari_pipe_back(job, s);
+    int64_t one = dpari_pipe_hold(job->times, DPARI_F, s), best = 0, fit;
+    int64_t cap = dpari_each_at(&job->cap, dpari_pipe_rank(job, s));
+    int whole = !job->split || dpari_pipe_hold(job->times, DPARI_I, s) == 0;
+    if (job->objective == DPAR_LEAST_MAKESPAN ||
+        dpari_pipe_rank(job, s) == dpari_pipe_rank(job, 0)) {
+        best = c->way + (job->micros - 1) * dpari_most(f, i);
+    }
+    if (cap == 0 || one == 0) {
+        return best;
+    }
+    fit = cap / one;
+    if (fit > 0 && fit < job->micros) {
+        int64_t held = dpari_bound_hold(job, c) + (whole ? dpari_job_weight(job, s) : 0);
+        int64_t late = job->objective == DPAR_LEAST_MAKESPAN ? c->head : 0;
+        best = dpari_most(best, late + dpari_ceil_div(job->micros, fit) * held);
+    }
+    return best;
+}
+
+DPAR_API int64_t dpar_pipe_bound(const dpar_pipe_job *job)
+{
+    dpari_chain c;
+    int64_t bound = 0;
+    int32_t s;
+    if (dpar_pipe_check(job, NULL) != DPAR_OK) {
+        return -1;
+    }
+    dpari_zero(&c, sizeof(c));
+    for (s = 0; s < job->stages; s++) {
+        c.way += dpari_each_at(&job->times->forward, s) + dpari_pipe_back(job, s) +
+                 2 * dpari_job_lag(job, s);
+    }
+    c.way += dpari_job_weight(job, 0);
+    for (s = 0; s < job->stages; s++) {
+        int32_t r = dpari_pipe_rank(job, s), k = 0;
+        while (dpari_pipe_rank(job, k) != r) {
+            k++;
+        }
+        if (k == s) {
+            bound = dpari_most(bound, dpari_bound_rank(job, s, &c));
+        }
+        bound = dpari_most(bound, dpari_bound_stage(job, s, &c));
+        dpari_bound_step(job, s, &c);
+    }
+    return bound;
+}
+
+/* ---- the search ----------------------------------------------------------------------------- */
+
+enum { DPARI_EXACT_STAGES = 24, DPARI_EXACT_RANKS = 12, DPARI_EXACT_MICROS = 255 };
+enum { DPARI_WAIT = 3, DPARI_LATE = 3, DPARI_PROBES = 4 };
+
+/* A place on the way down: rank `rank` is free at `at`; what it did there, and what that changed.
+ */
+typedef struct dpari_place {
+    int64_t at, free, seen, start;
+    int64_t arrives; /* the earliest that anything else can reach the rank */
+    int32_t rank, choice;
+    int32_t kind, stage; /* DPARI_WAIT: nothing was begun */
+} dpari_place;
+
+/* The table's entries: a number, not 0, of the state; the state; since when (makespan: the time,
+ * span: each rank's time since its start). All are 32 or 64 bits. */
+typedef struct dpari_search {
+    dpari_pipe q;
+    int64_t *seen; /* [ranks]: what had arrived by then is not begun before something else */
+    int32_t span;  /* 1: the objective is the span */
+    int64_t best, bound, nodes, most;
+    dpari_place *place;
+    int64_t depth, actions;
+    uint32_t *key;
+    int64_t *since;
+    char *table;
+    int64_t entries;
+    int32_t keys, sinces, size; /* 32-bit numbers of a key, 64-bit ones of since, bytes */
+} dpari_search;
+
+/* Has the head of this queue arrived by `at`, and may it be begun? */
+static int dpari_exact_ready(const dpari_search *x, int kind, int32_t s, int64_t at)
+{
+    int32_t r = x->q.rank[s];
+    int64_t arrival;
+    if (!dpari_pipe_may(&x->q, kind, s)) {
+        return 0;
+    }
+    if (kind == DPARI_W) {
+        return x->seen[r] == DPARI_NEVER;
+    }
+    arrival = dpari_pipe_arrival(&x->q, kind, s);
+    return arrival != DPARI_NEVER && arrival <= at && arrival > x->seen[r];
+}
+
+/* The first time at which the rank has something to decide; INT64_MAX: none is known. */
+static int64_t dpari_exact_wake(const dpari_search *x, int32_t r)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t wake = INT64_MAX;
+    int32_t i, kind;
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        for (kind = DPARI_F; kind <= DPARI_W; kind++) {
+            int64_t at = 0;
+            if (!dpari_pipe_may(q, kind, q->list[i])) {
+                continue;
+            }
+            if (kind != DPARI_W) {
+                at = dpari_pipe_arrival(q, kind, q->list[i]);
+            }
+            if (at == DPARI_NEVER || at <= x->seen[r]) {
+                continue;
+            }
+            wake = dpari_least(wake, dpari_most(at, q->free[r]));
+        }
+    }
+    return wake;
+}
+
+/* For each queue the earliest that its head can arrive, into q->next; and for each rank the
+ * earliest that it can go on, into q->sum; INT64_MAX: never. */
+static void dpari_exact_arrivals(dpari_search *x)
+{
+    dpari_pipe *q = &x->q;
+    int32_t k, s, r, back;
+    for (r = 0; r < q->ranks; r++) {
+        q->sum[r] = INT64_MAX;
+    }
+    for (k = 0; k < 2 * q->stages; k++) {
+        int kind;
+        int64_t at, *next;
+        back = k >= q->stages;
+        kind = back ? DPARI_I : DPARI_F;
+        s = back ? 2 * q->stages - 1 - k : k;
+        r = q->rank[s];
+        next = &q->next[kind][s];
+        at = dpari_pipe_arrival(q, kind, s);
+        if (at == DPARI_NEVER) { /* its producer has not begun it */
+            int32_t from = k == q->stages ? s : back ? s + 1 : s - 1;
+            int of = k == q->stages ? DPARI_F : kind;
+            at = dpari_most(q->free[q->rank[from]], q->next[of][from]) + q->time[of][from];
+            at += k == q->stages ? 0 : q->lag[back ? s : from];
+        }
+        *next = at;
+        if (dpari_pipe_may(q, kind, s) && at > x->seen[r]) {
+            q->sum[r] = dpari_least(q->sum[r], at);
+        }
+        if (back && x->seen[r] == DPARI_NEVER && dpari_pipe_may(q, DPARI_W, s)) {
+            q->sum[r] = 0;
+        }
+    }
+    for (r = 0; r < q->ranks; r++) {
+        q->sum[r] = dpari_most(q->sum[r], q->free[r]);
+    }
+}
+
+/* A stage's work of this kind that is left. */
+static int64_t dpari_exact_left(const dpari_pipe *q, int kind, int32_t s)
+{
+    return (q->micros - q->done[kind][s]) * q->time[kind][s];
+}
+
+/* What the objective counts as the rank's zero; its start, when that is known. */
+static int64_t dpari_exact_zero(const dpari_search *x, int32_t r, int64_t fallback)
+{
+    return !x->span ? 0 : x->q.start[r] != DPARI_NEVER ? x->q.start[r] : fallback;
+}
+
+/* No schedule that goes on from here has a smaller objective. Down the chain: a stage ends its last
+ * F after all F of its rank's stages up to it. Back: its last I after all F of the rank and all I
+ * of the stages from it on. Then W. */
+static int64_t dpari_exact_bound(dpari_search *x)
+{
+    dpari_pipe *q = &x->q;
+    int64_t chain = 0, bound = 0;
+    int32_t s, r, last = q->micros - 1;
+    dpari_exact_arrivals(x);
+    for (r = 0; r < q->ranks; r++) {
+        if (q->sum[r] == INT64_MAX) {
+            if (q->count[r] <
+                (int64_t)(q->first[r + 1] - q->first[r]) * q->micros * (2 + q->split)) {
+                return INT64_MAX;
+            }
+            q->sum[r] = q->free[r];
+        }
+    }
+    for (s = 0; s < q->stages; s++) {
+        int64_t left = dpari_exact_left(q, DPARI_F, s);
+        r = q->rank[s];
+        q->sum[r] += left;
+        chain += s > 0 ? q->lag[s - 1] : 0;
+        chain = left > 0 ? dpari_most(q->sum[r], chain + q->time[DPARI_F][s])
+                         : q->end[DPARI_F][(int64_t)s * q->micros + last];
+    }
+    for (s = q->stages - 1; s >= 0; s--) {
+        int64_t left = dpari_exact_left(q, DPARI_I, s), whole;
+        r = q->rank[s];
+        q->sum[r] += left;
+        chain += q->lag[s];
+        chain = q->done[DPARI_I][s] <= last ? dpari_most(q->sum[r], chain + q->time[DPARI_I][s])
+                                            : q->end[DPARI_I][(int64_t)s * q->micros + last];
+        whole = chain + (q->split && q->done[DPARI_W][s] <= last ? q->time[DPARI_W][s] : 0);
+        bound = dpari_most(bound, whole - dpari_exact_zero(x, r, whole));
+    }
+    for (s = 0; s < q->stages && q->split; s++) {
+        q->sum[q->rank[s]] += dpari_exact_left(q, DPARI_W, s);
+    }
+    for (r = 0; r < q->ranks; r++) {
+        bound = dpari_most(bound, q->sum[r] - dpari_exact_zero(x, r, q->sum[r]));
+    }
+    return bound;
+}
+
+/* The messages to a stage that are still under way, or its producer not done with; appends what is
+ * left of each to the key. Returns how many, -1: more than a key holds. */
+static int32_t dpari_exact_late(const dpari_search *x, int kind, int32_t s, int64_t at,
+                                int32_t *used)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t from = kind == DPARI_F ? s - 1 : s + 1, k, count = 0;
+    if (from < 0 || from >= q->stages || q->rank[from] == q->rank[s]) {
+        return 0;
+    }
+    for (k = q->done[kind][from] - 1; k >= q->done[kind][s]; k--) {
+        int64_t arrival =
+            q->end[kind][(int64_t)from * q->micros + k] + q->lag[kind == DPARI_F ? from : s];
+        if (arrival <= dpari_most(at, q->free[q->rank[s]])) {
+            break;
+        }
+        if (count == DPARI_LATE || *used == x->keys) {
+            return -1;
+        }
+        x->key[(*used)++] = (uint32_t)(arrival - at);
+        count++;
+    }
+    return count;
+}
+
+/* The state at time `at`, as numbers relative to it, into x->key and x->since; 0 when it does not
+ * go into a key. */
+static int dpari_exact_key(dpari_search *x, int64_t at)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t s, r, used = q->stages + q->ranks, k;
+    for (k = used; k < x->keys; k++) {
+        x->key[k] = 0;
+    }
+    for (s = 0; s < q->stages; s++) {
+        int64_t seen = x->seen[q->rank[s]];
+        int64_t f = dpari_pipe_arrival(q, DPARI_F, s), i = dpari_pipe_arrival(q, DPARI_I, s);
+        int32_t late_f = dpari_exact_late(x, DPARI_F, s, at, &used);
+        int32_t late_i = dpari_exact_late(x, DPARI_I, s, at, &used);
+        if (late_f < 0 || late_i < 0) {
+            return 0;
+        }
+        x->key[s] = (uint32_t)q->done[0][s] | (uint32_t)q->done[1][s] << 8 |
+                    (uint32_t)q->done[2][s] << 16 | (uint32_t)late_f << 24 |
+                    (uint32_t)late_i << 26 | (uint32_t)(seen != DPARI_NEVER) << 28 |
+                    (uint32_t)(f != DPARI_NEVER && f <= seen) << 29 |
+                    (uint32_t)(i != DPARI_NEVER && i <= seen) << 30;
+    }
+    for (r = 0; r < q->ranks; r++) {
+        x->key[q->stages + r] = (uint32_t)dpari_most(q->free[r] - at, 0);
+        if (x->span) {
+            x->since[r] = q->start[r] == DPARI_NEVER ? 0 : at - q->start[r];
+        }
+    }
+    if (!x->span) {
+        x->since[0] = at;
+    }
+    return 1;
+}
+
+/* The table's slot of the key: the one that has it (*found), else the one to overwrite. */
+static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
+{
+    uint64_t h = UINT64_C(0x9E3779B97F4A7C15);
+    char *slot = NULL, *home = NULL;
+    int32_t k, i;
+    for (k = 0; k < x->keys; k++) {
+        h = (h ^ x->key[k]) * UINT64_C(0xD6E8FEB86659FD93);
+        h ^= h >> 29;
+    }
+    *name = (uint32_t)h | 1;
+    *found = 0;
+    for (i = 0; i < DPARI_PROBES; i++) {
+        const uint32_t *has;
+        slot = x->table +
+               ((int64_t)((h >> 33) % (uint64_t)x->entries) + i) % x->entries * (int64_t)x->size;
+        has = (const uint32_t *)(const void *)(slot + 8 * x->sinces);
+        for (k = 0; has[0] == *name && k < x->keys && has[k + 1] == x->key[k]; k++) {
+        }
+        if (has[0] == *name && k == x->keys) {
+            *found = 1;
+            return slot;
+        }
+        if (has[0] == 0) {
+            return slot;
+        }
+        home = home == NULL ? slot : home;
+    }
+    return home;
+}
+
+/* Was this state, no later, searched to its end? */
+static int dpari_exact_known(dpari_search *x, int64_t at)
+{
+    uint32_t name;
+    int found = 0, k;
+    const int64_t *since;
+    if (!dpari_exact_key(x, at)) {
+        return 0;
+    }
+    since = (const int64_t *)(const void *)dpari_exact_slot(x, &name, &found);
+    for (k = 0; found && k < x->sinces; k++) {
+        found = since[k] <= x->since[k];
+    }
+    return found;
+}
+
+static void dpari_exact_keep(dpari_search *x, int64_t at)
+{
+    uint32_t name, *has;
+    int found, k;
+    int64_t *since;
+    if (!dpari_exact_key(x, at)) {
+        return;
+    }
+    since = (int64_t *)(void *)dpari_exact_slot(x, &name, &found);
+    has = (uint32_t *)(void *)(since + x->sinces);
+    has[0] = name;
+    for (k = 0; k < x->keys; k++) {
+        has[k + 1] = x->key[k];
+    }
+    for (k = 0; k < x->sinces; k++) {
+        since[k] = x->since[k];
+    }
+}
+
+/* Who decides next, and when; 0 when nobody can. */
+static int dpari_exact_turn(const dpari_search *x, int32_t *rank, int64_t *at)
+{
+    int32_t r;
+    *at = INT64_MAX;
+    for (r = 0; r < x->q.ranks; r++) {
+        int64_t wake = dpari_exact_wake(x, r);
+        if (wake < *at) {
+            *at = wake;
+            *rank = r;
+        }
+    }
+    return *at != INT64_MAX;
+}
+
+/* Does the same action stand at a stage before this one of the rank, with the same time and bytes?
+ * Then doing that one is as good. */
+static int dpari_exact_twin(const dpari_search *x, int32_t s)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t i, r = q->rank[s];
+    for (i = q->first[r]; q->list[i] < s; i++) {
+        int32_t o = q->list[i];
+        if (dpari_pipe_may(q, DPARI_W, o) && q->time[DPARI_W][o] == q->time[DPARI_W][s] &&
+            q->hold[DPARI_W][o] == q->hold[DPARI_W][s]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Is waiting of use? Not when nothing can arrive, and not when an action that takes no memory is
+ * over before anything can. (Nor an F without a cap; but in a span, where an early F may start
+ * another rank's clock.) */
+static int dpari_exact_may_wait(const dpari_search *x, const dpari_place *p)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t i, kind;
+    if (p->arrives == INT64_MAX) {
+        return 0;
+    }
+    for (i = q->first[p->rank]; i < q->first[p->rank + 1]; i++) {
+        for (kind = DPARI_F; kind <= DPARI_W; kind++) {
+            int32_t s = q->list[i];
+            if ((kind != DPARI_F || (q->cap[p->rank] == INT64_MAX && !x->span)) &&
+                dpari_exact_ready(x, kind, s, p->at) && q->time[kind][s] <= p->arrives - p->at) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+/* The next thing to try at a place: I of its stages, F from the last stage on, W, and to wait. */
+static int dpari_exact_choose(dpari_search *x, dpari_place *p)
+{
+    static const int order[] = {DPARI_I, DPARI_F, DPARI_W};
+    const dpari_pipe *q = &x->q;
+    int32_t first = q->first[p->rank], count = q->first[p->rank + 1] - first;
+    for (; p->choice < 3 * count; p->choice++) {
+        p->kind = order[p->choice / count];
+        p->stage = q->list[first + count - 1 - p->choice % count];
+        if (dpari_exact_ready(x, p->kind, p->stage, p->at) &&
+            !(p->kind == DPARI_W && dpari_exact_twin(x, p->stage))) {
+            p->choice++;
+            return 1;
+        }
+    }
+    p->kind = DPARI_WAIT;
+    return p->choice++ == 3 * count && dpari_exact_may_wait(x, p);
+}
+
+static void dpari_exact_do(dpari_search *x, dpari_place *p)
+{
+    dpari_pipe *q = &x->q;
+    p->free = q->free[p->rank];
+    p->seen = x->seen[p->rank];
+    p->start = q->start[p->rank];
+    if (p->kind == DPARI_WAIT) {
+        x->seen[p->rank] = p->at;
+    } else {
+        dpari_pipe_put(q, p->kind, p->stage);
+        x->seen[p->rank] = DPARI_NEVER;
+        x->actions++;
+    }
+}
+
+static void dpari_exact_undo(dpari_search *x, const dpari_place *p)
+{
+    dpari_pipe *q = &x->q;
+    q->free[p->rank] = p->free;
+    x->seen[p->rank] = p->seen;
+    q->start[p->rank] = p->start;
+    if (p->kind != DPARI_WAIT) {
+        q->done[p->kind][p->stage]--;
+        q->count[p->rank]--;
+        q->held[p->rank] -= q->hold[p->kind][p->stage];
+        x->actions--;
+    }
+}
+
+/* A complete schedule that is better: the way down, into s. */
+static void dpari_exact_write(dpari_search *x, dpar_schedule *s, dpar_pipe_result *result)
+{
+    dpari_pipe *q = &x->q;
+    int64_t i;
+    dpari_pipe_measure(q, &result->makespan, &result->span);
+    x->best = x->span ? result->span : result->makespan;
+    dpari_pipe_open(q, s);
+    dpari_pipe_reset(q);
+    for (i = 0; i < x->depth; i++) {
+        if (x->place[i].kind != DPARI_WAIT) {
+            dpari_pipe_put(q, x->place[i].kind, x->place[i].stage);
+        }
+    }
+    q->action = NULL;
+}
+
+/* What can arrive at a rank after `at`, at the earliest; INT64_MAX: nothing. After bound(). */
+static int64_t dpari_exact_next(const dpari_search *x, int32_t r, int64_t at)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t next = INT64_MAX;
+    int32_t i, kind;
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        for (kind = DPARI_F; kind <= DPARI_I; kind++) {
+            int32_t s = q->list[i];
+            if (dpari_pipe_may(q, kind, s) && q->next[kind][s] > at) {
+                next = dpari_least(next, q->next[kind][s]);
+            }
+        }
+    }
+    return next;
+}
+
+/* Comes to a new place. 0: nothing better lies beyond it. */
+static int dpari_exact_enter(dpari_search *x, const dpar_pipe_job *job, dpar_schedule *s,
+                             dpar_pipe_result *result)
+{
+    dpari_place *p = &x->place[x->depth];
+    x->nodes++;
+    if (dpari_exact_bound(x) >= x->best) {
+        return 0;
+    }
+    if (x->actions == dpar_pipe_actions(job)) {
+        dpari_exact_write(x, s, result);
+        return 0;
+    }
+    if (!dpari_exact_turn(x, &p->rank, &p->at) || dpari_exact_known(x, p->at)) {
+        return 0;
+    }
+    p->choice = 0;
+    p->arrives = dpari_exact_next(x, p->rank, p->at);
+    return 1;
+}
+
+/* Depth first, until all is searched, the bound is met, or the nodes are used up (1). */
+static int dpari_exact_walk(dpari_search *x, const dpar_pipe_job *job, dpar_schedule *s,
+                            dpar_pipe_result *result)
+{
+    int down = dpari_exact_enter(x, job, s, result);
+    while (x->best > x->bound) {
+        dpari_place *p = &x->place[x->depth];
+        if (down && dpari_exact_choose(x, p)) {
+            if (x->nodes >= x->most) {
+                return 1;
+            }
+            dpari_exact_do(x, p);
+            x->depth++;
+            down = dpari_exact_enter(x, job, s, result);
+            if (!down) {
+                p = &x->place[--x->depth];
+                dpari_exact_undo(x, p);
+                down = 1;
+            }
+            continue;
+        }
+        if (!down) {
+            return 0; /* the root itself */
+        }
+        dpari_exact_keep(x, p->at);
+        if (x->depth == 0) {
+            return 0;
+        }
+        dpari_exact_undo(x, &x->place[--x->depth]);
+    }
+    return 0;
+}
+
+/* Places on the longest way down. Between two actions of a rank it waits at most once for the F and
+ * once for the I of each of its stages, and once more. */
+static int64_t dpari_exact_depth(const dpar_pipe_job *job)
+{
+    return (dpar_pipe_actions(job) + job->ranks) * (2 * job->stages + 2);
+}
+
+static dpari_search *dpari_exact_lay(const dpar_pipe_job *job, void *mem, int64_t bytes)
+{
+    dpari_search *x = (dpari_search *)mem;
+    char *at = dpari_pipe_lay(&x->q, job, x + 1), *end = (char *)mem + bytes;
+    int32_t r;
+    x->span = job->objective == DPAR_LEAST_SPAN;
+    x->sinces = x->span ? job->ranks : 1;
+    x->keys = job->stages + 3 * job->ranks;
+    x->size = 8 * x->sinces + 8 * ((x->keys + 2) / 2);
+    x->seen = dpari_pipe_wide(&at, job->ranks);
+    x->since = dpari_pipe_wide(&at, x->sinces);
+    x->place = (dpari_place *)(void *)at;
+    at += (int64_t)sizeof(dpari_place) * dpari_exact_depth(job);
+    x->key = (uint32_t *)(void *)at;
+    at += 8 * ((x->keys + 1) / 2);
+    x->table = at;
+    x->entries = dpari_least((end - at) / x->size, INT32_MAX);
+    dpari_zero(x->table, (size_t)(x->entries * x->size));
+    for (r = 0; r < job->ranks; r++) {
+        x->seen[r] = DPARI_NEVER;
+    }
+    x->depth = x->actions = x->nodes = 0;
+    return x;
+}
+
+static dpar_status dpari_exact_check(const dpar_pipe_job *job, dpar_why *why)
+{
+    dpar_status st = dpar_pipe_check(job, why);
+    int32_t s;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (job->ranks > DPARI_EXACT_RANKS || job->stages > DPARI_EXACT_STAGES ||
+        job->micros > DPARI_EXACT_MICROS) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks, # stages, # micro-batches: an exact search takes up to 12, 24 "
+                         "and 255",
+                         job->ranks, job->stages, job->micros, 0);
+    }
+    for (s = 0; s < job->stages; s++) {
+        int64_t f = dpari_each_at(&job->times->forward, s), i = dpari_pipe_back(job, s);
+        int64_t w = dpari_job_weight(job, s), lag = dpari_job_lag(job, s);
+        if (f < 1 || i < 1 || dpari_most(f, dpari_most(i, w)) > INT32_MAX || lag > INT32_MAX) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "stage #: F # and I # take 1 to 2^31 - 1, W and messages 0 to that", s,
+                             f, i, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPAR_API int64_t dpar_exact_bytes(const dpar_pipe_job *job, int64_t entries)
+{
+    int64_t keys, sinces;
+    if (entries < 1 || entries > (INT64_C(1) << 31) || dpari_exact_check(job, NULL) != DPAR_OK) {
+        return -1;
+    }
+    keys = job->stages + 3 * (int64_t)job->ranks;
+    sinces = job->objective == DPAR_LEAST_SPAN ? job->ranks : 1;
+    return (int64_t)sizeof(dpari_search) + dpari_pipe_bytes(job) + 8 * (job->ranks + sinces) +
+           (int64_t)sizeof(dpari_place) * dpari_exact_depth(job) + 8 * ((keys + 1) / 2) +
+           entries * (8 * sinces + 8 * ((keys + 2) / 2));
+}
+
+DPAR_API dpar_status dpar_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
+                                       dpar_schedule *s, dpar_pipe_result *result, void *mem,
+                                       int64_t bytes, dpar_why *why)
+{
+    dpari_search *x;
+    dpar_pipe_result got;
+    dpar_status st = dpari_exact_check(job, why);
+    int more;
+    if (st == DPAR_OK && (nodes < 0 || known < 0)) {
+        st = dpari_say(DPAR_E_ARG, why, "# nodes and a known # are 0 or more", nodes, known, 0, 0);
+    }
+    if (st == DPAR_OK && (s->ranks != job->ranks || s->stages != job->stages)) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "the schedule is laid out for # ranks and # stages, not # and #", s->ranks,
+                       s->stages, job->ranks, job->stages);
+    }
+    if (st == DPAR_OK && bytes < dpar_exact_bytes(job, 1)) {
+        st = dpari_say(DPAR_E_ROOM, why, "the search takes # bytes or more, there are #",
+                       dpar_exact_bytes(job, 1), bytes, 0, 0);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(&got, sizeof(got));
+    x = dpari_exact_lay(job, mem, bytes);
+    x->most = nodes;
+    x->best = known > 0 ? known : INT64_MAX;
+    x->bound = dpar_pipe_bound(job);
+    more = dpari_exact_walk(x, job, s, &got);
+    got.bound = more ? x->bound : x->best;
+    got.nodes = x->nodes;
+    *result = got;
+    return more ? DPAR_MORE : DPAR_OK;
+}
+
+/* ==== order/auto.c ==== */
+
+enum { DPARI_AUTO_ROUNDS = 8, DPARI_PREFERS = 3, DPARI_WEIGHTS = 2 };
+enum { DPARI_PUBLISHED = 1024 };    /* rules from here on are those of generate.h */
+enum { DPARI_AUTO_WORK = 1 << 25 }; /* actions that are tried: some two seconds */
+enum { DPARI_AUTO_SEARCH = 48 };    /* stages x micro-batches that an exact search can hope for */
+
+/* A rule, -1: none, and what it reached. */
+typedef struct dpari_found {
+    int rule;
+    int64_t makespan, span;
+} dpari_found;
+
+/* What a run works in. */
+typedef struct dpari_auto {
+    dpari_pipe q;
+    int span;                  /* is that the objective? */
+    dpari_found found[2];      /* the best of the lists; of the others */
+    int64_t bound, work;       /* of the objective; actions tried */
+    int64_t most;              /* rounds: of idle */
+    int gap, back_first, fill; /* rounds */
+    int prefer, weights;       /* lists */
+    int32_t group;             /* lists: micro-batches that go through together */
+    int64_t period;            /* work of the busiest rank for one micro-batch */
+    int64_t *wake; /* [ranks]: lists: when it looks for work again, INT64_MAX: when told; published:
+                      actions done */
+    int64_t *whole; /* [ranks]: bytes of one micro-batch on all stages of the rank */
+    int64_t *idle;  /* [stages]: rounds: of the stage's rank, since its first action */
+    int64_t *hold;  /* [stages]: from the start of F to the end of I when nothing waits */
+    int32_t *want;  /* [stages]: rounds: F to do; [ranks]: lists: the kind done last */
+    int32_t *limit; /* [stages]: lists: most micro-batches between F and I */
+    int32_t *kept;  /* [stages]: limits of the best */
+    char *rest;     /* published: the schedule as it is made */
+    int64_t rest_bytes;
+} dpari_auto;
+
+static int64_t dpari_auto_actions(const dpari_pipe *q)
+{
+    return (int64_t)q->stages * q->micros * (2 + q->split);
+}
+
+/* Was all done? */
+static int dpari_auto_all(const dpari_pipe *q)
+{
+    int64_t all = 0;
+    int32_t r;
+    for (r = 0; r < q->ranks; r++) {
+        all += q->count[r];
+    }
+    return all == dpari_auto_actions(q);
+}
+
+/* ---- rounds: one stage a rank, one I of every stage a round ---------------------------------- */
+
+static void dpari_rounds_put(dpari_auto *x, int kind, int32_t s)
+{
+    dpari_pipe *q = &x->q;
+    int32_t r = q->rank[s];
+    int started = q->start[r] != DPARI_NEVER;
+    int64_t free = q->free[r];
+    dpari_pipe_put(q, kind, s);
+    if (started) {
+        x->idle[s] += q->free[r] - free - q->time[kind][s];
+        x->most = dpari_most(x->most, x->idle[s]);
+    }
+}
+
+/* W's in the gap before `arrival`: those that fit, and one more when the rule is to fill gaps or
+ * the gap would make this rank the idlest. */
+static void dpari_rounds_fill(dpari_auto *x, int32_t s, int64_t arrival)
+{
+    dpari_pipe *q = &x->q;
+    const int64_t *free = &q->free[q->rank[s]];
+    while (dpari_pipe_may(q, DPARI_W, s) && *free + q->time[DPARI_W][s] <= arrival) {
+        dpari_rounds_put(x, DPARI_W, s);
+    }
+    if (dpari_pipe_may(q, DPARI_W, s) && *free < arrival &&
+        (x->fill || arrival - *free > x->most - x->idle[s])) {
+        dpari_rounds_put(x, DPARI_W, s);
+    }
+}
+
+/* How many F's beyond the first each stage does before its first I can be there, from the last
+ * stage on; then fewer than the stage before. */
+static void dpari_rounds_ahead(dpari_auto *x)
+{
+    dpari_pipe *q = &x->q;
+    int64_t back = 0; /* when the first I of the stage behind ends, at its own */
+    int32_t s;
+    for (s = q->stages - 1; s >= 0; s--) {
+        int32_t r = q->rank[s];
+        int64_t at = q->free[r], held = q->held[r], f = q->time[DPARI_F][s];
+        x->want[s] = 0;
+        back = s == q->stages - 1 ? at : back + q->lag[s];
+        while (s < q->stages - 1 && 1 + x->want[s] < q->micros &&
+               q->hold[DPARI_F][s] <= q->cap[r] - held && (x->gap ? at + f <= back : at < back)) {
+            at += f;
+            held += q->hold[DPARI_F][s];
+            x->want[s]++;
+        }
+        back = dpari_most(at, back) + q->time[DPARI_I][s];
+    }
+    for (s = 1; s < q->stages; s++) {
+        if (x->want[s] > x->want[s - 1] ||
+            (x->want[s] == x->want[s - 1] && 1 + x->want[s] < q->micros)) {
+            x->want[s] = (int32_t)dpari_most(x->want[s - 1] - 1, 0);
+        }
+    }
+}
+
+static void dpari_rounds_begin(dpari_auto *x)
+{
+    dpari_pipe *q = &x->q;
+    int32_t s;
+    x->most = 0;
+    for (s = 0; s < q->stages; s++) {
+        x->idle[s] = 0;
+        dpari_rounds_put(x, DPARI_F, s);
+    }
+    dpari_rounds_ahead(x);
+    for (s = 0; s < q->stages; s++) {
+        for (; x->want[s] > 0; x->want[s]--) {
+            dpari_rounds_put(x, DPARI_F, s);
+        }
+    }
+    for (s = q->stages - 1; s >= 0; s--) {
+        dpari_rounds_put(x, DPARI_I, s);
+    }
+}
+
+/* Is it time for the stage's next F? Not, with back_first, when it is two or more ahead of the
+ * stage behind and that one would wait for its I. */
+static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t free = q->free[q->rank[s]], held = q->held[q->rank[s]], next, work = 0;
+    int32_t w = q->done[DPARI_W][s];
+    if (q->done[DPARI_F][s] >= q->micros) {
+        return 0;
+    }
+    if (!x->back_first || s + 1 == q->stages || q->done[DPARI_F][s] < q->done[DPARI_F][s + 1] + 2) {
+        return 1;
+    }
+    next = q->free[q->rank[s + 1]] + q->time[DPARI_F][s + 1] + q->time[DPARI_I][s + 1] + q->lag[s];
+    if (free >= next) {
+        return 0;
+    }
+    for (; q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held && w < q->done[DPARI_I][s]; w++) {
+        held += q->hold[DPARI_W][s];
+        work += q->time[DPARI_W][s];
+    }
+    return free + q->time[DPARI_F][s] + work <= next || next - free > x->most - x->idle[s];
+}
+
+/* An F of each stage that is to do one; 0 when memory does not allow it. */
+static int dpari_rounds_forward(dpari_auto *x)
+{
+    dpari_pipe *q = &x->q;
+    int32_t s;
+    for (s = 0; s < q->stages; s++) {
+        x->want[s] = dpari_rounds_wants(x, s);
+    }
+    for (s = q->stages - 2; s >= 0; s--) {
+        x->want[s] = x->want[s] && x->want[s + 1];
+    }
+    for (s = 0; s < q->stages; s++) {
+        if (!x->want[s]) {
+            continue;
+        }
+        while (!dpari_pipe_may(q, DPARI_F, s) && dpari_pipe_may(q, DPARI_W, s)) {
+            dpari_rounds_put(x, DPARI_W, s);
+        }
+        if (!dpari_pipe_may(q, DPARI_F, s) || dpari_pipe_arrival(q, DPARI_F, s) == DPARI_NEVER) {
+            return 0;
+        }
+        dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_F, s));
+        dpari_rounds_put(x, DPARI_F, s);
+    }
+    return 1;
+}
+
+/* The heuristic of sail-sg's zero-bubble scheduler (facts: ZB-auto). 0: it found no way. */
+static int dpari_rounds_run(dpari_auto *x, int rule)
+{
+    dpari_pipe *q = &x->q;
+    int32_t round, s;
+    x->gap = rule & 1;
+    x->back_first = rule >> 1 & 1;
+    x->fill = rule >> 2 & 1;
+    dpari_rounds_begin(x);
+    for (round = 1; round < q->micros; round++) {
+        if (!dpari_rounds_forward(x)) {
+            return 0;
+        }
+        for (s = q->stages - 1; s >= 0; s--) {
+            if (dpari_pipe_arrival(q, DPARI_I, s) == DPARI_NEVER) {
+                return 0;
+            }
+            if (s + 1 < q->stages) {
+                dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_I, s));
+            }
+            while (s == 0 && q->done[DPARI_F][0] == q->micros && dpari_pipe_may(q, DPARI_W, 0)) {
+                dpari_rounds_put(x, DPARI_W, 0);
+            }
+            dpari_rounds_put(x, DPARI_I, s);
+        }
+    }
+    for (s = 0; s < q->stages; s++) {
+        while (dpari_pipe_may(q, DPARI_W, s)) {
+            dpari_rounds_put(x, DPARI_W, s);
+        }
+    }
+    return 1;
+}
+
+/* ---- lists: any map; a rank that is free takes the best of what is ready --------------------- */
+
+enum { DPARI_BACK, DPARI_FORTH, DPARI_IN_TURN };      /* prefer */
+enum { DPARI_W_IDLE, DPARI_W_FITS, DPARI_W_AT_ONCE }; /* weights */
+
+/* May the stage's next F be begun? The oldest micro-batch that is not through all stages only needs
+ * room. The others must leave, besides, all that one micro-batch takes on this rank: so the oldest
+ * always gets through, and there is no deadlock. */
+static int dpari_list_admits(const dpari_auto *x, int32_t s)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t r = q->rank[s], oldest = q->done[DPARI_F][q->stages - 1], i;
+    int64_t young = q->always[r];
+    if (!dpari_pipe_may(q, DPARI_F, s)) {
+        return 0;
+    }
+    if (q->done[DPARI_F][s] <= oldest) {
+        return 1;
+    }
+    if (q->done[DPARI_F][s] - q->done[DPARI_I][s] >= x->limit[s]) {
+        return 0;
+    }
+    if (q->first[r + 1] - q->first[r] == 1 || q->cap[r] == INT64_MAX) {
+        return 1;
+    }
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        int32_t more = q->done[DPARI_F][q->list[i]] - oldest - 1;
+        young += more > 0 ? more * q->hold[DPARI_F][q->list[i]] : 0;
+    }
+    return q->hold[DPARI_F][s] <= q->cap[r] - x->whole[r] - young;
+}
+
+/* The stage of the rank whose F or I is to be next at time `at`; -1: none is ready. By groups of
+ * micro-batches; in a group F goes down the chain and I up. *soon: the next known arrival. */
+static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t at, int64_t *soon)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t n = q->first[r + 1] - q->first[r], i, best = -1, lot = 0;
+    for (i = 0; i < n; i++) {
+        int32_t s = q->list[q->first[r] + (kind == DPARI_F ? i : n - 1 - i)];
+        int32_t group = q->done[kind][s] / x->group;
+        int64_t arrival = dpari_pipe_arrival(q, kind, s);
+        if (arrival == DPARI_NEVER ||
+            !(kind == DPARI_F ? dpari_list_admits(x, s) : dpari_pipe_may(q, kind, s))) {
+            continue;
+        }
+        if (arrival > at) {
+            *soon = dpari_least(*soon, arrival);
+        } else if (best < 0 || group < lot) {
+            best = s;
+            lot = group;
+        }
+    }
+    return best;
+}
+
+/* The stage with the oldest W that waits; -1: none. */
+static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
+{
+    int32_t i, best = -1;
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        int32_t s = q->list[i];
+        if (dpari_pipe_may(q, DPARI_W, s) &&
+            (best < 0 || q->done[DPARI_W][s] <= q->done[DPARI_W][best])) {
+            best = s;
+        }
+    }
+    return best;
+}
+
+/* Does memory alone keep an F of the rank that is here from being begun? */
+static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t i;
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        int32_t s = q->list[i];
+        int64_t arrival = dpari_pipe_arrival(q, DPARI_F, s);
+        if (q->done[DPARI_F][s] < q->micros && arrival != DPARI_NEVER && arrival <= at &&
+            !dpari_pipe_may(q, DPARI_F, s)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* What rank r does at time `at`: a kind, and *stage; -1: it waits until *soon. */
+static int dpari_list_choose(const dpari_auto *x, int32_t r, int64_t at, int32_t *stage,
+                             int64_t *soon)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t soon_i = INT64_MAX;
+    int32_t i, f, w = dpari_list_weight(q, r);
+    int forth = x->prefer == DPARI_FORTH || (x->prefer == DPARI_IN_TURN && x->want[r] != DPARI_F);
+    *soon = INT64_MAX;
+    i = dpari_list_head(x, DPARI_I, r, at, &soon_i);
+    f = dpari_list_head(x, DPARI_F, r, at, soon);
+    *soon = dpari_least(*soon, soon_i);
+    if (i >= 0 && !(f >= 0 && forth)) {
+        *stage = i;
+        return DPARI_I;
+    }
+    *stage = w;
+    if (w >= 0 && (f < 0 ? x->weights != DPARI_W_FITS || *soon == INT64_MAX ||
+                               *soon - at >= q->time[DPARI_W][w] || dpari_list_blocked(x, r, at)
+                         : x->weights == DPARI_W_AT_ONCE)) {
+        return DPARI_W;
+    }
+    *stage = f;
+    return f >= 0 ? DPARI_F : -1;
+}
+
+/* Tells a rank that something of use is there at `at`. */
+static void dpari_list_tell(dpari_auto *x, int32_t r, int64_t at)
+{
+    x->wake[r] = dpari_least(x->wake[r], dpari_most(at, x->q.free[r]));
+}
+
+static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
+{
+    dpari_pipe *q = &x->q;
+    int32_t r = q->rank[s], to = kind == DPARI_F ? s + 1 : s - 1, k;
+    dpari_pipe_put(q, kind, s);
+    x->want[r] = kind;
+    x->wake[r] = q->free[r];
+    if (kind != DPARI_W && to >= 0 && to < q->stages) {
+        dpari_list_tell(x, q->rank[to], q->free[r] + q->lag[kind == DPARI_F ? s : to]);
+    }
+    if (kind == DPARI_F && to == q->stages && q->stages > q->ranks) {
+        for (k = 0; k < q->ranks; k++) { /* the oldest got through: others may be let in */
+            dpari_list_tell(x, k, at);
+        }
+    }
+}
+
+/* How many micro-batches a stage may have between F and I: the time from F to I when nothing waits,
+ * times fourths / 4, over the time of a micro-batch on the busiest rank; fourths 0: any number.
+ * SHARE: what fits in the cap, in proportion to that time; EVEN: the same for all stages of a rank.
+ */
+enum { DPARI_LIMIT_SHARE = -1, DPARI_LIMIT_EVEN = -2 };
+static void dpari_list_limits(dpari_auto *x, int fourths)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t unit = 1 + (x->hold[0] >> 40); /* hold[0] is the longest: no product overflows */
+    int32_t r, i;
+    for (r = 0; r < q->ranks; r++) {
+        int64_t sum = 0;
+        for (i = q->first[r]; i < q->first[r + 1]; i++) {
+            sum += x->hold[q->list[i]] / unit;
+        }
+        for (i = q->first[r]; i < q->first[r + 1]; i++) {
+            int32_t s = q->list[i];
+            int64_t n = q->micros, fit = n;
+            if (q->hold[DPARI_F][s] > 0) {
+                fit = dpari_least((q->cap[r] - q->always[r]) / q->hold[DPARI_F][s], n);
+            }
+            if (fourths == DPARI_LIMIT_EVEN) {
+                n = fit / (q->first[r + 1] - q->first[r]);
+            } else if (fourths == DPARI_LIMIT_SHARE && sum > 0) {
+                n = fit * (x->hold[s] / unit) / sum;
+            } else if (fourths > 0 && x->period > 0) {
+                n = dpari_mul(x->hold[s], fourths, &n) ? dpari_ceil_div(n, 4 * x->period) : n;
+            }
+            x->limit[s] = (int32_t)dpari_most(1, dpari_least(n, q->micros));
+        }
+    }
+}
+
+/* The rule as a number of mixed radix. 1: all was done. */
+static int dpari_list_run(dpari_auto *x, int rule)
+{
+    dpari_pipe *q = &x->q;
+    int32_t r, stage = 0;
+    x->prefer = rule % DPARI_PREFERS;
+    x->weights = rule / DPARI_PREFERS % DPARI_WEIGHTS;
+    rule /= DPARI_PREFERS * DPARI_WEIGHTS;
+    x->group = rule == 0 ? q->ranks : 1;
+    for (r = 0; r < q->ranks; r++) {
+        x->wake[r] = 0;
+        x->want[r] = DPARI_I;
+    }
+    for (;;) {
+        int64_t at = INT64_MAX, soon;
+        int32_t next = 0;
+        int kind;
+        for (r = 0; r < q->ranks; r++) {
+            if (x->wake[r] < at) {
+                at = x->wake[r];
+                next = r;
+            }
+        }
+        if (at == INT64_MAX) {
+            break;
+        }
+        kind = dpari_list_choose(x, next, at, &stage, &soon);
+        x->wake[next] = soon;
+        if (kind >= 0) {
+            dpari_list_do(x, kind, stage, at);
+        }
+    }
+    return dpari_auto_all(q);
+}
+
+/* ---- published orders ------------------------------------------------------------------------ */
+
+/* The description of a published order for this job. Whether it fits is seen later. */
+static dpar_order dpari_auto_order(const dpar_pipe_job *job, int32_t rule)
+{
+    dpar_order o;
+    dpari_zero(&o, sizeof(o));
+    o.rule = rule;
+    o.ranks = job->ranks;
+    o.micros = job->micros;
+    o.chunks = job->stages / job->ranks;
+    return o;
+}
+
+/* Begins the rank's next action if it may be begun now. */
+static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
+{
+    dpari_pipe *q = &x->q;
+    const dpar_action *a = &s->action[s->begin[r] + x->wake[r]];
+    int kind = a->kind == DPAR_FORWARD ? DPARI_F : a->kind == DPAR_WEIGHT ? DPARI_W : DPARI_I;
+    if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || a->kind != dpari_pipe_kind(q->split, kind) ||
+        !dpari_pipe_may(q, kind, a->stage) ||
+        (kind != DPARI_W && dpari_pipe_arrival(q, kind, a->stage) == DPARI_NEVER)) {
+        return 0;
+    }
+    dpari_pipe_put(q, kind, a->stage);
+    x->wake[r]++;
+    return 1;
+}
+
+/* Makes a published order and does its actions: 1 when it is one of this job, within the caps. What
+ * counts is the order of kinds and stages: micro-batches are alike. */
+static int dpari_auto_published(dpari_auto *x, const dpar_pipe_job *job, int32_t rule)
+{
+    dpar_order o = dpari_auto_order(job, rule);
+    dpar_schedule s;
+    int32_t r, i, on = 1;
+    if (dpar_order_make(&s, &o, x->rest, x->rest_bytes, NULL) != DPAR_OK ||
+        s.stages != job->stages || s.chain != s.stages || s.slices != 1 ||
+        s.begin[s.ranks] != dpari_auto_actions(&x->q)) {
+        return 0;
+    }
+    for (i = 0; i < s.stages; i++) {
+        on = on && s.rank_of[i] == x->q.rank[i];
+    }
+    for (r = 0; r < s.ranks; r++) {
+        x->wake[r] = 0;
+    }
+    while (on) {
+        for (r = 0, on = 0; r < s.ranks; r++) {
+            while (dpari_auto_step(x, &s, r)) {
+                on = 1;
+            }
+        }
+    }
+    return dpari_auto_all(&x->q);
+}
+
+/* ---- the best of them ------------------------------------------------------------------------ */
+
+/* 1 when the rule found a way. */
+static int dpari_auto_run(dpari_auto *x, const dpar_pipe_job *job, int rule)
+{
+    dpari_pipe_reset(&x->q);
+    return rule >= DPARI_PUBLISHED     ? dpari_auto_published(x, job, rule - DPARI_PUBLISHED)
+           : rule >= DPARI_AUTO_ROUNDS ? dpari_list_run(x, rule - DPARI_AUTO_ROUNDS)
+                                       : dpari_rounds_run(x, rule);
+}
+
+/* Is a better than b: in the objective, or as good in it and better in the other measure? */
+static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dpari_found *b)
+{
+    int64_t more = x->span ? a->span - b->span : a->makespan - b->makespan;
+    more = more != 0 ? more : a->makespan + a->span - b->makespan - b->span;
+    return a->rule >= 0 && (b->rule < 0 || more < 0);
+}
+
+/* Runs a rule with the limits in x->limit, and keeps both when that is better. */
+static int dpari_auto_try(dpari_auto *x, const dpar_pipe_job *job, int rule)
+{
+    int list = rule >= DPARI_AUTO_ROUNDS && rule < DPARI_PUBLISHED;
+    dpari_found *best = &x->found[!list], got;
+    int32_t s;
+    x->work += dpari_auto_actions(&x->q);
+    got.rule = dpari_auto_run(x, job, rule) ? rule : -1;
+    dpari_pipe_measure(&x->q, &got.makespan, &got.span);
+    if (!dpari_auto_better(x, &got, best)) {
+        return 0;
+    }
+    *best = got;
+    for (s = 0; s < x->q.stages && list; s++) {
+        x->kept[s] = x->limit[s];
+    }
+    return 1;
+}
+
+/* Is nothing left to find? */
+static int dpari_auto_done(const dpari_auto *x)
+{
+    int k, done = 0;
+    for (k = 0; k < 2; k++) {
+        const dpari_found *f = &x->found[k];
+        done = done || (f->rule >= 0 && (x->span ? f->span : f->makespan) <= x->bound);
+    }
+    return done;
+}
+
+/* All rules, while no more than DPARI_AUTO_WORK actions were tried. */
+static void dpari_auto_rules(dpari_auto *x, const dpar_pipe_job *job)
+{
+    static const int fourths[] = {0, 4, 6, 5, 8, 12, 16, DPARI_LIMIT_SHARE, DPARI_LIMIT_EVEN};
+    int groups = job->stages > job->ranks ? 2 : 1;
+    int lists = DPARI_PREFERS * DPARI_WEIGHTS * groups, rule, k;
+    for (rule = 0; rule < DPARI_AUTO_ROUNDS && job->stages == job->ranks; rule++) {
+        (void)dpari_auto_try(x, job, rule);
+    }
+    for (rule = 0; rule < DPAR_ORDERS && !dpari_auto_done(x); rule++) {
+        (void)dpari_auto_try(x, job, DPARI_PUBLISHED + rule);
+    }
+    for (rule = 0; rule < lists; rule++) {
+        for (k = 0;
+             k < 9 && !dpari_auto_done(x) && (x->work < DPARI_AUTO_WORK || x->found[0].rule < 0);
+             k++) {
+            dpari_list_limits(x, fourths[k]);
+            (void)dpari_auto_try(x, job, DPARI_AUTO_ROUNDS + rule);
+        }
+    }
+}
+
+/* Moves the limits of the best list, stage by stage, while that helps and `work` actions last. */
+static void dpari_auto_climb(dpari_auto *x, const dpar_pipe_job *job, int64_t work)
+{
+    int32_t s = 0, i, same = 0, up, better;
+    work = work < INT64_MAX - x->work ? work + x->work : INT64_MAX;
+    while (x->found[0].rule >= 0 && same < job->stages && x->work < work && !dpari_auto_done(x)) {
+        for (up = -1, better = 0; up <= 1; up += 2) {
+            for (i = 0; i < job->stages; i++) {
+                x->limit[i] = x->kept[i];
+            }
+            x->limit[s] = (int32_t)dpari_most(1, x->kept[s] + up);
+            better |= dpari_auto_try(x, job, x->found[0].rule);
+        }
+        same = better ? 0 : same + 1;
+        s = (s + 1) % job->stages;
+    }
+}
+
+/* The largest that a published order of this job takes. */
+static int64_t dpari_auto_rest(const dpar_pipe_job *job)
+{
+    int64_t most = 0;
+    int32_t rule;
+    for (rule = 0; rule < DPAR_ORDERS; rule++) {
+        dpar_order o = dpari_auto_order(job, rule);
+        most = dpari_most(most, dpar_order_bytes(&o, NULL));
+    }
+    return dpari_ceil_div(most, 8) * 8;
+}
+
+DPAR_API int64_t dpar_auto_bytes(const dpar_pipe_job *job)
+{
+    int64_t s = job->stages, p = job->ranks;
+    if (dpar_pipe_check(job, NULL) != DPAR_OK) {
+        return -1;
+    }
+    return (int64_t)sizeof(dpari_auto) + dpari_pipe_bytes(job) + 8 * (2 * p + 2 * s) +
+           8 * ((3 * s + 1) / 2) + dpari_auto_rest(job);
+}
+
+/* Into mem: a struct of this size is no small matter on a stack. */
+static dpari_auto *dpari_auto_lay(const dpar_pipe_job *job, void *mem)
+{
+    dpari_auto *x = (dpari_auto *)mem;
+    char *at = dpari_pipe_lay(&x->q, job, x + 1);
+    const dpari_pipe *q = &x->q;
+    int32_t r, i, s;
+    x->wake = dpari_pipe_wide(&at, job->ranks);
+    x->whole = dpari_pipe_wide(&at, job->ranks);
+    x->idle = dpari_pipe_wide(&at, job->stages);
+    x->hold = dpari_pipe_wide(&at, job->stages);
+    x->want = dpari_pipe_narrow(&at, job->stages);
+    x->limit = dpari_pipe_narrow(&at, job->stages);
+    x->kept = dpari_pipe_narrow(&at, job->stages);
+    x->rest = at + 4 * (3 * (int64_t)job->stages % 2);
+    x->rest_bytes = dpari_auto_rest(job);
+    x->span = job->objective == DPAR_LEAST_SPAN;
+    x->found[0].rule = x->found[1].rule = -1;
+    x->work = x->period = 0;
+    x->bound = dpar_pipe_bound(job);
+    for (s = job->stages - 1; s >= 0; s--) {
+        x->hold[s] = q->time[DPARI_F][s] + q->time[DPARI_I][s] + 2 * q->lag[s] +
+                     (s + 1 < job->stages ? x->hold[s + 1] : 0);
+        x->limit[s] = job->micros;
+    }
+    for (r = 0; r < job->ranks; r++) {
+        int64_t work = 0;
+        x->whole[r] = 0;
+        for (i = q->first[r]; i < q->first[r + 1]; i++) {
+            s = q->list[i];
+            x->whole[r] += q->hold[DPARI_F][s];
+            work += q->time[DPARI_F][s] + q->time[DPARI_I][s] + q->time[DPARI_W][s];
+        }
+        x->period = dpari_most(x->period, work);
+    }
+    return x;
+}
+
+/* Runs the best rule again, into s. */
+static void dpari_auto_again(dpari_auto *x, const dpar_pipe_job *job, dpar_schedule *s,
+                             dpar_pipe_result *result)
+{
+    const dpari_found *best = &x->found[dpari_auto_better(x, &x->found[1], &x->found[0])];
+    int32_t k;
+    for (k = 0; k < job->stages; k++) {
+        x->limit[k] = x->kept[k];
+    }
+    dpari_pipe_open(&x->q, s);
+    (void)dpari_auto_run(x, job, best->rule);
+    result->makespan = best->makespan;
+    result->span = best->span;
+    result->bound = x->bound;
+    result->nodes = 0;
+}
+
+/* Goes on with the exact search, where the job is small enough for it. */
+static dpar_status dpari_auto_search(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
+                                     dpar_pipe_result *result, void *mem, int64_t bytes)
+{
+    dpar_pipe_result better;
+    int64_t known = job->objective == DPAR_LEAST_SPAN ? result->span : result->makespan;
+    int64_t least;
+    dpar_status st;
+    if (known <= result->bound) {
+        return DPAR_OK;
+    }
+    least = nodes > 0 && (int64_t)job->stages * job->micros <= DPARI_AUTO_SEARCH
+                ? dpar_exact_bytes(job, 1)
+                : -1;
+    if (least < 0 || bytes < least) {
+        return DPAR_MORE;
+    }
+    st = dpar_exact_search(job, nodes, known, s, &better, mem, bytes, NULL);
+    result->bound = better.bound;
+    result->nodes = better.nodes;
+    if (better.makespan > 0) {
+        result->makespan = better.makespan;
+        result->span = better.span;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_auto_schedule(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
+                                        void *room, int64_t room_bytes, dpar_pipe_result *result,
+                                        void *mem, int64_t bytes, dpar_why *why)
+{
+    dpari_auto *x;
+    dpar_schedule got;
+    dpar_pipe_result best;
+    dpar_status st = dpar_pipe_check(job, why);
+    if (st == DPAR_OK && nodes < 0) {
+        st = dpari_say(DPAR_E_ARG, why, "# nodes: 0 or more", nodes, 0, 0, 0);
+    }
+    if (st == DPAR_OK && bytes < dpar_auto_bytes(job)) {
+        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes # bytes, there are #",
+                       dpar_auto_bytes(job), bytes, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_schedule_lay(&got, job->ranks, job->stages, dpar_pipe_actions(job), room,
+                               room_bytes, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    x = dpari_auto_lay(job, mem);
+    dpari_auto_rules(x, job);
+    dpari_auto_climb(x, job, nodes);
+    dpari_auto_again(x, job, &got, &best);
+    st = dpari_auto_search(job, nodes, &got, &best, mem, bytes);
+    *s = got;
+    *result = best;
+    return st;
+}
+
+/* ==== order/place.c ==== */
+
+enum { DPARI_LAYERS_SUMS = 8, DPARI_LAYERS_STARTS = 2 };
+
+/* How good a way to cut is: first the bytes over the caps, then the objective. */
+typedef struct dpari_score {
+    int64_t over, objective;
+} dpari_score;
+
+/* A way to cut, and what it reached. */
+typedef struct dpari_placing_cut {
+    int64_t *at; /* [stages + 1] */
+    dpari_score score;
+    dpar_pipe_result result;
+} dpari_placing_cut;
+
+/* In the caller's memory, its arrays behind it. */
+typedef struct dpari_placing {
+    const dpar_pipe_job *job; /* of layers */
+    const dpar_schedule *given;
+    dpar_pipe_job staged; /* of stages */
+    dpar_times times;
+    int64_t *sum[DPARI_LAYERS_SUMS]; /* [stages] */
+    int64_t *cost;                   /* [layers] */
+    dpar_rank_timing *rank;          /* [ranks] */
+    dpar_timing timing;
+    dpari_placing_cut cut[3]; /* tried; the best of this start; of all */
+    int64_t judged, tries;
+    int32_t layers;
+    void *room, *rest; /* of the schedule; of who judges */
+    int64_t room_bytes, rest_bytes;
+} dpari_placing;
+
+/* ---- stages from layers --------------------------------------------------------------------- */
+
+/* What is summed. */
+static const dpar_each *dpari_placing_each(const dpar_times *t, int k)
+{
+    switch (k) {
+    case 0: return &t->forward;
+    case 1: return &t->input;
+    case 2: return &t->weight;
+    case 3: return &t->backward;
+    case 4: return &t->hold_forward;
+    case 5: return &t->hold_input;
+    case 6: return &t->hold_weight;
+    default: return &t->hold_always;
+    }
+}
+
+/* That of a layer; B's time is I's and W's where it is not given. */
+static int64_t dpari_placing_of(const dpar_times *t, int k, int32_t layer)
+{
+    int64_t v = dpari_each_at(dpari_placing_each(t, k), layer);
+    return k == 3 && v == 0 ? dpari_each_at(&t->input, layer) + dpari_each_at(&t->weight, layer)
+                            : v;
+}
+
+/* No sum of layers may overflow, whatever the cuts. */
+static dpar_status dpari_placing_fit(const dpar_pipe_job *job, int32_t layers, dpar_why *why)
+{
+    const int64_t most = INT64_C(1) << 60;
+    const dpar_times *t = job->times;
+    int32_t l;
+    int k;
+    for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
+        int64_t sum = 0;
+        for (l = 0; l < layers; l++) {
+            int64_t v = dpari_each_at(dpari_placing_each(t, k), l);
+            v = k == 5 || k == 6 ? (v < -most ? -1 : -v) : v;
+            if (v < 0 || v > most - sum) {
+                return dpari_say(v < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
+                                 v < 0 ? "layer #: times, hold_forward and hold_always are 0 or "
+                                         "more, hold_input and hold_weight 0 or less"
+                                       : "the times or bytes of layers 0 to # pass 2^60",
+                                 l, 0, 0, 0);
+            }
+            sum += v;
+        }
+    }
+    for (l = 0; l < layers; l++) {
+        int64_t f = dpari_each_at(&t->hold_forward, l), i = dpari_each_at(&t->hold_input, l);
+        int64_t w = dpari_each_at(&t->hold_weight, l);
+        if (f + i + w != 0) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "layer # holds # for F, # for I and # for W: their sum is not 0", l, f,
+                             i, w);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* The sums of the stages of these cuts. */
+static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
+{
+    int32_t s, l;
+    int k;
+    for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
+        for (s = 0; s < x->job->stages; s++) {
+            x->sum[k][s] = 0;
+            for (l = (int32_t)cuts[s]; l < cuts[s + 1]; l++) {
+                x->sum[k][s] += dpari_placing_of(x->job->times, k, l);
+            }
+        }
+    }
+}
+
+/* ---- judging -------------------------------------------------------------------------------- */
+
+static int dpari_placing_better(const dpari_placing_cut *a, const dpari_placing_cut *b)
+{
+    return a->score.over < b->score.over ||
+           (a->score.over == b->score.over && a->score.objective < b->score.objective);
+}
+
+static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds, int64_t *over)
+{
+    int64_t cap = dpari_each_at(&x->job->cap, r);
+    if (cap > 0 && holds > cap) {
+        *over += dpari_least(holds - cap, (INT64_C(1) << 61) - *over);
+    }
+}
+
+/* Does the job say what an activation holds? Else it counts as 1. */
+static int dpari_placing_holds(const dpar_pipe_job *job)
+{
+    return job->times->hold_forward.of != NULL || job->times->hold_forward.all != 0;
+}
+
+/* The schedule that was given, with these stages. */
+static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
+{
+
+    int32_t r;
+    dpar_status st = dpar_simulate(x->given, &x->times, NULL, NULL, &x->timing, x->rank, x->rest,
+                                   x->rest_bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    c->result.makespan = x->timing.makespan;
+    c->result.span = x->timing.span;
+    for (r = 0; r < x->job->ranks; r++) {
+        dpari_placing_over(
+            x, r, dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count,
+            &c->score.over);
+    }
+    return DPAR_OK;
+}
+
+/* A schedule for these stages, unless one micro-batch does not fit, or nothing better can be. */
+static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
+                                      const dpari_placing_cut *best, dpar_schedule *s,
+                                      dpar_why *why)
+{
+    int32_t r, k;
+    dpar_status st;
+    for (r = 0; r < x->job->ranks; r++) {
+        int64_t need = 0;
+        for (k = 0; k < x->job->stages; k++) {
+            if (dpari_pipe_rank(x->job, k) == r) {
+                need += dpari_pipe_hold(&x->times, DPARI_F, k) + x->sum[7][k];
+            }
+        }
+        dpari_placing_over(x, r, need, &c->score.over);
+    }
+    c->result.makespan = c->result.span = INT64_MAX;
+    if (c->score.over > 0) {
+        return DPAR_OK;
+    }
+    c->result.bound = dpar_pipe_bound(&x->staged);
+    if (best != NULL && best->score.over == 0 && c->result.bound >= best->score.objective) {
+        return DPAR_OK;
+    }
+    st = dpar_auto_schedule(&x->staged, 0, s, x->room, x->room_bytes, &c->result, x->rest,
+                            x->rest_bytes, why);
+    return st < 0 ? st : DPAR_OK;
+}
+
+/* Judges x->cut[0], which need not be better than `best`. */
+static dpar_status dpari_placing_judge(dpari_placing *x, const dpari_placing_cut *best,
+                                       dpar_schedule *s, dpar_why *why)
+{
+    dpari_placing_cut *c = &x->cut[0];
+    dpar_status st;
+    x->judged++;
+    c->score.over = 0;
+    dpari_placing_sum(x, c->at);
+    st = x->given != NULL ? dpari_placing_simulate(x, c, why)
+                          : dpari_placing_auto(x, c, best, s, why);
+    c->score.objective = x->job->objective == DPAR_LEAST_SPAN ? c->result.span : c->result.makespan;
+    return st;
+}
+
+static void dpari_placing_copy(const dpari_placing *x, dpari_placing_cut *to,
+                               const dpari_placing_cut *from)
+{
+    int32_t s;
+    for (s = 0; s <= x->job->stages; s++) {
+        to->at[s] = from->at[s];
+    }
+    to->score = from->score;
+    to->result = from->result;
+}
+
+/* ---- the search ----------------------------------------------------------------------------- */
+
+/* Lets stage `from` give a layer to stage `to`, in cut[0]; 0 when it has only one. */
+static int dpari_placing_move(dpari_placing *x, int32_t from, int32_t to)
+{
+    int64_t *at = x->cut[0].at;
+    int32_t s;
+    dpari_placing_copy(x, &x->cut[0], &x->cut[1]);
+    if (at[from + 1] - at[from] < 2) {
+        return 0;
+    }
+    for (s = from < to ? from : to; s < (from < to ? to : from); s++) {
+        at[s + 1] += from < to ? -1 : 1;
+    }
+    return 1;
+}
+
+/* Moves layers while that makes cut[1] better; neighbours first. DPAR_MORE: no more tries. */
+static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+{
+    int32_t stages = x->job->stages, away, from, up, better = 1;
+    while (better) {
+        better = 0;
+        for (away = 1; away < stages; away++) {
+            for (from = 0; from < 2 * (stages - away); from++) {
+                int32_t a = from / 2;
+                dpar_status st;
+                up = from % 2;
+                if (!dpari_placing_move(x, up ? a : a + away, up ? a + away : a)) {
+                    continue;
+                }
+                if (x->judged >= x->tries) {
+                    return DPAR_MORE;
+                }
+                st = dpari_placing_judge(x, &x->cut[1], s, why);
+                if (st != DPAR_OK) {
+                    return st;
+                }
+                if (dpari_placing_better(&x->cut[0], &x->cut[1])) {
+                    dpari_placing_copy(x, &x->cut[1], &x->cut[0]);
+                    better = 1;
+                }
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Where a search starts: equal times, or equal numbers. */
+static dpar_status dpari_placing_start(dpari_placing *x, int start, dpar_why *why)
+{
+    int32_t l;
+    for (l = 0; l < x->layers; l++) {
+        x->cost[l] = start > 0 ? 1
+                               : dpari_placing_of(x->job->times, 0, l) +
+                                     dpari_placing_of(x->job->times, 3, l);
+    }
+    return dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, why);
+}
+
+static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    int start;
+    for (start = 0; start < DPARI_LAYERS_STARTS && st == DPAR_OK; start++) {
+        st = dpari_placing_start(x, start, why);
+        if (st == DPAR_OK) {
+            st = dpari_placing_judge(x, NULL, s, why);
+        }
+        if (st != DPAR_OK) {
+            break;
+        }
+        dpari_placing_copy(x, &x->cut[1], &x->cut[0]);
+        st = dpari_placing_descend(x, s, why);
+        if (st >= 0 && (start == 0 || dpari_placing_better(&x->cut[1], &x->cut[2]))) {
+            dpari_placing_copy(x, &x->cut[2], &x->cut[1]);
+        }
+    }
+    return st;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------ */
+
+/* Only numbers of the shape are looked at. */
+static dpar_status dpari_placing_shape(const dpar_pipe_job *job, int32_t layers,
+                                       const dpar_schedule *given, dpar_why *why)
+{
+    if (job->times == NULL || job->stages < 1 || job->stages > DPAR_PIPE_STAGES ||
+        layers < job->stages || layers > (1 << 24)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# layers on # stages: one a stage at least, 2^24 at most", layers,
+                         job->stages, 0, 0);
+    }
+    if (given != NULL &&
+        (given->ranks != job->ranks || given->stages != job->stages ||
+         given->micros != job->micros || given->chain != given->stages || given->slices != 1)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "the schedule has # ranks, # stages of one chain or more, # micro-batches "
+                         "(slices: #): not the job's",
+                         given->ranks, given->stages, given->micros, given->slices);
+    }
+    return DPAR_OK;
+}
+
+/* What judging takes: the job's shape with nothing in it. */
+static int64_t dpari_placing_rest(const dpar_pipe_job *job, const dpar_schedule *given)
+{
+    dpar_times none;
+    dpar_pipe_job shape = *job;
+    dpari_zero(&none, sizeof(none));
+    if (given != NULL) {
+        return dpar_simulate_bytes(given, job->times);
+    }
+    dpari_zero(&shape.cap, sizeof(shape.cap));
+    shape.times = &none;
+    return dpar_auto_bytes(&shape);
+}
+
+DPAR_API int64_t dpar_layers_bytes(const dpar_pipe_job *job, int32_t layers,
+                                   const dpar_schedule *given)
+{
+    int64_t s = job->stages, rest;
+    if (dpari_placing_shape(job, layers, given, NULL) != DPAR_OK) {
+        return -1;
+    }
+    rest = dpari_placing_rest(job, given);
+    return rest < 0 ? -1
+                    : (int64_t)sizeof(dpari_placing) +
+                          8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + layers) +
+                          (int64_t)sizeof(dpar_rank_timing) * job->ranks + rest;
+}
+
+static dpari_placing *dpari_placing_lay(const dpar_pipe_job *job, int32_t layers,
+                                        const dpar_schedule *given, void *mem, int64_t bytes)
+{
+    dpari_placing *x = (dpari_placing *)mem;
+    char *at = (char *)(x + 1);
+    int k;
+    dpari_zero(x, sizeof(*x));
+    x->job = job;
+    x->given = given;
+    x->layers = layers;
+    x->times = *job->times;
+    for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
+        x->sum[k] = dpari_pipe_wide(&at, job->stages);
+    }
+    x->times.forward.of = x->sum[0];
+    x->times.input.of = x->sum[1];
+    x->times.weight.of = x->sum[2];
+    x->times.backward.of = x->sum[3];
+    if (dpari_placing_holds(job)) {
+        x->times.hold_forward.of = x->sum[4];
+        x->times.hold_input.of = x->sum[5];
+        x->times.hold_weight.of = x->sum[6];
+    }
+    x->times.hold_always.of = x->sum[7];
+    x->staged = *job;
+    x->staged.times = &x->times;
+    for (k = 0; k < 3; k++) {
+        x->cut[k].at = dpari_pipe_wide(&at, (int64_t)job->stages + 1);
+    }
+    x->cost = dpari_pipe_wide(&at, layers);
+    x->rank = (dpar_rank_timing *)(void *)at;
+    at += (int64_t)sizeof(dpar_rank_timing) * job->ranks;
+    x->rest = at;
+    x->rest_bytes = bytes - (at - (char *)mem);
+    return x;
+}
+
+/* The best cut is found: its schedule, or why there is none. */
+static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+{
+    dpari_placing_cut *best = &x->cut[2];
+    int64_t judged = x->judged;
+    int32_t r;
+    dpar_status st;
+    dpari_placing_copy(x, &x->cut[0], best);
+    st = dpari_placing_judge(x, NULL, s, why);
+    if (st == DPAR_OK && best->score.over > 0) {
+        if (x->given == NULL) {
+            return dpar_pipe_check(&x->staged, why);
+        }
+        for (r = 0; r < x->job->ranks; r++) {
+            int64_t cap = dpari_each_at(&x->job->cap, r);
+            int64_t peak =
+                dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count;
+            if (cap > 0 && peak > cap) {
+                return dpari_say(DPAR_E_MEMORY, why,
+                                 "cannot fit: rank # holds # at its peak, its cap is #", r, peak,
+                                 cap, 0);
+            }
+        }
+    }
+    best->result = x->cut[0].result;
+    best->result.bound = dpar_pipe_bound(&x->staged);
+    best->result.nodes = judged;
+    return st;
+}
+
+DPAR_API dpar_status dpar_layers_place(const dpar_pipe_job *job, int32_t layers,
+                                       const dpar_schedule *given, int64_t tries, int64_t *cuts,
+                                       dpar_schedule *s, void *room, int64_t room_bytes,
+                                       dpar_pipe_result *result, void *mem, int64_t bytes,
+                                       dpar_why *why)
+{
+    dpari_placing *x;
+    dpar_schedule made;
+    dpar_status st = dpari_placing_shape(job, layers, given, why), ended;
+    int32_t k;
+    if (st == DPAR_OK) {
+        st = dpari_placing_fit(job, layers, why);
+    }
+    if (st == DPAR_OK && (tries < 1 || dpar_layers_bytes(job, layers, given) < 0)) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "# tries, # ranks, # micro-batches: 1 or more, or the job is out of its "
+                       "domain",
+                       tries, job->ranks, job->micros, 0);
+    }
+    if (st == DPAR_OK && bytes < dpar_layers_bytes(job, layers, given)) {
+        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes # bytes, there are #",
+                       dpar_layers_bytes(job, layers, given), bytes, 0, 0);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    x = dpari_placing_lay(job, layers, given, mem, bytes);
+    x->room = room;
+    x->room_bytes = room_bytes;
+    x->tries = tries;
+    st = dpari_placing_search(x, &made, why);
+    ended = st < 0 ? st : dpari_placing_end(x, &made, why);
+    if (ended != DPAR_OK) {
+        return ended;
+    }
+    for (k = 0; k <= job->stages; k++) {
+        cuts[k] = x->cut[2].at[k];
+    }
+    if (given == NULL) {
+        *s = made;
+    }
+    *result = x->cut[2].result;
+    return st;
+}
+
 /* ==== order/vshape.c ==== */
 
 /* What a slot of a rank holds. F0, F1: forward of the stage on the way down and on the way up; B1,
@@ -24331,6 +26827,870 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
 
 #ifndef DPAR_NO_SHOW
 
+/* ==== show/schedule_show.c ==== */
+
+/* ---- what all three need -------------------------------------------------------------------- */
+
+/* Does it take the rank's time, on the main lane? (The rest are messages, collectives, copies.) */
+static int dpari_gantt_is_work(int32_t kind)
+{
+    return (kind >= DPAR_FORWARD && kind <= DPAR_WEIGHT) || kind == DPAR_RECOMPUTE;
+}
+
+static int dpari_gantt_is_message(int32_t kind)
+{
+    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+}
+
+/* Collectives and copies hold the rank too. */
+static int dpari_gantt_holds(int32_t kind)
+{
+    return kind != DPAR_IDLE && !dpari_gantt_is_message(kind);
+}
+
+static dpar_status dpari_gantt_check_action(const dpar_gantt *g, int64_t k, int32_t rank,
+                                            dpar_why *why)
+{
+    const dpar_schedule *s = g->schedule;
+    const dpar_action *a = &s->action[k];
+    if (a->kind >= DPAR_ACTION_KINDS || a->stage >= s->stages || a->peer >= s->ranks) {
+        return dpari_say(DPAR_E_ARG, why, "action # of rank # is of kind #, stage #: no such",
+                         k - s->begin[rank], rank, a->kind, a->stage);
+    }
+    if (g->start[k] < 0 || g->end[k] < (dpari_gantt_is_message(a->kind) ? 0 : g->start[k])) {
+        return dpari_say(DPAR_E_ARG, why, "action # of rank # runs from # to #", k - s->begin[rank],
+                         rank, g->start[k], g->end[k]);
+    }
+    if (a->joined && (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_FORWARD ||
+                      (a[1].kind != DPAR_BACKWARD && a[1].kind != DPAR_INPUT))) {
+        return dpari_say(DPAR_E_ARG, why, "action # of rank # overlaps no backward behind it",
+                         k - s->begin[rank], rank, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Everything that is read is in its domain; *last: when the last action ends. */
+static dpar_status dpari_gantt_check(const dpar_gantt *g, int64_t *last, dpar_why *why)
+{
+    const dpar_schedule *s = g->schedule;
+    dpar_status st = DPAR_OK;
+    int32_t r;
+    int64_t k;
+    if (s->ranks < 1 || s->ranks > DPAR_MOST_STAGES || g->unit < 1 ||
+        g->unit > INT64_C(1000000000000)) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks, # ticks a unit: 1 to 65535 and 1 to 1e12",
+                         s->ranks, g->unit, 0, 0);
+    }
+    *last = 0;
+    for (r = 0; r < s->ranks; r++) {
+        if (s->begin[r] < 0 || s->begin[r + 1] < s->begin[r]) {
+            return dpari_say(DPAR_E_ARG, why, "rank # has the actions # up to #", r, s->begin[r],
+                             s->begin[r + 1], 0);
+        }
+        for (k = s->begin[r]; k < s->begin[r + 1] && st == DPAR_OK; k++) {
+            st = dpari_gantt_check_action(g, k, r, why);
+            *last = dpari_most(*last, g->end[k]);
+        }
+    }
+    return st;
+}
+
+/* ticks x width / last rounded down, for 0 <= ticks <= last; coarser when that would overflow. */
+static int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_t width)
+{
+    while (last > INT64_MAX / width) {
+        last /= 2;
+        ticks /= 2;
+    }
+    return last < 1 ? 0 : dpari_least(ticks, last) * width / last;
+}
+
+/* ticks / unit with at most `decimals` digits behind the point, none that are zero. */
+static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t decimals)
+{
+    int64_t rest = ticks % unit;
+    dpar_text_int(t, ticks / unit);
+    if (rest > 0 && decimals > 0) {
+        char digit[16];
+        size_t n = 0, kept = 0;
+        for (; rest > 0 && n < (size_t)decimals; n++) {
+            rest *= 10;
+            digit[n] = (char)('0' + (int)(rest / unit));
+            kept = digit[n] != '0' ? n + 1 : kept;
+            rest %= unit;
+        }
+        dpar_text_put(t, kept > 0 ? "." : "");
+        dpar_text_slice(t, digit, kept);
+    }
+}
+
+/* The smallest of 1, 2, 5, 10, 20, ... ticks that is not below `least`. */
+static int64_t dpari_gantt_round(int64_t least)
+{
+    int64_t v = 1;
+    while (v < least && v <= INT64_MAX / 10) {
+        if (2 * v >= least) {
+            return 2 * v;
+        }
+        if (5 * v >= least) {
+            return 5 * v;
+        }
+        v *= 10;
+    }
+    return dpari_most(v, least);
+}
+
+/* How many stages of the same rank come before this one: the chunk of the rank. */
+static int32_t dpari_gantt_chunk(const dpar_schedule *s, int32_t stage)
+{
+    int32_t i, n = 0;
+    for (i = 0; i < stage; i++) {
+        n += s->rank_of[i] == s->rank_of[stage];
+    }
+    return n;
+}
+
+static int32_t dpari_gantt_digits(int64_t v)
+{
+    int32_t n = 1;
+    for (; v > 9; v /= 10) {
+        n++;
+    }
+    return n;
+}
+
+/* The length of the shortest slice of work that takes time; `last` when there is none. *common: the
+ * greatest tick that divides every start and end of work. *kinds: a bit for each kind that there
+ * is, bit 31 for an overlapped pair. */
+static int64_t dpari_gantt_survey(const dpar_gantt *g, int64_t last, int64_t *common,
+                                  uint32_t *kinds)
+{
+    const dpar_schedule *s = g->schedule;
+    int64_t k, shortest = last;
+    *common = last;
+    *kinds = 0;
+    for (k = s->begin[0]; k < s->begin[s->ranks]; k++) {
+        int64_t length = g->end[k] - g->start[k], both[2], a;
+        int32_t i;
+        *kinds |= UINT32_C(1) << s->action[k].kind | (uint32_t)s->action[k].joined << 31;
+        if (!dpari_gantt_holds(s->action[k].kind) || length < 1) {
+            continue;
+        }
+        if (dpari_gantt_is_work(s->action[k].kind)) {
+            shortest = dpari_least(shortest, s->action[k].joined ? (length + 1) / 2 : length);
+        }
+        both[0] = g->start[k];
+        both[1] = g->end[k];
+        for (i = 0; i < 2; i++) {
+            for (a = both[i]; a != 0;) {
+                int64_t rest = *common % a;
+                *common = a;
+                a = rest;
+            }
+        }
+    }
+    return shortest;
+}
+
+/* "4 ranks, 8 stages, 16 micro-batches, makespan 51". */
+static void dpari_gantt_numbers(dpar_text *t, const dpar_gantt *g, int64_t last)
+{
+    dpar_text_int(t, g->schedule->ranks);
+    dpar_text_put(t, " ranks, ");
+    dpar_text_int(t, g->schedule->stages);
+    dpar_text_put(t, " stages, ");
+    dpar_text_int(t, g->schedule->micros);
+    dpar_text_put(t, " micro-batches, makespan ");
+    dpari_gantt_time(t, last, g->unit, 6);
+}
+
+/* The other half of a message, on the peer: -1 when there is none. */
+static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a)
+{
+    int32_t stage = a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B
+                        ? dpar_schedule_behind(s, a->stage)
+                        : dpar_schedule_before(s, a->stage);
+    int32_t kind = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B ? a->kind + 1 : a->kind - 1;
+    int64_t k;
+    for (k = s->begin[a->peer]; k < s->begin[a->peer + 1]; k++) {
+        const dpar_action *b = &s->action[k];
+        if (b->kind == kind && b->stage == stage && b->micro == a->micro) {
+            return k;
+        }
+    }
+    return -1;
+}
+
+/* ---- characters ----------------------------------------------------------------------------- */
+
+/* How a chart is laid out. */
+typedef struct dpari_chart {
+    int64_t ticks;   /* that the columns stand for: the makespan, rounded up to whole steps */
+    int64_t columns; /* between the bars */
+    int32_t named;   /* 1: "B3--"; 0: a mark a column */
+    int32_t label;   /* characters before the first column */
+    int32_t exact;
+} dpari_chart;
+
+/* Which column a time is the left edge of, to the nearest. */
+static int64_t dpari_chart_column(const dpari_chart *c, int64_t ticks)
+{
+    return (dpari_gantt_at(ticks, c->ticks, 2 * c->columns) + 1) / 2;
+}
+
+static void dpari_chart_lay(dpari_chart *c, const dpar_gantt *g, int64_t last, int32_t width,
+                            uint32_t *kinds)
+{
+    int64_t common, shortest = dpari_gantt_survey(g, last, &common, kinds);
+    int64_t name = 1 + dpari_gantt_digits(dpari_most(g->schedule->micros - 1, 0)), room, steps;
+    c->label = 7 + dpari_gantt_digits(g->schedule->ranks - 1);
+    room = width - c->label - 1;
+    common = dpari_most(common, 1);
+    steps = dpari_most(dpari_ceil_div(last, common), 1);
+    c->exact = steps <= room;
+    c->named = 0;
+    c->columns = c->exact ? steps : room;
+    c->ticks = c->exact ? steps * common : last;
+    if (c->exact && shortest > 0) {
+        int64_t each = dpari_ceil_div(name, dpari_most(shortest / common, 1));
+        c->named = each <= room / steps;
+        c->columns = c->named ? steps * each : steps;
+    }
+}
+
+/* The mark of an action in one column. */
+static char dpari_chart_mark(const dpar_action *a)
+{
+    switch (a->kind) {
+    case DPAR_FORWARD: return (char)('0' + a->micro % 10);
+    case DPAR_BACKWARD: return (char)('A' + a->micro % 26);
+    case DPAR_INPUT: return (char)('a' + a->micro % 26);
+    case DPAR_WEIGHT: return '+';
+    case DPAR_RECOMPUTE: return '%';
+    default: return '~';
+    }
+}
+
+static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
+{
+    char c = a->kind == DPAR_RECOMPUTE ? 'R' : dpar_action_name(a->kind)[0];
+    return dpari_gantt_chunk(s, a->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
+}
+
+static void dpari_chart_fill(dpar_text *t, char c, int64_t n)
+{
+    for (; n > 0; n--) {
+        dpar_text_char(t, c);
+    }
+}
+
+/* One action over `columns` columns. */
+static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_schedule *s,
+                              const dpar_action *a, int64_t columns, char dash)
+{
+    int64_t name = 1 + dpari_gantt_digits(a->micro);
+    if (!c->named || columns < name || !dpari_gantt_is_work(a->kind)) {
+        dpari_chart_fill(t, dpari_chart_mark(a), columns);
+        return;
+    }
+    dpar_text_char(t, dpari_chart_letter(s, a));
+    dpar_text_int(t, a->micro);
+    dpari_chart_fill(t, dash, columns - name);
+}
+
+static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int32_t rank)
+{
+    const dpar_schedule *s = g->schedule;
+    int64_t k, at = 0;
+    dpar_text_put(t, "rank ");
+    dpari_chart_fill(t, ' ', c->label - 7 - dpari_gantt_digits(rank));
+    dpar_text_int(t, rank);
+    dpar_text_put(t, " |");
+    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
+        const dpar_action *a = &s->action[k];
+        int64_t from = dpari_most(dpari_chart_column(c, g->start[k]), at), half;
+        int64_t to = dpari_most(dpari_chart_column(c, g->end[k]), from);
+        if (!dpari_gantt_holds(a->kind)) {
+            continue;
+        }
+        dpari_chart_fill(t, '.', from - at);
+        half = a->joined ? from + (to - from + 1) / 2 : to;
+        dpari_chart_slice(t, c, s, a, half - from, a->joined ? '*' : '-');
+        if (a->joined) {
+            dpari_chart_slice(t, c, s, a + 1, to - half, '*');
+        }
+        at = to;
+    }
+    dpari_chart_fill(t, '.', c->columns - at);
+    dpar_text_put(t, "|\n");
+}
+
+/* Times at round ticks, 10 columns apart at least. */
+static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_gantt *g)
+{
+    int64_t every, at, tick;
+    every = c->ticks > INT64_MAX / 10 ? INT64_MAX : dpari_ceil_div(10 * c->ticks, c->columns);
+    every = dpari_gantt_round(every);
+    dpar_text_put(t, "time");
+    dpari_chart_fill(t, ' ', c->label - 4);
+    for (at = 0, tick = 0;; tick += every) {
+        size_t before;
+        int64_t column = dpari_chart_column(c, tick);
+        dpari_chart_fill(t, ' ', column - at);
+        before = t->used;
+        dpari_gantt_time(t, tick, g->unit, 3);
+        at = dpari_most(column, at) + (int64_t)(t->used - before);
+        if (tick > c->ticks - every || dpari_chart_column(c, tick + every) + 6 > c->columns) {
+            break;
+        }
+    }
+    dpar_text_char(t, '\n');
+}
+
+static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int64_t last)
+{
+    if (g->title != NULL) {
+        dpar_text_put(t, g->title);
+        dpar_text_char(t, '\n');
+    }
+    dpari_gantt_numbers(t, g, last);
+    dpar_text_put(t, c->exact ? "; " : "; scaled: ");
+    dpar_text_int(t, c->columns);
+    dpar_text_put(t, " columns = ");
+    dpari_gantt_time(t, c->ticks, g->unit, 6);
+    dpar_text_char(t, '\n');
+}
+
+/* A set of kinds. */
+#define DPARI_KIND(kind) (UINT32_C(1) << (kind))
+#define DPARI_KINDS_APART                                                                          \
+    (DPARI_KIND(DPAR_UNSHARD) | DPARI_KIND(DPAR_RESHARD) | DPARI_KIND(DPAR_REDUCE_GRAD) |          \
+     DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD))
+
+static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kinds, int32_t chunks)
+{
+    static const struct {
+        uint32_t kinds;
+        char named[24], marked[24];
+    } word[] = {{DPARI_KIND(DPAR_FORWARD), "F forward  ", "0-9 forward  "},
+                {DPARI_KIND(DPAR_BACKWARD), "B backward  ", "A-Z backward  "},
+                {DPARI_KIND(DPAR_INPUT), "I input gradient  ", "a-z input gradient  "},
+                {DPARI_KIND(DPAR_WEIGHT), "W weight gradient  ", "+ weight gradient  "},
+                {DPARI_KIND(DPAR_RECOMPUTE), "R recompute  ", "% recompute  "},
+                {DPARI_KINDS_APART, "~ collective  ", "~ collective  "},
+                {DPARI_KIND(31), "* overlapped  ", ""}};
+    size_t i;
+    for (i = 0; i < sizeof(word) / sizeof(word[0]); i++) {
+        if (kinds & word[i].kinds) {
+            dpar_text_put(t, c->named ? word[i].named : word[i].marked);
+        }
+    }
+    dpar_text_put(t, ". idle\n");
+    if (!c->named) {
+        dpar_text_put(t, "digits and letters: the micro-batch, from 0 and A, round and round\n");
+    } else if (chunks > 1) {
+        dpar_text_put(t, "lower case: a rank's odd chunks\n");
+    }
+}
+
+DPAR_API dpar_status dpar_show_schedule_text(dpar_text *t, const dpar_gantt *g, int32_t width,
+                                             dpar_why *why)
+{
+    dpari_chart c;
+    uint32_t kinds;
+    int64_t last;
+    int32_t r;
+    dpar_status st = dpari_gantt_check(g, &last, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (width < 32 || width > 4096) {
+        return dpari_say(DPAR_E_ARG, why, "a chart of # characters: 32 to 4096", width, 0, 0, 0);
+    }
+    dpari_chart_lay(&c, g, last, width, &kinds);
+    dpari_chart_head(t, &c, g, last);
+    for (r = 0; r < g->schedule->ranks; r++) {
+        dpari_chart_rank(t, &c, g, r);
+    }
+    dpari_chart_axis(t, &c, g);
+    dpari_chart_legend(t, &c, kinds, g->schedule->stages / g->schedule->ranks);
+    return DPAR_OK;
+}
+
+/* ---- SVG ------------------------------------------------------------------------------------ */
+
+/* Lengths are in tenths of a pixel: integers, and fine enough. */
+enum { DPARI_SVG_LEFT = 720, DPARI_SVG_TOP = 840, DPARI_SVG_LANE = 300, DPARI_SVG_RIGHT = 1000 };
+
+typedef struct dpari_figure {
+    const dpar_gantt *g;
+    int64_t last, width; /* of the lanes */
+    int64_t pitch;       /* from lane to lane */
+    uint32_t kinds;
+} dpari_figure;
+
+static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
+{
+    dpar_text_char(t, ' ');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "=\"");
+    dpari_gantt_time(t, tenths, 10, 1);
+    dpar_text_char(t, '"');
+}
+
+static void dpari_figure_rect(dpar_text *t, const char *style, int32_t level, int64_t x, int64_t y,
+                              int64_t w, int64_t h)
+{
+    dpar_text_put(t, "<rect class=\"");
+    dpar_text_put(t, style);
+    if (level >= 0) {
+        dpar_text_int(t, level);
+    }
+    dpar_text_char(t, '"');
+    dpari_figure_number(t, "x", x);
+    dpari_figure_number(t, "y", y);
+    dpari_figure_number(t, "width", w);
+    dpari_figure_number(t, "height", h);
+    dpar_text_put(t, "/>");
+}
+
+static void dpari_figure_open(dpar_text *t, const char *style, int64_t x, int64_t y)
+{
+    dpar_text_put(t, "<text class=\"");
+    dpar_text_put(t, style);
+    dpar_text_char(t, '"');
+    dpari_figure_number(t, "x", x);
+    dpari_figure_number(t, "y", y);
+    dpar_text_char(t, '>');
+}
+
+static void dpari_figure_text(dpar_text *t, const char *style, int64_t x, int64_t y, const char *s)
+{
+    dpari_figure_open(t, style, x, y);
+    dpar_text_put(t, s);
+    dpar_text_put(t, "</text>\n");
+}
+
+/* The title for XML and JSON alike: what either would read as its own becomes an apostrophe, what
+ * is not printable ASCII a question mark. */
+static void dpari_gantt_title(dpar_text *t, const char *s)
+{
+    for (; *s != 0; s++) {
+        char c = *s >= ' ' && *s < 127 ? *s : '?';
+        dpar_text_char(t, c == '&' || c == '<' || c == '>' || c == '"' || c == '\\' ? '\'' : c);
+    }
+}
+
+static int64_t dpari_figure_x(const dpari_figure *f, int64_t ticks)
+{
+    return DPARI_SVG_LEFT + dpari_gantt_at(ticks, f->last, f->width);
+}
+
+static int64_t dpari_figure_y(const dpari_figure *f, int32_t rank)
+{
+    return DPARI_SVG_TOP + rank * f->pitch;
+}
+
+static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
+{
+    int64_t wide = DPARI_SVG_LEFT + f->width + DPARI_SVG_RIGHT;
+    int64_t high = dpari_figure_y(f, f->g->schedule->ranks) + 300;
+    dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
+    dpar_text_int(t, wide / 10);
+    dpar_text_char(t, ' ');
+    dpar_text_int(t, high / 10);
+    dpar_text_put(
+        t,
+        "\">\n<style>text{font:12px sans-serif;fill:#222}.h{font-size:18px;font-weight:600}"
+        ".s,.a,.p{fill:#555}.e{text-anchor:end}.a,.n,.q{text-anchor:middle}.n{font-size:11px}"
+        ".q{font-size:8px}.p{font-size:11px}"
+        ".F0{fill:#6ea6d8}.F1{fill:#b3d1ec}.F2{fill:#dbe9f6}"
+        ".B0{fill:#f09a4a}.B1{fill:#f8c595}.B2{fill:#fce3cb}"
+        ".I0{fill:#f4c542}.I1{fill:#f9df93}.I2{fill:#fdf1cd}"
+        ".W0{fill:#76b97a}.W1{fill:#b2d9b5}.W2{fill:#dcefdd}"
+        ".R0{fill:#b49ad2}.R1{fill:#d3c5e5}.R2{fill:#e9e1f2}"
+        ".U{fill:#8c6bb1}.X{fill:#bbb}.G{fill:#3a8f86}.O{fill:#a0522d}"
+        ".F0,.F1,.F2,.B0,.B1,.B2,.I0,.I1,.I2,.W0,.W1,.W2,.R0,.R1,.R2"
+        "{stroke:#555;stroke-width:.4}.g{stroke:#ddd}.z{fill:url(#dpar-idle)}"
+        ".f,.b{stroke-width:.9;opacity:.75}.f{stroke:#1f5f99}.b{stroke:#b3560b}"
+        ".y{stroke-dasharray:3 2;opacity:.45}</style>\n"
+        "<defs><pattern id=\"dpar-idle\" width=\"6\" height=\"6\" "
+        "patternUnits=\"userSpaceOnUse\"><rect width=\"6\" height=\"6\" fill=\"#f6f6f6\"/>"
+        "<path d=\"M0 6L6 0\" stroke=\"#ccc\" stroke-width=\".8\"/></pattern>"
+        "<marker id=\"dpar-f\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"5\" "
+        "markerHeight=\"5\" orient=\"auto\"><path d=\"M0 0L6 3L0 6z\" fill=\"#1f5f99\"/></marker>"
+        "<marker id=\"dpar-b\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"5\" "
+        "markerHeight=\"5\" orient=\"auto\"><path d=\"M0 0L6 3L0 6z\" fill=\"#b3560b\"/></marker>"
+        "</defs>\n<title>");
+    dpari_gantt_title(t, f->g->title != NULL ? f->g->title : "pipeline schedule");
+    dpar_text_put(t, "</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+    dpari_figure_open(t, "h", 200, 300);
+    dpari_gantt_title(t, f->g->title != NULL ? f->g->title : "pipeline schedule");
+    dpar_text_put(t, "</text>\n");
+    dpari_figure_open(t, "s", 200, 500);
+    dpari_gantt_numbers(t, f->g, f->last);
+    dpar_text_put(t, "; numbers: micro-batches");
+    dpar_text_put(t, f->g->schedule->stages > f->g->schedule->ranks
+                         ? "; paler: later chunks of the rank</text>\n"
+                         : "</text>\n");
+}
+
+/* The style of a kind that stands on the strip below the lane; NULL: on the lane, or an arrow. */
+static const char *dpari_figure_strip(int32_t kind)
+{
+    switch (kind) {
+    case DPAR_UNSHARD: return "U";
+    case DPAR_RESHARD: return "X";
+    case DPAR_REDUCE_GRAD: return "G";
+    case DPAR_OFFLOAD:
+    case DPAR_RELOAD: return "O";
+    default: return NULL;
+    }
+}
+
+/* What the colours mean; only what there is. */
+static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
+{
+    static const struct {
+        uint32_t kinds;
+        char style[3], word[18];
+    } entry[] = {{DPARI_KIND(DPAR_FORWARD), "F0", "F forward"},
+                 {DPARI_KIND(DPAR_BACKWARD), "B0", "B backward"},
+                 {DPARI_KIND(DPAR_INPUT), "I0", "I input gradient"},
+                 {DPARI_KIND(DPAR_WEIGHT), "W0", "W weight gradient"},
+                 {DPARI_KIND(DPAR_RECOMPUTE), "R0", "R recompute"},
+                 {DPARI_KIND(DPAR_IDLE) | DPARI_KIND(DPAR_FORWARD), "z", "idle"},
+                 {DPARI_KIND(DPAR_UNSHARD), "U", "unshard"},
+                 {DPARI_KIND(DPAR_RESHARD), "X", "reshard"},
+                 {DPARI_KIND(DPAR_REDUCE_GRAD), "G", "reduce gradients"},
+                 {DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD), "O", "offload, reload"}};
+    int64_t x = 200;
+    size_t i;
+    for (i = 0; i < sizeof(entry) / sizeof(entry[0]); i++) {
+        if (f->kinds & entry[i].kinds) {
+            dpari_figure_rect(t, entry[i].style, -1, x, 600, 120, 120);
+            dpari_figure_text(t, "s", x + 170, 705, entry[i].word);
+            x += 400 + 66 * (int64_t)dpari_length(entry[i].word);
+        }
+    }
+}
+
+/* Lines at round times, about 70 pixels apart at least. */
+static void dpari_figure_axis(dpar_text *t, const dpari_figure *f)
+{
+    int64_t bottom = dpari_figure_y(f, f->g->schedule->ranks), tick, every;
+    every = f->last > INT64_MAX / 700 ? f->last / f->width * 700
+                                      : dpari_ceil_div(f->last * 700, f->width);
+    every = dpari_gantt_round(dpari_most(every, 1));
+    for (tick = 0; tick <= f->last; tick += every) {
+        int64_t x = dpari_figure_x(f, tick);
+        dpar_text_put(t, "<path class=\"g\" d=\"M");
+        dpari_gantt_time(t, x, 10, 1);
+        dpar_text_put(t, " 78V");
+        dpari_gantt_time(t, bottom, 10, 1);
+        dpar_text_put(t, "\"/>");
+        dpari_figure_open(t, "a", x, bottom + 150);
+        dpari_gantt_time(t, tick, f->g->unit, 6);
+        dpar_text_put(t, "</text>\n");
+        if (tick > INT64_MAX - every) {
+            break;
+        }
+    }
+    dpari_figure_text(t, "s", 200, bottom + 150, "time");
+}
+
+/* "3F12 on rank 3, 10 to 11". */
+static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
+{
+    dpar_text_put(t, "<g><title>");
+    dpar_action_text(&f->g->schedule->action[k], t);
+    dpar_text_put(t, " on rank ");
+    dpar_text_int(t, rank);
+    dpar_text_put(t, ", ");
+    dpari_gantt_time(t, f->g->start[k], f->g->unit, 6);
+    dpar_text_put(t, " to ");
+    dpari_gantt_time(t, f->g->end[k], f->g->unit, 6);
+    dpar_text_put(t, "</title>");
+}
+
+/* A slice of work or half of one, with its number when that fits. */
+static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_action *a,
+                               int64_t x, int64_t y, int64_t w, int64_t h)
+{
+    int32_t digits = dpari_gantt_digits(a->micro);
+    int64_t big = h >= 200 && w >= 64 * digits + 30;
+    const char *name = a->kind == DPAR_RECOMPUTE ? "R" : dpar_action_name(a->kind);
+    dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
+    if (big || w >= 46 * digits + 8) {
+        dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
+        dpar_text_int(t, a->micro);
+        dpar_text_put(t, "</text>");
+    }
+}
+
+static void dpari_figure_action(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
+{
+    const dpar_schedule *s = f->g->schedule;
+    const dpar_action *a = &s->action[k];
+    const char *strip = dpari_figure_strip(a->kind);
+    int64_t x = dpari_figure_x(f, f->g->start[k]), y = dpari_figure_y(f, rank);
+    int64_t w = dpari_figure_x(f, f->g->end[k]) - x;
+    if (strip == NULL && (!dpari_gantt_is_work(a->kind) || w < 1)) {
+        return;
+    }
+    dpari_figure_tip(t, f, k, rank);
+    if (strip != NULL) {
+        dpari_figure_rect(t, strip, -1, x, y + DPARI_SVG_LANE + 10, dpari_most(w, 15), 60);
+    } else if (a->joined) {
+        dpari_figure_slice(t, s, a, x, y, w, DPARI_SVG_LANE / 2);
+        dpari_figure_slice(t, s, a + 1, x, y + DPARI_SVG_LANE / 2, w, DPARI_SVG_LANE / 2);
+    } else {
+        dpari_figure_slice(t, s, a, x, y, w, DPARI_SVG_LANE);
+    }
+    dpar_text_put(t, "</g>\n");
+}
+
+static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
+{
+    const dpar_schedule *s = f->g->schedule;
+    int64_t y = dpari_figure_y(f, rank), k, busy = 0;
+    dpari_figure_open(t, "e", DPARI_SVG_LEFT - 90, y + 195);
+    dpar_text_put(t, "rank ");
+    dpar_text_int(t, rank);
+    dpar_text_put(t, "</text>\n");
+    dpari_figure_rect(t, "z", -1, DPARI_SVG_LEFT, y, f->width, DPARI_SVG_LANE);
+    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
+        dpari_figure_action(t, f, k, rank);
+        if (dpari_gantt_holds(s->action[k].kind)) {
+            busy += dpari_least(f->g->end[k] - f->g->start[k], f->last - busy);
+        }
+    }
+    dpari_figure_open(t, "p", DPARI_SVG_LEFT + f->width + 80, y + 190);
+    dpari_gantt_time(t, 1000 - dpari_gantt_at(busy, f->last, 1000), 10, 1);
+    dpar_text_put(t, " % idle</text>\n");
+}
+
+/* From the lane's edge when the send is posted to the other's when the message has arrived. */
+static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
+{
+    const dpar_action *a = &f->g->schedule->action[k];
+    int64_t to = dpari_gantt_partner(f->g->schedule, a);
+    int32_t down = a->peer > rank;
+    const char *style = a->kind == DPAR_SEND_F ? "f" : "b";
+    if (to < 0) {
+        return;
+    }
+    dpar_text_put(t, "<line class=\"");
+    dpar_text_put(t, style);
+    dpar_text_put(t, a->peer - rank > 1 || rank - a->peer > 1 ? " y\"" : "\"");
+    dpari_figure_number(t, "x1", dpari_figure_x(f, f->g->start[k]));
+    dpari_figure_number(t, "y1", dpari_figure_y(f, rank) + (down ? DPARI_SVG_LANE : 0));
+    dpari_figure_number(t, "x2", dpari_figure_x(f, f->g->end[to]));
+    dpari_figure_number(t, "y2", dpari_figure_y(f, a->peer) + (down ? 0 : DPARI_SVG_LANE));
+    dpar_text_put(t, " marker-end=\"url(#dpar-");
+    dpar_text_put(t, style);
+    dpar_text_put(t, ")\"/>\n");
+}
+
+DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, dpar_why *why)
+{
+    const dpar_schedule *s = g->schedule;
+    dpari_figure f;
+    int64_t common, shortest, k;
+    int32_t r;
+    dpar_status st;
+    f.g = g;
+    st = dpari_gantt_check(g, &f.last, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    shortest = dpari_most(dpari_gantt_survey(g, f.last, &common, &f.kinds), 1);
+    f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180, 28000); /* 18 pixels, 2800 */
+    f.pitch = DPARI_SVG_LANE + (f.kinds & DPARI_KINDS_APART ? 220 : 140);
+    dpari_figure_head(t, &f);
+    dpari_figure_legend(t, &f);
+    dpari_figure_axis(t, &f);
+    for (r = 0; r < s->ranks; r++) {
+        dpari_figure_rank(t, &f, r);
+    }
+    for (r = 0; r < s->ranks; r++) {
+        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
+            if (s->action[k].kind == DPAR_SEND_F || s->action[k].kind == DPAR_SEND_B) {
+                dpari_figure_arrow(t, &f, k, r);
+            }
+        }
+    }
+    dpar_text_put(t, "</svg>\n");
+    return DPAR_OK;
+}
+
+/* ---- Chrome trace --------------------------------------------------------------------------- */
+
+/* The threads of a process: slices of one may not overlap in part, so each way has its own. */
+enum {
+    DPARI_TRACE_WORK,
+    DPARI_TRACE_SEND_F,
+    DPARI_TRACE_RECV_F,
+    DPARI_TRACE_SEND_B,
+    DPARI_TRACE_RECV_B,
+    DPARI_TRACE_REST,
+    DPARI_TRACES
+};
+
+static int32_t dpari_trace_thread(int32_t kind)
+{
+    if (dpari_gantt_is_message(kind)) {
+        return kind - DPAR_SEND_F + DPARI_TRACE_SEND_F;
+    }
+    return dpari_gantt_is_work(kind) ? DPARI_TRACE_WORK : DPARI_TRACE_REST;
+}
+
+static void dpari_trace_open(dpar_text *t, const char *phase, int32_t rank, int32_t thread)
+{
+    dpar_text_put(t, ",\n{\"ph\":\"");
+    dpar_text_put(t, phase);
+    dpar_text_put(t, "\",\"pid\":");
+    dpar_text_int(t, rank);
+    dpar_text_put(t, ",\"tid\":");
+    dpar_text_int(t, thread);
+}
+
+static void dpari_trace_name(dpar_text *t, const char *what, int32_t rank, int32_t thread,
+                             const char *name, int64_t number)
+{
+    dpari_trace_open(t, "M", rank, thread);
+    dpar_text_put(t, ",\"name\":\"");
+    dpar_text_put(t, what);
+    dpar_text_put(t, "\",\"args\":{\"name\":\"");
+    dpar_text_put(t, name);
+    if (number >= 0) {
+        dpar_text_int(t, number);
+    }
+    dpar_text_put(t, "\"}}");
+}
+
+static void dpari_trace_time(dpar_text *t, const char *name, int64_t ticks, int64_t unit)
+{
+    dpar_text_put(t, ",\"");
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\":");
+    dpari_gantt_time(t, ticks, unit, 6);
+}
+
+/* A complete event; `a` is what it is called: a pair's own slice holds those of both halves. */
+static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_action *a, int32_t rank,
+                              int64_t start, int64_t end)
+{
+    int32_t thread = dpari_trace_thread(a->kind);
+    dpari_trace_open(t, "X", rank, thread);
+    dpari_trace_time(t, "ts", start, g->unit);
+    dpari_trace_time(t, "dur", end - start, g->unit);
+    dpar_text_put(t, ",\"name\":\"");
+    dpar_action_text(a, t);
+    dpar_text_put(t, "\",\"cat\":\"");
+    dpar_text_put(t, thread == DPARI_TRACE_WORK ? "compute" : "communication");
+    dpar_text_put(t, "\",\"args\":{\"stage\":");
+    dpar_text_int(t, a->stage);
+    if (dpar_action_has_micro(a->kind)) {
+        dpar_text_put(t, ",\"micro\":");
+        dpar_text_int(t, a->micro);
+    }
+    if (dpari_gantt_is_message(a->kind)) {
+        dpar_text_put(t, ",\"peer\":");
+        dpar_text_int(t, a->peer);
+    }
+    dpar_text_put(t, "}}");
+}
+
+static void dpari_trace_work(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank)
+{
+    const dpar_action *a = &g->schedule->action[k];
+    dpar_action forward = *a;
+    dpari_trace_slice(t, g, a, rank, g->start[k], g->end[k]);
+    if (a->joined) {
+        forward.joined = 0;
+        dpari_trace_slice(t, g, &forward, rank, g->start[k], g->end[k]);
+        dpari_trace_slice(t, g, a + 1, rank, g->start[k], g->end[k]);
+    }
+}
+
+/* One end of an arrow: both have the id of the stages' boundary, the micro-batch and the way. */
+static void dpari_trace_flow(dpar_text *t, const dpar_gantt *g, const dpar_action *a, int32_t rank,
+                             int64_t at)
+{
+    int32_t sent = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
+    int64_t edge = (int64_t)a->stage + (a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B);
+    dpari_trace_open(t, sent ? "s" : "f", rank, dpari_trace_thread(a->kind));
+    dpari_trace_time(t, "ts", at, g->unit);
+    dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
+    dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
+    dpar_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_SEND_B));
+    dpar_text_put(t, "}");
+}
+
+/* A message or a collective. Slices of a thread are kept apart: *free is when the thread is. */
+static void dpari_trace_rest(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank,
+                             int64_t *free)
+{
+    const dpar_action *a = &g->schedule->action[k];
+    int64_t start = g->start[k], other = -1;
+    if (dpari_gantt_is_message(a->kind)) {
+        other = dpari_gantt_partner(g->schedule, a);
+        if (other >= 0 && (a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B)) {
+            start = dpari_most(start, g->start[other]); /* before that it only waits */
+        }
+    }
+    start = dpari_least(dpari_most(start, *free), g->end[k]);
+    *free = dpari_most(*free, g->end[k]);
+    dpari_trace_slice(t, g, a, rank, start, g->end[k]);
+    if (other >= 0) {
+        dpari_trace_flow(t, g, a, rank, start);
+    }
+}
+
+static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
+{
+    static const char thread[DPARI_TRACES][18] = {
+        "compute", "send forward", "receive forward", "send backward", "receive backward", "other"};
+    const dpar_schedule *s = g->schedule;
+    int64_t k, free[DPARI_TRACES];
+    int32_t i;
+    dpari_trace_name(t, "process_name", rank, 0, "rank ", rank);
+    for (i = 0; i < DPARI_TRACES; i++) {
+        dpari_trace_name(t, "thread_name", rank, i, thread[i], -1);
+        free[i] = 0;
+    }
+    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
+        int32_t kind = s->action[k].kind;
+        if (dpari_gantt_is_work(kind)) {
+            dpari_trace_work(t, g, k, rank);
+        } else if (kind != DPAR_IDLE) {
+            dpari_trace_rest(t, g, k, rank, &free[dpari_trace_thread(kind)]);
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g, dpar_why *why)
+{
+    int64_t last;
+    int32_t r;
+    dpar_status st = dpari_gantt_check(g, &last, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpar_text_put(t, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":\"");
+    dpari_gantt_title(t, g->title != NULL ? g->title : "pipeline schedule");
+    dpar_text_put(t, "\"},\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,"
+                     "\"name\":\"process_labels\",\"args\":{\"labels\":\"dpar\"}}");
+    for (r = 0; r < g->schedule->ranks; r++) {
+        dpari_trace_rank(t, g, r);
+    }
+    dpar_text_put(t, "\n]}\n");
+    return DPAR_OK;
+}
+
+#ifndef DPAR_NO_COST
+
 /* ==== show/plan_show.c ==== */
 
 /* ---- pieces --------------------------------------------------------------------------------- */
@@ -25311,6 +28671,8 @@ DPAR_API void dpar_show_plans_svg(dpar_text *t, const dpar_report *r)
     }
     dpar_text_put(t, "</svg>\n");
 }
+
+#endif /* DPAR_NO_COST */
 
 #endif /* DPAR_NO_SHOW */
 

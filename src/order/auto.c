@@ -1,0 +1,704 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "auto.h"
+
+#include "generate.h"
+#include "pipe.h"
+
+enum { DPARI_AUTO_ROUNDS = 8, DPARI_PREFERS = 3, DPARI_WEIGHTS = 2 };
+enum { DPARI_PUBLISHED = 1024 };    /* rules from here on are those of generate.h */
+enum { DPARI_AUTO_WORK = 1 << 25 }; /* actions that are tried: some two seconds */
+enum { DPARI_AUTO_SEARCH = 48 };    /* stages x micro-batches that an exact search can hope for */
+
+/* A rule, -1: none, and what it reached. */
+typedef struct dpari_found {
+    int rule;
+    int64_t makespan, span;
+} dpari_found;
+
+/* What a run works in. */
+typedef struct dpari_auto {
+    dpari_pipe q;
+    int span;                  /* is that the objective? */
+    dpari_found found[2];      /* the best of the lists; of the others */
+    int64_t bound, work;       /* of the objective; actions tried */
+    int64_t most;              /* rounds: of idle */
+    int gap, back_first, fill; /* rounds */
+    int prefer, weights;       /* lists */
+    int32_t group;             /* lists: micro-batches that go through together */
+    int64_t period;            /* work of the busiest rank for one micro-batch */
+    int64_t *wake; /* [ranks]: lists: when it looks for work again, INT64_MAX: when told; published:
+                      actions done */
+    int64_t *whole; /* [ranks]: bytes of one micro-batch on all stages of the rank */
+    int64_t *idle;  /* [stages]: rounds: of the stage's rank, since its first action */
+    int64_t *hold;  /* [stages]: from the start of F to the end of I when nothing waits */
+    int32_t *want;  /* [stages]: rounds: F to do; [ranks]: lists: the kind done last */
+    int32_t *limit; /* [stages]: lists: most micro-batches between F and I */
+    int32_t *kept;  /* [stages]: limits of the best */
+    char *rest;     /* published: the schedule as it is made */
+    int64_t rest_bytes;
+} dpari_auto;
+
+static int64_t dpari_auto_actions(const dpari_pipe *q)
+{
+    return (int64_t)q->stages * q->micros * (2 + q->split);
+}
+
+/* Was all done? */
+static int dpari_auto_all(const dpari_pipe *q)
+{
+    int64_t all = 0;
+    int32_t r;
+    for (r = 0; r < q->ranks; r++) {
+        all += q->count[r];
+    }
+    return all == dpari_auto_actions(q);
+}
+
+/* ---- rounds: one stage a rank, one I of every stage a round ---------------------------------- */
+
+static void dpari_rounds_put(dpari_auto *x, int kind, int32_t s)
+{
+    dpari_pipe *q = &x->q;
+    int32_t r = q->rank[s];
+    int started = q->start[r] != DPARI_NEVER;
+    int64_t free = q->free[r];
+    dpari_pipe_put(q, kind, s);
+    if (started) {
+        x->idle[s] += q->free[r] - free - q->time[kind][s];
+        x->most = dpari_most(x->most, x->idle[s]);
+    }
+}
+
+/* W's in the gap before `arrival`: those that fit, and one more when the rule is to fill gaps or
+ * the gap would make this rank the idlest. */
+static void dpari_rounds_fill(dpari_auto *x, int32_t s, int64_t arrival)
+{
+    dpari_pipe *q = &x->q;
+    const int64_t *free = &q->free[q->rank[s]];
+    while (dpari_pipe_may(q, DPARI_W, s) && *free + q->time[DPARI_W][s] <= arrival) {
+        dpari_rounds_put(x, DPARI_W, s);
+    }
+    if (dpari_pipe_may(q, DPARI_W, s) && *free < arrival &&
+        (x->fill || arrival - *free > x->most - x->idle[s])) {
+        dpari_rounds_put(x, DPARI_W, s);
+    }
+}
+
+/* How many F's beyond the first each stage does before its first I can be there, from the last
+ * stage on; then fewer than the stage before. */
+static void dpari_rounds_ahead(dpari_auto *x)
+{
+    dpari_pipe *q = &x->q;
+    int64_t back = 0; /* when the first I of the stage behind ends, at its own */
+    int32_t s;
+    for (s = q->stages - 1; s >= 0; s--) {
+        int32_t r = q->rank[s];
+        int64_t at = q->free[r], held = q->held[r], f = q->time[DPARI_F][s];
+        x->want[s] = 0;
+        back = s == q->stages - 1 ? at : back + q->lag[s];
+        while (s < q->stages - 1 && 1 + x->want[s] < q->micros &&
+               q->hold[DPARI_F][s] <= q->cap[r] - held && (x->gap ? at + f <= back : at < back)) {
+            at += f;
+            held += q->hold[DPARI_F][s];
+            x->want[s]++;
+        }
+        back = dpari_most(at, back) + q->time[DPARI_I][s];
+    }
+    for (s = 1; s < q->stages; s++) {
+        if (x->want[s] > x->want[s - 1] ||
+            (x->want[s] == x->want[s - 1] && 1 + x->want[s] < q->micros)) {
+            x->want[s] = (int32_t)dpari_most(x->want[s - 1] - 1, 0);
+        }
+    }
+}
+
+static void dpari_rounds_begin(dpari_auto *x)
+{
+    dpari_pipe *q = &x->q;
+    int32_t s;
+    x->most = 0;
+    for (s = 0; s < q->stages; s++) {
+        x->idle[s] = 0;
+        dpari_rounds_put(x, DPARI_F, s);
+    }
+    dpari_rounds_ahead(x);
+    for (s = 0; s < q->stages; s++) {
+        for (; x->want[s] > 0; x->want[s]--) {
+            dpari_rounds_put(x, DPARI_F, s);
+        }
+    }
+    for (s = q->stages - 1; s >= 0; s--) {
+        dpari_rounds_put(x, DPARI_I, s);
+    }
+}
+
+/* Is it time for the stage's next F? Not, with back_first, when it is two or more ahead of the
+ * stage behind and that one would wait for its I. */
+static int dpari_rounds_wants(const dpari_auto *x, int32_t s)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t free = q->free[q->rank[s]], held = q->held[q->rank[s]], next, work = 0;
+    int32_t w = q->done[DPARI_W][s];
+    if (q->done[DPARI_F][s] >= q->micros) {
+        return 0;
+    }
+    if (!x->back_first || s + 1 == q->stages || q->done[DPARI_F][s] < q->done[DPARI_F][s + 1] + 2) {
+        return 1;
+    }
+    next = q->free[q->rank[s + 1]] + q->time[DPARI_F][s + 1] + q->time[DPARI_I][s + 1] + q->lag[s];
+    if (free >= next) {
+        return 0;
+    }
+    for (; q->hold[DPARI_F][s] > q->cap[q->rank[s]] - held && w < q->done[DPARI_I][s]; w++) {
+        held += q->hold[DPARI_W][s];
+        work += q->time[DPARI_W][s];
+    }
+    return free + q->time[DPARI_F][s] + work <= next || next - free > x->most - x->idle[s];
+}
+
+/* An F of each stage that is to do one; 0 when memory does not allow it. */
+static int dpari_rounds_forward(dpari_auto *x)
+{
+    dpari_pipe *q = &x->q;
+    int32_t s;
+    for (s = 0; s < q->stages; s++) {
+        x->want[s] = dpari_rounds_wants(x, s);
+    }
+    for (s = q->stages - 2; s >= 0; s--) {
+        x->want[s] = x->want[s] && x->want[s + 1];
+    }
+    for (s = 0; s < q->stages; s++) {
+        if (!x->want[s]) {
+            continue;
+        }
+        while (!dpari_pipe_may(q, DPARI_F, s) && dpari_pipe_may(q, DPARI_W, s)) {
+            dpari_rounds_put(x, DPARI_W, s);
+        }
+        if (!dpari_pipe_may(q, DPARI_F, s) || dpari_pipe_arrival(q, DPARI_F, s) == DPARI_NEVER) {
+            return 0;
+        }
+        dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_F, s));
+        dpari_rounds_put(x, DPARI_F, s);
+    }
+    return 1;
+}
+
+/* The heuristic of sail-sg's zero-bubble scheduler (facts: ZB-auto). 0: it found no way. */
+static int dpari_rounds_run(dpari_auto *x, int rule)
+{
+    dpari_pipe *q = &x->q;
+    int32_t round, s;
+    x->gap = rule & 1;
+    x->back_first = rule >> 1 & 1;
+    x->fill = rule >> 2 & 1;
+    dpari_rounds_begin(x);
+    for (round = 1; round < q->micros; round++) {
+        if (!dpari_rounds_forward(x)) {
+            return 0;
+        }
+        for (s = q->stages - 1; s >= 0; s--) {
+            if (dpari_pipe_arrival(q, DPARI_I, s) == DPARI_NEVER) {
+                return 0;
+            }
+            if (s + 1 < q->stages) {
+                dpari_rounds_fill(x, s, dpari_pipe_arrival(q, DPARI_I, s));
+            }
+            while (s == 0 && q->done[DPARI_F][0] == q->micros && dpari_pipe_may(q, DPARI_W, 0)) {
+                dpari_rounds_put(x, DPARI_W, 0);
+            }
+            dpari_rounds_put(x, DPARI_I, s);
+        }
+    }
+    for (s = 0; s < q->stages; s++) {
+        while (dpari_pipe_may(q, DPARI_W, s)) {
+            dpari_rounds_put(x, DPARI_W, s);
+        }
+    }
+    return 1;
+}
+
+/* ---- lists: any map; a rank that is free takes the best of what is ready --------------------- */
+
+enum { DPARI_BACK, DPARI_FORTH, DPARI_IN_TURN };      /* prefer */
+enum { DPARI_W_IDLE, DPARI_W_FITS, DPARI_W_AT_ONCE }; /* weights */
+
+/* May the stage's next F be begun? The oldest micro-batch that is not through all stages only needs
+ * room. The others must leave, besides, all that one micro-batch takes on this rank: so the oldest
+ * always gets through, and there is no deadlock. */
+static int dpari_list_admits(const dpari_auto *x, int32_t s)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t r = q->rank[s], oldest = q->done[DPARI_F][q->stages - 1], i;
+    int64_t young = q->always[r];
+    if (!dpari_pipe_may(q, DPARI_F, s)) {
+        return 0;
+    }
+    if (q->done[DPARI_F][s] <= oldest) {
+        return 1;
+    }
+    if (q->done[DPARI_F][s] - q->done[DPARI_I][s] >= x->limit[s]) {
+        return 0;
+    }
+    if (q->first[r + 1] - q->first[r] == 1 || q->cap[r] == INT64_MAX) {
+        return 1;
+    }
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        int32_t more = q->done[DPARI_F][q->list[i]] - oldest - 1;
+        young += more > 0 ? more * q->hold[DPARI_F][q->list[i]] : 0;
+    }
+    return q->hold[DPARI_F][s] <= q->cap[r] - x->whole[r] - young;
+}
+
+/* The stage of the rank whose F or I is to be next at time `at`; -1: none is ready. By groups of
+ * micro-batches; in a group F goes down the chain and I up. *soon: the next known arrival. */
+static int32_t dpari_list_head(const dpari_auto *x, int kind, int32_t r, int64_t at, int64_t *soon)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t n = q->first[r + 1] - q->first[r], i, best = -1, lot = 0;
+    for (i = 0; i < n; i++) {
+        int32_t s = q->list[q->first[r] + (kind == DPARI_F ? i : n - 1 - i)];
+        int32_t group = q->done[kind][s] / x->group;
+        int64_t arrival = dpari_pipe_arrival(q, kind, s);
+        if (arrival == DPARI_NEVER ||
+            !(kind == DPARI_F ? dpari_list_admits(x, s) : dpari_pipe_may(q, kind, s))) {
+            continue;
+        }
+        if (arrival > at) {
+            *soon = dpari_least(*soon, arrival);
+        } else if (best < 0 || group < lot) {
+            best = s;
+            lot = group;
+        }
+    }
+    return best;
+}
+
+/* The stage with the oldest W that waits; -1: none. */
+static int32_t dpari_list_weight(const dpari_pipe *q, int32_t r)
+{
+    int32_t i, best = -1;
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        int32_t s = q->list[i];
+        if (dpari_pipe_may(q, DPARI_W, s) &&
+            (best < 0 || q->done[DPARI_W][s] <= q->done[DPARI_W][best])) {
+            best = s;
+        }
+    }
+    return best;
+}
+
+/* Does memory alone keep an F of the rank that is here from being begun? */
+static int dpari_list_blocked(const dpari_auto *x, int32_t r, int64_t at)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t i;
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        int32_t s = q->list[i];
+        int64_t arrival = dpari_pipe_arrival(q, DPARI_F, s);
+        if (q->done[DPARI_F][s] < q->micros && arrival != DPARI_NEVER && arrival <= at &&
+            !dpari_pipe_may(q, DPARI_F, s)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* What rank r does at time `at`: a kind, and *stage; -1: it waits until *soon. */
+static int dpari_list_choose(const dpari_auto *x, int32_t r, int64_t at, int32_t *stage,
+                             int64_t *soon)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t soon_i = INT64_MAX;
+    int32_t i, f, w = dpari_list_weight(q, r);
+    int forth = x->prefer == DPARI_FORTH || (x->prefer == DPARI_IN_TURN && x->want[r] != DPARI_F);
+    *soon = INT64_MAX;
+    i = dpari_list_head(x, DPARI_I, r, at, &soon_i);
+    f = dpari_list_head(x, DPARI_F, r, at, soon);
+    *soon = dpari_least(*soon, soon_i);
+    if (i >= 0 && !(f >= 0 && forth)) {
+        *stage = i;
+        return DPARI_I;
+    }
+    *stage = w;
+    if (w >= 0 && (f < 0 ? x->weights != DPARI_W_FITS || *soon == INT64_MAX ||
+                               *soon - at >= q->time[DPARI_W][w] || dpari_list_blocked(x, r, at)
+                         : x->weights == DPARI_W_AT_ONCE)) {
+        return DPARI_W;
+    }
+    *stage = f;
+    return f >= 0 ? DPARI_F : -1;
+}
+
+/* Tells a rank that something of use is there at `at`. */
+static void dpari_list_tell(dpari_auto *x, int32_t r, int64_t at)
+{
+    x->wake[r] = dpari_least(x->wake[r], dpari_most(at, x->q.free[r]));
+}
+
+static void dpari_list_do(dpari_auto *x, int kind, int32_t s, int64_t at)
+{
+    dpari_pipe *q = &x->q;
+    int32_t r = q->rank[s], to = kind == DPARI_F ? s + 1 : s - 1, k;
+    dpari_pipe_put(q, kind, s);
+    x->want[r] = kind;
+    x->wake[r] = q->free[r];
+    if (kind != DPARI_W && to >= 0 && to < q->stages) {
+        dpari_list_tell(x, q->rank[to], q->free[r] + q->lag[kind == DPARI_F ? s : to]);
+    }
+    if (kind == DPARI_F && to == q->stages && q->stages > q->ranks) {
+        for (k = 0; k < q->ranks; k++) { /* the oldest got through: others may be let in */
+            dpari_list_tell(x, k, at);
+        }
+    }
+}
+
+/* How many micro-batches a stage may have between F and I: the time from F to I when nothing waits,
+ * times fourths / 4, over the time of a micro-batch on the busiest rank; fourths 0: any number.
+ * SHARE: what fits in the cap, in proportion to that time; EVEN: the same for all stages of a rank.
+ */
+enum { DPARI_LIMIT_SHARE = -1, DPARI_LIMIT_EVEN = -2 };
+static void dpari_list_limits(dpari_auto *x, int fourths)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t unit = 1 + (x->hold[0] >> 40); /* hold[0] is the longest: no product overflows */
+    int32_t r, i;
+    for (r = 0; r < q->ranks; r++) {
+        int64_t sum = 0;
+        for (i = q->first[r]; i < q->first[r + 1]; i++) {
+            sum += x->hold[q->list[i]] / unit;
+        }
+        for (i = q->first[r]; i < q->first[r + 1]; i++) {
+            int32_t s = q->list[i];
+            int64_t n = q->micros, fit = n;
+            if (q->hold[DPARI_F][s] > 0) {
+                fit = dpari_least((q->cap[r] - q->always[r]) / q->hold[DPARI_F][s], n);
+            }
+            if (fourths == DPARI_LIMIT_EVEN) {
+                n = fit / (q->first[r + 1] - q->first[r]);
+            } else if (fourths == DPARI_LIMIT_SHARE && sum > 0) {
+                n = fit * (x->hold[s] / unit) / sum;
+            } else if (fourths > 0 && x->period > 0) {
+                n = dpari_mul(x->hold[s], fourths, &n) ? dpari_ceil_div(n, 4 * x->period) : n;
+            }
+            x->limit[s] = (int32_t)dpari_most(1, dpari_least(n, q->micros));
+        }
+    }
+}
+
+/* The rule as a number of mixed radix. 1: all was done. */
+static int dpari_list_run(dpari_auto *x, int rule)
+{
+    dpari_pipe *q = &x->q;
+    int32_t r, stage = 0;
+    x->prefer = rule % DPARI_PREFERS;
+    x->weights = rule / DPARI_PREFERS % DPARI_WEIGHTS;
+    rule /= DPARI_PREFERS * DPARI_WEIGHTS;
+    x->group = rule == 0 ? q->ranks : 1;
+    for (r = 0; r < q->ranks; r++) {
+        x->wake[r] = 0;
+        x->want[r] = DPARI_I;
+    }
+    for (;;) {
+        int64_t at = INT64_MAX, soon;
+        int32_t next = 0;
+        int kind;
+        for (r = 0; r < q->ranks; r++) {
+            if (x->wake[r] < at) {
+                at = x->wake[r];
+                next = r;
+            }
+        }
+        if (at == INT64_MAX) {
+            break;
+        }
+        kind = dpari_list_choose(x, next, at, &stage, &soon);
+        x->wake[next] = soon;
+        if (kind >= 0) {
+            dpari_list_do(x, kind, stage, at);
+        }
+    }
+    return dpari_auto_all(q);
+}
+
+/* ---- published orders ------------------------------------------------------------------------ */
+
+/* The description of a published order for this job. Whether it fits is seen later. */
+static dpar_order dpari_auto_order(const dpar_pipe_job *job, int32_t rule)
+{
+    dpar_order o;
+    dpari_zero(&o, sizeof(o));
+    o.rule = rule;
+    o.ranks = job->ranks;
+    o.micros = job->micros;
+    o.chunks = job->stages / job->ranks;
+    return o;
+}
+
+/* Begins the rank's next action if it may be begun now. */
+static int dpari_auto_step(dpari_auto *x, const dpar_schedule *s, int32_t r)
+{
+    dpari_pipe *q = &x->q;
+    const dpar_action *a = &s->action[s->begin[r] + x->wake[r]];
+    int kind = a->kind == DPAR_FORWARD ? DPARI_F : a->kind == DPAR_WEIGHT ? DPARI_W : DPARI_I;
+    if (s->begin[r] + x->wake[r] >= s->begin[r + 1] || a->kind != dpari_pipe_kind(q->split, kind) ||
+        !dpari_pipe_may(q, kind, a->stage) ||
+        (kind != DPARI_W && dpari_pipe_arrival(q, kind, a->stage) == DPARI_NEVER)) {
+        return 0;
+    }
+    dpari_pipe_put(q, kind, a->stage);
+    x->wake[r]++;
+    return 1;
+}
+
+/* Makes a published order and does its actions: 1 when it is one of this job, within the caps. What
+ * counts is the order of kinds and stages: micro-batches are alike. */
+static int dpari_auto_published(dpari_auto *x, const dpar_pipe_job *job, int32_t rule)
+{
+    dpar_order o = dpari_auto_order(job, rule);
+    dpar_schedule s;
+    int32_t r, i, on = 1;
+    if (dpar_order_make(&s, &o, x->rest, x->rest_bytes, NULL) != DPAR_OK ||
+        s.stages != job->stages || s.chain != s.stages || s.slices != 1 ||
+        s.begin[s.ranks] != dpari_auto_actions(&x->q)) {
+        return 0;
+    }
+    for (i = 0; i < s.stages; i++) {
+        on = on && s.rank_of[i] == x->q.rank[i];
+    }
+    for (r = 0; r < s.ranks; r++) {
+        x->wake[r] = 0;
+    }
+    while (on) {
+        for (r = 0, on = 0; r < s.ranks; r++) {
+            while (dpari_auto_step(x, &s, r)) {
+                on = 1;
+            }
+        }
+    }
+    return dpari_auto_all(&x->q);
+}
+
+/* ---- the best of them ------------------------------------------------------------------------ */
+
+/* 1 when the rule found a way. */
+static int dpari_auto_run(dpari_auto *x, const dpar_pipe_job *job, int rule)
+{
+    dpari_pipe_reset(&x->q);
+    return rule >= DPARI_PUBLISHED     ? dpari_auto_published(x, job, rule - DPARI_PUBLISHED)
+           : rule >= DPARI_AUTO_ROUNDS ? dpari_list_run(x, rule - DPARI_AUTO_ROUNDS)
+                                       : dpari_rounds_run(x, rule);
+}
+
+/* Is a better than b: in the objective, or as good in it and better in the other measure? */
+static int dpari_auto_better(const dpari_auto *x, const dpari_found *a, const dpari_found *b)
+{
+    int64_t more = x->span ? a->span - b->span : a->makespan - b->makespan;
+    more = more != 0 ? more : a->makespan + a->span - b->makespan - b->span;
+    return a->rule >= 0 && (b->rule < 0 || more < 0);
+}
+
+/* Runs a rule with the limits in x->limit, and keeps both when that is better. */
+static int dpari_auto_try(dpari_auto *x, const dpar_pipe_job *job, int rule)
+{
+    int list = rule >= DPARI_AUTO_ROUNDS && rule < DPARI_PUBLISHED;
+    dpari_found *best = &x->found[!list], got;
+    int32_t s;
+    x->work += dpari_auto_actions(&x->q);
+    got.rule = dpari_auto_run(x, job, rule) ? rule : -1;
+    dpari_pipe_measure(&x->q, &got.makespan, &got.span);
+    if (!dpari_auto_better(x, &got, best)) {
+        return 0;
+    }
+    *best = got;
+    for (s = 0; s < x->q.stages && list; s++) {
+        x->kept[s] = x->limit[s];
+    }
+    return 1;
+}
+
+/* Is nothing left to find? */
+static int dpari_auto_done(const dpari_auto *x)
+{
+    int k, done = 0;
+    for (k = 0; k < 2; k++) {
+        const dpari_found *f = &x->found[k];
+        done = done || (f->rule >= 0 && (x->span ? f->span : f->makespan) <= x->bound);
+    }
+    return done;
+}
+
+/* All rules, while no more than DPARI_AUTO_WORK actions were tried. */
+static void dpari_auto_rules(dpari_auto *x, const dpar_pipe_job *job)
+{
+    static const int fourths[] = {0, 4, 6, 5, 8, 12, 16, DPARI_LIMIT_SHARE, DPARI_LIMIT_EVEN};
+    int groups = job->stages > job->ranks ? 2 : 1;
+    int lists = DPARI_PREFERS * DPARI_WEIGHTS * groups, rule, k;
+    for (rule = 0; rule < DPARI_AUTO_ROUNDS && job->stages == job->ranks; rule++) {
+        (void)dpari_auto_try(x, job, rule);
+    }
+    for (rule = 0; rule < DPAR_ORDERS && !dpari_auto_done(x); rule++) {
+        (void)dpari_auto_try(x, job, DPARI_PUBLISHED + rule);
+    }
+    for (rule = 0; rule < lists; rule++) {
+        for (k = 0;
+             k < 9 && !dpari_auto_done(x) && (x->work < DPARI_AUTO_WORK || x->found[0].rule < 0);
+             k++) {
+            dpari_list_limits(x, fourths[k]);
+            (void)dpari_auto_try(x, job, DPARI_AUTO_ROUNDS + rule);
+        }
+    }
+}
+
+/* Moves the limits of the best list, stage by stage, while that helps and `work` actions last. */
+static void dpari_auto_climb(dpari_auto *x, const dpar_pipe_job *job, int64_t work)
+{
+    int32_t s = 0, i, same = 0, up, better;
+    work = work < INT64_MAX - x->work ? work + x->work : INT64_MAX;
+    while (x->found[0].rule >= 0 && same < job->stages && x->work < work && !dpari_auto_done(x)) {
+        for (up = -1, better = 0; up <= 1; up += 2) {
+            for (i = 0; i < job->stages; i++) {
+                x->limit[i] = x->kept[i];
+            }
+            x->limit[s] = (int32_t)dpari_most(1, x->kept[s] + up);
+            better |= dpari_auto_try(x, job, x->found[0].rule);
+        }
+        same = better ? 0 : same + 1;
+        s = (s + 1) % job->stages;
+    }
+}
+
+/* The largest that a published order of this job takes. */
+static int64_t dpari_auto_rest(const dpar_pipe_job *job)
+{
+    int64_t most = 0;
+    int32_t rule;
+    for (rule = 0; rule < DPAR_ORDERS; rule++) {
+        dpar_order o = dpari_auto_order(job, rule);
+        most = dpari_most(most, dpar_order_bytes(&o, NULL));
+    }
+    return dpari_ceil_div(most, 8) * 8;
+}
+
+DPAR_API int64_t dpar_auto_bytes(const dpar_pipe_job *job)
+{
+    int64_t s = job->stages, p = job->ranks;
+    if (dpar_pipe_check(job, NULL) != DPAR_OK) {
+        return -1;
+    }
+    return (int64_t)sizeof(dpari_auto) + dpari_pipe_bytes(job) + 8 * (2 * p + 2 * s) +
+           8 * ((3 * s + 1) / 2) + dpari_auto_rest(job);
+}
+
+/* Into mem: a struct of this size is no small matter on a stack. */
+static dpari_auto *dpari_auto_lay(const dpar_pipe_job *job, void *mem)
+{
+    dpari_auto *x = (dpari_auto *)mem;
+    char *at = dpari_pipe_lay(&x->q, job, x + 1);
+    const dpari_pipe *q = &x->q;
+    int32_t r, i, s;
+    x->wake = dpari_pipe_wide(&at, job->ranks);
+    x->whole = dpari_pipe_wide(&at, job->ranks);
+    x->idle = dpari_pipe_wide(&at, job->stages);
+    x->hold = dpari_pipe_wide(&at, job->stages);
+    x->want = dpari_pipe_narrow(&at, job->stages);
+    x->limit = dpari_pipe_narrow(&at, job->stages);
+    x->kept = dpari_pipe_narrow(&at, job->stages);
+    x->rest = at + 4 * (3 * (int64_t)job->stages % 2);
+    x->rest_bytes = dpari_auto_rest(job);
+    x->span = job->objective == DPAR_LEAST_SPAN;
+    x->found[0].rule = x->found[1].rule = -1;
+    x->work = x->period = 0;
+    x->bound = dpar_pipe_bound(job);
+    for (s = job->stages - 1; s >= 0; s--) {
+        x->hold[s] = q->time[DPARI_F][s] + q->time[DPARI_I][s] + 2 * q->lag[s] +
+                     (s + 1 < job->stages ? x->hold[s + 1] : 0);
+        x->limit[s] = job->micros;
+    }
+    for (r = 0; r < job->ranks; r++) {
+        int64_t work = 0;
+        x->whole[r] = 0;
+        for (i = q->first[r]; i < q->first[r + 1]; i++) {
+            s = q->list[i];
+            x->whole[r] += q->hold[DPARI_F][s];
+            work += q->time[DPARI_F][s] + q->time[DPARI_I][s] + q->time[DPARI_W][s];
+        }
+        x->period = dpari_most(x->period, work);
+    }
+    return x;
+}
+
+/* Runs the best rule again, into s. */
+static void dpari_auto_again(dpari_auto *x, const dpar_pipe_job *job, dpar_schedule *s,
+                             dpar_pipe_result *result)
+{
+    const dpari_found *best = &x->found[dpari_auto_better(x, &x->found[1], &x->found[0])];
+    int32_t k;
+    for (k = 0; k < job->stages; k++) {
+        x->limit[k] = x->kept[k];
+    }
+    dpari_pipe_open(&x->q, s);
+    (void)dpari_auto_run(x, job, best->rule);
+    result->makespan = best->makespan;
+    result->span = best->span;
+    result->bound = x->bound;
+    result->nodes = 0;
+}
+
+/* Goes on with the exact search, where the job is small enough for it. */
+static dpar_status dpari_auto_search(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
+                                     dpar_pipe_result *result, void *mem, int64_t bytes)
+{
+    dpar_pipe_result better;
+    int64_t known = job->objective == DPAR_LEAST_SPAN ? result->span : result->makespan;
+    int64_t least;
+    dpar_status st;
+    if (known <= result->bound) {
+        return DPAR_OK;
+    }
+    least = nodes > 0 && (int64_t)job->stages * job->micros <= DPARI_AUTO_SEARCH
+                ? dpar_exact_bytes(job, 1)
+                : -1;
+    if (least < 0 || bytes < least) {
+        return DPAR_MORE;
+    }
+    st = dpar_exact_search(job, nodes, known, s, &better, mem, bytes, NULL);
+    result->bound = better.bound;
+    result->nodes = better.nodes;
+    if (better.makespan > 0) {
+        result->makespan = better.makespan;
+        result->span = better.span;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_auto_schedule(const dpar_pipe_job *job, int64_t nodes, dpar_schedule *s,
+                                        void *room, int64_t room_bytes, dpar_pipe_result *result,
+                                        void *mem, int64_t bytes, dpar_why *why)
+{
+    dpari_auto *x;
+    dpar_schedule got;
+    dpar_pipe_result best;
+    dpar_status st = dpar_pipe_check(job, why);
+    if (st == DPAR_OK && nodes < 0) {
+        st = dpari_say(DPAR_E_ARG, why, "# nodes: 0 or more", nodes, 0, 0, 0);
+    }
+    if (st == DPAR_OK && bytes < dpar_auto_bytes(job)) {
+        st = dpari_say(DPAR_E_ROOM, why, "the scheduler takes # bytes, there are #",
+                       dpar_auto_bytes(job), bytes, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_schedule_lay(&got, job->ranks, job->stages, dpar_pipe_actions(job), room,
+                               room_bytes, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    x = dpari_auto_lay(job, mem);
+    dpari_auto_rules(x, job);
+    dpari_auto_climb(x, job, nodes);
+    dpari_auto_again(x, job, &got, &best);
+    st = dpari_auto_search(job, nodes, &got, &best, mem, bytes);
+    *s = got;
+    *result = best;
+    return st;
+}

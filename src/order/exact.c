@@ -1,0 +1,880 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "exact.h"
+
+#include "pipe.h"
+
+enum { DPARI_MOST_SUM = 60 }; /* sums of times and bytes stay below 2^60 */
+
+/* ---- the job -------------------------------------------------------------------------------- */
+
+static dpar_status dpari_job_shape(const dpar_pipe_job *job, dpar_why *why)
+{
+    int32_t s, r;
+    if (job->ranks < 1 || job->ranks > DPAR_PIPE_RANKS || job->stages < job->ranks ||
+        job->stages > DPAR_PIPE_STAGES || job->micros < 1 || job->micros > DPAR_MOST_MICROS ||
+        (int64_t)job->stages * job->micros > (INT64_C(1) << 28)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks, # stages, # micro-batches: 1 to 4096, 16384 and 65535, no fewer "
+                         "stages than ranks, stages x micro-batches at most 2^28",
+                         job->ranks, job->stages, job->micros, 0);
+    }
+    if (job->times == NULL || job->split < 0 || job->split > 1 || job->objective < 0 ||
+        job->objective > DPAR_LEAST_SPAN) {
+        return dpari_say(DPAR_E_ARG, why, "no times, or split # or objective # is not 0 or 1",
+                         job->split, job->objective, 0, 0);
+    }
+    if (job->rank_of == NULL && job->map != DPAR_MAP_LOOP && job->map != DPAR_MAP_V) {
+        return dpari_say(DPAR_E_ARG, why, "map # is not DPAR_MAP_LOOP or DPAR_MAP_V", job->map, 0,
+                         0, 0);
+    }
+    for (s = 0; s < job->stages; s++) {
+        r = dpari_pipe_rank(job, s);
+        if (r >= job->ranks) {
+            return dpari_say(DPAR_E_ARG, why, "stage # is on rank # of #", s, r, job->ranks, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* *sum += value, when value is 0 to 2^60 and the sum too. */
+static int dpari_job_add(int64_t *sum, int64_t value)
+{
+    const int64_t most = INT64_C(1) << DPARI_MOST_SUM;
+    if (value < 0 || value > most || *sum > most - value) {
+        return 0;
+    }
+    *sum += value;
+    return 1;
+}
+
+static dpar_status dpari_job_times(const dpar_pipe_job *job, dpar_why *why)
+{
+    const dpar_times *t = job->times;
+    int64_t sum = 0, all;
+    int32_t s;
+    for (s = 0; s < job->stages; s++) {
+        int64_t f = dpari_each_at(&t->forward, s), i = dpari_each_at(&t->input, s);
+        int64_t w = dpari_each_at(&t->weight, s), b = dpari_each_at(&t->backward, s);
+        int64_t wide = dpari_each_at(&t->bandwidth, s), lag;
+        if (dpari_each_at(&t->latency, s) < 0 || dpari_each_at(&t->bytes, s) < 0 || wide < 0 ||
+            wide > INT64_MAX / 10 || f < 0 || i < 0 || w < 0 || b < 0) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "stage #: times, latency and bytes are 0 or more, bandwidth 0 to "
+                             "INT64_MAX / 10",
+                             s, 0, 0, 0);
+        }
+        lag = dpari_each_at(&t->latency, s) > (INT64_C(1) << DPARI_MOST_SUM)
+                  ? INT64_MAX
+                  : dpari_pipe_message(t, s);
+        if (!dpari_job_add(&sum, f) || !dpari_job_add(&sum, i) || !dpari_job_add(&sum, w) ||
+            !dpari_job_add(&sum, b) || !dpari_job_add(&sum, lag) || !dpari_job_add(&sum, lag)) {
+            return dpari_say(DPAR_E_RANGE, why, "the times of stages 0 to # pass 2^60", s, 0, 0, 0);
+        }
+    }
+    if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
+        return dpari_say(DPAR_E_RANGE, why, "# micro-batches of # units of time pass 2^60",
+                         job->micros, sum, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_job_holds(const dpar_pipe_job *job, dpar_why *why)
+{
+    int64_t sum = 0, each = 0, all;
+    int32_t s;
+    for (s = 0; s < job->stages; s++) {
+        int64_t f = dpari_pipe_hold(job->times, DPARI_F, s);
+        int64_t i = dpari_pipe_hold(job->times, DPARI_I, s);
+        int64_t w = dpari_pipe_hold(job->times, DPARI_W, s);
+        if (f < 0 || i > 0 || w > 0 || i < -f || w != -f - i ||
+            dpari_each_at(&job->times->hold_always, s) < 0) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "stage # holds # for F, # for I and # for W: F takes what I and W give "
+                "back, hold_always is 0 or more",
+                s, f, i, w);
+        }
+        if (!dpari_job_add(&sum, f) ||
+            !dpari_job_add(&each, dpari_each_at(&job->times->hold_always, s))) {
+            return dpari_say(DPAR_E_RANGE, why, "the bytes of stages 0 to # pass 2^60", s, 0, 0, 0);
+        }
+    }
+    if (!dpari_mul(sum, job->micros, &all) || all > (INT64_C(1) << DPARI_MOST_SUM)) {
+        return dpari_say(DPAR_E_RANGE, why, "# micro-batches of # bytes pass 2^60", job->micros,
+                         sum, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* One rank: has it a stage, and does one micro-batch fit on all that it has? */
+static dpar_status dpari_job_fits(const dpar_pipe_job *job, int32_t rank, dpar_why *why)
+{
+    int64_t cap = dpari_each_at(&job->cap, rank), need = 0, always = 0, one = -1;
+    int32_t s, stages = 0, alike = 1;
+    for (s = 0; s < job->stages; s++) {
+        int64_t f;
+        if (dpari_pipe_rank(job, s) != rank) {
+            continue;
+        }
+        f = dpari_pipe_hold(job->times, DPARI_F, s);
+        alike = alike && (one < 0 || one == f);
+        one = f;
+        need += f;
+        always += dpari_each_at(&job->times->hold_always, s);
+        stages++;
+    }
+    if (stages == 0 || cap < 0) {
+        return dpari_say(DPAR_E_ARG, why, "rank # has # stages and a cap of #", rank, stages, cap,
+                         0);
+    }
+    if (cap == 0 || need <= cap - always) {
+        return DPAR_OK;
+    }
+    if (alike && always == 0) {
+        return dpari_say(DPAR_E_MEMORY, why,
+                         "cannot fit: rank # needs # activations of # bytes, its cap is #", rank,
+                         stages, one, cap);
+    }
+    return dpari_say(DPAR_E_MEMORY, why,
+                     "cannot fit: rank # holds # bytes always and needs # more for one "
+                     "micro-batch, its cap is #",
+                     rank, always, need, cap);
+}
+
+DPAR_API dpar_status dpar_pipe_check(const dpar_pipe_job *job, dpar_why *why)
+{
+    dpar_status st = dpari_job_shape(job, why);
+    int32_t r;
+    if (st == DPAR_OK) {
+        st = dpari_job_times(job, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_job_holds(job, why);
+    }
+    for (r = 0; r < job->ranks && st == DPAR_OK; r++) {
+        st = dpari_job_fits(job, r, why);
+    }
+    return st;
+}
+
+DPAR_API int64_t dpar_pipe_actions(const dpar_pipe_job *job)
+{
+    return (int64_t)job->stages * job->micros * (job->split ? 3 : 2);
+}
+
+/* What a bound is made of, along the chain. */
+typedef struct dpari_chain {
+    int64_t way;  /* F down and I back of all stages, messages and the last W: one micro-batch */
+    int64_t head; /* to the stage at hand */
+    int64_t back; /* from its I to the end: I of the stages before, messages */
+} dpari_chain;
+
+static int64_t dpari_job_lag(const dpar_pipe_job *job, int32_t stage)
+{
+    return stage + 1 < job->stages && dpari_pipe_rank(job, stage) != dpari_pipe_rank(job, stage + 1)
+               ? dpari_pipe_message(job->times, stage)
+               : 0;
+}
+
+static int64_t dpari_job_weight(const dpar_pipe_job *job, int32_t stage)
+{
+    return job->split ? dpari_each_at(&job->times->weight, stage) : 0;
+}
+
+/* What a stage's activation is held for at least, from its F to the end of its I. */
+static int64_t dpari_bound_hold(const dpar_pipe_job *job, const dpari_chain *c)
+{
+    return c->way - c->head - c->back - dpari_job_weight(job, 0);
+}
+
+static void dpari_bound_step(const dpar_pipe_job *job, int32_t stage, dpari_chain *c)
+{
+    c->head += dpari_each_at(&job->times->forward, stage) + dpari_job_lag(job, stage);
+    c->back += dpari_pipe_back(job, stage) + dpari_job_lag(job, stage);
+}
+
+/* Bytes times time of all that a rank holds, over its cap. Bytes are rounded to 2^-20 of the cap,
+ * to the side that keeps this a bound; 0 when the product is too large. */
+static int64_t dpari_bound_area(const dpar_pipe_job *job, int32_t first, const dpari_chain *chain)
+{
+    dpari_chain c = *chain;
+    int32_t s, r = dpari_pipe_rank(job, first);
+    int64_t cap = dpari_each_at(&job->cap, r), area = 0, part, unit = 1 + (cap >> 20);
+    for (s = first; s < job->stages && cap > 0; s++) {
+        if (dpari_pipe_rank(job, s) == r) {
+            int64_t f = dpari_pipe_hold(job->times, DPARI_F, s);
+            int64_t w = job->split ? -dpari_pipe_hold(job->times, DPARI_W, s) : 0;
+            if (!dpari_mul(f / unit, dpari_bound_hold(job, &c), &part) ||
+                !dpari_job_add(&area, part) ||
+                !dpari_mul(w / unit, dpari_job_weight(job, s), &part) ||
+                !dpari_job_add(&area, part)) {
+                return 0;
+            }
+        }
+        dpari_bound_step(job, s, &c);
+    }
+    if (cap == 0 || !dpari_mul(area, job->micros, &area)) {
+        return 0;
+    }
+    return dpari_ceil_div(area, dpari_ceil_div(cap, unit)) +
+           (job->objective == DPAR_LEAST_MAKESPAN ? chain->head : 0);
+}
+
+/* The bound of a rank whose first stage is `first`, with the chain at that stage. */
+static int64_t dpari_bound_rank(const dpar_pipe_job *job, int32_t first, const dpari_chain *chain)
+{
+    int64_t pass = 0, weight = 0; /* of one micro-batch: F and I; W */
+    int64_t bound;
+    int32_t s, r = dpari_pipe_rank(job, first);
+    for (s = first; s < job->stages; s++) {
+        if (dpari_pipe_rank(job, s) == r) {
+            pass += dpari_each_at(&job->times->forward, s) + dpari_pipe_back(job, s);
+            weight += dpari_job_weight(job, s);
+        }
+    }
+    pass *= job->micros;
+    weight *= job->micros;
+    bound = pass + weight;
+    if (job->objective == DPAR_LEAST_MAKESPAN) {
+        bound = chain->head + pass +
+                dpari_most(weight, first > 0 ? chain->back + dpari_job_weight(job, 0)
+                                             : dpari_job_weight(job, first));
+    }
+    return dpari_most(bound, dpari_bound_area(job, first, chain));
+}
+
+/* The bound of a stage: all its F before the last micro-batch goes on, or all its I after the
+ * first came back; or the turns in which its activations fit. */
+static int64_t dpari_bound_stage(const dpar_pipe_job *job, int32_t s, const dpari_chain *c)
+{
+    int64_t f = dpari_each_at(&job->times->forward, s), i = dpari_pipe_back(job, s);
+    int64_t one = dpari_pipe_hold(job->times, DPARI_F, s), best = 0, fit;
+    int64_t cap = dpari_each_at(&job->cap, dpari_pipe_rank(job, s));
+    int whole = !job->split || dpari_pipe_hold(job->times, DPARI_I, s) == 0;
+    if (job->objective == DPAR_LEAST_MAKESPAN ||
+        dpari_pipe_rank(job, s) == dpari_pipe_rank(job, 0)) {
+        best = c->way + (job->micros - 1) * dpari_most(f, i);
+    }
+    if (cap == 0 || one == 0) {
+        return best;
+    }
+    fit = cap / one;
+    if (fit > 0 && fit < job->micros) {
+        int64_t held = dpari_bound_hold(job, c) + (whole ? dpari_job_weight(job, s) : 0);
+        int64_t late = job->objective == DPAR_LEAST_MAKESPAN ? c->head : 0;
+        best = dpari_most(best, late + dpari_ceil_div(job->micros, fit) * held);
+    }
+    return best;
+}
+
+DPAR_API int64_t dpar_pipe_bound(const dpar_pipe_job *job)
+{
+    dpari_chain c;
+    int64_t bound = 0;
+    int32_t s;
+    if (dpar_pipe_check(job, NULL) != DPAR_OK) {
+        return -1;
+    }
+    dpari_zero(&c, sizeof(c));
+    for (s = 0; s < job->stages; s++) {
+        c.way += dpari_each_at(&job->times->forward, s) + dpari_pipe_back(job, s) +
+                 2 * dpari_job_lag(job, s);
+    }
+    c.way += dpari_job_weight(job, 0);
+    for (s = 0; s < job->stages; s++) {
+        int32_t r = dpari_pipe_rank(job, s), k = 0;
+        while (dpari_pipe_rank(job, k) != r) {
+            k++;
+        }
+        if (k == s) {
+            bound = dpari_most(bound, dpari_bound_rank(job, s, &c));
+        }
+        bound = dpari_most(bound, dpari_bound_stage(job, s, &c));
+        dpari_bound_step(job, s, &c);
+    }
+    return bound;
+}
+
+/* ---- the search ----------------------------------------------------------------------------- */
+
+enum { DPARI_EXACT_STAGES = 24, DPARI_EXACT_RANKS = 12, DPARI_EXACT_MICROS = 255 };
+enum { DPARI_WAIT = 3, DPARI_LATE = 3, DPARI_PROBES = 4 };
+
+/* A place on the way down: rank `rank` is free at `at`; what it did there, and what that changed.
+ */
+typedef struct dpari_place {
+    int64_t at, free, seen, start;
+    int64_t arrives; /* the earliest that anything else can reach the rank */
+    int32_t rank, choice;
+    int32_t kind, stage; /* DPARI_WAIT: nothing was begun */
+} dpari_place;
+
+/* The table's entries: a number, not 0, of the state; the state; since when (makespan: the time,
+ * span: each rank's time since its start). All are 32 or 64 bits. */
+typedef struct dpari_search {
+    dpari_pipe q;
+    int64_t *seen; /* [ranks]: what had arrived by then is not begun before something else */
+    int32_t span;  /* 1: the objective is the span */
+    int64_t best, bound, nodes, most;
+    dpari_place *place;
+    int64_t depth, actions;
+    uint32_t *key;
+    int64_t *since;
+    char *table;
+    int64_t entries;
+    int32_t keys, sinces, size; /* 32-bit numbers of a key, 64-bit ones of since, bytes */
+} dpari_search;
+
+/* Has the head of this queue arrived by `at`, and may it be begun? */
+static int dpari_exact_ready(const dpari_search *x, int kind, int32_t s, int64_t at)
+{
+    int32_t r = x->q.rank[s];
+    int64_t arrival;
+    if (!dpari_pipe_may(&x->q, kind, s)) {
+        return 0;
+    }
+    if (kind == DPARI_W) {
+        return x->seen[r] == DPARI_NEVER;
+    }
+    arrival = dpari_pipe_arrival(&x->q, kind, s);
+    return arrival != DPARI_NEVER && arrival <= at && arrival > x->seen[r];
+}
+
+/* The first time at which the rank has something to decide; INT64_MAX: none is known. */
+static int64_t dpari_exact_wake(const dpari_search *x, int32_t r)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t wake = INT64_MAX;
+    int32_t i, kind;
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        for (kind = DPARI_F; kind <= DPARI_W; kind++) {
+            int64_t at = 0;
+            if (!dpari_pipe_may(q, kind, q->list[i])) {
+                continue;
+            }
+            if (kind != DPARI_W) {
+                at = dpari_pipe_arrival(q, kind, q->list[i]);
+            }
+            if (at == DPARI_NEVER || at <= x->seen[r]) {
+                continue;
+            }
+            wake = dpari_least(wake, dpari_most(at, q->free[r]));
+        }
+    }
+    return wake;
+}
+
+/* For each queue the earliest that its head can arrive, into q->next; and for each rank the
+ * earliest that it can go on, into q->sum; INT64_MAX: never. */
+static void dpari_exact_arrivals(dpari_search *x)
+{
+    dpari_pipe *q = &x->q;
+    int32_t k, s, r, back;
+    for (r = 0; r < q->ranks; r++) {
+        q->sum[r] = INT64_MAX;
+    }
+    for (k = 0; k < 2 * q->stages; k++) {
+        int kind;
+        int64_t at, *next;
+        back = k >= q->stages;
+        kind = back ? DPARI_I : DPARI_F;
+        s = back ? 2 * q->stages - 1 - k : k;
+        r = q->rank[s];
+        next = &q->next[kind][s];
+        at = dpari_pipe_arrival(q, kind, s);
+        if (at == DPARI_NEVER) { /* its producer has not begun it */
+            int32_t from = k == q->stages ? s : back ? s + 1 : s - 1;
+            int of = k == q->stages ? DPARI_F : kind;
+            at = dpari_most(q->free[q->rank[from]], q->next[of][from]) + q->time[of][from];
+            at += k == q->stages ? 0 : q->lag[back ? s : from];
+        }
+        *next = at;
+        if (dpari_pipe_may(q, kind, s) && at > x->seen[r]) {
+            q->sum[r] = dpari_least(q->sum[r], at);
+        }
+        if (back && x->seen[r] == DPARI_NEVER && dpari_pipe_may(q, DPARI_W, s)) {
+            q->sum[r] = 0;
+        }
+    }
+    for (r = 0; r < q->ranks; r++) {
+        q->sum[r] = dpari_most(q->sum[r], q->free[r]);
+    }
+}
+
+/* A stage's work of this kind that is left. */
+static int64_t dpari_exact_left(const dpari_pipe *q, int kind, int32_t s)
+{
+    return (q->micros - q->done[kind][s]) * q->time[kind][s];
+}
+
+/* What the objective counts as the rank's zero; its start, when that is known. */
+static int64_t dpari_exact_zero(const dpari_search *x, int32_t r, int64_t fallback)
+{
+    return !x->span ? 0 : x->q.start[r] != DPARI_NEVER ? x->q.start[r] : fallback;
+}
+
+/* No schedule that goes on from here has a smaller objective. Down the chain: a stage ends its last
+ * F after all F of its rank's stages up to it. Back: its last I after all F of the rank and all I
+ * of the stages from it on. Then W. */
+static int64_t dpari_exact_bound(dpari_search *x)
+{
+    dpari_pipe *q = &x->q;
+    int64_t chain = 0, bound = 0;
+    int32_t s, r, last = q->micros - 1;
+    dpari_exact_arrivals(x);
+    for (r = 0; r < q->ranks; r++) {
+        if (q->sum[r] == INT64_MAX) {
+            if (q->count[r] <
+                (int64_t)(q->first[r + 1] - q->first[r]) * q->micros * (2 + q->split)) {
+                return INT64_MAX;
+            }
+            q->sum[r] = q->free[r];
+        }
+    }
+    for (s = 0; s < q->stages; s++) {
+        int64_t left = dpari_exact_left(q, DPARI_F, s);
+        r = q->rank[s];
+        q->sum[r] += left;
+        chain += s > 0 ? q->lag[s - 1] : 0;
+        chain = left > 0 ? dpari_most(q->sum[r], chain + q->time[DPARI_F][s])
+                         : q->end[DPARI_F][(int64_t)s * q->micros + last];
+    }
+    for (s = q->stages - 1; s >= 0; s--) {
+        int64_t left = dpari_exact_left(q, DPARI_I, s), whole;
+        r = q->rank[s];
+        q->sum[r] += left;
+        chain += q->lag[s];
+        chain = q->done[DPARI_I][s] <= last ? dpari_most(q->sum[r], chain + q->time[DPARI_I][s])
+                                            : q->end[DPARI_I][(int64_t)s * q->micros + last];
+        whole = chain + (q->split && q->done[DPARI_W][s] <= last ? q->time[DPARI_W][s] : 0);
+        bound = dpari_most(bound, whole - dpari_exact_zero(x, r, whole));
+    }
+    for (s = 0; s < q->stages && q->split; s++) {
+        q->sum[q->rank[s]] += dpari_exact_left(q, DPARI_W, s);
+    }
+    for (r = 0; r < q->ranks; r++) {
+        bound = dpari_most(bound, q->sum[r] - dpari_exact_zero(x, r, q->sum[r]));
+    }
+    return bound;
+}
+
+/* The messages to a stage that are still under way, or its producer not done with; appends what is
+ * left of each to the key. Returns how many, -1: more than a key holds. */
+static int32_t dpari_exact_late(const dpari_search *x, int kind, int32_t s, int64_t at,
+                                int32_t *used)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t from = kind == DPARI_F ? s - 1 : s + 1, k, count = 0;
+    if (from < 0 || from >= q->stages || q->rank[from] == q->rank[s]) {
+        return 0;
+    }
+    for (k = q->done[kind][from] - 1; k >= q->done[kind][s]; k--) {
+        int64_t arrival =
+            q->end[kind][(int64_t)from * q->micros + k] + q->lag[kind == DPARI_F ? from : s];
+        if (arrival <= dpari_most(at, q->free[q->rank[s]])) {
+            break;
+        }
+        if (count == DPARI_LATE || *used == x->keys) {
+            return -1;
+        }
+        x->key[(*used)++] = (uint32_t)(arrival - at);
+        count++;
+    }
+    return count;
+}
+
+/* The state at time `at`, as numbers relative to it, into x->key and x->since; 0 when it does not
+ * go into a key. */
+static int dpari_exact_key(dpari_search *x, int64_t at)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t s, r, used = q->stages + q->ranks, k;
+    for (k = used; k < x->keys; k++) {
+        x->key[k] = 0;
+    }
+    for (s = 0; s < q->stages; s++) {
+        int64_t seen = x->seen[q->rank[s]];
+        int64_t f = dpari_pipe_arrival(q, DPARI_F, s), i = dpari_pipe_arrival(q, DPARI_I, s);
+        int32_t late_f = dpari_exact_late(x, DPARI_F, s, at, &used);
+        int32_t late_i = dpari_exact_late(x, DPARI_I, s, at, &used);
+        if (late_f < 0 || late_i < 0) {
+            return 0;
+        }
+        x->key[s] = (uint32_t)q->done[0][s] | (uint32_t)q->done[1][s] << 8 |
+                    (uint32_t)q->done[2][s] << 16 | (uint32_t)late_f << 24 |
+                    (uint32_t)late_i << 26 | (uint32_t)(seen != DPARI_NEVER) << 28 |
+                    (uint32_t)(f != DPARI_NEVER && f <= seen) << 29 |
+                    (uint32_t)(i != DPARI_NEVER && i <= seen) << 30;
+    }
+    for (r = 0; r < q->ranks; r++) {
+        x->key[q->stages + r] = (uint32_t)dpari_most(q->free[r] - at, 0);
+        if (x->span) {
+            x->since[r] = q->start[r] == DPARI_NEVER ? 0 : at - q->start[r];
+        }
+    }
+    if (!x->span) {
+        x->since[0] = at;
+    }
+    return 1;
+}
+
+/* The table's slot of the key: the one that has it (*found), else the one to overwrite. */
+static char *dpari_exact_slot(const dpari_search *x, uint32_t *name, int *found)
+{
+    uint64_t h = UINT64_C(0x9E3779B97F4A7C15);
+    char *slot = NULL, *home = NULL;
+    int32_t k, i;
+    for (k = 0; k < x->keys; k++) {
+        h = (h ^ x->key[k]) * UINT64_C(0xD6E8FEB86659FD93);
+        h ^= h >> 29;
+    }
+    *name = (uint32_t)h | 1;
+    *found = 0;
+    for (i = 0; i < DPARI_PROBES; i++) {
+        const uint32_t *has;
+        slot = x->table +
+               ((int64_t)((h >> 33) % (uint64_t)x->entries) + i) % x->entries * (int64_t)x->size;
+        has = (const uint32_t *)(const void *)(slot + 8 * x->sinces);
+        for (k = 0; has[0] == *name && k < x->keys && has[k + 1] == x->key[k]; k++) {
+        }
+        if (has[0] == *name && k == x->keys) {
+            *found = 1;
+            return slot;
+        }
+        if (has[0] == 0) {
+            return slot;
+        }
+        home = home == NULL ? slot : home;
+    }
+    return home;
+}
+
+/* Was this state, no later, searched to its end? */
+static int dpari_exact_known(dpari_search *x, int64_t at)
+{
+    uint32_t name;
+    int found = 0, k;
+    const int64_t *since;
+    if (!dpari_exact_key(x, at)) {
+        return 0;
+    }
+    since = (const int64_t *)(const void *)dpari_exact_slot(x, &name, &found);
+    for (k = 0; found && k < x->sinces; k++) {
+        found = since[k] <= x->since[k];
+    }
+    return found;
+}
+
+static void dpari_exact_keep(dpari_search *x, int64_t at)
+{
+    uint32_t name, *has;
+    int found, k;
+    int64_t *since;
+    if (!dpari_exact_key(x, at)) {
+        return;
+    }
+    since = (int64_t *)(void *)dpari_exact_slot(x, &name, &found);
+    has = (uint32_t *)(void *)(since + x->sinces);
+    has[0] = name;
+    for (k = 0; k < x->keys; k++) {
+        has[k + 1] = x->key[k];
+    }
+    for (k = 0; k < x->sinces; k++) {
+        since[k] = x->since[k];
+    }
+}
+
+/* Who decides next, and when; 0 when nobody can. */
+static int dpari_exact_turn(const dpari_search *x, int32_t *rank, int64_t *at)
+{
+    int32_t r;
+    *at = INT64_MAX;
+    for (r = 0; r < x->q.ranks; r++) {
+        int64_t wake = dpari_exact_wake(x, r);
+        if (wake < *at) {
+            *at = wake;
+            *rank = r;
+        }
+    }
+    return *at != INT64_MAX;
+}
+
+/* Does the same action stand at a stage before this one of the rank, with the same time and bytes?
+ * Then doing that one is as good. */
+static int dpari_exact_twin(const dpari_search *x, int32_t s)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t i, r = q->rank[s];
+    for (i = q->first[r]; q->list[i] < s; i++) {
+        int32_t o = q->list[i];
+        if (dpari_pipe_may(q, DPARI_W, o) && q->time[DPARI_W][o] == q->time[DPARI_W][s] &&
+            q->hold[DPARI_W][o] == q->hold[DPARI_W][s]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Is waiting of use? Not when nothing can arrive, and not when an action that takes no memory is
+ * over before anything can. (Nor an F without a cap; but in a span, where an early F may start
+ * another rank's clock.) */
+static int dpari_exact_may_wait(const dpari_search *x, const dpari_place *p)
+{
+    const dpari_pipe *q = &x->q;
+    int32_t i, kind;
+    if (p->arrives == INT64_MAX) {
+        return 0;
+    }
+    for (i = q->first[p->rank]; i < q->first[p->rank + 1]; i++) {
+        for (kind = DPARI_F; kind <= DPARI_W; kind++) {
+            int32_t s = q->list[i];
+            if ((kind != DPARI_F || (q->cap[p->rank] == INT64_MAX && !x->span)) &&
+                dpari_exact_ready(x, kind, s, p->at) && q->time[kind][s] <= p->arrives - p->at) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+/* The next thing to try at a place: I of its stages, F from the last stage on, W, and to wait. */
+static int dpari_exact_choose(dpari_search *x, dpari_place *p)
+{
+    static const int order[] = {DPARI_I, DPARI_F, DPARI_W};
+    const dpari_pipe *q = &x->q;
+    int32_t first = q->first[p->rank], count = q->first[p->rank + 1] - first;
+    for (; p->choice < 3 * count; p->choice++) {
+        p->kind = order[p->choice / count];
+        p->stage = q->list[first + count - 1 - p->choice % count];
+        if (dpari_exact_ready(x, p->kind, p->stage, p->at) &&
+            !(p->kind == DPARI_W && dpari_exact_twin(x, p->stage))) {
+            p->choice++;
+            return 1;
+        }
+    }
+    p->kind = DPARI_WAIT;
+    return p->choice++ == 3 * count && dpari_exact_may_wait(x, p);
+}
+
+static void dpari_exact_do(dpari_search *x, dpari_place *p)
+{
+    dpari_pipe *q = &x->q;
+    p->free = q->free[p->rank];
+    p->seen = x->seen[p->rank];
+    p->start = q->start[p->rank];
+    if (p->kind == DPARI_WAIT) {
+        x->seen[p->rank] = p->at;
+    } else {
+        dpari_pipe_put(q, p->kind, p->stage);
+        x->seen[p->rank] = DPARI_NEVER;
+        x->actions++;
+    }
+}
+
+static void dpari_exact_undo(dpari_search *x, const dpari_place *p)
+{
+    dpari_pipe *q = &x->q;
+    q->free[p->rank] = p->free;
+    x->seen[p->rank] = p->seen;
+    q->start[p->rank] = p->start;
+    if (p->kind != DPARI_WAIT) {
+        q->done[p->kind][p->stage]--;
+        q->count[p->rank]--;
+        q->held[p->rank] -= q->hold[p->kind][p->stage];
+        x->actions--;
+    }
+}
+
+/* A complete schedule that is better: the way down, into s. */
+static void dpari_exact_write(dpari_search *x, dpar_schedule *s, dpar_pipe_result *result)
+{
+    dpari_pipe *q = &x->q;
+    int64_t i;
+    dpari_pipe_measure(q, &result->makespan, &result->span);
+    x->best = x->span ? result->span : result->makespan;
+    dpari_pipe_open(q, s);
+    dpari_pipe_reset(q);
+    for (i = 0; i < x->depth; i++) {
+        if (x->place[i].kind != DPARI_WAIT) {
+            dpari_pipe_put(q, x->place[i].kind, x->place[i].stage);
+        }
+    }
+    q->action = NULL;
+}
+
+/* What can arrive at a rank after `at`, at the earliest; INT64_MAX: nothing. After bound(). */
+static int64_t dpari_exact_next(const dpari_search *x, int32_t r, int64_t at)
+{
+    const dpari_pipe *q = &x->q;
+    int64_t next = INT64_MAX;
+    int32_t i, kind;
+    for (i = q->first[r]; i < q->first[r + 1]; i++) {
+        for (kind = DPARI_F; kind <= DPARI_I; kind++) {
+            int32_t s = q->list[i];
+            if (dpari_pipe_may(q, kind, s) && q->next[kind][s] > at) {
+                next = dpari_least(next, q->next[kind][s]);
+            }
+        }
+    }
+    return next;
+}
+
+/* Comes to a new place. 0: nothing better lies beyond it. */
+static int dpari_exact_enter(dpari_search *x, const dpar_pipe_job *job, dpar_schedule *s,
+                             dpar_pipe_result *result)
+{
+    dpari_place *p = &x->place[x->depth];
+    x->nodes++;
+    if (dpari_exact_bound(x) >= x->best) {
+        return 0;
+    }
+    if (x->actions == dpar_pipe_actions(job)) {
+        dpari_exact_write(x, s, result);
+        return 0;
+    }
+    if (!dpari_exact_turn(x, &p->rank, &p->at) || dpari_exact_known(x, p->at)) {
+        return 0;
+    }
+    p->choice = 0;
+    p->arrives = dpari_exact_next(x, p->rank, p->at);
+    return 1;
+}
+
+/* Depth first, until all is searched, the bound is met, or the nodes are used up (1). */
+static int dpari_exact_walk(dpari_search *x, const dpar_pipe_job *job, dpar_schedule *s,
+                            dpar_pipe_result *result)
+{
+    int down = dpari_exact_enter(x, job, s, result);
+    while (x->best > x->bound) {
+        dpari_place *p = &x->place[x->depth];
+        if (down && dpari_exact_choose(x, p)) {
+            if (x->nodes >= x->most) {
+                return 1;
+            }
+            dpari_exact_do(x, p);
+            x->depth++;
+            down = dpari_exact_enter(x, job, s, result);
+            if (!down) {
+                p = &x->place[--x->depth];
+                dpari_exact_undo(x, p);
+                down = 1;
+            }
+            continue;
+        }
+        if (!down) {
+            return 0; /* the root itself */
+        }
+        dpari_exact_keep(x, p->at);
+        if (x->depth == 0) {
+            return 0;
+        }
+        dpari_exact_undo(x, &x->place[--x->depth]);
+    }
+    return 0;
+}
+
+/* Places on the longest way down. Between two actions of a rank it waits at most once for the F and
+ * once for the I of each of its stages, and once more. */
+static int64_t dpari_exact_depth(const dpar_pipe_job *job)
+{
+    return (dpar_pipe_actions(job) + job->ranks) * (2 * job->stages + 2);
+}
+
+static dpari_search *dpari_exact_lay(const dpar_pipe_job *job, void *mem, int64_t bytes)
+{
+    dpari_search *x = (dpari_search *)mem;
+    char *at = dpari_pipe_lay(&x->q, job, x + 1), *end = (char *)mem + bytes;
+    int32_t r;
+    x->span = job->objective == DPAR_LEAST_SPAN;
+    x->sinces = x->span ? job->ranks : 1;
+    x->keys = job->stages + 3 * job->ranks;
+    x->size = 8 * x->sinces + 8 * ((x->keys + 2) / 2);
+    x->seen = dpari_pipe_wide(&at, job->ranks);
+    x->since = dpari_pipe_wide(&at, x->sinces);
+    x->place = (dpari_place *)(void *)at;
+    at += (int64_t)sizeof(dpari_place) * dpari_exact_depth(job);
+    x->key = (uint32_t *)(void *)at;
+    at += 8 * ((x->keys + 1) / 2);
+    x->table = at;
+    x->entries = dpari_least((end - at) / x->size, INT32_MAX);
+    dpari_zero(x->table, (size_t)(x->entries * x->size));
+    for (r = 0; r < job->ranks; r++) {
+        x->seen[r] = DPARI_NEVER;
+    }
+    x->depth = x->actions = x->nodes = 0;
+    return x;
+}
+
+static dpar_status dpari_exact_check(const dpar_pipe_job *job, dpar_why *why)
+{
+    dpar_status st = dpar_pipe_check(job, why);
+    int32_t s;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (job->ranks > DPARI_EXACT_RANKS || job->stages > DPARI_EXACT_STAGES ||
+        job->micros > DPARI_EXACT_MICROS) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks, # stages, # micro-batches: an exact search takes up to 12, 24 "
+                         "and 255",
+                         job->ranks, job->stages, job->micros, 0);
+    }
+    for (s = 0; s < job->stages; s++) {
+        int64_t f = dpari_each_at(&job->times->forward, s), i = dpari_pipe_back(job, s);
+        int64_t w = dpari_job_weight(job, s), lag = dpari_job_lag(job, s);
+        if (f < 1 || i < 1 || dpari_most(f, dpari_most(i, w)) > INT32_MAX || lag > INT32_MAX) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "stage #: F # and I # take 1 to 2^31 - 1, W and messages 0 to that", s,
+                             f, i, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPAR_API int64_t dpar_exact_bytes(const dpar_pipe_job *job, int64_t entries)
+{
+    int64_t keys, sinces;
+    if (entries < 1 || entries > (INT64_C(1) << 31) || dpari_exact_check(job, NULL) != DPAR_OK) {
+        return -1;
+    }
+    keys = job->stages + 3 * (int64_t)job->ranks;
+    sinces = job->objective == DPAR_LEAST_SPAN ? job->ranks : 1;
+    return (int64_t)sizeof(dpari_search) + dpari_pipe_bytes(job) + 8 * (job->ranks + sinces) +
+           (int64_t)sizeof(dpari_place) * dpari_exact_depth(job) + 8 * ((keys + 1) / 2) +
+           entries * (8 * sinces + 8 * ((keys + 2) / 2));
+}
+
+DPAR_API dpar_status dpar_exact_search(const dpar_pipe_job *job, int64_t nodes, int64_t known,
+                                       dpar_schedule *s, dpar_pipe_result *result, void *mem,
+                                       int64_t bytes, dpar_why *why)
+{
+    dpari_search *x;
+    dpar_pipe_result got;
+    dpar_status st = dpari_exact_check(job, why);
+    int more;
+    if (st == DPAR_OK && (nodes < 0 || known < 0)) {
+        st = dpari_say(DPAR_E_ARG, why, "# nodes and a known # are 0 or more", nodes, known, 0, 0);
+    }
+    if (st == DPAR_OK && (s->ranks != job->ranks || s->stages != job->stages)) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "the schedule is laid out for # ranks and # stages, not # and #", s->ranks,
+                       s->stages, job->ranks, job->stages);
+    }
+    if (st == DPAR_OK && bytes < dpar_exact_bytes(job, 1)) {
+        st = dpari_say(DPAR_E_ROOM, why, "the search takes # bytes or more, there are #",
+                       dpar_exact_bytes(job, 1), bytes, 0, 0);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(&got, sizeof(got));
+    x = dpari_exact_lay(job, mem, bytes);
+    x->most = nodes;
+    x->best = known > 0 ? known : INT64_MAX;
+    x->bound = dpar_pipe_bound(job);
+    more = dpari_exact_walk(x, job, s, &got);
+    got.bound = more ? x->bound : x->best;
+    got.nodes = x->nodes;
+    *result = got;
+    return more ? DPAR_MORE : DPAR_OK;
+}

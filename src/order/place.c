@@ -1,0 +1,451 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "place.h"
+
+#include "../index/split.h"
+#include "pipe.h"
+
+enum { DPARI_LAYERS_SUMS = 8, DPARI_LAYERS_STARTS = 2 };
+
+/* How good a way to cut is: first the bytes over the caps, then the objective. */
+typedef struct dpari_score {
+    int64_t over, objective;
+} dpari_score;
+
+/* A way to cut, and what it reached. */
+typedef struct dpari_placing_cut {
+    int64_t *at; /* [stages + 1] */
+    dpari_score score;
+    dpar_pipe_result result;
+} dpari_placing_cut;
+
+/* In the caller's memory, its arrays behind it. */
+typedef struct dpari_placing {
+    const dpar_pipe_job *job; /* of layers */
+    const dpar_schedule *given;
+    dpar_pipe_job staged; /* of stages */
+    dpar_times times;
+    int64_t *sum[DPARI_LAYERS_SUMS]; /* [stages] */
+    int64_t *cost;                   /* [layers] */
+    dpar_rank_timing *rank;          /* [ranks] */
+    dpar_timing timing;
+    dpari_placing_cut cut[3]; /* tried; the best of this start; of all */
+    int64_t judged, tries;
+    int32_t layers;
+    void *room, *rest; /* of the schedule; of who judges */
+    int64_t room_bytes, rest_bytes;
+} dpari_placing;
+
+/* ---- stages from layers --------------------------------------------------------------------- */
+
+/* What is summed. */
+static const dpar_each *dpari_placing_each(const dpar_times *t, int k)
+{
+    switch (k) {
+    case 0: return &t->forward;
+    case 1: return &t->input;
+    case 2: return &t->weight;
+    case 3: return &t->backward;
+    case 4: return &t->hold_forward;
+    case 5: return &t->hold_input;
+    case 6: return &t->hold_weight;
+    default: return &t->hold_always;
+    }
+}
+
+/* That of a layer; B's time is I's and W's where it is not given. */
+static int64_t dpari_placing_of(const dpar_times *t, int k, int32_t layer)
+{
+    int64_t v = dpari_each_at(dpari_placing_each(t, k), layer);
+    return k == 3 && v == 0 ? dpari_each_at(&t->input, layer) + dpari_each_at(&t->weight, layer)
+                            : v;
+}
+
+/* No sum of layers may overflow, whatever the cuts. */
+static dpar_status dpari_placing_fit(const dpar_pipe_job *job, int32_t layers, dpar_why *why)
+{
+    const int64_t most = INT64_C(1) << 60;
+    const dpar_times *t = job->times;
+    int32_t l;
+    int k;
+    for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
+        int64_t sum = 0;
+        for (l = 0; l < layers; l++) {
+            int64_t v = dpari_each_at(dpari_placing_each(t, k), l);
+            v = k == 5 || k == 6 ? (v < -most ? -1 : -v) : v;
+            if (v < 0 || v > most - sum) {
+                return dpari_say(v < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
+                                 v < 0 ? "layer #: times, hold_forward and hold_always are 0 or "
+                                         "more, hold_input and hold_weight 0 or less"
+                                       : "the times or bytes of layers 0 to # pass 2^60",
+                                 l, 0, 0, 0);
+            }
+            sum += v;
+        }
+    }
+    for (l = 0; l < layers; l++) {
+        int64_t f = dpari_each_at(&t->hold_forward, l), i = dpari_each_at(&t->hold_input, l);
+        int64_t w = dpari_each_at(&t->hold_weight, l);
+        if (f + i + w != 0) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "layer # holds # for F, # for I and # for W: their sum is not 0", l, f,
+                             i, w);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* The sums of the stages of these cuts. */
+static void dpari_placing_sum(dpari_placing *x, const int64_t *cuts)
+{
+    int32_t s, l;
+    int k;
+    for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
+        for (s = 0; s < x->job->stages; s++) {
+            x->sum[k][s] = 0;
+            for (l = (int32_t)cuts[s]; l < cuts[s + 1]; l++) {
+                x->sum[k][s] += dpari_placing_of(x->job->times, k, l);
+            }
+        }
+    }
+}
+
+/* ---- judging -------------------------------------------------------------------------------- */
+
+static int dpari_placing_better(const dpari_placing_cut *a, const dpari_placing_cut *b)
+{
+    return a->score.over < b->score.over ||
+           (a->score.over == b->score.over && a->score.objective < b->score.objective);
+}
+
+static void dpari_placing_over(const dpari_placing *x, int32_t r, int64_t holds, int64_t *over)
+{
+    int64_t cap = dpari_each_at(&x->job->cap, r);
+    if (cap > 0 && holds > cap) {
+        *over += dpari_least(holds - cap, (INT64_C(1) << 61) - *over);
+    }
+}
+
+/* Does the job say what an activation holds? Else it counts as 1. */
+static int dpari_placing_holds(const dpar_pipe_job *job)
+{
+    return job->times->hold_forward.of != NULL || job->times->hold_forward.all != 0;
+}
+
+/* The schedule that was given, with these stages. */
+static dpar_status dpari_placing_simulate(dpari_placing *x, dpari_placing_cut *c, dpar_why *why)
+{
+
+    int32_t r;
+    dpar_status st = dpar_simulate(x->given, &x->times, NULL, NULL, &x->timing, x->rank, x->rest,
+                                   x->rest_bytes, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    c->result.makespan = x->timing.makespan;
+    c->result.span = x->timing.span;
+    for (r = 0; r < x->job->ranks; r++) {
+        dpari_placing_over(
+            x, r, dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count,
+            &c->score.over);
+    }
+    return DPAR_OK;
+}
+
+/* A schedule for these stages, unless one micro-batch does not fit, or nothing better can be. */
+static dpar_status dpari_placing_auto(dpari_placing *x, dpari_placing_cut *c,
+                                      const dpari_placing_cut *best, dpar_schedule *s,
+                                      dpar_why *why)
+{
+    int32_t r, k;
+    dpar_status st;
+    for (r = 0; r < x->job->ranks; r++) {
+        int64_t need = 0;
+        for (k = 0; k < x->job->stages; k++) {
+            if (dpari_pipe_rank(x->job, k) == r) {
+                need += dpari_pipe_hold(&x->times, DPARI_F, k) + x->sum[7][k];
+            }
+        }
+        dpari_placing_over(x, r, need, &c->score.over);
+    }
+    c->result.makespan = c->result.span = INT64_MAX;
+    if (c->score.over > 0) {
+        return DPAR_OK;
+    }
+    c->result.bound = dpar_pipe_bound(&x->staged);
+    if (best != NULL && best->score.over == 0 && c->result.bound >= best->score.objective) {
+        return DPAR_OK;
+    }
+    st = dpar_auto_schedule(&x->staged, 0, s, x->room, x->room_bytes, &c->result, x->rest,
+                            x->rest_bytes, why);
+    return st < 0 ? st : DPAR_OK;
+}
+
+/* Judges x->cut[0], which need not be better than `best`. */
+static dpar_status dpari_placing_judge(dpari_placing *x, const dpari_placing_cut *best,
+                                       dpar_schedule *s, dpar_why *why)
+{
+    dpari_placing_cut *c = &x->cut[0];
+    dpar_status st;
+    x->judged++;
+    c->score.over = 0;
+    dpari_placing_sum(x, c->at);
+    st = x->given != NULL ? dpari_placing_simulate(x, c, why)
+                          : dpari_placing_auto(x, c, best, s, why);
+    c->score.objective = x->job->objective == DPAR_LEAST_SPAN ? c->result.span : c->result.makespan;
+    return st;
+}
+
+static void dpari_placing_copy(const dpari_placing *x, dpari_placing_cut *to,
+                               const dpari_placing_cut *from)
+{
+    int32_t s;
+    for (s = 0; s <= x->job->stages; s++) {
+        to->at[s] = from->at[s];
+    }
+    to->score = from->score;
+    to->result = from->result;
+}
+
+/* ---- the search ----------------------------------------------------------------------------- */
+
+/* Lets stage `from` give a layer to stage `to`, in cut[0]; 0 when it has only one. */
+static int dpari_placing_move(dpari_placing *x, int32_t from, int32_t to)
+{
+    int64_t *at = x->cut[0].at;
+    int32_t s;
+    dpari_placing_copy(x, &x->cut[0], &x->cut[1]);
+    if (at[from + 1] - at[from] < 2) {
+        return 0;
+    }
+    for (s = from < to ? from : to; s < (from < to ? to : from); s++) {
+        at[s + 1] += from < to ? -1 : 1;
+    }
+    return 1;
+}
+
+/* Moves layers while that makes cut[1] better; neighbours first. DPAR_MORE: no more tries. */
+static dpar_status dpari_placing_descend(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+{
+    int32_t stages = x->job->stages, away, from, up, better = 1;
+    while (better) {
+        better = 0;
+        for (away = 1; away < stages; away++) {
+            for (from = 0; from < 2 * (stages - away); from++) {
+                int32_t a = from / 2;
+                dpar_status st;
+                up = from % 2;
+                if (!dpari_placing_move(x, up ? a : a + away, up ? a + away : a)) {
+                    continue;
+                }
+                if (x->judged >= x->tries) {
+                    return DPAR_MORE;
+                }
+                st = dpari_placing_judge(x, &x->cut[1], s, why);
+                if (st != DPAR_OK) {
+                    return st;
+                }
+                if (dpari_placing_better(&x->cut[0], &x->cut[1])) {
+                    dpari_placing_copy(x, &x->cut[1], &x->cut[0]);
+                    better = 1;
+                }
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Where a search starts: equal times, or equal numbers. */
+static dpar_status dpari_placing_start(dpari_placing *x, int start, dpar_why *why)
+{
+    int32_t l;
+    for (l = 0; l < x->layers; l++) {
+        x->cost[l] = start > 0 ? 1
+                               : dpari_placing_of(x->job->times, 0, l) +
+                                     dpari_placing_of(x->job->times, 3, l);
+    }
+    return dpar_split_balance(x->cut[0].at, x->layers, x->cost, x->job->stages, why);
+}
+
+static dpar_status dpari_placing_search(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    int start;
+    for (start = 0; start < DPARI_LAYERS_STARTS && st == DPAR_OK; start++) {
+        st = dpari_placing_start(x, start, why);
+        if (st == DPAR_OK) {
+            st = dpari_placing_judge(x, NULL, s, why);
+        }
+        if (st != DPAR_OK) {
+            break;
+        }
+        dpari_placing_copy(x, &x->cut[1], &x->cut[0]);
+        st = dpari_placing_descend(x, s, why);
+        if (st >= 0 && (start == 0 || dpari_placing_better(&x->cut[1], &x->cut[2]))) {
+            dpari_placing_copy(x, &x->cut[2], &x->cut[1]);
+        }
+    }
+    return st;
+}
+
+/* ---- the calls ------------------------------------------------------------------------------ */
+
+/* Only numbers of the shape are looked at. */
+static dpar_status dpari_placing_shape(const dpar_pipe_job *job, int32_t layers,
+                                       const dpar_schedule *given, dpar_why *why)
+{
+    if (job->times == NULL || job->stages < 1 || job->stages > DPAR_PIPE_STAGES ||
+        layers < job->stages || layers > (1 << 24)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# layers on # stages: one a stage at least, 2^24 at most", layers,
+                         job->stages, 0, 0);
+    }
+    if (given != NULL &&
+        (given->ranks != job->ranks || given->stages != job->stages ||
+         given->micros != job->micros || given->chain != given->stages || given->slices != 1)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "the schedule has # ranks, # stages of one chain or more, # micro-batches "
+                         "(slices: #): not the job's",
+                         given->ranks, given->stages, given->micros, given->slices);
+    }
+    return DPAR_OK;
+}
+
+/* What judging takes: the job's shape with nothing in it. */
+static int64_t dpari_placing_rest(const dpar_pipe_job *job, const dpar_schedule *given)
+{
+    dpar_times none;
+    dpar_pipe_job shape = *job;
+    dpari_zero(&none, sizeof(none));
+    if (given != NULL) {
+        return dpar_simulate_bytes(given, job->times);
+    }
+    dpari_zero(&shape.cap, sizeof(shape.cap));
+    shape.times = &none;
+    return dpar_auto_bytes(&shape);
+}
+
+DPAR_API int64_t dpar_layers_bytes(const dpar_pipe_job *job, int32_t layers,
+                                   const dpar_schedule *given)
+{
+    int64_t s = job->stages, rest;
+    if (dpari_placing_shape(job, layers, given, NULL) != DPAR_OK) {
+        return -1;
+    }
+    rest = dpari_placing_rest(job, given);
+    return rest < 0 ? -1
+                    : (int64_t)sizeof(dpari_placing) +
+                          8 * (DPARI_LAYERS_SUMS * s + 3 * (s + 1) + layers) +
+                          (int64_t)sizeof(dpar_rank_timing) * job->ranks + rest;
+}
+
+static dpari_placing *dpari_placing_lay(const dpar_pipe_job *job, int32_t layers,
+                                        const dpar_schedule *given, void *mem, int64_t bytes)
+{
+    dpari_placing *x = (dpari_placing *)mem;
+    char *at = (char *)(x + 1);
+    int k;
+    dpari_zero(x, sizeof(*x));
+    x->job = job;
+    x->given = given;
+    x->layers = layers;
+    x->times = *job->times;
+    for (k = 0; k < DPARI_LAYERS_SUMS; k++) {
+        x->sum[k] = dpari_pipe_wide(&at, job->stages);
+    }
+    x->times.forward.of = x->sum[0];
+    x->times.input.of = x->sum[1];
+    x->times.weight.of = x->sum[2];
+    x->times.backward.of = x->sum[3];
+    if (dpari_placing_holds(job)) {
+        x->times.hold_forward.of = x->sum[4];
+        x->times.hold_input.of = x->sum[5];
+        x->times.hold_weight.of = x->sum[6];
+    }
+    x->times.hold_always.of = x->sum[7];
+    x->staged = *job;
+    x->staged.times = &x->times;
+    for (k = 0; k < 3; k++) {
+        x->cut[k].at = dpari_pipe_wide(&at, (int64_t)job->stages + 1);
+    }
+    x->cost = dpari_pipe_wide(&at, layers);
+    x->rank = (dpar_rank_timing *)(void *)at;
+    at += (int64_t)sizeof(dpar_rank_timing) * job->ranks;
+    x->rest = at;
+    x->rest_bytes = bytes - (at - (char *)mem);
+    return x;
+}
+
+/* The best cut is found: its schedule, or why there is none. */
+static dpar_status dpari_placing_end(dpari_placing *x, dpar_schedule *s, dpar_why *why)
+{
+    dpari_placing_cut *best = &x->cut[2];
+    int64_t judged = x->judged;
+    int32_t r;
+    dpar_status st;
+    dpari_placing_copy(x, &x->cut[0], best);
+    st = dpari_placing_judge(x, NULL, s, why);
+    if (st == DPAR_OK && best->score.over > 0) {
+        if (x->given == NULL) {
+            return dpar_pipe_check(&x->staged, why);
+        }
+        for (r = 0; r < x->job->ranks; r++) {
+            int64_t cap = dpari_each_at(&x->job->cap, r);
+            int64_t peak =
+                dpari_placing_holds(x->job) ? x->rank[r].peak_bytes : x->rank[r].peak_count;
+            if (cap > 0 && peak > cap) {
+                return dpari_say(DPAR_E_MEMORY, why,
+                                 "cannot fit: rank # holds # at its peak, its cap is #", r, peak,
+                                 cap, 0);
+            }
+        }
+    }
+    best->result = x->cut[0].result;
+    best->result.bound = dpar_pipe_bound(&x->staged);
+    best->result.nodes = judged;
+    return st;
+}
+
+DPAR_API dpar_status dpar_layers_place(const dpar_pipe_job *job, int32_t layers,
+                                       const dpar_schedule *given, int64_t tries, int64_t *cuts,
+                                       dpar_schedule *s, void *room, int64_t room_bytes,
+                                       dpar_pipe_result *result, void *mem, int64_t bytes,
+                                       dpar_why *why)
+{
+    dpari_placing *x;
+    dpar_schedule made;
+    dpar_status st = dpari_placing_shape(job, layers, given, why), ended;
+    int32_t k;
+    if (st == DPAR_OK) {
+        st = dpari_placing_fit(job, layers, why);
+    }
+    if (st == DPAR_OK && (tries < 1 || dpar_layers_bytes(job, layers, given) < 0)) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "# tries, # ranks, # micro-batches: 1 or more, or the job is out of its "
+                       "domain",
+                       tries, job->ranks, job->micros, 0);
+    }
+    if (st == DPAR_OK && bytes < dpar_layers_bytes(job, layers, given)) {
+        st = dpari_say(DPAR_E_ROOM, why, "placing layers takes # bytes, there are #",
+                       dpar_layers_bytes(job, layers, given), bytes, 0, 0);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    x = dpari_placing_lay(job, layers, given, mem, bytes);
+    x->room = room;
+    x->room_bytes = room_bytes;
+    x->tries = tries;
+    st = dpari_placing_search(x, &made, why);
+    ended = st < 0 ? st : dpari_placing_end(x, &made, why);
+    if (ended != DPAR_OK) {
+        return ended;
+    }
+    for (k = 0; k <= job->stages; k++) {
+        cuts[k] = x->cut[2].at[k];
+    }
+    if (given == NULL) {
+        *s = made;
+    }
+    *result = x->cut[2].result;
+    return st;
+}

@@ -1,0 +1,864 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "schedule_show.h"
+
+#include "../base/arith.h"
+
+/* ---- what all three need -------------------------------------------------------------------- */
+
+/* Does it take the rank's time, on the main lane? (The rest are messages, collectives, copies.) */
+static int dpari_gantt_is_work(int32_t kind)
+{
+    return (kind >= DPAR_FORWARD && kind <= DPAR_WEIGHT) || kind == DPAR_RECOMPUTE;
+}
+
+static int dpari_gantt_is_message(int32_t kind)
+{
+    return kind >= DPAR_SEND_F && kind <= DPAR_RECV_B;
+}
+
+/* Collectives and copies hold the rank too. */
+static int dpari_gantt_holds(int32_t kind)
+{
+    return kind != DPAR_IDLE && !dpari_gantt_is_message(kind);
+}
+
+static dpar_status dpari_gantt_check_action(const dpar_gantt *g, int64_t k, int32_t rank,
+                                            dpar_why *why)
+{
+    const dpar_schedule *s = g->schedule;
+    const dpar_action *a = &s->action[k];
+    if (a->kind >= DPAR_ACTION_KINDS || a->stage >= s->stages || a->peer >= s->ranks) {
+        return dpari_say(DPAR_E_ARG, why, "action # of rank # is of kind #, stage #: no such",
+                         k - s->begin[rank], rank, a->kind, a->stage);
+    }
+    if (g->start[k] < 0 || g->end[k] < (dpari_gantt_is_message(a->kind) ? 0 : g->start[k])) {
+        return dpari_say(DPAR_E_ARG, why, "action # of rank # runs from # to #", k - s->begin[rank],
+                         rank, g->start[k], g->end[k]);
+    }
+    if (a->joined && (k + 1 >= s->begin[rank + 1] || a[1].joined || a->kind != DPAR_FORWARD ||
+                      (a[1].kind != DPAR_BACKWARD && a[1].kind != DPAR_INPUT))) {
+        return dpari_say(DPAR_E_ARG, why, "action # of rank # overlaps no backward behind it",
+                         k - s->begin[rank], rank, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Everything that is read is in its domain; *last: when the last action ends. */
+static dpar_status dpari_gantt_check(const dpar_gantt *g, int64_t *last, dpar_why *why)
+{
+    const dpar_schedule *s = g->schedule;
+    dpar_status st = DPAR_OK;
+    int32_t r;
+    int64_t k;
+    if (s->ranks < 1 || s->ranks > DPAR_MOST_STAGES || g->unit < 1 ||
+        g->unit > INT64_C(1000000000000)) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks, # ticks a unit: 1 to 65535 and 1 to 1e12",
+                         s->ranks, g->unit, 0, 0);
+    }
+    *last = 0;
+    for (r = 0; r < s->ranks; r++) {
+        if (s->begin[r] < 0 || s->begin[r + 1] < s->begin[r]) {
+            return dpari_say(DPAR_E_ARG, why, "rank # has the actions # up to #", r, s->begin[r],
+                             s->begin[r + 1], 0);
+        }
+        for (k = s->begin[r]; k < s->begin[r + 1] && st == DPAR_OK; k++) {
+            st = dpari_gantt_check_action(g, k, r, why);
+            *last = dpari_most(*last, g->end[k]);
+        }
+    }
+    return st;
+}
+
+/* ticks x width / last rounded down, for 0 <= ticks <= last; coarser when that would overflow. */
+static int64_t dpari_gantt_at(int64_t ticks, int64_t last, int64_t width)
+{
+    while (last > INT64_MAX / width) {
+        last /= 2;
+        ticks /= 2;
+    }
+    return last < 1 ? 0 : dpari_least(ticks, last) * width / last;
+}
+
+/* ticks / unit with at most `decimals` digits behind the point, none that are zero. */
+static void dpari_gantt_time(dpar_text *t, int64_t ticks, int64_t unit, int32_t decimals)
+{
+    int64_t rest = ticks % unit;
+    dpar_text_int(t, ticks / unit);
+    if (rest > 0 && decimals > 0) {
+        char digit[16];
+        size_t n = 0, kept = 0;
+        for (; rest > 0 && n < (size_t)decimals; n++) {
+            rest *= 10;
+            digit[n] = (char)('0' + (int)(rest / unit));
+            kept = digit[n] != '0' ? n + 1 : kept;
+            rest %= unit;
+        }
+        dpar_text_put(t, kept > 0 ? "." : "");
+        dpar_text_slice(t, digit, kept);
+    }
+}
+
+/* The smallest of 1, 2, 5, 10, 20, ... ticks that is not below `least`. */
+static int64_t dpari_gantt_round(int64_t least)
+{
+    int64_t v = 1;
+    while (v < least && v <= INT64_MAX / 10) {
+        if (2 * v >= least) {
+            return 2 * v;
+        }
+        if (5 * v >= least) {
+            return 5 * v;
+        }
+        v *= 10;
+    }
+    return dpari_most(v, least);
+}
+
+/* How many stages of the same rank come before this one: the chunk of the rank. */
+static int32_t dpari_gantt_chunk(const dpar_schedule *s, int32_t stage)
+{
+    int32_t i, n = 0;
+    for (i = 0; i < stage; i++) {
+        n += s->rank_of[i] == s->rank_of[stage];
+    }
+    return n;
+}
+
+static int32_t dpari_gantt_digits(int64_t v)
+{
+    int32_t n = 1;
+    for (; v > 9; v /= 10) {
+        n++;
+    }
+    return n;
+}
+
+/* The length of the shortest slice of work that takes time; `last` when there is none. *common: the
+ * greatest tick that divides every start and end of work. *kinds: a bit for each kind that there
+ * is, bit 31 for an overlapped pair. */
+static int64_t dpari_gantt_survey(const dpar_gantt *g, int64_t last, int64_t *common,
+                                  uint32_t *kinds)
+{
+    const dpar_schedule *s = g->schedule;
+    int64_t k, shortest = last;
+    *common = last;
+    *kinds = 0;
+    for (k = s->begin[0]; k < s->begin[s->ranks]; k++) {
+        int64_t length = g->end[k] - g->start[k], both[2], a;
+        int32_t i;
+        *kinds |= UINT32_C(1) << s->action[k].kind | (uint32_t)s->action[k].joined << 31;
+        if (!dpari_gantt_holds(s->action[k].kind) || length < 1) {
+            continue;
+        }
+        if (dpari_gantt_is_work(s->action[k].kind)) {
+            shortest = dpari_least(shortest, s->action[k].joined ? (length + 1) / 2 : length);
+        }
+        both[0] = g->start[k];
+        both[1] = g->end[k];
+        for (i = 0; i < 2; i++) {
+            for (a = both[i]; a != 0;) {
+                int64_t rest = *common % a;
+                *common = a;
+                a = rest;
+            }
+        }
+    }
+    return shortest;
+}
+
+/* "4 ranks, 8 stages, 16 micro-batches, makespan 51". */
+static void dpari_gantt_numbers(dpar_text *t, const dpar_gantt *g, int64_t last)
+{
+    dpar_text_int(t, g->schedule->ranks);
+    dpar_text_put(t, " ranks, ");
+    dpar_text_int(t, g->schedule->stages);
+    dpar_text_put(t, " stages, ");
+    dpar_text_int(t, g->schedule->micros);
+    dpar_text_put(t, " micro-batches, makespan ");
+    dpari_gantt_time(t, last, g->unit, 6);
+}
+
+/* The other half of a message, on the peer: -1 when there is none. */
+static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a)
+{
+    int32_t stage = a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B
+                        ? dpar_schedule_behind(s, a->stage)
+                        : dpar_schedule_before(s, a->stage);
+    int32_t kind = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B ? a->kind + 1 : a->kind - 1;
+    int64_t k;
+    for (k = s->begin[a->peer]; k < s->begin[a->peer + 1]; k++) {
+        const dpar_action *b = &s->action[k];
+        if (b->kind == kind && b->stage == stage && b->micro == a->micro) {
+            return k;
+        }
+    }
+    return -1;
+}
+
+/* ---- characters ----------------------------------------------------------------------------- */
+
+/* How a chart is laid out. */
+typedef struct dpari_chart {
+    int64_t ticks;   /* that the columns stand for: the makespan, rounded up to whole steps */
+    int64_t columns; /* between the bars */
+    int32_t named;   /* 1: "B3--"; 0: a mark a column */
+    int32_t label;   /* characters before the first column */
+    int32_t exact;
+} dpari_chart;
+
+/* Which column a time is the left edge of, to the nearest. */
+static int64_t dpari_chart_column(const dpari_chart *c, int64_t ticks)
+{
+    return (dpari_gantt_at(ticks, c->ticks, 2 * c->columns) + 1) / 2;
+}
+
+static void dpari_chart_lay(dpari_chart *c, const dpar_gantt *g, int64_t last, int32_t width,
+                            uint32_t *kinds)
+{
+    int64_t common, shortest = dpari_gantt_survey(g, last, &common, kinds);
+    int64_t name = 1 + dpari_gantt_digits(dpari_most(g->schedule->micros - 1, 0)), room, steps;
+    c->label = 7 + dpari_gantt_digits(g->schedule->ranks - 1);
+    room = width - c->label - 1;
+    common = dpari_most(common, 1);
+    steps = dpari_most(dpari_ceil_div(last, common), 1);
+    c->exact = steps <= room;
+    c->named = 0;
+    c->columns = c->exact ? steps : room;
+    c->ticks = c->exact ? steps * common : last;
+    if (c->exact && shortest > 0) {
+        int64_t each = dpari_ceil_div(name, dpari_most(shortest / common, 1));
+        c->named = each <= room / steps;
+        c->columns = c->named ? steps * each : steps;
+    }
+}
+
+/* The mark of an action in one column. */
+static char dpari_chart_mark(const dpar_action *a)
+{
+    switch (a->kind) {
+    case DPAR_FORWARD: return (char)('0' + a->micro % 10);
+    case DPAR_BACKWARD: return (char)('A' + a->micro % 26);
+    case DPAR_INPUT: return (char)('a' + a->micro % 26);
+    case DPAR_WEIGHT: return '+';
+    case DPAR_RECOMPUTE: return '%';
+    default: return '~';
+    }
+}
+
+static char dpari_chart_letter(const dpar_schedule *s, const dpar_action *a)
+{
+    char c = a->kind == DPAR_RECOMPUTE ? 'R' : dpar_action_name(a->kind)[0];
+    return dpari_gantt_chunk(s, a->stage) % 2 == 1 ? (char)(c + ('a' - 'A')) : c;
+}
+
+static void dpari_chart_fill(dpar_text *t, char c, int64_t n)
+{
+    for (; n > 0; n--) {
+        dpar_text_char(t, c);
+    }
+}
+
+/* One action over `columns` columns. */
+static void dpari_chart_slice(dpar_text *t, const dpari_chart *c, const dpar_schedule *s,
+                              const dpar_action *a, int64_t columns, char dash)
+{
+    int64_t name = 1 + dpari_gantt_digits(a->micro);
+    if (!c->named || columns < name || !dpari_gantt_is_work(a->kind)) {
+        dpari_chart_fill(t, dpari_chart_mark(a), columns);
+        return;
+    }
+    dpar_text_char(t, dpari_chart_letter(s, a));
+    dpar_text_int(t, a->micro);
+    dpari_chart_fill(t, dash, columns - name);
+}
+
+static void dpari_chart_rank(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int32_t rank)
+{
+    const dpar_schedule *s = g->schedule;
+    int64_t k, at = 0;
+    dpar_text_put(t, "rank ");
+    dpari_chart_fill(t, ' ', c->label - 7 - dpari_gantt_digits(rank));
+    dpar_text_int(t, rank);
+    dpar_text_put(t, " |");
+    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
+        const dpar_action *a = &s->action[k];
+        int64_t from = dpari_most(dpari_chart_column(c, g->start[k]), at), half;
+        int64_t to = dpari_most(dpari_chart_column(c, g->end[k]), from);
+        if (!dpari_gantt_holds(a->kind)) {
+            continue;
+        }
+        dpari_chart_fill(t, '.', from - at);
+        half = a->joined ? from + (to - from + 1) / 2 : to;
+        dpari_chart_slice(t, c, s, a, half - from, a->joined ? '*' : '-');
+        if (a->joined) {
+            dpari_chart_slice(t, c, s, a + 1, to - half, '*');
+        }
+        at = to;
+    }
+    dpari_chart_fill(t, '.', c->columns - at);
+    dpar_text_put(t, "|\n");
+}
+
+/* Times at round ticks, 10 columns apart at least. */
+static void dpari_chart_axis(dpar_text *t, const dpari_chart *c, const dpar_gantt *g)
+{
+    int64_t every, at, tick;
+    every = c->ticks > INT64_MAX / 10 ? INT64_MAX : dpari_ceil_div(10 * c->ticks, c->columns);
+    every = dpari_gantt_round(every);
+    dpar_text_put(t, "time");
+    dpari_chart_fill(t, ' ', c->label - 4);
+    for (at = 0, tick = 0;; tick += every) {
+        size_t before;
+        int64_t column = dpari_chart_column(c, tick);
+        dpari_chart_fill(t, ' ', column - at);
+        before = t->used;
+        dpari_gantt_time(t, tick, g->unit, 3);
+        at = dpari_most(column, at) + (int64_t)(t->used - before);
+        if (tick > c->ticks - every || dpari_chart_column(c, tick + every) + 6 > c->columns) {
+            break;
+        }
+    }
+    dpar_text_char(t, '\n');
+}
+
+static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_gantt *g, int64_t last)
+{
+    if (g->title != NULL) {
+        dpar_text_put(t, g->title);
+        dpar_text_char(t, '\n');
+    }
+    dpari_gantt_numbers(t, g, last);
+    dpar_text_put(t, c->exact ? "; " : "; scaled: ");
+    dpar_text_int(t, c->columns);
+    dpar_text_put(t, " columns = ");
+    dpari_gantt_time(t, c->ticks, g->unit, 6);
+    dpar_text_char(t, '\n');
+}
+
+/* A set of kinds. */
+#define DPARI_KIND(kind) (UINT32_C(1) << (kind))
+#define DPARI_KINDS_APART                                                                          \
+    (DPARI_KIND(DPAR_UNSHARD) | DPARI_KIND(DPAR_RESHARD) | DPARI_KIND(DPAR_REDUCE_GRAD) |          \
+     DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD))
+
+static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kinds, int32_t chunks)
+{
+    static const struct {
+        uint32_t kinds;
+        char named[24], marked[24];
+    } word[] = {{DPARI_KIND(DPAR_FORWARD), "F forward  ", "0-9 forward  "},
+                {DPARI_KIND(DPAR_BACKWARD), "B backward  ", "A-Z backward  "},
+                {DPARI_KIND(DPAR_INPUT), "I input gradient  ", "a-z input gradient  "},
+                {DPARI_KIND(DPAR_WEIGHT), "W weight gradient  ", "+ weight gradient  "},
+                {DPARI_KIND(DPAR_RECOMPUTE), "R recompute  ", "% recompute  "},
+                {DPARI_KINDS_APART, "~ collective  ", "~ collective  "},
+                {DPARI_KIND(31), "* overlapped  ", ""}};
+    size_t i;
+    for (i = 0; i < sizeof(word) / sizeof(word[0]); i++) {
+        if (kinds & word[i].kinds) {
+            dpar_text_put(t, c->named ? word[i].named : word[i].marked);
+        }
+    }
+    dpar_text_put(t, ". idle\n");
+    if (!c->named) {
+        dpar_text_put(t, "digits and letters: the micro-batch, from 0 and A, round and round\n");
+    } else if (chunks > 1) {
+        dpar_text_put(t, "lower case: a rank's odd chunks\n");
+    }
+}
+
+DPAR_API dpar_status dpar_show_schedule_text(dpar_text *t, const dpar_gantt *g, int32_t width,
+                                             dpar_why *why)
+{
+    dpari_chart c;
+    uint32_t kinds;
+    int64_t last;
+    int32_t r;
+    dpar_status st = dpari_gantt_check(g, &last, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (width < 32 || width > 4096) {
+        return dpari_say(DPAR_E_ARG, why, "a chart of # characters: 32 to 4096", width, 0, 0, 0);
+    }
+    dpari_chart_lay(&c, g, last, width, &kinds);
+    dpari_chart_head(t, &c, g, last);
+    for (r = 0; r < g->schedule->ranks; r++) {
+        dpari_chart_rank(t, &c, g, r);
+    }
+    dpari_chart_axis(t, &c, g);
+    dpari_chart_legend(t, &c, kinds, g->schedule->stages / g->schedule->ranks);
+    return DPAR_OK;
+}
+
+/* ---- SVG ------------------------------------------------------------------------------------ */
+
+/* Lengths are in tenths of a pixel: integers, and fine enough. */
+enum { DPARI_SVG_LEFT = 720, DPARI_SVG_TOP = 840, DPARI_SVG_LANE = 300, DPARI_SVG_RIGHT = 1000 };
+
+typedef struct dpari_figure {
+    const dpar_gantt *g;
+    int64_t last, width; /* of the lanes */
+    int64_t pitch;       /* from lane to lane */
+    uint32_t kinds;
+} dpari_figure;
+
+static void dpari_figure_number(dpar_text *t, const char *name, int64_t tenths)
+{
+    dpar_text_char(t, ' ');
+    dpar_text_put(t, name);
+    dpar_text_put(t, "=\"");
+    dpari_gantt_time(t, tenths, 10, 1);
+    dpar_text_char(t, '"');
+}
+
+static void dpari_figure_rect(dpar_text *t, const char *style, int32_t level, int64_t x, int64_t y,
+                              int64_t w, int64_t h)
+{
+    dpar_text_put(t, "<rect class=\"");
+    dpar_text_put(t, style);
+    if (level >= 0) {
+        dpar_text_int(t, level);
+    }
+    dpar_text_char(t, '"');
+    dpari_figure_number(t, "x", x);
+    dpari_figure_number(t, "y", y);
+    dpari_figure_number(t, "width", w);
+    dpari_figure_number(t, "height", h);
+    dpar_text_put(t, "/>");
+}
+
+static void dpari_figure_open(dpar_text *t, const char *style, int64_t x, int64_t y)
+{
+    dpar_text_put(t, "<text class=\"");
+    dpar_text_put(t, style);
+    dpar_text_char(t, '"');
+    dpari_figure_number(t, "x", x);
+    dpari_figure_number(t, "y", y);
+    dpar_text_char(t, '>');
+}
+
+static void dpari_figure_text(dpar_text *t, const char *style, int64_t x, int64_t y, const char *s)
+{
+    dpari_figure_open(t, style, x, y);
+    dpar_text_put(t, s);
+    dpar_text_put(t, "</text>\n");
+}
+
+/* The title for XML and JSON alike: what either would read as its own becomes an apostrophe, what
+ * is not printable ASCII a question mark. */
+static void dpari_gantt_title(dpar_text *t, const char *s)
+{
+    for (; *s != 0; s++) {
+        char c = *s >= ' ' && *s < 127 ? *s : '?';
+        dpar_text_char(t, c == '&' || c == '<' || c == '>' || c == '"' || c == '\\' ? '\'' : c);
+    }
+}
+
+static int64_t dpari_figure_x(const dpari_figure *f, int64_t ticks)
+{
+    return DPARI_SVG_LEFT + dpari_gantt_at(ticks, f->last, f->width);
+}
+
+static int64_t dpari_figure_y(const dpari_figure *f, int32_t rank)
+{
+    return DPARI_SVG_TOP + rank * f->pitch;
+}
+
+static void dpari_figure_head(dpar_text *t, const dpari_figure *f)
+{
+    int64_t wide = DPARI_SVG_LEFT + f->width + DPARI_SVG_RIGHT;
+    int64_t high = dpari_figure_y(f, f->g->schedule->ranks) + 300;
+    dpar_text_put(t, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ");
+    dpar_text_int(t, wide / 10);
+    dpar_text_char(t, ' ');
+    dpar_text_int(t, high / 10);
+    dpar_text_put(
+        t,
+        "\">\n<style>text{font:12px sans-serif;fill:#222}.h{font-size:18px;font-weight:600}"
+        ".s,.a,.p{fill:#555}.e{text-anchor:end}.a,.n,.q{text-anchor:middle}.n{font-size:11px}"
+        ".q{font-size:8px}.p{font-size:11px}"
+        ".F0{fill:#6ea6d8}.F1{fill:#b3d1ec}.F2{fill:#dbe9f6}"
+        ".B0{fill:#f09a4a}.B1{fill:#f8c595}.B2{fill:#fce3cb}"
+        ".I0{fill:#f4c542}.I1{fill:#f9df93}.I2{fill:#fdf1cd}"
+        ".W0{fill:#76b97a}.W1{fill:#b2d9b5}.W2{fill:#dcefdd}"
+        ".R0{fill:#b49ad2}.R1{fill:#d3c5e5}.R2{fill:#e9e1f2}"
+        ".U{fill:#8c6bb1}.X{fill:#bbb}.G{fill:#3a8f86}.O{fill:#a0522d}"
+        ".F0,.F1,.F2,.B0,.B1,.B2,.I0,.I1,.I2,.W0,.W1,.W2,.R0,.R1,.R2"
+        "{stroke:#555;stroke-width:.4}.g{stroke:#ddd}.z{fill:url(#dpar-idle)}"
+        ".f,.b{stroke-width:.9;opacity:.75}.f{stroke:#1f5f99}.b{stroke:#b3560b}"
+        ".y{stroke-dasharray:3 2;opacity:.45}</style>\n"
+        "<defs><pattern id=\"dpar-idle\" width=\"6\" height=\"6\" "
+        "patternUnits=\"userSpaceOnUse\"><rect width=\"6\" height=\"6\" fill=\"#f6f6f6\"/>"
+        "<path d=\"M0 6L6 0\" stroke=\"#ccc\" stroke-width=\".8\"/></pattern>"
+        "<marker id=\"dpar-f\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"5\" "
+        "markerHeight=\"5\" orient=\"auto\"><path d=\"M0 0L6 3L0 6z\" fill=\"#1f5f99\"/></marker>"
+        "<marker id=\"dpar-b\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"5\" "
+        "markerHeight=\"5\" orient=\"auto\"><path d=\"M0 0L6 3L0 6z\" fill=\"#b3560b\"/></marker>"
+        "</defs>\n<title>");
+    dpari_gantt_title(t, f->g->title != NULL ? f->g->title : "pipeline schedule");
+    dpar_text_put(t, "</title>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n");
+    dpari_figure_open(t, "h", 200, 300);
+    dpari_gantt_title(t, f->g->title != NULL ? f->g->title : "pipeline schedule");
+    dpar_text_put(t, "</text>\n");
+    dpari_figure_open(t, "s", 200, 500);
+    dpari_gantt_numbers(t, f->g, f->last);
+    dpar_text_put(t, "; numbers: micro-batches");
+    dpar_text_put(t, f->g->schedule->stages > f->g->schedule->ranks
+                         ? "; paler: later chunks of the rank</text>\n"
+                         : "</text>\n");
+}
+
+/* The style of a kind that stands on the strip below the lane; NULL: on the lane, or an arrow. */
+static const char *dpari_figure_strip(int32_t kind)
+{
+    switch (kind) {
+    case DPAR_UNSHARD: return "U";
+    case DPAR_RESHARD: return "X";
+    case DPAR_REDUCE_GRAD: return "G";
+    case DPAR_OFFLOAD:
+    case DPAR_RELOAD: return "O";
+    default: return NULL;
+    }
+}
+
+/* What the colours mean; only what there is. */
+static void dpari_figure_legend(dpar_text *t, const dpari_figure *f)
+{
+    static const struct {
+        uint32_t kinds;
+        char style[3], word[18];
+    } entry[] = {{DPARI_KIND(DPAR_FORWARD), "F0", "F forward"},
+                 {DPARI_KIND(DPAR_BACKWARD), "B0", "B backward"},
+                 {DPARI_KIND(DPAR_INPUT), "I0", "I input gradient"},
+                 {DPARI_KIND(DPAR_WEIGHT), "W0", "W weight gradient"},
+                 {DPARI_KIND(DPAR_RECOMPUTE), "R0", "R recompute"},
+                 {DPARI_KIND(DPAR_IDLE) | DPARI_KIND(DPAR_FORWARD), "z", "idle"},
+                 {DPARI_KIND(DPAR_UNSHARD), "U", "unshard"},
+                 {DPARI_KIND(DPAR_RESHARD), "X", "reshard"},
+                 {DPARI_KIND(DPAR_REDUCE_GRAD), "G", "reduce gradients"},
+                 {DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD), "O", "offload, reload"}};
+    int64_t x = 200;
+    size_t i;
+    for (i = 0; i < sizeof(entry) / sizeof(entry[0]); i++) {
+        if (f->kinds & entry[i].kinds) {
+            dpari_figure_rect(t, entry[i].style, -1, x, 600, 120, 120);
+            dpari_figure_text(t, "s", x + 170, 705, entry[i].word);
+            x += 400 + 66 * (int64_t)dpari_length(entry[i].word);
+        }
+    }
+}
+
+/* Lines at round times, about 70 pixels apart at least. */
+static void dpari_figure_axis(dpar_text *t, const dpari_figure *f)
+{
+    int64_t bottom = dpari_figure_y(f, f->g->schedule->ranks), tick, every;
+    every = f->last > INT64_MAX / 700 ? f->last / f->width * 700
+                                      : dpari_ceil_div(f->last * 700, f->width);
+    every = dpari_gantt_round(dpari_most(every, 1));
+    for (tick = 0; tick <= f->last; tick += every) {
+        int64_t x = dpari_figure_x(f, tick);
+        dpar_text_put(t, "<path class=\"g\" d=\"M");
+        dpari_gantt_time(t, x, 10, 1);
+        dpar_text_put(t, " 78V");
+        dpari_gantt_time(t, bottom, 10, 1);
+        dpar_text_put(t, "\"/>");
+        dpari_figure_open(t, "a", x, bottom + 150);
+        dpari_gantt_time(t, tick, f->g->unit, 6);
+        dpar_text_put(t, "</text>\n");
+        if (tick > INT64_MAX - every) {
+            break;
+        }
+    }
+    dpari_figure_text(t, "s", 200, bottom + 150, "time");
+}
+
+/* "3F12 on rank 3, 10 to 11". */
+static void dpari_figure_tip(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
+{
+    dpar_text_put(t, "<g><title>");
+    dpar_action_text(&f->g->schedule->action[k], t);
+    dpar_text_put(t, " on rank ");
+    dpar_text_int(t, rank);
+    dpar_text_put(t, ", ");
+    dpari_gantt_time(t, f->g->start[k], f->g->unit, 6);
+    dpar_text_put(t, " to ");
+    dpari_gantt_time(t, f->g->end[k], f->g->unit, 6);
+    dpar_text_put(t, "</title>");
+}
+
+/* A slice of work or half of one, with its number when that fits. */
+static void dpari_figure_slice(dpar_text *t, const dpar_schedule *s, const dpar_action *a,
+                               int64_t x, int64_t y, int64_t w, int64_t h)
+{
+    int32_t digits = dpari_gantt_digits(a->micro);
+    int64_t big = h >= 200 && w >= 64 * digits + 30;
+    const char *name = a->kind == DPAR_RECOMPUTE ? "R" : dpar_action_name(a->kind);
+    dpari_figure_rect(t, name, (int32_t)dpari_least(dpari_gantt_chunk(s, a->stage), 2), x, y, w, h);
+    if (big || w >= 46 * digits + 8) {
+        dpari_figure_open(t, big ? "n" : "q", x + w / 2, y + h / 2 + (big ? 40 : 29));
+        dpar_text_int(t, a->micro);
+        dpar_text_put(t, "</text>");
+    }
+}
+
+static void dpari_figure_action(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
+{
+    const dpar_schedule *s = f->g->schedule;
+    const dpar_action *a = &s->action[k];
+    const char *strip = dpari_figure_strip(a->kind);
+    int64_t x = dpari_figure_x(f, f->g->start[k]), y = dpari_figure_y(f, rank);
+    int64_t w = dpari_figure_x(f, f->g->end[k]) - x;
+    if (strip == NULL && (!dpari_gantt_is_work(a->kind) || w < 1)) {
+        return;
+    }
+    dpari_figure_tip(t, f, k, rank);
+    if (strip != NULL) {
+        dpari_figure_rect(t, strip, -1, x, y + DPARI_SVG_LANE + 10, dpari_most(w, 15), 60);
+    } else if (a->joined) {
+        dpari_figure_slice(t, s, a, x, y, w, DPARI_SVG_LANE / 2);
+        dpari_figure_slice(t, s, a + 1, x, y + DPARI_SVG_LANE / 2, w, DPARI_SVG_LANE / 2);
+    } else {
+        dpari_figure_slice(t, s, a, x, y, w, DPARI_SVG_LANE);
+    }
+    dpar_text_put(t, "</g>\n");
+}
+
+static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
+{
+    const dpar_schedule *s = f->g->schedule;
+    int64_t y = dpari_figure_y(f, rank), k, busy = 0;
+    dpari_figure_open(t, "e", DPARI_SVG_LEFT - 90, y + 195);
+    dpar_text_put(t, "rank ");
+    dpar_text_int(t, rank);
+    dpar_text_put(t, "</text>\n");
+    dpari_figure_rect(t, "z", -1, DPARI_SVG_LEFT, y, f->width, DPARI_SVG_LANE);
+    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
+        dpari_figure_action(t, f, k, rank);
+        if (dpari_gantt_holds(s->action[k].kind)) {
+            busy += dpari_least(f->g->end[k] - f->g->start[k], f->last - busy);
+        }
+    }
+    dpari_figure_open(t, "p", DPARI_SVG_LEFT + f->width + 80, y + 190);
+    dpari_gantt_time(t, 1000 - dpari_gantt_at(busy, f->last, 1000), 10, 1);
+    dpar_text_put(t, " % idle</text>\n");
+}
+
+/* From the lane's edge when the send is posted to the other's when the message has arrived. */
+static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
+{
+    const dpar_action *a = &f->g->schedule->action[k];
+    int64_t to = dpari_gantt_partner(f->g->schedule, a);
+    int32_t down = a->peer > rank;
+    const char *style = a->kind == DPAR_SEND_F ? "f" : "b";
+    if (to < 0) {
+        return;
+    }
+    dpar_text_put(t, "<line class=\"");
+    dpar_text_put(t, style);
+    dpar_text_put(t, a->peer - rank > 1 || rank - a->peer > 1 ? " y\"" : "\"");
+    dpari_figure_number(t, "x1", dpari_figure_x(f, f->g->start[k]));
+    dpari_figure_number(t, "y1", dpari_figure_y(f, rank) + (down ? DPARI_SVG_LANE : 0));
+    dpari_figure_number(t, "x2", dpari_figure_x(f, f->g->end[to]));
+    dpari_figure_number(t, "y2", dpari_figure_y(f, a->peer) + (down ? 0 : DPARI_SVG_LANE));
+    dpar_text_put(t, " marker-end=\"url(#dpar-");
+    dpar_text_put(t, style);
+    dpar_text_put(t, ")\"/>\n");
+}
+
+DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, dpar_why *why)
+{
+    const dpar_schedule *s = g->schedule;
+    dpari_figure f;
+    int64_t common, shortest, k;
+    int32_t r;
+    dpar_status st;
+    f.g = g;
+    st = dpari_gantt_check(g, &f.last, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    shortest = dpari_most(dpari_gantt_survey(g, f.last, &common, &f.kinds), 1);
+    f.width = dpari_least(dpari_most(f.last / shortest, 44) * 180, 28000); /* 18 pixels, 2800 */
+    f.pitch = DPARI_SVG_LANE + (f.kinds & DPARI_KINDS_APART ? 220 : 140);
+    dpari_figure_head(t, &f);
+    dpari_figure_legend(t, &f);
+    dpari_figure_axis(t, &f);
+    for (r = 0; r < s->ranks; r++) {
+        dpari_figure_rank(t, &f, r);
+    }
+    for (r = 0; r < s->ranks; r++) {
+        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
+            if (s->action[k].kind == DPAR_SEND_F || s->action[k].kind == DPAR_SEND_B) {
+                dpari_figure_arrow(t, &f, k, r);
+            }
+        }
+    }
+    dpar_text_put(t, "</svg>\n");
+    return DPAR_OK;
+}
+
+/* ---- Chrome trace --------------------------------------------------------------------------- */
+
+/* The threads of a process: slices of one may not overlap in part, so each way has its own. */
+enum {
+    DPARI_TRACE_WORK,
+    DPARI_TRACE_SEND_F,
+    DPARI_TRACE_RECV_F,
+    DPARI_TRACE_SEND_B,
+    DPARI_TRACE_RECV_B,
+    DPARI_TRACE_REST,
+    DPARI_TRACES
+};
+
+static int32_t dpari_trace_thread(int32_t kind)
+{
+    if (dpari_gantt_is_message(kind)) {
+        return kind - DPAR_SEND_F + DPARI_TRACE_SEND_F;
+    }
+    return dpari_gantt_is_work(kind) ? DPARI_TRACE_WORK : DPARI_TRACE_REST;
+}
+
+static void dpari_trace_open(dpar_text *t, const char *phase, int32_t rank, int32_t thread)
+{
+    dpar_text_put(t, ",\n{\"ph\":\"");
+    dpar_text_put(t, phase);
+    dpar_text_put(t, "\",\"pid\":");
+    dpar_text_int(t, rank);
+    dpar_text_put(t, ",\"tid\":");
+    dpar_text_int(t, thread);
+}
+
+static void dpari_trace_name(dpar_text *t, const char *what, int32_t rank, int32_t thread,
+                             const char *name, int64_t number)
+{
+    dpari_trace_open(t, "M", rank, thread);
+    dpar_text_put(t, ",\"name\":\"");
+    dpar_text_put(t, what);
+    dpar_text_put(t, "\",\"args\":{\"name\":\"");
+    dpar_text_put(t, name);
+    if (number >= 0) {
+        dpar_text_int(t, number);
+    }
+    dpar_text_put(t, "\"}}");
+}
+
+static void dpari_trace_time(dpar_text *t, const char *name, int64_t ticks, int64_t unit)
+{
+    dpar_text_put(t, ",\"");
+    dpar_text_put(t, name);
+    dpar_text_put(t, "\":");
+    dpari_gantt_time(t, ticks, unit, 6);
+}
+
+/* A complete event; `a` is what it is called: a pair's own slice holds those of both halves. */
+static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_action *a, int32_t rank,
+                              int64_t start, int64_t end)
+{
+    int32_t thread = dpari_trace_thread(a->kind);
+    dpari_trace_open(t, "X", rank, thread);
+    dpari_trace_time(t, "ts", start, g->unit);
+    dpari_trace_time(t, "dur", end - start, g->unit);
+    dpar_text_put(t, ",\"name\":\"");
+    dpar_action_text(a, t);
+    dpar_text_put(t, "\",\"cat\":\"");
+    dpar_text_put(t, thread == DPARI_TRACE_WORK ? "compute" : "communication");
+    dpar_text_put(t, "\",\"args\":{\"stage\":");
+    dpar_text_int(t, a->stage);
+    if (dpar_action_has_micro(a->kind)) {
+        dpar_text_put(t, ",\"micro\":");
+        dpar_text_int(t, a->micro);
+    }
+    if (dpari_gantt_is_message(a->kind)) {
+        dpar_text_put(t, ",\"peer\":");
+        dpar_text_int(t, a->peer);
+    }
+    dpar_text_put(t, "}}");
+}
+
+static void dpari_trace_work(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank)
+{
+    const dpar_action *a = &g->schedule->action[k];
+    dpar_action forward = *a;
+    dpari_trace_slice(t, g, a, rank, g->start[k], g->end[k]);
+    if (a->joined) {
+        forward.joined = 0;
+        dpari_trace_slice(t, g, &forward, rank, g->start[k], g->end[k]);
+        dpari_trace_slice(t, g, a + 1, rank, g->start[k], g->end[k]);
+    }
+}
+
+/* One end of an arrow: both have the id of the stages' boundary, the micro-batch and the way. */
+static void dpari_trace_flow(dpar_text *t, const dpar_gantt *g, const dpar_action *a, int32_t rank,
+                             int64_t at)
+{
+    int32_t sent = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
+    int64_t edge = (int64_t)a->stage + (a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B);
+    dpari_trace_open(t, sent ? "s" : "f", rank, dpari_trace_thread(a->kind));
+    dpari_trace_time(t, "ts", at, g->unit);
+    dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
+    dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
+    dpar_text_int(t, (edge * 65536 + a->micro) * 2 + (a->kind >= DPAR_SEND_B));
+    dpar_text_put(t, "}");
+}
+
+/* A message or a collective. Slices of a thread are kept apart: *free is when the thread is. */
+static void dpari_trace_rest(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank,
+                             int64_t *free)
+{
+    const dpar_action *a = &g->schedule->action[k];
+    int64_t start = g->start[k], other = -1;
+    if (dpari_gantt_is_message(a->kind)) {
+        other = dpari_gantt_partner(g->schedule, a);
+        if (other >= 0 && (a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B)) {
+            start = dpari_most(start, g->start[other]); /* before that it only waits */
+        }
+    }
+    start = dpari_least(dpari_most(start, *free), g->end[k]);
+    *free = dpari_most(*free, g->end[k]);
+    dpari_trace_slice(t, g, a, rank, start, g->end[k]);
+    if (other >= 0) {
+        dpari_trace_flow(t, g, a, rank, start);
+    }
+}
+
+static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
+{
+    static const char thread[DPARI_TRACES][18] = {
+        "compute", "send forward", "receive forward", "send backward", "receive backward", "other"};
+    const dpar_schedule *s = g->schedule;
+    int64_t k, free[DPARI_TRACES];
+    int32_t i;
+    dpari_trace_name(t, "process_name", rank, 0, "rank ", rank);
+    for (i = 0; i < DPARI_TRACES; i++) {
+        dpari_trace_name(t, "thread_name", rank, i, thread[i], -1);
+        free[i] = 0;
+    }
+    for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
+        int32_t kind = s->action[k].kind;
+        if (dpari_gantt_is_work(kind)) {
+            dpari_trace_work(t, g, k, rank);
+        } else if (kind != DPAR_IDLE) {
+            dpari_trace_rest(t, g, k, rank, &free[dpari_trace_thread(kind)]);
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g, dpar_why *why)
+{
+    int64_t last;
+    int32_t r;
+    dpar_status st = dpari_gantt_check(g, &last, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpar_text_put(t, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"title\":\"");
+    dpari_gantt_title(t, g->title != NULL ? g->title : "pipeline schedule");
+    dpar_text_put(t, "\"},\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":0,\"tid\":0,"
+                     "\"name\":\"process_labels\",\"args\":{\"labels\":\"dpar\"}}");
+    for (r = 0; r < g->schedule->ranks; r++) {
+        dpari_trace_rank(t, g, r);
+    }
+    dpar_text_put(t, "\n]}\n");
+    return DPAR_OK;
+}
