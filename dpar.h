@@ -1918,8 +1918,8 @@ DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t
  * (`peer` is not read). A joined pair starts with the inputs of both and ends both at once.
  *
  * start, end: [actions], for each action its times (NULL: not wanted): of a message from the
- * moment that it was reached, to its arrival; of both of a joined pair the pair's. rank: [ranks] or
- * NULL. mem: aligned as for int64_t.
+ * moment that it was reached, to its arrival (a buffered one may have come before); of both of a
+ * joined pair the pair's. rank: [ranks] or NULL. mem: aligned as for int64_t.
  *
  * E_ARG, with a sentence: a negative time or size; an action out of the schedule's domain; one
  * that stands twice; work before what it needs on its own rank (B before F, W before I, the V's
@@ -12834,15 +12834,15 @@ static void dpari_turn_next(dpari_turn *t, const dpari_plan *k)
 /* How many F's a rank is ahead of its backwards. */
 static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
 {
-    int64_t near = k->p - 1 - rank; /* ranks behind */
+    int64_t behind = k->p - 1 - rank; /* ranks behind */
     int64_t laps = (int64_t)(k->v - 1) * (k->size + (k->wide > 0));
     switch (k->rule) {
     case DPAR_1F1B:
-    case DPAR_ZB_H1: return near;
-    case DPAR_INTERLEAVED_ZB: return laps + near;
-    case DPAR_SEQ1F1B: return near + k->slices - 1;
-    case DPAR_MOE_OVERLAP: return laps + 2 * near + 1;
-    default: return laps + 2 * near;
+    case DPAR_ZB_H1: return behind;
+    case DPAR_INTERLEAVED_ZB: return laps + behind;
+    case DPAR_SEQ1F1B: return behind + k->slices - 1;
+    case DPAR_MOE_OVERLAP: return laps + 2 * behind + 1;
+    default: return laps + 2 * behind;
     }
 }
 
@@ -13115,13 +13115,33 @@ static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k, const dpar_
     }
 }
 
+/* Fills mem, which is large enough. Apart: the check has frames of its own. */
+DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, void *mem,
+                                  int64_t bytes)
+{
+    dpari_plan k = dpari_plan_of(order);
+    int64_t actions, own = dpari_plan_bytes(&k, &actions);
+    int32_t r;
+    (void)dpar_schedule_lay(s, k.p, k.stages, actions, mem, bytes, NULL);
+    s->micros = k.m;
+    s->slices = k.slices;
+    s->chain = dpari_order_both_ways(k.rule) ? k.p : s->stages;
+    dpari_order_lists(s, &k, order);
+    if (dpari_order_sweeps(k.rule)) {
+        dpari_sweep_all(&k, s);
+    } else if (dpari_plan_works(&k)) {
+        dpari_v_make(k.rule, s, (unsigned char *)mem + (own + 7) / 8 * 8);
+    } else {
+        for (r = 0; r < k.p; r++) {
+            dpari_order_write(&k, r, s->action + s->begin[s->rank_of[r]]);
+        }
+    }
+}
+
 DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *order, void *mem,
                                      int64_t bytes, dpar_why *why)
 {
-    dpar_schedule s;
-    dpari_plan k;
-    int64_t actions, own, needed = dpar_order_bytes(order, why);
-    int32_t r;
+    int64_t needed = dpar_order_bytes(order, why);
     if (needed < 0) {
         return dpar_order_check(order, NULL);
     }
@@ -13132,23 +13152,7 @@ DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *
                               dpar_order_name(order->rule), 16, order->ranks, order->micros, needed,
                               bytes);
     }
-    k = dpari_plan_of(order);
-    own = dpari_plan_bytes(&k, &actions);
-    (void)dpar_schedule_lay(&s, k.p, k.stages, actions, mem, bytes, NULL);
-    s.micros = k.m;
-    s.slices = k.slices;
-    s.chain = dpari_order_both_ways(k.rule) ? k.p : s.stages;
-    dpari_order_lists(&s, &k, order);
-    if (dpari_order_sweeps(k.rule)) {
-        dpari_sweep_all(&k, &s);
-    } else if (dpari_plan_works(&k)) {
-        dpari_v_make(k.rule, &s, (unsigned char *)mem + (own + 7) / 8 * 8);
-    } else {
-        for (r = 0; r < k.p; r++) {
-            dpari_order_write(&k, r, s.action + s.begin[s.rank_of[r]]);
-        }
-    }
-    *schedule = s;
+    dpari_order_fill(schedule, order, mem, bytes);
     return DPAR_OK;
 }
 
@@ -14371,14 +14375,14 @@ static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpa
 
 static dpar_status dpari_proof_message(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
-    int32_t far = dpari_proof_far(w->s, a->kind, a->stage);
-    if (far < 0) {
+    int32_t there = dpari_proof_far(w->s, a->kind, a->stage);
+    if (there < 0) {
         return dpari_proof_say(w, "rank #: @, but stage # ends its chain", r, a->stage, a, NULL);
     }
-    if (w->s->rank_of[far] == r) {
-        return dpari_proof_say(w, "rank #: @, but stage # is on the same rank", r, far, a, NULL);
+    if (w->s->rank_of[there] == r) {
+        return dpari_proof_say(w, "rank #: @, but stage # is on the same rank", r, there, a, NULL);
     }
-    if (a->peer != w->s->rank_of[far]) {
+    if (a->peer != w->s->rank_of[there]) {
         return dpari_proof_say(w, "rank #: @ has rank # for its other end, which is elsewhere", r,
                                a->peer, a, NULL);
     }
@@ -14447,11 +14451,11 @@ static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar
 static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     uint32_t set = a->kind == DPAR_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
-    int32_t far = dpari_proof_far(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
+    int32_t there = dpari_proof_far(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
     int32_t next = a->kind == DPAR_FORWARD ? 1 : -1;
     dpar_status st = DPAR_OK;
-    if (far >= 0 && w->s->rank_of[far] == r) {
-        st = dpari_proof_after(w, r, a, set, far, a->micro);
+    if (there >= 0 && w->s->rank_of[there] == r) {
+        st = dpari_proof_after(w, r, a, set, there, a->micro);
     }
     if (st == DPAR_OK && slice + next >= 0 && slice + next < w->s->slices) {
         st = dpari_proof_after(w, r, a, set, a->stage, a->micro + next);
@@ -14546,8 +14550,8 @@ static uint32_t dpari_proof_expected(const dpari_proof *w, int32_t stage, uint32
         set |= (seen & DPARI_SET_OFFLOADS) != 0 ? (uint32_t)DPARI_SET_OFFLOADS : 0;
     }
     for (kind = DPAR_SEND_F; kind <= DPAR_RECV_B && (w->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
-        int32_t far = dpari_proof_far(w->s, kind, stage);
-        if (far >= 0 && w->s->rank_of[far] != w->s->rank_of[stage] &&
+        int32_t there = dpari_proof_far(w->s, kind, stage);
+        if (there >= 0 && w->s->rank_of[there] != w->s->rank_of[stage] &&
             (!dpari_proof_way(kind) || (w->kinds & DPARI_SET_TRAINING) != 0)) {
             set |= 1u << kind;
         }
@@ -14751,10 +14755,10 @@ static int dpari_proof_compute(dpari_proof *w, int32_t r)
         }
     }
     for (k = 0; k < count; k++) {
-        int32_t far = dpari_proof_far(w->s, a[k].kind, a[k].stage);
+        int32_t there = dpari_proof_far(w->s, a[k].kind, a[k].stage);
         dpari_proof_do(w, w->lane[r].at + k);
-        if (far >= 0 && (w->kinds & DPARI_SET_MESSAGES) == 0) {
-            dpari_proof_wake(w, w->s->rank_of[far]);
+        if (there >= 0 && (w->kinds & DPARI_SET_MESSAGES) == 0) {
+            dpari_proof_wake(w, w->s->rank_of[there]);
         }
     }
     w->lane[r].at += count;
@@ -15082,8 +15086,15 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, int32_t flags, 
 
 DPAR_API const char *dpar_transport_name(int32_t transport)
 {
-    static const char *const name[] = {"blocking", "rank", "dir", "pair", "edge", "eager"};
-    return transport >= 0 && transport < DPAR_TRANSPORTS ? name[transport] : "?";
+    switch (transport) { /* no table: its pointers would be data to relocate */
+    case DPAR_TRANSPORT_BLOCKING: return "blocking";
+    case DPAR_TRANSPORT_RANK: return "rank";
+    case DPAR_TRANSPORT_DIR: return "dir";
+    case DPAR_TRANSPORT_PAIR: return "pair";
+    case DPAR_TRANSPORT_EDGE: return "edge";
+    case DPAR_TRANSPORT_EAGER: return "eager";
+    default: return "?";
+    }
 }
 
 DPAR_API int32_t dpar_transport_find(const char *name)
@@ -15168,11 +15179,29 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
     return DPAR_OK;
 }
 
+/* Apart, so that its frame does not stand below the check. */
+DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s, int32_t transport,
+                                              int32_t room, int64_t *stuck, void *mem,
+                                              dpar_why *why)
+{
+    dpari_proof w;
+    dpar_status st;
+    dpari_proof_lay(&w, s, 1, mem, why);
+    (void)dpari_proof_kinds(&w);
+    st = dpari_proof_lowered(&w);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    w.transport = transport;
+    w.room = room;
+    dpari_proof_connect(&w);
+    return dpari_proof_run(&w, stuck);
+}
+
 DPAR_API dpar_status dpar_schedule_run_check(const dpar_schedule *s, int32_t transport,
                                              int32_t room, int64_t *stuck, void *mem, int64_t bytes,
                                              dpar_why *why)
 {
-    dpari_proof w;
     dpar_status st;
     int64_t needed = dpar_schedule_run_bytes(s);
     if (transport < 0 || transport >= DPAR_TRANSPORTS) {
@@ -15188,19 +15217,7 @@ DPAR_API dpar_status dpar_schedule_run_check(const dpar_schedule *s, int32_t tra
                          s->begin[s->ranks], needed, bytes, 0);
     }
     st = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_proof_lay(&w, s, 1, mem, why);
-    (void)dpari_proof_kinds(&w);
-    st = dpari_proof_lowered(&w);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    w.transport = transport;
-    w.room = room;
-    dpari_proof_connect(&w);
-    return dpari_proof_run(&w, stuck);
+    return st == DPAR_OK ? dpari_proof_transport(s, transport, room, stuck, mem, why) : st;
 }
 
 /* ==== order/steps.c ==== */
@@ -15407,24 +15424,13 @@ static int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots, dpar_slot_cou
     return -1;
 }
 
-DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying, dpar_slots *slots,
-                                         dpar_slot_counts *counts, void *mem, int64_t bytes,
-                                         dpar_why *why)
+/* Apart, so that its frame does not stand below the check. */
+DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s, int32_t flying,
+                                           dpar_slots *slots, dpar_slot_counts *counts, void *mem,
+                                           dpar_why *why)
 {
     dpari_slots w;
-    dpar_status st;
     int32_t full;
-    if (flying < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# sends that fly: 0 or more", flying, 0, 0, 0);
-    }
-    if (bytes < dpar_schedule_slots_bytes(s)) {
-        return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
-                         s->begin[s->ranks], dpar_schedule_slots_bytes(s), bytes, 0);
-    }
-    st = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
     dpari_slots_lay(&w, s, flying, mem);
     full = dpari_slots_walk(&w, NULL, NULL); /* nothing is written when it does not fit */
     if (full >= 0) {
@@ -15433,6 +15439,22 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying,
     }
     (void)dpari_slots_walk(&w, slots, counts);
     return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying, dpar_slots *slots,
+                                         dpar_slot_counts *counts, void *mem, int64_t bytes,
+                                         dpar_why *why)
+{
+    dpar_status st;
+    if (flying < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# sends that fly: 0 or more", flying, 0, 0, 0);
+    }
+    if (bytes < dpar_schedule_slots_bytes(s)) {
+        return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
+                         s->begin[s->ranks], dpar_schedule_slots_bytes(s), bytes, 0);
+    }
+    st = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, why);
+    return st == DPAR_OK ? dpari_slots_assign(s, flying, slots, counts, mem, why) : st;
 }
 
 /* ---- the step machine ------------------------------------------------------------------------ */
@@ -15491,8 +15513,8 @@ typedef struct dpari_sim_stage {
     int64_t edge[2], turn[2]; /* time of a message on each side, and its turn on a shared wire */
     int64_t come[2];          /* from the moment that the table names to the input's arrival */
     int64_t look[2];          /* place in the table of what brings the input from that side */
-    int32_t near[2];          /* the stage on that side, -1: none */
-    int32_t far[2];           /* its rank when that is another, else -1 */
+    int32_t stage_at[2];      /* the stage on that side, -1: none */
+    int32_t rank_at[2];       /* its rank when that is another, else -1 */
     int32_t link[2];          /* the wire to that side, when wires are shared */
 } dpari_sim_stage;
 
@@ -15643,18 +15665,19 @@ static dpar_status dpari_sim_side(dpari_sim *m, const dpar_times *t, int32_t sta
 {
     const dpar_schedule *s = &m->s;
     dpari_sim_stage *st = &m->stage[stage];
-    int32_t near = side ? dpar_schedule_behind(s, stage) : dpar_schedule_before(s, stage);
+    int32_t beside = side ? dpar_schedule_behind(s, stage) : dpar_schedule_before(s, stage);
     dpar_status status;
-    st->near[side] = near;
-    st->far[side] = near < 0 || s->rank_of[near] == s->rank_of[stage] ? -1 : s->rank_of[near];
+    st->stage_at[side] = beside;
+    st->rank_at[side] =
+        beside < 0 || s->rank_of[beside] == s->rank_of[stage] ? -1 : (int32_t)s->rank_of[beside];
     st->edge[side] = st->turn[side] = st->come[side] = st->look[side] = 0;
     st->link[side] = s->rank_of[stage];
-    if (st->far[side] < 0) {
+    if (st->rank_at[side] < 0) {
         return DPAR_OK;
     }
     st->look[side] = m->lowered ? (DPARI_AT_RECV + side) * m->cells + (int64_t)stage * s->micros
-                                : (DPARI_AT_WORK + side) * m->cells + (int64_t)near * s->micros;
-    status = dpari_sim_edge(t, side ? stage : near, &st->edge[side], &st->turn[side], why);
+                                : (DPARI_AT_WORK + side) * m->cells + (int64_t)beside * s->micros;
+    status = dpari_sim_edge(t, side ? stage : beside, &st->edge[side], &st->turn[side], why);
     st->come[side] = m->lowered || m->links != DPAR_LINKS_OWN ? 0 : st->edge[side];
     return status;
 }
@@ -15746,7 +15769,7 @@ static void dpari_sim_wires(dpari_sim *m)
     for (r = 0; r < s->ranks; r++) {
         for (i = head[r]; i >= 0; i = next[i]) {
             for (side = 0; side < 2; side++) {
-                int32_t far = m->stage[i].far[side];
+                int32_t far = m->stage[i].rank_at[side];
                 if (far >= 0 && (mark[far] < 0 || s->rank_of[mark[far] / 2] != r)) {
                     mark[far] = 2 * i + side;
                 }
@@ -15853,7 +15876,7 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
     const int way = dpari_sim_way(a->kind);
     const int work = way ? DPAR_BACKWARD : DPAR_FORWARD;
     if (dpari_sim_is_message(a->kind)) {
-        if (st->far[dpari_sim_message_side(a->kind)] < 0) {
+        if (st->rank_at[dpari_sim_message_side(a->kind)] < 0) {
             return dpari_sim_say(why, rank, a, " has no other rank to talk to", DPAR_IDLE, 0, 0);
         }
         return !dpari_sim_is_send(a->kind) || *dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, k)
@@ -15879,12 +15902,13 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
         !*dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, way ? k + 1 : k - 1)) {
         return dpari_sim_say(why, rank, a, before, work, a->stage, way ? k + 1 : k - 1);
     }
-    if (st->far[way] >= 0 && m->lowered && !*dpari_sim_place(m, DPARI_AT_RECV + way, a->stage, k)) {
+    if (st->rank_at[way] >= 0 && m->lowered &&
+        !*dpari_sim_place(m, DPARI_AT_RECV + way, a->stage, k)) {
         return dpari_sim_say(why, rank, a, before, way ? DPAR_RECV_B : DPAR_RECV_F, a->stage, k);
     }
-    if (st->near[way] >= 0 && st->far[way] < 0 &&
-        !*dpari_sim_place(m, DPARI_AT_WORK + way, st->near[way], k)) {
-        return dpari_sim_say(why, rank, a, before, work, st->near[way], k);
+    if (st->stage_at[way] >= 0 && st->rank_at[way] < 0 &&
+        !*dpari_sim_place(m, DPARI_AT_WORK + way, st->stage_at[way], k)) {
+        return dpari_sim_say(why, rank, a, before, work, st->stage_at[way], k);
     }
     return DPAR_OK;
 }
@@ -16051,7 +16075,7 @@ static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a
     const dpari_sim_stage *st = &m->stage[a->stage];
     uint32_t at;
     int64_t there;
-    if (st->far[way] < 0) {
+    if (st->rank_at[way] < 0) {
         return 1;
     }
     at = m->where[st->look[way] + a->micro];
@@ -16074,7 +16098,8 @@ static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int6
     int64_t done;
     if (dpari_sim_is_message(a->kind)) {
         int way = dpari_sim_message_way(a->kind);
-        cause = *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].near[way], a->micro);
+        cause =
+            *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].stage_at[way], a->micro);
     }
     done = dpari_most(m->end[cause - 1], q->free);
     q->dependency += done - q->free;
@@ -16086,13 +16111,13 @@ static void dpari_sim_output(dpari_sim *m, const dpar_action *a, int64_t i)
 {
     const dpari_sim_stage *st = &m->stage[a->stage];
     int side = 1 - dpari_sim_way(a->kind);
-    if (side > 1 || m->lowered || st->far[side] < 0) {
+    if (side > 1 || m->lowered || st->rank_at[side] < 0) {
         return;
     }
     if (m->links != DPAR_LINKS_OWN) {
         m->arrive[i] = dpari_sim_send(m, st, side, m->end[i]);
     }
-    dpari_sim_wake(m, st->far[side], i);
+    dpari_sim_wake(m, st->rank_at[side], i);
 }
 
 static int64_t dpari_sim_takes(const dpari_sim *m, const dpar_action *a)
@@ -16158,8 +16183,8 @@ static uint32_t dpari_sim_half(const dpari_sim *m, const dpar_action *a, int32_t
     const dpari_sim_stage *st = &m->stage[a->stage];
     int side = dpari_sim_message_side(a->kind);
     int row = dpari_sim_is_send(a->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
-    *other = st->far[side];
-    return *dpari_sim_place(m, row + dpari_sim_message_way(a->kind), st->near[side], a->micro);
+    *other = st->rank_at[side];
+    return *dpari_sim_place(m, row + dpari_sim_message_way(a->kind), st->stage_at[side], a->micro);
 }
 
 /* Both halves were reached, this one at `mine`, the other at `theirs`: the later lets it go. */
@@ -16265,7 +16290,7 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     }
     if (dpari_sim_is_message(a->kind)) {
         at = dpari_sim_half(m, a, &other);
-        want.stage = (uint16_t)m->stage[a->stage].near[dpari_sim_message_side(a->kind)];
+        want.stage = (uint16_t)m->stage[a->stage].stage_at[dpari_sim_message_side(a->kind)];
         want.kind = (uint8_t)(dpari_sim_is_send(a->kind) ? a->kind + 1 : a->kind - 1);
     } else {
         int64_t begin = 0;
@@ -16274,8 +16299,8 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
             want = a[1];
             way = 1;
         }
-        other = m->stage[want.stage].far[way];
-        want.stage = (uint16_t)m->stage[want.stage].near[way];
+        other = m->stage[want.stage].rank_at[way];
+        want.stage = (uint16_t)m->stage[want.stage].stage_at[way];
         want.kind = (uint8_t)(m->lowered ? (way ? DPAR_SEND_B : DPAR_SEND_F)
                                          : (way ? DPAR_BACKWARD : DPAR_FORWARD));
         at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro);
@@ -16963,11 +16988,21 @@ static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpa
     return DPAR_E_NONE;
 }
 
+static const char *dpari_closed_name(int32_t what)
+{
+    switch (what) {
+    case DPAR_CLOSED_MAKESPAN: return "makespan";
+    case DPAR_CLOSED_SPAN: return "span";
+    case DPAR_CLOSED_LATENCY: return "latency term";
+    case DPAR_CLOSED_IDLE: return "idle time";
+    default: return "peak";
+    }
+}
+
 DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times *t, int32_t what,
                                       int32_t rank, int64_t *value, const char **formula,
                                       dpar_why *why)
 {
-    static const char *const name[] = {"makespan", "span", "latency term", "idle time", "peak"};
     dpari_closed q;
     dpar_status status = dpari_closed_read(&q, order, t, why);
     if (status != DPAR_OK) {
@@ -16979,7 +17014,7 @@ DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times 
     }
     dpari_closed_value(&q, t, what, rank);
     if (q.unmet != NULL) {
-        return dpari_closed_say(&q, name[what], why);
+        return dpari_closed_say(&q, dpari_closed_name(what), why);
     }
     if (q.over) {
         return dpari_say(DPAR_E_RANGE, why, "# micro-batches on # ranks take too long",
@@ -17873,9 +17908,9 @@ DPAR_API dpar_status dpar_exact_search(const dpar_pipe_job *job, int64_t nodes, 
 /* ==== order/auto.c ==== */
 
 enum { DPARI_AUTO_ROUNDS = 8, DPARI_PREFERS = 3, DPARI_WEIGHTS = 2 };
-enum { DPARI_PUBLISHED = 1024 };    /* rules from here on are those of generate.h */
-enum { DPARI_AUTO_WORK = 1 << 25 }; /* actions that are tried: some two seconds */
-enum { DPARI_AUTO_SEARCH = 48 };    /* stages x micro-batches that an exact search can hope for */
+enum { DPARI_PUBLISHED = 1024 };           /* rules from here on are those of generate.h */
+#define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions that are tried: some two seconds */
+enum { DPARI_AUTO_SEARCH = 48 }; /* stages x micro-batches that an exact search can hope for */
 
 /* A rule, -1: none, and what it reached. */
 typedef struct dpari_found {
@@ -27628,9 +27663,9 @@ static void dpari_trace_flow(dpar_text *t, const dpar_gantt *g, const dpar_actio
     dpar_text_put(t, "}");
 }
 
-/* A message or a collective. Slices of a thread are kept apart: *free is when the thread is. */
+/* A message or a collective. Slices of a thread are kept apart: *until is when the thread is. */
 static void dpari_trace_rest(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank,
-                             int64_t *free)
+                             int64_t *until)
 {
     const dpar_action *a = &g->schedule->action[k];
     int64_t start = g->start[k], other = -1;
@@ -27640,8 +27675,8 @@ static void dpari_trace_rest(dpar_text *t, const dpar_gantt *g, int64_t k, int32
             start = dpari_most(start, g->start[other]); /* before that it only waits */
         }
     }
-    start = dpari_least(dpari_most(start, *free), g->end[k]);
-    *free = dpari_most(*free, g->end[k]);
+    start = dpari_least(dpari_most(start, *until), g->end[k]);
+    *until = dpari_most(*until, g->end[k]);
     dpari_trace_slice(t, g, a, rank, start, g->end[k]);
     if (other >= 0) {
         dpari_trace_flow(t, g, a, rank, start);
@@ -27653,19 +27688,19 @@ static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
     static const char thread[DPARI_TRACES][18] = {
         "compute", "send forward", "receive forward", "send backward", "receive backward", "other"};
     const dpar_schedule *s = g->schedule;
-    int64_t k, free[DPARI_TRACES];
+    int64_t k, until[DPARI_TRACES];
     int32_t i;
     dpari_trace_name(t, "process_name", rank, 0, "rank ", rank);
     for (i = 0; i < DPARI_TRACES; i++) {
         dpari_trace_name(t, "thread_name", rank, i, thread[i], -1);
-        free[i] = 0;
+        until[i] = 0;
     }
     for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
         int32_t kind = s->action[k].kind;
         if (dpari_gantt_is_work(kind)) {
             dpari_trace_work(t, g, k, rank);
         } else if (kind != DPAR_IDLE) {
-            dpari_trace_rest(t, g, k, rank, &free[dpari_trace_thread(kind)]);
+            dpari_trace_rest(t, g, k, rank, &until[dpari_trace_thread(kind)]);
         }
     }
 }

@@ -5,9 +5,9 @@
 #include "pipe.h"
 
 enum { DPARI_AUTO_ROUNDS = 8, DPARI_PREFERS = 3, DPARI_WEIGHTS = 2 };
-enum { DPARI_PUBLISHED = 1024 };    /* rules from here on are those of generate.h */
-enum { DPARI_AUTO_WORK = 1 << 25 }; /* actions that are tried: some two seconds */
-enum { DPARI_AUTO_SEARCH = 48 };    /* stages x micro-batches that an exact search can hope for */
+enum { DPARI_PUBLISHED = 1024 };           /* rules from here on are those of generate.h */
+#define DPARI_AUTO_WORK (INT32_C(1) << 25) /* actions that are tried: some two seconds */
+enum { DPARI_AUTO_SEARCH = 48 }; /* stages x micro-batches that an exact search can hope for */
 
 /* A rule, -1: none, and what it reached. */
 typedef struct dpari_found {

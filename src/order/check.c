@@ -287,14 +287,14 @@ static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpa
 
 static dpar_status dpari_proof_message(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
-    int32_t far = dpari_proof_far(w->s, a->kind, a->stage);
-    if (far < 0) {
+    int32_t there = dpari_proof_far(w->s, a->kind, a->stage);
+    if (there < 0) {
         return dpari_proof_say(w, "rank #: @, but stage # ends its chain", r, a->stage, a, NULL);
     }
-    if (w->s->rank_of[far] == r) {
-        return dpari_proof_say(w, "rank #: @, but stage # is on the same rank", r, far, a, NULL);
+    if (w->s->rank_of[there] == r) {
+        return dpari_proof_say(w, "rank #: @, but stage # is on the same rank", r, there, a, NULL);
     }
-    if (a->peer != w->s->rank_of[far]) {
+    if (a->peer != w->s->rank_of[there]) {
         return dpari_proof_say(w, "rank #: @ has rank # for its other end, which is elsewhere", r,
                                a->peer, a, NULL);
     }
@@ -363,11 +363,11 @@ static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar
 static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     uint32_t set = a->kind == DPAR_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
-    int32_t far = dpari_proof_far(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
+    int32_t there = dpari_proof_far(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
     int32_t next = a->kind == DPAR_FORWARD ? 1 : -1;
     dpar_status st = DPAR_OK;
-    if (far >= 0 && w->s->rank_of[far] == r) {
-        st = dpari_proof_after(w, r, a, set, far, a->micro);
+    if (there >= 0 && w->s->rank_of[there] == r) {
+        st = dpari_proof_after(w, r, a, set, there, a->micro);
     }
     if (st == DPAR_OK && slice + next >= 0 && slice + next < w->s->slices) {
         st = dpari_proof_after(w, r, a, set, a->stage, a->micro + next);
@@ -462,8 +462,8 @@ static uint32_t dpari_proof_expected(const dpari_proof *w, int32_t stage, uint32
         set |= (seen & DPARI_SET_OFFLOADS) != 0 ? (uint32_t)DPARI_SET_OFFLOADS : 0;
     }
     for (kind = DPAR_SEND_F; kind <= DPAR_RECV_B && (w->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
-        int32_t far = dpari_proof_far(w->s, kind, stage);
-        if (far >= 0 && w->s->rank_of[far] != w->s->rank_of[stage] &&
+        int32_t there = dpari_proof_far(w->s, kind, stage);
+        if (there >= 0 && w->s->rank_of[there] != w->s->rank_of[stage] &&
             (!dpari_proof_way(kind) || (w->kinds & DPARI_SET_TRAINING) != 0)) {
             set |= 1u << kind;
         }
@@ -667,10 +667,10 @@ static int dpari_proof_compute(dpari_proof *w, int32_t r)
         }
     }
     for (k = 0; k < count; k++) {
-        int32_t far = dpari_proof_far(w->s, a[k].kind, a[k].stage);
+        int32_t there = dpari_proof_far(w->s, a[k].kind, a[k].stage);
         dpari_proof_do(w, w->lane[r].at + k);
-        if (far >= 0 && (w->kinds & DPARI_SET_MESSAGES) == 0) {
-            dpari_proof_wake(w, w->s->rank_of[far]);
+        if (there >= 0 && (w->kinds & DPARI_SET_MESSAGES) == 0) {
+            dpari_proof_wake(w, w->s->rank_of[there]);
         }
     }
     w->lane[r].at += count;
@@ -998,8 +998,15 @@ DPAR_API dpar_status dpar_schedule_check(const dpar_schedule *s, int32_t flags, 
 
 DPAR_API const char *dpar_transport_name(int32_t transport)
 {
-    static const char *const name[] = {"blocking", "rank", "dir", "pair", "edge", "eager"};
-    return transport >= 0 && transport < DPAR_TRANSPORTS ? name[transport] : "?";
+    switch (transport) { /* no table: its pointers would be data to relocate */
+    case DPAR_TRANSPORT_BLOCKING: return "blocking";
+    case DPAR_TRANSPORT_RANK: return "rank";
+    case DPAR_TRANSPORT_DIR: return "dir";
+    case DPAR_TRANSPORT_PAIR: return "pair";
+    case DPAR_TRANSPORT_EDGE: return "edge";
+    case DPAR_TRANSPORT_EAGER: return "eager";
+    default: return "?";
+    }
 }
 
 DPAR_API int32_t dpar_transport_find(const char *name)
@@ -1084,11 +1091,29 @@ static dpar_status dpari_proof_lowered(const dpari_proof *w)
     return DPAR_OK;
 }
 
+/* Apart, so that its frame does not stand below the check. */
+DPARI_APART dpar_status dpari_proof_transport(const dpar_schedule *s, int32_t transport,
+                                              int32_t room, int64_t *stuck, void *mem,
+                                              dpar_why *why)
+{
+    dpari_proof w;
+    dpar_status st;
+    dpari_proof_lay(&w, s, 1, mem, why);
+    (void)dpari_proof_kinds(&w);
+    st = dpari_proof_lowered(&w);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    w.transport = transport;
+    w.room = room;
+    dpari_proof_connect(&w);
+    return dpari_proof_run(&w, stuck);
+}
+
 DPAR_API dpar_status dpar_schedule_run_check(const dpar_schedule *s, int32_t transport,
                                              int32_t room, int64_t *stuck, void *mem, int64_t bytes,
                                              dpar_why *why)
 {
-    dpari_proof w;
     dpar_status st;
     int64_t needed = dpar_schedule_run_bytes(s);
     if (transport < 0 || transport >= DPAR_TRANSPORTS) {
@@ -1104,17 +1129,5 @@ DPAR_API dpar_status dpar_schedule_run_check(const dpar_schedule *s, int32_t tra
                          s->begin[s->ranks], needed, bytes, 0);
     }
     st = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_proof_lay(&w, s, 1, mem, why);
-    (void)dpari_proof_kinds(&w);
-    st = dpari_proof_lowered(&w);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    w.transport = transport;
-    w.room = room;
-    dpari_proof_connect(&w);
-    return dpari_proof_run(&w, stuck);
+    return st == DPAR_OK ? dpari_proof_transport(s, transport, room, stuck, mem, why) : st;
 }

@@ -415,11 +415,21 @@ static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpa
     return DPAR_E_NONE;
 }
 
+static const char *dpari_closed_name(int32_t what)
+{
+    switch (what) {
+    case DPAR_CLOSED_MAKESPAN: return "makespan";
+    case DPAR_CLOSED_SPAN: return "span";
+    case DPAR_CLOSED_LATENCY: return "latency term";
+    case DPAR_CLOSED_IDLE: return "idle time";
+    default: return "peak";
+    }
+}
+
 DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times *t, int32_t what,
                                       int32_t rank, int64_t *value, const char **formula,
                                       dpar_why *why)
 {
-    static const char *const name[] = {"makespan", "span", "latency term", "idle time", "peak"};
     dpari_closed q;
     dpar_status status = dpari_closed_read(&q, order, t, why);
     if (status != DPAR_OK) {
@@ -431,7 +441,7 @@ DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times 
     }
     dpari_closed_value(&q, t, what, rank);
     if (q.unmet != NULL) {
-        return dpari_closed_say(&q, name[what], why);
+        return dpari_closed_say(&q, dpari_closed_name(what), why);
     }
     if (q.over) {
         return dpari_say(DPAR_E_RANGE, why, "# micro-batches on # ranks take too long",

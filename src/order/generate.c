@@ -436,15 +436,15 @@ static void dpari_turn_next(dpari_turn *t, const dpari_plan *k)
 /* How many F's a rank is ahead of its backwards. */
 static int64_t dpari_plan_ahead(const dpari_plan *k, int32_t rank)
 {
-    int64_t near = k->p - 1 - rank; /* ranks behind */
+    int64_t behind = k->p - 1 - rank; /* ranks behind */
     int64_t laps = (int64_t)(k->v - 1) * (k->size + (k->wide > 0));
     switch (k->rule) {
     case DPAR_1F1B:
-    case DPAR_ZB_H1: return near;
-    case DPAR_INTERLEAVED_ZB: return laps + near;
-    case DPAR_SEQ1F1B: return near + k->slices - 1;
-    case DPAR_MOE_OVERLAP: return laps + 2 * near + 1;
-    default: return laps + 2 * near;
+    case DPAR_ZB_H1: return behind;
+    case DPAR_INTERLEAVED_ZB: return laps + behind;
+    case DPAR_SEQ1F1B: return behind + k->slices - 1;
+    case DPAR_MOE_OVERLAP: return laps + 2 * behind + 1;
+    default: return laps + 2 * behind;
     }
 }
 
@@ -717,13 +717,33 @@ static void dpari_order_lists(dpar_schedule *s, const dpari_plan *k, const dpar_
     }
 }
 
+/* Fills mem, which is large enough. Apart: the check has frames of its own. */
+DPARI_APART void dpari_order_fill(dpar_schedule *s, const dpar_order *order, void *mem,
+                                  int64_t bytes)
+{
+    dpari_plan k = dpari_plan_of(order);
+    int64_t actions, own = dpari_plan_bytes(&k, &actions);
+    int32_t r;
+    (void)dpar_schedule_lay(s, k.p, k.stages, actions, mem, bytes, NULL);
+    s->micros = k.m;
+    s->slices = k.slices;
+    s->chain = dpari_order_both_ways(k.rule) ? k.p : s->stages;
+    dpari_order_lists(s, &k, order);
+    if (dpari_order_sweeps(k.rule)) {
+        dpari_sweep_all(&k, s);
+    } else if (dpari_plan_works(&k)) {
+        dpari_v_make(k.rule, s, (unsigned char *)mem + (own + 7) / 8 * 8);
+    } else {
+        for (r = 0; r < k.p; r++) {
+            dpari_order_write(&k, r, s->action + s->begin[s->rank_of[r]]);
+        }
+    }
+}
+
 DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *order, void *mem,
                                      int64_t bytes, dpar_why *why)
 {
-    dpar_schedule s;
-    dpari_plan k;
-    int64_t actions, own, needed = dpar_order_bytes(order, why);
-    int32_t r;
+    int64_t needed = dpar_order_bytes(order, why);
     if (needed < 0) {
         return dpar_order_check(order, NULL);
     }
@@ -734,22 +754,6 @@ DPAR_API dpar_status dpar_order_make(dpar_schedule *schedule, const dpar_order *
                               dpar_order_name(order->rule), 16, order->ranks, order->micros, needed,
                               bytes);
     }
-    k = dpari_plan_of(order);
-    own = dpari_plan_bytes(&k, &actions);
-    (void)dpar_schedule_lay(&s, k.p, k.stages, actions, mem, bytes, NULL);
-    s.micros = k.m;
-    s.slices = k.slices;
-    s.chain = dpari_order_both_ways(k.rule) ? k.p : s.stages;
-    dpari_order_lists(&s, &k, order);
-    if (dpari_order_sweeps(k.rule)) {
-        dpari_sweep_all(&k, &s);
-    } else if (dpari_plan_works(&k)) {
-        dpari_v_make(k.rule, &s, (unsigned char *)mem + (own + 7) / 8 * 8);
-    } else {
-        for (r = 0; r < k.p; r++) {
-            dpari_order_write(&k, r, s.action + s.begin[s.rank_of[r]]);
-        }
-    }
-    *schedule = s;
+    dpari_order_fill(schedule, order, mem, bytes);
     return DPAR_OK;
 }

@@ -23,8 +23,8 @@ typedef struct dpari_sim_stage {
     int64_t edge[2], turn[2]; /* time of a message on each side, and its turn on a shared wire */
     int64_t come[2];          /* from the moment that the table names to the input's arrival */
     int64_t look[2];          /* place in the table of what brings the input from that side */
-    int32_t near[2];          /* the stage on that side, -1: none */
-    int32_t far[2];           /* its rank when that is another, else -1 */
+    int32_t stage_at[2];      /* the stage on that side, -1: none */
+    int32_t rank_at[2];       /* its rank when that is another, else -1 */
     int32_t link[2];          /* the wire to that side, when wires are shared */
 } dpari_sim_stage;
 
@@ -175,18 +175,19 @@ static dpar_status dpari_sim_side(dpari_sim *m, const dpar_times *t, int32_t sta
 {
     const dpar_schedule *s = &m->s;
     dpari_sim_stage *st = &m->stage[stage];
-    int32_t near = side ? dpar_schedule_behind(s, stage) : dpar_schedule_before(s, stage);
+    int32_t beside = side ? dpar_schedule_behind(s, stage) : dpar_schedule_before(s, stage);
     dpar_status status;
-    st->near[side] = near;
-    st->far[side] = near < 0 || s->rank_of[near] == s->rank_of[stage] ? -1 : s->rank_of[near];
+    st->stage_at[side] = beside;
+    st->rank_at[side] =
+        beside < 0 || s->rank_of[beside] == s->rank_of[stage] ? -1 : (int32_t)s->rank_of[beside];
     st->edge[side] = st->turn[side] = st->come[side] = st->look[side] = 0;
     st->link[side] = s->rank_of[stage];
-    if (st->far[side] < 0) {
+    if (st->rank_at[side] < 0) {
         return DPAR_OK;
     }
     st->look[side] = m->lowered ? (DPARI_AT_RECV + side) * m->cells + (int64_t)stage * s->micros
-                                : (DPARI_AT_WORK + side) * m->cells + (int64_t)near * s->micros;
-    status = dpari_sim_edge(t, side ? stage : near, &st->edge[side], &st->turn[side], why);
+                                : (DPARI_AT_WORK + side) * m->cells + (int64_t)beside * s->micros;
+    status = dpari_sim_edge(t, side ? stage : beside, &st->edge[side], &st->turn[side], why);
     st->come[side] = m->lowered || m->links != DPAR_LINKS_OWN ? 0 : st->edge[side];
     return status;
 }
@@ -278,7 +279,7 @@ static void dpari_sim_wires(dpari_sim *m)
     for (r = 0; r < s->ranks; r++) {
         for (i = head[r]; i >= 0; i = next[i]) {
             for (side = 0; side < 2; side++) {
-                int32_t far = m->stage[i].far[side];
+                int32_t far = m->stage[i].rank_at[side];
                 if (far >= 0 && (mark[far] < 0 || s->rank_of[mark[far] / 2] != r)) {
                     mark[far] = 2 * i + side;
                 }
@@ -385,7 +386,7 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
     const int way = dpari_sim_way(a->kind);
     const int work = way ? DPAR_BACKWARD : DPAR_FORWARD;
     if (dpari_sim_is_message(a->kind)) {
-        if (st->far[dpari_sim_message_side(a->kind)] < 0) {
+        if (st->rank_at[dpari_sim_message_side(a->kind)] < 0) {
             return dpari_sim_say(why, rank, a, " has no other rank to talk to", DPAR_IDLE, 0, 0);
         }
         return !dpari_sim_is_send(a->kind) || *dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, k)
@@ -411,12 +412,13 @@ static dpar_status dpari_sim_needs(const dpari_sim *m, int32_t rank, int64_t i, 
         !*dpari_sim_place(m, DPARI_AT_WORK + way, a->stage, way ? k + 1 : k - 1)) {
         return dpari_sim_say(why, rank, a, before, work, a->stage, way ? k + 1 : k - 1);
     }
-    if (st->far[way] >= 0 && m->lowered && !*dpari_sim_place(m, DPARI_AT_RECV + way, a->stage, k)) {
+    if (st->rank_at[way] >= 0 && m->lowered &&
+        !*dpari_sim_place(m, DPARI_AT_RECV + way, a->stage, k)) {
         return dpari_sim_say(why, rank, a, before, way ? DPAR_RECV_B : DPAR_RECV_F, a->stage, k);
     }
-    if (st->near[way] >= 0 && st->far[way] < 0 &&
-        !*dpari_sim_place(m, DPARI_AT_WORK + way, st->near[way], k)) {
-        return dpari_sim_say(why, rank, a, before, work, st->near[way], k);
+    if (st->stage_at[way] >= 0 && st->rank_at[way] < 0 &&
+        !*dpari_sim_place(m, DPARI_AT_WORK + way, st->stage_at[way], k)) {
+        return dpari_sim_say(why, rank, a, before, work, st->stage_at[way], k);
     }
     return DPAR_OK;
 }
@@ -583,7 +585,7 @@ static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a
     const dpari_sim_stage *st = &m->stage[a->stage];
     uint32_t at;
     int64_t there;
-    if (st->far[way] < 0) {
+    if (st->rank_at[way] < 0) {
         return 1;
     }
     at = m->where[st->look[way] + a->micro];
@@ -606,7 +608,8 @@ static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int6
     int64_t done;
     if (dpari_sim_is_message(a->kind)) {
         int way = dpari_sim_message_way(a->kind);
-        cause = *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].near[way], a->micro);
+        cause =
+            *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].stage_at[way], a->micro);
     }
     done = dpari_most(m->end[cause - 1], q->free);
     q->dependency += done - q->free;
@@ -618,13 +621,13 @@ static void dpari_sim_output(dpari_sim *m, const dpar_action *a, int64_t i)
 {
     const dpari_sim_stage *st = &m->stage[a->stage];
     int side = 1 - dpari_sim_way(a->kind);
-    if (side > 1 || m->lowered || st->far[side] < 0) {
+    if (side > 1 || m->lowered || st->rank_at[side] < 0) {
         return;
     }
     if (m->links != DPAR_LINKS_OWN) {
         m->arrive[i] = dpari_sim_send(m, st, side, m->end[i]);
     }
-    dpari_sim_wake(m, st->far[side], i);
+    dpari_sim_wake(m, st->rank_at[side], i);
 }
 
 static int64_t dpari_sim_takes(const dpari_sim *m, const dpar_action *a)
@@ -690,8 +693,8 @@ static uint32_t dpari_sim_half(const dpari_sim *m, const dpar_action *a, int32_t
     const dpari_sim_stage *st = &m->stage[a->stage];
     int side = dpari_sim_message_side(a->kind);
     int row = dpari_sim_is_send(a->kind) ? DPARI_AT_RECV : DPARI_AT_SEND;
-    *other = st->far[side];
-    return *dpari_sim_place(m, row + dpari_sim_message_way(a->kind), st->near[side], a->micro);
+    *other = st->rank_at[side];
+    return *dpari_sim_place(m, row + dpari_sim_message_way(a->kind), st->stage_at[side], a->micro);
 }
 
 /* Both halves were reached, this one at `mine`, the other at `theirs`: the later lets it go. */
@@ -797,7 +800,7 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
     }
     if (dpari_sim_is_message(a->kind)) {
         at = dpari_sim_half(m, a, &other);
-        want.stage = (uint16_t)m->stage[a->stage].near[dpari_sim_message_side(a->kind)];
+        want.stage = (uint16_t)m->stage[a->stage].stage_at[dpari_sim_message_side(a->kind)];
         want.kind = (uint8_t)(dpari_sim_is_send(a->kind) ? a->kind + 1 : a->kind - 1);
     } else {
         int64_t begin = 0;
@@ -806,8 +809,8 @@ static dpar_status dpari_sim_stuck(dpari_sim *m, int32_t rank, dpar_why *why)
             want = a[1];
             way = 1;
         }
-        other = m->stage[want.stage].far[way];
-        want.stage = (uint16_t)m->stage[want.stage].near[way];
+        other = m->stage[want.stage].rank_at[way];
+        want.stage = (uint16_t)m->stage[want.stage].stage_at[way];
         want.kind = (uint8_t)(m->lowered ? (way ? DPAR_SEND_B : DPAR_SEND_F)
                                          : (way ? DPAR_BACKWARD : DPAR_FORWARD));
         at = *dpari_sim_place(m, dpari_sim_row(want.kind), want.stage, want.micro);

@@ -112,8 +112,8 @@ DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t
  * (`peer` is not read). A joined pair starts with the inputs of both and ends both at once.
  *
  * start, end: [actions], for each action its times (NULL: not wanted): of a message from the
- * moment that it was reached, to its arrival; of both of a joined pair the pair's. rank: [ranks] or
- * NULL. mem: aligned as for int64_t.
+ * moment that it was reached, to its arrival (a buffered one may have come before); of both of a
+ * joined pair the pair's. rank: [ranks] or NULL. mem: aligned as for int64_t.
  *
  * E_ARG, with a sentence: a negative time or size; an action out of the schedule's domain; one
  * that stands twice; work before what it needs on its own rank (B before F, W before I, the V's

@@ -206,24 +206,13 @@ static int32_t dpari_slots_walk(dpari_slots *w, dpar_slots *slots, dpar_slot_cou
     return -1;
 }
 
-DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying, dpar_slots *slots,
-                                         dpar_slot_counts *counts, void *mem, int64_t bytes,
-                                         dpar_why *why)
+/* Apart, so that its frame does not stand below the check. */
+DPARI_APART dpar_status dpari_slots_assign(const dpar_schedule *s, int32_t flying,
+                                           dpar_slots *slots, dpar_slot_counts *counts, void *mem,
+                                           dpar_why *why)
 {
     dpari_slots w;
-    dpar_status st;
     int32_t full;
-    if (flying < 0) {
-        return dpari_say(DPAR_E_ARG, why, "# sends that fly: 0 or more", flying, 0, 0, 0);
-    }
-    if (bytes < dpar_schedule_slots_bytes(s)) {
-        return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
-                         s->begin[s->ranks], dpar_schedule_slots_bytes(s), bytes, 0);
-    }
-    st = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
     dpari_slots_lay(&w, s, flying, mem);
     full = dpari_slots_walk(&w, NULL, NULL); /* nothing is written when it does not fit */
     if (full >= 0) {
@@ -232,6 +221,22 @@ DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying,
     }
     (void)dpari_slots_walk(&w, slots, counts);
     return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_schedule_slots(const dpar_schedule *s, int32_t flying, dpar_slots *slots,
+                                         dpar_slot_counts *counts, void *mem, int64_t bytes,
+                                         dpar_why *why)
+{
+    dpar_status st;
+    if (flying < 0) {
+        return dpari_say(DPAR_E_ARG, why, "# sends that fly: 0 or more", flying, 0, 0, 0);
+    }
+    if (bytes < dpar_schedule_slots_bytes(s)) {
+        return dpari_say(DPAR_E_ROOM, why, "slots of # actions take # bytes, there are #",
+                         s->begin[s->ranks], dpar_schedule_slots_bytes(s), bytes, 0);
+    }
+    st = dpar_schedule_check(s, DPAR_CHECK_TAGGED, mem, bytes, why);
+    return st == DPAR_OK ? dpari_slots_assign(s, flying, slots, counts, mem, why) : st;
 }
 
 /* ---- the step machine ------------------------------------------------------------------------ */

@@ -802,9 +802,9 @@ static void dpari_trace_flow(dpar_text *t, const dpar_gantt *g, const dpar_actio
     dpar_text_put(t, "}");
 }
 
-/* A message or a collective. Slices of a thread are kept apart: *free is when the thread is. */
+/* A message or a collective. Slices of a thread are kept apart: *until is when the thread is. */
 static void dpari_trace_rest(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank,
-                             int64_t *free)
+                             int64_t *until)
 {
     const dpar_action *a = &g->schedule->action[k];
     int64_t start = g->start[k], other = -1;
@@ -814,8 +814,8 @@ static void dpari_trace_rest(dpar_text *t, const dpar_gantt *g, int64_t k, int32
             start = dpari_most(start, g->start[other]); /* before that it only waits */
         }
     }
-    start = dpari_least(dpari_most(start, *free), g->end[k]);
-    *free = dpari_most(*free, g->end[k]);
+    start = dpari_least(dpari_most(start, *until), g->end[k]);
+    *until = dpari_most(*until, g->end[k]);
     dpari_trace_slice(t, g, a, rank, start, g->end[k]);
     if (other >= 0) {
         dpari_trace_flow(t, g, a, rank, start);
@@ -827,19 +827,19 @@ static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
     static const char thread[DPARI_TRACES][18] = {
         "compute", "send forward", "receive forward", "send backward", "receive backward", "other"};
     const dpar_schedule *s = g->schedule;
-    int64_t k, free[DPARI_TRACES];
+    int64_t k, until[DPARI_TRACES];
     int32_t i;
     dpari_trace_name(t, "process_name", rank, 0, "rank ", rank);
     for (i = 0; i < DPARI_TRACES; i++) {
         dpari_trace_name(t, "thread_name", rank, i, thread[i], -1);
-        free[i] = 0;
+        until[i] = 0;
     }
     for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
         int32_t kind = s->action[k].kind;
         if (dpari_gantt_is_work(kind)) {
             dpari_trace_work(t, g, k, rank);
         } else if (kind != DPAR_IDLE) {
-            dpari_trace_rest(t, g, k, rank, &free[dpari_trace_thread(kind)]);
+            dpari_trace_rest(t, g, k, rank, &until[dpari_trace_thread(kind)]);
         }
     }
 }

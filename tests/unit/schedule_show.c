@@ -317,6 +317,41 @@ static void test_text(void)
     CHECK(strstr(text(1, NULL, 80), "makespan 0;") != NULL);
 }
 
+/* Two digits of a rank, of a micro-batch; letters and digits that begin again; thirds. */
+static void svg(const char *title);
+
+static void test_many(void)
+{
+    char list[600];
+    int i, n = 0;
+    for (i = 0; i < 11; i++) {
+        n += snprintf(list + n, sizeof list - (size_t)n, "%dF0\n", i);
+    }
+    timed(list, 0);
+    CHECK_TEXT(strstr(text(3, NULL, 32), "rank  9"), "rank  9 |..................F0..|\n"
+                                                     "rank 10 |....................F0|\n"
+                                                     "time     0         1.666\n"
+                                                     "F forward  . idle\n");
+    for (i = 0, n = 0; i < 28; i++) {
+        n += snprintf(list + n, sizeof list - (size_t)n, "0F%d,", i);
+    }
+    for (i = 0; i < 28; i++) {
+        n += snprintf(list + n, sizeof list - (size_t)n, "0B%d%s", i, i < 27 ? "," : "\n");
+    }
+    timed(list, 0); /* 28 F of 1, 28 B of 2: 84 */
+    CHECK(
+        strstr(text(3, NULL, 84 + 9),
+               "rank 0 |0123456789012345678901234567AABBCCDDEEFFGGHHIIJJKKLLMMNNOOPPQQRRSSTTUUVVWW"
+               "XXYYZZAABB|\n") != NULL);
+    CHECK(strstr(text(3, NULL, 83 + 9), "scaled: 83 columns = 28\n") != NULL);
+    CHECK(strstr(text(3, NULL, 3 * 84 + 9), "|F0-F1-F2-") != NULL);
+    CHECK(strstr(text(3, NULL, 3 * 84 + 8), "|0123456789") != NULL);
+    (void)text(3, NULL, 4096);
+    svg(NULL); /* 18 pixels a forward: room for two digits in the larger letters */
+    CHECK(strstr(picture, "<text class=\"n\" x=\"261\" y=\"103\">10</text>") != NULL);
+    CHECK(strstr(picture, "0F10 on rank 0, 10 to 11<") != NULL);
+}
+
 /* Lines of a chart are as wide as asked at most, whatever the width. */
 static void test_widths(void)
 {
@@ -562,6 +597,17 @@ static void test_refusals(void)
     plan.action[0].joined = 1;
     plan.action[1].kind = DPAR_WEIGHT;
     refused(1, 80, "action 0 of rank 0 overlaps no backward behind it");
+    plan.action[1].kind = DPAR_BACKWARD;
+    plan.action[1].stage = 0;
+    plan.action[0].kind = DPAR_WEIGHT;
+    refused(1, 80, "action 0 of rank 0 overlaps no backward behind it");
+    plan.action[0].kind = DPAR_FORWARD;
+    plan.action[1].joined = 1;
+    refused(1, 80, "action 0 of rank 0 overlaps no backward behind it");
+    plan.action[0].joined = 0;
+    refused(1, 80, "action 1 of rank 0 overlaps no backward behind it");
+    plan.action[1].kind = DPAR_FORWARD; /* the last of its rank */
+    refused(1, 80, "action 1 of rank 0 overlaps no backward behind it");
     plan.begin[1] = -1;
     refused(1, 80, "rank 0 has the actions 0 up to -1");
     plan.ranks = 0;
@@ -596,6 +642,7 @@ static void test_extremes(void)
 int main(void)
 {
     test_text();
+    test_many();
     test_widths();
     test_svg();
     test_trace();
