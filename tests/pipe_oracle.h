@@ -17,7 +17,7 @@ typedef struct pipe_case {
     int64_t expected;
 } pipe_case;
 
-static void pipe_start(pipe_case *c, int p, int v, int m, int map, int split)
+static inline void pipe_start(pipe_case *c, int p, int v, int m, int map, int split)
 {
     memset(c, 0, sizeof *c);
     c->job.times = &c->times;
@@ -28,7 +28,7 @@ static void pipe_start(pipe_case *c, int p, int v, int m, int map, int split)
     c->job.split = split;
 }
 
-static void pipe_uniform(pipe_case *c, int64_t f, int64_t i, int64_t w, int64_t lag, int64_t cap)
+static inline void pipe_uniform(pipe_case *c, int64_t f, int64_t i, int64_t w, int64_t lag, int64_t cap)
 {
     c->times.forward.all = f;
     c->times.input.all = i;
@@ -37,14 +37,14 @@ static void pipe_uniform(pipe_case *c, int64_t f, int64_t i, int64_t w, int64_t 
     c->job.cap.all = cap;
 }
 
-static void pipe_holds(pipe_case *c, int64_t f, int64_t i, int64_t w)
+static inline void pipe_holds(pipe_case *c, int64_t f, int64_t i, int64_t w)
 {
     c->times.hold_forward.all = f;
     c->times.hold_input.all = i;
     c->times.hold_weight.all = w;
 }
 
-static const int64_t *pipe_numbers(const char *text, int n, int64_t *out)
+static inline const int64_t *pipe_numbers(const char *text, int n, int64_t *out)
 {
     int k;
     for (k = 0; k < n; k++) {
@@ -56,7 +56,7 @@ static const int64_t *pipe_numbers(const char *text, int n, int64_t *out)
 }
 
 /* The next line of tests/data/pipeline/exact_optimum.txt: 1, or 0 at the end. */
-static int pipe_line(FILE *file, pipe_case *c)
+static inline int pipe_line(FILE *file, pipe_case *c)
 {
     char line[256], map[8], split[12];
     int p, v, m, f, i, w, cap, best;
@@ -82,7 +82,7 @@ static int pipe_line(FILE *file, pipe_case *c)
 
 /* The schedule has every action of the job once, is in order, takes what the result says and stays
  * within the caps. */
-static void pipe_judge(const dpar_pipe_job *job, const dpar_schedule *s,
+static inline void pipe_judge(const dpar_pipe_job *job, const dpar_schedule *s,
                        const dpar_pipe_result *result)
 {
     static int64_t mem[1 << 20];
