@@ -294,6 +294,7 @@ static dpar_mesh random_mesh(int32_t axes, int most)
 static void test_random(void)
 {
     int trial, refused = 0, done = 0;
+    state = 12345;
     for (trial = 0; trial < 6000; trial++) {
         int64_t extent[3];
         int32_t dims = below(4), d, most = 9;
@@ -1414,40 +1415,112 @@ static dpar_mesh scattered_mesh(void)
     }
 }
 
-/* Any two meshes and nodes of any size: each element comes once and from the rank that the header
- * names, and both sides agree. */
+/* Each element comes once and from the rank that the header names, and both sides agree. How many
+ * boxes in a row of one receiver come from two senders. */
+static int check_senders(const dpar_layout *from, const dpar_layout *to, int32_t per_node)
+{
+    int64_t taken[RANKS] = {0};
+    int32_t rank, d;
+    int n, k, shared = 0;
+    check_pairs(from, to, per_node);
+    n = list_all(from, to, per_node, DPAR_RECEIVES, got);
+    for (k = 0; k < n && n < LISTS; k++) {
+        int64_t index[6], global[6], at;
+        for (at = 0; nth(to->dims, got[k].t.extent, at, index); at++) {
+            for (d = 0; d < to->dims; d++) {
+                global[d] = got[k].t.global[d] + index[d];
+            }
+            CHECK_INT(got[k].from, sender_of(from, to, per_node, got[k].to, global));
+            taken[got[k].to]++;
+        }
+        shared += k > 0 && got[k].to == got[k - 1].to && got[k].from != got[k - 1].from;
+    }
+    for (rank = 0; rank < RANKS && n < LISTS; rank++) {
+        CHECK_INT(taken[rank], dpar_layout_numel(to, rank));
+    }
+    return shared;
+}
+
+/* Any two meshes and nodes of any size. */
 static void test_senders(void)
 {
     int trial, crossed = 0, shared = 0;
+    state = 5;
     for (trial = 0; trial < 2500; trial++) {
         dpar_mesh a = scattered_mesh(), b = trial % 4 == 0 ? a : scattered_mesh();
-        int32_t dims = 1 + below(2), per_node = below(14) - 1, d, rank;
-        int64_t extent[2], taken[RANKS] = {0};
+        int32_t dims = 1 + below(2), per_node = below(14) - 1;
+        int64_t extent[2];
         dpar_layout from, to;
-        int n, k;
         extent[0] = 1 + below(trial % 50 == 0 ? 400 : 9); /* long: nearly even parts too */
         extent[1] = 1 + below(9);
         from = random_layout(&a, dims, extent, 0);
         to = random_layout(&b, dims, extent, 0);
         crossed += !ascends(&a);
-        check_pairs(&from, &to, per_node);
-        n = list_all(&from, &to, per_node, DPAR_RECEIVES, got);
-        for (k = 0; k < n && n < LISTS; k++) {
-            int64_t index[6], global[6], at;
-            for (at = 0; nth(dims, got[k].t.extent, at, index); at++) {
-                for (d = 0; d < dims; d++) {
-                    global[d] = got[k].t.global[d] + index[d];
-                }
-                CHECK_INT(got[k].from, sender_of(&from, &to, per_node, got[k].to, global));
-                taken[got[k].to]++;
-            }
-            shared += k > 0 && got[k].to == got[k - 1].to && got[k].from != got[k - 1].from;
-        }
-        for (rank = 0; rank < RANKS && n < LISTS; rank++) {
-            CHECK_INT(taken[rank], dpar_layout_numel(&to, rank));
-        }
+        shared += check_senders(&from, &to, per_node);
     }
     CHECK(crossed > 100 && shared > 1000);
+}
+
+/* `copies` of `shards` parts of n elements on the first ranks, and what `readers` ranks from rank
+ * `first` take of them. */
+static void some_copies(int64_t n, int32_t copies, int32_t shards, dpar_placement held,
+                        int32_t readers, int32_t first, dpar_placement taken, dpar_layout *from,
+                        dpar_layout *to)
+{
+    int32_t size[2];
+    dpar_placement p[2];
+    dpar_mesh m;
+    size[0] = copies;
+    size[1] = shards;
+    p[0] = dpar_replicate();
+    p[1] = held;
+    CHECK_INT(dpar_mesh_init(&m, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(from, &m, 1, &n, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, 1, names, &readers, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    m.offset = first;
+    CHECK_INT(dpar_layout_init(to, &m, 1, &n, &taken, NULL, NULL), DPAR_OK);
+}
+
+/* Shares of about as many elements as there are parts; senders that turn to what a rank of their
+ * node takes, rank 0 too, of which other senders have a part. */
+static void test_small_shares(void)
+{
+    dpar_layout from, to;
+    int32_t n, copies, shards;
+    for (n = 1; n <= 30; n++) {
+        for (copies = 2; copies <= 6; copies++) {
+            for (shards = 1; shards <= 3; shards++) {
+                dpar_placement s = dpar_shard(0);
+                some_copies(n, copies, shards, s, 12, 20, s, &from, &to);
+                (void)check_senders(&from, &to, 0);
+                some_copies(n, copies, shards, s, 5, 20, s, &from, &to);
+                (void)check_senders(&from, &to, 0);
+            }
+        }
+        some_copies(n, 2, 2, dpar_shard_by(0, DPAR_STRIPE, 0), 3, 0,
+                    dpar_shard_by(0, DPAR_STRIPE, 0), &from, &to);
+        (void)check_senders(&from, &to, 2);
+    }
+}
+
+/* A sender that turns to what a rank of its node takes walks what lies in its own part alone: of
+ * 2^34 elements, of which two readers take every other one, 2^14. All would be minutes. */
+static void test_turned_cost(void)
+{
+    dpar_layout from, to;
+    int32_t rank;
+    some_copies(INT64_C(1) << 34, 2, 1 << 20, dpar_shard(0), 2, 0, dpar_shard_by(0, DPAR_STRIPE, 0),
+                &from, &to);
+    for (rank = 0; rank < 2; rank++) { /* its shard has no other copy on the node */
+        dpar_transfers w;
+        dpar_transfer_totals sum;
+        CHECK_INT(dpar_transfers_begin(&w, &from, &to, rank, DPAR_SENDS, 2, NULL), DPAR_OK);
+        dpar_transfers_total(&w, &sum);
+        CHECK_INT(sum.kept, 1 << 13);
+        CHECK_INT(sum.near_by, 1 << 13);
+        CHECK_INT(sum.away, 0);
+        CHECK_INT(sum.transfers, 1 << 14); /* one by one */
+    }
 }
 
 /* The sums go on the dim of the longest parts, after what cuts it; the rest of the layout stays. */
@@ -1473,6 +1546,18 @@ static void test_longest(void)
     CHECK(middle.axis[0].kind == DPAR_SHARD && middle.axis[0].dim == 1);
     CHECK(middle.axis[2].kind == DPAR_SHARD && middle.axis[2].dim == 1);
     CHECK(middle.axis[1].kind == DPAR_SHARD && middle.axis[1].dim == 1);
+    from.extent[1] = to.extent[1] = 18; /* as long as those of the last: the first of them */
+    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
+    CHECK(middle.axis[0].dim == 1 && middle.axis[2].dim == 1);
+    from.extent[0] = to.extent[0] = from.extent[1] = to.extent[1] = 0; /* one element is longer */
+    from.extent[2] = to.extent[2] = 1;
+    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
+    CHECK(middle.axis[0].dim == 2 && middle.axis[2].dim == 2);
+    from.extent[2] = to.extent[2] = 0; /* none is long */
+    CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
+    CHECK(middle.axis[0].dim == 0 && middle.axis[2].dim == 0);
+    from.extent[0] = to.extent[0] = 4;
+    from.extent[1] = to.extent[1] = 20;
     from.extent[2] = to.extent[2] = 11; /* now those of the last are the longest */
     CHECK_INT(dpar_redistribute_reduced(&from, &to, &middle), DPAR_MORE);
     CHECK(middle.axis[0].dim == 2 && middle.axis[2].dim == 2 && middle.axis[1].dim == 1);
@@ -1525,6 +1610,8 @@ static void test_box(void)
 
 int main(void)
 {
+    test_small_shares();
+    test_senders(); /* what notices most comes first */
     test_all_pairs();
     test_random();
     test_vectors();
@@ -1546,7 +1633,7 @@ int main(void)
     test_few_elements();
     test_most_readers();
     test_crossed();
-    test_senders();
+    test_turned_cost();
     test_longest();
     test_box();
     return CHECK_DONE();
