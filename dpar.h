@@ -8904,10 +8904,6 @@ static int dpari_range_to(dpar_transfers *w, int32_t q)
     if (n == w->copies || me < 0 || me >= n) {
         return 0; /* no copy is near: q is among all others */
     }
-    if (n == 1) { /* who has it himself takes it all */
-        takers = 1;
-        number = 0;
-    }
     if (!dpari_range(w, n, takers, number, me)) {
         return 0;
     }

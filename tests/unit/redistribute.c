@@ -183,10 +183,10 @@ static void check_pairs(const dpar_layout *from, const dpar_layout *to, int32_t 
 {
     int n = list_all(from, to, per_node, DPAR_SENDS, sent), k, j;
     static char used[LISTS];
-    if (n == LISTS) {
+    CHECK_INT(list_all(from, to, per_node, DPAR_RECEIVES, got), n);
+    if (n == LISTS) { /* too many to compare, of both */
         return;
     }
-    CHECK_INT(list_all(from, to, per_node, DPAR_RECEIVES, got), n);
     memset(used, 0, sizeof used);
     for (k = 0; k < n; k++) {
         for (j = 0; j < n; j++) {
@@ -1176,6 +1176,40 @@ static void test_most_readers(void)
     }
 }
 
+/* As many copies as ranks allow, an odd number n, for two readers of 8 elements: reader r has the
+ * units [r n, r n + n) of a line of which copy c has [2 c, 2 c + 2). Element x is with the last
+ * copy that begins before unit (x + 1) n / 8 of the box. */
+static void test_most_copies(void)
+{
+    int32_t copies = INT32_MAX - 2, readers = 2, r, x;
+    int64_t extent = 8, n = copies;
+    dpar_placement p = dpar_replicate();
+    dpar_mesh m;
+    dpar_layout from, to;
+    CHECK_INT(dpar_mesh_init(&m, 1, names, &readers, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&to, &m, 1, &extent, &p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_mesh_init(&m, 1, names, &copies, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    m.offset = 2;
+    CHECK_INT(dpar_layout_init(&from, &m, 1, &extent, &p, NULL, NULL), DPAR_OK);
+    for (r = 0; r < readers; r++) {
+        dpar_transfers w, sender;
+        dpar_transfer t, s;
+        CHECK_INT(dpar_transfers_begin(&w, &from, &to, r, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+        for (x = 0; x < 8; x++) {
+            int64_t last = r * n + ((x + 1) * n + 7) / 8 - 1; /* the unit before that one */
+            CHECK(dpar_transfers_next(&w, &t));
+            CHECK_INT(t.peer, 2 + last / 2);
+            CHECK(t.global[0] == x && t.extent[0] == 1);
+            CHECK_INT(dpar_transfers_begin(&sender, &from, &to, t.peer, DPAR_SENDS, 0, NULL),
+                      DPAR_OK);
+            CHECK(dpar_transfers_next(&sender, &s));
+            CHECK(s.peer == r && s.global[0] == x && s.extent[0] == 1);
+            CHECK(!dpar_transfers_next(&sender, &s));
+        }
+        CHECK(!dpar_transfers_next(&w, &t));
+    }
+}
+
 /* ---- who sends, by definition -----------------------------------------------------------------
  */
 
@@ -1503,6 +1537,29 @@ static void test_small_shares(void)
     }
 }
 
+/* Senders turn with every axis that there can be, the two sides cut in opposite orders. */
+static void test_turned_axes(void)
+{
+    static const char *const eight[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
+    static const int32_t size[] = {2, 2, 1, 1, 1, 1, 1, 3}, back[] = {7, 6, 5, 4, 3, 2, 1, 0};
+    int64_t n = 48;
+    dpar_placement p[8], q[8];
+    dpar_mesh m;
+    dpar_layout from, to;
+    int i;
+    for (i = 0; i < 8; i++) {
+        p[i] = dpar_replicate();
+        q[i] = dpar_replicate();
+    }
+    p[1] = dpar_shard_by(0, DPAR_STRIPE, 0);
+    q[0] = dpar_shard(0);
+    q[7] = p[1];
+    CHECK_INT(dpar_mesh_init(&m, 8, eight, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&from, &m, 1, &n, p, NULL, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&to, &m, 1, &n, q, back, NULL), DPAR_OK);
+    (void)check_senders(&from, &to, 3); /* 3 of 6 copies on a node: 12 elements about 8 taken */
+}
+
 /* A sender that turns to what a rank of its node takes walks what lies in its own part alone: of
  * 2^34 elements, of which two readers take every other one, 2^14. All would be minutes. */
 static void test_turned_cost(void)
@@ -1632,7 +1689,9 @@ int main(void)
     test_scattered_sends();
     test_few_elements();
     test_most_readers();
+    test_most_copies();
     test_crossed();
+    test_turned_axes();
     test_turned_cost();
     test_longest();
     test_box();
