@@ -677,10 +677,7 @@ static int dpari_range_to(dpar_transfers *w, int32_t q)
     n = dpari_pool(w, w->base, q, &low);
     takers = dpari_takers(w, q, n, &number);
     me = dpar_mesh_group_index(&w->mine.mesh, w->free_from, w->me) - low;
-    if (n == w->copies || me < 0 || me >= n) {
-        return 0; /* no copy is near: q is among all others */
-    }
-    if (!dpari_range(w, n, takers, number, me)) {
+    if (!dpari_range(w, n, takers, number, me)) { /* nothing too when q has another pool */
         return 0;
     }
     here = dpari_meet(&w->mine, w->rank, &w->other, w->guest, w->low, w->high);
