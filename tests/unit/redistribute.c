@@ -294,7 +294,7 @@ static dpar_mesh random_mesh(int32_t axes, int most)
 static void test_random(void)
 {
     int trial, refused = 0, done = 0;
-    state = 12345;
+    state = 12345; /* as if it came first */
     for (trial = 0; trial < 6000; trial++) {
         int64_t extent[3];
         int32_t dims = below(4), d, most = 9;
@@ -1479,7 +1479,7 @@ static int check_senders(const dpar_layout *from, const dpar_layout *to, int32_t
 static void test_senders(void)
 {
     int trial, crossed = 0, shared = 0;
-    state = 5;
+    state = 5; /* few of the long ones: 2 seconds */
     for (trial = 0; trial < 2500; trial++) {
         dpar_mesh a = scattered_mesh(), b = trial % 4 == 0 ? a : scattered_mesh();
         int32_t dims = 1 + below(2), per_node = below(14) - 1;
@@ -1557,7 +1557,7 @@ static void test_turned_axes(void)
     CHECK_INT(dpar_mesh_init(&m, 8, eight, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&from, &m, 1, &n, p, NULL, NULL), DPAR_OK);
     CHECK_INT(dpar_layout_init(&to, &m, 1, &n, q, back, NULL), DPAR_OK);
-    (void)check_senders(&from, &to, 3); /* 3 of 6 copies on a node: 12 elements about 8 taken */
+    (void)check_senders(&from, &to, 3); /* a sender has 12 elements where a taker's 8 lie */
 }
 
 /* A sender that turns to what a rank of its node takes walks what lies in its own part alone: of
