@@ -57,9 +57,14 @@ $(BUILD)/index_speed: bench/index_speed.c dpar.h
 	@mkdir -p $(BUILD)
 	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/index_speed.c -o $@
 
-bench: $(BUILD)/plan_speed $(BUILD)/index_speed
+$(BUILD)/order_speed: bench/order_speed.c dpar.h
+	@mkdir -p $(BUILD)
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/order_speed.c -o $@
+
+bench: $(BUILD)/plan_speed $(BUILD)/index_speed $(BUILD)/order_speed
 	./$(BUILD)/plan_speed
 	./$(BUILD)/index_speed
+	./$(BUILD)/order_speed
 
 fuzz:
 	@sh tests/compile/fuzz.sh

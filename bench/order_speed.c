@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* order_speed - nanoseconds an action of the passes over schedules: interleaved 1F1B lists of
- * growing size, up to 64 ranks, 8 chunks and 1024 micro-batches (1 million computations, 3 million
- * actions with messages).
+/* order_speed - what it takes to generate, lower, sink, simulate and prove schedules: interleaved
+ * 1F1B lists of growing size, up to 64 ranks, 8 chunks and 1024 micro-batches (1 million
+ * computations, 3 million actions with messages).
  *
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. bench/order_speed.c -o build/order_speed && build/order_speed
  *   build/order_speed PASSES < compute_only.csv > lowered.csv     (for bench/order_peer.py)
@@ -40,41 +40,77 @@ static void must(dpar_status st, const dpar_why *why)
     }
 }
 
-static dpar_action action(int32_t kind, int32_t stage, int32_t micro)
+static double least_of(double a, double b)
 {
-    dpar_action a;
-    memset(&a, 0, sizeof a);
-    a.kind = (uint8_t)kind;
-    a.stage = (uint16_t)stage;
-    a.micro = (uint16_t)micro;
-    return a;
+    return a < b ? a : b;
 }
 
-/* Interleaved 1F1B, groups of p micro-batches: w forwards, then one and one, then backwards. */
-static void interleaved(dpar_schedule *s, int32_t p, int32_t v, int32_t m, void *mem)
+/* Interleaved 1F1B, groups of p micro-batches. Seconds, the fastest of several. */
+static double generated(dpar_schedule *s, int32_t p, int32_t v, int32_t m, int times)
 {
-    int32_t r, k, i, each = m * v;
-    dpar_action *a;
-    (void)dpar_schedule_lay(s, p, p * v, 2 * (int64_t)p * each, mem, INT64_MAX, NULL);
-    s->micros = m;
-    for (i = 0; i < p * v; i++) {
-        s->rank_of[i] = (uint16_t)dpar_stage_rank(DPAR_MAP_LOOP, p, i);
+    dpar_order order;
+    dpar_why why;
+    double since, least = 1e9;
+    int64_t bytes;
+    void *mem;
+    memset(&order, 0, sizeof order);
+    order.rule = DPAR_INTERLEAVED;
+    order.ranks = p;
+    order.chunks = v;
+    order.micros = m;
+    bytes = dpar_order_bytes(&order, &why);
+    must(bytes < 0 ? DPAR_E_ARG : DPAR_OK, &why);
+    mem = get(bytes);
+    while (times-- > 0) {
+        since = now();
+        must(dpar_order_make(s, &order, mem, bytes, &why), &why);
+        least = least_of(least, now() - since);
     }
-    a = s->action;
-    for (r = 0; r < p; r++) {
-        int32_t w = (v - 1) * p + 2 * (p - 1 - r);
-        w = w < each ? w : each;
-        for (k = 0; k < each + w; k++) {
-            if (k < each) {
-                *a++ = action(DPAR_FORWARD, k / p % v * p + r, k / (p * v) * p + k % p);
-            }
-            if (k >= w) {
-                i = k - w;
-                *a++ = action(DPAR_BACKWARD, (v - 1 - i / p % v) * p + r, i / (p * v) * p + i % p);
-            }
-        }
-        s->begin[r + 1] = a - s->action;
+    return least;
+}
+
+/* What a run takes with these sends, all times of actions and messages kept. */
+static double simulated(const dpar_schedule *s, int32_t sends, int times)
+{
+    dpar_times t;
+    dpar_timing timing;
+    dpar_why why;
+    double since, least = 1e9;
+    int64_t actions = s->begin[s->ranks], bytes;
+    int64_t *start = (int64_t *)get(8 * actions), *end = (int64_t *)get(8 * actions);
+    void *mem;
+    memset(&t, 0, sizeof t);
+    t.forward.all = 100;
+    t.input.all = t.weight.all = 90;
+    t.latency.all = 7;
+    t.sends = sends;
+    bytes = dpar_simulate_bytes(s, &t);
+    mem = get(bytes);
+    while (times-- > 0) {
+        since = now();
+        must(dpar_simulate(s, &t, start, end, &timing, NULL, mem, bytes, &why), &why);
+        least = least_of(least, now() - since);
     }
+    free(start);
+    free(end);
+    free(mem);
+    return least;
+}
+
+/* The proof that a list is right; and that it comes to its end over the strictest transport. */
+static double proved(const dpar_schedule *s, int times)
+{
+    dpar_why why;
+    double since, least = 1e9;
+    int64_t bytes = dpar_schedule_run_bytes(s);
+    void *mem = get(bytes);
+    while (times-- > 0) {
+        since = now();
+        must(dpar_schedule_run_check(s, DPAR_TRANSPORT_BLOCKING, 0, NULL, mem, bytes, &why), &why);
+        least = least_of(least, now() - since);
+    }
+    free(mem);
+    return least;
 }
 
 /* Seconds of a pass, the fastest of several; its list. */
@@ -92,8 +128,7 @@ static double lowered(dpar_schedule *out, const dpar_schedule *in, int32_t passe
     while (times-- > 0) {
         since = now();
         must(dpar_schedule_lower(out, in, &how, mem, bytes, &why), &why);
-        since = now() - since;
-        least = since < least ? since : least;
+        least = least_of(least, now() - since);
     }
     return least;
 }
@@ -110,8 +145,7 @@ static double sunk(const dpar_schedule *in, int32_t channel_class, int times)
     while (times-- > 0) {
         since = now();
         must(dpar_schedule_sink(&out, in, channel_class, mem, bytes, &why), &why);
-        since = now() - since;
-        least = since < least ? since : least;
+        least = least_of(least, now() - since);
     }
     free(mem);
     return least;
@@ -120,18 +154,20 @@ static double sunk(const dpar_schedule *in, int32_t channel_class, int times)
 static void line(int32_t p, int32_t v, int32_t m, int times)
 {
     dpar_schedule in, out, full;
-    int64_t computes = 2 * (int64_t)p * v * m, n;
-    void *mem = get(dpar_schedule_bytes(p, p * v, computes));
-    double messages, all, sink;
-    interleaved(&in, p, v, m, mem);
+    double make, messages, all, sink, plain, sent, proof, n, computes;
+    make = generated(&in, p, v, m, times);
     messages = lowered(&out, &in, DPAR_LOWER_MESSAGES, times);
-    n = out.begin[p];
     all = lowered(&full, &in, DPAR_LOWER_SHARDS | DPAR_LOWER_REDUCE | DPAR_LOWER_MESSAGES, times);
     sink = sunk(&out, DPAR_SINK_EDGE, times);
-    printf("%4d %3d %5d %9.0f %9.0f %9.5f %6.2f %9.5f %6.2f %9.5f %6.2f\n", p, v, m,
-           (double)computes, (double)n, messages, messages * 1e9 / (double)n, all,
-           all * 1e9 / (double)full.begin[p], sink, sink * 1e9 / (double)n);
-    free(mem);
+    plain = simulated(&in, DPAR_SENDS_BUFFERED, times);
+    sent = simulated(&out, DPAR_SENDS_POSTED, times);
+    proof = proved(&out, times);
+    computes = (double)in.begin[p];
+    n = (double)out.begin[p];
+    printf("%4d %2d %5d %8.0f %8.0f %9.5f %9.5f %9.5f %9.5f %9.5f %8.1f %8.1f %9.5f\n", p, v, m,
+           computes, n, make, messages, make + messages, all, sink, computes / plain * 1e-6,
+           n / sent * 1e-6, proof);
+    free(in.begin);
     free(out.begin);
     free(full.begin);
 }
@@ -159,10 +195,12 @@ int main(int argc, char **argv)
     if (argc > 1) {
         return lower_text(atoi(argv[1]));
     }
-    printf(
-        "interleaved 1F1B, seconds (the fastest of several) and ns an action of the result\n"
-        "                                    messages         + shards, reduce    sinking\n"
-        "   p   v     m  computes   actions   seconds     ns   seconds     ns   seconds     ns\n");
+    printf("interleaved 1F1B: seconds, the fastest of several; simulation in million actions a "
+           "second\n"
+           "                                               lower:    generate lower: all   "
+           "          simulate: proof and\n"
+           "   p  v     m computes  actions  generate  messages   + lower    passes      sink"
+           "  compute   posted  blocking\n");
     line(8, 2, 32, 101);
     line(8, 2, 256, 21);
     line(16, 4, 256, 11);
