@@ -10,11 +10,11 @@ PASTED = tools/amalgamate tools/first_screen.txt $(wildcard src/*/*.h src/*/*.c)
 .PHONY: help run test gates lint accuracy bench fuzz clean install
 
 help:
-	@echo 'make run        plan Llama-3-70B on 64 A100-80 and a weather U-Net on Derecho; pictures in build/'
+	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/'
 	@echo 'make test       all tests that need only cc and make'
 	@echo 'make gates      the long checks: compilers, dialects, targets, sanitizers, fuzzing, packaging'
 	@echo 'make accuracy   regenerate docs/accuracy.md from the published tables in tests/data/cost'
-	@echo 'make bench      configurations a second; ns an index, ms a transfer list'
+	@echo 'make bench      configurations a second; ns an index, ms a transfer list; ns an action'
 	@echo 'make dpar.h     regenerate the header from src/'
 	@echo 'make lint       widths, lengths, names, documentation'
 	@echo 'make install PREFIX=/usr/local'
@@ -26,12 +26,18 @@ $(BUILD)/plan: examples/plan.c dpar.h
 	@mkdir -p $(BUILD)
 	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/plan.c -o $@
 
-run: $(BUILD)/plan
+$(BUILD)/pipeline: examples/pipeline.c dpar.h
+	@mkdir -p $(BUILD)
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/pipeline.c -o $@
+
+run: $(BUILD)/plan $(BUILD)/pipeline
 	./$(BUILD)/plan llama-3-70b --cluster 8x8:a100-80,nvlink=300,nic=8x25 --batch 512 --top 6 --explain --svg $(BUILD)/llama-3-70b.svg
 	@echo
 	./$(BUILD)/plan unet-0.25deg --cluster derecho --gpus 16 --top 6 --svg $(BUILD)/unet-0.25deg.svg
 	@echo
-	@echo 'pictures: $(BUILD)/llama-3-70b.svg $(BUILD)/unet-0.25deg.svg'
+	./$(BUILD)/pipeline --schedule zbv --stages 4 --micro 8 --latency 0.25 --svg $(BUILD)/zbv.svg
+	@echo
+	@echo 'pictures: $(BUILD)/llama-3-70b.svg $(BUILD)/unet-0.25deg.svg $(BUILD)/zbv.svg'
 
 test:
 	@CC="$(CC)" CFLAGS="$(CFLAGS)" sh tests/run
