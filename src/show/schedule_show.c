@@ -640,7 +640,7 @@ static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
         }
     }
     dpari_figure_open(t, "p", DPARI_SVG_LEFT + f->width + 80, y + 190);
-    dpari_gantt_time(t, 1000 - dpari_gantt_at(busy, f->last, 1000), 10, 1);
+    dpari_gantt_time(t, (dpari_gantt_at(f->last - busy, f->last, 2000) + 1) / 2, 10, 1);
     dpar_text_put(t, " % idle</text>\n");
 }
 

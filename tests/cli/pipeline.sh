@@ -108,6 +108,7 @@ expect 2 'three numbers' --schedule zb-h1 --stages 2 --micro 4 --stage-times $st
 expect 0 'blocking' --help
 expect 0 'F0F1' --schedule 1f1b --stages 2 --micro 4 --svg "$work/x.svg"
 grep -q '</svg>' "$work/x.svg" || { echo 'no picture'; bad=1; }
+expect 0 '>11.5 % idle<' --schedule zbv --stages 4 --micro 8 --latency 0.25 --format svg # 1 - 48 / 54.25
 expect 2 'cannot be written' --schedule 1f1b --stages 2 --micro 4 -o /nonexistent/x
 for value in nan -1 0.1234567 1e3 '' 1,2 1, 1000001 99999999999999999999; do
     expect 2 'pipeline:' --schedule 1f1b --stages 4 --micro 8 --fwd "$value"
