@@ -39,7 +39,7 @@ static const char help[] =
     "                     (seq1f1b), --lifo: gpipe's backwards from the last micro-batch\n"
     "  --fwd T            time of one stage's forward (1); a list T,T,.. is one for each stage\n"
     "  --bwd T            of the whole backward; alone: input and weight take half each\n"
-    "  --bwd-input T, --bwd-weight T   of its parts (1, 1)\n"
+    "  --bwd-input T, --bwd-weight T   of its parts (1, 1), which need not add up to it\n"
     "  --overlap T        of a forward and a backward that overlap (their sum)\n"
     "  --stage-times FILE a line a stage: forward, input, weight\n"
     "  --latency T        of a message between ranks (0)\n"
@@ -249,6 +249,12 @@ static void read_stage_times(settings *o)
             }
             s += strspn(s, " \t");
         }
+        if (k == 3 && *s != 0 && *s != '\r' && *s != '\n') {
+            fail(2, o->stage_times, "each line has three numbers and no more");
+        }
+    }
+    if (column[0]->n == 0) {
+        fail(2, o->stage_times, "has no stage's times");
     }
     free(text);
 }
@@ -1073,8 +1079,12 @@ static int compare(const settings *o)
 {
     static candidate list[CANDIDATES];
     int32_t rule, n = 0, k, v = o->chunks > 0 ? o->chunks : 1, chunks[3];
-    int32_t slices = o->slices > 0 ? o->slices : 2, mult = 4 * v * slices;
+    int32_t slices = o->slices > 0 ? o->slices : 2, mult;
     FILE *f;
+    if ((int64_t)v * slices > 65536) {
+        fail(2, "--compare", "takes --virtual times --slices up to 65536");
+    }
+    mult = 4 * v * slices; /* so that every share of a time is whole: 10^13 times that fits */
     chunks[0] = 2;
     chunks[1] = 4;
     chunks[2] = v != 2 && v != 4 ? v : 0;
@@ -1107,7 +1117,10 @@ static int compare(const settings *o)
         compare_table(f, list, n);
     }
     close_output(f, o->output);
-    return list[0].ok > 0 ? 0 : 1;
+    if (list[0].ok <= 0) {
+        fail(1, "--compare", "no schedule is legal and fits");
+    }
+    return 0;
 }
 
 int main(int argc, char **argv)

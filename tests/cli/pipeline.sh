@@ -113,6 +113,12 @@ expect 2 'cannot be written' --schedule 1f1b --stages 2 --micro 4 -o /nonexisten
 for value in nan -1 0.1234567 1e3 '' 1,2 1, 1000001 99999999999999999999; do
     expect 2 'pipeline:' --schedule 1f1b --stages 4 --micro 8 --fwd "$value"
 done
+printf '1 2 3 1 2 3\n1 2 3\n' > "$work/times"
+expect 2 'three numbers and no more' --schedule gpipe --stages 2 --micro 2 --stage-times "$work/times"
+: > "$work/times"
+expect 2 'no stage' --schedule gpipe --stages 2 --micro 2 --stage-times "$work/times"
+expect 2 'up to 65536' --compare --stages 2 --micro 1 --virtual 64 --slices 65535
+expect 1 'no schedule is legal and fits' --compare --stages 3 --micro 7 --memory 0
 expect 2 'no such option' --schedule 1f1b --stages 4 --micro 8 --bogus 1
 expect 2 'its value is missing' --schedule 1f1b --stages 4 --micro
 expect 2 'whole number of 1 to 65535' --schedule 1f1b --stages 0 --micro 8
