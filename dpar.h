@@ -842,6 +842,13 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
  * *middle written; OK: there are no replicas. O(axes). */
 DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle);
 
+/* For dpar_relabel: kept[r * n + p], the elements that the r-th rank of `from` has already of what
+ * the p-th rank of `to` holds; both meshes have n ranks, counted with the last axis fastest as
+ * dpar_mesh_group_member does over all axes. E_ARG when they have not, or the arrays differ, or one
+ * is Partial (a share of a sum is not the sum). O(n^2 x runs of a rank x axes). */
+DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_layout *to,
+                                            int64_t *kept, dpar_why *why);
+
 /* ==== index/exchange.h ==== */
 
 /* exchange - many transfers at once: in which rounds, with which peer, under which names, and
@@ -880,9 +887,9 @@ DPAR_API int32_t dpar_exchange_peer(int32_t order, int32_t n, int32_t group, int
                                     int32_t round);
 
 /* Which rank should play which part so that least moves: kept[r * n + p] is what rank r has already
- * of what part p needs; rank_of[p] becomes the rank for part p, all different, the sum of what is
- * kept the greatest there is (the assignment problem, exact). n <= 2^15, kept 0 .. 2^46. scratch:
- * 4 (n + 1) numbers. O(n^3). */
+ * of what part p needs (dpar_redistribute_kept counts it); rank_of[p] becomes the rank for part p,
+ * all different, the sum of what is kept the greatest there is (the assignment problem, exact). n
+ * <= 2^15, kept 0 .. 2^46. scratch: 4 (n + 1) numbers. O(n^3). */
 DPAR_API dpar_status dpar_relabel(int32_t n, const int64_t *kept, int32_t *rank_of,
                                   int64_t *scratch, dpar_why *why);
 
@@ -9149,6 +9156,50 @@ DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout
     }
     dpari_put_on_longest(to, dpari_axes_of(to, DPAR_REPLICATE), middle);
     return DPAR_MORE;
+}
+
+/* ---- what stays where it is ----------------------------------------------------------------- */
+
+/* How many indices of dim d both ranks own. */
+static int64_t dpari_kept_in(const dpar_layout *from, int32_t r, const dpar_layout *to, int32_t p,
+                             int32_t d)
+{
+    int64_t i, n, at, both = 0;
+    for (i = 0; (at = dpar_layout_global(to, p, d, i, &n)) >= 0; i += n) {
+        both += dpar_layout_before(from, r, d, at + n) - dpar_layout_before(from, r, d, at);
+    }
+    return both;
+}
+
+DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_layout *to,
+                                            int64_t *kept, dpar_why *why)
+{
+    dpar_status st = dpar_redistribute_check(from, to, why);
+    int32_t n = from->mesh.size, r, p, d;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (to->mesh.size != n) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks cannot be relabelled as #", n, to->mesh.size, 0,
+                         0);
+    }
+    if (dpari_axes_of(from, DPAR_PARTIAL) != 0 || dpari_axes_of(to, DPAR_PARTIAL) != 0) {
+        return dpari_say(DPAR_E_ARG, why, "a partial sum is no part of the array: reduce first", 0,
+                         0, 0, 0);
+    }
+    for (r = 0; r < n; r++) {
+        int32_t has = dpar_mesh_group_member(&from->mesh, UINT32_MAX, from->mesh.offset, r);
+        for (p = 0; p < n; p++) {
+            int32_t needs = dpar_mesh_group_member(&to->mesh, UINT32_MAX, to->mesh.offset, p);
+            int64_t both = 1;
+            for (d = 0; d < from->dims; d++) {
+                int64_t in = dpari_kept_in(from, has, to, needs, d);
+                both = dpari_mul(both, in, &both) ? both : INT64_MAX;
+            }
+            kept[(int64_t)r * n + p] = both;
+        }
+    }
+    return DPAR_OK;
 }
 
 /* ==== index/exchange.c ==== */

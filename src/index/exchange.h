@@ -39,9 +39,9 @@ DPAR_API int32_t dpar_exchange_peer(int32_t order, int32_t n, int32_t group, int
                                     int32_t round);
 
 /* Which rank should play which part so that least moves: kept[r * n + p] is what rank r has already
- * of what part p needs; rank_of[p] becomes the rank for part p, all different, the sum of what is
- * kept the greatest there is (the assignment problem, exact). n <= 2^15, kept 0 .. 2^46. scratch:
- * 4 (n + 1) numbers. O(n^3). */
+ * of what part p needs (dpar_redistribute_kept counts it); rank_of[p] becomes the rank for part p,
+ * all different, the sum of what is kept the greatest there is (the assignment problem, exact). n
+ * <= 2^15, kept 0 .. 2^46. scratch: 4 (n + 1) numbers. O(n^3). */
 DPAR_API dpar_status dpar_relabel(int32_t n, const int64_t *kept, int32_t *rank_of,
                                   int64_t *scratch, dpar_why *why);
 

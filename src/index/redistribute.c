@@ -926,3 +926,47 @@ DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout
     dpari_put_on_longest(to, dpari_axes_of(to, DPAR_REPLICATE), middle);
     return DPAR_MORE;
 }
+
+/* ---- what stays where it is ----------------------------------------------------------------- */
+
+/* How many indices of dim d both ranks own. */
+static int64_t dpari_kept_in(const dpar_layout *from, int32_t r, const dpar_layout *to, int32_t p,
+                             int32_t d)
+{
+    int64_t i, n, at, both = 0;
+    for (i = 0; (at = dpar_layout_global(to, p, d, i, &n)) >= 0; i += n) {
+        both += dpar_layout_before(from, r, d, at + n) - dpar_layout_before(from, r, d, at);
+    }
+    return both;
+}
+
+DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_layout *to,
+                                            int64_t *kept, dpar_why *why)
+{
+    dpar_status st = dpar_redistribute_check(from, to, why);
+    int32_t n = from->mesh.size, r, p, d;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (to->mesh.size != n) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks cannot be relabelled as #", n, to->mesh.size, 0,
+                         0);
+    }
+    if (dpari_axes_of(from, DPAR_PARTIAL) != 0 || dpari_axes_of(to, DPAR_PARTIAL) != 0) {
+        return dpari_say(DPAR_E_ARG, why, "a partial sum is no part of the array: reduce first", 0,
+                         0, 0, 0);
+    }
+    for (r = 0; r < n; r++) {
+        int32_t has = dpar_mesh_group_member(&from->mesh, UINT32_MAX, from->mesh.offset, r);
+        for (p = 0; p < n; p++) {
+            int32_t needs = dpar_mesh_group_member(&to->mesh, UINT32_MAX, to->mesh.offset, p);
+            int64_t both = 1;
+            for (d = 0; d < from->dims; d++) {
+                int64_t in = dpari_kept_in(from, has, to, needs, d);
+                both = dpari_mul(both, in, &both) ? both : INT64_MAX;
+            }
+            kept[(int64_t)r * n + p] = both;
+        }
+    }
+    return DPAR_OK;
+}

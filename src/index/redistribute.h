@@ -85,4 +85,11 @@ DPAR_API dpar_status dpar_redistribute_reduced(const dpar_layout *from, const dp
  * *middle written; OK: there are no replicas. O(axes). */
 DPAR_API dpar_status dpar_redistribute_spread(const dpar_layout *to, dpar_layout *middle);
 
+/* For dpar_relabel: kept[r * n + p], the elements that the r-th rank of `from` has already of what
+ * the p-th rank of `to` holds; both meshes have n ranks, counted with the last axis fastest as
+ * dpar_mesh_group_member does over all axes. E_ARG when they have not, or the arrays differ, or one
+ * is Partial (a share of a sum is not the sum). O(n^2 x runs of a rank x axes). */
+DPAR_API dpar_status dpar_redistribute_kept(const dpar_layout *from, const dpar_layout *to,
+                                            int64_t *kept, dpar_why *why);
+
 #endif

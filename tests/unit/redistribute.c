@@ -1666,6 +1666,70 @@ static void test_box(void)
           dpar_box_contains(&a, &empty));
 }
 
+/* What ranks keep, element by element; and with it the relabelling that moves least: parts that
+ * only changed their ranks all stay. */
+static void test_kept(void)
+{
+    int trial;
+    for (trial = 0; trial < 300; trial++) {
+        dpar_mesh a = random_mesh(1 + below(3), 12), b = random_mesh(1 + below(3), 12);
+        int32_t dims = 1 + below(2), n = a.size, r, p, k;
+        int64_t extent[2], kept[12 * 12], scratch[4 * 13], index[6], at, most = 0;
+        int32_t rank_of[12];
+        dpar_layout from, to;
+        dpar_why why;
+        extent[0] = 1 + below(9);
+        extent[1] = 1 + below(9);
+        from = random_layout(&a, dims, extent, 0);
+        to = random_layout(&b, dims, extent, 0);
+        if (a.size != b.size) {
+            CHECK_INT(dpar_redistribute_kept(&from, &to, kept, &why), DPAR_E_ARG);
+            CHECK(strstr(why.text, "cannot be relabelled") != NULL);
+            continue;
+        }
+        CHECK_INT(dpar_redistribute_kept(&from, &to, kept, &why), DPAR_OK);
+        for (r = 0; r < n; r++) {
+            for (p = 0; p < n; p++) {
+                int64_t both = 0;
+                for (at = 0; nth(dims, extent, at, index); at++) {
+                    int here = 0, there = 0;
+                    for (k = 0; k < dpar_layout_copies(&from); k++) {
+                        here |= dpar_layout_owner(&from, index, k, NULL) ==
+                                dpar_mesh_group_member(&a, UINT32_MAX, a.offset, r);
+                    }
+                    for (k = 0; k < dpar_layout_copies(&to); k++) {
+                        there |= dpar_layout_owner(&to, index, k, NULL) ==
+                                 dpar_mesh_group_member(&b, UINT32_MAX, b.offset, p);
+                    }
+                    both += here && there;
+                }
+                CHECK_INT(kept[r * n + p], both);
+            }
+        }
+        CHECK_INT(dpar_redistribute_kept(&from, &from, kept, NULL), DPAR_OK);
+        CHECK_INT(dpar_relabel(n, kept, rank_of, scratch, NULL), DPAR_OK);
+        for (p = 0; p < n; p++) {
+            most += kept[rank_of[p] * n + p] - kept[p * n + p];
+        }
+        CHECK_INT(most, 0);
+    }
+    {
+        static const int32_t two = 2;
+        int64_t four = 4, kept[4];
+        dpar_placement p = dpar_partial(DPAR_SUM);
+        dpar_mesh m;
+        dpar_layout from, to;
+        CHECK_INT(dpar_mesh_init(&m, 1, names, &two, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+        CHECK_INT(dpar_layout_init(&from, &m, 1, &four, &p, NULL, NULL), DPAR_OK);
+        p = dpar_replicate();
+        CHECK_INT(dpar_layout_init(&to, &m, 1, &four, &p, NULL, NULL), DPAR_OK);
+        CHECK_INT(dpar_redistribute_kept(&from, &to, kept, NULL), DPAR_E_ARG);
+        CHECK_INT(dpar_redistribute_kept(&to, &from, kept, NULL), DPAR_E_ARG);
+        to.extent[0] = 5;
+        CHECK_INT(dpar_redistribute_kept(&from, &to, kept, NULL), DPAR_E_ARG);
+    }
+}
+
 int main(void)
 {
     test_small_shares();
@@ -1695,6 +1759,7 @@ int main(void)
     test_turned_axes();
     test_turned_cost();
     test_longest();
+    test_kept();
     test_box();
     return CHECK_DONE();
 }
