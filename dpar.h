@@ -1968,8 +1968,8 @@ enum {
  * MAKESPAN (c = 0, else LATENCY is added)
  *   gpipe, 1f1b, eager-1f1b      (m + p - 1) (F + B)
  *   interleaved, breadth-first   (m v + p - 1) (F + B)                    m >= p or v = 1
- *   zb-h1                        m (F + I + W) + (p - 1) (F + I - W)      W <= I, m >= p
- *   interleaved-zb               m v (F + I + W) + (p - 1) (F + I - W)    W <= I, m >= p
+ *   zb-h1                        m (F + I + W) + (p - 1) (F + I - W)      W <= I, F; m >= p
+ *   interleaved-zb               m v (F + I + W) + (p - 1) (F + I - W)    W <= I, F; m >= p
  *   zb-2p                        3 m F + (p - 1) F                        F = I = W, m >= 2p - 1
  *   zbv                          6 m F + (p - 1) F                        F = I = W, m >= 2p - 1
  *   dualpipe, dualpipev          m (F + B) + IDLE, 2 m (F + B) + IDLE     W <= I = F, FB = F + B
@@ -1986,11 +1986,11 @@ enum {
  *   gpipe                        2 (p - 1) c
  *   eager-1f1b                   2 (p - 1) c                              2 c <= F + B
  *   1f1b                         (2 (p - 2) + 2 m (p - 1) / p) c          p divides m
- *   interleaved                  2 (p v - 1) c                            p divides m, c <= F
+ *   interleaved                  2 (p v - 1) c                            p divides m; c <= F, B
  *   zb-h1                        4 (p - 1) c              F = I = W, 4 c <= F, m >= 2p
  *   forward-only, v = 1          (p - 1) c
  * IDLE
- *   dualpipe, dualpipev          (h - 1) (FB + B - 3 W), h = p / 2, p     W <= I = F <= FB >= B
+ *   dualpipe, dualpipev          (h - 1) (FB + B - 3 W), h = p / 2, p  W <= I = F, B <= FB <= F + B
  *   the others, c = 0            MAKESPAN less the work of a rank
  * PEAK
  *   gpipe                        m
@@ -16670,7 +16670,7 @@ static void dpari_closed_work(dpari_closed *q, int64_t *work)
 static void dpari_closed_zero_bubble(dpari_closed *q)
 {
     q->formula = "m v (F + I + W) + (p - 1) (F + I - W)";
-    if (!dpari_closed_need(q, q->w <= q->i, "W <= I") ||
+    if (!dpari_closed_need(q, q->w <= q->i && q->w <= q->f, "W <= I and W <= F") ||
         !dpari_closed_need(q, q->m >= q->p, "m >= p")) {
         return;
     }
@@ -16702,6 +16702,7 @@ static void dpari_closed_dual_idle(dpari_closed *q)
     dpari_closed_add(&with, 1, q->b);
     if (with.over || !dpari_closed_need(q, q->f == q->i, "F = I") ||
         !dpari_closed_need(q, q->fb >= q->f && q->fb >= q->b, "FB >= F and FB >= B") ||
+        !dpari_closed_need(q, q->fb - q->f <= q->b, "FB <= F + B") ||
         !dpari_closed_need(q, q->w <= q->i, "W <= I")) {
         q->over |= with.over;
         return;
@@ -16796,7 +16797,7 @@ static void dpari_closed_latency(dpari_closed *q)
     case DPAR_INTERLEAVED:
         q->formula = "2 (p v - 1) c";
         (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
-        (void)dpari_closed_need(q, q->c <= q->f, "c <= F");
+        (void)dpari_closed_need(q, q->c <= q->f && q->c <= q->b, "c <= F and c <= B");
         dpari_closed_add(q, q->p > 1 ? 2 * (q->p * q->v - 1) : 0, q->c);
         break;
     case DPAR_ZB_H1:

@@ -53,7 +53,7 @@ static void dpari_closed_work(dpari_closed *q, int64_t *work)
 static void dpari_closed_zero_bubble(dpari_closed *q)
 {
     q->formula = "m v (F + I + W) + (p - 1) (F + I - W)";
-    if (!dpari_closed_need(q, q->w <= q->i, "W <= I") ||
+    if (!dpari_closed_need(q, q->w <= q->i && q->w <= q->f, "W <= I and W <= F") ||
         !dpari_closed_need(q, q->m >= q->p, "m >= p")) {
         return;
     }
@@ -85,6 +85,7 @@ static void dpari_closed_dual_idle(dpari_closed *q)
     dpari_closed_add(&with, 1, q->b);
     if (with.over || !dpari_closed_need(q, q->f == q->i, "F = I") ||
         !dpari_closed_need(q, q->fb >= q->f && q->fb >= q->b, "FB >= F and FB >= B") ||
+        !dpari_closed_need(q, q->fb - q->f <= q->b, "FB <= F + B") ||
         !dpari_closed_need(q, q->w <= q->i, "W <= I")) {
         q->over |= with.over;
         return;
@@ -179,7 +180,7 @@ static void dpari_closed_latency(dpari_closed *q)
     case DPAR_INTERLEAVED:
         q->formula = "2 (p v - 1) c";
         (void)dpari_closed_need(q, q->m % q->p == 0, "p divides m");
-        (void)dpari_closed_need(q, q->c <= q->f, "c <= F");
+        (void)dpari_closed_need(q, q->c <= q->f && q->c <= q->b, "c <= F and c <= B");
         dpari_closed_add(q, q->p > 1 ? 2 * (q->p * q->v - 1) : 0, q->c);
         break;
     case DPAR_ZB_H1:

@@ -24,8 +24,8 @@ enum {
  * MAKESPAN (c = 0, else LATENCY is added)
  *   gpipe, 1f1b, eager-1f1b      (m + p - 1) (F + B)
  *   interleaved, breadth-first   (m v + p - 1) (F + B)                    m >= p or v = 1
- *   zb-h1                        m (F + I + W) + (p - 1) (F + I - W)      W <= I, m >= p
- *   interleaved-zb               m v (F + I + W) + (p - 1) (F + I - W)    W <= I, m >= p
+ *   zb-h1                        m (F + I + W) + (p - 1) (F + I - W)      W <= I, F; m >= p
+ *   interleaved-zb               m v (F + I + W) + (p - 1) (F + I - W)    W <= I, F; m >= p
  *   zb-2p                        3 m F + (p - 1) F                        F = I = W, m >= 2p - 1
  *   zbv                          6 m F + (p - 1) F                        F = I = W, m >= 2p - 1
  *   dualpipe, dualpipev          m (F + B) + IDLE, 2 m (F + B) + IDLE     W <= I = F, FB = F + B
@@ -42,11 +42,11 @@ enum {
  *   gpipe                        2 (p - 1) c
  *   eager-1f1b                   2 (p - 1) c                              2 c <= F + B
  *   1f1b                         (2 (p - 2) + 2 m (p - 1) / p) c          p divides m
- *   interleaved                  2 (p v - 1) c                            p divides m, c <= F
+ *   interleaved                  2 (p v - 1) c                            p divides m; c <= F, B
  *   zb-h1                        4 (p - 1) c              F = I = W, 4 c <= F, m >= 2p
  *   forward-only, v = 1          (p - 1) c
  * IDLE
- *   dualpipe, dualpipev          (h - 1) (FB + B - 3 W), h = p / 2, p     W <= I = F <= FB >= B
+ *   dualpipe, dualpipev          (h - 1) (FB + B - 3 W), h = p / 2, p  W <= I = F, B <= FB <= F + B
  *   the others, c = 0            MAKESPAN less the work of a rank
  * PEAK
  *   gpipe                        m

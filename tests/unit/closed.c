@@ -287,6 +287,35 @@ static void test_sentences(void)
     CHECK_INT(dpar_closed_form(&o, &t, 0, 0, &value, &formula, NULL), DPAR_E_ARG);
 }
 
+/* Any times, zero too, any overlap: what applies is right. */
+static void test_random_times(void)
+{
+    uint64_t state = 88172645463325252u;
+    int trial, applied = 0;
+    for (trial = 0; trial < 40000; trial++) {
+        int64_t f[3], draw[10];
+        dpar_order o;
+        dpar_times t;
+        int k;
+        for (k = 0; k < 10; k++) { /* xorshift64 */
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            draw[k] = (int64_t)(state >> 33);
+        }
+        o = order_of((int32_t)(draw[0] % DPAR_ORDERS), 1 + (int32_t)(draw[1] % 6),
+                     1 + (int32_t)(draw[2] % 16), (int32_t)(draw[3] % 4));
+        f[0] = draw[4] % 5;
+        f[1] = draw[5] % 3 ? f[0] : draw[5] % 5; /* forms like F = I */
+        f[2] = draw[6] % 3 ? f[0] : draw[6] % 5;
+        t = times(f, 1, draw[7] % 2 ? 0 : draw[7] % 5);
+        t.overlap.all = draw[8] % 2 ? f[0] + f[1] + f[2] : draw[8] % 12;
+        t.backward.all = draw[9] % 4 ? 0 : draw[9] % 9;
+        applied += agrees(&o, &t);
+    }
+    CHECK(applied > 20000);
+}
+
 int main(void)
 {
     test_sweep();
@@ -294,5 +323,6 @@ int main(void)
     test_failures();
     test_latency();
     test_sentences();
+    test_random_times();
     return CHECK_DONE();
 }
