@@ -294,7 +294,7 @@ static dpar_status dpari_placing_shape(const dpar_pipe_job *job, int32_t layers,
                                        const dpar_schedule *given, dpar_why *why)
 {
     if (job->times == NULL || job->stages < 1 || job->stages > DPAR_PIPE_STAGES ||
-        layers < job->stages || layers > (1 << 24)) {
+        layers < job->stages || layers > (INT32_C(1) << 24)) {
         return dpari_say(DPAR_E_ARG, why,
                          "# layers on # stages: one a stage at least, 2^24 at most", layers,
                          job->stages, 0, 0);

@@ -700,7 +700,9 @@ DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, d
 
 /* ---- Chrome trace --------------------------------------------------------------------------- */
 
-/* The threads of a process: slices of one may not overlap in part, so each way has its own. */
+/* The threads of a process: slices of one may not overlap in part, so each way has its own, and
+ * messages that are in flight at once have further lanes of it. */
+enum { DPARI_TRACE_LANES = 8 };
 enum {
     DPARI_TRACE_WORK,
     DPARI_TRACE_SEND_F,
@@ -753,10 +755,10 @@ static void dpari_trace_time(dpar_text *t, const char *name, int64_t ticks, int6
 
 /* A complete event; `a` is what it is called: a pair's own slice holds those of both halves. */
 static void dpari_trace_slice(dpar_text *t, const dpar_gantt *g, const dpar_action *a, int32_t rank,
-                              int64_t start, int64_t end)
+                              int32_t lane, int64_t start, int64_t end)
 {
     int32_t thread = dpari_trace_thread(a->kind);
-    dpari_trace_open(t, "X", rank, thread);
+    dpari_trace_open(t, "X", rank, thread + lane * DPARI_TRACES);
     dpari_trace_time(t, "ts", start, g->unit);
     dpari_trace_time(t, "dur", end - start, g->unit);
     dpar_text_put(t, ",\"name\":\"");
@@ -780,21 +782,21 @@ static void dpari_trace_work(dpar_text *t, const dpar_gantt *g, int64_t k, int32
 {
     const dpar_action *a = &g->schedule->action[k];
     dpar_action forward = *a;
-    dpari_trace_slice(t, g, a, rank, g->start[k], g->end[k]);
+    dpari_trace_slice(t, g, a, rank, 0, g->start[k], g->end[k]);
     if (a->joined) {
         forward.joined = 0;
-        dpari_trace_slice(t, g, &forward, rank, g->start[k], g->end[k]);
-        dpari_trace_slice(t, g, a + 1, rank, g->start[k], g->end[k]);
+        dpari_trace_slice(t, g, &forward, rank, 0, g->start[k], g->end[k]);
+        dpari_trace_slice(t, g, a + 1, rank, 0, g->start[k], g->end[k]);
     }
 }
 
 /* One end of an arrow: both have the id of the stages' boundary, the micro-batch and the way. */
 static void dpari_trace_flow(dpar_text *t, const dpar_gantt *g, const dpar_action *a, int32_t rank,
-                             int64_t at)
+                             int32_t lane, int64_t at)
 {
     int32_t sent = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B;
     int64_t edge = (int64_t)a->stage + (a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B);
-    dpari_trace_open(t, sent ? "s" : "f", rank, dpari_trace_thread(a->kind));
+    dpari_trace_open(t, sent ? "s" : "f", rank, dpari_trace_thread(a->kind) + lane * DPARI_TRACES);
     dpari_trace_time(t, "ts", at, g->unit);
     dpar_text_put(t, sent ? "" : ",\"bp\":\"e\"");
     dpar_text_put(t, ",\"name\":\"message\",\"cat\":\"communication\",\"id\":");
@@ -802,44 +804,61 @@ static void dpari_trace_flow(dpar_text *t, const dpar_gantt *g, const dpar_actio
     dpar_text_put(t, "}");
 }
 
-/* A message or a collective. Slices of a thread are kept apart: *until is when the thread is. */
+static void dpari_trace_thread_name(dpar_text *t, int32_t rank, int32_t thread, int32_t lane)
+{
+    static const char name[DPARI_TRACES][18] = {
+        "compute", "send forward", "receive forward", "send backward", "receive backward", "other"};
+    dpari_trace_name(t, "thread_name", rank, thread + lane * DPARI_TRACES, name[thread],
+                     lane > 0 ? lane + 1 : -1); /* "send forward2" */
+}
+
+/* A message or a collective, in the first lane that is free. until[]: how long each one is not, -1:
+ * it has no name yet. When all lanes are in use, what is left of it where one becomes free. */
 static void dpari_trace_rest(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank,
                              int64_t *until)
 {
     const dpar_action *a = &g->schedule->action[k];
     int64_t start = g->start[k], other = -1;
+    int32_t lane = 0, i;
     if (dpari_gantt_is_message(a->kind)) {
         other = dpari_gantt_partner(g->schedule, a);
         if (other >= 0 && (a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B)) {
             start = dpari_most(start, g->start[other]); /* before that it only waits */
         }
     }
-    start = dpari_least(dpari_most(start, *until), g->end[k]);
-    *until = dpari_most(*until, g->end[k]);
-    dpari_trace_slice(t, g, a, rank, start, g->end[k]);
+    start = dpari_least(start, g->end[k]);
+    for (i = DPARI_TRACE_LANES - 1; i >= 0; i--) {
+        lane = until[i] <= start || until[i] < until[lane] ? i : lane;
+    }
+    if (until[lane] < 0) {
+        dpari_trace_thread_name(t, rank, dpari_trace_thread(a->kind), lane);
+    }
+    start = dpari_least(dpari_most(start, until[lane]), g->end[k]);
+    until[lane] = dpari_most(until[lane], g->end[k]);
+    dpari_trace_slice(t, g, a, rank, lane, start, g->end[k]);
     if (other >= 0) {
-        dpari_trace_flow(t, g, a, rank, start);
+        dpari_trace_flow(t, g, a, rank, lane, start);
     }
 }
 
 static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
 {
-    static const char thread[DPARI_TRACES][18] = {
-        "compute", "send forward", "receive forward", "send backward", "receive backward", "other"};
     const dpar_schedule *s = g->schedule;
-    int64_t k, until[DPARI_TRACES];
+    int64_t k, until[DPARI_TRACES * DPARI_TRACE_LANES];
     int32_t i;
     dpari_trace_name(t, "process_name", rank, 0, "rank ", rank);
     for (i = 0; i < DPARI_TRACES; i++) {
-        dpari_trace_name(t, "thread_name", rank, i, thread[i], -1);
-        until[i] = 0;
+        dpari_trace_thread_name(t, rank, i, 0);
+    }
+    for (i = 0; i < DPARI_TRACES * DPARI_TRACE_LANES; i++) {
+        until[i] = i % DPARI_TRACE_LANES == 0 ? 0 : -1;
     }
     for (k = s->begin[rank]; k < s->begin[rank + 1]; k += 1 + s->action[k].joined) {
         int32_t kind = s->action[k].kind;
         if (dpari_gantt_is_work(kind)) {
             dpari_trace_work(t, g, k, rank);
         } else if (kind != DPAR_IDLE) {
-            dpari_trace_rest(t, g, k, rank, &until[dpari_trace_thread(kind)]);
+            dpari_trace_rest(t, g, k, rank, &until[dpari_trace_thread(kind) * DPARI_TRACE_LANES]);
         }
     }
 }

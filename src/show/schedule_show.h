@@ -36,8 +36,8 @@ DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, d
 /* A trace for Perfetto (ui.perfetto.dev) or Chrome's own page: a process a rank, threads for
  * compute, each way's sends and receives, and the rest; complete events in microseconds = ticks /
  * unit, an OVERLAP_F_B slice holds its F and its B; a flow arrow from each send to its receive. A
- * receive is drawn from when the message leaves, and messages of a thread that overlap one behind
- * the other, since slices there have to nest. O(messages x actions of a rank). */
+ * receive is drawn from when the message leaves; messages that are in flight at once have threads
+ * of their own, 8 a kind, since slices of one have to nest. O(messages x actions of a rank). */
 DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g, dpar_why *why);
 
 #endif

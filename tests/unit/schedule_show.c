@@ -639,6 +639,35 @@ static void test_extremes(void)
     }
 }
 
+/* Two messages in flight at once: each at its real time, on a thread of its own, arrows forward. */
+static void test_trace_lanes(void)
+{
+    static const char csv[] = "0F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F0,1RECV_F1,1F0,1F1\n";
+    static const int64_t start[] = {0, 1, 1, 2, 0, 0, 10, 11},
+                         end[] = {1, 10, 2, 11, 10, 11, 11, 12};
+    static int64_t mem[64];
+    static char text[1 << 14];
+    dpar_schedule s;
+    dpar_gantt g;
+    dpar_text t;
+    dpar_why why;
+    CHECK_INT(dpar_schedule_read(&s, csv, sizeof csv - 1, 0, mem, sizeof mem, &why), DPAR_OK);
+    g.schedule = &s;
+    g.start = start;
+    g.end = end;
+    g.unit = 1;
+    g.title = NULL;
+    dpar_text_init(&t, text, sizeof text);
+    CHECK_INT(dpar_show_schedule_trace(&t, &g, &why), DPAR_OK);
+    CHECK(strstr(text, "\"tid\":1,\"ts\":1,\"dur\":9,\"name\":\"0SEND_F0\"") != NULL);
+    CHECK(
+        strstr(text, "\"tid\":7,\"name\":\"thread_name\",\"args\":{\"name\":\"send forward2\"}") !=
+        NULL);
+    CHECK(strstr(text, "\"tid\":7,\"ts\":2,\"dur\":9,\"name\":\"0SEND_F1\"") != NULL);
+    CHECK(strstr(text, "\"pid\":1,\"tid\":8,\"ts\":2,\"dur\":9,\"name\":\"1RECV_F1\"") != NULL);
+    CHECK(strstr(text, "\"ph\":\"f\",\"pid\":1,\"tid\":8,\"ts\":2,") != NULL);
+}
+
 int main(void)
 {
     test_text();
@@ -649,5 +678,6 @@ int main(void)
     test_small();
     test_refusals();
     test_extremes();
+    test_trace_lanes();
     return CHECK_DONE();
 }
