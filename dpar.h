@@ -1470,6 +1470,9 @@ DPAR_API dpar_status dpar_schedule_lay(dpar_schedule *s, int32_t ranks, int32_t 
 /* The stage whose forward feeds this one's, and the one that it feeds; -1 at a chain's ends. */
 DPAR_API int32_t dpar_schedule_before(const dpar_schedule *s, int32_t stage);
 DPAR_API int32_t dpar_schedule_behind(const dpar_schedule *s, int32_t stage);
+/* The stage at the other end of a message, of F, B and I the one that needs the result; -1 at a
+ * chain's end and for other kinds. */
+DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage);
 /* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_IDLE and any other number. Static text. */
 DPAR_API const char *dpar_action_name(int32_t kind);
 /* Is there a micro-batch in this kind's text? (F, B, I, W, messages, RECOMPUTE, OFFLOAD, RELOAD) */
@@ -12032,6 +12035,20 @@ DPAR_API int32_t dpar_schedule_behind(const dpar_schedule *s, int32_t stage)
     return (stage + 1) % s->chain == 0 ? -1 : stage + 1;
 }
 
+DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage)
+{
+    switch (kind) {
+    case DPAR_FORWARD:
+    case DPAR_SEND_F:
+    case DPAR_RECV_B: return dpar_schedule_behind(s, stage);
+    case DPAR_BACKWARD:
+    case DPAR_INPUT:
+    case DPAR_SEND_B:
+    case DPAR_RECV_F: return dpar_schedule_before(s, stage);
+    default: return -1;
+    }
+}
+
 /* ---- names ---------------------------------------------------------------------------------- */
 
 DPAR_API const char *dpar_action_name(int32_t kind)
@@ -12362,13 +12379,6 @@ static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
     return DPAR_OK;
 }
 
-/* The stage at the other end of a message; -1 when the chain ends here. */
-static int32_t dpari_message_stage(const dpar_schedule *s, const dpar_action *a)
-{
-    return a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B ? dpar_schedule_behind(s, a->stage)
-                                                            : dpar_schedule_before(s, a->stage);
-}
-
 static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
 {
     int64_t k;
@@ -12378,7 +12388,7 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
         if (a->kind < DPAR_SEND_F || a->kind > DPAR_RECV_B) {
             continue;
         }
-        other = dpari_message_stage(s, a);
+        other = dpar_schedule_partner(s, a->kind, a->stage);
         if (other < 0 || s->rank_of[other] == s->rank_of[a->stage]) {
             return dpari_say_word(
                 DPAR_E_ARG, why,
@@ -13234,13 +13244,6 @@ enum {
     DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_SEND_F | 1 << DPAR_SEND_B
 };
 
-/* The stage at the other end of a message; -1 when the chain ends here. */
-static int32_t dpari_lower_other(const dpar_schedule *s, const dpar_action *a)
-{
-    return a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B ? dpar_schedule_behind(s, a->stage)
-                                                            : dpar_schedule_before(s, a->stage);
-}
-
 /* What is wrong with rank r's action k; NULL: nothing. */
 static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t k)
 {
@@ -13266,7 +13269,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
         return " is of a micro-batch that there is not";
     }
     if (dpari_kind_in(a->kind, DPARI_MESSAGES)) {
-        other = dpari_lower_other(s, a);
+        other = dpar_schedule_partner(s, a->kind, a->stage);
         if (other < 0 || s->rank_of[other] != a->peer || a->peer == r) {
             return " is no message between neighbours on two ranks";
         }
@@ -13672,7 +13675,7 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
     wait = dpari_lower_has(l, a) ? a[1] : a[0];
     wait.joined = 0;
     wait.kind = wait.kind == DPAR_FORWARD ? DPAR_RECV_F : DPAR_RECV_B;
-    stage = dpari_lower_other(l->in, &wait);
+    stage = dpar_schedule_partner(l->in, wait.kind, wait.stage);
     dpar_text_init(&t, why->text, sizeof(why->text));
     dpar_text_put(&t, "rank ");
     dpar_text_int(&t, rank);
@@ -14356,21 +14359,6 @@ static int dpari_proof_is(int32_t kind, uint32_t set)
     return (set >> kind & 1) != 0;
 }
 
-/* The stage that gets what this kind makes, or gives what it needs; -1: none. */
-static int32_t dpari_proof_far(const dpar_schedule *s, int32_t kind, int32_t stage)
-{
-    switch (kind) {
-    case DPAR_FORWARD:
-    case DPAR_SEND_F:
-    case DPAR_RECV_B: return dpar_schedule_behind(s, stage);
-    case DPAR_BACKWARD:
-    case DPAR_INPUT:
-    case DPAR_SEND_B:
-    case DPAR_RECV_F: return dpar_schedule_before(s, stage);
-    default: return -1;
-    }
-}
-
 /* 0 with the forward, 1 with the backward. */
 static int dpari_proof_way(int32_t kind)
 {
@@ -14379,7 +14367,7 @@ static int dpari_proof_way(int32_t kind)
 
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *w, const dpar_action *a)
 {
-    return dpari_proof_at(w, dpari_proof_far(w->s, a->kind, a->stage), a->micro);
+    return dpari_proof_at(w, dpar_schedule_partner(w->s, a->kind, a->stage), a->micro);
 }
 
 /* ---- each action alone ---------------------------------------------------------------------- */
@@ -14419,7 +14407,7 @@ static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpa
 
 static dpar_status dpari_proof_message(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
-    int32_t there = dpari_proof_far(w->s, a->kind, a->stage);
+    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage);
     if (there < 0) {
         return dpari_proof_say(w, "rank #: @, but stage # ends its chain", r, a->stage, a, NULL);
     }
@@ -14495,7 +14483,7 @@ static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar
 static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     uint32_t set = a->kind == DPAR_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
-    int32_t there = dpari_proof_far(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
+    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
     int32_t next = a->kind == DPAR_FORWARD ? 1 : -1;
     dpar_status st = DPAR_OK;
     if (there >= 0 && w->s->rank_of[there] == r) {
@@ -14594,7 +14582,7 @@ static uint32_t dpari_proof_expected(const dpari_proof *w, int32_t stage, uint32
         set |= (seen & DPARI_SET_OFFLOADS) != 0 ? (uint32_t)DPARI_SET_OFFLOADS : 0;
     }
     for (kind = DPAR_SEND_F; kind <= DPAR_RECV_B && (w->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
-        int32_t there = dpari_proof_far(w->s, kind, stage);
+        int32_t there = dpar_schedule_partner(w->s, kind, stage);
         if (there >= 0 && w->s->rank_of[there] != w->s->rank_of[stage] &&
             (!dpari_proof_way(kind) || (w->kinds & DPARI_SET_TRAINING) != 0)) {
             set |= 1u << kind;
@@ -14799,7 +14787,7 @@ static int dpari_proof_compute(dpari_proof *w, int32_t r)
         }
     }
     for (k = 0; k < count; k++) {
-        int32_t there = dpari_proof_far(w->s, a[k].kind, a[k].stage);
+        int32_t there = dpar_schedule_partner(w->s, a[k].kind, a[k].stage);
         dpari_proof_do(w, w->lane[r].at + k);
         if (there >= 0 && (w->kinds & DPARI_SET_MESSAGES) == 0) {
             dpari_proof_wake(w, w->s->rank_of[there]);
@@ -14949,7 +14937,8 @@ static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
 {
     const dpar_action *a = &w->s->action[k->at];
     int32_t message = dpari_proof_is(a->kind, DPARI_SET_MESSAGES);
-    int32_t from = message ? dpari_proof_far(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
+    int32_t from =
+        message ? dpar_schedule_partner(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
     uint32_t seen = dpari_proof_at(w, from, a->micro)->seen;
     int32_t kind = message                   ? a->kind - 1
                    : a->kind == DPAR_FORWARD ? (int32_t)DPAR_FORWARD

@@ -224,21 +224,6 @@ static int dpari_proof_is(int32_t kind, uint32_t set)
     return (set >> kind & 1) != 0;
 }
 
-/* The stage that gets what this kind makes, or gives what it needs; -1: none. */
-static int32_t dpari_proof_far(const dpar_schedule *s, int32_t kind, int32_t stage)
-{
-    switch (kind) {
-    case DPAR_FORWARD:
-    case DPAR_SEND_F:
-    case DPAR_RECV_B: return dpar_schedule_behind(s, stage);
-    case DPAR_BACKWARD:
-    case DPAR_INPUT:
-    case DPAR_SEND_B:
-    case DPAR_RECV_F: return dpar_schedule_before(s, stage);
-    default: return -1;
-    }
-}
-
 /* 0 with the forward, 1 with the backward. */
 static int dpari_proof_way(int32_t kind)
 {
@@ -247,7 +232,7 @@ static int dpari_proof_way(int32_t kind)
 
 static dpari_proof_cell *dpari_proof_mate_cell(const dpari_proof *w, const dpar_action *a)
 {
-    return dpari_proof_at(w, dpari_proof_far(w->s, a->kind, a->stage), a->micro);
+    return dpari_proof_at(w, dpar_schedule_partner(w->s, a->kind, a->stage), a->micro);
 }
 
 /* ---- each action alone ---------------------------------------------------------------------- */
@@ -287,7 +272,7 @@ static dpar_status dpari_proof_joined(const dpari_proof *w, int32_t r, const dpa
 
 static dpar_status dpari_proof_message(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
-    int32_t there = dpari_proof_far(w->s, a->kind, a->stage);
+    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage);
     if (there < 0) {
         return dpari_proof_say(w, "rank #: @, but stage # ends its chain", r, a->stage, a, NULL);
     }
@@ -363,7 +348,7 @@ static dpar_status dpari_proof_after(const dpari_proof *w, int32_t r, const dpar
 static dpar_status dpari_proof_local(const dpari_proof *w, int32_t r, const dpar_action *a)
 {
     uint32_t set = a->kind == DPAR_FORWARD ? (uint32_t)DPARI_SET_F : (uint32_t)DPARI_SET_GRADIENT;
-    int32_t there = dpari_proof_far(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
+    int32_t there = dpar_schedule_partner(w->s, a->kind, a->stage), slice = a->micro % w->s->slices;
     int32_t next = a->kind == DPAR_FORWARD ? 1 : -1;
     dpar_status st = DPAR_OK;
     if (there >= 0 && w->s->rank_of[there] == r) {
@@ -462,7 +447,7 @@ static uint32_t dpari_proof_expected(const dpari_proof *w, int32_t stage, uint32
         set |= (seen & DPARI_SET_OFFLOADS) != 0 ? (uint32_t)DPARI_SET_OFFLOADS : 0;
     }
     for (kind = DPAR_SEND_F; kind <= DPAR_RECV_B && (w->kinds & DPARI_SET_MESSAGES) != 0; kind++) {
-        int32_t there = dpari_proof_far(w->s, kind, stage);
+        int32_t there = dpar_schedule_partner(w->s, kind, stage);
         if (there >= 0 && w->s->rank_of[there] != w->s->rank_of[stage] &&
             (!dpari_proof_way(kind) || (w->kinds & DPARI_SET_TRAINING) != 0)) {
             set |= 1u << kind;
@@ -667,7 +652,7 @@ static int dpari_proof_compute(dpari_proof *w, int32_t r)
         }
     }
     for (k = 0; k < count; k++) {
-        int32_t there = dpari_proof_far(w->s, a[k].kind, a[k].stage);
+        int32_t there = dpar_schedule_partner(w->s, a[k].kind, a[k].stage);
         dpari_proof_do(w, w->lane[r].at + k);
         if (there >= 0 && (w->kinds & DPARI_SET_MESSAGES) == 0) {
             dpari_proof_wake(w, w->s->rank_of[there]);
@@ -817,7 +802,8 @@ static void dpari_proof_wait_data(const dpari_proof *w, dpari_proof_wait *k)
 {
     const dpar_action *a = &w->s->action[k->at];
     int32_t message = dpari_proof_is(a->kind, DPARI_SET_MESSAGES);
-    int32_t from = message ? dpari_proof_far(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
+    int32_t from =
+        message ? dpar_schedule_partner(w->s, a->kind, a->stage) : dpari_proof_source(w->s, a);
     uint32_t seen = dpari_proof_at(w, from, a->micro)->seen;
     int32_t kind = message                   ? a->kind - 1
                    : a->kind == DPAR_FORWARD ? (int32_t)DPAR_FORWARD

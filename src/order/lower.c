@@ -35,13 +35,6 @@ enum {
     DPARI_MESSAGES = DPARI_RECEIVES | 1 << DPAR_SEND_F | 1 << DPAR_SEND_B
 };
 
-/* The stage at the other end of a message; -1 when the chain ends here. */
-static int32_t dpari_lower_other(const dpar_schedule *s, const dpar_action *a)
-{
-    return a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B ? dpar_schedule_behind(s, a->stage)
-                                                            : dpar_schedule_before(s, a->stage);
-}
-
 /* What is wrong with rank r's action k; NULL: nothing. */
 static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t k)
 {
@@ -67,7 +60,7 @@ static const char *dpari_lower_wrong(const dpar_schedule *s, int32_t r, int64_t 
         return " is of a micro-batch that there is not";
     }
     if (dpari_kind_in(a->kind, DPARI_MESSAGES)) {
-        other = dpari_lower_other(s, a);
+        other = dpar_schedule_partner(s, a->kind, a->stage);
         if (other < 0 || s->rank_of[other] != a->peer || a->peer == r) {
             return " is no message between neighbours on two ranks";
         }
@@ -473,7 +466,7 @@ static dpar_status dpari_lower_stuck(const dpari_turns *l, int32_t rank, dpar_wh
     wait = dpari_lower_has(l, a) ? a[1] : a[0];
     wait.joined = 0;
     wait.kind = wait.kind == DPAR_FORWARD ? DPAR_RECV_F : DPAR_RECV_B;
-    stage = dpari_lower_other(l->in, &wait);
+    stage = dpar_schedule_partner(l->in, wait.kind, wait.stage);
     dpar_text_init(&t, why->text, sizeof(why->text));
     dpar_text_put(&t, "rank ");
     dpar_text_int(&t, rank);

@@ -68,6 +68,20 @@ DPAR_API int32_t dpar_schedule_behind(const dpar_schedule *s, int32_t stage)
     return (stage + 1) % s->chain == 0 ? -1 : stage + 1;
 }
 
+DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage)
+{
+    switch (kind) {
+    case DPAR_FORWARD:
+    case DPAR_SEND_F:
+    case DPAR_RECV_B: return dpar_schedule_behind(s, stage);
+    case DPAR_BACKWARD:
+    case DPAR_INPUT:
+    case DPAR_SEND_B:
+    case DPAR_RECV_F: return dpar_schedule_before(s, stage);
+    default: return -1;
+    }
+}
+
 /* ---- names ---------------------------------------------------------------------------------- */
 
 DPAR_API const char *dpar_action_name(int32_t kind)
@@ -398,13 +412,6 @@ static dpar_status dpari_csv_ranks(dpar_schedule *s, dpar_why *why)
     return DPAR_OK;
 }
 
-/* The stage at the other end of a message; -1 when the chain ends here. */
-static int32_t dpari_message_stage(const dpar_schedule *s, const dpar_action *a)
-{
-    return a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B ? dpar_schedule_behind(s, a->stage)
-                                                            : dpar_schedule_before(s, a->stage);
-}
-
 static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
 {
     int64_t k;
@@ -414,7 +421,7 @@ static dpar_status dpari_csv_peers(dpar_schedule *s, dpar_why *why)
         if (a->kind < DPAR_SEND_F || a->kind > DPAR_RECV_B) {
             continue;
         }
-        other = dpari_message_stage(s, a);
+        other = dpar_schedule_partner(s, a->kind, a->stage);
         if (other < 0 || s->rank_of[other] == s->rank_of[a->stage]) {
             return dpari_say_word(
                 DPAR_E_ARG, why,

@@ -69,6 +69,9 @@ DPAR_API dpar_status dpar_schedule_lay(dpar_schedule *s, int32_t ranks, int32_t 
 /* The stage whose forward feeds this one's, and the one that it feeds; -1 at a chain's ends. */
 DPAR_API int32_t dpar_schedule_before(const dpar_schedule *s, int32_t stage);
 DPAR_API int32_t dpar_schedule_behind(const dpar_schedule *s, int32_t stage);
+/* The stage at the other end of a message, of F, B and I the one that needs the result; -1 at a
+ * chain's end and for other kinds. */
+DPAR_API int32_t dpar_schedule_partner(const dpar_schedule *s, int32_t kind, int32_t stage);
 /* "F", "B", "I", "W", "SEND_F", ...; "" for DPAR_IDLE and any other number. Static text. */
 DPAR_API const char *dpar_action_name(int32_t kind);
 /* Is there a micro-batch in this kind's text? (F, B, I, W, messages, RECOMPUTE, OFFLOAD, RELOAD) */

@@ -193,6 +193,14 @@ static void test_maps(void)
     CHECK_INT(dpar_schedule_before(&s, 4), -1);
     CHECK_INT(dpar_schedule_before(&s, 5), 4);
     CHECK_INT(dpar_schedule_behind(&s, 3), -1);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_SEND_F, 4), 5);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_RECV_B, 4), 5);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_FORWARD, 3), -1);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_RECV_F, 5), 4);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_SEND_B, 5), 4);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_INPUT, 4), -1);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_BACKWARD, 1), 0);
+    CHECK_INT(dpar_schedule_partner(&s, DPAR_WEIGHT, 1), -1);
     CHECK_INT(dpar_schedule_behind(&s, 6), 7);
     CHECK_INT(dpar_schedule_behind(&s, 7), -1);
 }
