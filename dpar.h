@@ -3011,13 +3011,14 @@ DPAR_API dpar_status dpar_show_schedule_text(dpar_text *t, const dpar_gantt *g, 
                                              dpar_why *why);
 /* A picture: slices by kind, a rank's later chunks lighter, overlapped pairs as two halves, idle
  * hatched, messages as arrows, collectives and offloads on a strip below, an axis, a legend,
- * tooltips. Valid XML, no script, no font but sans-serif. O(messages x actions of a rank). */
+ * tooltips. Valid XML, no script, no font but sans-serif. O(actions), when messages are
+ * received nearly in the order of their sends. */
 DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, dpar_why *why);
 /* A trace for Perfetto (ui.perfetto.dev) or Chrome's own page: a process a rank, threads for
  * compute, each way's sends and receives, and the rest; complete events in microseconds = ticks /
  * unit, an OVERLAP_F_B slice holds its F and its B; a flow arrow from each send to its receive. A
  * receive is drawn from when the message leaves; messages that are in flight at once have threads
- * of their own, 8 a kind, since slices of one have to nest. O(messages x actions of a rank). */
+ * of their own, 8 a kind, since slices of one have to nest. O(actions), as above. */
 DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g, dpar_why *why);
 
 #ifndef DPAR_NO_COST
@@ -27073,18 +27074,26 @@ static void dpari_gantt_numbers(dpar_text *t, const dpar_gantt *g, int64_t last)
     dpari_gantt_time(t, last, g->unit, 6);
 }
 
+/* Where the last other half was found, of each kind of message and of two peers: the next one is
+ * near by, so that a list takes a step or few a message. Begin with zeros. */
+typedef struct dpari_seek {
+    int64_t at[4][2];
+} dpari_seek;
+
 /* The other half of a message, on the peer: -1 when there is none. */
-static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a)
+static int64_t dpari_gantt_partner(const dpar_schedule *s, const dpar_action *a, dpari_seek *seek)
 {
-    int32_t stage = a->kind == DPAR_SEND_F || a->kind == DPAR_RECV_B
-                        ? dpar_schedule_behind(s, a->stage)
-                        : dpar_schedule_before(s, a->stage);
+    int32_t stage = dpar_schedule_partner(s, a->kind, a->stage);
     int32_t kind = a->kind == DPAR_SEND_F || a->kind == DPAR_SEND_B ? a->kind + 1 : a->kind - 1;
-    int64_t k;
-    for (k = s->begin[a->peer]; k < s->begin[a->peer + 1]; k++) {
-        const dpar_action *b = &s->action[k];
+    int64_t first = s->begin[a->peer], n = s->begin[a->peer + 1] - first, k;
+    int64_t *at = &seek->at[a->kind - DPAR_SEND_F][a->peer >> 1 & 1]; /* r - 1 and r + 1 differ */
+    int64_t from = *at >= first && *at < first + n ? *at - first : 0;
+    for (k = 0; k < n; k++) {
+        int64_t there = first + (from + k < n ? from + k : from + k - n);
+        const dpar_action *b = &s->action[there];
         if (b->kind == kind && b->stage == stage && b->micro == a->micro) {
-            return k;
+            *at = there;
+            return there;
         }
     }
     return -1;
@@ -27540,10 +27549,11 @@ static void dpari_figure_rank(dpar_text *t, const dpari_figure *f, int32_t rank)
 }
 
 /* From the lane's edge when the send is posted to the other's when the message has arrived. */
-static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank)
+static void dpari_figure_arrow(dpar_text *t, const dpari_figure *f, int64_t k, int32_t rank,
+                               dpari_seek *seek)
 {
     const dpar_action *a = &f->g->schedule->action[k];
-    int64_t to = dpari_gantt_partner(f->g->schedule, a);
+    int64_t to = dpari_gantt_partner(f->g->schedule, a, seek);
     int32_t down = a->peer > rank;
     const char *style = a->kind == DPAR_SEND_F ? "f" : "b";
     if (to < 0) {
@@ -27565,6 +27575,7 @@ DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, d
 {
     const dpar_schedule *s = g->schedule;
     dpari_figure f;
+    dpari_seek seek;
     int64_t common, shortest, k;
     int32_t r;
     dpar_status st;
@@ -27583,9 +27594,10 @@ DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, d
         dpari_figure_rank(t, &f, r);
     }
     for (r = 0; r < s->ranks; r++) {
+        dpari_zero(&seek, sizeof(seek));
         for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
             if (s->action[k].kind == DPAR_SEND_F || s->action[k].kind == DPAR_SEND_B) {
-                dpari_figure_arrow(t, &f, k, r);
+                dpari_figure_arrow(t, &f, k, r, &seek);
             }
         }
     }
@@ -27710,13 +27722,13 @@ static void dpari_trace_thread_name(dpar_text *t, int32_t rank, int32_t thread, 
 /* A message or a collective, in the first lane that is free. until[]: how long each one is not, -1:
  * it has no name yet. When all lanes are in use, what is left of it where one becomes free. */
 static void dpari_trace_rest(dpar_text *t, const dpar_gantt *g, int64_t k, int32_t rank,
-                             int64_t *until)
+                             int64_t *until, dpari_seek *seek)
 {
     const dpar_action *a = &g->schedule->action[k];
     int64_t start = g->start[k], other = -1;
     int32_t lane = 0, i;
     if (dpari_gantt_is_message(a->kind)) {
-        other = dpari_gantt_partner(g->schedule, a);
+        other = dpari_gantt_partner(g->schedule, a, seek);
         if (other >= 0 && (a->kind == DPAR_RECV_F || a->kind == DPAR_RECV_B)) {
             start = dpari_most(start, g->start[other]); /* before that it only waits */
         }
@@ -27740,7 +27752,9 @@ static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
 {
     const dpar_schedule *s = g->schedule;
     int64_t k, until[DPARI_TRACES * DPARI_TRACE_LANES];
+    dpari_seek seek;
     int32_t i;
+    dpari_zero(&seek, sizeof(seek));
     dpari_trace_name(t, "process_name", rank, 0, "rank ", rank);
     for (i = 0; i < DPARI_TRACES; i++) {
         dpari_trace_thread_name(t, rank, i, 0);
@@ -27753,7 +27767,8 @@ static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
         if (dpari_gantt_is_work(kind)) {
             dpari_trace_work(t, g, k, rank);
         } else if (kind != DPAR_IDLE) {
-            dpari_trace_rest(t, g, k, rank, &until[dpari_trace_thread(kind) * DPARI_TRACE_LANES]);
+            dpari_trace_rest(t, g, k, rank, &until[dpari_trace_thread(kind) * DPARI_TRACE_LANES],
+                             &seek);
         }
     }
 }

@@ -31,13 +31,14 @@ DPAR_API dpar_status dpar_show_schedule_text(dpar_text *t, const dpar_gantt *g, 
                                              dpar_why *why);
 /* A picture: slices by kind, a rank's later chunks lighter, overlapped pairs as two halves, idle
  * hatched, messages as arrows, collectives and offloads on a strip below, an axis, a legend,
- * tooltips. Valid XML, no script, no font but sans-serif. O(messages x actions of a rank). */
+ * tooltips. Valid XML, no script, no font but sans-serif. O(actions), when messages are
+ * received nearly in the order of their sends. */
 DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, dpar_why *why);
 /* A trace for Perfetto (ui.perfetto.dev) or Chrome's own page: a process a rank, threads for
  * compute, each way's sends and receives, and the rest; complete events in microseconds = ticks /
  * unit, an OVERLAP_F_B slice holds its F and its B; a flow arrow from each send to its receive. A
  * receive is drawn from when the message leaves; messages that are in flight at once have threads
- * of their own, 8 a kind, since slices of one have to nest. O(messages x actions of a rank). */
+ * of their own, 8 a kind, since slices of one have to nest. O(actions), as above. */
 DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g, dpar_why *why);
 
 #endif
