@@ -17023,6 +17023,18 @@ static dpar_status dpari_closed_say(const dpari_closed *q, const char *what, dpa
     return DPAR_E_NONE;
 }
 
+/* The makespan's formula with its latency term. */
+static const char *dpari_closed_late(int32_t rule)
+{
+    switch (rule) {
+    case DPAR_1F1B: return "(m + p - 1) (F + B) + (2 (p - 2) + 2 m (p - 1) / p) c";
+    case DPAR_INTERLEAVED: return "(m v + p - 1) (F + B) + 2 (p v - 1) c";
+    case DPAR_ZB_H1: return "m (F + I + W) + (p - 1) (F + I - W) + 4 (p - 1) c";
+    case DPAR_FORWARD_ONLY: return "(m v + p - 1) F + (p - 1) c";
+    default: return "(m + p - 1) (F + B) + 2 (p - 1) c"; /* gpipe, eager-1f1b */
+    }
+}
+
 static const char *dpari_closed_name(int32_t what)
 {
     switch (what) {
@@ -17057,7 +17069,9 @@ DPAR_API dpar_status dpar_closed_form(const dpar_order *order, const dpar_times 
     }
     *value = q.sum;
     if (formula != NULL) {
-        *formula = q.formula;
+        int late = what == DPAR_CLOSED_MAKESPAN ||
+                   (what == DPAR_CLOSED_SPAN && q.rule != DPAR_FORWARD_ONLY);
+        *formula = late && q.c > 0 ? dpari_closed_late(q.rule) : q.formula;
     }
     return DPAR_OK;
 }

@@ -316,6 +316,26 @@ static void test_random_times(void)
     CHECK(applied > 20000);
 }
 
+/* The text is that of the value: with a latency its term stands in it. */
+static void test_formula_text(void)
+{
+    static const int64_t unit[3] = {1, 1, 1};
+    dpar_order o = order_of(DPAR_GPIPE, 4, 4, 0);
+    dpar_times t = times(unit, 4, 1);
+    const char *text = "";
+    int64_t value;
+    CHECK_INT(dpar_closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &value, &text, NULL), DPAR_OK);
+    CHECK_TEXT(text, "(m + p - 1) (F + B) + 2 (p - 1) c");
+    CHECK_INT(value, 7 * 12 + 6);
+    CHECK_INT(dpar_closed_form(&o, &t, DPAR_CLOSED_SPAN, 0, &value, &text, NULL), DPAR_OK);
+    CHECK_TEXT(text, "(m + p - 1) (F + B) + 2 (p - 1) c");
+    CHECK_INT(dpar_closed_form(&o, &t, DPAR_CLOSED_LATENCY, 0, &value, &text, NULL), DPAR_OK);
+    CHECK_TEXT(text, "2 (p - 1) c");
+    t.latency.all = 0;
+    CHECK_INT(dpar_closed_form(&o, &t, DPAR_CLOSED_MAKESPAN, 0, &value, &text, NULL), DPAR_OK);
+    CHECK_TEXT(text, "(m + p - 1) (F + B)");
+}
+
 int main(void)
 {
     test_sweep();
@@ -324,5 +344,6 @@ int main(void)
     test_latency();
     test_sentences();
     test_random_times();
+    test_formula_text();
     return CHECK_DONE();
 }
