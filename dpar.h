@@ -12191,8 +12191,8 @@ static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
     a->kind = dpari_csv_kind(c);
     if (a->kind == DPAR_IDLE) {
         return dpari_csv_say(c,
-                             "F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD or "
-                             "REDUCE_GRAD",
+                             "F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD, "
+                             "REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD",
                              why);
     }
     if (dpar_action_has_micro(a->kind)) {
@@ -16970,7 +16970,7 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_order *order, c
     }
     q->b = q->b == 0 ? q->i + q->w : q->b;
     q->fb = q->fb == 0 ? q->f + q->b : q->fb;
-    (void)dpari_closed_need(q, order->rank_of == NULL || q->c == 0, "the rule's own ranks");
+    (void)dpari_closed_need(q, order->rank_of == NULL, "the rule's own ranks");
     (void)dpari_closed_need(q, order->group == 0 || order->group == order->ranks, "groups of p");
     return DPAR_OK;
 }

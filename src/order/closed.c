@@ -363,7 +363,7 @@ static dpar_status dpari_closed_read(dpari_closed *q, const dpar_order *order, c
     }
     q->b = q->b == 0 ? q->i + q->w : q->b;
     q->fb = q->fb == 0 ? q->f + q->b : q->fb;
-    (void)dpari_closed_need(q, order->rank_of == NULL || q->c == 0, "the rule's own ranks");
+    (void)dpari_closed_need(q, order->rank_of == NULL, "the rule's own ranks");
     (void)dpari_closed_need(q, order->group == 0 || order->group == order->ranks, "groups of p");
     return DPAR_OK;
 }

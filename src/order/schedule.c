@@ -223,8 +223,8 @@ static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
     a->kind = dpari_csv_kind(c);
     if (a->kind == DPAR_IDLE) {
         return dpari_csv_say(c,
-                             "F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD or "
-                             "REDUCE_GRAD",
+                             "F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD, "
+                             "REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD",
                              why);
     }
     if (dpar_action_has_micro(a->kind)) {

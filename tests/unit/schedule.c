@@ -102,7 +102,7 @@ static void test_refusals(void)
     refused("# one\n0F0,0B", DPAR_E_PARSE, "line 2, column 7: expected a micro-batch's number");
     refused("0F0, 0X1 ", DPAR_E_PARSE,
             "line 1, column 7: expected F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, "
-            "RESHARD or REDUCE_GRAD, not 'X1 '");
+            "RESHARD, REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD, not 'X1 '");
     refused("0F65535", DPAR_E_PARSE,
             "line 1, column 3: expected a number of 0 to 65534, not '65535'");
     refused("99999999999999999999F0", DPAR_E_PARSE,
