@@ -227,6 +227,20 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_times *t, int
     return DPAR_OK;
 }
 
+static int dpari_sim_capped(const dpar_times *t)
+{
+    return t->cap.of != NULL || t->cap.all != 0;
+}
+
+/* Bytes that F, I and W add; under a cap activations when no bytes are given. */
+static void dpari_sim_holding(dpari_sim_stage *st, const dpar_times *t, int32_t stage)
+{
+    int count = dpari_sim_capped(t) && t->hold_forward.of == NULL && t->hold_forward.all == 0;
+    st->hold[0] = count ? 1 : dpari_each(&t->hold_forward, stage);
+    st->hold[1] = count ? 0 : dpari_each(&t->hold_input, stage);
+    st->hold[2] = count ? -1 : dpari_each(&t->hold_weight, stage);
+}
+
 /* Everything about the stages, and what they hold all the time. */
 static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_times *t, dpar_why *why)
 {
@@ -242,9 +256,7 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_times *t, dpar_why 
         if (status != DPAR_OK) {
             return status;
         }
-        st->hold[0] = dpari_each(&t->hold_forward, i);
-        st->hold[1] = dpari_each(&t->hold_input, i);
-        st->hold[2] = dpari_each(&t->hold_weight, i);
+        dpari_sim_holding(st, t, i);
         if (always < 0) {
             return dpari_say(DPAR_E_ARG, why, "stage # always holds # bytes: 0 or more", i, always,
                              0, 0);
@@ -601,17 +613,22 @@ static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a
     return 1;
 }
 
-/* Idle from q->free to `until`, for what `cause` brings: until its producer's end a dependency. */
-static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int64_t until)
+/* When the producer of what `cause` brings is done. */
+static int64_t dpari_sim_done(const dpari_sim *m, uint32_t cause)
 {
     const dpar_action *a = &m->s.action[cause - 1];
-    int64_t done;
     if (dpari_sim_is_message(a->kind)) {
         int way = dpari_sim_message_way(a->kind);
         cause =
             *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].stage_at[way], a->micro);
     }
-    done = dpari_most(m->end[cause - 1], q->free);
+    return m->end[cause - 1];
+}
+
+/* Idle from q->free to `until`, for what `cause` brings: until its producer's end a dependency. */
+static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int64_t until)
+{
+    int64_t done = dpari_most(dpari_sim_done(m, cause), q->free);
     q->dependency += done - q->free;
     q->communication += until - done;
 }
@@ -866,6 +883,103 @@ static int64_t dpari_sim_before(const dpari_sim *m, int64_t i)
     return i >= begin ? i : -1;
 }
 
+/* When forward i could start, were its rank free: its input is here, and on its own rank the slice
+ * before it and the stage before it are done. */
+static int64_t dpari_sim_could(const dpari_sim *m, int64_t i)
+{
+    const dpar_action *a = &m->s.action[i];
+    const dpari_sim_stage *st = &m->stage[a->stage];
+    int64_t at = 0;
+    if (st->rank_at[0] >= 0) {
+        at = m->arrive[m->where[st->look[0] + a->micro] - 1] + st->come[0];
+    } else if (st->stage_at[0] >= 0) {
+        at = m->end[*dpari_sim_place(m, DPARI_AT_WORK, st->stage_at[0], a->micro) - 1];
+    }
+    if (a->micro % m->s.slices != 0) {
+        at = dpari_most(at, m->end[*dpari_sim_place(m, DPARI_AT_WORK, a->stage, a->micro - 1) - 1]);
+    }
+    return at;
+}
+
+/* Would `more` on top of what is held pass the cap? cap > 0. */
+static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
+{
+    return more > 0 ? held > cap - more : held > cap && held + more > cap;
+}
+
+/* The rank stands idle before action i from `clock` to `until`: what of it is memory from `since`
+ * on goes there from where the run put it. Before its first work it was put nowhere; its last is
+ * yet to come, since a forward is. */
+static void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i, int64_t clock,
+                           int64_t until, int64_t since)
+{
+    const int kind = m->s.action[i].kind;
+    int64_t done = clock; /* a blocking SEND: communication from the start */
+    since = dpari_most(since, clock);
+    if (since >= until || clock < o->first) {
+        return;
+    }
+    if (!dpari_sim_is_send(kind)) {
+        done = dpari_sim_done(m, dpari_sim_is_message(kind) ? (uint32_t)i + 1 : m->cause[i]);
+    }
+    done = dpari_most(done, since);
+    o->dependency -= done - since;
+    o->communication -= until - done;
+    o->memory += until - since;
+}
+
+/* Once more through a rank's list, when all times are known: which of its gaps are memory. */
+static void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin, int64_t cap)
+{
+    const dpar_action *list = m->s.action;
+    int64_t i, ahead = begin, clock = 0;
+    q->live = 0;
+    for (i = begin; i < q->end; i++) {
+        const dpar_action *a = &list[i];
+        if (a->kind == DPAR_IDLE) {
+            continue; /* its stage may be any number */
+        }
+        if (dpari_sim_holds(m, a->kind)) {
+            int64_t until = m->end[i];
+            until -= dpari_sim_is_message(a->kind) ? 0 : dpari_sim_takes(m, a);
+            while (ahead < q->end && (ahead <= i || list[ahead].kind != DPAR_FORWARD)) {
+                ahead++;
+            }
+            if (until > clock && ahead < q->end &&
+                dpari_sim_over(q->held, m->stage[list[ahead].stage].hold[0], cap)) {
+                dpari_sim_move(m, &q->out, i, clock, until, dpari_sim_could(m, ahead));
+            }
+            clock = m->end[i];
+        }
+        (void)dpari_sim_memory(q, &m->stage[a->stage], a->kind);
+        if (a->joined) { /* both run at once */
+            i++;
+            (void)dpari_sim_memory(q, &m->stage[list[i].stage], list[i].kind);
+        }
+    }
+}
+
+/* What caps say of the ranks. */
+static void dpari_sim_caps(dpari_sim *m, const dpar_times *t)
+{
+    const dpar_schedule *s = &m->s;
+    int32_t i;
+    for (i = 0; i < s->ranks; i++) {
+        m->rank[i].held = 0;
+    }
+    for (i = 0; i < s->stages; i++) {
+        m->rank[s->rank_of[i]].held += dpari_each(&t->hold_always, i);
+    }
+    for (i = 0; i < s->ranks; i++) {
+        dpari_sim_rank *q = &m->rank[i];
+        const int64_t cap = dpari_each(&t->cap, i);
+        if (cap > 0) {
+            dpari_sim_starved(m, q, s->begin[i], cap);
+            q->out.over_cap = dpari_most(0, q->out.peak_bytes - cap);
+        }
+    }
+}
+
 static void dpari_sim_critical(const dpari_sim *m, dpar_timing *out)
 {
     int64_t i;
@@ -894,6 +1008,7 @@ static void dpari_sim_close(dpari_sim_rank *q, int64_t makespan, dpar_timing *ou
     out->bubble_worst = dpari_most(out->bubble_worst, makespan - o->busy);
     out->peak_bytes = dpari_most(out->peak_bytes, o->peak_bytes);
     out->peak_count = (int32_t)dpari_most(out->peak_count, o->peak_count);
+    out->over_cap = dpari_most(out->over_cap, o->over_cap);
 }
 
 static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
@@ -975,6 +1090,10 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_times *t
             return dpari_say(DPAR_E_ARG, why, "rank # has actions # up to #", i, s->begin[i],
                              s->begin[i + 1], 0);
         }
+        if (dpari_each(&t->cap, i) < 0) {
+            return dpari_say(DPAR_E_ARG, why, "rank # may hold # bytes: 0 or more", i,
+                             dpari_each(&t->cap, i), 0, 0);
+        }
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
@@ -1043,6 +1162,9 @@ DPAR_API dpar_status dpar_simulate(const dpar_schedule *s, const dpar_times *t, 
     if (status == DPAR_OK) {
         dpari_sim_go(m);
         status = dpari_sim_finished(m, why);
+    }
+    if (status == DPAR_OK && dpari_sim_capped(t)) {
+        dpari_sim_caps(m, t);
     }
     if (status == DPAR_OK) {
         status = dpari_sim_sum(m, &out, why);

@@ -50,6 +50,13 @@ typedef struct dpar_times {
      * RELOAD adds it again. */
     dpar_each hold_forward, hold_input, hold_weight;
     dpar_each hold_always; /* parameters, gradients, optimizer: of each stage, all the time */
+
+    /* Bytes that a rank may hold: of[rank], [ranks]; a 0: no limit. Given (`of`, or `all` not 0)
+     * without any hold_forward, an activation counts as 1 from F to B or W (hold_input and
+     * hold_weight are not read), as in exact.h: the cap and peak_bytes then count activations, on
+     * top of hold_always. A cap moves nothing: it says which idle time is for want of memory, and
+     * what passes it (over_cap). */
+    dpar_each cap;
 } dpar_times;
 
 /* A fraction whose parts are kept: part / whole; 0 / 0 when nothing takes time. */
@@ -60,16 +67,27 @@ typedef struct dpar_ratio {
 DPAR_API int64_t dpar_ratio_millionths(dpar_ratio r);
 
 /* One rank. busy + the five kinds of idle = makespan. An idle time belongs to the gap before an
- * action, up to which the rank waits for one input, the last to come. */
+ * action, up to which the rank waits for one input, the last to come.
+ *
+ * Memory: a list is worked in its order, so that memory delays no action; but with more of it the
+ * rank might have run ahead of its list. Take the next forward in the list behind the action that
+ * the gap is before (with blocking sends a message may be that action). From the moment that it
+ * could start - its input has arrived (buffered: reached or not), what it needs on this rank is
+ * done - the gap counts as memory when what the rank holds after the actions before the gap, plus
+ * this forward's hold_forward, passes its cap; of a joined one the forward alone. The part before
+ * that moment keeps its cause; so does the whole gap when no forward is left. A larger cap never
+ * gives more of it. A list that itself passes its cap is not refused (that is the validator's):
+ * over_cap says so, and its gaps count all the same, as if the rank kept to the cap. */
 typedef struct dpar_rank_timing {
     int64_t busy;          /* all that holds the rank, other than blocking messages */
     int64_t warm_up;       /* before its first work (all of it when there is none) */
     int64_t dependency;    /* the work that it waits for is not done */
     int64_t communication; /* that is done, and the message not here; or a blocking one holds it */
-    int64_t memory;        /* 0: a schedule does not wait for memory; a cap is the validator's */
+    int64_t memory;        /* the next forward could start, but does not fit; 0 without a cap */
     int64_t drain;         /* behind its last work */
     int64_t first, last;   /* start of its first work, end of its last; 0, 0 without any */
     int64_t peak_bytes;    /* most that its stages hold at once, hold_always included */
+    int64_t over_cap;      /* what of it passes the cap; 0: it fits, or there is none */
     int32_t peak_count;    /* most activations at once: stage-chunks x micro-batches, live from
                               F through B or W, but for those that are offloaded */
     int32_t reserved;
@@ -92,6 +110,7 @@ typedef struct dpar_timing {
     int64_t peak_bytes; /* of the rank with most */
     int32_t peak_count; /* so */
     int32_t lowered;    /* 1: the list has messages; 0: they were implied */
+    int64_t over_cap;   /* of the rank that passes its cap by most; 0: all fit */
 
     /* The chain of actions that bounds the makespan: each starts when the one before it lets it. */
     int64_t path_actions;       /* how many (dpar_simulate_path lists them) */
@@ -100,7 +119,7 @@ typedef struct dpar_timing {
 } dpar_timing;
 
 /* Bytes of working memory that dpar_simulate takes for this schedule: 12 an action, 28 a stage and
- * micro-batch, 240 a stage, 148 a rank; with shared links 8 more an action, 20 a stage. -1 when the
+ * micro-batch, 240 a stage, 156 a rank; with shared links 8 more an action, 20 a stage. -1 when the
  * struct is not a schedule (slices that do not divide micros, say) or has more than 2^32 - 2
  * actions. O(1). */
 DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t);
@@ -115,7 +134,7 @@ DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t
  * moment that it was reached, to its arrival (a buffered one may have come before); of both of a
  * joined pair the pair's. rank: [ranks] or NULL. mem: aligned as for int64_t.
  *
- * E_ARG, with a sentence: a negative time or size; an action out of the schedule's domain; one
+ * E_ARG, with a sentence: a negative time, size or cap; an action out of the schedule's domain; one
  * that stands twice; work before what it needs on its own rank (B before F, W before I, the V's
  * turn, slices); a message without its other half; sends that are not BUFFERED on a list without
  * messages or with shared links. E_STUCK: ranks wait for each other in a circle; the rank and the

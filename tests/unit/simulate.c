@@ -545,8 +545,17 @@ static void check_idle(const dpar_schedule *s, int32_t r)
     CHECK_INT(ranks[r].communication, communication);
 }
 
+static int capped(const dpar_times *t)
+{
+    return t->cap.of != NULL || t->cap.all != 0;
+}
+
 static int64_t adds(const dpar_times *t, const dpar_action *a)
 {
+    if (capped(t) && t->hold_forward.of == NULL && t->hold_forward.all == 0) { /* activations */
+        return (a->kind == DPAR_FORWARD || a->kind == DPAR_RELOAD) -
+               (a->kind == DPAR_BACKWARD || a->kind == DPAR_WEIGHT || a->kind == DPAR_OFFLOAD);
+    }
     switch (a->kind) {
     case DPAR_FORWARD:
     case DPAR_RELOAD: return each(&t->hold_forward, a->stage);
@@ -587,12 +596,72 @@ static void check_memory(const dpar_schedule *s, const dpar_times *t, int32_t r)
         live -= a->joined && a[1].kind == DPAR_BACKWARD;
     }
     CHECK_INT(ranks[r].peak_bytes, peak);
+    CHECK_INT(ranks[r].over_cap,
+              each(&t->cap, r) > 0 && peak > each(&t->cap, r) ? peak - each(&t->cap, r) : 0);
     CHECK_INT(ranks[r].peak_count, most);
+}
+
+/* One moment of an idle rank: the cause by its definition. i: the action that it waits for. */
+enum { DEPENDS, TRAVELS, STARVES };
+static int why_idle(const dpar_schedule *s, const dpar_times *t, int32_t r, int64_t i, int64_t now)
+{
+    const dpar_action *a = &s->action[i];
+    int64_t j, k, need[4], mail, made, held = 0, late = -1;
+    int lowered = is_lowered(s), n, could = 1, cause = TRAVELS;
+    for (j = i + 1; j < s->begin[r + 1] && s->action[j].kind != DPAR_FORWARD; j++) {
+    }
+    if (each(&t->cap, r) > 0 && j < s->begin[r + 1]) { /* could the next forward run now? */
+        n = needs(s, j, lowered, need, &mail);
+        for (k = 0; k < n; k++) {
+            could &= ended[need[k]] <= now;
+        }
+        could &= mail < 0 || arrives[mail] <= now;
+        for (k = 0; k < s->stages; k++) {
+            held += s->rank_of[k] == r ? each(&t->hold_always, (int32_t)k) : 0;
+        }
+        for (k = s->begin[r]; k < i; k++) {
+            held += adds(t, &s->action[k]);
+        }
+        if (could && held + adds(t, &s->action[j]) > each(&t->cap, r)) {
+            return STARVES;
+        }
+    }
+    if (is_message(a->kind)) {
+        made = find(s, a->kind == DPAR_RECV_F ? DPAR_FORWARD : DPAR_BACKWARD, neighbour(s, a, 1),
+                    a->micro);
+        return a->kind % 2 == 0 && ended[made] > now ? DEPENDS : TRAVELS; /* RECVs are even */
+    }
+    for (k = 0; k <= a->joined; k++) {
+        (void)needs(s, i + k, lowered, need, &mail);
+        (void)needs(s, i + k, 0, need, &made);
+        if (mail >= 0 && arrives[mail] > late) { /* the last to come */
+            late = arrives[mail];
+            cause = ended[made] > now ? DEPENDS : TRAVELS;
+        }
+    }
+    return cause;
+}
+
+/* Idle time by cause, moment by moment. */
+static void check_causes(const dpar_schedule *s, const dpar_times *t, int32_t r)
+{
+    int64_t now, i = s->begin[r], sum[3] = {0, 0, 0};
+    for (now = ranks[r].first; now < ranks[r].last; now++) {
+        while (!holds(t, s->action[i].kind) || to[i] <= now) { /* what is done */
+            i++;
+        }
+        if (is_message(s->action[i].kind) || from[i] > now) {
+            sum[why_idle(s, t, r, i, now)]++;
+        }
+    }
+    CHECK_INT(ranks[r].dependency, sum[DEPENDS]);
+    CHECK_INT(ranks[r].communication, sum[TRAVELS]);
+    CHECK_INT(ranks[r].memory, sum[STARVES]);
 }
 
 static void check_ranks(const dpar_schedule *s, const dpar_times *t, const dpar_timing *out)
 {
-    int64_t busy = 0, span = 0, i, worst = 0;
+    int64_t busy = 0, span = 0, i, worst = 0, over = 0;
     int32_t r;
     for (r = 0; r < s->ranks; r++) {
         const dpar_rank_timing *q = &ranks[r];
@@ -612,18 +681,20 @@ static void check_ranks(const dpar_schedule *s, const dpar_times *t, const dpar_
         CHECK_INT(q->last, last);
         CHECK_INT(q->warm_up, first < 0 ? out->makespan : first);
         CHECK_INT(q->drain, first < 0 ? 0 : out->makespan - last);
-        CHECK_INT(q->memory, 0);
-        CHECK(q->dependency >= 0 && q->communication >= 0);
+        CHECK(q->memory >= 0 && q->dependency >= 0 && q->communication >= 0);
         CHECK_INT(q->busy + q->warm_up + q->dependency + q->communication + q->memory + q->drain,
                   out->makespan);
         busy += own;
+        over = q->over_cap > over ? q->over_cap : over;
         span = q->last - q->first > span ? q->last - q->first : span;
         worst = out->makespan - own > worst ? out->makespan - own : worst;
-        if (t->sends != DPAR_SENDS_BLOCKING) {
+        if (t->sends != DPAR_SENDS_BLOCKING && each(&t->cap, r) == 0) {
             check_idle(s, r);
         }
+        check_causes(s, t, r);
         check_memory(s, t, r);
     }
+    CHECK_INT(out->over_cap, over);
     CHECK_INT(out->busy, busy);
     CHECK_INT(out->span, span);
     CHECK_INT(out->bubble_worst, worst);
@@ -768,6 +839,26 @@ static void test_messages(void)
     }
 }
 
+/* Buffered messages change nothing about memory either; without bytes, those of the peak are
+ * activations. */
+static void check_caps_lowered(const dpar_schedule *s, const dpar_schedule *l, dpar_times t)
+{
+    static dpar_rank_timing plain[64];
+    dpar_timing out, with;
+    int32_t r;
+    t.cap.all = 1 + any(6);
+    CHECK_INT(run(s, &t, &out, NULL), DPAR_OK);
+    memcpy(plain, ranks, sizeof plain);
+    CHECK_INT(run(l, &t, &with, NULL), DPAR_OK);
+    for (r = 0; r < s->ranks; r++) {
+        CHECK_INT(ranks[r].memory, plain[r].memory);
+        CHECK_INT(ranks[r].over_cap, plain[r].over_cap);
+        CHECK_INT(plain[r].peak_bytes, plain[r].peak_count);
+    }
+    CHECK_INT(out.peak_bytes - out.over_cap, /* one cap for all: the peak of both is one rank's */
+              out.peak_bytes < t.cap.all ? out.peak_bytes : t.cap.all);
+}
+
 /* Every order of the library, lowered: with sends that are buffered as without messages, since each
  * leaves right behind its work; posted ones are no faster; and none hangs, even blocking. */
 static void test_lowered(void)
@@ -796,6 +887,7 @@ static void test_lowered(void)
                 CHECK_INT(with.span, out.span);
                 CHECK_INT(with.busy, out.busy);
                 CHECK_INT(with.peak_count, out.peak_count);
+                check_caps_lowered(&s, &l, t);
                 t.sends = DPAR_SENDS_POSTED;
                 CHECK_INT(run(&l, &t, &with, NULL), DPAR_OK);
                 CHECK(with.makespan >= out.makespan);
@@ -961,6 +1053,50 @@ static void random_times(dpar_times *t)
     random_each(&t->hold_always, 17, 0, 100);
 }
 
+/* In bytes, or, without any, in activations. */
+static void random_caps(dpar_times *t)
+{
+    if (any(2)) {
+        random_each(&t->cap, 18, 0, 400);
+        return;
+    }
+    memset(&t->hold_forward, 0, sizeof t->hold_forward);
+    t->hold_always.of = NULL;
+    t->hold_always.all = any(2);
+    random_each(&t->cap, 18, 0, 6);
+}
+
+/* Larger caps never give more idle time for memory, large ones none; it goes to the other causes.
+ * Returns that under t's own caps. */
+static int64_t check_monotone(const dpar_schedule *s, const dpar_times *t)
+{
+    static dpar_rank_timing last[64];
+    int64_t caps[64], sum = 0;
+    dpar_times u = *t;
+    dpar_timing out;
+    int32_t r, step;
+    CHECK_INT(run(s, t, &out, NULL), DPAR_OK);
+    for (r = 0; r < s->ranks; r++) {
+        caps[r] = each(&t->cap, r);
+        sum += ranks[r].memory;
+    }
+    u.cap.of = caps;
+    for (step = 0; step < 3; step++) {
+        memcpy(last, ranks, sizeof last);
+        for (r = 0; r < s->ranks; r++) { /* a 0 is no limit */
+            caps[r] = caps[r] == 0 ? 0 : step == 2 ? INT64_MAX : caps[r] + any(step ? 200 : 3);
+        }
+        CHECK_INT(run(s, &u, &out, NULL), DPAR_OK);
+        for (r = 0; r < s->ranks; r++) {
+            CHECK(ranks[r].memory <= last[r].memory && ranks[r].over_cap <= last[r].over_cap);
+            CHECK(ranks[r].dependency >= last[r].dependency);
+            CHECK(ranks[r].communication >= last[r].communication);
+            CHECK(step < 2 || (ranks[r].memory == 0 && ranks[r].over_cap == 0));
+        }
+    }
+    return sum;
+}
+
 /* Moves something: two neighbours change places, or one goes. */
 static void disturb(dpar_schedule *s)
 {
@@ -987,7 +1123,7 @@ static void disturb(dpar_schedule *s)
 
 static void test_random(void)
 {
-    int round, k, ran = 0, stuck = 0, refused = 0;
+    int round, k, ran = 0, stuck = 0, refused = 0, starved[2][3] = {{0, 0, 0}, {0, 0, 0}};
     for (round = 0; round < 3000; round++) {
         dpar_schedule s;
         dpar_times t;
@@ -1000,6 +1136,11 @@ static void test_random(void)
         valid = against(&s, &t);
         CHECK(valid); /* made in one order of everything: no way of sending can hang */
         ran += valid;
+        if (any(2)) {
+            random_caps(&t);
+            CHECK(against(&s, &t));
+            starved[lowered][t.sends] += check_monotone(&s, &t) > 0;
+        }
         for (k = 0; k < 2; k++) {
             disturb(&s);
         }
@@ -1015,6 +1156,7 @@ static void test_random(void)
     }
     CHECK_INT(ran, 3000);
     CHECK(stuck > 100 && refused > stuck + 100); /* both happen */
+    CHECK(starved[0][0] > 100 && starved[1][0] > 20 && starved[1][1] > 20 && starved[1][2] > 20);
 }
 
 /* ---- small lists by hand
@@ -1088,6 +1230,7 @@ static void test_order(void)
 
 static void test_garbage(void)
 {
+    static const int64_t caps[] = {0, -3};
     dpar_times t = times(1, 1, 1, 1);
     dpar_schedule s;
     dpar_action *a;
@@ -1138,6 +1281,9 @@ static void test_garbage(void)
     t = times(1, 1, 1, 1);
     t.hold_always.all = -1;
     refuses(&s, &t, DPAR_E_ARG, "stage 0 always holds -1 bytes: 0 or more");
+    t = times(1, 1, 1, 1);
+    t.cap.of = caps;
+    refuses(&s, &t, DPAR_E_ARG, "rank 1 may hold -3 bytes: 0 or more");
     t = times(1, 1, 1, 1);
     CHECK_INT(
         dpar_simulate(&s, &t, NULL, NULL, &out, NULL, work, dpar_simulate_bytes(&s, &t) - 1, &why),
@@ -1298,8 +1444,96 @@ static void test_by_hand(void)
     CHECK_INT(from[3], 2 + 5 + 5 + 3);
 }
 
+/* Of one rank: dependency, communication, memory, over_cap. */
+static void causes(const dpar_schedule *s, const dpar_times *t, int32_t r, int64_t dependency,
+                   int64_t communication, int64_t starved, int64_t over)
+{
+    dpar_timing out;
+    CHECK_INT(run(s, t, &out, NULL), DPAR_OK);
+    CHECK_INT(ranks[r].dependency, dependency);
+    CHECK_INT(ranks[r].communication, communication);
+    CHECK_INT(ranks[r].memory, starved);
+    CHECK_INT(ranks[r].over_cap, over);
+}
+
+/* Which gaps are memory, drawn by hand. */
+static void test_caps(void)
+{
+    int64_t caps[3] = {0, 1, 0}, forward[3] = {5, 2, 2};
+    dpar_schedule s;
+    dpar_times t = times(1, 1, 1, 0);
+    /* 1F1B. Rank 0: F0 0-1, F1 1-2, B0 4-6, F2 6-7, B1 7-9, F3 9-10, B2 10-12, B3 13-15; rank 1
+     * has no gap. The gap 2-4 is before B0, with two activations held, and F2 could start; behind
+     * 12-13 no forward is left. */
+    small(&s, "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3", 0);
+    causes(&s, &t, 0, 3, 0, 0, 0);
+    t.cap.all = 3;
+    causes(&s, &t, 0, 3, 0, 0, 0);
+    t.cap.all = 2;
+    causes(&s, &t, 0, 1, 0, 2, 0);
+    t.cap.all = 1;
+    causes(&s, &t, 0, 1, 0, 2, 1);
+    causes(&s, &t, 1, 0, 0, 0, 0);
+    /* in bytes: 2 activations of 10 on top of 5; the third just fits, or by one does not */
+    t.hold_forward.all = 10;
+    t.hold_weight.all = -10;
+    t.hold_always.all = 5;
+    t.cap.all = 35;
+    causes(&s, &t, 0, 3, 0, 0, 0);
+    t.cap.all = 34;
+    causes(&s, &t, 0, 1, 0, 2, 0);
+    t.cap.all = 20;
+    causes(&s, &t, 0, 1, 0, 2, 5);
+    /* a forward that frees a byte: 10, 9, 8 are held, and 7 after F2, which is just the cap */
+    t.hold_forward.all = -1;
+    t.hold_weight.all = 1;
+    t.hold_always.all = 10;
+    t.cap.all = 7;
+    causes(&s, &t, 0, 3, 0, 0, 3);
+    t.cap.all = 6;
+    causes(&s, &t, 0, 1, 0, 2, 4);
+    /* numbers at the end of their range: a sum that passes it fits nowhere */
+    t.hold_forward.all = INT64_MAX / 2;
+    t.hold_weight.all = -t.hold_forward.all;
+    t.hold_always.all = 1;
+    t.cap.all = INT64_MAX; /* 1 + 2 x half = INT64_MAX fits, the third passes every cap */
+    causes(&s, &t, 0, 1, 0, 2, 0);
+    /* an activation that is on the host is not held: one in the gap 2-4 */
+    t = times(1, 1, 1, 0);
+    small(&s, "0F0,0F1,0OFFLOAD1,0B0,0F2,0RELOAD1,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2", 0);
+    t.cap.all = 2; /* B1 7-9, B2 10-12: the gap 9-10 is dependency */
+    causes(&s, &t, 0, 3, 0, 0, 0);
+    t.cap.all = 1;
+    causes(&s, &t, 0, 1, 0, 2, 1);
+    /* The middle of three. 0F0 0-5, 0F1 5-10, 1F0 8-10, 2F0 13-15, 2B0 15-17, 1B0 20-22: of the gap
+     * 10-20 the part from 13 on, when 0F1 has arrived, is memory. 1F1 22-24, 2F1 27-29, 2B1 29-31,
+     * 1B1 34-36: no forward is left. */
+    small(&s, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n2F0,2B0,2F1,2B1", 0);
+    t = times(2, 1, 1, 3);
+    t.forward.of = forward;
+    causes(&s, &t, 1, 7 + 7, 3 + 3, 0, 0);
+    t.cap.of = caps;
+    causes(&s, &t, 1, 3 + 7, 3, 7, 0);
+    caps[1] = 2;
+    causes(&s, &t, 1, 7 + 7, 3 + 3, 0, 0);
+    /* 0F0 0-11, 0F1 11-22, 1F0 14-16, 2F0 19-21, 2B0 21-23, 1B0 26-28: 0F1 arrives at 25 */
+    caps[1] = 1;
+    forward[0] = 11;
+    causes(&s, &t, 1, 7 + 7, 2 + 3, 1, 0);
+    forward[0] = 12; /* and here as 1B0 starts, at 27 */
+    causes(&s, &t, 1, 7 + 7, 3 + 3, 0, 0);
+    /* 0F0 0-8, 0F1 8-16, 1F0 8-10, 2F0 10-12, 1F1 16-18: one fits, and two are held, but the next
+     * forward behind 1F1 needs just that. At the end four are held. */
+    small(&s, "0F0,0F1\n1F0,2F0,1F1,2F1", 0);
+    s.rank_of[2] = 1;
+    t.latency.all = 0;
+    forward[0] = 8;
+    causes(&s, &t, 1, 4, 0, 0, 3);
+}
+
 int main(void)
 {
+    test_caps();
     test_order();
     test_garbage();
     test_large();
