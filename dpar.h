@@ -1866,6 +1866,13 @@ typedef struct dpar_times {
      * RELOAD adds it again. */
     dpar_each hold_forward, hold_input, hold_weight;
     dpar_each hold_always; /* parameters, gradients, optimizer: of each stage, all the time */
+
+    /* Bytes that a rank may hold: of[rank], [ranks]; a 0: no limit. Given (`of`, or `all` not 0)
+     * without any hold_forward, an activation counts as 1 from F to B or W (hold_input and
+     * hold_weight are not read), as in exact.h: the cap and peak_bytes then count activations, on
+     * top of hold_always. A cap moves nothing: it says which idle time is for want of memory, and
+     * what passes it (over_cap). */
+    dpar_each cap;
 } dpar_times;
 
 /* A fraction whose parts are kept: part / whole; 0 / 0 when nothing takes time. */
@@ -1876,16 +1883,27 @@ typedef struct dpar_ratio {
 DPAR_API int64_t dpar_ratio_millionths(dpar_ratio r);
 
 /* One rank. busy + the five kinds of idle = makespan. An idle time belongs to the gap before an
- * action, up to which the rank waits for one input, the last to come. */
+ * action, up to which the rank waits for one input, the last to come.
+ *
+ * Memory: a list is worked in its order, so that memory delays no action; but with more of it the
+ * rank might have run ahead of its list. Take the next forward in the list behind the action that
+ * the gap is before (with blocking sends a message may be that action). From the moment that it
+ * could start - its input has arrived (buffered: reached or not), what it needs on this rank is
+ * done - the gap counts as memory when what the rank holds after the actions before the gap, plus
+ * this forward's hold_forward, passes its cap; of a joined one the forward alone. The part before
+ * that moment keeps its cause; so does the whole gap when no forward is left. A larger cap never
+ * gives more of it. A list that itself passes its cap is not refused (that is the validator's):
+ * over_cap says so, and its gaps count all the same, as if the rank kept to the cap. */
 typedef struct dpar_rank_timing {
     int64_t busy;          /* all that holds the rank, other than blocking messages */
     int64_t warm_up;       /* before its first work (all of it when there is none) */
     int64_t dependency;    /* the work that it waits for is not done */
     int64_t communication; /* that is done, and the message not here; or a blocking one holds it */
-    int64_t memory;        /* 0: a schedule does not wait for memory; a cap is the validator's */
+    int64_t memory;        /* the next forward could start, but does not fit; 0 without a cap */
     int64_t drain;         /* behind its last work */
     int64_t first, last;   /* start of its first work, end of its last; 0, 0 without any */
     int64_t peak_bytes;    /* most that its stages hold at once, hold_always included */
+    int64_t over_cap;      /* what of it passes the cap; 0: it fits, or there is none */
     int32_t peak_count;    /* most activations at once: stage-chunks x micro-batches, live from
                               F through B or W, but for those that are offloaded */
     int32_t reserved;
@@ -1908,6 +1926,7 @@ typedef struct dpar_timing {
     int64_t peak_bytes; /* of the rank with most */
     int32_t peak_count; /* so */
     int32_t lowered;    /* 1: the list has messages; 0: they were implied */
+    int64_t over_cap;   /* of the rank that passes its cap by most; 0: all fit */
 
     /* The chain of actions that bounds the makespan: each starts when the one before it lets it. */
     int64_t path_actions;       /* how many (dpar_simulate_path lists them) */
@@ -1916,7 +1935,7 @@ typedef struct dpar_timing {
 } dpar_timing;
 
 /* Bytes of working memory that dpar_simulate takes for this schedule: 12 an action, 28 a stage and
- * micro-batch, 240 a stage, 148 a rank; with shared links 8 more an action, 20 a stage. -1 when the
+ * micro-batch, 240 a stage, 156 a rank; with shared links 8 more an action, 20 a stage. -1 when the
  * struct is not a schedule (slices that do not divide micros, say) or has more than 2^32 - 2
  * actions. O(1). */
 DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t);
@@ -1931,7 +1950,7 @@ DPAR_API int64_t dpar_simulate_bytes(const dpar_schedule *s, const dpar_times *t
  * moment that it was reached, to its arrival (a buffered one may have come before); of both of a
  * joined pair the pair's. rank: [ranks] or NULL. mem: aligned as for int64_t.
  *
- * E_ARG, with a sentence: a negative time or size; an action out of the schedule's domain; one
+ * E_ARG, with a sentence: a negative time, size or cap; an action out of the schedule's domain; one
  * that stands twice; work before what it needs on its own rank (B before F, W before I, the V's
  * turn, slices); a message without its other half; sends that are not BUFFERED on a list without
  * messages or with shared links. E_STUCK: ranks wait for each other in a circle; the rank and the
@@ -15751,6 +15770,20 @@ static dpar_status dpari_sim_costs(dpari_sim_stage *st, const dpar_times *t, int
     return DPAR_OK;
 }
 
+static int dpari_sim_capped(const dpar_times *t)
+{
+    return t->cap.of != NULL || t->cap.all != 0;
+}
+
+/* Bytes that F, I and W add; under a cap activations when no bytes are given. */
+static void dpari_sim_holding(dpari_sim_stage *st, const dpar_times *t, int32_t stage)
+{
+    int count = dpari_sim_capped(t) && t->hold_forward.of == NULL && t->hold_forward.all == 0;
+    st->hold[0] = count ? 1 : dpari_each(&t->hold_forward, stage);
+    st->hold[1] = count ? 0 : dpari_each(&t->hold_input, stage);
+    st->hold[2] = count ? -1 : dpari_each(&t->hold_weight, stage);
+}
+
 /* Everything about the stages, and what they hold all the time. */
 static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_times *t, dpar_why *why)
 {
@@ -15766,9 +15799,7 @@ static dpar_status dpari_sim_stages(dpari_sim *m, const dpar_times *t, dpar_why 
         if (status != DPAR_OK) {
             return status;
         }
-        st->hold[0] = dpari_each(&t->hold_forward, i);
-        st->hold[1] = dpari_each(&t->hold_input, i);
-        st->hold[2] = dpari_each(&t->hold_weight, i);
+        dpari_sim_holding(st, t, i);
         if (always < 0) {
             return dpari_say(DPAR_E_ARG, why, "stage # always holds # bytes: 0 or more", i, always,
                              0, 0);
@@ -16125,17 +16156,22 @@ static int dpari_sim_input(dpari_sim *m, dpari_sim_rank *q, const dpar_action *a
     return 1;
 }
 
-/* Idle from q->free to `until`, for what `cause` brings: until its producer's end a dependency. */
-static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int64_t until)
+/* When the producer of what `cause` brings is done. */
+static int64_t dpari_sim_done(const dpari_sim *m, uint32_t cause)
 {
     const dpar_action *a = &m->s.action[cause - 1];
-    int64_t done;
     if (dpari_sim_is_message(a->kind)) {
         int way = dpari_sim_message_way(a->kind);
         cause =
             *dpari_sim_place(m, DPARI_AT_WORK + way, m->stage[a->stage].stage_at[way], a->micro);
     }
-    done = dpari_most(m->end[cause - 1], q->free);
+    return m->end[cause - 1];
+}
+
+/* Idle from q->free to `until`, for what `cause` brings: until its producer's end a dependency. */
+static void dpari_sim_idle(dpari_sim *m, dpari_sim_rank *q, uint32_t cause, int64_t until)
+{
+    int64_t done = dpari_most(dpari_sim_done(m, cause), q->free);
     q->dependency += done - q->free;
     q->communication += until - done;
 }
@@ -16390,6 +16426,103 @@ static int64_t dpari_sim_before(const dpari_sim *m, int64_t i)
     return i >= begin ? i : -1;
 }
 
+/* When forward i could start, were its rank free: its input is here, and on its own rank the slice
+ * before it and the stage before it are done. */
+static int64_t dpari_sim_could(const dpari_sim *m, int64_t i)
+{
+    const dpar_action *a = &m->s.action[i];
+    const dpari_sim_stage *st = &m->stage[a->stage];
+    int64_t at = 0;
+    if (st->rank_at[0] >= 0) {
+        at = m->arrive[m->where[st->look[0] + a->micro] - 1] + st->come[0];
+    } else if (st->stage_at[0] >= 0) {
+        at = m->end[*dpari_sim_place(m, DPARI_AT_WORK, st->stage_at[0], a->micro) - 1];
+    }
+    if (a->micro % m->s.slices != 0) {
+        at = dpari_most(at, m->end[*dpari_sim_place(m, DPARI_AT_WORK, a->stage, a->micro - 1) - 1]);
+    }
+    return at;
+}
+
+/* Would `more` on top of what is held pass the cap? cap > 0. */
+static int dpari_sim_over(int64_t held, int64_t more, int64_t cap)
+{
+    return more > 0 ? held > cap - more : held > cap && held + more > cap;
+}
+
+/* The rank stands idle before action i from `clock` to `until`: what of it is memory from `since`
+ * on goes there from where the run put it. Before its first work it was put nowhere; its last is
+ * yet to come, since a forward is. */
+static void dpari_sim_move(const dpari_sim *m, dpar_rank_timing *o, int64_t i, int64_t clock,
+                           int64_t until, int64_t since)
+{
+    const int kind = m->s.action[i].kind;
+    int64_t done = clock; /* a blocking SEND: communication from the start */
+    since = dpari_most(since, clock);
+    if (since >= until || clock < o->first) {
+        return;
+    }
+    if (!dpari_sim_is_send(kind)) {
+        done = dpari_sim_done(m, dpari_sim_is_message(kind) ? (uint32_t)i + 1 : m->cause[i]);
+    }
+    done = dpari_most(done, since);
+    o->dependency -= done - since;
+    o->communication -= until - done;
+    o->memory += until - since;
+}
+
+/* Once more through a rank's list, when all times are known: which of its gaps are memory. */
+static void dpari_sim_starved(dpari_sim *m, dpari_sim_rank *q, int64_t begin, int64_t cap)
+{
+    const dpar_action *list = m->s.action;
+    int64_t i, ahead = begin, clock = 0;
+    q->live = 0;
+    for (i = begin; i < q->end; i++) {
+        const dpar_action *a = &list[i];
+        if (a->kind == DPAR_IDLE) {
+            continue; /* its stage may be any number */
+        }
+        if (dpari_sim_holds(m, a->kind)) {
+            int64_t until = m->end[i];
+            until -= dpari_sim_is_message(a->kind) ? 0 : dpari_sim_takes(m, a);
+            while (ahead < q->end && (ahead <= i || list[ahead].kind != DPAR_FORWARD)) {
+                ahead++;
+            }
+            if (until > clock && ahead < q->end &&
+                dpari_sim_over(q->held, m->stage[list[ahead].stage].hold[0], cap)) {
+                dpari_sim_move(m, &q->out, i, clock, until, dpari_sim_could(m, ahead));
+            }
+            clock = m->end[i];
+        }
+        (void)dpari_sim_memory(q, &m->stage[a->stage], a->kind);
+        if (a->joined) { /* both run at once */
+            i++;
+            (void)dpari_sim_memory(q, &m->stage[list[i].stage], list[i].kind);
+        }
+    }
+}
+
+/* What caps say of the ranks. */
+static void dpari_sim_caps(dpari_sim *m, const dpar_times *t)
+{
+    const dpar_schedule *s = &m->s;
+    int32_t i;
+    for (i = 0; i < s->ranks; i++) {
+        m->rank[i].held = 0;
+    }
+    for (i = 0; i < s->stages; i++) {
+        m->rank[s->rank_of[i]].held += dpari_each(&t->hold_always, i);
+    }
+    for (i = 0; i < s->ranks; i++) {
+        dpari_sim_rank *q = &m->rank[i];
+        const int64_t cap = dpari_each(&t->cap, i);
+        if (cap > 0) {
+            dpari_sim_starved(m, q, s->begin[i], cap);
+            q->out.over_cap = dpari_most(0, q->out.peak_bytes - cap);
+        }
+    }
+}
+
 static void dpari_sim_critical(const dpari_sim *m, dpar_timing *out)
 {
     int64_t i;
@@ -16418,6 +16551,7 @@ static void dpari_sim_close(dpari_sim_rank *q, int64_t makespan, dpar_timing *ou
     out->bubble_worst = dpari_most(out->bubble_worst, makespan - o->busy);
     out->peak_bytes = dpari_most(out->peak_bytes, o->peak_bytes);
     out->peak_count = (int32_t)dpari_most(out->peak_count, o->peak_count);
+    out->over_cap = dpari_most(out->over_cap, o->over_cap);
 }
 
 static dpar_status dpari_sim_sum(dpari_sim *m, dpar_timing *out, dpar_why *why)
@@ -16499,6 +16633,10 @@ static dpar_status dpari_sim_choices(const dpar_schedule *s, const dpar_times *t
             return dpari_say(DPAR_E_ARG, why, "rank # has actions # up to #", i, s->begin[i],
                              s->begin[i + 1], 0);
         }
+        if (dpari_each(&t->cap, i) < 0) {
+            return dpari_say(DPAR_E_ARG, why, "rank # may hold # bytes: 0 or more", i,
+                             dpari_each(&t->cap, i), 0, 0);
+        }
     }
     for (i = 0; i < s->stages; i++) {
         if (s->rank_of[i] >= s->ranks) {
@@ -16529,6 +16667,19 @@ static int32_t dpari_sim_has_messages(const dpar_schedule *s)
     return 0;
 }
 
+/* Are two neighbours on different ranks? */
+static int dpari_sim_crosses(const dpar_schedule *s)
+{
+    int32_t i;
+    for (i = 0; i < s->stages; i++) {
+        int32_t next = dpar_schedule_behind(s, i);
+        if (next >= 0 && s->rank_of[next] != s->rank_of[i]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *why)
 {
     dpar_status status;
@@ -16536,8 +16687,11 @@ static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *
     m->sends = t->sends;
     m->total = 0;
     if (!m->lowered && t->sends != DPAR_SENDS_BUFFERED) {
-        return dpari_say(DPAR_E_ARG, why, "sends # need a list with messages: lower it first",
-                         t->sends, 0, 0, 0);
+        if (dpari_sim_crosses(&m->s)) {
+            return dpari_say(DPAR_E_ARG, why, "sends # need a list with messages: lower it first",
+                             t->sends, 0, 0, 0);
+        }
+        m->sends = DPAR_SENDS_BUFFERED; /* there are none */
     }
     dpari_zero(m->rank, (size_t)m->s.ranks * sizeof(*m->rank));
     status = dpari_sim_stages(m, t, why);
@@ -16567,6 +16721,9 @@ DPAR_API dpar_status dpar_simulate(const dpar_schedule *s, const dpar_times *t, 
     if (status == DPAR_OK) {
         dpari_sim_go(m);
         status = dpari_sim_finished(m, why);
+    }
+    if (status == DPAR_OK && dpari_sim_capped(t)) {
+        dpari_sim_caps(m, t);
     }
     if (status == DPAR_OK) {
         status = dpari_sim_sum(m, &out, why);

@@ -888,6 +888,14 @@ static dpar_status run_list(job *j, dpar_why *why)
     j->start = (int64_t *)keep(j, 8 * actions);
     j->end = (int64_t *)keep(j, 8 * actions);
     j->rank = (dpar_rank_timing *)keep(j, (int64_t)sizeof(dpar_rank_timing) * s->ranks);
+    if (j->o->cap >= 0) {
+        int64_t *cap = (int64_t *)keep(j, 8 * (int64_t)s->ranks);
+        int32_t r;
+        for (r = 0; r < s->ranks; r++) {
+            cap[r] = cap_of(j, r);
+        }
+        j->times.cap.of = cap;
+    }
     bytes = dpar_simulate_bytes(s, &j->times);
     j->work = keep(j, bytes > 0 ? bytes : 0);
     return dpar_simulate(s, &j->times, j->start, j->end, &j->timing, j->rank, j->work, bytes, why);

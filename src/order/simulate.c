@@ -1124,6 +1124,19 @@ static int32_t dpari_sim_has_messages(const dpar_schedule *s)
     return 0;
 }
 
+/* Are two neighbours on different ranks? */
+static int dpari_sim_crosses(const dpar_schedule *s)
+{
+    int32_t i;
+    for (i = 0; i < s->stages; i++) {
+        int32_t next = dpar_schedule_behind(s, i);
+        if (next >= 0 && s->rank_of[next] != s->rank_of[i]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *why)
 {
     dpar_status status;
@@ -1131,8 +1144,11 @@ static dpar_status dpari_sim_ready(dpari_sim *m, const dpar_times *t, dpar_why *
     m->sends = t->sends;
     m->total = 0;
     if (!m->lowered && t->sends != DPAR_SENDS_BUFFERED) {
-        return dpari_say(DPAR_E_ARG, why, "sends # need a list with messages: lower it first",
-                         t->sends, 0, 0, 0);
+        if (dpari_sim_crosses(&m->s)) {
+            return dpari_say(DPAR_E_ARG, why, "sends # need a list with messages: lower it first",
+                             t->sends, 0, 0, 0);
+        }
+        m->sends = DPAR_SENDS_BUFFERED; /* there are none */
     }
     dpari_zero(m->rank, (size_t)m->s.ranks * sizeof(*m->rank));
     status = dpari_sim_stages(m, t, why);

@@ -236,4 +236,8 @@ grep -q ' gpipe  *[0-9]' "$work/out" || { echo '--slices is for seq1f1b alone'; 
 if [ -s "$work/out" ] || ! grep -q '^ok' "$work/said" || ! grep -q '</svg>' "$work/two.svg"; then
     echo '--check without -o or --svg'; bad=1
 fi
+# 1f1b, 2 ranks, F = 1, B = 2: rank 0 waits from 2 to 4 with 2 activations: when 2 are all that it may
+# hold, for want of memory, since F2 could run; when it may hold 4, for B0 alone
+expect 0 '"dependency": 1, "communication": 0, "memory": 2,' --schedule 1f1b --stages 2 --micro 4 --memory 2 --format json
+expect 0 '"dependency": 3, "communication": 0, "memory": 0,' --schedule 1f1b --stages 2 --micro 4 --memory 4 --format json
 exit $bad

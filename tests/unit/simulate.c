@@ -1531,6 +1531,21 @@ static void test_caps(void)
     causes(&s, &t, 1, 4, 0, 0, 3);
 }
 
+/* All stages on one rank: no message, so that any sends are fine: F F B B, 2 x (1 + 1) x 2. */
+static void test_one_rank(void)
+{
+    dpar_schedule s;
+    dpar_times t = times(1, 1, 0, 1);
+    dpar_timing out;
+    dpar_why why;
+    small(&s, "0F0,1F0,1B0,0B0,0F1,1F1,1B1,0B1", 0);
+    t.backward.all = 1;
+    for (t.sends = 0; t.sends < DPAR_SENDS_KINDS; t.sends++) {
+        CHECK_INT(run(&s, &t, &out, &why), DPAR_OK);
+        CHECK_INT(out.makespan, 8);
+    }
+}
+
 int main(void)
 {
     test_caps();
@@ -1543,5 +1558,6 @@ int main(void)
     test_messages();
     test_lowered();
     test_random();
+    test_one_rank();
     return CHECK_DONE();
 }
