@@ -2062,7 +2062,8 @@ typedef struct dpar_pipe_job {
     /* Times, messages and memory, as for dpar_simulate. Read: forward, input, weight, backward,
      * latency, bytes, bandwidth, hold_forward (0 or more), hold_input, hold_weight (0 or less; with
      * hold_forward their sum is 0), hold_always. Messages are DPAR_SENDS_BUFFERED on links of their
-     * own. Without any hold_forward an activation counts as 1, from F to B or W. */
+     * own; bandwidth at most INT64_MAX / 10. Without any hold_forward an activation counts as 1,
+     * from F to B or W. */
     const dpar_times *times;
     dpar_each cap; /* [ranks]: the most that a rank may hold at any time; a 0: no limit */
 } dpar_pipe_job;
@@ -3013,7 +3014,7 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
 typedef struct dpar_gantt {
     const dpar_schedule *schedule;
     const int64_t *start, *end; /* of schedule->action[k], as dpar_simulate fills them */
-    int64_t unit;               /* ticks, 1 or more */
+    int64_t unit;               /* ticks, 1 to 10^12 */
     const char *title;          /* printable ASCII; NULL: none */
 } dpar_gantt;
 

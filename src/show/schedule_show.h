@@ -14,7 +14,7 @@
 typedef struct dpar_gantt {
     const dpar_schedule *schedule;
     const int64_t *start, *end; /* of schedule->action[k], as dpar_simulate fills them */
-    int64_t unit;               /* ticks, 1 or more */
+    int64_t unit;               /* ticks, 1 to 10^12 */
     const char *title;          /* printable ASCII; NULL: none */
 } dpar_gantt;
 
