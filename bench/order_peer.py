@@ -8,8 +8,9 @@ does each take to make them?
     python3 bench/order_peer.py
     python3 bench/order_peer.py tests/data/pipeline/*_m*.csv      (makes pt_lowered.tsv)
 
-Needs torch >= 2.6 (torch/distributed/pipelining/schedules.py). One thing is put in order before
-lists are compared: of RESHARDs in a row PyTorch's order is that of a Python set, ours ascends.
+Needs torch >= 2.6 (torch/distributed/pipelining/schedules.py). Two things are put in order before
+lists are compared: of RESHARDs in a row PyTorch's order is that of a Python set, ours ascends; and
+WAIT_REDUCE_GRAD, which newer ones (2.15) write behind REDUCE_GRAD, is left out: we have no such action.
 """
 import itertools
 import os
@@ -52,7 +53,8 @@ def lowered(lists, rank_of, m, passes, max_active=3):
         if passes & SHARDS:
             lists[r] = schedules._add_unshard_reshard(lists[r], max_active)
         if passes & REDUCE:
-            lists[r] = schedules._add_reduce_grad(lists[r], m)
+            lists[r] = [a for a in schedules._add_reduce_grad(lists[r], m)
+                        if "WAIT_REDUCE_GRAD" not in str(a)]
         if not passes & (SHARDS | REDUCE | IDLE):
             lists[r] = [a for a in lists[r] if a is not None]
     if passes & MESSAGES:
