@@ -1425,6 +1425,8 @@ enum {
     DPAR_RECOMPUTE,   /* the forward again, before the backward */
     DPAR_OFFLOAD,     /* the activation to the host */
     DPAR_RELOAD,      /* and back */
+    DPAR_WAIT_REDUCE, /* WAIT_REDUCE_GRAD: until the stage's REDUCE_GRAD is through; no micro-batch
+                       */
     DPAR_ACTION_KINDS
 };
 #define DPAR_MOST_STAGES INT32_C(65535) /* and ranks */
@@ -1716,7 +1718,8 @@ DPAR_API int64_t dpar_schedule_run_bytes(const dpar_schedule *s);
  *    they carry (NCCL has no tags: another order is no error there but wrong data);
  *  - UNSHARD, RESHARD, if there is one: in turn for each stage, the last a RESHARD, and F, B, I, W,
  *    RECOMPUTE in between;
- *  - REDUCE_GRAD, if there is one: of each stage that has backwards once, after them;
+ *  - REDUCE_GRAD, if there is one: of each stage that has backwards once, after them; behind it
+ *    WAIT_REDUCE_GRAD at most once;
  *  - all ranks together come to the end when nothing but the data is waited for; else E_STUCK and
  *    the circle, as dpar_schedule_run_check.
  * E_ROOM when mem (aligned as for int64_t) is too small. flags: DPAR_CHECK_.... O(actions). */
@@ -1852,7 +1855,8 @@ typedef struct dpar_times {
     dpar_each forward, input, weight; /* F, I, W of a stage */
     dpar_each backward;               /* B; 0: input + weight */
     dpar_each overlap;                /* a joined pair, of its forward's stage; 0: both in turn */
-    dpar_each unshard, reshard, reduce_grad, recompute, offload, reload; /* hold the rank too */
+    /* These hold the rank too; WAIT_REDUCE_GRAD takes no time: its REDUCE_GRAD is over. */
+    dpar_each unshard, reshard, reduce_grad, recompute, offload, reload;
 
     /* A message takes latency + bytes * 10^9 / bandwidth, the quotient rounded up. */
     dpar_each latency;
@@ -12089,6 +12093,7 @@ DPAR_API const char *dpar_action_name(int32_t kind)
     case DPAR_RECOMPUTE: return "RECOMPUTE";
     case DPAR_OFFLOAD: return "OFFLOAD";
     case DPAR_RELOAD: return "RELOAD";
+    case DPAR_WAIT_REDUCE: return "WAIT_REDUCE_GRAD";
     default: return "";
     }
 }
@@ -12096,7 +12101,7 @@ DPAR_API const char *dpar_action_name(int32_t kind)
 DPAR_API int dpar_action_has_micro(int32_t kind)
 {
     return kind > DPAR_IDLE && kind < DPAR_ACTION_KINDS &&
-           (kind < DPAR_UNSHARD || kind > DPAR_REDUCE_GRAD);
+           (kind < DPAR_UNSHARD || kind > DPAR_REDUCE_GRAD) && kind != DPAR_WAIT_REDUCE;
 }
 
 static void dpari_action_put(const dpar_action *a, dpar_text *t)
@@ -12212,7 +12217,7 @@ static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
     if (a->kind == DPAR_IDLE) {
         return dpari_csv_say(c,
                              "F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD, "
-                             "REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD",
+                             "REDUCE_GRAD, WAIT_REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD",
                              why);
     }
     if (dpar_action_has_micro(a->kind)) {
@@ -14177,7 +14182,8 @@ enum {
 enum {
     DPARI_STAGE_UNSHARDED = 1,
     DPARI_STAGE_REDUCED = 2,
-    DPARI_STAGE_TRAINED = 4
+    DPARI_STAGE_TRAINED = 4,
+    DPARI_STAGE_WAITED = 8
 }; /* of a stage */
 enum { DPARI_NO_CHAIN = 65535 };
 
@@ -14555,7 +14561,13 @@ static dpar_status dpari_proof_state(const dpari_proof *w, int32_t r, const dpar
         dpari_proof_is(a->kind, DPARI_SET_TRAINING | 1u << DPAR_REDUCE_GRAD)) {
         return dpari_proof_say(w, "rank #: @ comes after #REDUCE_GRAD", r, a->stage, a, NULL);
     }
-    if (dpari_proof_is(a->kind, DPARI_SET_SHARDING)) {
+    if (a->kind == DPAR_WAIT_REDUCE) {
+        if ((*state & DPARI_STAGE_REDUCED) == 0 || (*state & DPARI_STAGE_WAITED) != 0) {
+            return dpari_proof_say(w, "rank #: @ has no #REDUCE_GRAD before it", r, a->stage, a,
+                                   NULL);
+        }
+        *state |= DPARI_STAGE_WAITED;
+    } else if (dpari_proof_is(a->kind, DPARI_SET_SHARDING)) {
         *state ^= DPARI_STAGE_UNSHARDED;
     } else if (dpari_proof_is(a->kind, DPARI_SET_TRAINING)) {
         *state |= DPARI_STAGE_TRAINED;
@@ -27415,7 +27427,7 @@ static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_gant
 #define DPARI_KIND(kind) (UINT32_C(1) << (kind))
 #define DPARI_KINDS_APART                                                                          \
     (DPARI_KIND(DPAR_UNSHARD) | DPARI_KIND(DPAR_RESHARD) | DPARI_KIND(DPAR_REDUCE_GRAD) |          \
-     DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD))
+     DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD) | DPARI_KIND(DPAR_WAIT_REDUCE))
 
 static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kinds, int32_t chunks)
 {
@@ -27591,7 +27603,8 @@ static const char *dpari_figure_strip(int32_t kind)
     switch (kind) {
     case DPAR_UNSHARD: return "U";
     case DPAR_RESHARD: return "X";
-    case DPAR_REDUCE_GRAD: return "G";
+    case DPAR_REDUCE_GRAD:
+    case DPAR_WAIT_REDUCE: return "G";
     case DPAR_OFFLOAD:
     case DPAR_RELOAD: return "O";
     default: return NULL;
@@ -27781,7 +27794,6 @@ DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, d
 
 /* The threads of a process: slices of one may not overlap in part, so each way has its own, and
  * messages that are in flight at once have further lanes of it. */
-enum { DPARI_TRACE_LANES = 8 };
 enum {
     DPARI_TRACE_WORK,
     DPARI_TRACE_SEND_F,
@@ -27789,7 +27801,8 @@ enum {
     DPARI_TRACE_SEND_B,
     DPARI_TRACE_RECV_B,
     DPARI_TRACE_REST,
-    DPARI_TRACES
+    DPARI_TRACES,
+    DPARI_TRACE_LANES = 8
 };
 
 static int32_t dpari_trace_thread(int32_t kind)

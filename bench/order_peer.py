@@ -10,7 +10,7 @@ does each take to make them?
 
 Needs torch >= 2.6 (torch/distributed/pipelining/schedules.py). Two things are put in order before
 lists are compared: of RESHARDs in a row PyTorch's order is that of a Python set, ours ascends; and
-WAIT_REDUCE_GRAD, which newer ones (2.15) write behind REDUCE_GRAD, is left out: we have no such action.
+WAIT_REDUCE_GRAD, which newer ones (2.15) write behind REDUCE_GRAD, is left out: our pass adds none.
 """
 import itertools
 import os

@@ -21,7 +21,8 @@ enum {
 enum {
     DPARI_STAGE_UNSHARDED = 1,
     DPARI_STAGE_REDUCED = 2,
-    DPARI_STAGE_TRAINED = 4
+    DPARI_STAGE_TRAINED = 4,
+    DPARI_STAGE_WAITED = 8
 }; /* of a stage */
 enum { DPARI_NO_CHAIN = 65535 };
 
@@ -399,7 +400,13 @@ static dpar_status dpari_proof_state(const dpari_proof *w, int32_t r, const dpar
         dpari_proof_is(a->kind, DPARI_SET_TRAINING | 1u << DPAR_REDUCE_GRAD)) {
         return dpari_proof_say(w, "rank #: @ comes after #REDUCE_GRAD", r, a->stage, a, NULL);
     }
-    if (dpari_proof_is(a->kind, DPARI_SET_SHARDING)) {
+    if (a->kind == DPAR_WAIT_REDUCE) {
+        if ((*state & DPARI_STAGE_REDUCED) == 0 || (*state & DPARI_STAGE_WAITED) != 0) {
+            return dpari_proof_say(w, "rank #: @ has no #REDUCE_GRAD before it", r, a->stage, a,
+                                   NULL);
+        }
+        *state |= DPARI_STAGE_WAITED;
+    } else if (dpari_proof_is(a->kind, DPARI_SET_SHARDING)) {
         *state ^= DPARI_STAGE_UNSHARDED;
     } else if (dpari_proof_is(a->kind, DPARI_SET_TRAINING)) {
         *state |= DPARI_STAGE_TRAINED;

@@ -32,7 +32,8 @@ DPAR_API int64_t dpar_schedule_run_bytes(const dpar_schedule *s);
  *    they carry (NCCL has no tags: another order is no error there but wrong data);
  *  - UNSHARD, RESHARD, if there is one: in turn for each stage, the last a RESHARD, and F, B, I, W,
  *    RECOMPUTE in between;
- *  - REDUCE_GRAD, if there is one: of each stage that has backwards once, after them;
+ *  - REDUCE_GRAD, if there is one: of each stage that has backwards once, after them; behind it
+ *    WAIT_REDUCE_GRAD at most once;
  *  - all ranks together come to the end when nothing but the data is waited for; else E_STUCK and
  *    the circle, as dpar_schedule_run_check.
  * E_ROOM when mem (aligned as for int64_t) is too small. flags: DPAR_CHECK_.... O(actions). */

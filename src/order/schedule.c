@@ -101,6 +101,7 @@ DPAR_API const char *dpar_action_name(int32_t kind)
     case DPAR_RECOMPUTE: return "RECOMPUTE";
     case DPAR_OFFLOAD: return "OFFLOAD";
     case DPAR_RELOAD: return "RELOAD";
+    case DPAR_WAIT_REDUCE: return "WAIT_REDUCE_GRAD";
     default: return "";
     }
 }
@@ -108,7 +109,7 @@ DPAR_API const char *dpar_action_name(int32_t kind)
 DPAR_API int dpar_action_has_micro(int32_t kind)
 {
     return kind > DPAR_IDLE && kind < DPAR_ACTION_KINDS &&
-           (kind < DPAR_UNSHARD || kind > DPAR_REDUCE_GRAD);
+           (kind < DPAR_UNSHARD || kind > DPAR_REDUCE_GRAD) && kind != DPAR_WAIT_REDUCE;
 }
 
 static void dpari_action_put(const dpar_action *a, dpar_text *t)
@@ -224,7 +225,7 @@ static dpar_status dpari_csv_action(dpari_csv *c, dpar_action *a, dpar_why *why)
     if (a->kind == DPAR_IDLE) {
         return dpari_csv_say(c,
                              "F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, RESHARD, "
-                             "REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD",
+                             "REDUCE_GRAD, WAIT_REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD",
                              why);
     }
     if (dpar_action_has_micro(a->kind)) {

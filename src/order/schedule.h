@@ -24,6 +24,8 @@ enum {
     DPAR_RECOMPUTE,   /* the forward again, before the backward */
     DPAR_OFFLOAD,     /* the activation to the host */
     DPAR_RELOAD,      /* and back */
+    DPAR_WAIT_REDUCE, /* WAIT_REDUCE_GRAD: until the stage's REDUCE_GRAD is through; no micro-batch
+                       */
     DPAR_ACTION_KINDS
 };
 #define DPAR_MOST_STAGES INT32_C(65535) /* and ranks */

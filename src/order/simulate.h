@@ -36,7 +36,8 @@ typedef struct dpar_times {
     dpar_each forward, input, weight; /* F, I, W of a stage */
     dpar_each backward;               /* B; 0: input + weight */
     dpar_each overlap;                /* a joined pair, of its forward's stage; 0: both in turn */
-    dpar_each unshard, reshard, reduce_grad, recompute, offload, reload; /* hold the rank too */
+    /* These hold the rank too; WAIT_REDUCE_GRAD takes no time: its REDUCE_GRAD is over. */
+    dpar_each unshard, reshard, reduce_grad, recompute, offload, reload;
 
     /* A message takes latency + bytes * 10^9 / bandwidth, the quotient rounded up. */
     dpar_each latency;

@@ -347,7 +347,7 @@ static void dpari_chart_head(dpar_text *t, const dpari_chart *c, const dpar_gant
 #define DPARI_KIND(kind) (UINT32_C(1) << (kind))
 #define DPARI_KINDS_APART                                                                          \
     (DPARI_KIND(DPAR_UNSHARD) | DPARI_KIND(DPAR_RESHARD) | DPARI_KIND(DPAR_REDUCE_GRAD) |          \
-     DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD))
+     DPARI_KIND(DPAR_OFFLOAD) | DPARI_KIND(DPAR_RELOAD) | DPARI_KIND(DPAR_WAIT_REDUCE))
 
 static void dpari_chart_legend(dpar_text *t, const dpari_chart *c, uint32_t kinds, int32_t chunks)
 {
@@ -523,7 +523,8 @@ static const char *dpari_figure_strip(int32_t kind)
     switch (kind) {
     case DPAR_UNSHARD: return "U";
     case DPAR_RESHARD: return "X";
-    case DPAR_REDUCE_GRAD: return "G";
+    case DPAR_REDUCE_GRAD:
+    case DPAR_WAIT_REDUCE: return "G";
     case DPAR_OFFLOAD:
     case DPAR_RELOAD: return "O";
     default: return NULL;
@@ -713,7 +714,6 @@ DPAR_API dpar_status dpar_show_schedule_svg(dpar_text *t, const dpar_gantt *g, d
 
 /* The threads of a process: slices of one may not overlap in part, so each way has its own, and
  * messages that are in flight at once have further lanes of it. */
-enum { DPARI_TRACE_LANES = 8 };
 enum {
     DPARI_TRACE_WORK,
     DPARI_TRACE_SEND_F,
@@ -721,7 +721,8 @@ enum {
     DPARI_TRACE_SEND_B,
     DPARI_TRACE_RECV_B,
     DPARI_TRACE_REST,
-    DPARI_TRACES
+    DPARI_TRACES,
+    DPARI_TRACE_LANES = 8
 };
 
 static int32_t dpari_trace_thread(int32_t kind)

@@ -42,7 +42,7 @@ static int is_message(const dpar_action *a)
 static int is_extra(const dpar_action *a)
 {
     return a->kind == DPAR_IDLE || is_message(a) ||
-           (a->kind >= DPAR_UNSHARD && a->kind <= DPAR_REDUCE_GRAD);
+           (a->kind >= DPAR_UNSHARD && a->kind <= DPAR_REDUCE_GRAD) || a->kind == DPAR_WAIT_REDUCE;
 }
 
 static const dpar_action *computation(const dpar_action *a, const dpar_action *end)

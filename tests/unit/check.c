@@ -193,7 +193,7 @@ static int judge_stage(const lists *l, int stage)
 {
     const int shards = any_of(l, DPAR_UNSHARD, DPAR_RESHARD);
     const int reduces = any_of(l, DPAR_REDUCE_GRAD, DPAR_REDUCE_GRAD);
-    int i, r = l->rank_of[stage], open = 0, reduced = 0, trained = 0;
+    int i, r = l->rank_of[stage], open = 0, reduced = 0, trained = 0, waited = 0;
     for (i = 0; i < l->n[r]; i++) {
         int kind = l->a[r][i].kind;
         int computes = (kind >= DPAR_FORWARD && kind <= DPAR_WEIGHT) || kind == DPAR_RECOMPUTE;
@@ -209,6 +209,10 @@ static int judge_stage(const lists *l, int stage)
             return 0;
         }
         reduced += kind == DPAR_REDUCE_GRAD;
+        waited += kind == DPAR_WAIT_REDUCE;
+        if (waited > 1 || (waited == 1 && reduced == 0)) {
+            return 0;
+        }
         trained |= kind >= DPAR_BACKWARD && kind <= DPAR_WEIGHT;
     }
     return !open && (reduced == reduces || (!trained && reduced == 0)) &&
@@ -567,6 +571,11 @@ static void test_sentences(void)
     sentence("0F0,0F1,0B0,0REDUCE_GRAD,0B1\n", 0, 0, "rank 0: 0B1 comes after 0REDUCE_GRAD");
     sentence("0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n", 0, 0,
              "rank 0: 0REDUCE_GRAD comes after 0REDUCE_GRAD");
+    sentence("0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n", 0, 0, "right");
+    sentence("0F0,0B0,0WAIT_REDUCE_GRAD,0REDUCE_GRAD\n", 0, 0,
+             "rank 0: 0WAIT_REDUCE_GRAD has no 0REDUCE_GRAD before it");
+    sentence("0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,0WAIT_REDUCE_GRAD\n", 0, 0,
+             "rank 0: 0WAIT_REDUCE_GRAD has no 0REDUCE_GRAD before it");
     sentence("0F0,1F0,1B0,1REDUCE_GRAD,0B0\n", 0, 0, "rank 0: 0REDUCE_GRAD is missing");
     sentence("0F0,0B0,0REDUCE_GRAD\n1F1,1B1\n", 1, 0, "rank 1: 1REDUCE_GRAD is missing");
     sentence("0UNSHARD,0F0,0B0,0RESHARD,0REDUCE_GRAD\n1UNSHARD,1RESHARD\n", 1, 0, "right");
@@ -643,10 +652,10 @@ static void test_shapes(void)
     CHECK_TEXT(why.text, "stage 1 is on rank 2 of 2");
     s.rank_of[1] = 1, s.action[0].kind = 99;
     CHECK_INT(dpar_schedule_check(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 0: action 0 of its list has kind 99: 0 to 14");
+    CHECK_TEXT(why.text, "rank 0: action 0 of its list has kind 99: 0 to 15");
     s.action[0].kind = DPAR_ACTION_KINDS;
     CHECK_INT(dpar_schedule_check(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "rank 0: action 0 of its list has kind 15: 0 to 14");
+    CHECK_TEXT(why.text, "rank 0: action 0 of its list has kind 16: 0 to 15");
     s.action[0].kind = DPAR_FORWARD, s.action[0].stage = 2;
     CHECK_INT(dpar_schedule_check(&s, 0, mem, sizeof mem, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "rank 0: 2F0, but there are 2 stages");

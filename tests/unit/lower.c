@@ -919,7 +919,7 @@ static void test_refusals(void)
     REFUSED(s.begin[0], 1, "rank 0's list is of the actions 1 to 3");
     REFUSED(s.begin[1], -1, "rank 0's list is of the actions 0 to -1");
     REFUSED(s.begin[2], 2, "rank 1's list is of the actions 3 to 2");
-    REFUSED(s.action[1].kind, 15, "rank 0, action 1: there is no such kind");
+    REFUSED(s.action[1].kind, DPAR_ACTION_KINDS, "rank 0, action 1: there is no such kind");
     REFUSED(s.action[1].joined, 2, "rank 0, action 1: 0F1 is joined to more than one");
     REFUSED(s.action[1].stage, 2, "rank 0, action 1: 2F1 is of a stage that is not on this rank");
     REFUSED(s.action[1].stage, 1, "rank 0, action 1: 1F1 is of a stage that is not on this rank");

@@ -102,7 +102,7 @@ static void test_refusals(void)
     refused("# one\n0F0,0B", DPAR_E_PARSE, "line 2, column 7: expected a micro-batch's number");
     refused("0F0, 0X1 ", DPAR_E_PARSE,
             "line 1, column 7: expected F, B, I, W, SEND_F, RECV_F, SEND_B, RECV_B, UNSHARD, "
-            "RESHARD, REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD, not 'X1 '");
+            "RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD, RECOMPUTE, OFFLOAD or RELOAD, not 'X1 '");
     refused("0F65535", DPAR_E_PARSE,
             "line 1, column 3: expected a number of 0 to 65534, not '65535'");
     refused("99999999999999999999F0", DPAR_E_PARSE,
@@ -138,10 +138,12 @@ static void test_refusals(void)
 /* Blanks, CRLF, comments, empty lines and cells, no newline at the end. */
 static void test_forms(void)
 {
-    static const char csv[] = "# ranks: 3\r\n 0F0 ,,\t0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD\r\n\r\n"
+    static const char csv[] = "# ranks: 3\r\n 0F0 ,,\t0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,"
+                              "0WAIT_REDUCE_GRAD\r\n\r\n"
                               "\"\"\n1UNSHARD,1RECV_F0,1F0,1OFFLOAD0,1RECOMPUTE0,1RELOAD0,1I0,"
                               "1SEND_B0,1W0,1RESHARD";
-    static const char expected[] = "0F0,,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD\r\n\r\n\"\"\r\n"
+    static const char expected[] = "0F0,,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,"
+                                   "0WAIT_REDUCE_GRAD\r\n\r\n\"\"\r\n"
                                    "1UNSHARD,1RECV_F0,1F0,1OFFLOAD0,1RECOMPUTE0,1RELOAD0,1I0,"
                                    "1SEND_B0,1W0,1RESHARD\r\n";
     dpar_schedule s;
@@ -149,11 +151,11 @@ static void test_forms(void)
     dpar_why why;
     CHECK_INT(dpar_schedule_read(&s, csv, sizeof csv - 1, 0, memory, sizeof memory, &why), DPAR_OK);
     CHECK_INT(s.ranks, 4);
-    CHECK_INT(s.begin[1], 6);
-    CHECK_INT(s.begin[2], 6);
-    CHECK_INT(s.begin[3], 7);
+    CHECK_INT(s.begin[1], 7);
+    CHECK_INT(s.begin[2], 7);
+    CHECK_INT(s.begin[3], 8);
     CHECK_INT(s.action[2].peer, 3);
-    CHECK_INT(s.action[8].peer, 0);
+    CHECK_INT(s.action[9].peer, 0);
     CHECK_INT(s.rank_of[1], 3);
     dpar_text_init(&t, again, sizeof again);
     dpar_schedule_write(&s, "\r\n", &t);
@@ -164,7 +166,8 @@ static void test_forms(void)
     CHECK_TEXT(dpar_action_name(DPAR_REDUCE_GRAD), "REDUCE_GRAD");
     CHECK_TEXT(dpar_action_name(DPAR_ACTION_KINDS), "");
     CHECK_TEXT(dpar_action_name(-1), "");
-    CHECK(dpar_action_has_micro(DPAR_RELOAD) && !dpar_action_has_micro(DPAR_RESHARD));
+    CHECK(dpar_action_has_micro(DPAR_RELOAD) && !dpar_action_has_micro(DPAR_RESHARD) &&
+          !dpar_action_has_micro(DPAR_WAIT_REDUCE));
 }
 
 static void test_maps(void)

@@ -582,7 +582,7 @@ static void test_refusals(void)
     start[3] = -5;
     refused(1, 80, "action 1 of rank 1 runs from -5 to 1");
     plan.action[2].kind = DPAR_ACTION_KINDS;
-    refused(1, 80, "action 0 of rank 1 is of kind 15, stage 1: no such");
+    refused(1, 80, "action 0 of rank 1 is of kind 16, stage 1: no such");
     plan.action[2].kind = DPAR_FORWARD;
     plan.action[2].peer = 2;
     refused(1, 80, "action 0 of rank 1 is of kind 1, stage 1: no such");

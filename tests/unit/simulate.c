@@ -1239,7 +1239,7 @@ static void test_garbage(void)
     small(&s, "0F0,0B0\n1F0,1B0", 0);
     a = &s.action[2];
     a->kind = DPAR_ACTION_KINDS;
-    refuses(&s, &t, DPAR_E_ARG, "rank 1: kind 15, stage 1, micro-batch 0 is no action");
+    refuses(&s, &t, DPAR_E_ARG, "rank 1: kind 16, stage 1, micro-batch 0 is no action");
     a->kind = DPAR_FORWARD;
     a->stage = 2;
     refuses(&s, &t, DPAR_E_ARG, "rank 1: kind 1, stage 2, micro-batch 0 is no action");
