@@ -8,3 +8,18 @@ strict_c="$strict -Wvla -Wdouble-promotion -Wstrict-prototypes"
 have() { command -v "$1" > /dev/null 2>&1; }
 need() { have "$1" || { echo "$1: not found"; exit 77; }; }
 try() { "$@" || { echo "failed: $*"; exit 1; }; }
+# Runs `function item` for each item, two at a time; stops after a pair of which one fails, with what
+# it says.
+in_pairs() {
+    each=$1 k=0
+    shift
+    for item in "$@"; do
+        { ( "$each" "$item" ) > "$work/said_$k" 2>&1 || touch "$work/said_$k.failed"; } &
+        k=$((k + 1))
+        [ $((k % 2)) -eq 0 ] || [ $k -eq $# ] || continue
+        wait
+        for failed in "$work"/said_*.failed; do
+            [ ! -e "$failed" ] || { cat "${failed%.failed}"; exit 1; }
+        done
+    done
+}

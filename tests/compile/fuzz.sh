@@ -2,17 +2,18 @@
 # SPDX-License-Identifier: MIT-0
 # Each fuzz target: fixed pseudo-random mutations under the sanitizers; with clang, libFuzzer too.
 . tests/compile/common.sh
-for target in ${FUZZ_TARGETS:-tests/fuzz/*.c}; do
-    name=$(basename "$target" .c)
+fuzz() {
+    name=$(basename "$1" .c)
     try $CC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_FUZZ_MAIN \
-        -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$target" -o "$work/$name"
+        -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$1" -o "$work/$name"
     try "$work/$name" "${FUZZ_RUNS:-200000}"
     if have clang && clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-        -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$target" -o "$work/lib_$name" 2> /dev/null; then
+        -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$1" -o "$work/lib_$name" 2> /dev/null; then
         mkdir -p "$work/corpus_$name"
         case $name in layout | redistribute) seconds=60 ;; *) seconds=20 ;; esac
         try "$work/lib_$name" -max_total_time="${FUZZ_SECONDS:-$seconds}" -verbosity=0 -print_final_stats=0 "$work/corpus_$name"
     else
         echo 'libFuzzer: not found, skipped'
     fi
-done
+}
+in_pairs fuzz ${FUZZ_TARGETS:-tests/fuzz/*.c}

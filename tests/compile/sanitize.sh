@@ -6,11 +6,13 @@ root=$PWD
 printf 'int main(void) { return 0; }\n' > "$work/probe.c"
 $CC -fsanitize=address,undefined "$work/probe.c" -o "$work/probe" 2> /dev/null ||
     { echo 'the sanitizers: not found'; exit 77; }
-for test in tests/unit/*.c; do
+unit() {
+    name=$(basename "$1" .c)
     try $CC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_IMPLEMENTATION \
-        -I"$DPAR_DIR" -I"$root" -Itests "$test" -o "$work/test" -lm
-    try "$work/test"
-done
+        -I"$DPAR_DIR" -I"$root" -Itests "$1" -o "$work/test_$name" -lm
+    try "$work/test_$name"
+}
+in_pairs unit tests/unit/*.c
 try $CC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_IMPLEMENTATION \
     -I"$DPAR_DIR" examples/plan.c -o "$work/plan"
 try "$work/plan" llama-3-8b --cluster 2x8:h100-80 --explain --svg "$work/a.svg" --csv "$work/a.csv"
