@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* dpar.h - distributed parallelism in one header: which rank owns what, what a run will cost.
+/* dpar.h - distributed parallelism in one header: which rank owns what, in which order a pipeline
+ * works, what a run will cost.
  * Version 0.1.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
  *     #include "dpar.h"                   in as many files as you like
@@ -11,6 +12,8 @@
  *     index     who owns what, who sends what to whom; integers only:
  *               mesh, cart, split, layout, redistribute, exchange, route, flat, heads, context, halo,
  *               sampler
+ *     order     pipeline schedules; integers only: schedule, generate, lower, check, steps, simulate,
+ *               closed, exact, auto, place: made, proved, timed, handed to a runner
  *     cost      cluster, collective, workload, models, strategy, memory, step, calibrate, planner:
  *               how to spread a model or a grid over a machine, will it fit, how fast, why
  *     show      plans as text, JSON, CSV, SVG; schedules as text, SVG, Chrome traces
@@ -3102,6 +3105,13 @@ DPAR_API void dpar_show_plans_svg(dpar_text *t, const dpar_report *r);
 
 #define DPARI_FN static DPARI_UNUSED
 
+/* Shared by several .c files of src/; private to the implementation in dpar.h. */
+#ifdef DPAR_IMPLEMENTATION
+#define DPARI_API static DPARI_UNUSED
+#else
+#define DPARI_API extern
+#endif
+
 /* Not inlined: keeps a large frame off the call paths that do not need it. */
 #if defined(__GNUC__)
 #define DPARI_APART static __attribute__((noinline))
@@ -3389,15 +3399,6 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
 
 /* vshape - private: the orders that are a block of 6 slots repeated on a V of 2 p stages (Qi 2024,
  * Pipeline Parallelism with Controllable Memory): V-Half, V-Min and 1F1B-V. */
-
-/* Shared by several .c files of src/; private to the implementation in dpar.h. */
-#ifndef DPARI_API
-#ifdef DPAR_IMPLEMENTATION
-#define DPARI_API static DPARI_UNUSED
-#else
-#define DPARI_API extern
-#endif
-#endif
 
 /* Bytes that making one takes beside the schedule; p and m as dpar_order_check allows. */
 DPARI_API int64_t dpari_v_work(int32_t p, int32_t m);
@@ -3704,15 +3705,6 @@ DPARI_FN char *dpari_pipe_lay(dpari_pipe *q, const dpar_pipe_job *job, void *mem
 /* price - private: what memory, step and planner share. Layers are priced first, then stages, then
  * the step; each level depends on fewer options than the one before, so the planner keeps a level
  * while it walks the options of the next. */
-
-/* Shared by several .c files of src/; private to the implementation in dpar.h. */
-#ifndef DPARI_API
-#ifdef DPAR_IMPLEMENTATION
-#define DPARI_API static DPARI_UNUSED
-#else
-#define DPARI_API extern
-#endif
-#endif
 
 /* FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);

@@ -7,6 +7,13 @@
 
 #define DPARI_FN static DPARI_UNUSED
 
+/* Shared by several .c files of src/; private to the implementation in dpar.h. */
+#ifdef DPAR_IMPLEMENTATION
+#define DPARI_API static DPARI_UNUSED
+#else
+#define DPARI_API extern
+#endif
+
 /* Not inlined: keeps a large frame off the call paths that do not need it. */
 #if defined(__GNUC__)
 #define DPARI_APART static __attribute__((noinline))

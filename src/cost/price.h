@@ -10,15 +10,6 @@
 #include "memory.h"
 #include "step.h"
 
-/* Shared by several .c files of src/; private to the implementation in dpar.h. */
-#ifndef DPARI_API
-#ifdef DPAR_IMPLEMENTATION
-#define DPARI_API static DPARI_UNUSED
-#else
-#define DPARI_API extern
-#endif
-#endif
-
 /* FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
 

@@ -7,15 +7,6 @@
 #include "../base/arith.h"
 #include "generate.h"
 
-/* Shared by several .c files of src/; private to the implementation in dpar.h. */
-#ifndef DPARI_API
-#ifdef DPAR_IMPLEMENTATION
-#define DPARI_API static DPARI_UNUSED
-#else
-#define DPARI_API extern
-#endif
-#endif
-
 /* Bytes that making one takes beside the schedule; p and m as dpar_order_check allows. */
 DPARI_API int64_t dpari_v_work(int32_t p, int32_t m);
 /* Fills the lists of s, whose ranks, micros, begin and rank_of stand; work: aligned as int64_t. */
