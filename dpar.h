@@ -97,6 +97,38 @@ DPAR_API const char *dpar_status_text(dpar_status status);
 enum { DPAR_FEATURE_COST = 1, DPAR_FEATURE_SHOW = 2, DPAR_FEATURE_RUN = 4 };
 DPAR_API int32_t dpar_features(void);
 
+/* ==== base/type.h ==== */
+
+/* type - the number formats, named once for all wings: what a chip computes in (cost), what a
+ * message holds (run). */
+
+/* The first DPAR_FORMATS are those that chips state a peak for; from F16 on they are only stored.
+ * BF16 stands for F16 too where a peak is meant. */
+enum {
+    DPAR_F64,
+    DPAR_F32,
+    DPAR_TF32, /* stored as F32 */
+    DPAR_BF16,
+    DPAR_F8,
+    DPAR_F4,
+    DPAR_FORMATS,
+    DPAR_F16 = DPAR_FORMATS,
+    DPAR_I8,
+    DPAR_U8,
+    DPAR_I32,
+    DPAR_U32,
+    DPAR_I64,
+    DPAR_U64,
+    DPAR_TYPES
+};
+
+/* Bytes of one element; 0 where it has no address of its own (F4) or the type is none. O(1). */
+DPAR_API int32_t dpar_type_bytes(int32_t type);
+/* "f32", "bf16", ...; "?" for others. */
+DPAR_API const char *dpar_type_name(int32_t type);
+/* Can the run wing add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. */
+DPAR_API int32_t dpar_type_reduces(int32_t type);
+
 /* ==== base/box.h ==== */
 
 /* box - a rectangle of indices, and one rectangle that travels: what layouts, redistributions and
@@ -2194,17 +2226,6 @@ DPAR_API dpar_status dpar_layers_place(const dpar_pipe_job *job, int32_t layers,
  * node, the fabric; and the few constants that say what share of the data sheet is reached.
  * Bandwidths are bytes/s in ONE direction. 1 GB = 1e9 bytes, 1 GiB = 2^30. */
 
-/* Number formats that a chip computes in. */
-enum {
-    DPAR_F64,
-    DPAR_F32,
-    DPAR_TF32,
-    DPAR_BF16, /* and fp16 */
-    DPAR_F8,
-    DPAR_F4,
-    DPAR_FORMATS
-};
-
 /* Chips that share one set of calibration constants. */
 enum {
     DPAR_GEN_OTHER,
@@ -3806,6 +3827,52 @@ DPAR_API int32_t dpar_features(void)
     bits |= DPAR_FEATURE_SHOW;
 #endif
     return bits;
+}
+
+/* ==== base/type.c ==== */
+
+DPAR_API int32_t dpar_type_bytes(int32_t type)
+{
+    switch (type) {
+    case DPAR_F64:
+    case DPAR_I64:
+    case DPAR_U64: return 8;
+    case DPAR_F32:
+    case DPAR_TF32:
+    case DPAR_I32:
+    case DPAR_U32: return 4;
+    case DPAR_BF16:
+    case DPAR_F16: return 2;
+    case DPAR_F8:
+    case DPAR_I8:
+    case DPAR_U8: return 1;
+    default: return 0;
+    }
+}
+
+DPAR_API const char *dpar_type_name(int32_t type)
+{
+    switch (type) {
+    case DPAR_F64: return "f64";
+    case DPAR_F32: return "f32";
+    case DPAR_TF32: return "tf32";
+    case DPAR_BF16: return "bf16";
+    case DPAR_F8: return "f8";
+    case DPAR_F4: return "f4";
+    case DPAR_F16: return "f16";
+    case DPAR_I8: return "i8";
+    case DPAR_U8: return "u8";
+    case DPAR_I32: return "i32";
+    case DPAR_U32: return "u32";
+    case DPAR_I64: return "i64";
+    case DPAR_U64: return "u64";
+    default: return "?";
+    }
+}
+
+DPAR_API int32_t dpar_type_reduces(int32_t type)
+{
+    return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
 }
 
 /* ==== base/box.c ==== */

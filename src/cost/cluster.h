@@ -6,17 +6,7 @@
 #define DPAR_CLUSTER_H
 
 #include "../base/base.h"
-
-/* Number formats that a chip computes in. */
-enum {
-    DPAR_F64,
-    DPAR_F32,
-    DPAR_TF32,
-    DPAR_BF16, /* and fp16 */
-    DPAR_F8,
-    DPAR_F4,
-    DPAR_FORMATS
-};
+#include "../base/type.h"
 
 /* Chips that share one set of calibration constants. */
 enum {

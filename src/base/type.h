@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* type - the number formats, named once for all wings: what a chip computes in (cost), what a
+ * message holds (run). */
+#ifndef DPAR_TYPE_H
+#define DPAR_TYPE_H
+
+#include "base.h"
+
+/* The first DPAR_FORMATS are those that chips state a peak for; from F16 on they are only stored.
+ * BF16 stands for F16 too where a peak is meant. */
+enum {
+    DPAR_F64,
+    DPAR_F32,
+    DPAR_TF32, /* stored as F32 */
+    DPAR_BF16,
+    DPAR_F8,
+    DPAR_F4,
+    DPAR_FORMATS,
+    DPAR_F16 = DPAR_FORMATS,
+    DPAR_I8,
+    DPAR_U8,
+    DPAR_I32,
+    DPAR_U32,
+    DPAR_I64,
+    DPAR_U64,
+    DPAR_TYPES
+};
+
+/* Bytes of one element; 0 where it has no address of its own (F4) or the type is none. O(1). */
+DPAR_API int32_t dpar_type_bytes(int32_t type);
+/* "f32", "bf16", ...; "?" for others. */
+DPAR_API const char *dpar_type_name(int32_t type);
+/* Can the run wing add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. */
+DPAR_API int32_t dpar_type_reduces(int32_t type);
+
+#endif
