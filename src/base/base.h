@@ -40,7 +40,11 @@
     X(E_DIVIDE, -6, "sizes do not divide")                                                         \
     X(E_MEMORY, -7, "it does not fit in device memory")                                            \
     X(E_NONE, -8, "no configuration is legal")                                                     \
-    X(E_STUCK, -9, "ranks wait for each other")
+    X(E_STUCK, -9, "ranks wait for each other")                                                    \
+    X(E_PEER, -10, "another rank is gone")                                                         \
+    X(E_TIMEOUT, -11, "another rank did not come in time")                                         \
+    X(E_MISMATCH, -12, "ranks called different operations")                                        \
+    X(E_SYSTEM, -13, "the operating system refused")
 
 typedef int32_t dpar_status;
 

@@ -44,3 +44,11 @@ DPAR_API int32_t dpar_type_reduces(int32_t type)
 {
     return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
 }
+
+DPAR_API const char *dpar_collective_name(int32_t kind)
+{
+    static const char name[DPAR_CALLS][16] = {
+        "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce",
+        "gather",     "scatter",    "send-recv",      "barrier",    "send",      "recv"};
+    return kind >= 0 && kind < DPAR_CALLS ? name[kind] : "?";
+}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* type - the number formats, named once for all wings: what a chip computes in (cost), what a
- * message holds (run). */
+/* type - words that all wings share: the number formats (what a chip computes in, what a message
+ * holds) and the collectives (what one costs, what one does). */
 #ifndef DPAR_TYPE_H
 #define DPAR_TYPE_H
 
@@ -32,5 +32,26 @@ DPAR_API int32_t dpar_type_bytes(int32_t type);
 DPAR_API const char *dpar_type_name(int32_t type);
 /* Can the run wing add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. */
 DPAR_API int32_t dpar_type_reduces(int32_t type);
+
+/* The collectives, as MPI and NCCL have them, and the two halves of a message. */
+enum {
+    DPAR_ALL_REDUCE,
+    DPAR_ALL_GATHER,
+    DPAR_REDUCE_SCATTER,
+    DPAR_ALL_TO_ALL,
+    DPAR_BROADCAST,
+    DPAR_REDUCE,
+    DPAR_GATHER,
+    DPAR_SCATTER,
+    DPAR_SEND_RECV, /* a message, as a cost */
+    DPAR_BARRIER,
+    DPAR_COLLECTIVES,
+    DPAR_SEND = DPAR_COLLECTIVES,
+    DPAR_RECV,
+    DPAR_CALLS
+};
+
+/* "all-reduce", ..., "send", "recv"; "?" for a number that is none. Static text. */
+DPAR_API const char *dpar_collective_name(int32_t kind);
 
 #endif

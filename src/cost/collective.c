@@ -3,14 +3,6 @@
 
 #include "../base/real.h"
 
-DPAR_API const char *dpar_collective_name(int32_t kind)
-{
-    static const char name[DPAR_COLLECTIVES][16] = {
-        "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast",
-        "reduce",     "gather",     "scatter",        "send-recv",  "barrier"};
-    return kind >= 0 && kind < DPAR_COLLECTIVES ? name[kind] : "?";
-}
-
 DPAR_API const char *dpar_algorithm_name(int32_t algorithm)
 {
     static const char name[DPAR_ALGS][20] = {

@@ -8,20 +8,6 @@
 #include "cluster.h"
 
 enum {
-    DPAR_ALL_REDUCE,
-    DPAR_ALL_GATHER,
-    DPAR_REDUCE_SCATTER,
-    DPAR_ALL_TO_ALL,
-    DPAR_BROADCAST,
-    DPAR_REDUCE,
-    DPAR_GATHER,
-    DPAR_SCATTER,
-    DPAR_SEND_RECV,
-    DPAR_BARRIER,
-    DPAR_COLLECTIVES
-};
-
-enum {
     DPAR_ALG_RING,
     DPAR_ALG_RECURSIVE_DOUBLING,
     DPAR_ALG_RECURSIVE_HALVING,
@@ -39,8 +25,7 @@ enum {
     DPAR_ALGS
 };
 
-/* "all-reduce", ...; "ring", ...; "?" for a number that is none. Static text. */
-DPAR_API const char *dpar_collective_name(int32_t kind);
+/* "ring", ...; "?" for a number that is none. Static text. */
 DPAR_API const char *dpar_algorithm_name(int32_t algorithm);
 
 /* The ring all-reduce of the textbooks: 2 (n-1)/n * bytes / Bps, 0 for n = 1. It is exactly that:

@@ -18,5 +18,12 @@ int main(void)
     CHECK_INT(dpar_type_bytes(DPAR_TYPES), 0);
     CHECK_INT(dpar_type_reduces(DPAR_TYPES), 0);
     CHECK(strcmp(dpar_type_name(-1), "?") == 0);
+    for (int32_t k = 0; k < DPAR_CALLS; k++) {
+        for (int32_t u = 0; u < k; u++) {
+            CHECK(strcmp(dpar_collective_name(k), dpar_collective_name(u)) != 0);
+        }
+    }
+    CHECK(strcmp(dpar_collective_name(-1), "?") == 0);
+    CHECK(strcmp(dpar_collective_name(DPAR_CALLS), "?") == 0);
     CHECK_DONE();
 }

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* launch - where ranks come from: forked here, threads, or started by a launcher and found. */
+#ifndef DPAR_LAUNCH_H
+#define DPAR_LAUNCH_H
+
+#include "comm.h"
+
+/* All zero means the defaults. */
+typedef struct dpar_options {
+    double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
+    double grace_s;     /* dpar_launch: ranks that go on this long after another failed are killed;
+                           0: 10 s */
+    int64_t heap_bytes; /* registered memory of one rank at most (address space, no memory until it
+                           is used); 0: the machine's memory */
+    int64_t slot_bytes; /* staging memory of one rank in one communicator, for messages from memory
+                           that is not registered; 0: 256 KiB; a power of two, 4 KiB .. 16 MiB */
+    int32_t threads;    /* dpar_launch: 1: ranks are threads of this process */
+    int32_t plain;      /* bits of DPAR_WITHOUT_x: what to do without, for tests and comparisons */
+} dpar_options;
+
+/* For options.plain. */
+enum {
+    DPAR_WITHOUT_CMA = 1,    /* do not read other processes' memory (process_vm_readv) */
+    DPAR_WITHOUT_MEMFD = 2,  /* a named segment, unlinked at once, in place of a nameless one */
+    DPAR_WITHOUT_DIRECT = 4, /* treat registered memory as private */
+    DPAR_WITHOUT_FUTEX = 8,  /* wait by yielding and short sleeps alone */
+    DPAR_WITHOUT_STREAM = 16 /* no streaming stores */
+};
+
+/* What a rank runs; its result is 0 when all went well. The communicator is closed for it. */
+typedef int (*dpar_main)(dpar_comm *world, void *arg);
+
+/* Starts n ranks on this machine, runs fn(world, arg) in each, waits for all. They are forked:
+ * each has its own copy of all memory (arg too), and none outlives this process. n = 1 runs in this
+ * process. OK when all returned 0; E_PEER when one did not or was killed; E_ARG, E_SYSTEM when they
+ * could not be started. Needs POSIX; with options.threads the ranks are threads and share memory. */
+DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
+/* The same, with options (NULL: defaults) and the sentence that says which rank failed and how. */
+DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
+                                      const dpar_options *options, dpar_why *why);
+
+/* Who started this process? The launchers that dpar knows, in the order in which it looks; all
+ * numbers come from one of them. */
+enum {
+    DPAR_LAUNCHER_NONE, /* alone: one rank */
+    DPAR_LAUNCHER_DPAR, /* DPAR_RANK, DPAR_SIZE, ... */
+    DPAR_LAUNCHER_TORCHRUN,
+    DPAR_LAUNCHER_OPENMPI,
+    DPAR_LAUNCHER_HYDRA, /* MPICH, Intel MPI */
+    DPAR_LAUNCHER_PALS,  /* Cray PMI */
+    DPAR_LAUNCHER_MVAPICH,
+    DPAR_LAUNCHER_FLUX,
+    DPAR_LAUNCHER_JSRUN,
+    DPAR_LAUNCHER_SLURM, /* inside a step (srun) only */
+    DPAR_LAUNCHERS
+};
+typedef struct dpar_job {
+    int32_t launcher;               /* DPAR_LAUNCHER_x */
+    int32_t rank, size;             /* of the whole job */
+    int32_t local_rank, local_size; /* on this node; -1 where the launcher does not say */
+    char id[64];                    /* the same on all ranks of the job, different between jobs */
+} dpar_job;
+
+/* Reads the environment (this is its purpose). E_ARG with a sentence when a launcher's numbers do
+ * not fit together: a rank without a size, a rank outside. Not collective. */
+DPAR_API dpar_status dpar_job_find(dpar_job *job, dpar_why *why);
+/* "torchrun", "Open MPI", ...; "none". Static text. */
+DPAR_API const char *dpar_launcher_name(int32_t launcher);
+
+/* Joins the job that this process was started in, over shared memory: all its ranks must be on one
+ * node (else E_ARG, and the sentence says what to use). Started by nothing it becomes one rank.
+ * DPAR_TIMEOUT (seconds) in the environment overrides options. *world: closed with
+ * dpar_comm_close. COLLECTIVE over the job. */
+DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why);
+
+/* Writes what dpar sees here, what it will use and what is wrong: launcher and its numbers, cores,
+ * memory, how ranks would share it, network interface, GPUs. world may be NULL; given one it also
+ * compares the ranks of a node (COLLECTIVE then). Returns how many things are wrong. */
+DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
+
+#endif
