@@ -27,6 +27,14 @@
 #endif
 #endif
 
+/* The run wing needs POSIX and a C library; elsewhere, or with DPAR_NO_RUN, it is not there. */
+#if !defined(DPAR_NO_RUN) && defined(__STDC_HOSTED__) && __STDC_HOSTED__ &&                        \
+    (defined(__unix__) || defined(__APPLE__))
+#define DPARI_RUN 1
+#else
+#define DPARI_RUN 0
+#endif
+
 /* Every status: negative is an error, 0 is fine, positive is a condition and no failure. */
 #define DPAR_STATUS_LIST(X)                                                                        \
     X(OK, 0, "ok")                                                                                 \

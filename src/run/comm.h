@@ -9,6 +9,7 @@
  * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER, one
  * that does not come before the deadline in DPAR_E_TIMEOUT. After such an error the communicator is
  * broken: each later call returns the same status at once; close it. (MPI cannot tell: see there.)
+ * So that this is known at once, a collective returns on no rank before all have entered it.
  *
  * work: NULL waits until the operation is done. Else it is posted: it goes on inside dpar_test,
  * dpar_wait and every other call on communicators of the same world (or all the time, with
@@ -170,7 +171,7 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
  * negative color gets none: *out = NULL. COLLECTIVE. The deadline is inherited. */
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
 /* The group of this rank along some axes of a mesh (bit i: axis i) over the ranks of c: those that
- * differ from it in these coordinates only, ordered by them, the last axis fastest. The mesh holds
+ * differ from it in these coordinates only, in the order of dpar_mesh_group_member. The mesh holds
  * ranks of c, each once; ranks outside it get *out = NULL. COLLECTIVE. */
 DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
                                           dpar_comm **out);

@@ -1,0 +1,602 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "comm.h"
+
+/* ---- sentences -------------------------------------------------------------------------------- */
+
+/* "all-reduce: " and what is wrong, into the communicator's sentence. */
+static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
+{
+    dpar_text_init(t, c->why.text, sizeof c->why.text);
+    dpar_text_put(t, dpar_collective_name(call->kind));
+    dpar_text_put(t, ": ");
+}
+
+static dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const char *what)
+{
+    dpar_text t;
+    dpari_comm_begin(c, &t, call);
+    dpar_text_put(&t, what);
+    return DPAR_E_ARG;
+}
+
+static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, const char *name,
+                                         int64_t got, const char *domain)
+{
+    dpar_text t;
+    dpari_comm_begin(c, &t, call);
+    dpar_text_put(&t, name);
+    dpar_text_char(&t, ' ');
+    dpar_text_int(&t, got);
+    dpar_text_put(&t, " is not ");
+    dpar_text_put(&t, domain);
+    return DPAR_E_ARG;
+}
+
+/* ---- what each kind looks at ------------------------------------------------------------------ */
+
+static int dpari_kind_reduces(int32_t kind)
+{
+    return kind == DPAR_ALL_REDUCE || kind == DPAR_REDUCE || kind == DPAR_REDUCE_SCATTER;
+}
+
+static int dpari_kind_rooted(int32_t kind)
+{
+    return kind == DPAR_BROADCAST || kind == DPAR_REDUCE || kind == DPAR_GATHER ||
+           kind == DPAR_SCATTER;
+}
+
+static int dpari_kind_sends(int32_t kind)
+{
+    return kind == DPAR_SEND || kind == DPAR_RECV;
+}
+
+/* Does this rank look at `size` pieces on that side? */
+static int dpari_call_cuts_in(const dpar_comm *c, const dpar_call *call)
+{
+    return call->kind == DPAR_REDUCE_SCATTER || call->kind == DPAR_ALL_TO_ALL ||
+           (call->kind == DPAR_SCATTER && call->root == c->rank);
+}
+
+static int dpari_call_cuts_out(const dpar_comm *c, const dpar_call *call)
+{
+    return call->kind == DPAR_ALL_GATHER || call->kind == DPAR_ALL_TO_ALL ||
+           (call->kind == DPAR_GATHER && call->root == c->rank);
+}
+
+static int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
+{
+    if (call->kind == DPAR_SCATTER || call->kind == DPAR_BROADCAST) {
+        return call->root == c->rank;
+    }
+    return call->kind != DPAR_BARRIER && call->kind != DPAR_RECV;
+}
+
+static int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
+{
+    if (call->kind == DPAR_REDUCE || call->kind == DPAR_GATHER) {
+        return call->root == c->rank;
+    }
+    return call->kind != DPAR_BARRIER && call->kind != DPAR_SEND;
+}
+
+/* ---- checks ----------------------------------------------------------------------------------- */
+
+static dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call, int64_t count)
+{
+    dpar_text t;
+    dpari_comm_begin(c, &t, call);
+    dpar_text_int(&t, count);
+    dpar_text_put(&t, " elements of ");
+    dpar_text_put(&t, dpar_type_name(call->type));
+    dpar_text_put(&t, " for ");
+    dpar_text_int(&t, c->size);
+    dpar_text_put(&t, " ranks are more than 2^62 bytes");
+    return DPAR_E_RANGE;
+}
+
+static dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call, const int64_t *count,
+                                        const int64_t *begin)
+{
+    int32_t i, j, sorted = 1;
+    for (i = 1; i < c->size && sorted; i++) {
+        sorted = begin[i] >= begin[i - 1] + count[i - 1];
+    }
+    for (i = 0; i < c->size && !sorted; i++) {
+        for (j = 0; j < i; j++) {
+            if (count[i] > 0 && count[j] > 0 && begin[i] < begin[j] + count[j] &&
+                begin[j] < begin[i] + count[i]) {
+                return dpari_comm_bad_number(c, call, "the piece from rank", i,
+                                             "apart from the others in out");
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Pieces of different sizes on one side; *extent: the elements from the first to the last. */
+static dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *call, const int64_t *count,
+                                      const int64_t *begin, int apart, int64_t *extent)
+{
+    const int64_t most = (INT64_C(1) << 62) / dpar_type_bytes(call->type);
+    int64_t sum = 0, end = 0;
+    if (!count) {
+        return dpari_comm_bad(c, call, "the counts are NULL");
+    }
+    for (int32_t r = 0; r < c->size; r++) {
+        int64_t from = begin ? begin[r] : sum;
+        if (count[r] < 0) {
+            return dpari_comm_bad_number(c, call, "a count of", count[r], ">= 0");
+        }
+        if (from < 0) {
+            return dpari_comm_bad_number(c, call, "a begin of", from, ">= 0");
+        }
+        if (count[r] > most || from > most - count[r] || sum > most - count[r]) {
+            return dpari_comm_too_large(c, call, count[r]);
+        }
+        sum += count[r];
+        end = count[r] > 0 && from + count[r] > end ? from + count[r] : end;
+    }
+    *extent = end;
+    return begin && apart ? dpari_pieces_overlap(c, call, count, begin) : DPAR_OK;
+}
+
+/* Elements from the first to the last that this rank's in (or out) holds. */
+static dpar_status dpari_call_extents(dpar_comm *c, const dpar_call *call, int64_t *in,
+                                      int64_t *out)
+{
+    int cut_in = dpari_call_cuts_in(c, call), cut_out = dpari_call_cuts_out(c, call);
+    dpar_status s = DPAR_OK;
+    *in = cut_in ? call->count * c->size : call->count;
+    *out = cut_out ? call->count * c->size : call->count;
+    if (call->varies && cut_in) {
+        s = dpari_check_pieces(c, call, call->in_count, call->in_begin, 0, in);
+    }
+    if (call->varies && cut_out && s == DPAR_OK) {
+        s = dpari_check_pieces(c, call, call->out_count, call->out_begin, 1, out);
+    }
+    *in = dpari_call_has_in(c, call) ? *in : 0;
+    *out = dpari_call_has_out(c, call) ? *out : 0;
+    return s;
+}
+
+static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, const int64_t *count,
+                                 const int64_t *begin)
+{
+    int64_t sum = 0;
+    if (!call->varies) {
+        return call->count * c->rank;
+    }
+    for (int32_t r = 0; r < c->rank && !begin; r++) {
+        sum += count[r];
+    }
+    return begin ? begin[c->rank] : sum;
+}
+
+static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
+{
+    int64_t in = 0, out = 0;
+    for (int32_t r = 0; r < c->size && call->varies; r++) {
+        if (call->in_count[r] != call->out_count[r] ||
+            (call->in_begin ? call->in_begin[r] : in) !=
+                (call->out_begin ? call->out_begin[r] : out)) {
+            return 0;
+        }
+        in += call->in_count[r];
+        out += call->out_count[r];
+    }
+    return 1;
+}
+
+/* Are in and out where the in-place form has them? */
+static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
+{
+    const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
+    const uintptr_t unit = (uintptr_t)dpar_type_bytes(call->type);
+    switch (call->kind) {
+    case DPAR_ALL_TO_ALL: return in == out && dpari_same_pieces(c, call);
+    case DPAR_ALL_GATHER:
+    case DPAR_GATHER:
+        return in == out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count,
+                                                               call->out_begin);
+    case DPAR_REDUCE_SCATTER:
+    case DPAR_SCATTER:
+        return out == in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count,
+                                                               call->in_begin);
+    default: return in == out;
+    }
+}
+
+static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
+{
+    const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
+    const uintptr_t unit = (uintptr_t)dpar_type_bytes(call->type);
+    int64_t holds_in = 0, holds_out = 0;
+    dpar_status s = dpari_call_extents(c, call, &holds_in, &holds_out);
+    if (s != DPAR_OK) {
+        return s;
+    }
+    if (holds_in > 0 && !call->in) {
+        return dpari_comm_bad(c, call, "in is NULL");
+    }
+    if (holds_out > 0 && !call->out) {
+        return dpari_comm_bad(c, call, "out is NULL");
+    }
+    if (holds_in > 0 && holds_out > 0 && in < out + unit * (uintptr_t)holds_out &&
+        out < in + unit * (uintptr_t)holds_in && !dpari_call_in_place(c, call)) {
+        return dpari_comm_bad(c, call, "in and out overlap and are not in place");
+    }
+    return DPAR_OK;
+}
+
+/* Is it a call that a communicator of this size can run? A sentence in c->why where not. */
+static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
+{
+    int32_t unit = dpar_type_bytes(call->type);
+    if (call->kind < 0 || call->kind >= DPAR_CALLS || call->kind == DPAR_SEND_RECV) {
+        return dpari_comm_bad_number(c, call, "kind", call->kind, "an operation");
+    }
+    if (call->kind == DPAR_BARRIER) {
+        return DPAR_OK;
+    }
+    if (dpari_kind_reduces(call->kind)) {
+        if (!dpar_type_reduces(call->type)) {
+            return dpari_comm_bad_number(c, call, "type", call->type, "one that can be added");
+        }
+        if (call->op <= DPAR_COPY || call->op >= DPAR_OPS) {
+            return dpari_comm_bad_number(c, call, "op", call->op,
+                                         "DPAR_SUM, AVG, PRODUCT, MAX or MIN");
+        }
+    } else if (unit == 0) {
+        return dpari_comm_bad_number(c, call, "type", call->type, "a type of whole bytes");
+    }
+    if ((dpari_kind_rooted(call->kind) || dpari_kind_sends(call->kind)) &&
+        (call->root < 0 || call->root >= c->size)) {
+        return dpari_comm_bad_number(c, call, dpari_kind_rooted(call->kind) ? "root" : "peer",
+                                     call->root, "a rank of this communicator");
+    }
+    if (dpari_kind_sends(call->kind) && call->tag < 0) {
+        return dpari_comm_bad_number(c, call, "tag", call->tag, ">= 0");
+    }
+    if (call->count < 0) {
+        return dpari_comm_bad_number(c, call, "count", call->count, ">= 0");
+    }
+    if (call->count > (INT64_C(1) << 62) / unit / c->size) {
+        return dpari_comm_too_large(c, call, call->count);
+    }
+    return dpari_check_memory(c, call);
+}
+
+/* ---- dispatch --------------------------------------------------------------------------------- */
+
+static dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *work)
+{
+    dpar_text t;
+    if (!work->comm) {
+        return DPAR_OK;
+    }
+    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_put(&t, "this work is under way (");
+    dpar_text_put(&t, dpar_collective_name(work->call.kind));
+    dpar_text_put(&t, "): wait for it before it is posted again");
+    return DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work)
+{
+    dpar_status s;
+    if (!c || !call) {
+        return DPAR_E_ARG;
+    }
+    if (c->status != DPAR_OK) {
+        return c->status;
+    }
+    s = dpari_call_check(c, call);
+    if (s != DPAR_OK) {
+        return s;
+    }
+    if (!work) {
+        return c->engine.run(c, call);
+    }
+    s = dpari_work_is_free(c, work);
+    return s != DPAR_OK ? s : c->engine.post(c, call, work);
+}
+
+DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works)
+{
+    dpar_status s = DPAR_OK;
+    if (!c || n < 0 || (n > 0 && !calls)) {
+        return DPAR_E_ARG;
+    }
+    if (c->status != DPAR_OK) {
+        return c->status;
+    }
+    for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
+        if (!dpari_kind_sends(calls[i].kind)) {
+            return dpari_comm_bad(c, &calls[i], "a batch takes DPAR_SEND and DPAR_RECV alone");
+        }
+        s = dpari_call_check(c, &calls[i]);
+        if (s == DPAR_OK && works) {
+            s = dpari_work_is_free(c, &works[i]);
+        }
+    }
+    return s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
+}
+
+DPAR_API dpar_status dpar_test(dpar_work *work)
+{
+    if (!work) {
+        return DPAR_E_ARG;
+    }
+    return work->comm ? work->comm->engine.test(work) : work->status;
+}
+
+DPAR_API dpar_status dpar_wait(dpar_work *work)
+{
+    if (!work) {
+        return DPAR_E_ARG;
+    }
+    return work->comm ? work->comm->engine.wait(work) : work->status;
+}
+
+DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
+{
+    dpar_status first = DPAR_OK;
+    for (int32_t i = 0; i < n; i++) {
+        dpar_status s = dpar_wait(&works[i]);
+        first = first == DPAR_OK ? s : first;
+    }
+    return first;
+}
+
+/* ---- the operations: what the user says, as a call -------------------------------------------- */
+
+static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
+{
+    dpar_call call = {0, 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL};
+    call.kind = kind;
+    call.in = in;
+    call.out = out;
+    call.count = count;
+    call.type = type;
+    return call;
+}
+
+DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_BARRIER, NULL, NULL, 0, DPAR_U8);
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
+                                    int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_BROADCAST, buffer, buffer, count, type);
+    call.root = root;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+                                 int32_t type, int32_t op, int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_REDUCE, in, out, count, type);
+    call.op = op;
+    call.root = root;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, int32_t op, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_REDUCE, in, out, count, type);
+    call.op = op;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_GATHER, in, out, count, type);
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+                                         int32_t type, int32_t op, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_REDUCE_SCATTER, in, out, count, type);
+    call.op = op;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_TO_ALL, in, out, count, type);
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+                                 int32_t type, int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_GATHER, in, out, count, type);
+    call.root = root;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+                                  int32_t type, int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_SCATTER, in, out, count, type);
+    call.root = root;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
+                                       const int64_t *count, const int64_t *begin, int32_t type,
+                                       dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_GATHER, in, out, 0, type);
+    call.varies = 1;
+    call.count = c && count ? count[c->rank] : 0;
+    call.out_count = count;
+    call.out_begin = begin;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *out,
+                                           const int64_t *count, int32_t type, int32_t op,
+                                           dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_REDUCE_SCATTER, in, out, 0, type);
+    call.varies = 1;
+    call.op = op;
+    call.count = c && count ? count[c->rank] : 0;
+    call.in_count = count;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
+                                       const int64_t *in_begin, void *out,
+                                       const int64_t *out_count, const int64_t *out_begin,
+                                       int32_t type, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_TO_ALL, in, out, 0, type);
+    call.varies = 1;
+    call.in_count = in_count;
+    call.in_begin = in_begin;
+    call.out_count = out_count;
+    call.out_begin = out_begin;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
+                                   const int64_t *count, const int64_t *begin, int32_t type,
+                                   int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_GATHER, in, out, in_count, type);
+    call.varies = 1;
+    call.root = root;
+    call.out_count = count;
+    call.out_begin = begin;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
+                                    const int64_t *begin, void *out, int64_t out_count,
+                                    int32_t type, int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_SCATTER, in, out, out_count, type);
+    call.varies = 1;
+    call.root = root;
+    call.in_count = count;
+    call.in_begin = begin;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
+                               int32_t to, int32_t tag, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_SEND, in, NULL, count, type);
+    call.root = to;
+    call.tag = tag;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
+                               int32_t tag, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_RECV, NULL, out, count, type);
+    call.root = from;
+    call.tag = tag;
+    return dpar_post(c, &call, work);
+}
+
+/* ---- groups, memory, the rest ----------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+{
+    if (!c || !out) {
+        return DPAR_E_ARG;
+    }
+    return c->status != DPAR_OK ? c->status : c->engine.split(c, color, key, out);
+}
+
+DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
+                                          dpar_comm **out)
+{
+    int32_t coord[DPAR_MAX_AXES], color = -1, key = 0;
+    int64_t last = 0;
+    dpar_text t;
+    if (!c || !mesh || !out) {
+        return DPAR_E_ARG;
+    }
+    for (int32_t a = 0; a < mesh->axes; a++) {
+        last += (int64_t)(mesh->axis[a].size - 1) * mesh->axis[a].stride;
+    }
+    if (!dpar_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
+        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_put(&t, "split: the mesh's ranks ");
+        dpar_text_int(&t, mesh->offset);
+        dpar_text_put(&t, " .. ");
+        dpar_text_int(&t, mesh->offset + last);
+        dpar_text_put(&t, " are not ranks of this communicator of ");
+        dpar_text_int(&t, c->size);
+        dpar_text_put(&t, ", each once");
+        return DPAR_E_ARG;
+    }
+    if (dpar_mesh_coords(mesh, c->rank, coord)) {
+        color = dpar_mesh_group_number(mesh, axes, c->rank);
+        key = dpar_mesh_group_index(mesh, axes, c->rank);
+    }
+    return dpar_comm_split(c, color, key, out);
+}
+
+DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out)
+{
+    return dpar_comm_split(c, 0, 0, out);
+}
+
+DPAR_API dpar_status dpar_comm_close(dpar_comm *c)
+{
+    return c ? c->engine.close(c) : DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
+{
+    dpar_text t;
+    if (!c || !memory) {
+        return DPAR_E_ARG;
+    }
+    if (bytes < 0) {
+        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_int(&t, bytes);
+        dpar_text_put(&t, " bytes cannot be allocated");
+        return DPAR_E_ARG;
+    }
+    return c->engine.alloc(c, bytes, memory);
+}
+
+DPAR_API void dpar_comm_release(dpar_comm *c, void *memory)
+{
+    if (c && memory) {
+        c->engine.release(c, memory);
+    }
+}
+
+DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on)
+{
+    return c ? c->engine.progress(c, on) : DPAR_E_ARG;
+}
+
+DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text)
+{
+    if (c) {
+        c->engine.abort(c, status < 0 ? status : DPAR_E_PEER, text ? text : "aborted");
+    }
+}
+
+DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out)
+{
+    if (c && out) {
+        c->engine.report(c, out);
+    }
+}

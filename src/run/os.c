@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "os.h"
+
+/* ---- time and waiting ------------------------------------------------------------------------- */
+
+static double dpari_os_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void dpari_os_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__) || defined(__arm__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static struct timespec dpari_os_span(double seconds)
+{
+    struct timespec t;
+    double s = seconds < 0.0 ? 0.0 : seconds > 1e6 ? 1e6 : seconds;
+    t.tv_sec = (time_t)s;
+    t.tv_nsec = (long)((s - (double)t.tv_sec) * 1e9);
+    return t;
+}
+
+static void dpari_os_sleep(double seconds)
+{
+    struct timespec t = dpari_os_span(seconds);
+    nanosleep(&t, NULL);
+}
+
+static void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own)
+{
+#if defined(__linux__) && defined(SYS_futex)
+    struct timespec t = dpari_os_span(seconds);
+    syscall(SYS_futex, word, own ? FUTEX_WAIT_PRIVATE : FUTEX_WAIT, value, &t, NULL, 0);
+#else
+    (void)own;
+    if (DPARI_LOAD(word) == value) {
+        dpari_os_sleep(seconds < 50e-6 ? seconds : 50e-6);
+    }
+#endif
+}
+
+static void dpari_os_futex_wake(uint32_t *word, int own)
+{
+#if defined(__linux__) && defined(SYS_futex)
+    syscall(SYS_futex, word, own ? FUTEX_WAKE_PRIVATE : FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+#else
+    (void)word;
+    (void)own;
+#endif
+}
+
+/* ---- memory ----------------------------------------------------------------------------------- */
+
+static void *dpari_os_pages(int64_t bytes)
+{
+    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+static void dpari_os_unmap(void *at, int64_t bytes)
+{
+    if (at) {
+        munmap(at, (size_t)bytes);
+    }
+}
+
+/* A file in /dev/shm that loses its name at once; 0600 keeps others out in between. */
+static int dpari_os_named(void)
+{
+    char name[64];
+    dpar_text t;
+    int fd = -1;
+    for (int32_t attempt = 0; attempt < 100 && fd < 0; attempt++) {
+        dpar_text_init(&t, name, sizeof name);
+#if defined(__linux__)
+        dpar_text_put(&t, "/dev/shm");
+#endif
+        dpar_text_put(&t, "/dpar.");
+        dpar_text_int(&t, (int64_t)getpid());
+        dpar_text_char(&t, '.');
+        dpar_text_int(&t, (int64_t)(dpari_os_now() * 1e9));
+        dpar_text_char(&t, '.');
+        dpar_text_int(&t, attempt);
+#if defined(__linux__) /* shm_open was in a library of its own for long */
+        fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+#else
+        fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+#endif
+        if (fd >= 0) {
+#if defined(__linux__)
+            unlink(name);
+#else
+            shm_unlink(name);
+#endif
+        } else if (errno != EEXIST) {
+            return -1;
+        }
+    }
+    return fd;
+}
+
+static int dpari_os_segment(int64_t bytes, int without_memfd)
+{
+    struct rlimit limit;
+    int fd = -1;
+    /* ftruncate past this limit raises a signal that ends the program */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        (uint64_t)limit.rlim_cur < (uint64_t)bytes) {
+        errno = EFBIG;
+        return -1;
+    }
+#if defined(__linux__) && defined(SYS_memfd_create)
+    if (!without_memfd) {
+        fd = (int)syscall(SYS_memfd_create, "dpar", 1U /* MFD_CLOEXEC */);
+    }
+#else
+    (void)without_memfd;
+#endif
+    fd = fd >= 0 ? fd : dpari_os_named();
+    if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
+        int number = errno;
+        close(fd);
+        errno = number;
+        fd = -1;
+    }
+    return fd;
+}
+
+static void *dpari_os_map(int fd, int64_t bytes)
+{
+    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+static int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
+{
+#if defined(__APPLE__)
+    (void)fd;
+    (void)begin;
+    (void)bytes;
+    return 0; /* there is no such call; memory is backed by swap */
+#else
+    int number;
+    do {
+        number = posix_fallocate(fd, (off_t)begin, (off_t)bytes);
+    } while (number == EINTR);
+    return number;
+#endif
+}
+
+/* ---- who is alive ----------------------------------------------------------------------------- */
+
+static struct flock dpari_os_byte(int64_t at, short kind)
+{
+    struct flock lock;
+    memset(&lock, 0, sizeof lock);
+    lock.l_type = kind;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = (off_t)at;
+    lock.l_len = 1;
+    return lock;
+}
+
+static int dpari_os_hold(int fd, int64_t at)
+{
+    struct flock lock = dpari_os_byte(at, F_WRLCK);
+    return fcntl(fd, F_SETLK, &lock);
+}
+
+static int dpari_os_is_held(int fd, int64_t at)
+{
+    struct flock lock = dpari_os_byte(at, F_WRLCK);
+    return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+/* ---- the machine ------------------------------------------------------------------------------ */
+
+static void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
+{
+    long n = 1;
+    memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
+#if defined(__linux__) && defined(SYS_sched_getaffinity)
+    if (syscall(SYS_sched_getaffinity, 0, DPARI_CPU_WORDS * sizeof mask[0], mask) > 0) {
+        return;
+    }
+#endif
+#if defined(_SC_NPROCESSORS_ONLN)
+    n = sysconf(_SC_NPROCESSORS_ONLN);
+#endif
+    for (long i = 0; i < n && i < 64 * DPARI_CPU_WORDS; i++) {
+        mask[i / 64] |= UINT64_C(1) << (i % 64);
+    }
+}
+
+static int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes)
+{
+#if defined(__linux__) && defined(SYS_process_vm_readv)
+    while (bytes > 0) {
+        struct iovec mine, theirs;
+        int64_t piece = bytes < (INT64_C(1) << 30) ? bytes : INT64_C(1) << 30;
+        long got;
+        mine.iov_base = to;
+        mine.iov_len = (size_t)piece;
+        theirs.iov_base = (void *)(uintptr_t)from;
+        theirs.iov_len = (size_t)piece;
+        got = syscall(SYS_process_vm_readv, (pid_t)pid, &mine, 1UL, &theirs, 1UL, 0UL);
+        if (got <= 0) {
+            return -1;
+        }
+        to = (char *)to + got;
+        from += (uint64_t)got;
+        bytes -= got;
+    }
+    return 0;
+#else
+    (void)pid;
+    (void)to;
+    (void)from;
+    return bytes == 0 ? 0 : -1;
+#endif
+}
+
+static int64_t dpari_os_page(void)
+{
+    long page = sysconf(_SC_PAGESIZE);
+    return page > 0 ? page : 4096;
+}
+
+static int64_t dpari_os_memory(void)
+{
+#if defined(_SC_PHYS_PAGES)
+    long pages = sysconf(_SC_PHYS_PAGES);
+    return pages > 0 ? (int64_t)pages * dpari_os_page() : 0;
+#else
+    return 0;
+#endif
+}
+
+/* ---- threads ---------------------------------------------------------------------------------- */
+
+/* Before 2.34 glibc had threads in a library of their own, which a program may be linked without. */
+#if defined(__GLIBC__) && (__GLIBC__ == 2 && __GLIBC_MINOR__ < 34)
+#pragma weak pthread_create
+#pragma weak pthread_join
+#define DPARI_HAS_THREADS (&pthread_create != NULL)
+#else
+#define DPARI_HAS_THREADS 1
+#endif
+
+static int dpari_os_thread(pthread_t *thread, void *(*run)(void *), void *arg)
+{
+    return DPARI_HAS_THREADS && pthread_create(thread, NULL, run, arg) == 0 ? 0 : -1;
+}
+
+static void dpari_os_join(pthread_t thread)
+{
+    pthread_join(thread, NULL);
+}
+
+static void dpari_os_error(dpar_text *t, int number)
+{
+    switch (number) {
+    case ENOMEM: dpar_text_put(t, "out of memory"); break;
+    case ENOSPC: dpar_text_put(t, "no space left (is /dev/shm too small?)"); break;
+    case EACCES:
+    case EPERM: dpar_text_put(t, "not permitted"); break;
+    case EMFILE:
+    case ENFILE: dpar_text_put(t, "too many open files"); break;
+    case EAGAIN: dpar_text_put(t, "too many processes or threads"); break;
+    case EFBIG: dpar_text_put(t, "larger than the limit on files (ulimit -f)"); break;
+    case ENOSYS: dpar_text_put(t, "this system has no such call"); break;
+    default:
+        dpar_text_put(t, "error ");
+        dpar_text_int(t, number);
+    }
+}

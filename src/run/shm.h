@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* shm - the shared-memory engine: communicators over a world. Private. The protocol, and why two
+ * parities are enough, is at the top of shm.c; tests/model has it as a model. */
+#ifndef DPAR_SHM_H
+#define DPAR_SHM_H
+
+#include "comm.h"
+#include "world.h"
+
+enum { DPARI_INLINE = 120 }; /* bytes of payload in an entry */
+
+/* What a rank tells all others when it enters a collective: word = sequence << 32 | fingerprint. */
+typedef struct dpari_entry {
+    uint64_t word;
+    uint64_t payload[15];
+} dpari_entry;
+
+typedef struct dpari_word {
+    uint64_t word; /* sequence << 32 | step */
+    uint64_t room[15];
+} dpari_word;
+
+/* How a communicator broke: claimed by the first who sees it, then filled, then published. */
+enum { DPARI_ABORT_NONE, DPARI_ABORT_CLAIMED, DPARI_ABORT_SET };
+typedef struct dpari_abort {
+    uint32_t state;
+    dpar_status status;
+    char text[sizeof(dpar_why)];
+    char room[DPARI_LINE - 8 % DPARI_LINE];
+} dpari_abort;
+
+/* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
+typedef struct dpari_member {
+    dpari_entry entry[2]; /* by parity of the sequence number */
+    dpari_word a, b, c;   /* progress inside a collective */
+    dpari_abort abort;    /* that of rank 0 counts */
+} dpari_member;
+
+typedef struct dpari_shm {
+    dpar_comm comm; /* first: a dpar_comm is one of these */
+    dpari_world *world;
+    struct dpari_shm *next;  /* of the world's open ones */
+    int64_t bytes;           /* of this */
+    uint32_t id;             /* the same on its ranks, of no other */
+    int64_t sequence;        /* of the last collective posted */
+    dpar_work *first, *last; /* posted collectives, in order */
+    int64_t slot_bytes;
+    uint64_t member_ref;
+    dpari_member **member; /* of each rank */
+    int32_t *world_rank;   /* of each rank */
+} dpari_shm;
+
+/* The staging memory of a rank: half 0 or 1. */
+static DPARI_UNUSED char *dpari_slot(const dpari_shm *s, int32_t rank, int32_t half);
+
+/* The world's communicator; its parts are already in the rank blocks. */
+static DPARI_UNUSED dpar_status dpari_shm_make(dpari_world *w, int32_t size,
+                                               const int32_t *world_rank, const uint64_t *member,
+                                               int32_t rank, uint32_t id, dpari_shm **out);
+/* Room for a member and its slots in this rank's heap, zeroed. */
+static DPARI_UNUSED dpar_status dpari_member_make(dpari_world *w, uint64_t *ref);
+
+/* One step of a collective: OK done, MORE (world->blocker: for whom), negative: failed. */
+static DPARI_UNUSED dpar_status dpari_coll_start(dpari_shm *s, const dpar_call *call,
+                                                 dpar_work *k);
+static DPARI_UNUSED dpar_status dpari_coll_advance(dpari_shm *s, dpar_work *k);
+
+/* Messages. start: OK done already, MORE under way (the channels remember it until it is done).
+ * advance: the state of one. progress: looks at all channels of the world. */
+static DPARI_UNUSED dpar_status dpari_p2p_open(dpari_world *w);
+static DPARI_UNUSED void dpari_p2p_close(dpari_world *w);
+static DPARI_UNUSED dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_work *k);
+static DPARI_UNUSED dpar_status dpari_p2p_advance(dpari_shm *s, dpar_work *k);
+static DPARI_UNUSED void dpari_p2p_progress(dpari_world *w);
+/* Forgets works that cannot end: their communicator is broken or closed. */
+static DPARI_UNUSED int32_t dpari_p2p_forget(dpari_shm *s);
+
+/* Breaks it for all with this status and text (the first to come wins); returns what counts. */
+static DPARI_UNUSED dpar_status dpari_shm_break(dpari_shm *s, dpar_status status,
+                                                const char *text);
+/* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
+static DPARI_UNUSED dpar_status dpari_shm_broken(dpari_shm *s);
+
+#endif
