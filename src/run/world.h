@@ -17,6 +17,7 @@ enum {
     DPARI_FLIGHTS = 32,    /* operations that the recorder keeps of a rank */
     DPARI_MAX_RANKS = 1024 /* of one node */
 };
+#define DPARI_PROBE UINT64_C(0x6470617270726f62)
 
 /* One operation in the flight recorder; 64 bytes, written by its rank alone. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
@@ -27,7 +28,7 @@ typedef struct dpari_flight {
     int32_t kind, type, op, root, tag;
     int32_t state;
     int32_t varies;
-    int64_t room[1];
+    int64_t room[2];
 } dpari_flight;
 
 enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
@@ -38,7 +39,7 @@ typedef struct dpari_rank {
     int32_t pid;       /* */
     int32_t ending;    /* DEAD: exit status, or -signal; 0 where nobody knows */
     int32_t can_cma;   /* may it read the others' memory? */
-    uint64_t probe;    /* address of a word that holds 0x6470617263 + rank, to try that */
+    uint64_t probe;    /* address of its word DPARI_PROBE + rank, to try that */
     uint64_t member;   /* ref of its part in the world's communicator */
     uint64_t cpus[DPARI_CPU_WORDS];
     char room_0[DPARI_LINE - 32];
@@ -95,7 +96,7 @@ typedef struct dpari_world {
     dpari_used *used;        /* allocations in this rank's heap, ascending */
     int32_t used_count;
     int64_t fresh; /* heap from here on was never given out */
-    uint64_t probe;
+    uint64_t probe; /* DPARI_PROBE + me */
     uint32_t lock;     /* of all this, while there is a progress thread */
     uint32_t progress; /* 1: there is one */
     uint32_t waiting;  /* the user's thread is in a wait and makes progress itself */
@@ -169,6 +170,7 @@ static DPARI_UNUSED dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t co
  * last one. */
 static DPARI_UNUSED int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
                                           int64_t sequence, dpari_flight *out);
+static DPARI_UNUSED void dpari_flight_end(dpari_flight *f, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
 static DPARI_UNUSED void dpari_flight_text(dpar_text *t, const dpari_flight *f);
 

@@ -1,0 +1,707 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "world.h"
+#include "shm.h"
+
+#define DPARI_MAGIC UINT64_C(0x31646c726f775064)
+enum { DPARI_VERSION = 1 };
+
+static int64_t dpari_round_up(int64_t bytes, int64_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* ---- segments --------------------------------------------------------------------------------- */
+
+static dpari_head *dpari_segment_head(const dpari_segment *s)
+{
+    return (dpari_head *)(void *)s->base;
+}
+
+static dpari_rank *dpari_segment_ranks(const dpari_segment *s)
+{
+    return (dpari_rank *)(void *)(s->base + sizeof(dpari_head));
+}
+
+static int64_t dpari_heap_begin(int64_t ranks)
+{
+    int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
+    int64_t bytes = (int64_t)sizeof(dpari_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
+    return dpari_round_up(bytes, INT64_C(65536)); /* the largest page in use */
+}
+
+static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
+{
+    const char *what = NULL;
+    dpar_text t;
+    if (ranks < 1 || ranks > DPARI_MAX_RANKS) {
+        what = "ranks of one node are 1 .. 1024";
+    } else if (o && (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50)) {
+        what = "heap_bytes is 0 .. 2^50";
+    } else if (o && o->slot_bytes != 0 &&
+               (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
+                (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
+        what = "slot_bytes is a power of two from 4096 to 2^24";
+    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_STREAM)) {
+        what = "plain has bits that mean nothing";
+    }
+    if (what && why) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, what);
+        dpar_text_put(&t, ", not ");
+        dpar_text_int(&t, ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
+                          : what[0] == 'h'                     ? o->heap_bytes
+                          : what[0] == 's'                     ? o->slot_bytes
+                                                               : o->plain);
+    }
+    return what ? DPAR_E_ARG : DPAR_OK;
+}
+
+static dpar_status dpari_system_why(dpar_why *why, const char *what, int64_t bytes, int number)
+{
+    dpar_text t;
+    if (why) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, what);
+        if (bytes > 0) {
+            dpar_text_int(&t, bytes);
+            dpar_text_put(&t, " bytes");
+        }
+        dpar_text_put(&t, ": ");
+        dpari_os_error(&t, number);
+    }
+    return DPAR_E_SYSTEM;
+}
+
+/* Maps `bytes`; where others must reach it, as a file. */
+static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int without_memfd)
+{
+    s->bytes = bytes;
+    s->fd = alone ? -1 : dpari_os_segment(bytes, without_memfd);
+    if (!alone && s->fd < 0) {
+        return errno ? errno : ENOSYS;
+    }
+    s->base = (char *)(alone ? dpari_os_pages(bytes) : dpari_os_map(s->fd, bytes));
+    if (!s->base) {
+        int number = errno;
+        if (s->fd >= 0) {
+            close(s->fd);
+        }
+        return number ? number : ENOMEM;
+    }
+    return 0;
+}
+
+static dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks, const dpar_options *options,
+                                      dpar_why *why)
+{
+    const int64_t least = INT64_C(64) << 20, begin = dpari_heap_begin(ranks);
+    const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
+    dpar_status status = dpari_segment_options(ranks, options, why);
+    int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
+    int number = ENOMEM;
+    dpari_head *h;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    heap = dpari_round_up(heap < least ? least : heap, INT64_C(65536));
+    /* only addresses are taken here: where a limit forbids so many, fewer do */
+    for (; number != 0 && heap >= least; heap = number ? heap / 2 / 65536 * 65536 : heap) {
+        if ((uint64_t)heap < (uint64_t)SIZE_MAX / 4 / (uint64_t)ranks) {
+            number = dpari_segment_map(s, begin + ranks * heap, ranks == 1 || threads,
+                                       plain & DPAR_WITHOUT_MEMFD);
+        }
+        if (number == 0) {
+            break;
+        }
+    }
+    if (number == 0 && s->fd >= 0) {
+        number = dpari_os_reserve(s->fd, 0, begin);
+        if (number != 0) {
+            dpari_segment_close(s);
+        }
+    }
+    if (number != 0) {
+        return dpari_system_why(why, "shared memory of ", begin + ranks * least, number);
+    }
+    h = dpari_segment_head(s);
+    h->version = DPARI_VERSION;
+    h->ranks = (uint32_t)ranks;
+    h->bytes = s->bytes;
+    h->heap_bytes = heap;
+    h->heap_begin = begin;
+    h->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
+    h->plain = plain;
+    h->threads = threads || ranks == 1;
+    DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: what is before it is whole */
+    return DPAR_OK;
+}
+
+static int dpari_head_is_sound(const dpari_head *h, int64_t bytes)
+{
+    return DPARI_LOAD(&h->magic) == DPARI_MAGIC && h->version == DPARI_VERSION &&
+           h->bytes == bytes && h->ranks >= 1 && h->ranks <= DPARI_MAX_RANKS &&
+           h->heap_begin == dpari_heap_begin((int64_t)h->ranks) && h->heap_bytes > 0 &&
+           h->heap_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
+}
+
+static dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
+{
+    struct stat about;
+    dpar_text t;
+    if (fstat(fd, &about) != 0) {
+        return dpari_system_why(why, "the shared memory that was handed over", 0, errno);
+    }
+    s->fd = fd;
+    s->bytes = (int64_t)about.st_size;
+    s->base = s->bytes >= (int64_t)sizeof(dpari_head) ? (char *)dpari_os_map(fd, s->bytes) : NULL;
+    if (s->base && dpari_head_is_sound(dpari_segment_head(s), s->bytes)) {
+        return DPAR_OK;
+    }
+    if (s->base) {
+        dpari_os_unmap(s->base, s->bytes);
+        s->base = NULL;
+    }
+    close(fd);
+    s->fd = -1;
+    if (why) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, "the shared memory that was handed over (");
+        dpar_text_int(&t, s->bytes);
+        dpar_text_put(&t, " bytes) is not of this version of dpar");
+    }
+    return DPAR_E_ARG;
+}
+
+static void dpari_segment_close(dpari_segment *s)
+{
+    dpari_os_unmap(s->base, s->bytes);
+    s->base = NULL;
+    if (s->fd >= 0) {
+        close(s->fd);
+    }
+    s->fd = -1;
+}
+
+/* ---- sleeping and waking ---------------------------------------------------------------------- */
+
+/* Takes a rank off the count of sleepers; whoever succeeds does it, once. */
+static int dpari_untell(dpari_head *h, dpari_rank *r)
+{
+    uint32_t asleep = 1;
+    if (!DPARI_CLAIM(&r->asleep, &asleep, 0U)) {
+        return 0;
+    }
+    DPARI_ADD(&h->sleepers, (uint32_t)-1);
+    return 1;
+}
+
+static void dpari_ring(dpari_head *h, dpari_rank *r)
+{
+    if (dpari_untell(h, r)) {
+        DPARI_ADD(&r->bell, 1U);
+        dpari_os_futex_wake(&r->bell, h->threads);
+    }
+}
+
+static void dpari_ring_all(const dpari_segment *s)
+{
+    dpari_head *h = dpari_segment_head(s);
+    for (uint32_t i = 0; i < h->ranks; i++) {
+        dpari_ring(h, &dpari_segment_ranks(s)[i]);
+    }
+}
+
+/* Kept out of the way: a publisher seldom finds someone asleep. */
+static void dpari_ring_sleepers(dpari_world *w)
+{
+    for (int32_t i = 0; i < w->size; i++) {
+        dpari_rank *r = &w->rank[i];
+        if (DPARI_LOAD_SEQ(&r->asleep)) {
+            int32_t peer = DPARI_LOAD(&r->waits_for);
+            if (peer < 0 || peer == w->me) {
+                dpari_ring(w->head, r);
+            }
+        }
+    }
+}
+
+static void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
+{
+    DPARI_STORE_SEQ(word, value);
+    if (DPARI_LOAD_SEQ(&w->head->sleepers)) {
+        dpari_ring_sleepers(w);
+    }
+}
+
+enum {
+    DPARI_SPINS = 8192,       /* about 0.1 ms: what a sleep and its wake-up cost */
+    DPARI_SPINS_CROWDED = 64, /* the core is better given to the rank that is waited for */
+    DPARI_SLEEPY = 1000       /* waits for which one dear yield is remembered */
+};
+#define DPARI_YIELD_FOR 2e-3
+#define DPARI_YIELD_IS_DEAR 50e-6
+#define DPARI_SLEEP_FOR 20e-3
+
+static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
+{
+    dpari_rank *r = &w->rank[w->me];
+    dpari_os_futex_wait(&r->bell, t->bell, DPARI_SLEEP_FOR, w->threads);
+    t->told = 0;
+    dpari_untell(w->head, r);
+    return DPAR_MORE;
+}
+
+static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
+{
+    dpari_rank *r = &w->rank[w->me];
+    double now = dpari_os_now();
+    if (t->told) {
+        return dpari_wait_asleep(w, t);
+    }
+    if (!(t->began > 0.0)) {
+        t->began = now;
+        w->sleepy -= w->sleepy > 0;
+    }
+    if (w->crowded && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
+        sched_yield();
+        /* so long away: something else wants this core, and gets a whole slice at each yield */
+        w->sleepy = dpari_os_now() - now > DPARI_YIELD_IS_DEAR ? DPARI_SLEEPY : 0;
+        return DPAR_OK;
+    }
+    if (w->head->plain & DPAR_WITHOUT_FUTEX) {
+        dpari_os_sleep(20e-6);
+        return DPAR_MORE;
+    }
+    t->bell = DPARI_LOAD_SEQ(&r->bell);
+    t->told = 1;
+    DPARI_STORE(&r->waits_for, peer);
+    DPARI_STORE_SEQ(&r->asleep, 1U);
+    DPARI_ADD(&w->head->sleepers, 1U);
+    return DPAR_OK;
+}
+
+static dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
+{
+    if (t->turns < (w->crowded || w->sleepy ? DPARI_SPINS_CROWDED : DPARI_SPINS)) {
+        t->turns++;
+        dpari_os_pause();
+        return DPAR_OK;
+    }
+    return dpari_wait_slow(w, t, peer);
+}
+
+static void dpari_wait_end(dpari_world *w, dpari_wait *t)
+{
+    if (t->told) {
+        t->told = 0;
+        dpari_untell(w->head, &w->rank[w->me]);
+    }
+}
+
+/* ---- life and death --------------------------------------------------------------------------- */
+
+static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t ending)
+{
+    dpari_rank *r = &dpari_segment_ranks(s)[rank];
+    uint32_t state = DPARI_LOAD(&r->state);
+    if (state == DPARI_RANK_LEFT || state == DPARI_RANK_DEAD) {
+        return;
+    }
+    __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
+    if (DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
+        dpari_untell(dpari_segment_head(s), r);
+        dpari_ring_all(s);
+    }
+}
+
+static void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending)
+{
+    dpari_rank_is_dead(s, rank, ending);
+}
+
+static uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
+{
+    uint32_t state = DPARI_LOAD(&w->rank[rank].state);
+    if (state != DPARI_RANK_HERE || w->threads || rank == w->me ||
+        dpari_os_is_held(w->segment.fd, rank)) {
+        return state;
+    }
+    state = DPARI_LOAD(&w->rank[rank].state); /* it says that it leaves before it lets go */
+    if (state == DPARI_RANK_HERE) {
+        dpari_rank_is_dead(&w->segment, rank, 0);
+    }
+    return DPARI_LOAD(&w->rank[rank].state);
+}
+
+/* ---- the heap of this rank -------------------------------------------------------------------- */
+
+static void *dpari_at(const dpari_world *w, uint64_t ref)
+{
+    return w->threads ? (void *)(uintptr_t)ref : (void *)(w->segment.base + ref);
+}
+
+static uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
+{
+    const uint64_t base = (uint64_t)(uintptr_t)w->segment.base, p = (uint64_t)(uintptr_t)at;
+    if (w->threads) {
+        return p;
+    }
+    if (p < base + (uint64_t)w->head->heap_begin || p > base + (uint64_t)w->segment.bytes ||
+        (uint64_t)bytes > base + (uint64_t)w->segment.bytes - p) {
+        return 0;
+    }
+    return p - base;
+}
+
+/* The first gap of `bytes`: where it begins, and the place in the list; -1: there is none. */
+static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int32_t *place)
+{
+    int64_t at = w->head->heap_begin + w->me * w->head->heap_bytes;
+    const int64_t end = at + w->head->heap_bytes;
+    int32_t i;
+    for (i = 0; i < w->used_count && w->used[i].begin - at < bytes; i++) {
+        at = w->used[i].begin + w->used[i].bytes;
+    }
+    *place = i;
+    return end - at >= bytes && w->used_count < DPARI_MAX_USED ? at : -1;
+}
+
+static dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
+{
+    int32_t place = 0;
+    int64_t at, take = bytes < 1 ? 1 : bytes;
+    if (take > w->head->heap_bytes) {
+        return DPAR_E_MEMORY;
+    }
+    take = dpari_round_up(take, dpari_os_page());
+    at = dpari_heap_gap(w, take, &place);
+    if (at < 0 || (w->segment.fd >= 0 && dpari_os_reserve(w->segment.fd, at, take) != 0)) {
+        return DPAR_E_MEMORY;
+    }
+    if (at < w->fresh) {
+        int64_t old = w->fresh - at < take ? w->fresh - at : take;
+        memset(w->segment.base + at, 0, (size_t)old);
+    }
+    w->fresh = at + take > w->fresh ? at + take : w->fresh;
+    memmove(&w->used[place + 1], &w->used[place],
+            (size_t)(w->used_count - place) * sizeof w->used[0]);
+    w->used[place].begin = at;
+    w->used[place].bytes = take;
+    w->used_count++;
+    *memory = w->segment.base + at;
+    return DPAR_OK;
+}
+
+static void dpari_heap_release(dpari_world *w, void *memory)
+{
+    const int64_t at = (int64_t)((uintptr_t)memory - (uintptr_t)w->segment.base);
+    int32_t low = 0, high = w->used_count;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (w->used[middle].begin < at) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == w->used_count || w->used[low].begin != at) {
+        return;
+    }
+#if defined(__linux__) && defined(MADV_REMOVE)
+    if (w->segment.fd >= 0 && w->used[low].bytes >= INT64_C(1) << 20) {
+        madvise(memory, (size_t)w->used[low].bytes, MADV_REMOVE);
+    }
+#endif
+    w->used_count--;
+    memmove(&w->used[low], &w->used[low + 1],
+            (size_t)(w->used_count - low) * sizeof w->used[0]);
+}
+
+/* ---- joining ---------------------------------------------------------------------------------- */
+
+static void dpari_world_close(dpari_world *w)
+{
+    DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
+    dpari_ring_all(&w->segment);
+    dpari_p2p_close(w);
+    dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    if (w->owns) {
+        dpari_segment_close(&w->segment);
+    }
+    dpari_os_unmap(w, (int64_t)sizeof *w);
+}
+
+static dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
+                                     const dpar_options *options)
+{
+    dpari_head *h = dpari_segment_head(s);
+    dpari_world *w = (dpari_world *)dpari_os_pages((int64_t)sizeof *w);
+    if (!w) {
+        return NULL;
+    }
+    w->segment = *s;
+    w->head = h;
+    w->rank = dpari_segment_ranks(s);
+    w->channel = (uint64_t *)(void *)(w->rank + h->ranks);
+    w->me = me;
+    w->size = (int32_t)h->ranks;
+    w->threads = h->threads;
+    w->owns = own;
+    w->timeout_s = options && options->timeout_s < 0.0   ? 0.0
+                   : options && options->timeout_s > 0.0 ? options->timeout_s
+                                                         : 300.0;
+    w->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    w->fresh = h->heap_begin + me * h->heap_bytes;
+    w->probe = DPARI_PROBE + (uint64_t)me;
+    if (!w->used || dpari_p2p_open(w) != DPAR_OK) {
+        dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+        dpari_os_unmap(w, (int64_t)sizeof *w);
+        return NULL;
+    }
+    return w;
+}
+
+/* Who has not come; the sentence. */
+static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *why)
+{
+    dpar_status status = DPAR_E_TIMEOUT;
+    int32_t named = 0;
+    dpar_text t;
+    dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+    dpar_text_put(&t, "start: ");
+    for (int32_t i = 0; i < w->size; i++) {
+        uint32_t state = dpari_rank_state(w, i);
+        if (state == DPARI_RANK_HERE) {
+            continue;
+        }
+        status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
+        if (named++ < 8) {
+            dpar_text_put(&t, named > 1 ? ", rank " : "rank ");
+            dpar_text_int(&t, i);
+            dpar_text_put(&t, state == DPARI_RANK_AWAY ? " has not come" : " has ended");
+        }
+    }
+    dpar_text_put(&t, " (");
+    dpar_text_int(&t, named);
+    dpar_text_put(&t, " of ");
+    dpar_text_int(&t, w->size);
+    dpar_text_put(&t, " ranks) after ");
+    dpar_text_fixed(&t, waited, 1);
+    dpar_text_put(&t, " s");
+    return status;
+}
+
+static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
+{
+    dpari_wait t = {0, 0, 0, 0.0};
+    for (int32_t i = 0; i < w->size; i++) {
+        /* one that came and left again has come */
+        while (DPARI_LOAD(&w->rank[i].member) == 0) {
+            if (dpari_wait_turn(w, &t, -1) != DPAR_MORE) {
+                continue;
+            }
+            double waited = dpari_os_now() - t.began;
+            if ((w->timeout_s > 0.0 && waited > w->timeout_s) ||
+                dpari_rank_state(w, i) == DPARI_RANK_DEAD) {
+                dpari_wait_end(w, &t);
+                return dpari_join_missing(w, waited, why);
+            }
+        }
+    }
+    dpari_wait_end(w, &t);
+    return DPAR_OK;
+}
+
+static int32_t dpari_bits(uint64_t v)
+{
+    int32_t n = 0;
+    for (; v; v &= v - 1) {
+        n++;
+    }
+    return n;
+}
+
+/* What can be known only when all are here: cores for all, and whether CMA is allowed. */
+static void dpari_world_look(dpari_world *w)
+{
+    dpari_rank *next = &w->rank[(w->me + 1) % w->size];
+    uint64_t word = 0;
+    int32_t cores = 0;
+    for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
+        uint64_t any = 0;
+        for (int32_t i = 0; i < w->size; i++) {
+            any |= w->rank[i].cpus[k];
+        }
+        cores += dpari_bits(any);
+    }
+    w->crowded = cores < w->size;
+    if (!w->threads && !(w->head->plain & DPAR_WITHOUT_CMA) &&
+        dpari_os_read_peer(next->pid, &word, next->probe, 8) == 0) {
+        w->rank[w->me].can_cma = word == DPARI_PROBE + (uint64_t)((w->me + 1) % w->size);
+    }
+}
+
+static dpar_status dpari_join_lists(dpari_world *w, dpar_comm **comm)
+{
+    int64_t bytes = w->size * (int64_t)(sizeof(int32_t) + sizeof(uint64_t));
+    uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
+    int32_t *rank;
+    dpari_shm *made = NULL;
+    dpar_status s;
+    if (!member) {
+        return DPAR_E_MEMORY;
+    }
+    rank = (int32_t *)(void *)(member + w->size);
+    for (int32_t i = 0; i < w->size; i++) {
+        member[i] = w->rank[i].member;
+        rank[i] = i;
+    }
+    s = dpari_shm_make(w, w->size, rank, member, w->me, 0, &made);
+    dpari_os_unmap(member, bytes);
+    if (s == DPAR_OK) {
+        *comm = &made->comm;
+    }
+    return s;
+}
+
+static dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t own,
+                                    const dpar_options *options, dpar_comm **comm, dpar_why *why)
+{
+    dpari_world *w = dpari_world_make(s, me, own, options);
+    dpari_rank *r = &dpari_segment_ranks(s)[me];
+    uint64_t member = 0;
+    dpar_status status = w ? dpari_member_make(w, &member) : DPAR_E_MEMORY;
+    if (status == DPAR_OK && s->fd >= 0 && dpari_os_hold(s->fd, me) != 0) {
+        status = DPAR_E_SYSTEM;
+    }
+    if (status != DPAR_OK) {
+        if (w) {
+            w->owns = 0;
+            dpari_world_close(w);
+        }
+        return dpari_system_why(why, "joining: memory of a rank", 0, ENOMEM);
+    }
+    r->pid = (int32_t)getpid();
+    r->probe = (uint64_t)(uintptr_t)&w->probe;
+    dpari_os_cpus(r->cpus);
+    DPARI_STORE(&r->state, (uint32_t)DPARI_RANK_HERE);
+    dpari_publish(w, &r->member, member);
+    status = dpari_join_all(w, why);
+    if (status == DPAR_OK) {
+        dpari_world_look(w);
+        status = dpari_join_lists(w, comm);
+    }
+    if (status != DPAR_OK) {
+        w->owns = 0;
+        dpari_world_close(w);
+    }
+    return status;
+}
+
+/* ---- flight recorder -------------------------------------------------------------------------- */
+
+/* Records are read while they may be written: word by word, so that no half of one tears. */
+static void dpari_flight_copy(uint64_t *to, const uint64_t *from)
+{
+    for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {
+        uint64_t v = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+        __atomic_store_n(&to[i], v, __ATOMIC_RELAXED);
+    }
+}
+
+static dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                        const dpar_call *call)
+{
+    dpari_rank *r = &w->rank[w->me];
+    uint64_t number = r->flights;
+    union {
+        dpari_flight f;
+        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
+    } now;
+    dpari_flight *slot = &r->flight[number % DPARI_FLIGHTS];
+    now.f.sequence = sequence;
+    now.f.count = call->count;
+    now.f.comm = comm;
+    now.f.kind = call->kind;
+    now.f.type = call->type;
+    now.f.op = call->op;
+    now.f.root = call->root;
+    now.f.tag = call->tag;
+    now.f.state = DPARI_FLIGHT_POSTED;
+    now.f.varies = call->varies;
+    now.f.room[0] = now.f.room[1] = 0;
+    dpari_flight_copy((uint64_t *)(void *)slot, now.word);
+    DPARI_STORE(&r->flights, number + 1);
+    return slot;
+}
+
+static void dpari_flight_end(dpari_flight *f, int32_t state)
+{
+    __atomic_store_n(&f->state, state, __ATOMIC_RELAXED);
+}
+
+static int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
+                             dpari_flight *out)
+{
+    const dpari_rank *r = &w->rank[rank];
+    uint64_t n = DPARI_LOAD(&r->flights), k;
+    union {
+        dpari_flight f;
+        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
+    } now;
+    for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
+        dpari_flight_copy(now.word,
+                          (const uint64_t *)(const void *)&r->flight[(k - 1) % DPARI_FLIGHTS]);
+        if (sequence < 0 || (now.f.comm == comm && now.f.sequence == sequence &&
+                             now.f.kind < DPAR_COLLECTIVES)) {
+            *out = now.f;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static const char *dpari_op_name(int32_t op)
+{
+    switch (op) {
+    case DPAR_SUM: return "sum";
+    case DPAR_AVG: return "avg";
+    case DPAR_PRODUCT: return "product";
+    case DPAR_MAX: return "max";
+    case DPAR_MIN: return "min";
+    default: return "copy";
+    }
+}
+
+static void dpari_flight_text(dpar_text *t, const dpari_flight *f)
+{
+    dpar_text_put(t, dpar_collective_name(f->kind));
+    dpar_text_put(t, " #");
+    dpar_text_int(t, f->sequence);
+    if (f->kind == DPAR_BARRIER) {
+        return;
+    }
+    dpar_text_put(t, " (");
+    if (f->varies) {
+        dpar_text_put(t, "pieces of ");
+    } else {
+        dpar_text_int(t, f->count);
+        dpar_text_char(t, ' ');
+    }
+    dpar_text_put(t, dpar_type_name(f->type));
+    if (f->op != DPAR_COPY) {
+        dpar_text_put(t, ", ");
+        dpar_text_put(t, dpari_op_name(f->op));
+    }
+    if (f->kind >= DPAR_COLLECTIVES) {
+        dpar_text_put(t, f->kind == DPAR_SEND ? ", to rank " : ", from rank ");
+        dpar_text_int(t, f->root);
+        dpar_text_put(t, ", tag ");
+        dpar_text_int(t, f->tag);
+    } else if (f->kind == DPAR_BROADCAST || f->kind == DPAR_REDUCE || f->kind == DPAR_GATHER ||
+               f->kind == DPAR_SCATTER) {
+        dpar_text_put(t, ", root ");
+        dpar_text_int(t, f->root);
+    }
+    dpar_text_char(t, ')');
+}
