@@ -21,5 +21,8 @@ DPAR_API int32_t dpar_features(void)
 #ifndef DPAR_NO_SHOW
     bits |= DPAR_FEATURE_SHOW;
 #endif
+#if DPARI_RUN
+    bits |= DPAR_FEATURE_RUN;
+#endif
     return bits;
 }

@@ -63,6 +63,8 @@ typedef struct dpar_work {
     int32_t phase;      /* private, as all that follows */
     dpar_call call;
     int64_t sequence;
+    double began;
+    void *record;
     int64_t state[16];
     struct dpar_work *next;
 } dpar_work;

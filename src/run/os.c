@@ -3,14 +3,14 @@
 
 /* ---- time and waiting ------------------------------------------------------------------------- */
 
-static double dpari_os_now(void)
+DPARI_API double dpari_os_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void dpari_os_pause(void)
+DPARI_API void dpari_os_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -28,13 +28,13 @@ static struct timespec dpari_os_span(double seconds)
     return t;
 }
 
-static void dpari_os_sleep(double seconds)
+DPARI_API void dpari_os_sleep(double seconds)
 {
     struct timespec t = dpari_os_span(seconds);
     nanosleep(&t, NULL);
 }
 
-static void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own)
+DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own)
 {
 #if defined(__linux__) && defined(SYS_futex)
     struct timespec t = dpari_os_span(seconds);
@@ -47,7 +47,7 @@ static void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, 
 #endif
 }
 
-static void dpari_os_futex_wake(uint32_t *word, int own)
+DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
 {
 #if defined(__linux__) && defined(SYS_futex)
     syscall(SYS_futex, word, own ? FUTEX_WAKE_PRIVATE : FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
@@ -59,14 +59,14 @@ static void dpari_os_futex_wake(uint32_t *word, int own)
 
 /* ---- memory ----------------------------------------------------------------------------------- */
 
-static void *dpari_os_pages(int64_t bytes)
+DPARI_API void *dpari_os_pages(int64_t bytes)
 {
     void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return at == MAP_FAILED ? NULL : at;
 }
 
-static void dpari_os_unmap(void *at, int64_t bytes)
+DPARI_API void dpari_os_unmap(void *at, int64_t bytes)
 {
     if (at) {
         munmap(at, (size_t)bytes);
@@ -108,7 +108,7 @@ static int dpari_os_named(void)
     return fd;
 }
 
-static int dpari_os_segment(int64_t bytes, int without_memfd)
+DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
 {
     struct rlimit limit;
     int fd = -1;
@@ -135,13 +135,13 @@ static int dpari_os_segment(int64_t bytes, int without_memfd)
     return fd;
 }
 
-static void *dpari_os_map(int fd, int64_t bytes)
+DPARI_API void *dpari_os_map(int fd, int64_t bytes)
 {
     void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     return at == MAP_FAILED ? NULL : at;
 }
 
-static int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
+DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
 {
 #if defined(__APPLE__)
     (void)fd;
@@ -170,13 +170,13 @@ static struct flock dpari_os_byte(int64_t at, short kind)
     return lock;
 }
 
-static int dpari_os_hold(int fd, int64_t at)
+DPARI_API int dpari_os_hold(int fd, int64_t at)
 {
     struct flock lock = dpari_os_byte(at, F_WRLCK);
     return fcntl(fd, F_SETLK, &lock);
 }
 
-static int dpari_os_is_held(int fd, int64_t at)
+DPARI_API int dpari_os_is_held(int fd, int64_t at)
 {
     struct flock lock = dpari_os_byte(at, F_WRLCK);
     return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
@@ -184,7 +184,7 @@ static int dpari_os_is_held(int fd, int64_t at)
 
 /* ---- the machine ------------------------------------------------------------------------------ */
 
-static void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
+DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
 {
     long n = 1;
     memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
@@ -201,7 +201,7 @@ static void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
     }
 }
 
-static int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes)
+DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes)
 {
 #if defined(__linux__) && defined(SYS_process_vm_readv)
     while (bytes > 0) {
@@ -229,13 +229,13 @@ static int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t byte
 #endif
 }
 
-static int64_t dpari_os_page(void)
+DPARI_API int64_t dpari_os_page(void)
 {
     long page = sysconf(_SC_PAGESIZE);
     return page > 0 ? page : 4096;
 }
 
-static int64_t dpari_os_memory(void)
+DPARI_API int64_t dpari_os_memory(void)
 {
 #if defined(_SC_PHYS_PAGES)
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -256,17 +256,17 @@ static int64_t dpari_os_memory(void)
 #define DPARI_HAS_THREADS 1
 #endif
 
-static int dpari_os_thread(pthread_t *thread, void *(*run)(void *), void *arg)
+DPARI_API int dpari_os_thread(pthread_t *thread, void *(*run)(void *), void *arg)
 {
     return DPARI_HAS_THREADS && pthread_create(thread, NULL, run, arg) == 0 ? 0 : -1;
 }
 
-static void dpari_os_join(pthread_t thread)
+DPARI_API void dpari_os_join(pthread_t thread)
 {
     pthread_join(thread, NULL);
 }
 
-static void dpari_os_error(dpar_text *t, int number)
+DPARI_API void dpari_os_error(dpar_text *t, int number)
 {
     switch (number) {
     case ENOMEM: dpar_text_put(t, "out of memory"); break;

@@ -31,6 +31,7 @@
 #include <emmintrin.h>
 #endif
 
+#include "../base/arith.h"
 #include "../base/text.h"
 
 #if defined(__GLIBC__) && !defined(__USE_MISC)
@@ -47,45 +48,45 @@
     __atomic_compare_exchange_n((p), (old), (now), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
 
 /* Seconds of a clock that only grows. */
-static DPARI_UNUSED double dpari_os_now(void);
+DPARI_API double dpari_os_now(void);
 /* Between two looks at a word that another core will write. */
-static DPARI_UNUSED void dpari_os_pause(void);
-static DPARI_UNUSED void dpari_os_sleep(double seconds);
+DPARI_API void dpari_os_pause(void);
+DPARI_API void dpari_os_sleep(double seconds);
 /* Sleeps while *word is `value`, at most so long; may return early. Without futexes: sleeps up to 50
  * us. Wakes whoever sleeps on the word. `own`: all sleepers are threads of this process. */
-static DPARI_UNUSED void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds,
+DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds,
                                              int own);
-static DPARI_UNUSED void dpari_os_futex_wake(uint32_t *word, int own);
+DPARI_API void dpari_os_futex_wake(uint32_t *word, int own);
 
 /* Private pages, zeroed; NULL when there are none. */
-static DPARI_UNUSED void *dpari_os_pages(int64_t bytes);
-static DPARI_UNUSED void dpari_os_unmap(void *at, int64_t bytes);
+DPARI_API void *dpari_os_pages(int64_t bytes);
+DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
 /* A file of `bytes` without a name that processes can share by its descriptor (closed on exec), or,
  * without memfd, one whose name is gone on return. -1 with errno. */
-static DPARI_UNUSED int dpari_os_segment(int64_t bytes, int without_memfd);
-static DPARI_UNUSED void *dpari_os_map(int fd, int64_t bytes);
+DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd);
+DPARI_API void *dpari_os_map(int fd, int64_t bytes);
 /* Makes sure that these bytes exist; 0, or an error number (ENOSPC, ENOMEM). */
-static DPARI_UNUSED int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
+DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
 
 /* This process holds byte `at` of the file for as long as it lives; does anyone else hold it? */
-static DPARI_UNUSED int dpari_os_hold(int fd, int64_t at);
-static DPARI_UNUSED int dpari_os_is_held(int fd, int64_t at);
+DPARI_API int dpari_os_hold(int fd, int64_t at);
+DPARI_API int dpari_os_is_held(int fd, int64_t at);
 
 /* The CPUs that this thread may use, as 1024 bits. */
 enum { DPARI_CPU_WORDS = 16 };
-static DPARI_UNUSED void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
+DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
 
 /* Copies from another process; 0, or -1 where the kernel does not allow it or it is gone. */
-static DPARI_UNUSED int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);
+DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);
 /* Bytes of physical memory; 0 where it cannot be had. */
-static DPARI_UNUSED int64_t dpari_os_memory(void);
-static DPARI_UNUSED int64_t dpari_os_page(void);
+DPARI_API int64_t dpari_os_memory(void);
+DPARI_API int64_t dpari_os_page(void);
 
 /* Threads; -1 where the program is linked without them. */
-static DPARI_UNUSED int dpari_os_thread(pthread_t *thread, void *(*run)(void *), void *arg);
-static DPARI_UNUSED void dpari_os_join(pthread_t thread);
+DPARI_API int dpari_os_thread(pthread_t *thread, void *(*run)(void *), void *arg);
+DPARI_API void dpari_os_join(pthread_t thread);
 
 /* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
-static DPARI_UNUSED void dpari_os_error(dpar_text *t, int number);
+DPARI_API void dpari_os_error(dpar_text *t, int number);
 
 #endif

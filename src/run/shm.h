@@ -26,7 +26,7 @@ typedef struct dpari_abort {
     uint32_t state;
     dpar_status status;
     char text[sizeof(dpar_why)];
-    char room[DPARI_LINE - 8 % DPARI_LINE];
+    char room[8];
 } dpari_abort;
 
 /* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
@@ -34,6 +34,9 @@ typedef struct dpari_member {
     dpari_entry entry[2]; /* by parity of the sequence number */
     dpari_word a, b, c;   /* progress inside a collective */
     dpari_abort abort;    /* that of rank 0 counts */
+    uint64_t next;        /* while it waits for its next communicator: the spare behind it */
+    int64_t counted;      /* and how far it has counted */
+    uint64_t room[14];
 } dpari_member;
 
 typedef struct dpari_shm {
@@ -48,37 +51,47 @@ typedef struct dpari_shm {
     uint64_t member_ref;
     dpari_member **member; /* of each rank */
     int32_t *world_rank;   /* of each rank */
+    const void **in;       /* scratch: an address a rank */
+    void **out;
 } dpari_shm;
 
-/* The staging memory of a rank: half 0 or 1. */
-static DPARI_UNUSED char *dpari_slot(const dpari_shm *s, int32_t rank, int32_t half);
+/* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
+typedef struct dpari_piece {
+    int64_t begin, bytes;
+} dpari_piece;
+DPARI_API int64_t dpari_table_bytes(const dpari_world *w);
+DPARI_API dpari_piece *dpari_table(const dpari_shm *s, int32_t rank, int64_t parity);
+DPARI_API char *dpari_slots(const dpari_shm *s, int32_t rank);
 
 /* The world's communicator; its parts are already in the rank blocks. */
-static DPARI_UNUSED dpar_status dpari_shm_make(dpari_world *w, int32_t size,
+DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size,
                                                const int32_t *world_rank, const uint64_t *member,
-                                               int32_t rank, uint32_t id, dpari_shm **out);
-/* Room for a member and its slots in this rank's heap, zeroed. */
-static DPARI_UNUSED dpar_status dpari_member_make(dpari_world *w, uint64_t *ref);
+                                               int32_t rank, uint32_t id, int64_t sequence,
+                                               dpari_shm **out);
+/* Room for a member, its tables and slots in this rank's heap. One that was used before (members
+ * are never given back, see shm.c) has counted to *sequence. */
+DPARI_API dpar_status dpari_member_make(dpari_world *w, uint64_t *ref,
+                                                  int64_t *sequence);
 
-/* One step of a collective: OK done, MORE (world->blocker: for whom), negative: failed. */
-static DPARI_UNUSED dpar_status dpari_coll_start(dpari_shm *s, const dpar_call *call,
-                                                 dpar_work *k);
-static DPARI_UNUSED dpar_status dpari_coll_advance(dpari_shm *s, dpar_work *k);
+/* A step of the collective that is first in the queue, from phase 0 on: OK done, MORE
+ * (world->blocker: for whom), negative: failed. missing: has that rank not done what k waits for? */
+DPARI_API dpar_status dpari_coll_advance(dpari_shm *s, dpar_work *k);
+DPARI_API int dpari_coll_missing(const dpari_shm *s, const dpar_work *k, int32_t rank);
 
 /* Messages. start: OK done already, MORE under way (the channels remember it until it is done).
  * advance: the state of one. progress: looks at all channels of the world. */
-static DPARI_UNUSED dpar_status dpari_p2p_open(dpari_world *w);
-static DPARI_UNUSED void dpari_p2p_close(dpari_world *w);
-static DPARI_UNUSED dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_work *k);
-static DPARI_UNUSED dpar_status dpari_p2p_advance(dpari_shm *s, dpar_work *k);
-static DPARI_UNUSED void dpari_p2p_progress(dpari_world *w);
+DPARI_API dpar_status dpari_p2p_open(dpari_world *w);
+DPARI_API void dpari_p2p_close(dpari_world *w);
+DPARI_API dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_work *k);
+DPARI_API dpar_status dpari_p2p_advance(dpari_shm *s, dpar_work *k);
+DPARI_API void dpari_p2p_progress(dpari_world *w);
 /* Forgets works that cannot end: their communicator is broken or closed. */
-static DPARI_UNUSED int32_t dpari_p2p_forget(dpari_shm *s);
+DPARI_API int32_t dpari_p2p_forget(dpari_shm *s);
 
 /* Breaks it for all with this status and text (the first to come wins); returns what counts. */
-static DPARI_UNUSED dpar_status dpari_shm_break(dpari_shm *s, dpar_status status,
+DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status,
                                                 const char *text);
 /* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
-static DPARI_UNUSED dpar_status dpari_shm_broken(dpari_shm *s);
+DPARI_API dpar_status dpari_shm_broken(dpari_shm *s);
 
 #endif

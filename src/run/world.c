@@ -91,7 +91,7 @@ static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int wit
     return 0;
 }
 
-static dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks, const dpar_options *options,
+DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks, const dpar_options *options,
                                       dpar_why *why)
 {
     const int64_t least = INT64_C(64) << 20, begin = dpari_heap_begin(ranks);
@@ -144,7 +144,7 @@ static int dpari_head_is_sound(const dpari_head *h, int64_t bytes)
            h->heap_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
 }
 
-static dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
+DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
 {
     struct stat about;
     dpar_text t;
@@ -172,7 +172,7 @@ static dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
     return DPAR_E_ARG;
 }
 
-static void dpari_segment_close(dpari_segment *s)
+DPARI_API void dpari_segment_close(dpari_segment *s)
 {
     dpari_os_unmap(s->base, s->bytes);
     s->base = NULL;
@@ -203,7 +203,7 @@ static void dpari_ring(dpari_head *h, dpari_rank *r)
     }
 }
 
-static void dpari_ring_all(const dpari_segment *s)
+DPARI_API void dpari_ring_all(const dpari_segment *s)
 {
     dpari_head *h = dpari_segment_head(s);
     for (uint32_t i = 0; i < h->ranks; i++) {
@@ -225,7 +225,7 @@ static void dpari_ring_sleepers(dpari_world *w)
     }
 }
 
-static void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
+DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 {
     DPARI_STORE_SEQ(word, value);
     if (DPARI_LOAD_SEQ(&w->head->sleepers)) {
@@ -280,7 +280,7 @@ static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
     return DPAR_OK;
 }
 
-static dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
+DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     if (t->turns < (w->crowded || w->sleepy ? DPARI_SPINS_CROWDED : DPARI_SPINS)) {
         t->turns++;
@@ -290,7 +290,7 @@ static dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
     return dpari_wait_slow(w, t, peer);
 }
 
-static void dpari_wait_end(dpari_world *w, dpari_wait *t)
+DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
 {
     if (t->told) {
         t->told = 0;
@@ -314,12 +314,12 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     }
 }
 
-static void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending)
+DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending)
 {
     dpari_rank_is_dead(s, rank, ending);
 }
 
-static uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
+DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
 {
     uint32_t state = DPARI_LOAD(&w->rank[rank].state);
     if (state != DPARI_RANK_HERE || w->threads || rank == w->me ||
@@ -335,12 +335,12 @@ static uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
 
 /* ---- the heap of this rank -------------------------------------------------------------------- */
 
-static void *dpari_at(const dpari_world *w, uint64_t ref)
+DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref)
 {
     return w->threads ? (void *)(uintptr_t)ref : (void *)(w->segment.base + ref);
 }
 
-static uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
+DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
 {
     const uint64_t base = (uint64_t)(uintptr_t)w->segment.base, p = (uint64_t)(uintptr_t)at;
     if (w->threads) {
@@ -366,7 +366,7 @@ static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int32_t *plac
     return end - at >= bytes && w->used_count < DPARI_MAX_USED ? at : -1;
 }
 
-static dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
+DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
 {
     int32_t place = 0;
     int64_t at, take = bytes < 1 ? 1 : bytes;
@@ -392,7 +392,7 @@ static dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory
     return DPAR_OK;
 }
 
-static void dpari_heap_release(dpari_world *w, void *memory)
+DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
 {
     const int64_t at = (int64_t)((uintptr_t)memory - (uintptr_t)w->segment.base);
     int32_t low = 0, high = w->used_count;
@@ -419,7 +419,7 @@ static void dpari_heap_release(dpari_world *w, void *memory)
 
 /* ---- joining ---------------------------------------------------------------------------------- */
 
-static void dpari_world_close(dpari_world *w)
+DPARI_API void dpari_world_close(dpari_world *w)
 {
     DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
     dpari_ring_all(&w->segment);
@@ -556,7 +556,7 @@ static dpar_status dpari_join_lists(dpari_world *w, dpar_comm **comm)
         member[i] = w->rank[i].member;
         rank[i] = i;
     }
-    s = dpari_shm_make(w, w->size, rank, member, w->me, 0, &made);
+    s = dpari_shm_make(w, w->size, rank, member, w->me, 0, 0, &made);
     dpari_os_unmap(member, bytes);
     if (s == DPAR_OK) {
         *comm = &made->comm;
@@ -564,13 +564,14 @@ static dpar_status dpari_join_lists(dpari_world *w, dpar_comm **comm)
     return s;
 }
 
-static dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t own,
+DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t own,
                                     const dpar_options *options, dpar_comm **comm, dpar_why *why)
 {
     dpari_world *w = dpari_world_make(s, me, own, options);
     dpari_rank *r = &dpari_segment_ranks(s)[me];
     uint64_t member = 0;
-    dpar_status status = w ? dpari_member_make(w, &member) : DPAR_E_MEMORY;
+    int64_t none = 0;
+    dpar_status status = w ? dpari_member_make(w, &member, &none) : DPAR_E_MEMORY;
     if (status == DPAR_OK && s->fd >= 0 && dpari_os_hold(s->fd, me) != 0) {
         status = DPAR_E_SYSTEM;
     }
@@ -601,7 +602,7 @@ static dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t 
 /* ---- flight recorder -------------------------------------------------------------------------- */
 
 /* Records are read while they may be written: word by word, so that no half of one tears. */
-static void dpari_flight_copy(uint64_t *to, const uint64_t *from)
+DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
 {
     for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {
         uint64_t v = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
@@ -609,7 +610,7 @@ static void dpari_flight_copy(uint64_t *to, const uint64_t *from)
     }
 }
 
-static dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
                                         const dpar_call *call)
 {
     dpari_rank *r = &w->rank[w->me];
@@ -635,12 +636,12 @@ static dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t s
     return slot;
 }
 
-static void dpari_flight_end(dpari_flight *f, int32_t state)
+DPARI_API void dpari_flight_end(dpari_flight *f, int32_t state)
 {
     __atomic_store_n(&f->state, state, __ATOMIC_RELAXED);
 }
 
-static int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
+DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
                              dpari_flight *out)
 {
     const dpari_rank *r = &w->rank[rank];
@@ -673,7 +674,7 @@ static const char *dpari_op_name(int32_t op)
     }
 }
 
-static void dpari_flight_text(dpar_text *t, const dpari_flight *f)
+DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
     dpar_text_put(t, dpar_collective_name(f->kind));
     dpar_text_put(t, " #");

@@ -89,9 +89,11 @@ typedef struct dpari_world {
     int32_t crowded;   /* more ranks than cores */
     int32_t sleepy;    /* so many waits to come go to sleep soon: yields are dear here */
     int32_t posted;    /* works under way */
+    uint32_t tests;    /* calls of dpar_test so far */
     int32_t blocker;   /* the world rank that the last unfinished step waits for; -1: several */
     double timeout_s;
     struct dpari_shm *comms; /* open communicators */
+    uint64_t spare;          /* ref of a member for the next communicator; 0: none */
     void *p2p;               /* state of the channels */
     dpari_used *used;        /* allocations in this rank's heap, ascending */
     int32_t used_count;
@@ -107,31 +109,33 @@ typedef struct dpari_world {
 
 /* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
  * E_SYSTEM with a sentence. */
-static DPARI_UNUSED dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
                                                    const dpar_options *options, dpar_why *why);
 /* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
  * size, magic and version before it looks at anything else. */
-static DPARI_UNUSED dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
-static DPARI_UNUSED void dpari_segment_close(dpari_segment *s);
+DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
+DPARI_API void dpari_segment_close(dpari_segment *s);
 
 /* Becomes rank `me` of the segment's world; returns when all ranks have come (E_TIMEOUT names the
  * missing, E_PEER a dead one). own: the segment is closed with the world. COLLECTIVE. */
-static DPARI_UNUSED dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t own,
+DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t own,
                                                  const dpar_options *options, dpar_comm **comm,
                                                  dpar_why *why);
 /* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by -signal.
  * All waits for it end at once. A rank that left in order stays LEFT. */
-static DPARI_UNUSED void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
+DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
+/* Says that this rank leaves; ends its view of the world. */
+DPARI_API void dpari_world_close(dpari_world *w);
 /* The world behind a communicator of this engine; NULL for others. */
-static DPARI_UNUSED dpari_world *dpari_world_of(const dpar_comm *c);
+DPARI_API dpari_world *dpari_world_of(const dpar_comm *c);
 
 /* ---- memory ---- */
 
-static DPARI_UNUSED dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
-static DPARI_UNUSED void dpari_heap_release(dpari_world *w, void *memory);
+DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
+DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
 /* 0 where [at, at + bytes) is not memory that all can reach. */
-static DPARI_UNUSED uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
-static DPARI_UNUSED void *dpari_at(const dpari_world *w, uint64_t ref);
+DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
+DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref);
 
 /* ---- waiting ----
  *
@@ -150,28 +154,30 @@ typedef struct dpari_wait {
     uint32_t bell;
     double began; /* 0: not yet slow */
 } dpari_wait;
-static DPARI_UNUSED dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
-static DPARI_UNUSED void dpari_wait_end(dpari_world *w, dpari_wait *t);
+DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
+DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
 
 /* Stores the word and wakes who sleeps for it. */
-static DPARI_UNUSED void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
+DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
 /* Wakes all: something happened that everyone must look at. */
-static DPARI_UNUSED void dpari_ring_all(const dpari_segment *s);
+DPARI_API void dpari_ring_all(const dpari_segment *s);
 
 /* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
-static DPARI_UNUSED uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
+DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
 /* ---- flight recorder ---- */
 
 /* Begins a record; the returned one is to be closed with its state. */
-static DPARI_UNUSED dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm,
+DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm,
                                                      int64_t sequence, const dpar_call *call);
 /* The record of that operation, copied; 0 when it is not (or no longer) there. sequence < 0: the
  * last one. */
-static DPARI_UNUSED int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
+DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
                                           int64_t sequence, dpari_flight *out);
-static DPARI_UNUSED void dpari_flight_end(dpari_flight *f, int32_t state);
+/* Reads one while it may be written: word by word, so that none tears. */
+DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
+DPARI_API void dpari_flight_end(dpari_flight *f, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
-static DPARI_UNUSED void dpari_flight_text(dpar_text *t, const dpari_flight *f);
+DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
 
 #endif

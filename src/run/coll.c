@@ -1,0 +1,985 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* The collectives of the shared-memory engine, as steps that never wait.
+ *
+ * Collective k of a communicator, on every rank:
+ *   1. What it gives is put where others can read it: inside the entry line (small), in the slot of
+ *      parity k & 1, or it lies in registered memory already. Then the rank publishes its entry:
+ *      word = k << 32 | fingerprint of the call.
+ *   2. It waits for the entries of ALL. So two parities are enough: who begins k + 2 has seen all
+ *      entries k + 1, and a rank that has entered k + 1 has finished reading k. And each rank
+ *      compares all fingerprints: ranks that called different things find out here, all of them.
+ *   3. All now know the same entries and choose the same way:
+ *      box     everything is readable: each takes what it needs; if some lies in users' memory,
+ *              nobody returns before all have said (word a) that they are done with it;
+ *      push    reductions, outputs are reachable too: a rank reduces its part of everybody's input
+ *              and stores it into everybody's output: each byte is read and written once;
+ *      cma     the kernel copies from the other processes;
+ *      chunks  pieces go through the slots, four buffers deep. Step j: put in chunk j (word a = j +
+ *              1) once all are done with chunk j - 4; reduce or take (word b), take results (c).
+ * Words have one writer and only grow. A published word makes visible all that its writer wrote
+ * before: release and acquire are all the order that is needed. */
+#include "shm.h"
+#include "kernel.h"
+
+enum {
+    DPARI_DIRECT_FROM = 1024, /* bytes from which two waits are cheaper than a copy */
+    DPARI_BUFFERS = 4,        /* chunks under way */
+    DPARI_BLOCK = 64 << 10    /* what a rank reads at once from another process to reduce it */
+};
+#define DPARI_STREAM_FROM (INT64_C(24) << 20) /* bytes written from which caches do not help */
+#define DPARI_CMA_FROM (INT64_C(4) << 20)
+
+enum {
+    DPARI_ENTER,
+    DPARI_ENTRIES,
+    DPARI_CHUNKS,
+    DPARI_CMA_RESULTS,
+    DPARI_FINAL,
+    DPARI_FINAL_B /* words that a final wait looks at: a or b or c, by phase */
+};
+
+/* dpar_work.state, seen from here. */
+typedef struct dpari_coll {
+    int64_t cursor; /* ranks seen to have come so far, from the right neighbour on */
+    int64_t target; /* what the word must have reached */
+    int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
+    int64_t piece;  /* bytes of a piece of a chunk */
+    int64_t inline_bytes; /* > 0: payloads are inline; -1: by offers */
+} dpari_coll;
+
+/* What a rank offers in its entry when it is not inline. */
+typedef struct dpari_offer {
+    uint64_t in, out;       /* refs; 0: cannot be reached */
+    uint64_t in_at, out_at; /* addresses in its process */
+    int64_t largest;        /* bytes of the largest piece that it gives to one rank */
+    int64_t flags;
+} dpari_offer;
+enum { DPARI_BOXED = 1, DPARI_IN_PLACE = 2, DPARI_CAN_CMA = 4 };
+
+static dpari_coll *dpari_coll_of(dpar_work *k)
+{
+    return (dpari_coll *)(void *)k->state;
+}
+
+static const dpari_offer *dpari_offer_of(const dpari_shm *s, int32_t rank, int64_t sequence)
+{
+    return (const dpari_offer *)(const void *)s->member[rank]->entry[sequence & 1].payload;
+}
+
+static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
+{
+    return (uint64_t)(uint32_t)k->sequence << 32 | (uint64_t)step;
+}
+
+/* ---- the memory behind a member --------------------------------------------------------------- */
+
+DPARI_API int64_t dpari_table_bytes(const dpari_world *w)
+{
+    int64_t bytes = w->size * (int64_t)sizeof(dpari_piece);
+    return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+}
+
+DPARI_API dpari_piece *dpari_table(const dpari_shm *s, int32_t rank, int64_t parity)
+{
+    char *behind = (char *)(s->member[rank] + 1);
+    return (dpari_piece *)(void *)(behind + (parity & 1) * dpari_table_bytes(s->world));
+}
+
+DPARI_API char *dpari_slots(const dpari_shm *s, int32_t rank)
+{
+    char *behind = (char *)(s->member[rank] + 1);
+    return behind + 2 * dpari_table_bytes(s->world);
+}
+
+/* ---- pieces: who gives what to whom ----------------------------------------------------------- */
+
+static int64_t dpari_unit(const dpar_call *call)
+{
+    return dpar_type_bytes(call->type);
+}
+
+static int64_t dpari_sum_before(const int64_t *count, int32_t rank)
+{
+    int64_t sum = 0;
+    for (int32_t r = 0; r < rank; r++) {
+        sum += count[r];
+    }
+    return sum;
+}
+
+/* Bytes of this rank's `in` that go to `to`. */
+static dpari_piece dpari_piece_to(const dpari_shm *s, const dpar_call *call, int32_t to)
+{
+    const int64_t unit = dpari_unit(call);
+    const int root = call->root == s->comm.rank;
+    dpari_piece p = {0, call->count * unit};
+    switch (call->kind) {
+    case DPAR_BROADCAST: p.bytes = root ? p.bytes : 0; break;
+    case DPAR_GATHER: p.bytes = call->root == to ? p.bytes : 0; break;
+    case DPAR_ALL_GATHER: break;
+    case DPAR_SCATTER:
+    case DPAR_ALL_TO_ALL:
+        if (call->kind == DPAR_SCATTER && !root) {
+            p.bytes = 0;
+        } else if (call->varies) {
+            p.begin = unit * (call->in_begin ? call->in_begin[to]
+                                             : dpari_sum_before(call->in_count, to));
+            p.bytes = unit * call->in_count[to];
+        } else {
+            p.begin = p.bytes * to;
+        }
+        break;
+    default: p.bytes = 0;
+    }
+    return p;
+}
+
+/* Where in this rank's `out` goes what comes from `from`. */
+static dpari_piece dpari_piece_from(const dpari_shm *s, const dpar_call *call, int32_t from)
+{
+    const int64_t unit = dpari_unit(call);
+    dpari_piece p = {0, call->count * unit};
+    switch (call->kind) {
+    case DPAR_BROADCAST:
+    case DPAR_SCATTER: p.bytes = call->root == from ? p.bytes : 0; break;
+    case DPAR_GATHER:
+    case DPAR_ALL_GATHER:
+    case DPAR_ALL_TO_ALL:
+        if (call->kind == DPAR_GATHER && call->root != s->comm.rank) {
+            p.bytes = 0;
+        } else if (call->varies) {
+            p.begin = unit * (call->out_begin ? call->out_begin[from]
+                                              : dpari_sum_before(call->out_count, from));
+            p.bytes = unit * call->out_count[from];
+        } else {
+            p.begin = p.bytes * from;
+        }
+        break;
+    default: p.bytes = 0;
+    }
+    return p;
+}
+
+/* Does a rank give every other the same bytes? */
+static int dpari_gives_one(const dpar_call *call)
+{
+    return call->kind == DPAR_BROADCAST || call->kind == DPAR_GATHER ||
+           call->kind == DPAR_ALL_GATHER;
+}
+
+/* Part q of a reduction: the elements that rank q reduces. begin and bytes are bytes. */
+static dpari_piece dpari_part(const dpari_shm *s, const dpar_call *call, int32_t q)
+{
+    const int64_t unit = dpari_unit(call), n = s->comm.size;
+    dpari_piece p;
+    if (call->kind == DPAR_REDUCE_SCATTER) {
+        p.begin = unit * (call->varies ? dpari_sum_before(call->in_count, q) : call->count * q);
+        p.bytes = unit * (call->varies ? call->in_count[q] : call->count);
+        return p;
+    }
+    /* even shares, of whole lines */
+    int64_t all = call->count * unit, lines = (all + 63) / 64, share = (lines + n - 1) / n * 64;
+    p.begin = q * share < all ? q * share : all;
+    p.bytes = all - p.begin < share ? all - p.begin : share;
+    return p;
+}
+
+/* All that a rank of these numbers gives, in bytes; the same on all ranks unless sizes vary. */
+static int64_t dpari_gives(const dpari_shm *s, const dpar_call *call)
+{
+    const int64_t one = call->count * dpari_unit(call);
+    switch (call->kind) {
+    case DPAR_BARRIER: return 0;
+    case DPAR_SCATTER:
+    case DPAR_ALL_TO_ALL:
+    case DPAR_REDUCE_SCATTER: return one * s->comm.size;
+    default: return one;
+    }
+}
+
+static int dpari_is_reduction(const dpar_call *call)
+{
+    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ||
+           call->kind == DPAR_REDUCE_SCATTER;
+}
+
+/* Has this rank anything in `in`? */
+static int dpari_gives_any(const dpari_shm *s, const dpar_call *call)
+{
+    return (call->kind != DPAR_BROADCAST && call->kind != DPAR_SCATTER) ||
+           call->root == s->comm.rank;
+}
+
+/* ---- fingerprints ----------------------------------------------------------------------------- */
+
+static uint64_t dpari_mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+
+static uint32_t dpari_fingerprint(const dpari_shm *s, const dpar_call *call)
+{
+    uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->type << 8 |
+                 (uint64_t)(uint32_t)call->op << 16 | (uint64_t)(uint32_t)call->varies << 24 |
+                 (uint64_t)(uint32_t)call->root << 32;
+    h = dpari_mix(h, 1);
+    if (!call->varies) {
+        h = dpari_mix(h, (uint64_t)call->count);
+    } else if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {
+        const int64_t *count = call->in_count ? call->in_count : call->out_count;
+        for (int32_t r = 0; r < s->comm.size; r++) {
+            h = dpari_mix(h, (uint64_t)count[r]);
+        }
+    }
+    return (uint32_t)(h >> 32);
+}
+
+/* ---- waiting for words ------------------------------------------------------------------------ */
+
+enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
+
+static const uint64_t *dpari_word_of(const dpari_shm *s, const dpar_work *k, int32_t rank,
+                                     int32_t which)
+{
+    const dpari_member *m = s->member[rank];
+    switch (which) {
+    case DPARI_WORD_ENTRY: return &m->entry[k->sequence & 1].word;
+    case DPARI_WORD_A: return &m->a.word;
+    case DPARI_WORD_B: return &m->b.word;
+    default: return &m->c.word;
+    }
+}
+
+/* Has everyone's word reached the target? Where not, who is the first that has not: the blocker. */
+static int dpari_reached(dpari_shm *s, dpar_work *k, int32_t which, uint64_t target)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    const int32_t n = s->comm.size;
+    for (; o->cursor < n - 1; o->cursor++) {
+        int32_t r = s->comm.rank + 1 + (int32_t)o->cursor;
+        r = r >= n ? r - n : r;
+        if ((int64_t)(DPARI_LOAD(dpari_word_of(s, k, r, which)) - target) < 0) {
+            s->world->blocker = s->world_rank[r];
+            o->target = (int64_t)target;
+            k->phase = (k->phase & 0xff) | which << 8;
+            return 0;
+        }
+    }
+    o->cursor = 0;
+    return 1;
+}
+
+DPARI_API int dpari_coll_missing(const dpari_shm *s, const dpar_work *k, int32_t rank)
+{
+    const dpari_coll *o = (const dpari_coll *)(const void *)k->state;
+    if (rank == s->comm.rank || (k->phase & 0xff) == DPARI_ENTER) {
+        return 0;
+    }
+    return (int64_t)(DPARI_LOAD(dpari_word_of(s, k, rank, k->phase >> 8)) -
+                     (uint64_t)o->target) < 0;
+}
+
+/* ---- entering --------------------------------------------------------------------------------- */
+
+/* Copies the pieces for the others, one after the other, into a box (the table has the sizes). */
+static void dpari_fill_box(const dpari_shm *s, const dpar_call *call, char *box, int64_t bytes)
+{
+    int64_t at = 0;
+    if (dpari_is_reduction(call) || !call->varies || dpari_gives_one(call)) {
+        memcpy(box, call->in, (size_t)bytes);
+        return;
+    }
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        dpari_piece p = dpari_piece_to(s, call, r);
+        if (p.bytes > 0) {
+            memcpy(box + at, (const char *)call->in + p.begin, (size_t)p.bytes);
+        }
+        at += p.bytes;
+    }
+}
+
+/* Bytes of a box; fills the table where sizes vary, packed or as they lie in `in`. */
+static int64_t dpari_table_fill(const dpari_shm *s, const dpar_work *k, int packed,
+                                int64_t *largest)
+{
+    dpari_piece *table = dpari_table(s, s->comm.rank, k->sequence);
+    int64_t at = 0;
+    *largest = 0;
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        dpari_piece p = dpari_piece_to(s, &k->call, r);
+        *largest = p.bytes > *largest ? p.bytes : *largest;
+        if (packed) {
+            p.begin = dpari_gives_one(&k->call) ? 0 : at;
+        }
+        table[r] = p;
+        at = dpari_gives_one(&k->call) ? *largest : at + p.bytes;
+    }
+    return at;
+}
+
+/* Is there memory from the first to the last byte of `in` that all can reach? */
+static uint64_t dpari_in_ref(const dpari_shm *s, const dpar_call *call)
+{
+    int64_t bytes = dpari_gives(s, call);
+    if (!call->in || (s->world->head->plain & DPAR_WITHOUT_DIRECT)) {
+        return 0;
+    }
+    if (call->varies && call->in_count) {
+        bytes = 0;
+        for (int32_t r = 0; r < s->comm.size; r++) {
+            int64_t begin = call->in_begin ? call->in_begin[r]
+                                           : dpari_sum_before(call->in_count, r);
+            int64_t end = (begin + call->in_count[r]) * dpari_unit(call);
+            bytes = end > bytes ? end : bytes;
+        }
+    }
+    return dpari_ref(s->world, call->in, bytes);
+}
+
+static uint64_t dpari_out_ref(const dpari_shm *s, const dpar_call *call)
+{
+    int takes = call->kind == DPAR_ALL_REDUCE ||
+                (call->kind == DPAR_REDUCE && call->root == s->comm.rank);
+    if (!takes || (s->world->head->plain & DPAR_WITHOUT_DIRECT)) {
+        return 0;
+    }
+    return dpari_ref(s->world, call->out, call->count * dpari_unit(call));
+}
+
+/* Reductions with many ranks read every box whole: beyond this each reduces its part alone. */
+static int64_t dpari_box_most(const dpari_shm *s, const dpar_call *call)
+{
+    int64_t n = s->comm.size < 4 ? 4 : s->comm.size;
+    return dpari_is_reduction(call) ? s->slot_bytes * 4 / n : s->slot_bytes;
+}
+
+/* Does a rank write over what others still read of it, when all is where the user has it? */
+static int64_t dpari_in_place(const dpar_call *call)
+{
+    int over = call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ||
+               call->kind == DPAR_ALL_TO_ALL;
+    return over && call->in == call->out ? DPARI_IN_PLACE : 0;
+}
+
+/* Bytes that this rank gives; where sizes vary the table says of what each other may take. */
+static int64_t dpari_gives_here(const dpari_shm *s, const dpar_work *k, dpari_offer *offer)
+{
+    const dpar_call *call = &k->call;
+    offer->largest = dpari_gives_any(s, call) ? call->count * dpari_unit(call) : 0;
+    if (!call->varies) {
+        return dpari_gives_any(s, call) ? dpari_gives(s, call) : 0;
+    }
+    if (dpari_is_reduction(call)) {
+        return dpari_sum_before(call->in_count, s->comm.size) * dpari_unit(call);
+    }
+    return dpari_table_fill(s, k, 1, &offer->largest);
+}
+
+static void dpari_offer_make(dpari_shm *s, dpar_work *k, dpari_offer *offer)
+{
+    const dpar_call *call = &k->call;
+    char *slot = dpari_slots(s, s->comm.rank) + (k->sequence & 1) * s->slot_bytes;
+    const int64_t bytes = dpari_gives_here(s, k, offer);
+    offer->in_at = (uint64_t)(uintptr_t)call->in;
+    offer->out_at = (uint64_t)(uintptr_t)call->out;
+    offer->out = dpari_out_ref(s, call);
+    offer->in = 0;
+    offer->flags = dpari_in_place(call) |
+                   (s->world->rank[s->world->me].can_cma ? DPARI_CAN_CMA : 0);
+    if (bytes >= DPARI_DIRECT_FROM &&
+        !(call->kind == DPAR_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
+        offer->in = dpari_in_ref(s, call);
+    }
+    if (!offer->in && bytes <= dpari_box_most(s, call)) {
+        if (bytes > 0) {
+            dpari_fill_box(s, call, slot, bytes);
+        }
+        offer->in = dpari_ref(s->world, slot, bytes);
+        offer->flags |= DPARI_BOXED;
+    } else if (call->varies && !dpari_is_reduction(call)) {
+        dpari_table_fill(s, k, 0, &offer->largest);
+    }
+}
+
+/* The first step: give and enter. */
+static void dpari_enter(dpari_shm *s, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    dpari_entry *entry = &s->member[s->comm.rank]->entry[k->sequence & 1];
+    const int64_t bytes = dpari_gives(s, &k->call);
+    o->cursor = 0;
+    o->inline_bytes = !k->call.varies && bytes <= DPARI_INLINE ? bytes : -1;
+    if (o->inline_bytes < 0) {
+        dpari_offer_make(s, k, (dpari_offer *)(void *)entry->payload);
+    } else if (bytes > 0 && dpari_gives_any(s, &k->call)) {
+        memcpy(entry->payload, k->call.in, (size_t)bytes);
+    }
+    k->phase = DPARI_ENTRIES;
+    dpari_publish(s->world, &entry->word,
+                  dpari_step_word(k, (int64_t)dpari_fingerprint(s, &k->call)));
+}
+
+static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t other)
+{
+    dpari_flight f;
+    dpar_why why;
+    dpar_text t;
+    const int32_t side[2] = {s->comm.rank < other ? s->comm.rank : other,
+                             s->comm.rank < other ? other : s->comm.rank};
+    dpar_text_init(&t, why.text, sizeof why.text);
+    for (int32_t i = 0; i < 2; i++) {
+        dpar_text_put(&t, i ? ", rank " : "rank ");
+        dpar_text_int(&t, side[i]);
+        dpar_text_put(&t, " called ");
+        if (dpari_flight_find(s->world, s->world_rank[side[i]], s->id, k->sequence, &f)) {
+            dpari_flight_text(&t, &f);
+        } else {
+            dpar_text_put(&t, "something else");
+        }
+    }
+    return dpari_shm_break(s, DPAR_E_MISMATCH, why.text);
+}
+
+/* Have all entered, and the same? OK: yes, MORE: not yet. */
+static dpar_status dpari_entries(dpari_shm *s, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    const int32_t n = s->comm.size;
+    const uint64_t mine = s->member[s->comm.rank]->entry[k->sequence & 1].word;
+    for (; o->cursor < n - 1; o->cursor++) {
+        int32_t r = s->comm.rank + 1 + (int32_t)o->cursor;
+        r = r >= n ? r - n : r;
+        uint64_t word = DPARI_LOAD(&s->member[r]->entry[k->sequence & 1].word);
+        if (word == mine) {
+            continue;
+        }
+        if ((int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32)) < 0) {
+            s->world->blocker = s->world_rank[r];
+            o->target = (int64_t)(mine >> 32 << 32);
+            k->phase = DPARI_ENTRIES | DPARI_WORD_ENTRY << 8;
+            return DPAR_MORE;
+        }
+        return dpari_coll_mismatch(s, k, r);
+    }
+    o->cursor = 0;
+    return DPAR_OK;
+}
+
+/* ---- everything is readable ------------------------------------------------------------------- */
+
+static int32_t dpari_streams(const dpari_shm *s, int64_t bytes)
+{
+    return bytes >= DPARI_STREAM_FROM && !(s->world->head->plain & DPAR_WITHOUT_STREAM);
+}
+
+/* Reduces [begin, begin + bytes) of what is at in[r] of each rank into the `outs` places. */
+static void dpari_reduce_range(dpari_shm *s, const dpar_call *call, int32_t outs, int64_t bytes,
+                               int64_t written)
+{
+    dpari_kern_reduce(s->out, outs, s->in, s->comm.size, bytes / dpari_unit(call), call->type,
+                      call->op, dpari_streams(s, written));
+}
+
+static void dpari_inline_reduce(dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    int64_t begin = 0, bytes = call->count * dpari_unit(call);
+    if (call->kind == DPAR_REDUCE && call->root != s->comm.rank) {
+        return;
+    }
+    if (call->kind == DPAR_REDUCE_SCATTER) {
+        begin = bytes * s->comm.rank;
+    }
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        s->in[r] = (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload + begin;
+    }
+    s->out[0] = call->out;
+    dpari_reduce_range(s, call, 1, bytes, 0);
+}
+
+static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    if (dpari_is_reduction(call)) {
+        dpari_inline_reduce(s, k);
+        return;
+    }
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        dpari_piece p = dpari_piece_from(s, call, r);
+        int64_t from = dpari_gives_one(call) ? 0 : p.bytes * s->comm.rank;
+        const char *box =
+            (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload;
+        if (p.bytes > 0 && !(call->kind == DPAR_BROADCAST && r == s->comm.rank)) {
+            memcpy((char *)call->out + p.begin, box + from, (size_t)p.bytes);
+        }
+    }
+}
+
+/* ---- reductions on offers --------------------------------------------------------------------- */
+
+/* Each reduces its part of all inputs, into all outputs. */
+static void dpari_push(dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    const dpari_piece part = dpari_part(s, call, s->comm.rank);
+    int32_t outs = 0;
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        const dpari_offer *offer = dpari_offer_of(s, r, k->sequence);
+        s->in[r] = (const char *)dpari_at(s->world, offer->in) + part.begin;
+        if (call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && r == call->root)) {
+            s->out[outs++] = (char *)dpari_at(s->world, offer->out) + part.begin;
+        }
+    }
+    if (call->kind == DPAR_REDUCE_SCATTER) {
+        s->out[outs++] = call->out;
+    }
+    if (part.bytes > 0) {
+        dpari_reduce_range(s, call, outs, part.bytes, part.bytes * outs);
+    }
+}
+
+/* Each reduces all that it needs itself. */
+static void dpari_pull_reduce(dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    if (call->kind == DPAR_REDUCE && call->root != s->comm.rank) {
+        return;
+    }
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        s->in[r] = dpari_at(s->world, dpari_offer_of(s, r, k->sequence)->in);
+    }
+    s->out[0] = call->out;
+    dpari_reduce_range(s, call, 1, call->count * dpari_unit(call), call->count * dpari_unit(call));
+}
+
+/* What all ranks know of the offers. */
+typedef struct dpari_offers {
+    int readable;  /* all inputs */
+    int writable;  /* all outputs that are needed */
+    int boxed;     /* no input is in a user's memory */
+    int in_place;  /* some rank reduces over its own input where it lies */
+    int cma;       /* all may read the others' memory */
+    int64_t largest;
+} dpari_offers;
+
+static dpari_offers dpari_survey(const dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    dpari_offers all = {1, 1, 1, 0, 1, 0};
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        const dpari_offer *offer = dpari_offer_of(s, r, k->sequence);
+        const int boxed = (offer->flags & DPARI_BOXED) != 0;
+        all.readable &= offer->in != 0;
+        all.writable &= offer->out != 0 || call->kind == DPAR_REDUCE_SCATTER ||
+                        (call->kind == DPAR_REDUCE && r != call->root);
+        all.boxed &= boxed;
+        all.in_place |= !boxed && (offer->flags & DPARI_IN_PLACE);
+        all.cma &= (offer->flags & DPARI_CAN_CMA) != 0;
+        all.largest = offer->largest > all.largest ? offer->largest : all.largest;
+    }
+    return all;
+}
+
+/* ---- CMA: a reduction through the kernel ------------------------------------------------------ */
+
+static dpar_status dpari_cma_failed(dpari_shm *s, int32_t rank)
+{
+    dpar_text t;
+    dpar_why why;
+    uint32_t state = dpari_rank_state(s->world, s->world_rank[rank]);
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, "the memory of rank ");
+    dpar_text_int(&t, rank);
+    dpar_text_put(&t, " cannot be read");
+    dpar_text_put(&t, state == DPARI_RANK_DEAD ? ": it has ended" : "");
+    return dpari_shm_break(s, state == DPARI_RANK_DEAD ? DPAR_E_PEER : DPAR_E_SYSTEM, why.text);
+}
+
+static int32_t dpari_pid(const dpari_shm *s, int32_t rank)
+{
+    return s->world->rank[s->world_rank[rank]].pid;
+}
+
+/* This rank's part of all inputs into its own output, block by block through its slots. */
+static dpar_status dpari_cma_reduce(dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    const dpari_piece part = dpari_part(s, call, s->comm.rank);
+    const int32_t n = s->comm.size, me = s->comm.rank;
+    int64_t block = 2 * s->slot_bytes / n / 64 * 64;
+    char *slots = dpari_slots(s, me);
+    block = block < DPARI_BLOCK ? block : DPARI_BLOCK;
+    for (int64_t at = 0; at < part.bytes; at += block) {
+        int64_t bytes = part.bytes - at < block ? part.bytes - at : block;
+        for (int32_t r = 0; r < n; r++) {
+            char *copy = slots + r * block;
+            uint64_t from = dpari_offer_of(s, r, k->sequence)->in_at +
+                            (uint64_t)(part.begin + at);
+            s->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
+            if (r != me && dpari_os_read_peer(dpari_pid(s, r), copy, from, bytes) != 0) {
+                return dpari_cma_failed(s, r);
+            }
+        }
+        s->out[0] = (char *)call->out + at +
+                    (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
+        dpari_reduce_range(s, call, 1, bytes, 0);
+    }
+    return DPAR_OK;
+}
+
+/* The parts that the others reduced. */
+static dpar_status dpari_cma_results(dpari_shm *s, const dpar_work *k)
+{
+    for (int32_t i = 1; i < s->comm.size; i++) {
+        const int32_t r = (s->comm.rank + i) % s->comm.size;
+        const dpari_piece part = dpari_part(s, &k->call, r);
+        uint64_t from = dpari_offer_of(s, r, k->sequence)->out_at + (uint64_t)part.begin;
+        if (dpari_os_read_peer(dpari_pid(s, r), (char *)k->call.out + part.begin, from,
+                               part.bytes) != 0) {
+            return dpari_cma_failed(s, r);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- moves on offers -------------------------------------------------------------------------- */
+
+static dpar_status dpari_size_mismatch(dpari_shm *s, const dpar_work *k, int32_t from,
+                                       int64_t gives, int64_t takes)
+{
+    const int64_t unit = dpari_unit(&k->call);
+    dpar_text t;
+    dpar_why why;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, dpar_collective_name(k->call.kind));
+    dpar_text_put(&t, " #");
+    dpar_text_int(&t, k->sequence);
+    dpar_text_put(&t, ": rank ");
+    dpar_text_int(&t, from);
+    dpar_text_put(&t, " gives ");
+    dpar_text_int(&t, gives / unit);
+    dpar_text_put(&t, " elements to rank ");
+    dpar_text_int(&t, s->comm.rank);
+    dpar_text_put(&t, ", which takes ");
+    dpar_text_int(&t, takes / unit);
+    return dpari_shm_break(s, DPAR_E_MISMATCH, why.text);
+}
+
+/* Where the piece from `from` for this rank lies behind that rank's offer. */
+static dpari_piece dpari_offered(const dpari_shm *s, const dpar_work *k, int32_t from)
+{
+    const dpar_call *call = &k->call;
+    dpari_piece p = {0, call->count * dpari_unit(call)};
+    if (call->varies) {
+        return dpari_table(s, from, k->sequence)[s->comm.rank];
+    }
+    p.begin = dpari_gives_one(call) ? 0 : p.bytes * s->comm.rank;
+    return p;
+}
+
+static dpar_status dpari_sizes_check(dpari_shm *s, const dpar_work *k)
+{
+    for (int32_t r = 0; r < s->comm.size && k->call.varies; r++) {
+        const int64_t gives = dpari_table(s, r, k->sequence)[s->comm.rank].bytes;
+        const int64_t takes = dpari_piece_from(s, &k->call, r).bytes;
+        if (gives != takes) {
+            return dpari_size_mismatch(s, k, r, gives, takes);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Its own piece of `in`, where it lies. */
+static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
+{
+    const dpari_piece to = dpari_piece_from(s, call, s->comm.rank);
+    const dpari_piece from = dpari_piece_to(s, call, s->comm.rank);
+    if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
+        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin,
+                        to.bytes, stream);
+    }
+}
+
+/* Everyone takes its pieces where they are offered, or through the kernel. */
+static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
+{
+    const dpar_call *call = &k->call;
+    const int32_t n = s->comm.size, stream = dpari_streams(s, largest * n);
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t r = (s->comm.rank + 1 + i) % n;
+        const dpari_offer *offer = dpari_offer_of(s, r, k->sequence);
+        const dpari_piece to = dpari_piece_from(s, call, r), from = dpari_offered(s, k, r);
+        if (to.bytes == 0) {
+            continue;
+        }
+        if (r == s->comm.rank) {
+            dpari_take_own(s, call, stream);
+        } else if (offer->in) {
+            dpari_kern_copy((char *)call->out + to.begin,
+                            (const char *)dpari_at(s->world, offer->in) + from.begin, to.bytes,
+                            stream);
+        } else if (dpari_os_read_peer(dpari_pid(s, r), (char *)call->out + to.begin,
+                                      offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
+            return dpari_cma_failed(s, r);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- chunks ----------------------------------------------------------------------------------- */
+
+static char *dpari_buffer(const dpari_shm *s, int32_t rank, int64_t step)
+{
+    return dpari_slots(s, rank) + (step % DPARI_BUFFERS) * (2 * s->slot_bytes / DPARI_BUFFERS);
+}
+
+/* The part of a piece that goes with chunk `step`: empty past its end. */
+static dpari_piece dpari_chunk(dpari_piece p, int64_t size, int64_t step)
+{
+    int64_t skip = step * size;
+    dpari_piece c = {p.begin + skip, p.bytes - skip};
+    c.bytes = c.bytes < 0 ? 0 : c.bytes < size ? c.bytes : size;
+    return c;
+}
+
+static void dpari_chunks_begin(dpari_shm *s, dpar_work *k, int64_t largest)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    const int64_t room = 2 * s->slot_bytes / DPARI_BUFFERS;
+    o->piece = dpari_gives_one(&k->call) ? room : room / s->comm.size / 64 * 64;
+    o->steps = (largest + o->piece - 1) / o->piece;
+    o->in_step = o->mid_step = o->out_step = 0;
+    k->phase = DPARI_CHUNKS;
+}
+
+/* Puts in what the others are to take or reduce of this chunk. */
+static void dpari_chunk_in(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
+{
+    char *buffer = dpari_buffer(s, s->comm.rank, o->in_step);
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        dpari_piece p = dpari_is_reduction(&k->call) ? dpari_part(s, &k->call, r)
+                                                     : dpari_piece_to(s, &k->call, r);
+        if (r == s->comm.rank || p.bytes == 0) {
+            continue;
+        }
+        p = dpari_chunk(p, o->piece, o->in_step);
+        if (p.bytes > 0) {
+            memcpy(buffer + (dpari_gives_one(&k->call) ? 0 : r * o->piece),
+                   (const char *)k->call.in + p.begin, (size_t)p.bytes);
+        }
+        if (dpari_gives_one(&k->call)) {
+            return;
+        }
+    }
+}
+
+/* Takes its pieces of the chunk. */
+static void dpari_chunk_take(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
+{
+    const dpar_call *call = &k->call;
+    for (int32_t i = 1; i < s->comm.size; i++) {
+        const int32_t r = (s->comm.rank + i) % s->comm.size;
+        const dpari_piece p = dpari_chunk(dpari_piece_from(s, call, r), o->piece, o->mid_step);
+        const char *from = dpari_buffer(s, r, o->mid_step) +
+                           (dpari_gives_one(call) ? 0 : s->comm.rank * o->piece);
+        if (p.bytes > 0) {
+            memcpy((char *)call->out + p.begin, from, (size_t)p.bytes);
+        }
+    }
+}
+
+/* Reduces its part of the chunk, into its own output and, for others to take, into its buffer. */
+static void dpari_chunk_reduce(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
+{
+    const dpar_call *call = &k->call;
+    const int32_t me = s->comm.rank;
+    const dpari_piece part = dpari_part(s, call, me);
+    const dpari_piece p = dpari_chunk(part, o->piece, o->mid_step);
+    int32_t outs = 0;
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        s->in[r] = r == me ? (const char *)call->in + p.begin
+                           : dpari_buffer(s, r, o->mid_step) + me * o->piece;
+    }
+    if (call->kind != DPAR_REDUCE_SCATTER) {
+        s->out[outs++] = dpari_buffer(s, me, o->mid_step) + me * o->piece;
+    }
+    if (call->kind == DPAR_REDUCE_SCATTER) {
+        s->out[outs++] = (char *)call->out + (p.begin - part.begin);
+    } else if (call->kind == DPAR_ALL_REDUCE || call->root == me) {
+        s->out[outs++] = (char *)call->out + p.begin;
+    }
+    if (p.bytes > 0) {
+        dpari_reduce_range(s, call, outs, p.bytes, 0);
+    }
+}
+
+static void dpari_chunk_results(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
+{
+    const dpar_call *call = &k->call;
+    if (call->kind == DPAR_REDUCE && call->root != s->comm.rank) {
+        return;
+    }
+    for (int32_t i = 1; i < s->comm.size; i++) {
+        const int32_t r = (s->comm.rank + i) % s->comm.size;
+        const dpari_piece p = dpari_chunk(dpari_part(s, call, r), o->piece, o->out_step);
+        if (p.bytes > 0) {
+            memcpy((char *)call->out + p.begin,
+                   dpari_buffer(s, r, o->out_step) + r * o->piece, (size_t)p.bytes);
+        }
+    }
+}
+
+/* Who says last that it is done with a chunk: b where pieces are taken, c where results are. */
+static int32_t dpari_last_word(const dpar_call *call)
+{
+    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ? DPARI_WORD_C
+                                                                      : DPARI_WORD_B;
+}
+
+/* Chunk j goes in while j - 1 is reduced (or taken) and the results of j - 2 are taken. */
+static dpar_status dpari_chunks(dpari_shm *s, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    dpari_member *mine = s->member[s->comm.rank];
+    const int32_t last = dpari_last_word(&k->call);
+    while (o->mid_step < o->steps || (last == DPARI_WORD_C && o->out_step < o->steps)) {
+        if (o->in_step < o->steps && o->in_step <= o->mid_step + 1 &&
+            (last == DPARI_WORD_B || o->in_step <= o->out_step + 2)) {
+            if (o->in_step >= DPARI_BUFFERS &&
+                !dpari_reached(s, k, last, dpari_step_word(k, o->in_step - DPARI_BUFFERS + 1))) {
+                return DPAR_MORE;
+            }
+            dpari_chunk_in(s, k, o);
+            dpari_publish(s->world, &mine->a.word, dpari_step_word(k, ++o->in_step));
+        } else if (o->mid_step < o->in_step &&
+                   (last == DPARI_WORD_B || o->mid_step <= o->out_step + 1)) {
+            if (!dpari_reached(s, k, DPARI_WORD_A, dpari_step_word(k, o->mid_step + 1))) {
+                return DPAR_MORE;
+            }
+            if (dpari_is_reduction(&k->call)) {
+                dpari_chunk_reduce(s, k, o);
+            } else {
+                dpari_chunk_take(s, k, o);
+            }
+            dpari_publish(s->world, &mine->b.word, dpari_step_word(k, ++o->mid_step));
+        } else {
+            if (!dpari_reached(s, k, DPARI_WORD_B, dpari_step_word(k, o->out_step + 1))) {
+                return DPAR_MORE;
+            }
+            dpari_chunk_results(s, k, o);
+            dpari_publish(s->world, &mine->c.word, dpari_step_word(k, ++o->out_step));
+        }
+    }
+    if (!dpari_is_reduction(&k->call)) {
+        dpari_take_own(s, &k->call, 0);
+    }
+    o->target = (int64_t)dpari_step_word(k, o->steps);
+    k->phase = DPARI_FINAL | last << 8;
+    return DPAR_MORE;
+}
+
+/* ---- the way ---------------------------------------------------------------------------------- */
+
+/* This rank is done with the others' memory; so will all be. */
+static void dpari_done_with_others(dpari_shm *s, dpar_work *k, int32_t phase, int64_t step)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    k->phase = phase | DPARI_WORD_A << 8;
+    o->target = (int64_t)dpari_step_word(k, step);
+    dpari_publish(s->world, &s->member[s->comm.rank]->a.word, (uint64_t)o->target);
+}
+
+/* OK: all is done; MORE: go on by phase. */
+static dpar_status dpari_choose_reduction(dpari_shm *s, dpar_work *k)
+{
+    const dpari_offers all = dpari_survey(s, k);
+    dpar_status status = DPAR_OK;
+    int64_t largest = 0;
+    if (all.readable && all.writable &&
+        (!all.boxed || dpari_gives(s, &k->call) >= DPARI_DIRECT_FROM ||
+         k->call.kind == DPAR_REDUCE_SCATTER)) {
+        dpari_push(s, k);
+        if (all.boxed && k->call.kind == DPAR_REDUCE_SCATTER) {
+            return DPAR_OK;
+        }
+        dpari_done_with_others(s, k, DPARI_FINAL, 1);
+        return DPAR_MORE;
+    }
+    if (all.readable && !all.in_place) {
+        dpari_pull_reduce(s, k);
+        if (all.boxed) {
+            return DPAR_OK;
+        }
+        dpari_done_with_others(s, k, DPARI_FINAL, 1);
+        return DPAR_MORE;
+    }
+    for (int32_t q = 0; q < s->comm.size; q++) {
+        int64_t bytes = dpari_part(s, &k->call, q).bytes;
+        largest = bytes > largest ? bytes : largest;
+    }
+    if (all.cma && largest * s->comm.size >= DPARI_CMA_FROM && k->call.kind != DPAR_REDUCE) {
+        status = dpari_cma_reduce(s, k);
+        dpari_done_with_others(
+            s, k, k->call.kind == DPAR_ALL_REDUCE ? DPARI_CMA_RESULTS : DPARI_FINAL, 1);
+        return status != DPAR_OK ? status : DPAR_MORE;
+    }
+    dpari_chunks_begin(s, k, largest);
+    return DPAR_MORE;
+}
+
+static dpar_status dpari_choose_move(dpari_shm *s, dpar_work *k)
+{
+    const dpari_offers all = dpari_survey(s, k);
+    dpar_status status = dpari_sizes_check(s, k);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (all.readable || (all.cma && all.largest >= DPARI_CMA_FROM && !all.in_place)) {
+        status = dpari_pull(s, k, all.largest);
+        if (status != DPAR_OK || (all.boxed && !k->call.varies)) {
+            return status;
+        }
+        dpari_done_with_others(s, k, DPARI_FINAL, 1);
+        return DPAR_MORE;
+    }
+    dpari_chunks_begin(s, k, all.largest);
+    return DPAR_MORE;
+}
+
+static dpar_status dpari_coll_choose(dpari_shm *s, dpar_work *k)
+{
+    if (dpari_coll_of(k)->inline_bytes >= 0) {
+        dpari_inline_take(s, k);
+        return DPAR_OK;
+    }
+    return dpari_is_reduction(&k->call) ? dpari_choose_reduction(s, k) : dpari_choose_move(s, k);
+}
+
+DPARI_API dpar_status dpari_coll_advance(dpari_shm *s, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    dpar_status status = DPAR_MORE;
+    if ((k->phase & 0xff) == DPARI_ENTER) {
+        dpari_enter(s, k);
+    }
+    if ((k->phase & 0xff) == DPARI_ENTRIES) {
+        status = dpari_entries(s, k);
+        status = status == DPAR_OK ? dpari_coll_choose(s, k) : status;
+    }
+    if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_CHUNKS) {
+        status = dpari_chunks(s, k);
+    }
+    if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_CMA_RESULTS &&
+        dpari_reached(s, k, DPARI_WORD_A, dpari_step_word(k, 1))) {
+        status = dpari_cma_results(s, k);
+        if (status == DPAR_OK) {
+            dpari_done_with_others(s, k, DPARI_FINAL, 2);
+            status = DPAR_MORE;
+        }
+    }
+    if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_FINAL) {
+        status = dpari_reached(s, k, k->phase >> 8, (uint64_t)o->target) ? DPAR_OK : DPAR_MORE;
+    }
+    return status;
+}

@@ -1,0 +1,843 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "kernel.h"
+
+#include "../base/arith.h"
+#include "../base/box.h"
+#include "../base/type.h"
+
+/* x87 rounds when it stores, not when it adds: there, and where there are no vector types, the loop
+ * over elements further below. */
+#if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) &&                                              \
+    !(defined(__i386__) && !defined(__SSE2_MATH__))
+#define DPARI_KERN_VECTOR 1
+#else
+#define DPARI_KERN_VECTOR 0
+#endif
+
+#if DPARI_KERN_VECTOR && defined(__SSE2__)
+#define DPARI_KERN_STREAM 1
+#else
+#define DPARI_KERN_STREAM 0
+#endif
+
+enum { DPARI_KERN_LINE = 64, DPARI_KERN_AHEAD = 1024 };
+
+#if defined(__GNUC__)
+#define dpari_kern_move(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
+#else
+static void dpari_kern_move(void *to, const void *from, int64_t bytes)
+{
+    unsigned char *t = (unsigned char *)to;
+    const unsigned char *f = (const unsigned char *)from;
+    int64_t i;
+    for (i = 0; i < bytes; i++) {
+        t[i] = f[i];
+    }
+}
+#endif
+
+/* What a reduction is asked to do; [at, end): the bytes of whole lines. */
+typedef struct dpari_kern_job {
+    void *const *out;
+    const void *const *in;
+    int64_t bytes, at, end;
+    int32_t outs, ins, type, op, stream;
+} dpari_kern_job;
+
+#if DPARI_KERN_VECTOR
+
+#define DPARI_KERN_INLINE static inline __attribute__((always_inline))
+
+typedef float dpari_kern_f4 __attribute__((vector_size(16)));
+typedef double dpari_kern_d2 __attribute__((vector_size(16)));
+typedef int8_t dpari_kern_i16 __attribute__((vector_size(16)));
+typedef uint8_t dpari_kern_u16 __attribute__((vector_size(16)));
+typedef int32_t dpari_kern_i4 __attribute__((vector_size(16)));
+typedef uint32_t dpari_kern_u4 __attribute__((vector_size(16)));
+typedef int64_t dpari_kern_i2 __attribute__((vector_size(16)));
+typedef uint64_t dpari_kern_u2 __attribute__((vector_size(16)));
+
+/* A line of memory, whatever it holds. Of 16-bit elements it takes two, of f32: `low` those of the
+ * line's first half. */
+typedef struct dpari_kern_quad {
+    dpari_kern_u4 a, b, c, d;
+} dpari_kern_quad;
+
+typedef struct dpari_kern_line {
+    dpari_kern_quad low, high;
+} dpari_kern_line;
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_get(const unsigned char *from)
+{
+    dpari_kern_u4 v;
+    __builtin_memcpy(&v, from, 16);
+    return v;
+}
+
+/* Where `mask`, a, else b. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_pick(dpari_kern_u4 mask, dpari_kern_u4 a,
+                                                dpari_kern_u4 b)
+{
+    return (a & mask) | (b & ~mask);
+}
+
+/* Is any bit of a mask of whole elements set? Seldom: what is behind it may be slow. */
+DPARI_KERN_INLINE int dpari_kern_some(dpari_kern_u4 mask)
+{
+#if defined(__SSE2__)
+    return __builtin_expect(__builtin_ia32_movmskps((dpari_kern_f4)mask) != 0, 0) != 0;
+#else
+    const dpari_kern_u2 m = (dpari_kern_u2)mask;
+    return __builtin_expect((m[0] | m[1]) != 0, 0) != 0;
+#endif
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_all(uint32_t x)
+{
+    const dpari_kern_u4 v = {x, x, x, x};
+    return v;
+}
+
+/* The f32 of the f16 in the high half of each word. Exponents move from bias 15 to 127, twice as
+ * far for infinity and NaN; subnormals get the exponent of 2^-14 and then lose that 2^-14: exact,
+ * and no f32 is subnormal, so that no mode of the floating-point unit matters. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_widen_f16(dpari_kern_u4 half)
+{
+    const dpari_kern_u4 size = (half >> 3) & 0x0fffe000u;
+    const dpari_kern_u4 top = (dpari_kern_u4)((dpari_kern_i4)size > 0x0f7fffff);
+    const dpari_kern_u4 small = (dpari_kern_u4)((dpari_kern_i4)size < 0x00800000);
+    const dpari_kern_u4 moved = size + 0x38000000u + (top & 0x38000000u) + (small & 0x00800000u);
+    const dpari_kern_f4 less = (dpari_kern_f4)(small & 0x38800000u);
+    return (dpari_kern_u4)((dpari_kern_f4)moved - less) | (half & 0x80000000u);
+}
+
+/* f32 to f16 in the low half of each word, to nearest even, below 65536. Adding 2^13 times the
+ * power of two below it (at least 2^-14) leaves the rounded digits in the last bits of the sum. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_f16(dpari_kern_u4 x)
+{
+    const dpari_kern_u4 size = x & 0x7fffffffu, exponent = size & 0x7f800000u;
+    const dpari_kern_u4 normal = (dpari_kern_u4)((dpari_kern_i4)exponent > 0x38800000);
+    const dpari_kern_u4 above = (exponent - 0x38800000u) & normal;
+    const dpari_kern_u4 shifter = above + 0x3f000000u;
+    const dpari_kern_u4 sum = (dpari_kern_u4)((dpari_kern_f4)size + (dpari_kern_f4)shifter);
+    return (sum - shifter + (above >> 13)) | ((x ^ size) >> 16);
+}
+
+/* The same for what may be larger, infinite or NaN. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_f16(dpari_kern_u4 x)
+{
+    const dpari_kern_u4 size = x & 0x7fffffffu;
+    const dpari_kern_u4 nan = (dpari_kern_u4)((dpari_kern_i4)size > 0x7f800000);
+    const dpari_kern_u4 over = (dpari_kern_u4)((dpari_kern_i4)size > 0x477fffff);
+    const dpari_kern_u4 top = (((x >> 16) & 0x8000u & ~nan) | (nan & 0x200u)) + 0x7c00u;
+    return dpari_kern_pick(over, top, dpari_kern_narrow_f16(x));
+}
+
+/* f32 to bf16 in the high half of each word, to nearest even; the low half is of no meaning. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_bf16(dpari_kern_u4 x)
+{
+    return x + 0x7fffu + ((x >> 16) & 1u);
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_bf16(dpari_kern_u4 x)
+{
+    const dpari_kern_u4 nan = (dpari_kern_u4)((dpari_kern_i4)(x & 0x7fffffffu) > 0x7f800000);
+    return dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), dpari_kern_narrow_bf16(x));
+}
+
+/* Eight 16-bit elements to the f32 of the low and of the high halves of words: no shuffles, and no
+ * matter which half comes first in memory. */
+DPARI_KERN_INLINE void dpari_kern_widen(dpari_kern_u4 raw, int32_t type, dpari_kern_u4 *low,
+                                        dpari_kern_u4 *high)
+{
+    if (type == DPAR_BF16) {
+        *low = raw << 16;
+        *high = raw & 0xffff0000u;
+    } else {
+        *low = dpari_kern_widen_f16(raw << 16);
+        *high = dpari_kern_widen_f16(raw);
+    }
+}
+
+/* And back. Of bf16 only NaN is special, and the sum of both is NaN if one is. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow(dpari_kern_u4 low, dpari_kern_u4 high,
+                                                  int32_t type)
+{
+    if (type == DPAR_BF16) {
+        const dpari_kern_f4 sum = (dpari_kern_f4)low + (dpari_kern_f4)high;
+        if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+            low = dpari_kern_narrow_any_bf16(low);
+            high = dpari_kern_narrow_any_bf16(high);
+        } else {
+            low = dpari_kern_narrow_bf16(low);
+            high = dpari_kern_narrow_bf16(high);
+        }
+        return (low >> 16) | (high & 0xffff0000u);
+    }
+    if (dpari_kern_some((dpari_kern_u4)((dpari_kern_i4)(low & 0x7fffffffu) > 0x477fffff) |
+                        (dpari_kern_u4)((dpari_kern_i4)(high & 0x7fffffffu) > 0x477fffff))) {
+        return dpari_kern_narrow_any_f16(low) | (dpari_kern_narrow_any_f16(high) << 16);
+    }
+    return dpari_kern_narrow_f16(low) | (dpari_kern_narrow_f16(high) << 16);
+}
+
+DPARI_KERN_INLINE int dpari_kern_is16(int32_t type)
+{
+    return type == DPAR_BF16 || type == DPAR_F16;
+}
+
+/* 64 bytes, or 32 of 16-bit elements, as what they are accumulated in. */
+DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *from, int32_t type)
+{
+    if (dpari_kern_is16(type)) {
+        dpari_kern_widen(dpari_kern_get(from), type, &x->a, &x->b);
+        dpari_kern_widen(dpari_kern_get(from + 16), type, &x->c, &x->d);
+    } else {
+        x->a = dpari_kern_get(from);
+        x->b = dpari_kern_get(from + 16);
+        x->c = dpari_kern_get(from + 32);
+        x->d = dpari_kern_get(from + 48);
+    }
+}
+
+/* x = x op y, for each of a quad's four vectors of a type. */
+#define DPARI_KERN_EACH(TYPE, RESULT)                                                              \
+    do {                                                                                           \
+        TYPE s, t;                                                                                 \
+        s = (TYPE)x->a;                                                                            \
+        t = (TYPE)y->a;                                                                            \
+        x->a = (dpari_kern_u4)(RESULT);                                                            \
+        s = (TYPE)x->b;                                                                            \
+        t = (TYPE)y->b;                                                                            \
+        x->b = (dpari_kern_u4)(RESULT);                                                            \
+        s = (TYPE)x->c;                                                                            \
+        t = (TYPE)y->c;                                                                            \
+        x->c = (dpari_kern_u4)(RESULT);                                                            \
+        s = (TYPE)x->d;                                                                            \
+        t = (TYPE)y->d;                                                                            \
+        x->d = (dpari_kern_u4)(RESULT);                                                            \
+    } while (0)
+
+/* s where it goes beyond t; of floats also where it is NaN. */
+#define DPARI_KERN_FIRST(mask)                                                                     \
+    dpari_kern_pick((dpari_kern_u4)(mask), (dpari_kern_u4)s, (dpari_kern_u4)t)
+#define DPARI_KERN_FIRST_OR_NAN(mask)                                                              \
+    dpari_kern_pick((dpari_kern_u4)(mask) | (dpari_kern_u4)(s != s), (dpari_kern_u4)s,             \
+                    (dpari_kern_u4)t)
+
+DPARI_KERN_INLINE void dpari_kern_add(dpari_kern_quad *x, const dpari_kern_quad *y, int32_t type)
+{
+    switch (type) {
+    case DPAR_F64: DPARI_KERN_EACH(dpari_kern_d2, s + t); break;
+    case DPAR_I8:
+    case DPAR_U8: DPARI_KERN_EACH(dpari_kern_u16, s + t); break;
+    case DPAR_I32:
+    case DPAR_U32: DPARI_KERN_EACH(dpari_kern_u4, s + t); break;
+    case DPAR_I64:
+    case DPAR_U64: DPARI_KERN_EACH(dpari_kern_u2, s + t); break;
+    default: DPARI_KERN_EACH(dpari_kern_f4, s + t); break;
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_multiply(dpari_kern_quad *x, const dpari_kern_quad *y,
+                                           int32_t type)
+{
+    switch (type) {
+    case DPAR_F64: DPARI_KERN_EACH(dpari_kern_d2, s * t); break;
+    case DPAR_I8:
+    case DPAR_U8: DPARI_KERN_EACH(dpari_kern_u16, s * t); break;
+    case DPAR_I32:
+    case DPAR_U32: DPARI_KERN_EACH(dpari_kern_u4, s * t); break;
+    case DPAR_I64:
+    case DPAR_U64: DPARI_KERN_EACH(dpari_kern_u2, s * t); break;
+    default: DPARI_KERN_EACH(dpari_kern_f4, s * t); break;
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_greater(dpari_kern_quad *x, const dpari_kern_quad *y,
+                                          int32_t type)
+{
+    switch (type) {
+    case DPAR_F64: DPARI_KERN_EACH(dpari_kern_d2, DPARI_KERN_FIRST_OR_NAN(s > t)); break;
+    case DPAR_I8: DPARI_KERN_EACH(dpari_kern_i16, DPARI_KERN_FIRST(s > t)); break;
+    case DPAR_U8: DPARI_KERN_EACH(dpari_kern_u16, DPARI_KERN_FIRST(s > t)); break;
+    case DPAR_I32: DPARI_KERN_EACH(dpari_kern_i4, DPARI_KERN_FIRST(s > t)); break;
+    case DPAR_U32: DPARI_KERN_EACH(dpari_kern_u4, DPARI_KERN_FIRST(s > t)); break;
+    case DPAR_I64: DPARI_KERN_EACH(dpari_kern_i2, DPARI_KERN_FIRST(s > t)); break;
+    case DPAR_U64: DPARI_KERN_EACH(dpari_kern_u2, DPARI_KERN_FIRST(s > t)); break;
+    default: DPARI_KERN_EACH(dpari_kern_f4, DPARI_KERN_FIRST_OR_NAN(s > t)); break;
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_less(dpari_kern_quad *x, const dpari_kern_quad *y, int32_t type)
+{
+    switch (type) {
+    case DPAR_F64: DPARI_KERN_EACH(dpari_kern_d2, DPARI_KERN_FIRST_OR_NAN(s < t)); break;
+    case DPAR_I8: DPARI_KERN_EACH(dpari_kern_i16, DPARI_KERN_FIRST(s < t)); break;
+    case DPAR_U8: DPARI_KERN_EACH(dpari_kern_u16, DPARI_KERN_FIRST(s < t)); break;
+    case DPAR_I32: DPARI_KERN_EACH(dpari_kern_i4, DPARI_KERN_FIRST(s < t)); break;
+    case DPAR_U32: DPARI_KERN_EACH(dpari_kern_u4, DPARI_KERN_FIRST(s < t)); break;
+    case DPAR_I64: DPARI_KERN_EACH(dpari_kern_i2, DPARI_KERN_FIRST(s < t)); break;
+    case DPAR_U64: DPARI_KERN_EACH(dpari_kern_u2, DPARI_KERN_FIRST(s < t)); break;
+    default: DPARI_KERN_EACH(dpari_kern_f4, DPARI_KERN_FIRST_OR_NAN(s < t)); break;
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_meet(dpari_kern_quad *x, const unsigned char *from, int32_t type,
+                                       int32_t op)
+{
+    dpari_kern_quad y;
+    dpari_kern_load(&y, from, type);
+    switch (op) {
+    case DPAR_PRODUCT: dpari_kern_multiply(x, &y, type); break;
+    case DPAR_MAX: dpari_kern_greater(x, &y, type); break;
+    case DPAR_MIN: dpari_kern_less(x, &y, type); break;
+    default: dpari_kern_add(x, &y, type); break;
+    }
+}
+
+/* Which of two NaN a sum hands on is up to the order of an instruction's operands, which compilers
+ * choose as they like: one NaN for all. The sum of four is NaN if one is; when infinities or an
+ * overflow make it NaN, no element changes. */
+DPARI_KERN_INLINE void dpari_kern_one_nan_f32(dpari_kern_quad *x)
+{
+    const dpari_kern_u4 quiet = dpari_kern_all(0x7fc00000u);
+    const dpari_kern_quad *y = x;
+    const dpari_kern_f4 sum =
+        ((dpari_kern_f4)x->a + (dpari_kern_f4)x->b) + ((dpari_kern_f4)x->c + (dpari_kern_f4)x->d);
+    if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+        DPARI_KERN_EACH(dpari_kern_f4,
+                        dpari_kern_pick((dpari_kern_u4)(s != t), quiet, (dpari_kern_u4)s));
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_one_nan_f64(dpari_kern_quad *x)
+{
+    const dpari_kern_u2 quiet = {UINT64_C(0x7ff8) << 48, UINT64_C(0x7ff8) << 48};
+    const dpari_kern_quad *y = x;
+    const dpari_kern_d2 sum =
+        ((dpari_kern_d2)x->a + (dpari_kern_d2)x->b) + ((dpari_kern_d2)x->c + (dpari_kern_d2)x->d);
+    if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+        DPARI_KERN_EACH(dpari_kern_d2, dpari_kern_pick((dpari_kern_u4)(s != t),
+                                                       (dpari_kern_u4)quiet, (dpari_kern_u4)s));
+    }
+}
+
+/* By elements: compilers have no better way to divide integers. n >= 1, so that nothing
+ * overflows; it may pass what 8 bits hold. */
+static void dpari_kern_divide_integers(dpari_kern_quad *x, int32_t type, int32_t n)
+{
+    int32_t width = dpar_type_bytes(type), k;
+    unsigned char *at = (unsigned char *)x;
+    int8_t i8;
+    int32_t i32;
+    uint32_t u32;
+    int64_t i64;
+    uint64_t u64;
+    for (k = 0; k < DPARI_KERN_LINE; k += width, at += width) {
+        switch (type) {
+        case DPAR_I8:
+            __builtin_memcpy(&i8, at, 1);
+            i8 = (int8_t)(i8 / n);
+            __builtin_memcpy(at, &i8, 1);
+            break;
+        case DPAR_U8: *at = (unsigned char)(*at / n); break;
+        case DPAR_I32:
+            __builtin_memcpy(&i32, at, 4);
+            i32 /= n;
+            __builtin_memcpy(at, &i32, 4);
+            break;
+        case DPAR_U32:
+            __builtin_memcpy(&u32, at, 4);
+            u32 /= (uint32_t)n;
+            __builtin_memcpy(at, &u32, 4);
+            break;
+        case DPAR_I64:
+            __builtin_memcpy(&i64, at, 8);
+            i64 /= n;
+            __builtin_memcpy(at, &i64, 8);
+            break;
+        default:
+            __builtin_memcpy(&u64, at, 8);
+            u64 /= (uint64_t)n;
+            __builtin_memcpy(at, &u64, 8);
+            break;
+        }
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_divide(dpari_kern_quad *x, int32_t type, int32_t n)
+{
+    const float nf = (float)n;
+    const double nd = n;
+    const dpari_kern_quad *y = x;
+    if (type == DPAR_F64) {
+        const dpari_kern_d2 by = {nd, nd};
+        DPARI_KERN_EACH(dpari_kern_d2, ((void)t, s / by));
+    } else if (type == DPAR_F32 || dpari_kern_is16(type)) {
+        const dpari_kern_f4 by = {nf, nf, nf, nf};
+        DPARI_KERN_EACH(dpari_kern_f4, ((void)t, s / by));
+    } else {
+        dpari_kern_quad z = *x; /* so that only here the address of one is taken */
+        dpari_kern_divide_integers(&z, type, n);
+        *x = z;
+    }
+}
+
+/* 16 bytes past the cache; `to` is aligned to 16. */
+DPARI_KERN_INLINE void dpari_kern_past(unsigned char *to, dpari_kern_u4 v)
+{
+#if !DPARI_KERN_STREAM
+    __builtin_memcpy(to, &v, 16);
+#elif defined(__clang__)
+    __builtin_nontemporal_store(v, (dpari_kern_u4 *)(void *)to);
+#else
+    __builtin_ia32_movntps((float *)(void *)to, (dpari_kern_f4)v);
+#endif
+}
+
+/* Stores past the cache are ordered with nothing until a fence. */
+static void dpari_kern_fence(void)
+{
+#if DPARI_KERN_STREAM
+    __asm__ __volatile__("sfence" : : : "memory");
+#endif
+}
+
+DPARI_KERN_INLINE void dpari_kern_store(unsigned char *to, const dpari_kern_quad *x, int32_t stream)
+{
+    if (stream && ((uintptr_t)to & 15) == 0) {
+        dpari_kern_past(to, x->a);
+        dpari_kern_past(to + 16, x->b);
+        dpari_kern_past(to + 32, x->c);
+        dpari_kern_past(to + 48, x->d);
+    } else {
+        __builtin_memcpy(to, &x->a, 16);
+        __builtin_memcpy(to + 16, &x->b, 16);
+        __builtin_memcpy(to + 32, &x->c, 16);
+        __builtin_memcpy(to + 48, &x->d, 16);
+    }
+}
+
+/* The address may lie behind the array: an address asked for ahead never faults, and as a number
+ * it is no pointer out of bounds. */
+DPARI_KERN_INLINE void dpari_kern_ahead(const unsigned char *from)
+{
+    __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_AHEAD));
+}
+
+/* From accumulators to what is stored, in x->low. */
+DPARI_KERN_INLINE void dpari_kern_finish(dpari_kern_line *x, int32_t type, int32_t divide_by)
+{
+    const int32_t wide = dpari_kern_is16(type);
+    if (divide_by > 0) {
+        dpari_kern_divide(&x->low, type, divide_by);
+        if (wide) {
+            dpari_kern_divide(&x->high, type, divide_by);
+        }
+    }
+    if (type == DPAR_F32) {
+        dpari_kern_one_nan_f32(&x->low);
+    } else if (type == DPAR_F64) {
+        dpari_kern_one_nan_f64(&x->low);
+    } else if (wide) {
+        x->low.a = dpari_kern_narrow(x->low.a, x->low.b, type);
+        x->low.b = dpari_kern_narrow(x->low.c, x->low.d, type);
+        x->low.c = dpari_kern_narrow(x->high.a, x->high.b, type);
+        x->low.d = dpari_kern_narrow(x->high.c, x->high.d, type);
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_first(dpari_kern_line *x, const unsigned char *from, int32_t type)
+{
+    dpari_kern_load(&x->low, from, type);
+    if (dpari_kern_is16(type)) {
+        dpari_kern_load(&x->high, from + 32, type);
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_next(dpari_kern_line *x, const unsigned char *from, int32_t type,
+                                       int32_t op)
+{
+    dpari_kern_meet(&x->low, from, type, op);
+    if (dpari_kern_is16(type)) {
+        dpari_kern_meet(&x->high, from + 32, type, op);
+    }
+}
+
+DPARI_KERN_INLINE const unsigned char *dpari_kern_at(const void *in, int64_t at)
+{
+    const unsigned char *from = (const unsigned char *)in + at;
+    dpari_kern_ahead(from);
+    return from;
+}
+
+/* The lines of [at, end), all whole. Inlined with constants for what it pays to have constant. */
+DPARI_KERN_INLINE void dpari_kern_lines(void *const *out, int32_t outs, const void *const *in,
+                                        int32_t ins, const dpari_kern_job *job, int32_t type,
+                                        int32_t op)
+{
+    const int32_t divide_by = job->op == DPAR_AVG ? ins : 0, stream = job->stream;
+    const int64_t end = job->end;
+    int64_t at;
+    int32_t i;
+    for (at = job->at; at < end; at += DPARI_KERN_LINE) {
+        dpari_kern_line x;
+        dpari_kern_first(&x, dpari_kern_at(in[0], at), type);
+        for (i = 1; i < ins; i++) {
+            dpari_kern_next(&x, dpari_kern_at(in[i], at), type, op);
+        }
+        dpari_kern_finish(&x, type, divide_by);
+        dpari_kern_store((unsigned char *)out[0] + at, &x.low, stream);
+        for (i = 1; i < outs; i++) {
+            dpari_kern_store((unsigned char *)out[i] + at, &x.low, stream);
+        }
+    }
+}
+
+/* A part of a line at either end: through a line of its own. */
+static void dpari_kern_part(const dpari_kern_job *job, int64_t at, int64_t bytes)
+{
+    unsigned char spare[DPARI_KERN_LINE] = {0};
+    dpari_kern_line x;
+    int32_t i;
+    dpari_kern_move(spare, (const unsigned char *)job->in[0] + at, bytes);
+    dpari_kern_first(&x, spare, job->type);
+    for (i = 1; i < job->ins; i++) {
+        dpari_kern_move(spare, (const unsigned char *)job->in[i] + at, bytes);
+        dpari_kern_next(&x, spare, job->type, job->op);
+    }
+    dpari_kern_finish(&x, job->type, job->op == DPAR_AVG ? job->ins : 0);
+    dpari_kern_store(spare, &x.low, 0);
+    for (i = 0; i < job->outs; i++) {
+        dpari_kern_move((unsigned char *)job->out[i] + at, spare, bytes);
+    }
+}
+
+/* Sums of gradients are what training waits for: those have loops of their own, and of two ranks
+ * on one node, whose pointers stay in registers. */
+#define DPARI_KERN_SUM(name, type)                                                                 \
+    DPARI_APART void name(const dpari_kern_job *job)                                               \
+    {                                                                                              \
+        void *out[2];                                                                              \
+        const void *in[2];                                                                         \
+        if (job->ins != 2 || job->outs > 2) {                                                      \
+            dpari_kern_lines(job->out, job->outs, job->in, job->ins, job, type, DPAR_SUM);         \
+            return;                                                                                \
+        }                                                                                          \
+        in[0] = job->in[0];                                                                        \
+        in[1] = job->in[1];                                                                        \
+        out[0] = job->out[0];                                                                      \
+        out[1] = job->out[job->outs - 1];                                                          \
+        if (job->outs == 2) {                                                                      \
+            dpari_kern_lines(out, 2, in, 2, job, type, DPAR_SUM);                                  \
+        } else {                                                                                   \
+            dpari_kern_lines(out, 1, in, 2, job, type, DPAR_SUM);                                  \
+        }                                                                                          \
+    }
+
+DPARI_KERN_SUM(dpari_kern_sum_f32, DPAR_F32)
+DPARI_KERN_SUM(dpari_kern_sum_f64, DPAR_F64)
+DPARI_KERN_SUM(dpari_kern_sum_f16, DPAR_F16)
+DPARI_KERN_SUM(dpari_kern_sum_bf16, DPAR_BF16)
+
+DPARI_APART void dpari_kern_any(const dpari_kern_job *job)
+{
+    dpari_kern_lines(job->out, job->outs, job->in, job->ins, job, job->type, job->op);
+}
+
+static void dpari_kern_whole(const dpari_kern_job *job)
+{
+    switch (job->op == DPAR_SUM || job->op == DPAR_AVG ? job->type : DPAR_TYPES) {
+    case DPAR_F32: dpari_kern_sum_f32(job); break;
+    case DPAR_F64: dpari_kern_sum_f64(job); break;
+    case DPAR_F16: dpari_kern_sum_f16(job); break;
+    case DPAR_BF16: dpari_kern_sum_bf16(job); break;
+    default: dpari_kern_any(job); break;
+    }
+}
+
+/* Lines begin where those of the first destination do, if there are several. */
+static void dpari_kern_run(dpari_kern_job *job)
+{
+    const uintptr_t past = (uintptr_t)job->out[0] & (DPARI_KERN_LINE - 1);
+    job->at = job->bytes < 512 || past == 0 ? 0 : DPARI_KERN_LINE - (int64_t)past;
+    job->end = job->bytes - (job->bytes - job->at) % DPARI_KERN_LINE;
+    if (job->at > 0) {
+        dpari_kern_part(job, 0, job->at);
+    }
+    if (job->at < job->end) {
+        dpari_kern_whole(job);
+    }
+    if (job->end < job->bytes) {
+        dpari_kern_part(job, job->end, job->bytes - job->end);
+    }
+    if (job->stream) {
+        dpari_kern_fence();
+    }
+}
+
+#else /* by elements */
+
+/* The bits of one element, and of an accumulator: of 16-bit types those of the f32. */
+static uint64_t dpari_kern_get(const unsigned char *from, int32_t width)
+{
+    uint8_t a = 0;
+    uint16_t b = 0;
+    uint32_t c = 0;
+    uint64_t d = 0;
+    switch (width) {
+    case 1: dpari_kern_move(&a, from, 1); return a;
+    case 2: dpari_kern_move(&b, from, 2); return b;
+    case 4: dpari_kern_move(&c, from, 4); return c;
+    default: dpari_kern_move(&d, from, 8); return d;
+    }
+}
+
+static void dpari_kern_put(unsigned char *to, uint64_t bits, int32_t width)
+{
+    const uint8_t a = (uint8_t)(bits & 0xff);
+    const uint16_t b = (uint16_t)(bits & 0xffff);
+    const uint32_t c = (uint32_t)(bits & 0xffffffffu);
+    switch (width) {
+    case 1: dpari_kern_move(to, &a, 1); break;
+    case 2: dpari_kern_move(to, &b, 2); break;
+    case 4: dpari_kern_move(to, &c, 4); break;
+    default: dpari_kern_move(to, &bits, 8); break;
+    }
+}
+
+static uint64_t dpari_kern_widen(uint64_t bits, int32_t type)
+{
+    const uint32_t h = (uint32_t)bits, sign = (h & 0x8000u) << 16;
+    uint32_t size = h & 0x7fffu, exponent = 0x38800000u;
+    if (type == DPAR_BF16) {
+        return h << 16;
+    }
+    if (type != DPAR_F16) {
+        return bits;
+    }
+    if (size >= 0x7c00u) {
+        return sign | (size << 13) | 0x7f800000u;
+    }
+    if (size >= 0x400u) {
+        return sign | ((size << 13) + 0x38000000u);
+    }
+    if (size == 0) {
+        return sign;
+    }
+    while (size < 0x400u) { /* a subnormal: at most 10 times */
+        size <<= 1;
+        exponent -= 0x800000u;
+    }
+    return sign | (exponent + ((size & 0x3ffu) << 13));
+}
+
+/* `bits` shifted out, to nearest even. */
+static uint32_t dpari_kern_shift(uint32_t x, uint32_t bits)
+{
+    const uint32_t half = (uint32_t)1 << (bits - 1);
+    return (x + half - 1 + ((x >> bits) & 1u)) >> bits;
+}
+
+static uint64_t dpari_kern_narrow(uint64_t bits, int32_t type)
+{
+    const uint32_t x = (uint32_t)bits, sign = (x >> 16) & 0x8000u, size = x & 0x7fffffffu;
+    const uint32_t exponent = size >> 23;
+    if (type == DPAR_BF16) {
+        return size > 0x7f800000u ? 0x7fc0u : dpari_kern_shift(x, 16);
+    }
+    if (type == DPAR_F32) {
+        return size > 0x7f800000u ? 0x7fc00000u : x;
+    }
+    if (type == DPAR_F64) {
+        return (bits & INT64_MAX) > UINT64_C(0x7ff) << 52 ? UINT64_C(0x7ff8) << 48 : bits;
+    }
+    if (type != DPAR_F16) {
+        return bits;
+    }
+    if (size >= 0x47800000u) { /* 65536 and above; NaN */
+        return size > 0x7f800000u ? 0x7e00u : sign | 0x7c00u;
+    }
+    if (exponent >= 113) {
+        return sign | dpari_kern_shift(size - 0x38000000u, 13);
+    }
+    if (exponent < 102) { /* below half the smallest */
+        return sign;
+    }
+    return sign | dpari_kern_shift((size & 0x7fffffu) | 0x800000u, 126 - exponent);
+}
+
+/* Each result goes through memory, which is where x87 rounds (of f32 as if at once; of f64 perhaps
+ * twice). */
+static uint64_t dpari_kern_meet_f32(uint64_t x, uint64_t y, int32_t op)
+{
+    uint32_t xs = (uint32_t)x, ys = (uint32_t)y;
+    float a, b;
+    volatile float r;
+    dpari_kern_move(&a, &xs, 4);
+    dpari_kern_move(&b, &ys, 4);
+    switch (op) {
+    case DPAR_PRODUCT: r = a * b; break;
+    case DPAR_MAX: return a > b || a != a ? x : y;
+    case DPAR_MIN: return a < b || a != a ? x : y;
+    case DPAR_AVG: r = a / b; break;
+    default: r = a + b; break;
+    }
+    a = r;
+    dpari_kern_move(&xs, &a, 4);
+    return xs;
+}
+
+static uint64_t dpari_kern_meet_f64(uint64_t x, uint64_t y, int32_t op)
+{
+    double a, b;
+    volatile double r;
+    dpari_kern_move(&a, &x, 8);
+    dpari_kern_move(&b, &y, 8);
+    switch (op) {
+    case DPAR_PRODUCT: r = a * b; break;
+    case DPAR_MAX: return a > b || a != a ? x : y;
+    case DPAR_MIN: return a < b || a != a ? x : y;
+    case DPAR_AVG: r = a / b; break;
+    default: r = a + b; break;
+    }
+    a = r;
+    dpari_kern_move(&x, &a, 8);
+    return x;
+}
+
+static int dpari_kern_signed(int32_t type)
+{
+    return type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64;
+}
+
+/* The integer whose low bits these are, its sign drawn out. */
+static int64_t dpari_kern_int(uint64_t bits, int32_t type)
+{
+    const uint64_t sign = (uint64_t)1 << (8 * dpar_type_bytes(type) - 1);
+    const uint64_t size = bits & (sign - 1);
+    return (bits & sign) != 0 ? -(int64_t)(sign - 1 - size) - 1 : (int64_t)size;
+}
+
+static uint64_t dpari_kern_meet_int(uint64_t x, uint64_t y, int32_t type, int32_t op)
+{
+    const int is_signed = dpari_kern_signed(type);
+    const int more = is_signed ? dpari_kern_int(x, type) > dpari_kern_int(y, type) : x > y;
+    switch (op) {
+    case DPAR_PRODUCT: return x * y;
+    case DPAR_MAX: return more ? x : y;
+    case DPAR_MIN: return more ? y : x;
+    case DPAR_AVG: return is_signed ? (uint64_t)(dpari_kern_int(x, type) / (int64_t)y) : x / y;
+    default: return x + y;
+    }
+}
+
+/* Accumulators x op y; AVG divides x by the number y. */
+static uint64_t dpari_kern_meet(uint64_t x, uint64_t y, int32_t type, int32_t op)
+{
+    switch (type) {
+    case DPAR_F64: return dpari_kern_meet_f64(x, y, op);
+    case DPAR_F32:
+    case DPAR_F16:
+    case DPAR_BF16: return dpari_kern_meet_f32(x, y, op);
+    default: return dpari_kern_meet_int(x, y, type, op);
+    }
+}
+
+/* The number of ranks as an accumulator. */
+static uint64_t dpari_kern_number(int32_t n, int32_t type)
+{
+    const float f = (float)n;
+    const double d = n;
+    uint32_t f_bits;
+    uint64_t d_bits;
+    dpari_kern_move(&f_bits, &f, 4);
+    dpari_kern_move(&d_bits, &d, 8);
+    switch (type) {
+    case DPAR_F64: return d_bits;
+    case DPAR_F32:
+    case DPAR_F16:
+    case DPAR_BF16: return f_bits;
+    default: return (uint64_t)n;
+    }
+}
+
+static void dpari_kern_run(dpari_kern_job *job)
+{
+    const int32_t width = dpar_type_bytes(job->type), type = job->type;
+    const int32_t op = job->op == DPAR_AVG ? DPAR_SUM : job->op;
+    const uint64_t all = UINT64_MAX >> (64 - 8 * (width == 2 ? 4 : width));
+    int64_t at;
+    int32_t i;
+    for (at = 0; at < job->bytes; at += width) {
+        uint64_t x =
+            dpari_kern_widen(dpari_kern_get((const unsigned char *)job->in[0] + at, width), type);
+        for (i = 1; i < job->ins; i++) {
+            const unsigned char *from = (const unsigned char *)job->in[i] + at;
+            uint64_t y = dpari_kern_widen(dpari_kern_get(from, width), type);
+            x = dpari_kern_meet(x, y, type, op) & all;
+        }
+        if (job->op == DPAR_AVG && job->ins > 1) {
+            x = dpari_kern_meet(x, dpari_kern_number(job->ins, type), type, DPAR_AVG);
+        }
+        x = dpari_kern_narrow(x, type);
+        for (i = 0; i < job->outs; i++) {
+            dpari_kern_put((unsigned char *)job->out[i] + at, x, width);
+        }
+    }
+}
+
+#endif /* DPARI_KERN_VECTOR */
+
+#if DPARI_KERN_STREAM
+/* By lines of the destination, which begin behind an unaligned head; `to` has at least one. */
+static void dpari_kern_copy_past(unsigned char *to, const unsigned char *from, int64_t bytes)
+{
+    const int64_t head = (int64_t)((0 - (uintptr_t)to) & (DPARI_KERN_LINE - 1));
+    int64_t at;
+    dpari_kern_move(to, from, head);
+    for (at = head; bytes - at >= DPARI_KERN_LINE; at += DPARI_KERN_LINE) {
+        dpari_kern_quad x;
+        dpari_kern_ahead(from + at);
+        dpari_kern_load(&x, from + at, DPAR_U8);
+        dpari_kern_store(to + at, &x, 1);
+    }
+    dpari_kern_move(to + at, from + at, bytes - at);
+    dpari_kern_fence();
+}
+#endif
+
+DPARI_API void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream)
+{
+    if (bytes <= 0 || to == from) {
+        return;
+    }
+#if DPARI_KERN_STREAM
+    if (stream && bytes >= 4 * DPARI_KERN_LINE) {
+        dpari_kern_copy_past((unsigned char *)to, (const unsigned char *)from, bytes);
+        return;
+    }
+#endif
+    (void)stream;
+    dpari_kern_move(to, from, bytes);
+}
+
+DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+                                 int64_t count, int32_t type, int32_t op, int32_t stream)
+{
+    dpari_kern_job job;
+    job.out = out;
+    job.in = in;
+    job.bytes = count * dpar_type_bytes(type);
+    job.outs = outs;
+    job.ins = ins;
+    job.type = ins > 1 ? type : DPAR_U8; /* one input: its bytes */
+    job.op = ins > 1 ? op : DPAR_MAX;
+    job.stream = stream;
+    if (ins == 1 && outs == 1) {
+        dpari_kern_copy(out[0], in[0], job.bytes, stream);
+    } else {
+        dpari_kern_run(&job);
+    }
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* kernel - private: the loops over memory of the shared-memory engine. What a collective costs is
+ * reading every input once and writing every output once; these loops come near to it by plain C
+ * at -O2. */
+#ifndef DPAR_KERNEL_H
+#define DPAR_KERNEL_H
+
+#include "../base/arith.h"
+#include "../base/box.h"
+#include "../base/type.h"
+
+/* Each of `count` elements of every out[j] becomes in[0][e] op in[1][e] op ..., in that order. F16
+ * and BF16 accumulate in f32 and round once, to nearest even; AVG is the sum (of 16 bits: in f32)
+ * divided by `ins`; sums and products of integers wrap, AVG of integers divides what wrapped
+ * towards zero. MAX and MIN of a NaN are NaN, of +0 and -0 either. A NaN that comes out is the
+ * quiet one without sign or payload. One input is copied bit by bit. The bits of an element do not
+ * depend on alignment, on `stream`, on `count` nor on its place.
+ *
+ * Domain: dpar_type_reduces(type); op DPAR_SUM..DPAR_MIN; ins, outs >= 1; count >= 0. Pointers are
+ * aligned to the type; an out may be exactly an in, nothing else overlaps.
+ * `stream` != 0: the outs go past the cache (for outputs larger than it; up to 12 times slower on
+ * small ones) and are visible in order to whoever sees a later store. Local; O((ins + outs)
+ * count). */
+DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+                                 int64_t count, int32_t type, int32_t op, int32_t stream);
+
+/* Copies `bytes` (nothing when <= 0) to `to`, which does not overlap `from`, or is it (then there
+ * is nothing to do). `stream` as above. Local; O(bytes). */
+DPARI_API void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream);
+
+#endif

@@ -1,0 +1,617 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* kernel: reductions of every type, operation, number of inputs and outputs against scalar loops
+ * over float, double and integers, in rank order; 16-bit rounding against a search of the nearest
+ * of all 65536 values, computed in double; the same bits whatever the alignment, the count, the
+ * place and the kind of stores. */
+#include "dpar.h"
+
+#include "check.h"
+
+enum { MOST = 4097, INS = 9, OUTS = 4, GUARD = 64, ROOM = 8 * MOST + 4 * GUARD };
+
+static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16, DPAR_I8,
+                                DPAR_U8,  DPAR_I32, DPAR_U32,  DPAR_I64, DPAR_U64};
+static const int32_t ops[] = {DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN};
+static const int64_t counts[] = {0, 1, 2, 3, 7, 16, 31, 32, 33, 65, 130, 257, 1001, MOST};
+
+static uint64_t random_state = 88172645463325252u;
+static uint64_t random_bits(void) /* xorshift64* */
+{
+    random_state ^= random_state >> 12;
+    random_state ^= random_state << 25;
+    random_state ^= random_state >> 27;
+    return random_state * 2685821657736338717u;
+}
+
+/* ---- 16-bit floats, by definition */
+
+static float float_of(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+static uint32_t bits_of(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    return bits;
+}
+
+/* IEEE 754 binary16: (-1)^s 2^(e-15) 1.m, 2^-14 0.m for e = 0. */
+static double half_value(uint32_t h)
+{
+    const int e = (int)((h >> 10) & 31), m = (int)(h & 1023);
+    double size = e == 0 ? ldexp(m, -24) : ldexp(1024 + m, e - 25);
+    if (e == 31) {
+        size = m == 0 ? (double)INFINITY : (double)NAN;
+    }
+    return (h & 0x8000u) != 0 ? -size : size;
+}
+
+static double bfloat_value(uint32_t b)
+{
+    return (double)float_of(b << 16);
+}
+
+static double value_of(uint32_t b, int32_t type)
+{
+    return type == DPAR_F16 ? half_value(b) : bfloat_value(b);
+}
+
+/* The nearest in [0, last], whose values rise with the bits; last + 1 stands for infinity, and for
+ * the distance to it, for where the next finite value would be. */
+static uint32_t nearest(double size, int32_t type)
+{
+    const uint32_t top = type == DPAR_F16 ? 0x7c00u : 0x7f80u;
+    const double beyond = type == DPAR_F16 ? 65536.0 : ldexp(1, 128);
+    uint32_t low = 0, high = top;
+    double below, above;
+    if (size >= beyond) {
+        return top;
+    }
+    while (high - low > 1) { /* value(low) <= size < value(high) */
+        uint32_t middle = low + (high - low) / 2;
+        if (value_of(middle, type) <= size) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    below = size - value_of(low, type);
+    above = (high == top ? beyond : value_of(high, type)) - size;
+    if (below != above) {
+        return below < above ? low : high;
+    }
+    return low % 2 == 0 ? low : high;
+}
+
+/* All 65536, as slow as it is: proves the search above. */
+static uint32_t nearest_of_all(double size, int32_t type)
+{
+    const uint32_t top = type == DPAR_F16 ? 0x7c00u : 0x7f80u;
+    const double beyond = type == DPAR_F16 ? 65536.0 : ldexp(1, 128);
+    double least = (double)INFINITY;
+    uint32_t best = 0, h;
+    for (h = 0; h < 65536; h++) {
+        double v = (h & 0x7fffu) == top ? beyond : value_of(h, type), away;
+        if (v != v || (h & 0x8000u) != 0) {
+            continue;
+        }
+        away = fabs(v - size);
+        if (away < least || (away == least && h % 2 == 0)) {
+            least = away;
+            best = h;
+        }
+    }
+    return size >= beyond ? top : best;
+}
+
+/* 0xffff stands for any NaN. */
+static uint32_t rounded(float x, int32_t type)
+{
+    const uint32_t sign = (bits_of(x) >> 16) & 0x8000u;
+    return x != x ? 0xffffu : sign | nearest(fabs((double)x), type);
+}
+
+static uint32_t kernel_narrow(uint32_t x, int32_t type)
+{
+#if DPARI_KERN_VECTOR
+    dpari_kern_u4 low = {x, ~x, x, 1}, high = {7, x, x, x}, r;
+    uint32_t word[4];
+    r = dpari_kern_narrow(low, high, type);
+    memcpy(word, &r, 16);
+    CHECK((word[0] & 0xffffu) == (word[2] & 0xffffu) && (word[0] & 0xffffu) == word[3] >> 16);
+    return word[2] & 0xffffu;
+#else
+    return (uint32_t)dpari_kern_narrow(x, type);
+#endif
+}
+
+static uint32_t kernel_widen(uint32_t h, int32_t type)
+{
+#if DPARI_KERN_VECTOR
+    dpari_kern_u4 raw = {h, h << 16, h | h << 16, ~h}, low, high;
+    uint32_t a[4], b[4];
+    dpari_kern_widen(raw, type, &low, &high);
+    memcpy(a, &low, 16);
+    memcpy(b, &high, 16);
+    CHECK(a[0] == b[1] && a[0] == a[2] && a[0] == b[2] && a[1] == 0 && b[0] == 0);
+    return a[0];
+#else
+    return (uint32_t)dpari_kern_widen(h, type);
+#endif
+}
+
+static int is_nan(uint32_t h, int32_t type)
+{
+    const double v = value_of(h, type);
+    return v != v;
+}
+
+static void check_narrow(uint32_t x, int32_t type)
+{
+    const uint32_t want = rounded(float_of(x), type), got = kernel_narrow(x, type);
+    const int same = want == 0xffffu ? is_nan(got, type) : got == want;
+    CHECK(same);
+    if (!same) {
+        printf("  %s of %08x: %04x, not %04x\n", dpar_type_name(type), x, got, want);
+    }
+}
+
+/* Every value, every boundary between two and the f32 on both sides of each: all places where
+ * rounding may go wrong. */
+static void test_rounding(int32_t type)
+{
+    uint32_t h, k;
+    for (h = 0; h < 65536; h++) {
+        const double v = value_of(h, type);
+        const uint32_t wide = kernel_widen(h, type);
+        if (v != v) {
+            CHECK(float_of(wide) != float_of(wide) && is_nan(kernel_narrow(wide, type), type));
+            continue;
+        }
+        CHECK_INT(wide, bits_of((float)v));
+        if (type == DPAR_F16 && fabs(v) < 65536.0) {
+            const double up = (h & 0x7fffu) == 0x7bffu ? 65536.0 : fabs(half_value(h + 1));
+            const uint32_t tie = bits_of((float)((fabs(v) + up) / 2)) | (h & 0x8000u) << 16;
+            for (k = 0; k < 3; k++) {
+                check_narrow(tie - 1 + k, type);
+                check_narrow(wide - (wide % 0x80000000u != 0) + k, type);
+            }
+        } else {
+            static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
+            for (k = 0; k < 6; k++) {
+                check_narrow(wide | low[k], type);
+            }
+        }
+    }
+    for (k = 0; k < 300000; k++) {
+        check_narrow((uint32_t)(random_bits() >> 32), type);
+    }
+}
+
+static void test_search(int32_t type)
+{
+    int k;
+    for (k = 0; k < 200; k++) {
+        const uint32_t h = (uint32_t)(random_bits() % 0x7b00u);
+        const double a = value_of(h, type), b = value_of(h + 1, type);
+        const double x = k % 4 == 0 ? (a + b) / 2 : a + (b - a) * (double)(k % 4) / 4;
+        CHECK_INT(nearest(x, type), nearest_of_all(x, type));
+    }
+    CHECK_INT(nearest(type == DPAR_F16 ? 65520.0 : ldexp(511, 119), type),
+              nearest_of_all(type == DPAR_F16 ? 65520.0 : ldexp(511, 119), type));
+}
+
+/* ---- reductions, by loops over one element */
+
+static uint64_t load_bits(const unsigned char *from, int32_t type)
+{
+    uint8_t a;
+    uint16_t b;
+    uint32_t c;
+    uint64_t d;
+    switch (dpar_type_bytes(type)) {
+    case 1: memcpy(&a, from, 1); return a;
+    case 2: memcpy(&b, from, 2); return b;
+    case 4: memcpy(&c, from, 4); return c;
+    default: memcpy(&d, from, 8); return d;
+    }
+}
+
+static double double_of(uint64_t bits)
+{
+    double d;
+    memcpy(&d, &bits, 8);
+    return d;
+}
+
+#define NAN_BITS UINT64_C(0xfedcba9876543210) /* any NaN; no test number has these bits */
+
+/* NaN anywhere is NaN: said first, not found by comparing. */
+#define EXTREME(TYPE, a, b) (op == DPAR_MAX ? ((a) > (b) ? (a) : (b)) : ((a) < (b) ? (a) : (b)))
+
+static uint64_t expected_f64(const uint64_t *x, int32_t ins, int32_t op)
+{
+    volatile double r = double_of(x[0]);
+    uint64_t bits;
+    double d;
+    int32_t i;
+    for (i = 1; i < ins; i++) {
+        const double y = double_of(x[i]);
+        if (op == DPAR_MAX || op == DPAR_MIN) {
+            r = r != r || y != y ? (double)NAN : EXTREME(double, r, y);
+        } else {
+            r = op == DPAR_PRODUCT ? r * y : r + y;
+        }
+    }
+    d = op == DPAR_AVG ? r / ins : r;
+    memcpy(&bits, &d, 8);
+    return d != d ? NAN_BITS : bits;
+}
+
+static uint64_t expected_f32(const uint64_t *x, int32_t ins, int32_t type, int32_t op)
+{
+    volatile float r = 0;
+    float f;
+    int32_t i;
+    for (i = 0; i < ins; i++) {
+        const float y =
+            type == DPAR_F32 ? float_of((uint32_t)x[i]) : (float)value_of((uint32_t)x[i], type);
+        if (i == 0) {
+            r = y;
+        } else if (op == DPAR_MAX || op == DPAR_MIN) {
+            r = r != r || y != y ? (float)NAN : EXTREME(float, r, y);
+        } else {
+            r = op == DPAR_PRODUCT ? r * y : r + y;
+        }
+    }
+    f = r;
+    if (op == DPAR_AVG) {
+        f = r / (float)ins;
+    }
+    if (f != f) {
+        return NAN_BITS;
+    }
+    return type == DPAR_F32 ? bits_of(f) : rounded(f, type);
+}
+
+/* Integers modulo 2^64, cut to the type at the end: the same as wrapping at each step. */
+static int64_t sign_out(uint64_t bits, int32_t type)
+{
+    switch (type) {
+    case DPAR_I8: return (int8_t)(uint8_t)bits;
+    case DPAR_I32: return (int32_t)(uint32_t)bits;
+    default: return (int64_t)bits;
+    }
+}
+
+static uint64_t expected_int(const uint64_t *x, int32_t ins, int32_t type, int32_t op)
+{
+    const int is_signed = type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64;
+    const int32_t width = dpar_type_bytes(type);
+    const uint64_t all = width == 8 ? UINT64_MAX : (UINT64_C(1) << 8 * width) - 1;
+    uint64_t sum = 0, product = 1, best = x[0];
+    int32_t i;
+    for (i = 0; i < ins; i++) {
+        const int above = is_signed ? sign_out(x[i], type) > sign_out(best, type) : x[i] > best;
+        sum += x[i];
+        product *= x[i];
+        if (x[i] != best && above == (op == DPAR_MAX)) {
+            best = x[i];
+        }
+    }
+    sum &= all;
+    switch (op) {
+    case DPAR_SUM: return sum;
+    case DPAR_AVG:
+        return is_signed ? (uint64_t)(sign_out(sum, type) / ins) & all : sum / (uint64_t)ins;
+    case DPAR_PRODUCT: return product & all;
+    default: return best;
+    }
+}
+
+static uint64_t expected(const uint64_t *x, int32_t ins, int32_t type, int32_t op)
+{
+    switch (type) {
+    case DPAR_F64: return expected_f64(x, ins, op);
+    case DPAR_F32:
+    case DPAR_F16:
+    case DPAR_BF16: return expected_f32(x, ins, type, op);
+    default: return expected_int(x, ins, type, op);
+    }
+}
+
+static int same_value(uint64_t got, uint64_t want, int32_t type, int32_t op)
+{
+    double g;
+    switch (type) {
+    case DPAR_F64: g = double_of(got); break;
+    case DPAR_F32: g = (double)float_of((uint32_t)got); break;
+    case DPAR_F16:
+    case DPAR_BF16: g = value_of((uint32_t)got, type); break;
+    default: return got == want;
+    }
+    if (want == NAN_BITS) {
+        return g != g;
+    }
+    if ((op == DPAR_MAX || op == DPAR_MIN) && g == 0) { /* either zero */
+        return (want & ~(UINT64_C(1) << (8 * dpar_type_bytes(type) - 1))) == 0;
+    }
+    return got == want;
+}
+
+/* Mostly numbers of size near 1, so that sums round; one in eight any bits at all (NaN, infinity,
+ * subnormals, largest); one in eight zeros of either sign; those as runs over all inputs too. */
+static void put_random(unsigned char *to, int32_t type, int64_t e)
+{
+    const uint64_t kind =
+        e % 5 == 4 ? (uint64_t)e / 5 % 8 : random_bits() % 8 + (e % 5 < 2 ? 2 : 0);
+    const double x = ((double)(random_bits() >> 11) / 9007199254740992.0 - 0.5) * 8;
+    uint64_t bits = random_bits();
+    const float f = (float)x;
+    if (dpar_type_bytes(type) <= 1 || type == DPAR_I32 || type >= DPAR_U32) {
+        memcpy(to, &bits, (size_t)dpar_type_bytes(type));
+        return;
+    }
+    if (kind == 1) {
+        bits = bits % 2 << (8 * dpar_type_bytes(type) - 1);
+    } else if (kind > 1 && type == DPAR_F64) {
+        memcpy(&bits, &x, 8);
+    } else if (kind > 1) {
+        bits = type == DPAR_F32 ? bits_of(f) : rounded(f, type);
+    }
+    if (dpar_type_bytes(type) == 2) {
+        const uint16_t h = (uint16_t)bits;
+        memcpy(to, &h, 2);
+    } else if (type == DPAR_F32) {
+        const uint32_t w = (uint32_t)bits;
+        memcpy(to, &w, 4);
+    } else {
+        memcpy(to, &bits, 8);
+    }
+}
+
+static unsigned char given[INS][8 * MOST], base[8 * MOST];
+static unsigned char in_room[INS][ROOM], out_room[OUTS][ROOM];
+
+/* A place for an array `shift` elements behind a line. */
+static unsigned char *placed(unsigned char *room, int64_t shift, int32_t width)
+{
+    unsigned char *at = room + GUARD;
+    return at + ((0 - (uintptr_t)at) & 63) + shift * width;
+}
+
+static int untouched(const unsigned char *from, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        if (from[i] != 0xa5) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* One reduction of elements [first, first + count); its bits must be those of `base`. */
+static void check_variant(int32_t type, int32_t op, int32_t ins, int32_t outs, int64_t first,
+                          int64_t count, int32_t apart, int in_place, int32_t stream)
+{
+    const int32_t width = dpar_type_bytes(type);
+    const size_t bytes = (size_t)(count * width);
+    const void *in[INS];
+    void *out[OUTS];
+    int32_t i;
+    int good = 1;
+    for (i = 0; i < ins; i++) {
+        unsigned char *at = placed(in_room[i], apart == 2 ? i + 1 : apart, width);
+        memset(at - GUARD, 0xa5, bytes + 2 * GUARD);
+        memcpy(at, given[i] + first * width, bytes);
+        in[i] = at;
+    }
+    for (i = 0; i < outs; i++) {
+        unsigned char *at = placed(out_room[i], apart == 2 ? 3 * i + 2 : apart, width);
+        memset(at - GUARD, 0xa5, bytes + 2 * GUARD);
+        out[i] = at;
+        if (in_place && i < ins) { /* the last input into the first output, and so on */
+            out[i] = placed(in_room[ins - 1 - i], apart == 2 ? ins - i : apart, width);
+        }
+    }
+    dpari_kern_reduce(out, outs, in, ins, count, type, op, stream);
+    for (i = 0; i < outs; i++) {
+        const unsigned char *at = (const unsigned char *)out[i];
+        good &= memcmp(at, base + first * width, bytes) == 0;
+        good &= untouched(at - GUARD, GUARD) && untouched(at + bytes, GUARD);
+    }
+    for (i = in_place ? ins - outs : ins; --i >= 0;) {
+        good &= memcmp(in[i], given[i] + first * width, bytes) == 0;
+    }
+    CHECK(good);
+    if (!good) {
+        printf("  %s op %d, %d to %d, from %d count %d, shift %d in place %d stream %d\n",
+               dpar_type_name(type), op, ins, outs, (int)first, (int)count, apart, in_place,
+               stream);
+    }
+}
+
+static void check_base(int32_t type, int32_t op, int32_t ins)
+{
+    const int32_t width = dpar_type_bytes(type);
+    const void *in[INS];
+    void *out[1];
+    uint64_t x[INS];
+    int64_t e;
+    int32_t i;
+    for (i = 0; i < ins; i++) {
+        in[i] = given[i];
+    }
+    out[0] = base;
+    dpari_kern_reduce(out, 1, in, ins, MOST, type, op, 0);
+    for (e = 0; e < MOST; e++) {
+        uint64_t got = load_bits(base + e * width, type), want;
+        for (i = 0; i < ins; i++) {
+            x[i] = load_bits(given[i] + e * width, type);
+        }
+        want = ins == 1 ? x[0] : expected(x, ins, type, op);
+        CHECK(ins == 1 ? got == want : same_value(got, want, type, op));
+        if (ins == 1 ? got != want : !same_value(got, want, type, op)) {
+            printf("  %s op %d of %d, element %d: %llx, not %llx\n", dpar_type_name(type), op, ins,
+                   (int)e, (unsigned long long)got, (unsigned long long)want);
+            return;
+        }
+    }
+}
+
+static void test_type(int32_t type)
+{
+    int64_t e;
+    int32_t i, ins, outs, apart, variant;
+    size_t o, c;
+    for (e = 0; e < MOST; e++) {
+        for (i = 0; i < INS; i++) {
+            put_random(given[i] + e * dpar_type_bytes(type), type, e);
+        }
+    }
+    for (o = 0; o < sizeof(ops) / sizeof(ops[0]); o++) {
+        for (ins = 1; ins <= INS; ins++) {
+            check_base(type, ops[o], ins);
+            for (c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+                for (variant = 0; variant < 3 * OUTS * 4; variant++) {
+                    const int64_t first = counts[c] == MOST ? 0 : (int64_t)(random_bits() % 500);
+                    apart = variant % 3;
+                    outs = variant / 3 % OUTS + 1;
+                    check_variant(type, ops[o], ins, outs, first, counts[c], apart,
+                                  variant / 12 % 2, variant / 24);
+                }
+            }
+        }
+    }
+}
+
+/* 1000 inputs: more than 8 bits hold. Of i8 all 1: the sum wraps to 1000 - 1024 = -24, divided by
+ * 1000 it is 0; of u8 all 255: 255000 mod 256 = 24; of i8 -128 twice: 0. */
+static void test_many(void)
+{
+    static int8_t one = 1, low = -128;
+    static uint8_t full = 255;
+    static float tenth = 0.1f;
+    static const void *in[1000];
+    float sum = 0.1f, f_out = 0;
+    int8_t i_out = 77;
+    uint8_t u_out = 77;
+    void *out[1];
+    int i;
+    for (i = 0; i < 1000; i++) {
+        in[i] = &one;
+    }
+    out[0] = &i_out;
+    dpari_kern_reduce(out, 1, in, 1000, 1, DPAR_I8, DPAR_SUM, 0);
+    CHECK_INT(i_out, -24);
+    dpari_kern_reduce(out, 1, in, 1000, 1, DPAR_I8, DPAR_AVG, 1);
+    CHECK_INT(i_out, 0);
+    in[0] = in[1] = &low;
+    dpari_kern_reduce(out, 1, in, 2, 1, DPAR_I8, DPAR_AVG, 0);
+    CHECK_INT(i_out, 0);
+    for (i = 0; i < 1000; i++) {
+        in[i] = &full;
+    }
+    out[0] = &u_out;
+    dpari_kern_reduce(out, 1, in, 1000, 1, DPAR_U8, DPAR_SUM, 0);
+    CHECK_INT(u_out, 24);
+    for (i = 0; i < 1000; i++) {
+        in[i] = &tenth;
+        sum = i > 0 ? sum + tenth : tenth;
+    }
+    out[0] = &f_out;
+    dpari_kern_reduce(out, 1, in, 1000, 1, DPAR_F32, DPAR_SUM, 0);
+    CHECK_INT(bits_of(f_out), bits_of(sum));
+}
+
+/* What must come out of a few, by hand. */
+static void test_known(void)
+{
+    static const uint16_t f16[][3] = {
+        {0x7bff, 0x7bff, 0x7c00}, /* 65504 + 65504: infinity */
+        {0x7bff, 0xfbff, 0x0000}, /* x - x = +0 */
+        {0x8000, 0x8000, 0x8000}, /* -0 + -0 = -0 */
+        {0x0001, 0x0001, 0x0002}, /* subnormals are exact */
+        {0x03ff, 0x0001, 0x0400}, /* up to the smallest normal */
+        {0x3c00, 0x1000, 0x3c00}, /* 1 + 2^-11 ties to even, down */
+        {0x3c01, 0x1000, 0x3c02}, /* 1 + 3 * 2^-11 ties to even, up */
+    };
+    size_t k;
+    for (k = 0; k < sizeof(f16) / sizeof(f16[0]); k++) {
+        uint16_t sum = 0xeeee;
+        const void *in[2];
+        void *out[1];
+        in[0] = &f16[k][0];
+        in[1] = &f16[k][1];
+        out[0] = &sum;
+        dpari_kern_reduce(out, 1, in, 2, 1, DPAR_F16, DPAR_SUM, 0);
+        CHECK_INT(sum, f16[k][2]);
+    }
+}
+
+/* Sums of bf16 round once: 1 + 2^-9 + 2^-9 + ... (eight of them) is 1 + 2^-6; rounding each sum to
+ * 8 bits would leave 1. */
+static void test_round_once(void)
+{
+    static const uint16_t one = 0x3f80, tiny = 0x3b00;
+    const void *in[INS];
+    uint16_t sum = 0;
+    void *out[1];
+    int i;
+    for (i = 0; i < INS; i++) {
+        in[i] = i == 0 ? &one : &tiny;
+    }
+    out[0] = &sum;
+    dpari_kern_reduce(out, 1, in, INS, 1, DPAR_BF16, DPAR_SUM, 0);
+    CHECK_INT(sum, 0x3f82);
+}
+
+static void test_copy(void)
+{
+    static const int64_t sizes[] = {-1,  0,   1,   15,  63,   64,   65,    127,  255,
+                                    256, 257, 319, 320, 4095, 4096, 12345, 32768};
+    size_t s, i;
+    int from, to, stream;
+    for (i = 0; i < sizeof(given[0]); i++) {
+        given[0][i] = (unsigned char)random_bits();
+    }
+    for (s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        const size_t bytes = sizes[s] < 0 ? 0 : (size_t)sizes[s];
+        for (from = 0; from < 3; from++) {
+            for (to = 0; to < 66; to++) {
+                for (stream = 0; stream < 2; stream++) {
+                    unsigned char *at = placed(out_room[0], to, 1);
+                    memset(at - GUARD, 0xa5, bytes + 2 * GUARD);
+                    dpari_kern_copy(at, given[0] + 5 * from, sizes[s], stream);
+                    CHECK(memcmp(at, given[0] + 5 * from, bytes) == 0);
+                    CHECK(untouched(at - GUARD, GUARD) && untouched(at + bytes, GUARD));
+                }
+            }
+        }
+    }
+    memcpy(base, given[0], sizeof(base));
+    dpari_kern_copy(base, base, sizeof(base), 1);
+    CHECK(memcmp(base, given[0], sizeof(base)) == 0);
+}
+
+int main(void)
+{
+    size_t t;
+    test_search(DPAR_F16);
+    test_search(DPAR_BF16);
+    test_rounding(DPAR_F16);
+    test_rounding(DPAR_BF16);
+    test_known();
+    test_round_once();
+    test_many();
+    test_copy();
+    for (t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
+        test_type(types[t]);
+    }
+    return CHECK_DONE();
+}
