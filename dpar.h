@@ -31,6 +31,12 @@
 #ifndef DPAR_H
 #define DPAR_H
 
+/* What the implementation of the run wing needs of Linux, when this header comes first. */
+#if defined(DPAR_IMPLEMENTATION) && !defined(DPAR_NO_RUN) && defined(__linux__) &&                 \
+    !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
+
 #include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -59,6 +65,14 @@
 #endif
 #endif
 
+/* The run wing needs POSIX and a C library; elsewhere, or with DPAR_NO_RUN, it is not there. */
+#if !defined(DPAR_NO_RUN) && defined(__STDC_HOSTED__) && __STDC_HOSTED__ &&                        \
+    (defined(__unix__) || defined(__APPLE__))
+#define DPARI_RUN 1
+#else
+#define DPARI_RUN 0
+#endif
+
 /* Every status: negative is an error, 0 is fine, positive is a condition and no failure. */
 #define DPAR_STATUS_LIST(X)                                                                        \
     X(OK, 0, "ok")                                                                                 \
@@ -72,7 +86,11 @@
     X(E_DIVIDE, -6, "sizes do not divide")                                                         \
     X(E_MEMORY, -7, "it does not fit in device memory")                                            \
     X(E_NONE, -8, "no configuration is legal")                                                     \
-    X(E_STUCK, -9, "ranks wait for each other")
+    X(E_STUCK, -9, "ranks wait for each other")                                                    \
+    X(E_PEER, -10, "another rank is gone")                                                         \
+    X(E_TIMEOUT, -11, "another rank did not come in time")                                         \
+    X(E_MISMATCH, -12, "ranks called different operations")                                        \
+    X(E_SYSTEM, -13, "the operating system refused")
 
 typedef int32_t dpar_status;
 
@@ -99,8 +117,8 @@ DPAR_API int32_t dpar_features(void);
 
 /* ==== base/type.h ==== */
 
-/* type - the number formats, named once for all wings: what a chip computes in (cost), what a
- * message holds (run). */
+/* type - words that all wings share: the number formats (what a chip computes in, what a message
+ * holds) and the collectives (what one costs, what one does). */
 
 /* The first DPAR_FORMATS are those that chips state a peak for; from F16 on they are only stored.
  * BF16 stands for F16 too where a peak is meant. */
@@ -128,6 +146,27 @@ DPAR_API int32_t dpar_type_bytes(int32_t type);
 DPAR_API const char *dpar_type_name(int32_t type);
 /* Can the run wing add such elements? F64 F32 BF16 F16 and the integers; not TF32, F8, F4. */
 DPAR_API int32_t dpar_type_reduces(int32_t type);
+
+/* The collectives, as MPI and NCCL have them, and the two halves of a message. */
+enum {
+    DPAR_ALL_REDUCE,
+    DPAR_ALL_GATHER,
+    DPAR_REDUCE_SCATTER,
+    DPAR_ALL_TO_ALL,
+    DPAR_BROADCAST,
+    DPAR_REDUCE,
+    DPAR_GATHER,
+    DPAR_SCATTER,
+    DPAR_SEND_RECV, /* a message, as a cost */
+    DPAR_BARRIER,
+    DPAR_COLLECTIVES,
+    DPAR_SEND = DPAR_COLLECTIVES,
+    DPAR_RECV,
+    DPAR_CALLS
+};
+
+/* "all-reduce", ..., "send", "recv"; "?" for a number that is none. Static text. */
+DPAR_API const char *dpar_collective_name(int32_t kind);
 
 /* ==== base/box.h ==== */
 
@@ -2336,20 +2375,6 @@ DPAR_API int32_t dpar_cluster_gpus(const dpar_cluster *c);
  * "size": all-gather's output, reduce-scatter's input, all-to-all's buffer of one rank). */
 
 enum {
-    DPAR_ALL_REDUCE,
-    DPAR_ALL_GATHER,
-    DPAR_REDUCE_SCATTER,
-    DPAR_ALL_TO_ALL,
-    DPAR_BROADCAST,
-    DPAR_REDUCE,
-    DPAR_GATHER,
-    DPAR_SCATTER,
-    DPAR_SEND_RECV,
-    DPAR_BARRIER,
-    DPAR_COLLECTIVES
-};
-
-enum {
     DPAR_ALG_RING,
     DPAR_ALG_RECURSIVE_DOUBLING,
     DPAR_ALG_RECURSIVE_HALVING,
@@ -2367,8 +2392,7 @@ enum {
     DPAR_ALGS
 };
 
-/* "all-reduce", ...; "ring", ...; "?" for a number that is none. Static text. */
-DPAR_API const char *dpar_collective_name(int32_t kind);
+/* "ring", ...; "?" for a number that is none. Static text. */
 DPAR_API const char *dpar_algorithm_name(int32_t algorithm);
 
 /* The ring all-reduce of the textbooks: 2 (n-1)/n * bytes / Bps, 0 for n = 1. It is exactly that:
@@ -3027,6 +3051,281 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
                                     dpar_advice *advice, dpar_why *why);
 
 #endif /* DPAR_NO_COST */
+
+#if DPARI_RUN
+
+/* ==== run/comm.h ==== */
+
+/* comm - a communicator: ranks that move and add memory together. One interface over engines:
+ * shared memory (in this header), MPI (dpar_mpi.h), NCCL (dpar_nccl.h). Rank and size mean what MPI
+ * means. Where one comes from: dpar_init, dpar_launch (launch.h), dpar_mpi_comm (dpar_mpi.h).
+ *
+ * Every operation is COLLECTIVE over the communicator (send and recv: over the two ranks): all its
+ * ranks call it, in the same order, with the same type, count, op and root. That is checked at
+ * every call, for nothing: a call that does not fit ends in DPAR_E_MISMATCH on all ranks with a
+ * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER, one
+ * that does not come before the deadline in DPAR_E_TIMEOUT. After such an error the communicator is
+ * broken: each later call returns the same status at once; close it. (MPI cannot tell: see there.)
+ * So that this is known at once, a collective returns on no rank before all have entered it.
+ *
+ * work: NULL waits until the operation is done. Else it is posted: it goes on inside dpar_test,
+ * dpar_wait and every other call on communicators of the same world (or all the time, with
+ * dpar_comm_progress), and buffers, counts and offsets stay untouched until the work is done.
+ * Collectives of one communicator run in the order of their posting. One thread at a time uses a
+ * communicator and those split from it.
+ *
+ * Counts are elements, 0 is fine, 2^31 and more are. In place: out is where in lies, exactly:
+ *     reduce, all_reduce, all_to_all   out == in
+ *     all_gather, gather at the root   in is rank's own piece of out
+ *     reduce_scatter, scatter (root)   out is rank's own piece of in
+ * any other overlap of in and out is DPAR_E_ARG.
+ *
+ * Reductions go in rank order, ((x0 op x1) op x2) ..., once per element: the same bits on all
+ * ranks, in every run, whatever the size (shm; MPI does as it likes unless told, dpar_mpi.h).
+ * F16 and BF16 add in f32 and round once. DPAR_AVG is the sum over the number of ranks; integers
+ * wrap, averages of integers round towards zero. MAX and MIN give NaN where one is NaN. */
+
+/* One operation, as data: what the functions below fill in. Fields that a kind has no use for are
+ * 0. */
+typedef struct dpar_call {
+    int32_t kind;             /* DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV */
+    int32_t type;             /* DPAR_F32, ... */
+    int32_t op;               /* DPAR_SUM, ... where something is reduced */
+    int32_t root;             /* broadcast, reduce, gather, scatter; the peer of send and recv */
+    int32_t tag;              /* send, recv: 0 .. 2^31 - 1 */
+    int32_t varies;           /* 1: pieces differ by rank (the _v forms), counts below */
+    const void *in;           /* broadcast: the same as out */
+    void *out;                /* */
+    int64_t count;            /* elements of the rank's own piece; see each function */
+    const int64_t *in_count;  /* elements of the piece for each rank */
+    const int64_t *in_begin;  /* where it begins in `in`, in elements; NULL: one after the other */
+    const int64_t *out_count; /* of the piece from each rank */
+    const int64_t *out_begin; /* where it begins in `out`; NULL: one after the other */
+} dpar_call;
+
+typedef struct dpar_comm dpar_comm;
+
+/* An operation under way: the caller's memory, all zero before its first use; it neither moves nor
+ * is posted again before it is done. A zeroed one counts as done. */
+typedef struct dpar_work {
+    dpar_comm *comm;    /* NULL: nothing is under way */
+    dpar_status status; /* how it ended */
+    int32_t phase;      /* private, as all that follows */
+    dpar_call call;
+    int64_t sequence;
+    double began;
+    void *record;
+    int64_t state[16];
+    struct dpar_work *next;
+} dpar_work;
+
+/* What an engine does; you need it only to write one. */
+typedef struct dpar_engine {
+    char name[8]; /* "shm", "mpi", "nccl" */
+    dpar_status (*run)(dpar_comm *c, const dpar_call *call); /* to the end; the call was checked */
+    dpar_status (*post)(dpar_comm *c, const dpar_call *call, dpar_work *work);
+    dpar_status (*test)(dpar_work *work); /* OK: done, MORE: not yet */
+    dpar_status (*wait)(dpar_work *work);
+    dpar_status (*batch)(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
+    dpar_status (*split)(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
+    dpar_status (*alloc)(dpar_comm *c, int64_t bytes, void **memory);
+    void (*release)(dpar_comm *c, void *memory);
+    dpar_status (*progress)(dpar_comm *c, int32_t on);
+    void (*abort)(dpar_comm *c, dpar_status status, const char *text);
+    void (*report)(dpar_comm *c, dpar_text *out);
+    dpar_status (*close)(dpar_comm *c);
+} dpar_engine;
+
+/* Made by an engine; read rank and size, leave the rest. */
+struct dpar_comm {
+    int32_t rank, size;
+    double timeout_s;   /* how long one operation may wait for others; <= 0: for ever */
+    dpar_status status; /* 0, or how it broke: what every further call returns */
+    dpar_why why;       /* the sentence of the last error on this communicator */
+    dpar_engine engine; /* private, as all that follows */
+    void *context;
+};
+
+/* All ranks have come before any goes on. */
+DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work);
+/* buffer[count] of rank `root` goes into buffer[count] of all. */
+DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
+                                    int32_t root, dpar_work *work);
+/* out[i] on the root becomes in[i] of rank 0 op in[i] of rank 1 op ...; out is not touched on the
+ * other ranks (NULL is fine there). i < count. */
+DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+                                 int32_t type, int32_t op, int32_t root, dpar_work *work);
+/* The same, into the out of every rank. */
+DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, int32_t op, dpar_work *work);
+/* in[count] of rank r comes to out[r * count] of every rank; out holds size * count. */
+DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, dpar_work *work);
+/* in[size * count] is reduced; elements rank * count ... come to out[count]. */
+DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+                                         int32_t type, int32_t op, dpar_work *work);
+/* Piece s of in[size * count] goes to rank s, which puts it at out[rank * count]. */
+DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, dpar_work *work);
+/* in[count] of rank r comes to out[r * count] of the root (elsewhere out may be NULL). */
+DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+                                 int32_t type, int32_t root, dpar_work *work);
+/* Piece r of in[size * count] of the root comes to out[count] of rank r (elsewhere in may be
+ * NULL). */
+DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+                                  int32_t type, int32_t root, dpar_work *work);
+
+/* The same with pieces of different sizes. Counts and begins are arrays of `size` numbers, in
+ * elements; begin NULL: one piece after the other. all_gather_v and reduce_scatter_v: all ranks
+ * give the same counts. Pieces of an `out` must not overlap. A piece that its two ranks give
+ * different sizes is DPAR_E_MISMATCH. */
+DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
+                                       const int64_t *count, const int64_t *begin, int32_t type,
+                                       dpar_work *work);
+DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *out,
+                                           const int64_t *count, int32_t type, int32_t op,
+                                           dpar_work *work);
+DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
+                                       const int64_t *in_begin, void *out,
+                                       const int64_t *out_count, const int64_t *out_begin,
+                                       int32_t type, dpar_work *work);
+/* in_count elements of each rank; count and begin matter on the root alone. */
+DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
+                                   const int64_t *count, const int64_t *begin, int32_t type,
+                                   int32_t root, dpar_work *work);
+/* count and begin matter on the root alone; out_count elements of each rank. */
+DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
+                                    const int64_t *begin, void *out, int64_t out_count,
+                                    int32_t type, int32_t root, dpar_work *work);
+
+/* One message. Of those between two ranks with the same tag the first sent is the first received
+ * (an engine without tags, NCCL, matches in the order of posting and wants equal tags). Counts and
+ * types of both sides are equal, else DPAR_E_MISMATCH. To oneself: post one of the two. A blocking
+ * send may return before its receive is posted, or not: do not count on either. */
+DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
+                               int32_t to, int32_t tag, dpar_work *work);
+DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
+                               int32_t tag, dpar_work *work);
+/* n sends and receives at once (calls[i].kind DPAR_SEND or DPAR_RECV), in any order: they do not
+ * wait for each other. works: n of them, or NULL: return when all are done. */
+DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
+/* Any operation from its description. */
+DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
+
+/* Is it done? OK: yes, MORE: not yet, negative: it failed. Local; makes progress. */
+DPAR_API dpar_status dpar_test(dpar_work *work);
+/* Until it is done (engine NCCL: until the stream will be). */
+DPAR_API dpar_status dpar_wait(dpar_work *work);
+/* All of them, even after one failed; the first failure is returned. */
+DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
+
+/* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank; a
+ * negative color gets none: *out = NULL. COLLECTIVE. The deadline is inherited. */
+DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
+/* The group of this rank along some axes of a mesh (bit i: axis i) over the ranks of c: those that
+ * differ from it in these coordinates only, in the order of dpar_mesh_group_member. The mesh holds
+ * ranks of c, each once; ranks outside it get *out = NULL. COLLECTIVE. */
+DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
+                                          dpar_comm **out);
+/* A second one over the same ranks: its operations are independent of the first's. COLLECTIVE. */
+DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out);
+/* Ends it, and with the world's the rank's part in the job. Work that was not waited for is lost
+ * (DPAR_E_ARG says how many). NULL is fine. COLLECTIVE, unless it is broken. */
+DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
+
+/* Registered memory: other ranks reach it directly, so that collectives on it read and write each
+ * byte once. Zeroed, aligned to 4096; of the communicator's world, to be released before the world
+ * closes (or with it). Not collective. E_MEMORY when there is not so much. */
+DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory);
+DPAR_API void dpar_comm_release(dpar_comm *c, void *memory);
+
+/* Posted work goes on by itself, in a thread of the engine, until turned off. Not collective.
+ * E_SYSTEM when there are no threads. */
+DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on);
+/* Breaks it on all ranks: their waits end with `status` (negative; else E_PEER) and the text. */
+DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text);
+/* What each rank did last, from the flight recorder, as text: the last operations with sequence
+ * number, type, count and state; also of ranks that were killed. Not collective. */
+DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out);
+
+/* ==== run/launch.h ==== */
+
+/* launch - where ranks come from: forked here, threads, or started by a launcher and found. */
+
+/* All zero means the defaults. */
+typedef struct dpar_options {
+    double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
+    double grace_s;     /* dpar_launch: ranks that go on this long after another failed are killed;
+                           0: 10 s */
+    int64_t heap_bytes; /* registered memory of one rank at most (address space, no memory until it
+                           is used); 0: the machine's memory */
+    int64_t slot_bytes; /* staging memory of one rank in one communicator, for messages from memory
+                           that is not registered; 0: 256 KiB; a power of two, 4 KiB .. 16 MiB */
+    int32_t threads;    /* dpar_launch: 1: ranks are threads of this process */
+    int32_t plain;      /* bits of DPAR_WITHOUT_x: what to do without, for tests and comparisons */
+} dpar_options;
+
+/* For options.plain. */
+enum {
+    DPAR_WITHOUT_CMA = 1,    /* do not read other processes' memory (process_vm_readv) */
+    DPAR_WITHOUT_MEMFD = 2,  /* a named segment, unlinked at once, in place of a nameless one */
+    DPAR_WITHOUT_DIRECT = 4, /* treat registered memory as private */
+    DPAR_WITHOUT_FUTEX = 8,  /* wait by yielding and short sleeps alone */
+    DPAR_WITHOUT_STREAM = 16 /* no streaming stores */
+};
+
+/* What a rank runs; its result is 0 when all went well. The communicator is closed for it. */
+typedef int (*dpar_main)(dpar_comm *world, void *arg);
+
+/* Starts n ranks on this machine, runs fn(world, arg) in each, waits for all. They are forked:
+ * each has its own copy of all memory (arg too), and none outlives this process. n = 1 runs in this
+ * process. OK when all returned 0; E_PEER when one did not or was killed; E_ARG, E_SYSTEM when they
+ * could not be started. Needs POSIX; with options.threads the ranks are threads and share memory. */
+DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
+/* The same, with options (NULL: defaults) and the sentence that says which rank failed and how. */
+DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
+                                      const dpar_options *options, dpar_why *why);
+
+/* Who started this process? The launchers that dpar knows, in the order in which it looks; all
+ * numbers come from one of them. */
+enum {
+    DPAR_LAUNCHER_NONE, /* alone: one rank */
+    DPAR_LAUNCHER_DPAR, /* DPAR_RANK, DPAR_SIZE, ... */
+    DPAR_LAUNCHER_TORCHRUN,
+    DPAR_LAUNCHER_OPENMPI,
+    DPAR_LAUNCHER_HYDRA, /* MPICH, Intel MPI */
+    DPAR_LAUNCHER_PALS,  /* Cray PMI */
+    DPAR_LAUNCHER_MVAPICH,
+    DPAR_LAUNCHER_FLUX,
+    DPAR_LAUNCHER_JSRUN,
+    DPAR_LAUNCHER_SLURM, /* inside a step (srun) only */
+    DPAR_LAUNCHERS
+};
+typedef struct dpar_job {
+    int32_t launcher;               /* DPAR_LAUNCHER_x */
+    int32_t rank, size;             /* of the whole job */
+    int32_t local_rank, local_size; /* on this node; -1 where the launcher does not say */
+    char id[64];                    /* the same on all ranks of the job, different between jobs */
+} dpar_job;
+
+/* Reads the environment (this is its purpose). E_ARG with a sentence when a launcher's numbers do
+ * not fit together: a rank without a size, a rank outside. Not collective. */
+DPAR_API dpar_status dpar_job_find(dpar_job *job, dpar_why *why);
+/* "torchrun", "Open MPI", ...; "none". Static text. */
+DPAR_API const char *dpar_launcher_name(int32_t launcher);
+
+/* Joins the job that this process was started in, over shared memory: all its ranks must be on one
+ * node (else E_ARG, and the sentence says what to use). Started by nothing it becomes one rank.
+ * DPAR_TIMEOUT (seconds) in the environment overrides options. *world: closed with
+ * dpar_comm_close. COLLECTIVE over the job. */
+DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why);
+
+/* Writes what dpar sees here, what it will use and what is wrong: launcher and its numbers, cores,
+ * memory, how ranks would share it, network interface, GPUs. world may be NULL; given one it also
+ * compares the ranks of a node (COLLECTIVE then). Returns how many things are wrong. */
+DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
+
+#endif /* DPARI_RUN */
 
 #ifndef DPAR_NO_SHOW
 
@@ -3804,6 +4103,467 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
 
 #endif /* DPAR_NO_COST */
 
+#if DPARI_RUN
+
+/* ==== run/os.h ==== */
+
+/* os - what the run wing needs of POSIX and Linux, behind small functions. Private; the one place
+ * that includes system headers. */
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/time.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#endif
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#if defined(__GLIBC__) && !defined(__USE_MISC)
+#error dpar.h: include it before every system header in the file with DPAR_IMPLEMENTATION, or compile with -D_GNU_SOURCE (or define DPAR_NO_RUN)
+#endif
+
+/* Shared words. Loads acquire, stores release; SWAP and the rest are sequentially consistent. */
+#define DPARI_LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define DPARI_STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define DPARI_STORE_SEQ(p, v) __atomic_store_n((p), (v), __ATOMIC_SEQ_CST)
+#define DPARI_LOAD_SEQ(p) __atomic_load_n((p), __ATOMIC_SEQ_CST)
+#define DPARI_ADD(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+#define DPARI_CLAIM(p, old, now)                                                                   \
+    __atomic_compare_exchange_n((p), (old), (now), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
+
+/* Seconds of a clock that only grows. */
+DPARI_API double dpari_os_now(void);
+/* Between two looks at a word that another core will write. */
+DPARI_API void dpari_os_pause(void);
+DPARI_API void dpari_os_sleep(double seconds);
+/* Sleeps while *word is `value`, at most so long; may return early. Without futexes: sleeps up to 50
+ * us. Wakes whoever sleeps on the word. `own`: all sleepers are threads of this process. */
+DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds,
+                                             int own);
+DPARI_API void dpari_os_futex_wake(uint32_t *word, int own);
+
+/* Private pages, zeroed; NULL when there are none. */
+DPARI_API void *dpari_os_pages(int64_t bytes);
+DPARI_API void dpari_os_unmap(void *at, int64_t bytes);
+/* A file of `bytes` without a name that processes can share by its descriptor (closed on exec), or,
+ * without memfd, one whose name is gone on return. -1 with errno. */
+DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd);
+DPARI_API void *dpari_os_map(int fd, int64_t bytes);
+/* Makes sure that these bytes exist; 0, or an error number (ENOSPC, ENOMEM). */
+DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
+
+/* This process holds byte `at` of the file for as long as it lives; does anyone else hold it? */
+DPARI_API int dpari_os_hold(int fd, int64_t at);
+DPARI_API int dpari_os_is_held(int fd, int64_t at);
+
+/* The CPUs that this thread may use, as 1024 bits. */
+enum { DPARI_CPU_WORDS = 16 };
+DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
+
+/* Copies from another process; 0, or -1 where the kernel does not allow it or it is gone. */
+DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);
+/* Bytes of physical memory; 0 where it cannot be had. */
+DPARI_API int64_t dpari_os_memory(void);
+DPARI_API int64_t dpari_os_page(void);
+
+/* Threads; -1 where the program is linked without them. */
+DPARI_API int dpari_os_thread(pthread_t *thread, void *(*run)(void *), void *arg);
+DPARI_API void dpari_os_join(pthread_t thread);
+
+/* ": No such file or directory" and its kin, for a few numbers that matter; else the number. */
+DPARI_API void dpari_os_error(dpar_text *t, int number);
+
+/* ==== run/world.h ==== */
+
+/* world - the ranks that share one mapping: who they are, their memory, how one waits for another,
+ * what each did last. Private: the floor of the shared-memory engine.
+ *
+ *     [head][dpari_rank x ranks][channel refs, ranks x ranks][heap of rank 0][heap of rank 1]...
+ *
+ * A `ref` names a byte of the mapping to all ranks (their addresses differ): its offset, 0 for
+ * none. Where the ranks are threads a ref is the address itself, and all memory has one. */
+
+enum {
+    DPARI_LINE = 128,      /* two cache lines: the prefetcher fetches in pairs */
+    DPARI_FLIGHTS = 32,    /* operations that the recorder keeps of a rank */
+    DPARI_MAX_RANKS = 1024 /* of one node */
+};
+#define DPARI_PROBE UINT64_C(0x6470617270726f62)
+
+/* One operation in the flight recorder; 64 bytes, written by its rank alone. */
+enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
+typedef struct dpari_flight {
+    int64_t sequence; /* of its communicator; messages: of the rank */
+    int64_t count;
+    uint32_t comm; /* which communicator */
+    int32_t kind, type, op, root, tag;
+    int32_t state;
+    int32_t varies;
+    int64_t room[2];
+} dpari_flight;
+
+enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
+
+/* What all may read about a rank. */
+typedef struct dpari_rank {
+    uint32_t state;    /* DPARI_RANK_x */
+    int32_t pid;       /* */
+    int32_t ending;    /* DEAD: exit status, or -signal; 0 where nobody knows */
+    int32_t can_cma;   /* may it read the others' memory? */
+    uint64_t probe;    /* address of its word DPARI_PROBE + rank, to try that */
+    uint64_t member;   /* ref of its part in the world's communicator */
+    uint64_t cpus[DPARI_CPU_WORDS];
+    char room_0[DPARI_LINE - 32];
+    uint32_t bell;     /* it sleeps on this word */
+    uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
+    int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
+    char room_1[DPARI_LINE - 12];
+    uint64_t flights;  /* operations recorded so far */
+    char room_2[DPARI_LINE - 8];
+    dpari_flight flight[DPARI_FLIGHTS];
+} dpari_rank;
+
+typedef struct dpari_world_head {
+    uint64_t magic;
+    uint32_t version, ranks;
+    int64_t bytes, heap_bytes, slot_bytes, heap_begin;
+    int32_t plain, threads;
+    char room_0[DPARI_LINE - 56];
+    uint32_t sleepers; /* ranks that are asleep now */
+    char room_1[DPARI_LINE - 4];
+    uint32_t comms;    /* names given to communicators so far */
+    char room_2[DPARI_LINE - 4];
+} dpari_world_head;
+
+/* Shared memory for a world, made before its ranks are. */
+typedef struct dpari_segment {
+    char *base;
+    int64_t bytes;
+    int fd; /* -1: memory of this process alone (threads, one rank) */
+} dpari_segment;
+
+/* A world as one rank sees it; private memory. */
+typedef struct dpari_used {
+    int64_t begin, bytes; /* in the mapping */
+} dpari_used;
+enum { DPARI_MAX_USED = 1 << 16 }; /* allocations of one rank at a time */
+
+struct dpari_shm;
+typedef struct dpari_world {
+    dpari_segment segment;
+    dpari_world_head *head;
+    dpari_rank *rank; /* of each */
+    uint64_t *channel; /* [to * ranks + from]: ref of the channel, 0 while it is not open */
+    int32_t me, size;
+    int32_t threads;   /* ranks are threads of this process */
+    int32_t owns;      /* unmap the segment at the end */
+    int32_t crowded;   /* more ranks than cores */
+    int32_t sleepy;    /* so many waits to come go to sleep soon: yields are dear here */
+    int32_t posted;    /* works under way */
+    uint32_t tests;    /* calls of dpar_test so far */
+    int32_t blocker;   /* the world rank that the last unfinished step waits for; -1: several */
+    double timeout_s;
+    struct dpari_shm *comms; /* open communicators */
+    uint64_t spare;          /* ref of a member for the next communicator; 0: none */
+    void *p2p;               /* state of the channels */
+    dpari_used *used;        /* allocations in this rank's heap, ascending */
+    int32_t used_count;
+    int64_t fresh; /* heap from here on was never given out */
+    uint64_t probe; /* DPARI_PROBE + me */
+    uint32_t lock;     /* of all this, while there is a progress thread */
+    uint32_t progress; /* 1: there is one */
+    uint32_t waiting;  /* the user's thread is in a wait and makes progress itself */
+    pthread_t thread;
+} dpari_world;
+
+/* ---- segments and worlds ---- */
+
+/* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
+ * E_SYSTEM with a sentence. */
+DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+                                                   const dpar_options *options, dpar_why *why);
+/* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
+ * size, magic and version before it looks at anything else. */
+DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
+DPARI_API void dpari_segment_close(dpari_segment *s);
+
+/* Becomes rank `me` of the segment's world; returns when all ranks have come (E_TIMEOUT names the
+ * missing, E_PEER a dead one). own: the segment is closed with the world. COLLECTIVE. */
+DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t own,
+                                                 const dpar_options *options, dpar_comm **comm,
+                                                 dpar_why *why);
+/* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by -signal.
+ * All waits for it end at once. A rank that left in order stays LEFT. */
+DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
+/* Says that this rank leaves; ends its view of the world. */
+DPARI_API void dpari_world_close(dpari_world *w);
+/* The world behind a communicator of this engine; NULL for others. */
+DPARI_API dpari_world *dpari_world_of(const dpar_comm *c);
+
+/* ---- memory ---- */
+
+DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory);
+DPARI_API void dpari_heap_release(dpari_world *w, void *memory);
+/* 0 where [at, at + bytes) is not memory that all can reach. */
+DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes);
+DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref);
+
+/* ---- waiting ----
+ *
+ *     dpari_wait t = {0};
+ *     while (!condition) {
+ *         if (dpari_wait_turn(w, &t, peer) == DPAR_MORE) { look whether peers live, time is up }
+ *     }
+ *     dpari_wait_end(w, &t);
+ *
+ * A turn spins, then yields where there are more ranks than cores and yields are cheap, then
+ * sleeps. Before it sleeps it returns once, so that the condition is looked at after the others
+ * were told. MORE: time has passed. */
+typedef struct dpari_wait {
+    int32_t turns;
+    int32_t told; /* counted among the sleepers */
+    uint32_t bell;
+    double began; /* 0: not yet slow */
+} dpari_wait;
+DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
+DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
+
+/* Stores the word and wakes who sleeps for it. */
+DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value);
+/* Wakes all: something happened that everyone must look at. */
+DPARI_API void dpari_ring_all(const dpari_segment *s);
+
+/* Is it still in the job? Notices deaths (DPARI_RANK_DEAD). */
+DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
+
+/* ---- flight recorder ---- */
+
+/* Begins a record; the returned one is to be closed with its state. */
+DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm,
+                                                     int64_t sequence, const dpar_call *call);
+/* The record of that operation, copied; 0 when it is not (or no longer) there. sequence < 0: the
+ * last one. */
+DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
+                                          int64_t sequence, dpari_flight *out);
+/* Reads one while it may be written: word by word, so that none tears. */
+DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
+DPARI_API void dpari_flight_end(dpari_flight *f, int32_t state);
+/* "all-reduce #12 (1024 f32, sum)". */
+DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
+
+/* ==== run/shm.h ==== */
+
+/* shm - the shared-memory engine: communicators over a world. Private. The protocol, and why two
+ * parities are enough, is at the top of shm.c; tests/model has it as a model. */
+
+enum { DPARI_INLINE = 120 }; /* bytes of payload in an entry */
+
+/* What a rank tells all others when it enters a collective: word = sequence << 32 | fingerprint. */
+typedef struct dpari_entry {
+    uint64_t word;
+    uint64_t payload[15];
+} dpari_entry;
+
+typedef struct dpari_word {
+    uint64_t word; /* sequence << 32 | step */
+    uint64_t room[15];
+} dpari_word;
+
+/* How a communicator broke: claimed by the first who sees it, then filled, then published. */
+enum { DPARI_ABORT_NONE, DPARI_ABORT_CLAIMED, DPARI_ABORT_SET };
+typedef struct dpari_abort {
+    uint32_t state;
+    dpar_status status;
+    char text[sizeof(dpar_why)];
+    char room[8];
+} dpari_abort;
+
+/* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
+typedef struct dpari_member {
+    dpari_entry entry[2]; /* by parity of the sequence number */
+    dpari_word a, b, c;   /* progress inside a collective */
+    dpari_abort abort;    /* that of rank 0 counts */
+    uint64_t next;        /* while it waits for its next communicator: the spare behind it */
+    int64_t counted;      /* and how far it has counted */
+    uint64_t room[14];
+} dpari_member;
+
+typedef struct dpari_shm {
+    dpar_comm comm; /* first: a dpar_comm is one of these */
+    dpari_world *world;
+    struct dpari_shm *next;  /* of the world's open ones */
+    int64_t bytes;           /* of this */
+    uint32_t id;             /* the same on its ranks, of no other */
+    int64_t sequence;        /* of the last collective posted */
+    dpar_work *first, *last; /* posted collectives, in order */
+    int64_t slot_bytes;
+    uint64_t member_ref;
+    dpari_member **member; /* of each rank */
+    int32_t *world_rank;   /* of each rank */
+    const void **in;       /* scratch: an address a rank */
+    void **out;
+} dpari_shm;
+
+/* Behind a member: two tables of pieces (one a parity), then the staging memory, two slots. */
+typedef struct dpari_piece {
+    int64_t begin, bytes;
+} dpari_piece;
+DPARI_API int64_t dpari_table_bytes(const dpari_world *w);
+DPARI_API dpari_piece *dpari_table(const dpari_shm *s, int32_t rank, int64_t parity);
+DPARI_API char *dpari_staging(const dpari_shm *s, int32_t rank);
+
+/* The world's communicator; its parts are already in the rank blocks. */
+DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size,
+                                               const int32_t *world_rank, const uint64_t *member,
+                                               int32_t rank, uint32_t id, int64_t sequence,
+                                               dpari_shm **out);
+/* Room for a member, its tables and slots in this rank's heap. One that was used before (members
+ * are never given back, see shm.c) has counted to *sequence. */
+DPARI_API dpar_status dpari_member_make(dpari_world *w, uint64_t *ref,
+                                                  int64_t *sequence);
+
+/* A step of the collective that is first in the queue, from phase 0 on: OK done, MORE
+ * (world->blocker: for whom), negative: failed. missing: has that rank not done what k waits for? */
+DPARI_API dpar_status dpari_coll_advance(dpari_shm *s, dpar_work *k);
+DPARI_API int dpari_coll_missing(const dpari_shm *s, const dpar_work *k, int32_t rank);
+
+/* Messages. start: OK done already, MORE under way (the channels remember it until it is done).
+ * advance: the state of one. progress: looks at all channels of the world. */
+DPARI_API dpar_status dpari_p2p_open(dpari_world *w);
+DPARI_API void dpari_p2p_close(dpari_world *w);
+DPARI_API dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_work *k);
+DPARI_API dpar_status dpari_p2p_advance(dpari_shm *s, dpar_work *k);
+DPARI_API void dpari_p2p_progress(dpari_world *w);
+/* Forgets works that cannot end: their communicator is broken or closed. */
+DPARI_API int32_t dpari_p2p_forget(dpari_shm *s);
+
+/* Breaks it for all with this status and text (the first to come wins); returns what counts. */
+DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status,
+                                                const char *text);
+/* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
+DPARI_API dpar_status dpari_shm_broken(dpari_shm *s);
+
+/* ==== run/kernel.h ==== */
+
+/* kernel - private: the loops over memory of the shared-memory engine. What a collective costs is
+ * reading every input once and writing every output once; these loops come near to it by plain C
+ * at -O2. */
+
+/* Each of `count` elements of every out[j] becomes in[0][e] op in[1][e] op ..., in that order. F16
+ * and BF16 accumulate in f32 and round once, to nearest even; AVG is the sum (of 16 bits: in f32)
+ * divided by `ins`; sums and products of integers wrap, AVG of integers divides what wrapped
+ * towards zero. MAX and MIN of a NaN are NaN, of +0 and -0 either. A NaN that comes out is the
+ * quiet one without sign or payload. One input is copied bit by bit. The bits of an element do not
+ * depend on alignment, on `stream`, on `count` nor on its place.
+ *
+ * Domain: dpar_type_reduces(type); op DPAR_SUM..DPAR_MIN; ins, outs >= 1; count >= 0. Pointers are
+ * aligned to the type; an out may be exactly an in, nothing else overlaps.
+ * `stream` != 0: the outs go past the cache (for outputs larger than it; up to 12 times slower on
+ * small ones) and are visible in order to whoever sees a later store. Local; O((ins + outs)
+ * count). */
+DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+                                 int64_t count, int32_t type, int32_t op, int32_t stream);
+
+/* Copies `bytes` (nothing when <= 0) to `to`, which does not overlap `from`, or is it (then there
+ * is nothing to do). `stream` as above. Local; O(bytes). */
+DPARI_API void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream);
+
+/* ==== run/job.h ==== */
+
+/* job - private: which launcher started this process, read from one place so that tests can put
+ * another environment and other files there. */
+
+/* Where the environment and the files under /proc, /sys and /dev are read. */
+typedef struct dpari_site {
+    const char *(*env)(const void *user, const char *name); /* NULL: not set */
+    const void *user;
+    const char *root; /* put before absolute paths; "" is this machine */
+} dpari_site;
+
+/* The real environment and the real files. */
+static DPARI_UNUSED void dpari_site_here(dpari_site *site);
+/* Text of a variable; NULL when it is not set. */
+static DPARI_UNUSED const char *dpari_site_env(const dpari_site *site, const char *name);
+/* Reads at most room - 1 bytes of root + path and ends them with NUL; the bytes, -1: cannot. */
+static DPARI_UNUSED int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
+                                  size_t room);
+
+/* Digits alone, value at most `most`; 1 when it is such a number. */
+static DPARI_UNUSED int dpari_job_number(const char *text, int64_t most, int64_t *value);
+/* "4(x2),3": tasks of node `node` (-1: only if all nodes have as many) and the number of nodes.
+ * 1 when the text is of this form and knows the node. */
+static DPARI_UNUSED int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
+/* The pure part of dpar_job_find: id stays empty where no variable tells jobs apart. *nodes: of the
+ * whole job, 0 where nothing says. */
+static DPARI_UNUSED dpar_status dpari_job_from(const dpari_site *site, dpar_job *job, int32_t *nodes,
+                                     dpar_why *why);
+/* All of dpar_job_find, and the nodes. */
+static DPARI_UNUSED dpar_status dpari_job_here(dpar_job *job, int32_t *nodes, dpar_why *why);
+/* up to four texts, one after the other, into why; returns status. NULL: nothing. */
+static DPARI_UNUSED dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+                                     const char *b, const char *c, const char *d);
+
+/* ==== run/meet.h ==== */
+
+/* meet - private: how the ranks of a job that somebody else started come to one segment.
+ *
+ * Rank 0 makes it and listens on a local socket whose name is made of user and job; each other rank
+ * connects, says who it is, gets the segment's descriptor, maps it and says so; when all have, rank
+ * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens. Elsewhere it
+ * is a file in /tmp that is unlinked once all have come. Both sides ask the system for the other's
+ * user, and a connection that does not speak this protocol is dropped and tried again until the
+ * deadline. */
+
+enum { DPARI_HELLO = 1, DPARI_WELCOME, DPARI_MAPPED, DPARI_GO, DPARI_REFUSED };
+
+/* The one message of the protocol; the same bytes in each direction. */
+typedef struct dpari_hello {
+    uint64_t magic;
+    uint64_t job;    /* hash of launcher and id */
+    uint64_t nonce;  /* of the rank that connects: an answer repeats it */
+    uint32_t layout; /* of what lies in the segment */
+    int32_t kind;    /* DPARI_HELLO ... */
+    int32_t rank, size;
+    int32_t status; /* REFUSED: why, with the text */
+    char text[sizeof(dpar_why)];
+    char room[4];
+} dpari_hello;
+
+/* The socket's name for a job, try k of DPARI_NAMES (another user may sit on one); its bytes. */
+enum { DPARI_NAMES = 4 };
+static DPARI_UNUSED socklen_t dpari_meet_name(const dpar_job *job, int32_t k, int32_t named,
+                                              struct sockaddr_un *name);
+static DPARI_UNUSED void dpari_meet_greet(const dpar_job *job, dpari_hello *h);
+/* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
+ * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
+static DPARI_UNUSED dpar_status dpari_meet_ranks(const dpar_job *job, const dpar_options *o,
+                                           dpari_segment *segment, dpar_why *why);
+
+#endif /* DPARI_RUN */
+
 /* ==== base/base.c ==== */
 
 DPAR_API const char *dpar_status_text(dpar_status status)
@@ -3825,6 +4585,9 @@ DPAR_API int32_t dpar_features(void)
 #endif
 #ifndef DPAR_NO_SHOW
     bits |= DPAR_FEATURE_SHOW;
+#endif
+#if DPARI_RUN
+    bits |= DPAR_FEATURE_RUN;
 #endif
     return bits;
 }
@@ -3873,6 +4636,14 @@ DPAR_API const char *dpar_type_name(int32_t type)
 DPAR_API int32_t dpar_type_reduces(int32_t type)
 {
     return dpar_type_bytes(type) > 0 && type != DPAR_TF32 && type != DPAR_F8;
+}
+
+DPAR_API const char *dpar_collective_name(int32_t kind)
+{
+    static const char name[DPAR_CALLS][16] = {
+        "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce",
+        "gather",     "scatter",    "send-recv",      "barrier",    "send",      "recv"};
+    return kind >= 0 && kind < DPAR_CALLS ? name[kind] : "?";
 }
 
 /* ==== base/box.c ==== */
@@ -20681,14 +21452,6 @@ DPAR_API dpar_status dpar_cluster_resize(dpar_cluster *c, int32_t gpus, dpar_why
 
 /* ==== cost/collective.c ==== */
 
-DPAR_API const char *dpar_collective_name(int32_t kind)
-{
-    static const char name[DPAR_COLLECTIVES][16] = {
-        "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast",
-        "reduce",     "gather",     "scatter",        "send-recv",  "barrier"};
-    return kind >= 0 && kind < DPAR_COLLECTIVES ? name[kind] : "?";
-}
-
 DPAR_API const char *dpar_algorithm_name(int32_t algorithm)
 {
     static const char name[DPAR_ALGS][20] = {
@@ -27137,6 +27900,7057 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
 }
 
 #endif /* DPAR_NO_COST */
+
+#if DPARI_RUN
+
+/* ==== run/comm.c ==== */
+
+/* ---- sentences -------------------------------------------------------------------------------- */
+
+/* "all-reduce: " and what is wrong, into the communicator's sentence. */
+static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
+{
+    dpar_text_init(t, c->why.text, sizeof c->why.text);
+    dpar_text_put(t, dpar_collective_name(call->kind));
+    dpar_text_put(t, ": ");
+}
+
+static dpar_status dpari_comm_bad(dpar_comm *c, const dpar_call *call, const char *what)
+{
+    dpar_text t;
+    dpari_comm_begin(c, &t, call);
+    dpar_text_put(&t, what);
+    return DPAR_E_ARG;
+}
+
+static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, const char *name,
+                                         int64_t got, const char *domain)
+{
+    dpar_text t;
+    dpari_comm_begin(c, &t, call);
+    dpar_text_put(&t, name);
+    dpar_text_char(&t, ' ');
+    dpar_text_int(&t, got);
+    dpar_text_put(&t, " is not ");
+    dpar_text_put(&t, domain);
+    return DPAR_E_ARG;
+}
+
+/* ---- what each kind looks at ------------------------------------------------------------------ */
+
+static int dpari_kind_reduces(int32_t kind)
+{
+    return kind == DPAR_ALL_REDUCE || kind == DPAR_REDUCE || kind == DPAR_REDUCE_SCATTER;
+}
+
+static int dpari_kind_rooted(int32_t kind)
+{
+    return kind == DPAR_BROADCAST || kind == DPAR_REDUCE || kind == DPAR_GATHER ||
+           kind == DPAR_SCATTER;
+}
+
+static int dpari_kind_sends(int32_t kind)
+{
+    return kind == DPAR_SEND || kind == DPAR_RECV;
+}
+
+/* Does this rank look at `size` pieces on that side? */
+static int dpari_call_cuts_in(const dpar_comm *c, const dpar_call *call)
+{
+    return call->kind == DPAR_REDUCE_SCATTER || call->kind == DPAR_ALL_TO_ALL ||
+           (call->kind == DPAR_SCATTER && call->root == c->rank);
+}
+
+static int dpari_call_cuts_out(const dpar_comm *c, const dpar_call *call)
+{
+    return call->kind == DPAR_ALL_GATHER || call->kind == DPAR_ALL_TO_ALL ||
+           (call->kind == DPAR_GATHER && call->root == c->rank);
+}
+
+static int dpari_call_has_in(const dpar_comm *c, const dpar_call *call)
+{
+    if (call->kind == DPAR_SCATTER || call->kind == DPAR_BROADCAST) {
+        return call->root == c->rank;
+    }
+    return call->kind != DPAR_BARRIER && call->kind != DPAR_RECV;
+}
+
+static int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
+{
+    if (call->kind == DPAR_REDUCE || call->kind == DPAR_GATHER) {
+        return call->root == c->rank;
+    }
+    return call->kind != DPAR_BARRIER && call->kind != DPAR_SEND;
+}
+
+/* ---- checks ----------------------------------------------------------------------------------- */
+
+static dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call, int64_t count)
+{
+    dpar_text t;
+    dpari_comm_begin(c, &t, call);
+    dpar_text_int(&t, count);
+    dpar_text_put(&t, " elements of ");
+    dpar_text_put(&t, dpar_type_name(call->type));
+    dpar_text_put(&t, " for ");
+    dpar_text_int(&t, c->size);
+    dpar_text_put(&t, " ranks are more than 2^62 bytes");
+    return DPAR_E_RANGE;
+}
+
+static dpar_status dpari_pieces_overlap(dpar_comm *c, const dpar_call *call, const int64_t *count,
+                                        const int64_t *begin)
+{
+    int32_t i, j, sorted = 1;
+    for (i = 1; i < c->size && sorted; i++) {
+        sorted = begin[i] >= begin[i - 1] + count[i - 1];
+    }
+    for (i = 0; i < c->size && !sorted; i++) {
+        for (j = 0; j < i; j++) {
+            if (count[i] > 0 && count[j] > 0 && begin[i] < begin[j] + count[j] &&
+                begin[j] < begin[i] + count[i]) {
+                return dpari_comm_bad_number(c, call, "the piece from rank", i,
+                                             "apart from the others in out");
+            }
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Pieces of different sizes on one side; *extent: the elements from the first to the last. */
+static dpar_status dpari_check_pieces(dpar_comm *c, const dpar_call *call, const int64_t *count,
+                                      const int64_t *begin, int apart, int64_t *extent)
+{
+    const int64_t most = (INT64_C(1) << 62) / dpar_type_bytes(call->type);
+    int64_t sum = 0, end = 0;
+    if (!count) {
+        return dpari_comm_bad(c, call, "the counts are NULL");
+    }
+    for (int32_t r = 0; r < c->size; r++) {
+        int64_t from = begin ? begin[r] : sum;
+        if (count[r] < 0) {
+            return dpari_comm_bad_number(c, call, "a count of", count[r], ">= 0");
+        }
+        if (from < 0) {
+            return dpari_comm_bad_number(c, call, "a begin of", from, ">= 0");
+        }
+        if (count[r] > most || from > most - count[r] || sum > most - count[r]) {
+            return dpari_comm_too_large(c, call, count[r]);
+        }
+        sum += count[r];
+        end = count[r] > 0 && from + count[r] > end ? from + count[r] : end;
+    }
+    *extent = end;
+    return begin && apart ? dpari_pieces_overlap(c, call, count, begin) : DPAR_OK;
+}
+
+/* Elements from the first to the last that this rank's in (or out) holds. */
+static dpar_status dpari_call_extents(dpar_comm *c, const dpar_call *call, int64_t *in,
+                                      int64_t *out)
+{
+    int cut_in = dpari_call_cuts_in(c, call), cut_out = dpari_call_cuts_out(c, call);
+    dpar_status s = DPAR_OK;
+    *in = cut_in ? call->count * c->size : call->count;
+    *out = cut_out ? call->count * c->size : call->count;
+    if (call->varies && cut_in) {
+        s = dpari_check_pieces(c, call, call->in_count, call->in_begin, 0, in);
+    }
+    if (call->varies && cut_out && s == DPAR_OK) {
+        s = dpari_check_pieces(c, call, call->out_count, call->out_begin, 1, out);
+    }
+    *in = dpari_call_has_in(c, call) ? *in : 0;
+    *out = dpari_call_has_out(c, call) ? *out : 0;
+    return s;
+}
+
+static int64_t dpari_piece_begin(const dpar_comm *c, const dpar_call *call, const int64_t *count,
+                                 const int64_t *begin)
+{
+    int64_t sum = 0;
+    if (!call->varies) {
+        return call->count * c->rank;
+    }
+    for (int32_t r = 0; r < c->rank && !begin; r++) {
+        sum += count[r];
+    }
+    return begin ? begin[c->rank] : sum;
+}
+
+static int dpari_same_pieces(const dpar_comm *c, const dpar_call *call)
+{
+    int64_t in = 0, out = 0;
+    for (int32_t r = 0; r < c->size && call->varies; r++) {
+        if (call->in_count[r] != call->out_count[r] ||
+            (call->in_begin ? call->in_begin[r] : in) !=
+                (call->out_begin ? call->out_begin[r] : out)) {
+            return 0;
+        }
+        in += call->in_count[r];
+        out += call->out_count[r];
+    }
+    return 1;
+}
+
+/* Are in and out where the in-place form has them? */
+static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
+{
+    const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
+    const uintptr_t unit = (uintptr_t)dpar_type_bytes(call->type);
+    switch (call->kind) {
+    case DPAR_ALL_TO_ALL: return in == out && dpari_same_pieces(c, call);
+    case DPAR_ALL_GATHER:
+    case DPAR_GATHER:
+        return in == out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count,
+                                                               call->out_begin);
+    case DPAR_REDUCE_SCATTER:
+    case DPAR_SCATTER:
+        return out == in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count,
+                                                               call->in_begin);
+    default: return in == out;
+    }
+}
+
+static dpar_status dpari_check_memory(dpar_comm *c, const dpar_call *call)
+{
+    const uintptr_t in = (uintptr_t)call->in, out = (uintptr_t)call->out;
+    const uintptr_t unit = (uintptr_t)dpar_type_bytes(call->type);
+    int64_t holds_in = 0, holds_out = 0;
+    dpar_status s = dpari_call_extents(c, call, &holds_in, &holds_out);
+    if (s != DPAR_OK) {
+        return s;
+    }
+    if (holds_in > 0 && !call->in) {
+        return dpari_comm_bad(c, call, "in is NULL");
+    }
+    if (holds_out > 0 && !call->out) {
+        return dpari_comm_bad(c, call, "out is NULL");
+    }
+    if (holds_in > 0 && holds_out > 0 && in < out + unit * (uintptr_t)holds_out &&
+        out < in + unit * (uintptr_t)holds_in && !dpari_call_in_place(c, call)) {
+        return dpari_comm_bad(c, call, "in and out overlap and are not in place");
+    }
+    return DPAR_OK;
+}
+
+/* Is it a call that a communicator of this size can run? A sentence in c->why where not. */
+static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
+{
+    int32_t unit = dpar_type_bytes(call->type);
+    if (call->kind < 0 || call->kind >= DPAR_CALLS || call->kind == DPAR_SEND_RECV) {
+        return dpari_comm_bad_number(c, call, "kind", call->kind, "an operation");
+    }
+    if (call->kind == DPAR_BARRIER) {
+        return DPAR_OK;
+    }
+    if (dpari_kind_reduces(call->kind)) {
+        if (!dpar_type_reduces(call->type)) {
+            return dpari_comm_bad_number(c, call, "type", call->type, "one that can be added");
+        }
+        if (call->op <= DPAR_COPY || call->op >= DPAR_OPS) {
+            return dpari_comm_bad_number(c, call, "op", call->op,
+                                         "DPAR_SUM, AVG, PRODUCT, MAX or MIN");
+        }
+    } else if (unit == 0) {
+        return dpari_comm_bad_number(c, call, "type", call->type, "a type of whole bytes");
+    }
+    if ((dpari_kind_rooted(call->kind) || dpari_kind_sends(call->kind)) &&
+        (call->root < 0 || call->root >= c->size)) {
+        return dpari_comm_bad_number(c, call, dpari_kind_rooted(call->kind) ? "root" : "peer",
+                                     call->root, "a rank of this communicator");
+    }
+    if (dpari_kind_sends(call->kind) && call->tag < 0) {
+        return dpari_comm_bad_number(c, call, "tag", call->tag, ">= 0");
+    }
+    if (call->count < 0) {
+        return dpari_comm_bad_number(c, call, "count", call->count, ">= 0");
+    }
+    if (call->count > (INT64_C(1) << 62) / unit / c->size) {
+        return dpari_comm_too_large(c, call, call->count);
+    }
+    return dpari_check_memory(c, call);
+}
+
+/* ---- dispatch --------------------------------------------------------------------------------- */
+
+static dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *work)
+{
+    dpar_text t;
+    if (!work->comm) {
+        return DPAR_OK;
+    }
+    dpar_text_init(&t, c->why.text, sizeof c->why.text);
+    dpar_text_put(&t, "this work is under way (");
+    dpar_text_put(&t, dpar_collective_name(work->call.kind));
+    dpar_text_put(&t, "): wait for it before it is posted again");
+    return DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work)
+{
+    dpar_status s;
+    if (!c || !call) {
+        return DPAR_E_ARG;
+    }
+    if (c->status != DPAR_OK) {
+        return c->status;
+    }
+    s = dpari_call_check(c, call);
+    if (s != DPAR_OK) {
+        return s;
+    }
+    if (!work) {
+        return c->engine.run(c, call);
+    }
+    s = dpari_work_is_free(c, work);
+    return s != DPAR_OK ? s : c->engine.post(c, call, work);
+}
+
+DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works)
+{
+    dpar_status s = DPAR_OK;
+    if (!c || n < 0 || (n > 0 && !calls)) {
+        return DPAR_E_ARG;
+    }
+    if (c->status != DPAR_OK) {
+        return c->status;
+    }
+    for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
+        if (!dpari_kind_sends(calls[i].kind)) {
+            return dpari_comm_bad(c, &calls[i], "a batch takes DPAR_SEND and DPAR_RECV alone");
+        }
+        s = dpari_call_check(c, &calls[i]);
+        if (s == DPAR_OK && works) {
+            s = dpari_work_is_free(c, &works[i]);
+        }
+    }
+    return s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
+}
+
+DPAR_API dpar_status dpar_test(dpar_work *work)
+{
+    if (!work) {
+        return DPAR_E_ARG;
+    }
+    return work->comm ? work->comm->engine.test(work) : work->status;
+}
+
+DPAR_API dpar_status dpar_wait(dpar_work *work)
+{
+    if (!work) {
+        return DPAR_E_ARG;
+    }
+    return work->comm ? work->comm->engine.wait(work) : work->status;
+}
+
+DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
+{
+    dpar_status first = DPAR_OK;
+    for (int32_t i = 0; i < n; i++) {
+        dpar_status s = dpar_wait(&works[i]);
+        first = first == DPAR_OK ? s : first;
+    }
+    return first;
+}
+
+/* ---- the operations: what the user says, as a call -------------------------------------------- */
+
+static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
+{
+    dpar_call call = {0, 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, NULL};
+    call.kind = kind;
+    call.in = in;
+    call.out = out;
+    call.count = count;
+    call.type = type;
+    return call;
+}
+
+DPAR_API dpar_status dpar_barrier(dpar_comm *c, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_BARRIER, NULL, NULL, 0, DPAR_U8);
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_broadcast(dpar_comm *c, void *buffer, int64_t count, int32_t type,
+                                    int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_BROADCAST, buffer, buffer, count, type);
+    call.root = root;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+                                 int32_t type, int32_t op, int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_REDUCE, in, out, count, type);
+    call.op = op;
+    call.root = root;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, int32_t op, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_REDUCE, in, out, count, type);
+    call.op = op;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_GATHER, in, out, count, type);
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_reduce_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+                                         int32_t type, int32_t op, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_REDUCE_SCATTER, in, out, count, type);
+    call.op = op;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_to_all(dpar_comm *c, const void *in, void *out, int64_t count,
+                                     int32_t type, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_TO_ALL, in, out, count, type);
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_gather(dpar_comm *c, const void *in, void *out, int64_t count,
+                                 int32_t type, int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_GATHER, in, out, count, type);
+    call.root = root;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_scatter(dpar_comm *c, const void *in, void *out, int64_t count,
+                                  int32_t type, int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_SCATTER, in, out, count, type);
+    call.root = root;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_gather_v(dpar_comm *c, const void *in, void *out,
+                                       const int64_t *count, const int64_t *begin, int32_t type,
+                                       dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_GATHER, in, out, 0, type);
+    call.varies = 1;
+    call.count = c && count ? count[c->rank] : 0;
+    call.out_count = count;
+    call.out_begin = begin;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *out,
+                                           const int64_t *count, int32_t type, int32_t op,
+                                           dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_REDUCE_SCATTER, in, out, 0, type);
+    call.varies = 1;
+    call.op = op;
+    call.count = c && count ? count[c->rank] : 0;
+    call.in_count = count;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
+                                       const int64_t *in_begin, void *out,
+                                       const int64_t *out_count, const int64_t *out_begin,
+                                       int32_t type, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_TO_ALL, in, out, 0, type);
+    call.varies = 1;
+    call.in_count = in_count;
+    call.in_begin = in_begin;
+    call.out_count = out_count;
+    call.out_begin = out_begin;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
+                                   const int64_t *count, const int64_t *begin, int32_t type,
+                                   int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_GATHER, in, out, in_count, type);
+    call.varies = 1;
+    call.root = root;
+    call.out_count = count;
+    call.out_begin = begin;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_scatter_v(dpar_comm *c, const void *in, const int64_t *count,
+                                    const int64_t *begin, void *out, int64_t out_count,
+                                    int32_t type, int32_t root, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_SCATTER, in, out, out_count, type);
+    call.varies = 1;
+    call.root = root;
+    call.in_count = count;
+    call.in_begin = begin;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_send(dpar_comm *c, const void *in, int64_t count, int32_t type,
+                               int32_t to, int32_t tag, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_SEND, in, NULL, count, type);
+    call.root = to;
+    call.tag = tag;
+    return dpar_post(c, &call, work);
+}
+
+DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t type, int32_t from,
+                               int32_t tag, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_RECV, NULL, out, count, type);
+    call.root = from;
+    call.tag = tag;
+    return dpar_post(c, &call, work);
+}
+
+/* ---- groups, memory, the rest ----------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+{
+    if (!c || !out) {
+        return DPAR_E_ARG;
+    }
+    return c->status != DPAR_OK ? c->status : c->engine.split(c, color, key, out);
+}
+
+DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
+                                          dpar_comm **out)
+{
+    int32_t coord[DPAR_MAX_AXES], color = -1, key = 0;
+    int64_t last = 0;
+    dpar_text t;
+    if (!c || !mesh || !out) {
+        return DPAR_E_ARG;
+    }
+    for (int32_t a = 0; a < mesh->axes; a++) {
+        last += (int64_t)(mesh->axis[a].size - 1) * mesh->axis[a].stride;
+    }
+    if (!dpar_mesh_injective(mesh) || mesh->offset < 0 || mesh->offset + last >= c->size) {
+        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_put(&t, "split: the mesh's ranks ");
+        dpar_text_int(&t, mesh->offset);
+        dpar_text_put(&t, " .. ");
+        dpar_text_int(&t, mesh->offset + last);
+        dpar_text_put(&t, " are not ranks of this communicator of ");
+        dpar_text_int(&t, c->size);
+        dpar_text_put(&t, ", each once");
+        return DPAR_E_ARG;
+    }
+    if (dpar_mesh_coords(mesh, c->rank, coord)) {
+        color = dpar_mesh_group_number(mesh, axes, c->rank);
+        key = dpar_mesh_group_index(mesh, axes, c->rank);
+    }
+    return dpar_comm_split(c, color, key, out);
+}
+
+DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out)
+{
+    return dpar_comm_split(c, 0, 0, out);
+}
+
+DPAR_API dpar_status dpar_comm_close(dpar_comm *c)
+{
+    return c ? c->engine.close(c) : DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
+{
+    dpar_text t;
+    if (!c || !memory) {
+        return DPAR_E_ARG;
+    }
+    if (bytes < 0) {
+        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_int(&t, bytes);
+        dpar_text_put(&t, " bytes cannot be allocated");
+        return DPAR_E_ARG;
+    }
+    return c->engine.alloc(c, bytes, memory);
+}
+
+DPAR_API void dpar_comm_release(dpar_comm *c, void *memory)
+{
+    if (c && memory) {
+        c->engine.release(c, memory);
+    }
+}
+
+DPAR_API dpar_status dpar_comm_progress(dpar_comm *c, int32_t on)
+{
+    return c ? c->engine.progress(c, on) : DPAR_E_ARG;
+}
+
+DPAR_API void dpar_comm_abort(dpar_comm *c, dpar_status status, const char *text)
+{
+    if (c) {
+        c->engine.abort(c, status < 0 ? status : DPAR_E_PEER, text ? text : "aborted");
+    }
+}
+
+DPAR_API void dpar_comm_report(dpar_comm *c, dpar_text *out)
+{
+    if (c && out) {
+        c->engine.report(c, out);
+    }
+}
+
+/* ==== run/launch.c ==== */
+
+/* What a launch knows of one rank. The first part is written by the rank, before it ends, the rest
+ * by the supervisor. It lies in memory that both see. */
+typedef struct dpari_seat {
+    int32_t returned;   /* 1: result is what fn returned */
+    int32_t result;     /* */
+    dpar_status status; /* of joining and closing */
+    dpar_why why;       /* when that failed */
+    double ended;       /* when it returned; orders the failures */
+    pid_t pid;
+    pthread_t thread;
+    int32_t gone;   /* 1: it has ended and was waited for */
+    int32_t ending; /* exit status, or -signal; unknown: see dpari_seat_reap */
+    int32_t killed; /* by the supervisor */
+    struct dpari_launch *launch;
+} dpari_seat;
+
+typedef struct dpari_launch {
+    int32_t n, left;
+    dpar_main fn;
+    void *arg;
+    const dpar_options *options;
+    double grace_s;
+    pid_t parent;
+    int32_t first;     /* the rank that failed first; -1: none has */
+    double failed;     /* when that was seen */
+    double nap;        /* without pidfds: how long to sleep next */
+    int32_t watching;  /* every rank has a pidfd */
+    struct pollfd *watch; /* fd -1: it has ended */
+    dpari_seat *seat;
+    dpari_segment segment;
+} dpari_launch;
+
+/* The signal is not known: somebody else took the exit status (SIGCHLD is ignored). */
+enum { DPARI_ENDING_UNKNOWN = 1 << 20 };
+
+/* The options that are judged here; the rest are by whoever makes the segment. */
+static dpar_status dpari_launch_options(const dpar_options *o, dpar_why *why)
+{
+    if (o != NULL && !(o->grace_s >= 0.0 && o->grace_s <= 1e9)) {
+        return dpari_say(DPAR_E_ARG, why, "grace_s is 0 .. 1e9 seconds", 0, 0, 0, 0);
+    }
+    if (o != NULL && !dpari_finite(o->timeout_s)) {
+        return dpari_say(DPAR_E_ARG, why, "timeout_s is no number of seconds", 0, 0, 0, 0);
+    }
+    if (o != NULL && o->threads != 0 && o->threads != 1) {
+        return dpari_say(DPAR_E_ARG, why, "threads is 0 or 1, not #", o->threads, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_options *o, dpar_why *why)
+{
+    if (fn == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_launch needs a function to run", 0, 0, 0, 0);
+    }
+    if (n < 1 || n > DPARI_MAX_RANKS) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_launch starts 1 .. # ranks, not #", DPARI_MAX_RANKS,
+                         n, 0, 0);
+    }
+    return dpari_launch_options(o, why);
+}
+
+/* Pages that forked ranks share with this process. */
+static void *dpari_launch_shared(int64_t bytes)
+{
+    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+/* ---- one rank --------------------------------------------------------------------------------- */
+
+/* Joins, runs fn, closes; the result is in the seat. */
+static void dpari_seat_run(dpari_launch *l, int32_t rank)
+{
+    dpari_seat *seat = &l->seat[rank];
+    dpar_comm *world = NULL;
+    dpar_why why;
+    dpar_text t;
+    dpar_status status;
+    int result, broken;
+    seat->status = dpari_world_join(&l->segment, rank, 0, l->options, &world, &seat->why);
+    if (seat->status != DPAR_OK) {
+        seat->ended = dpari_os_now();
+        return;
+    }
+    result = l->fn(world, l->arg);
+    seat->result = result;
+    seat->returned = 1;
+    seat->ended = dpari_os_now();
+    if (result != 0) { /* the others learn it now, and not when the supervisor has noticed */
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, "rank ");
+        dpar_text_int(&t, rank);
+        dpar_text_put(&t, " returned ");
+        dpar_text_int(&t, result);
+        dpar_comm_abort(world, DPAR_E_PEER, why.text);
+    }
+    broken = world->status != DPAR_OK;
+    status = dpar_comm_close(world);
+    if (status != DPAR_OK && !broken) {
+        seat->status = status;
+        dpari_copy_text(seat->why.text, sizeof seat->why.text, dpar_status_text(status),
+                        sizeof seat->why.text);
+        seat->ended = dpari_os_now();
+    }
+}
+
+/* The life of a forked rank; does not return. _exit: what the program does at its end, it does
+ * once, in the process that launched. */
+static void dpari_seat_live(dpari_launch *l, int32_t rank)
+{
+    int fine;
+#if defined(__linux__)
+    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL, 0UL, 0UL, 0UL);
+#endif
+    if (getppid() != l->parent) {
+        _exit(1); /* it died before the line above */
+    }
+    dpari_seat_run(l, rank);
+    fine = l->seat[rank].returned && l->seat[rank].result == 0 && l->seat[rank].status == DPAR_OK;
+    fflush(NULL);
+    _exit(fine ? 0 : 1);
+}
+
+/* ---- the supervisor --------------------------------------------------------------------------- */
+
+static int dpari_seat_failed(const dpari_seat *s)
+{
+    return !s->returned || s->result != 0 || s->status != DPAR_OK || s->ending != 0;
+}
+
+/* Has it ended? Then its ending is kept. Each is asked for by its own number: other children of
+ * the program are not ours to wait for. */
+static int dpari_seat_reap(dpari_seat *s)
+{
+    int ending = 0;
+    pid_t got;
+    do {
+        got = waitpid(s->pid, &ending, WNOHANG);
+    } while (got < 0 && errno == EINTR);
+    if (got == 0) {
+        return 0;
+    }
+    s->gone = 1;
+    if (got < 0) {
+        int fine = s->returned && s->result == 0 && s->status == DPAR_OK;
+        s->ending = fine ? 0 : s->returned ? 1 : DPARI_ENDING_UNKNOWN;
+    } else {
+        s->ending = WIFSIGNALED(ending) ? -WTERMSIG(ending) : WEXITSTATUS(ending);
+    }
+    return 1;
+}
+
+/* Which of two that were found failed at once was first? One that a signal killed fails by itself,
+ * one that returned may have failed because of it. */
+static int dpari_seat_before(const dpari_seat *a, const dpari_seat *b)
+{
+    if (a->returned != b->returned) {
+        return !a->returned && a->status == DPAR_OK;
+    }
+    return a->ended < b->ended;
+}
+
+static void dpari_launch_reap(dpari_launch *l)
+{
+    int32_t r, first = -1;
+    for (r = 0; r < l->n; r++) {
+        dpari_seat *s = &l->seat[r];
+        if (s->gone || (l->watching && l->watch[r].revents == 0) || !dpari_seat_reap(s)) {
+            continue;
+        }
+        l->left--;
+        l->nap = 0.0;
+        if (l->watching) {
+            close(l->watch[r].fd);
+            l->watch[r].fd = -1;
+        }
+        dpari_segment_ended(&l->segment, r, s->ending);
+        if (dpari_seat_failed(s) && !s->killed &&
+            (first < 0 || dpari_seat_before(s, &l->seat[first]))) {
+            first = r;
+        }
+    }
+    if (l->first < 0 && first >= 0) {
+        l->first = first;
+        l->failed = dpari_os_now();
+    }
+}
+
+static void dpari_launch_kill(dpari_launch *l)
+{
+    int32_t r;
+    for (r = 0; r < l->n; r++) {
+        if (!l->seat[r].gone && !l->seat[r].killed) {
+            kill(l->seat[r].pid, SIGKILL);
+            l->seat[r].killed = 1;
+        }
+    }
+}
+
+/* A descriptor of each rank that becomes readable when it ends; without them (an old kernel, too
+ * many files) the supervisor naps between looks. */
+static void dpari_launch_watch(dpari_launch *l)
+{
+    int32_t r;
+    l->watching = 0;
+#if defined(__linux__) && defined(SYS_pidfd_open)
+    l->watching = 1;
+    for (r = 0; r < l->n; r++) {
+        l->watch[r].events = POLLIN;
+        l->watch[r].fd = (int)syscall(SYS_pidfd_open, l->seat[r].pid, 0U);
+        if (l->watch[r].fd < 0) {
+            l->watching = 0;
+            break;
+        }
+    }
+    if (!l->watching) {
+        while (--r >= 0) {
+            close(l->watch[r].fd);
+        }
+    }
+#else
+    (void)r;
+#endif
+}
+
+/* Until a rank may have ended, at most `seconds`. */
+static void dpari_launch_pause(dpari_launch *l, double seconds)
+{
+    int32_t r;
+    if (l->watching) {
+        double ms = seconds * 1e3 + 1.0;
+        if (poll(l->watch, (nfds_t)l->n, ms < 1000.0 ? (int)ms : 1000) < 0) {
+            for (r = 0; r < l->n; r++) { /* interrupted: look at all */
+                l->watch[r].revents = l->watch[r].fd >= 0 ? POLLIN : 0;
+            }
+        }
+        return;
+    }
+    l->nap = dpari_leastf(l->nap < 50e-6 ? 50e-6 : 1.5 * l->nap, 5e-3);
+    dpari_os_sleep(dpari_leastf(l->nap, seconds));
+}
+
+static void dpari_launch_supervise(dpari_launch *l)
+{
+    dpari_launch_watch(l);
+    while (l->left > 0) {
+        double left = l->first >= 0 ? l->failed + l->grace_s - dpari_os_now() : 1.0;
+        dpari_launch_pause(l, dpari_mostf(left, 0.0));
+        dpari_launch_reap(l);
+        if (l->first >= 0 && dpari_os_now() >= l->failed + l->grace_s) {
+            dpari_launch_kill(l);
+        }
+    }
+}
+
+static dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
+{
+    int32_t r, started;
+    int number = 0;
+    dpar_text t;
+    l->parent = getpid();
+    fflush(NULL); /* what is in the buffers now is printed once, by this process */
+    for (started = 0; started < l->n; started++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            dpari_seat_live(l, started);
+        }
+        if (pid < 0) {
+            number = errno;
+            break;
+        }
+        l->seat[started].pid = pid;
+    }
+    if (started == l->n) {
+        dpari_launch_supervise(l);
+        return DPAR_OK;
+    }
+    for (r = 0; r < started; r++) { /* they wait for the missing ones and have not begun */
+        kill(l->seat[r].pid, SIGKILL);
+        while (waitpid(l->seat[r].pid, NULL, 0) < 0 && errno == EINTR) {
+        }
+    }
+    if (why != NULL) {
+        dpari_say(DPAR_E_SYSTEM, why, "rank # of # could not be forked: ", started, l->n, 0, 0);
+        dpar_text_init(&t, why->text, sizeof why->text);
+        t.used = dpari_length(why->text);
+        dpari_os_error(&t, number);
+    }
+    return DPAR_E_SYSTEM;
+}
+
+static void *dpari_seat_thread(void *at)
+{
+    dpari_seat *s = (dpari_seat *)at;
+    dpari_seat_run(s->launch, (int32_t)(s - s->launch->seat));
+    return NULL;
+}
+
+static dpar_status dpari_launch_threads(dpari_launch *l, dpar_why *why)
+{
+    int32_t r, started;
+    for (started = 0; started < l->n; started++) {
+        dpari_seat *s = &l->seat[started];
+        s->launch = l;
+        if (dpari_os_thread(&s->thread, dpari_seat_thread, s) != 0) {
+            break;
+        }
+    }
+    for (r = started; r < l->n; r++) {
+        dpari_segment_ended(&l->segment, r, 1);
+    }
+    for (r = 0; r < started; r++) {
+        dpari_os_join(l->seat[r].thread);
+    }
+    if (started < l->n) {
+        return dpari_say(DPAR_E_SYSTEM, why, "thread # of # could not be started", started, l->n, 0,
+                         0);
+    }
+    for (r = 0; r < l->n; r++) {
+        if (dpari_seat_failed(&l->seat[r]) &&
+            (l->first < 0 || l->seat[r].ended < l->seat[l->first].ended)) {
+            l->first = r;
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- what is said of it ----------------------------------------------------------------------- */
+
+static const char *dpari_signal_name(int number)
+{
+    switch (number) {
+    case SIGHUP: return "SIGHUP";
+    case SIGINT: return "SIGINT";
+    case SIGQUIT: return "SIGQUIT";
+    case SIGILL: return "SIGILL";
+    case SIGTRAP: return "SIGTRAP";
+    case SIGABRT: return "SIGABRT";
+    case SIGBUS: return "SIGBUS";
+    case SIGFPE: return "SIGFPE";
+    case SIGKILL: return "SIGKILL";
+    case SIGSEGV: return "SIGSEGV";
+    case SIGPIPE: return "SIGPIPE";
+    case SIGALRM: return "SIGALRM";
+    case SIGTERM: return "SIGTERM";
+    case SIGUSR1: return "SIGUSR1";
+    case SIGUSR2: return "SIGUSR2";
+    case SIGXCPU: return "SIGXCPU";
+    default: return "?";
+    }
+}
+
+/* "rank 2 was killed by signal 9 (SIGKILL)". */
+static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
+{
+    dpar_text_put(t, "rank ");
+    dpar_text_int(t, rank);
+    if (s->ending < 0) {
+        dpar_text_put(t, s->returned ? " returned and was then killed by signal "
+                                     : " was killed by signal ");
+        dpar_text_int(t, -s->ending);
+        dpar_text_put(t, " (");
+        dpar_text_put(t, dpari_signal_name(-s->ending));
+        dpar_text_put(t, ")");
+    } else if (s->status != DPAR_OK) {
+        dpar_text_put(t, s->returned ? " returned 0, but its communicator did not close: "
+                                     : " could not join: ");
+        dpar_text_put(t, s->why.text);
+    } else if (s->returned) {
+        dpar_text_put(t, " returned ");
+        dpar_text_int(t, s->result);
+    } else if (s->ending == DPARI_ENDING_UNKNOWN) {
+        dpar_text_put(t, " ended before its function returned (SIGCHLD is ignored, so nobody "
+                         "knows how)");
+    } else {
+        dpar_text_put(t, " left through exit(");
+        dpar_text_int(t, s->ending);
+        dpar_text_put(t, ") before its function returned");
+    }
+}
+
+static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
+{
+    int32_t r, killed = 0;
+    dpar_text t;
+    if (l->first < 0) {
+        return DPAR_OK;
+    }
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_seat_say(&l->seat[l->first], l->first, &t);
+    for (r = 0; r < l->n; r++) {
+        if (l->seat[r].killed && killed++ < 8) {
+            dpar_text_put(&t, killed == 1 ? "; killed because they went on: rank " : ", ");
+            dpar_text_int(&t, r);
+        }
+    }
+    dpar_text_put(&t, killed > 8 ? ", ..." : "");
+    return DPAR_E_PEER;
+}
+
+/* ---- all of it -------------------------------------------------------------------------------- */
+
+static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
+{
+    dpar_status status = dpari_segment_make(&l->segment, l->n, l->options, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (l->n == 1) {
+        dpari_seat_run(l, 0);
+        l->first = dpari_seat_failed(&l->seat[0]) ? 0 : -1;
+    } else if (l->options != NULL && l->options->threads) {
+        status = dpari_launch_threads(l, why);
+    } else {
+        status = dpari_launch_fork(l, why);
+    }
+    dpari_segment_close(&l->segment);
+    return status == DPAR_OK ? dpari_launch_judge(l, why) : status;
+}
+
+DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
+                                      const dpar_options *options, dpar_why *why)
+{
+    dpar_status status = dpari_launch_check(n, fn, options, why);
+    int64_t bytes = n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
+    dpari_launch l;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_zero(&l, sizeof l);
+    l.seat = (dpari_seat *)dpari_launch_shared(bytes);
+    if (l.seat == NULL) {
+        return dpari_say(DPAR_E_SYSTEM, why, "# bytes to watch # ranks: there is no memory", bytes,
+                         n, 0, 0);
+    }
+    l.watch = (struct pollfd *)(void *)(l.seat + n);
+    l.n = l.left = n;
+    l.fn = fn;
+    l.arg = arg;
+    l.options = options;
+    l.grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
+    l.first = -1;
+    status = dpari_launch_run(&l, why);
+    dpari_os_unmap(l.seat, bytes);
+    return status;
+}
+
+DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
+{
+    return dpar_launch_with(n, fn, arg, NULL, NULL);
+}
+
+/* ---- ranks that somebody else started --------------------------------------------------------- */
+
+/* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. */
+static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, dpar_why *why)
+{
+    const char *text = dpari_site_env(site, "DPAR_TIMEOUT");
+    double value;
+    if (text != NULL) {
+        size_t n = dpari_length(text);
+        if (n == 0 || dpar_text_read(text, n, &value) != n || !dpari_finite(value)) {
+            return dpari_job_says(DPAR_E_ARG, why, "DPAR_TIMEOUT is \"", text,
+                                  "\", which is no number of seconds", NULL);
+        }
+        o->timeout_s = value;
+    }
+    return DPAR_OK;
+}
+
+/* All ranks on one node, as far as the launcher says where they are. */
+static dpar_status dpari_init_one_node(const dpar_job *job, int32_t nodes, dpar_why *why)
+{
+    const char *name = dpar_launcher_name(job->launcher);
+    if (job->size > DPARI_MAX_RANKS) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "@ says # ranks: shared memory joins at most # on one node (across "
+                              "nodes: MPI and dpar_mpi.h)",
+                              name, dpari_length(name), job->size, DPARI_MAX_RANKS, 0, 0);
+    }
+    if (job->local_size > 0 && job->local_size != job->size) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "@ says # ranks, # of them on this node: shared memory joins one "
+                              "node only; across nodes use MPI and dpar_mpi.h",
+                              name, dpari_length(name), job->size, job->local_size, 0, 0);
+    }
+    if (nodes > 1) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "@ says # ranks on # nodes: shared memory joins one node only; "
+                              "across nodes use MPI and dpar_mpi.h",
+                              name, dpari_length(name), job->size, nodes, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why)
+{
+    dpar_job job;
+    dpar_options o;
+    dpari_site site;
+    dpari_segment segment;
+    int32_t nodes;
+    dpar_status status;
+    if (world == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_init needs somewhere to put the world", 0, 0, 0, 0);
+    }
+    dpari_zero(&o, sizeof o);
+    o = options != NULL ? *options : o;
+    o.threads = 0;
+    dpari_site_here(&site);
+    status = dpari_launch_options(&o, why);
+    status = status == DPAR_OK ? dpari_init_timeout(&site, &o, why) : status;
+    status = status == DPAR_OK ? dpari_job_here(&job, &nodes, why) : status;
+    status = status == DPAR_OK ? dpari_init_one_node(&job, nodes, why) : status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = job.size == 1 ? dpari_segment_make(&segment, 1, &o, why)
+                           : dpari_meet_ranks(&job, &o, &segment, why);
+    if (status == DPAR_OK) {
+        status = dpari_world_join(&segment, job.rank, 1, &o, world, why);
+        if (status != DPAR_OK) {
+            dpari_segment_close(&segment);
+        }
+    }
+    return status;
+}
+
+/* ==== run/os.c ==== */
+
+/* ---- time and waiting ------------------------------------------------------------------------- */
+
+DPARI_API double dpari_os_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+DPARI_API void dpari_os_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__) || defined(__arm__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static struct timespec dpari_os_span(double seconds)
+{
+    struct timespec t;
+    double s = seconds < 0.0 ? 0.0 : seconds > 1e6 ? 1e6 : seconds;
+    t.tv_sec = (time_t)s;
+    t.tv_nsec = (long)((s - (double)t.tv_sec) * 1e9);
+    return t;
+}
+
+DPARI_API void dpari_os_sleep(double seconds)
+{
+    struct timespec t = dpari_os_span(seconds);
+    nanosleep(&t, NULL);
+}
+
+DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own)
+{
+#if defined(__linux__) && defined(SYS_futex)
+    struct timespec t = dpari_os_span(seconds);
+    syscall(SYS_futex, word, own ? FUTEX_WAIT_PRIVATE : FUTEX_WAIT, value, &t, NULL, 0);
+#else
+    (void)own;
+    if (DPARI_LOAD(word) == value) {
+        dpari_os_sleep(seconds < 50e-6 ? seconds : 50e-6);
+    }
+#endif
+}
+
+DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
+{
+#if defined(__linux__) && defined(SYS_futex)
+    syscall(SYS_futex, word, own ? FUTEX_WAKE_PRIVATE : FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+#else
+    (void)word;
+    (void)own;
+#endif
+}
+
+/* ---- memory ----------------------------------------------------------------------------------- */
+
+DPARI_API void *dpari_os_pages(int64_t bytes)
+{
+    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+DPARI_API void dpari_os_unmap(void *at, int64_t bytes)
+{
+    if (at) {
+        munmap(at, (size_t)bytes);
+    }
+}
+
+/* A file in /dev/shm that loses its name at once; 0600 keeps others out in between. */
+static int dpari_os_named(void)
+{
+    char name[64];
+    dpar_text t;
+    int fd = -1;
+    for (int32_t attempt = 0; attempt < 100 && fd < 0; attempt++) {
+        dpar_text_init(&t, name, sizeof name);
+#if defined(__linux__)
+        dpar_text_put(&t, "/dev/shm");
+#endif
+        dpar_text_put(&t, "/dpar.");
+        dpar_text_int(&t, (int64_t)getpid());
+        dpar_text_char(&t, '.');
+        dpar_text_int(&t, (int64_t)(dpari_os_now() * 1e9));
+        dpar_text_char(&t, '.');
+        dpar_text_int(&t, attempt);
+#if defined(__linux__) /* shm_open was in a library of its own for long */
+        fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+#else
+        fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+#endif
+        if (fd >= 0) {
+#if defined(__linux__)
+            unlink(name);
+#else
+            shm_unlink(name);
+#endif
+        } else if (errno != EEXIST) {
+            return -1;
+        }
+    }
+    return fd;
+}
+
+DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
+{
+    struct rlimit limit;
+    int fd = -1;
+    /* ftruncate past this limit raises a signal that ends the program */
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        (uint64_t)limit.rlim_cur < (uint64_t)bytes) {
+        errno = EFBIG;
+        return -1;
+    }
+#if defined(__linux__) && defined(SYS_memfd_create)
+    if (!without_memfd) {
+        fd = (int)syscall(SYS_memfd_create, "dpar", 1U /* MFD_CLOEXEC */);
+    }
+#else
+    (void)without_memfd;
+#endif
+    fd = fd >= 0 ? fd : dpari_os_named();
+    if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
+        int number = errno;
+        close(fd);
+        errno = number;
+        fd = -1;
+    }
+    return fd;
+}
+
+DPARI_API void *dpari_os_map(int fd, int64_t bytes)
+{
+    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
+{
+#if defined(__APPLE__)
+    (void)fd;
+    (void)begin;
+    (void)bytes;
+    return 0; /* there is no such call; memory is backed by swap */
+#else
+    int number;
+    do {
+        number = posix_fallocate(fd, (off_t)begin, (off_t)bytes);
+    } while (number == EINTR);
+    return number;
+#endif
+}
+
+/* ---- who is alive ----------------------------------------------------------------------------- */
+
+static struct flock dpari_os_byte(int64_t at, short kind)
+{
+    struct flock lock;
+    memset(&lock, 0, sizeof lock);
+    lock.l_type = kind;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = (off_t)at;
+    lock.l_len = 1;
+    return lock;
+}
+
+DPARI_API int dpari_os_hold(int fd, int64_t at)
+{
+    struct flock lock = dpari_os_byte(at, F_WRLCK);
+    return fcntl(fd, F_SETLK, &lock);
+}
+
+DPARI_API int dpari_os_is_held(int fd, int64_t at)
+{
+    struct flock lock = dpari_os_byte(at, F_WRLCK);
+    return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+/* ---- the machine ------------------------------------------------------------------------------ */
+
+DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
+{
+    long n = 1;
+    memset(mask, 0, DPARI_CPU_WORDS * sizeof mask[0]);
+#if defined(__linux__) && defined(SYS_sched_getaffinity)
+    if (syscall(SYS_sched_getaffinity, 0, DPARI_CPU_WORDS * sizeof mask[0], mask) > 0) {
+        return;
+    }
+#endif
+#if defined(_SC_NPROCESSORS_ONLN)
+    n = sysconf(_SC_NPROCESSORS_ONLN);
+#endif
+    for (long i = 0; i < n && i < 64 * DPARI_CPU_WORDS; i++) {
+        mask[i / 64] |= UINT64_C(1) << (i % 64);
+    }
+}
+
+DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes)
+{
+#if defined(__linux__) && defined(SYS_process_vm_readv)
+    while (bytes > 0) {
+        struct iovec mine, theirs;
+        int64_t piece = bytes < (INT64_C(1) << 30) ? bytes : INT64_C(1) << 30;
+        long got;
+        mine.iov_base = to;
+        mine.iov_len = (size_t)piece;
+        theirs.iov_base = (void *)(uintptr_t)from;
+        theirs.iov_len = (size_t)piece;
+        got = syscall(SYS_process_vm_readv, (pid_t)pid, &mine, 1UL, &theirs, 1UL, 0UL);
+        if (got <= 0) {
+            return -1;
+        }
+        to = (char *)to + got;
+        from += (uint64_t)got;
+        bytes -= got;
+    }
+    return 0;
+#else
+    (void)pid;
+    (void)to;
+    (void)from;
+    return bytes == 0 ? 0 : -1;
+#endif
+}
+
+DPARI_API int64_t dpari_os_page(void)
+{
+    long page = sysconf(_SC_PAGESIZE);
+    return page > 0 ? page : 4096;
+}
+
+DPARI_API int64_t dpari_os_memory(void)
+{
+#if defined(_SC_PHYS_PAGES)
+    long pages = sysconf(_SC_PHYS_PAGES);
+    return pages > 0 ? (int64_t)pages * dpari_os_page() : 0;
+#else
+    return 0;
+#endif
+}
+
+/* ---- threads ---------------------------------------------------------------------------------- */
+
+/* Before 2.34 glibc had threads in a library of their own, which a program may be linked without. */
+#if defined(__GLIBC__) && (__GLIBC__ == 2 && __GLIBC_MINOR__ < 34)
+#pragma weak pthread_create
+#pragma weak pthread_join
+#define DPARI_HAS_THREADS (&pthread_create != NULL)
+#else
+#define DPARI_HAS_THREADS 1
+#endif
+
+DPARI_API int dpari_os_thread(pthread_t *thread, void *(*run)(void *), void *arg)
+{
+    return DPARI_HAS_THREADS && pthread_create(thread, NULL, run, arg) == 0 ? 0 : -1;
+}
+
+DPARI_API void dpari_os_join(pthread_t thread)
+{
+    pthread_join(thread, NULL);
+}
+
+DPARI_API void dpari_os_error(dpar_text *t, int number)
+{
+    switch (number) {
+    case ENOMEM: dpar_text_put(t, "out of memory"); break;
+    case ENOSPC: dpar_text_put(t, "no space left (is /dev/shm too small?)"); break;
+    case EACCES:
+    case EPERM: dpar_text_put(t, "not permitted"); break;
+    case EMFILE:
+    case ENFILE: dpar_text_put(t, "too many open files"); break;
+    case EAGAIN: dpar_text_put(t, "too many processes or threads"); break;
+    case EFBIG: dpar_text_put(t, "larger than the limit on files (ulimit -f)"); break;
+    case ENOSYS: dpar_text_put(t, "this system has no such call"); break;
+    default:
+        dpar_text_put(t, "error ");
+        dpar_text_int(t, number);
+    }
+}
+
+/* ==== run/kernel.c ==== */
+
+/* x87 rounds when it stores, not when it adds: there, and where there are no vector types, the loop
+ * over elements further below. */
+#if defined(__GNUC__) && !defined(DPARI_NO_VECTOR) &&                                              \
+    !(defined(__i386__) && !defined(__SSE2_MATH__))
+#define DPARI_KERN_VECTOR 1
+#else
+#define DPARI_KERN_VECTOR 0
+#endif
+
+#if DPARI_KERN_VECTOR && defined(__SSE2__)
+#define DPARI_KERN_STREAM 1
+#else
+#define DPARI_KERN_STREAM 0
+#endif
+
+enum { DPARI_KERN_LINE = 64, DPARI_KERN_AHEAD = 1024 };
+
+#if defined(__GNUC__)
+#define dpari_kern_move(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
+#else
+static void dpari_kern_move(void *to, const void *from, int64_t bytes)
+{
+    unsigned char *t = (unsigned char *)to;
+    const unsigned char *f = (const unsigned char *)from;
+    int64_t i;
+    for (i = 0; i < bytes; i++) {
+        t[i] = f[i];
+    }
+}
+#endif
+
+/* What a reduction is asked to do; [at, end): the bytes of whole lines. */
+typedef struct dpari_kern_job {
+    void *const *out;
+    const void *const *in;
+    int64_t bytes, at, end;
+    int32_t outs, ins, type, op, stream;
+} dpari_kern_job;
+
+#if DPARI_KERN_VECTOR
+
+#define DPARI_KERN_INLINE static inline __attribute__((always_inline))
+
+typedef float dpari_kern_f4 __attribute__((vector_size(16)));
+typedef double dpari_kern_d2 __attribute__((vector_size(16)));
+typedef int8_t dpari_kern_i16 __attribute__((vector_size(16)));
+typedef uint8_t dpari_kern_u16 __attribute__((vector_size(16)));
+typedef int32_t dpari_kern_i4 __attribute__((vector_size(16)));
+typedef uint32_t dpari_kern_u4 __attribute__((vector_size(16)));
+typedef int64_t dpari_kern_i2 __attribute__((vector_size(16)));
+typedef uint64_t dpari_kern_u2 __attribute__((vector_size(16)));
+
+/* A line of memory, whatever it holds. Of 16-bit elements it takes two, of f32: `low` those of the
+ * line's first half. */
+typedef struct dpari_kern_quad {
+    dpari_kern_u4 a, b, c, d;
+} dpari_kern_quad;
+
+typedef struct dpari_kern_line {
+    dpari_kern_quad low, high;
+} dpari_kern_line;
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_get(const unsigned char *from)
+{
+    dpari_kern_u4 v;
+    __builtin_memcpy(&v, from, 16);
+    return v;
+}
+
+/* Where `mask`, a, else b. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_pick(dpari_kern_u4 mask, dpari_kern_u4 a,
+                                                dpari_kern_u4 b)
+{
+    return (a & mask) | (b & ~mask);
+}
+
+/* Is any bit of a mask of whole elements set? Seldom: what is behind it may be slow. */
+DPARI_KERN_INLINE int dpari_kern_some(dpari_kern_u4 mask)
+{
+#if defined(__SSE2__)
+    return __builtin_expect(__builtin_ia32_movmskps((dpari_kern_f4)mask) != 0, 0) != 0;
+#else
+    const dpari_kern_u2 m = (dpari_kern_u2)mask;
+    return __builtin_expect((m[0] | m[1]) != 0, 0) != 0;
+#endif
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_all(uint32_t x)
+{
+    const dpari_kern_u4 v = {x, x, x, x};
+    return v;
+}
+
+/* The f32 of the f16 in the high half of each word. Exponents move from bias 15 to 127, twice as
+ * far for infinity and NaN; subnormals get the exponent of 2^-14 and then lose that 2^-14: exact,
+ * and no f32 is subnormal, so that no mode of the floating-point unit matters. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_widen_f16(dpari_kern_u4 half)
+{
+    const dpari_kern_u4 size = (half >> 3) & 0x0fffe000u;
+    const dpari_kern_u4 top = (dpari_kern_u4)((dpari_kern_i4)size > 0x0f7fffff);
+    const dpari_kern_u4 small = (dpari_kern_u4)((dpari_kern_i4)size < 0x00800000);
+    const dpari_kern_u4 moved = size + 0x38000000u + (top & 0x38000000u) + (small & 0x00800000u);
+    const dpari_kern_f4 less = (dpari_kern_f4)(small & 0x38800000u);
+    return (dpari_kern_u4)((dpari_kern_f4)moved - less) | (half & 0x80000000u);
+}
+
+/* f32 to f16 in the low half of each word, to nearest even, below 65536. Adding 2^13 times the
+ * power of two below it (at least 2^-14) leaves the rounded digits in the last bits of the sum. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_f16(dpari_kern_u4 x)
+{
+    const dpari_kern_u4 size = x & 0x7fffffffu, exponent = size & 0x7f800000u;
+    const dpari_kern_u4 normal = (dpari_kern_u4)((dpari_kern_i4)exponent > 0x38800000);
+    const dpari_kern_u4 above = (exponent - 0x38800000u) & normal;
+    const dpari_kern_u4 shifter = above + 0x3f000000u;
+    const dpari_kern_u4 sum = (dpari_kern_u4)((dpari_kern_f4)size + (dpari_kern_f4)shifter);
+    return (sum - shifter + (above >> 13)) | ((x ^ size) >> 16);
+}
+
+/* The same for what may be larger, infinite or NaN. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_f16(dpari_kern_u4 x)
+{
+    const dpari_kern_u4 size = x & 0x7fffffffu;
+    const dpari_kern_u4 nan = (dpari_kern_u4)((dpari_kern_i4)size > 0x7f800000);
+    const dpari_kern_u4 over = (dpari_kern_u4)((dpari_kern_i4)size > 0x477fffff);
+    const dpari_kern_u4 top = (((x >> 16) & 0x8000u & ~nan) | (nan & 0x200u)) + 0x7c00u;
+    return dpari_kern_pick(over, top, dpari_kern_narrow_f16(x));
+}
+
+/* f32 to bf16 in the high half of each word, to nearest even; the low half is of no meaning. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_bf16(dpari_kern_u4 x)
+{
+    return x + 0x7fffu + ((x >> 16) & 1u);
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow_any_bf16(dpari_kern_u4 x)
+{
+    const dpari_kern_u4 nan = (dpari_kern_u4)((dpari_kern_i4)(x & 0x7fffffffu) > 0x7f800000);
+    return dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), dpari_kern_narrow_bf16(x));
+}
+
+/* Eight 16-bit elements to the f32 of the low and of the high halves of words: no shuffles, and no
+ * matter which half comes first in memory. */
+DPARI_KERN_INLINE void dpari_kern_widen(dpari_kern_u4 raw, int32_t type, dpari_kern_u4 *low,
+                                        dpari_kern_u4 *high)
+{
+    if (type == DPAR_BF16) {
+        *low = raw << 16;
+        *high = raw & 0xffff0000u;
+    } else {
+        *low = dpari_kern_widen_f16(raw << 16);
+        *high = dpari_kern_widen_f16(raw);
+    }
+}
+
+/* And back. Of bf16 only NaN is special, and the sum of both is NaN if one is. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_narrow(dpari_kern_u4 low, dpari_kern_u4 high,
+                                                  int32_t type)
+{
+    if (type == DPAR_BF16) {
+        const dpari_kern_f4 sum = (dpari_kern_f4)low + (dpari_kern_f4)high;
+        if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+            low = dpari_kern_narrow_any_bf16(low);
+            high = dpari_kern_narrow_any_bf16(high);
+        } else {
+            low = dpari_kern_narrow_bf16(low);
+            high = dpari_kern_narrow_bf16(high);
+        }
+        return (low >> 16) | (high & 0xffff0000u);
+    }
+    if (dpari_kern_some((dpari_kern_u4)((dpari_kern_i4)(low & 0x7fffffffu) > 0x477fffff) |
+                        (dpari_kern_u4)((dpari_kern_i4)(high & 0x7fffffffu) > 0x477fffff))) {
+        return dpari_kern_narrow_any_f16(low) | (dpari_kern_narrow_any_f16(high) << 16);
+    }
+    return dpari_kern_narrow_f16(low) | (dpari_kern_narrow_f16(high) << 16);
+}
+
+DPARI_KERN_INLINE int dpari_kern_is16(int32_t type)
+{
+    return type == DPAR_BF16 || type == DPAR_F16;
+}
+
+/* 64 bytes, or 32 of 16-bit elements, as what they are accumulated in. */
+DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *from, int32_t type)
+{
+    if (dpari_kern_is16(type)) {
+        dpari_kern_widen(dpari_kern_get(from), type, &x->a, &x->b);
+        dpari_kern_widen(dpari_kern_get(from + 16), type, &x->c, &x->d);
+    } else {
+        x->a = dpari_kern_get(from);
+        x->b = dpari_kern_get(from + 16);
+        x->c = dpari_kern_get(from + 32);
+        x->d = dpari_kern_get(from + 48);
+    }
+}
+
+/* x = x op y, for each of a quad's four vectors of a type. */
+#define DPARI_KERN_EACH(TYPE, RESULT)                                                              \
+    do {                                                                                           \
+        TYPE s, t;                                                                                 \
+        s = (TYPE)x->a;                                                                            \
+        t = (TYPE)y->a;                                                                            \
+        x->a = (dpari_kern_u4)(RESULT);                                                            \
+        s = (TYPE)x->b;                                                                            \
+        t = (TYPE)y->b;                                                                            \
+        x->b = (dpari_kern_u4)(RESULT);                                                            \
+        s = (TYPE)x->c;                                                                            \
+        t = (TYPE)y->c;                                                                            \
+        x->c = (dpari_kern_u4)(RESULT);                                                            \
+        s = (TYPE)x->d;                                                                            \
+        t = (TYPE)y->d;                                                                            \
+        x->d = (dpari_kern_u4)(RESULT);                                                            \
+    } while (0)
+
+/* s where it goes beyond t; of floats also where it is NaN. */
+#define DPARI_KERN_FIRST(mask)                                                                     \
+    dpari_kern_pick((dpari_kern_u4)(mask), (dpari_kern_u4)s, (dpari_kern_u4)t)
+#define DPARI_KERN_FIRST_OR_NAN(mask)                                                              \
+    dpari_kern_pick((dpari_kern_u4)(mask) | (dpari_kern_u4)(s != s), (dpari_kern_u4)s,             \
+                    (dpari_kern_u4)t)
+
+DPARI_KERN_INLINE void dpari_kern_add(dpari_kern_quad *x, const dpari_kern_quad *y, int32_t type)
+{
+    switch (type) {
+    case DPAR_F64: DPARI_KERN_EACH(dpari_kern_d2, s + t); break;
+    case DPAR_I8:
+    case DPAR_U8: DPARI_KERN_EACH(dpari_kern_u16, s + t); break;
+    case DPAR_I32:
+    case DPAR_U32: DPARI_KERN_EACH(dpari_kern_u4, s + t); break;
+    case DPAR_I64:
+    case DPAR_U64: DPARI_KERN_EACH(dpari_kern_u2, s + t); break;
+    default: DPARI_KERN_EACH(dpari_kern_f4, s + t); break;
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_multiply(dpari_kern_quad *x, const dpari_kern_quad *y,
+                                           int32_t type)
+{
+    switch (type) {
+    case DPAR_F64: DPARI_KERN_EACH(dpari_kern_d2, s * t); break;
+    case DPAR_I8:
+    case DPAR_U8: DPARI_KERN_EACH(dpari_kern_u16, s * t); break;
+    case DPAR_I32:
+    case DPAR_U32: DPARI_KERN_EACH(dpari_kern_u4, s * t); break;
+    case DPAR_I64:
+    case DPAR_U64: DPARI_KERN_EACH(dpari_kern_u2, s * t); break;
+    default: DPARI_KERN_EACH(dpari_kern_f4, s * t); break;
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_greater(dpari_kern_quad *x, const dpari_kern_quad *y,
+                                          int32_t type)
+{
+    switch (type) {
+    case DPAR_F64: DPARI_KERN_EACH(dpari_kern_d2, DPARI_KERN_FIRST_OR_NAN(s > t)); break;
+    case DPAR_I8: DPARI_KERN_EACH(dpari_kern_i16, DPARI_KERN_FIRST(s > t)); break;
+    case DPAR_U8: DPARI_KERN_EACH(dpari_kern_u16, DPARI_KERN_FIRST(s > t)); break;
+    case DPAR_I32: DPARI_KERN_EACH(dpari_kern_i4, DPARI_KERN_FIRST(s > t)); break;
+    case DPAR_U32: DPARI_KERN_EACH(dpari_kern_u4, DPARI_KERN_FIRST(s > t)); break;
+    case DPAR_I64: DPARI_KERN_EACH(dpari_kern_i2, DPARI_KERN_FIRST(s > t)); break;
+    case DPAR_U64: DPARI_KERN_EACH(dpari_kern_u2, DPARI_KERN_FIRST(s > t)); break;
+    default: DPARI_KERN_EACH(dpari_kern_f4, DPARI_KERN_FIRST_OR_NAN(s > t)); break;
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_less(dpari_kern_quad *x, const dpari_kern_quad *y, int32_t type)
+{
+    switch (type) {
+    case DPAR_F64: DPARI_KERN_EACH(dpari_kern_d2, DPARI_KERN_FIRST_OR_NAN(s < t)); break;
+    case DPAR_I8: DPARI_KERN_EACH(dpari_kern_i16, DPARI_KERN_FIRST(s < t)); break;
+    case DPAR_U8: DPARI_KERN_EACH(dpari_kern_u16, DPARI_KERN_FIRST(s < t)); break;
+    case DPAR_I32: DPARI_KERN_EACH(dpari_kern_i4, DPARI_KERN_FIRST(s < t)); break;
+    case DPAR_U32: DPARI_KERN_EACH(dpari_kern_u4, DPARI_KERN_FIRST(s < t)); break;
+    case DPAR_I64: DPARI_KERN_EACH(dpari_kern_i2, DPARI_KERN_FIRST(s < t)); break;
+    case DPAR_U64: DPARI_KERN_EACH(dpari_kern_u2, DPARI_KERN_FIRST(s < t)); break;
+    default: DPARI_KERN_EACH(dpari_kern_f4, DPARI_KERN_FIRST_OR_NAN(s < t)); break;
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_meet(dpari_kern_quad *x, const unsigned char *from, int32_t type,
+                                       int32_t op)
+{
+    dpari_kern_quad y;
+    dpari_kern_load(&y, from, type);
+    switch (op) {
+    case DPAR_PRODUCT: dpari_kern_multiply(x, &y, type); break;
+    case DPAR_MAX: dpari_kern_greater(x, &y, type); break;
+    case DPAR_MIN: dpari_kern_less(x, &y, type); break;
+    default: dpari_kern_add(x, &y, type); break;
+    }
+}
+
+/* Which of two NaN a sum hands on is up to the order of an instruction's operands, which compilers
+ * choose as they like: one NaN for all. The sum of four is NaN if one is; when infinities or an
+ * overflow make it NaN, no element changes. */
+DPARI_KERN_INLINE void dpari_kern_one_nan_f32(dpari_kern_quad *x)
+{
+    const dpari_kern_u4 quiet = dpari_kern_all(0x7fc00000u);
+    const dpari_kern_quad *y = x;
+    const dpari_kern_f4 sum =
+        ((dpari_kern_f4)x->a + (dpari_kern_f4)x->b) + ((dpari_kern_f4)x->c + (dpari_kern_f4)x->d);
+    if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+        DPARI_KERN_EACH(dpari_kern_f4,
+                        dpari_kern_pick((dpari_kern_u4)(s != t), quiet, (dpari_kern_u4)s));
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_one_nan_f64(dpari_kern_quad *x)
+{
+    const dpari_kern_u2 quiet = {UINT64_C(0x7ff8) << 48, UINT64_C(0x7ff8) << 48};
+    const dpari_kern_quad *y = x;
+    const dpari_kern_d2 sum =
+        ((dpari_kern_d2)x->a + (dpari_kern_d2)x->b) + ((dpari_kern_d2)x->c + (dpari_kern_d2)x->d);
+    if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+        DPARI_KERN_EACH(dpari_kern_d2, dpari_kern_pick((dpari_kern_u4)(s != t),
+                                                       (dpari_kern_u4)quiet, (dpari_kern_u4)s));
+    }
+}
+
+/* By elements: compilers have no better way to divide integers. n >= 1, so that nothing
+ * overflows; it may pass what 8 bits hold. */
+static void dpari_kern_divide_integers(dpari_kern_quad *x, int32_t type, int32_t n)
+{
+    int32_t width = dpar_type_bytes(type), k;
+    unsigned char *at = (unsigned char *)x;
+    int8_t i8;
+    int32_t i32;
+    uint32_t u32;
+    int64_t i64;
+    uint64_t u64;
+    for (k = 0; k < DPARI_KERN_LINE; k += width, at += width) {
+        switch (type) {
+        case DPAR_I8:
+            __builtin_memcpy(&i8, at, 1);
+            i8 = (int8_t)(i8 / n);
+            __builtin_memcpy(at, &i8, 1);
+            break;
+        case DPAR_U8: *at = (unsigned char)(*at / n); break;
+        case DPAR_I32:
+            __builtin_memcpy(&i32, at, 4);
+            i32 /= n;
+            __builtin_memcpy(at, &i32, 4);
+            break;
+        case DPAR_U32:
+            __builtin_memcpy(&u32, at, 4);
+            u32 /= (uint32_t)n;
+            __builtin_memcpy(at, &u32, 4);
+            break;
+        case DPAR_I64:
+            __builtin_memcpy(&i64, at, 8);
+            i64 /= n;
+            __builtin_memcpy(at, &i64, 8);
+            break;
+        default:
+            __builtin_memcpy(&u64, at, 8);
+            u64 /= (uint64_t)n;
+            __builtin_memcpy(at, &u64, 8);
+            break;
+        }
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_divide(dpari_kern_quad *x, int32_t type, int32_t n)
+{
+    const float nf = (float)n;
+    const double nd = n;
+    const dpari_kern_quad *y = x;
+    if (type == DPAR_F64) {
+        const dpari_kern_d2 by = {nd, nd};
+        DPARI_KERN_EACH(dpari_kern_d2, ((void)t, s / by));
+    } else if (type == DPAR_F32 || dpari_kern_is16(type)) {
+        const dpari_kern_f4 by = {nf, nf, nf, nf};
+        DPARI_KERN_EACH(dpari_kern_f4, ((void)t, s / by));
+    } else {
+        dpari_kern_quad z = *x; /* so that only here the address of one is taken */
+        dpari_kern_divide_integers(&z, type, n);
+        *x = z;
+    }
+}
+
+/* 16 bytes past the cache; `to` is aligned to 16. */
+DPARI_KERN_INLINE void dpari_kern_past(unsigned char *to, dpari_kern_u4 v)
+{
+#if !DPARI_KERN_STREAM
+    __builtin_memcpy(to, &v, 16);
+#elif defined(__clang__)
+    __builtin_nontemporal_store(v, (dpari_kern_u4 *)(void *)to);
+#else
+    __builtin_ia32_movntps((float *)(void *)to, (dpari_kern_f4)v);
+#endif
+}
+
+/* Stores past the cache are ordered with nothing until a fence. */
+static void dpari_kern_fence(void)
+{
+#if DPARI_KERN_STREAM
+    __asm__ __volatile__("sfence" : : : "memory");
+#endif
+}
+
+DPARI_KERN_INLINE void dpari_kern_store(unsigned char *to, const dpari_kern_quad *x, int32_t stream)
+{
+    if (stream && ((uintptr_t)to & 15) == 0) {
+        dpari_kern_past(to, x->a);
+        dpari_kern_past(to + 16, x->b);
+        dpari_kern_past(to + 32, x->c);
+        dpari_kern_past(to + 48, x->d);
+    } else {
+        __builtin_memcpy(to, &x->a, 16);
+        __builtin_memcpy(to + 16, &x->b, 16);
+        __builtin_memcpy(to + 32, &x->c, 16);
+        __builtin_memcpy(to + 48, &x->d, 16);
+    }
+}
+
+/* The address may lie behind the array: an address asked for ahead never faults, and as a number
+ * it is no pointer out of bounds. */
+DPARI_KERN_INLINE void dpari_kern_ahead(const unsigned char *from)
+{
+    __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_AHEAD));
+}
+
+/* From accumulators to what is stored, in x->low. */
+DPARI_KERN_INLINE void dpari_kern_finish(dpari_kern_line *x, int32_t type, int32_t divide_by)
+{
+    const int32_t wide = dpari_kern_is16(type);
+    if (divide_by > 0) {
+        dpari_kern_divide(&x->low, type, divide_by);
+        if (wide) {
+            dpari_kern_divide(&x->high, type, divide_by);
+        }
+    }
+    if (type == DPAR_F32) {
+        dpari_kern_one_nan_f32(&x->low);
+    } else if (type == DPAR_F64) {
+        dpari_kern_one_nan_f64(&x->low);
+    } else if (wide) {
+        x->low.a = dpari_kern_narrow(x->low.a, x->low.b, type);
+        x->low.b = dpari_kern_narrow(x->low.c, x->low.d, type);
+        x->low.c = dpari_kern_narrow(x->high.a, x->high.b, type);
+        x->low.d = dpari_kern_narrow(x->high.c, x->high.d, type);
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_first(dpari_kern_line *x, const unsigned char *from, int32_t type)
+{
+    dpari_kern_load(&x->low, from, type);
+    if (dpari_kern_is16(type)) {
+        dpari_kern_load(&x->high, from + 32, type);
+    }
+}
+
+DPARI_KERN_INLINE void dpari_kern_next(dpari_kern_line *x, const unsigned char *from, int32_t type,
+                                       int32_t op)
+{
+    dpari_kern_meet(&x->low, from, type, op);
+    if (dpari_kern_is16(type)) {
+        dpari_kern_meet(&x->high, from + 32, type, op);
+    }
+}
+
+DPARI_KERN_INLINE const unsigned char *dpari_kern_at(const void *in, int64_t at)
+{
+    const unsigned char *from = (const unsigned char *)in + at;
+    dpari_kern_ahead(from);
+    return from;
+}
+
+/* The lines of [at, end), all whole. Inlined with constants for what it pays to have constant. */
+DPARI_KERN_INLINE void dpari_kern_lines(void *const *out, int32_t outs, const void *const *in,
+                                        int32_t ins, const dpari_kern_job *job, int32_t type,
+                                        int32_t op)
+{
+    const int32_t divide_by = job->op == DPAR_AVG ? ins : 0, stream = job->stream;
+    const int64_t end = job->end;
+    int64_t at;
+    int32_t i;
+    for (at = job->at; at < end; at += DPARI_KERN_LINE) {
+        dpari_kern_line x;
+        dpari_kern_first(&x, dpari_kern_at(in[0], at), type);
+        for (i = 1; i < ins; i++) {
+            dpari_kern_next(&x, dpari_kern_at(in[i], at), type, op);
+        }
+        dpari_kern_finish(&x, type, divide_by);
+        dpari_kern_store((unsigned char *)out[0] + at, &x.low, stream);
+        for (i = 1; i < outs; i++) {
+            dpari_kern_store((unsigned char *)out[i] + at, &x.low, stream);
+        }
+    }
+}
+
+/* A part of a line at either end: through a line of its own. */
+static void dpari_kern_part(const dpari_kern_job *job, int64_t at, int64_t bytes)
+{
+    unsigned char spare[DPARI_KERN_LINE] = {0};
+    dpari_kern_line x;
+    int32_t i;
+    dpari_kern_move(spare, (const unsigned char *)job->in[0] + at, bytes);
+    dpari_kern_first(&x, spare, job->type);
+    for (i = 1; i < job->ins; i++) {
+        dpari_kern_move(spare, (const unsigned char *)job->in[i] + at, bytes);
+        dpari_kern_next(&x, spare, job->type, job->op);
+    }
+    dpari_kern_finish(&x, job->type, job->op == DPAR_AVG ? job->ins : 0);
+    dpari_kern_store(spare, &x.low, 0);
+    for (i = 0; i < job->outs; i++) {
+        dpari_kern_move((unsigned char *)job->out[i] + at, spare, bytes);
+    }
+}
+
+/* Sums of gradients are what training waits for: those have loops of their own, and of two ranks
+ * on one node, whose pointers stay in registers. */
+#define DPARI_KERN_SUM(name, type)                                                                 \
+    DPARI_APART void name(const dpari_kern_job *job)                                               \
+    {                                                                                              \
+        void *out[2];                                                                              \
+        const void *in[2];                                                                         \
+        if (job->ins != 2 || job->outs > 2) {                                                      \
+            dpari_kern_lines(job->out, job->outs, job->in, job->ins, job, type, DPAR_SUM);         \
+            return;                                                                                \
+        }                                                                                          \
+        in[0] = job->in[0];                                                                        \
+        in[1] = job->in[1];                                                                        \
+        out[0] = job->out[0];                                                                      \
+        out[1] = job->out[job->outs - 1];                                                          \
+        if (job->outs == 2) {                                                                      \
+            dpari_kern_lines(out, 2, in, 2, job, type, DPAR_SUM);                                  \
+        } else {                                                                                   \
+            dpari_kern_lines(out, 1, in, 2, job, type, DPAR_SUM);                                  \
+        }                                                                                          \
+    }
+
+DPARI_KERN_SUM(dpari_kern_sum_f32, DPAR_F32)
+DPARI_KERN_SUM(dpari_kern_sum_f64, DPAR_F64)
+DPARI_KERN_SUM(dpari_kern_sum_f16, DPAR_F16)
+DPARI_KERN_SUM(dpari_kern_sum_bf16, DPAR_BF16)
+
+DPARI_APART void dpari_kern_any(const dpari_kern_job *job)
+{
+    dpari_kern_lines(job->out, job->outs, job->in, job->ins, job, job->type, job->op);
+}
+
+static void dpari_kern_whole(const dpari_kern_job *job)
+{
+    switch (job->op == DPAR_SUM || job->op == DPAR_AVG ? job->type : DPAR_TYPES) {
+    case DPAR_F32: dpari_kern_sum_f32(job); break;
+    case DPAR_F64: dpari_kern_sum_f64(job); break;
+    case DPAR_F16: dpari_kern_sum_f16(job); break;
+    case DPAR_BF16: dpari_kern_sum_bf16(job); break;
+    default: dpari_kern_any(job); break;
+    }
+}
+
+/* Lines begin where those of the first destination do, if there are several. */
+static void dpari_kern_run(dpari_kern_job *job)
+{
+    const uintptr_t past = (uintptr_t)job->out[0] & (DPARI_KERN_LINE - 1);
+    job->at = job->bytes < 512 || past == 0 ? 0 : DPARI_KERN_LINE - (int64_t)past;
+    job->end = job->bytes - (job->bytes - job->at) % DPARI_KERN_LINE;
+    if (job->at > 0) {
+        dpari_kern_part(job, 0, job->at);
+    }
+    if (job->at < job->end) {
+        dpari_kern_whole(job);
+    }
+    if (job->end < job->bytes) {
+        dpari_kern_part(job, job->end, job->bytes - job->end);
+    }
+    if (job->stream) {
+        dpari_kern_fence();
+    }
+}
+
+#else /* by elements */
+
+/* The bits of one element, and of an accumulator: of 16-bit types those of the f32. */
+static uint64_t dpari_kern_get(const unsigned char *from, int32_t width)
+{
+    uint8_t a = 0;
+    uint16_t b = 0;
+    uint32_t c = 0;
+    uint64_t d = 0;
+    switch (width) {
+    case 1: dpari_kern_move(&a, from, 1); return a;
+    case 2: dpari_kern_move(&b, from, 2); return b;
+    case 4: dpari_kern_move(&c, from, 4); return c;
+    default: dpari_kern_move(&d, from, 8); return d;
+    }
+}
+
+static void dpari_kern_put(unsigned char *to, uint64_t bits, int32_t width)
+{
+    const uint8_t a = (uint8_t)(bits & 0xff);
+    const uint16_t b = (uint16_t)(bits & 0xffff);
+    const uint32_t c = (uint32_t)(bits & 0xffffffffu);
+    switch (width) {
+    case 1: dpari_kern_move(to, &a, 1); break;
+    case 2: dpari_kern_move(to, &b, 2); break;
+    case 4: dpari_kern_move(to, &c, 4); break;
+    default: dpari_kern_move(to, &bits, 8); break;
+    }
+}
+
+static uint64_t dpari_kern_widen(uint64_t bits, int32_t type)
+{
+    const uint32_t h = (uint32_t)bits, sign = (h & 0x8000u) << 16;
+    uint32_t size = h & 0x7fffu, exponent = 0x38800000u;
+    if (type == DPAR_BF16) {
+        return h << 16;
+    }
+    if (type != DPAR_F16) {
+        return bits;
+    }
+    if (size >= 0x7c00u) {
+        return sign | (size << 13) | 0x7f800000u;
+    }
+    if (size >= 0x400u) {
+        return sign | ((size << 13) + 0x38000000u);
+    }
+    if (size == 0) {
+        return sign;
+    }
+    while (size < 0x400u) { /* a subnormal: at most 10 times */
+        size <<= 1;
+        exponent -= 0x800000u;
+    }
+    return sign | (exponent + ((size & 0x3ffu) << 13));
+}
+
+/* `bits` shifted out, to nearest even. */
+static uint32_t dpari_kern_shift(uint32_t x, uint32_t bits)
+{
+    const uint32_t half = (uint32_t)1 << (bits - 1);
+    return (x + half - 1 + ((x >> bits) & 1u)) >> bits;
+}
+
+static uint64_t dpari_kern_narrow(uint64_t bits, int32_t type)
+{
+    const uint32_t x = (uint32_t)bits, sign = (x >> 16) & 0x8000u, size = x & 0x7fffffffu;
+    const uint32_t exponent = size >> 23;
+    if (type == DPAR_BF16) {
+        return size > 0x7f800000u ? 0x7fc0u : dpari_kern_shift(x, 16);
+    }
+    if (type == DPAR_F32) {
+        return size > 0x7f800000u ? 0x7fc00000u : x;
+    }
+    if (type == DPAR_F64) {
+        return (bits & INT64_MAX) > UINT64_C(0x7ff) << 52 ? UINT64_C(0x7ff8) << 48 : bits;
+    }
+    if (type != DPAR_F16) {
+        return bits;
+    }
+    if (size >= 0x47800000u) { /* 65536 and above; NaN */
+        return size > 0x7f800000u ? 0x7e00u : sign | 0x7c00u;
+    }
+    if (exponent >= 113) {
+        return sign | dpari_kern_shift(size - 0x38000000u, 13);
+    }
+    if (exponent < 102) { /* below half the smallest */
+        return sign;
+    }
+    return sign | dpari_kern_shift((size & 0x7fffffu) | 0x800000u, 126 - exponent);
+}
+
+/* Each result goes through memory, which is where x87 rounds (of f32 as if at once; of f64 perhaps
+ * twice). */
+static uint64_t dpari_kern_meet_f32(uint64_t x, uint64_t y, int32_t op)
+{
+    uint32_t xs = (uint32_t)x, ys = (uint32_t)y;
+    float a, b;
+    volatile float r;
+    dpari_kern_move(&a, &xs, 4);
+    dpari_kern_move(&b, &ys, 4);
+    switch (op) {
+    case DPAR_PRODUCT: r = a * b; break;
+    case DPAR_MAX: return a > b || a != a ? x : y;
+    case DPAR_MIN: return a < b || a != a ? x : y;
+    case DPAR_AVG: r = a / b; break;
+    default: r = a + b; break;
+    }
+    a = r;
+    dpari_kern_move(&xs, &a, 4);
+    return xs;
+}
+
+static uint64_t dpari_kern_meet_f64(uint64_t x, uint64_t y, int32_t op)
+{
+    double a, b;
+    volatile double r;
+    dpari_kern_move(&a, &x, 8);
+    dpari_kern_move(&b, &y, 8);
+    switch (op) {
+    case DPAR_PRODUCT: r = a * b; break;
+    case DPAR_MAX: return a > b || a != a ? x : y;
+    case DPAR_MIN: return a < b || a != a ? x : y;
+    case DPAR_AVG: r = a / b; break;
+    default: r = a + b; break;
+    }
+    a = r;
+    dpari_kern_move(&x, &a, 8);
+    return x;
+}
+
+static int dpari_kern_signed(int32_t type)
+{
+    return type == DPAR_I8 || type == DPAR_I32 || type == DPAR_I64;
+}
+
+/* The integer whose low bits these are, its sign drawn out. */
+static int64_t dpari_kern_int(uint64_t bits, int32_t type)
+{
+    const uint64_t sign = (uint64_t)1 << (8 * dpar_type_bytes(type) - 1);
+    const uint64_t size = bits & (sign - 1);
+    return (bits & sign) != 0 ? -(int64_t)(sign - 1 - size) - 1 : (int64_t)size;
+}
+
+static uint64_t dpari_kern_meet_int(uint64_t x, uint64_t y, int32_t type, int32_t op)
+{
+    const int is_signed = dpari_kern_signed(type);
+    const int more = is_signed ? dpari_kern_int(x, type) > dpari_kern_int(y, type) : x > y;
+    switch (op) {
+    case DPAR_PRODUCT: return x * y;
+    case DPAR_MAX: return more ? x : y;
+    case DPAR_MIN: return more ? y : x;
+    case DPAR_AVG: return is_signed ? (uint64_t)(dpari_kern_int(x, type) / (int64_t)y) : x / y;
+    default: return x + y;
+    }
+}
+
+/* Accumulators x op y; AVG divides x by the number y. */
+static uint64_t dpari_kern_meet(uint64_t x, uint64_t y, int32_t type, int32_t op)
+{
+    switch (type) {
+    case DPAR_F64: return dpari_kern_meet_f64(x, y, op);
+    case DPAR_F32:
+    case DPAR_F16:
+    case DPAR_BF16: return dpari_kern_meet_f32(x, y, op);
+    default: return dpari_kern_meet_int(x, y, type, op);
+    }
+}
+
+/* The number of ranks as an accumulator. */
+static uint64_t dpari_kern_number(int32_t n, int32_t type)
+{
+    const float f = (float)n;
+    const double d = n;
+    uint32_t f_bits;
+    uint64_t d_bits;
+    dpari_kern_move(&f_bits, &f, 4);
+    dpari_kern_move(&d_bits, &d, 8);
+    switch (type) {
+    case DPAR_F64: return d_bits;
+    case DPAR_F32:
+    case DPAR_F16:
+    case DPAR_BF16: return f_bits;
+    default: return (uint64_t)n;
+    }
+}
+
+static void dpari_kern_run(dpari_kern_job *job)
+{
+    const int32_t width = dpar_type_bytes(job->type), type = job->type;
+    const int32_t op = job->op == DPAR_AVG ? DPAR_SUM : job->op;
+    const uint64_t all = UINT64_MAX >> (64 - 8 * (width == 2 ? 4 : width));
+    int64_t at;
+    int32_t i;
+    for (at = 0; at < job->bytes; at += width) {
+        uint64_t x =
+            dpari_kern_widen(dpari_kern_get((const unsigned char *)job->in[0] + at, width), type);
+        for (i = 1; i < job->ins; i++) {
+            const unsigned char *from = (const unsigned char *)job->in[i] + at;
+            uint64_t y = dpari_kern_widen(dpari_kern_get(from, width), type);
+            x = dpari_kern_meet(x, y, type, op) & all;
+        }
+        if (job->op == DPAR_AVG && job->ins > 1) {
+            x = dpari_kern_meet(x, dpari_kern_number(job->ins, type), type, DPAR_AVG);
+        }
+        x = dpari_kern_narrow(x, type);
+        for (i = 0; i < job->outs; i++) {
+            dpari_kern_put((unsigned char *)job->out[i] + at, x, width);
+        }
+    }
+}
+
+#endif /* DPARI_KERN_VECTOR */
+
+#if DPARI_KERN_STREAM
+/* By lines of the destination, which begin behind an unaligned head; `to` has at least one. */
+static void dpari_kern_copy_past(unsigned char *to, const unsigned char *from, int64_t bytes)
+{
+    const int64_t head = (int64_t)((0 - (uintptr_t)to) & (DPARI_KERN_LINE - 1));
+    int64_t at;
+    dpari_kern_move(to, from, head);
+    for (at = head; bytes - at >= DPARI_KERN_LINE; at += DPARI_KERN_LINE) {
+        dpari_kern_quad x;
+        dpari_kern_ahead(from + at);
+        dpari_kern_load(&x, from + at, DPAR_U8);
+        dpari_kern_store(to + at, &x, 1);
+    }
+    dpari_kern_move(to + at, from + at, bytes - at);
+    dpari_kern_fence();
+}
+#endif
+
+DPARI_API void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream)
+{
+    if (bytes <= 0 || to == from) {
+        return;
+    }
+#if DPARI_KERN_STREAM
+    if (stream && bytes >= 4 * DPARI_KERN_LINE) {
+        dpari_kern_copy_past((unsigned char *)to, (const unsigned char *)from, bytes);
+        return;
+    }
+#endif
+    (void)stream;
+    dpari_kern_move(to, from, bytes);
+}
+
+DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+                                 int64_t count, int32_t type, int32_t op, int32_t stream)
+{
+    dpari_kern_job job;
+    job.out = out;
+    job.in = in;
+    job.bytes = count * dpar_type_bytes(type);
+    job.outs = outs;
+    job.ins = ins;
+    job.type = ins > 1 ? type : DPAR_U8; /* one input: its bytes */
+    job.op = ins > 1 ? op : DPAR_MAX;
+    job.stream = stream;
+    if (ins == 1 && outs == 1) {
+        dpari_kern_copy(out[0], in[0], job.bytes, stream);
+    } else {
+        dpari_kern_run(&job);
+    }
+}
+
+/* ==== run/world.c ==== */
+
+#define DPARI_MAGIC UINT64_C(0x31646c726f775064)
+enum { DPARI_VERSION = 1 };
+
+static int64_t dpari_up_to(int64_t bytes, int64_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+/* ---- segments --------------------------------------------------------------------------------- */
+
+static dpari_world_head *dpari_segment_head(const dpari_segment *s)
+{
+    return (dpari_world_head *)(void *)s->base;
+}
+
+static dpari_rank *dpari_segment_ranks(const dpari_segment *s)
+{
+    return (dpari_rank *)(void *)(s->base + sizeof(dpari_world_head));
+}
+
+static int64_t dpari_heap_begin(int64_t ranks)
+{
+    int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
+    int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
+    return dpari_up_to(bytes, INT64_C(65536)); /* the largest page in use */
+}
+
+static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
+{
+    const char *what = NULL;
+    dpar_text t;
+    if (ranks < 1 || ranks > DPARI_MAX_RANKS) {
+        what = "ranks of one node are 1 .. 1024";
+    } else if (o && (o->heap_bytes < 0 || o->heap_bytes > INT64_C(1) << 50)) {
+        what = "heap_bytes is 0 .. 2^50";
+    } else if (o && o->slot_bytes != 0 &&
+               (o->slot_bytes < 4096 || o->slot_bytes > INT64_C(16) << 20 ||
+                (o->slot_bytes & (o->slot_bytes - 1)) != 0)) {
+        what = "slot_bytes is a power of two from 4096 to 2^24";
+    } else if (o && (o->plain < 0 || o->plain >= 2 * DPAR_WITHOUT_STREAM)) {
+        what = "plain has bits that mean nothing";
+    }
+    if (what && why) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, what);
+        dpar_text_put(&t, ", not ");
+        dpar_text_int(&t, ranks < 1 || ranks > DPARI_MAX_RANKS ? ranks
+                          : what[0] == 'h'                     ? o->heap_bytes
+                          : what[0] == 's'                     ? o->slot_bytes
+                                                               : o->plain);
+    }
+    return what ? DPAR_E_ARG : DPAR_OK;
+}
+
+static dpar_status dpari_system_why(dpar_why *why, const char *what, int64_t bytes, int number)
+{
+    dpar_text t;
+    if (why) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, what);
+        if (bytes > 0) {
+            dpar_text_int(&t, bytes);
+            dpar_text_put(&t, " bytes");
+        }
+        dpar_text_put(&t, ": ");
+        dpari_os_error(&t, number);
+    }
+    return DPAR_E_SYSTEM;
+}
+
+/* Maps `bytes`; where others must reach it, as a file. */
+static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int without_memfd)
+{
+    s->bytes = bytes;
+    s->fd = alone ? -1 : dpari_os_segment(bytes, without_memfd);
+    if (!alone && s->fd < 0) {
+        return errno ? errno : ENOSYS;
+    }
+    s->base = (char *)(alone ? dpari_os_pages(bytes) : dpari_os_map(s->fd, bytes));
+    if (!s->base) {
+        int number = errno;
+        if (s->fd >= 0) {
+            close(s->fd);
+        }
+        return number ? number : ENOMEM;
+    }
+    return 0;
+}
+
+DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks, const dpar_options *options,
+                                      dpar_why *why)
+{
+    const int64_t least = INT64_C(64) << 20, begin = dpari_heap_begin(ranks);
+    const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
+    dpar_status status = dpari_segment_options(ranks, options, why);
+    int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
+    int number = ENOMEM;
+    dpari_world_head *h;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    heap = dpari_up_to(heap < least ? least : heap, INT64_C(65536));
+    /* only addresses are taken here: where a limit forbids so many, fewer do */
+    for (; number != 0 && heap >= least; heap = number ? heap / 2 / 65536 * 65536 : heap) {
+        if ((uint64_t)heap < (uint64_t)SIZE_MAX / 4 / (uint64_t)ranks) {
+            number = dpari_segment_map(s, begin + ranks * heap, ranks == 1 || threads,
+                                       plain & DPAR_WITHOUT_MEMFD);
+        }
+        if (number == 0) {
+            break;
+        }
+    }
+    if (number == 0 && s->fd >= 0) {
+        number = dpari_os_reserve(s->fd, 0, begin);
+        if (number != 0) {
+            dpari_segment_close(s);
+        }
+    }
+    if (number != 0) {
+        return dpari_system_why(why, "shared memory of ", begin + ranks * least, number);
+    }
+    h = dpari_segment_head(s);
+    h->version = DPARI_VERSION;
+    h->ranks = (uint32_t)ranks;
+    h->bytes = s->bytes;
+    h->heap_bytes = heap;
+    h->heap_begin = begin;
+    h->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
+    h->plain = plain;
+    h->threads = threads || ranks == 1;
+    DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: what is before it is whole */
+    return DPAR_OK;
+}
+
+static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
+{
+    return DPARI_LOAD(&h->magic) == DPARI_MAGIC && h->version == DPARI_VERSION &&
+           h->bytes == bytes && h->ranks >= 1 && h->ranks <= DPARI_MAX_RANKS &&
+           h->heap_begin == dpari_heap_begin((int64_t)h->ranks) && h->heap_bytes > 0 &&
+           h->heap_bytes <= (bytes - h->heap_begin) / (int64_t)h->ranks;
+}
+
+DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why)
+{
+    struct stat about;
+    dpar_text t;
+    if (fstat(fd, &about) != 0) {
+        return dpari_system_why(why, "the shared memory that was handed over", 0, errno);
+    }
+    s->fd = fd;
+    s->bytes = (int64_t)about.st_size;
+    s->base = s->bytes >= (int64_t)sizeof(dpari_world_head) ? (char *)dpari_os_map(fd, s->bytes) : NULL;
+    if (s->base && dpari_head_is_sound(dpari_segment_head(s), s->bytes)) {
+        return DPAR_OK;
+    }
+    if (s->base) {
+        dpari_os_unmap(s->base, s->bytes);
+        s->base = NULL;
+    }
+    close(fd);
+    s->fd = -1;
+    if (why) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, "the shared memory that was handed over (");
+        dpar_text_int(&t, s->bytes);
+        dpar_text_put(&t, " bytes) is not of this version of dpar");
+    }
+    return DPAR_E_ARG;
+}
+
+DPARI_API void dpari_segment_close(dpari_segment *s)
+{
+    dpari_os_unmap(s->base, s->bytes);
+    s->base = NULL;
+    if (s->fd >= 0) {
+        close(s->fd);
+    }
+    s->fd = -1;
+}
+
+/* ---- sleeping and waking ---------------------------------------------------------------------- */
+
+/* Takes a rank off the count of sleepers; whoever succeeds does it, once. */
+static int dpari_untell(dpari_world_head *h, dpari_rank *r)
+{
+    uint32_t asleep = 1;
+    if (!DPARI_CLAIM(&r->asleep, &asleep, 0U)) {
+        return 0;
+    }
+    DPARI_ADD(&h->sleepers, (uint32_t)-1);
+    return 1;
+}
+
+static void dpari_ring(dpari_world_head *h, dpari_rank *r)
+{
+    if (dpari_untell(h, r)) {
+        DPARI_ADD(&r->bell, 1U);
+        dpari_os_futex_wake(&r->bell, h->threads);
+    }
+}
+
+DPARI_API void dpari_ring_all(const dpari_segment *s)
+{
+    dpari_world_head *h = dpari_segment_head(s);
+    for (uint32_t i = 0; i < h->ranks; i++) {
+        dpari_ring(h, &dpari_segment_ranks(s)[i]);
+    }
+}
+
+/* Kept out of the way: a publisher seldom finds someone asleep. */
+static void dpari_ring_sleepers(dpari_world *w)
+{
+    for (int32_t i = 0; i < w->size; i++) {
+        dpari_rank *r = &w->rank[i];
+        if (DPARI_LOAD_SEQ(&r->asleep)) {
+            int32_t peer = DPARI_LOAD(&r->waits_for);
+            if (peer < 0 || peer == w->me) {
+                dpari_ring(w->head, r);
+            }
+        }
+    }
+}
+
+DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
+{
+    DPARI_STORE_SEQ(word, value);
+    if (DPARI_LOAD_SEQ(&w->head->sleepers)) {
+        dpari_ring_sleepers(w);
+    }
+}
+
+enum {
+    DPARI_SPINS = 8192,       /* about 0.1 ms: what a sleep and its wake-up cost */
+    DPARI_SPINS_CROWDED = 64, /* the core is better given to the rank that is waited for */
+    DPARI_SLEEPY = 1000       /* waits for which one dear yield is remembered */
+};
+#define DPARI_YIELD_FOR 2e-3
+#define DPARI_YIELD_IS_DEAR 50e-6
+#define DPARI_SLEEP_FOR 20e-3
+
+static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
+{
+    dpari_rank *r = &w->rank[w->me];
+    dpari_os_futex_wait(&r->bell, t->bell, DPARI_SLEEP_FOR, w->threads);
+    t->told = 0;
+    dpari_untell(w->head, r);
+    return DPAR_MORE;
+}
+
+static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
+{
+    dpari_rank *r = &w->rank[w->me];
+    double now = dpari_os_now();
+    if (t->told) {
+        return dpari_wait_asleep(w, t);
+    }
+    if (!(t->began > 0.0)) {
+        t->began = now;
+        w->sleepy -= w->sleepy > 0;
+    }
+    if (w->crowded && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
+        sched_yield();
+        /* so long away: something else wants this core, and gets a whole slice at each yield */
+        w->sleepy = dpari_os_now() - now > DPARI_YIELD_IS_DEAR ? DPARI_SLEEPY : 0;
+        return DPAR_OK;
+    }
+    if (w->head->plain & DPAR_WITHOUT_FUTEX) {
+        dpari_os_sleep(20e-6);
+        return DPAR_MORE;
+    }
+    t->bell = DPARI_LOAD_SEQ(&r->bell);
+    t->told = 1;
+    DPARI_STORE(&r->waits_for, peer);
+    DPARI_STORE_SEQ(&r->asleep, 1U);
+    DPARI_ADD(&w->head->sleepers, 1U);
+    return DPAR_OK;
+}
+
+DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
+{
+    if (t->turns < (w->crowded || w->sleepy ? DPARI_SPINS_CROWDED : DPARI_SPINS)) {
+        t->turns++;
+        dpari_os_pause();
+        return DPAR_OK;
+    }
+    return dpari_wait_slow(w, t, peer);
+}
+
+DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
+{
+    if (t->told) {
+        t->told = 0;
+        dpari_untell(w->head, &w->rank[w->me]);
+    }
+}
+
+/* ---- life and death --------------------------------------------------------------------------- */
+
+static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t ending)
+{
+    dpari_rank *r = &dpari_segment_ranks(s)[rank];
+    uint32_t state = DPARI_LOAD(&r->state);
+    if (state == DPARI_RANK_LEFT || state == DPARI_RANK_DEAD) {
+        return;
+    }
+    __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
+    if (DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
+        dpari_untell(dpari_segment_head(s), r);
+        dpari_ring_all(s);
+    }
+}
+
+DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending)
+{
+    dpari_rank_is_dead(s, rank, ending);
+}
+
+DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
+{
+    uint32_t state = DPARI_LOAD(&w->rank[rank].state);
+    if (state != DPARI_RANK_HERE || w->threads || rank == w->me ||
+        dpari_os_is_held(w->segment.fd, rank)) {
+        return state;
+    }
+    state = DPARI_LOAD(&w->rank[rank].state); /* it says that it leaves before it lets go */
+    if (state == DPARI_RANK_HERE) {
+        dpari_rank_is_dead(&w->segment, rank, 0);
+    }
+    return DPARI_LOAD(&w->rank[rank].state);
+}
+
+/* ---- the heap of this rank -------------------------------------------------------------------- */
+
+DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref)
+{
+    return w->threads ? (void *)(uintptr_t)ref : (void *)(w->segment.base + ref);
+}
+
+DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes)
+{
+    const uint64_t base = (uint64_t)(uintptr_t)w->segment.base, p = (uint64_t)(uintptr_t)at;
+    if (w->threads) {
+        return p;
+    }
+    if (p < base + (uint64_t)w->head->heap_begin || p > base + (uint64_t)w->segment.bytes ||
+        (uint64_t)bytes > base + (uint64_t)w->segment.bytes - p) {
+        return 0;
+    }
+    return p - base;
+}
+
+/* The first gap of `bytes`: where it begins, and the place in the list; -1: there is none. */
+static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int32_t *place)
+{
+    int64_t at = w->head->heap_begin + w->me * w->head->heap_bytes;
+    const int64_t end = at + w->head->heap_bytes;
+    int32_t i;
+    for (i = 0; i < w->used_count && w->used[i].begin - at < bytes; i++) {
+        at = w->used[i].begin + w->used[i].bytes;
+    }
+    *place = i;
+    return end - at >= bytes && w->used_count < DPARI_MAX_USED ? at : -1;
+}
+
+DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
+{
+    int32_t place = 0;
+    int64_t at, take = bytes < 1 ? 1 : bytes;
+    if (take > w->head->heap_bytes) {
+        return DPAR_E_MEMORY;
+    }
+    take = dpari_up_to(take, dpari_os_page());
+    at = dpari_heap_gap(w, take, &place);
+    if (at < 0 || (w->segment.fd >= 0 && dpari_os_reserve(w->segment.fd, at, take) != 0)) {
+        return DPAR_E_MEMORY;
+    }
+    if (at < w->fresh) {
+        int64_t old = w->fresh - at < take ? w->fresh - at : take;
+        memset(w->segment.base + at, 0, (size_t)old);
+    }
+    w->fresh = at + take > w->fresh ? at + take : w->fresh;
+    memmove(&w->used[place + 1], &w->used[place],
+            (size_t)(w->used_count - place) * sizeof w->used[0]);
+    w->used[place].begin = at;
+    w->used[place].bytes = take;
+    w->used_count++;
+    *memory = w->segment.base + at;
+    return DPAR_OK;
+}
+
+DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
+{
+    const int64_t at = (int64_t)((uintptr_t)memory - (uintptr_t)w->segment.base);
+    int32_t low = 0, high = w->used_count;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (w->used[middle].begin < at) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    if (low == w->used_count || w->used[low].begin != at) {
+        return;
+    }
+#if defined(__linux__) && defined(MADV_REMOVE)
+    if (w->segment.fd >= 0 && w->used[low].bytes >= INT64_C(1) << 20) {
+        madvise(memory, (size_t)w->used[low].bytes, MADV_REMOVE);
+    }
+#endif
+    w->used_count--;
+    memmove(&w->used[low], &w->used[low + 1],
+            (size_t)(w->used_count - low) * sizeof w->used[0]);
+}
+
+/* ---- joining ---------------------------------------------------------------------------------- */
+
+DPARI_API void dpari_world_close(dpari_world *w)
+{
+    DPARI_STORE(&w->rank[w->me].state, (uint32_t)DPARI_RANK_LEFT);
+    dpari_ring_all(&w->segment);
+    dpari_p2p_close(w);
+    dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    if (w->owns) {
+        dpari_segment_close(&w->segment);
+    }
+    dpari_os_unmap(w, (int64_t)sizeof *w);
+}
+
+static dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
+                                     const dpar_options *options)
+{
+    dpari_world_head *h = dpari_segment_head(s);
+    dpari_world *w = (dpari_world *)dpari_os_pages((int64_t)sizeof *w);
+    if (!w) {
+        return NULL;
+    }
+    w->segment = *s;
+    w->head = h;
+    w->rank = dpari_segment_ranks(s);
+    w->channel = (uint64_t *)(void *)(w->rank + h->ranks);
+    w->me = me;
+    w->size = (int32_t)h->ranks;
+    w->threads = h->threads;
+    w->owns = own;
+    w->timeout_s = options && options->timeout_s < 0.0   ? 0.0
+                   : options && options->timeout_s > 0.0 ? options->timeout_s
+                                                         : 300.0;
+    w->used = (dpari_used *)dpari_os_pages(DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+    w->fresh = h->heap_begin + me * h->heap_bytes;
+    w->probe = DPARI_PROBE + (uint64_t)me;
+    if (!w->used || dpari_p2p_open(w) != DPAR_OK) {
+        dpari_os_unmap(w->used, DPARI_MAX_USED * (int64_t)sizeof(dpari_used));
+        dpari_os_unmap(w, (int64_t)sizeof *w);
+        return NULL;
+    }
+    return w;
+}
+
+/* Who has not come; the sentence. */
+static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *why)
+{
+    dpar_status status = DPAR_E_TIMEOUT;
+    int32_t named = 0;
+    dpar_text t;
+    dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+    dpar_text_put(&t, "start: ");
+    for (int32_t i = 0; i < w->size; i++) {
+        uint32_t state = dpari_rank_state(w, i);
+        if (state == DPARI_RANK_HERE) {
+            continue;
+        }
+        status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
+        if (named++ < 8) {
+            dpar_text_put(&t, named > 1 ? ", rank " : "rank ");
+            dpar_text_int(&t, i);
+            dpar_text_put(&t, state == DPARI_RANK_AWAY ? " has not come" : " has ended");
+        }
+    }
+    dpar_text_put(&t, " (");
+    dpar_text_int(&t, named);
+    dpar_text_put(&t, " of ");
+    dpar_text_int(&t, w->size);
+    dpar_text_put(&t, " ranks) after ");
+    dpar_text_fixed(&t, waited, 1);
+    dpar_text_put(&t, " s");
+    return status;
+}
+
+static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
+{
+    dpari_wait t = {0, 0, 0, 0.0};
+    for (int32_t i = 0; i < w->size; i++) {
+        /* one that came and left again has come */
+        while (DPARI_LOAD(&w->rank[i].member) == 0) {
+            if (dpari_wait_turn(w, &t, -1) != DPAR_MORE) {
+                continue;
+            }
+            double waited = dpari_os_now() - t.began;
+            if ((w->timeout_s > 0.0 && waited > w->timeout_s) ||
+                dpari_rank_state(w, i) == DPARI_RANK_DEAD) {
+                dpari_wait_end(w, &t);
+                return dpari_join_missing(w, waited, why);
+            }
+        }
+    }
+    dpari_wait_end(w, &t);
+    return DPAR_OK;
+}
+
+static int32_t dpari_cpu_bits(uint64_t v)
+{
+    int32_t n = 0;
+    for (; v; v &= v - 1) {
+        n++;
+    }
+    return n;
+}
+
+/* What can be known only when all are here: cores for all, and whether CMA is allowed. */
+static void dpari_world_look(dpari_world *w)
+{
+    dpari_rank *next = &w->rank[(w->me + 1) % w->size];
+    uint64_t word = 0;
+    int32_t cores = 0;
+    for (int32_t k = 0; k < DPARI_CPU_WORDS; k++) {
+        uint64_t any = 0;
+        for (int32_t i = 0; i < w->size; i++) {
+            any |= w->rank[i].cpus[k];
+        }
+        cores += dpari_cpu_bits(any);
+    }
+    w->crowded = cores < w->size;
+    if (!w->threads && !(w->head->plain & DPAR_WITHOUT_CMA) &&
+        dpari_os_read_peer(next->pid, &word, next->probe, 8) == 0) {
+        w->rank[w->me].can_cma = word == DPARI_PROBE + (uint64_t)((w->me + 1) % w->size);
+    }
+}
+
+static dpar_status dpari_join_lists(dpari_world *w, dpar_comm **comm)
+{
+    int64_t bytes = w->size * (int64_t)(sizeof(int32_t) + sizeof(uint64_t));
+    uint64_t *member = (uint64_t *)dpari_os_pages(bytes);
+    int32_t *rank;
+    dpari_shm *made = NULL;
+    dpar_status s;
+    if (!member) {
+        return DPAR_E_MEMORY;
+    }
+    rank = (int32_t *)(void *)(member + w->size);
+    for (int32_t i = 0; i < w->size; i++) {
+        member[i] = w->rank[i].member;
+        rank[i] = i;
+    }
+    s = dpari_shm_make(w, w->size, rank, member, w->me, 0, 0, &made);
+    dpari_os_unmap(member, bytes);
+    if (s == DPAR_OK) {
+        *comm = &made->comm;
+    }
+    return s;
+}
+
+DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t own,
+                                    const dpar_options *options, dpar_comm **comm, dpar_why *why)
+{
+    dpari_world *w = dpari_world_make(s, me, own, options);
+    dpari_rank *r = &dpari_segment_ranks(s)[me];
+    uint64_t member = 0;
+    int64_t none = 0;
+    dpar_status status = w ? dpari_member_make(w, &member, &none) : DPAR_E_MEMORY;
+    if (status == DPAR_OK && s->fd >= 0 && dpari_os_hold(s->fd, me) != 0) {
+        status = DPAR_E_SYSTEM;
+    }
+    if (status != DPAR_OK) {
+        if (w) {
+            w->owns = 0;
+            dpari_world_close(w);
+        }
+        return dpari_system_why(why, "joining: memory of a rank", 0, ENOMEM);
+    }
+    r->pid = (int32_t)getpid();
+    r->probe = (uint64_t)(uintptr_t)&w->probe;
+    dpari_os_cpus(r->cpus);
+    DPARI_STORE(&r->state, (uint32_t)DPARI_RANK_HERE);
+    dpari_publish(w, &r->member, member);
+    status = dpari_join_all(w, why);
+    if (status == DPAR_OK) {
+        dpari_world_look(w);
+        status = dpari_join_lists(w, comm);
+    }
+    if (status != DPAR_OK) {
+        w->owns = 0;
+        dpari_world_close(w);
+    }
+    return status;
+}
+
+/* ---- flight recorder -------------------------------------------------------------------------- */
+
+/* Records are read while they may be written: word by word, so that no half of one tears. */
+DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
+{
+    for (uint32_t i = 0; i < sizeof(dpari_flight) / sizeof(uint64_t); i++) {
+        uint64_t v = __atomic_load_n(&from[i], __ATOMIC_RELAXED);
+        __atomic_store_n(&to[i], v, __ATOMIC_RELAXED);
+    }
+}
+
+DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                        const dpar_call *call)
+{
+    dpari_rank *r = &w->rank[w->me];
+    uint64_t number = r->flights;
+    union {
+        dpari_flight f;
+        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
+    } now;
+    dpari_flight *slot = &r->flight[number % DPARI_FLIGHTS];
+    now.f.sequence = sequence;
+    now.f.count = call->count;
+    now.f.comm = comm;
+    now.f.kind = call->kind;
+    now.f.type = call->type;
+    now.f.op = call->op;
+    now.f.root = call->root;
+    now.f.tag = call->tag;
+    now.f.state = DPARI_FLIGHT_POSTED;
+    now.f.varies = call->varies;
+    now.f.room[0] = now.f.room[1] = 0;
+    dpari_flight_copy((uint64_t *)(void *)slot, now.word);
+    DPARI_STORE(&r->flights, number + 1);
+    return slot;
+}
+
+DPARI_API void dpari_flight_end(dpari_flight *f, int32_t state)
+{
+    __atomic_store_n(&f->state, state, __ATOMIC_RELAXED);
+}
+
+DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
+                             dpari_flight *out)
+{
+    const dpari_rank *r = &w->rank[rank];
+    uint64_t n = DPARI_LOAD(&r->flights), k;
+    union {
+        dpari_flight f;
+        uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
+    } now;
+    for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
+        dpari_flight_copy(now.word,
+                          (const uint64_t *)(const void *)&r->flight[(k - 1) % DPARI_FLIGHTS]);
+        if (sequence < 0 || (now.f.comm == comm && now.f.sequence == sequence &&
+                             now.f.kind < DPAR_COLLECTIVES)) {
+            *out = now.f;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static const char *dpari_op_name(int32_t op)
+{
+    switch (op) {
+    case DPAR_SUM: return "sum";
+    case DPAR_AVG: return "avg";
+    case DPAR_PRODUCT: return "product";
+    case DPAR_MAX: return "max";
+    case DPAR_MIN: return "min";
+    default: return "copy";
+    }
+}
+
+DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
+{
+    dpar_text_put(t, dpar_collective_name(f->kind));
+    dpar_text_put(t, " #");
+    dpar_text_int(t, f->sequence);
+    if (f->kind == DPAR_BARRIER) {
+        return;
+    }
+    dpar_text_put(t, " (");
+    if (f->varies) {
+        dpar_text_put(t, "pieces of ");
+    } else {
+        dpar_text_int(t, f->count);
+        dpar_text_char(t, ' ');
+    }
+    dpar_text_put(t, dpar_type_name(f->type));
+    if (f->op != DPAR_COPY) {
+        dpar_text_put(t, ", ");
+        dpar_text_put(t, dpari_op_name(f->op));
+    }
+    if (f->kind >= DPAR_COLLECTIVES) {
+        dpar_text_put(t, f->kind == DPAR_SEND ? ", to rank " : ", from rank ");
+        dpar_text_int(t, f->root);
+        dpar_text_put(t, ", tag ");
+        dpar_text_int(t, f->tag);
+    } else if (f->kind == DPAR_BROADCAST || f->kind == DPAR_REDUCE || f->kind == DPAR_GATHER ||
+               f->kind == DPAR_SCATTER) {
+        dpar_text_put(t, ", root ");
+        dpar_text_int(t, f->root);
+    }
+    dpar_text_char(t, ')');
+}
+
+/* ==== run/coll.c ==== */
+
+/* The collectives of the shared-memory engine, as steps that never wait.
+ *
+ * Collective k of a communicator, on every rank:
+ *   1. What it gives is put where others can read it: inside the entry line (small), in the slot of
+ *      parity k & 1, or it lies in registered memory already. Then the rank publishes its entry:
+ *      word = k << 32 | fingerprint of the call.
+ *   2. It waits for the entries of ALL. So two parities are enough: who begins k + 2 has seen all
+ *      entries k + 1, and a rank that has entered k + 1 has finished reading k. And each rank
+ *      compares all fingerprints: ranks that called different things find out here, all of them.
+ *   3. All now know the same entries and choose the same way:
+ *      box     everything is readable: each takes what it needs; if some lies in users' memory,
+ *              nobody returns before all have said (word a) that they are done with it;
+ *      push    reductions, outputs are reachable too: a rank reduces its part of everybody's input
+ *              and stores it into everybody's output: each byte is read and written once;
+ *      cma     the kernel copies from the other processes;
+ *      chunks  pieces go through the slots, four buffers deep. Step j: put in chunk j (word a = j +
+ *              1) once all are done with chunk j - 4; reduce or take (word b), take results (c).
+ * Words have one writer and only grow. A published word makes visible all that its writer wrote
+ * before: release and acquire are all the order that is needed. */
+
+enum {
+    DPARI_DIRECT_FROM = 1024, /* bytes from which two waits are cheaper than a copy */
+    DPARI_BUFFERS = 4,        /* chunks under way */
+    DPARI_BLOCK = 64 << 10    /* what a rank reads at once from another process to reduce it */
+};
+#define DPARI_STREAM_FROM (INT64_C(24) << 20) /* bytes written from which caches do not help */
+#define DPARI_CMA_FROM (INT64_C(4) << 20)
+
+enum {
+    DPARI_ENTER,
+    DPARI_ENTRIES,
+    DPARI_CHUNKS,
+    DPARI_CMA_RESULTS,
+    DPARI_FINAL,
+    DPARI_FINAL_B /* words that a final wait looks at: a or b or c, by phase */
+};
+
+/* dpar_work.state, seen from here. */
+typedef struct dpari_coll {
+    int64_t cursor; /* ranks seen to have come so far, from the right neighbour on */
+    int64_t target; /* what the word must have reached */
+    int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
+    int64_t piece;  /* bytes of a piece of a chunk */
+    int64_t inline_bytes; /* > 0: payloads are inline; -1: by offers */
+} dpari_coll;
+
+/* What a rank offers in its entry when it is not inline. */
+typedef struct dpari_offer {
+    uint64_t in, out;       /* refs; 0: cannot be reached */
+    uint64_t in_at, out_at; /* addresses in its process */
+    int64_t largest;        /* bytes of the largest piece that it gives to one rank */
+    int64_t flags;
+} dpari_offer;
+enum { DPARI_BOXED = 1, DPARI_IN_PLACE = 2, DPARI_CAN_CMA = 4 };
+
+static dpari_coll *dpari_coll_of(dpar_work *k)
+{
+    return (dpari_coll *)(void *)k->state;
+}
+
+static const dpari_offer *dpari_offer_of(const dpari_shm *s, int32_t rank, int64_t sequence)
+{
+    return (const dpari_offer *)(const void *)s->member[rank]->entry[sequence & 1].payload;
+}
+
+static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
+{
+    return (uint64_t)(uint32_t)k->sequence << 32 | (uint64_t)step;
+}
+
+/* ---- the memory behind a member --------------------------------------------------------------- */
+
+DPARI_API int64_t dpari_table_bytes(const dpari_world *w)
+{
+    int64_t bytes = w->size * (int64_t)sizeof(dpari_piece);
+    return (bytes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+}
+
+DPARI_API dpari_piece *dpari_table(const dpari_shm *s, int32_t rank, int64_t parity)
+{
+    char *behind = (char *)(s->member[rank] + 1);
+    return (dpari_piece *)(void *)(behind + (parity & 1) * dpari_table_bytes(s->world));
+}
+
+DPARI_API char *dpari_staging(const dpari_shm *s, int32_t rank)
+{
+    char *behind = (char *)(s->member[rank] + 1);
+    return behind + 2 * dpari_table_bytes(s->world);
+}
+
+/* ---- pieces: who gives what to whom ----------------------------------------------------------- */
+
+static int64_t dpari_unit(const dpar_call *call)
+{
+    return dpar_type_bytes(call->type);
+}
+
+static int64_t dpari_sum_before(const int64_t *count, int32_t rank)
+{
+    int64_t sum = 0;
+    for (int32_t r = 0; r < rank; r++) {
+        sum += count[r];
+    }
+    return sum;
+}
+
+/* Bytes of this rank's `in` that go to `to`. */
+static dpari_piece dpari_piece_to(const dpari_shm *s, const dpar_call *call, int32_t to)
+{
+    const int64_t unit = dpari_unit(call);
+    const int root = call->root == s->comm.rank;
+    dpari_piece p = {0, call->count * unit};
+    switch (call->kind) {
+    case DPAR_BROADCAST: p.bytes = root ? p.bytes : 0; break;
+    case DPAR_GATHER: p.bytes = call->root == to ? p.bytes : 0; break;
+    case DPAR_ALL_GATHER: break;
+    case DPAR_SCATTER:
+    case DPAR_ALL_TO_ALL:
+        if (call->kind == DPAR_SCATTER && !root) {
+            p.bytes = 0;
+        } else if (call->varies) {
+            p.begin = unit * (call->in_begin ? call->in_begin[to]
+                                             : dpari_sum_before(call->in_count, to));
+            p.bytes = unit * call->in_count[to];
+        } else {
+            p.begin = p.bytes * to;
+        }
+        break;
+    default: p.bytes = 0;
+    }
+    return p;
+}
+
+/* Where in this rank's `out` goes what comes from `from`. */
+static dpari_piece dpari_piece_from(const dpari_shm *s, const dpar_call *call, int32_t from)
+{
+    const int64_t unit = dpari_unit(call);
+    dpari_piece p = {0, call->count * unit};
+    switch (call->kind) {
+    case DPAR_BROADCAST:
+    case DPAR_SCATTER: p.bytes = call->root == from ? p.bytes : 0; break;
+    case DPAR_GATHER:
+    case DPAR_ALL_GATHER:
+    case DPAR_ALL_TO_ALL:
+        if (call->kind == DPAR_GATHER && call->root != s->comm.rank) {
+            p.bytes = 0;
+        } else if (call->varies) {
+            p.begin = unit * (call->out_begin ? call->out_begin[from]
+                                              : dpari_sum_before(call->out_count, from));
+            p.bytes = unit * call->out_count[from];
+        } else {
+            p.begin = p.bytes * from;
+        }
+        break;
+    default: p.bytes = 0;
+    }
+    return p;
+}
+
+/* Does a rank give every other the same bytes? */
+static int dpari_gives_one(const dpar_call *call)
+{
+    return call->kind == DPAR_BROADCAST || call->kind == DPAR_GATHER ||
+           call->kind == DPAR_ALL_GATHER;
+}
+
+/* Part q of a reduction: the elements that rank q reduces. begin and bytes are bytes. */
+static dpari_piece dpari_part(const dpari_shm *s, const dpar_call *call, int32_t q)
+{
+    const int64_t unit = dpari_unit(call), n = s->comm.size;
+    dpari_piece p;
+    if (call->kind == DPAR_REDUCE_SCATTER) {
+        p.begin = unit * (call->varies ? dpari_sum_before(call->in_count, q) : call->count * q);
+        p.bytes = unit * (call->varies ? call->in_count[q] : call->count);
+        return p;
+    }
+    /* even shares, of whole lines */
+    int64_t all = call->count * unit, lines = (all + 63) / 64, share = (lines + n - 1) / n * 64;
+    p.begin = q * share < all ? q * share : all;
+    p.bytes = all - p.begin < share ? all - p.begin : share;
+    return p;
+}
+
+/* All that a rank of these numbers gives, in bytes; the same on all ranks unless sizes vary. */
+static int64_t dpari_gives(const dpari_shm *s, const dpar_call *call)
+{
+    const int64_t one = call->count * dpari_unit(call);
+    switch (call->kind) {
+    case DPAR_BARRIER: return 0;
+    case DPAR_SCATTER:
+    case DPAR_ALL_TO_ALL:
+    case DPAR_REDUCE_SCATTER: return one * s->comm.size;
+    default: return one;
+    }
+}
+
+static int dpari_is_reduction(const dpar_call *call)
+{
+    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ||
+           call->kind == DPAR_REDUCE_SCATTER;
+}
+
+/* Has this rank anything in `in`? */
+static int dpari_gives_any(const dpari_shm *s, const dpar_call *call)
+{
+    return (call->kind != DPAR_BROADCAST && call->kind != DPAR_SCATTER) ||
+           call->root == s->comm.rank;
+}
+
+/* ---- fingerprints ----------------------------------------------------------------------------- */
+
+static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+
+static uint32_t dpari_fingerprint(const dpari_shm *s, const dpar_call *call)
+{
+    uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->type << 8 |
+                 (uint64_t)(uint32_t)call->op << 16 | (uint64_t)(uint32_t)call->varies << 24 |
+                 (uint64_t)(uint32_t)call->root << 32;
+    h = dpari_coll_mix(h, 1);
+    if (!call->varies) {
+        h = dpari_coll_mix(h, (uint64_t)call->count);
+    } else if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {
+        const int64_t *count = call->in_count ? call->in_count : call->out_count;
+        for (int32_t r = 0; r < s->comm.size; r++) {
+            h = dpari_coll_mix(h, (uint64_t)count[r]);
+        }
+    }
+    return (uint32_t)(h >> 32);
+}
+
+/* ---- waiting for words ------------------------------------------------------------------------ */
+
+enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
+
+static const uint64_t *dpari_word_of(const dpari_shm *s, const dpar_work *k, int32_t rank,
+                                     int32_t which)
+{
+    const dpari_member *m = s->member[rank];
+    switch (which) {
+    case DPARI_WORD_ENTRY: return &m->entry[k->sequence & 1].word;
+    case DPARI_WORD_A: return &m->a.word;
+    case DPARI_WORD_B: return &m->b.word;
+    default: return &m->c.word;
+    }
+}
+
+/* Has everyone's word reached the target? Where not, who is the first that has not: the blocker. */
+static int dpari_reached(dpari_shm *s, dpar_work *k, int32_t which, uint64_t target)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    const int32_t n = s->comm.size;
+    for (; o->cursor < n - 1; o->cursor++) {
+        int32_t r = s->comm.rank + 1 + (int32_t)o->cursor;
+        r = r >= n ? r - n : r;
+        if ((int64_t)(DPARI_LOAD(dpari_word_of(s, k, r, which)) - target) < 0) {
+            s->world->blocker = s->world_rank[r];
+            o->target = (int64_t)target;
+            k->phase = (k->phase & 0xff) | which << 8;
+            return 0;
+        }
+    }
+    o->cursor = 0;
+    return 1;
+}
+
+DPARI_API int dpari_coll_missing(const dpari_shm *s, const dpar_work *k, int32_t rank)
+{
+    const dpari_coll *o = (const dpari_coll *)(const void *)k->state;
+    if (rank == s->comm.rank || (k->phase & 0xff) == DPARI_ENTER) {
+        return 0;
+    }
+    return (int64_t)(DPARI_LOAD(dpari_word_of(s, k, rank, k->phase >> 8)) -
+                     (uint64_t)o->target) < 0;
+}
+
+/* ---- entering --------------------------------------------------------------------------------- */
+
+/* Copies the pieces for the others, one after the other, into a box (the table has the sizes). */
+static void dpari_fill_box(const dpari_shm *s, const dpar_call *call, char *box, int64_t bytes)
+{
+    int64_t at = 0;
+    if (dpari_is_reduction(call) || !call->varies || dpari_gives_one(call)) {
+        memcpy(box, call->in, (size_t)bytes);
+        return;
+    }
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        dpari_piece p = dpari_piece_to(s, call, r);
+        if (p.bytes > 0) {
+            memcpy(box + at, (const char *)call->in + p.begin, (size_t)p.bytes);
+        }
+        at += p.bytes;
+    }
+}
+
+/* Bytes of a box; fills the table where sizes vary, packed or as they lie in `in`. */
+static int64_t dpari_table_fill(const dpari_shm *s, const dpar_work *k, int packed,
+                                int64_t *largest)
+{
+    dpari_piece *table = dpari_table(s, s->comm.rank, k->sequence);
+    int64_t at = 0;
+    *largest = 0;
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        dpari_piece p = dpari_piece_to(s, &k->call, r);
+        *largest = p.bytes > *largest ? p.bytes : *largest;
+        if (packed) {
+            p.begin = dpari_gives_one(&k->call) ? 0 : at;
+        }
+        table[r] = p;
+        at = dpari_gives_one(&k->call) ? *largest : at + p.bytes;
+    }
+    return at;
+}
+
+/* Is there memory from the first to the last byte of `in` that all can reach? */
+static uint64_t dpari_in_ref(const dpari_shm *s, const dpar_call *call)
+{
+    int64_t bytes = dpari_gives(s, call);
+    if (!call->in || (s->world->head->plain & DPAR_WITHOUT_DIRECT)) {
+        return 0;
+    }
+    if (call->varies && call->in_count) {
+        bytes = 0;
+        for (int32_t r = 0; r < s->comm.size; r++) {
+            int64_t begin = call->in_begin ? call->in_begin[r]
+                                           : dpari_sum_before(call->in_count, r);
+            int64_t end = (begin + call->in_count[r]) * dpari_unit(call);
+            bytes = end > bytes ? end : bytes;
+        }
+    }
+    return dpari_ref(s->world, call->in, bytes);
+}
+
+static uint64_t dpari_out_ref(const dpari_shm *s, const dpar_call *call)
+{
+    int takes = call->kind == DPAR_ALL_REDUCE ||
+                (call->kind == DPAR_REDUCE && call->root == s->comm.rank);
+    if (!takes || (s->world->head->plain & DPAR_WITHOUT_DIRECT)) {
+        return 0;
+    }
+    return dpari_ref(s->world, call->out, call->count * dpari_unit(call));
+}
+
+/* Reductions with many ranks read every box whole: beyond this each reduces its part alone. */
+static int64_t dpari_box_most(const dpari_shm *s, const dpar_call *call)
+{
+    int64_t n = s->comm.size < 4 ? 4 : s->comm.size;
+    return dpari_is_reduction(call) ? s->slot_bytes * 4 / n : s->slot_bytes;
+}
+
+/* Does a rank write over what others still read of it, when all is where the user has it? */
+static int64_t dpari_in_place(const dpar_call *call)
+{
+    int over = call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ||
+               call->kind == DPAR_ALL_TO_ALL;
+    return over && call->in == call->out ? DPARI_IN_PLACE : 0;
+}
+
+/* Bytes that this rank gives; where sizes vary the table says of what each other may take. */
+static int64_t dpari_gives_here(const dpari_shm *s, const dpar_work *k, dpari_offer *offer)
+{
+    const dpar_call *call = &k->call;
+    offer->largest = dpari_gives_any(s, call) ? call->count * dpari_unit(call) : 0;
+    if (!call->varies) {
+        return dpari_gives_any(s, call) ? dpari_gives(s, call) : 0;
+    }
+    if (dpari_is_reduction(call)) {
+        return dpari_sum_before(call->in_count, s->comm.size) * dpari_unit(call);
+    }
+    return dpari_table_fill(s, k, 1, &offer->largest);
+}
+
+static void dpari_offer_make(dpari_shm *s, dpar_work *k, dpari_offer *offer)
+{
+    const dpar_call *call = &k->call;
+    char *slot = dpari_staging(s, s->comm.rank) + (k->sequence & 1) * s->slot_bytes;
+    const int64_t bytes = dpari_gives_here(s, k, offer);
+    offer->in_at = (uint64_t)(uintptr_t)call->in;
+    offer->out_at = (uint64_t)(uintptr_t)call->out;
+    offer->out = dpari_out_ref(s, call);
+    offer->in = 0;
+    offer->flags = dpari_in_place(call) |
+                   (s->world->rank[s->world->me].can_cma ? DPARI_CAN_CMA : 0);
+    if (bytes >= DPARI_DIRECT_FROM &&
+        !(call->kind == DPAR_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
+        offer->in = dpari_in_ref(s, call);
+    }
+    if (!offer->in && bytes <= dpari_box_most(s, call)) {
+        if (bytes > 0) {
+            dpari_fill_box(s, call, slot, bytes);
+        }
+        offer->in = dpari_ref(s->world, slot, bytes);
+        offer->flags |= DPARI_BOXED;
+    } else if (call->varies && !dpari_is_reduction(call)) {
+        dpari_table_fill(s, k, 0, &offer->largest);
+    }
+}
+
+/* The first step: give and enter. */
+static void dpari_enter(dpari_shm *s, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    dpari_entry *entry = &s->member[s->comm.rank]->entry[k->sequence & 1];
+    const int64_t bytes = dpari_gives(s, &k->call);
+    o->cursor = 0;
+    o->inline_bytes = !k->call.varies && bytes <= DPARI_INLINE ? bytes : -1;
+    if (o->inline_bytes < 0) {
+        dpari_offer_make(s, k, (dpari_offer *)(void *)entry->payload);
+    } else if (bytes > 0 && dpari_gives_any(s, &k->call)) {
+        memcpy(entry->payload, k->call.in, (size_t)bytes);
+    }
+    k->phase = DPARI_ENTRIES;
+    dpari_publish(s->world, &entry->word,
+                  dpari_step_word(k, (int64_t)dpari_fingerprint(s, &k->call)));
+}
+
+static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t other)
+{
+    dpari_flight f;
+    dpar_why why;
+    dpar_text t;
+    const int32_t side[2] = {s->comm.rank < other ? s->comm.rank : other,
+                             s->comm.rank < other ? other : s->comm.rank};
+    dpar_text_init(&t, why.text, sizeof why.text);
+    for (int32_t i = 0; i < 2; i++) {
+        dpar_text_put(&t, i ? ", rank " : "rank ");
+        dpar_text_int(&t, side[i]);
+        dpar_text_put(&t, " called ");
+        if (dpari_flight_find(s->world, s->world_rank[side[i]], s->id, k->sequence, &f)) {
+            dpari_flight_text(&t, &f);
+        } else {
+            dpar_text_put(&t, "something else");
+        }
+    }
+    return dpari_shm_break(s, DPAR_E_MISMATCH, why.text);
+}
+
+/* Have all entered, and the same? OK: yes, MORE: not yet. */
+static dpar_status dpari_entries(dpari_shm *s, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    const int32_t n = s->comm.size;
+    const uint64_t mine = s->member[s->comm.rank]->entry[k->sequence & 1].word;
+    for (; o->cursor < n - 1; o->cursor++) {
+        int32_t r = s->comm.rank + 1 + (int32_t)o->cursor;
+        r = r >= n ? r - n : r;
+        uint64_t word = DPARI_LOAD(&s->member[r]->entry[k->sequence & 1].word);
+        if (word == mine) {
+            continue;
+        }
+        if ((int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32)) < 0) {
+            s->world->blocker = s->world_rank[r];
+            o->target = (int64_t)(mine >> 32 << 32);
+            k->phase = DPARI_ENTRIES | DPARI_WORD_ENTRY << 8;
+            return DPAR_MORE;
+        }
+        return dpari_coll_mismatch(s, k, r);
+    }
+    o->cursor = 0;
+    return DPAR_OK;
+}
+
+/* ---- everything is readable ------------------------------------------------------------------- */
+
+static int32_t dpari_streams(const dpari_shm *s, int64_t bytes)
+{
+    return bytes >= DPARI_STREAM_FROM && !(s->world->head->plain & DPAR_WITHOUT_STREAM);
+}
+
+/* Reduces [begin, begin + bytes) of what is at in[r] of each rank into the `outs` places. */
+static void dpari_reduce_range(dpari_shm *s, const dpar_call *call, int32_t outs, int64_t bytes,
+                               int64_t written)
+{
+    dpari_kern_reduce(s->out, outs, s->in, s->comm.size, bytes / dpari_unit(call), call->type,
+                      call->op, dpari_streams(s, written));
+}
+
+static void dpari_inline_reduce(dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    int64_t begin = 0, bytes = call->count * dpari_unit(call);
+    if (call->kind == DPAR_REDUCE && call->root != s->comm.rank) {
+        return;
+    }
+    if (call->kind == DPAR_REDUCE_SCATTER) {
+        begin = bytes * s->comm.rank;
+    }
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        s->in[r] = (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload + begin;
+    }
+    s->out[0] = call->out;
+    dpari_reduce_range(s, call, 1, bytes, 0);
+}
+
+static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    if (dpari_is_reduction(call)) {
+        dpari_inline_reduce(s, k);
+        return;
+    }
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        dpari_piece p = dpari_piece_from(s, call, r);
+        int64_t from = dpari_gives_one(call) ? 0 : p.bytes * s->comm.rank;
+        const char *box =
+            (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload;
+        if (p.bytes > 0 && !(call->kind == DPAR_BROADCAST && r == s->comm.rank)) {
+            memcpy((char *)call->out + p.begin, box + from, (size_t)p.bytes);
+        }
+    }
+}
+
+/* ---- reductions on offers --------------------------------------------------------------------- */
+
+/* Each reduces its part of all inputs, into all outputs. */
+static void dpari_push(dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    const dpari_piece part = dpari_part(s, call, s->comm.rank);
+    int32_t outs = 0;
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        const dpari_offer *offer = dpari_offer_of(s, r, k->sequence);
+        s->in[r] = (const char *)dpari_at(s->world, offer->in) + part.begin;
+        if (call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && r == call->root)) {
+            s->out[outs++] = (char *)dpari_at(s->world, offer->out) + part.begin;
+        }
+    }
+    if (call->kind == DPAR_REDUCE_SCATTER) {
+        s->out[outs++] = call->out;
+    }
+    if (part.bytes > 0) {
+        dpari_reduce_range(s, call, outs, part.bytes, part.bytes * outs);
+    }
+}
+
+/* Each reduces all that it needs itself. */
+static void dpari_pull_reduce(dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    if (call->kind == DPAR_REDUCE && call->root != s->comm.rank) {
+        return;
+    }
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        s->in[r] = dpari_at(s->world, dpari_offer_of(s, r, k->sequence)->in);
+    }
+    s->out[0] = call->out;
+    dpari_reduce_range(s, call, 1, call->count * dpari_unit(call), call->count * dpari_unit(call));
+}
+
+/* What all ranks know of the offers. */
+typedef struct dpari_offers {
+    int readable;  /* all inputs */
+    int writable;  /* all outputs that are needed */
+    int boxed;     /* no input is in a user's memory */
+    int in_place;  /* some rank reduces over its own input where it lies */
+    int cma;       /* all may read the others' memory */
+    int64_t largest;
+} dpari_offers;
+
+static dpari_offers dpari_survey(const dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    dpari_offers all = {1, 1, 1, 0, 1, 0};
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        const dpari_offer *offer = dpari_offer_of(s, r, k->sequence);
+        const int boxed = (offer->flags & DPARI_BOXED) != 0;
+        all.readable &= offer->in != 0;
+        all.writable &= offer->out != 0 || call->kind == DPAR_REDUCE_SCATTER ||
+                        (call->kind == DPAR_REDUCE && r != call->root);
+        all.boxed &= boxed;
+        all.in_place |= !boxed && (offer->flags & DPARI_IN_PLACE);
+        all.cma &= (offer->flags & DPARI_CAN_CMA) != 0;
+        all.largest = offer->largest > all.largest ? offer->largest : all.largest;
+    }
+    return all;
+}
+
+/* ---- CMA: a reduction through the kernel ------------------------------------------------------ */
+
+static dpar_status dpari_cma_failed(dpari_shm *s, int32_t rank)
+{
+    dpar_text t;
+    dpar_why why;
+    uint32_t state = dpari_rank_state(s->world, s->world_rank[rank]);
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, "the memory of rank ");
+    dpar_text_int(&t, rank);
+    dpar_text_put(&t, " cannot be read");
+    dpar_text_put(&t, state == DPARI_RANK_DEAD ? ": it has ended" : "");
+    return dpari_shm_break(s, state == DPARI_RANK_DEAD ? DPAR_E_PEER : DPAR_E_SYSTEM, why.text);
+}
+
+static int32_t dpari_pid(const dpari_shm *s, int32_t rank)
+{
+    return s->world->rank[s->world_rank[rank]].pid;
+}
+
+/* This rank's part of all inputs into its own output, block by block through its slots. */
+static dpar_status dpari_cma_reduce(dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    const dpari_piece part = dpari_part(s, call, s->comm.rank);
+    const int32_t n = s->comm.size, me = s->comm.rank;
+    int64_t block = 2 * s->slot_bytes / n / 64 * 64;
+    char *slots = dpari_staging(s, me);
+    block = block < DPARI_BLOCK ? block : DPARI_BLOCK;
+    for (int64_t at = 0; at < part.bytes; at += block) {
+        int64_t bytes = part.bytes - at < block ? part.bytes - at : block;
+        for (int32_t r = 0; r < n; r++) {
+            char *copy = slots + r * block;
+            uint64_t from = dpari_offer_of(s, r, k->sequence)->in_at +
+                            (uint64_t)(part.begin + at);
+            s->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
+            if (r != me && dpari_os_read_peer(dpari_pid(s, r), copy, from, bytes) != 0) {
+                return dpari_cma_failed(s, r);
+            }
+        }
+        s->out[0] = (char *)call->out + at +
+                    (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
+        dpari_reduce_range(s, call, 1, bytes, 0);
+    }
+    return DPAR_OK;
+}
+
+/* The parts that the others reduced. */
+static dpar_status dpari_cma_results(dpari_shm *s, const dpar_work *k)
+{
+    for (int32_t i = 1; i < s->comm.size; i++) {
+        const int32_t r = (s->comm.rank + i) % s->comm.size;
+        const dpari_piece part = dpari_part(s, &k->call, r);
+        uint64_t from = dpari_offer_of(s, r, k->sequence)->out_at + (uint64_t)part.begin;
+        if (dpari_os_read_peer(dpari_pid(s, r), (char *)k->call.out + part.begin, from,
+                               part.bytes) != 0) {
+            return dpari_cma_failed(s, r);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- moves on offers -------------------------------------------------------------------------- */
+
+static dpar_status dpari_size_mismatch(dpari_shm *s, const dpar_work *k, int32_t from,
+                                       int64_t gives, int64_t takes)
+{
+    const int64_t unit = dpari_unit(&k->call);
+    dpar_text t;
+    dpar_why why;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, dpar_collective_name(k->call.kind));
+    dpar_text_put(&t, " #");
+    dpar_text_int(&t, k->sequence);
+    dpar_text_put(&t, ": rank ");
+    dpar_text_int(&t, from);
+    dpar_text_put(&t, " gives ");
+    dpar_text_int(&t, gives / unit);
+    dpar_text_put(&t, " elements to rank ");
+    dpar_text_int(&t, s->comm.rank);
+    dpar_text_put(&t, ", which takes ");
+    dpar_text_int(&t, takes / unit);
+    return dpari_shm_break(s, DPAR_E_MISMATCH, why.text);
+}
+
+/* Where the piece from `from` for this rank lies behind that rank's offer. */
+static dpari_piece dpari_offered(const dpari_shm *s, const dpar_work *k, int32_t from)
+{
+    const dpar_call *call = &k->call;
+    dpari_piece p = {0, call->count * dpari_unit(call)};
+    if (call->varies) {
+        return dpari_table(s, from, k->sequence)[s->comm.rank];
+    }
+    p.begin = dpari_gives_one(call) ? 0 : p.bytes * s->comm.rank;
+    return p;
+}
+
+static dpar_status dpari_sizes_check(dpari_shm *s, const dpar_work *k)
+{
+    for (int32_t r = 0; r < s->comm.size && k->call.varies; r++) {
+        const int64_t gives = dpari_table(s, r, k->sequence)[s->comm.rank].bytes;
+        const int64_t takes = dpari_piece_from(s, &k->call, r).bytes;
+        if (gives != takes) {
+            return dpari_size_mismatch(s, k, r, gives, takes);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Its own piece of `in`, where it lies. */
+static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
+{
+    const dpari_piece to = dpari_piece_from(s, call, s->comm.rank);
+    const dpari_piece from = dpari_piece_to(s, call, s->comm.rank);
+    if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
+        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin,
+                        to.bytes, stream);
+    }
+}
+
+/* Everyone takes its pieces where they are offered, or through the kernel. */
+static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
+{
+    const dpar_call *call = &k->call;
+    const int32_t n = s->comm.size, stream = dpari_streams(s, largest * n);
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t r = (s->comm.rank + 1 + i) % n;
+        const dpari_offer *offer = dpari_offer_of(s, r, k->sequence);
+        const dpari_piece to = dpari_piece_from(s, call, r), from = dpari_offered(s, k, r);
+        if (to.bytes == 0) {
+            continue;
+        }
+        if (r == s->comm.rank) {
+            dpari_take_own(s, call, stream);
+        } else if (offer->in) {
+            dpari_kern_copy((char *)call->out + to.begin,
+                            (const char *)dpari_at(s->world, offer->in) + from.begin, to.bytes,
+                            stream);
+        } else if (dpari_os_read_peer(dpari_pid(s, r), (char *)call->out + to.begin,
+                                      offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
+            return dpari_cma_failed(s, r);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- chunks ----------------------------------------------------------------------------------- */
+
+static char *dpari_buffer(const dpari_shm *s, int32_t rank, int64_t step)
+{
+    return dpari_staging(s, rank) + (step % DPARI_BUFFERS) * (2 * s->slot_bytes / DPARI_BUFFERS);
+}
+
+/* The part of a piece that goes with chunk `step`: empty past its end. */
+static dpari_piece dpari_chunk(dpari_piece p, int64_t size, int64_t step)
+{
+    int64_t skip = step * size;
+    dpari_piece c = {p.begin + skip, p.bytes - skip};
+    c.bytes = c.bytes < 0 ? 0 : c.bytes < size ? c.bytes : size;
+    return c;
+}
+
+static void dpari_chunks_begin(dpari_shm *s, dpar_work *k, int64_t largest)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    const int64_t room = 2 * s->slot_bytes / DPARI_BUFFERS;
+    o->piece = dpari_gives_one(&k->call) ? room : room / s->comm.size / 64 * 64;
+    o->steps = (largest + o->piece - 1) / o->piece;
+    o->in_step = o->mid_step = o->out_step = 0;
+    k->phase = DPARI_CHUNKS;
+}
+
+/* Puts in what the others are to take or reduce of this chunk. */
+static void dpari_chunk_in(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
+{
+    char *buffer = dpari_buffer(s, s->comm.rank, o->in_step);
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        dpari_piece p = dpari_is_reduction(&k->call) ? dpari_part(s, &k->call, r)
+                                                     : dpari_piece_to(s, &k->call, r);
+        if (r == s->comm.rank || p.bytes == 0) {
+            continue;
+        }
+        p = dpari_chunk(p, o->piece, o->in_step);
+        if (p.bytes > 0) {
+            memcpy(buffer + (dpari_gives_one(&k->call) ? 0 : r * o->piece),
+                   (const char *)k->call.in + p.begin, (size_t)p.bytes);
+        }
+        if (dpari_gives_one(&k->call)) {
+            return;
+        }
+    }
+}
+
+/* Takes its pieces of the chunk. */
+static void dpari_chunk_take(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
+{
+    const dpar_call *call = &k->call;
+    for (int32_t i = 1; i < s->comm.size; i++) {
+        const int32_t r = (s->comm.rank + i) % s->comm.size;
+        const dpari_piece p = dpari_chunk(dpari_piece_from(s, call, r), o->piece, o->mid_step);
+        const char *from = dpari_buffer(s, r, o->mid_step) +
+                           (dpari_gives_one(call) ? 0 : s->comm.rank * o->piece);
+        if (p.bytes > 0) {
+            memcpy((char *)call->out + p.begin, from, (size_t)p.bytes);
+        }
+    }
+}
+
+/* Reduces its part of the chunk, into its own output and, for others to take, into its buffer. */
+static void dpari_chunk_reduce(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
+{
+    const dpar_call *call = &k->call;
+    const int32_t me = s->comm.rank;
+    const dpari_piece part = dpari_part(s, call, me);
+    const dpari_piece p = dpari_chunk(part, o->piece, o->mid_step);
+    int32_t outs = 0;
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        s->in[r] = r == me ? (const char *)call->in + p.begin
+                           : dpari_buffer(s, r, o->mid_step) + me * o->piece;
+    }
+    if (call->kind != DPAR_REDUCE_SCATTER) {
+        s->out[outs++] = dpari_buffer(s, me, o->mid_step) + me * o->piece;
+    }
+    if (call->kind == DPAR_REDUCE_SCATTER) {
+        s->out[outs++] = (char *)call->out + (p.begin - part.begin);
+    } else if (call->kind == DPAR_ALL_REDUCE || call->root == me) {
+        s->out[outs++] = (char *)call->out + p.begin;
+    }
+    if (p.bytes > 0) {
+        dpari_reduce_range(s, call, outs, p.bytes, 0);
+    }
+}
+
+static void dpari_chunk_results(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
+{
+    const dpar_call *call = &k->call;
+    if (call->kind == DPAR_REDUCE && call->root != s->comm.rank) {
+        return;
+    }
+    for (int32_t i = 1; i < s->comm.size; i++) {
+        const int32_t r = (s->comm.rank + i) % s->comm.size;
+        const dpari_piece p = dpari_chunk(dpari_part(s, call, r), o->piece, o->out_step);
+        if (p.bytes > 0) {
+            memcpy((char *)call->out + p.begin,
+                   dpari_buffer(s, r, o->out_step) + r * o->piece, (size_t)p.bytes);
+        }
+    }
+}
+
+/* Who says last that it is done with a chunk: b where pieces are taken, c where results are. */
+static int32_t dpari_last_word(const dpar_call *call)
+{
+    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ? DPARI_WORD_C
+                                                                      : DPARI_WORD_B;
+}
+
+/* Chunk j goes in while j - 1 is reduced (or taken) and the results of j - 2 are taken. */
+static dpar_status dpari_chunks(dpari_shm *s, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    dpari_member *mine = s->member[s->comm.rank];
+    const int32_t last = dpari_last_word(&k->call);
+    while (o->mid_step < o->steps || (last == DPARI_WORD_C && o->out_step < o->steps)) {
+        if (o->in_step < o->steps && o->in_step <= o->mid_step + 1 &&
+            (last == DPARI_WORD_B || o->in_step <= o->out_step + 2)) {
+            if (o->in_step >= DPARI_BUFFERS &&
+                !dpari_reached(s, k, last, dpari_step_word(k, o->in_step - DPARI_BUFFERS + 1))) {
+                return DPAR_MORE;
+            }
+            dpari_chunk_in(s, k, o);
+            dpari_publish(s->world, &mine->a.word, dpari_step_word(k, ++o->in_step));
+        } else if (o->mid_step < o->in_step &&
+                   (last == DPARI_WORD_B || o->mid_step <= o->out_step + 1)) {
+            if (!dpari_reached(s, k, DPARI_WORD_A, dpari_step_word(k, o->mid_step + 1))) {
+                return DPAR_MORE;
+            }
+            if (dpari_is_reduction(&k->call)) {
+                dpari_chunk_reduce(s, k, o);
+            } else {
+                dpari_chunk_take(s, k, o);
+            }
+            dpari_publish(s->world, &mine->b.word, dpari_step_word(k, ++o->mid_step));
+        } else {
+            if (!dpari_reached(s, k, DPARI_WORD_B, dpari_step_word(k, o->out_step + 1))) {
+                return DPAR_MORE;
+            }
+            dpari_chunk_results(s, k, o);
+            dpari_publish(s->world, &mine->c.word, dpari_step_word(k, ++o->out_step));
+        }
+    }
+    if (!dpari_is_reduction(&k->call)) {
+        dpari_take_own(s, &k->call, 0);
+    }
+    o->target = (int64_t)dpari_step_word(k, o->steps);
+    k->phase = DPARI_FINAL | last << 8;
+    return DPAR_MORE;
+}
+
+/* ---- the way ---------------------------------------------------------------------------------- */
+
+/* This rank is done with the others' memory; so will all be. */
+static void dpari_done_with_others(dpari_shm *s, dpar_work *k, int32_t phase, int64_t step)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    k->phase = phase | DPARI_WORD_A << 8;
+    o->target = (int64_t)dpari_step_word(k, step);
+    dpari_publish(s->world, &s->member[s->comm.rank]->a.word, (uint64_t)o->target);
+}
+
+/* OK: all is done; MORE: go on by phase. */
+static dpar_status dpari_choose_reduction(dpari_shm *s, dpar_work *k)
+{
+    const dpari_offers all = dpari_survey(s, k);
+    dpar_status status = DPAR_OK;
+    int64_t largest = 0;
+    if (all.readable && all.writable &&
+        (!all.boxed || dpari_gives(s, &k->call) >= DPARI_DIRECT_FROM ||
+         k->call.kind == DPAR_REDUCE_SCATTER)) {
+        dpari_push(s, k);
+        if (all.boxed && k->call.kind == DPAR_REDUCE_SCATTER) {
+            return DPAR_OK;
+        }
+        dpari_done_with_others(s, k, DPARI_FINAL, 1);
+        return DPAR_MORE;
+    }
+    if (all.readable && !all.in_place) {
+        dpari_pull_reduce(s, k);
+        if (all.boxed) {
+            return DPAR_OK;
+        }
+        dpari_done_with_others(s, k, DPARI_FINAL, 1);
+        return DPAR_MORE;
+    }
+    for (int32_t q = 0; q < s->comm.size; q++) {
+        int64_t bytes = dpari_part(s, &k->call, q).bytes;
+        largest = bytes > largest ? bytes : largest;
+    }
+    if (all.cma && largest * s->comm.size >= DPARI_CMA_FROM && k->call.kind != DPAR_REDUCE) {
+        status = dpari_cma_reduce(s, k);
+        dpari_done_with_others(
+            s, k, k->call.kind == DPAR_ALL_REDUCE ? DPARI_CMA_RESULTS : DPARI_FINAL, 1);
+        return status != DPAR_OK ? status : DPAR_MORE;
+    }
+    dpari_chunks_begin(s, k, largest);
+    return DPAR_MORE;
+}
+
+static dpar_status dpari_choose_move(dpari_shm *s, dpar_work *k)
+{
+    const dpari_offers all = dpari_survey(s, k);
+    dpar_status status = dpari_sizes_check(s, k);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (all.readable || (all.cma && all.largest >= DPARI_CMA_FROM && !all.in_place)) {
+        status = dpari_pull(s, k, all.largest);
+        if (status != DPAR_OK || (all.boxed && !k->call.varies)) {
+            return status;
+        }
+        dpari_done_with_others(s, k, DPARI_FINAL, 1);
+        return DPAR_MORE;
+    }
+    dpari_chunks_begin(s, k, all.largest);
+    return DPAR_MORE;
+}
+
+static dpar_status dpari_coll_choose(dpari_shm *s, dpar_work *k)
+{
+    if (dpari_coll_of(k)->inline_bytes >= 0) {
+        dpari_inline_take(s, k);
+        return DPAR_OK;
+    }
+    return dpari_is_reduction(&k->call) ? dpari_choose_reduction(s, k) : dpari_choose_move(s, k);
+}
+
+DPARI_API dpar_status dpari_coll_advance(dpari_shm *s, dpar_work *k)
+{
+    dpari_coll *o = dpari_coll_of(k);
+    dpar_status status = DPAR_MORE;
+    if ((k->phase & 0xff) == DPARI_ENTER) {
+        dpari_enter(s, k);
+    }
+    if ((k->phase & 0xff) == DPARI_ENTRIES) {
+        status = dpari_entries(s, k);
+        status = status == DPAR_OK ? dpari_coll_choose(s, k) : status;
+    }
+    if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_CHUNKS) {
+        status = dpari_chunks(s, k);
+    }
+    if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_CMA_RESULTS &&
+        dpari_reached(s, k, DPARI_WORD_A, dpari_step_word(k, 1))) {
+        status = dpari_cma_results(s, k);
+        if (status == DPAR_OK) {
+            dpari_done_with_others(s, k, DPARI_FINAL, 2);
+            status = DPAR_MORE;
+        }
+    }
+    if (status == DPAR_MORE && (k->phase & 0xff) == DPARI_FINAL) {
+        status = dpari_reached(s, k, k->phase >> 8, (uint64_t)o->target) ? DPAR_OK : DPAR_MORE;
+    }
+    return status;
+}
+
+/* ==== run/p2p.c ==== */
+
+/* Messages of the shared-memory engine.
+ *
+ * One channel an ordered pair of ranks, in the sender's heap, opened at its first record: a ring of
+ * cells, each with a block. A cell's word is the index of its record + 1, written last. The
+ * receiver takes the records of a channel in order, always, and counts them in `consumed`, so that
+ * the ring comes free however the receives are posted: what nobody has asked for yet moves into a
+ * note in private memory.
+ *
+ *     EAGER  envelope and the first bytes: in the cell, or in its block; DATA follows if there are
+ *            more, until all is told. The sender is done when the last is in the ring.
+ *     RTS    envelope of a large message. Once it is matched the receiver copies from the sender's
+ *            registered memory, or from its process, and answers FIN;
+ *            or it answers CTS: with a ref to its own registered memory, into which the sender
+ *            copies, then PUT; or without, for DATA.
+ *     DATA   a piece: in the block, or in the cell; bytes: where in the message, tag: how many
+ *
+ * CTS and FIN go the other way, in the channel of that pair. An id is the sender's number of the
+ * message; answers and pieces carry it. Whatever names an id that is not (or no longer) known is
+ * dropped: its communicator broke here.
+ *
+ * Blocking waits look at one channel, and at all of them now and then: so every rank that waits for
+ * anything moves everything that others sent to it. */
+enum {
+    DPARI_P2P_CELLS = 32, /* of a channel */
+    DPARI_P2P_TELL = 8,   /* records between two looks that the sender gets at `consumed` */
+    DPARI_P2P_HEAD = 32,  /* bytes of a cell before the payload */
+    DPARI_P2P_INLINE = DPARI_LINE - DPARI_P2P_HEAD,
+    DPARI_P2P_BLOCK = 8192,
+    DPARI_P2P_DIRECT = 4096,    /* registered messages from here on are copied once */
+    DPARI_P2P_EAGER = 65536,    /* larger ones wait for their receive */
+    DPARI_P2P_CMA = 262144,     /* where reading another process becomes worth the call */
+    DPARI_P2P_STREAM = 8 << 20, /* where copies go past the cache */
+    DPARI_P2P_OFTEN = 16,       /* looks at one channel for one at all */
+    DPARI_P2P_PATIENT = 256,    /* looks in vain after which it is no hurry */
+    DPARI_P2P_CLASSES = 12,     /* of notes: 128 B .. 256 KiB */
+    DPARI_P2P_CHUNK = 1 << 20   /* notes are cut from */
+};
+
+enum {
+    DPARI_P2P_IS_EAGER = 1,
+    DPARI_P2P_IS_RTS,
+    DPARI_P2P_IS_CTS,
+    DPARI_P2P_IS_DATA,
+    DPARI_P2P_IS_PUT,
+    DPARI_P2P_IS_FIN
+};
+
+/* work->phase */
+enum {
+    DPARI_P2P_POSTED = 1,
+    DPARI_P2P_ARRIVING,
+    DPARI_P2P_QUEUED,
+    DPARI_P2P_SENDING,
+    DPARI_P2P_WAITING,
+    DPARI_P2P_DONE
+};
+
+/* work->state */
+enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT, DPARI_P2P_TO };
+
+typedef struct dpari_p2p_head {
+    uint32_t comm;
+    int32_t tag;
+    uint32_t id;
+    uint16_t kind, type;
+    int64_t bytes; /* of the message */
+} dpari_p2p_head;
+
+typedef struct dpari_p2p_cell {
+    uint64_t word;
+    dpari_p2p_head head;
+    char payload[DPARI_P2P_INLINE];
+} dpari_p2p_cell;
+
+/* Payload of RTS and CTS: memory of the rank that wrote it. */
+typedef struct dpari_p2p_where {
+    uint64_t ref, address;
+} dpari_p2p_where;
+
+typedef struct dpari_p2p_channel {
+    uint64_t consumed; /* written by the receiver */
+    char room[DPARI_LINE - 8];
+    dpari_p2p_cell cell[DPARI_P2P_CELLS];
+    char block[DPARI_P2P_CELLS][DPARI_P2P_BLOCK];
+} dpari_p2p_channel;
+
+/* A record taken out of the ring before its receive was posted, its payload behind it; or one that
+ * found no room in the ring. */
+typedef struct dpari_p2p_note {
+    struct dpari_p2p_note *next;
+    int64_t got;
+    int32_t size_class;
+    dpari_p2p_head head;
+    dpari_p2p_where where;
+} dpari_p2p_note;
+
+typedef struct dpari_p2p_works {
+    dpar_work *first, *last;
+} dpari_p2p_works;
+
+typedef struct dpari_p2p_notes {
+    dpari_p2p_note *first, *last;
+} dpari_p2p_notes;
+
+/* What this rank keeps about one peer (itself too). */
+typedef struct dpari_p2p_link {
+    dpari_p2p_channel *in; /* from it; NULL: not open */
+    uint64_t in_next, in_told;
+    dpari_p2p_works posted;   /* receives without a message */
+    dpari_p2p_works arriving; /* receives whose pieces come */
+    dpari_p2p_notes early;    /* messages without a receive */
+    dpari_p2p_channel *out;
+    uint64_t out_next, out_free; /* records written, known to be consumed */
+    dpari_p2p_works queue;       /* sends that wait for room, the first may be half sent */
+    dpari_p2p_works waiting;     /* sends whose RTS is out; to oneself: without a receive */
+    dpari_p2p_works streams;     /* sends that a CTS asked for */
+    dpari_p2p_notes answers;     /* CTS, FIN, PUT that wait for room */
+    uint32_t ids;
+    int32_t no_cma; /* it was tried and failed */
+    int32_t rang;   /* the peer was woken for its full ring */
+} dpari_p2p_link;
+
+typedef struct dpari_p2p_chunk {
+    struct dpari_p2p_chunk *next;
+    int64_t bytes;
+} dpari_p2p_chunk;
+
+typedef struct dpari_p2p {
+    int64_t bytes; /* of this, with its links */
+    int32_t open;  /* works that are not done */
+    int32_t idle;  /* looks in vain since the last success */
+    int32_t direct, cma;
+    dpari_p2p_note *idle_notes[DPARI_P2P_CLASSES];
+    char *fresh, *fresh_end;
+    dpari_p2p_chunk *chunks;
+    dpari_p2p_link link[1]; /* of each rank */
+} dpari_p2p;
+
+static dpari_p2p *dpari_p2p_of(const dpari_world *w)
+{
+    return (dpari_p2p *)w->p2p;
+}
+
+static dpar_status dpari_p2p_open(dpari_world *w)
+{
+    int64_t bytes = (int64_t)sizeof(dpari_p2p) + (w->size - 1) * (int64_t)sizeof(dpari_p2p_link);
+    dpari_p2p *p = (dpari_p2p *)dpari_os_pages(bytes);
+    if (!p) {
+        return DPAR_E_MEMORY;
+    }
+    p->bytes = bytes;
+    p->direct = !(w->head->plain & DPAR_WITHOUT_DIRECT);
+    p->cma = !(w->head->plain & DPAR_WITHOUT_CMA) && !w->threads;
+    w->p2p = p;
+    return DPAR_OK;
+}
+
+static void dpari_p2p_close(dpari_world *w)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    if (!p) {
+        return;
+    }
+    while (p->chunks) {
+        dpari_p2p_chunk *c = p->chunks;
+        p->chunks = c->next;
+        dpari_os_unmap(c, c->bytes);
+    }
+    w->p2p = NULL;
+    dpari_os_unmap(p, p->bytes);
+}
+
+/* ---- lists ------------------------------------------------------------------------------------
+ */
+
+static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *k)
+{
+    k->next = NULL;
+    if (list->first) {
+        list->last->next = k;
+    } else {
+        list->first = k;
+    }
+    list->last = k;
+}
+
+/* Takes k, which follows `before` (NULL: it is the first), off the list. */
+static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *k)
+{
+    if (before) {
+        before->next = k->next;
+    } else {
+        list->first = k->next;
+    }
+    if (list->last == k) {
+        list->last = before;
+    }
+    k->next = NULL;
+}
+
+/* Takes the first of that communicator and tag off the list; NULL: there is none. */
+static dpar_work *dpari_p2p_match(dpari_p2p_works *list, uint32_t comm, int32_t tag)
+{
+    dpar_work *before = NULL, *k;
+    for (k = list->first; k; before = k, k = k->next) {
+        if (k->call.tag == tag && ((const dpari_shm *)(const void *)k->comm)->id == comm) {
+            dpari_p2p_unlink(list, before, k);
+            return k;
+        }
+    }
+    return NULL;
+}
+
+static dpar_work *dpari_p2p_find(const dpari_p2p_works *list, uint32_t id)
+{
+    dpar_work *k = list->first;
+    while (k && k->state[DPARI_P2P_ID] != (int64_t)id) {
+        k = k->next;
+    }
+    return k;
+}
+
+static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
+{
+    dpar_work *before = NULL, *at;
+    for (at = list->first; at != k; at = at->next) {
+        before = at;
+    }
+    dpari_p2p_unlink(list, before, k);
+}
+
+static void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
+{
+    k->status = status;
+    k->phase = DPARI_P2P_DONE;
+    p->open--;
+}
+
+/* ---- notes ------------------------------------------------------------------------------------
+ */
+
+/* A note with room for `bytes` behind it; NULL: no memory. Sizes are powers of two; what is given
+ * back is used again. */
+static dpari_p2p_note *dpari_p2p_note_make(dpari_p2p *p, int64_t bytes)
+{
+    const int64_t need = bytes + (int64_t)sizeof(dpari_p2p_note);
+    int32_t size_class = 0;
+    dpari_p2p_note *n;
+    int64_t take;
+    while (INT64_C(128) << size_class < need) {
+        size_class++;
+    }
+    take = INT64_C(128) << size_class;
+    n = p->idle_notes[size_class];
+    if (n) {
+        p->idle_notes[size_class] = n->next;
+    } else {
+        if (p->fresh_end - p->fresh < take) {
+            dpari_p2p_chunk *c = (dpari_p2p_chunk *)dpari_os_pages(DPARI_P2P_CHUNK);
+            if (!c) {
+                return NULL;
+            }
+            c->bytes = DPARI_P2P_CHUNK;
+            c->next = p->chunks;
+            p->chunks = c;
+            p->fresh = (char *)c + DPARI_LINE;
+            p->fresh_end = (char *)c + DPARI_P2P_CHUNK;
+        }
+        n = (dpari_p2p_note *)(void *)p->fresh;
+        p->fresh += take;
+    }
+    n->size_class = size_class;
+    n->next = NULL;
+    n->got = 0;
+    return n;
+}
+
+static void dpari_p2p_note_free(dpari_p2p *p, dpari_p2p_note *n)
+{
+    n->next = p->idle_notes[n->size_class];
+    p->idle_notes[n->size_class] = n;
+}
+
+static char *dpari_p2p_note_data(dpari_p2p_note *n)
+{
+    return (char *)(n + 1);
+}
+
+static void dpari_p2p_note_append(dpari_p2p_notes *list, dpari_p2p_note *n)
+{
+    if (list->first) {
+        list->last->next = n;
+    } else {
+        list->first = n;
+    }
+    list->last = n;
+}
+
+static void dpari_p2p_note_unlink(dpari_p2p_notes *list, dpari_p2p_note *before, dpari_p2p_note *n)
+{
+    if (before) {
+        before->next = n->next;
+    } else {
+        list->first = n->next;
+    }
+    if (list->last == n) {
+        list->last = before;
+    }
+}
+
+/* ---- copies -----------------------------------------------------------------------------------
+ */
+
+static void dpari_p2p_copy(void *to, const void *from, int64_t bytes)
+{
+    if (bytes > 0) {
+        memcpy(to, from, (size_t)bytes);
+    }
+}
+
+static void dpari_p2p_copy_large(const dpari_world *w, void *to, const void *from, int64_t bytes)
+{
+    (void)w;
+    dpari_p2p_copy(to, from, bytes);
+}
+
+/* ---- writing into a channel -------------------------------------------------------------------
+ */
+
+static dpar_status dpari_p2p_channel_open(dpari_world *w, dpari_p2p_link *link, int32_t peer)
+{
+    uint64_t *ref = &w->channel[(int64_t)peer * w->size + w->me];
+    void *memory = NULL;
+    dpar_status s;
+    if (link->out) {
+        return DPAR_OK;
+    }
+    s = dpari_heap_alloc(w, (int64_t)sizeof(dpari_p2p_channel), &memory); /* zeroed */
+    if (s == DPAR_OK) {
+        link->out = (dpari_p2p_channel *)memory;
+        DPARI_STORE(ref, dpari_ref(w, memory, (int64_t)sizeof(dpari_p2p_channel)));
+    }
+    return s;
+}
+
+/* The next cell, if it is free. */
+static dpari_p2p_cell *dpari_p2p_room(dpari_world *w, dpari_p2p_link *link)
+{
+    if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
+        link->out_free = DPARI_LOAD(&link->out->consumed);
+        if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
+            /* the receiver may sleep in a wait for another rank, whose news alone wake it */
+            if (!link->rang && DPARI_LOAD(&w->head->sleepers)) {
+                link->rang = 1;
+                dpari_ring_all(&w->segment);
+            }
+            return NULL;
+        }
+        link->rang = 0;
+    }
+    return &link->out->cell[link->out_next % DPARI_P2P_CELLS];
+}
+
+static char *dpari_p2p_out_block(const dpari_p2p_link *link)
+{
+    return link->out->block[link->out_next % DPARI_P2P_CELLS];
+}
+
+static void dpari_p2p_push(dpari_world *w, dpari_p2p_link *link, dpari_p2p_cell *cell)
+{
+    link->out_next++;
+    dpari_publish(w, &cell->word, link->out_next);
+}
+
+static void dpari_p2p_send_answer(dpari_world *w, dpari_p2p_link *link, dpari_p2p_cell *cell,
+                                  const dpari_p2p_head *head, const dpari_p2p_where *where)
+{
+    cell->head = *head;
+    memcpy(cell->payload, where, sizeof *where);
+    dpari_p2p_push(w, link, cell);
+}
+
+/* CTS, FIN or PUT for the message `id`, now or as soon as there is room. 0: no memory. */
+static int dpari_p2p_answer(dpari_world *w, int32_t peer, uint16_t kind, uint32_t id, uint64_t ref)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_p2p_link *link = &p->link[peer];
+    dpari_p2p_note *n;
+    dpari_p2p_head head = {0, 0, 0, 0, 0, 0};
+    dpari_p2p_where where = {0, 0};
+    head.id = id;
+    head.kind = kind;
+    where.ref = ref;
+    if (!link->answers.first && dpari_p2p_channel_open(w, link, peer) == DPAR_OK) {
+        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+        if (cell) {
+            dpari_p2p_send_answer(w, link, cell, &head, &where);
+            return 1;
+        }
+    }
+    n = dpari_p2p_note_make(p, 0);
+    if (!n) {
+        return 0;
+    }
+    n->head = head;
+    n->where = where;
+    dpari_p2p_note_append(&link->answers, n);
+    return 1;
+}
+
+/* First bytes of a message that an EAGER record holds. */
+static int64_t dpari_p2p_first(int64_t bytes)
+{
+    return bytes < DPARI_P2P_BLOCK ? bytes : DPARI_P2P_BLOCK;
+}
+
+static void dpari_p2p_envelope(const dpar_work *k, dpari_p2p_head *head)
+{
+    head->comm = ((const dpari_shm *)(const void *)k->comm)->id;
+    head->tag = k->call.tag;
+    head->id = (uint32_t)k->state[DPARI_P2P_ID];
+    head->type = (uint16_t)k->call.type;
+    head->bytes = k->state[DPARI_P2P_BYTES];
+}
+
+/* What others may copy from; 0: nothing. */
+static uint64_t dpari_p2p_ref(const dpari_world *w, const void *at, int64_t bytes)
+{
+    return dpari_p2p_of(w)->direct ? dpari_ref(w, at, bytes) : 0;
+}
+
+/* Writes the envelope of a queued send into the cell; its next phase. */
+static int32_t dpari_p2p_put_envelope(dpari_world *w, dpari_p2p_link *link, dpar_work *k,
+                                      dpari_p2p_cell *cell)
+{
+    const int64_t bytes = k->state[DPARI_P2P_BYTES], first = dpari_p2p_first(bytes);
+    dpari_p2p_where where = {0, 0};
+    int32_t phase = DPARI_P2P_DONE;
+    dpari_p2p_envelope(k, &cell->head);
+    cell->head.kind = DPARI_P2P_IS_EAGER;
+    if (bytes >= DPARI_P2P_DIRECT) {
+        where.ref = dpari_p2p_ref(w, k->call.in, bytes);
+    }
+    if (bytes > DPARI_P2P_EAGER || where.ref) {
+        where.address = (uint64_t)(uintptr_t)k->call.in;
+        cell->head.kind = DPARI_P2P_IS_RTS;
+        memcpy(cell->payload, &where, sizeof where);
+        phase = DPARI_P2P_WAITING;
+    } else if (bytes <= DPARI_P2P_INLINE) {
+        dpari_p2p_copy(cell->payload, k->call.in, bytes);
+    } else {
+        dpari_p2p_copy(dpari_p2p_out_block(link), k->call.in, first);
+        k->state[DPARI_P2P_AT] = first;
+        phase = DPARI_P2P_SENDING;
+    }
+    dpari_p2p_push(w, link, cell);
+    return phase;
+}
+
+/* Puts the next pieces of a send into the ring. 1: all are there. */
+static int dpari_p2p_put_data(dpari_world *w, dpari_p2p_link *link, dpar_work *k)
+{
+    const int64_t bytes = k->state[DPARI_P2P_BYTES];
+    while (k->state[DPARI_P2P_AT] < bytes) {
+        const int64_t at = k->state[DPARI_P2P_AT], piece = dpari_p2p_first(bytes - at);
+        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+        if (!cell) {
+            return 0;
+        }
+        dpari_p2p_envelope(k, &cell->head);
+        cell->head.kind = DPARI_P2P_IS_DATA;
+        cell->head.bytes = at;
+        cell->head.tag = (int32_t)piece;
+        dpari_p2p_copy(piece <= DPARI_P2P_INLINE ? cell->payload : dpari_p2p_out_block(link),
+                       (const char *)k->call.in + at, piece);
+        dpari_p2p_push(w, link, cell);
+        k->state[DPARI_P2P_AT] = at + piece;
+    }
+    return 1;
+}
+
+static int dpari_p2p_push_answers(dpari_world *w, dpari_p2p_link *link)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    while (link->answers.first) {
+        dpari_p2p_note *n = link->answers.first;
+        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+        if (!cell) {
+            return 0;
+        }
+        dpari_p2p_send_answer(w, link, cell, &n->head, &n->where);
+        dpari_p2p_note_unlink(&link->answers, NULL, n);
+        dpari_p2p_note_free(p, n);
+    }
+    return 1;
+}
+
+static int dpari_p2p_push_queue(dpari_world *w, dpari_p2p_link *link)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    while (link->queue.first) {
+        dpar_work *k = link->queue.first;
+        if (k->phase == DPARI_P2P_QUEUED) {
+            dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+            if (!cell) {
+                return 0;
+            }
+            k->phase = dpari_p2p_put_envelope(w, link, k, cell);
+        }
+        if (k->phase == DPARI_P2P_SENDING && !dpari_p2p_put_data(w, link, k)) {
+            return 0;
+        }
+        dpari_p2p_unlink(&link->queue, NULL, k);
+        if (k->phase == DPARI_P2P_WAITING) {
+            dpari_p2p_append(&link->waiting, k);
+        } else {
+            dpari_p2p_finish(p, k, DPAR_OK);
+        }
+    }
+    return 1;
+}
+
+/* Writes what there is room for: answers, then messages in their order, then what was asked for. */
+static void dpari_p2p_pump(dpari_world *w, dpari_p2p_link *link, int32_t peer)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    if (!link->answers.first && !link->queue.first && !link->streams.first) {
+        return;
+    }
+    if (dpari_p2p_channel_open(w, link, peer) != DPAR_OK || !dpari_p2p_push_answers(w, link) ||
+        !dpari_p2p_push_queue(w, link)) {
+        return;
+    }
+    while (link->streams.first) {
+        dpar_work *k = link->streams.first;
+        if (!dpari_p2p_put_data(w, link, k)) {
+            return;
+        }
+        dpari_p2p_unlink(&link->streams, NULL, k);
+        dpari_p2p_finish(p, k, DPAR_OK);
+    }
+}
+
+/* ---- a message meets its receive --------------------------------------------------------------
+ */
+
+/* The sentence: "recv #7 of 4 f32 from rank 1, tag 3: rank 1 sent 8 f32". */
+static void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head *head)
+{
+    dpari_shm *s = (dpari_shm *)(void *)k->comm;
+    const int32_t unit = dpar_type_bytes(head->type);
+    char buffer[sizeof(dpar_why)];
+    dpar_text t;
+    dpar_text_init(&t, buffer, sizeof buffer);
+    dpar_text_put(&t, "recv #");
+    dpar_text_int(&t, k->sequence);
+    dpar_text_put(&t, " of ");
+    dpar_text_int(&t, k->call.count);
+    dpar_text_char(&t, ' ');
+    dpar_text_put(&t, dpar_type_name(k->call.type));
+    dpar_text_put(&t, " from rank ");
+    dpar_text_int(&t, k->call.root);
+    dpar_text_put(&t, ", tag ");
+    dpar_text_int(&t, k->call.tag);
+    dpar_text_put(&t, ": rank ");
+    dpar_text_int(&t, k->call.root);
+    dpar_text_put(&t, " sent ");
+    dpar_text_int(&t, unit > 0 ? head->bytes / unit : head->bytes);
+    dpar_text_char(&t, ' ');
+    dpar_text_put(&t, dpar_type_name(head->type));
+    dpari_p2p_finish(p, k, dpari_shm_break(s, DPAR_E_MISMATCH, buffer));
+}
+
+static int dpari_p2p_fits(const dpar_work *k, const dpari_p2p_head *head)
+{
+    return k->state[DPARI_P2P_BYTES] == head->bytes && k->call.type == (int32_t)head->type;
+}
+
+/* The first bytes of an EAGER message reach their receive. */
+static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *k,
+                                 const dpari_p2p_head *head, const char *from, int64_t got)
+{
+    if (!dpari_p2p_fits(k, head)) {
+        dpari_p2p_mismatch(p, k, head);
+        return;
+    }
+    dpari_p2p_copy(k->call.out, from, got);
+    if (got == head->bytes) {
+        dpari_p2p_finish(p, k, DPAR_OK);
+        return;
+    }
+    k->state[DPARI_P2P_ID] = head->id;
+    k->state[DPARI_P2P_AT] = got;
+    k->phase = DPARI_P2P_ARRIVING;
+    dpari_p2p_append(&link->arriving, k);
+}
+
+static int dpari_p2p_read(const dpari_world *w, dpari_p2p_link *link, int32_t peer, dpar_work *k,
+                          const dpari_p2p_where *where)
+{
+    const dpari_p2p *p = dpari_p2p_of(w);
+    const int64_t bytes = k->state[DPARI_P2P_BYTES];
+    if (!p->cma || link->no_cma || bytes < DPARI_P2P_CMA || !w->rank[w->me].can_cma) {
+        return 0;
+    }
+    link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address, bytes) != 0;
+    return !link->no_cma;
+}
+
+/* The envelope of a large message reaches its receive. */
+static void dpari_p2p_meet_large(dpari_world *w, int32_t peer, dpar_work *k,
+                                 const dpari_p2p_head *head, const dpari_p2p_where *where)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_p2p_link *link = &p->link[peer];
+    uint64_t ref = 0;
+    int known, done = 0;
+    if (!dpari_p2p_fits(k, head)) {
+        dpari_p2p_mismatch(p, k, head);
+        return;
+    }
+    if (where->ref) {
+        dpari_p2p_copy_large(w, k->call.out, dpari_at(w, where->ref), head->bytes);
+        done = 1;
+    } else {
+        ref = dpari_p2p_ref(w, k->call.out, head->bytes);
+        done = !ref && dpari_p2p_read(w, link, peer, k, where);
+    }
+    known = dpari_p2p_answer(w, peer, (uint16_t)(done ? DPARI_P2P_IS_FIN : DPARI_P2P_IS_CTS),
+                             head->id, ref);
+    if (done || !known) {
+        dpari_p2p_finish(p, k, known ? DPAR_OK : DPAR_E_MEMORY);
+        return;
+    }
+    k->state[DPARI_P2P_ID] = head->id;
+    k->state[DPARI_P2P_AT] = 0;
+    k->phase = DPARI_P2P_ARRIVING;
+    dpari_p2p_append(&link->arriving, k);
+}
+
+/* ---- reading a channel ------------------------------------------------------------------------
+ */
+
+/* Keeps a message that nobody has asked for. 0: no memory. */
+static int dpari_p2p_keep(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
+                          const char *from, int64_t got)
+{
+    const int large = head->kind == DPARI_P2P_IS_RTS;
+    dpari_p2p_note *n = dpari_p2p_note_make(p, large ? 0 : head->bytes);
+    if (!n) {
+        return 0;
+    }
+    n->head = *head;
+    n->got = got;
+    if (large) {
+        memcpy(&n->where, from, sizeof n->where);
+    } else {
+        dpari_p2p_copy(dpari_p2p_note_data(n), from, got);
+    }
+    dpari_p2p_note_append(&link->early, n);
+    return 1;
+}
+
+/* A piece of a message whose receive is not posted: the last that came. */
+static void dpari_p2p_keep_data(const dpari_p2p_link *link, const dpari_p2p_head *head,
+                                const char *from)
+{
+    dpari_p2p_note *n = link->early.last;
+    if (n && n->head.kind == DPARI_P2P_IS_EAGER && n->head.id == head->id &&
+        n->got == head->bytes && n->head.bytes - n->got >= head->tag) {
+        dpari_p2p_copy(dpari_p2p_note_data(n) + n->got, from, head->tag);
+        n->got += head->tag;
+    }
+}
+
+static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
+                                const char *from)
+{
+    dpar_work *k = dpari_p2p_find(&link->arriving, head->id);
+    const int64_t piece = head->tag;
+    if (!k) {
+        dpari_p2p_keep_data(link, head, from);
+        return;
+    }
+    if (head->bytes != k->state[DPARI_P2P_AT] || piece > k->state[DPARI_P2P_BYTES] - head->bytes) {
+        return;
+    }
+    dpari_p2p_copy((char *)k->call.out + head->bytes, from, piece);
+    k->state[DPARI_P2P_AT] += piece;
+    if (k->state[DPARI_P2P_AT] == k->state[DPARI_P2P_BYTES]) {
+        dpari_p2p_take_off(&link->arriving, k);
+        dpari_p2p_finish(p, k, DPAR_OK);
+    }
+}
+
+/* The peer asks for a message: into its memory at once, or piece by piece. */
+static void dpari_p2p_take_cts(dpari_world *w, int32_t peer, uint32_t id, uint64_t ref)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_p2p_link *link = &p->link[peer];
+    dpar_work *k = dpari_p2p_find(&link->waiting, id);
+    if (!k) {
+        return;
+    }
+    dpari_p2p_take_off(&link->waiting, k);
+    if (ref) {
+        dpari_p2p_copy_large(w, dpari_at(w, ref), k->call.in, k->state[DPARI_P2P_BYTES]);
+        dpari_p2p_finish(
+            p, k, dpari_p2p_answer(w, peer, DPARI_P2P_IS_PUT, id, 0) ? DPAR_OK : DPAR_E_MEMORY);
+        return;
+    }
+    k->phase = DPARI_P2P_SENDING;
+    dpari_p2p_append(&link->streams, k);
+}
+
+static void dpari_p2p_take_end(dpari_p2p *p, dpari_p2p_works *list, uint32_t id)
+{
+    dpar_work *k = dpari_p2p_find(list, id);
+    if (k) {
+        dpari_p2p_take_off(list, k);
+        dpari_p2p_finish(p, k, DPAR_OK);
+    }
+}
+
+/* Takes one record; 0: there is no memory for it, it stays where it is. */
+static int dpari_p2p_take(dpari_world *w, int32_t peer, const dpari_p2p_cell *cell,
+                          const char *block)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_p2p_link *link = &p->link[peer];
+    const dpari_p2p_head *head = &cell->head;
+    const int inside = head->kind == DPARI_P2P_IS_DATA    ? head->tag <= DPARI_P2P_INLINE
+                       : head->kind == DPARI_P2P_IS_EAGER ? head->bytes <= DPARI_P2P_INLINE
+                                                          : 1;
+    const char *from = inside ? cell->payload : block;
+    dpari_p2p_where where = {0, 0};
+    dpar_work *k;
+    switch (head->kind) {
+    case DPARI_P2P_IS_EAGER:
+        k = dpari_p2p_match(&link->posted, head->comm, head->tag);
+        if (!k) {
+            return dpari_p2p_keep(p, link, head, from, dpari_p2p_first(head->bytes));
+        }
+        dpari_p2p_meet_eager(p, link, k, head, from, dpari_p2p_first(head->bytes));
+        return 1;
+    case DPARI_P2P_IS_RTS:
+        k = dpari_p2p_match(&link->posted, head->comm, head->tag);
+        if (!k) {
+            return dpari_p2p_keep(p, link, head, from, 0);
+        }
+        memcpy(&where, from, sizeof where);
+        dpari_p2p_meet_large(w, peer, k, head, &where);
+        return 1;
+    case DPARI_P2P_IS_DATA: dpari_p2p_take_data(p, link, head, from); return 1;
+    case DPARI_P2P_IS_CTS:
+        memcpy(&where, from, sizeof where);
+        dpari_p2p_take_cts(w, peer, head->id, where.ref);
+        return 1;
+    case DPARI_P2P_IS_PUT: dpari_p2p_take_end(p, &link->arriving, head->id); return 1;
+    default: dpari_p2p_take_end(p, &link->waiting, head->id); return 1;
+    }
+}
+
+static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p_link *link,
+                                                 int32_t peer)
+{
+    uint64_t ref = DPARI_LOAD(&w->channel[(int64_t)w->me * w->size + peer]);
+    link->in = ref ? (dpari_p2p_channel *)dpari_at(w, ref) : NULL;
+    return link->in;
+}
+
+static void dpari_p2p_drain(dpari_world *w, dpari_p2p_link *link, int32_t peer)
+{
+    dpari_p2p_channel *in = link->in ? link->in : dpari_p2p_channel_find(w, link, peer);
+    while (in) {
+        const uint64_t at = link->in_next % DPARI_P2P_CELLS;
+        if (DPARI_LOAD(&in->cell[at].word) != link->in_next + 1 ||
+            !dpari_p2p_take(w, peer, &in->cell[at], in->block[at])) {
+            return;
+        }
+        link->in_next++;
+        if (link->in_next - link->in_told == DPARI_P2P_TELL) {
+            link->in_told = link->in_next;
+            dpari_publish(w, &in->consumed, link->in_next);
+        }
+    }
+}
+
+/* ---- messages to oneself ----------------------------------------------------------------------
+ */
+
+static void dpari_p2p_meet_self(dpari_p2p *p, dpar_work *from, dpar_work *to)
+{
+    dpari_p2p_head head = {0, 0, 0, 0, 0, 0};
+    dpari_p2p_envelope(from, &head);
+    if (!dpari_p2p_fits(to, &head)) {
+        dpari_p2p_mismatch(p, to, &head);
+        dpari_p2p_finish(p, from, to->status);
+        return;
+    }
+    dpari_p2p_copy(to->call.out, from->call.in, head.bytes);
+    dpari_p2p_finish(p, from, DPAR_OK);
+    dpari_p2p_finish(p, to, DPAR_OK);
+}
+
+static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dpar_work *k)
+{
+    const int sends = k->call.kind == DPAR_SEND;
+    dpari_p2p_works *others = sends ? &link->posted : &link->waiting;
+    dpar_work *other = dpari_p2p_match(others, comm, k->call.tag);
+    if (!other) {
+        k->phase = sends ? DPARI_P2P_WAITING : DPARI_P2P_POSTED;
+        dpari_p2p_append(sends ? &link->waiting : &link->posted, k);
+    } else if (sends) {
+        dpari_p2p_meet_self(p, k, other);
+    } else {
+        dpari_p2p_meet_self(p, other, k);
+    }
+}
+
+/* ---- what the engine calls --------------------------------------------------------------------
+ */
+
+/* Is there a note for this receive? Then it begins with that. */
+static int dpari_p2p_recv_early(dpari_world *w, int32_t peer, uint32_t comm, dpar_work *k)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_p2p_link *link = &p->link[peer];
+    dpari_p2p_note *before = NULL, *n;
+    for (n = link->early.first; n; before = n, n = n->next) {
+        if (n->head.comm == comm && n->head.tag == k->call.tag) {
+            dpari_p2p_note_unlink(&link->early, before, n);
+            if (n->head.kind == DPARI_P2P_IS_RTS) {
+                dpari_p2p_meet_large(w, peer, k, &n->head, &n->where);
+            } else {
+                dpari_p2p_meet_eager(p, link, k, &n->head, dpari_p2p_note_data(n), n->got);
+            }
+            dpari_p2p_note_free(p, n);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_work *k)
+{
+    dpari_world *w = s->world;
+    dpari_p2p *p = dpari_p2p_of(w);
+    const int32_t peer = s->world_rank[call->root];
+    dpari_p2p_link *link = &p->link[peer];
+    if (call->kind == DPAR_SEND && peer != w->me) {
+        dpar_status status = dpari_p2p_channel_open(w, link, peer);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    if (call != &k->call) {
+        k->call = *call;
+    }
+    k->comm = &s->comm;
+    k->status = DPAR_OK;
+    k->state[DPARI_P2P_ID] = link->ids++;
+    k->state[DPARI_P2P_BYTES] = call->count * dpar_type_bytes(call->type);
+    k->state[DPARI_P2P_AT] = 0;
+    p->open++;
+    if (peer == w->me) {
+        dpari_p2p_self(p, link, s->id, k);
+    } else if (call->kind == DPAR_SEND) {
+        k->phase = DPARI_P2P_QUEUED;
+        dpari_p2p_append(&link->queue, k);
+        dpari_p2p_pump(w, link, peer);
+    } else if (!link->early.first || !dpari_p2p_recv_early(w, peer, s->id, k)) {
+        k->phase = DPARI_P2P_POSTED;
+        dpari_p2p_append(&link->posted, k);
+        dpari_p2p_drain(w, link, peer);
+    }
+    return k->phase == DPARI_P2P_DONE ? k->status : DPAR_MORE;
+}
+
+static void dpari_p2p_poll(dpari_world *w, int32_t peer)
+{
+    dpari_p2p_link *link = &dpari_p2p_of(w)->link[peer];
+    dpari_p2p_drain(w, link, peer);
+    dpari_p2p_pump(w, link, peer);
+}
+
+static void dpari_p2p_progress(dpari_world *w)
+{
+    for (int32_t i = 0; i < w->size; i++) {
+        if (i != w->me) {
+            dpari_p2p_poll(w, i);
+        }
+    }
+}
+
+static dpar_status dpari_p2p_advance(dpari_shm *s, dpar_work *k)
+{
+    dpari_world *w = s->world;
+    dpari_p2p *p = dpari_p2p_of(w);
+    const int32_t peer = s->world_rank[k->call.root];
+    if (k->phase != DPARI_P2P_DONE && peer != w->me) {
+        dpari_p2p_poll(w, peer);
+    }
+    if (k->phase != DPARI_P2P_DONE) {
+        p->idle = p->idle < DPARI_P2P_PATIENT * DPARI_P2P_OFTEN ? p->idle + 1 : p->idle;
+        if (p->idle % DPARI_P2P_OFTEN == 0 || p->idle > DPARI_P2P_PATIENT) {
+            dpari_p2p_progress(w);
+        }
+    }
+    if (k->phase == DPARI_P2P_DONE) {
+        p->idle = 0;
+        return k->status;
+    }
+    w->blocker = p->open > 1 ? -1 : peer;
+    return DPAR_MORE;
+}
+
+static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const dpari_shm *s)
+{
+    dpar_work *before = NULL, *k = list->first;
+    int32_t n = 0;
+    while (k) {
+        dpar_work *next = k->next;
+        if (k->comm == &s->comm) {
+            dpari_p2p_unlink(list, before, k);
+            dpari_p2p_finish(p, k, s->comm.status != DPAR_OK ? s->comm.status : DPAR_E_ARG);
+            n++;
+        } else {
+            before = k;
+        }
+        k = next;
+    }
+    return n;
+}
+
+static int32_t dpari_p2p_forget(dpari_shm *s)
+{
+    dpari_world *w = s->world;
+    dpari_p2p *p = dpari_p2p_of(w);
+    int32_t n = 0;
+    for (int32_t i = 0; i < w->size; i++) {
+        dpari_p2p_link *link = &p->link[i];
+        dpari_p2p_note *before = NULL, *note = link->early.first;
+        n += dpari_p2p_forget_works(p, &link->posted, s);
+        n += dpari_p2p_forget_works(p, &link->arriving, s);
+        n += dpari_p2p_forget_works(p, &link->queue, s);
+        n += dpari_p2p_forget_works(p, &link->waiting, s);
+        n += dpari_p2p_forget_works(p, &link->streams, s);
+        while (note) {
+            dpari_p2p_note *next = note->next;
+            if (note->head.comm == s->id) {
+                dpari_p2p_note_unlink(&link->early, before, note);
+                dpari_p2p_note_free(p, note);
+            } else {
+                before = note;
+            }
+            note = next;
+        }
+    }
+    return n;
+}
+
+/* ==== run/shm.c ==== */
+
+/* The shared-memory engine: what is posted where, who waits how, what happens when a rank does not
+ * come. The collectives themselves are coll.c, messages p2p.c.
+ *
+ * A member (a rank's part of a communicator) is never given back to the heap: a slow peer may still
+ * look at its words after the last operation. It waits for the next communicator of its rank, which
+ * counts on from where the members of its ranks have stopped, so that words still only grow. */
+
+/* ---- locks: only with a progress thread ------------------------------------------------------- */
+
+static void dpari_lock(dpari_world *w)
+{
+    uint32_t free_now = 0;
+    if (!DPARI_LOAD(&w->progress)) {
+        return;
+    }
+    while (!DPARI_CLAIM(&w->lock, &free_now, 1U)) {
+        free_now = 0;
+        dpari_os_pause();
+        sched_yield();
+    }
+}
+
+static void dpari_unlock(dpari_world *w)
+{
+    if (DPARI_LOAD(&w->progress)) {
+        DPARI_STORE(&w->lock, 0U);
+    }
+}
+
+/* ---- how a communicator breaks ---------------------------------------------------------------- */
+
+static dpari_shm *dpari_shm_of(dpar_comm *c)
+{
+    return (dpari_shm *)(void *)c;
+}
+
+static void dpari_why_set(dpar_why *why, const char *text)
+{
+    dpar_text t;
+    dpar_text_init(&t, why->text, sizeof why->text);
+    dpar_text_put(&t, text);
+}
+
+DPARI_API dpar_status dpari_shm_broken(dpari_shm *s)
+{
+    const dpari_abort *record = &s->member[0]->abort;
+    if (s->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
+        dpari_why_set(&s->comm.why, record->text);
+        s->comm.status = record->status;
+    }
+    return s->comm.status;
+}
+
+DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const char *text)
+{
+    dpari_abort *record = &s->member[0]->abort;
+    uint32_t none = DPARI_ABORT_NONE;
+    if (s->comm.status != DPAR_OK) {
+        return s->comm.status;
+    }
+    if (DPARI_CLAIM(&record->state, &none, (uint32_t)DPARI_ABORT_CLAIMED)) {
+        dpar_text t;
+        dpar_text_init(&t, record->text, sizeof record->text);
+        dpar_text_put(&t, text);
+        record->status = status;
+        DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
+        dpari_ring_all(&s->world->segment);
+    }
+    /* another was first; if it died over it, this rank's own finding stands */
+    for (int32_t i = 0; i < 1000 && dpari_shm_broken(s) == DPAR_OK; i++) {
+        dpari_os_sleep(100e-6);
+    }
+    if (s->comm.status == DPAR_OK) {
+        dpari_why_set(&s->comm.why, text);
+        s->comm.status = status;
+    }
+    return s->comm.status;
+}
+
+/* ---- sentences -------------------------------------------------------------------------------- */
+
+static void dpari_put_ending(dpar_text *t, const dpari_rank *r)
+{
+    int32_t ending = __atomic_load_n(&r->ending, __ATOMIC_RELAXED);
+    uint32_t state = DPARI_LOAD(&r->state);
+    if (state == DPARI_RANK_LEFT) {
+        dpar_text_put(t, " has left");
+    } else if (ending < 0) {
+        dpar_text_put(t, " was killed by signal ");
+        dpar_text_int(t, -(int64_t)ending);
+    } else {
+        dpar_text_put(t, " has ended");
+        if (ending > 0) {
+            dpar_text_put(t, " with status ");
+            dpar_text_int(t, ending);
+        }
+    }
+}
+
+static void dpari_put_last(dpar_text *t, dpari_world *w, int32_t world_rank)
+{
+    dpari_flight f;
+    if (!dpari_flight_find(w, world_rank, 0, -1, &f)) {
+        dpar_text_put(t, " (it did nothing yet)");
+        return;
+    }
+    dpar_text_put(t, f.state == DPARI_FLIGHT_DONE     ? " (last done: "
+                     : f.state == DPARI_FLIGHT_FAILED ? " (failed: "
+                                                      : " (in ");
+    dpari_flight_text(t, &f);
+    dpar_text_char(t, ')');
+}
+
+/* "rank 2 (6 in the world)" */
+static void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank)
+{
+    dpar_text_put(t, "rank ");
+    dpar_text_int(t, rank);
+    if (s->world_rank[rank] != rank) {
+        dpar_text_put(t, " (");
+        dpar_text_int(t, s->world_rank[rank]);
+        dpar_text_put(t, " in the world)");
+    }
+}
+
+static int dpari_work_misses(const dpari_shm *s, const dpar_work *k, int32_t rank)
+{
+    return k->call.kind < DPAR_COLLECTIVES ? dpari_coll_missing(s, k, rank)
+                                           : rank == k->call.root;
+}
+
+/* What this rank was doing: "all-reduce #12 (4 f32, sum) of 4 ranks". */
+static void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work *k)
+{
+    dpari_flight f;
+    memset(&f, 0, sizeof f);
+    f.sequence = k->sequence;
+    f.count = k->call.count;
+    f.kind = k->call.kind;
+    f.type = k->call.type;
+    f.op = k->call.op;
+    f.root = k->call.root;
+    f.tag = k->call.tag;
+    f.varies = k->call.varies;
+    dpari_flight_text(t, &f);
+    dpar_text_put(t, " of ");
+    dpar_text_int(t, s->comm.size);
+    dpar_text_put(t, " ranks: ");
+}
+
+static dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t rank)
+{
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_put_work(&t, s, k);
+    dpari_put_rank(&t, s, rank);
+    dpari_put_ending(&t, &s->world->rank[s->world_rank[rank]]);
+    dpari_put_last(&t, s->world, s->world_rank[rank]);
+    return dpari_shm_break(s, DPAR_E_PEER, why.text);
+}
+
+static dpar_status dpari_fail_late(dpari_shm *s, const dpar_work *k, double waited)
+{
+    int32_t named = 0, missing = 0;
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_put_work(&t, s, k);
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        if (!dpari_work_misses(s, k, r)) {
+            continue;
+        }
+        missing++;
+        if (named < 3) {
+            dpar_text_put(&t, named++ ? ", " : "");
+            dpari_put_rank(&t, s, r);
+            dpari_put_last(&t, s->world, s->world_rank[r]);
+        }
+    }
+    if (missing > named) {
+        dpar_text_put(&t, " and ");
+        dpar_text_int(&t, missing - named);
+        dpar_text_put(&t, " more");
+    }
+    dpar_text_put(&t, " did not come in ");
+    dpar_text_fixed(&t, waited, 1);
+    dpar_text_put(&t, " s");
+    return dpari_shm_break(s, DPAR_E_TIMEOUT, why.text);
+}
+
+/* Time has passed: does it still make sense to wait? */
+static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began)
+{
+    double waited = dpari_os_now() - began;
+    if (dpari_shm_broken(s) != DPAR_OK) {
+        return s->comm.status;
+    }
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        uint32_t state;
+        if (!dpari_work_misses(s, k, r)) {
+            continue;
+        }
+        state = dpari_rank_state(s->world, s->world_rank[r]);
+        /* looked at again: its last words may have come just before it went */
+        if ((state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) &&
+            dpari_work_misses(s, k, r)) {
+            return dpari_fail_peer(s, k, r);
+        }
+    }
+    if (s->comm.timeout_s > 0.0 && waited > s->comm.timeout_s) {
+        return dpari_fail_late(s, k, waited);
+    }
+    return DPAR_OK;
+}
+
+/* ---- progress --------------------------------------------------------------------------------- */
+
+static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
+{
+    k->status = status;
+    k->comm = NULL;
+    s->world->posted--;
+    dpari_flight_end((dpari_flight *)k->record,
+                     status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
+}
+
+/* The collectives of one communicator, in order, until one has to wait. */
+static void dpari_queue_progress(dpari_shm *s)
+{
+    while (s->first) {
+        dpar_work *k = s->first;
+        dpar_status status = s->comm.status;
+        if (status == DPAR_OK) {
+            status = dpari_coll_advance(s, k);
+        }
+        if (status == DPAR_MORE) {
+            return;
+        }
+        s->first = k->next;
+        s->last = s->first ? s->last : NULL;
+        dpari_work_done(s, k, status);
+    }
+}
+
+static void dpari_step(dpari_shm *s, dpar_work *k)
+{
+    if (k->call.kind < DPAR_COLLECTIVES) {
+        dpari_queue_progress(s);
+    } else {
+        dpar_status status = s->comm.status;
+        if (status == DPAR_OK) {
+            status = dpari_p2p_advance(s, k);
+        } else {
+            dpari_p2p_forget(s);
+        }
+        if (status != DPAR_MORE) {
+            dpari_work_done(s, k, status);
+        }
+    }
+}
+
+static void dpari_progress_all(dpari_world *w)
+{
+    for (dpari_shm *s = w->comms; s; s = s->next) {
+        dpari_queue_progress(s);
+    }
+    dpari_p2p_progress(w);
+}
+
+/* Gives up what cannot end any more. */
+static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
+{
+    if (!k->comm) {
+        return;
+    }
+    if (k->call.kind < DPAR_COLLECTIVES) {
+        dpari_queue_progress(s); /* fails all of them: the communicator is broken */
+    } else {
+        dpari_p2p_forget(s);
+        dpari_work_done(s, k, status);
+    }
+}
+
+enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait looks at everything */
+
+/* Until k is done. The caller holds the lock. */
+static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
+{
+    dpari_world *w = s->world;
+    dpari_wait t = {0, 0, 0, 0.0};
+    int32_t turn = 0;
+    for (;;) {
+        dpari_step(s, k);
+        if (!k->comm) {
+            break;
+        }
+        if (w->posted > 1 || ++turn % DPARI_ALL_EVERY == 0) {
+            const int32_t blocker = w->blocker;
+            dpari_progress_all(w);
+            if (!k->comm) {
+                break;
+            }
+            w->blocker = blocker;
+        }
+        dpari_unlock(w);
+        if (dpari_wait_turn(w, &t, w->posted > 1 ? -1 : w->blocker) == DPAR_MORE) {
+            dpar_status status;
+            dpari_lock(w);
+            status = k->comm ? dpari_shm_look(s, k, t.began) : DPAR_OK;
+            if (status != DPAR_OK) {
+                dpari_give_up(s, k, status);
+                break;
+            }
+        } else {
+            dpari_lock(w);
+        }
+    }
+    dpari_wait_end(w, &t);
+    return k->status;
+}
+
+/* ---- the engine's functions ------------------------------------------------------------------- */
+
+static int64_t dpari_flights_of(const dpari_world *w)
+{
+    return (int64_t)w->rank[w->me].flights + 1;
+}
+
+/* Posts it; OK when it was done at once. */
+static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
+{
+    dpari_world *w = s->world;
+    const int is_message = call->kind >= DPAR_COLLECTIVES;
+    dpar_status status;
+    k->comm = &s->comm;
+    k->status = DPAR_MORE;
+    k->phase = 0;
+    k->call = *call;
+    k->began = 0.0;
+    k->next = NULL;
+    k->sequence = is_message ? dpari_flights_of(w) : ++s->sequence;
+    k->record = dpari_flight_begin(w, s->id, k->sequence, call);
+    w->posted++;
+    if (is_message) {
+        status = dpari_p2p_start(s, call, k);
+        if (status != DPAR_MORE) {
+            dpari_work_done(s, k, status);
+        }
+        return;
+    }
+    if (s->last) {
+        s->last->next = k;
+    } else {
+        s->first = k;
+    }
+    s->last = k;
+}
+
+static dpar_status dpari_shm_run(dpar_comm *c, const dpar_call *call)
+{
+    dpari_shm *s = dpari_shm_of(c);
+    dpar_work k;
+    dpar_status status;
+    dpari_lock(s->world);
+    DPARI_STORE(&s->world->waiting, 1U);
+    dpari_shm_begin(s, call, &k);
+    status = k.comm ? dpari_shm_await(s, &k) : k.status;
+    DPARI_STORE(&s->world->waiting, 0U);
+    dpari_unlock(s->world);
+    return status;
+}
+
+static dpar_status dpari_shm_post(dpar_comm *c, const dpar_call *call, dpar_work *k)
+{
+    dpari_shm *s = dpari_shm_of(c);
+    dpari_lock(s->world);
+    dpari_shm_begin(s, call, k);
+    if (k->comm) {
+        dpari_step(s, k);
+    }
+    dpari_unlock(s->world);
+    return DPAR_OK;
+}
+
+static dpar_status dpari_shm_wait(dpar_work *k)
+{
+    dpari_shm *s = dpari_shm_of(k->comm);
+    dpari_world *w = s->world;
+    dpar_status status;
+    dpari_lock(w);
+    DPARI_STORE(&w->waiting, 1U);
+    status = k->comm ? dpari_shm_await(s, k) : k->status;
+    DPARI_STORE(&w->waiting, 0U);
+    dpari_unlock(w);
+    return status;
+}
+
+enum { DPARI_TESTS = 256 }; /* tests between two looks at the clock */
+
+static dpar_status dpari_shm_test(dpar_work *k)
+{
+    dpari_shm *s = dpari_shm_of(k->comm);
+    dpari_world *w = s->world;
+    dpar_status status = DPAR_MORE;
+    dpari_lock(w);
+    dpari_progress_all(w);
+    if (k->comm && k->call.kind >= DPAR_COLLECTIVES) {
+        dpari_step(s, k);
+    }
+    if (k->comm && ++w->tests % DPARI_TESTS == 0) {
+        double now = dpari_os_now();
+        k->began = k->began > 0.0 ? k->began : now;
+        status = dpari_shm_look(s, k, k->began);
+        if (status != DPAR_OK) {
+            dpari_give_up(s, k, status);
+        }
+    }
+    status = k->comm ? DPAR_MORE : k->status;
+    dpari_unlock(w);
+    return status;
+}
+
+enum { DPARI_BATCH = 12 }; /* works that fit on the stack */
+
+/* Receives first: what arrives then goes straight to its place. */
+static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
+                                   dpar_work *works)
+{
+    dpar_work few[DPARI_BATCH];
+    dpar_work *k = works;
+    int64_t bytes = n * (int64_t)sizeof *k;
+    dpar_status status = DPAR_OK;
+    if (!works) {
+        k = n <= DPARI_BATCH ? few : (dpar_work *)dpari_os_pages(bytes);
+        if (!k) {
+            return DPAR_E_MEMORY;
+        }
+    }
+    for (int32_t pass = 0; pass < 2; pass++) {
+        for (int32_t i = 0; i < n; i++) {
+            if ((calls[i].kind == DPAR_SEND) == pass) {
+                dpari_shm_post(c, &calls[i], &k[i]);
+            }
+        }
+    }
+    if (!works) {
+        status = dpar_wait_all(k, n);
+        if (k != few) {
+            dpari_os_unmap(k, bytes);
+        }
+    }
+    return status;
+}
+
+static dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
+{
+    dpari_world *w = dpari_shm_of(c)->world;
+    dpar_status status;
+    dpar_text t;
+    dpari_lock(w);
+    status = dpari_heap_alloc(w, bytes, memory);
+    dpari_unlock(w);
+    if (status != DPAR_OK) {
+        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_int(&t, bytes);
+        dpar_text_put(&t, " bytes of shared memory are not to be had (at most ");
+        dpar_text_int(&t, w->head->heap_bytes);
+        dpar_text_put(&t, " a rank, and what the machine has)");
+    }
+    return status;
+}
+
+static void dpari_shm_release(dpar_comm *c, void *memory)
+{
+    dpari_world *w = dpari_shm_of(c)->world;
+    dpari_lock(w);
+    dpari_heap_release(w, memory);
+    dpari_unlock(w);
+}
+
+static void dpari_shm_abort(dpar_comm *c, dpar_status status, const char *text)
+{
+    dpari_shm_break(dpari_shm_of(c), status, text);
+}
+
+/* ---- the progress thread ---------------------------------------------------------------------- */
+
+static void *dpari_progress_main(void *arg)
+{
+    dpari_world *w = (dpari_world *)arg;
+    int32_t idle = 0;
+    while (DPARI_LOAD(&w->progress) == 1) {
+        int32_t posted = 0;
+        /* the user's thread makes progress while it waits; two would be in each other's way */
+        if (!DPARI_LOAD(&w->waiting)) {
+            dpari_lock(w);
+            dpari_progress_all(w);
+            posted = w->posted;
+            dpari_unlock(w);
+        }
+        idle = posted ? idle + 1 : 1000;
+        if (idle > 100) {
+            dpari_os_sleep(posted ? 20e-6 : 100e-6);
+        } else {
+            dpari_os_pause();
+        }
+    }
+    return NULL;
+}
+
+static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
+{
+    dpari_world *w = dpari_shm_of(c)->world;
+    if (on && !w->progress) {
+        DPARI_STORE(&w->progress, 1U);
+        if (dpari_os_thread(&w->thread, dpari_progress_main, w) != 0) {
+            DPARI_STORE(&w->progress, 0U);
+            dpari_why_set(&c->why, "no thread could be started for progress");
+            return DPAR_E_SYSTEM;
+        }
+    } else if (!on && w->progress) {
+        DPARI_STORE(&w->progress, 2U); /* it still takes the lock, once */
+        dpari_os_join(w->thread);
+        DPARI_STORE(&w->progress, 0U);
+    }
+    return DPAR_OK;
+}
+
+/* ---- report ----------------------------------------------------------------------------------- */
+
+enum { DPARI_REPORTED = 4 }; /* operations a rank */
+
+static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
+{
+    const dpari_rank *r = &w->rank[rank];
+    uint64_t n = DPARI_LOAD(&r->flights), k = n < DPARI_REPORTED ? 0 : n - DPARI_REPORTED;
+    dpar_text_put(out, "rank ");
+    dpar_text_int(out, rank);
+    dpar_text_put(out, " (process ");
+    dpar_text_int(out, r->pid);
+    dpar_text_char(out, ')');
+    if (dpari_rank_state(w, rank) != DPARI_RANK_HERE) {
+        dpari_put_ending(out, r);
+    }
+    dpar_text_put(out, n ? "" : ": nothing yet");
+    for (; k < n; k++) {
+        union {
+            dpari_flight f;
+            uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
+        } now;
+        dpari_flight_copy(now.word,
+                          (const uint64_t *)(const void *)&r->flight[k % DPARI_FLIGHTS]);
+        dpar_text_put(out, "\n    ");
+        dpari_flight_text(out, &now.f);
+        dpar_text_put(out, now.f.state == DPARI_FLIGHT_DONE     ? " done"
+                           : now.f.state == DPARI_FLIGHT_FAILED ? " failed"
+                                                                : " not done");
+        if (now.f.comm) {
+            dpar_text_put(out, ", group ");
+            dpar_text_int(out, now.f.comm);
+        }
+    }
+    dpar_text_char(out, '\n');
+}
+
+static void dpari_shm_report(dpar_comm *c, dpar_text *out)
+{
+    dpari_shm *s = dpari_shm_of(c);
+    for (int32_t r = 0; r < c->size; r++) {
+        dpari_report_rank(s->world, s->world_rank[r], out);
+    }
+}
+
+/* ---- making and ending ------------------------------------------------------------------------ */
+
+DPARI_API dpar_status dpari_member_make(dpari_world *w, uint64_t *ref, int64_t *sequence)
+{
+    dpari_member *m;
+    void *memory = NULL;
+    dpar_status status;
+    if (w->spare) {
+        m = (dpari_member *)dpari_at(w, w->spare);
+        *ref = w->spare;
+        w->spare = m->next;
+        *sequence = m->counted;
+        memset(&m->abort, 0, sizeof m->abort);
+        return DPAR_OK;
+    }
+    status = dpari_heap_alloc(w, (int64_t)sizeof *m + 2 * dpari_table_bytes(w) +
+                                     2 * w->head->slot_bytes, &memory);
+    if (status == DPAR_OK) {
+        *ref = dpari_ref(w, memory, 1);
+        *sequence = 0;
+    }
+    return status;
+}
+
+static void dpari_member_spare(dpari_shm *s)
+{
+    dpari_member *m = s->member[s->comm.rank];
+    m->counted = s->sequence;
+    m->next = s->world->spare;
+    s->world->spare = s->member_ref;
+}
+
+static dpar_status dpari_shm_close(dpar_comm *c)
+{
+    dpari_shm *s = dpari_shm_of(c);
+    dpari_world *w = s->world;
+    const int last = s->id == 0;
+    int32_t lost = dpari_p2p_forget(s);
+    dpari_shm **link = &w->comms;
+    for (dpar_work *k = s->first; k; k = k->next) {
+        lost++;
+    }
+    if (c->status == DPAR_OK && lost == 0) {
+        dpar_barrier(c, NULL);
+    }
+    if (last) {
+        dpari_shm_progress(c, 0);
+    }
+    dpari_lock(w);
+    while (*link && *link != s) {
+        link = &(*link)->next;
+    }
+    *link = s->next;
+    if (c->status == DPAR_OK && lost == 0) {
+        dpari_member_spare(s);
+    }
+    dpari_unlock(w);
+    dpari_os_unmap(s, s->bytes);
+    if (last) {
+        dpari_world_close(w);
+    }
+    return lost ? DPAR_E_ARG : DPAR_OK;
+}
+
+static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
+
+static void dpari_engine_shm(dpar_engine *e)
+{
+    memset(e, 0, sizeof *e);
+    memcpy(e->name, "shm", 4);
+    e->run = dpari_shm_run;
+    e->post = dpari_shm_post;
+    e->test = dpari_shm_test;
+    e->wait = dpari_shm_wait;
+    e->batch = dpari_shm_batch;
+    e->split = dpari_shm_split;
+    e->alloc = dpari_shm_alloc;
+    e->release = dpari_shm_release;
+    e->progress = dpari_shm_progress;
+    e->abort = dpari_shm_abort;
+    e->report = dpari_shm_report;
+    e->close = dpari_shm_close;
+}
+
+DPARI_API dpari_world *dpari_world_of(const dpar_comm *c)
+{
+    return c->engine.run == dpari_shm_run ? ((const dpari_shm *)(const void *)c)->world : NULL;
+}
+
+DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size, const int32_t *world_rank,
+                                  const uint64_t *member, int32_t rank, uint32_t id,
+                                  int64_t sequence, dpari_shm **out)
+{
+    const int64_t pointers = size * (int64_t)sizeof(void *);
+    const int64_t bytes = (int64_t)sizeof(dpari_shm) + 3 * pointers +
+                          size * (int64_t)sizeof(int32_t);
+    dpari_shm *s = (dpari_shm *)dpari_os_pages(bytes);
+    if (!s) {
+        return DPAR_E_MEMORY;
+    }
+    s->bytes = bytes;
+    s->world = w;
+    s->id = id;
+    s->sequence = sequence;
+    s->slot_bytes = w->head->slot_bytes;
+    s->member = (dpari_member **)(void *)(s + 1);
+    s->in = (const void **)(void *)(s->member + size);
+    s->out = (void **)(void *)(s->in + size);
+    s->world_rank = (int32_t *)(void *)(s->out + size);
+    for (int32_t r = 0; r < size; r++) {
+        s->member[r] = (dpari_member *)dpari_at(w, member[r]);
+        s->world_rank[r] = world_rank[r];
+    }
+    s->member_ref = member[rank];
+    s->comm.rank = rank;
+    s->comm.size = size;
+    s->comm.timeout_s = w->timeout_s;
+    dpari_engine_shm(&s->comm.engine);
+    s->next = w->comms;
+    w->comms = s;
+    *out = s;
+    return DPAR_OK;
+}
+
+/* What each rank says of itself in a split. */
+typedef struct dpari_card {
+    int32_t color, key, world_rank, good;
+    uint64_t member;
+    int64_t sequence, id;
+} dpari_card;
+
+static int dpari_card_before(const dpari_card *a, int32_t i, const dpari_card *b, int32_t j)
+{
+    return a->key != b->key ? a->key < b->key : i < j;
+}
+
+/* Picks those of this rank's color, in order; the place of this rank in *rank. */
+static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me,
+                                   int32_t *world_rank, uint64_t *member, int32_t *rank)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < n; i++) {
+        int32_t place = 0;
+        if (card[i].color != card[me].color) {
+            continue;
+        }
+        for (int32_t j = 0; j < n; j++) {
+            place += card[j].color == card[me].color && j != i &&
+                     dpari_card_before(&card[j], j, &card[i], i);
+        }
+        world_rank[place] = card[i].world_rank;
+        member[place] = card[i].member;
+        *rank = i == me ? place : *rank;
+        count++;
+    }
+    return count;
+}
+
+static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64_t *member,
+                                    dpar_comm **out)
+{
+    const int32_t n = s->comm.size, me = s->comm.rank;
+    int32_t *world_rank = (int32_t *)(void *)(member + n);
+    int32_t rank = 0, size = dpari_split_members(card, n, me, world_rank, member, &rank);
+    int64_t sequence = 0, id = 0;
+    dpari_shm *made = NULL;
+    dpar_status status;
+    for (int32_t i = 0; i < n; i++) {
+        if (card[i].color == card[me].color) {
+            sequence = card[i].sequence > sequence ? card[i].sequence : sequence;
+            id = card[i].member == member[0] ? card[i].id : id;
+        }
+    }
+    status = dpari_shm_make(s->world, size, world_rank, member, rank, (uint32_t)id, sequence, &made);
+    if (status == DPAR_OK) {
+        made->comm.timeout_s = s->comm.timeout_s;
+        *out = &made->comm;
+    }
+    return status;
+}
+
+static dpar_status dpari_split_failed(dpari_shm *s, int32_t rank)
+{
+    dpar_text t;
+    dpar_text_init(&t, s->comm.why.text, sizeof s->comm.why.text);
+    dpar_text_put(&t, "split: rank ");
+    dpar_text_int(&t, rank);
+    dpar_text_put(&t, " has no memory for a communicator");
+    return DPAR_E_MEMORY;
+}
+
+static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+{
+    dpari_shm *s = dpari_shm_of(c);
+    dpari_world *w = s->world;
+    const int32_t n = c->size;
+    const int64_t cards = n * (int64_t)sizeof(dpari_card);
+    const int64_t bytes = cards + n * (int64_t)(sizeof(uint64_t) + sizeof(int32_t));
+    dpari_card mine;
+    dpari_card *card = (dpari_card *)dpari_os_pages(bytes);
+    dpar_status status;
+    memset(&mine, 0, sizeof mine);
+    mine.color = color;
+    mine.key = key;
+    mine.world_rank = w->me;
+    dpari_lock(w);
+    mine.good = color < 0 || dpari_member_make(w, &mine.member, &mine.sequence) == DPAR_OK;
+    dpari_unlock(w);
+    mine.id = (int64_t)DPARI_ADD(&w->head->comms, 1U) + 1;
+    if (!card) {
+        return DPAR_E_MEMORY; /* the others wait in vain, and say so */
+    }
+    status = dpar_all_gather(c, &mine, card, (int64_t)sizeof mine, DPAR_U8, NULL);
+    for (int32_t r = 0; r < n && status == DPAR_OK; r++) {
+        status = card[r].good ? DPAR_OK : dpari_split_failed(s, r);
+    }
+    if (status == DPAR_OK && color >= 0) {
+        dpari_lock(w);
+        status = dpari_split_make(s, card, (uint64_t *)(void *)(card + n), out);
+        dpari_unlock(w);
+    } else if (status == DPAR_OK) {
+        *out = NULL;
+    }
+    dpari_os_unmap(card, bytes);
+    return status;
+}
+
+/* ==== run/job.c ==== */
+
+/* One row of the table of launchers: the variables that hold its numbers. The second name of a
+ * pair is looked at when the first is not set; NULL: there is none. */
+typedef struct dpari_job_row {
+    const char *rank[2], *size[3], *local_rank[2], *local_size[2];
+} dpari_job_row;
+
+static const char *dpari_job_environ(const void *user, const char *name)
+{
+    char **at = environ;
+    size_t n = dpari_length(name);
+    (void)user;
+    for (; at != NULL && *at != NULL; at++) {
+        size_t i = 0;
+        while (i < n && (*at)[i] == name[i]) {
+            i++;
+        }
+        if (i == n && (*at)[n] == '=') {
+            return *at + n + 1;
+        }
+    }
+    return NULL;
+}
+
+static void dpari_site_here(dpari_site *site)
+{
+    site->env = dpari_job_environ;
+    site->user = NULL;
+    site->root = "";
+}
+
+static const char *dpari_site_env(const dpari_site *site, const char *name)
+{
+    return site->env(site->user, name);
+}
+
+static int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
+{
+    char full[512];
+    dpar_text t;
+    size_t used = 0;
+    int fd;
+    dpar_text_init(&t, full, sizeof full);
+    dpar_text_put(&t, site->root);
+    dpar_text_put(&t, path);
+    if (t.used >= sizeof full || room == 0) {
+        return -1;
+    }
+    fd = open(full, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return -1;
+    }
+    while (used + 1 < room) {
+        ssize_t got = read(fd, text + used, room - 1 - used);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            break;
+        }
+        used += (size_t)got;
+    }
+    close(fd);
+    text[used] = 0;
+    return (int64_t)used;
+}
+
+static dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+                                     const char *b, const char *c, const char *d)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, a);
+        dpar_text_put(&t, b != NULL ? b : "");
+        dpar_text_put(&t, c != NULL ? c : "");
+        dpar_text_put(&t, d != NULL ? d : "");
+    }
+    return status;
+}
+
+static int dpari_job_number(const char *text, int64_t most, int64_t *value)
+{
+    int64_t v = 0;
+    size_t i;
+    for (i = 0; text[i] != 0; i++) {
+        if (text[i] < '0' || text[i] > '9' || i == 18) {
+            return 0;
+        }
+        v = v * 10 + (text[i] - '0');
+    }
+    if (i == 0 || v > most) {
+        return 0;
+    }
+    *value = v;
+    return 1;
+}
+
+/* A run of digits at text[*at]; 1 when there is one, below 2^31. */
+static int dpari_job_digits(const char *text, size_t *at, int32_t *value)
+{
+    int64_t v = 0;
+    size_t i = *at;
+    while (text[i] >= '0' && text[i] <= '9' && v <= INT32_MAX) {
+        v = v * 10 + (text[i++] - '0');
+    }
+    if (i == *at || v > INT32_MAX) {
+        return 0;
+    }
+    *at = i;
+    *value = (int32_t)v;
+    return 1;
+}
+
+/* One "4" or "4(x2)" at text[*at] and the comma behind it. */
+static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t *times)
+{
+    size_t i = *at;
+    *times = 1;
+    if (!dpari_job_digits(text, &i, tasks)) {
+        return 0;
+    }
+    if (text[i] == '(') {
+        i++;
+        if (text[i++] != 'x' || !dpari_job_digits(text, &i, times) || text[i++] != ')') {
+            return 0;
+        }
+    }
+    if (text[i] == ',' && text[i + 1] != 0) {
+        i++;
+    } else if (text[i] != 0) {
+        return 0;
+    }
+    *at = i;
+    return *times > 0;
+}
+
+static int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes)
+{
+    int32_t count = 0, found = -1, here, times;
+    size_t at = 0;
+    int same = 1;
+    while (text[at] != 0) {
+        if (!dpari_job_group(text, &at, &here, &times) || times > INT32_MAX - count) {
+            return 0;
+        }
+        if (node >= count && node - count < times) {
+            found = here;
+        }
+        if (node < 0) {
+            same = same && (found < 0 || found == here);
+            found = here;
+        }
+        count += times;
+    }
+    if (found < 0 || !same) {
+        return 0;
+    }
+    *tasks = found;
+    *nodes = count;
+    return 1;
+}
+
+static void dpari_job_pair(const char **name, const char *first, const char *second)
+{
+    name[0] = first;
+    name[1] = second;
+}
+
+static void dpari_job_names(int32_t launcher, dpari_job_row *row)
+{
+    dpari_zero(row, sizeof *row);
+    switch (launcher) {
+    case DPAR_LAUNCHER_DPAR:
+        dpari_job_pair(row->rank, "DPAR_RANK", NULL);
+        dpari_job_pair(row->size, "DPAR_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "DPAR_LOCAL_RANK", NULL);
+        dpari_job_pair(row->local_size, "DPAR_LOCAL_SIZE", NULL);
+        break;
+    case DPAR_LAUNCHER_TORCHRUN:
+        dpari_job_pair(row->rank, "RANK", NULL);
+        dpari_job_pair(row->size, "WORLD_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "LOCAL_RANK", NULL);
+        dpari_job_pair(row->local_size, "LOCAL_WORLD_SIZE", NULL);
+        break;
+    case DPAR_LAUNCHER_OPENMPI:
+        dpari_job_pair(row->rank, "OMPI_COMM_WORLD_RANK", NULL);
+        dpari_job_pair(row->size, "OMPI_COMM_WORLD_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "OMPI_COMM_WORLD_LOCAL_RANK", NULL);
+        dpari_job_pair(row->local_size, "OMPI_COMM_WORLD_LOCAL_SIZE", NULL);
+        break;
+    case DPAR_LAUNCHER_HYDRA:
+        dpari_job_pair(row->rank, "PMI_RANK", NULL);
+        dpari_job_pair(row->size, "PMI_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "MPI_LOCALRANKID", NULL);
+        dpari_job_pair(row->local_size, "MPI_LOCALNRANKS", NULL);
+        break;
+    case DPAR_LAUNCHER_PALS:
+        dpari_job_pair(row->rank, "PMI_RANK", "PALS_RANKID");
+        dpari_job_pair(row->size, "PMI_SIZE", "PALS_NRANKS");
+        row->size[2] = "PALS_SIZE";
+        dpari_job_pair(row->local_rank, "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID");
+        dpari_job_pair(row->local_size, "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE");
+        break;
+    case DPAR_LAUNCHER_MVAPICH:
+        dpari_job_pair(row->rank, "MV2_COMM_WORLD_RANK", NULL);
+        dpari_job_pair(row->size, "MV2_COMM_WORLD_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "MV2_COMM_WORLD_LOCAL_RANK", NULL);
+        dpari_job_pair(row->local_size, "MV2_COMM_WORLD_LOCAL_SIZE", NULL);
+        break;
+    case DPAR_LAUNCHER_FLUX:
+        dpari_job_pair(row->rank, "FLUX_TASK_RANK", NULL);
+        dpari_job_pair(row->size, "FLUX_JOB_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "FLUX_TASK_LOCAL_ID", NULL);
+        break;
+    case DPAR_LAUNCHER_JSRUN:
+        dpari_job_pair(row->rank, "JSM_NAMESPACE_RANK", NULL);
+        dpari_job_pair(row->size, "JSM_NAMESPACE_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "JSM_NAMESPACE_LOCAL_RANK", NULL);
+        break;
+    default:
+        dpari_job_pair(row->rank, "SLURM_PROCID", NULL);
+        dpari_job_pair(row->size, "SLURM_STEP_NUM_TASKS", NULL);
+        dpari_job_pair(row->local_rank, "SLURM_LOCALID", NULL);
+        break;
+    }
+}
+
+/* The first of up to n names that is set, and its text; NULL when none is. */
+static const char *dpari_job_pick(const dpari_site *s, const char *const *names, int n,
+                                  const char **name)
+{
+    int i;
+    *name = names[0];
+    for (i = 0; i < n && names[i] != NULL; i++) {
+        const char *text = dpari_site_env(s, names[i]);
+        if (text != NULL) {
+            *name = names[i];
+            return text;
+        }
+    }
+    return NULL;
+}
+
+static int dpari_job_has(const dpari_site *s, const char *name)
+{
+    return dpari_site_env(s, name) != NULL;
+}
+
+static int dpari_job_equal(const dpari_site *s, const char *a, const char *b)
+{
+    const char *x = dpari_site_env(s, a), *y = dpari_site_env(s, b);
+    return x != NULL && y != NULL && dpari_same(x, y);
+}
+
+/* A step of Slurm's that runs ranks: not the batch script, not the shell of an allocation; those
+ * have no step or one with a number above 2^32 - 16. */
+static int dpari_job_in_step(const dpari_site *s)
+{
+    const char *step = dpari_site_env(s, "SLURM_STEP_ID");
+    int64_t number;
+    return step != NULL && dpari_job_has(s, "SLURM_STEP_NUM_TASKS") &&
+           !(dpari_job_number(step, INT64_MAX, &number) && number >= INT64_C(4294967280));
+}
+
+/* Do the PMI variables come from srun --mpi=pmi2? Then Slurm's row says more. */
+static int dpari_job_slurm_pmi(const dpari_site *s)
+{
+    return dpari_job_in_step(s) && !dpari_job_has(s, "MPI_LOCALNRANKS") &&
+           !dpari_job_has(s, "MPI_LOCALRANKID") &&
+           dpari_job_equal(s, "PMI_RANK", "SLURM_PROCID") &&
+           dpari_job_equal(s, "PMI_SIZE", "SLURM_STEP_NUM_TASKS");
+}
+
+static int dpari_job_is_pals(const dpari_site *s)
+{
+    return dpari_job_has(s, "PALS_RANKID") || dpari_job_has(s, "PALS_APID") ||
+           dpari_job_has(s, "PMI_LOCAL_RANK");
+}
+
+/* Did this launcher leave its mark? Its row must then be whole. */
+static int dpari_job_seen(const dpari_site *s, int32_t launcher)
+{
+    switch (launcher) {
+    case DPAR_LAUNCHER_DPAR: return dpari_job_has(s, "DPAR_RANK") || dpari_job_has(s, "DPAR_SIZE");
+    case DPAR_LAUNCHER_TORCHRUN: return dpari_job_has(s, "RANK");
+    case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(s, "OMPI_COMM_WORLD_RANK");
+    case DPAR_LAUNCHER_HYDRA:
+        return dpari_job_has(s, "PMI_RANK") &&
+               (dpari_job_has(s, "MPI_LOCALRANKID") ||
+                (!dpari_job_is_pals(s) && !dpari_job_slurm_pmi(s)));
+    case DPAR_LAUNCHER_PALS:
+        return dpari_job_has(s, "PALS_RANKID") ||
+               (dpari_job_has(s, "PMI_RANK") && dpari_job_is_pals(s));
+    case DPAR_LAUNCHER_MVAPICH: return dpari_job_has(s, "MV2_COMM_WORLD_RANK");
+    case DPAR_LAUNCHER_FLUX: return dpari_job_has(s, "FLUX_TASK_RANK");
+    case DPAR_LAUNCHER_JSRUN: return dpari_job_has(s, "JSM_NAMESPACE_RANK");
+    case DPAR_LAUNCHER_SLURM: return dpari_job_in_step(s);
+    default: return 0;
+    }
+}
+
+DPAR_API const char *dpar_launcher_name(int32_t launcher)
+{
+    switch (launcher) {
+    case DPAR_LAUNCHER_NONE: return "none";
+    case DPAR_LAUNCHER_DPAR: return "dpar";
+    case DPAR_LAUNCHER_TORCHRUN: return "torchrun";
+    case DPAR_LAUNCHER_OPENMPI: return "Open MPI";
+    case DPAR_LAUNCHER_HYDRA: return "Hydra (MPICH, Intel MPI)";
+    case DPAR_LAUNCHER_PALS: return "PALS (Cray)";
+    case DPAR_LAUNCHER_MVAPICH: return "MVAPICH";
+    case DPAR_LAUNCHER_FLUX: return "Flux";
+    case DPAR_LAUNCHER_JSRUN: return "jsrun";
+    case DPAR_LAUNCHER_SLURM: return "Slurm";
+    default: return "?";
+    }
+}
+
+/* Lines that are not empty of the file that PBS_NODEFILE names: a line a rank. 0: there is none. */
+static int32_t dpari_job_nodefile(const dpari_site *s)
+{
+    const char *path = dpari_site_env(s, "PBS_NODEFILE");
+    char text[4096];
+    dpari_site other = *s;
+    int64_t bytes, i, lines = 0;
+    if (path == NULL) {
+        return 0;
+    }
+    bytes = dpari_site_read(&other, path, text, sizeof text);
+    if (bytes < 0 || bytes >= (int64_t)sizeof text - 1) {
+        return 0; /* a job so large is on many nodes anyway */
+    }
+    for (i = 0; i < bytes; i++) {
+        lines += text[i] != '\n' && (text[i + 1] == '\n' || text[i + 1] == 0);
+    }
+    return (int32_t)lines;
+}
+
+/* A number of a row into *value, `absent` when none of the names is set. */
+static dpar_status dpari_job_value(const dpari_site *s, const char *const *names, int n,
+                                   int32_t absent, int32_t *value, dpar_why *why)
+{
+    const char *name, *text = dpari_job_pick(s, names, n, &name);
+    int64_t v;
+    if (text == NULL) {
+        *value = absent;
+        return DPAR_OK;
+    }
+    if (!dpari_job_number(text, INT32_MAX, &v)) {
+        return dpari_job_says(DPAR_E_ARG, why, name, " is \"", text,
+                              "\", which is no whole number from 0 to 2147483647");
+    }
+    *value = (int32_t)v;
+    return DPAR_OK;
+}
+
+/* "torchrun: RANK is set, WORLD_SIZE is not". */
+static dpar_status dpari_job_half(int32_t launcher, const char *set, const char *missing,
+                                  dpar_why *why)
+{
+    char text[160];
+    dpar_text t;
+    dpar_text_init(&t, text, sizeof text);
+    dpar_text_put(&t, dpar_launcher_name(launcher));
+    dpar_text_put(&t, ": ");
+    dpar_text_put(&t, set);
+    return dpari_job_says(DPAR_E_ARG, why, text, " is set but ", missing,
+                          " is not: set both, or neither for one rank");
+}
+
+/* The four numbers of a row by their names. */
+static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_job *job,
+                                  dpar_why *why)
+{
+    dpari_job_row row;
+    dpar_status status;
+    dpari_job_names(launcher, &row);
+    status = dpari_job_value(s, row.rank, 2, -1, &job->rank, why);
+    if (status == DPAR_OK) {
+        status = dpari_job_value(s, row.size, 3, -1, &job->size, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_job_value(s, row.local_rank, 2, -1, &job->local_rank, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_job_value(s, row.local_size, 2, -1, &job->local_size, why);
+    }
+    if (status == DPAR_OK && job->size < 0 && launcher == DPAR_LAUNCHER_PALS) {
+        job->size = dpari_job_nodefile(s);
+        job->size = job->size > 0 ? job->size : -1;
+    }
+    if (status == DPAR_OK && (job->rank < 0 || job->size < 0)) {
+        const char *present = job->rank < 0 ? row.size[0] : row.rank[0];
+        const char *missing = job->rank < 0 ? row.rank[0] : row.size[0];
+        if (launcher == DPAR_LAUNCHER_PALS && job->rank >= 0) {
+            dpari_job_pick(s, row.rank, 2, &present);
+            missing = "none of PMI_SIZE, PALS_NRANKS, PALS_SIZE, PBS_NODEFILE";
+            return dpari_job_says(DPAR_E_ARG, why, "PALS (Cray): ", present, " is set but ",
+                                  missing);
+        }
+        return dpari_job_half(launcher, present, missing, why);
+    }
+    return status;
+}
+
+static dpar_status dpari_job_flux(const dpari_site *s, dpar_job *job, int32_t *nodes, dpar_why *why)
+{
+    const char *name = "FLUX_JOB_NNODES";
+    dpar_status status = dpari_job_value(s, &name, 1, 0, nodes, why);
+    if (status == DPAR_OK && *nodes > 0 && job->size % *nodes == 0) {
+        job->local_size = job->size / *nodes;
+    }
+    return status;
+}
+
+static dpar_status dpari_job_slurm(const dpari_site *s, dpar_job *job, int32_t *nodes,
+                                   dpar_why *why)
+{
+    const char *name = "SLURM_NODEID", *text = dpari_site_env(s, "SLURM_STEP_TASKS_PER_NODE");
+    int32_t node;
+    dpar_status status = dpari_job_value(s, &name, 1, -1, &node, why);
+    if (status != DPAR_OK || text == NULL) {
+        return status;
+    }
+    if (!dpari_job_tasks(text, node, &job->local_size, nodes)) {
+        return dpari_job_says(DPAR_E_ARG, why, "SLURM_STEP_TASKS_PER_NODE is \"", text,
+                              "\", which does not say how many tasks this node has",
+                              node < 0 ? " (SLURM_NODEID is not set)" : NULL);
+    }
+    return DPAR_OK;
+}
+
+/* Do the numbers of a row fit together? */
+static dpar_status dpari_job_is_sound(const dpar_job *job, dpar_why *why)
+{
+    const char *name = dpar_launcher_name(job->launcher);
+    size_t n = dpari_length(name);
+    if (job->size < 1) {
+        return dpari_say_word(DPAR_E_ARG, why, "@: a job of # ranks", name, n, job->size, 0, 0, 0);
+    }
+    if (job->rank >= job->size) {
+        return dpari_say_word(DPAR_E_ARG, why, "@: rank # is not in a job of # ranks (0 .. #)",
+                              name, n, job->rank, job->size, job->size - 1, 0);
+    }
+    if (job->local_size == 0 || job->local_size > job->size) {
+        return dpari_say_word(DPAR_E_ARG, why, "@: # ranks on this node, # in the whole job", name,
+                              n, job->local_size, job->size, 0, 0);
+    }
+    if (job->local_rank >= (job->local_size > 0 ? job->local_size : job->size)) {
+        return dpari_say_word(DPAR_E_ARG, why, "@: local rank # does not fit # ranks on the node",
+                              name, n, job->local_rank,
+                              job->local_size > 0 ? job->local_size : job->size, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Appends before + the variable's text, if it is set and not empty. */
+static void dpari_job_part(const dpari_site *s, dpar_text *t, const char *before, const char *name)
+{
+    const char *text = dpari_site_env(s, name);
+    if (text != NULL && text[0] != 0) {
+        dpar_text_put(t, before);
+        dpar_text_put(t, text);
+    }
+}
+
+/* Job and step: what a second job of the same user has otherwise. Empty where nothing says. */
+static void dpari_job_id(const dpari_site *s, int32_t launcher, dpar_text *t)
+{
+    switch (launcher) {
+    case DPAR_LAUNCHER_DPAR: dpari_job_part(s, t, "", "DPAR_JOB"); break;
+    case DPAR_LAUNCHER_TORCHRUN:
+        if (dpari_job_has(s, "MASTER_PORT") || dpari_job_has(s, "TORCHELASTIC_RUN_ID")) {
+            dpari_job_part(s, t, "", "TORCHELASTIC_RUN_ID");
+            dpari_job_part(s, t, "@", "MASTER_ADDR");
+            dpari_job_part(s, t, ":", "MASTER_PORT");
+            dpari_job_part(s, t, "#", "TORCHELASTIC_RESTART_COUNT");
+        }
+        break;
+    case DPAR_LAUNCHER_OPENMPI:
+        dpari_job_part(s, t, "",
+                       dpari_job_has(s, "PMIX_NAMESPACE") ? "PMIX_NAMESPACE"
+                                                          : "OMPI_MCA_ess_base_jobid");
+        break;
+    case DPAR_LAUNCHER_PALS:
+        if (dpari_job_has(s, "PALS_APID")) {
+            dpari_job_part(s, t, "", "PBS_JOBID");
+            dpari_job_part(s, t, "+", "PALS_APID");
+        }
+        break;
+    case DPAR_LAUNCHER_MVAPICH:
+        if (dpari_job_has(s, "MPIRUN_ID")) {
+            dpari_job_part(s, t, "", "MPIRUN_HOST");
+            dpari_job_part(s, t, ":", "MPIRUN_ID");
+        }
+        break;
+    case DPAR_LAUNCHER_FLUX: dpari_job_part(s, t, "", "FLUX_JOB_ID"); break;
+    case DPAR_LAUNCHER_JSRUN:
+        dpari_job_part(s, t, "", "LSB_JOBID");
+        dpari_job_part(s, t, ".", "JSM_NAMESPACE_ID");
+        break;
+    case DPAR_LAUNCHER_SLURM:
+        dpari_job_part(s, t, "", dpari_job_has(s, "SLURM_JOB_ID") ? "SLURM_JOB_ID" : "SLURM_JOBID");
+        dpari_job_part(s, t, ".", "SLURM_STEP_ID");
+        break;
+    default: break; /* Hydra says nothing */
+    }
+}
+
+/* 64-bit FNV-1a. */
+static uint64_t dpari_job_hash(const char *text, size_t n)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    size_t i;
+    for (i = 0; i < n; i++) {
+        h = (h ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
+    }
+    return h;
+}
+
+/* The id as it is, or, where it is too long, its beginning and the hash of the whole. */
+static void dpari_job_fold(const char *text, size_t n, char id[64])
+{
+    uint64_t h = dpari_job_hash(text, n);
+    int i;
+    dpari_copy_text(id, 64, text, n);
+    if (n >= 64) {
+        id[46] = '~';
+        for (i = 0; i < 16; i++) {
+            id[47 + i] = "0123456789abcdef"[h >> (60 - 4 * i) & 15];
+        }
+    }
+}
+
+static dpar_status dpari_job_from(const dpari_site *site, dpar_job *job, int32_t *nodes,
+                                     dpar_why *why)
+{
+    dpar_job found;
+    dpar_status status = DPAR_OK;
+    char id[512];
+    dpar_text t;
+    int32_t l = DPAR_LAUNCHER_DPAR, many = 0;
+    while (l < DPAR_LAUNCHERS && !dpari_job_seen(site, l)) {
+        l++;
+    }
+    dpari_zero(&found, sizeof found);
+    found.size = found.local_size = 1;
+    if (l == DPAR_LAUNCHERS && dpari_job_has(site, "PMIX_RANK")) {
+        return dpari_job_says(DPAR_E_ARG, why, "PMIX_RANK is set and no variable says how many "
+                                               "ranks there are: start with mpirun or srun, or set "
+                                               "DPAR_RANK, DPAR_SIZE and DPAR_JOB",
+                              NULL, NULL, NULL);
+    }
+    if (l < DPAR_LAUNCHERS) {
+        found.launcher = l;
+        status = dpari_job_take(site, l, &found, why);
+        if (status == DPAR_OK && l == DPAR_LAUNCHER_FLUX) {
+            status = dpari_job_flux(site, &found, &many, why);
+        } else if (status == DPAR_OK && l == DPAR_LAUNCHER_SLURM) {
+            status = dpari_job_slurm(site, &found, &many, why);
+        }
+        status = status == DPAR_OK ? dpari_job_is_sound(&found, why) : status;
+        dpar_text_init(&t, id, sizeof id);
+        dpari_job_id(site, l, &t);
+        dpari_job_fold(id, dpari_length(id), found.id);
+    }
+    if (status == DPAR_OK) {
+        *job = found;
+        *nodes = many > 0 ? many : found.local_size == found.size ? 1 : 0;
+    }
+    return status;
+}
+
+/* When a process was started, in ticks since the machine was; 0 where /proc does not say. */
+static int64_t dpari_job_started(int64_t pid)
+{
+    char path[64], text[512];
+    dpari_site here;
+    dpar_text t;
+    int64_t n, i, field = 2, value = 0;
+    dpari_site_here(&here);
+    dpar_text_init(&t, path, sizeof path);
+    dpar_text_put(&t, "/proc/");
+    dpar_text_int(&t, pid);
+    dpar_text_put(&t, "/stat");
+    n = dpari_site_read(&here, path, text, sizeof text);
+    for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
+        ;
+    }
+    for (; i >= 0 && i < n && field < 22; i++) { /* the name in brackets is field 2 */
+        field += text[i] == ' ';
+    }
+    while (i >= 0 && i < n && text[i] >= '0' && text[i] <= '9' && value < INT64_MAX / 100) {
+        value = value * 10 + (text[i++] - '0');
+    }
+    return value;
+}
+
+/* Who is at the other end of the socket in PMI_FD: Hydra's proxy, the same for all ranks of a node
+ * whatever runs between it and them. 0: nobody can tell. */
+static int64_t dpari_job_proxy(const dpari_site *s)
+{
+#if defined(SO_PEERCRED) && defined(__linux__)
+    const char *text = dpari_site_env(s, "PMI_FD");
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    int64_t fd;
+    if (text != NULL && dpari_job_number(text, INT32_MAX, &fd) &&
+        getsockopt((int)fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.pid > 0) {
+        return (int64_t)peer.pid;
+    }
+#else
+    (void)s;
+#endif
+    return 0;
+}
+
+static dpar_status dpari_job_here(dpar_job *job, int32_t *nodes, dpar_why *why)
+{
+    dpari_site here;
+    dpar_text t;
+    dpar_status status;
+    int64_t starter = 0;
+    dpari_site_here(&here);
+    status = dpari_job_from(&here, job, nodes, why);
+    if (status == DPAR_OK && job->id[0] == 0) {
+        if (job->launcher == DPAR_LAUNCHER_HYDRA) {
+            starter = dpari_job_proxy(&here);
+        }
+        if (job->launcher == DPAR_LAUNCHER_NONE) {
+            starter = (int64_t)getpid();
+        }
+        starter = starter > 0 ? starter : (int64_t)getppid();
+        dpar_text_init(&t, job->id, sizeof job->id);
+        dpar_text_put(&t, "process ");
+        dpar_text_int(&t, starter);
+        dpar_text_put(&t, " of ");
+        dpar_text_int(&t, dpari_job_started(starter));
+    }
+    return status;
+}
+
+DPAR_API dpar_status dpar_job_find(dpar_job *job, dpar_why *why)
+{
+    int32_t nodes;
+    if (job == NULL) {
+        return dpari_job_says(DPAR_E_ARG, why, "dpar_job_find needs a job to fill in", NULL, NULL,
+                              NULL);
+    }
+    return dpari_job_here(job, &nodes, why);
+}
+
+/* ==== run/meet.c ==== */
+
+#define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064)
+
+#if !defined(MSG_NOSIGNAL)
+#define MSG_NOSIGNAL 0
+#endif
+#if !defined(MSG_CMSG_CLOEXEC)
+#define MSG_CMSG_CLOEXEC 0
+#endif
+
+/* One descriptor as the side matter of a message. */
+typedef union dpari_rights {
+    struct cmsghdr head;
+    char room[CMSG_SPACE(sizeof(int))];
+} dpari_rights;
+
+/* A connection to rank 0. */
+enum { DPARI_GUEST_NEW, DPARI_GUEST_WELCOME, DPARI_GUEST_MAPPED };
+typedef struct dpari_guest {
+    int32_t state, rank; /* rank -1: has not said */
+    size_t got;          /* bytes of `in` so far */
+    dpari_hello in;
+} dpari_guest;
+
+/* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i (fd -1: nobody). */
+typedef struct dpari_host {
+    const dpar_job *job;
+    dpari_segment *segment;
+    int32_t guests, mapped; /* places, ranks that have the segment */
+    int32_t named;
+    int32_t strangers; /* connections that did not speak the protocol, were of others */
+    double deadline, began;
+    struct sockaddr_un name;
+    struct pollfd *poll;
+    dpari_guest *guest;
+    int32_t *place; /* of each rank: its guest + 1, 0: has not come */
+} dpari_host;
+
+/* ---- names, greetings, sockets ---------------------------------------------------------------- */
+
+/* 64-bit FNV-1a, continued from h. */
+static uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
+{
+    int i;
+    for (i = 0; i < 64; i += 8) {
+        h = (h ^ (v >> i & 255)) * UINT64_C(1099511628211);
+    }
+    return h;
+}
+
+static uint64_t dpari_meet_id(const dpar_job *job)
+{
+    uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->launcher);
+    int i;
+    for (i = 0; i < 64 && job->id[i] != 0; i++) {
+        h = dpari_meet_hash(h, (unsigned char)job->id[i]);
+    }
+    return h;
+}
+
+static socklen_t dpari_meet_name(const dpar_job *job, int32_t k, int32_t named,
+                                 struct sockaddr_un *name)
+{
+    char text[80];
+    dpar_text t;
+    uint64_t h = dpari_meet_id(job);
+    size_t begin = named ? 0 : 1, n, i;
+    int digit;
+    dpar_text_init(&t, text, sizeof text);
+    dpar_text_put(&t, named ? "/tmp/dpar." : "dpar.");
+    dpar_text_int(&t, (int64_t)getuid());
+    dpar_text_char(&t, '.');
+    for (digit = 60; digit >= 0; digit -= 4) {
+        dpar_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
+    }
+    dpar_text_char(&t, '.');
+    dpar_text_int(&t, k);
+    n = dpari_length(text);
+    dpari_zero(name, sizeof *name);
+    name->sun_family = AF_UNIX;
+    for (i = 0; i < n; i++) {
+        name->sun_path[begin + i] = text[i];
+    }
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
+}
+
+static void dpari_meet_greet(const dpar_job *job, dpari_hello *h)
+{
+    uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
+    layout = dpari_meet_hash(layout, sizeof(dpari_hello));
+    layout = dpari_meet_hash(layout, DPAR_VERSION_MAJOR * 10000 + DPAR_VERSION_MINOR * 100 +
+                                         DPAR_VERSION_PATCH);
+    dpari_zero(h, sizeof *h);
+    h->magic = DPARI_MEET_MAGIC;
+    h->job = dpari_meet_id(job);
+    h->layout = (uint32_t)(layout ^ layout >> 32);
+    h->kind = DPARI_HELLO;
+    h->rank = job->rank;
+    h->size = job->size;
+}
+
+/* Abstract names are Linux's own. */
+static int32_t dpari_meet_is_named(const dpar_options *o)
+{
+#if defined(__linux__)
+    return (o->plain & DPAR_WITHOUT_MEMFD) != 0;
+#else
+    (void)o;
+    return 1;
+#endif
+}
+
+/* A socket that neither blocks nor outlives an exec; -1 with errno. */
+static int dpari_meet_socket(void)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (fd >= 0) {
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+#if defined(SO_NOSIGPIPE)
+        {
+            int on = 1;
+            setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+        }
+#endif
+    }
+    return fd;
+}
+
+/* Does the process at the other end run as this user? */
+static int dpari_meet_is_mine(int fd)
+{
+#if defined(__linux__)
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == getuid();
+#else
+    uid_t uid;
+    gid_t gid;
+    return getpeereid(fd, &uid, &gid) == 0 && uid == getuid();
+#endif
+}
+
+/* Sends one message, with a descriptor unless it is -1; 1 when all of it went. */
+static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
+{
+    dpari_hello copy = *h;
+    dpari_rights rights;
+    struct msghdr m;
+    struct iovec part;
+    ssize_t sent;
+    part.iov_base = &copy;
+    part.iov_len = sizeof copy;
+    memset(&m, 0, sizeof m);
+    m.msg_iov = &part;
+    m.msg_iovlen = 1;
+    if (pass >= 0) {
+        memset(&rights, 0, sizeof rights);
+        rights.head.cmsg_level = SOL_SOCKET;
+        rights.head.cmsg_type = SCM_RIGHTS;
+        rights.head.cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(&rights.head), &pass, sizeof pass);
+        m.msg_control = &rights;
+        m.msg_controllen = sizeof rights;
+    }
+    do {
+        sent = sendmsg(fd, &m, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent == (ssize_t)sizeof copy;
+}
+
+/* Reads on into h from byte *got; a descriptor that comes along goes to *passed (one that is there
+ * already is closed). 1: whole, 0: more is to come, -1: the other end is closed. */
+static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
+{
+    dpari_rights rights;
+    struct msghdr m;
+    struct iovec part;
+    ssize_t n;
+    part.iov_base = (char *)h + *got;
+    part.iov_len = sizeof *h - *got;
+    memset(&m, 0, sizeof m);
+    memset(&rights, 0, sizeof rights);
+    m.msg_iov = &part;
+    m.msg_iovlen = 1;
+    m.msg_control = &rights;
+    m.msg_controllen = sizeof rights;
+    n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+    if (n < 0) {
+        return errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
+    }
+    if (m.msg_controllen >= CMSG_LEN(sizeof(int)) && rights.head.cmsg_level == SOL_SOCKET &&
+        rights.head.cmsg_type == SCM_RIGHTS) {
+        int given;
+        memcpy(&given, CMSG_DATA(&rights.head), sizeof given);
+        if (*passed >= 0) {
+            close(*passed);
+        }
+        *passed = given;
+    }
+    *got += (size_t)n;
+    return n == 0 ? -1 : *got == sizeof *h;
+}
+
+static int dpari_meet_milliseconds(double seconds)
+{
+    return seconds <= 0.0 ? 0 : seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
+}
+
+/* ---- rank 0 ----------------------------------------------------------------------------------- */
+
+/* Takes a name for the job. A name of this user's that nobody answers is an old file; one that is
+ * answered belongs to a process of this job that is not gone yet; another user's is passed by. 1:
+ * listens; 0: not now; -1: never, with errno. */
+static int dpari_host_listen(dpari_host *h)
+{
+    int32_t k;
+    for (k = 0; k < DPARI_NAMES; k++) {
+        socklen_t bytes = dpari_meet_name(h->job, k, h->named, &h->name);
+        int fd = dpari_meet_socket(), other, mine, number;
+        if (fd < 0) {
+            return -1;
+        }
+        if (bind(fd, (struct sockaddr *)(void *)&h->name, bytes) == 0 && listen(fd, 128) == 0) {
+            h->poll[0].fd = fd;
+            return 1;
+        }
+        number = errno;
+        close(fd);
+        if (number != EADDRINUSE) {
+            errno = number;
+            return -1;
+        }
+        other = dpari_meet_socket();
+        if (other < 0) {
+            return -1;
+        }
+        mine = 1;
+        if (connect(other, (struct sockaddr *)(void *)&h->name, bytes) == 0) {
+            mine = dpari_meet_is_mine(other);
+        } else if (h->named && errno == ECONNREFUSED) {
+            struct stat about;
+            mine = lstat(h->name.sun_path, &about) == 0 && about.st_uid == getuid();
+            if (mine) {
+                unlink(h->name.sun_path);
+            }
+        }
+        close(other);
+        if (mine) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
+static void dpari_host_drop(dpari_host *h, int32_t i)
+{
+    dpari_guest *g = &h->guest[i];
+    close(h->poll[1 + i].fd);
+    h->poll[1 + i].fd = -1;
+    if (g->rank > 0) {
+        h->place[g->rank] = 0;
+    }
+    h->mapped -= g->state == DPARI_GUEST_MAPPED;
+    dpari_zero(g, sizeof *g);
+    g->rank = -1;
+}
+
+static void dpari_host_accept(dpari_host *h)
+{
+    int fd = accept(h->poll[0].fd, NULL, NULL);
+    int32_t i = 0;
+    if (fd < 0) {
+        return;
+    }
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    while (i < h->guests && h->poll[1 + i].fd >= 0) {
+        i++;
+    }
+    if (i == h->guests || !dpari_meet_is_mine(fd)) {
+        h->strangers++;
+        close(fd);
+        return;
+    }
+    h->poll[1 + i].fd = fd;
+    h->poll[1 + i].events = POLLIN;
+    h->poll[1 + i].revents = 0;
+    h->guest[i].rank = -1;
+}
+
+/* Has the guest gone without our having seen it? */
+static int dpari_host_is_gone(const dpari_host *h, int32_t i)
+{
+    char byte;
+    return recv(h->poll[1 + i].fd, &byte, 1, MSG_PEEK) == 0;
+}
+
+/* A first message: is it a rank of this job, of the same build, and the first that says so? */
+static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
+{
+    dpari_guest *g = &h->guest[i];
+    dpari_hello mine;
+    int32_t rank = g->in.rank;
+    dpari_meet_greet(h->job, &mine);
+    if (g->in.magic != mine.magic || g->in.job != mine.job || g->in.kind != DPARI_HELLO) {
+        h->strangers++;
+        dpari_host_drop(h, i);
+        return DPAR_OK;
+    }
+    if (g->in.layout != mine.layout) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "rank # is built with another version of dpar.h than rank 0", rank, 0, 0,
+                         0);
+    }
+    if (g->in.size != h->job->size || rank < 1 || rank >= h->job->size) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "one process says that it is rank # of #, rank 0 says that there are #",
+                         rank, g->in.size, h->job->size, 0);
+    }
+    if (h->place[rank] != 0 && dpari_host_is_gone(h, h->place[rank] - 1)) {
+        dpari_host_drop(h, h->place[rank] - 1);
+    }
+    if (h->place[rank] != 0) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "two processes say that they are rank # of # (do two jobs run as one?)",
+                         rank, h->job->size, 0, 0);
+    }
+    g->rank = rank;
+    g->state = DPARI_GUEST_WELCOME;
+    h->place[rank] = i + 1;
+    mine.kind = DPARI_WELCOME;
+    mine.nonce = g->in.nonce;
+    if (!dpari_meet_send(h->poll[1 + i].fd, &mine, h->segment->fd)) {
+        dpari_host_drop(h, i);
+    }
+    return DPAR_OK;
+}
+
+/* What a guest has to say. Negative: the job cannot start. */
+static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
+{
+    dpari_guest *g = &h->guest[i];
+    int passed = -1, whole = dpari_meet_read(h->poll[1 + i].fd, &g->in, &g->got, &passed);
+    if (passed >= 0) {
+        close(passed);
+    }
+    if (whole < 0) {
+        int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
+        dpari_host_drop(h, i);
+        return mapped ? dpari_say(DPAR_E_PEER, why, "rank # ended while # ranks were starting", rank,
+                                  h->job->size, 0, 0)
+                      : DPAR_OK;
+    }
+    if (whole == 0) {
+        return DPAR_OK;
+    }
+    g->got = 0;
+    if (g->state == DPARI_GUEST_NEW) {
+        return dpari_host_hello(h, i, why);
+    }
+    if (g->in.kind != DPARI_MAPPED || g->state != DPARI_GUEST_WELCOME) {
+        dpari_host_drop(h, i);
+        return DPAR_OK;
+    }
+    if (g->in.status != DPAR_OK) {
+        g->in.text[sizeof g->in.text - 1] = 0;
+        return dpari_say_word(DPAR_E_SYSTEM, why, "rank # cannot map the segment: @", g->in.text,
+                              sizeof g->in.text, g->rank, 0, 0, 0);
+    }
+    g->state = DPARI_GUEST_MAPPED;
+    h->mapped++;
+    return DPAR_OK;
+}
+
+/* "ranks 2, 3 of 4 did not come within 5.0 s". */
+static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
+{
+    int32_t r, named = 0, missing = h->job->size - 1 - h->mapped;
+    dpar_text t;
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    if (h->poll[0].fd < 0) {
+        dpar_text_put(&t, "another process is rank 0 of this job (");
+        dpar_text_put(&t, dpar_launcher_name(h->job->launcher));
+        dpar_text_put(&t, ", ");
+        dpar_text_put(&t, h->job->id);
+        dpar_text_put(&t, ") and did not end");
+    } else {
+        dpar_text_put(&t, missing == 1 ? "rank " : "ranks ");
+        for (r = 1; r < h->job->size; r++) {
+            if ((h->place[r] == 0 || h->guest[h->place[r] - 1].state != DPARI_GUEST_MAPPED) &&
+                named++ < 16) {
+                dpar_text_put(&t, named > 1 ? ", " : "");
+                dpar_text_int(&t, r);
+            }
+        }
+        dpar_text_put(&t, named > 16 ? ", ... of " : " of ");
+        dpar_text_int(&t, h->job->size);
+        dpar_text_put(&t, " did not come");
+    }
+    dpar_text_put(&t, " within ");
+    dpar_text_fixed(&t, dpari_os_now() - h->began, 1);
+    dpar_text_put(&t, " s");
+    if (h->strangers > 0) {
+        dpar_text_put(&t, "; connections that were of no rank of this job: ");
+        dpar_text_int(&t, h->strangers);
+    }
+    return DPAR_E_TIMEOUT;
+}
+
+/* Until all have the segment, or it cannot be. */
+static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
+{
+    dpar_status status = DPAR_OK;
+    int32_t i;
+    while (status == DPAR_OK && h->mapped < h->job->size - 1) {
+        double left = h->deadline - dpari_os_now();
+        if (left <= 0.0) {
+            return dpari_host_late(h, why);
+        }
+        if (h->poll[0].fd < 0) {
+            int listens = dpari_host_listen(h);
+            if (listens < 0) {
+                return dpari_system_why(why, "the socket where ranks meet", 0, errno);
+            }
+            if (listens == 0) {
+                dpari_os_sleep(dpari_leastf(left, 5e-3));
+                continue;
+            }
+        }
+        if (poll(h->poll, (nfds_t)h->guests + 1, dpari_meet_milliseconds(left)) <= 0) {
+            continue;
+        }
+        for (i = 0; i < h->guests && status == DPAR_OK; i++) {
+            if (h->poll[1 + i].fd >= 0 && h->poll[1 + i].revents != 0) {
+                status = dpari_host_hear(h, i, why);
+            }
+        }
+        if (h->poll[0].revents != 0) {
+            dpari_host_accept(h);
+        }
+    }
+    return status;
+}
+
+/* Tells every guest how it ended; nobody new is let in. */
+static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
+{
+    dpari_hello mine;
+    int32_t i;
+    if (h->poll[0].fd >= 0) {
+        close(h->poll[0].fd);
+        if (h->named) {
+            unlink(h->name.sun_path);
+        }
+    }
+    dpari_meet_greet(h->job, &mine);
+    mine.kind = status == DPAR_OK ? DPARI_GO : DPARI_REFUSED;
+    mine.status = status;
+    dpari_copy_text(mine.text, sizeof mine.text, status != DPAR_OK ? why->text : "",
+                    sizeof mine.text);
+    for (i = 0; i < h->guests; i++) {
+        if (h->poll[1 + i].fd >= 0) {
+            mine.nonce = h->guest[i].in.nonce;
+            dpari_meet_send(h->poll[1 + i].fd, &mine, -1);
+            close(h->poll[1 + i].fd);
+        }
+    }
+}
+
+static dpar_status dpari_meet_host(const dpar_job *job, const dpar_options *o, double deadline,
+                                   dpari_segment *segment, dpar_why *why)
+{
+    const int64_t places = (int64_t)job->size + 32;
+    const int64_t bytes = places * (int64_t)(sizeof(dpari_guest) + sizeof(struct pollfd) +
+                                             sizeof(int32_t)) + 64;
+    dpari_host h;
+    dpar_why said;
+    int32_t i;
+    char *memory;
+    dpar_status status = dpari_segment_make(segment, job->size, o, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    memory = (char *)dpari_os_pages(bytes);
+    if (memory == NULL) {
+        dpari_segment_close(segment);
+        return dpari_system_why(why, "memory to meet in, ", bytes, ENOMEM);
+    }
+    dpari_zero(&h, sizeof h);
+    h.job = job;
+    h.segment = segment;
+    h.guests = job->size + 31;
+    h.named = dpari_meet_is_named(o);
+    h.began = dpari_os_now();
+    h.deadline = deadline;
+    h.guest = (dpari_guest *)(void *)memory;
+    h.poll = (struct pollfd *)(void *)(h.guest + places);
+    h.place = (int32_t *)(void *)(h.poll + places);
+    for (i = 0; i <= h.guests; i++) {
+        h.poll[i].fd = -1;
+        h.poll[i].events = POLLIN;
+    }
+    status = dpari_host_wait(&h, &said);
+    dpari_host_end(&h, status, &said);
+    dpari_os_unmap(memory, bytes);
+    if (status != DPAR_OK) {
+        dpari_segment_close(segment);
+        if (why != NULL) {
+            *why = said;
+        }
+    }
+    return status;
+}
+
+/* ---- the other ranks -------------------------------------------------------------------------- */
+
+/* One whole message until the deadline; 1: yes, 0: time is up, -1: the other end is closed. */
+static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)
+{
+    size_t got = 0;
+    for (;;) {
+        struct pollfd p;
+        double left = deadline - dpari_os_now();
+        int whole;
+        if (left <= 0.0) {
+            return 0;
+        }
+        p.fd = fd;
+        p.events = POLLIN;
+        p.revents = 0;
+        if (poll(&p, 1, dpari_meet_milliseconds(left)) <= 0) {
+            continue;
+        }
+        whole = dpari_meet_read(fd, h, &got, passed);
+        if (whole != 0) {
+            return whole;
+        }
+    }
+}
+
+/* Is this the answer of this job's rank 0 to this hello? */
+static int dpari_meet_answers(const dpari_hello *answer, const dpari_hello *mine)
+{
+    return answer->magic == mine->magic && answer->job == mine->job &&
+           answer->nonce == mine->nonce && answer->rank == 0;
+}
+
+/* The sentence of a refusal. */
+static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
+{
+    answer->text[sizeof answer->text - 1] = 0;
+    return dpari_say_word(answer->status < 0 ? answer->status : DPAR_E_PEER, why, "@", answer->text,
+                          sizeof answer->text, 0, 0, 0, 0);
+}
+
+/* The rest, once rank 0 has sent the descriptor: map it, say so, wait for the go. */
+static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double deadline,
+                                  dpari_segment *segment, dpar_why *why)
+{
+    dpari_hello answer;
+    dpar_why said;
+    int none = -1, got;
+    dpar_status status = dpari_segment_open(segment, passed, &said);
+    mine->kind = DPARI_MAPPED;
+    mine->status = status;
+    dpari_copy_text(mine->text, sizeof mine->text, status != DPAR_OK ? said.text : "",
+                    sizeof mine->text);
+    got = dpari_meet_send(fd, mine, -1) ? 1 : -1;
+    if (status != DPAR_OK) {
+        return dpari_say_word(status, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
+    }
+    if (got > 0) { /* rank 0 counts the time; its sentence is the better one */
+        got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
+    }
+    if (none >= 0) {
+        close(none);
+    }
+    if (got > 0 && dpari_meet_answers(&answer, mine) && answer.kind == DPARI_GO) {
+        return DPAR_OK;
+    }
+    dpari_segment_close(segment);
+    if (got > 0 && dpari_meet_answers(&answer, mine)) {
+        return dpari_meet_refused(&answer, why);
+    }
+    return got == 0 ? dpari_say(DPAR_E_TIMEOUT, why,
+                                "rank 0 of # let rank # in and then said nothing more", mine->size,
+                                mine->rank, 0, 0)
+                    : dpari_say(DPAR_E_PEER, why, "rank 0 ended while # ranks were starting",
+                                mine->size, 0, 0, 0);
+}
+
+/* One try at one name. MORE: not there, or not this job's rank 0. */
+static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t bytes,
+                                   dpari_hello *mine, double deadline, dpari_segment *segment,
+                                   int32_t *strangers, dpar_why *why)
+{
+    struct sockaddr_un to = *name;
+    dpari_hello answer;
+    int passed = -1, got, fd = dpari_meet_socket();
+    dpar_status status = DPAR_MORE;
+    if (fd < 0) {
+        return dpari_system_why(why, "the socket where ranks meet", 0, errno);
+    }
+    if (connect(fd, (struct sockaddr *)(void *)&to, bytes) != 0) {
+        close(fd);
+        return DPAR_MORE;
+    }
+    mine->kind = DPARI_HELLO;
+    mine->status = DPAR_OK;
+    mine->nonce = dpari_meet_hash((uint64_t)getpid(), (uint64_t)(dpari_os_now() * 1e9));
+    got = dpari_meet_is_mine(fd) && dpari_meet_send(fd, mine, -1) ? 1 : -1;
+    if (got > 0) { /* rank 0 answers at once; whoever does not is somebody else, or stopped */
+        got = dpari_meet_receive(fd, &answer, &passed,
+                                 dpari_leastf(deadline, dpari_os_now() + 2.0));
+    }
+    if (got > 0 && dpari_meet_answers(&answer, mine) && answer.kind == DPARI_REFUSED) {
+        status = dpari_meet_refused(&answer, why);
+    } else if (got > 0 && passed >= 0 && dpari_meet_answers(&answer, mine) &&
+               answer.kind == DPARI_WELCOME) {
+        status = dpari_meet_map(fd, passed, mine, deadline, segment, why);
+        passed = -1;
+    } else {
+        *strangers += 1;
+    }
+    if (passed >= 0) {
+        close(passed);
+    }
+    close(fd);
+    return status;
+}
+
+static dpar_status dpari_meet_guest(const dpar_job *job, int32_t named, double deadline,
+                                    dpari_segment *segment, dpar_why *why)
+{
+    double began = dpari_os_now(), nap = 100e-6;
+    int32_t k, strangers = 0;
+    dpari_hello mine;
+    dpar_text t;
+    dpari_meet_greet(job, &mine);
+    while (dpari_os_now() < deadline) {
+        for (k = 0; k < DPARI_NAMES; k++) {
+            struct sockaddr_un name;
+            socklen_t bytes = dpari_meet_name(job, k, named, &name);
+            dpar_status status =
+                dpari_meet_call(&name, bytes, &mine, deadline, segment, &strangers, why);
+            if (status != DPAR_MORE) {
+                return status;
+            }
+        }
+        dpari_os_sleep(nap);
+        nap = dpari_leastf(1.5 * nap, 20e-3);
+    }
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpar_text_put(&t, "rank 0 of ");
+    dpar_text_int(&t, job->size);
+    dpar_text_put(&t, " did not come within ");
+    dpar_text_fixed(&t, dpari_os_now() - began, 1);
+    dpar_text_put(&t, " s (job ");
+    dpar_text_put(&t, job->id);
+    dpar_text_put(&t, " of ");
+    dpar_text_put(&t, dpar_launcher_name(job->launcher));
+    dpar_text_put(&t, ")");
+    dpar_text_put(&t, strangers > 0 ? "; something else listens in its place" : "");
+    return DPAR_E_TIMEOUT;
+}
+
+static dpar_status dpari_meet_ranks(const dpar_job *job, const dpar_options *o, dpari_segment *segment,
+                              dpar_why *why)
+{
+    double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
+    double deadline = dpari_os_now() + timeout;
+    return job->rank == 0 ? dpari_meet_host(job, o, deadline, segment, why)
+                          : dpari_meet_guest(job, dpari_meet_is_named(o), deadline, segment, why);
+}
+
+#endif /* DPARI_RUN */
 
 #ifndef DPAR_NO_SHOW
 

@@ -85,7 +85,7 @@ DPARI_API dpari_piece *dpari_table(const dpari_shm *s, int32_t rank, int64_t par
     return (dpari_piece *)(void *)(behind + (parity & 1) * dpari_table_bytes(s->world));
 }
 
-DPARI_API char *dpari_slots(const dpari_shm *s, int32_t rank)
+DPARI_API char *dpari_staging(const dpari_shm *s, int32_t rank)
 {
     char *behind = (char *)(s->member[rank] + 1);
     return behind + 2 * dpari_table_bytes(s->world);
@@ -212,7 +212,7 @@ static int dpari_gives_any(const dpari_shm *s, const dpar_call *call)
 
 /* ---- fingerprints ----------------------------------------------------------------------------- */
 
-static uint64_t dpari_mix(uint64_t h, uint64_t v)
+static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
 {
     h = (h ^ v) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ h >> 29;
@@ -223,13 +223,13 @@ static uint32_t dpari_fingerprint(const dpari_shm *s, const dpar_call *call)
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->type << 8 |
                  (uint64_t)(uint32_t)call->op << 16 | (uint64_t)(uint32_t)call->varies << 24 |
                  (uint64_t)(uint32_t)call->root << 32;
-    h = dpari_mix(h, 1);
+    h = dpari_coll_mix(h, 1);
     if (!call->varies) {
-        h = dpari_mix(h, (uint64_t)call->count);
+        h = dpari_coll_mix(h, (uint64_t)call->count);
     } else if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {
         const int64_t *count = call->in_count ? call->in_count : call->out_count;
         for (int32_t r = 0; r < s->comm.size; r++) {
-            h = dpari_mix(h, (uint64_t)count[r]);
+            h = dpari_coll_mix(h, (uint64_t)count[r]);
         }
     }
     return (uint32_t)(h >> 32);
@@ -379,7 +379,7 @@ static int64_t dpari_gives_here(const dpari_shm *s, const dpar_work *k, dpari_of
 static void dpari_offer_make(dpari_shm *s, dpar_work *k, dpari_offer *offer)
 {
     const dpar_call *call = &k->call;
-    char *slot = dpari_slots(s, s->comm.rank) + (k->sequence & 1) * s->slot_bytes;
+    char *slot = dpari_staging(s, s->comm.rank) + (k->sequence & 1) * s->slot_bytes;
     const int64_t bytes = dpari_gives_here(s, k, offer);
     offer->in_at = (uint64_t)(uintptr_t)call->in;
     offer->out_at = (uint64_t)(uintptr_t)call->out;
@@ -608,7 +608,7 @@ static dpar_status dpari_cma_reduce(dpari_shm *s, const dpar_work *k)
     const dpari_piece part = dpari_part(s, call, s->comm.rank);
     const int32_t n = s->comm.size, me = s->comm.rank;
     int64_t block = 2 * s->slot_bytes / n / 64 * 64;
-    char *slots = dpari_slots(s, me);
+    char *slots = dpari_staging(s, me);
     block = block < DPARI_BLOCK ? block : DPARI_BLOCK;
     for (int64_t at = 0; at < part.bytes; at += block) {
         int64_t bytes = part.bytes - at < block ? part.bytes - at : block;
@@ -731,7 +731,7 @@ static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
 
 static char *dpari_buffer(const dpari_shm *s, int32_t rank, int64_t step)
 {
-    return dpari_slots(s, rank) + (step % DPARI_BUFFERS) * (2 * s->slot_bytes / DPARI_BUFFERS);
+    return dpari_staging(s, rank) + (step % DPARI_BUFFERS) * (2 * s->slot_bytes / DPARI_BUFFERS);
 }
 
 /* The part of a piece that goes with chunk `step`: empty past its end. */

@@ -61,7 +61,7 @@ typedef struct dpari_piece {
 } dpari_piece;
 DPARI_API int64_t dpari_table_bytes(const dpari_world *w);
 DPARI_API dpari_piece *dpari_table(const dpari_shm *s, int32_t rank, int64_t parity);
-DPARI_API char *dpari_slots(const dpari_shm *s, int32_t rank);
+DPARI_API char *dpari_staging(const dpari_shm *s, int32_t rank);
 
 /* The world's communicator; its parts are already in the rank blocks. */
 DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size,

@@ -5,28 +5,28 @@
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
 enum { DPARI_VERSION = 1 };
 
-static int64_t dpari_round_up(int64_t bytes, int64_t unit)
+static int64_t dpari_up_to(int64_t bytes, int64_t unit)
 {
     return (bytes + unit - 1) / unit * unit;
 }
 
 /* ---- segments --------------------------------------------------------------------------------- */
 
-static dpari_head *dpari_segment_head(const dpari_segment *s)
+static dpari_world_head *dpari_segment_head(const dpari_segment *s)
 {
-    return (dpari_head *)(void *)s->base;
+    return (dpari_world_head *)(void *)s->base;
 }
 
 static dpari_rank *dpari_segment_ranks(const dpari_segment *s)
 {
-    return (dpari_rank *)(void *)(s->base + sizeof(dpari_head));
+    return (dpari_rank *)(void *)(s->base + sizeof(dpari_world_head));
 }
 
 static int64_t dpari_heap_begin(int64_t ranks)
 {
     int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
-    int64_t bytes = (int64_t)sizeof(dpari_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
-    return dpari_round_up(bytes, INT64_C(65536)); /* the largest page in use */
+    int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
+    return dpari_up_to(bytes, INT64_C(65536)); /* the largest page in use */
 }
 
 static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
@@ -99,11 +99,11 @@ DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks, const 
     dpar_status status = dpari_segment_options(ranks, options, why);
     int64_t heap = options && options->heap_bytes > 0 ? options->heap_bytes : dpari_os_memory();
     int number = ENOMEM;
-    dpari_head *h;
+    dpari_world_head *h;
     if (status != DPAR_OK) {
         return status;
     }
-    heap = dpari_round_up(heap < least ? least : heap, INT64_C(65536));
+    heap = dpari_up_to(heap < least ? least : heap, INT64_C(65536));
     /* only addresses are taken here: where a limit forbids so many, fewer do */
     for (; number != 0 && heap >= least; heap = number ? heap / 2 / 65536 * 65536 : heap) {
         if ((uint64_t)heap < (uint64_t)SIZE_MAX / 4 / (uint64_t)ranks) {
@@ -136,7 +136,7 @@ DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks, const 
     return DPAR_OK;
 }
 
-static int dpari_head_is_sound(const dpari_head *h, int64_t bytes)
+static int dpari_head_is_sound(const dpari_world_head *h, int64_t bytes)
 {
     return DPARI_LOAD(&h->magic) == DPARI_MAGIC && h->version == DPARI_VERSION &&
            h->bytes == bytes && h->ranks >= 1 && h->ranks <= DPARI_MAX_RANKS &&
@@ -153,7 +153,7 @@ DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why
     }
     s->fd = fd;
     s->bytes = (int64_t)about.st_size;
-    s->base = s->bytes >= (int64_t)sizeof(dpari_head) ? (char *)dpari_os_map(fd, s->bytes) : NULL;
+    s->base = s->bytes >= (int64_t)sizeof(dpari_world_head) ? (char *)dpari_os_map(fd, s->bytes) : NULL;
     if (s->base && dpari_head_is_sound(dpari_segment_head(s), s->bytes)) {
         return DPAR_OK;
     }
@@ -185,7 +185,7 @@ DPARI_API void dpari_segment_close(dpari_segment *s)
 /* ---- sleeping and waking ---------------------------------------------------------------------- */
 
 /* Takes a rank off the count of sleepers; whoever succeeds does it, once. */
-static int dpari_untell(dpari_head *h, dpari_rank *r)
+static int dpari_untell(dpari_world_head *h, dpari_rank *r)
 {
     uint32_t asleep = 1;
     if (!DPARI_CLAIM(&r->asleep, &asleep, 0U)) {
@@ -195,7 +195,7 @@ static int dpari_untell(dpari_head *h, dpari_rank *r)
     return 1;
 }
 
-static void dpari_ring(dpari_head *h, dpari_rank *r)
+static void dpari_ring(dpari_world_head *h, dpari_rank *r)
 {
     if (dpari_untell(h, r)) {
         DPARI_ADD(&r->bell, 1U);
@@ -205,7 +205,7 @@ static void dpari_ring(dpari_head *h, dpari_rank *r)
 
 DPARI_API void dpari_ring_all(const dpari_segment *s)
 {
-    dpari_head *h = dpari_segment_head(s);
+    dpari_world_head *h = dpari_segment_head(s);
     for (uint32_t i = 0; i < h->ranks; i++) {
         dpari_ring(h, &dpari_segment_ranks(s)[i]);
     }
@@ -373,7 +373,7 @@ DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **mem
     if (take > w->head->heap_bytes) {
         return DPAR_E_MEMORY;
     }
-    take = dpari_round_up(take, dpari_os_page());
+    take = dpari_up_to(take, dpari_os_page());
     at = dpari_heap_gap(w, take, &place);
     if (at < 0 || (w->segment.fd >= 0 && dpari_os_reserve(w->segment.fd, at, take) != 0)) {
         return DPAR_E_MEMORY;
@@ -434,7 +434,7 @@ DPARI_API void dpari_world_close(dpari_world *w)
 static dpari_world *dpari_world_make(const dpari_segment *s, int32_t me, int32_t own,
                                      const dpar_options *options)
 {
-    dpari_head *h = dpari_segment_head(s);
+    dpari_world_head *h = dpari_segment_head(s);
     dpari_world *w = (dpari_world *)dpari_os_pages((int64_t)sizeof *w);
     if (!w) {
         return NULL;
@@ -512,7 +512,7 @@ static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
     return DPAR_OK;
 }
 
-static int32_t dpari_bits(uint64_t v)
+static int32_t dpari_cpu_bits(uint64_t v)
 {
     int32_t n = 0;
     for (; v; v &= v - 1) {
@@ -532,7 +532,7 @@ static void dpari_world_look(dpari_world *w)
         for (int32_t i = 0; i < w->size; i++) {
             any |= w->rank[i].cpus[k];
         }
-        cores += dpari_bits(any);
+        cores += dpari_cpu_bits(any);
     }
     w->crowded = cores < w->size;
     if (!w->threads && !(w->head->plain & DPAR_WITHOUT_CMA) &&

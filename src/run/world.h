@@ -52,7 +52,7 @@ typedef struct dpari_rank {
     dpari_flight flight[DPARI_FLIGHTS];
 } dpari_rank;
 
-typedef struct dpari_head {
+typedef struct dpari_world_head {
     uint64_t magic;
     uint32_t version, ranks;
     int64_t bytes, heap_bytes, slot_bytes, heap_begin;
@@ -62,7 +62,7 @@ typedef struct dpari_head {
     char room_1[DPARI_LINE - 4];
     uint32_t comms;    /* names given to communicators so far */
     char room_2[DPARI_LINE - 4];
-} dpari_head;
+} dpari_world_head;
 
 /* Shared memory for a world, made before its ranks are. */
 typedef struct dpari_segment {
@@ -80,7 +80,7 @@ enum { DPARI_MAX_USED = 1 << 16 }; /* allocations of one rank at a time */
 struct dpari_shm;
 typedef struct dpari_world {
     dpari_segment segment;
-    dpari_head *head;
+    dpari_world_head *head;
     dpari_rank *rank; /* of each */
     uint64_t *channel; /* [to * ranks + from]: ref of the channel, 0 while it is not open */
     int32_t me, size;

@@ -1,0 +1,654 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "job.h"
+
+/* One row of the table of launchers: the variables that hold its numbers. The second name of a
+ * pair is looked at when the first is not set; NULL: there is none. */
+typedef struct dpari_job_row {
+    const char *rank[2], *size[3], *local_rank[2], *local_size[2];
+} dpari_job_row;
+
+static const char *dpari_job_environ(const void *user, const char *name)
+{
+    char **at = environ;
+    size_t n = dpari_length(name);
+    (void)user;
+    for (; at != NULL && *at != NULL; at++) {
+        size_t i = 0;
+        while (i < n && (*at)[i] == name[i]) {
+            i++;
+        }
+        if (i == n && (*at)[n] == '=') {
+            return *at + n + 1;
+        }
+    }
+    return NULL;
+}
+
+static void dpari_site_here(dpari_site *site)
+{
+    site->env = dpari_job_environ;
+    site->user = NULL;
+    site->root = "";
+}
+
+static const char *dpari_site_env(const dpari_site *site, const char *name)
+{
+    return site->env(site->user, name);
+}
+
+static int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
+{
+    char full[512];
+    dpar_text t;
+    size_t used = 0;
+    int fd;
+    dpar_text_init(&t, full, sizeof full);
+    dpar_text_put(&t, site->root);
+    dpar_text_put(&t, path);
+    if (t.used >= sizeof full || room == 0) {
+        return -1;
+    }
+    fd = open(full, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return -1;
+    }
+    while (used + 1 < room) {
+        ssize_t got = read(fd, text + used, room - 1 - used);
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            break;
+        }
+        used += (size_t)got;
+    }
+    close(fd);
+    text[used] = 0;
+    return (int64_t)used;
+}
+
+static dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+                                     const char *b, const char *c, const char *d)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, a);
+        dpar_text_put(&t, b != NULL ? b : "");
+        dpar_text_put(&t, c != NULL ? c : "");
+        dpar_text_put(&t, d != NULL ? d : "");
+    }
+    return status;
+}
+
+static int dpari_job_number(const char *text, int64_t most, int64_t *value)
+{
+    int64_t v = 0;
+    size_t i;
+    for (i = 0; text[i] != 0; i++) {
+        if (text[i] < '0' || text[i] > '9' || i == 18) {
+            return 0;
+        }
+        v = v * 10 + (text[i] - '0');
+    }
+    if (i == 0 || v > most) {
+        return 0;
+    }
+    *value = v;
+    return 1;
+}
+
+/* A run of digits at text[*at]; 1 when there is one, below 2^31. */
+static int dpari_job_digits(const char *text, size_t *at, int32_t *value)
+{
+    int64_t v = 0;
+    size_t i = *at;
+    while (text[i] >= '0' && text[i] <= '9' && v <= INT32_MAX) {
+        v = v * 10 + (text[i++] - '0');
+    }
+    if (i == *at || v > INT32_MAX) {
+        return 0;
+    }
+    *at = i;
+    *value = (int32_t)v;
+    return 1;
+}
+
+/* One "4" or "4(x2)" at text[*at] and the comma behind it. */
+static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t *times)
+{
+    size_t i = *at;
+    *times = 1;
+    if (!dpari_job_digits(text, &i, tasks)) {
+        return 0;
+    }
+    if (text[i] == '(') {
+        i++;
+        if (text[i++] != 'x' || !dpari_job_digits(text, &i, times) || text[i++] != ')') {
+            return 0;
+        }
+    }
+    if (text[i] == ',' && text[i + 1] != 0) {
+        i++;
+    } else if (text[i] != 0) {
+        return 0;
+    }
+    *at = i;
+    return *times > 0;
+}
+
+static int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes)
+{
+    int32_t count = 0, found = -1, here, times;
+    size_t at = 0;
+    int same = 1;
+    while (text[at] != 0) {
+        if (!dpari_job_group(text, &at, &here, &times) || times > INT32_MAX - count) {
+            return 0;
+        }
+        if (node >= count && node - count < times) {
+            found = here;
+        }
+        if (node < 0) {
+            same = same && (found < 0 || found == here);
+            found = here;
+        }
+        count += times;
+    }
+    if (found < 0 || !same) {
+        return 0;
+    }
+    *tasks = found;
+    *nodes = count;
+    return 1;
+}
+
+static void dpari_job_pair(const char **name, const char *first, const char *second)
+{
+    name[0] = first;
+    name[1] = second;
+}
+
+static void dpari_job_names(int32_t launcher, dpari_job_row *row)
+{
+    dpari_zero(row, sizeof *row);
+    switch (launcher) {
+    case DPAR_LAUNCHER_DPAR:
+        dpari_job_pair(row->rank, "DPAR_RANK", NULL);
+        dpari_job_pair(row->size, "DPAR_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "DPAR_LOCAL_RANK", NULL);
+        dpari_job_pair(row->local_size, "DPAR_LOCAL_SIZE", NULL);
+        break;
+    case DPAR_LAUNCHER_TORCHRUN:
+        dpari_job_pair(row->rank, "RANK", NULL);
+        dpari_job_pair(row->size, "WORLD_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "LOCAL_RANK", NULL);
+        dpari_job_pair(row->local_size, "LOCAL_WORLD_SIZE", NULL);
+        break;
+    case DPAR_LAUNCHER_OPENMPI:
+        dpari_job_pair(row->rank, "OMPI_COMM_WORLD_RANK", NULL);
+        dpari_job_pair(row->size, "OMPI_COMM_WORLD_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "OMPI_COMM_WORLD_LOCAL_RANK", NULL);
+        dpari_job_pair(row->local_size, "OMPI_COMM_WORLD_LOCAL_SIZE", NULL);
+        break;
+    case DPAR_LAUNCHER_HYDRA:
+        dpari_job_pair(row->rank, "PMI_RANK", NULL);
+        dpari_job_pair(row->size, "PMI_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "MPI_LOCALRANKID", NULL);
+        dpari_job_pair(row->local_size, "MPI_LOCALNRANKS", NULL);
+        break;
+    case DPAR_LAUNCHER_PALS:
+        dpari_job_pair(row->rank, "PMI_RANK", "PALS_RANKID");
+        dpari_job_pair(row->size, "PMI_SIZE", "PALS_NRANKS");
+        row->size[2] = "PALS_SIZE";
+        dpari_job_pair(row->local_rank, "PMI_LOCAL_RANK", "PALS_LOCAL_RANKID");
+        dpari_job_pair(row->local_size, "PMI_LOCAL_SIZE", "PALS_LOCAL_SIZE");
+        break;
+    case DPAR_LAUNCHER_MVAPICH:
+        dpari_job_pair(row->rank, "MV2_COMM_WORLD_RANK", NULL);
+        dpari_job_pair(row->size, "MV2_COMM_WORLD_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "MV2_COMM_WORLD_LOCAL_RANK", NULL);
+        dpari_job_pair(row->local_size, "MV2_COMM_WORLD_LOCAL_SIZE", NULL);
+        break;
+    case DPAR_LAUNCHER_FLUX:
+        dpari_job_pair(row->rank, "FLUX_TASK_RANK", NULL);
+        dpari_job_pair(row->size, "FLUX_JOB_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "FLUX_TASK_LOCAL_ID", NULL);
+        break;
+    case DPAR_LAUNCHER_JSRUN:
+        dpari_job_pair(row->rank, "JSM_NAMESPACE_RANK", NULL);
+        dpari_job_pair(row->size, "JSM_NAMESPACE_SIZE", NULL);
+        dpari_job_pair(row->local_rank, "JSM_NAMESPACE_LOCAL_RANK", NULL);
+        break;
+    default:
+        dpari_job_pair(row->rank, "SLURM_PROCID", NULL);
+        dpari_job_pair(row->size, "SLURM_STEP_NUM_TASKS", NULL);
+        dpari_job_pair(row->local_rank, "SLURM_LOCALID", NULL);
+        break;
+    }
+}
+
+/* The first of up to n names that is set, and its text; NULL when none is. */
+static const char *dpari_job_pick(const dpari_site *s, const char *const *names, int n,
+                                  const char **name)
+{
+    int i;
+    *name = names[0];
+    for (i = 0; i < n && names[i] != NULL; i++) {
+        const char *text = dpari_site_env(s, names[i]);
+        if (text != NULL) {
+            *name = names[i];
+            return text;
+        }
+    }
+    return NULL;
+}
+
+static int dpari_job_has(const dpari_site *s, const char *name)
+{
+    return dpari_site_env(s, name) != NULL;
+}
+
+static int dpari_job_equal(const dpari_site *s, const char *a, const char *b)
+{
+    const char *x = dpari_site_env(s, a), *y = dpari_site_env(s, b);
+    return x != NULL && y != NULL && dpari_same(x, y);
+}
+
+/* A step of Slurm's that runs ranks: not the batch script, not the shell of an allocation; those
+ * have no step or one with a number above 2^32 - 16. */
+static int dpari_job_in_step(const dpari_site *s)
+{
+    const char *step = dpari_site_env(s, "SLURM_STEP_ID");
+    int64_t number;
+    return step != NULL && dpari_job_has(s, "SLURM_STEP_NUM_TASKS") &&
+           !(dpari_job_number(step, INT64_MAX, &number) && number >= INT64_C(4294967280));
+}
+
+/* Do the PMI variables come from srun --mpi=pmi2? Then Slurm's row says more. */
+static int dpari_job_slurm_pmi(const dpari_site *s)
+{
+    return dpari_job_in_step(s) && !dpari_job_has(s, "MPI_LOCALNRANKS") &&
+           !dpari_job_has(s, "MPI_LOCALRANKID") &&
+           dpari_job_equal(s, "PMI_RANK", "SLURM_PROCID") &&
+           dpari_job_equal(s, "PMI_SIZE", "SLURM_STEP_NUM_TASKS");
+}
+
+static int dpari_job_is_pals(const dpari_site *s)
+{
+    return dpari_job_has(s, "PALS_RANKID") || dpari_job_has(s, "PALS_APID") ||
+           dpari_job_has(s, "PMI_LOCAL_RANK");
+}
+
+/* Did this launcher leave its mark? Its row must then be whole. */
+static int dpari_job_seen(const dpari_site *s, int32_t launcher)
+{
+    switch (launcher) {
+    case DPAR_LAUNCHER_DPAR: return dpari_job_has(s, "DPAR_RANK") || dpari_job_has(s, "DPAR_SIZE");
+    case DPAR_LAUNCHER_TORCHRUN: return dpari_job_has(s, "RANK");
+    case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(s, "OMPI_COMM_WORLD_RANK");
+    case DPAR_LAUNCHER_HYDRA:
+        return dpari_job_has(s, "PMI_RANK") &&
+               (dpari_job_has(s, "MPI_LOCALRANKID") ||
+                (!dpari_job_is_pals(s) && !dpari_job_slurm_pmi(s)));
+    case DPAR_LAUNCHER_PALS:
+        return dpari_job_has(s, "PALS_RANKID") ||
+               (dpari_job_has(s, "PMI_RANK") && dpari_job_is_pals(s));
+    case DPAR_LAUNCHER_MVAPICH: return dpari_job_has(s, "MV2_COMM_WORLD_RANK");
+    case DPAR_LAUNCHER_FLUX: return dpari_job_has(s, "FLUX_TASK_RANK");
+    case DPAR_LAUNCHER_JSRUN: return dpari_job_has(s, "JSM_NAMESPACE_RANK");
+    case DPAR_LAUNCHER_SLURM: return dpari_job_in_step(s);
+    default: return 0;
+    }
+}
+
+DPAR_API const char *dpar_launcher_name(int32_t launcher)
+{
+    switch (launcher) {
+    case DPAR_LAUNCHER_NONE: return "none";
+    case DPAR_LAUNCHER_DPAR: return "dpar";
+    case DPAR_LAUNCHER_TORCHRUN: return "torchrun";
+    case DPAR_LAUNCHER_OPENMPI: return "Open MPI";
+    case DPAR_LAUNCHER_HYDRA: return "Hydra (MPICH, Intel MPI)";
+    case DPAR_LAUNCHER_PALS: return "PALS (Cray)";
+    case DPAR_LAUNCHER_MVAPICH: return "MVAPICH";
+    case DPAR_LAUNCHER_FLUX: return "Flux";
+    case DPAR_LAUNCHER_JSRUN: return "jsrun";
+    case DPAR_LAUNCHER_SLURM: return "Slurm";
+    default: return "?";
+    }
+}
+
+/* Lines that are not empty of the file that PBS_NODEFILE names: a line a rank. 0: there is none. */
+static int32_t dpari_job_nodefile(const dpari_site *s)
+{
+    const char *path = dpari_site_env(s, "PBS_NODEFILE");
+    char text[4096];
+    dpari_site other = *s;
+    int64_t bytes, i, lines = 0;
+    if (path == NULL) {
+        return 0;
+    }
+    bytes = dpari_site_read(&other, path, text, sizeof text);
+    if (bytes < 0 || bytes >= (int64_t)sizeof text - 1) {
+        return 0; /* a job so large is on many nodes anyway */
+    }
+    for (i = 0; i < bytes; i++) {
+        lines += text[i] != '\n' && (text[i + 1] == '\n' || text[i + 1] == 0);
+    }
+    return (int32_t)lines;
+}
+
+/* A number of a row into *value, `absent` when none of the names is set. */
+static dpar_status dpari_job_value(const dpari_site *s, const char *const *names, int n,
+                                   int32_t absent, int32_t *value, dpar_why *why)
+{
+    const char *name, *text = dpari_job_pick(s, names, n, &name);
+    int64_t v;
+    if (text == NULL) {
+        *value = absent;
+        return DPAR_OK;
+    }
+    if (!dpari_job_number(text, INT32_MAX, &v)) {
+        return dpari_job_says(DPAR_E_ARG, why, name, " is \"", text,
+                              "\", which is no whole number from 0 to 2147483647");
+    }
+    *value = (int32_t)v;
+    return DPAR_OK;
+}
+
+/* "torchrun: RANK is set, WORLD_SIZE is not". */
+static dpar_status dpari_job_half(int32_t launcher, const char *set, const char *missing,
+                                  dpar_why *why)
+{
+    char text[160];
+    dpar_text t;
+    dpar_text_init(&t, text, sizeof text);
+    dpar_text_put(&t, dpar_launcher_name(launcher));
+    dpar_text_put(&t, ": ");
+    dpar_text_put(&t, set);
+    return dpari_job_says(DPAR_E_ARG, why, text, " is set but ", missing,
+                          " is not: set both, or neither for one rank");
+}
+
+/* The four numbers of a row by their names. */
+static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_job *job,
+                                  dpar_why *why)
+{
+    dpari_job_row row;
+    dpar_status status;
+    dpari_job_names(launcher, &row);
+    status = dpari_job_value(s, row.rank, 2, -1, &job->rank, why);
+    if (status == DPAR_OK) {
+        status = dpari_job_value(s, row.size, 3, -1, &job->size, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_job_value(s, row.local_rank, 2, -1, &job->local_rank, why);
+    }
+    if (status == DPAR_OK) {
+        status = dpari_job_value(s, row.local_size, 2, -1, &job->local_size, why);
+    }
+    if (status == DPAR_OK && job->size < 0 && launcher == DPAR_LAUNCHER_PALS) {
+        job->size = dpari_job_nodefile(s);
+        job->size = job->size > 0 ? job->size : -1;
+    }
+    if (status == DPAR_OK && (job->rank < 0 || job->size < 0)) {
+        const char *present = job->rank < 0 ? row.size[0] : row.rank[0];
+        const char *missing = job->rank < 0 ? row.rank[0] : row.size[0];
+        if (launcher == DPAR_LAUNCHER_PALS && job->rank >= 0) {
+            dpari_job_pick(s, row.rank, 2, &present);
+            missing = "none of PMI_SIZE, PALS_NRANKS, PALS_SIZE, PBS_NODEFILE";
+            return dpari_job_says(DPAR_E_ARG, why, "PALS (Cray): ", present, " is set but ",
+                                  missing);
+        }
+        return dpari_job_half(launcher, present, missing, why);
+    }
+    return status;
+}
+
+static dpar_status dpari_job_flux(const dpari_site *s, dpar_job *job, int32_t *nodes, dpar_why *why)
+{
+    const char *name = "FLUX_JOB_NNODES";
+    dpar_status status = dpari_job_value(s, &name, 1, 0, nodes, why);
+    if (status == DPAR_OK && *nodes > 0 && job->size % *nodes == 0) {
+        job->local_size = job->size / *nodes;
+    }
+    return status;
+}
+
+static dpar_status dpari_job_slurm(const dpari_site *s, dpar_job *job, int32_t *nodes,
+                                   dpar_why *why)
+{
+    const char *name = "SLURM_NODEID", *text = dpari_site_env(s, "SLURM_STEP_TASKS_PER_NODE");
+    int32_t node;
+    dpar_status status = dpari_job_value(s, &name, 1, -1, &node, why);
+    if (status != DPAR_OK || text == NULL) {
+        return status;
+    }
+    if (!dpari_job_tasks(text, node, &job->local_size, nodes)) {
+        return dpari_job_says(DPAR_E_ARG, why, "SLURM_STEP_TASKS_PER_NODE is \"", text,
+                              "\", which does not say how many tasks this node has",
+                              node < 0 ? " (SLURM_NODEID is not set)" : NULL);
+    }
+    return DPAR_OK;
+}
+
+/* Do the numbers of a row fit together? */
+static dpar_status dpari_job_is_sound(const dpar_job *job, dpar_why *why)
+{
+    const char *name = dpar_launcher_name(job->launcher);
+    size_t n = dpari_length(name);
+    if (job->size < 1) {
+        return dpari_say_word(DPAR_E_ARG, why, "@: a job of # ranks", name, n, job->size, 0, 0, 0);
+    }
+    if (job->rank >= job->size) {
+        return dpari_say_word(DPAR_E_ARG, why, "@: rank # is not in a job of # ranks (0 .. #)",
+                              name, n, job->rank, job->size, job->size - 1, 0);
+    }
+    if (job->local_size == 0 || job->local_size > job->size) {
+        return dpari_say_word(DPAR_E_ARG, why, "@: # ranks on this node, # in the whole job", name,
+                              n, job->local_size, job->size, 0, 0);
+    }
+    if (job->local_rank >= (job->local_size > 0 ? job->local_size : job->size)) {
+        return dpari_say_word(DPAR_E_ARG, why, "@: local rank # does not fit # ranks on the node",
+                              name, n, job->local_rank,
+                              job->local_size > 0 ? job->local_size : job->size, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Appends before + the variable's text, if it is set and not empty. */
+static void dpari_job_part(const dpari_site *s, dpar_text *t, const char *before, const char *name)
+{
+    const char *text = dpari_site_env(s, name);
+    if (text != NULL && text[0] != 0) {
+        dpar_text_put(t, before);
+        dpar_text_put(t, text);
+    }
+}
+
+/* Job and step: what a second job of the same user has otherwise. Empty where nothing says. */
+static void dpari_job_id(const dpari_site *s, int32_t launcher, dpar_text *t)
+{
+    switch (launcher) {
+    case DPAR_LAUNCHER_DPAR: dpari_job_part(s, t, "", "DPAR_JOB"); break;
+    case DPAR_LAUNCHER_TORCHRUN:
+        if (dpari_job_has(s, "MASTER_PORT") || dpari_job_has(s, "TORCHELASTIC_RUN_ID")) {
+            dpari_job_part(s, t, "", "TORCHELASTIC_RUN_ID");
+            dpari_job_part(s, t, "@", "MASTER_ADDR");
+            dpari_job_part(s, t, ":", "MASTER_PORT");
+            dpari_job_part(s, t, "#", "TORCHELASTIC_RESTART_COUNT");
+        }
+        break;
+    case DPAR_LAUNCHER_OPENMPI:
+        dpari_job_part(s, t, "",
+                       dpari_job_has(s, "PMIX_NAMESPACE") ? "PMIX_NAMESPACE"
+                                                          : "OMPI_MCA_ess_base_jobid");
+        break;
+    case DPAR_LAUNCHER_PALS:
+        if (dpari_job_has(s, "PALS_APID")) {
+            dpari_job_part(s, t, "", "PBS_JOBID");
+            dpari_job_part(s, t, "+", "PALS_APID");
+        }
+        break;
+    case DPAR_LAUNCHER_MVAPICH:
+        if (dpari_job_has(s, "MPIRUN_ID")) {
+            dpari_job_part(s, t, "", "MPIRUN_HOST");
+            dpari_job_part(s, t, ":", "MPIRUN_ID");
+        }
+        break;
+    case DPAR_LAUNCHER_FLUX: dpari_job_part(s, t, "", "FLUX_JOB_ID"); break;
+    case DPAR_LAUNCHER_JSRUN:
+        dpari_job_part(s, t, "", "LSB_JOBID");
+        dpari_job_part(s, t, ".", "JSM_NAMESPACE_ID");
+        break;
+    case DPAR_LAUNCHER_SLURM:
+        dpari_job_part(s, t, "", dpari_job_has(s, "SLURM_JOB_ID") ? "SLURM_JOB_ID" : "SLURM_JOBID");
+        dpari_job_part(s, t, ".", "SLURM_STEP_ID");
+        break;
+    default: break; /* Hydra says nothing */
+    }
+}
+
+/* 64-bit FNV-1a. */
+static uint64_t dpari_job_hash(const char *text, size_t n)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    size_t i;
+    for (i = 0; i < n; i++) {
+        h = (h ^ (unsigned char)text[i]) * UINT64_C(1099511628211);
+    }
+    return h;
+}
+
+/* The id as it is, or, where it is too long, its beginning and the hash of the whole. */
+static void dpari_job_fold(const char *text, size_t n, char id[64])
+{
+    uint64_t h = dpari_job_hash(text, n);
+    int i;
+    dpari_copy_text(id, 64, text, n);
+    if (n >= 64) {
+        id[46] = '~';
+        for (i = 0; i < 16; i++) {
+            id[47 + i] = "0123456789abcdef"[h >> (60 - 4 * i) & 15];
+        }
+    }
+}
+
+static dpar_status dpari_job_from(const dpari_site *site, dpar_job *job, int32_t *nodes,
+                                     dpar_why *why)
+{
+    dpar_job found;
+    dpar_status status = DPAR_OK;
+    char id[512];
+    dpar_text t;
+    int32_t l = DPAR_LAUNCHER_DPAR, many = 0;
+    while (l < DPAR_LAUNCHERS && !dpari_job_seen(site, l)) {
+        l++;
+    }
+    dpari_zero(&found, sizeof found);
+    found.size = found.local_size = 1;
+    if (l == DPAR_LAUNCHERS && dpari_job_has(site, "PMIX_RANK")) {
+        return dpari_job_says(DPAR_E_ARG, why, "PMIX_RANK is set and no variable says how many "
+                                               "ranks there are: start with mpirun or srun, or set "
+                                               "DPAR_RANK, DPAR_SIZE and DPAR_JOB",
+                              NULL, NULL, NULL);
+    }
+    if (l < DPAR_LAUNCHERS) {
+        found.launcher = l;
+        status = dpari_job_take(site, l, &found, why);
+        if (status == DPAR_OK && l == DPAR_LAUNCHER_FLUX) {
+            status = dpari_job_flux(site, &found, &many, why);
+        } else if (status == DPAR_OK && l == DPAR_LAUNCHER_SLURM) {
+            status = dpari_job_slurm(site, &found, &many, why);
+        }
+        status = status == DPAR_OK ? dpari_job_is_sound(&found, why) : status;
+        dpar_text_init(&t, id, sizeof id);
+        dpari_job_id(site, l, &t);
+        dpari_job_fold(id, dpari_length(id), found.id);
+    }
+    if (status == DPAR_OK) {
+        *job = found;
+        *nodes = many > 0 ? many : found.local_size == found.size ? 1 : 0;
+    }
+    return status;
+}
+
+/* When a process was started, in ticks since the machine was; 0 where /proc does not say. */
+static int64_t dpari_job_started(int64_t pid)
+{
+    char path[64], text[512];
+    dpari_site here;
+    dpar_text t;
+    int64_t n, i, field = 2, value = 0;
+    dpari_site_here(&here);
+    dpar_text_init(&t, path, sizeof path);
+    dpar_text_put(&t, "/proc/");
+    dpar_text_int(&t, pid);
+    dpar_text_put(&t, "/stat");
+    n = dpari_site_read(&here, path, text, sizeof text);
+    for (i = n - 1; i >= 0 && text[i] != ')'; i--) {
+        ;
+    }
+    for (; i >= 0 && i < n && field < 22; i++) { /* the name in brackets is field 2 */
+        field += text[i] == ' ';
+    }
+    while (i >= 0 && i < n && text[i] >= '0' && text[i] <= '9' && value < INT64_MAX / 100) {
+        value = value * 10 + (text[i++] - '0');
+    }
+    return value;
+}
+
+/* Who is at the other end of the socket in PMI_FD: Hydra's proxy, the same for all ranks of a node
+ * whatever runs between it and them. 0: nobody can tell. */
+static int64_t dpari_job_proxy(const dpari_site *s)
+{
+#if defined(SO_PEERCRED) && defined(__linux__)
+    const char *text = dpari_site_env(s, "PMI_FD");
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    int64_t fd;
+    if (text != NULL && dpari_job_number(text, INT32_MAX, &fd) &&
+        getsockopt((int)fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.pid > 0) {
+        return (int64_t)peer.pid;
+    }
+#else
+    (void)s;
+#endif
+    return 0;
+}
+
+static dpar_status dpari_job_here(dpar_job *job, int32_t *nodes, dpar_why *why)
+{
+    dpari_site here;
+    dpar_text t;
+    dpar_status status;
+    int64_t starter = 0;
+    dpari_site_here(&here);
+    status = dpari_job_from(&here, job, nodes, why);
+    if (status == DPAR_OK && job->id[0] == 0) {
+        if (job->launcher == DPAR_LAUNCHER_HYDRA) {
+            starter = dpari_job_proxy(&here);
+        }
+        if (job->launcher == DPAR_LAUNCHER_NONE) {
+            starter = (int64_t)getpid();
+        }
+        starter = starter > 0 ? starter : (int64_t)getppid();
+        dpar_text_init(&t, job->id, sizeof job->id);
+        dpar_text_put(&t, "process ");
+        dpar_text_int(&t, starter);
+        dpar_text_put(&t, " of ");
+        dpar_text_int(&t, dpari_job_started(starter));
+    }
+    return status;
+}
+
+DPAR_API dpar_status dpar_job_find(dpar_job *job, dpar_why *why)
+{
+    int32_t nodes;
+    if (job == NULL) {
+        return dpari_job_says(DPAR_E_ARG, why, "dpar_job_find needs a job to fill in", NULL, NULL,
+                              NULL);
+    }
+    return dpari_job_here(job, &nodes, why);
+}

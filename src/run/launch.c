@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "launch.h"
+#include "../base/arith.h"
+#include "job.h"
+#include "meet.h"
+#include "os.h"
+#include "world.h"
+
+/* What a launch knows of one rank. The first part is written by the rank, before it ends, the rest
+ * by the supervisor. It lies in memory that both see. */
+typedef struct dpari_seat {
+    int32_t returned;   /* 1: result is what fn returned */
+    int32_t result;     /* */
+    dpar_status status; /* of joining and closing */
+    dpar_why why;       /* when that failed */
+    double ended;       /* when it returned; orders the failures */
+    pid_t pid;
+    pthread_t thread;
+    int32_t gone;   /* 1: it has ended and was waited for */
+    int32_t ending; /* exit status, or -signal; unknown: see dpari_seat_reap */
+    int32_t killed; /* by the supervisor */
+    struct dpari_launch *launch;
+} dpari_seat;
+
+typedef struct dpari_launch {
+    int32_t n, left;
+    dpar_main fn;
+    void *arg;
+    const dpar_options *options;
+    double grace_s;
+    pid_t parent;
+    int32_t first;     /* the rank that failed first; -1: none has */
+    double failed;     /* when that was seen */
+    double nap;        /* without pidfds: how long to sleep next */
+    int32_t watching;  /* every rank has a pidfd */
+    struct pollfd *watch; /* fd -1: it has ended */
+    dpari_seat *seat;
+    dpari_segment segment;
+} dpari_launch;
+
+/* The signal is not known: somebody else took the exit status (SIGCHLD is ignored). */
+enum { DPARI_ENDING_UNKNOWN = 1 << 20 };
+
+/* The options that are judged here; the rest are by whoever makes the segment. */
+static dpar_status dpari_launch_options(const dpar_options *o, dpar_why *why)
+{
+    if (o != NULL && !(o->grace_s >= 0.0 && o->grace_s <= 1e9)) {
+        return dpari_say(DPAR_E_ARG, why, "grace_s is 0 .. 1e9 seconds", 0, 0, 0, 0);
+    }
+    if (o != NULL && !dpari_finite(o->timeout_s)) {
+        return dpari_say(DPAR_E_ARG, why, "timeout_s is no number of seconds", 0, 0, 0, 0);
+    }
+    if (o != NULL && o->threads != 0 && o->threads != 1) {
+        return dpari_say(DPAR_E_ARG, why, "threads is 0 or 1, not #", o->threads, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_launch_check(int32_t n, dpar_main fn, const dpar_options *o, dpar_why *why)
+{
+    if (fn == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_launch needs a function to run", 0, 0, 0, 0);
+    }
+    if (n < 1 || n > DPARI_MAX_RANKS) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_launch starts 1 .. # ranks, not #", DPARI_MAX_RANKS,
+                         n, 0, 0);
+    }
+    return dpari_launch_options(o, why);
+}
+
+/* Pages that forked ranks share with this process. */
+static void *dpari_launch_shared(int64_t bytes)
+{
+    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+/* ---- one rank --------------------------------------------------------------------------------- */
+
+/* Joins, runs fn, closes; the result is in the seat. */
+static void dpari_seat_run(dpari_launch *l, int32_t rank)
+{
+    dpari_seat *seat = &l->seat[rank];
+    dpar_comm *world = NULL;
+    dpar_why why;
+    dpar_text t;
+    dpar_status status;
+    int result, broken;
+    seat->status = dpari_world_join(&l->segment, rank, 0, l->options, &world, &seat->why);
+    if (seat->status != DPAR_OK) {
+        seat->ended = dpari_os_now();
+        return;
+    }
+    result = l->fn(world, l->arg);
+    seat->result = result;
+    seat->returned = 1;
+    seat->ended = dpari_os_now();
+    if (result != 0) { /* the others learn it now, and not when the supervisor has noticed */
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, "rank ");
+        dpar_text_int(&t, rank);
+        dpar_text_put(&t, " returned ");
+        dpar_text_int(&t, result);
+        dpar_comm_abort(world, DPAR_E_PEER, why.text);
+    }
+    broken = world->status != DPAR_OK;
+    status = dpar_comm_close(world);
+    if (status != DPAR_OK && !broken) {
+        seat->status = status;
+        dpari_copy_text(seat->why.text, sizeof seat->why.text, dpar_status_text(status),
+                        sizeof seat->why.text);
+        seat->ended = dpari_os_now();
+    }
+}
+
+/* The life of a forked rank; does not return. _exit: what the program does at its end, it does
+ * once, in the process that launched. */
+static void dpari_seat_live(dpari_launch *l, int32_t rank)
+{
+    int fine;
+#if defined(__linux__)
+    prctl(PR_SET_PDEATHSIG, (unsigned long)SIGKILL, 0UL, 0UL, 0UL);
+#endif
+    if (getppid() != l->parent) {
+        _exit(1); /* it died before the line above */
+    }
+    dpari_seat_run(l, rank);
+    fine = l->seat[rank].returned && l->seat[rank].result == 0 && l->seat[rank].status == DPAR_OK;
+    fflush(NULL);
+    _exit(fine ? 0 : 1);
+}
+
+/* ---- the supervisor --------------------------------------------------------------------------- */
+
+static int dpari_seat_failed(const dpari_seat *s)
+{
+    return !s->returned || s->result != 0 || s->status != DPAR_OK || s->ending != 0;
+}
+
+/* Has it ended? Then its ending is kept. Each is asked for by its own number: other children of
+ * the program are not ours to wait for. */
+static int dpari_seat_reap(dpari_seat *s)
+{
+    int ending = 0;
+    pid_t got;
+    do {
+        got = waitpid(s->pid, &ending, WNOHANG);
+    } while (got < 0 && errno == EINTR);
+    if (got == 0) {
+        return 0;
+    }
+    s->gone = 1;
+    if (got < 0) {
+        int fine = s->returned && s->result == 0 && s->status == DPAR_OK;
+        s->ending = fine ? 0 : s->returned ? 1 : DPARI_ENDING_UNKNOWN;
+    } else {
+        s->ending = WIFSIGNALED(ending) ? -WTERMSIG(ending) : WEXITSTATUS(ending);
+    }
+    return 1;
+}
+
+/* Which of two that were found failed at once was first? One that a signal killed fails by itself,
+ * one that returned may have failed because of it. */
+static int dpari_seat_before(const dpari_seat *a, const dpari_seat *b)
+{
+    if (a->returned != b->returned) {
+        return !a->returned && a->status == DPAR_OK;
+    }
+    return a->ended < b->ended;
+}
+
+static void dpari_launch_reap(dpari_launch *l)
+{
+    int32_t r, first = -1;
+    for (r = 0; r < l->n; r++) {
+        dpari_seat *s = &l->seat[r];
+        if (s->gone || (l->watching && l->watch[r].revents == 0) || !dpari_seat_reap(s)) {
+            continue;
+        }
+        l->left--;
+        l->nap = 0.0;
+        if (l->watching) {
+            close(l->watch[r].fd);
+            l->watch[r].fd = -1;
+        }
+        dpari_segment_ended(&l->segment, r, s->ending);
+        if (dpari_seat_failed(s) && !s->killed &&
+            (first < 0 || dpari_seat_before(s, &l->seat[first]))) {
+            first = r;
+        }
+    }
+    if (l->first < 0 && first >= 0) {
+        l->first = first;
+        l->failed = dpari_os_now();
+    }
+}
+
+static void dpari_launch_kill(dpari_launch *l)
+{
+    int32_t r;
+    for (r = 0; r < l->n; r++) {
+        if (!l->seat[r].gone && !l->seat[r].killed) {
+            kill(l->seat[r].pid, SIGKILL);
+            l->seat[r].killed = 1;
+        }
+    }
+}
+
+/* A descriptor of each rank that becomes readable when it ends; without them (an old kernel, too
+ * many files) the supervisor naps between looks. */
+static void dpari_launch_watch(dpari_launch *l)
+{
+    int32_t r;
+    l->watching = 0;
+#if defined(__linux__) && defined(SYS_pidfd_open)
+    l->watching = 1;
+    for (r = 0; r < l->n; r++) {
+        l->watch[r].events = POLLIN;
+        l->watch[r].fd = (int)syscall(SYS_pidfd_open, l->seat[r].pid, 0U);
+        if (l->watch[r].fd < 0) {
+            l->watching = 0;
+            break;
+        }
+    }
+    if (!l->watching) {
+        while (--r >= 0) {
+            close(l->watch[r].fd);
+        }
+    }
+#else
+    (void)r;
+#endif
+}
+
+/* Until a rank may have ended, at most `seconds`. */
+static void dpari_launch_pause(dpari_launch *l, double seconds)
+{
+    int32_t r;
+    if (l->watching) {
+        double ms = seconds * 1e3 + 1.0;
+        if (poll(l->watch, (nfds_t)l->n, ms < 1000.0 ? (int)ms : 1000) < 0) {
+            for (r = 0; r < l->n; r++) { /* interrupted: look at all */
+                l->watch[r].revents = l->watch[r].fd >= 0 ? POLLIN : 0;
+            }
+        }
+        return;
+    }
+    l->nap = dpari_leastf(l->nap < 50e-6 ? 50e-6 : 1.5 * l->nap, 5e-3);
+    dpari_os_sleep(dpari_leastf(l->nap, seconds));
+}
+
+static void dpari_launch_supervise(dpari_launch *l)
+{
+    dpari_launch_watch(l);
+    while (l->left > 0) {
+        double left = l->first >= 0 ? l->failed + l->grace_s - dpari_os_now() : 1.0;
+        dpari_launch_pause(l, dpari_mostf(left, 0.0));
+        dpari_launch_reap(l);
+        if (l->first >= 0 && dpari_os_now() >= l->failed + l->grace_s) {
+            dpari_launch_kill(l);
+        }
+    }
+}
+
+static dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
+{
+    int32_t r, started;
+    int number = 0;
+    dpar_text t;
+    l->parent = getpid();
+    fflush(NULL); /* what is in the buffers now is printed once, by this process */
+    for (started = 0; started < l->n; started++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            dpari_seat_live(l, started);
+        }
+        if (pid < 0) {
+            number = errno;
+            break;
+        }
+        l->seat[started].pid = pid;
+    }
+    if (started == l->n) {
+        dpari_launch_supervise(l);
+        return DPAR_OK;
+    }
+    for (r = 0; r < started; r++) { /* they wait for the missing ones and have not begun */
+        kill(l->seat[r].pid, SIGKILL);
+        while (waitpid(l->seat[r].pid, NULL, 0) < 0 && errno == EINTR) {
+        }
+    }
+    if (why != NULL) {
+        dpari_say(DPAR_E_SYSTEM, why, "rank # of # could not be forked: ", started, l->n, 0, 0);
+        dpar_text_init(&t, why->text, sizeof why->text);
+        t.used = dpari_length(why->text);
+        dpari_os_error(&t, number);
+    }
+    return DPAR_E_SYSTEM;
+}
+
+static void *dpari_seat_thread(void *at)
+{
+    dpari_seat *s = (dpari_seat *)at;
+    dpari_seat_run(s->launch, (int32_t)(s - s->launch->seat));
+    return NULL;
+}
+
+static dpar_status dpari_launch_threads(dpari_launch *l, dpar_why *why)
+{
+    int32_t r, started;
+    for (started = 0; started < l->n; started++) {
+        dpari_seat *s = &l->seat[started];
+        s->launch = l;
+        if (dpari_os_thread(&s->thread, dpari_seat_thread, s) != 0) {
+            break;
+        }
+    }
+    for (r = started; r < l->n; r++) {
+        dpari_segment_ended(&l->segment, r, 1);
+    }
+    for (r = 0; r < started; r++) {
+        dpari_os_join(l->seat[r].thread);
+    }
+    if (started < l->n) {
+        return dpari_say(DPAR_E_SYSTEM, why, "thread # of # could not be started", started, l->n, 0,
+                         0);
+    }
+    for (r = 0; r < l->n; r++) {
+        if (dpari_seat_failed(&l->seat[r]) &&
+            (l->first < 0 || l->seat[r].ended < l->seat[l->first].ended)) {
+            l->first = r;
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- what is said of it ----------------------------------------------------------------------- */
+
+static const char *dpari_signal_name(int number)
+{
+    switch (number) {
+    case SIGHUP: return "SIGHUP";
+    case SIGINT: return "SIGINT";
+    case SIGQUIT: return "SIGQUIT";
+    case SIGILL: return "SIGILL";
+    case SIGTRAP: return "SIGTRAP";
+    case SIGABRT: return "SIGABRT";
+    case SIGBUS: return "SIGBUS";
+    case SIGFPE: return "SIGFPE";
+    case SIGKILL: return "SIGKILL";
+    case SIGSEGV: return "SIGSEGV";
+    case SIGPIPE: return "SIGPIPE";
+    case SIGALRM: return "SIGALRM";
+    case SIGTERM: return "SIGTERM";
+    case SIGUSR1: return "SIGUSR1";
+    case SIGUSR2: return "SIGUSR2";
+    case SIGXCPU: return "SIGXCPU";
+    default: return "?";
+    }
+}
+
+/* "rank 2 was killed by signal 9 (SIGKILL)". */
+static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
+{
+    dpar_text_put(t, "rank ");
+    dpar_text_int(t, rank);
+    if (s->ending < 0) {
+        dpar_text_put(t, s->returned ? " returned and was then killed by signal "
+                                     : " was killed by signal ");
+        dpar_text_int(t, -s->ending);
+        dpar_text_put(t, " (");
+        dpar_text_put(t, dpari_signal_name(-s->ending));
+        dpar_text_put(t, ")");
+    } else if (s->status != DPAR_OK) {
+        dpar_text_put(t, s->returned ? " returned 0, but its communicator did not close: "
+                                     : " could not join: ");
+        dpar_text_put(t, s->why.text);
+    } else if (s->returned) {
+        dpar_text_put(t, " returned ");
+        dpar_text_int(t, s->result);
+    } else if (s->ending == DPARI_ENDING_UNKNOWN) {
+        dpar_text_put(t, " ended before its function returned (SIGCHLD is ignored, so nobody "
+                         "knows how)");
+    } else {
+        dpar_text_put(t, " left through exit(");
+        dpar_text_int(t, s->ending);
+        dpar_text_put(t, ") before its function returned");
+    }
+}
+
+static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
+{
+    int32_t r, killed = 0;
+    dpar_text t;
+    if (l->first < 0) {
+        return DPAR_OK;
+    }
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpari_seat_say(&l->seat[l->first], l->first, &t);
+    for (r = 0; r < l->n; r++) {
+        if (l->seat[r].killed && killed++ < 8) {
+            dpar_text_put(&t, killed == 1 ? "; killed because they went on: rank " : ", ");
+            dpar_text_int(&t, r);
+        }
+    }
+    dpar_text_put(&t, killed > 8 ? ", ..." : "");
+    return DPAR_E_PEER;
+}
+
+/* ---- all of it -------------------------------------------------------------------------------- */
+
+static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
+{
+    dpar_status status = dpari_segment_make(&l->segment, l->n, l->options, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    if (l->n == 1) {
+        dpari_seat_run(l, 0);
+        l->first = dpari_seat_failed(&l->seat[0]) ? 0 : -1;
+    } else if (l->options != NULL && l->options->threads) {
+        status = dpari_launch_threads(l, why);
+    } else {
+        status = dpari_launch_fork(l, why);
+    }
+    dpari_segment_close(&l->segment);
+    return status == DPAR_OK ? dpari_launch_judge(l, why) : status;
+}
+
+DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
+                                      const dpar_options *options, dpar_why *why)
+{
+    dpar_status status = dpari_launch_check(n, fn, options, why);
+    int64_t bytes = n * (int64_t)(sizeof(dpari_seat) + sizeof(struct pollfd));
+    dpari_launch l;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    dpari_zero(&l, sizeof l);
+    l.seat = (dpari_seat *)dpari_launch_shared(bytes);
+    if (l.seat == NULL) {
+        return dpari_say(DPAR_E_SYSTEM, why, "# bytes to watch # ranks: there is no memory", bytes,
+                         n, 0, 0);
+    }
+    l.watch = (struct pollfd *)(void *)(l.seat + n);
+    l.n = l.left = n;
+    l.fn = fn;
+    l.arg = arg;
+    l.options = options;
+    l.grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
+    l.first = -1;
+    status = dpari_launch_run(&l, why);
+    dpari_os_unmap(l.seat, bytes);
+    return status;
+}
+
+DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
+{
+    return dpar_launch_with(n, fn, arg, NULL, NULL);
+}
+
+/* ---- ranks that somebody else started --------------------------------------------------------- */
+
+/* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. */
+static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, dpar_why *why)
+{
+    const char *text = dpari_site_env(site, "DPAR_TIMEOUT");
+    double value;
+    if (text != NULL) {
+        size_t n = dpari_length(text);
+        if (n == 0 || dpar_text_read(text, n, &value) != n || !dpari_finite(value)) {
+            return dpari_job_says(DPAR_E_ARG, why, "DPAR_TIMEOUT is \"", text,
+                                  "\", which is no number of seconds", NULL);
+        }
+        o->timeout_s = value;
+    }
+    return DPAR_OK;
+}
+
+/* All ranks on one node, as far as the launcher says where they are. */
+static dpar_status dpari_init_one_node(const dpar_job *job, int32_t nodes, dpar_why *why)
+{
+    const char *name = dpar_launcher_name(job->launcher);
+    if (job->size > DPARI_MAX_RANKS) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "@ says # ranks: shared memory joins at most # on one node (across "
+                              "nodes: MPI and dpar_mpi.h)",
+                              name, dpari_length(name), job->size, DPARI_MAX_RANKS, 0, 0);
+    }
+    if (job->local_size > 0 && job->local_size != job->size) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "@ says # ranks, # of them on this node: shared memory joins one "
+                              "node only; across nodes use MPI and dpar_mpi.h",
+                              name, dpari_length(name), job->size, job->local_size, 0, 0);
+    }
+    if (nodes > 1) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "@ says # ranks on # nodes: shared memory joins one node only; "
+                              "across nodes use MPI and dpar_mpi.h",
+                              name, dpari_length(name), job->size, nodes, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why)
+{
+    dpar_job job;
+    dpar_options o;
+    dpari_site site;
+    dpari_segment segment;
+    int32_t nodes;
+    dpar_status status;
+    if (world == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "dpar_init needs somewhere to put the world", 0, 0, 0, 0);
+    }
+    dpari_zero(&o, sizeof o);
+    o = options != NULL ? *options : o;
+    o.threads = 0;
+    dpari_site_here(&site);
+    status = dpari_launch_options(&o, why);
+    status = status == DPAR_OK ? dpari_init_timeout(&site, &o, why) : status;
+    status = status == DPAR_OK ? dpari_job_here(&job, &nodes, why) : status;
+    status = status == DPAR_OK ? dpari_init_one_node(&job, nodes, why) : status;
+    if (status != DPAR_OK) {
+        return status;
+    }
+    status = job.size == 1 ? dpari_segment_make(&segment, 1, &o, why)
+                           : dpari_meet_ranks(&job, &o, &segment, why);
+    if (status == DPAR_OK) {
+        status = dpari_world_join(&segment, job.rank, 1, &o, world, why);
+        if (status != DPAR_OK) {
+            dpari_segment_close(&segment);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,682 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "meet.h"
+#include "../base/arith.h"
+#include "../base/text.h"
+#include "job.h"
+#include "os.h"
+#include "world.h"
+
+#define DPARI_MEET_MAGIC UINT64_C(0x3174656d72617064)
+
+#if !defined(MSG_NOSIGNAL)
+#define MSG_NOSIGNAL 0
+#endif
+#if !defined(MSG_CMSG_CLOEXEC)
+#define MSG_CMSG_CLOEXEC 0
+#endif
+
+/* One descriptor as the side matter of a message. */
+typedef union dpari_rights {
+    struct cmsghdr head;
+    char room[CMSG_SPACE(sizeof(int))];
+} dpari_rights;
+
+/* A connection to rank 0. */
+enum { DPARI_GUEST_NEW, DPARI_GUEST_WELCOME, DPARI_GUEST_MAPPED };
+typedef struct dpari_guest {
+    int32_t state, rank; /* rank -1: has not said */
+    size_t got;          /* bytes of `in` so far */
+    dpari_hello in;
+} dpari_guest;
+
+/* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i (fd -1: nobody). */
+typedef struct dpari_host {
+    const dpar_job *job;
+    dpari_segment *segment;
+    int32_t guests, mapped; /* places, ranks that have the segment */
+    int32_t named;
+    int32_t strangers; /* connections that did not speak the protocol, were of others */
+    double deadline, began;
+    struct sockaddr_un name;
+    struct pollfd *poll;
+    dpari_guest *guest;
+    int32_t *place; /* of each rank: its guest + 1, 0: has not come */
+} dpari_host;
+
+/* ---- names, greetings, sockets ---------------------------------------------------------------- */
+
+/* 64-bit FNV-1a, continued from h. */
+static uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
+{
+    int i;
+    for (i = 0; i < 64; i += 8) {
+        h = (h ^ (v >> i & 255)) * UINT64_C(1099511628211);
+    }
+    return h;
+}
+
+static uint64_t dpari_meet_id(const dpar_job *job)
+{
+    uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->launcher);
+    int i;
+    for (i = 0; i < 64 && job->id[i] != 0; i++) {
+        h = dpari_meet_hash(h, (unsigned char)job->id[i]);
+    }
+    return h;
+}
+
+static socklen_t dpari_meet_name(const dpar_job *job, int32_t k, int32_t named,
+                                 struct sockaddr_un *name)
+{
+    char text[80];
+    dpar_text t;
+    uint64_t h = dpari_meet_id(job);
+    size_t begin = named ? 0 : 1, n, i;
+    int digit;
+    dpar_text_init(&t, text, sizeof text);
+    dpar_text_put(&t, named ? "/tmp/dpar." : "dpar.");
+    dpar_text_int(&t, (int64_t)getuid());
+    dpar_text_char(&t, '.');
+    for (digit = 60; digit >= 0; digit -= 4) {
+        dpar_text_char(&t, "0123456789abcdef"[h >> digit & 15]);
+    }
+    dpar_text_char(&t, '.');
+    dpar_text_int(&t, k);
+    n = dpari_length(text);
+    dpari_zero(name, sizeof *name);
+    name->sun_family = AF_UNIX;
+    for (i = 0; i < n; i++) {
+        name->sun_path[begin + i] = text[i];
+    }
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
+}
+
+static void dpari_meet_greet(const dpar_job *job, dpari_hello *h)
+{
+    uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
+    layout = dpari_meet_hash(layout, sizeof(dpari_hello));
+    layout = dpari_meet_hash(layout, DPAR_VERSION_MAJOR * 10000 + DPAR_VERSION_MINOR * 100 +
+                                         DPAR_VERSION_PATCH);
+    dpari_zero(h, sizeof *h);
+    h->magic = DPARI_MEET_MAGIC;
+    h->job = dpari_meet_id(job);
+    h->layout = (uint32_t)(layout ^ layout >> 32);
+    h->kind = DPARI_HELLO;
+    h->rank = job->rank;
+    h->size = job->size;
+}
+
+/* Abstract names are Linux's own. */
+static int32_t dpari_meet_is_named(const dpar_options *o)
+{
+#if defined(__linux__)
+    return (o->plain & DPAR_WITHOUT_MEMFD) != 0;
+#else
+    (void)o;
+    return 1;
+#endif
+}
+
+/* A socket that neither blocks nor outlives an exec; -1 with errno. */
+static int dpari_meet_socket(void)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    if (fd >= 0) {
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        fcntl(fd, F_SETFL, O_NONBLOCK);
+#if defined(SO_NOSIGPIPE)
+        {
+            int on = 1;
+            setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+        }
+#endif
+    }
+    return fd;
+}
+
+/* Does the process at the other end run as this user? */
+static int dpari_meet_is_mine(int fd)
+{
+#if defined(__linux__)
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == getuid();
+#else
+    uid_t uid;
+    gid_t gid;
+    return getpeereid(fd, &uid, &gid) == 0 && uid == getuid();
+#endif
+}
+
+/* Sends one message, with a descriptor unless it is -1; 1 when all of it went. */
+static int dpari_meet_send(int fd, const dpari_hello *h, int pass)
+{
+    dpari_hello copy = *h;
+    dpari_rights rights;
+    struct msghdr m;
+    struct iovec part;
+    ssize_t sent;
+    part.iov_base = &copy;
+    part.iov_len = sizeof copy;
+    memset(&m, 0, sizeof m);
+    m.msg_iov = &part;
+    m.msg_iovlen = 1;
+    if (pass >= 0) {
+        memset(&rights, 0, sizeof rights);
+        rights.head.cmsg_level = SOL_SOCKET;
+        rights.head.cmsg_type = SCM_RIGHTS;
+        rights.head.cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(&rights.head), &pass, sizeof pass);
+        m.msg_control = &rights;
+        m.msg_controllen = sizeof rights;
+    }
+    do {
+        sent = sendmsg(fd, &m, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    return sent == (ssize_t)sizeof copy;
+}
+
+/* Reads on into h from byte *got; a descriptor that comes along goes to *passed (one that is there
+ * already is closed). 1: whole, 0: more is to come, -1: the other end is closed. */
+static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
+{
+    dpari_rights rights;
+    struct msghdr m;
+    struct iovec part;
+    ssize_t n;
+    part.iov_base = (char *)h + *got;
+    part.iov_len = sizeof *h - *got;
+    memset(&m, 0, sizeof m);
+    memset(&rights, 0, sizeof rights);
+    m.msg_iov = &part;
+    m.msg_iovlen = 1;
+    m.msg_control = &rights;
+    m.msg_controllen = sizeof rights;
+    n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC);
+    if (n < 0) {
+        return errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK ? 0 : -1;
+    }
+    if (m.msg_controllen >= CMSG_LEN(sizeof(int)) && rights.head.cmsg_level == SOL_SOCKET &&
+        rights.head.cmsg_type == SCM_RIGHTS) {
+        int given;
+        memcpy(&given, CMSG_DATA(&rights.head), sizeof given);
+        if (*passed >= 0) {
+            close(*passed);
+        }
+        *passed = given;
+    }
+    *got += (size_t)n;
+    return n == 0 ? -1 : *got == sizeof *h;
+}
+
+static int dpari_meet_milliseconds(double seconds)
+{
+    return seconds <= 0.0 ? 0 : seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
+}
+
+/* ---- rank 0 ----------------------------------------------------------------------------------- */
+
+/* Takes a name for the job. A name of this user's that nobody answers is an old file; one that is
+ * answered belongs to a process of this job that is not gone yet; another user's is passed by. 1:
+ * listens; 0: not now; -1: never, with errno. */
+static int dpari_host_listen(dpari_host *h)
+{
+    int32_t k;
+    for (k = 0; k < DPARI_NAMES; k++) {
+        socklen_t bytes = dpari_meet_name(h->job, k, h->named, &h->name);
+        int fd = dpari_meet_socket(), other, mine, number;
+        if (fd < 0) {
+            return -1;
+        }
+        if (bind(fd, (struct sockaddr *)(void *)&h->name, bytes) == 0 && listen(fd, 128) == 0) {
+            h->poll[0].fd = fd;
+            return 1;
+        }
+        number = errno;
+        close(fd);
+        if (number != EADDRINUSE) {
+            errno = number;
+            return -1;
+        }
+        other = dpari_meet_socket();
+        if (other < 0) {
+            return -1;
+        }
+        mine = 1;
+        if (connect(other, (struct sockaddr *)(void *)&h->name, bytes) == 0) {
+            mine = dpari_meet_is_mine(other);
+        } else if (h->named && errno == ECONNREFUSED) {
+            struct stat about;
+            mine = lstat(h->name.sun_path, &about) == 0 && about.st_uid == getuid();
+            if (mine) {
+                unlink(h->name.sun_path);
+            }
+        }
+        close(other);
+        if (mine) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
+static void dpari_host_drop(dpari_host *h, int32_t i)
+{
+    dpari_guest *g = &h->guest[i];
+    close(h->poll[1 + i].fd);
+    h->poll[1 + i].fd = -1;
+    if (g->rank > 0) {
+        h->place[g->rank] = 0;
+    }
+    h->mapped -= g->state == DPARI_GUEST_MAPPED;
+    dpari_zero(g, sizeof *g);
+    g->rank = -1;
+}
+
+static void dpari_host_accept(dpari_host *h)
+{
+    int fd = accept(h->poll[0].fd, NULL, NULL);
+    int32_t i = 0;
+    if (fd < 0) {
+        return;
+    }
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+    while (i < h->guests && h->poll[1 + i].fd >= 0) {
+        i++;
+    }
+    if (i == h->guests || !dpari_meet_is_mine(fd)) {
+        h->strangers++;
+        close(fd);
+        return;
+    }
+    h->poll[1 + i].fd = fd;
+    h->poll[1 + i].events = POLLIN;
+    h->poll[1 + i].revents = 0;
+    h->guest[i].rank = -1;
+}
+
+/* Has the guest gone without our having seen it? */
+static int dpari_host_is_gone(const dpari_host *h, int32_t i)
+{
+    char byte;
+    return recv(h->poll[1 + i].fd, &byte, 1, MSG_PEEK) == 0;
+}
+
+/* A first message: is it a rank of this job, of the same build, and the first that says so? */
+static dpar_status dpari_host_hello(dpari_host *h, int32_t i, dpar_why *why)
+{
+    dpari_guest *g = &h->guest[i];
+    dpari_hello mine;
+    int32_t rank = g->in.rank;
+    dpari_meet_greet(h->job, &mine);
+    if (g->in.magic != mine.magic || g->in.job != mine.job || g->in.kind != DPARI_HELLO) {
+        h->strangers++;
+        dpari_host_drop(h, i);
+        return DPAR_OK;
+    }
+    if (g->in.layout != mine.layout) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "rank # is built with another version of dpar.h than rank 0", rank, 0, 0,
+                         0);
+    }
+    if (g->in.size != h->job->size || rank < 1 || rank >= h->job->size) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "one process says that it is rank # of #, rank 0 says that there are #",
+                         rank, g->in.size, h->job->size, 0);
+    }
+    if (h->place[rank] != 0 && dpari_host_is_gone(h, h->place[rank] - 1)) {
+        dpari_host_drop(h, h->place[rank] - 1);
+    }
+    if (h->place[rank] != 0) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "two processes say that they are rank # of # (do two jobs run as one?)",
+                         rank, h->job->size, 0, 0);
+    }
+    g->rank = rank;
+    g->state = DPARI_GUEST_WELCOME;
+    h->place[rank] = i + 1;
+    mine.kind = DPARI_WELCOME;
+    mine.nonce = g->in.nonce;
+    if (!dpari_meet_send(h->poll[1 + i].fd, &mine, h->segment->fd)) {
+        dpari_host_drop(h, i);
+    }
+    return DPAR_OK;
+}
+
+/* What a guest has to say. Negative: the job cannot start. */
+static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
+{
+    dpari_guest *g = &h->guest[i];
+    int passed = -1, whole = dpari_meet_read(h->poll[1 + i].fd, &g->in, &g->got, &passed);
+    if (passed >= 0) {
+        close(passed);
+    }
+    if (whole < 0) {
+        int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
+        dpari_host_drop(h, i);
+        return mapped ? dpari_say(DPAR_E_PEER, why, "rank # ended while # ranks were starting", rank,
+                                  h->job->size, 0, 0)
+                      : DPAR_OK;
+    }
+    if (whole == 0) {
+        return DPAR_OK;
+    }
+    g->got = 0;
+    if (g->state == DPARI_GUEST_NEW) {
+        return dpari_host_hello(h, i, why);
+    }
+    if (g->in.kind != DPARI_MAPPED || g->state != DPARI_GUEST_WELCOME) {
+        dpari_host_drop(h, i);
+        return DPAR_OK;
+    }
+    if (g->in.status != DPAR_OK) {
+        g->in.text[sizeof g->in.text - 1] = 0;
+        return dpari_say_word(DPAR_E_SYSTEM, why, "rank # cannot map the segment: @", g->in.text,
+                              sizeof g->in.text, g->rank, 0, 0, 0);
+    }
+    g->state = DPARI_GUEST_MAPPED;
+    h->mapped++;
+    return DPAR_OK;
+}
+
+/* "ranks 2, 3 of 4 did not come within 5.0 s". */
+static dpar_status dpari_host_late(const dpari_host *h, dpar_why *why)
+{
+    int32_t r, named = 0, missing = h->job->size - 1 - h->mapped;
+    dpar_text t;
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    if (h->poll[0].fd < 0) {
+        dpar_text_put(&t, "another process is rank 0 of this job (");
+        dpar_text_put(&t, dpar_launcher_name(h->job->launcher));
+        dpar_text_put(&t, ", ");
+        dpar_text_put(&t, h->job->id);
+        dpar_text_put(&t, ") and did not end");
+    } else {
+        dpar_text_put(&t, missing == 1 ? "rank " : "ranks ");
+        for (r = 1; r < h->job->size; r++) {
+            if ((h->place[r] == 0 || h->guest[h->place[r] - 1].state != DPARI_GUEST_MAPPED) &&
+                named++ < 16) {
+                dpar_text_put(&t, named > 1 ? ", " : "");
+                dpar_text_int(&t, r);
+            }
+        }
+        dpar_text_put(&t, named > 16 ? ", ... of " : " of ");
+        dpar_text_int(&t, h->job->size);
+        dpar_text_put(&t, " did not come");
+    }
+    dpar_text_put(&t, " within ");
+    dpar_text_fixed(&t, dpari_os_now() - h->began, 1);
+    dpar_text_put(&t, " s");
+    if (h->strangers > 0) {
+        dpar_text_put(&t, "; connections that were of no rank of this job: ");
+        dpar_text_int(&t, h->strangers);
+    }
+    return DPAR_E_TIMEOUT;
+}
+
+/* Until all have the segment, or it cannot be. */
+static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
+{
+    dpar_status status = DPAR_OK;
+    int32_t i;
+    while (status == DPAR_OK && h->mapped < h->job->size - 1) {
+        double left = h->deadline - dpari_os_now();
+        if (left <= 0.0) {
+            return dpari_host_late(h, why);
+        }
+        if (h->poll[0].fd < 0) {
+            int listens = dpari_host_listen(h);
+            if (listens < 0) {
+                return dpari_system_why(why, "the socket where ranks meet", 0, errno);
+            }
+            if (listens == 0) {
+                dpari_os_sleep(dpari_leastf(left, 5e-3));
+                continue;
+            }
+        }
+        if (poll(h->poll, (nfds_t)h->guests + 1, dpari_meet_milliseconds(left)) <= 0) {
+            continue;
+        }
+        for (i = 0; i < h->guests && status == DPAR_OK; i++) {
+            if (h->poll[1 + i].fd >= 0 && h->poll[1 + i].revents != 0) {
+                status = dpari_host_hear(h, i, why);
+            }
+        }
+        if (h->poll[0].revents != 0) {
+            dpari_host_accept(h);
+        }
+    }
+    return status;
+}
+
+/* Tells every guest how it ended; nobody new is let in. */
+static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
+{
+    dpari_hello mine;
+    int32_t i;
+    if (h->poll[0].fd >= 0) {
+        close(h->poll[0].fd);
+        if (h->named) {
+            unlink(h->name.sun_path);
+        }
+    }
+    dpari_meet_greet(h->job, &mine);
+    mine.kind = status == DPAR_OK ? DPARI_GO : DPARI_REFUSED;
+    mine.status = status;
+    dpari_copy_text(mine.text, sizeof mine.text, status != DPAR_OK ? why->text : "",
+                    sizeof mine.text);
+    for (i = 0; i < h->guests; i++) {
+        if (h->poll[1 + i].fd >= 0) {
+            mine.nonce = h->guest[i].in.nonce;
+            dpari_meet_send(h->poll[1 + i].fd, &mine, -1);
+            close(h->poll[1 + i].fd);
+        }
+    }
+}
+
+static dpar_status dpari_meet_host(const dpar_job *job, const dpar_options *o, double deadline,
+                                   dpari_segment *segment, dpar_why *why)
+{
+    const int64_t places = (int64_t)job->size + 32;
+    const int64_t bytes = places * (int64_t)(sizeof(dpari_guest) + sizeof(struct pollfd) +
+                                             sizeof(int32_t)) + 64;
+    dpari_host h;
+    dpar_why said;
+    int32_t i;
+    char *memory;
+    dpar_status status = dpari_segment_make(segment, job->size, o, why);
+    if (status != DPAR_OK) {
+        return status;
+    }
+    memory = (char *)dpari_os_pages(bytes);
+    if (memory == NULL) {
+        dpari_segment_close(segment);
+        return dpari_system_why(why, "memory to meet in, ", bytes, ENOMEM);
+    }
+    dpari_zero(&h, sizeof h);
+    h.job = job;
+    h.segment = segment;
+    h.guests = job->size + 31;
+    h.named = dpari_meet_is_named(o);
+    h.began = dpari_os_now();
+    h.deadline = deadline;
+    h.guest = (dpari_guest *)(void *)memory;
+    h.poll = (struct pollfd *)(void *)(h.guest + places);
+    h.place = (int32_t *)(void *)(h.poll + places);
+    for (i = 0; i <= h.guests; i++) {
+        h.poll[i].fd = -1;
+        h.poll[i].events = POLLIN;
+    }
+    status = dpari_host_wait(&h, &said);
+    dpari_host_end(&h, status, &said);
+    dpari_os_unmap(memory, bytes);
+    if (status != DPAR_OK) {
+        dpari_segment_close(segment);
+        if (why != NULL) {
+            *why = said;
+        }
+    }
+    return status;
+}
+
+/* ---- the other ranks -------------------------------------------------------------------------- */
+
+/* One whole message until the deadline; 1: yes, 0: time is up, -1: the other end is closed. */
+static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)
+{
+    size_t got = 0;
+    for (;;) {
+        struct pollfd p;
+        double left = deadline - dpari_os_now();
+        int whole;
+        if (left <= 0.0) {
+            return 0;
+        }
+        p.fd = fd;
+        p.events = POLLIN;
+        p.revents = 0;
+        if (poll(&p, 1, dpari_meet_milliseconds(left)) <= 0) {
+            continue;
+        }
+        whole = dpari_meet_read(fd, h, &got, passed);
+        if (whole != 0) {
+            return whole;
+        }
+    }
+}
+
+/* Is this the answer of this job's rank 0 to this hello? */
+static int dpari_meet_answers(const dpari_hello *answer, const dpari_hello *mine)
+{
+    return answer->magic == mine->magic && answer->job == mine->job &&
+           answer->nonce == mine->nonce && answer->rank == 0;
+}
+
+/* The sentence of a refusal. */
+static dpar_status dpari_meet_refused(dpari_hello *answer, dpar_why *why)
+{
+    answer->text[sizeof answer->text - 1] = 0;
+    return dpari_say_word(answer->status < 0 ? answer->status : DPAR_E_PEER, why, "@", answer->text,
+                          sizeof answer->text, 0, 0, 0, 0);
+}
+
+/* The rest, once rank 0 has sent the descriptor: map it, say so, wait for the go. */
+static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double deadline,
+                                  dpari_segment *segment, dpar_why *why)
+{
+    dpari_hello answer;
+    dpar_why said;
+    int none = -1, got;
+    dpar_status status = dpari_segment_open(segment, passed, &said);
+    mine->kind = DPARI_MAPPED;
+    mine->status = status;
+    dpari_copy_text(mine->text, sizeof mine->text, status != DPAR_OK ? said.text : "",
+                    sizeof mine->text);
+    got = dpari_meet_send(fd, mine, -1) ? 1 : -1;
+    if (status != DPAR_OK) {
+        return dpari_say_word(status, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
+    }
+    if (got > 0) { /* rank 0 counts the time; its sentence is the better one */
+        got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
+    }
+    if (none >= 0) {
+        close(none);
+    }
+    if (got > 0 && dpari_meet_answers(&answer, mine) && answer.kind == DPARI_GO) {
+        return DPAR_OK;
+    }
+    dpari_segment_close(segment);
+    if (got > 0 && dpari_meet_answers(&answer, mine)) {
+        return dpari_meet_refused(&answer, why);
+    }
+    return got == 0 ? dpari_say(DPAR_E_TIMEOUT, why,
+                                "rank 0 of # let rank # in and then said nothing more", mine->size,
+                                mine->rank, 0, 0)
+                    : dpari_say(DPAR_E_PEER, why, "rank 0 ended while # ranks were starting",
+                                mine->size, 0, 0, 0);
+}
+
+/* One try at one name. MORE: not there, or not this job's rank 0. */
+static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t bytes,
+                                   dpari_hello *mine, double deadline, dpari_segment *segment,
+                                   int32_t *strangers, dpar_why *why)
+{
+    struct sockaddr_un to = *name;
+    dpari_hello answer;
+    int passed = -1, got, fd = dpari_meet_socket();
+    dpar_status status = DPAR_MORE;
+    if (fd < 0) {
+        return dpari_system_why(why, "the socket where ranks meet", 0, errno);
+    }
+    if (connect(fd, (struct sockaddr *)(void *)&to, bytes) != 0) {
+        close(fd);
+        return DPAR_MORE;
+    }
+    mine->kind = DPARI_HELLO;
+    mine->status = DPAR_OK;
+    mine->nonce = dpari_meet_hash((uint64_t)getpid(), (uint64_t)(dpari_os_now() * 1e9));
+    got = dpari_meet_is_mine(fd) && dpari_meet_send(fd, mine, -1) ? 1 : -1;
+    if (got > 0) { /* rank 0 answers at once; whoever does not is somebody else, or stopped */
+        got = dpari_meet_receive(fd, &answer, &passed,
+                                 dpari_leastf(deadline, dpari_os_now() + 2.0));
+    }
+    if (got > 0 && dpari_meet_answers(&answer, mine) && answer.kind == DPARI_REFUSED) {
+        status = dpari_meet_refused(&answer, why);
+    } else if (got > 0 && passed >= 0 && dpari_meet_answers(&answer, mine) &&
+               answer.kind == DPARI_WELCOME) {
+        status = dpari_meet_map(fd, passed, mine, deadline, segment, why);
+        passed = -1;
+    } else {
+        *strangers += 1;
+    }
+    if (passed >= 0) {
+        close(passed);
+    }
+    close(fd);
+    return status;
+}
+
+static dpar_status dpari_meet_guest(const dpar_job *job, int32_t named, double deadline,
+                                    dpari_segment *segment, dpar_why *why)
+{
+    double began = dpari_os_now(), nap = 100e-6;
+    int32_t k, strangers = 0;
+    dpari_hello mine;
+    dpar_text t;
+    dpari_meet_greet(job, &mine);
+    while (dpari_os_now() < deadline) {
+        for (k = 0; k < DPARI_NAMES; k++) {
+            struct sockaddr_un name;
+            socklen_t bytes = dpari_meet_name(job, k, named, &name);
+            dpar_status status =
+                dpari_meet_call(&name, bytes, &mine, deadline, segment, &strangers, why);
+            if (status != DPAR_MORE) {
+                return status;
+            }
+        }
+        dpari_os_sleep(nap);
+        nap = dpari_leastf(1.5 * nap, 20e-3);
+    }
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpar_text_put(&t, "rank 0 of ");
+    dpar_text_int(&t, job->size);
+    dpar_text_put(&t, " did not come within ");
+    dpar_text_fixed(&t, dpari_os_now() - began, 1);
+    dpar_text_put(&t, " s (job ");
+    dpar_text_put(&t, job->id);
+    dpar_text_put(&t, " of ");
+    dpar_text_put(&t, dpar_launcher_name(job->launcher));
+    dpar_text_put(&t, ")");
+    dpar_text_put(&t, strangers > 0 ? "; something else listens in its place" : "");
+    return DPAR_E_TIMEOUT;
+}
+
+static dpar_status dpari_meet_ranks(const dpar_job *job, const dpar_options *o, dpari_segment *segment,
+                              dpar_why *why)
+{
+    double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
+    double deadline = dpari_os_now() + timeout;
+    return job->rank == 0 ? dpari_meet_host(job, o, deadline, segment, why)
+                          : dpari_meet_guest(job, dpari_meet_is_named(o), deadline, segment, why);
+}

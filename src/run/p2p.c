@@ -1,0 +1,967 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "shm.h"
+
+#include "os.h"
+#include "world.h"
+
+/* Messages of the shared-memory engine.
+ *
+ * One channel an ordered pair of ranks, in the sender's heap, opened at its first record: a ring of
+ * cells, each with a block. A cell's word is the index of its record + 1, written last. The
+ * receiver takes the records of a channel in order, always, and counts them in `consumed`, so that
+ * the ring comes free however the receives are posted: what nobody has asked for yet moves into a
+ * note in private memory.
+ *
+ *     EAGER  envelope and the first bytes: in the cell, or in its block; DATA follows if there are
+ *            more, until all is told. The sender is done when the last is in the ring.
+ *     RTS    envelope of a large message. Once it is matched the receiver copies from the sender's
+ *            registered memory, or from its process, and answers FIN;
+ *            or it answers CTS: with a ref to its own registered memory, into which the sender
+ *            copies, then PUT; or without, for DATA.
+ *     DATA   a piece: in the block, or in the cell; bytes: where in the message, tag: how many
+ *
+ * CTS and FIN go the other way, in the channel of that pair. An id is the sender's number of the
+ * message; answers and pieces carry it. Whatever names an id that is not (or no longer) known is
+ * dropped: its communicator broke here.
+ *
+ * Blocking waits look at one channel, and at all of them now and then: so every rank that waits for
+ * anything moves everything that others sent to it. */
+enum {
+    DPARI_P2P_CELLS = 32, /* of a channel */
+    DPARI_P2P_TELL = 8,   /* records between two looks that the sender gets at `consumed` */
+    DPARI_P2P_HEAD = 32,  /* bytes of a cell before the payload */
+    DPARI_P2P_INLINE = DPARI_LINE - DPARI_P2P_HEAD,
+    DPARI_P2P_BLOCK = 8192,
+    DPARI_P2P_DIRECT = 4096,    /* registered messages from here on are copied once */
+    DPARI_P2P_EAGER = 65536,    /* larger ones wait for their receive */
+    DPARI_P2P_CMA = 262144,     /* where reading another process becomes worth the call */
+    DPARI_P2P_STREAM = 8 << 20, /* where copies go past the cache */
+    DPARI_P2P_OFTEN = 16,       /* looks at one channel for one at all */
+    DPARI_P2P_PATIENT = 256,    /* looks in vain after which it is no hurry */
+    DPARI_P2P_CLASSES = 12,     /* of notes: 128 B .. 256 KiB */
+    DPARI_P2P_CHUNK = 1 << 20   /* notes are cut from */
+};
+
+enum {
+    DPARI_P2P_IS_EAGER = 1,
+    DPARI_P2P_IS_RTS,
+    DPARI_P2P_IS_CTS,
+    DPARI_P2P_IS_DATA,
+    DPARI_P2P_IS_PUT,
+    DPARI_P2P_IS_FIN
+};
+
+/* work->phase */
+enum {
+    DPARI_P2P_POSTED = 1,
+    DPARI_P2P_ARRIVING,
+    DPARI_P2P_QUEUED,
+    DPARI_P2P_SENDING,
+    DPARI_P2P_WAITING,
+    DPARI_P2P_DONE
+};
+
+/* work->state */
+enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT, DPARI_P2P_TO };
+
+typedef struct dpari_p2p_head {
+    uint32_t comm;
+    int32_t tag;
+    uint32_t id;
+    uint16_t kind, type;
+    int64_t bytes; /* of the message */
+} dpari_p2p_head;
+
+typedef struct dpari_p2p_cell {
+    uint64_t word;
+    dpari_p2p_head head;
+    char payload[DPARI_P2P_INLINE];
+} dpari_p2p_cell;
+
+/* Payload of RTS and CTS: memory of the rank that wrote it. */
+typedef struct dpari_p2p_where {
+    uint64_t ref, address;
+} dpari_p2p_where;
+
+typedef struct dpari_p2p_channel {
+    uint64_t consumed; /* written by the receiver */
+    char room[DPARI_LINE - 8];
+    dpari_p2p_cell cell[DPARI_P2P_CELLS];
+    char block[DPARI_P2P_CELLS][DPARI_P2P_BLOCK];
+} dpari_p2p_channel;
+
+/* A record taken out of the ring before its receive was posted, its payload behind it; or one that
+ * found no room in the ring. */
+typedef struct dpari_p2p_note {
+    struct dpari_p2p_note *next;
+    int64_t got;
+    int32_t size_class;
+    dpari_p2p_head head;
+    dpari_p2p_where where;
+} dpari_p2p_note;
+
+typedef struct dpari_p2p_works {
+    dpar_work *first, *last;
+} dpari_p2p_works;
+
+typedef struct dpari_p2p_notes {
+    dpari_p2p_note *first, *last;
+} dpari_p2p_notes;
+
+/* What this rank keeps about one peer (itself too). */
+typedef struct dpari_p2p_link {
+    dpari_p2p_channel *in; /* from it; NULL: not open */
+    uint64_t in_next, in_told;
+    dpari_p2p_works posted;   /* receives without a message */
+    dpari_p2p_works arriving; /* receives whose pieces come */
+    dpari_p2p_notes early;    /* messages without a receive */
+    dpari_p2p_channel *out;
+    uint64_t out_next, out_free; /* records written, known to be consumed */
+    dpari_p2p_works queue;       /* sends that wait for room, the first may be half sent */
+    dpari_p2p_works waiting;     /* sends whose RTS is out; to oneself: without a receive */
+    dpari_p2p_works streams;     /* sends that a CTS asked for */
+    dpari_p2p_notes answers;     /* CTS, FIN, PUT that wait for room */
+    uint32_t ids;
+    int32_t no_cma; /* it was tried and failed */
+    int32_t rang;   /* the peer was woken for its full ring */
+} dpari_p2p_link;
+
+typedef struct dpari_p2p_chunk {
+    struct dpari_p2p_chunk *next;
+    int64_t bytes;
+} dpari_p2p_chunk;
+
+typedef struct dpari_p2p {
+    int64_t bytes; /* of this, with its links */
+    int32_t open;  /* works that are not done */
+    int32_t idle;  /* looks in vain since the last success */
+    int32_t direct, cma;
+    dpari_p2p_note *idle_notes[DPARI_P2P_CLASSES];
+    char *fresh, *fresh_end;
+    dpari_p2p_chunk *chunks;
+    dpari_p2p_link link[1]; /* of each rank */
+} dpari_p2p;
+
+static dpari_p2p *dpari_p2p_of(const dpari_world *w)
+{
+    return (dpari_p2p *)w->p2p;
+}
+
+static dpar_status dpari_p2p_open(dpari_world *w)
+{
+    int64_t bytes = (int64_t)sizeof(dpari_p2p) + (w->size - 1) * (int64_t)sizeof(dpari_p2p_link);
+    dpari_p2p *p = (dpari_p2p *)dpari_os_pages(bytes);
+    if (!p) {
+        return DPAR_E_MEMORY;
+    }
+    p->bytes = bytes;
+    p->direct = !(w->head->plain & DPAR_WITHOUT_DIRECT);
+    p->cma = !(w->head->plain & DPAR_WITHOUT_CMA) && !w->threads;
+    w->p2p = p;
+    return DPAR_OK;
+}
+
+static void dpari_p2p_close(dpari_world *w)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    if (!p) {
+        return;
+    }
+    while (p->chunks) {
+        dpari_p2p_chunk *c = p->chunks;
+        p->chunks = c->next;
+        dpari_os_unmap(c, c->bytes);
+    }
+    w->p2p = NULL;
+    dpari_os_unmap(p, p->bytes);
+}
+
+/* ---- lists ------------------------------------------------------------------------------------
+ */
+
+static void dpari_p2p_append(dpari_p2p_works *list, dpar_work *k)
+{
+    k->next = NULL;
+    if (list->first) {
+        list->last->next = k;
+    } else {
+        list->first = k;
+    }
+    list->last = k;
+}
+
+/* Takes k, which follows `before` (NULL: it is the first), off the list. */
+static void dpari_p2p_unlink(dpari_p2p_works *list, dpar_work *before, dpar_work *k)
+{
+    if (before) {
+        before->next = k->next;
+    } else {
+        list->first = k->next;
+    }
+    if (list->last == k) {
+        list->last = before;
+    }
+    k->next = NULL;
+}
+
+/* Takes the first of that communicator and tag off the list; NULL: there is none. */
+static dpar_work *dpari_p2p_match(dpari_p2p_works *list, uint32_t comm, int32_t tag)
+{
+    dpar_work *before = NULL, *k;
+    for (k = list->first; k; before = k, k = k->next) {
+        if (k->call.tag == tag && ((const dpari_shm *)(const void *)k->comm)->id == comm) {
+            dpari_p2p_unlink(list, before, k);
+            return k;
+        }
+    }
+    return NULL;
+}
+
+static dpar_work *dpari_p2p_find(const dpari_p2p_works *list, uint32_t id)
+{
+    dpar_work *k = list->first;
+    while (k && k->state[DPARI_P2P_ID] != (int64_t)id) {
+        k = k->next;
+    }
+    return k;
+}
+
+static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
+{
+    dpar_work *before = NULL, *at;
+    for (at = list->first; at != k; at = at->next) {
+        before = at;
+    }
+    dpari_p2p_unlink(list, before, k);
+}
+
+static void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
+{
+    k->status = status;
+    k->phase = DPARI_P2P_DONE;
+    p->open--;
+}
+
+/* ---- notes ------------------------------------------------------------------------------------
+ */
+
+/* A note with room for `bytes` behind it; NULL: no memory. Sizes are powers of two; what is given
+ * back is used again. */
+static dpari_p2p_note *dpari_p2p_note_make(dpari_p2p *p, int64_t bytes)
+{
+    const int64_t need = bytes + (int64_t)sizeof(dpari_p2p_note);
+    int32_t size_class = 0;
+    dpari_p2p_note *n;
+    int64_t take;
+    while (INT64_C(128) << size_class < need) {
+        size_class++;
+    }
+    take = INT64_C(128) << size_class;
+    n = p->idle_notes[size_class];
+    if (n) {
+        p->idle_notes[size_class] = n->next;
+    } else {
+        if (p->fresh_end - p->fresh < take) {
+            dpari_p2p_chunk *c = (dpari_p2p_chunk *)dpari_os_pages(DPARI_P2P_CHUNK);
+            if (!c) {
+                return NULL;
+            }
+            c->bytes = DPARI_P2P_CHUNK;
+            c->next = p->chunks;
+            p->chunks = c;
+            p->fresh = (char *)c + DPARI_LINE;
+            p->fresh_end = (char *)c + DPARI_P2P_CHUNK;
+        }
+        n = (dpari_p2p_note *)(void *)p->fresh;
+        p->fresh += take;
+    }
+    n->size_class = size_class;
+    n->next = NULL;
+    n->got = 0;
+    return n;
+}
+
+static void dpari_p2p_note_free(dpari_p2p *p, dpari_p2p_note *n)
+{
+    n->next = p->idle_notes[n->size_class];
+    p->idle_notes[n->size_class] = n;
+}
+
+static char *dpari_p2p_note_data(dpari_p2p_note *n)
+{
+    return (char *)(n + 1);
+}
+
+static void dpari_p2p_note_append(dpari_p2p_notes *list, dpari_p2p_note *n)
+{
+    if (list->first) {
+        list->last->next = n;
+    } else {
+        list->first = n;
+    }
+    list->last = n;
+}
+
+static void dpari_p2p_note_unlink(dpari_p2p_notes *list, dpari_p2p_note *before, dpari_p2p_note *n)
+{
+    if (before) {
+        before->next = n->next;
+    } else {
+        list->first = n->next;
+    }
+    if (list->last == n) {
+        list->last = before;
+    }
+}
+
+/* ---- copies -----------------------------------------------------------------------------------
+ */
+
+static void dpari_p2p_copy(void *to, const void *from, int64_t bytes)
+{
+    if (bytes > 0) {
+        memcpy(to, from, (size_t)bytes);
+    }
+}
+
+static void dpari_p2p_copy_large(const dpari_world *w, void *to, const void *from, int64_t bytes)
+{
+    (void)w;
+    dpari_p2p_copy(to, from, bytes);
+}
+
+/* ---- writing into a channel -------------------------------------------------------------------
+ */
+
+static dpar_status dpari_p2p_channel_open(dpari_world *w, dpari_p2p_link *link, int32_t peer)
+{
+    uint64_t *ref = &w->channel[(int64_t)peer * w->size + w->me];
+    void *memory = NULL;
+    dpar_status s;
+    if (link->out) {
+        return DPAR_OK;
+    }
+    s = dpari_heap_alloc(w, (int64_t)sizeof(dpari_p2p_channel), &memory); /* zeroed */
+    if (s == DPAR_OK) {
+        link->out = (dpari_p2p_channel *)memory;
+        DPARI_STORE(ref, dpari_ref(w, memory, (int64_t)sizeof(dpari_p2p_channel)));
+    }
+    return s;
+}
+
+/* The next cell, if it is free. */
+static dpari_p2p_cell *dpari_p2p_room(dpari_world *w, dpari_p2p_link *link)
+{
+    if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
+        link->out_free = DPARI_LOAD(&link->out->consumed);
+        if (link->out_next - link->out_free == DPARI_P2P_CELLS) {
+            /* the receiver may sleep in a wait for another rank, whose news alone wake it */
+            if (!link->rang && DPARI_LOAD(&w->head->sleepers)) {
+                link->rang = 1;
+                dpari_ring_all(&w->segment);
+            }
+            return NULL;
+        }
+        link->rang = 0;
+    }
+    return &link->out->cell[link->out_next % DPARI_P2P_CELLS];
+}
+
+static char *dpari_p2p_out_block(const dpari_p2p_link *link)
+{
+    return link->out->block[link->out_next % DPARI_P2P_CELLS];
+}
+
+static void dpari_p2p_push(dpari_world *w, dpari_p2p_link *link, dpari_p2p_cell *cell)
+{
+    link->out_next++;
+    dpari_publish(w, &cell->word, link->out_next);
+}
+
+static void dpari_p2p_send_answer(dpari_world *w, dpari_p2p_link *link, dpari_p2p_cell *cell,
+                                  const dpari_p2p_head *head, const dpari_p2p_where *where)
+{
+    cell->head = *head;
+    memcpy(cell->payload, where, sizeof *where);
+    dpari_p2p_push(w, link, cell);
+}
+
+/* CTS, FIN or PUT for the message `id`, now or as soon as there is room. 0: no memory. */
+static int dpari_p2p_answer(dpari_world *w, int32_t peer, uint16_t kind, uint32_t id, uint64_t ref)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_p2p_link *link = &p->link[peer];
+    dpari_p2p_note *n;
+    dpari_p2p_head head = {0, 0, 0, 0, 0, 0};
+    dpari_p2p_where where = {0, 0};
+    head.id = id;
+    head.kind = kind;
+    where.ref = ref;
+    if (!link->answers.first && dpari_p2p_channel_open(w, link, peer) == DPAR_OK) {
+        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+        if (cell) {
+            dpari_p2p_send_answer(w, link, cell, &head, &where);
+            return 1;
+        }
+    }
+    n = dpari_p2p_note_make(p, 0);
+    if (!n) {
+        return 0;
+    }
+    n->head = head;
+    n->where = where;
+    dpari_p2p_note_append(&link->answers, n);
+    return 1;
+}
+
+/* First bytes of a message that an EAGER record holds. */
+static int64_t dpari_p2p_first(int64_t bytes)
+{
+    return bytes < DPARI_P2P_BLOCK ? bytes : DPARI_P2P_BLOCK;
+}
+
+static void dpari_p2p_envelope(const dpar_work *k, dpari_p2p_head *head)
+{
+    head->comm = ((const dpari_shm *)(const void *)k->comm)->id;
+    head->tag = k->call.tag;
+    head->id = (uint32_t)k->state[DPARI_P2P_ID];
+    head->type = (uint16_t)k->call.type;
+    head->bytes = k->state[DPARI_P2P_BYTES];
+}
+
+/* What others may copy from; 0: nothing. */
+static uint64_t dpari_p2p_ref(const dpari_world *w, const void *at, int64_t bytes)
+{
+    return dpari_p2p_of(w)->direct ? dpari_ref(w, at, bytes) : 0;
+}
+
+/* Writes the envelope of a queued send into the cell; its next phase. */
+static int32_t dpari_p2p_put_envelope(dpari_world *w, dpari_p2p_link *link, dpar_work *k,
+                                      dpari_p2p_cell *cell)
+{
+    const int64_t bytes = k->state[DPARI_P2P_BYTES], first = dpari_p2p_first(bytes);
+    dpari_p2p_where where = {0, 0};
+    int32_t phase = DPARI_P2P_DONE;
+    dpari_p2p_envelope(k, &cell->head);
+    cell->head.kind = DPARI_P2P_IS_EAGER;
+    if (bytes >= DPARI_P2P_DIRECT) {
+        where.ref = dpari_p2p_ref(w, k->call.in, bytes);
+    }
+    if (bytes > DPARI_P2P_EAGER || where.ref) {
+        where.address = (uint64_t)(uintptr_t)k->call.in;
+        cell->head.kind = DPARI_P2P_IS_RTS;
+        memcpy(cell->payload, &where, sizeof where);
+        phase = DPARI_P2P_WAITING;
+    } else if (bytes <= DPARI_P2P_INLINE) {
+        dpari_p2p_copy(cell->payload, k->call.in, bytes);
+    } else {
+        dpari_p2p_copy(dpari_p2p_out_block(link), k->call.in, first);
+        k->state[DPARI_P2P_AT] = first;
+        phase = DPARI_P2P_SENDING;
+    }
+    dpari_p2p_push(w, link, cell);
+    return phase;
+}
+
+/* Puts the next pieces of a send into the ring. 1: all are there. */
+static int dpari_p2p_put_data(dpari_world *w, dpari_p2p_link *link, dpar_work *k)
+{
+    const int64_t bytes = k->state[DPARI_P2P_BYTES];
+    while (k->state[DPARI_P2P_AT] < bytes) {
+        const int64_t at = k->state[DPARI_P2P_AT], piece = dpari_p2p_first(bytes - at);
+        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+        if (!cell) {
+            return 0;
+        }
+        dpari_p2p_envelope(k, &cell->head);
+        cell->head.kind = DPARI_P2P_IS_DATA;
+        cell->head.bytes = at;
+        cell->head.tag = (int32_t)piece;
+        dpari_p2p_copy(piece <= DPARI_P2P_INLINE ? cell->payload : dpari_p2p_out_block(link),
+                       (const char *)k->call.in + at, piece);
+        dpari_p2p_push(w, link, cell);
+        k->state[DPARI_P2P_AT] = at + piece;
+    }
+    return 1;
+}
+
+static int dpari_p2p_push_answers(dpari_world *w, dpari_p2p_link *link)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    while (link->answers.first) {
+        dpari_p2p_note *n = link->answers.first;
+        dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+        if (!cell) {
+            return 0;
+        }
+        dpari_p2p_send_answer(w, link, cell, &n->head, &n->where);
+        dpari_p2p_note_unlink(&link->answers, NULL, n);
+        dpari_p2p_note_free(p, n);
+    }
+    return 1;
+}
+
+static int dpari_p2p_push_queue(dpari_world *w, dpari_p2p_link *link)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    while (link->queue.first) {
+        dpar_work *k = link->queue.first;
+        if (k->phase == DPARI_P2P_QUEUED) {
+            dpari_p2p_cell *cell = dpari_p2p_room(w, link);
+            if (!cell) {
+                return 0;
+            }
+            k->phase = dpari_p2p_put_envelope(w, link, k, cell);
+        }
+        if (k->phase == DPARI_P2P_SENDING && !dpari_p2p_put_data(w, link, k)) {
+            return 0;
+        }
+        dpari_p2p_unlink(&link->queue, NULL, k);
+        if (k->phase == DPARI_P2P_WAITING) {
+            dpari_p2p_append(&link->waiting, k);
+        } else {
+            dpari_p2p_finish(p, k, DPAR_OK);
+        }
+    }
+    return 1;
+}
+
+/* Writes what there is room for: answers, then messages in their order, then what was asked for. */
+static void dpari_p2p_pump(dpari_world *w, dpari_p2p_link *link, int32_t peer)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    if (!link->answers.first && !link->queue.first && !link->streams.first) {
+        return;
+    }
+    if (dpari_p2p_channel_open(w, link, peer) != DPAR_OK || !dpari_p2p_push_answers(w, link) ||
+        !dpari_p2p_push_queue(w, link)) {
+        return;
+    }
+    while (link->streams.first) {
+        dpar_work *k = link->streams.first;
+        if (!dpari_p2p_put_data(w, link, k)) {
+            return;
+        }
+        dpari_p2p_unlink(&link->streams, NULL, k);
+        dpari_p2p_finish(p, k, DPAR_OK);
+    }
+}
+
+/* ---- a message meets its receive --------------------------------------------------------------
+ */
+
+/* The sentence: "recv #7 of 4 f32 from rank 1, tag 3: rank 1 sent 8 f32". */
+static void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head *head)
+{
+    dpari_shm *s = (dpari_shm *)(void *)k->comm;
+    const int32_t unit = dpar_type_bytes(head->type);
+    char buffer[sizeof(dpar_why)];
+    dpar_text t;
+    dpar_text_init(&t, buffer, sizeof buffer);
+    dpar_text_put(&t, "recv #");
+    dpar_text_int(&t, k->sequence);
+    dpar_text_put(&t, " of ");
+    dpar_text_int(&t, k->call.count);
+    dpar_text_char(&t, ' ');
+    dpar_text_put(&t, dpar_type_name(k->call.type));
+    dpar_text_put(&t, " from rank ");
+    dpar_text_int(&t, k->call.root);
+    dpar_text_put(&t, ", tag ");
+    dpar_text_int(&t, k->call.tag);
+    dpar_text_put(&t, ": rank ");
+    dpar_text_int(&t, k->call.root);
+    dpar_text_put(&t, " sent ");
+    dpar_text_int(&t, unit > 0 ? head->bytes / unit : head->bytes);
+    dpar_text_char(&t, ' ');
+    dpar_text_put(&t, dpar_type_name(head->type));
+    dpari_p2p_finish(p, k, dpari_shm_break(s, DPAR_E_MISMATCH, buffer));
+}
+
+static int dpari_p2p_fits(const dpar_work *k, const dpari_p2p_head *head)
+{
+    return k->state[DPARI_P2P_BYTES] == head->bytes && k->call.type == (int32_t)head->type;
+}
+
+/* The first bytes of an EAGER message reach their receive. */
+static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *k,
+                                 const dpari_p2p_head *head, const char *from, int64_t got)
+{
+    if (!dpari_p2p_fits(k, head)) {
+        dpari_p2p_mismatch(p, k, head);
+        return;
+    }
+    dpari_p2p_copy(k->call.out, from, got);
+    if (got == head->bytes) {
+        dpari_p2p_finish(p, k, DPAR_OK);
+        return;
+    }
+    k->state[DPARI_P2P_ID] = head->id;
+    k->state[DPARI_P2P_AT] = got;
+    k->phase = DPARI_P2P_ARRIVING;
+    dpari_p2p_append(&link->arriving, k);
+}
+
+static int dpari_p2p_read(const dpari_world *w, dpari_p2p_link *link, int32_t peer, dpar_work *k,
+                          const dpari_p2p_where *where)
+{
+    const dpari_p2p *p = dpari_p2p_of(w);
+    const int64_t bytes = k->state[DPARI_P2P_BYTES];
+    if (!p->cma || link->no_cma || bytes < DPARI_P2P_CMA || !w->rank[w->me].can_cma) {
+        return 0;
+    }
+    link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address, bytes) != 0;
+    return !link->no_cma;
+}
+
+/* The envelope of a large message reaches its receive. */
+static void dpari_p2p_meet_large(dpari_world *w, int32_t peer, dpar_work *k,
+                                 const dpari_p2p_head *head, const dpari_p2p_where *where)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_p2p_link *link = &p->link[peer];
+    uint64_t ref = 0;
+    int known, done = 0;
+    if (!dpari_p2p_fits(k, head)) {
+        dpari_p2p_mismatch(p, k, head);
+        return;
+    }
+    if (where->ref) {
+        dpari_p2p_copy_large(w, k->call.out, dpari_at(w, where->ref), head->bytes);
+        done = 1;
+    } else {
+        ref = dpari_p2p_ref(w, k->call.out, head->bytes);
+        done = !ref && dpari_p2p_read(w, link, peer, k, where);
+    }
+    known = dpari_p2p_answer(w, peer, (uint16_t)(done ? DPARI_P2P_IS_FIN : DPARI_P2P_IS_CTS),
+                             head->id, ref);
+    if (done || !known) {
+        dpari_p2p_finish(p, k, known ? DPAR_OK : DPAR_E_MEMORY);
+        return;
+    }
+    k->state[DPARI_P2P_ID] = head->id;
+    k->state[DPARI_P2P_AT] = 0;
+    k->phase = DPARI_P2P_ARRIVING;
+    dpari_p2p_append(&link->arriving, k);
+}
+
+/* ---- reading a channel ------------------------------------------------------------------------
+ */
+
+/* Keeps a message that nobody has asked for. 0: no memory. */
+static int dpari_p2p_keep(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
+                          const char *from, int64_t got)
+{
+    const int large = head->kind == DPARI_P2P_IS_RTS;
+    dpari_p2p_note *n = dpari_p2p_note_make(p, large ? 0 : head->bytes);
+    if (!n) {
+        return 0;
+    }
+    n->head = *head;
+    n->got = got;
+    if (large) {
+        memcpy(&n->where, from, sizeof n->where);
+    } else {
+        dpari_p2p_copy(dpari_p2p_note_data(n), from, got);
+    }
+    dpari_p2p_note_append(&link->early, n);
+    return 1;
+}
+
+/* A piece of a message whose receive is not posted: the last that came. */
+static void dpari_p2p_keep_data(const dpari_p2p_link *link, const dpari_p2p_head *head,
+                                const char *from)
+{
+    dpari_p2p_note *n = link->early.last;
+    if (n && n->head.kind == DPARI_P2P_IS_EAGER && n->head.id == head->id &&
+        n->got == head->bytes && n->head.bytes - n->got >= head->tag) {
+        dpari_p2p_copy(dpari_p2p_note_data(n) + n->got, from, head->tag);
+        n->got += head->tag;
+    }
+}
+
+static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_p2p_head *head,
+                                const char *from)
+{
+    dpar_work *k = dpari_p2p_find(&link->arriving, head->id);
+    const int64_t piece = head->tag;
+    if (!k) {
+        dpari_p2p_keep_data(link, head, from);
+        return;
+    }
+    if (head->bytes != k->state[DPARI_P2P_AT] || piece > k->state[DPARI_P2P_BYTES] - head->bytes) {
+        return;
+    }
+    dpari_p2p_copy((char *)k->call.out + head->bytes, from, piece);
+    k->state[DPARI_P2P_AT] += piece;
+    if (k->state[DPARI_P2P_AT] == k->state[DPARI_P2P_BYTES]) {
+        dpari_p2p_take_off(&link->arriving, k);
+        dpari_p2p_finish(p, k, DPAR_OK);
+    }
+}
+
+/* The peer asks for a message: into its memory at once, or piece by piece. */
+static void dpari_p2p_take_cts(dpari_world *w, int32_t peer, uint32_t id, uint64_t ref)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_p2p_link *link = &p->link[peer];
+    dpar_work *k = dpari_p2p_find(&link->waiting, id);
+    if (!k) {
+        return;
+    }
+    dpari_p2p_take_off(&link->waiting, k);
+    if (ref) {
+        dpari_p2p_copy_large(w, dpari_at(w, ref), k->call.in, k->state[DPARI_P2P_BYTES]);
+        dpari_p2p_finish(
+            p, k, dpari_p2p_answer(w, peer, DPARI_P2P_IS_PUT, id, 0) ? DPAR_OK : DPAR_E_MEMORY);
+        return;
+    }
+    k->phase = DPARI_P2P_SENDING;
+    dpari_p2p_append(&link->streams, k);
+}
+
+static void dpari_p2p_take_end(dpari_p2p *p, dpari_p2p_works *list, uint32_t id)
+{
+    dpar_work *k = dpari_p2p_find(list, id);
+    if (k) {
+        dpari_p2p_take_off(list, k);
+        dpari_p2p_finish(p, k, DPAR_OK);
+    }
+}
+
+/* Takes one record; 0: there is no memory for it, it stays where it is. */
+static int dpari_p2p_take(dpari_world *w, int32_t peer, const dpari_p2p_cell *cell,
+                          const char *block)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_p2p_link *link = &p->link[peer];
+    const dpari_p2p_head *head = &cell->head;
+    const int inside = head->kind == DPARI_P2P_IS_DATA    ? head->tag <= DPARI_P2P_INLINE
+                       : head->kind == DPARI_P2P_IS_EAGER ? head->bytes <= DPARI_P2P_INLINE
+                                                          : 1;
+    const char *from = inside ? cell->payload : block;
+    dpari_p2p_where where = {0, 0};
+    dpar_work *k;
+    switch (head->kind) {
+    case DPARI_P2P_IS_EAGER:
+        k = dpari_p2p_match(&link->posted, head->comm, head->tag);
+        if (!k) {
+            return dpari_p2p_keep(p, link, head, from, dpari_p2p_first(head->bytes));
+        }
+        dpari_p2p_meet_eager(p, link, k, head, from, dpari_p2p_first(head->bytes));
+        return 1;
+    case DPARI_P2P_IS_RTS:
+        k = dpari_p2p_match(&link->posted, head->comm, head->tag);
+        if (!k) {
+            return dpari_p2p_keep(p, link, head, from, 0);
+        }
+        memcpy(&where, from, sizeof where);
+        dpari_p2p_meet_large(w, peer, k, head, &where);
+        return 1;
+    case DPARI_P2P_IS_DATA: dpari_p2p_take_data(p, link, head, from); return 1;
+    case DPARI_P2P_IS_CTS:
+        memcpy(&where, from, sizeof where);
+        dpari_p2p_take_cts(w, peer, head->id, where.ref);
+        return 1;
+    case DPARI_P2P_IS_PUT: dpari_p2p_take_end(p, &link->arriving, head->id); return 1;
+    default: dpari_p2p_take_end(p, &link->waiting, head->id); return 1;
+    }
+}
+
+static dpari_p2p_channel *dpari_p2p_channel_find(const dpari_world *w, dpari_p2p_link *link,
+                                                 int32_t peer)
+{
+    uint64_t ref = DPARI_LOAD(&w->channel[(int64_t)w->me * w->size + peer]);
+    link->in = ref ? (dpari_p2p_channel *)dpari_at(w, ref) : NULL;
+    return link->in;
+}
+
+static void dpari_p2p_drain(dpari_world *w, dpari_p2p_link *link, int32_t peer)
+{
+    dpari_p2p_channel *in = link->in ? link->in : dpari_p2p_channel_find(w, link, peer);
+    while (in) {
+        const uint64_t at = link->in_next % DPARI_P2P_CELLS;
+        if (DPARI_LOAD(&in->cell[at].word) != link->in_next + 1 ||
+            !dpari_p2p_take(w, peer, &in->cell[at], in->block[at])) {
+            return;
+        }
+        link->in_next++;
+        if (link->in_next - link->in_told == DPARI_P2P_TELL) {
+            link->in_told = link->in_next;
+            dpari_publish(w, &in->consumed, link->in_next);
+        }
+    }
+}
+
+/* ---- messages to oneself ----------------------------------------------------------------------
+ */
+
+static void dpari_p2p_meet_self(dpari_p2p *p, dpar_work *from, dpar_work *to)
+{
+    dpari_p2p_head head = {0, 0, 0, 0, 0, 0};
+    dpari_p2p_envelope(from, &head);
+    if (!dpari_p2p_fits(to, &head)) {
+        dpari_p2p_mismatch(p, to, &head);
+        dpari_p2p_finish(p, from, to->status);
+        return;
+    }
+    dpari_p2p_copy(to->call.out, from->call.in, head.bytes);
+    dpari_p2p_finish(p, from, DPAR_OK);
+    dpari_p2p_finish(p, to, DPAR_OK);
+}
+
+static void dpari_p2p_self(dpari_p2p *p, dpari_p2p_link *link, uint32_t comm, dpar_work *k)
+{
+    const int sends = k->call.kind == DPAR_SEND;
+    dpari_p2p_works *others = sends ? &link->posted : &link->waiting;
+    dpar_work *other = dpari_p2p_match(others, comm, k->call.tag);
+    if (!other) {
+        k->phase = sends ? DPARI_P2P_WAITING : DPARI_P2P_POSTED;
+        dpari_p2p_append(sends ? &link->waiting : &link->posted, k);
+    } else if (sends) {
+        dpari_p2p_meet_self(p, k, other);
+    } else {
+        dpari_p2p_meet_self(p, other, k);
+    }
+}
+
+/* ---- what the engine calls --------------------------------------------------------------------
+ */
+
+/* Is there a note for this receive? Then it begins with that. */
+static int dpari_p2p_recv_early(dpari_world *w, int32_t peer, uint32_t comm, dpar_work *k)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_p2p_link *link = &p->link[peer];
+    dpari_p2p_note *before = NULL, *n;
+    for (n = link->early.first; n; before = n, n = n->next) {
+        if (n->head.comm == comm && n->head.tag == k->call.tag) {
+            dpari_p2p_note_unlink(&link->early, before, n);
+            if (n->head.kind == DPARI_P2P_IS_RTS) {
+                dpari_p2p_meet_large(w, peer, k, &n->head, &n->where);
+            } else {
+                dpari_p2p_meet_eager(p, link, k, &n->head, dpari_p2p_note_data(n), n->got);
+            }
+            dpari_p2p_note_free(p, n);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_work *k)
+{
+    dpari_world *w = s->world;
+    dpari_p2p *p = dpari_p2p_of(w);
+    const int32_t peer = s->world_rank[call->root];
+    dpari_p2p_link *link = &p->link[peer];
+    if (call->kind == DPAR_SEND && peer != w->me) {
+        dpar_status status = dpari_p2p_channel_open(w, link, peer);
+        if (status != DPAR_OK) {
+            return status;
+        }
+    }
+    if (call != &k->call) {
+        k->call = *call;
+    }
+    k->comm = &s->comm;
+    k->status = DPAR_OK;
+    k->state[DPARI_P2P_ID] = link->ids++;
+    k->state[DPARI_P2P_BYTES] = call->count * dpar_type_bytes(call->type);
+    k->state[DPARI_P2P_AT] = 0;
+    p->open++;
+    if (peer == w->me) {
+        dpari_p2p_self(p, link, s->id, k);
+    } else if (call->kind == DPAR_SEND) {
+        k->phase = DPARI_P2P_QUEUED;
+        dpari_p2p_append(&link->queue, k);
+        dpari_p2p_pump(w, link, peer);
+    } else if (!link->early.first || !dpari_p2p_recv_early(w, peer, s->id, k)) {
+        k->phase = DPARI_P2P_POSTED;
+        dpari_p2p_append(&link->posted, k);
+        dpari_p2p_drain(w, link, peer);
+    }
+    return k->phase == DPARI_P2P_DONE ? k->status : DPAR_MORE;
+}
+
+static void dpari_p2p_poll(dpari_world *w, int32_t peer)
+{
+    dpari_p2p_link *link = &dpari_p2p_of(w)->link[peer];
+    dpari_p2p_drain(w, link, peer);
+    dpari_p2p_pump(w, link, peer);
+}
+
+static void dpari_p2p_progress(dpari_world *w)
+{
+    for (int32_t i = 0; i < w->size; i++) {
+        if (i != w->me) {
+            dpari_p2p_poll(w, i);
+        }
+    }
+}
+
+static dpar_status dpari_p2p_advance(dpari_shm *s, dpar_work *k)
+{
+    dpari_world *w = s->world;
+    dpari_p2p *p = dpari_p2p_of(w);
+    const int32_t peer = s->world_rank[k->call.root];
+    if (k->phase != DPARI_P2P_DONE && peer != w->me) {
+        dpari_p2p_poll(w, peer);
+    }
+    if (k->phase != DPARI_P2P_DONE) {
+        p->idle = p->idle < DPARI_P2P_PATIENT * DPARI_P2P_OFTEN ? p->idle + 1 : p->idle;
+        if (p->idle % DPARI_P2P_OFTEN == 0 || p->idle > DPARI_P2P_PATIENT) {
+            dpari_p2p_progress(w);
+        }
+    }
+    if (k->phase == DPARI_P2P_DONE) {
+        p->idle = 0;
+        return k->status;
+    }
+    w->blocker = p->open > 1 ? -1 : peer;
+    return DPAR_MORE;
+}
+
+static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const dpari_shm *s)
+{
+    dpar_work *before = NULL, *k = list->first;
+    int32_t n = 0;
+    while (k) {
+        dpar_work *next = k->next;
+        if (k->comm == &s->comm) {
+            dpari_p2p_unlink(list, before, k);
+            dpari_p2p_finish(p, k, s->comm.status != DPAR_OK ? s->comm.status : DPAR_E_ARG);
+            n++;
+        } else {
+            before = k;
+        }
+        k = next;
+    }
+    return n;
+}
+
+static int32_t dpari_p2p_forget(dpari_shm *s)
+{
+    dpari_world *w = s->world;
+    dpari_p2p *p = dpari_p2p_of(w);
+    int32_t n = 0;
+    for (int32_t i = 0; i < w->size; i++) {
+        dpari_p2p_link *link = &p->link[i];
+        dpari_p2p_note *before = NULL, *note = link->early.first;
+        n += dpari_p2p_forget_works(p, &link->posted, s);
+        n += dpari_p2p_forget_works(p, &link->arriving, s);
+        n += dpari_p2p_forget_works(p, &link->queue, s);
+        n += dpari_p2p_forget_works(p, &link->waiting, s);
+        n += dpari_p2p_forget_works(p, &link->streams, s);
+        while (note) {
+            dpari_p2p_note *next = note->next;
+            if (note->head.comm == s->id) {
+                dpari_p2p_note_unlink(&link->early, before, note);
+                dpari_p2p_note_free(p, note);
+            } else {
+                before = note;
+            }
+            note = next;
+        }
+    }
+    return n;
+}
