@@ -3301,16 +3301,16 @@ enum {
     DPAR_LAUNCHER_SLURM, /* inside a step (srun) only */
     DPAR_LAUNCHERS
 };
-typedef struct dpar_job {
+typedef struct dpar_start {
     int32_t launcher;               /* DPAR_LAUNCHER_x */
     int32_t rank, size;             /* of the whole job */
     int32_t local_rank, local_size; /* on this node; -1 where the launcher does not say */
     char id[64];                    /* the same on all ranks of the job, different between jobs */
-} dpar_job;
+} dpar_start;
 
 /* Reads the environment (this is its purpose). E_ARG with a sentence when a launcher's numbers do
  * not fit together: a rank without a size, a rank outside. Not collective. */
-DPAR_API dpar_status dpar_job_find(dpar_job *job, dpar_why *why);
+DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why);
 /* "torchrun", "Open MPI", ...; "none". Static text. */
 DPAR_API const char *dpar_launcher_name(int32_t launcher);
 
@@ -4345,6 +4345,7 @@ DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref);
 typedef struct dpari_wait {
     int32_t turns;
     int32_t told; /* counted among the sleepers */
+    int32_t peer; /* for whose news */
     uint32_t bell;
     double began; /* 0: not yet slow */
 } dpari_wait;
@@ -4516,12 +4517,12 @@ static DPARI_UNUSED int dpari_job_number(const char *text, int64_t most, int64_t
 /* "4(x2),3": tasks of node `node` (-1: only if all nodes have as many) and the number of nodes.
  * 1 when the text is of this form and knows the node. */
 static DPARI_UNUSED int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
-/* The pure part of dpar_job_find: id stays empty where no variable tells jobs apart. *nodes: of the
+/* The pure part of dpar_start_find: id stays empty where no variable tells jobs apart. *nodes: of the
  * whole job, 0 where nothing says. */
-static DPARI_UNUSED dpar_status dpari_job_from(const dpari_site *site, dpar_job *job, int32_t *nodes,
+static DPARI_UNUSED dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
                                      dpar_why *why);
-/* All of dpar_job_find, and the nodes. */
-static DPARI_UNUSED dpar_status dpari_job_here(dpar_job *job, int32_t *nodes, dpar_why *why);
+/* All of dpar_start_find, and the nodes. */
+static DPARI_UNUSED dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why);
 /* up to four texts, one after the other, into why; returns status. NULL: nothing. */
 static DPARI_UNUSED dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
                                      const char *b, const char *c, const char *d);
@@ -4554,12 +4555,12 @@ typedef struct dpari_hello {
 
 /* The socket's name for a job, try k of DPARI_NAMES (another user may sit on one); its bytes. */
 enum { DPARI_NAMES = 4 };
-static DPARI_UNUSED socklen_t dpari_meet_name(const dpar_job *job, int32_t k, int32_t named,
+static DPARI_UNUSED socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
                                               struct sockaddr_un *name);
-static DPARI_UNUSED void dpari_meet_greet(const dpar_job *job, dpari_hello *h);
+static DPARI_UNUSED void dpari_meet_greet(const dpar_start *job, dpari_hello *h);
 /* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
  * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
-static DPARI_UNUSED dpar_status dpari_meet_ranks(const dpar_job *job, const dpar_options *o,
+static DPARI_UNUSED dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
                                            dpari_segment *segment, dpar_why *why);
 
 #endif /* DPARI_RUN */
@@ -28979,7 +28980,7 @@ static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, d
 }
 
 /* All ranks on one node, as far as the launcher says where they are. */
-static dpar_status dpari_init_one_node(const dpar_job *job, int32_t nodes, dpar_why *why)
+static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpar_launcher_name(job->launcher);
     if (job->size > DPARI_MAX_RANKS) {
@@ -29005,7 +29006,7 @@ static dpar_status dpari_init_one_node(const dpar_job *job, int32_t nodes, dpar_
 
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why)
 {
-    dpar_job job;
+    dpar_start job;
     dpar_options o;
     dpari_site site;
     dpari_segment segment;
@@ -30411,13 +30412,23 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     return DPAR_MORE;
 }
 
+DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
+{
+    if (t->told) {
+        t->told = 0;
+        dpari_untell(w->head, &w->rank[w->me]);
+    }
+}
+
 static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     dpari_rank *r = &w->rank[w->me];
-    double now = dpari_os_now();
-    if (t->told) {
+    double now;
+    if (t->told && (t->peer == peer || t->peer < 0)) {
         return dpari_wait_asleep(w, t);
     }
+    dpari_wait_end(w, t); /* the news that it had asked for has come; now it needs another's */
+    now = dpari_os_now();
     if (!(t->began > 0.0)) {
         t->began = now;
         w->sleepy -= w->sleepy > 0;
@@ -30432,11 +30443,14 @@ static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
         dpari_os_sleep(20e-6);
         return DPAR_MORE;
     }
+    /* counted first: whoever takes it off the count must find it there. An exchange, so that the
+     * look that follows cannot be moved before it. */
     t->bell = DPARI_LOAD_SEQ(&r->bell);
     t->told = 1;
-    DPARI_STORE(&r->waits_for, peer);
-    DPARI_STORE_SEQ(&r->asleep, 1U);
+    t->peer = peer;
     DPARI_ADD(&w->head->sleepers, 1U);
+    DPARI_STORE(&r->waits_for, peer);
+    __atomic_exchange_n(&r->asleep, 1U, __ATOMIC_SEQ_CST);
     return DPAR_OK;
 }
 
@@ -30450,25 +30464,20 @@ DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pee
     return dpari_wait_slow(w, t, peer);
 }
 
-DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
-{
-    if (t->told) {
-        t->told = 0;
-        dpari_untell(w->head, &w->rank[w->me]);
-    }
-}
-
 /* ---- life and death --------------------------------------------------------------------------- */
 
 static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t ending)
 {
     dpari_rank *r = &dpari_segment_ranks(s)[rank];
     uint32_t state = DPARI_LOAD(&r->state);
-    if (state == DPARI_RANK_LEFT || state == DPARI_RANK_DEAD) {
+    if (state == DPARI_RANK_LEFT) {
         return;
     }
-    __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
-    if (DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
+    if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
+        __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
+    }
+    if (state != DPARI_RANK_DEAD &&
+        DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
         dpari_untell(dpari_segment_head(s), r);
         dpari_ring_all(s);
     }
@@ -30653,7 +30662,7 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
 
 static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
 {
-    dpari_wait t = {0, 0, 0, 0.0};
+    dpari_wait t = {0, 0, 0, 0, 0.0};
     for (int32_t i = 0; i < w->size; i++) {
         /* one that came and left again has come */
         while (DPARI_LOAD(&w->rank[i].member) == 0) {
@@ -33108,7 +33117,7 @@ enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait looks at everything *
 static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
 {
     dpari_world *w = s->world;
-    dpari_wait t = {0, 0, 0, 0.0};
+    dpari_wait t = {0, 0, 0, 0, 0.0};
     int32_t turn = 0;
     for (;;) {
         dpari_step(s, k);
@@ -33992,7 +34001,7 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
 }
 
 /* The four numbers of a row by their names. */
-static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_job *job,
+static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_start *job,
                                   dpar_why *why)
 {
     dpari_job_row row;
@@ -34026,7 +34035,7 @@ static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_jo
     return status;
 }
 
-static dpar_status dpari_job_flux(const dpari_site *s, dpar_job *job, int32_t *nodes, dpar_why *why)
+static dpar_status dpari_job_flux(const dpari_site *s, dpar_start *job, int32_t *nodes, dpar_why *why)
 {
     const char *name = "FLUX_JOB_NNODES";
     dpar_status status = dpari_job_value(s, &name, 1, 0, nodes, why);
@@ -34036,7 +34045,7 @@ static dpar_status dpari_job_flux(const dpari_site *s, dpar_job *job, int32_t *n
     return status;
 }
 
-static dpar_status dpari_job_slurm(const dpari_site *s, dpar_job *job, int32_t *nodes,
+static dpar_status dpari_job_slurm(const dpari_site *s, dpar_start *job, int32_t *nodes,
                                    dpar_why *why)
 {
     const char *name = "SLURM_NODEID", *text = dpari_site_env(s, "SLURM_STEP_TASKS_PER_NODE");
@@ -34054,7 +34063,7 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_job *job, int32_t *
 }
 
 /* Do the numbers of a row fit together? */
-static dpar_status dpari_job_is_sound(const dpar_job *job, dpar_why *why)
+static dpar_status dpari_job_is_sound(const dpar_start *job, dpar_why *why)
 {
     const char *name = dpar_launcher_name(job->launcher);
     size_t n = dpari_length(name);
@@ -34155,10 +34164,10 @@ static void dpari_job_fold(const char *text, size_t n, char id[64])
     }
 }
 
-static dpar_status dpari_job_from(const dpari_site *site, dpar_job *job, int32_t *nodes,
+static dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
                                      dpar_why *why)
 {
-    dpar_job found;
+    dpar_start found;
     dpar_status status = DPAR_OK;
     char id[512];
     dpar_text t;
@@ -34238,7 +34247,7 @@ static int64_t dpari_job_proxy(const dpari_site *s)
     return 0;
 }
 
-static dpar_status dpari_job_here(dpar_job *job, int32_t *nodes, dpar_why *why)
+static dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
 {
     dpari_site here;
     dpar_text t;
@@ -34263,11 +34272,11 @@ static dpar_status dpari_job_here(dpar_job *job, int32_t *nodes, dpar_why *why)
     return status;
 }
 
-DPAR_API dpar_status dpar_job_find(dpar_job *job, dpar_why *why)
+DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why)
 {
     int32_t nodes;
     if (job == NULL) {
-        return dpari_job_says(DPAR_E_ARG, why, "dpar_job_find needs a job to fill in", NULL, NULL,
+        return dpari_job_says(DPAR_E_ARG, why, "dpar_start_find needs a job to fill in", NULL, NULL,
                               NULL);
     }
     return dpari_job_here(job, &nodes, why);
@@ -34300,7 +34309,7 @@ typedef struct dpari_guest {
 
 /* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i (fd -1: nobody). */
 typedef struct dpari_host {
-    const dpar_job *job;
+    const dpar_start *job;
     dpari_segment *segment;
     int32_t guests, mapped; /* places, ranks that have the segment */
     int32_t named;
@@ -34324,7 +34333,7 @@ static uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
     return h;
 }
 
-static uint64_t dpari_meet_id(const dpar_job *job)
+static uint64_t dpari_meet_id(const dpar_start *job)
 {
     uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->launcher);
     int i;
@@ -34334,7 +34343,7 @@ static uint64_t dpari_meet_id(const dpar_job *job)
     return h;
 }
 
-static socklen_t dpari_meet_name(const dpar_job *job, int32_t k, int32_t named,
+static socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
                                  struct sockaddr_un *name)
 {
     char text[80];
@@ -34360,7 +34369,7 @@ static socklen_t dpari_meet_name(const dpar_job *job, int32_t k, int32_t named,
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
 }
 
-static void dpari_meet_greet(const dpar_job *job, dpari_hello *h)
+static void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
 {
     uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
     layout = dpari_meet_hash(layout, sizeof(dpari_hello));
@@ -34744,7 +34753,7 @@ static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *wh
     }
 }
 
-static dpar_status dpari_meet_host(const dpar_job *job, const dpar_options *o, double deadline,
+static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o, double deadline,
                                    dpari_segment *segment, dpar_why *why)
 {
     const int64_t places = (int64_t)job->size + 32;
@@ -34906,7 +34915,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     return status;
 }
 
-static dpar_status dpari_meet_guest(const dpar_job *job, int32_t named, double deadline,
+static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double deadline,
                                     dpari_segment *segment, dpar_why *why)
 {
     double began = dpari_os_now(), nap = 100e-6;
@@ -34941,7 +34950,7 @@ static dpar_status dpari_meet_guest(const dpar_job *job, int32_t named, double d
     return DPAR_E_TIMEOUT;
 }
 
-static dpar_status dpari_meet_ranks(const dpar_job *job, const dpar_options *o, dpari_segment *segment,
+static dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o, dpari_segment *segment,
                               dpar_why *why)
 {
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;

@@ -372,7 +372,7 @@ static dpar_status dpari_job_half(int32_t launcher, const char *set, const char 
 }
 
 /* The four numbers of a row by their names. */
-static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_job *job,
+static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_start *job,
                                   dpar_why *why)
 {
     dpari_job_row row;
@@ -406,7 +406,7 @@ static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_jo
     return status;
 }
 
-static dpar_status dpari_job_flux(const dpari_site *s, dpar_job *job, int32_t *nodes, dpar_why *why)
+static dpar_status dpari_job_flux(const dpari_site *s, dpar_start *job, int32_t *nodes, dpar_why *why)
 {
     const char *name = "FLUX_JOB_NNODES";
     dpar_status status = dpari_job_value(s, &name, 1, 0, nodes, why);
@@ -416,7 +416,7 @@ static dpar_status dpari_job_flux(const dpari_site *s, dpar_job *job, int32_t *n
     return status;
 }
 
-static dpar_status dpari_job_slurm(const dpari_site *s, dpar_job *job, int32_t *nodes,
+static dpar_status dpari_job_slurm(const dpari_site *s, dpar_start *job, int32_t *nodes,
                                    dpar_why *why)
 {
     const char *name = "SLURM_NODEID", *text = dpari_site_env(s, "SLURM_STEP_TASKS_PER_NODE");
@@ -434,7 +434,7 @@ static dpar_status dpari_job_slurm(const dpari_site *s, dpar_job *job, int32_t *
 }
 
 /* Do the numbers of a row fit together? */
-static dpar_status dpari_job_is_sound(const dpar_job *job, dpar_why *why)
+static dpar_status dpari_job_is_sound(const dpar_start *job, dpar_why *why)
 {
     const char *name = dpar_launcher_name(job->launcher);
     size_t n = dpari_length(name);
@@ -535,10 +535,10 @@ static void dpari_job_fold(const char *text, size_t n, char id[64])
     }
 }
 
-static dpar_status dpari_job_from(const dpari_site *site, dpar_job *job, int32_t *nodes,
+static dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
                                      dpar_why *why)
 {
-    dpar_job found;
+    dpar_start found;
     dpar_status status = DPAR_OK;
     char id[512];
     dpar_text t;
@@ -618,7 +618,7 @@ static int64_t dpari_job_proxy(const dpari_site *s)
     return 0;
 }
 
-static dpar_status dpari_job_here(dpar_job *job, int32_t *nodes, dpar_why *why)
+static dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
 {
     dpari_site here;
     dpar_text t;
@@ -643,11 +643,11 @@ static dpar_status dpari_job_here(dpar_job *job, int32_t *nodes, dpar_why *why)
     return status;
 }
 
-DPAR_API dpar_status dpar_job_find(dpar_job *job, dpar_why *why)
+DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why)
 {
     int32_t nodes;
     if (job == NULL) {
-        return dpari_job_says(DPAR_E_ARG, why, "dpar_job_find needs a job to fill in", NULL, NULL,
+        return dpari_job_says(DPAR_E_ARG, why, "dpar_start_find needs a job to fill in", NULL, NULL,
                               NULL);
     }
     return dpari_job_here(job, &nodes, why);

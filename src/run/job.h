@@ -29,12 +29,12 @@ static DPARI_UNUSED int dpari_job_number(const char *text, int64_t most, int64_t
 /* "4(x2),3": tasks of node `node` (-1: only if all nodes have as many) and the number of nodes.
  * 1 when the text is of this form and knows the node. */
 static DPARI_UNUSED int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
-/* The pure part of dpar_job_find: id stays empty where no variable tells jobs apart. *nodes: of the
+/* The pure part of dpar_start_find: id stays empty where no variable tells jobs apart. *nodes: of the
  * whole job, 0 where nothing says. */
-static DPARI_UNUSED dpar_status dpari_job_from(const dpari_site *site, dpar_job *job, int32_t *nodes,
+static DPARI_UNUSED dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
                                      dpar_why *why);
-/* All of dpar_job_find, and the nodes. */
-static DPARI_UNUSED dpar_status dpari_job_here(dpar_job *job, int32_t *nodes, dpar_why *why);
+/* All of dpar_start_find, and the nodes. */
+static DPARI_UNUSED dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why);
 /* up to four texts, one after the other, into why; returns status. NULL: nothing. */
 static DPARI_UNUSED dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
                                      const char *b, const char *c, const char *d);

@@ -478,7 +478,7 @@ static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, d
 }
 
 /* All ranks on one node, as far as the launcher says where they are. */
-static dpar_status dpari_init_one_node(const dpar_job *job, int32_t nodes, dpar_why *why)
+static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpar_why *why)
 {
     const char *name = dpar_launcher_name(job->launcher);
     if (job->size > DPARI_MAX_RANKS) {
@@ -504,7 +504,7 @@ static dpar_status dpari_init_one_node(const dpar_job *job, int32_t nodes, dpar_
 
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why)
 {
-    dpar_job job;
+    dpar_start job;
     dpar_options o;
     dpari_site site;
     dpari_segment segment;

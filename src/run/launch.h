@@ -54,16 +54,16 @@ enum {
     DPAR_LAUNCHER_SLURM, /* inside a step (srun) only */
     DPAR_LAUNCHERS
 };
-typedef struct dpar_job {
+typedef struct dpar_start {
     int32_t launcher;               /* DPAR_LAUNCHER_x */
     int32_t rank, size;             /* of the whole job */
     int32_t local_rank, local_size; /* on this node; -1 where the launcher does not say */
     char id[64];                    /* the same on all ranks of the job, different between jobs */
-} dpar_job;
+} dpar_start;
 
 /* Reads the environment (this is its purpose). E_ARG with a sentence when a launcher's numbers do
  * not fit together: a rank without a size, a rank outside. Not collective. */
-DPAR_API dpar_status dpar_job_find(dpar_job *job, dpar_why *why);
+DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why);
 /* "torchrun", "Open MPI", ...; "none". Static text. */
 DPAR_API const char *dpar_launcher_name(int32_t launcher);
 

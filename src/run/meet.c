@@ -31,7 +31,7 @@ typedef struct dpari_guest {
 
 /* Rank 0 while it waits. poll[0] is the listener, poll[1 + i] guest i (fd -1: nobody). */
 typedef struct dpari_host {
-    const dpar_job *job;
+    const dpar_start *job;
     dpari_segment *segment;
     int32_t guests, mapped; /* places, ranks that have the segment */
     int32_t named;
@@ -55,7 +55,7 @@ static uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
     return h;
 }
 
-static uint64_t dpari_meet_id(const dpar_job *job)
+static uint64_t dpari_meet_id(const dpar_start *job)
 {
     uint64_t h = dpari_meet_hash(UINT64_C(14695981039346656037), (uint64_t)job->launcher);
     int i;
@@ -65,7 +65,7 @@ static uint64_t dpari_meet_id(const dpar_job *job)
     return h;
 }
 
-static socklen_t dpari_meet_name(const dpar_job *job, int32_t k, int32_t named,
+static socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
                                  struct sockaddr_un *name)
 {
     char text[80];
@@ -91,7 +91,7 @@ static socklen_t dpari_meet_name(const dpar_job *job, int32_t k, int32_t named,
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
 }
 
-static void dpari_meet_greet(const dpar_job *job, dpari_hello *h)
+static void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
 {
     uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
     layout = dpari_meet_hash(layout, sizeof(dpari_hello));
@@ -475,7 +475,7 @@ static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *wh
     }
 }
 
-static dpar_status dpari_meet_host(const dpar_job *job, const dpar_options *o, double deadline,
+static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o, double deadline,
                                    dpari_segment *segment, dpar_why *why)
 {
     const int64_t places = (int64_t)job->size + 32;
@@ -637,7 +637,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     return status;
 }
 
-static dpar_status dpari_meet_guest(const dpar_job *job, int32_t named, double deadline,
+static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double deadline,
                                     dpari_segment *segment, dpar_why *why)
 {
     double began = dpari_os_now(), nap = 100e-6;
@@ -672,7 +672,7 @@ static dpar_status dpari_meet_guest(const dpar_job *job, int32_t named, double d
     return DPAR_E_TIMEOUT;
 }
 
-static dpar_status dpari_meet_ranks(const dpar_job *job, const dpar_options *o, dpari_segment *segment,
+static dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o, dpari_segment *segment,
                               dpar_why *why)
 {
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;

@@ -32,12 +32,12 @@ typedef struct dpari_hello {
 
 /* The socket's name for a job, try k of DPARI_NAMES (another user may sit on one); its bytes. */
 enum { DPARI_NAMES = 4 };
-static DPARI_UNUSED socklen_t dpari_meet_name(const dpar_job *job, int32_t k, int32_t named,
+static DPARI_UNUSED socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
                                               struct sockaddr_un *name);
-static DPARI_UNUSED void dpari_meet_greet(const dpar_job *job, dpari_hello *h);
+static DPARI_UNUSED void dpari_meet_greet(const dpar_start *job, dpari_hello *h);
 /* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
  * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
-static DPARI_UNUSED dpar_status dpari_meet_ranks(const dpar_job *job, const dpar_options *o,
+static DPARI_UNUSED dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
                                            dpari_segment *segment, dpar_why *why);
 
 #endif

@@ -290,7 +290,7 @@ enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait looks at everything *
 static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
 {
     dpari_world *w = s->world;
-    dpari_wait t = {0, 0, 0, 0.0};
+    dpari_wait t = {0, 0, 0, 0, 0.0};
     int32_t turn = 0;
     for (;;) {
         dpari_step(s, k);

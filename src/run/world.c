@@ -251,13 +251,23 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     return DPAR_MORE;
 }
 
+DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
+{
+    if (t->told) {
+        t->told = 0;
+        dpari_untell(w->head, &w->rank[w->me]);
+    }
+}
+
 static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     dpari_rank *r = &w->rank[w->me];
-    double now = dpari_os_now();
-    if (t->told) {
+    double now;
+    if (t->told && (t->peer == peer || t->peer < 0)) {
         return dpari_wait_asleep(w, t);
     }
+    dpari_wait_end(w, t); /* the news that it had asked for has come; now it needs another's */
+    now = dpari_os_now();
     if (!(t->began > 0.0)) {
         t->began = now;
         w->sleepy -= w->sleepy > 0;
@@ -272,11 +282,14 @@ static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
         dpari_os_sleep(20e-6);
         return DPAR_MORE;
     }
+    /* counted first: whoever takes it off the count must find it there. An exchange, so that the
+     * look that follows cannot be moved before it. */
     t->bell = DPARI_LOAD_SEQ(&r->bell);
     t->told = 1;
-    DPARI_STORE(&r->waits_for, peer);
-    DPARI_STORE_SEQ(&r->asleep, 1U);
+    t->peer = peer;
     DPARI_ADD(&w->head->sleepers, 1U);
+    DPARI_STORE(&r->waits_for, peer);
+    __atomic_exchange_n(&r->asleep, 1U, __ATOMIC_SEQ_CST);
     return DPAR_OK;
 }
 
@@ -290,25 +303,20 @@ DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pee
     return dpari_wait_slow(w, t, peer);
 }
 
-DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
-{
-    if (t->told) {
-        t->told = 0;
-        dpari_untell(w->head, &w->rank[w->me]);
-    }
-}
-
 /* ---- life and death --------------------------------------------------------------------------- */
 
 static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t ending)
 {
     dpari_rank *r = &dpari_segment_ranks(s)[rank];
     uint32_t state = DPARI_LOAD(&r->state);
-    if (state == DPARI_RANK_LEFT || state == DPARI_RANK_DEAD) {
+    if (state == DPARI_RANK_LEFT) {
         return;
     }
-    __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
-    if (DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
+    if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
+        __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
+    }
+    if (state != DPARI_RANK_DEAD &&
+        DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
         dpari_untell(dpari_segment_head(s), r);
         dpari_ring_all(s);
     }
@@ -493,7 +501,7 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
 
 static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
 {
-    dpari_wait t = {0, 0, 0, 0.0};
+    dpari_wait t = {0, 0, 0, 0, 0.0};
     for (int32_t i = 0; i < w->size; i++) {
         /* one that came and left again has come */
         while (DPARI_LOAD(&w->rank[i].member) == 0) {

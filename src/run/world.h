@@ -151,6 +151,7 @@ DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref);
 typedef struct dpari_wait {
     int32_t turns;
     int32_t told; /* counted among the sleepers */
+    int32_t peer; /* for whose news */
     uint32_t bell;
     double began; /* 0: not yet slow */
 } dpari_wait;
