@@ -3113,6 +3113,7 @@ typedef struct dpar_work {
     int32_t phase;      /* private, as all that follows */
     dpar_call call;
     int64_t sequence;
+    dpar_comm *home;
     double began;
     void *record;
     int64_t state[16];
@@ -3229,8 +3230,9 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
                                           dpar_comm **out);
 /* A second one over the same ranks: its operations are independent of the first's. COLLECTIVE. */
 DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out);
-/* Ends it, and with the world's the rank's part in the job. Work that was not waited for is lost
- * (DPAR_E_ARG says how many). NULL is fine. COLLECTIVE, unless it is broken. */
+/* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work that
+ * was not waited for is lost: then E_ARG, and it ends broken on the other ranks. NULL is fine.
+ * COLLECTIVE, unless it is broken. */
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
 
 /* Registered memory: other ranks reach it directly, so that collectives on it read and write each
@@ -28229,18 +28231,22 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
 
 DPAR_API dpar_status dpar_test(dpar_work *work)
 {
+    dpar_comm *c;
     if (!work) {
         return DPAR_E_ARG;
     }
-    return work->comm ? work->comm->engine.test(work) : work->status;
+    c = DPARI_LOAD(&work->comm); /* a progress thread may finish it meanwhile */
+    return c ? c->engine.test(work) : work->status;
 }
 
 DPAR_API dpar_status dpar_wait(dpar_work *work)
 {
+    dpar_comm *c;
     if (!work) {
         return DPAR_E_ARG;
     }
-    return work->comm ? work->comm->engine.wait(work) : work->status;
+    c = DPARI_LOAD(&work->comm);
+    return c ? c->engine.wait(work) : work->status;
 }
 
 DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
@@ -29424,9 +29430,9 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_widen_f16(dpari_kern_u4 half)
 {
     const dpari_kern_u4 size = (half >> 3) & 0x0fffe000u;
     const dpari_kern_u4 top = (dpari_kern_u4)((dpari_kern_i4)size > 0x0f7fffff);
-    const dpari_kern_u4 small = (dpari_kern_u4)((dpari_kern_i4)size < 0x00800000);
-    const dpari_kern_u4 moved = size + 0x38000000u + (top & 0x38000000u) + (small & 0x00800000u);
-    const dpari_kern_f4 less = (dpari_kern_f4)(small & 0x38800000u);
+    const dpari_kern_u4 under = (dpari_kern_u4)((dpari_kern_i4)size < 0x00800000);
+    const dpari_kern_u4 moved = size + 0x38000000u + (top & 0x38000000u) + (under & 0x00800000u);
+    const dpari_kern_f4 less = (dpari_kern_f4)(under & 0x38800000u);
     return (dpari_kern_u4)((dpari_kern_f4)moved - less) | (half & 0x80000000u);
 }
 
@@ -29784,6 +29790,32 @@ DPARI_KERN_INLINE void dpari_kern_next(dpari_kern_line *x, const unsigned char *
     }
 }
 
+/* The same three of any type and operation: once, not in every loop. */
+DPARI_APART void dpari_kern_first_any(dpari_kern_line *x, const unsigned char *from, int32_t type)
+{
+    dpari_kern_first(x, from, type);
+}
+
+DPARI_APART void dpari_kern_meet_any(dpari_kern_quad *x, const unsigned char *from, int32_t type,
+                                     int32_t op)
+{
+    dpari_kern_meet(x, from, type, op);
+}
+
+DPARI_APART void dpari_kern_next_any(dpari_kern_line *x, const unsigned char *from, int32_t type,
+                                     int32_t op)
+{
+    dpari_kern_meet_any(&x->low, from, type, op);
+    if (dpari_kern_is16(type)) {
+        dpari_kern_meet_any(&x->high, from + 32, type, op);
+    }
+}
+
+DPARI_APART void dpari_kern_finish_any(dpari_kern_line *x, int32_t type, int32_t divide_by)
+{
+    dpari_kern_finish(x, type, divide_by);
+}
+
 DPARI_KERN_INLINE const unsigned char *dpari_kern_at(const void *in, int64_t at)
 {
     const unsigned char *from = (const unsigned char *)in + at;
@@ -29791,10 +29823,10 @@ DPARI_KERN_INLINE const unsigned char *dpari_kern_at(const void *in, int64_t at)
     return from;
 }
 
-/* The lines of [at, end), all whole. Inlined with constants for what it pays to have constant. */
-DPARI_KERN_INLINE void dpari_kern_lines(void *const *out, int32_t outs, const void *const *in,
-                                        int32_t ins, const dpari_kern_job *job, int32_t type,
-                                        int32_t op)
+/* Sums of the lines of [at, end), all whole. Inlined with constants for what it pays to have
+ * constant. */
+DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void *const *in,
+                                      int32_t ins, const dpari_kern_job *job, int32_t type)
 {
     const int32_t divide_by = job->op == DPAR_AVG ? ins : 0, stream = job->stream;
     const int64_t end = job->end;
@@ -29804,12 +29836,31 @@ DPARI_KERN_INLINE void dpari_kern_lines(void *const *out, int32_t outs, const vo
         dpari_kern_line x;
         dpari_kern_first(&x, dpari_kern_at(in[0], at), type);
         for (i = 1; i < ins; i++) {
-            dpari_kern_next(&x, dpari_kern_at(in[i], at), type, op);
+            dpari_kern_next(&x, dpari_kern_at(in[i], at), type, DPAR_SUM);
         }
         dpari_kern_finish(&x, type, divide_by);
         dpari_kern_store((unsigned char *)out[0] + at, &x.low, stream);
         for (i = 1; i < outs; i++) {
             dpari_kern_store((unsigned char *)out[i] + at, &x.low, stream);
+        }
+    }
+}
+
+/* And whatever else. */
+static void dpari_kern_any(const dpari_kern_job *job)
+{
+    const int32_t divide_by = job->op == DPAR_AVG ? job->ins : 0;
+    int64_t at;
+    int32_t i;
+    for (at = job->at; at < job->end; at += DPARI_KERN_LINE) {
+        dpari_kern_line x;
+        dpari_kern_first_any(&x, dpari_kern_at(job->in[0], at), job->type);
+        for (i = 1; i < job->ins; i++) {
+            dpari_kern_next_any(&x, dpari_kern_at(job->in[i], at), job->type, job->op);
+        }
+        dpari_kern_finish_any(&x, job->type, divide_by);
+        for (i = 0; i < job->outs; i++) {
+            dpari_kern_store((unsigned char *)job->out[i] + at, &x.low, job->stream);
         }
     }
 }
@@ -29821,12 +29872,12 @@ static void dpari_kern_part(const dpari_kern_job *job, int64_t at, int64_t bytes
     dpari_kern_line x;
     int32_t i;
     dpari_kern_move(spare, (const unsigned char *)job->in[0] + at, bytes);
-    dpari_kern_first(&x, spare, job->type);
+    dpari_kern_first_any(&x, spare, job->type);
     for (i = 1; i < job->ins; i++) {
         dpari_kern_move(spare, (const unsigned char *)job->in[i] + at, bytes);
-        dpari_kern_next(&x, spare, job->type, job->op);
+        dpari_kern_next_any(&x, spare, job->type, job->op);
     }
-    dpari_kern_finish(&x, job->type, job->op == DPAR_AVG ? job->ins : 0);
+    dpari_kern_finish_any(&x, job->type, job->op == DPAR_AVG ? job->ins : 0);
     dpari_kern_store(spare, &x.low, 0);
     for (i = 0; i < job->outs; i++) {
         dpari_kern_move((unsigned char *)job->out[i] + at, spare, bytes);
@@ -29841,7 +29892,7 @@ static void dpari_kern_part(const dpari_kern_job *job, int64_t at, int64_t bytes
         void *out[2];                                                                              \
         const void *in[2];                                                                         \
         if (job->ins != 2 || job->outs > 2) {                                                      \
-            dpari_kern_lines(job->out, job->outs, job->in, job->ins, job, type, DPAR_SUM);         \
+            dpari_kern_sum(job->out, job->outs, job->in, job->ins, job, type);                     \
             return;                                                                                \
         }                                                                                          \
         in[0] = job->in[0];                                                                        \
@@ -29849,9 +29900,9 @@ static void dpari_kern_part(const dpari_kern_job *job, int64_t at, int64_t bytes
         out[0] = job->out[0];                                                                      \
         out[1] = job->out[job->outs - 1];                                                          \
         if (job->outs == 2) {                                                                      \
-            dpari_kern_lines(out, 2, in, 2, job, type, DPAR_SUM);                                  \
+            dpari_kern_sum(out, 2, in, 2, job, type);                                              \
         } else {                                                                                   \
-            dpari_kern_lines(out, 1, in, 2, job, type, DPAR_SUM);                                  \
+            dpari_kern_sum(out, 1, in, 2, job, type);                                              \
         }                                                                                          \
     }
 
@@ -29859,11 +29910,6 @@ DPARI_KERN_SUM(dpari_kern_sum_f32, DPAR_F32)
 DPARI_KERN_SUM(dpari_kern_sum_f64, DPAR_F64)
 DPARI_KERN_SUM(dpari_kern_sum_f16, DPAR_F16)
 DPARI_KERN_SUM(dpari_kern_sum_bf16, DPAR_BF16)
-
-DPARI_APART void dpari_kern_any(const dpari_kern_job *job)
-{
-    dpari_kern_lines(job->out, job->outs, job->in, job->ins, job, job->type, job->op);
-}
 
 static void dpari_kern_whole(const dpari_kern_job *job)
 {
@@ -30291,6 +30337,9 @@ DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks, const 
     h->heap_bytes = heap;
     h->heap_begin = begin;
     h->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
+    while (h->slot_bytes < 256 * (int64_t)ranks) { /* a chunk has a line for each rank at least */
+        h->slot_bytes *= 2;
+    }
     h->plain = plain;
     h->threads = threads || ranks == 1;
     DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: what is before it is whole */
@@ -30903,7 +30952,7 @@ enum {
     DPARI_BUFFERS = 4,        /* chunks under way */
     DPARI_BLOCK = 64 << 10    /* what a rank reads at once from another process to reduce it */
 };
-#define DPARI_STREAM_FROM (INT64_C(24) << 20) /* bytes written from which caches do not help */
+#define DPARI_STREAM_FROM (INT64_C(4) << 20) /* bytes written from which caches do not help */
 #define DPARI_CMA_FROM (INT64_C(4) << 20)
 
 enum {
@@ -30915,15 +30964,6 @@ enum {
     DPARI_FINAL_B /* words that a final wait looks at: a or b or c, by phase */
 };
 
-/* dpar_work.state, seen from here. */
-typedef struct dpari_coll {
-    int64_t cursor; /* ranks seen to have come so far, from the right neighbour on */
-    int64_t target; /* what the word must have reached */
-    int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
-    int64_t piece;  /* bytes of a piece of a chunk */
-    int64_t inline_bytes; /* > 0: payloads are inline; -1: by offers */
-} dpari_coll;
-
 /* What a rank offers in its entry when it is not inline. */
 typedef struct dpari_offer {
     uint64_t in, out;       /* refs; 0: cannot be reached */
@@ -30933,14 +30973,34 @@ typedef struct dpari_offer {
 } dpari_offer;
 enum { DPARI_BOXED = 1, DPARI_IN_PLACE = 2, DPARI_CAN_CMA = 4 };
 
+/* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
+ * back that others have read costs as much as to read one of theirs. */
+typedef struct dpari_coll {
+    int64_t cursor; /* ranks seen to have come so far, from the right neighbour on */
+    int64_t target; /* what the word must have reached */
+    int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
+    int64_t piece;  /* bytes of a piece of a chunk */
+    int64_t inline_bytes; /* > 0: payloads are inline; -1: by offers */
+    uint64_t mine;        /* the entry's word */
+    dpari_offer offer;
+} dpari_coll;
+
 static dpari_coll *dpari_coll_of(dpar_work *k)
 {
     return (dpari_coll *)(void *)k->state;
 }
 
-static const dpari_offer *dpari_offer_of(const dpari_shm *s, int32_t rank, int64_t sequence)
+static const dpari_coll *dpari_coll_of_const(const dpar_work *k)
 {
-    return (const dpari_offer *)(const void *)s->member[rank]->entry[sequence & 1].payload;
+    return (const dpari_coll *)(const void *)k->state;
+}
+
+static const dpari_offer *dpari_offer_of(const dpari_shm *s, const dpar_work *k, int32_t rank)
+{
+    if (rank == s->comm.rank) {
+        return &dpari_coll_of_const(k)->offer;
+    }
+    return (const dpari_offer *)(const void *)s->member[rank]->entry[k->sequence & 1].payload;
 }
 
 static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
@@ -31288,13 +31348,14 @@ static void dpari_enter(dpari_shm *s, dpar_work *k)
     o->cursor = 0;
     o->inline_bytes = !k->call.varies && bytes <= DPARI_INLINE ? bytes : -1;
     if (o->inline_bytes < 0) {
-        dpari_offer_make(s, k, (dpari_offer *)(void *)entry->payload);
+        dpari_offer_make(s, k, &o->offer);
+        memcpy(entry->payload, &o->offer, sizeof o->offer);
     } else if (bytes > 0 && dpari_gives_any(s, &k->call)) {
         memcpy(entry->payload, k->call.in, (size_t)bytes);
     }
     k->phase = DPARI_ENTRIES;
-    dpari_publish(s->world, &entry->word,
-                  dpari_step_word(k, (int64_t)dpari_fingerprint(s, &k->call)));
+    o->mine = dpari_step_word(k, (int64_t)dpari_fingerprint(s, &k->call));
+    dpari_publish(s->world, &entry->word, o->mine);
 }
 
 static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t other)
@@ -31323,15 +31384,18 @@ static dpar_status dpari_entries(dpari_shm *s, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
     const int32_t n = s->comm.size;
-    const uint64_t mine = s->member[s->comm.rank]->entry[k->sequence & 1].word;
+    const uint64_t mine = o->mine;
     for (; o->cursor < n - 1; o->cursor++) {
         int32_t r = s->comm.rank + 1 + (int32_t)o->cursor;
         r = r >= n ? r - n : r;
         uint64_t word = DPARI_LOAD(&s->member[r]->entry[k->sequence & 1].word);
-        if (word == mine) {
+        int32_t ahead = (int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32));
+        /* ahead: it has compared this one and gone on, with this member in another communicator;
+         * after a barrier that closes one that can be, and barriers read nothing */
+        if (word == mine || ahead > 0) {
             continue;
         }
-        if ((int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32)) < 0) {
+        if (ahead < 0) {
             s->world->blocker = s->world_rank[r];
             o->target = (int64_t)(mine >> 32 << 32);
             k->phase = DPARI_ENTRIES | DPARI_WORD_ENTRY << 8;
@@ -31369,10 +31433,24 @@ static void dpari_inline_reduce(dpari_shm *s, const dpar_work *k)
         begin = bytes * s->comm.rank;
     }
     for (int32_t r = 0; r < s->comm.size; r++) {
-        s->in[r] = (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload + begin;
+        s->in[r] = (r == s->comm.rank
+                        ? (const char *)call->in
+                        : (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload) +
+                   begin;
     }
     s->out[0] = call->out;
     dpari_reduce_range(s, call, 1, bytes, 0);
+}
+
+/* Its own piece of `in`, where it lies. */
+static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
+{
+    const dpari_piece to = dpari_piece_from(s, call, s->comm.rank);
+    const dpari_piece from = dpari_piece_to(s, call, s->comm.rank);
+    if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
+        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin,
+                        to.bytes, stream);
+    }
 }
 
 static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
@@ -31387,7 +31465,9 @@ static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
         int64_t from = dpari_gives_one(call) ? 0 : p.bytes * s->comm.rank;
         const char *box =
             (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload;
-        if (p.bytes > 0 && !(call->kind == DPAR_BROADCAST && r == s->comm.rank)) {
+        if (r == s->comm.rank) {
+            dpari_take_own(s, call, 0);
+        } else if (p.bytes > 0) {
             memcpy((char *)call->out + p.begin, box + from, (size_t)p.bytes);
         }
     }
@@ -31402,7 +31482,7 @@ static void dpari_push(dpari_shm *s, const dpar_work *k)
     const dpari_piece part = dpari_part(s, call, s->comm.rank);
     int32_t outs = 0;
     for (int32_t r = 0; r < s->comm.size; r++) {
-        const dpari_offer *offer = dpari_offer_of(s, r, k->sequence);
+        const dpari_offer *offer = dpari_offer_of(s, k, r);
         s->in[r] = (const char *)dpari_at(s->world, offer->in) + part.begin;
         if (call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && r == call->root)) {
             s->out[outs++] = (char *)dpari_at(s->world, offer->out) + part.begin;
@@ -31424,7 +31504,7 @@ static void dpari_pull_reduce(dpari_shm *s, const dpar_work *k)
         return;
     }
     for (int32_t r = 0; r < s->comm.size; r++) {
-        s->in[r] = dpari_at(s->world, dpari_offer_of(s, r, k->sequence)->in);
+        s->in[r] = r == s->comm.rank ? call->in : dpari_at(s->world, dpari_offer_of(s, k, r)->in);
     }
     s->out[0] = call->out;
     dpari_reduce_range(s, call, 1, call->count * dpari_unit(call), call->count * dpari_unit(call));
@@ -31445,7 +31525,7 @@ static dpari_offers dpari_survey(const dpari_shm *s, const dpar_work *k)
     const dpar_call *call = &k->call;
     dpari_offers all = {1, 1, 1, 0, 1, 0};
     for (int32_t r = 0; r < s->comm.size; r++) {
-        const dpari_offer *offer = dpari_offer_of(s, r, k->sequence);
+        const dpari_offer *offer = dpari_offer_of(s, k, r);
         const int boxed = (offer->flags & DPARI_BOXED) != 0;
         all.readable &= offer->in != 0;
         all.writable &= offer->out != 0 || call->kind == DPAR_REDUCE_SCATTER ||
@@ -31491,7 +31571,7 @@ static dpar_status dpari_cma_reduce(dpari_shm *s, const dpar_work *k)
         int64_t bytes = part.bytes - at < block ? part.bytes - at : block;
         for (int32_t r = 0; r < n; r++) {
             char *copy = slots + r * block;
-            uint64_t from = dpari_offer_of(s, r, k->sequence)->in_at +
+            uint64_t from = dpari_offer_of(s, k, r)->in_at +
                             (uint64_t)(part.begin + at);
             s->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
             if (r != me && dpari_os_read_peer(dpari_pid(s, r), copy, from, bytes) != 0) {
@@ -31511,7 +31591,7 @@ static dpar_status dpari_cma_results(dpari_shm *s, const dpar_work *k)
     for (int32_t i = 1; i < s->comm.size; i++) {
         const int32_t r = (s->comm.rank + i) % s->comm.size;
         const dpari_piece part = dpari_part(s, &k->call, r);
-        uint64_t from = dpari_offer_of(s, r, k->sequence)->out_at + (uint64_t)part.begin;
+        uint64_t from = dpari_offer_of(s, k, r)->out_at + (uint64_t)part.begin;
         if (dpari_os_read_peer(dpari_pid(s, r), (char *)k->call.out + part.begin, from,
                                part.bytes) != 0) {
             return dpari_cma_failed(s, r);
@@ -31567,25 +31647,16 @@ static dpar_status dpari_sizes_check(dpari_shm *s, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* Its own piece of `in`, where it lies. */
-static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
-{
-    const dpari_piece to = dpari_piece_from(s, call, s->comm.rank);
-    const dpari_piece from = dpari_piece_to(s, call, s->comm.rank);
-    if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
-        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin,
-                        to.bytes, stream);
-    }
-}
-
 /* Everyone takes its pieces where they are offered, or through the kernel. */
 static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
 {
     const dpar_call *call = &k->call;
     const int32_t n = s->comm.size, stream = dpari_streams(s, largest * n);
+    /* own memory that the others read too: first, while nobody has touched it */
+    const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
     for (int32_t i = 0; i < n; i++) {
-        const int32_t r = (s->comm.rank + 1 + i) % n;
-        const dpari_offer *offer = dpari_offer_of(s, r, k->sequence);
+        const int32_t r = (s->comm.rank + first + i) % n;
+        const dpari_offer *offer = dpari_offer_of(s, k, r);
         const dpari_piece to = dpari_piece_from(s, call, r), from = dpari_offered(s, k, r);
         if (to.bytes == 0) {
             continue;
@@ -33018,40 +33089,47 @@ static dpar_status dpari_fail_late(dpari_shm *s, const dpar_work *k, double wait
     return dpari_shm_break(s, DPAR_E_TIMEOUT, why.text);
 }
 
-/* Time has passed: does it still make sense to wait? */
-static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began)
+/* What k really waits for: a collective waits for those posted before it. */
+static const dpar_work *dpari_awaited(const dpari_shm *s, const dpar_work *k)
 {
-    double waited = dpari_os_now() - began;
+    return k->call.kind < DPAR_COLLECTIVES && s->first ? s->first : k;
+}
+
+/* Time has passed: does it still make sense to wait? OK: yes; E_PEER: *rank is gone; E_TIMEOUT. */
+static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
+{
+    const dpar_work *awaited = dpari_awaited(s, k);
+    int32_t missing = 0;
     if (dpari_shm_broken(s) != DPAR_OK) {
         return s->comm.status;
     }
     for (int32_t r = 0; r < s->comm.size; r++) {
         uint32_t state;
-        if (!dpari_work_misses(s, k, r)) {
+        if (!dpari_work_misses(s, awaited, r)) {
             continue;
         }
+        missing++;
         state = dpari_rank_state(s->world, s->world_rank[r]);
-        /* looked at again: its last words may have come just before it went */
-        if ((state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) &&
-            dpari_work_misses(s, k, r)) {
-            return dpari_fail_peer(s, k, r);
+        if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) {
+            *rank = r;
+            return DPAR_E_PEER;
         }
     }
-    if (s->comm.timeout_s > 0.0 && waited > s->comm.timeout_s) {
-        return dpari_fail_late(s, k, waited);
-    }
-    return DPAR_OK;
+    return missing > 0 && s->comm.timeout_s > 0.0 &&
+                   dpari_os_now() - began > s->comm.timeout_s
+               ? DPAR_E_TIMEOUT
+               : DPAR_OK;
 }
 
 /* ---- progress --------------------------------------------------------------------------------- */
 
 static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
 {
-    k->status = status;
-    k->comm = NULL;
     s->world->posted--;
     dpari_flight_end((dpari_flight *)k->record,
                      status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
+    k->status = status;
+    DPARI_STORE(&k->comm, NULL); /* last: from here on it is the user's */
 }
 
 /* The collectives of one communicator, in order, until one has to wait. */
@@ -33111,6 +33189,34 @@ static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
     }
 }
 
+/* Looks at everything, and gives up where nobody will come. */
+static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double began)
+{
+    dpar_status status;
+    int32_t rank = 0;
+    dpari_progress_all(s->world);
+    if (k->comm) {
+        dpari_step(s, k);
+    }
+    if (!k->comm) {
+        return;
+    }
+    status = dpari_shm_look(s, k, began, &rank);
+    if (status == DPAR_OK) {
+        return;
+    }
+    dpari_step(s, k); /* the last words of a rank that is gone may have come just before */
+    if (!k->comm) {
+        return;
+    }
+    if (status == DPAR_E_PEER && s->comm.status == DPAR_OK) {
+        status = dpari_fail_peer(s, dpari_awaited(s, k), rank);
+    } else if (status == DPAR_E_TIMEOUT && s->comm.status == DPAR_OK) {
+        status = dpari_fail_late(s, dpari_awaited(s, k), dpari_os_now() - began);
+    }
+    dpari_give_up(s, k, status);
+}
+
 enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait looks at everything */
 
 /* Until k is done. The caller holds the lock. */
@@ -33120,29 +33226,24 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
     dpari_wait t = {0, 0, 0, 0, 0.0};
     int32_t turn = 0;
     for (;;) {
+        int32_t peer;
+        dpar_status passed;
         dpari_step(s, k);
+        peer = w->posted > 1 ? -1 : w->blocker;
+        if (k->comm && (w->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
+            dpari_progress_all(w);
+        }
         if (!k->comm) {
             break;
         }
-        if (w->posted > 1 || ++turn % DPARI_ALL_EVERY == 0) {
-            const int32_t blocker = w->blocker;
-            dpari_progress_all(w);
-            if (!k->comm) {
-                break;
-            }
-            w->blocker = blocker;
-        }
         dpari_unlock(w);
-        if (dpari_wait_turn(w, &t, w->posted > 1 ? -1 : w->blocker) == DPAR_MORE) {
-            dpar_status status;
-            dpari_lock(w);
-            status = k->comm ? dpari_shm_look(s, k, t.began) : DPAR_OK;
-            if (status != DPAR_OK) {
-                dpari_give_up(s, k, status);
-                break;
-            }
-        } else {
-            dpari_lock(w);
+        passed = dpari_wait_turn(w, &t, peer);
+        dpari_lock(w);
+        if (passed == DPAR_MORE && k->comm) {
+            dpari_shm_judge(s, k, t.began);
+        }
+        if (!k->comm) {
+            break;
         }
     }
     dpari_wait_end(w, &t);
@@ -33162,7 +33263,7 @@ static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
     dpari_world *w = s->world;
     const int is_message = call->kind >= DPAR_COLLECTIVES;
     dpar_status status;
-    k->comm = &s->comm;
+    k->comm = k->home = &s->comm;
     k->status = DPAR_MORE;
     k->phase = 0;
     k->call = *call;
@@ -33214,7 +33315,7 @@ static dpar_status dpari_shm_post(dpar_comm *c, const dpar_call *call, dpar_work
 
 static dpar_status dpari_shm_wait(dpar_work *k)
 {
-    dpari_shm *s = dpari_shm_of(k->comm);
+    dpari_shm *s = dpari_shm_of(k->home);
     dpari_world *w = s->world;
     dpar_status status;
     dpari_lock(w);
@@ -33229,21 +33330,17 @@ enum { DPARI_TESTS = 256 }; /* tests between two looks at the clock */
 
 static dpar_status dpari_shm_test(dpar_work *k)
 {
-    dpari_shm *s = dpari_shm_of(k->comm);
+    dpari_shm *s = dpari_shm_of(k->home);
     dpari_world *w = s->world;
-    dpar_status status = DPAR_MORE;
+    dpar_status status;
     dpari_lock(w);
     dpari_progress_all(w);
-    if (k->comm && k->call.kind >= DPAR_COLLECTIVES) {
+    if (k->comm) {
         dpari_step(s, k);
     }
     if (k->comm && ++w->tests % DPARI_TESTS == 0) {
-        double now = dpari_os_now();
-        k->began = k->began > 0.0 ? k->began : now;
-        status = dpari_shm_look(s, k, k->began);
-        if (status != DPAR_OK) {
-            dpari_give_up(s, k, status);
-        }
+        k->began = k->began > 0.0 ? k->began : dpari_os_now();
+        dpari_shm_judge(s, k, k->began);
     }
     status = k->comm ? DPAR_MORE : k->status;
     dpari_unlock(w);
@@ -33433,34 +33530,65 @@ static void dpari_member_spare(dpari_shm *s)
     s->world->spare = s->member_ref;
 }
 
+/* Works that nobody waited for; with any of them the others must not wait either. */
+static int32_t dpari_shm_lost(dpari_shm *s)
+{
+    int32_t lost = dpari_p2p_forget(s);
+    dpar_text t;
+    dpar_why why;
+    for (dpar_work *k = s->first; k; k = k->next) {
+        lost++;
+    }
+    if (lost > 0) {
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, "rank ");
+        dpar_text_int(&t, s->comm.rank);
+        dpar_text_put(&t, " closed the communicator without waiting for ");
+        dpar_text_int(&t, lost);
+        dpar_text_put(&t, " operations");
+        dpari_shm_break(s, DPAR_E_ARG, why.text);
+    }
+    s->world->posted -= lost;
+    s->first = s->last = NULL;
+    return lost;
+}
+
+/* Out of the world's list, and gone. */
+static void dpari_shm_drop(dpari_shm *s)
+{
+    dpari_shm **link = &s->world->comms;
+    while (*link && *link != s) {
+        link = &(*link)->next;
+    }
+    *link = s->next;
+    dpari_os_unmap(s, s->bytes);
+}
+
 static dpar_status dpari_shm_close(dpar_comm *c)
 {
     dpari_shm *s = dpari_shm_of(c);
     dpari_world *w = s->world;
     const int last = s->id == 0;
-    int32_t lost = dpari_p2p_forget(s);
-    dpari_shm **link = &w->comms;
-    for (dpar_work *k = s->first; k; k = k->next) {
-        lost++;
-    }
-    if (c->status == DPAR_OK && lost == 0) {
+    int32_t lost;
+    dpari_lock(w);
+    lost = dpari_shm_lost(s);
+    dpari_unlock(w);
+    if (c->status == DPAR_OK) {
         dpar_barrier(c, NULL);
     }
     if (last) {
         dpari_shm_progress(c, 0);
-    }
-    dpari_lock(w);
-    while (*link && *link != s) {
-        link = &(*link)->next;
-    }
-    *link = s->next;
-    if (c->status == DPAR_OK && lost == 0) {
-        dpari_member_spare(s);
-    }
-    dpari_unlock(w);
-    dpari_os_unmap(s, s->bytes);
-    if (last) {
+        while (w->comms) {
+            dpari_shm_drop(w->comms);
+        }
         dpari_world_close(w);
+    } else {
+        dpari_lock(w);
+        if (c->status == DPAR_OK) {
+            dpari_member_spare(s);
+        }
+        dpari_shm_drop(s);
+        dpari_unlock(w);
     }
     return lost ? DPAR_E_ARG : DPAR_OK;
 }

@@ -26,7 +26,7 @@ enum {
     DPARI_BUFFERS = 4,        /* chunks under way */
     DPARI_BLOCK = 64 << 10    /* what a rank reads at once from another process to reduce it */
 };
-#define DPARI_STREAM_FROM (INT64_C(24) << 20) /* bytes written from which caches do not help */
+#define DPARI_STREAM_FROM (INT64_C(4) << 20) /* bytes written from which caches do not help */
 #define DPARI_CMA_FROM (INT64_C(4) << 20)
 
 enum {
@@ -38,15 +38,6 @@ enum {
     DPARI_FINAL_B /* words that a final wait looks at: a or b or c, by phase */
 };
 
-/* dpar_work.state, seen from here. */
-typedef struct dpari_coll {
-    int64_t cursor; /* ranks seen to have come so far, from the right neighbour on */
-    int64_t target; /* what the word must have reached */
-    int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
-    int64_t piece;  /* bytes of a piece of a chunk */
-    int64_t inline_bytes; /* > 0: payloads are inline; -1: by offers */
-} dpari_coll;
-
 /* What a rank offers in its entry when it is not inline. */
 typedef struct dpari_offer {
     uint64_t in, out;       /* refs; 0: cannot be reached */
@@ -56,14 +47,34 @@ typedef struct dpari_offer {
 } dpari_offer;
 enum { DPARI_BOXED = 1, DPARI_IN_PLACE = 2, DPARI_CAN_CMA = 4 };
 
+/* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
+ * back that others have read costs as much as to read one of theirs. */
+typedef struct dpari_coll {
+    int64_t cursor; /* ranks seen to have come so far, from the right neighbour on */
+    int64_t target; /* what the word must have reached */
+    int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
+    int64_t piece;  /* bytes of a piece of a chunk */
+    int64_t inline_bytes; /* > 0: payloads are inline; -1: by offers */
+    uint64_t mine;        /* the entry's word */
+    dpari_offer offer;
+} dpari_coll;
+
 static dpari_coll *dpari_coll_of(dpar_work *k)
 {
     return (dpari_coll *)(void *)k->state;
 }
 
-static const dpari_offer *dpari_offer_of(const dpari_shm *s, int32_t rank, int64_t sequence)
+static const dpari_coll *dpari_coll_of_const(const dpar_work *k)
 {
-    return (const dpari_offer *)(const void *)s->member[rank]->entry[sequence & 1].payload;
+    return (const dpari_coll *)(const void *)k->state;
+}
+
+static const dpari_offer *dpari_offer_of(const dpari_shm *s, const dpar_work *k, int32_t rank)
+{
+    if (rank == s->comm.rank) {
+        return &dpari_coll_of_const(k)->offer;
+    }
+    return (const dpari_offer *)(const void *)s->member[rank]->entry[k->sequence & 1].payload;
 }
 
 static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
@@ -411,13 +422,14 @@ static void dpari_enter(dpari_shm *s, dpar_work *k)
     o->cursor = 0;
     o->inline_bytes = !k->call.varies && bytes <= DPARI_INLINE ? bytes : -1;
     if (o->inline_bytes < 0) {
-        dpari_offer_make(s, k, (dpari_offer *)(void *)entry->payload);
+        dpari_offer_make(s, k, &o->offer);
+        memcpy(entry->payload, &o->offer, sizeof o->offer);
     } else if (bytes > 0 && dpari_gives_any(s, &k->call)) {
         memcpy(entry->payload, k->call.in, (size_t)bytes);
     }
     k->phase = DPARI_ENTRIES;
-    dpari_publish(s->world, &entry->word,
-                  dpari_step_word(k, (int64_t)dpari_fingerprint(s, &k->call)));
+    o->mine = dpari_step_word(k, (int64_t)dpari_fingerprint(s, &k->call));
+    dpari_publish(s->world, &entry->word, o->mine);
 }
 
 static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t other)
@@ -446,15 +458,18 @@ static dpar_status dpari_entries(dpari_shm *s, dpar_work *k)
 {
     dpari_coll *o = dpari_coll_of(k);
     const int32_t n = s->comm.size;
-    const uint64_t mine = s->member[s->comm.rank]->entry[k->sequence & 1].word;
+    const uint64_t mine = o->mine;
     for (; o->cursor < n - 1; o->cursor++) {
         int32_t r = s->comm.rank + 1 + (int32_t)o->cursor;
         r = r >= n ? r - n : r;
         uint64_t word = DPARI_LOAD(&s->member[r]->entry[k->sequence & 1].word);
-        if (word == mine) {
+        int32_t ahead = (int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32));
+        /* ahead: it has compared this one and gone on, with this member in another communicator;
+         * after a barrier that closes one that can be, and barriers read nothing */
+        if (word == mine || ahead > 0) {
             continue;
         }
-        if ((int32_t)((uint32_t)(word >> 32) - (uint32_t)(mine >> 32)) < 0) {
+        if (ahead < 0) {
             s->world->blocker = s->world_rank[r];
             o->target = (int64_t)(mine >> 32 << 32);
             k->phase = DPARI_ENTRIES | DPARI_WORD_ENTRY << 8;
@@ -492,10 +507,24 @@ static void dpari_inline_reduce(dpari_shm *s, const dpar_work *k)
         begin = bytes * s->comm.rank;
     }
     for (int32_t r = 0; r < s->comm.size; r++) {
-        s->in[r] = (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload + begin;
+        s->in[r] = (r == s->comm.rank
+                        ? (const char *)call->in
+                        : (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload) +
+                   begin;
     }
     s->out[0] = call->out;
     dpari_reduce_range(s, call, 1, bytes, 0);
+}
+
+/* Its own piece of `in`, where it lies. */
+static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
+{
+    const dpari_piece to = dpari_piece_from(s, call, s->comm.rank);
+    const dpari_piece from = dpari_piece_to(s, call, s->comm.rank);
+    if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
+        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin,
+                        to.bytes, stream);
+    }
 }
 
 static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
@@ -510,7 +539,9 @@ static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
         int64_t from = dpari_gives_one(call) ? 0 : p.bytes * s->comm.rank;
         const char *box =
             (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload;
-        if (p.bytes > 0 && !(call->kind == DPAR_BROADCAST && r == s->comm.rank)) {
+        if (r == s->comm.rank) {
+            dpari_take_own(s, call, 0);
+        } else if (p.bytes > 0) {
             memcpy((char *)call->out + p.begin, box + from, (size_t)p.bytes);
         }
     }
@@ -525,7 +556,7 @@ static void dpari_push(dpari_shm *s, const dpar_work *k)
     const dpari_piece part = dpari_part(s, call, s->comm.rank);
     int32_t outs = 0;
     for (int32_t r = 0; r < s->comm.size; r++) {
-        const dpari_offer *offer = dpari_offer_of(s, r, k->sequence);
+        const dpari_offer *offer = dpari_offer_of(s, k, r);
         s->in[r] = (const char *)dpari_at(s->world, offer->in) + part.begin;
         if (call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && r == call->root)) {
             s->out[outs++] = (char *)dpari_at(s->world, offer->out) + part.begin;
@@ -547,7 +578,7 @@ static void dpari_pull_reduce(dpari_shm *s, const dpar_work *k)
         return;
     }
     for (int32_t r = 0; r < s->comm.size; r++) {
-        s->in[r] = dpari_at(s->world, dpari_offer_of(s, r, k->sequence)->in);
+        s->in[r] = r == s->comm.rank ? call->in : dpari_at(s->world, dpari_offer_of(s, k, r)->in);
     }
     s->out[0] = call->out;
     dpari_reduce_range(s, call, 1, call->count * dpari_unit(call), call->count * dpari_unit(call));
@@ -568,7 +599,7 @@ static dpari_offers dpari_survey(const dpari_shm *s, const dpar_work *k)
     const dpar_call *call = &k->call;
     dpari_offers all = {1, 1, 1, 0, 1, 0};
     for (int32_t r = 0; r < s->comm.size; r++) {
-        const dpari_offer *offer = dpari_offer_of(s, r, k->sequence);
+        const dpari_offer *offer = dpari_offer_of(s, k, r);
         const int boxed = (offer->flags & DPARI_BOXED) != 0;
         all.readable &= offer->in != 0;
         all.writable &= offer->out != 0 || call->kind == DPAR_REDUCE_SCATTER ||
@@ -614,7 +645,7 @@ static dpar_status dpari_cma_reduce(dpari_shm *s, const dpar_work *k)
         int64_t bytes = part.bytes - at < block ? part.bytes - at : block;
         for (int32_t r = 0; r < n; r++) {
             char *copy = slots + r * block;
-            uint64_t from = dpari_offer_of(s, r, k->sequence)->in_at +
+            uint64_t from = dpari_offer_of(s, k, r)->in_at +
                             (uint64_t)(part.begin + at);
             s->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
             if (r != me && dpari_os_read_peer(dpari_pid(s, r), copy, from, bytes) != 0) {
@@ -634,7 +665,7 @@ static dpar_status dpari_cma_results(dpari_shm *s, const dpar_work *k)
     for (int32_t i = 1; i < s->comm.size; i++) {
         const int32_t r = (s->comm.rank + i) % s->comm.size;
         const dpari_piece part = dpari_part(s, &k->call, r);
-        uint64_t from = dpari_offer_of(s, r, k->sequence)->out_at + (uint64_t)part.begin;
+        uint64_t from = dpari_offer_of(s, k, r)->out_at + (uint64_t)part.begin;
         if (dpari_os_read_peer(dpari_pid(s, r), (char *)k->call.out + part.begin, from,
                                part.bytes) != 0) {
             return dpari_cma_failed(s, r);
@@ -690,25 +721,16 @@ static dpar_status dpari_sizes_check(dpari_shm *s, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* Its own piece of `in`, where it lies. */
-static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
-{
-    const dpari_piece to = dpari_piece_from(s, call, s->comm.rank);
-    const dpari_piece from = dpari_piece_to(s, call, s->comm.rank);
-    if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
-        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin,
-                        to.bytes, stream);
-    }
-}
-
 /* Everyone takes its pieces where they are offered, or through the kernel. */
 static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
 {
     const dpar_call *call = &k->call;
     const int32_t n = s->comm.size, stream = dpari_streams(s, largest * n);
+    /* own memory that the others read too: first, while nobody has touched it */
+    const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
     for (int32_t i = 0; i < n; i++) {
-        const int32_t r = (s->comm.rank + 1 + i) % n;
-        const dpari_offer *offer = dpari_offer_of(s, r, k->sequence);
+        const int32_t r = (s->comm.rank + first + i) % n;
+        const dpari_offer *offer = dpari_offer_of(s, k, r);
         const dpari_piece to = dpari_piece_from(s, call, r), from = dpari_offered(s, k, r);
         if (to.bytes == 0) {
             continue;

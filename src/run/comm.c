@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "comm.h"
+#include "os.h"
 
 /* ---- sentences -------------------------------------------------------------------------------- */
 
@@ -324,18 +325,22 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
 
 DPAR_API dpar_status dpar_test(dpar_work *work)
 {
+    dpar_comm *c;
     if (!work) {
         return DPAR_E_ARG;
     }
-    return work->comm ? work->comm->engine.test(work) : work->status;
+    c = DPARI_LOAD(&work->comm); /* a progress thread may finish it meanwhile */
+    return c ? c->engine.test(work) : work->status;
 }
 
 DPAR_API dpar_status dpar_wait(dpar_work *work)
 {
+    dpar_comm *c;
     if (!work) {
         return DPAR_E_ARG;
     }
-    return work->comm ? work->comm->engine.wait(work) : work->status;
+    c = DPARI_LOAD(&work->comm);
+    return c ? c->engine.wait(work) : work->status;
 }
 
 DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)

@@ -63,6 +63,7 @@ typedef struct dpar_work {
     int32_t phase;      /* private, as all that follows */
     dpar_call call;
     int64_t sequence;
+    dpar_comm *home;
     double began;
     void *record;
     int64_t state[16];
@@ -179,8 +180,9 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
                                           dpar_comm **out);
 /* A second one over the same ranks: its operations are independent of the first's. COLLECTIVE. */
 DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out);
-/* Ends it, and with the world's the rank's part in the job. Work that was not waited for is lost
- * (DPAR_E_ARG says how many). NULL is fine. COLLECTIVE, unless it is broken. */
+/* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work that
+ * was not waited for is lost: then E_ARG, and it ends broken on the other ranks. NULL is fine.
+ * COLLECTIVE, unless it is broken. */
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
 
 /* Registered memory: other ranks reach it directly, so that collectives on it read and write each

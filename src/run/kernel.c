@@ -105,9 +105,9 @@ DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_widen_f16(dpari_kern_u4 half)
 {
     const dpari_kern_u4 size = (half >> 3) & 0x0fffe000u;
     const dpari_kern_u4 top = (dpari_kern_u4)((dpari_kern_i4)size > 0x0f7fffff);
-    const dpari_kern_u4 small = (dpari_kern_u4)((dpari_kern_i4)size < 0x00800000);
-    const dpari_kern_u4 moved = size + 0x38000000u + (top & 0x38000000u) + (small & 0x00800000u);
-    const dpari_kern_f4 less = (dpari_kern_f4)(small & 0x38800000u);
+    const dpari_kern_u4 under = (dpari_kern_u4)((dpari_kern_i4)size < 0x00800000);
+    const dpari_kern_u4 moved = size + 0x38000000u + (top & 0x38000000u) + (under & 0x00800000u);
+    const dpari_kern_f4 less = (dpari_kern_f4)(under & 0x38800000u);
     return (dpari_kern_u4)((dpari_kern_f4)moved - less) | (half & 0x80000000u);
 }
 
@@ -465,6 +465,32 @@ DPARI_KERN_INLINE void dpari_kern_next(dpari_kern_line *x, const unsigned char *
     }
 }
 
+/* The same three of any type and operation: once, not in every loop. */
+DPARI_APART void dpari_kern_first_any(dpari_kern_line *x, const unsigned char *from, int32_t type)
+{
+    dpari_kern_first(x, from, type);
+}
+
+DPARI_APART void dpari_kern_meet_any(dpari_kern_quad *x, const unsigned char *from, int32_t type,
+                                     int32_t op)
+{
+    dpari_kern_meet(x, from, type, op);
+}
+
+DPARI_APART void dpari_kern_next_any(dpari_kern_line *x, const unsigned char *from, int32_t type,
+                                     int32_t op)
+{
+    dpari_kern_meet_any(&x->low, from, type, op);
+    if (dpari_kern_is16(type)) {
+        dpari_kern_meet_any(&x->high, from + 32, type, op);
+    }
+}
+
+DPARI_APART void dpari_kern_finish_any(dpari_kern_line *x, int32_t type, int32_t divide_by)
+{
+    dpari_kern_finish(x, type, divide_by);
+}
+
 DPARI_KERN_INLINE const unsigned char *dpari_kern_at(const void *in, int64_t at)
 {
     const unsigned char *from = (const unsigned char *)in + at;
@@ -472,10 +498,10 @@ DPARI_KERN_INLINE const unsigned char *dpari_kern_at(const void *in, int64_t at)
     return from;
 }
 
-/* The lines of [at, end), all whole. Inlined with constants for what it pays to have constant. */
-DPARI_KERN_INLINE void dpari_kern_lines(void *const *out, int32_t outs, const void *const *in,
-                                        int32_t ins, const dpari_kern_job *job, int32_t type,
-                                        int32_t op)
+/* Sums of the lines of [at, end), all whole. Inlined with constants for what it pays to have
+ * constant. */
+DPARI_KERN_INLINE void dpari_kern_sum(void *const *out, int32_t outs, const void *const *in,
+                                      int32_t ins, const dpari_kern_job *job, int32_t type)
 {
     const int32_t divide_by = job->op == DPAR_AVG ? ins : 0, stream = job->stream;
     const int64_t end = job->end;
@@ -485,12 +511,31 @@ DPARI_KERN_INLINE void dpari_kern_lines(void *const *out, int32_t outs, const vo
         dpari_kern_line x;
         dpari_kern_first(&x, dpari_kern_at(in[0], at), type);
         for (i = 1; i < ins; i++) {
-            dpari_kern_next(&x, dpari_kern_at(in[i], at), type, op);
+            dpari_kern_next(&x, dpari_kern_at(in[i], at), type, DPAR_SUM);
         }
         dpari_kern_finish(&x, type, divide_by);
         dpari_kern_store((unsigned char *)out[0] + at, &x.low, stream);
         for (i = 1; i < outs; i++) {
             dpari_kern_store((unsigned char *)out[i] + at, &x.low, stream);
+        }
+    }
+}
+
+/* And whatever else. */
+static void dpari_kern_any(const dpari_kern_job *job)
+{
+    const int32_t divide_by = job->op == DPAR_AVG ? job->ins : 0;
+    int64_t at;
+    int32_t i;
+    for (at = job->at; at < job->end; at += DPARI_KERN_LINE) {
+        dpari_kern_line x;
+        dpari_kern_first_any(&x, dpari_kern_at(job->in[0], at), job->type);
+        for (i = 1; i < job->ins; i++) {
+            dpari_kern_next_any(&x, dpari_kern_at(job->in[i], at), job->type, job->op);
+        }
+        dpari_kern_finish_any(&x, job->type, divide_by);
+        for (i = 0; i < job->outs; i++) {
+            dpari_kern_store((unsigned char *)job->out[i] + at, &x.low, job->stream);
         }
     }
 }
@@ -502,12 +547,12 @@ static void dpari_kern_part(const dpari_kern_job *job, int64_t at, int64_t bytes
     dpari_kern_line x;
     int32_t i;
     dpari_kern_move(spare, (const unsigned char *)job->in[0] + at, bytes);
-    dpari_kern_first(&x, spare, job->type);
+    dpari_kern_first_any(&x, spare, job->type);
     for (i = 1; i < job->ins; i++) {
         dpari_kern_move(spare, (const unsigned char *)job->in[i] + at, bytes);
-        dpari_kern_next(&x, spare, job->type, job->op);
+        dpari_kern_next_any(&x, spare, job->type, job->op);
     }
-    dpari_kern_finish(&x, job->type, job->op == DPAR_AVG ? job->ins : 0);
+    dpari_kern_finish_any(&x, job->type, job->op == DPAR_AVG ? job->ins : 0);
     dpari_kern_store(spare, &x.low, 0);
     for (i = 0; i < job->outs; i++) {
         dpari_kern_move((unsigned char *)job->out[i] + at, spare, bytes);
@@ -522,7 +567,7 @@ static void dpari_kern_part(const dpari_kern_job *job, int64_t at, int64_t bytes
         void *out[2];                                                                              \
         const void *in[2];                                                                         \
         if (job->ins != 2 || job->outs > 2) {                                                      \
-            dpari_kern_lines(job->out, job->outs, job->in, job->ins, job, type, DPAR_SUM);         \
+            dpari_kern_sum(job->out, job->outs, job->in, job->ins, job, type);                     \
             return;                                                                                \
         }                                                                                          \
         in[0] = job->in[0];                                                                        \
@@ -530,9 +575,9 @@ static void dpari_kern_part(const dpari_kern_job *job, int64_t at, int64_t bytes
         out[0] = job->out[0];                                                                      \
         out[1] = job->out[job->outs - 1];                                                          \
         if (job->outs == 2) {                                                                      \
-            dpari_kern_lines(out, 2, in, 2, job, type, DPAR_SUM);                                  \
+            dpari_kern_sum(out, 2, in, 2, job, type);                                              \
         } else {                                                                                   \
-            dpari_kern_lines(out, 1, in, 2, job, type, DPAR_SUM);                                  \
+            dpari_kern_sum(out, 1, in, 2, job, type);                                              \
         }                                                                                          \
     }
 
@@ -540,11 +585,6 @@ DPARI_KERN_SUM(dpari_kern_sum_f32, DPAR_F32)
 DPARI_KERN_SUM(dpari_kern_sum_f64, DPAR_F64)
 DPARI_KERN_SUM(dpari_kern_sum_f16, DPAR_F16)
 DPARI_KERN_SUM(dpari_kern_sum_bf16, DPAR_BF16)
-
-DPARI_APART void dpari_kern_any(const dpari_kern_job *job)
-{
-    dpari_kern_lines(job->out, job->outs, job->in, job->ins, job, job->type, job->op);
-}
 
 static void dpari_kern_whole(const dpari_kern_job *job)
 {

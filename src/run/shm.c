@@ -191,40 +191,47 @@ static dpar_status dpari_fail_late(dpari_shm *s, const dpar_work *k, double wait
     return dpari_shm_break(s, DPAR_E_TIMEOUT, why.text);
 }
 
-/* Time has passed: does it still make sense to wait? */
-static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began)
+/* What k really waits for: a collective waits for those posted before it. */
+static const dpar_work *dpari_awaited(const dpari_shm *s, const dpar_work *k)
 {
-    double waited = dpari_os_now() - began;
+    return k->call.kind < DPAR_COLLECTIVES && s->first ? s->first : k;
+}
+
+/* Time has passed: does it still make sense to wait? OK: yes; E_PEER: *rank is gone; E_TIMEOUT. */
+static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
+{
+    const dpar_work *awaited = dpari_awaited(s, k);
+    int32_t missing = 0;
     if (dpari_shm_broken(s) != DPAR_OK) {
         return s->comm.status;
     }
     for (int32_t r = 0; r < s->comm.size; r++) {
         uint32_t state;
-        if (!dpari_work_misses(s, k, r)) {
+        if (!dpari_work_misses(s, awaited, r)) {
             continue;
         }
+        missing++;
         state = dpari_rank_state(s->world, s->world_rank[r]);
-        /* looked at again: its last words may have come just before it went */
-        if ((state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) &&
-            dpari_work_misses(s, k, r)) {
-            return dpari_fail_peer(s, k, r);
+        if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) {
+            *rank = r;
+            return DPAR_E_PEER;
         }
     }
-    if (s->comm.timeout_s > 0.0 && waited > s->comm.timeout_s) {
-        return dpari_fail_late(s, k, waited);
-    }
-    return DPAR_OK;
+    return missing > 0 && s->comm.timeout_s > 0.0 &&
+                   dpari_os_now() - began > s->comm.timeout_s
+               ? DPAR_E_TIMEOUT
+               : DPAR_OK;
 }
 
 /* ---- progress --------------------------------------------------------------------------------- */
 
 static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
 {
-    k->status = status;
-    k->comm = NULL;
     s->world->posted--;
     dpari_flight_end((dpari_flight *)k->record,
                      status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
+    k->status = status;
+    DPARI_STORE(&k->comm, NULL); /* last: from here on it is the user's */
 }
 
 /* The collectives of one communicator, in order, until one has to wait. */
@@ -284,6 +291,34 @@ static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
     }
 }
 
+/* Looks at everything, and gives up where nobody will come. */
+static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double began)
+{
+    dpar_status status;
+    int32_t rank = 0;
+    dpari_progress_all(s->world);
+    if (k->comm) {
+        dpari_step(s, k);
+    }
+    if (!k->comm) {
+        return;
+    }
+    status = dpari_shm_look(s, k, began, &rank);
+    if (status == DPAR_OK) {
+        return;
+    }
+    dpari_step(s, k); /* the last words of a rank that is gone may have come just before */
+    if (!k->comm) {
+        return;
+    }
+    if (status == DPAR_E_PEER && s->comm.status == DPAR_OK) {
+        status = dpari_fail_peer(s, dpari_awaited(s, k), rank);
+    } else if (status == DPAR_E_TIMEOUT && s->comm.status == DPAR_OK) {
+        status = dpari_fail_late(s, dpari_awaited(s, k), dpari_os_now() - began);
+    }
+    dpari_give_up(s, k, status);
+}
+
 enum { DPARI_ALL_EVERY = 64 }; /* turns after which a wait looks at everything */
 
 /* Until k is done. The caller holds the lock. */
@@ -293,29 +328,24 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
     dpari_wait t = {0, 0, 0, 0, 0.0};
     int32_t turn = 0;
     for (;;) {
+        int32_t peer;
+        dpar_status passed;
         dpari_step(s, k);
+        peer = w->posted > 1 ? -1 : w->blocker;
+        if (k->comm && (w->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
+            dpari_progress_all(w);
+        }
         if (!k->comm) {
             break;
         }
-        if (w->posted > 1 || ++turn % DPARI_ALL_EVERY == 0) {
-            const int32_t blocker = w->blocker;
-            dpari_progress_all(w);
-            if (!k->comm) {
-                break;
-            }
-            w->blocker = blocker;
-        }
         dpari_unlock(w);
-        if (dpari_wait_turn(w, &t, w->posted > 1 ? -1 : w->blocker) == DPAR_MORE) {
-            dpar_status status;
-            dpari_lock(w);
-            status = k->comm ? dpari_shm_look(s, k, t.began) : DPAR_OK;
-            if (status != DPAR_OK) {
-                dpari_give_up(s, k, status);
-                break;
-            }
-        } else {
-            dpari_lock(w);
+        passed = dpari_wait_turn(w, &t, peer);
+        dpari_lock(w);
+        if (passed == DPAR_MORE && k->comm) {
+            dpari_shm_judge(s, k, t.began);
+        }
+        if (!k->comm) {
+            break;
         }
     }
     dpari_wait_end(w, &t);
@@ -335,7 +365,7 @@ static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
     dpari_world *w = s->world;
     const int is_message = call->kind >= DPAR_COLLECTIVES;
     dpar_status status;
-    k->comm = &s->comm;
+    k->comm = k->home = &s->comm;
     k->status = DPAR_MORE;
     k->phase = 0;
     k->call = *call;
@@ -387,7 +417,7 @@ static dpar_status dpari_shm_post(dpar_comm *c, const dpar_call *call, dpar_work
 
 static dpar_status dpari_shm_wait(dpar_work *k)
 {
-    dpari_shm *s = dpari_shm_of(k->comm);
+    dpari_shm *s = dpari_shm_of(k->home);
     dpari_world *w = s->world;
     dpar_status status;
     dpari_lock(w);
@@ -402,21 +432,17 @@ enum { DPARI_TESTS = 256 }; /* tests between two looks at the clock */
 
 static dpar_status dpari_shm_test(dpar_work *k)
 {
-    dpari_shm *s = dpari_shm_of(k->comm);
+    dpari_shm *s = dpari_shm_of(k->home);
     dpari_world *w = s->world;
-    dpar_status status = DPAR_MORE;
+    dpar_status status;
     dpari_lock(w);
     dpari_progress_all(w);
-    if (k->comm && k->call.kind >= DPAR_COLLECTIVES) {
+    if (k->comm) {
         dpari_step(s, k);
     }
     if (k->comm && ++w->tests % DPARI_TESTS == 0) {
-        double now = dpari_os_now();
-        k->began = k->began > 0.0 ? k->began : now;
-        status = dpari_shm_look(s, k, k->began);
-        if (status != DPAR_OK) {
-            dpari_give_up(s, k, status);
-        }
+        k->began = k->began > 0.0 ? k->began : dpari_os_now();
+        dpari_shm_judge(s, k, k->began);
     }
     status = k->comm ? DPAR_MORE : k->status;
     dpari_unlock(w);
@@ -606,34 +632,65 @@ static void dpari_member_spare(dpari_shm *s)
     s->world->spare = s->member_ref;
 }
 
+/* Works that nobody waited for; with any of them the others must not wait either. */
+static int32_t dpari_shm_lost(dpari_shm *s)
+{
+    int32_t lost = dpari_p2p_forget(s);
+    dpar_text t;
+    dpar_why why;
+    for (dpar_work *k = s->first; k; k = k->next) {
+        lost++;
+    }
+    if (lost > 0) {
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, "rank ");
+        dpar_text_int(&t, s->comm.rank);
+        dpar_text_put(&t, " closed the communicator without waiting for ");
+        dpar_text_int(&t, lost);
+        dpar_text_put(&t, " operations");
+        dpari_shm_break(s, DPAR_E_ARG, why.text);
+    }
+    s->world->posted -= lost;
+    s->first = s->last = NULL;
+    return lost;
+}
+
+/* Out of the world's list, and gone. */
+static void dpari_shm_drop(dpari_shm *s)
+{
+    dpari_shm **link = &s->world->comms;
+    while (*link && *link != s) {
+        link = &(*link)->next;
+    }
+    *link = s->next;
+    dpari_os_unmap(s, s->bytes);
+}
+
 static dpar_status dpari_shm_close(dpar_comm *c)
 {
     dpari_shm *s = dpari_shm_of(c);
     dpari_world *w = s->world;
     const int last = s->id == 0;
-    int32_t lost = dpari_p2p_forget(s);
-    dpari_shm **link = &w->comms;
-    for (dpar_work *k = s->first; k; k = k->next) {
-        lost++;
-    }
-    if (c->status == DPAR_OK && lost == 0) {
+    int32_t lost;
+    dpari_lock(w);
+    lost = dpari_shm_lost(s);
+    dpari_unlock(w);
+    if (c->status == DPAR_OK) {
         dpar_barrier(c, NULL);
     }
     if (last) {
         dpari_shm_progress(c, 0);
-    }
-    dpari_lock(w);
-    while (*link && *link != s) {
-        link = &(*link)->next;
-    }
-    *link = s->next;
-    if (c->status == DPAR_OK && lost == 0) {
-        dpari_member_spare(s);
-    }
-    dpari_unlock(w);
-    dpari_os_unmap(s, s->bytes);
-    if (last) {
+        while (w->comms) {
+            dpari_shm_drop(w->comms);
+        }
         dpari_world_close(w);
+    } else {
+        dpari_lock(w);
+        if (c->status == DPAR_OK) {
+            dpari_member_spare(s);
+        }
+        dpari_shm_drop(s);
+        dpari_unlock(w);
     }
     return lost ? DPAR_E_ARG : DPAR_OK;
 }

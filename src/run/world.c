@@ -130,6 +130,9 @@ DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks, const 
     h->heap_bytes = heap;
     h->heap_begin = begin;
     h->slot_bytes = options && options->slot_bytes ? options->slot_bytes : INT64_C(256) << 10;
+    while (h->slot_bytes < 256 * (int64_t)ranks) { /* a chunk has a line for each rank at least */
+        h->slot_bytes *= 2;
+    }
     h->plain = plain;
     h->threads = threads || ranks == 1;
     DPARI_STORE(&h->magic, DPARI_MAGIC); /* last: what is before it is whole */
