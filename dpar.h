@@ -4423,6 +4423,7 @@ typedef struct dpari_shm {
     int64_t sequence;        /* of the last collective posted */
     dpar_work *first, *last; /* posted collectives, in order */
     int64_t slot_bytes;
+    int32_t all_cma; /* each of its ranks may read the others' memory */
     uint64_t member_ref;
     dpari_member **member; /* of each rank */
     int32_t *world_rank;   /* of each rank */
@@ -27908,7 +27909,8 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
 
 /* ==== run/comm.c ==== */
 
-/* ---- sentences -------------------------------------------------------------------------------- */
+/* ---- sentences --------------------------------------------------------------------------------
+ */
 
 /* "all-reduce: " and what is wrong, into the communicator's sentence. */
 static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
@@ -27939,7 +27941,8 @@ static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, co
     return DPAR_E_ARG;
 }
 
-/* ---- what each kind looks at ------------------------------------------------------------------ */
+/* ---- what each kind looks at ------------------------------------------------------------------
+ */
 
 static int dpari_kind_reduces(int32_t kind)
 {
@@ -27986,7 +27989,8 @@ static int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
     return call->kind != DPAR_BARRIER && call->kind != DPAR_SEND;
 }
 
-/* ---- checks ----------------------------------------------------------------------------------- */
+/* ---- checks -----------------------------------------------------------------------------------
+ */
 
 static dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call, int64_t count)
 {
@@ -28103,12 +28107,12 @@ static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
     case DPAR_ALL_TO_ALL: return in == out && dpari_same_pieces(c, call);
     case DPAR_ALL_GATHER:
     case DPAR_GATHER:
-        return in == out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count,
-                                                               call->out_begin);
+        return in ==
+               out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count, call->out_begin);
     case DPAR_REDUCE_SCATTER:
     case DPAR_SCATTER:
-        return out == in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count,
-                                                               call->in_begin);
+        return out ==
+               in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count, call->in_begin);
     default: return in == out;
     }
 }
@@ -28173,7 +28177,8 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     return dpari_check_memory(c, call);
 }
 
-/* ---- dispatch --------------------------------------------------------------------------------- */
+/* ---- dispatch ---------------------------------------------------------------------------------
+ */
 
 static dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *work)
 {
@@ -28259,7 +28264,8 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
     return first;
 }
 
-/* ---- the operations: what the user says, as a call -------------------------------------------- */
+/* ---- the operations: what the user says, as a call --------------------------------------------
+ */
 
 static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
 {
@@ -28366,9 +28372,8 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *o
 }
 
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
-                                       const int64_t *in_begin, void *out,
-                                       const int64_t *out_count, const int64_t *out_begin,
-                                       int32_t type, dpar_work *work)
+                                       const int64_t *in_begin, void *out, const int64_t *out_count,
+                                       const int64_t *out_begin, int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_ALL_TO_ALL, in, out, 0, type);
     call.varies = 1;
@@ -28421,7 +28426,8 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
     return dpar_post(c, &call, work);
 }
 
-/* ---- groups, memory, the rest ----------------------------------------------------------------- */
+/* ---- groups, memory, the rest -----------------------------------------------------------------
+ */
 
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
 {
@@ -29045,7 +29051,8 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, d
 
 /* ==== run/os.c ==== */
 
-/* ---- time and waiting ------------------------------------------------------------------------- */
+/* ---- time and waiting -------------------------------------------------------------------------
+ */
 
 DPARI_API double dpari_os_now(void)
 {
@@ -29101,7 +29108,8 @@ DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
 #endif
 }
 
-/* ---- memory ----------------------------------------------------------------------------------- */
+/* ---- memory -----------------------------------------------------------------------------------
+ */
 
 DPARI_API void *dpari_os_pages(int64_t bytes)
 {
@@ -29201,7 +29209,8 @@ DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
 #endif
 }
 
-/* ---- who is alive ----------------------------------------------------------------------------- */
+/* ---- who is alive -----------------------------------------------------------------------------
+ */
 
 static struct flock dpari_os_byte(int64_t at, short kind)
 {
@@ -29226,7 +29235,8 @@ DPARI_API int dpari_os_is_held(int fd, int64_t at)
     return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-/* ---- the machine ------------------------------------------------------------------------------ */
+/* ---- the machine ------------------------------------------------------------------------------
+ */
 
 DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
 {
@@ -29289,9 +29299,11 @@ DPARI_API int64_t dpari_os_memory(void)
 #endif
 }
 
-/* ---- threads ---------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------------
+ */
 
-/* Before 2.34 glibc had threads in a library of their own, which a program may be linked without. */
+/* Before 2.34 glibc had threads in a library of their own, which a program may be linked without.
+ */
 #if defined(__GLIBC__) && (__GLIBC__ == 2 && __GLIBC_MINOR__ < 34)
 #pragma weak pthread_create
 #pragma weak pthread_join
@@ -29322,9 +29334,7 @@ DPARI_API void dpari_os_error(dpar_text *t, int number)
     case EAGAIN: dpar_text_put(t, "too many processes or threads"); break;
     case EFBIG: dpar_text_put(t, "larger than the limit on files (ulimit -f)"); break;
     case ENOSYS: dpar_text_put(t, "this system has no such call"); break;
-    default:
-        dpar_text_put(t, "error ");
-        dpar_text_int(t, number);
+    default: dpar_text_put(t, "error "); dpar_text_int(t, number);
     }
 }
 
@@ -30217,7 +30227,8 @@ static int64_t dpari_up_to(int64_t bytes, int64_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* ---- segments --------------------------------------------------------------------------------- */
+/* ---- segments ---------------------------------------------------------------------------------
+ */
 
 static dpari_world_head *dpari_segment_head(const dpari_segment *s)
 {
@@ -30298,8 +30309,8 @@ static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int wit
     return 0;
 }
 
-DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks, const dpar_options *options,
-                                      dpar_why *why)
+DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+                                         const dpar_options *options, dpar_why *why)
 {
     const int64_t least = INT64_C(64) << 20, begin = dpari_heap_begin(ranks);
     const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
@@ -30363,7 +30374,8 @@ DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why
     }
     s->fd = fd;
     s->bytes = (int64_t)about.st_size;
-    s->base = s->bytes >= (int64_t)sizeof(dpari_world_head) ? (char *)dpari_os_map(fd, s->bytes) : NULL;
+    s->base =
+        s->bytes >= (int64_t)sizeof(dpari_world_head) ? (char *)dpari_os_map(fd, s->bytes) : NULL;
     if (s->base && dpari_head_is_sound(dpari_segment_head(s), s->bytes)) {
         return DPAR_OK;
     }
@@ -30392,7 +30404,8 @@ DPARI_API void dpari_segment_close(dpari_segment *s)
     s->fd = -1;
 }
 
-/* ---- sleeping and waking ---------------------------------------------------------------------- */
+/* ---- sleeping and waking ----------------------------------------------------------------------
+ */
 
 /* Takes a rank off the count of sleepers; whoever succeeds does it, once. */
 static int dpari_untell(dpari_world_head *h, dpari_rank *r)
@@ -30513,7 +30526,8 @@ DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pee
     return dpari_wait_slow(w, t, peer);
 }
 
-/* ---- life and death --------------------------------------------------------------------------- */
+/* ---- life and death ---------------------------------------------------------------------------
+ */
 
 static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t ending)
 {
@@ -30525,8 +30539,7 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
         __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
     }
-    if (state != DPARI_RANK_DEAD &&
-        DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
+    if (state != DPARI_RANK_DEAD && DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
         dpari_untell(dpari_segment_head(s), r);
         dpari_ring_all(s);
     }
@@ -30551,7 +30564,8 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
     return DPARI_LOAD(&w->rank[rank].state);
 }
 
-/* ---- the heap of this rank -------------------------------------------------------------------- */
+/* ---- the heap of this rank --------------------------------------------------------------------
+ */
 
 DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref)
 {
@@ -30631,11 +30645,11 @@ DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
     }
 #endif
     w->used_count--;
-    memmove(&w->used[low], &w->used[low + 1],
-            (size_t)(w->used_count - low) * sizeof w->used[0]);
+    memmove(&w->used[low], &w->used[low + 1], (size_t)(w->used_count - low) * sizeof w->used[0]);
 }
 
-/* ---- joining ---------------------------------------------------------------------------------- */
+/* ---- joining ----------------------------------------------------------------------------------
+ */
 
 DPARI_API void dpari_world_close(dpari_world *w)
 {
@@ -30755,7 +30769,8 @@ static void dpari_world_look(dpari_world *w)
     w->crowded = cores < w->size;
     if (!w->threads && !(w->head->plain & DPAR_WITHOUT_CMA) &&
         dpari_os_read_peer(next->pid, &word, next->probe, 8) == 0) {
-        w->rank[w->me].can_cma = word == DPARI_PROBE + (uint64_t)((w->me + 1) % w->size);
+        DPARI_STORE(&w->rank[w->me].can_cma,
+                    word == DPARI_PROBE + (uint64_t)((w->me + 1) % w->size));
     }
 }
 
@@ -30783,7 +30798,7 @@ static dpar_status dpari_join_lists(dpari_world *w, dpar_comm **comm)
 }
 
 DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t own,
-                                    const dpar_options *options, dpar_comm **comm, dpar_why *why)
+                                       const dpar_options *options, dpar_comm **comm, dpar_why *why)
 {
     dpari_world *w = dpari_world_make(s, me, own, options);
     dpari_rank *r = &dpari_segment_ranks(s)[me];
@@ -30817,7 +30832,8 @@ DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32
     return status;
 }
 
-/* ---- flight recorder -------------------------------------------------------------------------- */
+/* ---- flight recorder --------------------------------------------------------------------------
+ */
 
 /* Records are read while they may be written: word by word, so that no half of one tears. */
 DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
@@ -30829,7 +30845,7 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
 }
 
 DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
-                                        const dpar_call *call)
+                                           const dpar_call *call)
 {
     dpari_rank *r = &w->rank[w->me];
     uint64_t number = r->flights;
@@ -30860,7 +30876,7 @@ DPARI_API void dpari_flight_end(dpari_flight *f, int32_t state)
 }
 
 DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
-                             dpari_flight *out)
+                                dpari_flight *out)
 {
     const dpari_rank *r = &w->rank[rank];
     uint64_t n = DPARI_LOAD(&r->flights), k;
@@ -30871,8 +30887,8 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
     for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
         dpari_flight_copy(now.word,
                           (const uint64_t *)(const void *)&r->flight[(k - 1) % DPARI_FLIGHTS]);
-        if (sequence < 0 || (now.f.comm == comm && now.f.sequence == sequence &&
-                             now.f.kind < DPAR_COLLECTIVES)) {
+        if (sequence < 0 ||
+            (now.f.comm == comm && now.f.sequence == sequence && now.f.kind < DPAR_COLLECTIVES)) {
             *out = now.f;
             return 1;
         }
@@ -30948,11 +30964,18 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
  * before: release and acquire are all the order that is needed. */
 
 enum {
-    DPARI_DIRECT_FROM = 1024, /* bytes from which two waits are cheaper than a copy */
-    DPARI_BUFFERS = 4,        /* chunks under way */
-    DPARI_BLOCK = 64 << 10    /* what a rank reads at once from another process to reduce it */
+    DPARI_DIRECT_FROM = 1024,      /* bytes from which two waits are cheaper than a copy */
+    DPARI_BUFFERS = 4,             /* chunks under way */
+    DPARI_BLOCK = 64 << 10,        /* what a rank reads at once from another process to reduce it */
+    DPARI_CMA_PIECE = 8 << 10,     /* bytes from which the kernel's copy beats two of ours */
+    DPARI_BROADCAST_BOX = 8 << 10, /* bytes from which a broadcast is faster in pieces of */
+    DPARI_BROADCAST_LEAST = 8 << 10, /* so many bytes */
+    DPARI_BROADCAST_MOST = 128 << 10 /* to so many */
 };
-#define DPARI_STREAM_FROM (INT64_C(4) << 20) /* bytes written from which caches do not help */
+/* Measured on two cores of a server (docs/performance.md): bytes written by a rank from which
+ * stores past the cache are faster; bytes of a reduction from which the kernel's copy is. */
+#define DPARI_STREAM_FROM (INT64_C(4) << 20)
+#define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
 #define DPARI_CMA_FROM (INT64_C(4) << 20)
 
 enum {
@@ -30979,9 +31002,10 @@ typedef struct dpari_coll {
     int64_t cursor; /* ranks seen to have come so far, from the right neighbour on */
     int64_t target; /* what the word must have reached */
     int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
-    int64_t piece;  /* bytes of a piece of a chunk */
-    int64_t inline_bytes; /* > 0: payloads are inline; -1: by offers */
-    uint64_t mine;        /* the entry's word */
+    int64_t piece;                              /* bytes of a piece of a chunk */
+    int64_t buffers;                            /* chunks that fit in the slots */
+    int64_t inline_bytes;                       /* > 0: payloads are inline; -1: by offers */
+    uint64_t mine;                              /* the entry's word */
     dpari_offer offer;
 } dpari_coll;
 
@@ -31008,7 +31032,8 @@ static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
     return (uint64_t)(uint32_t)k->sequence << 32 | (uint64_t)step;
 }
 
-/* ---- the memory behind a member --------------------------------------------------------------- */
+/* ---- the memory behind a member ---------------------------------------------------------------
+ */
 
 DPARI_API int64_t dpari_table_bytes(const dpari_world *w)
 {
@@ -31028,7 +31053,8 @@ DPARI_API char *dpari_staging(const dpari_shm *s, int32_t rank)
     return behind + 2 * dpari_table_bytes(s->world);
 }
 
-/* ---- pieces: who gives what to whom ----------------------------------------------------------- */
+/* ---- pieces: who gives what to whom -----------------------------------------------------------
+ */
 
 static int64_t dpari_unit(const dpar_call *call)
 {
@@ -31059,8 +31085,8 @@ static dpari_piece dpari_piece_to(const dpari_shm *s, const dpar_call *call, int
         if (call->kind == DPAR_SCATTER && !root) {
             p.bytes = 0;
         } else if (call->varies) {
-            p.begin = unit * (call->in_begin ? call->in_begin[to]
-                                             : dpari_sum_before(call->in_count, to));
+            p.begin =
+                unit * (call->in_begin ? call->in_begin[to] : dpari_sum_before(call->in_count, to));
             p.bytes = unit * call->in_count[to];
         } else {
             p.begin = p.bytes * to;
@@ -31147,7 +31173,8 @@ static int dpari_gives_any(const dpari_shm *s, const dpar_call *call)
            call->root == s->comm.rank;
 }
 
-/* ---- fingerprints ----------------------------------------------------------------------------- */
+/* ---- fingerprints -----------------------------------------------------------------------------
+ */
 
 static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
 {
@@ -31172,7 +31199,8 @@ static uint32_t dpari_fingerprint(const dpari_shm *s, const dpar_call *call)
     return (uint32_t)(h >> 32);
 }
 
-/* ---- waiting for words ------------------------------------------------------------------------ */
+/* ---- waiting for words ------------------------------------------------------------------------
+ */
 
 enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
 
@@ -31213,11 +31241,12 @@ DPARI_API int dpari_coll_missing(const dpari_shm *s, const dpar_work *k, int32_t
     if (rank == s->comm.rank || (k->phase & 0xff) == DPARI_ENTER) {
         return 0;
     }
-    return (int64_t)(DPARI_LOAD(dpari_word_of(s, k, rank, k->phase >> 8)) -
-                     (uint64_t)o->target) < 0;
+    return (int64_t)(DPARI_LOAD(dpari_word_of(s, k, rank, k->phase >> 8)) - (uint64_t)o->target) <
+           0;
 }
 
-/* ---- entering --------------------------------------------------------------------------------- */
+/* ---- entering ---------------------------------------------------------------------------------
+ */
 
 /* Copies the pieces for the others, one after the other, into a box (the table has the sizes). */
 static void dpari_fill_box(const dpari_shm *s, const dpar_call *call, char *box, int64_t bytes)
@@ -31265,8 +31294,8 @@ static uint64_t dpari_in_ref(const dpari_shm *s, const dpar_call *call)
     if (call->varies && call->in_count) {
         bytes = 0;
         for (int32_t r = 0; r < s->comm.size; r++) {
-            int64_t begin = call->in_begin ? call->in_begin[r]
-                                           : dpari_sum_before(call->in_count, r);
+            int64_t begin =
+                call->in_begin ? call->in_begin[r] : dpari_sum_before(call->in_count, r);
             int64_t end = (begin + call->in_count[r]) * dpari_unit(call);
             bytes = end > bytes ? end : bytes;
         }
@@ -31276,27 +31305,46 @@ static uint64_t dpari_in_ref(const dpari_shm *s, const dpar_call *call)
 
 static uint64_t dpari_out_ref(const dpari_shm *s, const dpar_call *call)
 {
-    int takes = call->kind == DPAR_ALL_REDUCE ||
-                (call->kind == DPAR_REDUCE && call->root == s->comm.rank);
+    int takes =
+        call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && call->root == s->comm.rank);
     if (!takes || (s->world->head->plain & DPAR_WITHOUT_DIRECT)) {
         return 0;
     }
     return dpari_ref(s->world, call->out, call->count * dpari_unit(call));
 }
 
-/* Reductions with many ranks read every box whole: beyond this each reduces its part alone. */
-static int64_t dpari_box_most(const dpari_shm *s, const dpar_call *call)
-{
-    int64_t n = s->comm.size < 4 ? 4 : s->comm.size;
-    return dpari_is_reduction(call) ? s->slot_bytes * 4 / n : s->slot_bytes;
-}
-
 /* Does a rank write over what others still read of it, when all is where the user has it? */
 static int64_t dpari_in_place(const dpar_call *call)
 {
-    int over = call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ||
-               call->kind == DPAR_ALL_TO_ALL;
+    int over =
+        call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE || call->kind == DPAR_ALL_TO_ALL;
     return over && call->in == call->out ? DPARI_IN_PLACE : 0;
+}
+
+/* May each read the others' memory? What a rank finds out by and by only makes it offer less. */
+static int dpari_all_cma(dpari_shm *s)
+{
+    for (int32_t r = 0; r < s->comm.size && !s->all_cma; r++) {
+        if (!DPARI_LOAD(&s->world->rank[s->world_rank[r]].can_cma)) {
+            return 0;
+        }
+    }
+    s->all_cma = 1;
+    return 1;
+}
+
+/* Bytes up to which copying them into the slot is best. */
+static int64_t dpari_box_most(dpari_shm *s, const dpar_call *call, int64_t largest)
+{
+    int64_t n = s->comm.size < 4 ? 4 : s->comm.size;
+    if (dpari_is_reduction(call)) { /* all read every box whole: with many, each reduces its part */
+        return s->slot_bytes * 4 / n;
+    }
+    if (call->kind == DPAR_BROADCAST) {
+        return DPARI_BROADCAST_BOX < s->slot_bytes ? DPARI_BROADCAST_BOX : s->slot_bytes;
+    }
+    return largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(s) ? 0
+                                                                                   : s->slot_bytes;
 }
 
 /* Bytes that this rank gives; where sizes vary the table says of what each other may take. */
@@ -31322,13 +31370,13 @@ static void dpari_offer_make(dpari_shm *s, dpar_work *k, dpari_offer *offer)
     offer->out_at = (uint64_t)(uintptr_t)call->out;
     offer->out = dpari_out_ref(s, call);
     offer->in = 0;
-    offer->flags = dpari_in_place(call) |
-                   (s->world->rank[s->world->me].can_cma ? DPARI_CAN_CMA : 0);
+    offer->flags =
+        dpari_in_place(call) | (s->world->rank[s->world->me].can_cma ? DPARI_CAN_CMA : 0);
     if (bytes >= DPARI_DIRECT_FROM &&
         !(call->kind == DPAR_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
         offer->in = dpari_in_ref(s, call);
     }
-    if (!offer->in && bytes <= dpari_box_most(s, call)) {
+    if (!offer->in && bytes <= dpari_box_most(s, call, offer->largest)) {
         if (bytes > 0) {
             dpari_fill_box(s, call, slot, bytes);
         }
@@ -31407,7 +31455,8 @@ static dpar_status dpari_entries(dpari_shm *s, dpar_work *k)
     return DPAR_OK;
 }
 
-/* ---- everything is readable ------------------------------------------------------------------- */
+/* ---- everything is readable -------------------------------------------------------------------
+ */
 
 static int32_t dpari_streams(const dpari_shm *s, int64_t bytes)
 {
@@ -31433,10 +31482,11 @@ static void dpari_inline_reduce(dpari_shm *s, const dpar_work *k)
         begin = bytes * s->comm.rank;
     }
     for (int32_t r = 0; r < s->comm.size; r++) {
-        s->in[r] = (r == s->comm.rank
-                        ? (const char *)call->in
-                        : (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload) +
-                   begin;
+        s->in[r] =
+            (r == s->comm.rank
+                 ? (const char *)call->in
+                 : (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload) +
+            begin;
     }
     s->out[0] = call->out;
     dpari_reduce_range(s, call, 1, bytes, 0);
@@ -31448,8 +31498,8 @@ static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
     const dpari_piece to = dpari_piece_from(s, call, s->comm.rank);
     const dpari_piece from = dpari_piece_to(s, call, s->comm.rank);
     if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
-        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin,
-                        to.bytes, stream);
+        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin, to.bytes,
+                        stream);
     }
 }
 
@@ -31463,8 +31513,7 @@ static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
     for (int32_t r = 0; r < s->comm.size; r++) {
         dpari_piece p = dpari_piece_from(s, call, r);
         int64_t from = dpari_gives_one(call) ? 0 : p.bytes * s->comm.rank;
-        const char *box =
-            (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload;
+        const char *box = (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload;
         if (r == s->comm.rank) {
             dpari_take_own(s, call, 0);
         } else if (p.bytes > 0) {
@@ -31473,7 +31522,8 @@ static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
     }
 }
 
-/* ---- reductions on offers --------------------------------------------------------------------- */
+/* ---- reductions on offers ---------------------------------------------------------------------
+ */
 
 /* Each reduces its part of all inputs, into all outputs. */
 static void dpari_push(dpari_shm *s, const dpar_work *k)
@@ -31512,11 +31562,11 @@ static void dpari_pull_reduce(dpari_shm *s, const dpar_work *k)
 
 /* What all ranks know of the offers. */
 typedef struct dpari_offers {
-    int readable;  /* all inputs */
-    int writable;  /* all outputs that are needed */
-    int boxed;     /* no input is in a user's memory */
-    int in_place;  /* some rank reduces over its own input where it lies */
-    int cma;       /* all may read the others' memory */
+    int readable; /* all inputs */
+    int writable; /* all outputs that are needed */
+    int boxed;    /* no input is in a user's memory */
+    int in_place; /* some rank reduces over its own input where it lies */
+    int cma;      /* all may read the others' memory */
     int64_t largest;
 } dpari_offers;
 
@@ -31538,7 +31588,8 @@ static dpari_offers dpari_survey(const dpari_shm *s, const dpar_work *k)
     return all;
 }
 
-/* ---- CMA: a reduction through the kernel ------------------------------------------------------ */
+/* ---- CMA: a reduction through the kernel ------------------------------------------------------
+ */
 
 static dpar_status dpari_cma_failed(dpari_shm *s, int32_t rank)
 {
@@ -31571,15 +31622,13 @@ static dpar_status dpari_cma_reduce(dpari_shm *s, const dpar_work *k)
         int64_t bytes = part.bytes - at < block ? part.bytes - at : block;
         for (int32_t r = 0; r < n; r++) {
             char *copy = slots + r * block;
-            uint64_t from = dpari_offer_of(s, k, r)->in_at +
-                            (uint64_t)(part.begin + at);
+            uint64_t from = dpari_offer_of(s, k, r)->in_at + (uint64_t)(part.begin + at);
             s->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
             if (r != me && dpari_os_read_peer(dpari_pid(s, r), copy, from, bytes) != 0) {
                 return dpari_cma_failed(s, r);
             }
         }
-        s->out[0] = (char *)call->out + at +
-                    (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
+        s->out[0] = (char *)call->out + at + (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
         dpari_reduce_range(s, call, 1, bytes, 0);
     }
     return DPAR_OK;
@@ -31600,7 +31649,8 @@ static dpar_status dpari_cma_results(dpari_shm *s, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* ---- moves on offers -------------------------------------------------------------------------- */
+/* ---- moves on offers --------------------------------------------------------------------------
+ */
 
 static dpar_status dpari_size_mismatch(dpari_shm *s, const dpar_work *k, int32_t from,
                                        int64_t gives, int64_t takes)
@@ -31675,11 +31725,12 @@ static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
     return DPAR_OK;
 }
 
-/* ---- chunks ----------------------------------------------------------------------------------- */
+/* ---- chunks -----------------------------------------------------------------------------------
+ */
 
-static char *dpari_buffer(const dpari_shm *s, int32_t rank, int64_t step)
+static char *dpari_buffer(const dpari_shm *s, const dpari_coll *o, int32_t rank, int64_t step)
 {
-    return dpari_staging(s, rank) + (step % DPARI_BUFFERS) * (2 * s->slot_bytes / DPARI_BUFFERS);
+    return dpari_staging(s, rank) + (step % o->buffers) * (2 * s->slot_bytes / o->buffers);
 }
 
 /* The part of a piece that goes with chunk `step`: empty past its end. */
@@ -31691,20 +31742,50 @@ static dpari_piece dpari_chunk(dpari_piece p, int64_t size, int64_t step)
     return c;
 }
 
+/* Bytes of a piece and how many buffers: a broadcast goes in small pieces, so that the others begin
+ * soon, and its root fills all the room there is before it has to wait. */
+static void dpari_chunks_cut(const dpari_shm *s, const dpar_call *call, dpari_coll *o,
+                             int64_t largest)
+{
+    const int64_t room = 2 * s->slot_bytes, least = DPARI_BROADCAST_LEAST;
+    o->buffers = DPARI_BUFFERS;
+    if (call->kind == DPAR_BROADCAST) {
+        int64_t piece = largest / 8 / 64 * 64, most = room / DPARI_BUFFERS;
+        most = most < DPARI_BROADCAST_MOST ? most : DPARI_BROADCAST_MOST;
+        piece = piece < least ? least : piece;
+        o->piece = piece < most ? piece : most;
+        o->buffers = room / o->piece;
+    } else {
+        o->piece = dpari_gives_one(call) ? room / DPARI_BUFFERS
+                                         : room / DPARI_BUFFERS / s->comm.size / 64 * 64;
+    }
+    o->steps = (largest + o->piece - 1) / o->piece;
+}
+
+/* A rank that gives nothing says so once, and so does one that takes nothing. */
 static void dpari_chunks_begin(dpari_shm *s, dpar_work *k, int64_t largest)
 {
     dpari_coll *o = dpari_coll_of(k);
-    const int64_t room = 2 * s->slot_bytes / DPARI_BUFFERS;
-    o->piece = dpari_gives_one(&k->call) ? room : room / s->comm.size / 64 * 64;
-    o->steps = (largest + o->piece - 1) / o->piece;
+    dpari_member *mine = s->member[s->comm.rank];
+    const int32_t kind = k->call.kind;
+    const int root = k->call.root == s->comm.rank;
+    const int from_root = kind == DPAR_BROADCAST || kind == DPAR_SCATTER;
+    dpari_chunks_cut(s, &k->call, o, largest);
     o->in_step = o->mid_step = o->out_step = 0;
     k->phase = DPARI_CHUNKS;
+    if ((from_root && !root) || (kind == DPAR_GATHER && root)) {
+        o->in_step = o->steps;
+        dpari_publish(s->world, &mine->a.word, dpari_step_word(k, o->steps));
+    } else if ((from_root && root) || (kind == DPAR_GATHER && !root)) {
+        o->mid_step = o->steps;
+        dpari_publish(s->world, &mine->b.word, dpari_step_word(k, o->steps));
+    }
 }
 
 /* Puts in what the others are to take or reduce of this chunk. */
 static void dpari_chunk_in(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
 {
-    char *buffer = dpari_buffer(s, s->comm.rank, o->in_step);
+    char *buffer = dpari_buffer(s, o, s->comm.rank, o->in_step);
     for (int32_t r = 0; r < s->comm.size; r++) {
         dpari_piece p = dpari_is_reduction(&k->call) ? dpari_part(s, &k->call, r)
                                                      : dpari_piece_to(s, &k->call, r);
@@ -31729,10 +31810,12 @@ static void dpari_chunk_take(dpari_shm *s, const dpar_work *k, const dpari_coll 
     for (int32_t i = 1; i < s->comm.size; i++) {
         const int32_t r = (s->comm.rank + i) % s->comm.size;
         const dpari_piece p = dpari_chunk(dpari_piece_from(s, call, r), o->piece, o->mid_step);
-        const char *from = dpari_buffer(s, r, o->mid_step) +
+        const char *from = dpari_buffer(s, o, r, o->mid_step) +
                            (dpari_gives_one(call) ? 0 : s->comm.rank * o->piece);
         if (p.bytes > 0) {
-            memcpy((char *)call->out + p.begin, from, (size_t)p.bytes);
+            dpari_kern_copy((char *)call->out + p.begin, from, p.bytes,
+                            o->steps * o->piece >= DPARI_STREAM_COPY_FROM &&
+                                dpari_streams(s, DPARI_STREAM_FROM));
         }
     }
 }
@@ -31747,10 +31830,10 @@ static void dpari_chunk_reduce(dpari_shm *s, const dpar_work *k, const dpari_col
     int32_t outs = 0;
     for (int32_t r = 0; r < s->comm.size; r++) {
         s->in[r] = r == me ? (const char *)call->in + p.begin
-                           : dpari_buffer(s, r, o->mid_step) + me * o->piece;
+                           : dpari_buffer(s, o, r, o->mid_step) + me * o->piece;
     }
     if (call->kind != DPAR_REDUCE_SCATTER) {
-        s->out[outs++] = dpari_buffer(s, me, o->mid_step) + me * o->piece;
+        s->out[outs++] = dpari_buffer(s, o, me, o->mid_step) + me * o->piece;
     }
     if (call->kind == DPAR_REDUCE_SCATTER) {
         s->out[outs++] = (char *)call->out + (p.begin - part.begin);
@@ -31772,8 +31855,8 @@ static void dpari_chunk_results(dpari_shm *s, const dpar_work *k, const dpari_co
         const int32_t r = (s->comm.rank + i) % s->comm.size;
         const dpari_piece p = dpari_chunk(dpari_part(s, call, r), o->piece, o->out_step);
         if (p.bytes > 0) {
-            memcpy((char *)call->out + p.begin,
-                   dpari_buffer(s, r, o->out_step) + r * o->piece, (size_t)p.bytes);
+            memcpy((char *)call->out + p.begin, dpari_buffer(s, o, r, o->out_step) + r * o->piece,
+                   (size_t)p.bytes);
         }
     }
 }
@@ -31781,8 +31864,7 @@ static void dpari_chunk_results(dpari_shm *s, const dpar_work *k, const dpari_co
 /* Who says last that it is done with a chunk: b where pieces are taken, c where results are. */
 static int32_t dpari_last_word(const dpar_call *call)
 {
-    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ? DPARI_WORD_C
-                                                                      : DPARI_WORD_B;
+    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ? DPARI_WORD_C : DPARI_WORD_B;
 }
 
 /* Chunk j goes in while j - 1 is reduced (or taken) and the results of j - 2 are taken. */
@@ -31791,11 +31873,12 @@ static dpar_status dpari_chunks(dpari_shm *s, dpar_work *k)
     dpari_coll *o = dpari_coll_of(k);
     dpari_member *mine = s->member[s->comm.rank];
     const int32_t last = dpari_last_word(&k->call);
-    while (o->mid_step < o->steps || (last == DPARI_WORD_C && o->out_step < o->steps)) {
+    while (o->in_step < o->steps || o->mid_step < o->steps ||
+           (last == DPARI_WORD_C && o->out_step < o->steps)) {
         if (o->in_step < o->steps && o->in_step <= o->mid_step + 1 &&
             (last == DPARI_WORD_B || o->in_step <= o->out_step + 2)) {
-            if (o->in_step >= DPARI_BUFFERS &&
-                !dpari_reached(s, k, last, dpari_step_word(k, o->in_step - DPARI_BUFFERS + 1))) {
+            if (o->in_step >= o->buffers &&
+                !dpari_reached(s, k, last, dpari_step_word(k, o->in_step - o->buffers + 1))) {
                 return DPAR_MORE;
             }
             dpari_chunk_in(s, k, o);
@@ -31827,7 +31910,8 @@ static dpar_status dpari_chunks(dpari_shm *s, dpar_work *k)
     return DPAR_MORE;
 }
 
-/* ---- the way ---------------------------------------------------------------------------------- */
+/* ---- the way ----------------------------------------------------------------------------------
+ */
 
 /* This rank is done with the others' memory; so will all be. */
 static void dpari_done_with_others(dpari_shm *s, dpar_work *k, int32_t phase, int64_t step)
@@ -31883,7 +31967,7 @@ static dpar_status dpari_choose_move(dpari_shm *s, dpar_work *k)
     if (status != DPAR_OK) {
         return status;
     }
-    if (all.readable || (all.cma && all.largest >= DPARI_CMA_FROM && !all.in_place)) {
+    if (all.readable || (all.cma && !all.in_place && k->call.kind != DPAR_BROADCAST)) {
         status = dpari_pull(s, k, all.largest);
         if (status != DPAR_OK || (all.boxed && !k->call.varies)) {
             return status;
@@ -32905,7 +32989,8 @@ static int32_t dpari_p2p_forget(dpari_shm *s)
  * look at its words after the last operation. It waits for the next communicator of its rank, which
  * counts on from where the members of its ranks have stopped, so that words still only grow. */
 
-/* ---- locks: only with a progress thread ------------------------------------------------------- */
+/* ---- locks: only with a progress thread -------------------------------------------------------
+ */
 
 static void dpari_lock(dpari_world *w)
 {
@@ -32927,7 +33012,8 @@ static void dpari_unlock(dpari_world *w)
     }
 }
 
-/* ---- how a communicator breaks ---------------------------------------------------------------- */
+/* ---- how a communicator breaks ----------------------------------------------------------------
+ */
 
 static dpari_shm *dpari_shm_of(dpar_comm *c)
 {
@@ -32977,7 +33063,8 @@ DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const ch
     return s->comm.status;
 }
 
-/* ---- sentences -------------------------------------------------------------------------------- */
+/* ---- sentences --------------------------------------------------------------------------------
+ */
 
 static void dpari_put_ending(dpar_text *t, const dpari_rank *r)
 {
@@ -33025,8 +33112,7 @@ static void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank)
 
 static int dpari_work_misses(const dpari_shm *s, const dpar_work *k, int32_t rank)
 {
-    return k->call.kind < DPAR_COLLECTIVES ? dpari_coll_missing(s, k, rank)
-                                           : rank == k->call.root;
+    return k->call.kind < DPAR_COLLECTIVES ? dpari_coll_missing(s, k, rank) : rank == k->call.root;
 }
 
 /* What this rank was doing: "all-reduce #12 (4 f32, sum) of 4 ranks". */
@@ -33115,13 +33201,13 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
             return DPAR_E_PEER;
         }
     }
-    return missing > 0 && s->comm.timeout_s > 0.0 &&
-                   dpari_os_now() - began > s->comm.timeout_s
+    return missing > 0 && s->comm.timeout_s > 0.0 && dpari_os_now() - began > s->comm.timeout_s
                ? DPAR_E_TIMEOUT
                : DPAR_OK;
 }
 
-/* ---- progress --------------------------------------------------------------------------------- */
+/* ---- progress ---------------------------------------------------------------------------------
+ */
 
 static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
 {
@@ -33250,7 +33336,8 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
     return k->status;
 }
 
-/* ---- the engine's functions ------------------------------------------------------------------- */
+/* ---- the engine's functions -------------------------------------------------------------------
+ */
 
 static int64_t dpari_flights_of(const dpari_world *w)
 {
@@ -33410,7 +33497,8 @@ static void dpari_shm_abort(dpar_comm *c, dpar_status status, const char *text)
     dpari_shm_break(dpari_shm_of(c), status, text);
 }
 
-/* ---- the progress thread ---------------------------------------------------------------------- */
+/* ---- the progress thread ----------------------------------------------------------------------
+ */
 
 static void *dpari_progress_main(void *arg)
 {
@@ -33453,7 +33541,8 @@ static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
     return DPAR_OK;
 }
 
-/* ---- report ----------------------------------------------------------------------------------- */
+/* ---- report -----------------------------------------------------------------------------------
+ */
 
 enum { DPARI_REPORTED = 4 }; /* operations a rank */
 
@@ -33475,8 +33564,7 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
             dpari_flight f;
             uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
         } now;
-        dpari_flight_copy(now.word,
-                          (const uint64_t *)(const void *)&r->flight[k % DPARI_FLIGHTS]);
+        dpari_flight_copy(now.word, (const uint64_t *)(const void *)&r->flight[k % DPARI_FLIGHTS]);
         dpar_text_put(out, "\n    ");
         dpari_flight_text(out, &now.f);
         dpar_text_put(out, now.f.state == DPARI_FLIGHT_DONE     ? " done"
@@ -33498,7 +33586,8 @@ static void dpari_shm_report(dpar_comm *c, dpar_text *out)
     }
 }
 
-/* ---- making and ending ------------------------------------------------------------------------ */
+/* ---- making and ending ------------------------------------------------------------------------
+ */
 
 DPARI_API dpar_status dpari_member_make(dpari_world *w, uint64_t *ref, int64_t *sequence)
 {
@@ -33513,8 +33602,8 @@ DPARI_API dpar_status dpari_member_make(dpari_world *w, uint64_t *ref, int64_t *
         memset(&m->abort, 0, sizeof m->abort);
         return DPAR_OK;
     }
-    status = dpari_heap_alloc(w, (int64_t)sizeof *m + 2 * dpari_table_bytes(w) +
-                                     2 * w->head->slot_bytes, &memory);
+    status = dpari_heap_alloc(
+        w, (int64_t)sizeof *m + 2 * dpari_table_bytes(w) + 2 * w->head->slot_bytes, &memory);
     if (status == DPAR_OK) {
         *ref = dpari_ref(w, memory, 1);
         *sequence = 0;
@@ -33619,12 +33708,12 @@ DPARI_API dpari_world *dpari_world_of(const dpar_comm *c)
 }
 
 DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size, const int32_t *world_rank,
-                                  const uint64_t *member, int32_t rank, uint32_t id,
-                                  int64_t sequence, dpari_shm **out)
+                                     const uint64_t *member, int32_t rank, uint32_t id,
+                                     int64_t sequence, dpari_shm **out)
 {
     const int64_t pointers = size * (int64_t)sizeof(void *);
-    const int64_t bytes = (int64_t)sizeof(dpari_shm) + 3 * pointers +
-                          size * (int64_t)sizeof(int32_t);
+    const int64_t bytes =
+        (int64_t)sizeof(dpari_shm) + 3 * pointers + size * (int64_t)sizeof(int32_t);
     dpari_shm *s = (dpari_shm *)dpari_os_pages(bytes);
     if (!s) {
         return DPAR_E_MEMORY;
@@ -33702,7 +33791,8 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
             id = card[i].member == member[0] ? card[i].id : id;
         }
     }
-    status = dpari_shm_make(s->world, size, world_rank, member, rank, (uint32_t)id, sequence, &made);
+    status =
+        dpari_shm_make(s->world, size, world_rank, member, rank, (uint32_t)id, sequence, &made);
     if (status == DPAR_OK) {
         made->comm.timeout_s = s->comm.timeout_s;
         *out = &made->comm;

@@ -22,11 +22,18 @@
 #include "kernel.h"
 
 enum {
-    DPARI_DIRECT_FROM = 1024, /* bytes from which two waits are cheaper than a copy */
-    DPARI_BUFFERS = 4,        /* chunks under way */
-    DPARI_BLOCK = 64 << 10    /* what a rank reads at once from another process to reduce it */
+    DPARI_DIRECT_FROM = 1024,      /* bytes from which two waits are cheaper than a copy */
+    DPARI_BUFFERS = 4,             /* chunks under way */
+    DPARI_BLOCK = 64 << 10,        /* what a rank reads at once from another process to reduce it */
+    DPARI_CMA_PIECE = 8 << 10,     /* bytes from which the kernel's copy beats two of ours */
+    DPARI_BROADCAST_BOX = 8 << 10, /* bytes from which a broadcast is faster in pieces of */
+    DPARI_BROADCAST_LEAST = 8 << 10, /* so many bytes */
+    DPARI_BROADCAST_MOST = 128 << 10 /* to so many */
 };
-#define DPARI_STREAM_FROM (INT64_C(4) << 20) /* bytes written from which caches do not help */
+/* Measured on two cores of a server (docs/performance.md): bytes written by a rank from which
+ * stores past the cache are faster; bytes of a reduction from which the kernel's copy is. */
+#define DPARI_STREAM_FROM (INT64_C(4) << 20)
+#define DPARI_STREAM_COPY_FROM (INT64_C(64) << 20)
 #define DPARI_CMA_FROM (INT64_C(4) << 20)
 
 enum {
@@ -53,9 +60,10 @@ typedef struct dpari_coll {
     int64_t cursor; /* ranks seen to have come so far, from the right neighbour on */
     int64_t target; /* what the word must have reached */
     int64_t in_step, mid_step, out_step, steps; /* chunks put in, reduced or taken, results taken */
-    int64_t piece;  /* bytes of a piece of a chunk */
-    int64_t inline_bytes; /* > 0: payloads are inline; -1: by offers */
-    uint64_t mine;        /* the entry's word */
+    int64_t piece;                              /* bytes of a piece of a chunk */
+    int64_t buffers;                            /* chunks that fit in the slots */
+    int64_t inline_bytes;                       /* > 0: payloads are inline; -1: by offers */
+    uint64_t mine;                              /* the entry's word */
     dpari_offer offer;
 } dpari_coll;
 
@@ -82,7 +90,8 @@ static uint64_t dpari_step_word(const dpar_work *k, int64_t step)
     return (uint64_t)(uint32_t)k->sequence << 32 | (uint64_t)step;
 }
 
-/* ---- the memory behind a member --------------------------------------------------------------- */
+/* ---- the memory behind a member ---------------------------------------------------------------
+ */
 
 DPARI_API int64_t dpari_table_bytes(const dpari_world *w)
 {
@@ -102,7 +111,8 @@ DPARI_API char *dpari_staging(const dpari_shm *s, int32_t rank)
     return behind + 2 * dpari_table_bytes(s->world);
 }
 
-/* ---- pieces: who gives what to whom ----------------------------------------------------------- */
+/* ---- pieces: who gives what to whom -----------------------------------------------------------
+ */
 
 static int64_t dpari_unit(const dpar_call *call)
 {
@@ -133,8 +143,8 @@ static dpari_piece dpari_piece_to(const dpari_shm *s, const dpar_call *call, int
         if (call->kind == DPAR_SCATTER && !root) {
             p.bytes = 0;
         } else if (call->varies) {
-            p.begin = unit * (call->in_begin ? call->in_begin[to]
-                                             : dpari_sum_before(call->in_count, to));
+            p.begin =
+                unit * (call->in_begin ? call->in_begin[to] : dpari_sum_before(call->in_count, to));
             p.bytes = unit * call->in_count[to];
         } else {
             p.begin = p.bytes * to;
@@ -221,7 +231,8 @@ static int dpari_gives_any(const dpari_shm *s, const dpar_call *call)
            call->root == s->comm.rank;
 }
 
-/* ---- fingerprints ----------------------------------------------------------------------------- */
+/* ---- fingerprints -----------------------------------------------------------------------------
+ */
 
 static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
 {
@@ -246,7 +257,8 @@ static uint32_t dpari_fingerprint(const dpari_shm *s, const dpar_call *call)
     return (uint32_t)(h >> 32);
 }
 
-/* ---- waiting for words ------------------------------------------------------------------------ */
+/* ---- waiting for words ------------------------------------------------------------------------
+ */
 
 enum { DPARI_WORD_ENTRY, DPARI_WORD_A, DPARI_WORD_B, DPARI_WORD_C };
 
@@ -287,11 +299,12 @@ DPARI_API int dpari_coll_missing(const dpari_shm *s, const dpar_work *k, int32_t
     if (rank == s->comm.rank || (k->phase & 0xff) == DPARI_ENTER) {
         return 0;
     }
-    return (int64_t)(DPARI_LOAD(dpari_word_of(s, k, rank, k->phase >> 8)) -
-                     (uint64_t)o->target) < 0;
+    return (int64_t)(DPARI_LOAD(dpari_word_of(s, k, rank, k->phase >> 8)) - (uint64_t)o->target) <
+           0;
 }
 
-/* ---- entering --------------------------------------------------------------------------------- */
+/* ---- entering ---------------------------------------------------------------------------------
+ */
 
 /* Copies the pieces for the others, one after the other, into a box (the table has the sizes). */
 static void dpari_fill_box(const dpari_shm *s, const dpar_call *call, char *box, int64_t bytes)
@@ -339,8 +352,8 @@ static uint64_t dpari_in_ref(const dpari_shm *s, const dpar_call *call)
     if (call->varies && call->in_count) {
         bytes = 0;
         for (int32_t r = 0; r < s->comm.size; r++) {
-            int64_t begin = call->in_begin ? call->in_begin[r]
-                                           : dpari_sum_before(call->in_count, r);
+            int64_t begin =
+                call->in_begin ? call->in_begin[r] : dpari_sum_before(call->in_count, r);
             int64_t end = (begin + call->in_count[r]) * dpari_unit(call);
             bytes = end > bytes ? end : bytes;
         }
@@ -350,27 +363,46 @@ static uint64_t dpari_in_ref(const dpari_shm *s, const dpar_call *call)
 
 static uint64_t dpari_out_ref(const dpari_shm *s, const dpar_call *call)
 {
-    int takes = call->kind == DPAR_ALL_REDUCE ||
-                (call->kind == DPAR_REDUCE && call->root == s->comm.rank);
+    int takes =
+        call->kind == DPAR_ALL_REDUCE || (call->kind == DPAR_REDUCE && call->root == s->comm.rank);
     if (!takes || (s->world->head->plain & DPAR_WITHOUT_DIRECT)) {
         return 0;
     }
     return dpari_ref(s->world, call->out, call->count * dpari_unit(call));
 }
 
-/* Reductions with many ranks read every box whole: beyond this each reduces its part alone. */
-static int64_t dpari_box_most(const dpari_shm *s, const dpar_call *call)
-{
-    int64_t n = s->comm.size < 4 ? 4 : s->comm.size;
-    return dpari_is_reduction(call) ? s->slot_bytes * 4 / n : s->slot_bytes;
-}
-
 /* Does a rank write over what others still read of it, when all is where the user has it? */
 static int64_t dpari_in_place(const dpar_call *call)
 {
-    int over = call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ||
-               call->kind == DPAR_ALL_TO_ALL;
+    int over =
+        call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE || call->kind == DPAR_ALL_TO_ALL;
     return over && call->in == call->out ? DPARI_IN_PLACE : 0;
+}
+
+/* May each read the others' memory? What a rank finds out by and by only makes it offer less. */
+static int dpari_all_cma(dpari_shm *s)
+{
+    for (int32_t r = 0; r < s->comm.size && !s->all_cma; r++) {
+        if (!DPARI_LOAD(&s->world->rank[s->world_rank[r]].can_cma)) {
+            return 0;
+        }
+    }
+    s->all_cma = 1;
+    return 1;
+}
+
+/* Bytes up to which copying them into the slot is best. */
+static int64_t dpari_box_most(dpari_shm *s, const dpar_call *call, int64_t largest)
+{
+    int64_t n = s->comm.size < 4 ? 4 : s->comm.size;
+    if (dpari_is_reduction(call)) { /* all read every box whole: with many, each reduces its part */
+        return s->slot_bytes * 4 / n;
+    }
+    if (call->kind == DPAR_BROADCAST) {
+        return DPARI_BROADCAST_BOX < s->slot_bytes ? DPARI_BROADCAST_BOX : s->slot_bytes;
+    }
+    return largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(s) ? 0
+                                                                                   : s->slot_bytes;
 }
 
 /* Bytes that this rank gives; where sizes vary the table says of what each other may take. */
@@ -396,13 +428,13 @@ static void dpari_offer_make(dpari_shm *s, dpar_work *k, dpari_offer *offer)
     offer->out_at = (uint64_t)(uintptr_t)call->out;
     offer->out = dpari_out_ref(s, call);
     offer->in = 0;
-    offer->flags = dpari_in_place(call) |
-                   (s->world->rank[s->world->me].can_cma ? DPARI_CAN_CMA : 0);
+    offer->flags =
+        dpari_in_place(call) | (s->world->rank[s->world->me].can_cma ? DPARI_CAN_CMA : 0);
     if (bytes >= DPARI_DIRECT_FROM &&
         !(call->kind == DPAR_ALL_TO_ALL && (offer->flags & DPARI_IN_PLACE))) {
         offer->in = dpari_in_ref(s, call);
     }
-    if (!offer->in && bytes <= dpari_box_most(s, call)) {
+    if (!offer->in && bytes <= dpari_box_most(s, call, offer->largest)) {
         if (bytes > 0) {
             dpari_fill_box(s, call, slot, bytes);
         }
@@ -481,7 +513,8 @@ static dpar_status dpari_entries(dpari_shm *s, dpar_work *k)
     return DPAR_OK;
 }
 
-/* ---- everything is readable ------------------------------------------------------------------- */
+/* ---- everything is readable -------------------------------------------------------------------
+ */
 
 static int32_t dpari_streams(const dpari_shm *s, int64_t bytes)
 {
@@ -507,10 +540,11 @@ static void dpari_inline_reduce(dpari_shm *s, const dpar_work *k)
         begin = bytes * s->comm.rank;
     }
     for (int32_t r = 0; r < s->comm.size; r++) {
-        s->in[r] = (r == s->comm.rank
-                        ? (const char *)call->in
-                        : (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload) +
-                   begin;
+        s->in[r] =
+            (r == s->comm.rank
+                 ? (const char *)call->in
+                 : (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload) +
+            begin;
     }
     s->out[0] = call->out;
     dpari_reduce_range(s, call, 1, bytes, 0);
@@ -522,8 +556,8 @@ static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
     const dpari_piece to = dpari_piece_from(s, call, s->comm.rank);
     const dpari_piece from = dpari_piece_to(s, call, s->comm.rank);
     if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
-        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin,
-                        to.bytes, stream);
+        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin, to.bytes,
+                        stream);
     }
 }
 
@@ -537,8 +571,7 @@ static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
     for (int32_t r = 0; r < s->comm.size; r++) {
         dpari_piece p = dpari_piece_from(s, call, r);
         int64_t from = dpari_gives_one(call) ? 0 : p.bytes * s->comm.rank;
-        const char *box =
-            (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload;
+        const char *box = (const char *)(const void *)s->member[r]->entry[k->sequence & 1].payload;
         if (r == s->comm.rank) {
             dpari_take_own(s, call, 0);
         } else if (p.bytes > 0) {
@@ -547,7 +580,8 @@ static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
     }
 }
 
-/* ---- reductions on offers --------------------------------------------------------------------- */
+/* ---- reductions on offers ---------------------------------------------------------------------
+ */
 
 /* Each reduces its part of all inputs, into all outputs. */
 static void dpari_push(dpari_shm *s, const dpar_work *k)
@@ -586,11 +620,11 @@ static void dpari_pull_reduce(dpari_shm *s, const dpar_work *k)
 
 /* What all ranks know of the offers. */
 typedef struct dpari_offers {
-    int readable;  /* all inputs */
-    int writable;  /* all outputs that are needed */
-    int boxed;     /* no input is in a user's memory */
-    int in_place;  /* some rank reduces over its own input where it lies */
-    int cma;       /* all may read the others' memory */
+    int readable; /* all inputs */
+    int writable; /* all outputs that are needed */
+    int boxed;    /* no input is in a user's memory */
+    int in_place; /* some rank reduces over its own input where it lies */
+    int cma;      /* all may read the others' memory */
     int64_t largest;
 } dpari_offers;
 
@@ -612,7 +646,8 @@ static dpari_offers dpari_survey(const dpari_shm *s, const dpar_work *k)
     return all;
 }
 
-/* ---- CMA: a reduction through the kernel ------------------------------------------------------ */
+/* ---- CMA: a reduction through the kernel ------------------------------------------------------
+ */
 
 static dpar_status dpari_cma_failed(dpari_shm *s, int32_t rank)
 {
@@ -645,15 +680,13 @@ static dpar_status dpari_cma_reduce(dpari_shm *s, const dpar_work *k)
         int64_t bytes = part.bytes - at < block ? part.bytes - at : block;
         for (int32_t r = 0; r < n; r++) {
             char *copy = slots + r * block;
-            uint64_t from = dpari_offer_of(s, k, r)->in_at +
-                            (uint64_t)(part.begin + at);
+            uint64_t from = dpari_offer_of(s, k, r)->in_at + (uint64_t)(part.begin + at);
             s->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
             if (r != me && dpari_os_read_peer(dpari_pid(s, r), copy, from, bytes) != 0) {
                 return dpari_cma_failed(s, r);
             }
         }
-        s->out[0] = (char *)call->out + at +
-                    (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
+        s->out[0] = (char *)call->out + at + (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
         dpari_reduce_range(s, call, 1, bytes, 0);
     }
     return DPAR_OK;
@@ -674,7 +707,8 @@ static dpar_status dpari_cma_results(dpari_shm *s, const dpar_work *k)
     return DPAR_OK;
 }
 
-/* ---- moves on offers -------------------------------------------------------------------------- */
+/* ---- moves on offers --------------------------------------------------------------------------
+ */
 
 static dpar_status dpari_size_mismatch(dpari_shm *s, const dpar_work *k, int32_t from,
                                        int64_t gives, int64_t takes)
@@ -749,11 +783,12 @@ static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
     return DPAR_OK;
 }
 
-/* ---- chunks ----------------------------------------------------------------------------------- */
+/* ---- chunks -----------------------------------------------------------------------------------
+ */
 
-static char *dpari_buffer(const dpari_shm *s, int32_t rank, int64_t step)
+static char *dpari_buffer(const dpari_shm *s, const dpari_coll *o, int32_t rank, int64_t step)
 {
-    return dpari_staging(s, rank) + (step % DPARI_BUFFERS) * (2 * s->slot_bytes / DPARI_BUFFERS);
+    return dpari_staging(s, rank) + (step % o->buffers) * (2 * s->slot_bytes / o->buffers);
 }
 
 /* The part of a piece that goes with chunk `step`: empty past its end. */
@@ -765,20 +800,50 @@ static dpari_piece dpari_chunk(dpari_piece p, int64_t size, int64_t step)
     return c;
 }
 
+/* Bytes of a piece and how many buffers: a broadcast goes in small pieces, so that the others begin
+ * soon, and its root fills all the room there is before it has to wait. */
+static void dpari_chunks_cut(const dpari_shm *s, const dpar_call *call, dpari_coll *o,
+                             int64_t largest)
+{
+    const int64_t room = 2 * s->slot_bytes, least = DPARI_BROADCAST_LEAST;
+    o->buffers = DPARI_BUFFERS;
+    if (call->kind == DPAR_BROADCAST) {
+        int64_t piece = largest / 8 / 64 * 64, most = room / DPARI_BUFFERS;
+        most = most < DPARI_BROADCAST_MOST ? most : DPARI_BROADCAST_MOST;
+        piece = piece < least ? least : piece;
+        o->piece = piece < most ? piece : most;
+        o->buffers = room / o->piece;
+    } else {
+        o->piece = dpari_gives_one(call) ? room / DPARI_BUFFERS
+                                         : room / DPARI_BUFFERS / s->comm.size / 64 * 64;
+    }
+    o->steps = (largest + o->piece - 1) / o->piece;
+}
+
+/* A rank that gives nothing says so once, and so does one that takes nothing. */
 static void dpari_chunks_begin(dpari_shm *s, dpar_work *k, int64_t largest)
 {
     dpari_coll *o = dpari_coll_of(k);
-    const int64_t room = 2 * s->slot_bytes / DPARI_BUFFERS;
-    o->piece = dpari_gives_one(&k->call) ? room : room / s->comm.size / 64 * 64;
-    o->steps = (largest + o->piece - 1) / o->piece;
+    dpari_member *mine = s->member[s->comm.rank];
+    const int32_t kind = k->call.kind;
+    const int root = k->call.root == s->comm.rank;
+    const int from_root = kind == DPAR_BROADCAST || kind == DPAR_SCATTER;
+    dpari_chunks_cut(s, &k->call, o, largest);
     o->in_step = o->mid_step = o->out_step = 0;
     k->phase = DPARI_CHUNKS;
+    if ((from_root && !root) || (kind == DPAR_GATHER && root)) {
+        o->in_step = o->steps;
+        dpari_publish(s->world, &mine->a.word, dpari_step_word(k, o->steps));
+    } else if ((from_root && root) || (kind == DPAR_GATHER && !root)) {
+        o->mid_step = o->steps;
+        dpari_publish(s->world, &mine->b.word, dpari_step_word(k, o->steps));
+    }
 }
 
 /* Puts in what the others are to take or reduce of this chunk. */
 static void dpari_chunk_in(dpari_shm *s, const dpar_work *k, const dpari_coll *o)
 {
-    char *buffer = dpari_buffer(s, s->comm.rank, o->in_step);
+    char *buffer = dpari_buffer(s, o, s->comm.rank, o->in_step);
     for (int32_t r = 0; r < s->comm.size; r++) {
         dpari_piece p = dpari_is_reduction(&k->call) ? dpari_part(s, &k->call, r)
                                                      : dpari_piece_to(s, &k->call, r);
@@ -803,10 +868,12 @@ static void dpari_chunk_take(dpari_shm *s, const dpar_work *k, const dpari_coll 
     for (int32_t i = 1; i < s->comm.size; i++) {
         const int32_t r = (s->comm.rank + i) % s->comm.size;
         const dpari_piece p = dpari_chunk(dpari_piece_from(s, call, r), o->piece, o->mid_step);
-        const char *from = dpari_buffer(s, r, o->mid_step) +
+        const char *from = dpari_buffer(s, o, r, o->mid_step) +
                            (dpari_gives_one(call) ? 0 : s->comm.rank * o->piece);
         if (p.bytes > 0) {
-            memcpy((char *)call->out + p.begin, from, (size_t)p.bytes);
+            dpari_kern_copy((char *)call->out + p.begin, from, p.bytes,
+                            o->steps * o->piece >= DPARI_STREAM_COPY_FROM &&
+                                dpari_streams(s, DPARI_STREAM_FROM));
         }
     }
 }
@@ -821,10 +888,10 @@ static void dpari_chunk_reduce(dpari_shm *s, const dpar_work *k, const dpari_col
     int32_t outs = 0;
     for (int32_t r = 0; r < s->comm.size; r++) {
         s->in[r] = r == me ? (const char *)call->in + p.begin
-                           : dpari_buffer(s, r, o->mid_step) + me * o->piece;
+                           : dpari_buffer(s, o, r, o->mid_step) + me * o->piece;
     }
     if (call->kind != DPAR_REDUCE_SCATTER) {
-        s->out[outs++] = dpari_buffer(s, me, o->mid_step) + me * o->piece;
+        s->out[outs++] = dpari_buffer(s, o, me, o->mid_step) + me * o->piece;
     }
     if (call->kind == DPAR_REDUCE_SCATTER) {
         s->out[outs++] = (char *)call->out + (p.begin - part.begin);
@@ -846,8 +913,8 @@ static void dpari_chunk_results(dpari_shm *s, const dpar_work *k, const dpari_co
         const int32_t r = (s->comm.rank + i) % s->comm.size;
         const dpari_piece p = dpari_chunk(dpari_part(s, call, r), o->piece, o->out_step);
         if (p.bytes > 0) {
-            memcpy((char *)call->out + p.begin,
-                   dpari_buffer(s, r, o->out_step) + r * o->piece, (size_t)p.bytes);
+            memcpy((char *)call->out + p.begin, dpari_buffer(s, o, r, o->out_step) + r * o->piece,
+                   (size_t)p.bytes);
         }
     }
 }
@@ -855,8 +922,7 @@ static void dpari_chunk_results(dpari_shm *s, const dpar_work *k, const dpari_co
 /* Who says last that it is done with a chunk: b where pieces are taken, c where results are. */
 static int32_t dpari_last_word(const dpar_call *call)
 {
-    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ? DPARI_WORD_C
-                                                                      : DPARI_WORD_B;
+    return call->kind == DPAR_ALL_REDUCE || call->kind == DPAR_REDUCE ? DPARI_WORD_C : DPARI_WORD_B;
 }
 
 /* Chunk j goes in while j - 1 is reduced (or taken) and the results of j - 2 are taken. */
@@ -865,11 +931,12 @@ static dpar_status dpari_chunks(dpari_shm *s, dpar_work *k)
     dpari_coll *o = dpari_coll_of(k);
     dpari_member *mine = s->member[s->comm.rank];
     const int32_t last = dpari_last_word(&k->call);
-    while (o->mid_step < o->steps || (last == DPARI_WORD_C && o->out_step < o->steps)) {
+    while (o->in_step < o->steps || o->mid_step < o->steps ||
+           (last == DPARI_WORD_C && o->out_step < o->steps)) {
         if (o->in_step < o->steps && o->in_step <= o->mid_step + 1 &&
             (last == DPARI_WORD_B || o->in_step <= o->out_step + 2)) {
-            if (o->in_step >= DPARI_BUFFERS &&
-                !dpari_reached(s, k, last, dpari_step_word(k, o->in_step - DPARI_BUFFERS + 1))) {
+            if (o->in_step >= o->buffers &&
+                !dpari_reached(s, k, last, dpari_step_word(k, o->in_step - o->buffers + 1))) {
                 return DPAR_MORE;
             }
             dpari_chunk_in(s, k, o);
@@ -901,7 +968,8 @@ static dpar_status dpari_chunks(dpari_shm *s, dpar_work *k)
     return DPAR_MORE;
 }
 
-/* ---- the way ---------------------------------------------------------------------------------- */
+/* ---- the way ----------------------------------------------------------------------------------
+ */
 
 /* This rank is done with the others' memory; so will all be. */
 static void dpari_done_with_others(dpari_shm *s, dpar_work *k, int32_t phase, int64_t step)
@@ -957,7 +1025,7 @@ static dpar_status dpari_choose_move(dpari_shm *s, dpar_work *k)
     if (status != DPAR_OK) {
         return status;
     }
-    if (all.readable || (all.cma && all.largest >= DPARI_CMA_FROM && !all.in_place)) {
+    if (all.readable || (all.cma && !all.in_place && k->call.kind != DPAR_BROADCAST)) {
         status = dpari_pull(s, k, all.largest);
         if (status != DPAR_OK || (all.boxed && !k->call.varies)) {
             return status;

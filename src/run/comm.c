@@ -2,7 +2,8 @@
 #include "comm.h"
 #include "os.h"
 
-/* ---- sentences -------------------------------------------------------------------------------- */
+/* ---- sentences --------------------------------------------------------------------------------
+ */
 
 /* "all-reduce: " and what is wrong, into the communicator's sentence. */
 static void dpari_comm_begin(dpar_comm *c, dpar_text *t, const dpar_call *call)
@@ -33,7 +34,8 @@ static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, co
     return DPAR_E_ARG;
 }
 
-/* ---- what each kind looks at ------------------------------------------------------------------ */
+/* ---- what each kind looks at ------------------------------------------------------------------
+ */
 
 static int dpari_kind_reduces(int32_t kind)
 {
@@ -80,7 +82,8 @@ static int dpari_call_has_out(const dpar_comm *c, const dpar_call *call)
     return call->kind != DPAR_BARRIER && call->kind != DPAR_SEND;
 }
 
-/* ---- checks ----------------------------------------------------------------------------------- */
+/* ---- checks -----------------------------------------------------------------------------------
+ */
 
 static dpar_status dpari_comm_too_large(dpar_comm *c, const dpar_call *call, int64_t count)
 {
@@ -197,12 +200,12 @@ static int dpari_call_in_place(const dpar_comm *c, const dpar_call *call)
     case DPAR_ALL_TO_ALL: return in == out && dpari_same_pieces(c, call);
     case DPAR_ALL_GATHER:
     case DPAR_GATHER:
-        return in == out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count,
-                                                               call->out_begin);
+        return in ==
+               out + unit * (uintptr_t)dpari_piece_begin(c, call, call->out_count, call->out_begin);
     case DPAR_REDUCE_SCATTER:
     case DPAR_SCATTER:
-        return out == in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count,
-                                                               call->in_begin);
+        return out ==
+               in + unit * (uintptr_t)dpari_piece_begin(c, call, call->in_count, call->in_begin);
     default: return in == out;
     }
 }
@@ -267,7 +270,8 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     return dpari_check_memory(c, call);
 }
 
-/* ---- dispatch --------------------------------------------------------------------------------- */
+/* ---- dispatch ---------------------------------------------------------------------------------
+ */
 
 static dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *work)
 {
@@ -353,7 +357,8 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n)
     return first;
 }
 
-/* ---- the operations: what the user says, as a call -------------------------------------------- */
+/* ---- the operations: what the user says, as a call --------------------------------------------
+ */
 
 static dpar_call dpari_call(int32_t kind, const void *in, void *out, int64_t count, int32_t type)
 {
@@ -460,9 +465,8 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *o
 }
 
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
-                                       const int64_t *in_begin, void *out,
-                                       const int64_t *out_count, const int64_t *out_begin,
-                                       int32_t type, dpar_work *work)
+                                       const int64_t *in_begin, void *out, const int64_t *out_count,
+                                       const int64_t *out_begin, int32_t type, dpar_work *work)
 {
     dpar_call call = dpari_call(DPAR_ALL_TO_ALL, in, out, 0, type);
     call.varies = 1;
@@ -515,7 +519,8 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
     return dpar_post(c, &call, work);
 }
 
-/* ---- groups, memory, the rest ----------------------------------------------------------------- */
+/* ---- groups, memory, the rest -----------------------------------------------------------------
+ */
 
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "os.h"
 
-/* ---- time and waiting ------------------------------------------------------------------------- */
+/* ---- time and waiting -------------------------------------------------------------------------
+ */
 
 DPARI_API double dpari_os_now(void)
 {
@@ -57,7 +58,8 @@ DPARI_API void dpari_os_futex_wake(uint32_t *word, int own)
 #endif
 }
 
-/* ---- memory ----------------------------------------------------------------------------------- */
+/* ---- memory -----------------------------------------------------------------------------------
+ */
 
 DPARI_API void *dpari_os_pages(int64_t bytes)
 {
@@ -157,7 +159,8 @@ DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
 #endif
 }
 
-/* ---- who is alive ----------------------------------------------------------------------------- */
+/* ---- who is alive -----------------------------------------------------------------------------
+ */
 
 static struct flock dpari_os_byte(int64_t at, short kind)
 {
@@ -182,7 +185,8 @@ DPARI_API int dpari_os_is_held(int fd, int64_t at)
     return fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-/* ---- the machine ------------------------------------------------------------------------------ */
+/* ---- the machine ------------------------------------------------------------------------------
+ */
 
 DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS])
 {
@@ -245,9 +249,11 @@ DPARI_API int64_t dpari_os_memory(void)
 #endif
 }
 
-/* ---- threads ---------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------------
+ */
 
-/* Before 2.34 glibc had threads in a library of their own, which a program may be linked without. */
+/* Before 2.34 glibc had threads in a library of their own, which a program may be linked without.
+ */
 #if defined(__GLIBC__) && (__GLIBC__ == 2 && __GLIBC_MINOR__ < 34)
 #pragma weak pthread_create
 #pragma weak pthread_join
@@ -278,8 +284,6 @@ DPARI_API void dpari_os_error(dpar_text *t, int number)
     case EAGAIN: dpar_text_put(t, "too many processes or threads"); break;
     case EFBIG: dpar_text_put(t, "larger than the limit on files (ulimit -f)"); break;
     case ENOSYS: dpar_text_put(t, "this system has no such call"); break;
-    default:
-        dpar_text_put(t, "error ");
-        dpar_text_int(t, number);
+    default: dpar_text_put(t, "error "); dpar_text_int(t, number);
     }
 }

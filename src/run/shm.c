@@ -7,7 +7,8 @@
  * counts on from where the members of its ranks have stopped, so that words still only grow. */
 #include "shm.h"
 
-/* ---- locks: only with a progress thread ------------------------------------------------------- */
+/* ---- locks: only with a progress thread -------------------------------------------------------
+ */
 
 static void dpari_lock(dpari_world *w)
 {
@@ -29,7 +30,8 @@ static void dpari_unlock(dpari_world *w)
     }
 }
 
-/* ---- how a communicator breaks ---------------------------------------------------------------- */
+/* ---- how a communicator breaks ----------------------------------------------------------------
+ */
 
 static dpari_shm *dpari_shm_of(dpar_comm *c)
 {
@@ -79,7 +81,8 @@ DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const ch
     return s->comm.status;
 }
 
-/* ---- sentences -------------------------------------------------------------------------------- */
+/* ---- sentences --------------------------------------------------------------------------------
+ */
 
 static void dpari_put_ending(dpar_text *t, const dpari_rank *r)
 {
@@ -127,8 +130,7 @@ static void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank)
 
 static int dpari_work_misses(const dpari_shm *s, const dpar_work *k, int32_t rank)
 {
-    return k->call.kind < DPAR_COLLECTIVES ? dpari_coll_missing(s, k, rank)
-                                           : rank == k->call.root;
+    return k->call.kind < DPAR_COLLECTIVES ? dpari_coll_missing(s, k, rank) : rank == k->call.root;
 }
 
 /* What this rank was doing: "all-reduce #12 (4 f32, sum) of 4 ranks". */
@@ -217,13 +219,13 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
             return DPAR_E_PEER;
         }
     }
-    return missing > 0 && s->comm.timeout_s > 0.0 &&
-                   dpari_os_now() - began > s->comm.timeout_s
+    return missing > 0 && s->comm.timeout_s > 0.0 && dpari_os_now() - began > s->comm.timeout_s
                ? DPAR_E_TIMEOUT
                : DPAR_OK;
 }
 
-/* ---- progress --------------------------------------------------------------------------------- */
+/* ---- progress ---------------------------------------------------------------------------------
+ */
 
 static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
 {
@@ -352,7 +354,8 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
     return k->status;
 }
 
-/* ---- the engine's functions ------------------------------------------------------------------- */
+/* ---- the engine's functions -------------------------------------------------------------------
+ */
 
 static int64_t dpari_flights_of(const dpari_world *w)
 {
@@ -512,7 +515,8 @@ static void dpari_shm_abort(dpar_comm *c, dpar_status status, const char *text)
     dpari_shm_break(dpari_shm_of(c), status, text);
 }
 
-/* ---- the progress thread ---------------------------------------------------------------------- */
+/* ---- the progress thread ----------------------------------------------------------------------
+ */
 
 static void *dpari_progress_main(void *arg)
 {
@@ -555,7 +559,8 @@ static dpar_status dpari_shm_progress(dpar_comm *c, int32_t on)
     return DPAR_OK;
 }
 
-/* ---- report ----------------------------------------------------------------------------------- */
+/* ---- report -----------------------------------------------------------------------------------
+ */
 
 enum { DPARI_REPORTED = 4 }; /* operations a rank */
 
@@ -577,8 +582,7 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
             dpari_flight f;
             uint64_t word[sizeof(dpari_flight) / sizeof(uint64_t)];
         } now;
-        dpari_flight_copy(now.word,
-                          (const uint64_t *)(const void *)&r->flight[k % DPARI_FLIGHTS]);
+        dpari_flight_copy(now.word, (const uint64_t *)(const void *)&r->flight[k % DPARI_FLIGHTS]);
         dpar_text_put(out, "\n    ");
         dpari_flight_text(out, &now.f);
         dpar_text_put(out, now.f.state == DPARI_FLIGHT_DONE     ? " done"
@@ -600,7 +604,8 @@ static void dpari_shm_report(dpar_comm *c, dpar_text *out)
     }
 }
 
-/* ---- making and ending ------------------------------------------------------------------------ */
+/* ---- making and ending ------------------------------------------------------------------------
+ */
 
 DPARI_API dpar_status dpari_member_make(dpari_world *w, uint64_t *ref, int64_t *sequence)
 {
@@ -615,8 +620,8 @@ DPARI_API dpar_status dpari_member_make(dpari_world *w, uint64_t *ref, int64_t *
         memset(&m->abort, 0, sizeof m->abort);
         return DPAR_OK;
     }
-    status = dpari_heap_alloc(w, (int64_t)sizeof *m + 2 * dpari_table_bytes(w) +
-                                     2 * w->head->slot_bytes, &memory);
+    status = dpari_heap_alloc(
+        w, (int64_t)sizeof *m + 2 * dpari_table_bytes(w) + 2 * w->head->slot_bytes, &memory);
     if (status == DPAR_OK) {
         *ref = dpari_ref(w, memory, 1);
         *sequence = 0;
@@ -721,12 +726,12 @@ DPARI_API dpari_world *dpari_world_of(const dpar_comm *c)
 }
 
 DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size, const int32_t *world_rank,
-                                  const uint64_t *member, int32_t rank, uint32_t id,
-                                  int64_t sequence, dpari_shm **out)
+                                     const uint64_t *member, int32_t rank, uint32_t id,
+                                     int64_t sequence, dpari_shm **out)
 {
     const int64_t pointers = size * (int64_t)sizeof(void *);
-    const int64_t bytes = (int64_t)sizeof(dpari_shm) + 3 * pointers +
-                          size * (int64_t)sizeof(int32_t);
+    const int64_t bytes =
+        (int64_t)sizeof(dpari_shm) + 3 * pointers + size * (int64_t)sizeof(int32_t);
     dpari_shm *s = (dpari_shm *)dpari_os_pages(bytes);
     if (!s) {
         return DPAR_E_MEMORY;
@@ -804,7 +809,8 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
             id = card[i].member == member[0] ? card[i].id : id;
         }
     }
-    status = dpari_shm_make(s->world, size, world_rank, member, rank, (uint32_t)id, sequence, &made);
+    status =
+        dpari_shm_make(s->world, size, world_rank, member, rank, (uint32_t)id, sequence, &made);
     if (status == DPAR_OK) {
         made->comm.timeout_s = s->comm.timeout_s;
         *out = &made->comm;

@@ -10,7 +10,8 @@ static int64_t dpari_up_to(int64_t bytes, int64_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* ---- segments --------------------------------------------------------------------------------- */
+/* ---- segments ---------------------------------------------------------------------------------
+ */
 
 static dpari_world_head *dpari_segment_head(const dpari_segment *s)
 {
@@ -91,8 +92,8 @@ static int dpari_segment_map(dpari_segment *s, int64_t bytes, int alone, int wit
     return 0;
 }
 
-DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks, const dpar_options *options,
-                                      dpar_why *why)
+DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
+                                         const dpar_options *options, dpar_why *why)
 {
     const int64_t least = INT64_C(64) << 20, begin = dpari_heap_begin(ranks);
     const int32_t plain = options ? options->plain : 0, threads = options ? options->threads : 0;
@@ -156,7 +157,8 @@ DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why
     }
     s->fd = fd;
     s->bytes = (int64_t)about.st_size;
-    s->base = s->bytes >= (int64_t)sizeof(dpari_world_head) ? (char *)dpari_os_map(fd, s->bytes) : NULL;
+    s->base =
+        s->bytes >= (int64_t)sizeof(dpari_world_head) ? (char *)dpari_os_map(fd, s->bytes) : NULL;
     if (s->base && dpari_head_is_sound(dpari_segment_head(s), s->bytes)) {
         return DPAR_OK;
     }
@@ -185,7 +187,8 @@ DPARI_API void dpari_segment_close(dpari_segment *s)
     s->fd = -1;
 }
 
-/* ---- sleeping and waking ---------------------------------------------------------------------- */
+/* ---- sleeping and waking ----------------------------------------------------------------------
+ */
 
 /* Takes a rank off the count of sleepers; whoever succeeds does it, once. */
 static int dpari_untell(dpari_world_head *h, dpari_rank *r)
@@ -306,7 +309,8 @@ DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pee
     return dpari_wait_slow(w, t, peer);
 }
 
-/* ---- life and death --------------------------------------------------------------------------- */
+/* ---- life and death ---------------------------------------------------------------------------
+ */
 
 static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t ending)
 {
@@ -318,8 +322,7 @@ static void dpari_rank_is_dead(const dpari_segment *s, int32_t rank, int32_t end
     if (ending != 0) { /* a peer may have noticed first, and does not know how it ended */
         __atomic_store_n(&r->ending, ending, __ATOMIC_RELAXED);
     }
-    if (state != DPARI_RANK_DEAD &&
-        DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
+    if (state != DPARI_RANK_DEAD && DPARI_CLAIM(&r->state, &state, (uint32_t)DPARI_RANK_DEAD)) {
         dpari_untell(dpari_segment_head(s), r);
         dpari_ring_all(s);
     }
@@ -344,7 +347,8 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank)
     return DPARI_LOAD(&w->rank[rank].state);
 }
 
-/* ---- the heap of this rank -------------------------------------------------------------------- */
+/* ---- the heap of this rank --------------------------------------------------------------------
+ */
 
 DPARI_API void *dpari_at(const dpari_world *w, uint64_t ref)
 {
@@ -424,11 +428,11 @@ DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
     }
 #endif
     w->used_count--;
-    memmove(&w->used[low], &w->used[low + 1],
-            (size_t)(w->used_count - low) * sizeof w->used[0]);
+    memmove(&w->used[low], &w->used[low + 1], (size_t)(w->used_count - low) * sizeof w->used[0]);
 }
 
-/* ---- joining ---------------------------------------------------------------------------------- */
+/* ---- joining ----------------------------------------------------------------------------------
+ */
 
 DPARI_API void dpari_world_close(dpari_world *w)
 {
@@ -548,7 +552,8 @@ static void dpari_world_look(dpari_world *w)
     w->crowded = cores < w->size;
     if (!w->threads && !(w->head->plain & DPAR_WITHOUT_CMA) &&
         dpari_os_read_peer(next->pid, &word, next->probe, 8) == 0) {
-        w->rank[w->me].can_cma = word == DPARI_PROBE + (uint64_t)((w->me + 1) % w->size);
+        DPARI_STORE(&w->rank[w->me].can_cma,
+                    word == DPARI_PROBE + (uint64_t)((w->me + 1) % w->size));
     }
 }
 
@@ -576,7 +581,7 @@ static dpar_status dpari_join_lists(dpari_world *w, dpar_comm **comm)
 }
 
 DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t own,
-                                    const dpar_options *options, dpar_comm **comm, dpar_why *why)
+                                       const dpar_options *options, dpar_comm **comm, dpar_why *why)
 {
     dpari_world *w = dpari_world_make(s, me, own, options);
     dpari_rank *r = &dpari_segment_ranks(s)[me];
@@ -610,7 +615,8 @@ DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32
     return status;
 }
 
-/* ---- flight recorder -------------------------------------------------------------------------- */
+/* ---- flight recorder --------------------------------------------------------------------------
+ */
 
 /* Records are read while they may be written: word by word, so that no half of one tears. */
 DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
@@ -622,7 +628,7 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
 }
 
 DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
-                                        const dpar_call *call)
+                                           const dpar_call *call)
 {
     dpari_rank *r = &w->rank[w->me];
     uint64_t number = r->flights;
@@ -653,7 +659,7 @@ DPARI_API void dpari_flight_end(dpari_flight *f, int32_t state)
 }
 
 DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
-                             dpari_flight *out)
+                                dpari_flight *out)
 {
     const dpari_rank *r = &w->rank[rank];
     uint64_t n = DPARI_LOAD(&r->flights), k;
@@ -664,8 +670,8 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
     for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
         dpari_flight_copy(now.word,
                           (const uint64_t *)(const void *)&r->flight[(k - 1) % DPARI_FLIGHTS]);
-        if (sequence < 0 || (now.f.comm == comm && now.f.sequence == sequence &&
-                             now.f.kind < DPAR_COLLECTIVES)) {
+        if (sequence < 0 ||
+            (now.f.comm == comm && now.f.sequence == sequence && now.f.kind < DPAR_COLLECTIVES)) {
             *out = now.f;
             return 1;
         }
