@@ -3279,10 +3279,16 @@ enum {
 /* What a rank runs; its result is 0 when all went well. The communicator is closed for it. */
 typedef int (*dpar_main)(dpar_comm *world, void *arg);
 
-/* Starts n ranks on this machine, runs fn(world, arg) in each, waits for all. They are forked:
- * each has its own copy of all memory (arg too), and none outlives this process. n = 1 runs in this
- * process. OK when all returned 0; E_PEER when one did not or was killed; E_ARG, E_SYSTEM when they
- * could not be started. Needs POSIX; with options.threads the ranks are threads and share memory. */
+/* Starts n ranks (1 .. 1024) on this machine, runs fn(world, arg) in each, waits for all. They are
+ * forked: each has its own copy of all memory (arg too), and none outlives this process: on Linux
+ * they are killed when it dies, elsewhere their next wait ends. n = 1 runs in this process, and a
+ * rank may launch others. What printf holds back is written before the fork and when a rank ends;
+ * what the program does at its end (atexit) it does once, here. Other children of this process are
+ * left alone, and SIGCHLD may be ignored. A rank that leaves by exit, even with 0, has failed.
+ * OK when all returned 0; E_PEER when one did not or was killed (the others' waits end at once;
+ * those that go on for grace_s more are killed); E_ARG, E_SYSTEM when they could not be started:
+ * then none has begun. With options.threads the ranks are threads and share memory; nobody can
+ * kill them. Needs POSIX. Four ranks take about a millisecond. */
 DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
 /* The same, with options (NULL: defaults) and the sentence that says which rank failed and how. */
 DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
@@ -3310,22 +3316,126 @@ typedef struct dpar_start {
     char id[64];                    /* the same on all ranks of the job, different between jobs */
 } dpar_start;
 
-/* Reads the environment (this is its purpose). E_ARG with a sentence when a launcher's numbers do
- * not fit together: a rank without a size, a rank outside. Not collective. */
+/* Reads the environment (this is its purpose). By hand: DPAR_RANK and DPAR_SIZE, where wanted
+ * DPAR_LOCAL_RANK, DPAR_LOCAL_SIZE, and DPAR_JOB, any word of your own that other jobs do not have
+ * (else: the process that started this one). Slurm counts only inside srun. E_ARG with a sentence
+ * when a launcher's numbers do not fit together: a rank without a size, a rank outside, "12x"; when
+ * PMIx alone is there, which does not say the size. *job is written only on success. Not
+ * collective. */
 DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why);
 /* "torchrun", "Open MPI", ...; "none". Static text. */
 DPAR_API const char *dpar_launcher_name(int32_t launcher);
 
 /* Joins the job that this process was started in, over shared memory: all its ranks must be on one
  * node (else E_ARG, and the sentence says what to use). Started by nothing it becomes one rank.
- * DPAR_TIMEOUT (seconds) in the environment overrides options. *world: closed with
- * dpar_comm_close. COLLECTIVE over the job. */
+ * Ranks meet at a socket of this user's and job's; those that do not come before the deadline
+ * (E_TIMEOUT), end meanwhile (E_PEER), are of another build or another number of ranks
+ * (E_MISMATCH) are named to all. DPAR_TIMEOUT (seconds) in the environment overrides
+ * options.timeout_s. The memory is as rank 0's options say; `threads` is not looked at. *world:
+ * closed with dpar_comm_close. COLLECTIVE over the job. Milliseconds. */
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why);
 
-/* Writes what dpar sees here, what it will use and what is wrong: launcher and its numbers, cores,
- * memory, how ranks would share it, network interface, GPUs. world may be NULL; given one it also
- * compares the ranks of a node (COLLECTIVE then). Returns how many things are wrong. */
+/* Writes what dpar sees here, what it will use and, a line "WRONG: ... -> what to do" each, what is
+ * wrong: launcher and its numbers, cores, memory, limits, how ranks would share memory, network
+ * interfaces, GPUs. world may be NULL; given one it also compares the ranks of a node (COLLECTIVE
+ * then). Returns how many things are wrong. Some 10 KB of text are the most; forks a child to try
+ * what the kernel allows. */
 DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
+
+/* ==== run/move.h ==== */
+
+/* move - transfer lists that run: boxes into messages and out of them, an array from one layout to
+ * another, and any other lists (halos, checkpoints) over any communicator. Rank n of a mesh is rank
+ * n of the communicator. Arrays lie in host memory, dense in C order of a shape.
+ *
+ * What one rank sends another is one stream: its boxes in the order of the list, small ones
+ * together in one message, large ones in pieces. Moves go on in rounds: in each a stream has at
+ * most one message under way, so that a rank needs a message's memory for each peer and no second
+ * copy of an array. Boxes that are contiguous are sent and received where they lie (P2P); what a
+ * rank sends to itself is copied.
+ *
+ * Reductions go in the order of the receiving list: a DPAR_COPY puts the first part there, each op
+ * that follows combines ((x0 op x1) op x2). Boxes that follow each other with the same place and
+ * extents, from different ranks, are reduced at once: F16 and BF16 add in f32 and round once. The
+ * result depends neither on the way of moving nor on who comes first. */
+
+/* ---- one box ----------------------------------------------------------------------------------
+ */
+
+/* Copies the box of a send (`extent` elements from mine[]) out of array[shape] into message[], in
+ * C order. Arrays are aligned to the type; they do not overlap. E_ARG or E_RANGE with a sentence:
+ * the box is not inside the shape, a type without whole bytes (F4), NULL. Local. Runs go at the
+ * speed of memcpy, single elements at that of their cache lines. O(elements). */
+DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
+                                   int32_t type, void *message, dpar_why *why);
+/* The message of a receive into array[shape] at mine[], by t->op; bits of t->flip reverse dims.
+ * E_ARG also for an op that is none, DPAR_AVG (nobody knows yet of how many) and types that cannot
+ * be added (dpar_type_reduces). Nothing else of the array is touched. O(elements). */
+DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,
+                                     int32_t type, const void *message, dpar_why *why);
+
+/* ---- lists ------------------------------------------------------------------------------------
+ */
+
+/* How messages travel. */
+enum {
+    DPAR_MOVE_AUTO,      /* as dpar thinks best; today P2P */
+    DPAR_MOVE_P2P,       /* sends and receives; ranks without transfers do nothing */
+    DPAR_MOVE_COLLECTIVE /* an all-to-all a round, over all ranks of the communicator */
+};
+
+/* All zero means the defaults. */
+typedef struct dpar_move_options {
+    int32_t how;              /* DPAR_MOVE_x; the same on all ranks */
+    int32_t per_node;         /* redistribute: ranks of a node, as dpar_transfers_begin; the same */
+    int32_t tag;              /* of the messages; the same on all ranks */
+    int64_t piece_bytes;      /* a message at most; the same on all ranks; 0: 64 KiB .. 1 MiB */
+    const int64_t *in_shape;  /* redistribute: the array that `in` lies in the corner of, when it is
+                                 larger than the local shape (padding); NULL: the local shape */
+    const int64_t *out_shape; /* the same for out; elements beyond the local shape stay */
+    void *scratch;            /* NULL: from dpar_comm_alloc, and given back */
+    int64_t scratch_bytes;    /* aligned to 64; dpar_x_run_bytes says how many are needed */
+} dpar_move_options;
+
+/* Moves an array: `in` holds this rank's part of `from`, `out` gets its part of `to`, each element
+ * of it; of a sum that begins, ranks that hold none of it get zeros. Partial sources are reduced
+ * (DPAR_AVG: the sum over their number). Replicas send as the index wing chose, except that copy 0
+ * sends all where shares would cut 16-bit sums or averages apart. A rank without a part gives NULL.
+ *
+ * COLLECTIVE over c, whose other ranks call it too. Layouts, type and options are compared on all
+ * ranks: E_MISMATCH when they differ. E_ARG as dpar_redistribute_check, when a mesh has ranks that
+ * c has not, and where in and out overlap; E_ROOM when scratch is too small; E_MEMORY when there is
+ * none: then all ranks return that status and nothing was moved. Else errors of the communicator.
+ * Each rank walks its transfers two times and keeps 88 bytes for each while it runs. */
+DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from,
+                                           const dpar_layout *to, const void *in, void *out,
+                                           int32_t type, const dpar_move_options *options,
+                                           dpar_why *why);
+/* Bytes of scratch that it uses on this rank, at most. Local; walks the rank's transfers. */
+DPAR_API dpar_status dpar_redistribute_run_bytes(const dpar_comm *c, const dpar_layout *from,
+                                                 const dpar_layout *to, int32_t type,
+                                                 const dpar_move_options *options, int64_t *bytes,
+                                                 dpar_why *why);
+
+/* Moves any lists: n boxes of in[in_shape] to where sends[] says, m boxes into out[out_shape]. The
+ * k-th send from a to b is the k-th receive of b from a, with the same extents (halo.h,
+ * redistribute.h). All have the dims of the shapes. in may be out (halos), when no box that is sent
+ * is also written to; else they do not overlap. DPAR_AVG only where a DPAR_COPY to the same box and
+ * its other parts come right before.
+ *
+ * P2P: over the ranks that the lists name; with COLLECTIVE over c. What one rank gets wrong it
+ * alone is told (E_ARG, E_ROOM), before it sends anything: the others wait for it until the
+ * deadline. Lists that do not fit together: E_MISMATCH. O(n + m + elements). */
+DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends, int64_t n,
+                                        const dpar_transfer *receives, int64_t m, const void *in,
+                                        const int64_t *in_shape, void *out,
+                                        const int64_t *out_shape, int32_t type,
+                                        const dpar_move_options *options, dpar_why *why);
+/* Bytes of scratch that it uses, at most; -1 when there are more than 2^63 - 1 or type has no whole
+ * bytes. Local. O(n + m). */
+DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfer *sends, int64_t n,
+                                          const dpar_transfer *receives, int64_t m, int32_t type,
+                                          const dpar_move_options *options);
 
 #endif /* DPARI_RUN */
 
@@ -4423,6 +4533,7 @@ typedef struct dpari_shm {
     int64_t sequence;        /* of the last collective posted */
     dpar_work *first, *last; /* posted collectives, in order */
     int64_t slot_bytes;
+    int32_t closing; /* the barrier that ends it is under way */
     int32_t all_cma; /* each of its ranks may read the others' memory */
     uint64_t member_ref;
     dpari_member **member; /* of each rank */
@@ -4508,26 +4619,26 @@ typedef struct dpari_site {
 } dpari_site;
 
 /* The real environment and the real files. */
-static DPARI_UNUSED void dpari_site_here(dpari_site *site);
+DPARI_API void dpari_site_here(dpari_site *site);
 /* Text of a variable; NULL when it is not set. */
-static DPARI_UNUSED const char *dpari_site_env(const dpari_site *site, const char *name);
+DPARI_API const char *dpari_site_env(const dpari_site *site, const char *name);
 /* Reads at most room - 1 bytes of root + path and ends them with NUL; the bytes, -1: cannot. */
-static DPARI_UNUSED int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
+DPARI_API int64_t dpari_site_read(const dpari_site *site, const char *path, char *text,
                                   size_t room);
 
 /* Digits alone, value at most `most`; 1 when it is such a number. */
-static DPARI_UNUSED int dpari_job_number(const char *text, int64_t most, int64_t *value);
+DPARI_API int dpari_job_number(const char *text, int64_t most, int64_t *value);
 /* "4(x2),3": tasks of node `node` (-1: only if all nodes have as many) and the number of nodes.
  * 1 when the text is of this form and knows the node. */
-static DPARI_UNUSED int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
-/* The pure part of dpar_start_find: id stays empty where no variable tells jobs apart. *nodes: of the
- * whole job, 0 where nothing says. */
-static DPARI_UNUSED dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
+DPARI_API int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes);
+/* The pure part of dpar_start_find: id stays empty where no variable tells jobs apart. *nodes: of
+ * the whole job, 0 where nothing says. */
+DPARI_API dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
                                      dpar_why *why);
 /* All of dpar_start_find, and the nodes. */
-static DPARI_UNUSED dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why);
+DPARI_API dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why);
 /* up to four texts, one after the other, into why; returns status. NULL: nothing. */
-static DPARI_UNUSED dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+DPARI_API dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
                                      const char *b, const char *c, const char *d);
 
 /* ==== run/meet.h ==== */
@@ -4536,10 +4647,10 @@ static DPARI_UNUSED dpar_status dpari_job_says(dpar_status status, dpar_why *why
  *
  * Rank 0 makes it and listens on a local socket whose name is made of user and job; each other rank
  * connects, says who it is, gets the segment's descriptor, maps it and says so; when all have, rank
- * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens. Elsewhere it
- * is a file in /tmp that is unlinked once all have come. Both sides ask the system for the other's
- * user, and a connection that does not speak this protocol is dropped and tried again until the
- * deadline. */
+ * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens. Elsewhere
+ * it is a file in /tmp that is unlinked once all have come. Both sides ask the system for the
+ * other's user, and a connection that does not speak this protocol is dropped and tried again until
+ * the deadline. */
 
 enum { DPARI_HELLO = 1, DPARI_WELCOME, DPARI_MAPPED, DPARI_GO, DPARI_REFUSED };
 
@@ -4558,13 +4669,71 @@ typedef struct dpari_hello {
 
 /* The socket's name for a job, try k of DPARI_NAMES (another user may sit on one); its bytes. */
 enum { DPARI_NAMES = 4 };
-static DPARI_UNUSED socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
-                                              struct sockaddr_un *name);
-static DPARI_UNUSED void dpari_meet_greet(const dpar_start *job, dpari_hello *h);
+DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
+                                    struct sockaddr_un *name);
+DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h);
 /* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
  * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
-static DPARI_UNUSED dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
-                                           dpari_segment *segment, dpar_why *why);
+DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
+                                       dpari_segment *segment, dpar_why *why);
+
+/* ==== run/doctor.h ==== */
+
+/* doctor - private: what dpar_doctor looks at, apart from how it judges it, so that tests can put
+ * any machine before it. */
+
+enum { DPARI_DOCTOR_NAMES = 32, DPARI_DOCTOR_NAME = 24 };
+
+/* Names in a directory of the system; longer names are cut. */
+typedef struct dpari_names {
+    int32_t count;
+    char name[DPARI_DOCTOR_NAMES][DPARI_DOCTOR_NAME];
+} dpari_names;
+
+/* A machine and a job, as far as the judgement depends on them. */
+typedef struct dpari_checkup {
+    dpar_start job;
+    dpar_status job_status; /* of finding it, with the sentence */
+    dpar_why job_why;
+    int32_t nodes;                         /* of the job; 0: nobody says */
+    int32_t here;                          /* ranks of the job on this node */
+    int32_t cores;                         /* of the machine */
+    int32_t allowed;                       /* to this process */
+    double quota;                          /* cores that the cgroup grants; 0: all */
+    int64_t memory, memory_free;           /* bytes; 0: not known */
+    int64_t memory_limit;                  /* of the cgroup; 0: none */
+    int64_t shm, shm_free;                 /* of /dev/shm; -1: there is none */
+    int32_t memfd;                         /* memory without a name works */
+    int32_t cma;                           /* 0: a process may read another's memory, or errno */
+    int32_t yama;                          /* ptrace_scope; -1: there is no such file */
+    int64_t page;                          /* bytes */
+    char huge[24];                         /* huge pages of shared memory */
+    int64_t addresses, locked, open_files; /* ulimit -v, -l (bytes), -n; -1: unlimited */
+    int32_t gpus;                          /* of NVIDIA's that the machine shows */
+    int32_t infiniband, slingshot;         /* are there such cards? */
+    dpari_names links;                     /* network interfaces, */
+    uint32_t up;                           /* bit i: link i is up */
+} dpari_checkup;
+
+/* What a rank tells the others about itself; the same bytes on all ranks. */
+typedef struct dpari_doctor_chart {
+    uint64_t host; /* hash of its name */
+    uint64_t cpus[DPARI_CPU_WORDS];
+    int32_t local_rank;
+    char gpu[44]; /* the device it would take, as CUDA_VISIBLE_DEVICES says it; "": none */
+} dpari_doctor_chart;
+
+/* Cores that the cgroups of this process grant (0: all) and their limit on memory (0: none). */
+DPARI_API double dpari_doctor_quota(const dpari_site *site);
+DPARI_API int64_t dpari_doctor_memory_limit(const dpari_site *site);
+/* All that can be read of the files of a site. */
+DPARI_API void dpari_doctor_files(const dpari_site *site, dpari_checkup *c);
+/* What is wrong with it: a line "WRONG: ... -> ..." each; how many. */
+DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
+                                     dpar_text *out);
+/* The same for the ranks together, seen from rank `me`; cores: of its machine. */
+DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_chart *charts, int32_t n, int32_t me,
+                                       int32_t cores, dpar_text *out);
 
 #endif /* DPARI_RUN */
 
@@ -28527,7 +28696,8 @@ typedef struct dpari_seat {
     int32_t result;     /* */
     dpar_status status; /* of joining and closing */
     dpar_why why;       /* when that failed */
-    double ended;       /* when it returned; orders the failures */
+    double ended;       /* when it returned, or was found ended: orders the failures */
+    int32_t follows;    /* 1: its communicator was broken by then, by another's failure */
     pid_t pid;
     pthread_t thread;
     int32_t gone;   /* 1: it has ended and was waited for */
@@ -28543,10 +28713,9 @@ typedef struct dpari_launch {
     const dpar_options *options;
     double grace_s;
     pid_t parent;
-    int32_t first;     /* the rank that failed first; -1: none has */
-    double failed;     /* when that was seen */
-    double nap;        /* without pidfds: how long to sleep next */
-    int32_t watching;  /* every rank has a pidfd */
+    double failed;        /* when a failure was first seen; 0: none was */
+    double nap;           /* without pidfds: how long to sleep next */
+    int32_t watching;     /* every rank has a pidfd */
     struct pollfd *watch; /* fd -1: it has ended */
     dpari_seat *seat;
     dpari_segment segment;
@@ -28589,7 +28758,8 @@ static void *dpari_launch_shared(int64_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
-/* ---- one rank --------------------------------------------------------------------------------- */
+/* ---- one rank ---------------------------------------------------------------------------------
+ */
 
 /* Joins, runs fn, closes; the result is in the seat. */
 static void dpari_seat_run(dpari_launch *l, int32_t rank)
@@ -28602,13 +28772,16 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
     int result, broken;
     seat->status = dpari_world_join(&l->segment, rank, 0, l->options, &world, &seat->why);
     if (seat->status != DPAR_OK) {
+        seat->follows = seat->status == DPAR_E_PEER;
         seat->ended = dpari_os_now();
         return;
     }
     result = l->fn(world, l->arg);
+    broken = world->status != DPAR_OK;
+    seat->ended = dpari_os_now();
+    seat->follows = broken;
     seat->result = result;
     seat->returned = 1;
-    seat->ended = dpari_os_now();
     if (result != 0) { /* the others learn it now, and not when the supervisor has noticed */
         dpar_text_init(&t, why.text, sizeof why.text);
         dpar_text_put(&t, "rank ");
@@ -28617,13 +28790,13 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
         dpar_text_int(&t, result);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
-    broken = world->status != DPAR_OK;
     status = dpar_comm_close(world);
     if (status != DPAR_OK && !broken) {
         seat->status = status;
         dpari_copy_text(seat->why.text, sizeof seat->why.text, dpar_status_text(status),
                         sizeof seat->why.text);
         seat->ended = dpari_os_now();
+        seat->follows = status == DPAR_E_PEER;
     }
 }
 
@@ -28644,7 +28817,8 @@ static void dpari_seat_live(dpari_launch *l, int32_t rank)
     _exit(fine ? 0 : 1);
 }
 
-/* ---- the supervisor --------------------------------------------------------------------------- */
+/* ---- the supervisor ---------------------------------------------------------------------------
+ */
 
 static int dpari_seat_failed(const dpari_seat *s)
 {
@@ -28673,19 +28847,9 @@ static int dpari_seat_reap(dpari_seat *s)
     return 1;
 }
 
-/* Which of two that were found failed at once was first? One that a signal killed fails by itself,
- * one that returned may have failed because of it. */
-static int dpari_seat_before(const dpari_seat *a, const dpari_seat *b)
-{
-    if (a->returned != b->returned) {
-        return !a->returned && a->status == DPAR_OK;
-    }
-    return a->ended < b->ended;
-}
-
 static void dpari_launch_reap(dpari_launch *l)
 {
-    int32_t r, first = -1;
+    int32_t r;
     for (r = 0; r < l->n; r++) {
         dpari_seat *s = &l->seat[r];
         if (s->gone || (l->watching && l->watch[r].revents == 0) || !dpari_seat_reap(s)) {
@@ -28698,14 +28862,10 @@ static void dpari_launch_reap(dpari_launch *l)
             l->watch[r].fd = -1;
         }
         dpari_segment_ended(&l->segment, r, s->ending);
-        if (dpari_seat_failed(s) && !s->killed &&
-            (first < 0 || dpari_seat_before(s, &l->seat[first]))) {
-            first = r;
+        s->ended = s->ended > 0.0 ? s->ended : dpari_os_now();
+        if (l->failed <= 0.0 && dpari_seat_failed(s)) {
+            l->failed = dpari_os_now();
         }
-    }
-    if (l->first < 0 && first >= 0) {
-        l->first = first;
-        l->failed = dpari_os_now();
     }
 }
 
@@ -28767,10 +28927,10 @@ static void dpari_launch_supervise(dpari_launch *l)
 {
     dpari_launch_watch(l);
     while (l->left > 0) {
-        double left = l->first >= 0 ? l->failed + l->grace_s - dpari_os_now() : 1.0;
+        double left = l->failed > 0.0 ? l->failed + l->grace_s - dpari_os_now() : 1.0;
         dpari_launch_pause(l, dpari_mostf(left, 0.0));
         dpari_launch_reap(l);
-        if (l->first >= 0 && dpari_os_now() >= l->failed + l->grace_s) {
+        if (l->failed > 0.0 && dpari_os_now() >= l->failed + l->grace_s) {
             dpari_launch_kill(l);
         }
     }
@@ -28839,16 +28999,11 @@ static dpar_status dpari_launch_threads(dpari_launch *l, dpar_why *why)
         return dpari_say(DPAR_E_SYSTEM, why, "thread # of # could not be started", started, l->n, 0,
                          0);
     }
-    for (r = 0; r < l->n; r++) {
-        if (dpari_seat_failed(&l->seat[r]) &&
-            (l->first < 0 || l->seat[r].ended < l->seat[l->first].ended)) {
-            l->first = r;
-        }
-    }
     return DPAR_OK;
 }
 
-/* ---- what is said of it ----------------------------------------------------------------------- */
+/* ---- what is said of it -----------------------------------------------------------------------
+ */
 
 static const char *dpari_signal_name(int number)
 {
@@ -28896,21 +29051,38 @@ static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
         dpar_text_put(t, " ended before its function returned (SIGCHLD is ignored, so nobody "
                          "knows how)");
     } else {
-        dpar_text_put(t, " left through exit(");
+        dpar_text_put(t, " left the program with status ");
         dpar_text_int(t, s->ending);
-        dpar_text_put(t, ") before its function returned");
+        dpar_text_put(t, " before its function returned");
     }
+}
+
+/* The rank whose failure came first; one that only followed another's counts last. -1: none. */
+static int32_t dpari_launch_culprit(const dpari_launch *l)
+{
+    int32_t r, first = -1;
+    for (r = 0; r < l->n; r++) {
+        const dpari_seat *s = &l->seat[r], *f = &l->seat[first < 0 ? 0 : first];
+        if (!dpari_seat_failed(s) || s->killed) {
+            continue;
+        }
+        if (first < 0 || s->follows < f->follows ||
+            (s->follows == f->follows && s->ended < f->ended)) {
+            first = r;
+        }
+    }
+    return first;
 }
 
 static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
 {
-    int32_t r, killed = 0;
+    int32_t r, killed = 0, first = dpari_launch_culprit(l);
     dpar_text t;
-    if (l->first < 0) {
+    if (first < 0) {
         return DPAR_OK;
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    dpari_seat_say(&l->seat[l->first], l->first, &t);
+    dpari_seat_say(&l->seat[first], first, &t);
     for (r = 0; r < l->n; r++) {
         if (l->seat[r].killed && killed++ < 8) {
             dpar_text_put(&t, killed == 1 ? "; killed because they went on: rank " : ", ");
@@ -28921,7 +29093,8 @@ static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
     return DPAR_E_PEER;
 }
 
-/* ---- all of it -------------------------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------------
+ */
 
 static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
 {
@@ -28931,7 +29104,6 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     }
     if (l->n == 1) {
         dpari_seat_run(l, 0);
-        l->first = dpari_seat_failed(&l->seat[0]) ? 0 : -1;
     } else if (l->options != NULL && l->options->threads) {
         status = dpari_launch_threads(l, why);
     } else {
@@ -28962,7 +29134,6 @@ DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
     l.arg = arg;
     l.options = options;
     l.grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
-    l.first = -1;
     status = dpari_launch_run(&l, why);
     dpari_os_unmap(l.seat, bytes);
     return status;
@@ -28973,7 +29144,8 @@ DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
     return dpar_launch_with(n, fn, arg, NULL, NULL);
 }
 
-/* ---- ranks that somebody else started --------------------------------------------------------- */
+/* ---- ranks that somebody else started ---------------------------------------------------------
+ */
 
 /* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. */
 static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, dpar_why *why)
@@ -29047,6 +29219,1666 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, d
         }
     }
     return status;
+}
+
+/* ==== run/move.c ==== */
+
+/* A local array. One of the pointers is set: what is read from, what is written to. */
+typedef struct dpari_move_array {
+    int32_t dims, bytes, type;
+    int64_t step[DPAR_MAX_DIMS]; /* elements between two neighbours along each dim */
+    const unsigned char *from;
+    unsigned char *to;
+} dpari_move_array;
+
+/* A box of a list, and its place in the stream with its peer. */
+typedef struct dpari_move_item {
+    int64_t extent[DPAR_MAX_DIMS], volume;
+    int64_t at;   /* where the first element of its message lies in the array */
+    int64_t done; /* receives: elements that have been put there */
+    int64_t next; /* of the same stream; -1: the last */
+    int32_t stream, op;
+    uint32_t flip; /* dims that go backwards in the array */
+} dpari_move_item;
+
+/* All that goes from one rank to another, cut into messages. */
+typedef struct dpari_move_stream {
+    int32_t peer, ops;           /* ops: some box is combined: its receiver says when it comes */
+    int32_t loaded, fresh;       /* receives: the message holds parts to combine; it is due */
+    int64_t first, last;         /* items */
+    int64_t elements, messages;  /* in all */
+    int64_t item, offset;        /* where the next message begins */
+    int64_t message;             /* its number */
+    int64_t m_item, m_offset;    /* where the present one begins, */
+    int64_t m_count;             /* how many elements it has, */
+    const unsigned char *memory; /* and where it lies */
+    int64_t take, take_offset;   /* the next part of it to combine, */
+    int64_t take_at;             /* so many elements into it */
+    int64_t stamp;               /* the last group that it was seen in */
+    unsigned char *slot;         /* memory for one message */
+    int32_t *round;              /* when each message goes; NULL: one a round */
+    dpar_work work;
+} dpari_move_stream;
+
+/* One direction. */
+typedef struct dpari_move_side {
+    dpari_move_array array;
+    dpari_move_item *item;
+    int64_t items;
+    dpari_move_stream *stream;
+    int32_t streams;
+    int32_t *of_peer; /* 1 + the stream of each rank; 0: none */
+    unsigned char *slots;
+} dpari_move_side;
+
+typedef struct dpari_move {
+    dpar_comm *c;
+    int32_t dims, bytes, type, tag, collective;
+    int64_t piece, alone;    /* elements of a message at most; boxes from so many on go alone */
+    dpari_move_side out, in; /* sends, receives */
+    int64_t head;            /* receives before it are all there */
+    int64_t stamp;
+    const void **part;         /* what is reduced at once: array, messages; twice */
+    int64_t *count;            /* collective: counts and begins of both sides */
+    unsigned char *next, *end; /* scratch that is left */
+} dpari_move;
+
+/* Where transfers come from: two lists, or the walks over a redistribution. */
+typedef struct dpari_move_source {
+    const dpar_transfer *list[2]; /* DPAR_RECEIVES, DPAR_SENDS */
+    int64_t n[2], at;
+    const dpar_layout *from, *to; /* NULL: lists */
+    int32_t rank, per_node, direction;
+    dpar_transfers walk;
+} dpari_move_source;
+
+/* What one direction adds up to. */
+typedef struct dpari_move_totals {
+    int64_t items, elements;
+    int32_t ops;   /* something is combined */
+    int32_t apart; /* and not right behind a part of the same box */
+} dpari_move_totals;
+
+/* ---- boxes: copying between two arrays ---------------------------------------------------------
+ */
+
+/* Loops over runs of `unit` bytes; steps in bytes. */
+typedef struct dpari_move_box {
+    int32_t dims;
+    int64_t unit;
+    int64_t extent[DPAR_MAX_DIMS], to[DPAR_MAX_DIMS], from[DPAR_MAX_DIMS];
+} dpari_move_box;
+
+/* The next loop, inside those that are there; one with the last where both arrays allow it. */
+static void dpari_box_loop(dpari_move_box *b, int64_t extent, int64_t to, int64_t from)
+{
+    int32_t last = b->dims - 1;
+    if (extent == 1) {
+        return;
+    }
+    if (last >= 0 && b->to[last] == to * extent && b->from[last] == from * extent) {
+        extent *= b->extent[last];
+    } else {
+        last = b->dims++;
+    }
+    b->extent[last] = extent;
+    b->to[last] = to;
+    b->from[last] = from;
+}
+
+/* After the last loop: runs that are contiguous in both become units. */
+static void dpari_box_units(dpari_move_box *b)
+{
+    int32_t last = b->dims - 1;
+    if (last >= 0 && b->to[last] == b->unit && b->from[last] == b->unit) {
+        b->unit *= b->extent[last];
+        b->dims = last;
+    }
+}
+
+#define DPARI_MOVE_UNITS(size)                                                                     \
+    for (i = 0; i < n; i++) {                                                                      \
+        memcpy(to + i * to_step, from + i * from_step, (size));                                    \
+    }                                                                                              \
+    return
+
+/* n runs of `unit` bytes. Those of a few elements are not worth a call of memcpy. */
+static void dpari_box_row(unsigned char *to, int64_t to_step, const unsigned char *from,
+                          int64_t from_step, int64_t n, int64_t unit)
+{
+    int64_t i, k;
+    switch (unit) {
+    case 1: DPARI_MOVE_UNITS(1);
+    case 2: DPARI_MOVE_UNITS(2);
+    case 4: DPARI_MOVE_UNITS(4);
+    case 8: DPARI_MOVE_UNITS(8);
+    case 16: DPARI_MOVE_UNITS(16);
+    case 32: DPARI_MOVE_UNITS(32);
+    default: break;
+    }
+    if (unit >= 64 || unit < 8) {
+        DPARI_MOVE_UNITS((size_t)unit);
+    }
+    for (i = 0; i < n; i++) {
+        for (k = 0; k + 8 <= unit; k += 8) {
+            memcpy(to + i * to_step + k, from + i * from_step + k, 8);
+        }
+        memcpy(to + i * to_step + unit - 8, from + i * from_step + unit - 8, 8);
+    }
+}
+
+#undef DPARI_MOVE_UNITS
+
+static void dpari_box_copy(const dpari_move_box *b, unsigned char *to, const unsigned char *from)
+{
+    int64_t at[DPAR_MAX_DIMS] = {0, 0, 0, 0, 0, 0}, t = 0, f = 0;
+    int32_t last = b->dims - 1, d;
+    if (last < 0) {
+        dpari_kern_copy(to, from, b->unit, 0);
+        return;
+    }
+    do {
+        dpari_box_row(to + t, b->to[last], from + f, b->from[last], b->extent[last], b->unit);
+        for (d = last - 1; d >= 0; d--) {
+            t += b->to[d];
+            f += b->from[d];
+            if (++at[d] < b->extent[d]) {
+                break;
+            }
+            t -= b->to[d] * b->extent[d];
+            f -= b->from[d] * b->extent[d];
+            at[d] = 0;
+        }
+    } while (d >= 0);
+}
+
+/* ---- parts of a box: elements [begin, end) of its message ---------------------------------------
+ */
+
+static int64_t dpari_item_step(const dpari_move_array *a, const dpari_move_item *it, int32_t d)
+{
+    return it->flip >> d & 1u ? -a->step[d] : a->step[d];
+}
+
+/* The largest rectangle that begins at element `begin` and ends by `end`: where it begins in the
+ * array, its lengths. Returns how many elements it has. */
+static int64_t dpari_item_rect(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                               int64_t end, int64_t *at, int64_t *length)
+{
+    int64_t rest = begin, inner = 1, index = 0, per = 1;
+    int32_t d, cut = a->dims;
+    *at = it->at;
+    for (d = a->dims - 1; d >= 0; d--) { /* `cut`: the outermost dim that it spans in part */
+        int64_t i = rest % it->extent[d];
+        rest /= it->extent[d];
+        *at += i * dpari_item_step(a, it, d);
+        length[d] = 1;
+        if (cut == d + 1 && begin % inner == 0 && end - begin >= inner) {
+            cut = d;
+            per = inner;
+            index = i;
+            inner *= it->extent[d];
+        }
+    }
+    if (cut == a->dims) { /* no dims: one element */
+        return 1;
+    }
+    for (d = cut + 1; d < a->dims; d++) {
+        length[d] = it->extent[d];
+    }
+    length[cut] = dpari_least(it->extent[cut] - index, (end - begin) / per);
+    return length[cut] * per;
+}
+
+/* The loops over a rectangle between the array and a message; `pack`: out of the array. */
+static void dpari_rect_box(const dpari_move_array *a, const dpari_move_item *it,
+                           const int64_t *length, int pack, dpari_move_box *b)
+{
+    int64_t dense = a->bytes;
+    int32_t d;
+    for (d = 0; d < a->dims; d++) {
+        dense *= length[d];
+    }
+    b->dims = 0;
+    b->unit = a->bytes;
+    for (d = 0; d < a->dims; d++) {
+        int64_t step = dpari_item_step(a, it, d) * a->bytes;
+        dense /= length[d];
+        dpari_box_loop(b, length[d], pack ? dense : step, pack ? step : dense);
+    }
+    dpari_box_units(b);
+}
+
+static void dpari_item_pack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                            int64_t end, unsigned char *message)
+{
+    while (begin < end) {
+        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
+        dpari_move_box b;
+        dpari_rect_box(a, it, length, 1, &b);
+        dpari_box_copy(&b, message, a->from + at * a->bytes);
+        message += n * a->bytes;
+        begin += n;
+    }
+}
+
+static void dpari_item_unpack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                              int64_t end, const unsigned char *message)
+{
+    while (begin < end) {
+        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
+        dpari_move_box b;
+        dpari_rect_box(a, it, length, 0, &b);
+        dpari_box_copy(&b, a->to + at * a->bytes, message);
+        message += n * a->bytes;
+        begin += n;
+    }
+}
+
+/* Elements that lie in a row in the array from each multiple of that number on. */
+static int64_t dpari_item_run(const dpari_move_array *a, const dpari_move_item *it)
+{
+    int64_t run = 1;
+    int32_t d;
+    for (d = a->dims - 1; d >= 0; d--) {
+        if (it->extent[d] > 1) {
+            if (dpari_item_step(a, it, d) != run) {
+                break;
+            }
+            run *= it->extent[d];
+        }
+    }
+    return run;
+}
+
+/* Where element i lies. */
+static int64_t dpari_item_at(const dpari_move_array *a, const dpari_move_item *it, int64_t i)
+{
+    int64_t at = it->at;
+    int32_t d;
+    for (d = a->dims - 1; d >= 0; d--) {
+        at += i % it->extent[d] * dpari_item_step(a, it, d);
+        i /= it->extent[d];
+    }
+    return at;
+}
+
+/* Elements [begin, end) become (what is there) op part[1] op ... op part[parts - 1], each of which
+ * begins at `begin`. part[0] and part[parts ..] are this function's. Runs that are long are reduced
+ * where they lie, others in a buffer. */
+static void dpari_item_combine(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                               int64_t end, const void **part, int32_t parts, int32_t op)
+{
+    enum { BYTES = 4096, WORTH = 64 };
+    union {
+        double aligned;
+        unsigned char byte[BYTES];
+    } buffer;
+    const int64_t run = dpari_item_run(a, it);
+    const void **shifted = part + parts;
+    dpari_move_array here = *a;
+    int64_t i, n;
+    here.from = a->to;
+    for (i = begin; i < end; i += n) {
+        const int64_t row = dpari_least(end - i, run - i % run);
+        void *result = buffer.byte;
+        int32_t k;
+        if (row >= WORTH) {
+            n = row;
+            result = a->to + dpari_item_at(a, it, i) * a->bytes;
+        } else {
+            n = dpari_least(end - i, BYTES / a->bytes);
+            dpari_item_pack(&here, it, i, i + n, buffer.byte);
+        }
+        shifted[0] = result;
+        for (k = 1; k < parts; k++) {
+            shifted[k] = (const unsigned char *)part[k] + (i - begin) * a->bytes;
+        }
+        dpari_kern_reduce(&result, 1, shifted, parts, n, a->type, op, 0);
+        if (row < WORTH) {
+            dpari_item_unpack(a, it, i, i + n, buffer.byte);
+        }
+    }
+}
+
+/* A box of one array into the same box of another. */
+static void dpari_item_copy(const dpari_move_array *to, const dpari_move_item *there,
+                            const dpari_move_array *from, const dpari_move_item *here)
+{
+    dpari_move_box b;
+    int32_t d;
+    b.dims = 0;
+    b.unit = to->bytes;
+    for (d = 0; d < to->dims; d++) {
+        dpari_box_loop(&b, here->extent[d], dpari_item_step(to, there, d) * to->bytes,
+                       dpari_item_step(from, here, d) * to->bytes);
+    }
+    dpari_box_units(&b);
+    dpari_box_copy(&b, to->to + there->at * to->bytes, from->from + here->at * to->bytes);
+}
+
+/* ---- what users say ----------------------------------------------------------------------------
+ */
+
+/* Steps of an array; *elements it holds (may be NULL). */
+static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int64_t *shape,
+                                    int32_t type, int64_t *elements, dpar_why *why)
+{
+    int64_t n = 1, bytes;
+    int32_t d;
+    dpari_zero(a, sizeof *a);
+    a->dims = dims;
+    a->type = type;
+    a->bytes = dpar_type_bytes(type);
+    if (a->bytes == 0) {
+        return dpari_say(DPAR_E_ARG, why, "type # has no elements of whole bytes", type, 0, 0, 0);
+    }
+    if (dims < 0 || dims > DPAR_MAX_DIMS || (dims > 0 && shape == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "an array of # dims, or without a shape", dims, 0, 0, 0);
+    }
+    for (d = dims - 1; d >= 0; d--) {
+        a->step[d] = n;
+        if (shape[d] < 0) {
+            return dpari_say(DPAR_E_ARG, why, "dim # of a shape is #", d, shape[d], 0, 0);
+        }
+        if (!dpari_mul(n, shape[d], &n)) {
+            return dpari_say(DPAR_E_RANGE, why, "a shape of more than 2^63 elements", 0, 0, 0, 0);
+        }
+    }
+    if (!dpari_mul(n, a->bytes, &bytes)) {
+        return dpari_say(DPAR_E_RANGE, why, "# elements of # bytes", n, a->bytes, 0, 0);
+    }
+    if (elements != NULL) {
+        *elements = n;
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const int64_t *shape,
+                                   dpar_why *why)
+{
+    int32_t d;
+    if (t->dims != dims) {
+        return dpari_say(DPAR_E_ARG, why, "a transfer of # dims in an array of #", t->dims, dims, 0,
+                         0);
+    }
+    for (d = 0; d < dims; d++) {
+        if (t->extent[d] < 1 || t->mine[d] < 0 || t->mine[d] > shape[d] - t->extent[d]) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "dim #: # elements from # on are not inside an array of #", d,
+                             t->extent[d], t->mine[d], shape[d]);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why *why)
+{
+    if (t->op < DPAR_COPY || t->op >= DPAR_OPS) {
+        return dpari_say(DPAR_E_ARG, why, "op # is none", t->op, 0, 0, 0);
+    }
+    if (t->op != DPAR_COPY && !dpar_type_reduces(type)) {
+        const char *name = dpar_type_name(type);
+        return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
+                              dpari_length(name), 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t, const dpari_move_array *a)
+{
+    const uint32_t flip = a->to != NULL ? t->flip : 0; /* messages have the sender's order */
+    int32_t d;
+    dpari_zero(it, sizeof *it);
+    it->op = t->op;
+    it->next = -1;
+    it->volume = 1;
+    for (d = 0; d < a->dims; d++) {
+        const int back = (flip >> d & 1u) != 0 && t->extent[d] > 1;
+        it->extent[d] = t->extent[d];
+        it->volume *= t->extent[d];
+        it->at += (t->mine[d] + (back ? t->extent[d] - 1 : 0)) * a->step[d];
+        it->flip |= back ? (uint32_t)1 << d : 0;
+    }
+}
+
+DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
+                                   int32_t type, void *message, dpar_why *why)
+{
+    dpari_move_array a;
+    dpari_move_item it;
+    dpar_status st;
+    if (t == NULL || array == NULL || message == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the transfer, the array or the message is NULL", 0, 0, 0,
+                         0);
+    }
+    st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
+    if (st == DPAR_OK) {
+        st = dpari_check_box(t, t->dims, shape, why);
+    }
+    if (st == DPAR_OK) {
+        a.from = (const unsigned char *)array;
+        dpari_item_init(&it, t, &a);
+        dpari_item_pack(&a, &it, 0, it.volume, (unsigned char *)message);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,
+                                     int32_t type, const void *message, dpar_why *why)
+{
+    dpari_move_array a;
+    dpari_move_item it;
+    dpar_status st;
+    if (t == NULL || array == NULL || message == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the transfer, the array or the message is NULL", 0, 0, 0,
+                         0);
+    }
+    st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
+    if (st == DPAR_OK) {
+        st = dpari_check_box(t, t->dims, shape, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_op(t, type, why);
+    }
+    if (st == DPAR_OK && t->op == DPAR_AVG) {
+        st = dpari_say(DPAR_E_ARG, why, "an average of one box and what is there: of how many?", 0,
+                       0, 0, 0);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    a.to = (unsigned char *)array;
+    dpari_item_init(&it, t, &a);
+    if (t->op == DPAR_COPY) {
+        dpari_item_unpack(&a, &it, 0, it.volume, (const unsigned char *)message);
+    } else {
+        const void *part[4] = {NULL, message, NULL, NULL};
+        dpari_item_combine(&a, &it, 0, it.volume, part, 2, t->op);
+    }
+    return DPAR_OK;
+}
+
+/* ---- counting a list ---------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, dpar_why *why)
+{
+    s->direction = direction;
+    s->at = 0;
+    return s->from == NULL ? DPAR_OK
+                           : dpar_transfers_begin(&s->walk, s->from, s->to, s->rank, direction,
+                                                  s->per_node, why);
+}
+
+static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
+{
+    if (s->from != NULL) {
+        return dpar_transfers_next(&s->walk, t);
+    }
+    if (s->at == s->n[s->direction]) {
+        return 0;
+    }
+    *t = s->list[s->direction][s->at++];
+    return 1;
+}
+
+/* Is b a part of the same box as a, which came right before? */
+static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
+{
+    int32_t d;
+    if (b->op == DPAR_COPY || (a->op != DPAR_COPY && a->op != b->op) || a->flip != b->flip) {
+        return 0;
+    }
+    for (d = 0; d < b->dims; d++) {
+        if (a->extent[d] != b->extent[d] || a->mine[d] != b->mine[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static dpar_status dpari_source_total(dpari_move_source *s, int32_t direction,
+                                      dpari_move_totals *sum, dpar_why *why)
+{
+    dpar_transfer t, before;
+    dpar_status st = dpari_source_begin(s, direction, why);
+    dpari_zero(sum, sizeof *sum);
+    dpari_zero(&before, sizeof before);
+    while (st == DPAR_OK && dpari_source_next(s, &t)) {
+        int64_t n = dpar_transfer_volume(&t);
+        if (n < 0 || sum->elements > INT64_MAX - n) {
+            return dpari_say(DPAR_E_RANGE, why, "more than 2^63 - 1 elements move", 0, 0, 0, 0);
+        }
+        sum->ops |= t.op != DPAR_COPY;
+        sum->apart |= t.op != DPAR_COPY && (sum->items == 0 || !dpari_continues(&before, &t));
+        sum->elements += n;
+        sum->items++;
+        before = t;
+    }
+    return st;
+}
+
+/* ---- scratch -----------------------------------------------------------------------------------
+ */
+
+/* a += n * each, rounded up to lines; 0 when that is more than 2^62. */
+static int dpari_scratch_add(int64_t *a, int64_t n, int64_t each)
+{
+    int64_t more;
+    if (!dpari_mul(n, each, &more) || more > (INT64_C(1) << 62) - 128 - *a) {
+        return 0;
+    }
+    *a += more / 64 * 64 + 64;
+    return 1;
+}
+
+static int dpari_scratch_side(int64_t *bytes, const dpari_move_totals *sum, int32_t size,
+                              int64_t piece, int32_t unit)
+{
+    int64_t streams = dpari_least(sum->items, size);
+    int64_t slots = dpari_least(sum->elements,
+                                piece <= INT64_MAX / (streams + 1) ? piece * streams : INT64_MAX);
+    return dpari_scratch_add(bytes, sum->items, (int64_t)sizeof(dpari_move_item)) &&
+           dpari_scratch_add(bytes, streams, (int64_t)sizeof(dpari_move_stream)) &&
+           dpari_scratch_add(bytes, size, 4) && dpari_scratch_add(bytes, slots, unit) &&
+           dpari_scratch_add(bytes, streams, 128) && /* slots and rounds begin at lines */
+           (!sum->ops || dpari_scratch_add(bytes, sum->items + sum->elements / piece + 1, 4));
+}
+
+/* Bytes that a move needs at most; -1: more than 2^62. */
+static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals *out,
+                                   const dpari_move_totals *in)
+{
+    int64_t bytes = 64; /* to the first line */
+    int ok = dpari_scratch_side(&bytes, out, m->c->size, m->piece, m->bytes) &&
+             dpari_scratch_side(&bytes, in, m->c->size, m->piece, m->bytes) &&
+             dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, m->c->size) + 1),
+                               (int64_t)sizeof(void *)) &&
+             (!m->collective || dpari_scratch_add(&bytes, m->c->size, 4 * 8));
+    return ok ? bytes : -1;
+}
+
+static void *dpari_carve(dpari_move *m, int64_t n, int64_t each)
+{
+    unsigned char *at = m->next;
+    m->next += n * each / 64 * 64 + 64;
+    return at;
+}
+
+/* ---- lists into streams ------------------------------------------------------------------------
+ */
+
+/* The next message of a stream: pieces of a large box, or small boxes together. Both ends cut
+ * alike, because nothing but the extents decides. */
+static void dpari_stream_cut(const dpari_move *m, const dpari_move_side *side, dpari_move_stream *s)
+{
+    const dpari_move_item *it = &side->item[s->item];
+    s->m_item = s->item;
+    s->m_offset = s->offset;
+    s->m_count = 0;
+    s->message++;
+    if (it->volume >= m->alone) {
+        s->m_count = dpari_least(m->piece, it->volume - s->offset);
+        s->offset += s->m_count;
+        if (s->offset == it->volume) {
+            s->item = it->next;
+            s->offset = 0;
+        }
+        return;
+    }
+    while (s->item >= 0 && side->item[s->item].volume < m->alone &&
+           s->m_count + side->item[s->item].volume <= m->piece) {
+        s->m_count += side->item[s->item].volume;
+        s->item = side->item[s->item].next;
+    }
+}
+
+static void dpari_stream_rewind(dpari_move_stream *s)
+{
+    s->item = s->first;
+    s->offset = 0;
+    s->message = 0;
+    s->loaded = 0;
+    s->m_count = 0;
+}
+
+static dpari_move_stream *dpari_stream_of(dpari_move_side *side, int32_t peer)
+{
+    dpari_move_stream *s;
+    if (side->of_peer[peer] == 0) {
+        s = &side->stream[side->streams++];
+        dpari_zero(s, sizeof *s);
+        s->peer = peer;
+        s->first = s->last = -1;
+        side->of_peer[peer] = side->streams;
+    }
+    return &side->stream[side->of_peer[peer] - 1];
+}
+
+static void dpari_side_fill(dpari_move_side *side, dpari_move_source *source)
+{
+    dpar_transfer t;
+    while (dpari_source_next(source, &t)) {
+        dpari_move_item *it = &side->item[side->items];
+        dpari_move_stream *s = dpari_stream_of(side, t.peer);
+        dpari_item_init(it, &t, &side->array);
+        it->stream = side->of_peer[t.peer] - 1;
+        if (s->last >= 0) {
+            side->item[s->last].next = side->items;
+        } else {
+            s->first = side->items;
+        }
+        s->last = side->items++;
+        s->ops |= t.op != DPAR_COPY;
+        s->elements += it->volume;
+    }
+}
+
+/* Counts the messages of each stream and gives it memory for one, and for their rounds. */
+static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
+{
+    int32_t i;
+    side->slots = m->next;
+    for (i = 0; i < side->streams; i++) {
+        dpari_move_stream *s = &side->stream[i];
+        int64_t most = 0;
+        dpari_stream_rewind(s);
+        while (s->item >= 0) {
+            dpari_stream_cut(m, side, s);
+            most = dpari_most(most, s->m_count);
+        }
+        s->messages = s->message;
+        dpari_stream_rewind(s);
+        s->slot = m->next;
+        if (s->peer != m->c->rank || s->ops) {
+            m->next += (most * m->bytes + 63) / 64 * 64;
+        }
+    }
+    for (i = 0; i < side->streams; i++) {
+        dpari_move_stream *s = &side->stream[i];
+        if (s->ops && s->messages > 1) {
+            s->round = (int32_t *)dpari_carve(m, s->messages, 4);
+        }
+    }
+}
+
+static void dpari_side_build(dpari_move *m, dpari_move_side *side, dpari_move_source *source,
+                             int32_t direction, const dpari_move_totals *sum)
+{
+    const int64_t streams = dpari_least(sum->items, m->c->size);
+    int32_t i;
+    side->item = (dpari_move_item *)dpari_carve(m, sum->items, (int64_t)sizeof(dpari_move_item));
+    side->stream = (dpari_move_stream *)dpari_carve(m, streams, (int64_t)sizeof(dpari_move_stream));
+    side->of_peer = (int32_t *)dpari_carve(m, m->c->size, 4);
+    side->items = 0;
+    side->streams = 0;
+    for (i = 0; i < m->c->size; i++) {
+        side->of_peer[i] = 0;
+    }
+    (void)dpari_source_begin(source, direction, NULL); /* it began before */
+    dpari_side_fill(side, source);
+    dpari_side_cut(m, side);
+}
+
+/* ---- receiving in order ------------------------------------------------------------------------
+ */
+
+/* Is item i a part of the same box as the one before it? */
+static int dpari_item_continues(const dpari_move_side *in, int64_t i)
+{
+    const dpari_move_item *a = &in->item[i - 1], *b = &in->item[i];
+    int32_t d;
+    if (b->op == DPAR_COPY || (a->op != DPAR_COPY && a->op != b->op) || a->at != b->at ||
+        a->flip != b->flip || a->volume != b->volume) {
+        return 0;
+    }
+    for (d = 0; d < in->array.dims; d++) {
+        if (a->extent[d] != b->extent[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* From item `begin` on: the end of those that are reduced at once, each from another rank. */
+static int64_t dpari_group_end(dpari_move *m, int64_t begin)
+{
+    dpari_move_side *in = &m->in;
+    int64_t i = begin;
+    m->stamp++;
+    do {
+        in->stream[in->item[i].stream].stamp = m->stamp;
+        i++;
+    } while (i < in->items && dpari_item_continues(in, i) &&
+             in->stream[in->item[i].stream].stamp != m->stamp);
+    return i;
+}
+
+/* How many elements can be reduced now: all of the group's messages must hold them, and what they
+ * are added to must be there (`leader`, or NULL). */
+static int64_t dpari_group_ready(const dpari_move *m, const dpari_move_item *leader, int64_t begin,
+                                 int64_t end)
+{
+    const int64_t done = m->in.item[begin].done;
+    int64_t n = m->in.item[begin].volume - done, i;
+    for (i = begin; i < end; i++) {
+        const dpari_move_stream *s = &m->in.stream[m->in.item[i].stream];
+        if (!s->loaded || s->take != i || s->take_offset != done) {
+            return 0;
+        }
+        n = dpari_least(n, s->m_count - s->take_at);
+    }
+    return leader == NULL || leader->done >= done + n ? n : 0;
+}
+
+/* Passes over n elements of the part that comes next, and over copies behind it. */
+static void dpari_stream_take(const dpari_move_side *in, dpari_move_stream *s, int64_t n)
+{
+    s->take_offset += n;
+    s->take_at += n;
+    if (s->take_offset == in->item[s->take].volume) {
+        s->take_offset = 0;
+        s->take = in->item[s->take].next;
+        while (s->take_at < s->m_count && in->item[s->take].op == DPAR_COPY) {
+            s->take_at += in->item[s->take].volume;
+            s->take = in->item[s->take].next;
+        }
+    }
+    s->loaded = s->take_at < s->m_count;
+}
+
+static void dpari_group_reduce(dpari_move *m, int64_t begin, int64_t end, int64_t n, int dry)
+{
+    dpari_move_side *in = &m->in;
+    const dpari_move_item *it = &in->item[begin];
+    const int64_t done = it->done;
+    int64_t i;
+    for (i = begin; i < end; i++) {
+        const dpari_move_stream *s = &in->stream[in->item[i].stream];
+        m->part[1 + i - begin] = dry ? NULL : s->memory + s->take_at * m->bytes;
+    }
+    if (!dry) {
+        dpari_item_combine(&in->array, it, done, done + n, m->part, (int32_t)(1 + end - begin),
+                           it->op);
+    }
+    for (i = begin; i < end; i++) {
+        dpari_stream_take(in, &in->stream[in->item[i].stream], n);
+        in->item[i].done += n;
+    }
+}
+
+/* Combines what has come, in the order of the list, as far as it goes. dry: only counts. */
+static void dpari_move_combine(dpari_move *m, int dry)
+{
+    dpari_move_side *in = &m->in;
+    while (m->head < in->items) {
+        const dpari_move_item *it = &in->item[m->head], *leader = NULL;
+        int64_t begin = m->head, end, n;
+        if (it->op == DPAR_COPY) {
+            if (begin + 1 < in->items && dpari_item_continues(in, begin + 1)) {
+                leader = it;
+                begin++;
+            } else if (it->done < it->volume) {
+                return;
+            } else {
+                m->head++;
+                continue;
+            }
+        }
+        end = dpari_group_end(m, begin);
+        n = dpari_group_ready(m, leader, begin, end);
+        if (n == 0) {
+            return;
+        }
+        dpari_group_reduce(m, begin, end, n, dry);
+        if (in->item[begin].done == in->item[begin].volume) {
+            m->head = end;
+        }
+    }
+}
+
+/* The present message of s has come: copies go to their places (unless they lie there), the rest
+ * waits for its turn. */
+static void dpari_stream_arrive(dpari_move *m, dpari_move_stream *s, int dry)
+{
+    dpari_move_side *in = &m->in;
+    int64_t i = s->m_item, offset = s->m_offset, at = 0;
+    while (at < s->m_count) {
+        dpari_move_item *it = &in->item[i];
+        const int64_t n = dpari_least(it->volume - offset, s->m_count - at);
+        if (it->op != DPAR_COPY && !s->loaded) {
+            s->loaded = 1;
+            s->take = i;
+            s->take_offset = offset;
+            s->take_at = at;
+        } else if (it->op == DPAR_COPY) {
+            if (!dry && s->memory != NULL) {
+                dpari_item_unpack(&in->array, it, offset, offset + n, s->memory + at * m->bytes);
+            }
+            it->done += n;
+        }
+        at += n;
+        offset = 0;
+        i = it->next;
+    }
+}
+
+/* Does the next message of a stream come, or go, in this round? Boxes that are combined come when
+ * the message before is used up: their receiver says when. */
+static int dpari_comes(const dpari_move_stream *s)
+{
+    return s->message < s->messages && !s->loaded;
+}
+
+static int dpari_goes(const dpari_move *m, const dpari_move_stream *s, int64_t round)
+{
+    return s->peer != m->c->rank && s->message < s->messages &&
+           (s->round != NULL ? s->round[s->message] : s->message) == round;
+}
+
+/* What stays on the rank: copied at once, when nothing of it is combined. */
+static void dpari_move_self(dpari_move *m, int dry)
+{
+    const int32_t me = m->c->rank;
+    dpari_move_stream *to, *from;
+    int64_t i, k;
+    if (m->in.of_peer[me] == 0 || m->out.of_peer[me] == 0) {
+        return;
+    }
+    to = &m->in.stream[m->in.of_peer[me] - 1];
+    from = &m->out.stream[m->out.of_peer[me] - 1];
+    if (to->ops) {
+        return;
+    }
+    for (i = to->first, k = from->first; i >= 0; i = m->in.item[i].next, k = m->out.item[k].next) {
+        if (!dry) {
+            dpari_item_copy(&m->in.array, &m->in.item[i], &m->out.array, &m->out.item[k]);
+        }
+        m->in.item[i].done = m->in.item[i].volume;
+    }
+    to->messages = from->messages = 0;
+}
+
+/* Plays the receiving side without data: in which round each message comes. Returns the rounds. */
+static int64_t dpari_move_plan(dpari_move *m)
+{
+    int64_t round, i;
+    int32_t k, more = 1;
+    dpari_move_self(m, 1);
+    for (round = 0; more; round++) {
+        more = 0;
+        for (k = 0; k < m->in.streams; k++) {
+            dpari_move_stream *s = &m->in.stream[k];
+            if (dpari_comes(s)) {
+                if (s->round != NULL) {
+                    s->round[s->message] = (int32_t)round;
+                }
+                dpari_stream_cut(m, &m->in, s);
+                dpari_stream_arrive(m, s, 1);
+                more = 1;
+            }
+        }
+        dpari_move_combine(m, 1);
+    }
+    for (k = 0; k < m->in.streams; k++) {
+        dpari_stream_rewind(&m->in.stream[k]);
+    }
+    for (i = 0; i < m->in.items; i++) {
+        m->in.item[i].done = 0;
+    }
+    m->head = 0;
+    return round - 1;
+}
+
+/* ---- moving ------------------------------------------------------------------------------------
+ */
+
+/* The communicator's own sentence. */
+static dpar_status dpari_move_failed(const dpari_move *m, dpar_status st, dpar_why *why)
+{
+    if (why != NULL && st < 0) {
+        *why = m->c->why;
+    }
+    return st;
+}
+
+/* Where elements of one box lie in a row: the place of the present message, if it is in the array.
+ */
+static int dpari_stream_in_place(const dpari_move_side *side, const dpari_move_stream *s,
+                                 int64_t *at)
+{
+    const dpari_move_item *it = &side->item[s->m_item];
+    int64_t run;
+    if (s->m_count > it->volume - s->m_offset) {
+        return 0;
+    }
+    run = dpari_item_run(&side->array, it);
+    if (s->m_offset / run != (s->m_offset + s->m_count - 1) / run) {
+        return 0;
+    }
+    *at = dpari_item_at(&side->array, it, s->m_offset) * side->array.bytes;
+    return 1;
+}
+
+/* The next message of a send: where it lies, or packed into the slot. */
+static const unsigned char *dpari_stream_load(dpari_move *m, dpari_move_stream *s, int in_place)
+{
+    int64_t i, offset, at = 0;
+    dpari_stream_cut(m, &m->out, s);
+    if (in_place && dpari_stream_in_place(&m->out, s, &at)) {
+        return m->out.array.from + at;
+    }
+    i = s->m_item;
+    offset = s->m_offset;
+    for (at = 0; at < s->m_count; i = m->out.item[i].next) {
+        const dpari_move_item *it = &m->out.item[i];
+        const int64_t n = dpari_least(it->volume - offset, s->m_count - at);
+        dpari_item_pack(&m->out.array, it, offset, offset + n, s->slot + at * m->bytes);
+        at += n;
+        offset = 0;
+    }
+    return s->slot;
+}
+
+/* Receives say to senders when messages of theirs are wanted. */
+static dpar_status dpari_move_tell(dpari_move *m)
+{
+    dpar_status st = DPAR_OK, first = DPAR_OK;
+    int32_t k;
+    for (k = 0; k < m->out.streams + m->in.streams && first == DPAR_OK; k++) {
+        const int sends = k < m->out.streams;
+        dpari_move_stream *s = sends ? &m->out.stream[k] : &m->in.stream[k - m->out.streams];
+        if (s->round == NULL || s->peer == m->c->rank) {
+            continue;
+        }
+        first = sends ? dpar_recv(m->c, s->round, s->messages, DPAR_I32, s->peer, m->tag, &s->work)
+                      : dpar_send(m->c, s->round, s->messages, DPAR_I32, s->peer, m->tag, &s->work);
+    }
+    for (k = 0; k < m->out.streams + m->in.streams; k++) {
+        st = dpar_wait(k < m->out.streams ? &m->out.stream[k].work
+                                          : &m->in.stream[k - m->out.streams].work);
+        first = first == DPAR_OK ? st : first;
+    }
+    return first;
+}
+
+/* What the rank has for itself and combines: as if it had come. */
+static void dpari_move_own(dpari_move *m, dpari_move_stream *s)
+{
+    dpari_move_stream *from = &m->out.stream[m->out.of_peer[m->c->rank] - 1];
+    dpari_stream_cut(m, &m->in, s);
+    s->memory = dpari_stream_load(m, from, 1);
+    dpari_stream_arrive(m, s, 0);
+}
+
+/* Posts the receives of a round: into the array where a message is a copy that lies in a row. */
+static dpar_status dpari_round_receive(dpari_move *m)
+{
+    int32_t k;
+    for (k = 0; k < m->in.streams; k++) {
+        dpari_move_stream *s = &m->in.stream[k];
+        unsigned char *place = s->slot;
+        int64_t at;
+        dpar_status st;
+        s->fresh = dpari_comes(s) && s->peer != m->c->rank;
+        if (!s->fresh) {
+            continue;
+        }
+        dpari_stream_cut(m, &m->in, s);
+        s->memory = place;
+        if (m->in.item[s->m_item].op == DPAR_COPY && dpari_stream_in_place(&m->in, s, &at)) {
+            s->memory = NULL;
+            place = m->in.array.to + at;
+        }
+        st = dpar_recv(m->c, place, s->m_count, m->type, s->peer, m->tag, &s->work);
+        if (st < 0) {
+            return st;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_round_send(dpari_move *m, int64_t round, int32_t *more)
+{
+    int32_t k;
+    for (k = 0; k < m->out.streams; k++) {
+        dpari_move_stream *s = &m->out.stream[k];
+        dpar_status st;
+        *more |= s->peer != m->c->rank && s->message < s->messages;
+        if (!dpari_goes(m, s, round)) {
+            continue;
+        }
+        st = dpar_wait(&s->work); /* the slot is free */
+        if (st == DPAR_OK) {
+            const unsigned char *message = dpari_stream_load(m, s, 1);
+            st = dpar_send(m->c, message, s->m_count, m->type, s->peer, m->tag, &s->work);
+        }
+        if (st < 0) {
+            return st;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_round_end(dpari_move *m, int32_t *more)
+{
+    int32_t k;
+    for (k = 0; k < m->in.streams; k++) {
+        dpari_move_stream *s = &m->in.stream[k];
+        dpar_status st;
+        *more |= s->message < s->messages;
+        if (s->peer == m->c->rank && dpari_comes(s)) {
+            dpari_move_own(m, s);
+        }
+        if (s->fresh) {
+            st = dpar_wait(&s->work);
+            if (st < 0) {
+                return st;
+            }
+            dpari_stream_arrive(m, s, 0);
+        }
+    }
+    dpari_move_combine(m, 0);
+    return DPAR_OK;
+}
+
+static dpar_status dpari_move_p2p(dpari_move *m)
+{
+    dpar_status st = dpari_move_tell(m), end;
+    int64_t round;
+    int32_t k, more = 1;
+    for (round = 0; st == DPAR_OK && more; round++) {
+        more = 0;
+        st = dpari_round_receive(m);
+        st = st == DPAR_OK ? dpari_round_send(m, round, &more) : st;
+        st = st == DPAR_OK ? dpari_round_end(m, &more) : st;
+    }
+    for (k = 0; k < m->out.streams + m->in.streams; k++) {
+        end = dpar_wait(k < m->out.streams ? &m->out.stream[k].work
+                                           : &m->in.stream[k - m->out.streams].work);
+        st = st == DPAR_OK ? end : st;
+    }
+    return st;
+}
+
+/* One round as an all-to-all of slots. */
+static dpar_status dpari_round_exchange(dpari_move *m, int64_t round)
+{
+    const int32_t size = m->c->size;
+    int64_t *out = m->count, *out_at = out + size, *in = out_at + size, *in_at = in + size;
+    int32_t k;
+    dpari_zero(m->count, (size_t)size * 32);
+    for (k = 0; k < m->out.streams; k++) {
+        dpari_move_stream *s = &m->out.stream[k];
+        if (dpari_goes(m, s, round)) {
+            (void)dpari_stream_load(m, s, 0);
+            out[s->peer] = s->m_count;
+            out_at[s->peer] = (s->slot - m->out.slots) / m->bytes;
+        }
+    }
+    for (k = 0; k < m->in.streams; k++) {
+        dpari_move_stream *s = &m->in.stream[k];
+        s->fresh = dpari_comes(s) && s->peer != m->c->rank;
+        if (s->fresh) {
+            dpari_stream_cut(m, &m->in, s);
+            s->memory = s->slot;
+            in[s->peer] = s->m_count;
+            in_at[s->peer] = (s->slot - m->in.slots) / m->bytes;
+        }
+    }
+    return dpar_all_to_all_v(m->c, m->out.slots, out, out_at, m->in.slots, in, in_at, m->type,
+                             NULL);
+}
+
+static dpar_status dpari_move_collective(dpari_move *m, int64_t rounds)
+{
+    dpar_status st = dpari_move_tell(m);
+    int64_t most = 0, round;
+    int32_t k, more = 0;
+    for (k = 0; k < m->out.streams; k++) {
+        const dpari_move_stream *s = &m->out.stream[k];
+        const int64_t n = s->round != NULL ? s->round[s->messages - 1] + 1 : s->messages;
+        rounds = dpari_most(rounds, s->peer != m->c->rank ? n : 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(m->c, &rounds, &most, 1, DPAR_I64, DPAR_MAX, NULL);
+    }
+    for (round = 0; st == DPAR_OK && round < most; round++) {
+        st = dpari_round_exchange(m, round);
+        st = st == DPAR_OK ? dpari_round_end(m, &more) : st;
+    }
+    return st;
+}
+
+static int dpari_move_plans(const dpari_move *m)
+{
+    int32_t k;
+    for (k = 0; k < m->in.streams; k++) {
+        if (m->in.stream[k].round != NULL) {
+            return 1;
+        }
+    }
+    return m->collective;
+}
+
+/* The rounds of lists that were built. */
+static dpar_status dpari_move_go(dpari_move *m, dpar_why *why)
+{
+    const int64_t rounds = dpari_move_plans(m) ? dpari_move_plan(m) : 0;
+    dpar_status st;
+    dpari_move_self(m, 0);
+    dpari_move_combine(m, 0);
+    st = m->collective ? dpari_move_collective(m, rounds) : dpari_move_p2p(m);
+    if (st != DPAR_OK) {
+        return dpari_move_failed(m, st, why);
+    }
+    return m->head == m->in.items
+               ? DPAR_OK
+               : dpari_say(DPAR_E_MISMATCH, why, "only # of # boxes came: the lists do not fit",
+                           m->head, m->in.items, 0, 0);
+}
+
+static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpari_move_totals *out,
+                             const dpari_move_totals *in, unsigned char *scratch)
+{
+    m->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
+    dpari_side_build(m, &m->out, source, DPAR_SENDS, out);
+    dpari_side_build(m, &m->in, source, DPAR_RECEIVES, in);
+    m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
+    m->count = m->collective ? (int64_t *)dpari_carve(m, m->c->size, 32) : NULL;
+}
+
+/* ---- what both forms begin with ----------------------------------------------------------------
+ */
+
+static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
+                                   const dpar_move_options *o, dpar_why *why)
+{
+    enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
+    const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / c->size));
+    dpari_zero(m, sizeof *m);
+    m->c = c;
+    m->type = type;
+    m->bytes = dpar_type_bytes(type);
+    m->tag = o->tag;
+    m->collective = o->how == DPAR_MOVE_COLLECTIVE;
+    if (m->bytes == 0) {
+        return dpari_say(DPAR_E_ARG, why, "type # has no elements of whole bytes", type, 0, 0, 0);
+    }
+    if (o->how < DPAR_MOVE_AUTO || o->how > DPAR_MOVE_COLLECTIVE || o->tag < 0 ||
+        o->piece_bytes < 0 || o->scratch_bytes < 0) {
+        return dpari_say(DPAR_E_ARG, why, "options: how #, tag #, pieces of # B, scratch of # B",
+                         o->how, o->tag, o->piece_bytes, o->scratch_bytes);
+    }
+    m->piece = dpari_most(1, (o->piece_bytes > 0 ? o->piece_bytes : usual) / m->bytes);
+    m->alone = dpari_least(m->piece, ALONE / m->bytes);
+    return DPAR_OK;
+}
+
+/* The caller's scratch, or the communicator's. */
+static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move_options *o,
+                                      int64_t bytes, void **scratch, dpar_why *why)
+{
+    dpar_status st;
+    if (bytes < 0) {
+        return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
+    }
+    if (o->scratch != NULL) {
+        *scratch = o->scratch;
+        return bytes <= o->scratch_bytes
+                   ? DPAR_OK
+                   : dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed", o->scratch_bytes,
+                               bytes, 0, 0);
+    }
+    st = dpar_comm_alloc(m->c, bytes, scratch);
+    return st == DPAR_OK ? st : dpari_move_failed(m, st, why);
+}
+
+static void dpari_move_release(const dpari_move *m, const dpar_move_options *o, void *scratch)
+{
+    if (o->scratch == NULL && scratch != NULL) {
+        dpar_comm_release(m->c, scratch);
+    }
+}
+
+static int dpari_memory_overlaps(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
+{
+    const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return x < y + (uintptr_t)b_bytes && y < x + (uintptr_t)a_bytes;
+}
+
+/* ---- lists -------------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t, int64_t n,
+                                    const int64_t *shape, int32_t dims, dpar_why *why)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        dpar_status st = dpari_check_box(&t[i], dims, shape, why);
+        st = st == DPAR_OK ? dpari_check_op(&t[i], m->type, why) : st;
+        if (st != DPAR_OK) {
+            return st;
+        }
+        if (t[i].peer < 0 || t[i].peer >= m->c->size) {
+            return dpari_say(DPAR_E_ARG, why, "transfer #: peer # is no rank of # ranks", i,
+                             t[i].peer, m->c->size, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Averages whose parts do not all come at once; what a rank sends itself and does not receive. */
+static dpar_status dpari_list_fits(dpari_move *m, dpar_why *why)
+{
+    const int32_t me = m->c->rank;
+    const dpari_move_stream *to, *from;
+    int64_t i, k, end;
+    for (i = 0; i < m->in.items; i = end) {
+        end = i + 1;
+        if (m->in.item[i].op == DPAR_COPY && end < m->in.items &&
+            dpari_item_continues(&m->in, end)) {
+            end = dpari_group_end(m, end);
+        } else if (m->in.item[i].op == DPAR_AVG) {
+            return dpari_say(DPAR_E_ARG, why, "receive #: an average without a copy before it", i,
+                             0, 0, 0);
+        }
+    }
+    i = k = -1;
+    if (m->in.of_peer[me] > 0) {
+        to = &m->in.stream[m->in.of_peer[me] - 1];
+        i = to->first;
+    }
+    if (m->out.of_peer[me] > 0) {
+        from = &m->out.stream[m->out.of_peer[me] - 1];
+        k = from->first;
+    }
+    for (; i >= 0 && k >= 0; i = m->in.item[i].next, k = m->out.item[k].next) {
+        int32_t d;
+        for (d = 0; d < m->in.array.dims; d++) {
+            if (m->in.item[i].extent[d] != m->out.item[k].extent[d]) {
+                break;
+            }
+        }
+        if (d < m->in.array.dims) {
+            break;
+        }
+    }
+    return i < 0 && k < 0
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why, "rank # sends itself other boxes than it receives", me,
+                           0, 0, 0);
+}
+
+/* Arrays and lists of one rank, judged. */
+static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s, const void *in,
+                                     const int64_t *in_shape, void *out, const int64_t *out_shape,
+                                     dpar_why *why)
+{
+    const dpar_transfer *sends = s->list[DPAR_SENDS], *receives = s->list[DPAR_RECEIVES];
+    const int64_t n = s->n[DPAR_SENDS], k = s->n[DPAR_RECEIVES];
+    const int32_t dims = n > 0 && sends ? sends->dims : k > 0 && receives ? receives->dims : 0;
+    int64_t reads = 0, writes = 0;
+    dpar_status st = DPAR_OK;
+    if (n < 0 || k < 0 || (n > 0 && (!sends || !in)) || (k > 0 && (!receives || !out))) {
+        return dpari_say(DPAR_E_ARG, why, "# sends, # receives, or NULL for them or their array", n,
+                         k, 0, 0);
+    }
+    st = n > 0 ? dpari_array_init(&m->out.array, dims, in_shape, m->type, &reads, why) : st;
+    if (st == DPAR_OK && k > 0) {
+        st = dpari_array_init(&m->in.array, dims, out_shape, m->type, &writes, why);
+    }
+    st = st == DPAR_OK ? dpari_list_check(m, sends, n, in_shape, dims, why) : st;
+    st = st == DPAR_OK ? dpari_list_check(m, receives, k, out_shape, dims, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    m->out.array.from = (const unsigned char *)in;
+    m->in.array.to = (unsigned char *)out;
+    if (n > 0 && k > 0 && in != out &&
+        dpari_memory_overlaps(in, reads * m->bytes, out, writes * m->bytes)) {
+        return dpari_say(DPAR_E_ARG, why, "in and out overlap and are not the same", 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static void dpari_lists_source(dpari_move_source *s, const dpar_transfer *sends, int64_t n,
+                               const dpar_transfer *receives, int64_t m)
+{
+    dpari_zero(s, sizeof *s);
+    s->list[DPAR_SENDS] = sends;
+    s->n[DPAR_SENDS] = n;
+    s->list[DPAR_RECEIVES] = receives;
+    s->n[DPAR_RECEIVES] = m;
+}
+
+DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfer *sends, int64_t n,
+                                          const dpar_transfer *receives, int64_t m, int32_t type,
+                                          const dpar_move_options *options)
+{
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    dpari_move move;
+    dpari_move_source source;
+    dpari_move_totals out, in;
+    dpar_comm shape;
+    if (c == NULL || n < 0 || m < 0 || (n > 0 && sends == NULL) || (m > 0 && receives == NULL)) {
+        return -1;
+    }
+    shape = *c;
+    dpari_lists_source(&source, sends, n, receives, m);
+    if (dpari_move_init(&move, &shape, type, options ? options : &usual, NULL) != DPAR_OK ||
+        dpari_source_total(&source, DPAR_SENDS, &out, NULL) != DPAR_OK ||
+        dpari_source_total(&source, DPAR_RECEIVES, &in, NULL) != DPAR_OK) {
+        return -1;
+    }
+    return dpari_scratch_bytes(&move, &out, &in);
+}
+
+DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends, int64_t n,
+                                        const dpar_transfer *receives, int64_t m, const void *in,
+                                        const int64_t *in_shape, void *out,
+                                        const int64_t *out_shape, int32_t type,
+                                        const dpar_move_options *options, dpar_why *why)
+{
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    const dpar_move_options *o = options ? options : &usual;
+    dpari_move move;
+    dpari_move_source source;
+    dpari_move_totals sent, got;
+    void *scratch = NULL;
+    dpar_status st;
+    if (c == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
+    }
+    dpari_lists_source(&source, sends, n, receives, m);
+    st = dpari_move_init(&move, c, type, o, why);
+    st = st == DPAR_OK ? dpari_lists_ready(&move, &source, in, in_shape, out, out_shape, why) : st;
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_SENDS, &sent, why) : st;
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &got, why) : st;
+    if (st == DPAR_OK) {
+        const int64_t bytes = dpari_scratch_bytes(&move, &sent, &got);
+        st = dpari_move_scratch(&move, o, bytes, &scratch, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_move_build(&move, &source, &sent, &got, (unsigned char *)scratch);
+        st = dpari_list_fits(&move, why);
+        st = st == DPAR_OK ? dpari_move_go(&move, why) : st;
+    }
+    dpari_move_release(&move, o, scratch);
+    return st;
+}
+
+/* ---- layouts -----------------------------------------------------------------------------------
+ */
+
+static uint64_t dpari_hash(uint64_t h, int64_t v)
+{
+    int32_t i;
+    for (i = 0; i < 8; i++) { /* FNV-1a */
+        h = (h ^ ((uint64_t)v >> (8 * i) & 255u)) * UINT64_C(1099511628211);
+    }
+    return h;
+}
+
+static uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
+{
+    int32_t i, k;
+    h = dpari_hash(dpari_hash(h, l->mesh.axes), l->mesh.offset);
+    for (i = 0; i < l->mesh.axes; i++) {
+        const dpar_placement *p = &l->axis[i];
+        h = dpari_hash(dpari_hash(h, l->mesh.axis[i].size), l->mesh.axis[i].stride);
+        h = dpari_hash(dpari_hash(dpari_hash(h, p->kind), p->dim), p->rule);
+        h = dpari_hash(dpari_hash(dpari_hash(h, p->op), p->block), p->source);
+        h = dpari_hash(h, l->order[i]);
+        for (k = 0; p->cuts != NULL && k <= l->mesh.axis[i].size; k++) {
+            h = dpari_hash(h, p->cuts[k]);
+        }
+    }
+    h = dpari_hash(h, l->dims);
+    for (i = 0; i < l->dims; i++) {
+        h = dpari_hash(h, l->extent[i]);
+    }
+    return h;
+}
+
+static dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mesh *mesh, dpar_why *why)
+{
+    int64_t last = mesh->offset;
+    int32_t i;
+    for (i = 0; i < mesh->axes; i++) {
+        last += (int64_t)(mesh->axis[i].size - 1) * mesh->axis[i].stride;
+    }
+    return mesh->offset >= 0 && last < c->size
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why, "a layout on ranks # .. # of a communicator of # ranks",
+                           mesh->offset, last, c->size, 0);
+}
+
+/* May replicas cut parts of one sum differently where that would be heard: 16-bit sums round at
+ * every step, averages need all their parts at once? */
+static int dpari_sums_apart(const dpar_layout *from, int32_t type)
+{
+    int32_t i, sums = 0, averages = 0;
+    for (i = 0; i < from->mesh.axes; i++) {
+        sums |= from->axis[i].kind == DPAR_PARTIAL;
+        averages |= from->axis[i].kind == DPAR_PARTIAL && from->axis[i].op == DPAR_AVG;
+    }
+    return (averages || (sums && dpar_type_bytes(type) == 2)) && dpar_layout_copies(from) > 1;
+}
+
+typedef struct dpari_redistribution {
+    dpari_move move;
+    dpari_move_source source;
+    dpari_move_totals out[2], in[2]; /* as the replicas share; as copy 0 sends */
+    int64_t bytes;
+    int32_t may_fall_apart;
+} dpari_redistribution;
+
+/* What a rank moves, counted; needs no other. */
+static dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm *c,
+                                              const dpar_layout *from, const dpar_layout *to,
+                                              int32_t type, const dpar_move_options *o,
+                                              dpar_why *why)
+{
+    dpar_status st = dpari_move_init(&r->move, c, type, o, why);
+    int32_t k;
+    dpari_zero(&r->source, sizeof r->source);
+    r->source.from = from;
+    r->source.to = to;
+    r->source.rank = c->rank;
+    if (st == DPAR_OK && (from == NULL || to == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "a layout is NULL", 0, 0, 0, 0);
+    }
+    st = st == DPAR_OK ? dpari_mesh_fits(c, &from->mesh, why) : st;
+    st = st == DPAR_OK ? dpari_mesh_fits(c, &to->mesh, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    r->may_fall_apart = dpari_sums_apart(from, type) && o->per_node != DPAR_PRIMARY;
+    for (k = 0; k <= r->may_fall_apart && st == DPAR_OK; k++) {
+        int64_t bytes;
+        r->source.per_node = k ? DPAR_PRIMARY : o->per_node;
+        st = dpari_source_total(&r->source, DPAR_SENDS, &r->out[k], why);
+        st = st == DPAR_OK ? dpari_source_total(&r->source, DPAR_RECEIVES, &r->in[k], why) : st;
+        bytes = st == DPAR_OK ? dpari_scratch_bytes(&r->move, &r->out[k], &r->in[k]) : 0;
+        r->bytes = k == 0 || bytes < 0 ? bytes : dpari_most(r->bytes, bytes);
+    }
+    if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpar_type_reduces(type)) {
+        const char *name = dpar_type_name(type);
+        return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
+                              dpari_length(name), 0, 0, 0, 0);
+    }
+    return st;
+}
+
+/* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */
+static dpar_status dpari_side_array(dpari_move_array *a, const dpar_layout *l, int32_t rank,
+                                    const int64_t *whole, int32_t type, int64_t *shape,
+                                    int64_t *bytes, dpar_why *why)
+{
+    int64_t elements = 0;
+    int32_t coord[DPAR_MAX_AXES], d, empty = 0;
+    dpar_status st;
+    if (!dpar_mesh_coords(&l->mesh, rank, coord)) {
+        whole = NULL;
+        empty = 1;
+    }
+    dpar_layout_local(l, rank, shape, NULL);
+    for (d = 0; d < l->dims; d++) {
+        if (whole != NULL && whole[d] < shape[d]) {
+            return dpari_say(DPAR_E_ARG, why, "dim #: an array of # for # elements", d, whole[d],
+                             shape[d], 0);
+        }
+        empty |= shape[d] == 0;
+    }
+    st = dpari_array_init(a, l->dims, whole ? whole : shape, type, &elements, why);
+    *bytes = empty ? 0 : elements * a->bytes;
+    return st;
+}
+
+static dpar_status dpari_redistribution_arrays(dpari_redistribution *r, const dpar_layout *from,
+                                               const dpar_layout *to, const void *in, void *out,
+                                               const dpar_move_options *o, dpar_why *why)
+{
+    dpari_move *m = &r->move;
+    int64_t shape[DPAR_MAX_DIMS], reads, writes;
+    dpar_status st =
+        dpari_side_array(&m->out.array, from, m->c->rank, o->in_shape, m->type, shape, &reads, why);
+    if (st == DPAR_OK) {
+        st = dpari_side_array(&m->in.array, to, m->c->rank, o->out_shape, m->type, shape, &writes,
+                              why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if ((reads > 0 && in == NULL) || (writes > 0 && out == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "in has # B, out # B, and one of them is NULL", reads,
+                         writes, 0, 0);
+    }
+    if (reads > 0 && writes > 0 && dpari_memory_overlaps(in, reads, out, writes)) {
+        return dpari_say(DPAR_E_ARG, why, "in and out overlap", 0, 0, 0, 0);
+    }
+    m->out.array.from = (const unsigned char *)in;
+    m->in.array.to = (unsigned char *)out;
+    return DPAR_OK;
+}
+
+/* The same status on all ranks, and are they at the same? One small all-reduce. *apart: on some
+ * rank the parts of a sum do not come together. */
+static dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st, uint64_t hash,
+                                              int32_t *apart, dpar_why *why)
+{
+    int64_t mine[4], all[4] = {0, 0, 0, 0}, rank;
+    dpar_status worst, run;
+    const char *text;
+    mine[0] = (int64_t)st * (INT64_C(1) << 32) + c->rank;
+    mine[1] = (int64_t)(hash >> 2);
+    mine[2] = -mine[1];
+    mine[3] = -*apart;
+    run = dpar_all_reduce(c, mine, all, 4, DPAR_I64, DPAR_MIN, NULL);
+    if (run != DPAR_OK) {
+        if (why != NULL && st == DPAR_OK) {
+            *why = c->why;
+        }
+        return st != DPAR_OK ? st : run;
+    }
+    worst = (dpar_status)dpari_floor_div(all[0], INT64_C(1) << 32);
+    rank = all[0] - (int64_t)worst * (INT64_C(1) << 32);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (worst != DPAR_OK) {
+        text = dpar_status_text(worst);
+        return dpari_say_word(worst, why, "redistribute: rank # cannot: @", text,
+                              dpari_length(text), rank, 0, 0, 0);
+    }
+    if (all[1] != -all[2]) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "redistribute: the ranks gave different layouts, types or options", 0, 0,
+                         0, 0);
+    }
+    *apart = all[3] != 0;
+    return DPAR_OK;
+}
+
+/* A rank with elements that nobody sends holds nothing of a sum that begins. */
+static void dpari_move_zeros(dpari_move *m, const dpar_layout *to)
+{
+    unsigned char zeros[4096];
+    dpari_move_item it;
+    int64_t i, n;
+    int32_t coord[DPAR_MAX_AXES], d;
+    dpari_zero(&it, sizeof it);
+    dpar_layout_local(to, m->c->rank, it.extent, NULL);
+    it.volume = 1;
+    for (d = 0; d < to->dims; d++) {
+        it.volume *= it.extent[d];
+    }
+    if (it.volume == 0 || m->in.items > 0 || !dpar_mesh_coords(&to->mesh, m->c->rank, coord)) {
+        return;
+    }
+    dpari_zero(zeros, sizeof zeros);
+    for (i = 0; i < it.volume; i += n) {
+        n = dpari_least(it.volume - i, (int64_t)sizeof zeros / m->bytes);
+        dpari_item_unpack(&m->in.array, &it, i, i + n, zeros);
+    }
+}
+
+DPAR_API dpar_status dpar_redistribute_run_bytes(const dpar_comm *c, const dpar_layout *from,
+                                                 const dpar_layout *to, int32_t type,
+                                                 const dpar_move_options *options, int64_t *bytes,
+                                                 dpar_why *why)
+{
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    dpari_redistribution r;
+    dpar_comm shape;
+    dpar_status st;
+    if (c == NULL || bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator or bytes is NULL", 0, 0, 0, 0);
+    }
+    shape = *c;
+    st = dpari_redistribution_count(&r, &shape, from, to, type, options ? options : &usual, why);
+    if (st == DPAR_OK && r.bytes < 0) {
+        return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
+    }
+    *bytes = st == DPAR_OK ? r.bytes : *bytes;
+    return st;
+}
+
+DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from,
+                                           const dpar_layout *to, const void *in, void *out,
+                                           int32_t type, const dpar_move_options *options,
+                                           dpar_why *why)
+{
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    const dpar_move_options *o = options ? options : &usual;
+    dpari_redistribution r;
+    void *scratch = NULL;
+    uint64_t hash = UINT64_C(14695981039346656037);
+    dpar_status st;
+    int32_t apart = 0;
+    if (c == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_redistribution_count(&r, c, from, to, type, o, why);
+    st = st == DPAR_OK ? dpari_redistribution_arrays(&r, from, to, in, out, o, why) : st;
+    st = st == DPAR_OK ? dpari_move_scratch(&r.move, o, r.bytes, &scratch, why) : st;
+    if (st == DPAR_OK) {
+        hash = dpari_hash_layout(dpari_hash_layout(dpari_hash(hash, type), from), to);
+        hash = dpari_hash(dpari_hash(hash, r.move.collective), o->per_node);
+        hash = dpari_hash(dpari_hash(hash, o->tag), r.move.piece);
+        apart = r.may_fall_apart && r.in[0].apart;
+    }
+    st = dpari_redistribution_agree(c, st, hash, &apart, why);
+    if (st == DPAR_OK) {
+        r.source.per_node = apart ? DPAR_PRIMARY : o->per_node;
+        dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], (unsigned char *)scratch);
+        dpari_move_zeros(&r.move, to);
+        st = dpari_move_go(&r.move, why);
+    }
+    dpari_move_release(&r.move, o, scratch);
+    return st;
 }
 
 /* ==== run/os.c ==== */
@@ -30222,7 +32054,7 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
 enum { DPARI_VERSION = 1 };
 
-static int64_t dpari_up_to(int64_t bytes, int64_t unit)
+static int64_t dpari_in_units(int64_t bytes, int64_t unit)
 {
     return (bytes + unit - 1) / unit * unit;
 }
@@ -30244,7 +32076,7 @@ static int64_t dpari_heap_begin(int64_t ranks)
 {
     int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
     int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
-    return dpari_up_to(bytes, INT64_C(65536)); /* the largest page in use */
+    return dpari_in_units(bytes, INT64_C(65536)); /* the largest page in use */
 }
 
 static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
@@ -30321,7 +32153,7 @@ DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
     if (status != DPAR_OK) {
         return status;
     }
-    heap = dpari_up_to(heap < least ? least : heap, INT64_C(65536));
+    heap = dpari_in_units(heap < least ? least : heap, INT64_C(65536));
     /* only addresses are taken here: where a limit forbids so many, fewer do */
     for (; number != 0 && heap >= least; heap = number ? heap / 2 / 65536 * 65536 : heap) {
         if ((uint64_t)heap < (uint64_t)SIZE_MAX / 4 / (uint64_t)ranks) {
@@ -30605,7 +32437,7 @@ DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **mem
     if (take > w->head->heap_bytes) {
         return DPAR_E_MEMORY;
     }
-    take = dpari_up_to(take, dpari_os_page());
+    take = dpari_in_units(take, dpari_os_page());
     at = dpari_heap_gap(w, take, &place);
     if (at < 0 || (w->segment.fd >= 0 && dpari_os_reserve(w->segment.fd, at, take) != 0)) {
         return DPAR_E_MEMORY;
@@ -32048,7 +33880,7 @@ enum {
     DPARI_P2P_BLOCK = 8192,
     DPARI_P2P_DIRECT = 4096,    /* registered messages from here on are copied once */
     DPARI_P2P_EAGER = 65536,    /* larger ones wait for their receive */
-    DPARI_P2P_CMA = 262144,     /* where reading another process becomes worth the call */
+    DPARI_P2P_SHARE = 32768,    /* both ranks copy a half, if they are there and can */
     DPARI_P2P_STREAM = 8 << 20, /* where copies go past the cache */
     DPARI_P2P_OFTEN = 16,       /* looks at one channel for one at all */
     DPARI_P2P_PATIENT = 256,    /* looks in vain after which it is no hurry */
@@ -32094,7 +33926,10 @@ typedef struct dpari_p2p_cell {
 
 /* Payload of RTS and CTS: memory of the rank that wrote it. */
 typedef struct dpari_p2p_where {
-    uint64_t ref, address;
+    uint64_t ref;     /* 0: it is not registered */
+    uint64_t address; /* in its process */
+    int64_t begin;    /* CTS: where the part begins that the sender is to copy */
+    int64_t present;  /* RTS: the sender waits in a call, and will answer at once */
 } dpari_p2p_where;
 
 typedef struct dpari_p2p_channel {
@@ -32340,8 +34175,8 @@ static void dpari_p2p_copy(void *to, const void *from, int64_t bytes)
 
 static void dpari_p2p_copy_large(const dpari_world *w, void *to, const void *from, int64_t bytes)
 {
-    (void)w;
-    dpari_p2p_copy(to, from, bytes);
+    const int32_t plain = w->head->plain;
+    dpari_kern_copy(to, from, bytes, bytes >= DPARI_P2P_STREAM && !(plain & DPAR_WITHOUT_STREAM));
 }
 
 /* ---- writing into a channel -------------------------------------------------------------------
@@ -32401,20 +34236,19 @@ static void dpari_p2p_send_answer(dpari_world *w, dpari_p2p_link *link, dpari_p2
 }
 
 /* CTS, FIN or PUT for the message `id`, now or as soon as there is room. 0: no memory. */
-static int dpari_p2p_answer(dpari_world *w, int32_t peer, uint16_t kind, uint32_t id, uint64_t ref)
+static int dpari_p2p_answer(dpari_world *w, int32_t peer, int kind, uint32_t id,
+                            const dpari_p2p_where *where)
 {
     dpari_p2p *p = dpari_p2p_of(w);
     dpari_p2p_link *link = &p->link[peer];
     dpari_p2p_note *n;
     dpari_p2p_head head = {0, 0, 0, 0, 0, 0};
-    dpari_p2p_where where = {0, 0};
     head.id = id;
-    head.kind = kind;
-    where.ref = ref;
+    head.kind = (uint16_t)kind;
     if (!link->answers.first && dpari_p2p_channel_open(w, link, peer) == DPAR_OK) {
         dpari_p2p_cell *cell = dpari_p2p_room(w, link);
         if (cell) {
-            dpari_p2p_send_answer(w, link, cell, &head, &where);
+            dpari_p2p_send_answer(w, link, cell, &head, where);
             return 1;
         }
     }
@@ -32423,15 +34257,17 @@ static int dpari_p2p_answer(dpari_world *w, int32_t peer, uint16_t kind, uint32_
         return 0;
     }
     n->head = head;
-    n->where = where;
+    n->where = *where;
     dpari_p2p_note_append(&link->answers, n);
     return 1;
 }
 
-/* First bytes of a message that an EAGER record holds. */
-static int64_t dpari_p2p_first(int64_t bytes)
+/* Bytes of the piece at `at` when so many are left. The first are small, so that the receiver has
+ * something to copy soon. */
+static int64_t dpari_p2p_piece(int64_t at, int64_t left)
 {
-    return bytes < DPARI_P2P_BLOCK ? bytes : DPARI_P2P_BLOCK;
+    const int64_t most = at < DPARI_P2P_BLOCK ? DPARI_P2P_BLOCK / 2 : DPARI_P2P_BLOCK;
+    return left < most ? left : most;
 }
 
 static void dpari_p2p_envelope(const dpar_work *k, dpari_p2p_head *head)
@@ -32453,8 +34289,8 @@ static uint64_t dpari_p2p_ref(const dpari_world *w, const void *at, int64_t byte
 static int32_t dpari_p2p_put_envelope(dpari_world *w, dpari_p2p_link *link, dpar_work *k,
                                       dpari_p2p_cell *cell)
 {
-    const int64_t bytes = k->state[DPARI_P2P_BYTES], first = dpari_p2p_first(bytes);
-    dpari_p2p_where where = {0, 0};
+    const int64_t bytes = k->state[DPARI_P2P_BYTES], first = dpari_p2p_piece(0, bytes);
+    dpari_p2p_where where = {0, 0, 0, 0};
     int32_t phase = DPARI_P2P_DONE;
     dpari_p2p_envelope(k, &cell->head);
     cell->head.kind = DPARI_P2P_IS_EAGER;
@@ -32463,6 +34299,7 @@ static int32_t dpari_p2p_put_envelope(dpari_world *w, dpari_p2p_link *link, dpar
     }
     if (bytes > DPARI_P2P_EAGER || where.ref) {
         where.address = (uint64_t)(uintptr_t)k->call.in;
+        where.present = !w->crowded && DPARI_LOAD(&w->waiting);
         cell->head.kind = DPARI_P2P_IS_RTS;
         memcpy(cell->payload, &where, sizeof where);
         phase = DPARI_P2P_WAITING;
@@ -32482,7 +34319,7 @@ static int dpari_p2p_put_data(dpari_world *w, dpari_p2p_link *link, dpar_work *k
 {
     const int64_t bytes = k->state[DPARI_P2P_BYTES];
     while (k->state[DPARI_P2P_AT] < bytes) {
-        const int64_t at = k->state[DPARI_P2P_AT], piece = dpari_p2p_first(bytes - at);
+        const int64_t at = k->state[DPARI_P2P_AT], piece = dpari_p2p_piece(at, bytes - at);
         dpari_p2p_cell *cell = dpari_p2p_room(w, link);
         if (!cell) {
             return 0;
@@ -32591,6 +34428,16 @@ static void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head 
     dpari_p2p_finish(p, k, dpari_shm_break(s, DPAR_E_MISMATCH, buffer));
 }
 
+/* A broken communicator's memory may be in other use by now: it is not touched any more. */
+static int dpari_p2p_is_lost(dpari_p2p *p, dpar_work *k)
+{
+    dpar_status s = dpari_shm_broken((dpari_shm *)(void *)k->comm);
+    if (s != DPAR_OK) {
+        dpari_p2p_finish(p, k, s);
+    }
+    return s != DPAR_OK;
+}
+
 static int dpari_p2p_fits(const dpar_work *k, const dpari_p2p_head *head)
 {
     return k->state[DPARI_P2P_BYTES] == head->bytes && k->call.type == (int32_t)head->type;
@@ -32615,47 +34462,69 @@ static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *
     dpari_p2p_append(&link->arriving, k);
 }
 
+/* Copies from the sender's process. A sender that is there streams faster, with both cores; one
+ * that is not, or that has no core, would have to come first. */
 static int dpari_p2p_read(const dpari_world *w, dpari_p2p_link *link, int32_t peer, dpar_work *k,
                           const dpari_p2p_where *where)
 {
     const dpari_p2p *p = dpari_p2p_of(w);
-    const int64_t bytes = k->state[DPARI_P2P_BYTES];
-    if (!p->cma || link->no_cma || bytes < DPARI_P2P_CMA || !w->rank[w->me].can_cma) {
+    if (!p->cma || link->no_cma || where->present || !w->rank[w->me].can_cma) {
         return 0;
     }
-    link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address, bytes) != 0;
+    link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address,
+                                      k->state[DPARI_P2P_BYTES]) != 0;
     return !link->no_cma;
+}
+
+/* Asks the sender for the bytes from `begin` on (0: all); k waits for them. */
+static void dpari_p2p_ask(dpari_world *w, int32_t peer, dpar_work *k, uint32_t id, uint64_t ref,
+                          int64_t begin)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_p2p_where where = {0, 0, 0, 0};
+    where.ref = ref;
+    where.begin = begin;
+    k->state[DPARI_P2P_ID] = id;
+    k->state[DPARI_P2P_AT] = 0;
+    k->phase = DPARI_P2P_ARRIVING;
+    if (dpari_p2p_answer(w, peer, DPARI_P2P_IS_CTS, id, &where)) {
+        dpari_p2p_append(&p->link[peer].arriving, k);
+    } else {
+        dpari_p2p_finish(p, k, DPAR_E_MEMORY);
+    }
 }
 
 /* The envelope of a large message reaches its receive. */
 static void dpari_p2p_meet_large(dpari_world *w, int32_t peer, dpar_work *k,
                                  const dpari_p2p_head *head, const dpari_p2p_where *where)
 {
+    const dpari_p2p_where none = {0, 0, 0, 0};
     dpari_p2p *p = dpari_p2p_of(w);
-    dpari_p2p_link *link = &p->link[peer];
-    uint64_t ref = 0;
-    int known, done = 0;
+    int64_t mine = head->bytes; /* what this rank copies */
+    uint64_t ref;
     if (!dpari_p2p_fits(k, head)) {
         dpari_p2p_mismatch(p, k, head);
         return;
     }
-    if (where->ref) {
-        dpari_p2p_copy_large(w, k->call.out, dpari_at(w, where->ref), head->bytes);
-        done = 1;
-    } else {
-        ref = dpari_p2p_ref(w, k->call.out, head->bytes);
-        done = !ref && dpari_p2p_read(w, link, peer, k, where);
-    }
-    known = dpari_p2p_answer(w, peer, (uint16_t)(done ? DPARI_P2P_IS_FIN : DPARI_P2P_IS_CTS),
-                             head->id, ref);
-    if (done || !known) {
-        dpari_p2p_finish(p, k, known ? DPAR_OK : DPAR_E_MEMORY);
+    if (dpari_p2p_is_lost(p, k)) {
         return;
     }
-    k->state[DPARI_P2P_ID] = head->id;
-    k->state[DPARI_P2P_AT] = 0;
-    k->phase = DPARI_P2P_ARRIVING;
-    dpari_p2p_append(&link->arriving, k);
+    ref = dpari_p2p_ref(w, k->call.out, head->bytes);
+    if (where->ref) {
+        if (ref && where->present && mine >= DPARI_P2P_SHARE) {
+            mine = mine / 2 / DPARI_P2P_BLOCK * DPARI_P2P_BLOCK;
+            dpari_p2p_ask(w, peer, k, head->id, ref, mine);
+        }
+        dpari_p2p_copy_large(w, k->call.out, dpari_at(w, where->ref), mine);
+    } else if (!dpari_p2p_read(w, &p->link[peer], peer, k, where)) {
+        dpari_p2p_ask(w, peer, k, head->id, ref, 0);
+        return;
+    }
+    if (mine == head->bytes) {
+        dpari_p2p_finish(
+            p, k,
+            dpari_p2p_answer(w, peer, DPARI_P2P_IS_FIN, head->id, &none) ? DPAR_OK : DPAR_E_MEMORY);
+    }
 }
 
 /* ---- reading a channel ------------------------------------------------------------------------
@@ -32714,8 +34583,10 @@ static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_
 }
 
 /* The peer asks for a message: into its memory at once, or piece by piece. */
-static void dpari_p2p_take_cts(dpari_world *w, int32_t peer, uint32_t id, uint64_t ref)
+static void dpari_p2p_take_cts(dpari_world *w, int32_t peer, uint32_t id,
+                               const dpari_p2p_where *where)
 {
+    const dpari_p2p_where none = {0, 0, 0, 0};
     dpari_p2p *p = dpari_p2p_of(w);
     dpari_p2p_link *link = &p->link[peer];
     dpar_work *k = dpari_p2p_find(&link->waiting, id);
@@ -32723,10 +34594,15 @@ static void dpari_p2p_take_cts(dpari_world *w, int32_t peer, uint32_t id, uint64
         return;
     }
     dpari_p2p_take_off(&link->waiting, k);
-    if (ref) {
-        dpari_p2p_copy_large(w, dpari_at(w, ref), k->call.in, k->state[DPARI_P2P_BYTES]);
+    if (dpari_p2p_is_lost(p, k)) {
+        return;
+    }
+    if (where->ref) {
+        dpari_p2p_copy_large(w, (char *)dpari_at(w, where->ref) + where->begin,
+                             (const char *)k->call.in + where->begin,
+                             k->state[DPARI_P2P_BYTES] - where->begin);
         dpari_p2p_finish(
-            p, k, dpari_p2p_answer(w, peer, DPARI_P2P_IS_PUT, id, 0) ? DPAR_OK : DPAR_E_MEMORY);
+            p, k, dpari_p2p_answer(w, peer, DPARI_P2P_IS_PUT, id, &none) ? DPAR_OK : DPAR_E_MEMORY);
         return;
     }
     k->phase = DPARI_P2P_SENDING;
@@ -32753,15 +34629,15 @@ static int dpari_p2p_take(dpari_world *w, int32_t peer, const dpari_p2p_cell *ce
                        : head->kind == DPARI_P2P_IS_EAGER ? head->bytes <= DPARI_P2P_INLINE
                                                           : 1;
     const char *from = inside ? cell->payload : block;
-    dpari_p2p_where where = {0, 0};
+    dpari_p2p_where where = {0, 0, 0, 0};
     dpar_work *k;
     switch (head->kind) {
     case DPARI_P2P_IS_EAGER:
         k = dpari_p2p_match(&link->posted, head->comm, head->tag);
         if (!k) {
-            return dpari_p2p_keep(p, link, head, from, dpari_p2p_first(head->bytes));
+            return dpari_p2p_keep(p, link, head, from, dpari_p2p_piece(0, head->bytes));
         }
-        dpari_p2p_meet_eager(p, link, k, head, from, dpari_p2p_first(head->bytes));
+        dpari_p2p_meet_eager(p, link, k, head, from, dpari_p2p_piece(0, head->bytes));
         return 1;
     case DPARI_P2P_IS_RTS:
         k = dpari_p2p_match(&link->posted, head->comm, head->tag);
@@ -32774,7 +34650,7 @@ static int dpari_p2p_take(dpari_world *w, int32_t peer, const dpari_p2p_cell *ce
     case DPARI_P2P_IS_DATA: dpari_p2p_take_data(p, link, head, from); return 1;
     case DPARI_P2P_IS_CTS:
         memcpy(&where, from, sizeof where);
-        dpari_p2p_take_cts(w, peer, head->id, where.ref);
+        dpari_p2p_take_cts(w, peer, head->id, &where);
         return 1;
     case DPARI_P2P_IS_PUT: dpari_p2p_take_end(p, &link->arriving, head->id); return 1;
     default: dpari_p2p_take_end(p, &link->waiting, head->id); return 1;
@@ -32874,11 +34750,6 @@ static dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_wor
             return status;
         }
     }
-    if (call != &k->call) {
-        k->call = *call;
-    }
-    k->comm = &s->comm;
-    k->status = DPAR_OK;
     k->state[DPARI_P2P_ID] = link->ids++;
     k->state[DPARI_P2P_BYTES] = call->count * dpar_type_bytes(call->type);
     k->state[DPARI_P2P_AT] = 0;
@@ -33181,12 +35052,26 @@ static const dpar_work *dpari_awaited(const dpari_shm *s, const dpar_work *k)
     return k->call.kind < DPAR_COLLECTIVES && s->first ? s->first : k;
 }
 
+/* To close it after an error elsewhere: others may have seen that error before they had this
+ * communicator at all, and do not come. */
+static int dpari_close_in_vain(dpari_shm *s)
+{
+    int broken = 0;
+    for (dpari_shm *other = s->world->comms; other && s->closing; other = other->next) {
+        broken |= dpari_shm_broken(other) != DPAR_OK;
+    }
+    if (broken) {
+        dpari_shm_break(s, DPAR_E_PEER, "closed after an error on another communicator");
+    }
+    return broken;
+}
+
 /* Time has passed: does it still make sense to wait? OK: yes; E_PEER: *rank is gone; E_TIMEOUT. */
 static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
 {
     const dpar_work *awaited = dpari_awaited(s, k);
     int32_t missing = 0;
-    if (dpari_shm_broken(s) != DPAR_OK) {
+    if (dpari_shm_broken(s) != DPAR_OK || dpari_close_in_vain(s)) {
         return s->comm.status;
     }
     for (int32_t r = 0; r < s->comm.size; r++) {
@@ -33660,6 +35545,7 @@ static dpar_status dpari_shm_close(dpar_comm *c)
     const int last = s->id == 0;
     int32_t lost;
     dpari_lock(w);
+    s->closing = 1;
     lost = dpari_shm_lost(s);
     dpari_unlock(w);
     if (c->status == DPAR_OK) {
@@ -33713,7 +35599,7 @@ DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size, const int32_t
 {
     const int64_t pointers = size * (int64_t)sizeof(void *);
     const int64_t bytes =
-        (int64_t)sizeof(dpari_shm) + 3 * pointers + size * (int64_t)sizeof(int32_t);
+        (int64_t)sizeof(dpari_shm) + 3 * pointers + (int64_t)sizeof(void *) + size * (int64_t)sizeof(int32_t);
     dpari_shm *s = (dpari_shm *)dpari_os_pages(bytes);
     if (!s) {
         return DPAR_E_MEMORY;
@@ -33726,7 +35612,7 @@ DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size, const int32_t
     s->member = (dpari_member **)(void *)(s + 1);
     s->in = (const void **)(void *)(s->member + size);
     s->out = (void **)(void *)(s->in + size);
-    s->world_rank = (int32_t *)(void *)(s->out + size);
+    s->world_rank = (int32_t *)(void *)(s->out + size + 1); /* a result, and where others take it */
     for (int32_t r = 0; r < size; r++) {
         s->member[r] = (dpari_member *)dpari_at(w, member[r]);
         s->world_rank[r] = world_rank[r];
@@ -33871,19 +35757,19 @@ static const char *dpari_job_environ(const void *user, const char *name)
     return NULL;
 }
 
-static void dpari_site_here(dpari_site *site)
+DPARI_API void dpari_site_here(dpari_site *site)
 {
     site->env = dpari_job_environ;
     site->user = NULL;
     site->root = "";
 }
 
-static const char *dpari_site_env(const dpari_site *site, const char *name)
+DPARI_API const char *dpari_site_env(const dpari_site *site, const char *name)
 {
     return site->env(site->user, name);
 }
 
-static int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
+DPARI_API int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
 {
     char full[512];
     dpar_text t;
@@ -33914,7 +35800,7 @@ static int64_t dpari_site_read(const dpari_site *site, const char *path, char *t
     return (int64_t)used;
 }
 
-static dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+DPARI_API dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
                                      const char *b, const char *c, const char *d)
 {
     dpar_text t;
@@ -33928,7 +35814,7 @@ static dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char 
     return status;
 }
 
-static int dpari_job_number(const char *text, int64_t most, int64_t *value)
+DPARI_API int dpari_job_number(const char *text, int64_t most, int64_t *value)
 {
     int64_t v = 0;
     size_t i;
@@ -33984,7 +35870,7 @@ static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t
     return *times > 0;
 }
 
-static int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes)
+DPARI_API int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes)
 {
     int32_t count = 0, found = -1, here, times;
     size_t at = 0;
@@ -34116,8 +36002,7 @@ static int dpari_job_in_step(const dpari_site *s)
 static int dpari_job_slurm_pmi(const dpari_site *s)
 {
     return dpari_job_in_step(s) && !dpari_job_has(s, "MPI_LOCALNRANKS") &&
-           !dpari_job_has(s, "MPI_LOCALRANKID") &&
-           dpari_job_equal(s, "PMI_RANK", "SLURM_PROCID") &&
+           !dpari_job_has(s, "MPI_LOCALRANKID") && dpari_job_equal(s, "PMI_RANK", "SLURM_PROCID") &&
            dpari_job_equal(s, "PMI_SIZE", "SLURM_STEP_NUM_TASKS");
 }
 
@@ -34135,9 +36020,8 @@ static int dpari_job_seen(const dpari_site *s, int32_t launcher)
     case DPAR_LAUNCHER_TORCHRUN: return dpari_job_has(s, "RANK");
     case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(s, "OMPI_COMM_WORLD_RANK");
     case DPAR_LAUNCHER_HYDRA:
-        return dpari_job_has(s, "PMI_RANK") &&
-               (dpari_job_has(s, "MPI_LOCALRANKID") ||
-                (!dpari_job_is_pals(s) && !dpari_job_slurm_pmi(s)));
+        return dpari_job_has(s, "PMI_RANK") && (dpari_job_has(s, "MPI_LOCALRANKID") ||
+                                                (!dpari_job_is_pals(s) && !dpari_job_slurm_pmi(s)));
     case DPAR_LAUNCHER_PALS:
         return dpari_job_has(s, "PALS_RANKID") ||
                (dpari_job_has(s, "PMI_RANK") && dpari_job_is_pals(s));
@@ -34253,7 +36137,8 @@ static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_st
     return status;
 }
 
-static dpar_status dpari_job_flux(const dpari_site *s, dpar_start *job, int32_t *nodes, dpar_why *why)
+static dpar_status dpari_job_flux(const dpari_site *s, dpar_start *job, int32_t *nodes,
+                                  dpar_why *why)
 {
     const char *name = "FLUX_JOB_NNODES";
     dpar_status status = dpari_job_value(s, &name, 1, 0, nodes, why);
@@ -34382,7 +36267,7 @@ static void dpari_job_fold(const char *text, size_t n, char id[64])
     }
 }
 
-static dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
+DPARI_API dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
                                      dpar_why *why)
 {
     dpar_start found;
@@ -34396,9 +36281,10 @@ static dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32
     dpari_zero(&found, sizeof found);
     found.size = found.local_size = 1;
     if (l == DPAR_LAUNCHERS && dpari_job_has(site, "PMIX_RANK")) {
-        return dpari_job_says(DPAR_E_ARG, why, "PMIX_RANK is set and no variable says how many "
-                                               "ranks there are: start with mpirun or srun, or set "
-                                               "DPAR_RANK, DPAR_SIZE and DPAR_JOB",
+        return dpari_job_says(DPAR_E_ARG, why,
+                              "PMIX_RANK is set and no variable says how many "
+                              "ranks there are: start with mpirun or srun, or set "
+                              "DPAR_RANK, DPAR_SIZE and DPAR_JOB",
                               NULL, NULL, NULL);
     }
     if (l < DPAR_LAUNCHERS) {
@@ -34465,7 +36351,7 @@ static int64_t dpari_job_proxy(const dpari_site *s)
     return 0;
 }
 
-static dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
+DPARI_API dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
 {
     dpari_site here;
     dpar_text t;
@@ -34539,7 +36425,8 @@ typedef struct dpari_host {
     int32_t *place; /* of each rank: its guest + 1, 0: has not come */
 } dpari_host;
 
-/* ---- names, greetings, sockets ---------------------------------------------------------------- */
+/* ---- names, greetings, sockets ----------------------------------------------------------------
+ */
 
 /* 64-bit FNV-1a, continued from h. */
 static uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
@@ -34561,8 +36448,8 @@ static uint64_t dpari_meet_id(const dpar_start *job)
     return h;
 }
 
-static socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
-                                 struct sockaddr_un *name)
+DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
+                                    struct sockaddr_un *name)
 {
     char text[80];
     dpar_text t;
@@ -34587,7 +36474,7 @@ static socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
 }
 
-static void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
+DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
 {
     uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
     layout = dpari_meet_hash(layout, sizeof(dpari_hello));
@@ -34611,6 +36498,16 @@ static int32_t dpari_meet_is_named(const dpar_options *o)
     (void)o;
     return 1;
 #endif
+}
+
+static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number)
+{
+    dpar_text t;
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpar_text_put(&t, what);
+    dpar_text_put(&t, ": ");
+    dpari_os_error(&t, number);
+    return DPAR_E_SYSTEM;
 }
 
 /* A socket that neither blocks nor outlives an exec; -1 with errno. */
@@ -34710,7 +36607,8 @@ static int dpari_meet_milliseconds(double seconds)
     return seconds <= 0.0 ? 0 : seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
 }
 
-/* ---- rank 0 ----------------------------------------------------------------------------------- */
+/* ---- rank 0 -----------------------------------------------------------------------------------
+ */
 
 /* Takes a name for the job. A name of this user's that nobody answers is an old file; one that is
  * answered belongs to a process of this job that is not gone yet; another user's is passed by. 1:
@@ -34851,8 +36749,8 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     if (whole < 0) {
         int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
         dpari_host_drop(h, i);
-        return mapped ? dpari_say(DPAR_E_PEER, why, "rank # ended while # ranks were starting", rank,
-                                  h->job->size, 0, 0)
+        return mapped ? dpari_say(DPAR_E_PEER, why, "rank # ended while # ranks were starting",
+                                  rank, h->job->size, 0, 0)
                       : DPAR_OK;
     }
     if (whole == 0) {
@@ -34924,7 +36822,7 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
         if (h->poll[0].fd < 0) {
             int listens = dpari_host_listen(h);
             if (listens < 0) {
-                return dpari_system_why(why, "the socket where ranks meet", 0, errno);
+                return dpari_meet_failed(why, "the socket where ranks meet", errno);
             }
             if (listens == 0) {
                 dpari_os_sleep(dpari_leastf(left, 5e-3));
@@ -34975,8 +36873,8 @@ static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o,
                                    dpari_segment *segment, dpar_why *why)
 {
     const int64_t places = (int64_t)job->size + 32;
-    const int64_t bytes = places * (int64_t)(sizeof(dpari_guest) + sizeof(struct pollfd) +
-                                             sizeof(int32_t)) + 64;
+    const int64_t bytes =
+        places * (int64_t)(sizeof(dpari_guest) + sizeof(struct pollfd) + sizeof(int32_t)) + 64;
     dpari_host h;
     dpar_why said;
     int32_t i;
@@ -34988,7 +36886,7 @@ static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o,
     memory = (char *)dpari_os_pages(bytes);
     if (memory == NULL) {
         dpari_segment_close(segment);
-        return dpari_system_why(why, "memory to meet in, ", bytes, ENOMEM);
+        return dpari_meet_failed(why, "a table of the ranks to come", ENOMEM);
     }
     dpari_zero(&h, sizeof h);
     h.job = job;
@@ -35016,7 +36914,8 @@ static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o,
     return status;
 }
 
-/* ---- the other ranks -------------------------------------------------------------------------- */
+/* ---- the other ranks --------------------------------------------------------------------------
+ */
 
 /* One whole message until the deadline; 1: yes, 0: time is up, -1: the other end is closed. */
 static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)
@@ -35103,7 +37002,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     int passed = -1, got, fd = dpari_meet_socket();
     dpar_status status = DPAR_MORE;
     if (fd < 0) {
-        return dpari_system_why(why, "the socket where ranks meet", 0, errno);
+        return dpari_meet_failed(why, "the socket where ranks meet", errno);
     }
     if (connect(fd, (struct sockaddr *)(void *)&to, bytes) != 0) {
         close(fd);
@@ -35114,8 +37013,8 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     mine->nonce = dpari_meet_hash((uint64_t)getpid(), (uint64_t)(dpari_os_now() * 1e9));
     got = dpari_meet_is_mine(fd) && dpari_meet_send(fd, mine, -1) ? 1 : -1;
     if (got > 0) { /* rank 0 answers at once; whoever does not is somebody else, or stopped */
-        got = dpari_meet_receive(fd, &answer, &passed,
-                                 dpari_leastf(deadline, dpari_os_now() + 2.0));
+        got =
+            dpari_meet_receive(fd, &answer, &passed, dpari_leastf(deadline, dpari_os_now() + 2.0));
     }
     if (got > 0 && dpari_meet_answers(&answer, mine) && answer.kind == DPARI_REFUSED) {
         status = dpari_meet_refused(&answer, why);
@@ -35168,13 +37067,995 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     return DPAR_E_TIMEOUT;
 }
 
-static dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o, dpari_segment *segment,
-                              dpar_why *why)
+DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
+                                       dpari_segment *segment, dpar_why *why)
 {
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
     double deadline = dpari_os_now() + timeout;
     return job->rank == 0 ? dpari_meet_host(job, o, deadline, segment, why)
                           : dpari_meet_guest(job, dpari_meet_is_named(o), deadline, segment, why);
+}
+
+/* ==== run/doctor.c ==== */
+
+/* ---- reading the machine ----------------------------------------------------------------------
+ */
+
+static int dpari_doctor_begins(const char *s, const char *with)
+{
+    size_t i = 0;
+    while (with[i] != 0 && s[i] == with[i]) {
+        i++;
+    }
+    return with[i] == 0;
+}
+
+/* The number at s after blanks; -1 where there is none, as in "max". */
+static int64_t dpari_doctor_number(const char *s)
+{
+    int64_t v = 0;
+    while (*s == ' ' || *s == '\t') {
+        s++;
+    }
+    if (*s < '0' || *s > '9') {
+        return -1;
+    }
+    for (; *s >= '0' && *s <= '9'; s++) {
+        v = v < INT64_MAX / 10 - 10 ? v * 10 + (*s - '0') : INT64_MAX;
+        if (v == INT64_MAX) {
+            break;
+        }
+    }
+    return v;
+}
+
+/* The number in a file; -1: no file, or no number in it. */
+static int64_t dpari_doctor_file(const dpari_site *s, const char *path)
+{
+    char text[64];
+    return dpari_site_read(s, path, text, sizeof text) > 0 ? dpari_doctor_number(text) : -1;
+}
+
+/* The number after `key` in a text of lines "key: number kB", in bytes; 0: it is not there. */
+static int64_t dpari_doctor_line(const char *text, const char *key)
+{
+    size_t i, n = dpari_length(key);
+    for (i = 0; text[i] != 0; i++) {
+        if ((i == 0 || text[i - 1] == '\n') && dpari_doctor_begins(text + i, key)) {
+            int64_t v = dpari_doctor_number(text + i + n);
+            return v > 0 ? v * 1024 : 0;
+        }
+    }
+    return 0;
+}
+
+static void dpari_doctor_list(const dpari_site *s, const char *path, dpari_names *names)
+{
+    char full[256];
+    dpar_text t;
+    DIR *at;
+    struct dirent *entry;
+    names->count = 0;
+    dpar_text_init(&t, full, sizeof full);
+    dpar_text_put(&t, s->root);
+    dpar_text_put(&t, path);
+    at = opendir(full);
+    while (at != NULL && names->count < DPARI_DOCTOR_NAMES && (entry = readdir(at)) != NULL) {
+        if (entry->d_name[0] != '.') {
+            dpari_copy_text(names->name[names->count++], DPARI_DOCTOR_NAME, entry->d_name,
+                            DPARI_DOCTOR_NAME);
+        }
+    }
+    if (at != NULL) {
+        closedir(at);
+    }
+}
+
+/* Does the comma list [s, s + n) hold the word? */
+static int dpari_doctor_lists(const char *s, size_t n, const char *word)
+{
+    size_t i = 0, k;
+    for (k = 0; k <= n; k++) {
+        if (k == n || s[k] == ',') {
+            if (dpari_spells(s + i, k - i, word)) {
+                return 1;
+            }
+            i = k + 1;
+        }
+    }
+    return 0;
+}
+
+/* The path of this process in the hierarchy of a controller (version 2: ""); 0: in none. The file
+ * holds lines "4:cpu,cpuacct:/a/b". */
+static int dpari_doctor_group(const dpari_site *s, const char *controller, char *path, size_t room)
+{
+    char text[2048];
+    size_t i = 0, a, b, end;
+    if (dpari_site_read(s, "/proc/self/cgroup", text, sizeof text) <= 0) {
+        return 0;
+    }
+    while (text[i] != 0) {
+        for (a = i; text[a] != 0 && text[a] != ':' && text[a] != '\n';) {
+            a++;
+        }
+        for (b = a + (text[a] == ':'); text[b] != 0 && text[b] != ':' && text[b] != '\n';) {
+            b++;
+        }
+        for (end = b; text[end] != 0 && text[end] != '\n';) {
+            end++;
+        }
+        if (text[a] == ':' && text[b] == ':' &&
+            (controller[0] == 0 ? b == a + 1
+                                : dpari_doctor_lists(text + a + 1, b - a - 1, controller))) {
+            dpari_copy_text(path, room, text + b + 1, end - b - 1);
+            return 1;
+        }
+        i = end + (text[end] == '\n');
+    }
+    return 0;
+}
+
+/* Reads `file` of the group and of each group above it; the least `value` gives, 0: none says. */
+static double dpari_doctor_least(const dpari_site *s, const char *base, const char *group,
+                                 double (*value)(const dpari_site *s, const char *folder))
+{
+    char path[512], folder[640];
+    double least = 0.0, v;
+    size_t n;
+    dpar_text t;
+    dpari_copy_text(path, sizeof path, group, sizeof path);
+    n = dpari_length(path);
+    for (;;) {
+        while (n > 0 && path[n - 1] == '/') {
+            path[--n] = 0;
+        }
+        dpar_text_init(&t, folder, sizeof folder);
+        dpar_text_put(&t, base);
+        dpar_text_put(&t, path);
+        v = value(s, folder);
+        least = v > 0.0 && (least <= 0.0 || v < least) ? v : least;
+        if (n == 0) {
+            return least;
+        }
+        while (n > 0 && path[n - 1] != '/') {
+            path[--n] = 0;
+        }
+    }
+}
+
+static int64_t dpari_doctor_in(const dpari_site *s, const char *folder, const char *name,
+                               char *text, size_t room)
+{
+    char path[700];
+    dpar_text t;
+    dpar_text_init(&t, path, sizeof path);
+    dpar_text_put(&t, folder);
+    dpar_text_put(&t, name);
+    return dpari_site_read(s, path, text, room);
+}
+
+static double dpari_doctor_cpu_2(const dpari_site *s, const char *folder)
+{
+    char text[64];
+    int64_t quota, period = -1;
+    size_t i = 0;
+    if (dpari_doctor_in(s, folder, "/cpu.max", text, sizeof text) <= 0) {
+        return 0.0;
+    }
+    quota = dpari_doctor_number(text);
+    while (text[i] != 0 && text[i] != ' ') {
+        i++;
+    }
+    period = dpari_doctor_number(text + i);
+    return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
+}
+
+static double dpari_doctor_cpu_1(const dpari_site *s, const char *folder)
+{
+    char text[64];
+    int64_t quota = -1, period = -1;
+    if (dpari_doctor_in(s, folder, "/cpu.cfs_quota_us", text, sizeof text) > 0) {
+        quota = dpari_doctor_number(text);
+    }
+    if (dpari_doctor_in(s, folder, "/cpu.cfs_period_us", text, sizeof text) > 0) {
+        period = dpari_doctor_number(text);
+    }
+    return quota > 0 && period > 0 ? (double)quota / (double)period : 0.0;
+}
+
+static double dpari_doctor_memory_2(const dpari_site *s, const char *folder)
+{
+    char text[64];
+    int64_t n = dpari_doctor_in(s, folder, "/memory.max", text, sizeof text);
+    return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
+}
+
+static double dpari_doctor_memory_1(const dpari_site *s, const char *folder)
+{
+    char text[64];
+    int64_t n = dpari_doctor_in(s, folder, "/memory.limit_in_bytes", text, sizeof text);
+    return n > 0 ? (double)dpari_doctor_number(text) : 0.0;
+}
+
+DPARI_API double dpari_doctor_quota(const dpari_site *s)
+{
+    char group[512];
+    double one = 0.0, two = 0.0;
+    if (dpari_doctor_group(s, "cpu", group, sizeof group)) {
+        one = dpari_doctor_least(s, "/sys/fs/cgroup/cpu", group, dpari_doctor_cpu_1);
+    }
+    if (dpari_doctor_group(s, "", group, sizeof group)) {
+        two = dpari_doctor_least(s, "/sys/fs/cgroup", group, dpari_doctor_cpu_2);
+    }
+    return one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
+}
+
+DPARI_API int64_t dpari_doctor_memory_limit(const dpari_site *s)
+{
+    char group[512];
+    double one = 0.0, two = 0.0, least;
+    if (dpari_doctor_group(s, "memory", group, sizeof group)) {
+        one = dpari_doctor_least(s, "/sys/fs/cgroup/memory", group, dpari_doctor_memory_1);
+    }
+    if (dpari_doctor_group(s, "", group, sizeof group)) {
+        two = dpari_doctor_least(s, "/sys/fs/cgroup", group, dpari_doctor_memory_2);
+    }
+    least = one > 0.0 && two > 0.0 ? dpari_leastf(one, two) : dpari_mostf(one, two);
+    return least > 0.0 && least < 4e18 ? (int64_t)least : 0; /* version 1 says 2^63 for none */
+}
+
+/* The word in brackets of "always [never] force". */
+static void dpari_doctor_choice(const dpari_site *s, const char *path, char *word, size_t room)
+{
+    char text[128];
+    size_t a = 0, b;
+    word[0] = 0;
+    if (dpari_site_read(s, path, text, sizeof text) <= 0) {
+        return;
+    }
+    while (text[a] != 0 && text[a] != '[') {
+        a++;
+    }
+    for (b = a; text[b] != 0 && text[b] != ']'; b++) {
+        ;
+    }
+    if (text[b] == ']') {
+        dpari_copy_text(word, room, text + a + 1, b - a - 1);
+    }
+}
+
+static int32_t dpari_doctor_gpus(const dpari_site *s)
+{
+    dpari_names names;
+    int32_t i, n = 0;
+    dpari_doctor_list(s, "/proc/driver/nvidia/gpus", &names);
+    if (names.count > 0) {
+        return names.count;
+    }
+    dpari_doctor_list(s, "/dev", &names); /* "nvidia0", not "nvidiactl" */
+    for (i = 0; i < names.count; i++) {
+        n += dpari_doctor_begins(names.name[i], "nvidia") && names.name[i][6] >= '0' &&
+             names.name[i][6] <= '9';
+    }
+    return n;
+}
+
+static void dpari_doctor_links(const dpari_site *s, dpari_checkup *c)
+{
+    dpari_names cards;
+    int32_t i;
+    dpari_doctor_list(s, "/sys/class/net", &c->links);
+    for (i = 0; i < c->links.count; i++) {
+        char path[96], state[16];
+        dpar_text t;
+        dpar_text_init(&t, path, sizeof path);
+        dpar_text_put(&t, "/sys/class/net/");
+        dpar_text_put(&t, c->links.name[i]);
+        dpar_text_put(&t, "/operstate");
+        if (dpari_site_read(s, path, state, sizeof state) > 0 &&
+            (dpari_doctor_begins(state, "up") || dpari_doctor_begins(state, "unknown"))) {
+            c->up |= (uint32_t)1 << i;
+        }
+        c->slingshot = c->slingshot || dpari_doctor_begins(c->links.name[i], "hsn");
+    }
+    dpari_doctor_list(s, "/sys/class/cxi", &cards);
+    c->slingshot = c->slingshot || cards.count > 0;
+    dpari_doctor_list(s, "/sys/class/infiniband", &cards);
+    c->infiniband = cards.count > 0;
+}
+
+DPARI_API void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
+{
+    char text[4096];
+    if (dpari_site_read(s, "/proc/meminfo", text, sizeof text) > 0) {
+        c->memory = dpari_doctor_line(text, "MemTotal:");
+        c->memory_free = dpari_doctor_line(text, "MemAvailable:");
+    }
+    c->quota = dpari_doctor_quota(s);
+    c->memory_limit = dpari_doctor_memory_limit(s);
+    c->yama = (int32_t)dpari_doctor_file(s, "/proc/sys/kernel/yama/ptrace_scope");
+    dpari_doctor_choice(s, "/sys/kernel/mm/transparent_hugepage/shmem_enabled", c->huge,
+                        sizeof c->huge);
+    c->gpus = dpari_doctor_gpus(s);
+    dpari_doctor_links(s, c);
+}
+
+/* ---- asking the system ------------------------------------------------------------------------
+ */
+
+static int32_t dpari_doctor_bits(const uint64_t *mask)
+{
+    int32_t i, n = 0;
+    for (i = 0; i < 64 * DPARI_CPU_WORDS; i++) {
+        n += (int32_t)(mask[i / 64] >> (i % 64) & 1);
+    }
+    return n;
+}
+
+/* A limit in bytes or files; -1: there is none. */
+static int64_t dpari_doctor_ulimit(int which)
+{
+    struct rlimit limit;
+    /* the type of `which` is glibc's own */
+#if defined(__GLIBC__) && !defined(__cplusplus)
+    int got = getrlimit((__rlimit_resource_t)which, &limit);
+#elif defined(__GLIBC__)
+    int got = getrlimit(static_cast<__rlimit_resource_t>(which), &limit);
+#else
+    int got = getrlimit(which, &limit);
+#endif
+    return got != 0 || limit.rlim_cur == RLIM_INFINITY || (uint64_t)limit.rlim_cur > INT64_MAX
+               ? -1
+               : (int64_t)limit.rlim_cur;
+}
+
+/* May a process read a sibling's memory? Tried by a child that reads this process, for that is the
+ * harder direction where rules differ. 0, or the error. */
+static int32_t dpari_doctor_try_cma(void)
+{
+    int32_t *answer =
+        (int32_t *)mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    uint64_t probe = UINT64_C(0x6470617264706172), word = 0;
+    int32_t got = ENOSYS;
+    pid_t parent = getpid(), child;
+    if ((void *)answer == MAP_FAILED) {
+        return ENOMEM;
+    }
+    *answer = ENOSYS;
+    child = fork();
+    if (child == 0) {
+        int fine = dpari_os_read_peer((int32_t)parent, &word, (uint64_t)(uintptr_t)&probe, 8) == 0;
+        *answer = fine && word == probe ? 0 : errno != 0 ? errno : EPERM;
+        _exit(0);
+    }
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+    }
+    got = child > 0 ? *answer : EAGAIN;
+    munmap(answer, 4096);
+    return got;
+}
+
+static void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
+{
+    uint64_t cpus[DPARI_CPU_WORDS];
+    struct statvfs shm;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    int fd;
+    dpari_zero(c, sizeof *c);
+    c->job_status = dpari_job_here(&c->job, &c->nodes, &c->job_why);
+    c->here = c->job_status != DPAR_OK ? 1
+              : c->job.local_size > 0  ? c->job.local_size
+              : c->nodes <= 1          ? c->job.size
+                                       : 1;
+    dpari_doctor_files(s, c);
+    dpari_os_cpus(cpus);
+    c->allowed = dpari_doctor_bits(cpus);
+    c->cores = cores > c->allowed ? (int32_t)cores : c->allowed;
+    c->memory = c->memory > 0 ? c->memory : dpari_os_memory();
+    c->shm = c->shm_free = -1;
+    if (statvfs("/dev/shm", &shm) == 0) {
+        c->shm = (int64_t)shm.f_blocks * (int64_t)shm.f_frsize;
+        c->shm_free = (int64_t)shm.f_bavail * (int64_t)shm.f_frsize;
+    }
+#if defined(__linux__) && defined(SYS_memfd_create)
+    fd = (int)syscall(SYS_memfd_create, "dpar", 1U);
+#else
+    fd = -1;
+#endif
+    c->memfd = fd >= 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    c->cma = dpari_doctor_try_cma();
+    c->page = dpari_os_page();
+    c->addresses = dpari_doctor_ulimit((int)RLIMIT_AS);
+#if defined(RLIMIT_MEMLOCK)
+    c->locked = dpari_doctor_ulimit((int)RLIMIT_MEMLOCK);
+#else
+    c->locked = -1;
+#endif
+    c->open_files = dpari_doctor_ulimit((int)RLIMIT_NOFILE);
+}
+
+/* ---- what is wrong ----------------------------------------------------------------------------
+ */
+
+typedef struct dpari_doctor {
+    const dpari_site *site;
+    const dpari_checkup *c;
+    dpar_text *out;
+    int32_t wrong;
+} dpari_doctor;
+
+/* One line; '#' and '@' as in dpari_say_word. */
+static void dpari_doctor_wrong(dpari_doctor *d, const char *form, const char *word, int64_t a,
+                               int64_t b, int64_t c)
+{
+    dpar_why line;
+    dpari_say_word(DPAR_OK, &line, form, word, dpari_length(word), a, b, c, 0);
+    dpar_text_put(d->out, "WRONG: ");
+    dpar_text_put(d->out, line.text);
+    dpar_text_char(d->out, '\n');
+    d->wrong++;
+}
+
+/* Bytes in whole MiB, for sentences. */
+static int64_t dpari_doctor_mib(int64_t bytes)
+{
+    return bytes >> 20;
+}
+
+/* Ranks of the job on other nodes too? */
+static int dpari_doctor_spread(const dpari_checkup *c)
+{
+    return c->job.size > 1 &&
+           (c->nodes > 1 || (c->job.local_size > 0 && c->job.local_size < c->job.size));
+}
+
+/* What NCCL_SOCKET_IFNAME means for one interface: a list of beginnings, "^" before it: all others,
+ * "=" before it: whole names. */
+static int dpari_doctor_takes(const char *list, const char *link)
+{
+    const int not_these = list[0] == '^', whole = list[not_these] == '=';
+    size_t begin = (size_t)(not_these + whole), k;
+    for (k = begin;; k++) {
+        if (list[k] == ',' || list[k] == 0) {
+            size_t n = k - begin, i = 0;
+            while (i < n && link[i] == list[begin + i]) {
+                i++;
+            }
+            if (n > 0 && i == n && (!whole || link[n] == 0)) {
+                return !not_these;
+            }
+            begin = k + 1;
+        }
+        if (list[k] == 0) {
+            return not_these;
+        }
+    }
+}
+
+/* An interface that NCCL could take for the network: up, and no bridge or tunnel of this machine.
+ */
+static int dpari_doctor_is_network(const dpari_checkup *c, int32_t i)
+{
+    const char *name = c->links.name[i];
+    return (c->up >> i & 1) && !dpari_same(name, "lo") && !dpari_doctor_begins(name, "docker") &&
+           !dpari_doctor_begins(name, "veth") && !dpari_doctor_begins(name, "virbr") &&
+           !dpari_doctor_begins(name, "br-") && !dpari_doctor_begins(name, "ifb") &&
+           !dpari_doctor_begins(name, "cali") && !dpari_doctor_begins(name, "flannel");
+}
+
+static void dpari_doctor_network(dpari_doctor *d)
+{
+    const char *list = dpari_site_env(d->site, "NCCL_SOCKET_IFNAME");
+    int32_t i, networks = 0, taken = 0, taken_networks = 0, loop = 0;
+    const char *first = "";
+    for (i = 0; i < d->c->links.count; i++) {
+        const char *name = d->c->links.name[i];
+        int takes = list != NULL && dpari_doctor_takes(list, name);
+        if (dpari_doctor_is_network(d->c, i)) {
+            first = networks++ == 0 ? name : first;
+        }
+        taken += takes;
+        loop += takes && dpari_same(name, "lo");
+        taken_networks += takes && !dpari_same(name, "lo");
+    }
+    if (list != NULL && list[0] != 0 && taken == 0) {
+        dpari_doctor_wrong(d,
+                           "NCCL_SOCKET_IFNAME=@ names no interface of this machine -> name one "
+                           "of those under \"network\" above",
+                           list, 0, 0, 0);
+    } else if (loop > 0 && taken_networks == 0 && dpari_doctor_spread(d->c)) {
+        dpari_doctor_wrong(d,
+                           "NCCL_SOCKET_IFNAME=@ is this machine's own loop, the job has ranks "
+                           "on other nodes -> name the interface between the nodes",
+                           list, 0, 0, 0);
+    } else if (list == NULL && networks > 1 && d->c->gpus > 0 && dpari_doctor_spread(d->c) &&
+               !d->c->slingshot) {
+        dpari_doctor_wrong(d,
+                           "# network interfaces are up and NCCL_SOCKET_IFNAME does not say "
+                           "which joins the nodes -> export NCCL_SOCKET_IFNAME=@ (or another)",
+                           first, networks, 0, 0);
+    }
+}
+
+/* One setting that Slingshot needs: `want` is how its value must begin; "" accepts any. */
+static void dpari_doctor_setting(dpari_doctor *d, const char *name, const char *want,
+                                 const char *advice)
+{
+    const char *text = dpari_site_env(d->site, name);
+    dpar_text t;
+    char line[200];
+    if (text != NULL && dpari_doctor_begins(text, want)) {
+        return;
+    }
+    dpar_text_init(&t, line, sizeof line);
+    dpar_text_put(&t, name);
+    dpar_text_put(&t, text != NULL ? " is " : " is not set");
+    dpar_text_put(&t, text != NULL ? text : "");
+    dpar_text_put(&t, " -> export ");
+    dpar_text_put(&t, name);
+    dpar_text_char(&t, '=');
+    dpar_text_put(&t, advice);
+    dpari_doctor_wrong(d, "on Slingshot with GPUs, @", line, 0, 0, 0);
+}
+
+/* facts of sites that run NCCL on HPE Slingshot 11 (Derecho, Isambard-AI) */
+static void dpari_doctor_slingshot(dpari_doctor *d)
+{
+    if (!d->c->slingshot || d->c->gpus == 0) {
+        return;
+    }
+    dpari_doctor_setting(d, "NCCL_SOCKET_IFNAME", "hsn", "hsn (else Ethernet: slow, or a hang)");
+    dpari_doctor_setting(d, "NCCL_NET", "AWS Libfabric",
+                         "\"AWS Libfabric\" (else sockets, in silence)");
+    dpari_doctor_setting(d, "FI_CXI_DISABLE_HOST_REGISTER", "1", "1");
+    dpari_doctor_setting(d, "FI_MR_CACHE_MONITOR", "userfaultfd",
+                         "userfaultfd (the default deadlocks NCCL)");
+    dpari_doctor_setting(d, "FI_CXI_DEFAULT_CQ_SIZE", "", "131072");
+    dpari_doctor_setting(d, "NCCL_CROSS_NIC", "1", "1");
+    dpari_doctor_setting(d, "NCCL_NET_GDR_LEVEL", "", "PHB");
+    if (d->c->job.launcher == DPAR_LAUNCHER_PALS) {
+        dpari_doctor_setting(d, "MPICH_GPU_SUPPORT_ENABLED", "1", "1");
+        dpari_doctor_setting(d, "MPICH_OFI_NIC_POLICY", "GPU", "GPU");
+    }
+}
+
+/* Devices that CUDA_VISIBLE_DEVICES leaves; all where it is not set. */
+static int32_t dpari_doctor_visible(const char *list, int32_t gpus)
+{
+    int32_t n = 1, i;
+    if (list == NULL) {
+        return gpus;
+    }
+    for (i = 0; list[i] != 0; i++) {
+        n += list[i] == ',';
+    }
+    return i == 0 ? 0 : n;
+}
+
+static void dpari_doctor_devices(dpari_doctor *d)
+{
+    const dpari_checkup *c = d->c;
+    const char *list = dpari_site_env(d->site, "CUDA_VISIBLE_DEVICES");
+    int32_t visible = dpari_doctor_visible(list, c->gpus);
+    if (c->gpus == 0 || c->job_status != DPAR_OK) {
+        return;
+    }
+    if (c->job.size > 1 && c->job.local_rank < 0) {
+        dpari_doctor_wrong(d,
+                           "@ does not say the local rank, so no rank knows which of # GPUs is "
+                           "its own -> start with a launcher that does, or set DPAR_LOCAL_RANK "
+                           "beside DPAR_RANK and DPAR_SIZE",
+                           dpar_launcher_name(c->job.launcher), c->gpus, 0, 0);
+    }
+    /* a single visible one may be another for each rank */
+    if (c->here > visible && (visible > 1 || (list == NULL && visible == 1))) {
+        dpari_doctor_wrong(d,
+                           "# ranks of this node see # GPUs@: some share one -> start # ranks a "
+                           "node, or show each rank its own",
+                           list != NULL ? " (CUDA_VISIBLE_DEVICES)" : "", c->here, visible,
+                           visible);
+    }
+    if (c->here > 1 && c->shm >= 0 && c->shm < INT64_C(1) << 30) {
+        dpari_doctor_wrong(d,
+                           "/dev/shm holds # MiB@ and NCCL keeps its buffers between GPUs "
+                           "there -> docker run --shm-size=1g or more",
+                           "", dpari_doctor_mib(c->shm), 0, 0);
+    }
+}
+
+static void dpari_doctor_memory(dpari_doctor *d)
+{
+    const dpari_checkup *c = d->c;
+    const int64_t rank = INT64_C(64) << 20;
+    if (!c->memfd && c->shm_free < c->here * rank) {
+        dpari_doctor_wrong(d,
+                           "/dev/shm has # MiB free@, # ranks share memory through it and take "
+                           "64 MiB each at least -> make it larger (docker run --shm-size=...)",
+                           "", c->shm_free < 0 ? 0 : dpari_doctor_mib(c->shm_free), c->here, 0);
+    }
+    if (c->memory_limit > 0 && c->memory_limit < c->here * rank) {
+        dpari_doctor_wrong(d,
+                           "the cgroup grants # MiB@ to # ranks, which take 64 MiB each at "
+                           "least -> raise its memory limit",
+                           "", dpari_doctor_mib(c->memory_limit), c->here, 0);
+    }
+    if (c->addresses >= 0 && c->addresses / (c->here + 1) < c->memory) {
+        dpari_doctor_wrong(d,
+                           "ulimit -v is # MiB@: shared memory takes addresses for all # ranks, "
+                           "and gets fewer -> ulimit -v unlimited",
+                           "", dpari_doctor_mib(c->addresses), c->here, 0);
+    }
+    if (c->locked >= 0 && (c->infiniband || c->slingshot)) {
+        dpari_doctor_wrong(d,
+                           "ulimit -l is # KiB@, too little for network cards that read memory "
+                           "by themselves -> ulimit -l unlimited",
+                           "", c->locked >> 10, 0, 0);
+    }
+    if (c->open_files >= 0 && c->open_files < 2 * (int64_t)c->here + 64) {
+        dpari_doctor_wrong(d, "ulimit -n is #@: # ranks meet through files and need # -> raise it",
+                           "", c->open_files, c->here, 2 * (int64_t)c->here + 64);
+    }
+}
+
+static void dpari_doctor_cores(dpari_doctor *d)
+{
+    const dpari_checkup *c = d->c;
+    if (c->here > c->cores) {
+        dpari_doctor_wrong(d,
+                           "# ranks run on # cores@, so most wait for a core, not for data -> "
+                           "start at most # here",
+                           "", c->here, c->cores, c->cores);
+    } else if (c->quota > 0.0 && c->quota < (double)c->here) {
+        dpari_doctor_wrong(d,
+                           "the cgroup grants # hundredths of a core@ to # ranks, which then "
+                           "stand still part of the time -> raise its CPU limit, or start fewer",
+                           "", (int64_t)(c->quota * 100.0 + 0.5), c->here, 0);
+    }
+}
+
+DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c, dpar_text *out)
+{
+    dpari_doctor d;
+    d.site = site;
+    d.c = c;
+    d.out = out;
+    d.wrong = 0;
+    if (c->job_status != DPAR_OK) {
+        dpari_doctor_wrong(&d, "@ -> dpar_init will fail with this sentence", c->job_why.text, 0, 0,
+                           0);
+    }
+    dpari_doctor_cores(&d);
+    dpari_doctor_memory(&d);
+    dpari_doctor_devices(&d);
+    dpari_doctor_network(&d);
+    dpari_doctor_slingshot(&d);
+    return d.wrong;
+}
+
+/* ---- the ranks together -----------------------------------------------------------------------
+ */
+
+/* Ranks below `me` that have the same local rank, or would take the same device: said once, by the
+ * later one. */
+static void dpari_doctor_twins(dpari_doctor *d, const dpari_doctor_chart *charts, int32_t n)
+{
+    int32_t i, k;
+    for (i = 0; i < n; i++) {
+        for (k = 0; k < i; k++) {
+            const dpari_doctor_chart *a = &charts[k], *b = &charts[i];
+            if (a->host != b->host) {
+                continue;
+            }
+            if (a->local_rank >= 0 && a->local_rank == b->local_rank) {
+                dpari_doctor_wrong(d,
+                                   "ranks # and # are on one node and both are local rank #@ -> "
+                                   "start them with one launcher",
+                                   "", k, i, a->local_rank);
+            }
+            if (b->gpu[0] != 0 && dpari_same(a->gpu, b->gpu)) {
+                dpari_doctor_wrong(d,
+                                   "ranks # and # take the same GPU (@) -> one rank a GPU: local "
+                                   "ranks 0, 1, ... or CUDA_VISIBLE_DEVICES of their own",
+                                   b->gpu, k, i, 0);
+            }
+            if (d->wrong >= 16) {
+                return; /* the picture is clear */
+            }
+        }
+    }
+}
+
+DPARI_API int32_t dpari_doctor_compare(const dpari_doctor_chart *charts, int32_t n, int32_t me,
+                                       int32_t cores, dpar_text *out)
+{
+    dpari_doctor d;
+    uint64_t any[DPARI_CPU_WORDS];
+    int32_t i, k, here = 0, allowed;
+    dpari_zero(any, sizeof any);
+    d.site = NULL;
+    d.c = NULL;
+    d.out = out;
+    d.wrong = 0;
+    for (i = 0; i < n; i++) {
+        here += charts[i].host == charts[me].host;
+        for (k = 0; k < DPARI_CPU_WORDS && charts[i].host == charts[me].host; k++) {
+            any[k] |= charts[i].cpus[k];
+        }
+    }
+    allowed = dpari_doctor_bits(any);
+    if (allowed < here && allowed < cores) {
+        dpari_doctor_wrong(&d,
+                           "the # ranks of this node may use # of its # cores@ -> let the "
+                           "launcher bind each to its own (mpirun --bind-to core, srun "
+                           "--cpu-bind=cores), or to none",
+                           "", here, allowed, cores);
+    }
+    dpari_doctor_twins(&d, charts, n);
+    return d.wrong;
+}
+
+/* The device that a rank would take: the local rank'th of those that it sees. */
+static void dpari_doctor_own_gpu(const dpari_site *s, const dpari_checkup *c,
+                                 dpari_doctor_chart *chart)
+{
+    const char *list = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
+    int32_t visible = dpari_doctor_visible(list, c->gpus), skip;
+    dpar_text t;
+    if (c->gpus == 0 || visible == 0) {
+        return;
+    }
+    skip = c->job.local_rank > 0 ? c->job.local_rank % visible : 0;
+    dpar_text_init(&t, chart->gpu, sizeof chart->gpu);
+    if (list == NULL) {
+        dpar_text_int(&t, skip);
+        return;
+    }
+    for (; skip > 0; list++) {
+        skip -= *list == ',';
+    }
+    while (*list != 0 && *list != ',') {
+        dpar_text_char(&t, *list++);
+    }
+}
+
+static void dpari_doctor_host(char name[256])
+{
+    name[0] = 0;
+    gethostname(name, 255);
+    name[255] = 0;
+}
+
+static int32_t dpari_doctor_together(const dpari_site *s, const dpari_checkup *c, dpar_comm *world,
+                                     dpar_text *out)
+{
+    const int64_t bytes = world->size * (int64_t)sizeof(dpari_doctor_chart);
+    dpari_doctor_chart *charts = (dpari_doctor_chart *)dpari_os_pages(bytes), *mine;
+    char name[256];
+    int32_t wrong = 0;
+    size_t i;
+    dpar_status status = charts != NULL ? DPAR_OK : DPAR_E_SYSTEM;
+    if (status == DPAR_OK) {
+        mine = &charts[world->rank];
+        dpari_doctor_host(name);
+        mine->host = UINT64_C(14695981039346656037);
+        for (i = 0; name[i] != 0; i++) {
+            mine->host = (mine->host ^ (unsigned char)name[i]) * UINT64_C(1099511628211);
+        }
+        dpari_os_cpus(mine->cpus);
+        mine->local_rank = c->job.size > 1 ? c->job.local_rank : -1;
+        dpari_doctor_own_gpu(s, c, mine);
+        status = dpar_all_gather(world, mine, charts, (int64_t)sizeof *mine, DPAR_U8, NULL);
+    }
+    if (status == DPAR_OK) {
+        wrong = dpari_doctor_compare(charts, world->size, world->rank, c->cores, out);
+    } else {
+        dpar_text_put(out, "WRONG: the ranks cannot be compared: ");
+        dpar_text_put(out, charts != NULL ? world->why.text : "no memory");
+        dpar_text_put(out, " -> see dpar_comm_report\n");
+        wrong = 1;
+    }
+    dpari_os_unmap(charts, bytes);
+    return wrong;
+}
+
+/* ---- what it sees -----------------------------------------------------------------------------
+ */
+
+static void dpari_doctor_head(dpar_text *out, const char *title)
+{
+    dpar_text_put(out, title);
+    dpar_text_column(out, 11);
+}
+
+/* "47.2 GiB". */
+static void dpari_doctor_bytes(dpar_text *out, int64_t bytes)
+{
+    double v = (double)bytes;
+    int32_t k = 0;
+    if (bytes < 0) {
+        dpar_text_put(out, "unlimited");
+        return;
+    }
+    for (; v >= 1024.0 && k < 4; k++) {
+        v /= 1024.0;
+    }
+    dpar_text_fixed(out, v, k > 0 ? 1 : 0);
+    dpar_text_put(out, k == 0   ? " B"
+                       : k == 1 ? " KiB"
+                       : k == 2 ? " MiB"
+                       : k == 3 ? " GiB"
+                                : " TiB");
+}
+
+static void dpari_doctor_say_job(const dpari_checkup *c, dpar_text *out)
+{
+    const dpar_start *j = &c->job;
+    dpari_doctor_head(out, "launcher");
+    if (c->job_status != DPAR_OK) {
+        dpar_text_put(out, "its numbers do not fit together, see below\n");
+        return;
+    }
+    dpar_text_put(out, dpar_launcher_name(j->launcher));
+    dpar_text_put(out, ": rank ");
+    dpar_text_int(out, j->rank);
+    dpar_text_put(out, " of ");
+    dpar_text_int(out, j->size);
+    dpar_text_put(out, ", local rank ");
+    if (j->local_rank >= 0) {
+        dpar_text_int(out, j->local_rank);
+    } else {
+        dpar_text_put(out, "not said");
+    }
+    dpar_text_put(out, " of ");
+    if (j->local_size >= 0) {
+        dpar_text_int(out, j->local_size);
+    } else {
+        dpar_text_put(out, "not said");
+    }
+    dpar_text_put(out, ", job ");
+    dpar_text_put(out, j->id);
+    dpar_text_char(out, '\n');
+}
+
+static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
+{
+    dpari_doctor_head(out, "cores");
+    dpar_text_int(out, c->cores);
+    dpar_text_put(out, ", this process may use ");
+    dpar_text_int(out, c->allowed);
+    if (c->quota > 0.0) {
+        dpar_text_put(out, ", its cgroup grants ");
+        dpar_text_fixed(out, c->quota, 2);
+    }
+    dpar_text_char(out, '\n');
+    dpari_doctor_head(out, "memory");
+    dpari_doctor_bytes(out, c->memory);
+    dpar_text_put(out, ", free ");
+    dpari_doctor_bytes(out, c->memory_free);
+    if (c->memory_limit > 0) {
+        dpar_text_put(out, ", its cgroup grants ");
+        dpari_doctor_bytes(out, c->memory_limit);
+    }
+    dpar_text_put(out, "; pages of ");
+    dpar_text_int(out, c->page);
+    dpar_text_put(out, " B, huge ones for shared memory: ");
+    dpar_text_put(out, c->huge[0] != 0 ? c->huge : "not known");
+    dpar_text_char(out, '\n');
+    dpari_doctor_head(out, "limits");
+    dpar_text_put(out, "addresses ");
+    dpari_doctor_bytes(out, c->addresses);
+    dpar_text_put(out, ", locked ");
+    dpari_doctor_bytes(out, c->locked);
+    dpar_text_put(out, ", open files ");
+    dpar_text_int(out, c->open_files);
+    dpar_text_put(out, "; /dev/shm ");
+    if (c->shm < 0) {
+        dpar_text_put(out, "is not there");
+    } else {
+        dpari_doctor_bytes(out, c->shm);
+        dpar_text_put(out, ", free ");
+        dpari_doctor_bytes(out, c->shm_free);
+    }
+    dpar_text_char(out, '\n');
+}
+
+static void dpari_doctor_say_network(const dpari_site *s, const dpari_checkup *c, dpar_text *out)
+{
+    const char *text;
+    int32_t i;
+    dpari_doctor_head(out, "network");
+    for (i = 0; i < c->links.count; i++) {
+        dpar_text_put(out, i > 0 ? ", " : "");
+        dpar_text_put(out, c->links.name[i]);
+        dpar_text_put(out, (c->up >> i & 1) ? "" : " (down)");
+    }
+    text = dpari_site_env(s, "NCCL_SOCKET_IFNAME");
+    dpar_text_put(out, text != NULL ? "; NCCL_SOCKET_IFNAME=" : "; NCCL_SOCKET_IFNAME is not set");
+    dpar_text_put(out, text != NULL ? text : "");
+    dpar_text_put(out, c->slingshot ? "; Slingshot" : "");
+    dpar_text_put(out, c->infiniband ? "; InfiniBand\n" : "\n");
+    dpari_doctor_head(out, "GPUs");
+    dpar_text_int(out, c->gpus);
+    text = dpari_site_env(s, "CUDA_VISIBLE_DEVICES");
+    dpar_text_put(out, text != NULL ? "; CUDA_VISIBLE_DEVICES=" : "");
+    dpar_text_put(out, text != NULL ? text : "");
+    dpar_text_char(out, '\n');
+}
+
+static void dpari_doctor_say_use(const dpari_checkup *c, const dpar_comm *world, dpar_text *out)
+{
+    dpari_doctor_head(out, "will use");
+    if (world != NULL) {
+        dpar_text_put(out, "engine ");
+        dpar_text_put(out, world->engine.name);
+        dpar_text_put(out, " (as this communicator does); ");
+    } else if (c->job_status != DPAR_OK) {
+        dpar_text_put(out, "nothing before the launcher's numbers fit together; ");
+    } else if (dpari_doctor_spread(c)) {
+        dpar_text_put(out, "engine mpi (dpar_mpi.h): shared memory joins one node only; ");
+    } else {
+        dpar_text_put(out, c->here > 1 ? "engine shm; " : "engine shm, one rank; ");
+    }
+    dpar_text_put(out, c->memfd ? "memory without a name (memfd); " : "files in /dev/shm; ");
+    if (c->cma == 0) {
+        dpar_text_put(out, "reads other ranks' memory (CMA); ");
+    } else {
+        dpar_text_put(out, "no reading of other ranks' memory (");
+        if (c->yama > 0) {
+            dpar_text_put(out, "yama ptrace_scope is ");
+            dpar_text_int(out, c->yama);
+        } else {
+            dpari_os_error(out, c->cma);
+            dpar_text_put(out, c->cma == EPERM ? ": seccomp or another user?" : "");
+        }
+        dpar_text_put(out, "); ");
+    }
+    dpar_text_put(out, c->here > c->allowed && c->here > 1 ? "waits spin, yield, then sleep\n"
+                                                           : "waits spin, then sleep\n");
+}
+
+DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
+{
+    dpari_site here;
+    dpari_checkup *c = (dpari_checkup *)dpari_os_pages((int64_t)sizeof *c);
+    char host[256];
+    int32_t wrong;
+    if (c == NULL) {
+        dpar_text_put(out, "WRONG: not a page of memory is left -> end something\n");
+        return 1;
+    }
+    dpari_site_here(&here);
+    dpari_doctor_look(&here, c);
+    dpari_doctor_host(host);
+    dpar_text_put(out, "dpar ");
+    dpar_text_int(out, DPAR_VERSION_MAJOR);
+    dpar_text_char(out, '.');
+    dpar_text_int(out, DPAR_VERSION_MINOR);
+    dpar_text_char(out, '.');
+    dpar_text_int(out, DPAR_VERSION_PATCH);
+    dpar_text_put(out, " on ");
+    dpar_text_put(out, host);
+    dpar_text_char(out, '\n');
+    dpari_doctor_say_job(c, out);
+    dpari_doctor_say_memory(c, out);
+    dpari_doctor_say_network(&here, c, out);
+    dpari_doctor_say_use(c, world, out);
+    wrong = dpari_doctor_judge(&here, c, out);
+    if (world != NULL) {
+        wrong += dpari_doctor_together(&here, c, world, out);
+    }
+    dpar_text_put(out, wrong == 0 ? "nothing is wrong" : wrong == 1 ? "1 thing is wrong" : "");
+    if (wrong > 1) {
+        dpar_text_int(out, wrong);
+        dpar_text_put(out, " things are wrong");
+    }
+    dpar_text_char(out, '\n');
+    dpari_os_unmap(c, (int64_t)sizeof *c);
+    return wrong;
 }
 
 #endif /* DPARI_RUN */

@@ -24,19 +24,19 @@ static const char *dpari_job_environ(const void *user, const char *name)
     return NULL;
 }
 
-static void dpari_site_here(dpari_site *site)
+DPARI_API void dpari_site_here(dpari_site *site)
 {
     site->env = dpari_job_environ;
     site->user = NULL;
     site->root = "";
 }
 
-static const char *dpari_site_env(const dpari_site *site, const char *name)
+DPARI_API const char *dpari_site_env(const dpari_site *site, const char *name)
 {
     return site->env(site->user, name);
 }
 
-static int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
+DPARI_API int64_t dpari_site_read(const dpari_site *site, const char *path, char *text, size_t room)
 {
     char full[512];
     dpar_text t;
@@ -67,7 +67,7 @@ static int64_t dpari_site_read(const dpari_site *site, const char *path, char *t
     return (int64_t)used;
 }
 
-static dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
+DPARI_API dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char *a,
                                      const char *b, const char *c, const char *d)
 {
     dpar_text t;
@@ -81,7 +81,7 @@ static dpar_status dpari_job_says(dpar_status status, dpar_why *why, const char 
     return status;
 }
 
-static int dpari_job_number(const char *text, int64_t most, int64_t *value)
+DPARI_API int dpari_job_number(const char *text, int64_t most, int64_t *value)
 {
     int64_t v = 0;
     size_t i;
@@ -137,7 +137,7 @@ static int dpari_job_group(const char *text, size_t *at, int32_t *tasks, int32_t
     return *times > 0;
 }
 
-static int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes)
+DPARI_API int dpari_job_tasks(const char *text, int32_t node, int32_t *tasks, int32_t *nodes)
 {
     int32_t count = 0, found = -1, here, times;
     size_t at = 0;
@@ -269,8 +269,7 @@ static int dpari_job_in_step(const dpari_site *s)
 static int dpari_job_slurm_pmi(const dpari_site *s)
 {
     return dpari_job_in_step(s) && !dpari_job_has(s, "MPI_LOCALNRANKS") &&
-           !dpari_job_has(s, "MPI_LOCALRANKID") &&
-           dpari_job_equal(s, "PMI_RANK", "SLURM_PROCID") &&
+           !dpari_job_has(s, "MPI_LOCALRANKID") && dpari_job_equal(s, "PMI_RANK", "SLURM_PROCID") &&
            dpari_job_equal(s, "PMI_SIZE", "SLURM_STEP_NUM_TASKS");
 }
 
@@ -288,9 +287,8 @@ static int dpari_job_seen(const dpari_site *s, int32_t launcher)
     case DPAR_LAUNCHER_TORCHRUN: return dpari_job_has(s, "RANK");
     case DPAR_LAUNCHER_OPENMPI: return dpari_job_has(s, "OMPI_COMM_WORLD_RANK");
     case DPAR_LAUNCHER_HYDRA:
-        return dpari_job_has(s, "PMI_RANK") &&
-               (dpari_job_has(s, "MPI_LOCALRANKID") ||
-                (!dpari_job_is_pals(s) && !dpari_job_slurm_pmi(s)));
+        return dpari_job_has(s, "PMI_RANK") && (dpari_job_has(s, "MPI_LOCALRANKID") ||
+                                                (!dpari_job_is_pals(s) && !dpari_job_slurm_pmi(s)));
     case DPAR_LAUNCHER_PALS:
         return dpari_job_has(s, "PALS_RANKID") ||
                (dpari_job_has(s, "PMI_RANK") && dpari_job_is_pals(s));
@@ -406,7 +404,8 @@ static dpar_status dpari_job_take(const dpari_site *s, int32_t launcher, dpar_st
     return status;
 }
 
-static dpar_status dpari_job_flux(const dpari_site *s, dpar_start *job, int32_t *nodes, dpar_why *why)
+static dpar_status dpari_job_flux(const dpari_site *s, dpar_start *job, int32_t *nodes,
+                                  dpar_why *why)
 {
     const char *name = "FLUX_JOB_NNODES";
     dpar_status status = dpari_job_value(s, &name, 1, 0, nodes, why);
@@ -535,7 +534,7 @@ static void dpari_job_fold(const char *text, size_t n, char id[64])
     }
 }
 
-static dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
+DPARI_API dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32_t *nodes,
                                      dpar_why *why)
 {
     dpar_start found;
@@ -549,9 +548,10 @@ static dpar_status dpari_job_from(const dpari_site *site, dpar_start *job, int32
     dpari_zero(&found, sizeof found);
     found.size = found.local_size = 1;
     if (l == DPAR_LAUNCHERS && dpari_job_has(site, "PMIX_RANK")) {
-        return dpari_job_says(DPAR_E_ARG, why, "PMIX_RANK is set and no variable says how many "
-                                               "ranks there are: start with mpirun or srun, or set "
-                                               "DPAR_RANK, DPAR_SIZE and DPAR_JOB",
+        return dpari_job_says(DPAR_E_ARG, why,
+                              "PMIX_RANK is set and no variable says how many "
+                              "ranks there are: start with mpirun or srun, or set "
+                              "DPAR_RANK, DPAR_SIZE and DPAR_JOB",
                               NULL, NULL, NULL);
     }
     if (l < DPAR_LAUNCHERS) {
@@ -618,7 +618,7 @@ static int64_t dpari_job_proxy(const dpari_site *s)
     return 0;
 }
 
-static dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
+DPARI_API dpar_status dpari_job_here(dpar_start *job, int32_t *nodes, dpar_why *why)
 {
     dpari_site here;
     dpar_text t;

@@ -13,7 +13,8 @@ typedef struct dpari_seat {
     int32_t result;     /* */
     dpar_status status; /* of joining and closing */
     dpar_why why;       /* when that failed */
-    double ended;       /* when it returned; orders the failures */
+    double ended;       /* when it returned, or was found ended: orders the failures */
+    int32_t follows;    /* 1: its communicator was broken by then, by another's failure */
     pid_t pid;
     pthread_t thread;
     int32_t gone;   /* 1: it has ended and was waited for */
@@ -29,10 +30,9 @@ typedef struct dpari_launch {
     const dpar_options *options;
     double grace_s;
     pid_t parent;
-    int32_t first;     /* the rank that failed first; -1: none has */
-    double failed;     /* when that was seen */
-    double nap;        /* without pidfds: how long to sleep next */
-    int32_t watching;  /* every rank has a pidfd */
+    double failed;        /* when a failure was first seen; 0: none was */
+    double nap;           /* without pidfds: how long to sleep next */
+    int32_t watching;     /* every rank has a pidfd */
     struct pollfd *watch; /* fd -1: it has ended */
     dpari_seat *seat;
     dpari_segment segment;
@@ -75,7 +75,8 @@ static void *dpari_launch_shared(int64_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
-/* ---- one rank --------------------------------------------------------------------------------- */
+/* ---- one rank ---------------------------------------------------------------------------------
+ */
 
 /* Joins, runs fn, closes; the result is in the seat. */
 static void dpari_seat_run(dpari_launch *l, int32_t rank)
@@ -88,13 +89,16 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
     int result, broken;
     seat->status = dpari_world_join(&l->segment, rank, 0, l->options, &world, &seat->why);
     if (seat->status != DPAR_OK) {
+        seat->follows = seat->status == DPAR_E_PEER;
         seat->ended = dpari_os_now();
         return;
     }
     result = l->fn(world, l->arg);
+    broken = world->status != DPAR_OK;
+    seat->ended = dpari_os_now();
+    seat->follows = broken;
     seat->result = result;
     seat->returned = 1;
-    seat->ended = dpari_os_now();
     if (result != 0) { /* the others learn it now, and not when the supervisor has noticed */
         dpar_text_init(&t, why.text, sizeof why.text);
         dpar_text_put(&t, "rank ");
@@ -103,13 +107,13 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
         dpar_text_int(&t, result);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
-    broken = world->status != DPAR_OK;
     status = dpar_comm_close(world);
     if (status != DPAR_OK && !broken) {
         seat->status = status;
         dpari_copy_text(seat->why.text, sizeof seat->why.text, dpar_status_text(status),
                         sizeof seat->why.text);
         seat->ended = dpari_os_now();
+        seat->follows = status == DPAR_E_PEER;
     }
 }
 
@@ -130,7 +134,8 @@ static void dpari_seat_live(dpari_launch *l, int32_t rank)
     _exit(fine ? 0 : 1);
 }
 
-/* ---- the supervisor --------------------------------------------------------------------------- */
+/* ---- the supervisor ---------------------------------------------------------------------------
+ */
 
 static int dpari_seat_failed(const dpari_seat *s)
 {
@@ -159,19 +164,9 @@ static int dpari_seat_reap(dpari_seat *s)
     return 1;
 }
 
-/* Which of two that were found failed at once was first? One that a signal killed fails by itself,
- * one that returned may have failed because of it. */
-static int dpari_seat_before(const dpari_seat *a, const dpari_seat *b)
-{
-    if (a->returned != b->returned) {
-        return !a->returned && a->status == DPAR_OK;
-    }
-    return a->ended < b->ended;
-}
-
 static void dpari_launch_reap(dpari_launch *l)
 {
-    int32_t r, first = -1;
+    int32_t r;
     for (r = 0; r < l->n; r++) {
         dpari_seat *s = &l->seat[r];
         if (s->gone || (l->watching && l->watch[r].revents == 0) || !dpari_seat_reap(s)) {
@@ -184,14 +179,10 @@ static void dpari_launch_reap(dpari_launch *l)
             l->watch[r].fd = -1;
         }
         dpari_segment_ended(&l->segment, r, s->ending);
-        if (dpari_seat_failed(s) && !s->killed &&
-            (first < 0 || dpari_seat_before(s, &l->seat[first]))) {
-            first = r;
+        s->ended = s->ended > 0.0 ? s->ended : dpari_os_now();
+        if (l->failed <= 0.0 && dpari_seat_failed(s)) {
+            l->failed = dpari_os_now();
         }
-    }
-    if (l->first < 0 && first >= 0) {
-        l->first = first;
-        l->failed = dpari_os_now();
     }
 }
 
@@ -253,10 +244,10 @@ static void dpari_launch_supervise(dpari_launch *l)
 {
     dpari_launch_watch(l);
     while (l->left > 0) {
-        double left = l->first >= 0 ? l->failed + l->grace_s - dpari_os_now() : 1.0;
+        double left = l->failed > 0.0 ? l->failed + l->grace_s - dpari_os_now() : 1.0;
         dpari_launch_pause(l, dpari_mostf(left, 0.0));
         dpari_launch_reap(l);
-        if (l->first >= 0 && dpari_os_now() >= l->failed + l->grace_s) {
+        if (l->failed > 0.0 && dpari_os_now() >= l->failed + l->grace_s) {
             dpari_launch_kill(l);
         }
     }
@@ -325,16 +316,11 @@ static dpar_status dpari_launch_threads(dpari_launch *l, dpar_why *why)
         return dpari_say(DPAR_E_SYSTEM, why, "thread # of # could not be started", started, l->n, 0,
                          0);
     }
-    for (r = 0; r < l->n; r++) {
-        if (dpari_seat_failed(&l->seat[r]) &&
-            (l->first < 0 || l->seat[r].ended < l->seat[l->first].ended)) {
-            l->first = r;
-        }
-    }
     return DPAR_OK;
 }
 
-/* ---- what is said of it ----------------------------------------------------------------------- */
+/* ---- what is said of it -----------------------------------------------------------------------
+ */
 
 static const char *dpari_signal_name(int number)
 {
@@ -382,21 +368,38 @@ static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
         dpar_text_put(t, " ended before its function returned (SIGCHLD is ignored, so nobody "
                          "knows how)");
     } else {
-        dpar_text_put(t, " left through exit(");
+        dpar_text_put(t, " left the program with status ");
         dpar_text_int(t, s->ending);
-        dpar_text_put(t, ") before its function returned");
+        dpar_text_put(t, " before its function returned");
     }
+}
+
+/* The rank whose failure came first; one that only followed another's counts last. -1: none. */
+static int32_t dpari_launch_culprit(const dpari_launch *l)
+{
+    int32_t r, first = -1;
+    for (r = 0; r < l->n; r++) {
+        const dpari_seat *s = &l->seat[r], *f = &l->seat[first < 0 ? 0 : first];
+        if (!dpari_seat_failed(s) || s->killed) {
+            continue;
+        }
+        if (first < 0 || s->follows < f->follows ||
+            (s->follows == f->follows && s->ended < f->ended)) {
+            first = r;
+        }
+    }
+    return first;
 }
 
 static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
 {
-    int32_t r, killed = 0;
+    int32_t r, killed = 0, first = dpari_launch_culprit(l);
     dpar_text t;
-    if (l->first < 0) {
+    if (first < 0) {
         return DPAR_OK;
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
-    dpari_seat_say(&l->seat[l->first], l->first, &t);
+    dpari_seat_say(&l->seat[first], first, &t);
     for (r = 0; r < l->n; r++) {
         if (l->seat[r].killed && killed++ < 8) {
             dpar_text_put(&t, killed == 1 ? "; killed because they went on: rank " : ", ");
@@ -407,7 +410,8 @@ static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
     return DPAR_E_PEER;
 }
 
-/* ---- all of it -------------------------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------------
+ */
 
 static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
 {
@@ -417,7 +421,6 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     }
     if (l->n == 1) {
         dpari_seat_run(l, 0);
-        l->first = dpari_seat_failed(&l->seat[0]) ? 0 : -1;
     } else if (l->options != NULL && l->options->threads) {
         status = dpari_launch_threads(l, why);
     } else {
@@ -448,7 +451,6 @@ DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
     l.arg = arg;
     l.options = options;
     l.grace_s = options != NULL && options->grace_s > 0.0 ? options->grace_s : 10.0;
-    l.first = -1;
     status = dpari_launch_run(&l, why);
     dpari_os_unmap(l.seat, bytes);
     return status;
@@ -459,7 +461,8 @@ DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg)
     return dpar_launch_with(n, fn, arg, NULL, NULL);
 }
 
-/* ---- ranks that somebody else started --------------------------------------------------------- */
+/* ---- ranks that somebody else started ---------------------------------------------------------
+ */
 
 /* The deadline of DPAR_TIMEOUT, in seconds; what the options say where it is not set. */
 static dpar_status dpari_init_timeout(const dpari_site *site, dpar_options *o, dpar_why *why)

@@ -30,10 +30,16 @@ enum {
 /* What a rank runs; its result is 0 when all went well. The communicator is closed for it. */
 typedef int (*dpar_main)(dpar_comm *world, void *arg);
 
-/* Starts n ranks on this machine, runs fn(world, arg) in each, waits for all. They are forked:
- * each has its own copy of all memory (arg too), and none outlives this process. n = 1 runs in this
- * process. OK when all returned 0; E_PEER when one did not or was killed; E_ARG, E_SYSTEM when they
- * could not be started. Needs POSIX; with options.threads the ranks are threads and share memory. */
+/* Starts n ranks (1 .. 1024) on this machine, runs fn(world, arg) in each, waits for all. They are
+ * forked: each has its own copy of all memory (arg too), and none outlives this process: on Linux
+ * they are killed when it dies, elsewhere their next wait ends. n = 1 runs in this process, and a
+ * rank may launch others. What printf holds back is written before the fork and when a rank ends;
+ * what the program does at its end (atexit) it does once, here. Other children of this process are
+ * left alone, and SIGCHLD may be ignored. A rank that leaves by exit, even with 0, has failed.
+ * OK when all returned 0; E_PEER when one did not or was killed (the others' waits end at once;
+ * those that go on for grace_s more are killed); E_ARG, E_SYSTEM when they could not be started:
+ * then none has begun. With options.threads the ranks are threads and share memory; nobody can
+ * kill them. Needs POSIX. Four ranks take about a millisecond. */
 DPAR_API dpar_status dpar_launch(int32_t n, dpar_main fn, void *arg);
 /* The same, with options (NULL: defaults) and the sentence that says which rank failed and how. */
 DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
@@ -61,21 +67,30 @@ typedef struct dpar_start {
     char id[64];                    /* the same on all ranks of the job, different between jobs */
 } dpar_start;
 
-/* Reads the environment (this is its purpose). E_ARG with a sentence when a launcher's numbers do
- * not fit together: a rank without a size, a rank outside. Not collective. */
+/* Reads the environment (this is its purpose). By hand: DPAR_RANK and DPAR_SIZE, where wanted
+ * DPAR_LOCAL_RANK, DPAR_LOCAL_SIZE, and DPAR_JOB, any word of your own that other jobs do not have
+ * (else: the process that started this one). Slurm counts only inside srun. E_ARG with a sentence
+ * when a launcher's numbers do not fit together: a rank without a size, a rank outside, "12x"; when
+ * PMIx alone is there, which does not say the size. *job is written only on success. Not
+ * collective. */
 DPAR_API dpar_status dpar_start_find(dpar_start *job, dpar_why *why);
 /* "torchrun", "Open MPI", ...; "none". Static text. */
 DPAR_API const char *dpar_launcher_name(int32_t launcher);
 
 /* Joins the job that this process was started in, over shared memory: all its ranks must be on one
  * node (else E_ARG, and the sentence says what to use). Started by nothing it becomes one rank.
- * DPAR_TIMEOUT (seconds) in the environment overrides options. *world: closed with
- * dpar_comm_close. COLLECTIVE over the job. */
+ * Ranks meet at a socket of this user's and job's; those that do not come before the deadline
+ * (E_TIMEOUT), end meanwhile (E_PEER), are of another build or another number of ranks
+ * (E_MISMATCH) are named to all. DPAR_TIMEOUT (seconds) in the environment overrides
+ * options.timeout_s. The memory is as rank 0's options say; `threads` is not looked at. *world:
+ * closed with dpar_comm_close. COLLECTIVE over the job. Milliseconds. */
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why);
 
-/* Writes what dpar sees here, what it will use and what is wrong: launcher and its numbers, cores,
- * memory, how ranks would share it, network interface, GPUs. world may be NULL; given one it also
- * compares the ranks of a node (COLLECTIVE then). Returns how many things are wrong. */
+/* Writes what dpar sees here, what it will use and, a line "WRONG: ... -> what to do" each, what is
+ * wrong: launcher and its numbers, cores, memory, limits, how ranks would share memory, network
+ * interfaces, GPUs. world may be NULL; given one it also compares the ranks of a node (COLLECTIVE
+ * then). Returns how many things are wrong. Some 10 KB of text are the most; forks a child to try
+ * what the kernel allows. */
 DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
 
 #endif

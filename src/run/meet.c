@@ -43,7 +43,8 @@ typedef struct dpari_host {
     int32_t *place; /* of each rank: its guest + 1, 0: has not come */
 } dpari_host;
 
-/* ---- names, greetings, sockets ---------------------------------------------------------------- */
+/* ---- names, greetings, sockets ----------------------------------------------------------------
+ */
 
 /* 64-bit FNV-1a, continued from h. */
 static uint64_t dpari_meet_hash(uint64_t h, uint64_t v)
@@ -65,8 +66,8 @@ static uint64_t dpari_meet_id(const dpar_start *job)
     return h;
 }
 
-static socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
-                                 struct sockaddr_un *name)
+DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
+                                    struct sockaddr_un *name)
 {
     char text[80];
     dpar_text t;
@@ -91,7 +92,7 @@ static socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + begin + n + (named ? 1 : 0));
 }
 
-static void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
+DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
 {
     uint64_t layout = dpari_meet_hash(sizeof(dpari_world_head), sizeof(dpari_rank));
     layout = dpari_meet_hash(layout, sizeof(dpari_hello));
@@ -115,6 +116,16 @@ static int32_t dpari_meet_is_named(const dpar_options *o)
     (void)o;
     return 1;
 #endif
+}
+
+static dpar_status dpari_meet_failed(dpar_why *why, const char *what, int number)
+{
+    dpar_text t;
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpar_text_put(&t, what);
+    dpar_text_put(&t, ": ");
+    dpari_os_error(&t, number);
+    return DPAR_E_SYSTEM;
 }
 
 /* A socket that neither blocks nor outlives an exec; -1 with errno. */
@@ -214,7 +225,8 @@ static int dpari_meet_milliseconds(double seconds)
     return seconds <= 0.0 ? 0 : seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
 }
 
-/* ---- rank 0 ----------------------------------------------------------------------------------- */
+/* ---- rank 0 -----------------------------------------------------------------------------------
+ */
 
 /* Takes a name for the job. A name of this user's that nobody answers is an old file; one that is
  * answered belongs to a process of this job that is not gone yet; another user's is passed by. 1:
@@ -355,8 +367,8 @@ static dpar_status dpari_host_hear(dpari_host *h, int32_t i, dpar_why *why)
     if (whole < 0) {
         int32_t rank = g->rank, mapped = g->state == DPARI_GUEST_MAPPED;
         dpari_host_drop(h, i);
-        return mapped ? dpari_say(DPAR_E_PEER, why, "rank # ended while # ranks were starting", rank,
-                                  h->job->size, 0, 0)
+        return mapped ? dpari_say(DPAR_E_PEER, why, "rank # ended while # ranks were starting",
+                                  rank, h->job->size, 0, 0)
                       : DPAR_OK;
     }
     if (whole == 0) {
@@ -428,7 +440,7 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
         if (h->poll[0].fd < 0) {
             int listens = dpari_host_listen(h);
             if (listens < 0) {
-                return dpari_system_why(why, "the socket where ranks meet", 0, errno);
+                return dpari_meet_failed(why, "the socket where ranks meet", errno);
             }
             if (listens == 0) {
                 dpari_os_sleep(dpari_leastf(left, 5e-3));
@@ -479,8 +491,8 @@ static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o,
                                    dpari_segment *segment, dpar_why *why)
 {
     const int64_t places = (int64_t)job->size + 32;
-    const int64_t bytes = places * (int64_t)(sizeof(dpari_guest) + sizeof(struct pollfd) +
-                                             sizeof(int32_t)) + 64;
+    const int64_t bytes =
+        places * (int64_t)(sizeof(dpari_guest) + sizeof(struct pollfd) + sizeof(int32_t)) + 64;
     dpari_host h;
     dpar_why said;
     int32_t i;
@@ -492,7 +504,7 @@ static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o,
     memory = (char *)dpari_os_pages(bytes);
     if (memory == NULL) {
         dpari_segment_close(segment);
-        return dpari_system_why(why, "memory to meet in, ", bytes, ENOMEM);
+        return dpari_meet_failed(why, "a table of the ranks to come", ENOMEM);
     }
     dpari_zero(&h, sizeof h);
     h.job = job;
@@ -520,7 +532,8 @@ static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o,
     return status;
 }
 
-/* ---- the other ranks -------------------------------------------------------------------------- */
+/* ---- the other ranks --------------------------------------------------------------------------
+ */
 
 /* One whole message until the deadline; 1: yes, 0: time is up, -1: the other end is closed. */
 static int dpari_meet_receive(int fd, dpari_hello *h, int *passed, double deadline)
@@ -607,7 +620,7 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     int passed = -1, got, fd = dpari_meet_socket();
     dpar_status status = DPAR_MORE;
     if (fd < 0) {
-        return dpari_system_why(why, "the socket where ranks meet", 0, errno);
+        return dpari_meet_failed(why, "the socket where ranks meet", errno);
     }
     if (connect(fd, (struct sockaddr *)(void *)&to, bytes) != 0) {
         close(fd);
@@ -618,8 +631,8 @@ static dpar_status dpari_meet_call(const struct sockaddr_un *name, socklen_t byt
     mine->nonce = dpari_meet_hash((uint64_t)getpid(), (uint64_t)(dpari_os_now() * 1e9));
     got = dpari_meet_is_mine(fd) && dpari_meet_send(fd, mine, -1) ? 1 : -1;
     if (got > 0) { /* rank 0 answers at once; whoever does not is somebody else, or stopped */
-        got = dpari_meet_receive(fd, &answer, &passed,
-                                 dpari_leastf(deadline, dpari_os_now() + 2.0));
+        got =
+            dpari_meet_receive(fd, &answer, &passed, dpari_leastf(deadline, dpari_os_now() + 2.0));
     }
     if (got > 0 && dpari_meet_answers(&answer, mine) && answer.kind == DPARI_REFUSED) {
         status = dpari_meet_refused(&answer, why);
@@ -672,8 +685,8 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     return DPAR_E_TIMEOUT;
 }
 
-static dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o, dpari_segment *segment,
-                              dpar_why *why)
+DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
+                                       dpari_segment *segment, dpar_why *why)
 {
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
     double deadline = dpari_os_now() + timeout;

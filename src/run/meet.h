@@ -3,10 +3,10 @@
  *
  * Rank 0 makes it and listens on a local socket whose name is made of user and job; each other rank
  * connects, says who it is, gets the segment's descriptor, maps it and says so; when all have, rank
- * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens. Elsewhere it
- * is a file in /tmp that is unlinked once all have come. Both sides ask the system for the other's
- * user, and a connection that does not speak this protocol is dropped and tried again until the
- * deadline. */
+ * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens. Elsewhere
+ * it is a file in /tmp that is unlinked once all have come. Both sides ask the system for the
+ * other's user, and a connection that does not speak this protocol is dropped and tried again until
+ * the deadline. */
 #ifndef DPAR_MEET_H
 #define DPAR_MEET_H
 
@@ -32,12 +32,12 @@ typedef struct dpari_hello {
 
 /* The socket's name for a job, try k of DPARI_NAMES (another user may sit on one); its bytes. */
 enum { DPARI_NAMES = 4 };
-static DPARI_UNUSED socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
-                                              struct sockaddr_un *name);
-static DPARI_UNUSED void dpari_meet_greet(const dpar_start *job, dpari_hello *h);
+DPARI_API socklen_t dpari_meet_name(const dpar_start *job, int32_t k, int32_t named,
+                                    struct sockaddr_un *name);
+DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h);
 /* *segment: mapped by all ranks. E_TIMEOUT names who did not come, E_MISMATCH who is of another
  * dpar or job, E_PEER who ended meanwhile. COLLECTIVE over the job. */
-static DPARI_UNUSED dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
-                                           dpari_segment *segment, dpar_why *why);
+DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
+                                       dpari_segment *segment, dpar_why *why);
 
 #endif

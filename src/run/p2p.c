@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "shm.h"
 
+#include "kernel.h"
 #include "os.h"
 #include "world.h"
 
@@ -34,7 +35,7 @@ enum {
     DPARI_P2P_BLOCK = 8192,
     DPARI_P2P_DIRECT = 4096,    /* registered messages from here on are copied once */
     DPARI_P2P_EAGER = 65536,    /* larger ones wait for their receive */
-    DPARI_P2P_CMA = 262144,     /* where reading another process becomes worth the call */
+    DPARI_P2P_SHARE = 32768,    /* both ranks copy a half, if they are there and can */
     DPARI_P2P_STREAM = 8 << 20, /* where copies go past the cache */
     DPARI_P2P_OFTEN = 16,       /* looks at one channel for one at all */
     DPARI_P2P_PATIENT = 256,    /* looks in vain after which it is no hurry */
@@ -80,7 +81,10 @@ typedef struct dpari_p2p_cell {
 
 /* Payload of RTS and CTS: memory of the rank that wrote it. */
 typedef struct dpari_p2p_where {
-    uint64_t ref, address;
+    uint64_t ref;     /* 0: it is not registered */
+    uint64_t address; /* in its process */
+    int64_t begin;    /* CTS: where the part begins that the sender is to copy */
+    int64_t present;  /* RTS: the sender waits in a call, and will answer at once */
 } dpari_p2p_where;
 
 typedef struct dpari_p2p_channel {
@@ -326,8 +330,8 @@ static void dpari_p2p_copy(void *to, const void *from, int64_t bytes)
 
 static void dpari_p2p_copy_large(const dpari_world *w, void *to, const void *from, int64_t bytes)
 {
-    (void)w;
-    dpari_p2p_copy(to, from, bytes);
+    const int32_t plain = w->head->plain;
+    dpari_kern_copy(to, from, bytes, bytes >= DPARI_P2P_STREAM && !(plain & DPAR_WITHOUT_STREAM));
 }
 
 /* ---- writing into a channel -------------------------------------------------------------------
@@ -387,20 +391,19 @@ static void dpari_p2p_send_answer(dpari_world *w, dpari_p2p_link *link, dpari_p2
 }
 
 /* CTS, FIN or PUT for the message `id`, now or as soon as there is room. 0: no memory. */
-static int dpari_p2p_answer(dpari_world *w, int32_t peer, uint16_t kind, uint32_t id, uint64_t ref)
+static int dpari_p2p_answer(dpari_world *w, int32_t peer, int kind, uint32_t id,
+                            const dpari_p2p_where *where)
 {
     dpari_p2p *p = dpari_p2p_of(w);
     dpari_p2p_link *link = &p->link[peer];
     dpari_p2p_note *n;
     dpari_p2p_head head = {0, 0, 0, 0, 0, 0};
-    dpari_p2p_where where = {0, 0};
     head.id = id;
-    head.kind = kind;
-    where.ref = ref;
+    head.kind = (uint16_t)kind;
     if (!link->answers.first && dpari_p2p_channel_open(w, link, peer) == DPAR_OK) {
         dpari_p2p_cell *cell = dpari_p2p_room(w, link);
         if (cell) {
-            dpari_p2p_send_answer(w, link, cell, &head, &where);
+            dpari_p2p_send_answer(w, link, cell, &head, where);
             return 1;
         }
     }
@@ -409,15 +412,17 @@ static int dpari_p2p_answer(dpari_world *w, int32_t peer, uint16_t kind, uint32_
         return 0;
     }
     n->head = head;
-    n->where = where;
+    n->where = *where;
     dpari_p2p_note_append(&link->answers, n);
     return 1;
 }
 
-/* First bytes of a message that an EAGER record holds. */
-static int64_t dpari_p2p_first(int64_t bytes)
+/* Bytes of the piece at `at` when so many are left. The first are small, so that the receiver has
+ * something to copy soon. */
+static int64_t dpari_p2p_piece(int64_t at, int64_t left)
 {
-    return bytes < DPARI_P2P_BLOCK ? bytes : DPARI_P2P_BLOCK;
+    const int64_t most = at < DPARI_P2P_BLOCK ? DPARI_P2P_BLOCK / 2 : DPARI_P2P_BLOCK;
+    return left < most ? left : most;
 }
 
 static void dpari_p2p_envelope(const dpar_work *k, dpari_p2p_head *head)
@@ -439,8 +444,8 @@ static uint64_t dpari_p2p_ref(const dpari_world *w, const void *at, int64_t byte
 static int32_t dpari_p2p_put_envelope(dpari_world *w, dpari_p2p_link *link, dpar_work *k,
                                       dpari_p2p_cell *cell)
 {
-    const int64_t bytes = k->state[DPARI_P2P_BYTES], first = dpari_p2p_first(bytes);
-    dpari_p2p_where where = {0, 0};
+    const int64_t bytes = k->state[DPARI_P2P_BYTES], first = dpari_p2p_piece(0, bytes);
+    dpari_p2p_where where = {0, 0, 0, 0};
     int32_t phase = DPARI_P2P_DONE;
     dpari_p2p_envelope(k, &cell->head);
     cell->head.kind = DPARI_P2P_IS_EAGER;
@@ -449,6 +454,7 @@ static int32_t dpari_p2p_put_envelope(dpari_world *w, dpari_p2p_link *link, dpar
     }
     if (bytes > DPARI_P2P_EAGER || where.ref) {
         where.address = (uint64_t)(uintptr_t)k->call.in;
+        where.present = !w->crowded && DPARI_LOAD(&w->waiting);
         cell->head.kind = DPARI_P2P_IS_RTS;
         memcpy(cell->payload, &where, sizeof where);
         phase = DPARI_P2P_WAITING;
@@ -468,7 +474,7 @@ static int dpari_p2p_put_data(dpari_world *w, dpari_p2p_link *link, dpar_work *k
 {
     const int64_t bytes = k->state[DPARI_P2P_BYTES];
     while (k->state[DPARI_P2P_AT] < bytes) {
-        const int64_t at = k->state[DPARI_P2P_AT], piece = dpari_p2p_first(bytes - at);
+        const int64_t at = k->state[DPARI_P2P_AT], piece = dpari_p2p_piece(at, bytes - at);
         dpari_p2p_cell *cell = dpari_p2p_room(w, link);
         if (!cell) {
             return 0;
@@ -577,6 +583,16 @@ static void dpari_p2p_mismatch(dpari_p2p *p, dpar_work *k, const dpari_p2p_head 
     dpari_p2p_finish(p, k, dpari_shm_break(s, DPAR_E_MISMATCH, buffer));
 }
 
+/* A broken communicator's memory may be in other use by now: it is not touched any more. */
+static int dpari_p2p_is_lost(dpari_p2p *p, dpar_work *k)
+{
+    dpar_status s = dpari_shm_broken((dpari_shm *)(void *)k->comm);
+    if (s != DPAR_OK) {
+        dpari_p2p_finish(p, k, s);
+    }
+    return s != DPAR_OK;
+}
+
 static int dpari_p2p_fits(const dpar_work *k, const dpari_p2p_head *head)
 {
     return k->state[DPARI_P2P_BYTES] == head->bytes && k->call.type == (int32_t)head->type;
@@ -601,47 +617,69 @@ static void dpari_p2p_meet_eager(dpari_p2p *p, dpari_p2p_link *link, dpar_work *
     dpari_p2p_append(&link->arriving, k);
 }
 
+/* Copies from the sender's process. A sender that is there streams faster, with both cores; one
+ * that is not, or that has no core, would have to come first. */
 static int dpari_p2p_read(const dpari_world *w, dpari_p2p_link *link, int32_t peer, dpar_work *k,
                           const dpari_p2p_where *where)
 {
     const dpari_p2p *p = dpari_p2p_of(w);
-    const int64_t bytes = k->state[DPARI_P2P_BYTES];
-    if (!p->cma || link->no_cma || bytes < DPARI_P2P_CMA || !w->rank[w->me].can_cma) {
+    if (!p->cma || link->no_cma || where->present || !w->rank[w->me].can_cma) {
         return 0;
     }
-    link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address, bytes) != 0;
+    link->no_cma = dpari_os_read_peer(w->rank[peer].pid, k->call.out, where->address,
+                                      k->state[DPARI_P2P_BYTES]) != 0;
     return !link->no_cma;
+}
+
+/* Asks the sender for the bytes from `begin` on (0: all); k waits for them. */
+static void dpari_p2p_ask(dpari_world *w, int32_t peer, dpar_work *k, uint32_t id, uint64_t ref,
+                          int64_t begin)
+{
+    dpari_p2p *p = dpari_p2p_of(w);
+    dpari_p2p_where where = {0, 0, 0, 0};
+    where.ref = ref;
+    where.begin = begin;
+    k->state[DPARI_P2P_ID] = id;
+    k->state[DPARI_P2P_AT] = 0;
+    k->phase = DPARI_P2P_ARRIVING;
+    if (dpari_p2p_answer(w, peer, DPARI_P2P_IS_CTS, id, &where)) {
+        dpari_p2p_append(&p->link[peer].arriving, k);
+    } else {
+        dpari_p2p_finish(p, k, DPAR_E_MEMORY);
+    }
 }
 
 /* The envelope of a large message reaches its receive. */
 static void dpari_p2p_meet_large(dpari_world *w, int32_t peer, dpar_work *k,
                                  const dpari_p2p_head *head, const dpari_p2p_where *where)
 {
+    const dpari_p2p_where none = {0, 0, 0, 0};
     dpari_p2p *p = dpari_p2p_of(w);
-    dpari_p2p_link *link = &p->link[peer];
-    uint64_t ref = 0;
-    int known, done = 0;
+    int64_t mine = head->bytes; /* what this rank copies */
+    uint64_t ref;
     if (!dpari_p2p_fits(k, head)) {
         dpari_p2p_mismatch(p, k, head);
         return;
     }
-    if (where->ref) {
-        dpari_p2p_copy_large(w, k->call.out, dpari_at(w, where->ref), head->bytes);
-        done = 1;
-    } else {
-        ref = dpari_p2p_ref(w, k->call.out, head->bytes);
-        done = !ref && dpari_p2p_read(w, link, peer, k, where);
-    }
-    known = dpari_p2p_answer(w, peer, (uint16_t)(done ? DPARI_P2P_IS_FIN : DPARI_P2P_IS_CTS),
-                             head->id, ref);
-    if (done || !known) {
-        dpari_p2p_finish(p, k, known ? DPAR_OK : DPAR_E_MEMORY);
+    if (dpari_p2p_is_lost(p, k)) {
         return;
     }
-    k->state[DPARI_P2P_ID] = head->id;
-    k->state[DPARI_P2P_AT] = 0;
-    k->phase = DPARI_P2P_ARRIVING;
-    dpari_p2p_append(&link->arriving, k);
+    ref = dpari_p2p_ref(w, k->call.out, head->bytes);
+    if (where->ref) {
+        if (ref && where->present && mine >= DPARI_P2P_SHARE) {
+            mine = mine / 2 / DPARI_P2P_BLOCK * DPARI_P2P_BLOCK;
+            dpari_p2p_ask(w, peer, k, head->id, ref, mine);
+        }
+        dpari_p2p_copy_large(w, k->call.out, dpari_at(w, where->ref), mine);
+    } else if (!dpari_p2p_read(w, &p->link[peer], peer, k, where)) {
+        dpari_p2p_ask(w, peer, k, head->id, ref, 0);
+        return;
+    }
+    if (mine == head->bytes) {
+        dpari_p2p_finish(
+            p, k,
+            dpari_p2p_answer(w, peer, DPARI_P2P_IS_FIN, head->id, &none) ? DPAR_OK : DPAR_E_MEMORY);
+    }
 }
 
 /* ---- reading a channel ------------------------------------------------------------------------
@@ -700,8 +738,10 @@ static void dpari_p2p_take_data(dpari_p2p *p, dpari_p2p_link *link, const dpari_
 }
 
 /* The peer asks for a message: into its memory at once, or piece by piece. */
-static void dpari_p2p_take_cts(dpari_world *w, int32_t peer, uint32_t id, uint64_t ref)
+static void dpari_p2p_take_cts(dpari_world *w, int32_t peer, uint32_t id,
+                               const dpari_p2p_where *where)
 {
+    const dpari_p2p_where none = {0, 0, 0, 0};
     dpari_p2p *p = dpari_p2p_of(w);
     dpari_p2p_link *link = &p->link[peer];
     dpar_work *k = dpari_p2p_find(&link->waiting, id);
@@ -709,10 +749,15 @@ static void dpari_p2p_take_cts(dpari_world *w, int32_t peer, uint32_t id, uint64
         return;
     }
     dpari_p2p_take_off(&link->waiting, k);
-    if (ref) {
-        dpari_p2p_copy_large(w, dpari_at(w, ref), k->call.in, k->state[DPARI_P2P_BYTES]);
+    if (dpari_p2p_is_lost(p, k)) {
+        return;
+    }
+    if (where->ref) {
+        dpari_p2p_copy_large(w, (char *)dpari_at(w, where->ref) + where->begin,
+                             (const char *)k->call.in + where->begin,
+                             k->state[DPARI_P2P_BYTES] - where->begin);
         dpari_p2p_finish(
-            p, k, dpari_p2p_answer(w, peer, DPARI_P2P_IS_PUT, id, 0) ? DPAR_OK : DPAR_E_MEMORY);
+            p, k, dpari_p2p_answer(w, peer, DPARI_P2P_IS_PUT, id, &none) ? DPAR_OK : DPAR_E_MEMORY);
         return;
     }
     k->phase = DPARI_P2P_SENDING;
@@ -739,15 +784,15 @@ static int dpari_p2p_take(dpari_world *w, int32_t peer, const dpari_p2p_cell *ce
                        : head->kind == DPARI_P2P_IS_EAGER ? head->bytes <= DPARI_P2P_INLINE
                                                           : 1;
     const char *from = inside ? cell->payload : block;
-    dpari_p2p_where where = {0, 0};
+    dpari_p2p_where where = {0, 0, 0, 0};
     dpar_work *k;
     switch (head->kind) {
     case DPARI_P2P_IS_EAGER:
         k = dpari_p2p_match(&link->posted, head->comm, head->tag);
         if (!k) {
-            return dpari_p2p_keep(p, link, head, from, dpari_p2p_first(head->bytes));
+            return dpari_p2p_keep(p, link, head, from, dpari_p2p_piece(0, head->bytes));
         }
-        dpari_p2p_meet_eager(p, link, k, head, from, dpari_p2p_first(head->bytes));
+        dpari_p2p_meet_eager(p, link, k, head, from, dpari_p2p_piece(0, head->bytes));
         return 1;
     case DPARI_P2P_IS_RTS:
         k = dpari_p2p_match(&link->posted, head->comm, head->tag);
@@ -760,7 +805,7 @@ static int dpari_p2p_take(dpari_world *w, int32_t peer, const dpari_p2p_cell *ce
     case DPARI_P2P_IS_DATA: dpari_p2p_take_data(p, link, head, from); return 1;
     case DPARI_P2P_IS_CTS:
         memcpy(&where, from, sizeof where);
-        dpari_p2p_take_cts(w, peer, head->id, where.ref);
+        dpari_p2p_take_cts(w, peer, head->id, &where);
         return 1;
     case DPARI_P2P_IS_PUT: dpari_p2p_take_end(p, &link->arriving, head->id); return 1;
     default: dpari_p2p_take_end(p, &link->waiting, head->id); return 1;
@@ -860,11 +905,6 @@ static dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_wor
             return status;
         }
     }
-    if (call != &k->call) {
-        k->call = *call;
-    }
-    k->comm = &s->comm;
-    k->status = DPAR_OK;
     k->state[DPARI_P2P_ID] = link->ids++;
     k->state[DPARI_P2P_BYTES] = call->count * dpar_type_bytes(call->type);
     k->state[DPARI_P2P_AT] = 0;

@@ -199,12 +199,26 @@ static const dpar_work *dpari_awaited(const dpari_shm *s, const dpar_work *k)
     return k->call.kind < DPAR_COLLECTIVES && s->first ? s->first : k;
 }
 
+/* To close it after an error elsewhere: others may have seen that error before they had this
+ * communicator at all, and do not come. */
+static int dpari_close_in_vain(dpari_shm *s)
+{
+    int broken = 0;
+    for (dpari_shm *other = s->world->comms; other && s->closing; other = other->next) {
+        broken |= dpari_shm_broken(other) != DPAR_OK;
+    }
+    if (broken) {
+        dpari_shm_break(s, DPAR_E_PEER, "closed after an error on another communicator");
+    }
+    return broken;
+}
+
 /* Time has passed: does it still make sense to wait? OK: yes; E_PEER: *rank is gone; E_TIMEOUT. */
 static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began, int32_t *rank)
 {
     const dpar_work *awaited = dpari_awaited(s, k);
     int32_t missing = 0;
-    if (dpari_shm_broken(s) != DPAR_OK) {
+    if (dpari_shm_broken(s) != DPAR_OK || dpari_close_in_vain(s)) {
         return s->comm.status;
     }
     for (int32_t r = 0; r < s->comm.size; r++) {
@@ -678,6 +692,7 @@ static dpar_status dpari_shm_close(dpar_comm *c)
     const int last = s->id == 0;
     int32_t lost;
     dpari_lock(w);
+    s->closing = 1;
     lost = dpari_shm_lost(s);
     dpari_unlock(w);
     if (c->status == DPAR_OK) {
@@ -731,7 +746,7 @@ DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size, const int32_t
 {
     const int64_t pointers = size * (int64_t)sizeof(void *);
     const int64_t bytes =
-        (int64_t)sizeof(dpari_shm) + 3 * pointers + size * (int64_t)sizeof(int32_t);
+        (int64_t)sizeof(dpari_shm) + 3 * pointers + (int64_t)sizeof(void *) + size * (int64_t)sizeof(int32_t);
     dpari_shm *s = (dpari_shm *)dpari_os_pages(bytes);
     if (!s) {
         return DPAR_E_MEMORY;
@@ -744,7 +759,7 @@ DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size, const int32_t
     s->member = (dpari_member **)(void *)(s + 1);
     s->in = (const void **)(void *)(s->member + size);
     s->out = (void **)(void *)(s->in + size);
-    s->world_rank = (int32_t *)(void *)(s->out + size);
+    s->world_rank = (int32_t *)(void *)(s->out + size + 1); /* a result, and where others take it */
     for (int32_t r = 0; r < size; r++) {
         s->member[r] = (dpari_member *)dpari_at(w, member[r]);
         s->world_rank[r] = world_rank[r];

@@ -48,6 +48,7 @@ typedef struct dpari_shm {
     int64_t sequence;        /* of the last collective posted */
     dpar_work *first, *last; /* posted collectives, in order */
     int64_t slot_bytes;
+    int32_t closing; /* the barrier that ends it is under way */
     int32_t all_cma; /* each of its ranks may read the others' memory */
     uint64_t member_ref;
     dpari_member **member; /* of each rank */

@@ -5,7 +5,7 @@
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
 enum { DPARI_VERSION = 1 };
 
-static int64_t dpari_up_to(int64_t bytes, int64_t unit)
+static int64_t dpari_in_units(int64_t bytes, int64_t unit)
 {
     return (bytes + unit - 1) / unit * unit;
 }
@@ -27,7 +27,7 @@ static int64_t dpari_heap_begin(int64_t ranks)
 {
     int64_t table = ranks * ranks * (int64_t)sizeof(uint64_t);
     int64_t bytes = (int64_t)sizeof(dpari_world_head) + ranks * (int64_t)sizeof(dpari_rank) + table;
-    return dpari_up_to(bytes, INT64_C(65536)); /* the largest page in use */
+    return dpari_in_units(bytes, INT64_C(65536)); /* the largest page in use */
 }
 
 static dpar_status dpari_segment_options(int32_t ranks, const dpar_options *o, dpar_why *why)
@@ -104,7 +104,7 @@ DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
     if (status != DPAR_OK) {
         return status;
     }
-    heap = dpari_up_to(heap < least ? least : heap, INT64_C(65536));
+    heap = dpari_in_units(heap < least ? least : heap, INT64_C(65536));
     /* only addresses are taken here: where a limit forbids so many, fewer do */
     for (; number != 0 && heap >= least; heap = number ? heap / 2 / 65536 * 65536 : heap) {
         if ((uint64_t)heap < (uint64_t)SIZE_MAX / 4 / (uint64_t)ranks) {
@@ -388,7 +388,7 @@ DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **mem
     if (take > w->head->heap_bytes) {
         return DPAR_E_MEMORY;
     }
-    take = dpari_up_to(take, dpari_os_page());
+    take = dpari_in_units(take, dpari_os_page());
     at = dpari_heap_gap(w, take, &place);
     if (at < 0 || (w->segment.fd >= 0 && dpari_os_reserve(w->segment.fd, at, take) != 0)) {
         return DPAR_E_MEMORY;

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* mpi_coll - collectives over an MPI library and, in the same run, over any other engine.
+ *
+ *   mpicc -O2 bench/mpi_coll.c -o build/mpi_coll
+ *   mpirun -np 2 build/mpi_coll [label=mpi] [seconds=0.03] [dirty=1] [rounds=1] [min=0]
+ *                               [max=67108864] [ops=barrier,p2p] [engines=mpi,dpar]
+ *
+ * One CSV row per round, op, size and engine:
+ *     engine,ranks,op,bytes,dirty,round,samples,min_us,median_us,busbw_GBps,probe_ns,lost
+ *
+ * bytes, as nccl-tests count them: all_reduce, broadcast, p2p the vector; all_gather the whole
+ * output; reduce_scatter the whole input; all_to_all what one rank sends (itself included). Below
+ * 4 bytes x ranks the last three move one float a block all the same. busbw multiplies bytes/median
+ * by 2(n-1)/n for all_reduce, (n-1)/n for the last three, 1 for broadcast and p2p (one way).
+ *
+ * dirty=1 rewrites every rank's input before every timed op: an op on an input that nobody has
+ * touched since the last one is served from caches and looks up to 2.4 times faster than it is in
+ * a program. A sample is one op: the slowest rank's time after a common start. dirty=0 (and always
+ * the barrier) times 9 blocks of ops back to back.
+ *
+ * Engines alternate inside each round. Each row carries the cache-line latency between ranks 0 and
+ * 1 just before and after it (the larger of the two; 0 where ranks share cores), and the share of
+ * the time in which a rank could run but something else had its core (the worst rank's; 0 where the
+ * system does not say). Results are checked before they count, those of engines without `floor`.
+ *
+ * Another engine joins with -DENGINE_H='"my_engine.h"', a file that defines EXTRA_ENGINES as one or
+ * more initialisers of `engine`, each followed by a comma.
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <mpi.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#ifdef __linux__
+#include <signal.h>
+#include <sys/prctl.h>
+#endif
+
+enum { BARRIER, BROADCAST, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, P2P, OPS };
+enum { LINE = 128, MAX_SAMPLES = 2000, BLOCKS = 9, PINGS = 2000, SPINS_BEFORE_YIELD = 2000 };
+
+static const char *const op_name[OPS] = {"barrier",        "broadcast",  "all_reduce", "all_gather",
+                                         "reduce_scatter", "all_to_all", "p2p"};
+static const size_t op_bytes[] = {4,      64,      1024,    4096,     16384,   65536,
+                                  262144, 1048576, 4194304, 16777216, 67108864};
+
+/* open: the engine's own input and output memory, `bytes` each, aligned to 64; nonzero if it cannot
+ * run here. run: one op, finished on return; count is the MPI count (floats a block for the gather,
+ * scatter and all-to-all kinds); nonzero, on all ranks alike, if it does not have that op. floor: 1
+ * when it only moves as many bytes as an op must, so that there is no result to check. */
+typedef struct {
+    const char *name;
+    int (*open)(int rank, int size, size_t bytes, float **in, float **out);
+    int (*run)(int op, const float *in, float *out, size_t count);
+    void (*close)(void);
+    int floor;
+} engine;
+
+typedef struct {
+    size_t samples;
+    double min, median, probe; /* seconds */
+    double lost;
+} result;
+
+static int rank, size, dirty = 1;
+static int own_core; /* each rank has one */
+static double seconds = 0.03;
+static double sample[MAX_SAMPLES];
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- a barrier and a probe that belong to no engine ---------------------------------------- */
+
+typedef struct {
+    uint32_t arrived;
+    uint32_t ping;
+    char pad[LINE - 8];
+} line;
+
+static line *lines; /* one a rank, in shared memory; NULL when ranks are on several nodes */
+static MPI_Win window;
+static uint32_t epoch, pings;
+
+static void open_lines(void)
+{
+    MPI_Comm node;
+    MPI_Aint bytes;
+    int local, unit;
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+    MPI_Comm_size(node, &local);
+    if (local == size) {
+        MPI_Win_allocate_shared((MPI_Aint)sizeof(line), 1, MPI_INFO_NULL, node, &lines, &window);
+        *lines = (line){0};
+        MPI_Win_shared_query(window, 0, &bytes, &unit, &lines);
+        MPI_Barrier(node);
+    }
+    MPI_Comm_free(&node);
+}
+
+static void await(const uint32_t *flag, uint32_t value)
+{
+    int spins = 0;
+    while ((int32_t)(__atomic_load_n(flag, __ATOMIC_ACQUIRE) - value) < 0) {
+        if (++spins > SPINS_BEFORE_YIELD) {
+            sched_yield();
+        }
+    }
+}
+
+static void sync_ranks(void)
+{
+    if (!lines) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        return;
+    }
+    __atomic_store_n(&lines[rank].arrived, ++epoch, __ATOMIC_RELEASE);
+    for (int i = 0; i < size; i++) {
+        await(&lines[i].arrived, epoch);
+    }
+}
+
+/* One-way latency of a cache line between ranks 0 and 1; 0 where it cannot be had or says nothing,
+ * because ranks take turns on a core. */
+static double probe(void)
+{
+    double t = 0;
+    sync_ranks();
+    if (lines && own_core && size > 1 && rank < 2) {
+        t = now();
+        for (int i = 0; i < PINGS; i++) {
+            pings++;
+            if (rank == 1) {
+                await(&lines[0].ping, pings);
+            }
+            __atomic_store_n(&lines[rank].ping, pings, __ATOMIC_RELEASE);
+            if (rank == 0) {
+                await(&lines[1].ping, pings);
+            }
+        }
+        t = (now() - t) / PINGS / 2;
+    }
+    sync_ranks();
+    return t;
+}
+
+/* Seconds that this rank waited for a core so far. */
+static double waited(void)
+{
+    double run = 0, wait = 0;
+    FILE *f = fopen("/proc/self/schedstat", "r");
+    if (f && fscanf(f, "%lf %lf", &run, &wait) != 2) {
+        wait = 0;
+    }
+    if (f) {
+        fclose(f);
+    }
+    return wait * 1e-9;
+}
+
+#ifdef __linux__
+/* A rank left behind by a launcher that was killed would spin and spoil every later measurement. */
+static void end_with_launcher(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
+/* One CPU a rank, unless the launcher has pinned already or there are too few. */
+static void pin(void)
+{
+    cpu_set_t allowed, one;
+    int wanted = rank, cpus = 0, cpu;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+        cpus = CPU_COUNT(&allowed);
+    }
+    own_core = cpus >= size;
+    for (cpu = 0; own_core && cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET((size_t)cpu, &allowed) && wanted-- == 0) {
+            CPU_ZERO(&one);
+            CPU_SET((size_t)cpu, &one);
+            sched_setaffinity(0, sizeof one, &one);
+        }
+    }
+    if (cpus == 1) { /* the launcher has pinned: to different cores? */
+        int mine = sched_getcpu(), low, high;
+        MPI_Allreduce(&mine, &low, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+        MPI_Allreduce(&mine, &high, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+        own_core = high - low >= size - 1;
+    }
+}
+#else
+static void end_with_launcher(void)
+{
+}
+
+static void pin(void)
+{
+    own_core = 1; /* unknown; the probe and `lost` will tell */
+}
+#endif
+
+/* ---- the MPI engine ------------------------------------------------------------------------- */
+
+static float *mpi_memory[2];
+
+static int mpi_open(int r, int n, size_t bytes, float **in, float **out)
+{
+    (void)r;
+    (void)n;
+    for (int k = 0; k < 2; k++) {
+        void *p;
+        if (posix_memalign(&p, 4096, bytes)) {
+            return 1;
+        }
+        mpi_memory[k] = p;
+    }
+    *in = mpi_memory[0];
+    *out = mpi_memory[1];
+    return 0;
+}
+
+static int mpi_run(int op, const float *in, float *out, size_t count)
+{
+    const MPI_Comm world = MPI_COMM_WORLD;
+    int c = (int)count, peer = 1 - rank;
+    switch (op) {
+    case BARRIER: return MPI_Barrier(world);
+    case BROADCAST: return MPI_Bcast(rank == 0 ? mpi_memory[0] : out, c, MPI_FLOAT, 0, world);
+    case ALL_REDUCE: return MPI_Allreduce(in, out, c, MPI_FLOAT, MPI_SUM, world);
+    case ALL_GATHER: return MPI_Allgather(in, c, MPI_FLOAT, out, c, MPI_FLOAT, world);
+    case REDUCE_SCATTER: return MPI_Reduce_scatter_block(in, out, c, MPI_FLOAT, MPI_SUM, world);
+    case ALL_TO_ALL: return MPI_Alltoall(in, c, MPI_FLOAT, out, c, MPI_FLOAT, world);
+    case P2P: /* there and back; ranks above 1 look on */
+        if (rank == 0) {
+            MPI_Send(in, c, MPI_FLOAT, peer, 0, world);
+        }
+        if (rank < 2) {
+            MPI_Recv(out, c, MPI_FLOAT, peer, 0, world, MPI_STATUS_IGNORE);
+        }
+        if (rank == 1) {
+            MPI_Send(in, c, MPI_FLOAT, peer, 0, world);
+        }
+        return 0;
+    default: return 1;
+    }
+}
+
+static void mpi_close(void)
+{
+    free(mpi_memory[0]);
+    free(mpi_memory[1]);
+}
+
+#ifdef ENGINE_H
+#include ENGINE_H
+#else
+#define EXTRA_ENGINES
+#endif
+
+static const engine engines[] = {{"mpi", mpi_open, mpi_run, mpi_close, 0}, EXTRA_ENGINES};
+enum { ENGINES = sizeof engines / sizeof engines[0] };
+
+/* ---- data: small whole numbers, so that every sum is exact ----------------------------------- */
+
+static int is_blocked(int op)
+{
+    return op == ALL_GATHER || op == REDUCE_SCATTER || op == ALL_TO_ALL;
+}
+
+static size_t count_of(int op, size_t bytes)
+{
+    size_t count = bytes / sizeof(float);
+    if (is_blocked(op)) {
+        count /= (size_t)size;
+    }
+    return count ? count : 1;
+}
+
+static void fill(float *in, int op, size_t count)
+{
+    size_t n = op == REDUCE_SCATTER || op == ALL_TO_ALL ? count * (size_t)size : count;
+    for (size_t i = 0; i < n; i++) {
+        in[i] = (float)(rank + 1) + (float)(i & 7);
+    }
+    __asm__ volatile("" : : "r"(in) : "memory");
+}
+
+static float expected(int op, size_t count, size_t i)
+{
+    size_t mine = (size_t)rank * count;
+    switch (op) {
+    case ALL_REDUCE: return (float)(size * (size + 1) / 2) + (float)size * (float)(i & 7);
+    case REDUCE_SCATTER:
+        return (float)(size * (size + 1) / 2) + (float)size * (float)((mine + i) & 7);
+    case ALL_GATHER: return (float)(i / count + 1) + (float)((i % count) & 7);
+    case ALL_TO_ALL: return (float)(i / count + 1) + (float)((mine + i % count) & 7);
+    case P2P: return (float)(2 - rank) + (float)(i & 7);
+    default: return 1 + (float)(i & 7);
+    }
+}
+
+/* Runs the op once into a cleared output; nonzero where an element is wrong. */
+static int check(const engine *e, int op, float *in, float *out, size_t count)
+{
+    size_t n = op == ALL_GATHER || op == ALL_TO_ALL ? count * (size_t)size : count;
+    if (op == BARRIER || (op == P2P && rank > 1) || (op == BROADCAST && rank == 0)) {
+        n = 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        out[i] = -1;
+    }
+    sync_ranks();
+    e->run(op, in, out, count);
+    for (size_t i = 0; i < n; i++) {
+        if (out[i] != expected(op, count, i)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* ---- measuring ------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The slowest rank's seconds for one op, from two ops after three to warm up; < 0: no such op. */
+static double estimate(const engine *e, int op, float *in, float *out, size_t count)
+{
+    double t = 0;
+    for (int k = 0; k < 5; k++) {
+        if (k == 3) {
+            sync_ranks();
+            t = now();
+        }
+        if (e->run(op, in, out, count)) {
+            return -1;
+        }
+    }
+    t = (now() - t) / 2;
+    MPI_Allreduce(MPI_IN_PLACE, &t, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return t;
+}
+
+/* 0, or 1 if the engine lacks the op, or -1 if its result is wrong. */
+static int measure(const engine *e, int op, float *in, float *out, size_t count, result *r)
+{
+    int block = !dirty || op == BARRIER, wrong;
+    double before, after, each, all;
+    size_t ops, inner;
+    fill(in, op, count);
+    each = estimate(e, op, in, out, count);
+    if (each < 0) {
+        return 1;
+    }
+    wrong = !e->floor && check(e, op, in, out, count);
+    MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (wrong) {
+        return -1;
+    }
+    ops = (size_t)(seconds / (each > 1e-7 ? each : 1e-7));
+    inner = block ? ops / BLOCKS + 1 : 1;
+    r->samples = block ? BLOCKS : ops < 5 ? 5 : ops > MAX_SAMPLES ? MAX_SAMPLES : ops;
+    before = probe();
+    r->lost = waited();
+    all = now();
+    for (size_t k = 0; k < r->samples; k++) {
+        if (dirty) {
+            fill(in, op, count);
+        }
+        sync_ranks();
+        double t = now();
+        for (size_t j = 0; j < inner; j++) {
+            e->run(op, in, out, count);
+        }
+        sample[k] = (now() - t) / (double)inner / (op == P2P ? 2 : 1);
+    }
+    r->lost = (waited() - r->lost) / (now() - all);
+    after = probe();
+    MPI_Allreduce(MPI_IN_PLACE, &r->lost, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, sample, (int)r->samples, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    qsort(sample, r->samples, sizeof sample[0], by_value);
+    r->min = sample[0];
+    r->median = sample[r->samples / 2];
+    r->probe = before > after ? before : after;
+    return 0;
+}
+
+static void print_row(const char *name, int op, size_t bytes, int round, const result *r)
+{
+    double n = size, factor = is_blocked(op) ? (n - 1) / n : op == ALL_REDUCE ? 2 * (n - 1) / n : 1;
+    if (rank == 0) {
+        printf("%s,%d,%s,%zu,%d,%d,%zu,%.3f,%.3f,%.3f,%.1f,%.3f\n", name, size, op_name[op], bytes,
+               dirty, round, r->samples, r->min * 1e6, r->median * 1e6,
+               factor * (double)bytes / r->median / 1e9, r->probe * 1e9, r->lost);
+        fflush(stdout);
+    }
+}
+
+/* ---- the command ------------------------------------------------------------------------------
+ */
+
+/* The text after "name=" among the arguments, or otherwise. */
+static const char *option(int argc, char **argv, const char *name, const char *otherwise)
+{
+    size_t n = strlen(name);
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], name, n) == 0 && argv[i][n] == '=') {
+            return argv[i] + n + 1;
+        }
+    }
+    return otherwise;
+}
+
+/* Is the word in a list with commas? An empty list holds every word. */
+static int listed(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    const char *at = list;
+    while (*list && (at = strstr(at, word)) != NULL) {
+        if ((at == list || at[-1] == ',') && (at[n] == ',' || at[n] == 0)) {
+            return 1;
+        }
+        at += n;
+    }
+    return *list == 0;
+}
+
+static float *in[ENGINES], *out[ENGINES];
+static int usable[ENGINES], failed;
+
+static void one_row(int k, const char *label, int op, size_t bytes, int round)
+{
+    const char *name = k ? engines[k].name : label;
+    result r;
+    int bad = usable[k] ? measure(&engines[k], op, in[k], out[k], count_of(op, bytes), &r) : 1;
+    if (bad < 0) {
+        fprintf(stderr, "%s: wrong result in %s of %zu bytes\n", name, op_name[op], bytes);
+        failed = 1;
+    } else if (!bad) {
+        print_row(name, op, op == BARRIER ? 0 : bytes, round, &r);
+    }
+}
+
+static void one_op(int op, const char *label, size_t min_bytes, size_t max_bytes, int round)
+{
+    for (size_t s = 0; s < sizeof op_bytes / sizeof op_bytes[0]; s++) {
+        size_t bytes = op_bytes[s];
+        if (op == BARRIER ? s > 0 : bytes > max_bytes || (op == P2P && size < 2)) {
+            break;
+        }
+        for (int k = 0; k < ENGINES && (op == BARRIER || bytes >= min_bytes); k++) {
+            one_row(k, label, op, bytes, round);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *label = option(argc, argv, "label", "mpi");
+    const char *ops = option(argc, argv, "ops", ""), *names = option(argc, argv, "engines", "");
+    int rounds = atoi(option(argc, argv, "rounds", "1"));
+    size_t min_bytes = (size_t)atoll(option(argc, argv, "min", "0"));
+    size_t max_bytes = (size_t)atoll(option(argc, argv, "max", "67108864"));
+    end_with_launcher();
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    seconds = atof(option(argc, argv, "seconds", "0.03"));
+    dirty = atoi(option(argc, argv, "dirty", "1"));
+    pin();
+    open_lines();
+    for (int k = 0; k < ENGINES; k++) {
+        usable[k] = listed(names, engines[k].name) &&
+                    !engines[k].open(rank, size, max_bytes + LINE * (size_t)size, &in[k], &out[k]);
+        MPI_Allreduce(MPI_IN_PLACE, &usable[k], 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    }
+    if (rank == 0) {
+        printf("engine,ranks,op,bytes,dirty,round,samples,min_us,median_us,busbw_GBps,probe_ns,"
+               "lost\n");
+    }
+    for (int round = 0; round < rounds; round++) {
+        for (int op = 0; op < OPS; op++) {
+            if (listed(ops, op_name[op])) {
+                one_op(op, label, min_bytes, max_bytes, round);
+            }
+        }
+    }
+    for (int k = 0; k < ENGINES; k++) {
+        if (usable[k]) {
+            engines[k].close();
+        }
+    }
+    if (lines) {
+        MPI_Win_free(&window);
+    }
+    MPI_Finalize();
+    return failed;
+}

@@ -1,0 +1,2672 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_mpi.h - dpar's communicators over MPI. For a code that has MPI already:
+ *
+ *     dpar_comm *world;
+ *     if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &world, &why) < 0) { puts(why.text); }
+ *     dpar_all_reduce(world, mine, sum, n, DPAR_F32, DPAR_SUM, NULL);
+ *
+ *     mpicc -DDPAR_IMPLEMENTATION -I. yours.c        (one unit defines DPAR_IMPLEMENTATION)
+ *
+ * Needs MPI 3.0. Counts past 2^31 - 1 go through the _c functions of MPI 4 where mpi.h has them.
+ * Without them what is moved goes as one element of a derived type, what is reduced in pieces.
+ * DPAR_MPI_LIMIT, a number of elements, sets that border lower and the _c functions aside (tests).
+ *
+ * What differs from comm.h:
+ * Order of reductions. MPI's own, which may differ between sizes and libraries, unless rank_order.
+ *     F16 and BF16 travel as f32 in blocks and are rounded once. MAX and MIN of floats use an
+ *     operation of dpar, because MPI_MAX does not promise what a NaN gives.
+ * Mismatch. MPI notices only messages that are too long. dpar also notices those that are too short
+ *     in send, recv and all _v forms: these are messages, an empty piece too, from each rank to
+ * each that expects one. Types of equal size are not told apart. check = 1 compares every
+ * collective first, at the price of a small all-reduce, and names both sides. Lost ranks. MPI
+ * cannot tell; a wait ends with the deadline. Who waits for longer than a quarter of it (1 s at
+ * most) tells the other ranks by a short message, again and again; the sentence of DPAR_E_TIMEOUT
+ *     therefore names the ranks that wait too, where they wait, and those not heard of (up to 1024
+ *     ranks). A rank whose communicator breaks tells the others, who see it once they wait. Many
+ *     MPIs end the whole job when a process dies; then nothing returns.
+ * After an error MPI may still hold the buffers of what was under way, and MPI_Finalize may wait
+ * for it: leave these buffers alone and end with MPI_Abort. Cost. Calls that block are posted too
+ * and tested until the deadline, so that one rank may post what another waits for at once. Open
+ * MPI 4.1, 2 ranks, all_reduce: 4 B take 1.0 us in place of 0.5, 1 MiB 1.3 times as long as
+ * MPI_Allreduce; MPICH 4.0: 2.0 us in place of 1.2, and 1.08. blocking = 1 wins that back. Posted
+ * work goes on inside dpar calls; what takes several steps (16-bit floats, rank_order, check,
+ *     pieces) waits there for its next step. There is no progress thread: DPAR_E_SYSTEM.
+ * Buffers. In place: either all ranks or none, where MPI_IN_PLACE asks for it (all_reduce,
+ *     all_gather). All ranks have the same byte order. */
+#ifndef DPAR_MPI_H
+#define DPAR_MPI_H
+
+#include "dpar.h"
+#include <mpi.h>
+
+/* All zero means the defaults. The same on all ranks. */
+typedef struct dpar_mpi_options {
+    double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
+    int32_t rank_order; /* 1: reductions in rank order, the same bits on all ranks and in every
+                           run: all-to-all of pieces, sums, all-gather */
+    int32_t check;      /* 1: compare kind, type, count, op and root before each collective */
+    int32_t blocking;   /* 1: dpar calls that block use MPI's blocking calls (behind a barrier with
+                           the deadline from 32 KiB on; below that only without a deadline). In
+                           each operation all ranks must then block, or all post; work posted
+                           before is first brought to its last step */
+} dpar_mpi_options;
+
+/* A communicator over a private duplicate of `user`, which stays the caller's. MPI is initialised
+ * by the caller before, finalised by the caller after dpar_comm_close. options NULL: defaults.
+ * Errors of MPI come back as DPAR_E_SYSTEM with MPI's own words. E_ARG when MPI is not initialised
+ * or is finalised, or `user` is MPI_COMM_NULL or an inter-communicator; E_MISMATCH when the ranks
+ * give different options. COLLECTIVE over `user`. Cost: two MPI_Comm_dup. */
+DPAR_API dpar_status dpar_mpi_comm(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
+                                   dpar_why *why);
+
+#endif
+
+/* Stop here if you only want the API. The implementation follows. */
+
+#if defined(DPAR_IMPLEMENTATION) && !defined(DPAR_MPI_IMPLEMENTATION_DONE)
+#define DPAR_MPI_IMPLEMENTATION_DONE
+
+#include <stdlib.h>
+#include <string.h>
+#if defined(__unix__) || defined(__APPLE__)
+#include <sched.h>
+#define DPARI_MPI_YIELD() ((void)sched_yield())
+#else
+#define DPARI_MPI_YIELD() ((void)0)
+#endif
+
+#if MPI_VERSION >= 4 && !defined(DPAR_MPI_LIMIT)
+#define DPARI_MPI_C(name) name##_c
+#define DPARI_MPI_LIMIT INT64_MAX
+typedef MPI_Count dpari_mpi_count;
+#else
+#define DPARI_MPI_C(name) name
+#if defined(DPAR_MPI_LIMIT)
+#define DPARI_MPI_LIMIT ((int64_t)(DPAR_MPI_LIMIT))
+#else
+#define DPARI_MPI_LIMIT INT64_C(2147483647)
+#endif
+typedef int dpari_mpi_count;
+#endif
+
+#if defined(__GNUC__) || defined(__clang__) || defined(_MSC_VER)
+#define DPARI_MPI_RESTRICT __restrict
+#else
+#define DPARI_MPI_RESTRICT
+#endif
+
+enum {
+    DPARI_MPI_BLOCK = 1 << 20,   /* elements of what is staged at a time: 4 or 8 MiB */
+    DPARI_MPI_SMALL = 1 << 14,   /* bytes of all ranks' pieces that are gathered, not exchanged */
+    DPARI_MPI_GATED = 1 << 15,   /* bytes from which a barrier before a blocking call is cheap */
+    DPARI_MPI_RING = 32,         /* operations that a report shows */
+    DPARI_MPI_RANKS_TOLD = 1024, /* larger communicators do not tell each other who waits */
+    DPARI_MPI_TAGS = 32000,      /* MPI promises tags up to 32767 */
+    DPARI_MPI_FINISHED = 2,      /* work->phase, task->finished */
+    DPARI_MPI_POLLS = 256,       /* of a wait, before it yields the core each time */
+    DPARI_MPI_TAG_NOTE = 0,      /* tags of ctx->side: notes; pieces above */
+    DPARI_MPI_TAG_PIECE = 1
+};
+
+/* ==== arithmetic ==== */
+
+/* Loops over a fixed count: compilers make vectors of them even at -O2. */
+#define DPARI_MPI_EACH(n, statement)                                                               \
+    do {                                                                                           \
+        int64_t first = 0, i;                                                                      \
+        for (; first + 64 <= (n); first += 64) {                                                   \
+            for (i = first; i < first + 64; i++) {                                                 \
+                statement;                                                                         \
+            }                                                                                      \
+        }                                                                                          \
+        for (i = first; i < (n); i++) {                                                            \
+            statement;                                                                             \
+        }                                                                                          \
+    } while (0)
+
+/* acc[i] = acc[i] op x[i]; U is the type in which sums and products wrap. */
+#define DPARI_MPI_FOLD(name, T, U, MORE, LESS)                                                     \
+    static void name(int32_t op, void *accumulator, const void *operand, int64_t n)                \
+    {                                                                                              \
+        T *DPARI_MPI_RESTRICT acc = (T *)accumulator;                                              \
+        const T *DPARI_MPI_RESTRICT x = (const T *)operand;                                        \
+        switch (op) {                                                                              \
+        case DPAR_PRODUCT: DPARI_MPI_EACH(n, acc[i] = (T)(U)((U)acc[i] * (U)x[i])); break;         \
+        case DPAR_MAX: DPARI_MPI_EACH(n, acc[i] = MORE); break;                                    \
+        case DPAR_MIN: DPARI_MPI_EACH(n, acc[i] = LESS); break;                                    \
+        default: DPARI_MPI_EACH(n, acc[i] = (T)(U)((U)acc[i] + (U)x[i])); break;                   \
+        }                                                                                          \
+    }
+/* The inner choice keeps a NaN of acc, the outer one a NaN of x. */
+#define DPARI_MPI_FLOAT_MORE (x[i] == x[i] ? (x[i] > acc[i] ? x[i] : acc[i]) : x[i])
+#define DPARI_MPI_FLOAT_LESS (x[i] == x[i] ? (x[i] < acc[i] ? x[i] : acc[i]) : x[i])
+#define DPARI_MPI_INT_MORE (x[i] > acc[i] ? x[i] : acc[i])
+#define DPARI_MPI_INT_LESS (x[i] < acc[i] ? x[i] : acc[i])
+DPARI_MPI_FOLD(dpari_mpi_fold_f32, float, float, DPARI_MPI_FLOAT_MORE, DPARI_MPI_FLOAT_LESS)
+DPARI_MPI_FOLD(dpari_mpi_fold_f64, double, double, DPARI_MPI_FLOAT_MORE, DPARI_MPI_FLOAT_LESS)
+DPARI_MPI_FOLD(dpari_mpi_fold_i8, int8_t, uint8_t, DPARI_MPI_INT_MORE, DPARI_MPI_INT_LESS)
+DPARI_MPI_FOLD(dpari_mpi_fold_u8, uint8_t, uint8_t, DPARI_MPI_INT_MORE, DPARI_MPI_INT_LESS)
+DPARI_MPI_FOLD(dpari_mpi_fold_i32, int32_t, uint32_t, DPARI_MPI_INT_MORE, DPARI_MPI_INT_LESS)
+DPARI_MPI_FOLD(dpari_mpi_fold_u32, uint32_t, uint32_t, DPARI_MPI_INT_MORE, DPARI_MPI_INT_LESS)
+DPARI_MPI_FOLD(dpari_mpi_fold_i64, int64_t, uint64_t, DPARI_MPI_INT_MORE, DPARI_MPI_INT_LESS)
+DPARI_MPI_FOLD(dpari_mpi_fold_u64, uint64_t, uint64_t, DPARI_MPI_INT_MORE, DPARI_MPI_INT_LESS)
+
+static int32_t dpari_mpi_is_half(int32_t type)
+{
+    return type == DPAR_F16 || type == DPAR_BF16;
+}
+
+/* Not of 16-bit floats: they are folded as f32. */
+static void dpari_mpi_fold(int32_t type, int32_t op, void *acc, const void *x, int64_t n)
+{
+    switch (type) {
+    case DPAR_F64: dpari_mpi_fold_f64(op, acc, x, n); break;
+    case DPAR_I8: dpari_mpi_fold_i8(op, acc, x, n); break;
+    case DPAR_U8: dpari_mpi_fold_u8(op, acc, x, n); break;
+    case DPAR_I32: dpari_mpi_fold_i32(op, acc, x, n); break;
+    case DPAR_U32: dpari_mpi_fold_u32(op, acc, x, n); break;
+    case DPAR_I64: dpari_mpi_fold_i64(op, acc, x, n); break;
+    case DPAR_U64: dpari_mpi_fold_u64(op, acc, x, n); break;
+    default: dpari_mpi_fold_f32(op, acc, x, n); break;
+    }
+}
+
+#define DPARI_MPI_DIVIDE(T, ranks)                                                                 \
+    do {                                                                                           \
+        T *v = (T *)values;                                                                        \
+        const T by = (T)(ranks);                                                                   \
+        DPARI_MPI_EACH(n, v[i] = (T)(v[i] / by));                                                  \
+    } while (0)
+
+/* Averages: integers towards zero. 8 bits hold no number of ranks past 127 or 255: wider there. */
+static void dpari_mpi_divide(int32_t type, void *values, int64_t n, int32_t ranks)
+{
+    int8_t *s = (int8_t *)values;
+    uint8_t *u = (uint8_t *)values;
+    switch (type) {
+    case DPAR_F64: DPARI_MPI_DIVIDE(double, ranks); break;
+    case DPAR_I8: DPARI_MPI_EACH(n, s[i] = (int8_t)(s[i] / ranks)); break;
+    case DPAR_U8: DPARI_MPI_EACH(n, u[i] = (uint8_t)((int32_t)u[i] / ranks)); break;
+    case DPAR_I32: DPARI_MPI_DIVIDE(int32_t, ranks); break;
+    case DPAR_U32: DPARI_MPI_DIVIDE(uint32_t, ranks); break;
+    case DPAR_I64: DPARI_MPI_DIVIDE(int64_t, ranks); break;
+    case DPAR_U64: DPARI_MPI_DIVIDE(uint64_t, ranks); break;
+    default: DPARI_MPI_DIVIDE(float, ranks); break;
+    }
+}
+
+static uint32_t dpari_mpi_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static float dpari_mpi_real(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static float dpari_mpi_from_f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu;
+    if (e == 0) { /* m units of 2^-24 */
+        float x = (float)m * (1.0f / 16777216.0f);
+        return sign != 0 ? -x : x;
+    }
+    return dpari_mpi_real(sign | ((e == 31 ? 255 : e + 112) << 23) | (m << 13));
+}
+
+/* Nearest, ties to even; 65520 and more become infinite; a NaN stays one. */
+static uint16_t dpari_mpi_to_f16(float x)
+{
+    uint32_t bits = dpari_mpi_bits(x), sign = (bits >> 16) & 0x8000u, a = bits & 0x7fffffffu;
+    uint32_t m, rest, half, shift;
+    if (a > 0x7f800000u) {
+        return (uint16_t)(sign | 0x7e00u);
+    }
+    if (a >= 0x477ff000u) {
+        return (uint16_t)(sign | 0x7c00u);
+    }
+    if (a >= 0x38800000u) { /* 2^-14: normal */
+        a += 0xfffu + ((a >> 13) & 1u);
+        return (uint16_t)(sign | ((a - 0x38000000u) >> 13));
+    }
+    if (a <= 0x33000000u) { /* 2^-25 is half of the smallest: ties to zero */
+        return (uint16_t)sign;
+    }
+    shift = 126u - (a >> 23);
+    m = (a & 0x7fffffu) | 0x800000u;
+    rest = m & ((1u << shift) - 1u);
+    half = 1u << (shift - 1u);
+    m >>= shift;
+    m += rest > half || (rest == half && (m & 1u) != 0);
+    return (uint16_t)(sign | m);
+}
+
+static uint16_t dpari_mpi_to_bf16(float x)
+{
+    uint32_t bits = dpari_mpi_bits(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+        return (uint16_t)((bits >> 16) | 0x40u);
+    }
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/* The type in which sums travel. */
+static int32_t dpari_mpi_wide(int32_t type)
+{
+    return dpari_mpi_is_half(type) ? (int32_t)DPAR_F32 : type;
+}
+
+static int64_t dpari_mpi_bytes(int32_t type, int64_t n)
+{
+    return n * dpar_type_bytes(type);
+}
+
+static void dpari_mpi_copy(void *to, const void *from, int64_t bytes)
+{
+    if (bytes > 0 && to != from) {
+        memmove(to, from, (size_t)bytes);
+    }
+}
+
+/* n elements of `type` become the wide type, and back. */
+static void dpari_mpi_widen(int32_t type, void *to, const void *from, int64_t n)
+{
+    float *DPARI_MPI_RESTRICT x = (float *)to;
+    const uint16_t *DPARI_MPI_RESTRICT h = (const uint16_t *)from;
+    if (type == DPAR_BF16) {
+        DPARI_MPI_EACH(n, x[i] = dpari_mpi_real((uint32_t)h[i] << 16));
+    } else if (type == DPAR_F16) {
+        DPARI_MPI_EACH(n, x[i] = dpari_mpi_from_f16(h[i]));
+    } else {
+        dpari_mpi_copy(to, from, dpari_mpi_bytes(type, n));
+    }
+}
+
+static void dpari_mpi_narrow(int32_t type, void *to, const void *from, int64_t n)
+{
+    uint16_t *DPARI_MPI_RESTRICT h = (uint16_t *)to;
+    const float *DPARI_MPI_RESTRICT x = (const float *)from;
+    if (type == DPAR_BF16) {
+        DPARI_MPI_EACH(n, h[i] = dpari_mpi_to_bf16(x[i]));
+    } else if (type == DPAR_F16) {
+        DPARI_MPI_EACH(n, h[i] = dpari_mpi_to_f16(x[i]));
+    } else {
+        dpari_mpi_copy(to, from, dpari_mpi_bytes(type, n));
+    }
+}
+
+static const void *dpari_mpi_past(const void *p, int32_t type, int64_t elements)
+{
+    return elements == 0 ? p : (const char *)p + dpari_mpi_bytes(type, elements);
+}
+
+static void *dpari_mpi_at(void *p, int32_t type, int64_t elements)
+{
+    return elements == 0 ? p : (char *)p + dpari_mpi_bytes(type, elements);
+}
+
+/* out[n] becomes row 0 op row 1 op ...; rows of n elements lie `stride` elements apart. */
+static void dpari_mpi_reduce_rows(int32_t type, int32_t op, void *out, const void *rows,
+                                  int64_t stride, int32_t ranks, int64_t n)
+{
+    float acc[512], x[512]; /* halves */
+    int64_t at, step = 512;
+    int32_t r, half = dpari_mpi_is_half(type);
+    for (at = 0; at < n; at += step) {
+        int64_t len = n - at < step ? n - at : step;
+        void *to = half ? (void *)acc : dpari_mpi_at(out, type, at);
+        for (r = 0; r < ranks; r++) {
+            const void *row = dpari_mpi_past(rows, type, r * stride + at);
+            if (r == 0) {
+                dpari_mpi_widen(type, to, row, len);
+            } else if (half) {
+                dpari_mpi_widen(type, x, row, len);
+                dpari_mpi_fold(DPAR_F32, op, to, x, len);
+            } else {
+                dpari_mpi_fold(type, op, to, row, len);
+            }
+        }
+        if (op == DPAR_AVG) {
+            dpari_mpi_divide(dpari_mpi_wide(type), to, len, ranks);
+        }
+        if (half) {
+            dpari_mpi_narrow(type, dpari_mpi_at(out, type, at), to, len);
+        }
+    }
+}
+
+/* ==== what there is ==== */
+
+typedef struct dpari_mpi_task dpari_mpi_task;
+typedef struct dpari_mpi_ctx dpari_mpi_ctx;
+
+/* Memory of dpar_comm_alloc: right before the address that the caller has. */
+typedef struct dpari_mpi_memory {
+    struct dpari_mpi_memory *before, *after;
+    void *base;
+} dpari_mpi_memory;
+
+/* What the communicators split from one share. */
+typedef struct dpari_mpi_world {
+    int32_t communicators;
+    int64_t pass;
+    dpari_mpi_task *tasks, *last; /* under way, in the order of posting */
+    dpari_mpi_task *spare;
+    dpari_mpi_memory *memory;
+    MPI_Op max, min; /* floats */
+} dpari_mpi_world;
+
+/* What a rank tells another: "I wait here", or (status < 0) "this communicator is broken". */
+typedef struct dpari_mpi_note {
+    int64_t sequence, count;
+    int32_t kind, type, op, root;
+    int32_t status, rank;
+    char text[200];
+} dpari_mpi_note;
+
+typedef struct dpari_mpi_record {
+    int64_t sequence, count;
+    int32_t kind, type, op, root, state; /* DPAR_MORE, then how it ended */
+} dpari_mpi_record;
+
+struct dpari_mpi_ctx {
+    dpar_comm comm;
+    dpari_mpi_world *world;
+    MPI_Comm main, side; /* the operations; pieces, checks and notes */
+    dpar_mpi_options options;
+    int64_t sequence; /* collectives so far */
+    int64_t records;
+    int64_t pass;  /* of the world: a collective that still has steps was met in it */
+    int64_t unfed; /* collectives that still have steps */
+    int32_t tag_most;
+    double listened;
+    dpari_mpi_note wait_note, break_note; /* being sent */
+    MPI_Request *wait_sends, *break_sends;
+    dpari_mpi_note *heard; /* the last of each rank */
+    void *scratch;         /* kept for the next task */
+    int64_t scratch_bytes;
+    dpari_mpi_record ring[DPARI_MPI_RING];
+};
+
+/* One request's side of a message. */
+typedef struct dpari_mpi_piece {
+    MPI_Datatype type; /* the base type, and the derived one to be freed */
+    MPI_Datatype big;
+    int64_t expect; /* elements; -1: nothing is received */
+    int32_t peer;
+} dpari_mpi_piece;
+
+enum {
+    DPARI_MPI_MOVE,           /* one call of MPI */
+    DPARI_MPI_MESSAGE,        /* send, recv */
+    DPARI_MPI_EXCHANGE,       /* the _v forms that move */
+    DPARI_MPI_PIECES,         /* reductions to one or all: MPI's, in pieces below the limit */
+    DPARI_MPI_STAGED,         /* the same in f32 */
+    DPARI_MPI_SCATTER,        /* reduce_scatter(_v): MPI's */
+    DPARI_MPI_SCATTER_STAGED, /* in f32, or past the limit */
+    DPARI_MPI_GATHERED,       /* rank order, small: all gathered */
+    DPARI_MPI_ORDERED,        /* rank order, to one or all */
+    DPARI_MPI_ORDERED_SCATTER /* rank order, reduce_scatter(_v) */
+};
+enum { DPARI_MPI_NEW, DPARI_MPI_CHECKING, DPARI_MPI_TELLING, DPARI_MPI_GATING, DPARI_MPI_RUNNING };
+
+/* An operation under way: posts requests, and when they are done the next ones. */
+struct dpari_mpi_task {
+    dpari_mpi_task *before, *after;
+    dpari_mpi_ctx *ctx;
+    dpar_work *work; /* NULL: run */
+    dpar_call call;
+    int64_t sequence;
+    int32_t path, phase, finished;
+    dpar_status status;
+    int32_t block;   /* call MPI's blocking functions */
+    int32_t gate;    /* ... once all ranks have come: a barrier, or the check */
+    int32_t last;    /* nothing is posted after what is under way */
+    int32_t feeding; /* counted in ctx->unfed */
+    int32_t posted;  /* a step was posted and has not landed */
+    int32_t sharing; /* rank order: pieces are on their way back */
+    int32_t told;
+    double since, next_note;
+    int64_t number;          /* of the record */
+    int64_t at, len;         /* the elements of the step under way */
+    int64_t check[12];       /* kind, type, op, root, count, pieces; and all with the other sign */
+    dpari_mpi_record *calls; /* of all ranks, after a failed check */
+    dpari_mpi_record *record;
+    void *memory;
+    int64_t memory_bytes;
+    dpari_mpi_count *counts;
+    int32_t requests, room;
+    MPI_Request *request;
+    MPI_Status *state;
+    dpari_mpi_piece *piece;
+    MPI_Request request_1;
+    MPI_Status state_1;
+    dpari_mpi_piece piece_1;
+};
+
+static int32_t dpari_mpi_is_message(const dpar_call *call)
+{
+    return call->kind == DPAR_SEND || call->kind == DPAR_RECV;
+}
+
+static MPI_Datatype dpari_mpi_by_bytes(int32_t bytes)
+{
+    switch (bytes) {
+    case 2: return MPI_UINT16_T;
+    case 4: return MPI_UINT32_T;
+    case 8: return MPI_UINT64_T;
+    default: return MPI_UINT8_T;
+    }
+}
+
+/* Sums and products of integers wrap in C when they are unsigned. */
+static MPI_Datatype dpari_mpi_summand(int32_t type, int32_t op)
+{
+    int32_t ordered = op == DPAR_MAX || op == DPAR_MIN;
+    switch (type) {
+    case DPAR_F64: return MPI_DOUBLE;
+    case DPAR_F32: return MPI_FLOAT;
+    case DPAR_I8: return ordered ? MPI_INT8_T : MPI_UINT8_T;
+    case DPAR_I32: return ordered ? MPI_INT32_T : MPI_UINT32_T;
+    case DPAR_I64: return ordered ? MPI_INT64_T : MPI_UINT64_T;
+    default: return dpari_mpi_by_bytes(dpar_type_bytes(type));
+    }
+}
+
+/* ==== reductions of floats that keep NaN ==== */
+
+static void dpari_mpi_user_op(int32_t op, void *in, void *inout, int n, MPI_Datatype type)
+{
+    dpari_mpi_fold(type == MPI_DOUBLE ? (int32_t)DPAR_F64 : (int32_t)DPAR_F32, op, inout, in, n);
+}
+
+static void dpari_mpi_user_max(void *in, void *inout, int *n, MPI_Datatype *type)
+{
+    dpari_mpi_user_op(DPAR_MAX, in, inout, *n, *type);
+}
+
+static void dpari_mpi_user_min(void *in, void *inout, int *n, MPI_Datatype *type)
+{
+    dpari_mpi_user_op(DPAR_MIN, in, inout, *n, *type);
+}
+
+static int32_t dpari_mpi_is_float(int32_t wide)
+{
+    return wide == DPAR_F32 || wide == DPAR_F64;
+}
+
+static MPI_Op dpari_mpi_op(const dpari_mpi_world *world, int32_t wide, int32_t op)
+{
+    switch (op) {
+    case DPAR_PRODUCT: return MPI_PROD;
+    case DPAR_MAX: return dpari_mpi_is_float(wide) ? world->max : MPI_MAX;
+    case DPAR_MIN: return dpari_mpi_is_float(wide) ? world->min : MPI_MIN;
+    default: return MPI_SUM;
+    }
+}
+
+/* Elements that one reduction may have: MPI hands dpar's own operations an int. */
+static int64_t dpari_mpi_most(int32_t wide, int32_t op)
+{
+    int32_t own = dpari_mpi_is_float(wide) && (op == DPAR_MAX || op == DPAR_MIN);
+    return own && DPARI_MPI_LIMIT > INT_MAX ? (int64_t)INT_MAX : DPARI_MPI_LIMIT;
+}
+
+/* ==== sentences ==== */
+
+/* "all-reduce #12 of 100 f32", "send #3 of 5 i8 to 2" */
+static void dpari_mpi_describe(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+                               int64_t count, int32_t root)
+{
+    int32_t message = kind == DPAR_SEND || kind == DPAR_RECV;
+    dpar_text_put(t, dpar_collective_name(kind));
+    if (!message) {
+        dpar_text_put(t, " #");
+        dpar_text_int(t, sequence);
+    }
+    if (kind != DPAR_BARRIER) {
+        dpar_text_put(t, " of ");
+        dpar_text_int(t, count);
+        dpar_text_char(t, ' ');
+        dpar_text_put(t, dpar_type_name(type));
+    }
+    if (message) {
+        dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
+        dpar_text_int(t, root);
+    }
+}
+
+static void dpari_mpi_describe_task(dpar_text *t, const dpari_mpi_task *task)
+{
+    const dpar_call *call = &task->call;
+    dpari_mpi_describe(t, call->kind, task->sequence, call->type, call->count, call->root);
+}
+
+static const char *dpari_mpi_op_name(int32_t op)
+{
+    switch (op) {
+    case DPAR_SUM: return " sum";
+    case DPAR_AVG: return " avg";
+    case DPAR_PRODUCT: return " product";
+    case DPAR_MAX: return " max";
+    case DPAR_MIN: return " min";
+    default: return "";
+    }
+}
+
+static int32_t dpari_mpi_reduces(int32_t kind)
+{
+    return kind == DPAR_ALL_REDUCE || kind == DPAR_REDUCE || kind == DPAR_REDUCE_SCATTER;
+}
+
+static int32_t dpari_mpi_has_root(int32_t kind)
+{
+    return kind == DPAR_BROADCAST || kind == DPAR_REDUCE || kind == DPAR_GATHER ||
+           kind == DPAR_SCATTER;
+}
+
+static void dpari_mpi_describe_record(dpar_text *t, const dpari_mpi_record *r)
+{
+    dpari_mpi_describe(t, r->kind, r->sequence, r->type, r->count, r->root);
+    if (dpari_mpi_reduces(r->kind)) {
+        dpar_text_put(t, dpari_mpi_op_name(r->op));
+    }
+    if (dpari_mpi_has_root(r->kind)) {
+        dpar_text_put(t, " root ");
+        dpar_text_int(t, r->root);
+    }
+}
+
+/* MPI's words for its error code, after what was being done. */
+static void dpari_mpi_say(dpar_why *why, const char *doing, int code)
+{
+    char words[MPI_MAX_ERROR_STRING + 1];
+    int length = 0;
+    dpar_text t;
+    if (why == NULL) {
+        return;
+    }
+    dpar_text_init(&t, why->text, sizeof why->text);
+    dpar_text_put(&t, doing);
+    dpar_text_put(&t, ": MPI says: ");
+    if (MPI_Error_string(code, words, &length) == MPI_SUCCESS) {
+        words[length] = 0;
+        dpar_text_put(&t, words);
+    } else {
+        dpar_text_int(&t, code);
+    }
+}
+
+static int dpari_mpi_class(int code)
+{
+    int kind = MPI_ERR_OTHER;
+    MPI_Error_class(code, &kind);
+    return kind;
+}
+
+static dpar_status dpari_mpi_status_of(int code)
+{
+    int kind = dpari_mpi_class(code);
+    return kind == MPI_ERR_TRUNCATE ? (dpar_status)DPAR_E_MISMATCH
+           : kind == MPI_ERR_NO_MEM ? (dpar_status)DPAR_E_MEMORY
+                                    : (dpar_status)DPAR_E_SYSTEM;
+}
+
+static void dpari_mpi_put_why(dpar_why *why, const char *text)
+{
+    dpar_text t;
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, text);
+    }
+}
+
+/* ==== notes to the other ranks ==== */
+
+/* Have all notes gone out? */
+static int32_t dpari_mpi_notes_sent(const dpari_mpi_ctx *c, MPI_Request *sends)
+{
+    int32_t r, all = 1;
+    for (r = 0; sends != NULL && r < c->comm.size; r++) {
+        int done = 0;
+        all = MPI_Test(&sends[r], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done && all;
+    }
+    return all;
+}
+
+/* Sends `note` to all others without waiting; `sends` are the requests of the one before. */
+static void dpari_mpi_tell(dpari_mpi_ctx *c, dpari_mpi_note *note, MPI_Request **sends,
+                           const dpari_mpi_note *text)
+{
+    int32_t r, n = c->comm.size;
+    if (n > DPARI_MPI_RANKS_TOLD || n == 1) {
+        return;
+    }
+    if (*sends == NULL) {
+        *sends = (MPI_Request *)malloc((size_t)n * sizeof(MPI_Request));
+        for (r = 0; *sends != NULL && r < n; r++) {
+            (*sends)[r] = MPI_REQUEST_NULL;
+        }
+    }
+    if (*sends == NULL || !dpari_mpi_notes_sent(c, *sends)) {
+        return;
+    }
+    *note = *text;
+    note->rank = c->comm.rank;
+    for (r = 0; r < n; r++) {
+        if (r != c->comm.rank) {
+            MPI_Isend(note, (int)sizeof *note, MPI_BYTE, r, DPARI_MPI_TAG_NOTE, c->side,
+                      &(*sends)[r]);
+        }
+    }
+}
+
+/* Breaks the communicator: the first error stays. tell: the other ranks too. */
+static dpar_status dpari_mpi_break(dpari_mpi_ctx *c, dpar_status status, const char *text, int tell)
+{
+    dpari_mpi_note note;
+    dpar_text t;
+    if (c->comm.status < 0) {
+        return c->comm.status;
+    }
+    c->comm.status = status;
+    if (text != c->comm.why.text) {
+        dpari_mpi_put_why(&c->comm.why, text);
+    }
+    if (tell) {
+        memset(&note, 0, sizeof note);
+        note.status = status;
+        note.sequence = c->sequence;
+        dpar_text_init(&t, note.text, sizeof note.text);
+        dpar_text_put(&t, c->comm.why.text);
+        dpari_mpi_tell(c, &c->break_note, &c->break_sends, &note);
+    }
+    return status;
+}
+
+static dpar_status dpari_mpi_refuse(dpari_mpi_ctx *c, dpar_status status, const char *text)
+{
+    dpari_mpi_put_why(&c->comm.why, text);
+    return status;
+}
+
+/* A failed call of MPI, while `task` was under way (NULL: `doing` says what was). */
+static dpar_status dpari_mpi_failed(dpari_mpi_ctx *c, const dpari_mpi_task *task, const char *doing,
+                                    int code)
+{
+    char words[100];
+    dpar_text t;
+    dpar_why why;
+    if (task != NULL) {
+        dpar_text_init(&t, words, sizeof words);
+        dpari_mpi_describe_task(&t, task);
+        doing = words;
+    }
+    dpari_mpi_say(&why, doing, code);
+    return dpari_mpi_break(c, dpari_mpi_status_of(code), why.text, 1);
+}
+
+static void dpari_mpi_hear(dpari_mpi_ctx *c, const dpari_mpi_note *note)
+{
+    dpar_why why;
+    dpar_text t;
+    if (note->status < 0) {
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, "rank ");
+        dpar_text_int(&t, note->rank);
+        dpar_text_put(&t, " says: ");
+        dpar_text_put(&t, note->text);
+        dpari_mpi_break(c, note->status, why.text, 0);
+        return;
+    }
+    if (c->heard == NULL) {
+        c->heard = (dpari_mpi_note *)calloc((size_t)c->comm.size, sizeof(dpari_mpi_note));
+    }
+    if (c->heard != NULL && note->rank >= 0 && note->rank < c->comm.size) {
+        c->heard[note->rank] = *note;
+    }
+}
+
+/* Reads the notes that are there. */
+static void dpari_mpi_listen(dpari_mpi_ctx *c)
+{
+    dpari_mpi_note note;
+    int there = 1;
+    while (there) {
+        MPI_Status status;
+        there = 0;
+        if (MPI_Iprobe(MPI_ANY_SOURCE, DPARI_MPI_TAG_NOTE, c->side, &there, &status) !=
+                MPI_SUCCESS ||
+            !there ||
+            MPI_Recv(&note, (int)sizeof note, MPI_BYTE, status.MPI_SOURCE, DPARI_MPI_TAG_NOTE,
+                     c->side, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+            return;
+        }
+        note.rank = status.MPI_SOURCE;
+        note.text[sizeof note.text - 1] = 0;
+        dpari_mpi_hear(c, &note);
+    }
+}
+
+static int32_t dpari_mpi_waits_with(const dpari_mpi_ctx *c, int32_t rank, int64_t sequence)
+{
+    return c->heard != NULL && c->heard[rank].sequence == sequence + 1 &&
+           c->heard[rank].kind < DPAR_COLLECTIVES;
+}
+
+/* "1, 3"; at most 8 of them. */
+static int32_t dpari_mpi_put_ranks(dpar_text *t, const dpari_mpi_task *task, int32_t waiting)
+{
+    const dpari_mpi_ctx *c = task->ctx;
+    int32_t r, n = 0;
+    for (r = 0; r < c->comm.size; r++) {
+        int32_t quiet = c->heard == NULL || c->heard[r].sequence == 0;
+        if (r == c->comm.rank || (waiting ? !dpari_mpi_waits_with(c, r, task->sequence) : !quiet)) {
+            continue;
+        }
+        if (n < 8) {
+            dpar_text_put(t, n > 0 ? ", " : "");
+            dpar_text_int(t, r);
+        } else if (n == 8) {
+            dpar_text_put(t, ", ...");
+        }
+        n++;
+    }
+    if (n == 0) {
+        dpar_text_put(t, "none");
+    }
+    return n;
+}
+
+/* The first rank that waits somewhere else. */
+static void dpari_mpi_put_elsewhere(dpar_text *t, const dpari_mpi_task *task)
+{
+    const dpari_mpi_ctx *c = task->ctx;
+    int32_t r;
+    for (r = 0; c->heard != NULL && r < c->comm.size; r++) {
+        const dpari_mpi_note *h = &c->heard[r];
+        if (h->sequence != 0 && !dpari_mpi_waits_with(c, r, task->sequence)) {
+            dpar_text_put(t, "; rank ");
+            dpar_text_int(t, r);
+            dpar_text_put(t, " waits in ");
+            dpari_mpi_describe(t, h->kind, h->sequence - 1, h->type, h->count, h->root);
+            return;
+        }
+    }
+}
+
+static dpar_status dpari_mpi_late(dpari_mpi_task *task)
+{
+    dpari_mpi_ctx *c = task->ctx;
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_mpi_describe_task(&t, task);
+    dpar_text_put(&t, " on rank ");
+    dpar_text_int(&t, c->comm.rank);
+    dpar_text_put(&t, " of ");
+    dpar_text_int(&t, c->comm.size);
+    dpar_text_put(&t, ": not done after ");
+    dpar_text_real(&t, c->comm.timeout_s, 3);
+    dpar_text_put(&t, " s; ");
+    if (c->comm.size > DPARI_MPI_RANKS_TOLD) {
+        dpar_text_put(&t, "MPI cannot tell which rank is missing");
+    } else {
+        dpar_text_put(&t, "not heard of ranks: ");
+        dpari_mpi_put_ranks(&t, task, 0);
+        if (!dpari_mpi_is_message(&task->call)) {
+            dpar_text_put(&t, "; waiting too: ");
+            dpari_mpi_put_ranks(&t, task, 1);
+        }
+        dpari_mpi_put_elsewhere(&t, task);
+    }
+    return dpari_mpi_break(c, DPAR_E_TIMEOUT, why.text, 1);
+}
+
+/* A message of another length: got < 0 when it was longer than expected. */
+static void dpari_mpi_mismatch(dpari_mpi_task *task, int32_t peer, int64_t got, int64_t expected)
+{
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_mpi_describe_task(&t, task);
+    dpar_text_put(&t, ": rank ");
+    dpar_text_int(&t, peer);
+    dpar_text_put(&t, " sent ");
+    if (got < 0) {
+        dpar_text_put(&t, "more elements than the ");
+    } else {
+        dpar_text_int(&t, got);
+        dpar_text_put(&t, " elements, not the ");
+    }
+    dpar_text_int(&t, expected);
+    dpar_text_put(&t, " that rank ");
+    dpar_text_int(&t, task->ctx->comm.rank);
+    dpar_text_put(&t, " expects");
+    dpari_mpi_break(task->ctx, DPAR_E_MISMATCH, why.text, 1);
+}
+
+static void dpari_mpi_announce(dpari_mpi_task *task)
+{
+    dpari_mpi_note note;
+    memset(&note, 0, sizeof note);
+    note.sequence = task->sequence + 1; /* 0: nothing was heard */
+    note.kind = task->call.kind;
+    note.type = task->call.type;
+    note.op = task->call.op;
+    note.root = task->call.root;
+    note.count = task->call.count;
+    dpari_mpi_tell(task->ctx, &task->ctx->wait_note, &task->ctx->wait_sends, &note);
+}
+
+/* ==== tasks ==== */
+
+static void dpari_mpi_release_pieces(dpari_mpi_task *t)
+{
+    int32_t i;
+    for (i = 0; i < t->requests; i++) {
+        if (t->piece[i].big != MPI_DATATYPE_NULL) {
+            MPI_Type_free(&t->piece[i].big);
+        }
+    }
+    t->requests = 0;
+}
+
+/* Room for n requests; 0 when there is no memory. */
+static int32_t dpari_mpi_reserve(dpari_mpi_task *t, int32_t n)
+{
+    size_t one = sizeof(MPI_Request) + sizeof(MPI_Status) + sizeof(dpari_mpi_piece);
+    char *memory;
+    if (n <= t->room) {
+        return 1;
+    }
+    memory = (char *)malloc((size_t)n * one + 64); /* the widest first: all stay aligned */
+    if (memory == NULL) {
+        return 0;
+    }
+    if (t->room > 1) {
+        free(t->piece);
+    }
+    t->piece = (dpari_mpi_piece *)(void *)memory;
+    t->state = (MPI_Status *)(void *)(memory + (size_t)n * sizeof(dpari_mpi_piece));
+    t->request = (MPI_Request *)(void *)((((uintptr_t)(t->state + n)) + 15u) & ~(uintptr_t)15u);
+    t->room = n;
+    return 1;
+}
+
+static dpari_mpi_piece *dpari_mpi_slot(dpari_mpi_task *t, int32_t peer)
+{
+    dpari_mpi_piece *p = &t->piece[t->requests];
+    t->request[t->requests] = MPI_REQUEST_NULL;
+    t->requests++;
+    p->type = MPI_DATATYPE_NULL;
+    p->big = MPI_DATATYPE_NULL;
+    p->expect = -1;
+    p->peer = peer;
+    return p;
+}
+
+static MPI_Request *dpari_mpi_last_request(dpari_mpi_task *t)
+{
+    return &t->request[t->requests - 1];
+}
+
+/* Temporary memory of a task: the communicator's, when no other task has it. */
+static void *dpari_mpi_scratch(dpari_mpi_task *t, int64_t bytes)
+{
+    dpari_mpi_ctx *c = t->ctx;
+    if (t->memory != NULL && t->memory_bytes >= bytes) {
+        return t->memory;
+    }
+    free(t->memory);
+    t->memory = c->scratch;
+    t->memory_bytes = c->scratch_bytes;
+    c->scratch = NULL;
+    c->scratch_bytes = 0;
+    if (t->memory == NULL || t->memory_bytes < bytes) {
+        free(t->memory);
+        t->memory = malloc((size_t)bytes + 1);
+        t->memory_bytes = t->memory != NULL ? bytes : 0;
+    }
+    return t->memory;
+}
+
+static void dpari_mpi_return_scratch(dpari_mpi_task *t)
+{
+    dpari_mpi_ctx *c = t->ctx;
+    if (t->memory_bytes > c->scratch_bytes && t->memory_bytes <= ((int64_t)64 << 20)) {
+        free(c->scratch);
+        c->scratch = t->memory;
+        c->scratch_bytes = t->memory_bytes;
+    } else {
+        free(t->memory);
+    }
+    t->memory = NULL;
+    t->memory_bytes = 0;
+}
+
+static dpari_mpi_task *dpari_mpi_take(dpari_mpi_world *w)
+{
+    dpari_mpi_task *t = w->spare;
+    if (t != NULL) {
+        w->spare = t->after;
+        return t;
+    }
+    t = (dpari_mpi_task *)calloc(1, sizeof *t);
+    if (t != NULL) {
+        t->request = &t->request_1;
+        t->state = &t->state_1;
+        t->piece = &t->piece_1;
+        t->room = 1;
+    }
+    return t;
+}
+
+static void dpari_mpi_give(dpari_mpi_task *t)
+{
+    dpari_mpi_world *w = t->ctx->world;
+    dpari_mpi_return_scratch(t);
+    free(t->counts);
+    free(t->calls);
+    t->counts = NULL;
+    t->calls = NULL;
+    t->after = w->spare;
+    w->spare = t;
+}
+
+static void dpari_mpi_link(dpari_mpi_task *t)
+{
+    dpari_mpi_world *w = t->ctx->world;
+    t->before = w->last;
+    t->after = NULL;
+    if (w->last != NULL) {
+        w->last->after = t;
+    } else {
+        w->tasks = t;
+    }
+    w->last = t;
+}
+
+static void dpari_mpi_unlink(dpari_mpi_task *t)
+{
+    dpari_mpi_world *w = t->ctx->world;
+    if (t->before != NULL) {
+        t->before->after = t->after;
+    } else {
+        w->tasks = t->after;
+    }
+    if (t->after != NULL) {
+        t->after->before = t->before;
+    } else {
+        w->last = t->before;
+    }
+}
+
+/* All its steps are posted: the next collective may begin. */
+static void dpari_mpi_fed(dpari_mpi_task *t)
+{
+    if (t->feeding) {
+        t->feeding = 0;
+        t->ctx->unfed--;
+    }
+}
+
+/* Ends a task. What MPI still works on keeps its memory for ever. */
+static void dpari_mpi_end(dpari_mpi_task *t, dpar_status status)
+{
+    int32_t held = t->requests > 0;
+    dpari_mpi_unlink(t);
+    dpari_mpi_fed(t);
+    t->status = status;
+    t->finished = DPARI_MPI_FINISHED;
+    if (t->number + DPARI_MPI_RING > t->ctx->records) { /* not yet overwritten */
+        t->record->state = status;
+    }
+    if (t->work != NULL) {
+        t->work->status = status;
+        t->work->phase = DPARI_MPI_FINISHED;
+        t->work->comm = NULL;
+    }
+    if (!held && t->work != NULL) {
+        dpari_mpi_give(t);
+    }
+}
+
+/* ==== calls of MPI ==== */
+
+/* Posts, or calls to the end, as the task wants it. */
+#define DPARI_MPI_DO(t, blocking, posting, ...)                                                    \
+    ((t)->block                                                                                    \
+         ? DPARI_MPI_C(blocking)(__VA_ARGS__)                                                      \
+         : DPARI_MPI_C(posting)(__VA_ARGS__, (dpari_mpi_slot(t, -1), dpari_mpi_last_request(t))))
+
+/* One element that holds n of `base`: blocks of the limit and a rest. */
+static int dpari_mpi_big_type(MPI_Datatype base, int64_t n, int64_t bytes, MPI_Datatype *big)
+{
+    MPI_Datatype part[2];
+    MPI_Aint begin[2];
+    int length[2], code;
+    int64_t blocks = n / DPARI_MPI_LIMIT;
+    code = MPI_Type_vector((int)blocks, (int)DPARI_MPI_LIMIT, (int)DPARI_MPI_LIMIT, base, &part[0]);
+    if (code != MPI_SUCCESS) {
+        return code;
+    }
+    part[1] = base;
+    length[0] = 1;
+    length[1] = (int)(n % DPARI_MPI_LIMIT);
+    begin[0] = 0;
+    begin[1] = (MPI_Aint)(blocks * DPARI_MPI_LIMIT * bytes);
+    code = MPI_Type_create_struct(2, length, begin, part, big);
+    MPI_Type_free(&part[0]);
+    return code == MPI_SUCCESS ? MPI_Type_commit(big) : code;
+}
+
+/* How n elements of b bytes go in one call whose ranks move `total` elements. The derived type, if
+ * there is one, is freed with the task's last piece. */
+static int dpari_mpi_units(dpari_mpi_piece *p, int32_t b, int64_t n, int64_t total,
+                           MPI_Datatype *type, dpari_mpi_count *count)
+{
+    *type = dpari_mpi_by_bytes(b);
+    *count = (dpari_mpi_count)n;
+    if (total > DPARI_MPI_LIMIT && n > 0) {
+        int code = dpari_mpi_big_type(*type, n, b, &p->big);
+        *type = p->big;
+        *count = 1;
+        return code;
+    }
+    return MPI_SUCCESS;
+}
+
+/* Messages: pieces on `side`, send and recv on `main`. */
+static int dpari_mpi_send_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t to,
+                                const void *from, int64_t n)
+{
+    dpari_mpi_piece *p = dpari_mpi_slot(t, to);
+    MPI_Datatype type;
+    dpari_mpi_count count;
+    int code = dpari_mpi_units(p, dpar_type_bytes(t->call.type), n, n, &type, &count);
+    if (code != MPI_SUCCESS) {
+        return code;
+    }
+    return DPARI_MPI_C(MPI_Isend)(from, count, type, to, tag, comm, dpari_mpi_last_request(t));
+}
+
+static int dpari_mpi_recv_piece(dpari_mpi_task *t, MPI_Comm comm, int tag, int32_t from, void *to,
+                                int64_t n)
+{
+    dpari_mpi_piece *p = dpari_mpi_slot(t, from);
+    MPI_Datatype type;
+    dpari_mpi_count count;
+    int code = dpari_mpi_units(p, dpar_type_bytes(t->call.type), n, n, &type, &count);
+    if (code != MPI_SUCCESS) {
+        return code;
+    }
+    p->type = type;
+    p->expect = n;
+    return DPARI_MPI_C(MPI_Irecv)(to, count, type, from, tag, comm, dpari_mpi_last_request(t));
+}
+
+/* The sender's i-th message to a rank in one operation is the receiver's i-th from there, and the
+ * operations of a communicator are posted in the same order: the tag only keeps errors apart. */
+static int dpari_mpi_piece_tag(const dpari_mpi_task *t)
+{
+    return DPARI_MPI_TAG_PIECE + (int)(t->sequence % DPARI_MPI_TAGS);
+}
+
+/* ==== one call of MPI ==== */
+
+static int dpari_mpi_call_barrier(dpari_mpi_task *t)
+{
+    if (t->block) {
+        return MPI_Barrier(t->ctx->main);
+    }
+    dpari_mpi_slot(t, -1);
+    return MPI_Ibarrier(t->ctx->main, dpari_mpi_last_request(t));
+}
+
+static int dpari_mpi_all_to_all(dpari_mpi_task *t, MPI_Datatype type, dpari_mpi_count n)
+{
+    const dpar_call *call = &t->call;
+    const void *in = call->in;
+    if (in == call->out) { /* MPI_IN_PLACE would be another algorithm than other ranks' */
+        int64_t bytes = dpari_mpi_bytes(call->type, call->count * t->ctx->comm.size);
+        void *copy = dpari_mpi_scratch(t, bytes);
+        if (copy == NULL) {
+            return MPI_ERR_NO_MEM;
+        }
+        dpari_mpi_copy(copy, in, bytes);
+        in = copy;
+    }
+    return DPARI_MPI_DO(t, MPI_Alltoall, MPI_Ialltoall, in, n, type, call->out, n, type,
+                        t->ctx->main);
+}
+
+static int dpari_mpi_move(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    dpari_mpi_ctx *c = t->ctx;
+    int32_t here = c->comm.rank == call->root, bytes = dpar_type_bytes(call->type);
+    int64_t total = call->kind == DPAR_BROADCAST ? call->count : call->count * c->comm.size;
+    int64_t own = call->count * c->comm.rank;
+    dpari_mpi_piece big;
+    MPI_Datatype type;
+    dpari_mpi_count n;
+    int code;
+    t->last = 1;
+    if (call->kind == DPAR_BARRIER) {
+        return dpari_mpi_call_barrier(t);
+    }
+    big.big = MPI_DATATYPE_NULL;
+    code = dpari_mpi_units(&big, bytes, call->count, total, &type, &n);
+    if (code != MPI_SUCCESS) {
+        return code;
+    }
+    if (call->kind == DPAR_BROADCAST) {
+        code = DPARI_MPI_DO(t, MPI_Bcast, MPI_Ibcast, call->out, n, type, call->root, c->main);
+    } else if (call->kind == DPAR_ALL_GATHER) {
+        const void *in =
+            call->in == dpari_mpi_past(call->out, call->type, own) ? MPI_IN_PLACE : call->in;
+        code = DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, in, n, type, call->out, n, type,
+                            c->main);
+    } else if (call->kind == DPAR_GATHER) {
+        const void *in = here && call->in == dpari_mpi_past(call->out, call->type, own)
+                             ? MPI_IN_PLACE
+                             : call->in;
+        code = DPARI_MPI_DO(t, MPI_Gather, MPI_Igather, in, n, type, here ? call->out : NULL, n,
+                            type, call->root, c->main);
+    } else if (call->kind == DPAR_SCATTER) {
+        void *out = here && call->out == dpari_mpi_past(call->in, call->type, own) ? MPI_IN_PLACE
+                                                                                   : call->out;
+        code = DPARI_MPI_DO(t, MPI_Scatter, MPI_Iscatter, here ? call->in : NULL, n, type, out, n,
+                            type, call->root, c->main);
+    } else {
+        code = dpari_mpi_all_to_all(t, type, n);
+    }
+    if (t->requests > 0) {
+        t->piece[0].big = big.big;
+    } else if (big.big != MPI_DATATYPE_NULL) {
+        MPI_Type_free(&big.big);
+    }
+    return code;
+}
+
+static int dpari_mpi_message(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    t->last = 1;
+    if (call->kind == DPAR_SEND) {
+        return dpari_mpi_send_piece(t, t->ctx->main, call->tag, call->root, call->in, call->count);
+    }
+    return dpari_mpi_recv_piece(t, t->ctx->main, call->tag, call->root, call->out, call->count);
+}
+
+/* ==== the _v forms that move: a message for each pair ==== */
+
+static int64_t dpari_mpi_sum(const int64_t *counts, int32_t n)
+{
+    int64_t sum = 0;
+    int32_t r;
+    for (r = 0; counts != NULL && r < n; r++) {
+        sum += counts[r];
+    }
+    return sum;
+}
+
+/* all_to_all_v in place: the pieces to be sent, one after the other, in memory of the task. */
+static int32_t dpari_mpi_set_aside(dpari_mpi_task *t)
+{
+    dpar_call *call = &t->call;
+    int64_t at = 0, next = 0;
+    int32_t r, n = t->ctx->comm.size;
+    void *copy =
+        dpari_mpi_scratch(t, dpari_mpi_bytes(call->type, dpari_mpi_sum(call->in_count, n)));
+    if (copy == NULL) {
+        return 0;
+    }
+    for (r = 0; r < n; r++) {
+        int64_t begin = call->in_begin != NULL ? call->in_begin[r] : next;
+        dpari_mpi_copy(dpari_mpi_at(copy, call->type, at),
+                       dpari_mpi_past(call->in, call->type, begin),
+                       dpari_mpi_bytes(call->type, call->in_count[r]));
+        at += call->in_count[r];
+        next += call->in_count[r];
+    }
+    call->in = copy;
+    call->in_begin = NULL;
+    return 1;
+}
+
+/* What this rank sends to, and gets from, each rank: all, or the root alone. */
+static int32_t dpari_mpi_sends_to(const dpari_mpi_task *t, int32_t r)
+{
+    const dpar_call *call = &t->call;
+    return call->kind == DPAR_GATHER    ? r == call->root
+           : call->kind == DPAR_SCATTER ? t->ctx->comm.rank == call->root
+                                        : 1;
+}
+
+static int32_t dpari_mpi_gets_from(const dpari_mpi_task *t, int32_t r)
+{
+    const dpar_call *call = &t->call;
+    return call->kind == DPAR_SCATTER  ? r == call->root
+           : call->kind == DPAR_GATHER ? t->ctx->comm.rank == call->root
+                                       : 1;
+}
+
+/* The piece for (or from) rank r: one for all where the kind sends the same to all. */
+static int64_t dpari_mpi_out_piece(const dpar_call *call, int32_t r)
+{
+    return call->kind == DPAR_SCATTER ? call->count : call->out_count[r];
+}
+
+static int64_t dpari_mpi_in_piece(const dpar_call *call, int32_t rank, int32_t r)
+{
+    return call->kind == DPAR_GATHER       ? call->count
+           : call->kind == DPAR_ALL_GATHER ? call->out_count[rank]
+                                           : call->in_count[r];
+}
+
+/* Posts the receives; *mine, *own: where the piece from this rank itself goes, and its elements. */
+static int dpari_mpi_get_pieces(dpari_mpi_task *t, void **mine, int64_t *own)
+{
+    const dpar_call *call = &t->call;
+    int64_t next = 0;
+    int32_t r, code = MPI_SUCCESS, one = call->kind == DPAR_SCATTER;
+    for (r = 0; r < t->ctx->comm.size && code == MPI_SUCCESS; r++) {
+        int64_t n, begin;
+        if (!dpari_mpi_gets_from(t, r)) {
+            continue;
+        }
+        n = dpari_mpi_out_piece(call, r);
+        begin = one ? 0 : call->out_begin != NULL ? call->out_begin[r] : next;
+        next += n;
+        if (r == t->ctx->comm.rank) {
+            *mine = dpari_mpi_at(call->out, call->type, begin);
+            *own = n;
+        } else {
+            code = dpari_mpi_recv_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r,
+                                        dpari_mpi_at(call->out, call->type, begin), n);
+        }
+    }
+    return code;
+}
+
+static int dpari_mpi_exchange(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    dpari_mpi_ctx *c = t->ctx;
+    int32_t r, one = call->kind == DPAR_GATHER || call->kind == DPAR_ALL_GATHER;
+    int64_t next = 0, own = 0;
+    void *mine = NULL;
+    int code;
+    t->last = 1;
+    if (!dpari_mpi_reserve(t, 2 * c->comm.size) ||
+        (call->kind == DPAR_ALL_TO_ALL && call->in == call->out && !dpari_mpi_set_aside(t))) {
+        return MPI_ERR_NO_MEM;
+    }
+    code = dpari_mpi_get_pieces(t, &mine, &own);
+    for (r = 0; r < c->comm.size && code == MPI_SUCCESS; r++) {
+        int64_t n, begin;
+        const void *from;
+        if (!dpari_mpi_sends_to(t, r)) {
+            continue;
+        }
+        n = dpari_mpi_in_piece(call, c->comm.rank, r);
+        begin = one ? 0 : call->in_begin != NULL ? call->in_begin[r] : next;
+        next += n;
+        from = dpari_mpi_past(call->in, call->type, begin);
+        if (r == c->comm.rank && n != own) {
+            dpari_mpi_mismatch(t, r, n, own);
+            return MPI_SUCCESS;
+        }
+        if (r == c->comm.rank) {
+            dpari_mpi_copy(mine, from, dpari_mpi_bytes(call->type, n));
+        } else {
+            code = dpari_mpi_send_piece(t, c->side, dpari_mpi_piece_tag(t), r, from, n);
+        }
+    }
+    return code;
+}
+
+/* ==== reductions that end on one rank or on all ==== */
+
+static int32_t dpari_mpi_has_result(const dpari_mpi_task *t)
+{
+    return t->call.kind == DPAR_ALL_REDUCE || t->ctx->comm.rank == t->call.root;
+}
+
+/* n elements of the wide type from `in` (may be `out`) to `out` on all ranks or the root. */
+static int dpari_mpi_reduce_call(dpari_mpi_task *t, const void *in, void *out, int64_t n)
+{
+    dpari_mpi_ctx *c = t->ctx;
+    int32_t wide = dpari_mpi_wide(t->call.type);
+    MPI_Datatype type = dpari_mpi_summand(wide, t->call.op);
+    MPI_Op op = dpari_mpi_op(c->world, wide, t->call.op);
+    const void *from = in == out && dpari_mpi_has_result(t) ? MPI_IN_PLACE : in;
+    if (t->call.kind == DPAR_ALL_REDUCE) {
+        return DPARI_MPI_DO(t, MPI_Allreduce, MPI_Iallreduce, from, out, (dpari_mpi_count)n, type,
+                            op, c->main);
+    }
+    return DPARI_MPI_DO(t, MPI_Reduce, MPI_Ireduce, from, dpari_mpi_has_result(t) ? out : NULL,
+                        (dpari_mpi_count)n, type, op, t->call.root, c->main);
+}
+
+/* The next block of at most `most` elements. */
+static void dpari_mpi_advance(dpari_mpi_task *t, int64_t count, int64_t most)
+{
+    t->at += t->len;
+    t->len = count - t->at < most ? count - t->at : most;
+    t->last = t->at + t->len >= count;
+}
+
+static int64_t dpari_mpi_least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int dpari_mpi_pieces(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    void *out = dpari_mpi_has_result(t) ? call->out : NULL;
+    dpari_mpi_advance(t, call->count, dpari_mpi_most(call->type, call->op));
+    return dpari_mpi_reduce_call(t, dpari_mpi_past(call->in, call->type, t->at),
+                                 out != NULL ? dpari_mpi_at(out, call->type, t->at) : NULL, t->len);
+}
+
+static void dpari_mpi_pieces_land(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    if (call->op == DPAR_AVG && dpari_mpi_has_result(t)) {
+        dpari_mpi_divide(call->type, dpari_mpi_at(call->out, call->type, t->at), t->len,
+                         t->ctx->comm.size);
+    }
+}
+
+static int dpari_mpi_staged(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int64_t most = dpari_mpi_least(DPARI_MPI_BLOCK, DPARI_MPI_LIMIT);
+    float *x =
+        (float *)dpari_mpi_scratch(t, dpari_mpi_least(call->count, most) * (int64_t)sizeof(float));
+    if (x == NULL) {
+        return MPI_ERR_NO_MEM;
+    }
+    dpari_mpi_advance(t, call->count, most);
+    dpari_mpi_widen(call->type, x, dpari_mpi_past(call->in, call->type, t->at), t->len);
+    return dpari_mpi_reduce_call(t, x, x, t->len);
+}
+
+static void dpari_mpi_staged_land(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    if (!dpari_mpi_has_result(t)) {
+        return;
+    }
+    if (call->op == DPAR_AVG) {
+        dpari_mpi_divide(DPAR_F32, t->memory, t->len, t->ctx->comm.size);
+    }
+    dpari_mpi_narrow(call->type, dpari_mpi_at(call->out, call->type, t->at), t->memory, t->len);
+}
+
+/* ==== reduce_scatter ==== */
+
+static int64_t dpari_mpi_piece_of(const dpar_call *call, int32_t r)
+{
+    return call->varies ? call->in_count[r] : call->count;
+}
+
+static int64_t dpari_mpi_largest(const dpar_call *call, int32_t n)
+{
+    int64_t most = 0;
+    int32_t r;
+    for (r = 0; r < n; r++) {
+        int64_t piece = dpari_mpi_piece_of(call, r);
+        most = piece > most ? piece : most;
+    }
+    return most;
+}
+
+static int64_t dpari_mpi_elements(const dpar_call *call, int32_t n)
+{
+    return call->varies ? dpari_mpi_sum(call->in_count, n) : call->count * n;
+}
+
+/* How many elements of a piece that has `piece` lie in the block [at, at + len). */
+static int64_t dpari_mpi_clamp(int64_t piece, int64_t at, int64_t len)
+{
+    return piece <= at ? 0 : dpari_mpi_least(piece - at, len);
+}
+
+/* counts[r] of the block under way. */
+static int32_t dpari_mpi_block_counts(dpari_mpi_task *t)
+{
+    int32_t r, n = t->ctx->comm.size;
+    if (t->counts == NULL) {
+        t->counts = (dpari_mpi_count *)malloc((size_t)n * sizeof *t->counts);
+    }
+    for (r = 0; t->counts != NULL && r < n; r++) {
+        t->counts[r] =
+            (dpari_mpi_count)dpari_mpi_clamp(dpari_mpi_piece_of(&t->call, r), t->at, t->len);
+    }
+    return t->counts != NULL;
+}
+
+static int dpari_mpi_scatter_call(dpari_mpi_task *t, const void *in, void *out)
+{
+    dpari_mpi_ctx *c = t->ctx;
+    int32_t wide = dpari_mpi_wide(t->call.type);
+    MPI_Datatype type = dpari_mpi_summand(wide, t->call.op);
+    MPI_Op op = dpari_mpi_op(c->world, wide, t->call.op);
+    if (t->call.varies) {
+        return DPARI_MPI_DO(t, MPI_Reduce_scatter, MPI_Ireduce_scatter, in, out, t->counts, type,
+                            op, c->main);
+    }
+    return DPARI_MPI_DO(t, MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block, in, out,
+                        (dpari_mpi_count)t->len, type, op, c->main);
+}
+
+/* In place the result goes to memory of the task first: MPI's in place lies elsewhere. */
+static int32_t dpari_mpi_out_in_in(const dpari_mpi_task *t)
+{
+    const char *in = (const char *)t->call.in, *out = (const char *)t->call.out;
+    int64_t bytes = dpari_mpi_bytes(t->call.type, dpari_mpi_elements(&t->call, t->ctx->comm.size));
+    return (uintptr_t)out >= (uintptr_t)in && (uintptr_t)out < (uintptr_t)in + (uintptr_t)bytes;
+}
+
+static int dpari_mpi_scatter(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int64_t most = dpari_mpi_largest(call, t->ctx->comm.size);
+    void *out = call->out;
+    dpari_mpi_advance(t, most, most);
+    if (call->varies && !dpari_mpi_block_counts(t)) {
+        return MPI_ERR_NO_MEM;
+    }
+    if (dpari_mpi_out_in_in(t)) {
+        out = dpari_mpi_scratch(
+            t, dpari_mpi_bytes(call->type, dpari_mpi_piece_of(call, t->ctx->comm.rank)));
+        if (out == NULL) {
+            return MPI_ERR_NO_MEM;
+        }
+    }
+    return dpari_mpi_scatter_call(t, call->in, out);
+}
+
+static void dpari_mpi_scatter_land(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int64_t n = dpari_mpi_piece_of(call, t->ctx->comm.rank);
+    if (dpari_mpi_out_in_in(t)) {
+        dpari_mpi_copy(call->out, t->memory, dpari_mpi_bytes(call->type, n));
+    }
+    if (call->op == DPAR_AVG) {
+        dpari_mpi_divide(call->type, call->out, n, t->ctx->comm.size);
+    }
+}
+
+/* Blocks of each piece, packed in the wide type; the result behind them. */
+static int64_t dpari_mpi_staged_block(const dpari_mpi_task *t)
+{
+    int32_t n = t->ctx->comm.size;
+    int64_t most = dpari_mpi_least(DPARI_MPI_BLOCK, DPARI_MPI_LIMIT) / n;
+    return dpari_mpi_least(most < 1 ? 1 : most, dpari_mpi_largest(&t->call, n));
+}
+
+static void *dpari_mpi_staged_result(const dpari_mpi_task *t)
+{
+    return dpari_mpi_at(t->memory, dpari_mpi_wide(t->call.type),
+                        dpari_mpi_staged_block(t) * t->ctx->comm.size);
+}
+
+static int dpari_mpi_scatter_staged(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int32_t r, n = t->ctx->comm.size, wide = dpari_mpi_wide(call->type);
+    int64_t block = dpari_mpi_staged_block(t), begin = 0, packed = 0;
+    void *x = dpari_mpi_scratch(t, dpari_mpi_bytes(wide, block * (n + 1)));
+    if (x == NULL) {
+        return MPI_ERR_NO_MEM;
+    }
+    dpari_mpi_advance(t, dpari_mpi_largest(call, n), block);
+    if (!dpari_mpi_block_counts(t)) {
+        return MPI_ERR_NO_MEM;
+    }
+    for (r = 0; r < n; r++) {
+        dpari_mpi_widen(call->type, dpari_mpi_at(x, wide, packed),
+                        dpari_mpi_past(call->in, call->type, begin + t->at), t->counts[r]);
+        packed += t->counts[r];
+        begin += dpari_mpi_piece_of(call, r);
+    }
+    return dpari_mpi_scatter_call(t, x, dpari_mpi_staged_result(t));
+}
+
+static void dpari_mpi_scatter_staged_land(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int64_t n = t->counts[t->ctx->comm.rank];
+    void *x = dpari_mpi_staged_result(t);
+    if (call->op == DPAR_AVG) {
+        dpari_mpi_divide(dpari_mpi_wide(call->type), x, n, t->ctx->comm.size);
+    }
+    dpari_mpi_narrow(call->type, dpari_mpi_at(call->out, call->type, t->at), x, n);
+}
+
+/* ==== reductions in rank order ==== */
+
+/* A small one: the whole input of all ranks comes to all (to the root). */
+static int dpari_mpi_gathered(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    dpari_mpi_ctx *c = t->ctx;
+    MPI_Datatype type = dpari_mpi_by_bytes(dpar_type_bytes(call->type));
+    dpari_mpi_count n = (dpari_mpi_count)call->count;
+    void *x = dpari_mpi_scratch(t, dpari_mpi_bytes(call->type, call->count * c->comm.size));
+    if (x == NULL) {
+        return MPI_ERR_NO_MEM;
+    }
+    t->last = 1;
+    if (call->kind == DPAR_ALL_REDUCE) {
+        return DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, call->in, n, type, x, n, type,
+                            c->main);
+    }
+    return DPARI_MPI_DO(t, MPI_Gather, MPI_Igather, call->in, n, type, x, n, type, call->root,
+                        c->main);
+}
+
+static void dpari_mpi_gathered_land(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    if (dpari_mpi_has_result(t)) {
+        dpari_mpi_reduce_rows(call->type, call->op, call->out, t->memory, call->count,
+                              t->ctx->comm.size, call->count);
+    }
+}
+
+/* Where rank r's piece of a block of `len` begins. */
+static int64_t dpari_mpi_cut(int64_t len, int32_t r, int32_t n)
+{
+    return len / n * r + dpari_mpi_least(r, len % n);
+}
+
+/* The block's rows of this rank's piece lie `stride` apart; behind them room for the result. */
+static int64_t dpari_mpi_stride(const dpari_mpi_task *t)
+{
+    return t->len / t->ctx->comm.size + 1;
+}
+
+/* Where this rank's reduced piece of the block lies. */
+static void *dpari_mpi_ordered_result(const dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int32_t n = t->ctx->comm.size;
+    if (dpari_mpi_has_result(t)) {
+        return dpari_mpi_at(call->out, call->type,
+                            t->at + dpari_mpi_cut(t->len, t->ctx->comm.rank, n));
+    }
+    return dpari_mpi_at(t->memory, call->type, dpari_mpi_stride(t) * n);
+}
+
+/* First half of a block: each rank gets all ranks' versions of its piece. */
+static int dpari_mpi_ordered_out(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int32_t r, n = t->ctx->comm.size, me = t->ctx->comm.rank;
+    int64_t own = dpari_mpi_cut(t->len, me + 1, n) - dpari_mpi_cut(t->len, me, n);
+    int code = MPI_SUCCESS;
+    for (r = 0; r < n && code == MPI_SUCCESS; r++) {
+        int64_t cut = dpari_mpi_cut(t->len, r, n), len = dpari_mpi_cut(t->len, r + 1, n) - cut;
+        const void *from = dpari_mpi_past(call->in, call->type, t->at + cut);
+        void *row = dpari_mpi_at(t->memory, call->type, r * dpari_mpi_stride(t));
+        if (r == me) {
+            dpari_mpi_copy(row, from, dpari_mpi_bytes(call->type, len));
+            continue;
+        }
+        if (own > 0) {
+            code = dpari_mpi_recv_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r, row, own);
+        }
+        if (len > 0 && code == MPI_SUCCESS) {
+            code = dpari_mpi_send_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r, from, len);
+        }
+    }
+    return code;
+}
+
+/* Second half: the reduced pieces go to all, or to the root. */
+static int dpari_mpi_ordered_back(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int32_t r, n = t->ctx->comm.size, me = t->ctx->comm.rank;
+    int64_t own = dpari_mpi_cut(t->len, me + 1, n) - dpari_mpi_cut(t->len, me, n);
+    void *mine = dpari_mpi_ordered_result(t);
+    int code = MPI_SUCCESS;
+    for (r = 0; r < n && code == MPI_SUCCESS; r++) {
+        int64_t cut = dpari_mpi_cut(t->len, r, n), len = dpari_mpi_cut(t->len, r + 1, n) - cut;
+        if (r == me) {
+            continue;
+        }
+        if (dpari_mpi_has_result(t) && len > 0) {
+            code = dpari_mpi_recv_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r,
+                                        dpari_mpi_at(call->out, call->type, t->at + cut), len);
+        }
+        if (own > 0 && code == MPI_SUCCESS && (call->kind == DPAR_ALL_REDUCE || r == call->root)) {
+            code = dpari_mpi_send_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r, mine, own);
+        }
+    }
+    return code;
+}
+
+static int dpari_mpi_ordered(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int64_t most = dpari_mpi_least(call->count, DPARI_MPI_BLOCK);
+    int32_t n = t->ctx->comm.size;
+    if (t->sharing) {
+        t->last = t->at + t->len >= call->count;
+        return dpari_mpi_ordered_back(t);
+    }
+    if (!dpari_mpi_reserve(t, 2 * n) ||
+        dpari_mpi_scratch(t, dpari_mpi_bytes(call->type, (most / n + 1) * (n + 1))) == NULL) {
+        return MPI_ERR_NO_MEM;
+    }
+    dpari_mpi_advance(t, call->count, DPARI_MPI_BLOCK);
+    t->last = 0;
+    return dpari_mpi_ordered_out(t);
+}
+
+static void dpari_mpi_ordered_land(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int32_t n = t->ctx->comm.size, me = t->ctx->comm.rank;
+    if (!t->sharing) {
+        dpari_mpi_reduce_rows(call->type, call->op, dpari_mpi_ordered_result(t), t->memory,
+                              dpari_mpi_stride(t), n,
+                              dpari_mpi_cut(t->len, me + 1, n) - dpari_mpi_cut(t->len, me, n));
+    }
+    t->sharing = !t->sharing;
+}
+
+static int64_t dpari_mpi_ordered_block(const dpari_mpi_task *t)
+{
+    int32_t n = t->ctx->comm.size;
+    int64_t most = DPARI_MPI_BLOCK / n;
+    return dpari_mpi_least(most < 1 ? 1 : most, dpari_mpi_largest(&t->call, n));
+}
+
+static int dpari_mpi_ordered_scatter(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int32_t r, n = t->ctx->comm.size, me = t->ctx->comm.rank, code = MPI_SUCCESS;
+    int64_t block = dpari_mpi_ordered_block(t), begin = 0, own;
+    if (!dpari_mpi_reserve(t, 2 * n) ||
+        dpari_mpi_scratch(t, dpari_mpi_bytes(call->type, block * n)) == NULL) {
+        return MPI_ERR_NO_MEM;
+    }
+    dpari_mpi_advance(t, dpari_mpi_largest(call, n), block);
+    own = dpari_mpi_clamp(dpari_mpi_piece_of(call, me), t->at, t->len);
+    for (r = 0; r < n && code == MPI_SUCCESS; r++) {
+        int64_t len = dpari_mpi_clamp(dpari_mpi_piece_of(call, r), t->at, t->len);
+        const void *from = dpari_mpi_past(call->in, call->type, begin + t->at);
+        void *row = dpari_mpi_at(t->memory, call->type, r * block);
+        begin += dpari_mpi_piece_of(call, r);
+        if (r == me) {
+            dpari_mpi_copy(row, from, dpari_mpi_bytes(call->type, len));
+            continue;
+        }
+        if (own > 0) {
+            code = dpari_mpi_recv_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r, row, own);
+        }
+        if (len > 0 && code == MPI_SUCCESS) {
+            code = dpari_mpi_send_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r, from, len);
+        }
+    }
+    return code;
+}
+
+static void dpari_mpi_ordered_scatter_land(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int64_t own = dpari_mpi_clamp(dpari_mpi_piece_of(call, t->ctx->comm.rank), t->at, t->len);
+    dpari_mpi_reduce_rows(call->type, call->op, dpari_mpi_at(call->out, call->type, t->at),
+                          t->memory, dpari_mpi_ordered_block(t), t->ctx->comm.size, own);
+}
+
+/* ==== check = 1 ==== */
+
+/* The pieces' sizes where all ranks give the same, as one number. */
+static int64_t dpari_mpi_pieces_hash(const dpar_call *call, int32_t n)
+{
+    const int64_t *counts = call->kind == DPAR_ALL_GATHER       ? call->out_count
+                            : call->kind == DPAR_REDUCE_SCATTER ? call->in_count
+                                                                : NULL;
+    uint64_t h = 1 + (uint64_t)(call->varies != 0);
+    int32_t r;
+    for (r = 0; call->varies && counts != NULL && r < n; r++) {
+        h = (h ^ (uint64_t)counts[r]) * UINT64_C(0x9e3779b97f4a7c15);
+        h ^= h >> 29;
+    }
+    return (int64_t)(h >> 2);
+}
+
+static int dpari_mpi_check(dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    int32_t i;
+    t->check[0] = call->kind;
+    t->check[1] = call->type;
+    t->check[2] = call->op;
+    t->check[3] = call->root;
+    t->check[4] = call->varies ? 0 : call->count;
+    t->check[5] = dpari_mpi_pieces_hash(call, t->ctx->comm.size);
+    for (i = 0; i < 6; i++) {
+        t->check[6 + i] = -t->check[i];
+    }
+    return DPARI_MPI_DO(t, MPI_Allreduce, MPI_Iallreduce, MPI_IN_PLACE, t->check, 12, MPI_INT64_T,
+                        MPI_MAX, t->ctx->side);
+}
+
+static int32_t dpari_mpi_agrees(const dpari_mpi_task *t)
+{
+    int32_t i, same = 1;
+    for (i = 0; i < 6; i++) {
+        same = same && t->check[i] == -t->check[6 + i];
+    }
+    return same;
+}
+
+/* All ranks know by now that they do not agree: each tells what it called. */
+static int dpari_mpi_ask_all(dpari_mpi_task *t)
+{
+    dpari_mpi_ctx *c = t->ctx;
+    dpari_mpi_record *mine;
+    int bytes = (int)sizeof(dpari_mpi_record);
+    t->calls = (dpari_mpi_record *)calloc((size_t)c->comm.size, sizeof *t->calls);
+    if (t->calls == NULL) {
+        return MPI_ERR_NO_MEM;
+    }
+    mine = &t->calls[c->comm.rank];
+    mine->sequence = t->sequence;
+    mine->count = t->call.count;
+    mine->kind = t->call.kind;
+    mine->type = t->call.type;
+    mine->op = t->call.op;
+    mine->root = t->call.root;
+    mine->state = (int32_t)(dpari_mpi_pieces_hash(&t->call, c->comm.size) & 0x7fffffff);
+    return DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, bytes, MPI_BYTE, t->calls,
+                        bytes, MPI_BYTE, c->side);
+}
+
+static int32_t dpari_mpi_same_call(const dpari_mpi_record *a, const dpari_mpi_record *b)
+{
+    return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
+           a->count == b->count && a->state == b->state;
+}
+
+static void dpari_mpi_disagree(dpari_mpi_task *t)
+{
+    const dpari_mpi_record *a = t->calls;
+    int32_t r = 1;
+    dpar_why why;
+    dpar_text s;
+    while (r + 1 < t->ctx->comm.size && dpari_mpi_same_call(a, &t->calls[r])) {
+        r++;
+    }
+    dpar_text_init(&s, why.text, sizeof why.text);
+    dpar_text_put(&s, "rank 0 calls ");
+    dpari_mpi_describe_record(&s, a);
+    dpar_text_put(&s, ", rank ");
+    dpar_text_int(&s, r);
+    dpar_text_put(&s, " calls ");
+    dpari_mpi_describe_record(&s, &t->calls[r]);
+    if (a->state != t->calls[r].state) {
+        dpar_text_put(&s, ", with other pieces");
+    }
+    dpari_mpi_break(t->ctx, DPAR_E_MISMATCH, why.text, 0);
+}
+
+/* ==== progress ==== */
+
+static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
+{
+    int32_t half = dpari_mpi_is_half(call->type), n = c->comm.size;
+    int32_t bytes = dpar_type_bytes(call->type);
+    if (dpari_mpi_is_message(call)) {
+        return DPARI_MPI_MESSAGE;
+    }
+    if (!dpari_mpi_reduces(call->kind)) {
+        return call->varies ? DPARI_MPI_EXCHANGE : DPARI_MPI_MOVE;
+    }
+    if (call->kind == DPAR_REDUCE_SCATTER) {
+        int64_t most = dpari_mpi_most(call->type, call->op);
+        return c->options.rank_order                        ? DPARI_MPI_ORDERED_SCATTER
+               : half || dpari_mpi_elements(call, n) > most ? DPARI_MPI_SCATTER_STAGED
+                                                            : DPARI_MPI_SCATTER;
+    }
+    if (!c->options.rank_order) {
+        return half ? DPARI_MPI_STAGED : DPARI_MPI_PIECES;
+    }
+    return call->count <= DPARI_MPI_SMALL / ((int64_t)n * bytes) &&
+                   call->count * n <= DPARI_MPI_LIMIT
+               ? DPARI_MPI_GATHERED
+               : DPARI_MPI_ORDERED;
+}
+
+/* Is there nothing at all to be done? The same on all ranks. */
+static int32_t dpari_mpi_is_empty(const dpari_mpi_task *t)
+{
+    const dpar_call *call = &t->call;
+    return call->kind != DPAR_BARRIER && t->path != DPARI_MPI_MESSAGE &&
+           t->path != DPARI_MPI_EXCHANGE &&
+           (call->varies ? dpari_mpi_elements(call, t->ctx->comm.size) == 0 : call->count == 0);
+}
+
+static int dpari_mpi_post_step(dpari_mpi_task *t)
+{
+    if (dpari_mpi_is_empty(t)) {
+        t->last = 1;
+        return MPI_SUCCESS;
+    }
+    t->posted = 1;
+    switch (t->path) {
+    case DPARI_MPI_MOVE: return dpari_mpi_move(t);
+    case DPARI_MPI_MESSAGE: return dpari_mpi_message(t);
+    case DPARI_MPI_EXCHANGE: return dpari_mpi_exchange(t);
+    case DPARI_MPI_PIECES: return dpari_mpi_pieces(t);
+    case DPARI_MPI_STAGED: return dpari_mpi_staged(t);
+    case DPARI_MPI_SCATTER: return dpari_mpi_scatter(t);
+    case DPARI_MPI_SCATTER_STAGED: return dpari_mpi_scatter_staged(t);
+    case DPARI_MPI_GATHERED: return dpari_mpi_gathered(t);
+    case DPARI_MPI_ORDERED: return dpari_mpi_ordered(t);
+    default: return dpari_mpi_ordered_scatter(t);
+    }
+}
+
+/* What is to be done here once a step's requests are done. */
+static void dpari_mpi_land(dpari_mpi_task *t)
+{
+    t->posted = 0;
+    switch (t->path) {
+    case DPARI_MPI_PIECES: dpari_mpi_pieces_land(t); break;
+    case DPARI_MPI_STAGED: dpari_mpi_staged_land(t); break;
+    case DPARI_MPI_SCATTER: dpari_mpi_scatter_land(t); break;
+    case DPARI_MPI_SCATTER_STAGED: dpari_mpi_scatter_staged_land(t); break;
+    case DPARI_MPI_GATHERED: dpari_mpi_gathered_land(t); break;
+    case DPARI_MPI_ORDERED: dpari_mpi_ordered_land(t); break;
+    case DPARI_MPI_ORDERED_SCATTER: dpari_mpi_ordered_scatter_land(t); break;
+    default: break;
+    }
+}
+
+/* The next requests: the check, the gate, the steps. */
+static int dpari_mpi_step(dpari_mpi_task *t)
+{
+    int check = t->ctx->options.check && t->path != DPARI_MPI_MESSAGE;
+    switch (t->phase) {
+    case DPARI_MPI_NEW:
+        if (check) {
+            t->phase = DPARI_MPI_CHECKING;
+            return dpari_mpi_check(t);
+        }
+        if (t->gate) {
+            t->phase = DPARI_MPI_GATING;
+            return dpari_mpi_call_barrier(t);
+        }
+        break;
+    case DPARI_MPI_CHECKING:
+        if (!dpari_mpi_agrees(t)) {
+            t->phase = DPARI_MPI_TELLING;
+            return dpari_mpi_ask_all(t);
+        }
+        break;
+    case DPARI_MPI_TELLING: dpari_mpi_disagree(t); return MPI_SUCCESS;
+    default: break;
+    }
+    if (t->phase != DPARI_MPI_RUNNING) {
+        t->phase = DPARI_MPI_RUNNING;
+        t->block = t->block || t->gate;
+    }
+    return dpari_mpi_post_step(t);
+}
+
+/* Does the message of request i have the length that is expected? */
+static void dpari_mpi_measure(dpari_mpi_task *t, int32_t i)
+{
+    const dpari_mpi_piece *p = &t->piece[i];
+    MPI_Count got = 0;
+    if (p->expect < 0) {
+        return;
+    }
+    if (MPI_Get_elements_x(&t->state[i], p->type, &got) != MPI_SUCCESS || got != p->expect) {
+        dpari_mpi_mismatch(t, p->peer, got < 0 ? 0 : (int64_t)got, p->expect);
+    }
+}
+
+static void dpari_mpi_request_failed(dpari_mpi_task *t, int32_t i, int code)
+{
+    if (dpari_mpi_status_of(code) == DPAR_E_MISMATCH && t->piece[i].expect >= 0) {
+        dpari_mpi_mismatch(t, t->piece[i].peer, -1, t->piece[i].expect);
+    } else {
+        dpari_mpi_failed(t->ctx, t, NULL, code);
+    }
+}
+
+/* Are the requests done? Lengths are looked at, and errors break the communicator. */
+static int32_t dpari_mpi_requests_done(dpari_mpi_task *t)
+{
+    int done = 0, code;
+    int32_t i;
+    if (t->requests == 1) {
+        code = MPI_Test(t->request, &done, t->state);
+        if (code != MPI_SUCCESS) {
+            dpari_mpi_request_failed(t, 0, code);
+            return 0;
+        }
+    } else {
+        code = MPI_Testall(t->requests, t->request, &done, t->state);
+        for (i = 0; code != MPI_SUCCESS && i < t->requests; i++) {
+            int one = dpari_mpi_class(code) == MPI_ERR_IN_STATUS ? t->state[i].MPI_ERROR : code;
+            if (one != MPI_SUCCESS && dpari_mpi_class(one) != MPI_ERR_PENDING) {
+                dpari_mpi_request_failed(t, i, one);
+                return 0;
+            }
+        }
+    }
+    for (i = 0; done && i < t->requests; i++) {
+        dpari_mpi_measure(t, i);
+    }
+    return done;
+}
+
+/* As far as it goes now; may end the task. */
+static void dpari_mpi_proceed(dpari_mpi_task *t)
+{
+    dpari_mpi_ctx *c = t->ctx;
+    for (;;) {
+        int code;
+        if (c->comm.status < 0 || (t->requests > 0 && !dpari_mpi_requests_done(t))) {
+            break;
+        }
+        dpari_mpi_release_pieces(t);
+        if (t->posted) {
+            dpari_mpi_land(t);
+        }
+        if (t->last || c->comm.status < 0) {
+            break;
+        }
+        code = dpari_mpi_step(t);
+        if (code != MPI_SUCCESS) {
+            dpari_mpi_failed(c, t, NULL, code);
+            break;
+        }
+        if (t->last) {
+            dpari_mpi_fed(t);
+        }
+    }
+    if (c->comm.status < 0) {
+        dpari_mpi_end(t, c->comm.status);
+    } else if (t->last && t->requests == 0 && !t->posted) {
+        dpari_mpi_end(t, DPAR_OK);
+    }
+}
+
+/* Every task once, in the order of posting. A collective begins when those before it on its
+ * communicator have posted all that they post: so MPI sees one order on all ranks. */
+static void dpari_mpi_pump(dpari_mpi_world *w)
+{
+    dpari_mpi_task *t, *after;
+    w->pass++;
+    for (t = w->tasks; t != NULL; t = after) {
+        dpari_mpi_ctx *c = t->ctx;
+        int64_t unfed = c->unfed;
+        int32_t feeding = t->feeding;
+        after = t->after;
+        if (feeding && c->pass == w->pass && c->comm.status >= 0) {
+            continue;
+        }
+        dpari_mpi_proceed(t);
+        if (feeding && c->unfed == unfed) {
+            c->pass = w->pass;
+        }
+    }
+}
+
+/* Now and then in a long wait: hears the others, tells them, looks at the deadline. */
+static void dpari_mpi_look_round(dpari_mpi_task *t)
+{
+    dpari_mpi_ctx *c = t->ctx;
+    double now = MPI_Wtime(), limit = c->comm.timeout_s, quarter = limit > 0 ? limit / 4 : 4.0;
+    int first = 0;
+    if (t->since < 0) {
+        t->since = now;
+        t->next_note = now + (quarter < 1 ? quarter : 1);
+    }
+    if (now - c->listened > 1e-3) {
+        c->listened = now;
+        dpari_mpi_listen(c);
+        first = now >= t->next_note;
+    }
+    if (first && c->comm.status >= 0) {
+        if (!t->told && c->heard != NULL) { /* what was heard before is old */
+            memset(c->heard, 0, (size_t)c->comm.size * sizeof *c->heard);
+        }
+        t->told = 1;
+        t->next_note = now + (quarter < 5 ? quarter : 5);
+        dpari_mpi_announce(t);
+    }
+    if (limit > 0 && now - t->since > limit && c->comm.status >= 0) {
+        dpari_mpi_listen(c);
+        if (c->comm.status >= 0) {
+            dpari_mpi_late(t);
+        }
+    }
+}
+
+/* Until *finished, which is the task's or, once it is recycled, its work's. */
+static void dpari_mpi_await(dpari_mpi_task *t, const int32_t *finished)
+{
+    dpari_mpi_world *w = t->ctx->world;
+    int32_t polls = 0;
+    for (;;) {
+        dpari_mpi_pump(w);
+        if (*finished == DPARI_MPI_FINISHED) {
+            return;
+        }
+        polls++;
+        if (polls >= DPARI_MPI_POLLS) {
+            polls = DPARI_MPI_POLLS;
+            DPARI_MPI_YIELD();
+            dpari_mpi_look_round(t);
+        } else if (polls % 128 == 0) {
+            dpari_mpi_look_round(t);
+        }
+    }
+}
+
+/* Before a blocking call of MPI: all steps of what was posted before are posted. */
+static void dpari_mpi_bring_along(dpari_mpi_ctx *c)
+{
+    dpari_mpi_task *t = c->world->tasks;
+    while (t != NULL) {
+        if (t->feeding) {
+            dpari_mpi_pump(c->world);
+            t = c->world->tasks;
+            if (t != NULL && t->feeding) {
+                dpari_mpi_look_round(t);
+            }
+        } else {
+            t = t->after;
+        }
+    }
+}
+
+/* ==== what the engine's table holds ==== */
+
+static dpari_mpi_ctx *dpari_mpi_ctx_of(const dpar_comm *c)
+{
+    return (dpari_mpi_ctx *)c->context;
+}
+
+static void dpari_mpi_record_task(dpari_mpi_task *t)
+{
+    dpari_mpi_ctx *c = t->ctx;
+    dpari_mpi_record *r = &c->ring[c->records % DPARI_MPI_RING];
+    c->records++;
+    r->sequence = t->sequence;
+    r->count = t->call.count;
+    r->kind = t->call.kind;
+    r->type = t->call.type;
+    r->op = t->call.op;
+    r->root = t->call.root;
+    r->state = DPAR_MORE;
+    t->record = r;
+    t->number = c->records;
+}
+
+/* A task for `call`, in the list; begun when nothing before it has steps left. NULL: no memory. */
+static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work,
+                                       int32_t block, int32_t gate)
+{
+    dpari_mpi_task *t = dpari_mpi_take(c->world);
+    int32_t message = dpari_mpi_is_message(call);
+    if (t == NULL) {
+        dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for an operation under way");
+        return NULL;
+    }
+    t->ctx = c;
+    t->work = work;
+    t->call = *call;
+    t->sequence = message ? 0 : c->sequence++;
+    t->path = dpari_mpi_choose(c, call);
+    t->phase = DPARI_MPI_NEW;
+    t->finished = t->last = t->posted = t->sharing = t->told = 0;
+    t->requests = 0;
+    t->status = DPAR_OK;
+    t->block = block;
+    t->gate = gate;
+    t->since = -1;
+    t->at = t->len = 0;
+    t->feeding = !message;
+    dpari_mpi_record_task(t);
+    if (work != NULL) {
+        work->comm = &c->comm;
+        work->call = *call;
+        work->status = DPAR_MORE;
+        work->phase = 1;
+        work->sequence = t->sequence;
+        memcpy(work->state, &t, sizeof t);
+    }
+    dpari_mpi_link(t);
+    c->unfed += t->feeding;
+    if (!message && t->sequence % 256 == 255) { /* so that notes do not pile up */
+        dpari_mpi_listen(c);
+    }
+    if (message || c->unfed == 1) {
+        dpari_mpi_proceed(t);
+    }
+    return t;
+}
+
+static int64_t dpari_mpi_call_bytes(const dpar_call *call, int32_t n)
+{
+    return dpari_mpi_bytes(
+        call->type, call->kind == DPAR_REDUCE_SCATTER ? dpari_mpi_elements(call, n) : call->count);
+}
+
+static dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
+{
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    dpari_mpi_task *t;
+    dpar_status status;
+    int32_t block = 0, gate = 0;
+    if (c->options.blocking && !dpari_mpi_is_message(call)) {
+        int32_t large =
+            call->kind != DPAR_BARRIER && dpari_mpi_call_bytes(call, comm->size) >= DPARI_MPI_GATED;
+        block = c->options.timeout_s < 0;
+        gate = !block && large && (!call->varies || call->kind == DPAR_REDUCE_SCATTER);
+        if (block || gate) {
+            dpari_mpi_bring_along(c);
+        }
+    }
+    t = dpari_mpi_begin(c, call, NULL, block, gate);
+    if (t == NULL) {
+        return DPAR_E_MEMORY;
+    }
+    if (t->finished != DPARI_MPI_FINISHED) {
+        dpari_mpi_await(t, &t->finished);
+    }
+    status = t->status;
+    if (t->requests == 0) {
+        dpari_mpi_give(t);
+    }
+    return status;
+}
+
+static dpar_status dpari_mpi_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
+{
+    if (dpari_mpi_begin(dpari_mpi_ctx_of(comm), call, work, 0, 0) == NULL) {
+        return DPAR_E_MEMORY;
+    }
+    return work->status < 0 ? work->status : (dpar_status)DPAR_OK;
+}
+
+static dpar_status dpari_mpi_test(dpar_work *work)
+{
+    dpari_mpi_task *t;
+    if (work->phase != DPARI_MPI_FINISHED) {
+        memcpy(&t, work->state, sizeof t);
+        dpari_mpi_pump(t->ctx->world);
+        if (work->phase != DPARI_MPI_FINISHED) {
+            dpari_mpi_look_round(t);
+            return DPAR_MORE;
+        }
+    }
+    return work->status;
+}
+
+static dpar_status dpari_mpi_wait(dpar_work *work)
+{
+    dpari_mpi_task *t;
+    if (work->phase != DPARI_MPI_FINISHED) {
+        memcpy(&t, work->state, sizeof t);
+        dpari_mpi_await(t, &work->phase);
+    }
+    return work->status;
+}
+
+/* The first failure of all. */
+static dpar_status dpari_mpi_batch_wait(dpari_mpi_task **tasks, int32_t n)
+{
+    dpar_status status = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        dpari_mpi_task *t = tasks[i];
+        if (t->finished != DPARI_MPI_FINISHED) {
+            dpari_mpi_await(t, &t->finished);
+        }
+        status = status < 0 ? status : t->status;
+        if (t->requests == 0) {
+            dpari_mpi_give(t);
+        }
+    }
+    return status;
+}
+
+static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
+                                   dpar_work *works)
+{
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    dpari_mpi_task **tasks = NULL;
+    dpar_status status = DPAR_OK, waited;
+    int32_t i;
+    if (works == NULL) {
+        tasks = (dpari_mpi_task **)malloc((size_t)n * sizeof *tasks + 1);
+        if (tasks == NULL) {
+            return dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for a batch");
+        }
+    }
+    for (i = 0; i < n && status >= 0; i++) {
+        dpari_mpi_task *t = dpari_mpi_begin(c, &calls[i], works != NULL ? &works[i] : NULL, 0, 0);
+        if (t == NULL) {
+            status = DPAR_E_MEMORY;
+            break;
+        }
+        if (tasks != NULL) {
+            tasks[i] = t;
+        }
+    }
+    if (tasks != NULL) {
+        waited = dpari_mpi_batch_wait(tasks, i);
+        status = status < 0 ? status : waited;
+        free(tasks);
+    }
+    return status;
+}
+
+static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
+                                  const dpar_mpi_options *options, dpar_comm **out, dpar_why *why);
+
+/* MPI_Comm_split behind a barrier that has the deadline. */
+static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
+{
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    MPI_Comm part = MPI_COMM_NULL;
+    dpar_call barrier;
+    dpar_status status;
+    int code;
+    memset(&barrier, 0, sizeof barrier);
+    barrier.kind = DPAR_BARRIER;
+    status = dpari_mpi_run(comm, &barrier); /* all that was posted before has its steps behind it */
+    if (status < 0) {
+        return status;
+    }
+    code = MPI_Comm_split(c->main, color < 0 ? MPI_UNDEFINED : (int)color, (int)key, &part);
+    if (code != MPI_SUCCESS) {
+        return dpari_mpi_failed(c, NULL, "split", code);
+    }
+    if (part == MPI_COMM_NULL) {
+        *out = NULL;
+        return DPAR_OK;
+    }
+    status = dpari_mpi_make(c->world, &part, &c->options, out, &comm->why);
+    if (status >= 0) {
+        (*out)->timeout_s = comm->timeout_s;
+    }
+    return status;
+}
+
+static dpar_status dpari_mpi_alloc(dpar_comm *comm, int64_t bytes, void **memory)
+{
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    dpari_mpi_memory *m;
+    void *base = NULL;
+    uintptr_t at;
+    if (bytes > PTRDIFF_MAX - 8192 ||
+        MPI_Alloc_mem((MPI_Aint)(bytes + 8192), MPI_INFO_NULL, &base) != MPI_SUCCESS ||
+        base == NULL) {
+        dpar_text t;
+        dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
+        dpar_text_put(&t, "MPI_Alloc_mem has no ");
+        dpar_text_int(&t, bytes);
+        dpar_text_put(&t, " bytes");
+        return DPAR_E_MEMORY;
+    }
+    at = ((uintptr_t)base + sizeof *m + 4095u) & ~(uintptr_t)4095u;
+    m = (dpari_mpi_memory *)(void *)((char *)base + (at - (uintptr_t)base) - sizeof *m);
+    m->base = base;
+    m->before = NULL;
+    m->after = c->world->memory;
+    if (m->after != NULL) {
+        m->after->before = m;
+    }
+    c->world->memory = m;
+    memset(m + 1, 0, (size_t)bytes);
+    *memory = m + 1;
+    return DPAR_OK;
+}
+
+static void dpari_mpi_release(dpar_comm *comm, void *memory)
+{
+    dpari_mpi_world *w = dpari_mpi_ctx_of(comm)->world;
+    dpari_mpi_memory *m = (dpari_mpi_memory *)memory;
+    if (m == NULL) {
+        return;
+    }
+    m--;
+    if (m->before != NULL) {
+        m->before->after = m->after;
+    } else {
+        w->memory = m->after;
+    }
+    if (m->after != NULL) {
+        m->after->before = m->before;
+    }
+    MPI_Free_mem(m->base);
+}
+
+static dpar_status dpari_mpi_progress(dpar_comm *comm, int32_t on)
+{
+    int level = MPI_THREAD_SINGLE;
+    if (!on) {
+        return DPAR_OK;
+    }
+    MPI_Query_thread(&level);
+    return dpari_mpi_refuse(dpari_mpi_ctx_of(comm), DPAR_E_SYSTEM,
+                            level == MPI_THREAD_MULTIPLE
+                                ? "the MPI engine has no progress thread: call dpar_test now and "
+                                  "then, or turn on MPI's own"
+                                : "no progress thread: MPI was initialised without "
+                                  "MPI_THREAD_MULTIPLE");
+}
+
+static void dpari_mpi_abort(dpar_comm *comm, dpar_status status, const char *text)
+{
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    dpar_why why;
+    dpari_mpi_put_why(&why, text != NULL ? text : "aborted");
+    dpari_mpi_break(c, status < 0 ? status : (dpar_status)DPAR_E_PEER, why.text, 1);
+}
+
+/* This rank's last operations, and where the others were heard to wait. */
+static void dpari_mpi_report(dpar_comm *comm, dpar_text *out)
+{
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    int64_t i = c->records > DPARI_MPI_RING ? c->records - DPARI_MPI_RING : 0;
+    int32_t r;
+    dpari_mpi_listen(c);
+    dpar_text_put(out, "rank ");
+    dpar_text_int(out, comm->rank);
+    dpar_text_put(out, " of ");
+    dpar_text_int(out, comm->size);
+    dpar_text_put(out, ", mpi\n");
+    for (; i < c->records; i++) {
+        const dpari_mpi_record *record = &c->ring[i % DPARI_MPI_RING];
+        dpar_text_put(out, "  ");
+        dpari_mpi_describe_record(out, record);
+        dpar_text_put(out, record->state == DPAR_MORE ? ": under way"
+                           : record->state < 0        ? ": failed"
+                                                      : ": done");
+        dpar_text_char(out, '\n');
+    }
+    for (r = 0; c->heard != NULL && r < comm->size; r++) {
+        const dpari_mpi_note *h = &c->heard[r];
+        if (h->sequence != 0) {
+            dpar_text_put(out, "rank ");
+            dpar_text_int(out, r);
+            dpar_text_put(out, " was heard waiting in ");
+            dpari_mpi_describe(out, h->kind, h->sequence - 1, h->type, h->count, h->root);
+            dpar_text_char(out, '\n');
+        }
+    }
+}
+
+/* Work that nobody waited for: MPI may still be at it, so its memory stays. */
+static int32_t dpari_mpi_lose_tasks(dpari_mpi_ctx *c)
+{
+    dpari_mpi_task *t, *after;
+    int32_t lost = 0;
+    for (t = c->world->tasks; t != NULL; t = after) {
+        after = t->after;
+        if (t->ctx == c) {
+            dpar_work *work = t->work;
+            t->work = NULL;
+            dpari_mpi_end(t, DPAR_E_ARG);
+            if (work != NULL) {
+                work->comm = NULL; /* counts as done */
+                work->status = DPAR_E_ARG;
+                work->phase = DPARI_MPI_FINISHED;
+            }
+            lost++;
+        }
+    }
+    return lost;
+}
+
+static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
+{
+    dpari_mpi_task *t, *next;
+    dpari_mpi_memory *m, *after;
+    w->communicators--;
+    if (w->communicators > 0) {
+        return;
+    }
+    for (t = w->spare; t != NULL; t = next) {
+        next = t->after;
+        if (t->room > 1) {
+            free(t->piece);
+        }
+        free(t);
+    }
+    for (m = w->memory; m != NULL && alive; m = after) {
+        after = m->after;
+        MPI_Free_mem(m->base);
+    }
+    if (alive) {
+        MPI_Op_free(&w->max);
+        MPI_Op_free(&w->min);
+    }
+    free(w);
+}
+
+static dpar_status dpari_mpi_close(dpar_comm *comm)
+{
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    int32_t lost = dpari_mpi_lose_tasks(c);
+    int finalized = 0, kept;
+    MPI_Finalized(&finalized);
+    if (!finalized) {
+        dpari_mpi_listen(c);
+    }
+    kept = finalized || !dpari_mpi_notes_sent(c, c->wait_sends) ||
+           !dpari_mpi_notes_sent(c, c->break_sends);
+    if (!finalized && c->comm.status >= 0) { /* a broken one might wait for ever */
+        MPI_Comm_free(&c->main);
+        MPI_Comm_free(&c->side);
+    }
+    dpari_mpi_leave_world(c->world, !finalized);
+    if (!kept) {
+        free(c->wait_sends);
+        free(c->break_sends);
+        free(c->heard);
+        free(c->scratch);
+        free(c);
+    }
+    return lost > 0 ? (dpar_status)DPAR_E_ARG : (dpar_status)DPAR_OK;
+}
+
+/* ==== making one ==== */
+
+static void dpari_mpi_table(dpar_engine *e)
+{
+    memset(e, 0, sizeof *e);
+    memcpy(e->name, "mpi", 4);
+    e->run = dpari_mpi_run;
+    e->post = dpari_mpi_post;
+    e->test = dpari_mpi_test;
+    e->wait = dpari_mpi_wait;
+    e->batch = dpari_mpi_batch;
+    e->split = dpari_mpi_split;
+    e->alloc = dpari_mpi_alloc;
+    e->release = dpari_mpi_release;
+    e->progress = dpari_mpi_progress;
+    e->abort = dpari_mpi_abort;
+    e->report = dpari_mpi_report;
+    e->close = dpari_mpi_close;
+}
+
+static int32_t dpari_mpi_tag_most(MPI_Comm comm)
+{
+    void *value = NULL;
+    int found = 0;
+    if (MPI_Comm_get_attr(comm, MPI_TAG_UB, &value, &found) != MPI_SUCCESS || !found) {
+        return 32767;
+    }
+    return (int32_t) * (int *)value;
+}
+
+/* Owns *main from here on, whatever comes. */
+static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
+                                  const dpar_mpi_options *options, dpar_comm **out, dpar_why *why)
+{
+    dpari_mpi_ctx *c = (dpari_mpi_ctx *)calloc(1, sizeof *c);
+    int rank = 0, size = 1, code;
+    if (c == NULL) {
+        dpari_mpi_put_why(why, "no memory for a communicator");
+        MPI_Comm_free(main);
+        return DPAR_E_MEMORY;
+    }
+    c->main = *main;
+    MPI_Comm_set_errhandler(c->main, MPI_ERRORS_RETURN);
+    code = MPI_Comm_dup(c->main, &c->side);
+    if (code != MPI_SUCCESS) {
+        dpari_mpi_say(why, "MPI_Comm_dup", code);
+        MPI_Comm_free(main);
+        free(c);
+        return DPAR_E_SYSTEM;
+    }
+    MPI_Comm_set_errhandler(c->side, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(c->main, &rank);
+    MPI_Comm_size(c->main, &size);
+    c->world = world;
+    world->communicators++;
+    c->options = *options;
+    c->tag_most = dpari_mpi_tag_most(c->main);
+    c->comm.rank = (int32_t)rank;
+    c->comm.size = (int32_t)size;
+    c->comm.timeout_s = options->timeout_s;
+    c->comm.context = c;
+    dpari_mpi_table(&c->comm.engine);
+    *out = &c->comm;
+    return DPAR_OK;
+}
+
+static dpar_status dpari_mpi_usable(MPI_Comm user, dpar_why *why)
+{
+    int yes = 0;
+    MPI_Initialized(&yes);
+    if (!yes) {
+        dpari_mpi_put_why(why, "MPI is not initialised: call MPI_Init first");
+        return DPAR_E_ARG;
+    }
+    MPI_Finalized(&yes);
+    if (yes) {
+        dpari_mpi_put_why(why, "MPI is finalised already");
+        return DPAR_E_ARG;
+    }
+    if (user == MPI_COMM_NULL) {
+        dpari_mpi_put_why(why, "the communicator is MPI_COMM_NULL");
+        return DPAR_E_ARG;
+    }
+    MPI_Comm_test_inter(user, &yes);
+    if (yes) {
+        dpari_mpi_put_why(why, "an inter-communicator joins two groups: give one of one group "
+                               "(MPI_Intercomm_merge)");
+        return DPAR_E_ARG;
+    }
+    return DPAR_OK;
+}
+
+/* Ranks with different options would call different functions of MPI. */
+static dpar_status dpari_mpi_same_options(MPI_Comm comm, const dpar_mpi_options *o, dpar_why *why)
+{
+    int32_t bits = (o->rank_order != 0) | (o->check != 0) << 1 | (o->blocking != 0) << 2 |
+                   (o->timeout_s < 0) << 3;
+    int32_t v[2];
+    int code;
+    v[0] = bits;
+    v[1] = -bits;
+    code = MPI_Allreduce(MPI_IN_PLACE, v, 2, MPI_INT32_T, MPI_MAX, comm);
+    if (code != MPI_SUCCESS) {
+        dpari_mpi_say(why, "comparing the options", code);
+        return DPAR_E_SYSTEM;
+    }
+    if (v[0] != -v[1]) {
+        dpari_mpi_put_why(why, "ranks give different options (rank_order, check, blocking, "
+                               "timeout_s < 0)");
+        return DPAR_E_MISMATCH;
+    }
+    return DPAR_OK;
+}
+
+static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
+{
+    dpari_mpi_world *w = (dpari_mpi_world *)calloc(1, sizeof *w);
+    int code;
+    if (w == NULL) {
+        dpari_mpi_put_why(why, "no memory for a communicator");
+        return NULL;
+    }
+    code = MPI_Op_create(dpari_mpi_user_max, 1, &w->max);
+    if (code == MPI_SUCCESS) {
+        code = MPI_Op_create(dpari_mpi_user_min, 1, &w->min);
+    }
+    if (code != MPI_SUCCESS) {
+        dpari_mpi_say(why, "MPI_Op_create", code);
+        free(w);
+        return NULL;
+    }
+    return w;
+}
+
+DPAR_API dpar_status dpar_mpi_comm(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
+                                   dpar_why *why)
+{
+    dpar_mpi_options chosen;
+    dpari_mpi_world *world;
+    MPI_Comm own = MPI_COMM_NULL;
+    dpar_status status = dpari_mpi_usable(user, why);
+    int code;
+    if (status < 0) {
+        return status;
+    }
+    memset(&chosen, 0, sizeof chosen);
+    if (options != NULL) {
+        chosen = *options;
+    }
+    if (!(chosen.timeout_s < 0 || chosen.timeout_s > 0)) {
+        chosen.timeout_s = 300;
+    }
+    code = MPI_Comm_dup(user, &own);
+    if (code != MPI_SUCCESS) {
+        dpari_mpi_say(why, "MPI_Comm_dup", code);
+        return DPAR_E_SYSTEM;
+    }
+    MPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
+    status = dpari_mpi_same_options(own, &chosen, why);
+    world = status >= 0 ? dpari_mpi_new_world(why) : NULL;
+    if (world == NULL) {
+        MPI_Comm_free(&own);
+        return status < 0 ? status : (dpar_status)DPAR_E_SYSTEM;
+    }
+    status = dpari_mpi_make(world, &own, &chosen, out, why);
+    if (status < 0) {
+        world->communicators = 1;
+        dpari_mpi_leave_world(world, 1);
+    }
+    return status;
+}
+
+#endif /* DPAR_IMPLEMENTATION */

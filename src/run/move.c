@@ -1,0 +1,1670 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "move.h"
+
+#include "../base/arith.h"
+#include "../base/box.h"
+#include "../base/type.h"
+#include "../index/layout.h"
+#include "../index/mesh.h"
+#include "../index/redistribute.h"
+#include "comm.h"
+#include "kernel.h"
+#include "os.h"
+
+/* A local array. One of the pointers is set: what is read from, what is written to. */
+typedef struct dpari_move_array {
+    int32_t dims, bytes, type;
+    int64_t step[DPAR_MAX_DIMS]; /* elements between two neighbours along each dim */
+    const unsigned char *from;
+    unsigned char *to;
+} dpari_move_array;
+
+/* A box of a list, and its place in the stream with its peer. */
+typedef struct dpari_move_item {
+    int64_t extent[DPAR_MAX_DIMS], volume;
+    int64_t at;   /* where the first element of its message lies in the array */
+    int64_t done; /* receives: elements that have been put there */
+    int64_t next; /* of the same stream; -1: the last */
+    int32_t stream, op;
+    uint32_t flip; /* dims that go backwards in the array */
+} dpari_move_item;
+
+/* All that goes from one rank to another, cut into messages. */
+typedef struct dpari_move_stream {
+    int32_t peer, ops;           /* ops: some box is combined: its receiver says when it comes */
+    int32_t loaded, fresh;       /* receives: the message holds parts to combine; it is due */
+    int64_t first, last;         /* items */
+    int64_t elements, messages;  /* in all */
+    int64_t item, offset;        /* where the next message begins */
+    int64_t message;             /* its number */
+    int64_t m_item, m_offset;    /* where the present one begins, */
+    int64_t m_count;             /* how many elements it has, */
+    const unsigned char *memory; /* and where it lies */
+    int64_t take, take_offset;   /* the next part of it to combine, */
+    int64_t take_at;             /* so many elements into it */
+    int64_t stamp;               /* the last group that it was seen in */
+    unsigned char *slot;         /* memory for one message */
+    int32_t *round;              /* when each message goes; NULL: one a round */
+    dpar_work work;
+} dpari_move_stream;
+
+/* One direction. */
+typedef struct dpari_move_side {
+    dpari_move_array array;
+    dpari_move_item *item;
+    int64_t items;
+    dpari_move_stream *stream;
+    int32_t streams;
+    int32_t *of_peer; /* 1 + the stream of each rank; 0: none */
+    unsigned char *slots;
+} dpari_move_side;
+
+typedef struct dpari_move {
+    dpar_comm *c;
+    int32_t dims, bytes, type, tag, collective;
+    int64_t piece, alone;    /* elements of a message at most; boxes from so many on go alone */
+    dpari_move_side out, in; /* sends, receives */
+    int64_t head;            /* receives before it are all there */
+    int64_t stamp;
+    const void **part;         /* what is reduced at once: array, messages; twice */
+    int64_t *count;            /* collective: counts and begins of both sides */
+    unsigned char *next, *end; /* scratch that is left */
+} dpari_move;
+
+/* Where transfers come from: two lists, or the walks over a redistribution. */
+typedef struct dpari_move_source {
+    const dpar_transfer *list[2]; /* DPAR_RECEIVES, DPAR_SENDS */
+    int64_t n[2], at;
+    const dpar_layout *from, *to; /* NULL: lists */
+    int32_t rank, per_node, direction;
+    dpar_transfers walk;
+} dpari_move_source;
+
+/* What one direction adds up to. */
+typedef struct dpari_move_totals {
+    int64_t items, elements;
+    int32_t ops;   /* something is combined */
+    int32_t apart; /* and not right behind a part of the same box */
+} dpari_move_totals;
+
+/* ---- boxes: copying between two arrays ---------------------------------------------------------
+ */
+
+/* Loops over runs of `unit` bytes; steps in bytes. */
+typedef struct dpari_move_box {
+    int32_t dims;
+    int64_t unit;
+    int64_t extent[DPAR_MAX_DIMS], to[DPAR_MAX_DIMS], from[DPAR_MAX_DIMS];
+} dpari_move_box;
+
+/* The next loop, inside those that are there; one with the last where both arrays allow it. */
+static void dpari_box_loop(dpari_move_box *b, int64_t extent, int64_t to, int64_t from)
+{
+    int32_t last = b->dims - 1;
+    if (extent == 1) {
+        return;
+    }
+    if (last >= 0 && b->to[last] == to * extent && b->from[last] == from * extent) {
+        extent *= b->extent[last];
+    } else {
+        last = b->dims++;
+    }
+    b->extent[last] = extent;
+    b->to[last] = to;
+    b->from[last] = from;
+}
+
+/* After the last loop: runs that are contiguous in both become units. */
+static void dpari_box_units(dpari_move_box *b)
+{
+    int32_t last = b->dims - 1;
+    if (last >= 0 && b->to[last] == b->unit && b->from[last] == b->unit) {
+        b->unit *= b->extent[last];
+        b->dims = last;
+    }
+}
+
+#define DPARI_MOVE_UNITS(size)                                                                     \
+    for (i = 0; i < n; i++) {                                                                      \
+        memcpy(to + i * to_step, from + i * from_step, (size));                                    \
+    }                                                                                              \
+    return
+
+/* n runs of `unit` bytes. Those of a few elements are not worth a call of memcpy. */
+static void dpari_box_row(unsigned char *to, int64_t to_step, const unsigned char *from,
+                          int64_t from_step, int64_t n, int64_t unit)
+{
+    int64_t i, k;
+    switch (unit) {
+    case 1: DPARI_MOVE_UNITS(1);
+    case 2: DPARI_MOVE_UNITS(2);
+    case 4: DPARI_MOVE_UNITS(4);
+    case 8: DPARI_MOVE_UNITS(8);
+    case 16: DPARI_MOVE_UNITS(16);
+    case 32: DPARI_MOVE_UNITS(32);
+    default: break;
+    }
+    if (unit >= 64 || unit < 8) {
+        DPARI_MOVE_UNITS((size_t)unit);
+    }
+    for (i = 0; i < n; i++) {
+        for (k = 0; k + 8 <= unit; k += 8) {
+            memcpy(to + i * to_step + k, from + i * from_step + k, 8);
+        }
+        memcpy(to + i * to_step + unit - 8, from + i * from_step + unit - 8, 8);
+    }
+}
+
+#undef DPARI_MOVE_UNITS
+
+static void dpari_box_copy(const dpari_move_box *b, unsigned char *to, const unsigned char *from)
+{
+    int64_t at[DPAR_MAX_DIMS] = {0, 0, 0, 0, 0, 0}, t = 0, f = 0;
+    int32_t last = b->dims - 1, d;
+    if (last < 0) {
+        dpari_kern_copy(to, from, b->unit, 0);
+        return;
+    }
+    do {
+        dpari_box_row(to + t, b->to[last], from + f, b->from[last], b->extent[last], b->unit);
+        for (d = last - 1; d >= 0; d--) {
+            t += b->to[d];
+            f += b->from[d];
+            if (++at[d] < b->extent[d]) {
+                break;
+            }
+            t -= b->to[d] * b->extent[d];
+            f -= b->from[d] * b->extent[d];
+            at[d] = 0;
+        }
+    } while (d >= 0);
+}
+
+/* ---- parts of a box: elements [begin, end) of its message ---------------------------------------
+ */
+
+static int64_t dpari_item_step(const dpari_move_array *a, const dpari_move_item *it, int32_t d)
+{
+    return it->flip >> d & 1u ? -a->step[d] : a->step[d];
+}
+
+/* The largest rectangle that begins at element `begin` and ends by `end`: where it begins in the
+ * array, its lengths. Returns how many elements it has. */
+static int64_t dpari_item_rect(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                               int64_t end, int64_t *at, int64_t *length)
+{
+    int64_t rest = begin, inner = 1, index = 0, per = 1;
+    int32_t d, cut = a->dims;
+    *at = it->at;
+    for (d = a->dims - 1; d >= 0; d--) { /* `cut`: the outermost dim that it spans in part */
+        int64_t i = rest % it->extent[d];
+        rest /= it->extent[d];
+        *at += i * dpari_item_step(a, it, d);
+        length[d] = 1;
+        if (cut == d + 1 && begin % inner == 0 && end - begin >= inner) {
+            cut = d;
+            per = inner;
+            index = i;
+            inner *= it->extent[d];
+        }
+    }
+    if (cut == a->dims) { /* no dims: one element */
+        return 1;
+    }
+    for (d = cut + 1; d < a->dims; d++) {
+        length[d] = it->extent[d];
+    }
+    length[cut] = dpari_least(it->extent[cut] - index, (end - begin) / per);
+    return length[cut] * per;
+}
+
+/* The loops over a rectangle between the array and a message; `pack`: out of the array. */
+static void dpari_rect_box(const dpari_move_array *a, const dpari_move_item *it,
+                           const int64_t *length, int pack, dpari_move_box *b)
+{
+    int64_t dense = a->bytes;
+    int32_t d;
+    for (d = 0; d < a->dims; d++) {
+        dense *= length[d];
+    }
+    b->dims = 0;
+    b->unit = a->bytes;
+    for (d = 0; d < a->dims; d++) {
+        int64_t step = dpari_item_step(a, it, d) * a->bytes;
+        dense /= length[d];
+        dpari_box_loop(b, length[d], pack ? dense : step, pack ? step : dense);
+    }
+    dpari_box_units(b);
+}
+
+static void dpari_item_pack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                            int64_t end, unsigned char *message)
+{
+    while (begin < end) {
+        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
+        dpari_move_box b;
+        dpari_rect_box(a, it, length, 1, &b);
+        dpari_box_copy(&b, message, a->from + at * a->bytes);
+        message += n * a->bytes;
+        begin += n;
+    }
+}
+
+static void dpari_item_unpack(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                              int64_t end, const unsigned char *message)
+{
+    while (begin < end) {
+        int64_t at, length[DPAR_MAX_DIMS], n = dpari_item_rect(a, it, begin, end, &at, length);
+        dpari_move_box b;
+        dpari_rect_box(a, it, length, 0, &b);
+        dpari_box_copy(&b, a->to + at * a->bytes, message);
+        message += n * a->bytes;
+        begin += n;
+    }
+}
+
+/* Elements that lie in a row in the array from each multiple of that number on. */
+static int64_t dpari_item_run(const dpari_move_array *a, const dpari_move_item *it)
+{
+    int64_t run = 1;
+    int32_t d;
+    for (d = a->dims - 1; d >= 0; d--) {
+        if (it->extent[d] > 1) {
+            if (dpari_item_step(a, it, d) != run) {
+                break;
+            }
+            run *= it->extent[d];
+        }
+    }
+    return run;
+}
+
+/* Where element i lies. */
+static int64_t dpari_item_at(const dpari_move_array *a, const dpari_move_item *it, int64_t i)
+{
+    int64_t at = it->at;
+    int32_t d;
+    for (d = a->dims - 1; d >= 0; d--) {
+        at += i % it->extent[d] * dpari_item_step(a, it, d);
+        i /= it->extent[d];
+    }
+    return at;
+}
+
+/* Elements [begin, end) become (what is there) op part[1] op ... op part[parts - 1], each of which
+ * begins at `begin`. part[0] and part[parts ..] are this function's. Runs that are long are reduced
+ * where they lie, others in a buffer. */
+static void dpari_item_combine(const dpari_move_array *a, const dpari_move_item *it, int64_t begin,
+                               int64_t end, const void **part, int32_t parts, int32_t op)
+{
+    enum { BYTES = 4096, WORTH = 64 };
+    union {
+        double aligned;
+        unsigned char byte[BYTES];
+    } buffer;
+    const int64_t run = dpari_item_run(a, it);
+    const void **shifted = part + parts;
+    dpari_move_array here = *a;
+    int64_t i, n;
+    here.from = a->to;
+    for (i = begin; i < end; i += n) {
+        const int64_t row = dpari_least(end - i, run - i % run);
+        void *result = buffer.byte;
+        int32_t k;
+        if (row >= WORTH) {
+            n = row;
+            result = a->to + dpari_item_at(a, it, i) * a->bytes;
+        } else {
+            n = dpari_least(end - i, BYTES / a->bytes);
+            dpari_item_pack(&here, it, i, i + n, buffer.byte);
+        }
+        shifted[0] = result;
+        for (k = 1; k < parts; k++) {
+            shifted[k] = (const unsigned char *)part[k] + (i - begin) * a->bytes;
+        }
+        dpari_kern_reduce(&result, 1, shifted, parts, n, a->type, op, 0);
+        if (row < WORTH) {
+            dpari_item_unpack(a, it, i, i + n, buffer.byte);
+        }
+    }
+}
+
+/* A box of one array into the same box of another. */
+static void dpari_item_copy(const dpari_move_array *to, const dpari_move_item *there,
+                            const dpari_move_array *from, const dpari_move_item *here)
+{
+    dpari_move_box b;
+    int32_t d;
+    b.dims = 0;
+    b.unit = to->bytes;
+    for (d = 0; d < to->dims; d++) {
+        dpari_box_loop(&b, here->extent[d], dpari_item_step(to, there, d) * to->bytes,
+                       dpari_item_step(from, here, d) * to->bytes);
+    }
+    dpari_box_units(&b);
+    dpari_box_copy(&b, to->to + there->at * to->bytes, from->from + here->at * to->bytes);
+}
+
+/* ---- what users say ----------------------------------------------------------------------------
+ */
+
+/* Steps of an array; *elements it holds (may be NULL). */
+static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int64_t *shape,
+                                    int32_t type, int64_t *elements, dpar_why *why)
+{
+    int64_t n = 1, bytes;
+    int32_t d;
+    dpari_zero(a, sizeof *a);
+    a->dims = dims;
+    a->type = type;
+    a->bytes = dpar_type_bytes(type);
+    if (a->bytes == 0) {
+        return dpari_say(DPAR_E_ARG, why, "type # has no elements of whole bytes", type, 0, 0, 0);
+    }
+    if (dims < 0 || dims > DPAR_MAX_DIMS || (dims > 0 && shape == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "an array of # dims, or without a shape", dims, 0, 0, 0);
+    }
+    for (d = dims - 1; d >= 0; d--) {
+        a->step[d] = n;
+        if (shape[d] < 0) {
+            return dpari_say(DPAR_E_ARG, why, "dim # of a shape is #", d, shape[d], 0, 0);
+        }
+        if (!dpari_mul(n, shape[d], &n)) {
+            return dpari_say(DPAR_E_RANGE, why, "a shape of more than 2^63 elements", 0, 0, 0, 0);
+        }
+    }
+    if (!dpari_mul(n, a->bytes, &bytes)) {
+        return dpari_say(DPAR_E_RANGE, why, "# elements of # bytes", n, a->bytes, 0, 0);
+    }
+    if (elements != NULL) {
+        *elements = n;
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const int64_t *shape,
+                                   dpar_why *why)
+{
+    int32_t d;
+    if (t->dims != dims) {
+        return dpari_say(DPAR_E_ARG, why, "a transfer of # dims in an array of #", t->dims, dims, 0,
+                         0);
+    }
+    for (d = 0; d < dims; d++) {
+        if (t->extent[d] < 1 || t->mine[d] < 0 || t->mine[d] > shape[d] - t->extent[d]) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "dim #: # elements from # on are not inside an array of #", d,
+                             t->extent[d], t->mine[d], shape[d]);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why *why)
+{
+    if (t->op < DPAR_COPY || t->op >= DPAR_OPS) {
+        return dpari_say(DPAR_E_ARG, why, "op # is none", t->op, 0, 0, 0);
+    }
+    if (t->op != DPAR_COPY && !dpar_type_reduces(type)) {
+        const char *name = dpar_type_name(type);
+        return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
+                              dpari_length(name), 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t, const dpari_move_array *a)
+{
+    const uint32_t flip = a->to != NULL ? t->flip : 0; /* messages have the sender's order */
+    int32_t d;
+    dpari_zero(it, sizeof *it);
+    it->op = t->op;
+    it->next = -1;
+    it->volume = 1;
+    for (d = 0; d < a->dims; d++) {
+        const int back = (flip >> d & 1u) != 0 && t->extent[d] > 1;
+        it->extent[d] = t->extent[d];
+        it->volume *= t->extent[d];
+        it->at += (t->mine[d] + (back ? t->extent[d] - 1 : 0)) * a->step[d];
+        it->flip |= back ? (uint32_t)1 << d : 0;
+    }
+}
+
+DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
+                                   int32_t type, void *message, dpar_why *why)
+{
+    dpari_move_array a;
+    dpari_move_item it;
+    dpar_status st;
+    if (t == NULL || array == NULL || message == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the transfer, the array or the message is NULL", 0, 0, 0,
+                         0);
+    }
+    st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
+    if (st == DPAR_OK) {
+        st = dpari_check_box(t, t->dims, shape, why);
+    }
+    if (st == DPAR_OK) {
+        a.from = (const unsigned char *)array;
+        dpari_item_init(&it, t, &a);
+        dpari_item_pack(&a, &it, 0, it.volume, (unsigned char *)message);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,
+                                     int32_t type, const void *message, dpar_why *why)
+{
+    dpari_move_array a;
+    dpari_move_item it;
+    dpar_status st;
+    if (t == NULL || array == NULL || message == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the transfer, the array or the message is NULL", 0, 0, 0,
+                         0);
+    }
+    st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
+    if (st == DPAR_OK) {
+        st = dpari_check_box(t, t->dims, shape, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_check_op(t, type, why);
+    }
+    if (st == DPAR_OK && t->op == DPAR_AVG) {
+        st = dpari_say(DPAR_E_ARG, why, "an average of one box and what is there: of how many?", 0,
+                       0, 0, 0);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    a.to = (unsigned char *)array;
+    dpari_item_init(&it, t, &a);
+    if (t->op == DPAR_COPY) {
+        dpari_item_unpack(&a, &it, 0, it.volume, (const unsigned char *)message);
+    } else {
+        const void *part[4] = {NULL, message, NULL, NULL};
+        dpari_item_combine(&a, &it, 0, it.volume, part, 2, t->op);
+    }
+    return DPAR_OK;
+}
+
+/* ---- counting a list ---------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, dpar_why *why)
+{
+    s->direction = direction;
+    s->at = 0;
+    return s->from == NULL ? DPAR_OK
+                           : dpar_transfers_begin(&s->walk, s->from, s->to, s->rank, direction,
+                                                  s->per_node, why);
+}
+
+static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
+{
+    if (s->from != NULL) {
+        return dpar_transfers_next(&s->walk, t);
+    }
+    if (s->at == s->n[s->direction]) {
+        return 0;
+    }
+    *t = s->list[s->direction][s->at++];
+    return 1;
+}
+
+/* Is b a part of the same box as a, which came right before? */
+static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
+{
+    int32_t d;
+    if (b->op == DPAR_COPY || (a->op != DPAR_COPY && a->op != b->op) || a->flip != b->flip) {
+        return 0;
+    }
+    for (d = 0; d < b->dims; d++) {
+        if (a->extent[d] != b->extent[d] || a->mine[d] != b->mine[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static dpar_status dpari_source_total(dpari_move_source *s, int32_t direction,
+                                      dpari_move_totals *sum, dpar_why *why)
+{
+    dpar_transfer t, before;
+    dpar_status st = dpari_source_begin(s, direction, why);
+    dpari_zero(sum, sizeof *sum);
+    dpari_zero(&before, sizeof before);
+    while (st == DPAR_OK && dpari_source_next(s, &t)) {
+        int64_t n = dpar_transfer_volume(&t);
+        if (n < 0 || sum->elements > INT64_MAX - n) {
+            return dpari_say(DPAR_E_RANGE, why, "more than 2^63 - 1 elements move", 0, 0, 0, 0);
+        }
+        sum->ops |= t.op != DPAR_COPY;
+        sum->apart |= t.op != DPAR_COPY && (sum->items == 0 || !dpari_continues(&before, &t));
+        sum->elements += n;
+        sum->items++;
+        before = t;
+    }
+    return st;
+}
+
+/* ---- scratch -----------------------------------------------------------------------------------
+ */
+
+/* a += n * each, rounded up to lines; 0 when that is more than 2^62. */
+static int dpari_scratch_add(int64_t *a, int64_t n, int64_t each)
+{
+    int64_t more;
+    if (!dpari_mul(n, each, &more) || more > (INT64_C(1) << 62) - 128 - *a) {
+        return 0;
+    }
+    *a += more / 64 * 64 + 64;
+    return 1;
+}
+
+static int dpari_scratch_side(int64_t *bytes, const dpari_move_totals *sum, int32_t size,
+                              int64_t piece, int32_t unit)
+{
+    int64_t streams = dpari_least(sum->items, size);
+    int64_t slots = dpari_least(sum->elements,
+                                piece <= INT64_MAX / (streams + 1) ? piece * streams : INT64_MAX);
+    return dpari_scratch_add(bytes, sum->items, (int64_t)sizeof(dpari_move_item)) &&
+           dpari_scratch_add(bytes, streams, (int64_t)sizeof(dpari_move_stream)) &&
+           dpari_scratch_add(bytes, size, 4) && dpari_scratch_add(bytes, slots, unit) &&
+           dpari_scratch_add(bytes, streams, 128) && /* slots and rounds begin at lines */
+           (!sum->ops || dpari_scratch_add(bytes, sum->items + sum->elements / piece + 1, 4));
+}
+
+/* Bytes that a move needs at most; -1: more than 2^62. */
+static int64_t dpari_scratch_bytes(const dpari_move *m, const dpari_move_totals *out,
+                                   const dpari_move_totals *in)
+{
+    int64_t bytes = 64; /* to the first line */
+    int ok = dpari_scratch_side(&bytes, out, m->c->size, m->piece, m->bytes) &&
+             dpari_scratch_side(&bytes, in, m->c->size, m->piece, m->bytes) &&
+             dpari_scratch_add(&bytes, 2 * (dpari_least(in->items, m->c->size) + 1),
+                               (int64_t)sizeof(void *)) &&
+             (!m->collective || dpari_scratch_add(&bytes, m->c->size, 4 * 8));
+    return ok ? bytes : -1;
+}
+
+static void *dpari_carve(dpari_move *m, int64_t n, int64_t each)
+{
+    unsigned char *at = m->next;
+    m->next += n * each / 64 * 64 + 64;
+    return at;
+}
+
+/* ---- lists into streams ------------------------------------------------------------------------
+ */
+
+/* The next message of a stream: pieces of a large box, or small boxes together. Both ends cut
+ * alike, because nothing but the extents decides. */
+static void dpari_stream_cut(const dpari_move *m, const dpari_move_side *side, dpari_move_stream *s)
+{
+    const dpari_move_item *it = &side->item[s->item];
+    s->m_item = s->item;
+    s->m_offset = s->offset;
+    s->m_count = 0;
+    s->message++;
+    if (it->volume >= m->alone) {
+        s->m_count = dpari_least(m->piece, it->volume - s->offset);
+        s->offset += s->m_count;
+        if (s->offset == it->volume) {
+            s->item = it->next;
+            s->offset = 0;
+        }
+        return;
+    }
+    while (s->item >= 0 && side->item[s->item].volume < m->alone &&
+           s->m_count + side->item[s->item].volume <= m->piece) {
+        s->m_count += side->item[s->item].volume;
+        s->item = side->item[s->item].next;
+    }
+}
+
+static void dpari_stream_rewind(dpari_move_stream *s)
+{
+    s->item = s->first;
+    s->offset = 0;
+    s->message = 0;
+    s->loaded = 0;
+    s->m_count = 0;
+}
+
+static dpari_move_stream *dpari_stream_of(dpari_move_side *side, int32_t peer)
+{
+    dpari_move_stream *s;
+    if (side->of_peer[peer] == 0) {
+        s = &side->stream[side->streams++];
+        dpari_zero(s, sizeof *s);
+        s->peer = peer;
+        s->first = s->last = -1;
+        side->of_peer[peer] = side->streams;
+    }
+    return &side->stream[side->of_peer[peer] - 1];
+}
+
+static void dpari_side_fill(dpari_move_side *side, dpari_move_source *source)
+{
+    dpar_transfer t;
+    while (dpari_source_next(source, &t)) {
+        dpari_move_item *it = &side->item[side->items];
+        dpari_move_stream *s = dpari_stream_of(side, t.peer);
+        dpari_item_init(it, &t, &side->array);
+        it->stream = side->of_peer[t.peer] - 1;
+        if (s->last >= 0) {
+            side->item[s->last].next = side->items;
+        } else {
+            s->first = side->items;
+        }
+        s->last = side->items++;
+        s->ops |= t.op != DPAR_COPY;
+        s->elements += it->volume;
+    }
+}
+
+/* Counts the messages of each stream and gives it memory for one, and for their rounds. */
+static void dpari_side_cut(dpari_move *m, dpari_move_side *side)
+{
+    int32_t i;
+    side->slots = m->next;
+    for (i = 0; i < side->streams; i++) {
+        dpari_move_stream *s = &side->stream[i];
+        int64_t most = 0;
+        dpari_stream_rewind(s);
+        while (s->item >= 0) {
+            dpari_stream_cut(m, side, s);
+            most = dpari_most(most, s->m_count);
+        }
+        s->messages = s->message;
+        dpari_stream_rewind(s);
+        s->slot = m->next;
+        if (s->peer != m->c->rank || s->ops) {
+            m->next += (most * m->bytes + 63) / 64 * 64;
+        }
+    }
+    for (i = 0; i < side->streams; i++) {
+        dpari_move_stream *s = &side->stream[i];
+        if (s->ops && s->messages > 1) {
+            s->round = (int32_t *)dpari_carve(m, s->messages, 4);
+        }
+    }
+}
+
+static void dpari_side_build(dpari_move *m, dpari_move_side *side, dpari_move_source *source,
+                             int32_t direction, const dpari_move_totals *sum)
+{
+    const int64_t streams = dpari_least(sum->items, m->c->size);
+    int32_t i;
+    side->item = (dpari_move_item *)dpari_carve(m, sum->items, (int64_t)sizeof(dpari_move_item));
+    side->stream = (dpari_move_stream *)dpari_carve(m, streams, (int64_t)sizeof(dpari_move_stream));
+    side->of_peer = (int32_t *)dpari_carve(m, m->c->size, 4);
+    side->items = 0;
+    side->streams = 0;
+    for (i = 0; i < m->c->size; i++) {
+        side->of_peer[i] = 0;
+    }
+    (void)dpari_source_begin(source, direction, NULL); /* it began before */
+    dpari_side_fill(side, source);
+    dpari_side_cut(m, side);
+}
+
+/* ---- receiving in order ------------------------------------------------------------------------
+ */
+
+/* Is item i a part of the same box as the one before it? */
+static int dpari_item_continues(const dpari_move_side *in, int64_t i)
+{
+    const dpari_move_item *a = &in->item[i - 1], *b = &in->item[i];
+    int32_t d;
+    if (b->op == DPAR_COPY || (a->op != DPAR_COPY && a->op != b->op) || a->at != b->at ||
+        a->flip != b->flip || a->volume != b->volume) {
+        return 0;
+    }
+    for (d = 0; d < in->array.dims; d++) {
+        if (a->extent[d] != b->extent[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* From item `begin` on: the end of those that are reduced at once, each from another rank. */
+static int64_t dpari_group_end(dpari_move *m, int64_t begin)
+{
+    dpari_move_side *in = &m->in;
+    int64_t i = begin;
+    m->stamp++;
+    do {
+        in->stream[in->item[i].stream].stamp = m->stamp;
+        i++;
+    } while (i < in->items && dpari_item_continues(in, i) &&
+             in->stream[in->item[i].stream].stamp != m->stamp);
+    return i;
+}
+
+/* How many elements can be reduced now: all of the group's messages must hold them, and what they
+ * are added to must be there (`leader`, or NULL). */
+static int64_t dpari_group_ready(const dpari_move *m, const dpari_move_item *leader, int64_t begin,
+                                 int64_t end)
+{
+    const int64_t done = m->in.item[begin].done;
+    int64_t n = m->in.item[begin].volume - done, i;
+    for (i = begin; i < end; i++) {
+        const dpari_move_stream *s = &m->in.stream[m->in.item[i].stream];
+        if (!s->loaded || s->take != i || s->take_offset != done) {
+            return 0;
+        }
+        n = dpari_least(n, s->m_count - s->take_at);
+    }
+    return leader == NULL || leader->done >= done + n ? n : 0;
+}
+
+/* Passes over n elements of the part that comes next, and over copies behind it. */
+static void dpari_stream_take(const dpari_move_side *in, dpari_move_stream *s, int64_t n)
+{
+    s->take_offset += n;
+    s->take_at += n;
+    if (s->take_offset == in->item[s->take].volume) {
+        s->take_offset = 0;
+        s->take = in->item[s->take].next;
+        while (s->take_at < s->m_count && in->item[s->take].op == DPAR_COPY) {
+            s->take_at += in->item[s->take].volume;
+            s->take = in->item[s->take].next;
+        }
+    }
+    s->loaded = s->take_at < s->m_count;
+}
+
+static void dpari_group_reduce(dpari_move *m, int64_t begin, int64_t end, int64_t n, int dry)
+{
+    dpari_move_side *in = &m->in;
+    const dpari_move_item *it = &in->item[begin];
+    const int64_t done = it->done;
+    int64_t i;
+    for (i = begin; i < end; i++) {
+        const dpari_move_stream *s = &in->stream[in->item[i].stream];
+        m->part[1 + i - begin] = dry ? NULL : s->memory + s->take_at * m->bytes;
+    }
+    if (!dry) {
+        dpari_item_combine(&in->array, it, done, done + n, m->part, (int32_t)(1 + end - begin),
+                           it->op);
+    }
+    for (i = begin; i < end; i++) {
+        dpari_stream_take(in, &in->stream[in->item[i].stream], n);
+        in->item[i].done += n;
+    }
+}
+
+/* Combines what has come, in the order of the list, as far as it goes. dry: only counts. */
+static void dpari_move_combine(dpari_move *m, int dry)
+{
+    dpari_move_side *in = &m->in;
+    while (m->head < in->items) {
+        const dpari_move_item *it = &in->item[m->head], *leader = NULL;
+        int64_t begin = m->head, end, n;
+        if (it->op == DPAR_COPY) {
+            if (begin + 1 < in->items && dpari_item_continues(in, begin + 1)) {
+                leader = it;
+                begin++;
+            } else if (it->done < it->volume) {
+                return;
+            } else {
+                m->head++;
+                continue;
+            }
+        }
+        end = dpari_group_end(m, begin);
+        n = dpari_group_ready(m, leader, begin, end);
+        if (n == 0) {
+            return;
+        }
+        dpari_group_reduce(m, begin, end, n, dry);
+        if (in->item[begin].done == in->item[begin].volume) {
+            m->head = end;
+        }
+    }
+}
+
+/* The present message of s has come: copies go to their places (unless they lie there), the rest
+ * waits for its turn. */
+static void dpari_stream_arrive(dpari_move *m, dpari_move_stream *s, int dry)
+{
+    dpari_move_side *in = &m->in;
+    int64_t i = s->m_item, offset = s->m_offset, at = 0;
+    while (at < s->m_count) {
+        dpari_move_item *it = &in->item[i];
+        const int64_t n = dpari_least(it->volume - offset, s->m_count - at);
+        if (it->op != DPAR_COPY && !s->loaded) {
+            s->loaded = 1;
+            s->take = i;
+            s->take_offset = offset;
+            s->take_at = at;
+        } else if (it->op == DPAR_COPY) {
+            if (!dry && s->memory != NULL) {
+                dpari_item_unpack(&in->array, it, offset, offset + n, s->memory + at * m->bytes);
+            }
+            it->done += n;
+        }
+        at += n;
+        offset = 0;
+        i = it->next;
+    }
+}
+
+/* Does the next message of a stream come, or go, in this round? Boxes that are combined come when
+ * the message before is used up: their receiver says when. */
+static int dpari_comes(const dpari_move_stream *s)
+{
+    return s->message < s->messages && !s->loaded;
+}
+
+static int dpari_goes(const dpari_move *m, const dpari_move_stream *s, int64_t round)
+{
+    return s->peer != m->c->rank && s->message < s->messages &&
+           (s->round != NULL ? s->round[s->message] : s->message) == round;
+}
+
+/* What stays on the rank: copied at once, when nothing of it is combined. */
+static void dpari_move_self(dpari_move *m, int dry)
+{
+    const int32_t me = m->c->rank;
+    dpari_move_stream *to, *from;
+    int64_t i, k;
+    if (m->in.of_peer[me] == 0 || m->out.of_peer[me] == 0) {
+        return;
+    }
+    to = &m->in.stream[m->in.of_peer[me] - 1];
+    from = &m->out.stream[m->out.of_peer[me] - 1];
+    if (to->ops) {
+        return;
+    }
+    for (i = to->first, k = from->first; i >= 0; i = m->in.item[i].next, k = m->out.item[k].next) {
+        if (!dry) {
+            dpari_item_copy(&m->in.array, &m->in.item[i], &m->out.array, &m->out.item[k]);
+        }
+        m->in.item[i].done = m->in.item[i].volume;
+    }
+    to->messages = from->messages = 0;
+}
+
+/* Plays the receiving side without data: in which round each message comes. Returns the rounds. */
+static int64_t dpari_move_plan(dpari_move *m)
+{
+    int64_t round, i;
+    int32_t k, more = 1;
+    dpari_move_self(m, 1);
+    for (round = 0; more; round++) {
+        more = 0;
+        for (k = 0; k < m->in.streams; k++) {
+            dpari_move_stream *s = &m->in.stream[k];
+            if (dpari_comes(s)) {
+                if (s->round != NULL) {
+                    s->round[s->message] = (int32_t)round;
+                }
+                dpari_stream_cut(m, &m->in, s);
+                dpari_stream_arrive(m, s, 1);
+                more = 1;
+            }
+        }
+        dpari_move_combine(m, 1);
+    }
+    for (k = 0; k < m->in.streams; k++) {
+        dpari_stream_rewind(&m->in.stream[k]);
+    }
+    for (i = 0; i < m->in.items; i++) {
+        m->in.item[i].done = 0;
+    }
+    m->head = 0;
+    return round - 1;
+}
+
+/* ---- moving ------------------------------------------------------------------------------------
+ */
+
+/* The communicator's own sentence. */
+static dpar_status dpari_move_failed(const dpari_move *m, dpar_status st, dpar_why *why)
+{
+    if (why != NULL && st < 0) {
+        *why = m->c->why;
+    }
+    return st;
+}
+
+/* Where elements of one box lie in a row: the place of the present message, if it is in the array.
+ */
+static int dpari_stream_in_place(const dpari_move_side *side, const dpari_move_stream *s,
+                                 int64_t *at)
+{
+    const dpari_move_item *it = &side->item[s->m_item];
+    int64_t run;
+    if (s->m_count > it->volume - s->m_offset) {
+        return 0;
+    }
+    run = dpari_item_run(&side->array, it);
+    if (s->m_offset / run != (s->m_offset + s->m_count - 1) / run) {
+        return 0;
+    }
+    *at = dpari_item_at(&side->array, it, s->m_offset) * side->array.bytes;
+    return 1;
+}
+
+/* The next message of a send: where it lies, or packed into the slot. */
+static const unsigned char *dpari_stream_load(dpari_move *m, dpari_move_stream *s, int in_place)
+{
+    int64_t i, offset, at = 0;
+    dpari_stream_cut(m, &m->out, s);
+    if (in_place && dpari_stream_in_place(&m->out, s, &at)) {
+        return m->out.array.from + at;
+    }
+    i = s->m_item;
+    offset = s->m_offset;
+    for (at = 0; at < s->m_count; i = m->out.item[i].next) {
+        const dpari_move_item *it = &m->out.item[i];
+        const int64_t n = dpari_least(it->volume - offset, s->m_count - at);
+        dpari_item_pack(&m->out.array, it, offset, offset + n, s->slot + at * m->bytes);
+        at += n;
+        offset = 0;
+    }
+    return s->slot;
+}
+
+/* Receives say to senders when messages of theirs are wanted. */
+static dpar_status dpari_move_tell(dpari_move *m)
+{
+    dpar_status st = DPAR_OK, first = DPAR_OK;
+    int32_t k;
+    for (k = 0; k < m->out.streams + m->in.streams && first == DPAR_OK; k++) {
+        const int sends = k < m->out.streams;
+        dpari_move_stream *s = sends ? &m->out.stream[k] : &m->in.stream[k - m->out.streams];
+        if (s->round == NULL || s->peer == m->c->rank) {
+            continue;
+        }
+        first = sends ? dpar_recv(m->c, s->round, s->messages, DPAR_I32, s->peer, m->tag, &s->work)
+                      : dpar_send(m->c, s->round, s->messages, DPAR_I32, s->peer, m->tag, &s->work);
+    }
+    for (k = 0; k < m->out.streams + m->in.streams; k++) {
+        st = dpar_wait(k < m->out.streams ? &m->out.stream[k].work
+                                          : &m->in.stream[k - m->out.streams].work);
+        first = first == DPAR_OK ? st : first;
+    }
+    return first;
+}
+
+/* What the rank has for itself and combines: as if it had come. */
+static void dpari_move_own(dpari_move *m, dpari_move_stream *s)
+{
+    dpari_move_stream *from = &m->out.stream[m->out.of_peer[m->c->rank] - 1];
+    dpari_stream_cut(m, &m->in, s);
+    s->memory = dpari_stream_load(m, from, 1);
+    dpari_stream_arrive(m, s, 0);
+}
+
+/* Posts the receives of a round: into the array where a message is a copy that lies in a row. */
+static dpar_status dpari_round_receive(dpari_move *m)
+{
+    int32_t k;
+    for (k = 0; k < m->in.streams; k++) {
+        dpari_move_stream *s = &m->in.stream[k];
+        unsigned char *place = s->slot;
+        int64_t at;
+        dpar_status st;
+        s->fresh = dpari_comes(s) && s->peer != m->c->rank;
+        if (!s->fresh) {
+            continue;
+        }
+        dpari_stream_cut(m, &m->in, s);
+        s->memory = place;
+        if (m->in.item[s->m_item].op == DPAR_COPY && dpari_stream_in_place(&m->in, s, &at)) {
+            s->memory = NULL;
+            place = m->in.array.to + at;
+        }
+        st = dpar_recv(m->c, place, s->m_count, m->type, s->peer, m->tag, &s->work);
+        if (st < 0) {
+            return st;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_round_send(dpari_move *m, int64_t round, int32_t *more)
+{
+    int32_t k;
+    for (k = 0; k < m->out.streams; k++) {
+        dpari_move_stream *s = &m->out.stream[k];
+        dpar_status st;
+        *more |= s->peer != m->c->rank && s->message < s->messages;
+        if (!dpari_goes(m, s, round)) {
+            continue;
+        }
+        st = dpar_wait(&s->work); /* the slot is free */
+        if (st == DPAR_OK) {
+            const unsigned char *message = dpari_stream_load(m, s, 1);
+            st = dpar_send(m->c, message, s->m_count, m->type, s->peer, m->tag, &s->work);
+        }
+        if (st < 0) {
+            return st;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_round_end(dpari_move *m, int32_t *more)
+{
+    int32_t k;
+    for (k = 0; k < m->in.streams; k++) {
+        dpari_move_stream *s = &m->in.stream[k];
+        dpar_status st;
+        *more |= s->message < s->messages;
+        if (s->peer == m->c->rank && dpari_comes(s)) {
+            dpari_move_own(m, s);
+        }
+        if (s->fresh) {
+            st = dpar_wait(&s->work);
+            if (st < 0) {
+                return st;
+            }
+            dpari_stream_arrive(m, s, 0);
+        }
+    }
+    dpari_move_combine(m, 0);
+    return DPAR_OK;
+}
+
+static dpar_status dpari_move_p2p(dpari_move *m)
+{
+    dpar_status st = dpari_move_tell(m), end;
+    int64_t round;
+    int32_t k, more = 1;
+    for (round = 0; st == DPAR_OK && more; round++) {
+        more = 0;
+        st = dpari_round_receive(m);
+        st = st == DPAR_OK ? dpari_round_send(m, round, &more) : st;
+        st = st == DPAR_OK ? dpari_round_end(m, &more) : st;
+    }
+    for (k = 0; k < m->out.streams + m->in.streams; k++) {
+        end = dpar_wait(k < m->out.streams ? &m->out.stream[k].work
+                                           : &m->in.stream[k - m->out.streams].work);
+        st = st == DPAR_OK ? end : st;
+    }
+    return st;
+}
+
+/* One round as an all-to-all of slots. */
+static dpar_status dpari_round_exchange(dpari_move *m, int64_t round)
+{
+    const int32_t size = m->c->size;
+    int64_t *out = m->count, *out_at = out + size, *in = out_at + size, *in_at = in + size;
+    int32_t k;
+    dpari_zero(m->count, (size_t)size * 32);
+    for (k = 0; k < m->out.streams; k++) {
+        dpari_move_stream *s = &m->out.stream[k];
+        if (dpari_goes(m, s, round)) {
+            (void)dpari_stream_load(m, s, 0);
+            out[s->peer] = s->m_count;
+            out_at[s->peer] = (s->slot - m->out.slots) / m->bytes;
+        }
+    }
+    for (k = 0; k < m->in.streams; k++) {
+        dpari_move_stream *s = &m->in.stream[k];
+        s->fresh = dpari_comes(s) && s->peer != m->c->rank;
+        if (s->fresh) {
+            dpari_stream_cut(m, &m->in, s);
+            s->memory = s->slot;
+            in[s->peer] = s->m_count;
+            in_at[s->peer] = (s->slot - m->in.slots) / m->bytes;
+        }
+    }
+    return dpar_all_to_all_v(m->c, m->out.slots, out, out_at, m->in.slots, in, in_at, m->type,
+                             NULL);
+}
+
+static dpar_status dpari_move_collective(dpari_move *m, int64_t rounds)
+{
+    dpar_status st = dpari_move_tell(m);
+    int64_t most = 0, round;
+    int32_t k, more = 0;
+    for (k = 0; k < m->out.streams; k++) {
+        const dpari_move_stream *s = &m->out.stream[k];
+        const int64_t n = s->round != NULL ? s->round[s->messages - 1] + 1 : s->messages;
+        rounds = dpari_most(rounds, s->peer != m->c->rank ? n : 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(m->c, &rounds, &most, 1, DPAR_I64, DPAR_MAX, NULL);
+    }
+    for (round = 0; st == DPAR_OK && round < most; round++) {
+        st = dpari_round_exchange(m, round);
+        st = st == DPAR_OK ? dpari_round_end(m, &more) : st;
+    }
+    return st;
+}
+
+static int dpari_move_plans(const dpari_move *m)
+{
+    int32_t k;
+    for (k = 0; k < m->in.streams; k++) {
+        if (m->in.stream[k].round != NULL) {
+            return 1;
+        }
+    }
+    return m->collective;
+}
+
+/* The rounds of lists that were built. */
+static dpar_status dpari_move_go(dpari_move *m, dpar_why *why)
+{
+    const int64_t rounds = dpari_move_plans(m) ? dpari_move_plan(m) : 0;
+    dpar_status st;
+    dpari_move_self(m, 0);
+    dpari_move_combine(m, 0);
+    st = m->collective ? dpari_move_collective(m, rounds) : dpari_move_p2p(m);
+    if (st != DPAR_OK) {
+        return dpari_move_failed(m, st, why);
+    }
+    return m->head == m->in.items
+               ? DPAR_OK
+               : dpari_say(DPAR_E_MISMATCH, why, "only # of # boxes came: the lists do not fit",
+                           m->head, m->in.items, 0, 0);
+}
+
+static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpari_move_totals *out,
+                             const dpari_move_totals *in, unsigned char *scratch)
+{
+    m->next = scratch + (64 - (uintptr_t)scratch % 64) % 64;
+    dpari_side_build(m, &m->out, source, DPAR_SENDS, out);
+    dpari_side_build(m, &m->in, source, DPAR_RECEIVES, in);
+    m->part = (const void **)dpari_carve(m, 2 * (m->in.streams + 1), (int64_t)sizeof(void *));
+    m->count = m->collective ? (int64_t *)dpari_carve(m, m->c->size, 32) : NULL;
+}
+
+/* ---- what both forms begin with ----------------------------------------------------------------
+ */
+
+static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
+                                   const dpar_move_options *o, dpar_why *why)
+{
+    enum { LEAST = 1 << 16, MOST = 1 << 20, ALL = 1 << 25, ALONE = 1 << 14 };
+    const int64_t usual = dpari_most(LEAST, dpari_least(MOST, ALL / c->size));
+    dpari_zero(m, sizeof *m);
+    m->c = c;
+    m->type = type;
+    m->bytes = dpar_type_bytes(type);
+    m->tag = o->tag;
+    m->collective = o->how == DPAR_MOVE_COLLECTIVE;
+    if (m->bytes == 0) {
+        return dpari_say(DPAR_E_ARG, why, "type # has no elements of whole bytes", type, 0, 0, 0);
+    }
+    if (o->how < DPAR_MOVE_AUTO || o->how > DPAR_MOVE_COLLECTIVE || o->tag < 0 ||
+        o->piece_bytes < 0 || o->scratch_bytes < 0) {
+        return dpari_say(DPAR_E_ARG, why, "options: how #, tag #, pieces of # B, scratch of # B",
+                         o->how, o->tag, o->piece_bytes, o->scratch_bytes);
+    }
+    m->piece = dpari_most(1, (o->piece_bytes > 0 ? o->piece_bytes : usual) / m->bytes);
+    m->alone = dpari_least(m->piece, ALONE / m->bytes);
+    return DPAR_OK;
+}
+
+/* The caller's scratch, or the communicator's. */
+static dpar_status dpari_move_scratch(const dpari_move *m, const dpar_move_options *o,
+                                      int64_t bytes, void **scratch, dpar_why *why)
+{
+    dpar_status st;
+    if (bytes < 0) {
+        return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
+    }
+    if (o->scratch != NULL) {
+        *scratch = o->scratch;
+        return bytes <= o->scratch_bytes
+                   ? DPAR_OK
+                   : dpari_say(DPAR_E_ROOM, why, "scratch of # B, # B are needed", o->scratch_bytes,
+                               bytes, 0, 0);
+    }
+    st = dpar_comm_alloc(m->c, bytes, scratch);
+    return st == DPAR_OK ? st : dpari_move_failed(m, st, why);
+}
+
+static void dpari_move_release(const dpari_move *m, const dpar_move_options *o, void *scratch)
+{
+    if (o->scratch == NULL && scratch != NULL) {
+        dpar_comm_release(m->c, scratch);
+    }
+}
+
+static int dpari_memory_overlaps(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes)
+{
+    const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+    return x < y + (uintptr_t)b_bytes && y < x + (uintptr_t)a_bytes;
+}
+
+/* ---- lists -------------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t, int64_t n,
+                                    const int64_t *shape, int32_t dims, dpar_why *why)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        dpar_status st = dpari_check_box(&t[i], dims, shape, why);
+        st = st == DPAR_OK ? dpari_check_op(&t[i], m->type, why) : st;
+        if (st != DPAR_OK) {
+            return st;
+        }
+        if (t[i].peer < 0 || t[i].peer >= m->c->size) {
+            return dpari_say(DPAR_E_ARG, why, "transfer #: peer # is no rank of # ranks", i,
+                             t[i].peer, m->c->size, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Averages whose parts do not all come at once; what a rank sends itself and does not receive. */
+static dpar_status dpari_list_fits(dpari_move *m, dpar_why *why)
+{
+    const int32_t me = m->c->rank;
+    const dpari_move_stream *to, *from;
+    int64_t i, k, end;
+    for (i = 0; i < m->in.items; i = end) {
+        end = i + 1;
+        if (m->in.item[i].op == DPAR_COPY && end < m->in.items &&
+            dpari_item_continues(&m->in, end)) {
+            end = dpari_group_end(m, end);
+        } else if (m->in.item[i].op == DPAR_AVG) {
+            return dpari_say(DPAR_E_ARG, why, "receive #: an average without a copy before it", i,
+                             0, 0, 0);
+        }
+    }
+    i = k = -1;
+    if (m->in.of_peer[me] > 0) {
+        to = &m->in.stream[m->in.of_peer[me] - 1];
+        i = to->first;
+    }
+    if (m->out.of_peer[me] > 0) {
+        from = &m->out.stream[m->out.of_peer[me] - 1];
+        k = from->first;
+    }
+    for (; i >= 0 && k >= 0; i = m->in.item[i].next, k = m->out.item[k].next) {
+        int32_t d;
+        for (d = 0; d < m->in.array.dims; d++) {
+            if (m->in.item[i].extent[d] != m->out.item[k].extent[d]) {
+                break;
+            }
+        }
+        if (d < m->in.array.dims) {
+            break;
+        }
+    }
+    return i < 0 && k < 0
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why, "rank # sends itself other boxes than it receives", me,
+                           0, 0, 0);
+}
+
+/* Arrays and lists of one rank, judged. */
+static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s, const void *in,
+                                     const int64_t *in_shape, void *out, const int64_t *out_shape,
+                                     dpar_why *why)
+{
+    const dpar_transfer *sends = s->list[DPAR_SENDS], *receives = s->list[DPAR_RECEIVES];
+    const int64_t n = s->n[DPAR_SENDS], k = s->n[DPAR_RECEIVES];
+    const int32_t dims = n > 0 && sends ? sends->dims : k > 0 && receives ? receives->dims : 0;
+    int64_t reads = 0, writes = 0;
+    dpar_status st = DPAR_OK;
+    if (n < 0 || k < 0 || (n > 0 && (!sends || !in)) || (k > 0 && (!receives || !out))) {
+        return dpari_say(DPAR_E_ARG, why, "# sends, # receives, or NULL for them or their array", n,
+                         k, 0, 0);
+    }
+    st = n > 0 ? dpari_array_init(&m->out.array, dims, in_shape, m->type, &reads, why) : st;
+    if (st == DPAR_OK && k > 0) {
+        st = dpari_array_init(&m->in.array, dims, out_shape, m->type, &writes, why);
+    }
+    st = st == DPAR_OK ? dpari_list_check(m, sends, n, in_shape, dims, why) : st;
+    st = st == DPAR_OK ? dpari_list_check(m, receives, k, out_shape, dims, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    m->out.array.from = (const unsigned char *)in;
+    m->in.array.to = (unsigned char *)out;
+    if (n > 0 && k > 0 && in != out &&
+        dpari_memory_overlaps(in, reads * m->bytes, out, writes * m->bytes)) {
+        return dpari_say(DPAR_E_ARG, why, "in and out overlap and are not the same", 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static void dpari_lists_source(dpari_move_source *s, const dpar_transfer *sends, int64_t n,
+                               const dpar_transfer *receives, int64_t m)
+{
+    dpari_zero(s, sizeof *s);
+    s->list[DPAR_SENDS] = sends;
+    s->n[DPAR_SENDS] = n;
+    s->list[DPAR_RECEIVES] = receives;
+    s->n[DPAR_RECEIVES] = m;
+}
+
+DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfer *sends, int64_t n,
+                                          const dpar_transfer *receives, int64_t m, int32_t type,
+                                          const dpar_move_options *options)
+{
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    dpari_move move;
+    dpari_move_source source;
+    dpari_move_totals out, in;
+    dpar_comm shape;
+    if (c == NULL || n < 0 || m < 0 || (n > 0 && sends == NULL) || (m > 0 && receives == NULL)) {
+        return -1;
+    }
+    shape = *c;
+    dpari_lists_source(&source, sends, n, receives, m);
+    if (dpari_move_init(&move, &shape, type, options ? options : &usual, NULL) != DPAR_OK ||
+        dpari_source_total(&source, DPAR_SENDS, &out, NULL) != DPAR_OK ||
+        dpari_source_total(&source, DPAR_RECEIVES, &in, NULL) != DPAR_OK) {
+        return -1;
+    }
+    return dpari_scratch_bytes(&move, &out, &in);
+}
+
+DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends, int64_t n,
+                                        const dpar_transfer *receives, int64_t m, const void *in,
+                                        const int64_t *in_shape, void *out,
+                                        const int64_t *out_shape, int32_t type,
+                                        const dpar_move_options *options, dpar_why *why)
+{
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    const dpar_move_options *o = options ? options : &usual;
+    dpari_move move;
+    dpari_move_source source;
+    dpari_move_totals sent, got;
+    void *scratch = NULL;
+    dpar_status st;
+    if (c == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
+    }
+    dpari_lists_source(&source, sends, n, receives, m);
+    st = dpari_move_init(&move, c, type, o, why);
+    st = st == DPAR_OK ? dpari_lists_ready(&move, &source, in, in_shape, out, out_shape, why) : st;
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_SENDS, &sent, why) : st;
+    st = st == DPAR_OK ? dpari_source_total(&source, DPAR_RECEIVES, &got, why) : st;
+    if (st == DPAR_OK) {
+        const int64_t bytes = dpari_scratch_bytes(&move, &sent, &got);
+        st = dpari_move_scratch(&move, o, bytes, &scratch, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_move_build(&move, &source, &sent, &got, (unsigned char *)scratch);
+        st = dpari_list_fits(&move, why);
+        st = st == DPAR_OK ? dpari_move_go(&move, why) : st;
+    }
+    dpari_move_release(&move, o, scratch);
+    return st;
+}
+
+/* ---- layouts -----------------------------------------------------------------------------------
+ */
+
+static uint64_t dpari_hash(uint64_t h, int64_t v)
+{
+    int32_t i;
+    for (i = 0; i < 8; i++) { /* FNV-1a */
+        h = (h ^ ((uint64_t)v >> (8 * i) & 255u)) * UINT64_C(1099511628211);
+    }
+    return h;
+}
+
+static uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
+{
+    int32_t i, k;
+    h = dpari_hash(dpari_hash(h, l->mesh.axes), l->mesh.offset);
+    for (i = 0; i < l->mesh.axes; i++) {
+        const dpar_placement *p = &l->axis[i];
+        h = dpari_hash(dpari_hash(h, l->mesh.axis[i].size), l->mesh.axis[i].stride);
+        h = dpari_hash(dpari_hash(dpari_hash(h, p->kind), p->dim), p->rule);
+        h = dpari_hash(dpari_hash(dpari_hash(h, p->op), p->block), p->source);
+        h = dpari_hash(h, l->order[i]);
+        for (k = 0; p->cuts != NULL && k <= l->mesh.axis[i].size; k++) {
+            h = dpari_hash(h, p->cuts[k]);
+        }
+    }
+    h = dpari_hash(h, l->dims);
+    for (i = 0; i < l->dims; i++) {
+        h = dpari_hash(h, l->extent[i]);
+    }
+    return h;
+}
+
+static dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mesh *mesh, dpar_why *why)
+{
+    int64_t last = mesh->offset;
+    int32_t i;
+    for (i = 0; i < mesh->axes; i++) {
+        last += (int64_t)(mesh->axis[i].size - 1) * mesh->axis[i].stride;
+    }
+    return mesh->offset >= 0 && last < c->size
+               ? DPAR_OK
+               : dpari_say(DPAR_E_ARG, why, "a layout on ranks # .. # of a communicator of # ranks",
+                           mesh->offset, last, c->size, 0);
+}
+
+/* May replicas cut parts of one sum differently where that would be heard: 16-bit sums round at
+ * every step, averages need all their parts at once? */
+static int dpari_sums_apart(const dpar_layout *from, int32_t type)
+{
+    int32_t i, sums = 0, averages = 0;
+    for (i = 0; i < from->mesh.axes; i++) {
+        sums |= from->axis[i].kind == DPAR_PARTIAL;
+        averages |= from->axis[i].kind == DPAR_PARTIAL && from->axis[i].op == DPAR_AVG;
+    }
+    return (averages || (sums && dpar_type_bytes(type) == 2)) && dpar_layout_copies(from) > 1;
+}
+
+typedef struct dpari_redistribution {
+    dpari_move move;
+    dpari_move_source source;
+    dpari_move_totals out[2], in[2]; /* as the replicas share; as copy 0 sends */
+    int64_t bytes;
+    int32_t may_fall_apart;
+} dpari_redistribution;
+
+/* What a rank moves, counted; needs no other. */
+static dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm *c,
+                                              const dpar_layout *from, const dpar_layout *to,
+                                              int32_t type, const dpar_move_options *o,
+                                              dpar_why *why)
+{
+    dpar_status st = dpari_move_init(&r->move, c, type, o, why);
+    int32_t k;
+    dpari_zero(&r->source, sizeof r->source);
+    r->source.from = from;
+    r->source.to = to;
+    r->source.rank = c->rank;
+    if (st == DPAR_OK && (from == NULL || to == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "a layout is NULL", 0, 0, 0, 0);
+    }
+    st = st == DPAR_OK ? dpari_mesh_fits(c, &from->mesh, why) : st;
+    st = st == DPAR_OK ? dpari_mesh_fits(c, &to->mesh, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    r->may_fall_apart = dpari_sums_apart(from, type) && o->per_node != DPAR_PRIMARY;
+    for (k = 0; k <= r->may_fall_apart && st == DPAR_OK; k++) {
+        int64_t bytes;
+        r->source.per_node = k ? DPAR_PRIMARY : o->per_node;
+        st = dpari_source_total(&r->source, DPAR_SENDS, &r->out[k], why);
+        st = st == DPAR_OK ? dpari_source_total(&r->source, DPAR_RECEIVES, &r->in[k], why) : st;
+        bytes = st == DPAR_OK ? dpari_scratch_bytes(&r->move, &r->out[k], &r->in[k]) : 0;
+        r->bytes = k == 0 || bytes < 0 ? bytes : dpari_most(r->bytes, bytes);
+    }
+    if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpar_type_reduces(type)) {
+        const char *name = dpar_type_name(type);
+        return dpari_say_word(DPAR_E_ARG, why, "elements of @ cannot be combined", name,
+                              dpari_length(name), 0, 0, 0, 0);
+    }
+    return st;
+}
+
+/* The array of one side: its local shape lies in the corner of `whole` (NULL: is all of it). */
+static dpar_status dpari_side_array(dpari_move_array *a, const dpar_layout *l, int32_t rank,
+                                    const int64_t *whole, int32_t type, int64_t *shape,
+                                    int64_t *bytes, dpar_why *why)
+{
+    int64_t elements = 0;
+    int32_t coord[DPAR_MAX_AXES], d, empty = 0;
+    dpar_status st;
+    if (!dpar_mesh_coords(&l->mesh, rank, coord)) {
+        whole = NULL;
+        empty = 1;
+    }
+    dpar_layout_local(l, rank, shape, NULL);
+    for (d = 0; d < l->dims; d++) {
+        if (whole != NULL && whole[d] < shape[d]) {
+            return dpari_say(DPAR_E_ARG, why, "dim #: an array of # for # elements", d, whole[d],
+                             shape[d], 0);
+        }
+        empty |= shape[d] == 0;
+    }
+    st = dpari_array_init(a, l->dims, whole ? whole : shape, type, &elements, why);
+    *bytes = empty ? 0 : elements * a->bytes;
+    return st;
+}
+
+static dpar_status dpari_redistribution_arrays(dpari_redistribution *r, const dpar_layout *from,
+                                               const dpar_layout *to, const void *in, void *out,
+                                               const dpar_move_options *o, dpar_why *why)
+{
+    dpari_move *m = &r->move;
+    int64_t shape[DPAR_MAX_DIMS], reads, writes;
+    dpar_status st =
+        dpari_side_array(&m->out.array, from, m->c->rank, o->in_shape, m->type, shape, &reads, why);
+    if (st == DPAR_OK) {
+        st = dpari_side_array(&m->in.array, to, m->c->rank, o->out_shape, m->type, shape, &writes,
+                              why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if ((reads > 0 && in == NULL) || (writes > 0 && out == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "in has # B, out # B, and one of them is NULL", reads,
+                         writes, 0, 0);
+    }
+    if (reads > 0 && writes > 0 && dpari_memory_overlaps(in, reads, out, writes)) {
+        return dpari_say(DPAR_E_ARG, why, "in and out overlap", 0, 0, 0, 0);
+    }
+    m->out.array.from = (const unsigned char *)in;
+    m->in.array.to = (unsigned char *)out;
+    return DPAR_OK;
+}
+
+/* The same status on all ranks, and are they at the same? One small all-reduce. *apart: on some
+ * rank the parts of a sum do not come together. */
+static dpar_status dpari_redistribution_agree(dpar_comm *c, dpar_status st, uint64_t hash,
+                                              int32_t *apart, dpar_why *why)
+{
+    int64_t mine[4], all[4] = {0, 0, 0, 0}, rank;
+    dpar_status worst, run;
+    const char *text;
+    mine[0] = (int64_t)st * (INT64_C(1) << 32) + c->rank;
+    mine[1] = (int64_t)(hash >> 2);
+    mine[2] = -mine[1];
+    mine[3] = -*apart;
+    run = dpar_all_reduce(c, mine, all, 4, DPAR_I64, DPAR_MIN, NULL);
+    if (run != DPAR_OK) {
+        if (why != NULL && st == DPAR_OK) {
+            *why = c->why;
+        }
+        return st != DPAR_OK ? st : run;
+    }
+    worst = (dpar_status)dpari_floor_div(all[0], INT64_C(1) << 32);
+    rank = all[0] - (int64_t)worst * (INT64_C(1) << 32);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (worst != DPAR_OK) {
+        text = dpar_status_text(worst);
+        return dpari_say_word(worst, why, "redistribute: rank # cannot: @", text,
+                              dpari_length(text), rank, 0, 0, 0);
+    }
+    if (all[1] != -all[2]) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "redistribute: the ranks gave different layouts, types or options", 0, 0,
+                         0, 0);
+    }
+    *apart = all[3] != 0;
+    return DPAR_OK;
+}
+
+/* A rank with elements that nobody sends holds nothing of a sum that begins. */
+static void dpari_move_zeros(dpari_move *m, const dpar_layout *to)
+{
+    unsigned char zeros[4096];
+    dpari_move_item it;
+    int64_t i, n;
+    int32_t coord[DPAR_MAX_AXES], d;
+    dpari_zero(&it, sizeof it);
+    dpar_layout_local(to, m->c->rank, it.extent, NULL);
+    it.volume = 1;
+    for (d = 0; d < to->dims; d++) {
+        it.volume *= it.extent[d];
+    }
+    if (it.volume == 0 || m->in.items > 0 || !dpar_mesh_coords(&to->mesh, m->c->rank, coord)) {
+        return;
+    }
+    dpari_zero(zeros, sizeof zeros);
+    for (i = 0; i < it.volume; i += n) {
+        n = dpari_least(it.volume - i, (int64_t)sizeof zeros / m->bytes);
+        dpari_item_unpack(&m->in.array, &it, i, i + n, zeros);
+    }
+}
+
+DPAR_API dpar_status dpar_redistribute_run_bytes(const dpar_comm *c, const dpar_layout *from,
+                                                 const dpar_layout *to, int32_t type,
+                                                 const dpar_move_options *options, int64_t *bytes,
+                                                 dpar_why *why)
+{
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    dpari_redistribution r;
+    dpar_comm shape;
+    dpar_status st;
+    if (c == NULL || bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator or bytes is NULL", 0, 0, 0, 0);
+    }
+    shape = *c;
+    st = dpari_redistribution_count(&r, &shape, from, to, type, options ? options : &usual, why);
+    if (st == DPAR_OK && r.bytes < 0) {
+        return dpari_say(DPAR_E_RANGE, why, "scratch of more than 2^62 B", 0, 0, 0, 0);
+    }
+    *bytes = st == DPAR_OK ? r.bytes : *bytes;
+    return st;
+}
+
+DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from,
+                                           const dpar_layout *to, const void *in, void *out,
+                                           int32_t type, const dpar_move_options *options,
+                                           dpar_why *why)
+{
+    const dpar_move_options usual = {0, 0, 0, 0, NULL, NULL, NULL, 0};
+    const dpar_move_options *o = options ? options : &usual;
+    dpari_redistribution r;
+    void *scratch = NULL;
+    uint64_t hash = UINT64_C(14695981039346656037);
+    dpar_status st;
+    int32_t apart = 0;
+    if (c == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the communicator is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_redistribution_count(&r, c, from, to, type, o, why);
+    st = st == DPAR_OK ? dpari_redistribution_arrays(&r, from, to, in, out, o, why) : st;
+    st = st == DPAR_OK ? dpari_move_scratch(&r.move, o, r.bytes, &scratch, why) : st;
+    if (st == DPAR_OK) {
+        hash = dpari_hash_layout(dpari_hash_layout(dpari_hash(hash, type), from), to);
+        hash = dpari_hash(dpari_hash(hash, r.move.collective), o->per_node);
+        hash = dpari_hash(dpari_hash(hash, o->tag), r.move.piece);
+        apart = r.may_fall_apart && r.in[0].apart;
+    }
+    st = dpari_redistribution_agree(c, st, hash, &apart, why);
+    if (st == DPAR_OK) {
+        r.source.per_node = apart ? DPAR_PRIMARY : o->per_node;
+        dpari_move_build(&r.move, &r.source, &r.out[apart], &r.in[apart], (unsigned char *)scratch);
+        dpari_move_zeros(&r.move, to);
+        st = dpari_move_go(&r.move, why);
+    }
+    dpari_move_release(&r.move, o, scratch);
+    return st;
+}

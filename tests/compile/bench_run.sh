@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: MIT-0
+# The benchmark of communicators builds with each MPI library that is here, runs, and finds every
+# result right: one row of each operation from each engine. No time is judged.
+. tests/compile/common.sh
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+ran=0
+for mpi in openmpi mpich; do
+    command -v "mpicc.$mpi" > /dev/null && command -v "mpirun.$mpi" > /dev/null || continue
+    "mpicc.$mpi" -O2 -Wall -Wextra -I"$dir" -I. -Ibench -DDPAR_IMPLEMENTATION \
+        -DENGINE_H='"comm_engine.h"' bench/mpi_coll.c -o "$work/comm_speed_$mpi" || exit 1
+    case $mpi in
+    openmpi) run='mpirun.openmpi --oversubscribe --mca mpi_yield_when_idle 1' ;;
+    mpich) run=mpirun.mpich ;;
+    esac
+    for ranks in 2 3; do
+        [ "$mpi" = mpich ] && [ "$ranks" -gt 2 ] && continue # it never yields: minutes on two cores
+        timeout -k 5 120 $run -np "$ranks" "$work/comm_speed_$mpi" seconds=0.0005 max=65536 \
+            > "$work/rows" || { echo "$mpi, $ranks ranks: exit $?"; exit 1; }
+        for engine in mpi dpar dpar-heap; do
+            for op in barrier broadcast all_reduce all_gather reduce_scatter all_to_all p2p; do
+                grep -q "^$engine,$ranks,$op," "$work/rows" ||
+                    { echo "$mpi, $ranks ranks: no row of $engine, $op"; exit 1; }
+            done
+        done
+        ran=$((ran + 1))
+    done
+done
+[ "$ran" -gt 0 ] || { echo 'mpicc.openmpi, mpicc.mpich not found'; exit 77; }

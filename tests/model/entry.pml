@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* entry - collectives one after the other over entry lines: two lines a rank, by the parity of the
+ * sequence number, each a payload and the word that publishes it. All wait for all words, whatever
+ * the kind, then read the payloads that the kind needs. Claim: nobody reads a payload of another
+ * operation, and all come to the end.
+ *
+ * Stores and loads are single steps in the order of the program. Payload and word may be weakly
+ * ordered memory as long as the word is stored with release and loaded with acquire: the three
+ * orders that these forbid to change are the three variants EARLY_WORD, EARLY_READ, LATE_READ, and
+ * each of them breaks the claim.
+ *
+ * -DPARITIES=1     one line a rank                                           must fail
+ * -DRUN_AHEAD      who needs nobody's payload does not wait                  must fail
+ * -DEARLY_WORD     the word before the payload (store without release)       must fail
+ * -DEARLY_READ     payloads before the words (load without acquire)          must fail
+ * -DLATE_READ      the last payload after the next word                      must fail
+ * -DMISMATCH       one rank calls another kind once: all end there, all with the error
+ * -DMISMATCH -DNO_COMPARE   fingerprints are not compared                    must fail */
+#ifndef N
+#define N 3
+#endif
+#ifndef OPS
+#define OPS 5
+#endif
+#ifndef PARITIES
+#define PARITIES 2
+#endif
+#define LINE(r, k) ((r) * PARITIES + (k) % PARITIES)
+#define BARRIER 1   /* nobody reads */
+#define BROADCAST 2 /* all read rank 0's */
+#define GATHER 3    /* rank 0 reads all */
+#define ALL 4       /* all read all */
+#define NEEDS(what, r, p)                                                                          \
+    ((p) != (r) && ((what) == ALL || ((what) == BROADCAST && (p) == 0) || ((what) == GATHER && (r) == 0)))
+
+byte payload[N * PARITIES];
+byte word[N * PARITIES];  /* the sequence number */
+byte print[N * PARITIES]; /* the fingerprint, stored in the same word */
+byte kind[OPS + 1];       /* what the program does, chosen when the first rank comes there */
+byte odd;                 /* the operation in which the last rank does something else */
+byte done[N], failed;
+
+#ifdef RUN_AHEAD
+#define WAITS(what, r) ((what) == ALL || (what) == BARRIER || ((what) == BROADCAST) == ((r) != 0))
+#else
+#define WAITS(what, r) true
+#endif
+#define SEEN(p, k) (word[LINE(p, k)] >= (k))
+
+inline publish(r, k) {
+    d_step {
+        word[LINE(r, k)] = k;
+        print[LINE(r, k)] = mine
+    }
+}
+
+inline read_all(r, k) {
+    p = 0;
+    do
+    :: p < N && NEEDS(kind[k], r, p) -> d_step {
+        assert(payload[LINE(p, k)] == k);
+        p++
+    }
+    :: p < N && !NEEDS(kind[k], r, p) -> p++
+    :: p == N -> break
+    od;
+    skip
+}
+
+proctype rank(byte r) {
+    byte k = 1, p, mine;
+    do
+    :: k <= OPS ->
+        atomic {
+            if
+            :: kind[k] == 0 ->
+                if
+                :: kind[k] = BARRIER
+                :: kind[k] = BROADCAST
+                :: kind[k] = GATHER
+                :: kind[k] = ALL
+                fi
+            :: else
+            fi;
+            mine = kind[k];
+#ifdef MISMATCH
+            if
+            :: k == odd && r == N - 1 -> mine = 5
+            :: else
+            fi
+#endif
+        }
+#ifdef EARLY_WORD
+        publish(r, k);
+        payload[LINE(r, k)] = k;
+#else
+        payload[LINE(r, k)] = k;
+        publish(r, k);
+#endif
+#ifdef LATE_READ
+        if
+        :: k > 1 && NEEDS(kind[k - 1], r, (r + 1) % N) -> assert(payload[LINE((r + 1) % N, k - 1)] == k - 1)
+        :: else
+        fi;
+#endif
+#ifdef EARLY_READ
+        read_all(r, k);
+#endif
+        if
+        :: WAITS(kind[k], r) -> (SEEN(0, k) && SEEN(1, k) && SEEN(N - 1, k))
+        :: else
+        fi;
+#ifdef MISMATCH
+#ifndef NO_COMPARE
+        if
+        :: print[LINE(0, k)] != mine || print[LINE(1, k)] != mine || print[LINE(N - 1, k)] != mine ->
+            d_step {
+                assert(k == odd);
+                failed++
+            }
+            goto out
+        :: else
+        fi;
+#endif
+#endif
+#ifndef EARLY_READ
+        read_all(r, k);
+#endif
+        d_step {
+            done[r] = k;
+            p = 0;
+            k++
+        }
+    :: else -> break
+    od;
+out:
+    skip
+}
+
+init {
+    byte i;
+    atomic {
+        i = 0;
+#ifdef MISMATCH
+        select(i : 1 .. OPS);
+        odd = i;
+        i = 0;
+#endif
+        do
+        :: i < N ->
+            run rank(i);
+            i++
+        :: else -> break
+        od;
+        skip
+    }
+    (_nr_pr == 1);
+    d_step {
+#ifdef MISMATCH
+        assert(failed == N && done[0] == odd - 1 && done[1] == odd - 1 && done[N - 1] == odd - 1)
+#else
+        assert(done[0] == OPS && done[1] == OPS && done[N - 1] == OPS)
+#endif
+    }
+}
