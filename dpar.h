@@ -3122,7 +3122,7 @@ typedef struct dpar_work {
 
 /* What an engine does; you need it only to write one. */
 typedef struct dpar_engine {
-    char name[8]; /* "shm", "mpi", "nccl" */
+    char name[8];                                            /* "shm", "mpi", "nccl" */
     dpar_status (*run)(dpar_comm *c, const dpar_call *call); /* to the end; the call was checked */
     dpar_status (*post)(dpar_comm *c, const dpar_call *call, dpar_work *work);
     dpar_status (*test)(dpar_work *work); /* OK: done, MORE: not yet */
@@ -3187,9 +3187,8 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *o
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work);
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
-                                       const int64_t *in_begin, void *out,
-                                       const int64_t *out_count, const int64_t *out_begin,
-                                       int32_t type, dpar_work *work);
+                                       const int64_t *in_begin, void *out, const int64_t *out_count,
+                                       const int64_t *out_begin, int32_t type, dpar_work *work);
 /* in_count elements of each rank; count and begin matter on the root alone. */
 DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
                                    const int64_t *count, const int64_t *begin, int32_t type,
@@ -3230,8 +3229,8 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
                                           dpar_comm **out);
 /* A second one over the same ranks: its operations are independent of the first's. COLLECTIVE. */
 DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out);
-/* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work that
- * was not waited for is lost: then E_ARG, and it ends broken on the other ranks. NULL is fine.
+/* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
+ * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. NULL is fine.
  * COLLECTIVE, unless it is broken. */
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
 
@@ -4254,7 +4253,7 @@ DPARI_API void dpari_price_step(const dpar_job *job, const dpar_strategy *s,
 #endif
 
 #if defined(__GLIBC__) && !defined(__USE_MISC)
-#error dpar.h: include it before every system header in the file with DPAR_IMPLEMENTATION, or compile with -D_GNU_SOURCE (or define DPAR_NO_RUN)
+#error include dpar.h before system headers, or compile with -D_GNU_SOURCE or -DDPAR_NO_RUN
 #endif
 
 /* Shared words. Loads acquire, stores release; SWAP and the rest are sequentially consistent. */
@@ -4271,10 +4270,9 @@ DPARI_API double dpari_os_now(void);
 /* Between two looks at a word that another core will write. */
 DPARI_API void dpari_os_pause(void);
 DPARI_API void dpari_os_sleep(double seconds);
-/* Sleeps while *word is `value`, at most so long; may return early. Without futexes: sleeps up to 50
- * us. Wakes whoever sleeps on the word. `own`: all sleepers are threads of this process. */
-DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds,
-                                             int own);
+/* Sleeps while *word is `value`, at most so long; may return early. Without futexes: sleeps up to
+ * 50 us. Wakes whoever sleeps on the word. `own`: all sleepers are threads of this process. */
+DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own);
 DPARI_API void dpari_os_futex_wake(uint32_t *word, int own);
 
 /* Private pages, zeroed; NULL when there are none. */
@@ -4325,6 +4323,9 @@ enum {
 };
 #define DPARI_PROBE UINT64_C(0x6470617270726f62)
 
+/* The root of the barrier that closes a communicator: no other operation fits it. */
+enum { DPARI_CLOSE = -1 };
+
 /* One operation in the flight recorder; 64 bytes, written by its rank alone. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
 typedef struct dpari_flight {
@@ -4341,19 +4342,19 @@ enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
 
 /* What all may read about a rank. */
 typedef struct dpari_rank {
-    uint32_t state;    /* DPARI_RANK_x */
-    int32_t pid;       /* */
-    int32_t ending;    /* DEAD: exit status, or -signal; 0 where nobody knows */
-    int32_t can_cma;   /* may it read the others' memory? */
-    uint64_t probe;    /* address of its word DPARI_PROBE + rank, to try that */
-    uint64_t member;   /* ref of its part in the world's communicator */
+    uint32_t state;  /* DPARI_RANK_x */
+    int32_t pid;     /* */
+    int32_t ending;  /* DEAD: exit status, or -signal; 0 where nobody knows */
+    int32_t can_cma; /* may it read the others' memory? */
+    uint64_t probe;  /* address of its word DPARI_PROBE + rank, to try that */
+    uint64_t member; /* ref of its part in the world's communicator */
     uint64_t cpus[DPARI_CPU_WORDS];
     char room_0[DPARI_LINE - 32];
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
     char room_1[DPARI_LINE - 12];
-    uint64_t flights;  /* operations recorded so far */
+    uint64_t flights; /* operations recorded so far */
     char room_2[DPARI_LINE - 8];
     dpari_flight flight[DPARI_FLIGHTS];
 } dpari_rank;
@@ -4366,7 +4367,7 @@ typedef struct dpari_world_head {
     char room_0[DPARI_LINE - 56];
     uint32_t sleepers; /* ranks that are asleep now */
     char room_1[DPARI_LINE - 4];
-    uint32_t comms;    /* names given to communicators so far */
+    uint32_t comms; /* names given to communicators so far */
     char room_2[DPARI_LINE - 4];
 } dpari_world_head;
 
@@ -4387,24 +4388,24 @@ struct dpari_shm;
 typedef struct dpari_world {
     dpari_segment segment;
     dpari_world_head *head;
-    dpari_rank *rank; /* of each */
+    dpari_rank *rank;  /* of each */
     uint64_t *channel; /* [to * ranks + from]: ref of the channel, 0 while it is not open */
     int32_t me, size;
-    int32_t threads;   /* ranks are threads of this process */
-    int32_t owns;      /* unmap the segment at the end */
-    int32_t crowded;   /* more ranks than cores */
-    int32_t sleepy;    /* so many waits to come go to sleep soon: yields are dear here */
-    int32_t posted;    /* works under way */
-    uint32_t tests;    /* calls of dpar_test so far */
-    int32_t blocker;   /* the world rank that the last unfinished step waits for; -1: several */
+    int32_t threads; /* ranks are threads of this process */
+    int32_t owns;    /* unmap the segment at the end */
+    int32_t crowded; /* more ranks than cores */
+    int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
+    int32_t posted;  /* works under way */
+    uint32_t tests;  /* calls of dpar_test so far */
+    int32_t blocker; /* the world rank that the last unfinished step waits for; -1: several */
     double timeout_s;
     struct dpari_shm *comms; /* open communicators */
     uint64_t spare;          /* ref of a member for the next communicator; 0: none */
     void *p2p;               /* state of the channels */
     dpari_used *used;        /* allocations in this rank's heap, ascending */
     int32_t used_count;
-    int64_t fresh; /* heap from here on was never given out */
-    uint64_t probe; /* DPARI_PROBE + me */
+    int64_t fresh;     /* heap from here on was never given out */
+    uint64_t probe;    /* DPARI_PROBE + me */
     uint32_t lock;     /* of all this, while there is a progress thread */
     uint32_t progress; /* 1: there is one */
     uint32_t waiting;  /* the user's thread is in a wait and makes progress itself */
@@ -4416,7 +4417,7 @@ typedef struct dpari_world {
 /* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
  * E_SYSTEM with a sentence. */
 DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
-                                                   const dpar_options *options, dpar_why *why);
+                                         const dpar_options *options, dpar_why *why);
 /* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
  * size, magic and version before it looks at anything else. */
 DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
@@ -4425,10 +4426,10 @@ DPARI_API void dpari_segment_close(dpari_segment *s);
 /* Becomes rank `me` of the segment's world; returns when all ranks have come (E_TIMEOUT names the
  * missing, E_PEER a dead one). own: the segment is closed with the world. COLLECTIVE. */
 DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t own,
-                                                 const dpar_options *options, dpar_comm **comm,
-                                                 dpar_why *why);
-/* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by -signal.
- * All waits for it end at once. A rank that left in order stays LEFT. */
+                                       const dpar_options *options, dpar_comm **comm,
+                                       dpar_why *why);
+/* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
+ * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
 DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
 /* Says that this rank leaves; ends its view of the world. */
 DPARI_API void dpari_world_close(dpari_world *w);
@@ -4475,12 +4476,12 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 /* ---- flight recorder ---- */
 
 /* Begins a record; the returned one is to be closed with its state. */
-DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm,
-                                                     int64_t sequence, const dpar_call *call);
+DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                           const dpar_call *call);
 /* The record of that operation, copied; 0 when it is not (or no longer) there. sequence < 0: the
  * last one. */
-DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
-                                          int64_t sequence, dpari_flight *out);
+DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
+                                dpari_flight *out);
 /* Reads one while it may be written: word by word, so that none tears. */
 DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
 DPARI_API void dpari_flight_end(dpari_flight *f, int32_t state);
@@ -4551,17 +4552,16 @@ DPARI_API dpari_piece *dpari_table(const dpari_shm *s, int32_t rank, int64_t par
 DPARI_API char *dpari_staging(const dpari_shm *s, int32_t rank);
 
 /* The world's communicator; its parts are already in the rank blocks. */
-DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size,
-                                               const int32_t *world_rank, const uint64_t *member,
-                                               int32_t rank, uint32_t id, int64_t sequence,
-                                               dpari_shm **out);
+DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size, const int32_t *world_rank,
+                                     const uint64_t *member, int32_t rank, uint32_t id,
+                                     int64_t sequence, dpari_shm **out);
 /* Room for a member, its tables and slots in this rank's heap. One that was used before (members
  * are never given back, see shm.c) has counted to *sequence. */
-DPARI_API dpar_status dpari_member_make(dpari_world *w, uint64_t *ref,
-                                                  int64_t *sequence);
+DPARI_API dpar_status dpari_member_make(dpari_world *w, uint64_t *ref, int64_t *sequence);
 
 /* A step of the collective that is first in the queue, from phase 0 on: OK done, MORE
- * (world->blocker: for whom), negative: failed. missing: has that rank not done what k waits for? */
+ * (world->blocker: for whom), negative: failed. missing: has that rank not done what k waits for?
+ */
 DPARI_API dpar_status dpari_coll_advance(dpari_shm *s, dpar_work *k);
 DPARI_API int dpari_coll_missing(const dpari_shm *s, const dpar_work *k, int32_t rank);
 
@@ -4576,8 +4576,7 @@ DPARI_API void dpari_p2p_progress(dpari_world *w);
 DPARI_API int32_t dpari_p2p_forget(dpari_shm *s);
 
 /* Breaks it for all with this status and text (the first to come wins); returns what counts. */
-DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status,
-                                                const char *text);
+DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const char *text);
 /* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
 DPARI_API dpar_status dpari_shm_broken(dpari_shm *s);
 
@@ -32742,7 +32741,8 @@ static const char *dpari_op_name(int32_t op)
 
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
-    dpar_text_put(t, dpar_collective_name(f->kind));
+    const int closes = f->kind == DPAR_BARRIER && f->root == DPARI_CLOSE;
+    dpar_text_put(t, closes ? "close" : dpar_collective_name(f->kind));
     dpar_text_put(t, " #");
     dpar_text_int(t, f->sequence);
     if (f->kind == DPAR_BARRIER) {
@@ -33173,7 +33173,8 @@ static int64_t dpari_box_most(dpari_shm *s, const dpar_call *call, int64_t large
         return s->slot_bytes * 4 / n;
     }
     if (call->kind == DPAR_BROADCAST) {
-        return DPARI_BROADCAST_BOX < s->slot_bytes ? DPARI_BROADCAST_BOX : s->slot_bytes;
+        const int64_t most = DPARI_BROADCAST_BOX;
+        return most < s->slot_bytes ? most : s->slot_bytes;
     }
     return largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(s) ? 0
                                                                                    : s->slot_bytes;
@@ -33447,9 +33448,10 @@ static dpar_status dpari_cma_reduce(dpari_shm *s, const dpar_work *k)
     const dpar_call *call = &k->call;
     const dpari_piece part = dpari_part(s, call, s->comm.rank);
     const int32_t n = s->comm.size, me = s->comm.rank;
+    const int64_t most = DPARI_BLOCK;
     int64_t block = 2 * s->slot_bytes / n / 64 * 64;
     char *slots = dpari_staging(s, me);
-    block = block < DPARI_BLOCK ? block : DPARI_BLOCK;
+    block = block < most ? block : most;
     for (int64_t at = 0; at < part.bytes; at += block) {
         int64_t bytes = part.bytes - at < block ? part.bytes - at : block;
         for (int32_t r = 0; r < n; r++) {
@@ -33580,10 +33582,11 @@ static void dpari_chunks_cut(const dpari_shm *s, const dpar_call *call, dpari_co
                              int64_t largest)
 {
     const int64_t room = 2 * s->slot_bytes, least = DPARI_BROADCAST_LEAST;
+    const int64_t limit = DPARI_BROADCAST_MOST;
     o->buffers = DPARI_BUFFERS;
     if (call->kind == DPAR_BROADCAST) {
         int64_t piece = largest / 8 / 64 * 64, most = room / DPARI_BUFFERS;
-        most = most < DPARI_BROADCAST_MOST ? most : DPARI_BROADCAST_MOST;
+        most = most < limit ? most : limit;
         piece = piece < least ? least : piece;
         o->piece = piece < most ? piece : most;
         o->buffers = room / o->piece;
@@ -35549,7 +35552,11 @@ static dpar_status dpari_shm_close(dpar_comm *c)
     lost = dpari_shm_lost(s);
     dpari_unlock(w);
     if (c->status == DPAR_OK) {
-        dpar_barrier(c, NULL);
+        dpar_call leave;
+        memset(&leave, 0, sizeof leave);
+        leave.kind = DPAR_BARRIER;
+        leave.root = DPARI_CLOSE;
+        dpari_shm_run(c, &leave);
     }
     if (last) {
         dpari_shm_progress(c, 0);
@@ -35598,8 +35605,8 @@ DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size, const int32_t
                                      int64_t sequence, dpari_shm **out)
 {
     const int64_t pointers = size * (int64_t)sizeof(void *);
-    const int64_t bytes =
-        (int64_t)sizeof(dpari_shm) + 3 * pointers + (int64_t)sizeof(void *) + size * (int64_t)sizeof(int32_t);
+    const int64_t bytes = (int64_t)sizeof(dpari_shm) + 3 * pointers + (int64_t)sizeof(void *) +
+                          size * (int64_t)sizeof(int32_t);
     dpari_shm *s = (dpari_shm *)dpari_os_pages(bytes);
     if (!s) {
         return DPAR_E_MEMORY;

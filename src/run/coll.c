@@ -399,7 +399,8 @@ static int64_t dpari_box_most(dpari_shm *s, const dpar_call *call, int64_t large
         return s->slot_bytes * 4 / n;
     }
     if (call->kind == DPAR_BROADCAST) {
-        return DPARI_BROADCAST_BOX < s->slot_bytes ? DPARI_BROADCAST_BOX : s->slot_bytes;
+        const int64_t most = DPARI_BROADCAST_BOX;
+        return most < s->slot_bytes ? most : s->slot_bytes;
     }
     return largest >= DPARI_CMA_PIECE && !dpari_in_place(call) && dpari_all_cma(s) ? 0
                                                                                    : s->slot_bytes;
@@ -673,9 +674,10 @@ static dpar_status dpari_cma_reduce(dpari_shm *s, const dpar_work *k)
     const dpar_call *call = &k->call;
     const dpari_piece part = dpari_part(s, call, s->comm.rank);
     const int32_t n = s->comm.size, me = s->comm.rank;
+    const int64_t most = DPARI_BLOCK;
     int64_t block = 2 * s->slot_bytes / n / 64 * 64;
     char *slots = dpari_staging(s, me);
-    block = block < DPARI_BLOCK ? block : DPARI_BLOCK;
+    block = block < most ? block : most;
     for (int64_t at = 0; at < part.bytes; at += block) {
         int64_t bytes = part.bytes - at < block ? part.bytes - at : block;
         for (int32_t r = 0; r < n; r++) {
@@ -806,10 +808,11 @@ static void dpari_chunks_cut(const dpari_shm *s, const dpar_call *call, dpari_co
                              int64_t largest)
 {
     const int64_t room = 2 * s->slot_bytes, least = DPARI_BROADCAST_LEAST;
+    const int64_t limit = DPARI_BROADCAST_MOST;
     o->buffers = DPARI_BUFFERS;
     if (call->kind == DPAR_BROADCAST) {
         int64_t piece = largest / 8 / 64 * 64, most = room / DPARI_BUFFERS;
-        most = most < DPARI_BROADCAST_MOST ? most : DPARI_BROADCAST_MOST;
+        most = most < limit ? most : limit;
         piece = piece < least ? least : piece;
         o->piece = piece < most ? piece : most;
         o->buffers = room / o->piece;

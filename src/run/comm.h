@@ -72,7 +72,7 @@ typedef struct dpar_work {
 
 /* What an engine does; you need it only to write one. */
 typedef struct dpar_engine {
-    char name[8]; /* "shm", "mpi", "nccl" */
+    char name[8];                                            /* "shm", "mpi", "nccl" */
     dpar_status (*run)(dpar_comm *c, const dpar_call *call); /* to the end; the call was checked */
     dpar_status (*post)(dpar_comm *c, const dpar_call *call, dpar_work *work);
     dpar_status (*test)(dpar_work *work); /* OK: done, MORE: not yet */
@@ -137,9 +137,8 @@ DPAR_API dpar_status dpar_reduce_scatter_v(dpar_comm *c, const void *in, void *o
                                            const int64_t *count, int32_t type, int32_t op,
                                            dpar_work *work);
 DPAR_API dpar_status dpar_all_to_all_v(dpar_comm *c, const void *in, const int64_t *in_count,
-                                       const int64_t *in_begin, void *out,
-                                       const int64_t *out_count, const int64_t *out_begin,
-                                       int32_t type, dpar_work *work);
+                                       const int64_t *in_begin, void *out, const int64_t *out_count,
+                                       const int64_t *out_begin, int32_t type, dpar_work *work);
 /* in_count elements of each rank; count and begin matter on the root alone. */
 DPAR_API dpar_status dpar_gather_v(dpar_comm *c, const void *in, int64_t in_count, void *out,
                                    const int64_t *count, const int64_t *begin, int32_t type,
@@ -180,8 +179,8 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
                                           dpar_comm **out);
 /* A second one over the same ranks: its operations are independent of the first's. COLLECTIVE. */
 DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out);
-/* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work that
- * was not waited for is lost: then E_ARG, and it ends broken on the other ranks. NULL is fine.
+/* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
+ * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. NULL is fine.
  * COLLECTIVE, unless it is broken. */
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
 

@@ -39,7 +39,7 @@
 #include "../base/text.h"
 
 #if defined(__GLIBC__) && !defined(__USE_MISC)
-#error dpar.h: include it before every system header in the file with DPAR_IMPLEMENTATION, or compile with -D_GNU_SOURCE (or define DPAR_NO_RUN)
+#error include dpar.h before system headers, or compile with -D_GNU_SOURCE or -DDPAR_NO_RUN
 #endif
 
 /* Shared words. Loads acquire, stores release; SWAP and the rest are sequentially consistent. */
@@ -56,10 +56,9 @@ DPARI_API double dpari_os_now(void);
 /* Between two looks at a word that another core will write. */
 DPARI_API void dpari_os_pause(void);
 DPARI_API void dpari_os_sleep(double seconds);
-/* Sleeps while *word is `value`, at most so long; may return early. Without futexes: sleeps up to 50
- * us. Wakes whoever sleeps on the word. `own`: all sleepers are threads of this process. */
-DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds,
-                                             int own);
+/* Sleeps while *word is `value`, at most so long; may return early. Without futexes: sleeps up to
+ * 50 us. Wakes whoever sleeps on the word. `own`: all sleepers are threads of this process. */
+DPARI_API void dpari_os_futex_wait(uint32_t *word, uint32_t value, double seconds, int own);
 DPARI_API void dpari_os_futex_wake(uint32_t *word, int own);
 
 /* Private pages, zeroed; NULL when there are none. */

@@ -696,7 +696,11 @@ static dpar_status dpari_shm_close(dpar_comm *c)
     lost = dpari_shm_lost(s);
     dpari_unlock(w);
     if (c->status == DPAR_OK) {
-        dpar_barrier(c, NULL);
+        dpar_call leave;
+        memset(&leave, 0, sizeof leave);
+        leave.kind = DPAR_BARRIER;
+        leave.root = DPARI_CLOSE;
+        dpari_shm_run(c, &leave);
     }
     if (last) {
         dpari_shm_progress(c, 0);
@@ -745,8 +749,8 @@ DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size, const int32_t
                                      int64_t sequence, dpari_shm **out)
 {
     const int64_t pointers = size * (int64_t)sizeof(void *);
-    const int64_t bytes =
-        (int64_t)sizeof(dpari_shm) + 3 * pointers + (int64_t)sizeof(void *) + size * (int64_t)sizeof(int32_t);
+    const int64_t bytes = (int64_t)sizeof(dpari_shm) + 3 * pointers + (int64_t)sizeof(void *) +
+                          size * (int64_t)sizeof(int32_t);
     dpari_shm *s = (dpari_shm *)dpari_os_pages(bytes);
     if (!s) {
         return DPAR_E_MEMORY;

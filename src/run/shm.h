@@ -66,17 +66,16 @@ DPARI_API dpari_piece *dpari_table(const dpari_shm *s, int32_t rank, int64_t par
 DPARI_API char *dpari_staging(const dpari_shm *s, int32_t rank);
 
 /* The world's communicator; its parts are already in the rank blocks. */
-DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size,
-                                               const int32_t *world_rank, const uint64_t *member,
-                                               int32_t rank, uint32_t id, int64_t sequence,
-                                               dpari_shm **out);
+DPARI_API dpar_status dpari_shm_make(dpari_world *w, int32_t size, const int32_t *world_rank,
+                                     const uint64_t *member, int32_t rank, uint32_t id,
+                                     int64_t sequence, dpari_shm **out);
 /* Room for a member, its tables and slots in this rank's heap. One that was used before (members
  * are never given back, see shm.c) has counted to *sequence. */
-DPARI_API dpar_status dpari_member_make(dpari_world *w, uint64_t *ref,
-                                                  int64_t *sequence);
+DPARI_API dpar_status dpari_member_make(dpari_world *w, uint64_t *ref, int64_t *sequence);
 
 /* A step of the collective that is first in the queue, from phase 0 on: OK done, MORE
- * (world->blocker: for whom), negative: failed. missing: has that rank not done what k waits for? */
+ * (world->blocker: for whom), negative: failed. missing: has that rank not done what k waits for?
+ */
 DPARI_API dpar_status dpari_coll_advance(dpari_shm *s, dpar_work *k);
 DPARI_API int dpari_coll_missing(const dpari_shm *s, const dpar_work *k, int32_t rank);
 
@@ -91,8 +90,7 @@ DPARI_API void dpari_p2p_progress(dpari_world *w);
 DPARI_API int32_t dpari_p2p_forget(dpari_shm *s);
 
 /* Breaks it for all with this status and text (the first to come wins); returns what counts. */
-DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status,
-                                                const char *text);
+DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const char *text);
 /* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
 DPARI_API dpar_status dpari_shm_broken(dpari_shm *s);
 

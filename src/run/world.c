@@ -693,7 +693,8 @@ static const char *dpari_op_name(int32_t op)
 
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
-    dpar_text_put(t, dpar_collective_name(f->kind));
+    const int closes = f->kind == DPAR_BARRIER && f->root == DPARI_CLOSE;
+    dpar_text_put(t, closes ? "close" : dpar_collective_name(f->kind));
     dpar_text_put(t, " #");
     dpar_text_int(t, f->sequence);
     if (f->kind == DPAR_BARRIER) {

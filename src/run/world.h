@@ -19,6 +19,9 @@ enum {
 };
 #define DPARI_PROBE UINT64_C(0x6470617270726f62)
 
+/* The root of the barrier that closes a communicator: no other operation fits it. */
+enum { DPARI_CLOSE = -1 };
+
 /* One operation in the flight recorder; 64 bytes, written by its rank alone. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
 typedef struct dpari_flight {
@@ -35,19 +38,19 @@ enum { DPARI_RANK_AWAY, DPARI_RANK_HERE, DPARI_RANK_LEFT, DPARI_RANK_DEAD };
 
 /* What all may read about a rank. */
 typedef struct dpari_rank {
-    uint32_t state;    /* DPARI_RANK_x */
-    int32_t pid;       /* */
-    int32_t ending;    /* DEAD: exit status, or -signal; 0 where nobody knows */
-    int32_t can_cma;   /* may it read the others' memory? */
-    uint64_t probe;    /* address of its word DPARI_PROBE + rank, to try that */
-    uint64_t member;   /* ref of its part in the world's communicator */
+    uint32_t state;  /* DPARI_RANK_x */
+    int32_t pid;     /* */
+    int32_t ending;  /* DEAD: exit status, or -signal; 0 where nobody knows */
+    int32_t can_cma; /* may it read the others' memory? */
+    uint64_t probe;  /* address of its word DPARI_PROBE + rank, to try that */
+    uint64_t member; /* ref of its part in the world's communicator */
     uint64_t cpus[DPARI_CPU_WORDS];
     char room_0[DPARI_LINE - 32];
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
     char room_1[DPARI_LINE - 12];
-    uint64_t flights;  /* operations recorded so far */
+    uint64_t flights; /* operations recorded so far */
     char room_2[DPARI_LINE - 8];
     dpari_flight flight[DPARI_FLIGHTS];
 } dpari_rank;
@@ -60,7 +63,7 @@ typedef struct dpari_world_head {
     char room_0[DPARI_LINE - 56];
     uint32_t sleepers; /* ranks that are asleep now */
     char room_1[DPARI_LINE - 4];
-    uint32_t comms;    /* names given to communicators so far */
+    uint32_t comms; /* names given to communicators so far */
     char room_2[DPARI_LINE - 4];
 } dpari_world_head;
 
@@ -81,24 +84,24 @@ struct dpari_shm;
 typedef struct dpari_world {
     dpari_segment segment;
     dpari_world_head *head;
-    dpari_rank *rank; /* of each */
+    dpari_rank *rank;  /* of each */
     uint64_t *channel; /* [to * ranks + from]: ref of the channel, 0 while it is not open */
     int32_t me, size;
-    int32_t threads;   /* ranks are threads of this process */
-    int32_t owns;      /* unmap the segment at the end */
-    int32_t crowded;   /* more ranks than cores */
-    int32_t sleepy;    /* so many waits to come go to sleep soon: yields are dear here */
-    int32_t posted;    /* works under way */
-    uint32_t tests;    /* calls of dpar_test so far */
-    int32_t blocker;   /* the world rank that the last unfinished step waits for; -1: several */
+    int32_t threads; /* ranks are threads of this process */
+    int32_t owns;    /* unmap the segment at the end */
+    int32_t crowded; /* more ranks than cores */
+    int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
+    int32_t posted;  /* works under way */
+    uint32_t tests;  /* calls of dpar_test so far */
+    int32_t blocker; /* the world rank that the last unfinished step waits for; -1: several */
     double timeout_s;
     struct dpari_shm *comms; /* open communicators */
     uint64_t spare;          /* ref of a member for the next communicator; 0: none */
     void *p2p;               /* state of the channels */
     dpari_used *used;        /* allocations in this rank's heap, ascending */
     int32_t used_count;
-    int64_t fresh; /* heap from here on was never given out */
-    uint64_t probe; /* DPARI_PROBE + me */
+    int64_t fresh;     /* heap from here on was never given out */
+    uint64_t probe;    /* DPARI_PROBE + me */
     uint32_t lock;     /* of all this, while there is a progress thread */
     uint32_t progress; /* 1: there is one */
     uint32_t waiting;  /* the user's thread is in a wait and makes progress itself */
@@ -110,7 +113,7 @@ typedef struct dpari_world {
 /* Memory for `ranks` ranks (1 .. DPARI_MAX_RANKS), mapped here. options NULL: defaults. E_ARG,
  * E_SYSTEM with a sentence. */
 DPARI_API dpar_status dpari_segment_make(dpari_segment *s, int32_t ranks,
-                                                   const dpar_options *options, dpar_why *why);
+                                         const dpar_options *options, dpar_why *why);
 /* Maps a segment that another process made and handed over as `fd` (which it then owns). Checks
  * size, magic and version before it looks at anything else. */
 DPARI_API dpar_status dpari_segment_open(dpari_segment *s, int fd, dpar_why *why);
@@ -119,10 +122,10 @@ DPARI_API void dpari_segment_close(dpari_segment *s);
 /* Becomes rank `me` of the segment's world; returns when all ranks have come (E_TIMEOUT names the
  * missing, E_PEER a dead one). own: the segment is closed with the world. COLLECTIVE. */
 DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32_t own,
-                                                 const dpar_options *options, dpar_comm **comm,
-                                                 dpar_why *why);
-/* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by -signal.
- * All waits for it end at once. A rank that left in order stays LEFT. */
+                                       const dpar_options *options, dpar_comm **comm,
+                                       dpar_why *why);
+/* For whoever watches the ranks (dpar_launch): this one has ended, with an exit status, or by
+ * -signal. All waits for it end at once. A rank that left in order stays LEFT. */
 DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t ending);
 /* Says that this rank leaves; ends its view of the world. */
 DPARI_API void dpari_world_close(dpari_world *w);
@@ -169,12 +172,12 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 /* ---- flight recorder ---- */
 
 /* Begins a record; the returned one is to be closed with its state. */
-DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm,
-                                                     int64_t sequence, const dpar_call *call);
+DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                           const dpar_call *call);
 /* The record of that operation, copied; 0 when it is not (or no longer) there. sequence < 0: the
  * last one. */
-DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm,
-                                          int64_t sequence, dpari_flight *out);
+DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
+                                dpari_flight *out);
 /* Reads one while it may be written: word by word, so that none tears. */
 DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
 DPARI_API void dpari_flight_end(dpari_flight *f, int32_t state);

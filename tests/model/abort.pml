@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* abort - the record of how a communicator broke: claimed by compare-and-swap, filled, published.
  * Ranks 0 and 1 each find something wrong, with a verdict of their own; ranks 2 and 3 wait for
- * something that will not come. One of 0 and 1 may be killed anywhere. Claim: each rank that lives
- * comes to an end with an error; what it takes from the record is whole; and all that take it from
- * the record take the same.
+ * something that will not come, and find out only that somebody is dead. One of 0 and 1 may be
+ * killed anywhere. Who has a verdict tries to claim; who finds the record claimed waits a while for
+ * it and then goes by its own verdict. Claim: each rank that lives comes to an end with an error;
+ * what it takes from the record is whole; and all that take it from the record take the same.
  *
- * state: published with release, read with acquire; stores and loads are single steps. A rank that
- * is gone is found by looking (its lock is free); the deadline of a wait is not needed here.
+ * state: published with release, read with acquire; stores and loads are single steps. "A while" is
+ * any while. Rank 2 and 3 look at who lives without end, as a wait does.
  *
  * -DHANG        who finds the record claimed waits until it is published      must fail
  * -DHALF        reads it when it is claimed                                   must fail
@@ -16,78 +17,88 @@
 #define NONE 0
 #define CLAIMED 1
 #define SET 2
-#define GONE 9 /* a waiter's own verdict: somebody is dead */
 byte state, status, text;
 byte ended[N]; /* with which error */
 bit from_record[N];
 bit dead[N], killed;
 
 #define ANY_DEAD (dead[0] || dead[1])
+#ifdef HALF
+#define READABLE (state != NONE)
+#else
+#define READABLE (state == SET)
+#endif
 
 /* A place where the rank may be killed. */
-#define may_die(me)                                                                                \
+#define may_die()                                                                                  \
     if                                                                                             \
-    :: atomic { !killed && me < 2 -> killed = 1; dead[me] = 1 } goto out                           \
+    :: atomic {                                                                                    \
+        !killed && me < 2 -> killed = 1;                                                           \
+        dead[me] = 1                                                                               \
+    }                                                                                              \
+        goto out                                                                                   \
     :: true                                                                                        \
     fi
+
+inline fill() {
+    may_die();
+#ifdef EARLY
+    state = SET;
+#endif
+    status = 1 + me;
+    may_die();
+    text = 1 + me;
+    may_die();
+    state = SET
+}
+
+inline take() {
+    s = status;
+    t = text;
+    d_step {
+        assert(s != 0 && s == t);
+        ended[me] = s;
+        from_record[me] = 1
+    }
+}
 
 proctype rank(byte me) {
     byte s, t;
     bit mine;
+    /* Something is wrong, or the record says so. */
     if
-    :: me < 2 ->
-        may_die(me);
+    :: me < 2 -> may_die()
+    :: me >= 2 && READABLE ->
+        take();
+        goto out
+    :: me >= 2 && ANY_DEAD
+    fi;
 #ifdef NO_CLAIM
+    mine = (state == NONE);
+    if
+    :: mine -> state = CLAIMED
+    :: else
+    fi;
+#else
+    atomic {
         mine = (state == NONE);
         if
         :: mine -> state = CLAIMED
         :: else
-        fi;
-#else
-        atomic {
-            mine = (state == NONE);
-            if
-            :: mine -> state = CLAIMED
-            :: else
-            fi
-        }
-#endif
-        if
-        :: mine ->
-            may_die(me);
-#ifdef EARLY
-            state = SET;
-#endif
-            status = 1 + me;
-            may_die(me);
-            text = 1 + me;
-            may_die(me);
-            state = SET
-        :: else
         fi
+    }
+#endif
+    if
+    :: mine -> fill()
     :: else
     fi;
-    /* What a wait does, and who has lost the claim. */
     if
-#ifdef HALF
-    :: state != NONE ->
-#else
-    :: state == SET ->
-#endif
-        s = status;
-        t = text;
-        d_step {
-            assert(s != 0 && s == t);
-            ended[me] = s;
-            from_record[me] = 1
-        }
+    :: READABLE -> take()
 #ifndef HANG
-    :: state != SET && ANY_DEAD -> ended[me] = GONE
-#else
-    :: state == NONE && ANY_DEAD -> ended[me] = GONE
+    :: !mine -> ended[me] = 1 + me
 #endif
     fi;
-    may_die(me);
+    may_die();
 out:
     skip
 }

@@ -1,26 +1,40 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* channel - messages between two ranks, a ring of cells each way. Each sends three messages, with
- * tags 1, 1, 2, before it receives tags 2, 1, 1; kinds are chosen for all but the second: EAGER (whole in a cell),
- * LARGE (RTS, then CTS, then DATA and DATA), DIRECT (RTS, the receiver reads the sender's memory,
- * FIN). Either all is posted and then waited for, in any interleaving with progress, or (-DBLOCKING,
- * eager only: large ones would be the user's deadlock) each is waited for before the next. A rank whose
- * own operations are done makes no progress any more. Claim: each receive gets the message it is
- * due, the oldest of its tag; nothing is lost or doubled; both come to the end.
+ * tags 1, 1, 2, before it receives tags 2, 1, 1, of many mixtures of these kinds (-DWRITTEN:
+ * others):
+ *
+ *   EAGER   whole in one record
+ *   LONG    EAGER, then DATA, before any later message
+ *   LARGE   RTS; the receiver answers CTS; DATA, DATA
+ *   DIRECT  RTS; the receiver reads the sender's memory and answers FIN
+ *   PUSH    RTS; the receiver answers CTS; the sender writes the receiver's memory, then PUT
+ *
+ * Either all is posted (the sends at once, then the receives one by one, progress in between) and
+ * waited for; or (-DBLOCKING, EAGER and LONG only: large ones would be the user's deadlock) each is
+ * waited for before the next. A rank whose own operations are done makes no progress any more.
+ * Claim: each receive gets the whole message that it is due, the oldest of its tag; nothing is lost
+ * or doubled; both come to the end.
  *
  * Cells: the sender writes when fewer than CELLS are unread (its own count minus `consumed`), fills
  * the cell, then stores its word = index + 1; the receiver sees the word it is due, reads the cell,
- * then stores `consumed`. Words and `consumed` have one writer: release and acquire are enough, all
- * are single steps here. What no other rank can see between two stores is one step with them; -DFINE:
- * it is not. Records that no posted receive wants leave the ring, too.
+ * then stores `consumed` (each TELL records). Words and `consumed` have one writer: release and
+ * acquire are enough. What no other rank can see between two stores is one step with them; -DFINE:
+ * it is not. Records that no posted receive wants leave the ring, too. What goes out first:
+ * answers, then new messages in their order, then what a CTS has asked for; a rank that waits
+ * writes when there is nothing to read.
  *
  * -DNO_ROOM         does not look at consumed                                 must fail
  * -DEARLY_WORD      the word before the cell                                  must fail
  * -DEARLY_CONSUMED  consumed before the cell is read                          must fail
+ * -DTELL=3          consumed is told too seldom for CELLS = 2                 must fail
  * -DIN_RING         records that nobody wants stay in the ring (-DBLOCKING)   must fail
  * -DDEAF            a rank that sends does not read (-DBLOCKING)              must fail
  * -DANY_ORDER       sends go out in any order                                 must fail
  * -DLAST_FIRST      the newest of a tag is taken                              must fail
- * -DFIN_LATER       a receive is done before its FIN is in the ring           must fail */
+ * -DEND_LATER       a work is done before its FIN or PUT is in the ring       must fail */
+#ifndef TELL
+#define TELL 1
+#endif
 #ifndef CELLS
 #define CELLS 2
 #endif
@@ -30,7 +44,7 @@
 #define WANT(i) (2 - ((i) + 1) / 2) /* 2, 1, 1 */
 #define DUE(i) (((i) + 2) % 3)     /* message 2, then 0, 1 */
 
-mtype = { EAGER, LARGE, DIRECT, RTS, CTS, DATA, FIN };
+mtype = { EAGER, LONG, LARGE, DIRECT, PUSH, RTS, CTS, DATA, FIN, PUT };
 /* a ring a rank: its way out */
 byte word[2 * CELLS], id[2 * CELLS], part[2 * CELLS], consumed[2];
 mtype kind[2 * CELLS];
@@ -39,6 +53,8 @@ mtype kind[2 * CELLS];
 #define OFFERED 2
 #define CLEARED 3
 #define DONE 4
+#define STARTED 5 /* a LONG one, whose DATA is next */
+#define PUTTING 6 /* its PUT is not yet in the ring */
 mtype how[2 * M];
 byte sent[2 * M], parts[2 * M]; /* state of a send */
 
@@ -46,17 +62,20 @@ byte sent[2 * M], parts[2 * M]; /* state of a send */
 #define MATCHED 2
 #define LEAVING 3 /* its FIN is not yet in the ring */
 byte state[2 * M], from[2 * M], got[2 * M]; /* of a receive */
+byte kept[2 * M];                          /* parts of an early one */
 mtype early[2 * M];                        /* records that came before their receive */
-mtype reply[2 * M];                        /* CTS or FIN to be sent, by message */
+bit put[2 * M];
+mtype reply[2 * M];                        /* CTS or FIN to be sent, by message; put: PUT */
 
 #define ME(i) (me * M + (i))
 #define ALL_DONE                                                                                   \
     (sent[ME(0)] == DONE && sent[ME(1)] == DONE && sent[ME(2)] == DONE && state[ME(0)] == DONE &&  \
      state[ME(1)] == DONE && state[ME(2)] == DONE)
 #define HAS_REPLY(i) (reply[ME(i)] != 0)
+#define HAS_PUT(i) (put[ME(i)])
 #define HAS_DATA(i) (sent[ME(i)] == CLEARED)
-#define HAS_FIRST(i) (sent[ME(i)] == QUEUED)
-#define HAS(i) (HAS_REPLY(i) || HAS_DATA(i) || HAS_FIRST(i))
+#define HAS_FIRST(i) (sent[ME(i)] == QUEUED || sent[ME(i)] == STARTED)
+#define HAS(i) (HAS_REPLY(i) || HAS_PUT(i) || HAS_DATA(i) || HAS_FIRST(i))
 #ifdef NO_ROOM
 #define ROOM true
 #else
@@ -67,21 +86,32 @@ mtype reply[2 * M];                        /* CTS or FIN to be sent, by message 
 #else
 #define LISTENS true
 #endif
+#define WANTS(i) (state[ME(i)] == POSTED && WANT(i) == TAG(id[THEIRS(head)]))
+#ifdef IN_RING
+#define MAY_LEAVE                                                                                  \
+    (kind[THEIRS(head)] != EAGER && kind[THEIRS(head)] != RTS || WANTS(0) || WANTS(1) || WANTS(2))
+#else
+#define MAY_LEAVE true
+#endif
+#define READABLE (word[THEIRS(head)] == head + 1 && MAY_LEAVE)
 #define CELL(n) (me * CELLS + (n) % CELLS)
 #define THEIRS(n) ((1 - me) * CELLS + (n) % CELLS)
 
-/* Receive i takes message m, of which this record was the first. */
-inline take(i, m, r) {
+/* Receive i takes message m, of which this record was the first (and n parts are there). */
+inline take(i, m, r, n) {
     from[ME(i)] = m;
     if
-    :: r == EAGER -> state[ME(i)] = DONE
-    :: r == RTS && how[(1 - me) * M + m] == LARGE ->
+    :: r == EAGER && how[(1 - me) * M + m] == EAGER -> state[ME(i)] = DONE
+    :: r == EAGER && how[(1 - me) * M + m] == LONG ->
+        got[ME(i)] = n;
+        state[ME(i)] = (n == PARTS -> DONE : MATCHED)
+    :: r == RTS && how[(1 - me) * M + m] != DIRECT ->
         state[ME(i)] = MATCHED;
         reply[ME(m)] = CTS
     :: else ->
         assert(sent[(1 - me) * M + m] == OFFERED);
         reply[ME(m)] = FIN;
-#ifdef FIN_LATER
+#ifdef END_LATER
         state[ME(i)] = DONE
 #else
         state[ME(i)] = LEAVING
@@ -101,7 +131,12 @@ inline wanted(m, i) {
 inline post() {
     if
     :: posted < M ->
-        sent[ME(posted)] = QUEUED
+        sent[ME(posted)] = QUEUED;
+#ifndef BLOCKING
+        sent[ME(1)] = QUEUED;
+        sent[ME(2)] = QUEUED;
+        posted = M - 1
+#endif
     :: else ->
         i = posted - M;
         state[ME(i)] = POSTED;
@@ -121,7 +156,7 @@ inline post() {
 #endif
         if
         :: m < M ->
-            take(i, m, early[ME(m)]);
+            take(i, m, early[ME(m)], kept[ME(m)]);
             early[ME(m)] = 0
         :: else
         fi
@@ -139,12 +174,23 @@ inline accept() {
         arrived++;
         wanted(m, i);
         if
-        :: i < M -> take(i, m, r)
-        :: else -> early[ME(m)] = r
+        :: i < M -> take(i, m, r, 1)
+        :: else ->
+            early[ME(m)] = r;
+            kept[ME(m)] = 1
         fi
     :: r == CTS ->
-        assert(sent[ME(m)] == OFFERED && how[ME(m)] == LARGE);
-        sent[ME(m)] = CLEARED
+        assert(sent[ME(m)] == OFFERED && (how[ME(m)] == LARGE || how[ME(m)] == PUSH));
+        if
+        :: how[ME(m)] == LARGE -> sent[ME(m)] = CLEARED
+        :: else ->
+            put[ME(m)] = 1;
+#ifdef END_LATER
+            sent[ME(m)] = DONE
+#else
+            sent[ME(m)] = PUTTING
+#endif
+        fi
     :: r == FIN ->
         assert(sent[ME(m)] == OFFERED && how[ME(m)] == DIRECT);
         sent[ME(m)] = DONE
@@ -154,12 +200,23 @@ inline accept() {
         :: i < M && !(state[ME(i)] == MATCHED && from[ME(i)] == m) -> i++
         :: else -> break
         od;
-        assert(i < M && got[ME(i)] == p);
-        got[ME(i)]++;
         if
-        :: got[ME(i)] == PARTS -> state[ME(i)] = DONE
-        :: else
+        :: i < M ->
+            assert(got[ME(i)] == p);
+            got[ME(i)]++;
+            state[ME(i)] = (got[ME(i)] == PARTS -> DONE : MATCHED)
+        :: else ->
+            /* of the newest early message */
+            assert(m + 1 == arrived && early[ME(m)] == EAGER && kept[ME(m)] == p);
+            kept[ME(m)]++
         fi
+    :: r == PUT ->
+        i = 0;
+        do
+        :: !(state[ME(i)] == MATCHED && from[ME(i)] == m) -> i++
+        :: else -> break
+        od;
+        state[ME(i)] = DONE
     fi;
     i = 0;
     r = 0;
@@ -167,49 +224,55 @@ inline accept() {
     p = 0
 }
 
-/* What goes out next: replies, then data, then new messages. */
+/* What goes out next. */
 inline choose() {
     p = 0;
     m = 0;
     do
-    :: m < M && !HAS_REPLY(m) -> m++
+    :: m < M && !HAS_REPLY(m) && !HAS_PUT(m) -> m++
     :: else -> break
     od;
     if
-    :: m < M ->
+    :: m < M && HAS_PUT(m) ->
+        r = PUT;
+        put[ME(m)] = 0;
+        sent[ME(m)] = DONE
+    :: m < M && !HAS_PUT(m) ->
         r = reply[ME(m)];
         reply[ME(m)] = 0
-    :: else ->
-        m = 0;
+    :: m == M ->
+#ifdef ANY_ORDER
+        m = M;
         do
-        :: m < M && !HAS_DATA(m) -> m++
+        :: m > 0 && !HAS_FIRST(m - 1) -> m--
         :: else -> break
         od;
+        m = (m == 0 -> M : m - 1);
+#else
+        m = 0;
+        do
+        :: m < M && !HAS_FIRST(m) -> m++
+        :: else -> break
+        od;
+#endif
         if
-        :: m < M ->
+        :: m < M && sent[ME(m)] == STARTED ->
+            r = DATA;
+            p = 1;
+            sent[ME(m)] = DONE
+        :: m < M && sent[ME(m)] != STARTED ->
+            r = (how[ME(m)] == EAGER || how[ME(m)] == LONG -> EAGER : RTS);
+            sent[ME(m)] = (how[ME(m)] == EAGER -> DONE : (how[ME(m)] == LONG -> STARTED : OFFERED))
+        :: m == M ->
+            m = 0;
+            do
+            :: !HAS_DATA(m) -> m++
+            :: else -> break
+            od;
             r = DATA;
             p = parts[ME(m)];
             parts[ME(m)]++;
-            if
-            :: parts[ME(m)] == PARTS -> sent[ME(m)] = DONE
-            :: else
-            fi
-        :: else ->
-#ifdef ANY_ORDER
-            m = M - 1;
-            do
-            :: !HAS_FIRST(m) -> m--
-            :: else -> break
-            od;
-#else
-            m = 0;
-            do
-            :: !HAS_FIRST(m) -> m++
-            :: else -> break
-            od;
-#endif
-            r = (how[ME(m)] == EAGER -> EAGER : RTS);
-            sent[ME(m)] = (how[ME(m)] == EAGER -> DONE : OFFERED)
+            sent[ME(m)] = (parts[ME(m)] == PARTS -> DONE : CLEARED)
         fi
     fi;
     /* the receive whose FIN this is */
@@ -240,7 +303,7 @@ proctype rank(byte me) {
         post()
     }
 #endif
-    :: (HAS(0) || HAS(1) || HAS(2)) && ROOM ->
+    :: (HAS(0) || HAS(1) || HAS(2)) && ROOM && (posted <= M || !READABLE) ->
         d_step {
             choose()
         }
@@ -261,22 +324,7 @@ proctype rank(byte me) {
             m = 0;
             p = 0
         }
-    :: word[THEIRS(head)] == head + 1 && LISTENS ->
-#ifdef IN_RING
-        d_step {
-            m = id[THEIRS(head)];
-            r = kind[THEIRS(head)];
-            wanted(m, i);
-            p = (r != EAGER && r != RTS) || i < M;
-            i = 0;
-            m = 0;
-            r = 0
-        }
-        if
-        :: p == 0 -> (posted < 2 * M && false)
-        :: else -> p = 0
-        fi;
-#endif
+    :: READABLE && LISTENS ->
 #ifdef EARLY_CONSUMED
         consumed[1 - me] = head + 1;
 #endif
@@ -290,7 +338,7 @@ proctype rank(byte me) {
 #endif
             accept();
             head++;
-            consumed[1 - me] = head
+            consumed[1 - me] = (head - consumed[1 - me] >= TELL -> head : consumed[1 - me])
         }
     :: posted == 2 * M && ALL_DONE -> break
     od;
@@ -311,21 +359,25 @@ init {
         do
         :: i < 2 * M ->
             if
+#ifdef BLOCKING
             :: how[i] = EAGER
-#ifndef BLOCKING
-            :: i % M != 1 -> how[i] = LARGE
-            :: i % M != 1 -> how[i] = DIRECT
+            :: how[i] = LONG
+#else
+#ifdef WRITTEN
+            :: i == 0 || i == M -> how[i] = LONG
+            :: i == 0 || i == M + 2 -> how[i] = PUSH
+            :: i != 0 && i != M -> how[i] = EAGER
+#else
+            :: how[i] = EAGER
+            :: i == 0 || i == M -> how[i] = LARGE
+            :: i == 0 || i == M -> how[i] = DIRECT
+#endif
 #endif
             fi;
             i++
         :: else -> break
         od;
-        /* the two ranks are alike: one of each two mirrored choices is enough */
-        if
-        :: 9 * how[0] + 3 * how[1] + how[2] <= 9 * how[M] + 3 * how[M + 1] + how[M + 2] ->
-            run rank(0);
-            run rank(1)
-        :: else
-        fi
+        run rank(0);
+        run rank(1)
     }
 }

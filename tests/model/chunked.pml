@@ -1,130 +1,213 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* chunked - staging slots used again and again: small collectives (a copy in the slot, published by
- * the entry), chunked exchanges (words a, b) and two-shot all_reduce (words a, b, c and result
- * slots), in every order. Claim: each read sees the chunk that it is meant to see, and all come to
- * the end.
+/* chunked - staging memory used again and again, by collectives in every order: small ones (a copy
+ * in the slot of their parity before the entry), exchanges (words a, b) and all_reduces (words a,
+ * b, c) in chunks. Two slots a rank are also its four buffers, two a slot; chunk j lies in buffer j
+ * % 4. Part of a buffer is input for the others, part is the result of what the rank itself
+ * reduces. Claim: each read sees the chunk that it is meant to see, and all come to the end.
  *
- *   chunk j of an exchange: wait for all b >= j - 1, copy into half j & 1, a = j + 1;
- *                           wait for all a >= j + 1, read the others' halves, b = j + 1
- *   of an all_reduce:       wait for all b >= j - 1, copy into half j & 1, a = j + 1;
- *                           wait for all a >= j + 1 and all c >= j - 1, reduce the others' halves
- *                           into half j & 1 of the result, b = j + 1;
- *                           wait for all b >= j + 1, read the others' results, c = j + 1
- *   at the end:             wait until the last word of all is complete
- *   -DAHEAD: chunk j + 1 is copied in before the others' chunk j is waited for.
+ *   put in j    once the last word of all (b of an exchange, c of an all_reduce) is >= j - 3;
+ *               a = j + 1
+ *   take j      (exchange) once all a >= j + 1: read the others' buffers; b = j + 1
+ *   reduce j    (all_reduce) once all a >= j + 1: read the others' buffers, write the result into
+ *               the own; b = j + 1
+ *   results j   once all b >= j + 1: read the others' results; c = j + 1
+ *   at the end  wait until the last word of all is complete
+ *
+ * Chunk j is put in while j - 1 is reduced and the results of j - 2 are read, as the engine does.
+ * In a broadcast the root sets b, the others set a to the last step at once, and go their own pace.
  *
  * A word holds (operation, chunks): here MOST * operation + chunks. Each word has one writer and
- * only grows, so waiting for one rank after the other is waiting for all. What a word publishes was
- * written (a: a half; b: a result; b, c: "I have read") before it in the program: release store and
- * acquire load are enough, stores and loads here are single steps. A read is one step at the
- * latest moment that the program allows, which is the worst.
+ * only grows, so waiting for one rank after the other is waiting for all. What a word says was done
+ * before it in the program: release store and acquire load are enough, stores and loads here are
+ * single steps. A read is one step at the latest moment that the program allows: the worst.
  *
- * A slot has two halves, used by chunks; there are two slots, used by the parity of the operation.
- * -DONE_SLOT       chunks take the two slots as their halves: then the last wait is needed
- * -DNO_LAST        no wait at the end: fine with halves inside the slot of the parity
- * -DONE_SLOT -DNO_LAST   a small one behind an exchange overwrites what is being read  must fail
- * -DAHEAD -DLAX_B  copy without waiting for b                                must fail
- * -DLAX_B          the same without AHEAD is fine: a rank that has seen all a >= j has seen ranks
- *                  that had set b = j - 1 before
- * -DLAX_A          read when all a >= j                                      must fail
- * -DLAX_C          results without waiting for c: fine too, all a >= j + 1 says all c >= j - 1
- * -DLAX_R          results read when all b >= j                              must fail
- * -DSTRICT_B       copy when all b >= j + 1: everybody waits for the next step   must fail
- * -DBARE_WORDS     words without the operation, set to 0 at its start        must fail
- * -DUNEVEN         the last rank has one chunk less; it publishes "all" at once and takes part in
- *                  no further step (pieces of different sizes)
- * -DUNEVEN -DNO_JUMP   it does not publish "all"                             must fail */
-#ifndef N
+ * -DNO_LAST               no wait at the end: a small box behind overwrites what is read must fail
+ * -DNO_FREE               puts in without waiting                                        must fail
+ * -DALL_GIVE -DNO_FREE    without broadcasts that is fine: the other waits imply it
+ * -DBUFFERS=2             two buffers: everybody waits for everybody                     must fail
+ * -DBUFFERS=2 -DNO_FREE   and without waiting they are overwritten                       must fail
+ * -DFREE=4                puts in once all are at >= j - 4                               must fail
+ * -DFREE=1                puts in once all are at >= j - 1: the same                     must fail
+ * -DLAX_A                 reads when all a >= j                                          must fail
+ * -DLAX_B                 reads results when all b >= j                                  must fail
+ * -DBARE_WORDS            words without the operation, set to 0 at its start             must fail
+ */
 #define N 3
-#endif
 #ifndef OPS
 #define OPS 3
 #endif
 #ifndef CHUNKS
-#define CHUNKS 3
+#define CHUNKS 6
+#endif
+#ifndef BUFFERS
+#define BUFFERS 4
+#endif
+#ifndef FREE
+#define FREE (BUFFERS - 1)
 #endif
 #define MOST 8
 #define SMALL 1
 #define EXCHANGE 2
 #define TWO_SHOT 3
+#define BROADCAST 4
 
-#ifdef ONE_SLOT
-#define HALF(r, k, j) (4 * (r) + 2 * ((j) & 1))
-#else
-#define HALF(r, k, j) (4 * (r) + 2 * ((k) & 1) + ((j) & 1))
-#endif
-#define SLOT(r, k) (4 * (r) + 2 * ((k) & 1))
+#define BUFFER(r, j) (BUFFERS * (r) + (j) % BUFFERS)
+#define SLOT(r, k) (BUFFERS * (r) + BUFFERS / 2 * ((k) & 1)) /* the first buffer of it */
+#define LAST (BUFFERS / 2 - 1)
+#define NAME(k, j) (MOST * (k) + (j)) /* of a chunk, 1 .. CHUNKS; 7: a box */
 #ifdef BARE_WORDS
 #define AT(k, j) (j)
 #else
 #define AT(k, j) (MOST * (k) + (j))
-#endif
-
-byte entry[N * 2], a[N], b[N], c[N];
-byte half[N * 4];   /* what lies there: AT of its operation and chunk */
-byte result[N * 2]; /* the same */
-byte kind[OPS + 1];
-
-#define ALL(w, x) (w[0] >= (x) && w[1] >= (x) && w[N - 1] >= (x))
-#define ENTERED(k) (entry[(k) & 1] >= (k) && entry[2 + ((k) & 1)] >= (k) && entry[2 * (N - 1) + ((k) & 1)] >= (k))
-#define NAME(k, j) (MOST * (k) + (j))
-
-#ifdef STRICT_B
-#define FREE_B(j) ((j) + 1)
-#else
-#define FREE_B(j) ((j) - 1)
 #endif
 #ifdef LAX_A
 #define READY_A(j) (j)
 #else
 #define READY_A(j) ((j) + 1)
 #endif
-#ifdef LAX_R
-#define READY_R(j) (j)
+#ifdef LAX_B
+#define READY_B(j) (j)
 #else
-#define READY_R(j) ((j) + 1)
-#endif
-#ifdef UNEVEN
-#define MINE(r) (CHUNKS - ((r) == N - 1))
-#else
-#define MINE(r) CHUNKS
+#define READY_B(j) ((j) + 1)
 #endif
 
-inline copy_in(r, k, i) {
-#ifndef LAX_B
-    (i) < 2 || ALL(b, AT(k, FREE_B(i)));
+byte entry[N * 2], a[N], b[N], c[N];
+byte input[N * BUFFERS], result[N * BUFFERS]; /* what lies there: a NAME */
+byte kind[OPS + 1];
+
+#define ALL(w, x) (w[0] >= (x) && w[1] >= (x) && w[2] >= (x))
+#define ENTERED(k)                                                                                 \
+    (entry[(k) & 1] >= (k) && entry[2 + ((k) & 1)] >= (k) && entry[4 + ((k) & 1)] >= (k))
+
+/* Each of the others, a step each. */
+#define read_all(memory, j)                                                                        \
+    d_step {                                                                                       \
+        p = (r + 1) % N;                                                                           \
+        assert(memory[BUFFER(p, j)] == NAME(k, j + 1))                                             \
+    }                                                                                              \
+    d_step {                                                                                       \
+        p = (r + 2) % N;                                                                           \
+        assert(memory[BUFFER(p, j)] == NAME(k, j + 1));                                            \
+        p = 0                                                                                      \
+    }
+
+#ifdef NO_FREE
+#define IS_FREE(last) true
+#else
+#define IS_FREE(last) (in < BUFFERS || ALL(last, AT(k, in - FREE)))
 #endif
-    half[HALF(r, k, i)] = NAME(k, (i) + 1);
-    a[r] = AT(k, (i) + 1)
+
+inline put_in() {
+    input[BUFFER(r, in)] = NAME(k, in + 1);
+    atomic {
+        in++;
+        a[r] = AT(k, in)
+    }
 }
 
-/* Reads the halves of the others; a rank whose chunks are used up has none. */
-inline read_halves(k, j) {
+inline exchange() {
+    do
+    :: in < CHUNKS && in <= mid + 1 ->
+        IS_FREE(b);
+        put_in()
+    :: !(in < CHUNKS && in <= mid + 1) && mid < CHUNKS ->
+        ALL(a, AT(k, READY_A(mid)));
+        read_all(input, mid);
+        atomic {
+            mid++;
+            b[r] = AT(k, mid)
+        }
+    :: mid == CHUNKS -> break
+    od;
+#ifndef NO_LAST
+    ALL(b, AT(k, CHUNKS))
+#endif
+}
+
+#define MAY_PUT (in < CHUNKS && in <= mid + 1 && in <= out + 2)
+#define MAY_REDUCE (mid < in && mid <= out + 1)
+
+inline two_shot() {
+    do
+    :: MAY_PUT ->
+        IS_FREE(c);
+        put_in()
+    :: !MAY_PUT && MAY_REDUCE ->
+        ALL(a, AT(k, READY_A(mid)));
+        read_all(input, mid);
+        result[BUFFER(r, mid)] = NAME(k, mid + 1);
+        atomic {
+            mid++;
+            b[r] = AT(k, mid)
+        }
+    :: !MAY_PUT && !MAY_REDUCE && out < CHUNKS ->
+        ALL(b, AT(k, READY_B(out)));
+        read_all(result, out);
+        atomic {
+            out++;
+            c[r] = AT(k, out)
+        }
+    :: out == CHUNKS -> break
+    od;
+#ifndef NO_LAST
+    ALL(c, AT(k, CHUNKS))
+#endif
+}
+
+/* The root has nothing to take and says so once; the others have nothing to give. */
+inline broadcast() {
+    if
+    :: r == 0 ->
+        b[r] = AT(k, CHUNKS);
+        do
+        :: in < CHUNKS ->
+            IS_FREE(b);
+            put_in()
+        :: else -> break
+        od
+    :: else ->
+        a[r] = AT(k, CHUNKS);
+        do
+        :: mid < CHUNKS ->
+            ALL(a, AT(k, READY_A(mid)));
+            assert(input[BUFFER(0, mid)] == NAME(k, mid + 1));
+            atomic {
+                mid++;
+                b[r] = AT(k, mid)
+            }
+        :: else -> break
+        od
+    fi;
+#ifndef NO_LAST
+    ALL(b, AT(k, CHUNKS))
+#endif
+}
+
+inline fill_box() {
+    d_step {
+        input[SLOT(r, k)] = NAME(k, 7);
+        result[SLOT(r, k)] = NAME(k, 7)
+    }
+    d_step {
+        input[SLOT(r, k) + LAST] = NAME(k, 7);
+        result[SLOT(r, k) + LAST] = NAME(k, 7)
+    }
+}
+
+inline read_boxes() {
     p = 0;
     do
     :: p < N -> d_step {
-        assert(p == r || j >= MINE(p) || half[HALF(p, k, j)] == NAME(k, j + 1));
+        assert(input[SLOT(p, k)] == NAME(k, 7) && result[SLOT(p, k)] == NAME(k, 7));
+        assert(input[SLOT(p, k) + LAST] == NAME(k, 7) && result[SLOT(p, k) + LAST] == NAME(k, 7));
         p++
     }
     :: else -> break
-    od;
-    skip
-}
-
-inline read_results(k, j) {
-    p = 0;
-    do
-    :: p < N -> d_step {
-        assert(p == r || result[2 * p + (j & 1)] == NAME(k, j + 1));
-        p++
-    }
-    :: else -> break
-    od;
-    skip
+    od
 }
 
 proctype rank(byte r) {
-    byte k = 1, j, p;
+    byte k = 1, in, mid, out, p;
     do
     :: k <= OPS ->
         atomic {
@@ -133,17 +216,16 @@ proctype rank(byte r) {
                 if
                 :: kind[k] = SMALL
                 :: kind[k] = EXCHANGE
-#ifndef UNEVEN
                 :: kind[k] = TWO_SHOT
+#ifndef ALL_GIVE
+                :: kind[k] = BROADCAST
 #endif
                 fi
             :: else
             fi
         }
         if
-        :: kind[k] == SMALL ->
-            half[SLOT(r, k)] = NAME(k, 7);
-            half[SLOT(r, k) + 1] = NAME(k, 7)
+        :: kind[k] == SMALL -> fill_box()
         :: else
         fi;
 #ifdef BARE_WORDS
@@ -156,95 +238,15 @@ proctype rank(byte r) {
         entry[2 * r + (k & 1)] = k;
         ENTERED(k);
         if
-        :: kind[k] == SMALL ->
-            p = 0;
-            do
-            :: p < N -> d_step {
-                assert(half[SLOT(p, k)] == NAME(k, 7) && half[SLOT(p, k) + 1] == NAME(k, 7));
-                p++
-            }
-            :: else -> break
-            od
-        :: kind[k] == EXCHANGE ->
-            j = 0;
-            do
-            :: j < MINE(r) ->
-#ifdef AHEAD
-                if
-                :: j == 0 -> copy_in(r, k, 0)
-                :: else
-                fi;
-                if
-                :: j + 1 < MINE(r) -> copy_in(r, k, j + 1)
-                :: else
-                fi;
-#else
-                copy_in(r, k, j);
-#endif
-                ALL(a, AT(k, READY_A(j)));
-                read_halves(k, j);
-                b[r] = AT(k, j + 1);
-                j++
-            :: else -> break
-            od;
-#ifdef UNEVEN
-            /* Nothing of its own is left, but the others' chunks are to be read. */
-            if
-            :: MINE(r) < CHUNKS ->
-#ifndef NO_JUMP
-                a[r] = AT(k, CHUNKS);
-#endif
-                do
-                :: j < CHUNKS ->
-                    ALL(a, AT(k, j + 1));
-                    read_halves(k, j);
-                    b[r] = AT(k, j + 1);
-                    j++
-                :: else -> break
-                od
-            :: else
-            fi;
-#endif
-#ifndef NO_LAST
-            ALL(b, AT(k, CHUNKS))
-#endif
-        :: kind[k] == TWO_SHOT ->
-            j = 0;
-            do
-            :: j < CHUNKS ->
-#ifdef AHEAD
-                if
-                :: j == 0 -> copy_in(r, k, 0)
-                :: else
-                fi;
-#else
-                copy_in(r, k, j);
-#endif
-                ALL(a, AT(k, READY_A(j)));
-#ifndef LAX_C
-                j < 2 || ALL(c, AT(k, j - 1));
-#endif
-                read_halves(k, j);
-                result[2 * r + (j & 1)] = NAME(k, j + 1);
-                b[r] = AT(k, j + 1);
-#ifdef AHEAD
-                if
-                :: j + 1 < CHUNKS -> copy_in(r, k, j + 1)
-                :: else
-                fi;
-#endif
-                ALL(b, AT(k, READY_R(j)));
-                read_results(k, j);
-                c[r] = AT(k, j + 1);
-                j++
-            :: else -> break
-            od;
-#ifndef NO_LAST
-            ALL(c, AT(k, CHUNKS))
-#endif
+        :: kind[k] == SMALL -> read_boxes()
+        :: kind[k] == EXCHANGE -> exchange()
+        :: kind[k] == TWO_SHOT -> two_shot()
+        :: kind[k] == BROADCAST -> broadcast()
         fi;
         atomic {
-            j = 0;
+            in = 0;
+            mid = 0;
+            out = 0;
             p = 0;
             k++
         }
@@ -253,14 +255,9 @@ proctype rank(byte r) {
 }
 
 init {
-    byte i;
     atomic {
-        do
-        :: i < N ->
-            run rank(i);
-            i++
-        :: else -> break
-        od;
-        skip
+        run rank(0);
+        run rank(1);
+        run rank(2)
     }
 }

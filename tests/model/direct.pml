@@ -6,9 +6,9 @@
  * the operation that it belongs to, what the caller finds is complete, and all come to the end.
  *
  * in[r] and out[r] are the buffers: the number of the operation that they belong to, 0 when the
- * caller does with them what it likes. Words have one writer and only grow; the accesses are between
- * an acquire (entries) and a release (a), the caller's between the acquire of a and its next
- * entry's release. Stores and loads are single steps.
+ * caller does with them what it likes. Words have one writer and only grow; the accesses are
+ * between an acquire (entries) and a release (a), the caller's between the acquire of a and its
+ * next entry's release. Stores and loads are single steps.
  *
  * -DNO_LAST      returns without waiting for all a                    must fail
  * -DROOT_WAITS   broadcast: the root alone waits for a; fine, nobody touches the others' buffers
@@ -20,7 +20,7 @@
 #define N 3
 #endif
 #ifndef OPS
-#define OPS 3
+#define OPS 2
 #endif
 #define PULL 1      /* all read all inputs: all_gather */
 #define PUSH 2      /* all read their piece of all inputs, write it to all outputs: all_reduce */
@@ -30,7 +30,8 @@ byte in[N], out[N * N], slot[N * 2];
 byte entry[N * 2], a[N], kind[OPS + 1];
 bit flag[N * 2]; /* registered? in the entry */
 
-#define ENTERED(k) (entry[(k) & 1] >= (k) && entry[2 + ((k) & 1)] >= (k) && entry[2 * (N - 1) + ((k) & 1)] >= (k))
+#define HERE(r, k) (entry[2 * (r) + ((k) & 1)] >= (k))
+#define ENTERED(k) (HERE(0, k) && HERE(1, k) && HERE(N - 1, k))
 #define ALL_A(k) (a[0] >= (k) && a[1] >= (k) && a[N - 1] >= (k))
 #define ALL_DIRECT(k) (flag[(k) & 1] && flag[2 + ((k) & 1)] && flag[2 * (N - 1) + ((k) & 1)])
 #define READS(p) (kind[k] != BROADCAST || (p) == 0)

@@ -15,15 +15,28 @@
  * -DEARLY_READ     payloads before the words (load without acquire)          must fail
  * -DLATE_READ      the last payload after the next word                      must fail
  * -DMISMATCH       one rank calls another kind once: all end there, all with the error
- * -DMISMATCH -DNO_COMPARE   fingerprints are not compared                    must fail */
+ * -DMISMATCH -DNO_COMPARE   fingerprints are not compared                    must fail
+ * -DREUSE          operation OPS is the barrier that closes the communicator; all but the last rank
+ *                  then go on with the same lines in a communicator of their own, counting on: the
+ *                  last rank, late in its barrier, may find newer words there, and goes by them
+ * -DREUSE -DEQUAL  it wants to see the word of its barrier                   must fail */
 #ifndef N
-#define N 3
+#define N 3 /* the last rank is 2 */
 #endif
 #ifndef OPS
-#define OPS 5
+#define OPS 4
 #endif
 #ifndef PARITIES
 #define PARITIES 2
+#endif
+#ifdef REUSE
+#define ENDS(r) ((r) == N - 1 -> OPS : OPS + 2)
+#define COMPARES
+#else
+#define ENDS(r) OPS
+#endif
+#ifdef MISMATCH
+#define COMPARES
 #endif
 #define LINE(r, k) ((r) * PARITIES + (k) % PARITIES)
 #define BARRIER 1   /* nobody reads */
@@ -31,12 +44,13 @@
 #define GATHER 3    /* rank 0 reads all */
 #define ALL 4       /* all read all */
 #define NEEDS(what, r, p)                                                                          \
-    ((p) != (r) && ((what) == ALL || ((what) == BROADCAST && (p) == 0) || ((what) == GATHER && (r) == 0)))
+    ((p) != (r) && ((what) == ALL || ((what) == BROADCAST && (p) == 0) ||                          \
+                    ((what) == GATHER && (r) == 0)))
 
 byte payload[N * PARITIES];
 byte word[N * PARITIES];  /* the sequence number */
 byte print[N * PARITIES]; /* the fingerprint, stored in the same word */
-byte kind[OPS + 1];       /* what the program does, chosen when the first rank comes there */
+byte kind[OPS + 3];       /* what the program does, chosen when the first rank comes there */
 byte odd;                 /* the operation in which the last rank does something else */
 byte done[N], failed;
 
@@ -46,6 +60,15 @@ byte done[N], failed;
 #define WAITS(what, r) true
 #endif
 #define SEEN(p, k) (word[LINE(p, k)] >= (k))
+/* Is the word of rank p one that does not fit? */
+#ifdef EQUAL
+#define NEWER_FITS false
+#else
+#define NEWER_FITS true
+#endif
+#define DIFFERS(p, k)                                                                              \
+    (!(NEWER_FITS && word[LINE(p, k)] > (k)) &&                                                    \
+     (word[LINE(p, k)] != (k) || print[LINE(p, k)] != mine))
 
 inline publish(r, k) {
     d_step {
@@ -57,11 +80,11 @@ inline publish(r, k) {
 inline read_all(r, k) {
     p = 0;
     do
-    :: p < N && NEEDS(kind[k], r, p) -> d_step {
+    :: p < N && NEEDS(kind[k], r, p) && (k <= OPS || p < N - 1) -> d_step {
         assert(payload[LINE(p, k)] == k);
         p++
     }
-    :: p < N && !NEEDS(kind[k], r, p) -> p++
+    :: p < N && !(NEEDS(kind[k], r, p) && (k <= OPS || p < N - 1)) -> p++
     :: p == N -> break
     od;
     skip
@@ -70,19 +93,24 @@ inline read_all(r, k) {
 proctype rank(byte r) {
     byte k = 1, p, mine;
     do
-    :: k <= OPS ->
+    :: k <= ENDS(r) ->
         atomic {
             if
             :: kind[k] == 0 ->
                 if
+#ifdef REUSE
+                :: kind[k] = BARRIER
+                :: k != OPS -> kind[k] = ALL
+#else
                 :: kind[k] = BARRIER
                 :: kind[k] = BROADCAST
                 :: kind[k] = GATHER
                 :: kind[k] = ALL
+#endif
                 fi
             :: else
             fi;
-            mine = kind[k];
+            mine = kind[k] + (k > OPS -> 10 : 0); /* the new communicator calls what it likes */
 #ifdef MISMATCH
             if
             :: k == odd && r == N - 1 -> mine = 5
@@ -99,7 +127,8 @@ proctype rank(byte r) {
 #endif
 #ifdef LATE_READ
         if
-        :: k > 1 && NEEDS(kind[k - 1], r, (r + 1) % N) -> assert(payload[LINE((r + 1) % N, k - 1)] == k - 1)
+        :: k > 1 && NEEDS(kind[k - 1], r, (r + 1) % N) ->
+            assert(payload[LINE((r + 1) % N, k - 1)] == k - 1)
         :: else
         fi;
 #endif
@@ -107,13 +136,13 @@ proctype rank(byte r) {
         read_all(r, k);
 #endif
         if
-        :: WAITS(kind[k], r) -> (SEEN(0, k) && SEEN(1, k) && SEEN(N - 1, k))
+        :: WAITS(kind[k], r) -> (SEEN(0, k) && SEEN(1, k) && (k > OPS || SEEN(N - 1, k)))
         :: else
         fi;
-#ifdef MISMATCH
+#ifdef COMPARES
 #ifndef NO_COMPARE
         if
-        :: print[LINE(0, k)] != mine || print[LINE(1, k)] != mine || print[LINE(N - 1, k)] != mine ->
+        :: DIFFERS(0, k) || DIFFERS(1, k) || (k <= OPS && DIFFERS(N - 1, k)) ->
             d_step {
                 assert(k == odd);
                 failed++
@@ -159,7 +188,7 @@ init {
 #ifdef MISMATCH
         assert(failed == N && done[0] == odd - 1 && done[1] == odd - 1 && done[N - 1] == odd - 1)
 #else
-        assert(done[0] == OPS && done[1] == OPS && done[N - 1] == OPS)
+        assert(done[0] == ENDS(0) && done[1] == ENDS(1) && done[N - 1] == OPS)
 #endif
     }
 }

@@ -4,18 +4,19 @@
  * everybody comes to the end though a sleep here lasts until it is rung (in the library it is
  * bounded, so that a fault costs time and not the job).
  *
- * sleeper   tells: remembers the bell; sleepers + 1; for = whom; asleep = 1; FENCE. Looks at the word;
- *           sleeps while the bell is what it was; untells: turns asleep from 1 to 0 (if that works:
- *           sleepers - 1). Wants it another's word by now, it untells and tells again.
+ * sleeper   tells: remembers the bell; sleepers + 1; for = whom; asleep = 1; FENCE. Looks at the
+ *           word; sleeps while the bell is what it was; untells: turns asleep from 1 to 0 (if that
+ *           works: sleepers - 1). Wants it another's word by now, it untells and tells again.
  * publisher word = v; FENCE; sleepers > 0? then for each rank: asleep, and for me? turn asleep from
  *           1 to 0 (if that works: sleepers - 1, bell + 1, wake)
  *
  * Memory is TSO: a plain store goes into a buffer of its process, which a second process empties in
  * order at any time; an atomic read-modify-write waits until the buffer is empty, and so does a
- * sequentially consistent store, which is therefore one step where a process has no plain ones
- * (a plain store right before one, as that to `for`, is as good as a step). On weaker machines the
- * loads behind the FENCEs must be sequentially consistent too, or the FENCEs be real ones. futex_wait compares and sleeps in
- * one step, as the kernel does. -DSPARE=1: it may also return for no reason, once a sleeper.
+ * sequentially consistent store, which is therefore one step where a process has no plain ones (a
+ * plain store right before one, as that to `for`, is as good as a step). On weaker machines the
+ * loads behind the FENCEs must be sequentially consistent too, or the FENCEs be real ones.
+ * futex_wait compares and sleeps in one step, as the kernel does. -DSPARE=1: it may also return for
+ * no reason, once a sleeper.
  *
  * -DPLAIN_WORD    the publisher's store is not sequentially consistent         must fail
  * -DPLAIN_ASLEEP  the sleeper's store is not                                   must fail

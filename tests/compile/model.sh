@@ -1,0 +1,84 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# The flag protocols of the shared-memory engine, as models whose every interleaving spin looks at:
+# each must hold, and each broken variant must be found. `model.sh long` checks longer sequences too
+# (some 2 GB of memory).
+. tests/compile/common.sh
+need spin
+need "$CC"
+models=$PWD/tests/model
+cd "$work" || exit 1
+
+# Makes and runs the checker of a model with these flags; what it says goes into `said`.
+check() {
+    model=$1 level=$2
+    shift 2
+    spin -P"$CC -E -x c" -a "$@" "$models/$model.pml" > made 2>&1 && ! grep -qi error made ||
+        { cat made; echo "$model $*: not a model"; exit 1; }
+    try "$CC" -w "$level" -DSAFETY -DMEMLIM=3000 -o pan pan.c
+    ./pan -m100000 > said 2>&1
+    states=$(sed -n 's/ *\([0-9.e+]*\) states, stored.*/\1/p' said)
+    depth=$(sed -n 's/.*depth reached \([0-9]*\),.*/\1/p' said)
+    rm -f ./*.trail
+}
+holds() {
+    check "$1" -O1 $2
+    ! grep -q -e 'not completed' -e 'max search depth too small' said && grep -q 'errors: 0' said ||
+        { cat said; echo "$*: does not hold"; exit 1; }
+    echo "$*: holds, $states states, depth $depth"
+}
+breaks() {
+    check "$1" -O0 $2
+    grep -q -e 'assertion violated' -e 'invalid end state (' said && ! grep -q 'errors: 0' said ||
+        { cat said; echo "$*: the fault is not found"; exit 1; }
+    echo "$*: breaks after $states states"
+}
+
+holds entry
+holds entry -DMISMATCH
+holds entry '-DREUSE -DOPS=3'
+for fault in -DPARITIES=1 -DRUN_AHEAD -DEARLY_WORD -DEARLY_READ -DLATE_READ \
+    '-DMISMATCH -DNO_COMPARE' '-DREUSE -DOPS=3 -DEQUAL'; do
+    breaks entry "$fault"
+done
+holds chunked
+holds chunked '-DALL_GIVE -DNO_FREE'
+for fault in -DNO_LAST -DNO_FREE -DFREE=4 '-DBUFFERS=2 -DNO_FREE' -DBUFFERS=2 -DFREE=1 \
+    -DLAX_A -DLAX_B -DBARE_WORDS; do
+    breaks chunked "$fault"
+done
+holds direct
+for fault in -DNO_LAST -DROOT_LEAVES -DNO_ENTRIES -DOWN_CHOICE -DRETURN_NEXT; do
+    breaks direct "$fault"
+done
+holds channel
+holds channel -DWRITTEN
+holds channel -DBLOCKING
+holds channel '-DBLOCKING -DFINE'
+for fault in '-DFINE -DNO_ROOM' '-DFINE -DEARLY_WORD' '-DFINE -DEARLY_CONSUMED' -DTELL=3 \
+    '-DBLOCKING -DIN_RING' '-DBLOCKING -DDEAF' -DANY_ORDER -DLAST_FIRST -DEND_LATER \
+    '-DWRITTEN -DEND_LATER'; do
+    breaks channel "$fault"
+done
+holds share
+for fault in -DNO_FIN -DEARLY_FIN -DNO_PUT; do
+    breaks share "$fault"
+done
+holds sleep
+holds sleep -DSPARE=1
+for fault in -DPLAIN_WORD -DPLAIN_ASLEEP -DNO_LOOK -DLATE_BELL -DNO_RING -DFLAG_FIRST -DNO_RETELL \
+    -DFOR_LATE -DOTHER_PEER; do
+    breaks sleep "$fault"
+done
+holds abort
+for fault in -DHANG -DHALF -DEARLY -DNO_CLAIM; do
+    breaks abort "$fault"
+done
+if [ "${1:-}" = long ]; then
+    holds entry -DOPS=5
+    holds chunked '-DOPS=4 -DCHUNKS=5'
+    holds direct -DOPS=3
+    holds direct '-DOPS=3 -DROOT_WAITS'
+    holds channel -DTELL=2
+    holds sleep -DWORDS=2
+fi
