@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* dpar.h - distributed parallelism in one header: which rank owns what, in which order a pipeline
- * works, what a run will cost.
+ * works, what a run will cost; and ranks that do it.
  * Version 0.1.0. GENERATED from src/ by tools/amalgamate: change it there.
  *
  *     #include "dpar.h"                   in as many files as you like
  *     cc -DDPAR_IMPLEMENTATION ...        in exactly one of them (or #define it before the include)
  *
- * No dependency, no allocation, no global, no -lm. C99, C++11 and later, MSVC 2015 and later.
+ * No dependency, no global, no -lm; nothing but the run wing allocates. C99, C++11 and later, MSVC
+ * 2015 and later.
  *
  *     base      status, the sentence that says why, boxes, text sink, JSON reader
  *     index     who owns what, who sends what to whom; integers only:
@@ -16,6 +17,9 @@
  *               closed, exact, auto, place: made, proved, timed, handed to a runner
  *     cost      cluster, collective, workload, models, strategy, memory, step, calibrate, planner:
  *               how to spread a model or a grid over a machine, will it fit, how fast, why
+ *     run       ranks that move and add memory together (POSIX): launch (forked, threads, found),
+ *               comm (collectives, messages, groups, registered memory; shared memory in here,
+ *               MPI in dpar_mpi.h), move (transfer lists that run)
  *     show      plans as text, JSON, CSV, SVG; schedules as text, SVG, Chrome traces
  *
  * Define before the include, everywhere alike:
@@ -23,6 +27,9 @@
  *     DPAR_API        your own linkage (dllexport, ...)
  *     DPAR_NO_COST    leave the cost wing (and the pictures of plans) out
  *     DPAR_NO_SHOW    leave the pictures out
+ *     DPAR_NO_RUN     leave the run wing out, and with it every system header; it is out by itself
+ *                     where there is no POSIX. With it the implementation includes system headers:
+ *                     let it come first in its file
  *
  * Conventions: functions return a dpar_status, 0 is fine, negative an error; those that judge what
  * a user wrote take a nullable `dpar_why *` last and put one sentence there. Outputs are written
