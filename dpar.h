@@ -34996,7 +34996,7 @@ static int dpari_work_misses(const dpari_shm *s, const dpar_work *k, int32_t ran
     return k->call.kind < DPAR_COLLECTIVES ? dpari_coll_missing(s, k, rank) : rank == k->call.root;
 }
 
-/* What this rank was doing: "all-reduce #12 (4 f32, sum) of 4 ranks". */
+/* What this rank was doing: "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: ". */
 static void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work *k)
 {
     dpari_flight f;
@@ -35011,6 +35011,11 @@ static void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work *k)
     f.varies = k->call.varies;
     dpari_flight_text(t, &f);
     dpar_text_put(t, " of ");
+    if (s->id != 0) {
+        dpar_text_put(t, "group ");
+        dpar_text_int(t, s->id);
+        dpar_text_put(t, " of ");
+    }
     dpar_text_int(t, s->comm.size);
     dpar_text_put(t, " ranks: ");
 }

@@ -265,8 +265,10 @@ static int rank_main(dpar_comm *world, void *arg)
         j.me->when = oracle_now();
     }
     j.me->stage = 2;
-    (void)dpar_comm_close(j.comm[2]);
-    (void)dpar_comm_close(j.comm[1]);
+    if (!over) { /* one that returns early closes nothing: that would be a call of its own */
+        (void)dpar_comm_close(j.comm[2]);
+        (void)dpar_comm_close(j.comm[1]);
+    }
     for (i = 0; i < SLOTS; i++) {
         if (j.slot[i].image != NULL) {
             oracle_slot_free(&j.o, &j.slot[i]);
@@ -299,7 +301,7 @@ static void launch(board *b)
     memset(&options, 0, sizeof options);
     why.text[0] = '\0';
     options.timeout_s = b->timeout_s;
-    options.grace_s = 0.5;
+    options.grace_s = b->fault == STOP_ONLY ? 0.5 : 8.0;
     options.slot_bytes = b->slot_bytes;
     options.plain = b->plain;
     options.threads = b->threads;
@@ -565,6 +567,15 @@ static int judge_rank(const board *b, long round, int r)
     if (s->stage != 2) {
         return complain(b, round, "a rank did not come to its end");
     }
+    /* another that had given up before has left: that is this rank's news, if it says so */
+    if (want == DPAR_E_TIMEOUT && s->status == DPAR_E_PEER && s->later == s->status &&
+        strstr(s->text, "has left (failed: ") != NULL) {
+        return 0;
+    }
+    /* a rank that returned 0 has closed the world, which is a call that the others did not make */
+    if (f == RETURN_0 && s->status == DPAR_E_MISMATCH) {
+        want = s->status;
+    }
     if (s->status != want) {
         return complain(b, round, "a rank's status");
     }
@@ -612,7 +623,13 @@ static int judge_report(const board *b, long round, int r)
 
 static int judge(const board *b, long round)
 {
-    int r, bad = judge_launch(b, round);
+    int r, bad = judge_launch(b, round), first = 0;
+    for (r = 0; r < b->n; r++) {
+        first += r != b->victim && b->rank[r].status == DPAR_E_TIMEOUT;
+    }
+    if (expected(b->fault) == DPAR_E_TIMEOUT && first == 0 && !bad) {
+        bad = complain(b, round, "no rank saw the deadline pass");
+    }
     for (r = 0; r < b->n && !bad; r++) {
         if (r == b->victim && b->fault != NONE && b->fault != DELAY_SHORT) {
             continue;
@@ -684,6 +701,10 @@ static int one_round(board *b, uint64_t seed, long round, tally *t)
     }
     if (files_left(b, (int)launcher) > 0) {
         bad = complain(b, round, "a file is left in /dev/shm");
+    }
+    if (b->fault == KILL_EARLY) { /* any child was hit: the launcher knows which rank it was */
+        const char *at = strstr(b->launch_text, "rank ");
+        b->victim = at != NULL ? at[5] - '0' : 0;
     }
     count(t, b, when);
     return bad || judge(b, round);

@@ -147,7 +147,7 @@ static int splits(oracle *o, oracle_slot *slot, int rounds)
     uint64_t seed = o->seed * 17;
     int me = o->world->rank, n = o->world->size, round, r, bad = 0;
     for (round = 0; round < rounds && !bad; round++) {
-        int color[ORACLE_RANKS], key[ORACLE_RANKS], size = 0, rank = 0;
+        int color[ORACLE_RANKS] = {0}, key[ORACLE_RANKS] = {0}, size = 0, rank = 0;
         dpar_comm *part = NULL, *inner = NULL;
         for (r = 0; r < n; r++) {
             color[r] = (int)oracle_below(&seed, 4) - 1;
