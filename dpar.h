@@ -3365,8 +3365,7 @@ DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
  * extents, from different ranks, are reduced at once: F16 and BF16 add in f32 and round once. The
  * result depends neither on the way of moving nor on who comes first. */
 
-/* ---- one box ----------------------------------------------------------------------------------
- */
+/* ---- one box --------------------------------------------------------------------------------- */
 
 /* Copies the box of a send (`extent` elements from mine[]) out of array[shape] into message[], in
  * C order. Arrays are aligned to the type; they do not overlap. E_ARG or E_RANGE with a sentence:
@@ -3380,8 +3379,7 @@ DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape,
 DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,
                                      int32_t type, const void *message, dpar_why *why);
 
-/* ---- lists ------------------------------------------------------------------------------------
- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 /* How messages travel. */
 enum {
@@ -3412,7 +3410,7 @@ typedef struct dpar_move_options {
  * ranks: E_MISMATCH when they differ. E_ARG as dpar_redistribute_check, when a mesh has ranks that
  * c has not, and where in and out overlap; E_ROOM when scratch is too small; E_MEMORY when there is
  * none: then all ranks return that status and nothing was moved. Else errors of the communicator.
- * Each rank walks its transfers two times and keeps 88 bytes for each while it runs. */
+ * Each rank walks its transfers two times and keeps 96 bytes for each while it runs. */
 DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from,
                                            const dpar_layout *to, const void *in, void *out,
                                            int32_t type, const dpar_move_options *options,
@@ -28969,12 +28967,13 @@ static dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
         while (waitpid(l->seat[r].pid, NULL, 0) < 0 && errno == EINTR) {
         }
     }
-    if (why != NULL) {
-        dpari_say(DPAR_E_SYSTEM, why, "rank # of # could not be forked: ", started, l->n, 0, 0);
-        dpar_text_init(&t, why->text, sizeof why->text);
-        t.used = dpari_length(why->text);
-        dpari_os_error(&t, number);
-    }
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpar_text_put(&t, "rank ");
+    dpar_text_int(&t, started);
+    dpar_text_put(&t, " of ");
+    dpar_text_int(&t, l->n);
+    dpar_text_put(&t, " could not be forked: ");
+    dpari_os_error(&t, number);
     return DPAR_E_SYSTEM;
 }
 
@@ -29305,8 +29304,7 @@ typedef struct dpari_move_totals {
     int32_t apart; /* and not right behind a part of the same box */
 } dpari_move_totals;
 
-/* ---- boxes: copying between two arrays ---------------------------------------------------------
- */
+/* ---- boxes: copying between two arrays ------------------------------------------------------- */
 
 /* Loops over runs of `unit` bytes; steps in bytes. */
 typedef struct dpari_move_box {
@@ -29358,7 +29356,9 @@ static void dpari_box_row(unsigned char *to, int64_t to_step, const unsigned cha
     case 2: DPARI_MOVE_UNITS(2);
     case 4: DPARI_MOVE_UNITS(4);
     case 8: DPARI_MOVE_UNITS(8);
+    case 12: DPARI_MOVE_UNITS(12);
     case 16: DPARI_MOVE_UNITS(16);
+    case 24: DPARI_MOVE_UNITS(24);
     case 32: DPARI_MOVE_UNITS(32);
     default: break;
     }
@@ -29369,7 +29369,9 @@ static void dpari_box_row(unsigned char *to, int64_t to_step, const unsigned cha
         for (k = 0; k + 8 <= unit; k += 8) {
             memcpy(to + i * to_step + k, from + i * from_step + k, 8);
         }
-        memcpy(to + i * to_step + unit - 8, from + i * from_step + unit - 8, 8);
+        if (k < unit) {
+            memcpy(to + i * to_step + unit - 8, from + i * from_step + unit - 8, 8);
+        }
     }
 }
 
@@ -29398,8 +29400,7 @@ static void dpari_box_copy(const dpari_move_box *b, unsigned char *to, const uns
     } while (d >= 0);
 }
 
-/* ---- parts of a box: elements [begin, end) of its message ---------------------------------------
- */
+/* ---- parts of a box: elements [begin, end) of its message ------------------------------------ */
 
 static int64_t dpari_item_step(const dpari_move_array *a, const dpari_move_item *it, int32_t d)
 {
@@ -29563,8 +29564,7 @@ static void dpari_item_copy(const dpari_move_array *to, const dpari_move_item *t
     dpari_box_copy(&b, to->to + there->at * to->bytes, from->from + here->at * to->bytes);
 }
 
-/* ---- what users say ----------------------------------------------------------------------------
- */
+/* ---- what users say -------------------------------------------------------------------------- */
 
 /* Steps of an array; *elements it holds (may be NULL). */
 static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int64_t *shape,
@@ -29705,8 +29705,7 @@ DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shap
     return DPAR_OK;
 }
 
-/* ---- counting a list ---------------------------------------------------------------------------
- */
+/* ---- counting a list ------------------------------------------------------------------------- */
 
 static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, dpar_why *why)
 {
@@ -29765,8 +29764,7 @@ static dpar_status dpari_source_total(dpari_move_source *s, int32_t direction,
     return st;
 }
 
-/* ---- scratch -----------------------------------------------------------------------------------
- */
+/* ---- scratch --------------------------------------------------------------------------------- */
 
 /* a += n * each, rounded up to lines; 0 when that is more than 2^62. */
 static int dpari_scratch_add(int64_t *a, int64_t n, int64_t each)
@@ -29812,8 +29810,7 @@ static void *dpari_carve(dpari_move *m, int64_t n, int64_t each)
     return at;
 }
 
-/* ---- lists into streams ------------------------------------------------------------------------
- */
+/* ---- lists into streams ---------------------------------------------------------------------- */
 
 /* The next message of a stream: pieces of a large box, or small boxes together. Both ends cut
  * alike, because nothing but the extents decides. */
@@ -29927,8 +29924,7 @@ static void dpari_side_build(dpari_move *m, dpari_move_side *side, dpari_move_so
     dpari_side_cut(m, side);
 }
 
-/* ---- receiving in order ------------------------------------------------------------------------
- */
+/* ---- receiving in order ---------------------------------------------------------------------- */
 
 /* Is item i a part of the same box as the one before it? */
 static int dpari_item_continues(const dpari_move_side *in, int64_t i)
@@ -29970,7 +29966,7 @@ static int64_t dpari_group_ready(const dpari_move *m, const dpari_move_item *lea
     int64_t n = m->in.item[begin].volume - done, i;
     for (i = begin; i < end; i++) {
         const dpari_move_stream *s = &m->in.stream[m->in.item[i].stream];
-        if (!s->loaded || s->take != i || s->take_offset != done) {
+        if (!s->loaded) { /* loaded: this part is the next one of its stream */
             return 0;
         }
         n = dpari_least(n, s->m_count - s->take_at);
@@ -30137,8 +30133,7 @@ static int64_t dpari_move_plan(dpari_move *m)
     return round - 1;
 }
 
-/* ---- moving ------------------------------------------------------------------------------------
- */
+/* ---- moving ---------------------------------------------------------------------------------- */
 
 /* The communicator's own sentence. */
 static dpar_status dpari_move_failed(const dpari_move *m, dpar_status st, dpar_why *why)
@@ -30395,8 +30390,7 @@ static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpa
     m->count = m->collective ? (int64_t *)dpari_carve(m, m->c->size, 32) : NULL;
 }
 
-/* ---- what both forms begin with ----------------------------------------------------------------
- */
+/* ---- what both forms begin with -------------------------------------------------------------- */
 
 static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
                                    const dpar_move_options *o, dpar_why *why)
@@ -30454,8 +30448,7 @@ static int dpari_memory_overlaps(const void *a, int64_t a_bytes, const void *b, 
     return x < y + (uintptr_t)b_bytes && y < x + (uintptr_t)a_bytes;
 }
 
-/* ---- lists -------------------------------------------------------------------------------------
- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t, int64_t n,
                                     const int64_t *shape, int32_t dims, dpar_why *why)
@@ -30615,8 +30608,7 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends
     return st;
 }
 
-/* ---- layouts -----------------------------------------------------------------------------------
- */
+/* ---- layouts --------------------------------------------------------------------------------- */
 
 static uint64_t dpari_hash(uint64_t h, int64_t v)
 {
@@ -30708,7 +30700,7 @@ static dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm
         st = dpari_source_total(&r->source, DPAR_SENDS, &r->out[k], why);
         st = st == DPAR_OK ? dpari_source_total(&r->source, DPAR_RECEIVES, &r->in[k], why) : st;
         bytes = st == DPAR_OK ? dpari_scratch_bytes(&r->move, &r->out[k], &r->in[k]) : 0;
-        r->bytes = k == 0 || bytes < 0 ? bytes : dpari_most(r->bytes, bytes);
+        r->bytes = k == 0 ? bytes : r->bytes < 0 || bytes < 0 ? -1 : dpari_most(r->bytes, bytes);
     }
     if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpar_type_reduces(type)) {
         const char *name = dpar_type_name(type);
@@ -33873,7 +33865,8 @@ DPARI_API dpar_status dpari_coll_advance(dpari_shm *s, dpar_work *k)
  *     RTS    envelope of a large message. Once it is matched the receiver copies from the sender's
  *            registered memory, or from its process, and answers FIN;
  *            or it answers CTS: with a ref to its own registered memory, into which the sender
- *            copies, then PUT; or without, for DATA.
+ *            copies, then PUT; or without, for DATA. Where both memories are registered and the
+ *            sender waits, each copies a half: CTS, both copy, PUT and FIN.
  *     DATA   a piece: in the block, or in the cell; bytes: where in the message, tag: how many
  *
  * CTS and FIN go the other way, in the channel of that pair. An id is the sender's number of the
@@ -34006,7 +33999,7 @@ static dpari_p2p *dpari_p2p_of(const dpari_world *w)
     return (dpari_p2p *)w->p2p;
 }
 
-static dpar_status dpari_p2p_open(dpari_world *w)
+DPARI_API dpar_status dpari_p2p_open(dpari_world *w)
 {
     int64_t bytes = (int64_t)sizeof(dpari_p2p) + (w->size - 1) * (int64_t)sizeof(dpari_p2p_link);
     dpari_p2p *p = (dpari_p2p *)dpari_os_pages(bytes);
@@ -34020,7 +34013,7 @@ static dpar_status dpari_p2p_open(dpari_world *w)
     return DPAR_OK;
 }
 
-static void dpari_p2p_close(dpari_world *w)
+DPARI_API void dpari_p2p_close(dpari_world *w)
 {
     dpari_p2p *p = dpari_p2p_of(w);
     if (!p) {
@@ -34512,6 +34505,7 @@ static void dpari_p2p_meet_large(dpari_world *w, int32_t peer, dpar_work *k,
     dpari_p2p *p = dpari_p2p_of(w);
     int64_t mine = head->bytes; /* what this rank copies */
     uint64_t ref;
+    int told;
     if (!dpari_p2p_fits(k, head)) {
         dpari_p2p_mismatch(p, k, head);
         return;
@@ -34530,10 +34524,9 @@ static void dpari_p2p_meet_large(dpari_world *w, int32_t peer, dpar_work *k,
         dpari_p2p_ask(w, peer, k, head->id, ref, 0);
         return;
     }
+    told = dpari_p2p_answer(w, peer, DPARI_P2P_IS_FIN, head->id, &none);
     if (mine == head->bytes) {
-        dpari_p2p_finish(
-            p, k,
-            dpari_p2p_answer(w, peer, DPARI_P2P_IS_FIN, head->id, &none) ? DPAR_OK : DPAR_E_MEMORY);
+        dpari_p2p_finish(p, k, told ? DPAR_OK : DPAR_E_MEMORY);
     }
 }
 
@@ -34611,8 +34604,13 @@ static void dpari_p2p_take_cts(dpari_world *w, int32_t peer, uint32_t id,
         dpari_p2p_copy_large(w, (char *)dpari_at(w, where->ref) + where->begin,
                              (const char *)k->call.in + where->begin,
                              k->state[DPARI_P2P_BYTES] - where->begin);
-        dpari_p2p_finish(
-            p, k, dpari_p2p_answer(w, peer, DPARI_P2P_IS_PUT, id, &none) ? DPAR_OK : DPAR_E_MEMORY);
+        if (!dpari_p2p_answer(w, peer, DPARI_P2P_IS_PUT, id, &none)) {
+            dpari_p2p_finish(p, k, DPAR_E_MEMORY);
+        } else if (where->begin > 0) {
+            dpari_p2p_append(&link->waiting, k); /* until the receiver has copied its part: FIN */
+        } else {
+            dpari_p2p_finish(p, k, DPAR_OK);
+        }
         return;
     }
     k->phase = DPARI_P2P_SENDING;
@@ -34748,7 +34746,7 @@ static int dpari_p2p_recv_early(dpari_world *w, int32_t peer, uint32_t comm, dpa
     return 0;
 }
 
-static dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_work *k)
+DPARI_API dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_work *k)
 {
     dpari_world *w = s->world;
     dpari_p2p *p = dpari_p2p_of(w);
@@ -34785,7 +34783,7 @@ static void dpari_p2p_poll(dpari_world *w, int32_t peer)
     dpari_p2p_pump(w, link, peer);
 }
 
-static void dpari_p2p_progress(dpari_world *w)
+DPARI_API void dpari_p2p_progress(dpari_world *w)
 {
     for (int32_t i = 0; i < w->size; i++) {
         if (i != w->me) {
@@ -34794,7 +34792,7 @@ static void dpari_p2p_progress(dpari_world *w)
     }
 }
 
-static dpar_status dpari_p2p_advance(dpari_shm *s, dpar_work *k)
+DPARI_API dpar_status dpari_p2p_advance(dpari_shm *s, dpar_work *k)
 {
     dpari_world *w = s->world;
     dpari_p2p *p = dpari_p2p_of(w);
@@ -34834,7 +34832,7 @@ static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const
     return n;
 }
 
-static int32_t dpari_p2p_forget(dpari_shm *s)
+DPARI_API int32_t dpari_p2p_forget(dpari_shm *s)
 {
     dpari_world *w = s->world;
     dpari_p2p *p = dpari_p2p_of(w);
@@ -36863,28 +36861,77 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
     return status;
 }
 
-/* Tells every guest how it ended; nobody new is let in. */
-static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
+/* Tells a guest how it ended; it has said who it is. */
+static void dpari_host_tell(dpari_host *h, int32_t i, dpar_status status, const dpar_why *why)
 {
     dpari_hello mine;
-    int32_t i;
-    if (h->poll[0].fd >= 0) {
-        close(h->poll[0].fd);
-        if (h->named) {
-            unlink(h->name.sun_path);
-        }
-    }
     dpari_meet_greet(h->job, &mine);
     mine.kind = status == DPAR_OK ? DPARI_GO : DPARI_REFUSED;
     mine.status = status;
+    mine.nonce = h->guest[i].in.nonce;
     dpari_copy_text(mine.text, sizeof mine.text, status != DPAR_OK ? why->text : "",
                     sizeof mine.text);
-    for (i = 0; i < h->guests; i++) {
-        if (h->poll[1 + i].fd >= 0) {
-            mine.nonce = h->guest[i].in.nonce;
-            dpari_meet_send(h->poll[1 + i].fd, &mine, -1);
-            close(h->poll[1 + i].fd);
+    dpari_meet_send(h->poll[1 + i].fd, &mine, -1);
+    dpari_host_drop(h, i);
+}
+
+/* A job that cannot start: ranks that come a little later learn why as well. */
+static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why *why, int32_t told)
+{
+    const double end = dpari_leastf(h->deadline, dpari_os_now() + 1.0);
+    int32_t i;
+    while (told < h->job->size - 1 && h->poll[0].fd >= 0 && dpari_os_now() < end) {
+        if (poll(h->poll, (nfds_t)h->guests + 1, dpari_meet_milliseconds(0.05)) <= 0) {
+            continue;
         }
+        for (i = 0; i < h->guests; i++) {
+            dpari_guest *g = &h->guest[i];
+            int passed = -1, whole;
+            if (h->poll[1 + i].fd < 0 || h->poll[1 + i].revents == 0) {
+                continue;
+            }
+            whole = dpari_meet_read(h->poll[1 + i].fd, &g->in, &g->got, &passed);
+            if (passed >= 0) {
+                close(passed);
+            }
+            if (whole > 0) {
+                told++;
+                dpari_host_tell(h, i, status, why);
+            } else if (whole < 0) {
+                dpari_host_drop(h, i);
+            }
+        }
+        if (h->poll[0].revents != 0) {
+            dpari_host_accept(h);
+        }
+    }
+}
+
+/* Tells all how it ended, and listens no more. */
+static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
+{
+    int32_t i, told = 0;
+    int listener = h->poll[0].fd;
+    if (status == DPAR_OK || status == DPAR_E_TIMEOUT) {
+        h->poll[0].fd = -1;
+        if (listener >= 0) {
+            close(listener);
+        }
+    }
+    for (i = 0; i < h->guests; i++) {
+        if (h->poll[1 + i].fd >= 0 && h->guest[i].in.magic != 0) {
+            told++;
+            dpari_host_tell(h, i, status, why);
+        }
+    }
+    dpari_host_linger(h, status, why, told);
+    for (i = 0; i <= h->guests; i++) {
+        if (h->poll[i].fd >= 0) {
+            close(h->poll[i].fd);
+        }
+    }
+    if (h->named && listener >= 0) {
+        unlink(h->name.sun_path);
     }
 }
 
@@ -36987,13 +37034,12 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     mine->status = status;
     dpari_copy_text(mine->text, sizeof mine->text, status != DPAR_OK ? said.text : "",
                     sizeof mine->text);
-    got = dpari_meet_send(fd, mine, -1) ? 1 : -1;
+    dpari_meet_send(fd, mine, -1); /* where it fails, rank 0 may have said why before it ended */
     if (status != DPAR_OK) {
         return dpari_say_word(status, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
     }
-    if (got > 0) { /* rank 0 counts the time; its sentence is the better one */
-        got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
-    }
+    /* rank 0 counts the time; its sentence is the better one */
+    got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
     if (none >= 0) {
         close(none);
     }
@@ -37082,7 +37128,8 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     dpar_text_put(&t, " of ");
     dpar_text_put(&t, dpar_launcher_name(job->launcher));
     dpar_text_put(&t, ")");
-    dpar_text_put(&t, strangers > 0 ? "; something else listens in its place" : "");
+    dpar_text_put(&t,
+                  strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
     return DPAR_E_TIMEOUT;
 }
 

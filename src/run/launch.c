@@ -280,12 +280,13 @@ static dpar_status dpari_launch_fork(dpari_launch *l, dpar_why *why)
         while (waitpid(l->seat[r].pid, NULL, 0) < 0 && errno == EINTR) {
         }
     }
-    if (why != NULL) {
-        dpari_say(DPAR_E_SYSTEM, why, "rank # of # could not be forked: ", started, l->n, 0, 0);
-        dpar_text_init(&t, why->text, sizeof why->text);
-        t.used = dpari_length(why->text);
-        dpari_os_error(&t, number);
-    }
+    dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
+    dpar_text_put(&t, "rank ");
+    dpar_text_int(&t, started);
+    dpar_text_put(&t, " of ");
+    dpar_text_int(&t, l->n);
+    dpar_text_put(&t, " could not be forked: ");
+    dpari_os_error(&t, number);
     return DPAR_E_SYSTEM;
 }
 

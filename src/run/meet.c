@@ -462,28 +462,77 @@ static dpar_status dpari_host_wait(dpari_host *h, dpar_why *why)
     return status;
 }
 
-/* Tells every guest how it ended; nobody new is let in. */
-static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
+/* Tells a guest how it ended; it has said who it is. */
+static void dpari_host_tell(dpari_host *h, int32_t i, dpar_status status, const dpar_why *why)
 {
     dpari_hello mine;
-    int32_t i;
-    if (h->poll[0].fd >= 0) {
-        close(h->poll[0].fd);
-        if (h->named) {
-            unlink(h->name.sun_path);
-        }
-    }
     dpari_meet_greet(h->job, &mine);
     mine.kind = status == DPAR_OK ? DPARI_GO : DPARI_REFUSED;
     mine.status = status;
+    mine.nonce = h->guest[i].in.nonce;
     dpari_copy_text(mine.text, sizeof mine.text, status != DPAR_OK ? why->text : "",
                     sizeof mine.text);
-    for (i = 0; i < h->guests; i++) {
-        if (h->poll[1 + i].fd >= 0) {
-            mine.nonce = h->guest[i].in.nonce;
-            dpari_meet_send(h->poll[1 + i].fd, &mine, -1);
-            close(h->poll[1 + i].fd);
+    dpari_meet_send(h->poll[1 + i].fd, &mine, -1);
+    dpari_host_drop(h, i);
+}
+
+/* A job that cannot start: ranks that come a little later learn why as well. */
+static void dpari_host_linger(dpari_host *h, dpar_status status, const dpar_why *why, int32_t told)
+{
+    const double end = dpari_leastf(h->deadline, dpari_os_now() + 1.0);
+    int32_t i;
+    while (told < h->job->size - 1 && h->poll[0].fd >= 0 && dpari_os_now() < end) {
+        if (poll(h->poll, (nfds_t)h->guests + 1, dpari_meet_milliseconds(0.05)) <= 0) {
+            continue;
         }
+        for (i = 0; i < h->guests; i++) {
+            dpari_guest *g = &h->guest[i];
+            int passed = -1, whole;
+            if (h->poll[1 + i].fd < 0 || h->poll[1 + i].revents == 0) {
+                continue;
+            }
+            whole = dpari_meet_read(h->poll[1 + i].fd, &g->in, &g->got, &passed);
+            if (passed >= 0) {
+                close(passed);
+            }
+            if (whole > 0) {
+                told++;
+                dpari_host_tell(h, i, status, why);
+            } else if (whole < 0) {
+                dpari_host_drop(h, i);
+            }
+        }
+        if (h->poll[0].revents != 0) {
+            dpari_host_accept(h);
+        }
+    }
+}
+
+/* Tells all how it ended, and listens no more. */
+static void dpari_host_end(dpari_host *h, dpar_status status, const dpar_why *why)
+{
+    int32_t i, told = 0;
+    int listener = h->poll[0].fd;
+    if (status == DPAR_OK || status == DPAR_E_TIMEOUT) {
+        h->poll[0].fd = -1;
+        if (listener >= 0) {
+            close(listener);
+        }
+    }
+    for (i = 0; i < h->guests; i++) {
+        if (h->poll[1 + i].fd >= 0 && h->guest[i].in.magic != 0) {
+            told++;
+            dpari_host_tell(h, i, status, why);
+        }
+    }
+    dpari_host_linger(h, status, why, told);
+    for (i = 0; i <= h->guests; i++) {
+        if (h->poll[i].fd >= 0) {
+            close(h->poll[i].fd);
+        }
+    }
+    if (h->named && listener >= 0) {
+        unlink(h->name.sun_path);
     }
 }
 
@@ -586,13 +635,12 @@ static dpar_status dpari_meet_map(int fd, int passed, dpari_hello *mine, double 
     mine->status = status;
     dpari_copy_text(mine->text, sizeof mine->text, status != DPAR_OK ? said.text : "",
                     sizeof mine->text);
-    got = dpari_meet_send(fd, mine, -1) ? 1 : -1;
+    dpari_meet_send(fd, mine, -1); /* where it fails, rank 0 may have said why before it ended */
     if (status != DPAR_OK) {
         return dpari_say_word(status, why, "@", said.text, sizeof said.text, 0, 0, 0, 0);
     }
-    if (got > 0) { /* rank 0 counts the time; its sentence is the better one */
-        got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
-    }
+    /* rank 0 counts the time; its sentence is the better one */
+    got = dpari_meet_receive(fd, &answer, &none, deadline + 5.0);
     if (none >= 0) {
         close(none);
     }
@@ -681,7 +729,8 @@ static dpar_status dpari_meet_guest(const dpar_start *job, int32_t named, double
     dpar_text_put(&t, " of ");
     dpar_text_put(&t, dpar_launcher_name(job->launcher));
     dpar_text_put(&t, ")");
-    dpar_text_put(&t, strangers > 0 ? "; something else listens in its place" : "");
+    dpar_text_put(&t,
+                  strangers > 0 ? "; another process sat at its socket, or it ended there" : "");
     return DPAR_E_TIMEOUT;
 }
 

@@ -87,8 +87,7 @@ typedef struct dpari_move_totals {
     int32_t apart; /* and not right behind a part of the same box */
 } dpari_move_totals;
 
-/* ---- boxes: copying between two arrays ---------------------------------------------------------
- */
+/* ---- boxes: copying between two arrays ------------------------------------------------------- */
 
 /* Loops over runs of `unit` bytes; steps in bytes. */
 typedef struct dpari_move_box {
@@ -140,7 +139,9 @@ static void dpari_box_row(unsigned char *to, int64_t to_step, const unsigned cha
     case 2: DPARI_MOVE_UNITS(2);
     case 4: DPARI_MOVE_UNITS(4);
     case 8: DPARI_MOVE_UNITS(8);
+    case 12: DPARI_MOVE_UNITS(12);
     case 16: DPARI_MOVE_UNITS(16);
+    case 24: DPARI_MOVE_UNITS(24);
     case 32: DPARI_MOVE_UNITS(32);
     default: break;
     }
@@ -151,7 +152,9 @@ static void dpari_box_row(unsigned char *to, int64_t to_step, const unsigned cha
         for (k = 0; k + 8 <= unit; k += 8) {
             memcpy(to + i * to_step + k, from + i * from_step + k, 8);
         }
-        memcpy(to + i * to_step + unit - 8, from + i * from_step + unit - 8, 8);
+        if (k < unit) {
+            memcpy(to + i * to_step + unit - 8, from + i * from_step + unit - 8, 8);
+        }
     }
 }
 
@@ -180,8 +183,7 @@ static void dpari_box_copy(const dpari_move_box *b, unsigned char *to, const uns
     } while (d >= 0);
 }
 
-/* ---- parts of a box: elements [begin, end) of its message ---------------------------------------
- */
+/* ---- parts of a box: elements [begin, end) of its message ------------------------------------ */
 
 static int64_t dpari_item_step(const dpari_move_array *a, const dpari_move_item *it, int32_t d)
 {
@@ -345,8 +347,7 @@ static void dpari_item_copy(const dpari_move_array *to, const dpari_move_item *t
     dpari_box_copy(&b, to->to + there->at * to->bytes, from->from + here->at * to->bytes);
 }
 
-/* ---- what users say ----------------------------------------------------------------------------
- */
+/* ---- what users say -------------------------------------------------------------------------- */
 
 /* Steps of an array; *elements it holds (may be NULL). */
 static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int64_t *shape,
@@ -487,8 +488,7 @@ DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shap
     return DPAR_OK;
 }
 
-/* ---- counting a list ---------------------------------------------------------------------------
- */
+/* ---- counting a list ------------------------------------------------------------------------- */
 
 static dpar_status dpari_source_begin(dpari_move_source *s, int32_t direction, dpar_why *why)
 {
@@ -547,8 +547,7 @@ static dpar_status dpari_source_total(dpari_move_source *s, int32_t direction,
     return st;
 }
 
-/* ---- scratch -----------------------------------------------------------------------------------
- */
+/* ---- scratch --------------------------------------------------------------------------------- */
 
 /* a += n * each, rounded up to lines; 0 when that is more than 2^62. */
 static int dpari_scratch_add(int64_t *a, int64_t n, int64_t each)
@@ -594,8 +593,7 @@ static void *dpari_carve(dpari_move *m, int64_t n, int64_t each)
     return at;
 }
 
-/* ---- lists into streams ------------------------------------------------------------------------
- */
+/* ---- lists into streams ---------------------------------------------------------------------- */
 
 /* The next message of a stream: pieces of a large box, or small boxes together. Both ends cut
  * alike, because nothing but the extents decides. */
@@ -709,8 +707,7 @@ static void dpari_side_build(dpari_move *m, dpari_move_side *side, dpari_move_so
     dpari_side_cut(m, side);
 }
 
-/* ---- receiving in order ------------------------------------------------------------------------
- */
+/* ---- receiving in order ---------------------------------------------------------------------- */
 
 /* Is item i a part of the same box as the one before it? */
 static int dpari_item_continues(const dpari_move_side *in, int64_t i)
@@ -752,7 +749,7 @@ static int64_t dpari_group_ready(const dpari_move *m, const dpari_move_item *lea
     int64_t n = m->in.item[begin].volume - done, i;
     for (i = begin; i < end; i++) {
         const dpari_move_stream *s = &m->in.stream[m->in.item[i].stream];
-        if (!s->loaded || s->take != i || s->take_offset != done) {
+        if (!s->loaded) { /* loaded: this part is the next one of its stream */
             return 0;
         }
         n = dpari_least(n, s->m_count - s->take_at);
@@ -919,8 +916,7 @@ static int64_t dpari_move_plan(dpari_move *m)
     return round - 1;
 }
 
-/* ---- moving ------------------------------------------------------------------------------------
- */
+/* ---- moving ---------------------------------------------------------------------------------- */
 
 /* The communicator's own sentence. */
 static dpar_status dpari_move_failed(const dpari_move *m, dpar_status st, dpar_why *why)
@@ -1177,8 +1173,7 @@ static void dpari_move_build(dpari_move *m, dpari_move_source *source, const dpa
     m->count = m->collective ? (int64_t *)dpari_carve(m, m->c->size, 32) : NULL;
 }
 
-/* ---- what both forms begin with ----------------------------------------------------------------
- */
+/* ---- what both forms begin with -------------------------------------------------------------- */
 
 static dpar_status dpari_move_init(dpari_move *m, dpar_comm *c, int32_t type,
                                    const dpar_move_options *o, dpar_why *why)
@@ -1236,8 +1231,7 @@ static int dpari_memory_overlaps(const void *a, int64_t a_bytes, const void *b, 
     return x < y + (uintptr_t)b_bytes && y < x + (uintptr_t)a_bytes;
 }
 
-/* ---- lists -------------------------------------------------------------------------------------
- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t, int64_t n,
                                     const int64_t *shape, int32_t dims, dpar_why *why)
@@ -1397,8 +1391,7 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends
     return st;
 }
 
-/* ---- layouts -----------------------------------------------------------------------------------
- */
+/* ---- layouts --------------------------------------------------------------------------------- */
 
 static uint64_t dpari_hash(uint64_t h, int64_t v)
 {
@@ -1490,7 +1483,7 @@ static dpar_status dpari_redistribution_count(dpari_redistribution *r, dpar_comm
         st = dpari_source_total(&r->source, DPAR_SENDS, &r->out[k], why);
         st = st == DPAR_OK ? dpari_source_total(&r->source, DPAR_RECEIVES, &r->in[k], why) : st;
         bytes = st == DPAR_OK ? dpari_scratch_bytes(&r->move, &r->out[k], &r->in[k]) : 0;
-        r->bytes = k == 0 || bytes < 0 ? bytes : dpari_most(r->bytes, bytes);
+        r->bytes = k == 0 ? bytes : r->bytes < 0 || bytes < 0 ? -1 : dpari_most(r->bytes, bytes);
     }
     if (st == DPAR_OK && (r->out[0].ops || r->in[0].ops) && !dpar_type_reduces(type)) {
         const char *name = dpar_type_name(type);

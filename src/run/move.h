@@ -19,8 +19,7 @@
 #include "../index/redistribute.h"
 #include "comm.h"
 
-/* ---- one box ----------------------------------------------------------------------------------
- */
+/* ---- one box --------------------------------------------------------------------------------- */
 
 /* Copies the box of a send (`extent` elements from mine[]) out of array[shape] into message[], in
  * C order. Arrays are aligned to the type; they do not overlap. E_ARG or E_RANGE with a sentence:
@@ -34,8 +33,7 @@ DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape,
 DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,
                                      int32_t type, const void *message, dpar_why *why);
 
-/* ---- lists ------------------------------------------------------------------------------------
- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 /* How messages travel. */
 enum {
@@ -66,7 +64,7 @@ typedef struct dpar_move_options {
  * ranks: E_MISMATCH when they differ. E_ARG as dpar_redistribute_check, when a mesh has ranks that
  * c has not, and where in and out overlap; E_ROOM when scratch is too small; E_MEMORY when there is
  * none: then all ranks return that status and nothing was moved. Else errors of the communicator.
- * Each rank walks its transfers two times and keeps 88 bytes for each while it runs. */
+ * Each rank walks its transfers two times and keeps 96 bytes for each while it runs. */
 DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from,
                                            const dpar_layout *to, const void *in, void *out,
                                            int32_t type, const dpar_move_options *options,

@@ -18,7 +18,8 @@
  *     RTS    envelope of a large message. Once it is matched the receiver copies from the sender's
  *            registered memory, or from its process, and answers FIN;
  *            or it answers CTS: with a ref to its own registered memory, into which the sender
- *            copies, then PUT; or without, for DATA.
+ *            copies, then PUT; or without, for DATA. Where both memories are registered and the
+ *            sender waits, each copies a half: CTS, both copy, PUT and FIN.
  *     DATA   a piece: in the block, or in the cell; bytes: where in the message, tag: how many
  *
  * CTS and FIN go the other way, in the channel of that pair. An id is the sender's number of the
@@ -151,7 +152,7 @@ static dpari_p2p *dpari_p2p_of(const dpari_world *w)
     return (dpari_p2p *)w->p2p;
 }
 
-static dpar_status dpari_p2p_open(dpari_world *w)
+DPARI_API dpar_status dpari_p2p_open(dpari_world *w)
 {
     int64_t bytes = (int64_t)sizeof(dpari_p2p) + (w->size - 1) * (int64_t)sizeof(dpari_p2p_link);
     dpari_p2p *p = (dpari_p2p *)dpari_os_pages(bytes);
@@ -165,7 +166,7 @@ static dpar_status dpari_p2p_open(dpari_world *w)
     return DPAR_OK;
 }
 
-static void dpari_p2p_close(dpari_world *w)
+DPARI_API void dpari_p2p_close(dpari_world *w)
 {
     dpari_p2p *p = dpari_p2p_of(w);
     if (!p) {
@@ -657,6 +658,7 @@ static void dpari_p2p_meet_large(dpari_world *w, int32_t peer, dpar_work *k,
     dpari_p2p *p = dpari_p2p_of(w);
     int64_t mine = head->bytes; /* what this rank copies */
     uint64_t ref;
+    int told;
     if (!dpari_p2p_fits(k, head)) {
         dpari_p2p_mismatch(p, k, head);
         return;
@@ -675,10 +677,9 @@ static void dpari_p2p_meet_large(dpari_world *w, int32_t peer, dpar_work *k,
         dpari_p2p_ask(w, peer, k, head->id, ref, 0);
         return;
     }
+    told = dpari_p2p_answer(w, peer, DPARI_P2P_IS_FIN, head->id, &none);
     if (mine == head->bytes) {
-        dpari_p2p_finish(
-            p, k,
-            dpari_p2p_answer(w, peer, DPARI_P2P_IS_FIN, head->id, &none) ? DPAR_OK : DPAR_E_MEMORY);
+        dpari_p2p_finish(p, k, told ? DPAR_OK : DPAR_E_MEMORY);
     }
 }
 
@@ -756,8 +757,13 @@ static void dpari_p2p_take_cts(dpari_world *w, int32_t peer, uint32_t id,
         dpari_p2p_copy_large(w, (char *)dpari_at(w, where->ref) + where->begin,
                              (const char *)k->call.in + where->begin,
                              k->state[DPARI_P2P_BYTES] - where->begin);
-        dpari_p2p_finish(
-            p, k, dpari_p2p_answer(w, peer, DPARI_P2P_IS_PUT, id, &none) ? DPAR_OK : DPAR_E_MEMORY);
+        if (!dpari_p2p_answer(w, peer, DPARI_P2P_IS_PUT, id, &none)) {
+            dpari_p2p_finish(p, k, DPAR_E_MEMORY);
+        } else if (where->begin > 0) {
+            dpari_p2p_append(&link->waiting, k); /* until the receiver has copied its part: FIN */
+        } else {
+            dpari_p2p_finish(p, k, DPAR_OK);
+        }
         return;
     }
     k->phase = DPARI_P2P_SENDING;
@@ -893,7 +899,7 @@ static int dpari_p2p_recv_early(dpari_world *w, int32_t peer, uint32_t comm, dpa
     return 0;
 }
 
-static dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_work *k)
+DPARI_API dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_work *k)
 {
     dpari_world *w = s->world;
     dpari_p2p *p = dpari_p2p_of(w);
@@ -930,7 +936,7 @@ static void dpari_p2p_poll(dpari_world *w, int32_t peer)
     dpari_p2p_pump(w, link, peer);
 }
 
-static void dpari_p2p_progress(dpari_world *w)
+DPARI_API void dpari_p2p_progress(dpari_world *w)
 {
     for (int32_t i = 0; i < w->size; i++) {
         if (i != w->me) {
@@ -939,7 +945,7 @@ static void dpari_p2p_progress(dpari_world *w)
     }
 }
 
-static dpar_status dpari_p2p_advance(dpari_shm *s, dpar_work *k)
+DPARI_API dpar_status dpari_p2p_advance(dpari_shm *s, dpar_work *k)
 {
     dpari_world *w = s->world;
     dpari_p2p *p = dpari_p2p_of(w);
@@ -979,7 +985,7 @@ static int32_t dpari_p2p_forget_works(dpari_p2p *p, dpari_p2p_works *list, const
     return n;
 }
 
-static int32_t dpari_p2p_forget(dpari_shm *s)
+DPARI_API int32_t dpari_p2p_forget(dpari_shm *s)
 {
     dpari_world *w = s->world;
     dpari_p2p *p = dpari_p2p_of(w);

@@ -16,8 +16,7 @@
 
 enum { MOST = 1 << 14, GUARD = 64, DIMS = 6 };
 
-/* ---- random numbers, the same on all ranks ----------------------------------------------------
- */
+/* ---- random numbers, the same on all ranks --------------------------------------------------- */
 
 static uint32_t seed = 1;
 #ifdef TEST_THREADS
@@ -42,8 +41,7 @@ static uint32_t mixed(uint32_t h)
     return h ^ h >> 16;
 }
 
-/* ---- elements ----------------------------------------------------------------------------------
- */
+/* ---- elements -------------------------------------------------------------------------------- */
 
 /* x rounded to `bits` significant ones, to nearest even; nothing here is subnormal. */
 static double rounded(double x, int bits)
@@ -154,8 +152,7 @@ static double fold(int32_t type, int32_t op, int64_t g, int32_t n, int32_t k)
     return type == DPAR_BF16 ? rounded(x, 8) : type == DPAR_F16 ? rounded(x, 11) : x;
 }
 
-/* ---- arrays in shapes ---------------------------------------------------------------------------
- */
+/* ---- arrays in shapes ------------------------------------------------------------------------ */
 
 static int64_t at_of(int32_t dims, const int64_t *shape, const int64_t *index)
 {
@@ -236,8 +233,7 @@ static const int32_t all_types[] = {DPAR_F64, DPAR_F32, DPAR_TF32, DPAR_BF16, DP
                                     DPAR_I8,  DPAR_U8,  DPAR_I32,  DPAR_U32,  DPAR_I64, DPAR_U64};
 static const int32_t all_ops[] = {DPAR_SUM, DPAR_AVG, DPAR_PRODUCT, DPAR_MAX, DPAR_MIN};
 
-/* ---- one box ------------------------------------------------------------------------------------
- */
+/* ---- one box --------------------------------------------------------------------------------- */
 
 static void random_box(dpar_transfer *t, int64_t *shape, int32_t dims, int most)
 {
@@ -365,8 +361,7 @@ static void test_box_errors(void)
     CHECK_INT(dpar_box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
 }
 
-/* ---- redistributions ----------------------------------------------------------------------------
- */
+/* ---- redistributions ------------------------------------------------------------------------- */
 
 static const char *const names[] = {"a", "b", "c", "d"};
 
@@ -595,8 +590,63 @@ static void test_redistributions(dpar_comm *c, int rounds)
     CHECK(done > rounds / 3 && (rounds < 100 || summed > rounds / 20));
 }
 
-/* ---- lists, replayed ----------------------------------------------------------------------------
- */
+/* Do the shares of replicas cut some sum's parts differently? */
+static int falls_apart(const dpar_layout *from, const dpar_layout *to)
+{
+    dpar_transfers w;
+    dpar_transfer t, before;
+    int32_t r;
+    int found = 0;
+    for (r = 0; r < to->mesh.offset + to->mesh.size; r++) {
+        CHECK_INT(dpar_transfers_begin(&w, from, to, r, DPAR_RECEIVES, 0, NULL), DPAR_OK);
+        memset(&before, 0, sizeof before);
+        while (dpar_transfers_next(&w, &t)) {
+            found |= t.op != DPAR_COPY && (memcmp(t.mine, before.mine, sizeof t.mine) != 0 ||
+                                           memcmp(t.extent, before.extent, sizeof t.extent) != 0);
+            before = t;
+        }
+    }
+    return found;
+}
+
+/* Partial sums with replicas that share the sending: 16-bit sums still round once, averages still
+ * divide by the number of parts. */
+static void test_shared_sums(dpar_comm *c)
+{
+    static const int32_t types[] = {DPAR_BF16, DPAR_F16, DPAR_F32, DPAR_I32};
+    int32_t copies, readers, k;
+    int apart = 0;
+    for (copies = 1; copies * 2 <= c->size; copies++) {
+        for (readers = 1; readers <= c->size; readers++) {
+            for (k = 0; k < 8; k++) {
+                const int32_t op = k < 2 || k > 5 ? DPAR_SUM : DPAR_AVG;
+                const int64_t extent[] = {13, 7};
+                int32_t size[2], one;
+                dpar_placement p[2], s = dpar_shard(k & 1);
+                dpar_move_options o;
+                dpar_mesh a, b;
+                dpar_layout from, to;
+                memset(&o, 0, sizeof o);
+                size[0] = c->size / copies;
+                size[1] = copies;
+                one = readers;
+                p[0] = dpar_partial(op);
+                p[1] = dpar_replicate();
+                o.how = k % 3;
+                CHECK_INT(dpar_mesh_init(&a, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+                CHECK_INT(dpar_mesh_init(&b, 1, names, &one, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
+                b.offset = c->size - readers;
+                CHECK_INT(dpar_layout_init(&from, &a, 2, extent, p, NULL, NULL), DPAR_OK);
+                CHECK_INT(dpar_layout_init(&to, &b, 2, extent, &s, NULL, NULL), DPAR_OK);
+                apart += falls_apart(&from, &to);
+                check_redistribution(c, &from, &to, types[k % 4], op, &o);
+            }
+        }
+    }
+    CHECK(c->size < 4 || apart > 0);
+}
+
+/* ---- lists, replayed ------------------------------------------------------------------------- */
 
 enum { LISTS = 2000 };
 
@@ -780,8 +830,7 @@ static void test_random_lists(dpar_comm *c, int rounds)
     }
 }
 
-/* ---- halos
- * --------------------------------------------------------------------------------------- */
+/* ---- halos ----------------------------------------------------------------------------------- */
 
 static int64_t list_halo(const dpar_halo *h, int32_t rank, int32_t direction, int32_t mode,
                          dpar_transfer *list)
@@ -904,8 +953,7 @@ static void test_halos(dpar_comm *c, int rounds)
     CHECK(rounds < 50 || folds > 0);
 }
 
-/* ---- errors
- * -------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static dpar_layout one_axis(int32_t ranks, int32_t offset, dpar_placement p)
 {
@@ -1044,16 +1092,16 @@ static void test_list_errors(dpar_comm *c)
               DPAR_OK);
 }
 
-/* ---- the programs of the ranks ------------------------------------------------------------------
- */
+/* ---- the programs of the ranks --------------------------------------------------------------- */
 
-static int rounds = 150;
+static int rounds = 40;
 
 static int everything(dpar_comm *c, void *arg)
 {
     (void)arg;
     test_list_errors(c);
     test_redistribute_errors(c);
+    test_shared_sums(c);
     test_redistributions(c, rounds);
     test_random_lists(c, rounds);
     test_halos(c, rounds);

@@ -318,6 +318,53 @@ static int storm(dpar_comm *c, void *arg)
     return bad;
 }
 
+/* Messages of two communicators do not mix, also when one comes before its receiver has the
+ * communicator; nor does one that is left behind in a closed one disturb the next. */
+static int groups(dpar_comm *c, void *arg)
+{
+    int bad = 0;
+    (void)arg;
+    for (int32_t round = 0; round < 20 && !bad; round++) {
+        dpar_comm *other = NULL;
+        dpar_work w[2] = {{0}, {0}};
+        int32_t sent[2] = {100 + round, 200 + round}, got[2] = {0, 0}, left = 7;
+        EXPECT(dpar_comm_dup(c, &other) == DPAR_OK);
+        if (bad || c->rank > 1) {
+            bad += bad ? 0 : dpar_comm_close(other) != DPAR_OK;
+            continue;
+        }
+        EXPECT(dpar_send(other, &sent[1], 1, DPAR_I32, 1 - c->rank, 5, &w[1]) == DPAR_OK);
+        EXPECT(dpar_send(other, &left, 1, DPAR_I32, 1 - c->rank, 6, NULL) == DPAR_OK);
+        EXPECT(dpar_send(c, &sent[0], 1, DPAR_I32, 1 - c->rank, 5, &w[0]) == DPAR_OK);
+        EXPECT(dpar_recv(c, &got[0], 1, DPAR_I32, 1 - c->rank, 5, NULL) == DPAR_OK);
+        EXPECT(dpar_recv(other, &got[1], 1, DPAR_I32, 1 - c->rank, 5, NULL) == DPAR_OK);
+        EXPECT(got[0] == 100 + round && got[1] == 200 + round);
+        EXPECT(dpar_wait_all(w, 2) == DPAR_OK);
+        EXPECT(dpar_comm_close(other) == DPAR_OK);
+    }
+    return bad;
+}
+
+/* Many blocking sends to ranks that are in a barrier: a wait of any kind takes them in. */
+static int before_barrier(dpar_comm *c, void *arg)
+{
+    unsigned char at[300];
+    int bad = 0;
+    (void)arg;
+    for (int32_t i = 0; i < 200 && c->rank == 0; i++) {
+        for (int32_t to = 1; to < c->size; to++) {
+            fill(at, 300, (uint32_t)i);
+            EXPECT(dpar_send(c, at, 300, DPAR_U8, to, 1, NULL) == DPAR_OK);
+        }
+    }
+    EXPECT(dpar_barrier(c, NULL) == DPAR_OK);
+    for (int32_t i = 0; i < 200 && c->rank > 0; i++) {
+        EXPECT(dpar_recv(c, at, 300, DPAR_U8, 0, 1, NULL) == DPAR_OK);
+        EXPECT(holds(at, 300, (uint32_t)i));
+    }
+    return bad;
+}
+
 /* Rank 0 sends what rank 1 does not expect; arg: how many elements. */
 static int mismatch(dpar_comm *c, void *arg)
 {
@@ -405,6 +452,8 @@ int main(void)
         run("posted", 2, posted, NULL, threads, 0);
         run("self", 1, self, NULL, threads, 0);
         run("self", 3, self, NULL, threads, 0);
+        run("groups", 3, groups, NULL, threads, 0);
+        run("before_barrier", 4, before_barrier, NULL, threads, 0);
         run("mismatch", 2, mismatch, &small, threads, 0);
         run("mismatch", 2, mismatch, &large, threads, 0);
         run("mismatch_type", 2, mismatch_type, NULL, threads, 0);
