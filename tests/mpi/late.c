@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* What goes wrong: a rank that comes too late, calls that do not fit, messages of another length,
+ * an abort, errors of MPI. Three ranks or more. Each part has its own communicator, which is broken
+ * by it; whoever was late comes in the end, so that MPI_Finalize finds nothing pending. */
+#include "dpar_mpi.h"
+#include "../check.h"
+#include <stdlib.h>
+
+static dpar_comm *make(double timeout_s, int32_t check, int32_t blocking)
+{
+    dpar_mpi_options options;
+    dpar_comm *c = NULL;
+    dpar_why why;
+    memset(&options, 0, sizeof options);
+    options.timeout_s = timeout_s;
+    options.check = check;
+    options.blocking = blocking;
+    if (dpar_mpi_comm(MPI_COMM_WORLD, &options, &c, &why) < 0) {
+        puts(why.text);
+        exit(1);
+    }
+    return c;
+}
+
+static void has(const char *text, const char *part)
+{
+    CHECK(strstr(text, part) != NULL);
+    if (strstr(text, part) == NULL) {
+        printf("   \"%s\" lacks \"%s\"\n", text, part);
+    }
+}
+
+static void nap(double s)
+{
+    double end = MPI_Wtime() + s;
+    while (MPI_Wtime() < end) {
+        DPARI_MPI_YIELD();
+    }
+}
+
+/* Rank 1 comes 1.5 s late to a collective with a deadline of 0.6 s. */
+static void late(int32_t blocking, int64_t n)
+{
+    dpar_comm *c = make(0.6, 0, blocking);
+    static float x[20000], y[20000];
+    dpar_status s;
+    double begin;
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+    begin = MPI_Wtime();
+    if (c->rank == 1) {
+        nap(1.5);
+        s = dpar_all_reduce(c, x, y, n, DPAR_F32, DPAR_SUM, NULL);
+        /* alone it may find all that it needs, or hear that the others have given up */
+        CHECK(s == DPAR_OK || s == DPAR_E_TIMEOUT);
+    } else {
+        s = dpar_all_reduce(c, x, y, n, DPAR_F32, DPAR_SUM, NULL);
+        CHECK_INT(s, DPAR_E_TIMEOUT);
+        CHECK(MPI_Wtime() - begin > 0.5 && MPI_Wtime() - begin < 1.3);
+        CHECK_INT(c->status, DPAR_E_TIMEOUT);
+        CHECK_INT(dpar_barrier(c, NULL), DPAR_E_TIMEOUT);
+        has(c->why.text, "all-reduce #1 of ");
+        has(c->why.text, "not done after 0.6 s; not heard of ranks: 1; waiting too: ");
+    }
+    dpar_comm_close(c);
+}
+
+/* A message that never comes, waited for as work; and a deadline that is met by all. */
+static void no_message(void)
+{
+    dpar_comm *c = make(0.4, 0, 0);
+    dpar_work work;
+    static int32_t x;
+    memset(&work, 0, sizeof work);
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+    if (c->rank == 0) {
+        CHECK_INT(dpar_recv(c, &x, 1, DPAR_I32, 2, 7, &work), DPAR_OK);
+        CHECK_INT(dpar_test(&work), DPAR_MORE);
+        CHECK_INT(dpar_wait(&work), DPAR_E_TIMEOUT);
+        CHECK(work.comm == NULL);
+        has(c->why.text, "recv of 1 i32 from 2 on rank 0");
+        nap(0.3);
+    } else {
+        nap(1.0);
+        if (c->rank == 2) { /* so that MPI has nothing pending in the end */
+            x = 5;
+            dpar_send(c, &x, 1, DPAR_I32, 0, 7, NULL);
+        }
+    }
+    dpar_comm_close(c);
+}
+
+/* check = 1: the last rank calls something else. */
+static void mismatch(int what)
+{
+    dpar_comm *c = make(5, 1, 0);
+    int32_t last = c->rank == c->size - 1, n = c->size;
+    static float x[400], y[400];
+    int64_t count[64];
+    dpar_status s;
+    for (int32_t r = 0; r < n; r++) {
+        count[r] = what == 3 && last ? r : 2;
+    }
+    CHECK_INT(dpar_all_reduce(c, x, y, 10, DPAR_F32, DPAR_SUM, NULL), DPAR_OK);
+    switch (what) {
+    case 0: s = dpar_all_reduce(c, x, y, last ? 11 : 10, DPAR_F32, DPAR_SUM, NULL); break;
+    case 1: s = last ? dpar_broadcast(c, x, 10, DPAR_F32, 1, NULL) : dpar_barrier(c, NULL); break;
+    case 2: s = dpar_all_reduce(c, x, y, 10, DPAR_F32, last ? DPAR_MAX : DPAR_SUM, NULL); break;
+    default: s = dpar_reduce_scatter_v(c, x, y, count, DPAR_F32, DPAR_SUM, NULL); break;
+    }
+    CHECK_INT(s, DPAR_E_MISMATCH);
+    has(c->why.text, "rank 0 calls ");
+    has(c->why.text, what == 1 ? "barrier #1" : what == 3 ? "reduce-scatter #1" : "all-reduce #1");
+    has(c->why.text, what == 0   ? "calls all-reduce #1 of 11 f32 sum"
+                     : what == 1 ? "calls broadcast #1 of 10 f32 root 1"
+                     : what == 2 ? "f32 max"
+                                 : "with other pieces");
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_E_MISMATCH);
+    dpar_comm_close(c);
+}
+
+/* A message longer or shorter than the receive, alone and as a piece of a _v form. */
+static void lengths(int64_t sent)
+{
+    dpar_comm *c = make(5, 0, 0);
+    int32_t x[64] = {0}, y[64 * 8];
+    int64_t to[64], from[64];
+    if (c->rank == 0) {
+        CHECK_INT(dpar_send(c, x, sent, DPAR_I32, 1, 3, NULL), DPAR_OK);
+    } else if (c->rank == 1) {
+        CHECK_INT(dpar_recv(c, y, 10, DPAR_I32, 0, 3, NULL), DPAR_E_MISMATCH);
+        has(c->why.text, sent < 10
+                             ? "recv of 10 i32 from 0: rank 0 sent 4 elements, not the 10"
+                             : "recv of 10 i32 from 0: rank 0 sent more elements than the 10");
+    }
+    dpar_comm_close(c);
+    c = make(5, 0, 0);
+    for (int32_t r = 0; r < c->size; r++) { /* rank 1 expects another length from rank 0 */
+        to[r] = 3;
+        from[r] = c->rank == 1 && r == 0 ? (sent < 10 ? 6 : 0) : 3;
+    }
+    if (c->rank == 1) {
+        CHECK_INT(dpar_all_to_all_v(c, x, to, NULL, y, from, NULL, DPAR_I32, NULL),
+                  DPAR_E_MISMATCH);
+        has(c->why.text, "rank 0 sent ");
+    } else { /* done, or told by rank 1 */
+        dpar_status s = dpar_all_to_all_v(c, x, to, NULL, y, from, NULL, DPAR_I32, NULL);
+        CHECK(s == DPAR_OK || s == DPAR_E_MISMATCH);
+    }
+    dpar_comm_close(c);
+}
+
+/* Rank 2 aborts while the others wait. */
+static void aborted(void)
+{
+    dpar_comm *c = make(20, 0, 0);
+    double begin = MPI_Wtime();
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+    if (c->rank == 2) {
+        nap(0.2);
+        dpar_comm_abort(c, DPAR_E_SYSTEM, "the disk is full");
+        CHECK_INT(c->status, DPAR_E_SYSTEM);
+        nap(0.5);
+        MPI_Barrier(MPI_COMM_WORLD);
+        return;
+    }
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_E_SYSTEM);
+    CHECK(MPI_Wtime() - begin < 10);
+    has(c->why.text, "rank 2 says: the disk is full");
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* What MPI itself refuses comes back as its own words: a tag above MPI_TAG_UB. */
+static void refused(void)
+{
+    dpar_comm *c = make(5, 0, 0);
+    int32_t x = 0;
+    if (((dpari_mpi_ctx *)c->context)->tag_most < INT_MAX) {
+        CHECK_INT(dpar_send(c, &x, 1, DPAR_I32, c->rank, INT_MAX, NULL), DPAR_E_ARG);
+        has(c->why.text, "2147483647");
+        CHECK_INT(c->status, DPAR_OK);
+    }
+    CHECK_INT(dpari_mpi_failed((dpari_mpi_ctx *)c->context, NULL, "a call", MPI_ERR_TRUNCATE),
+              DPAR_E_MISMATCH);
+    has(c->why.text, "a call: MPI says: ");
+    dpar_comm_close(c);
+}
+
+int main(int argc, char **argv)
+{
+    int failed, rank, part = argc > 1 ? atoi(argv[1]) : -1;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* MPICH, see dpar_mpi.h */
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    if (part < 0 || part == 0) {
+        late(0, 10);
+        late(0, 20000);
+        late(1, 20000); /* behind the gate */
+    }
+    if (part < 0 || part == 1) {
+        no_message();
+    }
+    for (int what = 0; what < 4 && (part < 0 || part == 2); what++) {
+        mismatch(what);
+    }
+    if (part < 0 || part == 3) {
+        lengths(4);
+        lengths(40);
+    }
+    if (part < 0 || part == 4) {
+        refused();
+    }
+    if (part < 0 || part == 5) { /* the last: a barrier of MPI stays pending */
+        aborted();
+    }
+    failed = CHECK_DONE();
+    MPI_Finalize();
+    return failed;
+}
