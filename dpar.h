@@ -4399,6 +4399,7 @@ typedef struct dpari_world {
     int32_t threads; /* ranks are threads of this process */
     int32_t owns;    /* unmap the segment at the end */
     int32_t crowded; /* more ranks than cores */
+    int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
     int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
     int32_t posted;  /* works under way */
     uint32_t tests;  /* calls of dpar_test so far */
@@ -4609,6 +4610,12 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
 /* Copies `bytes` (nothing when <= 0) to `to`, which does not overlap `from`, or is it (then there
  * is nothing to do). `stream` as above. Local; O(bytes). */
 DPARI_API void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream);
+
+/* The same of memory that another core has just written: by lines, asking ahead. */
+DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
+/* Two of these at once, line by line. */
+DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
+                                       int64_t bytes);
 
 /* ==== run/job.h ==== */
 
@@ -32028,10 +32035,76 @@ DPARI_API void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_
     dpari_kern_move(to, from, bytes);
 }
 
+#if DPARI_KERN_VECTOR
+DPARI_KERN_INLINE void dpari_kern_fetch_line(unsigned char *to, const unsigned char *from)
+{
+    const dpari_kern_u4 a = dpari_kern_get(from), b = dpari_kern_get(from + 16);
+    const dpari_kern_u4 c = dpari_kern_get(from + 32), d = dpari_kern_get(from + 48);
+    dpari_kern_ahead(from);
+    __builtin_memcpy(to, &a, 16);
+    __builtin_memcpy(to + 16, &b, 16);
+    __builtin_memcpy(to + 32, &c, 16);
+    __builtin_memcpy(to + 48, &d, 16);
+}
+#endif
+
+DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes)
+{
+    int64_t at = 0;
+#if DPARI_KERN_VECTOR
+    for (; bytes - at >= DPARI_KERN_LINE; at += DPARI_KERN_LINE) {
+        dpari_kern_fetch_line((unsigned char *)to + at, (const unsigned char *)from + at);
+    }
+#endif
+    dpari_kern_copy((unsigned char *)to + at, (const unsigned char *)from + at, bytes - at, 0);
+}
+
+DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
+                                       int64_t bytes)
+{
+    int64_t at = 0;
+#if DPARI_KERN_VECTOR
+    for (; bytes - at >= DPARI_KERN_LINE; at += DPARI_KERN_LINE) {
+        dpari_kern_fetch_line((unsigned char *)to + at, (const unsigned char *)from + at);
+        dpari_kern_fetch_line((unsigned char *)to_2 + at, (const unsigned char *)from_2 + at);
+    }
+#endif
+    dpari_kern_copy((unsigned char *)to + at, (const unsigned char *)from + at, bytes - at, 0);
+    dpari_kern_copy((unsigned char *)to_2 + at, (const unsigned char *)from_2 + at, bytes - at, 0);
+}
+
+#if DPARI_KERN_VECTOR
+/* A loss or a norm: one f32, without what a line of them takes. The same bits. */
+static void dpari_kern_one_f32(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+                               int32_t average)
+{
+    float x, y;
+    uint32_t quiet = 0x7fc00000u;
+    __builtin_memcpy(&x, in[0], 4);
+    for (int32_t i = 1; i < ins; i++) {
+        __builtin_memcpy(&y, in[i], 4);
+        x += y;
+    }
+    x = average ? x / (float)ins : x;
+    if (x != x) {
+        __builtin_memcpy(&x, &quiet, 4);
+    }
+    for (int32_t i = 0; i < outs; i++) {
+        __builtin_memcpy(out[i], &x, 4);
+    }
+}
+#endif
+
 DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
                                  int64_t count, int32_t type, int32_t op, int32_t stream)
 {
     dpari_kern_job job;
+#if DPARI_KERN_VECTOR
+    if (count == 1 && ins > 1 && type == DPAR_F32 && (op == DPAR_SUM || op == DPAR_AVG)) {
+        dpari_kern_one_f32(out, outs, in, ins, op == DPAR_AVG);
+        return;
+    }
+#endif
     job.out = out;
     job.in = in;
     job.bytes = count * dpar_type_bytes(type);
@@ -32288,8 +32361,9 @@ DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 
 enum {
     DPARI_SPINS = 8192,       /* about 0.1 ms: what a sleep and its wake-up cost */
-    DPARI_SPINS_CROWDED = 64, /* the core is better given to the rank that is waited for */
-    DPARI_SLEEPY = 1000       /* waits for which one dear yield is remembered */
+    DPARI_SPINS_CROWDED = 8,  /* the core is better given to the rank that is waited for */
+    DPARI_SLEEPY = 1000,      /* waits for which one dear yield is remembered; twice as many when */
+    DPARI_SLEEPY_MOST = 64000 /* the next is dear again, to so many */
 };
 #define DPARI_YIELD_FOR 2e-3
 #define DPARI_YIELD_IS_DEAR 50e-6
@@ -32328,7 +32402,14 @@ static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
     if (w->crowded && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
         sched_yield();
         /* so long away: something else wants this core, and gets a whole slice at each yield */
-        w->sleepy = dpari_os_now() - now > DPARI_YIELD_IS_DEAR ? DPARI_SLEEPY : 0;
+        if (dpari_os_now() - now > DPARI_YIELD_IS_DEAR) {
+            w->dear = w->dear < DPARI_SLEEPY        ? DPARI_SLEEPY
+                      : w->dear < DPARI_SLEEPY_MOST ? 2 * w->dear
+                                                    : w->dear;
+            w->sleepy = w->dear;
+        } else {
+            w->dear -= w->dear > 0;
+        }
         return DPAR_OK;
     }
     if (w->head->plain & DPAR_WITHOUT_FUTEX) {
@@ -33530,6 +33611,24 @@ static dpar_status dpari_sizes_check(dpari_shm *s, const dpar_work *k)
     return DPAR_OK;
 }
 
+/* An all-to-all's own piece and its right neighbour's, line by line: while one waits for another
+ * core the other goes on. 0: not possible here. */
+static int dpari_pull_beside(dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    const int32_t me = s->comm.rank, r = me + 1 < s->comm.size ? me + 1 : 0;
+    const uint64_t ref = dpari_offer_of(s, k, r)->in;
+    const dpari_piece own = dpari_piece_to(s, call, me), other = dpari_offered(s, k, r);
+    if (call->kind != DPAR_ALL_TO_ALL || call->varies || call->in == call->out || r == me || !ref) {
+        return 0;
+    }
+    dpari_kern_fetch_beside((char *)call->out + dpari_piece_from(s, call, me).begin,
+                            (const char *)call->in + own.begin,
+                            (char *)call->out + dpari_piece_from(s, call, r).begin,
+                            (const char *)dpari_at(s->world, ref) + other.begin, own.bytes);
+    return 1;
+}
+
 /* Everyone takes its pieces where they are offered, or through the kernel. */
 static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
 {
@@ -33537,7 +33636,8 @@ static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
     const int32_t n = s->comm.size, stream = dpari_streams(s, largest * n);
     /* own memory that the others read too: first, while nobody has touched it */
     const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
-    for (int32_t i = 0; i < n; i++) {
+    const int32_t done = !stream && !first && dpari_pull_beside(s, k) ? 2 : 0;
+    for (int32_t i = done; i < n; i++) {
         const int32_t r = (s->comm.rank + first + i) % n;
         const dpari_offer *offer = dpari_offer_of(s, k, r);
         const dpari_piece to = dpari_piece_from(s, call, r), from = dpari_offered(s, k, r);
@@ -33546,6 +33646,9 @@ static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
         }
         if (r == s->comm.rank) {
             dpari_take_own(s, call, stream);
+        } else if (offer->in && !stream) {
+            dpari_kern_fetch((char *)call->out + to.begin,
+                             (const char *)dpari_at(s->world, offer->in) + from.begin, to.bytes);
         } else if (offer->in) {
             dpari_kern_copy((char *)call->out + to.begin,
                             (const char *)dpari_at(s->world, offer->in) + from.begin, to.bytes,
@@ -35084,20 +35187,25 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
 {
     const dpar_work *awaited = dpari_awaited(s, k);
     int32_t missing = 0;
+    uint32_t gone = 0;
     if (dpari_shm_broken(s) != DPAR_OK || dpari_close_in_vain(s)) {
         return s->comm.status;
     }
-    for (int32_t r = 0; r < s->comm.size; r++) {
+    for (int32_t r = 0; r < s->comm.size && gone != DPARI_RANK_DEAD; r++) {
         uint32_t state;
         if (!dpari_work_misses(s, awaited, r)) {
             continue;
         }
         missing++;
         state = dpari_rank_state(s->world, s->world_rank[r]);
-        if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) {
+        /* one that died before one that left: others leave because of it */
+        if (state == DPARI_RANK_DEAD || (state == DPARI_RANK_LEFT && !gone)) {
+            gone = state;
             *rank = r;
-            return DPAR_E_PEER;
         }
+    }
+    if (gone) {
+        return DPAR_E_PEER;
     }
     return missing > 0 && s->comm.timeout_s > 0.0 && dpari_os_now() - began > s->comm.timeout_s
                ? DPAR_E_TIMEOUT

@@ -95,7 +95,7 @@ function against(part, op, bytes, who, best, t, key, r) {
     if (best == 0) return pair(part, op, bytes, who) " | - | "
     r = t / best
     return pair(part, op, bytes, who) sprintf(" | %.2f | ", r) \
-        (key in bars ? bars[key] ", " judged(op " " size_name(bytes) ", " title[who] (part == "sampled" ? "" : ", " part_title[part]), r, bars[key]) : "")
+        (key in bars ? bars[key] ", " judged(op (bytes ? " " size_name(bytes) : "") (part == "sampled" ? ", " title[who] : ", " part_title[part]), r, bars[key]) : "")
 }
 
 function floor_us(op, bytes, a, b) {
@@ -138,6 +138,13 @@ function busy_row(t) {
         t ? busy_us " us, " judged("barrier, four ranks beside busy loops, us", t, busy_us) : ""
 }
 
+# Not judged: with a session a rank (Hydra) sched_yield may not reach the other ranks.
+function hydra_lines(t) {
+    t = med("four", "barrier", 0, "dpar-hydra")
+    if (t) printf "\nStarted by MPICH's Hydra, four ranks: dpar %s us; beside busy loops %s us (MPICH in the columns above).\n",
+        pair("four", "barrier", 0, "dpar-hydra"), pair("busy", "barrier", 0, "dpar-hydra")
+}
+
 function floor_lines(t, f, s) {
     t = med("sampled", "all_reduce", 67108864, "dpar-heap"); f = floor_us("all_reduce", 67108864)
     if (t && f) {
@@ -171,5 +178,6 @@ END {
     print "| | Open MPI | MPICH | dpar | ratio | bar | dpar, registered |\n|---|---|---|---|---|---|---|"
     small_table("back", "barrier", 0); small_table("back", "all_reduce", 4)
     small_table("four", "barrier", 0); busy_row()
+    hydra_lines()
     if (asked) printf "\n%d of %d bars met.%s\n", met, asked, missed == "" ? "" : " Missed:\n\n" substr(missed, 1, length(missed) - 1)
 }

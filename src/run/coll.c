@@ -757,6 +757,24 @@ static dpar_status dpari_sizes_check(dpari_shm *s, const dpar_work *k)
     return DPAR_OK;
 }
 
+/* An all-to-all's own piece and its right neighbour's, line by line: while one waits for another
+ * core the other goes on. 0: not possible here. */
+static int dpari_pull_beside(dpari_shm *s, const dpar_work *k)
+{
+    const dpar_call *call = &k->call;
+    const int32_t me = s->comm.rank, r = me + 1 < s->comm.size ? me + 1 : 0;
+    const uint64_t ref = dpari_offer_of(s, k, r)->in;
+    const dpari_piece own = dpari_piece_to(s, call, me), other = dpari_offered(s, k, r);
+    if (call->kind != DPAR_ALL_TO_ALL || call->varies || call->in == call->out || r == me || !ref) {
+        return 0;
+    }
+    dpari_kern_fetch_beside((char *)call->out + dpari_piece_from(s, call, me).begin,
+                            (const char *)call->in + own.begin,
+                            (char *)call->out + dpari_piece_from(s, call, r).begin,
+                            (const char *)dpari_at(s->world, ref) + other.begin, own.bytes);
+    return 1;
+}
+
 /* Everyone takes its pieces where they are offered, or through the kernel. */
 static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
 {
@@ -764,7 +782,8 @@ static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
     const int32_t n = s->comm.size, stream = dpari_streams(s, largest * n);
     /* own memory that the others read too: first, while nobody has touched it */
     const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
-    for (int32_t i = 0; i < n; i++) {
+    const int32_t done = !stream && !first && dpari_pull_beside(s, k) ? 2 : 0;
+    for (int32_t i = done; i < n; i++) {
         const int32_t r = (s->comm.rank + first + i) % n;
         const dpari_offer *offer = dpari_offer_of(s, k, r);
         const dpari_piece to = dpari_piece_from(s, call, r), from = dpari_offered(s, k, r);
@@ -773,6 +792,9 @@ static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
         }
         if (r == s->comm.rank) {
             dpari_take_own(s, call, stream);
+        } else if (offer->in && !stream) {
+            dpari_kern_fetch((char *)call->out + to.begin,
+                             (const char *)dpari_at(s->world, offer->in) + from.begin, to.bytes);
         } else if (offer->in) {
             dpari_kern_copy((char *)call->out + to.begin,
                             (const char *)dpari_at(s->world, offer->in) + from.begin, to.bytes,

@@ -863,10 +863,76 @@ DPARI_API void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_
     dpari_kern_move(to, from, bytes);
 }
 
+#if DPARI_KERN_VECTOR
+DPARI_KERN_INLINE void dpari_kern_fetch_line(unsigned char *to, const unsigned char *from)
+{
+    const dpari_kern_u4 a = dpari_kern_get(from), b = dpari_kern_get(from + 16);
+    const dpari_kern_u4 c = dpari_kern_get(from + 32), d = dpari_kern_get(from + 48);
+    dpari_kern_ahead(from);
+    __builtin_memcpy(to, &a, 16);
+    __builtin_memcpy(to + 16, &b, 16);
+    __builtin_memcpy(to + 32, &c, 16);
+    __builtin_memcpy(to + 48, &d, 16);
+}
+#endif
+
+DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes)
+{
+    int64_t at = 0;
+#if DPARI_KERN_VECTOR
+    for (; bytes - at >= DPARI_KERN_LINE; at += DPARI_KERN_LINE) {
+        dpari_kern_fetch_line((unsigned char *)to + at, (const unsigned char *)from + at);
+    }
+#endif
+    dpari_kern_copy((unsigned char *)to + at, (const unsigned char *)from + at, bytes - at, 0);
+}
+
+DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
+                                       int64_t bytes)
+{
+    int64_t at = 0;
+#if DPARI_KERN_VECTOR
+    for (; bytes - at >= DPARI_KERN_LINE; at += DPARI_KERN_LINE) {
+        dpari_kern_fetch_line((unsigned char *)to + at, (const unsigned char *)from + at);
+        dpari_kern_fetch_line((unsigned char *)to_2 + at, (const unsigned char *)from_2 + at);
+    }
+#endif
+    dpari_kern_copy((unsigned char *)to + at, (const unsigned char *)from + at, bytes - at, 0);
+    dpari_kern_copy((unsigned char *)to_2 + at, (const unsigned char *)from_2 + at, bytes - at, 0);
+}
+
+#if DPARI_KERN_VECTOR
+/* A loss or a norm: one f32, without what a line of them takes. The same bits. */
+static void dpari_kern_one_f32(void *const *out, int32_t outs, const void *const *in, int32_t ins,
+                               int32_t average)
+{
+    float x, y;
+    uint32_t quiet = 0x7fc00000u;
+    __builtin_memcpy(&x, in[0], 4);
+    for (int32_t i = 1; i < ins; i++) {
+        __builtin_memcpy(&y, in[i], 4);
+        x += y;
+    }
+    x = average ? x / (float)ins : x;
+    if (x != x) {
+        __builtin_memcpy(&x, &quiet, 4);
+    }
+    for (int32_t i = 0; i < outs; i++) {
+        __builtin_memcpy(out[i], &x, 4);
+    }
+}
+#endif
+
 DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
                                  int64_t count, int32_t type, int32_t op, int32_t stream)
 {
     dpari_kern_job job;
+#if DPARI_KERN_VECTOR
+    if (count == 1 && ins > 1 && type == DPAR_F32 && (op == DPAR_SUM || op == DPAR_AVG)) {
+        dpari_kern_one_f32(out, outs, in, ins, op == DPAR_AVG);
+        return;
+    }
+#endif
     job.out = out;
     job.in = in;
     job.bytes = count * dpar_type_bytes(type);

@@ -28,4 +28,10 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
  * is nothing to do). `stream` as above. Local; O(bytes). */
 DPARI_API void dpari_kern_copy(void *to, const void *from, int64_t bytes, int32_t stream);
 
+/* The same of memory that another core has just written: by lines, asking ahead. */
+DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
+/* Two of these at once, line by line. */
+DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
+                                       int64_t bytes);
+
 #endif

@@ -223,20 +223,25 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
 {
     const dpar_work *awaited = dpari_awaited(s, k);
     int32_t missing = 0;
+    uint32_t gone = 0;
     if (dpari_shm_broken(s) != DPAR_OK || dpari_close_in_vain(s)) {
         return s->comm.status;
     }
-    for (int32_t r = 0; r < s->comm.size; r++) {
+    for (int32_t r = 0; r < s->comm.size && gone != DPARI_RANK_DEAD; r++) {
         uint32_t state;
         if (!dpari_work_misses(s, awaited, r)) {
             continue;
         }
         missing++;
         state = dpari_rank_state(s->world, s->world_rank[r]);
-        if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) {
+        /* one that died before one that left: others leave because of it */
+        if (state == DPARI_RANK_DEAD || (state == DPARI_RANK_LEFT && !gone)) {
+            gone = state;
             *rank = r;
-            return DPAR_E_PEER;
         }
+    }
+    if (gone) {
+        return DPAR_E_PEER;
     }
     return missing > 0 && s->comm.timeout_s > 0.0 && dpari_os_now() - began > s->comm.timeout_s
                ? DPAR_E_TIMEOUT

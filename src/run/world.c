@@ -241,8 +241,9 @@ DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 
 enum {
     DPARI_SPINS = 8192,       /* about 0.1 ms: what a sleep and its wake-up cost */
-    DPARI_SPINS_CROWDED = 64, /* the core is better given to the rank that is waited for */
-    DPARI_SLEEPY = 1000       /* waits for which one dear yield is remembered */
+    DPARI_SPINS_CROWDED = 8,  /* the core is better given to the rank that is waited for */
+    DPARI_SLEEPY = 1000,      /* waits for which one dear yield is remembered; twice as many when */
+    DPARI_SLEEPY_MOST = 64000 /* the next is dear again, to so many */
 };
 #define DPARI_YIELD_FOR 2e-3
 #define DPARI_YIELD_IS_DEAR 50e-6
@@ -281,7 +282,14 @@ static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
     if (w->crowded && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
         sched_yield();
         /* so long away: something else wants this core, and gets a whole slice at each yield */
-        w->sleepy = dpari_os_now() - now > DPARI_YIELD_IS_DEAR ? DPARI_SLEEPY : 0;
+        if (dpari_os_now() - now > DPARI_YIELD_IS_DEAR) {
+            w->dear = w->dear < DPARI_SLEEPY        ? DPARI_SLEEPY
+                      : w->dear < DPARI_SLEEPY_MOST ? 2 * w->dear
+                                                    : w->dear;
+            w->sleepy = w->dear;
+        } else {
+            w->dear -= w->dear > 0;
+        }
         return DPAR_OK;
     }
     if (w->head->plain & DPAR_WITHOUT_FUTEX) {

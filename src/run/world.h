@@ -90,6 +90,7 @@ typedef struct dpari_world {
     int32_t threads; /* ranks are threads of this process */
     int32_t owns;    /* unmap the segment at the end */
     int32_t crowded; /* more ranks than cores */
+    int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
     int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
     int32_t posted;  /* works under way */
     uint32_t tests;  /* calls of dpar_test so far */

@@ -6,7 +6,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 ran=0
 for mpi in openmpi mpich; do
     command -v "mpicc.$mpi" > /dev/null && command -v "mpirun.$mpi" > /dev/null || continue
-    "mpicc.$mpi" -O2 -Wall -Wextra -I"$dir" -I. -Ibench -DDPAR_IMPLEMENTATION \
+    "mpicc.$mpi" -O2 -Wall -Wextra -I"$DPAR_DIR" -Ibench -DDPAR_IMPLEMENTATION -DDPAR_NO_COST \
         -DENGINE_H='"comm_engine.h"' bench/mpi_coll.c -o "$work/comm_speed_$mpi" || exit 1
     case $mpi in
     openmpi) run='mpirun.openmpi --oversubscribe --mca mpi_yield_when_idle 1' ;;
