@@ -4328,8 +4328,9 @@ enum {
 };
 #define DPARI_PROBE UINT64_C(0x6470617270726f62)
 
-/* The root of the barrier that closes a communicator: no other operation fits it. */
-enum { DPARI_CLOSE = -1 };
+/* The roots of the barrier that closes a communicator and of the all-gather that splits one: no
+ * other operation fits them. */
+enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
 /* One operation in the flight recorder; 64 bytes, written by its rank alone. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };
@@ -4581,6 +4582,8 @@ DPARI_API void dpari_p2p_progress(dpari_world *w);
 /* Forgets works that cannot end: their communicator is broken or closed. */
 DPARI_API int32_t dpari_p2p_forget(dpari_shm *s);
 
+/* "rank 2 (6 in the world)" */
+DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank);
 /* Breaks it for all with this status and text (the first to come wins); returns what counts. */
 DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const char *text);
 /* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
@@ -28373,35 +28376,39 @@ static dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *work)
     return DPAR_E_ARG;
 }
 
+/* What is not posted has failed: whoever waits for it learns that. */
+static dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
+{
+    if (s != DPAR_OK && work && !work->comm) {
+        work->status = s;
+    }
+    return s;
+}
+
 DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work)
 {
     dpar_status s;
     if (!c || !call) {
-        return DPAR_E_ARG;
+        return dpari_not_posted(work, DPAR_E_ARG);
     }
-    if (c->status != DPAR_OK) {
-        return c->status;
+    s = c->status;
+    if (s == DPAR_OK) {
+        s = dpari_call_check(c, call);
     }
-    s = dpari_call_check(c, call);
     if (s != DPAR_OK) {
-        return s;
+        return dpari_not_posted(work, s);
     }
     if (!work) {
         return c->engine.run(c, call);
     }
     s = dpari_work_is_free(c, work);
-    return s != DPAR_OK ? s : c->engine.post(c, call, work);
+    return s != DPAR_OK ? s : dpari_not_posted(work, c->engine.post(c, call, work));
 }
 
-DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works)
+static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32_t n,
+                                     dpar_work *works)
 {
-    dpar_status s = DPAR_OK;
-    if (!c || n < 0 || (n > 0 && !calls)) {
-        return DPAR_E_ARG;
-    }
-    if (c->status != DPAR_OK) {
-        return c->status;
-    }
+    dpar_status s = c->status;
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (!dpari_kind_sends(calls[i].kind)) {
             return dpari_comm_bad(c, &calls[i], "a batch takes DPAR_SEND and DPAR_RECV alone");
@@ -28410,6 +28417,19 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
         if (s == DPAR_OK && works) {
             s = dpari_work_is_free(c, &works[i]);
         }
+    }
+    return s;
+}
+
+DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works)
+{
+    dpar_status s;
+    if (!c || n < 0 || (n > 0 && !calls)) {
+        return DPAR_E_ARG;
+    }
+    s = dpari_batch_check(c, calls, n, works);
+    for (int32_t i = 0; i < n && s != DPAR_OK && works; i++) {
+        dpari_not_posted(&works[i], s);
     }
     return s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
 }
@@ -29053,9 +29073,9 @@ static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
         dpar_text_put(t, dpari_signal_name(-s->ending));
         dpar_text_put(t, ")");
     } else if (s->status != DPAR_OK) {
-        dpar_text_put(t, s->returned ? " returned 0, but its communicator did not close: "
+        dpar_text_put(t, s->returned ? " returned 0, but had not waited for all that it had posted"
                                      : " could not join: ");
-        dpar_text_put(t, s->why.text);
+        dpar_text_put(t, s->returned ? "" : s->why.text);
     } else if (s->returned) {
         dpar_text_put(t, " returned ");
         dpar_text_int(t, s->result);
@@ -32821,11 +32841,13 @@ static const char *dpari_op_name(int32_t op)
 
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
-    const int closes = f->kind == DPAR_BARRIER && f->root == DPARI_CLOSE;
-    dpar_text_put(t, closes ? "close" : dpar_collective_name(f->kind));
+    const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
+    dpar_text_put(t, f->root == DPARI_CLOSE   ? "close"
+                     : f->root == DPARI_SPLIT ? "split"
+                                              : dpar_collective_name(f->kind));
     dpar_text_put(t, " #");
     dpar_text_int(t, f->sequence);
-    if (f->kind == DPAR_BARRIER) {
+    if (f->kind == DPAR_BARRIER || own) {
         return;
     }
     dpar_text_put(t, " (");
@@ -33319,25 +33341,40 @@ static void dpari_enter(dpari_shm *s, dpar_work *k)
     dpari_publish(s->world, &entry->word, o->mine);
 }
 
-static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t other)
+/* What a rank says that it called; 1 when that was leaving. */
+static int dpari_put_called(dpar_text *t, const dpari_shm *s, const dpar_work *k, int32_t rank)
 {
     dpari_flight f;
+    dpari_put_rank(t, s, rank);
+    if (!dpari_flight_find(s->world, s->world_rank[rank], s->id, k->sequence, &f)) {
+        dpar_text_put(t, " called something else");
+        return 0;
+    }
+    if (f.root == DPARI_CLOSE) {
+        dpar_text_put(t, " closed the communicator or returned");
+        return 1;
+    }
+    dpar_text_put(t, " called ");
+    dpari_flight_text(t, &f);
+    return 0;
+}
+
+static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t other)
+{
+    const int32_t me = s->comm.rank, first = me < other ? me : other;
     dpar_why why;
     dpar_text t;
-    const int32_t side[2] = {s->comm.rank < other ? s->comm.rank : other,
-                             s->comm.rank < other ? other : s->comm.rank};
+    int left;
     dpar_text_init(&t, why.text, sizeof why.text);
-    for (int32_t i = 0; i < 2; i++) {
-        dpar_text_put(&t, i ? ", rank " : "rank ");
-        dpar_text_int(&t, side[i]);
-        dpar_text_put(&t, " called ");
-        if (dpari_flight_find(s->world, s->world_rank[side[i]], s->id, k->sequence, &f)) {
-            dpari_flight_text(&t, &f);
-        } else {
-            dpar_text_put(&t, "something else");
-        }
+    if (s->id != 0) {
+        dpar_text_put(&t, "group ");
+        dpar_text_int(&t, s->id);
+        dpar_text_put(&t, ": ");
     }
-    return dpari_shm_break(s, DPAR_E_MISMATCH, why.text);
+    left = dpari_put_called(&t, s, k, first);
+    dpar_text_put(&t, ", ");
+    left |= dpari_put_called(&t, s, k, first == me ? other : me);
+    return dpari_shm_break(s, left ? DPAR_E_PEER : DPAR_E_MISMATCH, why.text);
 }
 
 /* Have all entered, and the same? OK: yes, MORE: not yet. */
@@ -35080,8 +35117,7 @@ static void dpari_put_last(dpar_text *t, dpari_world *w, int32_t world_rank)
     dpar_text_char(t, ')');
 }
 
-/* "rank 2 (6 in the world)" */
-static void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank)
+DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank)
 {
     dpar_text_put(t, "rank ");
     dpar_text_int(t, rank);
@@ -35168,18 +35204,17 @@ static const dpar_work *dpari_awaited(const dpari_shm *s, const dpar_work *k)
     return k->call.kind < DPAR_COLLECTIVES && s->first ? s->first : k;
 }
 
-/* To close it after an error elsewhere: others may have seen that error before they had this
- * communicator at all, and do not come. */
+/* After an error elsewhere a close waits for nobody: others may have seen that error before they
+ * had this communicator at all. It ends with that error here, too. */
 static int dpari_close_in_vain(dpari_shm *s)
 {
-    int broken = 0;
     for (dpari_shm *other = s->world->comms; other && s->closing; other = other->next) {
-        broken |= dpari_shm_broken(other) != DPAR_OK;
+        if (dpari_shm_broken(other) != DPAR_OK) {
+            dpari_shm_break(s, other->comm.status, other->comm.why.text);
+            return 1;
+        }
     }
-    if (broken) {
-        dpari_shm_break(s, DPAR_E_PEER, "closed after an error on another communicator");
-    }
-    return broken;
+    return 0;
 }
 
 /* Time has passed: does it still make sense to wait? OK: yes; E_PEER: *rank is gone; E_TIMEOUT. */
@@ -35339,6 +35374,10 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
         }
     }
     dpari_wait_end(w, &t);
+    /* who waited long may have come when the others had given it up */
+    if (k->status == DPAR_OK && t.began > 0.0) {
+        k->status = dpari_shm_broken(s);
+    }
     return k->status;
 }
 
@@ -35365,6 +35404,11 @@ static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
     k->sequence = is_message ? dpari_flights_of(w) : ++s->sequence;
     k->record = dpari_flight_begin(w, s->id, k->sequence, call);
     w->posted++;
+    status = dpari_shm_broken(s); /* too late: the others have given it up */
+    if (status != DPAR_OK) {
+        dpari_work_done(s, k, status);
+        return;
+    }
     if (is_message) {
         status = dpari_p2p_start(s, call, k);
         if (status != DPAR_MORE) {
@@ -35419,7 +35463,10 @@ static dpar_status dpari_shm_wait(dpar_work *k)
     return status;
 }
 
-enum { DPARI_TESTS = 256 }; /* tests between two looks at the clock */
+enum {
+    DPARI_TESTS = 256,       /* tests between two looks at the clock */
+    DPARI_TESTS_CROWDED = 16 /* and between two offers of the core to a rank that needs it */
+};
 
 static dpar_status dpari_shm_test(dpar_work *k)
 {
@@ -35437,6 +35484,9 @@ static dpar_status dpari_shm_test(dpar_work *k)
     }
     status = k->comm ? DPAR_MORE : k->status;
     dpari_unlock(w);
+    if (status == DPAR_MORE && w->crowded && w->tests % DPARI_TESTS_CROWDED == 0) {
+        dpari_os_sleep(10e-6); /* a yield would come back at once, or after another's whole slice */
+    }
     return status;
 }
 
@@ -35669,7 +35719,7 @@ static dpar_status dpari_shm_close(dpar_comm *c)
     s->closing = 1;
     lost = dpari_shm_lost(s);
     dpari_unlock(w);
-    if (c->status == DPAR_OK) {
+    if (c->status == DPAR_OK && !dpari_close_in_vain(s)) {
         dpar_call leave;
         memset(&leave, 0, sizeof leave);
         leave.kind = DPAR_BARRIER;
@@ -35821,6 +35871,20 @@ static dpar_status dpari_split_failed(dpari_shm *s, int32_t rank)
     return DPAR_E_MEMORY;
 }
 
+/* An all-gather with a name of its own. */
+static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpari_card *card)
+{
+    dpar_call call;
+    memset(&call, 0, sizeof call);
+    call.kind = DPAR_ALL_GATHER;
+    call.root = DPARI_SPLIT;
+    call.type = DPAR_U8;
+    call.count = (int64_t)sizeof *mine;
+    call.in = mine;
+    call.out = card;
+    return dpari_shm_run(c, &call);
+}
+
 static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
 {
     dpari_shm *s = dpari_shm_of(c);
@@ -35842,7 +35906,7 @@ static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpa
     if (!card) {
         return DPAR_E_MEMORY; /* the others wait in vain, and say so */
     }
-    status = dpar_all_gather(c, &mine, card, (int64_t)sizeof mine, DPAR_U8, NULL);
+    status = dpari_split_gather(c, &mine, card);
     for (int32_t r = 0; r < n && status == DPAR_OK; r++) {
         status = card[r].good ? DPAR_OK : dpari_split_failed(s, r);
     }

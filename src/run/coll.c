@@ -465,25 +465,40 @@ static void dpari_enter(dpari_shm *s, dpar_work *k)
     dpari_publish(s->world, &entry->word, o->mine);
 }
 
-static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t other)
+/* What a rank says that it called; 1 when that was leaving. */
+static int dpari_put_called(dpar_text *t, const dpari_shm *s, const dpar_work *k, int32_t rank)
 {
     dpari_flight f;
+    dpari_put_rank(t, s, rank);
+    if (!dpari_flight_find(s->world, s->world_rank[rank], s->id, k->sequence, &f)) {
+        dpar_text_put(t, " called something else");
+        return 0;
+    }
+    if (f.root == DPARI_CLOSE) {
+        dpar_text_put(t, " closed the communicator or returned");
+        return 1;
+    }
+    dpar_text_put(t, " called ");
+    dpari_flight_text(t, &f);
+    return 0;
+}
+
+static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t other)
+{
+    const int32_t me = s->comm.rank, first = me < other ? me : other;
     dpar_why why;
     dpar_text t;
-    const int32_t side[2] = {s->comm.rank < other ? s->comm.rank : other,
-                             s->comm.rank < other ? other : s->comm.rank};
+    int left;
     dpar_text_init(&t, why.text, sizeof why.text);
-    for (int32_t i = 0; i < 2; i++) {
-        dpar_text_put(&t, i ? ", rank " : "rank ");
-        dpar_text_int(&t, side[i]);
-        dpar_text_put(&t, " called ");
-        if (dpari_flight_find(s->world, s->world_rank[side[i]], s->id, k->sequence, &f)) {
-            dpari_flight_text(&t, &f);
-        } else {
-            dpar_text_put(&t, "something else");
-        }
+    if (s->id != 0) {
+        dpar_text_put(&t, "group ");
+        dpar_text_int(&t, s->id);
+        dpar_text_put(&t, ": ");
     }
-    return dpari_shm_break(s, DPAR_E_MISMATCH, why.text);
+    left = dpari_put_called(&t, s, k, first);
+    dpar_text_put(&t, ", ");
+    left |= dpari_put_called(&t, s, k, first == me ? other : me);
+    return dpari_shm_break(s, left ? DPAR_E_PEER : DPAR_E_MISMATCH, why.text);
 }
 
 /* Have all entered, and the same? OK: yes, MORE: not yet. */

@@ -286,35 +286,39 @@ static dpar_status dpari_work_is_free(dpar_comm *c, const dpar_work *work)
     return DPAR_E_ARG;
 }
 
+/* What is not posted has failed: whoever waits for it learns that. */
+static dpar_status dpari_not_posted(dpar_work *work, dpar_status s)
+{
+    if (s != DPAR_OK && work && !work->comm) {
+        work->status = s;
+    }
+    return s;
+}
+
 DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work)
 {
     dpar_status s;
     if (!c || !call) {
-        return DPAR_E_ARG;
+        return dpari_not_posted(work, DPAR_E_ARG);
     }
-    if (c->status != DPAR_OK) {
-        return c->status;
+    s = c->status;
+    if (s == DPAR_OK) {
+        s = dpari_call_check(c, call);
     }
-    s = dpari_call_check(c, call);
     if (s != DPAR_OK) {
-        return s;
+        return dpari_not_posted(work, s);
     }
     if (!work) {
         return c->engine.run(c, call);
     }
     s = dpari_work_is_free(c, work);
-    return s != DPAR_OK ? s : c->engine.post(c, call, work);
+    return s != DPAR_OK ? s : dpari_not_posted(work, c->engine.post(c, call, work));
 }
 
-DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works)
+static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32_t n,
+                                     dpar_work *works)
 {
-    dpar_status s = DPAR_OK;
-    if (!c || n < 0 || (n > 0 && !calls)) {
-        return DPAR_E_ARG;
-    }
-    if (c->status != DPAR_OK) {
-        return c->status;
-    }
+    dpar_status s = c->status;
     for (int32_t i = 0; i < n && s == DPAR_OK; i++) {
         if (!dpari_kind_sends(calls[i].kind)) {
             return dpari_comm_bad(c, &calls[i], "a batch takes DPAR_SEND and DPAR_RECV alone");
@@ -323,6 +327,19 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
         if (s == DPAR_OK && works) {
             s = dpari_work_is_free(c, &works[i]);
         }
+    }
+    return s;
+}
+
+DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works)
+{
+    dpar_status s;
+    if (!c || n < 0 || (n > 0 && !calls)) {
+        return DPAR_E_ARG;
+    }
+    s = dpari_batch_check(c, calls, n, works);
+    for (int32_t i = 0; i < n && s != DPAR_OK && works; i++) {
+        dpari_not_posted(&works[i], s);
     }
     return s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
 }

@@ -359,9 +359,9 @@ static void dpari_seat_say(const dpari_seat *s, int32_t rank, dpar_text *t)
         dpar_text_put(t, dpari_signal_name(-s->ending));
         dpar_text_put(t, ")");
     } else if (s->status != DPAR_OK) {
-        dpar_text_put(t, s->returned ? " returned 0, but its communicator did not close: "
+        dpar_text_put(t, s->returned ? " returned 0, but had not waited for all that it had posted"
                                      : " could not join: ");
-        dpar_text_put(t, s->why.text);
+        dpar_text_put(t, s->returned ? "" : s->why.text);
     } else if (s->returned) {
         dpar_text_put(t, " returned ");
         dpar_text_int(t, s->result);

@@ -116,8 +116,7 @@ static void dpari_put_last(dpar_text *t, dpari_world *w, int32_t world_rank)
     dpar_text_char(t, ')');
 }
 
-/* "rank 2 (6 in the world)" */
-static void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank)
+DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank)
 {
     dpar_text_put(t, "rank ");
     dpar_text_int(t, rank);
@@ -204,18 +203,17 @@ static const dpar_work *dpari_awaited(const dpari_shm *s, const dpar_work *k)
     return k->call.kind < DPAR_COLLECTIVES && s->first ? s->first : k;
 }
 
-/* To close it after an error elsewhere: others may have seen that error before they had this
- * communicator at all, and do not come. */
+/* After an error elsewhere a close waits for nobody: others may have seen that error before they
+ * had this communicator at all. It ends with that error here, too. */
 static int dpari_close_in_vain(dpari_shm *s)
 {
-    int broken = 0;
     for (dpari_shm *other = s->world->comms; other && s->closing; other = other->next) {
-        broken |= dpari_shm_broken(other) != DPAR_OK;
+        if (dpari_shm_broken(other) != DPAR_OK) {
+            dpari_shm_break(s, other->comm.status, other->comm.why.text);
+            return 1;
+        }
     }
-    if (broken) {
-        dpari_shm_break(s, DPAR_E_PEER, "closed after an error on another communicator");
-    }
-    return broken;
+    return 0;
 }
 
 /* Time has passed: does it still make sense to wait? OK: yes; E_PEER: *rank is gone; E_TIMEOUT. */
@@ -375,6 +373,10 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
         }
     }
     dpari_wait_end(w, &t);
+    /* who waited long may have come when the others had given it up */
+    if (k->status == DPAR_OK && t.began > 0.0) {
+        k->status = dpari_shm_broken(s);
+    }
     return k->status;
 }
 
@@ -401,6 +403,11 @@ static void dpari_shm_begin(dpari_shm *s, const dpar_call *call, dpar_work *k)
     k->sequence = is_message ? dpari_flights_of(w) : ++s->sequence;
     k->record = dpari_flight_begin(w, s->id, k->sequence, call);
     w->posted++;
+    status = dpari_shm_broken(s); /* too late: the others have given it up */
+    if (status != DPAR_OK) {
+        dpari_work_done(s, k, status);
+        return;
+    }
     if (is_message) {
         status = dpari_p2p_start(s, call, k);
         if (status != DPAR_MORE) {
@@ -455,7 +462,10 @@ static dpar_status dpari_shm_wait(dpar_work *k)
     return status;
 }
 
-enum { DPARI_TESTS = 256 }; /* tests between two looks at the clock */
+enum {
+    DPARI_TESTS = 256,       /* tests between two looks at the clock */
+    DPARI_TESTS_CROWDED = 16 /* and between two offers of the core to a rank that needs it */
+};
 
 static dpar_status dpari_shm_test(dpar_work *k)
 {
@@ -473,6 +483,9 @@ static dpar_status dpari_shm_test(dpar_work *k)
     }
     status = k->comm ? DPAR_MORE : k->status;
     dpari_unlock(w);
+    if (status == DPAR_MORE && w->crowded && w->tests % DPARI_TESTS_CROWDED == 0) {
+        dpari_os_sleep(10e-6); /* a yield would come back at once, or after another's whole slice */
+    }
     return status;
 }
 
@@ -705,7 +718,7 @@ static dpar_status dpari_shm_close(dpar_comm *c)
     s->closing = 1;
     lost = dpari_shm_lost(s);
     dpari_unlock(w);
-    if (c->status == DPAR_OK) {
+    if (c->status == DPAR_OK && !dpari_close_in_vain(s)) {
         dpar_call leave;
         memset(&leave, 0, sizeof leave);
         leave.kind = DPAR_BARRIER;
@@ -857,6 +870,20 @@ static dpar_status dpari_split_failed(dpari_shm *s, int32_t rank)
     return DPAR_E_MEMORY;
 }
 
+/* An all-gather with a name of its own. */
+static dpar_status dpari_split_gather(dpar_comm *c, const dpari_card *mine, dpari_card *card)
+{
+    dpar_call call;
+    memset(&call, 0, sizeof call);
+    call.kind = DPAR_ALL_GATHER;
+    call.root = DPARI_SPLIT;
+    call.type = DPAR_U8;
+    call.count = (int64_t)sizeof *mine;
+    call.in = mine;
+    call.out = card;
+    return dpari_shm_run(c, &call);
+}
+
 static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
 {
     dpari_shm *s = dpari_shm_of(c);
@@ -878,7 +905,7 @@ static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpa
     if (!card) {
         return DPAR_E_MEMORY; /* the others wait in vain, and say so */
     }
-    status = dpar_all_gather(c, &mine, card, (int64_t)sizeof mine, DPAR_U8, NULL);
+    status = dpari_split_gather(c, &mine, card);
     for (int32_t r = 0; r < n && status == DPAR_OK; r++) {
         status = card[r].good ? DPAR_OK : dpari_split_failed(s, r);
     }

@@ -89,6 +89,8 @@ DPARI_API void dpari_p2p_progress(dpari_world *w);
 /* Forgets works that cannot end: their communicator is broken or closed. */
 DPARI_API int32_t dpari_p2p_forget(dpari_shm *s);
 
+/* "rank 2 (6 in the world)" */
+DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank);
 /* Breaks it for all with this status and text (the first to come wins); returns what counts. */
 DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const char *text);
 /* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */

@@ -701,11 +701,13 @@ static const char *dpari_op_name(int32_t op)
 
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
 {
-    const int closes = f->kind == DPAR_BARRIER && f->root == DPARI_CLOSE;
-    dpar_text_put(t, closes ? "close" : dpar_collective_name(f->kind));
+    const int own = f->root == DPARI_CLOSE || f->root == DPARI_SPLIT;
+    dpar_text_put(t, f->root == DPARI_CLOSE   ? "close"
+                     : f->root == DPARI_SPLIT ? "split"
+                                              : dpar_collective_name(f->kind));
     dpar_text_put(t, " #");
     dpar_text_int(t, f->sequence);
-    if (f->kind == DPAR_BARRIER) {
+    if (f->kind == DPAR_BARRIER || own) {
         return;
     }
     dpar_text_put(t, " (");

@@ -19,8 +19,9 @@ enum {
 };
 #define DPARI_PROBE UINT64_C(0x6470617270726f62)
 
-/* The root of the barrier that closes a communicator: no other operation fits it. */
-enum { DPARI_CLOSE = -1 };
+/* The roots of the barrier that closes a communicator and of the all-gather that splits one: no
+ * other operation fits them. */
+enum { DPARI_CLOSE = -1, DPARI_SPLIT = -2 };
 
 /* One operation in the flight recorder; 64 bytes, written by its rank alone. */
 enum { DPARI_FLIGHT_POSTED = 1, DPARI_FLIGHT_DONE, DPARI_FLIGHT_FAILED };

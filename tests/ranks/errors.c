@@ -246,12 +246,16 @@ static void unfinished(oracle *o)
     dpar_comm *d = NULL;
     dpar_work work;
     int32_t x = 0;
+    int under_way;
     memset(&work, 0, sizeof work);
     expect(o, "dup", dpar_comm_dup(o->world, &d), DPAR_OK);
     if (d != NULL) {
         expect(o, "posting", dpar_recv(d, &x, 1, DPAR_I32, (d->rank + 1) % d->size, 1, &work),
                DPAR_OK);
-        expect(o, "closing with work under way", dpar_comm_close(d), DPAR_E_ARG);
+        /* where another rank has closed it already, the receive has failed with that */
+        under_way = work.comm != NULL;
+        expect(o, "closing with work under way", dpar_comm_close(d),
+               under_way ? DPAR_E_ARG : DPAR_OK);
     }
     works(o, o->world);
 }
