@@ -3124,7 +3124,7 @@ typedef struct dpar_work {
     double began;
     void *record;
     int64_t state[16];
-    struct dpar_work *next;
+    struct dpar_work *next, *behind;
 } dpar_work;
 
 /* What an engine does; you need it only to write one. */
@@ -3226,8 +3226,13 @@ DPAR_API dpar_status dpar_wait(dpar_work *work);
 /* All of them, even after one failed; the first failure is returned. */
 DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
 
+/* A call that is refused (E_ARG, E_RANGE) is refused on this rank alone and its others wait for it
+ * until the deadline; a work that was not posted keeps that status for dpar_wait. */
+
 /* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank; a
- * negative color gets none: *out = NULL. COLLECTIVE. The deadline is inherited. */
+ * negative color gets none: *out = NULL. COLLECTIVE. The deadline is inherited. With shared memory
+ * each costs a rank twice options.slot_bytes and a few pages; after closing it, the next one has
+ * them. */
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
 /* The group of this rank along some axes of a mesh (bit i: axis i) over the ranks of c: those that
  * differ from it in these coordinates only, in the order of dpar_mesh_group_member. The mesh holds
@@ -4403,7 +4408,9 @@ typedef struct dpari_world {
     int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
     int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
     int32_t posted;  /* works under way */
-    uint32_t tests;  /* calls of dpar_test so far */
+    uint32_t tests;  /* fruitless calls of dpar_test so far */
+    double looked;   /* when dpar_test last looked whether peers live */
+    int32_t vain;    /* waits in a row that spun in vain */
     int32_t blocker; /* the world rank that the last unfinished step waits for; -1: several */
     double timeout_s;
     struct dpari_shm *comms; /* open communicators */
@@ -4411,6 +4418,7 @@ typedef struct dpari_world {
     void *p2p;               /* state of the channels */
     dpari_used *used;        /* allocations in this rank's heap, ascending */
     int32_t used_count;
+    int number;        /* error of the last allocation that failed */
     int64_t fresh;     /* heap from here on was never given out */
     uint64_t probe;    /* DPARI_PROBE + me */
     uint32_t lock;     /* of all this, while there is a progress thread */
@@ -4540,6 +4548,7 @@ typedef struct dpari_shm {
     uint32_t id;             /* the same on its ranks, of no other */
     int64_t sequence;        /* of the last collective posted */
     dpar_work *first, *last; /* posted collectives, in order */
+    dpar_work *finished;     /* messages that are done and that nobody has asked for yet */
     int64_t slot_bytes;
     int32_t closing; /* the barrier that ends it is under way */
     int32_t all_cma; /* each of its ranks may read the others' memory */
@@ -4582,6 +4591,12 @@ DPARI_API void dpari_p2p_progress(dpari_world *w);
 /* Forgets works that cannot end: their communicator is broken or closed. */
 DPARI_API int32_t dpari_p2p_forget(dpari_shm *s);
 
+/* The rank is gone: breaks the communicator with a sentence that says so, of this operation. */
+DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t rank);
+/* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
+DPARI_API void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work *k);
+/* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
+DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 /* "rank 2 (6 in the world)" */
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank);
 /* Breaks it for all with this status and text (the first to come wins); returns what counts. */
@@ -29109,12 +29124,17 @@ static int32_t dpari_launch_culprit(const dpari_launch *l)
 static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
 {
     int32_t r, killed = 0, first = dpari_launch_culprit(l);
+    dpar_why broke;
     dpar_text t;
     if (first < 0) {
         return DPAR_OK;
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpari_seat_say(&l->seat[first], first, &t);
+    if (l->seat[first].follows && dpari_segment_broke(&l->segment, &broke)) {
+        dpar_text_put(&t, " after: ");
+        dpar_text_put(&t, broke.text);
+    }
     for (r = 0; r < l->n; r++) {
         if (l->seat[r].killed && killed++ < 8) {
             dpar_text_put(&t, killed == 1 ? "; killed because they went on: rank " : ", ");
@@ -32382,6 +32402,8 @@ DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 enum {
     DPARI_SPINS = 8192,       /* about 0.1 ms: what a sleep and its wake-up cost */
     DPARI_SPINS_CROWDED = 8,  /* the core is better given to the rank that is waited for */
+    DPARI_SPINS_SLEEPY = 64,  /* cores for all, but busy with something else */
+    DPARI_VAIN = 3,           /* waits in a row that spin in vain before that is believed */
     DPARI_SLEEPY = 1000,      /* waits for which one dear yield is remembered; twice as many when */
     DPARI_SLEEPY_MOST = 64000 /* the next is dear again, to so many */
 };
@@ -32395,6 +32417,11 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     dpari_os_futex_wait(&r->bell, t->bell, DPARI_SLEEP_FOR, w->threads);
     t->told = 0;
     dpari_untell(w->head, r);
+    /* Cores for all, and yet it spun in vain again and again: something else runs on them, perhaps
+     * on the one that the peer needs. Then spin less for a while. */
+    if (!w->crowded && t->turns >= DPARI_SPINS && ++w->vain >= DPARI_VAIN) {
+        w->sleepy = DPARI_SLEEPY >> (w->vain < 2 * DPARI_VAIN ? 2 * DPARI_VAIN - w->vain : 0);
+    }
     return DPAR_MORE;
 }
 
@@ -32403,6 +32430,8 @@ DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
     if (t->told) {
         t->told = 0;
         dpari_untell(w->head, &w->rank[w->me]);
+    } else if (t->turns < DPARI_SPINS && w->sleepy == 0) {
+        w->vain = 0;
     }
 }
 
@@ -32449,7 +32478,9 @@ static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 
 DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
 {
-    if (t->turns < (w->crowded || w->sleepy ? DPARI_SPINS_CROWDED : DPARI_SPINS)) {
+    if (t->turns < (w->crowded  ? DPARI_SPINS_CROWDED
+                    : w->sleepy ? DPARI_SPINS_SLEEPY
+                                : DPARI_SPINS)) {
         t->turns++;
         dpari_os_pause();
         return DPAR_OK;
@@ -32534,11 +32565,16 @@ DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **mem
     int32_t place = 0;
     int64_t at, take = bytes < 1 ? 1 : bytes;
     if (take > w->head->heap_bytes) {
+        w->number = ENOMEM;
         return DPAR_E_MEMORY;
     }
     take = dpari_in_units(take, dpari_os_page());
     at = dpari_heap_gap(w, take, &place);
-    if (at < 0 || (w->segment.fd >= 0 && dpari_os_reserve(w->segment.fd, at, take) != 0)) {
+    w->number = at < 0 ? ENOMEM : 0;
+    if (at >= 0 && w->segment.fd >= 0) {
+        w->number = dpari_os_reserve(w->segment.fd, at, take);
+    }
+    if (w->number != 0) {
         return DPAR_E_MEMORY;
     }
     if (at < w->fresh) {
@@ -32634,7 +32670,7 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
     dpar_text_put(&t, "start: ");
     for (int32_t i = 0; i < w->size; i++) {
         uint32_t state = dpari_rank_state(w, i);
-        if (state == DPARI_RANK_HERE) {
+        if (DPARI_LOAD(&w->rank[i].member) != 0) {
             continue;
         }
         status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
@@ -32664,8 +32700,10 @@ static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
                 continue;
             }
             double waited = dpari_os_now() - t.began;
-            if ((w->timeout_s > 0.0 && waited > w->timeout_s) ||
-                dpari_rank_state(w, i) == DPARI_RANK_DEAD) {
+            uint32_t state = dpari_rank_state(w, i);
+            int late = w->timeout_s > 0.0 && waited > w->timeout_s;
+            if ((late || state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) &&
+                DPARI_LOAD(&w->rank[i].member) == 0) {
                 dpari_wait_end(w, &t);
                 return dpari_join_missing(w, waited, why);
             }
@@ -32736,15 +32774,18 @@ DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32
     uint64_t member = 0;
     int64_t none = 0;
     dpar_status status = w ? dpari_member_make(w, &member, &none) : DPAR_E_MEMORY;
+    int number = w ? w->number : ENOMEM;
     if (status == DPAR_OK && s->fd >= 0 && dpari_os_hold(s->fd, me) != 0) {
         status = DPAR_E_SYSTEM;
+        number = errno;
     }
     if (status != DPAR_OK) {
         if (w) {
             w->owns = 0;
             dpari_world_close(w);
         }
-        return dpari_system_why(why, "joining: memory of a rank", 0, ENOMEM);
+        dpari_system_why(why, "joining: a rank's memory, or its lock", 0, number);
+        return status;
     }
     r->pid = (int32_t)getpid();
     r->probe = (uint64_t)(uintptr_t)&w->probe;
@@ -33541,17 +33582,19 @@ static dpari_offers dpari_survey(const dpari_shm *s, const dpar_work *k)
 /* ---- CMA: a reduction through the kernel ------------------------------------------------------
  */
 
-static dpar_status dpari_cma_failed(dpari_shm *s, int32_t rank)
+static dpar_status dpari_cma_failed(dpari_shm *s, const dpar_work *k, int32_t rank)
 {
     dpar_text t;
     dpar_why why;
-    uint32_t state = dpari_rank_state(s->world, s->world_rank[rank]);
+    if (dpari_rank_state(s->world, s->world_rank[rank]) != DPARI_RANK_HERE) {
+        return dpari_fail_peer(s, k, rank);
+    }
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpar_text_put(&t, "the memory of rank ");
-    dpar_text_int(&t, rank);
-    dpar_text_put(&t, " cannot be read");
-    dpar_text_put(&t, state == DPARI_RANK_DEAD ? ": it has ended" : "");
-    return dpari_shm_break(s, state == DPARI_RANK_DEAD ? DPAR_E_PEER : DPAR_E_SYSTEM, why.text);
+    dpari_put_work(&t, s, k);
+    dpar_text_put(&t, "the memory of ");
+    dpari_put_rank(&t, s, rank);
+    dpar_text_put(&t, " cannot be read (process_vm_readv)");
+    return dpari_shm_break(s, DPAR_E_SYSTEM, why.text);
 }
 
 static int32_t dpari_pid(const dpari_shm *s, int32_t rank)
@@ -33576,7 +33619,7 @@ static dpar_status dpari_cma_reduce(dpari_shm *s, const dpar_work *k)
             uint64_t from = dpari_offer_of(s, k, r)->in_at + (uint64_t)(part.begin + at);
             s->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
             if (r != me && dpari_os_read_peer(dpari_pid(s, r), copy, from, bytes) != 0) {
-                return dpari_cma_failed(s, r);
+                return dpari_cma_failed(s, k, r);
             }
         }
         s->out[0] = (char *)call->out + at + (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
@@ -33594,7 +33637,7 @@ static dpar_status dpari_cma_results(dpari_shm *s, const dpar_work *k)
         uint64_t from = dpari_offer_of(s, k, r)->out_at + (uint64_t)part.begin;
         if (dpari_os_read_peer(dpari_pid(s, r), (char *)k->call.out + part.begin, from,
                                part.bytes) != 0) {
-            return dpari_cma_failed(s, r);
+            return dpari_cma_failed(s, k, r);
         }
     }
     return DPAR_OK;
@@ -33692,7 +33735,7 @@ static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
                             stream);
         } else if (dpari_os_read_peer(dpari_pid(s, r), (char *)call->out + to.begin,
                                       offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
-            return dpari_cma_failed(s, r);
+            return dpari_cma_failed(s, k, r);
         }
     }
     return DPAR_OK;
@@ -34229,8 +34272,11 @@ static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
 
 static void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
 {
+    dpari_shm *s = (dpari_shm *)(void *)k->home;
     k->status = status;
     k->phase = DPARI_P2P_DONE;
+    k->behind = s->finished;
+    s->finished = k;
     p->open--;
 }
 
@@ -34894,8 +34940,9 @@ DPARI_API dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_
     dpari_p2p_link *link = &p->link[peer];
     if (call->kind == DPAR_SEND && peer != w->me) {
         dpar_status status = dpari_p2p_channel_open(w, link, peer);
-        if (status != DPAR_OK) {
-            return status;
+        if (status != DPAR_OK) { /* the other would wait for ever */
+            return dpari_shm_break(s, status,
+                                   "send: no shared memory for a channel between two ranks");
         }
     }
     k->state[DPARI_P2P_ID] = link->ids++;
@@ -35082,6 +35129,20 @@ DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const ch
     return s->comm.status;
 }
 
+DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
+{
+    const dpari_world_head *h = (const dpari_world_head *)(const void *)s->base;
+    const dpari_rank *first = (const dpari_rank *)(const void *)(s->base + sizeof *h);
+    const uint64_t ref = DPARI_LOAD(&first->member);
+    const char *at = h->threads ? (const char *)(uintptr_t)ref : s->base + ref;
+    const dpari_abort *record = &((const dpari_member *)(const void *)at)->abort;
+    if (ref == 0 || DPARI_LOAD(&record->state) != DPARI_ABORT_SET) {
+        return 0;
+    }
+    dpari_why_set(why, record->text);
+    return 1;
+}
+
 /* ---- sentences --------------------------------------------------------------------------------
  */
 
@@ -35133,8 +35194,7 @@ static int dpari_work_misses(const dpari_shm *s, const dpar_work *k, int32_t ran
     return k->call.kind < DPAR_COLLECTIVES ? dpari_coll_missing(s, k, rank) : rank == k->call.root;
 }
 
-/* What this rank was doing: "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: ". */
-static void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work *k)
+DPARI_API void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work *k)
 {
     dpari_flight f;
     memset(&f, 0, sizeof f);
@@ -35157,14 +35217,21 @@ static void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work *k)
     dpar_text_put(t, " ranks: ");
 }
 
-static dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t rank)
+DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t rank)
 {
+    const dpari_rank *r = &s->world->rank[s->world_rank[rank]];
     dpar_why why;
     dpar_text t;
+    /* its lock is gone at once; how it ended, whoever started it knows a moment later */
+    for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
+                        __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
+         i++) {
+        dpari_os_sleep(1e-3);
+    }
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, s, k);
     dpari_put_rank(&t, s, rank);
-    dpari_put_ending(&t, &s->world->rank[s->world_rank[rank]]);
+    dpari_put_ending(&t, r);
     dpari_put_last(&t, s->world, s->world_rank[rank]);
     return dpari_shm_break(s, DPAR_E_PEER, why.text);
 }
@@ -35252,6 +35319,12 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
 
 static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
 {
+    for (dpar_work **link = &s->finished; *link; link = &(*link)->behind) {
+        if (*link == k) {
+            *link = k->behind;
+            break;
+        }
+    }
     s->world->posted--;
     dpari_flight_end((dpari_flight *)k->record,
                      status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
@@ -35463,10 +35536,8 @@ static dpar_status dpari_shm_wait(dpar_work *k)
     return status;
 }
 
-enum {
-    DPARI_TESTS = 256,       /* tests between two looks at the clock */
-    DPARI_TESTS_CROWDED = 16 /* and between two offers of the core to a rank that needs it */
-};
+enum { DPARI_TESTS_CROWDED = 16 }; /* tests between two offers of the core to who needs it */
+#define DPARI_LOOK_EVERY 10e-3     /* seconds between two looks at peers and deadline */
 
 static dpar_status dpari_shm_test(dpar_work *k)
 {
@@ -35478,9 +35549,14 @@ static dpar_status dpari_shm_test(dpar_work *k)
     if (k->comm) {
         dpari_step(s, k);
     }
-    if (k->comm && ++w->tests % DPARI_TESTS == 0) {
-        k->began = k->began > 0.0 ? k->began : dpari_os_now();
-        dpari_shm_judge(s, k, k->began);
+    if (k->comm) {
+        const double now = dpari_os_now();
+        k->began = k->began > 0.0 ? k->began : now;
+        w->tests++;
+        if (now - w->looked > DPARI_LOOK_EVERY) {
+            w->looked = now;
+            dpari_shm_judge(s, k, k->began);
+        }
     }
     status = k->comm ? DPAR_MORE : k->status;
     dpari_unlock(w);
@@ -35522,20 +35598,36 @@ static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t
     return status;
 }
 
+static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
+{
+    int64_t used = 0;
+    dpar_text t;
+    for (int32_t i = 0; i < w->used_count; i++) {
+        used += w->used[i].bytes;
+    }
+    dpar_text_init(&t, why->text, sizeof why->text);
+    dpar_text_put(&t, "no shared memory for ");
+    dpar_text_int(&t, bytes);
+    dpar_text_put(&t, " more bytes: this rank has ");
+    dpar_text_int(&t, used);
+    dpar_text_put(&t, " of at most ");
+    dpar_text_int(&t, w->head->heap_bytes);
+    dpar_text_put(&t, " in use, in ");
+    dpar_text_int(&t, w->used_count);
+    dpar_text_put(&t, " of at most 65536 pieces (");
+    dpari_os_error(&t, w->number);
+    dpar_text_char(&t, ')');
+}
+
 static dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     dpari_world *w = dpari_shm_of(c)->world;
     dpar_status status;
-    dpar_text t;
     dpari_lock(w);
     status = dpari_heap_alloc(w, bytes, memory);
     dpari_unlock(w);
     if (status != DPAR_OK) {
-        dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpar_text_int(&t, bytes);
-        dpar_text_put(&t, " bytes of shared memory are not to be had (at most ");
-        dpar_text_int(&t, w->head->heap_bytes);
-        dpar_text_put(&t, " a rank, and what the machine has)");
+        dpari_alloc_why(w, bytes, &c->why);
     }
     return status;
 }
@@ -35675,7 +35767,8 @@ static void dpari_member_spare(dpari_shm *s)
     s->world->spare = s->member_ref;
 }
 
-/* Works that nobody waited for; with any of them the others must not wait either. */
+/* Works that nobody waited for end here; where one was not done, the others must not wait either.
+ */
 static int32_t dpari_shm_lost(dpari_shm *s)
 {
     int32_t lost = dpari_p2p_forget(s);
@@ -35686,15 +35779,18 @@ static int32_t dpari_shm_lost(dpari_shm *s)
     }
     if (lost > 0) {
         dpar_text_init(&t, why.text, sizeof why.text);
-        dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, s->comm.rank);
+        dpari_put_rank(&t, s, s->comm.rank);
         dpar_text_put(&t, " closed the communicator without waiting for ");
         dpar_text_int(&t, lost);
-        dpar_text_put(&t, " operations");
+        dpar_text_put(&t, lost == 1 ? " operation" : " operations");
         dpari_shm_break(s, DPAR_E_ARG, why.text);
     }
-    s->world->posted -= lost;
-    s->first = s->last = NULL;
+    while (s->finished) {
+        dpari_work_done(s, s->finished, s->finished->status);
+    }
+    if (lost > 0) {
+        dpari_queue_progress(s); /* fails them all: it is broken */
+    }
     return lost;
 }
 
@@ -35729,6 +35825,8 @@ static dpar_status dpari_shm_close(dpar_comm *c)
     if (last) {
         dpari_shm_progress(c, 0);
         while (w->comms) {
+            w->comms->closing = 1;
+            dpari_shm_lost(w->comms);
             dpari_shm_drop(w->comms);
         }
         dpari_world_close(w);

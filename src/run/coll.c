@@ -665,17 +665,19 @@ static dpari_offers dpari_survey(const dpari_shm *s, const dpar_work *k)
 /* ---- CMA: a reduction through the kernel ------------------------------------------------------
  */
 
-static dpar_status dpari_cma_failed(dpari_shm *s, int32_t rank)
+static dpar_status dpari_cma_failed(dpari_shm *s, const dpar_work *k, int32_t rank)
 {
     dpar_text t;
     dpar_why why;
-    uint32_t state = dpari_rank_state(s->world, s->world_rank[rank]);
+    if (dpari_rank_state(s->world, s->world_rank[rank]) != DPARI_RANK_HERE) {
+        return dpari_fail_peer(s, k, rank);
+    }
     dpar_text_init(&t, why.text, sizeof why.text);
-    dpar_text_put(&t, "the memory of rank ");
-    dpar_text_int(&t, rank);
-    dpar_text_put(&t, " cannot be read");
-    dpar_text_put(&t, state == DPARI_RANK_DEAD ? ": it has ended" : "");
-    return dpari_shm_break(s, state == DPARI_RANK_DEAD ? DPAR_E_PEER : DPAR_E_SYSTEM, why.text);
+    dpari_put_work(&t, s, k);
+    dpar_text_put(&t, "the memory of ");
+    dpari_put_rank(&t, s, rank);
+    dpar_text_put(&t, " cannot be read (process_vm_readv)");
+    return dpari_shm_break(s, DPAR_E_SYSTEM, why.text);
 }
 
 static int32_t dpari_pid(const dpari_shm *s, int32_t rank)
@@ -700,7 +702,7 @@ static dpar_status dpari_cma_reduce(dpari_shm *s, const dpar_work *k)
             uint64_t from = dpari_offer_of(s, k, r)->in_at + (uint64_t)(part.begin + at);
             s->in[r] = r == me ? (const char *)call->in + part.begin + at : copy;
             if (r != me && dpari_os_read_peer(dpari_pid(s, r), copy, from, bytes) != 0) {
-                return dpari_cma_failed(s, r);
+                return dpari_cma_failed(s, k, r);
             }
         }
         s->out[0] = (char *)call->out + at + (call->kind == DPAR_REDUCE_SCATTER ? 0 : part.begin);
@@ -718,7 +720,7 @@ static dpar_status dpari_cma_results(dpari_shm *s, const dpar_work *k)
         uint64_t from = dpari_offer_of(s, k, r)->out_at + (uint64_t)part.begin;
         if (dpari_os_read_peer(dpari_pid(s, r), (char *)k->call.out + part.begin, from,
                                part.bytes) != 0) {
-            return dpari_cma_failed(s, r);
+            return dpari_cma_failed(s, k, r);
         }
     }
     return DPAR_OK;
@@ -816,7 +818,7 @@ static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
                             stream);
         } else if (dpari_os_read_peer(dpari_pid(s, r), (char *)call->out + to.begin,
                                       offer->in_at + (uint64_t)from.begin, to.bytes) != 0) {
-            return dpari_cma_failed(s, r);
+            return dpari_cma_failed(s, k, r);
         }
     }
     return DPAR_OK;

@@ -67,7 +67,7 @@ typedef struct dpar_work {
     double began;
     void *record;
     int64_t state[16];
-    struct dpar_work *next;
+    struct dpar_work *next, *behind;
 } dpar_work;
 
 /* What an engine does; you need it only to write one. */
@@ -169,8 +169,13 @@ DPAR_API dpar_status dpar_wait(dpar_work *work);
 /* All of them, even after one failed; the first failure is returned. */
 DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
 
+/* A call that is refused (E_ARG, E_RANGE) is refused on this rank alone and its others wait for it
+ * until the deadline; a work that was not posted keeps that status for dpar_wait. */
+
 /* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank; a
- * negative color gets none: *out = NULL. COLLECTIVE. The deadline is inherited. */
+ * negative color gets none: *out = NULL. COLLECTIVE. The deadline is inherited. With shared memory
+ * each costs a rank twice options.slot_bytes and a few pages; after closing it, the next one has
+ * them. */
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
 /* The group of this rank along some axes of a mesh (bit i: axis i) over the ranks of c: those that
  * differ from it in these coordinates only, in the order of dpar_mesh_group_member. The mesh holds

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "launch.h"
+#include "shm.h"
 #include "../base/arith.h"
 #include "job.h"
 #include "meet.h"
@@ -395,12 +396,17 @@ static int32_t dpari_launch_culprit(const dpari_launch *l)
 static dpar_status dpari_launch_judge(const dpari_launch *l, dpar_why *why)
 {
     int32_t r, killed = 0, first = dpari_launch_culprit(l);
+    dpar_why broke;
     dpar_text t;
     if (first < 0) {
         return DPAR_OK;
     }
     dpar_text_init(&t, why != NULL ? why->text : NULL, why != NULL ? sizeof why->text : 0);
     dpari_seat_say(&l->seat[first], first, &t);
+    if (l->seat[first].follows && dpari_segment_broke(&l->segment, &broke)) {
+        dpar_text_put(&t, " after: ");
+        dpar_text_put(&t, broke.text);
+    }
     for (r = 0; r < l->n; r++) {
         if (l->seat[r].killed && killed++ < 8) {
             dpar_text_put(&t, killed == 1 ? "; killed because they went on: rank " : ", ");

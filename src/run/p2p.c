@@ -242,8 +242,11 @@ static void dpari_p2p_take_off(dpari_p2p_works *list, dpar_work *k)
 
 static void dpari_p2p_finish(dpari_p2p *p, dpar_work *k, dpar_status status)
 {
+    dpari_shm *s = (dpari_shm *)(void *)k->home;
     k->status = status;
     k->phase = DPARI_P2P_DONE;
+    k->behind = s->finished;
+    s->finished = k;
     p->open--;
 }
 
@@ -907,8 +910,9 @@ DPARI_API dpar_status dpari_p2p_start(dpari_shm *s, const dpar_call *call, dpar_
     dpari_p2p_link *link = &p->link[peer];
     if (call->kind == DPAR_SEND && peer != w->me) {
         dpar_status status = dpari_p2p_channel_open(w, link, peer);
-        if (status != DPAR_OK) {
-            return status;
+        if (status != DPAR_OK) { /* the other would wait for ever */
+            return dpari_shm_break(s, status,
+                                   "send: no shared memory for a channel between two ranks");
         }
     }
     k->state[DPARI_P2P_ID] = link->ids++;

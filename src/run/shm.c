@@ -81,6 +81,20 @@ DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const ch
     return s->comm.status;
 }
 
+DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
+{
+    const dpari_world_head *h = (const dpari_world_head *)(const void *)s->base;
+    const dpari_rank *first = (const dpari_rank *)(const void *)(s->base + sizeof *h);
+    const uint64_t ref = DPARI_LOAD(&first->member);
+    const char *at = h->threads ? (const char *)(uintptr_t)ref : s->base + ref;
+    const dpari_abort *record = &((const dpari_member *)(const void *)at)->abort;
+    if (ref == 0 || DPARI_LOAD(&record->state) != DPARI_ABORT_SET) {
+        return 0;
+    }
+    dpari_why_set(why, record->text);
+    return 1;
+}
+
 /* ---- sentences --------------------------------------------------------------------------------
  */
 
@@ -132,8 +146,7 @@ static int dpari_work_misses(const dpari_shm *s, const dpar_work *k, int32_t ran
     return k->call.kind < DPAR_COLLECTIVES ? dpari_coll_missing(s, k, rank) : rank == k->call.root;
 }
 
-/* What this rank was doing: "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: ". */
-static void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work *k)
+DPARI_API void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work *k)
 {
     dpari_flight f;
     memset(&f, 0, sizeof f);
@@ -156,14 +169,21 @@ static void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work *k)
     dpar_text_put(t, " ranks: ");
 }
 
-static dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t rank)
+DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t rank)
 {
+    const dpari_rank *r = &s->world->rank[s->world_rank[rank]];
     dpar_why why;
     dpar_text t;
+    /* its lock is gone at once; how it ended, whoever started it knows a moment later */
+    for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
+                        __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
+         i++) {
+        dpari_os_sleep(1e-3);
+    }
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, s, k);
     dpari_put_rank(&t, s, rank);
-    dpari_put_ending(&t, &s->world->rank[s->world_rank[rank]]);
+    dpari_put_ending(&t, r);
     dpari_put_last(&t, s->world, s->world_rank[rank]);
     return dpari_shm_break(s, DPAR_E_PEER, why.text);
 }
@@ -251,6 +271,12 @@ static dpar_status dpari_shm_look(dpari_shm *s, const dpar_work *k, double began
 
 static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
 {
+    for (dpar_work **link = &s->finished; *link; link = &(*link)->behind) {
+        if (*link == k) {
+            *link = k->behind;
+            break;
+        }
+    }
     s->world->posted--;
     dpari_flight_end((dpari_flight *)k->record,
                      status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
@@ -462,10 +488,8 @@ static dpar_status dpari_shm_wait(dpar_work *k)
     return status;
 }
 
-enum {
-    DPARI_TESTS = 256,       /* tests between two looks at the clock */
-    DPARI_TESTS_CROWDED = 16 /* and between two offers of the core to a rank that needs it */
-};
+enum { DPARI_TESTS_CROWDED = 16 }; /* tests between two offers of the core to who needs it */
+#define DPARI_LOOK_EVERY 10e-3     /* seconds between two looks at peers and deadline */
 
 static dpar_status dpari_shm_test(dpar_work *k)
 {
@@ -477,9 +501,14 @@ static dpar_status dpari_shm_test(dpar_work *k)
     if (k->comm) {
         dpari_step(s, k);
     }
-    if (k->comm && ++w->tests % DPARI_TESTS == 0) {
-        k->began = k->began > 0.0 ? k->began : dpari_os_now();
-        dpari_shm_judge(s, k, k->began);
+    if (k->comm) {
+        const double now = dpari_os_now();
+        k->began = k->began > 0.0 ? k->began : now;
+        w->tests++;
+        if (now - w->looked > DPARI_LOOK_EVERY) {
+            w->looked = now;
+            dpari_shm_judge(s, k, k->began);
+        }
     }
     status = k->comm ? DPAR_MORE : k->status;
     dpari_unlock(w);
@@ -521,20 +550,36 @@ static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t
     return status;
 }
 
+static void dpari_alloc_why(const dpari_world *w, int64_t bytes, dpar_why *why)
+{
+    int64_t used = 0;
+    dpar_text t;
+    for (int32_t i = 0; i < w->used_count; i++) {
+        used += w->used[i].bytes;
+    }
+    dpar_text_init(&t, why->text, sizeof why->text);
+    dpar_text_put(&t, "no shared memory for ");
+    dpar_text_int(&t, bytes);
+    dpar_text_put(&t, " more bytes: this rank has ");
+    dpar_text_int(&t, used);
+    dpar_text_put(&t, " of at most ");
+    dpar_text_int(&t, w->head->heap_bytes);
+    dpar_text_put(&t, " in use, in ");
+    dpar_text_int(&t, w->used_count);
+    dpar_text_put(&t, " of at most 65536 pieces (");
+    dpari_os_error(&t, w->number);
+    dpar_text_char(&t, ')');
+}
+
 static dpar_status dpari_shm_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     dpari_world *w = dpari_shm_of(c)->world;
     dpar_status status;
-    dpar_text t;
     dpari_lock(w);
     status = dpari_heap_alloc(w, bytes, memory);
     dpari_unlock(w);
     if (status != DPAR_OK) {
-        dpar_text_init(&t, c->why.text, sizeof c->why.text);
-        dpar_text_int(&t, bytes);
-        dpar_text_put(&t, " bytes of shared memory are not to be had (at most ");
-        dpar_text_int(&t, w->head->heap_bytes);
-        dpar_text_put(&t, " a rank, and what the machine has)");
+        dpari_alloc_why(w, bytes, &c->why);
     }
     return status;
 }
@@ -674,7 +719,8 @@ static void dpari_member_spare(dpari_shm *s)
     s->world->spare = s->member_ref;
 }
 
-/* Works that nobody waited for; with any of them the others must not wait either. */
+/* Works that nobody waited for end here; where one was not done, the others must not wait either.
+ */
 static int32_t dpari_shm_lost(dpari_shm *s)
 {
     int32_t lost = dpari_p2p_forget(s);
@@ -685,15 +731,18 @@ static int32_t dpari_shm_lost(dpari_shm *s)
     }
     if (lost > 0) {
         dpar_text_init(&t, why.text, sizeof why.text);
-        dpar_text_put(&t, "rank ");
-        dpar_text_int(&t, s->comm.rank);
+        dpari_put_rank(&t, s, s->comm.rank);
         dpar_text_put(&t, " closed the communicator without waiting for ");
         dpar_text_int(&t, lost);
-        dpar_text_put(&t, " operations");
+        dpar_text_put(&t, lost == 1 ? " operation" : " operations");
         dpari_shm_break(s, DPAR_E_ARG, why.text);
     }
-    s->world->posted -= lost;
-    s->first = s->last = NULL;
+    while (s->finished) {
+        dpari_work_done(s, s->finished, s->finished->status);
+    }
+    if (lost > 0) {
+        dpari_queue_progress(s); /* fails them all: it is broken */
+    }
     return lost;
 }
 
@@ -728,6 +777,8 @@ static dpar_status dpari_shm_close(dpar_comm *c)
     if (last) {
         dpari_shm_progress(c, 0);
         while (w->comms) {
+            w->comms->closing = 1;
+            dpari_shm_lost(w->comms);
             dpari_shm_drop(w->comms);
         }
         dpari_world_close(w);

@@ -47,6 +47,7 @@ typedef struct dpari_shm {
     uint32_t id;             /* the same on its ranks, of no other */
     int64_t sequence;        /* of the last collective posted */
     dpar_work *first, *last; /* posted collectives, in order */
+    dpar_work *finished;     /* messages that are done and that nobody has asked for yet */
     int64_t slot_bytes;
     int32_t closing; /* the barrier that ends it is under way */
     int32_t all_cma; /* each of its ranks may read the others' memory */
@@ -89,6 +90,12 @@ DPARI_API void dpari_p2p_progress(dpari_world *w);
 /* Forgets works that cannot end: their communicator is broken or closed. */
 DPARI_API int32_t dpari_p2p_forget(dpari_shm *s);
 
+/* The rank is gone: breaks the communicator with a sentence that says so, of this operation. */
+DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t rank);
+/* "all-reduce #12 (4 f32, sum) of group 3 of 4 ranks: " */
+DPARI_API void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work *k);
+/* How the world's communicator broke; 0: it did not. For whoever watches the ranks. */
+DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 /* "rank 2 (6 in the world)" */
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank);
 /* Breaks it for all with this status and text (the first to come wins); returns what counts. */

@@ -242,6 +242,8 @@ DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 enum {
     DPARI_SPINS = 8192,       /* about 0.1 ms: what a sleep and its wake-up cost */
     DPARI_SPINS_CROWDED = 8,  /* the core is better given to the rank that is waited for */
+    DPARI_SPINS_SLEEPY = 64,  /* cores for all, but busy with something else */
+    DPARI_VAIN = 3,           /* waits in a row that spin in vain before that is believed */
     DPARI_SLEEPY = 1000,      /* waits for which one dear yield is remembered; twice as many when */
     DPARI_SLEEPY_MOST = 64000 /* the next is dear again, to so many */
 };
@@ -255,6 +257,11 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     dpari_os_futex_wait(&r->bell, t->bell, DPARI_SLEEP_FOR, w->threads);
     t->told = 0;
     dpari_untell(w->head, r);
+    /* Cores for all, and yet it spun in vain again and again: something else runs on them, perhaps
+     * on the one that the peer needs. Then spin less for a while. */
+    if (!w->crowded && t->turns >= DPARI_SPINS && ++w->vain >= DPARI_VAIN) {
+        w->sleepy = DPARI_SLEEPY >> (w->vain < 2 * DPARI_VAIN ? 2 * DPARI_VAIN - w->vain : 0);
+    }
     return DPAR_MORE;
 }
 
@@ -263,6 +270,8 @@ DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
     if (t->told) {
         t->told = 0;
         dpari_untell(w->head, &w->rank[w->me]);
+    } else if (t->turns < DPARI_SPINS && w->sleepy == 0) {
+        w->vain = 0;
     }
 }
 
@@ -309,7 +318,9 @@ static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 
 DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer)
 {
-    if (t->turns < (w->crowded || w->sleepy ? DPARI_SPINS_CROWDED : DPARI_SPINS)) {
+    if (t->turns < (w->crowded  ? DPARI_SPINS_CROWDED
+                    : w->sleepy ? DPARI_SPINS_SLEEPY
+                                : DPARI_SPINS)) {
         t->turns++;
         dpari_os_pause();
         return DPAR_OK;
@@ -394,11 +405,16 @@ DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **mem
     int32_t place = 0;
     int64_t at, take = bytes < 1 ? 1 : bytes;
     if (take > w->head->heap_bytes) {
+        w->number = ENOMEM;
         return DPAR_E_MEMORY;
     }
     take = dpari_in_units(take, dpari_os_page());
     at = dpari_heap_gap(w, take, &place);
-    if (at < 0 || (w->segment.fd >= 0 && dpari_os_reserve(w->segment.fd, at, take) != 0)) {
+    w->number = at < 0 ? ENOMEM : 0;
+    if (at >= 0 && w->segment.fd >= 0) {
+        w->number = dpari_os_reserve(w->segment.fd, at, take);
+    }
+    if (w->number != 0) {
         return DPAR_E_MEMORY;
     }
     if (at < w->fresh) {
@@ -494,7 +510,7 @@ static dpar_status dpari_join_missing(dpari_world *w, double waited, dpar_why *w
     dpar_text_put(&t, "start: ");
     for (int32_t i = 0; i < w->size; i++) {
         uint32_t state = dpari_rank_state(w, i);
-        if (state == DPARI_RANK_HERE) {
+        if (DPARI_LOAD(&w->rank[i].member) != 0) {
             continue;
         }
         status = state == DPARI_RANK_AWAY ? status : DPAR_E_PEER;
@@ -524,8 +540,10 @@ static dpar_status dpari_join_all(dpari_world *w, dpar_why *why)
                 continue;
             }
             double waited = dpari_os_now() - t.began;
-            if ((w->timeout_s > 0.0 && waited > w->timeout_s) ||
-                dpari_rank_state(w, i) == DPARI_RANK_DEAD) {
+            uint32_t state = dpari_rank_state(w, i);
+            int late = w->timeout_s > 0.0 && waited > w->timeout_s;
+            if ((late || state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) &&
+                DPARI_LOAD(&w->rank[i].member) == 0) {
                 dpari_wait_end(w, &t);
                 return dpari_join_missing(w, waited, why);
             }
@@ -596,15 +614,18 @@ DPARI_API dpar_status dpari_world_join(const dpari_segment *s, int32_t me, int32
     uint64_t member = 0;
     int64_t none = 0;
     dpar_status status = w ? dpari_member_make(w, &member, &none) : DPAR_E_MEMORY;
+    int number = w ? w->number : ENOMEM;
     if (status == DPAR_OK && s->fd >= 0 && dpari_os_hold(s->fd, me) != 0) {
         status = DPAR_E_SYSTEM;
+        number = errno;
     }
     if (status != DPAR_OK) {
         if (w) {
             w->owns = 0;
             dpari_world_close(w);
         }
-        return dpari_system_why(why, "joining: memory of a rank", 0, ENOMEM);
+        dpari_system_why(why, "joining: a rank's memory, or its lock", 0, number);
+        return status;
     }
     r->pid = (int32_t)getpid();
     r->probe = (uint64_t)(uintptr_t)&w->probe;

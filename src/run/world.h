@@ -94,7 +94,9 @@ typedef struct dpari_world {
     int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
     int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
     int32_t posted;  /* works under way */
-    uint32_t tests;  /* calls of dpar_test so far */
+    uint32_t tests;  /* fruitless calls of dpar_test so far */
+    double looked;   /* when dpar_test last looked whether peers live */
+    int32_t vain;    /* waits in a row that spun in vain */
     int32_t blocker; /* the world rank that the last unfinished step waits for; -1: several */
     double timeout_s;
     struct dpari_shm *comms; /* open communicators */
@@ -102,6 +104,7 @@ typedef struct dpari_world {
     void *p2p;               /* state of the channels */
     dpari_used *used;        /* allocations in this rank's heap, ascending */
     int32_t used_count;
+    int number;        /* error of the last allocation that failed */
     int64_t fresh;     /* heap from here on was never given out */
     uint64_t probe;    /* DPARI_PROBE + me */
     uint32_t lock;     /* of all this, while there is a progress thread */
