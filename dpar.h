@@ -29161,8 +29161,9 @@ static dpar_status dpari_launch_run(dpari_launch *l, dpar_why *why)
     } else {
         status = dpari_launch_fork(l, why);
     }
+    status = status == DPAR_OK ? dpari_launch_judge(l, why) : status;
     dpari_segment_close(&l->segment);
-    return status == DPAR_OK ? dpari_launch_judge(l, why) : status;
+    return status;
 }
 
 DPAR_API dpar_status dpar_launch_with(int32_t n, dpar_main fn, void *arg,
