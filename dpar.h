@@ -4526,8 +4526,8 @@ enum { DPARI_ABORT_NONE, DPARI_ABORT_CLAIMED, DPARI_ABORT_SET };
 typedef struct dpari_abort {
     uint32_t state;
     dpar_status status;
+    int64_t from; /* the first collective that counts as failed: those before it can end */
     char text[sizeof(dpar_why)];
-    char room[8];
 } dpari_abort;
 
 /* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
@@ -4547,6 +4547,7 @@ typedef struct dpari_shm {
     int64_t bytes;           /* of this */
     uint32_t id;             /* the same on its ranks, of no other */
     int64_t sequence;        /* of the last collective posted */
+    int64_t broken_from;     /* broken: the first one that failed */
     dpar_work *first, *last; /* posted collectives, in order */
     dpar_work *finished;     /* messages that are done and that nobody has asked for yet */
     int64_t slot_bytes;
@@ -35099,6 +35100,7 @@ DPARI_API dpar_status dpari_shm_broken(dpari_shm *s)
     const dpari_abort *record = &s->member[0]->abort;
     if (s->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
         dpari_why_set(&s->comm.why, record->text);
+        s->broken_from = record->from;
         s->comm.status = record->status;
     }
     return s->comm.status;
@@ -35116,6 +35118,7 @@ DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const ch
         dpar_text_init(&t, record->text, sizeof record->text);
         dpar_text_put(&t, text);
         record->status = status;
+        record->from = s->first ? s->first->sequence : s->sequence + 1;
         DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
         dpari_ring_all(&s->world->segment);
     }
@@ -35338,13 +35341,16 @@ static void dpari_queue_progress(dpari_shm *s)
 {
     while (s->first) {
         dpar_work *k = s->first;
-        dpar_status status = s->comm.status;
-        if (status == DPAR_OK) {
+        const dpar_status broken = s->comm.status;
+        dpar_status status = broken;
+        /* what all had done before it broke has all its words: it ends well everywhere */
+        if (broken == DPAR_OK || k->sequence < s->broken_from) {
             status = dpari_coll_advance(s, k);
         }
-        if (status == DPAR_MORE) {
+        if (status == DPAR_MORE && broken == DPAR_OK) {
             return;
         }
+        status = status == DPAR_MORE ? broken : status;
         s->first = k->next;
         s->last = s->first ? s->last : NULL;
         dpari_work_done(s, k, status);
@@ -35449,8 +35455,9 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
     }
     dpari_wait_end(w, &t);
     /* who waited long may have come when the others had given it up */
-    if (k->status == DPAR_OK && t.began > 0.0) {
-        k->status = dpari_shm_broken(s);
+    if (k->status == DPAR_OK && t.began > 0.0 && k->call.kind < DPAR_COLLECTIVES &&
+        dpari_shm_broken(s) != DPAR_OK && k->sequence >= s->broken_from) {
+        k->status = s->comm.status;
     }
     return k->status;
 }

@@ -50,6 +50,7 @@ DPARI_API dpar_status dpari_shm_broken(dpari_shm *s)
     const dpari_abort *record = &s->member[0]->abort;
     if (s->comm.status == DPAR_OK && DPARI_LOAD(&record->state) == DPARI_ABORT_SET) {
         dpari_why_set(&s->comm.why, record->text);
+        s->broken_from = record->from;
         s->comm.status = record->status;
     }
     return s->comm.status;
@@ -67,6 +68,7 @@ DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const ch
         dpar_text_init(&t, record->text, sizeof record->text);
         dpar_text_put(&t, text);
         record->status = status;
+        record->from = s->first ? s->first->sequence : s->sequence + 1;
         DPARI_STORE(&record->state, (uint32_t)DPARI_ABORT_SET);
         dpari_ring_all(&s->world->segment);
     }
@@ -289,13 +291,16 @@ static void dpari_queue_progress(dpari_shm *s)
 {
     while (s->first) {
         dpar_work *k = s->first;
-        dpar_status status = s->comm.status;
-        if (status == DPAR_OK) {
+        const dpar_status broken = s->comm.status;
+        dpar_status status = broken;
+        /* what all had done before it broke has all its words: it ends well everywhere */
+        if (broken == DPAR_OK || k->sequence < s->broken_from) {
             status = dpari_coll_advance(s, k);
         }
-        if (status == DPAR_MORE) {
+        if (status == DPAR_MORE && broken == DPAR_OK) {
             return;
         }
+        status = status == DPAR_MORE ? broken : status;
         s->first = k->next;
         s->last = s->first ? s->last : NULL;
         dpari_work_done(s, k, status);
@@ -400,8 +405,9 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
     }
     dpari_wait_end(w, &t);
     /* who waited long may have come when the others had given it up */
-    if (k->status == DPAR_OK && t.began > 0.0) {
-        k->status = dpari_shm_broken(s);
+    if (k->status == DPAR_OK && t.began > 0.0 && k->call.kind < DPAR_COLLECTIVES &&
+        dpari_shm_broken(s) != DPAR_OK && k->sequence >= s->broken_from) {
+        k->status = s->comm.status;
     }
     return k->status;
 }

@@ -25,8 +25,8 @@ enum { DPARI_ABORT_NONE, DPARI_ABORT_CLAIMED, DPARI_ABORT_SET };
 typedef struct dpari_abort {
     uint32_t state;
     dpar_status status;
+    int64_t from; /* the first collective that counts as failed: those before it can end */
     char text[sizeof(dpar_why)];
-    char room[8];
 } dpari_abort;
 
 /* A rank's part of a communicator, in its own heap, read by the others; slots follow it. */
@@ -46,6 +46,7 @@ typedef struct dpari_shm {
     int64_t bytes;           /* of this */
     uint32_t id;             /* the same on its ranks, of no other */
     int64_t sequence;        /* of the last collective posted */
+    int64_t broken_from;     /* broken: the first one that failed */
     dpar_work *first, *last; /* posted collectives, in order */
     dpar_work *finished;     /* messages that are done and that nobody has asked for yet */
     int64_t slot_bytes;
