@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT-0
-# make run: plan a real model on a real machine. make test: everything that needs only cc and make.
+# make run: plan a real model on a real machine, run ranks on this one. make test: everything that needs only cc and make.
 CC ?= cc
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
@@ -7,14 +7,18 @@ BUILD = build
 PASTED = tools/amalgamate tools/first_screen.txt $(wildcard src/*/*.h src/*/*.c)
 
 .POSIX:
-.PHONY: help run test gates lint accuracy bench fuzz clean install
+.PHONY: help run examples test gates lint accuracy bench performance fuzz clean install
 
 help:
-	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/'
+	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here'
 	@echo 'make test       all tests that need only cc and make'
-	@echo 'make gates      the long checks: compilers, dialects, targets, sanitizers, fuzzing, packaging'
+	@echo 'make gates      the long checks: compilers, dialects, targets, sanitizers, fuzzing, packaging,'
+	@echo '                models of the protocols, ranks that fail (half an hour)'
 	@echo 'make accuracy   regenerate docs/accuracy.md from the published tables in tests/data/cost'
-	@echo 'make bench      configurations a second; ns an index, ms a transfer list; ns an action'
+	@echo 'make bench      configurations a second; ns an index, ms a transfer list; ns an action; GB/s of the'
+	@echo '                reductions; collectives beside Open MPI and MPICH (minutes)'
+	@echo 'make performance   communicators beside Open MPI and MPICH (needs both; 6 minutes): docs/performance.md'
+	@echo 'make examples   build/plan build/pipeline build/ranks build/doctor'
 	@echo 'make dpar.h     regenerate the header from src/'
 	@echo 'make lint       widths, lengths, names, documentation'
 	@echo 'make install PREFIX=/usr/local'
@@ -30,12 +34,24 @@ $(BUILD)/pipeline: examples/pipeline.c dpar.h
 	@mkdir -p $(BUILD)
 	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/pipeline.c -o $@
 
-run: $(BUILD)/plan $(BUILD)/pipeline
+$(BUILD)/ranks: examples/ranks.c dpar.h
+	@mkdir -p $(BUILD)
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/ranks.c -o $@
+
+$(BUILD)/doctor: examples/doctor.c dpar.h
+	@mkdir -p $(BUILD)
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/doctor.c -o $@
+
+examples: $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/doctor
+
+run: $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks
 	./$(BUILD)/plan llama-3-70b --cluster 8x8:a100-80,nvlink=300,nic=8x25 --batch 512 --top 6 --explain --svg $(BUILD)/llama-3-70b.svg
 	@echo
 	./$(BUILD)/plan unet-0.25deg --cluster derecho --gpus 16 --top 6 --svg $(BUILD)/unet-0.25deg.svg
 	@echo
 	./$(BUILD)/pipeline --schedule zbv --stages 4 --micro 8 --latency 0.25 --svg $(BUILD)/zbv.svg
+	@echo
+	./$(BUILD)/ranks 4
 	@echo
 	@echo 'pictures: $(BUILD)/llama-3-70b.svg $(BUILD)/unet-0.25deg.svg $(BUILD)/zbv.svg'
 
@@ -67,17 +83,26 @@ $(BUILD)/order_speed: bench/order_speed.c dpar.h
 	@mkdir -p $(BUILD)
 	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/order_speed.c -o $@
 
-bench: $(BUILD)/plan_speed $(BUILD)/index_speed $(BUILD)/order_speed
+$(BUILD)/kernel_speed: bench/kernel_speed.c dpar.h
+	@mkdir -p $(BUILD)
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/kernel_speed.c -o $@
+
+bench: $(BUILD)/plan_speed $(BUILD)/index_speed $(BUILD)/order_speed $(BUILD)/kernel_speed
 	./$(BUILD)/plan_speed
 	./$(BUILD)/index_speed
 	./$(BUILD)/order_speed
+	./$(BUILD)/kernel_speed
+	sh bench/comm_speed.sh 1 || [ $$? -eq 77 ]
+
+performance: dpar.h
+	sh bench/comm_speed.sh 5 > docs/performance.md.new && mv docs/performance.md.new docs/performance.md
 
 fuzz:
 	@sh tests/compile/fuzz.sh
 
 install: dpar.h
 	mkdir -p $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	cp dpar.h $(DESTDIR)$(PREFIX)/include/dpar.h
+	cp dpar.h dpar_mpi.h $(DESTDIR)$(PREFIX)/include/
 	sed 's|@PREFIX@|$(PREFIX)|' tools/dpar.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpar.pc
 
 clean:

@@ -33408,6 +33408,11 @@ static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t
     dpar_why why;
     dpar_text t;
     int left;
+    for (int32_t r = 0; r < s->comm.size; r++) { /* after a death ranks go different ways */
+        if (dpari_rank_state(s->world, s->world_rank[r]) == DPARI_RANK_DEAD) {
+            return dpari_fail_peer(s, k, r);
+        }
+    }
     dpar_text_init(&t, why.text, sizeof why.text);
     if (s->id != 0) {
         dpar_text_put(&t, "group ");

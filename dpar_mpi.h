@@ -14,21 +14,31 @@
  * What differs from comm.h:
  *
  * Order of reductions: MPI's own, which may differ between sizes and libraries, unless rank_order.
- * F16 and BF16 go in rank order up to 64 ranks; above, they travel as f32 in blocks. MAX and MIN of
- * floats use an operation of dpar, because MPI_MAX does not promise what a NaN gives.
+ * F16 and BF16 go in rank order up to 64 ranks; above, they travel as f32 in blocks. MAX, MIN and
+ * 8-bit sums go by operations of dpar, because MPI leaves open what a NaN gives and some MPIs get
+ * unsigned or 8-bit integers wrong.
  *
  * Entry: a collective may return before all ranks have come (a broadcast's root need not wait).
  *
- * Mismatch: MPI notices only messages that are too long. dpar also notices those that are too short
- * in send, recv and all _v forms: these are messages, an empty piece too, from each rank to each
- * that expects one. Types of equal size are not told apart. check = 1 compares every collective
- * first, at the price of a small all-reduce, and names both sides. MPICH ends the job at a message
- * that is too long unless MPI_COMM_WORLD has the handler MPI_ERRORS_RETURN.
+ * Mismatch, found for nothing: send, recv and the _v forms that move. These are messages, an empty
+ * piece too, from each rank to each that expects one; more or fewer bytes than the receiver expects
+ * are DPAR_E_MISMATCH there, with both numbers of elements; another type of as many bytes is not
+ * noticed. In a split all ranks' calls are compared; a rank that calls something else instead meets
+ * the deadline.
+ * Found with check = 1: another kind, type, op, root or count in any collective, other pieces in
+ * all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all ranks, naming two that differ, at the
+ * price of a small all-reduce.
+ * Not found: without check all else. Then MPI may notice (DPAR_E_MISMATCH where a message was too
+ * long), the deadline may end it, or the result is wrong. Nor does check look at messages.
+ * MPICH ends the job at any message that is too long, Open MPI at one within a collective, unless
+ * MPI_COMM_WORLD has the handler MPI_ERRORS_RETURN.
  *
  * Lost ranks: MPI cannot tell; a wait ends with the deadline. Who waits for longer than a quarter
  * of it (1 s at most) tells the other ranks by a short message, again and again; the sentence of
  * DPAR_E_TIMEOUT therefore names the ranks that wait too, where they wait, and those not heard of
  * (up to 1024 ranks). A rank whose communicator breaks tells the others, who see it once they wait.
+ * Without a deadline: blocking = 1, and what MPI itself only has blocking, making and splitting
+ * communicators; a split first waits, with the deadline, until all ranks have called it.
  * Many MPIs end the whole job when a process dies; then nothing returns. After an error MPI may
  * still hold the buffers of what was under way, and MPI_Finalize may wait for it: leave these
  * buffers alone and end with MPI_Abort.
@@ -36,13 +46,15 @@
  * Cost: calls that block are posted too and tested until the deadline, so that one rank may post
  * what another waits for at once. all_reduce of f32, 2 ranks on a node, against MPI_Allreduce: Open
  * MPI 4.1 0.71 us to 0.46 at 4 B, 291 to 188 at 1 MiB; MPICH 4.0 1.45 to 0.96, 228 to 226.
- * blocking = 1 wins that back from 32 KiB on, without a deadline also below.
+ * blocking = 1 wins that back.
  *
  * Posted work goes on inside dpar calls; what takes several steps (16-bit floats, rank_order,
  * check, pieces) waits there for its next step. There is no progress thread: DPAR_E_SYSTEM.
  *
- * Buffers: in place either on all ranks or on none, where MPI_IN_PLACE asks for it (all_reduce,
- * all_gather). All ranks have the same byte order. */
+ * Buffers: each rank may be in place or not. In place, reduce, all_to_all and, on Open MPI,
+ * all_reduce take memory for a copy of the input. dpar_comm_alloc gives plain memory that begins a
+ * page. All ranks have the same byte order. Tags go to MPI_TAG_UB: at least 32767, MPICH 2^28 - 1,
+ * Open MPI 2^31 - 1; DPAR_E_ARG above. */
 #ifndef DPAR_MPI_H
 #define DPAR_MPI_H
 
@@ -55,17 +67,18 @@ typedef struct dpar_mpi_options {
     int32_t rank_order; /* 1: reductions in rank order, the same bits on all ranks and in every
                            run: all-to-all of pieces, sums, all-gather */
     int32_t check;      /* 1: compare kind, type, count, op and root before each collective */
-    int32_t blocking;   /* 1: dpar calls that block use MPI's blocking calls (behind a barrier with
-                           the deadline from 32 KiB on; below that only without a deadline). In
-                           each operation all ranks must then block, or all post; work posted
-                           before is first brought to its last step */
+    int32_t blocking;   /* 1: collectives that block use MPI's blocking calls. They have no
+                           deadline: give timeout_s < 0 with it. In each operation all ranks must
+                           then block, or all post; work posted before is first brought to its
+                           last step */
 } dpar_mpi_options;
 
 /* A communicator over a private duplicate of `user`, which stays the caller's. MPI is initialised
  * by the caller before, finalised by the caller after dpar_comm_close. options NULL: defaults.
  * Errors of MPI come back as DPAR_E_SYSTEM with MPI's own words. E_ARG when MPI is not initialised
- * or is finalised, or `user` is MPI_COMM_NULL or an inter-communicator; E_MISMATCH when the ranks
- * give different options. COLLECTIVE over `user`. Cost: two MPI_Comm_dup. */
+ * or is finalised, or `user` is MPI_COMM_NULL or an inter-communicator, or blocking comes with a
+ * deadline; E_MISMATCH when the ranks give different options. COLLECTIVE over `user`. Cost: two
+ * MPI_Comm_dup. */
 DPAR_API dpar_status dpar_mpi_comm(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
                                    dpar_why *why);
 
@@ -108,7 +121,6 @@ typedef int dpari_mpi_count;
 enum {
     DPARI_MPI_BLOCK = 1 << 20, /* elements of what is staged at a time: 4 or 8 MiB */
     DPARI_MPI_SMALL = 1 << 14, /* bytes of all ranks' pieces that are gathered, not exchanged */
-    DPARI_MPI_GATED = 1 << 15, /* bytes from which a barrier before a blocking call is cheap */
 #if defined(DPAR_MPI_LIMIT)
     DPARI_MPI_EXCHANGED = 2,
 #else
@@ -140,51 +152,9 @@ enum {
         }                                                                                          \
     } while (0)
 
-/* acc[i] = acc[i] op x[i]; U is the type in which sums and products wrap. */
-#define DPARI_MPI_FOLD(name, T, U, MORE, LESS)                                                     \
-    static DPARI_MPI_LOOP void name(int32_t op, void *accumulator, const void *operand, int64_t n) \
-    {                                                                                              \
-        T *DPARI_MPI_RESTRICT acc = (T *)accumulator;                                              \
-        const T *DPARI_MPI_RESTRICT x = (const T *)operand;                                        \
-        switch (op) {                                                                              \
-        case DPAR_PRODUCT: DPARI_MPI_EACH(n, acc[i] = (T)(U)((U)acc[i] * (U)x[i])); break;         \
-        case DPAR_MAX: DPARI_MPI_EACH(n, acc[i] = MORE); break;                                    \
-        case DPAR_MIN: DPARI_MPI_EACH(n, acc[i] = LESS); break;                                    \
-        default: DPARI_MPI_EACH(n, acc[i] = (T)(U)((U)acc[i] + (U)x[i])); break;                   \
-        }                                                                                          \
-    }
-/* The inner choice keeps a NaN of acc, the outer one a NaN of x. */
-#define DPARI_MPI_FLOAT_MORE (x[i] == x[i] ? (x[i] > acc[i] ? x[i] : acc[i]) : x[i])
-#define DPARI_MPI_FLOAT_LESS (x[i] == x[i] ? (x[i] < acc[i] ? x[i] : acc[i]) : x[i])
-#define DPARI_MPI_INT_MORE (x[i] > acc[i] ? x[i] : acc[i])
-#define DPARI_MPI_INT_LESS (x[i] < acc[i] ? x[i] : acc[i])
-DPARI_MPI_FOLD(dpari_mpi_fold_f32, float, float, DPARI_MPI_FLOAT_MORE, DPARI_MPI_FLOAT_LESS)
-DPARI_MPI_FOLD(dpari_mpi_fold_f64, double, double, DPARI_MPI_FLOAT_MORE, DPARI_MPI_FLOAT_LESS)
-DPARI_MPI_FOLD(dpari_mpi_fold_i8, int8_t, uint8_t, DPARI_MPI_INT_MORE, DPARI_MPI_INT_LESS)
-DPARI_MPI_FOLD(dpari_mpi_fold_u8, uint8_t, uint8_t, DPARI_MPI_INT_MORE, DPARI_MPI_INT_LESS)
-DPARI_MPI_FOLD(dpari_mpi_fold_i32, int32_t, uint32_t, DPARI_MPI_INT_MORE, DPARI_MPI_INT_LESS)
-DPARI_MPI_FOLD(dpari_mpi_fold_u32, uint32_t, uint32_t, DPARI_MPI_INT_MORE, DPARI_MPI_INT_LESS)
-DPARI_MPI_FOLD(dpari_mpi_fold_i64, int64_t, uint64_t, DPARI_MPI_INT_MORE, DPARI_MPI_INT_LESS)
-DPARI_MPI_FOLD(dpari_mpi_fold_u64, uint64_t, uint64_t, DPARI_MPI_INT_MORE, DPARI_MPI_INT_LESS)
-
 static int32_t dpari_mpi_is_half(int32_t type)
 {
     return type == DPAR_F16 || type == DPAR_BF16;
-}
-
-/* Not of 16-bit floats: they are folded as f32. */
-static void dpari_mpi_fold(int32_t type, int32_t op, void *acc, const void *x, int64_t n)
-{
-    switch (type) {
-    case DPAR_F64: dpari_mpi_fold_f64(op, acc, x, n); break;
-    case DPAR_I8: dpari_mpi_fold_i8(op, acc, x, n); break;
-    case DPAR_U8: dpari_mpi_fold_u8(op, acc, x, n); break;
-    case DPAR_I32: dpari_mpi_fold_i32(op, acc, x, n); break;
-    case DPAR_U32: dpari_mpi_fold_u32(op, acc, x, n); break;
-    case DPAR_I64: dpari_mpi_fold_i64(op, acc, x, n); break;
-    case DPAR_U64: dpari_mpi_fold_u64(op, acc, x, n); break;
-    default: dpari_mpi_fold_f32(op, acc, x, n); break;
-    }
 }
 
 #define DPARI_MPI_DIVIDE(T, ranks)                                                                 \
@@ -309,36 +279,6 @@ static void *dpari_mpi_at(void *p, int32_t type, int64_t elements)
     return elements == 0 ? p : (char *)p + dpari_mpi_bytes(type, elements);
 }
 
-/* out[n] becomes row 0 op row 1 op ...; rows of n elements lie `stride` elements apart. */
-static void dpari_mpi_reduce_rows(int32_t type, int32_t op, void *out, const void *rows,
-                                  int64_t stride, int32_t ranks, int64_t n)
-{
-    float acc[512], x[512]; /* halves */
-    int64_t at, step = 512;
-    int32_t r, half = dpari_mpi_is_half(type);
-    for (at = 0; at < n; at += step) {
-        int64_t len = n - at < step ? n - at : step;
-        void *to = half ? (void *)acc : dpari_mpi_at(out, type, at);
-        for (r = 0; r < ranks; r++) {
-            const void *row = dpari_mpi_past(rows, type, r * stride + at);
-            if (r == 0) {
-                dpari_mpi_widen(type, to, row, len);
-            } else if (half) {
-                dpari_mpi_widen(type, x, row, len);
-                dpari_mpi_fold(DPAR_F32, op, to, x, len);
-            } else {
-                dpari_mpi_fold(type, op, to, row, len);
-            }
-        }
-        if (op == DPAR_AVG) {
-            dpari_mpi_divide(dpari_mpi_wide(type), to, len, ranks);
-        }
-        if (half) {
-            dpari_mpi_narrow(type, dpari_mpi_at(out, type, at), to, len);
-        }
-    }
-}
-
 /* ==== what there is ==== */
 
 typedef struct dpari_mpi_task dpari_mpi_task;
@@ -357,7 +297,7 @@ typedef struct dpari_mpi_world {
     dpari_mpi_task *tasks, *last; /* under way, in the order of posting */
     dpari_mpi_task *spare;
     dpari_mpi_memory *memory;
-    MPI_Op max, min; /* floats */
+    MPI_Op max, min, sum; /* dpar's own: see dpari_mpi_is_own */
 } dpari_mpi_world;
 
 /* What a rank tells another: "I wait here", or (status < 0) "this communicator is broken". */
@@ -389,6 +329,7 @@ struct dpari_mpi_ctx {
     dpari_mpi_note *heard; /* the last of each rank */
     void *scratch;         /* kept for the next task */
     int64_t scratch_bytes;
+    const void **rows; /* one a rank */
     dpari_mpi_record ring[DPARI_MPI_RING];
 };
 
@@ -412,7 +353,7 @@ enum {
     DPARI_MPI_ORDERED,        /* rank order, to one or all */
     DPARI_MPI_ORDERED_SCATTER /* rank order, reduce_scatter(_v) */
 };
-enum { DPARI_MPI_NEW, DPARI_MPI_CHECKING, DPARI_MPI_TELLING, DPARI_MPI_GATING, DPARI_MPI_RUNNING };
+enum { DPARI_MPI_NEW, DPARI_MPI_CHECKING, DPARI_MPI_TELLING, DPARI_MPI_RUNNING };
 
 /* An operation under way: posts requests, and when they are done the next ones. */
 struct dpari_mpi_task {
@@ -424,7 +365,6 @@ struct dpari_mpi_task {
     int32_t path, phase, finished;
     dpar_status status;
     int32_t block;   /* call MPI's blocking functions */
-    int32_t gate;    /* ... once all ranks have come: a barrier, or the check */
     int32_t last;    /* nothing is posted after what is under way */
     int32_t feeding; /* counted in ctx->unfed */
     int32_t posted;  /* a step was posted and has not landed */
@@ -447,11 +387,6 @@ struct dpari_mpi_task {
     MPI_Status state_1;
     dpari_mpi_piece piece_1;
 };
-
-static int32_t dpari_mpi_is_message(const dpar_call *call)
-{
-    return call->kind == DPAR_SEND || call->kind == DPAR_RECV;
-}
 
 static MPI_Datatype dpari_mpi_by_bytes(int32_t bytes)
 {
@@ -477,11 +412,26 @@ static MPI_Datatype dpari_mpi_summand(int32_t type, int32_t op)
     }
 }
 
-/* ==== reductions of floats that keep NaN ==== */
+/* ==== reductions that are not left to MPI's own operations ==== */
+
+static int32_t dpari_mpi_type_of(MPI_Datatype type)
+{
+    return type == MPI_DOUBLE     ? DPAR_F64
+           : type == MPI_FLOAT    ? DPAR_F32
+           : type == MPI_INT8_T   ? DPAR_I8
+           : type == MPI_INT32_T  ? DPAR_I32
+           : type == MPI_UINT32_T ? DPAR_U32
+           : type == MPI_INT64_T  ? DPAR_I64
+           : type == MPI_UINT64_T ? DPAR_U64
+                                  : DPAR_U8;
+}
 
 static void dpari_mpi_user_op(int32_t op, void *in, void *inout, int n, MPI_Datatype type)
 {
-    dpari_mpi_fold(type == MPI_DOUBLE ? (int32_t)DPAR_F64 : (int32_t)DPAR_F32, op, inout, in, n);
+    const void *both[2];
+    both[0] = in;
+    both[1] = inout;
+    dpari_kern_reduce(&inout, 1, both, 2, n, dpari_mpi_type_of(type), op, 0);
 }
 
 static void dpari_mpi_user_max(void *in, void *inout, int *n, MPI_Datatype *type)
@@ -494,26 +444,34 @@ static void dpari_mpi_user_min(void *in, void *inout, int *n, MPI_Datatype *type
     dpari_mpi_user_op(DPAR_MIN, in, inout, *n, *type);
 }
 
-static int32_t dpari_mpi_is_float(int32_t wide)
+static void dpari_mpi_user_sum(void *in, void *inout, int *n, MPI_Datatype *type)
 {
-    return wide == DPAR_F32 || wide == DPAR_F64;
+    dpari_mpi_user_op(DPAR_SUM, in, inout, *n, *type);
+}
+
+/* MAX and MIN: what a NaN gives is open in MPI, and MPICH 4.0 compares unsigned integers as signed
+ * ones. Sums of 8 bits: Open MPI 4.1 saturates where the processor has AVX. */
+static int32_t dpari_mpi_is_own(int32_t wide, int32_t op)
+{
+    return op == DPAR_MAX || op == DPAR_MIN ||
+           (op != DPAR_PRODUCT && (wide == DPAR_I8 || wide == DPAR_U8));
 }
 
 static MPI_Op dpari_mpi_op(const dpari_mpi_world *world, int32_t wide, int32_t op)
 {
     switch (op) {
     case DPAR_PRODUCT: return MPI_PROD;
-    case DPAR_MAX: return dpari_mpi_is_float(wide) ? world->max : MPI_MAX;
-    case DPAR_MIN: return dpari_mpi_is_float(wide) ? world->min : MPI_MIN;
-    default: return MPI_SUM;
+    case DPAR_MAX: return world->max;
+    case DPAR_MIN: return world->min;
+    default: return dpari_mpi_is_own(wide, op) ? world->sum : MPI_SUM;
     }
 }
 
 /* Elements that one reduction may have: MPI hands dpar's own operations an int. */
 static int64_t dpari_mpi_most(int32_t wide, int32_t op)
 {
-    int32_t own = dpari_mpi_is_float(wide) && (op == DPAR_MAX || op == DPAR_MIN);
-    return own && DPARI_MPI_LIMIT > INT_MAX ? (int64_t)INT_MAX : DPARI_MPI_LIMIT;
+    return dpari_mpi_is_own(wide, op) && DPARI_MPI_LIMIT > INT_MAX ? (int64_t)INT_MAX
+                                                                   : DPARI_MPI_LIMIT;
 }
 
 /* ==== sentences ==== */
@@ -522,8 +480,8 @@ static int64_t dpari_mpi_most(int32_t wide, int32_t op)
 static void dpari_mpi_describe(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
                                int64_t count, int32_t root)
 {
-    int32_t message = kind == DPAR_SEND || kind == DPAR_RECV;
-    dpar_text_put(t, dpar_collective_name(kind));
+    int32_t message = dpari_kind_sends(kind), split = kind == DPAR_BARRIER && root != 0;
+    dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
     if (!message) {
         dpar_text_put(t, " #");
         dpar_text_int(t, sequence);
@@ -546,36 +504,14 @@ static void dpari_mpi_describe_task(dpar_text *t, const dpari_mpi_task *task)
     dpari_mpi_describe(t, call->kind, task->sequence, call->type, call->count, call->root);
 }
 
-static const char *dpari_mpi_op_name(int32_t op)
-{
-    switch (op) {
-    case DPAR_SUM: return " sum";
-    case DPAR_AVG: return " avg";
-    case DPAR_PRODUCT: return " product";
-    case DPAR_MAX: return " max";
-    case DPAR_MIN: return " min";
-    default: return "";
-    }
-}
-
-static int32_t dpari_mpi_reduces(int32_t kind)
-{
-    return kind == DPAR_ALL_REDUCE || kind == DPAR_REDUCE || kind == DPAR_REDUCE_SCATTER;
-}
-
-static int32_t dpari_mpi_has_root(int32_t kind)
-{
-    return kind == DPAR_BROADCAST || kind == DPAR_REDUCE || kind == DPAR_GATHER ||
-           kind == DPAR_SCATTER;
-}
-
 static void dpari_mpi_describe_record(dpar_text *t, const dpari_mpi_record *r)
 {
     dpari_mpi_describe(t, r->kind, r->sequence, r->type, r->count, r->root);
-    if (dpari_mpi_reduces(r->kind)) {
-        dpar_text_put(t, dpari_mpi_op_name(r->op));
+    if (dpari_kind_reduces(r->kind)) {
+        dpar_text_char(t, ' ');
+        dpar_text_put(t, dpari_op_name(r->op));
     }
-    if (dpari_mpi_has_root(r->kind)) {
+    if (dpari_kind_rooted(r->kind)) {
         dpar_text_put(t, " root ");
         dpar_text_int(t, r->root);
     }
@@ -752,10 +688,14 @@ static void dpari_mpi_listen(dpari_mpi_ctx *c)
     }
 }
 
-static int32_t dpari_mpi_waits_with(const dpari_mpi_ctx *c, int32_t rank, int64_t sequence)
+/* Was `rank` heard waiting in the same call? */
+static int32_t dpari_mpi_waits_with(const dpari_mpi_task *t, int32_t rank)
 {
-    return c->heard != NULL && c->heard[rank].sequence == sequence + 1 &&
-           c->heard[rank].kind < DPAR_COLLECTIVES;
+    const dpari_mpi_note *h = t->ctx->heard == NULL ? NULL : &t->ctx->heard[rank];
+    const dpar_call *call = &t->call;
+    return h != NULL && h->sequence == t->sequence + 1 && h->kind == call->kind &&
+           h->type == call->type && h->op == call->op && h->root == call->root &&
+           (call->varies || h->count == call->count);
 }
 
 /* "1, 3"; at most 8 of them. */
@@ -765,7 +705,7 @@ static int32_t dpari_mpi_put_ranks(dpar_text *t, const dpari_mpi_task *task, int
     int32_t r, n = 0;
     for (r = 0; r < c->comm.size; r++) {
         int32_t quiet = c->heard == NULL || c->heard[r].sequence == 0;
-        if (r == c->comm.rank || (waiting ? !dpari_mpi_waits_with(c, r, task->sequence) : !quiet)) {
+        if (r == c->comm.rank || (waiting ? !dpari_mpi_waits_with(task, r) : !quiet)) {
             continue;
         }
         if (n < 8) {
@@ -789,7 +729,7 @@ static void dpari_mpi_put_elsewhere(dpar_text *t, const dpari_mpi_task *task)
     int32_t r;
     for (r = 0; c->heard != NULL && r < c->comm.size; r++) {
         const dpari_mpi_note *h = &c->heard[r];
-        if (h->sequence != 0 && !dpari_mpi_waits_with(c, r, task->sequence)) {
+        if (h->sequence != 0 && !dpari_mpi_waits_with(task, r)) {
             dpar_text_put(t, "; rank ");
             dpar_text_int(t, r);
             dpar_text_put(t, " waits in ");
@@ -818,7 +758,7 @@ static dpar_status dpari_mpi_late(dpari_mpi_task *task)
     } else {
         dpar_text_put(&t, "not heard of ranks: ");
         dpari_mpi_put_ranks(&t, task, 0);
-        if (!dpari_mpi_is_message(&task->call)) {
+        if (!dpari_kind_sends(task->call.kind)) {
             dpar_text_put(&t, "; waiting too: ");
             dpari_mpi_put_ranks(&t, task, 1);
         }
@@ -1188,10 +1128,11 @@ static int dpari_mpi_move(dpari_mpi_task *t)
     if (call->kind == DPAR_BROADCAST) {
         code = DPARI_MPI_DO(t, MPI_Bcast, MPI_Ibcast, call->out, n, type, call->root, c->main);
     } else if (call->kind == DPAR_ALL_GATHER) {
-        const void *in =
-            call->in == dpari_mpi_past(call->out, call->type, own) ? MPI_IN_PLACE : call->in;
-        code = DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, in, n, type, call->out, n, type,
-                            c->main);
+        /* in place on all ranks, see dpari_mpi_input */
+        dpari_mpi_copy(dpari_mpi_at(call->out, call->type, own), call->in,
+                       dpari_mpi_bytes(call->type, call->count));
+        code = DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, n, type, call->out, n,
+                            type, c->main);
     } else if (call->kind == DPAR_GATHER) {
         const void *in = here && call->in == dpari_mpi_past(call->out, call->type, own)
                              ? MPI_IN_PLACE
@@ -1366,7 +1307,7 @@ static int dpari_mpi_reduce_call(dpari_mpi_task *t, const void *in, void *out, i
     int32_t wide = dpari_mpi_wide(t->call.type);
     MPI_Datatype type = dpari_mpi_summand(wide, t->call.op);
     MPI_Op op = dpari_mpi_op(c->world, wide, t->call.op);
-    const void *from = in == out && dpari_mpi_has_result(t) ? MPI_IN_PLACE : in;
+    const void *from = in == out && t->call.kind == DPAR_ALL_REDUCE ? MPI_IN_PLACE : in;
     if (t->call.kind == DPAR_ALL_REDUCE) {
         return DPARI_MPI_DO(t, MPI_Allreduce, MPI_Iallreduce, from, out, (dpari_mpi_count)n, type,
                             op, c->main);
@@ -1388,13 +1329,40 @@ static int64_t dpari_mpi_least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* All-reduce: MPI wants MPI_IN_PLACE of all ranks or of none, while dpar's ranks need not agree.
+ * Open MPI takes twice the time for it (1 MiB): none there, what is in place is copied. MPICH and
+ * those made of it begin by a copy to `out` anyhow: all there. Reduce: none, because MPICH 4.0
+ * crashes at it in MPI_Reduce. */
+static const void *dpari_mpi_input(dpari_mpi_task *t, const void *in, void *out)
+{
+    int64_t bytes = dpari_mpi_bytes(t->call.type, t->len);
+#if !defined(OPEN_MPI)
+    if (t->call.kind == DPAR_ALL_REDUCE) {
+        dpari_mpi_copy(out, in, bytes);
+        return out;
+    }
+#endif
+    if (in == out) {
+        void *copy = dpari_mpi_scratch(t, bytes);
+        if (copy != NULL) {
+            dpari_mpi_copy(copy, in, bytes);
+        }
+        return copy;
+    }
+    return in;
+}
+
 static int dpari_mpi_pieces(dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
-    void *out = dpari_mpi_has_result(t) ? call->out : NULL;
+    const void *in;
+    void *out = NULL;
     dpari_mpi_advance(t, call->count, dpari_mpi_most(call->type, call->op));
-    return dpari_mpi_reduce_call(t, dpari_mpi_past(call->in, call->type, t->at),
-                                 out != NULL ? dpari_mpi_at(out, call->type, t->at) : NULL, t->len);
+    if (dpari_mpi_has_result(t)) {
+        out = dpari_mpi_at(call->out, call->type, t->at);
+    }
+    in = dpari_mpi_input(t, dpari_mpi_past(call->in, call->type, t->at), out);
+    return in != NULL ? dpari_mpi_reduce_call(t, in, out, t->len) : MPI_ERR_NO_MEM;
 }
 
 static void dpari_mpi_pieces_land(dpari_mpi_task *t)
@@ -1406,30 +1374,41 @@ static void dpari_mpi_pieces_land(dpari_mpi_task *t)
     }
 }
 
+static int64_t dpari_mpi_stage(const dpari_mpi_task *t)
+{
+    return dpari_mpi_least(t->call.count, dpari_mpi_least(DPARI_MPI_BLOCK, DPARI_MPI_LIMIT));
+}
+
+/* Where the sum of a block comes: over the block, or behind it. */
+static float *dpari_mpi_staged_sum(const dpari_mpi_task *t)
+{
+    return (float *)t->memory + (t->call.kind == DPAR_REDUCE ? dpari_mpi_stage(t) : 0);
+}
+
 static int dpari_mpi_staged(dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
-    int64_t most = dpari_mpi_least(DPARI_MPI_BLOCK, DPARI_MPI_LIMIT);
-    float *x =
-        (float *)dpari_mpi_scratch(t, dpari_mpi_least(call->count, most) * (int64_t)sizeof(float));
+    int64_t most = dpari_mpi_stage(t);
+    float *x = (float *)dpari_mpi_scratch(t, 2 * most * (int64_t)sizeof(float));
     if (x == NULL) {
         return MPI_ERR_NO_MEM;
     }
     dpari_mpi_advance(t, call->count, most);
     dpari_mpi_widen(call->type, x, dpari_mpi_past(call->in, call->type, t->at), t->len);
-    return dpari_mpi_reduce_call(t, x, x, t->len);
+    return dpari_mpi_reduce_call(t, x, dpari_mpi_staged_sum(t), t->len);
 }
 
 static void dpari_mpi_staged_land(dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
+    float *sum = dpari_mpi_staged_sum(t);
     if (!dpari_mpi_has_result(t)) {
         return;
     }
     if (call->op == DPAR_AVG) {
-        dpari_mpi_divide(DPAR_F32, t->memory, t->len, t->ctx->comm.size);
+        dpari_mpi_divide(DPAR_F32, sum, t->len, t->ctx->comm.size);
     }
-    dpari_mpi_narrow(call->type, dpari_mpi_at(call->out, call->type, t->at), t->memory, t->len);
+    dpari_mpi_narrow(call->type, dpari_mpi_at(call->out, call->type, t->at), sum, t->len);
 }
 
 /* ==== reduce_scatter ==== */
@@ -1577,6 +1556,33 @@ static void dpari_mpi_scatter_staged_land(dpari_mpi_task *t)
 
 /* ==== reductions in rank order ==== */
 
+/* out[n] becomes row 0 op row 1 op ...; the rows, in memory of the task, lie `stride` elements
+ * apart. */
+static void dpari_mpi_reduce_rows(dpari_mpi_task *t, void *out, int64_t stride, int64_t n)
+{
+    const dpar_call *call = &t->call;
+    dpari_mpi_ctx *c = t->ctx;
+    int32_t r;
+    for (r = 0; r < c->comm.size; r++) {
+        c->rows[r] = dpari_mpi_past(t->memory, call->type, r * stride);
+    }
+    dpari_kern_reduce(&out, 1, c->rows, c->comm.size, n, call->type, call->op, 0);
+}
+
+/* Gets `gets` elements from rank r and gives it `gives`; nothing is posted for none. */
+static int dpari_mpi_trade(dpari_mpi_task *t, int32_t r, void *to, int64_t gets, const void *from,
+                           int64_t gives)
+{
+    int code = MPI_SUCCESS, tag = dpari_mpi_piece_tag(t);
+    if (gets > 0) {
+        code = dpari_mpi_recv_piece(t, t->ctx->side, tag, r, to, gets);
+    }
+    if (gives > 0 && code == MPI_SUCCESS) {
+        code = dpari_mpi_send_piece(t, t->ctx->side, tag, r, from, gives);
+    }
+    return code;
+}
+
 /* A small one: the whole input of all ranks comes to all (to the root). */
 static int dpari_mpi_gathered(dpari_mpi_task *t)
 {
@@ -1601,8 +1607,7 @@ static void dpari_mpi_gathered_land(dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
     if (dpari_mpi_has_result(t)) {
-        dpari_mpi_reduce_rows(call->type, call->op, call->out, t->memory, call->count,
-                              t->ctx->comm.size, call->count);
+        dpari_mpi_reduce_rows(t, call->out, call->count, call->count);
     }
 }
 
@@ -1643,13 +1648,8 @@ static int dpari_mpi_ordered_out(dpari_mpi_task *t)
         void *row = dpari_mpi_at(t->memory, call->type, r * dpari_mpi_stride(t));
         if (r == me) {
             dpari_mpi_copy(row, from, dpari_mpi_bytes(call->type, len));
-            continue;
-        }
-        if (own > 0) {
-            code = dpari_mpi_recv_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r, row, own);
-        }
-        if (len > 0 && code == MPI_SUCCESS) {
-            code = dpari_mpi_send_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r, from, len);
+        } else {
+            code = dpari_mpi_trade(t, r, row, own, from, len);
         }
     }
     return code;
@@ -1662,18 +1662,13 @@ static int dpari_mpi_ordered_back(dpari_mpi_task *t)
     int32_t r, n = t->ctx->comm.size, me = t->ctx->comm.rank;
     int64_t own = dpari_mpi_cut(t->len, me + 1, n) - dpari_mpi_cut(t->len, me, n);
     void *mine = dpari_mpi_ordered_result(t);
-    int code = MPI_SUCCESS;
+    int code = MPI_SUCCESS, here = dpari_mpi_has_result(t);
     for (r = 0; r < n && code == MPI_SUCCESS; r++) {
         int64_t cut = dpari_mpi_cut(t->len, r, n), len = dpari_mpi_cut(t->len, r + 1, n) - cut;
-        if (r == me) {
-            continue;
-        }
-        if (dpari_mpi_has_result(t) && len > 0) {
-            code = dpari_mpi_recv_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r,
-                                        dpari_mpi_at(call->out, call->type, t->at + cut), len);
-        }
-        if (own > 0 && code == MPI_SUCCESS && (call->kind == DPAR_ALL_REDUCE || r == call->root)) {
-            code = dpari_mpi_send_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r, mine, own);
+        int32_t wants = call->kind == DPAR_ALL_REDUCE || r == call->root;
+        if (r != me) {
+            void *to = here ? dpari_mpi_at(call->out, call->type, t->at + cut) : NULL;
+            code = dpari_mpi_trade(t, r, to, here ? len : 0, mine, wants ? own : 0);
         }
     }
     return code;
@@ -1699,11 +1694,9 @@ static int dpari_mpi_ordered(dpari_mpi_task *t)
 
 static void dpari_mpi_ordered_land(dpari_mpi_task *t)
 {
-    const dpar_call *call = &t->call;
     int32_t n = t->ctx->comm.size, me = t->ctx->comm.rank;
     if (!t->sharing) {
-        dpari_mpi_reduce_rows(call->type, call->op, dpari_mpi_ordered_result(t), t->memory,
-                              dpari_mpi_stride(t), n,
+        dpari_mpi_reduce_rows(t, dpari_mpi_ordered_result(t), dpari_mpi_stride(t),
                               dpari_mpi_cut(t->len, me + 1, n) - dpari_mpi_cut(t->len, me, n));
     }
     t->sharing = !t->sharing;
@@ -1734,13 +1727,8 @@ static int dpari_mpi_ordered_scatter(dpari_mpi_task *t)
         begin += dpari_mpi_piece_of(call, r);
         if (r == me) {
             dpari_mpi_copy(row, from, dpari_mpi_bytes(call->type, len));
-            continue;
-        }
-        if (own > 0) {
-            code = dpari_mpi_recv_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r, row, own);
-        }
-        if (len > 0 && code == MPI_SUCCESS) {
-            code = dpari_mpi_send_piece(t, t->ctx->side, dpari_mpi_piece_tag(t), r, from, len);
+        } else {
+            code = dpari_mpi_trade(t, r, row, own, from, len);
         }
     }
     return code;
@@ -1750,8 +1738,8 @@ static void dpari_mpi_ordered_scatter_land(dpari_mpi_task *t)
 {
     const dpar_call *call = &t->call;
     int64_t own = dpari_mpi_clamp(dpari_mpi_piece_of(call, t->ctx->comm.rank), t->at, t->len);
-    dpari_mpi_reduce_rows(call->type, call->op, dpari_mpi_at(call->out, call->type, t->at),
-                          t->memory, dpari_mpi_ordered_block(t), t->ctx->comm.size, own);
+    dpari_mpi_reduce_rows(t, dpari_mpi_at(call->out, call->type, t->at), dpari_mpi_ordered_block(t),
+                          own);
 }
 
 /* ==== check = 1 ==== */
@@ -1854,10 +1842,10 @@ static int32_t dpari_mpi_choose(const dpari_mpi_ctx *c, const dpar_call *call)
     int32_t half = dpari_mpi_is_half(call->type), n = c->comm.size;
     int32_t ordered = c->options.rank_order || (half && n <= DPARI_MPI_EXCHANGED);
     int32_t bytes = dpar_type_bytes(call->type);
-    if (dpari_mpi_is_message(call)) {
+    if (dpari_kind_sends(call->kind)) {
         return DPARI_MPI_MESSAGE;
     }
-    if (!dpari_mpi_reduces(call->kind)) {
+    if (!dpari_kind_reduces(call->kind)) {
         return call->varies ? DPARI_MPI_EXCHANGE : DPARI_MPI_MOVE;
     }
     if (call->kind == DPAR_REDUCE_SCATTER) {
@@ -1921,19 +1909,16 @@ static void dpari_mpi_land(dpari_mpi_task *t)
     }
 }
 
-/* The next requests: the check, the gate, the steps. */
+/* The next requests: the check, the steps. */
 static int dpari_mpi_step(dpari_mpi_task *t)
 {
-    int check = t->ctx->options.check && t->path != DPARI_MPI_MESSAGE;
+    int split = t->call.kind == DPAR_BARRIER && t->call.root != 0;
+    int check = split || (t->ctx->options.check && t->path != DPARI_MPI_MESSAGE);
     switch (t->phase) {
     case DPARI_MPI_NEW:
         if (check) {
             t->phase = DPARI_MPI_CHECKING;
             return dpari_mpi_check(t);
-        }
-        if (t->gate) {
-            t->phase = DPARI_MPI_GATING;
-            return dpari_mpi_call_barrier(t);
         }
         break;
     case DPARI_MPI_CHECKING:
@@ -1945,10 +1930,7 @@ static int dpari_mpi_step(dpari_mpi_task *t)
     case DPARI_MPI_TELLING: dpari_mpi_disagree(t); return MPI_SUCCESS;
     default: break;
     }
-    if (t->phase != DPARI_MPI_RUNNING) {
-        t->phase = DPARI_MPI_RUNNING;
-        t->block = t->block || t->gate;
-    }
+    t->phase = DPARI_MPI_RUNNING;
     return dpari_mpi_post_step(t);
 }
 
@@ -2148,10 +2130,10 @@ static void dpari_mpi_record_task(dpari_mpi_task *t)
 
 /* A task for `call`, in the list; begun when nothing before it has steps left. NULL: no memory. */
 static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, dpar_work *work,
-                                       int32_t block, int32_t gate)
+                                       int32_t block)
 {
     dpari_mpi_task *t = dpari_mpi_take(c->world);
-    int32_t message = dpari_mpi_is_message(call);
+    int32_t message = dpari_kind_sends(call->kind);
     if (t == NULL) {
         dpari_mpi_refuse(c, DPAR_E_MEMORY, "no memory for an operation under way");
         return NULL;
@@ -2166,7 +2148,6 @@ static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, 
     t->requests = 0;
     t->status = DPAR_OK;
     t->block = block;
-    t->gate = gate;
     t->since = -1;
     t->at = t->len = 0;
     t->feeding = !message;
@@ -2190,16 +2171,10 @@ static dpari_mpi_task *dpari_mpi_begin(dpari_mpi_ctx *c, const dpar_call *call, 
     return t;
 }
 
-static int64_t dpari_mpi_call_bytes(const dpar_call *call, int32_t n)
-{
-    return dpari_mpi_bytes(
-        call->type, call->kind == DPAR_REDUCE_SCATTER ? dpari_mpi_elements(call, n) : call->count);
-}
-
 static dpar_status dpari_mpi_tag_fits(dpari_mpi_ctx *c, const dpar_call *call)
 {
     dpar_text t;
-    if (!dpari_mpi_is_message(call) || call->tag <= c->tag_most) {
+    if (!dpari_kind_sends(call->kind) || call->tag <= c->tag_most) {
         return DPAR_OK;
     }
     dpar_text_init(&t, c->comm.why.text, sizeof c->comm.why.text);
@@ -2210,28 +2185,10 @@ static dpar_status dpari_mpi_tag_fits(dpari_mpi_ctx *c, const dpar_call *call)
     return DPAR_E_ARG;
 }
 
-static dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
+/* Waits for a task without work, and gives it back. */
+static dpar_status dpari_mpi_settle(dpari_mpi_task *t)
 {
-    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
-    dpari_mpi_task *t;
-    dpar_status status = dpari_mpi_tag_fits(c, call);
-    int32_t block = 0, gate = 0;
-    if (status < 0) {
-        return status;
-    }
-    if (c->options.blocking && !dpari_mpi_is_message(call)) {
-        int32_t large =
-            call->kind != DPAR_BARRIER && dpari_mpi_call_bytes(call, comm->size) >= DPARI_MPI_GATED;
-        block = c->options.timeout_s < 0;
-        gate = !block && large && (!call->varies || call->kind == DPAR_REDUCE_SCATTER);
-        if (block || gate) {
-            dpari_mpi_bring_along(c);
-        }
-    }
-    t = dpari_mpi_begin(c, call, NULL, block, gate);
-    if (t == NULL) {
-        return DPAR_E_MEMORY;
-    }
+    dpar_status status;
     if (t->finished != DPARI_MPI_FINISHED) {
         dpari_mpi_await(t, &t->finished);
     }
@@ -2242,13 +2199,29 @@ static dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
     return status;
 }
 
+static dpar_status dpari_mpi_run(dpar_comm *comm, const dpar_call *call)
+{
+    dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
+    dpari_mpi_task *t;
+    dpar_status status = dpari_mpi_tag_fits(c, call);
+    int32_t block = c->options.blocking && !dpari_kind_sends(call->kind);
+    if (status < 0) {
+        return status;
+    }
+    if (block) {
+        dpari_mpi_bring_along(c);
+    }
+    t = dpari_mpi_begin(c, call, NULL, block);
+    return t != NULL ? dpari_mpi_settle(t) : (dpar_status)DPAR_E_MEMORY;
+}
+
 static dpar_status dpari_mpi_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
 {
     dpar_status status = dpari_mpi_tag_fits(dpari_mpi_ctx_of(comm), call);
     if (status < 0) {
         return status;
     }
-    if (dpari_mpi_begin(dpari_mpi_ctx_of(comm), call, work, 0, 0) == NULL) {
+    if (dpari_mpi_begin(dpari_mpi_ctx_of(comm), call, work, 0) == NULL) {
         return DPAR_E_MEMORY;
     }
     return work->status < 0 ? work->status : (dpar_status)DPAR_OK;
@@ -2284,14 +2257,8 @@ static dpar_status dpari_mpi_batch_wait(dpari_mpi_task **tasks, int32_t n)
     dpar_status status = DPAR_OK;
     int32_t i;
     for (i = 0; i < n; i++) {
-        dpari_mpi_task *t = tasks[i];
-        if (t->finished != DPARI_MPI_FINISHED) {
-            dpari_mpi_await(t, &t->finished);
-        }
-        status = status < 0 ? status : t->status;
-        if (t->requests == 0) {
-            dpari_mpi_give(t);
-        }
+        dpar_status one = dpari_mpi_settle(tasks[i]);
+        status = status < 0 ? status : one;
     }
     return status;
 }
@@ -2316,7 +2283,7 @@ static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int3
         }
     }
     for (i = 0; i < n && status >= 0; i++) {
-        dpari_mpi_task *t = dpari_mpi_begin(c, &calls[i], works != NULL ? &works[i] : NULL, 0, 0);
+        dpari_mpi_task *t = dpari_mpi_begin(c, &calls[i], works != NULL ? &works[i] : NULL, 0);
         if (t == NULL) {
             status = DPAR_E_MEMORY;
             break;
@@ -2336,7 +2303,8 @@ static dpar_status dpari_mpi_batch(dpar_comm *comm, const dpar_call *calls, int3
 static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
                                   const dpar_mpi_options *options, dpar_comm **out, dpar_why *why);
 
-/* MPI_Comm_split behind a barrier that has the deadline. */
+/* MPI_Comm_split has no deadline: before it come a check and a barrier that have. Two, because a
+ * rank that comes when the others have given up finds the first of them complete. */
 static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
@@ -2346,6 +2314,7 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     int code;
     memset(&barrier, 0, sizeof barrier);
     barrier.kind = DPAR_BARRIER;
+    barrier.root = 1;                       /* tells a split from a barrier */
     status = dpari_mpi_run(comm, &barrier); /* all that was posted before has its steps behind it */
     if (status < 0) {
         return status;
@@ -2365,18 +2334,18 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     return status;
 }
 
+/* Plain memory: MPI_Alloc_mem without any left ends the job unless MPI_COMM_WORLD has another
+ * handler of errors, and brings nothing to MPIs that keep what they have registered. */
 static dpar_status dpari_mpi_alloc(dpar_comm *comm, int64_t bytes, void **memory)
 {
     dpari_mpi_ctx *c = dpari_mpi_ctx_of(comm);
     dpari_mpi_memory *m;
-    void *base = NULL;
+    void *base = bytes > PTRDIFF_MAX - 8192 ? NULL : calloc(1, (size_t)bytes + 8192);
     uintptr_t at;
-    if (bytes > PTRDIFF_MAX - 8192 ||
-        MPI_Alloc_mem((MPI_Aint)(bytes + 8192), MPI_INFO_NULL, &base) != MPI_SUCCESS ||
-        base == NULL) {
+    if (base == NULL) {
         dpar_text t;
         dpar_text_init(&t, comm->why.text, sizeof comm->why.text);
-        dpar_text_put(&t, "MPI_Alloc_mem has no ");
+        dpar_text_put(&t, "no memory for ");
         dpar_text_int(&t, bytes);
         dpar_text_put(&t, " bytes");
         return DPAR_E_MEMORY;
@@ -2390,7 +2359,6 @@ static dpar_status dpari_mpi_alloc(dpar_comm *comm, int64_t bytes, void **memory
         m->after->before = m;
     }
     c->world->memory = m;
-    memset(m + 1, 0, (size_t)bytes);
     *memory = m + 1;
     return DPAR_OK;
 }
@@ -2411,7 +2379,7 @@ static void dpari_mpi_release(dpar_comm *comm, void *memory)
     if (m->after != NULL) {
         m->after->before = m->before;
     }
-    MPI_Free_mem(m->base);
+    free(m->base);
 }
 
 static dpar_status dpari_mpi_progress(dpar_comm *comm, int32_t on)
@@ -2507,13 +2475,14 @@ static void dpari_mpi_leave_world(dpari_mpi_world *w, int alive)
         }
         free(t);
     }
-    for (m = w->memory; m != NULL && alive; m = after) {
+    for (m = w->memory; m != NULL; m = after) {
         after = m->after;
-        MPI_Free_mem(m->base);
+        free(m->base);
     }
     if (alive) {
         MPI_Op_free(&w->max);
         MPI_Op_free(&w->min);
+        MPI_Op_free(&w->sum);
     }
     free(w);
 }
@@ -2578,8 +2547,11 @@ static int32_t dpari_mpi_tag_most(MPI_Comm comm)
 static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
                                   const dpar_mpi_options *options, dpar_comm **out, dpar_why *why)
 {
-    dpari_mpi_ctx *c = (dpari_mpi_ctx *)calloc(1, sizeof *c);
     int rank = 0, size = 1, code;
+    dpari_mpi_ctx *c;
+    MPI_Comm_rank(*main, &rank);
+    MPI_Comm_size(*main, &size);
+    c = (dpari_mpi_ctx *)calloc(1, sizeof *c + (size_t)size * sizeof *c->rows);
     if (c == NULL) {
         dpari_mpi_put_why(why, "no memory for a communicator");
         MPI_Comm_free(main);
@@ -2595,8 +2567,7 @@ static dpar_status dpari_mpi_make(dpari_mpi_world *world, MPI_Comm *main,
         return DPAR_E_SYSTEM;
     }
     MPI_Comm_set_errhandler(c->side, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(c->main, &rank);
-    MPI_Comm_size(c->main, &size);
+    c->rows = (const void **)(void *)(c + 1);
     c->world = world;
     world->communicators++;
     c->options = *options;
@@ -2655,6 +2626,11 @@ static dpar_status dpari_mpi_same_options(MPI_Comm comm, const dpar_mpi_options 
                                "timeout_s < 0)");
         return DPAR_E_MISMATCH;
     }
+    if (o->blocking && o->timeout_s >= 0) {
+        dpari_mpi_put_why(why, "blocking = 1 waits inside MPI, which has no deadline: give "
+                               "timeout_s < 0 with it");
+        return DPAR_E_ARG;
+    }
     return DPAR_OK;
 }
 
@@ -2669,6 +2645,9 @@ static dpari_mpi_world *dpari_mpi_new_world(dpar_why *why)
     code = MPI_Op_create(dpari_mpi_user_max, 1, &w->max);
     if (code == MPI_SUCCESS) {
         code = MPI_Op_create(dpari_mpi_user_min, 1, &w->min);
+    }
+    if (code == MPI_SUCCESS) {
+        code = MPI_Op_create(dpari_mpi_user_sum, 1, &w->sum);
     }
     if (code != MPI_SUCCESS) {
         dpari_mpi_say(why, "MPI_Op_create", code);

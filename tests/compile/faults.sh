@@ -4,7 +4,7 @@
 # processes and threads under the address and undefined-behaviour sanitizers.
 . tests/compile/common.sh
 [ -r /proc/self/stat ] || { echo '/proc: not found'; exit 77; }
-flags='-g -O1 -DDPAR_NO_COST -DDPAR_NO_SHOW -DDPAR_IMPLEMENTATION'
+flags='-g -O1 -DDPAR_NO_COST -DDPAR_NO_SHOW -DDPAR_STATIC -DDPAR_IMPLEMENTATION'
 programs='collectives messages several errors mismatch'
 try $CC -O2 $flags -I"$DPAR_DIR" -Itests tests/ranks/faults.c -o "$work/faults"
 try timeout 1200 "$work/faults" "${FAULT_ROUNDS:-1000}" "${FAULT_SEED:-1}"

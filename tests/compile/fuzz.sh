@@ -5,10 +5,10 @@
 fuzz() {
     name=$(basename "$1" .c)
     try $CC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_FUZZ_MAIN \
-        -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$1" -o "$work/$name"
+        -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$1" -o "$work/$name"
     try "$work/$name" "${FUZZ_RUNS:-200000}"
     if have clang && clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
-        -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$1" -o "$work/lib_$name" 2> /dev/null; then
+        -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$1" -o "$work/lib_$name" 2> /dev/null; then
         mkdir -p "$work/corpus_$name"
         case $name in layout | redistribute) seconds=60 ;; *) seconds=20 ;; esac
         try "$work/lib_$name" -max_total_time="${FUZZ_SECONDS:-$seconds}" -verbosity=0 -print_final_stats=0 "$work/corpus_$name"

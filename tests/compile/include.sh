@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # The ways a header meets a program: twice, in two units, static in two units, two vendored copies
-# in one program, after hostile macros.
+# in one program, after hostile macros, with wings left out, and in strict C before and after the
+# system's headers.
 . tests/compile/common.sh
 cd "$work" || exit 1
 
@@ -48,3 +49,27 @@ if have c++; then
 else
     echo 'c++: not found, hostile macros in C++ skipped'
 fi
+
+# The features say which wings are there: 1 cost, 2 show, 4 run.
+printf '#include "dpar.h"\nint main(void) { return dpar_features() != WINGS; }\n' > wings.c
+for wings in 7: 6:-DDPAR_NO_COST 5:-DDPAR_NO_SHOW 3:-DDPAR_NO_RUN '1:-DDPAR_NO_SHOW -DDPAR_NO_RUN' \
+    '4:-DDPAR_NO_COST -DDPAR_NO_SHOW' '0:-DDPAR_NO_COST -DDPAR_NO_SHOW -DDPAR_NO_RUN'; do
+    try $CC -DWINGS=${wings%%:*} ${wings#*:} -Wall -Wextra -Werror -DDPAR_STATIC -DDPAR_IMPLEMENTATION \
+        -I"$DPAR_DIR" wings.c -o wings
+    try ./wings
+done
+
+# Strict C hides POSIX. With this header first all is well; after a system header the
+# implementation must say what to do, in that sentence first of all, unless the system hides
+# nothing; and what it says must help.
+printf '#include "dpar.h"\n#include <stdio.h>\nint main(void) { return puts("") < 0; }\n' > first.c
+printf '#include <stdio.h>\n#include "dpar.h"\nint main(void) { return puts("") < 0; }\n' > later.c
+strict_unit="-std=c99 -Wall -Wextra -Wpedantic -Werror -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I$DPAR_DIR"
+try $CC $strict_unit first.c -o first
+if ! $CC $strict_unit later.c -o later 2> said; then
+    grep -m 1 error said | grep -q 'include dpar.h before system headers, or compile with -D_GNU_SOURCE or -DDPAR_NO_RUN' ||
+        { cat said; echo 'after a system header in strict C: not the sentence'; exit 1; }
+fi
+try $CC $strict_unit -D_GNU_SOURCE later.c -o later
+try $CC $strict_unit -DDPAR_NO_RUN later.c -o later
+try $CC -std=c99 -I"$DPAR_DIR" later.c -o later

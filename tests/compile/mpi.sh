@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# dpar_mpi.h with each MPI that is here: no warnings as C and C++, then tests/mpi at 1 to 8 ranks.
-# MPICH's own waits never yield: there with few ranks, or where dpar's loops do the waiting.
+# dpar_mpi.h with each MPI that is here: no warnings as C and C++; tests/mpi and the programs of
+# tests/ranks at 1 to 8 ranks; the example. MPICH's own waits never yield: there with few ranks, or
+# where dpar's loops do the waiting.
 . tests/compile/common.sh
-root=$PWD
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpis=
 for kind in openmpi mpich; do
@@ -13,6 +13,9 @@ if [ -z "$mpis" ]; then
     have mpicc || { echo 'mpicc: not found'; exit 77; }
     mpis=plain
 fi
+slim='-DDPAR_NO_COST -DDPAR_NO_SHOW'
+whole="$slim -DDPAR_IMPLEMENTATION"
+tests='-Wall -Wextra -Werror'
 
 run() { # ranks, program, words
     n=$1
@@ -21,48 +24,70 @@ run() { # ranks, program, words
         { echo "failed: $launch -np $n $*"; grep -v UCX "$work/said"; exit 1; }
 }
 
-judge() { # flags
-    try mpicc$suffix -std=c99 -D_GNU_SOURCE -O1 $includes $strict_c -DDPAR_NO_COST -DDPAR_IMPLEMENTATION \
-        -I"$DPAR_DIR" -I"$root" -fsyntax-only "$@"
+# The engine with all warnings, which the programs of tests/ranks link; the tests of its insides.
+build() {
+    case $1 in
+    engine) try mpicc$suffix -std=c99 -D_GNU_SOURCE -O1 $system $strict_c $whole -I"$DPAR_DIR" -I. \
+        -c "$work/unit.c" -o "$work/engine.o" ;;
+    engine_cxx) try mpicxx$suffix -x c++ -std=c++20 -D_GNU_SOURCE $no_cxx $system $strict $whole \
+        -I"$DPAR_DIR" -I. -fsyntax-only "$work/unit.c" ;;
+    three_cxx) try mpicxx$suffix -x c++ -std=c++11 -O1 $no_cxx $tests $whole -I"$DPAR_DIR" -I. \
+        tests/mpi/three.c -o "$work/three_cxx" ;;
+    every_7) try mpicc$suffix -O1 $tests -DDPAR_MPI_LIMIT=7 $whole -I"$DPAR_DIR" -I. \
+        tests/mpi/every.c -o "$work/every_7" -lm ;;
+    *) try mpicc$suffix -O1 $tests $whole -I"$DPAR_DIR" -I. "tests/mpi/$1.c" -o "$work/$1" -lm ;;
+    esac
 }
 
-for suffix in $mpis; do
-    [ "$suffix" != plain ] || suffix=
-    # the headers of MPI as system headers: their warnings are theirs
-    includes=$(mpicc$suffix -show | tr ' ' '\n' | sed -n 's/^-I/-isystem /p' | tr '\n' ' ')
-    launch="timeout 300 mpiexec$suffix"
-    most=3
-    if mpiexec$suffix --version 2>&1 | grep -qi 'open.*mpi\|OpenRTE'; then
-        launch="$launch --oversubscribe --mca mpi_yield_when_idle 1"
-        most=8
-    fi
-    printf '#include "dpar_mpi.h"\nint main(void) { return 0; }\n' > "$work/unit.c"
-    judge "$work/unit.c"
-    strict_tests='-Wall -Wextra -Werror'
-    for name in every order late three; do
-        try mpicc$suffix -O1 $strict_tests -DDPAR_NO_COST -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" \
-            -I"$root" "tests/mpi/$name.c" -o "$work/$name" -lm
+link() { # programs that also run without MPI
+    for path in tests/ranks/collectives tests/ranks/messages tests/ranks/several \
+        tests/ranks/errors tests/ranks/move tests/mpi/three examples/ranks; do
+        try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI $slim \
+            -I"$DPAR_DIR" -I. -Itests $path.c "$work/engine.o" -o "$work/${path##*/}" -lm
     done
-    try mpicc$suffix -O1 -DDPAR_MPI_LIMIT=7 -DDPAR_NO_COST -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" \
-        -I"$root" tests/mpi/every.c -o "$work/every_7" -lm
-    try mpicxx$suffix -x c++ -std=c++11 -O1 -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $strict_tests \
-        -DDPAR_NO_COST -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -I"$root" tests/mpi/three.c -o "$work/three_cxx"
-    for n in 1 2 3 $most; do
+}
+
+insides() {
+    for n in $counts; do
         run "$n" "$work/three"
         run "$n" "$work/every"
     done
-    run 4 "$work/three_cxx"
+    run "$most" "$work/three_cxx"
     run 2 "$work/every_7"
-    run 3 "$work/every_7"
     run 3 "$work/every_7" order check
     run 2 "$work/every" order
     run 3 "$work/every" check
     run 2 "$work/every" block
-    run 2 "$work/every" block forever order
+    run 3 "$work/every" block order check
     run 2 "$work/order"
     run 3 "$work/order"
-    for part in 0 1 2 3 4 5; do
-        run 3 "$work/late" $part
+    run 3 "$work/late"
+}
+
+programs() {
+    for n in $counts; do
+        for name in collectives messages several errors; do
+            run "$n" "$work/$name"
+        done
     done
-    echo "mpicc$suffix"
+    run 2 "$work/move" 20
+    run "$most" "$work/move" 5
+    run 2 "$work/ranks" --size 1048576
+}
+
+printf '#include "dpar_mpi.h"\n' > "$work/unit.c"
+no_cxx='-DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX'
+for suffix in $mpis; do
+    [ "$suffix" != plain ] || suffix=
+    # the headers of MPI as system headers: their warnings are theirs
+    system=$(mpicc$suffix -show | tr ' ' '\n' | sed -n 's/^-I/-isystem /p' | tr '\n' ' ')
+    launch="timeout 100 mpiexec$suffix" most=4 counts='1 2 4'
+    if mpiexec$suffix --version 2>&1 | grep -qi 'open.*mpi\|OpenRTE'; then
+        launch="$launch --oversubscribe --mca mpi_yield_when_idle 1" most=8 counts='1 2 3 4 8'
+    fi
+    in_pairs build engine engine_cxx every every_7 order late three_cxx
+    link
+    insides
+    programs
+    echo "mpicc$suffix: as C and C++; $counts ranks"
 done

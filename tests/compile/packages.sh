@@ -3,11 +3,30 @@
 # Installed and found: make install with pkg-config; CMake by find_package, add_subdirectory and FetchContent.
 . tests/compile/common.sh
 root=$PWD
-printf '#include "dpar.h"\n#include <stdio.h>\nint main(void) { puts(dpar_status_text(0)); return 0; }\n' > "$work/user.c"
+# Ranks that run: the sum of the ranks of three is 3.
+cat > "$work/user.c" <<'C'
+#include "dpar.h"
+static int rank(dpar_comm *world, void *arg)
+{
+    int32_t mine = world->rank, sum = -1;
+    (void)arg;
+    return dpar_all_reduce(world, &mine, &sum, 1, DPAR_I32, DPAR_SUM, NULL) != DPAR_OK || sum != 3;
+}
+int main(void)
+{
+    return dpar_launch(3, rank, NULL) != DPAR_OK;
+}
+C
 try make -s install PREFIX="$work/prefix"
 if have pkg-config; then
     flags=$(PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" pkg-config --cflags dpar) || exit 1
     try $CC -DDPAR_IMPLEMENTATION $flags "$work/user.c" -o "$work/user" && try "$work/user"
+    if have mpicc; then
+        printf '#include "dpar_mpi.h"\nint main(void) { return dpar_mpi_comm(MPI_COMM_WORLD, 0, 0, 0) < 0; }\n' > "$work/over.c"
+        try mpicc -DDPAR_IMPLEMENTATION $flags "$work/over.c" -o "$work/over"
+    else
+        echo 'mpicc: not found, dpar_mpi.h only compared'
+    fi
 else
     echo 'pkg-config: not found, skipped'
 fi
@@ -15,6 +34,10 @@ need cmake
 try cmake -S "$root" -B "$work/build" -DCMAKE_INSTALL_PREFIX="$work/cmake" > "$work/log"
 try cmake --build "$work/build" > "$work/log"
 try cmake --install "$work/build" > "$work/log"
+for header in dpar.h dpar_mpi.h; do
+    try cmp "$header" "$work/prefix/include/$header"
+    try cmp "$header" "$work/cmake/include/$header"
+done
 mkdir "$work/find" "$work/sub" "$work/fetch"
 cat > "$work/find/CMakeLists.txt" <<'C'
 cmake_minimum_required(VERSION 3.13)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Every block of C in README.md and docs/ is a program that compiles without warnings.
+# Every block of C in README.md and docs/ is a program that compiles without warnings and runs; those
+# over MPI are only compiled, where mpicc is.
 . tests/compile/common.sh
 : "${DPAR_README:=README.md docs/*.md}"
 n=0
@@ -8,6 +9,13 @@ for page in $DPAR_README; do
     awk -v out="$work/block" '/^```c$/ { k++; on = 1; next } /^```/ { on = 0 } on { print > (out k ".c") }' "$page"
     for block in "$work"/block*.c; do
         [ -f "$block" ] || continue
+        if grep -q '^#include "dpar_mpi.h"' "$block"; then
+            have mpicc || { echo "mpicc: not found, a block of $page skipped"; rm "$block"; continue; }
+            try mpicc -std=c99 -Wall -Wextra -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$block" -o "$work/program"
+            rm "$block"
+            n=$((n + 1))
+            continue
+        fi
         try $CC -std=c99 -Wall -Wextra -Werror -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$block" -o "$work/program"
         try "$work/program"
         rm "$block"

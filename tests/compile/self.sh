@@ -4,6 +4,7 @@
 . tests/compile/common.sh
 broken=$work/broken
 mkdir "$broken"
+cp dpar_mpi.h "$broken/"
 
 # gate, what is broken, code put into the implementation (or, for lint, into a source file)
 expect() {
@@ -20,7 +21,10 @@ expect() {
 expect include 'a hostile macro' 'static int dpari_broken(int near) { return near; }'
 expect include 'an unused static function' 'static int dpari_broken(void) { return 1; }'
 expect warnings 'a conversion' 'static DPARI_UNUSED int dpari_broken(double x) { int y = x; return y; }'
-expect warnings 'C that is no C++' 'static DPARI_UNUSED int *dpari_broken(void *p) { int *q = p; return q; }'
+(
+    export DPAR_PARTS=cxx
+    expect warnings 'C that is no C++' 'static DPARI_UNUSED int *dpari_broken(void *p) { int *q = p; return q; }'
+) || exit 1
 expect warnings 'a frame too large' 'int dpar_broken(int n); int dpar_broken(int n) { volatile char a[20000]; a[n] = 1; return a[0]; }'
 expect freestanding 'a library header' '#include <stdio.h>'
 expect freestanding 'a 16-bit int' 'static DPARI_UNUSED long dpari_broken[sizeof(int) == 2 ? -1 : 1];'
@@ -30,6 +34,7 @@ expect symbols 'another name' 'int other_name(void); int other_name(void) { retu
 expect symbols 'data' 'static int dpari_broken = 7; int dpar_broken(void); int dpar_broken(void) { return dpari_broken++; }'
 expect symbols 'a table of pointers' 'const char *dpar_broken(int i); const char *dpar_broken(int i) { static const char *const t[] = {"a", "b"}; return t[i]; }'
 expect symbols 'a library function' 'int puts(const char *); int dpar_broken(void); int dpar_broken(void) { return puts("x"); }'
+expect symbols 'a function of the run wing outside it' 'int getpid(void); int dpar_broken(void); int dpar_broken(void) { return getpid(); }'
 
 # the same, for what must be broken in place: gate, what, sed command
 expect_edit() {
@@ -43,11 +48,30 @@ expect_edit() {
 expect_edit include 'a second inclusion' 's/^#ifndef DPAR_H$/#if 1/'
 expect_edit include 'a second implementation' 's/ && !defined(DPAR_IMPLEMENTATION_DONE)$//'
 expect_edit include 'static functions that are not' 's/^#if defined(DPAR_STATIC)$/#if 0/'
+expect_edit include 'a feature that is not told' 's/^    bits |= DPAR_FEATURE_RUN;$//'
+printf '#include <stdio.h>\n#if defined(__GLIBC__)\n#error here strict C hides POSIX\n#endif\n' | $CC -E -x c - > /dev/null 2>&1 ||
+    expect_edit include 'no sentence where POSIX is hidden' 's/^#error include dpar.h before system headers.*/;/'
+expect_edit freestanding 'the run wing without a C library' 's/defined(__STDC_HOSTED__) \&\& __STDC_HOSTED__ \&\&/1 \&\&/'
+expect_edit symbols 'a name listed for nothing' 's/posix_fallocate(/dpari_fallocate(/; s/^#define DPAR_IMPLEMENTATION_DONE$/&\nstatic DPARI_UNUSED int dpari_fallocate(int fd, long at, long n) { return fd + (at > n); }/'
 if printf 'int main(void) { return 0; }\n' | $CC -fsanitize=address,undefined -x c - -o "$work/probe" 2> /dev/null; then
     expect_edit sanitize 'an overflow' 's/int32_t bits = 0;/volatile int32_t bits = 2147483647; bits = bits + 1; bits = 0;/'
     expect_edit fuzz 'a read past the end' 's/while (j->at < j->bytes \&\&$/while (/; s/while (j->at < j->bytes \&\& (j->text/while ((j->text/'
 else
     echo 'the sanitizers: not found, not proved'
+fi
+
+if have mpicc || have mpicc.openmpi || have mpicc.mpich; then
+    cp dpar.h "$broken/dpar.h"
+    awk '{ print } /^#define DPAR_MPI_IMPLEMENTATION_DONE/ { mine = 1 }
+        mine && /^#include <string.h>/ { print "static DPARI_UNUSED int dpari_broken(double x) { int y = x; return y; }"; mine = 0 }' \
+        dpar_mpi.h > "$broken/dpar_mpi.h"
+    cmp -s dpar_mpi.h "$broken/dpar_mpi.h" && { echo 'warnings: the edit of dpar_mpi.h no longer matches'; exit 1; }
+    DPAR_PARTS=mpi DPAR_DIR=$broken sh tests/compile/warnings.sh > "$work/log" 2>&1 && { echo 'warnings does not notice a conversion in dpar_mpi.h'; exit 1; }
+    grep -q 'dpar_mpi.h.*conversion' "$work/log" || { cat "$work/log"; echo 'warnings fails, but for another reason than dpar_mpi.h'; exit 1; }
+    echo 'warnings notices: a conversion in dpar_mpi.h'
+    cp dpar_mpi.h "$broken/"
+else
+    echo 'mpicc: not found, dpar_mpi.h not proved'
 fi
 
 printf '```c\n#include "dpar.h"\nint main(void) { return dpar_no_such_function(); }\n```\n' > "$work/bad.md"
@@ -56,10 +80,13 @@ echo 'readme notices: a block that does not compile'
 
 if have cmake || have pkg-config; then
     mkdir "$work/tree"
-    cp -r Makefile CMakeLists.txt LICENSE tools tests dpar.h "$work/tree" 2> /dev/null
+    cp -r Makefile CMakeLists.txt LICENSE tools tests dpar.h dpar_mpi.h "$work/tree" 2> /dev/null
     echo '#error broken' >> "$work/tree/dpar.h"
     (cd "$work/tree" && touch dpar.h && sh tests/compile/packages.sh) > "$work/log" 2>&1 && { echo 'packages does not notice a broken header'; exit 1; }
     echo 'packages notices: a broken header'
+    cp dpar.h "$work/tree" && sed -i.before '/^\tcp dpar.h/s/ dpar_mpi.h//' "$work/tree/Makefile"
+    (cd "$work/tree" && touch dpar.h && sh tests/compile/packages.sh) > "$work/log" 2>&1 && { echo 'packages does not notice a header left out'; exit 1; }
+    echo 'packages notices: a header left out'
 fi
 
 # the header's own comparison

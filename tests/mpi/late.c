@@ -6,7 +6,7 @@
 #include "../check.h"
 #include <stdlib.h>
 
-static dpar_comm *make(double timeout_s, int32_t check, int32_t blocking)
+static dpar_comm *make(double timeout_s, int32_t check)
 {
     dpar_mpi_options options;
     dpar_comm *c = NULL;
@@ -14,7 +14,6 @@ static dpar_comm *make(double timeout_s, int32_t check, int32_t blocking)
     memset(&options, 0, sizeof options);
     options.timeout_s = timeout_s;
     options.check = check;
-    options.blocking = blocking;
     if (dpar_mpi_comm(MPI_COMM_WORLD, &options, &c, &why) < 0) {
         puts(why.text);
         exit(1);
@@ -39,9 +38,9 @@ static void nap(double s)
 }
 
 /* Rank 1 comes 1.5 s late to a collective with a deadline of 0.6 s. */
-static void late(int32_t blocking, int64_t n)
+static void late(int64_t n)
 {
-    dpar_comm *c = make(0.6, 0, blocking);
+    dpar_comm *c = make(0.6, 0);
     static float x[20000], y[20000];
     dpar_status s;
     double begin;
@@ -64,10 +63,43 @@ static void late(int32_t blocking, int64_t n)
     dpar_comm_close(c);
 }
 
+/* Rank 1 comes late to a split: MPI_Comm_split, where it would wait for ever, is not reached. */
+static void late_split(void)
+{
+    dpar_comm *c = make(0.6, 0), *part = NULL;
+    double begin;
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+    nap(c->rank == 1 ? 1.5 : 0);
+    begin = MPI_Wtime();
+    CHECK_INT(dpar_comm_split(c, 0, 0, &part), DPAR_E_TIMEOUT);
+    CHECK(MPI_Wtime() - begin < 1.3);
+    CHECK(part == NULL);
+    has(c->why.text, "split #1 ");
+    dpar_comm_close(c);
+}
+
+/* Without check the deadline ends it. Its sentence, of the rank that it met first, tells where
+ * another one is. */
+static void unlike(void)
+{
+    dpar_comm *c = make(0.8, 0), *part = NULL;
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+    CHECK_INT(c->rank == c->size - 1 ? dpar_comm_split(c, 0, 0, &part) : dpar_barrier(c, NULL),
+              DPAR_E_TIMEOUT);
+    has(c->why.text, "not done after 0.8 s");
+    if (strstr(c->why.text, "split #1 on rank ") != NULL) {
+        has(c->why.text, "waiting too: none; rank 0 waits in barrier #1");
+    } else {
+        has(c->why.text, "barrier #1 on rank ");
+        has(c->why.text, " waits in split #1");
+    }
+    dpar_comm_close(c);
+}
+
 /* A message that never comes, waited for as work; and a deadline that is met by all. */
 static void no_message(void)
 {
-    dpar_comm *c = make(0.4, 0, 0);
+    dpar_comm *c = make(0.4, 0);
     dpar_work work;
     static int32_t x;
     memset(&work, 0, sizeof work);
@@ -92,7 +124,7 @@ static void no_message(void)
 /* check = 1: the last rank calls something else. */
 static void mismatch(int what)
 {
-    dpar_comm *c = make(5, 1, 0);
+    dpar_comm *c = make(5, 1), *part = NULL;
     int32_t last = c->rank == c->size - 1, n = c->size;
     static float x[400], y[400];
     int64_t count[64];
@@ -105,14 +137,18 @@ static void mismatch(int what)
     case 0: s = dpar_all_reduce(c, x, y, last ? 11 : 10, DPAR_F32, DPAR_SUM, NULL); break;
     case 1: s = last ? dpar_broadcast(c, x, 10, DPAR_F32, 1, NULL) : dpar_barrier(c, NULL); break;
     case 2: s = dpar_all_reduce(c, x, y, 10, DPAR_F32, last ? DPAR_MAX : DPAR_SUM, NULL); break;
+    case 4: s = last ? dpar_comm_split(c, 0, 0, &part) : dpar_barrier(c, NULL); break;
     default: s = dpar_reduce_scatter_v(c, x, y, count, DPAR_F32, DPAR_SUM, NULL); break;
     }
     CHECK_INT(s, DPAR_E_MISMATCH);
     has(c->why.text, "rank 0 calls ");
-    has(c->why.text, what == 1 ? "barrier #1" : what == 3 ? "reduce-scatter #1" : "all-reduce #1");
+    has(c->why.text, what == 1 || what == 4 ? "barrier #1"
+                     : what == 3            ? "reduce-scatter #1"
+                                            : "all-reduce #1");
     has(c->why.text, what == 0   ? "calls all-reduce #1 of 11 f32 sum"
                      : what == 1 ? "calls broadcast #1 of 10 f32 root 1"
                      : what == 2 ? "f32 max"
+                     : what == 4 ? "calls split #1"
                                  : "with other pieces");
     CHECK_INT(dpar_barrier(c, NULL), DPAR_E_MISMATCH);
     dpar_comm_close(c);
@@ -121,7 +157,7 @@ static void mismatch(int what)
 /* A message longer or shorter than the receive, alone and as a piece of a _v form. */
 static void lengths(int64_t sent)
 {
-    dpar_comm *c = make(5, 0, 0);
+    dpar_comm *c = make(5, 0);
     int32_t x[64] = {0}, y[64 * 8];
     int64_t to[64], from[64];
     if (c->rank == 0) {
@@ -133,7 +169,7 @@ static void lengths(int64_t sent)
                              : "recv of 10 i32 from 0: rank 0 sent more elements than the 10");
     }
     dpar_comm_close(c);
-    c = make(5, 0, 0);
+    c = make(5, 0);
     for (int32_t r = 0; r < c->size; r++) { /* rank 1 expects another length from rank 0 */
         to[r] = 3;
         from[r] = c->rank == 1 && r == 0 ? (sent < 10 ? 6 : 0) : 3;
@@ -152,7 +188,7 @@ static void lengths(int64_t sent)
 /* Rank 2 aborts while the others wait. */
 static void aborted(void)
 {
-    dpar_comm *c = make(20, 0, 0);
+    dpar_comm *c = make(20, 0);
     double begin = MPI_Wtime();
     CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
     if (c->rank == 2) {
@@ -172,7 +208,7 @@ static void aborted(void)
 /* What MPI itself refuses comes back as its own words: a tag above MPI_TAG_UB. */
 static void refused(void)
 {
-    dpar_comm *c = make(5, 0, 0);
+    dpar_comm *c = make(5, 0);
     int32_t x = 0;
     if (((dpari_mpi_ctx *)c->context)->tag_most < INT_MAX) {
         CHECK_INT(dpar_send(c, &x, 1, DPAR_I32, c->rank, INT_MAX, NULL), DPAR_E_ARG);
@@ -193,14 +229,15 @@ int main(int argc, char **argv)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* MPICH, see dpar_mpi.h */
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     if (part < 0 || part == 0) {
-        late(0, 10);
-        late(0, 20000);
-        late(1, 20000); /* behind the gate */
+        late(10);
+        late(20000);
+        late_split();
+        unlike();
     }
     if (part < 0 || part == 1) {
         no_message();
     }
-    for (int what = 0; what < 4 && (part < 0 || part == 2); what++) {
+    for (int what = 0; what < 5 && (part < 0 || part == 2); what++) {
         mismatch(what);
     }
     if (part < 0 || part == 3) {

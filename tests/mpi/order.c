@@ -47,7 +47,7 @@ static void rank_order(int64_t n, int32_t kind)
 /* MAX and MIN of n floats, of which each rank gives one NaN somewhere else. */
 static void nans(int32_t op, int32_t type, int64_t n)
 {
-    double *d = (double *)malloc((size_t)n * 8);
+    double *d = (double *)calloc((size_t)n, 8);
     float *f = (float *)d;
     uint16_t *h = (uint16_t *)d;
     int64_t wrong = 0;

@@ -30,6 +30,10 @@ static void refused(dpar_comm *c)
     CHECK_INT(dpar_mpi_comm(MPI_COMM_NULL, NULL, &other, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "the communicator is MPI_COMM_NULL");
     memset(&options, 0, sizeof options);
+    options.blocking = 1; /* with the default deadline */
+    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, &options, &other, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "blocking = 1") != NULL);
+    options.blocking = 0;
     options.check = c->rank == 0;
     if (c->size > 1) {
         CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, &options, &other, &why), DPAR_E_MISMATCH);
