@@ -3072,8 +3072,10 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
  * every call, for nothing: a call that does not fit ends in DPAR_E_MISMATCH on all ranks with a
  * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER, one
  * that does not come before the deadline in DPAR_E_TIMEOUT. After such an error the communicator is
- * broken: each later call returns the same status at once; close it. (MPI cannot tell: see there.)
- * So that this is known at once, a collective returns on no rank before all have entered it.
+ * broken: each later call returns the same status at once; close it. A rank that was only late may
+ * still write into registered memory of the operation that was given up, until it has seen that.
+ * (MPI cannot tell: see there.) So that this is known at once, a collective returns on no rank
+ * before all have entered it.
  *
  * work: NULL waits until the operation is done. Else it is posted: it goes on inside dpar_test,
  * dpar_wait and every other call on communicators of the same world (or all the time, with
@@ -3122,7 +3124,7 @@ typedef struct dpar_work {
     int64_t sequence;
     dpar_comm *home;
     double began;
-    void *record;
+    int64_t record;
     int64_t state[16];
     struct dpar_work *next, *behind;
 } dpar_work;
@@ -3147,7 +3149,8 @@ typedef struct dpar_engine {
 /* Made by an engine; read rank and size, leave the rest. */
 struct dpar_comm {
     int32_t rank, size;
-    double timeout_s;   /* how long one operation may wait for others; <= 0: for ever */
+    double
+        timeout_s; /* how long an operation waits for others without getting on; <= 0: for ever */
     dpar_status status; /* 0, or how it broke: what every further call returns */
     dpar_why why;       /* the sentence of the last error on this communicator */
     dpar_engine engine; /* private, as all that follows */
@@ -3242,8 +3245,9 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
 /* A second one over the same ranks: its operations are independent of the first's. COLLECTIVE. */
 DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out);
 /* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
- * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. NULL is fine.
- * COLLECTIVE, unless it is broken. */
+ * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
+ * wait for the others ended. The one that dpar_launch gave is closed by dpar_launch: E_ARG. NULL is
+ * fine. COLLECTIVE, in the same order on all ranks, unless it or another of the world is broken. */
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
 
 /* Registered memory: other ranks reach it directly, so that collectives on it read and write each
@@ -4307,6 +4311,8 @@ DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
 DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);
 /* Bytes of physical memory; 0 where it cannot be had. */
 DPARI_API int64_t dpari_os_memory(void);
+/* Bytes that can be had now, as the system and the container's limit say; INT64_MAX: unknown. */
+DPARI_API int64_t dpari_os_available(void);
 DPARI_API int64_t dpari_os_page(void);
 
 /* Threads; -1 where the program is linked without them. */
@@ -4378,8 +4384,6 @@ typedef struct dpari_world_head {
     char room_0[DPARI_LINE - 56];
     uint32_t sleepers; /* ranks that are asleep now */
     char room_1[DPARI_LINE - 4];
-    uint32_t comms; /* names given to communicators so far */
-    char room_2[DPARI_LINE - 4];
 } dpari_world_head;
 
 /* Shared memory for a world, made before its ranks are. */
@@ -4402,16 +4406,19 @@ typedef struct dpari_world {
     dpari_rank *rank;  /* of each */
     uint64_t *channel; /* [to * ranks + from]: ref of the channel, 0 while it is not open */
     int32_t me, size;
-    int32_t threads; /* ranks are threads of this process */
-    int32_t owns;    /* unmap the segment at the end */
-    int32_t crowded; /* more ranks than cores */
-    int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
-    int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
-    int32_t posted;  /* works under way */
-    uint32_t tests;  /* fruitless calls of dpar_test so far */
-    double looked;   /* when dpar_test last looked whether peers live */
-    int32_t vain;    /* waits in a row that spun in vain */
-    int32_t blocker; /* the world rank that the last unfinished step waits for; -1: several */
+    int32_t threads;  /* ranks are threads of this process */
+    int32_t owns;     /* unmap the segment at the end */
+    int32_t crowded;  /* more ranks than cores */
+    int32_t dear;     /* waits that a dear yield is remembered for, less the cheap ones since */
+    int32_t sleepy;   /* so many waits to come go to sleep soon: yields are dear here */
+    int32_t posted;   /* works under way */
+    uint32_t tests;   /* fruitless calls of dpar_test so far */
+    double looked;    /* when dpar_test last looked whether peers live */
+    int32_t lent;     /* dpar_launch closes it, not the user */
+    uint32_t highest; /* name of a communicator that this rank was in */
+    uint64_t seen;    /* what the last look at a wait's progress saw */
+    int32_t vain;     /* waits in a row that spun in vain */
+    int32_t blocker;  /* the world rank that the last unfinished step waits for; -1: several */
     double timeout_s;
     struct dpari_shm *comms; /* open communicators */
     uint64_t spare;          /* ref of a member for the next communicator; 0: none */
@@ -4490,16 +4497,16 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
 /* ---- flight recorder ---- */
 
-/* Begins a record; the returned one is to be closed with its state. */
-DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
-                                           const dpar_call *call);
+/* Begins a record; its number, to end it with its state (unless it was written over by then). */
+DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                     const dpar_call *call);
 /* The record of that operation, copied; 0 when it is not (or no longer) there. sequence < 0: the
  * last one. */
 DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
                                 dpari_flight *out);
 /* Reads one while it may be written: word by word, so that none tears. */
 DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
-DPARI_API void dpari_flight_end(dpari_flight *f, int32_t state);
+DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
 
@@ -28823,7 +28830,9 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
         seat->ended = dpari_os_now();
         return;
     }
+    dpari_world_of(world)->lent = 1;
     result = l->fn(world, l->arg);
+    dpari_world_of(world)->lent = 0;
     broken = world->status != DPAR_OK;
     seat->ended = dpari_os_now();
     seat->follows = broken;
@@ -28838,7 +28847,7 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
     status = dpar_comm_close(world);
-    if (status != DPAR_OK && !broken) {
+    if (status == DPAR_E_ARG && !broken) { /* work was lost; else the others say what went wrong */
         seat->status = status;
         dpari_copy_text(seat->why.text, sizeof seat->why.text, dpar_status_text(status),
                         sizeof seat->why.text);
@@ -31178,6 +31187,36 @@ DPARI_API int64_t dpari_os_memory(void)
 #endif
 }
 
+/* The first number after `key` in a file; -1: none (or "max"). */
+static int64_t dpari_os_number_in(const char *path, const char *key)
+{
+    char text[2048];
+    const char *at = text;
+    int64_t value = -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[got > 0 ? got : 0] = '\0';
+    at = strstr(text, key);
+    for (at = at ? at + strlen(key) : ""; *at == ' '; at++) {
+    }
+    for (; *at >= '0' && *at <= '9' && value < INT64_MAX / 100; at++) {
+        value = (value < 0 ? 0 : value) * 10 + (*at - '0');
+    }
+    return value;
+}
+
+DPARI_API int64_t dpari_os_available(void)
+{
+    int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
+    int64_t most = dpari_os_number_in("/sys/fs/cgroup/memory.max", "");
+    int64_t used = dpari_os_number_in("/sys/fs/cgroup/memory.current", "");
+    int64_t free_bytes = kib < 0 ? INT64_MAX : kib * 1024;
+    return most >= 0 && used >= 0 && most - used < free_bytes ? most - used : free_bytes;
+}
+
 /* ---- threads ----------------------------------------------------------------------------------
  */
 
@@ -32549,6 +32588,8 @@ DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes
     return p - base;
 }
 
+#define DPARI_ASK_FROM (INT64_C(64) << 20) /* bytes from which it is asked what there is */
+
 /* The first gap of `bytes`: where it begins, and the place in the list; -1: there is none. */
 static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int32_t *place)
 {
@@ -32573,7 +32614,9 @@ DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **mem
     take = dpari_in_units(take, dpari_os_page());
     at = dpari_heap_gap(w, take, &place);
     w->number = at < 0 ? ENOMEM : 0;
-    if (at >= 0 && w->segment.fd >= 0) {
+    if (at >= 0 && take >= DPARI_ASK_FROM && take > dpari_os_available()) {
+        w->number = ENOMEM; /* the system would end some process instead of saying no */
+    } else if (at >= 0 && w->segment.fd >= 0) {
         w->number = dpari_os_reserve(w->segment.fd, at, take);
     }
     if (w->number != 0) {
@@ -32818,8 +32861,8 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
     }
 }
 
-DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
-                                           const dpar_call *call)
+DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                     const dpar_call *call)
 {
     dpari_rank *r = &w->rank[w->me];
     uint64_t number = r->flights;
@@ -32841,12 +32884,16 @@ DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_
     now.f.room[0] = now.f.room[1] = 0;
     dpari_flight_copy((uint64_t *)(void *)slot, now.word);
     DPARI_STORE(&r->flights, number + 1);
-    return slot;
+    return (int64_t)number;
 }
 
-DPARI_API void dpari_flight_end(dpari_flight *f, int32_t state)
+DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state)
 {
-    __atomic_store_n(&f->state, state, __ATOMIC_RELAXED);
+    dpari_rank *r = &w->rank[w->me];
+    if (r->flights - (uint64_t)number <= DPARI_FLIGHTS) {
+        __atomic_store_n(&r->flight[(uint64_t)number % DPARI_FLIGHTS].state, state,
+                         __ATOMIC_RELAXED);
+    }
 }
 
 DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
@@ -33402,6 +33449,15 @@ static int dpari_put_called(dpar_text *t, const dpari_shm *s, const dpar_work *k
     return 0;
 }
 
+/* Pieces of different sizes, and nothing else that a sentence could show. */
+static int dpari_same_but_counts(const dpari_shm *s, const dpar_work *k, int32_t other)
+{
+    dpari_flight f;
+    return dpari_flight_find(s->world, s->world_rank[other], s->id, k->sequence, &f) && f.varies &&
+           k->call.varies && f.kind == k->call.kind && f.type == k->call.type &&
+           f.op == k->call.op && f.root == k->call.root;
+}
+
 static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t other)
 {
     const int32_t me = s->comm.rank, first = me < other ? me : other;
@@ -33422,6 +33478,7 @@ static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t
     left = dpari_put_called(&t, s, k, first);
     dpar_text_put(&t, ", ");
     left |= dpari_put_called(&t, s, k, first == me ? other : me);
+    dpar_text_put(&t, dpari_same_but_counts(s, k, other) ? ": their counts differ" : "");
     return dpari_shm_break(s, left ? DPAR_E_PEER : DPAR_E_MISMATCH, why.text);
 }
 
@@ -33593,14 +33650,18 @@ static dpar_status dpari_cma_failed(dpari_shm *s, const dpar_work *k, int32_t ra
 {
     dpar_text t;
     dpar_why why;
-    if (dpari_rank_state(s->world, s->world_rank[rank]) != DPARI_RANK_HERE) {
-        return dpari_fail_peer(s, k, rank);
+    /* a process that dies loses its memory well before its lock */
+    for (int32_t i = 0; i < 2000; i++) {
+        if (dpari_rank_state(s->world, s->world_rank[rank]) != DPARI_RANK_HERE) {
+            return dpari_fail_peer(s, k, rank);
+        }
+        dpari_os_sleep(100e-6);
     }
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, s, k);
     dpar_text_put(&t, "the memory of ");
     dpari_put_rank(&t, s, rank);
-    dpar_text_put(&t, " cannot be read (process_vm_readv)");
+    dpar_text_put(&t, " cannot be read any more (try DPAR_WITHOUT_CMA)");
     return dpari_shm_break(s, DPAR_E_SYSTEM, why.text);
 }
 
@@ -35184,6 +35245,10 @@ static void dpari_put_last(dpar_text *t, dpari_world *w, int32_t world_rank)
                      : f.state == DPARI_FLIGHT_FAILED ? " (failed: "
                                                       : " (in ");
     dpari_flight_text(t, &f);
+    if (f.comm != 0) {
+        dpar_text_put(t, " of group ");
+        dpar_text_int(t, f.comm);
+    }
     dpar_text_char(t, ')');
 }
 
@@ -35247,30 +35312,25 @@ DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t 
 
 static dpar_status dpari_fail_late(dpari_shm *s, const dpar_work *k, double waited)
 {
-    int32_t named = 0, missing = 0;
+    int32_t missing = 0;
     dpar_why why;
     dpar_text t;
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        missing += dpari_work_misses(s, k, r);
+    }
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, s, k);
-    for (int32_t r = 0; r < s->comm.size; r++) {
-        if (!dpari_work_misses(s, k, r)) {
-            continue;
-        }
-        missing++;
-        if (named < 3) {
+    dpar_text_int(&t, missing);
+    dpar_text_put(&t, " did not come in ");
+    dpar_text_fixed(&t, waited, 1);
+    dpar_text_put(&t, " s: ");
+    for (int32_t r = 0, named = 0; r < s->comm.size && t.used + 60 < t.room; r++) {
+        if (dpari_work_misses(s, k, r)) {
             dpar_text_put(&t, named++ ? ", " : "");
             dpari_put_rank(&t, s, r);
             dpari_put_last(&t, s->world, s->world_rank[r]);
         }
     }
-    if (missing > named) {
-        dpar_text_put(&t, " and ");
-        dpar_text_int(&t, missing - named);
-        dpar_text_put(&t, " more");
-    }
-    dpar_text_put(&t, " did not come in ");
-    dpar_text_fixed(&t, waited, 1);
-    dpar_text_put(&t, " s");
     return dpari_shm_break(s, DPAR_E_TIMEOUT, why.text);
 }
 
@@ -35335,7 +35395,7 @@ static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
         }
     }
     s->world->posted--;
-    dpari_flight_end((dpari_flight *)k->record,
+    dpari_flight_end(s->world, k->record,
                      status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
     k->status = status;
     DPARI_STORE(&k->comm, NULL); /* last: from here on it is the user's */
@@ -35401,8 +35461,20 @@ static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
     }
 }
 
+/* Has the operation come further since the last look? The deadline is for waits without news. */
+static int dpari_gets_on(dpari_world *w, const dpar_work *k)
+{
+    uint64_t seen = (uint64_t)k->sequence * 31 + (uint64_t)k->phase;
+    uint64_t before = w->seen;
+    for (int32_t i = 0; i < 16; i++) {
+        seen = (seen ^ (uint64_t)k->state[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    }
+    w->seen = seen;
+    return seen != before;
+}
+
 /* Looks at everything, and gives up where nobody will come. */
-static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double began)
+static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
 {
     dpar_status status;
     int32_t rank = 0;
@@ -35413,7 +35485,10 @@ static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double began)
     if (!k->comm) {
         return;
     }
-    status = dpari_shm_look(s, k, began, &rank);
+    if (dpari_gets_on(s->world, dpari_awaited(s, k))) {
+        *began = dpari_os_now();
+    }
+    status = dpari_shm_look(s, k, *began, &rank);
     if (status == DPAR_OK) {
         return;
     }
@@ -35424,7 +35499,7 @@ static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double began)
     if (status == DPAR_E_PEER && s->comm.status == DPAR_OK) {
         status = dpari_fail_peer(s, dpari_awaited(s, k), rank);
     } else if (status == DPAR_E_TIMEOUT && s->comm.status == DPAR_OK) {
-        status = dpari_fail_late(s, dpari_awaited(s, k), dpari_os_now() - began);
+        status = dpari_fail_late(s, dpari_awaited(s, k), dpari_os_now() - *began);
     }
     dpari_give_up(s, k, status);
 }
@@ -35452,7 +35527,7 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
         passed = dpari_wait_turn(w, &t, peer);
         dpari_lock(w);
         if (passed == DPAR_MORE && k->comm) {
-            dpari_shm_judge(s, k, t.began);
+            dpari_shm_judge(s, k, &t.began);
         }
         if (!k->comm) {
             break;
@@ -35568,7 +35643,7 @@ static dpar_status dpari_shm_test(dpar_work *k)
         w->tests++;
         if (now - w->looked > DPARI_LOOK_EVERY) {
             w->looked = now;
-            dpari_shm_judge(s, k, k->began);
+            dpari_shm_judge(s, k, &k->began);
         }
     }
     status = k->comm ? DPAR_MORE : k->status;
@@ -35823,7 +35898,12 @@ static dpar_status dpari_shm_close(dpar_comm *c)
     dpari_shm *s = dpari_shm_of(c);
     dpari_world *w = s->world;
     const int last = s->id == 0;
+    dpar_status status = DPAR_OK;
     int32_t lost;
+    if (last && w->lent) {
+        dpari_why_set(&c->why, "close: dpar_launch closes this communicator itself");
+        return DPAR_E_ARG;
+    }
     dpari_lock(w);
     s->closing = 1;
     lost = dpari_shm_lost(s);
@@ -35833,7 +35913,7 @@ static dpar_status dpari_shm_close(dpar_comm *c)
         memset(&leave, 0, sizeof leave);
         leave.kind = DPAR_BARRIER;
         leave.root = DPARI_CLOSE;
-        dpari_shm_run(c, &leave);
+        status = dpari_shm_run(c, &leave);
     }
     if (last) {
         dpari_shm_progress(c, 0);
@@ -35851,7 +35931,7 @@ static dpar_status dpari_shm_close(dpar_comm *c)
         dpari_shm_drop(s);
         dpari_unlock(w);
     }
-    return lost ? DPAR_E_ARG : DPAR_OK;
+    return lost ? DPAR_E_ARG : status;
 }
 
 static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
@@ -35960,13 +36040,14 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
     for (int32_t i = 0; i < n; i++) {
         if (card[i].color == card[me].color) {
             sequence = card[i].sequence > sequence ? card[i].sequence : sequence;
-            id = card[i].member == member[0] ? card[i].id : id;
+            id = card[i].id > id ? card[i].id : id;
         }
     }
     status =
         dpari_shm_make(s->world, size, world_rank, member, rank, (uint32_t)id, sequence, &made);
     if (status == DPAR_OK) {
         made->comm.timeout_s = s->comm.timeout_s;
+        s->world->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
         *out = &made->comm;
     }
     return status;
@@ -36013,7 +36094,7 @@ static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpa
     dpari_lock(w);
     mine.good = color < 0 || dpari_member_make(w, &mine.member, &mine.sequence) == DPAR_OK;
     dpari_unlock(w);
-    mine.id = (int64_t)DPARI_ADD(&w->head->comms, 1U) + 1;
+    mine.id = (int64_t)w->highest + 1;
     if (!card) {
         return DPAR_E_MEMORY; /* the others wait in vain, and say so */
     }

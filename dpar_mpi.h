@@ -480,7 +480,7 @@ static int64_t dpari_mpi_most(int32_t wide, int32_t op)
 static void dpari_mpi_describe(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
                                int64_t count, int32_t root)
 {
-    int32_t message = dpari_kind_sends(kind), split = kind == DPAR_BARRIER && root != 0;
+    int32_t message = dpari_kind_sends(kind), split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
     dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
     if (!message) {
         dpar_text_put(t, " #");
@@ -1912,7 +1912,7 @@ static void dpari_mpi_land(dpari_mpi_task *t)
 /* The next requests: the check, the steps. */
 static int dpari_mpi_step(dpari_mpi_task *t)
 {
-    int split = t->call.kind == DPAR_BARRIER && t->call.root != 0;
+    int split = t->call.kind == DPAR_BARRIER && t->call.root == DPARI_SPLIT;
     int check = split || (t->ctx->options.check && t->path != DPARI_MPI_MESSAGE);
     switch (t->phase) {
     case DPARI_MPI_NEW:
@@ -2314,7 +2314,7 @@ static dpar_status dpari_mpi_split(dpar_comm *comm, int32_t color, int32_t key, 
     int code;
     memset(&barrier, 0, sizeof barrier);
     barrier.kind = DPAR_BARRIER;
-    barrier.root = 1;                       /* tells a split from a barrier */
+    barrier.root = DPARI_SPLIT;
     status = dpari_mpi_run(comm, &barrier); /* all that was posted before has its steps behind it */
     if (status < 0) {
         return status;

@@ -483,6 +483,15 @@ static int dpari_put_called(dpar_text *t, const dpari_shm *s, const dpar_work *k
     return 0;
 }
 
+/* Pieces of different sizes, and nothing else that a sentence could show. */
+static int dpari_same_but_counts(const dpari_shm *s, const dpar_work *k, int32_t other)
+{
+    dpari_flight f;
+    return dpari_flight_find(s->world, s->world_rank[other], s->id, k->sequence, &f) && f.varies &&
+           k->call.varies && f.kind == k->call.kind && f.type == k->call.type &&
+           f.op == k->call.op && f.root == k->call.root;
+}
+
 static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t other)
 {
     const int32_t me = s->comm.rank, first = me < other ? me : other;
@@ -503,6 +512,7 @@ static dpar_status dpari_coll_mismatch(dpari_shm *s, const dpar_work *k, int32_t
     left = dpari_put_called(&t, s, k, first);
     dpar_text_put(&t, ", ");
     left |= dpari_put_called(&t, s, k, first == me ? other : me);
+    dpar_text_put(&t, dpari_same_but_counts(s, k, other) ? ": their counts differ" : "");
     return dpari_shm_break(s, left ? DPAR_E_PEER : DPAR_E_MISMATCH, why.text);
 }
 
@@ -674,14 +684,18 @@ static dpar_status dpari_cma_failed(dpari_shm *s, const dpar_work *k, int32_t ra
 {
     dpar_text t;
     dpar_why why;
-    if (dpari_rank_state(s->world, s->world_rank[rank]) != DPARI_RANK_HERE) {
-        return dpari_fail_peer(s, k, rank);
+    /* a process that dies loses its memory well before its lock */
+    for (int32_t i = 0; i < 2000; i++) {
+        if (dpari_rank_state(s->world, s->world_rank[rank]) != DPARI_RANK_HERE) {
+            return dpari_fail_peer(s, k, rank);
+        }
+        dpari_os_sleep(100e-6);
     }
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, s, k);
     dpar_text_put(&t, "the memory of ");
     dpari_put_rank(&t, s, rank);
-    dpar_text_put(&t, " cannot be read (process_vm_readv)");
+    dpar_text_put(&t, " cannot be read any more (try DPAR_WITHOUT_CMA)");
     return dpari_shm_break(s, DPAR_E_SYSTEM, why.text);
 }
 

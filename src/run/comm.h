@@ -8,8 +8,10 @@
  * every call, for nothing: a call that does not fit ends in DPAR_E_MISMATCH on all ranks with a
  * sentence that names both sides. A rank that is gone ends every wait for it in DPAR_E_PEER, one
  * that does not come before the deadline in DPAR_E_TIMEOUT. After such an error the communicator is
- * broken: each later call returns the same status at once; close it. (MPI cannot tell: see there.)
- * So that this is known at once, a collective returns on no rank before all have entered it.
+ * broken: each later call returns the same status at once; close it. A rank that was only late may
+ * still write into registered memory of the operation that was given up, until it has seen that.
+ * (MPI cannot tell: see there.) So that this is known at once, a collective returns on no rank
+ * before all have entered it.
  *
  * work: NULL waits until the operation is done. Else it is posted: it goes on inside dpar_test,
  * dpar_wait and every other call on communicators of the same world (or all the time, with
@@ -65,7 +67,7 @@ typedef struct dpar_work {
     int64_t sequence;
     dpar_comm *home;
     double began;
-    void *record;
+    int64_t record;
     int64_t state[16];
     struct dpar_work *next, *behind;
 } dpar_work;
@@ -90,7 +92,8 @@ typedef struct dpar_engine {
 /* Made by an engine; read rank and size, leave the rest. */
 struct dpar_comm {
     int32_t rank, size;
-    double timeout_s;   /* how long one operation may wait for others; <= 0: for ever */
+    double
+        timeout_s; /* how long an operation waits for others without getting on; <= 0: for ever */
     dpar_status status; /* 0, or how it broke: what every further call returns */
     dpar_why why;       /* the sentence of the last error on this communicator */
     dpar_engine engine; /* private, as all that follows */
@@ -185,8 +188,9 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
 /* A second one over the same ranks: its operations are independent of the first's. COLLECTIVE. */
 DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out);
 /* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
- * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. NULL is fine.
- * COLLECTIVE, unless it is broken. */
+ * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
+ * wait for the others ended. The one that dpar_launch gave is closed by dpar_launch: E_ARG. NULL is
+ * fine. COLLECTIVE, in the same order on all ranks, unless it or another of the world is broken. */
 DPAR_API dpar_status dpar_comm_close(dpar_comm *c);
 
 /* Registered memory: other ranks reach it directly, so that collectives on it read and write each

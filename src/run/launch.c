@@ -94,7 +94,9 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
         seat->ended = dpari_os_now();
         return;
     }
+    dpari_world_of(world)->lent = 1;
     result = l->fn(world, l->arg);
+    dpari_world_of(world)->lent = 0;
     broken = world->status != DPAR_OK;
     seat->ended = dpari_os_now();
     seat->follows = broken;
@@ -109,7 +111,7 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
     status = dpar_comm_close(world);
-    if (status != DPAR_OK && !broken) {
+    if (status == DPAR_E_ARG && !broken) { /* work was lost; else the others say what went wrong */
         seat->status = status;
         dpari_copy_text(seat->why.text, sizeof seat->why.text, dpar_status_text(status),
                         sizeof seat->why.text);

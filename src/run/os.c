@@ -249,6 +249,36 @@ DPARI_API int64_t dpari_os_memory(void)
 #endif
 }
 
+/* The first number after `key` in a file; -1: none (or "max"). */
+static int64_t dpari_os_number_in(const char *path, const char *key)
+{
+    char text[2048];
+    const char *at = text;
+    int64_t value = -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[got > 0 ? got : 0] = '\0';
+    at = strstr(text, key);
+    for (at = at ? at + strlen(key) : ""; *at == ' '; at++) {
+    }
+    for (; *at >= '0' && *at <= '9' && value < INT64_MAX / 100; at++) {
+        value = (value < 0 ? 0 : value) * 10 + (*at - '0');
+    }
+    return value;
+}
+
+DPARI_API int64_t dpari_os_available(void)
+{
+    int64_t kib = dpari_os_number_in("/proc/meminfo", "MemAvailable:");
+    int64_t most = dpari_os_number_in("/sys/fs/cgroup/memory.max", "");
+    int64_t used = dpari_os_number_in("/sys/fs/cgroup/memory.current", "");
+    int64_t free_bytes = kib < 0 ? INT64_MAX : kib * 1024;
+    return most >= 0 && used >= 0 && most - used < free_bytes ? most - used : free_bytes;
+}
+
 /* ---- threads ----------------------------------------------------------------------------------
  */
 

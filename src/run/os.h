@@ -83,6 +83,8 @@ DPARI_API void dpari_os_cpus(uint64_t mask[DPARI_CPU_WORDS]);
 DPARI_API int dpari_os_read_peer(int32_t pid, void *to, uint64_t from, int64_t bytes);
 /* Bytes of physical memory; 0 where it cannot be had. */
 DPARI_API int64_t dpari_os_memory(void);
+/* Bytes that can be had now, as the system and the container's limit say; INT64_MAX: unknown. */
+DPARI_API int64_t dpari_os_available(void);
 DPARI_API int64_t dpari_os_page(void);
 
 /* Threads; -1 where the program is linked without them. */

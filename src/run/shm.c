@@ -129,6 +129,10 @@ static void dpari_put_last(dpar_text *t, dpari_world *w, int32_t world_rank)
                      : f.state == DPARI_FLIGHT_FAILED ? " (failed: "
                                                       : " (in ");
     dpari_flight_text(t, &f);
+    if (f.comm != 0) {
+        dpar_text_put(t, " of group ");
+        dpar_text_int(t, f.comm);
+    }
     dpar_text_char(t, ')');
 }
 
@@ -192,30 +196,25 @@ DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t 
 
 static dpar_status dpari_fail_late(dpari_shm *s, const dpar_work *k, double waited)
 {
-    int32_t named = 0, missing = 0;
+    int32_t missing = 0;
     dpar_why why;
     dpar_text t;
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        missing += dpari_work_misses(s, k, r);
+    }
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, s, k);
-    for (int32_t r = 0; r < s->comm.size; r++) {
-        if (!dpari_work_misses(s, k, r)) {
-            continue;
-        }
-        missing++;
-        if (named < 3) {
+    dpar_text_int(&t, missing);
+    dpar_text_put(&t, " did not come in ");
+    dpar_text_fixed(&t, waited, 1);
+    dpar_text_put(&t, " s: ");
+    for (int32_t r = 0, named = 0; r < s->comm.size && t.used + 60 < t.room; r++) {
+        if (dpari_work_misses(s, k, r)) {
             dpar_text_put(&t, named++ ? ", " : "");
             dpari_put_rank(&t, s, r);
             dpari_put_last(&t, s->world, s->world_rank[r]);
         }
     }
-    if (missing > named) {
-        dpar_text_put(&t, " and ");
-        dpar_text_int(&t, missing - named);
-        dpar_text_put(&t, " more");
-    }
-    dpar_text_put(&t, " did not come in ");
-    dpar_text_fixed(&t, waited, 1);
-    dpar_text_put(&t, " s");
     return dpari_shm_break(s, DPAR_E_TIMEOUT, why.text);
 }
 
@@ -280,7 +279,7 @@ static void dpari_work_done(dpari_shm *s, dpar_work *k, dpar_status status)
         }
     }
     s->world->posted--;
-    dpari_flight_end((dpari_flight *)k->record,
+    dpari_flight_end(s->world, k->record,
                      status == DPAR_OK ? DPARI_FLIGHT_DONE : DPARI_FLIGHT_FAILED);
     k->status = status;
     DPARI_STORE(&k->comm, NULL); /* last: from here on it is the user's */
@@ -346,8 +345,20 @@ static void dpari_give_up(dpari_shm *s, dpar_work *k, dpar_status status)
     }
 }
 
+/* Has the operation come further since the last look? The deadline is for waits without news. */
+static int dpari_gets_on(dpari_world *w, const dpar_work *k)
+{
+    uint64_t seen = (uint64_t)k->sequence * 31 + (uint64_t)k->phase;
+    uint64_t before = w->seen;
+    for (int32_t i = 0; i < 16; i++) {
+        seen = (seen ^ (uint64_t)k->state[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    }
+    w->seen = seen;
+    return seen != before;
+}
+
 /* Looks at everything, and gives up where nobody will come. */
-static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double began)
+static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double *began)
 {
     dpar_status status;
     int32_t rank = 0;
@@ -358,7 +369,10 @@ static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double began)
     if (!k->comm) {
         return;
     }
-    status = dpari_shm_look(s, k, began, &rank);
+    if (dpari_gets_on(s->world, dpari_awaited(s, k))) {
+        *began = dpari_os_now();
+    }
+    status = dpari_shm_look(s, k, *began, &rank);
     if (status == DPAR_OK) {
         return;
     }
@@ -369,7 +383,7 @@ static void dpari_shm_judge(dpari_shm *s, dpar_work *k, double began)
     if (status == DPAR_E_PEER && s->comm.status == DPAR_OK) {
         status = dpari_fail_peer(s, dpari_awaited(s, k), rank);
     } else if (status == DPAR_E_TIMEOUT && s->comm.status == DPAR_OK) {
-        status = dpari_fail_late(s, dpari_awaited(s, k), dpari_os_now() - began);
+        status = dpari_fail_late(s, dpari_awaited(s, k), dpari_os_now() - *began);
     }
     dpari_give_up(s, k, status);
 }
@@ -397,7 +411,7 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
         passed = dpari_wait_turn(w, &t, peer);
         dpari_lock(w);
         if (passed == DPAR_MORE && k->comm) {
-            dpari_shm_judge(s, k, t.began);
+            dpari_shm_judge(s, k, &t.began);
         }
         if (!k->comm) {
             break;
@@ -513,7 +527,7 @@ static dpar_status dpari_shm_test(dpar_work *k)
         w->tests++;
         if (now - w->looked > DPARI_LOOK_EVERY) {
             w->looked = now;
-            dpari_shm_judge(s, k, k->began);
+            dpari_shm_judge(s, k, &k->began);
         }
     }
     status = k->comm ? DPAR_MORE : k->status;
@@ -768,7 +782,12 @@ static dpar_status dpari_shm_close(dpar_comm *c)
     dpari_shm *s = dpari_shm_of(c);
     dpari_world *w = s->world;
     const int last = s->id == 0;
+    dpar_status status = DPAR_OK;
     int32_t lost;
+    if (last && w->lent) {
+        dpari_why_set(&c->why, "close: dpar_launch closes this communicator itself");
+        return DPAR_E_ARG;
+    }
     dpari_lock(w);
     s->closing = 1;
     lost = dpari_shm_lost(s);
@@ -778,7 +797,7 @@ static dpar_status dpari_shm_close(dpar_comm *c)
         memset(&leave, 0, sizeof leave);
         leave.kind = DPAR_BARRIER;
         leave.root = DPARI_CLOSE;
-        dpari_shm_run(c, &leave);
+        status = dpari_shm_run(c, &leave);
     }
     if (last) {
         dpari_shm_progress(c, 0);
@@ -796,7 +815,7 @@ static dpar_status dpari_shm_close(dpar_comm *c)
         dpari_shm_drop(s);
         dpari_unlock(w);
     }
-    return lost ? DPAR_E_ARG : DPAR_OK;
+    return lost ? DPAR_E_ARG : status;
 }
 
 static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
@@ -905,13 +924,14 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
     for (int32_t i = 0; i < n; i++) {
         if (card[i].color == card[me].color) {
             sequence = card[i].sequence > sequence ? card[i].sequence : sequence;
-            id = card[i].member == member[0] ? card[i].id : id;
+            id = card[i].id > id ? card[i].id : id;
         }
     }
     status =
         dpari_shm_make(s->world, size, world_rank, member, rank, (uint32_t)id, sequence, &made);
     if (status == DPAR_OK) {
         made->comm.timeout_s = s->comm.timeout_s;
+        s->world->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
         *out = &made->comm;
     }
     return status;
@@ -958,7 +978,7 @@ static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpa
     dpari_lock(w);
     mine.good = color < 0 || dpari_member_make(w, &mine.member, &mine.sequence) == DPAR_OK;
     dpari_unlock(w);
-    mine.id = (int64_t)DPARI_ADD(&w->head->comms, 1U) + 1;
+    mine.id = (int64_t)w->highest + 1;
     if (!card) {
         return DPAR_E_MEMORY; /* the others wait in vain, and say so */
     }

@@ -387,6 +387,8 @@ DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes
     return p - base;
 }
 
+#define DPARI_ASK_FROM (INT64_C(64) << 20) /* bytes from which it is asked what there is */
+
 /* The first gap of `bytes`: where it begins, and the place in the list; -1: there is none. */
 static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int32_t *place)
 {
@@ -411,7 +413,9 @@ DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **mem
     take = dpari_in_units(take, dpari_os_page());
     at = dpari_heap_gap(w, take, &place);
     w->number = at < 0 ? ENOMEM : 0;
-    if (at >= 0 && w->segment.fd >= 0) {
+    if (at >= 0 && take >= DPARI_ASK_FROM && take > dpari_os_available()) {
+        w->number = ENOMEM; /* the system would end some process instead of saying no */
+    } else if (at >= 0 && w->segment.fd >= 0) {
         w->number = dpari_os_reserve(w->segment.fd, at, take);
     }
     if (w->number != 0) {
@@ -656,8 +660,8 @@ DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from)
     }
 }
 
-DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
-                                           const dpar_call *call)
+DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                     const dpar_call *call)
 {
     dpari_rank *r = &w->rank[w->me];
     uint64_t number = r->flights;
@@ -679,12 +683,16 @@ DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_
     now.f.room[0] = now.f.room[1] = 0;
     dpari_flight_copy((uint64_t *)(void *)slot, now.word);
     DPARI_STORE(&r->flights, number + 1);
-    return slot;
+    return (int64_t)number;
 }
 
-DPARI_API void dpari_flight_end(dpari_flight *f, int32_t state)
+DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state)
 {
-    __atomic_store_n(&f->state, state, __ATOMIC_RELAXED);
+    dpari_rank *r = &w->rank[w->me];
+    if (r->flights - (uint64_t)number <= DPARI_FLIGHTS) {
+        __atomic_store_n(&r->flight[(uint64_t)number % DPARI_FLIGHTS].state, state,
+                         __ATOMIC_RELAXED);
+    }
 }
 
 DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,

@@ -64,8 +64,6 @@ typedef struct dpari_world_head {
     char room_0[DPARI_LINE - 56];
     uint32_t sleepers; /* ranks that are asleep now */
     char room_1[DPARI_LINE - 4];
-    uint32_t comms; /* names given to communicators so far */
-    char room_2[DPARI_LINE - 4];
 } dpari_world_head;
 
 /* Shared memory for a world, made before its ranks are. */
@@ -88,16 +86,19 @@ typedef struct dpari_world {
     dpari_rank *rank;  /* of each */
     uint64_t *channel; /* [to * ranks + from]: ref of the channel, 0 while it is not open */
     int32_t me, size;
-    int32_t threads; /* ranks are threads of this process */
-    int32_t owns;    /* unmap the segment at the end */
-    int32_t crowded; /* more ranks than cores */
-    int32_t dear;    /* waits that a dear yield is remembered for, less the cheap ones since */
-    int32_t sleepy;  /* so many waits to come go to sleep soon: yields are dear here */
-    int32_t posted;  /* works under way */
-    uint32_t tests;  /* fruitless calls of dpar_test so far */
-    double looked;   /* when dpar_test last looked whether peers live */
-    int32_t vain;    /* waits in a row that spun in vain */
-    int32_t blocker; /* the world rank that the last unfinished step waits for; -1: several */
+    int32_t threads;  /* ranks are threads of this process */
+    int32_t owns;     /* unmap the segment at the end */
+    int32_t crowded;  /* more ranks than cores */
+    int32_t dear;     /* waits that a dear yield is remembered for, less the cheap ones since */
+    int32_t sleepy;   /* so many waits to come go to sleep soon: yields are dear here */
+    int32_t posted;   /* works under way */
+    uint32_t tests;   /* fruitless calls of dpar_test so far */
+    double looked;    /* when dpar_test last looked whether peers live */
+    int32_t lent;     /* dpar_launch closes it, not the user */
+    uint32_t highest; /* name of a communicator that this rank was in */
+    uint64_t seen;    /* what the last look at a wait's progress saw */
+    int32_t vain;     /* waits in a row that spun in vain */
+    int32_t blocker;  /* the world rank that the last unfinished step waits for; -1: several */
     double timeout_s;
     struct dpari_shm *comms; /* open communicators */
     uint64_t spare;          /* ref of a member for the next communicator; 0: none */
@@ -176,16 +177,16 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 
 /* ---- flight recorder ---- */
 
-/* Begins a record; the returned one is to be closed with its state. */
-DPARI_API dpari_flight *dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
-                                           const dpar_call *call);
+/* Begins a record; its number, to end it with its state (unless it was written over by then). */
+DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
+                                     const dpar_call *call);
 /* The record of that operation, copied; 0 when it is not (or no longer) there. sequence < 0: the
  * last one. */
 DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
                                 dpari_flight *out);
 /* Reads one while it may be written: word by word, so that none tears. */
 DPARI_API void dpari_flight_copy(uint64_t *to, const uint64_t *from);
-DPARI_API void dpari_flight_end(dpari_flight *f, int32_t state);
+DPARI_API void dpari_flight_end(dpari_world *w, int64_t number, int32_t state);
 /* "all-reduce #12 (1024 f32, sum)". */
 DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f);
 
