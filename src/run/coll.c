@@ -974,8 +974,8 @@ static void dpari_chunk_results(dpari_shm *s, const dpar_work *k, const dpari_co
         const int32_t r = (s->comm.rank + i) % s->comm.size;
         const dpari_piece p = dpari_chunk(dpari_part(s, call, r), o->piece, o->out_step);
         if (p.bytes > 0) {
-            memcpy((char *)call->out + p.begin, dpari_buffer(s, o, r, o->out_step) + r * o->piece,
-                   (size_t)p.bytes);
+            dpari_kern_fetch((char *)call->out + p.begin,
+                             dpari_buffer(s, o, r, o->out_step) + r * o->piece, p.bytes);
         }
     }
 }
