@@ -19,20 +19,38 @@ static const char help[] =
     "  doctor          looks at this process alone\n"
     "  doctor --join   joins the job that it was started in and compares its ranks;\n"
     "                  each rank looks, rank 0 prints, others print what is wrong with them\n"
-    "  doctor --help\n"
+    "  doctor --help, -h\n"
     "\n"
     "exit code: 0 nothing is wrong, 1 something is, 2 bad input\n";
 
-/* The lines that say what is wrong. */
-static void print_wrong(const char *text, int rank)
+/* The lines that say what is wrong; rank -1: the text but for its last line, the verdict. */
+static void print_lines(const char *text, int rank)
 {
     while (*text != 0) {
         size_t n = strcspn(text, "\n");
-        if (strncmp(text, "WRONG", 5) == 0) {
+        if (rank < 0 && text[n] != 0 && text[n + 1] != 0) {
+            printf("%.*s\n", (int)n, text);
+        } else if (rank >= 0 && strncmp(text, "WRONG", 5) == 0) {
             printf("rank %d: %.*s\n", rank, (int)n, text);
         }
         text += n + (text[n] == '\n');
     }
+}
+
+/* The ranks do not meet: what each finds about itself may be the reason. */
+static int alone(const char *why)
+{
+    static char text[16384];
+    dpar_text out;
+    int wrong;
+    dpar_text_init(&out, text, sizeof text);
+    wrong = 1 + (int)dpar_doctor(NULL, &out);
+    print_lines(text, -1);
+    printf("WRONG: the ranks do not meet: %s -> start all of them with one launcher, on one node, "
+           "from one program\n",
+           why);
+    printf("%d thing%s wrong\n", wrong, wrong > 1 ? "s are" : " is");
+    return 1;
 }
 
 int main(int argc, char **argv)
@@ -42,7 +60,7 @@ int main(int argc, char **argv)
     dpar_text out;
     dpar_why why;
     int wrong, join = argc == 2 && strcmp(argv[1], "--join") == 0;
-    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(help, stdout);
         return 0;
     }
@@ -52,16 +70,13 @@ int main(int argc, char **argv)
     }
     dpar_text_init(&out, text, sizeof text);
     if (join && dpar_init(&world, NULL, &why) != DPAR_OK) {
-        printf("WRONG: the ranks do not meet: %s\n", why.text);
-        dpar_doctor(NULL, &out);
-        fputs(text, stdout);
-        return 1;
+        return alone(why.text);
     }
     wrong = (int)dpar_doctor(world, &out);
     if (world == NULL || world->rank == 0) {
         fputs(text, stdout);
     } else {
-        print_wrong(text, (int)world->rank);
+        print_lines(text, (int)world->rank);
     }
     dpar_comm_close(world);
     return wrong > 0;

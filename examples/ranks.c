@@ -2,7 +2,7 @@
 /* ranks - real ranks on this machine: what each collective does, how fast it is, and what happens
  * to the others when a rank is killed.
  *
- *   cc -DDPAR_IMPLEMENTATION -I. examples/ranks.c -o ranks
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/ranks.c -o ranks
  *   ./ranks 4
  *
  *   4 ranks, engine shm, private memory: each operation, all elements: 0 wrong
@@ -10,28 +10,28 @@
  *
  *   bus bandwidth, GB/s  private memory                   registered memory
  *                       4 KiB   64 KiB    1 MiB   16 MiB      4 KiB   64 KiB    1 MiB   16 MiB
- *   all-reduce           0.24     0.75     0.18     0.19       0.15     0.82     0.27     0.40
- *   reduce-scatter       0.12     0.47     0.42     0.16       0.09     0.43     0.53     0.37
- *   all-gather           0.11     0.39     0.14     0.19       0.08     0.42     0.20     0.26
- *   all-to-all           0.13     0.39     0.45     0.19       0.08     0.44     0.18     0.29
- *   broadcast            0.13     0.31     0.18     0.33       0.08     0.66     0.20     0.36
- *   reduce               0.16     0.60     0.15     0.47       0.10     0.57     0.37     0.65
- *   gather               0.11     0.43     0.31     0.47       0.08     0.44     0.28     0.62
- *   scatter              0.11     0.44     0.56     0.54       0.08     0.45     0.59     0.54
- *   send-recv            0.11     0.54     0.31     0.35       0.11     0.63     0.34     0.43
+ *   all-reduce           0.58     1.42     0.71     0.65       0.27     1.21     1.96     1.58
+ *   reduce-scatter       0.16     0.24     0.52     0.42       0.12     0.54     0.59     0.51
+ *   all-gather           0.16     0.46     0.53     0.48       0.11     0.48     0.57     1.29
+ *   all-to-all           0.16     0.46     0.45     0.37       0.13     0.59     0.64     0.89
+ *   broadcast            0.25     0.45     1.01     1.00       0.16     0.71     1.12     1.07
+ *   reduce               0.31     0.96     0.93     0.70       0.15     0.90     1.38     1.74
+ *   gather               0.22     1.00     1.64     0.92       0.14     0.77     0.97     1.57
+ *   scatter              0.18     0.70     0.94     1.25       0.13     0.76     1.03     1.24
+ *   send-recv            0.16     0.51     0.97     1.08       0.26     0.99     1.08     2.10
  *
  *   Again, and now rank 3 is killed (SIGKILL) after three operations.
  *   rank 0 was told: another rank is gone: all-gather #4 (10 f32) of 4 ranks: rank 3 was killed
  *       by signal 9 (last done: all-reduce #3 (1000 f32, sum))
  *
  *   the flight recorder:
- *   rank 0 (process 29827)
+ *   rank 0 (process 22874)
  *       all-reduce #1 (1000 f32, sum) done
  *       all-reduce #2 (1000 f32, sum) done
  *       all-reduce #3 (1000 f32, sum) done
  *       all-gather #4 (10 f32) failed
  *   ...
- *   rank 3 (process 29830) was killed by signal 9
+ *   rank 3 (process 22877) was killed by signal 9
  *       all-reduce #1 (1000 f32, sum) done
  *       all-reduce #2 (1000 f32, sum) done
  *       all-reduce #3 (1000 f32, sum) done
@@ -42,7 +42,7 @@
  *
  * The same source over MPI (the part that kills a rank is left out: MPI ends the whole job):
  *
- *   mpicc -DUSE_MPI -DDPAR_IMPLEMENTATION -I. examples/ranks.c -o ranks && mpirun -np 4 ./ranks
+ *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. examples/ranks.c -o ranks && mpirun -np 4 ./ranks
  *
  * Exit code: 0 fine, 1 a wrong result or an error that should not be, 2 bad input (one sentence on
  * stderr). */
@@ -60,9 +60,11 @@
 static const char help[] =
     "ranks: starts ranks, runs each collective, measures it, kills a rank\n"
     "\n"
+    "  ranks --help, -h\n"
     "  ranks N [--size BYTES]    N ranks, 1 to 64; the largest message of the table,\n"
     "                            1 MiB to 1 GiB (default 16777216)\n"
     "  mpirun -np N ranks        built with -DUSE_MPI\n"
+    "                            (both with -O2: else the table is slow)\n"
     "\n"
     "The table: bus bandwidth as nccl-tests define it, in GB/s: bytes over time, times 2 (n-1)/n\n"
     "for all-reduce, (n-1)/n where pieces of n ranks travel, 1 else. Registered memory comes from\n"
@@ -361,6 +363,12 @@ static int table(dpar_comm *c, const plan *p, float **memory)
             fflush(stdout);
         }
     }
+#ifndef __OPTIMIZE__
+    if (c->rank == 0) {
+        printf("(compiled without -O2: slow)\n");
+        fflush(stdout);
+    }
+#endif
     if (bad > 0) {
         printf("rank %d: %d results were wrong\n", (int)c->rank, bad);
     }
@@ -494,6 +502,11 @@ static int read_arguments(int argc, char **argv, int32_t *n, plan *p)
     return 0;
 }
 
+static int asks_for_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 #ifdef USE_MPI
 
 int main(int argc, char **argv)
@@ -505,7 +518,7 @@ int main(int argc, char **argv)
     int bad;
     MPI_Init(&argc, &argv);
     memset(&p, 0, sizeof p);
-    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+    if (argc > 1 && asks_for_help(argv[1])) {
         fputs(help, stdout);
         MPI_Finalize();
         return 0;
@@ -538,7 +551,7 @@ int main(int argc, char **argv)
     dpar_status st;
     int bad;
     memset(&p, 0, sizeof p);
-    if (argc == 1 || strcmp(argv[1], "--help") == 0) {
+    if (argc == 1 || asks_for_help(argv[1])) {
         fputs(help, stdout);
         return 0;
     }

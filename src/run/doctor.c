@@ -293,6 +293,37 @@ static void dpari_doctor_links(const dpari_site *s, dpari_checkup *c)
     c->infiniband = cards.count > 0;
 }
 
+/* Threads of the machine that run or wait for a core, this one with them: of "0.41 0.50 0.37 3/911
+ * 4023" the 3. -1: not known. */
+static int32_t dpari_doctor_runnable(const dpari_site *s, char *load, size_t room)
+{
+    char text[96];
+    size_t i, blanks = 0;
+    load[0] = 0;
+    if (dpari_site_read(s, "/proc/loadavg", text, sizeof text) <= 0) {
+        return -1;
+    }
+    for (i = 0; text[i] != 0 && blanks < 3; i++) {
+        if (text[i] == ' ' && blanks++ == 0) {
+            dpari_copy_text(load, room, text, i);
+        }
+    }
+    return (int32_t)dpari_least(dpari_doctor_number(text + i), INT64_C(1) << 20);
+}
+
+/* The least of five looks in 20 ms: what comes and goes does not count. */
+static void dpari_doctor_load(const dpari_site *s, dpari_checkup *c)
+{
+    int32_t look;
+    c->runnable = dpari_doctor_runnable(s, c->load, sizeof c->load);
+    for (look = 1; look < 5 && c->runnable > 0; look++) {
+        int32_t now;
+        dpari_os_sleep(5e-3);
+        now = dpari_doctor_runnable(s, c->load, sizeof c->load);
+        c->runnable = now < c->runnable ? now : c->runnable;
+    }
+}
+
 DPARI_API void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
 {
     char text[4096];
@@ -307,6 +338,7 @@ DPARI_API void dpari_doctor_files(const dpari_site *s, dpari_checkup *c)
                         sizeof c->huge);
     c->gpus = dpari_doctor_gpus(s);
     dpari_doctor_links(s, c);
+    dpari_doctor_load(s, c);
 }
 
 /* ---- asking the system ------------------------------------------------------------------------
@@ -404,6 +436,7 @@ static void dpari_doctor_look(const dpari_site *s, dpari_checkup *c)
     c->locked = -1;
 #endif
     c->open_files = dpari_doctor_ulimit((int)RLIMIT_NOFILE);
+    c->file_bytes = dpari_doctor_ulimit((int)RLIMIT_FSIZE);
 }
 
 /* ---- what is wrong ----------------------------------------------------------------------------
@@ -595,21 +628,52 @@ static void dpari_doctor_devices(dpari_doctor *d)
     }
 }
 
+/* Ranks that will share memory here: a process that is alone may still launch some, two at least.
+ */
+static int32_t dpari_doctor_ranks(const dpari_checkup *c)
+{
+    return c->here > 1 ? c->here : 2;
+}
+
+/* Shared memory of a rank before it allocates any: staging of 2 * 256 KiB in its first communicator
+ * and at most 80 KiB of tables (1024 ranks). The same with what its process takes for itself. */
+#define DPARI_DOCTOR_SHARED (INT64_C(640) << 10)
+#define DPARI_DOCTOR_RANK (INT64_C(2) << 20)
+
+/* Addresses of a rank in the shared file where a limit forbids as many as there is memory: those
+ * are halved, but not below 64 MiB. With a rank's lines, in the table of all ranks too. */
+static int64_t dpari_doctor_addresses(const dpari_checkup *c)
+{
+    const int64_t least = INT64_C(64) << 20;
+    int64_t heap = c->memory > least ? (c->memory + 65535) / 65536 * 65536 : least;
+    while (heap / 2 / 65536 * 65536 >= least) {
+        heap = heap / 2 / 65536 * 65536;
+    }
+    return heap + 16384;
+}
+
 static void dpari_doctor_memory(dpari_doctor *d)
 {
     const dpari_checkup *c = d->c;
-    const int64_t rank = INT64_C(64) << 20;
-    if (!c->memfd && c->shm_free < c->here * rank) {
+    const int64_t ranks = dpari_doctor_ranks(c), shared = ranks * DPARI_DOCTOR_SHARED + 65536;
+    const int64_t file = ranks * dpari_doctor_addresses(c) + 65536;
+    if (!c->memfd && c->shm_free < shared) {
         dpari_doctor_wrong(d,
-                           "/dev/shm has # MiB free@, # ranks share memory through it and take "
-                           "64 MiB each at least -> make it larger (docker run --shm-size=...)",
-                           "", c->shm_free < 0 ? 0 : dpari_doctor_mib(c->shm_free), c->here, 0);
+                           "/dev/shm has # KiB free@, # ranks share memory through it and take # "
+                           "KiB to begin with -> make it larger (docker run --shm-size=1g)",
+                           "", c->shm_free < 0 ? 0 : c->shm_free >> 10, ranks, shared >> 10);
     }
-    if (c->memory_limit > 0 && c->memory_limit < c->here * rank) {
+    if (c->file_bytes >= 0 && c->file_bytes < file) {
         dpari_doctor_wrong(d,
-                           "the cgroup grants # MiB@ to # ranks, which take 64 MiB each at "
-                           "least -> raise its memory limit",
-                           "", dpari_doctor_mib(c->memory_limit), c->here, 0);
+                           "ulimit -f is # KiB@: the memory that # ranks share counts as a file "
+                           "of # KiB, however little of it is used -> ulimit -f unlimited",
+                           "", c->file_bytes >> 10, ranks, file >> 10);
+    }
+    if (c->memory_limit > 0 && c->memory_limit < c->here * DPARI_DOCTOR_RANK) {
+        dpari_doctor_wrong(d,
+                           "the cgroup grants # KiB@ to # ranks, which take # KiB each to begin "
+                           "with -> raise its memory limit",
+                           "", c->memory_limit >> 10, c->here, DPARI_DOCTOR_RANK >> 10);
     }
     if (c->addresses >= 0 && c->addresses / (c->here + 1) < c->memory) {
         dpari_doctor_wrong(d,
@@ -643,6 +707,26 @@ static void dpari_doctor_cores(dpari_doctor *d)
                            "stand still part of the time -> raise its CPU limit, or start fewer",
                            "", (int64_t)(c->quota * 100.0 + 0.5), c->here, 0);
     }
+    if (c->runnable - c->here >= c->cores) {
+        dpari_doctor_wrong(d,
+                           "# threads want a core besides @ and there are # cores: each message "
+                           "then waits for turns -> end what else runs",
+                           c->here > 1 ? "those of the ranks" : "this one", c->runnable - c->here,
+                           c->cores, 0);
+    }
+}
+
+/* The least that containers give by default is 64 MiB. */
+DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out)
+{
+    const int complained = c->here > 1 && c->shm >= 0 && c->job_status == DPAR_OK;
+    if (c->gpus == 0 || c->shm >= INT64_C(64) << 20 || complained) {
+        return;
+    }
+    dpar_text_put(out, "note: /dev/shm holds ");
+    dpar_text_int(out, c->shm < 0 ? 0 : c->shm >> 10);
+    dpar_text_put(out, " KiB; NCCL between GPUs and torch's loaders of data keep buffers there -> "
+                       "docker run --shm-size=1g or more\n");
 }
 
 DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c, dpar_text *out)
@@ -860,6 +944,15 @@ static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
         dpar_text_fixed(out, c->quota, 2);
     }
     dpar_text_char(out, '\n');
+    if (c->runnable >= 0) {
+        dpari_doctor_head(out, "load");
+        dpar_text_int(out, c->runnable);
+        dpar_text_put(out, " runnable on ");
+        dpar_text_int(out, c->cores);
+        dpar_text_put(out, " cores (this one counted), ");
+        dpar_text_put(out, c->load);
+        dpar_text_put(out, " over the last minute\n");
+    }
     dpari_doctor_head(out, "memory");
     dpari_doctor_bytes(out, c->memory);
     dpar_text_put(out, ", free ");
@@ -873,6 +966,10 @@ static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
     dpar_text_put(out, " B, huge ones for shared memory: ");
     dpar_text_put(out, c->huge[0] != 0 ? c->huge : "not known");
     dpar_text_char(out, '\n');
+}
+
+static void dpari_doctor_say_limits(const dpari_checkup *c, dpar_text *out)
+{
     dpari_doctor_head(out, "limits");
     dpar_text_put(out, "addresses ");
     dpari_doctor_bytes(out, c->addresses);
@@ -880,6 +977,8 @@ static void dpari_doctor_say_memory(const dpari_checkup *c, dpar_text *out)
     dpari_doctor_bytes(out, c->locked);
     dpar_text_put(out, ", open files ");
     dpar_text_int(out, c->open_files);
+    dpar_text_put(out, ", files ");
+    dpari_doctor_bytes(out, c->file_bytes);
     dpar_text_put(out, "; /dev/shm ");
     if (c->shm < 0) {
         dpar_text_put(out, "is not there");
@@ -970,8 +1069,10 @@ DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out)
     dpar_text_char(out, '\n');
     dpari_doctor_say_job(c, out);
     dpari_doctor_say_memory(c, out);
+    dpari_doctor_say_limits(c, out);
     dpari_doctor_say_network(&here, c, out);
     dpari_doctor_say_use(c, world, out);
+    dpari_doctor_note(c, out);
     wrong = dpari_doctor_judge(&here, c, out);
     if (world != NULL) {
         wrong += dpari_doctor_together(&here, c, world, out);

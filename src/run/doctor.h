@@ -34,7 +34,10 @@ typedef struct dpari_checkup {
     int32_t yama;                          /* ptrace_scope; -1: there is no such file */
     int64_t page;                          /* bytes */
     char huge[24];                         /* huge pages of shared memory */
+    char load[16];                         /* of the last minute, as the system says it; "" */
+    int32_t runnable;                      /* threads that run or wait for a core; -1: not known */
     int64_t addresses, locked, open_files; /* ulimit -v, -l (bytes), -n; -1: unlimited */
+    int64_t file_bytes;                    /* ulimit -f; -1: unlimited */
     int32_t gpus;                          /* of NVIDIA's that the machine shows */
     int32_t infiniband, slingshot;         /* are there such cards? */
     dpari_names links;                     /* network interfaces, */
@@ -54,6 +57,8 @@ DPARI_API double dpari_doctor_quota(const dpari_site *site);
 DPARI_API int64_t dpari_doctor_memory_limit(const dpari_site *site);
 /* All that can be read of the files of a site. */
 DPARI_API void dpari_doctor_files(const dpari_site *site, dpari_checkup *c);
+/* What is not wrong for dpar, but will be for others: a line "note: ...", or nothing. */
+DPARI_API void dpari_doctor_note(const dpari_checkup *c, dpar_text *out);
 /* What is wrong with it: a line "WRONG: ... -> ..." each; how many. */
 DPARI_API int32_t dpari_doctor_judge(const dpari_site *site, const dpari_checkup *c,
                                      dpar_text *out);

@@ -107,13 +107,12 @@ DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h)
     h->size = job->size;
 }
 
-/* Abstract names are Linux's own. */
-static int32_t dpari_meet_is_named(const dpar_options *o)
+/* Abstract names are Linux's own; a test of what others do may forgo them. */
+static int32_t dpari_meet_is_named(void)
 {
-#if defined(__linux__)
-    return (o->plain & DPAR_WITHOUT_MEMFD) != 0;
+#if defined(__linux__) && !defined(DPARI_MEET_NAMED)
+    return 0;
 #else
-    (void)o;
     return 1;
 #endif
 }
@@ -223,6 +222,54 @@ static int dpari_meet_read(int fd, dpari_hello *h, size_t *got, int *passed)
 static int dpari_meet_milliseconds(double seconds)
 {
     return seconds <= 0.0 ? 0 : seconds > 0.1 ? 100 : (int)(seconds * 1e3) + 1;
+}
+
+/* Ends a socket of this user's in /tmp that nobody answers, and for longer than it takes from the
+ * name to listening at it (until then it refuses as well). */
+static void dpari_meet_end_stale(const char *entry)
+{
+    struct sockaddr_un name;
+    struct stat about;
+    dpar_text t;
+    int fd;
+    dpari_zero(&name, sizeof name);
+    name.sun_family = AF_UNIX;
+    dpar_text_init(&t, name.sun_path, sizeof name.sun_path);
+    dpar_text_put(&t, "/tmp/");
+    dpar_text_put(&t, entry);
+    if (t.used >= sizeof name.sun_path || lstat(name.sun_path, &about) != 0 ||
+        !S_ISSOCK(about.st_mode) || about.st_uid != getuid() || time(NULL) - about.st_mtime < 60) {
+        return;
+    }
+    fd = dpari_meet_socket();
+    if (fd >= 0 && connect(fd, (struct sockaddr *)(void *)&name, (socklen_t)sizeof name) != 0 &&
+        errno == ECONNREFUSED) {
+        unlink(name.sun_path);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+/* What jobs of this user left in /tmp when their rank 0 was killed. */
+static void dpari_meet_sweep(void)
+{
+    char begin[32];
+    dpar_text t;
+    DIR *folder = opendir("/tmp");
+    struct dirent *entry;
+    dpar_text_init(&t, begin, sizeof begin);
+    dpar_text_put(&t, "dpar.");
+    dpar_text_int(&t, (int64_t)getuid());
+    dpar_text_char(&t, '.');
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        if (strncmp(entry->d_name, begin, t.used) == 0) {
+            dpari_meet_end_stale(entry->d_name);
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
 }
 
 /* ---- rank 0 -----------------------------------------------------------------------------------
@@ -559,7 +606,7 @@ static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o,
     h.job = job;
     h.segment = segment;
     h.guests = job->size + 31;
-    h.named = dpari_meet_is_named(o);
+    h.named = dpari_meet_is_named();
     h.began = dpari_os_now();
     h.deadline = deadline;
     h.guest = (dpari_guest *)(void *)memory;
@@ -568,6 +615,9 @@ static dpar_status dpari_meet_host(const dpar_start *job, const dpar_options *o,
     for (i = 0; i <= h.guests; i++) {
         h.poll[i].fd = -1;
         h.poll[i].events = POLLIN;
+    }
+    if (h.named) {
+        dpari_meet_sweep();
     }
     status = dpari_host_wait(&h, &said);
     dpari_host_end(&h, status, &said);
@@ -740,5 +790,5 @@ DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options
     double timeout = o->timeout_s < 0.0 ? 1e15 : o->timeout_s > 0.0 ? o->timeout_s : 300.0;
     double deadline = dpari_os_now() + timeout;
     return job->rank == 0 ? dpari_meet_host(job, o, deadline, segment, why)
-                          : dpari_meet_guest(job, dpari_meet_is_named(o), deadline, segment, why);
+                          : dpari_meet_guest(job, dpari_meet_is_named(), deadline, segment, why);
 }

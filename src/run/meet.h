@@ -4,9 +4,10 @@
  * Rank 0 makes it and listens on a local socket whose name is made of user and job; each other rank
  * connects, says who it is, gets the segment's descriptor, maps it and says so; when all have, rank
  * 0 says go. On Linux the name is abstract: it ends with its process, whatever happens. Elsewhere
- * it is a file in /tmp that is unlinked once all have come. Both sides ask the system for the
- * other's user, and a connection that does not speak this protocol is dropped and tried again until
- * the deadline. */
+ * it is a file in /tmp that is unlinked once all have come; one that stays because rank 0 was
+ * killed goes when the next job of this user starts a minute later. Both sides ask the system for
+ * the other's user, and a connection that does not speak this protocol is dropped and tried again
+ * until the deadline. */
 #ifndef DPAR_MEET_H
 #define DPAR_MEET_H
 

@@ -81,6 +81,9 @@ static int dpari_os_named(void)
     char name[64];
     dpar_text t;
     int fd = -1;
+#if defined(__linux__) && defined(O_TMPFILE) /* never a name, where the file system can do it */
+    fd = open("/dev/shm", O_TMPFILE | O_RDWR | O_EXCL | O_CLOEXEC, 0600);
+#endif
     for (int32_t attempt = 0; attempt < 100 && fd < 0; attempt++) {
         dpar_text_init(&t, name, sizeof name);
 #if defined(__linux__)

@@ -2,6 +2,7 @@
 /* launch: ranks that are forked or threads, each way in which one can fail, and what is left behind
  * (nothing). Run without arguments it tests dpar_launch; launch.sh runs the rest:
  *     launch join [plain]    dpar_init, one all_reduce; a line "rank R of N: sum S"
+ *     launch where           the name of the job's socket where it is a file
  *     launch squat S [uid]   sits S seconds on the socket name of the job, as another user
  *     launch print           printf before, in and after the ranks
  *     launch wait            joins, then waits for a signal */
@@ -557,6 +558,19 @@ static int squat(double seconds, int uid)
     return 0;
 }
 
+/* The name of the job's socket where such names are files. */
+static int where(void)
+{
+    struct sockaddr_un name;
+    dpar_start start;
+    if (dpar_start_find(&start, &why) != DPAR_OK) {
+        return 1;
+    }
+    dpari_meet_name(&start, 0, 1, &name);
+    printf("%s\n", name.sun_path);
+    return 0;
+}
+
 static int prints(dpar_comm *w, void *arg)
 {
     (void)arg;
@@ -568,6 +582,9 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "join") == 0) {
         return join(argc > 2 ? atoi(argv[2]) : 0, 0);
+    }
+    if (argc > 1 && strcmp(argv[1], "where") == 0) {
+        return where();
     }
     if (argc > 1 && strcmp(argv[1], "wait") == 0) {
         return join(0, 1);

@@ -7,6 +7,8 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 started=
 trap 'for p in $started; do kill -9 "$p" 2> /dev/null; done; rm -rf "$work"' EXIT
 $CC $CFLAGS -DDPAR_NO_COST -DDPAR_IMPLEMENTATION -I. -Itests tests/ranks/launch.c -o "$work/launch" -lm || exit 1
+$CC $CFLAGS -DDPARI_MEET_NAMED -DDPAR_NO_COST -DDPAR_IMPLEMENTATION -I. -Itests tests/ranks/launch.c \
+    -o "$work/named" -lm || exit 1
 $CC $CFLAGS -DDPAR_NO_COST -DDPAR_IMPLEMENTATION -I. examples/doctor.c -o "$work/doctor" || exit 1
 launch=$work/launch
 bad=0 job=$$
@@ -41,7 +43,7 @@ said 'four by hand' 4 'rank [0-3] of 4: adds up (dpar)'
 by_hand 8 20 join 7 6 5 4 3 2 1; sleep 0.3; by_hand 8 20 join 0; wait
 said 'rank 0 comes last' 8 'rank [0-7] of 8: adds up'
 by_hand 3 20 'join 2' 0 1 2; wait
-said 'through files' 3 'rank [0-2] of 3: adds up'
+said 'through named memory' 3 'rank [0-2] of 3: adds up'
 job=a; by_hand 2 20 join 0; job=b; by_hand 2 20 join 1 0; job=a; by_hand 2 20 join 1; job=$$; wait
 said 'two jobs at once' 4 'rank [01] of 2: adds up'
 
@@ -72,20 +74,48 @@ by_hand 3 20 join 0; first=${started##* }; by_hand 3 20 join 1 2 2> /dev/null; w
 said 'nothing is left of it' 3 'adds up'
 by_hand 3 5 join 0; first=${started##* }; sleep 0.2; by_hand 3 5 join 1; sleep 0.2; kill -9 "$first"; wait
 said 'rank 0 ends meanwhile' 1 'status -10: rank 0 ended while 3 ranks were starting'
-by_hand 3 20 'join 2' 0; sleep 0.3; kill -9 "${started##* }"; wait
-[ -n "$(ls -d /tmp/dpar."$(id -u)".*.0 2> /dev/null)" ] || { echo 'no stale file to test with'; bad=1; }
-by_hand 3 20 'join 2' 0 1 2; wait
-said 'a stale file' 3 'adds up'
-[ -z "$(ls -d /tmp/dpar."$(id -u)".*.0 2> /dev/null)" ] || { echo 'a file is left in /tmp'; bad=1; }
+
+# sockets in /tmp: rank 0 that is killed leaves none, with and without memory that has no name
+socket() { DPAR_RANK=0 DPAR_SIZE=2 DPAR_JOB=$job $launch where; }
+for plain in 0 2; do
+    by_hand 3 20 "join $plain" 0; sleep 0.3; kill -9 "${started##* }"; wait
+    [ ! -e "$(socket)" ] || { echo "plain $plain: a socket is left in /tmp"; bad=1; }
+done
+# where names are files (not Linux): the same job takes the name over; another one clears it away
+# when it is a minute old, and leaves what is younger, what is answered, what is no socket
+launch=$work/named
+stale=$(socket)
+by_hand 3 20 join 0; sleep 0.3; kill -9 "${started##* }"; wait
+[ -S "$stale" ] || { echo 'no stale socket to test with'; bad=1; }
+by_hand 3 20 join 0 1 2; wait
+said 'a stale socket of this job' 3 'adds up'
+[ ! -e "$stale" ] || { echo 'a socket is left in /tmp'; bad=1; }
+by_hand 3 20 join 0; sleep 0.3; kill -9 "${started##* }"; wait
+job=c$$; by_hand 2 20 join 0 1; wait
+[ -S "$stale" ] || { echo 'a young socket was taken away'; bad=1; }
+touch -d '2 minutes ago' "$stale"
+file=/tmp/dpar.$(id -u).$$ && : > "$file" && touch -d '2 minutes ago' "$file"
+job=d$$; slow=$(socket); by_hand 2 20 join 0; until [ -S "$slow" ]; do sleep 0.05; done
+[ ! -e "$stale" ] || { echo 'an old socket stays'; bad=1; }
+sleep 0.1; touch -d '2 minutes ago' "$slow"
+job=e$$; by_hand 2 20 join 0 1; sleep 0.5
+[ -S "$slow" ] || { echo 'the socket of a job that starts was taken away'; bad=1; }
+[ -f "$file" ] || { echo 'a file that is no socket was taken away'; bad=1; }
+rm -f "$file"
+job=d$$; by_hand 2 20 join 1; wait
+said 'other jobs beside a stale socket' 6 'adds up'
+[ ! -e "$slow" ] || { echo 'a socket is left in /tmp'; bad=1; }
+job=$$
+launch=$work/launch
 
 DPAR_RANK=0 DPAR_SIZE=2 DPAR_JOB=$$ $launch squat 1 > "$work/squat" & started="$started $!"
-until grep -q sits "$work/squat"; do sleep 0.05; done
+until grep -qs sits "$work/squat"; do sleep 0.05; done
 by_hand 2 20 join 0 1; wait
 said 'somebody listens in its place for a second' 2 'adds up'
 if [ "$(id -u)" -eq 0 ]; then
     DPAR_RANK=0 DPAR_SIZE=2 DPAR_JOB=$$ $launch squat 20 64123 > "$work/squat" & squat=$!
     started="$started $squat"
-    until grep -q sits "$work/squat"; do sleep 0.05; done
+    until grep -qs sits "$work/squat"; do sleep 0.05; done
     by_hand 2 10 join 0 1
     wait $(echo "$started" | tr ' ' '\n' | tail -n 2)
     said 'another user sits on the name' 2 'adds up'
@@ -130,8 +160,17 @@ grep -q 'launcher   none: rank 0 of 1' "$work/out" && [ $code -eq "$(grep -q '^W
 PMIX_RANK=1 "$work/doctor" > "$work/out"; code=$?
 [ $code -eq 1 ] || { echo "doctor: exit code $code for half a launcher"; bad=1; }
 said 'doctor, half a launcher' 1 '^WRONG: PMIX_RANK is set and no variable says how many'
-"$work/doctor" --help > "$work/out" || bad=1
-said 'doctor --help' 1 '^exit code'
+for word in --help -h; do
+    "$work/doctor" $word > "$work/out" || bad=1
+    said "doctor $word" 1 '^exit code'
+done
+DPAR_RANK=1 DPAR_SIZE=2 DPAR_JOB=$$ DPAR_TIMEOUT=0.3 "$work/doctor" --join > "$work/out"
+[ $? -eq 1 ] || { echo 'doctor --join, rank 0 does not come: exit code'; bad=1; }
+tail -n 1 "$work/out" | grep -q 'wrong$' && ! grep -q 'nothing is wrong' "$work/out" ||
+    { echo 'doctor --join: last line'; cat "$work/out"; bad=1; }
+said 'doctor --join, rank 0 does not come' 1 '^WRONG: the ranks do not meet: rank 0 of 2 did not come .* -> '
+(ulimit -f 100000; "$work/doctor") > "$work/out"
+said 'doctor, ulimit -f' 1 '^WRONG: ulimit -f is [0-9]* KiB'
 "$work/doctor" --no > "$work/out" 2>&1; [ $? -eq 2 ] || { echo 'doctor --no'; bad=1; }
 
 for p in $started; do

@@ -46,6 +46,8 @@ static dpari_checkup healthy(void)
     c.page = 4096;
     c.addresses = c.locked = -1;
     c.open_files = 1024;
+    c.file_bytes = -1;
+    c.runnable = 5; /* the 4 ranks and one */
     c.gpus = 4;
     c.links.count = 2;
     strcpy(c.links.name[0], "lo");
@@ -97,15 +99,17 @@ static void test_cores_and_memory(void)
     c.quota = 1.5;
     JUDGE(c, 1, "grants 150 hundredths of a core to 4 ranks");
     c = healthy();
-    c.memory_limit = INT64_C(4) * (64 << 20);
+    c.memory_limit = INT64_C(4) * (2 << 20); /* 2 MiB a rank: 640 KiB shared, the rest its own */
     JUDGE(c, 0, "");
     c.memory_limit--;
-    JUDGE(c, 1, "the cgroup grants 255 MiB to 4 ranks");
+    JUDGE(c, 1, "the cgroup grants 8191 KiB to 4 ranks, which take 2048 KiB each");
     c = healthy();
     c.memfd = 0;
     JUDGE(c, 0, "");
-    c.shm_free = INT64_C(4) * (64 << 20) - 1; /* as docker gives: 64 MB */
-    JUDGE(c, 1, "/dev/shm has 255 MiB free, 4 ranks");
+    c.shm_free = (4 * 640 + 64) << 10; /* 640 KiB a rank, 64 KiB that are of all */
+    JUDGE(c, 0, "");
+    c.shm_free--;
+    JUDGE(c, 1, "/dev/shm has 2623 KiB free, 4 ranks share memory through it and take 2624 KiB");
     c.memfd = 1;
     JUDGE(c, 0, "");
     c.shm = c.shm_free = 64 << 20;
@@ -115,7 +119,41 @@ static void test_cores_and_memory(void)
     c.shm = c.shm_free = -1;
     JUDGE(c, 0, "");
     c.memfd = 0;
-    JUDGE(c, 1, "/dev/shm has 0 MiB free");
+    JUDGE(c, 1, "/dev/shm has 0 KiB free");
+}
+
+static void test_load(void)
+{
+    dpari_checkup c = healthy();
+    c.runnable = 4 + 7; /* the ranks, and others on all cores but one */
+    JUDGE(c, 0, "");
+    c.runnable++;
+    JUDGE(c, 1, "8 threads want a core besides those of the ranks and there are 8 cores");
+    c.runnable = -1;
+    JUDGE(c, 0, "");
+}
+
+/* A note where GPUs are, /dev/shm is below 64 MiB and nothing is said of it as a fault. */
+static void test_note(void)
+{
+    dpari_checkup c = healthy();
+    static const struct {
+        int32_t gpus, here, says;
+        int64_t shm;
+    } row[] = {{4, 1, 1, 65536},          {4, 1, 1, (64 << 20) - 1}, {4, 1, 0, 64 << 20},
+               {0, 1, 0, 65536},          {4, 4, 0, 65536}, /* WRONG then */
+               {4, 1, 1, -1},             {4, 4, 1, -1}};
+    size_t i;
+    for (i = 0; i < sizeof row / sizeof row[0]; i++) {
+        dpar_text t;
+        c.gpus = row[i].gpus;
+        c.here = row[i].here;
+        c.shm = c.shm_free = row[i].shm;
+        dpar_text_init(&t, text, sizeof text);
+        dpari_doctor_note(&c, &t);
+        CHECK_INT(strncmp(text, "note: /dev/shm holds ", 21) == 0, row[i].says);
+        CHECK_INT(t.used > 0, row[i].says);
+    }
 }
 
 static void test_limits(void)
@@ -135,6 +173,20 @@ static void test_limits(void)
     JUDGE(c, 0, "");
     c.open_files = 71;
     JUDGE(c, 1, "ulimit -n is 71: 4 ranks");
+    c = healthy();
+    c.file_bytes = (INT64_C(4) * (65536 + 16) + 64) << 10; /* addresses, lines of ranks, head */
+    JUDGE(c, 0, "");
+    c.file_bytes--;
+    JUDGE(c, 1, "ulimit -f is 262271 KiB: the memory that 4 ranks share");
+    c.memory = INT64_C(24) << 30; /* halved eight times: 96 MiB */
+    c.file_bytes = (INT64_C(4) * (98304 + 16) + 64) << 10;
+    JUDGE(c, 0, "");
+    c.file_bytes--;
+    JUDGE(c, 1, "ulimit -f is 393343 KiB");
+    c.here = c.job.size = c.job.local_size = 1; /* may launch two */
+    JUDGE(c, 0, "");
+    c.file_bytes = 1000 << 10;
+    JUDGE(c, 1, "ulimit -f is 1000 KiB: the memory that 2 ranks share");
     c = healthy();
     c.job_status = DPAR_E_ARG;
     strcpy(c.job_why.text, "torchrun: RANK is set");
@@ -370,8 +422,11 @@ static void test_files(void)
     dpari_doctor_files(&site, &c); /* nothing is there */
     CHECK_INT(c.memory, 0);
     CHECK(c.quota == 0.0 && c.memory_limit == 0 && c.yama == -1 && c.gpus == 0);
+    CHECK_INT(c.runnable, -1);
+    CHECK(c.load[0] == 0);
     CHECK(c.links.count == 0 && !c.slingshot && !c.infiniband && c.huge[0] == 0);
     put("/proc/meminfo", "MemTotal:       24748808 kB\nMemFree: 1 kB\nMemAvailable:   21600000 kB\n");
+    put("/proc/loadavg", "11.29 8.15 6.02 13/807 29121\n");
     put("/proc/sys/kernel/yama/ptrace_scope", "1\n");
     put("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size advise [never] deny force\n");
     put("/proc/driver/nvidia/gpus/0000:01:00.0/information", "");
@@ -385,6 +440,8 @@ static void test_files(void)
     CHECK_INT(c.memory, INT64_C(24748808) * 1024);
     CHECK_INT(c.memory_free, INT64_C(21600000) * 1024);
     CHECK_INT(c.yama, 1);
+    CHECK_INT(c.runnable, 13);
+    CHECK_TEXT(c.load, "11.29");
     CHECK_TEXT(c.huge, "never");
     CHECK_INT(c.gpus, 2);
     CHECK_INT(c.links.count, 3);
@@ -491,6 +548,8 @@ int main(void)
     site.root = root;
     variables = none;
     test_cores_and_memory();
+    test_load();
+    test_note();
     test_limits();
     test_gpus();
     test_network();
