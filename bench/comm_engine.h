@@ -9,6 +9,7 @@
  *   mpicc -O2 -I. -Ibench -DENGINE_H='"comm_engine.h"' bench/mpi_coll.c -o build/mpi_coll
  *
  * -DFLOORS_ONLY leaves dpar out. */
+#include <string.h>
 #include <sys/mman.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
