@@ -4417,6 +4417,7 @@ typedef struct dpari_world {
     int32_t lent;     /* dpar_launch closes it, not the user */
     uint32_t highest; /* name of a communicator that this rank was in */
     uint64_t seen;    /* what the last look at a wait's progress saw */
+    int32_t worked;   /* waits in a row that slept about as long as work lasts */
     int32_t vain;     /* waits in a row that spun in vain */
     int32_t blocker;  /* the world rank that the last unfinished step waits for; -1: several */
     double timeout_s;
@@ -32450,13 +32451,16 @@ DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 }
 
 enum {
-    DPARI_SPINS = 8192,       /* about 0.1 ms: what a sleep and its wake-up cost */
-    DPARI_SPINS_CROWDED = 8,  /* the core is better given to the rank that is waited for */
-    DPARI_SPINS_SLEEPY = 64,  /* cores for all, but busy with something else */
-    DPARI_VAIN = 3,           /* waits in a row that spin in vain before that is believed */
+    DPARI_SPINS = 8192,        /* about 0.1 ms: what a sleep and its wake-up cost */
+    DPARI_SPINS_CROWDED = 8,   /* the core is better given to the rank that is waited for */
+    DPARI_SPINS_MORE = 1024,   /* then the clock is looked at */
+    DPARI_SPINS_SLEEPY = 1024, /* cores for all, but busy with something else */
+    DPARI_VAIN = 3,            /* waits in a row that spin in vain before that is believed */
     DPARI_SLEEPY = 1000,      /* waits for which one dear yield is remembered; twice as many when */
     DPARI_SLEEPY_MOST = 64000 /* the next is dear again, to so many */
 };
+#define DPARI_SPIN_FOR                                                                             \
+    1e-3 /* a sleep and its wake-up cost a tenth of that, and more when cores doze */
 #define DPARI_YIELD_FOR 2e-3
 #define DPARI_YIELD_IS_DEAR 50e-6
 #define DPARI_SLEEP_FOR 20e-3
@@ -32468,8 +32472,18 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     t->told = 0;
     dpari_untell(w->head, r);
     /* Cores for all, and yet it spun in vain again and again: something else runs on them, perhaps
-     * on the one that the peer needs. Then spin less for a while. */
-    if (!w->crowded && t->turns >= DPARI_SPINS && ++w->vain >= DPARI_VAIN) {
+     * on the one that the peer needs. Then spin less for a while; unless waits then last, again and
+     * again, as long as work does, for which a spin would have been enough. */
+    if (w->crowded) {
+        return DPAR_MORE;
+    }
+    if (w->sleepy > 0) {
+        const double waited = dpari_os_now() - t->began;
+        w->worked = waited > DPARI_SPIN_FOR / 10 && waited < DPARI_SPIN_FOR ? w->worked + 1 : 0;
+        if (w->worked >= DPARI_VAIN) {
+            w->sleepy = w->vain = w->worked = 0;
+        }
+    } else if (t->turns >= DPARI_SPINS && ++w->vain >= DPARI_VAIN) {
         w->sleepy = DPARI_SLEEPY >> (w->vain < 2 * DPARI_VAIN ? 2 * DPARI_VAIN - w->vain : 0);
     }
     return DPAR_MORE;
@@ -32497,6 +32511,10 @@ static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
     if (!(t->began > 0.0)) {
         t->began = now;
         w->sleepy -= w->sleepy > 0;
+    }
+    if (!w->crowded && w->sleepy == 0 && now - t->began < DPARI_SPIN_FOR) {
+        t->turns -= DPARI_SPINS_MORE; /* nobody else needs this core, as far as is known */
+        return DPAR_OK;
     }
     if (w->crowded && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
         sched_yield();
@@ -33027,7 +33045,7 @@ typedef struct dpari_offer {
     int64_t largest;        /* bytes of the largest piece that it gives to one rank */
     int64_t flags;
 } dpari_offer;
-enum { DPARI_BOXED = 1, DPARI_IN_PLACE = 2, DPARI_CAN_CMA = 4 };
+enum { DPARI_BOXED = 1, DPARI_IN_PLACE = 2, DPARI_CAN_CMA = 4, DPARI_OWN_TAKEN = 8 };
 
 /* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
  * back that others have read costs as much as to read one of theirs. */
@@ -33421,6 +33439,22 @@ static void dpari_offer_make(dpari_shm *s, dpar_work *k, dpari_offer *offer)
     }
 }
 
+static int32_t dpari_streams(const dpari_shm *s, int64_t bytes)
+{
+    return bytes >= DPARI_STREAM_FROM && !(s->world->head->plain & DPAR_WITHOUT_STREAM);
+}
+
+/* Its own piece of `in`, where it lies. */
+static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
+{
+    const dpari_piece to = dpari_piece_from(s, call, s->comm.rank);
+    const dpari_piece from = dpari_piece_to(s, call, s->comm.rank);
+    if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
+        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin, to.bytes,
+                        stream);
+    }
+}
+
 /* The first step: give and enter. */
 static void dpari_enter(dpari_shm *s, dpar_work *k)
 {
@@ -33438,6 +33472,12 @@ static void dpari_enter(dpari_shm *s, dpar_work *k)
     k->phase = DPARI_ENTRIES;
     o->mine = dpari_step_word(k, (int64_t)dpari_fingerprint(s, &k->call));
     dpari_publish(s->world, &entry->word, o->mine);
+    /* what needs nobody, while the others enter */
+    if (k->call.kind == DPAR_ALL_GATHER && o->inline_bytes < 0 && o->offer.in &&
+        !(o->offer.flags & DPARI_BOXED)) {
+        dpari_take_own(s, &k->call, dpari_streams(s, bytes * s->comm.size));
+        o->offer.flags |= DPARI_OWN_TAKEN;
+    }
 }
 
 /* What a rank says that it called; 1 when that was leaving. */
@@ -33522,11 +33562,6 @@ static dpar_status dpari_entries(dpari_shm *s, dpar_work *k)
 /* ---- everything is readable -------------------------------------------------------------------
  */
 
-static int32_t dpari_streams(const dpari_shm *s, int64_t bytes)
-{
-    return bytes >= DPARI_STREAM_FROM && !(s->world->head->plain & DPAR_WITHOUT_STREAM);
-}
-
 /* Reduces [begin, begin + bytes) of what is at in[r] of each rank into the `outs` places. */
 static void dpari_reduce_range(dpari_shm *s, const dpar_call *call, int32_t outs, int64_t bytes,
                                int64_t written)
@@ -33554,17 +33589,6 @@ static void dpari_inline_reduce(dpari_shm *s, const dpar_work *k)
     }
     s->out[0] = call->out;
     dpari_reduce_range(s, call, 1, bytes, 0);
-}
-
-/* Its own piece of `in`, where it lies. */
-static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
-{
-    const dpari_piece to = dpari_piece_from(s, call, s->comm.rank);
-    const dpari_piece from = dpari_piece_to(s, call, s->comm.rank);
-    if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
-        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin, to.bytes,
-                        stream);
-    }
 }
 
 static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
@@ -33790,7 +33814,9 @@ static int dpari_pull_beside(dpari_shm *s, const dpar_work *k)
 static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
 {
     const dpar_call *call = &k->call;
-    const int32_t n = s->comm.size, stream = dpari_streams(s, largest * n);
+    const int32_t n = s->comm.size;
+    const int32_t stream =
+        dpari_streams(s, call->kind == DPAR_BROADCAST ? largest / 2 : largest * n);
     /* own memory that the others read too: first, while nobody has touched it */
     const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
     const int32_t done = !stream && !first && dpari_pull_beside(s, k) ? 2 : 0;
@@ -33802,7 +33828,9 @@ static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
             continue;
         }
         if (r == s->comm.rank) {
-            dpari_take_own(s, call, stream);
+            if (!(offer->flags & DPARI_OWN_TAKEN)) {
+                dpari_take_own(s, call, stream);
+            }
         } else if (offer->in && !stream) {
             dpari_kern_fetch((char *)call->out + to.begin,
                              (const char *)dpari_at(s->world, offer->in) + from.begin, to.bytes);

@@ -52,7 +52,7 @@ typedef struct dpari_offer {
     int64_t largest;        /* bytes of the largest piece that it gives to one rank */
     int64_t flags;
 } dpari_offer;
-enum { DPARI_BOXED = 1, DPARI_IN_PLACE = 2, DPARI_CAN_CMA = 4 };
+enum { DPARI_BOXED = 1, DPARI_IN_PLACE = 2, DPARI_CAN_CMA = 4, DPARI_OWN_TAKEN = 8 };
 
 /* dpar_work.state, seen from here. What the rank itself published is kept here too: to read a line
  * back that others have read costs as much as to read one of theirs. */
@@ -446,6 +446,22 @@ static void dpari_offer_make(dpari_shm *s, dpar_work *k, dpari_offer *offer)
     }
 }
 
+static int32_t dpari_streams(const dpari_shm *s, int64_t bytes)
+{
+    return bytes >= DPARI_STREAM_FROM && !(s->world->head->plain & DPAR_WITHOUT_STREAM);
+}
+
+/* Its own piece of `in`, where it lies. */
+static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
+{
+    const dpari_piece to = dpari_piece_from(s, call, s->comm.rank);
+    const dpari_piece from = dpari_piece_to(s, call, s->comm.rank);
+    if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
+        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin, to.bytes,
+                        stream);
+    }
+}
+
 /* The first step: give and enter. */
 static void dpari_enter(dpari_shm *s, dpar_work *k)
 {
@@ -463,6 +479,12 @@ static void dpari_enter(dpari_shm *s, dpar_work *k)
     k->phase = DPARI_ENTRIES;
     o->mine = dpari_step_word(k, (int64_t)dpari_fingerprint(s, &k->call));
     dpari_publish(s->world, &entry->word, o->mine);
+    /* what needs nobody, while the others enter */
+    if (k->call.kind == DPAR_ALL_GATHER && o->inline_bytes < 0 && o->offer.in &&
+        !(o->offer.flags & DPARI_BOXED)) {
+        dpari_take_own(s, &k->call, dpari_streams(s, bytes * s->comm.size));
+        o->offer.flags |= DPARI_OWN_TAKEN;
+    }
 }
 
 /* What a rank says that it called; 1 when that was leaving. */
@@ -547,11 +569,6 @@ static dpar_status dpari_entries(dpari_shm *s, dpar_work *k)
 /* ---- everything is readable -------------------------------------------------------------------
  */
 
-static int32_t dpari_streams(const dpari_shm *s, int64_t bytes)
-{
-    return bytes >= DPARI_STREAM_FROM && !(s->world->head->plain & DPAR_WITHOUT_STREAM);
-}
-
 /* Reduces [begin, begin + bytes) of what is at in[r] of each rank into the `outs` places. */
 static void dpari_reduce_range(dpari_shm *s, const dpar_call *call, int32_t outs, int64_t bytes,
                                int64_t written)
@@ -579,17 +596,6 @@ static void dpari_inline_reduce(dpari_shm *s, const dpar_work *k)
     }
     s->out[0] = call->out;
     dpari_reduce_range(s, call, 1, bytes, 0);
-}
-
-/* Its own piece of `in`, where it lies. */
-static void dpari_take_own(dpari_shm *s, const dpar_call *call, int32_t stream)
-{
-    const dpari_piece to = dpari_piece_from(s, call, s->comm.rank);
-    const dpari_piece from = dpari_piece_to(s, call, s->comm.rank);
-    if (to.bytes > 0 && call->kind != DPAR_BROADCAST) {
-        dpari_kern_copy((char *)call->out + to.begin, (const char *)call->in + from.begin, to.bytes,
-                        stream);
-    }
 }
 
 static void dpari_inline_take(dpari_shm *s, const dpar_work *k)
@@ -815,7 +821,9 @@ static int dpari_pull_beside(dpari_shm *s, const dpar_work *k)
 static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
 {
     const dpar_call *call = &k->call;
-    const int32_t n = s->comm.size, stream = dpari_streams(s, largest * n);
+    const int32_t n = s->comm.size;
+    const int32_t stream =
+        dpari_streams(s, call->kind == DPAR_BROADCAST ? largest / 2 : largest * n);
     /* own memory that the others read too: first, while nobody has touched it */
     const int32_t first = (dpari_coll_of_const(k)->offer.flags & DPARI_BOXED) != 0;
     const int32_t done = !stream && !first && dpari_pull_beside(s, k) ? 2 : 0;
@@ -827,7 +835,9 @@ static dpar_status dpari_pull(dpari_shm *s, const dpar_work *k, int64_t largest)
             continue;
         }
         if (r == s->comm.rank) {
-            dpari_take_own(s, call, stream);
+            if (!(offer->flags & DPARI_OWN_TAKEN)) {
+                dpari_take_own(s, call, stream);
+            }
         } else if (offer->in && !stream) {
             dpari_kern_fetch((char *)call->out + to.begin,
                              (const char *)dpari_at(s->world, offer->in) + from.begin, to.bytes);

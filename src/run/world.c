@@ -240,13 +240,16 @@ DPARI_API void dpari_publish(dpari_world *w, uint64_t *word, uint64_t value)
 }
 
 enum {
-    DPARI_SPINS = 8192,       /* about 0.1 ms: what a sleep and its wake-up cost */
-    DPARI_SPINS_CROWDED = 8,  /* the core is better given to the rank that is waited for */
-    DPARI_SPINS_SLEEPY = 64,  /* cores for all, but busy with something else */
-    DPARI_VAIN = 3,           /* waits in a row that spin in vain before that is believed */
+    DPARI_SPINS = 8192,        /* about 0.1 ms: what a sleep and its wake-up cost */
+    DPARI_SPINS_CROWDED = 8,   /* the core is better given to the rank that is waited for */
+    DPARI_SPINS_MORE = 1024,   /* then the clock is looked at */
+    DPARI_SPINS_SLEEPY = 1024, /* cores for all, but busy with something else */
+    DPARI_VAIN = 3,            /* waits in a row that spin in vain before that is believed */
     DPARI_SLEEPY = 1000,      /* waits for which one dear yield is remembered; twice as many when */
     DPARI_SLEEPY_MOST = 64000 /* the next is dear again, to so many */
 };
+#define DPARI_SPIN_FOR                                                                             \
+    1e-3 /* a sleep and its wake-up cost a tenth of that, and more when cores doze */
 #define DPARI_YIELD_FOR 2e-3
 #define DPARI_YIELD_IS_DEAR 50e-6
 #define DPARI_SLEEP_FOR 20e-3
@@ -258,8 +261,18 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     t->told = 0;
     dpari_untell(w->head, r);
     /* Cores for all, and yet it spun in vain again and again: something else runs on them, perhaps
-     * on the one that the peer needs. Then spin less for a while. */
-    if (!w->crowded && t->turns >= DPARI_SPINS && ++w->vain >= DPARI_VAIN) {
+     * on the one that the peer needs. Then spin less for a while; unless waits then last, again and
+     * again, as long as work does, for which a spin would have been enough. */
+    if (w->crowded) {
+        return DPAR_MORE;
+    }
+    if (w->sleepy > 0) {
+        const double waited = dpari_os_now() - t->began;
+        w->worked = waited > DPARI_SPIN_FOR / 10 && waited < DPARI_SPIN_FOR ? w->worked + 1 : 0;
+        if (w->worked >= DPARI_VAIN) {
+            w->sleepy = w->vain = w->worked = 0;
+        }
+    } else if (t->turns >= DPARI_SPINS && ++w->vain >= DPARI_VAIN) {
         w->sleepy = DPARI_SLEEPY >> (w->vain < 2 * DPARI_VAIN ? 2 * DPARI_VAIN - w->vain : 0);
     }
     return DPAR_MORE;
@@ -287,6 +300,10 @@ static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
     if (!(t->began > 0.0)) {
         t->began = now;
         w->sleepy -= w->sleepy > 0;
+    }
+    if (!w->crowded && w->sleepy == 0 && now - t->began < DPARI_SPIN_FOR) {
+        t->turns -= DPARI_SPINS_MORE; /* nobody else needs this core, as far as is known */
+        return DPAR_OK;
     }
     if (w->crowded && w->sleepy == 0 && now - t->began < DPARI_YIELD_FOR) {
         sched_yield();

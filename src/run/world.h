@@ -97,6 +97,7 @@ typedef struct dpari_world {
     int32_t lent;     /* dpar_launch closes it, not the user */
     uint32_t highest; /* name of a communicator that this rank was in */
     uint64_t seen;    /* what the last look at a wait's progress saw */
+    int32_t worked;   /* waits in a row that slept about as long as work lasts */
     int32_t vain;     /* waits in a row that spun in vain */
     int32_t blocker;  /* the world rank that the last unfinished step waits for; -1: several */
     double timeout_s;
