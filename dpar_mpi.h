@@ -308,6 +308,12 @@ typedef struct dpari_mpi_note {
     char text[200];
 } dpari_mpi_note;
 
+/* To one rank: who does not listen holds up nobody else's. */
+typedef struct dpari_mpi_letter {
+    MPI_Request sent;
+    dpari_mpi_note note;
+} dpari_mpi_letter;
+
 typedef struct dpari_mpi_record {
     int64_t sequence, count;
     int32_t kind, type, op, root, state; /* DPAR_MORE, then how it ended */
@@ -324,10 +330,9 @@ struct dpari_mpi_ctx {
     int64_t unfed; /* collectives that still have steps */
     int32_t tag_most;
     double listened;
-    dpari_mpi_note wait_note, break_note; /* being sent */
-    MPI_Request *wait_sends, *break_sends;
-    dpari_mpi_note *heard; /* the last of each rank */
-    void *scratch;         /* kept for the next task */
+    dpari_mpi_letter *waiting, *broken; /* being sent, to each rank */
+    dpari_mpi_note *heard;              /* the last of each rank */
+    void *scratch;                      /* kept for the next task */
     int64_t scratch_bytes;
     const void **rows; /* one a rank */
     dpari_mpi_record ring[DPARI_MPI_RING];
@@ -563,40 +568,40 @@ static void dpari_mpi_put_why(dpar_why *why, const char *text)
 
 /* ==== notes to the other ranks ==== */
 
-/* Have all notes gone out? */
-static int32_t dpari_mpi_notes_sent(const dpari_mpi_ctx *c, MPI_Request *sends)
+static int32_t dpari_mpi_letter_gone(dpari_mpi_letter *l)
+{
+    int done = 0;
+    return MPI_Test(&l->sent, &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done;
+}
+
+static int32_t dpari_mpi_letters_gone(const dpari_mpi_ctx *c, dpari_mpi_letter *letters)
 {
     int32_t r, all = 1;
-    for (r = 0; sends != NULL && r < c->comm.size; r++) {
-        int done = 0;
-        all = MPI_Test(&sends[r], &done, MPI_STATUS_IGNORE) == MPI_SUCCESS && done && all;
+    for (r = 0; letters != NULL && r < c->comm.size; r++) {
+        all = dpari_mpi_letter_gone(&letters[r]) && all;
     }
     return all;
 }
 
-/* Sends `note` to all others without waiting; `sends` are the requests of the one before. */
-static void dpari_mpi_tell(dpari_mpi_ctx *c, dpari_mpi_note *note, MPI_Request **sends,
-                           const dpari_mpi_note *text)
+/* Sends `note` without waiting to all others whose letter before it has gone. */
+static void dpari_mpi_tell(dpari_mpi_ctx *c, dpari_mpi_letter **letters, const dpari_mpi_note *note)
 {
     int32_t r, n = c->comm.size;
     if (n > DPARI_MPI_RANKS_TOLD || n == 1) {
         return;
     }
-    if (*sends == NULL) {
-        *sends = (MPI_Request *)malloc((size_t)n * sizeof(MPI_Request));
-        for (r = 0; *sends != NULL && r < n; r++) {
-            (*sends)[r] = MPI_REQUEST_NULL;
+    if (*letters == NULL) {
+        *letters = (dpari_mpi_letter *)malloc((size_t)n * sizeof(dpari_mpi_letter));
+        for (r = 0; *letters != NULL && r < n; r++) {
+            (*letters)[r].sent = MPI_REQUEST_NULL;
         }
     }
-    if (*sends == NULL || !dpari_mpi_notes_sent(c, *sends)) {
-        return;
-    }
-    *note = *text;
-    note->rank = c->comm.rank;
-    for (r = 0; r < n; r++) {
-        if (r != c->comm.rank) {
-            MPI_Isend(note, (int)sizeof *note, MPI_BYTE, r, DPARI_MPI_TAG_NOTE, c->side,
-                      &(*sends)[r]);
+    for (r = 0; *letters != NULL && r < n; r++) {
+        dpari_mpi_letter *l = &(*letters)[r];
+        if (r != c->comm.rank && dpari_mpi_letter_gone(l)) {
+            l->note = *note;
+            MPI_Isend(&l->note, (int)sizeof l->note, MPI_BYTE, r, DPARI_MPI_TAG_NOTE, c->side,
+                      &l->sent);
         }
     }
 }
@@ -619,7 +624,7 @@ static dpar_status dpari_mpi_break(dpari_mpi_ctx *c, dpar_status status, const c
         note.sequence = c->sequence;
         dpar_text_init(&t, note.text, sizeof note.text);
         dpar_text_put(&t, c->comm.why.text);
-        dpari_mpi_tell(c, &c->break_note, &c->break_sends, &note);
+        dpari_mpi_tell(c, &c->broken, &note);
     }
     return status;
 }
@@ -685,6 +690,17 @@ static void dpari_mpi_listen(dpari_mpi_ctx *c)
         note.rank = status.MPI_SOURCE;
         note.text[sizeof note.text - 1] = 0;
         dpari_mpi_hear(c, &note);
+    }
+}
+
+/* Who was heard waiting up to `sequence` may be past that by now. */
+static void dpari_mpi_forget(dpari_mpi_ctx *c, int64_t sequence)
+{
+    int32_t r;
+    for (r = 0; c->heard != NULL && r < c->comm.size; r++) {
+        if (c->heard[r].sequence <= sequence) {
+            c->heard[r].sequence = 0;
+        }
     }
 }
 
@@ -800,7 +816,7 @@ static void dpari_mpi_announce(dpari_mpi_task *task)
     note.op = task->call.op;
     note.root = task->call.root;
     note.count = task->call.count;
-    dpari_mpi_tell(task->ctx, &task->ctx->wait_note, &task->ctx->wait_sends, &note);
+    dpari_mpi_tell(task->ctx, &task->ctx->waiting, &note);
 }
 
 /* ==== tasks ==== */
@@ -2052,8 +2068,8 @@ static void dpari_mpi_look_round(dpari_mpi_task *t)
         first = now >= t->next_note;
     }
     if (first && c->comm.status >= 0) {
-        if (!t->told && c->heard != NULL) { /* what was heard before is old */
-            memset(c->heard, 0, (size_t)c->comm.size * sizeof *c->heard);
+        if (!t->told) {
+            dpari_mpi_forget(c, dpari_kind_sends(t->call.kind) ? INT64_MAX : t->sequence);
         }
         t->told = 1;
         t->next_note = now + (quarter < 5 ? quarter : 5);
@@ -2496,16 +2512,16 @@ static dpar_status dpari_mpi_close(dpar_comm *comm)
     if (!finalized) {
         dpari_mpi_listen(c);
     }
-    kept = finalized || !dpari_mpi_notes_sent(c, c->wait_sends) ||
-           !dpari_mpi_notes_sent(c, c->break_sends);
+    kept = finalized || !dpari_mpi_letters_gone(c, c->waiting) ||
+           !dpari_mpi_letters_gone(c, c->broken);
     if (!finalized && c->comm.status >= 0) { /* a broken one might wait for ever */
         MPI_Comm_free(&c->main);
         MPI_Comm_free(&c->side);
     }
     dpari_mpi_leave_world(c->world, !finalized);
     if (!kept) {
-        free(c->wait_sends);
-        free(c->break_sends);
+        free(c->waiting);
+        free(c->broken);
         free(c->heard);
         free(c->scratch);
         free(c);

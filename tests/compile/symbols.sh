@@ -8,7 +8,8 @@ cd "$work" || exit 1
 printf '#include "dpar.h"\n' > unit.c
 
 always='memcpy memset memmove memcmp _GLOBAL_OFFSET_TABLE_ __stack_chk_fail'
-time='clock_gettime nanosleep sched_yield'
+time='clock_gettime nanosleep sched_yield time'
+strings='strlen strncmp strstr'
 memory='mmap munmap madvise'
 files='open close read fcntl fstat lstat ftruncate posix_fallocate statvfs unlink
     opendir readdir closedir'
@@ -18,7 +19,7 @@ threads='pthread_create pthread_join'
 # environ: read, never written; errno; fflush before a fork; syscall: futex, memfd_create,
 # sched_getaffinity, process_vm_readv
 system='environ __errno_location fflush gethostname sysconf syscall'
-run="$time $memory $files $sockets $processes $threads $system"
+run="$time $strings $memory $files $sockets $processes $threads $system"
 
 # flags, the names that may be undefined: leaves those that are in `needed`
 look() {
