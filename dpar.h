@@ -31283,7 +31283,7 @@ DPARI_API void dpari_os_error(dpar_text *t, int number)
 #define DPARI_KERN_STREAM 0
 #endif
 
-enum { DPARI_KERN_LINE = 64, DPARI_KERN_AHEAD = 1024 };
+enum { DPARI_KERN_LINE = 64, DPARI_KERN_AHEAD = 1024, DPARI_KERN_FAR_AHEAD = 2048 };
 
 #if defined(__GNUC__)
 #define dpari_kern_move(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
@@ -32131,7 +32131,8 @@ DPARI_KERN_INLINE void dpari_kern_fetch_line(unsigned char *to, const unsigned c
 {
     const dpari_kern_u4 a = dpari_kern_get(from), b = dpari_kern_get(from + 16);
     const dpari_kern_u4 c = dpari_kern_get(from + 32), d = dpari_kern_get(from + 48);
-    dpari_kern_ahead(from);
+    /* to the second level: more lines can be under way to it than to the first */
+    __builtin_prefetch((const void *)((uintptr_t)from + DPARI_KERN_FAR_AHEAD), 0, 2);
     __builtin_memcpy(to, &a, 16);
     __builtin_memcpy(to + 16, &b, 16);
     __builtin_memcpy(to + 32, &c, 16);
