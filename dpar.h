@@ -3233,16 +3233,18 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
  * until the deadline; a work that was not posted keeps that status for dpar_wait. */
 
 /* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank; a
- * negative color gets none: *out = NULL. COLLECTIVE. The deadline is inherited. With shared memory
- * each costs a rank twice options.slot_bytes and a few pages; after closing it, the next one has
- * them. */
+ * negative color gets none: *out = NULL. COLLECTIVE. The deadline is inherited. E_MEMORY where a
+ * rank has no room for it. Costs an all-gather of 40 bytes; with shared memory each takes twice
+ * options.slot_bytes and a few pages of a rank; after closing it, the next one has them. */
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
 /* The group of this rank along some axes of a mesh (bit i: axis i) over the ranks of c: those that
  * differ from it in these coordinates only, in the order of dpar_mesh_group_member. The mesh holds
- * ranks of c, each once; ranks outside it get *out = NULL. COLLECTIVE. */
+ * ranks of c, each once (else E_ARG); ranks outside it get *out = NULL. COLLECTIVE; as
+ * dpar_comm_split. */
 DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
                                           dpar_comm **out);
-/* A second one over the same ranks: its operations are independent of the first's. COLLECTIVE. */
+/* A second one over the same ranks: its operations are independent of the first's. COLLECTIVE; cost
+ * and errors as dpar_comm_split. */
 DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out);
 /* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
  * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the
@@ -28154,6 +28156,17 @@ static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, co
     return DPAR_E_ARG;
 }
 
+/* A pointer that must not be NULL is; so may c be. */
+static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
+{
+    dpar_text t;
+    if (c) {
+        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_put(&t, what);
+    }
+    return DPAR_E_ARG;
+}
+
 /* ---- what each kind looks at ------------------------------------------------------------------
  */
 
@@ -28419,7 +28432,7 @@ DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *w
 {
     dpar_status s;
     if (!c || !call) {
-        return dpari_not_posted(work, DPAR_E_ARG);
+        return dpari_not_posted(work, dpari_comm_null(c, "post: the call is NULL"));
     }
     s = c->status;
     if (s == DPAR_OK) {
@@ -28455,7 +28468,7 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
 {
     dpar_status s;
     if (!c || n < 0 || (n > 0 && !calls)) {
-        return DPAR_E_ARG;
+        return dpari_comm_null(c, "batch: a number of calls below 0, or calls that are NULL");
     }
     s = dpari_batch_check(c, calls, n, works);
     for (int32_t i = 0; i < n && s != DPAR_OK && works; i++) {
@@ -28662,7 +28675,7 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
 {
     if (!c || !out) {
-        return DPAR_E_ARG;
+        return dpari_comm_null(c, "split: out is NULL");
     }
     return c->status != DPAR_OK ? c->status : c->engine.split(c, color, key, out);
 }
@@ -28674,7 +28687,7 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
     int64_t last = 0;
     dpar_text t;
     if (!c || !mesh || !out) {
-        return DPAR_E_ARG;
+        return dpari_comm_null(c, "split: the mesh or out is NULL");
     }
     for (int32_t a = 0; a < mesh->axes; a++) {
         last += (int64_t)(mesh->axis[a].size - 1) * mesh->axis[a].stride;
@@ -28711,7 +28724,7 @@ DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     dpar_text t;
     if (!c || !memory) {
-        return DPAR_E_ARG;
+        return dpari_comm_null(c, "alloc: memory is NULL");
     }
     if (bytes < 0) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);
@@ -33035,8 +33048,7 @@ enum {
     DPARI_ENTRIES,
     DPARI_CHUNKS,
     DPARI_CMA_RESULTS,
-    DPARI_FINAL,
-    DPARI_FINAL_B /* words that a final wait looks at: a or b or c, by phase */
+    DPARI_FINAL /* | the words that it looks at, a, b or c, << 8 */
 };
 
 /* What a rank offers in its entry when it is not inline. */
@@ -34200,7 +34212,7 @@ enum {
 };
 
 /* work->state */
-enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT, DPARI_P2P_TO };
+enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT };
 
 typedef struct dpari_p2p_head {
     uint32_t comm;
@@ -35329,6 +35341,26 @@ DPARI_API void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work 
     dpar_text_put(t, " ranks: ");
 }
 
+enum { DPARI_NAMED = 8 }; /* ranks that a sentence names */
+
+/* When several died, the first that is missed may not be the one to look for. */
+static void dpari_put_others_dead(dpar_text *t, const dpari_shm *s, int32_t rank)
+{
+    int32_t dead = 1;
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        if (r != rank && dpari_rank_state(s->world, s->world_rank[r]) == DPARI_RANK_DEAD &&
+            dead++ < DPARI_NAMED) {
+            dpar_text_put(t, dead > 2 ? ", " : "; gone too: ");
+            dpari_put_rank(t, s, r);
+        }
+    }
+    if (dead > DPARI_NAMED) {
+        dpar_text_put(t, " and ");
+        dpar_text_int(t, dead - DPARI_NAMED);
+        dpar_text_put(t, " more");
+    }
+}
+
 DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t rank)
 {
     const dpari_rank *r = &s->world->rank[s->world_rank[rank]];
@@ -35345,6 +35377,7 @@ DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t 
     dpari_put_rank(&t, s, rank);
     dpari_put_ending(&t, r);
     dpari_put_last(&t, s->world, s->world_rank[rank]);
+    dpari_put_others_dead(&t, s, rank);
     return dpari_shm_break(s, DPAR_E_PEER, why.text);
 }
 
@@ -35705,6 +35738,7 @@ static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t
     if (!works) {
         k = n <= DPARI_BATCH ? few : (dpar_work *)dpari_os_pages(bytes);
         if (!k) {
+            dpari_why_set(&c->why, "batch: no memory for so many calls");
             return DPAR_E_MEMORY;
         }
     }
@@ -36066,6 +36100,16 @@ static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me
     return count;
 }
 
+static dpar_status dpari_split_failed(dpari_shm *s, int32_t rank)
+{
+    dpar_text t;
+    dpar_text_init(&t, s->comm.why.text, sizeof s->comm.why.text);
+    dpar_text_put(&t, "split: rank ");
+    dpar_text_int(&t, rank);
+    dpar_text_put(&t, " has no memory for a communicator");
+    return DPAR_E_MEMORY;
+}
+
 static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64_t *member,
                                     dpar_comm **out)
 {
@@ -36083,22 +36127,13 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
     }
     status =
         dpari_shm_make(s->world, size, world_rank, member, rank, (uint32_t)id, sequence, &made);
-    if (status == DPAR_OK) {
-        made->comm.timeout_s = s->comm.timeout_s;
-        s->world->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
-        *out = &made->comm;
+    if (status != DPAR_OK) {
+        return dpari_split_failed(s, me);
     }
-    return status;
-}
-
-static dpar_status dpari_split_failed(dpari_shm *s, int32_t rank)
-{
-    dpar_text t;
-    dpar_text_init(&t, s->comm.why.text, sizeof s->comm.why.text);
-    dpar_text_put(&t, "split: rank ");
-    dpar_text_int(&t, rank);
-    dpar_text_put(&t, " has no memory for a communicator");
-    return DPAR_E_MEMORY;
+    made->comm.timeout_s = s->comm.timeout_s;
+    s->world->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
+    *out = &made->comm;
+    return DPAR_OK;
 }
 
 /* An all-gather with a name of its own. */
@@ -36134,7 +36169,7 @@ static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpa
     dpari_unlock(w);
     mine.id = (int64_t)w->highest + 1;
     if (!card) {
-        return DPAR_E_MEMORY; /* the others wait in vain, and say so */
+        return dpari_split_failed(s, c->rank); /* the others wait in vain, and say so */
     }
     status = dpari_split_gather(c, &mine, card);
     for (int32_t r = 0; r < n && status == DPAR_OK; r++) {

@@ -41,8 +41,7 @@ enum {
     DPARI_ENTRIES,
     DPARI_CHUNKS,
     DPARI_CMA_RESULTS,
-    DPARI_FINAL,
-    DPARI_FINAL_B /* words that a final wait looks at: a or b or c, by phase */
+    DPARI_FINAL /* | the words that it looks at, a, b or c, << 8 */
 };
 
 /* What a rank offers in its entry when it is not inline. */

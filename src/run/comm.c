@@ -34,6 +34,17 @@ static dpar_status dpari_comm_bad_number(dpar_comm *c, const dpar_call *call, co
     return DPAR_E_ARG;
 }
 
+/* A pointer that must not be NULL is; so may c be. */
+static dpar_status dpari_comm_null(dpar_comm *c, const char *what)
+{
+    dpar_text t;
+    if (c) {
+        dpar_text_init(&t, c->why.text, sizeof c->why.text);
+        dpar_text_put(&t, what);
+    }
+    return DPAR_E_ARG;
+}
+
 /* ---- what each kind looks at ------------------------------------------------------------------
  */
 
@@ -299,7 +310,7 @@ DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *w
 {
     dpar_status s;
     if (!c || !call) {
-        return dpari_not_posted(work, DPAR_E_ARG);
+        return dpari_not_posted(work, dpari_comm_null(c, "post: the call is NULL"));
     }
     s = c->status;
     if (s == DPAR_OK) {
@@ -335,7 +346,7 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
 {
     dpar_status s;
     if (!c || n < 0 || (n > 0 && !calls)) {
-        return DPAR_E_ARG;
+        return dpari_comm_null(c, "batch: a number of calls below 0, or calls that are NULL");
     }
     s = dpari_batch_check(c, calls, n, works);
     for (int32_t i = 0; i < n && s != DPAR_OK && works; i++) {
@@ -542,7 +553,7 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
 {
     if (!c || !out) {
-        return DPAR_E_ARG;
+        return dpari_comm_null(c, "split: out is NULL");
     }
     return c->status != DPAR_OK ? c->status : c->engine.split(c, color, key, out);
 }
@@ -554,7 +565,7 @@ DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, u
     int64_t last = 0;
     dpar_text t;
     if (!c || !mesh || !out) {
-        return DPAR_E_ARG;
+        return dpari_comm_null(c, "split: the mesh or out is NULL");
     }
     for (int32_t a = 0; a < mesh->axes; a++) {
         last += (int64_t)(mesh->axis[a].size - 1) * mesh->axis[a].stride;
@@ -591,7 +602,7 @@ DPAR_API dpar_status dpar_comm_alloc(dpar_comm *c, int64_t bytes, void **memory)
 {
     dpar_text t;
     if (!c || !memory) {
-        return DPAR_E_ARG;
+        return dpari_comm_null(c, "alloc: memory is NULL");
     }
     if (bytes < 0) {
         dpar_text_init(&t, c->why.text, sizeof c->why.text);

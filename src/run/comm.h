@@ -176,16 +176,18 @@ DPAR_API dpar_status dpar_wait_all(dpar_work *works, int32_t n);
  * until the deadline; a work that was not posted keeps that status for dpar_wait. */
 
 /* The ranks that give the same color (>= 0) become a communicator, ordered by key, then by rank; a
- * negative color gets none: *out = NULL. COLLECTIVE. The deadline is inherited. With shared memory
- * each costs a rank twice options.slot_bytes and a few pages; after closing it, the next one has
- * them. */
+ * negative color gets none: *out = NULL. COLLECTIVE. The deadline is inherited. E_MEMORY where a
+ * rank has no room for it. Costs an all-gather of 40 bytes; with shared memory each takes twice
+ * options.slot_bytes and a few pages of a rank; after closing it, the next one has them. */
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
 /* The group of this rank along some axes of a mesh (bit i: axis i) over the ranks of c: those that
  * differ from it in these coordinates only, in the order of dpar_mesh_group_member. The mesh holds
- * ranks of c, each once; ranks outside it get *out = NULL. COLLECTIVE. */
+ * ranks of c, each once (else E_ARG); ranks outside it get *out = NULL. COLLECTIVE; as
+ * dpar_comm_split. */
 DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,
                                           dpar_comm **out);
-/* A second one over the same ranks: its operations are independent of the first's. COLLECTIVE. */
+/* A second one over the same ranks: its operations are independent of the first's. COLLECTIVE; cost
+ * and errors as dpar_comm_split. */
 DPAR_API dpar_status dpar_comm_dup(dpar_comm *c, dpar_comm **out);
 /* Ends it; the world's ends the rank's part in the job and all communicators split from it. Work
  * that was not waited for is lost: then E_ARG, and it ends broken on the other ranks. Else: how the

@@ -64,7 +64,7 @@ enum {
 };
 
 /* work->state */
-enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT, DPARI_P2P_TO };
+enum { DPARI_P2P_ID, DPARI_P2P_BYTES, DPARI_P2P_AT };
 
 typedef struct dpari_p2p_head {
     uint32_t comm;

@@ -175,6 +175,26 @@ DPARI_API void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work 
     dpar_text_put(t, " ranks: ");
 }
 
+enum { DPARI_NAMED = 8 }; /* ranks that a sentence names */
+
+/* When several died, the first that is missed may not be the one to look for. */
+static void dpari_put_others_dead(dpar_text *t, const dpari_shm *s, int32_t rank)
+{
+    int32_t dead = 1;
+    for (int32_t r = 0; r < s->comm.size; r++) {
+        if (r != rank && dpari_rank_state(s->world, s->world_rank[r]) == DPARI_RANK_DEAD &&
+            dead++ < DPARI_NAMED) {
+            dpar_text_put(t, dead > 2 ? ", " : "; gone too: ");
+            dpari_put_rank(t, s, r);
+        }
+    }
+    if (dead > DPARI_NAMED) {
+        dpar_text_put(t, " and ");
+        dpar_text_int(t, dead - DPARI_NAMED);
+        dpar_text_put(t, " more");
+    }
+}
+
 DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t rank)
 {
     const dpari_rank *r = &s->world->rank[s->world_rank[rank]];
@@ -191,6 +211,7 @@ DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t 
     dpari_put_rank(&t, s, rank);
     dpari_put_ending(&t, r);
     dpari_put_last(&t, s->world, s->world_rank[rank]);
+    dpari_put_others_dead(&t, s, rank);
     return dpari_shm_break(s, DPAR_E_PEER, why.text);
 }
 
@@ -551,6 +572,7 @@ static dpar_status dpari_shm_batch(dpar_comm *c, const dpar_call *calls, int32_t
     if (!works) {
         k = n <= DPARI_BATCH ? few : (dpar_work *)dpari_os_pages(bytes);
         if (!k) {
+            dpari_why_set(&c->why, "batch: no memory for so many calls");
             return DPAR_E_MEMORY;
         }
     }
@@ -912,6 +934,16 @@ static int32_t dpari_split_members(const dpari_card *card, int32_t n, int32_t me
     return count;
 }
 
+static dpar_status dpari_split_failed(dpari_shm *s, int32_t rank)
+{
+    dpar_text t;
+    dpar_text_init(&t, s->comm.why.text, sizeof s->comm.why.text);
+    dpar_text_put(&t, "split: rank ");
+    dpar_text_int(&t, rank);
+    dpar_text_put(&t, " has no memory for a communicator");
+    return DPAR_E_MEMORY;
+}
+
 static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64_t *member,
                                     dpar_comm **out)
 {
@@ -929,22 +961,13 @@ static dpar_status dpari_split_make(dpari_shm *s, const dpari_card *card, uint64
     }
     status =
         dpari_shm_make(s->world, size, world_rank, member, rank, (uint32_t)id, sequence, &made);
-    if (status == DPAR_OK) {
-        made->comm.timeout_s = s->comm.timeout_s;
-        s->world->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
-        *out = &made->comm;
+    if (status != DPAR_OK) {
+        return dpari_split_failed(s, me);
     }
-    return status;
-}
-
-static dpar_status dpari_split_failed(dpari_shm *s, int32_t rank)
-{
-    dpar_text t;
-    dpar_text_init(&t, s->comm.why.text, sizeof s->comm.why.text);
-    dpar_text_put(&t, "split: rank ");
-    dpar_text_int(&t, rank);
-    dpar_text_put(&t, " has no memory for a communicator");
-    return DPAR_E_MEMORY;
+    made->comm.timeout_s = s->comm.timeout_s;
+    s->world->highest = (uint32_t)id; /* so no two groups of the same two ranks share a name */
+    *out = &made->comm;
+    return DPAR_OK;
 }
 
 /* An all-gather with a name of its own. */
@@ -980,7 +1003,7 @@ static dpar_status dpari_shm_split(dpar_comm *c, int32_t color, int32_t key, dpa
     dpari_unlock(w);
     mine.id = (int64_t)w->highest + 1;
     if (!card) {
-        return DPAR_E_MEMORY; /* the others wait in vain, and say so */
+        return dpari_split_failed(s, c->rank); /* the others wait in vain, and say so */
     }
     status = dpari_split_gather(c, &mine, card);
     for (int32_t r = 0; r < n && status == DPAR_OK; r++) {

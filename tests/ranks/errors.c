@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* Wrong arguments: each gives its status and a sentence, writes nothing, and leaves the communicator
- * as good as before. Also registered memory's promises, and aborting.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests tests/ranks/errors.c -o errors && ./errors */
+/* Wrong arguments: each gives its status and a sentence, writes nothing, and leaves the
+ * communicator as good as before. Also registered memory's promises, and aborting. cc
+ * -DDPAR_IMPLEMENTATION -I. -Itests tests/ranks/errors.c -o errors && ./errors */
 #include "run_oracle.h"
 
 static void expect(oracle *o, const char *what, long long got, long long want)
@@ -54,7 +54,7 @@ static void plain_arguments(oracle *o)
         a[i] = b[i] = (float)i;
     }
     expect(o, "barrier of NULL", dpar_barrier(NULL, NULL), DPAR_E_ARG);
-    expect(o, "post of NULL", dpar_post(c, NULL, NULL), DPAR_E_ARG);
+    REFUSED(dpar_post(c, NULL, NULL), DPAR_E_ARG, "call");
     REFUSED(dpar_all_reduce(c, NULL, b, 4, DPAR_F32, DPAR_SUM, NULL), DPAR_E_ARG, "in");
     REFUSED(dpar_all_reduce(c, a, NULL, 4, DPAR_F32, DPAR_SUM, NULL), DPAR_E_ARG, "out");
     REFUSED(dpar_broadcast(c, NULL, 4, DPAR_F32, 0, NULL), DPAR_E_ARG, "NULL");
@@ -87,8 +87,8 @@ static void plain_arguments(oracle *o)
     REFUSED(dpar_all_reduce(c, a + 3, a, 4, DPAR_F32, DPAR_SUM, NULL), DPAR_E_ARG, "overlap");
     REFUSED(dpar_all_to_all(c, a, a + 1, 4, DPAR_F32, NULL), DPAR_E_ARG, "overlap");
     REFUSED(dpar_all_gather(c, a + 4 * c->rank + 1, a, 4, DPAR_F32, NULL), DPAR_E_ARG, "overlap");
-    REFUSED(dpar_reduce_scatter(c, a, a + 4 * c->rank + 1, 4, DPAR_F32, DPAR_SUM, NULL),
-            DPAR_E_ARG, "overlap");
+    REFUSED(dpar_reduce_scatter(c, a, a + 4 * c->rank + 1, 4, DPAR_F32, DPAR_SUM, NULL), DPAR_E_ARG,
+            "overlap");
     for (i = 0; i < 64; i++) {
         expect(o, "an element after refused calls", (long long)a[i] + (long long)b[i], 2 * i);
     }
@@ -155,7 +155,8 @@ static void calls_and_works(oracle *o)
     expect(o, "a refused post leaves the work free", work.comm == NULL, 1);
     call.kind = DPAR_ALL_REDUCE;
     REFUSED(dpar_batch(c, &call, 1, NULL), DPAR_E_ARG, "batch");
-    expect(o, "a batch of -1", dpar_batch(c, &call, -1, NULL), DPAR_E_ARG);
+    REFUSED(dpar_batch(c, &call, -1, NULL), DPAR_E_ARG, "batch");
+    REFUSED(dpar_batch(c, NULL, 1, NULL), DPAR_E_ARG, "NULL");
     expect(o, "a batch of none", dpar_batch(c, NULL, 0, NULL), DPAR_OK);
     /* one wrong call in a batch: nothing is posted */
     memset(two, 0, sizeof two);
@@ -181,7 +182,8 @@ static void groups(oracle *o)
     int32_t size = c->size;
     dpar_mesh mesh;
     dpar_why why;
-    expect(o, "split without out", dpar_comm_split(c, 0, 0, NULL), DPAR_E_ARG);
+    REFUSED(dpar_comm_split(c, 0, 0, NULL), DPAR_E_ARG, "out");
+    REFUSED(dpar_comm_split_axes(c, NULL, 1, &part), DPAR_E_ARG, "mesh");
     expect(o, "split of NULL", dpar_comm_split(NULL, 0, 0, &part), DPAR_E_ARG);
     expect(o, "a mesh", dpar_mesh_init(&mesh, 1, names, &size, DPAR_LAST_FASTEST, size, &why), 0);
     mesh.offset = 1;
@@ -206,7 +208,7 @@ static void memory(oracle *o)
     int i, k, nonzero = 0;
     memset(kept, 0, sizeof kept);
     REFUSED(dpar_comm_alloc(c, -1, &p), DPAR_E_ARG, "-1");
-    expect(o, "alloc into NULL", dpar_comm_alloc(c, 1, NULL), DPAR_E_ARG);
+    REFUSED(dpar_comm_alloc(c, 1, NULL), DPAR_E_ARG, "memory");
     REFUSED(dpar_comm_alloc(c, INT64_C(1) << 60, &p), DPAR_E_MEMORY, "");
     REFUSED(dpar_comm_alloc(c, INT64_MAX, &p), DPAR_E_MEMORY, "");
     expect(o, "memory after refused calls", p != NULL, 0);

@@ -244,6 +244,42 @@ static void test_one(void)
     CHECK_TEXT(why.text, "rank 0 returned 8");
 }
 
+/* Ranks 1 and 3 are killed; the others call once both are gone: the sentence names both. */
+static int two_die(dpar_comm *w, void *arg)
+{
+    char text[4000];
+    dpar_text t;
+    int i;
+    if (w->rank == 1 || w->rank == 3) {
+        raise(SIGKILL);
+    }
+    for (i = 0; i < 10000; i++) {
+        const char *at;
+        dpar_text_init(&t, text, sizeof text);
+        dpar_comm_report(w, &t);
+        at = strstr(text, "killed by signal 9");
+        if (at != NULL && strstr(at + 1, "killed by signal 9") != NULL) {
+            break;
+        }
+        usleep(1000);
+    }
+    if (dpar_barrier(w, NULL) == DPAR_E_PEER &&
+        strstr(w->why.text, "rank 1 was killed by signal 9") != NULL &&
+        strstr(w->why.text, "; gone too: rank 3") != NULL) {
+        __atomic_fetch_add((int *)arg, 1, __ATOMIC_SEQ_CST);
+    }
+    return 0;
+}
+
+static void test_two_die(void)
+{
+    void *told = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK_INT(run(5, two_die, told, NULL), DPAR_E_PEER);
+    CHECK_INT(*(int *)told, 3);
+    munmap(told, 4096);
+    no_child();
+}
+
 static int launches(dpar_comm *w, void *arg)
 {
     const dpar_options *o = (const dpar_options *)arg;
@@ -608,6 +644,7 @@ int main(int argc, char **argv)
     test_grace();
     test_threads();
     test_one();
+    test_two_die();
     test_nested();
     test_company();
     test_few_files();
