@@ -4,6 +4,8 @@ CC ?= cc
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 BUILD = build
+EXAMPLES = $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/doctor
+SPEEDS = $(BUILD)/plan_speed $(BUILD)/index_speed $(BUILD)/order_speed $(BUILD)/kernel_speed
 PASTED = tools/amalgamate tools/first_screen.txt $(wildcard src/*/*.h src/*/*.c)
 
 .POSIX:
@@ -26,23 +28,16 @@ help:
 dpar.h: $(PASTED)
 	tools/amalgamate > $@.new && mv $@.new $@
 
-$(BUILD)/plan: examples/plan.c dpar.h
+$(EXAMPLES): dpar.h
 	@mkdir -p $(BUILD)
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/plan.c -o $@
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/$(@F).c -o $@
 
-$(BUILD)/pipeline: examples/pipeline.c dpar.h
-	@mkdir -p $(BUILD)
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/pipeline.c -o $@
+$(BUILD)/plan: examples/plan.c
+$(BUILD)/pipeline: examples/pipeline.c
+$(BUILD)/ranks: examples/ranks.c
+$(BUILD)/doctor: examples/doctor.c
 
-$(BUILD)/ranks: examples/ranks.c dpar.h
-	@mkdir -p $(BUILD)
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/ranks.c -o $@
-
-$(BUILD)/doctor: examples/doctor.c dpar.h
-	@mkdir -p $(BUILD)
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/doctor.c -o $@
-
-examples: $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/doctor
+examples: $(EXAMPLES)
 
 run: $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks
 	./$(BUILD)/plan llama-3-70b --cluster 8x8:a100-80,nvlink=300,nic=8x25 --batch 512 --top 6 --explain --svg $(BUILD)/llama-3-70b.svg
@@ -71,23 +66,16 @@ $(BUILD)/accuracy: bench/accuracy.c dpar.h
 accuracy: $(BUILD)/accuracy
 	./$(BUILD)/accuracy > docs/accuracy.md.new && mv docs/accuracy.md.new docs/accuracy.md
 
-$(BUILD)/plan_speed: bench/plan_speed.c dpar.h
+$(SPEEDS): dpar.h
 	@mkdir -p $(BUILD)
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/plan_speed.c -o $@
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/$(@F).c -o $@
 
-$(BUILD)/index_speed: bench/index_speed.c dpar.h
-	@mkdir -p $(BUILD)
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/index_speed.c -o $@
+$(BUILD)/plan_speed: bench/plan_speed.c
+$(BUILD)/index_speed: bench/index_speed.c
+$(BUILD)/order_speed: bench/order_speed.c
+$(BUILD)/kernel_speed: bench/kernel_speed.c
 
-$(BUILD)/order_speed: bench/order_speed.c dpar.h
-	@mkdir -p $(BUILD)
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/order_speed.c -o $@
-
-$(BUILD)/kernel_speed: bench/kernel_speed.c dpar.h
-	@mkdir -p $(BUILD)
-	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. bench/kernel_speed.c -o $@
-
-bench: $(BUILD)/plan_speed $(BUILD)/index_speed $(BUILD)/order_speed $(BUILD)/kernel_speed
+bench: $(SPEEDS)
 	./$(BUILD)/plan_speed
 	./$(BUILD)/index_speed
 	./$(BUILD)/order_speed
