@@ -419,7 +419,7 @@ static int collectives(dpar_comm *c, void *arg)
 static int with_a_death(dpar_comm *c, void *arg)
 {
     static float in[1000], out[1000];
-    static char text[8192];
+    static char text[64 * 512]; /* four operations a rank, a line each */
     dpar_text report;
     dpar_status st = DPAR_OK;
     int i;
