@@ -157,8 +157,7 @@ static DPARI_UNUSED double oracle_float(uint64_t h, int whole)
     if (((h >> 8) & 127) == 0) {
         static const double special[8] = {0.0, -0.0, 1e-40, -1e-41, 3e38, 0.0, 6e-8, -3e-6};
         uint64_t k = (h >> 16) & 7;
-        return ((h >> 20) & 7) != 0 ? special[k]
-                                    : ((k & 1) != 0 ? (double)INFINITY : (double)NAN);
+        return ((h >> 20) & 7) != 0 ? special[k] : ((k & 1) != 0 ? (double)INFINITY : (double)NAN);
     }
     for (; e > 0; e--) {
         v *= 2.0;
@@ -335,14 +334,14 @@ static DPARI_UNUSED void oracle_fold(unsigned char *out, unsigned char *const *i
 /* What a rank of a test knows. */
 typedef struct oracle {
     dpar_comm *world;
-    uint64_t seed;  /* the same on all ranks */
-    uint64_t own;   /* state of this rank's own numbers, for delays */
-    int whole;      /* small whole numbers: the engine promises no order */
-    int threads;    /* ranks are threads */
-    int effort;     /* 0 short, 1 long */
-    int delays;     /* sleep now and then */
-    long cases;     /* operations checked */
-    int failed;     /* wrong ones */
+    uint64_t seed;                           /* the same on all ranks */
+    uint64_t own;                            /* state of this rank's own numbers, for delays */
+    int whole;                               /* small whole numbers: the engine promises no order */
+    int threads;                             /* ranks are threads */
+    int effort;                              /* 0 short, 1 long */
+    int delays;                              /* sleep now and then */
+    long cases;                              /* operations checked */
+    int failed;                              /* wrong ones */
     oracle_tables *tables[ORACLE_RANKS + 1]; /* by the number of ranks */
 } oracle;
 
@@ -504,8 +503,7 @@ static DPARI_UNUSED void oracle_describe(char *text, size_t room, const oracle_c
 /* Does this rank's out lie in its in (or the other way round)? */
 static DPARI_UNUSED int oracle_here_in_place(const oracle_case *k, int me)
 {
-    return k->kind == DPAR_BROADCAST ||
-           (k->in_place && (!oracle_rooted(k->kind) || me == k->root));
+    return k->kind == DPAR_BROADCAST || (k->in_place && (!oracle_rooted(k->kind) || me == k->root));
 }
 
 /* Elements of the piece that goes from rank `from` to rank `to` in a v form; a third are empty. */
@@ -523,7 +521,8 @@ static DPARI_UNUSED int64_t oracle_v_count(const oracle_case *k, int from, int t
     return (int64_t)((h >> 8) % (uint64_t)(k->count + 1));
 }
 
-/* Where n pieces begin: in a random order, with gaps of up to 7 elements; or one after the other. */
+/* Where n pieces begin: in a random order, with gaps of up to 7 elements; or one after the other.
+ */
 static DPARI_UNUSED int64_t oracle_v_begins(uint64_t seed, int packed, const int64_t *count, int n,
                                             int64_t *begin)
 {
@@ -606,7 +605,8 @@ static DPARI_UNUSED void oracle_plan_v(oracle_flight *f, int me, int n)
 {
     const oracle_case *k = &f->k;
     uint64_t shift = k->seed % ORACLE_PERIOD;
-    uint64_t own = oracle_mix(k->seed * 31 + (uint64_t)me); /* begins are each rank's own business */
+    uint64_t own =
+        oracle_mix(k->seed * 31 + (uint64_t)me); /* begins are each rank's own business */
     int r, here = oracle_here_in_place(k, me);
     int64_t at = 0;
     f->packed = (k->seed >> 40) % 3 == 0 || k->kind == DPAR_REDUCE_SCATTER;
@@ -691,9 +691,8 @@ static DPARI_UNUSED void oracle_write_side(oracle *o, const oracle_flight *f, un
     int i;
     for (i = 0; i < s->pieces; i++) {
         const oracle_piece *p = &s->piece[i];
-        const unsigned char *t = p->rank < 0
-                                     ? oracle_results(o, f->comm->size, f->k.type, f->k.op)
-                                     : oracle_values(o, f->comm->size, f->k.type, p->rank);
+        const unsigned char *t = p->rank < 0 ? oracle_results(o, f->comm->size, f->k.type, f->k.op)
+                                             : oracle_values(o, f->comm->size, f->k.type, p->rank);
         oracle_fill(first + (size_t)(at + p->begin) * bytes, t, bytes, p->start, p->count);
     }
 }
@@ -751,8 +750,7 @@ static DPARI_UNUSED dpar_status oracle_call_v(oracle_flight *f, const void *in, 
     const int64_t *in_begin = f->packed || far ? NULL : f->in_begin;
     const int64_t *out_begin = f->packed || far ? NULL : f->out_begin;
     switch (k->kind) {
-    case DPAR_ALL_GATHER:
-        return dpar_all_gather_v(c, in, out, f->out_count, out_begin, k->type, w);
+    case DPAR_ALL_GATHER: return dpar_all_gather_v(c, in, out, f->out_count, out_begin, k->type, w);
     case DPAR_REDUCE_SCATTER:
         return dpar_reduce_scatter_v(c, in, out, f->in_count, k->type, k->op, w);
     case DPAR_ALL_TO_ALL:
@@ -777,8 +775,7 @@ static DPARI_UNUSED dpar_status oracle_call_even(oracle_flight *f, const void *i
     case DPAR_REDUCE: return dpar_reduce(c, in, out, k->count, k->type, k->op, k->root, w);
     case DPAR_ALL_REDUCE: return dpar_all_reduce(c, in, out, k->count, k->type, k->op, w);
     case DPAR_ALL_GATHER: return dpar_all_gather(c, in, out, k->count, k->type, w);
-    case DPAR_REDUCE_SCATTER:
-        return dpar_reduce_scatter(c, in, out, k->count, k->type, k->op, w);
+    case DPAR_REDUCE_SCATTER: return dpar_reduce_scatter(c, in, out, k->count, k->type, k->op, w);
     case DPAR_ALL_TO_ALL: return dpar_all_to_all(c, in, out, k->count, k->type, w);
     case DPAR_GATHER: return dpar_gather(c, in, out, k->count, k->type, k->root, w);
     case DPAR_SCATTER: return dpar_scatter(c, in, out, k->count, k->type, k->root, w);
@@ -907,8 +904,8 @@ static DPARI_UNUSED int oracle_search(oracle *o, const oracle_flight *f, int w,
     char text[160], a[40], b[40];
     for (i = 0; i < all; i++) {
         int inside = i >= before && i < after;
-        if (inside && !oracle_same(got + i, want + i, f->k.type, oracle_reduces(f->k.kind),
-                                   f->k.op)) {
+        if (inside &&
+            !oracle_same(got + i, want + i, f->k.type, oracle_reduces(f->k.kind), f->k.op)) {
             oracle_show(got + i, f->k.type, a, sizeof a);
             oracle_show(want + i, f->k.type, b, sizeof b);
             (void)snprintf(text, sizeof text, "element %lld of %lld of %s is %s, expected %s",
@@ -1027,7 +1024,8 @@ static DPARI_UNUSED oracle_case oracle_random_case(uint64_t seed, int n, int64_t
 
 /* --- starting ranks --- */
 
-/* One test: returns when it is over or its communicator is broken; wrong things are in o->failed. */
+/* One test: returns when it is over or its communicator is broken; wrong things are in o->failed.
+ */
 typedef void (*oracle_body)(oracle *o);
 
 typedef struct oracle_start {
@@ -1169,6 +1167,43 @@ static DPARI_UNUSED int oracle_end(const oracle_total *t)
 {
     printf("%ld operations in %ld runs, %ld wrong\n", t->cases, t->runs, t->failed);
     return t->failed != 0 || t->cases == 0;
+}
+
+/* A program's whole main: `body` under each number of ranks, with the ways of the engine (effort
+ * 0: one of them) in turn; under MPI once. */
+static DPARI_UNUSED int oracle_program(int argc, char **argv, const char *name, oracle_body body)
+{
+    static const int plain[3] = {0, DPAR_WITHOUT_CMA | DPAR_WITHOUT_DIRECT, DPAR_WITHOUT_FUTEX};
+    oracle_args a;
+    oracle_total t = {0, 0, 0};
+    oracle base;
+    dpar_options options;
+    int n, i;
+    if (!oracle_read_args(&a, argc, argv)) {
+        return 2;
+    }
+    oracle_base(&base, &a, &options);
+#if defined(USE_MPI)
+    MPI_Init(&argc, &argv);
+    oracle_launch(&t, name, 0, body, &base, &options);
+    MPI_Finalize();
+    (void)plain, (void)n, (void)i;
+    return t.failed != 0 || t.cases == 0;
+#else
+    for (n = a.from; n <= a.to; n++) {
+        for (i = 0; i < 3; i++) {
+            if (a.effort == 0 && i != n % 3) {
+                continue;
+            }
+            base.delays = i == 2;
+            base.seed = a.seed * 8 + (uint64_t)i;
+            options.plain = plain[i];
+            options.slot_bytes = i == 1 ? 4096 : 0;
+            oracle_launch(&t, name, n, body, &base, &options);
+        }
+    }
+    return oracle_end(&t);
+#endif
 }
 
 #endif

@@ -334,25 +334,5 @@ static void errors(oracle *o)
 
 int main(int argc, char **argv)
 {
-    oracle_args a;
-    oracle_total t = {0, 0, 0};
-    oracle base;
-    dpar_options options;
-    int n;
-    if (!oracle_read_args(&a, argc, argv)) {
-        return 2;
-    }
-    oracle_base(&base, &a, &options);
-#if defined(USE_MPI)
-    MPI_Init(&argc, &argv);
-    oracle_launch(&t, "errors", 0, errors, &base, &options);
-    MPI_Finalize();
-    (void)n;
-    return t.failed != 0 || t.cases == 0;
-#else
-    for (n = a.from; n <= a.to; n++) {
-        oracle_launch(&t, "errors", n, errors, &base, &options);
-    }
-    return oracle_end(&t);
-#endif
+    return oracle_program(argc, argv, "errors", errors);
 }

@@ -75,9 +75,8 @@ static void parcel_close(oracle *o, parcel *p)
             if (o->failed++ < 4) {
                 printf("WRONG rank %d of %d: message %d -> %d, tag %d, %lld %s, %s: byte %lld is "
                        "%02x, expected %02x\n",
-                       o->world->rank, o->world->size, p->from, p->to, p->tag,
-                       (long long)p->count, dpar_type_name(p->type),
-                       p->registered ? "registered" : "private",
+                       o->world->rank, o->world->size, p->from, p->to, p->tag, (long long)p->count,
+                       dpar_type_name(p->type), p->registered ? "registered" : "private",
                        (long long)i - (long long)ORACLE_GUARD, p->memory[i], want[i]);
                 fflush(stdout);
             }
@@ -99,8 +98,8 @@ static dpar_status parcel_go(oracle *o, parcel *p, int sends, dpar_work *work)
     oracle_delay(o);
     return sends ? dpar_send(o->world, p->memory + ORACLE_GUARD, p->count, p->type, p->to, p->tag,
                              work)
-                 : dpar_recv(o->world, p->memory + ORACLE_GUARD, p->count, p->type, p->from,
-                             p->tag, work);
+                 : dpar_recv(o->world, p->memory + ORACLE_GUARD, p->count, p->type, p->from, p->tag,
+                             work);
 }
 
 static dpar_call parcel_call(const parcel *p, int sends)
@@ -121,8 +120,8 @@ static dpar_call parcel_call(const parcel *p, int sends)
 /* All sizes round a ring, the receive posted first or last, blocking or not. */
 static int ring(oracle *o)
 {
-    static const int64_t sizes[] = {0,    1,     7,     56,     60,     64,      120,
-                                    121,  1000,  4096,  8192,   8193,   16384,   65536,
+    static const int64_t sizes[] = {0,     1,      7,      56,      60,      64,     120,
+                                    121,   1000,   4096,   8192,    8193,    16384,  65536,
                                     65537, 262144, 262145, 1000003, 1 << 20, 8 << 20};
     int i, form, me = o->world->rank, n = o->world->size;
     int right = (me + 1) % n, left = (me + n - 1) % n;
@@ -170,8 +169,8 @@ static int ring(oracle *o)
     return 0;
 }
 
-/* `count` messages from each rank to the next but one (of two: the other), tags 0 .. count - 1, the last of
- * them received first, then the others in a random order. */
+/* `count` messages from each rank to the next but one (of two: the other), tags 0 .. count - 1, the
+ * last of them received first, then the others in a random order. */
 static int unexpected(oracle *o, int count, int64_t most)
 {
     int me = o->world->rank, n = o->world->size, step = n > 2 ? 2 : 1;
@@ -291,8 +290,7 @@ static int everyone(oracle *o, int64_t most, int form)
         parcel_open(o, &p[i], sends);
         c[i] = parcel_call(&p[i], sends);
     }
-    bad = parcel_failed(o, &p[0], "batch",
-                        dpar_batch(o->world, c, 2 * n, form == 0 ? NULL : w));
+    bad = parcel_failed(o, &p[0], "batch", dpar_batch(o->world, c, 2 * n, form == 0 ? NULL : w));
     for (i = 2 * n - 1; i >= 0 && !bad && form == 1; i--) {
         bad = parcel_failed(o, &p[i], "wait", dpar_wait(&w[i]));
     }
@@ -409,34 +407,5 @@ static void messages(oracle *o)
 
 int main(int argc, char **argv)
 {
-    static const int plain[3] = {0, DPAR_WITHOUT_CMA | DPAR_WITHOUT_DIRECT, DPAR_WITHOUT_FUTEX};
-    oracle_args a;
-    oracle_total t = {0, 0, 0};
-    oracle base;
-    dpar_options options;
-    int n, i;
-    if (!oracle_read_args(&a, argc, argv)) {
-        return 2;
-    }
-    oracle_base(&base, &a, &options);
-#if defined(USE_MPI)
-    MPI_Init(&argc, &argv);
-    oracle_launch(&t, "messages", 0, messages, &base, &options);
-    MPI_Finalize();
-    (void)plain, (void)n, (void)i;
-    return t.failed != 0 || t.cases == 0;
-#else
-    for (n = a.from; n <= a.to; n++) {
-        for (i = 0; i < 3; i++) {
-            if (a.effort == 0 && i != n % 3) {
-                continue;
-            }
-            base.delays = i == 2;
-            options.plain = plain[i];
-            options.slot_bytes = i == 1 ? 4096 : 0;
-            oracle_launch(&t, "messages", n, messages, &base, &options);
-        }
-    }
-    return oracle_end(&t);
-#endif
+    return oracle_program(argc, argv, "messages", messages);
 }

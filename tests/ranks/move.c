@@ -11,6 +11,7 @@
 #endif
 
 #include "check.h"
+#include "index_oracle.h"
 
 #include <stdlib.h>
 
@@ -153,30 +154,6 @@ static double fold(int32_t type, int32_t op, int64_t g, int32_t n, int32_t k)
 }
 
 /* ---- arrays in shapes ------------------------------------------------------------------------ */
-
-static int64_t at_of(int32_t dims, const int64_t *shape, const int64_t *index)
-{
-    int64_t at = 0;
-    int32_t d;
-    for (d = 0; d < dims; d++) {
-        at = at * shape[d] + index[d];
-    }
-    return at;
-}
-
-/* The n-th index of `shape`; 0 past the end. */
-static int nth(int32_t dims, const int64_t *shape, int64_t n, int64_t *index)
-{
-    int32_t d;
-    for (d = dims - 1; d >= 0; d--) {
-        if (shape[d] == 0) {
-            return 0;
-        }
-        index[d] = n % shape[d];
-        n /= shape[d];
-    }
-    return n == 0;
-}
 
 static int64_t volume(int32_t dims, const int64_t *shape)
 {

@@ -171,8 +171,8 @@ static int splits(oracle *o, oracle_slot *slot, int rounds)
             expect(o, "deadline after a split", (long long)part->timeout_s,
                    (long long)o->world->timeout_s);
             bad = use(o, part, slot, oracle_mix(seed + (uint64_t)color[me]), 8) ||
-                  failed(o, "nested split", dpar_comm_split(part, part->rank % 2, -part->rank, &inner),
-                         part);
+                  failed(o, "nested split",
+                         dpar_comm_split(part, part->rank % 2, -part->rank, &inner), part);
             if (!bad) { /* reversed by the negative key */
                 expect(o, "rank after a nested split", inner->rank,
                        (part->size - 1 - part->rank) / 2);
@@ -219,8 +219,7 @@ static int axes(oracle *o, oracle_slot *slot)
             bad = failed(o, "all_gather in a group",
                          dpar_all_gather(group, &mine, all, 1, DPAR_I64, NULL), group);
             for (r = 0; r < group->size && !bad; r++) {
-                expect(o, "member of a group", all[r],
-                       dpar_mesh_group_member(&mesh, which, me, r));
+                expect(o, "member of a group", all[r], dpar_mesh_group_member(&mesh, which, me, r));
             }
             bad = bad ||
                   use(o, group, slot,
@@ -289,9 +288,8 @@ static void several(oracle *o)
               in_flight(o, comm, 1, slot, 3 * more, ROOM, o->seed + 1) ||
               in_flight(o, comm, 2, slot, 20 * more, ROOM / 64, o->seed + 2) ||
               in_flight(o, comm, 2, slot, 3 * more, ROOM, o->seed + 3) ||
-              beside(o, comm[0], comm[1], slot, 20 * more) ||
-              apart(o, comm[0], comm[1]) || splits(o, slot, 6 * more) || axes(o, slot) ||
-              progress(o, comm[1], slot) ||
+              beside(o, comm[0], comm[1], slot, 20 * more) || apart(o, comm[0], comm[1]) ||
+              splits(o, slot, 6 * more) || axes(o, slot) || progress(o, comm[1], slot) ||
               failed(o, "close", dpar_comm_close(comm[1]), o->world) ||
               use(o, o->world, slot, o->seed, 5);
     }
@@ -302,35 +300,5 @@ static void several(oracle *o)
 
 int main(int argc, char **argv)
 {
-    static const int plain[3] = {0, DPAR_WITHOUT_CMA | DPAR_WITHOUT_DIRECT, DPAR_WITHOUT_FUTEX};
-    oracle_args a;
-    oracle_total t = {0, 0, 0};
-    oracle base;
-    dpar_options options;
-    int n, i;
-    if (!oracle_read_args(&a, argc, argv)) {
-        return 2;
-    }
-    oracle_base(&base, &a, &options);
-#if defined(USE_MPI)
-    MPI_Init(&argc, &argv);
-    oracle_launch(&t, "several", 0, several, &base, &options);
-    MPI_Finalize();
-    (void)plain, (void)n, (void)i;
-    return t.failed != 0 || t.cases == 0;
-#else
-    for (n = a.from; n <= a.to; n++) {
-        for (i = 0; i < 3; i++) {
-            if (a.effort == 0 && i != n % 3) {
-                continue;
-            }
-            base.delays = i == 2;
-            base.seed = a.seed * 8 + (uint64_t)i;
-            options.plain = plain[i];
-            options.slot_bytes = i == 1 ? 4096 : 0;
-            oracle_launch(&t, "several", n, several, &base, &options);
-        }
-    }
-    return oracle_end(&t);
-#endif
+    return oracle_program(argc, argv, "several", several);
 }

@@ -4,6 +4,7 @@
 #include "dpar.h"
 
 #include "check.h"
+#include "index_oracle.h"
 
 #include <stdlib.h>
 
@@ -15,30 +16,6 @@ static const char *const names[] = {"a", "b", "c", "d"};
 
 static int64_t before[RANKS][MOST], after[RANKS][MOST];
 static int arrived[RANKS][MOST];
-
-static int64_t at_of(int32_t dims, const int64_t *shape, const int64_t *index)
-{
-    int64_t at = 0;
-    int32_t d;
-    for (d = 0; d < dims; d++) {
-        at = at * shape[d] + index[d];
-    }
-    return at;
-}
-
-/* The n-th index of a box of `shape`; 0 past the end. */
-static int nth(int32_t dims, const int64_t *shape, int64_t n, int64_t *index)
-{
-    int32_t d;
-    for (d = dims - 1; d >= 0; d--) {
-        if (shape[d] == 0) {
-            return 0;
-        }
-        index[d] = n % shape[d];
-        n /= shape[d];
-    }
-    return n == 0;
-}
 
 /* The number in global index i, and the share of it that a partial rank holds: their sum is i + 1.
  */
