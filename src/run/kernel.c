@@ -948,3 +948,86 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
         dpari_kern_run(&job);
     }
 }
+
+/* Four of f32 at a time, from and to words. */
+#if DPARI_KERN_VECTOR
+enum { DPARI_KERN_WORDS = 4 };
+
+static void dpari_kern_widen_words(float *to, const uint16_t *from, int32_t type)
+{
+    dpari_kern_u4 x = {from[0], from[1], from[2], from[3]};
+    x = type == DPAR_BF16 ? x << 16 : dpari_kern_widen_f16(x << 16);
+    __builtin_memcpy(to, &x, 16);
+}
+
+static void dpari_kern_narrow_words(uint16_t *to, const float *from, int32_t type)
+{
+    dpari_kern_u4 x;
+    __builtin_memcpy(&x, from, 16);
+    x = type == DPAR_BF16 ? dpari_kern_narrow_any_bf16(x) >> 16 : dpari_kern_narrow_any_f16(x);
+    for (int32_t i = 0; i < 4; i++) {
+        to[i] = (uint16_t)x[i];
+    }
+}
+#else
+enum { DPARI_KERN_WORDS = 1 };
+
+static void dpari_kern_widen_words(float *to, const uint16_t *from, int32_t type)
+{
+    const uint32_t x = (uint32_t)dpari_kern_widen(*from, type);
+    dpari_kern_move(to, &x, 4);
+}
+
+static void dpari_kern_narrow_words(uint16_t *to, const float *from, int32_t type)
+{
+    uint32_t x;
+    dpari_kern_move(&x, from, 4);
+    *to = (uint16_t)dpari_kern_narrow(x, type);
+}
+#endif
+
+static void dpari_kern_convert_f64(float *to, const double *from, int64_t count)
+{
+    const uint32_t quiet = 0x7fc00000u;
+    int64_t i;
+    for (i = 0; i < count; i++) {
+        to[i] = (float)from[i];
+        if (from[i] != from[i]) {
+            dpari_kern_move(to + i, &quiet, 4);
+        }
+    }
+}
+
+DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
+                                  int64_t count)
+{
+    float f[DPARI_KERN_WORDS] = {0};
+    uint16_t h[DPARI_KERN_WORDS] = {0};
+    const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
+    const int64_t words = DPARI_KERN_WORDS;
+    int64_t i;
+    if (from_type == DPAR_F64) {
+        dpari_kern_convert_f64((float *)to, (const double *)from, count);
+        return;
+    }
+    if (to_type == DPAR_F64) {
+        for (i = 0; i < count; i++) {
+            ((double *)to)[i] = (double)((const float *)from)[i];
+        }
+        return;
+    }
+    for (i = 0; i < count; i += words) {
+        const int64_t left = count - i, n = left < words ? left : words;
+        const unsigned char *at = (const unsigned char *)from + i * from_size;
+        unsigned char *out = (unsigned char *)to + i * to_size;
+        if (to_type == DPAR_F32) {
+            dpari_kern_move(h, at, n * from_size);
+            dpari_kern_widen_words(f, h, from_type);
+            dpari_kern_move(out, f, n * to_size);
+        } else {
+            dpari_kern_move(f, at, n * from_size);
+            dpari_kern_narrow_words(h, f, to_type);
+            dpari_kern_move(out, h, n * to_size);
+        }
+    }
+}

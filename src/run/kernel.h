@@ -34,4 +34,9 @@ DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
 DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
                                        int64_t bytes);
 
+/* `count` elements as another type: F64 to F32, F32 to F16 or BF16 to nearest even (a NaN becomes
+ * the quiet one without sign or payload), and back, exactly. No overlap. */
+DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
+                                  int64_t count);
+
 #endif

@@ -1,0 +1,554 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "strided.h"
+
+#include "../base/arith.h"
+#include "../base/box.h"
+#include "../base/type.h"
+#include "kernel.h"
+
+/* Loops: by what is moved at once. Of a run between two powers of 2 the first and the last bytes
+ * are moved, which overlap. FOUR: of 33 to 64 bytes two from either end. */
+enum {
+    DPARI_STRIDE_NONE,
+    DPARI_STRIDE_1,
+    DPARI_STRIDE_2,
+    DPARI_STRIDE_4,
+    DPARI_STRIDE_8,
+    DPARI_STRIDE_16,
+    DPARI_STRIDE_TWO_2,
+    DPARI_STRIDE_TWO_4,
+    DPARI_STRIDE_TWO_8,
+    DPARI_STRIDE_TWO_16,
+    DPARI_STRIDE_FOUR_16,
+    DPARI_STRIDE_LONG,
+    DPARI_STRIDE_SUM_F32,
+    DPARI_STRIDE_SUM_F64,
+    DPARI_STRIDE_DENSE, /* combined where it lies, row by row */
+    DPARI_STRIDE_BUFFER /* anything else, through a small dense buffer */
+};
+
+#define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
+#define DPARI_STRIDE_NEAR 256 /* lines that surely stay in the first cache */
+#define DPARI_STRIDE_NEAR_BYTES 16384
+
+/* x87 rounds when it stores, not when it adds. */
+#if defined(__i386__) && !defined(__SSE2_MATH__)
+#define DPARI_STRIDE_ADDS 0
+#else
+#define DPARI_STRIDE_ADDS 1
+#endif
+
+#if defined(__GNUC__)
+#define dpari_stride_copy(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
+typedef uint64_t dpari_stride_16 __attribute__((vector_size(16)));
+#else
+#define dpari_stride_copy(to, from, bytes) dpari_kern_copy(to, from, (int64_t)(bytes), 0)
+typedef struct dpari_stride_16 {
+    uint64_t a, b;
+} dpari_stride_16;
+#endif
+
+/* Rows of n runs each. */
+typedef struct dpari_stride_rows {
+    unsigned char *to;
+    const unsigned char *from;
+    int64_t n, rows, to_step, from_step, to_row, from_row;
+    int64_t run;
+} dpari_stride_rows;
+
+/* The loop over k's rows of one type, at t and f. */
+#define DPARI_STRIDE_LOOP(name, type, ...)                                                         \
+    static void name(const dpari_stride_rows *k)                                                   \
+    {                                                                                              \
+        const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;                    \
+        const int64_t last = k->run - (int64_t)sizeof(type);                                       \
+        unsigned char *to = k->to;                                                                 \
+        const unsigned char *from = k->from;                                                       \
+        int64_t row, i;                                                                            \
+        for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {                \
+            unsigned char *t = to;                                                                 \
+            const unsigned char *f = from;                                                         \
+            for (i = n; i > 0; i--, t += to_step, f += from_step) {                                \
+                __VA_ARGS__                                                                        \
+            }                                                                                      \
+        }                                                                                          \
+        (void)last;                                                                                \
+    }
+
+#define DPARI_STRIDE_ONE(type)                                                                     \
+    type x;                                                                                        \
+    dpari_stride_copy(&x, f, sizeof x);                                                            \
+    dpari_stride_copy(t, &x, sizeof x);
+#define DPARI_STRIDE_TWO(type)                                                                     \
+    type x, y;                                                                                     \
+    dpari_stride_copy(&x, f, sizeof x);                                                            \
+    dpari_stride_copy(&y, f + last, sizeof y);                                                     \
+    dpari_stride_copy(t, &x, sizeof x);                                                            \
+    dpari_stride_copy(t + last, &y, sizeof y);
+
+DPARI_STRIDE_LOOP(dpari_stride_loop_1, uint8_t, DPARI_STRIDE_ONE(uint8_t))
+DPARI_STRIDE_LOOP(dpari_stride_loop_2, uint16_t, DPARI_STRIDE_ONE(uint16_t))
+DPARI_STRIDE_LOOP(dpari_stride_loop_4, uint32_t, DPARI_STRIDE_ONE(uint32_t))
+DPARI_STRIDE_LOOP(dpari_stride_loop_8, uint64_t, DPARI_STRIDE_ONE(uint64_t))
+DPARI_STRIDE_LOOP(dpari_stride_loop_16, dpari_stride_16, DPARI_STRIDE_ONE(dpari_stride_16))
+DPARI_STRIDE_LOOP(dpari_stride_two_2, uint16_t, DPARI_STRIDE_TWO(uint16_t))
+DPARI_STRIDE_LOOP(dpari_stride_two_4, uint32_t, DPARI_STRIDE_TWO(uint32_t))
+DPARI_STRIDE_LOOP(dpari_stride_two_8, uint64_t, DPARI_STRIDE_TWO(uint64_t))
+DPARI_STRIDE_LOOP(dpari_stride_two_16, dpari_stride_16, DPARI_STRIDE_TWO(dpari_stride_16))
+DPARI_STRIDE_LOOP(dpari_stride_four_16, dpari_stride_16, dpari_stride_16 z, w;
+                  dpari_stride_copy(&z, f + 16, 16); dpari_stride_copy(&w, f + last - 16, 16);
+                  DPARI_STRIDE_TWO(dpari_stride_16) dpari_stride_copy(t + 16, &z, 16);
+                  dpari_stride_copy(t + last - 16, &w, 16);)
+DPARI_STRIDE_LOOP(dpari_stride_loop_long, uint8_t, dpari_stride_copy(t, f, k->run);)
+
+/* t + f, one NaN for all, as dpari_kern_reduce has it. */
+#define DPARI_STRIDE_SUM(type, word, quiet)                                                        \
+    type x, y;                                                                                     \
+    word q = quiet;                                                                                \
+    dpari_stride_copy(&x, t, sizeof x);                                                            \
+    dpari_stride_copy(&y, f, sizeof y);                                                            \
+    x += y;                                                                                        \
+    if (x != x) {                                                                                  \
+        dpari_stride_copy(&x, &q, sizeof x);                                                       \
+    }                                                                                              \
+    dpari_stride_copy(t, &x, sizeof x);
+
+#if DPARI_STRIDE_ADDS
+DPARI_STRIDE_LOOP(dpari_stride_sum_f32, float, DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u))
+DPARI_STRIDE_LOOP(dpari_stride_sum_f64, double,
+                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48))
+#endif
+
+static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
+{
+    switch (loop) {
+    case DPARI_STRIDE_1: dpari_stride_loop_1(k); break;
+    case DPARI_STRIDE_2: dpari_stride_loop_2(k); break;
+    case DPARI_STRIDE_4: dpari_stride_loop_4(k); break;
+    case DPARI_STRIDE_8: dpari_stride_loop_8(k); break;
+    case DPARI_STRIDE_16: dpari_stride_loop_16(k); break;
+    case DPARI_STRIDE_TWO_2: dpari_stride_two_2(k); break;
+    case DPARI_STRIDE_TWO_4: dpari_stride_two_4(k); break;
+    case DPARI_STRIDE_TWO_8: dpari_stride_two_8(k); break;
+    case DPARI_STRIDE_TWO_16: dpari_stride_two_16(k); break;
+    case DPARI_STRIDE_FOUR_16: dpari_stride_four_16(k); break;
+#if DPARI_STRIDE_ADDS
+    case DPARI_STRIDE_SUM_F32: dpari_stride_sum_f32(k); break;
+    case DPARI_STRIDE_SUM_F64: dpari_stride_sum_f64(k); break;
+#endif
+    default: dpari_stride_loop_long(k); break;
+    }
+}
+
+static int32_t dpari_stride_loop_of(int64_t run)
+{
+    if (run > 64) {
+        return DPARI_STRIDE_LONG;
+    }
+    if (run > 32) {
+        return DPARI_STRIDE_FOUR_16;
+    }
+    switch (run) {
+    case 1: return DPARI_STRIDE_1;
+    case 2: return DPARI_STRIDE_2;
+    case 3: return DPARI_STRIDE_TWO_2;
+    case 4: return DPARI_STRIDE_4;
+    case 8: return DPARI_STRIDE_8;
+    case 16: return DPARI_STRIDE_16;
+    default: break;
+    }
+    return run < 8 ? DPARI_STRIDE_TWO_4 : run < 16 ? DPARI_STRIDE_TWO_8 : DPARI_STRIDE_TWO_16;
+}
+
+/* ---- through a buffer ---- */
+
+static void dpari_stride_negate(void *values, int64_t count, int32_t type)
+{
+    const int32_t width = dpar_type_bytes(type);
+    const int real = type == DPAR_F64 || type == DPAR_F32 || type == DPAR_F16 || type == DPAR_BF16;
+    unsigned char *at = (unsigned char *)values;
+    int64_t i;
+    for (i = 0; i < count; i++, at += width) {
+        uint64_t x8;
+        uint32_t x4;
+        uint16_t x2;
+        switch (width) {
+        case 8:
+            dpari_stride_copy(&x8, at, 8);
+            x8 = real ? x8 ^ (UINT64_C(1) << 63) : 0 - x8;
+            dpari_stride_copy(at, &x8, 8);
+            break;
+        case 4:
+            dpari_stride_copy(&x4, at, 4);
+            x4 = real ? x4 ^ ((uint32_t)1 << 31) : 0 - x4;
+            dpari_stride_copy(at, &x4, 4);
+            break;
+        case 2: /* floats alone */
+            dpari_stride_copy(&x2, at, 2);
+            x2 = (uint16_t)(x2 ^ 0x8000u);
+            dpari_stride_copy(at, &x2, 2);
+            break;
+        default: *at = (unsigned char)(0 - *at); break;
+        }
+    }
+}
+
+/* To or from a dense buffer, whose rows follow each other. */
+static void dpari_stride_gather(void *dense, const dpari_stride_rows *k, int32_t size)
+{
+    dpari_stride_rows g = *k;
+    g.to = (unsigned char *)dense;
+    g.to_step = g.run = size;
+    g.to_row = k->n * size;
+    dpari_stride_move(&g, dpari_stride_loop_of(size));
+}
+
+static void dpari_stride_scatter(const dpari_stride_rows *k, const void *dense, int32_t size)
+{
+    dpari_stride_rows g = *k;
+    g.from = (const unsigned char *)dense;
+    g.from_step = g.run = size;
+    g.from_row = k->n * size;
+    dpari_stride_move(&g, dpari_stride_loop_of(size));
+}
+
+/* At most DPARI_STRIDE_ROOM elements. */
+static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k)
+{
+    uint64_t room[2][DPARI_STRIDE_ROOM];
+    const int32_t from_size = dpar_type_bytes(s->from_type), to_size = dpar_type_bytes(s->to_type);
+    const int64_t count = k->n * k->rows;
+    const void *in[2];
+    void *out = room[1], *value = room[0];
+    dpari_stride_rows target = *k;
+    dpari_stride_gather(value, k, from_size);
+    if (s->through != s->from_type) {
+        dpari_kern_convert(room[1], s->through, room[0], s->from_type, count);
+        value = room[1];
+        out = room[0];
+    }
+    if (s->through != s->to_type) {
+        void *before = value;
+        dpari_kern_convert(out, s->to_type, value, s->through, count);
+        value = out;
+        out = before;
+    }
+    if (s->negate) {
+        dpari_stride_negate(value, count, s->to_type);
+    }
+    if (s->op != DPAR_COPY) {
+        target.from = k->to;
+        target.from_step = k->to_step;
+        target.from_row = k->to_row;
+        dpari_stride_gather(out, &target, to_size);
+        in[0] = out;
+        in[1] = value;
+        dpari_kern_reduce(&value, 1, in, 2, count, s->to_type, s->op, 0);
+    }
+    dpari_stride_scatter(k, value, to_size);
+}
+
+static void dpari_stride_buffer(const dpari_stride *s, dpari_stride_rows k)
+{
+    int64_t left = k.n;
+    if (k.n * k.rows <= DPARI_STRIDE_ROOM) {
+        dpari_stride_small(s, &k);
+        return;
+    }
+    for (; left > 0; left -= k.n, k.to += k.n * k.to_step, k.from += k.n * k.from_step) {
+        k.n = left < DPARI_STRIDE_ROOM ? left : DPARI_STRIDE_ROOM;
+        dpari_stride_small(s, &k);
+    }
+}
+
+static void dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
+{
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    int64_t row;
+    for (row = 0; row < k->rows; row++, to += k->to_row, from += k->from_row) {
+        const void *in[2];
+        void *out = to;
+        in[0] = to;
+        in[1] = from;
+        dpari_kern_reduce(&out, 1, in, 2, k->n, s->to_type, s->op, 0);
+    }
+}
+
+/* ---- the walk ---- */
+
+/* Zeroes over what was read, which is still near. */
+static void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run)
+{
+    static const unsigned char zero[DPARI_STRIDE_NEAR] = {0};
+    dpari_stride_rows z = *k;
+    const unsigned char *from = k->from;
+    int64_t at;
+    z.from = zero;
+    z.from_step = z.from_row = 0;
+    z.to_step = k->from_step;
+    z.to_row = k->from_row;
+    for (at = 0; at < run; at += z.run) {
+        z.run = run - at < DPARI_STRIDE_NEAR ? run - at : DPARI_STRIDE_NEAR;
+        z.to = (unsigned char *)(uintptr_t)(from + at);
+        dpari_stride_move(&z, dpari_stride_loop_of(z.run));
+    }
+}
+
+/* `rows` rows; dim 0 is within them. */
+static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const unsigned char *from,
+                              int64_t rows)
+{
+    dpari_stride_rows k;
+    k.to = to;
+    k.from = from;
+    k.rows = rows;
+    k.n = s->count[0];
+    k.to_step = s->to[0];
+    k.from_step = s->from[0];
+    k.to_row = s->to[1];
+    k.from_row = s->from[1];
+    k.run = s->run;
+    switch (s->loop) {
+    case DPARI_STRIDE_DENSE: dpari_stride_dense(s, &k); break;
+    case DPARI_STRIDE_BUFFER: dpari_stride_buffer(s, k); break;
+    default: dpari_stride_move(&k, s->loop); break;
+    }
+    if (s->clear) {
+        dpari_stride_wipe(&k,
+                          s->loop < DPARI_STRIDE_SUM_F32 ? s->run : dpar_type_bytes(s->from_type));
+    }
+}
+
+/* All of one piece, or of two of one shape, `part` rows of each in turn. */
+static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
+                              const unsigned char **from, int32_t pieces, int64_t part)
+{
+    int64_t index[DPARI_STRIDE_DIMS] = {0};
+    const int64_t rows = s[0]->count[1];
+    for (;;) {
+        int64_t row;
+        int32_t p, d;
+        for (row = 0; row < rows; row += part) {
+            const int64_t some = rows - row < part ? rows - row : part;
+            for (p = 0; p < pieces; p++) {
+                dpari_stride_some(s[p], to[p] + row * s[p]->to[1], from[p] + row * s[p]->from[1],
+                                  some);
+            }
+        }
+        for (d = 2; d < s[0]->dims && ++index[d] == s[0]->count[d]; d++) {
+            for (p = 0; p < pieces; p++) {
+                to[p] -= (index[d] - 1) * s[p]->to[d];
+                from[p] -= (index[d] - 1) * s[p]->from[d];
+            }
+            index[d] = 0;
+        }
+        if (d >= s[0]->dims) {
+            return;
+        }
+        for (p = 0; p < pieces; p++) {
+            to[p] += s[p]->to[d];
+            from[p] += s[p]->from[d];
+        }
+    }
+}
+
+DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from)
+{
+    unsigned char *t = (unsigned char *)to + s->to_start;
+    const unsigned char *f = (const unsigned char *)from + s->from_start;
+    if (s->loop != DPARI_STRIDE_NONE) {
+        dpari_stride_walk(&s, &t, &f, 1, s->part);
+    }
+}
+
+static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
+{
+    int32_t d;
+    for (d = 0; d < DPARI_STRIDE_DIMS && a->count[d] == b->count[d]; d++) {
+    }
+    return d == DPARI_STRIDE_DIMS && a->dims == b->dims && a->loop != DPARI_STRIDE_NONE &&
+           b->loop != DPARI_STRIDE_NONE;
+}
+
+DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+                                       const dpari_stride *b, void *to_b, const void *from_b)
+{
+    const dpari_stride *s[2];
+    unsigned char *to[2];
+    const unsigned char *from[2];
+    int64_t part = a->part < b->part ? a->part : b->part;
+    if (a->run > 64 || !dpari_stride_alike(a, b)) {
+        dpari_stride_run(a, to_a, from_a);
+        dpari_stride_run(b, to_b, from_b);
+        return;
+    }
+    s[0] = a;
+    s[1] = b;
+    to[0] = (unsigned char *)to_a + a->to_start;
+    to[1] = (unsigned char *)to_b + b->to_start;
+    from[0] = (const unsigned char *)from_a + a->from_start;
+    from[1] = (const unsigned char *)from_b + b->from_start;
+    while (part > 1 && part * a->count[0] > DPARI_STRIDE_NEAR) {
+        part /= 2;
+    }
+    dpari_stride_walk(s, to, from, 2, part);
+}
+
+/* ---- preparing ---- */
+
+static int64_t dpari_stride_size(int64_t step)
+{
+    return step < 0 ? -step : step;
+}
+
+/* Dims of more than one element, in bytes, forwards where both sides go backwards, the one with
+ * the smallest steps first. */
+static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
+{
+    const int64_t to_size = dpar_type_bytes(p->to_type), from_size = dpar_type_bytes(p->from_type);
+    int32_t d, i;
+    for (d = p->dims - 1; d >= 0; d--) {
+        const int64_t n = p->extent[d];
+        int64_t to = p->to[d] * to_size, from = p->from[d] * from_size;
+        if (n == 1) {
+            continue;
+        }
+        if (to < 0 && from <= 0) {
+            s->to_start += (n - 1) * to;
+            s->from_start += (n - 1) * from;
+            to = -to;
+            from = -from;
+        }
+        for (i = s->dims;
+             i > 0 && dpari_stride_size(s->to[i - 1]) + dpari_stride_size(s->from[i - 1]) >
+                          dpari_stride_size(to) + dpari_stride_size(from);
+             i--) {
+            s->count[i] = s->count[i - 1];
+            s->to[i] = s->to[i - 1];
+            s->from[i] = s->from[i - 1];
+        }
+        s->count[i] = n;
+        s->to[i] = to;
+        s->from[i] = from;
+        s->dims++;
+    }
+}
+
+/* Takes dim d out. */
+static void dpari_stride_drop(dpari_stride *s, int32_t d)
+{
+    for (s->dims--; d < s->dims; d++) {
+        s->count[d] = s->count[d + 1];
+        s->to[d] = s->to[d + 1];
+        s->from[d] = s->from[d + 1];
+    }
+}
+
+/* Dims that go on where the one below ends are one. */
+static void dpari_stride_merge(dpari_stride *s)
+{
+    int32_t d = 0;
+    while (d + 1 < s->dims) {
+        if (s->to[d + 1] == s->count[d] * s->to[d] && s->from[d + 1] == s->count[d] * s->from[d]) {
+            const int64_t n = s->count[d] * s->count[d + 1];
+            dpari_stride_drop(s, d + 1);
+            s->count[d] = n;
+        } else {
+            d++;
+        }
+    }
+}
+
+static void dpari_stride_swap(int64_t *v)
+{
+    const int64_t first = v[0];
+    v[0] = v[1];
+    v[1] = first;
+}
+
+/* A loop of two or three elements is none: better the next dim's. */
+static void dpari_stride_lengthen(dpari_stride *s)
+{
+    if (s->dims > 1 && s->count[0] < 8 && s->count[1] > s->count[0]) {
+        dpari_stride_swap(s->count);
+        dpari_stride_swap(s->to);
+        dpari_stride_swap(s->from);
+    }
+}
+
+/* The loop of what is not just copied. `together`: the innermost dim lies in one piece. */
+static int32_t dpari_stride_choose(const dpari_stride *s, int together)
+{
+    const int plain =
+        s->op != DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type && !s->negate;
+    if (plain && together && s->count[0] >= 16) {
+        return DPARI_STRIDE_DENSE;
+    }
+    if (plain && DPARI_STRIDE_ADDS && s->op == DPAR_SUM) {
+        if (s->to_type == DPAR_F64) {
+            return DPARI_STRIDE_SUM_F64;
+        }
+        if (s->to_type == DPAR_F32) {
+            return DPARI_STRIDE_SUM_F32;
+        }
+    }
+    return DPARI_STRIDE_BUFFER;
+}
+
+static void dpari_stride_plan(dpari_stride *s)
+{
+    const int32_t size = dpar_type_bytes(s->from_type);
+    const int together =
+        s->dims > 0 && s->to[0] == dpar_type_bytes(s->to_type) && s->from[0] == size;
+    int64_t room = INT64_MAX;
+    s->run = together ? s->count[0] * size : size;
+    if (s->op == DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type &&
+        !s->negate) {
+        if (together) {
+            dpari_stride_drop(s, 0);
+        }
+        s->loop = dpari_stride_loop_of(s->run);
+    } else {
+        s->loop = dpari_stride_choose(s, together);
+    }
+    if (s->loop != DPARI_STRIDE_DENSE && s->run <= 64) {
+        dpari_stride_lengthen(s);
+    }
+    for (int32_t d = s->dims; d < DPARI_STRIDE_DIMS; d++) {
+        s->count[d] = 1;
+        s->to[d] = s->from[d] = 0;
+    }
+    if (s->loop == DPARI_STRIDE_BUFFER) {
+        room = DPARI_STRIDE_ROOM;
+    } else if (s->clear) {
+        room = s->run > 64 ? DPARI_STRIDE_NEAR_BYTES / s->run : DPARI_STRIDE_NEAR;
+    }
+    s->part = room / s->count[0] > 1 ? room / s->count[0] : 1;
+}
+
+DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
+{
+    const int32_t width = dpar_type_bytes(p->through);
+    int32_t d;
+    s->loop = DPARI_STRIDE_NONE;
+    s->dims = 0;
+    s->run = s->part = s->to_start = s->from_start = 0;
+    s->to_type = p->to_type;
+    s->from_type = p->from_type;
+    s->through = width < dpar_type_bytes(p->to_type) && width < dpar_type_bytes(p->from_type)
+                     ? p->through
+                     : p->from_type;
+    s->op = p->op;
+    s->negate = p->negate;
+    s->clear = p->clear;
+    s->elements = 1;
+    for (d = 0; d < p->dims; d++) {
+        s->elements *= p->extent[d];
+    }
+    if (s->elements > 0) {
+        dpari_stride_sort(s, p);
+        dpari_stride_merge(s);
+        dpari_stride_plan(s);
+    }
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* strided - private: boxes of an array copied to other places. A halo exchange moves the same boxes
+ * at every step: each is prepared once (dims merged, order and loop chosen) and then run, without
+ * a division or a decision for each element.
+ *
+ *     dpari_stride_piece p = {0};
+ *     p.dims = 3; p.extent[i] = ...; p.to[i] = ...; p.from[i] = ...;
+ *     p.to_type = p.from_type = DPAR_F64;
+ *     dpari_stride_prepare(&s, &p);
+ *     dpari_stride_run(&s, to, from);                   (as often as you like) */
+#ifndef DPAR_STRIDED_H
+#define DPAR_STRIDED_H
+
+#include "../base/arith.h"
+#include "../base/box.h"
+#include "../base/type.h"
+
+enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
+
+/* What is to be done; all zero is a copy of one f64. */
+typedef struct dpari_stride_piece {
+    int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
+    int32_t to_type, from_type;
+    int32_t through; /* narrower than both types: values are rounded to it on the way */
+    int32_t op;      /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN: to = to op value */
+    int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
+    int32_t clear;   /* 1: what was read becomes 0 */
+    /* elements along each dim (one may be 0: nothing is done), and from one to the next on either
+     * side, of either sign; `from` all 0: one element everywhere */
+    int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
+} dpari_stride_piece;
+
+/* A prepared one. The first two may be read; the others are steps in bytes, the innermost dim
+ * first. */
+typedef struct dpari_stride {
+    int64_t elements; /* of the box */
+    int64_t run;      /* bytes that lie in one piece on both sides */
+    int32_t loop, dims;
+    int32_t to_type, from_type, through, op, negate, clear;
+    int64_t part;                 /* rows at a time */
+    int64_t to_start, from_start; /* from index 0 to where the walk begins */
+    int64_t count[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
+} dpari_stride;
+
+/* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
+ * op is not DPAR_COPY, negate or through is given they reduce (dpar_type_reduces). A type that has
+ * bytes. No element of `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
+DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
+
+/* to, from: the addresses of index 0 of the box on both sides (with negative strides, elements lie
+ * before them), aligned to their types; the two sides do not overlap. Combines as dpari_kern_reduce
+ * does, `to` first: 16-bit floats in f32, rounded to nearest even; the NaN that comes out of a
+ * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
+DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
+
+/* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
+ * same lines and pages. What one writes the other neither reads nor writes. */
+DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+                                       const dpari_stride *b, void *to_b, const void *from_b);
+
+#endif
