@@ -28,8 +28,10 @@ enum {
 };
 
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
-#define DPARI_STRIDE_NEAR 256 /* lines that surely stay in the first cache */
+#define DPARI_STRIDE_NEAR 64  /* runs after which their lines are surely still near */
 #define DPARI_STRIDE_NEAR_BYTES 16384
+#define DPARI_STRIDE_TURN 32 /* runs of one of two pieces before the other's: measured */
+#define DPARI_STRIDE_ZEROS 256
 
 /* x87 rounds when it stores, not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
@@ -248,19 +250,6 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
     dpari_stride_scatter(k, value, to_size);
 }
 
-static void dpari_stride_buffer(const dpari_stride *s, dpari_stride_rows k)
-{
-    int64_t left = k.n;
-    if (k.n * k.rows <= DPARI_STRIDE_ROOM) {
-        dpari_stride_small(s, &k);
-        return;
-    }
-    for (; left > 0; left -= k.n, k.to += k.n * k.to_step, k.from += k.n * k.from_step) {
-        k.n = left < DPARI_STRIDE_ROOM ? left : DPARI_STRIDE_ROOM;
-        dpari_stride_small(s, &k);
-    }
-}
-
 static void dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char *to = k->to;
@@ -280,7 +269,7 @@ static void dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k
 /* Zeroes over what was read, which is still near. */
 static void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run)
 {
-    static const unsigned char zero[DPARI_STRIDE_NEAR] = {0};
+    static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
     dpari_stride_rows z = *k;
     const unsigned char *from = k->from;
     int64_t at;
@@ -289,21 +278,21 @@ static void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run)
     z.to_step = k->from_step;
     z.to_row = k->from_row;
     for (at = 0; at < run; at += z.run) {
-        z.run = run - at < DPARI_STRIDE_NEAR ? run - at : DPARI_STRIDE_NEAR;
+        z.run = run - at < DPARI_STRIDE_ZEROS ? run - at : DPARI_STRIDE_ZEROS;
         z.to = (unsigned char *)(uintptr_t)(from + at);
         dpari_stride_move(&z, dpari_stride_loop_of(z.run));
     }
 }
 
-/* `rows` rows; dim 0 is within them. */
+/* `rows` rows of n. */
 static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const unsigned char *from,
-                              int64_t rows)
+                              int64_t rows, int64_t n)
 {
     dpari_stride_rows k;
     k.to = to;
     k.from = from;
     k.rows = rows;
-    k.n = s->count[0];
+    k.n = n;
     k.to_step = s->to[0];
     k.from_step = s->from[0];
     k.to_row = s->to[1];
@@ -311,7 +300,7 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     k.run = s->run;
     switch (s->loop) {
     case DPARI_STRIDE_DENSE: dpari_stride_dense(s, &k); break;
-    case DPARI_STRIDE_BUFFER: dpari_stride_buffer(s, k); break;
+    case DPARI_STRIDE_BUFFER: dpari_stride_small(s, &k); break;
     default: dpari_stride_move(&k, s->loop); break;
     }
     if (s->clear) {
@@ -320,9 +309,27 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     }
 }
 
+/* `rows` rows of each piece, `turn` elements of each at a time. */
+static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
+                               const unsigned char *const *from, int32_t pieces, int64_t row,
+                               int64_t rows, int64_t turn)
+{
+    const int64_t n = s[0]->count[0];
+    int64_t at;
+    int32_t p;
+    for (at = 0; at < n; at += turn) {
+        for (p = 0; p < pieces; p++) {
+            dpari_stride_some(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0],
+                              from[p] + row * s[p]->from[1] + at * s[p]->from[0], rows,
+                              n - at < turn ? n - at : turn);
+        }
+    }
+}
+
 /* All of one piece, or of two of one shape, `part` rows of each in turn. */
 static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
-                              const unsigned char **from, int32_t pieces, int64_t part)
+                              const unsigned char **from, int32_t pieces, int64_t part,
+                              int64_t turn)
 {
     int64_t index[DPARI_STRIDE_DIMS] = {0};
     const int64_t rows = s[0]->count[1];
@@ -330,11 +337,8 @@ static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
         int64_t row;
         int32_t p, d;
         for (row = 0; row < rows; row += part) {
-            const int64_t some = rows - row < part ? rows - row : part;
-            for (p = 0; p < pieces; p++) {
-                dpari_stride_some(s[p], to[p] + row * s[p]->to[1], from[p] + row * s[p]->from[1],
-                                  some);
-            }
+            dpari_stride_turns(s, to, from, pieces, row, rows - row < part ? rows - row : part,
+                               turn);
         }
         for (d = 2; d < s[0]->dims && ++index[d] == s[0]->count[d]; d++) {
             for (p = 0; p < pieces; p++) {
@@ -358,7 +362,7 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
     unsigned char *t = (unsigned char *)to + s->to_start;
     const unsigned char *f = (const unsigned char *)from + s->from_start;
     if (s->loop != DPARI_STRIDE_NONE) {
-        dpari_stride_walk(&s, &t, &f, 1, s->part);
+        dpari_stride_walk(&s, &t, &f, 1, s->part, s->turn);
     }
 }
 
@@ -378,6 +382,7 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
     unsigned char *to[2];
     const unsigned char *from[2];
     int64_t part = a->part < b->part ? a->part : b->part;
+    int64_t turn = a->turn < b->turn ? a->turn : b->turn;
     if (a->run > 64 || !dpari_stride_alike(a, b)) {
         dpari_stride_run(a, to_a, from_a);
         dpari_stride_run(b, to_b, from_b);
@@ -389,10 +394,11 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
     to[1] = (unsigned char *)to_b + b->to_start;
     from[0] = (const unsigned char *)from_a + a->from_start;
     from[1] = (const unsigned char *)from_b + b->from_start;
-    while (part > 1 && part * a->count[0] > DPARI_STRIDE_NEAR) {
+    turn = turn < DPARI_STRIDE_TURN ? turn : DPARI_STRIDE_TURN;
+    while (part > 1 && part * turn > DPARI_STRIDE_TURN) {
         part /= 2;
     }
-    dpari_stride_walk(s, to, from, 2, part);
+    dpari_stride_walk(s, to, from, 2, part, turn);
 }
 
 /* ---- preparing ---- */
@@ -522,9 +528,15 @@ static void dpari_stride_plan(dpari_stride *s)
     if (s->loop == DPARI_STRIDE_BUFFER) {
         room = DPARI_STRIDE_ROOM;
     } else if (s->clear) {
-        room = s->run > 64 ? DPARI_STRIDE_NEAR_BYTES / s->run : DPARI_STRIDE_NEAR;
+        room = DPARI_STRIDE_NEAR;
+        if (s->loop == DPARI_STRIDE_DENSE) {
+            room = DPARI_STRIDE_NEAR_BYTES / size;
+        } else if (s->run > DPARI_STRIDE_NEAR_BYTES / DPARI_STRIDE_NEAR) {
+            room = 1 + DPARI_STRIDE_NEAR_BYTES / s->run;
+        }
     }
-    s->part = room / s->count[0] > 1 ? room / s->count[0] : 1;
+    s->turn = room < s->count[0] ? room : s->count[0];
+    s->part = room / s->turn;
 }
 
 DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
@@ -533,7 +545,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     int32_t d;
     s->loop = DPARI_STRIDE_NONE;
     s->dims = 0;
-    s->run = s->part = s->to_start = s->from_start = 0;
+    s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;
     s->through = width < dpar_type_bytes(p->to_type) && width < dpar_type_bytes(p->from_type)

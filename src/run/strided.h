@@ -37,7 +37,7 @@ typedef struct dpari_stride {
     int64_t run;      /* bytes that lie in one piece on both sides */
     int32_t loop, dims;
     int32_t to_type, from_type, through, op, negate, clear;
-    int64_t part;                 /* rows at a time */
+    int64_t part, turn;           /* rows, and elements or runs of each, at a time */
     int64_t to_start, from_start; /* from index 0 to where the walk begins */
     int64_t count[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
 } dpari_stride;
