@@ -4646,6 +4646,66 @@ DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
 DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
                                        int64_t bytes);
 
+/* `count` elements as another type: F64 to F32, F32 to F16 or BF16 to nearest even (a NaN becomes
+ * the quiet one without sign or payload), and back, exactly. No overlap. */
+DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
+                                  int64_t count);
+
+/* ==== run/strided.h ==== */
+
+/* strided - private: boxes of an array copied to other places. A halo exchange moves the same boxes
+ * at every step: each is prepared once (dims merged, order and loop chosen) and then run, without
+ * a division or a decision for each element.
+ *
+ *     dpari_stride_piece p = {0};
+ *     p.dims = 3; p.extent[i] = ...; p.to[i] = ...; p.from[i] = ...;
+ *     p.to_type = p.from_type = DPAR_F64;
+ *     dpari_stride_prepare(&s, &p);
+ *     dpari_stride_run(&s, to, from);                   (as often as you like) */
+
+enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
+
+/* What is to be done; all zero is a copy of one f64. */
+typedef struct dpari_stride_piece {
+    int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
+    int32_t to_type, from_type;
+    int32_t through; /* narrower than both types: values are rounded to it on the way */
+    int32_t op;      /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN: to = to op value */
+    int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
+    int32_t clear;   /* 1: what was read becomes 0 */
+    /* elements along each dim (one may be 0: nothing is done), and from one to the next on either
+     * side, of either sign; `from` all 0: one element everywhere */
+    int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
+} dpari_stride_piece;
+
+/* A prepared one. The first two may be read; the others are steps in bytes, the innermost dim
+ * first. */
+typedef struct dpari_stride {
+    int64_t elements; /* of the box */
+    int64_t run;      /* bytes that lie in one piece on both sides */
+    int32_t loop, dims;
+    int32_t to_type, from_type, through, op, negate, clear;
+    int64_t part, turn;           /* rows, and elements or runs of each, at a time */
+    int64_t to_start, from_start; /* from index 0 to where the walk begins */
+    int64_t count[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
+} dpari_stride;
+
+/* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
+ * op is not DPAR_COPY, negate or through is given they reduce (dpar_type_reduces). A type that has
+ * bytes. No element of `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
+DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p);
+
+/* to, from: the addresses of index 0 of the box on both sides (with negative strides, elements lie
+ * before them), aligned to their types; the two sides do not overlap. Combines as dpari_kern_reduce
+ * does, `to` first: 16-bit floats in f32, rounded to nearest even; the NaN that comes out of a
+ * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
+DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
+
+/* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
+ * same lines and pages. What one writes the other neither reads nor writes. */
+DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+                                       const dpari_stride *b, void *to_b, const void *from_b);
+
 /* ==== run/job.h ==== */
 
 /* job - private: which launcher started this process, read from one place so that tests can put
@@ -32222,6 +32282,650 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
         dpari_kern_copy(out[0], in[0], job.bytes, stream);
     } else {
         dpari_kern_run(&job);
+    }
+}
+
+/* Four of f32 at a time, from and to words. */
+#if DPARI_KERN_VECTOR
+enum { DPARI_KERN_WORDS = 4 };
+
+static void dpari_kern_widen_words(float *to, const uint16_t *from, int32_t type)
+{
+    dpari_kern_u4 x = {from[0], from[1], from[2], from[3]};
+    x = type == DPAR_BF16 ? x << 16 : dpari_kern_widen_f16(x << 16);
+    __builtin_memcpy(to, &x, 16);
+}
+
+static void dpari_kern_narrow_words(uint16_t *to, const float *from, int32_t type)
+{
+    dpari_kern_u4 x;
+    __builtin_memcpy(&x, from, 16);
+    x = type == DPAR_BF16 ? dpari_kern_narrow_any_bf16(x) >> 16 : dpari_kern_narrow_any_f16(x);
+    for (int32_t i = 0; i < 4; i++) {
+        to[i] = (uint16_t)x[i];
+    }
+}
+#else
+enum { DPARI_KERN_WORDS = 1 };
+
+static void dpari_kern_widen_words(float *to, const uint16_t *from, int32_t type)
+{
+    const uint32_t x = (uint32_t)dpari_kern_widen(*from, type);
+    dpari_kern_move(to, &x, 4);
+}
+
+static void dpari_kern_narrow_words(uint16_t *to, const float *from, int32_t type)
+{
+    uint32_t x;
+    dpari_kern_move(&x, from, 4);
+    *to = (uint16_t)dpari_kern_narrow(x, type);
+}
+#endif
+
+static void dpari_kern_convert_f64(float *to, const double *from, int64_t count)
+{
+    const uint32_t quiet = 0x7fc00000u;
+    int64_t i;
+    for (i = 0; i < count; i++) {
+        to[i] = (float)from[i];
+        if (from[i] != from[i]) {
+            dpari_kern_move(to + i, &quiet, 4);
+        }
+    }
+}
+
+DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
+                                  int64_t count)
+{
+    float f[DPARI_KERN_WORDS] = {0};
+    uint16_t h[DPARI_KERN_WORDS] = {0};
+    const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
+    const int64_t words = DPARI_KERN_WORDS;
+    int64_t i;
+    if (from_type == DPAR_F64) {
+        dpari_kern_convert_f64((float *)to, (const double *)from, count);
+        return;
+    }
+    if (to_type == DPAR_F64) {
+        for (i = 0; i < count; i++) {
+            ((double *)to)[i] = (double)((const float *)from)[i];
+        }
+        return;
+    }
+    for (i = 0; i < count; i += words) {
+        const int64_t left = count - i, n = left < words ? left : words;
+        const unsigned char *at = (const unsigned char *)from + i * from_size;
+        unsigned char *out = (unsigned char *)to + i * to_size;
+        if (to_type == DPAR_F32) {
+            dpari_kern_move(h, at, n * from_size);
+            dpari_kern_widen_words(f, h, from_type);
+            dpari_kern_move(out, f, n * to_size);
+        } else {
+            dpari_kern_move(f, at, n * from_size);
+            dpari_kern_narrow_words(h, f, to_type);
+            dpari_kern_move(out, h, n * to_size);
+        }
+    }
+}
+
+/* ==== run/strided.c ==== */
+
+/* Loops: by what is moved at once. Of a run between two powers of 2 the first and the last bytes
+ * are moved, which overlap. FOUR: of 33 to 64 bytes two from either end. */
+enum {
+    DPARI_STRIDE_NONE,
+    DPARI_STRIDE_1,
+    DPARI_STRIDE_2,
+    DPARI_STRIDE_4,
+    DPARI_STRIDE_8,
+    DPARI_STRIDE_16,
+    DPARI_STRIDE_TWO_2,
+    DPARI_STRIDE_TWO_4,
+    DPARI_STRIDE_TWO_8,
+    DPARI_STRIDE_TWO_16,
+    DPARI_STRIDE_FOUR_16,
+    DPARI_STRIDE_LONG,
+    DPARI_STRIDE_SUM_F32,
+    DPARI_STRIDE_SUM_F64,
+    DPARI_STRIDE_DENSE, /* combined where it lies, row by row */
+    DPARI_STRIDE_BUFFER /* anything else, through a small dense buffer */
+};
+
+#define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
+#define DPARI_STRIDE_NEAR 64  /* runs after which their lines are surely still near */
+#define DPARI_STRIDE_NEAR_BYTES 16384
+#define DPARI_STRIDE_TURN 32 /* runs of one of two pieces before the other's: measured */
+#define DPARI_STRIDE_ZEROS 256
+
+/* x87 rounds when it stores, not when it adds. */
+#if defined(__i386__) && !defined(__SSE2_MATH__)
+#define DPARI_STRIDE_ADDS 0
+#else
+#define DPARI_STRIDE_ADDS 1
+#endif
+
+#if defined(__GNUC__)
+#define dpari_stride_copy(to, from, bytes) __builtin_memcpy(to, from, (size_t)(bytes))
+typedef uint64_t dpari_stride_16 __attribute__((vector_size(16)));
+#else
+#define dpari_stride_copy(to, from, bytes) dpari_kern_copy(to, from, (int64_t)(bytes), 0)
+typedef struct dpari_stride_16 {
+    uint64_t a, b;
+} dpari_stride_16;
+#endif
+
+/* Rows of n runs each. */
+typedef struct dpari_stride_rows {
+    unsigned char *to;
+    const unsigned char *from;
+    int64_t n, rows, to_step, from_step, to_row, from_row;
+    int64_t run;
+} dpari_stride_rows;
+
+/* The loop over k's rows of one type, at t and f. */
+#define DPARI_STRIDE_LOOP(name, type, ...)                                                         \
+    static void name(const dpari_stride_rows *k)                                                   \
+    {                                                                                              \
+        const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;                    \
+        const int64_t last = k->run - (int64_t)sizeof(type);                                       \
+        unsigned char *to = k->to;                                                                 \
+        const unsigned char *from = k->from;                                                       \
+        int64_t row, i;                                                                            \
+        for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {                \
+            unsigned char *t = to;                                                                 \
+            const unsigned char *f = from;                                                         \
+            for (i = n; i > 0; i--, t += to_step, f += from_step) {                                \
+                __VA_ARGS__                                                                        \
+            }                                                                                      \
+        }                                                                                          \
+        (void)last;                                                                                \
+    }
+
+#define DPARI_STRIDE_ONE(type)                                                                     \
+    type x;                                                                                        \
+    dpari_stride_copy(&x, f, sizeof x);                                                            \
+    dpari_stride_copy(t, &x, sizeof x);
+#define DPARI_STRIDE_TWO(type)                                                                     \
+    type x, y;                                                                                     \
+    dpari_stride_copy(&x, f, sizeof x);                                                            \
+    dpari_stride_copy(&y, f + last, sizeof y);                                                     \
+    dpari_stride_copy(t, &x, sizeof x);                                                            \
+    dpari_stride_copy(t + last, &y, sizeof y);
+
+DPARI_STRIDE_LOOP(dpari_stride_loop_1, uint8_t, DPARI_STRIDE_ONE(uint8_t))
+DPARI_STRIDE_LOOP(dpari_stride_loop_2, uint16_t, DPARI_STRIDE_ONE(uint16_t))
+DPARI_STRIDE_LOOP(dpari_stride_loop_4, uint32_t, DPARI_STRIDE_ONE(uint32_t))
+DPARI_STRIDE_LOOP(dpari_stride_loop_8, uint64_t, DPARI_STRIDE_ONE(uint64_t))
+DPARI_STRIDE_LOOP(dpari_stride_loop_16, dpari_stride_16, DPARI_STRIDE_ONE(dpari_stride_16))
+DPARI_STRIDE_LOOP(dpari_stride_two_2, uint16_t, DPARI_STRIDE_TWO(uint16_t))
+DPARI_STRIDE_LOOP(dpari_stride_two_4, uint32_t, DPARI_STRIDE_TWO(uint32_t))
+DPARI_STRIDE_LOOP(dpari_stride_two_8, uint64_t, DPARI_STRIDE_TWO(uint64_t))
+DPARI_STRIDE_LOOP(dpari_stride_two_16, dpari_stride_16, DPARI_STRIDE_TWO(dpari_stride_16))
+DPARI_STRIDE_LOOP(dpari_stride_four_16, dpari_stride_16, dpari_stride_16 z, w;
+                  dpari_stride_copy(&z, f + 16, 16); dpari_stride_copy(&w, f + last - 16, 16);
+                  DPARI_STRIDE_TWO(dpari_stride_16) dpari_stride_copy(t + 16, &z, 16);
+                  dpari_stride_copy(t + last - 16, &w, 16);)
+DPARI_STRIDE_LOOP(dpari_stride_loop_long, uint8_t, dpari_stride_copy(t, f, k->run);)
+
+/* t + f, one NaN for all, as dpari_kern_reduce has it. */
+#define DPARI_STRIDE_SUM(type, word, quiet)                                                        \
+    type x, y;                                                                                     \
+    word q = quiet;                                                                                \
+    dpari_stride_copy(&x, t, sizeof x);                                                            \
+    dpari_stride_copy(&y, f, sizeof y);                                                            \
+    x += y;                                                                                        \
+    if (x != x) {                                                                                  \
+        dpari_stride_copy(&x, &q, sizeof x);                                                       \
+    }                                                                                              \
+    dpari_stride_copy(t, &x, sizeof x);
+
+#if DPARI_STRIDE_ADDS
+DPARI_STRIDE_LOOP(dpari_stride_sum_f32, float, DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u))
+DPARI_STRIDE_LOOP(dpari_stride_sum_f64, double,
+                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48))
+#endif
+
+static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
+{
+    switch (loop) {
+    case DPARI_STRIDE_1: dpari_stride_loop_1(k); break;
+    case DPARI_STRIDE_2: dpari_stride_loop_2(k); break;
+    case DPARI_STRIDE_4: dpari_stride_loop_4(k); break;
+    case DPARI_STRIDE_8: dpari_stride_loop_8(k); break;
+    case DPARI_STRIDE_16: dpari_stride_loop_16(k); break;
+    case DPARI_STRIDE_TWO_2: dpari_stride_two_2(k); break;
+    case DPARI_STRIDE_TWO_4: dpari_stride_two_4(k); break;
+    case DPARI_STRIDE_TWO_8: dpari_stride_two_8(k); break;
+    case DPARI_STRIDE_TWO_16: dpari_stride_two_16(k); break;
+    case DPARI_STRIDE_FOUR_16: dpari_stride_four_16(k); break;
+#if DPARI_STRIDE_ADDS
+    case DPARI_STRIDE_SUM_F32: dpari_stride_sum_f32(k); break;
+    case DPARI_STRIDE_SUM_F64: dpari_stride_sum_f64(k); break;
+#endif
+    default: dpari_stride_loop_long(k); break;
+    }
+}
+
+static int32_t dpari_stride_loop_of(int64_t run)
+{
+    if (run > 64) {
+        return DPARI_STRIDE_LONG;
+    }
+    if (run > 32) {
+        return DPARI_STRIDE_FOUR_16;
+    }
+    switch (run) {
+    case 1: return DPARI_STRIDE_1;
+    case 2: return DPARI_STRIDE_2;
+    case 3: return DPARI_STRIDE_TWO_2;
+    case 4: return DPARI_STRIDE_4;
+    case 8: return DPARI_STRIDE_8;
+    case 16: return DPARI_STRIDE_16;
+    default: break;
+    }
+    return run < 8 ? DPARI_STRIDE_TWO_4 : run < 16 ? DPARI_STRIDE_TWO_8 : DPARI_STRIDE_TWO_16;
+}
+
+/* ---- through a buffer ---- */
+
+static void dpari_stride_negate(void *values, int64_t count, int32_t type)
+{
+    const int32_t width = dpar_type_bytes(type);
+    const int real = type == DPAR_F64 || type == DPAR_F32 || type == DPAR_F16 || type == DPAR_BF16;
+    unsigned char *at = (unsigned char *)values;
+    int64_t i;
+    for (i = 0; i < count; i++, at += width) {
+        uint64_t x8;
+        uint32_t x4;
+        uint16_t x2;
+        switch (width) {
+        case 8:
+            dpari_stride_copy(&x8, at, 8);
+            x8 = real ? x8 ^ (UINT64_C(1) << 63) : 0 - x8;
+            dpari_stride_copy(at, &x8, 8);
+            break;
+        case 4:
+            dpari_stride_copy(&x4, at, 4);
+            x4 = real ? x4 ^ ((uint32_t)1 << 31) : 0 - x4;
+            dpari_stride_copy(at, &x4, 4);
+            break;
+        case 2: /* floats alone */
+            dpari_stride_copy(&x2, at, 2);
+            x2 = (uint16_t)(x2 ^ 0x8000u);
+            dpari_stride_copy(at, &x2, 2);
+            break;
+        default: *at = (unsigned char)(0 - *at); break;
+        }
+    }
+}
+
+/* To or from a dense buffer, whose rows follow each other. */
+static void dpari_stride_gather(void *dense, const dpari_stride_rows *k, int32_t size)
+{
+    dpari_stride_rows g = *k;
+    g.to = (unsigned char *)dense;
+    g.to_step = g.run = size;
+    g.to_row = k->n * size;
+    dpari_stride_move(&g, dpari_stride_loop_of(size));
+}
+
+static void dpari_stride_scatter(const dpari_stride_rows *k, const void *dense, int32_t size)
+{
+    dpari_stride_rows g = *k;
+    g.from = (const unsigned char *)dense;
+    g.from_step = g.run = size;
+    g.from_row = k->n * size;
+    dpari_stride_move(&g, dpari_stride_loop_of(size));
+}
+
+/* At most DPARI_STRIDE_ROOM elements. */
+static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k)
+{
+    uint64_t room[2][DPARI_STRIDE_ROOM];
+    const int32_t from_size = dpar_type_bytes(s->from_type), to_size = dpar_type_bytes(s->to_type);
+    const int64_t count = k->n * k->rows;
+    const void *in[2];
+    void *out = room[1], *value = room[0];
+    dpari_stride_rows target = *k;
+    dpari_stride_gather(value, k, from_size);
+    if (s->through != s->from_type) {
+        dpari_kern_convert(room[1], s->through, room[0], s->from_type, count);
+        value = room[1];
+        out = room[0];
+    }
+    if (s->through != s->to_type) {
+        void *before = value;
+        dpari_kern_convert(out, s->to_type, value, s->through, count);
+        value = out;
+        out = before;
+    }
+    if (s->negate) {
+        dpari_stride_negate(value, count, s->to_type);
+    }
+    if (s->op != DPAR_COPY) {
+        target.from = k->to;
+        target.from_step = k->to_step;
+        target.from_row = k->to_row;
+        dpari_stride_gather(out, &target, to_size);
+        in[0] = out;
+        in[1] = value;
+        dpari_kern_reduce(&value, 1, in, 2, count, s->to_type, s->op, 0);
+    }
+    dpari_stride_scatter(k, value, to_size);
+}
+
+static void dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
+{
+    unsigned char *to = k->to;
+    const unsigned char *from = k->from;
+    int64_t row;
+    for (row = 0; row < k->rows; row++, to += k->to_row, from += k->from_row) {
+        const void *in[2];
+        void *out = to;
+        in[0] = to;
+        in[1] = from;
+        dpari_kern_reduce(&out, 1, in, 2, k->n, s->to_type, s->op, 0);
+    }
+}
+
+/* ---- the walk ---- */
+
+/* Zeroes over what was read, which is still near. */
+static void dpari_stride_wipe(const dpari_stride_rows *k, int64_t run)
+{
+    static const unsigned char zero[DPARI_STRIDE_ZEROS] = {0};
+    dpari_stride_rows z = *k;
+    const unsigned char *from = k->from;
+    int64_t at;
+    z.from = zero;
+    z.from_step = z.from_row = 0;
+    z.to_step = k->from_step;
+    z.to_row = k->from_row;
+    for (at = 0; at < run; at += z.run) {
+        z.run = run - at < DPARI_STRIDE_ZEROS ? run - at : DPARI_STRIDE_ZEROS;
+        z.to = (unsigned char *)(uintptr_t)(from + at);
+        dpari_stride_move(&z, dpari_stride_loop_of(z.run));
+    }
+}
+
+/* `rows` rows of n. */
+static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const unsigned char *from,
+                              int64_t rows, int64_t n)
+{
+    dpari_stride_rows k;
+    k.to = to;
+    k.from = from;
+    k.rows = rows;
+    k.n = n;
+    k.to_step = s->to[0];
+    k.from_step = s->from[0];
+    k.to_row = s->to[1];
+    k.from_row = s->from[1];
+    k.run = s->run;
+    switch (s->loop) {
+    case DPARI_STRIDE_DENSE: dpari_stride_dense(s, &k); break;
+    case DPARI_STRIDE_BUFFER: dpari_stride_small(s, &k); break;
+    default: dpari_stride_move(&k, s->loop); break;
+    }
+    if (s->clear) {
+        dpari_stride_wipe(&k,
+                          s->loop < DPARI_STRIDE_SUM_F32 ? s->run : dpar_type_bytes(s->from_type));
+    }
+}
+
+/* `rows` rows of each piece, `turn` elements of each at a time. */
+static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
+                               const unsigned char *const *from, int32_t pieces, int64_t row,
+                               int64_t rows, int64_t turn)
+{
+    const int64_t n = s[0]->count[0];
+    int64_t at;
+    int32_t p;
+    for (at = 0; at < n; at += turn) {
+        for (p = 0; p < pieces; p++) {
+            dpari_stride_some(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0],
+                              from[p] + row * s[p]->from[1] + at * s[p]->from[0], rows,
+                              n - at < turn ? n - at : turn);
+        }
+    }
+}
+
+/* All of one piece, or of two of one shape, `part` rows of each in turn. */
+static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
+                              const unsigned char **from, int32_t pieces, int64_t part,
+                              int64_t turn)
+{
+    int64_t index[DPARI_STRIDE_DIMS] = {0};
+    const int64_t rows = s[0]->count[1];
+    for (;;) {
+        int64_t row;
+        int32_t p, d;
+        for (row = 0; row < rows; row += part) {
+            dpari_stride_turns(s, to, from, pieces, row, rows - row < part ? rows - row : part,
+                               turn);
+        }
+        for (d = 2; d < s[0]->dims && ++index[d] == s[0]->count[d]; d++) {
+            for (p = 0; p < pieces; p++) {
+                to[p] -= (index[d] - 1) * s[p]->to[d];
+                from[p] -= (index[d] - 1) * s[p]->from[d];
+            }
+            index[d] = 0;
+        }
+        if (d >= s[0]->dims) {
+            return;
+        }
+        for (p = 0; p < pieces; p++) {
+            to[p] += s[p]->to[d];
+            from[p] += s[p]->from[d];
+        }
+    }
+}
+
+DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from)
+{
+    unsigned char *t = (unsigned char *)to + s->to_start;
+    const unsigned char *f = (const unsigned char *)from + s->from_start;
+    if (s->loop != DPARI_STRIDE_NONE) {
+        dpari_stride_walk(&s, &t, &f, 1, s->part, s->turn);
+    }
+}
+
+static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
+{
+    int32_t d;
+    for (d = 0; d < DPARI_STRIDE_DIMS && a->count[d] == b->count[d]; d++) {
+    }
+    return d == DPARI_STRIDE_DIMS && a->dims == b->dims && a->loop != DPARI_STRIDE_NONE &&
+           b->loop != DPARI_STRIDE_NONE;
+}
+
+DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
+                                       const dpari_stride *b, void *to_b, const void *from_b)
+{
+    const dpari_stride *s[2];
+    unsigned char *to[2];
+    const unsigned char *from[2];
+    int64_t part = a->part < b->part ? a->part : b->part;
+    int64_t turn = a->turn < b->turn ? a->turn : b->turn;
+    if (a->run > 64 || !dpari_stride_alike(a, b)) {
+        dpari_stride_run(a, to_a, from_a);
+        dpari_stride_run(b, to_b, from_b);
+        return;
+    }
+    s[0] = a;
+    s[1] = b;
+    to[0] = (unsigned char *)to_a + a->to_start;
+    to[1] = (unsigned char *)to_b + b->to_start;
+    from[0] = (const unsigned char *)from_a + a->from_start;
+    from[1] = (const unsigned char *)from_b + b->from_start;
+    turn = turn < DPARI_STRIDE_TURN ? turn : DPARI_STRIDE_TURN;
+    while (part > 1 && part * turn > DPARI_STRIDE_TURN) {
+        part /= 2;
+    }
+    dpari_stride_walk(s, to, from, 2, part, turn);
+}
+
+/* ---- preparing ---- */
+
+static int64_t dpari_stride_size(int64_t step)
+{
+    return step < 0 ? -step : step;
+}
+
+/* Dims of more than one element, in bytes, forwards where both sides go backwards, the one with
+ * the smallest steps first. */
+static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
+{
+    const int64_t to_size = dpar_type_bytes(p->to_type), from_size = dpar_type_bytes(p->from_type);
+    int32_t d, i;
+    for (d = p->dims - 1; d >= 0; d--) {
+        const int64_t n = p->extent[d];
+        int64_t to = p->to[d] * to_size, from = p->from[d] * from_size;
+        if (n == 1) {
+            continue;
+        }
+        if (to < 0 && from <= 0) {
+            s->to_start += (n - 1) * to;
+            s->from_start += (n - 1) * from;
+            to = -to;
+            from = -from;
+        }
+        for (i = s->dims;
+             i > 0 && dpari_stride_size(s->to[i - 1]) + dpari_stride_size(s->from[i - 1]) >
+                          dpari_stride_size(to) + dpari_stride_size(from);
+             i--) {
+            s->count[i] = s->count[i - 1];
+            s->to[i] = s->to[i - 1];
+            s->from[i] = s->from[i - 1];
+        }
+        s->count[i] = n;
+        s->to[i] = to;
+        s->from[i] = from;
+        s->dims++;
+    }
+}
+
+/* Takes dim d out. */
+static void dpari_stride_drop(dpari_stride *s, int32_t d)
+{
+    for (s->dims--; d < s->dims; d++) {
+        s->count[d] = s->count[d + 1];
+        s->to[d] = s->to[d + 1];
+        s->from[d] = s->from[d + 1];
+    }
+}
+
+/* Dims that go on where the one below ends are one. */
+static void dpari_stride_merge(dpari_stride *s)
+{
+    int32_t d = 0;
+    while (d + 1 < s->dims) {
+        if (s->to[d + 1] == s->count[d] * s->to[d] && s->from[d + 1] == s->count[d] * s->from[d]) {
+            const int64_t n = s->count[d] * s->count[d + 1];
+            dpari_stride_drop(s, d + 1);
+            s->count[d] = n;
+        } else {
+            d++;
+        }
+    }
+}
+
+static void dpari_stride_swap(int64_t *v)
+{
+    const int64_t first = v[0];
+    v[0] = v[1];
+    v[1] = first;
+}
+
+/* A loop of two or three elements is none: better the next dim's. */
+static void dpari_stride_lengthen(dpari_stride *s)
+{
+    if (s->dims > 1 && s->count[0] < 8 && s->count[1] > s->count[0]) {
+        dpari_stride_swap(s->count);
+        dpari_stride_swap(s->to);
+        dpari_stride_swap(s->from);
+    }
+}
+
+/* The loop of what is not just copied. `together`: the innermost dim lies in one piece. */
+static int32_t dpari_stride_choose(const dpari_stride *s, int together)
+{
+    const int plain =
+        s->op != DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type && !s->negate;
+    if (plain && together && s->count[0] >= 16) {
+        return DPARI_STRIDE_DENSE;
+    }
+    if (plain && DPARI_STRIDE_ADDS && s->op == DPAR_SUM) {
+        if (s->to_type == DPAR_F64) {
+            return DPARI_STRIDE_SUM_F64;
+        }
+        if (s->to_type == DPAR_F32) {
+            return DPARI_STRIDE_SUM_F32;
+        }
+    }
+    return DPARI_STRIDE_BUFFER;
+}
+
+static void dpari_stride_plan(dpari_stride *s)
+{
+    const int32_t size = dpar_type_bytes(s->from_type);
+    const int together =
+        s->dims > 0 && s->to[0] == dpar_type_bytes(s->to_type) && s->from[0] == size;
+    int64_t room = INT64_MAX;
+    s->run = together ? s->count[0] * size : size;
+    if (s->op == DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type &&
+        !s->negate) {
+        if (together) {
+            dpari_stride_drop(s, 0);
+        }
+        s->loop = dpari_stride_loop_of(s->run);
+    } else {
+        s->loop = dpari_stride_choose(s, together);
+    }
+    if (s->loop != DPARI_STRIDE_DENSE && s->run <= 64) {
+        dpari_stride_lengthen(s);
+    }
+    for (int32_t d = s->dims; d < DPARI_STRIDE_DIMS; d++) {
+        s->count[d] = 1;
+        s->to[d] = s->from[d] = 0;
+    }
+    if (s->loop == DPARI_STRIDE_BUFFER) {
+        room = DPARI_STRIDE_ROOM;
+    } else if (s->clear) {
+        room = DPARI_STRIDE_NEAR;
+        if (s->loop == DPARI_STRIDE_DENSE) {
+            room = DPARI_STRIDE_NEAR_BYTES / size;
+        } else if (s->run > DPARI_STRIDE_NEAR_BYTES / DPARI_STRIDE_NEAR) {
+            room = 1 + DPARI_STRIDE_NEAR_BYTES / s->run;
+        }
+    }
+    s->turn = room < s->count[0] ? room : s->count[0];
+    s->part = room / s->turn;
+}
+
+DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
+{
+    const int32_t width = dpar_type_bytes(p->through);
+    int32_t d;
+    s->loop = DPARI_STRIDE_NONE;
+    s->dims = 0;
+    s->run = s->part = s->turn = s->to_start = s->from_start = 0;
+    s->to_type = p->to_type;
+    s->from_type = p->from_type;
+    s->through = width < dpar_type_bytes(p->to_type) && width < dpar_type_bytes(p->from_type)
+                     ? p->through
+                     : p->from_type;
+    s->op = p->op;
+    s->negate = p->negate;
+    s->clear = p->clear;
+    s->elements = 1;
+    for (d = 0; d < p->dims; d++) {
+        s->elements *= p->extent[d];
+    }
+    if (s->elements > 0) {
+        dpari_stride_sort(s, p);
+        dpari_stride_merge(s);
+        dpari_stride_plan(s);
     }
 }
 
