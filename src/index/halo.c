@@ -239,6 +239,47 @@ DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box
     return 0;
 }
 
+DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
+{
+    dpar_box own, held;
+    int32_t d, side, star = h->shape == DPAR_STENCIL_STAR;
+    if (!dpar_halo_owned(h, rank, &own) || !dpar_halo_box(h, rank, &held)) {
+        return 0;
+    }
+    for (d = 0; d < own.dims; d++) {
+        for (side = 0; side < 2; side++) {
+            int32_t k;
+            int64_t lo = side ? own.hi[d] : held.lo[d], hi = side ? held.hi[d] : own.lo[d];
+            if (hi <= lo || n < 0 || n-- > 0) {
+                continue;
+            }
+            box->dims = own.dims;
+            for (k = 0; k < own.dims; k++) {
+                int whole = k > d && !star;
+                box->lo[k] = k == d ? lo : whole ? held.lo[k] : own.lo[k];
+                box->hi[k] = k == d ? hi : whole ? held.hi[k] : own.hi[k];
+            }
+            return 1;
+        }
+    }
+    return 0;
+}
+
+DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank)
+{
+    dpar_box slab;
+    int64_t sum = 0;
+    int32_t n;
+    for (n = 0; dpar_halo_slab(h, rank, n, &slab); n++) {
+        int64_t more = dpar_box_volume(&slab);
+        if (more < 0 || sum > INT64_MAX - more) {
+            return -1;
+        }
+        sum += more;
+    }
+    return sum;
+}
+
 /* ---- one dim of the walk ----------------------------------------------------------------------
  */
 

@@ -57,6 +57,14 @@ DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the owned points outside the core: compute these when
  * it has ended. At most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
 DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
+/* The n-th of the disjoint boxes that make up the local box outside the owned points: the compact
+ * form, a halo beside an untouched block. Below and above dim 0 whole, then those of dim 1 between
+ * them, and so on; of a star without edges and corners, where nothing arrives. At most 2 a dim,
+ * none of them empty; a transfer lies in one of them (or in the row on a fold). 1 and *box, or 0
+ * past the last and for an n below 0. */
+DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
+/* Points of all slabs of a rank: 0 when it has none, -1 past 2^63 - 1. */
+DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank);
 
 /* ---- transfers ---- */
 

@@ -319,6 +319,58 @@ static void check_core(const dpar_halo *h)
     }
 }
 
+/* Slabs: each halo point (of a star: with one dim outside) in exactly one, no owned point in any,
+ * and each transfer that arrives outside of the owned points in one. */
+static void check_slabs(const dpar_halo *h, int transfers)
+{
+    int rank, k;
+    for (rank = 0; rank < RANKS; rank++) {
+        dpar_box slab;
+        int64_t x[6], points = 0;
+        int n, count = 0;
+        CHECK(!dpar_halo_slab(h, rank, -1, &slab));
+        while (dpar_halo_slab(h, rank, count, &slab)) {
+            CHECK(has[rank] && dpar_box_volume(&slab) > 0);
+            CHECK(dpar_box_contains(&held[rank], &slab));
+            points += dpar_box_volume(&slab);
+            count++;
+        }
+        CHECK(count <= 2 * h->grid.dims);
+        CHECK_INT(dpar_halo_compact(h, rank), points);
+        if (!has[rank]) {
+            continue;
+        }
+        memcpy(x, held[rank].lo, sizeof x);
+        do {
+            int outside = 0, in = 0, d;
+            for (d = 0; d < h->grid.dims; d++) {
+                outside += x[d] < mine[rank].lo[d] || x[d] >= mine[rank].hi[d];
+            }
+            for (n = 0; n < count && dpar_halo_slab(h, rank, n, &slab); n++) {
+                int all = 1;
+                for (d = 0; d < h->grid.dims; d++) {
+                    all = all && x[d] >= slab.lo[d] && x[d] < slab.hi[d];
+                }
+                in += all;
+            }
+            CHECK_INT(in, outside == 1 || (outside > 1 && h->shape == DPAR_STENCIL_BOX));
+        } while (next_point(&held[rank], x));
+    }
+    for (k = 0; k < transfers; k++) {
+        dpar_box box, slab;
+        int d, n, in = 0;
+        box.dims = h->grid.dims;
+        for (d = 0; d < h->grid.dims; d++) {
+            box.lo[d] = held[got[k].to].lo[d] + got[k].t.mine[d];
+            box.hi[d] = box.lo[d] + got[k].t.extent[d];
+        }
+        for (n = 0; dpar_halo_slab(h, got[k].to, n, &slab); n++) {
+            in += dpar_box_contains(&slab, &box);
+        }
+        CHECK_INT(in, !dpar_box_contains(&mine[got[k].to], &box));
+    }
+}
+
 static void check_halo(const dpar_halo *h)
 {
     int n;
@@ -333,6 +385,7 @@ static void check_halo(const dpar_halo *h)
     deliver(got, n);
     check_values(h);
     check_core(h);
+    check_slabs(h, n);
     check_pairs(list_all(h, DPAR_SENDS, DPAR_HALO_FORWARD, sent), n);
     check_adjoint(h);
 }
