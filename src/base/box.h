@@ -28,7 +28,13 @@ DPAR_API int dpar_box_contains(const dpar_box *outer, const dpar_box *inner);
  * from here. Of a send, element j of dim d goes from mine[d] + j to theirs[d] + j; of a receive it
  * comes from theirs[d] + j to mine[d] + j. Where bit d of `flip` is set (folds) the receiver's end
  * counts backwards: extent[d] - 1 - j in place of j. A packed message holds the box in the sender's
- * order, the last dim fastest. */
+ * order, the last dim fastest.
+ *
+ * Two dims may change places on the way (edges of a cubed sphere): `extent` is the sender's, and
+ * what lies at j of the sender arrives at j with j[swap[0]] and j[swap[1]] exchanged, the extents
+ * likewise; `flip` then reverses dims of the receiver. Vectors turn where the grid does: a pair (u
+ * along the last dim, v along the one before) arrives after `turn` quarter turns, 1: (-v, u), 2:
+ * (-u, -v), 3: (v, -u). Over folds and poles it is 2, so that each component changes its sign. */
 typedef struct dpar_transfer {
     int32_t peer;                  /* the other rank */
     int32_t dims;                  /* 0..DPAR_MAX_DIMS */
@@ -38,6 +44,8 @@ typedef struct dpar_transfer {
     int64_t mine[DPAR_MAX_DIMS];   /* where it begins in this rank's local array */
     int64_t theirs[DPAR_MAX_DIMS]; /* and in the peer's */
     int64_t global[DPAR_MAX_DIMS]; /* and in the whole array, on this rank's side */
+    int32_t swap[2];               /* these dims change places; the same twice: none do */
+    int32_t turn;                  /* quarter turns of a vector, 0..3 */
 } dpar_transfer;
 
 /* How what arrives meets what is there. */

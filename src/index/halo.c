@@ -9,6 +9,12 @@
 
 static const int64_t dpari_halo_limit = INT64_C(1) << 60;
 
+static int dpari_halo_in_one_piece(const dpar_placement *p)
+{
+    return p->kind != DPAR_SHARD || p->rule == DPAR_CHUNK || p->rule == DPAR_EVEN ||
+           p->rule == DPAR_FLOOR || p->rule == DPAR_RAGGED;
+}
+
 static dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why *why)
 {
     int32_t i;
@@ -32,8 +38,7 @@ static dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why 
     }
     for (i = 0; i < h->grid.mesh.axes; i++) {
         const dpar_placement *p = &h->grid.axis[i];
-        if (p->kind == DPAR_SHARD && p->dim == d && p->rule != DPAR_CHUNK && p->rule != DPAR_EVEN &&
-            p->rule != DPAR_FLOOR && p->rule != DPAR_RAGGED) {
+        if (p->dim == d && !dpari_halo_in_one_piece(p)) {
             return dpari_say(
                 DPAR_E_ARG, why,
                 "axis # cuts dim # by rule #: a halo needs blocks in one piece (CHUNK, "
@@ -66,6 +71,132 @@ static dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
     return DPAR_OK;
 }
 
+static dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t pole, dpar_why *why)
+{
+    int64_t rows = dpar_halo_points(h, h->fold) - ((h->pole_rows & pole) != 0);
+    int64_t width = pole == DPAR_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
+    if ((h->poles & pole) != 0 && width > rows) {
+        return dpari_say(DPAR_E_RANGE, why, "a halo of # over a pole, behind it there are # rows",
+                         width, rows, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_why *why)
+{
+    dpar_status st;
+    if (h->poles > 3 || (h->pole_rows & ~h->poles) != 0) {
+        return dpari_say(DPAR_E_ARG, why, "poles # and pole_rows #: each a subset of 3, of poles",
+                         h->poles, h->pole_rows, 0, 0);
+    }
+    if (h->folds && (h->poles & DPAR_POLE_HIGH) != 0) {
+        return dpari_say(DPAR_E_ARG, why, "the end of dim # has a fold and a pole", h->fold, 0, 0,
+                         0);
+    }
+    if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold ||
+        (h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "dim # ends at poles, dim # goes round them: a later one, periodic, the "
+                         "first is not",
+                         h->fold, h->mirror, 0, 0);
+    }
+    if (h->grid.extent[h->mirror] % 2 != 0) {
+        return dpari_say(DPAR_E_ARG, why, "# columns around a pole: an even number is needed",
+                         h->grid.extent[h->mirror], 0, 0, 0);
+    }
+    st = dpari_halo_check_pole(h, DPAR_POLE_LOW, why);
+    return st == DPAR_OK ? dpari_halo_check_pole(h, DPAR_POLE_HIGH, why) : st;
+}
+
+static dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
+{
+    int32_t y = h->grid.dims - 2, d;
+    if (y < 1 || h->grid.extent[0] != 6 || h->grid.extent[y] != h->grid.extent[y + 1]) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a cubed sphere of # dims: at least 3, 6 faces first, the last two equal",
+                         h->grid.dims, 0, 0, 0);
+    }
+    if (h->folds || h->poles != 0) {
+        return dpari_say(DPAR_E_ARG, why, "a cubed sphere has no folds and no poles", 0, 0, 0, 0);
+    }
+    for (d = 0; d < h->grid.dims; d += d == 0 ? y : 1) {
+        int64_t most = d == 0 ? 0 : h->grid.extent[d];
+        if ((h->periodic >> d & 1u) != 0 || h->points[d] != DPAR_AT_CELLS ||
+            h->window[d].kernel != 0 || h->low[d] > most || h->high[d] > most) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "dim # of a cubed sphere: cells, not periodic, no window, halos to #",
+                             d, most, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Blocks are the mesh's ranks 0, 1, ...; what an owner's other blocks are is told by begin. */
+static dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_why *why)
+{
+    const dpar_mesh *m = &h->grid.mesh;
+    int64_t last = m->offset;
+    int32_t i;
+    for (i = 0; i < m->axes; i++) {
+        last += (int64_t)(m->axis[i].size - 1) * m->axis[i].stride;
+    }
+    if (m->offset != 0 || last != m->size - 1) {
+        return dpari_say(DPAR_E_ARG, why, "owners of a mesh from # to #: it must count from 0 on",
+                         m->offset, last, 0, 0);
+    }
+    for (i = 0; i < m->size; i++) {
+        if (h->owner[i] < -1) {
+            return dpari_say(DPAR_E_ARG, why, "block # belongs to #: a rank, or -1", i, h->owner[i],
+                             0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+static int dpari_halo_windows(const dpar_halo *h)
+{
+    int32_t d, any = 0;
+    for (d = 0; d < h->grid.dims; d++) {
+        any |= h->window[d].kernel != 0;
+    }
+    return any;
+}
+
+static dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
+{
+    const dpar_layout *o = h->outputs, *g = &h->grid;
+    int32_t i;
+    if (o->dims != g->dims || !dpar_mesh_same(&o->mesh, &g->mesh)) {
+        return dpari_say(DPAR_E_ARG, why, "outputs of # dims, inputs of #, or another mesh",
+                         o->dims, g->dims, 0, 0);
+    }
+    for (i = 0; i < g->mesh.axes; i++) {
+        const dpar_placement *a = &o->axis[i], *b = &g->axis[i];
+        if (a->kind != b->kind || (a->kind == DPAR_SHARD && a->dim != b->dim) ||
+            o->order[i] != g->order[i] || !dpari_halo_in_one_piece(a)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "axis # cuts outputs otherwise than inputs, or not into single pieces",
+                             i, 0, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_why *why)
+{
+    int64_t n = h->grid.extent[d], m = 0;
+    if (h->window[d].kernel == 0 || n == 0) {
+        return DPAR_OK;
+    }
+    if (h->points[d] != DPAR_AT_CELLS) {
+        return dpari_say(DPAR_E_ARG, why, "dim # has a window: its points are cells", d, 0, 0, 0);
+    }
+    if (h->outputs == NULL) {
+        return dpar_window_outputs(&h->window[d], n, &m, why);
+    }
+    return dpar_window_check(&h->window[d], n, h->outputs->extent[d], why);
+}
+
 DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 {
     int32_t d;
@@ -80,7 +211,25 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
     for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
         st = dpari_halo_check_dim(h, d, why);
     }
-    return st == DPAR_OK && h->folds ? dpari_halo_check_fold(h, why) : st;
+    if (st == DPAR_OK && h->folds) {
+        st = dpari_halo_check_fold(h, why);
+    }
+    if (st == DPAR_OK && (h->poles != 0 || h->pole_rows != 0)) {
+        st = dpari_halo_check_poles(h, why);
+    }
+    if (st == DPAR_OK && h->cube) {
+        st = dpari_halo_check_cube(h, why);
+    }
+    if (st == DPAR_OK && h->owner != NULL) {
+        st = dpari_halo_check_owner(h, why);
+    }
+    if (st == DPAR_OK && h->outputs != NULL) {
+        st = dpari_halo_check_outputs(h, why);
+    }
+    for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
+        st = dpari_halo_check_window(h, d, why);
+    }
+    return st;
 }
 
 /* ---- points and their owners ------------------------------------------------------------------
@@ -126,17 +275,78 @@ static void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *
     dpari_halo_of_cells(h, d, at);
 }
 
-static int dpari_halo_own(const dpar_halo *h, int32_t rank, int32_t *coord, int64_t (*own)[2])
+/* Outputs [y[0], y[1]) of a dim that the rank at coord[] has; *all there are. */
+static int dpari_halo_computes(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *all,
+                               int64_t *y)
+{
+    int64_t n = h->grid.extent[d], at[2];
+    if (h->outputs != NULL) {
+        *all = h->outputs->extent[d];
+        return dpar_layout_span(h->outputs, coord, d, &y[0], &y[1]);
+    }
+    if (!dpar_layout_span(&h->grid, coord, d, &at[0], &at[1])) {
+        return 0;
+    }
+    (void)dpar_window_outputs(&h->window[d], n, all, NULL);
+    dpar_window_owned(&h->window[d], n, *all, at[0], at[1], &y[0], &y[1]);
+    return y[1] > y[0];
+}
+
+/* One dim of one rank: its own points, and what its array holds. Without own points of its own
+ * they are empty and lie at the beginning. 0 when it has neither. */
+static int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
+                            int64_t *box)
+{
+    int64_t y[2], need[2], all = 0;
+    int has = dpar_layout_span(&h->grid, coord, d, &own[0], &own[1]), reads = 0;
+    if (has) {
+        dpari_halo_of_cells(h, d, own);
+        box[0] = own[0];
+        box[1] = own[1];
+    }
+    if (h->window[d].kernel != 0 && h->grid.extent[d] > 0 &&
+        dpari_halo_computes(h, coord, d, &all, y)) {
+        reads = dpar_window_reads(&h->window[d], h->grid.extent[d], all, y[0], y[1], &need[0],
+                                  &need[1]);
+    }
+    if (reads) {
+        box[0] = has ? dpari_least(box[0], need[0]) : need[0];
+        box[1] = has ? dpari_most(box[1], need[1]) : need[1];
+    }
+    if (!has && !reads) {
+        return 0;
+    }
+    box[0] -= h->low[d];
+    box[1] += h->high[d];
+    if (!has) {
+        own[0] = own[1] = box[0];
+    }
+    return 1;
+}
+
+/* The block of a rank; -1: it has none. */
+static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
+{
+    int32_t i;
+    for (i = 0; h->owner != NULL && i < h->grid.mesh.size; i++) {
+        if (h->owner[i] == rank && rank >= 0) {
+            return i;
+        }
+    }
+    return h->owner == NULL ? rank : -1;
+}
+
+static int dpari_halo_own(const dpar_halo *h, int32_t rank, int32_t *coord, int64_t (*own)[2],
+                          int64_t (*box)[2])
 {
     int32_t d;
-    if (!dpar_mesh_coords(&h->grid.mesh, rank, coord)) {
+    if (!dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord)) {
         return 0;
     }
     for (d = 0; d < h->grid.dims; d++) {
-        if (!dpar_layout_span(&h->grid, coord, d, &own[d][0], &own[d][1])) {
+        if (!dpari_halo_range(h, coord, d, own[d], box[d])) {
             return 0;
         }
-        dpari_halo_of_cells(h, d, own[d]);
     }
     return 1;
 }
@@ -144,125 +354,184 @@ static int dpari_halo_own(const dpar_halo *h, int32_t rank, int32_t *coord, int6
 /* ---- boxes ------------------------------------------------------------------------------------
  */
 
-DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box)
+static void dpari_halo_to_box(const dpar_halo *h, int64_t (*from)[2], dpar_box *box)
 {
-    int32_t coord[DPAR_MAX_AXES], d;
-    int64_t own[DPAR_MAX_DIMS][2];
-    if (!dpari_halo_own(h, rank, coord, own)) {
-        return 0;
-    }
+    int32_t d;
     box->dims = h->grid.dims;
     for (d = 0; d < box->dims; d++) {
-        box->lo[d] = own[d][0];
-        box->hi[d] = own[d][1];
+        box->lo[d] = from[d][0];
+        box->hi[d] = from[d][1];
     }
+}
+
+static int dpari_halo_nothing(const dpar_halo *h, int64_t (*box)[2])
+{
+    int32_t d, empty = 0;
+    for (d = 0; d < h->grid.dims; d++) {
+        empty |= box[d][1] <= box[d][0];
+    }
+    return empty;
+}
+
+DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box)
+{
+    int32_t coord[DPAR_MAX_AXES];
+    int64_t own[DPAR_MAX_DIMS][2], all[DPAR_MAX_DIMS][2];
+    if (!dpari_halo_own(h, rank, coord, own, all) || dpari_halo_nothing(h, own)) {
+        return 0;
+    }
+    dpari_halo_to_box(h, own, box);
     return 1;
 }
 
 DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box)
 {
-    int32_t d;
-    if (!dpar_halo_owned(h, rank, box)) {
+    int32_t coord[DPAR_MAX_AXES];
+    int64_t own[DPAR_MAX_DIMS][2], all[DPAR_MAX_DIMS][2];
+    if (!dpari_halo_own(h, rank, coord, own, all)) {
         return 0;
     }
-    for (d = 0; d < box->dims; d++) {
-        box->lo[d] -= h->low[d];
-        box->hi[d] += h->high[d];
-    }
+    dpari_halo_to_box(h, all, box);
     return 1;
 }
 
-/* The owned points [own[0], own[1]) of a dim without the sides where an exchange brings something.
- */
+/* Does nothing ever arrive from beyond the low (0) or high (1) end of a dim? */
+static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
+{
+    if ((h->periodic >> d & 1u) != 0 || (h->cube && d >= h->grid.dims - 2)) {
+        return 0;
+    }
+    return d != h->fold || (h->poles >> side & 1u) == 0 ? !(h->folds && d == h->fold && side) : 0;
+}
+
+/* The points [own[0], own[1]) of a dim without the sides where an exchange brings something. */
 static void dpari_halo_shrink(const dpar_halo *h, int32_t d, const int64_t *own, int64_t *core)
 {
     int64_t end = dpar_halo_points(h, d);
-    int wraps = (int)(h->periodic >> d & 1u), folds = h->folds && h->fold == d;
-    core[0] = own[0] + (wraps || own[0] > 0 ? h->low[d] : 0);
-    core[1] = own[1] - (wraps || folds || own[1] < end ? h->high[d] : 0);
-    if (folds && h->on_row && own[1] == end) { /* the row that is there twice arrives too */
-        core[1] = dpari_least(core[1], end - 1 - h->high[d]);
+    core[0] = own[0] + (own[0] > 0 || !dpari_halo_open(h, d, 0) ? h->low[d] : 0);
+    core[1] = own[1] - (own[1] < end || !dpari_halo_open(h, d, 1) ? h->high[d] : 0);
+    if (h->folds && h->fold == d && h->on_row && own[1] == end) {
+        core[1] = dpari_least(core[1], end - 1 - h->high[d]); /* the row held twice arrives too */
     }
     core[0] = dpari_least(core[0], own[1]);
     core[1] = dpari_most(core[1], core[0]);
 }
 
-DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box)
+/* What a rank computes in a dim, and the core of it. */
+static int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *out,
+                           int64_t *core)
 {
-    int32_t coord[DPAR_MAX_AXES], d;
-    int64_t own[DPAR_MAX_DIMS][2], core[DPAR_MAX_DIMS][2];
-    if (!dpari_halo_own(h, rank, coord, own)) {
+    int64_t own[2], box[2], all = 0, n = h->grid.extent[d], lo, hi;
+    if (!dpari_halo_range(h, coord, d, own, box)) {
         return 0;
     }
-    for (d = 0; d < h->grid.dims; d++) {
-        dpari_halo_shrink(h, d, own[d], core[d]);
-        if (core[d][0] == core[d][1]) {
-            return 0;
-        }
+    if (h->window[d].kernel == 0) {
+        out[0] = own[0];
+        out[1] = own[1];
+        dpari_halo_shrink(h, d, own, core);
+        return 1;
     }
-    box->dims = h->grid.dims;
-    for (d = 0; d < box->dims; d++) {
-        box->lo[d] = core[d][0];
-        box->hi[d] = core[d][1];
+    if (!dpari_halo_computes(h, coord, d, &all, out)) {
+        return 0;
+    }
+    core[0] = out[0];
+    core[1] = out[1];
+    lo = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
+    hi = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
+    if (own[1] > own[0]) {
+        dpar_window_whole(&h->window[d], n, all, lo, hi, &core[0], &core[1]);
+    } else {
+        core[1] = core[0];
     }
     return 1;
 }
 
-/* Slabs below and above the core, dim by dim: earlier dims cut to the core, later ones whole. */
-DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
+/* All dims of it. */
+static int dpari_halo_works(const dpar_halo *h, int32_t rank, int64_t (*out)[2], int64_t (*core)[2])
 {
-    int32_t coord[DPAR_MAX_AXES], d, k, side;
-    int64_t rest[DPAR_MAX_DIMS][2], core[2];
-    if (!dpari_halo_own(h, rank, coord, rest)) {
+    int32_t coord[DPAR_MAX_AXES], d;
+    if (!dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord)) {
         return 0;
     }
     for (d = 0; d < h->grid.dims; d++) {
-        dpari_halo_shrink(h, d, rest[d], core);
+        if (!dpari_halo_work(h, coord, d, out[d], core[d])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box)
+{
+    int64_t out[DPAR_MAX_DIMS][2], core[DPAR_MAX_DIMS][2];
+    if (!dpari_halo_works(h, rank, out, core) || dpari_halo_nothing(h, out)) {
+        return 0;
+    }
+    dpari_halo_to_box(h, out, box);
+    return 1;
+}
+
+DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box)
+{
+    int64_t out[DPAR_MAX_DIMS][2], core[DPAR_MAX_DIMS][2];
+    if (!dpari_halo_works(h, rank, out, core) || dpari_halo_nothing(h, core)) {
+        return 0;
+    }
+    dpari_halo_to_box(h, core, box);
+    return 1;
+}
+
+/* The n-th slab of `all` without `inner`, which lies in it: those below and above, dim by dim;
+ * earlier dims are cut to the inner part, later ones whole, of a star cut too. */
+static int dpari_halo_around(const dpar_halo *h, int64_t (*all)[2], int64_t (*inner)[2], int star,
+                             int32_t n, dpar_box *box)
+{
+    int32_t d, k, side;
+    for (d = 0; d < h->grid.dims; d++) {
         for (side = 0; side < 2; side++) {
-            int64_t lo = side ? core[1] : rest[d][0], hi = side ? rest[d][1] : core[0];
+            int64_t lo = side ? inner[d][1] : all[d][0], hi = side ? all[d][1] : inner[d][0];
             if (hi <= lo || n < 0 || n-- > 0) {
                 continue;
             }
-            box->dims = h->grid.dims;
-            for (k = 0; k < box->dims; k++) {
-                box->lo[k] = k == d ? lo : rest[k][0];
-                box->hi[k] = k == d ? hi : rest[k][1];
+            dpari_halo_to_box(h, star ? inner : all, box);
+            for (k = 0; k < d; k++) {
+                box->lo[k] = inner[k][0];
+                box->hi[k] = inner[k][1];
             }
+            box->lo[d] = lo;
+            box->hi[d] = hi;
             return 1;
         }
-        rest[d][0] = core[0];
-        rest[d][1] = core[1];
-        if (core[0] == core[1]) {
+        if (inner[d][0] == inner[d][1]) {
             return 0;
         }
     }
     return 0;
 }
 
-DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
+DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
 {
-    dpar_box own, held;
-    int32_t d, side, star = h->shape == DPAR_STENCIL_STAR;
-    if (!dpar_halo_owned(h, rank, &own) || !dpar_halo_box(h, rank, &held)) {
+    int64_t out[DPAR_MAX_DIMS][2], core[DPAR_MAX_DIMS][2];
+    if (!dpari_halo_works(h, rank, out, core) || dpari_halo_nothing(h, out)) {
         return 0;
     }
-    for (d = 0; d < own.dims; d++) {
-        for (side = 0; side < 2; side++) {
-            int32_t k;
-            int64_t lo = side ? own.hi[d] : held.lo[d], hi = side ? held.hi[d] : own.lo[d];
-            if (hi <= lo || n < 0 || n-- > 0) {
-                continue;
-            }
-            box->dims = own.dims;
-            for (k = 0; k < own.dims; k++) {
-                int whole = k > d && !star;
-                box->lo[k] = k == d ? lo : whole ? held.lo[k] : own.lo[k];
-                box->hi[k] = k == d ? hi : whole ? held.hi[k] : own.hi[k];
-            }
-            return 1;
-        }
+    return dpari_halo_around(h, out, core, 0, n, box);
+}
+
+/* Does nothing arrive outside of two dims? */
+static int dpari_halo_star(const dpar_halo *h)
+{
+    return h->shape == DPAR_STENCIL_STAR && !dpari_halo_windows(h);
+}
+
+DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
+{
+    int32_t coord[DPAR_MAX_AXES];
+    int64_t own[DPAR_MAX_DIMS][2], all[DPAR_MAX_DIMS][2];
+    if (!dpari_halo_own(h, rank, coord, own, all)) {
+        return 0;
     }
-    return 0;
+    return dpari_halo_around(h, all, own, dpari_halo_star(h), n, box);
 }
 
 DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank)
@@ -280,26 +549,152 @@ DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank)
     return sum;
 }
 
-/* ---- one dim of the walk ----------------------------------------------------------------------
+/* ---- where points come from -------------------------------------------------------------------
  */
 
-/* A receiver's points are passed twice: first what arrives as it is, then what comes over the fold.
- * In a dim they fall into segments, each with one owner, the same on both sides of the receiver's
- * own bounds, and without a wrap inside. */
+/* A receiver's points are passed several times, each time over those that come in one way: in each
+ * dim from a range of points, by one map into one dim of the sender. */
+enum {
+    DPARI_PLAIN,
+    DPARI_SEAM,   /* the row on a fold, its first half */
+    DPARI_TWICE,  /* its second half: images of the first */
+    DPARI_FOLDED, /* beyond the fold */
+    DPARI_SOUTH,  /* beyond the low pole */
+    DPARI_NORTH,
+    DPARI_EDGES, /* and 4 edges of 6 faces */
+    DPARI_PASSES = DPARI_EDGES + 24
+};
 
-enum { DPARI_PLAIN, DPARI_FOLDED };
+typedef struct dpari_halo_map {
+    int64_t lo, hi; /* the points x that it is about; */
+    int64_t c;      /* x is c + x there, */
+    int32_t back;   /* or c - x, */
+    int32_t from;   /* of this dim */
+    int32_t half;   /* 1, 2: columns of this half of the row on a fold alone */
+} dpari_halo_map;
 
-/* The row that the walk is at: beyond the fold, on it, or neither. */
-static int dpari_halo_beyond(const dpar_halo_walk *w)
+static const int64_t dpari_halo_far = INT64_C(1) << 62;
+
+static int dpari_halo_has_seam(const dpar_halo *h)
 {
-    const dpar_halo *h = w->h;
-    return w->x[h->fold] >= dpar_halo_points(h, h->fold);
+    return h->folds && h->on_row;
 }
 
-static int dpari_halo_on_seam(const dpar_halo_walk *w)
+/* Is there anything to do in a pass? */
+static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
 {
-    const dpar_halo *h = w->h;
-    return h->folds && h->on_row && w->x[h->fold] == dpar_halo_points(h, h->fold) - 1;
+    switch (pass) {
+    case DPARI_PLAIN: return 1;
+    case DPARI_SEAM:
+    case DPARI_TWICE: return dpari_halo_has_seam(h);
+    case DPARI_FOLDED: return h->folds != 0;
+    case DPARI_SOUTH: return (h->poles & DPAR_POLE_LOW) != 0;
+    case DPARI_NORTH: return (h->poles & DPAR_POLE_HIGH) != 0;
+    default: return h->cube;
+    }
+}
+
+/* Faces come in pairs: from even ones east leads one face on, straight, north two, with a turn;
+ * from odd ones north and east. West and south lead back. */
+DPAR_API int32_t dpar_halo_edge(int32_t face, int32_t edge, int32_t *turn)
+{
+    int32_t along_y = edge >= DPAR_EDGE_SOUTH, step;
+    if (face < 0 || face > 5 || edge < DPAR_EDGE_WEST || edge > DPAR_EDGE_NORTH) {
+        return -1;
+    }
+    step = (edge == DPAR_EDGE_EAST) == (face % 2 == 0) ? 1 : 2;
+    if (edge == DPAR_EDGE_WEST || edge == DPAR_EDGE_SOUTH) {
+        step = (edge == DPAR_EDGE_SOUTH) == (face % 2 == 0) ? -1 : -2;
+    } else if (edge == DPAR_EDGE_NORTH) {
+        step = face % 2 == 0 ? 2 : 1;
+    }
+    *turn = step == 1 || step == -1 ? 0 : along_y ? 1 : 3;
+    return (face + step + 6) % 6;
+}
+
+/* Beyond an edge of a face. */
+static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
+{
+    int32_t face = (pass - DPARI_EDGES) / 4, edge = (pass - DPARI_EDGES) % 4, turn = 0;
+    int32_t to = dpar_halo_edge(face, edge, &turn), dims = h->grid.dims;
+    int32_t across = edge >= DPAR_EDGE_SOUTH ? dims - 2 : dims - 1;
+    int64_t n = h->grid.extent[dims - 1];
+    int up = edge == DPAR_EDGE_EAST || edge == DPAR_EDGE_NORTH;
+    if (d == 0) {
+        m->lo = face;
+        m->hi = face + 1;
+        m->c = to - face;
+        return;
+    }
+    if (d < dims - 2) {
+        return;
+    }
+    m->from = turn ? 2 * dims - 3 - d : d;
+    if (d == across) {
+        m->lo = up ? n : -n;
+        m->hi = up ? 2 * n : 0;
+        m->c = up ? -n : n;
+    } else if (turn) {
+        m->back = 1;
+        m->c = n - 1;
+    }
+}
+
+static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map *m)
+{
+    int64_t rows = dpar_halo_points(h, h->fold), on = h->on_row;
+    if (pass == DPARI_SEAM || pass == DPARI_TWICE) {
+        m->lo = rows - 1;
+        return;
+    }
+    m->back = 1;
+    if (pass == DPARI_SOUTH) {
+        on = (h->pole_rows & DPAR_POLE_LOW) != 0;
+        m->lo = on - rows;
+        m->hi = 0;
+        m->c = on - 1;
+        return;
+    }
+    if (pass == DPARI_NORTH) {
+        on = (h->pole_rows & DPAR_POLE_HIGH) != 0;
+    }
+    m->lo = rows;
+    m->hi = 2 * rows - on;
+    m->c = 2 * (rows - 1) + 1 - on;
+}
+
+static void dpari_halo_map_columns(const dpar_halo *h, int32_t pass, dpari_halo_map *m)
+{
+    int64_t columns = dpar_halo_points(h, h->mirror);
+    if (pass == DPARI_SOUTH || pass == DPARI_NORTH) {
+        m->c = columns / 2;
+        return;
+    }
+    m->half = pass == DPARI_SEAM ? 1 : pass == DPARI_TWICE ? 2 : 0;
+    if (pass != DPARI_SEAM) {
+        m->back = 1;
+        m->c = columns - 1 + h->shift;
+    }
+}
+
+static void dpari_halo_map_of(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
+{
+    int wraps = (int)(h->periodic >> d & 1u);
+    m->lo = wraps ? -dpari_halo_far : 0;
+    m->hi = wraps ? dpari_halo_far : dpar_halo_points(h, d);
+    m->c = 0;
+    m->back = 0;
+    m->from = d;
+    m->half = 0;
+    if (pass == DPARI_PLAIN) {
+        m->hi -= dpari_halo_has_seam(h) && d == h->fold;
+    } else if (pass >= DPARI_EDGES) {
+        dpari_halo_map_edge(h, pass, d, m);
+    } else if (d == h->fold) {
+        dpari_halo_map_rows(h, pass, m);
+    } else if (d == h->mirror) {
+        dpari_halo_map_columns(h, pass, m);
+    }
 }
 
 /* The columns [at[0], at[1]) of the row on the fold that are images: of each pair the later one. */
@@ -310,95 +705,58 @@ static void dpari_halo_second_half(const dpar_halo *h, int64_t *at)
     at[1] = h->shift > 0 ? columns : columns + h->shift;
 }
 
-/* Point i of a ring, and how many follow it before the end. */
+/* Point i of a ring. */
 static int64_t dpari_halo_ring(int64_t i, int64_t points)
 {
     return i - dpari_floor_div(i, points) * points;
 }
 
-/* n points go against the order from `first` down, all in what `first`'s owner has. */
-static int64_t dpari_halo_backwards(dpar_halo_walk *w, int32_t d, int64_t first, int64_t n,
-                                    int32_t *coord)
+/* Column x: is it in the map's half? *n: of how many from here on that is true. */
+static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64_t x, int64_t *n)
 {
-    int64_t at[2];
-    dpari_halo_owner(w->h, d, first, coord, at);
-    n = dpari_least(n, first - at[0] + 1);
-    w->g[d] = first - n + 1;
-    w->source[d] = at[0];
-    w->reversed |= (uint32_t)1 << d;
-    return n;
+    int64_t columns = dpar_halo_points(h, h->mirror), i = dpari_halo_ring(x, columns), half[2];
+    int second;
+    dpari_halo_second_half(h, half);
+    second = i >= half[0] && i < half[1];
+    *n = dpari_least(*n, (second ? half[1] : i < half[0] ? half[0] : columns) - i);
+    return second == (m->half == 2);
 }
 
-static int64_t dpari_halo_forwards(dpar_halo_walk *w, int32_t d, int64_t first, int64_t n,
-                                   int32_t *coord)
-{
-    int64_t at[2];
-    dpari_halo_owner(w->h, d, first, coord, at);
-    w->g[d] = first;
-    w->source[d] = at[0];
-    return dpari_least(n, at[1] - first);
-}
+/* ---- one dim of the walk ----------------------------------------------------------------------
+ */
 
-/* A column of a row beyond the fold or on it. 0: not in this pass. */
-static int dpari_halo_column(dpar_halo_walk *w, int64_t n, int32_t *coord)
-{
-    const dpar_halo *h = w->h;
-    int32_t d = h->mirror;
-    int64_t columns = dpar_halo_points(h, d), i = dpari_halo_ring(w->x[d], columns), half[2], to;
-    int image = 1;
-    n = dpari_least(n, columns - i);
-    if (!dpari_halo_beyond(w)) {
-        dpari_halo_second_half(h, half);
-        image = i >= half[0] && i < half[1];
-        n = image ? dpari_least(n, half[1] - i) : i < half[0] ? dpari_least(n, half[0] - i) : n;
-    }
-    w->n[d] = n;
-    if (image != (w->pass == DPARI_FOLDED)) {
-        return 0;
-    }
-    if (!image) {
-        w->n[d] = dpari_halo_forwards(w, d, i, n, coord);
-        return 1;
-    }
-    to = dpari_halo_ring(columns - 1 + h->shift - i, columns);
-    w->n[d] = dpari_halo_backwards(w, d, to, n, coord);
-    return 1;
-}
-
-/* The segment at x[d]: sets n, g, source, bits and the source's coordinates. 0: nothing arrives. */
+/* The segment at x[d]: points with one owner, on the same side of the receiver's bounds. Sets n, g,
+ * source, bits and the source's coordinates. 0: nothing arrives in n points. */
 static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
 {
     const dpar_halo *h = w->h;
-    int64_t x = w->x[d], points = dpar_halo_points(h, d), lo = w->at[d][0], hi = w->at[d][1], n;
+    int64_t x = w->x[d], lo = w->at[d][0], hi = w->at[d][1], n, to, at[2];
     int inside = x >= lo && x < hi;
-    n = (x < lo ? lo : inside ? hi : hi + h->high[d]) - x;
+    dpari_halo_map m;
+    n = (x < lo ? lo : inside ? hi : w->fill[d][1]) - x;
     w->inside &= ~((uint32_t)1 << d);
     w->inside |= (uint32_t)inside << d;
     w->reversed &= ~((uint32_t)1 << d);
-    if (h->folds && d == h->fold && x >= points) {
-        w->n[d] = n;
-        if (w->pass == DPARI_FOLDED) {
-            w->n[d] = dpari_halo_backwards(w, d, 2 * (points - 1) + 1 - h->on_row - x, n, coord);
-        }
-        return w->pass == DPARI_FOLDED;
-    }
-    if (h->folds && d == h->fold && x + n >= points) {
-        n = x == points - 1 ? 1 : points - 1 - x; /* the last row stands alone */
-    }
-    if (h->folds && d == h->mirror && (dpari_halo_beyond(w) || dpari_halo_on_seam(w))) {
-        return dpari_halo_column(w, n, coord);
-    }
-    w->n[d] = n;
-    if (h->folds && d == h->fold && w->pass == DPARI_FOLDED && !dpari_halo_on_seam(w)) {
-        return 0; /* rows that have no image over the fold */
-    }
-    if (h->periodic >> d & 1u) {
-        x = dpari_halo_ring(x, points);
-    } else if (x < 0 || x >= points) {
-        w->n[d] = x < 0 ? dpari_least(n, -x) : n;
+    dpari_halo_map_of(h, w->pass, d, &m);
+    if (x < m.lo || x >= m.hi) {
+        w->n[d] = x < m.lo ? dpari_least(n, m.lo - x) : n;
         return 0;
     }
-    w->n[d] = dpari_halo_forwards(w, d, x, n, coord);
+    n = dpari_least(n, m.hi - x);
+    if (m.half != 0 && !dpari_halo_in_half(h, &m, x, &n)) {
+        w->n[d] = n;
+        return 0;
+    }
+    to = m.back ? m.c - x : m.c + x;
+    if (h->periodic >> m.from & 1u) {
+        to = dpari_halo_ring(to, dpar_halo_points(h, m.from));
+    }
+    dpari_halo_owner(h, m.from, to, coord, at);
+    n = dpari_least(n, m.back ? to - at[0] + 1 : at[1] - to);
+    w->g[m.from] = m.back ? to - n + 1 : to;
+    w->source[m.from] = at[0];
+    w->reversed |= (uint32_t)m.back << d;
+    w->n[d] = n;
     return 1;
 }
 
@@ -409,25 +767,26 @@ static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
 static int dpari_halo_only_inside(const dpar_halo_walk *w, int32_t d)
 {
     uint32_t earlier = ((uint32_t)1 << d) - 1;
-    return w->h->shape == DPAR_STENCIL_STAR && (~w->inside & earlier) != 0;
+    return w->star && (~w->inside & earlier) != 0;
 }
 
 /* Where a dim's segments begin. */
 static void dpari_halo_enter(dpar_halo_walk *w, int32_t d)
 {
-    w->x[d] = w->at[d][0] - (dpari_halo_only_inside(w, d) ? 0 : w->h->low[d]);
+    w->x[d] = dpari_halo_only_inside(w, d) ? w->at[d][0] : w->fill[d][0];
 }
 
 /* From a segment that another rank has to where the sender's own points come next; wide halos pass
- * many. Folded grids go segment by segment. */
+ * many. */
 static int64_t dpari_halo_skip(const dpar_halo_walk *w, int32_t d)
 {
-    int64_t ahead = w->own[d][0] - w->g[d];
-    if (w->h->folds) {
-        return w->n[d];
-    }
+    dpari_halo_map m;
+    int64_t ahead, s;
+    dpari_halo_map_of(w->h, w->pass, d, &m);
+    s = m.from;
+    ahead = m.back ? w->g[s] + w->n[d] - w->own[s][1] : w->own[s][0] - w->g[s];
     if (ahead < 0) {
-        ahead += w->h->periodic >> d & 1u ? dpar_halo_points(w->h, d) : 2 * dpari_halo_limit;
+        ahead += w->h->periodic >> s & 1u ? dpar_halo_points(w->h, m.from) : dpari_halo_far;
     }
     return ahead;
 }
@@ -435,16 +794,19 @@ static int64_t dpari_halo_skip(const dpar_halo_walk *w, int32_t d)
 /* From x[d] on, the next segment that counts: any, or for a sender one whose source it is. */
 static int dpari_halo_seek(dpar_halo_walk *w, int32_t d)
 {
-    int64_t end = w->at[d][1] + (dpari_halo_only_inside(w, d) ? 0 : w->h->high[d]);
+    int64_t end = dpari_halo_only_inside(w, d) ? w->at[d][1] : w->fill[d][1];
     int32_t other[DPAR_MAX_AXES];
     while (w->x[d] < end) {
+        dpari_halo_map m;
         if (!dpari_halo_segment(w, d, w->sends ? other : w->peer)) {
             w->x[d] += w->n[d];
-        } else if (!w->sends || w->source[d] == w->own[d][0]) {
-            return 1;
-        } else {
-            w->x[d] += dpari_halo_skip(w, d);
+            continue;
         }
+        dpari_halo_map_of(w->h, w->pass, d, &m);
+        if (!w->sends || w->source[m.from] == w->own[m.from][0]) {
+            return 1;
+        }
+        w->x[d] += dpari_halo_skip(w, d);
     }
     return 0;
 }
@@ -457,9 +819,9 @@ static int dpari_halo_travels(const dpar_halo_walk *w)
         outside += (int32_t)(~w->inside >> d & 1u);
     }
     if (outside == 0) {
-        return w->pass == DPARI_FOLDED;
+        return w->pass == DPARI_TWICE;
     }
-    return outside == 1 || w->h->shape == DPAR_STENCIL_BOX;
+    return outside == 1 || !w->star;
 }
 
 /* The next box of segments of this receiver; `fresh` begins with its first. */
@@ -493,28 +855,66 @@ static int dpari_halo_box_next(dpar_halo_walk *w, int fresh)
 /* ---- the receivers of a sender ----------------------------------------------------------------
  */
 
-/* Where the receivers begin that may take something in dim d: the first point of a block, on a line
- * that goes on beyond the ends where it wraps; from[d][1] is where they end. */
+/* Sets what the receiver that has own points at[d] and an array `box` there may get. */
+static void dpari_halo_receiver(dpar_halo_walk *w, int32_t d, const int64_t *box)
+{
+    const dpar_halo *h = w->h;
+    w->origin[d] = box[0];
+    w->fill[d][0] = box[0];
+    w->fill[d][1] = box[1];
+    if (w->mode >= DPAR_HALO_SYNC) { /* own cells' faces, whoever owns them */
+        w->fill[d][0] = w->at[d][0] - (h->points[d] == DPAR_AT_HIGH_FACES);
+        w->fill[d][1] = w->at[d][1] + (h->points[d] == DPAR_AT_LOW_FACES);
+        if ((h->periodic >> d & 1u) == 0) {
+            w->fill[d][0] = dpari_most(w->fill[d][0], 0);
+            w->fill[d][1] = dpari_least(w->fill[d][1], dpar_halo_points(h, d));
+        }
+    }
+}
+
+/* How many blocks a dim is cut into, and the coordinates of the n-th, in any order. */
+static int64_t dpari_halo_part(const dpar_halo *h, int32_t d, int64_t n, int32_t *coord)
+{
+    int64_t parts = 1;
+    int32_t i;
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        if (h->grid.axis[i].kind == DPAR_SHARD && h->grid.axis[i].dim == d) {
+            int32_t size = h->grid.mesh.axis[i].size;
+            coord[i] = (int32_t)(n / parts % size);
+            parts *= size;
+        }
+    }
+    return parts;
+}
+
+/* Begins with the receivers in dim d: those with windows are looked at one by one, others from the
+ * first point of a block on, on a line that goes on beyond the ends where it wraps. */
 static void dpari_halo_reach(dpar_halo_walk *w, int32_t d)
 {
     const dpar_halo *h = w->h;
-    int64_t points = dpar_halo_points(h, d), lo = w->own[d][0], hi = w->own[d][1], at[2];
+    int64_t points = dpar_halo_points(h, d), lo, hi, at[2];
     int32_t coord[DPAR_MAX_AXES];
-    if (w->pass == DPARI_FOLDED && d == h->fold) { /* rows whose halo comes back down to mine */
-        lo = 2 * (points - 1) + 1 - h->on_row - (hi - 1) - h->high[d];
-        lo = dpari_most(0, dpari_least(lo, points - 1));
-        hi = points;
-    } else {
-        if (w->pass == DPARI_FOLDED && d == h->mirror) {
-            int64_t first = points - 1 + h->shift - (hi - 1);
-            hi = first + (hi - lo);
-            lo = first;
-        }
-        lo -= h->high[d];
-        hi += h->low[d];
-        if ((h->periodic >> d & 1u) == 0) {
-            lo = dpari_most(lo, 0);
-            hi = dpari_least(hi, points);
+    dpari_halo_map m;
+    dpari_halo_map_of(h, w->pass, d, &m);
+    lo = w->own[m.from][0];
+    hi = w->own[m.from][1];
+    w->want[d][0] = lo = dpari_most(m.lo, m.back ? m.c - hi + 1 : lo - m.c);
+    w->want[d][1] = hi = dpari_least(m.hi, m.back ? m.c - w->own[m.from][0] + 1 : hi - m.c);
+    w->from[d][0] = w->from[d][1] = 0;
+    if (hi <= lo) {
+        return;
+    }
+    if (h->window[d].kernel != 0) {
+        w->from[d][1] = dpari_halo_part(h, d, 0, coord);
+        return;
+    }
+    lo -= h->high[d];
+    hi += h->low[d];
+    if ((h->periodic >> d & 1u) == 0) {
+        lo = dpari_most(lo, 0);
+        hi = dpari_least(hi, points);
+        if (hi <= lo) {
+            return;
         }
     }
     dpari_halo_owner(h, d, dpari_halo_ring(lo, points), coord, at);
@@ -523,59 +923,131 @@ static void dpari_halo_reach(dpar_halo_walk *w, int32_t d)
     w->from[d][1] = dpari_least(hi, lo + points); /* once round at most */
 }
 
-/* The receiver at from[d][0]. */
-static void dpari_halo_receiver(dpar_halo_walk *w, int32_t d)
+/* Do points `want`, on a line or any number of times round, meet those that may be filled? */
+static int dpari_halo_meets(const dpar_halo_walk *w, int32_t d)
 {
-    int64_t points = dpar_halo_points(w->h, d);
-    dpari_halo_owner(w->h, d, dpari_halo_ring(w->from[d][0], points), w->peer, w->at[d]);
+    int64_t lo = w->want[d][0], hi = w->want[d][1], points = dpar_halo_points(w->h, d);
+    if (w->h->periodic >> d & 1u) {
+        int64_t turns = dpari_floor_div(w->fill[d][0] - hi, points) + 1;
+        lo += turns * points;
+        hi += turns * points;
+    }
+    return lo < w->fill[d][1] && hi > w->fill[d][0];
+}
+
+/* The receiver at from[d][0] or, where that one takes nothing, the next. 0: there is none. */
+static int dpari_halo_find(dpar_halo_walk *w, int32_t d)
+{
+    const dpar_halo *h = w->h;
+    int64_t box[2];
+    for (; w->from[d][0] < w->from[d][1]; w->from[d][0]++) {
+        if (h->window[d].kernel == 0) {
+            int64_t points = dpar_halo_points(h, d);
+            dpari_halo_owner(h, d, dpari_halo_ring(w->from[d][0], points), w->peer, w->at[d]);
+            box[0] = w->at[d][0] - h->low[d];
+            box[1] = w->at[d][1] + h->high[d];
+            dpari_halo_receiver(w, d, box);
+            return 1;
+        }
+        (void)dpari_halo_part(h, d, w->from[d][0], w->peer);
+        if (dpari_halo_range(h, w->peer, d, w->at[d], box)) {
+            dpari_halo_receiver(w, d, box);
+            if (dpari_halo_meets(w, d)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static void dpari_halo_advance(dpar_halo_walk *w, int32_t d)
+{
+    w->from[d][0] += w->h->window[d].kernel != 0 ? 1 : w->at[d][1] - w->at[d][0];
 }
 
 /* The first of all receivers, or the next one. */
 static int dpari_halo_receivers(dpar_halo_walk *w, int fresh)
 {
-    int32_t d;
-    for (d = w->h->grid.dims - 1; d >= 0; d--) {
-        if (!fresh) {
-            w->from[d][0] += w->at[d][1] - w->at[d][0];
-            if (w->from[d][0] < w->from[d][1]) {
-                dpari_halo_receiver(w, d);
-                return 1;
-            }
-        }
-        dpari_halo_reach(w, d);
-        dpari_halo_receiver(w, d);
+    int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
+    if (dims == 0) {
+        return 0;
     }
-    return fresh;
+    if (fresh) {
+        dpari_halo_reach(w, 0);
+    } else {
+        dpari_halo_advance(w, d);
+    }
+    while (d >= 0) {
+        if (!dpari_halo_find(w, d)) {
+            if (--d >= 0) {
+                dpari_halo_advance(w, d);
+            }
+        } else if (d == dims - 1) {
+            return 1;
+        } else {
+            dpari_halo_reach(w, ++d);
+        }
+    }
+    return 0;
 }
 
 /* ---- all of it --------------------------------------------------------------------------------
  */
 
+static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_t direction,
+                                        int32_t mode, dpar_why *why)
+{
+    int32_t d, i, blocks = 0;
+    if ((direction != DPAR_RECEIVES && direction != DPAR_SENDS) || mode < DPAR_HALO_FORWARD ||
+        mode > DPAR_HALO_SYNC_ADJOINT) {
+        return dpari_say(DPAR_E_ARG, why, "direction #, mode #: 0 or 1, 0 to 3", direction, mode, 0,
+                         0);
+    }
+    for (i = 0; h->owner != NULL && i < h->grid.mesh.size; i++) {
+        blocks += h->owner[i] == rank;
+    }
+    if (blocks > 1 && rank >= 0) {
+        return dpari_say(DPAR_E_ARG, why, "rank # owns # blocks: one at most", rank, blocks, 0, 0);
+    }
+    for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
+        if ((h->points[d] == DPAR_AT_LOW_FACES && h->high[d] < 1) ||
+            (h->points[d] == DPAR_AT_HIGH_FACES && h->low[d] < 1)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "dim #: no room for the other face of a block, halos of # and #", d,
+                             h->low[d], h->high[d], 0);
+        }
+    }
+    return DPAR_OK;
+}
+
 DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why)
 {
     dpar_status st = dpar_halo_check(h, why);
+    int64_t box[DPAR_MAX_DIMS][2];
     int32_t i;
+    if (st == DPAR_OK) {
+        st = dpari_halo_may_begin(h, rank, direction, mode, why);
+    }
     if (st != DPAR_OK) {
         return st;
-    }
-    if ((direction != DPAR_RECEIVES && direction != DPAR_SENDS) ||
-        (mode != DPAR_HALO_FORWARD && mode != DPAR_HALO_ADJOINT)) {
-        return dpari_say(DPAR_E_ARG, why, "direction #, mode #: each is 0 or 1", direction, mode, 0,
-                         0);
     }
     dpari_zero(w, sizeof(*w));
     w->h = h;
     w->rank = rank;
-    w->adjoint = mode;
-    w->sends = (direction == DPAR_SENDS) != (mode == DPAR_HALO_ADJOINT);
-    if (!dpari_halo_own(h, rank, w->coord, w->own)) {
-        w->pass = DPARI_FOLDED + 1; /* has nothing */
+    w->mode = mode;
+    w->star = dpari_halo_star(h) && mode < DPAR_HALO_SYNC;
+    w->sends = (direction == DPAR_SENDS) != (mode % 2 == DPAR_HALO_ADJOINT);
+    if (!dpari_halo_own(h, rank, w->coord, w->own, box) ||
+        (w->sends && dpari_halo_nothing(h, w->own))) {
+        w->pass = DPARI_PASSES; /* has nothing */
         return DPAR_OK;
     }
     for (i = 0; i < h->grid.dims; i++) {
+        w->base[i] = box[i][0];
         w->at[i][0] = w->own[i][0];
         w->at[i][1] = w->own[i][1];
+        dpari_halo_receiver(w, i, box[i]);
     }
     for (i = 0; i < h->grid.mesh.axes; i++) { /* replicas exchange among themselves */
         w->peer[i] = w->coord[i];
@@ -583,36 +1055,71 @@ DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int3
     return DPAR_OK;
 }
 
-static void dpari_halo_fill(const dpar_halo_walk *w, dpar_transfer *t)
+/* The dims that change places in this pass, and the turn of vectors. */
+static void dpari_halo_turn(const dpar_halo_walk *w, dpar_transfer *t)
+{
+    int32_t adjoint = w->mode % 2, turn = w->pass >= DPARI_TWICE ? 2 : 0;
+    if (w->pass >= DPARI_EDGES) {
+        int32_t edge = w->pass - DPARI_EDGES;
+        (void)dpar_halo_edge(edge / 4, edge % 4, &turn);
+        if (turn != 0) {
+            t->swap[0] = t->dims - 2;
+            t->swap[1] = t->dims - 1;
+        }
+    }
+    t->turn = adjoint ? (4 - turn) % 4 : turn;
+}
+
+static void dpari_halo_fill(const dpar_halo_walk *w, int32_t peer, dpar_transfer *t)
 {
     const dpar_halo *h = w->h;
-    int32_t d;
+    int32_t adjoint = w->mode % 2, d;
     dpari_zero(t, sizeof(*t));
-    t->peer = dpar_mesh_rank(&h->grid.mesh, w->peer);
+    t->peer = peer;
     t->dims = h->grid.dims;
-    t->op = w->adjoint ? DPAR_SUM : DPAR_COPY;
-    t->flip = w->reversed;
+    t->op = adjoint ? DPAR_SUM : DPAR_COPY;
+    dpari_halo_turn(w, t);
     for (d = 0; d < t->dims; d++) {
-        int64_t there = w->x[d] - (w->at[d][0] - h->low[d]);
-        int64_t here = w->g[d] - (w->source[d] - h->low[d]);
-        t->extent[d] = w->n[d];
-        t->mine[d] = w->sends ? here : there;
-        t->theirs[d] = w->sends ? there : here;
-        t->global[d] = w->sends ? w->g[d] : w->x[d];
+        int64_t own[2], box[2], there = w->x[d] - w->origin[d], here;
+        int32_t s = t->swap[0] == t->swap[1] || d < t->dims - 2 ? d : 2 * t->dims - 3 - d;
+        if (w->sends) {
+            here = w->g[s] - w->base[s];
+        } else {
+            (void)dpari_halo_range(h, w->peer, s, own, box);
+            here = w->g[s] - box[0];
+        }
+        t->extent[adjoint ? d : s] = w->n[d];
+        t->flip |= (w->reversed >> d & 1u) << (adjoint ? s : d);
+        t->mine[w->sends ? s : d] = w->sends ? here : there;
+        t->theirs[w->sends ? d : s] = w->sends ? there : here;
+        t->global[w->sends ? s : d] = w->sends ? w->g[s] : w->x[d];
     }
+}
+
+/* The rank of the communicator at w's peer; -1: masked. */
+static int32_t dpari_halo_peer(const dpar_halo_walk *w)
+{
+    int32_t block = dpar_mesh_rank(&w->h->grid.mesh, w->peer);
+    return w->h->owner == NULL ? block : w->h->owner[block];
 }
 
 DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t)
 {
-    while (w->pass <= (w->h->folds ? DPARI_FOLDED : DPARI_PLAIN)) {
+    while (w->pass < DPARI_PASSES) {
         int fresh = w->state < 2;
-        if (w->sends && w->state == 0) {
-            (void)dpari_halo_receivers(w, 1);
+        if (!dpari_halo_has_pass(w->h, w->pass) ||
+            (w->sends && w->state == 0 && !dpari_halo_receivers(w, 1))) {
+            w->pass++;
+            continue;
         }
         w->state = 2;
         if (dpari_halo_box_next(w, fresh)) {
-            dpari_halo_fill(w, t);
-            return 1;
+            int32_t peer = dpari_halo_peer(w);
+            if (peer >= 0) {
+                dpari_halo_fill(w, peer, t);
+                return 1;
+            }
+            continue;
         }
         w->state = 1; /* another receiver, or the next pass */
         if (!w->sends || !dpari_halo_receivers(w, 0)) {
@@ -621,121 +1128,4 @@ DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t)
         }
     }
     return 0;
-}
-
-/* ---- windows ----------------------------------------------------------------------------------
- */
-
-static int64_t dpari_window_stride(const dpar_window *v)
-{
-    return v->stride > 0 ? v->stride : 1;
-}
-
-/* From the first tap to the last. */
-static int64_t dpari_window_reach(const dpar_window *v)
-{
-    return (v->dilation > 0 ? v->dilation : 1) * (v->kernel - 1);
-}
-
-DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
-                                         dpar_why *why)
-{
-    const int64_t limit = INT64_C(1) << 30;
-    int64_t room, s = dpari_window_stride(v), m;
-    if (v->kernel < 1 || v->stride < 0 || v->dilation < 0 || v->pad_low < 0 || v->pad_high < 0) {
-        return dpari_say(DPAR_E_ARG, why, "kernel # of at least 1, stride #, dilation #, pad #",
-                         v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
-    }
-    if (v->kernel > limit || v->stride > limit || v->dilation > limit || v->pad_low > limit ||
-        v->pad_high > limit || inputs < 0 || inputs > dpari_halo_limit) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "# inputs (0 to 2^60), kernel #, stride #, dilation # (to 2^30)", inputs,
-                         v->kernel, v->stride, v->dilation);
-    }
-    room = inputs + v->pad_low + v->pad_high - dpari_window_reach(v) - 1;
-    if (room < 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a kernel that reaches over # of # inputs and # of padding",
-                         dpari_window_reach(v) + 1, inputs, v->pad_low + v->pad_high, 0);
-    }
-    m = room / s + 1;
-    if (v->ceil_mode && room % s != 0 && m * s < inputs + v->pad_low) {
-        m++; /* torch: a window that would begin in the right padding is left out */
-    }
-    *outputs = m;
-    return DPAR_OK;
-}
-
-DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                int64_t hi, int64_t *y0, int64_t *y1)
-{
-    int64_t s = dpari_window_stride(v), first, last;
-    lo = dpari_most(0, dpari_least(lo, inputs));
-    first = dpari_least(outputs, dpari_ceil_div(lo, s));
-    last = hi >= inputs ? outputs : dpari_least(outputs, dpari_ceil_div(hi, s));
-    *y0 = first;
-    *y1 = hi > lo ? dpari_most(first, last) : first;
-}
-
-DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
-                               int64_t *hi)
-{
-    int64_t s = dpari_window_stride(v);
-    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_halo_limit / s) {
-        return 0;
-    }
-    *lo = s * y0 - v->pad_low;
-    *hi = s * (y1 - 1) + dpari_window_reach(v) - v->pad_low + 1;
-    return 1;
-}
-
-DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                    int64_t *lo, int64_t *hi)
-{
-    int64_t s = dpari_window_stride(v), first, last;
-    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_halo_limit) {
-        return 0;
-    }
-    first = -dpari_floor_div(-(y0 + v->pad_low - dpari_window_reach(v)), s);
-    last = dpari_floor_div(y1 - 1 + v->pad_low, s) + 1;
-    first = dpari_most(0, first);
-    last = dpari_least(inputs, last);
-    if (last <= first) {
-        return 0;
-    }
-    *lo = first;
-    *hi = last;
-    return 1;
-}
-
-DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodic, int64_t own_lo,
-                               int64_t own_hi, int64_t y0, int64_t y1, int64_t *low, int64_t *high)
-{
-    int64_t lo, hi;
-    *low = 0;
-    *high = 0;
-    if (!dpar_window_needs(v, y0, y1, &lo, &hi)) {
-        return;
-    }
-    if (!periodic) {
-        lo = dpari_most(0, dpari_least(lo, inputs));
-        hi = dpari_most(lo, dpari_least(hi, inputs));
-    }
-    *low = own_lo - lo;
-    *high = hi - own_hi;
-}
-
-DPAR_API int64_t dpar_window_start(const dpar_window *v, int64_t inputs, int64_t i)
-{
-    int64_t d = v->dilation > 0 ? v->dilation : 1, group, members, first;
-    if (i < 0 || i >= inputs || v->kernel < 1) {
-        return -1;
-    }
-    group = i % d;
-    members = (inputs - group - 1) / d + 1;
-    if (members < v->kernel) {
-        return -1;
-    }
-    first = dpari_most(0, dpari_least(i / d - v->kernel / 2, members - v->kernel));
-    return first * d + group;
 }

@@ -6,6 +6,7 @@
 
 #include "cart.h"
 #include "layout.h"
+#include "window.h"
 
 /* Which points a dim of a staggered field has, when the grid has N cells there. */
 enum {
@@ -20,7 +21,7 @@ enum {
  * A rank's local array has its own points and around them low[d] + high[d] more in dim d, in C
  * order: dpar_halo_box says which. Ranks without cells have no array. In a periodic dim there are
  * as many faces as cells, numbered with them. Points that two ranks hold (faces between blocks):
- * the owner's value is the one; a width of 1 and an exchange make the copies equal. */
+ * the owner's value is the one; a width of 1 and DPAR_HALO_SYNC make the copies equal. */
 typedef struct dpar_halo {
     dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
     int32_t shape;    /* DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_BOX */
@@ -37,9 +38,35 @@ typedef struct dpar_halo {
      * change sign. */
     int32_t folds; /* 1: there is one */
     int32_t fold, mirror, on_row, shift;
+    /* Poles of a latitude-longitude grid at the ends of dim `fold`, round which the later, periodic
+     * dim `mirror` goes: N columns, N even. Beyond the high pole lies (2 (n - 1) + 1 - on_row - j,
+     * i + N/2 mod N), beyond the low one (on_row - 1 - j, the same); on_row is the pole's bit in
+     * pole_rows: the end row lies on the pole itself, its points are left to their owners. (A low
+     * pole may stand opposite a fold.) Vectors change sign as over a fold. */
+    uint32_t poles;     /* DPAR_POLE_LOW, DPAR_POLE_HIGH or both */
+    uint32_t pole_rows; /* of which the end row lies on the pole; of the others half a cell away */
+    /* The six faces of a cubed sphere: dim 0 are the faces, the last two dims y and x, both of N
+     * cells; dims between them are levels. dpar_halo_edge says how they meet. */
+    int32_t cube; /* 1: it is one */
+    /* Whose block is it: owner[number of the block in the mesh] is a rank of the communicator, each
+     * at most once, or -1: masked, nobody's, its points do not exist and halos there stay as they
+     * are. Then `rank` means that of the communicator, also in transfers, and functions take
+     * O(blocks) to find its block. NULL: block n is rank n's. The caller's, as long as this. */
+    const int32_t *owner;
+    /* Operators that read windows: where window[d].kernel is not 0 a rank's local array has in dim
+     * d all from the first to the last of its own points and those that its outputs read (padding
+     * too, which stays as it is), and low and high beyond. The shape is then a box. A rank that has
+     * no points of its own may have outputs, and so an array: it receives alone. */
+    dpar_window window[DPAR_MAX_DIMS];
+    /* The layout of the outputs: same mesh, its axes cut the same dims in the same order, by any
+     * rule that leaves blocks in one piece. NULL: outputs go with their inputs
+     * (dpar_window_owned). Dims without window: as the inputs. The caller's, as long as this. */
+    const dpar_layout *outputs;
 } dpar_halo;
 
-/* E_ARG or E_RANGE with a sentence. Not collective. O(axes). */
+enum { DPAR_POLE_LOW = 1, DPAR_POLE_HIGH = 2 };
+
+/* E_ARG or E_RANGE with a sentence. Not collective. O(axes), with owners O(blocks). */
 DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why);
 
 /* ---- boxes; h was checked. O(axes x dims) ---- */
@@ -49,13 +76,16 @@ DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim);
 /* The points that a rank owns. 0, and nothing written, when it owns none. */
 DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The points of its local array: owned ones and the halo, so that lo may be negative and hi pass
- * the end. The local index of point i is i - lo. 0 when it has none. */
+ * the end. The local index of point i is i - lo. 0 when it has none. With windows a rank may have
+ * it that owns nothing. */
 DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The owned points whose stencil reads nothing that an exchange brings: compute these while it
- * runs. Physical boundaries do not shrink it. 0 when there are none. */
+/* What a rank computes: with windows its outputs, else the points that it owns. 0 when none. */
+DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
+/* The part of it that reads nothing that an exchange brings: compute these while it runs. Physical
+ * boundaries do not shrink it. 0 when there is none. */
 DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The n-th of the disjoint boxes that make up the owned points outside the core: compute these when
- * it has ended. At most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
+/* The n-th of the disjoint boxes that make up the rest of it: compute these when it has ended. At
+ * most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
 DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the local box outside the owned points: the compact
  * form, a halo beside an untouched block. Below and above dim 0 whole, then those of dim 1 between
@@ -71,17 +101,27 @@ DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank);
 /* The walk over one rank's transfers: begin, then next until 0. `h` is read on the way. */
 enum {
     DPAR_HALO_FORWARD, /* halos receive copies of what their owners have */
-    DPAR_HALO_ADJOINT  /* owners receive what halos collected: the transpose. After it zero the
+    DPAR_HALO_ADJOINT, /* owners receive what halos collected: the transpose. After it zero the
                           halos,  and the half row that a fold overwrote */
+    DPAR_HALO_SYNC, /* points that are held twice alone: faces at the ends of a block whose owner is
+                       its neighbour, and the half row on a fold. To check whether copies agree,
+                       compare what arrives with what is there. Dims with DPAR_AT_LOW_FACES must
+                       have `high` of at least 1 for them, DPAR_AT_HIGH_FACES `low` */
+    DPAR_HALO_SYNC_ADJOINT /* owners receive what copies collected */
 };
 typedef struct dpar_halo_walk {
     const dpar_halo *h; /* private, all of it */
-    int32_t rank, sends, adjoint, pass, state;
+    int32_t rank, sends, mode, star, pass, state;
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
-    int64_t own[DPAR_MAX_DIMS][2];  /* this rank's */
-    int64_t from[DPAR_MAX_DIMS][2]; /* sends: receivers to visit in a dim */
-    int64_t at[DPAR_MAX_DIMS][2];   /* the receiver's own */
-    int64_t x[DPAR_MAX_DIMS], n[DPAR_MAX_DIMS], g[DPAR_MAX_DIMS], source[DPAR_MAX_DIMS];
+    int64_t own[DPAR_MAX_DIMS][2];                   /* this rank's; */
+    int64_t base[DPAR_MAX_DIMS];                     /* where its array begins */
+    int64_t want[DPAR_MAX_DIMS][2];                  /* sends: points that have images here, */
+    int64_t from[DPAR_MAX_DIMS][2];                  /* receivers to visit in a dim */
+    int64_t at[DPAR_MAX_DIMS][2];                    /* the receiver's own points, */
+    int64_t fill[DPAR_MAX_DIMS][2];                  /* all that it may receive, */
+    int64_t origin[DPAR_MAX_DIMS];                   /* and where its array begins */
+    int64_t x[DPAR_MAX_DIMS], n[DPAR_MAX_DIMS];      /* by the receiver's dims */
+    int64_t g[DPAR_MAX_DIMS], source[DPAR_MAX_DIMS]; /* by the sender's */
     uint32_t inside, reversed;
 } dpar_halo_walk;
 
@@ -92,49 +132,29 @@ typedef struct dpar_halo_walk {
  * The adjoint's receives are the forward's sends in the same order, with op DPAR_SUM: add in that
  * order and the result does not depend on arrival. `mine` and `theirs` count in local arrays
  * (dpar_halo_box), `global` in points, on this rank's side. E_ARG as dpar_halo_check, or a
- * direction that does not exist (DPAR_RECEIVES, DPAR_SENDS of redistribute.h). A step costs O(dims
- * x axes); a list O(its transfers x dims). */
+ * direction that does not exist (DPAR_RECEIVES, DPAR_SENDS of redistribute.h), a rank that has two
+ * blocks. A step costs O(dims x axes); a list O(its transfers x dims), with windows and for the
+ * sender also O(blocks of the dims). Fields of vectors: `turn` of the transfer. */
 DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
 /* 1 and the next transfer, or 0 at the end. */
 DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
 
-/* ---- what operators need: convolution, pooling, stencils with stride, along one dim ---- */
+/* ---- the cubed sphere ---- */
 
-typedef struct dpar_window {
-    int64_t kernel;           /* taps, at least 1 */
-    int64_t stride, dilation; /* 0 means 1 */
-    int64_t pad_low, pad_high;
-    int32_t ceil_mode; /* pooling: a last window that begins inside counts */
-} dpar_window;
-
-/* *outputs = floor((n + pads - dilation (kernel - 1) - 1) / stride) + 1 of n inputs, as torch and
- * cuDNN. E_ARG or E_RANGE with a sentence, also when the kernel does not fit. */
-DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
-                                         dpar_why *why);
-/* Below, v is one that dpar_window_outputs takes. The outputs that go with inputs [lo, hi) of n:
- * those whose stride y falls inside (the last inputs take what is beyond). Small halos; balanced
- * outputs are a dpar_split of them instead. */
-DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                int64_t hi, int64_t *y0, int64_t *y1);
-/* Inputs [*lo, *hi) that outputs [y0, y1) read, padding too: [stride y0 - pad, stride (y1 - 1) +
- * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or y1 > 2^60 /
- * stride. */
-DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
-                               int64_t *hi);
-/* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
- * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or y1 > 2^61.
- */
-DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                    int64_t *lo, int64_t *hi);
-/* How far those needs reach beyond a block [own_lo, own_hi) of n inputs: negative when not even the
- * block is needed. Padding is nobody's: outside 0..n-1 is cut off unless periodic. Without outputs
- * both are 0. 0 <= own_lo <= own_hi <= inputs. */
-DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodic, int64_t own_lo,
-                               int64_t own_hi, int64_t y0, int64_t y1, int64_t *low, int64_t *high);
-/* Neighbourhood attention: the first of the `kernel` keys, `dilation` apart, that query i of n
- * sees: centred, moved inward at the ends of its dilation group. -1 when the group is shorter than
- * the kernel or i is outside. Only keys and values need a halo. */
-DPAR_API int64_t dpar_window_start(const dpar_window *v, int64_t inputs, int64_t i);
+/* Faces are numbered and laid out as tiles 1 to 6 of the cubic mosaic of GFDL's FMS (FV3; the
+ * twelve contacts of define_cubic_mosaic in its test_mpp_domains), less 1. As a cube's:
+ *     face  0   1   2   3   4   5
+ *     is   +X  +Y  +Z  -X  -Y  -Z
+ *     x to +Y  -X  -X  -Z  -Z  +Y
+ *     y to +Z  +Z  -Y  -Y  +X  +X
+ * From even faces east leads to the next face as it is and north to the one after it, turned; from
+ * odd faces north and east the other way round. All are right-handed, seen from outside. Halos are
+ * at most N wide; at the cube's corners three faces meet, halo points there have no image and are
+ * left as they are. Points are cells. */
+enum { DPAR_EDGE_WEST, DPAR_EDGE_EAST, DPAR_EDGE_SOUTH, DPAR_EDGE_NORTH };
+/* The face beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a vector makes on
+ * its way from there to here (`turn` of dpar_transfer); -1 when there is no such face or edge. */
+DPAR_API int32_t dpar_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
 #endif

@@ -306,7 +306,7 @@ static void test_box_errors(void)
 {
     int64_t shape[] = {4, 5}, huge[] = {INT64_C(1) << 40, INT64_C(1) << 40};
     double array[20], message[20];
-    dpar_transfer t = {0, 2, DPAR_SUM, 0, {2, 3}, {1, 1}, {0}, {0}};
+    dpar_transfer t = {0, 2, DPAR_SUM, 0, {2, 3}, {1, 1}, {0}, {0}, {0, 0}, 0};
     dpar_why why;
     memset(array, 0, sizeof array);
     CHECK_INT(dpar_box_pack(&t, shape, array, DPAR_F64, message, &why), DPAR_OK);
@@ -1007,7 +1007,7 @@ static void test_list_errors(dpar_comm *c)
 {
     int64_t shape[] = {4, 5};
     double in[20], out[20];
-    dpar_transfer t = {0, 2, DPAR_COPY, 0, {2, 3}, {1, 1}, {1, 1}, {0}}, u;
+    dpar_transfer t = {0, 2, DPAR_COPY, 0, {2, 3}, {1, 1}, {1, 1}, {0}, {0, 0}, 0}, u;
     dpar_why why;
     int k;
     for (k = 0; k < 20; k++) {

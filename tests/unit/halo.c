@@ -752,7 +752,7 @@ static void test_refusals(void)
     CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "dim 2 is mirrored and must be periodic, dim 1 folds and must not be");
     CHECK_INT(dpar_halo_begin(&w, &good, 0, 2, 0, &why), DPAR_E_ARG);
-    CHECK_INT(dpar_halo_begin(&w, &good, 0, 0, 2, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_begin(&w, &good, 0, 0, 4, &why), DPAR_E_ARG);
     CHECK_INT(dpar_halo_begin(&w, &good, 99, DPAR_SENDS, 0, NULL), DPAR_OK); /* not of the grid */
     {
         dpar_transfer t;

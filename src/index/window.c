@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "window.h"
+
+#include "../base/arith.h"
+
+static const int64_t dpari_window_limit = INT64_C(1) << 60;
+
+static int64_t dpari_window_stride(const dpar_window *v)
+{
+    return v->stride > 0 ? v->stride : 1;
+}
+
+/* From the first tap to the last. */
+static int64_t dpari_window_reach(const dpar_window *v)
+{
+    return (v->dilation > 0 ? v->dilation : 1) * (v->kernel - 1);
+}
+
+/* What every kind must obey. */
+static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar_why *why)
+{
+    const int64_t limit = INT64_C(1) << 30;
+    if (v->kernel < 1 || v->stride < 0 || v->dilation < 0 || v->pad_low < 0 || v->pad_high < 0) {
+        return dpari_say(DPAR_E_ARG, why, "kernel # of at least 1, stride #, dilation #, pad #",
+                         v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
+    }
+    if (v->kernel > limit || v->stride > limit || v->dilation > limit || v->pad_low > limit ||
+        v->pad_high > limit || inputs < 0 || inputs > dpari_window_limit) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "# inputs (0 to 2^60), kernel #, stride #, dilation # (to 2^30)", inputs,
+                         v->kernel, v->stride, v->dilation);
+    }
+    if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_INTERPOLATION) {
+        return dpari_say(DPAR_E_ARG, why, "windows of kind # do not exist", v->kind, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t inputs,
+                                                   int64_t *outputs, dpar_why *why)
+{
+    int64_t s = dpari_window_stride(v), cut = v->pad_low + v->pad_high, m;
+    if (inputs > dpari_window_limit / s) {
+        return dpari_say(DPAR_E_RANGE, why, "# inputs, # outputs for each: more than 2^60", inputs,
+                         s, 0, 0);
+    }
+    m = s * (inputs - 1) + dpari_window_reach(v) + 1 - cut;
+    if (inputs == 0 || m < 1) {
+        return dpari_say(DPAR_E_ARG, why, "no outputs: # inputs, stride #, # of padding cut off",
+                         inputs, s, cut, 0);
+    }
+    *outputs = m;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
+                                         dpar_why *why)
+{
+    int64_t room, s = dpari_window_stride(v), m;
+    dpar_status st = dpari_window_judge(v, inputs, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (v->kind == DPAR_WINDOW_INTERPOLATION) {
+        return dpari_say(DPAR_E_ARG, why, "an interpolation has as many outputs as its caller says",
+                         0, 0, 0, 0);
+    }
+    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
+        return dpari_window_transposed_outputs(v, inputs, outputs, why);
+    }
+    room = inputs + v->pad_low + v->pad_high - dpari_window_reach(v) - 1;
+    if (room < 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a kernel that reaches over # of # inputs and # of padding",
+                         dpari_window_reach(v) + 1, inputs, v->pad_low + v->pad_high, 0);
+    }
+    m = room / s + 1;
+    if (v->ceil_mode && room % s != 0 && m * s < inputs + v->pad_low) {
+        m++; /* torch: a window that would begin in the right padding is left out */
+    }
+    *outputs = m;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                       dpar_why *why)
+{
+    int64_t least = 0, more = 0;
+    dpar_status st = dpari_window_judge(v, inputs, why);
+    if (st == DPAR_OK && v->kind == DPAR_WINDOW_INTERPOLATION) {
+        const int64_t limit = INT64_C(1) << 30;
+        if (v->kernel > 1 && v->kernel % 2 != 0) {
+            return dpari_say(DPAR_E_ARG, why, "an interpolation of # taps: 1 or an even number",
+                             v->kernel, 0, 0, 0);
+        }
+        return inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit
+                   ? DPAR_OK
+                   : dpari_say(DPAR_E_RANGE, why, "interpolation of # inputs to #: 1 to 2^30 each",
+                               inputs, outputs, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_window_outputs(v, inputs, &least, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
+        more = dpari_most(dpari_window_stride(v), v->dilation) - 1;
+    }
+    if (outputs < least || outputs > least + more) {
+        return dpari_say(DPAR_E_ARG, why, "# outputs of # inputs: # to # are possible", outputs,
+                         inputs, least, least + more);
+    }
+    return DPAR_OK;
+}
+
+/* The first output that goes with inputs from i on. */
+static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t i)
+{
+    int64_t s = dpari_window_stride(v), y;
+    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
+        y = i > outputs / s ? outputs : i * s;
+    } else if (v->kind == DPAR_WINDOW_INTERPOLATION) {
+        y = dpari_ceil_div(i * outputs, inputs);
+    } else {
+        y = dpari_ceil_div(i, s);
+    }
+    return dpari_least(outputs, y);
+}
+
+DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                int64_t hi, int64_t *y0, int64_t *y1)
+{
+    int64_t first, last;
+    lo = dpari_most(0, dpari_least(lo, inputs));
+    first = dpari_window_first(v, inputs, outputs, lo);
+    last = hi >= inputs ? outputs : dpari_window_first(v, inputs, outputs, dpari_most(0, hi));
+    *y0 = first;
+    *y1 = hi > lo ? dpari_most(first, last) : first;
+}
+
+/* The inputs that output y reads; neither end goes down as y goes up. */
+static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y,
+                              int64_t *lo, int64_t *hi)
+{
+    int64_t s = dpari_window_stride(v), reach = dpari_window_reach(v), at;
+    if (v->kind == DPAR_WINDOW_CONVOLUTION) {
+        *lo = s * y - v->pad_low;
+        *hi = *lo + reach + 1;
+        return;
+    }
+    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
+        at = y + v->pad_low;
+        *lo = dpari_most(0, dpari_least(inputs, -dpari_floor_div(reach - at, s)));
+        *hi = dpari_least(inputs, dpari_floor_div(at, s) + 1);
+        return;
+    }
+    if (v->kernel == 1) {
+        at = y * inputs / outputs;
+    } else if (v->align_corners) {
+        at = outputs > 1 ? y * (inputs - 1) / (outputs - 1) : 0;
+    } else {
+        at = dpari_floor_div((2 * y + 1) * inputs - outputs, 2 * outputs);
+    }
+    at -= dpari_most(0, v->kernel / 2 - 1);
+    *lo = dpari_most(0, dpari_least(at, inputs - 1));
+    *hi = dpari_most(1, dpari_least(at + v->kernel, inputs));
+}
+
+DPAR_API int dpar_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
+                               int64_t y1, int64_t *lo, int64_t *hi)
+{
+    int64_t first, last, other;
+    if (y0 < 0 || y1 <= y0 || y1 > outputs) {
+        return 0;
+    }
+    dpari_window_span(v, inputs, outputs, y0, &first, &other);
+    dpari_window_span(v, inputs, outputs, y1 - 1, &other, &last);
+    if (last <= first) {
+        return 0;
+    }
+    *lo = first;
+    *hi = last;
+    return 1;
+}
+
+DPAR_API void dpar_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                int64_t hi, int64_t *y0, int64_t *y1)
+{
+    int64_t first = *y0, last = *y1, end, a, b;
+    for (end = last; first < end;) { /* the first that reads nothing below */
+        int64_t y = first + (end - first) / 2;
+        dpari_window_span(v, inputs, outputs, y, &a, &b);
+        if (a >= lo) {
+            end = y;
+        } else {
+            first = y + 1;
+        }
+    }
+    for (end = first; end < last;) { /* from there the first that reads something above */
+        int64_t y = end + (last - end) / 2;
+        dpari_window_span(v, inputs, outputs, y, &a, &b);
+        if (b > hi) {
+            last = y;
+        } else {
+            end = y + 1;
+        }
+    }
+    *y0 = first;
+    *y1 = end;
+}
+
+DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
+                               int64_t *hi)
+{
+    int64_t s = dpari_window_stride(v);
+    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit / s) {
+        return 0;
+    }
+    *lo = s * y0 - v->pad_low;
+    *hi = s * (y1 - 1) + dpari_window_reach(v) - v->pad_low + 1;
+    return 1;
+}
+
+DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
+                                    int64_t *lo, int64_t *hi)
+{
+    int64_t s = dpari_window_stride(v), first, last;
+    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit) {
+        return 0;
+    }
+    first = -dpari_floor_div(-(y0 + v->pad_low - dpari_window_reach(v)), s);
+    last = dpari_floor_div(y1 - 1 + v->pad_low, s) + 1;
+    first = dpari_most(0, first);
+    last = dpari_least(inputs, last);
+    if (last <= first) {
+        return 0;
+    }
+    *lo = first;
+    *hi = last;
+    return 1;
+}
+
+DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodic, int64_t own_lo,
+                               int64_t own_hi, int64_t y0, int64_t y1, int64_t *low, int64_t *high)
+{
+    int64_t lo, hi;
+    *low = 0;
+    *high = 0;
+    if (!dpar_window_needs(v, y0, y1, &lo, &hi)) {
+        return;
+    }
+    if (!periodic) {
+        lo = dpari_most(0, dpari_least(lo, inputs));
+        hi = dpari_most(lo, dpari_least(hi, inputs));
+    }
+    *low = own_lo - lo;
+    *high = hi - own_hi;
+}
+
+DPAR_API int64_t dpar_window_start(const dpar_window *v, int64_t inputs, int64_t i)
+{
+    int64_t d = v->dilation > 0 ? v->dilation : 1, group, members, first;
+    if (i < 0 || i >= inputs || v->kernel < 1) {
+        return -1;
+    }
+    group = i % d;
+    members = (inputs - group - 1) / d + 1;
+    if (members < v->kernel) {
+        return -1;
+    }
+    first = dpari_most(0, dpari_least(i / d - v->kernel / 2, members - v->kernel));
+    return first * d + group;
+}
