@@ -26,8 +26,14 @@ typedef struct dpari_move_item {
     int64_t done; /* receives: elements that have been put there */
     int64_t next; /* of the same stream; -1: the last */
     int32_t stream, op;
-    uint32_t flip; /* dims that go backwards in the array */
+    uint32_t flip;   /* dims of the message that go backwards in the array */
+    int32_t swap[2]; /* these two dims of the message are each other's in the array */
 } dpari_move_item;
+
+static int32_t dpari_swapped(const int32_t *swap, int32_t d)
+{
+    return d == swap[0] ? swap[1] : d == swap[1] ? swap[0] : d;
+}
 
 /* All that goes from one rank to another, cut into messages. */
 typedef struct dpari_move_stream {
@@ -187,7 +193,8 @@ static void dpari_box_copy(const dpari_move_box *b, unsigned char *to, const uns
 
 static int64_t dpari_item_step(const dpari_move_array *a, const dpari_move_item *it, int32_t d)
 {
-    return it->flip >> d & 1u ? -a->step[d] : a->step[d];
+    const int64_t step = a->step[dpari_swapped(it->swap, d)];
+    return it->flip >> d & 1u ? -step : step;
 }
 
 /* The largest rectangle that begins at element `begin` and ends by `end`: where it begins in the
@@ -383,19 +390,26 @@ static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int
     return DPAR_OK;
 }
 
+/* The box of a send; `arrives`: of a receive. */
 static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const int64_t *shape,
-                                   dpar_why *why)
+                                   int arrives, dpar_why *why)
 {
     int32_t d;
     if (t->dims != dims) {
         return dpari_say(DPAR_E_ARG, why, "a transfer of # dims in an array of #", t->dims, dims, 0,
                          0);
     }
+    if (t->swap[0] != t->swap[1] &&
+        (t->swap[0] < 0 || t->swap[0] >= dims || t->swap[1] < 0 || t->swap[1] >= dims)) {
+        return dpari_say(DPAR_E_ARG, why, "dims # and # of # cannot change places", t->swap[0],
+                         t->swap[1], dims, 0);
+    }
     for (d = 0; d < dims; d++) {
-        if (t->extent[d] < 1 || t->mine[d] < 0 || t->mine[d] > shape[d] - t->extent[d]) {
+        int64_t n = t->extent[arrives ? dpari_swapped(t->swap, d) : d];
+        if (n < 1 || t->mine[d] < 0 || t->mine[d] > shape[d] - n) {
             return dpari_say(DPAR_E_ARG, why,
-                             "dim #: # elements from # on are not inside an array of #", d,
-                             t->extent[d], t->mine[d], shape[d]);
+                             "dim #: # elements from # on are not inside an array of #", d, n,
+                             t->mine[d], shape[d]);
         }
     }
     return DPAR_OK;
@@ -416,17 +430,20 @@ static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why
 
 static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t, const dpari_move_array *a)
 {
-    const uint32_t flip = a->to != NULL ? t->flip : 0; /* messages have the sender's order */
+    const int arrives = a->to != NULL; /* messages have the sender's order */
     int32_t d;
     dpari_zero(it, sizeof *it);
     it->op = t->op;
     it->next = -1;
     it->volume = 1;
+    it->swap[0] = arrives ? t->swap[0] : 0;
+    it->swap[1] = arrives ? t->swap[1] : 0;
     for (d = 0; d < a->dims; d++) {
-        const int back = (flip >> d & 1u) != 0 && t->extent[d] > 1;
+        const int32_t there = dpari_swapped(it->swap, d);
+        const int back = arrives && (t->flip >> there & 1u) != 0 && t->extent[d] > 1;
         it->extent[d] = t->extent[d];
         it->volume *= t->extent[d];
-        it->at += (t->mine[d] + (back ? t->extent[d] - 1 : 0)) * a->step[d];
+        it->at += (t->mine[there] + (back ? t->extent[d] - 1 : 0)) * a->step[there];
         it->flip |= back ? (uint32_t)1 << d : 0;
     }
 }
@@ -443,7 +460,7 @@ DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape,
     }
     st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
     if (st == DPAR_OK) {
-        st = dpari_check_box(t, t->dims, shape, why);
+        st = dpari_check_box(t, t->dims, shape, 0, why);
     }
     if (st == DPAR_OK) {
         a.from = (const unsigned char *)array;
@@ -465,7 +482,7 @@ DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shap
     }
     st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
     if (st == DPAR_OK) {
-        st = dpari_check_box(t, t->dims, shape, why);
+        st = dpari_check_box(t, t->dims, shape, 1, why);
     }
     if (st == DPAR_OK) {
         st = dpari_check_op(t, type, why);
@@ -515,7 +532,8 @@ static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
 static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
 {
     int32_t d;
-    if (b->op == DPAR_COPY || (a->op != DPAR_COPY && a->op != b->op) || a->flip != b->flip) {
+    if (b->op == DPAR_COPY || (a->op != DPAR_COPY && a->op != b->op) || a->flip != b->flip ||
+        dpari_swapped(a->swap, b->swap[0]) != b->swap[1]) {
         return 0;
     }
     for (d = 0; d < b->dims; d++) {
@@ -715,7 +733,8 @@ static int dpari_item_continues(const dpari_move_side *in, int64_t i)
     const dpari_move_item *a = &in->item[i - 1], *b = &in->item[i];
     int32_t d;
     if (b->op == DPAR_COPY || (a->op != DPAR_COPY && a->op != b->op) || a->at != b->at ||
-        a->flip != b->flip || a->volume != b->volume) {
+        a->flip != b->flip || a->volume != b->volume ||
+        dpari_swapped(a->swap, b->swap[0]) != b->swap[1]) {
         return 0;
     }
     for (d = 0; d < in->array.dims; d++) {
@@ -1234,11 +1253,11 @@ static int dpari_memory_overlaps(const void *a, int64_t a_bytes, const void *b, 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
 static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t, int64_t n,
-                                    const int64_t *shape, int32_t dims, dpar_why *why)
+                                    const int64_t *shape, int32_t dims, int arrives, dpar_why *why)
 {
     int64_t i;
     for (i = 0; i < n; i++) {
-        dpar_status st = dpari_check_box(&t[i], dims, shape, why);
+        dpar_status st = dpari_check_box(&t[i], dims, shape, arrives, why);
         st = st == DPAR_OK ? dpari_check_op(&t[i], m->type, why) : st;
         if (st != DPAR_OK) {
             return st;
@@ -1311,8 +1330,8 @@ static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s, 
     if (st == DPAR_OK && k > 0) {
         st = dpari_array_init(&m->in.array, dims, out_shape, m->type, &writes, why);
     }
-    st = st == DPAR_OK ? dpari_list_check(m, sends, n, in_shape, dims, why) : st;
-    st = st == DPAR_OK ? dpari_list_check(m, receives, k, out_shape, dims, why) : st;
+    st = st == DPAR_OK ? dpari_list_check(m, sends, n, in_shape, dims, 0, why) : st;
+    st = st == DPAR_OK ? dpari_list_check(m, receives, k, out_shape, dims, 1, why) : st;
     if (st != DPAR_OK) {
         return st;
     }

@@ -27,7 +27,8 @@
  * speed of memcpy, single elements at that of their cache lines. O(elements). */
 DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
                                    int32_t type, void *message, dpar_why *why);
-/* The message of a receive into array[shape] at mine[], by t->op; bits of t->flip reverse dims.
+/* The message of a receive into array[shape] at mine[], by t->op; bits of t->flip reverse dims,
+ * t->swap exchanges two; t->turn is the caller's.
  * E_ARG also for an op that is none, DPAR_AVG (nobody knows yet of how many) and types that cannot
  * be added (dpar_type_reduces). Nothing else of the array is touched. O(elements). */
 DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,

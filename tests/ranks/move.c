@@ -223,6 +223,19 @@ static void random_box(dpar_transfer *t, int64_t *shape, int32_t dims, int most)
         t->mine[d] = below((int)(shape[d] - t->extent[d]) + 1);
         t->flip |= below(4) == 0 ? 1u << d : 0;
     }
+    if (dims > 1 && below(2)) { /* two dims change places, where there is room */
+        int32_t a = below(dims), b = below(dims);
+        if (t->mine[a] + t->extent[b] <= shape[a] && t->mine[b] + t->extent[a] <= shape[b]) {
+            t->swap[0] = a;
+            t->swap[1] = b;
+        }
+    }
+}
+
+/* The sender's dim that dim d of the receiver is. */
+static int32_t swapped(const dpar_transfer *t, int32_t d)
+{
+    return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
 }
 
 /* Small whole numbers, that every type has. */
@@ -277,8 +290,9 @@ static void check_box(int32_t dims, int most, int32_t type, int32_t op)
         int inside = 1;
         for (d = 0; d < dims; d++) {
             int64_t j = index[d] - t.mine[d];
-            inside = inside && j >= 0 && j < t.extent[d];
-            from[d] = t.mine[d] + (t.flip >> d & 1u ? t.extent[d] - 1 - j : j);
+            int32_t there = swapped(&t, d);
+            inside = inside && j >= 0 && j < t.extent[there];
+            from[there] = t.mine[there] + (t.flip >> d & 1u ? t.extent[there] - 1 - j : j);
         }
         put(type, want, inside ? combined(op, x, plain(at_of(dims, shape, from))) : x);
         wrong += memcmp(want, after.at + n * bytes, (size_t)bytes) != 0;
@@ -334,6 +348,10 @@ static void test_box_errors(void)
     CHECK_INT(dpar_box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "op 6 is none");
     t.op = DPAR_SUM;
+    t.swap[0] = 2;
+    CHECK_INT(dpar_box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "dims 2 and 0 of 2 cannot change places");
+    t.swap[0] = 0;
     t.dims = 7;
     CHECK_INT(dpar_box_unpack(&t, shape, array, DPAR_F64, message, &why), DPAR_E_ARG);
 }
@@ -649,10 +667,11 @@ static void replay(const dpar_transfer *t, int64_t n, int32_t type, double *arra
         for (i = 0; nth(t[k].dims, t[k].extent, i, j); i++) {
             int64_t here[DIMS], there[DIMS];
             double *x, y;
-            for (d = 0; d < t[k].dims; d++) {
-                here[d] = t[k].mine[d] + j[d];
-                there[d] =
-                    t[k].theirs[d] + (t[k].flip >> d & 1u ? t[k].extent[d] - 1 - j[d] : j[d]);
+            for (d = 0; d < t[k].dims; d++) { /* j: the sender's */
+                int32_t to = swapped(&t[k], d);
+                there[d] = t[k].theirs[d] + j[d];
+                here[to] =
+                    t[k].mine[to] + (t[k].flip >> to & 1u ? t[k].extent[d] - 1 - j[d] : j[d]);
             }
             x = &array[at_of(t[k].dims, shape, here)];
             y = held(type, t[k].peer, at_of(t[k].dims, shapes[t[k].peer], there));
@@ -761,9 +780,26 @@ static void random_strip(lists *l, dpar_comm *c, int32_t to, int64_t row, int64_
                 t.extent[d] = d == 0 ? 1 : 2;
                 t.flip = 0;
             }
+        }
+        if (what != 3 && l->dims > 1 && below(3) == 0) { /* two dims change places */
+            int64_t most[2], cap;
+            t.swap[0] = below(l->dims);
+            t.swap[1] = below(l->dims);
+            for (d = 0; d < 2; d++) {
+                most[d] = t.swap[d] == 0 ? height : l->shape[to][t.swap[d]];
+            }
+            cap = most[0] < most[1] ? most[0] : most[1];
+            for (d = 0; d < 2; d++) {
+                int64_t *extent = &t.extent[t.swap[d]];
+                *extent = *extent < cap ? *extent : cap;
+            }
+        }
+        for (d = 0; d < l->dims; d++) {
+            int64_t whole = d == 0 ? height : l->shape[to][d];
+            int64_t arrives = t.extent[swapped(&t, d)];
             t.theirs[d] = below((int)(l->shape[from][d] - t.extent[d]) + 1);
             t.mine[d] = what == 3 ? (d == 0 ? row : 0)
-                                  : (d == 0 ? row : 0) + below((int)(whole - t.extent[d]) + 1);
+                                  : (d == 0 ? row : 0) + below((int)(whole - arrives) + 1);
         }
         push(l, c, &t, from, to);
         last = from;
