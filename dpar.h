@@ -202,7 +202,13 @@ DPAR_API int dpar_box_contains(const dpar_box *outer, const dpar_box *inner);
  * from here. Of a send, element j of dim d goes from mine[d] + j to theirs[d] + j; of a receive it
  * comes from theirs[d] + j to mine[d] + j. Where bit d of `flip` is set (folds) the receiver's end
  * counts backwards: extent[d] - 1 - j in place of j. A packed message holds the box in the sender's
- * order, the last dim fastest. */
+ * order, the last dim fastest.
+ *
+ * Two dims may change places on the way (edges of a cubed sphere): `extent` is the sender's, and
+ * what lies at j of the sender arrives at j with j[swap[0]] and j[swap[1]] exchanged, the extents
+ * likewise; `flip` then reverses dims of the receiver. Vectors turn where the grid does: a pair (u
+ * along the last dim, v along the one before) arrives after `turn` quarter turns, 1: (-v, u), 2:
+ * (-u, -v), 3: (v, -u). Over folds and poles it is 2, so that each component changes its sign. */
 typedef struct dpar_transfer {
     int32_t peer;                  /* the other rank */
     int32_t dims;                  /* 0..DPAR_MAX_DIMS */
@@ -212,6 +218,8 @@ typedef struct dpar_transfer {
     int64_t mine[DPAR_MAX_DIMS];   /* where it begins in this rank's local array */
     int64_t theirs[DPAR_MAX_DIMS]; /* and in the peer's */
     int64_t global[DPAR_MAX_DIMS]; /* and in the whole array, on this rank's side */
+    int32_t swap[2];               /* these dims change places; the same twice: none do */
+    int32_t turn;                  /* quarter turns of a vector, 0..3 */
 } dpar_transfer;
 
 /* How what arrives meets what is there. */
@@ -1279,114 +1287,53 @@ DPAR_API dpar_status dpar_varlen_slice(int32_t docs, const int64_t *ends, int32_
                                        int32_t rank, int causal, dpar_varlen *v, int64_t *q_ends,
                                        int64_t *k_ends, dpar_why *why);
 
-/* ==== index/halo.h ==== */
+/* ==== index/window.h ==== */
 
-/* halo - an n-d grid on a mesh whose ranks also hold what lies around their block: who sends which
- * cells to whom, what can be computed before they arrive, and what a convolution needs. */
+/* window - operators whose outputs read windows of their inputs, along one dim: how many outputs,
+ * who computes them, which inputs they need. */
 
-/* Which points a dim of a staggered field has, when the grid has N cells there. */
 enum {
-    DPAR_AT_CELLS,     /* N, in the middle of the cells */
-    DPAR_AT_LOW_FACES, /* N + 1 faces; each rank owns those below its cells, the last also the end
-                        */
-    DPAR_AT_HIGH_FACES /* N + 1 faces; each rank owns those above its cells, the first also face 0
-                        */
+    DPAR_WINDOW_CONVOLUTION, /* and pooling, stencils: output y reads stride y - pad + dilation k */
+    DPAR_WINDOW_TRANSPOSED,  /* input i goes to outputs stride i - pad + dilation k */
+    DPAR_WINDOW_INTERPOLATION /* `kernel` taps around y's place among the inputs: 1 nearest, 2
+                                 linear, 4 cubic, any even number; beyond the ends the last input */
 };
-
-/* Zero it, fill it in, and let dpar_halo_check judge it; reuse it for every field on those points.
- * A rank's local array has its own points and around them low[d] + high[d] more in dim d, in C
- * order: dpar_halo_box says which. Ranks without cells have no array. In a periodic dim there are
- * as many faces as cells, numbered with them. Points that two ranks hold (faces between blocks):
- * the owner's value is the one; a width of 1 and an exchange make the copies equal. */
-typedef struct dpar_halo {
-    dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
-    int32_t shape;    /* DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_BOX */
-    int64_t low[DPAR_MAX_DIMS];    /* width below the block, points, 0..2^60; < 16 times round */
-    int64_t high[DPAR_MAX_DIMS];   /* and above */
-    int32_t points[DPAR_MAX_DIMS]; /* DPAR_AT_CELLS, ... */
-    uint32_t periodic;             /* bit d: the end of dim d meets its beginning */
-    /* A fold: beyond the end of dim `fold` lies the same edge again, reversed in the later,
-     * periodic dim `mirror` (the north of a tripolar ocean grid). With n rows of N columns, point
-     * (j, i) is (2 (n - 1) + 1 - on_row - j, (N - 1 + shift - i) mod N). Pivot on a corner of T
-     * cells: T points on_row 0, shift 0; u (E) 0, -1; v (N) 1, 0; corners 1, -1. On a T point: T
-     * 1, 1. With on_row the last row lies on the fold and is there twice: its second half is
-     * overwritten by the first. What came over the fold has `flip` bits: components of vectors
-     * change sign. */
-    int32_t folds; /* 1: there is one */
-    int32_t fold, mirror, on_row, shift;
-} dpar_halo;
-
-/* E_ARG or E_RANGE with a sentence. Not collective. O(axes). */
-DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why);
-
-/* ---- boxes; h was checked. O(axes x dims) ---- */
-
-/* Points of a dim in all: its cells, and one more for faces unless periodic. */
-DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim);
-/* The points that a rank owns. 0, and nothing written, when it owns none. */
-DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The points of its local array: owned ones and the halo, so that lo may be negative and hi pass
- * the end. The local index of point i is i - lo. 0 when it has none. */
-DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The owned points whose stencil reads nothing that an exchange brings: compute these while it
- * runs. Physical boundaries do not shrink it. 0 when there are none. */
-DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
-/* The n-th of the disjoint boxes that make up the owned points outside the core: compute these when
- * it has ended. At most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
-DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
-
-/* ---- transfers ---- */
-
-/* The walk over one rank's transfers: begin, then next until 0. `h` is read on the way. */
-enum {
-    DPAR_HALO_FORWARD, /* halos receive copies of what their owners have */
-    DPAR_HALO_ADJOINT  /* owners receive what halos collected: the transpose. After it zero the
-                          halos,  and the half row that a fold overwrote */
-};
-typedef struct dpar_halo_walk {
-    const dpar_halo *h; /* private, all of it */
-    int32_t rank, sends, adjoint, pass, state;
-    int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
-    int64_t own[DPAR_MAX_DIMS][2];  /* this rank's */
-    int64_t from[DPAR_MAX_DIMS][2]; /* sends: receivers to visit in a dim */
-    int64_t at[DPAR_MAX_DIMS][2];   /* the receiver's own */
-    int64_t x[DPAR_MAX_DIMS], n[DPAR_MAX_DIMS], g[DPAR_MAX_DIMS], source[DPAR_MAX_DIMS];
-    uint32_t inside, reversed;
-} dpar_halo_walk;
-
-/* What `rank` receives (each halo point that has an image, inside, around or over the fold, exactly
- * once; nothing else), or what it sends. Not collective and without talking: the k-th send from a
- * to b is the k-th receive of b from a, also when b is both neighbours of a, or a itself. A halo
- * may reach past the neighbour and round the domain more than once; empty blocks are passed over.
- * The adjoint's receives are the forward's sends in the same order, with op DPAR_SUM: add in that
- * order and the result does not depend on arrival. `mine` and `theirs` count in local arrays
- * (dpar_halo_box), `global` in points, on this rank's side. E_ARG as dpar_halo_check, or a
- * direction that does not exist (DPAR_RECEIVES, DPAR_SENDS of redistribute.h). A step costs O(dims
- * x axes); a list O(its transfers x dims). */
-DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
-                                     int32_t direction, int32_t mode, dpar_why *why);
-/* 1 and the next transfer, or 0 at the end. */
-DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
-
-/* ---- what operators need: convolution, pooling, stencils with stride, along one dim ---- */
 
 typedef struct dpar_window {
     int64_t kernel;           /* taps, at least 1 */
     int64_t stride, dilation; /* 0 means 1 */
     int64_t pad_low, pad_high;
-    int32_t ceil_mode; /* pooling: a last window that begins inside counts */
+    int32_t ceil_mode;     /* pooling: a last window that begins inside counts */
+    int32_t kind;          /* DPAR_WINDOW_x */
+    int32_t align_corners; /* interpolation: the first and last outputs lie on the first and last
+                              inputs (torch's word); else the ends of the cells coincide */
 } dpar_window;
 
 /* *outputs = floor((n + pads - dilation (kernel - 1) - 1) / stride) + 1 of n inputs, as torch and
- * cuDNN. E_ARG or E_RANGE with a sentence, also when the kernel does not fit. */
+ * cuDNN; transposed: stride (n - 1) - pads + dilation (kernel - 1) + 1, without torch's
+ * output_padding. E_ARG or E_RANGE with a sentence, also when the kernel does not fit, and for an
+ * interpolation, which has as many as one likes. */
 DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
                                          dpar_why *why);
-/* Below, v is one that dpar_window_outputs takes. The outputs that go with inputs [lo, hi) of n:
- * those whose stride y falls inside (the last inputs take what is beyond). Small halos; balanced
- * outputs are a dpar_split of them instead. */
+/* Can v have so many outputs? Those of dpar_window_outputs; transposed: up to the larger of stride
+ * and dilation, less 1, more; interpolation: any, inputs and outputs 1..2^30. O(1). */
+DPAR_API dpar_status dpar_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                       dpar_why *why);
+/* Below, v is one that dpar_window_check takes. The outputs that go with inputs [lo, hi) of n:
+ * those whose stride y falls inside (the last inputs take what is beyond); transposed: y / stride,
+ * interpolation: y n / outputs. Small halos; balanced outputs are a dpar_split of them instead. */
 DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
                                 int64_t hi, int64_t *y0, int64_t *y1);
-/* Inputs [*lo, *hi) that outputs [y0, y1) read, padding too: [stride y0 - pad, stride (y1 - 1) +
+/* Inputs [*lo, *hi) from the first to the last that outputs [y0, y1) read, of any kind; of a
+ * convolution with padding, which lies outside 0..inputs-1. 0, nothing written, when there are none
+ * or y0 < 0 or y1 > outputs. O(1). */
+DPAR_API int dpar_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
+                               int64_t y1, int64_t *lo, int64_t *hi);
+/* Of outputs [*y0, *y1) those that read nothing outside of inputs [lo, hi): what can be computed of
+ * them alone. lo = INT64_MIN, hi = INT64_MAX: nothing is missing on that side. O(log(outputs)). */
+DPAR_API void dpar_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                int64_t hi, int64_t *y0, int64_t *y1);
+/* dpar_window_reads of a convolution alone, padding too: [stride y0 - pad, stride (y1 - 1) +
  * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or y1 > 2^60 /
  * stride. */
 DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
@@ -1405,6 +1352,160 @@ DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodi
  * sees: centred, moved inward at the ends of its dilation group. -1 when the group is shorter than
  * the kernel or i is outside. Only keys and values need a halo. */
 DPAR_API int64_t dpar_window_start(const dpar_window *v, int64_t inputs, int64_t i);
+
+/* ==== index/halo.h ==== */
+
+/* halo - an n-d grid on a mesh whose ranks also hold what lies around their block: who sends which
+ * cells to whom, what can be computed before they arrive, and what a convolution needs. */
+
+/* Which points a dim of a staggered field has, when the grid has N cells there. */
+enum {
+    DPAR_AT_CELLS,     /* N, in the middle of the cells */
+    DPAR_AT_LOW_FACES, /* N + 1 faces; each rank owns those below its cells, the last also the end
+                        */
+    DPAR_AT_HIGH_FACES /* N + 1 faces; each rank owns those above its cells, the first also face 0
+                        */
+};
+
+/* Zero it, fill it in, and let dpar_halo_check judge it; reuse it for every field on those points.
+ * A rank's local array has its own points and around them low[d] + high[d] more in dim d, in C
+ * order: dpar_halo_box says which. Ranks without cells have no array. In a periodic dim there are
+ * as many faces as cells, numbered with them. Points that two ranks hold (faces between blocks):
+ * the owner's value is the one; a width of 1 and DPAR_HALO_SYNC make the copies equal. */
+typedef struct dpar_halo {
+    dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
+    int32_t shape;    /* DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_BOX */
+    int64_t low[DPAR_MAX_DIMS];    /* width below the block, points, 0..2^60; < 16 times round */
+    int64_t high[DPAR_MAX_DIMS];   /* and above */
+    int32_t points[DPAR_MAX_DIMS]; /* DPAR_AT_CELLS, ... */
+    uint32_t periodic;             /* bit d: the end of dim d meets its beginning */
+    /* A fold: beyond the end of dim `fold` lies the same edge again, reversed in the later,
+     * periodic dim `mirror` (the north of a tripolar ocean grid). With n rows of N columns, point
+     * (j, i) is (2 (n - 1) + 1 - on_row - j, (N - 1 + shift - i) mod N). Pivot on a corner of T
+     * cells: T points on_row 0, shift 0; u (E) 0, -1; v (N) 1, 0; corners 1, -1. On a T point: T
+     * 1, 1. With on_row the last row lies on the fold and is there twice: its second half is
+     * overwritten by the first. What came over the fold has `flip` bits: components of vectors
+     * change sign. */
+    int32_t folds; /* 1: there is one */
+    int32_t fold, mirror, on_row, shift;
+    /* Poles of a latitude-longitude grid at the ends of dim `fold`, round which the later, periodic
+     * dim `mirror` goes: N columns, N even. Beyond the high pole lies (2 (n - 1) + 1 - on_row - j,
+     * i + N/2 mod N), beyond the low one (on_row - 1 - j, the same); on_row is the pole's bit in
+     * pole_rows: the end row lies on the pole itself, its points are left to their owners. (A low
+     * pole may stand opposite a fold.) Vectors change sign as over a fold. */
+    uint32_t poles;     /* DPAR_POLE_LOW, DPAR_POLE_HIGH or both */
+    uint32_t pole_rows; /* of which the end row lies on the pole; of the others half a cell away */
+    /* The six faces of a cubed sphere: dim 0 are the faces, the last two dims y and x, both of N
+     * cells; dims between them are levels. dpar_halo_edge says how they meet. */
+    int32_t cube; /* 1: it is one */
+    /* Whose block is it: owner[number of the block in the mesh] is a rank of the communicator, each
+     * at most once, or -1: masked, nobody's, its points do not exist and halos there stay as they
+     * are. Then `rank` means that of the communicator, also in transfers, and functions take
+     * O(blocks) to find its block. NULL: block n is rank n's. The caller's, as long as this. */
+    const int32_t *owner;
+    /* Operators that read windows: where window[d].kernel is not 0 a rank's local array has in dim
+     * d all from the first to the last of its own points and those that its outputs read (padding
+     * too, which stays as it is), and low and high beyond. The shape is then a box. A rank that has
+     * no points of its own may have outputs, and so an array: it receives alone. */
+    dpar_window window[DPAR_MAX_DIMS];
+    /* The layout of the outputs: same mesh, its axes cut the same dims in the same order, by any
+     * rule that leaves blocks in one piece. NULL: outputs go with their inputs
+     * (dpar_window_owned). Dims without window: as the inputs. The caller's, as long as this. */
+    const dpar_layout *outputs;
+} dpar_halo;
+
+enum { DPAR_POLE_LOW = 1, DPAR_POLE_HIGH = 2 };
+
+/* E_ARG or E_RANGE with a sentence. Not collective. O(axes), with owners O(blocks). */
+DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why);
+
+/* ---- boxes; h was checked. O(axes x dims) ---- */
+
+/* Points of a dim in all: its cells, and one more for faces unless periodic. */
+DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim);
+/* The points that a rank owns. 0, and nothing written, when it owns none. */
+DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box);
+/* The points of its local array: owned ones and the halo, so that lo may be negative and hi pass
+ * the end. The local index of point i is i - lo. 0 when it has none. With windows a rank may have
+ * it that owns nothing. */
+DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
+/* What a rank computes: with windows its outputs, else the points that it owns. 0 when none. */
+DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
+/* The part of it that reads nothing that an exchange brings: compute these while it runs. Physical
+ * boundaries do not shrink it. 0 when there is none. */
+DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
+/* The n-th of the disjoint boxes that make up the rest of it: compute these when it has ended. At
+ * most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
+DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
+/* The n-th of the disjoint boxes that make up the local box outside the owned points: the compact
+ * form, a halo beside an untouched block. Below and above dim 0 whole, then those of dim 1 between
+ * them, and so on; of a star without edges and corners, where nothing arrives. At most 2 a dim,
+ * none of them empty; a transfer lies in one of them (or in the row on a fold). 1 and *box, or 0
+ * past the last and for an n below 0. */
+DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box);
+/* Points of all slabs of a rank: 0 when it has none, -1 past 2^63 - 1. */
+DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank);
+
+/* ---- transfers ---- */
+
+/* The walk over one rank's transfers: begin, then next until 0. `h` is read on the way. */
+enum {
+    DPAR_HALO_FORWARD, /* halos receive copies of what their owners have */
+    DPAR_HALO_ADJOINT, /* owners receive what halos collected: the transpose. After it zero the
+                          halos,  and the half row that a fold overwrote */
+    DPAR_HALO_SYNC, /* points that are held twice alone: faces at the ends of a block whose owner is
+                       its neighbour, and the half row on a fold. To check whether copies agree,
+                       compare what arrives with what is there. Dims with DPAR_AT_LOW_FACES must
+                       have `high` of at least 1 for them, DPAR_AT_HIGH_FACES `low` */
+    DPAR_HALO_SYNC_ADJOINT /* owners receive what copies collected */
+};
+typedef struct dpar_halo_walk {
+    const dpar_halo *h; /* private, all of it */
+    int32_t rank, sends, mode, star, pass, state;
+    int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
+    int64_t own[DPAR_MAX_DIMS][2];                   /* this rank's; */
+    int64_t base[DPAR_MAX_DIMS];                     /* where its array begins */
+    int64_t want[DPAR_MAX_DIMS][2];                  /* sends: points that have images here, */
+    int64_t from[DPAR_MAX_DIMS][2];                  /* receivers to visit in a dim */
+    int64_t at[DPAR_MAX_DIMS][2];                    /* the receiver's own points, */
+    int64_t fill[DPAR_MAX_DIMS][2];                  /* all that it may receive, */
+    int64_t origin[DPAR_MAX_DIMS];                   /* and where its array begins */
+    int64_t x[DPAR_MAX_DIMS], n[DPAR_MAX_DIMS];      /* by the receiver's dims */
+    int64_t g[DPAR_MAX_DIMS], source[DPAR_MAX_DIMS]; /* by the sender's */
+    uint32_t inside, reversed;
+} dpar_halo_walk;
+
+/* What `rank` receives (each halo point that has an image, inside, around or over the fold, exactly
+ * once; nothing else), or what it sends. Not collective and without talking: the k-th send from a
+ * to b is the k-th receive of b from a, also when b is both neighbours of a, or a itself. A halo
+ * may reach past the neighbour and round the domain more than once; empty blocks are passed over.
+ * The adjoint's receives are the forward's sends in the same order, with op DPAR_SUM: add in that
+ * order and the result does not depend on arrival. `mine` and `theirs` count in local arrays
+ * (dpar_halo_box), `global` in points, on this rank's side. E_ARG as dpar_halo_check, or a
+ * direction that does not exist (DPAR_RECEIVES, DPAR_SENDS of redistribute.h), a rank that has two
+ * blocks. A step costs O(dims x axes); a list O(its transfers x dims), with windows and for the
+ * sender also O(blocks of the dims). Fields of vectors: `turn` of the transfer. */
+DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
+                                     int32_t direction, int32_t mode, dpar_why *why);
+/* 1 and the next transfer, or 0 at the end. */
+DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
+
+/* ---- the cubed sphere ---- */
+
+/* Faces are numbered and laid out as tiles 1 to 6 of the cubic mosaic of GFDL's FMS (FV3; the
+ * twelve contacts of define_cubic_mosaic in its test_mpp_domains), less 1. As a cube's:
+ *     face  0   1   2   3   4   5
+ *     is   +X  +Y  +Z  -X  -Y  -Z
+ *     x to +Y  -X  -X  -Z  -Z  +Y
+ *     y to +Z  +Z  -Y  -Y  +X  +X
+ * From even faces east leads to the next face as it is and north to the one after it, turned; from
+ * odd faces north and east the other way round. All are right-handed, seen from outside. Halos are
+ * at most N wide; at the cube's corners three faces meet, halo points there have no image and are
+ * left as they are. Points are cells. */
+enum { DPAR_EDGE_WEST, DPAR_EDGE_EAST, DPAR_EDGE_SOUTH, DPAR_EDGE_NORTH };
+/* The face beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a vector makes on
+ * its way from there to here (`turn` of dpar_transfer); -1 when there is no such face or edge. */
+DPAR_API int32_t dpar_halo_edge(int32_t face, int32_t edge, int32_t *turn);
 
 /* ==== index/sampler.h ==== */
 
@@ -3384,7 +3485,8 @@ DPAR_API int32_t dpar_doctor(dpar_comm *world, dpar_text *out);
  * speed of memcpy, single elements at that of their cache lines. O(elements). */
 DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape, const void *array,
                                    int32_t type, void *message, dpar_why *why);
-/* The message of a receive into array[shape] at mine[], by t->op; bits of t->flip reverse dims.
+/* The message of a receive into array[shape] at mine[], by t->op; bits of t->flip reverse dims,
+ * t->swap exchanges two; t->turn is the caller's.
  * E_ARG also for an op that is none, DPAR_AVG (nobody knows yet of how many) and types that cannot
  * be added (dpar_type_reduces). Nothing else of the array is touched. O(elements). */
 DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shape, void *array,
@@ -12174,11 +12276,289 @@ DPAR_API dpar_status dpar_varlen_slice(int32_t docs, const int64_t *ends, int32_
     return DPAR_OK;
 }
 
+/* ==== index/window.c ==== */
+
+static const int64_t dpari_window_limit = INT64_C(1) << 60;
+
+static int64_t dpari_window_stride(const dpar_window *v)
+{
+    return v->stride > 0 ? v->stride : 1;
+}
+
+/* From the first tap to the last. */
+static int64_t dpari_window_reach(const dpar_window *v)
+{
+    return (v->dilation > 0 ? v->dilation : 1) * (v->kernel - 1);
+}
+
+/* What every kind must obey. */
+static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar_why *why)
+{
+    const int64_t limit = INT64_C(1) << 30;
+    if (v->kernel < 1 || v->stride < 0 || v->dilation < 0 || v->pad_low < 0 || v->pad_high < 0) {
+        return dpari_say(DPAR_E_ARG, why, "kernel # of at least 1, stride #, dilation #, pad #",
+                         v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
+    }
+    if (v->kernel > limit || v->stride > limit || v->dilation > limit || v->pad_low > limit ||
+        v->pad_high > limit || inputs < 0 || inputs > dpari_window_limit) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "# inputs (0 to 2^60), kernel #, stride #, dilation # (to 2^30)", inputs,
+                         v->kernel, v->stride, v->dilation);
+    }
+    if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_INTERPOLATION) {
+        return dpari_say(DPAR_E_ARG, why, "windows of kind # do not exist", v->kind, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_window_transposed_outputs(const dpar_window *v, int64_t inputs,
+                                                   int64_t *outputs, dpar_why *why)
+{
+    int64_t s = dpari_window_stride(v), cut = v->pad_low + v->pad_high, m;
+    if (inputs > dpari_window_limit / s) {
+        return dpari_say(DPAR_E_RANGE, why, "# inputs, # outputs for each: more than 2^60", inputs,
+                         s, 0, 0);
+    }
+    m = s * (inputs - 1) + dpari_window_reach(v) + 1 - cut;
+    if (inputs == 0 || m < 1) {
+        return dpari_say(DPAR_E_ARG, why, "no outputs: # inputs, stride #, # of padding cut off",
+                         inputs, s, cut, 0);
+    }
+    *outputs = m;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
+                                         dpar_why *why)
+{
+    int64_t room, s = dpari_window_stride(v), m;
+    dpar_status st = dpari_window_judge(v, inputs, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (v->kind == DPAR_WINDOW_INTERPOLATION) {
+        return dpari_say(DPAR_E_ARG, why, "an interpolation has as many outputs as its caller says",
+                         0, 0, 0, 0);
+    }
+    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
+        return dpari_window_transposed_outputs(v, inputs, outputs, why);
+    }
+    room = inputs + v->pad_low + v->pad_high - dpari_window_reach(v) - 1;
+    if (room < 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a kernel that reaches over # of # inputs and # of padding",
+                         dpari_window_reach(v) + 1, inputs, v->pad_low + v->pad_high, 0);
+    }
+    m = room / s + 1;
+    if (v->ceil_mode && room % s != 0 && m * s < inputs + v->pad_low) {
+        m++; /* torch: a window that would begin in the right padding is left out */
+    }
+    *outputs = m;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_window_check(const dpar_window *v, int64_t inputs, int64_t outputs,
+                                       dpar_why *why)
+{
+    int64_t least = 0, more = 0;
+    dpar_status st = dpari_window_judge(v, inputs, why);
+    if (st == DPAR_OK && v->kind == DPAR_WINDOW_INTERPOLATION) {
+        const int64_t limit = INT64_C(1) << 30;
+        if (v->kernel > 1 && v->kernel % 2 != 0) {
+            return dpari_say(DPAR_E_ARG, why, "an interpolation of # taps: 1 or an even number",
+                             v->kernel, 0, 0, 0);
+        }
+        return inputs >= 1 && inputs <= limit && outputs >= 1 && outputs <= limit
+                   ? DPAR_OK
+                   : dpari_say(DPAR_E_RANGE, why, "interpolation of # inputs to #: 1 to 2^30 each",
+                               inputs, outputs, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_window_outputs(v, inputs, &least, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
+        more = dpari_most(dpari_window_stride(v), v->dilation) - 1;
+    }
+    if (outputs < least || outputs > least + more) {
+        return dpari_say(DPAR_E_ARG, why, "# outputs of # inputs: # to # are possible", outputs,
+                         inputs, least, least + more);
+    }
+    return DPAR_OK;
+}
+
+/* The first output that goes with inputs from i on. */
+static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t i)
+{
+    int64_t s = dpari_window_stride(v), y;
+    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
+        y = i > outputs / s ? outputs : i * s;
+    } else if (v->kind == DPAR_WINDOW_INTERPOLATION) {
+        y = dpari_ceil_div(i * outputs, inputs);
+    } else {
+        y = dpari_ceil_div(i, s);
+    }
+    return dpari_least(outputs, y);
+}
+
+DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                int64_t hi, int64_t *y0, int64_t *y1)
+{
+    int64_t first, last;
+    lo = dpari_most(0, dpari_least(lo, inputs));
+    first = dpari_window_first(v, inputs, outputs, lo);
+    last = hi >= inputs ? outputs : dpari_window_first(v, inputs, outputs, dpari_most(0, hi));
+    *y0 = first;
+    *y1 = hi > lo ? dpari_most(first, last) : first;
+}
+
+/* The inputs that output y reads; neither end goes down as y goes up. */
+static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y,
+                              int64_t *lo, int64_t *hi)
+{
+    int64_t s = dpari_window_stride(v), reach = dpari_window_reach(v), at;
+    if (v->kind == DPAR_WINDOW_CONVOLUTION) {
+        *lo = s * y - v->pad_low;
+        *hi = *lo + reach + 1;
+        return;
+    }
+    if (v->kind == DPAR_WINDOW_TRANSPOSED) {
+        at = y + v->pad_low;
+        *lo = dpari_most(0, dpari_least(inputs, -dpari_floor_div(reach - at, s)));
+        *hi = dpari_least(inputs, dpari_floor_div(at, s) + 1);
+        return;
+    }
+    if (v->kernel == 1) {
+        at = y * inputs / outputs;
+    } else if (v->align_corners) {
+        at = outputs > 1 ? y * (inputs - 1) / (outputs - 1) : 0;
+    } else {
+        at = dpari_floor_div((2 * y + 1) * inputs - outputs, 2 * outputs);
+    }
+    at -= dpari_most(0, v->kernel / 2 - 1);
+    *lo = dpari_most(0, dpari_least(at, inputs - 1));
+    *hi = dpari_most(1, dpari_least(at + v->kernel, inputs));
+}
+
+DPAR_API int dpar_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
+                               int64_t y1, int64_t *lo, int64_t *hi)
+{
+    int64_t first, last, other;
+    if (y0 < 0 || y1 <= y0 || y1 > outputs) {
+        return 0;
+    }
+    dpari_window_span(v, inputs, outputs, y0, &first, &other);
+    dpari_window_span(v, inputs, outputs, y1 - 1, &other, &last);
+    if (last <= first) {
+        return 0;
+    }
+    *lo = first;
+    *hi = last;
+    return 1;
+}
+
+DPAR_API void dpar_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
+                                int64_t hi, int64_t *y0, int64_t *y1)
+{
+    int64_t first = *y0, last = *y1, end, a, b;
+    for (end = last; first < end;) { /* the first that reads nothing below */
+        int64_t y = first + (end - first) / 2;
+        dpari_window_span(v, inputs, outputs, y, &a, &b);
+        if (a >= lo) {
+            end = y;
+        } else {
+            first = y + 1;
+        }
+    }
+    for (end = first; end < last;) { /* from there the first that reads something above */
+        int64_t y = end + (last - end) / 2;
+        dpari_window_span(v, inputs, outputs, y, &a, &b);
+        if (b > hi) {
+            last = y;
+        } else {
+            end = y + 1;
+        }
+    }
+    *y0 = first;
+    *y1 = end;
+}
+
+DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
+                               int64_t *hi)
+{
+    int64_t s = dpari_window_stride(v);
+    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit / s) {
+        return 0;
+    }
+    *lo = s * y0 - v->pad_low;
+    *hi = s * (y1 - 1) + dpari_window_reach(v) - v->pad_low + 1;
+    return 1;
+}
+
+DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
+                                    int64_t *lo, int64_t *hi)
+{
+    int64_t s = dpari_window_stride(v), first, last;
+    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_window_limit) {
+        return 0;
+    }
+    first = -dpari_floor_div(-(y0 + v->pad_low - dpari_window_reach(v)), s);
+    last = dpari_floor_div(y1 - 1 + v->pad_low, s) + 1;
+    first = dpari_most(0, first);
+    last = dpari_least(inputs, last);
+    if (last <= first) {
+        return 0;
+    }
+    *lo = first;
+    *hi = last;
+    return 1;
+}
+
+DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodic, int64_t own_lo,
+                               int64_t own_hi, int64_t y0, int64_t y1, int64_t *low, int64_t *high)
+{
+    int64_t lo, hi;
+    *low = 0;
+    *high = 0;
+    if (!dpar_window_needs(v, y0, y1, &lo, &hi)) {
+        return;
+    }
+    if (!periodic) {
+        lo = dpari_most(0, dpari_least(lo, inputs));
+        hi = dpari_most(lo, dpari_least(hi, inputs));
+    }
+    *low = own_lo - lo;
+    *high = hi - own_hi;
+}
+
+DPAR_API int64_t dpar_window_start(const dpar_window *v, int64_t inputs, int64_t i)
+{
+    int64_t d = v->dilation > 0 ? v->dilation : 1, group, members, first;
+    if (i < 0 || i >= inputs || v->kernel < 1) {
+        return -1;
+    }
+    group = i % d;
+    members = (inputs - group - 1) / d + 1;
+    if (members < v->kernel) {
+        return -1;
+    }
+    first = dpari_most(0, dpari_least(i / d - v->kernel / 2, members - v->kernel));
+    return first * d + group;
+}
+
 /* ==== index/halo.c ==== */
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
 static const int64_t dpari_halo_limit = INT64_C(1) << 60;
+
+static int dpari_halo_in_one_piece(const dpar_placement *p)
+{
+    return p->kind != DPAR_SHARD || p->rule == DPAR_CHUNK || p->rule == DPAR_EVEN ||
+           p->rule == DPAR_FLOOR || p->rule == DPAR_RAGGED;
+}
 
 static dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why *why)
 {
@@ -12203,8 +12583,7 @@ static dpar_status dpari_halo_check_dim(const dpar_halo *h, int32_t d, dpar_why 
     }
     for (i = 0; i < h->grid.mesh.axes; i++) {
         const dpar_placement *p = &h->grid.axis[i];
-        if (p->kind == DPAR_SHARD && p->dim == d && p->rule != DPAR_CHUNK && p->rule != DPAR_EVEN &&
-            p->rule != DPAR_FLOOR && p->rule != DPAR_RAGGED) {
+        if (p->dim == d && !dpari_halo_in_one_piece(p)) {
             return dpari_say(
                 DPAR_E_ARG, why,
                 "axis # cuts dim # by rule #: a halo needs blocks in one piece (CHUNK, "
@@ -12237,6 +12616,132 @@ static dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
     return DPAR_OK;
 }
 
+static dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t pole, dpar_why *why)
+{
+    int64_t rows = dpar_halo_points(h, h->fold) - ((h->pole_rows & pole) != 0);
+    int64_t width = pole == DPAR_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
+    if ((h->poles & pole) != 0 && width > rows) {
+        return dpari_say(DPAR_E_RANGE, why, "a halo of # over a pole, behind it there are # rows",
+                         width, rows, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_halo_check_poles(const dpar_halo *h, dpar_why *why)
+{
+    dpar_status st;
+    if (h->poles > 3 || (h->pole_rows & ~h->poles) != 0) {
+        return dpari_say(DPAR_E_ARG, why, "poles # and pole_rows #: each a subset of 3, of poles",
+                         h->poles, h->pole_rows, 0, 0);
+    }
+    if (h->folds && (h->poles & DPAR_POLE_HIGH) != 0) {
+        return dpari_say(DPAR_E_ARG, why, "the end of dim # has a fold and a pole", h->fold, 0, 0,
+                         0);
+    }
+    if (h->fold < 0 || h->mirror >= h->grid.dims || h->mirror <= h->fold ||
+        (h->periodic >> h->mirror & 1u) == 0 || (h->periodic >> h->fold & 1u) != 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "dim # ends at poles, dim # goes round them: a later one, periodic, the "
+                         "first is not",
+                         h->fold, h->mirror, 0, 0);
+    }
+    if (h->grid.extent[h->mirror] % 2 != 0) {
+        return dpari_say(DPAR_E_ARG, why, "# columns around a pole: an even number is needed",
+                         h->grid.extent[h->mirror], 0, 0, 0);
+    }
+    st = dpari_halo_check_pole(h, DPAR_POLE_LOW, why);
+    return st == DPAR_OK ? dpari_halo_check_pole(h, DPAR_POLE_HIGH, why) : st;
+}
+
+static dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
+{
+    int32_t y = h->grid.dims - 2, d;
+    if (y < 1 || h->grid.extent[0] != 6 || h->grid.extent[y] != h->grid.extent[y + 1]) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a cubed sphere of # dims: at least 3, 6 faces first, the last two equal",
+                         h->grid.dims, 0, 0, 0);
+    }
+    if (h->folds || h->poles != 0) {
+        return dpari_say(DPAR_E_ARG, why, "a cubed sphere has no folds and no poles", 0, 0, 0, 0);
+    }
+    for (d = 0; d < h->grid.dims; d += d == 0 ? y : 1) {
+        int64_t most = d == 0 ? 0 : h->grid.extent[d];
+        if ((h->periodic >> d & 1u) != 0 || h->points[d] != DPAR_AT_CELLS ||
+            h->window[d].kernel != 0 || h->low[d] > most || h->high[d] > most) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "dim # of a cubed sphere: cells, not periodic, no window, halos to #",
+                             d, most, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Blocks are the mesh's ranks 0, 1, ...; what an owner's other blocks are is told by begin. */
+static dpar_status dpari_halo_check_owner(const dpar_halo *h, dpar_why *why)
+{
+    const dpar_mesh *m = &h->grid.mesh;
+    int64_t last = m->offset;
+    int32_t i;
+    for (i = 0; i < m->axes; i++) {
+        last += (int64_t)(m->axis[i].size - 1) * m->axis[i].stride;
+    }
+    if (m->offset != 0 || last != m->size - 1) {
+        return dpari_say(DPAR_E_ARG, why, "owners of a mesh from # to #: it must count from 0 on",
+                         m->offset, last, 0, 0);
+    }
+    for (i = 0; i < m->size; i++) {
+        if (h->owner[i] < -1) {
+            return dpari_say(DPAR_E_ARG, why, "block # belongs to #: a rank, or -1", i, h->owner[i],
+                             0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+static int dpari_halo_windows(const dpar_halo *h)
+{
+    int32_t d, any = 0;
+    for (d = 0; d < h->grid.dims; d++) {
+        any |= h->window[d].kernel != 0;
+    }
+    return any;
+}
+
+static dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
+{
+    const dpar_layout *o = h->outputs, *g = &h->grid;
+    int32_t i;
+    if (o->dims != g->dims || !dpar_mesh_same(&o->mesh, &g->mesh)) {
+        return dpari_say(DPAR_E_ARG, why, "outputs of # dims, inputs of #, or another mesh",
+                         o->dims, g->dims, 0, 0);
+    }
+    for (i = 0; i < g->mesh.axes; i++) {
+        const dpar_placement *a = &o->axis[i], *b = &g->axis[i];
+        if (a->kind != b->kind || (a->kind == DPAR_SHARD && a->dim != b->dim) ||
+            o->order[i] != g->order[i] || !dpari_halo_in_one_piece(a)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "axis # cuts outputs otherwise than inputs, or not into single pieces",
+                             i, 0, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_why *why)
+{
+    int64_t n = h->grid.extent[d], m = 0;
+    if (h->window[d].kernel == 0 || n == 0) {
+        return DPAR_OK;
+    }
+    if (h->points[d] != DPAR_AT_CELLS) {
+        return dpari_say(DPAR_E_ARG, why, "dim # has a window: its points are cells", d, 0, 0, 0);
+    }
+    if (h->outputs == NULL) {
+        return dpar_window_outputs(&h->window[d], n, &m, why);
+    }
+    return dpar_window_check(&h->window[d], n, h->outputs->extent[d], why);
+}
+
 DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 {
     int32_t d;
@@ -12251,7 +12756,25 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
     for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
         st = dpari_halo_check_dim(h, d, why);
     }
-    return st == DPAR_OK && h->folds ? dpari_halo_check_fold(h, why) : st;
+    if (st == DPAR_OK && h->folds) {
+        st = dpari_halo_check_fold(h, why);
+    }
+    if (st == DPAR_OK && (h->poles != 0 || h->pole_rows != 0)) {
+        st = dpari_halo_check_poles(h, why);
+    }
+    if (st == DPAR_OK && h->cube) {
+        st = dpari_halo_check_cube(h, why);
+    }
+    if (st == DPAR_OK && h->owner != NULL) {
+        st = dpari_halo_check_owner(h, why);
+    }
+    if (st == DPAR_OK && h->outputs != NULL) {
+        st = dpari_halo_check_outputs(h, why);
+    }
+    for (d = 0; d < h->grid.dims && st == DPAR_OK; d++) {
+        st = dpari_halo_check_window(h, d, why);
+    }
+    return st;
 }
 
 /* ---- points and their owners ------------------------------------------------------------------
@@ -12297,17 +12820,78 @@ static void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *
     dpari_halo_of_cells(h, d, at);
 }
 
-static int dpari_halo_own(const dpar_halo *h, int32_t rank, int32_t *coord, int64_t (*own)[2])
+/* Outputs [y[0], y[1]) of a dim that the rank at coord[] has; *all there are. */
+static int dpari_halo_computes(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *all,
+                               int64_t *y)
+{
+    int64_t n = h->grid.extent[d], at[2];
+    if (h->outputs != NULL) {
+        *all = h->outputs->extent[d];
+        return dpar_layout_span(h->outputs, coord, d, &y[0], &y[1]);
+    }
+    if (!dpar_layout_span(&h->grid, coord, d, &at[0], &at[1])) {
+        return 0;
+    }
+    (void)dpar_window_outputs(&h->window[d], n, all, NULL);
+    dpar_window_owned(&h->window[d], n, *all, at[0], at[1], &y[0], &y[1]);
+    return y[1] > y[0];
+}
+
+/* One dim of one rank: its own points, and what its array holds. Without own points of its own
+ * they are empty and lie at the beginning. 0 when it has neither. */
+static int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
+                            int64_t *box)
+{
+    int64_t y[2], need[2], all = 0;
+    int has = dpar_layout_span(&h->grid, coord, d, &own[0], &own[1]), reads = 0;
+    if (has) {
+        dpari_halo_of_cells(h, d, own);
+        box[0] = own[0];
+        box[1] = own[1];
+    }
+    if (h->window[d].kernel != 0 && h->grid.extent[d] > 0 &&
+        dpari_halo_computes(h, coord, d, &all, y)) {
+        reads = dpar_window_reads(&h->window[d], h->grid.extent[d], all, y[0], y[1], &need[0],
+                                  &need[1]);
+    }
+    if (reads) {
+        box[0] = has ? dpari_least(box[0], need[0]) : need[0];
+        box[1] = has ? dpari_most(box[1], need[1]) : need[1];
+    }
+    if (!has && !reads) {
+        return 0;
+    }
+    box[0] -= h->low[d];
+    box[1] += h->high[d];
+    if (!has) {
+        own[0] = own[1] = box[0];
+    }
+    return 1;
+}
+
+/* The block of a rank; -1: it has none. */
+static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
+{
+    int32_t i;
+    for (i = 0; h->owner != NULL && i < h->grid.mesh.size; i++) {
+        if (h->owner[i] == rank && rank >= 0) {
+            return i;
+        }
+    }
+    return h->owner == NULL ? rank : -1;
+}
+
+static int dpari_halo_own(const dpar_halo *h, int32_t rank, int32_t *coord, int64_t (*own)[2],
+                          int64_t (*box)[2])
 {
     int32_t d;
-    if (!dpar_mesh_coords(&h->grid.mesh, rank, coord)) {
+    if (!dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord)) {
         return 0;
     }
     for (d = 0; d < h->grid.dims; d++) {
-        if (!dpar_layout_span(&h->grid, coord, d, &own[d][0], &own[d][1])) {
+        if (!dpari_halo_range(h, coord, d, own[d], box[d])) {
             return 0;
         }
-        dpari_halo_of_cells(h, d, own[d]);
     }
     return 1;
 }
@@ -12315,121 +12899,347 @@ static int dpari_halo_own(const dpar_halo *h, int32_t rank, int32_t *coord, int6
 /* ---- boxes ------------------------------------------------------------------------------------
  */
 
-DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box)
+static void dpari_halo_to_box(const dpar_halo *h, int64_t (*from)[2], dpar_box *box)
 {
-    int32_t coord[DPAR_MAX_AXES], d;
-    int64_t own[DPAR_MAX_DIMS][2];
-    if (!dpari_halo_own(h, rank, coord, own)) {
-        return 0;
-    }
+    int32_t d;
     box->dims = h->grid.dims;
     for (d = 0; d < box->dims; d++) {
-        box->lo[d] = own[d][0];
-        box->hi[d] = own[d][1];
+        box->lo[d] = from[d][0];
+        box->hi[d] = from[d][1];
     }
+}
+
+static int dpari_halo_nothing(const dpar_halo *h, int64_t (*box)[2])
+{
+    int32_t d, empty = 0;
+    for (d = 0; d < h->grid.dims; d++) {
+        empty |= box[d][1] <= box[d][0];
+    }
+    return empty;
+}
+
+DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box)
+{
+    int32_t coord[DPAR_MAX_AXES];
+    int64_t own[DPAR_MAX_DIMS][2], all[DPAR_MAX_DIMS][2];
+    if (!dpari_halo_own(h, rank, coord, own, all) || dpari_halo_nothing(h, own)) {
+        return 0;
+    }
+    dpari_halo_to_box(h, own, box);
     return 1;
 }
 
 DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box)
 {
-    int32_t d;
-    if (!dpar_halo_owned(h, rank, box)) {
+    int32_t coord[DPAR_MAX_AXES];
+    int64_t own[DPAR_MAX_DIMS][2], all[DPAR_MAX_DIMS][2];
+    if (!dpari_halo_own(h, rank, coord, own, all)) {
         return 0;
     }
-    for (d = 0; d < box->dims; d++) {
-        box->lo[d] -= h->low[d];
-        box->hi[d] += h->high[d];
-    }
+    dpari_halo_to_box(h, all, box);
     return 1;
 }
 
-/* The owned points [own[0], own[1]) of a dim without the sides where an exchange brings something.
- */
+/* Does nothing ever arrive from beyond the low (0) or high (1) end of a dim? */
+static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
+{
+    if ((h->periodic >> d & 1u) != 0 || (h->cube && d >= h->grid.dims - 2)) {
+        return 0;
+    }
+    return d != h->fold || (h->poles >> side & 1u) == 0 ? !(h->folds && d == h->fold && side) : 0;
+}
+
+/* The points [own[0], own[1]) of a dim without the sides where an exchange brings something. */
 static void dpari_halo_shrink(const dpar_halo *h, int32_t d, const int64_t *own, int64_t *core)
 {
     int64_t end = dpar_halo_points(h, d);
-    int wraps = (int)(h->periodic >> d & 1u), folds = h->folds && h->fold == d;
-    core[0] = own[0] + (wraps || own[0] > 0 ? h->low[d] : 0);
-    core[1] = own[1] - (wraps || folds || own[1] < end ? h->high[d] : 0);
-    if (folds && h->on_row && own[1] == end) { /* the row that is there twice arrives too */
-        core[1] = dpari_least(core[1], end - 1 - h->high[d]);
+    core[0] = own[0] + (own[0] > 0 || !dpari_halo_open(h, d, 0) ? h->low[d] : 0);
+    core[1] = own[1] - (own[1] < end || !dpari_halo_open(h, d, 1) ? h->high[d] : 0);
+    if (h->folds && h->fold == d && h->on_row && own[1] == end) {
+        core[1] = dpari_least(core[1], end - 1 - h->high[d]); /* the row held twice arrives too */
     }
     core[0] = dpari_least(core[0], own[1]);
     core[1] = dpari_most(core[1], core[0]);
 }
 
-DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box)
+/* What a rank computes in a dim, and the core of it. */
+static int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *out,
+                           int64_t *core)
 {
-    int32_t coord[DPAR_MAX_AXES], d;
-    int64_t own[DPAR_MAX_DIMS][2], core[DPAR_MAX_DIMS][2];
-    if (!dpari_halo_own(h, rank, coord, own)) {
+    int64_t own[2], box[2], all = 0, n = h->grid.extent[d], lo, hi;
+    if (!dpari_halo_range(h, coord, d, own, box)) {
         return 0;
     }
-    for (d = 0; d < h->grid.dims; d++) {
-        dpari_halo_shrink(h, d, own[d], core[d]);
-        if (core[d][0] == core[d][1]) {
-            return 0;
-        }
+    if (h->window[d].kernel == 0) {
+        out[0] = own[0];
+        out[1] = own[1];
+        dpari_halo_shrink(h, d, own, core);
+        return 1;
     }
-    box->dims = h->grid.dims;
-    for (d = 0; d < box->dims; d++) {
-        box->lo[d] = core[d][0];
-        box->hi[d] = core[d][1];
+    if (!dpari_halo_computes(h, coord, d, &all, out)) {
+        return 0;
+    }
+    core[0] = out[0];
+    core[1] = out[1];
+    lo = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
+    hi = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
+    if (own[1] > own[0]) {
+        dpar_window_whole(&h->window[d], n, all, lo, hi, &core[0], &core[1]);
+    } else {
+        core[1] = core[0];
     }
     return 1;
 }
 
-/* Slabs below and above the core, dim by dim: earlier dims cut to the core, later ones whole. */
-DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
+/* All dims of it. */
+static int dpari_halo_works(const dpar_halo *h, int32_t rank, int64_t (*out)[2], int64_t (*core)[2])
 {
-    int32_t coord[DPAR_MAX_AXES], d, k, side;
-    int64_t rest[DPAR_MAX_DIMS][2], core[2];
-    if (!dpari_halo_own(h, rank, coord, rest)) {
+    int32_t coord[DPAR_MAX_AXES], d;
+    if (!dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord)) {
         return 0;
     }
     for (d = 0; d < h->grid.dims; d++) {
-        dpari_halo_shrink(h, d, rest[d], core);
+        if (!dpari_halo_work(h, coord, d, out[d], core[d])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box)
+{
+    int64_t out[DPAR_MAX_DIMS][2], core[DPAR_MAX_DIMS][2];
+    if (!dpari_halo_works(h, rank, out, core) || dpari_halo_nothing(h, out)) {
+        return 0;
+    }
+    dpari_halo_to_box(h, out, box);
+    return 1;
+}
+
+DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box)
+{
+    int64_t out[DPAR_MAX_DIMS][2], core[DPAR_MAX_DIMS][2];
+    if (!dpari_halo_works(h, rank, out, core) || dpari_halo_nothing(h, core)) {
+        return 0;
+    }
+    dpari_halo_to_box(h, core, box);
+    return 1;
+}
+
+/* The n-th slab of `all` without `inner`, which lies in it: those below and above, dim by dim;
+ * earlier dims are cut to the inner part, later ones whole, of a star cut too. */
+static int dpari_halo_around(const dpar_halo *h, int64_t (*all)[2], int64_t (*inner)[2], int star,
+                             int32_t n, dpar_box *box)
+{
+    int32_t d, k, side;
+    for (d = 0; d < h->grid.dims; d++) {
         for (side = 0; side < 2; side++) {
-            int64_t lo = side ? core[1] : rest[d][0], hi = side ? rest[d][1] : core[0];
+            int64_t lo = side ? inner[d][1] : all[d][0], hi = side ? all[d][1] : inner[d][0];
             if (hi <= lo || n < 0 || n-- > 0) {
                 continue;
             }
-            box->dims = h->grid.dims;
-            for (k = 0; k < box->dims; k++) {
-                box->lo[k] = k == d ? lo : rest[k][0];
-                box->hi[k] = k == d ? hi : rest[k][1];
+            dpari_halo_to_box(h, star ? inner : all, box);
+            for (k = 0; k < d; k++) {
+                box->lo[k] = inner[k][0];
+                box->hi[k] = inner[k][1];
             }
+            box->lo[d] = lo;
+            box->hi[d] = hi;
             return 1;
         }
-        rest[d][0] = core[0];
-        rest[d][1] = core[1];
-        if (core[0] == core[1]) {
+        if (inner[d][0] == inner[d][1]) {
             return 0;
         }
     }
     return 0;
 }
 
-/* ---- one dim of the walk ----------------------------------------------------------------------
- */
-
-/* A receiver's points are passed twice: first what arrives as it is, then what comes over the fold.
- * In a dim they fall into segments, each with one owner, the same on both sides of the receiver's
- * own bounds, and without a wrap inside. */
-
-enum { DPARI_PLAIN, DPARI_FOLDED };
-
-/* The row that the walk is at: beyond the fold, on it, or neither. */
-static int dpari_halo_beyond(const dpar_halo_walk *w)
+DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
 {
-    const dpar_halo *h = w->h;
-    return w->x[h->fold] >= dpar_halo_points(h, h->fold);
+    int64_t out[DPAR_MAX_DIMS][2], core[DPAR_MAX_DIMS][2];
+    if (!dpari_halo_works(h, rank, out, core) || dpari_halo_nothing(h, out)) {
+        return 0;
+    }
+    return dpari_halo_around(h, out, core, 0, n, box);
 }
 
-static int dpari_halo_on_seam(const dpar_halo_walk *w)
+/* Does nothing arrive outside of two dims? */
+static int dpari_halo_star(const dpar_halo *h)
 {
-    const dpar_halo *h = w->h;
-    return h->folds && h->on_row && w->x[h->fold] == dpar_halo_points(h, h->fold) - 1;
+    return h->shape == DPAR_STENCIL_STAR && !dpari_halo_windows(h);
+}
+
+DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
+{
+    int32_t coord[DPAR_MAX_AXES];
+    int64_t own[DPAR_MAX_DIMS][2], all[DPAR_MAX_DIMS][2];
+    if (!dpari_halo_own(h, rank, coord, own, all)) {
+        return 0;
+    }
+    return dpari_halo_around(h, all, own, dpari_halo_star(h), n, box);
+}
+
+DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank)
+{
+    dpar_box slab;
+    int64_t sum = 0;
+    int32_t n;
+    for (n = 0; dpar_halo_slab(h, rank, n, &slab); n++) {
+        int64_t more = dpar_box_volume(&slab);
+        if (more < 0 || sum > INT64_MAX - more) {
+            return -1;
+        }
+        sum += more;
+    }
+    return sum;
+}
+
+/* ---- where points come from -------------------------------------------------------------------
+ */
+
+/* A receiver's points are passed several times, each time over those that come in one way: in each
+ * dim from a range of points, by one map into one dim of the sender. */
+enum {
+    DPARI_PLAIN,
+    DPARI_SEAM,   /* the row on a fold, its first half */
+    DPARI_TWICE,  /* its second half: images of the first */
+    DPARI_FOLDED, /* beyond the fold */
+    DPARI_SOUTH,  /* beyond the low pole */
+    DPARI_NORTH,
+    DPARI_EDGES, /* and 4 edges of 6 faces */
+    DPARI_PASSES = DPARI_EDGES + 24
+};
+
+typedef struct dpari_halo_map {
+    int64_t lo, hi; /* the points x that it is about; */
+    int64_t c;      /* x is c + x there, */
+    int32_t back;   /* or c - x, */
+    int32_t from;   /* of this dim */
+    int32_t half;   /* 1, 2: columns of this half of the row on a fold alone */
+} dpari_halo_map;
+
+static const int64_t dpari_halo_far = INT64_C(1) << 62;
+
+static int dpari_halo_has_seam(const dpar_halo *h)
+{
+    return h->folds && h->on_row;
+}
+
+/* Is there anything to do in a pass? */
+static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
+{
+    switch (pass) {
+    case DPARI_PLAIN: return 1;
+    case DPARI_SEAM:
+    case DPARI_TWICE: return dpari_halo_has_seam(h);
+    case DPARI_FOLDED: return h->folds != 0;
+    case DPARI_SOUTH: return (h->poles & DPAR_POLE_LOW) != 0;
+    case DPARI_NORTH: return (h->poles & DPAR_POLE_HIGH) != 0;
+    default: return h->cube;
+    }
+}
+
+/* Faces come in pairs: from even ones east leads one face on, straight, north two, with a turn;
+ * from odd ones north and east. West and south lead back. */
+DPAR_API int32_t dpar_halo_edge(int32_t face, int32_t edge, int32_t *turn)
+{
+    int32_t along_y = edge >= DPAR_EDGE_SOUTH, step;
+    if (face < 0 || face > 5 || edge < DPAR_EDGE_WEST || edge > DPAR_EDGE_NORTH) {
+        return -1;
+    }
+    step = (edge == DPAR_EDGE_EAST) == (face % 2 == 0) ? 1 : 2;
+    if (edge == DPAR_EDGE_WEST || edge == DPAR_EDGE_SOUTH) {
+        step = (edge == DPAR_EDGE_SOUTH) == (face % 2 == 0) ? -1 : -2;
+    } else if (edge == DPAR_EDGE_NORTH) {
+        step = face % 2 == 0 ? 2 : 1;
+    }
+    *turn = step == 1 || step == -1 ? 0 : along_y ? 1 : 3;
+    return (face + step + 6) % 6;
+}
+
+/* Beyond an edge of a face. */
+static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
+{
+    int32_t face = (pass - DPARI_EDGES) / 4, edge = (pass - DPARI_EDGES) % 4, turn = 0;
+    int32_t to = dpar_halo_edge(face, edge, &turn), dims = h->grid.dims;
+    int32_t across = edge >= DPAR_EDGE_SOUTH ? dims - 2 : dims - 1;
+    int64_t n = h->grid.extent[dims - 1];
+    int up = edge == DPAR_EDGE_EAST || edge == DPAR_EDGE_NORTH;
+    if (d == 0) {
+        m->lo = face;
+        m->hi = face + 1;
+        m->c = to - face;
+        return;
+    }
+    if (d < dims - 2) {
+        return;
+    }
+    m->from = turn ? 2 * dims - 3 - d : d;
+    if (d == across) {
+        m->lo = up ? n : -n;
+        m->hi = up ? 2 * n : 0;
+        m->c = up ? -n : n;
+    } else if (turn) {
+        m->back = 1;
+        m->c = n - 1;
+    }
+}
+
+static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map *m)
+{
+    int64_t rows = dpar_halo_points(h, h->fold), on = h->on_row;
+    if (pass == DPARI_SEAM || pass == DPARI_TWICE) {
+        m->lo = rows - 1;
+        return;
+    }
+    m->back = 1;
+    if (pass == DPARI_SOUTH) {
+        on = (h->pole_rows & DPAR_POLE_LOW) != 0;
+        m->lo = on - rows;
+        m->hi = 0;
+        m->c = on - 1;
+        return;
+    }
+    if (pass == DPARI_NORTH) {
+        on = (h->pole_rows & DPAR_POLE_HIGH) != 0;
+    }
+    m->lo = rows;
+    m->hi = 2 * rows - on;
+    m->c = 2 * (rows - 1) + 1 - on;
+}
+
+static void dpari_halo_map_columns(const dpar_halo *h, int32_t pass, dpari_halo_map *m)
+{
+    int64_t columns = dpar_halo_points(h, h->mirror);
+    if (pass == DPARI_SOUTH || pass == DPARI_NORTH) {
+        m->c = columns / 2;
+        return;
+    }
+    m->half = pass == DPARI_SEAM ? 1 : pass == DPARI_TWICE ? 2 : 0;
+    if (pass != DPARI_SEAM) {
+        m->back = 1;
+        m->c = columns - 1 + h->shift;
+    }
+}
+
+static void dpari_halo_map_of(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
+{
+    int wraps = (int)(h->periodic >> d & 1u);
+    m->lo = wraps ? -dpari_halo_far : 0;
+    m->hi = wraps ? dpari_halo_far : dpar_halo_points(h, d);
+    m->c = 0;
+    m->back = 0;
+    m->from = d;
+    m->half = 0;
+    if (pass == DPARI_PLAIN) {
+        m->hi -= dpari_halo_has_seam(h) && d == h->fold;
+    } else if (pass >= DPARI_EDGES) {
+        dpari_halo_map_edge(h, pass, d, m);
+    } else if (d == h->fold) {
+        dpari_halo_map_rows(h, pass, m);
+    } else if (d == h->mirror) {
+        dpari_halo_map_columns(h, pass, m);
+    }
 }
 
 /* The columns [at[0], at[1]) of the row on the fold that are images: of each pair the later one. */
@@ -12440,95 +13250,58 @@ static void dpari_halo_second_half(const dpar_halo *h, int64_t *at)
     at[1] = h->shift > 0 ? columns : columns + h->shift;
 }
 
-/* Point i of a ring, and how many follow it before the end. */
+/* Point i of a ring. */
 static int64_t dpari_halo_ring(int64_t i, int64_t points)
 {
     return i - dpari_floor_div(i, points) * points;
 }
 
-/* n points go against the order from `first` down, all in what `first`'s owner has. */
-static int64_t dpari_halo_backwards(dpar_halo_walk *w, int32_t d, int64_t first, int64_t n,
-                                    int32_t *coord)
+/* Column x: is it in the map's half? *n: of how many from here on that is true. */
+static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64_t x, int64_t *n)
 {
-    int64_t at[2];
-    dpari_halo_owner(w->h, d, first, coord, at);
-    n = dpari_least(n, first - at[0] + 1);
-    w->g[d] = first - n + 1;
-    w->source[d] = at[0];
-    w->reversed |= (uint32_t)1 << d;
-    return n;
+    int64_t columns = dpar_halo_points(h, h->mirror), i = dpari_halo_ring(x, columns), half[2];
+    int second;
+    dpari_halo_second_half(h, half);
+    second = i >= half[0] && i < half[1];
+    *n = dpari_least(*n, (second ? half[1] : i < half[0] ? half[0] : columns) - i);
+    return second == (m->half == 2);
 }
 
-static int64_t dpari_halo_forwards(dpar_halo_walk *w, int32_t d, int64_t first, int64_t n,
-                                   int32_t *coord)
-{
-    int64_t at[2];
-    dpari_halo_owner(w->h, d, first, coord, at);
-    w->g[d] = first;
-    w->source[d] = at[0];
-    return dpari_least(n, at[1] - first);
-}
+/* ---- one dim of the walk ----------------------------------------------------------------------
+ */
 
-/* A column of a row beyond the fold or on it. 0: not in this pass. */
-static int dpari_halo_column(dpar_halo_walk *w, int64_t n, int32_t *coord)
-{
-    const dpar_halo *h = w->h;
-    int32_t d = h->mirror;
-    int64_t columns = dpar_halo_points(h, d), i = dpari_halo_ring(w->x[d], columns), half[2], to;
-    int image = 1;
-    n = dpari_least(n, columns - i);
-    if (!dpari_halo_beyond(w)) {
-        dpari_halo_second_half(h, half);
-        image = i >= half[0] && i < half[1];
-        n = image ? dpari_least(n, half[1] - i) : i < half[0] ? dpari_least(n, half[0] - i) : n;
-    }
-    w->n[d] = n;
-    if (image != (w->pass == DPARI_FOLDED)) {
-        return 0;
-    }
-    if (!image) {
-        w->n[d] = dpari_halo_forwards(w, d, i, n, coord);
-        return 1;
-    }
-    to = dpari_halo_ring(columns - 1 + h->shift - i, columns);
-    w->n[d] = dpari_halo_backwards(w, d, to, n, coord);
-    return 1;
-}
-
-/* The segment at x[d]: sets n, g, source, bits and the source's coordinates. 0: nothing arrives. */
+/* The segment at x[d]: points with one owner, on the same side of the receiver's bounds. Sets n, g,
+ * source, bits and the source's coordinates. 0: nothing arrives in n points. */
 static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
 {
     const dpar_halo *h = w->h;
-    int64_t x = w->x[d], points = dpar_halo_points(h, d), lo = w->at[d][0], hi = w->at[d][1], n;
+    int64_t x = w->x[d], lo = w->at[d][0], hi = w->at[d][1], n, to, at[2];
     int inside = x >= lo && x < hi;
-    n = (x < lo ? lo : inside ? hi : hi + h->high[d]) - x;
+    dpari_halo_map m;
+    n = (x < lo ? lo : inside ? hi : w->fill[d][1]) - x;
     w->inside &= ~((uint32_t)1 << d);
     w->inside |= (uint32_t)inside << d;
     w->reversed &= ~((uint32_t)1 << d);
-    if (h->folds && d == h->fold && x >= points) {
-        w->n[d] = n;
-        if (w->pass == DPARI_FOLDED) {
-            w->n[d] = dpari_halo_backwards(w, d, 2 * (points - 1) + 1 - h->on_row - x, n, coord);
-        }
-        return w->pass == DPARI_FOLDED;
-    }
-    if (h->folds && d == h->fold && x + n >= points) {
-        n = x == points - 1 ? 1 : points - 1 - x; /* the last row stands alone */
-    }
-    if (h->folds && d == h->mirror && (dpari_halo_beyond(w) || dpari_halo_on_seam(w))) {
-        return dpari_halo_column(w, n, coord);
-    }
-    w->n[d] = n;
-    if (h->folds && d == h->fold && w->pass == DPARI_FOLDED && !dpari_halo_on_seam(w)) {
-        return 0; /* rows that have no image over the fold */
-    }
-    if (h->periodic >> d & 1u) {
-        x = dpari_halo_ring(x, points);
-    } else if (x < 0 || x >= points) {
-        w->n[d] = x < 0 ? dpari_least(n, -x) : n;
+    dpari_halo_map_of(h, w->pass, d, &m);
+    if (x < m.lo || x >= m.hi) {
+        w->n[d] = x < m.lo ? dpari_least(n, m.lo - x) : n;
         return 0;
     }
-    w->n[d] = dpari_halo_forwards(w, d, x, n, coord);
+    n = dpari_least(n, m.hi - x);
+    if (m.half != 0 && !dpari_halo_in_half(h, &m, x, &n)) {
+        w->n[d] = n;
+        return 0;
+    }
+    to = m.back ? m.c - x : m.c + x;
+    if (h->periodic >> m.from & 1u) {
+        to = dpari_halo_ring(to, dpar_halo_points(h, m.from));
+    }
+    dpari_halo_owner(h, m.from, to, coord, at);
+    n = dpari_least(n, m.back ? to - at[0] + 1 : at[1] - to);
+    w->g[m.from] = m.back ? to - n + 1 : to;
+    w->source[m.from] = at[0];
+    w->reversed |= (uint32_t)m.back << d;
+    w->n[d] = n;
     return 1;
 }
 
@@ -12539,25 +13312,26 @@ static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
 static int dpari_halo_only_inside(const dpar_halo_walk *w, int32_t d)
 {
     uint32_t earlier = ((uint32_t)1 << d) - 1;
-    return w->h->shape == DPAR_STENCIL_STAR && (~w->inside & earlier) != 0;
+    return w->star && (~w->inside & earlier) != 0;
 }
 
 /* Where a dim's segments begin. */
 static void dpari_halo_enter(dpar_halo_walk *w, int32_t d)
 {
-    w->x[d] = w->at[d][0] - (dpari_halo_only_inside(w, d) ? 0 : w->h->low[d]);
+    w->x[d] = dpari_halo_only_inside(w, d) ? w->at[d][0] : w->fill[d][0];
 }
 
 /* From a segment that another rank has to where the sender's own points come next; wide halos pass
- * many. Folded grids go segment by segment. */
+ * many. */
 static int64_t dpari_halo_skip(const dpar_halo_walk *w, int32_t d)
 {
-    int64_t ahead = w->own[d][0] - w->g[d];
-    if (w->h->folds) {
-        return w->n[d];
-    }
+    dpari_halo_map m;
+    int64_t ahead, s;
+    dpari_halo_map_of(w->h, w->pass, d, &m);
+    s = m.from;
+    ahead = m.back ? w->g[s] + w->n[d] - w->own[s][1] : w->own[s][0] - w->g[s];
     if (ahead < 0) {
-        ahead += w->h->periodic >> d & 1u ? dpar_halo_points(w->h, d) : 2 * dpari_halo_limit;
+        ahead += w->h->periodic >> s & 1u ? dpar_halo_points(w->h, m.from) : dpari_halo_far;
     }
     return ahead;
 }
@@ -12565,16 +13339,19 @@ static int64_t dpari_halo_skip(const dpar_halo_walk *w, int32_t d)
 /* From x[d] on, the next segment that counts: any, or for a sender one whose source it is. */
 static int dpari_halo_seek(dpar_halo_walk *w, int32_t d)
 {
-    int64_t end = w->at[d][1] + (dpari_halo_only_inside(w, d) ? 0 : w->h->high[d]);
+    int64_t end = dpari_halo_only_inside(w, d) ? w->at[d][1] : w->fill[d][1];
     int32_t other[DPAR_MAX_AXES];
     while (w->x[d] < end) {
+        dpari_halo_map m;
         if (!dpari_halo_segment(w, d, w->sends ? other : w->peer)) {
             w->x[d] += w->n[d];
-        } else if (!w->sends || w->source[d] == w->own[d][0]) {
-            return 1;
-        } else {
-            w->x[d] += dpari_halo_skip(w, d);
+            continue;
         }
+        dpari_halo_map_of(w->h, w->pass, d, &m);
+        if (!w->sends || w->source[m.from] == w->own[m.from][0]) {
+            return 1;
+        }
+        w->x[d] += dpari_halo_skip(w, d);
     }
     return 0;
 }
@@ -12587,9 +13364,9 @@ static int dpari_halo_travels(const dpar_halo_walk *w)
         outside += (int32_t)(~w->inside >> d & 1u);
     }
     if (outside == 0) {
-        return w->pass == DPARI_FOLDED;
+        return w->pass == DPARI_TWICE;
     }
-    return outside == 1 || w->h->shape == DPAR_STENCIL_BOX;
+    return outside == 1 || !w->star;
 }
 
 /* The next box of segments of this receiver; `fresh` begins with its first. */
@@ -12623,28 +13400,66 @@ static int dpari_halo_box_next(dpar_halo_walk *w, int fresh)
 /* ---- the receivers of a sender ----------------------------------------------------------------
  */
 
-/* Where the receivers begin that may take something in dim d: the first point of a block, on a line
- * that goes on beyond the ends where it wraps; from[d][1] is where they end. */
+/* Sets what the receiver that has own points at[d] and an array `box` there may get. */
+static void dpari_halo_receiver(dpar_halo_walk *w, int32_t d, const int64_t *box)
+{
+    const dpar_halo *h = w->h;
+    w->origin[d] = box[0];
+    w->fill[d][0] = box[0];
+    w->fill[d][1] = box[1];
+    if (w->mode >= DPAR_HALO_SYNC) { /* own cells' faces, whoever owns them */
+        w->fill[d][0] = w->at[d][0] - (h->points[d] == DPAR_AT_HIGH_FACES);
+        w->fill[d][1] = w->at[d][1] + (h->points[d] == DPAR_AT_LOW_FACES);
+        if ((h->periodic >> d & 1u) == 0) {
+            w->fill[d][0] = dpari_most(w->fill[d][0], 0);
+            w->fill[d][1] = dpari_least(w->fill[d][1], dpar_halo_points(h, d));
+        }
+    }
+}
+
+/* How many blocks a dim is cut into, and the coordinates of the n-th, in any order. */
+static int64_t dpari_halo_part(const dpar_halo *h, int32_t d, int64_t n, int32_t *coord)
+{
+    int64_t parts = 1;
+    int32_t i;
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        if (h->grid.axis[i].kind == DPAR_SHARD && h->grid.axis[i].dim == d) {
+            int32_t size = h->grid.mesh.axis[i].size;
+            coord[i] = (int32_t)(n / parts % size);
+            parts *= size;
+        }
+    }
+    return parts;
+}
+
+/* Begins with the receivers in dim d: those with windows are looked at one by one, others from the
+ * first point of a block on, on a line that goes on beyond the ends where it wraps. */
 static void dpari_halo_reach(dpar_halo_walk *w, int32_t d)
 {
     const dpar_halo *h = w->h;
-    int64_t points = dpar_halo_points(h, d), lo = w->own[d][0], hi = w->own[d][1], at[2];
+    int64_t points = dpar_halo_points(h, d), lo, hi, at[2];
     int32_t coord[DPAR_MAX_AXES];
-    if (w->pass == DPARI_FOLDED && d == h->fold) { /* rows whose halo comes back down to mine */
-        lo = 2 * (points - 1) + 1 - h->on_row - (hi - 1) - h->high[d];
-        lo = dpari_most(0, dpari_least(lo, points - 1));
-        hi = points;
-    } else {
-        if (w->pass == DPARI_FOLDED && d == h->mirror) {
-            int64_t first = points - 1 + h->shift - (hi - 1);
-            hi = first + (hi - lo);
-            lo = first;
-        }
-        lo -= h->high[d];
-        hi += h->low[d];
-        if ((h->periodic >> d & 1u) == 0) {
-            lo = dpari_most(lo, 0);
-            hi = dpari_least(hi, points);
+    dpari_halo_map m;
+    dpari_halo_map_of(h, w->pass, d, &m);
+    lo = w->own[m.from][0];
+    hi = w->own[m.from][1];
+    w->want[d][0] = lo = dpari_most(m.lo, m.back ? m.c - hi + 1 : lo - m.c);
+    w->want[d][1] = hi = dpari_least(m.hi, m.back ? m.c - w->own[m.from][0] + 1 : hi - m.c);
+    w->from[d][0] = w->from[d][1] = 0;
+    if (hi <= lo) {
+        return;
+    }
+    if (h->window[d].kernel != 0) {
+        w->from[d][1] = dpari_halo_part(h, d, 0, coord);
+        return;
+    }
+    lo -= h->high[d];
+    hi += h->low[d];
+    if ((h->periodic >> d & 1u) == 0) {
+        lo = dpari_most(lo, 0);
+        hi = dpari_least(hi, points);
+        if (hi <= lo) {
+            return;
         }
     }
     dpari_halo_owner(h, d, dpari_halo_ring(lo, points), coord, at);
@@ -12653,59 +13468,131 @@ static void dpari_halo_reach(dpar_halo_walk *w, int32_t d)
     w->from[d][1] = dpari_least(hi, lo + points); /* once round at most */
 }
 
-/* The receiver at from[d][0]. */
-static void dpari_halo_receiver(dpar_halo_walk *w, int32_t d)
+/* Do points `want`, on a line or any number of times round, meet those that may be filled? */
+static int dpari_halo_meets(const dpar_halo_walk *w, int32_t d)
 {
-    int64_t points = dpar_halo_points(w->h, d);
-    dpari_halo_owner(w->h, d, dpari_halo_ring(w->from[d][0], points), w->peer, w->at[d]);
+    int64_t lo = w->want[d][0], hi = w->want[d][1], points = dpar_halo_points(w->h, d);
+    if (w->h->periodic >> d & 1u) {
+        int64_t turns = dpari_floor_div(w->fill[d][0] - hi, points) + 1;
+        lo += turns * points;
+        hi += turns * points;
+    }
+    return lo < w->fill[d][1] && hi > w->fill[d][0];
+}
+
+/* The receiver at from[d][0] or, where that one takes nothing, the next. 0: there is none. */
+static int dpari_halo_find(dpar_halo_walk *w, int32_t d)
+{
+    const dpar_halo *h = w->h;
+    int64_t box[2];
+    for (; w->from[d][0] < w->from[d][1]; w->from[d][0]++) {
+        if (h->window[d].kernel == 0) {
+            int64_t points = dpar_halo_points(h, d);
+            dpari_halo_owner(h, d, dpari_halo_ring(w->from[d][0], points), w->peer, w->at[d]);
+            box[0] = w->at[d][0] - h->low[d];
+            box[1] = w->at[d][1] + h->high[d];
+            dpari_halo_receiver(w, d, box);
+            return 1;
+        }
+        (void)dpari_halo_part(h, d, w->from[d][0], w->peer);
+        if (dpari_halo_range(h, w->peer, d, w->at[d], box)) {
+            dpari_halo_receiver(w, d, box);
+            if (dpari_halo_meets(w, d)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static void dpari_halo_advance(dpar_halo_walk *w, int32_t d)
+{
+    w->from[d][0] += w->h->window[d].kernel != 0 ? 1 : w->at[d][1] - w->at[d][0];
 }
 
 /* The first of all receivers, or the next one. */
 static int dpari_halo_receivers(dpar_halo_walk *w, int fresh)
 {
-    int32_t d;
-    for (d = w->h->grid.dims - 1; d >= 0; d--) {
-        if (!fresh) {
-            w->from[d][0] += w->at[d][1] - w->at[d][0];
-            if (w->from[d][0] < w->from[d][1]) {
-                dpari_halo_receiver(w, d);
-                return 1;
-            }
-        }
-        dpari_halo_reach(w, d);
-        dpari_halo_receiver(w, d);
+    int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
+    if (dims == 0) {
+        return 0;
     }
-    return fresh;
+    if (fresh) {
+        dpari_halo_reach(w, 0);
+    } else {
+        dpari_halo_advance(w, d);
+    }
+    while (d >= 0) {
+        if (!dpari_halo_find(w, d)) {
+            if (--d >= 0) {
+                dpari_halo_advance(w, d);
+            }
+        } else if (d == dims - 1) {
+            return 1;
+        } else {
+            dpari_halo_reach(w, ++d);
+        }
+    }
+    return 0;
 }
 
 /* ---- all of it --------------------------------------------------------------------------------
  */
 
+static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_t direction,
+                                        int32_t mode, dpar_why *why)
+{
+    int32_t d, i, blocks = 0;
+    if ((direction != DPAR_RECEIVES && direction != DPAR_SENDS) || mode < DPAR_HALO_FORWARD ||
+        mode > DPAR_HALO_SYNC_ADJOINT) {
+        return dpari_say(DPAR_E_ARG, why, "direction #, mode #: 0 or 1, 0 to 3", direction, mode, 0,
+                         0);
+    }
+    for (i = 0; h->owner != NULL && i < h->grid.mesh.size; i++) {
+        blocks += h->owner[i] == rank;
+    }
+    if (blocks > 1 && rank >= 0) {
+        return dpari_say(DPAR_E_ARG, why, "rank # owns # blocks: one at most", rank, blocks, 0, 0);
+    }
+    for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
+        if ((h->points[d] == DPAR_AT_LOW_FACES && h->high[d] < 1) ||
+            (h->points[d] == DPAR_AT_HIGH_FACES && h->low[d] < 1)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "dim #: no room for the other face of a block, halos of # and #", d,
+                             h->low[d], h->high[d], 0);
+        }
+    }
+    return DPAR_OK;
+}
+
 DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why)
 {
     dpar_status st = dpar_halo_check(h, why);
+    int64_t box[DPAR_MAX_DIMS][2];
     int32_t i;
+    if (st == DPAR_OK) {
+        st = dpari_halo_may_begin(h, rank, direction, mode, why);
+    }
     if (st != DPAR_OK) {
         return st;
-    }
-    if ((direction != DPAR_RECEIVES && direction != DPAR_SENDS) ||
-        (mode != DPAR_HALO_FORWARD && mode != DPAR_HALO_ADJOINT)) {
-        return dpari_say(DPAR_E_ARG, why, "direction #, mode #: each is 0 or 1", direction, mode, 0,
-                         0);
     }
     dpari_zero(w, sizeof(*w));
     w->h = h;
     w->rank = rank;
-    w->adjoint = mode;
-    w->sends = (direction == DPAR_SENDS) != (mode == DPAR_HALO_ADJOINT);
-    if (!dpari_halo_own(h, rank, w->coord, w->own)) {
-        w->pass = DPARI_FOLDED + 1; /* has nothing */
+    w->mode = mode;
+    w->star = dpari_halo_star(h) && mode < DPAR_HALO_SYNC;
+    w->sends = (direction == DPAR_SENDS) != (mode % 2 == DPAR_HALO_ADJOINT);
+    if (!dpari_halo_own(h, rank, w->coord, w->own, box) ||
+        (w->sends && dpari_halo_nothing(h, w->own))) {
+        w->pass = DPARI_PASSES; /* has nothing */
         return DPAR_OK;
     }
     for (i = 0; i < h->grid.dims; i++) {
+        w->base[i] = box[i][0];
         w->at[i][0] = w->own[i][0];
         w->at[i][1] = w->own[i][1];
+        dpari_halo_receiver(w, i, box[i]);
     }
     for (i = 0; i < h->grid.mesh.axes; i++) { /* replicas exchange among themselves */
         w->peer[i] = w->coord[i];
@@ -12713,36 +13600,71 @@ DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int3
     return DPAR_OK;
 }
 
-static void dpari_halo_fill(const dpar_halo_walk *w, dpar_transfer *t)
+/* The dims that change places in this pass, and the turn of vectors. */
+static void dpari_halo_turn(const dpar_halo_walk *w, dpar_transfer *t)
+{
+    int32_t adjoint = w->mode % 2, turn = w->pass >= DPARI_TWICE ? 2 : 0;
+    if (w->pass >= DPARI_EDGES) {
+        int32_t edge = w->pass - DPARI_EDGES;
+        (void)dpar_halo_edge(edge / 4, edge % 4, &turn);
+        if (turn != 0) {
+            t->swap[0] = t->dims - 2;
+            t->swap[1] = t->dims - 1;
+        }
+    }
+    t->turn = adjoint ? (4 - turn) % 4 : turn;
+}
+
+static void dpari_halo_fill(const dpar_halo_walk *w, int32_t peer, dpar_transfer *t)
 {
     const dpar_halo *h = w->h;
-    int32_t d;
+    int32_t adjoint = w->mode % 2, d;
     dpari_zero(t, sizeof(*t));
-    t->peer = dpar_mesh_rank(&h->grid.mesh, w->peer);
+    t->peer = peer;
     t->dims = h->grid.dims;
-    t->op = w->adjoint ? DPAR_SUM : DPAR_COPY;
-    t->flip = w->reversed;
+    t->op = adjoint ? DPAR_SUM : DPAR_COPY;
+    dpari_halo_turn(w, t);
     for (d = 0; d < t->dims; d++) {
-        int64_t there = w->x[d] - (w->at[d][0] - h->low[d]);
-        int64_t here = w->g[d] - (w->source[d] - h->low[d]);
-        t->extent[d] = w->n[d];
-        t->mine[d] = w->sends ? here : there;
-        t->theirs[d] = w->sends ? there : here;
-        t->global[d] = w->sends ? w->g[d] : w->x[d];
+        int64_t own[2], box[2], there = w->x[d] - w->origin[d], here;
+        int32_t s = t->swap[0] == t->swap[1] || d < t->dims - 2 ? d : 2 * t->dims - 3 - d;
+        if (w->sends) {
+            here = w->g[s] - w->base[s];
+        } else {
+            (void)dpari_halo_range(h, w->peer, s, own, box);
+            here = w->g[s] - box[0];
+        }
+        t->extent[adjoint ? d : s] = w->n[d];
+        t->flip |= (w->reversed >> d & 1u) << (adjoint ? s : d);
+        t->mine[w->sends ? s : d] = w->sends ? here : there;
+        t->theirs[w->sends ? d : s] = w->sends ? there : here;
+        t->global[w->sends ? s : d] = w->sends ? w->g[s] : w->x[d];
     }
+}
+
+/* The rank of the communicator at w's peer; -1: masked. */
+static int32_t dpari_halo_peer(const dpar_halo_walk *w)
+{
+    int32_t block = dpar_mesh_rank(&w->h->grid.mesh, w->peer);
+    return w->h->owner == NULL ? block : w->h->owner[block];
 }
 
 DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t)
 {
-    while (w->pass <= (w->h->folds ? DPARI_FOLDED : DPARI_PLAIN)) {
+    while (w->pass < DPARI_PASSES) {
         int fresh = w->state < 2;
-        if (w->sends && w->state == 0) {
-            (void)dpari_halo_receivers(w, 1);
+        if (!dpari_halo_has_pass(w->h, w->pass) ||
+            (w->sends && w->state == 0 && !dpari_halo_receivers(w, 1))) {
+            w->pass++;
+            continue;
         }
         w->state = 2;
         if (dpari_halo_box_next(w, fresh)) {
-            dpari_halo_fill(w, t);
-            return 1;
+            int32_t peer = dpari_halo_peer(w);
+            if (peer >= 0) {
+                dpari_halo_fill(w, peer, t);
+                return 1;
+            }
+            continue;
         }
         w->state = 1; /* another receiver, or the next pass */
         if (!w->sends || !dpari_halo_receivers(w, 0)) {
@@ -12751,123 +13673,6 @@ DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t)
         }
     }
     return 0;
-}
-
-/* ---- windows ----------------------------------------------------------------------------------
- */
-
-static int64_t dpari_window_stride(const dpar_window *v)
-{
-    return v->stride > 0 ? v->stride : 1;
-}
-
-/* From the first tap to the last. */
-static int64_t dpari_window_reach(const dpar_window *v)
-{
-    return (v->dilation > 0 ? v->dilation : 1) * (v->kernel - 1);
-}
-
-DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
-                                         dpar_why *why)
-{
-    const int64_t limit = INT64_C(1) << 30;
-    int64_t room, s = dpari_window_stride(v), m;
-    if (v->kernel < 1 || v->stride < 0 || v->dilation < 0 || v->pad_low < 0 || v->pad_high < 0) {
-        return dpari_say(DPAR_E_ARG, why, "kernel # of at least 1, stride #, dilation #, pad #",
-                         v->kernel, v->stride, v->dilation, dpari_least(v->pad_low, v->pad_high));
-    }
-    if (v->kernel > limit || v->stride > limit || v->dilation > limit || v->pad_low > limit ||
-        v->pad_high > limit || inputs < 0 || inputs > dpari_halo_limit) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "# inputs (0 to 2^60), kernel #, stride #, dilation # (to 2^30)", inputs,
-                         v->kernel, v->stride, v->dilation);
-    }
-    room = inputs + v->pad_low + v->pad_high - dpari_window_reach(v) - 1;
-    if (room < 0) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "a kernel that reaches over # of # inputs and # of padding",
-                         dpari_window_reach(v) + 1, inputs, v->pad_low + v->pad_high, 0);
-    }
-    m = room / s + 1;
-    if (v->ceil_mode && room % s != 0 && m * s < inputs + v->pad_low) {
-        m++; /* torch: a window that would begin in the right padding is left out */
-    }
-    *outputs = m;
-    return DPAR_OK;
-}
-
-DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
-                                int64_t hi, int64_t *y0, int64_t *y1)
-{
-    int64_t s = dpari_window_stride(v), first, last;
-    lo = dpari_most(0, dpari_least(lo, inputs));
-    first = dpari_least(outputs, dpari_ceil_div(lo, s));
-    last = hi >= inputs ? outputs : dpari_least(outputs, dpari_ceil_div(hi, s));
-    *y0 = first;
-    *y1 = hi > lo ? dpari_most(first, last) : first;
-}
-
-DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
-                               int64_t *hi)
-{
-    int64_t s = dpari_window_stride(v);
-    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_halo_limit / s) {
-        return 0;
-    }
-    *lo = s * y0 - v->pad_low;
-    *hi = s * (y1 - 1) + dpari_window_reach(v) - v->pad_low + 1;
-    return 1;
-}
-
-DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
-                                    int64_t *lo, int64_t *hi)
-{
-    int64_t s = dpari_window_stride(v), first, last;
-    if (y1 <= y0 || y0 < 0 || y1 - 1 > 2 * dpari_halo_limit) {
-        return 0;
-    }
-    first = -dpari_floor_div(-(y0 + v->pad_low - dpari_window_reach(v)), s);
-    last = dpari_floor_div(y1 - 1 + v->pad_low, s) + 1;
-    first = dpari_most(0, first);
-    last = dpari_least(inputs, last);
-    if (last <= first) {
-        return 0;
-    }
-    *lo = first;
-    *hi = last;
-    return 1;
-}
-
-DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodic, int64_t own_lo,
-                               int64_t own_hi, int64_t y0, int64_t y1, int64_t *low, int64_t *high)
-{
-    int64_t lo, hi;
-    *low = 0;
-    *high = 0;
-    if (!dpar_window_needs(v, y0, y1, &lo, &hi)) {
-        return;
-    }
-    if (!periodic) {
-        lo = dpari_most(0, dpari_least(lo, inputs));
-        hi = dpari_most(lo, dpari_least(hi, inputs));
-    }
-    *low = own_lo - lo;
-    *high = hi - own_hi;
-}
-
-DPAR_API int64_t dpar_window_start(const dpar_window *v, int64_t inputs, int64_t i)
-{
-    int64_t d = v->dilation > 0 ? v->dilation : 1, group, members, first;
-    if (i < 0 || i >= inputs || v->kernel < 1) {
-        return -1;
-    }
-    group = i % d;
-    members = (inputs - group - 1) / d + 1;
-    if (members < v->kernel) {
-        return -1;
-    }
-    first = dpari_most(0, dpari_least(i / d - v->kernel / 2, members - v->kernel));
-    return first * d + group;
 }
 
 /* ==== index/sampler.c ==== */
@@ -29381,8 +30186,14 @@ typedef struct dpari_move_item {
     int64_t done; /* receives: elements that have been put there */
     int64_t next; /* of the same stream; -1: the last */
     int32_t stream, op;
-    uint32_t flip; /* dims that go backwards in the array */
+    uint32_t flip;   /* dims of the message that go backwards in the array */
+    int32_t swap[2]; /* these two dims of the message are each other's in the array */
 } dpari_move_item;
+
+static int32_t dpari_swapped(const int32_t *swap, int32_t d)
+{
+    return d == swap[0] ? swap[1] : d == swap[1] ? swap[0] : d;
+}
 
 /* All that goes from one rank to another, cut into messages. */
 typedef struct dpari_move_stream {
@@ -29542,7 +30353,8 @@ static void dpari_box_copy(const dpari_move_box *b, unsigned char *to, const uns
 
 static int64_t dpari_item_step(const dpari_move_array *a, const dpari_move_item *it, int32_t d)
 {
-    return it->flip >> d & 1u ? -a->step[d] : a->step[d];
+    const int64_t step = a->step[dpari_swapped(it->swap, d)];
+    return it->flip >> d & 1u ? -step : step;
 }
 
 /* The largest rectangle that begins at element `begin` and ends by `end`: where it begins in the
@@ -29738,19 +30550,26 @@ static dpar_status dpari_array_init(dpari_move_array *a, int32_t dims, const int
     return DPAR_OK;
 }
 
+/* The box of a send; `arrives`: of a receive. */
 static dpar_status dpari_check_box(const dpar_transfer *t, int32_t dims, const int64_t *shape,
-                                   dpar_why *why)
+                                   int arrives, dpar_why *why)
 {
     int32_t d;
     if (t->dims != dims) {
         return dpari_say(DPAR_E_ARG, why, "a transfer of # dims in an array of #", t->dims, dims, 0,
                          0);
     }
+    if (t->swap[0] != t->swap[1] &&
+        (t->swap[0] < 0 || t->swap[0] >= dims || t->swap[1] < 0 || t->swap[1] >= dims)) {
+        return dpari_say(DPAR_E_ARG, why, "dims # and # of # cannot change places", t->swap[0],
+                         t->swap[1], dims, 0);
+    }
     for (d = 0; d < dims; d++) {
-        if (t->extent[d] < 1 || t->mine[d] < 0 || t->mine[d] > shape[d] - t->extent[d]) {
+        int64_t n = t->extent[arrives ? dpari_swapped(t->swap, d) : d];
+        if (n < 1 || t->mine[d] < 0 || t->mine[d] > shape[d] - n) {
             return dpari_say(DPAR_E_ARG, why,
-                             "dim #: # elements from # on are not inside an array of #", d,
-                             t->extent[d], t->mine[d], shape[d]);
+                             "dim #: # elements from # on are not inside an array of #", d, n,
+                             t->mine[d], shape[d]);
         }
     }
     return DPAR_OK;
@@ -29771,17 +30590,20 @@ static dpar_status dpari_check_op(const dpar_transfer *t, int32_t type, dpar_why
 
 static void dpari_item_init(dpari_move_item *it, const dpar_transfer *t, const dpari_move_array *a)
 {
-    const uint32_t flip = a->to != NULL ? t->flip : 0; /* messages have the sender's order */
+    const int arrives = a->to != NULL; /* messages have the sender's order */
     int32_t d;
     dpari_zero(it, sizeof *it);
     it->op = t->op;
     it->next = -1;
     it->volume = 1;
+    it->swap[0] = arrives ? t->swap[0] : 0;
+    it->swap[1] = arrives ? t->swap[1] : 0;
     for (d = 0; d < a->dims; d++) {
-        const int back = (flip >> d & 1u) != 0 && t->extent[d] > 1;
+        const int32_t there = dpari_swapped(it->swap, d);
+        const int back = arrives && (t->flip >> there & 1u) != 0 && t->extent[d] > 1;
         it->extent[d] = t->extent[d];
         it->volume *= t->extent[d];
-        it->at += (t->mine[d] + (back ? t->extent[d] - 1 : 0)) * a->step[d];
+        it->at += (t->mine[there] + (back ? t->extent[d] - 1 : 0)) * a->step[there];
         it->flip |= back ? (uint32_t)1 << d : 0;
     }
 }
@@ -29798,7 +30620,7 @@ DPAR_API dpar_status dpar_box_pack(const dpar_transfer *t, const int64_t *shape,
     }
     st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
     if (st == DPAR_OK) {
-        st = dpari_check_box(t, t->dims, shape, why);
+        st = dpari_check_box(t, t->dims, shape, 0, why);
     }
     if (st == DPAR_OK) {
         a.from = (const unsigned char *)array;
@@ -29820,7 +30642,7 @@ DPAR_API dpar_status dpar_box_unpack(const dpar_transfer *t, const int64_t *shap
     }
     st = dpari_array_init(&a, t->dims, shape, type, NULL, why);
     if (st == DPAR_OK) {
-        st = dpari_check_box(t, t->dims, shape, why);
+        st = dpari_check_box(t, t->dims, shape, 1, why);
     }
     if (st == DPAR_OK) {
         st = dpari_check_op(t, type, why);
@@ -29870,7 +30692,8 @@ static int dpari_source_next(dpari_move_source *s, dpar_transfer *t)
 static int dpari_continues(const dpar_transfer *a, const dpar_transfer *b)
 {
     int32_t d;
-    if (b->op == DPAR_COPY || (a->op != DPAR_COPY && a->op != b->op) || a->flip != b->flip) {
+    if (b->op == DPAR_COPY || (a->op != DPAR_COPY && a->op != b->op) || a->flip != b->flip ||
+        dpari_swapped(a->swap, b->swap[0]) != b->swap[1]) {
         return 0;
     }
     for (d = 0; d < b->dims; d++) {
@@ -30070,7 +30893,8 @@ static int dpari_item_continues(const dpari_move_side *in, int64_t i)
     const dpari_move_item *a = &in->item[i - 1], *b = &in->item[i];
     int32_t d;
     if (b->op == DPAR_COPY || (a->op != DPAR_COPY && a->op != b->op) || a->at != b->at ||
-        a->flip != b->flip || a->volume != b->volume) {
+        a->flip != b->flip || a->volume != b->volume ||
+        dpari_swapped(a->swap, b->swap[0]) != b->swap[1]) {
         return 0;
     }
     for (d = 0; d < in->array.dims; d++) {
@@ -30589,11 +31413,11 @@ static int dpari_memory_overlaps(const void *a, int64_t a_bytes, const void *b, 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
 static dpar_status dpari_list_check(const dpari_move *m, const dpar_transfer *t, int64_t n,
-                                    const int64_t *shape, int32_t dims, dpar_why *why)
+                                    const int64_t *shape, int32_t dims, int arrives, dpar_why *why)
 {
     int64_t i;
     for (i = 0; i < n; i++) {
-        dpar_status st = dpari_check_box(&t[i], dims, shape, why);
+        dpar_status st = dpari_check_box(&t[i], dims, shape, arrives, why);
         st = st == DPAR_OK ? dpari_check_op(&t[i], m->type, why) : st;
         if (st != DPAR_OK) {
             return st;
@@ -30666,8 +31490,8 @@ static dpar_status dpari_lists_ready(dpari_move *m, const dpari_move_source *s, 
     if (st == DPAR_OK && k > 0) {
         st = dpari_array_init(&m->in.array, dims, out_shape, m->type, &writes, why);
     }
-    st = st == DPAR_OK ? dpari_list_check(m, sends, n, in_shape, dims, why) : st;
-    st = st == DPAR_OK ? dpari_list_check(m, receives, k, out_shape, dims, why) : st;
+    st = st == DPAR_OK ? dpari_list_check(m, sends, n, in_shape, dims, 0, why) : st;
+    st = st == DPAR_OK ? dpari_list_check(m, receives, k, out_shape, dims, 1, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
