@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "halo_cost.h"
+
+#include "../base/arith.h"
+
+DPAR_API dpar_halo_rates dpar_halo_rates_default(void)
+{
+    dpar_halo_rates r;
+    r.copy_Bps = 20e9;
+    r.run_s = 3e-9;
+    r.peer_s = 0.75e-6;
+    r.message_s = 2e-6;
+    r.nic_Bps = 25e9;
+    return r;
+}
+
+static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                        dpar_why *why)
+{
+    int32_t d;
+    int64_t cells = 1;
+    if (j->ranks < 1 || j->dims < 1 || j->dims > DPAR_MAX_DIMS || j->per_node < 0 || j->bytes < 1 ||
+        j->together < 0 || j->together > j->bytes) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# ranks, # a node, # dims, # bytes a cell: ranks and bytes are positive, "
+                         "dims 1 to 6",
+                         j->ranks, j->per_node, j->dims, j->bytes);
+    }
+    if (j->shape != DPAR_STENCIL_STAR && j->shape != DPAR_STENCIL_BOX) {
+        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars and boxes", j->shape, 0, 0, 0);
+    }
+    for (d = 0; d < j->dims; d++) {
+        int64_t side;
+        if (j->cells[d] < 1 || j->width[d] < 0 || j->width[d] > INT64_C(1) << 40) {
+            return dpari_say(DPAR_E_ARG, why, "dim # has # cells and a halo of #", d, j->cells[d],
+                             j->width[d], 0);
+        }
+        if (j->cells[d] > INT64_C(1) << 60 ||
+            !dpari_mul(cells, side = j->cells[d] + 2 * j->width[d], &cells) ||
+            cells > INT64_MAX / 4 / j->bytes) {
+            return dpari_say(DPAR_E_RANGE, why, "the grid has more than 2^61 bytes", 0, 0, 0, 0);
+        }
+    }
+    if (!(r->copy_Bps > 0) || !(r->run_s >= 0) || !(r->peer_s >= 0) || !(r->message_s >= 0) ||
+        !(r->nic_Bps >= 0)) {
+        return dpari_say(DPAR_E_ARG, why, "a rate is negative or not a number", 0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+enum { DPARI_HALO_LONG = 64 }; /* bytes of a run from which a peer on the node reads it in place */
+
+/* ---- one rank ---------------------------------------------------------------------------------
+ */
+
+typedef struct dpari_halo_sum {
+    double copy_s;
+    int64_t bytes, away; /* received; of them from other nodes */
+    int32_t peers, messages;
+} dpari_halo_sum;
+
+/* The rank of a neighbour; -1 beyond an open end. */
+static int32_t dpari_halo_cost_peer(const dpar_halo_job *j, const dpar_halo_grid *g,
+                                    const int32_t *coord, const int32_t *side)
+{
+    int32_t d, rank = 0;
+    for (d = 0; d < j->dims; d++) {
+        int32_t at = coord[d] + side[d];
+        if ((at < 0 || at >= g->parts[d]) && (j->periodic >> d & 1u) == 0) {
+            return -1;
+        }
+        rank += (at + g->parts[d]) % g->parts[d] * g->stride[d];
+    }
+    return rank;
+}
+
+/* The halo on one side: its bytes and the runs that it is made of. */
+static void dpari_halo_cost_piece(const dpar_halo_job *j, const dpar_halo_grid *g,
+                                  const int32_t *side, int64_t *bytes, int64_t *runs)
+{
+    int32_t d, whole = 1; /* the dims after this one are held in one piece */
+    *bytes = j->bytes;
+    *runs = j->together > 0 ? j->bytes / j->together : 1;
+    for (d = j->dims - 1; d >= 0; d--) {
+        int64_t n = side[d] != 0 ? j->width[d] : dpari_ceil_div(j->cells[d], g->parts[d]);
+        *bytes *= n;
+        *runs *= whole ? 1 : n;
+        whole = whole && j->width[d] == 0;
+    }
+}
+
+static void dpari_halo_cost_side(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                 const dpar_halo_grid *g, int32_t rank, const int32_t *coord,
+                                 const int32_t *side, dpari_halo_sum *sum)
+{
+    int64_t bytes, runs;
+    int32_t copies;
+    const int32_t node = j->per_node > 0 ? j->per_node : j->ranks;
+    const int32_t peer = dpari_halo_cost_peer(j, g, coord, side);
+    dpari_halo_cost_piece(j, g, side, &bytes, &runs);
+    if (peer < 0 || bytes == 0) {
+        return;
+    }
+    sum->bytes += bytes;
+    copies = peer != rank && (peer / node != rank / node || bytes / runs < DPARI_HALO_LONG) ? 2 : 1;
+    sum->copy_s += copies * ((double)bytes / r->copy_Bps + (double)runs * r->run_s);
+    if (peer / node != rank / node) {
+        sum->away += bytes;
+        sum->messages++;
+    } else if (peer != rank) {
+        sum->peers++;
+    }
+}
+
+/* All sides of a rank; a peer that is met on several is counted each time. */
+static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                 const dpar_halo_grid *g, int32_t rank, dpari_halo_sum *sum)
+{
+    int32_t d, coord[DPAR_MAX_DIMS], side[DPAR_MAX_DIMS];
+    dpari_zero(sum, sizeof *sum);
+    for (d = 0; d < j->dims; d++) {
+        coord[d] = rank / g->stride[d] % g->parts[d];
+        side[d] = -1;
+    }
+    for (;;) {
+        int32_t sides = 0;
+        for (d = 0; d < j->dims; d++) {
+            sides += side[d] != 0;
+        }
+        if (sides == 1 || (sides > 1 && j->shape == DPAR_STENCIL_BOX)) {
+            dpari_halo_cost_side(j, r, g, rank, coord, side, sum);
+        }
+        for (d = j->dims - 1; d >= 0 && side[d] == 1; d--) {
+            side[d] = -1;
+        }
+        if (d < 0) {
+            return;
+        }
+        side[d]++;
+    }
+}
+
+/* The ranks [first, last) of a node, into the grid's figures. */
+static void dpari_halo_cost_node(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                 dpar_halo_grid *g, int32_t first, int32_t last)
+{
+    int64_t away = 0;
+    double network = 0;
+    int32_t k;
+    for (k = first; k < last; k++) {
+        dpari_halo_sum sum;
+        dpari_halo_cost_rank(j, r, g, k, &sum);
+        away += sum.away;
+        network = dpari_mostf(network, sum.messages * r->message_s);
+        g->copy_s = dpari_mostf(g->copy_s, sum.copy_s);
+        g->seconds = dpari_mostf(g->seconds, sum.copy_s + sum.peers * r->peer_s);
+        g->bytes = dpari_most(g->bytes, sum.bytes);
+        g->peers = (int32_t)dpari_most(g->peers, sum.peers + sum.messages);
+    }
+    network += away > 0 && r->nic_Bps > 0 ? (double)away / r->nic_Bps : 0;
+    g->network_s = dpari_mostf(g->network_s, network);
+    g->network_bytes = dpari_most(g->network_bytes, away);
+}
+
+static void dpari_halo_cost_grid(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                 dpar_halo_grid *g)
+{
+    const int32_t node = j->per_node > 0 && j->per_node < j->ranks ? j->per_node : j->ranks;
+    int32_t d, middle = 0;
+    for (d = 0; d < j->dims; d++) { /* a rank with neighbours on all sides, if there is one */
+        middle += g->parts[d] / 2 * g->stride[d];
+    }
+    middle = middle / node * node;
+    g->seconds = g->copy_s = g->network_s = 0;
+    g->bytes = g->network_bytes = 0;
+    g->peers = 0;
+    dpari_halo_cost_node(j, r, g, 0, node);
+    if (middle > 0) {
+        dpari_halo_cost_node(j, r, g, middle,
+                             (int32_t)dpari_least((int64_t)middle + node, j->ranks));
+    }
+    g->seconds = dpari_mostf(g->seconds, g->copy_s + g->network_s);
+}
+
+/* ---- grids ------------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_halo_grid_check(const dpar_halo_job *j, const dpar_halo_grid *g,
+                                         dpar_why *why)
+{
+    int32_t d, k, ranks = 1, used = 0;
+    for (d = 0; d < j->dims; d++) {
+        if (g->parts[d] < 1 || g->parts[d] > j->cells[d] || g->parts[d] > j->ranks / ranks) {
+            return dpari_say(DPAR_E_ARG, why, "dim #: # parts of # cells, # ranks in all", d,
+                             g->parts[d], j->cells[d], j->ranks);
+        }
+        ranks *= g->parts[d];
+    }
+    for (ranks = 1; used < j->dims; used++) { /* the axes, from the fastest on */
+        for (d = k = 0; k < j->dims; k++) {
+            d = g->stride[k] == ranks && (g->parts[k] > 1) ? k : d;
+        }
+        if (g->parts[d] == 1 || g->stride[d] != ranks) {
+            break;
+        }
+        ranks *= g->parts[d];
+    }
+    for (d = 0, k = 1; d < j->dims; d++) {
+        k *= g->parts[d];
+        if (g->stride[d] < 1) {
+            return dpari_say(DPAR_E_ARG, why, "dim #: a stride of #", d, g->stride[d], 0, 0);
+        }
+    }
+    if (k != j->ranks || ranks != j->ranks) {
+        return dpari_say(DPAR_E_ARG, why, "the parts make # ranks, not #, or the strides not all",
+                         k, j->ranks, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_halo_rates *rates,
+                                         dpar_halo_grid *grid, dpar_why *why)
+{
+    const dpar_halo_rates usual = dpar_halo_rates_default();
+    dpar_status s = dpari_halo_job_check(job, rates ? rates : &usual, why);
+    s = s == DPAR_OK ? dpari_halo_grid_check(job, grid, why) : s;
+    if (s == DPAR_OK) {
+        dpari_halo_cost_grid(job, rates ? rates : &usual, grid);
+    }
+    return s;
+}
+
+/* The next permutation of n numbers in lexicographic order; 0 after the last. */
+static int dpari_halo_next_order(int32_t *order, int32_t n)
+{
+    int32_t i = n - 2, k = n - 1, t;
+    while (i >= 0 && order[i] > order[i + 1]) {
+        i--;
+    }
+    if (i < 0) {
+        return 0;
+    }
+    while (order[k] < order[i]) {
+        k--;
+    }
+    t = order[i], order[i] = order[k], order[k] = t;
+    for (i++, k = n - 1; i < k; i++, k--) {
+        t = order[i], order[i] = order[k], order[k] = t;
+    }
+    return 1;
+}
+
+/* The best order of the axes for these parts; `best` has seconds < 0 while there is none. */
+static void dpari_halo_best_order(const dpar_halo_job *j, const dpar_halo_rates *r,
+                                  const int32_t *parts, dpar_halo_grid *best)
+{
+    int32_t axis[DPAR_MAX_DIMS], order[DPAR_MAX_DIMS], n = 0, d, k;
+    int32_t found = 0; /* of these parts */
+    const int one_node = j->per_node == 0 || j->per_node >= j->ranks;
+    dpar_halo_grid g;
+    dpari_zero(&g, sizeof g);
+    for (d = 0; d < j->dims; d++) {
+        g.parts[d] = parts[d];
+        g.stride[d] = 1;
+        if (parts[d] > 1) { /* the last is the fastest: first in the order */
+            axis[n] = d;
+            order[n] = n;
+            n++;
+        }
+    }
+    do {
+        int32_t stride = 1;
+        for (k = 0; k < n; k++) {
+            d = axis[n - 1 - order[k]];
+            g.stride[d] = stride;
+            stride *= parts[d];
+        }
+        dpari_halo_cost_grid(j, r, &g);
+        if (best->seconds < 0 || g.seconds < best->seconds ||
+            (g.seconds <= best->seconds && !found)) {
+            *best = g;
+        }
+        found = 1;
+    } while (!one_node && dpari_halo_next_order(order, n));
+}
+
+DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_halo_rates *rates,
+                                           dpar_halo_grid *grid, dpar_why *why)
+{
+    const dpar_halo_rates usual = dpar_halo_rates_default(), *r = rates ? rates : &usual;
+    int32_t parts[DPAR_MAX_DIMS] = {0}, d;
+    dpar_halo_grid best;
+    dpar_status s = dpari_halo_job_check(job, r, why);
+    if (s != DPAR_OK) {
+        return s;
+    }
+    dpari_zero(&best, sizeof best);
+    best.seconds = -1;
+    while (dpar_grid_next(job->ranks, job->dims, NULL, parts) == DPAR_OK) {
+        int fits = 1;
+        for (d = 0; d < job->dims; d++) {
+            fits = fits && parts[d] <= job->cells[d];
+        }
+        if (fits) {
+            dpari_halo_best_order(job, r, parts, &best);
+        }
+    }
+    if (best.seconds < 0) {
+        return dpari_say(DPAR_E_NONE, why, "# ranks: no grid gives each a cell", job->ranks, 0, 0,
+                         0);
+    }
+    *grid = best;
+    return DPAR_OK;
+}
