@@ -191,6 +191,10 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
     if (h->points[d] != DPAR_AT_CELLS) {
         return dpari_say(DPAR_E_ARG, why, "dim # has a window: its points are cells", d, 0, 0, 0);
     }
+    if (h->window[d].kind != DPAR_WINDOW_CONVOLUTION && (h->periodic >> d & 1u) != 0) {
+        return dpari_say(DPAR_E_ARG, why, "dim # is periodic: its window must be a convolution", d,
+                         0, 0, 0);
+    }
     if (h->outputs == NULL) {
         return dpar_window_outputs(&h->window[d], n, &m, why);
     }

@@ -10,10 +10,15 @@ static int64_t dpari_window_stride(const dpar_window *v)
     return v->stride > 0 ? v->stride : 1;
 }
 
+static int64_t dpari_window_dilation(const dpar_window *v)
+{
+    return v->dilation > 0 ? v->dilation : 1;
+}
+
 /* From the first tap to the last. */
 static int64_t dpari_window_reach(const dpar_window *v)
 {
-    return (v->dilation > 0 ? v->dilation : 1) * (v->kernel - 1);
+    return dpari_window_dilation(v) * (v->kernel - 1);
 }
 
 /* What every kind must obey. */
@@ -30,7 +35,7 @@ static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar
                          "# inputs (0 to 2^60), kernel #, stride #, dilation # (to 2^30)", inputs,
                          v->kernel, v->stride, v->dilation);
     }
-    if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_INTERPOLATION) {
+    if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
         return dpari_say(DPAR_E_ARG, why, "windows of kind # do not exist", v->kind, 0, 0, 0);
     }
     return DPAR_OK;
@@ -67,6 +72,14 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
     }
     if (v->kind == DPAR_WINDOW_TRANSPOSED) {
         return dpari_window_transposed_outputs(v, inputs, outputs, why);
+    }
+    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
+        if (inputs / dpari_window_dilation(v) < v->kernel) {
+            return dpari_say(DPAR_E_ARG, why, "# inputs, each #-th of them: fewer than # keys",
+                             inputs, dpari_window_dilation(v), v->kernel, 0);
+        }
+        *outputs = inputs;
+        return DPAR_OK;
     }
     room = inputs + v->pad_low + v->pad_high - dpari_window_reach(v) - 1;
     if (room < 0) {
@@ -117,12 +130,12 @@ DPAR_API dpar_status dpar_window_check(const dpar_window *v, int64_t inputs, int
 /* The first output that goes with inputs from i on. */
 static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t i)
 {
-    int64_t s = dpari_window_stride(v), y;
+    int64_t s = dpari_window_stride(v), y = i;
     if (v->kind == DPAR_WINDOW_TRANSPOSED) {
         y = i > outputs / s ? outputs : i * s;
     } else if (v->kind == DPAR_WINDOW_INTERPOLATION) {
         y = dpari_ceil_div(i * outputs, inputs);
-    } else {
+    } else if (v->kind == DPAR_WINDOW_CONVOLUTION) {
         y = dpari_ceil_div(i, s);
     }
     return dpari_least(outputs, y);
@@ -139,11 +152,34 @@ DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t ou
     *y1 = hi > lo ? dpari_most(first, last) : first;
 }
 
-/* The inputs that output y reads; neither end goes down as y goes up. */
+/* Of queries [y0, y1) the first key of all, and one past the last. */
+static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
+                              int64_t *lo, int64_t *hi)
+{
+    int64_t d = dpari_window_dilation(v), y;
+    *lo = dpar_window_start(v, inputs, y0);
+    *hi = dpar_window_start(v, inputs, y1 - 1);
+    for (y = y0 + 1; y < y1 && y < y0 + d; y++) { /* of each group the first and the last query */
+        *lo = dpari_least(*lo, dpar_window_start(v, inputs, y));
+    }
+    for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
+        *hi = dpari_most(*hi, dpar_window_start(v, inputs, y));
+    }
+    *hi += dpari_window_reach(v) + 1;
+}
+
+/* The inputs that output y reads; neither end goes down as y goes up (for that the keys of a query
+ * are joined with those of the other groups after it, and before it). */
 static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y,
                               int64_t *lo, int64_t *hi)
 {
-    int64_t s = dpari_window_stride(v), reach = dpari_window_reach(v), at;
+    int64_t s = dpari_window_stride(v), reach = dpari_window_reach(v), at, other;
+    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
+        int64_t d = dpari_window_dilation(v);
+        dpari_window_keys(v, inputs, y, dpari_least(inputs, y + d), lo, &other);
+        dpari_window_keys(v, inputs, dpari_most(0, y - d + 1), y + 1, &other, hi);
+        return;
+    }
     if (v->kind == DPAR_WINDOW_CONVOLUTION) {
         *lo = s * y - v->pad_low;
         *hi = *lo + reach + 1;
@@ -174,8 +210,12 @@ DPAR_API int dpar_window_reads(const dpar_window *v, int64_t inputs, int64_t out
     if (y0 < 0 || y1 <= y0 || y1 > outputs) {
         return 0;
     }
-    dpari_window_span(v, inputs, outputs, y0, &first, &other);
-    dpari_window_span(v, inputs, outputs, y1 - 1, &other, &last);
+    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
+        dpari_window_keys(v, inputs, y0, y1, &first, &last);
+    } else {
+        dpari_window_span(v, inputs, outputs, y0, &first, &other);
+        dpari_window_span(v, inputs, outputs, y1 - 1, &other, &last);
+    }
     if (last <= first) {
         return 0;
     }
@@ -260,7 +300,7 @@ DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodi
 
 DPAR_API int64_t dpar_window_start(const dpar_window *v, int64_t inputs, int64_t i)
 {
-    int64_t d = v->dilation > 0 ? v->dilation : 1, group, members, first;
+    int64_t d = dpari_window_dilation(v), group, members, first;
     if (i < 0 || i >= inputs || v->kernel < 1) {
         return -1;
     }

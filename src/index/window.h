@@ -9,8 +9,11 @@
 enum {
     DPAR_WINDOW_CONVOLUTION, /* and pooling, stencils: output y reads stride y - pad + dilation k */
     DPAR_WINDOW_TRANSPOSED,  /* input i goes to outputs stride i - pad + dilation k */
-    DPAR_WINDOW_INTERPOLATION /* `kernel` taps around y's place among the inputs: 1 nearest, 2
-                                 linear, 4 cubic, any even number; beyond the ends the last input */
+    DPAR_WINDOW_INTERPOLATION, /* `kernel` taps around y's place among the inputs: 1 nearest, 2
+                                  linear, 4 cubic, any even number; beyond the ends the last input
+                                */
+    DPAR_WINDOW_NEIGHBOURHOOD /* attention: the keys of query y, dpar_window_start. Round a periodic
+                                 dim it is a convolution padded by dilation (kernel / 2) */
 };
 
 typedef struct dpar_window {
@@ -25,8 +28,8 @@ typedef struct dpar_window {
 
 /* *outputs = floor((n + pads - dilation (kernel - 1) - 1) / stride) + 1 of n inputs, as torch and
  * cuDNN; transposed: stride (n - 1) - pads + dilation (kernel - 1) + 1, without torch's
- * output_padding. E_ARG or E_RANGE with a sentence, also when the kernel does not fit, and for an
- * interpolation, which has as many as one likes. */
+ * output_padding; neighbourhood: as many. E_ARG or E_RANGE with a sentence, also when the kernel
+ * does not fit, and for an interpolation, which has as many as one likes. */
 DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
                                          dpar_why *why);
 /* Can v have so many outputs? Those of dpar_window_outputs; transposed: up to the larger of stride
@@ -40,11 +43,13 @@ DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t ou
                                 int64_t hi, int64_t *y0, int64_t *y1);
 /* Inputs [*lo, *hi) from the first to the last that outputs [y0, y1) read, of any kind; of a
  * convolution with padding, which lies outside 0..inputs-1. 0, nothing written, when there are none
- * or y0 < 0 or y1 > outputs. O(1). */
+ * or y0 < 0 or y1 > outputs. O(1), neighbourhood O(dilation). */
 DPAR_API int dpar_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
                                int64_t y1, int64_t *lo, int64_t *hi);
 /* Of outputs [*y0, *y1) those that read nothing outside of inputs [lo, hi): what can be computed of
- * them alone. lo = INT64_MIN, hi = INT64_MAX: nothing is missing on that side. O(log(outputs)). */
+ * them alone; of a neighbourhood with dilation, where these lie in between others, without those
+ * that do. lo = INT64_MIN, hi = INT64_MAX: nothing is missing on that side. O(log(outputs)) times
+ * dpar_window_reads. */
 DPAR_API void dpar_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
                                 int64_t hi, int64_t *y0, int64_t *y1);
 /* dpar_window_reads of a convolution alone, padding too: [stride y0 - pad, stride (y1 - 1) +
