@@ -1295,8 +1295,11 @@ DPAR_API dpar_status dpar_varlen_slice(int32_t docs, const int64_t *ends, int32_
 enum {
     DPAR_WINDOW_CONVOLUTION, /* and pooling, stencils: output y reads stride y - pad + dilation k */
     DPAR_WINDOW_TRANSPOSED,  /* input i goes to outputs stride i - pad + dilation k */
-    DPAR_WINDOW_INTERPOLATION /* `kernel` taps around y's place among the inputs: 1 nearest, 2
-                                 linear, 4 cubic, any even number; beyond the ends the last input */
+    DPAR_WINDOW_INTERPOLATION, /* `kernel` taps around y's place among the inputs: 1 nearest, 2
+                                  linear, 4 cubic, any even number; beyond the ends the last input
+                                */
+    DPAR_WINDOW_NEIGHBOURHOOD /* attention: the keys of query y, dpar_window_start. Round a periodic
+                                 dim it is a convolution padded by dilation (kernel / 2) */
 };
 
 typedef struct dpar_window {
@@ -1311,8 +1314,8 @@ typedef struct dpar_window {
 
 /* *outputs = floor((n + pads - dilation (kernel - 1) - 1) / stride) + 1 of n inputs, as torch and
  * cuDNN; transposed: stride (n - 1) - pads + dilation (kernel - 1) + 1, without torch's
- * output_padding. E_ARG or E_RANGE with a sentence, also when the kernel does not fit, and for an
- * interpolation, which has as many as one likes. */
+ * output_padding; neighbourhood: as many. E_ARG or E_RANGE with a sentence, also when the kernel
+ * does not fit, and for an interpolation, which has as many as one likes. */
 DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, int64_t *outputs,
                                          dpar_why *why);
 /* Can v have so many outputs? Those of dpar_window_outputs; transposed: up to the larger of stride
@@ -1326,11 +1329,13 @@ DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t ou
                                 int64_t hi, int64_t *y0, int64_t *y1);
 /* Inputs [*lo, *hi) from the first to the last that outputs [y0, y1) read, of any kind; of a
  * convolution with padding, which lies outside 0..inputs-1. 0, nothing written, when there are none
- * or y0 < 0 or y1 > outputs. O(1). */
+ * or y0 < 0 or y1 > outputs. O(1), neighbourhood O(dilation). */
 DPAR_API int dpar_window_reads(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y0,
                                int64_t y1, int64_t *lo, int64_t *hi);
 /* Of outputs [*y0, *y1) those that read nothing outside of inputs [lo, hi): what can be computed of
- * them alone. lo = INT64_MIN, hi = INT64_MAX: nothing is missing on that side. O(log(outputs)). */
+ * them alone; of a neighbourhood with dilation, where these lie in between others, without those
+ * that do. lo = INT64_MIN, hi = INT64_MAX: nothing is missing on that side. O(log(outputs)) times
+ * dpar_window_reads. */
 DPAR_API void dpar_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
                                 int64_t hi, int64_t *y0, int64_t *y1);
 /* dpar_window_reads of a convolution alone, padding too: [stride y0 - pad, stride (y1 - 1) +
@@ -12344,10 +12349,15 @@ static int64_t dpari_window_stride(const dpar_window *v)
     return v->stride > 0 ? v->stride : 1;
 }
 
+static int64_t dpari_window_dilation(const dpar_window *v)
+{
+    return v->dilation > 0 ? v->dilation : 1;
+}
+
 /* From the first tap to the last. */
 static int64_t dpari_window_reach(const dpar_window *v)
 {
-    return (v->dilation > 0 ? v->dilation : 1) * (v->kernel - 1);
+    return dpari_window_dilation(v) * (v->kernel - 1);
 }
 
 /* What every kind must obey. */
@@ -12364,7 +12374,7 @@ static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar
                          "# inputs (0 to 2^60), kernel #, stride #, dilation # (to 2^30)", inputs,
                          v->kernel, v->stride, v->dilation);
     }
-    if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_INTERPOLATION) {
+    if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
         return dpari_say(DPAR_E_ARG, why, "windows of kind # do not exist", v->kind, 0, 0, 0);
     }
     return DPAR_OK;
@@ -12401,6 +12411,14 @@ DPAR_API dpar_status dpar_window_outputs(const dpar_window *v, int64_t inputs, i
     }
     if (v->kind == DPAR_WINDOW_TRANSPOSED) {
         return dpari_window_transposed_outputs(v, inputs, outputs, why);
+    }
+    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
+        if (inputs / dpari_window_dilation(v) < v->kernel) {
+            return dpari_say(DPAR_E_ARG, why, "# inputs, each #-th of them: fewer than # keys",
+                             inputs, dpari_window_dilation(v), v->kernel, 0);
+        }
+        *outputs = inputs;
+        return DPAR_OK;
     }
     room = inputs + v->pad_low + v->pad_high - dpari_window_reach(v) - 1;
     if (room < 0) {
@@ -12451,12 +12469,12 @@ DPAR_API dpar_status dpar_window_check(const dpar_window *v, int64_t inputs, int
 /* The first output that goes with inputs from i on. */
 static int64_t dpari_window_first(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t i)
 {
-    int64_t s = dpari_window_stride(v), y;
+    int64_t s = dpari_window_stride(v), y = i;
     if (v->kind == DPAR_WINDOW_TRANSPOSED) {
         y = i > outputs / s ? outputs : i * s;
     } else if (v->kind == DPAR_WINDOW_INTERPOLATION) {
         y = dpari_ceil_div(i * outputs, inputs);
-    } else {
+    } else if (v->kind == DPAR_WINDOW_CONVOLUTION) {
         y = dpari_ceil_div(i, s);
     }
     return dpari_least(outputs, y);
@@ -12473,11 +12491,34 @@ DPAR_API void dpar_window_owned(const dpar_window *v, int64_t inputs, int64_t ou
     *y1 = hi > lo ? dpari_most(first, last) : first;
 }
 
-/* The inputs that output y reads; neither end goes down as y goes up. */
+/* Of queries [y0, y1) the first key of all, and one past the last. */
+static void dpari_window_keys(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
+                              int64_t *lo, int64_t *hi)
+{
+    int64_t d = dpari_window_dilation(v), y;
+    *lo = dpar_window_start(v, inputs, y0);
+    *hi = dpar_window_start(v, inputs, y1 - 1);
+    for (y = y0 + 1; y < y1 && y < y0 + d; y++) { /* of each group the first and the last query */
+        *lo = dpari_least(*lo, dpar_window_start(v, inputs, y));
+    }
+    for (y = y1 - 2; y >= y0 && y >= y1 - d; y--) {
+        *hi = dpari_most(*hi, dpar_window_start(v, inputs, y));
+    }
+    *hi += dpari_window_reach(v) + 1;
+}
+
+/* The inputs that output y reads; neither end goes down as y goes up (for that the keys of a query
+ * are joined with those of the other groups after it, and before it). */
 static void dpari_window_span(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t y,
                               int64_t *lo, int64_t *hi)
 {
-    int64_t s = dpari_window_stride(v), reach = dpari_window_reach(v), at;
+    int64_t s = dpari_window_stride(v), reach = dpari_window_reach(v), at, other;
+    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
+        int64_t d = dpari_window_dilation(v);
+        dpari_window_keys(v, inputs, y, dpari_least(inputs, y + d), lo, &other);
+        dpari_window_keys(v, inputs, dpari_most(0, y - d + 1), y + 1, &other, hi);
+        return;
+    }
     if (v->kind == DPAR_WINDOW_CONVOLUTION) {
         *lo = s * y - v->pad_low;
         *hi = *lo + reach + 1;
@@ -12508,8 +12549,12 @@ DPAR_API int dpar_window_reads(const dpar_window *v, int64_t inputs, int64_t out
     if (y0 < 0 || y1 <= y0 || y1 > outputs) {
         return 0;
     }
-    dpari_window_span(v, inputs, outputs, y0, &first, &other);
-    dpari_window_span(v, inputs, outputs, y1 - 1, &other, &last);
+    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD) {
+        dpari_window_keys(v, inputs, y0, y1, &first, &last);
+    } else {
+        dpari_window_span(v, inputs, outputs, y0, &first, &other);
+        dpari_window_span(v, inputs, outputs, y1 - 1, &other, &last);
+    }
     if (last <= first) {
         return 0;
     }
@@ -12594,7 +12639,7 @@ DPAR_API void dpar_window_halo(const dpar_window *v, int64_t inputs, int periodi
 
 DPAR_API int64_t dpar_window_start(const dpar_window *v, int64_t inputs, int64_t i)
 {
-    int64_t d = v->dilation > 0 ? v->dilation : 1, group, members, first;
+    int64_t d = dpari_window_dilation(v), group, members, first;
     if (i < 0 || i >= inputs || v->kernel < 1) {
         return -1;
     }
@@ -12794,6 +12839,10 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
     }
     if (h->points[d] != DPAR_AT_CELLS) {
         return dpari_say(DPAR_E_ARG, why, "dim # has a window: its points are cells", d, 0, 0, 0);
+    }
+    if (h->window[d].kind != DPAR_WINDOW_CONVOLUTION && (h->periodic >> d & 1u) != 0) {
+        return dpari_say(DPAR_E_ARG, why, "dim # is periodic: its window must be a convolution", d,
+                         0, 0, 0);
     }
     if (h->outputs == NULL) {
         return dpar_window_outputs(&h->window[d], n, &m, why);
