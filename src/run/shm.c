@@ -100,7 +100,7 @@ DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
 /* ---- sentences --------------------------------------------------------------------------------
  */
 
-static void dpari_put_ending(dpar_text *t, const dpari_rank *r)
+static void dpari_put_end(dpar_text *t, const dpari_rank *r)
 {
     int32_t ending = __atomic_load_n(&r->ending, __ATOMIC_RELAXED);
     uint32_t state = DPARI_LOAD(&r->state);
@@ -116,6 +116,18 @@ static void dpari_put_ending(dpar_text *t, const dpari_rank *r)
             dpar_text_int(t, ending);
         }
     }
+}
+
+DPARI_API void dpari_put_ending(dpar_text *t, const dpari_shm *s, int32_t world_rank)
+{
+    const dpari_rank *r = &s->world->rank[world_rank];
+    /* its lock is gone at once; how it ended, whoever started it knows a moment later */
+    for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
+                        __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
+         i++) {
+        dpari_os_sleep(1e-3);
+    }
+    dpari_put_end(t, r);
 }
 
 static void dpari_put_last(dpar_text *t, dpari_world *w, int32_t world_rank)
@@ -197,19 +209,12 @@ static void dpari_put_others_dead(dpar_text *t, const dpari_shm *s, int32_t rank
 
 DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t rank)
 {
-    const dpari_rank *r = &s->world->rank[s->world_rank[rank]];
     dpar_why why;
     dpar_text t;
-    /* its lock is gone at once; how it ended, whoever started it knows a moment later */
-    for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
-                        __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
-         i++) {
-        dpari_os_sleep(1e-3);
-    }
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, s, k);
     dpari_put_rank(&t, s, rank);
-    dpari_put_ending(&t, r);
+    dpari_put_ending(&t, s, s->world_rank[rank]);
     dpari_put_last(&t, s->world, s->world_rank[rank]);
     dpari_put_others_dead(&t, s, rank);
     return dpari_shm_break(s, DPAR_E_PEER, why.text);
@@ -350,6 +355,15 @@ static void dpari_progress_all(dpari_world *w)
         dpari_queue_progress(s);
     }
     dpari_p2p_progress(w);
+}
+
+DPARI_API void dpari_shm_progress_all(dpari_shm *s)
+{
+    if (s->world->posted > 0) {
+        dpari_lock(s->world);
+        dpari_progress_all(s->world);
+        dpari_unlock(s->world);
+    }
 }
 
 /* Gives up what cannot end any more. */
@@ -698,7 +712,7 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
     dpar_text_int(out, r->pid);
     dpar_text_char(out, ')');
     if (dpari_rank_state(w, rank) != DPARI_RANK_HERE) {
-        dpari_put_ending(out, r);
+        dpari_put_end(out, r);
     }
     dpar_text_put(out, n ? "" : ": nothing yet");
     for (; k < n; k++) {

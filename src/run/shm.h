@@ -99,6 +99,10 @@ DPARI_API void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work 
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 /* "rank 2 (6 in the world)" */
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank);
+/* " was killed by signal 9"; waits a moment until it is known. */
+DPARI_API void dpari_put_ending(dpar_text *t, const dpari_shm *s, int32_t world_rank);
+/* One round of progress on all that is posted, for waits outside of this engine. */
+DPARI_API void dpari_shm_progress_all(dpari_shm *s);
 /* Breaks it for all with this status and text (the first to come wins); returns what counts. */
 DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const char *text);
 /* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
