@@ -3618,6 +3618,145 @@ DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfe
                                           const dpar_transfer *receives, int64_t m, int32_t type,
                                           const dpar_move_options *options);
 
+/* ==== run/halo_exchange.h ==== */
+
+/* halo_exchange - halos that move: any number of fields of one grid, in the caller's memory, over
+ * any communicator. What goes where is the index wing's walk (halo.h): here it is planned once,
+ * merged into one message a peer, and run as often as you like.
+ *
+ *     dpar_halo_exchange_bytes(c, fields, 2, NULL, &bytes, &why);
+ *     dpar_halo_exchange_init(malloc(bytes), bytes, c, fields, 2, NULL, &x, &why);
+ *     for (each step) {
+ *         dpar_halo_exchange_begin(x, DPAR_HALO_FORWARD);
+ *         ... compute dpar_halo_core ...
+ *         dpar_halo_exchange_end(x);
+ *         ... compute dpar_halo_rim 0, 1, ... ...
+ *     }
+ *
+ * Promises. A halo cell that has an image (inside, around a periodic end, over a fold) gets what its
+ * owner had at `begin`; cells beyond a physical end are not touched, owned cells neither, except the
+ * row that a fold has twice. Between begin and end owned cells may be read, not written: peers may
+ * read them where they lie. The same bits on every engine and in every order of arrival. A rank's
+ * piece of itself (a periodic dim of one rank) is a copy. No memory is allocated after init. */
+
+/* One array. Zero it and fill in what differs: halo, type and data are enough for a dense array in
+ * C order of dpar_halo_box. */
+typedef struct dpar_halo_field {
+    const dpar_halo *halo; /* whose points these are, and how wide is exchanged; checked */
+    int32_t type;          /* DPAR_F64, ... */
+    int32_t vector;        /* 1: changes sign over a fold or a pole */
+    int32_t narrow;        /* 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to
+                              nearest, also where no message is needed: the same bits everywhere */
+    int32_t wire;
+    int32_t components;       /* elements at each point; 0: 1 */
+    int64_t component_stride; /* elements between them; 0: 1 */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; all 0: dense, C
+                                      order, components last; any order, padding, Fortran's too */
+    int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array */
+    void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
+    void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
+                    (dpar_halo_slab), each dense in C order */
+} dpar_halo_field;
+
+/* How it travels. */
+enum {
+    DPAR_HALO_AUTO,     /* peers' memory where it can be reached, else messages */
+    DPAR_HALO_MESSAGES, /* packed, one message a peer */
+    DPAR_HALO_PACKED,   /* packed into memory that the peer reads */
+    DPAR_HALO_DIRECT    /* long runs are read where they lie, short ones packed by their owner */
+};
+
+/* All zero: the defaults. The same on all ranks, but for scratch and node. */
+typedef struct dpar_halo_options {
+    int32_t way;        /* DPAR_HALO_x */
+    int32_t ordered;    /* 1: dim after dim, edges and corners travel in two and three steps: fewer
+                           messages, more waits */
+    int64_t run_bytes;  /* DIRECT: runs of so many bytes are long; 0: 64 */
+    int32_t tag;        /* of the messages */
+    int32_t timers;     /* 1: keep the times of the report (two clock readings a phase) */
+    dpar_comm *node;    /* the ranks of c that share memory with this one (dpar_mpi_node); NULL:
+                           those of c, if its engine shares memory */
+} dpar_halo_options;
+
+typedef struct dpar_halo_exchange dpar_halo_exchange;
+
+/* Bytes that init needs on this rank, of the caller's memory (aligned to 64). Local. O(pieces). */
+DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
+                                              int32_t n, const dpar_halo_options *options,
+                                              int64_t *bytes, dpar_why *why);
+/* Plans the exchange of n fields. Fields and their halos stay where they are as long as the plan
+ * lives. Staging memory comes from dpar_comm_alloc. COLLECTIVE over c: all ranks give the same
+ * fields (their number, types, points, widths; E_MISMATCH else), each its own data. E_ARG,
+ * E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. */
+DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_field *fields, int32_t n,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_exchange **plan, dpar_why *why);
+/* Another array of the same shape in place of field f's: for codes that swap old and new. Between
+ * exchanges. Local. E_ARG. */
+DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
+                                             void *halos);
+/* Starts: what is to be packed is packed, messages are posted. mode: DPAR_HALO_FORWARD;
+ * DPAR_HALO_ADJOINT, with op DPAR_SUM, DPAR_MAX or DPAR_MIN for the second: owners receive what
+ * halos collected, combined in the order of the pieces (never of arrival), and the halos become 0.
+ * COLLECTIVE, in the same order on all ranks of c; ranks wait for their peers alone. */
+DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
+DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
+/* Goes on as far as it can without waiting. OK: all has come (call end all the same), MORE. */
+DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
+/* Returns when halos are filled and own cells may be written again. */
+DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
+/* begin and end. */
+DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
+/* Gives the staging memory back. COLLECTIVE. */
+DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
+
+/* What a rank sends to one peer at each exchange. */
+typedef struct dpar_halo_traffic {
+    int32_t peer;
+    int32_t way;      /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
+    int32_t hops;     /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
+    int64_t pieces;   /* boxes */
+    int64_t bytes;    /* on the wire */
+    int64_t direct;   /* of them read where they lie */
+    int64_t runs;     /* pieces of memory in one piece */
+} dpar_halo_traffic;
+/* The k-th peer's (also oneself); 0 past the last. */
+DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
+                                        dpar_halo_traffic *t);
+/* A table of it with the phases' times, as text. */
+DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out);
+
+/* ---- looking for mistakes ---- */
+
+/* All halo cells that an exchange fills become NaN (integers: 2^n - 1). Local. */
+DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x);
+/* Is one left that exchanges fill? E_ARG with field, cell and rank; of a field that had no NaN
+ * itself. Local. */
+DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, dpar_why *why);
+/* Compares every halo cell with its owner's cell, over another way: each field's own points are
+ * gathered on rank 0 by plain messages, put together as the serial code would hold them, and the
+ * halos of all ranks looked up there, cell by cell (indices by the rules of halo.h, no transfer
+ * lists). E_MISMATCH on all ranks with the first cell that differs. COLLECTIVE; slow, takes memory
+ * for the whole grid on rank 0 (dpar_comm_alloc). */
+DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why *why);
+
+/* ---- choosing ---- */
+
+/* What was fastest, to keep beside the code's own configuration. */
+typedef struct dpar_halo_choice {
+    int32_t way, ordered;
+    int64_t run_bytes;
+    double seconds; /* an exchange took, the slowest rank's median */
+} dpar_halo_choice;
+/* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and writes
+ * the fastest, the same on all ranks. COLLECTIVE. memory: as for the largest plan
+ * (dpar_halo_exchange_bytes). The fields' halos are filled afterwards. */
+DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_field *fields, int32_t n,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_choice *choice, dpar_why *why);
+
 #endif /* DPARI_RUN */
 
 #ifndef DPAR_NO_SHOW
@@ -4776,6 +4915,10 @@ DPARI_API void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work 
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 /* "rank 2 (6 in the world)" */
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank);
+/* " was killed by signal 9"; waits a moment until it is known. */
+DPARI_API void dpari_put_ending(dpar_text *t, const dpari_shm *s, int32_t world_rank);
+/* One round of progress on all that is posted, for waits outside of this engine. */
+DPARI_API void dpari_shm_progress_all(dpari_shm *s);
 /* Breaks it for all with this status and text (the first to come wins); returns what counts. */
 DPARI_API dpar_status dpari_shm_break(dpari_shm *s, dpar_status status, const char *text);
 /* The abort record, if it is set: status into comm.status, text into comm.why. OK: it is whole. */
@@ -32261,6 +32404,1676 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     return st;
 }
 
+/* ==== run/halo_exchange.c ==== */
+
+/* How an exchange runs. A box that goes from one rank to another is an item of either: the owner
+ * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R), by
+ * peer. Forward the owner packs and the holder takes; adjoint the holder packs and the owner takes,
+ * in the order of S. What a rank packs for others lies in its staging memory, twice: the exchanges
+ * take turns. Ranks that share memory tell each other in two words,
+ *
+ *     ready = exchange << 8 | kind    what I pack is packed, my arrays may be read
+ *     done  = exchange                I have taken all that I take
+ *
+ * and staging memory of a turn is written again when those who read it are done with the exchange
+ * before the last. With others one message each way goes. */
+
+enum {
+    DPARI_HX_DIMS = DPAR_MAX_DIMS + 1, /* the last: components */
+    DPARI_HX_STEPS = DPAR_MAX_DIMS,    /* of an ordered exchange */
+    DPARI_HX_HEAD = 8,                 /* words of a record, and for each field */
+    DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
+    DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
+    DPARI_HX_HALOS = 1
+};
+
+/* What a rank says to its peers, one for each step. */
+typedef struct dpari_hx_line {
+    uint64_t ready;
+    uint64_t version; /* of the addresses of its arrays */
+    char room_0[DPARI_LINE - 16];
+    uint64_t done;
+    char room_1[DPARI_LINE - 8];
+} dpari_hx_line;
+
+/* A field as one rank holds it. Steps in elements. */
+typedef struct dpari_hx_array {
+    const dpar_halo *h;
+    int32_t rank, compact;
+    int32_t reach[2]; /* may peers read it where it lies? */
+    int32_t exists;
+    int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS]; /* first own point in the local box; how many */
+    int64_t origin[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], component;
+} dpari_hx_array;
+
+/* A box in an array: from index 0 of the box on. */
+typedef struct dpari_hx_spot {
+    int32_t part;
+    int64_t at; /* elements from the beginning of the part */
+    int64_t stride[DPARI_HX_DIMS];
+} dpari_hx_spot;
+
+/* One box, seen from this rank. */
+typedef struct dpari_hx_item {
+    int32_t field, peer; /* -1: oneself */
+    int32_t mine, theirs, source; /* parts; source: the part that is read when it is taken */
+    int32_t packs;  /* goes through memory when this rank gives it */
+    int32_t direct; /* this rank reads it where it lies when it takes it */
+    int32_t negate, dims;
+    int64_t mine_at, theirs_at; /* bytes */
+    int64_t pack_at, take_at;   /* bytes in the staging memory */
+    int64_t elements;
+    int64_t extent[DPARI_HX_DIMS], own_step[DPARI_HX_DIMS], other_step[DPARI_HX_DIMS];
+    int64_t dense[DPARI_HX_DIMS];
+    dpari_stride give, take, zero;
+} dpari_hx_item;
+
+/* What goes between this rank and a peer in one step; [mode]. */
+typedef struct dpari_hx_flow {
+    int64_t out_at[2], out_bytes[2], out_direct[2]; /* what this rank packs; what the peer reads */
+    int64_t in_at[2], in_bytes[2], in_direct[2];
+    int64_t first, boxes; /* of R */
+    int64_t sends;        /* items of S */
+    uint64_t hash[2];     /* of S, of R */
+    int32_t taken;
+} dpari_hx_flow;
+
+typedef struct dpari_hx_peer {
+    int32_t rank;
+    int32_t world; /* its number where memory is shared; -1: messages */
+    uint64_t version;
+    dpari_hx_line *line;
+    const uint64_t *refs;
+    const unsigned char **at; /* its arrays here: two parts a field */
+    unsigned char *staging;
+    int64_t turn;         /* bytes from one turn's staging memory to the other's */
+    dpari_hx_array *array; /* while it is planned */
+    dpari_hx_flow flow[DPARI_HX_STEPS];
+} dpari_hx_peer;
+
+typedef struct dpari_hx_step {
+    int64_t r, r_items, s, s_items, self; /* in `item`; self: those of R from oneself */
+    int32_t dim;                          /* -1: all at once */
+} dpari_hx_step;
+
+struct dpar_halo_exchange {
+    dpar_comm *c, *node;
+    dpari_world *world; /* NULL: messages alone */
+    dpar_halo_options options;
+    int32_t fields, peers, steps, rank;
+    dpar_halo_field *field;
+    dpari_hx_array *array;
+    unsigned char **part; /* two a field */
+    dpari_hx_peer *peer;
+    int32_t *peer_of; /* 1 + the peer of a rank */
+    dpari_hx_item *item;
+    dpari_hx_step step[DPARI_HX_STEPS];
+    dpar_call *call;
+    dpar_work *work; /* receives, then sends, two a peer */
+    int64_t *record; /* two a peer, and what is gathered */
+    unsigned char *memory; /* registered: lines, refs, staging twice, what arrives */
+    dpari_hx_line *line;
+    uint64_t *refs;
+    unsigned char *staging, *arrivals;
+    int64_t turn, arrive_bytes;
+    int64_t count;   /* exchanges begun */
+    int32_t active, mode, op, prepared; /* prepared: the op of the items */
+    int32_t now, stage, messages;
+    uint64_t version;
+    double looked;
+    double seconds[4]; /* packing, waiting, taking, exchanges in all */
+    int32_t lends[2], shares; /* some peer reads my arrays; some peer shares memory */
+};
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+typedef struct dpari_hx_room {
+    unsigned char *at; /* NULL: counted alone */
+    int64_t used;
+} dpari_hx_room;
+
+static void *dpari_hx_carve(dpari_hx_room *r, int64_t n, size_t bytes)
+{
+    int64_t at = r->used;
+    r->used += (n * (int64_t)bytes + 63) / 64 * 64;
+    return r->at ? r->at + at : NULL;
+}
+
+/* How large a plan is. */
+typedef struct dpari_hx_size {
+    int64_t items, peers;
+    int32_t fields, steps, ranks;
+} dpari_hx_size;
+
+static int64_t dpari_hx_words(int32_t fields)
+{
+    return DPARI_HX_HEAD * DPARI_HX_STEPS + (int64_t)fields * DPARI_HX_WORDS;
+}
+
+static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
+{
+    dpari_hx_room r;
+    dpar_halo_exchange none, *x;
+    int64_t i;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    x = (dpar_halo_exchange *)dpari_hx_carve(&r, 1, sizeof *x);
+    x = x ? x : &none;
+    x->field = (dpar_halo_field *)dpari_hx_carve(&r, z->fields, sizeof *x->field);
+    x->array = (dpari_hx_array *)dpari_hx_carve(&r, z->fields, sizeof *x->array);
+    x->part = (unsigned char **)dpari_hx_carve(&r, 2 * z->fields, sizeof *x->part);
+    x->peer = (dpari_hx_peer *)dpari_hx_carve(&r, z->peers, sizeof *x->peer);
+    x->peer_of = (int32_t *)dpari_hx_carve(&r, z->ranks, 2 * sizeof *x->peer_of);
+    x->item = (dpari_hx_item *)dpari_hx_carve(&r, z->items, sizeof *x->item);
+    x->call = (dpar_call *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->call);
+    x->work = (dpar_work *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->work);
+    x->record = (int64_t *)dpari_hx_carve(&r, 2 * z->peers * dpari_hx_words(z->fields),
+                                          sizeof *x->record);
+    for (i = 0; i < z->peers; i++) {
+        void *at = dpari_hx_carve(&r, 2 * z->fields, sizeof *x->peer[0].at);
+        void *array = dpari_hx_carve(&r, z->fields, sizeof *x->array);
+        if (memory) {
+            x->peer[i].at = (const unsigned char **)at;
+            x->peer[i].array = (dpari_hx_array *)array;
+        }
+    }
+    *bytes = r.used;
+    return memory ? x : NULL;
+}
+
+/* ---- fields ---------------------------------------------------------------------------------- */
+
+static int32_t dpari_hx_components(const dpar_halo_field *f)
+{
+    return f->components > 0 ? f->components : 1;
+}
+
+static int32_t dpari_hx_wire(const dpar_halo_field *f)
+{
+    return f->narrow ? f->wire : f->type;
+}
+
+static int dpari_hx_narrows(int32_t from, int32_t to)
+{
+    return (from == DPAR_F64 && to == DPAR_F32) ||
+           (from == DPAR_F32 && (to == DPAR_F16 || to == DPAR_BF16));
+}
+
+/* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
+static int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all)
+{
+    int32_t d;
+    if (!dpar_halo_box(h, rank, all)) {
+        return 0;
+    }
+    if (!dpar_halo_owned(h, rank, own)) {
+        *own = *all;
+        for (d = 0; d < all->dims; d++) {
+            own->hi[d] = own->lo[d];
+        }
+    }
+    return 1;
+}
+
+/* The array as `rank` holds it, when origin and strides are the defaults. */
+static void dpari_hx_dense(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+{
+    dpar_box own, all;
+    int64_t step = dpari_hx_components(f);
+    int32_t d;
+    dpari_zero(a, sizeof *a);
+    a->h = f->halo;
+    a->rank = rank;
+    a->component = 1;
+    a->exists = dpari_hx_boxes(f->halo, rank, &own, &all);
+    for (d = f->halo->grid.dims - 1; d >= 0 && a->exists; d--) {
+        a->low[d] = own.lo[d] - all.lo[d];
+        a->own[d] = own.hi[d] - own.lo[d];
+        a->origin[d] = f->halos ? 0 : a->low[d];
+        a->stride[d] = step;
+        step *= f->halos ? dpari_most(a->own[d], 1) : all.hi[d] - all.lo[d];
+    }
+}
+
+static int dpari_hx_strided(const dpar_halo_field *f)
+{
+    int32_t d;
+    for (d = 0; d < f->halo->grid.dims; d++) {
+        if (f->stride[d] != 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+{
+    int32_t d;
+    dpari_hx_dense(a, f, rank);
+    a->compact = f->halos != NULL;
+    a->component = f->component_stride != 0 ? f->component_stride : 1;
+    if (dpari_hx_strided(f)) {
+        for (d = 0; d < f->halo->grid.dims; d++) {
+            a->origin[d] = f->origin[d];
+            a->stride[d] = f->stride[d];
+        }
+    }
+}
+
+static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar_why *why)
+{
+    if (dpar_type_bytes(f->type) == 0) {
+        return dpari_say(DPAR_E_ARG, why, "field #: type # has no whole bytes", i, f->type, 0, 0);
+    }
+    if (f->narrow && !dpari_hx_narrows(f->type, f->wire)) {
+        return dpari_say_word(DPAR_E_ARG, why,
+                              "field # of @ cannot travel as type #: F64 travels as F32, F32 as F16 "
+                              "or BF16",
+                              dpar_type_name(f->type), 8, i, f->wire, 0, 0);
+    }
+    if (f->vector && !dpar_type_reduces(f->type)) {
+        return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
+                              dpar_type_name(f->type), 8, i, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
+                                        int32_t ordered, dpar_why *why)
+{
+    const dpar_mesh *m;
+    dpar_box own, all;
+    dpar_status st;
+    if (!f->halo) {
+        return dpari_say(DPAR_E_ARG, why, "field # has no halo", i, 0, 0, 0);
+    }
+    st = dpar_halo_check(f->halo, why);
+    st = st == DPAR_OK ? dpari_hx_check_type(f, i, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    m = &f->halo->grid.mesh;
+    if (m->offset < 0 || m->offset + (int64_t)m->size > c->size) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # is on ranks # to #, the communicator has # of them", i, m->offset,
+                         m->offset + (int64_t)m->size - 1, c->size);
+    }
+    if (f->components < 0) {
+        return dpari_say(DPAR_E_ARG, why, "field # has # components", i, f->components, 0, 0);
+    }
+    if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
+        return dpari_say(DPAR_E_ARG, why, "field # has no data on rank #", i, c->rank, 0, 0);
+    }
+    if (!f->data && !f->halos && dpar_halo_box(f->halo, c->rank, &all)) {
+        return dpari_say(DPAR_E_ARG, why, "field # has no array for the halo of rank #", i, c->rank,
+                         0, 0);
+    }
+    if (ordered && (f->halo->folds || f->halos)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # has a fold or halos beside it: it cannot be exchanged dim by dim",
+                         i, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* ---- the walk of a field in a step ----------------------------------------------------------- */
+
+typedef struct dpari_hx_walk {
+    dpar_halo_walk walk;
+    dpar_halo h;
+    int32_t step, rank; /* step -1: all at once */
+    int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
+} dpari_hx_walk;
+
+/* In step s the halos of the dims before it travel along, as far as they have images. */
+static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h)
+{
+    dpar_box own, all;
+    int32_t d;
+    if (!dpari_hx_boxes(h, w->rank, &own, &all)) {
+        return;
+    }
+    for (d = 0; d < h->grid.dims; d++) {
+        const int wraps = (int)(h->periodic >> d & 1u);
+        w->low[d] = d == w->step ? 0 : own.lo[d] - all.lo[d];
+        if (d == w->step) {
+            continue;
+        }
+        if (d < w->step && h->shape == DPAR_STENCIL_BOX) {
+            w->before[d] = wraps ? h->low[d] : dpari_least(h->low[d], own.lo[d]);
+            w->after[d] =
+                wraps ? h->high[d] : dpari_least(h->high[d], dpar_halo_points(h, d) - own.hi[d]);
+        }
+        w->h.low[d] = w->h.high[d] = 0;
+    }
+}
+
+static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
+                                       int32_t step, int32_t direction)
+{
+    dpari_zero(w, sizeof *w);
+    w->h = *f->halo;
+    w->step = step;
+    w->rank = rank;
+    if (step >= 0) {
+        if (step >= w->h.grid.dims) {
+            return DPAR_DONE;
+        }
+        dpari_hx_widen(w, f->halo);
+    }
+    return dpar_halo_begin(&w->walk, &w->h, rank, direction, DPAR_HALO_FORWARD, NULL);
+}
+
+static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
+{
+    int32_t d;
+    if (!dpar_halo_next(&w->walk, t)) {
+        return 0;
+    }
+    for (d = 0; d < t->dims && w->step >= 0; d++) {
+        t->mine[d] += w->low[d] - w->before[d];
+        t->theirs[d] += w->low[d] - w->before[d];
+        t->extent[d] += w->before[d] + w->after[d];
+    }
+    return 1;
+}
+
+/* Items and peers, at most. */
+static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
+{
+    dpari_hx_walk w;
+    dpar_transfer t;
+    dpar_status st = DPAR_OK;
+    int32_t i, direction, step;
+    dpari_zero(z, sizeof *z);
+    z->fields = n;
+    z->ranks = c->size;
+    z->steps = 1;
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        st = dpari_hx_check_field(c, &fields[i], i, o->ordered, why);
+        if (st == DPAR_OK && o->ordered) {
+            z->steps = (int32_t)dpari_most(z->steps, fields[i].halo->grid.dims);
+        }
+    }
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        for (step = 0; step < z->steps; step++) {
+            for (direction = 0; direction < 2; direction++) {
+                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank,
+                                                        o->ordered ? step : -1, direction);
+                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
+                    z->items++;
+                    z->peers += t.peer != c->rank;
+                }
+            }
+        }
+    }
+    z->peers = dpari_least(z->peers, c->size);
+    return st;
+}
+
+static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
+                                  const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
+{
+    if (n < 1 || n > 4096 || !fields) {
+        return dpari_say(DPAR_E_ARG, why, "# fields: 1 to 4096", n, 0, 0, 0);
+    }
+    if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
+        return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
+                         o->way, o->run_bytes, o->tag, 0);
+    }
+    return dpari_hx_measure(c, fields, n, o, z, why);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
+                                              int32_t n, const dpar_halo_options *options,
+                                              int64_t *bytes, dpar_why *why)
+{
+    dpar_halo_options o;
+    dpari_hx_size z;
+    dpar_status st;
+    dpari_zero(&o, sizeof o);
+    o = options ? *options : o;
+    if (!c || !bytes) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or result is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_hx_judge(c, fields, n, &o, &z, why);
+    if (st == DPAR_OK) {
+        (void)dpari_hx_layout(&z, NULL, bytes);
+    }
+    return st;
+}
+
+/* ---- agreeing ---------------------------------------------------------------------------------
+ */
+
+static uint64_t dpari_hx_mix(uint64_t h, int64_t v)
+{
+    h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+
+/* What all ranks must have given alike. */
+static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dpar_halo_options *o)
+{
+    uint64_t h = dpari_hx_mix(1, n);
+    int32_t i, d;
+    h = dpari_hx_mix(h, o->way);
+    h = dpari_hx_mix(h, o->ordered);
+    h = dpari_hx_mix(h, o->run_bytes);
+    h = dpari_hx_mix(h, o->tag);
+    for (i = 0; i < n; i++) {
+        const dpar_halo_field *f = &fields[i];
+        const dpar_halo *g = f->halo;
+        h = dpari_hx_mix(h, f->type);
+        h = dpari_hx_mix(h, dpari_hx_wire(f) + 64 * dpari_hx_components(f));
+        h = dpari_hx_mix(h, f->vector != 0);
+        h = dpari_hx_mix(h, g->grid.dims + 16 * g->shape);
+        h = dpari_hx_mix(h, (int64_t)g->periodic);
+        for (d = 0; d < g->grid.dims; d++) {
+            h = dpari_hx_mix(h, g->grid.extent[d]);
+            h = dpari_hx_mix(h, g->low[d]);
+            h = dpari_hx_mix(h, g->high[d]);
+            h = dpari_hx_mix(h, g->points[d]);
+        }
+    }
+    return h;
+}
+
+/* All hear how the worst of them fares. */
+static dpar_status dpari_hx_agree(dpar_comm *c, dpar_status st, uint64_t hash, dpar_why *why)
+{
+    const int64_t unit = INT64_C(1) << 32;
+    int64_t in[3], out[3] = {0, 0, 0};
+    dpar_status s, worst;
+    in[0] = st * unit + c->rank;
+    in[1] = (int64_t)(hash >> 2);
+    in[2] = -in[1];
+    s = dpar_all_reduce(c, in, out, 3, DPAR_I64, DPAR_MIN, NULL);
+    if (s != DPAR_OK) {
+        return dpari_say_word(s, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    worst = (dpar_status)dpari_floor_div(out[0], unit);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (worst != DPAR_OK) {
+        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80,
+                              out[0] - worst * unit, 0, 0, 0);
+    }
+    if (out[1] != -out[2]) {
+        return dpari_say(DPAR_E_MISMATCH, why,
+                         "ranks gave different fields or options (types, wires, components, "
+                         "vectors, grids, widths, way, tag)",
+                         0, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Each peer's record for this rank in place of this rank's for it. */
+static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
+{
+    const int64_t side = x->peers * dpari_hx_words(x->fields);
+    dpar_status s;
+    int32_t i;
+    for (i = 0; i < x->peers; i++) {
+        dpar_call *in = &x->call[i], *out = &x->call[x->peers + i];
+        dpari_zero(in, sizeof *in);
+        in->kind = DPAR_RECV;
+        in->type = DPAR_I64;
+        in->root = x->peer[i].rank;
+        in->tag = x->options.tag;
+        in->count = words;
+        *out = *in;
+        out->kind = DPAR_SEND;
+        in->out = x->record + i * words;
+        out->in = x->record + side + i * words;
+    }
+    s = dpar_batch(x->c, x->call, 2 * x->peers, x->work);
+    return s == DPAR_OK ? dpar_wait_all(x->work, 2 * x->peers) : s;
+}
+
+static int64_t *dpari_hx_to_peer(const dpar_halo_exchange *x, int32_t i, int64_t words)
+{
+    return x->record + x->peers * dpari_hx_words(x->fields) + i * words;
+}
+
+/* ---- peers ------------------------------------------------------------------------------------
+ */
+
+static void dpari_hx_mark_peers(dpar_halo_exchange *x)
+{
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, direction, s;
+    for (i = 0; i < x->fields; i++) {
+        for (s = 0; s < x->steps; s++) {
+            for (direction = 0; direction < 2; direction++) {
+                dpar_status walks = dpari_hx_begin_walk(&w, &x->field[i], x->rank, x->step[s].dim,
+                                                        direction);
+                while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
+                    x->peer_of[t.peer] = 1;
+                }
+            }
+        }
+    }
+    x->peer_of[x->rank] = 0;
+    for (i = 0; i < x->c->size; i++) {
+        if (x->peer_of[i]) {
+            x->peer[x->peers].rank = i;
+            x->peer[x->peers].world = -1;
+            x->peer_of[i] = ++x->peers;
+        }
+    }
+}
+
+/* Which of the peers share memory with this rank? COLLECTIVE over the node. */
+static dpar_status dpari_hx_find_node(dpar_halo_exchange *x)
+{
+    const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
+    int32_t *ranks = x->peer_of + x->c->size, i;
+    if (!x->world) {
+        return DPAR_OK;
+    }
+    if (x->node != x->c) {
+        dpar_status st;
+        if (x->node->size > x->c->size) {
+            return DPAR_E_ARG;
+        }
+        st = dpar_all_gather(x->node, &x->rank, ranks, 1, DPAR_I32, NULL);
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    for (i = 0; i < x->node->size; i++) {
+        const int32_t rank = x->node == x->c ? i : ranks[i];
+        if (rank >= 0 && rank < x->c->size && x->peer_of[rank]) {
+            x->peer[x->peer_of[rank] - 1].world = s->world_rank[i];
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Tells the peers how this rank's arrays lie, and hears how theirs do. */
+static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
+{
+    const int64_t words = (int64_t)x->fields * DPARI_HX_WORDS;
+    dpar_status st;
+    int32_t i, f, d;
+    for (i = 0; i < x->peers; i++) {
+        int64_t *r = dpari_hx_to_peer(x, i, words);
+        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
+            const dpari_hx_array *a = &x->array[f];
+            for (d = 0; d < DPAR_MAX_DIMS; d++) {
+                r[d] = a->origin[d];
+                r[DPAR_MAX_DIMS + d] = a->stride[d];
+            }
+            r[2 * DPAR_MAX_DIMS] = a->component;
+            r[2 * DPAR_MAX_DIMS + 1] =
+                a->compact + 2 * a->reach[0] + 4 * a->reach[1] + 8 * (x->peer[i].world >= 0);
+        }
+    }
+    st = dpari_hx_swap(x, words);
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+        const int64_t *r = x->record + i * words;
+        for (f = 0; f < x->fields; f++, r += DPARI_HX_WORDS) {
+            dpari_hx_array *a = &x->peer[i].array[f];
+            const int64_t bits = r[2 * DPAR_MAX_DIMS + 1];
+            dpari_hx_dense(a, &x->field[f], x->peer[i].rank);
+            for (d = 0; d < DPAR_MAX_DIMS; d++) {
+                a->origin[d] = r[d];
+                a->stride[d] = r[DPAR_MAX_DIMS + d];
+            }
+            a->component = r[2 * DPAR_MAX_DIMS];
+            a->compact = (int32_t)(bits & 1);
+            a->reach[0] = (int32_t)(bits >> 1 & 1);
+            a->reach[1] = (int32_t)(bits >> 2 & 1);
+            if ((bits >> 3 & 1) == 0) { /* the other does not think so: options.node is lame */
+                x->peer[i].world = -1;
+            }
+        }
+    }
+    return st;
+}
+
+/* ---- items ------------------------------------------------------------------------------------
+ */
+
+/* The slab of the compact form that a box begins in; elements before it. */
+static int dpari_hx_slab(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                         dpar_box *slab, int64_t *before)
+{
+    dpar_box own, all;
+    int32_t n, d;
+    *before = 0;
+    if (!dpari_hx_boxes(a->h, a->rank, &own, &all)) {
+        return 0;
+    }
+    for (n = 0; dpar_halo_slab(a->h, a->rank, n, slab); n++) {
+        int64_t points = 1;
+        int inside = 1;
+        for (d = 0; d < slab->dims; d++) {
+            slab->lo[d] -= all.lo[d];
+            slab->hi[d] -= all.lo[d];
+            inside = inside && at[d] >= slab->lo[d] && at[d] < slab->hi[d];
+            points *= slab->hi[d] - slab->lo[d];
+        }
+        if (inside) {
+            return 1;
+        }
+        *before += points * components;
+    }
+    return 0;
+}
+
+/* Where the box that begins at local point at[] lies in an array. */
+static void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                           dpari_hx_spot *p)
+{
+    const int32_t dims = a->h->grid.dims;
+    int32_t d, own = 1;
+    dpar_box slab;
+    int64_t step = components;
+    for (d = 0; d < dims; d++) {
+        own = own && at[d] >= a->low[d] && at[d] < a->low[d] + a->own[d];
+    }
+    p->part = DPARI_HX_OWN;
+    p->at = 0;
+    p->stride[dims] = a->component;
+    if (a->compact && !own && dpari_hx_slab(a, at, components, &slab, &p->at)) {
+        p->part = DPARI_HX_HALOS;
+        p->stride[dims] = 1;
+        for (d = dims - 1; d >= 0; d--) {
+            p->stride[d] = step;
+            p->at += (at[d] - slab.lo[d]) * step;
+            step *= slab.hi[d] - slab.lo[d];
+        }
+        return;
+    }
+    for (d = 0; d < dims; d++) {
+        p->stride[d] = a->stride[d];
+        p->at += (a->origin[d] + at[d] - a->low[d]) * a->stride[d];
+    }
+}
+
+/* Bytes that lie in a row. */
+static int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
+                            int32_t type)
+{
+    int64_t run = 1;
+    int32_t d = 0;
+    while (d < dims) {
+        for (d = 0; d < dims; d++) {
+            if (extent[d] > 1 && (stride[d] == run || stride[d] == -run)) {
+                run *= extent[d];
+                break;
+            }
+        }
+    }
+    return run * dpar_type_bytes(type);
+}
+
+/* The steps of the message: the owner's array, closed up. */
+static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
+{
+    int32_t done = 0, d, k;
+    int64_t step = 1;
+    for (k = 0; k < it->dims; k++) {
+        int32_t best = -1;
+        for (d = it->dims - 1; d >= 0; d--) {
+            const int64_t a = owner[d] < 0 ? -owner[d] : owner[d];
+            const int64_t b = best < 0 ? 0 : owner[best] < 0 ? -owner[best] : owner[best];
+            if (!(done >> d & 1) && (best < 0 || a < b)) {
+                best = d;
+            }
+        }
+        done |= 1 << best;
+        it->dense[best] = step;
+        step *= it->extent[best];
+    }
+    it->elements = step;
+}
+
+/* Reads the other where it lies? The same on both sides: the run is that of whoever gives. */
+static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array *giver,
+                              const dpari_hx_spot *p, const dpari_hx_item *it, int32_t world)
+{
+    const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
+    return world >= 0 && x->options.way != DPAR_HALO_PACKED && giver->reach[p->part] &&
+           dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
+}
+
+/* An item without its place in messages. sends: of S. */
+static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t field,
+                          const dpar_transfer *t, int sends)
+{
+    const dpar_halo_field *f = &x->field[field];
+    const int32_t components = dpari_hx_components(f), peer = x->peer_of[t->peer] - 1;
+    const dpari_hx_array *mine = &x->array[field];
+    const dpari_hx_array *theirs = peer < 0 ? mine : &x->peer[peer].array[field];
+    const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
+    int64_t here[DPAR_MAX_DIMS], there[DPAR_MAX_DIMS];
+    dpari_hx_spot a, b;
+    int32_t d;
+    dpari_zero(it, sizeof *it);
+    it->field = field;
+    it->peer = peer;
+    it->dims = t->dims + 1;
+    it->negate = f->vector && t->flip != 0;
+    for (d = 0; d < t->dims; d++) {
+        it->extent[d] = t->extent[d];
+        here[d] = t->mine[d];
+        there[d] = t->theirs[d];
+    }
+    it->extent[t->dims] = components;
+    dpari_hx_place(mine, here, components, &a);
+    dpari_hx_place(theirs, there, components, &b);
+    for (d = 0; d < t->dims; d++) { /* the holder of the halo counts backwards */
+        dpari_hx_spot *holder = sends ? &b : &a;
+        if (t->flip >> d & 1u) {
+            holder->at += (t->extent[d] - 1) * holder->stride[d];
+            holder->stride[d] = -holder->stride[d];
+        }
+    }
+    it->mine = a.part;
+    it->theirs = b.part;
+    it->mine_at = a.at * bytes;
+    it->theirs_at = b.at * bytes;
+    for (d = 0; d < it->dims; d++) {
+        it->own_step[d] = a.stride[d];
+        it->other_step[d] = b.stride[d];
+    }
+    dpari_hx_close_up(it, sends ? a.stride : b.stride);
+    it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, &b, it, world);
+    it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, &a, it, world);
+}
+
+/* Its loops: giving, taking with `op`, zeroing. */
+static void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op)
+{
+    const dpar_halo_field *f = &x->field[it->field];
+    const int32_t wire = dpari_hx_wire(f);
+    dpari_stride_piece p;
+    int32_t d;
+    dpari_zero(&p, sizeof p);
+    p.dims = it->dims;
+    for (d = 0; d < it->dims; d++) {
+        p.extent[d] = it->extent[d];
+        p.to[d] = it->own_step[d];
+        p.from[d] = it->direct ? it->other_step[d] : it->dense[d];
+    }
+    p.to_type = f->type;
+    p.from_type = it->direct ? f->type : wire;
+    p.through = wire;
+    p.op = op;
+    p.negate = it->negate;
+    dpari_stride_prepare(&it->take, &p);
+    p.op = DPAR_COPY;
+    p.negate = 0;
+    for (d = 0; d < it->dims; d++) {
+        p.to[d] = it->dense[d];
+        p.from[d] = it->own_step[d];
+    }
+    p.to_type = wire;
+    p.from_type = f->type;
+    dpari_stride_prepare(&it->give, &p);
+    for (d = 0; d < it->dims; d++) {
+        p.to[d] = it->own_step[d];
+        p.from[d] = 0;
+    }
+    p.to_type = p.from_type = p.through = f->type;
+    dpari_stride_prepare(&it->zero, &p);
+}
+
+/* The place of the item in what goes through memory in one direction. */
+static int64_t dpari_hx_append(const dpar_halo_exchange *x, const dpari_hx_item *it, int64_t *bytes)
+{
+    const int64_t at = (*bytes + 15) / 16 * 16;
+    *bytes = at + it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
+    return at;
+}
+
+static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t s, int sends)
+{
+    dpari_hx_flow *w;
+    const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT; /* when this rank gives */
+    const int take = sends ? DPAR_HALO_ADJOINT : DPAR_HALO_FORWARD;
+    int32_t d;
+    if (it->peer < 0) {
+        return;
+    }
+    w = &x->peer[it->peer].flow[s];
+    for (d = 0; d < it->dims; d++) {
+        w->hash[sends] = dpari_hx_mix(w->hash[sends], it->extent[d] + 1024 * it->field);
+    }
+    if (it->packs) {
+        it->pack_at = dpari_hx_append(x, it, &w->out_bytes[give]);
+    } else {
+        w->out_direct[give]++;
+    }
+    if (!it->direct) {
+        it->take_at = dpari_hx_append(x, it, &w->in_bytes[take]);
+    } else {
+        w->in_direct[take]++;
+    }
+}
+
+/* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
+static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
+{
+    dpari_hx_step *p = &x->step[s];
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, pass;
+    p->r = at;
+    for (pass = 0; pass < 2; pass++) { /* how many of each peer, then they themselves */
+        int64_t sum = p->r;
+        for (i = 0; i < x->fields; i++) {
+            if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_RECEIVES) != DPAR_OK) {
+                continue;
+            }
+            while (dpari_hx_next(&w, &t)) {
+                int64_t *n = t.peer == x->rank ? &p->self
+                                               : &x->peer[x->peer_of[t.peer] - 1].flow[s].boxes;
+                if (pass == 1) {
+                    const int64_t first =
+                        t.peer == x->rank ? p->r : x->peer[x->peer_of[t.peer] - 1].flow[s].first;
+                    dpari_hx_item *it = &x->item[first + *n];
+                    dpari_hx_fill(x, it, i, &t, 0);
+                    dpari_hx_count_in(x, it, s, 0);
+                }
+                ++*n;
+            }
+        }
+        sum += p->self;
+        for (i = 0; i < x->peers && pass == 0; i++) {
+            x->peer[i].flow[s].first = sum;
+            sum += x->peer[i].flow[s].boxes;
+            x->peer[i].flow[s].boxes = 0;
+        }
+        if (pass == 0) {
+            p->r_items = sum - p->r;
+            p->self = 0;
+        }
+    }
+    at = p->s = p->r + p->r_items;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_SENDS) != DPAR_OK) {
+            continue;
+        }
+        while (dpari_hx_next(&w, &t)) {
+            dpari_hx_fill(x, &x->item[at], i, &t, 1);
+            dpari_hx_count_in(x, &x->item[at], s, 1);
+            if (t.peer != x->rank) {
+                x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+            }
+            at++;
+        }
+    }
+    p->s_items = at - p->s;
+    return at;
+}
+
+/* Places of the flows in this rank's memory: what it packs, by step, the same for both modes; what
+ * comes by messages. */
+static void dpari_hx_flows(dpar_halo_exchange *x)
+{
+    int32_t s, i, mode;
+    x->turn = 0;
+    x->arrive_bytes = 0;
+    for (s = 0; s < x->steps; s++) {
+        for (i = 0; i < x->peers; i++) {
+            dpari_hx_flow *w = &x->peer[i].flow[s];
+            int64_t most = 0, comes = 0;
+            for (mode = 0; mode < 2; mode++) {
+                w->out_at[mode] = x->turn;
+                w->in_at[mode] = x->arrive_bytes;
+                most = dpari_most(most, w->out_bytes[mode]);
+                comes = dpari_most(comes, w->in_bytes[mode]);
+                x->lends[mode] |= w->out_direct[mode] > 0;
+            }
+            x->turn += (most + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+            if (x->peer[i].world < 0) {
+                x->arrive_bytes += (comes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+            }
+        }
+    }
+}
+
+/* ---- planning ---------------------------------------------------------------------------------
+ */
+
+static int64_t dpari_hx_refs_bytes(const dpar_halo_exchange *x)
+{
+    return ((int64_t)sizeof(uint64_t) * 2 * x->fields + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
+}
+
+/* Registered memory: lines, addresses, two turns of what is packed, what comes by messages. */
+static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
+{
+    const int64_t lines = x->steps * (int64_t)sizeof(dpari_hx_line), refs = dpari_hx_refs_bytes(x);
+    dpar_comm *of = x->world ? x->node : x->c;
+    void *memory = NULL;
+    dpar_status st =
+        dpar_comm_alloc(of, lines + refs + 2 * x->turn + x->arrive_bytes, &memory);
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
+    }
+    x->memory = (unsigned char *)memory;
+    x->line = (dpari_hx_line *)memory;
+    x->refs = (uint64_t *)(void *)(x->memory + lines);
+    x->staging = x->memory + lines + refs;
+    x->arrivals = x->staging + 2 * x->turn;
+    return DPAR_OK;
+}
+
+/* Where the parts of field f are, for this rank and, as refs, for its peers. */
+static void dpari_hx_bind_field(dpar_halo_exchange *x, int32_t f)
+{
+    const dpar_halo_field *field = &x->field[f];
+    x->part[2 * f] = (unsigned char *)field->data;
+    x->part[2 * f + 1] = (unsigned char *)field->halos;
+    if (x->world) {
+        x->refs[2 * f] = field->data ? dpari_ref(x->world, field->data, 1) : 0;
+        x->refs[2 * f + 1] = field->halos ? dpari_ref(x->world, field->halos, 1) : 0;
+    }
+}
+
+/* Tells each peer where its messages lie, and compares what each thinks that goes between them. */
+static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
+{
+    const int64_t words = DPARI_HX_HEAD * DPARI_HX_STEPS;
+    dpar_status st;
+    int32_t i, s;
+    for (i = 0; i < x->peers; i++) {
+        int64_t *r = dpari_hx_to_peer(x, i, words);
+        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
+            const dpari_hx_flow *w = &x->peer[i].flow[s];
+            r[0] = (int64_t)w->hash[1];
+            r[1] = (int64_t)w->hash[0];
+            r[2] = w->out_at[0];
+            r[3] = w->out_bytes[0];
+            r[4] = w->out_bytes[1];
+            r[5] = x->turn;
+            r[6] = x->world ? (int64_t)dpari_ref(x->world, x->memory, 1) : 0;
+            r[7] = 0;
+        }
+    }
+    st = dpari_hx_swap(x, words);
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+        dpari_hx_peer *p = &x->peer[i];
+        const int64_t *r = x->record + i * words;
+        if (p->world >= 0) {
+            unsigned char *memory = (unsigned char *)dpari_at(x->world, (uint64_t)r[6]);
+            p->line = (dpari_hx_line *)(void *)memory;
+            p->refs = (const uint64_t *)(const void *)(p->line + x->steps);
+            p->staging = memory + (x->staging - x->memory);
+            p->turn = r[5];
+        }
+        for (s = 0; s < x->steps; s++, r += DPARI_HX_HEAD) {
+            dpari_hx_flow *w = &p->flow[s];
+            if ((uint64_t)r[0] != w->hash[0] || (uint64_t)r[1] != w->hash[1] ||
+                r[3] != w->in_bytes[0] || r[4] != w->in_bytes[1]) {
+                return dpari_say(DPAR_E_MISMATCH, why,
+                                 "ranks # and # do not agree on what goes between them: different "
+                                 "grids",
+                                 x->rank, p->rank, 0, 0);
+            }
+            if (p->world >= 0) {
+                w->in_at[0] = w->in_at[1] = r[2];
+            }
+        }
+    }
+    return st;
+}
+
+/* hash[0] is of R: what one receives the other sends. */
+static void dpari_hx_finish_items(dpar_halo_exchange *x)
+{
+    int32_t s;
+    int64_t k;
+    for (s = 0; s < x->steps; s++) {
+        dpari_hx_step *p = &x->step[s];
+        for (k = p->r; k < p->s + p->s_items; k++) {
+            dpari_hx_item *it = &x->item[k];
+            const int sends = k >= p->s;
+            const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
+            it->source = it->theirs;
+            if (it->peer >= 0) {
+                const dpari_hx_flow *w = &x->peer[it->peer].flow[s];
+                it->pack_at += w->out_at[give];
+                it->take_at += w->in_at[!give];
+            }
+            dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
+        }
+    }
+    x->prepared = DPAR_SUM;
+}
+
+static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
+{
+    int32_t i, s;
+    int64_t at = 0;
+    dpar_status st = dpari_hx_find_node(x);
+    st = st == DPAR_OK ? dpari_hx_swap_arrays(x) : st;
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
+    for (s = 0; s < x->steps; s++) {
+        at = dpari_hx_list(x, s, at);
+    }
+    dpari_hx_flows(x);
+    for (i = 0; i < x->peers; i++) {
+        x->shares |= x->peer[i].world >= 0;
+    }
+    st = dpari_hx_agree(x->c, dpari_hx_alloc(x, why), 0, why);
+    if (st == DPAR_OK) {
+        for (i = 0; i < x->fields; i++) {
+            dpari_hx_bind_field(x, i);
+        }
+        x->version = 1;
+        for (s = 0; s < x->steps; s++) {
+            x->line[s].version = 1;
+        }
+        st = dpari_hx_agree(x->c, dpari_hx_swap_places(x, why), 0, why);
+    }
+    if (st != DPAR_OK) {
+        if (x->memory) {
+            dpar_comm_release(x->world ? x->node : x->c, x->memory);
+        }
+        return st;
+    }
+    dpari_hx_finish_items(x);
+    return DPAR_OK;
+}
+
+/* This rank's arrays: can peers read them where they lie? */
+static void dpari_hx_own_arrays(dpar_halo_exchange *x)
+{
+    const int shares = x->world && x->options.way != DPAR_HALO_PACKED;
+    int32_t i;
+    for (i = 0; i < x->fields; i++) {
+        const dpar_halo_field *f = &x->field[i];
+        dpari_hx_array_of(&x->array[i], f, x->rank);
+        x->array[i].reach[0] = shares && f->data && dpari_ref(x->world, f->data, 1) != 0;
+        x->array[i].reach[1] = shares && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
+    }
+}
+
+DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_field *fields, int32_t n,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_exchange **plan, dpar_why *why)
+{
+    dpar_halo_exchange *x;
+    dpar_halo_options o;
+    dpari_hx_size z;
+    int64_t need = 0;
+    int32_t i;
+    dpar_status st;
+    dpari_zero(&o, sizeof o);
+    o = options ? *options : o;
+    if (!c || !plan) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_hx_judge(c, fields, n, &o, &z, why);
+    if (st == DPAR_OK) {
+        (void)dpari_hx_layout(&z, NULL, &need);
+        if (!memory || bytes < need || (uintptr_t)memory % 64 != 0) {
+            st = dpari_say(DPAR_E_ROOM, why,
+                           "# bytes of memory, aligned to 64, are needed: # are there at #", need,
+                           bytes, (int64_t)((uintptr_t)memory % 64), 0);
+        }
+    }
+    st = dpari_hx_agree(c, st, st == DPAR_OK ? dpari_hx_hash(fields, n, &o) : 0, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(memory, (size_t)need);
+    x = dpari_hx_layout(&z, memory, &need);
+    x->c = c;
+    x->node = o.node ? o.node : c;
+    x->world = o.way == DPAR_HALO_MESSAGES ? NULL : dpari_world_of(x->node);
+    x->options = o;
+    x->rank = c->rank;
+    x->fields = n;
+    x->steps = z.steps;
+    for (i = 0; i < n; i++) {
+        x->field[i] = fields[i];
+    }
+    for (i = 0; i < x->steps; i++) {
+        x->step[i].dim = o.ordered ? i : -1;
+    }
+    dpari_hx_own_arrays(x);
+    dpari_hx_mark_peers(x);
+    st = dpari_hx_plan(x, why);
+    if (st == DPAR_OK) {
+        *plan = x;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
+                                             void *halos)
+{
+    dpari_hx_array *a;
+    int32_t s;
+    if (!x || f < 0 || f >= x->fields || x->active || (data != NULL) != (x->part[2 * f] != NULL) ||
+        (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
+        return DPAR_E_ARG;
+    }
+    a = &x->array[f];
+    if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
+        (a->reach[1] && dpari_ref(x->world, halos, 1) == 0)) {
+        return dpari_say(DPAR_E_ARG, &x->c->why,
+                         "bind of field #: it was planned in registered memory, where peers read "
+                         "it; this is none",
+                         f, 0, 0, 0);
+    }
+    x->field[f].data = data;
+    x->field[f].halos = halos;
+    dpari_hx_bind_field(x, f);
+    x->version++;
+    for (s = 0; s < x->steps; s++) {
+        x->line[s].version = x->version;
+    }
+    return DPAR_OK;
+}
+
+/* ---- waiting for peers ------------------------------------------------------------------------
+ */
+
+enum { DPARI_HX_PROGRESS = 64 }; /* turns of a wait between two looks at other work */
+
+static dpar_status dpari_hx_broken(const dpar_halo_exchange *x)
+{
+    return x->c->status != DPAR_OK ? x->c->status : x->node->status;
+}
+
+/* The peer is gone, or did not come: breaks the communicator with a sentence. */
+static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
+                                 double waited)
+{
+    dpari_shm *s = (dpari_shm *)(void *)x->node;
+    const dpari_hx_peer *p = &x->peer[peer];
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #");
+    dpar_text_int(&t, x->count);
+    dpar_text_put(&t, " of ");
+    dpar_text_int(&t, x->fields);
+    dpar_text_put(&t, x->fields == 1 ? " field: rank " : " fields: rank ");
+    dpar_text_int(&t, p->rank);
+    if (status == DPAR_E_PEER) {
+        dpari_put_ending(&t, s, p->world);
+    } else if (status == DPAR_E_TIMEOUT) {
+        dpar_text_put(&t, " did not come in ");
+        dpar_text_fixed(&t, waited, 1);
+        dpar_text_put(&t, " s; it has begun exchange #");
+        dpar_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->now].ready) >> 8));
+    } else {
+        dpar_text_put(&t, " runs another mode or operation (forward, sum, max, min)");
+    }
+    status = dpari_shm_break(s, status, why.text);
+    if (x->node != x->c) {
+        dpar_comm_abort(x->c, status, x->node->why.text);
+    }
+    return status;
+}
+
+/* Messages and other work that is under way. */
+static void dpari_hx_progress(dpar_halo_exchange *x)
+{
+    int32_t i;
+    dpari_shm_progress_all((dpari_shm *)(void *)x->node);
+    if (x->node != x->c) {
+        for (i = 0; i < x->messages; i++) {
+            (void)dpar_test(&x->work[i]);
+        }
+    }
+}
+
+/* Time has passed: does it make sense to wait on? */
+static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer, double began)
+{
+    const double timeout = x->c->timeout_s;
+    const uint32_t state = dpari_rank_state(x->world, x->peer[peer].world);
+    dpar_status st = dpari_shm_broken((dpari_shm *)(void *)x->node);
+    if (st == DPAR_OK) {
+        st = x->c->status;
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) {
+        return DPAR_E_PEER;
+    }
+    return timeout > 0.0 && dpari_os_now() - began > timeout ? DPAR_E_TIMEOUT : DPAR_OK;
+}
+
+static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
+                                         uint64_t value)
+{
+    dpari_wait t = {0, 0, 0, 0, 0.0};
+    dpar_status st = DPAR_OK;
+    int32_t turn = 0;
+    while (DPARI_LOAD(word) < value && st == DPAR_OK) {
+        const dpar_status passed = dpari_wait_turn(x->world, &t, x->peer[peer].world);
+        if (passed == DPAR_MORE || ++turn % DPARI_HX_PROGRESS == 0) {
+            dpari_hx_progress(x);
+        }
+        if (passed == DPAR_MORE && DPARI_LOAD(word) < value) {
+            st = dpari_hx_look(x, peer, t.began);
+            if (st != DPAR_OK && DPARI_LOAD(word) >= value) {
+                st = DPAR_OK; /* its last words */
+            }
+        }
+    }
+    dpari_wait_end(x->world, &t);
+    if (st == DPAR_OK && t.began > 0.0) { /* the others may have given this rank up meanwhile */
+        st = dpari_shm_broken((dpari_shm *)(void *)x->node);
+    }
+    return st == DPAR_OK || dpari_hx_broken(x) != DPAR_OK
+               ? st
+               : dpari_hx_fail(x, st, peer, dpari_os_now() - t.began);
+}
+
+#define DPARI_HX_LOOK_EVERY 10e-3 /* seconds between two looks at peers while one tests */
+
+/* *word >= value? MORE: not yet, and wait is 0. */
+static dpar_status dpari_hx_await(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
+                                  uint64_t value, int wait)
+{
+    double now;
+    dpar_status st;
+    if (DPARI_LOAD(word) >= value) {
+        return DPAR_OK;
+    }
+    if (wait) {
+        return dpari_hx_await_slowly(x, peer, word, value);
+    }
+    now = dpari_os_now();
+    if (x->looked > 0.0 && now - x->looked < DPARI_HX_LOOK_EVERY) {
+        return DPAR_MORE;
+    }
+    x->looked = now;
+    st = dpari_hx_look(x, peer, now);
+    if (st == DPAR_E_PEER && DPARI_LOAD(word) < value) {
+        st = dpari_hx_fail(x, st, peer, 0.0);
+    }
+    return st == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : st;
+}
+
+/* ---- one step ---------------------------------------------------------------------------------
+ */
+
+enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_DONE, DPARI_HX_LEAVING };
+
+/* Does anything come from the peer in this mode? */
+static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
+{
+    return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
+}
+
+static uint64_t dpari_hx_kind(const dpar_halo_exchange *x)
+{
+    return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
+}
+
+static int64_t dpari_hx_parity(const dpar_halo_exchange *x)
+{
+    return x->count & 1;
+}
+
+static void dpari_hx_give(const dpar_halo_exchange *x, int64_t first, int64_t n)
+{
+    unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
+    int64_t k;
+    for (k = first; k < first + n; k++) {
+        const dpari_hx_item *it = &x->item[k];
+        if (it->packs) {
+            dpari_stride_run(&it->give, to + it->pack_at,
+                             x->part[2 * it->field + it->mine] + it->mine_at);
+        }
+    }
+}
+
+static void dpari_hx_take(const dpar_halo_exchange *x, int64_t first, int64_t n)
+{
+    const int64_t parity = dpari_hx_parity(x);
+    int64_t k;
+    for (k = first; k < first + n; k++) {
+        const dpari_hx_item *it = &x->item[k];
+        const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
+        const unsigned char *from;
+        if (it->peer < 0) {
+            from = x->part[2 * it->field + it->theirs] + it->theirs_at;
+        } else if (it->direct) {
+            from = p->at[2 * it->field + it->theirs] + it->theirs_at;
+        } else if (p->world >= 0) {
+            from = p->staging + parity * p->turn + it->take_at;
+        } else {
+            from = x->arrivals + it->take_at;
+        }
+        dpari_stride_run(&it->take, x->part[2 * it->field + it->mine] + it->mine_at, from);
+    }
+}
+
+/* Receives, then sends of a step. */
+static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
+{
+    const int mode = x->mode;
+    unsigned char *from = x->staging + dpari_hx_parity(x) * x->turn;
+    int32_t i, n = 0, pass;
+    for (pass = 0; pass < 2; pass++) {
+        for (i = 0; i < x->peers; i++) {
+            const dpari_hx_flow *w = &x->peer[i].flow[s];
+            const int64_t bytes = pass ? w->out_bytes[mode] : w->in_bytes[mode];
+            dpar_call *call = &x->call[n];
+            if (x->peer[i].world >= 0 || bytes == 0) {
+                continue;
+            }
+            dpari_zero(call, sizeof *call);
+            call->kind = pass ? DPAR_SEND : DPAR_RECV;
+            call->type = DPAR_U8;
+            call->root = x->peer[i].rank;
+            call->tag = x->options.tag;
+            call->count = bytes;
+            call->in = pass ? from + w->out_at[mode] : NULL;
+            call->out = pass ? NULL : x->arrivals + w->in_at[mode];
+            n++;
+        }
+    }
+    x->messages = n;
+    return n > 0 ? dpar_batch(x->c, x->call, n, x->work) : DPAR_OK;
+}
+
+static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
+{
+    const dpari_hx_step *p = &x->step[s];
+    const int forward = x->mode == DPAR_HALO_FORWARD;
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    x->now = s;
+    x->stage = DPARI_HX_TAKING;
+    for (i = 0; i < x->peers; i++) {
+        dpari_hx_peer *peer = &x->peer[i];
+        dpari_hx_flow *w = &peer->flow[s];
+        w->taken = peer->world < 0 || !dpari_hx_takes(w, x->mode);
+        if (peer->world >= 0 && x->count > 2 && (w->out_bytes[0] > 0 || w->out_bytes[1] > 0)) {
+            st = dpari_hx_await(x, i, &peer->line[s].done, (uint64_t)x->count - 2, 1);
+            if (st != DPAR_OK) {
+                return st;
+            }
+        }
+    }
+    if (forward) {
+        dpari_hx_give(x, p->s, p->s_items);
+    } else {
+        dpari_hx_give(x, p->r, p->r_items);
+    }
+    if (x->shares) {
+        dpari_publish(x->world, &x->line[s].ready, (uint64_t)x->count << 8 | dpari_hx_kind(x));
+    }
+    st = dpari_hx_post(x, s);
+    if (st == DPAR_OK && forward) {
+        dpari_hx_take(x, p->r, p->self);
+    }
+    return st;
+}
+
+/* The peer says that it is ready: for the same? Where are its arrays? */
+static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, int wait)
+{
+    dpari_hx_peer *p = &x->peer[i];
+    dpar_status st = dpari_hx_await(x, i, &p->line[s].ready, (uint64_t)x->count << 8, wait);
+    uint64_t word;
+    int32_t f;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    word = DPARI_LOAD(&p->line[s].ready);
+    if (word >> 8 == (uint64_t)x->count && (word & 255u) != dpari_hx_kind(x)) {
+        return dpari_hx_fail(x, DPAR_E_MISMATCH, i, 0.0);
+    }
+    if (p->flow[s].in_direct[x->mode] > 0 && p->line[s].version != p->version) {
+        for (f = 0; f < 2 * x->fields; f++) {
+            p->at[f] = (const unsigned char *)dpari_at(x->world, p->refs[f]);
+        }
+        p->version = p->line[s].version;
+    }
+    return DPAR_OK;
+}
+
+/* From those that share memory, as they come. */
+static dpar_status dpari_hx_take_shared(dpar_halo_exchange *x, int32_t s, int wait)
+{
+    dpar_status all = DPAR_OK;
+    int32_t i, pass;
+    for (pass = 0; pass < (wait ? 2 : 1); pass++) {
+        all = DPAR_OK;
+        for (i = 0; i < x->peers; i++) {
+            dpari_hx_flow *w = &x->peer[i].flow[s];
+            dpar_status st;
+            if (w->taken) {
+                continue;
+            }
+            st = dpari_hx_meet(x, i, s, pass);
+            if (st == DPAR_MORE) {
+                all = DPAR_MORE;
+            } else if (st != DPAR_OK) {
+                return st;
+            } else {
+                w->taken = 1;
+                if (x->mode == DPAR_HALO_FORWARD) {
+                    dpari_hx_take(x, w->first, w->boxes);
+                }
+            }
+        }
+        if (all == DPAR_OK) {
+            break;
+        }
+    }
+    return all;
+}
+
+/* Messages: receives were posted first, in the order of the peers. */
+static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int wait)
+{
+    dpar_status all = DPAR_OK;
+    int32_t i, n = 0;
+    for (i = 0; i < x->peers; i++) {
+        dpari_hx_flow *w = &x->peer[i].flow[s];
+        dpar_status st;
+        if (x->peer[i].world >= 0 || w->in_bytes[x->mode] == 0) {
+            continue;
+        }
+        n++;
+        if (w->taken > 1) {
+            continue;
+        }
+        st = wait ? dpar_wait(&x->work[n - 1]) : dpar_test(&x->work[n - 1]);
+        if (st == DPAR_MORE) {
+            all = DPAR_MORE;
+        } else if (st != DPAR_OK) {
+            return st;
+        } else {
+            w->taken = 2;
+            if (x->mode == DPAR_HALO_FORWARD) {
+                dpari_hx_take(x, w->first, w->boxes);
+            }
+        }
+    }
+    return all;
+}
+
+/* What was given is 0 from now on. */
+static void dpari_hx_zero_halos(const dpar_halo_exchange *x, int32_t s)
+{
+    const uint64_t zero[2] = {0, 0};
+    const dpari_hx_step *p = &x->step[s];
+    int64_t k;
+    for (k = p->r; k < p->r + p->r_items; k++) {
+        const dpari_hx_item *it = &x->item[k];
+        dpari_stride_run(&it->zero, x->part[2 * it->field + it->mine] + it->mine_at, zero);
+    }
+}
+
+/* Have those who read this rank's arrays read them, and have messages left? */
+static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->peers && x->lends[x->mode] && st == DPAR_OK; i++) {
+        if (x->peer[i].world >= 0 && x->peer[i].flow[s].out_direct[x->mode] > 0) {
+            st = dpari_hx_await(x, i, &x->peer[i].line[s].done, (uint64_t)x->count, wait);
+        }
+    }
+    for (i = 0; i < x->messages && st == DPAR_OK; i++) {
+        st = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
+    }
+    return st;
+}
+
+/* As far as it goes in a step; OK: it is finished. */
+static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
+{
+    const int32_t s = x->now;
+    const dpari_hx_step *p = &x->step[s];
+    dpar_status st = DPAR_OK;
+    if (x->stage == DPARI_HX_TAKING) {
+        st = dpari_hx_take_shared(x, s, wait);
+        x->stage += st == DPAR_OK;
+    }
+    if (x->stage == DPARI_HX_COMING && st == DPAR_OK) {
+        st = x->messages > 0 ? dpari_hx_take_messages(x, s, wait) : DPAR_OK;
+        x->stage += st == DPAR_OK;
+    }
+    if (x->stage == DPARI_HX_ADDING && st == DPAR_OK) {
+        if (x->mode == DPAR_HALO_ADJOINT) {
+            dpari_hx_take(x, p->s, p->s_items);
+        }
+        if (x->shares) {
+            dpari_publish(x->world, &x->line[s].done, (uint64_t)x->count);
+        }
+        x->stage = DPARI_HX_LEAVING;
+    }
+    if (x->stage == DPARI_HX_LEAVING && st == DPAR_OK) {
+        st = dpari_hx_leave(x, s, wait);
+        if (st == DPAR_OK && x->mode == DPAR_HALO_ADJOINT) {
+            dpari_hx_zero_halos(x, s);
+        }
+    }
+    return st;
+}
+
+static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
+{
+    const int32_t last = x->mode == DPAR_HALO_FORWARD ? x->steps - 1 : 0;
+    for (;;) {
+        dpar_status st = dpari_hx_go(x, wait);
+        if (st != DPAR_OK) {
+            x->active = st == DPAR_MORE;
+            return st;
+        }
+        if (x->now == last) {
+            x->active = 0;
+            return DPAR_OK;
+        }
+        st = dpari_hx_begin_step(x, x->now + (x->mode == DPAR_HALO_FORWARD ? 1 : -1));
+        if (st != DPAR_OK) {
+            x->active = 0;
+            return st;
+        }
+    }
+}
+
+/* ---- exchanges --------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t op)
+{
+    dpar_status st = dpari_hx_broken(x);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (x->active) {
+        return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0, 0);
+    }
+    x->count++;
+    x->active = 1;
+    x->mode = mode;
+    x->op = op;
+    x->looked = 0.0;
+    st = dpari_hx_begin_step(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
+    x->active = st == DPAR_OK;
+    return st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x)
+{
+    return x ? dpari_hx_begin(x, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op)
+{
+    int32_t s, i;
+    int64_t k;
+    if (!x || (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN)) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < x->fields; i++) {
+        if (!dpar_type_reduces(x->field[i].type)) {
+            return dpari_say_word(DPAR_E_ARG, &x->c->why, "field # of @ cannot be combined",
+                                  dpar_type_name(x->field[i].type), 8, i, 0, 0, 0);
+        }
+    }
+    for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
+        for (k = 0; k < x->step[s].s_items; k++) {
+            dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
+        }
+    }
+    x->prepared = x->active ? x->prepared : op;
+    return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x)
+{
+    if (!x) {
+        return DPAR_E_ARG;
+    }
+    return x->active ? dpari_hx_run(x, 0) : dpari_hx_broken(x);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x)
+{
+    if (!x) {
+        return DPAR_E_ARG;
+    }
+    return x->active ? dpari_hx_run(x, 1) : dpari_hx_broken(x);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x)
+{
+    const dpar_status st = dpar_halo_exchange_begin(x);
+    return st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
+{
+    dpar_status st;
+    if (!x) {
+        return DPAR_OK;
+    }
+    if (x->active) {
+        return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0, 0);
+    }
+    st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
+    dpar_comm_release(x->world ? x->node : x->c, x->memory);
+    return st;
+}
+
 /* ==== run/os.c ==== */
 
 /* ---- time and waiting -------------------------------------------------------------------------
@@ -37214,7 +39027,7 @@ DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why)
 /* ---- sentences --------------------------------------------------------------------------------
  */
 
-static void dpari_put_ending(dpar_text *t, const dpari_rank *r)
+static void dpari_put_end(dpar_text *t, const dpari_rank *r)
 {
     int32_t ending = __atomic_load_n(&r->ending, __ATOMIC_RELAXED);
     uint32_t state = DPARI_LOAD(&r->state);
@@ -37230,6 +39043,18 @@ static void dpari_put_ending(dpar_text *t, const dpari_rank *r)
             dpar_text_int(t, ending);
         }
     }
+}
+
+DPARI_API void dpari_put_ending(dpar_text *t, const dpari_shm *s, int32_t world_rank)
+{
+    const dpari_rank *r = &s->world->rank[world_rank];
+    /* its lock is gone at once; how it ended, whoever started it knows a moment later */
+    for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
+                        __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
+         i++) {
+        dpari_os_sleep(1e-3);
+    }
+    dpari_put_end(t, r);
 }
 
 static void dpari_put_last(dpar_text *t, dpari_world *w, int32_t world_rank)
@@ -37311,19 +39136,12 @@ static void dpari_put_others_dead(dpar_text *t, const dpari_shm *s, int32_t rank
 
 DPARI_API dpar_status dpari_fail_peer(dpari_shm *s, const dpar_work *k, int32_t rank)
 {
-    const dpari_rank *r = &s->world->rank[s->world_rank[rank]];
     dpar_why why;
     dpar_text t;
-    /* its lock is gone at once; how it ended, whoever started it knows a moment later */
-    for (int32_t i = 0; i < 20 && DPARI_LOAD(&r->state) == DPARI_RANK_DEAD &&
-                        __atomic_load_n(&r->ending, __ATOMIC_RELAXED) == 0;
-         i++) {
-        dpari_os_sleep(1e-3);
-    }
     dpar_text_init(&t, why.text, sizeof why.text);
     dpari_put_work(&t, s, k);
     dpari_put_rank(&t, s, rank);
-    dpari_put_ending(&t, r);
+    dpari_put_ending(&t, s, s->world_rank[rank]);
     dpari_put_last(&t, s->world, s->world_rank[rank]);
     dpari_put_others_dead(&t, s, rank);
     return dpari_shm_break(s, DPAR_E_PEER, why.text);
@@ -37464,6 +39282,15 @@ static void dpari_progress_all(dpari_world *w)
         dpari_queue_progress(s);
     }
     dpari_p2p_progress(w);
+}
+
+DPARI_API void dpari_shm_progress_all(dpari_shm *s)
+{
+    if (s->world->posted > 0) {
+        dpari_lock(s->world);
+        dpari_progress_all(s->world);
+        dpari_unlock(s->world);
+    }
 }
 
 /* Gives up what cannot end any more. */
@@ -37812,7 +39639,7 @@ static void dpari_report_rank(dpari_world *w, int32_t rank, dpar_text *out)
     dpar_text_int(out, r->pid);
     dpar_text_char(out, ')');
     if (dpari_rank_state(w, rank) != DPARI_RANK_HERE) {
-        dpari_put_ending(out, r);
+        dpari_put_end(out, r);
     }
     dpar_text_put(out, n ? "" : ": nothing yet");
     for (; k < n; k++) {

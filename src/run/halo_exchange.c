@@ -316,8 +316,9 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_say(DPAR_E_ARG, why, "field # has no array for the halo of rank #", i, c->rank,
                          0, 0);
     }
-    if (ordered && f->halo->folds) {
-        return dpari_say(DPAR_E_ARG, why, "field # has a fold: it cannot be exchanged dim by dim",
+    if (ordered && (f->halo->folds || f->halos)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # has a fold or halos beside it: it cannot be exchanged dim by dim",
                          i, 0, 0, 0);
     }
     return DPAR_OK;
@@ -704,7 +705,7 @@ static void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t c
 }
 
 /* Bytes that lie in a row. */
-static int64_t dpari_hx_run(const int64_t *extent, const int64_t *stride, int32_t dims,
+static int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
                             int32_t type)
 {
     int64_t run = 1;
@@ -747,7 +748,7 @@ static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array 
 {
     const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
     return world >= 0 && x->options.way != DPAR_HALO_PACKED && giver->reach[p->part] &&
-           dpari_hx_run(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
+           dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
 }
 
 /* An item without its place in messages. sends: of S. */
@@ -1317,12 +1318,7 @@ static dpar_status dpari_hx_await(dpar_halo_exchange *x, int32_t peer, const uin
 
 enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_DONE, DPARI_HX_LEAVING };
 
-/* Does anything go to, or come from the peer in this mode? */
-static int dpari_hx_gives(const dpari_hx_flow *w, int32_t mode)
-{
-    return (mode == DPAR_HALO_FORWARD ? w->sends : w->boxes) > 0;
-}
-
+/* Does anything come from the peer in this mode? */
 static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
 {
     return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;

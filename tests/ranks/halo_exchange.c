@@ -1,0 +1,678 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* halo_exchange: random grids, fields and ways over real ranks. Every cell of every array is looked
+ * at after an exchange: own cells and cells without an image are untouched, the others hold what a
+ * formula of the global index gives. Adjoint: every own cell against a sum over all halo cells of
+ * all ranks that show it, of small whole numbers, exact in any order. All ways give the same bits.
+ *
+ *   halo_exchange [ranks] [rounds] [seed] [processes|threads]    without arguments: 1 to 8 ranks
+ *   halo_exchange faults          a rank that is killed, one that is late
+ *   mpirun -np 4 halo_exchange    built with -DUSE_MPI */
+#include "dpar.h"
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+#endif
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { FIELDS = 4, CELLS = 1 << 15, POISON = -77 };
+
+/* ---- random numbers, the same on all ranks ---- */
+
+typedef struct rng {
+    uint32_t state;
+} rng;
+
+static int below(rng *r, int n)
+{
+    r->state = r->state * 1664525u + 1013904223u;
+    return (int)((r->state >> 8) % (uint32_t)n);
+}
+
+/* ---- a case ---- */
+
+typedef struct one_field {
+    dpar_halo halo;
+    dpar_halo_field f;
+    dpar_box own, box;
+    int has, pad, fortran, owner_memory, compact, rank;
+    int64_t bytes;
+    unsigned char *memory, *before;
+} one_field;
+
+typedef struct one_case {
+    int32_t dims, parts[DPAR_MAX_DIMS];
+    int64_t extent[DPAR_MAX_DIMS];
+    int64_t cuts[DPAR_MAX_DIMS][16];
+    dpar_mesh mesh;
+    dpar_layout grid;
+    int32_t fields;
+    one_field field[FIELDS];
+    dpar_halo_options options;
+} one_case;
+
+static int wrong;
+
+static void say(const char *what, const dpar_why *why, int rank)
+{
+    if (wrong++ < 5) {
+        printf("WRONG rank %d: %s: %s\n", rank, what, why ? why->text : "");
+        fflush(stdout);
+    }
+}
+
+/* A small whole number for component k of point p of field f. */
+static double value(const one_field *f, int field, const int64_t *p, int k)
+{
+    uint32_t h = (uint32_t)(field * 31 + k * 7 + 3);
+    for (int32_t d = 0; d < f->halo.grid.dims; d++) {
+        h = h * 2654435761u + (uint32_t)p[d] * 40503u + (uint32_t)d;
+        h ^= h >> 15;
+    }
+    return (double)(h % 61u) + 1.0;
+}
+
+static double get(int32_t type, const unsigned char *at)
+{
+    double d;
+    float s;
+    int32_t i;
+    int64_t l;
+    uint16_t h;
+    switch (type) {
+    case DPAR_F64: memcpy(&d, at, 8); return d;
+    case DPAR_F32: memcpy(&s, at, 4); return (double)s;
+    case DPAR_I32: memcpy(&i, at, 4); return (double)i;
+    case DPAR_I64: memcpy(&l, at, 8); return (double)l;
+    case DPAR_BF16: {
+        uint32_t w;
+        memcpy(&h, at, 2);
+        w = (uint32_t)h << 16;
+        memcpy(&s, &w, 4);
+        return (double)s;
+    }
+    default: return (double)(signed char)*at;
+    }
+}
+
+static void set(int32_t type, unsigned char *at, double v)
+{
+    float s = (float)v;
+    int32_t i = (int32_t)v;
+    int64_t l = (int64_t)v;
+    uint32_t w;
+    uint16_t h;
+    switch (type) {
+    case DPAR_F64: memcpy(at, &v, 8); break;
+    case DPAR_F32: memcpy(at, &s, 4); break;
+    case DPAR_I32: memcpy(at, &i, 4); break;
+    case DPAR_I64: memcpy(at, &l, 8); break;
+    case DPAR_BF16:
+        memcpy(&w, &s, 4);
+        h = (uint16_t)(w >> 16);
+        memcpy(at, &h, 2);
+        break;
+    default: *at = (unsigned char)(signed char)v;
+    }
+}
+
+/* The grid, the fields: everything but memory. */
+static void make_case(one_case *c, rng *r, int ranks)
+{
+    static const int32_t types[] = {DPAR_F64, DPAR_F64, DPAR_F32, DPAR_I32,
+                                    DPAR_I64, DPAR_BF16, DPAR_I8};
+    const char *names[] = {"a", "b", "c"};
+    dpar_placement place[3];
+    int left = ranks;
+    memset(c, 0, sizeof *c);
+    c->dims = 1 + below(r, 3);
+    for (int32_t d = 0; d < c->dims; d++) {
+        int p = 1;
+        for (int q = left; q > 1 && d < c->dims - 1; q--) {
+            if (left % q == 0 && below(r, 2)) {
+                p = q;
+                break;
+            }
+        }
+        c->parts[d] = d == c->dims - 1 ? left : p;
+        left /= c->parts[d];
+    }
+    for (int32_t d = 0; d < c->dims; d++) {
+        const int rule = below(r, 3);
+        c->extent[d] = 1 + below(r, c->dims == 1 ? 24 : 9) + (rule ? c->parts[d] : 0);
+        place[d] = dpar_shard_by(d, rule == 2 ? DPAR_EVEN : DPAR_CHUNK, 0);
+        if (rule == 1) {
+            c->cuts[d][0] = 0;
+            for (int i = 1; i < c->parts[d]; i++) {
+                int64_t most = c->extent[d] - c->cuts[d][i - 1];
+                c->cuts[d][i] = c->cuts[d][i - 1] + below(r, (int)(most < 6 ? most + 1 : 6));
+            }
+            c->cuts[d][c->parts[d]] = c->extent[d];
+            place[d] = dpar_shard_by(d, DPAR_RAGGED, 0);
+            place[d].cuts = c->cuts[d];
+        }
+    }
+    dpar_mesh_init(&c->mesh, c->dims, names, c->parts, DPAR_LAST_FASTEST, ranks, NULL);
+    dpar_layout_init(&c->grid, &c->mesh, c->dims, c->extent, place, NULL, NULL);
+    c->fields = 1 + below(r, FIELDS);
+    const uint32_t periodic = (uint32_t)below(r, 1 << c->dims);
+    const int folds = c->dims > 1 && below(r, 4) == 0;
+    for (int i = 0; i < c->fields; i++) {
+        one_field *o = &c->field[i];
+        dpar_halo *h = &o->halo;
+        h->grid = c->grid;
+        h->shape = below(r, 2) ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
+        h->periodic = periodic;
+        if (folds && c->extent[c->dims - 1] % 2 == 0) {
+            h->folds = 1;
+            h->fold = c->dims - 2;
+            h->mirror = c->dims - 1;
+            h->periodic = (periodic | 1u << h->mirror) & ~(1u << h->fold);
+            h->on_row = below(r, 2);
+            h->shift = -below(r, 2);
+        }
+        for (int32_t d = 0; d < c->dims; d++) {
+            h->low[d] = below(r, 4);
+            h->high[d] = below(r, 4);
+            h->points[d] = h->folds ? DPAR_AT_CELLS : below(r, 3);
+        }
+        if (h->folds && h->high[h->fold] > c->extent[h->fold] - h->on_row) {
+            h->high[h->fold] = c->extent[h->fold] - h->on_row;
+        }
+        o->f.type = types[below(r, 7)];
+        o->f.vector = below(r, 2);
+        o->f.narrow = below(r, 4) == 0 && (o->f.type == DPAR_F64 || o->f.type == DPAR_F32);
+        o->f.wire = o->f.type == DPAR_F64 ? DPAR_F32 : DPAR_BF16;
+        o->f.components = below(r, 3);
+        o->pad = below(r, 2) ? below(r, 3) : 0;
+        o->fortran = below(r, 3) == 0;
+        o->owner_memory = below(r, 4) == 0;
+        o->compact = below(r, 4) == 0;
+    }
+}
+
+/* This rank's arrays: strides of the case's choice, everything poisoned. */
+static int make_memory(one_case *c, dpar_comm *comm)
+{
+    for (int i = 0; i < c->fields; i++) {
+        one_field *o = &c->field[i];
+        const int32_t dims = c->dims, width = dpar_type_bytes(o->f.type);
+        const int32_t k = o->f.components > 0 ? o->f.components : 1;
+        int64_t step = k, halo = 0;
+        const int compact = o->compact;
+        o->rank = comm->rank;
+        o->f.halo = &o->halo;
+        o->has = dpar_halo_owned(&o->halo, comm->rank, &o->own);
+        if (o->has) {
+            dpar_halo_box(&o->halo, comm->rank, &o->box);
+        }
+        memset(o->f.stride, 0, sizeof o->f.stride);
+        for (int32_t j = 0; j < dims && o->has; j++) {
+            const int32_t d = o->fortran ? j : dims - 1 - j;
+            o->f.origin[d] = compact ? o->pad : o->own.lo[d] - o->box.lo[d] + o->pad;
+            o->f.stride[d] = step;
+            step *= (compact ? o->own.hi[d] - o->own.lo[d] : o->box.hi[d] - o->box.lo[d]) +
+                    2 * o->pad;
+        }
+        if (o->has && o->fortran && k > 1) { /* components outermost */
+            for (int32_t d = 0; d < dims; d++) {
+                o->f.stride[d] /= k;
+            }
+            o->f.component_stride = step / k;
+        }
+        halo = compact && o->has ? dpar_halo_compact(&o->halo, comm->rank) * k : 0;
+        o->bytes = o->has ? (step + halo) * width : 0;
+        o->f.data = NULL;
+        o->f.halos = NULL;
+        if (o->has) {
+            void *at = NULL;
+            if (o->owner_memory) {
+                at = malloc((size_t)o->bytes);
+            } else if (dpar_comm_alloc(comm, o->bytes, &at) != DPAR_OK) {
+                return 0;
+            }
+            o->memory = (unsigned char *)at;
+            o->before = (unsigned char *)malloc((size_t)o->bytes);
+            o->f.data = at;
+            if (compact) {
+                o->f.halos = o->memory + step * width;
+            }
+        }
+        if (!o->fortran && !o->pad) { /* the defaults */
+            memset(o->f.stride, 0, sizeof o->f.stride);
+            memset(o->f.origin, 0, sizeof o->f.origin);
+        }
+    }
+    return 1;
+}
+
+static void free_memory(one_case *c, dpar_comm *comm)
+{
+    for (int i = 0; i < c->fields; i++) {
+        one_field *o = &c->field[i];
+        if (o->memory && o->owner_memory) {
+            free(o->memory);
+        } else if (o->memory) {
+            dpar_comm_release(comm, o->memory);
+        }
+        free(o->before);
+        o->memory = o->before = NULL;
+    }
+}
+
+/* Where component k of global point p lies in this rank's array, by arithmetic of this file; NULL:
+ * nowhere (a corner of a star in the compact form). */
+static unsigned char *cell(const one_field *o, const int64_t *p, int k)
+{
+    const int32_t dims = o->halo.grid.dims, comps = o->f.components > 0 ? o->f.components : 1;
+    const int32_t width = dpar_type_bytes(o->f.type);
+    int64_t at = 0, step = comps;
+    int own = 1, plain = !o->fortran && !o->pad;
+    dpar_box b;
+    for (int32_t d = 0; d < dims; d++) {
+        own = own && p[d] >= o->own.lo[d] && p[d] < o->own.hi[d];
+    }
+    if (o->compact && !own) {
+        for (int32_t n = 0; dpar_halo_slab(&o->halo, o->rank, n, &b); n++) {
+            int inside = 1;
+            int64_t in = 0, all = 1;
+            for (int32_t d = 0; d < dims; d++) {
+                inside = inside && p[d] >= b.lo[d] && p[d] < b.hi[d];
+                in = in * (b.hi[d] - b.lo[d]) + p[d] - b.lo[d];
+                all *= b.hi[d] - b.lo[d];
+            }
+            if (inside) {
+                return (unsigned char *)o->f.halos + ((at + in) * comps + k) * width;
+            }
+            at += all;
+        }
+        return NULL;
+    }
+    for (int32_t d = dims - 1; d >= 0 && plain; d--) {
+        at += (p[d] - (o->compact ? o->own.lo[d] : o->box.lo[d])) * step;
+        step *= o->compact ? o->own.hi[d] - o->own.lo[d] : o->box.hi[d] - o->box.lo[d];
+    }
+    for (int32_t d = 0; d < dims && !plain; d++) {
+        at += (p[d] - o->own.lo[d] + o->f.origin[d]) * o->f.stride[d];
+    }
+    return o->memory + (at + k * (o->f.component_stride ? o->f.component_stride : 1)) * width;
+}
+
+/* The next point of a box; 0 past the last. */
+static int next_point(const dpar_box *b, int64_t *p)
+{
+    for (int32_t d = b->dims - 1; d >= 0; d--) {
+        if (++p[d] < b->hi[d]) {
+            return 1;
+        }
+        p[d] = b->lo[d];
+    }
+    return 0;
+}
+
+static void first_point(const dpar_box *b, int64_t *p)
+{
+    for (int32_t d = 0; d < b->dims; d++) {
+        p[d] = b->lo[d];
+    }
+}
+
+/* The image of point p of the local box, by the rules of halo.h in words. 0: none. *sign: -1 over a
+ * fold. */
+static int image(const one_field *o, const int64_t *p, int64_t *q, int *sign)
+{
+    const dpar_halo *h = &o->halo;
+    int outside = 0, over = 0, seam = 0;
+    *sign = 1;
+    for (int32_t d = 0; d < h->grid.dims; d++) {
+        const int64_t n = dpar_halo_points(h, d);
+        outside += p[d] < o->own.lo[d] || p[d] >= o->own.hi[d];
+        q[d] = p[d];
+        if (h->periodic >> d & 1u) {
+            q[d] = ((p[d] % n) + n) % n;
+        } else if (h->folds && d == h->fold && p[d] >= n) {
+            over = 1;
+        } else if (p[d] < 0 || p[d] >= n) {
+            return 0;
+        }
+        seam = seam || (h->folds && h->on_row && d == h->fold && p[d] == n - 1);
+    }
+    if (outside > 1 && h->shape == DPAR_STENCIL_STAR) {
+        return 0;
+    }
+    if (over || seam) {
+        const int64_t columns = dpar_halo_points(h, h->mirror), rows = dpar_halo_points(h, h->fold);
+        const int64_t i = q[h->mirror];
+        const int64_t to = ((columns - 1 + h->shift - i) % columns + columns) % columns;
+        if (over || to < i) { /* of a pair on the fold the later one shows the first */
+            q[h->fold] = 2 * (rows - 1) + 1 - h->on_row - p[h->fold];
+            q[h->mirror] = to;
+            *sign = o->f.vector ? -1 : 1;
+            return 1;
+        }
+    }
+    return outside > 0;
+}
+
+/* Own cells by the formula, all else POISON. */
+static void fill(one_case *c)
+{
+    for (int i = 0; i < c->fields; i++) {
+        one_field *o = &c->field[i];
+        int64_t p[DPAR_MAX_DIMS];
+        const int32_t width = dpar_type_bytes(o->f.type);
+        if (!o->has) {
+            continue;
+        }
+        for (int64_t b = 0; b < o->bytes; b += width) {
+            set(o->f.type, o->memory + b, POISON);
+        }
+        first_point(&o->own, p);
+        do {
+            for (int k = 0; k < (o->f.components > 0 ? o->f.components : 1); k++) {
+                set(o->f.type, cell(o, p, k), value(o, i, p, k));
+            }
+        } while (next_point(&o->own, p));
+        memcpy(o->before, o->memory, (size_t)o->bytes);
+    }
+}
+
+/* After a forward exchange: puts what is expected into `before` and compares all bytes. */
+static void check_forward(one_case *c, dpar_comm *comm, const char *what)
+{
+    for (int i = 0; i < c->fields; i++) {
+        one_field *o = &c->field[i];
+        int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
+        int sign;
+        if (!o->has) {
+            continue;
+        }
+        first_point(&o->box, p);
+        do {
+            for (int k = 0; k < (o->f.components > 0 ? o->f.components : 1); k++) {
+                unsigned char *at = cell(o, p, k);
+                if (image(o, p, q, &sign) && at) {
+                    set(o->f.type, o->before + (at - o->memory), sign * value(o, i, q, k));
+                }
+            }
+        } while (next_point(&o->box, p));
+        if (memcmp(o->before, o->memory, (size_t)o->bytes) != 0) {
+            dpar_why why;
+            int64_t b = 0;
+            while (o->before[b] == o->memory[b]) {
+                b++;
+            }
+            b -= b % dpar_type_bytes(o->f.type);
+            snprintf(why.text, sizeof why.text, "field %d %s byte %d: %g, expected %g", i,
+                     dpar_type_name(o->f.type), (int)b, get(o->f.type, o->memory + b),
+                     get(o->f.type, o->before + b));
+            say(what, &why, comm->rank);
+        }
+    }
+}
+
+/* ---- the adjoint ---- */
+
+static int part_of(const one_field *o, const int64_t *p)
+{
+    for (int32_t d = 0; d < o->halo.grid.dims; d++) {
+        if (p[d] < o->own.lo[d] || p[d] >= o->own.hi[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* What a rank has at point p of its local box before the adjoint. */
+static double before_adjoint(const one_field *o, int field, int rank, const int64_t *p, int k)
+{
+    int64_t q[DPAR_MAX_DIMS];
+    for (int32_t d = 0; d < o->halo.grid.dims; d++) {
+        q[d] = p[d] + (part_of(o, p) ? 0 : 1000 * (rank + 1));
+    }
+    return fmod(value(o, field, q, k), 3.0) + 1.0;
+}
+
+static void fill_adjoint(one_case *c)
+{
+    for (int i = 0; i < c->fields; i++) {
+        one_field *o = &c->field[i];
+        int64_t p[DPAR_MAX_DIMS];
+        const int32_t width = dpar_type_bytes(o->f.type);
+        if (!o->has) {
+            continue;
+        }
+        for (int64_t b = 0; b < o->bytes; b += width) {
+            set(o->f.type, o->memory + b, POISON);
+        }
+        first_point(&o->box, p);
+        do {
+            for (int k = 0; k < (o->f.components > 0 ? o->f.components : 1); k++) {
+                unsigned char *at = cell(o, p, k);
+                if (at) {
+                    set(o->f.type, at, before_adjoint(o, i, o->rank, p, k));
+                }
+            }
+        } while (next_point(&o->box, p));
+        memcpy(o->before, o->memory, (size_t)o->bytes);
+    }
+}
+
+static double combined(double a, double b, int32_t op)
+{
+    return op == DPAR_SUM ? a + b : op == DPAR_MAX ? (a > b ? a : b) : (a < b ? a : b);
+}
+
+/* Walks all cells of all ranks and puts what they give to this rank's cells into `before`. */
+static void check_adjoint(one_case *c, int ranks, int32_t op, const char *what)
+{
+    for (int i = 0; i < c->fields; i++) {
+        one_field *o = &c->field[i];
+        one_field other = *o;
+        int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
+        int sign;
+        if (!o->has) {
+            continue;
+        }
+        for (int r = 0; r < ranks; r++) {
+            if (!dpar_halo_owned(&o->halo, r, &other.own)) {
+                continue;
+            }
+            dpar_halo_box(&o->halo, r, &other.box);
+            first_point(&other.box, p);
+            do {
+                if (!image(&other, p, q, &sign) || !part_of(o, q)) {
+                    continue;
+                }
+                for (int k = 0; k < (o->f.components > 0 ? o->f.components : 1); k++) {
+                    unsigned char *at = o->before + (cell(o, q, k) - o->memory);
+                    const double v = sign * before_adjoint(&other, i, r, p, k);
+                    set(o->f.type, at, combined(get(o->f.type, at), v, op));
+                }
+            } while (next_point(&other.box, p));
+        }
+        first_point(&o->box, p);
+        do {
+            for (int k = 0; k < (o->f.components > 0 ? o->f.components : 1); k++) {
+                unsigned char *at = cell(o, p, k);
+                if (image(o, p, q, &sign) && at) {
+                    set(o->f.type, o->before + (at - o->memory), 0);
+                }
+            }
+        } while (next_point(&o->box, p));
+        if (memcmp(o->before, o->memory, (size_t)o->bytes) != 0) {
+            dpar_why why;
+            int64_t b = 0;
+            while (o->before[b] == o->memory[b]) {
+                b++;
+            }
+            b -= b % dpar_type_bytes(o->f.type);
+            snprintf(why.text, sizeof why.text, "field %d %s byte %d: %g, expected %g", i,
+                     dpar_type_name(o->f.type), (int)b, get(o->f.type, o->memory + b),
+                     get(o->f.type, o->before + b));
+            say(what, &why, o->rank);
+        }
+    }
+}
+
+/* ---- runs ---- */
+
+/* Not dim by dim. */
+static int only_direct(const one_case *c)
+{
+    for (int i = 0; i < c->fields; i++) {
+        if (c->field[i].halo.folds || c->field[i].compact) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int ended(dpar_halo_exchange *x, int how)
+{
+    dpar_status st = DPAR_MORE;
+    while (how && st == DPAR_MORE) { /* some by testing */
+        st = dpar_halo_exchange_test(x);
+    }
+    st = st < 0 ? st : dpar_halo_exchange_end(x);
+    return st == DPAR_OK;
+}
+
+static void one_way(one_case *c, dpar_comm *comm, int32_t way, int ordered, rng *r)
+{
+    dpar_halo_field f[FIELDS];
+    dpar_halo_options o;
+    dpar_halo_exchange *x = NULL;
+    dpar_why why;
+    int64_t bytes = 0;
+    void *memory = NULL;
+    char what[80];
+    memset(&o, 0, sizeof o);
+    o.way = way;
+    o.ordered = ordered;
+    o.run_bytes = below(r, 3) * 16;
+    why.text[0] = 0;
+    for (int i = 0; i < c->fields; i++) {
+        f[i] = c->field[i].f;
+    }
+    snprintf(what, sizeof what, "way %d ordered %d seed %u", (int)way, ordered, r->state);
+    if (dpar_halo_exchange_bytes(comm, f, c->fields, &o, &bytes, &why) != DPAR_OK ||
+        posix_memalign(&memory, 64, (size_t)bytes) != 0 ||
+        dpar_halo_exchange_init(memory, bytes, comm, f, c->fields, &o, &x, &why) != DPAR_OK) {
+        say(what, &why, comm->rank);
+        free(memory);
+        return;
+    }
+    for (int k = 0; k < 6; k++) {
+        const int32_t op = k % 3 == 1 ? DPAR_SUM : k == 2 ? DPAR_MAX : DPAR_MIN;
+        const int how = below(r, 3) == 0;
+        if (k % 3 == 0) {
+            fill(c);
+            if (dpar_halo_exchange_begin(x) != DPAR_OK || !ended(x, how)) {
+                say(what, &comm->why, comm->rank);
+                break;
+            }
+            check_forward(c, comm, what);
+        } else {
+            fill_adjoint(c);
+            if (dpar_halo_exchange_begin_adjoint(x, op) != DPAR_OK || !ended(x, how)) {
+                say(what, &comm->why, comm->rank);
+                break;
+            }
+            if (!ordered) {
+                check_adjoint(c, comm->size, op, what);
+            }
+        }
+    }
+    if (dpar_halo_exchange_close(x) != DPAR_OK) {
+        say("close", &comm->why, comm->rank);
+    }
+    free(memory);
+}
+
+typedef struct arguments {
+    int rounds;
+    uint32_t seed;
+    int fault;
+} arguments;
+
+static int rank_main(dpar_comm *comm, void *arg)
+{
+    const arguments *a = (const arguments *)arg;
+    one_case *c = (one_case *)malloc(sizeof *c);
+    for (int i = 0; i < a->rounds && wrong == 0; i++) {
+        rng r;
+        dpar_why why;
+        dpar_status st = DPAR_OK;
+        r.state = a->seed * 7919u + (uint32_t)i * 104729u + (uint32_t)comm->size;
+        below(&r, 2);
+        make_case(c, &r, comm->size);
+        for (int k = 0; k < c->fields && st == DPAR_OK; k++) {
+            st = dpar_halo_check(&c->field[k].halo, &why);
+        }
+        if (st != DPAR_OK) {
+            continue;
+        }
+        if (!make_memory(c, comm)) {
+            say("no memory", NULL, comm->rank);
+            break;
+        }
+        for (int32_t way = DPAR_HALO_AUTO; way <= DPAR_HALO_DIRECT; way++) {
+            one_way(c, comm, way, 0, &r);
+            if (!only_direct(c)) {
+                one_way(c, comm, way, 1, &r);
+            }
+        }
+        free_memory(c, comm);
+    }
+    free(c);
+    return wrong;
+}
+
+#ifdef USE_MPI
+int main(int argc, char **argv)
+{
+    arguments a = {40, 1, 0};
+    dpar_comm *comm;
+    int bad;
+    MPI_Init(&argc, &argv);
+    if (dpar_mpi_comm(MPI_COMM_WORLD, &comm) != DPAR_OK) {
+        return 2;
+    }
+    bad = rank_main(comm, &a);
+    dpar_comm_close(comm);
+    MPI_Finalize();
+    return bad != 0;
+}
+#else
+int main(int argc, char **argv)
+{
+    arguments a = {60, 1, 0};
+    dpar_options options;
+    dpar_why why;
+    int first = 1, last = 8, bad = 0;
+    memset(&options, 0, sizeof options);
+    options.timeout_s = 20;
+    if (argc > 1) {
+        first = last = atoi(argv[1]);
+    }
+    a.rounds = argc > 2 ? atoi(argv[2]) : a.rounds;
+    a.seed = argc > 3 ? (uint32_t)atoi(argv[3]) : a.seed;
+    options.threads = argc > 4 && strcmp(argv[4], "threads") == 0;
+    for (int n = first; n <= last; n++) {
+        why.text[0] = 0;
+        if (dpar_launch_with(n, rank_main, &a, &options, &why) != DPAR_OK) {
+            printf("WRONG %d ranks: %s\n", n, why.text);
+            bad = 1;
+        }
+    }
+    if (!bad) {
+        printf("halo exchanges of %d to %d ranks: right\n", first, last);
+    }
+    return bad;
+}
+#endif
