@@ -1,0 +1,663 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* mpi_halo - halo exchanges over an MPI library and, in the same run, over any other engine.
+ *
+ *   mpicc -O2 bench/mpi_halo.c -o build/mpi_halo
+ *   mpirun -np 2 build/mpi_halo [label=openmpi] [grid=2x1x1] [n=32,64,128] [w=1,2]
+ *                               [shapes=faces,full] [samples=21] [seconds=0.01] [engines=pack,...]
+ *
+ * Each rank has n^3 doubles inside an array of (n + 2w)^3, x contiguous, in a grid of ranks z, y, x
+ * that is periodic in all three. 1x1x2 cuts the contiguous dim. "faces": 6 neighbours; "full": 26.
+ * The four ways of MPI:
+ *
+ *   types      Irecv and Isend of subarray types, a message for each neighbour
+ *   neighbour  Neighbor_alltoallw of the same types over a distributed graph
+ *   pack       packed by hand; what goes to the rank itself is copied
+ *   ordered    packed by hand, x, then y, then z, each with the halos so far (full alone)
+ *
+ * and `floor`: the boxes of `pack` copied inside each rank's own array, all ranks at once: one read
+ * and one write for each byte of halo, nobody waits.
+ *
+ * A row for each case and engine:
+ *     label,ranks,grid,n,w,shape,engine,halo_bytes,samples,min_us,median_us,lost
+ *
+ * A sample is the slowest rank's time of about `seconds` of exchanges back to back, divided by their
+ * number; engines take turns sample by sample. Before it counts, every engine fills NaN halos, and
+ * every cell is compared with what the whole array holds there; a wrong one ends the run. lost: the
+ * share of the time in which a rank could run and had no core, the worst rank's.
+ *
+ * Another engine joins with -DENGINE_H='"my_engine.h"', a file that defines EXTRA_ENGINES as one or
+ * more initialisers of `engine`, each followed by a comma. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <math.h>
+#include <mpi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SIDES = 27, MIDDLE = 13, MAX_SAMPLES = 501, MOST_PER_SAMPLE = 5000, MAX_ARRAYS = 8 };
+
+/* What an engine is asked for, and how its result is judged. */
+enum { FORWARD, ADJOINT, FLOOR };
+
+/* open: puts the arrays it works on into array[] (`common` may be one) and returns how many; 0, on
+ * all ranks alike, when it does not have this case. ready: called once they are filled; may be
+ * NULL. run: one exchange of all, finished on return. close may be NULL. */
+typedef struct {
+    const char *name;
+    int kind;
+    int (*open)(double *common, double **array);
+    void (*ready)(double **array);
+    void (*run)(double **array);
+    void (*close)(void);
+} engine;
+
+/* The neighbour beyond side k = 9 (z + 1) + 3 (y + 1) + x + 1: box `own` goes there, and box `halo`
+ * receives what it sends towards side 26 - k. */
+typedef struct {
+    int peer, own[3], halo[3], extent[3];
+    size_t cells;
+    double *out, *in;
+    MPI_Datatype out_type, in_type;
+} side;
+
+/* A step of an exchange: sides that need nothing of each other. */
+typedef struct {
+    int sides, k[SIDES];
+    side at[SIDES];
+} step;
+
+static struct {
+    int rank, ranks, grid[3], place[3];
+    int n, w, edge, full;
+} block;
+
+static const char *label = "mpi";
+
+/* ---- boxes ---- */
+
+static size_t cells_in_all(void)
+{
+    return (size_t)block.edge * (size_t)block.edge * (size_t)block.edge;
+}
+
+static size_t index_of(const int *p)
+{
+    return ((size_t)p[0] * (size_t)block.edge + (size_t)p[1]) * (size_t)block.edge + (size_t)p[2];
+}
+
+/* Adds side k to a step; dims from `open` on go over the halos, too. */
+static void add_side(step *s, int k, int open)
+{
+    const int v[3] = {k / 9 - 1, k / 3 % 3 - 1, k % 3 - 1};
+    side *a = &s->at[s->sides];
+    s->k[s->sides++] = k;
+    memset(a, 0, sizeof *a);
+    a->cells = 1;
+    for (int d = 0; d < 3; d++) {
+        const int g = block.grid[d], first = v[d] == 0 && d >= open ? 0 : block.w;
+        a->extent[d] = v[d] != 0 ? block.w : block.edge - 2 * first;
+        a->own[d] = v[d] > 0 ? block.n : first;
+        a->halo[d] = v[d] > 0 ? block.n + block.w : v[d] < 0 ? 0 : first;
+        a->peer = a->peer * g + (block.place[d] + v[d] + g) % g;
+        a->cells *= (size_t)a->extent[d];
+    }
+}
+
+static int dims_off(int k)
+{
+    return (k / 9 != 1) + (k / 3 % 3 != 1) + (k % 3 != 1);
+}
+
+static void all_sides(step *s)
+{
+    s->sides = 0;
+    for (int k = 0; k < SIDES; k++) {
+        if (k != MIDDLE && (block.full || dims_off(k) == 1)) {
+            add_side(s, k, 3);
+        }
+    }
+}
+
+/* Where in the step side k is. */
+static int find_side(const step *s, int k)
+{
+    int i = 0;
+    while (s->k[i] != k) {
+        i++;
+    }
+    return i;
+}
+
+/* An extent[] box between arrays whose rows and planes are so far apart. */
+static void copy_box(double *to, size_t to_row, size_t to_plane, const double *from,
+                     size_t from_row, size_t from_plane, const int *extent)
+{
+    const size_t width = (size_t)extent[2];
+    for (int z = 0; z < extent[0]; z++, to += to_plane, from += from_plane) {
+        double *t = to;
+        const double *f = from;
+        for (int y = 0; y < extent[1]; y++, t += to_row, f += from_row) {
+            if (width < 8) {
+                for (size_t x = 0; x < width; x++) {
+                    t[x] = f[x];
+                }
+            } else {
+                memcpy(t, f, width * sizeof *t);
+            }
+        }
+    }
+}
+
+static void pack(const double *array, const int *first, const side *a, double *dense)
+{
+    const size_t edge = (size_t)block.edge, width = (size_t)a->extent[2];
+    copy_box(dense, width, width * (size_t)a->extent[1], array + index_of(first), edge, edge * edge,
+             a->extent);
+}
+
+static void unpack(double *array, const int *first, const side *a, const double *dense)
+{
+    const size_t edge = (size_t)block.edge, width = (size_t)a->extent[2];
+    copy_box(array + index_of(first), edge, edge * edge, dense, width, width * (size_t)a->extent[1],
+             a->extent);
+}
+
+/* What a side sends, into the halo of the other side: right where the rank is its own peer. */
+static void copy_across(double *array, const step *s, int i)
+{
+    const size_t edge = (size_t)block.edge;
+    const side *a = &s->at[i], *b = &s->at[find_side(s, SIDES - 1 - s->k[i])];
+    copy_box(array + index_of(b->halo), edge, edge * edge, array + index_of(a->own), edge,
+             edge * edge, a->extent);
+}
+
+/* ---- the four ways of MPI ---- */
+
+static step plain, typed, ordered[3];
+static MPI_Comm graph;
+static MPI_Request request[2 * SIDES];
+static double *buffers;
+
+static int take_common(double *common, double **array)
+{
+    array[0] = common;
+    return 1;
+}
+
+static int open_types(double *common, double **array)
+{
+    const int whole[3] = {block.edge, block.edge, block.edge};
+    all_sides(&typed);
+    for (side *a = typed.at; a < typed.at + typed.sides; a++) {
+        MPI_Type_create_subarray(3, whole, a->extent, a->own, MPI_ORDER_C, MPI_DOUBLE,
+                                 &a->out_type);
+        MPI_Type_create_subarray(3, whole, a->extent, a->halo, MPI_ORDER_C, MPI_DOUBLE,
+                                 &a->in_type);
+        MPI_Type_commit(&a->out_type);
+        MPI_Type_commit(&a->in_type);
+    }
+    return take_common(common, array);
+}
+
+static void close_types(void)
+{
+    for (side *a = typed.at; a < typed.at + typed.sides; a++) {
+        MPI_Type_free(&a->out_type);
+        MPI_Type_free(&a->in_type);
+    }
+}
+
+/* Tags: the side towards which the sender sent. */
+static void run_types(double **array)
+{
+    MPI_Request *r = request;
+    for (int i = 0; i < typed.sides; i++, r++) {
+        MPI_Irecv(array[0], 1, typed.at[i].in_type, typed.at[i].peer, SIDES - 1 - typed.k[i],
+                  MPI_COMM_WORLD, r);
+    }
+    for (int i = 0; i < typed.sides; i++, r++) {
+        MPI_Isend(array[0], 1, typed.at[i].out_type, typed.at[i].peer, typed.k[i], MPI_COMM_WORLD,
+                  r);
+    }
+    MPI_Waitall(2 * typed.sides, request, MPI_STATUSES_IGNORE);
+}
+
+static int ones[SIDES];
+static MPI_Aint nowhere[SIDES];
+static MPI_Datatype send_type[SIDES], receive_type[SIDES];
+static step graph_sides;
+
+/* Two neighbours may be one process; its blocks match in the order of the lists. So the sources are
+ * listed by the side towards which they send. */
+static int open_neighbour(double *common, double **array)
+{
+    int from[SIDES], to[SIDES], n;
+    const step keep = typed;
+    open_types(common, array);
+    graph_sides = typed;
+    typed = keep;
+    n = graph_sides.sides;
+    for (int i = 0; i < n; i++) {
+        const side *opposite = &graph_sides.at[n - 1 - i]; /* sides are listed symmetrically */
+        to[i] = graph_sides.at[i].peer;
+        from[i] = opposite->peer;
+        send_type[i] = graph_sides.at[i].out_type;
+        receive_type[i] = opposite->in_type;
+        ones[i] = 1;
+    }
+    MPI_Dist_graph_create_adjacent(MPI_COMM_WORLD, n, from, MPI_UNWEIGHTED, n, to, MPI_UNWEIGHTED,
+                                   MPI_INFO_NULL, 0, &graph);
+    return 1;
+}
+
+static void run_neighbour(double **array)
+{
+    MPI_Neighbor_alltoallw(array[0], ones, nowhere, send_type, array[0], ones, nowhere,
+                           receive_type, graph);
+}
+
+static void close_neighbour(void)
+{
+    for (side *a = graph_sides.at; a < graph_sides.at + graph_sides.sides; a++) {
+        MPI_Type_free(&a->out_type);
+        MPI_Type_free(&a->in_type);
+    }
+    MPI_Comm_free(&graph);
+}
+
+static double *give_buffers(step *s, double *at)
+{
+    for (side *a = s->at; a < s->at + s->sides; a++) {
+        a->out = at;
+        a->in = at + a->cells;
+        at += 2 * a->cells;
+    }
+    return at;
+}
+
+static int open_pack(double *common, double **array)
+{
+    all_sides(&plain);
+    give_buffers(&plain, buffers);
+    return take_common(common, array);
+}
+
+/* The same memory as that of `pack`: they never run at once. */
+static int open_ordered(double *common, double **array)
+{
+    double *at = buffers;
+    for (int i = 0, apart = 1; i < 3 && block.full; i++, apart *= 3) {
+        ordered[i].sides = 0;
+        add_side(&ordered[i], MIDDLE - apart, 3 - i);
+        add_side(&ordered[i], MIDDLE + apart, 3 - i);
+        at = give_buffers(&ordered[i], at);
+    }
+    return block.full ? take_common(common, array) : 0;
+}
+
+static void run_step(double *array, const step *s)
+{
+    int posted = 0, remote[SIDES];
+    for (int i = 0; i < s->sides; i++) {
+        const side *a = &s->at[i];
+        if (a->peer != block.rank) {
+            remote[posted] = i;
+            MPI_Irecv(a->in, (int)a->cells, MPI_DOUBLE, a->peer, SIDES - 1 - s->k[i],
+                      MPI_COMM_WORLD, &request[posted++]);
+        }
+    }
+    for (int j = 0; j < posted; j++) {
+        const side *a = &s->at[remote[j]];
+        pack(array, a->own, a, a->out);
+        MPI_Isend(a->out, (int)a->cells, MPI_DOUBLE, a->peer, s->k[remote[j]], MPI_COMM_WORLD,
+                  &request[SIDES + j]);
+    }
+    for (int i = 0; i < s->sides; i++) {
+        if (s->at[i].peer == block.rank) {
+            copy_across(array, s, i);
+        }
+    }
+    for (int left = posted; left > 0; left--) {
+        int j;
+        MPI_Waitany(posted, request, &j, MPI_STATUS_IGNORE);
+        unpack(array, s->at[remote[j]].halo, &s->at[remote[j]], s->at[remote[j]].in);
+    }
+    MPI_Waitall(posted, request + SIDES, MPI_STATUSES_IGNORE);
+}
+
+static void run_pack(double **array)
+{
+    run_step(array[0], &plain);
+}
+
+static void run_ordered(double **array)
+{
+    for (int i = 0; i < 3; i++) {
+        run_step(array[0], &ordered[i]);
+    }
+}
+
+static step floor_sides;
+
+static int open_floor(double *common, double **array)
+{
+    all_sides(&floor_sides);
+    return take_common(common, array);
+}
+
+static void run_floor(double **array)
+{
+    for (int i = 0; i < floor_sides.sides; i++) {
+        copy_across(array[0], &floor_sides, i);
+    }
+}
+
+#ifdef ENGINE_H
+#include ENGINE_H
+#else
+#define EXTRA_ENGINES
+#endif
+
+static const engine engines[] = {{"types", FORWARD, open_types, NULL, run_types, close_types},
+                                 {"neighbour", FORWARD, open_neighbour, NULL, run_neighbour,
+                                  close_neighbour},
+                                 {"pack", FORWARD, open_pack, NULL, run_pack, NULL},
+                                 {"ordered", FORWARD, open_ordered, NULL, run_ordered, NULL},
+                                 EXTRA_ENGINES{"floor", FLOOR, open_floor, NULL, run_floor, NULL}};
+enum { ENGINES = sizeof engines / sizeof engines[0] };
+
+/* ---- values ---- */
+
+/* What the whole, periodic array holds at a cell of this rank's; *out: in how many dims it is in
+ * the halo; *copies: how many halos show it. */
+static double whole_value(size_t cell, int *out, int *copies)
+{
+    const size_t edge = (size_t)block.edge;
+    const int p[3] = {(int)(cell / edge / edge), (int)(cell / edge % edge), (int)(cell % edge)};
+    double value = 0;
+    int faces = 0, all = 1;
+    *out = 0;
+    for (int d = 0; d < 3; d++) {
+        const int i = p[d] - block.w, total = block.grid[d] * block.n;
+        const int near_ends = (i < block.w) + (i >= block.n - block.w);
+        *out += i < 0 || i >= block.n;
+        faces += near_ends;
+        all *= 1 + near_ends;
+        value = value * 4096 + (block.place[d] * block.n + i + total) % total;
+    }
+    *copies = block.full ? all - 1 : faces;
+    return value;
+}
+
+/* Halo cells that an exchange reaches: of `faces`, those outside in one dim. */
+static int reached(int out)
+{
+    return out == 1 || (out > 1 && block.full);
+}
+
+/* Forward: NaN in the halos. Adjoint: 1 in those that are reached. */
+static void fill(double *array, int kind)
+{
+    for (size_t i = 0; i < cells_in_all(); i++) {
+        int out, copies;
+        const double value = whole_value(i, &out, &copies);
+        array[i] = out == 0 ? value : kind == ADJOINT && reached(out) ? 1 : (double)NAN;
+    }
+}
+
+static long count_wrong(const double *array, int kind)
+{
+    long wrong = 0;
+    for (size_t i = 0; i < cells_in_all(); i++) {
+        int out, copies;
+        const double value = whole_value(i, &out, &copies);
+        if (out == 0) {
+            wrong += array[i] != (kind == ADJOINT ? value + copies : value);
+        } else if (reached(out)) {
+            wrong += array[i] != (kind == ADJOINT ? 0 : value);
+        } else {
+            wrong += array[i] == array[i]; /* not theirs to write */
+        }
+    }
+    return wrong;
+}
+
+/* ---- times ---- */
+
+typedef struct {
+    int arrays, batch, samples;
+    double *array[MAX_ARRAYS];
+    double sample[MAX_SAMPLES], time, lost; /* seconds in all */
+} contestant;
+
+static contestant field[ENGINES];
+static double seconds = 0.01;
+static int wanted_samples = 21;
+static const char *only_engines = "";
+
+/* Is `word` in the list a,b,c (or the list empty)? */
+static int listed(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    if (*list == 0) {
+        return 1;
+    }
+    for (const char *at = strstr(list, word); at; at = strstr(at + 1, word)) {
+        if ((at == list || at[-1] == ',') && (at[n] == 0 || at[n] == ',')) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Seconds that this rank waited for a core so far. */
+static double waited(void)
+{
+    double run = 0, wait = 0;
+    FILE *f = fopen("/proc/self/schedstat", "r");
+    if (f && fscanf(f, "%lf %lf", &run, &wait) != 2) {
+        wait = 0;
+    }
+    if (f) {
+        fclose(f);
+    }
+    return wait * 1e-9;
+}
+
+/* `times` exchanges: the slowest rank's time of one. */
+static double exchanges(const engine *e, contestant *c, int times)
+{
+    double mine[2], worst[2];
+    MPI_Barrier(MPI_COMM_WORLD);
+    mine[1] = waited();
+    mine[0] = MPI_Wtime();
+    for (int i = 0; i < times; i++) {
+        e->run(c->array);
+    }
+    mine[0] = MPI_Wtime() - mine[0];
+    mine[1] = waited() - mine[1];
+    MPI_Allreduce(mine, worst, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    c->time += worst[0];
+    c->lost += worst[1];
+    return worst[0] / times;
+}
+
+/* Opens it and proves that it is right; whether it takes part. */
+static int enter(const engine *e, contestant *c, double *common)
+{
+    long mine = 0, all;
+    double once;
+    memset(c, 0, sizeof *c);
+    if (!listed(only_engines, e->name)) {
+        return 0;
+    }
+    c->arrays = e->open(common, c->array);
+    if (c->arrays == 0) {
+        return 0;
+    }
+    for (int i = 0; i < c->arrays; i++) {
+        fill(c->array[i], e->kind);
+    }
+    if (e->ready) {
+        e->ready(c->array);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    e->run(c->array);
+    for (int i = 0; i < c->arrays && e->kind != FLOOR; i++) {
+        mine += count_wrong(c->array[i], e->kind);
+    }
+    MPI_Allreduce(&mine, &all, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    if (all > 0) {
+        if (block.rank == 0) {
+            fprintf(stderr, "%s is WRONG in %ld cells: n %d, w %d, %s\n", e->name, all, block.n,
+                    block.w, block.full ? "full" : "faces");
+        }
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    once = exchanges(e, c, 5);
+    once = exchanges(e, c, 1 + (int)(seconds / 10 / (once + 1e-9)));
+    c->batch = 1 + (int)(seconds / (once + seconds / MOST_PER_SAMPLE));
+    MPI_Bcast(&c->batch, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    c->time = c->lost = 0;
+    return 1;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void tell(const engine *e, contestant *c)
+{
+    step s;
+    size_t cells = 0;
+    all_sides(&s);
+    for (int i = 0; i < s.sides; i++) {
+        cells += s.at[i].cells;
+    }
+    qsort(c->sample, (size_t)c->samples, sizeof c->sample[0], by_value);
+    if (block.rank == 0) {
+        printf("%s,%d,%dx%dx%d,%d,%d,%s,%s,%zu,%d,%.3f,%.3f,%.3f\n", label, block.ranks,
+               block.grid[0], block.grid[1], block.grid[2], block.n, block.w,
+               block.full ? "full" : "faces", e->name, cells * sizeof(double) * (size_t)c->arrays,
+               c->samples, c->sample[0] * 1e6, c->sample[c->samples / 2] * 1e6, c->lost / c->time);
+        fflush(stdout);
+    }
+}
+
+static void one_case(int n, int w, int full)
+{
+    int in[ENGINES];
+    double *common;
+    block.n = n;
+    block.w = w;
+    block.edge = n + 2 * w;
+    block.full = full;
+    common = malloc(cells_in_all() * sizeof *common);
+    buffers = calloc(2 * cells_in_all(), sizeof *buffers);
+    if (!common || !buffers) {
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    for (int e = 0; e < ENGINES; e++) {
+        in[e] = enter(&engines[e], &field[e], common);
+    }
+    for (int k = 0; k < wanted_samples; k++) {
+        for (int e = 0; e < ENGINES; e++) {
+            contestant *c = &field[e];
+            if (in[e]) {
+                c->sample[c->samples++] = exchanges(&engines[e], c, c->batch);
+            }
+        }
+    }
+    for (int e = 0; e < ENGINES; e++) {
+        if (in[e]) {
+            tell(&engines[e], &field[e]);
+            if (engines[e].close) {
+                engines[e].close();
+            }
+        }
+    }
+    free(common);
+    free(buffers);
+}
+
+/* ---- main ---- */
+
+static const char *sizes = "32,64,128", *widths = "1,2", *shapes = "faces,full";
+
+static void option(const char *word)
+{
+    const char *value = strchr(word, '=');
+    const size_t n = value ? (size_t)(value - word) : 0;
+    if (n == 5 && memcmp(word, "label", n) == 0) {
+        label = value + 1;
+    } else if (n == 4 && memcmp(word, "grid", n) == 0 &&
+               sscanf(value + 1, "%dx%dx%d", &block.grid[0], &block.grid[1], &block.grid[2]) == 3) {
+        return;
+    } else if (n == 1 && *word == 'n') {
+        sizes = value + 1;
+    } else if (n == 1 && *word == 'w') {
+        widths = value + 1;
+    } else if (n == 6 && memcmp(word, "shapes", n) == 0) {
+        shapes = value + 1;
+    } else if (n == 7 && memcmp(word, "seconds", n) == 0) {
+        seconds = atof(value + 1);
+    } else if (n == 7 && memcmp(word, "samples", n) == 0) {
+        wanted_samples = atoi(value + 1);
+        wanted_samples = wanted_samples < 1             ? 1
+                         : wanted_samples > MAX_SAMPLES ? MAX_SAMPLES
+                                                        : wanted_samples;
+    } else if (n == 7 && memcmp(word, "engines", n) == 0) {
+        only_engines = value + 1;
+    } else {
+        fprintf(stderr, "mpi_halo: what is %s?\n", word);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+}
+
+/* The number after the comma; 0 at the end. */
+static const char *next_number(const char *list, int *number)
+{
+    char *end;
+    *number = (int)strtol(list, &end, 10);
+    return *end == ',' ? end + 1 : end;
+}
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &block.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &block.ranks);
+    for (int i = 1; i < argc; i++) {
+        option(argv[i]);
+    }
+    MPI_Dims_create(block.ranks, 3, block.grid); /* ends the run where a given grid does not fit */
+    block.place[0] = block.rank / (block.grid[1] * block.grid[2]);
+    block.place[1] = block.rank / block.grid[2] % block.grid[1];
+    block.place[2] = block.rank % block.grid[2];
+    for (const char *a = sizes; *a;) {
+        int n;
+        a = next_number(a, &n);
+        for (const char *b = widths; *b;) {
+            int w;
+            b = next_number(b, &w);
+            if (w < 1 || n < w || n > 1024) {
+                MPI_Abort(MPI_COMM_WORLD, 2);
+            }
+            for (int full = 0; full < 2; full++) {
+                if (listed(shapes, full ? "full" : "faces")) {
+                    one_case(n, w, full);
+                }
+            }
+        }
+    }
+#ifdef ENGINES_END
+    ENGINES_END();
+#endif
+    MPI_Finalize();
+    return 0;
+}
