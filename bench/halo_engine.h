@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* halo_engine - what mpi_halo runs beside the MPI library:
+ *
+ *   registered  dpar.h, fields from dpar_comm_alloc
+ *   private     the same from the program's own memory
+ *   messages    the same by packed messages alone
+ *   adjoint     sums back into the owners, registered fields
+ *   eight       eight registered fields in one exchange
+ *   petsc       DMGlobalToLocal of a DMDA (-DHALO_PETSC), along planes alone
+ *
+ *   mpicc -O2 -I. -Ibench -DENGINE_H='"halo_engine.h"' bench/mpi_halo.c -o build/mpi_halo */
+#include "dpar.h"
+
+/* One exchange as an engine holds it. */
+typedef struct {
+    dpar_mesh mesh;
+    dpar_halo halo;
+    dpar_halo_field field[MAX_ARRAYS];
+    dpar_halo_exchange *plan;
+    void *memory;
+    int arrays, registered;
+} dpar_case;
+
+static dpar_comm *dpar_world;
+static dpar_case dpar_registered, dpar_private, dpar_messages, dpar_adjoint, dpar_eight;
+
+static void dpar_must(dpar_status s, const char *call, const char *why)
+{
+    if (s < 0) {
+        fprintf(stderr, "rank %d, %s: %s: %s\n", block.rank, call, dpar_status_text(s), why);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}
+
+/* The blocks of mpi_halo as dpar has them. */
+static void dpar_describe(dpar_case *x)
+{
+    static const char *const names[3] = {"z", "y", "x"};
+    int32_t size[3];
+    int64_t extent[3];
+    dpar_placement cut[3];
+    dpar_why why;
+    memset(&x->halo, 0, sizeof x->halo);
+    for (int d = 0; d < 3; d++) {
+        size[d] = block.grid[d];
+        extent[d] = (int64_t)block.n * block.grid[d];
+        cut[d] = dpar_shard(d);
+        x->halo.low[d] = x->halo.high[d] = block.w;
+    }
+    x->halo.shape = block.full ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
+    x->halo.periodic = 7;
+    dpar_must(dpar_mesh_init(&x->mesh, 3, names, size, DPAR_LAST_FASTEST, 0, &why), "mesh",
+              why.text);
+    dpar_must(dpar_layout_init(&x->halo.grid, &x->mesh, 3, extent, cut, NULL, &why), "layout",
+              why.text);
+}
+
+static void dpar_join(void)
+{
+    dpar_options o;
+    dpar_why why;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 60;
+    if (dpar_world == NULL) {
+        dpar_must(dpar_init(&dpar_world, &o, &why), "dpar_init", why.text);
+    }
+}
+
+static int dpar_open(dpar_case *x, int arrays, int registered, int way, double *common,
+                     double **array)
+{
+    dpar_halo_options o;
+    dpar_why why;
+    int64_t bytes;
+    const size_t array_bytes = cells_in_all() * sizeof(double);
+    dpar_join();
+    dpar_describe(x);
+    memset(&o, 0, sizeof o);
+    memset(x->field, 0, sizeof x->field);
+    o.way = way;
+    x->arrays = arrays;
+    x->registered = registered;
+    for (int i = 0; i < arrays; i++) {
+        void *data = common;
+        if (registered) {
+            dpar_must(dpar_comm_alloc(dpar_world, (int64_t)array_bytes, &data), "dpar_comm_alloc",
+                      dpar_world->why.text);
+        }
+        x->field[i].halo = &x->halo;
+        x->field[i].type = DPAR_F64;
+        x->field[i].data = data;
+        array[i] = (double *)data;
+    }
+    dpar_must(dpar_halo_exchange_bytes(dpar_world, x->field, arrays, &o, &bytes, &why), "bytes",
+              why.text);
+    if (posix_memalign(&x->memory, 64, (size_t)bytes) != 0) {
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    dpar_must(dpar_halo_exchange_init(x->memory, bytes, dpar_world, x->field, arrays, &o, &x->plan,
+                                      &why),
+              "init", why.text);
+    return arrays;
+}
+
+static void dpar_close(dpar_case *x)
+{
+    dpar_must(dpar_halo_exchange_close(x->plan), "close", dpar_world->why.text);
+    for (int i = 0; i < x->arrays && x->registered; i++) {
+        dpar_comm_release(dpar_world, x->field[i].data);
+    }
+    free(x->memory);
+}
+
+static void dpar_run(dpar_case *x)
+{
+    dpar_must(dpar_halo_exchange_run(x->plan), "run", dpar_world->why.text);
+}
+
+#define DPAR_CASE(which, arrays, in_heap, way)                                                     \
+    static int which##_open(double *common, double **array)                                        \
+    {                                                                                              \
+        return dpar_open(&which, arrays, in_heap, way, common, array);                             \
+    }                                                                                              \
+    static void which##_close(void)                                                                \
+    {                                                                                              \
+        dpar_close(&which);                                                                        \
+    }
+#define DPAR_FORWARD(which)                                                                        \
+    static void which##_run(double **array)                                                        \
+    {                                                                                              \
+        (void)array;                                                                               \
+        dpar_run(&which);                                                                          \
+    }
+
+DPAR_CASE(dpar_registered, 1, 1, DPAR_HALO_AUTO)
+DPAR_CASE(dpar_private, 1, 0, DPAR_HALO_AUTO)
+DPAR_CASE(dpar_messages, 1, 0, DPAR_HALO_MESSAGES)
+DPAR_CASE(dpar_adjoint, 1, 1, DPAR_HALO_AUTO)
+DPAR_FORWARD(dpar_registered)
+DPAR_FORWARD(dpar_private)
+DPAR_FORWARD(dpar_messages)
+DPAR_FORWARD(dpar_eight)
+
+static void dpar_adjoint_run(double **array)
+{
+    (void)array;
+    dpar_must(dpar_halo_exchange_begin_adjoint(dpar_adjoint.plan, DPAR_SUM), "adjoint",
+              dpar_world->why.text);
+    dpar_must(dpar_halo_exchange_end(dpar_adjoint.plan), "adjoint", dpar_world->why.text);
+}
+
+/* Not of 128^3: eight of them are of no more than caches. */
+static int dpar_eight_open(double *common, double **array)
+{
+    return block.n > 64 ? 0 : dpar_open(&dpar_eight, 8, 1, DPAR_HALO_AUTO, common, array);
+}
+
+static void dpar_eight_close(void)
+{
+    dpar_close(&dpar_eight);
+}
+
+static void dpar_end(void)
+{
+    if (dpar_world != NULL) {
+        dpar_comm_close(dpar_world);
+    }
+}
+
+#ifdef HALO_PETSC
+#include <petscdmda.h>
+
+static struct {
+    DM grid;
+    Vec own, with_halos;
+    PetscScalar *array;
+    int started;
+} petsc;
+
+/* Its errors end the run. */
+#define PETSC_MUST(call) PetscCallAbort(PETSC_COMM_WORLD, call)
+
+static int petsc_open(double *common, double **array)
+{
+    const DMBoundaryType around = DM_BOUNDARY_PERIODIC;
+    const DMDAStencilType shape = block.full ? DMDA_STENCIL_BOX : DMDA_STENCIL_STAR;
+    const int *g = block.grid;
+    (void)common;
+    if (!petsc.started) {
+        PETSC_MUST(PetscInitializeNoArguments());
+        petsc.started = 1;
+    }
+    PETSC_MUST(DMDACreate3d(PETSC_COMM_WORLD, around, around, around, shape, block.n * g[2],
+                            block.n * g[1], block.n * g[0], g[2], g[1], g[0], 1, block.w, NULL,
+                            NULL, NULL, &petsc.grid));
+    PETSC_MUST(DMSetUp(petsc.grid));
+    PETSC_MUST(DMCreateGlobalVector(petsc.grid, &petsc.own));
+    PETSC_MUST(DMCreateLocalVector(petsc.grid, &petsc.with_halos));
+    PETSC_MUST(VecGetArray(petsc.with_halos, &petsc.array));
+    array[0] = petsc.array;
+    return 1;
+}
+
+/* The own cells into the vector that has them alone. */
+static void petsc_ready(double **array)
+{
+    PetscScalar *own;
+    const int first[3] = {block.w, block.w, block.w};
+    const int extent[3] = {block.n, block.n, block.n};
+    const size_t n = (size_t)block.n, edge = (size_t)block.edge;
+    PETSC_MUST(VecGetArray(petsc.own, &own));
+    copy_box(own, n, n * n, array[0] + index_of(first), edge, edge * edge, extent);
+    PETSC_MUST(VecRestoreArray(petsc.own, &own));
+    PETSC_MUST(VecRestoreArray(petsc.with_halos, &petsc.array));
+}
+
+static void petsc_run(double **array)
+{
+    (void)array;
+    PETSC_MUST(DMGlobalToLocal(petsc.grid, petsc.own, INSERT_VALUES, petsc.with_halos));
+}
+
+static void petsc_close(void)
+{
+    PETSC_MUST(VecDestroy(&petsc.own));
+    PETSC_MUST(VecDestroy(&petsc.with_halos));
+    PETSC_MUST(DMDestroy(&petsc.grid));
+}
+
+static void petsc_end(void)
+{
+    if (petsc.started) {
+        PETSC_MUST(PetscFinalize());
+    }
+}
+#define PETSC_ENGINE {"petsc", FORWARD, petsc_open, petsc_ready, petsc_run, petsc_close},
+#else
+static void petsc_end(void)
+{
+}
+#define PETSC_ENGINE
+#endif
+
+static void engines_end(void)
+{
+    dpar_end();
+    petsc_end();
+}
+#define ENGINES_END engines_end
+
+#define EXTRA_ENGINES                                                                              \
+    {"registered", FORWARD, dpar_registered_open, NULL, dpar_registered_run,                       \
+     dpar_registered_close},                                                                       \
+        {"private", FORWARD, dpar_private_open, NULL, dpar_private_run, dpar_private_close},       \
+        {"messages", FORWARD, dpar_messages_open, NULL, dpar_messages_run, dpar_messages_close},   \
+        {"adjoint", ADJOINT, dpar_adjoint_open, NULL, dpar_adjoint_run, dpar_adjoint_close},       \
+        {"eight", FORWARD, dpar_eight_open, NULL, dpar_eight_run, dpar_eight_close}, PETSC_ENGINE
