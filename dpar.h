@@ -32429,10 +32429,10 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
 /* ==== run/halo_exchange.c ==== */
 
 /* How an exchange runs. A box that goes from one rank to another is an item of either: the owner
- * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R), by
- * peer. Forward the owner packs and the holder takes; adjoint the holder packs and the owner takes,
- * in the order of S. What a rank packs for others lies in its staging memory, twice: the exchanges
- * take turns. Ranks that share memory tell each other in two words,
+ * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R),
+ * by peer. Forward the owner packs and the holder takes; adjoint the holder packs and the owner
+ * takes, in the order of S. What a rank packs for others lies in its staging memory, twice: the
+ * exchanges take turns. Ranks that share memory tell each other in two words,
  *
  *     ready = exchange << 8 | kind    what I pack is packed, my arrays may be read
  *     done  = exchange                I have taken all that I take
@@ -32477,13 +32477,15 @@ typedef struct dpari_hx_spot {
 
 /* One box, seen from this rank. */
 typedef struct dpari_hx_item {
-    int32_t field, peer; /* -1: oneself */
+    int32_t field, peer;          /* -1: oneself */
     int32_t mine, theirs, source; /* parts; source: the part that is read when it is taken */
-    int32_t packs;  /* goes through memory when this rank gives it */
-    int32_t direct; /* this rank reads it where it lies when it takes it */
+    int32_t packs;                /* goes through memory when this rank gives it */
+    int32_t direct;               /* this rank reads it where it lies when it takes it */
     int32_t negate, dims;
-    int64_t mine_at, theirs_at; /* bytes */
-    int64_t pack_at, take_at;   /* bytes in the staging memory */
+    int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
+                                     one; -1: that other side; 0: alone */
+    int64_t mine_at, theirs_at;   /* bytes */
+    int64_t pack_at, take_at;     /* bytes in the staging memory */
     int64_t elements;
     int64_t extent[DPARI_HX_DIMS], own_step[DPARI_HX_DIMS], other_step[DPARI_HX_DIMS];
     int64_t dense[DPARI_HX_DIMS];
@@ -32508,7 +32510,7 @@ typedef struct dpari_hx_peer {
     const uint64_t *refs;
     const unsigned char **at; /* its arrays here: two parts a field */
     unsigned char *staging;
-    int64_t turn;         /* bytes from one turn's staging memory to the other's */
+    int64_t turn;          /* bytes from one turn's staging memory to the other's */
     dpari_hx_array *array; /* while it is planned */
     dpari_hx_flow flow[DPARI_HX_STEPS];
 } dpari_hx_peer;
@@ -32531,19 +32533,19 @@ struct dpar_halo_exchange {
     dpari_hx_item *item;
     dpari_hx_step step[DPARI_HX_STEPS];
     dpar_call *call;
-    dpar_work *work; /* receives, then sends, two a peer */
-    int64_t *record; /* two a peer, and what is gathered */
+    dpar_work *work;       /* receives, then sends, two a peer */
+    int64_t *record;       /* two a peer, and what is gathered */
     unsigned char *memory; /* registered: lines, refs, staging twice, what arrives */
     dpari_hx_line *line;
     uint64_t *refs;
     unsigned char *staging, *arrivals;
     int64_t turn, arrive_bytes;
-    int64_t count;   /* exchanges begun */
+    int64_t count;                      /* exchanges begun */
     int32_t active, mode, op, prepared; /* prepared: the op of the items */
     int32_t now, stage, messages;
     uint64_t version;
     double looked;
-    double seconds[4]; /* packing, waiting, taking, exchanges in all */
+    double seconds[4];        /* packing, waiting, taking, exchanges in all */
     int32_t lends[2], shares; /* some peer reads my arrays; some peer shares memory */
 };
 
@@ -32589,8 +32591,8 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     x->item = (dpari_hx_item *)dpari_hx_carve(&r, z->items, sizeof *x->item);
     x->call = (dpar_call *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->call);
     x->work = (dpar_work *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->work);
-    x->record = (int64_t *)dpari_hx_carve(&r, 2 * z->peers * dpari_hx_words(z->fields),
-                                          sizeof *x->record);
+    x->record =
+        (int64_t *)dpari_hx_carve(&r, 2 * z->peers * dpari_hx_words(z->fields), sizeof *x->record);
     for (i = 0; i < z->peers; i++) {
         void *at = dpari_hx_carve(&r, 2 * z->fields, sizeof *x->peer[0].at);
         void *array = dpari_hx_carve(&r, z->fields, sizeof *x->array);
@@ -32688,10 +32690,11 @@ static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar
         return dpari_say(DPAR_E_ARG, why, "field #: type # has no whole bytes", i, f->type, 0, 0);
     }
     if (f->narrow && !dpari_hx_narrows(f->type, f->wire)) {
-        return dpari_say_word(DPAR_E_ARG, why,
-                              "field # of @ cannot travel as type #: F64 travels as F32, F32 as F16 "
-                              "or BF16",
-                              dpar_type_name(f->type), 8, i, f->wire, 0, 0);
+        return dpari_say_word(
+            DPAR_E_ARG, why,
+            "field # of @ cannot travel as type #: F64 travels as F32, F32 as F16 "
+            "or BF16",
+            dpar_type_name(f->type), 8, i, f->wire, 0, 0);
     }
     if (f->vector && !dpar_type_reduces(f->type)) {
         return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
@@ -32821,8 +32824,8 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
     for (i = 0; i < n && st == DPAR_OK; i++) {
         for (step = 0; step < z->steps; step++) {
             for (direction = 0; direction < 2; direction++) {
-                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank,
-                                                        o->ordered ? step : -1, direction);
+                dpar_status walks =
+                    dpari_hx_begin_walk(&w, &fields[i], c->rank, o->ordered ? step : -1, direction);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     z->items++;
                     z->peers += t.peer != c->rank;
@@ -32971,8 +32974,8 @@ static void dpari_hx_mark_peers(dpar_halo_exchange *x)
     for (i = 0; i < x->fields; i++) {
         for (s = 0; s < x->steps; s++) {
             for (direction = 0; direction < 2; direction++) {
-                dpar_status walks = dpari_hx_begin_walk(&w, &x->field[i], x->rank, x->step[s].dim,
-                                                        direction);
+                dpar_status walks =
+                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, x->step[s].dim, direction);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     x->peer_of[t.peer] = 1;
                 }
@@ -33120,7 +33123,7 @@ static void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t c
 
 /* Bytes that lie in a row. */
 static int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
-                            int32_t type)
+                                 int32_t type)
 {
     int64_t run = 1;
     int32_t d = 0;
@@ -33229,7 +33232,9 @@ static void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int
     p.through = wire;
     p.op = op;
     p.negate = it->negate;
+    p.clear = op != DPAR_COPY && it->peer < 0; /* halos of one's own, read */
     dpari_stride_prepare(&it->take, &p);
+    p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
     p.op = DPAR_COPY;
     p.negate = 0;
     for (d = 0; d < it->dims; d++) {
@@ -33244,6 +33249,7 @@ static void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int
         p.from[d] = 0;
     }
     p.to_type = p.from_type = p.through = f->type;
+    p.clear = 0;
     dpari_stride_prepare(&it->zero, &p);
 }
 
@@ -33295,8 +33301,8 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
                 continue;
             }
             while (dpari_hx_next(&w, &t)) {
-                int64_t *n = t.peer == x->rank ? &p->self
-                                               : &x->peer[x->peer_of[t.peer] - 1].flow[s].boxes;
+                int64_t *n =
+                    t.peer == x->rank ? &p->self : &x->peer[x->peer_of[t.peer] - 1].flow[s].boxes;
                 if (pass == 1) {
                     const int64_t first =
                         t.peer == x->rank ? p->r : x->peer[x->peer_of[t.peer] - 1].flow[s].first;
@@ -33376,8 +33382,7 @@ static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
     const int64_t lines = x->steps * (int64_t)sizeof(dpari_hx_line), refs = dpari_hx_refs_bytes(x);
     dpar_comm *of = x->world ? x->node : x->c;
     void *memory = NULL;
-    dpar_status st =
-        dpar_comm_alloc(of, lines + refs + 2 * x->turn + x->arrive_bytes, &memory);
+    dpar_status st = dpar_comm_alloc(of, lines + refs + 2 * x->turn + x->arrive_bytes, &memory);
     if (st != DPAR_OK) {
         return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
     }
@@ -33449,6 +33454,50 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
     return st;
 }
 
+/* Two sides of a block, of one shape, whose runs are short: they lie in the same lines and pages.
+ */
+static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
+{
+    int32_t d;
+    if (a->field != b->field || a->peer != b->peer || a->direct != b->direct ||
+        a->packs != b->packs || a->negate != b->negate || a->mine != b->mine) {
+        return 0;
+    }
+    for (d = 0; d < a->dims; d++) {
+        if (a->extent[d] != b->extent[d] || a->own_step[d] != b->own_step[d]) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* `takes`: also those that are taken; where boxes are combined they may overlap, and their order
+ * is promised. */
+static void dpari_hx_pair(dpari_hx_item *item, int64_t n, int takes)
+{
+    int64_t i, j;
+    for (i = 0; i < n; i++) {
+        dpari_hx_item *a = &item[i];
+        for (j = i + 1; j < n && (a->give_mate == 0 || a->take_mate == 0); j++) {
+            dpari_hx_item *b = &item[j];
+            if (b->peer != a->peer || b->field != a->field) {
+                break;
+            }
+            if (!dpari_hx_mates(a, b)) {
+                continue;
+            }
+            if (a->give_mate == 0 && b->give_mate == 0 && a->packs && a->give.run <= 64) {
+                a->give_mate = (int32_t)(j - i);
+                b->give_mate = -1;
+            }
+            if (takes && a->take_mate == 0 && b->take_mate == 0 && a->take.run <= 64) {
+                a->take_mate = (int32_t)(j - i);
+                b->take_mate = -1;
+            }
+        }
+    }
+}
+
 /* hash[0] is of R: what one receives the other sends. */
 static void dpari_hx_finish_items(dpar_halo_exchange *x)
 {
@@ -33468,6 +33517,8 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
             }
             dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
         }
+        dpari_hx_pair(x->item + p->r, p->r_items, 1);
+        dpari_hx_pair(x->item + p->s, p->s_items, 0);
     }
     x->prepared = DPAR_SUM;
 }
@@ -33748,37 +33799,57 @@ static int64_t dpari_hx_parity(const dpar_halo_exchange *x)
     return x->count & 1;
 }
 
+static unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    return x->part[2 * it->field + it->mine] + it->mine_at;
+}
+
+/* Where what is taken lies. */
+static const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
+    if (it->peer < 0) {
+        return x->part[2 * it->field + it->theirs] + it->theirs_at;
+    }
+    if (it->direct) {
+        return p->at[2 * it->field + it->theirs] + it->theirs_at;
+    }
+    return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn + it->take_at
+                         : x->arrivals + it->take_at;
+}
+
 static void dpari_hx_give(const dpar_halo_exchange *x, int64_t first, int64_t n)
 {
     unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
     int64_t k;
     for (k = first; k < first + n; k++) {
-        const dpari_hx_item *it = &x->item[k];
-        if (it->packs) {
-            dpari_stride_run(&it->give, to + it->pack_at,
-                             x->part[2 * it->field + it->mine] + it->mine_at);
+        const dpari_hx_item *it = &x->item[k], *other = it + it->give_mate;
+        if (!it->packs || it->give_mate < 0) {
+            continue;
+        }
+        if (it->give_mate > 0) {
+            dpari_stride_run_beside(&it->give, to + it->pack_at, dpari_hx_mine(x, it), &other->give,
+                                    to + other->pack_at, dpari_hx_mine(x, other));
+        } else {
+            dpari_stride_run(&it->give, to + it->pack_at, dpari_hx_mine(x, it));
         }
     }
 }
 
 static void dpari_hx_take(const dpar_halo_exchange *x, int64_t first, int64_t n)
 {
-    const int64_t parity = dpari_hx_parity(x);
     int64_t k;
     for (k = first; k < first + n; k++) {
-        const dpari_hx_item *it = &x->item[k];
-        const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
-        const unsigned char *from;
-        if (it->peer < 0) {
-            from = x->part[2 * it->field + it->theirs] + it->theirs_at;
-        } else if (it->direct) {
-            from = p->at[2 * it->field + it->theirs] + it->theirs_at;
-        } else if (p->world >= 0) {
-            from = p->staging + parity * p->turn + it->take_at;
-        } else {
-            from = x->arrivals + it->take_at;
+        const dpari_hx_item *it = &x->item[k], *other = it + it->take_mate;
+        if (it->take_mate < 0) {
+            continue;
         }
-        dpari_stride_run(&it->take, x->part[2 * it->field + it->mine] + it->mine_at, from);
+        if (it->take_mate > 0) {
+            dpari_stride_run_beside(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it),
+                                    &other->take, dpari_hx_mine(x, other), dpari_hx_from(x, other));
+        } else {
+            dpari_stride_run(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it));
+        }
     }
 }
 
@@ -33930,7 +34001,7 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
     return all;
 }
 
-/* What was given is 0 from now on. */
+/* What peers read where it lay is 0 from now on; the rest is since it was read. */
 static void dpari_hx_zero_halos(const dpar_halo_exchange *x, int32_t s)
 {
     const uint64_t zero[2] = {0, 0};
@@ -33938,7 +34009,9 @@ static void dpari_hx_zero_halos(const dpar_halo_exchange *x, int32_t s)
     int64_t k;
     for (k = p->r; k < p->r + p->r_items; k++) {
         const dpari_hx_item *it = &x->item[k];
-        dpari_stride_run(&it->zero, x->part[2 * it->field + it->mine] + it->mine_at, zero);
+        if (it->peer >= 0 && !it->packs) {
+            dpari_stride_run(&it->zero, dpari_hx_mine(x, it), zero);
+        }
     }
 }
 
@@ -34021,7 +34094,8 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
         return st;
     }
     if (x->active) {
-        return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
+                         0);
     }
     x->count++;
     x->active = 1;
@@ -34089,7 +34163,8 @@ DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
         return DPAR_OK;
     }
     if (x->active) {
-        return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0, 0);
+        return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
+                         0);
     }
     st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
     dpar_comm_release(x->world ? x->node : x->c, x->memory);
