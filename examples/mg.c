@@ -1,0 +1,793 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* mg - the multigrid benchmark MG of the NAS Parallel Benchmarks, domain-parallel, written from its
+ * specification (NAS-91-002; classes of NAS-95-020 and later): a few V-cycles for the Poisson
+ * equation on a periodic cube with twenty point charges. The norm of the residual is known.
+ *
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/mg.c -o mg
+ *   ./mg --class A --ranks 2
+ *
+ * The same source over MPI:
+ *
+ *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. examples/mg.c -o mg && mpirun -np 2 ./mg --class A
+ *
+ * How it is divided. The cube is cut along z and y; x stays whole, and a row carries its two
+ * periodic neighbours with it (cells -1 and n), so that kernels need no case and planes travel in
+ * one piece. Rank p of P has rows [floor(n p / P), floor(n (p + 1) / P)) of each level: a coarse
+ * point then lies on the rank that has the fine point below it, for any number of ranks. A level
+ * with less than two planes for each rank, or with 8^3 points, lies whole on every rank: it is
+ * gathered once a cycle by dpar_redistribute_run, and the rest of the descent needs no message.
+ *
+ * One exchange where the reference code has two. The residual r has a halo of width 2, thus each
+ * rank smooths its own points and one around them, and u needs no exchange; nor after
+ * interpolation, which reaches the halo too. What remains runs in one sweep over the planes while
+ * they are in the cache: interpolate and take the residual; smooth and take the residual.
+ *
+ * Same bits for any number of ranks: each point is computed by the same operations wherever it
+ * lies, and the norm has its own order (norm_of).
+ *
+ * Exit code: 0 verified, 1 not, or an error, 2 bad input (one sentence on stderr). */
+#include "dpar.h"
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+#endif
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Rows are computed by vectors, with -O2 too, and by wide ones where the processor has them: the
+ * same operations, the same bits (no fused multiply-add). */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#define QUICK __attribute__((optimize("O3")))
+#else
+#define QUICK
+#endif
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#define ROW QUICK __attribute__((target_clones("avx2", "default"))) static void
+#else
+#define ROW QUICK static void
+#endif
+#if defined(__GNUC__)
+#define APART __restrict__ /* no other pointer of the function leads there */
+#define INLINE __attribute__((always_inline)) static inline
+#else
+#define APART
+#define INLINE static
+#endif
+
+static const char help[] =
+    "mg: NAS Parallel Benchmark MG, domain-parallel\n"
+    "\n"
+    "  mg [--class S|W|A|B|C] [--ranks N] [--grid ZxY]\n"
+    "  mpirun -np N mg [--class S|W|A|B|C] [--grid ZxY]      built with -DUSE_MPI\n"
+    "\n"
+    "  --class   S: 32^3 points (default), W: 128^3, A and B: 256^3, C: 512^3;\n"
+    "            4 iterations, B and C 20\n"
+    "  --ranks   1 to 64 (default 1)\n"
+    "  --grid    how many ranks along z and y, as 4x2; default: the least to exchange\n"
+    "\n"
+    "Prints the norm of the residual, whether it is the official one (to 1e-8, as the specification\n"
+    "says), the time and Mop/s, 58 operations for each finest point and iteration.\n";
+
+typedef struct problem {
+    char name;
+    int32_t n, iterations; /* points along each edge, a power of two */
+    double norm;           /* what the residual must have */
+    double s[3];           /* smoother: centre, faces, edges; corners 0 */
+} problem;
+
+static const problem problems[] = {
+    {'S', 32, 4, 0.5307707005734e-04, {-3.0 / 8.0, 1.0 / 32.0, -1.0 / 64.0}},
+    {'W', 128, 4, 0.6467329375339e-05, {-3.0 / 8.0, 1.0 / 32.0, -1.0 / 64.0}},
+    {'A', 256, 4, 0.2433365309069e-05, {-3.0 / 8.0, 1.0 / 32.0, -1.0 / 64.0}},
+    {'B', 256, 20, 0.1800564401355e-05, {-3.0 / 17.0, 1.0 / 33.0, -1.0 / 61.0}},
+    {'C', 512, 20, 0.5706732285740e-06, {-3.0 / 17.0, 1.0 / 33.0, -1.0 / 61.0}},
+};
+enum { PROBLEMS = sizeof problems / sizeof problems[0], LEVELS = 9, MOST = 512, WIDTH = 2 };
+
+/* What the command line asks for. */
+typedef struct request {
+    const problem *p;
+    int32_t ranks, grid[2]; /* 0: to be chosen */
+} request;
+
+/* One grid, finest last: its points and what this rank has of them. */
+typedef struct level {
+    int64_t n;            /* points along each edge: 2, 4, ... */
+    int whole;            /* every rank has all of it */
+    int64_t lo[2], hi[2]; /* own z and y; lo = hi: none */
+    int64_t row, plane;   /* elements between neighbours along y and z */
+    double *u, *r;        /* solution, residual */
+    dpar_halo halo;
+    dpar_halo_exchange *x; /* of r */
+    void *plan;
+} level;
+
+typedef struct mg {
+    const problem *p;
+    dpar_comm *c;
+    dpar_mesh mesh; /* z, y */
+    level levels[LEVELS];
+    int32_t top;      /* the finest level */
+    double *v;        /* charges, an array as those of the finest level */
+    double *part;     /* of the level that is gathered: this rank's points, */
+    double *all;      /* and all of them */
+    double *sums;     /* of rows, for the norm; twice */
+    dpar_status st;   /* the first failure; everything after it is passed over */
+    dpar_why why;
+} mg;
+
+static int complain(const char *what, const char *word)
+{
+    fprintf(stderr, "mg: %s%s%s%s\n", what, word != NULL ? " '" : "", word != NULL ? word : "",
+            word != NULL ? "'" : "");
+    return 2;
+}
+
+/* ---- rows: n points that begin at the given addresses ---------------------------------------- */
+
+/* The 27-point operators give one coefficient each to the centre, the faces, the edges and the
+ * corners. Beside x, a point of the row has four neighbours at distance 1 (near) and four at sqrt 2
+ * (far): these sums serve three points along x each. [0] is point -1. */
+INLINE void around(const double *p, int64_t row, int64_t plane, int64_t n, double *near, double *far)
+{
+    const double *a = p - plane - 1, *b = p - 1, *c = p + plane - 1;
+    int64_t i;
+    for (i = 0; i < n + 2; i++) {
+        near[i] = (b[i - row] + b[i + row]) + (a[i] + c[i]);
+        far[i] = (a[i - row] + a[i + row]) + (c[i - row] + c[i + row]);
+    }
+}
+
+/* Points -1 and n are points n - 1 and 0. */
+INLINE void close_row(double *row, int64_t n)
+{
+    row[-1] = row[n - 1];
+    row[n] = row[0];
+}
+
+/* r -= A u: -8/3, 0, 1/6, 1/12. */
+ROW subtract_row(double *APART r, const double *u, int64_t row, int64_t plane, int64_t n)
+{
+    double near[MOST + 2], far[MOST + 2];
+    int64_t i;
+    around(u, row, plane, n, near, far);
+    for (i = 0; i < n; i++) {
+        r[i] = r[i] + 8.0 / 3.0 * u[i] - 1.0 / 6.0 * (far[i + 1] + near[i] + near[i + 2]) -
+               1.0 / 12.0 * (far[i] + far[i + 2]);
+    }
+    close_row(r, n);
+}
+
+/* u += S r. */
+ROW smooth_row(double *APART u, const double *r, int64_t row, int64_t plane, int64_t n,
+               const double *s)
+{
+    const double s0 = s[0], s1 = s[1], s2 = s[2];
+    double near[MOST + 2], far[MOST + 2];
+    int64_t i;
+    around(r, row, plane, n, near, far);
+    for (i = 0; i < n; i++) {
+        u[i] = u[i] + s0 * r[i] + s1 * (r[i - 1] + r[i + 1] + near[i + 1]) +
+               s2 * (far[i + 1] + near[i] + near[i + 2]);
+    }
+    close_row(u, n);
+}
+
+/* out = P r: 1/2, 1/4, 1/8, 1/16. n points of out, the i-th over point 2 i + 1 of r. */
+ROW restrict_row(double *APART out, const double *r, int64_t row, int64_t plane, int64_t n)
+{
+    double near[MOST + 2], far[MOST + 2];
+    int64_t i;
+    around(r, row, plane, 2 * n, near, far);
+    for (i = 0; i < n; i++) {
+        const double *const e = near + 2 * i + 1, *const f = far + 2 * i + 1;
+        out[i] = 0.5 * r[2 * i + 1] + 0.25 * (r[2 * i] + r[2 * i + 2] + e[1]) +
+                 0.125 * (f[1] + e[0] + e[2]) + 0.0625 * (f[0] + f[2]);
+    }
+}
+
+/* u += Q z: 1, 1/2, 1/4, 1/8. n points of z; the fine row lies between z[0] .. z[3], of which two
+ * or all are the same row when it lies on one. */
+ROW prolong_row(double *APART u, const double *const *z, int64_t n)
+{
+    const double *const a = z[0] - 1, *const b = z[1] - 1, *const c = z[2] - 1, *const d = z[3] - 1;
+    double sum[MOST / 2 + 1];
+    int64_t i;
+    for (i = 0; i < n + 1; i++) {
+        sum[i] = (a[i] + b[i]) + (c[i] + d[i]);
+    }
+    for (i = 0; i < n; i++) {
+        u[2 * i] = u[2 * i] + 0.125 * (sum[i] + sum[i + 1]);
+        u[2 * i + 1] = u[2 * i + 1] + 0.25 * sum[i + 1];
+    }
+    close_row(u, 2 * n);
+}
+
+/* ---- planes and levels ----------------------------------------------------------------------- */
+
+static double *at(const level *l, double *field, int64_t z, int64_t y)
+{
+    return field + (z - l->lo[0] + WIDTH) * l->plane + (y - l->lo[1] + WIDTH) * l->row + 1;
+}
+
+static int has_points(const level *l)
+{
+    return l->lo[0] < l->hi[0] && l->lo[1] < l->hi[1];
+}
+
+static void subtract_plane(const level *l, double *v, int64_t z)
+{
+    int64_t y;
+    for (y = l->lo[1]; y < l->hi[1]; y++) {
+        double *const r = at(l, l->r, z, y);
+        if (v != NULL) {
+            memcpy(r, at(l, v, z, y), (size_t)l->n * sizeof *r);
+        }
+        subtract_row(r, at(l, l->u, z, y), l->row, l->plane, l->n);
+    }
+}
+
+/* Own points and one around them. */
+static void smooth_plane(const level *l, const double *s, int64_t z)
+{
+    int64_t y;
+    for (y = l->lo[1] - 1; y <= l->hi[1]; y++) {
+        smooth_row(at(l, l->u, z, y), at(l, l->r, z, y), l->row, l->plane, l->n, s);
+    }
+}
+
+/* Own points and one around them. Coarse point i is fine point 2 i + 1. */
+static void prolong_plane(const level *l, const level *coarse, int64_t z, int fresh)
+{
+    const int64_t z0 = (z % 2 == 0 ? z - 2 : z - 1) / 2, z1 = (z % 2 == 0 ? z : z - 1) / 2;
+    int64_t y;
+    for (y = l->lo[1] - 1; y <= l->hi[1]; y++) {
+        const int64_t y0 = (y % 2 == 0 ? y - 2 : y - 1) / 2, y1 = (y % 2 == 0 ? y : y - 1) / 2;
+        double *const u = at(l, l->u, z, y);
+        const double *rows[4];
+        rows[0] = at(coarse, coarse->u, z0, y0);
+        rows[1] = at(coarse, coarse->u, z0, y1);
+        rows[2] = at(coarse, coarse->u, z1, y0);
+        rows[3] = at(coarse, coarse->u, z1, y1);
+        if (fresh) {
+            memset(u, 0, (size_t)l->n * sizeof *u);
+        }
+        prolong_row(u, rows, coarse->n);
+    }
+}
+
+/* r = v - A u; v NULL: r - A u. */
+static void residual(const level *l, double *v)
+{
+    int64_t z;
+    for (z = l->lo[0]; z < l->hi[0] && has_points(l); z++) {
+        subtract_plane(l, v, z);
+    }
+}
+
+/* u = Q z, or u += Q z where there are charges v, and the residual of it one plane behind. */
+static void prolong_and_residual(const level *l, const level *coarse, double *v)
+{
+    int64_t z;
+    for (z = l->lo[0] - 1; z <= l->hi[0] && has_points(l); z++) {
+        prolong_plane(l, coarse, z, v == NULL);
+        if (z > l->lo[0]) {
+            subtract_plane(l, v, z - 1);
+        }
+    }
+}
+
+/* u += S r, and with v the residual one plane behind: it overwrites r where nobody needs it any
+ * more. */
+static void smooth_and_residual(const level *l, const double *s, double *v)
+{
+    int64_t z;
+    for (z = l->lo[0] - 1; z <= l->hi[0] && has_points(l); z++) {
+        smooth_plane(l, s, z);
+        if (v != NULL && z > l->lo[0]) {
+            subtract_plane(l, v, z - 1);
+        }
+    }
+}
+
+/* Fills the halo of a level's residual. */
+static void exchange(mg *g, const level *l)
+{
+    if (g->st == DPAR_OK) {
+        g->st = dpar_halo_exchange_run(l->x);
+        g->why = g->c->why;
+    }
+}
+
+
+/* The points of an n^3 grid, cut as the levels are, or (whole) all of them on every rank. */
+static dpar_layout points_of(mg *g, int64_t n, int64_t row, int whole)
+{
+    const int64_t extent[3] = {n, n, row};
+    dpar_placement p[2];
+    dpar_layout l;
+    int d;
+    memset(&l, 0, sizeof l);
+    for (d = 0; d < 2; d++) {
+        p[d] = whole ? dpar_replicate() : dpar_shard_by(d, DPAR_FLOOR, 0);
+    }
+    if (g->st == DPAR_OK) {
+        g->st = dpar_layout_init(&l, &g->mesh, 3, extent, p, NULL, &g->why);
+    }
+    return l;
+}
+
+/* The residual of a level goes down to the next coarser one. */
+static void go_down(mg *g, const level *fine, const level *l)
+{
+    const dpar_layout parts = points_of(g, l->n, l->n, 0), all = points_of(g, l->n, l->n, 1);
+    const int gathered = l->whole && !fine->whole;
+    int64_t shape[3], first[3], z, y;
+    dpar_layout_local(gathered ? &parts : &l->halo.grid, g->c->rank, shape, first);
+    for (z = 0; z < shape[0]; z++) {
+        for (y = 0; y < shape[1]; y++) {
+            double *const out = gathered ? g->part + (z * shape[1] + y) * l->n
+                                         : at(l, l->r, first[0] + z, first[1] + y);
+            restrict_row(out, at(fine, fine->r, 2 * (first[0] + z) + 1, 2 * (first[1] + y) + 1),
+                         fine->row, fine->plane, l->n);
+            if (!gathered) {
+                close_row(out, l->n);
+            }
+        }
+    }
+    if (gathered && g->st == DPAR_OK) {
+        g->st = dpar_redistribute_run(g->c, &parts, &all, g->part, g->all, DPAR_F64, NULL, &g->why);
+    }
+    for (z = 0; z < l->n && gathered; z++) {
+        for (y = 0; y < l->n; y++) {
+            memcpy(at(l, l->r, z, y), g->all + (z * l->n + y) * l->n, (size_t)l->n * sizeof *l->r);
+            close_row(at(l, l->r, z, y), l->n);
+        }
+    }
+    exchange(g, l);
+}
+
+/* A V-cycle from a residual with a halo, and the next residual with one. */
+static void cycle(mg *g)
+{
+    const double *const s = g->p->s;
+    level *const l = g->levels;
+    int32_t k;
+    for (k = g->top; k > 0; k--) {
+        go_down(g, &l[k], &l[k - 1]);
+    }
+    memset(l[0].u, 0, (size_t)((l[0].n + 2 * WIDTH) * l[0].plane) * sizeof *l[0].u);
+    smooth_and_residual(&l[0], s, NULL);
+    for (k = 1; k <= g->top; k++) {
+        double *const v = k == g->top ? g->v : NULL;
+        prolong_and_residual(&l[k], &l[k - 1], v);
+        exchange(g, &l[k]);
+        smooth_and_residual(&l[k], s, v);
+    }
+    exchange(g, &l[g->top]);
+}
+
+/* The root mean square of the finest residual. Each row has four sums, of points i mod 4, added as
+ * (0 + 1) + (2 + 3); these are added in the order of z, then y. Where a row is not at home its sum
+ * is 0: the reduction puts them together, it rounds nothing. */
+static double norm_of(mg *g)
+{
+    const level *const l = &g->levels[g->top];
+    const int64_t n = l->n;
+    double sum = 0.0, root = 1.0;
+    int64_t z, y, i;
+    memset(g->sums, 0, (size_t)(n * n) * sizeof *g->sums);
+    for (z = l->lo[0]; z < l->hi[0]; z++) {
+        for (y = l->lo[1]; y < l->hi[1]; y++) {
+            const double *const r = at(l, l->r, z, y);
+            double s[4] = {0.0, 0.0, 0.0, 0.0};
+            for (i = 0; i < n; i += 4) {
+                s[0] += r[i] * r[i];
+                s[1] += r[i + 1] * r[i + 1];
+                s[2] += r[i + 2] * r[i + 2];
+                s[3] += r[i + 3] * r[i + 3];
+            }
+            g->sums[z * n + y] = (s[0] + s[1]) + (s[2] + s[3]);
+        }
+    }
+    if (g->st == DPAR_OK) {
+        g->st = dpar_all_reduce(g->c, g->sums, g->sums + n * n, n * n, DPAR_F64, DPAR_SUM, NULL);
+        g->why = g->c->why;
+    }
+    for (i = n * n; i < 2 * n * n; i++) {
+        sum += g->sums[i];
+    }
+    sum /= (double)n * (double)n * (double)n;
+    for (i = 0; i < 60; i++) {
+        root = 0.5 * (root + sum / root); /* Newton's square root: no -lm */
+    }
+    return root;
+}
+
+/* ---- charges --------------------------------------------------------------------------------- */
+
+/* NPB's random numbers: x = 5^13 x mod 2^46, from 314159265; point i (x fastest, from 0) has the
+ * i + 1-th. */
+static const uint64_t factor = 1220703125, mask = (UINT64_C(1) << 46) - 1;
+
+static uint64_t random_before(int64_t i)
+{
+    uint64_t x = 314159265, a = factor;
+    for (; i > 0; i /= 2) {
+        if (i % 2 != 0) {
+            x = x * a & mask;
+        }
+        a = a * a & mask;
+    }
+    return x;
+}
+
+/* The ten largest of what was offered, and their points. */
+enum { TEN = 10 };
+typedef struct ten {
+    int64_t value[TEN], point[TEN];
+} ten;
+
+static void offer(ten *t, int64_t value, int64_t point)
+{
+    int i;
+    if (value <= t->value[TEN - 1]) {
+        return;
+    }
+    for (i = TEN - 1; i > 0 && t->value[i - 1] < value; i--) {
+        t->value[i] = t->value[i - 1];
+        t->point[i] = t->point[i - 1];
+    }
+    t->value[i] = value;
+    t->point[i] = point;
+}
+
+/* The largest numbers of this rank's points, and the largest of their negatives. */
+static void find_own(const level *l, ten best[2])
+{
+    int64_t z, y, i;
+    for (z = l->lo[0]; z < l->hi[0]; z++) {
+        for (y = l->lo[1]; y < l->hi[1]; y++) {
+            const int64_t first = (z * l->n + y) * l->n;
+            uint64_t x = random_before(first);
+            for (i = 0; i < l->n; i++) {
+                x = x * factor & mask;
+                offer(&best[0], (int64_t)x, first + i);
+                offer(&best[1], -(int64_t)x, first + i);
+            }
+        }
+    }
+}
+
+/* v = 1 where the ten largest numbers are, -1 where the ten smallest, else 0. u = 0, r = v - A u. */
+static void begin(mg *g)
+{
+    enum { NUMBERS = 2 * sizeof(ten) / sizeof(int64_t) };
+    level *const l = &g->levels[g->top];
+    const size_t bytes = (size_t)((l->hi[0] - l->lo[0] + 2 * WIDTH) * l->plane) * sizeof *l->u;
+    ten best[2], *all = (ten *)malloc((size_t)g->c->size * sizeof best);
+    int64_t i;
+    int k;
+    for (i = 0; i < TEN; i++) {
+        best[0].value[i] = best[1].value[i] = INT64_MIN;
+        best[0].point[i] = best[1].point[i] = 0;
+    }
+    find_own(l, best);
+    if (all == NULL) {
+        g->st = DPAR_E_MEMORY;
+    } else if (g->st == DPAR_OK) {
+        g->st = dpar_all_gather(g->c, best, all, NUMBERS, DPAR_I64, NULL);
+        g->why = g->c->why;
+    }
+    for (i = 0; i < 2 * TEN * g->c->size && g->st == DPAR_OK; i++) {
+        const ten *const t = &all[i / TEN];
+        if (i / TEN / 2 != g->c->rank) {
+            offer(&best[i / TEN % 2], t->value[i % TEN], t->point[i % TEN]);
+        }
+    }
+    free(all);
+    if (!has_points(l)) {
+        return;
+    }
+    memset(g->v, 0, bytes);
+    memset(l->u, 0, bytes);
+    for (k = 0; k < 2; k++) {
+        for (i = 0; i < TEN; i++) {
+            const int64_t p = best[k].point[i];
+            const int64_t z = p / l->n / l->n, y = p / l->n % l->n;
+            if (z >= l->lo[0] && z < l->hi[0] && y >= l->lo[1] && y < l->hi[1]) {
+                at(l, g->v, z, y)[p % l->n] = k == 0 ? 1.0 : -1.0;
+            }
+        }
+    }
+}
+
+/* ---- setting up ------------------------------------------------------------------------------ */
+
+static void *memory(mg *g, int64_t bytes)
+{
+    void *at = NULL;
+    if (g->st == DPAR_OK) {
+        g->st = dpar_comm_alloc(g->c, bytes, &at);
+        g->why = g->c->why;
+    }
+    return at;
+}
+
+/* A level's points, arrays and exchange. */
+static void set_up_level(mg *g, level *l)
+{
+    dpar_halo_field field;
+    int64_t bytes = 0, doubles;
+    dpar_box own;
+    int d;
+    memset(&field, 0, sizeof field);
+    l->halo.grid = points_of(g, l->n, l->n + 2, l->whole);
+    l->halo.shape = DPAR_STENCIL_BOX;
+    l->halo.periodic = 3;
+    for (d = 0; d < 2; d++) {
+        l->halo.low[d] = l->halo.high[d] = WIDTH;
+    }
+    if (g->st == DPAR_OK && dpar_halo_owned(&l->halo, g->c->rank, &own)) {
+        for (d = 0; d < 2; d++) {
+            l->lo[d] = own.lo[d];
+            l->hi[d] = own.hi[d];
+        }
+    }
+    l->row = l->n + 2;
+    l->plane = (l->hi[1] - l->lo[1] + 2 * WIDTH) * l->row;
+    doubles = (l->hi[0] - l->lo[0] + 2 * WIDTH) * l->plane;
+    l->u = (double *)memory(g, doubles * 8);
+    l->r = (double *)memory(g, doubles * 8);
+    field.halo = &l->halo;
+    field.type = DPAR_F64;
+    field.data = has_points(l) ? l->r : NULL;
+    if (g->st == DPAR_OK) {
+        g->st = dpar_halo_exchange_bytes(g->c, &field, 1, NULL, &bytes, &g->why);
+    }
+    l->plan = memory(g, bytes);
+    if (g->st == DPAR_OK) {
+        g->st = dpar_halo_exchange_init(l->plan, bytes, g->c, &field, 1, NULL, &l->x, &g->why);
+    }
+}
+
+static void set_up(mg *g, const request *q)
+{
+    static const char *const names[] = {"z", "y"};
+    const int64_t cells[2] = {q->p->n, q->p->n}, weight[2] = {4, 5}; /* planes lie in one piece */
+    int32_t parts[2] = {q->grid[0], q->grid[1]}, most, k;
+    int64_t n = 1, gathered = 0;
+    g->p = q->p;
+    if (parts[0] == 0) {
+        g->st = dpar_grid_create(g->c->size, 2, cells, weight, 3, parts, NULL, &g->why);
+    }
+    if (g->st == DPAR_OK) {
+        g->st = dpar_mesh_init(&g->mesh, 2, names, parts, DPAR_LAST_FASTEST, g->c->size, &g->why);
+    }
+    most = parts[0] > parts[1] ? parts[0] : parts[1];
+    for (k = 0; n < q->p->n; k++) {
+        level *const l = &g->levels[k];
+        n *= 2;
+        l->n = n;
+        l->whole = g->c->size > 1 && n < q->p->n && (n <= 8 || n < 2 * most);
+        gathered = l->whole ? n * n * n : gathered;
+        g->top = k;
+        set_up_level(g, l);
+    }
+    g->v = (double *)memory(g, (g->levels[g->top].hi[0] - g->levels[g->top].lo[0] + 2 * WIDTH) *
+                                   g->levels[g->top].plane * 8);
+    g->sums = (double *)memory(g, 2 * n * n * 8);
+    g->part = (double *)memory(g, gathered * 8);
+    g->all = (double *)memory(g, gathered * 8);
+}
+
+static void clean_up(mg *g)
+{
+    int32_t k;
+    for (k = 0; k <= g->top; k++) {
+        if (g->levels[k].x != NULL) {
+            (void)dpar_halo_exchange_close(g->levels[k].x);
+        }
+        dpar_comm_release(g->c, g->levels[k].plan);
+        dpar_comm_release(g->c, g->levels[k].u);
+        dpar_comm_release(g->c, g->levels[k].r);
+    }
+    dpar_comm_release(g->c, g->v);
+    dpar_comm_release(g->c, g->sums);
+    dpar_comm_release(g->c, g->part);
+    dpar_comm_release(g->c, g->all);
+}
+
+/* ---- the benchmark --------------------------------------------------------------------------- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Takes the first residual, runs so many cycles and returns the norm. */
+static double run(mg *g, int32_t cycles)
+{
+    int32_t i;
+    residual(&g->levels[g->top], g->v);
+    exchange(g, &g->levels[g->top]);
+    (void)norm_of(g); /* the reference code takes it too */
+    for (i = 0; i < cycles; i++) {
+        cycle(g);
+    }
+    return norm_of(g);
+}
+
+static int tell(const mg *g, double norm, double seconds)
+{
+    const problem *const p = g->p;
+    const double n = p->n, off = norm > p->norm ? norm - p->norm : p->norm - norm;
+    const int verified = off <= 1e-8 * p->norm;
+    printf("mg: class %c, %d^3 points, %d iterations, %d rank%s (%d x %d), engine %s\n", p->name,
+           (int)p->n, (int)p->iterations, (int)g->c->size, g->c->size > 1 ? "s" : "",
+           (int)g->mesh.axis[0].size, (int)g->mesh.axis[1].size, g->c->engine.name);
+    printf("norm      %.16e\n", norm);
+    printf("official  %.13e\n", p->norm);
+    printf("verified  %s (%.1e off, 1e-8 allowed)\n", verified ? "yes" : "NO", off / p->norm);
+    printf("time      %.4f s\n", seconds);
+    printf("Mop/s     %.1f\n", 58e-6 * n * n * n * p->iterations / seconds);
+#ifndef __OPTIMIZE__
+    printf("(compiled without -O2: slow)\n");
+#endif
+    return !verified;
+}
+
+/* What each rank runs. */
+static int solve(dpar_comm *c, void *arg)
+{
+    const request *const q = (const request *)arg;
+    mg g;
+    double norm, seconds, slowest = 0.0;
+    int bad;
+    memset(&g, 0, sizeof g);
+    g.c = c;
+    set_up(&g, q);
+    if (g.st == DPAR_OK) {
+        begin(&g);
+        run(&g, 1); /* as the reference code: touches all memory once */
+        begin(&g);
+        g.st = g.st == DPAR_OK ? dpar_barrier(c, NULL) : g.st;
+        seconds = now();
+        norm = run(&g, q->p->iterations);
+        seconds = now() - seconds;
+    }
+    if (g.st == DPAR_OK) {
+        g.st = dpar_all_reduce(c, &seconds, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+        g.why = c->why;
+    }
+    bad = g.st != DPAR_OK;
+    if (bad) {
+        fprintf(stderr, "mg: rank %d: %s: %s\n", (int)c->rank, dpar_status_text(g.st), g.why.text);
+    } else if (c->rank == 0) {
+        bad = tell(&g, norm, slowest);
+    }
+    clean_up(&g);
+    return bad;
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+/* A whole number from 1 to 64 at *word, which moves behind it; 0 when there is none. */
+static int32_t number(const char **word)
+{
+    int32_t v = 0;
+    while (**word >= '0' && **word <= '9' && v <= 64) {
+        v = 10 * v + (*(*word)++ - '0');
+    }
+    return v <= 64 ? v : 0;
+}
+
+static int read_class(const char *word, request *q)
+{
+    int i;
+    for (i = 0; i < PROBLEMS; i++) {
+        if (word[0] == problems[i].name && word[1] == 0) {
+            q->p = &problems[i];
+            return 0;
+        }
+    }
+    return complain("--class is S, W, A, B or C, not", word);
+}
+
+static int read_arguments(int argc, char **argv, request *q)
+{
+    int i, bad = 0;
+    for (i = 1; i < argc && bad == 0; i++) {
+        const char *const word = argv[i];
+        const char *const given = i + 1 < argc ? argv[++i] : "", *value = given;
+        if (strcmp(word, "--class") == 0) {
+            bad = read_class(value, q);
+        } else if (strcmp(word, "--ranks") == 0) {
+            q->ranks = number(&value);
+            bad = q->ranks == 0 || *value != 0 ? complain("--ranks takes 1 to 64, not", given) : 0;
+        } else if (strcmp(word, "--grid") == 0) {
+            q->grid[0] = number(&value);
+            value += *value == 'x';
+            q->grid[1] = number(&value);
+            if (q->grid[0] == 0 || q->grid[1] == 0 || *value != 0) {
+                bad = complain("--grid takes ranks along z and y, as 4x2, not", given);
+            }
+        } else {
+            bad = complain("there is no option", word);
+        }
+    }
+    if (bad == 0 && q->grid[0] > 0 && q->ranks == 0) {
+        q->ranks = q->grid[0] * q->grid[1];
+    }
+    return bad;
+}
+
+/* More ranks or fewer than the grid has places? */
+static int misfit(const request *q, int32_t ranks)
+{
+    if (q->grid[0] > 0 && q->grid[0] * q->grid[1] != ranks) {
+        fprintf(stderr, "mg: a grid of %d x %d does not hold %d rank%s\n", (int)q->grid[0],
+                (int)q->grid[1], (int)ranks, ranks > 1 ? "s" : "");
+        return 2;
+    }
+    return ranks > 64 ? complain("64 ranks at most", NULL) : 0;
+}
+
+#ifdef USE_MPI
+
+int main(int argc, char **argv)
+{
+    request q;
+    dpar_comm *c = NULL;
+    dpar_why why;
+    int bad;
+    MPI_Init(&argc, &argv);
+    memset(&q, 0, sizeof q);
+    q.p = &problems[0];
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        fputs(help, stdout);
+        MPI_Finalize();
+        return 0;
+    }
+    bad = read_arguments(argc, argv, &q);
+    if (bad == 0 && dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+        bad = complain(why.text, NULL);
+    }
+    if (bad == 0 && q.ranks > 0 && q.ranks != c->size) {
+        bad = complain("under mpirun its -np says how many ranks there are", NULL);
+    }
+    bad = bad == 0 ? misfit(&q, c->size) : bad;
+    bad = bad == 0 ? solve(c, &q) : bad;
+    (void)dpar_comm_close(c);
+    MPI_Finalize();
+    return bad;
+}
+
+#else
+
+int main(int argc, char **argv)
+{
+    request q;
+    dpar_why why;
+    int bad;
+    memset(&q, 0, sizeof q);
+    q.p = &problems[0];
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        fputs(help, stdout);
+        return 0;
+    }
+    bad = read_arguments(argc, argv, &q);
+    q.ranks = q.ranks > 0 ? q.ranks : 1;
+    bad = bad == 0 ? misfit(&q, q.ranks) : bad;
+    if (bad == 0 && dpar_launch_with(q.ranks, solve, &q, NULL, &why) != DPAR_OK) {
+        fprintf(stderr, "mg: %s\n", why.text);
+        bad = 1;
+    }
+    return bad;
+}
+
+#endif
