@@ -147,17 +147,30 @@ INLINE void close_row(double *row, int64_t n)
     row[n] = row[0];
 }
 
-/* r -= A u: -8/3, 0, 1/6, 1/12. */
-ROW subtract_row(double *APART r, const double *u, int64_t row, int64_t plane, int64_t n)
+/* r = v - A u: -8/3, 0, 1/6, 1/12. */
+INLINE void subtract(double *r, const double *v, const double *u, int64_t row, int64_t plane,
+                     int64_t n)
 {
     double near[MOST + 2], far[MOST + 2];
     int64_t i;
     around(u, row, plane, n, near, far);
     for (i = 0; i < n; i++) {
-        r[i] = r[i] + 8.0 / 3.0 * u[i] - 1.0 / 6.0 * (far[i + 1] + near[i] + near[i + 2]) -
+        r[i] = v[i] + 8.0 / 3.0 * u[i] - 1.0 / 6.0 * (far[i + 1] + near[i] + near[i + 2]) -
                1.0 / 12.0 * (far[i] + far[i + 2]);
     }
     close_row(r, n);
+}
+
+ROW residual_row(double *APART r, const double *v, const double *u, int64_t row, int64_t plane,
+                 int64_t n)
+{
+    subtract(r, v, u, row, plane, n);
+}
+
+/* r -= A u. */
+ROW subtract_row(double *APART r, const double *u, int64_t row, int64_t plane, int64_t n)
+{
+    subtract(r, r, u, row, plane, n);
 }
 
 /* u += S r. */
@@ -217,15 +230,17 @@ static int has_points(const level *l)
     return l->lo[0] < l->hi[0] && l->lo[1] < l->hi[1];
 }
 
+/* r = v - A u; v NULL: r -= A u. */
 static void subtract_plane(const level *l, double *v, int64_t z)
 {
     int64_t y;
     for (y = l->lo[1]; y < l->hi[1]; y++) {
-        double *const r = at(l, l->r, z, y);
+        double *const r = at(l, l->r, z, y), *const u = at(l, l->u, z, y);
         if (v != NULL) {
-            memcpy(r, at(l, v, z, y), (size_t)l->n * sizeof *r);
+            residual_row(r, at(l, v, z, y), u, l->row, l->plane, l->n);
+        } else {
+            subtract_row(r, u, l->row, l->plane, l->n);
         }
-        subtract_row(r, at(l, l->u, z, y), l->row, l->plane, l->n);
     }
 }
 
