@@ -8,7 +8,8 @@
  *
  * The same source over MPI:
  *
- *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. examples/mg.c -o mg && mpirun -np 2 ./mg --class A
+ *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. examples/mg.c -o mg && mpirun -np 2 ./mg --class
+ * A
  *
  * How it is divided. The cube is cut along z and y; x stays whole, and a row carries its two
  * periodic neighbours with it (cells -1 and n), so that kernels need no case and planes travel in
@@ -61,16 +62,16 @@
 static const char help[] =
     "mg: NAS Parallel Benchmark MG, domain-parallel\n"
     "\n"
-    "  mg [--class S|W|A|B|C] [--ranks N] [--grid ZxY]\n"
-    "  mpirun -np N mg [--class S|W|A|B|C] [--grid ZxY]      built with -DUSE_MPI\n"
+    "  mg [--class S|W|A|B|C] [--ranks N]\n"
+    "  mpirun -np N mg [--class S|W|A|B|C]    built with -DUSE_MPI\n"
     "\n"
     "  --class   S: 32^3 points (default), W: 128^3, A and B: 256^3, C: 512^3;\n"
     "            4 iterations, B and C 20\n"
     "  --ranks   1 to 64 (default 1)\n"
-    "  --grid    how many ranks along z and y, as 4x2; default: the least to exchange\n"
     "\n"
-    "Prints the norm of the residual, whether it is the official one (to 1e-8, as the specification\n"
-    "says), the time and Mop/s, 58 operations for each finest point and iteration.\n";
+    "Prints the norm of the residual, whether it is the official one (to 1e-8, as the "
+    "specification\n"
+    "says), the time and Mop/s: 58 operations for each finest point and iteration.\n";
 
 typedef struct problem {
     char name;
@@ -91,32 +92,31 @@ enum { PROBLEMS = sizeof problems / sizeof problems[0], LEVELS = 9, MOST = 512, 
 /* What the command line asks for. */
 typedef struct request {
     const problem *p;
-    int32_t ranks, grid[2]; /* 0: to be chosen */
+    int32_t ranks;
 } request;
 
-/* One grid, finest last: its points and what this rank has of them. */
+/* One grid: its points and what this rank has of them. */
 typedef struct level {
-    int64_t n;            /* points along each edge: 2, 4, ... */
-    int whole;            /* every rank has all of it */
-    int64_t lo[2], hi[2]; /* own z and y; lo = hi: none */
-    int64_t row, plane;   /* elements between neighbours along y and z */
-    double *u, *r;        /* solution, residual */
-    dpar_halo halo;
-    dpar_halo_exchange *x; /* of r */
-    void *plan;
+    int64_t n;              /* points along each edge: 2, 4, ... */
+    int whole;              /* every rank has all of it */
+    int64_t lo[2], hi[2];   /* own z and y; lo = hi: none */
+    int64_t row, plane;     /* elements between neighbours along y and z */
+    double *u, *r;          /* solution, residual */
+    dpar_halo halo;         /* of r, whose rows have two points more */
+    dpar_layout parts, all; /* the points, cut and whole */
+    dpar_halo_exchange *x;  /* of r */
 } level;
 
 typedef struct mg {
     const problem *p;
     dpar_comm *c;
-    dpar_mesh mesh; /* z, y */
-    level levels[LEVELS];
-    int32_t top;      /* the finest level */
-    double *v;        /* charges, an array as those of the finest level */
-    double *part;     /* of the level that is gathered: this rank's points, */
-    double *all;      /* and all of them */
-    double *sums;     /* of rows, for the norm; twice */
-    dpar_status st;   /* the first failure; everything after it is passed over */
+    dpar_mesh mesh;       /* z, y */
+    level levels[LEVELS]; /* the coarsest first */
+    int32_t top;          /* the finest */
+    double *v;            /* charges, an array like u of the finest level */
+    double *part, *whole; /* of the level that is gathered: this rank's points, all points */
+    double *sums;         /* of rows, for the norm; twice */
+    dpar_status st;       /* the first failure: after it no rank talks any more */
     dpar_why why;
 } mg;
 
@@ -132,7 +132,8 @@ static int complain(const char *what, const char *word)
 /* The 27-point operators give one coefficient each to the centre, the faces, the edges and the
  * corners. Beside x, a point of the row has four neighbours at distance 1 (near) and four at sqrt 2
  * (far): these sums serve three points along x each. [0] is point -1. */
-INLINE void around(const double *p, int64_t row, int64_t plane, int64_t n, double *near, double *far)
+INLINE void around(const double *p, int64_t row, int64_t plane, int64_t n, double *near,
+                   double *far)
 {
     const double *a = p - plane - 1, *b = p - 1, *c = p + plane - 1;
     int64_t i;
@@ -326,56 +327,45 @@ static void smooth_and_residual(const level *l, const double *s, double *v)
 /* Fills the halo of a level's residual. */
 static void exchange(mg *g, const level *l)
 {
-    if (g->st == DPAR_OK) {
-        g->st = dpar_halo_exchange_run(l->x);
-        g->why = g->c->why;
-    }
+    g->st = g->st == DPAR_OK ? dpar_halo_exchange_run(l->x) : g->st;
 }
 
-
-/* The points of an n^3 grid, cut as the levels are, or (whole) all of them on every rank. */
-static dpar_layout points_of(mg *g, int64_t n, int64_t row, int whole)
+/* What each rank restricted of a level comes to all, which have it whole. */
+static void gather(mg *g, const level *l)
 {
-    const int64_t extent[3] = {n, n, row};
-    dpar_placement p[2];
-    dpar_layout l;
-    int d;
-    memset(&l, 0, sizeof l);
-    for (d = 0; d < 2; d++) {
-        p[d] = whole ? dpar_replicate() : dpar_shard_by(d, DPAR_FLOOR, 0);
-    }
+    int64_t z, y;
     if (g->st == DPAR_OK) {
-        g->st = dpar_layout_init(&l, &g->mesh, 3, extent, p, NULL, &g->why);
+        g->st = dpar_redistribute_run(g->c, &l->parts, &l->all, g->part, g->whole, DPAR_F64, NULL,
+                                      &g->why);
     }
-    return l;
+    for (z = 0; z < l->n; z++) {
+        for (y = 0; y < l->n; y++) {
+            double *const r = at(l, l->r, z, y);
+            memcpy(r, g->whole + (z * l->n + y) * l->n, (size_t)l->n * sizeof *r);
+            close_row(r, l->n);
+        }
+    }
 }
 
-/* The residual of a level goes down to the next coarser one. */
+/* r = P r: the residual of a level goes down to the next. */
 static void go_down(mg *g, const level *fine, const level *l)
 {
-    const dpar_layout parts = points_of(g, l->n, l->n, 0), all = points_of(g, l->n, l->n, 1);
-    const int gathered = l->whole && !fine->whole;
+    const int apart = l->whole && !fine->whole;
     int64_t shape[3], first[3], z, y;
-    dpar_layout_local(gathered ? &parts : &l->halo.grid, g->c->rank, shape, first);
+    dpar_layout_local(l->whole && !apart ? &l->all : &l->parts, g->c->rank, shape, first);
     for (z = 0; z < shape[0]; z++) {
         for (y = 0; y < shape[1]; y++) {
-            double *const out = gathered ? g->part + (z * shape[1] + y) * l->n
-                                         : at(l, l->r, first[0] + z, first[1] + y);
-            restrict_row(out, at(fine, fine->r, 2 * (first[0] + z) + 1, 2 * (first[1] + y) + 1),
+            double *const to = apart ? g->part + (z * shape[1] + y) * l->n
+                                     : at(l, l->r, first[0] + z, first[1] + y);
+            restrict_row(to, at(fine, fine->r, 2 * (first[0] + z) + 1, 2 * (first[1] + y) + 1),
                          fine->row, fine->plane, l->n);
-            if (!gathered) {
-                close_row(out, l->n);
+            if (!apart) {
+                close_row(to, l->n);
             }
         }
     }
-    if (gathered && g->st == DPAR_OK) {
-        g->st = dpar_redistribute_run(g->c, &parts, &all, g->part, g->all, DPAR_F64, NULL, &g->why);
-    }
-    for (z = 0; z < l->n && gathered; z++) {
-        for (y = 0; y < l->n; y++) {
-            memcpy(at(l, l->r, z, y), g->all + (z * l->n + y) * l->n, (size_t)l->n * sizeof *l->r);
-            close_row(at(l, l->r, z, y), l->n);
-        }
+    if (apart) {
+        gather(g, l);
     }
     exchange(g, l);
 }
@@ -400,35 +390,39 @@ static void cycle(mg *g)
     exchange(g, &l[g->top]);
 }
 
-/* The root mean square of the finest residual. Each row has four sums, of points i mod 4, added as
- * (0 + 1) + (2 + 3); these are added in the order of z, then y. Where a row is not at home its sum
- * is 0: the reduction puts them together, it rounds nothing. */
+/* The sum of the squares of points i mod 4 = 0, 1, 2, 3, and of these (0 + 1) + (2 + 3). */
+QUICK static double sum_of_squares(const double *r, int64_t n)
+{
+    double s[4] = {0.0, 0.0, 0.0, 0.0};
+    int64_t i, k;
+    for (i = 0; i < n; i += 4) {
+        for (k = 0; k < 4; k++) {
+            s[k] += r[i + k] * r[i + k];
+        }
+    }
+    return (s[0] + s[1]) + (s[2] + s[3]);
+}
+
+/* The root mean square of the finest residual: rows are added in the order of z, then y. A row that
+ * is not at home counts 0; thus the reduction puts the rows together and rounds nothing. */
 static double norm_of(mg *g)
 {
     const level *const l = &g->levels[g->top];
     const int64_t n = l->n;
+    double *const all = g->sums + n * n;
     double sum = 0.0, root = 1.0;
     int64_t z, y, i;
     memset(g->sums, 0, (size_t)(n * n) * sizeof *g->sums);
     for (z = l->lo[0]; z < l->hi[0]; z++) {
         for (y = l->lo[1]; y < l->hi[1]; y++) {
-            const double *const r = at(l, l->r, z, y);
-            double s[4] = {0.0, 0.0, 0.0, 0.0};
-            for (i = 0; i < n; i += 4) {
-                s[0] += r[i] * r[i];
-                s[1] += r[i + 1] * r[i + 1];
-                s[2] += r[i + 2] * r[i + 2];
-                s[3] += r[i + 3] * r[i + 3];
-            }
-            g->sums[z * n + y] = (s[0] + s[1]) + (s[2] + s[3]);
+            g->sums[z * n + y] = sum_of_squares(at(l, l->r, z, y), n);
         }
     }
     if (g->st == DPAR_OK) {
-        g->st = dpar_all_reduce(g->c, g->sums, g->sums + n * n, n * n, DPAR_F64, DPAR_SUM, NULL);
-        g->why = g->c->why;
+        g->st = dpar_all_reduce(g->c, g->sums, all, n * n, DPAR_F64, DPAR_SUM, NULL);
     }
-    for (i = n * n; i < 2 * n * n; i++) {
-        sum += g->sums[i];
+    for (i = 0; i < n * n; i++) {
+        sum += all[i];
     }
     sum /= (double)n * (double)n * (double)n;
     for (i = 0; i < 60; i++) {
@@ -492,25 +486,15 @@ static void find_own(const level *l, ten best[2])
     }
 }
 
-/* v = 1 where the ten largest numbers are, -1 where the ten smallest, else 0. u = 0, r = v - A u. */
-static void begin(mg *g)
+/* The same of all ranks. */
+static void find_all(mg *g, ten best[2])
 {
     enum { NUMBERS = 2 * sizeof(ten) / sizeof(int64_t) };
-    level *const l = &g->levels[g->top];
-    const size_t bytes = (size_t)((l->hi[0] - l->lo[0] + 2 * WIDTH) * l->plane) * sizeof *l->u;
-    ten best[2], *all = (ten *)malloc((size_t)g->c->size * sizeof best);
+    ten *const all = (ten *)malloc((size_t)g->c->size * 2 * sizeof *all);
     int64_t i;
-    int k;
-    for (i = 0; i < TEN; i++) {
-        best[0].value[i] = best[1].value[i] = INT64_MIN;
-        best[0].point[i] = best[1].point[i] = 0;
-    }
-    find_own(l, best);
-    if (all == NULL) {
-        g->st = DPAR_E_MEMORY;
-    } else if (g->st == DPAR_OK) {
+    g->st = all == NULL ? DPAR_E_MEMORY : g->st;
+    if (g->st == DPAR_OK) {
         g->st = dpar_all_gather(g->c, best, all, NUMBERS, DPAR_I64, NULL);
-        g->why = g->c->why;
     }
     for (i = 0; i < 2 * TEN * g->c->size && g->st == DPAR_OK; i++) {
         const ten *const t = &all[i / TEN];
@@ -519,15 +503,26 @@ static void begin(mg *g)
         }
     }
     free(all);
-    if (!has_points(l)) {
-        return;
+}
+
+/* u = 0; v = 1 where the ten largest numbers are, -1 where the ten smallest, else 0. */
+static void begin(mg *g)
+{
+    const level *const l = &g->levels[g->top];
+    const int64_t doubles = (l->hi[0] - l->lo[0] + 2 * WIDTH) * l->plane;
+    ten best[2];
+    int i, k;
+    for (i = 0; i < TEN; i++) {
+        best[0].value[i] = best[1].value[i] = INT64_MIN;
+        best[0].point[i] = best[1].point[i] = 0;
     }
-    memset(g->v, 0, bytes);
-    memset(l->u, 0, bytes);
+    find_own(l, best);
+    find_all(g, best);
+    memset(l->u, 0, (size_t)doubles * sizeof *l->u);
+    memset(g->v, 0, (size_t)doubles * sizeof *g->v);
     for (k = 0; k < 2; k++) {
         for (i = 0; i < TEN; i++) {
-            const int64_t p = best[k].point[i];
-            const int64_t z = p / l->n / l->n, y = p / l->n % l->n;
+            const int64_t p = best[k].point[i], z = p / l->n / l->n, y = p / l->n % l->n;
             if (z >= l->lo[0] && z < l->hi[0] && y >= l->lo[1] && y < l->hi[1]) {
                 at(l, g->v, z, y)[p % l->n] = k == 0 ? 1.0 : -1.0;
             }
@@ -537,36 +532,48 @@ static void begin(mg *g)
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
+/* Registered, zeroed; given back with the world. */
 static void *memory(mg *g, int64_t bytes)
 {
     void *at = NULL;
-    if (g->st == DPAR_OK) {
-        g->st = dpar_comm_alloc(g->c, bytes, &at);
-        g->why = g->c->why;
-    }
+    g->st = g->st == DPAR_OK ? dpar_comm_alloc(g->c, bytes, &at) : g->st;
     return at;
 }
 
-/* A level's points, arrays and exchange. */
+/* An n^3 grid whose rows have so many points: cut along z and y, or all of it on every rank. */
+static void lay_out(mg *g, dpar_layout *l, int64_t n, int64_t row, int whole)
+{
+    const int64_t extent[3] = {n, n, row};
+    dpar_placement p[2];
+    int d;
+    for (d = 0; d < 2; d++) {
+        p[d] = whole ? dpar_replicate() : dpar_shard_by(d, DPAR_FLOOR, 0);
+    }
+    if (g->st == DPAR_OK) {
+        g->st = dpar_layout_init(l, &g->mesh, 3, extent, p, NULL, &g->why);
+    }
+}
+
+/* What belongs to whom, and the exchange; l->n and l->whole are known. */
 static void set_up_level(mg *g, level *l)
 {
     dpar_halo_field field;
     int64_t bytes = 0, doubles;
     dpar_box own;
-    int d;
+    void *plan;
     memset(&field, 0, sizeof field);
-    l->halo.grid = points_of(g, l->n, l->n + 2, l->whole);
+    memset(&own, 0, sizeof own);
+    lay_out(g, &l->parts, l->n, l->n, 0);
+    lay_out(g, &l->all, l->n, l->n, 1);
+    lay_out(g, &l->halo.grid, l->n, l->n + 2, l->whole);
     l->halo.shape = DPAR_STENCIL_BOX;
     l->halo.periodic = 3;
-    for (d = 0; d < 2; d++) {
-        l->halo.low[d] = l->halo.high[d] = WIDTH;
+    l->halo.low[0] = l->halo.low[1] = l->halo.high[0] = l->halo.high[1] = WIDTH;
+    if (g->st == DPAR_OK) {
+        (void)dpar_halo_owned(&l->halo, g->c->rank, &own);
     }
-    if (g->st == DPAR_OK && dpar_halo_owned(&l->halo, g->c->rank, &own)) {
-        for (d = 0; d < 2; d++) {
-            l->lo[d] = own.lo[d];
-            l->hi[d] = own.hi[d];
-        }
-    }
+    memcpy(l->lo, own.lo, sizeof l->lo);
+    memcpy(l->hi, own.hi, sizeof l->hi);
     l->row = l->n + 2;
     l->plane = (l->hi[1] - l->lo[1] + 2 * WIDTH) * l->row;
     doubles = (l->hi[0] - l->lo[0] + 2 * WIDTH) * l->plane;
@@ -578,57 +585,37 @@ static void set_up_level(mg *g, level *l)
     if (g->st == DPAR_OK) {
         g->st = dpar_halo_exchange_bytes(g->c, &field, 1, NULL, &bytes, &g->why);
     }
-    l->plan = memory(g, bytes);
+    plan = memory(g, bytes);
     if (g->st == DPAR_OK) {
-        g->st = dpar_halo_exchange_init(l->plan, bytes, g->c, &field, 1, NULL, &l->x, &g->why);
+        g->st = dpar_halo_exchange_init(plan, bytes, g->c, &field, 1, NULL, &l->x, &g->why);
     }
 }
 
-static void set_up(mg *g, const request *q)
+static void set_up(mg *g)
 {
     static const char *const names[] = {"z", "y"};
-    const int64_t cells[2] = {q->p->n, q->p->n}, weight[2] = {4, 5}; /* planes lie in one piece */
-    int32_t parts[2] = {q->grid[0], q->grid[1]}, most, k;
-    int64_t n = 1, gathered = 0;
-    g->p = q->p;
-    if (parts[0] == 0) {
-        g->st = dpar_grid_create(g->c->size, 2, cells, weight, 3, parts, NULL, &g->why);
-    }
+    const int64_t cells[2] = {g->p->n, g->p->n}, weight[2] = {4, 5}; /* planes lie in one piece */
+    const level *top = g->levels;
+    int32_t parts[2] = {0, 0}, k = 0;
+    int64_t n, gathered = 0;
+    g->st = dpar_grid_create(g->c->size, 2, cells, weight, 3, parts, NULL, &g->why);
     if (g->st == DPAR_OK) {
         g->st = dpar_mesh_init(&g->mesh, 2, names, parts, DPAR_LAST_FASTEST, g->c->size, &g->why);
     }
-    most = parts[0] > parts[1] ? parts[0] : parts[1];
-    for (k = 0; n < q->p->n; k++) {
+    for (n = 2; n <= g->p->n; n *= 2) {
         level *const l = &g->levels[k];
-        n *= 2;
         l->n = n;
-        l->whole = g->c->size > 1 && n < q->p->n && (n <= 8 || n < 2 * most);
-        gathered = l->whole ? n * n * n : gathered;
-        g->top = k;
+        l->whole = g->c->size > 1 && n < g->p->n && (n <= 8 || n < 2 * parts[0]);
         set_up_level(g, l);
+        gathered = l->whole ? n * n * n : gathered;
+        top = l;
+        g->top = k++;
     }
-    g->v = (double *)memory(g, (g->levels[g->top].hi[0] - g->levels[g->top].lo[0] + 2 * WIDTH) *
-                                   g->levels[g->top].plane * 8);
+    n = top->n;
+    g->v = (double *)memory(g, (top->hi[0] - top->lo[0] + 2 * WIDTH) * top->plane * 8);
     g->sums = (double *)memory(g, 2 * n * n * 8);
     g->part = (double *)memory(g, gathered * 8);
-    g->all = (double *)memory(g, gathered * 8);
-}
-
-static void clean_up(mg *g)
-{
-    int32_t k;
-    for (k = 0; k <= g->top; k++) {
-        if (g->levels[k].x != NULL) {
-            (void)dpar_halo_exchange_close(g->levels[k].x);
-        }
-        dpar_comm_release(g->c, g->levels[k].plan);
-        dpar_comm_release(g->c, g->levels[k].u);
-        dpar_comm_release(g->c, g->levels[k].r);
-    }
-    dpar_comm_release(g->c, g->v);
-    dpar_comm_release(g->c, g->sums);
-    dpar_comm_release(g->c, g->part);
-    dpar_comm_release(g->c, g->all);
+    g->whole = (double *)memory(g, gathered * 8);
 }
 
 /* ---- the benchmark --------------------------------------------------------------------------- */
@@ -675,47 +662,38 @@ static int tell(const mg *g, double norm, double seconds)
 /* What each rank runs. */
 static int solve(dpar_comm *c, void *arg)
 {
-    const request *const q = (const request *)arg;
+    const problem *const p = ((const request *)arg)->p;
+    double norm = 0.0, seconds = 0.0, slowest = 0.0;
     mg g;
-    double norm, seconds, slowest = 0.0;
-    int bad;
+    int32_t k;
     memset(&g, 0, sizeof g);
+    g.p = p;
     g.c = c;
-    set_up(&g, q);
+    set_up(&g);
     if (g.st == DPAR_OK) {
         begin(&g);
-        run(&g, 1); /* as the reference code: touches all memory once */
+        (void)run(&g, 1); /* as the reference code: all memory has been touched */
         begin(&g);
         g.st = g.st == DPAR_OK ? dpar_barrier(c, NULL) : g.st;
         seconds = now();
-        norm = run(&g, q->p->iterations);
+        norm = run(&g, p->iterations);
         seconds = now() - seconds;
     }
     if (g.st == DPAR_OK) {
         g.st = dpar_all_reduce(c, &seconds, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
-        g.why = c->why;
     }
-    bad = g.st != DPAR_OK;
-    if (bad) {
-        fprintf(stderr, "mg: rank %d: %s: %s\n", (int)c->rank, dpar_status_text(g.st), g.why.text);
-    } else if (c->rank == 0) {
-        bad = tell(&g, norm, slowest);
+    for (k = 0; k <= g.top && g.st == DPAR_OK; k++) {
+        g.st = dpar_halo_exchange_close(g.levels[k].x);
     }
-    clean_up(&g);
-    return bad;
+    if (g.st != DPAR_OK) {
+        fprintf(stderr, "mg: rank %d: %s: %s\n", (int)c->rank, dpar_status_text(g.st),
+                g.why.text[0] != 0 ? g.why.text : c->why.text);
+        return 1;
+    }
+    return c->rank == 0 ? tell(&g, norm, slowest) : 0;
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
-
-/* A whole number from 1 to 64 at *word, which moves behind it; 0 when there is none. */
-static int32_t number(const char **word)
-{
-    int32_t v = 0;
-    while (**word >= '0' && **word <= '9' && v <= 64) {
-        v = 10 * v + (*(*word)++ - '0');
-    }
-    return v <= 64 ? v : 0;
-}
 
 static int read_class(const char *word, request *q)
 {
@@ -729,96 +707,78 @@ static int read_class(const char *word, request *q)
     return complain("--class is S, W, A, B or C, not", word);
 }
 
+/* 0: go on; 2: bad input, it was told; -1: help was wanted. */
 static int read_arguments(int argc, char **argv, request *q)
 {
     int i, bad = 0;
     for (i = 1; i < argc && bad == 0; i++) {
         const char *const word = argv[i];
-        const char *const given = i + 1 < argc ? argv[++i] : "", *value = given;
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            fputs(help, stdout);
+            return -1;
+        }
         if (strcmp(word, "--class") == 0) {
-            bad = read_class(value, q);
+            bad = read_class(i + 1 < argc ? argv[++i] : "", q);
         } else if (strcmp(word, "--ranks") == 0) {
-            q->ranks = number(&value);
-            bad = q->ranks == 0 || *value != 0 ? complain("--ranks takes 1 to 64, not", given) : 0;
-        } else if (strcmp(word, "--grid") == 0) {
-            q->grid[0] = number(&value);
-            value += *value == 'x';
-            q->grid[1] = number(&value);
-            if (q->grid[0] == 0 || q->grid[1] == 0 || *value != 0) {
-                bad = complain("--grid takes ranks along z and y, as 4x2, not", given);
+            const char *const given = i + 1 < argc ? argv[++i] : "";
+            char *end;
+            const long n = strtol(given, &end, 10);
+            q->ranks = (int32_t)n;
+            if (*given < '0' || *given > '9' || *end != 0 || n < 1 || n > 64) {
+                bad = complain("--ranks takes 1 to 64, not", given);
             }
         } else {
             bad = complain("there is no option", word);
         }
     }
-    if (bad == 0 && q->grid[0] > 0 && q->ranks == 0) {
-        q->ranks = q->grid[0] * q->grid[1];
-    }
     return bad;
-}
-
-/* More ranks or fewer than the grid has places? */
-static int misfit(const request *q, int32_t ranks)
-{
-    if (q->grid[0] > 0 && q->grid[0] * q->grid[1] != ranks) {
-        fprintf(stderr, "mg: a grid of %d x %d does not hold %d rank%s\n", (int)q->grid[0],
-                (int)q->grid[1], (int)ranks, ranks > 1 ? "s" : "");
-        return 2;
-    }
-    return ranks > 64 ? complain("64 ranks at most", NULL) : 0;
 }
 
 #ifdef USE_MPI
 
-int main(int argc, char **argv)
+static int start(request *q)
 {
-    request q;
     dpar_comm *c = NULL;
     dpar_why why;
     int bad;
-    MPI_Init(&argc, &argv);
-    memset(&q, 0, sizeof q);
-    q.p = &problems[0];
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        fputs(help, stdout);
-        MPI_Finalize();
-        return 0;
+    if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+        return complain(why.text, NULL);
     }
-    bad = read_arguments(argc, argv, &q);
-    if (bad == 0 && dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
-        bad = complain(why.text, NULL);
+    if (c->size > 64 || (q->ranks > 0 && q->ranks != c->size)) {
+        bad = c->rank > 0 ? 2
+                          : complain("mpirun -np says how many ranks there are, 64 at most", NULL);
+    } else {
+        bad = solve(c, q);
     }
-    if (bad == 0 && q.ranks > 0 && q.ranks != c->size) {
-        bad = complain("under mpirun its -np says how many ranks there are", NULL);
-    }
-    bad = bad == 0 ? misfit(&q, c->size) : bad;
-    bad = bad == 0 ? solve(c, &q) : bad;
     (void)dpar_comm_close(c);
-    MPI_Finalize();
     return bad;
 }
 
 #else
 
-int main(int argc, char **argv)
+static int start(request *q)
 {
-    request q;
     dpar_why why;
-    int bad;
-    memset(&q, 0, sizeof q);
-    q.p = &problems[0];
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        fputs(help, stdout);
-        return 0;
-    }
-    bad = read_arguments(argc, argv, &q);
-    q.ranks = q.ranks > 0 ? q.ranks : 1;
-    bad = bad == 0 ? misfit(&q, q.ranks) : bad;
-    if (bad == 0 && dpar_launch_with(q.ranks, solve, &q, NULL, &why) != DPAR_OK) {
+    if (dpar_launch_with(q->ranks > 0 ? q->ranks : 1, solve, q, NULL, &why) != DPAR_OK) {
         fprintf(stderr, "mg: %s\n", why.text);
-        bad = 1;
+        return 1;
     }
-    return bad;
+    return 0;
 }
 
 #endif
+
+int main(int argc, char **argv)
+{
+    request q = {&problems[0], 0};
+    int bad;
+#ifdef USE_MPI
+    MPI_Init(&argc, &argv);
+#endif
+    bad = read_arguments(argc, argv, &q);
+    bad = bad == 0 ? start(&q) : bad;
+#ifdef USE_MPI
+    MPI_Finalize();
+#endif
+    return bad > 0 ? bad : 0;
+}
