@@ -54,8 +54,9 @@ typedef struct dpar_halo {
      * O(blocks) to find its block. NULL: block n is rank n's. The caller's, as long as this. */
     const int32_t *owner;
     /* Operators that read windows: where window[d].kernel is not 0 a rank's local array has in dim
-     * d all from the first to the last of its own points and those that its outputs read (padding
-     * too, which stays as it is), and low and high beyond. The shape is then a box. A rank that has
+     * d all from the first to the last of its own points and those that its outputs read (a
+     * convolution's padding too, which stays as it is; no other kind goes round a periodic dim),
+     * and low and high beyond. The shape is then a box. A rank that has
      * no points of its own may have outputs, and so an array: it receives alone. */
     dpar_window window[DPAR_MAX_DIMS];
     /* The layout of the outputs: same mesh, its axes cut the same dims in the same order, by any

@@ -9,7 +9,7 @@
 
 enum { RANKS = 12, MOST = 3000, LISTS = 20000 };
 
-static const char *const names[] = {"a", "b", "c"};
+#include "halo_world.h"
 
 /* ---- the whole grid -------------------------------------------------------------------------- */
 
@@ -19,18 +19,20 @@ static int64_t ring(int64_t i, int64_t n)
 }
 
 /* Where the value of point x comes from, in place: 0 when from nowhere. */
-static int image(const dpar_halo *h, int64_t *x)
+static int image(const dpar_halo *h, int64_t *x, int *turn)
 {
     int32_t d;
     for (d = 0; d < h->grid.dims; d++) {
         int64_t n = dpar_halo_points(h, d);
         if (h->folds && d == h->fold && x[d] >= n) {
+            *turn = 2;
             x[d] = 2 * (n - 1) + 1 - h->on_row - x[d];
             x[h->mirror] = dpar_halo_points(h, h->mirror) - 1 + h->shift - x[h->mirror];
         } else if (h->folds && d == h->fold && h->on_row && x[d] == n - 1) {
             int64_t columns = dpar_halo_points(h, h->mirror);
             int64_t i = ring(x[h->mirror], columns);
             int64_t other = ring(columns - 1 + h->shift - i, columns);
+            *turn = other < i ? 2 : 0;
             x[h->mirror] = other < i ? other : i; /* of each pair the first counts */
         }
         if (h->periodic >> d & 1u) {
@@ -43,370 +45,8 @@ static int image(const dpar_halo *h, int64_t *x)
     return 1;
 }
 
-static int64_t number(const dpar_halo *h, const int64_t *x)
-{
-    int64_t at = 0;
-    int32_t d;
-    for (d = 0; d < h->grid.dims; d++) {
-        at = at * dpar_halo_points(h, d) + x[d];
-    }
-    return at + 1;
-}
-
-/* ---- a world in one process ------------------------------------------------------------------ */
-
-static int64_t array[RANKS][MOST], was[RANKS][MOST];
-static int arrived[RANKS][MOST];
-static dpar_box held[RANKS], mine[RANKS];
-static int has[RANKS];
-
-static int64_t at_of(const dpar_box *box, const int64_t *x)
-{
-    int64_t at = 0;
-    int32_t d;
-    for (d = 0; d < box->dims; d++) {
-        at = at * (box->hi[d] - box->lo[d]) + x[d] - box->lo[d];
-    }
-    return at;
-}
-
-/* The next point of a box, the last dim fastest; 0 at the end. */
-static int next_point(const dpar_box *box, int64_t *x)
-{
-    int32_t d;
-    for (d = box->dims - 1; d >= 0; d--) {
-        if (++x[d] < box->hi[d]) {
-            return 1;
-        }
-        x[d] = box->lo[d];
-    }
-    return 0;
-}
-
-static void fill(const dpar_halo *h)
-{
-    int rank;
-    for (rank = 0; rank < RANKS; rank++) {
-        int64_t x[6];
-        memset(array[rank], 0, sizeof array[rank]);
-        memset(arrived[rank], 0, sizeof arrived[rank]);
-        has[rank] = dpar_halo_owned(h, rank, &mine[rank]);
-        CHECK_INT(dpar_halo_box(h, rank, &held[rank]), has[rank]);
-        if (has[rank]) {
-            CHECK(dpar_box_volume(&held[rank]) <= MOST);
-            CHECK(dpar_box_contains(&held[rank], &mine[rank]));
-            memcpy(x, mine[rank].lo, sizeof x);
-            do {
-                array[rank][at_of(&held[rank], x)] = number(h, x);
-            } while (next_point(&mine[rank], x));
-        }
-    }
-    memcpy(was, array, sizeof array);
-}
-
-typedef struct entry {
-    int from, to;
-    dpar_transfer t;
-} entry;
-static entry got[LISTS], sent[LISTS];
-
-static int list_all(const dpar_halo *h, int direction, int mode, entry *list)
-{
-    int rank, n = 0;
-    for (rank = 0; rank < RANKS; rank++) {
-        dpar_halo_walk w;
-        dpar_transfer t;
-        CHECK_INT(dpar_halo_begin(&w, h, rank, direction, mode, NULL), DPAR_OK);
-        while (dpar_halo_next(&w, &t)) {
-            CHECK(n < LISTS && t.peer >= 0 && t.peer < RANKS);
-            list[n].from = direction == DPAR_SENDS ? rank : t.peer;
-            list[n].to = direction == DPAR_SENDS ? t.peer : rank;
-            list[n++].t = t;
-        }
-        CHECK(!dpar_halo_next(&w, &t));
-    }
-    return n;
-}
-
-/* Element j of a received transfer: its places in the receiver's and the sender's array. */
-static void places(const entry *e, const int64_t *j, int64_t *here, int64_t *there)
-{
-    int64_t a = 0, b = 0;
-    int32_t d;
-    for (d = 0; d < e->t.dims; d++) {
-        int64_t k = e->t.flip >> d & 1u ? e->t.extent[d] - 1 - j[d] : j[d];
-        int64_t to = held[e->to].hi[d] - held[e->to].lo[d];
-        int64_t from = held[e->from].hi[d] - held[e->from].lo[d];
-        CHECK(e->t.mine[d] >= 0 && e->t.mine[d] + j[d] < to);
-        CHECK(e->t.theirs[d] >= 0 && e->t.theirs[d] + k < from);
-        a = a * to + e->t.mine[d] + j[d];
-        b = b * from + e->t.theirs[d] + k;
-    }
-    *here = a;
-    *there = b;
-}
-
-static int next_of(const dpar_transfer *t, int64_t *j)
-{
-    int32_t d;
-    for (d = t->dims - 1; d >= 0; d--) {
-        if (++j[d] < t->extent[d]) {
-            return 1;
-        }
-        j[d] = 0;
-    }
-    return 0;
-}
-
-static void deliver(const entry *list, int n)
-{
-    int k;
-    for (k = 0; k < n; k++) {
-        int64_t j[6] = {0, 0, 0, 0, 0, 0}, here, there;
-        CHECK(dpar_transfer_volume(&list[k].t) > 0);
-        do {
-            places(&list[k], j, &here, &there);
-            array[list[k].to][here] = was[list[k].from][there];
-            arrived[list[k].to][here]++;
-        } while (next_of(&list[k].t, j));
-    }
-}
-
-/* Every point of every local array. */
-static void check_values(const dpar_halo *h)
-{
-    int rank;
-    for (rank = 0; rank < RANKS; rank++) {
-        int64_t x[6], from[6];
-        if (!has[rank]) {
-            continue;
-        }
-        memcpy(x, held[rank].lo, sizeof x);
-        do {
-            int64_t at = at_of(&held[rank], x), expect;
-            int d, outside = 0, comes, seam = 0;
-            memcpy(from, x, sizeof from);
-            for (d = 0; d < h->grid.dims; d++) {
-                outside += x[d] < mine[rank].lo[d] || x[d] >= mine[rank].hi[d];
-            }
-            comes = image(h, from);
-            if (outside == 0) { /* only the row on a fold is written */
-                seam = memcmp(from, x, (size_t)h->grid.dims * sizeof x[0]) != 0;
-                CHECK_INT(arrived[rank][at], seam);
-            } else {
-                comes = comes && (outside == 1 || h->shape == DPAR_STENCIL_BOX);
-                CHECK_INT(arrived[rank][at], comes);
-            }
-            expect = comes ? number(h, from) : 0;
-            CHECK_INT(array[rank][at], expect);
-        } while (next_point(&held[rank], x));
-    }
-}
-
-/* The k-th send from a to b is the k-th receive of b from a. */
-static void check_pairs(int sends, int receives)
-{
-    static int next[RANKS][RANKS];
-    int k;
-    CHECK_INT(sends, receives);
-    memset(next, 0, sizeof next);
-    for (k = 0; k < sends; k++) {
-        int *at = &next[sent[k].from][sent[k].to];
-        while (*at < receives && (got[*at].from != sent[k].from || got[*at].to != sent[k].to)) {
-            ++*at;
-        }
-        CHECK(*at < receives);
-        if (*at < receives) {
-            const dpar_transfer *a = &sent[k].t, *b = &got[*at].t;
-            CHECK(memcmp(a->extent, b->extent, sizeof a->extent) == 0);
-            CHECK(memcmp(a->mine, b->theirs, sizeof a->mine) == 0);
-            CHECK(memcmp(a->theirs, b->mine, sizeof a->mine) == 0);
-            CHECK(a->flip == b->flip && a->op == b->op);
-        }
-        ++*at;
-    }
-}
-
-/* <E x, y> = <x, E' y>: y random on all points; E' adds what halos hold to their owners, then
- * zeroes the halos and what E overwrote. Integers, so exactly. */
-static void check_adjoint(const dpar_halo *h)
-{
-    static int64_t y[RANKS][MOST];
-    static int seen[RANKS][MOST];
-    int64_t left = 0, right = 0, place;
-    int rank, k, n = list_all(h, DPAR_RECEIVES, DPAR_HALO_ADJOINT, got);
-    uint32_t r = 1;
-    check_pairs(list_all(h, DPAR_SENDS, DPAR_HALO_ADJOINT, sent), n);
-    memcpy(seen, arrived, sizeof seen); /* the points that E writes */
-    for (rank = 0; rank < RANKS; rank++) {
-        for (place = 0; has[rank] && place < dpar_box_volume(&held[rank]); place++) {
-            r = r * 1664525u + 1013904223u;
-            y[rank][place] = (int64_t)(r >> 20) - 2048;
-            /* points that are neither owned nor written carry nothing */
-            y[rank][place] *= array[rank][place] != 0;
-            left += array[rank][place] * y[rank][place];
-        }
-    }
-    memcpy(array, y, sizeof y);
-    for (k = 0; k < n; k++) {
-        int64_t j[6] = {0, 0, 0, 0, 0, 0}, here, there;
-        CHECK_INT(got[k].t.op, DPAR_SUM);
-        do {
-            places(&got[k], j, &here, &there);
-            array[got[k].to][here] += y[got[k].from][there];
-        } while (next_of(&got[k].t, j));
-    }
-    for (rank = 0; rank < RANKS; rank++) {
-        for (place = 0; has[rank] && place < dpar_box_volume(&held[rank]); place++) {
-            right += seen[rank][place] ? 0 : was[rank][place] * array[rank][place];
-        }
-    }
-    CHECK_INT(left, right);
-}
-
-/* Core and rim: they make up the owned points; no stencil of the core reads what arrives. */
-static void check_core(const dpar_halo *h)
-{
-    int rank, d;
-    for (rank = 0; rank < RANKS; rank++) {
-        dpar_box core, slab;
-        int64_t points = 0, x[6];
-        int n, cores;
-        if (!has[rank]) {
-            CHECK(!dpar_halo_core(h, rank, &core) && !dpar_halo_rim(h, rank, 0, &slab));
-            continue;
-        }
-        cores = dpar_halo_core(h, rank, &core);
-        for (n = 0; dpar_halo_rim(h, rank, n, &slab); n++) {
-            CHECK(dpar_box_contains(&mine[rank], &slab) && dpar_box_volume(&slab) > 0);
-            CHECK(!cores || !dpar_box_intersect(&core, &slab, &slab));
-            CHECK(dpar_halo_rim(h, rank, n, &slab));
-            points += dpar_box_volume(&slab);
-        }
-        CHECK(n <= 2 * h->grid.dims);
-        points += cores ? dpar_box_volume(&core) : 0;
-        CHECK_INT(points, dpar_box_volume(&mine[rank]));
-        if (h->shape == DPAR_STENCIL_BOX && !(h->folds && h->on_row)) { /* and it is the largest */
-            int64_t most = 0;
-            memcpy(x, mine[rank].lo, sizeof x);
-            do {
-                dpar_box reach = mine[rank];
-                int64_t y[6];
-                int waits = 0;
-                for (d = 0; d < h->grid.dims; d++) {
-                    reach.lo[d] = x[d] - h->low[d];
-                    reach.hi[d] = x[d] + h->high[d] + 1;
-                }
-                memcpy(y, reach.lo, sizeof y);
-                do {
-                    waits = arrived[rank][at_of(&held[rank], y)];
-                } while (!waits && next_point(&reach, y));
-                most += !waits;
-            } while (next_point(&mine[rank], x));
-            CHECK_INT(cores ? dpar_box_volume(&core) : 0, most);
-        }
-        if (!cores) {
-            continue;
-        }
-        for (d = 0; d < h->grid.dims; d++) { /* the stencil's reach, cut to what has an image */
-            core.lo[d] -= h->low[d];
-            core.hi[d] += h->high[d];
-        }
-        memcpy(x, core.lo, sizeof x);
-        do {
-            CHECK(h->shape == DPAR_STENCIL_STAR || arrived[rank][at_of(&held[rank], x)] == 0);
-        } while (next_point(&core, x));
-    }
-}
-
-/* Slabs: each halo point (of a star: with one dim outside) in exactly one, no owned point in any,
- * and each transfer that arrives outside of the owned points in one. */
-static void check_slabs(const dpar_halo *h, int transfers)
-{
-    int rank, k;
-    for (rank = 0; rank < RANKS; rank++) {
-        dpar_box slab;
-        int64_t x[6], points = 0;
-        int n, count = 0;
-        CHECK(!dpar_halo_slab(h, rank, -1, &slab));
-        while (dpar_halo_slab(h, rank, count, &slab)) {
-            CHECK(has[rank] && dpar_box_volume(&slab) > 0);
-            CHECK(dpar_box_contains(&held[rank], &slab));
-            points += dpar_box_volume(&slab);
-            count++;
-        }
-        CHECK(count <= 2 * h->grid.dims);
-        CHECK_INT(dpar_halo_compact(h, rank), points);
-        if (!has[rank]) {
-            continue;
-        }
-        memcpy(x, held[rank].lo, sizeof x);
-        do {
-            int outside = 0, in = 0, d;
-            for (d = 0; d < h->grid.dims; d++) {
-                outside += x[d] < mine[rank].lo[d] || x[d] >= mine[rank].hi[d];
-            }
-            for (n = 0; n < count && dpar_halo_slab(h, rank, n, &slab); n++) {
-                int all = 1;
-                for (d = 0; d < h->grid.dims; d++) {
-                    all = all && x[d] >= slab.lo[d] && x[d] < slab.hi[d];
-                }
-                in += all;
-            }
-            CHECK_INT(in, outside == 1 || (outside > 1 && h->shape == DPAR_STENCIL_BOX));
-        } while (next_point(&held[rank], x));
-    }
-    for (k = 0; k < transfers; k++) {
-        dpar_box box, slab;
-        int d, n, in = 0;
-        box.dims = h->grid.dims;
-        for (d = 0; d < h->grid.dims; d++) {
-            box.lo[d] = held[got[k].to].lo[d] + got[k].t.mine[d];
-            box.hi[d] = box.lo[d] + got[k].t.extent[d];
-        }
-        for (n = 0; dpar_halo_slab(h, got[k].to, n, &slab); n++) {
-            in += dpar_box_contains(&slab, &box);
-        }
-        CHECK_INT(in, !dpar_box_contains(&mine[got[k].to], &box));
-    }
-}
-
-static void check_halo(const dpar_halo *h)
-{
-    int n;
-    CHECK_INT(dpar_halo_check(h, NULL), DPAR_OK);
-    for (n = 0; n < h->grid.dims; n++) {
-        int64_t cells = h->grid.extent[n];
-        int faces = h->points[n] != DPAR_AT_CELLS && (h->periodic & 1u << n) == 0 && cells > 0;
-        CHECK_INT(dpar_halo_points(h, n), cells + faces);
-    }
-    fill(h);
-    n = list_all(h, DPAR_RECEIVES, DPAR_HALO_FORWARD, got);
-    deliver(got, n);
-    check_values(h);
-    check_core(h);
-    check_slabs(h, n);
-    check_pairs(list_all(h, DPAR_SENDS, DPAR_HALO_FORWARD, sent), n);
-    check_adjoint(h);
-}
-
 /* ---- grids ------------------------------------------------------------------------------------
  */
-
-static void grid_of(dpar_halo *h, int32_t dims, const int64_t *extent, const int32_t *parts,
-                    const int32_t *rule)
-{
-    dpar_placement p[3];
-    dpar_mesh m;
-    int32_t d;
-    memset(h, 0, sizeof *h);
-    h->shape = DPAR_STENCIL_BOX;
-    for (d = 0; d < dims; d++) {
-        p[d] = dpar_shard_by(d, rule[d], 0);
-    }
-    CHECK_INT(dpar_mesh_init(&m, dims, names, parts, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
-    CHECK_INT(dpar_layout_init(&h->grid, &m, dims, extent, p, NULL, NULL), DPAR_OK);
-}
 
 /* Points and their owners, by the words of the kinds. */
 static void check_points(const dpar_halo *h)
@@ -626,11 +266,12 @@ static void test_fold_tables(void)
         for (j = 7; j <= 8; j++) {
             for (i = 1; i <= 8; i++) {
                 int64_t x[6], to_i = 8 + 1 - i, to_j = 2 * 6 - j + 1;
+                int turn = 0;
                 to_i -= point == 1 || point == 3;
                 to_j -= point >= 2;
                 x[0] = j - 1;
                 x[1] = i - 1;
-                CHECK(image(&h, x));
+                CHECK(image(&h, x, &turn));
                 CHECK_INT(x[0] + 1, to_j);
                 CHECK_INT(x[1] + 1, to_i < 1 ? to_i + 8 : to_i);
             }
@@ -1004,7 +645,7 @@ static void test_window_refusals(void)
     v.dilation = 1;
     v.stride = 1;
     for (n = 0; n < 5; n++) { /* each up to 2^30, and no further; negative: not at all */
-        int64_t *field[5], was;
+        int64_t *field[5], before;
         field[0] = &v.kernel;
         field[1] = &v.stride;
         field[2] = &v.dilation;
@@ -1012,7 +653,7 @@ static void test_window_refusals(void)
         field[4] = &v.pad_high;
         v.kernel = 5;
         v.pad_low = v.pad_high = 0;
-        was = *field[n];
+        before = *field[n];
         *field[n] = INT64_C(1) << 30;
         CHECK_INT(dpar_window_outputs(&v, INT64_C(1) << 40, &m, NULL), DPAR_OK);
         *field[n] += 1;
@@ -1021,7 +662,7 @@ static void test_window_refusals(void)
         *field[n] = -1;
         CHECK_INT(dpar_window_outputs(&v, INT64_C(1) << 40, &m, &why), DPAR_E_ARG);
         CHECK_INT(m, 77);
-        *field[n] = was;
+        *field[n] = before;
     }
     CHECK_INT(dpar_window_outputs(&v, INT64_C(1) << 60, &m, NULL), DPAR_OK);
     CHECK_INT(dpar_window_outputs(&v, (INT64_C(1) << 60) + 1, &m, &why), DPAR_E_RANGE);
