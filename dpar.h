@@ -1409,8 +1409,9 @@ typedef struct dpar_halo {
      * O(blocks) to find its block. NULL: block n is rank n's. The caller's, as long as this. */
     const int32_t *owner;
     /* Operators that read windows: where window[d].kernel is not 0 a rank's local array has in dim
-     * d all from the first to the last of its own points and those that its outputs read (padding
-     * too, which stays as it is), and low and high beyond. The shape is then a box. A rank that has
+     * d all from the first to the last of its own points and those that its outputs read (a
+     * convolution's padding too, which stays as it is; no other kind goes round a periodic dim),
+     * and low and high beyond. The shape is then a box. A rank that has
      * no points of its own may have outputs, and so an array: it receives alone. */
     dpar_window window[DPAR_MAX_DIMS];
     /* The layout of the outputs: same mesh, its axes cut the same dims in the same order, by any
@@ -12885,9 +12886,15 @@ static dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
     return DPAR_OK;
 }
 
+/* Rows behind a pole: not the one that is held twice. */
+static int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole)
+{
+    return dpar_halo_points(h, h->fold) - ((h->pole_rows & pole) != 0) - (h->folds && h->on_row);
+}
+
 static dpar_status dpari_halo_check_pole(const dpar_halo *h, uint32_t pole, dpar_why *why)
 {
-    int64_t rows = dpar_halo_points(h, h->fold) - ((h->pole_rows & pole) != 0);
+    int64_t rows = dpari_halo_behind(h, pole);
     int64_t width = pole == DPAR_POLE_LOW ? h->low[h->fold] : h->high[h->fold];
     if ((h->poles & pole) != 0 && width > rows) {
         return dpari_say(DPAR_E_RANGE, why, "a halo of # over a pole, behind it there are # rows",
@@ -13005,9 +13012,9 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
     if (h->points[d] != DPAR_AT_CELLS) {
         return dpari_say(DPAR_E_ARG, why, "dim # has a window: its points are cells", d, 0, 0, 0);
     }
-    if (h->window[d].kind != DPAR_WINDOW_CONVOLUTION && (h->periodic >> d & 1u) != 0) {
-        return dpari_say(DPAR_E_ARG, why, "dim # is periodic: its window must be a convolution", d,
-                         0, 0, 0);
+    if (h->window[d].kind == DPAR_WINDOW_NEIGHBOURHOOD && (h->periodic >> d & 1u) != 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "dim # is periodic: let a convolution be its neighbourhood", d, 0, 0, 0);
     }
     if (h->outputs == NULL) {
         return dpar_window_outputs(&h->window[d], n, &m, why);
@@ -13468,7 +13475,7 @@ static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map
     m->back = 1;
     if (pass == DPARI_SOUTH) {
         on = (h->pole_rows & DPAR_POLE_LOW) != 0;
-        m->lo = on - rows;
+        m->lo = -dpari_halo_behind(h, DPAR_POLE_LOW);
         m->hi = 0;
         m->c = on - 1;
         return;
