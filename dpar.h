@@ -43686,6 +43686,9 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
     }
     dpari_hshow_flat(s, lo, hi, there);
     dpari_hshow_rect(t, s, "out", there[0], there[1], r->peer);
+    if (here[0][0] == there[0][0] && here[0][1] == there[0][1]) {
+        return; /* it lies where it comes from */
+    }
     dpar_text_put(t, "<path class=\"w\" stroke=\"");
     dpari_hshow_colour(t, r->peer);
     dpar_text_put(t, "\" d=\"");
