@@ -274,7 +274,7 @@ static void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_t *at)
 /* The owner of point i: the coordinates of the axes that cut the dim, and what it owns. */
 static void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord, int64_t *at)
 {
-    int64_t local, run, cell = i;
+    int64_t local = 0, run = 0, cell = i;
     if (dpari_halo_more(h, d)) {
         cell = h->points[d] == DPAR_AT_LOW_FACES ? dpari_least(i, h->grid.extent[d] - 1)
                                                  : dpari_most(i - 1, 0);
