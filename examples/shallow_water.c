@@ -1,0 +1,1035 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* shallow_water - the weather of one layer of air on a rotating planet, cut into blocks.
+ *
+ *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/shallow_water.c -o shallow_water
+ *   ./shallow_water --case 2 --table --rows 64 --ranks 2
+ *
+@HEAD@ *
+ *   ./shallow_water --case 5 --days 15 --ranks 2 --every 120 --frames mountain_ --save day15
+ *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. examples/shallow_water.c -o over_mpi
+ *   mpirun -np 6 ./over_mpi --resume day15 --days 20
+ *
+ * The equations: vector-invariant form on Arakawa's C grid, h in the middle of a cell, u on its
+ * western face, v on its southern one,
+ *
+ *     dh/dt = -div(U, V)    du/dt = q V - grad_x B    dv/dt = -q U - grad_y B
+ *     U, V = h u, h v       q = (f + curl) / h        B = g (h + ground) + (u^2 + v^2) / 2
+ *
+ * with the averages of Sadourny (1975) that conserve energy; mass leaves a cell through a face and
+ * enters the next. Steps in the three stages of Wicker and Skamarock (2002): 1/3, 1/2, 1.
+ *
+ * The poles. No cap is cut off: the polar faces have length 0, nothing passes them. But cells get
+ * narrow there, and a wave that crosses one in less than a step makes the scheme unstable. So where
+ * cells are narrower than half their height, tendencies are filtered along longitude: averaged with
+ * weights that fall to both sides like a roof, twice over 2 m + 1 cells, which are about as wide
+ * everywhere. That slows short waves down as larger cells would, leaves alone what is in balance,
+ * and needs a halo that is wide in longitude (8 cells of 100) in place of Fourier transforms of
+ * whole circles. Averages keep the mass; energy drifts (1e-6 in 15 days of case 5, 72 rows). Waves
+ * that are longer are a little late, too: next to the poles by 8 % at wave number 1. There is no
+ * diffusion: fine for weeks, not for a climate.
+ *
+ * The same bits on any number of ranks, also after a restart on another: every cell is computed by
+ * the same expressions from the same numbers, and sums over the globe are made of integers. Files
+ * are written by all ranks, each its part: several nodes need a file system in common.
+ *
+ * Exit code: 0 fine, 1 an error on the way, 2 bad input (one sentence on stderr). */
+#include "dpar.h"
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+#endif
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef STANDIN
+#include "standin.h"
+#endif
+
+static const char help[] =
+    "shallow_water: test cases of Williamson et al. (1992) on blocks of a latitude-longitude grid\n"
+    "\n"
+    "  --case 2        steady flow; prints the norms l1, l2, max of the error of h (default)\n"
+    "  --case 5        flow over a mountain\n"
+    "  --alpha DEGREES angle of the flow to the equator, 0 to 90 (default 0)\n"
+    "  --rows N        cells from pole to pole, 8 to 4096, twice as many around (default 64)\n"
+    "  --days D        where to end, 0.001 to 10000 (default 5)\n"
+    "  --table         case 2 on N/4, N/2 and N rows: how fast the error falls\n"
+    "  --ranks N       processes, 1 to 64 (default 1); under mpirun its -np\n"
+    "  --grid AxB      blocks from south to north, from west to east (default: least traffic)\n"
+    "  --every HOURS   reports, frames and checkpoints also under way (default: at the end)\n"
+    "  --frames PREFIX pictures of the surface, PREFIX0000.ppm and so on by the hour\n"
+    "  --save FILE     checkpoint\n"
+    "  --resume FILE   goes on from there, on any number of ranks: the same bits\n"
+    "  --progress      where it is and when it ends, on stderr (default: if that is a terminal)\n";
+
+#define NARROW 0.5 /* of a cell's height: the least width that waves may see */
+#define PI 3.14159265358979323846
+#define RADIUS 6.37122e6 /* m; these three from Williamson et al. */
+#define OMEGA 7.292e-5   /* 1/s */
+#define GRAVITY 9.80616  /* m/s^2 */
+
+enum { H, U, V, FIELDS }; /* the state */
+enum { HEAD = 8 };        /* numbers before the fields of a checkpoint */
+
+typedef struct settings {
+    int64_t test, rows, ranks, every, table, progress; /* every: hours */
+    double alpha, days;                                /* alpha: degrees */
+    const char *grid, *frames, *save, *resume;
+    int32_t parts[2];
+    int64_t step; /* of the checkpoint */
+} settings;
+
+/* One circle of cells, and of the faces south of it. */
+typedef struct circle {
+    double width, edge;      /* cos(latitude) */
+    int64_t near, edge_near; /* how far the filter reaches */
+    int64_t far;             /* and at most, of the circles beside it too */
+} circle;
+
+/* What a rank has. All arrays are alike: cell (j, i) is at(p, j, i), its u and v lie there too. */
+typedef struct planet {
+    dpar_comm *c;
+    const settings *s;
+    int64_t rows, columns, per_hour, pitch; /* per_hour: steps; pitch: from row to row */
+    double depth, wind, dt, size;           /* m, m/s, s; of a cell, both ways, in radians */
+    circle *row;
+    dpar_halo points[FIELDS];
+    dpar_box own[FIELDS], box;                /* box: what the arrays hold */
+    double *state[3][FIELDS], *trend[FIELDS]; /* now and the stages beside it; tendencies */
+    double *flux_u, *flux_v, *vorticity, *bernoulli, *ground, *coriolis;
+    dpar_halo_exchange *exchange;
+    void *memory, *plan;
+} planet;
+
+typedef struct result {
+    double mass, energy, l1, l2, most; /* over the globe; norms of the error of h */
+} result;
+
+/* ---- mathematics, since nobody links -lm ----------------------------------------------------- */
+
+static double sine(double x)
+{
+    double term, sum;
+    int n;
+    while (x > PI) {
+        x -= 2 * PI;
+    }
+    term = sum = x;
+    for (n = 1; n < 16; n++) {
+        term *= -x * x / (2 * n * (2 * n + 1));
+        sum += term;
+    }
+    return sum;
+}
+
+static double cosine(double x)
+{
+    return sine(x + PI / 2);
+}
+
+static double root(double x)
+{
+    double r = x > 1 ? x : 1;
+    int n;
+    for (n = 0; n < 100; n++) {
+        r = 0.5 * (r + x / r);
+    }
+    return r;
+}
+
+/* Of 1 <= x. */
+static double log_2(double x)
+{
+    double bit = 0.5, sum = 0;
+    for (; x >= 2; x /= 2) {
+        sum++;
+    }
+    for (; bit > 1e-6; bit /= 2) {
+        x *= x;
+        sum += x >= 2 ? bit : 0;
+        x = x >= 2 ? x / 2 : x;
+    }
+    return sum;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Sums in 2^-30ths and 2^-62ths: exact, in any order. What is not finite becomes a large one. */
+static void add(int64_t sum[2], double x)
+{
+    const double scaled = (x > -16 && x < 16 ? x : 1e6) * 1073741824.0;
+    sum[0] += (int64_t)scaled;
+    sum[1] += (int64_t)((scaled - (double)(int64_t)scaled) * 4294967296.0);
+}
+
+static double value(const int64_t sum[2])
+{
+    return ((double)sum[0] + (double)sum[1] / 4294967296.0) / 1073741824.0;
+}
+
+/* ---- the physics ----------------------------------------------------------------------------- */
+
+static int64_t at(const planet *p, int64_t j, int64_t i)
+{
+    return (j - p->box.lo[0]) * p->pitch + i - p->box.lo[1];
+}
+
+static double bernoulli(const planet *p, double *const *state, int64_t j, int64_t k)
+{
+    const double *u = state[U] + k, *v = state[V] + k, *north = v + p->pitch;
+    const double south_edge = p->row[j].edge, north_edge = p->row[j + 1].edge;
+    return GRAVITY * (state[H][k] + p->ground[k]) + 0.25 * (u[0] * u[0] + u[1] * u[1]) +
+           0.25 * (south_edge * v[0] * v[0] + north_edge * north[0] * north[0]) / p->row[j].width;
+}
+
+/* Fluxes, q and B of a state, as far as the tendencies in a box of cells ask for them. */
+static void diagnose(planet *p, double *const *state, const dpar_box *box)
+{
+    const double *h = state[H], *u = state[U], *v = state[V];
+    const double across = 1 / (p->size * RADIUS);
+    const int64_t P = p->pitch;
+    int64_t j, k, end;
+    for (j = larger(box->lo[0] - 1, 0); j < box->hi[0]; j++) {
+        end = at(p, j, box->hi[1] + p->row[j].far);
+        for (k = at(p, j, box->lo[1] - p->row[j].far); k <= end; k++) {
+            p->flux_u[k] = 0.5 * (h[k - 1] + h[k]) * u[k];
+        }
+        for (k = at(p, j, box->lo[1] - p->row[j].far - 1); k < end; k++) {
+            p->bernoulli[k] = bernoulli(p, state, j, k);
+        }
+    }
+    /* not at the poles, where both stay 0 */
+    for (j = larger(box->lo[0], 1); j <= box->hi[0] && j < p->rows; j++) {
+        const double south = p->row[j - 1].width, north = p->row[j].width, edge = p->row[j].edge;
+        end = at(p, j, box->hi[1] + p->row[j].far);
+        for (k = at(p, j, box->lo[1] - p->row[j].far - 1); k < end; k++) {
+            p->flux_v[k] = 0.5 * edge * (h[k - P] + h[k]) * v[k];
+        }
+        for (k = at(p, j, box->lo[1] - p->row[j].far); k <= end; k++) {
+            const double curl = (v[k] - v[k - 1] - u[k] * north + u[k - P] * south) * across / edge;
+            p->vorticity[k] = (p->coriolis[k] + curl) * 2 * (south + north) /
+                              (south * (h[k - P - 1] + h[k - P]) + north * (h[k - 1] + h[k]));
+        }
+    }
+}
+
+/* Tendencies of what was diagnosed, in a box of cells and as far around as filters reach. */
+static void tend(planet *p, const dpar_box *box)
+{
+    const double *q = p->vorticity, *B = p->bernoulli, *fu = p->flux_u, *fv = p->flux_v;
+    const double along = 1 / (p->size * RADIUS);
+    const int64_t P = p->pitch;
+    int64_t j, k, end;
+    for (j = box->lo[0]; j < box->hi[0]; j++) {
+        const double across = along / p->row[j].width, part = 0.25 / p->row[j].width;
+        end = at(p, j, box->hi[1] + p->row[j].near);
+        for (k = at(p, j, box->lo[1] - p->row[j].near); k < end; k++) {
+            const double turned =
+                q[k] * (fv[k - 1] + fv[k]) + q[k + P] * (fv[k + P - 1] + fv[k + P]);
+            p->trend[H][k] = (fu[k] - fu[k + 1] + fv[k] - fv[k + P]) * across;
+            p->trend[U][k] = turned * part - (B[k] - B[k - 1]) * across;
+        }
+        end = at(p, j, box->hi[1] + p->row[j].edge_near);
+        for (k = at(p, j, box->lo[1] - p->row[j].edge_near); k < end && j > 0; k++) {
+            const double turned =
+                q[k] * (fu[k - P] + fu[k]) + q[k + 1] * (fu[k - P + 1] + fu[k + 1]);
+            p->trend[V][k] = (B[k - P] - B[k]) * along - 0.25 * turned;
+        }
+    }
+}
+
+/* to = base + dt * tendency, filtered near the poles, in a box of cells. */
+static void advance(const planet *p, double *const *base, double *const *to, double dt,
+                    const dpar_box *box)
+{
+    int64_t j, k, end, n;
+    int32_t f;
+    for (f = 0; f < FIELDS; f++) {
+        const double *t = p->trend[f];
+        for (j = larger(box->lo[0], f == V); j < box->hi[0]; j++) {
+            const int64_t peak = 1 + (f == V ? p->row[j].edge_near : p->row[j].near);
+            const double scale = dt / (double)(peak * peak);
+            for (k = at(p, j, box->lo[1]), end = at(p, j, box->hi[1]); k < end; k++) {
+                double sum = (double)peak * t[k];
+                for (n = 1; n < peak; n++) {
+                    sum += (double)(peak - n) * (t[k - n] + t[k + n]);
+                }
+                to[f][k] = base[f][k] + scale * sum;
+            }
+        }
+    }
+}
+
+/* Starts the exchange of a state's three fields. */
+static dpar_status begin(planet *p, double *const *state)
+{
+    dpar_status st = DPAR_OK;
+    int32_t f;
+    for (f = 0; f < FIELDS && st == DPAR_OK; f++) {
+        st = dpar_halo_exchange_bind(p->exchange, f, state[f], NULL);
+    }
+    return st == DPAR_OK ? dpar_halo_exchange_begin(p->exchange) : st;
+}
+
+/* One stage: the core while halos travel, the rim when they are there. */
+static dpar_status stage(planet *p, int base, int from, int to, double dt)
+{
+    dpar_box box;
+    int32_t n = 0;
+    dpar_status st = begin(p, p->state[from]);
+    int some = dpar_halo_core(&p->points[H], p->c->rank, &box);
+    while (st == DPAR_OK) {
+        if (some) {
+            diagnose(p, p->state[from], &box);
+            tend(p, &box);
+            advance(p, p->state[base], p->state[to], dt, &box);
+        }
+        st = n == 0 ? dpar_halo_exchange_end(p->exchange) : st;
+        some = dpar_halo_rim(&p->points[H], p->c->rank, n++, &box);
+        if (!some) {
+            break;
+        }
+    }
+    return st;
+}
+
+static dpar_status step(planet *p)
+{
+    dpar_status st = stage(p, 0, 0, 1, p->dt / 3);
+    st = st == DPAR_OK ? stage(p, 0, 1, 2, p->dt / 2) : st;
+    return st == DPAR_OK ? stage(p, 0, 2, 0, p->dt) : st;
+}
+
+/* ---- the cases ------------------------------------------------------------------------------- */
+
+/* sin of the latitude in the tilted coordinates in which the flow is zonal. */
+static double tilted(const planet *p, double latitude, double longitude)
+{
+    const double a = p->s->alpha * (PI / 180);
+    return sine(latitude) * cosine(a) - cosine(longitude) * cosine(latitude) * sine(a);
+}
+
+/* Height of the surface that balances the flow. */
+static double balanced(const planet *p, double latitude, double longitude)
+{
+    const double s = tilted(p, latitude, longitude);
+    return p->depth - (RADIUS * OMEGA + p->wind / 2) * p->wind * s * s / GRAVITY;
+}
+
+/* Case 5: a cone of 2000 m, 20 degrees around 30 N, 90 W. */
+static double mountain(const planet *p, double latitude, double longitude)
+{
+    const double y = latitude - PI / 6, x = longitude - 3 * PI / 2, wide = PI / 9;
+    const double square = x * x + y * y;
+    return p->s->test == 5 && square < wide * wide ? 2000 * (1 - root(square) / wide) : 0;
+}
+
+static double south_of(const planet *p, int64_t j)
+{
+    return ((double)j - 0.5 * (double)p->rows) * p->size;
+}
+
+/* Ground, rotation and the first state, in halos too. */
+static void fill(planet *p)
+{
+    const double a = p->s->alpha * (PI / 180);
+    int64_t j, i;
+    for (j = larger(p->box.lo[0], 0); j < p->box.hi[0] && j <= p->rows; j++) {
+        const double edge = south_of(p, j), middle = edge + p->size / 2;
+        for (i = p->box.lo[1]; i < p->box.hi[1]; i++) {
+            const double west = p->size * (double)((i + p->columns) % p->columns);
+            const double centre = west + p->size / 2;
+            const int64_t k = at(p, j, i);
+            p->coriolis[k] = 2 * OMEGA * tilted(p, edge, west);
+            p->ground[k] = mountain(p, middle, centre);
+            p->state[0][H][k] = balanced(p, middle, centre) - p->ground[k];
+            p->state[0][U][k] =
+                p->wind * (cosine(middle) * cosine(a) + cosine(west) * sine(middle) * sine(a));
+            p->state[0][V][k] = j == 0 || j == p->rows ? 0 : -p->wind * sine(centre) * sine(a);
+        }
+    }
+}
+
+/* Mass, energy, and how far the surface is from where it began: in case 2 it should stay. */
+static dpar_status measure(planet *p, result *r)
+{
+    enum { MASS, ENERGY, FIRST, SECOND, NORM, NORM2, SUMS };
+    int64_t t[SUMS][2], all[SUMS][2], j, i;
+    double mine = 0, most = 0;
+    dpar_status st = begin(p, p->state[0]);
+    st = st == DPAR_OK ? dpar_halo_exchange_end(p->exchange) : st;
+    memset(t, 0, sizeof t);
+    for (j = p->own[H].lo[0]; j < p->own[H].hi[0]; j++) {
+        for (i = p->own[H].lo[1]; i < p->own[H].hi[1]; i++) {
+            const int64_t k = at(p, j, i);
+            const double h = p->state[0][H][k] / p->depth, w = p->row[j].width;
+            const double B = bernoulli(p, p->state[0], j, k) / (GRAVITY * p->depth);
+            const double was =
+                balanced(p, south_of(p, j) + p->size / 2, ((double)i + 0.5) * p->size) / p->depth;
+            const double d = h + p->ground[k] / p->depth - was, far = d > 0 ? d : -d;
+            add(t[MASS], w * h);
+            add(t[ENERGY], w * h * (B - h / 2));
+            add(t[FIRST], w * far);
+            add(t[SECOND], w * d * d);
+            add(t[NORM], w * was);
+            add(t[NORM2], w * was * was);
+            mine = far / was > mine ? far / was : mine;
+        }
+    }
+    st = st == DPAR_OK ? dpar_all_reduce(p->c, t, all, 2 * SUMS, DPAR_I64, DPAR_SUM, NULL) : st;
+    st = st == DPAR_OK ? dpar_all_reduce(p->c, &mine, &most, 1, DPAR_F64, DPAR_MAX, NULL) : st;
+    if (st == DPAR_OK) {
+        r->mass = value(all[MASS]);
+        r->energy = value(all[ENERGY]);
+        r->l1 = value(all[FIRST]) / value(all[NORM]);
+        r->l2 = root(value(all[SECOND]) / value(all[NORM2]));
+        r->most = most;
+    }
+    return st;
+}
+
+/* ---- the grid -------------------------------------------------------------------------------- */
+
+/* The roof of two boxes of 2 m + 1 cells reaches 2 m: so many that they are as wide as NARROW. */
+static int64_t roof(double width)
+{
+    return width > 0 && width < NARROW ? (int64_t)(NARROW / width / 2 + 0.5) * 2 : 0;
+}
+
+/* Scales of the case and the step: of 1.73, the stages' limit on the imaginary axis, for waves both
+ * ways and winds of the case, a part; whole steps an hour. */
+static void scale(planet *p, const settings *s)
+{
+    double fast;
+    p->s = s;
+    p->rows = s->rows;
+    p->columns = 2 * p->rows;
+    p->size = PI / (double)p->rows;
+    p->wind = s->test == 2 ? 2 * PI * RADIUS / (12 * 86400.0) : 20;
+    p->depth = s->test == 2 ? 2.94e4 / GRAVITY : 5960;
+    fast = (root(GRAVITY * p->depth) + 2 * p->wind) * 2 * root(1 + 1 / (NARROW * NARROW));
+    p->per_hour = 1 + (int64_t)(3600 * fast / (1.3 * p->size * RADIUS));
+    p->dt = 3600.0 / (double)p->per_hour;
+}
+
+/* The circles. Returns the width of the halo. */
+static int64_t survey(planet *p)
+{
+    int64_t j, n, reach = 0;
+    for (j = 0; j <= p->rows; j++) {
+        circle *at_j = &p->row[j];
+        at_j->edge = j == 0 || j == p->rows ? 0 : cosine(south_of(p, j));
+        at_j->width = j == p->rows ? 0 : cosine(south_of(p, j) + p->size / 2);
+        at_j->near = roof(at_j->width);
+        at_j->edge_near = roof(at_j->edge);
+        for (n = larger(j - 1, 0); n <= j; n++) {
+            const int64_t far = larger(larger(p->row[n].near, p->row[n].edge_near),
+                                       larger(at_j->near, at_j->edge_near));
+            p->row[n].far = larger(p->row[n].far, far);
+            at_j->far = larger(at_j->far, far);
+        }
+        reach = larger(reach, at_j->far);
+    }
+    return reach + 1;
+}
+
+/* Who has which cells: blocks as even as they can be, halos of `reach` along the circles. */
+static dpar_status cut(planet *p, int64_t reach, dpar_why *why)
+{
+    static const char *const names[] = {"south-north", "west-east"};
+    const int64_t extent[2] = {p->rows, p->columns};
+    dpar_placement placement[2];
+    dpar_mesh mesh;
+    dpar_halo h;
+    int32_t f;
+    dpar_status st =
+        dpar_mesh_init(&mesh, 2, names, p->s->parts, DPAR_LAST_FASTEST, p->c->size, why);
+    placement[0] = dpar_shard_by(0, DPAR_EVEN, 0);
+    placement[1] = dpar_shard_by(1, DPAR_EVEN, 0);
+    memset(&h, 0, sizeof h);
+    st = st == DPAR_OK ? dpar_layout_init(&h.grid, &mesh, 2, extent, placement, NULL, why) : st;
+    h.shape = DPAR_STENCIL_BOX;
+    h.low[0] = h.high[0] = 1;
+    h.low[1] = h.high[1] = reach;
+    h.periodic = 2; /* dim 1 */
+    for (f = 0; f < FIELDS && st == DPAR_OK; f++) {
+        h.points[0] = f == V ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
+        h.points[1] = f == U ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
+        p->points[f] = h;
+        st = dpar_halo_check(&h, why);
+        (void)dpar_halo_owned(&h, p->c->rank, &p->own[f]);
+    }
+    (void)dpar_halo_box(&p->points[H], p->c->rank, &p->box);
+    p->box.hi[0]++; /* faces north of the last cells */
+    p->pitch = p->box.hi[1] - p->box.lo[1];
+    return st;
+}
+
+/* Memory that other ranks reach, and one exchange for all three fields. */
+static dpar_status plan(planet *p, dpar_why *why)
+{
+    double **const rest[] = {&p->trend[H],  &p->trend[U],  &p->trend[V], &p->flux_u,  &p->flux_v,
+                             &p->vorticity, &p->bernoulli, &p->ground,   &p->coriolis};
+    const int64_t size = dpar_box_volume(&p->box);
+    dpar_halo_field field[FIELDS];
+    int64_t bytes = 0;
+    int n;
+    dpar_status st = dpar_comm_alloc(p->c, size * 18 * 8, &p->memory);
+    for (n = 0; n < 18 && st == DPAR_OK; n++) {
+        *(n < 9 ? &p->state[n / 3][n % 3] : rest[n - 9]) = (double *)p->memory + n * size;
+    }
+    memset(field, 0, sizeof field);
+    for (n = 0; n < FIELDS; n++) {
+        field[n].halo = &p->points[n];
+        field[n].type = DPAR_F64;
+        field[n].data = p->state[0][n];
+        field[n].stride[0] = p->pitch;
+        field[n].stride[1] = 1;
+        field[n].origin[0] = p->own[n].lo[0] - p->box.lo[0];
+        field[n].origin[1] = p->own[n].lo[1] - p->box.lo[1];
+    }
+    if (st == DPAR_OK) {
+        st = dpar_halo_exchange_bytes(p->c, field, FIELDS, NULL, &bytes, why);
+        st = st == DPAR_OK ? dpar_comm_alloc(p->c, bytes, &p->plan) : st;
+    }
+    if (p->plan == NULL) {
+        *why = p->memory == NULL || bytes > 0 ? p->c->why : *why;
+        return st;
+    }
+    return dpar_halo_exchange_init(p->plan, bytes, p->c, field, FIELDS, NULL, &p->exchange, why);
+}
+
+/* ---- files: all ranks write their parts ------------------------------------------------------ */
+
+static int silent; /* mpirun starts several: one complains */
+
+static int complain(const char *what, const char *word)
+{
+    if (!silent) {
+        fprintf(stderr, "shallow_water: %s%s%s%s\n", what, word != NULL ? " '" : "",
+                word != NULL ? word : "", word != NULL ? "'" : "");
+    }
+    return 2;
+}
+
+static int failed(const planet *p, dpar_status st, const char *text)
+{
+    if (st != DPAR_OK) {
+        fprintf(stderr, "shallow_water: rank %d: %s: %s\n", (int)p->c->rank, dpar_status_text(st),
+                text);
+    }
+    return st != DPAR_OK;
+}
+
+/* Did it go wrong on any rank? */
+static int anyone(dpar_comm *c, int bad)
+{
+    int32_t mine = bad, all = 0;
+    return dpar_all_reduce(c, &mine, &all, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK || all != 0;
+}
+
+/* A file with its head, under another name until all have written. */
+static FILE *create(planet *p, const char *name, const void *head, size_t bytes)
+{
+    char part[1100];
+    FILE *file = NULL;
+    snprintf(part, sizeof part, "%s.part", name);
+    if (p->c->rank == 0 && (file = fopen(part, "wb")) != NULL &&
+        (fwrite(head, 1, bytes, file) != bytes || fflush(file) != 0)) {
+        fclose(file);
+        file = NULL;
+    }
+    if (anyone(p->c, p->c->rank == 0 && file == NULL)) {
+        return NULL;
+    }
+    return p->c->rank == 0 ? file : fopen(part, "r+b");
+}
+
+static int finish(planet *p, FILE *file, int bad, const char *name)
+{
+    char part[1100];
+    snprintf(part, sizeof part, "%s.part", name);
+    bad = anyone(p->c, file == NULL || fclose(file) != 0 || bad);
+    if (p->c->rank == 0 && (bad || rename(part, name) != 0)) {
+        fprintf(stderr, "shallow_water: '%s' cannot be written: %s\n", name, strerror(errno));
+        (void)remove(part);
+        bad = 1;
+    }
+    return anyone(p->c, bad);
+}
+
+/* This rank's rows of all fields, from or to their places in a checkpoint. */
+static int move_rows(planet *p, FILE *file, int writes)
+{
+    int64_t j;
+    int32_t f;
+    int bad = file == NULL;
+    for (f = 0; f < FIELDS; f++) {
+        const dpar_box *own = &p->own[f];
+        const size_t n = (size_t)(own->hi[1] - own->lo[1]);
+        for (j = own->lo[0]; j < own->hi[0] && !bad; j++) {
+            const int64_t first = HEAD + (f * p->rows + j) * p->columns + own->lo[1];
+            double *row = p->state[0][f] + at(p, j, own->lo[1]);
+            bad = fseek(file, (long)(8 * first), SEEK_SET) != 0 ||
+                  (writes ? fwrite(row, 8, n, file) : fread(row, 8, n, file)) != n;
+        }
+    }
+    return bad;
+}
+
+/* Mixes the bits of a number with its place: the sum over a state tells states apart. */
+static uint64_t mix(double number, int64_t place)
+{
+    uint64_t x;
+    memcpy(&x, &number, 8);
+    x ^= (uint64_t)(place + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    x = (x ^ (x >> 32)) * UINT64_C(0xd6e8feb86659fd93);
+    return (x ^ (x >> 29)) * UINT64_C(0xd6e8feb86659fd93);
+}
+
+static uint64_t checksum(planet *p)
+{
+    uint64_t sum = 0, all = 0;
+    int64_t j, i;
+    int32_t f;
+    for (f = 0; f < FIELDS; f++) {
+        for (j = p->own[f].lo[0]; j < p->own[f].hi[0]; j++) {
+            for (i = p->own[f].lo[1]; i < p->own[f].hi[1]; i++) {
+                sum += mix(p->state[0][f][at(p, j, i)], (f * p->rows + j) * p->columns + i);
+            }
+        }
+    }
+    (void)dpar_all_reduce(p->c, &sum, &all, 1, DPAR_I64, DPAR_SUM, NULL);
+    return all;
+}
+
+static int save(planet *p, int64_t step_now, uint64_t sum)
+{
+    int64_t head[HEAD] = {0, 1, 0, 0, 0, 0, 0, 0}; /* 1: reads otherwise where bytes are swapped */
+    FILE *file;
+    memcpy(head, "dpar-sw1", 8);
+    head[2] = p->s->test;
+    head[3] = p->rows;
+    head[4] = step_now;
+    memcpy(head + 5, &p->s->alpha, 8);
+    memcpy(head + 6, &sum, 8);
+    file = create(p, p->s->save, head, sizeof head);
+    return finish(p, file, move_rows(p, file, 1), p->s->save);
+}
+
+/* Reads the head, and all that follows to see whether it is whole. */
+static int inspect(settings *s, FILE *file)
+{
+    int64_t head[HEAD], n, points;
+    uint64_t sum = 0, wanted;
+    double number;
+    char text[160];
+    if (fread(head, 8, HEAD, file) != HEAD || memcmp(head, "dpar-sw1", 8) != 0 || head[1] != 1) {
+        return complain("not a checkpoint of this program and kind of machine:", s->resume);
+    }
+    s->test = head[2];
+    s->rows = head[3];
+    s->step = head[4];
+    memcpy(&s->alpha, head + 5, 8);
+    memcpy(&wanted, head + 6, 8);
+    if ((s->test != 2 && s->test != 5) || s->rows < 8 || s->rows > 4096 || s->step < 0 ||
+        s->step > 100000000 || !(s->alpha >= 0 && s->alpha <= 90)) {
+        return complain("the head of this checkpoint is damaged:", s->resume);
+    }
+    points = 2 * s->rows * (3 * s->rows + 1);
+    for (n = 0; n < points && fread(&number, 8, 1, file) == 1; n++) {
+        sum += mix(number, n);
+    }
+    if (n < points || sum != wanted) {
+        snprintf(text, sizeof text,
+                 n < points ? "truncated: %lld of %lld numbers are in"
+                            : "not what was saved: the checksum differs in",
+                 (long long)n, (long long)points);
+        return complain(text, s->resume);
+    }
+    return 0;
+}
+
+/* Height of the surface as colour, every other 50 m darker, the mountain too. */
+static void colour(const planet *p, int64_t k, unsigned char *rgb)
+{
+    static const double stop[5][3] = {
+        {38, 24, 96}, {36, 110, 180}, {110, 200, 190}, {250, 230, 140}, {200, 60, 40}};
+    const double low = p->s->test == 5 ? 5000 : 1000, high = p->s->test == 5 ? 6000 : 3000;
+    const double height = p->state[0][H][k] + p->ground[k], t = (height - low) / (high - low) * 4;
+    const double within = t > 0 ? t < 3.999 ? t : 3.999 : 0;
+    const int n = (int)within, dark = (int)(within * (high - low) / 200) % 2;
+    int c;
+    for (c = 0; c < 3; c++) {
+        const double mixed = stop[n][c] + (within - n) * (stop[n + 1][c] - stop[n][c]);
+        rgb[c] = (unsigned char)((dark ? 0.9 : 1) * (1 - p->ground[k] / 4000) * mixed);
+    }
+}
+
+/* A frame, north on top. */
+static int paint(planet *p, int64_t hour)
+{
+    const dpar_box *own = &p->own[H];
+    const int64_t zoom = larger(720 / p->columns, 1), wide = p->columns * zoom;
+    const int64_t pixels = zoom * (own->hi[1] - own->lo[1]);
+    unsigned char *line = (unsigned char *)malloc((size_t)(3 * pixels));
+    char name[1050], head[64];
+    int64_t j, n;
+    int bad;
+    FILE *file;
+    snprintf(name, sizeof name, "%s%04d.ppm", p->s->frames, (int)hour);
+    snprintf(head, sizeof head, "P6\n%d %d\n255\n", (int)wide, (int)(p->rows * zoom));
+    file = create(p, name, head, strlen(head));
+    bad = line == NULL || file == NULL;
+    for (j = own->lo[0] * zoom; j < own->hi[0] * zoom && !bad; j++) {
+        const int64_t first = (p->rows * zoom - 1 - j) * wide + own->lo[1] * zoom;
+        for (n = 0; n < pixels; n++) {
+            colour(p, at(p, j / zoom, own->lo[1] + n / zoom), line + 3 * n);
+        }
+        bad = fseek(file, (long)strlen(head) + (long)(3 * first), SEEK_SET) != 0 ||
+              fwrite(line, 3, (size_t)pixels, file) != (size_t)pixels;
+    }
+    free(line);
+    return finish(p, file, bad, name);
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* One line that is written over, a few times a second. */
+static void progress(const planet *p, int64_t n, int64_t all, double began)
+{
+    static double last;
+    const double t = now(), each = (t - began) / (double)(n - p->s->step);
+    const double left = each * (double)(all - n);
+    if (t - last > 0.3 || n == all) {
+        last = t;
+        fprintf(stderr, "\r%5.1f %%, day %.2f of %.2f, %.2f Mcells/s, %d:%02d left %s",
+                100 * (double)n / (double)all, (double)n * p->dt / 86400, p->s->days,
+                (double)(p->rows * p->columns) / each / 1e6, (int)left / 60, (int)left % 60,
+                n == all ? "\n" : "");
+    }
+}
+
+/* What is due every so many hours and at the end. */
+static int report(planet *p, const result *first, result *r, int64_t n)
+{
+    const uint64_t sum = checksum(p);
+    if (failed(p, measure(p, r), p->c->why.text)) {
+        return 1;
+    }
+    r->mass = r->mass / first->mass - 1;
+    r->energy = r->energy / first->energy - 1;
+    if (!(r->mass > -0.1 && r->mass < 0.1)) {
+        return p->c->rank == 0 ? complain("the flow has blown up", NULL) : 1;
+    }
+    if (p->c->rank == 0 && !p->s->table) {
+        printf("day %6.2f: mass %+.1e, energy %+.1e, ", (double)n * p->dt / 86400, r->mass,
+               r->energy);
+        if (p->s->test == 2) {
+            printf("error %.2e %.2e %.2e, ", r->l1, r->l2, r->most);
+        }
+        printf("state %016llx\n", (unsigned long long)sum);
+        fflush(stdout);
+    }
+    return (p->s->save != NULL && save(p, n, sum)) ||
+           (p->s->frames != NULL && paint(p, n / p->per_hour));
+}
+
+/* From the first state, or the checkpoint's, to the end. */
+static int go(planet *p, result *r)
+{
+    const int64_t all = (int64_t)(p->s->days * 86400 / p->dt + 0.5);
+    const int speaks = p->c->rank == 0 && !p->s->table;
+    int64_t n = p->s->step;
+    double began;
+    result first;
+    FILE *file = p->s->resume != NULL ? fopen(p->s->resume, "rb") : NULL;
+    fill(p);
+    if (failed(p, measure(p, &first), p->c->why.text) ||
+        anyone(p->c, p->s->resume != NULL && move_rows(p, file, 0))) {
+        return p->c->rank == 0 ? complain("the checkpoint cannot be read", NULL) : 1;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    if (speaks) {
+        printf("case %d, %d x %d cells on %d x %d ranks, %lld steps of %.0f s\n", (int)p->s->test,
+               (int)p->rows, (int)p->columns, (int)p->s->parts[0], (int)p->s->parts[1],
+               (long long)(all - n), p->dt);
+    }
+    if (p->s->frames != NULL && n == 0 && paint(p, 0)) {
+        return 1;
+    }
+    for (began = now(); n < all;) {
+        if (failed(p, step(p), p->c->why.text)) {
+            return 1;
+        }
+        n++;
+        if (speaks && p->s->progress) {
+            progress(p, n, all, began);
+        }
+        if ((n == all || (p->s->every > 0 && n % (p->s->every * p->per_hour) == 0)) &&
+            report(p, &first, r, n)) {
+            return 1;
+        }
+    }
+    if (speaks && all > p->s->step) {
+        printf("%.2f Mcells/s\n",
+               (double)(p->rows * p->columns * (all - p->s->step)) / (now() - began) / 1e6);
+    }
+    return 0;
+}
+
+static int simulate(dpar_comm *c, const settings *s, result *r)
+{
+    planet p;
+    dpar_why why;
+    int bad;
+    memset(&p, 0, sizeof p);
+    memset(&why, 0, sizeof why);
+    p.c = c;
+    scale(&p, s);
+    p.row = (circle *)calloc((size_t)s->rows + 1, sizeof *p.row);
+    if (anyone(c, p.row == NULL)) {
+        return complain("no memory", NULL);
+    }
+    bad = failed(&p, cut(&p, survey(&p), &why), why.text) || failed(&p, plan(&p, &why), why.text) ||
+          go(&p, r);
+    if (!bad) {
+        bad = failed(&p, dpar_halo_exchange_close(p.exchange), c->why.text);
+    }
+    dpar_comm_release(c, p.plan);
+    dpar_comm_release(c, p.memory);
+    free(p.row);
+    return bad;
+}
+
+/* Case 2 on three grids: how fast the error falls. */
+static int table(dpar_comm *c, settings s)
+{
+    const int64_t last = s.rows;
+    result r, before;
+    memset(&before, 0, sizeof before);
+    if (c->rank == 0) {
+        printf("flow at %g degrees to the equator, after %g days\n"
+               "      cells  error: l1        l2       max  order     mass   energy\n",
+               s.alpha, s.days);
+    }
+    for (s.rows = last / 4; s.rows <= last; s.rows *= 2) {
+        if (simulate(c, &s, &r)) {
+            return 1;
+        }
+        if (c->rank == 0) {
+            printf("%4d x %4d   %.2e  %.2e  %.2e  ", (int)s.rows, (int)(2 * s.rows), r.l1, r.l2,
+                   r.most);
+            if (before.l2 > r.l2) {
+                printf("%5.2f", log_2(before.l2 / r.l2));
+            }
+            printf("%*s %+.1e %+.1e\n", before.l2 > r.l2 ? 0 : 5, "", r.mass, r.energy);
+            fflush(stdout);
+        }
+        before = r;
+    }
+    return 0;
+}
+
+static int planet_main(dpar_comm *c, void *arg)
+{
+    const settings *s = (const settings *)arg;
+    result r;
+    return s->table ? table(c, *s) : simulate(c, s, &r);
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+typedef struct option {
+    const char *name;
+    char kind; /* i: whole number, d: number, s: text, f: none */
+    size_t place;
+    double least, most;
+} option;
+
+static int read_option(settings *s, const option *o, const char *word)
+{
+    char *place = (char *)s + o->place, text[120], *end;
+    double number = 0;
+    if (o->kind == 's' && word != NULL && *word != 0 && strlen(word) < 1000) {
+        memcpy(place, &word, sizeof word);
+        return 0;
+    }
+    if (o->kind != 's' && word != NULL && *word >= '0' && *word <= '9') {
+        const int64_t whole = (int64_t)(number = strtod(word, &end));
+        if (*end == 0 && number >= o->least && number <= o->most &&
+            (o->kind == 'd' || (double)whole == number)) {
+            memcpy(place, o->kind == 'd' ? (void *)&number : (void *)&whole, 8);
+            return 0;
+        }
+    }
+    if (o->kind == 's') {
+        snprintf(text, sizeof text, "%s takes a text of 1 to 999 characters", o->name);
+    } else {
+        snprintf(text, sizeof text, "%s takes a %snumber from %g to %g, not", o->name,
+                 o->kind == 'i' ? "whole " : "", o->least, o->most);
+    }
+    return complain(text, o->kind != 's' && word != NULL ? word : NULL);
+}
+
+static int read_arguments(int argc, char **argv, settings *s)
+{
+    static const option options[] = {{"--case", 'i', offsetof(settings, test), 2, 5},
+                                     {"--rows", 'i', offsetof(settings, rows), 8, 4096},
+                                     {"--ranks", 'i', offsetof(settings, ranks), 1, 64},
+                                     {"--every", 'i', offsetof(settings, every), 1, 240000},
+                                     {"--alpha", 'd', offsetof(settings, alpha), 0, 90},
+                                     {"--days", 'd', offsetof(settings, days), 0.001, 10000},
+                                     {"--grid", 's', offsetof(settings, grid), 0, 0},
+                                     {"--frames", 's', offsetof(settings, frames), 0, 0},
+                                     {"--save", 's', offsetof(settings, save), 0, 0},
+                                     {"--resume", 's', offsetof(settings, resume), 0, 0},
+                                     {"--table", 'f', offsetof(settings, table), 0, 0},
+                                     {"--progress", 'f', offsetof(settings, progress), 0, 0}};
+    const size_t n = sizeof options / sizeof options[0];
+    int64_t yes = 1;
+    size_t o;
+    int i;
+    for (i = 1; i < argc; i++) {
+        for (o = 0; o < n && strcmp(argv[i], options[o].name) != 0; o++) {
+        }
+        if (o == n) {
+            return complain("no such option (--help lists them):", argv[i]);
+        }
+        if (options[o].kind == 'f') {
+            memcpy((char *)s + options[o].place, &yes, 8);
+        } else if (read_option(s, &options[o], ++i < argc ? argv[i] : NULL)) {
+            return 2;
+        }
+    }
+    return 0;
+}
+
+/* What the checkpoint and the options say together. */
+static int settle(settings *s)
+{
+    FILE *file = s->resume != NULL ? fopen(s->resume, "rb") : NULL;
+    planet p;
+    int bad = 0;
+    if (s->resume != NULL) {
+        if (s->test != 0 || s->rows != 0 || s->alpha >= 0 || s->table) {
+            bad = complain("--resume brings its own --case, --rows and --alpha, and no --table",
+                           NULL);
+        } else {
+            bad = file == NULL ? complain(strerror(errno), s->resume) : inspect(s, file);
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    s->test = s->test == 0 ? 2 : s->test;
+    s->rows = s->rows == 0 ? 64 : s->rows;
+    s->alpha = s->alpha < 0 ? 0 : s->alpha;
+    if (!bad && s->test != 2 && (s->test != 5 || s->table)) {
+        return complain(s->table ? "--table is of case 2" : "there are --case 2 and --case 5",
+                        NULL);
+    }
+    if (!bad && s->table && (s->rows % 4 != 0 || s->rows < 32)) {
+        return complain("--table halves --rows twice: 32 or more, divisible by 4", NULL);
+    }
+    scale(&p, s);
+    if (!bad && (double)s->step > s->days * 86400 / p.dt) {
+        return complain("--days is before the day of the checkpoint", NULL);
+    }
+    if (!bad && s->table && (s->save != NULL || s->frames != NULL || s->every > 0)) {
+        return complain("--table writes no files and no reports", NULL);
+    }
+    return bad;
+}
+
+/* Blocks for so many ranks: as given, or with the least to exchange. */
+static int divide(settings *s, int32_t ranks)
+{
+    /* a cell on a western side sends about as much as three, one on a southern side as one */
+    const int64_t cells[2] = {s->table ? s->rows / 4 : s->rows,
+                              2 * (s->table ? s->rows / 4 : s->rows)};
+    const int64_t weight[2] = {1, roof(sine(PI / 2 / (double)s->rows)) + 1};
+    dpar_why why;
+    char *end = NULL;
+    if (s->grid != NULL) {
+        const long a = strtol(s->grid, &end, 10);
+        const long b = *end == 'x' ? strtol(end + 1, &end, 10) : 0;
+        if (*end != 0 || a < 1 || b < 1 || a > 64 || b > 64 || a * b != ranks) {
+            return complain("--grid takes AxB, their product the number of ranks, not", s->grid);
+        }
+        s->parts[0] = (int32_t)a;
+        s->parts[1] = (int32_t)b;
+    }
+    return dpar_grid_create(ranks, 2, cells, weight, 2, s->parts, NULL, &why) != DPAR_OK
+               ? complain(why.text, NULL)
+               : 0;
+}
+
+/* Ranks, from mpirun or from here, and what they do. */
+static int run(settings *s)
+{
+    dpar_why why;
+#ifdef USE_MPI
+    dpar_comm *c = NULL;
+    int bad = 1;
+    if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+        return complain(why.text, NULL);
+    }
+    if (s->ranks > 0 && s->ranks != c->size) {
+        return complain("under mpirun its -np says how many ranks there are", NULL);
+    }
+    bad = divide(s, c->size);
+    if (bad == 0 && planet_main(c, s) != 0) {
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    (void)dpar_comm_close(c);
+    return bad;
+#else
+    const int32_t ranks = (int32_t)larger(s->ranks, 1);
+    if (divide(s, ranks)) {
+        return 2;
+    }
+    return dpar_launch_with(ranks, planet_main, s, NULL, &why) != DPAR_OK
+               ? complain(why.text, NULL) - 1
+               : 0;
+#endif
+}
+
+int main(int argc, char **argv)
+{
+    settings s;
+    int bad = 0;
+#ifdef USE_MPI
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &silent);
+#endif
+    memset(&s, 0, sizeof s);
+    s.alpha = -1;
+    s.days = 5;
+    s.progress = isatty(2);
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        fputs(silent ? "" : help, stdout);
+    } else {
+        bad = read_arguments(argc, argv, &s) || settle(&s) ? 2 : run(&s);
+    }
+#ifdef USE_MPI
+    MPI_Finalize();
+#endif
+    return bad;
+}
