@@ -1,0 +1,122 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# The shallow-water planet: the same checkpoint and picture, byte for byte, on 1 to 8 ranks and after
+# restarts on others; errors of the steady flow, whose exact solution is its beginning, and their
+# order; mass and energy; what it says to bad input.
+: "${CC:=cc}" "${CFLAGS:=-O2}"
+work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. examples/shallow_water.c -o "$work/shallow_water" || exit 1
+bad=0
+run() { timeout 120 "$work/shallow_water" "$@" > "$work/out" 2> "$work/err"; }
+must() { # options...
+    run "$@" || { echo "exit $?: $*"; head -n 5 "$work/out" "$work/err"; exit 1; }
+}
+same() { # file, file, words
+    cmp "$1" "$2" || { echo "differs: $3"; bad=1; }
+}
+
+# 37 rows: no number of ranks divides them; two thirds of a day, with a report on the way
+for case in 5 2; do
+    more="--case $case --rows 37 --days 0.25 --every 3"
+    [ $case -eq 5 ] || more="$more --alpha 60"
+    must $more --save "$work/one" --frames "$work/one_"
+    grep '^day' "$work/out" > "$work/one_said"
+    [ "$(wc -l < "$work/one_said")" -eq 2 ] || { echo 'reports are missing'; bad=1; }
+    for ranks in '2' '3' '4' '6' '8' '4 --grid 1x4' '4 --grid 2x2' '6 --grid 2x3' '8 --grid 1x8'; do
+        must $more --ranks $ranks --save "$work/many" --frames "$work/many_"
+        grep '^day' "$work/out" | cmp - "$work/one_said" || { echo "reports differ: $ranks"; bad=1; }
+        same "$work/one" "$work/many" "checkpoint of case $case, ranks $ranks"
+        same "$work/one_0006.ppm" "$work/many_0006.ppm" "picture of case $case, ranks $ranks"
+    done
+done
+[ "$(head -c 15 "$work/one_0006.ppm")" = "$(printf 'P6\n666 333\n255\n')" ] || { echo 'no picture'; bad=1; }
+cmp -s "$work/one_0000.ppm" "$work/one_0006.ppm" && { echo 'nothing moves'; bad=1; }
+
+# halos that reach over several blocks: 16 cells around, halos of 3, up to 8 blocks
+must --rows 8 --days 1 --case 5 --save "$work/one"
+for ranks in '5 --grid 1x5' '8 --grid 1x8' '8 --grid 8x1' '16 --grid 2x8'; do
+    must --rows 8 --days 1 --case 5 --ranks $ranks --save "$work/many"
+    same "$work/one" "$work/many" "small grid, ranks $ranks"
+done
+
+# 1 rank all the way; 3, then 8, then 2; and once more from the same file onto itself
+must --case 5 --rows 26 --days 0.75 --save "$work/whole"
+must --case 5 --rows 26 --days 0.25 --ranks 3 --save "$work/part"
+must --resume "$work/part" --days 0.5 --ranks 8 --grid 4x2 --save "$work/part"
+must --resume "$work/part" --days 0.75 --ranks 2 --grid 1x2 --save "$work/part"
+same "$work/whole" "$work/part" 'restarted on other numbers of ranks'
+must --resume "$work/whole" --days 0.75 --save "$work/again"
+same "$work/whole" "$work/again" 'nothing to do'
+
+# steady flow: l2 on 64 rows at most the README's, order near 2, mass to rounding
+for row in '0 1.1e-5 1.9' '45 1.5e-3 2' '90 3e-4 1.9'; do
+    set -- $row
+    must --case 2 --table --alpha "$1" --rows 64 --ranks 2
+    awk -v l2="$2" -v order="$3" '
+        NR > 2 { rows++; mass = $7; if (rows == 1) mass = $(NF - 1); energy = $NF; error = $5; seen = $7 }
+        NR > 2 { m = $(NF - 1); e = $NF; if (m < -1e-14 || m > 1e-14) bad = 1; if (e < -1e-3 || e > 1e-3) bad = 1 }
+        END { exit !(rows == 3 && !bad && error > 0 && error <= l2 && seen >= order) }' "$work/out" ||
+        { echo "errors at $1 degrees:"; cat "$work/out"; bad=1; }
+done
+
+# the mountain for 15 days, without diffusion: mass to rounding, energy to 1e-4
+must --case 5 --rows 32 --days 15 --ranks 2
+awk '/^day/ { m = $4 + 0; e = $6 + 0; ok = m > -1e-14 && m < 1e-14 && e > -1e-4 && e < 1e-4 }
+    END { exit !ok }' "$work/out" || { cat "$work/out"; bad=1; }
+
+# the head of the example says what it prints (but for what rounding leaves of mass and energy)
+sed -n 's/^ \*   \( *[0-9]* x .*\)/\1/p' examples/shallow_water.c | awk 'NF > 7 { print $1, $3, $4, $5, $6 }' > "$work/head"
+must --case 2 --table --rows 64 --ranks 2
+awk 'NR > 2 { print $1, $3, $4, $5, $6 }' "$work/out" | cmp - "$work/head" || bad=1
+
+expect() { # exit code, words on stderr, options...
+    want=$1 words=$2
+    shift 2
+    run "$@"
+    got=$?
+    if [ $got -ne "$want" ] || ! grep -q -e "$words" "$work/err"; then
+        echo "exit $got, expected $want and '$words': $*"; head -n 5 "$work/out" "$work/err"; bad=1
+    elif [ "$want" -eq 2 ] && { [ "$(wc -l < "$work/err")" -ne 1 ] || [ -s "$work/out" ]; }; then
+        echo "not one sentence on stderr: $*"; bad=1
+    fi
+}
+for word in 0 -1 7 4097 99999999999999999999 1e99 12.5 12x nan '' ' 9'; do
+    expect 2 '--rows takes a whole number from 8 to 4096' --rows "$word"
+done
+for word in 0 -3 65 two; do expect 2 '--ranks takes a whole number' --ranks "$word"; done
+for word in 0 -1 nan inf 1e9 5days; do expect 2 '--days takes a number' --days "$word"; done
+expect 2 '--alpha takes a number from 0 to 90' --alpha 91
+expect 2 '--every takes a whole number' --every 0
+expect 2 '--every takes a whole number' --every
+expect 2 'there are --case 2 and --case 5' --case 3
+expect 2 'must follow .--save' --save
+expect 2 'must follow .--frames' --frames ''
+expect 2 "no such option .* '--rwos'" --rwos 12
+expect 2 'divisible by 4' --table --rows 66
+expect 2 'divisible by 4' --table --rows 16
+expect 2 'of case 2' --table --case 5
+expect 2 'no files' --table --save x
+for word in 2x2 3 0x3 -1x-3 3x1x1 3x 1000x1; do
+    expect 2 '--grid takes AxB' --ranks 3 --grid "$word"
+done
+expect 2 '.' --rows 8 --ranks 61
+expect 2 '.' --rows 8 --ranks 11 --grid 11x1
+expect 2 'No such file' --resume "$work/nothing"
+expect 2 '--resume brings its own' --resume "$work/whole" --rows 26
+expect 2 'before the checkpoint' --resume "$work/whole" --days 0.5
+for bytes in 0 63 64 1000 32000; do
+    head -c $bytes "$work/whole" > "$work/short"
+    expect 2 'truncated\|not a checkpoint' --resume "$work/short" --days 1
+done
+{ head -c 20000 "$work/whole"; printf x; tail -c +20002 "$work/whole"; } > "$work/hurt"
+expect 2 'checksum differs' --resume "$work/hurt" --days 1
+expect 2 'not a checkpoint' --resume examples/ranks.c
+expect 2 'cannot be read\|Is a directory\|not a checkpoint' --resume "$work"
+expect 1 'cannot be written' --rows 8 --days 0.1 --ranks 2 --save "$work/no/such/directory"
+expect 1 'cannot be written' --rows 8 --days 0.1 --frames "$work/no/such/directory/f"
+[ -z "$(find "$work" -name '*.part')" ] || { echo 'files are left behind'; bad=1; }
+run --help && grep -q -e '--resume FILE' "$work/out" || { echo '--help'; bad=1; }
+run --rows 8 --days 1 --progress && grep -q '100.0 %, day 1.00 of 1.00, .* left' "$work/err" ||
+    { echo '--progress'; bad=1; }
+exit $bad
