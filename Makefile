@@ -4,7 +4,7 @@ CC ?= cc
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 BUILD = build
-EXAMPLES = $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/doctor
+EXAMPLES = $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/doctor $(BUILD)/shallow_water
 SPEEDS = $(BUILD)/plan_speed $(BUILD)/index_speed $(BUILD)/order_speed $(BUILD)/kernel_speed
 PASTED = tools/amalgamate tools/first_screen.txt $(wildcard src/*/*.h src/*/*.c)
 
@@ -12,7 +12,8 @@ PASTED = tools/amalgamate tools/first_screen.txt $(wildcard src/*/*.h src/*/*.c)
 .PHONY: help run examples test gates lint accuracy bench performance fuzz clean install
 
 help:
-	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here'
+	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here;'
+	@echo '                15 days of weather on a planet, on 2'
 	@echo 'make test       all tests that need only cc and make'
 	@echo 'make gates      the long checks: compilers, dialects, targets, sanitizers, fuzzing, packaging,'
 	@echo '                models of the protocols, ranks that fail (half an hour)'
@@ -20,7 +21,7 @@ help:
 	@echo 'make bench      configurations a second; ns an index, ms a transfer list; ns an action; GB/s of the'
 	@echo '                reductions; collectives beside Open MPI and MPICH (minutes)'
 	@echo 'make performance   communicators beside Open MPI and MPICH (needs both; 6 minutes): docs/performance.md'
-	@echo 'make examples   build/plan build/pipeline build/ranks build/doctor'
+	@echo 'make examples   build/plan build/pipeline build/ranks build/doctor build/shallow_water'
 	@echo 'make dpar.h     regenerate the header from src/'
 	@echo 'make lint       widths, lengths, names, documentation'
 	@echo 'make install PREFIX=/usr/local'
@@ -36,10 +37,11 @@ $(BUILD)/plan: examples/plan.c
 $(BUILD)/pipeline: examples/pipeline.c
 $(BUILD)/ranks: examples/ranks.c
 $(BUILD)/doctor: examples/doctor.c
+$(BUILD)/shallow_water: examples/shallow_water.c
 
 examples: $(EXAMPLES)
 
-run: $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks
+run: $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/shallow_water
 	./$(BUILD)/plan llama-3-70b --cluster 8x8:a100-80,nvlink=300,nic=8x25 --batch 512 --top 6 --explain --svg $(BUILD)/llama-3-70b.svg
 	@echo
 	./$(BUILD)/plan unet-0.25deg --cluster derecho --gpus 16 --top 6 --svg $(BUILD)/unet-0.25deg.svg
@@ -48,7 +50,11 @@ run: $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks
 	@echo
 	./$(BUILD)/ranks 4
 	@echo
-	@echo 'pictures: $(BUILD)/llama-3-70b.svg $(BUILD)/unet-0.25deg.svg $(BUILD)/zbv.svg'
+	./$(BUILD)/shallow_water --case 2 --table --ranks 2
+	@echo
+	./$(BUILD)/shallow_water --case 5 --days 15 --ranks 2 --every 120 --frames $(BUILD)/planet_
+	@echo
+	@echo 'pictures: $(BUILD)/llama-3-70b.svg $(BUILD)/unet-0.25deg.svg $(BUILD)/zbv.svg $(BUILD)/planet_0360.ppm'
 
 test:
 	@CC="$(CC)" CFLAGS="$(CFLAGS)" sh tests/run

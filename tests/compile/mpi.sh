@@ -44,7 +44,8 @@ build() {
 
 link() { # programs that also run without MPI
     for path in tests/ranks/collectives tests/ranks/messages tests/ranks/several \
-        tests/ranks/errors tests/ranks/move tests/mpi/three examples/ranks; do
+        tests/ranks/errors tests/ranks/move tests/mpi/three examples/ranks \
+        examples/shallow_water; do
         try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI $slim \
             -I"$DPAR_DIR" -I. -Itests $path.c "$work/engine.o" -o "$work/${path##*/}" -lm
     done
@@ -78,6 +79,13 @@ programs() {
     run 2 "$work/move" 20
     run "$most" "$work/move" 5
     run 2 "$work/ranks" --size 1048576
+    for n in $counts; do # the same checkpoint on all, of every MPI
+        run "$n" "$work/shallow_water" --case 5 --rows 19 --days 0.2 --save "$work/planet"
+        cmp "$work/planet" "$work/planet_before" 2> /dev/null || [ ! -e "$work/planet_before" ] ||
+            { echo "another state on $n ranks"; exit 1; }
+        mv "$work/planet" "$work/planet_before"
+    done
+    run 2 "$work/shallow_water" --resume "$work/planet_before" --days 0.3
 }
 
 printf '#include "dpar_mpi.h"\n' > "$work/unit.c"
