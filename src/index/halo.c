@@ -432,26 +432,22 @@ static int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d, 
                            int64_t *core)
 {
     int64_t own[2], box[2], all = 0, n = h->grid.extent[d], lo, hi;
-    if (!dpari_halo_range(h, coord, d, own, box)) {
-        return 0;
-    }
-    if (h->window[d].kernel == 0) {
+    int has = dpari_halo_range(h, coord, d, own, box);
+    if (h->window[d].kernel == 0 && has) {
         out[0] = own[0];
         out[1] = own[1];
         dpari_halo_shrink(h, d, own, core);
         return 1;
     }
-    if (!dpari_halo_computes(h, coord, d, &all, out)) {
+    if (h->window[d].kernel == 0 || n == 0 || !dpari_halo_computes(h, coord, d, &all, out)) {
         return 0;
     }
-    core[0] = out[0];
-    core[1] = out[1];
-    lo = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
-    hi = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
-    if (own[1] > own[0]) {
+    core[0] = core[1] = out[0];
+    if (has && own[1] > own[0]) { /* who owns nothing has no core */
+        core[1] = out[1];
+        lo = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
+        hi = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
         dpar_window_whole(&h->window[d], n, all, lo, hi, &core[0], &core[1]);
-    } else {
-        core[1] = core[0];
     }
     return 1;
 }

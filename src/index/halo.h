@@ -83,7 +83,8 @@ DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* What a rank computes: with windows its outputs, else the points that it owns. 0 when none. */
 DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The part of it that reads nothing that an exchange brings: compute these while it runs. Physical
- * boundaries do not shrink it. 0 when there is none. */
+ * boundaries do not shrink it. With windows single outputs that happen to wait for nothing (all in
+ * padding, in gaps of a dilation) may be outside of it. 0 when there is none. */
 DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the rest of it: compute these when it has ended. At
  * most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
