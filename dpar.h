@@ -1438,7 +1438,8 @@ DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* What a rank computes: with windows its outputs, else the points that it owns. 0 when none. */
 DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The part of it that reads nothing that an exchange brings: compute these while it runs. Physical
- * boundaries do not shrink it. 0 when there is none. */
+ * boundaries do not shrink it. With windows single outputs that happen to wait for nothing (all in
+ * padding, in gaps of a dilation) may be outside of it. 0 when there is none. */
 DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the rest of it: compute these when it has ended. At
  * most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
@@ -13247,26 +13248,22 @@ static int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d, 
                            int64_t *core)
 {
     int64_t own[2], box[2], all = 0, n = h->grid.extent[d], lo, hi;
-    if (!dpari_halo_range(h, coord, d, own, box)) {
-        return 0;
-    }
-    if (h->window[d].kernel == 0) {
+    int has = dpari_halo_range(h, coord, d, own, box);
+    if (h->window[d].kernel == 0 && has) {
         out[0] = own[0];
         out[1] = own[1];
         dpari_halo_shrink(h, d, own, core);
         return 1;
     }
-    if (!dpari_halo_computes(h, coord, d, &all, out)) {
+    if (h->window[d].kernel == 0 || n == 0 || !dpari_halo_computes(h, coord, d, &all, out)) {
         return 0;
     }
-    core[0] = out[0];
-    core[1] = out[1];
-    lo = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
-    hi = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
-    if (own[1] > own[0]) {
+    core[0] = core[1] = out[0];
+    if (has && own[1] > own[0]) { /* who owns nothing has no core */
+        core[1] = out[1];
+        lo = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
+        hi = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
         dpar_window_whole(&h->window[d], n, all, lo, hi, &core[0], &core[1]);
-    } else {
-        core[1] = core[0];
     }
     return 1;
 }
