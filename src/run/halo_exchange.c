@@ -819,7 +819,9 @@ static void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int
     p.op = op;
     p.negate = it->negate;
     p.clear = op != DPAR_COPY && it->peer < 0; /* halos of one's own, read */
+    p.back = it->peer >= 0 && op == DPAR_COPY;
     dpari_stride_prepare(&it->take, &p);
+    p.back = 0;
     p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
     p.op = DPAR_COPY;
     p.negate = 0;

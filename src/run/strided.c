@@ -502,7 +502,21 @@ static int32_t dpari_stride_choose(const dpari_stride *s, int together)
     return DPARI_STRIDE_BUFFER;
 }
 
-static void dpari_stride_plan(dpari_stride *s)
+static void dpari_stride_turn_back(dpari_stride *s)
+{
+    int32_t d;
+    for (d = 0; d < s->dims; d++) {
+        if (s->loop == DPARI_STRIDE_DENSE && d == 0) {
+            continue;
+        }
+        s->to_start += (s->count[d] - 1) * s->to[d];
+        s->from_start += (s->count[d] - 1) * s->from[d];
+        s->to[d] = -s->to[d];
+        s->from[d] = -s->from[d];
+    }
+}
+
+static void dpari_stride_plan(dpari_stride *s, int back)
 {
     const int32_t size = dpar_type_bytes(s->from_type);
     const int together =
@@ -535,6 +549,9 @@ static void dpari_stride_plan(dpari_stride *s)
             room = 1 + DPARI_STRIDE_NEAR_BYTES / s->run;
         }
     }
+    if (back) {
+        dpari_stride_turn_back(s);
+    }
     s->turn = room < s->count[0] ? room : s->count[0];
     s->part = room / s->turn;
 }
@@ -561,6 +578,6 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     if (s->elements > 0) {
         dpari_stride_sort(s, p);
         dpari_stride_merge(s);
-        dpari_stride_plan(s);
+        dpari_stride_plan(s, p->back);
     }
 }

@@ -331,6 +331,7 @@ static void random_work(dpari_stride_piece *p)
     p->through = DPAR_F64;
     p->negate = below(3) == 0;
     p->clear = below(3) == 0;
+    p->back = below(3) == 0;
     if (below(3) == 0) {
         const int64_t k = below(6);
         p->to_type = pairs[k][0];
