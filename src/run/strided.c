@@ -32,6 +32,7 @@ enum {
 #define DPARI_STRIDE_NEAR_BYTES 16384
 #define DPARI_STRIDE_TURN 32 /* runs of one of two pieces before the other's: measured */
 #define DPARI_STRIDE_ZEROS 256
+#define DPARI_STRIDE_MANY 8192 /* lines that a core's own caches may not hold */
 
 /* x87 rounds when it stores, not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
@@ -309,6 +310,22 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     }
 }
 
+/* Asks for the lines that are written next: stores wait for theirs one after the other, what is
+ * asked for comes at once. */
+static void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows, int64_t n)
+{
+#if defined(__GNUC__)
+    const int64_t step = s->to[0];
+    int64_t row, i;
+    for (row = 0; row < rows; row++, to += s->to[1]) {
+        const unsigned char *t = to;
+        for (i = n; i > 0; i--, t += step) {
+            __builtin_prefetch(t, 1);
+        }
+    }
+#endif
+}
+
 /* `rows` rows of each piece, `turn` elements of each at a time. */
 static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
                                const unsigned char *const *from, int32_t pieces, int64_t row,
@@ -318,6 +335,12 @@ static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *cons
     int64_t at;
     int32_t p;
     for (at = 0; at < n; at += turn) {
+        for (p = 0; p < pieces; p++) {
+            if (s[p]->asks) {
+                dpari_stride_ask(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0], rows,
+                                 n - at < turn ? n - at : turn);
+            }
+        }
         for (p = 0; p < pieces; p++) {
             dpari_stride_some(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0],
                               from[p] + row * s[p]->from[1] + at * s[p]->from[0], rows,
@@ -549,6 +572,11 @@ static void dpari_stride_plan(dpari_stride *s, int back)
             room = 1 + DPARI_STRIDE_NEAR_BYTES / s->run;
         }
     }
+    if (s->loop < DPARI_STRIDE_LONG && s->elements >= DPARI_STRIDE_MANY &&
+        dpari_stride_size(s->to[0]) >= 64 && dpari_stride_size(s->from[0]) < 64) {
+        s->asks = 1;
+        room = room < DPARI_STRIDE_TURN ? room : DPARI_STRIDE_TURN;
+    }
     if (back) {
         dpari_stride_turn_back(s);
     }
@@ -561,7 +589,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     const int32_t width = dpar_type_bytes(p->through);
     int32_t d;
     s->loop = DPARI_STRIDE_NONE;
-    s->dims = 0;
+    s->dims = s->asks = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;

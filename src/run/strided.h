@@ -36,7 +36,7 @@ typedef struct dpari_stride_piece {
 typedef struct dpari_stride {
     int64_t elements; /* of the box */
     int64_t run;      /* bytes that lie in one piece on both sides */
-    int32_t loop, dims;
+    int32_t loop, dims, asks;
     int32_t to_type, from_type, through, op, negate, clear;
     int64_t part, turn;           /* rows, and elements or runs of each, at a time */
     int64_t to_start, from_start; /* from index 0 to where the walk begins */
