@@ -5006,6 +5006,7 @@ typedef struct dpari_stride_piece {
     int32_t op;      /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN: to = to op value */
     int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
     int32_t clear;   /* 1: what was read becomes 0 */
+    int32_t back;    /* 1: from the last to the first: for what a walk the other way has just met */
     /* elements along each dim (one may be 0: nothing is done), and from one to the next on either
      * side, of either sign; `from` all 0: one element everywhere */
     int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
@@ -5016,7 +5017,7 @@ typedef struct dpari_stride_piece {
 typedef struct dpari_stride {
     int64_t elements; /* of the box */
     int64_t run;      /* bytes that lie in one piece on both sides */
-    int32_t loop, dims;
+    int32_t loop, dims, asks;
     int32_t to_type, from_type, through, op, negate, clear;
     int64_t part, turn;           /* rows, and elements or runs of each, at a time */
     int64_t to_start, from_start; /* from index 0 to where the walk begins */
@@ -33237,7 +33238,9 @@ static void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int
     p.op = op;
     p.negate = it->negate;
     p.clear = op != DPAR_COPY && it->peer < 0; /* halos of one's own, read */
+    p.back = it->peer >= 0 && op == DPAR_COPY;
     dpari_stride_prepare(&it->take, &p);
+    p.back = 0;
     p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
     p.op = DPAR_COPY;
     p.negate = 0;
@@ -35554,6 +35557,7 @@ enum {
 #define DPARI_STRIDE_NEAR_BYTES 16384
 #define DPARI_STRIDE_TURN 32 /* runs of one of two pieces before the other's: measured */
 #define DPARI_STRIDE_ZEROS 256
+#define DPARI_STRIDE_MANY 8192 /* lines that a core's own caches may not hold */
 
 /* x87 rounds when it stores, not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
@@ -35831,6 +35835,22 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     }
 }
 
+/* Asks for the lines that are written next: stores wait for theirs one after the other, what is
+ * asked for comes at once. */
+static void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows, int64_t n)
+{
+#if defined(__GNUC__)
+    const int64_t step = s->to[0];
+    int64_t row, i;
+    for (row = 0; row < rows; row++, to += s->to[1]) {
+        const unsigned char *t = to;
+        for (i = n; i > 0; i--, t += step) {
+            __builtin_prefetch(t, 1);
+        }
+    }
+#endif
+}
+
 /* `rows` rows of each piece, `turn` elements of each at a time. */
 static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
                                const unsigned char *const *from, int32_t pieces, int64_t row,
@@ -35840,6 +35860,12 @@ static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *cons
     int64_t at;
     int32_t p;
     for (at = 0; at < n; at += turn) {
+        for (p = 0; p < pieces; p++) {
+            if (s[p]->asks) {
+                dpari_stride_ask(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0], rows,
+                                 n - at < turn ? n - at : turn);
+            }
+        }
         for (p = 0; p < pieces; p++) {
             dpari_stride_some(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0],
                               from[p] + row * s[p]->from[1] + at * s[p]->from[0], rows,
@@ -36024,7 +36050,21 @@ static int32_t dpari_stride_choose(const dpari_stride *s, int together)
     return DPARI_STRIDE_BUFFER;
 }
 
-static void dpari_stride_plan(dpari_stride *s)
+static void dpari_stride_turn_back(dpari_stride *s)
+{
+    int32_t d;
+    for (d = 0; d < s->dims; d++) {
+        if (s->loop == DPARI_STRIDE_DENSE && d == 0) {
+            continue;
+        }
+        s->to_start += (s->count[d] - 1) * s->to[d];
+        s->from_start += (s->count[d] - 1) * s->from[d];
+        s->to[d] = -s->to[d];
+        s->from[d] = -s->from[d];
+    }
+}
+
+static void dpari_stride_plan(dpari_stride *s, int back)
 {
     const int32_t size = dpar_type_bytes(s->from_type);
     const int together =
@@ -36057,6 +36097,14 @@ static void dpari_stride_plan(dpari_stride *s)
             room = 1 + DPARI_STRIDE_NEAR_BYTES / s->run;
         }
     }
+    if (s->loop < DPARI_STRIDE_LONG && s->elements >= DPARI_STRIDE_MANY &&
+        dpari_stride_size(s->to[0]) >= 64 && dpari_stride_size(s->from[0]) < 64) {
+        s->asks = 1;
+        room = room < DPARI_STRIDE_TURN ? room : DPARI_STRIDE_TURN;
+    }
+    if (back) {
+        dpari_stride_turn_back(s);
+    }
     s->turn = room < s->count[0] ? room : s->count[0];
     s->part = room / s->turn;
 }
@@ -36066,7 +36114,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     const int32_t width = dpar_type_bytes(p->through);
     int32_t d;
     s->loop = DPARI_STRIDE_NONE;
-    s->dims = 0;
+    s->dims = s->asks = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;
@@ -36083,7 +36131,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     if (s->elements > 0) {
         dpari_stride_sort(s, p);
         dpari_stride_merge(s);
-        dpari_stride_plan(s);
+        dpari_stride_plan(s, p->back);
     }
 }
 
