@@ -45,7 +45,7 @@ build() {
 link() { # programs that also run without MPI
     for path in tests/ranks/collectives tests/ranks/messages tests/ranks/several \
         tests/ranks/errors tests/ranks/move tests/mpi/three examples/ranks \
-        examples/shallow_water; do
+        examples/shallow_water tests/ranks/spatial examples/unet; do
         try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI $slim \
             -I"$DPAR_DIR" -I. -Itests $path.c "$work/engine.o" -o "$work/${path##*/}" -lm
     done
@@ -86,6 +86,10 @@ programs() {
         mv "$work/planet" "$work/planet_before"
     done
     run 2 "$work/shallow_water" --resume "$work/planet_before" --days 0.3
+    for n in $counts; do
+        run "$n" "$work/spatial"
+        run "$n" "$work/unet" --size 42x22 --steps 2 --check
+    done
 }
 
 printf '#include "dpar_mpi.h"\n' > "$work/unit.c"

@@ -1,0 +1,53 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# The U-Net on tiles against one rank (outputs and gradients of a step), the same losses on any
+# tiles and with data parallelism, the loss of a short training, memory against the planner, and what
+# it says to bad input.
+: "${CC:=cc}" "${CFLAGS:=-O2}"
+work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. examples/unet.c -o "$work/unet" || exit 1
+bad=0
+run() { timeout 120 "$work/unet" "$@" > "$work/out" 2> "$work/err"; }
+must() { # options...
+    run "$@" || { echo "exit $?: $*"; head -n 9 "$work/out" "$work/err"; exit 1; }
+}
+losses() { awk '$1 == "step" { print $2, substr($4, 1, 7) }' "$work/out"; } # to 5 decimals
+
+# odd extents at each level, three samples: what --check calls different ends with 1
+must --size 42x22 --ranks 1 --dp 1 --steps 4
+losses > "$work/one"
+[ "$(wc -l < "$work/one")" -eq 4 ] || { echo 'steps are missing'; bad=1; }
+for tiles in 1x2 2x1 1x3 2x2 4x1 1x4 3x2 2x4 5x1; do
+    must --size 42x22 --tiles $tiles --steps 4 --check
+    losses | cmp -s - "$work/one" || { echo "losses of tiles $tiles:"; cat "$work/out"; bad=1; }
+done
+for spread in '1x1 --dp 3' '2x1 --dp 2' '1x2 --dp 3'; do
+    must --size 40x18 --levels 4 --tiles $spread --steps 2 --check
+done
+# 6 rows at the top are 1 at the bottom, for 4 ranks: some have no points there
+must --size 48x8 --levels 4 --tiles 4x1 --steps 1 --check
+
+must --size 96x48 --ranks 2 --steps 60
+awk '/^loss/ { first = $2; last = $4 } /^activations/ { kept = $4; planned = $(NF) }
+    /^their/ { halo = $7 }
+    END { exit !(first > 0.5 && last < 0.3 && kept > 0.8 * planned && kept < 1.6 * planned && halo > 1) }' \
+    "$work/out" || { echo 'training, memory or halos:'; cat "$work/out"; bad=1; }
+
+refused() { # sentence, options...
+    sentence=$1
+    shift
+    run "$@"
+    [ $? -eq 2 ] && grep -q "$sentence" "$work/err" ||
+        { echo "not refused with '$sentence': $*"; cat "$work/err"; bad=1; }
+}
+refused 'not 3 ranks' --ranks 3 --tiles 2x2
+refused 'as 2x2, not' --tiles 2
+refused '8 to 8192' --size 1440
+refused 'even number' --channels 3
+refused '2 to 5' --levels 9
+refused 'no option' --color red
+refused 'value is missing' --steps
+refused 'begin with --' 4
+must --help
+exit $bad

@@ -1,0 +1,1041 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* spatial: layers on real ranks against the serial layer written out in this file, by the textbook's
+ * definitions over whole arrays; forward, input and weight gradients. Numbers are small integers in
+ * doubles, so that sums are exact and every bit must agree (averages, interpolation and norms:
+ * 1e-12). No case may be refused.
+ *
+ *   spatial [processes|threads] [ranks]      without arguments: both, 1 to 4 ranks
+ *   mpirun -np 4 spatial                     built with -DUSE_MPI */
+#include "dpar.h"
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+#endif
+
+#include "check.h"
+
+#include <stdlib.h>
+
+enum { MAX, AVERAGE, CONV, TRANSPOSED, INTERPOLATION, ATTENTION, KINDS };
+
+/* A layer over (n[0], n[1]), dims of 1 or 2; dim 1 may be left alone (k 0). */
+typedef struct test_case {
+    int kind, dims, samples, in_channels, out_channels, groups;
+    int n[2], k[2], s[2], d[2], low[2], high[2], pad[2], m[2];
+    int ceil_mode, padded, corners, outputs, rule, last, whole, more, accumulate;
+} test_case;
+
+/* What a rank keeps during a case. */
+typedef struct work {
+    dpar_comm *c;
+    const test_case *t;
+    int m[2];
+    double *x[2], *dx[2], *y, *dy, *q, *w, *dw, *dw_all; /* whole arrays, by the textbook; weights */
+    double *dw_local;
+    int wrong;
+} work;
+
+static double number(uint32_t a, int64_t i)
+{
+    uint32_t h = (uint32_t)i * 2654435761u + a * 40503u + 12345u;
+    h ^= h >> 15;
+    h *= 0x7feb352du;
+    h ^= h >> 13;
+    return (double)(h % 17u) - 8.0;
+}
+
+static double *fresh(int64_t n)
+{
+    double *a = (double *)calloc((size_t)n + 1, sizeof *a);
+    if (a == NULL) {
+        exit(1);
+    }
+    return a;
+}
+
+static int planes_in(const test_case *t)
+{
+    return t->samples * t->in_channels;
+}
+
+static int planes_out(const test_case *t)
+{
+    return t->samples * t->out_channels;
+}
+
+static int size_in(const test_case *t)
+{
+    return t->n[0] * t->n[1];
+}
+
+/* ---- the textbook ---------------------------------------------------------------------------- */
+
+/* Where input i of a dim is taken from; -1: padding without a source. */
+static int image(const test_case *t, int d, int i)
+{
+    const int n = t->n[d];
+    if (i >= 0 && i < n) {
+        return i;
+    }
+    switch (t->pad[d]) {
+    case DPAR_PAD_WRAP:
+        while (i < 0) {
+            i += n;
+        }
+        return i % n;
+    case DPAR_PAD_REFLECT: return i < 0 ? -i : n - 1 - (i - (n - 1));
+    case DPAR_PAD_REPLICATE: return i < 0 ? 0 : n - 1;
+    default: return -1;
+    }
+}
+
+static int outputs(const test_case *t, int d)
+{
+    const int reach = t->d[d] * (t->k[d] - 1) + 1;
+    int m;
+    if (t->k[d] == 0 || t->kind == ATTENTION) {
+        return t->n[d];
+    }
+    if (t->kind == INTERPOLATION) {
+        return t->m[d];
+    }
+    if (t->kind == TRANSPOSED) {
+        return (t->n[d] - 1) * t->s[d] - t->low[d] - t->high[d] + reach + t->more;
+    }
+    m = (t->n[d] + t->low[d] + t->high[d] - reach) / t->s[d] + 1;
+    if (t->ceil_mode && (t->n[d] + t->low[d] + t->high[d] - reach) % t->s[d] != 0 &&
+        m * t->s[d] < t->n[d] + t->low[d]) {
+        m++;
+    }
+    return m;
+}
+
+/* The j-th of the inputs that output y meets in a dim, and by which tap; 0: no more. Transposed: all
+ * inputs are gone through, those that miss have tap -1. */
+static int meets(const test_case *t, int d, int y, int j, int *input, int *tap)
+{
+    const int n = t->n[d], k = t->k[d];
+    if (k == 0) {
+        *input = y;
+        *tap = 0;
+        return j == 0;
+    }
+    *tap = j;
+    if (t->kind == TRANSPOSED) {
+        const int at = y + t->low[d] - j * t->s[d];
+        *input = j;
+        *tap = at >= 0 && at % t->d[d] == 0 && at / t->d[d] < k ? at / t->d[d] : -1;
+        return j < n;
+    }
+    if (t->kind == ATTENTION) {
+        const int group = y % t->d[d], members = (n - 1 - group) / t->d[d] + 1;
+        int first = y / t->d[d] - k / 2;
+        if (t->pad[d] != DPAR_PAD_WRAP) {
+            first = first < 0 ? 0 : first > members - k ? members - k : first;
+        }
+        *input = group + (first + j) * t->d[d];
+        return j < k;
+    }
+    if (t->kind == INTERPOLATION) {
+        const double at = t->corners   ? (double)y * (n - 1) / (t->m[d] > 1 ? t->m[d] - 1 : 1)
+                          : k == 1 ? (double)y * n / t->m[d]
+                                       : (y + 0.5) * n / t->m[d] - 0.5;
+        *input = (int)floor(at + 1e-9) + j - (k == 4);
+        return j < k;
+    }
+    *input = y * t->s[d] - t->low[d] + j * t->d[d];
+    return j < k;
+}
+
+/* The weight of tap j in a dim of an interpolation. */
+static double share(const test_case *t, int d, int y, int j)
+{
+    const int n = t->n[d], k = t->k[d];
+    const double at = t->corners ? (double)y * (n - 1) / (t->m[d] > 1 ? t->m[d] - 1 : 1)
+                                 : (y + 0.5) * n / t->m[d] - 0.5;
+    const double f = at - floor(at + 1e-9);
+    if (k < 2) {
+        return 1.0;
+    }
+    if (k == 2) {
+        return j == 0 ? 1.0 - f : f;
+    }
+    return j == 1 ? 1.0 - f * f : j == 2 ? f * f : j == 0 ? f * (1 - f) : -f * (1 - f);
+}
+
+/* How many cells an average at y divides by. */
+static int divisor(const test_case *t, int d, int y)
+{
+    int j, count = 0, i, tap;
+    for (j = 0; meets(t, d, y, j, &i, &tap); j++) {
+        count += t->k[d] == 0 || (t->padded ? i >= -t->low[d] && i < t->n[d] + t->high[d]
+                                            : i >= 0 && i < t->n[d]);
+    }
+    return count;
+}
+
+/* One output of one plane: calls of `term` for each input that it meets. */
+typedef struct term {
+    int plane, y[2], tap[2];
+    int64_t in; /* in the whole array; -1: padding without a source */
+} term;
+typedef void (*each_term)(work *w, const term *e, int out_plane, int64_t out);
+
+static void terms(work *w, int in_plane, int out_plane, int y0, int y1, each_term f)
+{
+    const test_case *t = w->t;
+    const int64_t out = ((int64_t)out_plane * w->m[0] + y0) * w->m[1] + y1;
+    int a, b, i[2];
+    term e;
+    e.plane = in_plane;
+    e.y[0] = y0;
+    e.y[1] = y1;
+    for (a = 0; meets(t, 0, y0, a, &i[0], &e.tap[0]); a++) {
+        for (b = 0; e.tap[0] >= 0 && meets(t, 1, y1, b, &i[1], &e.tap[1]); b++) {
+            const int r = image(t, 0, i[0]), c = image(t, 1, i[1]);
+            if (e.tap[1] < 0) {
+                continue;
+            }
+            e.in = r < 0 || c < 0 ? -1 : ((int64_t)in_plane * t->n[0] + r) * t->n[1] + c;
+            f(w, &e, out_plane, out);
+        }
+    }
+}
+
+/* Weight of (out channel, in channel of the group, taps). */
+static int64_t weight(const test_case *t, int out_plane, int in_plane, const int *tap)
+{
+    const int per = t->in_channels / t->groups, k1 = t->k[1] > 0 ? t->k[1] : 1;
+    const int k0 = t->k[0] > 0 ? t->k[0] : 1;
+    return (((int64_t)(out_plane % t->out_channels) * per + in_plane % t->in_channels % per) * k0 +
+            tap[0]) * k1 + tap[1];
+}
+
+static int64_t weights(const test_case *t)
+{
+    return (int64_t)t->out_channels * (t->in_channels / t->groups) * (t->k[0] > 0 ? t->k[0] : 1) *
+           (t->k[1] > 0 ? t->k[1] : 1);
+}
+
+static void conv_forward(work *w, const term *e, int o, int64_t out)
+{
+    w->y[out] += e->in >= 0 ? w->w[weight(w->t, o, e->plane, e->tap)] * w->x[0][e->in] : 0.0;
+}
+
+static void conv_backward(work *w, const term *e, int o, int64_t out)
+{
+    const int64_t k = weight(w->t, o, e->plane, e->tap);
+    if (e->in >= 0) {
+        w->dx[0][e->in] += w->w[k] * w->dy[out];
+        w->dw[k] += w->x[0][e->in] * w->dy[out];
+    }
+}
+
+static void max_forward(work *w, const term *e, int o, int64_t out)
+{
+    const double v = e->in >= 0 ? w->x[0][e->in] : -HUGE_VAL;
+    (void)o;
+    w->y[out] = v > w->y[out] ? v : w->y[out];
+}
+
+/* The first of equals has it; dw[out] counts that it was given away. */
+static void max_backward(work *w, const term *e, int o, int64_t out)
+{
+    (void)o;
+    if (e->in >= 0 && w->q[out] >= 0.0 && w->x[0][e->in] >= w->y[out]) {
+        w->dx[0][e->in] += w->dy[out];
+        w->q[out] = -1.0;
+    }
+}
+
+static double part(work *w, const term *e)
+{
+    const test_case *t = w->t;
+    return t->kind == AVERAGE ? 1.0 / divisor(t, 0, e->y[0]) / divisor(t, 1, e->y[1])
+                              : share(t, 0, e->y[0], e->tap[0]) *
+                                    (t->k[1] > 0 ? share(t, 1, e->y[1], e->tap[1]) : 1.0);
+}
+
+static void mean_forward(work *w, const term *e, int o, int64_t out)
+{
+    (void)o;
+    w->y[out] += e->in >= 0 ? part(w, e) * w->x[0][e->in] : 0.0;
+}
+
+static void mean_backward(work *w, const term *e, int o, int64_t out)
+{
+    (void)o;
+    if (e->in >= 0) {
+        w->dx[0][e->in] += part(w, e) * w->dy[out];
+    }
+}
+
+/* (q k) v without softmax: all integers. */
+static void attend_forward(work *w, const term *e, int o, int64_t out)
+{
+    (void)o;
+    w->y[out] += w->q[out] * w->x[0][e->in] * w->x[1][e->in];
+}
+
+static void attend_backward(work *w, const term *e, int o, int64_t out)
+{
+    (void)o;
+    w->dx[0][e->in] += w->q[out] * w->x[1][e->in] * w->dy[out];
+    w->dx[1][e->in] += w->q[out] * w->x[0][e->in] * w->dy[out];
+}
+
+static void textbook(work *w, each_term f)
+{
+    const test_case *t = w->t;
+    const int dense = t->kind == CONV || t->kind == TRANSPOSED;
+    const int per_out = t->out_channels / t->groups, per_in = t->in_channels / t->groups;
+    int o, i, y0, y1;
+    for (o = 0; o < planes_out(t); o++) {
+        for (y0 = 0; y0 < w->m[0]; y0++) {
+            for (y1 = 0; y1 < w->m[1]; y1++) {
+                for (i = 0; i < (dense ? per_in : 1); i++) {
+                    const int sample = o / t->out_channels;
+                    const int group = o % t->out_channels / per_out;
+                    terms(w, dense ? sample * t->in_channels + group * per_in + i : o, o, y0, y1,
+                          f);
+                }
+            }
+        }
+    }
+}
+
+/* ---- the user's kernels ---------------------------------------------------------------------- */
+
+static double *at(const dpar_tile *t, int plane, int64_t i, int64_t j)
+{
+    int64_t p[2];
+    p[0] = i;
+    p[1] = j;
+    return (double *)t->data + dpar_tile_at(t, plane, p);
+}
+
+typedef void (*each_pair)(work *w, const dpar_spatial_call *c, int in_plane, int out_plane,
+                          const int64_t *y, const int64_t *x, const int *tap, const dpar_taps *taps);
+
+/* Tap of input x of output y; -1: none. */
+static int tap_of(const test_case *t, int d, int64_t y, int64_t x, int64_t j)
+{
+    int64_t over;
+    if (t->k[d] == 0 || t->kind != TRANSPOSED) {
+        return (int)j;
+    }
+    over = y + t->low[d] - x * t->s[d];
+    return over % t->d[d] == 0 ? (int)(over / t->d[d]) : -1;
+}
+
+static void kernel_plane(work *w, const dpar_spatial_call *c, int i, int o, each_pair f)
+{
+    const dpar_box *b = &c->out.box;
+    int64_t y[2] = {0, 0}, x[2] = {0, 0}, j[2];
+    const int two = w->t->dims == 2;
+    dpar_taps taps[2];
+    int tap[2];
+    memset(taps, 0, sizeof taps);
+    taps[1].count = taps[1].step = 1;
+    for (y[0] = b->lo[0]; y[0] < b->hi[0]; y[0]++) {
+        w->wrong += dpar_spatial_taps(c->layer, 0, y[0], &taps[0]) != DPAR_OK;
+        for (y[1] = two ? b->lo[1] : 0; y[1] < (two ? b->hi[1] : 1); y[1]++) {
+            w->wrong += two && dpar_spatial_taps(c->layer, 1, y[1], &taps[1]) != DPAR_OK;
+            for (j[0] = 0; j[0] < taps[0].count; j[0]++) {
+                for (j[1] = 0; j[1] < taps[1].count; j[1]++) {
+                    x[0] = taps[0].first + j[0] * taps[0].step;
+                    x[1] = taps[1].first + j[1] * taps[1].step;
+                    tap[0] = tap_of(w->t, 0, y[0], x[0], j[0]);
+                    tap[1] = two ? tap_of(w->t, 1, y[1], x[1], j[1]) : 0;
+                    w->wrong += x[0] < c->in[0].box.lo[0] || x[0] >= c->in[0].box.hi[0];
+                    if (tap[0] >= 0 && tap[1] >= 0) {
+                        f(w, c, i, o, y, x, tap, taps);
+                    }
+                }
+            }
+        }
+    }
+}
+
+static void kernel(const dpar_spatial_call *c, each_pair f)
+{
+    work *w = (work *)c->user;
+    const test_case *t = w->t;
+    const int dense = t->kind == CONV || t->kind == TRANSPOSED;
+    const int per_out = t->out_channels / t->groups, per_in = t->in_channels / t->groups;
+    int o, i;
+    for (o = 0; o < planes_out(t); o++) {
+        for (i = 0; i < (dense ? per_in : 1); i++) {
+            const int in = o / t->out_channels * t->in_channels +
+                           o % t->out_channels / per_out * per_in + i;
+            kernel_plane(w, c, dense ? in : o, o, f);
+        }
+    }
+}
+
+static void clear_out(const dpar_spatial_call *c, double v)
+{
+    const dpar_box *b = &c->out.box;
+    int64_t p, i, j;
+    for (p = 0; p < c->out.planes; p++) {
+        for (i = b->lo[0]; i < b->hi[0]; i++) {
+            for (j = b->dims > 1 ? b->lo[1] : 0; j < (b->dims > 1 ? b->hi[1] : 1); j++) {
+                *at(&c->out, (int)p, i, j) = v;
+            }
+        }
+    }
+}
+
+static double my_part(work *w, const dpar_taps *taps, const int *tap)
+{
+    const test_case *t = w->t;
+    double all = 1.0;
+    int d;
+    for (d = 0; d < t->dims; d++) {
+        const double f = taps[d].fraction;
+        if (t->k[d] == 0) {
+            continue;
+        }
+        if (t->kind == AVERAGE) {
+            all /= (double)(t->padded ? taps[d].padded : taps[d].inside);
+        } else if (t->k[d] == 2) {
+            all *= tap[d] == 0 ? 1.0 - f : f;
+        } else if (t->k[d] == 4) {
+            all *= tap[d] == 1   ? 1.0 - f * f
+                   : tap[d] == 2 ? f * f
+                   : tap[d] == 0 ? f * (1 - f)
+                                 : -f * (1 - f);
+        }
+    }
+    return all;
+}
+
+static double *q_of(work *w, int o, const int64_t *y)
+{
+    return &w->q[((int64_t)o * w->m[0] + y[0]) * w->m[1] + y[1]];
+}
+
+static void pair_forward(work *w, const dpar_spatial_call *c, int i, int o, const int64_t *y,
+                         const int64_t *x, const int *tap, const dpar_taps *taps)
+{
+    const double v = *at(&c->in[0], i, x[0], x[1]);
+    double *out = at(&c->out, o, y[0], y[1]);
+    switch (w->t->kind) {
+    case CONV:
+    case TRANSPOSED: *out += w->w[weight(w->t, o, i, tap)] * v; break;
+    case MAX: *out = v > *out ? v : *out; break;
+    case ATTENTION: *out += *q_of(w, o, y) * v * *at(&c->in[1], i, x[0], x[1]); break;
+    default: *out += my_part(w, taps, tap) * v;
+    }
+}
+
+static void pair_gradient(work *w, const dpar_spatial_call *c, int i, int o, const int64_t *y,
+                          const int64_t *x, const int *tap, const dpar_taps *taps)
+{
+    double *dx = at(&c->in_gradient[0], i, x[0], x[1]);
+    const double dy = *at(&c->out_gradient, o, y[0], y[1]);
+    double *q = q_of(w, o, y);
+    switch (w->t->kind) {
+    case CONV:
+    case TRANSPOSED: *dx += w->w[weight(w->t, o, i, tap)] * dy; break;
+    case MAX:
+        if (*q > -2.0 && *at(&c->in[0], i, x[0], x[1]) >= *at(&c->out, o, y[0], y[1])) {
+            *dx += dy;
+            *q = -3.0;
+        }
+        break;
+    case ATTENTION:
+        *dx += *q * *at(&c->in[1], i, x[0], x[1]) * dy;
+        *at(&c->in_gradient[1], i, x[0], x[1]) += *q * *at(&c->in[0], i, x[0], x[1]) * dy;
+        break;
+    default: *dx += my_part(w, taps, tap) * dy;
+    }
+}
+
+static void pair_weight(work *w, const dpar_spatial_call *c, int i, int o, const int64_t *y,
+                        const int64_t *x, const int *tap, const dpar_taps *taps)
+{
+    (void)taps;
+    w->dw_local[weight(w->t, o, i, tap)] +=
+        *at(&c->in[0], i, x[0], x[1]) * *at(&c->out_gradient, o, y[0], y[1]);
+}
+
+static void forward(const dpar_spatial_call *c)
+{
+    clear_out(c, ((work *)c->user)->t->kind == MAX ? -HUGE_VAL : 0.0);
+    kernel(c, pair_forward);
+}
+
+static void input_gradient(const dpar_spatial_call *c)
+{
+    kernel(c, pair_gradient);
+}
+
+static void weight_gradient(const dpar_spatial_call *c)
+{
+    kernel(c, pair_weight);
+}
+
+/* ---- a case ---------------------------------------------------------------------------------- */
+
+static void textbook_all(work *w)
+{
+    const test_case *t = w->t;
+    const int64_t in = (int64_t)planes_in(t) * size_in(t);
+    int64_t out, i;
+    w->m[0] = outputs(t, 0);
+    w->m[1] = t->dims > 1 ? outputs(t, 1) : 1;
+    out = (int64_t)planes_out(t) * w->m[0] * w->m[1];
+    for (i = 0; i < 2; i++) {
+        int64_t k;
+        w->x[i] = fresh(in);
+        w->dx[i] = fresh(in);
+        for (k = 0; k < in; k++) {
+            w->x[i][k] = number(1 + (uint32_t)i, k);
+        }
+    }
+    w->y = fresh(out);
+    w->dy = fresh(out);
+    w->q = fresh(out);
+    w->w = fresh(weights(t));
+    w->dw = fresh(weights(t));
+    w->dw_local = fresh(weights(t));
+    w->dw_all = fresh(weights(t));
+    for (i = 0; i < out; i++) {
+        w->y[i] = t->kind == MAX ? -HUGE_VAL : 0.0;
+        w->dy[i] = number(3, i);
+        w->q[i] = t->kind == MAX ? 0.0 : number(4, i);
+    }
+    for (i = 0; i < weights(t); i++) {
+        w->w[i] = number(5, i);
+    }
+    textbook(w, t->kind == MAX         ? max_forward
+                : t->kind == ATTENTION ? attend_forward
+                : t->kind == CONV || t->kind == TRANSPOSED ? conv_forward
+                                                           : mean_forward);
+    textbook(w, t->kind == MAX         ? max_backward
+                : t->kind == ATTENTION ? attend_backward
+                : t->kind == CONV || t->kind == TRANSPOSED ? conv_backward
+                                                           : mean_backward);
+}
+
+static void textbook_free(work *w)
+{
+    int i;
+    for (i = 0; i < 2; i++) {
+        free(w->x[i]);
+        free(w->dx[i]);
+    }
+    free(w->y);
+    free(w->dy);
+    free(w->q);
+    free(w->w);
+    free(w->dw);
+    free(w->dw_local);
+    free(w->dw_all);
+}
+
+static int describe(work *w, dpar_spatial *s, dpar_why *why)
+{
+    const test_case *t = w->t;
+    const int32_t kinds[] = {DPAR_CONVOLUTION, DPAR_CONVOLUTION, DPAR_CONVOLUTION,
+                             DPAR_TRANSPOSED_CONVOLUTION, DPAR_INTERPOLATION, DPAR_NEIGHBOURHOOD};
+    const char *names[2] = {"y", "x"};
+    const int P = w->c->size;
+    const int32_t sizes[2] = {t->dims == 2 && P == 4 ? 2 : P, t->dims == 2 && P == 4 ? 2 : 1};
+    int64_t extent[2];
+    dpar_placement placement[2];
+    dpar_mesh mesh;
+    int d;
+    memset(s, 0, sizeof *s);
+    for (d = 0; d < 2; d++) {
+        extent[d] = t->n[d];
+        placement[d] = d < t->dims ? dpar_shard_by(d, t->rule, 0) : dpar_replicate();
+        s->window[d].kernel = t->k[d];
+        s->window[d].stride = t->s[d];
+        s->window[d].dilation = t->d[d];
+        s->window[d].pad_low = t->low[d];
+        s->window[d].pad_high = t->high[d];
+        s->window[d].ceil_mode = t->ceil_mode;
+        s->padding[d] = t->pad[d];
+        s->extent[d] = t->kind == INTERPOLATION || t->more > 0 ? w->m[d] : 0;
+    }
+    s->kind = kinds[t->kind];
+    s->outputs = t->outputs;
+    s->type = DPAR_F64;
+    s->tensors = t->kind == ATTENTION ? 2 : 1;
+    s->planes = planes_in(t);
+    s->out_planes = planes_out(t);
+    s->last = t->last;
+    s->whole = t->whole;
+    s->corners = t->corners;
+    s->forward = forward;
+    s->input_gradient = input_gradient;
+    s->weight_gradient = t->kind == CONV || t->kind == TRANSPOSED ? weight_gradient : NULL;
+    s->user = w;
+    return dpar_mesh_init(&mesh, 2, names, sizes, DPAR_LAST_FASTEST, P, why) == DPAR_OK &&
+           dpar_layout_init(&s->in, &mesh, t->dims, extent, placement, NULL, why) == DPAR_OK;
+}
+
+/* The own points of a box, from or against a whole array. */
+static int compare(const work *w, const dpar_tile *tile, const dpar_box *own, double *all,
+                   const int *extent, int put, double exact)
+{
+    int64_t i, j, bad = 0;
+    int p;
+    (void)w;
+    for (p = 0; own->dims > 0 && p < tile->planes; p++) {
+        for (i = own->lo[0]; i < own->hi[0]; i++) {
+            for (j = own->dims > 1 ? own->lo[1] : 0; j < (own->dims > 1 ? own->hi[1] : 1); j++) {
+                double *mine = at(tile, p, i, j);
+                const double v = all[((int64_t)p * extent[0] + i) * extent[1] + j];
+                if (put) {
+                    *mine = v;
+                } else {
+                    bad += !(*mine == v || fabs(*mine - v) <= exact * (1.0 + fabs(v)));
+                }
+            }
+        }
+    }
+    return (int)bad;
+}
+
+static int volume(const dpar_box *b)
+{
+    return b->dims > 0 ? (int)dpar_box_volume(b) : 0;
+}
+
+static int run_planned(work *w, dpar_spatial_plan *plan)
+{
+    const test_case *t = w->t;
+    const int in = planes_in(t) * volume(&plan->in_box), out = planes_out(t) * volume(&plan->out_own);
+    const int tensors = t->kind == ATTENTION ? 2 : 1;
+    const double exact = t->kind == AVERAGE || t->kind == INTERPOLATION ? 1e-12 : 0.0;
+    dpar_spatial_arrays a;
+    dpar_tile tile;
+    int i, k, bad = 0;
+    memset(&a, 0, sizeof a);
+    a.accumulate = t->accumulate;
+    for (i = 0; i < tensors; i++) {
+        a.in[i] = fresh(in);
+        a.in_gradient[i] = fresh(in);
+        for (k = 0; k < in; k++) {
+            ((double *)a.in[i])[k] = 1e300; /* whatever was there is not to be read */
+            ((double *)a.in_gradient[i])[k] = t->accumulate ? 5.0 : 1e300;
+        }
+        dpar_tile_of(&tile, a.in[i], &plan->in_box, planes_in(t), t->last);
+        (void)compare(w, &tile, &plan->in_own, w->x[i], t->n, 1, 0.0);
+    }
+    a.out = fresh(out);
+    a.out_gradient = fresh(out);
+    dpar_tile_of(&tile, a.out_gradient, &plan->out_own, planes_out(t), t->last);
+    (void)compare(w, &tile, &plan->out_own, w->dy, w->m, 1, 0.0);
+    if (dpar_spatial_forward(plan, &a) != DPAR_OK || dpar_spatial_backward(plan, &a) != DPAR_OK) {
+        printf("a step failed: %s\n", w->c->why.text);
+        return 1;
+    }
+    dpar_tile_of(&tile, a.out, &plan->out_own, planes_out(t), t->last);
+    bad += compare(w, &tile, &plan->out_own, w->y, w->m, 0, exact);
+    for (i = 0; i < tensors; i++) {
+        dpar_tile_of(&tile, a.in_gradient[i], &plan->in_box, planes_in(t), t->last);
+        for (k = 0; t->accumulate && k < in; k++) { /* the own points began at 5 */
+            ((double *)a.in_gradient[i])[k] -= 5.0;
+        }
+        bad += compare(w, &tile, &plan->in_own, w->dx[i], t->n, 0, exact);
+        free(a.in[i]);
+        free(a.in_gradient[i]);
+    }
+    free(a.out);
+    free(a.out_gradient);
+    return bad;
+}
+
+static long cases, traffic;
+
+/* Returns how much was wrong. */
+static int run_case(dpar_comm *c, const test_case *t)
+{
+    dpar_spatial s;
+    dpar_spatial_plan *plan = NULL;
+    dpar_why why;
+    work w;
+    int64_t bytes = 0, k;
+    void *memory;
+    int bad = 0;
+    memset(&w, 0, sizeof w);
+    why.text[0] = 0;
+    w.c = c;
+    w.t = t;
+    textbook_all(&w);
+    if (!describe(&w, &s, &why) || dpar_spatial_bytes(c, &s, &bytes, &why) != DPAR_OK) {
+        printf("refused: %s\n", why.text);
+        bad = 1;
+    }
+    memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64 + 64);
+    if (bad == 0 && dpar_spatial_init(memory, bytes, c, &s, &plan, &why) != DPAR_OK) {
+        printf("refused: %s\n", why.text);
+        bad = 1;
+    }
+    if (bad == 0) {
+        bad = run_planned(&w, plan) + w.wrong;
+        (void)dpar_all_reduce(c, w.dw_local, w.dw_all, weights(t), DPAR_F64, DPAR_SUM, NULL);
+        for (k = 0; s.weight_gradient != NULL && k < weights(t); k++) {
+            bad += w.dw_all[k] < w.dw[k] || w.dw_all[k] > w.dw[k];
+        }
+        bad += dpar_spatial_close(plan) != DPAR_OK;
+    }
+    if (bad > 0) {
+        printf("rank %d of %d: kind %d n %dx%d k %d,%d s %d,%d d %d,%d pads %d %d,%d %d mode %d,%d "
+               "outputs %d rule %d last %d: %d wrong\n",
+               (int)c->rank, (int)c->size, t->kind, t->n[0], t->n[1], t->k[0], t->k[1], t->s[0],
+               t->s[1], t->d[0], t->d[1], t->low[0], t->high[0], t->low[1], t->high[1], t->pad[0],
+               t->pad[1], t->outputs, t->rule, t->last, bad);
+    }
+    free(memory);
+    textbook_free(&w);
+    if (c->rank == 0) {
+        cases++;
+    }
+    return bad;
+}
+
+/* ---- sweeps ---------------------------------------------------------------------------------- */
+
+static test_case plain(int kind, int n)
+{
+    test_case t;
+    memset(&t, 0, sizeof t);
+    t.kind = kind;
+    t.dims = 1;
+    t.samples = t.in_channels = t.out_channels = t.groups = 1;
+    t.n[0] = n;
+    t.n[1] = t.d[0] = t.d[1] = t.s[0] = t.s[1] = 1;
+    return t;
+}
+
+/* n 8, 11 .. 32; k 1 .. 7, s 1 .. 4, d 1, 2, p up to (reach + 1) / 2; padding modes, balanced and
+ * following outputs, even and uneven inputs in turn. */
+static int sweep_convolutions(dpar_comm *c)
+{
+    static const int modes[] = {DPAR_PAD_ZERO, DPAR_PAD_WRAP, DPAR_PAD_REFLECT, DPAR_PAD_REPLICATE};
+    int n, k, s, d, p, turn = 0, bad = 0;
+    for (n = 8; n <= 32; n += 3) {
+        for (k = 1; k <= 7; k++) {
+            for (s = 1; s <= 4; s++) {
+                for (d = 1; d <= 2; d++) {
+                    const int reach = d * (k - 1) + 1;
+                    for (p = 0; p <= (reach + 1) / 2; p++, turn++) {
+                        test_case t = plain(turn % 7 == 6 ? MAX : CONV, n);
+                        t.k[0] = k;
+                        t.s[0] = s;
+                        t.d[0] = d;
+                        t.low[0] = p;
+                        t.high[0] = turn % 3 == 0 && p > 0 ? p - 1 : p;
+                        t.pad[0] = t.kind == MAX ? DPAR_PAD_LOWEST : modes[turn % 4];
+                        t.outputs = turn / 4 % 2;
+                        t.rule = turn / 8 % 3 == 0 ? DPAR_EVEN : turn / 8 % 3 == 1 ? DPAR_CHUNK : DPAR_FLOOR;
+                        t.whole = turn % 5 == 0;
+                        t.ceil_mode = t.kind == MAX && turn % 2;
+                        if (t.low[0] + t.high[0] + n >= reach && t.low[0] < n && t.high[0] < n) {
+                            bad += run_case(c, &t);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    return bad;
+}
+
+/* Is there such a layer? All others are not to be refused. */
+static int fits(const test_case *t, int d)
+{
+    if (t->k[d] == 0 || t->kind == INTERPOLATION || t->kind == ATTENTION) {
+        return 1;
+    }
+    if (t->kind == TRANSPOSED) {
+        return outputs(t, d) >= 1;
+    }
+    return t->n[d] + t->low[d] + t->high[d] >= t->d[d] * (t->k[d] - 1) + 1 &&
+           (t->pad[d] != DPAR_PAD_REFLECT || (t->low[d] < t->n[d] && t->high[d] < t->n[d]));
+}
+
+static int below(uint32_t *state, int n)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (int)((*state >> 8) % (uint32_t)n);
+}
+
+/* Two dims, channels, groups, samples, everything by lot. */
+static int sweep_lots(dpar_comm *c, int rounds)
+{
+    uint32_t lot = 7;
+    int r, d, bad = 0;
+    for (r = 0; r < rounds; r++) {
+        const int kind = below(&lot, KINDS);
+        test_case t = plain(kind, 1);
+        const int groups[] = {1, 1, 2, 3};
+        t.dims = 2;
+        t.samples = 1 + below(&lot, 2);
+        t.groups = kind == CONV || kind == TRANSPOSED ? groups[below(&lot, 4)] : 1;
+        t.in_channels = t.groups * (1 + below(&lot, 2));
+        t.out_channels =
+            kind == CONV || kind == TRANSPOSED ? t.groups * (1 + below(&lot, 2)) : t.in_channels;
+        t.rule = below(&lot, 3);
+        t.outputs = kind == ATTENTION ? DPAR_OUTPUTS_FOLLOW : below(&lot, 2);
+        t.last = below(&lot, 2);
+        t.whole = below(&lot, 3) == 0;
+        t.padded = below(&lot, 2);
+        t.corners = kind == INTERPOLATION ? below(&lot, 2) : 0;
+        t.accumulate = below(&lot, 3) == 0;
+        t.ceil_mode = kind == MAX || kind == AVERAGE ? below(&lot, 2) : 0;
+        for (d = 0; d < 2; d++) {
+            const int modes = kind == ATTENTION ? 2 : kind == INTERPOLATION || kind == CONV ? 4 : 1;
+            const int taps[] = {1, 2, 4};
+            t.n[d] = below(&lot, 4) == 0 ? 1 + below(&lot, 3) : 6 + below(&lot, 12);
+            t.k[d] = kind == INTERPOLATION ? taps[below(&lot, 3)] : 1 + below(&lot, 4);
+            t.s[d] = 1 + below(&lot, 3);
+            t.d[d] = kind == INTERPOLATION ? 1 : 1 + below(&lot, 2);
+            t.pad[d] = kind == MAX ? DPAR_PAD_LOWEST : below(&lot, modes);
+            if (kind == INTERPOLATION) {
+                t.pad[d] = t.pad[d] == DPAR_PAD_WRAP && !t.corners ? DPAR_PAD_WRAP : DPAR_PAD_REPLICATE;
+                t.corners = t.k[d] == 1 ? 0 : t.corners;
+            }
+            t.m[d] = 3 + below(&lot, 40);
+            if (kind == ATTENTION && t.n[d] < t.k[d] * t.d[d]) {
+                t.d[d] = 1; /* a dilation group shorter than the kernel is refused */
+                t.k[d] = t.k[d] < t.n[d] ? t.k[d] : t.n[d];
+            }
+            if (kind == MAX || kind == AVERAGE) { /* a window always has a cell */
+                t.low[d] = below(&lot, (t.d[d] * (t.k[d] - 1) + 1) / 2 / t.d[d] + 1);
+                t.high[d] = t.low[d];
+                t.d[d] = t.low[d] > 0 ? 1 : t.d[d];
+            } else if (kind == CONV) {
+                t.low[d] = below(&lot, 4);
+                t.high[d] = below(&lot, 4);
+            } else if (kind == TRANSPOSED) {
+                t.low[d] = below(&lot, t.k[d]);
+                t.high[d] = below(&lot, 2);
+            }
+        }
+        if (kind == INTERPOLATION && t.corners && (t.k[0] == 1 || t.k[1] == 1)) {
+            t.corners = 0;
+        }
+        t.more = kind == TRANSPOSED && t.s[0] > 1 && t.s[1] > 1 ? below(&lot, 2) : 0;
+        if (t.k[1] > 1 && below(&lot, 8) == 0 && kind != ATTENTION && kind != INTERPOLATION) {
+            t.k[1] = 0; /* left alone */
+            t.more = 0;
+        }
+        if (fits(&t, 0) && fits(&t, 1)) {
+            bad += run_case(c, &t);
+        }
+    }
+    return bad;
+}
+
+/* ---- norms ----------------------------------------------------------------------------------- */
+
+/* Against sums in long order over the whole array, in double; the values lie around 1e4, where
+ * mean(x^2) - mean(x)^2 would have lost nine digits. */
+static int norm_case(dpar_comm *c, int groups)
+{
+    enum { N = 37, B = 2, C = 6 };
+    double x[B * C * N], dy[B * C * N], y[B * C * N], dx[B * C * N];
+    double scale[C], shift[C], dscale[C], dshift[C], my_dscale[C], my_dshift[C];
+    const int64_t lo = (int64_t)N * c->rank / c->size, hi = (int64_t)N * (c->rank + 1) / c->size;
+    double mine[B * C * N + 1], out[B * C * N + 1], mine_dy[B * C * N + 1], mine_dx[B * C * N + 1];
+    double saved[4 * B * C], *scratch;
+    dpar_norm n;
+    dpar_box box;
+    dpar_tile tx, ty, tdy, tdx;
+    int64_t i, k;
+    int b, ch, bad = 0, set;
+    for (i = 0; i < B * C * N; i++) {
+        x[i] = 1e4 + number(8, i) + 0.1 * number(9, i);
+        dy[i] = number(10, i);
+    }
+    for (i = 0; i < C; i++) {
+        scale[i] = 1.0 + 0.25 * (double)i;
+        shift[i] = number(11, i);
+        dscale[i] = dshift[i] = my_dscale[i] = my_dshift[i] = 0.0;
+    }
+    for (set = 0; set < (groups == 0 ? C : B * groups); set++) {
+        double count = 0.0, mean = 0.0, var = 0.0, g1 = 0.0, g2 = 0.0, rest;
+        int pass;
+        for (pass = 0; pass < 5; pass++) {
+            for (b = 0; b < B; b++) {
+                for (ch = 0; ch < C; ch++) {
+                    if (set != (groups == 0 ? ch : b * groups + ch / (C / groups))) {
+                        continue;
+                    }
+                    for (i = 0; i < N; i++) {
+                        k = (int64_t)(b * C + ch) * N + i;
+                        rest = (x[k] - mean) / sqrt(var / (count > 0.0 ? count : 1.0) + 1e-5);
+                        if (pass == 0) {
+                            mean += x[k];
+                            count += 1.0;
+                        } else if (pass == 1) {
+                            var += (x[k] - mean) * (x[k] - mean);
+                        } else if (pass == 2) {
+                            y[k] = rest * scale[ch] + shift[ch];
+                            g1 += dy[k] * scale[ch];
+                            g2 += dy[k] * scale[ch] * rest;
+                            dscale[ch] += dy[k] * rest;
+                            dshift[ch] += dy[k];
+                        } else if (pass == 3) {
+                            dx[k] = (dy[k] * scale[ch] - g1 / count - rest * g2 / count) /
+                                    sqrt(var / count + 1e-5);
+                        }
+                    }
+                }
+            }
+            mean = pass == 0 ? mean / count : mean;
+        }
+    }
+    memset(&n, 0, sizeof n);
+    n.type = DPAR_F64;
+    n.samples = B;
+    n.channels = C;
+    n.groups = groups;
+    n.epsilon = 1e-5;
+    n.scale = scale;
+    n.shift = shift;
+    memset(&box, 0, sizeof box);
+    box.dims = 1;
+    box.lo[0] = lo;
+    box.hi[0] = hi;
+    dpar_tile_of(&tx, mine, &box, B * C, 0);
+    dpar_tile_of(&ty, out, &box, B * C, 0);
+    dpar_tile_of(&tdy, mine_dy, &box, B * C, 1); /* of another order */
+    dpar_tile_of(&tdx, mine_dx, &box, B * C, 0);
+    for (k = 0; k < B * C; k++) {
+        for (i = lo; i < hi; i++) {
+            *at(&tx, (int)k, i, 0) = x[k * N + i];
+            *at(&tdy, (int)k, i, 0) = dy[k * N + i];
+        }
+    }
+    scratch = fresh(dpar_norm_scratch(c, &n));
+    if (dpar_norm_forward(c, &n, &tx, &ty, saved, scratch) != DPAR_OK ||
+        dpar_norm_backward(c, &n, &tx, &tdy, &tdx, saved, my_dscale, my_dshift, scratch) !=
+            DPAR_OK ||
+        dpar_all_reduce(c, my_dscale, my_dscale, C, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK ||
+        dpar_all_reduce(c, my_dshift, my_dshift, C, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK) {
+        printf("a norm failed: %s\n", c->why.text);
+        bad++;
+    }
+    for (k = 0; k < B * C; k++) {
+        for (i = lo; i < hi; i++) {
+            bad += !(fabs(*at(&ty, (int)k, i, 0) - y[k * N + i]) <= 1e-10);
+            bad += !(fabs(*at(&tdx, (int)k, i, 0) - dx[k * N + i]) <= 1e-10);
+        }
+    }
+    for (i = 0; i < C; i++) {
+        bad += !(fabs(my_dscale[i] - dscale[i]) <= 1e-8) || !(fabs(my_dshift[i] - dshift[i]) <= 1e-9);
+    }
+    free(scratch);
+    if (bad > 0) {
+        printf("rank %d of %d: norm of %d groups: %d wrong\n", (int)c->rank, (int)c->size, groups,
+               bad);
+    }
+    return bad;
+}
+
+/* What is wrong with a layer is said, not done. */
+static int refusals(dpar_comm *c)
+{
+    test_case t = plain(CONV, 8);
+    dpar_spatial s;
+    dpar_why why;
+    work w;
+    int bad = 0;
+    memset(&w, 0, sizeof w);
+    w.c = c;
+    w.t = &t;
+    t.k[0] = 3;
+    w.m[0] = 6;
+    w.m[1] = 1;
+    bad += !describe(&w, &s, &why) || dpar_spatial_outputs(&s, NULL, &why) != DPAR_OK;
+    s.window[0].kernel = 9; /* does not fit */
+    bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_ARG;
+    s.window[0].kernel = 3;
+    s.window[0].pad_low = 8; /* reflects further than there are points */
+    s.padding[0] = DPAR_PAD_REFLECT;
+    bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_ARG;
+    s.padding[0] = 5;
+    bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_ARG;
+    s.padding[0] = DPAR_PAD_WRAP;
+    s.kind = DPAR_TRANSPOSED_CONVOLUTION;
+    bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_ARG;
+    s.kind = DPAR_INTERPOLATION; /* to how many? */
+    bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_ARG;
+    s.kind = 9;
+    bad += dpar_spatial_outputs(&s, NULL, &why) != DPAR_E_ARG;
+    return bad;
+}
+
+static int everything(dpar_comm *c, void *arg)
+{
+    const int rounds = *(const int *)arg;
+    int64_t bad = 0, all = 0;
+    cases = c->rank == 0 ? 0 : cases;
+    bad += refusals(c);
+    bad += norm_case(c, 0) + norm_case(c, 1) + norm_case(c, 3) + norm_case(c, 6);
+    bad += sweep_lots(c, rounds);
+    bad += sweep_convolutions(c);
+    (void)traffic;
+    if (dpar_all_reduce(c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL) != DPAR_OK) {
+        return 1;
+    }
+    if (c->rank == 0) {
+        printf("%d ranks, engine %s: %ld layers, forward and backward: %lld wrong\n", (int)c->size,
+               c->engine.name, cases, (long long)all);
+        fflush(stdout);
+    }
+    return all != 0 || cases < 0;
+}
+
+#ifdef USE_MPI
+
+int main(int argc, char **argv)
+{
+    int rounds = 60, bad = 1;
+    dpar_comm *c = NULL;
+    dpar_why why;
+    MPI_Init(&argc, &argv);
+    if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) == DPAR_OK) {
+        bad = everything(c, &rounds);
+        (void)dpar_comm_close(c);
+    }
+    MPI_Finalize();
+    return bad;
+}
+
+#else
+
+int main(int argc, char **argv)
+{
+    int first = 1, last = 4, threads, rounds = 400;
+    for (threads = 0; threads < 2; threads++) {
+        int n;
+        dpar_options o;
+        memset(&o, 0, sizeof o);
+        o.threads = threads;
+        o.timeout_s = 60;
+        if (argc > 1 && strcmp(argv[1], threads ? "processes" : "threads") == 0) {
+            continue;
+        }
+        if (argc > 2) {
+            first = last = atoi(argv[2]);
+        }
+        for (n = first; n <= last; n++) {
+            dpar_why why;
+            dpar_status st = dpar_launch_with(n, everything, &rounds, &o, &why);
+            CHECK(st == DPAR_OK);
+            if (st != DPAR_OK) {
+                printf("%d ranks: %s\n", n, why.text);
+            }
+        }
+    }
+    return CHECK_DONE();
+}
+
+#endif
