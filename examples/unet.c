@@ -310,8 +310,8 @@ static void spread(const dpar_spatial_call *c, int backward)
                 }
                 for (i = 0; i < u->in; i++) {
                     float *in = row_of(tile, s * u->in + i, y / 2, 0);
-                    const float *w = u->net->weight + u->weights + (int64_t)(o * u->in + i) * 4 +
-                                     y % 2 * 2;
+                    const float *w =
+                        u->net->weight + u->weights + (int64_t)(o * u->in + i) * 4 + y % 2 * 2;
                     for (x = b->lo[1]; x < b->hi[1]; x++) {
                         if (backward) {
                             in[x / 2] += w[x % 2] * out[x];
@@ -671,9 +671,8 @@ static int backward_norm(unit *v)
     own_tile(v, v->a.out, &tx);
     own_tile(v, v->a.out_gradient, &tg);
     return failed(n->c,
-                  dpar_norm_backward(n->c, &norm, &tx, &tg, &tg, v->saved,
-                                     n->gradient + v->affine, n->gradient + v->affine + v->out,
-                                     n->sums),
+                  dpar_norm_backward(n->c, &norm, &tx, &tg, &tg, v->saved, n->gradient + v->affine,
+                                     n->gradient + v->affine + v->out, n->sums),
                   "norm", NULL);
 }
 
@@ -700,10 +699,9 @@ static const double pi = 3.14159265358979323846;
 /* To about 1e-12; the same on every machine. */
 static double sine(double x)
 {
-    static const double term[8] = {-1.0 / 6.0,           1.0 / 120.0,
-                                   -1.0 / 5040.0,        1.0 / 362880.0,
-                                   -1.0 / 39916800.0,    1.0 / 6227020800.0,
-                                   -1.0 / 1307674368000.0, 1.0 / 355687428096000.0};
+    static const double term[8] = {
+        -1.0 / 6.0,        1.0 / 120.0,        -1.0 / 5040.0,          1.0 / 362880.0,
+        -1.0 / 39916800.0, 1.0 / 6227020800.0, -1.0 / 1307674368000.0, 1.0 / 355687428096000.0};
     double turns = x * (0.5 / pi) + 0.5, sum = 0.0, square;
     int i;
     turns -= (double)(int64_t)turns;
@@ -843,9 +841,9 @@ static void update(net *n, adam *a, double rate)
         const double g = n->gradient[i];
         a->m[i] += 0.1 * (g - a->m[i]);
         a->v[i] += 0.001 * (g * g - a->v[i]);
-        n->weight[i] -= (float)(rate * (a->m[i] / (1.0 - a->b1) /
-                                            (root(a->v[i] / (1.0 - a->b2)) + 1e-8) +
-                                        1e-4 * (double)n->weight[i]));
+        n->weight[i] -=
+            (float)(rate * (a->m[i] / (1.0 - a->b1) / (root(a->v[i] / (1.0 - a->b2)) + 1e-8) +
+                            1e-4 * (double)n->weight[i]));
     }
 }
 
@@ -892,11 +890,12 @@ static int compare(dpar_comm *world, net *n, const options *o)
     dpar_mesh mesh;
     net whole;
     double far[4] = {0.0, 0.0, 0.0, 0.0}, all[4];
-    float *wide = (float *)malloc((size_t)o->size[0] * (size_t)o->size[1] * (size_t)o->dp *
-                                  sizeof *wide);
+    float *wide =
+        (float *)malloc((size_t)o->size[0] * (size_t)o->size[1] * (size_t)o->dp * sizeof *wide);
     int64_t i;
     int bad;
-    if (wide == NULL || failed(world, dpar_comm_split(world, world->rank, 0, &self), "split", NULL)) {
+    if (wide == NULL ||
+        failed(world, dpar_comm_split(world, world->rank, 0, &self), "split", NULL)) {
         return 1;
     }
     bad = dpar_mesh_init(&mesh, 2, names, one, DPAR_LAST_FASTEST, 1, NULL) != DPAR_OK ||
@@ -972,10 +971,11 @@ static int tell(dpar_comm *world, const net *n, const options *o)
                o->size[1], o->size[0], o->levels, o->channels, (long long)n->params,
                (int)world->size, world->size > 1 ? "s" : "", world->engine.name, o->tiles[0],
                o->tiles[1], o->dp);
-        printf("activations a rank: %.5f GB kept for backward (%.5f without halos and padding), the "
-               "planner says %.5f\ntheir gradients: %.5f GB; halos: %.1f KB sent by a rank in a "
-               "forward pass\n",
-               most[0] / 1e9, most[1] / 1e9, planned(o) / 1e9, most[2] / 1e9, most[3] / 1e3);
+        printf(
+            "activations a rank: %.5f GB kept for backward (%.5f without halos and padding), the "
+            "planner says %.5f\ntheir gradients: %.5f GB; halos: %.1f KB sent by a rank in a "
+            "forward pass\n",
+            most[0] / 1e9, most[1] / 1e9, planned(o) / 1e9, most[2] / 1e9, most[3] / 1e3);
         fflush(stdout);
     }
     return 0;

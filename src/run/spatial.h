@@ -144,7 +144,7 @@ typedef struct dpar_spatial_plan {
     dpar_box in_box; /* of the input arrays, dense */
     dpar_box in_own; /* the rank's own inputs in it: what the layer before writes */
     dpar_box out_own;
-    dpar_box core; /* outputs that need no halo */
+    dpar_box core;                /* outputs that need no halo */
     dpar_halo_exchange *exchange; /* NULL: one rank that needs nothing from itself */
     int64_t halo_bytes;           /* that this rank sends to others in a forward exchange */
     dpar_halo halo;               /* private, as all that follows */
@@ -158,8 +158,8 @@ typedef struct dpar_spatial_arrays {
     void *in_gradient[DPAR_SPATIAL_TENSORS]; /* in_box, written: own points; the others become 0 */
     void *out;                               /* out_box */
     void *out_gradient;                      /* out_box */
-    dpar_box out_box;    /* of out and out_gradient: in_box of the next layer; dims 0: out_own */
-    int32_t accumulate;  /* 1: in_gradient's own points are added to (another layer read it too) */
+    dpar_box out_box;   /* of out and out_gradient: in_box of the next layer; dims 0: out_own */
+    int32_t accumulate; /* 1: in_gradient's own points are added to (another layer read it too) */
 } dpar_spatial_arrays;
 
 /* Bytes of memory for a plan on this rank. Takes and gives back some memory of the communicator. */
@@ -196,10 +196,10 @@ DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t 
 /* y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel]; plane = sample *
  * channels + channel; the variance divides by the count. */
 typedef struct dpar_norm {
-    int32_t type;        /* DPAR_F32 or DPAR_F64, also of scale and shift */
+    int32_t type; /* DPAR_F32 or DPAR_F64, also of scale and shift */
     int32_t samples, channels;
-    int32_t groups;      /* GroupNorm: channels / groups of a sample together (1: LayerNorm's way,
-                            channels: InstanceNorm). 0: BatchNorm: a channel of all samples */
+    int32_t groups; /* GroupNorm: channels / groups of a sample together (1: LayerNorm's way,
+                       channels: InstanceNorm). 0: BatchNorm: a channel of all samples */
     double epsilon;
     const void *scale, *shift; /* of a channel each; NULL: 1 and 0 */
 } dpar_norm;
