@@ -3902,7 +3902,7 @@ typedef struct dpar_spatial_plan {
     dpar_box in_box; /* of the input arrays, dense */
     dpar_box in_own; /* the rank's own inputs in it: what the layer before writes */
     dpar_box out_own;
-    dpar_box core; /* outputs that need no halo */
+    dpar_box core;                /* outputs that need no halo */
     dpar_halo_exchange *exchange; /* NULL: one rank that needs nothing from itself */
     int64_t halo_bytes;           /* that this rank sends to others in a forward exchange */
     dpar_halo halo;               /* private, as all that follows */
@@ -3916,8 +3916,8 @@ typedef struct dpar_spatial_arrays {
     void *in_gradient[DPAR_SPATIAL_TENSORS]; /* in_box, written: own points; the others become 0 */
     void *out;                               /* out_box */
     void *out_gradient;                      /* out_box */
-    dpar_box out_box;    /* of out and out_gradient: in_box of the next layer; dims 0: out_own */
-    int32_t accumulate;  /* 1: in_gradient's own points are added to (another layer read it too) */
+    dpar_box out_box;   /* of out and out_gradient: in_box of the next layer; dims 0: out_own */
+    int32_t accumulate; /* 1: in_gradient's own points are added to (another layer read it too) */
 } dpar_spatial_arrays;
 
 /* Bytes of memory for a plan on this rank. Takes and gives back some memory of the communicator. */
@@ -3954,10 +3954,10 @@ DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t 
 /* y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel]; plane = sample *
  * channels + channel; the variance divides by the count. */
 typedef struct dpar_norm {
-    int32_t type;        /* DPAR_F32 or DPAR_F64, also of scale and shift */
+    int32_t type; /* DPAR_F32 or DPAR_F64, also of scale and shift */
     int32_t samples, channels;
-    int32_t groups;      /* GroupNorm: channels / groups of a sample together (1: LayerNorm's way,
-                            channels: InstanceNorm). 0: BatchNorm: a channel of all samples */
+    int32_t groups; /* GroupNorm: channels / groups of a sample together (1: LayerNorm's way,
+                       channels: InstanceNorm). 0: BatchNorm: a channel of all samples */
     double epsilon;
     const void *scale, *shift; /* of a channel each; NULL: 1 and 0 */
 } dpar_norm;
@@ -34428,7 +34428,7 @@ static int64_t dpari_spatial_reach(const dpar_spatial *s, int32_t d)
 static int32_t dpari_spatial_padding(const dpar_spatial *s, int32_t d)
 {
     return s->kind == DPAR_INTERPOLATION && s->padding[d] == DPAR_PAD_ZERO ? DPAR_PAD_REPLICATE
-                                                                            : s->padding[d];
+                                                                           : s->padding[d];
 }
 
 /* A transposed convolution of n inputs; *most: with all the output padding that makes sense. */
@@ -34448,8 +34448,8 @@ static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t
     if (s->kind == DPAR_NEIGHBOURHOOD) {
         *m = n;
         if (n / dpari_spatial_dilation(s, d) < v->kernel) {
-            return dpari_say(DPAR_E_ARG, why, "dim # has # points, a neighbourhood of #, # apart", d,
-                             n, v->kernel, dpari_spatial_dilation(s, d));
+            return dpari_say(DPAR_E_ARG, why, "dim # has # points, a neighbourhood of #, # apart",
+                             d, n, v->kernel, dpari_spatial_dilation(s, d));
         }
         return DPAR_OK;
     }
@@ -34457,18 +34457,20 @@ static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t
         *m = s->extent[d];
         if (n > dpari_spatial_limit || *m < 1 || *m > dpari_spatial_limit ||
             (v->kernel != 1 && v->kernel != 2 && v->kernel != 4)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "dim #: # points from # by # taps: 1, 2 or 4, and extents of 1 to 2^30",
-                             d, *m, n, v->kernel);
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "dim #: # points from # by # taps: 1, 2 or 4, and extents of 1 to 2^30", d, *m, n,
+                v->kernel);
         }
         return DPAR_OK;
     }
     *m = dpari_spatial_spread(s, d, n, &most);
     *m = s->extent[d] > 0 ? dpari_most(s->extent[d], *m) : *m;
     if (*m < 1 || *m > most || s->padding[d] != DPAR_PAD_ZERO) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "dim #: # transposed outputs, # at most, at least 1; padding # (zero alone)",
-                         d, *m, most, s->padding[d]);
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "dim #: # transposed outputs, # at most, at least 1; padding # (zero alone)", d, *m,
+            most, s->padding[d]);
     }
     return DPAR_OK;
 }
@@ -34582,8 +34584,8 @@ DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, i
 {
     int64_t m, lo = 0, hi = 0;
     dpar_taps t;
-    if (dim < 0 || dim >= layer->in.dims ||
-        dpari_spatial_extent(layer, dim, &m, NULL) != DPAR_OK || y < 0 || y >= m) {
+    if (dim < 0 || dim >= layer->in.dims || dpari_spatial_extent(layer, dim, &m, NULL) != DPAR_OK ||
+        y < 0 || y >= m) {
         return DPAR_E_ARG;
     }
     dpari_zero(&t, sizeof t);
@@ -34702,17 +34704,18 @@ static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, 
     int32_t i;
     for (i = 0; i < in->dims; i++) {
         if (g->dims != in->dims || g->extent[i] != m[i]) {
-            return dpari_say(DPAR_E_ARG, why, "the layer has # outputs in dim #, its layout #", m[i],
-                             i, g->dims == in->dims ? g->extent[i] : 0, 0);
+            return dpari_say(DPAR_E_ARG, why, "the layer has # outputs in dim #, its layout #",
+                             m[i], i, g->dims == in->dims ? g->extent[i] : 0, 0);
         }
     }
     for (i = 0; i < in->mesh.axes; i++) {
         const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
         if (!dpar_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
             (a->kind == DPAR_SHARD && a->dim != b->dim)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "mesh axis # does something else with the outputs than with the inputs",
-                             i, 0, 0, 0);
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "mesh axis # does something else with the outputs than with the inputs", i, 0, 0,
+                0);
         }
     }
     return DPAR_OK;
@@ -35132,10 +35135,10 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
                          bytes, 0, 0, 0);
     }
     st = dpari_spatial_plan_in(at_0, c, layer, why);
-    st = st == DPAR_OK ? dpar_halo_exchange_init(at_0 + at.exchange, bytes - at.exchange, c,
-                                                 p->field, p->layer.tensors, layer->options,
-                                                 &p->exchange, why)
-                       : st;
+    st = st == DPAR_OK
+             ? dpar_halo_exchange_init(at_0 + at.exchange, bytes - at.exchange, c, p->field,
+                                       p->layer.tensors, layer->options, &p->exchange, why)
+             : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -35192,9 +35195,7 @@ static void dpari_spatial_rows_begin(dpari_spatial_rows *r, const dpar_tile *t, 
 {
     int32_t d;
     r->row = t->plane == 1 && t->planes > 1 ? -1 : t->box.dims - 1 == skip ? -2 : t->box.dims - 1;
-    r->count = r->row == -1   ? t->planes
-               : r->row == -2 ? 1
-                              : t->box.hi[r->row] - t->box.lo[r->row];
+    r->count = r->row == -1 ? t->planes : r->row == -2 ? 1 : t->box.hi[r->row] - t->box.lo[r->row];
     r->plane = 0;
     for (d = 0; d < t->box.dims; d++) {
         r->at[d] = t->box.lo[d];
@@ -35691,10 +35692,8 @@ DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const d
     }
     for (i = 0; i < sets; i++) {
         saved[2 * i] = m[i].mean;
-        saved[2 * i + 1] =
-            1.0 / dpari_sqrt(m[i].m2 / dpari_mostf(m[i].count, 1.0) + n->epsilon);
+        saved[2 * i + 1] = 1.0 / dpari_sqrt(m[i].m2 / dpari_mostf(m[i].count, 1.0) + n->epsilon);
     }
-    scratch[0] = m[0].count; /* all sets have as many */
     for (p = 0; p < x->planes; p++) {
         const double *s = &saved[2 * dpari_norm_set(n, p)];
         const double shift =
@@ -35758,20 +35757,21 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
                                         double *shift_gradient, double *scratch)
 {
     dpar_status st = dpari_norm_check(c, n, x, dy);
-    double sum[2], *total = scratch;
+    double sum[2], points, *total = scratch;
     int64_t sets, p, i;
     st = st == DPAR_OK ? dpari_norm_check(c, n, x, dx) : st;
     if (st != DPAR_OK) {
         return st;
     }
     sets = dpari_norm_sets(n);
+    points = x->box.dims > 0 ? (double)dpar_box_volume(&x->box) : 0.0;
     dpari_zero(total, (size_t)(3 * sets) * sizeof *total);
     for (p = 0; p < x->planes; p++) {
         double *t = &total[3 * dpari_norm_set(n, p)];
         dpari_norm_sums(n, x, dy, p, &saved[2 * dpari_norm_set(n, p)], sum);
         t[0] += sum[0] * dpari_norm_scale(n, p);
         t[1] += sum[1] * dpari_norm_scale(n, p);
-        t[2] += (double)dpar_box_volume(&x->box);
+        t[2] += points;
         if (shift_gradient != NULL) {
             shift_gradient[p % n->channels] += sum[0];
         }
