@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar.c - the C side of dpar.f90: the library itself, once a program.
+ *
+ *   cc -O2 -I. -c bindings/fortran/dpar.c          and over MPI:   mpicc -DUSE_MPI ... */
+#ifndef DPAR_IMPLEMENTATION
+#define DPAR_IMPLEMENTATION
+#endif
+#include "dpar.h"
+
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+
+/* Fortran's communicators are numbers. */
+DPAR_API dpar_status dpar_mpi_comm_f(MPI_Fint user, const dpar_mpi_options *options,
+                                     dpar_comm **out, dpar_why *why);
+DPAR_API dpar_status dpar_mpi_comm_f(MPI_Fint user, const dpar_mpi_options *options,
+                                     dpar_comm **out, dpar_why *why) {
+    return dpar_mpi_comm(MPI_Comm_f2c(user), options, out, why);
+}
+#endif
