@@ -1,0 +1,549 @@
+! SPDX-License-Identifier: MIT-0
+! lbm - flow in a box whose lid moves, by the lattice-Boltzmann method (D3Q19), domain-parallel: the
+! box is cut over ranks, and after each step dpar exchanges what streams over the cuts.
+!
+!   cc -O2 -I. -c bindings/fortran/dpar.c
+!   gfortran -O3 -ffp-contract=off -cpp bindings/fortran/dpar.f90 examples/lbm.f90 dpar.o -o lbm
+!   ./lbm 2
+!
+@OUTPUT@
+! The same program under a launcher (mpirun -np 4 ./lbm) joins the ranks that were started, over
+! shared memory; over MPI: mpicc -DUSE_MPI for dpar.c and mpif90 -DUSE_MPI for the rest.
+!
+!   lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [quiet]
+!
+! n x n cells across, `span` cells deep: periodic in that direction, which is the flow in the plane;
+! span=0 gives a cube with walls all round. It ends after `steps`, or when the velocities at the
+! centre lines change by less than `until` of the lid's in n steps.
+!
+! Method. Two relaxation times (Ginzburg): walls lie half-way between cells when the product of
+! (tau+ - 1/2) and (tau- - 1/2) is 3/16, whatever the viscosity. Populations are kept as what they
+! differ from those at rest, and equilibria have the density 1 in front of the velocities (He and
+! Luo), which is right for steady flow. A population of direction c comes from the cell at -c: it
+! needs a halo on that side alone, so each of the 18 that move is a field of its own with a halo of
+! width 1 on up to two sides, edges too, no corners; dpar sends all of them as one message a peer.
+! 5 of 19 populations go through a face, one through an edge.
+!
+! The reference: U. Ghia, K. N. Ghia, C. T. Shin, High-Re solutions for incompressible flow using
+! the Navier-Stokes equations and a multigrid method, J. Comput. Phys. 48 (1982) 387-411, tables I
+! and II (129 x 129 cells), Re 100 and 400. Table II has -0.23827 at x = 0.9063 for Re 400, which
+! lies off the curve of its neighbours (-0.22847, -0.44993) and is known as a misprint: left out.
+!
+! Exit code: 0 fine, 1 an error, 2 bad input.
+module cavity
+    use dpar
+    implicit none
+    integer, parameter :: q = 18, fields = 18, wp = c_double
+    ! Directions in pairs: 2k is opposite to 2k - 1. The first six go through faces.
+    integer, parameter :: cx(0:q) = [0, 1, -1, 0, 0, 0, 0, 1, -1, 1, -1, 1, -1, 1, -1, 0, 0, 0, 0]
+    integer, parameter :: cy(0:q) = [0, 0, 0, 1, -1, 0, 0, 1, -1, -1, 1, 0, 0, 0, 0, 1, -1, 1, -1]
+    integer, parameter :: cz(0:q) = [0, 0, 0, 0, 0, 1, -1, 0, 0, 0, 0, 1, -1, -1, 1, 1, -1, -1, 1]
+    real(wp), parameter :: w_rest = 1.0_wp / 3, w_face = 1.0_wp / 18, w_edge = 1.0_wp / 36
+
+    type settings
+        integer :: ranks = 1, n = 64, span = 1, steps = 0
+        real(wp) :: re = 100, u = 0.1_wp, until = 1e-7_wp
+        logical :: quiet = .false., launched = .false.
+    end type
+    type(settings), target :: chosen
+    type(dpar_why) :: why
+
+    ! One rank's part of the box.
+    type block
+        type(c_ptr) :: world = c_null_ptr, x(2) = c_null_ptr
+        integer :: extent(3), lower(3), upper(3) ! cells of the whole; of this rank, both included
+        integer :: parts(3)                      ! ranks along x, y, z
+        logical :: any = .false.                 ! has this rank cells?
+        real(wp), pointer :: f(:, :, :, :) => null(), g(:, :, :, :) => null()
+        type(c_ptr) :: memory(2) = c_null_ptr
+    end type
+
+contains
+
+    subroutine need(status, what)
+        integer(c_int32_t), intent(in) :: status
+        character(len=*), intent(in) :: what
+        if (status >= 0) return
+        write (*, '(a)') "lbm: " // what // ": " // dpar_string(dpar_status_text(status)) // ": " // &
+            dpar_string(why)
+        flush (6)
+        error stop 1
+    end subroutine
+
+    ! Cuts the box over the ranks: dims of dpar are z, y, x; a span of one cell is not cut.
+    subroutine cut(s, b, halo)
+        type(settings), intent(in) :: s
+        type(block), intent(inout) :: b
+        type(dpar_halo), intent(out) :: halo
+        type(dpar_mesh) :: mesh
+        type(dpar_placement) :: placement(3)
+        type(dpar_box) :: box
+        integer(c_int64_t) :: cells(3)
+        integer(c_int32_t) :: parts(3)
+        integer :: d
+        b%extent = [s%n, s%n, merge(s%n, s%span, s%span == 0)]
+        cells = b%extent(3:1:-1)
+        parts = 0
+        call need(dpar_grid_create(dpar_size(b%world), 3, cells, [1_c_int64_t, 1_c_int64_t, 4_c_int64_t], &
+                                   0, parts, why=why), "a grid of ranks")
+        b%parts = parts(3:1:-1)
+        call need(dpar_mesh_named(mesh, ["z", "y", "x"], parts, DPAR_LAST_FASTEST, 0, why), "mesh")
+        do d = 1, 3
+            placement(d) = dpar_shard_by(d - 1, DPAR_EVEN, 0_c_int64_t)
+        end do
+        call need(dpar_layout_init(halo%grid, mesh, 3, cells, placement, why=why), "layout")
+        halo%shape = DPAR_STENCIL_BOX
+        halo%low(0:2) = 1
+        halo%high(0:2) = 1
+        halo%periodic = merge(1, 0, s%span > 0) ! bit 0: z
+        call need(dpar_halo_check(halo, why), "halo")
+        b%any = dpar_halo_owned(halo, dpar_rank(b%world), box) /= 0
+        if (b%any) call dpar_bounds(box, b%lower, b%upper)
+    end subroutine
+
+    ! Two sets of populations with one more cell all round, in memory that other ranks reach, and
+    ! for each a plan of what streams in.
+    subroutine prepare(b, halo, halos, field)
+        type(block), intent(inout) :: b
+        type(dpar_halo), intent(in) :: halo
+        type(dpar_halo), intent(inout), target :: halos(fields)
+        type(dpar_halo_field), intent(inout), target :: field(fields, 2)
+        real(wp), pointer :: flat(:)
+        integer(c_int64_t) :: bytes, cells
+        integer :: set, i
+        cells = product(int(b%upper - b%lower + 3, c_int64_t))
+        if (.not. b%any) cells = 0
+        do set = 1, 2
+            bytes = (q + 1) * cells * 8
+            if (b%any) then
+                call need(dpar_comm_alloc(b%world, bytes, b%memory(set)), "memory for the cells")
+                call c_f_pointer(b%memory(set), flat, [(q + 1) * cells])
+                flat = 0
+                associate (l => b%lower - 1, h => b%upper + 1)
+                    if (set == 1) b%f(l(1):h(1), l(2):h(2), l(3):h(3), 0:q) => flat
+                    if (set == 2) b%g(l(1):h(1), l(2):h(2), l(3):h(3), 0:q) => flat
+                end associate
+            end if
+            do i = 1, q
+                halos(i) = halo
+                halos(i)%low(0:2) = merge(1, 0, [cz(i), cy(i), cx(i)] > 0)
+                halos(i)%high(0:2) = merge(1, 0, [cz(i), cy(i), cx(i)] < 0)
+                field(i, set)%halo = c_loc(halos(i))
+                field(i, set)%type = DPAR_F64
+                if (.not. b%any) cycle
+                field(i, set)%data = c_loc(flat(i * cells + 1))
+                call dpar_field_bounds(field(i, set), dpar_rank(b%world), b%lower - 1, b%upper + 1)
+            end do
+            call plan(b, field(:, set), b%x(set))
+        end do
+    end subroutine
+
+    subroutine plan(b, field, x)
+        type(block), intent(in) :: b
+        type(dpar_halo_field), intent(in), target :: field(fields)
+        type(c_ptr), intent(inout) :: x
+        type(c_ptr) :: memory
+        integer(c_int64_t) :: bytes
+        call need(dpar_halo_exchange_bytes(b%world, field, fields, bytes=bytes, why=why), "exchange")
+        call need(dpar_comm_alloc(b%world, bytes, memory), "memory for an exchange") ! closed with it
+        call need(dpar_halo_exchange_init(memory, bytes, b%world, field, fields, plan=x, why=why), "exchange")
+    end subroutine
+
+    ! What comes back from the walls stands in the cells beyond them, so that `advance` has no
+    ! walls: half-way bounce-back, with what the lid gives. For box: the cells that read it.
+    subroutine reflect(b, f, u, lower, upper)
+        type(block), intent(in) :: b
+        real(wp), intent(inout), pointer :: f(:, :, :, :)
+        real(wp), intent(in) :: u
+        integer, intent(in) :: lower(3), upper(3)
+        integer :: side, d, at(3), first(3), last(3)
+        do d = 1, 3
+            if (d == 3 .and. b%extent(3) /= b%extent(1)) cycle
+            do side = 1, 2
+                first = lower
+                last = upper
+                at = [1, 1, 1]
+                if (side == 2) at = b%extent
+                if (at(d) < lower(d) .or. at(d) > upper(d)) cycle
+                first(d) = at(d)
+                last(d) = at(d)
+                call reflect_plane(b, f, u, first, last, d, side)
+            end do
+        end do
+    end subroutine
+
+    subroutine reflect_plane(b, f, u, first, last, d, side)
+        type(block), intent(in) :: b
+        real(wp), intent(inout), pointer :: f(:, :, :, :)
+        real(wp), intent(in) :: u
+        integer, intent(in) :: first(3), last(3), d, side
+        integer :: i, o, x, y, z, c(3)
+        real(wp) :: lid
+        do i = 1, q
+            c = [cx(i), cy(i), cz(i)]
+            if (c(d) /= merge(1, -1, side == 1)) cycle
+            o = merge(i + 1, i - 1, mod(i, 2) == 1)
+            do z = first(3), last(3)
+                do y = first(2), last(2)
+                    lid = 0
+                    if (y - c(2) > b%extent(2)) lid = 6 * merge(w_face, w_edge, i <= 6) * c(1) * u
+                    do x = first(1), last(1)
+                        f(x - c(1), y - c(2), z - c(3), i) = f(x, y, z, o) + lid
+                    end do
+                end do
+            end do
+        end do
+    end subroutine
+
+    ! One step of the cells of a box: populations come from their upstream cells and collide.
+    subroutine advance(f, g, lower, upper, plus, minus)
+        real(wp), intent(in), pointer :: f(:, :, :, :)
+        real(wp), intent(inout), pointer :: g(:, :, :, :)
+        integer, intent(in) :: lower(3), upper(3)
+        real(wp), intent(in) :: plus, minus
+        integer :: y, z
+        do z = lower(3), upper(3)
+            do y = lower(2), upper(2)
+                call advance_row(lbound(f), ubound(f), f, g, lower(1), upper(1), y, z, plus, minus)
+            end do
+        end do
+    end subroutine
+
+    subroutine advance_row(l, h, f, g, first, last, y, z, plus, minus)
+        integer, intent(in) :: l(4), h(4), first, last, y, z
+        real(wp), intent(in) :: f(l(1):h(1), l(2):h(2), l(3):h(3), 0:q), plus, minus
+        real(wp), intent(inout) :: g(l(1):h(1), l(2):h(2), l(3):h(3), 0:q)
+        real(wp) :: p0, p1, p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p13, p14, p15, p16, p17, p18
+        real(wp) :: rho, u, v, w, base
+        integer :: x
+        !GCC$ ivdep
+        do x = first, last
+            p0 = f(x, y, z, 0)
+            p1 = f(x - 1, y, z, 1)
+            p2 = f(x + 1, y, z, 2)
+            p3 = f(x, y - 1, z, 3)
+            p4 = f(x, y + 1, z, 4)
+            p5 = f(x, y, z - 1, 5)
+            p6 = f(x, y, z + 1, 6)
+            p7 = f(x - 1, y - 1, z, 7)
+            p8 = f(x + 1, y + 1, z, 8)
+            p9 = f(x - 1, y + 1, z, 9)
+            p10 = f(x + 1, y - 1, z, 10)
+            p11 = f(x - 1, y, z - 1, 11)
+            p12 = f(x + 1, y, z + 1, 12)
+            p13 = f(x - 1, y, z + 1, 13)
+            p14 = f(x + 1, y, z - 1, 14)
+            p15 = f(x, y - 1, z - 1, 15)
+            p16 = f(x, y + 1, z + 1, 16)
+            p17 = f(x, y - 1, z + 1, 17)
+            p18 = f(x, y + 1, z - 1, 18)
+            u = (p1 - p2) + ((p7 - p8) + (p9 - p10)) + ((p11 - p12) + (p13 - p14))
+            v = (p3 - p4) + ((p7 - p8) - (p9 - p10)) + ((p15 - p16) + (p17 - p18))
+            w = (p5 - p6) + ((p11 - p12) - (p13 - p14)) + ((p15 - p16) - (p17 - p18))
+            rho = p0 + ((p1 + p2) + (p3 + p4) + (p5 + p6)) + ((p7 + p8) + (p9 + p10)) + &
+                  ((p11 + p12) + (p13 + p14)) + ((p15 + p16) + (p17 + p18))
+            base = rho - 1.5_wp * (u * u + v * v + w * w)
+            g(x, y, z, 0) = p0 - plus * (p0 - w_rest * base)
+            call pair(p1, p2, w_face, u, base, plus, minus, g(x, y, z, 1), g(x, y, z, 2))
+            call pair(p3, p4, w_face, v, base, plus, minus, g(x, y, z, 3), g(x, y, z, 4))
+            call pair(p5, p6, w_face, w, base, plus, minus, g(x, y, z, 5), g(x, y, z, 6))
+            call pair(p7, p8, w_edge, u + v, base, plus, minus, g(x, y, z, 7), g(x, y, z, 8))
+            call pair(p9, p10, w_edge, u - v, base, plus, minus, g(x, y, z, 9), g(x, y, z, 10))
+            call pair(p11, p12, w_edge, u + w, base, plus, minus, g(x, y, z, 11), g(x, y, z, 12))
+            call pair(p13, p14, w_edge, u - w, base, plus, minus, g(x, y, z, 13), g(x, y, z, 14))
+            call pair(p15, p16, w_edge, v + w, base, plus, minus, g(x, y, z, 15), g(x, y, z, 16))
+            call pair(p17, p18, w_edge, v - w, base, plus, minus, g(x, y, z, 17), g(x, y, z, 18))
+        end do
+    end subroutine
+
+    ! Two opposite populations a and b: their sum and their difference relax at two rates.
+    pure subroutine pair(a, b, weight, cu, base, plus, minus, to_a, to_b)
+        real(wp), intent(in) :: a, b, weight, cu, base, plus, minus
+        real(wp), intent(out) :: to_a, to_b
+        real(wp) :: even, odd
+        even = plus * (0.5_wp * (a + b) - weight * (base + 4.5_wp * cu * cu))
+        odd = minus * (0.5_wp * (a - b) - weight * 3 * cu)
+        to_a = a - even - odd
+        to_b = b - even + odd
+    end subroutine
+
+    ! One step: cells that need nothing from others while it comes, the rest after that.
+    subroutine step(b, halo, x, f, g, u, plus, minus)
+        type(block), intent(in) :: b
+        type(dpar_halo), intent(in) :: halo
+        type(c_ptr), intent(in) :: x
+        real(wp), intent(inout), pointer :: f(:, :, :, :), g(:, :, :, :)
+        real(wp), intent(in) :: u, plus, minus
+        type(dpar_box) :: box
+        integer :: lower(3), upper(3), n
+        call need(dpar_halo_exchange_begin(x), "begin")
+        if (b%any) then
+            call reflect(b, f, u, b%lower, b%upper)
+            if (dpar_halo_core(halo, dpar_rank(b%world), box) /= 0) then
+                call dpar_bounds(box, lower, upper)
+                call advance(f, g, lower, upper, plus, minus)
+            end if
+        end if
+        call need(dpar_halo_exchange_end(x), "end")
+        n = 0
+        do while (dpar_halo_rim(halo, dpar_rank(b%world), n, box) /= 0)
+            call dpar_bounds(box, lower, upper)
+            call advance(f, g, lower, upper, plus, minus)
+            n = n + 1
+        end do
+    end subroutine
+
+    ! Velocities along the centre lines of the middle plane, the same on all ranks: u(y) at x = 1/2
+    ! in line(:, 1), v(x) at y = 1/2 in line(:, 2); the middle is a face for even n. Before streaming,
+    ! but momentum is that of the collision, which keeps it.
+    subroutine centre_lines(b, f, line)
+        type(block), intent(in) :: b
+        real(wp), intent(in), pointer :: f(:, :, :, :)
+        real(wp), intent(out) :: line(:, :)
+        real(wp), target :: mine(b%extent(1), 4), all(b%extent(1), 4)
+        integer :: x, y, z, k, middle(2)
+        mine = 0
+        z = (b%extent(3) + 1) / 2
+        middle = [(b%extent(1) + 1) / 2, b%extent(1) / 2 + 1]
+        if (b%any) then
+            if (z >= b%lower(3) .and. z <= b%upper(3)) then
+                do y = b%lower(2), b%upper(2)
+                    do x = b%lower(1), b%upper(1)
+                        do k = 1, 2
+                            if (x == middle(k)) mine(y, k) = sum(f(x, y, z, 0:q) * cx)
+                            if (y == middle(k)) mine(x, 2 + k) = sum(f(x, y, z, 0:q) * cy)
+                        end do
+                    end do
+                end do
+            end if
+        end if
+        ! one rank has the number, the others 0: no rounding
+        call need(dpar_all_reduce(b%world, c_loc(mine), c_loc(all), int(size(mine), c_int64_t), &
+                                  DPAR_F64, DPAR_SUM), "centre lines")
+        line(:, 1) = 0.5_wp * (all(:, 1) + all(:, 2))
+        line(:, 2) = 0.5_wp * (all(:, 3) + all(:, 4))
+    end subroutine
+
+    ! Sums that do not depend on how the box is cut: mass in units of 2^-44 (what the density sum
+    ! differs from 1 a cell), and a fingerprint of all bits of all populations.
+    subroutine sums(b, f, mass, bits)
+        type(block), intent(in) :: b
+        real(wp), intent(in), pointer :: f(:, :, :, :)
+        real(wp), intent(out) :: mass
+        integer(c_int64_t), intent(out) :: bits
+        integer(c_int64_t), target :: mine(2), all(2)
+        integer(c_int64_t) :: cell, h
+        integer :: x, y, z, i
+        mine = 0
+        if (b%any) then
+            do z = b%lower(3), b%upper(3)
+                do y = b%lower(2), b%upper(2)
+                    do x = b%lower(1), b%upper(1)
+                        mine(1) = mine(1) + nint(sum(f(x, y, z, 0:q)) * 2.0_wp**44, c_int64_t)
+                        cell = x + int(b%extent(1), c_int64_t) * (y + int(b%extent(2), c_int64_t) * z)
+                        h = ishft(cell, 5)
+                        do i = 0, q
+                            h = ieor(ishftc(h, 7), transfer(f(x, y, z, i), h))
+                            h = ieor(h, ishft(h, -29))
+                        end do
+                        mine(2) = mine(2) + iand(ieor(h, ishft(h, -32)), int(z'ffffffff', c_int64_t))
+                    end do
+                end do
+            end do
+        end if
+        call need(dpar_all_reduce(b%world, c_loc(mine), c_loc(all), 2_c_int64_t, DPAR_I64, DPAR_SUM), &
+                  "sums")
+        mass = real(all(1), wp) / 2.0_wp**44
+        bits = all(2)
+    end subroutine
+
+    ! ---- the reference ----
+
+    ! Tables I and II: where, and the velocity over the lid's at Re 100 and 400.
+    subroutine ghia(re, line, at, value, known)
+        integer, intent(in) :: re, line
+        real(wp), intent(out) :: at(15), value(15)
+        logical, intent(out) :: known
+        known = re == 100 .or. re == 400
+        at = [0.0547, 0.0625, 0.0703, 0.1016, 0.1719, 0.2813, 0.4531, 0.5000, 0.6172, 0.7344, 0.8516, &
+              0.9531, 0.9609, 0.9688, 0.9766]
+        if (line == 2) at = [0.0625, 0.0703, 0.0781, 0.0938, 0.1563, 0.2266, 0.2344, 0.5000, 0.8047, &
+                             0.8594, 0.9063, 0.9453, 0.9531, 0.9609, 0.9688]
+        if (re == 100 .and. line == 1) then
+            value = [-0.03717, -0.04192, -0.04775, -0.06434, -0.10150, -0.15662, -0.21090, -0.20581, &
+                     -0.13641, 0.00332, 0.23151, 0.68717, 0.73722, 0.78871, 0.84123]
+        else if (re == 100) then
+            value = [0.09233, 0.10091, 0.10890, 0.12317, 0.16077, 0.17507, 0.17527, 0.05454, -0.24533, &
+                     -0.22445, -0.16914, -0.10313, -0.08864, -0.07391, -0.05906]
+        else if (line == 1) then
+            value = [-0.08186, -0.09266, -0.10338, -0.14612, -0.24299, -0.32726, -0.17119, -0.11477, &
+                     0.02135, 0.16256, 0.29093, 0.55892, 0.61756, 0.68439, 0.75837]
+        else
+            value = [0.18360, 0.19713, 0.20920, 0.22965, 0.28124, 0.30203, 0.30174, 0.05186, -0.38598, &
+                     -0.44993, -9.0, -0.22847, -0.19254, -0.15663, -0.12146]
+        end if
+    end subroutine
+
+    ! The velocity at `at` (0..1) by a cubic through the four nearest cells, walls among them.
+    real(wp) function between(line, at, at_0, at_1)
+        real(wp), intent(in) :: line(:), at, at_0, at_1
+        real(wp) :: place(0:size(line) + 1), value(0:size(line) + 1), term
+        integer :: n, i, j, k
+        n = size(line)
+        place = [0.0_wp, [((i - 0.5_wp) / n, i=1, n)], 1.0_wp]
+        value = [at_0, line, at_1]
+        k = max(0, min(n - 2, int(at * n + 0.5_wp) - 1))
+        between = 0
+        do i = k, k + 3
+            term = value(i)
+            do j = k, k + 3
+                if (j /= i) term = term * (at - place(j)) / (place(i) - place(j))
+            end do
+            between = between + term
+        end do
+    end function
+
+    subroutine compare(s, line)
+        type(settings), intent(in) :: s
+        real(wp), intent(in) :: line(:, :)
+        character(len=1), parameter :: name(2) = ["u", "v"], along(2) = ["y", "x"]
+        real(wp) :: at(15), value(15), mine, off, most(2), where_(2)
+        logical :: known
+        integer :: k, i
+        do k = 1, 2
+            call ghia(nint(s%re), k, at, value, known)
+            if (.not. known .or. s%span == 0) return
+            if (.not. s%quiet) write (*, '(a,i0,5a)') "  Re ", nint(s%re), ", ", name(k), " along ", &
+                along(k), ":     Ghia     here"
+            most(k) = 0
+            do i = 1, 15
+                if (value(i) < -1) cycle
+                mine = between(line(:, k) / s%u, at(i), 0.0_wp, merge(1.0_wp, 0.0_wp, k == 1))
+                off = mine - value(i)
+                if (abs(off) > abs(most(k))) where_(k) = at(i)
+                if (abs(off) > abs(most(k))) most(k) = off
+                if (.not. s%quiet) write (*, '(f18.4,2f10.5)') at(i), value(i), mine
+            end do
+        end do
+        write (*, '(2(a,f8.5,3a,f6.4))') "largest deviation from Ghia, Ghia and Shin, of the lid's speed: u ", &
+            most(1), " at ", along(1), " = ", where_(1), ", v ", most(2), " at ", along(2), " = ", where_(2)
+    end subroutine
+
+    ! ---- one rank ----
+
+    integer(c_int) function rank_main(world, arg) bind(c)
+        type(c_ptr), value :: world, arg
+        type(settings), pointer :: s
+        type(block) :: b
+        type(dpar_halo), target :: halo, halos(fields)
+        type(dpar_halo_field), target :: field(fields, 2)
+        real(wp), allocatable :: line(:, :), old(:, :)
+        real(wp) :: plus, minus, mass, change
+        integer(c_int64_t) :: bits, began, ended, rate
+        integer :: t
+        logical :: first
+        call c_f_pointer(arg, s)
+        b%world = world
+        first = dpar_rank(world) == 0
+        call cut(s, b, halo)
+        call prepare(b, halo, halos, field)
+        ! nu = (1 / plus - 1/2) / 3
+        plus = 1 / (3 * s%u * s%n / s%re + 0.5_wp)
+        minus = 1 / (0.1875_wp / (1 / plus - 0.5_wp) + 0.5_wp)
+        allocate (line(s%n, 2), old(s%n, 2))
+        old = 0
+        if (first) write (*, '(3(a,i0),a,f0.1,3(a,i0),a,i0)') "cavity of ", b%extent(1), " x ", b%extent(2), &
+            " x ", b%extent(3), " cells, Re ", s%re, "; ranks: ", b%parts(1), " x ", b%parts(2), " x ", b%parts(3)
+        call system_clock(began, rate)
+        t = 0
+        change = 1
+        do
+            call step(b, halo, b%x(1), b%f, b%g, s%u, plus, minus)
+            call step(b, halo, b%x(2), b%g, b%f, s%u, plus, minus)
+            t = t + 2
+            if (s%steps > 0 .and. t >= s%steps) exit
+            if (s%steps > 0 .or. mod(t, 2 * s%n) /= 0) cycle
+            call centre_lines(b, b%f, line)
+            change = maxval(abs(line - old)) / s%u / 2
+            old = line
+            if (change < s%until) exit
+        end do
+        call system_clock(ended)
+        call centre_lines(b, b%f, line)
+        call sums(b, b%f, mass, bits)
+        if (first) then
+            call compare(s, line)
+            write (*, '(a,i0,a,es8.1,a,z16.16)') "steps: ", t, "; mass gained: ", mass / product(real(b%extent, wp)), &
+                " of all; fingerprint of all bits: ", bits
+            write (*, '(a,f0.2,a,i0,a)') "speed: ", product(real(b%extent, wp)) * t / 1e6_wp / &
+                (real(ended - began, wp) / rate), " million cells a second on ", dpar_size(world), " ranks"
+            flush (6)
+        end if
+        rank_main = 0
+        do t = 1, 2
+            if (dpar_halo_exchange_close(b%x(t)) < 0) rank_main = 1
+            call dpar_comm_release(world, b%memory(t))
+        end do
+    end function
+
+    logical function parse(s)
+        type(settings), intent(inout) :: s
+        character(len=80) :: word
+        integer :: i, at, wrong
+        parse = .false.
+        do i = 1, command_argument_count()
+            call get_command_argument(i, word)
+            at = index(word, "=")
+            wrong = 0
+            select case (word(:max(at, 1)))
+            case ("n="); read (word(at + 1:), *, iostat=wrong) s%n
+            case ("span="); read (word(at + 1:), *, iostat=wrong) s%span
+            case ("re="); read (word(at + 1:), *, iostat=wrong) s%re
+            case ("u="); read (word(at + 1:), *, iostat=wrong) s%u
+            case ("steps="); read (word(at + 1:), *, iostat=wrong) s%steps
+            case ("until="); read (word(at + 1:), *, iostat=wrong) s%until
+            case default
+                if (word == "quiet") then
+                    s%quiet = .true.
+                else
+                    read (word, *, iostat=wrong) s%ranks
+                end if
+            end select
+            if (wrong /= 0) return
+        end do
+        parse = s%ranks >= 1 .and. s%n >= 4 .and. s%n <= 4096 .and. s%span >= 0 .and. s%span /= s%n .and. &
+                s%re > 0 .and. s%u > 0 .and. s%u <= 0.3_wp .and. s%steps >= 0 .and. s%until > 0
+    end function
+end module
+
+program lbm
+    use cavity
+#ifdef USE_MPI
+    use mpi
+#endif
+    implicit none
+    type(dpar_start) :: job
+    type(c_ptr) :: world
+    integer :: result
+    if (.not. parse(chosen)) then
+        write (*, '(a)') "lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [quiet]"
+        stop 2, quiet=.true.
+    end if
+#ifdef USE_MPI
+    call MPI_Init(result)
+    call need(dpar_mpi_comm(MPI_COMM_WORLD, out=world, why=why), "MPI")
+    if (rank_main(world, c_loc(chosen)) /= 0) error stop 1
+    call need(dpar_comm_close(world), "close")
+    call MPI_Finalize(result)
+#else
+    call need(dpar_start_find(job, why), "launcher")
+    if (job%launcher /= DPAR_LAUNCHER_NONE) then
+        call need(dpar_init(world, why=why), "world")
+        result = rank_main(world, c_loc(chosen))
+        call need(dpar_comm_close(world), "close")
+        if (result /= 0) error stop 1
+    else
+        call need(dpar_launch_with(chosen%ranks, rank_main, c_loc(chosen), why=why), "ranks")
+    end if
+#endif
+end program

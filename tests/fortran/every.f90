@@ -1,0 +1,341 @@
+! SPDX-License-Identifier: MIT-0
+! Each kind of call from Fortran, over real ranks: every RANKS, or under a launcher, or over MPI with
+! -DUSE_MPI (-cpp). Numbers that are expected follow from the indices alone.
+module checks
+    use dpar
+    implicit none
+    integer :: wrong = 0
+
+contains
+
+    subroutine check(fine, what)
+        logical, intent(in) :: fine
+        character(len=*), intent(in) :: what
+        if (fine) return
+        wrong = wrong + 1
+        write (*, '(2a)') "wrong: ", what
+    end subroutine
+
+    ! Without ranks: text, structs by value, arguments left out, refusals with a sentence.
+    subroutine values()
+        type(dpar_why) :: why
+        type(dpar_mesh) :: mesh, view
+        type(dpar_split) :: split
+        type(dpar_layout) :: layout
+        type(dpar_stencil) :: stencil
+        type(dpar_torus) :: torus
+        type(dpar_placement) :: placement(2)
+        integer(c_int32_t) :: parts(3), coord(2), physical(2)
+        integer(c_int32_t) :: status
+        integer(c_int64_t) :: cut, shape_(2), offset(2), run, local
+        call check(dpar_string(dpar_status_text(DPAR_E_ROOM)) == "the memory handed over is too small", "text")
+        call check(dpar_string(dpar_type_name(DPAR_BF16)) == "bf16", "type name")
+        call check(dpar_string(c_null_ptr) == "", "no text")
+        call check(dpar_type_bytes(DPAR_F64) == 8, "bytes of f64")
+        parts = 0
+        status = dpar_dims_create(12, 3, parts)
+        call check(status == DPAR_OK .and. all(parts == [3, 2, 2]), "dims_create")
+        parts = 0
+        call check(dpar_grid_create(7, 2, [2_c_int64_t, 2_c_int64_t], periodic=0, parts=parts, why=why) == &
+                   DPAR_E_NONE, "a grid that does not fit")
+        call check(len(dpar_string(why)) > 20, "a sentence")
+        parts(:2) = 0
+        status = dpar_grid_create(6, 2, [30_c_int64_t, 20_c_int64_t], periodic=0, parts=parts, cut=cut)
+        call check(status == 0 .and. all(parts(:2) == [3, 2]) .and. cut == 2 * 20 + 30, "grid_create")
+        call check(dpar_mesh_named(mesh, ["pipe ", "model"], [2, 3], DPAR_LAST_FASTEST, 6, why) == 0, "mesh")
+        call check(mesh%size == 6 .and. mesh%axis(0)%stride == 3 .and. mesh%axis(1)%size == 3, "mesh's axes")
+        call check(dpar_string(mesh%axis(0)%name) == "pipe", "an axis's name")
+        call check(dpar_mesh_find(mesh, "model" // c_null_char) == 1, "an axis by name")
+        status = dpar_mesh_coords(mesh, 5, coord)
+        call check(status /= 0 .and. all(coord == [1, 2]), "coordinates")
+        call check(dpar_mesh_rank(mesh, [1, 0]) == 3, "a rank")
+        status = dpar_mesh_transpose(view, mesh, [1, 0])
+        call check(status == 0 .and. view%axis(0)%size == 3, "transpose")
+        call check(dpar_mesh_named(mesh, ["a", "b"], [2, 3], DPAR_LAST_FASTEST, 7, why) == DPAR_E_DIVIDE, "7 ranks")
+        call check(dpar_mesh_named(mesh, ["a", "b"], [2, 3], DPAR_LAST_FASTEST, 6) == 0, "no sentence wanted")
+        ! 10 over 4: 3 3 2 2 by EVEN; element 7 is the second of part 2
+        call check(dpar_split_init(split, DPAR_EVEN, 10_c_int64_t, 4, 0_c_int64_t, 0) == 0, "split")
+        call check(dpar_split_size(split, 1) == 3 .and. dpar_split_offset(split, 2) == 6, "a part")
+        status = dpar_split_find(split, 7_c_int64_t, run=run, local=local)
+        call check(status == 2 .and. local == 1 .and. run == 1, "an element")
+        call check(dpar_split_owner(split, 9_c_int64_t) == 3, "an owner")
+        ! 7 x 6 over 2 x 3: CHUNK gives 4 + 3 rows, 2 columns each
+        placement = [dpar_shard(0), dpar_shard_by(1, DPAR_EVEN, 0_c_int64_t)]
+        call check(placement(2)%kind == DPAR_SHARD_KIND .and. placement(2)%dim == 1, "a struct that is returned")
+        call check(dpar_layout_init(layout, mesh, 2, [7_c_int64_t, 6_c_int64_t], placement) == 0, "layout")
+        call dpar_layout_local(layout, 5, shape_, offset)
+        call check(all(shape_ == [3, 2]) .and. all(offset == [4, 4]), "a local shape")
+        call dpar_layout_local(layout, 5, offset=offset)
+        call check(all(offset == 4), "an argument left out")
+        stencil = dpar_stencil_edges(DPAR_STENCIL_BOX)
+        call check(stencil%shape == DPAR_STENCIL_BOX .and. stencil%block(0) == 1 .and. stencil%width(1) == 1, &
+                   "a large struct that is returned")
+        ! two logical axes of 4 and 4 x 4 on a torus of 4 x 4 x 4
+        call check(dpar_torus_assign(torus, 3, [4, 4, 4], 2, [4, 16], 0) == 0, "torus")
+        call check(torus%physical_axes == 3 .and. sum(torus%part(:2, 1)) == 4 + 4 + 1, "a table of two indices")
+        call check(dpar_torus_physical(torus, [1, 5], parts) == 0, "a chip")
+        call check(dpar_torus_logical(torus, parts, physical) == 0, "a chip's coordinate")
+        call check(all(physical == [1, 5]), "there and back")
+        call check(dpar_features() >= DPAR_FEATURE_RUN, "features")
+    end subroutine
+
+    subroutine collectives(world)
+        type(c_ptr), intent(in) :: world
+        integer(c_int64_t), target :: mine(5), all_(5)
+        integer(c_int32_t), target :: to_right, from_left
+        real(c_double), pointer :: registered(:)
+        real(c_double), target :: total(3)
+        type(dpar_call) :: calls(2)
+        type(dpar_work), target :: works(2), work
+        type(dpar_mesh) :: mesh
+        type(c_ptr) :: memory, part
+        integer :: rank, ranks, i
+        rank = dpar_rank(world)
+        ranks = dpar_size(world)
+        mine = [(rank * 10_c_int64_t + i, i=1, 5)]
+        call check(dpar_all_reduce(world, c_loc(mine), c_loc(all_), 5_c_int64_t, DPAR_I64, DPAR_SUM) == 0, "all-reduce")
+        call check(all(all_ == [(5_c_int64_t * ranks * (ranks - 1) + i * ranks, i=1, 5)]), "its sums")
+        to_right = rank
+        calls(1)%kind = DPAR_SEND_KIND
+        calls(1)%type = DPAR_I32
+        calls(1)%root = mod(rank + 1, ranks)
+        calls(1)%in = c_loc(to_right)
+        calls(1)%count = 1
+        calls(2) = calls(1)
+        calls(2)%kind = DPAR_RECV_KIND
+        calls(2)%root = mod(rank + ranks - 1, ranks)
+        calls(2)%in = c_null_ptr
+        calls(2)%out = c_loc(from_left)
+        call check(dpar_batch(world, calls, 2, works) == 0, "batch")
+        call check(dpar_wait_all(works, 2) == 0, "its end")
+        call check(from_left == mod(rank + ranks - 1, ranks), "from the left")
+        call check(dpar_comm_alloc(world, 24_c_int64_t, memory) == 0, "registered memory")
+        call c_f_pointer(memory, registered, [3])
+        call check(all(registered == 0), "it is zeroed")
+        registered = [1.0_c_double, rank + 0.5_c_double, -1.0_c_double * rank]
+        call check(dpar_all_reduce(world, memory, c_loc(total), 3_c_int64_t, DPAR_F64, DPAR_MAX, work) == 0, "posted")
+        call check(dpar_wait(work) == 0, "wait")
+        call check(total(2) == ranks - 0.5 .and. total(3) == 0, "maxima")
+        call dpar_comm_release(world, memory)
+        call check(dpar_mesh_named(mesh, ["all"], [ranks], DPAR_LAST_FASTEST, ranks) == 0, "a mesh of all")
+        call check(dpar_comm_split_axes(world, mesh, 1, part) == 0, "split by axes")
+        call check(dpar_size(part) == ranks .and. dpar_rank(part) == rank, "its ranks")
+        call check(dpar_all_reduce(part, c_null_ptr, c_loc(all_), 5_c_int64_t, DPAR_I64, DPAR_OPS) == DPAR_E_ARG, &
+                   "no such op")
+        call check(len(dpar_said(part)) > 10, "the sentence of a communicator")
+        call check(dpar_comm_close(part) == 0, "close")
+        call check(dpar_barrier(world) == 0, "barrier")
+        call check(len(dpar_comm_said(world)) > 0, "a report")
+    end subroutine
+
+    ! A whole array a(13, 7) cut by columns becomes one cut by rows: nothing but Fortran's order.
+    subroutine redistribute(world)
+        type(c_ptr), intent(in) :: world
+        type(dpar_mesh) :: mesh
+        type(dpar_layout) :: columns, rows
+        integer(c_int64_t) :: shape_(2), offset(2), extent(2)
+        integer(c_int32_t), allocatable, target :: a(:, :), b(:, :)
+        type(dpar_why) :: why
+        integer :: ranks, i, j
+        logical :: fine
+        ranks = dpar_size(world)
+        extent = [7, 13]
+        call check(dpar_mesh_named(mesh, ["r"], [ranks], DPAR_LAST_FASTEST, ranks) == 0, "mesh of ranks")
+        call check(dpar_layout_init(columns, mesh, 2, extent, [dpar_shard(0)]) == 0, "columns")
+        call check(dpar_layout_init(rows, mesh, 2, extent, [dpar_shard_by(1, DPAR_EVEN, 0_c_int64_t)]) == 0, "rows")
+        call dpar_layout_local(columns, dpar_rank(world), shape_, offset)
+        allocate (a(shape_(2), shape_(1)))
+        do j = 1, int(shape_(1))
+            do i = 1, int(shape_(2))
+                a(i, j) = int(100 * (offset(2) + i) + offset(1) + j)
+            end do
+        end do
+        call dpar_layout_local(rows, dpar_rank(world), shape_, offset)
+        allocate (b(shape_(2), shape_(1)))
+        b = -1
+        call check(dpar_redistribute_run(world, columns, rows, c_loc_of(a), c_loc_of(b), DPAR_I32, why=why) == 0, &
+                   "redistribute " // dpar_string(why))
+        fine = .true.
+        do j = 1, int(shape_(1))
+            do i = 1, int(shape_(2))
+                fine = fine .and. b(i, j) == 100 * (offset(2) + i) + offset(1) + j
+            end do
+        end do
+        call check(fine, "a(i, j) on its new rank")
+    end subroutine
+
+    ! c_loc of an array that may be empty.
+    type(c_ptr) function c_loc_of(a)
+        integer(c_int32_t), intent(in), target :: a(:, :)
+        c_loc_of = c_null_ptr
+        if (size(a) > 0) c_loc_of = c_loc(a(1, 1))
+    end function
+
+    real(c_double) function value_at(i, j, k, q)
+        integer, intent(in) :: i, j, k, q
+        value_at = i + 100.0_c_double * j + 10000.0_c_double * k + 1000000.0_c_double * q
+    end function
+
+    ! Two fields of one grid of 11 x 7 x 5 in Fortran's order, x periodic: a(q, i, j, k) as dense as
+    ! can be, and b(i, j, k) with a halo that is narrower than the array on every side.
+    subroutine halos(world)
+        type(c_ptr), intent(in) :: world
+        integer, parameter :: n(3) = [11, 7, 5]
+        type(dpar_halo), target :: wide, narrow
+        type(dpar_halo_field), target :: field(2)
+        type(dpar_halo_options) :: options
+        type(dpar_mesh) :: mesh
+        type(dpar_why) :: why
+        type(dpar_box) :: box
+        real(c_double), allocatable, target :: a(:, :, :, :), b(:, :, :)
+        character(kind=c_char), allocatable, target :: memory(:)
+        type(c_ptr) :: x
+        integer(c_int64_t) :: bytes
+        integer(c_intptr_t) :: at
+        integer(c_int32_t) :: parts(3)
+        integer :: lo(3), hi(3), own_lo(3), own_hi(3), way
+        integer :: blank(3) = 1
+        logical :: any_
+        parts = 0
+        call check(dpar_dims_create(dpar_size(world), 3, parts) == 0, "ranks")
+        call check(dpar_mesh_named(mesh, ["z", "y", "x"], parts, DPAR_LAST_FASTEST, 0) == 0, "mesh")
+        call check(dpar_layout_init(wide%grid, mesh, 3, int(n(3:1:-1), c_int64_t), &
+                                    [dpar_shard(0), dpar_shard(1), dpar_shard(2)]) == 0, "layout")
+        wide%shape = DPAR_STENCIL_BOX
+        wide%periodic = 4 ! dim 2 of dpar: x
+        narrow = wide
+        wide%low(0:2) = [1, 2, 3]
+        wide%high(0:2) = [2, 1, 2]
+        narrow%low(0:2) = [1, 0, 1]
+        narrow%high(0:2) = [0, 1, 1]
+        any_ = dpar_halo_owned(wide, dpar_rank(world), box) /= 0
+        lo = blank
+        hi = 0
+        own_lo = blank
+        own_hi = 0
+        if (any_) then
+            call dpar_bounds(box, own_lo, own_hi)
+            if (dpar_halo_box(wide, dpar_rank(world), box) == 0) call check(.false., "a box")
+            call dpar_bounds(box, lo, hi)
+        end if
+        allocate (a(2, lo(1):hi(1), lo(2):hi(2), lo(3):hi(3)), b(lo(1):hi(1), lo(2):hi(2), lo(3):hi(3)))
+        field%type = DPAR_F64
+        field(1)%halo = c_loc(wide)
+        field(1)%components = 2
+        field(2)%halo = c_loc(narrow)
+        if (any_) then
+            field(1)%data = c_loc(a)
+            field(2)%data = c_loc(b)
+            call dpar_field_bounds(field(2), dpar_rank(world), lo, hi)
+        end if
+        do way = DPAR_HALO_AUTO, DPAR_HALO_MESSAGES
+            options%way = way
+            call check(dpar_halo_exchange_bytes(world, field, 2, options, bytes, why) == 0, "bytes")
+            allocate (memory(bytes + 64))
+            at = transfer(c_loc(memory), at)
+            call check(dpar_halo_exchange_init(c_loc(memory(1 + modulo(-at, 64_c_intptr_t))), bytes, world, field, &
+                                               2, options, x, why) == 0, "init: " // dpar_string(why))
+            call fill(a, b, lo, hi, own_lo, own_hi)
+            call check(dpar_halo_exchange_begin(x) == 0, "begin")
+            call check(dpar_halo_exchange_end(x) == 0, "end")
+            call judge(a, b, lo, hi, own_lo, own_hi, n, [3, 2, 1], [2, 1, 2], [1, 0, 1], [1, 1, 0])
+            call check(len(dpar_halo_exchange_said(x)) > 0, "a report of halos")
+            call check(dpar_halo_exchange_close(x) == 0, "close")
+            deallocate (memory)
+        end do
+    end subroutine
+
+    subroutine fill(a, b, lo, hi, own_lo, own_hi)
+        integer, intent(in) :: lo(3), hi(3), own_lo(3), own_hi(3)
+        real(c_double), intent(out) :: a(2, lo(1):hi(1), lo(2):hi(2), lo(3):hi(3))
+        real(c_double), intent(out) :: b(lo(1):hi(1), lo(2):hi(2), lo(3):hi(3))
+        integer :: i, j, k, q
+        a = -1
+        b = -1
+        do k = own_lo(3), own_hi(3)
+            do j = own_lo(2), own_hi(2)
+                do i = own_lo(1), own_hi(1)
+                    do q = 1, 2
+                        a(q, i, j, k) = value_at(i, j, k, q)
+                    end do
+                    b(i, j, k) = value_at(i, j, k, 0)
+                end do
+            end do
+        end do
+    end subroutine
+
+    ! Every cell of both arrays: what its indices say, or -1 beyond the box and outside b's widths.
+    subroutine judge(a, b, lo, hi, own_lo, own_hi, n, a_low, a_high, b_low, b_high)
+        integer, intent(in) :: lo(3), hi(3), own_lo(3), own_hi(3), n(3)
+        integer, intent(in) :: a_low(3), a_high(3), b_low(3), b_high(3)
+        real(c_double), intent(in) :: a(2, lo(1):hi(1), lo(2):hi(2), lo(3):hi(3))
+        real(c_double), intent(in) :: b(lo(1):hi(1), lo(2):hi(2), lo(3):hi(3))
+        integer :: i, j, k, q, x, bad
+        logical :: inside
+        if (any(own_hi < own_lo)) return
+        call check(all(lo == own_lo - a_low) .and. all(hi == own_hi + a_high), "bounds")
+        bad = 0
+        do k = lo(3), hi(3)
+            do j = lo(2), hi(2)
+                do i = lo(1), hi(1)
+                    x = modulo(i - 1, n(1)) + 1
+                    inside = j >= 1 .and. j <= n(2) .and. k >= 1 .and. k <= n(3)
+                    do q = 1, 2
+                        if (a(q, i, j, k) /= merge(value_at(x, j, k, q), -1.0_c_double, inside)) bad = bad + 1
+                    end do
+                    inside = inside .and. all([i, j, k] >= own_lo - b_low .and. [i, j, k] <= own_hi + b_high)
+                    if (b(i, j, k) /= merge(value_at(x, j, k, 0), -1.0_c_double, inside)) bad = bad + 1
+                end do
+            end do
+        end do
+        call check(bad == 0, "halo cells")
+    end subroutine
+
+    integer(c_int) function rank_main(world, arg) bind(c)
+        type(c_ptr), value :: world, arg
+        integer(c_int), pointer :: given
+        call c_f_pointer(arg, given)
+        call check(given == 42, "what was given to the ranks")
+        call collectives(world)
+        call redistribute(world)
+        call halos(world)
+        rank_main = wrong
+    end function
+end module
+
+program every
+    use checks
+#ifdef USE_MPI
+    use mpi
+#endif
+    implicit none
+    integer(c_int), target :: given = 42
+    integer(c_int32_t) :: ranks
+    type(dpar_start) :: job
+    type(dpar_why) :: why
+    type(c_ptr) :: world
+    character(len=8) :: word
+#ifdef USE_MPI
+    type(dpar_mpi_options) :: options
+    integer :: error
+    call MPI_Init(error)
+    options%rank_order = 1
+    call check(dpar_mpi_comm(MPI_COMM_WORLD, options, world, why) == 0, "MPI: " // dpar_string(why))
+    ranks = rank_main(world, c_loc(given))
+    call check(dpar_comm_close(world) == 0, "close")
+    call MPI_Finalize(error)
+#else
+    call values()
+    call get_command_argument(1, word)
+    call check(dpar_start_find(job, why) == 0, "launcher: " // dpar_string(why))
+    if (job%launcher /= DPAR_LAUNCHER_NONE) then
+        call check(dpar_init(world, why=why) == 0, "init: " // dpar_string(why))
+        ranks = rank_main(world, c_loc(given))
+        call check(dpar_comm_close(world) == 0, "close")
+    else
+        read (word, *) ranks
+        call check(dpar_launch(ranks, rank_main, c_loc(given)) == 0, "launch")
+    end if
+#endif
+    if (wrong > 0) stop 1, quiet=.true.
+end program
