@@ -1759,6 +1759,24 @@ module dpar
             integer(c_int) :: dpar_halo_rim
         end function
 
+        ! The n-th of the disjoint boxes that make up the local box outside the owned points.
+        function dpar_halo_slab(h, rank, n, box) bind(c)
+            import
+            type(dpar_halo), intent(in) :: h
+            integer(c_int32_t), value :: rank
+            integer(c_int32_t), value :: n
+            type(dpar_box), intent(inout) :: box
+            integer(c_int) :: dpar_halo_slab
+        end function
+
+        ! Points of all slabs of a rank: 0 when it has none, -1 past 2^63 - 1.
+        function dpar_halo_compact(h, rank) bind(c)
+            import
+            type(dpar_halo), intent(in) :: h
+            integer(c_int32_t), value :: rank
+            integer(c_int64_t) :: dpar_halo_compact
+        end function
+
         ! What `rank` receives (each halo point that has an image, inside, around or over the fold,
         ! exactly once; nothing else), or what it sends.
         function dpar_halo_begin(w, h, rank, direction, mode, why) bind(c)

@@ -1,0 +1,83 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# docs/vendoring: three codes over MPI before and after dpar took the exchange over. Both compile
+# without warnings and print the same bits on every number of ranks; what was added is under 30
+# lines each; what docs/vendoring.md shows is what the files hold.
+. tests/compile/common.sh
+need mpicc
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+at=docs/vendoring
+slim='-DDPAR_NO_COST -DDPAR_NO_SHOW'
+ranks='1 2 3 4 6 8'
+
+few() { # before, after
+    n=$(diff "$1" "$2" | grep -c '^>')
+    [ "$n" -gt 5 ] && [ "$n" -lt 30 ] || { echo "$2: $n lines are new"; exit 1; }
+}
+
+# Each line of a block below a link to vendoring/FILE is in that file.
+shown() {
+    awk '/\(vendoring\/[a-z_]*\.[a-z0-9]*\):$/ { file = $0; sub(/.*\(vendoring\//, "", file); sub(/\):$/, "", file) }
+        /^```/ { on = !on && file != ""; if (!on) file = ""; next }
+        on && !/^ *\.\.\./ && NF { print file "\t" $0 }' docs/vendoring.md > "$work/shown"
+    [ "$(wc -l < "$work/shown")" -gt 50 ] || { echo 'docs/vendoring.md shows nothing'; exit 1; }
+    while IFS='	' read -r file line; do
+        grep -Fqe "$line" "$at/$file" || { echo "docs/vendoring.md shows of $file: $line"; exit 1; }
+    done < "$work/shown"
+}
+
+both() { # name, ranks
+    for n in $2; do
+        for when in before after; do
+            $launch -np "$n" "$work/$1_$when" > "$work/$when" 2> "$work/said" ||
+                { echo "$1_$when: $n ranks failed"; cat "$work/$when" "$work/said"; exit 1; }
+        done
+        cmp "$work/before" "$work/after" || { echo "$1: $n ranks differ"; exit 1; }
+        [ -s "$work/after" ] || { echo "$1 says nothing"; exit 1; }
+        [ "$n" -ne 1 ] || cp "$work/after" "$work/alone"
+        cmp "$work/alone" "$work/after" || { echo "$1: $n ranks are not 1"; exit 1; }
+    done
+}
+
+compile() {
+    flags="-O1 -Wall -Wextra -Werror -I$DPAR_DIR -I. $slim $system"
+    case $1 in
+    heat_*) try mpicc$suffix $flags "$at/$1.c" $2 -o "$work/$1" -lm ;;
+    wave_*) try mpicxx$suffix $flags -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX "$at/$1.cpp" $2 -o "$work/$1" -lm ;;
+    waves_before) try mpif90$suffix -O1 -ffp-contract=off "$at/$1.f90" -J"$work" -o "$work/$1" ;;
+    waves_after) try mpif90$suffix -O1 -ffp-contract=off bindings/fortran/dpar.f90 "$at/$1.f90" $2 -J"$work" -o "$work/$1" ;;
+    esac
+}
+
+few $at/heat_before.c $at/heat_after.c
+few $at/wave_before.cpp $at/wave_after.cpp
+few $at/waves_before.f90 $at/waves_after.f90
+shown
+mpis=
+for kind in openmpi mpich; do
+    ! have mpicc.$kind || mpis="$mpis .$kind"
+done
+for suffix in ${mpis:-plain}; do
+    [ "$suffix" != plain ] || suffix=
+    system=$(mpicc$suffix -show | tr ' ' '\n' | sed -n 's/^-I/-isystem /p' | tr '\n' ' ')
+    launch="timeout 200 mpiexec$suffix" counts='1 2 4'
+    if mpiexec$suffix --version 2>&1 | grep -qi 'open.*mpi\|OpenRTE'; then
+        launch="$launch --oversubscribe --mca mpi_yield_when_idle 1" counts=$ranks
+    fi
+    # the library, which all three link
+    try mpicc$suffix -O1 $slim -DUSE_MPI -I"$DPAR_DIR" -I. -c bindings/fortran/dpar.c -o "$work/dpar.o"
+    names=heat
+    ! have mpicxx$suffix || names="$names wave"
+    printf 'program p\nuse mpi\nend\n' > "$work/p.f90"
+    if mpif90$suffix -c "$work/p.f90" -o "$work/p.o" > /dev/null 2>&1; then
+        names="$names waves"
+    else
+        echo "mpif90$suffix: not found, or its module mpi is of another compiler: no Fortran here"
+    fi
+    for name in $names; do
+        compile ${name}_before ''
+        compile ${name}_after "$work/dpar.o"
+        both $name "$counts"
+    done
+    echo "mpicc$suffix: $names; $counts ranks"
+done
