@@ -6,7 +6,6 @@
 !   gfortran -O3 -ffp-contract=off -cpp bindings/fortran/dpar.f90 examples/lbm.f90 dpar.o -o lbm
 !   ./lbm 2
 !
-@OUTPUT@
 ! The same program under a launcher (mpirun -np 4 ./lbm) joins the ranks that were started, over
 ! shared memory; over MPI: mpicc -DUSE_MPI for dpar.c and mpif90 -DUSE_MPI for the rest.
 !

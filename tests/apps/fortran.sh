@@ -10,7 +10,7 @@ cd "$work" || exit 1
 top=$OLDPWD
 case $DPAR_DIR in /*) ;; *) DPAR_DIR=$top/$DPAR_DIR ;; esac
 slim="-DDPAR_NO_COST -DDPAR_NO_SHOW -I$DPAR_DIR -I$top"
-strict='-std=f2018 -Wall -Wextra -Wno-compare-reals -Wno-maybe-uninitialized -Werror'
+strict='-std=f2018 -Wall -Wextra -Wno-function-elimination -Wno-compare-reals -Wno-maybe-uninitialized -Werror'
 exact='-O2 -ffp-contract=off -cpp'
 f90=$top/bindings/fortran/dpar.f90
 

@@ -96,6 +96,7 @@ contains
         call check(dpar_all_reduce(world, c_loc(mine), c_loc(all_), 5_c_int64_t, DPAR_I64, DPAR_SUM) == 0, "all-reduce")
         call check(all(all_ == [(5_c_int64_t * ranks * (ranks - 1) + i * ranks, i=1, 5)]), "its sums")
         to_right = rank
+        from_left = -1 ! optimizers must see that the batch writes here, though it is given types alone
         calls(1)%kind = DPAR_SEND_KIND
         calls(1)%type = DPAR_I32
         calls(1)%root = mod(rank + 1, ranks)
