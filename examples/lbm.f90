@@ -6,6 +6,21 @@
 !   gfortran -O3 -ffp-contract=off -cpp bindings/fortran/dpar.f90 examples/lbm.f90 dpar.o -o lbm
 !   ./lbm 2
 !
+!   cavity of 64 x 64 x 1 cells, Re 100.0; ranks: 1 x 2 x 1
+!     Re 100, u along y:     Ghia     here
+!               0.0547  -0.03717  -0.03643
+!               0.0625  -0.04192  -0.04107
+!               ...
+!               0.9766   0.84123   0.84362
+!     Re 100, v along x:     Ghia     here
+!               0.0625   0.09233   0.09152
+!               ...
+!   largest deviation from Ghia, Ghia and Shin, of the lid's speed: u  0.00451 at y = 0.8516, v
+!   -0.00465 at x = 0.9063
+!   steps: 17664; mass gained: -6.0E-16 of all; fingerprint of all bits: 000007FEEF7D8378
+!   speed: ...
+!
+! The fingerprint is the same on any number of ranks.
 ! The same program under a launcher (mpirun -np 4 ./lbm) joins the ranks that were started, over
 ! shared memory; over MPI: mpicc -DUSE_MPI for dpar.c and mpif90 -DUSE_MPI for the rest.
 !
