@@ -123,6 +123,8 @@ module dpar
         integer(c_int64_t) :: theirs(0:DPAR_MAX_DIMS - 1) = 0 ! and in the peer's
         ! and in the whole array, on this rank's side
         integer(c_int64_t) :: global(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int32_t) :: swap(0:1) = 0 ! these dims change places; the same twice: none do
+        integer(c_int32_t) :: turn = 0 ! quarter turns of a vector, 0..3
     end type
 
     ! How what arrives meets what is there.
@@ -140,7 +142,7 @@ module dpar
     type, bind(c) :: dpar_text
         type(c_ptr) :: at = c_null_ptr ! the caller's buffer
         integer(c_size_t) :: room = 0 ! its bytes; 0 is allowed: then only `used` is counted
-        ! characters of the whole text, without the NUL; > room - 1 means it was cut
+        ! characters of the whole text, without the NUL.
         integer(c_size_t) :: used = 0
         integer(c_size_t) :: line = 0 ! where the current line began
         integer(c_size_t) :: width = 0 ! UTF-8 characters since then
@@ -167,9 +169,9 @@ module dpar
     end type
 
     ! Which rank order: there is no right one, so it is always said.
-    ! torch DeviceMesh, JAX, MPI_Cart: the last axis has stride 1
+    ! torch DeviceMesh, JAX, MPI_Cart.
     integer(c_int32_t), parameter :: DPAR_LAST_FASTEST = 0
-    ! Megatron's order strings, PETSc: the first axis has stride 1
+    ! Megatron's order strings, PETSc.
     integer(c_int32_t), parameter :: DPAR_FIRST_FASTEST = 1
 
     ! ==== cart ====
@@ -279,7 +281,7 @@ module dpar
         ! SHARD: BLOCK_CYCLIC's block, STRIDED's pieces (split factor)
         integer(c_int64_t) :: block = 0
         integer(c_int32_t) :: source = 0 ! SHARD: BLOCK_CYCLIC's first part
-        ! SHARD by RAGGED: parts + 1 of them, the caller's; only as the first cut of its dim
+        ! SHARD by RAGGED: parts + 1 of them, the caller's.
         type(c_ptr) :: cuts = c_null_ptr
     end type
 
@@ -289,7 +291,7 @@ module dpar
         integer(c_int32_t) :: dims = 0 ! 0..DPAR_MAX_DIMS
         integer(c_int64_t) :: extent(0:DPAR_MAX_DIMS - 1) = 0
         type(dpar_placement) :: axis(0:DPAR_MAX_AXES - 1) ! what each mesh axis does
-        ! the axes in the order in which they cut: the first is major
+        ! the axes in the order in which they cut.
         integer(c_int8_t) :: order(0:DPAR_MAX_AXES - 1) = 0
     end type
 
@@ -368,6 +370,30 @@ module dpar
         integer(c_int64_t) :: away = 0 ! that cross nodes (all that cross, without per_node)
     end type
 
+    ! ==== window ====
+    ! operators whose outputs read windows of their inputs, along one dim.
+
+    ! and pooling, stencils: output y reads stride y - pad + dilation k
+    integer(c_int32_t), parameter :: DPAR_WINDOW_CONVOLUTION = 0
+    ! input i goes to outputs stride i - pad + dilation k
+    integer(c_int32_t), parameter :: DPAR_WINDOW_TRANSPOSED_KIND = 1
+    ! `kernel` taps around y's place among the inputs.
+    integer(c_int32_t), parameter :: DPAR_WINDOW_INTERPOLATION = 2
+    ! attention: the keys of query y, dpar_window_start.
+    integer(c_int32_t), parameter :: DPAR_WINDOW_NEIGHBOURHOOD = 3
+
+    type, bind(c) :: dpar_window
+        integer(c_int64_t) :: kernel = 0 ! taps, at least 1
+        integer(c_int64_t) :: stride = 0 ! 0 means 1
+        integer(c_int64_t) :: dilation = 0
+        integer(c_int64_t) :: pad_low = 0
+        integer(c_int64_t) :: pad_high = 0
+        integer(c_int32_t) :: ceil_mode = 0 ! pooling: a last window that begins inside counts
+        integer(c_int32_t) :: kind = 0 ! DPAR_WINDOW_x
+        ! interpolation: the first and last outputs lie on the first and last inputs (torch's word).
+        integer(c_int32_t) :: align_corners = 0
+    end type
+
     ! ==== halo ====
     ! an n-d grid on a mesh whose ranks also hold what lies around their block.
 
@@ -382,61 +408,83 @@ module dpar
     type, bind(c) :: dpar_halo
         type(dpar_layout) :: grid ! of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too
         integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_BOX
-        ! width below the block, points, 0..2^60; < 16 times round
+        ! width below the block, points, 0..2^60.
         integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: high(0:DPAR_MAX_DIMS - 1) = 0 ! and above
         integer(c_int32_t) :: points(0:DPAR_MAX_DIMS - 1) = 0 ! DPAR_AT_CELLS, ...
         integer(c_int32_t) :: periodic = 0 ! bit d: the end of dim d meets its beginning
         ! A fold: beyond the end of dim `fold` lies the same edge again, reversed in the later,
-        ! periodic dim `mirror` (the north of a tripolar ocean grid). With n rows of N columns,
-        ! point (j, i) is (2 (n - 1) + 1 - on_row - j, (N - 1 + shift - i) mod N). Pivot on a corner
-        ! of T cells: T points on_row 0, shift 0; u (E) 0, -1; v (N) 1, 0; corners 1, -1. On a T
-        ! point: T 1, 1. With on_row the last row lies on the fold and is there twice: its second
-        ! half is overwritten by the first. What came over the fold has `flip` bits: components of
-        ! vectors change sign. 1: there is one
+        ! periodic dim `mirror` (the north of a tripolar ocean grid).
         integer(c_int32_t) :: folds = 0
         integer(c_int32_t) :: fold = 0
         integer(c_int32_t) :: mirror = 0
         integer(c_int32_t) :: on_row = 0
         integer(c_int32_t) :: shift = 0
+        ! Poles of a latitude-longitude grid at the ends of dim `fold`, round which the later,
+        ! periodic dim `mirror` goes.
+        integer(c_int32_t) :: poles = 0
+        ! of which the end row lies on the pole.
+        integer(c_int32_t) :: pole_rows = 0
+        ! The six faces of a cubed sphere.
+        integer(c_int32_t) :: cube = 0
+        ! Whose block is it: owner[number of the block in the mesh] is a rank of the communicator,
+        ! each at most once, or -1.
+        type(c_ptr) :: owner = c_null_ptr
+        ! Operators that read windows: where window[d].kernel is not 0 a rank's local array has in
+        ! dim d all from the first to the last of its own points and those that its outputs read (a
+        ! convolution's padding too, which stays as it is; no other kind goes round a periodic dim),
+        ! and low and high beyond.
+        type(dpar_window) :: window(0:DPAR_MAX_DIMS - 1)
+        ! The layout of the outputs: same mesh, its axes cut the same dims in the same order, by any
+        ! rule that leaves blocks in one piece.
+        type(c_ptr) :: outputs = c_null_ptr
     end type
+
+    integer(c_int32_t), parameter :: DPAR_POLE_LOW = 1
+    integer(c_int32_t), parameter :: DPAR_POLE_HIGH = 2
 
     ! The walk over one rank's transfers.
     ! halos receive copies of what their owners have
     integer(c_int32_t), parameter :: DPAR_HALO_FORWARD = 0
-    ! owners receive what halos collected: the transpose. After it zero the halos, and the half row
-    ! that a fold overwrote
+    ! owners receive what halos collected.
     integer(c_int32_t), parameter :: DPAR_HALO_ADJOINT = 1
+    ! points that are held twice alone.
+    integer(c_int32_t), parameter :: DPAR_HALO_SYNC = 2
+    ! owners receive what copies collected
+    integer(c_int32_t), parameter :: DPAR_HALO_SYNC_ADJOINT = 3
 
     type, bind(c) :: dpar_halo_walk
         type(c_ptr) :: h = c_null_ptr ! private, all of it
         integer(c_int32_t) :: rank = 0
         integer(c_int32_t) :: sends = 0
-        integer(c_int32_t) :: adjoint = 0
+        integer(c_int32_t) :: mode = 0
+        integer(c_int32_t) :: star = 0
         integer(c_int32_t) :: pass = 0
         integer(c_int32_t) :: state = 0
         integer(c_int32_t) :: coord(0:DPAR_MAX_AXES - 1) = 0
         integer(c_int32_t) :: peer(0:DPAR_MAX_AXES - 1) = 0
-        integer(c_int64_t) :: own(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! this rank's
-        ! sends: receivers to visit in a dim
-        integer(c_int64_t) :: from(0:1, 0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: at(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! the receiver's own
-        integer(c_int64_t) :: x(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: own(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! this rank's;
+        integer(c_int64_t) :: base(0:DPAR_MAX_DIMS - 1) = 0 ! where its array begins
+        ! sends: points that have images here,
+        integer(c_int64_t) :: want(0:1, 0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: from(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! receivers to visit in a dim
+        integer(c_int64_t) :: at(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! the receiver's own points,
+        integer(c_int64_t) :: fill(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! all that it may receive,
+        integer(c_int64_t) :: origin(0:DPAR_MAX_DIMS - 1) = 0 ! and where its array begins
+        integer(c_int64_t) :: x(0:DPAR_MAX_DIMS - 1) = 0 ! by the receiver's dims
         integer(c_int64_t) :: n(0:DPAR_MAX_DIMS - 1) = 0
-        integer(c_int64_t) :: g(0:DPAR_MAX_DIMS - 1) = 0
+        integer(c_int64_t) :: g(0:DPAR_MAX_DIMS - 1) = 0 ! by the sender's
         integer(c_int64_t) :: source(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int32_t) :: inside = 0
         integer(c_int32_t) :: reversed = 0
     end type
 
-    type, bind(c) :: dpar_window
-        integer(c_int64_t) :: kernel = 0 ! taps, at least 1
-        integer(c_int64_t) :: stride = 0 ! 0 means 1
-        integer(c_int64_t) :: dilation = 0
-        integer(c_int64_t) :: pad_low = 0
-        integer(c_int64_t) :: pad_high = 0
-        integer(c_int32_t) :: ceil_mode = 0 ! pooling: a last window that begins inside counts
-    end type
+    ! Faces are numbered and laid out as tiles 1 to 6 of the cubic mosaic of GFDL's FMS (FV3; the
+    ! twelve contacts of define_cubic_mosaic in its test_mpp_domains), less 1.
+    integer(c_int32_t), parameter :: DPAR_EDGE_WEST = 0
+    integer(c_int32_t), parameter :: DPAR_EDGE_EAST = 1
+    integer(c_int32_t), parameter :: DPAR_EDGE_SOUTH = 2
+    integer(c_int32_t), parameter :: DPAR_EDGE_NORTH = 3
 
     ! ==== comm ====
     ! a communicator: ranks that move and add memory together.
@@ -446,7 +494,7 @@ module dpar
         integer(c_int32_t) :: kind = 0 ! DPAR_ALL_REDUCE ... DPAR_BARRIER, DPAR_SEND, DPAR_RECV
         integer(c_int32_t) :: type = 0 ! DPAR_F32, ...
         integer(c_int32_t) :: op = 0 ! DPAR_SUM, ... where something is reduced
-        ! broadcast, reduce, gather, scatter; the peer of send and recv
+        ! broadcast, reduce, gather, scatter.
         integer(c_int32_t) :: root = 0
         integer(c_int32_t) :: tag = 0 ! send, recv: 0 .. 2^31 - 1
         integer(c_int32_t) :: varies = 0 ! 1: pieces differ by rank (the _v forms), counts below
@@ -454,7 +502,7 @@ module dpar
         type(c_ptr) :: out = c_null_ptr
         integer(c_int64_t) :: count = 0 ! elements of the rank's own piece; see each function
         type(c_ptr) :: in_count = c_null_ptr ! elements of the piece for each rank
-        ! where it begins in `in`, in elements; NULL: one after the other
+        ! where it begins in `in`, in elements.
         type(c_ptr) :: in_begin = c_null_ptr
         type(c_ptr) :: out_count = c_null_ptr ! of the piece from each rank
         type(c_ptr) :: out_begin = c_null_ptr ! where it begins in `out`; NULL: one after the other
@@ -496,7 +544,7 @@ module dpar
     type, bind(c) :: dpar_comm
         integer(c_int32_t) :: rank = 0
         integer(c_int32_t) :: size = 0
-        ! how long an operation waits for others without getting on; <= 0: for ever
+        ! how long an operation waits for others without getting on.
         real(c_double) :: timeout_s = 0.0_c_double
         integer(c_int32_t) :: status = 0 ! 0, or how it broke: what every further call returns
         type(dpar_why) :: why ! the sentence of the last error on this communicator
@@ -510,13 +558,12 @@ module dpar
     ! All zero means the defaults.
     type, bind(c) :: dpar_options
         real(c_double) :: timeout_s = 0.0_c_double ! deadline of one operation; 0: 300 s; < 0: none
-        ! dpar_launch: ranks that go on this long after another failed are killed; 0: 10 s
+        ! dpar_launch: ranks that go on this long after another failed are killed.
         real(c_double) :: grace_s = 0.0_c_double
-        ! registered memory of one rank at most (address space, no memory until it is used); 0: the
-        ! machine's memory
+        ! registered memory of one rank at most (address space, no memory until it is used).
         integer(c_int64_t) :: heap_bytes = 0
         ! staging memory of one rank in one communicator, for messages from memory that is not
-        ! registered; 0: 256 KiB; a power of two, 4 KiB .. 16 MiB
+        ! registered.
         integer(c_int64_t) :: slot_bytes = 0
         integer(c_int32_t) :: threads = 0 ! dpar_launch: 1: ranks are threads of this process
         ! bits of DPAR_WITHOUT_x: what to do without, for tests and comparisons
@@ -570,13 +617,13 @@ module dpar
     ! All zero means the defaults.
     type, bind(c) :: dpar_move_options
         integer(c_int32_t) :: how = 0 ! DPAR_MOVE_x; the same on all ranks
-        ! redistribute: ranks of a node, as dpar_transfers_begin; the same
+        ! redistribute: ranks of a node, as dpar_transfers_begin.
         integer(c_int32_t) :: per_node = 0
         integer(c_int32_t) :: tag = 0 ! of the messages; the same on all ranks
-        ! a message at most; the same on all ranks; 0: 64 KiB .. 1 MiB
+        ! a message at most; the same on all ranks.
         integer(c_int64_t) :: piece_bytes = 0
         ! redistribute: the array that `in` lies in the corner of, when it is larger than the local
-        ! shape (padding); NULL: the local shape
+        ! shape (padding).
         type(c_ptr) :: in_shape = c_null_ptr
         ! the same for out; elements beyond the local shape stay
         type(c_ptr) :: out_shape = c_null_ptr
@@ -591,25 +638,23 @@ module dpar
 
     ! One array. Zero it and fill in what differs.
     type, bind(c) :: dpar_halo_field
-        ! whose points these are, and how wide is exchanged; checked
+        ! whose points these are, and how wide is exchanged.
         type(c_ptr) :: halo = c_null_ptr
         integer(c_int32_t) :: type = 0 ! DPAR_F64, ...
         integer(c_int32_t) :: vector = 0 ! 1: changes sign over a fold or a pole
         ! 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to nearest, also where
-        ! no message is needed: the same bits everywhere
+        ! no message is needed.
         integer(c_int32_t) :: narrow = 0
         integer(c_int32_t) :: wire = 0
         integer(c_int32_t) :: components = 0 ! elements at each point; 0: 1
         integer(c_int64_t) :: component_stride = 0 ! elements between them; 0: 1
-        ! elements between neighbours along each dim; all 0: dense, C order, components last; any
-        ! order, padding, Fortran's too
+        ! elements between neighbours along each dim.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
         ! with strides: index of the first own point in the array
         integer(c_int64_t) :: origin(0:DPAR_MAX_DIMS - 1) = 0
-        ! address of index 0, 0, ... of the array; NULL where the rank has no points
+        ! address of index 0, 0, ... of the array.
         type(c_ptr) :: data = c_null_ptr
-        ! compact form: the halo goes here, `data` holds own points alone. Slab after slab
-        ! (dpar_halo_slab), each dense in C order
+        ! compact form: the halo goes here, `data` holds own points alone.
         type(c_ptr) :: halos = c_null_ptr
     end type
 
@@ -624,15 +669,13 @@ module dpar
     ! All zero: the defaults. The same on all ranks, but for scratch and node.
     type, bind(c) :: dpar_halo_options
         integer(c_int32_t) :: way = 0 ! DPAR_HALO_x
-        ! 1: dim after dim, edges and corners travel in two and three steps: fewer messages, more
-        ! waits
+        ! 1: dim after dim, edges and corners travel in two and three steps.
         integer(c_int32_t) :: ordered = 0
         integer(c_int64_t) :: run_bytes = 0 ! DIRECT: runs of so many bytes are long; 0: 64
         integer(c_int32_t) :: tag = 0 ! of the messages
         ! 1: keep the times of the report (two clock readings a phase)
         integer(c_int32_t) :: timers = 0
-        ! the ranks of c that share memory with this one (dpar_mpi_node); NULL: those of c, if its
-        ! engine shares memory
+        ! the ranks of c that share memory with this one (dpar_mpi_node).
         type(c_ptr) :: node = c_null_ptr
     end type
 
@@ -640,7 +683,7 @@ module dpar
     type, bind(c) :: dpar_halo_traffic
         integer(c_int32_t) :: peer = 0
         integer(c_int32_t) :: way = 0 ! DPAR_HALO_MESSAGES, ... ; the rank itself: a copy
-        ! blocks between the two, at most, along any mesh axis: 1 a neighbour
+        ! blocks between the two, at most, along any mesh axis.
         integer(c_int32_t) :: hops = 0
         integer(c_int64_t) :: pieces = 0 ! boxes
         integer(c_int64_t) :: bytes = 0 ! on the wire
@@ -662,14 +705,11 @@ module dpar
     ! All zero means the defaults. The same on all ranks.
     type, bind(c) :: dpar_mpi_options
         real(c_double) :: timeout_s = 0.0_c_double ! deadline of one operation; 0: 300 s; < 0: none
-        ! 1: reductions in rank order, the same bits on all ranks and in every run: all-to-all of
-        ! pieces, sums, all-gather
+        ! 1: reductions in rank order, the same bits on all ranks and in every run.
         integer(c_int32_t) :: rank_order = 0
         ! 1: compare kind, type, count, op and root before each collective
         integer(c_int32_t) :: check = 0
-        ! 1: collectives that block use MPI's blocking calls. They have no deadline: give timeout_s
-        ! < 0 with it. In each operation all ranks must then block, or all post; work posted before
-        ! is first brought to its last step
+        ! 1: collectives that block use MPI's blocking calls.
         integer(c_int32_t) :: blocking = 0
     end type
 
@@ -1704,6 +1744,121 @@ module dpar
             integer(c_int32_t) :: dpar_redistribute_kept
         end function
 
+        ! ==== window ====
+
+        ! outputs = floor((n + pads - dilation (kernel - 1) - 1) / stride) + 1 of n inputs, as torch
+        ! and cuDNN.
+        function dpar_window_outputs(v, inputs, outputs, why) bind(c)
+            import
+            type(dpar_window), intent(in), target :: v
+            integer(c_int64_t), value :: inputs
+            integer(c_int64_t), intent(inout), target :: outputs
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_window_outputs
+        end function
+
+        ! Can v have so many outputs? Those of dpar_window_outputs.
+        function dpar_window_check(v, inputs, outputs, why) bind(c)
+            import
+            type(dpar_window), intent(in), target :: v
+            integer(c_int64_t), value :: inputs
+            integer(c_int64_t), value :: outputs
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_window_check
+        end function
+
+        ! Below, v is one that dpar_window_check takes.
+        subroutine dpar_window_owned(v, inputs, outputs, lo, hi, y0, y1) bind(c)
+            import
+            type(dpar_window), intent(in), target :: v
+            integer(c_int64_t), value :: inputs
+            integer(c_int64_t), value :: outputs
+            integer(c_int64_t), value :: lo
+            integer(c_int64_t), value :: hi
+            integer(c_int64_t), intent(inout), target :: y0
+            integer(c_int64_t), intent(inout), target :: y1
+        end subroutine
+
+        ! Inputs [*lo, *hi) from the first to the last that outputs [y0, y1) read, of any kind; of a
+        ! convolution with padding, which lies outside 0..inputs-1. 0, nothing written, when there
+        ! are none or y0 < 0 or y1 > outputs. O(1), neighbourhood O(dilation).
+        function dpar_window_reads(v, inputs, outputs, y0, y1, lo, hi) bind(c)
+            import
+            type(dpar_window), intent(in), target :: v
+            integer(c_int64_t), value :: inputs
+            integer(c_int64_t), value :: outputs
+            integer(c_int64_t), value :: y0
+            integer(c_int64_t), value :: y1
+            integer(c_int64_t), intent(inout), target :: lo
+            integer(c_int64_t), intent(inout), target :: hi
+            integer(c_int) :: dpar_window_reads
+        end function
+
+        ! Of outputs [*y0, *y1) those that read nothing outside of inputs [lo, hi): what can be
+        ! computed of them alone; of a neighbourhood with dilation, where these lie in between
+        ! others, without those that do. lo = INT64_MIN, hi = INT64_MAX: nothing is missing on that
+        ! side. O(log(outputs)) times dpar_window_reads.
+        subroutine dpar_window_whole(v, inputs, outputs, lo, hi, y0, y1) bind(c)
+            import
+            type(dpar_window), intent(in), target :: v
+            integer(c_int64_t), value :: inputs
+            integer(c_int64_t), value :: outputs
+            integer(c_int64_t), value :: lo
+            integer(c_int64_t), value :: hi
+            integer(c_int64_t), intent(inout), target :: y0
+            integer(c_int64_t), intent(inout), target :: y1
+        end subroutine
+
+        ! dpar_window_reads of a convolution alone, padding too.
+        function dpar_window_needs(v, y0, y1, lo, hi) bind(c)
+            import
+            type(dpar_window), intent(in), target :: v
+            integer(c_int64_t), value :: y0
+            integer(c_int64_t), value :: y1
+            integer(c_int64_t), intent(inout), target :: lo
+            integer(c_int64_t), intent(inout), target :: hi
+            integer(c_int) :: dpar_window_needs
+        end function
+
+        ! The same for the transposed convolution.
+        function dpar_window_transposed(v, inputs, y0, y1, lo, hi) bind(c)
+            import
+            type(dpar_window), intent(in), target :: v
+            integer(c_int64_t), value :: inputs
+            integer(c_int64_t), value :: y0
+            integer(c_int64_t), value :: y1
+            integer(c_int64_t), intent(inout), target :: lo
+            integer(c_int64_t), intent(inout), target :: hi
+            integer(c_int) :: dpar_window_transposed
+        end function
+
+        ! How far those needs reach beyond a block [own_lo, own_hi) of n inputs: negative when not
+        ! even the block is needed. Padding is nobody's: outside 0..n-1 is cut off unless periodic.
+        ! Without outputs both are 0. 0 <= own_lo <= own_hi <= inputs.
+        subroutine dpar_window_halo(v, inputs, periodic, own_lo, own_hi, y0, y1, low, &
+        high) bind(c)
+            import
+            type(dpar_window), intent(in), target :: v
+            integer(c_int64_t), value :: inputs
+            integer(c_int), value :: periodic
+            integer(c_int64_t), value :: own_lo
+            integer(c_int64_t), value :: own_hi
+            integer(c_int64_t), value :: y0
+            integer(c_int64_t), value :: y1
+            integer(c_int64_t), intent(inout), target :: low
+            integer(c_int64_t), intent(inout), target :: high
+        end subroutine
+
+        ! Neighbourhood attention: the first of the `kernel` keys, `dilation` apart, that query i of
+        ! n sees.
+        function dpar_window_start(v, inputs, i) bind(c)
+            import
+            type(dpar_window), intent(in), target :: v
+            integer(c_int64_t), value :: inputs
+            integer(c_int64_t), value :: i
+            integer(c_int64_t) :: dpar_window_start
+        end function
+
         ! ==== halo ====
 
         ! E_ARG or E_RANGE with a sentence.
@@ -1741,7 +1896,16 @@ module dpar
             integer(c_int) :: dpar_halo_box
         end function
 
-        ! The owned points whose stencil reads nothing that an exchange brings.
+        ! What a rank computes: with windows its outputs, else the points that it owns.
+        function dpar_halo_outputs(h, rank, box) bind(c)
+            import
+            type(dpar_halo), intent(in), target :: h
+            integer(c_int32_t), value :: rank
+            type(dpar_box), intent(inout), target :: box
+            integer(c_int) :: dpar_halo_outputs
+        end function
+
+        ! The part of it that reads nothing that an exchange brings.
         function dpar_halo_core(h, rank, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1750,7 +1914,7 @@ module dpar
             integer(c_int) :: dpar_halo_core
         end function
 
-        ! The n-th of the disjoint boxes that make up the owned points outside the core.
+        ! The n-th of the disjoint boxes that make up the rest of it.
         function dpar_halo_rim(h, rank, n, box) bind(c)
             import
             type(dpar_halo), intent(in), target :: h
@@ -1799,79 +1963,14 @@ module dpar
             integer(c_int) :: dpar_halo_next
         end function
 
-        ! outputs = floor((n + pads - dilation (kernel - 1) - 1) / stride) + 1 of n inputs, as torch
-        ! and cuDNN.
-        function dpar_window_outputs(v, inputs, outputs, why) bind(c)
+        ! The face beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a vector
+        ! makes on its way from there to here (`turn` of dpar_transfer).
+        function dpar_halo_edge(face, edge, turn) bind(c)
             import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: inputs
-            integer(c_int64_t), intent(inout), target :: outputs
-            type(dpar_why), intent(inout), optional, target :: why
-            integer(c_int32_t) :: dpar_window_outputs
-        end function
-
-        ! Below, v is one that dpar_window_outputs takes.
-        subroutine dpar_window_owned(v, inputs, outputs, lo, hi, y0, y1) bind(c)
-            import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: inputs
-            integer(c_int64_t), value :: outputs
-            integer(c_int64_t), value :: lo
-            integer(c_int64_t), value :: hi
-            integer(c_int64_t), intent(inout), target :: y0
-            integer(c_int64_t), intent(inout), target :: y1
-        end subroutine
-
-        ! Inputs [*lo, *hi) that outputs [y0, y1) read, padding too: [stride y0 - pad, stride (y1 -
-        ! 1) + dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or y1 >
-        ! 2^60 / stride.
-        function dpar_window_needs(v, y0, y1, lo, hi) bind(c)
-            import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: y0
-            integer(c_int64_t), value :: y1
-            integer(c_int64_t), intent(inout), target :: lo
-            integer(c_int64_t), intent(inout), target :: hi
-            integer(c_int) :: dpar_window_needs
-        end function
-
-        ! The same for the transposed convolution.
-        function dpar_window_transposed(v, inputs, y0, y1, lo, hi) bind(c)
-            import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: inputs
-            integer(c_int64_t), value :: y0
-            integer(c_int64_t), value :: y1
-            integer(c_int64_t), intent(inout), target :: lo
-            integer(c_int64_t), intent(inout), target :: hi
-            integer(c_int) :: dpar_window_transposed
-        end function
-
-        ! How far those needs reach beyond a block [own_lo, own_hi) of n inputs: negative when not
-        ! even the block is needed. Padding is nobody's: outside 0..n-1 is cut off unless periodic.
-        ! Without outputs both are 0. 0 <= own_lo <= own_hi <= inputs.
-        subroutine dpar_window_halo(v, inputs, periodic, own_lo, own_hi, y0, y1, low, &
-        high) bind(c)
-            import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: inputs
-            integer(c_int), value :: periodic
-            integer(c_int64_t), value :: own_lo
-            integer(c_int64_t), value :: own_hi
-            integer(c_int64_t), value :: y0
-            integer(c_int64_t), value :: y1
-            integer(c_int64_t), intent(inout), target :: low
-            integer(c_int64_t), intent(inout), target :: high
-        end subroutine
-
-        ! Neighbourhood attention: the first of the `kernel` keys, `dilation` apart, that query i of
-        ! n sees.
-        function dpar_window_start(v, inputs, i) bind(c)
-            import
-            type(dpar_window), intent(in), target :: v
-            integer(c_int64_t), value :: inputs
-            integer(c_int64_t), value :: i
-            integer(c_int64_t) :: dpar_window_start
+            integer(c_int32_t), value :: face
+            integer(c_int32_t), value :: edge
+            integer(c_int32_t), intent(inout), target :: turn
+            integer(c_int32_t) :: dpar_halo_edge
         end function
 
         ! ==== comm ====
