@@ -109,7 +109,11 @@ for bytes in 0 63 64 1000 32000; do
     head -c $bytes "$work/whole" > "$work/short"
     expect 2 'truncated\|not a checkpoint' --resume "$work/short" --days 1
 done
-{ head -c 20000 "$work/whole"; printf x; tail -c +20002 "$work/whole"; } > "$work/hurt"
+for at in 16 24 33 47 50 20000; do # in the head, too
+    { head -c $at "$work/whole"; printf x; tail -c +$((at + 2)) "$work/whole"; } > "$work/hurt"
+    expect 2 'checksum differs' --resume "$work/hurt" --days 1
+done
+{ cat "$work/whole"; printf x; } > "$work/hurt"
 expect 2 'checksum differs' --resume "$work/hurt" --days 1
 expect 2 'not a checkpoint' --resume examples/ranks.c
 expect 2 'cannot be read\|Is a directory\|not a checkpoint' --resume "$work"
