@@ -142,7 +142,7 @@ static double root(double x)
     for (n = 0; n < 100; n++) {
         r = 0.5 * (r + x / r);
     }
-    return r;
+    return x > 0 ? r : 0;
 }
 
 /* Of 1 <= x. */
