@@ -1,0 +1,985 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* Halo exchanges against the whole grid, by brute force: random grids, cuts (empty, nested,
+ * uneven), widths, staggering, folds and fields in random memory. Every byte of every array is
+ * foretold from the global index of its point, by the words of halo.h and without transfer lists:
+ * halos with an image get its value, all else (own points, padding, what lies beyond the end)
+ * stays. The adjoint by adding up, over all ranks, what their halos hold; its dot product too. And
+ * ranks that are killed or late at a random moment of an exchange. cc -DDPAR_IMPLEMENTATION -I.
+ * -Itests tests/ranks/halo_oracle.c -o halo_oracle
+ *     ./halo_oracle [threads] [long] [RANKS|FROM-TO] [seed=S]   a failure says the seed */
+#include "run_oracle.h"
+
+#include "layout_oracle.h"
+
+enum { FIELDS = 4, MOST = 6000, GUARDS = 64, PLANS = 2 };
+
+/* One field: the same on all ranks up to `rank's own`. */
+typedef struct field {
+    dpar_halo h;
+    int type, comps, vector, narrow, wire, compact;
+    /* rank's own: */
+    int has, dense, registered;
+    int64_t own[DPAR_MAX_DIMS][2], box[DPAR_MAX_DIMS][2]; /* of points */
+    int64_t stride[DPAR_MAX_DIMS], origin[DPAR_MAX_DIMS], comp_stride;
+    int64_t data, slabs; /* bytes from the block's beginning: index 0 of the array; the halos */
+    size_t bytes;
+    unsigned char *block[2], *want; /* two arrays, to be bound in turn */
+} field;
+
+typedef struct grid {
+    uint64_t seed;
+    int n; /* ranks of the communicator */
+    dpar_layout l;
+    int64_t cuts[DPAR_MAX_AXES][ORACLE_RANKS + 1];
+    int64_t cells[ORACLE_RANKS][DPAR_MAX_DIMS][2]; /* blocks; hi <= lo: empty */
+    int group[ORACLE_RANKS]; /* ranks with the same coordinates in axes that do not cut; -1 */
+    int fields;
+    field f[FIELDS];
+} grid;
+
+/* ---- the whole grid -------------------------------------------------------------------------- */
+
+static int64_t ring(int64_t i, int64_t n)
+{
+    return (i % n + n) % n;
+}
+
+static int64_t points_of(const dpar_halo *h, int d)
+{
+    int64_t n = h->grid.extent[d];
+    return n > 0 && h->points[d] != DPAR_AT_CELLS && (h->periodic >> d & 1) == 0 ? n + 1 : n;
+}
+
+/* Where the value of point x lies, in place; 0: nowhere. *turns: over the fold. */
+static int image(const dpar_halo *h, int64_t *x, int *turns)
+{
+    int d;
+    *turns = 0;
+    for (d = 0; d < h->grid.dims; d++) {
+        int64_t n = points_of(h, d);
+        if (h->folds && d == h->fold && x[d] >= n - h->on_row) {
+            int64_t columns = points_of(h, h->mirror), i = ring(x[h->mirror], columns);
+            int64_t other = ring(columns - 1 + h->shift - i, columns);
+            if (x[d] >= n || other < i) { /* of a row on the fold the first half counts */
+                x[d] = 2 * (n - 1) + 1 - h->on_row - x[d];
+                x[h->mirror] = other;
+                *turns = 1;
+            }
+        }
+        if (h->periodic >> d & 1) {
+            x[d] = ring(x[d], n);
+        }
+        if (x[d] < 0 || x[d] >= n) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* The points that a rank owns and those that its array holds; 0: none. */
+static int boxes_of(const grid *g, const dpar_halo *h, int rank, int64_t (*own)[2],
+                    int64_t (*box)[2])
+{
+    int d;
+    for (d = 0; d < h->grid.dims; d++) {
+        int64_t n = h->grid.extent[d];
+        own[d][0] = g->cells[rank][d][0];
+        own[d][1] = g->cells[rank][d][1];
+        if (own[d][1] <= own[d][0]) {
+            return 0;
+        }
+        if (points_of(h, d) > n && h->points[d] == DPAR_AT_LOW_FACES) {
+            own[d][1] += own[d][1] == n;
+        } else if (points_of(h, d) > n) {
+            own[d][0] += own[d][0] > 0;
+            own[d][1]++;
+        }
+        box[d][0] = own[d][0] - h->low[d];
+        box[d][1] = own[d][1] + h->high[d];
+    }
+    return 1;
+}
+
+static int is_in(int dims, const int64_t (*box)[2], const int64_t *x)
+{
+    int d;
+    for (d = 0; d < dims && x[d] >= box[d][0] && x[d] < box[d][1]; d++) {
+    }
+    return d == dims;
+}
+
+/* Does an exchange write point x of an array that owns `own`? Then from[] is its image. */
+static int is_written(const dpar_halo *h, const int64_t (*own)[2], const int64_t *x, int64_t *from,
+                      int *turns)
+{
+    int d, outside = 0;
+    memcpy(from, x, DPAR_MAX_DIMS * sizeof *x);
+    for (d = 0; d < h->grid.dims; d++) {
+        outside += x[d] < own[d][0] || x[d] >= own[d][1];
+    }
+    if (outside > 1 && h->shape == DPAR_STENCIL_STAR) {
+        return 0;
+    }
+    return image(h, from, turns) && (outside > 0 || *turns);
+}
+
+static int next_point(int dims, const int64_t (*box)[2], int64_t *x)
+{
+    int d;
+    for (d = dims - 1; d >= 0; d--) {
+        if (++x[d] < box[d][1]) {
+            return 1;
+        }
+        x[d] = box[d][0];
+    }
+    return 0;
+}
+
+static void first_point(int dims, const int64_t (*box)[2], int64_t *x)
+{
+    int d;
+    memset(x, 0, DPAR_MAX_DIMS * sizeof *x);
+    for (d = 0; d < dims; d++) {
+        x[d] = box[d][0];
+    }
+}
+
+static int64_t volume_of(int dims, const int64_t (*box)[2])
+{
+    int64_t v = 1;
+    int d;
+    for (d = 0; d < dims; d++) {
+        v *= box[d][1] - box[d][0];
+    }
+    return v;
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+/* The number of a point: any bits that are no NaN, or small and whole, so that sums are exact. */
+static uint64_t number_of(int type, uint64_t h, int whole)
+{
+    static const int small[8] = {1, -1, 2, -2, 3, -3, 1, -1};
+    unsigned char at[8] = {0};
+    uint64_t bits = 0;
+    double v = whole ? small[h & 7] : (double)((int64_t)h >> 10) / 4503599627370496.0 + 0.25;
+    float f = (float)v;
+    uint16_t u;
+    switch (type) {
+    case DPAR_F64: memcpy(at, &v, 8); break;
+    case DPAR_F32: memcpy(at, &f, 4); break;
+    case DPAR_F16: u = oracle_to_f16(f), memcpy(at, &u, 2); break;
+    case DPAR_BF16: u = oracle_to_bf16(f), memcpy(at, &u, 2); break;
+    case DPAR_F8: at[0] = (unsigned char)h; break;
+    default: oracle_write_int(at, type, whole ? (uint64_t)(int64_t)small[h & 7] : h);
+    }
+    memcpy(&bits, at, 8);
+    return bits;
+}
+
+static double float_of(int type, uint64_t bits)
+{
+    unsigned char at[8];
+    double v;
+    memcpy(at, &bits, 8);
+    memcpy(&v, at, 8);
+    return type == DPAR_F64 ? v : (double)oracle_read_f32(at, type);
+}
+
+static uint64_t bits_of(int type, double v)
+{
+    unsigned char at[8] = {0};
+    float f = (float)v;
+    uint64_t bits;
+    uint16_t u;
+    switch (type) {
+    case DPAR_F64: memcpy(at, &v, 8); break;
+    case DPAR_F32: memcpy(at, &f, 4); break;
+    case DPAR_F16: u = oracle_to_f16(f), memcpy(at, &u, 2); break;
+    default: u = oracle_to_bf16(f), memcpy(at, &u, 2);
+    }
+    memcpy(&bits, at, 8);
+    return bits;
+}
+
+/* What travels: with another sign, rounded to the wire's type. */
+static uint64_t travelled(const field *f, uint64_t bits, int turns)
+{
+    unsigned char at[8] = {0};
+    if (f->narrow) {
+        bits = bits_of(f->type, float_of(f->wire, bits_of(f->wire, float_of(f->type, bits))));
+    }
+    if (!f->vector || !turns) {
+        return bits;
+    }
+    if (oracle_is_float(f->type)) {
+        return bits ^ (UINT64_C(1) << (8 * dpar_type_bytes(f->type) - 1));
+    }
+    memcpy(at, &bits, 8);
+    oracle_write_int(at, f->type, UINT64_C(0) - oracle_read_int(at, f->type));
+    memcpy(&bits, at, 8);
+    return bits;
+}
+
+/* x op y of small whole numbers: exact in every type up to *most. */
+static uint64_t combined(int type, int op, uint64_t x, uint64_t y, double *most)
+{
+    unsigned char a[8] = {0}, b[8] = {0};
+    uint64_t bits = 0, i, j;
+    if (oracle_is_float(type)) {
+        double v = oracle_fold_f64(float_of(type, x), float_of(type, y), op);
+        *most = v > *most ? v : -v > *most ? -v : *most;
+        return bits_of(type, v);
+    }
+    memcpy(a, &x, 8);
+    memcpy(b, &y, 8);
+    i = oracle_read_int(a, type);
+    j = oracle_read_int(b, type);
+    if (op == DPAR_SUM) {
+        i += j;
+    } else if (oracle_signed(type)) {
+        i = ((int64_t)i < (int64_t)j) == (op == DPAR_MAX) ? j : i;
+    } else {
+        i = (i < j) == (op == DPAR_MAX) ? j : i;
+    }
+    oracle_write_int(a, type, oracle_wrap(i, type));
+    memcpy(&bits, a, (size_t)dpar_type_bytes(type));
+    return bits;
+}
+
+static uint64_t hash_of(const grid *g, int f, int64_t round, int rank, const int64_t *x, int comp)
+{
+    uint64_t h = oracle_mix(g->seed + (uint64_t)f * 77 + (uint64_t)round * 1000003);
+    int d;
+    for (d = 0; d < g->l.dims; d++) {
+        h = oracle_mix(h ^ (uint64_t)(x[d] + 1000));
+    }
+    return oracle_mix(h + (uint64_t)comp * 31 + (uint64_t)(rank + 1) * 65537);
+}
+
+/* ---- random grids ---------------------------------------------------------------------------- */
+
+static int random_mesh(grid *g, uint64_t *s)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR, DPAR_RAGGED};
+    int32_t axes = 1 + (int32_t)oracle_below(s, 3), size[3], left = g->n, a;
+    int64_t extent[DPAR_MAX_DIMS];
+    int dims = 1 + (int)oracle_below(s, 3), d;
+    dpar_placement p[3];
+    uint32_t cut = 0;
+    dpar_mesh m;
+    dims += dims == 3 && oracle_below(s, 3) == 0;
+    for (a = 0; a < axes; a++) {
+        size[a] = a == 0 && oracle_below(s, 3) ? left : 1 + (int32_t)oracle_below(s, left);
+        size[a] = axes == 2 && left % 2 == 0 && oracle_below(s, 2) ? left / 2 : size[a];
+        left /= size[a];
+    }
+    for (d = 0; d < dims; d++) {
+        extent[d] = 1 + oracle_below(s, dims == 1 ? 30 : dims == 2 ? 11 : dims == 3 ? 6 : 4);
+        extent[d] = oracle_below(s, 200) == 0 ? 0 : extent[d];
+    }
+    for (a = 0; a < axes; a++) {
+        d = (int)oracle_below(s, dims);
+        p[a] = dpar_shard_by(d, rules[oracle_below(s, 4)], 0);
+        if (oracle_below(s, 8) == 0) {
+            p[a] = dpar_replicate();
+            continue;
+        }
+        if (p[a].rule == DPAR_RAGGED && (cut >> d & 1)) {
+            p[a].rule = DPAR_CHUNK;
+        }
+        if (p[a].rule == DPAR_RAGGED) { /* random cuts, sorted; equal ones: empty blocks */
+            int64_t *c = g->cuts[a];
+            int i, j;
+            for (i = 0; i <= size[a]; i++) {
+                int64_t v = i == 0 ? 0 : i == size[a] ? extent[d] : oracle_below(s, extent[d] + 1);
+                for (j = i; j > 0 && c[j - 1] > v; j--) {
+                    c[j] = c[j - 1];
+                }
+                c[j] = v;
+            }
+            p[a].cuts = c;
+        }
+        cut |= 1u << d;
+    }
+    return dpar_mesh_init(&m, axes, names, size,
+                          oracle_below(s, 2) ? DPAR_LAST_FASTEST : DPAR_FIRST_FASTEST, 0,
+                          NULL) == DPAR_OK &&
+           dpar_layout_init(&g->l, &m, dims, extent, p, NULL, NULL) == DPAR_OK;
+}
+
+/* Blocks of cells, by the words of the rules. */
+static void find_blocks(grid *g)
+{
+    int rank, d, a;
+    for (rank = 0; rank < g->n; rank++) {
+        int32_t coord[DPAR_MAX_AXES];
+        int list[64];
+        memset(g->cells[rank], 0, sizeof g->cells[rank]);
+        g->group[rank] = -1;
+        if (!dpar_mesh_coords(&g->l.mesh, rank, coord)) {
+            continue;
+        }
+        for (d = 0; d < g->l.dims; d++) {
+            int k = owned(&g->l, coord, d, list);
+            g->cells[rank][d][0] = k > 0 ? list[0] : 0;
+            g->cells[rank][d][1] = k > 0 ? list[k - 1] + 1 : 0;
+        }
+        g->group[rank] = 0;
+        for (a = 0; a < g->l.mesh.axes; a++) {
+            if (g->l.axis[a].kind != DPAR_SHARD) {
+                g->group[rank] = g->group[rank] * g->l.mesh.axis[a].size + coord[a];
+            }
+        }
+    }
+}
+
+static void random_halo(grid *g, dpar_halo *h, uint64_t *s)
+{
+    int d, dims = g->l.dims, wide = (int)oracle_below(s, 6) == 0;
+    memset(h, 0, sizeof *h);
+    h->grid = g->l;
+    h->shape = oracle_below(s, 3) ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
+    h->periodic = (uint32_t)oracle_below(s, INT64_C(1) << dims);
+    h->periodic |= (uint32_t)oracle_below(s, INT64_C(1) << dims);
+    for (d = 0; d < dims; d++) {
+        int64_t most = wide ? (dims == 1 ? 3 * g->l.extent[d] : g->l.extent[d] + 2) : 3;
+        h->low[d] = oracle_below(s, most + 1);
+        h->high[d] = oracle_below(s, most + 1);
+        h->points[d] = oracle_below(s, 2) ? DPAR_AT_CELLS : (int32_t)oracle_below(s, 3);
+    }
+    if (dims > 1 && oracle_below(s, 3) == 0) {
+        h->folds = 1;
+        h->fold = (int32_t)oracle_below(s, dims - 1);
+        h->mirror = h->fold + 1 + (int32_t)oracle_below(s, dims - 1 - h->fold);
+        h->periodic = (h->periodic | 1u << h->mirror) & ~(1u << h->fold);
+        h->on_row = (int32_t)oracle_below(s, 2);
+        h->shift = (int32_t)oracle_below(s, 3) - 1;
+    }
+}
+
+static int random_field(grid *g, field *f, uint64_t *s)
+{
+    static const int types[] = {DPAR_F64,  DPAR_F64, DPAR_F32, DPAR_F32, DPAR_F16,
+                                DPAR_BF16, DPAR_I8,  DPAR_U8,  DPAR_I32, DPAR_U32,
+                                DPAR_I64,  DPAR_U64, DPAR_F8};
+    int r;
+    memset(f, 0, sizeof *f);
+    random_halo(g, &f->h, s);
+    f->type = types[oracle_below(s, 13)];
+    f->comps = oracle_below(s, 2) ? 1 : 1 + (int)oracle_below(s, 4);
+    f->vector = f->type != DPAR_F8 && f->h.folds && oracle_below(s, 2);
+    f->compact = oracle_below(s, 5) == 0;
+    if ((f->type == DPAR_F64 || f->type == DPAR_F32) && oracle_below(s, 3) == 0) {
+        f->narrow = 1;
+        f->wire = f->type == DPAR_F64 ? DPAR_F32 : oracle_below(s, 2) ? DPAR_F16 : DPAR_BF16;
+    }
+    for (r = 0; r < g->n; r++) {
+        if (boxes_of(g, &f->h, r, f->own, f->box) &&
+            volume_of(g->l.dims, (const int64_t(*)[2])f->box) * f->comps > MOST) {
+            return 0;
+        }
+    }
+    return dpar_halo_check(&f->h, NULL) == DPAR_OK;
+}
+
+static void random_grid(grid *g, uint64_t seed, int n)
+{
+    uint64_t s = oracle_mix(seed);
+    int i;
+    do {
+        memset(g, 0, sizeof *g);
+        g->seed = seed;
+        g->n = n;
+    } while (!random_mesh(g, &s));
+    find_blocks(g);
+    g->fields = 1 + (int)oracle_below(&s, FIELDS);
+    for (i = 0; i < g->fields; i++) {
+        while (!random_field(g, &g->f[i], &s)) {
+        }
+    }
+}
+
+/* ---- arrays ---------------------------------------------------------------------------------- */
+
+/* Strides in a random order of the dims and the components, with padding. */
+static int64_t random_strides(field *f, int dims, uint64_t *s)
+{
+    int order[DPAR_MAX_DIMS + 1], i;
+    int64_t step = 1;
+    for (i = 0; i <= dims; i++) {
+        int j = (int)oracle_below(s, i + 1);
+        order[i] = order[j];
+        order[j] = i;
+    }
+    for (i = 0; i <= dims; i++) {
+        int d = order[i];
+        int64_t pad = oracle_below(s, 3) == 0 ? oracle_below(s, 3) : 0;
+        if (d == dims) {
+            f->comp_stride = step;
+            step *= f->comps + pad;
+        } else {
+            int64_t own = f->own[d][1] - f->own[d][0], low = f->compact ? 0 : f->h.low[d];
+            f->stride[d] = step;
+            f->origin[d] = low + pad;
+            step *= own + low + (f->compact ? 0 : f->h.high[d]) + pad + oracle_below(s, 2);
+        }
+    }
+    return step;
+}
+
+static void make_array(oracle *o, grid *g, field *f, uint64_t *s)
+{
+    int dims = g->l.dims, i;
+    int64_t bytes = dpar_type_bytes(f->type), elements = 0, halos = 0, d;
+    f->has = boxes_of(g, &f->h, o->world->rank, f->own, f->box);
+    f->dense = (int)oracle_below(s, 2);
+    f->registered = (int)oracle_below(s, 2);
+    if (f->has) {
+        elements = random_strides(f, dims, s);
+        if (f->dense) { /* the defaults: they are left 0 for the plan */
+            elements = f->comps;
+            for (d = dims - 1; d >= 0; d--) {
+                f->stride[d] = elements;
+                f->origin[d] = f->compact ? 0 : f->h.low[d];
+                elements *=
+                    f->own[d][1] - f->own[d][0] + (f->compact ? 0 : f->h.low[d] + f->h.high[d]);
+            }
+            f->comp_stride = 1;
+        }
+        halos = f->compact ? volume_of(dims, (const int64_t(*)[2])f->box) * f->comps : 0;
+    }
+    f->data = GUARDS;
+    f->slabs = f->data + (elements * bytes + 63) / 64 * 64 + GUARDS;
+    f->bytes = (size_t)(f->slabs + halos * bytes + GUARDS);
+    f->want = (unsigned char *)oracle_memory(f->bytes);
+    for (i = 0; i < 2; i++) {
+        void *p = NULL;
+        if (f->registered && dpar_comm_alloc(o->world, (int64_t)f->bytes, &p) == DPAR_OK) {
+            f->block[i] = (unsigned char *)p;
+        } else {
+            f->registered = i == 0 ? 0 : f->registered;
+            f->block[i] = (unsigned char *)oracle_memory(f->bytes);
+        }
+    }
+}
+
+static void free_array(oracle *o, field *f)
+{
+    int i;
+    free(f->want);
+    for (i = 0; i < 2; i++) {
+        if (f->registered) {
+            dpar_comm_release(o->world, f->block[i]);
+        } else {
+            free(f->block[i]);
+        }
+    }
+}
+
+/* Byte of component c of point x in the block; -1 where a compact star has no corner. */
+static int64_t place_of(const grid *g, const field *f, int rank, const int64_t *x, int c)
+{
+    int64_t at = c * f->comp_stride, bytes = dpar_type_bytes(f->type);
+    int dims = g->l.dims, d, k;
+    dpar_box slab;
+    if (!f->compact || is_in(dims, f->own, x)) {
+        for (d = 0; d < dims; d++) {
+            at += (f->origin[d] + x[d] - f->own[d][0]) * f->stride[d];
+        }
+        return f->data + at * bytes;
+    }
+    for (k = 0, at = 0; dpar_halo_slab(&f->h, rank, k, &slab); k++) {
+        int64_t inside = 0;
+        for (d = 0; d < dims && x[d] >= slab.lo[d] && x[d] < slab.hi[d]; d++) {
+            inside = inside * (slab.hi[d] - slab.lo[d]) + x[d] - slab.lo[d];
+        }
+        if (d == dims) {
+            return f->slabs + ((at + inside) * f->comps + c) * bytes;
+        }
+        at += dpar_box_volume(&slab);
+    }
+    return -1;
+}
+
+/* A pattern everywhere, numbers in own points; halos become NaN or, `all`, numbers where they have
+ * images. round < 0: small whole ones. */
+static void fill(const grid *g, int i, int rank, unsigned char *block, int64_t round, int whole,
+                 int all)
+{
+    const field *f = &g->f[i];
+    int64_t x[DPAR_MAX_DIMS], from[DPAR_MAX_DIMS], at;
+    size_t bytes = (size_t)dpar_type_bytes(f->type), k;
+    int c, turns;
+    for (k = 0; k < f->bytes; k++) {
+        block[k] = (unsigned char)(k * 29 ^ 0xA5);
+    }
+    if (!f->has) {
+        return;
+    }
+    first_point(g->l.dims, f->box, x);
+    do {
+        int mine = is_in(g->l.dims, f->own, x);
+        int holds = mine || (all && is_written(&f->h, f->own, x, from, &turns));
+        for (c = 0; c < f->comps; c++) {
+            /* forward all copies of a point hold the same; what an adjoint collects differs */
+            uint64_t bits = number_of(f->type, hash_of(g, i, round, all ? rank : -1, x, c), whole);
+            at = place_of(g, f, rank, x, c);
+            if (at >= 0 && holds) {
+                memcpy(block + at, &bits, bytes);
+            } else if (at >= 0) {
+                memset(block + at, 0xFF, bytes);
+            }
+        }
+    } while (next_point(g->l.dims, f->box, x));
+}
+
+/* What a forward exchange makes of it. */
+static void foretell(const grid *g, int i, int rank, const unsigned char *block, int64_t round,
+                     int whole)
+{
+    const field *f = &g->f[i];
+    int64_t x[DPAR_MAX_DIMS], from[DPAR_MAX_DIMS];
+    int c, turns;
+    memcpy(f->want, block, f->bytes);
+    if (!f->has) {
+        return;
+    }
+    first_point(g->l.dims, f->box, x);
+    do {
+        if (is_written(&f->h, f->own, x, from, &turns)) {
+            for (c = 0; c < f->comps; c++) {
+                uint64_t bits = number_of(f->type, hash_of(g, i, round, -1, from, c), whole);
+                bits = travelled(f, bits, turns);
+                memcpy(f->want + place_of(g, f, rank, x, c), &bits,
+                       (size_t)dpar_type_bytes(f->type));
+            }
+        }
+    } while (next_point(g->l.dims, f->box, x));
+}
+
+/* What one rank's halos add to own points of this one, and their end. *most: the largest number. */
+static void collect(const grid *g, int i, int rank, int other, int64_t round, int op, double *most)
+{
+    const field *f = &g->f[i];
+    int64_t own[DPAR_MAX_DIMS][2], box[DPAR_MAX_DIMS][2], x[DPAR_MAX_DIMS], to[DPAR_MAX_DIMS];
+    size_t bytes = (size_t)dpar_type_bytes(f->type);
+    int c, turns;
+    if (g->group[other] != g->group[rank] || !boxes_of(g, &f->h, other, own, box)) {
+        return;
+    }
+    first_point(g->l.dims, box, x);
+    do {
+        if (!is_written(&f->h, own, x, to, &turns)) {
+            continue;
+        }
+        for (c = 0; c < f->comps; c++) {
+            if (is_in(g->l.dims, f->own, to)) {
+                uint64_t y = number_of(f->type, hash_of(g, i, round, other, x, c), 1), now = 0;
+                unsigned char *at = f->want + place_of(g, f, rank, to, c);
+                memcpy(&now, at, bytes);
+                now = combined(f->type, op, now, travelled(f, y, turns), most);
+                memcpy(at, &now, bytes);
+            }
+            if (other == rank) {
+                memset(f->want + place_of(g, f, rank, x, c), 0, bytes);
+            }
+        }
+    } while (next_point(g->l.dims, box, x));
+}
+
+static int foretell_adjoint(const grid *g, int i, int rank, const unsigned char *block,
+                            int64_t round, int op)
+{
+    const field *f = &g->f[i];
+    double most = 0;
+    int other;
+    memcpy(f->want, block, f->bytes);
+    for (other = 0; f->has && other < g->n; other++) {
+        collect(g, i, rank, other, round, op, &most);
+    }
+    return most <= (f->type == DPAR_BF16 ? 256 : f->type == DPAR_F16 ? 2048 : 1e7);
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+typedef struct run {
+    oracle *o;
+    grid *g;
+    int plans, now[PLANS]; /* which of the two arrays each plan has */
+    dpar_halo_options options[PLANS];
+    void *memory[PLANS];
+    dpar_halo_exchange *x[PLANS];
+} run;
+
+static const char given_up[] = "another rank has found something wrong";
+
+static void complain(const run *r, int p, const char *what)
+{
+    const grid *g = r->g;
+    int i, d;
+    if (r->o->failed++ >= 3) {
+        return;
+    }
+    printf("WRONG rank %d of %d, case %llu: %s; way %d%s, runs of %d\n", r->o->world->rank, g->n,
+           (unsigned long long)g->seed, what, r->options[p].way,
+           r->options[p].ordered ? " ordered" : "", (int)r->options[p].run_bytes);
+    for (i = 0; i < g->fields; i++) {
+        const field *f = &g->f[i];
+        printf("    field %d: %s x %d%s%s%s%s, %s, extents", i, dpar_type_name(f->type), f->comps,
+               f->vector ? " vector" : "", f->narrow ? " narrow" : "", f->compact ? " compact" : "",
+               f->registered ? " registered" : "",
+               f->h.shape == DPAR_STENCIL_STAR ? "star" : "box");
+        for (d = 0; d < g->l.dims; d++) {
+            printf(" %d%s-%d+%d@%d", (int)g->l.extent[d], f->h.periodic >> d & 1 ? "p" : "",
+                   (int)f->h.low[d], (int)f->h.high[d], f->h.points[d]);
+        }
+        if (f->h.folds) {
+            printf(" fold %d %d on_row %d shift %d", f->h.fold, f->h.mirror, f->h.on_row,
+                   f->h.shift);
+        }
+        printf("\n");
+    }
+    fflush(stdout);
+    dpar_comm_abort(r->o->world, DPAR_E_SYSTEM, given_up); /* or the others would wait */
+}
+
+static int failed(const run *r, int p, const char *what, dpar_status s)
+{
+    char text[400];
+    if (s == DPAR_OK) {
+        return 0;
+    }
+    if (strstr(r->o->world->why.text, given_up) != NULL) {
+        r->o->failed++;
+        return 1;
+    }
+    (void)snprintf(text, sizeof text, "%s: %s: %s", what, dpar_status_text(s),
+                   r->o->world->why.text);
+    complain(r, p, text);
+    return 1;
+}
+
+/* Compares all bytes of field i with what was foretold; says which point differs. */
+static int differs(const run *r, int p, int i, const char *what)
+{
+    const grid *g = r->g;
+    const field *f = &g->f[i];
+    const unsigned char *block = f->block[r->now[p]];
+    int64_t x[DPAR_MAX_DIMS];
+    size_t bytes = (size_t)dpar_type_bytes(f->type), k;
+    char text[300], a[40], b[40];
+    int c, d, rank = r->o->world->rank, used;
+    if (memcmp(block, f->want, f->bytes) == 0) {
+        return 0;
+    }
+    first_point(g->l.dims, f->box, x);
+    do {
+        for (c = 0; f->has && c < f->comps; c++) {
+            int64_t at = place_of(g, f, rank, x, c);
+            if (at >= 0 && memcmp(block + at, f->want + at, bytes) != 0) {
+                oracle_show(block + at, f->type, a, sizeof a);
+                oracle_show(f->want + at, f->type, b, sizeof b);
+                used =
+                    snprintf(text, sizeof text, "%s: field %d component %d of point", what, i, c);
+                for (d = 0; d < g->l.dims; d++) {
+                    used += snprintf(text + used, sizeof text - (size_t)used, " %d", (int)x[d]);
+                }
+                (void)snprintf(text + used, sizeof text - (size_t)used, "%s is %s, expected %s",
+                               is_in(g->l.dims, f->own, x) ? " (own)" : "", a, b);
+                complain(r, p, text);
+                return 1;
+            }
+        }
+    } while (f->has && next_point(g->l.dims, f->box, x));
+    for (k = 0; block[k] == f->want[k]; k++) {
+    }
+    (void)snprintf(text, sizeof text, "%s: byte %d of field %d, which holds no point, was written",
+                   what, (int)k, i);
+    complain(r, p, text);
+    return 1;
+}
+
+static int open_plan(run *r, int p)
+{
+    grid *g = r->g;
+    dpar_halo_field fields[FIELDS];
+    int64_t bytes = 0;
+    dpar_status s;
+    int i;
+    memset(fields, 0, sizeof fields);
+    for (i = 0; i < g->fields; i++) {
+        field *f = &g->f[i];
+        dpar_halo_field *to = &fields[i];
+        to->halo = &f->h;
+        to->type = f->type, to->vector = f->vector, to->narrow = f->narrow, to->wire = f->wire;
+        to->components = f->comps;
+        to->data = f->has ? f->block[r->now[p]] + f->data : NULL;
+        /* whether it is compact is one answer for all ranks */
+        to->halos = f->compact ? f->block[r->now[p]] + f->slabs : NULL;
+        if (!f->dense) {
+            memcpy(to->stride, f->stride, sizeof to->stride);
+            memcpy(to->origin, f->origin, sizeof to->origin);
+            to->component_stride = f->comp_stride;
+        }
+    }
+    s = dpar_halo_exchange_bytes(r->o->world, fields, g->fields, &r->options[p], &bytes,
+                                 &r->o->world->why);
+    if (failed(r, p, "bytes", s)) {
+        return 0;
+    }
+    r->memory[p] = NULL;
+    if (posix_memalign(&r->memory[p], 64, (size_t)bytes + 64) != 0) {
+        _exit(3);
+    }
+    memset((char *)r->memory[p] + bytes, 0x5A, 64);
+    s = dpar_halo_exchange_init(r->memory[p], bytes, r->o->world, fields, g->fields, &r->options[p],
+                                &r->x[p], &r->o->world->why);
+    for (i = 0; i < 64; i++) {
+        if (((unsigned char *)r->memory[p])[bytes + i] != 0x5A) {
+            complain(r, p, "init wrote behind its memory");
+            break;
+        }
+    }
+    return !failed(r, p, "init", s);
+}
+
+/* One exchange of each plan that is in `set`, begun in turn and ended in turn. */
+static dpar_status exchange(run *r, uint32_t set, int op, int how)
+{
+    dpar_status s = DPAR_OK;
+    int p;
+    for (p = 0; p < r->plans && s == DPAR_OK; p++) {
+        if ((set >> p & 1) == 0) {
+            continue;
+        }
+        oracle_delay(r->o);
+        if (how == 0 && op == 0 && set == 1u << p) {
+            return dpar_halo_exchange_run(r->x[p]);
+        }
+        s = op ? dpar_halo_exchange_begin_adjoint(r->x[p], op) : dpar_halo_exchange_begin(r->x[p]);
+    }
+    for (p = 0; p < r->plans && s == DPAR_OK; p++) {
+        int tests = how == 2 ? 1 << 30 : how == 3 ? (int)oracle_below(&r->o->own, 4) : 0;
+        if ((set >> p & 1) == 0) {
+            continue;
+        }
+        oracle_delay(r->o);
+        for (s = DPAR_MORE; tests > 0 && s == DPAR_MORE; tests--) {
+            s = dpar_halo_exchange_test(r->x[p]);
+            oracle_delay(r->o);
+        }
+        if (s == DPAR_OK || s == DPAR_MORE) {
+            s = dpar_halo_exchange_end(r->x[p]);
+        }
+    }
+    return s;
+}
+
+/* A plan of other arrays than the one before has: so the second plan's are the second arrays. */
+static int rebind(run *r, int p)
+{
+    int i;
+    r->now[p] = 1 - r->now[p];
+    for (i = 0; i < r->g->fields; i++) {
+        field *f = &r->g->f[i];
+        unsigned char *block = f->block[r->now[p]];
+        if (failed(r, p, "bind",
+                   dpar_halo_exchange_bind(r->x[p], i, f->has ? block + f->data : NULL,
+                                           f->compact ? block + f->slabs : NULL))) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Forward or adjoint of the plans in `set`, all bytes looked at. 0: no use going on. */
+static int one_round(run *r, int64_t round, uint32_t set, int op, int how)
+{
+    int rank = r->o->world->rank, i, p;
+    for (p = 0; p < r->plans; p++) {
+        for (i = 0; i < r->g->fields && (set >> p & 1); i++) {
+            fill(r->g, i, rank, r->g->f[i].block[r->now[p]], round * 2 + p, op != 0, op != 0);
+        }
+    }
+    if (failed(r, set == 2, op ? "adjoint" : "forward", exchange(r, set, op, how))) {
+        return 0;
+    }
+    for (p = 0; p < r->plans; p++) {
+        for (i = 0; i < r->g->fields && (set >> p & 1); i++) {
+            field *f = &r->g->f[i];
+            unsigned char *spare = (unsigned char *)oracle_memory(f->bytes);
+            fill(r->g, i, rank, spare, round * 2 + p, op != 0, op != 0);
+            if (op == 0) {
+                foretell(r->g, i, rank, spare, round * 2 + p, 0);
+            } else if (!foretell_adjoint(r->g, i, rank, spare, round * 2 + p, op)) {
+                free(spare); /* sums that its type does not hold exactly */
+                continue;
+            }
+            free(spare);
+            r->o->cases++;
+            if (differs(r, p, i, op ? "adjoint" : "forward")) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+/* <E x, y> = <x, E' y>, summed over all ranks, of the fields that add exactly. */
+static int dot(run *r, int p, int64_t round)
+{
+    const grid *g = r->g;
+    int64_t sum[2] = {0, 0}, all[2], x[DPAR_MAX_DIMS], from[DPAR_MAX_DIMS];
+    int rank = r->o->world->rank, i, c, pass, turns;
+    for (pass = 0; pass < 2; pass++) {
+        for (i = 0; i < g->fields; i++) {
+            fill(g, i, rank, g->f[i].block[r->now[p]], round + pass, 1, pass);
+        }
+        if (failed(r, p, "dot", exchange(r, 1u << p, pass ? DPAR_SUM : 0, 1))) {
+            return 0;
+        }
+        for (i = 0; i < g->fields; i++) {
+            const field *f = &g->f[i];
+            if (!f->has || (f->type != DPAR_F64 && f->type != DPAR_I64)) {
+                continue;
+            }
+            first_point(g->l.dims, f->box, x);
+            do {
+                int mine = is_in(g->l.dims, f->own, x);
+                for (c = 0; c < f->comps; c++) {
+                    /* forward: E x times y; adjoint: E' y times x, in own points */
+                    uint64_t h = hash_of(g, i, round + !pass, pass ? -1 : rank, x, c), now = 0;
+                    uint64_t other = number_of(DPAR_I64, h, 1);
+                    if (mine || (!pass && is_written(&f->h, f->own, x, from, &turns))) {
+                        memcpy(&now, f->block[r->now[p]] + place_of(g, f, rank, x, c), 8);
+                        now =
+                            f->type == DPAR_F64 ? (uint64_t)(int64_t)float_of(DPAR_F64, now) : now;
+                        sum[pass] += (int64_t)now * (int64_t)other;
+                    }
+                }
+            } while (next_point(g->l.dims, f->box, x));
+        }
+    }
+    if (failed(r, p, "all_reduce",
+               dpar_all_reduce(r->o->world, sum, all, 2, DPAR_I64, DPAR_SUM, NULL))) {
+        return 0;
+    }
+    r->o->cases++;
+    if (all[0] != all[1]) {
+        char text[100];
+        (void)snprintf(text, sizeof text, "<E x, y> is %lld, <x, E' y> %lld", (long long)all[0],
+                       (long long)all[1]);
+        complain(r, p, text);
+        return 0;
+    }
+    return 1;
+}
+
+static int is_addable(const grid *g)
+{
+    int i;
+    for (i = 0; i < g->fields && dpar_type_reduces(g->f[i].type); i++) {
+    }
+    return i == g->fields;
+}
+
+static int has_fold(const grid *g)
+{
+    int i;
+    for (i = 0; i < g->fields && !g->f[i].h.folds; i++) {
+    }
+    return i < g->fields;
+}
+
+static int rounds(run *r, uint64_t *s)
+{
+    static const int ops[] = {DPAR_SUM, DPAR_SUM, DPAR_MAX, DPAR_MIN};
+    int64_t k, n = 3 + oracle_below(s, 5);
+    int good = 1, adds = is_addable(r->g);
+    for (k = 0; k < n && good; k++) {
+        uint32_t set = 1 + (uint32_t)oracle_below(s, 3);
+        int op = adds && oracle_below(s, 3) == 0 ? ops[oracle_below(s, 4)] : 0;
+        int how = (int)oracle_below(s, 4), swap = oracle_below(s, 3) == 0;
+        good = one_round(r, k, set, op, how);
+        good = good && (!swap || (rebind(r, 0) && rebind(r, 1)));
+    }
+    return good && (!adds || dot(r, (int)oracle_below(s, 2), 1000));
+}
+
+static void one_case(oracle *o, uint64_t seed)
+{
+    grid *g = (grid *)oracle_memory(sizeof *g);
+    uint64_t s = oracle_mix(seed ^ 0x77), own = oracle_mix(seed * 64 + (uint64_t)o->world->rank);
+    run r;
+    int i, p, good = 1;
+    memset(&r, 0, sizeof r);
+    r.o = o, r.g = g, r.plans = PLANS;
+    random_grid(g, seed, o->world->size);
+    for (i = 0; i < g->fields; i++) {
+        make_array(o, g, &g->f[i], &own);
+    }
+    for (p = 0; p < PLANS; p++) {
+        static const int64_t runs[] = {0, 1, 16, 1 << 20};
+        r.options[p].way = (int32_t)oracle_below(&s, 4);
+        r.options[p].ordered = !has_fold(g) && oracle_below(&s, 3) == 0;
+        r.options[p].run_bytes = runs[oracle_below(&s, 4)];
+        r.options[p].timers = (int32_t)oracle_below(&s, 2);
+        r.options[p].tag = 100 + p;
+        r.now[p] = p;
+        good = good && open_plan(&r, p);
+    }
+    good = good && rounds(&r, &s);
+    for (p = 0; p < PLANS; p++) {
+        if (r.x[p]) {
+            dpar_status closed = dpar_halo_exchange_close(r.x[p]);
+            good = good && !failed(&r, p, "close", closed);
+        }
+        free(r.memory[p]);
+    }
+    for (i = 0; i < g->fields; i++) {
+        free_array(o, &g->f[i]);
+    }
+    free(g);
+}
+
+enum { CASES = 12 };
+
+static void cases(oracle *o)
+{
+    int i;
+    for (i = 0; i < CASES && o->failed == 0 && o->world->status == DPAR_OK; i++) {
+        one_case(o, o->seed * CASES + (uint64_t)i);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const int plain[4] = {0, DPAR_WITHOUT_DIRECT, DPAR_WITHOUT_CMA, DPAR_WITHOUT_FUTEX};
+    oracle_args a;
+    oracle_total t = {0, 0, 0};
+    oracle base;
+    dpar_options options;
+    int n, k;
+    if (!oracle_read_args(&a, argc, argv)) {
+        return 2;
+    }
+    oracle_base(&base, &a, &options);
+#if defined(USE_MPI)
+    MPI_Init(&argc, &argv);
+#endif
+    for (n = a.from; n <= a.to; n++) {
+        for (k = 0; k < (a.effort ? 100 : 6) && t.failed == 0; k++) {
+            base.seed = a.seed + (uint64_t)k;
+            base.delays = base.seed % 2 == 1;
+            options.plain = plain[base.seed / 2 % 4];
+            printf("seed=%llu ", (unsigned long long)base.seed);
+            oracle_launch(&t, "halo", n, cases, &base, &options);
+        }
+    }
+#if defined(USE_MPI)
+    MPI_Finalize();
+#endif
+    return oracle_end(&t);
+}
