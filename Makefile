@@ -4,7 +4,7 @@ CC ?= cc
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 BUILD = build
-EXAMPLES = $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/doctor $(BUILD)/shallow_water
+EXAMPLES = $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/doctor $(BUILD)/shallow_water $(BUILD)/mg
 SPEEDS = $(BUILD)/plan_speed $(BUILD)/index_speed $(BUILD)/order_speed $(BUILD)/kernel_speed
 PASTED = tools/amalgamate tools/first_screen.txt $(wildcard src/*/*.h src/*/*.c)
 
@@ -21,7 +21,7 @@ help:
 	@echo 'make bench      configurations a second; ns an index, ms a transfer list; ns an action; GB/s of the'
 	@echo '                reductions; collectives beside Open MPI and MPICH (minutes)'
 	@echo 'make performance   communicators beside Open MPI and MPICH (needs both; 6 minutes): docs/performance.md'
-	@echo 'make examples   build/plan build/pipeline build/ranks build/doctor build/shallow_water'
+	@echo 'make examples   build/plan build/pipeline build/ranks build/doctor build/shallow_water build/mg'
 	@echo 'make dpar.h     regenerate the header from src/'
 	@echo 'make lint       widths, lengths, names, documentation'
 	@echo 'make install PREFIX=/usr/local'
@@ -38,6 +38,7 @@ $(BUILD)/pipeline: examples/pipeline.c
 $(BUILD)/ranks: examples/ranks.c
 $(BUILD)/doctor: examples/doctor.c
 $(BUILD)/shallow_water: examples/shallow_water.c
+$(BUILD)/mg: examples/mg.c
 
 examples: $(EXAMPLES)
 

@@ -6,22 +6,25 @@
  *   cc -O2 -DDPAR_IMPLEMENTATION -I. examples/mg.c -o mg
  *   ./mg --class A --ranks 2
  *
- * The same source over MPI:
+ * and over MPI:
  *
- *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. examples/mg.c -o mg && mpirun -np 2 ./mg --class
- * A
+ *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. examples/mg.c -o mg
+ *   mpirun -np 2 ./mg --class A
  *
  * How it is divided. The cube is cut along z and y; x stays whole, and a row carries its two
- * periodic neighbours with it (cells -1 and n), so that kernels need no case and planes travel in
- * one piece. Rank p of P has rows [floor(n p / P), floor(n (p + 1) / P)) of each level: a coarse
- * point then lies on the rank that has the fine point below it, for any number of ranks. A level
- * with less than two planes for each rank, or with 8^3 points, lies whole on every rank: it is
- * gathered once a cycle by dpar_redistribute_run, and the rest of the descent needs no message.
+ * periodic neighbours with it (points -1 and n), so that kernels need no case and planes travel in
+ * one piece. Part p of P has rows [floor(n p / P), floor(n (p + 1) / P)) of each level: coarse
+ * point i then lies where fine point 2 i + 1 lies, for any number of ranks. A level with less than
+ * two planes for each rank, or of 8^3 points, lies whole on every rank: it is gathered once a cycle
+ * by dpar_redistribute_run, some ranks giving nothing, and the rest of the way down and up again
+ * needs no message.
  *
- * One exchange where the reference code has two. The residual r has a halo of width 2, thus each
- * rank smooths its own points and one around them, and u needs no exchange; nor after
- * interpolation, which reaches the halo too. What remains runs in one sweep over the planes while
- * they are in the cache: interpolate and take the residual; smooth and take the residual.
+ * One exchange where the reference code has two. The residual r has a halo of width 2; so each rank
+ * smooths its own points and one around them, and u needs no exchange, nor does interpolation,
+ * which reaches one point further too. What comes between two exchanges runs in one sweep over the
+ * planes while they are in the cache: interpolate and take the residual; smooth and take the
+ * residual. That leaves nothing for core and rim to hide: r is written to the end of a sweep and
+ * read at once after it.
  *
  * Same bits for any number of ranks: each point is computed by the same operations wherever it
  * lies, and the norm has its own order (norm_of).
@@ -37,24 +40,26 @@
 #include <string.h>
 #include <time.h>
 
-/* Rows are computed by vectors, with -O2 too, and by wide ones where the processor has them: the
- * same operations, the same bits (no fused multiply-add). */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#define QUICK __attribute__((optimize("O3")))
+/* Rows are computed by vectors, with -O2 too, by wide ones where the processor has them: the same
+ * operations, the same bits. APART: the loop's arrays do not overlap, or lie point on point. */
+#if defined(__clang__)
+#define APART _Pragma("clang loop vectorize(assume_safety)")
+#define ROW static void
+#elif defined(__GNUC__)
+#define APART _Pragma("GCC ivdep")
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__OPTIMIZE__)
+#define ROW __attribute__((optimize("O3"), target_clones("avx2", "default"))) static void
 #else
-#define QUICK
+#define ROW static void
 #endif
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
-#define ROW QUICK __attribute__((target_clones("avx2", "default"))) static void
 #else
-#define ROW QUICK static void
+#define APART
+#define ROW static void
 #endif
 #if defined(__GNUC__)
-#define APART __restrict__ /* no other pointer of the function leads there */
 #define INLINE __attribute__((always_inline)) static inline
 #define FETCH(p) __builtin_prefetch(p)
 #else
-#define APART
 #define INLINE static
 #define FETCH(p) ((void)(p))
 #endif
@@ -87,12 +92,18 @@ static const problem problems[] = {
     {'B', 256, 20, 0.1800564401355e-05, {-3.0 / 17.0, 1.0 / 33.0, -1.0 / 61.0}},
     {'C', 512, 20, 0.5706732285740e-06, {-3.0 / 17.0, 1.0 / 33.0, -1.0 / 61.0}},
 };
-enum { PROBLEMS = sizeof problems / sizeof problems[0], LEVELS = 9, MOST = 512, WIDTH = 2 };
+enum {
+    PROBLEMS = sizeof problems / sizeof problems[0],
+    LEVELS = 9,
+    MOST = 512,
+    WIDTH = 2,
+    RANKS = 64
+};
 
 /* What the command line asks for. */
 typedef struct request {
     const problem *p;
-    int32_t ranks;
+    int32_t ranks, grid[2]; /* in all; along z and y */
 } request;
 
 /* One grid: its points and what this rank has of them. */
@@ -159,14 +170,14 @@ INLINE void close_row(double *row, int64_t n)
     row[n] = row[0];
 }
 
-/* r = v - A u: -8/3, 0, 1/6, 1/12. */
-INLINE void subtract(double *r, const double *v, const double *u, int64_t row, int64_t plane,
-                     int64_t n)
+/* r = v - A u: -8/3, 0, 1/6, 1/12. v may be r. */
+ROW residual_row(double *r, const double *v, const double *u, int64_t row, int64_t plane, int64_t n)
 {
     double near[MOST + 2], far[MOST + 2];
     int64_t i;
     fetch_row(v + row, n);
     around(u, row, plane, n, near, far);
+    APART
     for (i = 0; i < n; i++) {
         r[i] = v[i] + 8.0 / 3.0 * u[i] - 1.0 / 6.0 * (far[i + 1] + near[i] + near[i + 2]) -
                1.0 / 12.0 * (far[i] + far[i + 2]);
@@ -174,21 +185,8 @@ INLINE void subtract(double *r, const double *v, const double *u, int64_t row, i
     close_row(r, n);
 }
 
-ROW residual_row(double *APART r, const double *v, const double *u, int64_t row, int64_t plane,
-                 int64_t n)
-{
-    subtract(r, v, u, row, plane, n);
-}
-
-/* r -= A u. */
-ROW subtract_row(double *APART r, const double *u, int64_t row, int64_t plane, int64_t n)
-{
-    subtract(r, r, u, row, plane, n);
-}
-
 /* u += S r. */
-ROW smooth_row(double *APART u, const double *r, int64_t row, int64_t plane, int64_t n,
-               const double *s)
+ROW smooth_row(double *u, const double *r, int64_t row, int64_t plane, int64_t n, const double *s)
 {
     const double s0 = s[0], s1 = s[1], s2 = s[2];
     double near[MOST + 2], far[MOST + 2];
@@ -196,6 +194,7 @@ ROW smooth_row(double *APART u, const double *r, int64_t row, int64_t plane, int
     fetch_row(r + plane + 2 * row, n);
     fetch_row(u + row, n);
     around(r, row, plane, n, near, far);
+    APART
     for (i = 0; i < n; i++) {
         u[i] = u[i] + s0 * r[i] + s1 * (r[i - 1] + r[i + 1] + near[i + 1]) +
                s2 * (far[i + 1] + near[i] + near[i + 2]);
@@ -204,13 +203,14 @@ ROW smooth_row(double *APART u, const double *r, int64_t row, int64_t plane, int
 }
 
 /* out = P r: 1/2, 1/4, 1/8, 1/16. n points of out, the i-th over point 2 i + 1 of r. */
-ROW restrict_row(double *APART out, const double *r, int64_t row, int64_t plane, int64_t n)
+ROW restrict_row(double *out, const double *r, int64_t row, int64_t plane, int64_t n)
 {
     double near[MOST + 2], far[MOST + 2];
     int64_t i;
     fetch_row(r + plane + 3 * row, 2 * n);
     fetch_row(r + plane + 2 * row, 2 * n);
     around(r, row, plane, 2 * n, near, far);
+    APART
     for (i = 0; i < n; i++) {
         const double *const e = near + 2 * i + 1, *const f = far + 2 * i + 1;
         out[i] = 0.5 * r[2 * i + 1] + 0.25 * (r[2 * i] + r[2 * i + 2] + e[1]) +
@@ -218,16 +218,17 @@ ROW restrict_row(double *APART out, const double *r, int64_t row, int64_t plane,
     }
 }
 
-/* u += Q z: 1, 1/2, 1/4, 1/8. n points of z; the fine row lies between z[0] .. z[3], of which two
- * or all are the same row when it lies on one. */
-ROW prolong_row(double *APART u, const double *const *z, int64_t n)
+/* u += Q z: 1, 1/2, 1/4, 1/8. n points of z; the fine row lies between the rows a, b, c, d of it,
+ * of which two or all are the same where it lies on one. */
+ROW prolong_row(double *u, const double *a, const double *b, const double *c, const double *d,
+                int64_t n)
 {
-    const double *const a = z[0] - 1, *const b = z[1] - 1, *const c = z[2] - 1, *const d = z[3] - 1;
     double sum[MOST / 2 + 1];
     int64_t i;
     for (i = 0; i < n + 1; i++) {
-        sum[i] = (a[i] + b[i]) + (c[i] + d[i]);
+        sum[i] = (a[i - 1] + b[i - 1]) + (c[i - 1] + d[i - 1]);
     }
+    APART
     for (i = 0; i < n; i++) {
         u[2 * i] = u[2 * i] + 0.125 * (sum[i] + sum[i + 1]);
         u[2 * i + 1] = u[2 * i + 1] + 0.25 * sum[i + 1];
@@ -247,17 +248,12 @@ static int has_points(const level *l)
     return l->lo[0] < l->hi[0] && l->lo[1] < l->hi[1];
 }
 
-/* r = v - A u; v NULL: r -= A u. */
-static void subtract_plane(const level *l, double *v, int64_t z)
+/* r = v - A u, of own points. */
+static void residual_plane(const level *l, double *v, int64_t z)
 {
     int64_t y;
     for (y = l->lo[1]; y < l->hi[1]; y++) {
-        double *const r = at(l, l->r, z, y), *const u = at(l, l->u, z, y);
-        if (v != NULL) {
-            residual_row(r, at(l, v, z, y), u, l->row, l->plane, l->n);
-        } else {
-            subtract_row(r, u, l->row, l->plane, l->n);
-        }
+        residual_row(at(l, l->r, z, y), at(l, v, z, y), at(l, l->u, z, y), l->row, l->plane, l->n);
     }
 }
 
@@ -273,53 +269,48 @@ static void smooth_plane(const level *l, const double *s, int64_t z)
 /* Own points and one around them. Coarse point i is fine point 2 i + 1. */
 static void prolong_plane(const level *l, const level *coarse, int64_t z, int fresh)
 {
-    const int64_t z0 = (z % 2 == 0 ? z - 2 : z - 1) / 2, z1 = (z % 2 == 0 ? z : z - 1) / 2;
+    const int64_t z0 = (z + 1) / 2 - 1, z1 = (z + 2) / 2 - 1;
     int64_t y;
     for (y = l->lo[1] - 1; y <= l->hi[1]; y++) {
-        const int64_t y0 = (y % 2 == 0 ? y - 2 : y - 1) / 2, y1 = (y % 2 == 0 ? y : y - 1) / 2;
+        const int64_t y0 = (y + 1) / 2 - 1, y1 = (y + 2) / 2 - 1;
         double *const u = at(l, l->u, z, y);
-        const double *rows[4];
-        rows[0] = at(coarse, coarse->u, z0, y0);
-        rows[1] = at(coarse, coarse->u, z0, y1);
-        rows[2] = at(coarse, coarse->u, z1, y0);
-        rows[3] = at(coarse, coarse->u, z1, y1);
         if (fresh) {
             memset(u, 0, (size_t)l->n * sizeof *u);
         }
-        prolong_row(u, rows, coarse->n);
+        prolong_row(u, at(coarse, coarse->u, z0, y0), at(coarse, coarse->u, z0, y1),
+                    at(coarse, coarse->u, z1, y0), at(coarse, coarse->u, z1, y1), coarse->n);
     }
 }
 
-/* r = v - A u; v NULL: r - A u. */
+/* r = v - A u. */
 static void residual(const level *l, double *v)
 {
     int64_t z;
     for (z = l->lo[0]; z < l->hi[0] && has_points(l); z++) {
-        subtract_plane(l, v, z);
+        residual_plane(l, v, z);
     }
 }
 
-/* u = Q z, or u += Q z where there are charges v, and the residual of it one plane behind. */
-static void prolong_and_residual(const level *l, const level *coarse, double *v)
+/* u = Q z, on the finest level u += Q z, and one plane behind r = v - A u. */
+static void prolong(const level *l, const level *coarse, double *v)
 {
     int64_t z;
     for (z = l->lo[0] - 1; z <= l->hi[0] && has_points(l); z++) {
-        prolong_plane(l, coarse, z, v == NULL);
+        prolong_plane(l, coarse, z, v == l->r);
         if (z > l->lo[0]) {
-            subtract_plane(l, v, z - 1);
+            residual_plane(l, v, z - 1);
         }
     }
 }
 
-/* u += S r, and with v the residual one plane behind: it overwrites r where nobody needs it any
- * more. */
-static void smooth_and_residual(const level *l, const double *s, double *v)
+/* u += S r, and on the finest level one plane behind r = v - A u, where r is needed no more. */
+static void smooth(const level *l, const double *s, double *v)
 {
     int64_t z;
     for (z = l->lo[0] - 1; z <= l->hi[0] && has_points(l); z++) {
         smooth_plane(l, s, z);
-        if (v != NULL && z > l->lo[0]) {
-            subtract_plane(l, v, z - 1);
+        if (v != l->r && z > l->lo[0]) {
+            residual_plane(l, v, z - 1);
         }
     }
 }
@@ -380,25 +371,26 @@ static void cycle(mg *g)
         go_down(g, &l[k], &l[k - 1]);
     }
     memset(l[0].u, 0, (size_t)((l[0].n + 2 * WIDTH) * l[0].plane) * sizeof *l[0].u);
-    smooth_and_residual(&l[0], s, NULL);
+    smooth(&l[0], s, l[0].r);
     for (k = 1; k <= g->top; k++) {
-        double *const v = k == g->top ? g->v : NULL;
-        prolong_and_residual(&l[k], &l[k - 1], v);
+        double *const v = k == g->top ? g->v : l[k].r;
+        prolong(&l[k], &l[k - 1], v);
         exchange(g, &l[k]);
-        smooth_and_residual(&l[k], s, v);
+        smooth(&l[k], s, v);
     }
     exchange(g, &l[g->top]);
 }
 
 /* The sum of the squares of points i mod 4 = 0, 1, 2, 3, and of these (0 + 1) + (2 + 3). */
-QUICK static double sum_of_squares(const double *r, int64_t n)
+static double sum_of_squares(const double *r, int64_t n)
 {
     double s[4] = {0.0, 0.0, 0.0, 0.0};
-    int64_t i, k;
+    int64_t i;
     for (i = 0; i < n; i += 4) {
-        for (k = 0; k < 4; k++) {
-            s[k] += r[i + k] * r[i + k];
-        }
+        s[0] += r[i] * r[i];
+        s[1] += r[i + 1] * r[i + 1];
+        s[2] += r[i + 2] * r[i + 2];
+        s[3] += r[i + 3] * r[i + 3];
     }
     return (s[0] + s[1]) + (s[2] + s[3]);
 }
@@ -490,9 +482,8 @@ static void find_own(const level *l, ten best[2])
 static void find_all(mg *g, ten best[2])
 {
     enum { NUMBERS = 2 * sizeof(ten) / sizeof(int64_t) };
-    ten *const all = (ten *)malloc((size_t)g->c->size * 2 * sizeof *all);
+    ten all[2 * RANKS];
     int64_t i;
-    g->st = all == NULL ? DPAR_E_MEMORY : g->st;
     if (g->st == DPAR_OK) {
         g->st = dpar_all_gather(g->c, best, all, NUMBERS, DPAR_I64, NULL);
     }
@@ -502,7 +493,6 @@ static void find_all(mg *g, ten best[2])
             offer(&best[i / TEN % 2], t->value[i % TEN], t->point[i % TEN]);
         }
     }
-    free(all);
 }
 
 /* u = 0; v = 1 where the ten largest numbers are, -1 where the ten smallest, else 0. */
@@ -591,21 +581,17 @@ static void set_up_level(mg *g, level *l)
     }
 }
 
-static void set_up(mg *g)
+static void set_up(mg *g, const int32_t *grid)
 {
     static const char *const names[] = {"z", "y"};
-    const int64_t cells[2] = {g->p->n, g->p->n}, weight[2] = {4, 5}; /* planes lie in one piece */
     const level *top = g->levels;
-    int32_t parts[2] = {0, 0}, k = 0;
     int64_t n, gathered = 0;
-    g->st = dpar_grid_create(g->c->size, 2, cells, weight, 3, parts, NULL, &g->why);
-    if (g->st == DPAR_OK) {
-        g->st = dpar_mesh_init(&g->mesh, 2, names, parts, DPAR_LAST_FASTEST, g->c->size, &g->why);
-    }
+    int32_t k = 0;
+    g->st = dpar_mesh_init(&g->mesh, 2, names, grid, DPAR_LAST_FASTEST, g->c->size, &g->why);
     for (n = 2; n <= g->p->n; n *= 2) {
         level *const l = &g->levels[k];
         l->n = n;
-        l->whole = g->c->size > 1 && n < g->p->n && (n <= 8 || n < 2 * parts[0]);
+        l->whole = g->c->size > 1 && n < g->p->n && (n <= 8 || n < 2 * grid[0]);
         set_up_level(g, l);
         gathered = l->whole ? n * n * n : gathered;
         top = l;
@@ -662,21 +648,21 @@ static int tell(const mg *g, double norm, double seconds)
 /* What each rank runs. */
 static int solve(dpar_comm *c, void *arg)
 {
-    const problem *const p = ((const request *)arg)->p;
+    const request *const q = (const request *)arg;
     double norm = 0.0, seconds = 0.0, slowest = 0.0;
     mg g;
     int32_t k;
     memset(&g, 0, sizeof g);
-    g.p = p;
+    g.p = q->p;
     g.c = c;
-    set_up(&g);
+    set_up(&g, q->grid);
     if (g.st == DPAR_OK) {
         begin(&g);
         (void)run(&g, 1); /* as the reference code: all memory has been touched */
         begin(&g);
         g.st = g.st == DPAR_OK ? dpar_barrier(c, NULL) : g.st;
         seconds = now();
-        norm = run(&g, p->iterations);
+        norm = run(&g, q->p->iterations);
         seconds = now() - seconds;
     }
     if (g.st == DPAR_OK) {
@@ -724,7 +710,7 @@ static int read_arguments(int argc, char **argv, request *q)
             char *end;
             const long n = strtol(given, &end, 10);
             q->ranks = (int32_t)n;
-            if (*given < '0' || *given > '9' || *end != 0 || n < 1 || n > 64) {
+            if (*given < '0' || *given > '9' || *end != 0 || n < 1 || n > RANKS) {
                 bad = complain("--ranks takes 1 to 64, not", given);
             }
         } else {
@@ -732,6 +718,16 @@ static int read_arguments(int argc, char **argv, request *q)
         }
     }
     return bad;
+}
+
+/* How many ranks along z and y. */
+static int choose_grid(request *q)
+{
+    const int64_t cells[2] = {q->p->n, q->p->n}, weight[2] = {4, 5}; /* planes lie in one piece */
+    dpar_why why;
+    return dpar_grid_create(q->ranks, 2, cells, weight, 3, q->grid, NULL, &why) == DPAR_OK
+               ? 0
+               : complain(why.text, NULL);
 }
 
 #ifdef USE_MPI
@@ -744,11 +740,12 @@ static int start(request *q)
     if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
         return complain(why.text, NULL);
     }
-    if (c->size > 64 || (q->ranks > 0 && q->ranks != c->size)) {
-        bad = c->rank > 0 ? 2
-                          : complain("mpirun -np says how many ranks there are, 64 at most", NULL);
+    if (c->size > RANKS || (q->ranks > 0 && q->ranks != c->size)) {
+        bad = complain("mpirun -np says how many ranks there are, 64 at most", NULL);
     } else {
-        bad = solve(c, q);
+        q->ranks = c->size;
+        bad = choose_grid(q);
+        bad = bad == 0 ? solve(c, q) : bad;
     }
     (void)dpar_comm_close(c);
     return bad;
@@ -759,7 +756,11 @@ static int start(request *q)
 static int start(request *q)
 {
     dpar_why why;
-    if (dpar_launch_with(q->ranks > 0 ? q->ranks : 1, solve, q, NULL, &why) != DPAR_OK) {
+    q->ranks = q->ranks > 0 ? q->ranks : 1;
+    if (choose_grid(q) != 0) {
+        return 2;
+    }
+    if (dpar_launch_with(q->ranks, solve, q, NULL, &why) != DPAR_OK) {
         fprintf(stderr, "mg: %s\n", why.text);
         return 1;
     }
@@ -770,7 +771,7 @@ static int start(request *q)
 
 int main(int argc, char **argv)
 {
-    request q = {&problems[0], 0};
+    request q = {&problems[0], 0, {0, 0}};
     int bad;
 #ifdef USE_MPI
     MPI_Init(&argc, &argv);

@@ -1,0 +1,73 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# examples/mg.c: the official norms, the same bits on every number of ranks, bad input. Where an MPI
+# compiler is there the same over it. With the word "long" class A too (0.5 GB).
+: "${CC:=cc}" "${CFLAGS:=-O2}"
+work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+slim='-DDPAR_STATIC -DDPAR_NO_COST -DDPAR_NO_SHOW -DDPAR_IMPLEMENTATION -I.'
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+$CC $CFLAGS $slim examples/mg.c -o "$work/mg" || exit 1
+bad=0
+complain() { echo "$*"; head -n 8 "$work/out" "$work/err"; bad=1; }
+
+# class, command...: verified, and all digits of the norm as before with this class
+same() {
+    class=$1
+    shift
+    timeout 300 "$@" --class "$class" > "$work/out" 2> "$work/err" || { complain "failed: $*"; return; }
+    grep -q '^verified  yes' "$work/out" || complain "not verified: $*"
+    grep '^norm ' "$work/out" > "$work/norm"
+    [ -f "$work/norm_$class" ] || cp "$work/norm" "$work/norm_$class"
+    cmp -s "$work/norm" "$work/norm_$class" || complain "another norm than on one rank: $*"
+}
+# words of the one sentence on stderr, options...
+refused() {
+    words=$1
+    shift
+    "$work/mg" "$@" > "$work/out" 2> "$work/err"
+    got=$?
+    { [ $got -eq 2 ] && grep -q -e "$words" "$work/err" && [ "$(wc -l < "$work/err")" -eq 1 ]; } ||
+        complain "exit $got, expected 2 and '$words': $*"
+}
+
+# from 17 ranks on some have nothing of the second grid
+for n in 1 2 3 4 6 8 13 31 64; do
+    same S "$work/mg" --ranks $n
+done
+same W "$work/mg" --ranks 1
+same W "$work/mg" --ranks 2
+if [ "${1:-}" = long ]; then
+    for n in 3 6 8; do
+        same W "$work/mg" --ranks $n
+    done
+    for n in 1 2 3 8; do
+        same A "$work/mg" --ranks $n
+    done
+fi
+
+"$work/mg" --help > "$work/out" 2> "$work/err" && grep -q -e '--class' "$work/out" || complain 'no help'
+refused "not 'X'" --class X
+refused "not 'SS'" --class SS
+refused "not ''" --class
+refused "not '0'" --ranks 0
+refused "not '65'" --ranks 65
+refused "not '2x'" --ranks 2x
+refused "not ''" --ranks
+refused '32 x 32 parts' --ranks 37
+refused "no option '--size'" --size 4
+
+# The engines add in other orders; the norm does not depend on it.
+for kind in openmpi mpich; do
+    command -v mpicc.$kind > /dev/null || continue
+    mpicc.$kind $CFLAGS $slim -DUSE_MPI examples/mg.c -o "$work/mpi" || exit 1
+    more= counts='1 2 3'
+    if [ $kind = openmpi ]; then
+        more='--oversubscribe --mca mpi_yield_when_idle 1' counts='1 2 3 4 6 8'
+    fi
+    for n in $counts; do
+        same S mpiexec.$kind $more -np "$n" "$work/mpi"
+    done
+    echo "over $kind: $counts ranks"
+done
+exit $bad
