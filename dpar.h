@@ -1438,8 +1438,7 @@ DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* What a rank computes: with windows its outputs, else the points that it owns. 0 when none. */
 DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The part of it that reads nothing that an exchange brings: compute these while it runs. Physical
- * boundaries do not shrink it. With windows single outputs that happen to wait for nothing (all in
- * padding, in gaps of a dilation) may be outside of it. 0 when there is none. */
+ * boundaries do not shrink it. 0 when there is none. */
 DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the rest of it: compute these when it has ended. At
  * most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
@@ -3635,23 +3634,26 @@ DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfe
  *         ... compute dpar_halo_rim 0, 1, ... ...
  *     }
  *
- * Promises. A halo cell that has an image (inside, around a periodic end, over a fold) gets what its
- * owner had at `begin`; cells beyond a physical end are not touched, owned cells neither, except the
- * row that a fold has twice. Between begin and end owned cells may be read, not written: peers may
- * read them where they lie. The same bits on every engine and in every order of arrival. A rank's
- * piece of itself (a periodic dim of one rank) is a copy. No memory is allocated after init. */
+ * Promises. A halo cell that has an image (inside, around a periodic end, over a fold) gets what
+ * its owner had at `begin`; cells beyond a physical end are not touched, owned cells neither,
+ * except the row that a fold has twice. Between begin and end owned cells may be read, not written:
+ * peers may read them where they lie. The same bits on every engine and in every order of arrival.
+ * A rank's piece of itself (a periodic dim of one rank) is a copy. No memory is allocated after
+ * init. */
 
 /* One array. Zero it and fill in what differs: halo, type and data are enough for a dense array in
  * C order of dpar_halo_box. */
 typedef struct dpar_halo_field {
     const dpar_halo *halo; /* whose points these are, and how wide is exchanged; checked */
     int32_t type;          /* DPAR_F64, ... */
-    int32_t vector;        /* 1: changes sign over a fold or a pole */
+    int32_t vector;        /* 1: each component changes its sign over a fold or a pole; 2: there are
+                              two, (u, v) along the last dim and the one before, turned where the
+                              grid is (cubed sphere) */
     int32_t narrow;        /* 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to
                               nearest, also where no message is needed: the same bits everywhere */
     int32_t wire;
-    int32_t components;       /* elements at each point; 0: 1 */
-    int64_t component_stride; /* elements between them; 0: 1 */
+    int32_t components;            /* elements at each point; 0: 1 */
+    int64_t component_stride;      /* elements between them; 0: 1 */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; all 0: dense, C
                                       order, components last; any order, padding, Fortran's too */
     int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array */
@@ -3670,14 +3672,14 @@ enum {
 
 /* All zero: the defaults. The same on all ranks, but for scratch and node. */
 typedef struct dpar_halo_options {
-    int32_t way;        /* DPAR_HALO_x */
-    int32_t ordered;    /* 1: dim after dim, edges and corners travel in two and three steps: fewer
-                           messages, more waits */
-    int64_t run_bytes;  /* DIRECT: runs of so many bytes are long; 0: 64 */
-    int32_t tag;        /* of the messages */
-    int32_t timers;     /* 1: keep the times of the report (two clock readings a phase) */
-    dpar_comm *node;    /* the ranks of c that share memory with this one (dpar_mpi_node); NULL:
-                           those of c, if its engine shares memory */
+    int32_t way;       /* DPAR_HALO_x */
+    int32_t ordered;   /* 1: dim after dim, edges and corners travel in two and three steps: fewer
+                          messages, more waits */
+    int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
+    int32_t tag;       /* of the messages */
+    int32_t timers;    /* 1: keep the times of the report (two clock readings a phase) */
+    dpar_comm *node;   /* the ranks of c that share memory with this one (dpar_mpi_node); NULL:
+                          those of c, if its engine shares memory */
 } dpar_halo_options;
 
 typedef struct dpar_halo_exchange dpar_halo_exchange;
@@ -3716,12 +3718,12 @@ DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
 /* What a rank sends to one peer at each exchange. */
 typedef struct dpar_halo_traffic {
     int32_t peer;
-    int32_t way;      /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
-    int32_t hops;     /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
-    int64_t pieces;   /* boxes */
-    int64_t bytes;    /* on the wire */
-    int64_t direct;   /* of them read where they lie */
-    int64_t runs;     /* pieces of memory in one piece */
+    int32_t way;    /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
+    int32_t hops;   /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
+    int64_t pieces; /* boxes */
+    int64_t bytes;  /* on the wire */
+    int64_t direct; /* of them read where they lie */
+    int64_t runs;   /* pieces of memory in one piece */
 } dpar_halo_traffic;
 /* The k-th peer's (also oneself); 0 past the last. */
 DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
@@ -3751,232 +3753,13 @@ typedef struct dpar_halo_choice {
     int64_t run_bytes;
     double seconds; /* an exchange took, the slowest rank's median */
 } dpar_halo_choice;
-/* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and writes
- * the fastest, the same on all ranks. COLLECTIVE. memory: as for the largest plan
+/* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and
+ * writes the fastest, the same on all ranks. COLLECTIVE. memory: as for the largest plan
  * (dpar_halo_exchange_bytes). The fields' halos are filled afterwards. */
 DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
                                              const dpar_halo_field *fields, int32_t n,
                                              const dpar_halo_options *options,
                                              dpar_halo_choice *choice, dpar_why *why);
-
-/* ==== run/spatial.h ==== */
-
-/* spatial - layers of networks on a field that ranks share: convolution, transposed convolution,
- * pooling, interpolation, neighbourhood attention, Group- and BatchNorm. Which outputs a rank
- * computes, which inputs these read, halos, padding, and the way of gradients back are done here;
- * the arithmetic is your kernel, which sees global indices and so is the serial one:
- *
- *     dpar_spatial layer;                        zeroed, then:
- *     layer.in = field;                          who has which inputs (dpar_layout)
- *     layer.window[0].kernel = 3; ...            as dpar_window_outputs takes it
- *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
- *     layer.forward = convolve; ...
- *     dpar_spatial_bytes(c, &layer, &bytes, &why);
- *     dpar_spatial_init(malloc(bytes), bytes, c, &layer, &plan, &why);
- *     x = malloc(planes of dpar_box_volume(&plan->in_box));     own points and around them
- *     dpar_spatial_forward(plan, &arrays);                      every step
- *     dpar_spatial_backward(plan, &arrays);
- *     next.in = plan->out;                                      the next layer follows
- *
- * Any kernel, stride, dilation and padding, uneven and empty blocks, halos past the neighbour: what
- * a rank reads is found from its outputs. An output has the same bits on any number of ranks when
- * the kernel's result does not depend on the tile; input gradients at block ends are sums of parts
- * of several ranks, always in the same order, rounded in other places than on one rank. */
-
-enum { DPAR_SPATIAL_TENSORS = 4 };
-
-/* What reads what, along each dim (dpar_spatial_taps says it of one output). */
-enum {
-    DPAR_CONVOLUTION,            /* pooling too */
-    DPAR_TRANSPOSED_CONVOLUTION, /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
-    DPAR_INTERPOLATION,          /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
-    DPAR_NEIGHBOURHOOD           /* attention: `in` are keys and values, queries go by `user` */
-};
-
-/* What lies beyond the ends of a dim. */
-enum {
-    DPAR_PAD_ZERO,
-    DPAR_PAD_WRAP,      /* the other end: longitudes */
-    DPAR_PAD_REFLECT,   /* without the end itself; pads below the extent */
-    DPAR_PAD_REPLICATE, /* the end; what interpolation has for DPAR_PAD_ZERO too */
-    DPAR_PAD_LOWEST     /* minus infinity (integers: the least): max pooling */
-};
-
-/* Who computes the outputs. */
-enum {
-    DPAR_OUTPUTS_BALANCED, /* cut by DPAR_EVEN over the same mesh axes */
-    DPAR_OUTPUTS_FOLLOW,   /* near their inputs: small halos; a dim that is cut once only */
-    DPAR_OUTPUTS_GIVEN     /* layer.given: dims cut by the same mesh axes as those of `in` */
-};
-
-/* A piece of a field in memory. The element of plane p at point i, j, ... (global indices, as all
- * here) is data[origin + p * plane + i * stride[0] + j * stride[1] + ...]. */
-typedef struct dpar_tile {
-    void *data;
-    int64_t origin, plane, planes;
-    int64_t stride[DPAR_MAX_DIMS];
-    dpar_box box; /* what to compute, or what that reads: all there, padding too */
-} dpar_tile;
-
-typedef struct dpar_spatial dpar_spatial;
-
-/* What a kernel gets; tiles without data where a step has no use for them. in[].box reaches beyond
- * 0 and the extent where padding is read; it is exactly what the outputs of out.box read, so that
- * a routine without padding (im2col, cuDNN) can take it as it is. */
-typedef struct dpar_spatial_call {
-    const dpar_spatial *layer;
-    dpar_tile in[DPAR_SPATIAL_TENSORS];
-    dpar_tile in_gradient[DPAR_SPATIAL_TENSORS];
-    dpar_tile out, out_gradient;
-    void *user;
-} dpar_spatial_call;
-typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
-
-/* Zero it and fill in what differs. A dim whose kernel is 0 is not touched (a batch). */
-struct dpar_spatial {
-    int32_t kind;                       /* DPAR_CONVOLUTION, ... */
-    int32_t outputs;                    /* DPAR_OUTPUTS_BALANCED, ... */
-    dpar_layout in;                     /* of one plane of the inputs; blocks as halo.h has them */
-    dpar_layout given;                  /* DPAR_OUTPUTS_GIVEN */
-    dpar_window window[DPAR_MAX_DIMS];  /* kernel, stride, dilation, pads, ceil_mode */
-    int32_t padding[DPAR_MAX_DIMS];     /* DPAR_PAD_x */
-    int64_t extent[DPAR_MAX_DIMS];      /* outputs of a dim; 0: as many as there are. Interpolation:
-                                           to be said. Transposed: with torch's output padding */
-    int32_t corners;                    /* interpolation: 1: align_corners */
-    int32_t type;                       /* DPAR_F32, ... of inputs and outputs */
-    int32_t tensors;                    /* inputs of one shape (keys, values); 0: 1; at most 4 */
-    int32_t last;                       /* 1: planes are innermost (NHWC) */
-    int32_t whole;                      /* 1: the kernel runs once, when all halos are there; else
-                                           on the inner outputs while they travel, then on at most
-                                           2 boxes a dim of the others */
-    int64_t planes, out_planes;         /* channels times samples, of each input and of the output;
-                                           0: 1, and as the inputs */
-    dpar_box in_box;                    /* of this rank's arrays, when larger than the layer needs
-                                           (two layers read it); dims 0: dpar_spatial_box */
-    dpar_spatial_kernel forward;        /* writes out at out.box from in */
-    dpar_spatial_kernel input_gradient; /* ADDS to in_gradient what out_gradient at out.box gives;
-                                           in and out as forward left them */
-    dpar_spatial_kernel weight_gradient; /* from in and out_gradient; runs while gradients travel.
-                                            Sum over ranks (dpar_all_reduce) is yours */
-    void *user;
-    const dpar_halo_options *options; /* how halos travel; NULL: defaults */
-};
-
-/* ---- one dim; local ---- */
-
-/* What output y reads: inputs first, first + step, ... count of them, padding too. Of a transposed
- * convolution input i meets tap (y + pad_low - i stride) / dilation where that divides. */
-typedef struct dpar_taps {
-    int64_t first, step, count;
-    int64_t inside;  /* of them within 0 .. extent - 1: averages without padded cells */
-    int64_t padded;  /* within the padding too: averages with them (ceil_mode windows end there) */
-    double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
-} dpar_taps;
-/* E_ARG for a dim or output that is none. `layer` is one that dpar_spatial_outputs takes. */
-DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
-                                       dpar_taps *taps);
-/* Judges a layer and tells its outputs of each dim (extent[dims]; may be NULL). E_ARG, E_RANGE
- * with a sentence. O(dims x axes). */
-DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent,
-                                          dpar_why *why);
-/* The points that a rank's input arrays must hold at least: its own ones, halos, padding. 0: none.
- * For arrays that several layers read, before they are planned. O(dims x axes). */
-DPAR_API int dpar_spatial_box(const dpar_spatial *layer, int32_t rank, dpar_box *box);
-/* The outputs that it computes; 0: none. */
-DPAR_API int dpar_spatial_computed(const dpar_spatial *layer, int32_t rank, dpar_box *box);
-/* The least box around both; a box without points (hi <= lo) adds nothing. *out may be one of
- * them. */
-DPAR_API void dpar_spatial_hull(const dpar_box *a, const dpar_box *b, dpar_box *out);
-/* Where a point of a plane lies in a tile: data[this]. */
-DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point);
-/* The tile of an array that holds `box` densely, planes outermost or innermost (last). */
-DPAR_API void dpar_tile_of(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
-                           int32_t last);
-
-/* ---- layers ---- */
-
-/* Read it, leave it as it is. Boxes without points have dims 0. */
-typedef struct dpar_spatial_plan {
-    dpar_spatial layer;
-    dpar_layout out; /* who has which outputs: `in` of the next layer */
-    dpar_box in_box; /* of the input arrays, dense */
-    dpar_box in_own; /* the rank's own inputs in it: what the layer before writes */
-    dpar_box out_own;
-    dpar_box core;                /* outputs that need no halo */
-    dpar_halo_exchange *exchange; /* NULL: one rank that needs nothing from itself */
-    int64_t halo_bytes;           /* that this rank sends to others in a forward exchange */
-    dpar_halo halo;               /* private, as all that follows */
-    dpar_halo_field field[DPAR_SPATIAL_TENSORS];
-} dpar_spatial_plan;
-
-/* The memory of one step; a rank without points gives NULLs. */
-typedef struct dpar_spatial_arrays {
-    void *in[DPAR_SPATIAL_TENSORS]; /* in_box. Forward: own points are read, the others filled.
-                                       Backward: as forward left it; NULL if no kernel reads it */
-    void *in_gradient[DPAR_SPATIAL_TENSORS]; /* in_box, written: own points; the others become 0 */
-    void *out;                               /* out_box */
-    void *out_gradient;                      /* out_box */
-    dpar_box out_box;   /* of out and out_gradient: in_box of the next layer; dims 0: out_own */
-    int32_t accumulate; /* 1: in_gradient's own points are added to (another layer read it too) */
-} dpar_spatial_arrays;
-
-/* Bytes of memory for a plan on this rank. Takes and gives back some memory of the communicator. */
-DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
-                                        dpar_why *why);
-/* Plans it in the caller's memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE:
- * all ranks give the same layer, but for in_box, kernels and user. Errors as dpar_spatial_outputs
- * and dpar_halo_exchange_init. */
-DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_spatial *layer, dpar_spatial_plan **plan,
-                                       dpar_why *why);
-/* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. */
-DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* Input gradients: the kernel runs on all outputs of the rank, what it put on padding goes back to
- * where the padding came from (of zeros: nowhere), what it put on halos to their owners, in a fixed
- * order; meanwhile weight gradients. Without input_gradient or in_gradient: these alone, and
- * nothing travels. COLLECTIVE. */
-DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
-/* COLLECTIVE. NULL is fine. */
-DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
-
-/* ---- normalisation: by (count, mean, M2), never by sums of squares ---- */
-
-typedef struct dpar_moments {
-    double count, mean, m2; /* m2: sum of (x - mean)^2 */
-} dpar_moments;
-/* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
-DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b);
-/* n sets at once, merged over the ranks of c in rank order: the same bits on all of them. scratch:
- * c->size * n of them. COLLECTIVE: one all-gather. */
-DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
-                                         dpar_moments *scratch);
-
-/* y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel]; plane = sample *
- * channels + channel; the variance divides by the count. */
-typedef struct dpar_norm {
-    int32_t type; /* DPAR_F32 or DPAR_F64, also of scale and shift */
-    int32_t samples, channels;
-    int32_t groups; /* GroupNorm: channels / groups of a sample together (1: LayerNorm's way,
-                       channels: InstanceNorm). 0: BatchNorm: a channel of all samples */
-    double epsilon;
-    const void *scale, *shift; /* of a channel each; NULL: 1 and 0 */
-} dpar_norm;
-/* Means and inverse deviations, that forward writes and backward reads: doubles. */
-DPAR_API int64_t dpar_norm_saved(const dpar_norm *n);
-/* Doubles of scratch. */
-DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n);
-/* x and y: the rank's points (box; may be empty, the same in both). y may be x. c: the ranks that
- * share the sets: the tiles of a sample; of BatchNorm those of all samples. Sums are in f64.
- * COLLECTIVE: one all-gather. E_ARG. */
-DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                       const dpar_tile *y, double *saved, double *scratch);
-/* dx from dy and x (dx may be dy). *scale_gradient and shift_gradient: the part of this rank, added
- * to what is there (doubles, one a channel; NULL: not wanted): sum over ranks is yours, with the
- * other weights. COLLECTIVE: one all-reduce. */
-DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                        const dpar_tile *dy, const dpar_tile *dx,
-                                        const double *saved, double *scale_gradient,
-                                        double *shift_gradient, double *scratch);
 
 #endif /* DPARI_RUN */
 
@@ -5225,7 +5008,6 @@ typedef struct dpari_stride_piece {
     int32_t op;      /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN: to = to op value */
     int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
     int32_t clear;   /* 1: what was read becomes 0 */
-    int32_t back;    /* 1: from the last to the first: for what a walk the other way has just met */
     /* elements along each dim (one may be 0: nothing is done), and from one to the next on either
      * side, of either sign; `from` all 0: one element everywhere */
     int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
@@ -5236,7 +5018,7 @@ typedef struct dpari_stride_piece {
 typedef struct dpari_stride {
     int64_t elements; /* of the box */
     int64_t run;      /* bytes that lie in one piece on both sides */
-    int32_t loop, dims, asks;
+    int32_t loop, dims;
     int32_t to_type, from_type, through, op, negate, clear;
     int64_t part, turn;           /* rows, and elements or runs of each, at a time */
     int64_t to_start, from_start; /* from index 0 to where the walk begins */
@@ -13468,22 +13250,26 @@ static int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d, 
                            int64_t *core)
 {
     int64_t own[2], box[2], all = 0, n = h->grid.extent[d], lo, hi;
-    int has = dpari_halo_range(h, coord, d, own, box);
-    if (h->window[d].kernel == 0 && has) {
+    if (!dpari_halo_range(h, coord, d, own, box)) {
+        return 0;
+    }
+    if (h->window[d].kernel == 0) {
         out[0] = own[0];
         out[1] = own[1];
         dpari_halo_shrink(h, d, own, core);
         return 1;
     }
-    if (h->window[d].kernel == 0 || n == 0 || !dpari_halo_computes(h, coord, d, &all, out)) {
+    if (!dpari_halo_computes(h, coord, d, &all, out)) {
         return 0;
     }
-    core[0] = core[1] = out[0];
-    if (has && own[1] > own[0]) { /* who owns nothing has no core */
-        core[1] = out[1];
-        lo = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
-        hi = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
+    core[0] = out[0];
+    core[1] = out[1];
+    lo = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
+    hi = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
+    if (own[1] > own[0]) {
         dpar_window_whole(&h->window[d], n, all, lo, hi, &core[0], &core[1]);
+    } else {
+        core[1] = core[0];
     }
     return 1;
 }
@@ -32670,7 +32456,10 @@ enum {
     DPARI_HX_HEAD = 8,                 /* words of a record, and for each field */
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
     DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
-    DPARI_HX_HALOS = 1
+    DPARI_HX_HALOS = 1,
+    DPARI_HX_PACKING = 0, /* what the time goes to */
+    DPARI_HX_COPYING,
+    DPARI_HX_WAITING
 };
 
 /* What a rank says to its peers, one for each step. */
@@ -32701,16 +32490,19 @@ typedef struct dpari_hx_spot {
 
 /* One box, seen from this rank. */
 typedef struct dpari_hx_item {
-    int32_t field, peer;          /* -1: oneself */
-    int32_t mine, theirs, source; /* parts; source: the part that is read when it is taken */
-    int32_t packs;                /* goes through memory when this rank gives it */
-    int32_t direct;               /* this rank reads it where it lies when it takes it */
+    int32_t field, peer;  /* -1: oneself */
+    int32_t mine, theirs; /* parts */
+    int32_t packs;        /* goes through memory when this rank gives it */
+    int32_t direct;       /* this rank reads it where it lies when it takes it */
     int32_t negate, dims;
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
                                      one; -1: that other side; 0: alone */
     int64_t mine_at, theirs_at;   /* bytes */
     int64_t pack_at, take_at;     /* bytes in the staging memory */
     int64_t elements;
+    int64_t local[DPAR_MAX_DIMS]; /* where it begins in the local box, */
+    int32_t here[DPARI_HX_DIMS];  /* this rank's dims for the sender's, */
+    uint32_t flip;                /* those of them that count backwards */
     int64_t extent[DPARI_HX_DIMS], own_step[DPARI_HX_DIMS], other_step[DPARI_HX_DIMS];
     int64_t dense[DPARI_HX_DIMS];
     dpari_stride give, take, zero;
@@ -32769,7 +32561,7 @@ struct dpar_halo_exchange {
     int32_t now, stage, messages;
     uint64_t version;
     double looked;
-    double seconds[4];        /* packing, waiting, taking, exchanges in all */
+    double seconds[3];        /* DPARI_HX_PACKING, ... */
     int32_t lends[2], shares; /* some peer reads my arrays; some peer shares memory */
 };
 
@@ -32806,7 +32598,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     r.at = (unsigned char *)memory;
     r.used = 0;
     x = (dpar_halo_exchange *)dpari_hx_carve(&r, 1, sizeof *x);
-    x = x ? x : &none;
+    x = memory ? x : &none;
     x->field = (dpar_halo_field *)dpari_hx_carve(&r, z->fields, sizeof *x->field);
     x->array = (dpari_hx_array *)dpari_hx_carve(&r, z->fields, sizeof *x->array);
     x->part = (unsigned char **)dpari_hx_carve(&r, 2 * z->fields, sizeof *x->part);
@@ -32826,7 +32618,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
         }
     }
     *bytes = r.used;
-    return memory ? x : NULL;
+    return (dpar_halo_exchange *)memory;
 }
 
 /* ---- fields ---------------------------------------------------------------------------------- */
@@ -32927,10 +32719,40 @@ static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar
     return DPAR_OK;
 }
 
+/* All ranks of the field are ranks of the communicator. */
+static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, int32_t i,
+                                        dpar_why *why)
+{
+    const dpar_mesh *m = &h->grid.mesh;
+    int32_t k, last = -1;
+    for (k = 0; h->owner && k < m->size; k++) {
+        last = h->owner[k] > last ? h->owner[k] : last;
+    }
+    if ((h->owner && last >= c->size) ||
+        (!h->owner && (m->offset < 0 || m->offset + (int64_t)m->size > c->size))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # is on ranks up to #, the communicator has # of them", i,
+                         h->owner ? last : m->offset + (int64_t)m->size - 1, c->size, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
+static int dpari_hx_can_order(const dpar_halo_field *f)
+{
+    const dpar_halo *h = f->halo;
+    int32_t d;
+    for (d = 0; d < h->grid.dims; d++) {
+        if (h->window[d].kernel != 0) {
+            return 0;
+        }
+    }
+    return !h->folds && !h->poles && !h->cube && !h->owner && !f->halos;
+}
+
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
                                         int32_t ordered, dpar_why *why)
 {
-    const dpar_mesh *m;
     dpar_box own, all;
     dpar_status st;
     if (!f->halo) {
@@ -32941,11 +32763,15 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
     if (st != DPAR_OK) {
         return st;
     }
-    m = &f->halo->grid.mesh;
-    if (m->offset < 0 || m->offset + (int64_t)m->size > c->size) {
+    st = dpari_hx_check_ranks(c, f->halo, i, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if ((f->vector == 2 && f->components != 2) || (f->halo->cube && f->vector == 1)) {
         return dpari_say(DPAR_E_ARG, why,
-                         "field # is on ranks # to #, the communicator has # of them", i, m->offset,
-                         m->offset + (int64_t)m->size - 1, c->size);
+                         "field #: vector # with # components: 2 is for pairs (u, v), and a cubed "
+                         "sphere turns pairs",
+                         i, f->vector, f->components, 0);
     }
     if (f->components < 0) {
         return dpari_say(DPAR_E_ARG, why, "field # has # components", i, f->components, 0, 0);
@@ -32957,9 +32783,10 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_say(DPAR_E_ARG, why, "field # has no array for the halo of rank #", i, c->rank,
                          0, 0);
     }
-    if (ordered && (f->halo->folds || f->halos)) {
+    if (ordered && !dpari_hx_can_order(f)) {
         return dpari_say(DPAR_E_ARG, why,
-                         "field # has a fold or halos beside it: it cannot be exchanged dim by dim",
+                         "field # has a fold, poles, a cube, masked ranks, windows or compact "
+                         "halos: it cannot be exchanged dim by dim",
                          i, 0, 0, 0);
     }
     return DPAR_OK;
@@ -33027,6 +32854,12 @@ static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
     return 1;
 }
 
+/* Pairs that turn by one or three quarters go component by component: two items. */
+static int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
+{
+    return f->vector == 2 && (t->turn & 1) != 0 ? 2 : 1;
+}
+
 /* Items and peers, at most. */
 static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
                                     const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
@@ -33051,7 +32884,7 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
                 dpar_status walks =
                     dpari_hx_begin_walk(&w, &fields[i], c->rank, o->ordered ? step : -1, direction);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
-                    z->items++;
+                    z->items += dpari_hx_parts(&fields[i], &t);
                     z->peers += t.peer != c->rank;
                 }
             }
@@ -33116,9 +32949,10 @@ static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dp
         const dpar_halo *g = f->halo;
         h = dpari_hx_mix(h, f->type);
         h = dpari_hx_mix(h, dpari_hx_wire(f) + 64 * dpari_hx_components(f));
-        h = dpari_hx_mix(h, f->vector != 0);
+        h = dpari_hx_mix(h, f->vector);
         h = dpari_hx_mix(h, g->grid.dims + 16 * g->shape);
         h = dpari_hx_mix(h, (int64_t)g->periodic);
+        h = dpari_hx_mix(h, g->folds + 2 * g->cube + 4 * (int64_t)g->poles);
         for (d = 0; d < g->grid.dims; d++) {
             h = dpari_hx_mix(h, g->grid.extent[d]);
             h = dpari_hx_mix(h, g->low[d]);
@@ -33329,7 +33163,11 @@ static void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t c
     p->part = DPARI_HX_OWN;
     p->at = 0;
     p->stride[dims] = a->component;
-    if (a->compact && !own && dpari_hx_slab(a, at, components, &slab, &p->at)) {
+    if (a->compact && !own) {
+        if (!dpari_hx_slab(a, at, components, &slab, &p->at)) {
+            p->part = -1; /* where a star has nothing */
+            return;
+        }
         p->part = DPARI_HX_HALOS;
         p->stride[dims] = 1;
         for (d = dims - 1; d >= 0; d--) {
@@ -33392,37 +33230,69 @@ static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array 
            dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
 }
 
-/* An item without its place in messages. sends: of S. */
+/* The receiver's dim for the sender's dim d. */
+static int32_t dpari_hx_swapped(const dpar_transfer *t, int32_t d)
+{
+    return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
+}
+
+/* The receiver counts flipped dims backwards, and its dims are those of the sender in its order. */
+static void dpari_hx_turn(const dpar_transfer *t, dpari_hx_spot *p)
+{
+    int64_t stride[DPAR_MAX_DIMS];
+    int32_t d;
+    for (d = 0; d < t->dims; d++) {
+        stride[d] = p->stride[d];
+        if (t->flip >> d & 1u) {
+            p->at += (t->extent[dpari_hx_swapped(t, d)] - 1) * stride[d];
+            stride[d] = -stride[d];
+        }
+    }
+    for (d = 0; d < t->dims; d++) {
+        p->stride[d] = stride[dpari_hx_swapped(t, d)];
+    }
+}
+
+/* Which component arrives as component k of a pair, and does its sign change? Turned by 1: (-v, u),
+ * by 3: (v, -u). */
+static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_t k,
+                               dpari_hx_spot *sender, dpari_hx_spot *receiver)
+{
+    sender->at += (1 - k) * sender->stride[t->dims];
+    receiver->at += k * receiver->stride[t->dims];
+    it->extent[t->dims] = 1;
+    it->negate = (t->turn == 1) == (k == 0);
+}
+
+/* Item k of those that a transfer makes, without its place in messages. sends: of S. */
 static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t field,
-                          const dpar_transfer *t, int sends)
+                          const dpar_transfer *t, int sends, int32_t k)
 {
     const dpar_halo_field *f = &x->field[field];
     const int32_t components = dpari_hx_components(f), peer = x->peer_of[t->peer] - 1;
     const dpari_hx_array *mine = &x->array[field];
     const dpari_hx_array *theirs = peer < 0 ? mine : &x->peer[peer].array[field];
     const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
-    int64_t here[DPAR_MAX_DIMS], there[DPAR_MAX_DIMS];
     dpari_hx_spot a, b;
     int32_t d;
     dpari_zero(it, sizeof *it);
     it->field = field;
     it->peer = peer;
     it->dims = t->dims + 1;
-    it->negate = f->vector && t->flip != 0;
+    it->negate = f->vector && t->turn == 2;
     for (d = 0; d < t->dims; d++) {
         it->extent[d] = t->extent[d];
-        here[d] = t->mine[d];
-        there[d] = t->theirs[d];
+        it->local[d] = t->mine[d];
+        it->here[d] = sends ? d : dpari_hx_swapped(t, d);
     }
+    it->here[t->dims] = t->dims;
+    it->flip = sends ? 0 : t->flip;
     it->extent[t->dims] = components;
-    dpari_hx_place(mine, here, components, &a);
-    dpari_hx_place(theirs, there, components, &b);
-    for (d = 0; d < t->dims; d++) { /* the holder of the halo counts backwards */
-        dpari_hx_spot *holder = sends ? &b : &a;
-        if (t->flip >> d & 1u) {
-            holder->at += (t->extent[d] - 1) * holder->stride[d];
-            holder->stride[d] = -holder->stride[d];
-        }
+    dpari_hx_place(mine, t->mine, components, &a);
+    dpari_hx_place(theirs, t->theirs, components, &b);
+    dpari_hx_turn(t, sends ? &b : &a);
+    if (dpari_hx_parts(f, t) > 1) {
+        dpari_hx_component(it, t, k, sends ? &a : &b, sends ? &b : &a);
     }
     it->mine = a.part;
     it->theirs = b.part;
@@ -33457,9 +33327,7 @@ static void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int
     p.op = op;
     p.negate = it->negate;
     p.clear = op != DPAR_COPY && it->peer < 0; /* halos of one's own, read */
-    p.back = it->peer >= 0 && op == DPAR_COPY;
     dpari_stride_prepare(&it->take, &p);
-    p.back = 0;
     p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
     p.op = DPAR_COPY;
     p.negate = 0;
@@ -33512,56 +33380,63 @@ static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t 
     }
 }
 
+/* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
+static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
+{
+    dpari_hx_step *p = &x->step[s];
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, k;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_RECEIVES) != DPAR_OK) {
+            continue;
+        }
+        while (dpari_hx_next(&w, &t)) {
+            dpari_hx_flow *flow =
+                t.peer == x->rank ? NULL : &x->peer[x->peer_of[t.peer] - 1].flow[s];
+            int64_t *n = flow ? &flow->boxes : &p->self;
+            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, ++*n) {
+                if (fill) {
+                    dpari_hx_item *it = &x->item[(flow ? flow->first : p->r) + *n];
+                    dpari_hx_fill(x, it, i, &t, 0, k);
+                    dpari_hx_count_in(x, it, s, 0);
+                }
+            }
+        }
+    }
+}
+
 /* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
 static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
 {
     dpari_hx_step *p = &x->step[s];
     dpari_hx_walk w;
     dpar_transfer t;
-    int32_t i, pass;
+    int32_t i, k;
     p->r = at;
-    for (pass = 0; pass < 2; pass++) { /* how many of each peer, then they themselves */
-        int64_t sum = p->r;
-        for (i = 0; i < x->fields; i++) {
-            if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_RECEIVES) != DPAR_OK) {
-                continue;
-            }
-            while (dpari_hx_next(&w, &t)) {
-                int64_t *n =
-                    t.peer == x->rank ? &p->self : &x->peer[x->peer_of[t.peer] - 1].flow[s].boxes;
-                if (pass == 1) {
-                    const int64_t first =
-                        t.peer == x->rank ? p->r : x->peer[x->peer_of[t.peer] - 1].flow[s].first;
-                    dpari_hx_item *it = &x->item[first + *n];
-                    dpari_hx_fill(x, it, i, &t, 0);
-                    dpari_hx_count_in(x, it, s, 0);
-                }
-                ++*n;
-            }
-        }
-        sum += p->self;
-        for (i = 0; i < x->peers && pass == 0; i++) {
-            x->peer[i].flow[s].first = sum;
-            sum += x->peer[i].flow[s].boxes;
-            x->peer[i].flow[s].boxes = 0;
-        }
-        if (pass == 0) {
-            p->r_items = sum - p->r;
-            p->self = 0;
-        }
+    dpari_hx_list_receives(x, s, 0);
+    at += p->self;
+    p->self = 0;
+    for (i = 0; i < x->peers; i++) {
+        x->peer[i].flow[s].first = at;
+        at += x->peer[i].flow[s].boxes;
+        x->peer[i].flow[s].boxes = 0;
     }
-    at = p->s = p->r + p->r_items;
+    dpari_hx_list_receives(x, s, 1);
+    p->r_items = at - p->r;
+    p->s = at;
     for (i = 0; i < x->fields; i++) {
         if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_SENDS) != DPAR_OK) {
             continue;
         }
         while (dpari_hx_next(&w, &t)) {
-            dpari_hx_fill(x, &x->item[at], i, &t, 1);
-            dpari_hx_count_in(x, &x->item[at], s, 1);
-            if (t.peer != x->rank) {
-                x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, at++) {
+                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
+                dpari_hx_count_in(x, &x->item[at], s, 1);
+                if (t.peer != x->rank) {
+                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+                }
             }
-            at++;
         }
     }
     p->s_items = at - p->s;
@@ -33699,12 +33574,14 @@ static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
 
 /* `takes`: also those that are taken; where boxes are combined they may overlap, and their order
  * is promised. */
+enum { DPARI_HX_NEAR = 64 };
 static void dpari_hx_pair(dpari_hx_item *item, int64_t n, int takes)
 {
     int64_t i, j;
     for (i = 0; i < n; i++) {
         dpari_hx_item *a = &item[i];
-        for (j = i + 1; j < n && (a->give_mate == 0 || a->take_mate == 0); j++) {
+        for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && (a->give_mate == 0 || a->take_mate == 0);
+             j++) {
             dpari_hx_item *b = &item[j];
             if (b->peer != a->peer || b->field != a->field) {
                 break;
@@ -33735,7 +33612,6 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
             dpari_hx_item *it = &x->item[k];
             const int sends = k >= p->s;
             const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
-            it->source = it->theirs;
             if (it->peer >= 0) {
                 const dpari_hx_flow *w = &x->peer[it->peer].flow[s];
                 it->pack_at += w->out_at[give];
@@ -33951,9 +33827,23 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer, double beg
     return timeout > 0.0 && dpari_os_now() - began > timeout ? DPAR_E_TIMEOUT : DPAR_OK;
 }
 
+/* Timers: 0 where there are none. */
+static double dpari_hx_clock(const dpar_halo_exchange *x)
+{
+    return x->options.timers ? dpari_os_now() : 0.0;
+}
+
+static void dpari_hx_count(dpar_halo_exchange *x, int32_t phase, double began)
+{
+    if (x->options.timers) {
+        x->seconds[phase] += dpari_os_now() - began;
+    }
+}
+
 static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
                                          uint64_t value)
 {
+    const double began = dpari_hx_clock(x);
     dpari_wait t = {0, 0, 0, 0, 0.0};
     dpar_status st = DPAR_OK;
     int32_t turn = 0;
@@ -33970,6 +33860,7 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
         }
     }
     dpari_wait_end(x->world, &t);
+    dpari_hx_count(x, DPARI_HX_WAITING, began);
     if (st == DPAR_OK && t.began > 0.0) { /* the others may have given this rank up meanwhile */
         st = dpari_shm_broken((dpari_shm *)(void *)x->node);
     }
@@ -34044,8 +33935,9 @@ static const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpa
                          : x->arrivals + it->take_at;
 }
 
-static void dpari_hx_give(const dpar_halo_exchange *x, int64_t first, int64_t n)
+static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
 {
+    const double began = dpari_hx_clock(x);
     unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
     int64_t k;
     for (k = first; k < first + n; k++) {
@@ -34060,10 +33952,12 @@ static void dpari_hx_give(const dpar_halo_exchange *x, int64_t first, int64_t n)
             dpari_stride_run(&it->give, to + it->pack_at, dpari_hx_mine(x, it));
         }
     }
+    dpari_hx_count(x, DPARI_HX_PACKING, began);
 }
 
-static void dpari_hx_take(const dpar_halo_exchange *x, int64_t first, int64_t n)
+static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
 {
+    const double began = dpari_hx_clock(x);
     int64_t k;
     for (k = first; k < first + n; k++) {
         const dpari_hx_item *it = &x->item[k], *other = it + it->take_mate;
@@ -34077,6 +33971,7 @@ static void dpari_hx_take(const dpar_halo_exchange *x, int64_t first, int64_t n)
             dpari_stride_run(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it));
         }
     }
+    dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
 
 /* Receives, then sends of a step. */
@@ -34197,6 +34092,14 @@ static dpar_status dpari_hx_take_shared(dpar_halo_exchange *x, int32_t s, int wa
     return all;
 }
 
+static dpar_status dpari_hx_wait_message(dpar_halo_exchange *x, int32_t i, int wait)
+{
+    const double began = dpari_hx_clock(x);
+    const dpar_status st = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
+    dpari_hx_count(x, DPARI_HX_WAITING, began);
+    return st;
+}
+
 /* Messages: receives were posted first, in the order of the peers. */
 static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int wait)
 {
@@ -34212,7 +34115,7 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
         if (w->taken > 1) {
             continue;
         }
-        st = wait ? dpar_wait(&x->work[n - 1]) : dpar_test(&x->work[n - 1]);
+        st = dpari_hx_wait_message(x, n - 1, wait);
         if (st == DPAR_MORE) {
             all = DPAR_MORE;
         } else if (st != DPAR_OK) {
@@ -34228,8 +34131,9 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
 }
 
 /* What peers read where it lay is 0 from now on; the rest is since it was read. */
-static void dpari_hx_zero_halos(const dpar_halo_exchange *x, int32_t s)
+static void dpari_hx_zero_halos(dpar_halo_exchange *x, int32_t s)
 {
+    const double began = dpari_hx_clock(x);
     const uint64_t zero[2] = {0, 0};
     const dpari_hx_step *p = &x->step[s];
     int64_t k;
@@ -34239,6 +34143,7 @@ static void dpari_hx_zero_halos(const dpar_halo_exchange *x, int32_t s)
             dpari_stride_run(&it->zero, dpari_hx_mine(x, it), zero);
         }
     }
+    dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
 
 /* Have those who read this rank's arrays read them, and have messages left? */
@@ -34252,7 +34157,7 @@ static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
         }
     }
     for (i = 0; i < x->messages && st == DPAR_OK; i++) {
-        st = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
+        st = dpari_hx_wait_message(x, i, wait);
     }
     return st;
 }
@@ -34289,14 +34194,27 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
     return st;
 }
 
+/* The exchange failed: nothing of it stays under way. */
+static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
+{
+    if (dpari_hx_broken(x) != DPAR_OK) {
+        (void)dpar_wait_all(x->work, x->messages);
+    }
+    x->messages = 0;
+    x->active = 0;
+    return st;
+}
+
 static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
 {
     const int32_t last = x->mode == DPAR_HALO_FORWARD ? x->steps - 1 : 0;
     for (;;) {
         dpar_status st = dpari_hx_go(x, wait);
-        if (st != DPAR_OK) {
-            x->active = st == DPAR_MORE;
+        if (st == DPAR_MORE) {
             return st;
+        }
+        if (st != DPAR_OK) {
+            return dpari_hx_drop(x, st);
         }
         if (x->now == last) {
             x->active = 0;
@@ -34304,8 +34222,7 @@ static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
         }
         st = dpari_hx_begin_step(x, x->now + (x->mode == DPAR_HALO_FORWARD ? 1 : -1));
         if (st != DPAR_OK) {
-            x->active = 0;
-            return st;
+            return dpari_hx_drop(x, st);
         }
     }
 }
@@ -34328,9 +34245,9 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     x->mode = mode;
     x->op = op;
     x->looked = 0.0;
+    x->messages = 0;
     st = dpari_hx_begin_step(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
-    x->active = st == DPAR_OK;
-    return st;
+    return st == DPAR_OK ? st : dpari_hx_drop(x, st);
 }
 
 DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x)
@@ -34388,1409 +34305,688 @@ DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
     if (!x) {
         return DPAR_OK;
     }
-    if (x->active) {
+    st = dpari_hx_broken(x);
+    if (x->active && st == DPAR_OK) {
         return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
                          0);
     }
-    st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
+    if (st == DPAR_OK) {
+        st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
+    }
     dpar_comm_release(x->world ? x->node : x->c, x->memory);
     return st;
 }
 
-/* ==== run/spatial.c ==== */
+/* ---- what goes where, and how long it took ----------------------------------------------------
+ */
 
-/* ---- one dim: extents ------------------------------------------------------------------------ */
-
-static const int64_t dpari_spatial_limit = INT64_C(1) << 30; /* of interpolated extents */
-
-static int dpari_spatial_touches(const dpar_spatial *s, int32_t d)
+/* Blocks between two ranks along a mesh axis, at most, in the mesh of field 0. */
+static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
 {
-    return s->window[d].kernel != 0;
-}
-
-static int64_t dpari_spatial_stride(const dpar_spatial *s, int32_t d)
-{
-    return s->window[d].stride > 0 ? s->window[d].stride : 1;
-}
-
-static int64_t dpari_spatial_dilation(const dpar_spatial *s, int32_t d)
-{
-    return s->window[d].dilation > 0 ? s->window[d].dilation : 1;
-}
-
-/* From the first tap to the last. */
-static int64_t dpari_spatial_reach(const dpar_spatial *s, int32_t d)
-{
-    return dpari_spatial_dilation(s, d) * (s->window[d].kernel - 1);
-}
-
-/* How a dim is filled beyond its ends. */
-static int32_t dpari_spatial_padding(const dpar_spatial *s, int32_t d)
-{
-    return s->kind == DPAR_INTERPOLATION && s->padding[d] == DPAR_PAD_ZERO ? DPAR_PAD_REPLICATE
-                                                                           : s->padding[d];
-}
-
-/* A transposed convolution of n inputs; *most: with all the output padding that makes sense. */
-static int64_t dpari_spatial_spread(const dpar_spatial *s, int32_t d, int64_t n, int64_t *most)
-{
-    const int64_t least = (n - 1) * dpari_spatial_stride(s, d) - s->window[d].pad_low -
-                          s->window[d].pad_high + dpari_spatial_reach(s, d) + 1;
-    *most = least + dpari_most(dpari_spatial_stride(s, d), dpari_spatial_dilation(s, d)) - 1;
-    return least;
-}
-
-static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
-{
-    const int64_t n = s->in.extent[d];
-    const dpar_window *v = &s->window[d];
-    int64_t most;
-    if (s->kind == DPAR_NEIGHBOURHOOD) {
-        *m = n;
-        if (n / dpari_spatial_dilation(s, d) < v->kernel) {
-            return dpari_say(DPAR_E_ARG, why, "dim # has # points, a neighbourhood of #, # apart",
-                             d, n, v->kernel, dpari_spatial_dilation(s, d));
+    const dpar_halo *h = x->field[0].halo;
+    int32_t at[2][DPAR_MAX_AXES], most = 0, i, k, block[2];
+    block[0] = a;
+    block[1] = b;
+    for (k = 0; k < 2; k++) {
+        for (i = 0; h->owner && i < h->grid.mesh.size; i++) {
+            if (h->owner[i] == (k ? b : a)) {
+                block[k] = h->grid.mesh.offset + i;
+            }
         }
-        return DPAR_OK;
-    }
-    if (s->kind == DPAR_INTERPOLATION) {
-        *m = s->extent[d];
-        if (n > dpari_spatial_limit || *m < 1 || *m > dpari_spatial_limit ||
-            (v->kernel != 1 && v->kernel != 2 && v->kernel != 4)) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "dim #: # points from # by # taps: 1, 2 or 4, and extents of 1 to 2^30", d, *m, n,
-                v->kernel);
+        if (!dpar_mesh_coords(&h->grid.mesh, block[k], at[k])) {
+            return 0;
         }
-        return DPAR_OK;
     }
-    *m = dpari_spatial_spread(s, d, n, &most);
-    *m = s->extent[d] > 0 ? dpari_most(s->extent[d], *m) : *m;
-    if (*m < 1 || *m > most || s->padding[d] != DPAR_PAD_ZERO) {
-        return dpari_say(
-            DPAR_E_ARG, why,
-            "dim #: # transposed outputs, # at most, at least 1; padding # (zero alone)", d, *m,
-            most, s->padding[d]);
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        const dpar_placement *p = &h->grid.axis[i];
+        const int32_t size = h->grid.mesh.axis[i].size;
+        int32_t n = at[0][i] > at[1][i] ? at[0][i] - at[1][i] : at[1][i] - at[0][i];
+        if (p->kind == DPAR_SHARD && (h->periodic >> p->dim & 1u) && size - n < n) {
+            n = size - n;
+        }
+        most = n > most ? n : most;
     }
-    return DPAR_OK;
+    return most;
 }
 
-/* Outputs of a dim. */
-static dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
+DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
+                                        dpar_halo_traffic *t)
 {
-    const dpar_window *v = &s->window[d];
-    const int64_t n = s->in.extent[d];
-    dpar_status st;
-    *m = n;
-    if (n < 1) {
-        return dpari_say(DPAR_E_ARG, why, "dim # has # points: at least 1", d, n, 0, 0);
-    }
-    if (!dpari_spatial_touches(s, d)) {
-        return DPAR_OK;
-    }
-    if (s->padding[d] < DPAR_PAD_ZERO || s->padding[d] > DPAR_PAD_LOWEST) {
-        return dpari_say(DPAR_E_ARG, why, "dim #: padding # does not exist", d, s->padding[d], 0,
-                         0);
-    }
-    if (v->kernel < 0 || v->kernel > dpari_spatial_limit || v->stride < 0 || v->dilation < 0 ||
-        v->stride > dpari_spatial_limit || v->dilation > dpari_spatial_limit || v->pad_low < 0 ||
-        v->pad_high < 0 || v->pad_low > dpari_spatial_limit || v->pad_high > dpari_spatial_limit ||
-        n > dpari_spatial_limit) {
-        return dpari_say(DPAR_E_RANGE, why,
-                         "dim # of # points, kernel #, stride #: from 0 (dilation, pads too) to "
-                         "2^30",
-                         d, n, v->kernel, v->stride);
-    }
-    if (s->kind != DPAR_CONVOLUTION) {
-        return dpari_spatial_other(s, d, m, why);
-    }
-    st = dpar_window_outputs(v, n, m, why);
-    if (st == DPAR_OK && s->padding[d] == DPAR_PAD_REFLECT &&
-        (v->pad_low >= n || v->pad_high >= n)) {
-        st = dpari_say(DPAR_E_ARG, why, "dim #: pads of # and # are reflected in # points: too few",
-                       d, v->pad_low, v->pad_high, n);
-    }
-    return st;
-}
-
-/* ---- one dim: what outputs read -------------------------------------------------------------- */
-
-/* The tap of y that is at or before it, and how far behind it y lies. */
-static int64_t dpari_spatial_source(const dpar_spatial *s, int32_t d, int64_t y, double *fraction)
-{
-    const int64_t n = s->in.extent[d], m = s->extent[d];
-    int64_t over = (2 * y + 1) * n - m, under = 2 * m, first;
-    if (s->corners) {
-        over = y * (n - 1);
-        under = m > 1 ? m - 1 : 1;
-    } else if (s->window[d].kernel == 1) {
-        over = y * n; /* nearest, as torch: no half */
-        under = m;
-    }
-    first = dpari_floor_div(over, under);
-    *fraction = (double)(over - first * under) / (double)under;
-    return first;
-}
-
-/* Inputs [*lo, *hi) that outputs [y0, y1) read, padding too. 0: none. */
-static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int64_t y1,
-                               int64_t *lo, int64_t *hi)
-{
-    const int64_t n = s->in.extent[d], k = s->window[d].kernel, e = dpari_spatial_dilation(s, d);
+    int32_t peer = k, s;
     int64_t i;
-    double fraction;
-    if (y1 <= y0) {
+    if (!x || !t || k < 0 || k > x->peers) {
         return 0;
     }
-    if (!dpari_spatial_touches(s, d)) {
-        *lo = y0;
-        *hi = y1;
-        return 1;
-    }
-    switch (s->kind) {
-    case DPAR_CONVOLUTION: return dpar_window_needs(&s->window[d], y0, y1, lo, hi);
-    case DPAR_TRANSPOSED_CONVOLUTION:
-        return dpar_window_transposed(&s->window[d], n, y0, y1, lo, hi);
-    case DPAR_INTERPOLATION:
-        *lo = dpari_spatial_source(s, d, y0, &fraction) - (k == 4);
-        *hi = dpari_spatial_source(s, d, y1 - 1, &fraction) - (k == 4) + k;
-        return 1;
-    default: break;
-    }
-    if (s->padding[d] == DPAR_PAD_WRAP) {
-        *lo = y0 - k / 2 * e;
-        *hi = y1 - k / 2 * e + (k - 1) * e;
-        return 1;
-    }
-    *lo = n;
-    *hi = 0;
-    for (i = 0; i < e && y0 + i < y1; i++) { /* a query of each dilation group at either end */
-        *lo = dpari_least(*lo, dpar_window_start(&s->window[d], n, y0 + i));
-        *hi = dpari_most(*hi, dpar_window_start(&s->window[d], n, y1 - 1 - i) + (k - 1) * e + 1);
-    }
-    return 1;
-}
-
-/* How many of first, first + step, ... (count of them) lie in [lo, hi). */
-static int64_t dpari_spatial_within(const dpar_taps *t, int64_t lo, int64_t hi)
-{
-    const int64_t a = dpari_most(0, -dpari_floor_div(-(lo - t->first), t->step));
-    const int64_t b = dpari_least(t->count, -dpari_floor_div(-(hi - t->first), t->step));
-    return dpari_most(0, b - a);
-}
-
-DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
-                                       dpar_taps *taps)
-{
-    int64_t m, lo = 0, hi = 0;
-    dpar_taps t;
-    if (dim < 0 || dim >= layer->in.dims || dpari_spatial_extent(layer, dim, &m, NULL) != DPAR_OK ||
-        y < 0 || y >= m) {
-        return DPAR_E_ARG;
-    }
-    dpari_zero(&t, sizeof t);
-    t.step = 1;
-    if (dpari_spatial_reads(layer, dim, y, y + 1, &lo, &hi)) {
-        t.first = lo;
-        t.count = hi - lo;
-    }
-    if (dpari_spatial_touches(layer, dim) &&
-        (layer->kind == DPAR_CONVOLUTION || layer->kind == DPAR_NEIGHBOURHOOD)) {
-        t.step = dpari_spatial_dilation(layer, dim);
-        t.count = layer->window[dim].kernel;
-    }
-    if (dpari_spatial_touches(layer, dim) && layer->kind == DPAR_INTERPOLATION) {
-        (void)dpari_spatial_source(layer, dim, y, &t.fraction);
-    }
-    t.inside = dpari_spatial_within(&t, 0, layer->in.extent[dim]);
-    t.padded = dpari_spatial_within(&t, -layer->window[dim].pad_low,
-                                    layer->in.extent[dim] + layer->window[dim].pad_high);
-    *taps = t;
-    return DPAR_OK;
-}
-
-/* ---- one dim: blocks ------------------------------------------------------------------------- */
-
-/* One block of a dim. What is empty has hi <= lo. */
-typedef struct dpari_spatial_block {
-    int64_t own[2], out[2], box[2];
-} dpari_spatial_block;
-
-/* The outputs that stay with the inputs [own[0], own[1]) of n; m in all. */
-static void dpari_spatial_follow(const dpar_spatial *s, int32_t d, int64_t m, const int64_t *own,
-                                 int64_t *out)
-{
-    const int64_t n = s->in.extent[d];
-    int32_t side;
-    if (s->kind == DPAR_CONVOLUTION && dpari_spatial_touches(s, d)) {
-        dpar_window_owned(&s->window[d], n, m, own[0], own[1], &out[0], &out[1]);
-        return;
-    }
-    for (side = 0; side < 2; side++) {
-        int64_t at = own[side];
-        if (dpari_spatial_touches(s, d) && s->kind == DPAR_TRANSPOSED_CONVOLUTION) {
-            at = dpari_least(m, at * dpari_spatial_stride(s, d));
-        } else if (dpari_spatial_touches(s, d) && s->kind == DPAR_INTERPOLATION) {
-            at = dpari_ceil_div(at * m, n);
-        }
-        out[side] = own[side] == n ? m : at;
-    }
-}
-
-/* `balanced`: the layout of the outputs, where they do not follow. */
-static void dpari_spatial_outs(const dpar_spatial *s, const dpar_layout *balanced, int32_t d,
-                               int64_t m, const int32_t *coord, dpari_spatial_block *b)
-{
-    if (s->outputs != DPAR_OUTPUTS_FOLLOW) {
-        (void)dpar_layout_span(balanced, coord, d, &b->out[0], &b->out[1]);
-    } else if (b->own[1] > b->own[0]) {
-        dpari_spatial_follow(s, d, m, b->own, b->out);
-    }
-}
-
-static void dpari_spatial_widen(int64_t *box, int64_t lo, int64_t hi)
-{
-    if (hi <= lo) {
-        return;
-    }
-    if (box[1] <= box[0]) {
-        box[0] = lo;
-        box[1] = hi;
-    }
-    box[0] = dpari_least(box[0], lo);
-    box[1] = dpari_most(box[1], hi);
-}
-
-/* Where reads [lo, hi) of a dim get their padding from. */
-static void dpari_spatial_sources(const dpar_spatial *s, int32_t d, int64_t lo, int64_t hi,
-                                  int64_t *box)
-{
-    const int64_t n = s->in.extent[d];
-    const int32_t padding = dpari_spatial_padding(s, d);
-    if (padding == DPAR_PAD_REPLICATE) {
-        dpari_spatial_widen(box, 0, lo < 0 ? 1 : 0);
-        dpari_spatial_widen(box, n - 1, hi > n ? n : n - 1);
-    }
-    if (padding == DPAR_PAD_REFLECT && lo < 0) {
-        dpari_spatial_widen(box, 1 - dpari_least(hi, 0), dpari_least(n, 1 - lo));
-    }
-    if (padding == DPAR_PAD_REFLECT && hi > n) {
-        dpari_spatial_widen(box, dpari_most(0, 2 * (n - 1) - (hi - 1)),
-                            2 * (n - 1) - dpari_most(lo, n) + 1);
-    }
-}
-
-static void dpari_spatial_block_of(const dpar_spatial *s, const dpar_layout *balanced, int32_t d,
-                                   const int32_t *coord, dpari_spatial_block *b)
-{
-    int64_t m, lo, hi;
-    dpari_zero(b, sizeof *b);
-    (void)dpari_spatial_extent(s, d, &m, NULL);
-    (void)dpar_layout_span(&s->in, coord, d, &b->own[0], &b->own[1]);
-    dpari_spatial_outs(s, balanced, d, m, coord, b);
-    dpari_spatial_widen(b->box, b->own[0], b->own[1]);
-    if (dpari_spatial_reads(s, d, b->out[0], b->out[1], &lo, &hi)) {
-        dpari_spatial_widen(b->box, lo, hi);
-        dpari_spatial_sources(s, d, lo, hi, b->box);
-    }
-}
-
-/* ---- judging --------------------------------------------------------------------------------- */
-
-/* The same mesh axes cut the same dims? */
-static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, dpar_why *why)
-{
-    const dpar_layout *in = &s->in, *g = &s->given;
-    int32_t i;
-    for (i = 0; i < in->dims; i++) {
-        if (g->dims != in->dims || g->extent[i] != m[i]) {
-            return dpari_say(DPAR_E_ARG, why, "the layer has # outputs in dim #, its layout #",
-                             m[i], i, g->dims == in->dims ? g->extent[i] : 0, 0);
+    dpari_zero(t, sizeof *t);
+    peer = k == x->peers ? -1 : k;
+    t->peer = peer < 0 ? x->rank : x->peer[peer].rank;
+    t->hops = dpari_hx_hops(x, x->rank, t->peer);
+    t->way = peer >= 0 && x->peer[peer].world < 0 ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
+    for (s = 0; s < x->steps; s++) {
+        for (i = x->step[s].s; i < x->step[s].s + x->step[s].s_items; i++) {
+            const dpari_hx_item *it = &x->item[i];
+            const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
+            const int64_t bytes =
+                it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
+            if (it->peer != peer) {
+                continue;
+            }
+            t->pieces++;
+            t->bytes += bytes;
+            t->direct += it->packs ? 0 : bytes;
+            t->runs +=
+                it->elements * width / dpari_hx_in_a_row(it->extent, it->own_step, it->dims, type);
         }
     }
-    for (i = 0; i < in->mesh.axes; i++) {
-        const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
-        if (!dpar_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
-            (a->kind == DPAR_SHARD && a->dim != b->dim)) {
-            return dpari_say(
-                DPAR_E_ARG, why,
-                "mesh axis # does something else with the outputs than with the inputs", i, 0, 0,
-                0);
-        }
+    if (t->direct > 0) {
+        t->way = DPAR_HALO_DIRECT;
     }
-    return DPAR_OK;
+    return peer >= 0 || t->pieces > 0;
 }
 
-static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_why *why)
+static const char *dpari_hx_way(int32_t way)
 {
-    dpar_status st = DPAR_OK;
-    int32_t d;
-    if (s->kind < DPAR_CONVOLUTION || s->kind > DPAR_NEIGHBOURHOOD ||
-        s->outputs < DPAR_OUTPUTS_BALANCED || s->outputs > DPAR_OUTPUTS_GIVEN) {
-        return dpari_say(DPAR_E_ARG, why, "kind #, outputs #: there are 0 to 3 and 0 to 2", s->kind,
-                         s->outputs, 0, 0);
-    }
-    if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_TENSORS || s->planes < 0 ||
-        s->planes > INT32_MAX || s->out_planes < 0 || dpar_type_bytes(s->type) == 0) {
-        return dpari_say(DPAR_E_ARG, why, "# tensors (at most 4) of # and # planes, type #",
-                         s->tensors, s->planes, s->out_planes, s->type);
-    }
-    for (d = 0; d < s->in.dims && st == DPAR_OK; d++) {
-        st = dpari_spatial_extent(s, d, &m[d], why);
-    }
-    return st == DPAR_OK && s->outputs == DPAR_OUTPUTS_GIVEN ? dpari_spatial_given(s, m, why) : st;
-}
-
-/* Does one axis alone cut the dim that axis i cuts? */
-static int dpari_spatial_alone(const dpar_layout *l, int32_t i)
-{
-    int32_t k;
-    for (k = 0; k < l->mesh.axes; k++) {
-        if (k != i && l->axis[k].kind == DPAR_SHARD && l->axis[k].dim == l->axis[i].dim) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Cuts of the following outputs along axis i; parts + 1 of them. */
-static void dpari_spatial_cuts(const dpar_spatial *s, int32_t i, int64_t m, int64_t *cuts)
-{
-    int32_t coord[DPAR_MAX_AXES], p;
-    dpari_zero(coord, sizeof coord);
-    cuts[0] = 0;
-    for (p = 0; p < s->in.mesh.axis[i].size; p++) {
-        int64_t own[2] = {0, 0}, out[2] = {0, 0};
-        coord[i] = p;
-        if (dpar_layout_span(&s->in, coord, s->in.axis[i].dim, &own[0], &own[1])) {
-            dpari_spatial_follow(s, s->in.axis[i].dim, m, own, out);
-        }
-        cuts[p + 1] = dpari_most(cuts[p], out[1]);
+    switch (way) {
+    case DPAR_HALO_MESSAGES: return "message";
+    case DPAR_HALO_PACKED: return "packed";
+    case DPAR_HALO_DIRECT: return "direct";
+    default: return "auto";
     }
 }
 
-/* Who has the outputs. cuts: room for those of all axes (NULL: following ones as balanced ones, for
- * callers that need only the others). */
-static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m, int64_t *cuts,
-                                        dpar_layout *out, dpar_why *why)
+static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, int64_t times)
 {
-    dpar_placement placement[DPAR_MAX_AXES];
-    int32_t order[DPAR_MAX_AXES], i;
-    if (s->outputs == DPAR_OUTPUTS_GIVEN) {
-        *out = s->given;
-        return DPAR_OK;
-    }
-    for (i = 0; i < s->in.mesh.axes; i++) {
-        placement[i] = s->in.axis[i];
-        order[i] = s->in.order[i];
-        if (placement[i].kind != DPAR_SHARD || !dpari_spatial_touches(s, placement[i].dim)) {
-            continue;
-        }
-        placement[i] = dpar_shard_by(placement[i].dim, DPAR_EVEN, 0);
-        if (s->outputs == DPAR_OUTPUTS_FOLLOW && !dpari_spatial_alone(&s->in, i)) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "outputs that follow: dim # is cut by more than one mesh axis",
-                             placement[i].dim, 0, 0, 0);
-        }
-        if (s->outputs == DPAR_OUTPUTS_FOLLOW && cuts != NULL) {
-            placement[i].rule = DPAR_RAGGED;
-            placement[i].cuts = cuts;
-            dpari_spatial_cuts(s, i, m[placement[i].dim], cuts);
-            cuts += s->in.mesh.axis[i].size + 1;
-        }
-    }
-    return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, order, why);
+    dpar_text_put(out, name);
+    dpar_text_fixed(out, times > 0 ? 1e6 * seconds / (double)times : 0.0, 2);
+    dpar_text_put(out, " us");
 }
 
-DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent, dpar_why *why)
+DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out)
 {
-    int64_t m[DPAR_MAX_DIMS];
-    dpar_layout out;
-    int32_t d;
-    dpar_status st = dpari_spatial_layer(layer, m, why);
-    st = st == DPAR_OK ? dpari_spatial_layout(layer, m, NULL, &out, why) : st;
-    for (d = 0; st == DPAR_OK && extent != NULL && d < layer->in.dims; d++) {
-        extent[d] = m[d];
-    }
-    return st;
-}
-
-/* ---- the boxes of a rank --------------------------------------------------------------------- */
-
-enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
-
-static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t which, dpar_box *box)
-{
-    int64_t m[DPAR_MAX_DIMS];
-    int32_t coord[DPAR_MAX_AXES], d;
-    dpar_layout balanced;
-    dpar_box b;
-    if (dpari_spatial_layer(s, m, NULL) != DPAR_OK ||
-        dpari_spatial_layout(s, m, NULL, &balanced, NULL) != DPAR_OK ||
-        !dpar_mesh_coords(&s->in.mesh, rank, coord)) {
-        return 0;
-    }
-    dpari_zero(&b, sizeof b);
-    b.dims = s->in.dims;
-    for (d = 0; d < b.dims; d++) {
-        dpari_spatial_block k;
-        const int64_t *part;
-        dpari_spatial_block_of(s, &balanced, d, coord, &k);
-        part = which == DPARI_SPATIAL_OWN ? k.own : which == DPARI_SPATIAL_OUT ? k.out : k.box;
-        if (part[1] <= part[0]) {
-            return 0;
-        }
-        b.lo[d] = part[0];
-        b.hi[d] = part[1];
-    }
-    *box = b;
-    return 1;
-}
-
-DPAR_API int dpar_spatial_computed(const dpar_spatial *layer, int32_t rank, dpar_box *box)
-{
-    return dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_OUT, box);
-}
-
-DPAR_API void dpar_spatial_hull(const dpar_box *a, const dpar_box *b, dpar_box *out)
-{
-    dpar_box both = *a;
-    int32_t d;
-    if (dpar_box_volume(a) == 0 || a->dims != b->dims) {
-        both = *b;
-    } else if (dpar_box_volume(b) != 0) {
-        for (d = 0; d < a->dims; d++) {
-            both.lo[d] = dpari_least(a->lo[d], b->lo[d]);
-            both.hi[d] = dpari_most(a->hi[d], b->hi[d]);
-        }
-    }
-    *out = both;
-}
-
-/* The inputs that the outputs of `out` read. 0: none. */
-static int dpari_spatial_needs(const dpar_spatial *s, const dpar_box *out, dpar_box *in)
-{
-    int32_t d;
-    in->dims = out->dims;
-    for (d = 0; d < out->dims; d++) {
-        if (!dpari_spatial_reads(s, d, out->lo[d], out->hi[d], &in->lo[d], &in->hi[d])) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-/* Outputs [core[0], core[1]) of [out[0], out[1]) of a dim that read own points and constants. */
-static void dpari_spatial_inner(const dpar_spatial *s, int32_t d, const int64_t *own,
-                                const int64_t *out, int64_t *core)
-{
-    const int32_t padding = dpari_spatial_padding(s, d);
-    const int constant = padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST;
-    const int64_t low = constant && own[0] == 0 ? INT64_MIN : own[0];
-    const int64_t high = constant && own[1] == s->in.extent[d] ? INT64_MAX : own[1];
-    int64_t lo = 0, hi = 0;
-    core[0] = out[0];
-    core[1] = out[1];
-    while (dpari_spatial_reads(s, d, core[0], core[1], &lo, &hi) && lo < low) {
-        core[0]++;
-    }
-    while (dpari_spatial_reads(s, d, core[0], core[1], &lo, &hi) && hi > high) {
-        core[1]--;
-    }
-}
-
-static void dpari_spatial_core(dpar_spatial_plan *p)
-{
-    dpar_box core = p->out_own;
-    int32_t d;
-    if (p->layer.whole || p->in_own.dims == 0) {
-        return;
-    }
-    for (d = 0; d < core.dims; d++) {
-        const int64_t own[2] = {p->in_own.lo[d], p->in_own.hi[d]};
-        const int64_t out[2] = {p->out_own.lo[d], p->out_own.hi[d]};
-        int64_t inner[2];
-        dpari_spatial_inner(&p->layer, d, own, out, inner);
-        core.lo[d] = inner[0];
-        core.hi[d] = inner[1];
-        if (inner[1] <= inner[0]) {
-            return;
-        }
-    }
-    p->core = core;
-}
-
-/* ---- planning -------------------------------------------------------------------------------- */
-
-/* Memory of a plan: itself, cuts of following outputs, the exchange. */
-typedef struct dpari_spatial_memory {
-    int64_t cuts, exchange; /* where they begin, bytes */
-} dpari_spatial_memory;
-
-/* Blocks of a dim. */
-static int64_t dpari_spatial_blocks(const dpar_layout *l, int32_t d)
-{
-    int64_t n = 1;
-    int32_t i;
-    for (i = 0; i < l->mesh.axes; i++) {
-        n *= l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d ? l->mesh.axis[i].size : 1;
-    }
-    return n;
-}
-
-static int64_t dpari_spatial_aligned(int64_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
-
-static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
-{
-    int64_t cuts = 0;
-    int32_t i;
-    for (i = 0; i < s->in.mesh.axes; i++) {
-        cuts += s->in.mesh.axis[i].size + 1;
-    }
-    at->cuts = dpari_spatial_aligned((int64_t)sizeof(dpar_spatial_plan));
-    at->exchange = at->cuts + dpari_spatial_aligned(8 * cuts);
-}
-
-/* The coordinates of block b of a dim: the axes in the order in which they cut, the first major. */
-static void dpari_spatial_coords(const dpar_layout *l, int32_t d, int64_t b, int32_t *coord)
-{
-    int32_t i;
-    dpari_zero(coord, DPAR_MAX_AXES * sizeof *coord);
-    for (i = l->mesh.axes - 1; i >= 0; i--) {
-        const int32_t a = l->order[i];
-        if (l->axis[a].kind == DPAR_SHARD && l->axis[a].dim == d) {
-            coord[a] = (int32_t)(b % l->mesh.axis[a].size);
-            b /= l->mesh.axis[a].size;
-        }
-    }
-}
-
-/* The window of a dim as the halo knows it; 0: it does not (neighbourhoods). */
-static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v)
-{
-    *v = s->window[d];
-    v->kind = s->kind == DPAR_TRANSPOSED_CONVOLUTION ? DPAR_WINDOW_TRANSPOSED
-              : s->kind == DPAR_INTERPOLATION        ? DPAR_WINDOW_INTERPOLATION
-                                                     : DPAR_WINDOW_CONVOLUTION;
-    v->align_corners = s->corners;
-    return dpari_spatial_touches(s, d) && s->kind != DPAR_NEIGHBOURHOOD;
-}
-
-/* What the windows of the halo do not give a block, it gets by a width: neighbourhoods, and where
- * padding comes from points that no window reads. */
-static void dpari_spatial_widths(dpar_halo *h, int32_t d, int64_t outputs,
-                                 const dpari_spatial_block *k)
-{
-    int64_t box[2], lo, hi;
-    box[0] = k->own[0];
-    box[1] = k->own[1];
-    if (h->window[d].kernel != 0 && dpar_window_reads(&h->window[d], h->grid.extent[d], outputs,
-                                                      k->out[0], k->out[1], &lo, &hi)) {
-        dpari_spatial_widen(box, lo, hi);
-    }
-    if (box[1] > box[0]) {
-        h->low[d] = dpari_most(h->low[d], box[0] - k->box[0]);
-        h->high[d] = dpari_most(h->high[d], k->box[1] - box[1]);
-    }
-}
-
-static void dpari_spatial_halo(dpar_spatial_plan *p)
-{
-    const dpar_spatial *s = &p->layer;
-    int32_t coord[DPAR_MAX_AXES], d;
-    int64_t b;
-    p->halo.grid = s->in;
-    p->halo.shape = DPAR_STENCIL_BOX;
-    p->halo.outputs = &p->out;
-    for (d = 0; d < s->in.dims; d++) {
-        dpar_window v;
-        if (dpari_spatial_touches(s, d) && s->padding[d] == DPAR_PAD_WRAP) {
-            p->halo.periodic |= (uint32_t)1 << d;
-        }
-        if (dpari_spatial_window(s, d, &v)) {
-            p->halo.window[d] = v;
-        }
-        for (b = dpari_spatial_blocks(&s->in, d) - 1; b >= 0; b--) {
-            dpari_spatial_block k;
-            dpari_spatial_coords(&s->in, d, b, coord);
-            dpari_spatial_block_of(s, &p->out, d, coord, &k);
-            dpari_spatial_widths(&p->halo, d, p->out.extent[d], &k);
-        }
-    }
-}
-
-/* The field of each input: planes of in_box, dense; `least`: the box of its halo. */
-static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
-{
-    const dpar_spatial *s = &p->layer;
-    dpar_tile t;
-    int32_t i, d;
-    dpar_tile_of(&t, NULL, &p->in_box, s->planes, s->last);
-    for (i = 0; i < s->tensors; i++) {
-        dpar_halo_field *f = &p->field[i];
-        dpari_zero(f, sizeof *f);
-        f->halo = &p->halo;
-        f->type = s->type;
-        f->components = (int32_t)s->planes;
-        f->component_stride = t.plane;
-        f->data = p; /* until the first step */
-        for (d = 0; d < p->in_box.dims; d++) {
-            const int64_t first = p->in_own.dims > 0 ? p->in_own.lo[d] : least->lo[d];
-            f->stride[d] = t.stride[d];
-            f->origin[d] = first - p->in_box.lo[d];
-        }
-    }
-}
-
-/* All of a plan but its exchange. */
-static dpar_status dpari_spatial_plan_in(unsigned char *memory, const dpar_comm *c,
-                                         const dpar_spatial *layer, dpar_why *why)
-{
-    dpar_spatial_plan *p = (dpar_spatial_plan *)(void *)memory;
-    dpari_spatial_memory at;
-    int64_t m[DPAR_MAX_DIMS];
-    dpar_box least;
-    dpar_status st;
-    dpari_spatial_parts(layer, &at);
-    dpari_zero(p, sizeof *p);
-    p->layer = *layer;
-    p->layer.tensors = layer->tensors > 0 ? layer->tensors : 1;
-    p->layer.planes = layer->planes > 0 ? layer->planes : 1;
-    p->layer.out_planes = layer->out_planes > 0 ? layer->out_planes : p->layer.planes;
-    (void)dpari_spatial_layer(&p->layer, m, NULL);
-    st = dpari_spatial_layout(&p->layer, m, (int64_t *)(void *)(memory + at.cuts), &p->out, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OUT, &p->out_own);
-    (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OWN, &p->in_own);
-    dpari_spatial_halo(p);
-    st = dpar_halo_check(&p->halo, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_zero(&least, sizeof least);
-    (void)dpar_halo_box(&p->halo, c->rank, &least);
-    p->in_box = layer->in_box.dims > 0 ? layer->in_box : least;
-    if (least.dims > 0 && !dpar_box_contains(&p->in_box, &least)) {
-        return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_box says", 0, 0,
-                         0, 0);
-    }
-    dpari_spatial_core(p);
-    dpari_spatial_fields(p, &least);
-    return DPAR_OK;
-}
-
-DPAR_API int dpar_spatial_box(const dpar_spatial *layer, int32_t rank, dpar_box *box)
-{
-    return dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_BOX, box);
-}
-
-DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
-                                        dpar_why *why)
-{
-    dpari_spatial_memory at;
-    void *memory;
-    int64_t more = 0;
-    dpar_status st = dpar_spatial_outputs(layer, NULL, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_spatial_parts(layer, &at);
-    st = dpar_comm_alloc(c, at.exchange, &memory);
-    if (st != DPAR_OK) {
-        return dpari_say(st, why, "no # bytes to plan a layer in", at.exchange, 0, 0, 0);
-    }
-    st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
-    if (st == DPAR_OK) {
-        const dpar_spatial_plan *p = (const dpar_spatial_plan *)memory;
-        st = dpar_halo_exchange_bytes(c, p->field, p->layer.tensors, layer->options, &more, why);
-    }
-    dpar_comm_release(c, memory);
-    if (st == DPAR_OK) {
-        *bytes = at.exchange + more;
-    }
-    return st;
-}
-
-DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_spatial *layer, dpar_spatial_plan **plan,
-                                       dpar_why *why)
-{
-    unsigned char *at_0 = (unsigned char *)memory;
-    dpar_spatial_plan *p = (dpar_spatial_plan *)memory;
-    dpari_spatial_memory at;
     dpar_halo_traffic t;
-    int32_t k;
-    dpar_status st = dpar_spatial_outputs(layer, NULL, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_spatial_parts(layer, &at);
-    if (memory == NULL || bytes < at.exchange) {
-        return dpari_say(DPAR_E_ROOM, why, "# bytes for a plan: dpar_spatial_bytes says how many",
-                         bytes, 0, 0, 0);
-    }
-    st = dpari_spatial_plan_in(at_0, c, layer, why);
-    st = st == DPAR_OK
-             ? dpar_halo_exchange_init(at_0 + at.exchange, bytes - at.exchange, c, p->field,
-                                       p->layer.tensors, layer->options, &p->exchange, why)
-             : st;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    for (k = 0; dpar_halo_exchange_traffic(p->exchange, k, &t); k++) {
-        p->halo_bytes += t.peer != c->rank ? t.bytes : 0;
-    }
-    *plan = p;
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
-{
-    return plan != NULL ? dpar_halo_exchange_close(plan->exchange) : DPAR_OK;
-}
-
-/* ---- tiles ----------------------------------------------------------------------------------- */
-
-DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
-{
-    int64_t at = tile->origin + plane * tile->plane;
-    int32_t d;
-    for (d = 0; d < tile->box.dims; d++) {
-        at += point[d] * tile->stride[d];
-    }
-    return at;
-}
-
-DPAR_API void dpar_tile_of(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
-                           int32_t last)
-{
-    int64_t step = last ? planes : 1;
-    int32_t d;
-    dpari_zero(tile, sizeof *tile);
-    tile->data = data;
-    tile->planes = planes;
-    tile->box = *box;
-    for (d = box->dims - 1; d >= 0; d--) {
-        tile->stride[d] = step;
-        tile->origin -= box->lo[d] * step;
-        step *= box->hi[d] - box->lo[d];
-    }
-    tile->plane = last ? 1 : step;
-}
-
-/* A walk over rows of elements in a box of a tile: planes and dims but the row's; `skip` is a dim
- * at one index (-1: none). Planes are the row where they are innermost, else the last dim. */
-typedef struct dpari_spatial_rows {
-    int32_t row; /* the dim of the row; -1: the planes; -2: single elements */
-    int64_t count;
-    int64_t plane, at[DPAR_MAX_DIMS];
-} dpari_spatial_rows;
-
-static void dpari_spatial_rows_begin(dpari_spatial_rows *r, const dpar_tile *t, int32_t skip)
-{
-    int32_t d;
-    r->row = t->plane == 1 && t->planes > 1 ? -1 : t->box.dims - 1 == skip ? -2 : t->box.dims - 1;
-    r->count = r->row == -1 ? t->planes : r->row == -2 ? 1 : t->box.hi[r->row] - t->box.lo[r->row];
-    r->plane = 0;
-    for (d = 0; d < t->box.dims; d++) {
-        r->at[d] = t->box.lo[d];
-    }
-}
-
-/* The next row; 0 at the end. */
-static int dpari_spatial_rows_next(dpari_spatial_rows *r, const dpar_tile *t, int32_t skip)
-{
-    int32_t d;
-    for (d = t->box.dims - 1; d >= 0; d--) {
-        if (d == skip || d == r->row) {
-            continue;
+    int32_t k, c;
+    dpar_text_put(out, "halo exchange of rank ");
+    dpar_text_int(out, x->rank);
+    dpar_text_put(out, ", ");
+    dpar_text_int(out, x->fields);
+    dpar_text_put(out, x->fields == 1 ? " field" : " fields");
+    dpar_text_put(out, x->options.ordered ? ", dim by dim\n" : "\n");
+    dpar_text_put(out,
+                  "  to rank   way       hops   pieces        bytes       direct         runs\n");
+    for (k = 0; dpar_halo_exchange_traffic(x, k, &t); k++) {
+        int64_t column[6];
+        static const int32_t place[6] = {4, 22, 31, 44, 57, 70};
+        column[0] = t.peer;
+        column[1] = t.hops;
+        column[2] = t.pieces;
+        column[3] = t.bytes;
+        column[4] = t.direct;
+        column[5] = t.runs;
+        for (c = 0; c < 6; c++) {
+            dpar_text_column(out, (size_t)place[c]);
+            dpar_text_int(out, column[c]);
+            if (c == 0) {
+                dpar_text_column(out, 12);
+                dpar_text_put(out, t.peer == x->rank ? "copy" : dpari_hx_way(t.way));
+            }
         }
-        if (++r->at[d] < t->box.hi[d]) {
-            return 1;
-        }
-        r->at[d] = t->box.lo[d];
+        dpar_text_char(out, '\n');
     }
-    return r->row != -1 && ++r->plane < t->planes;
+    dpar_text_put(out, "  ");
+    dpar_text_int(out, x->count);
+    dpar_text_put(out, " exchanges");
+    if (x->options.timers) {
+        dpari_hx_put_time(out, ", each: packing ", x->seconds[DPARI_HX_PACKING], x->count);
+        dpari_hx_put_time(out, ", copying ", x->seconds[DPARI_HX_COPYING], x->count);
+        dpari_hx_put_time(out, ", waiting ", x->seconds[DPARI_HX_WAITING], x->count);
+    }
+    dpar_text_char(out, '\n');
 }
 
-/* ---- padding --------------------------------------------------------------------------------- */
+/* ---- looking for mistakes ---------------------------------------------------------------------
+ */
 
-/* The least number of a type, one element: minus infinity where there is one. */
-static void dpari_spatial_lowest(int32_t type, unsigned char *element)
+/* A value that no code computes: a quiet NaN, all bits of an integer. */
+static void dpari_hx_poison_of(int32_t type, unsigned char *element)
 {
-    const uint64_t one = 1;
-    uint64_t bits = 0;
-    int32_t n = dpar_type_bytes(type), i;
+    const uint64_t f64 = UINT64_C(0x7ff8) << 48;
+    const uint32_t f32 = 0x7fc00000u;
+    const uint16_t bf16 = 0x7fc0, f16 = 0x7e00;
+    memset(element, 0xff, 8);
     switch (type) {
-    case DPAR_F64: bits = UINT64_C(0xfff) << 52; break;
+    case DPAR_F64: memcpy(element, &f64, 8); break;
     case DPAR_F32:
-    case DPAR_TF32: bits = UINT64_C(0xff800000); break;
-    case DPAR_BF16: bits = 0xff80; break;
-    case DPAR_F16: bits = 0xfc00; break;
-    case DPAR_I8:
-    case DPAR_I32:
-    case DPAR_I64: bits = one << (8 * n - 1); break;
+    case DPAR_TF32: memcpy(element, &f32, 4); break;
+    case DPAR_BF16: memcpy(element, &bf16, 2); break;
+    case DPAR_F16: memcpy(element, &f16, 2); break;
     default: break;
     }
-    for (i = 0; i < n; i++) {
-        const int32_t shift = *(const unsigned char *)(const void *)&one == 1 ? i : n - 1 - i;
-        element[i] = (unsigned char)(bits >> (8 * shift));
-    }
 }
 
-/* Where cell i beyond the ends of a dim comes from; -1: from nowhere. */
-static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
+/* Any NaN, or that integer. */
+static int dpari_hx_is_poison(int32_t type, const unsigned char *at)
 {
-    if (padding == DPAR_PAD_REPLICATE) {
-        return i < 0 ? 0 : n - 1;
+    unsigned char element[8];
+    double d;
+    float f;
+    uint16_t h;
+    switch (type) {
+    case DPAR_F64: memcpy(&d, at, 8); return d != d;
+    case DPAR_F32:
+    case DPAR_TF32: memcpy(&f, at, 4); return f != f;
+    case DPAR_BF16: memcpy(&h, at, 2); return (h & 0x7fff) > 0x7f80;
+    case DPAR_F16: memcpy(&h, at, 2); return (h & 0x7fff) > 0x7c00;
+    default: break;
     }
-    if (padding == DPAR_PAD_REFLECT) {
-        i = i < 0 ? -i : 2 * (n - 1) - i;
-        return i >= 0 && i < n ? i : -1;
-    }
-    return -1;
+    memset(element, 0xff, 8);
+    return memcmp(at, element, (size_t)dpar_type_bytes(type)) == 0;
 }
 
-static void dpari_spatial_set(unsigned char *to, int64_t count, const unsigned char *element,
-                              int32_t size)
+DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x)
 {
+    int32_t s;
     int64_t k;
-    for (k = 0; k < count; k++) {
-        dpari_kern_copy(to + k * size, element, size, 0);
-    }
-}
-
-/* What happens to a layer of padding. */
-enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
-
-/* Cells at index i of dim d: filled from index `from` (-1: with `element`); or their gradients
- * added there, and cleared. */
-static void dpari_spatial_slice(const dpar_tile *t, int32_t type, int32_t d, int64_t i,
-                                int64_t from, int32_t what, const unsigned char *element)
-{
-    const int32_t size = dpar_type_bytes(type);
-    unsigned char *base = (unsigned char *)t->data;
-    unsigned char zero[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    dpari_spatial_rows r;
-    if (t->planes < 1) {
-        return;
-    }
-    dpari_spatial_rows_begin(&r, t, d);
-    do {
-        unsigned char *to, *other;
-        r.at[d] = i;
-        to = base + dpar_tile_at(t, r.plane, r.at) * size;
-        r.at[d] = from;
-        other = from >= 0 ? base + dpar_tile_at(t, r.plane, r.at) * size : NULL;
-        if (what == DPARI_SPATIAL_FILL && other != NULL) {
-            dpari_kern_copy(to, other, r.count * size, 0);
-        } else if (what == DPARI_SPATIAL_FILL) {
-            dpari_spatial_set(to, r.count, element, size);
-        } else {
-            if (what == DPARI_SPATIAL_FOLD && other != NULL) {
-                const void *in[2];
-                void *out = other;
-                in[0] = other;
-                in[1] = to;
-                dpari_kern_reduce(&out, 1, in, 2, r.count, type, DPAR_SUM, 0);
-            }
-            dpari_spatial_set(to, r.count, zero, size);
-        }
-    } while (dpari_spatial_rows_next(&r, t, d));
-}
-
-/* All padding of dim d. */
-static void dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile *t, int32_t d,
-                              int32_t what)
-{
-    const dpar_spatial *s = &p->layer;
-    const int64_t n = s->in.extent[d];
-    const int32_t padding = dpari_spatial_padding(s, d);
-    unsigned char element[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-    int64_t i, from;
-    if (padding == DPAR_PAD_LOWEST) {
-        dpari_spatial_lowest(s->type, element);
-    }
-    for (i = t->box.lo[d]; i < t->box.hi[d]; i++) {
-        if (i >= 0 && i < n) {
-            i = dpari_least(n, t->box.hi[d]) - 1;
-            continue;
-        }
-        from = dpari_spatial_image(padding, n, i);
-        if (from >= 0 && (from < t->box.lo[d] || from >= t->box.hi[d])) {
-            continue; /* beyond what any output reads */
-        }
-        dpari_spatial_slice(t, s->type, d, i, from, what, element);
-    }
-}
-
-static int dpari_spatial_pads(const dpar_spatial_plan *p, int32_t d)
-{
-    return dpari_spatial_touches(&p->layer, d) && p->layer.padding[d] != DPAR_PAD_WRAP;
-}
-
-/* Dim after dim, so that corners come from corners. */
-static void dpari_spatial_fill(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
-                               int constants)
-{
-    dpar_tile t;
-    int32_t i, d;
-    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
-        dpar_tile_of(&t, a->in[i], &p->in_box, p->layer.planes, p->layer.last);
-        for (d = 0; d < t.box.dims; d++) {
-            const int32_t padding = dpari_spatial_padding(&p->layer, d);
-            if (dpari_spatial_pads(p, d) &&
-                (!constants || padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST)) {
-                dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FILL);
-            }
+    for (s = 0; x && s < x->steps; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            uint64_t element[1];
+            dpari_hx_poison_of(x->field[it->field].type, (unsigned char *)element);
+            dpari_stride_run(&it->zero, x->part[2 * it->field + it->mine] + it->mine_at, element);
         }
     }
 }
 
-/* The other way: the last dim first. */
-static void dpari_spatial_fold(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+/* "field 2, point (4, -1) component 1 of rank 3" from index at[] of an item. */
+static void dpari_hx_put_cell(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                              const int64_t *at, dpar_text *out)
 {
-    dpar_tile t;
-    int32_t i, d;
-    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
-        dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
-        for (d = t.box.dims - 1; d >= 0; d--) {
-            if (dpari_spatial_pads(p, d)) {
-                dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FOLD);
-            }
-        }
-    }
-}
-
-/* Gradients begin at 0: all, or those around the own points. */
-static void dpari_spatial_clear(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
-{
-    dpar_tile t;
-    int32_t i, d;
-    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
-        dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
-        if (!a->accumulate || p->in_own.dims == 0) {
-            dpari_zero(t.data, (size_t)(dpar_box_volume(&t.box) * t.planes *
-                                        dpar_type_bytes(p->layer.type)));
-            continue;
-        }
-        for (d = 0; d < t.box.dims; d++) {
-            int64_t k;
-            for (k = t.box.lo[d]; k < t.box.hi[d]; k++) {
-                if (k < p->in_own.lo[d] || k >= p->in_own.hi[d]) {
-                    dpari_spatial_slice(&t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
-                }
-            }
-        }
-    }
-}
-
-/* ---- a step ---------------------------------------------------------------------------------- */
-
-static void dpari_spatial_tile(dpar_tile *t, void *data, const dpar_box *array, int64_t planes,
-                               int32_t last, const dpar_box *box)
-{
-    dpar_tile_of(t, data, array, planes, last);
-    t->box = *box;
-}
-
-/* Runs a kernel on the outputs of a box. */
-static void dpari_spatial_kernel_on(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
-                                    dpar_spatial_kernel kernel, const dpar_box *out)
-{
-    const dpar_spatial *s = &p->layer;
-    const dpar_box *array = a->out_box.dims > 0 ? &a->out_box : &p->out_own;
-    dpar_spatial_call call;
-    dpar_box in;
-    int32_t i;
-    if (kernel == NULL || out->dims == 0) {
-        return;
-    }
-    if (!dpari_spatial_needs(s, out, &in)) {
-        in = p->in_box; /* outputs that read nothing: transposed, far out */
-        in.hi[0] = in.lo[0];
-    }
-    dpari_zero(&call, sizeof call);
-    call.layer = s;
-    call.user = s->user;
-    for (i = 0; i < s->tensors; i++) {
-        dpari_spatial_tile(&call.in[i], a->in[i], &p->in_box, s->planes, s->last, &in);
-        dpari_spatial_tile(&call.in_gradient[i], a->in_gradient[i], &p->in_box, s->planes, s->last,
-                           &in);
-    }
-    dpari_spatial_tile(&call.out, a->out, array, s->out_planes, s->last, out);
-    dpari_spatial_tile(&call.out_gradient, a->out_gradient, array, s->out_planes, s->last, out);
-    kernel(&call);
-}
-
-/* The outputs around the core: slabs dim by dim, earlier dims cut to the core. */
-static void dpari_spatial_rim(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
-{
-    dpar_box rest = p->out_own, slab;
+    const dpar_halo *h = x->field[it->field].halo;
+    dpar_box all;
     int32_t d;
-    if (p->core.dims == 0) {
-        dpari_spatial_kernel_on(p, a, p->layer.forward, &rest);
-        return;
-    }
-    for (d = 0; d < rest.dims; d++) {
-        slab = rest;
-        slab.hi[d] = p->core.lo[d];
-        if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(p, a, p->layer.forward, &slab);
-        }
-        slab = rest;
-        slab.lo[d] = p->core.hi[d];
-        if (slab.hi[d] > slab.lo[d]) {
-            dpari_spatial_kernel_on(p, a, p->layer.forward, &slab);
-        }
-        rest.lo[d] = p->core.lo[d];
-        rest.hi[d] = p->core.hi[d];
-    }
-}
-
-static dpar_status dpari_spatial_bind(dpar_spatial_plan *p, void *const *data)
-{
-    dpar_status st = DPAR_OK;
-    int32_t i;
-    for (i = 0; i < p->layer.tensors && st == DPAR_OK; i++) {
-        st = dpar_halo_exchange_bind(p->exchange, i, data[i], NULL);
-    }
-    return st;
-}
-
-DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
-{
-    dpar_status st = dpari_spatial_bind(plan, a->in);
-    st = st == DPAR_OK ? dpar_halo_exchange_begin(plan->exchange) : st;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (plan->core.dims > 0) {
-        dpari_spatial_fill(plan, a, 1);
-        dpari_spatial_kernel_on(plan, a, plan->layer.forward, &plan->core);
-    }
-    st = dpar_halo_exchange_end(plan->exchange);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_spatial_fill(plan, a, 0);
-    dpari_spatial_rim(plan, a);
-    return DPAR_OK;
-}
-
-DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
-{
-    const dpar_spatial *s = &plan->layer;
-    dpar_status st;
-    if (s->input_gradient == NULL) {
-        dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
-        return DPAR_OK;
-    }
-    dpari_spatial_clear(plan, a);
-    dpari_spatial_kernel_on(plan, a, s->input_gradient, &plan->out_own);
-    dpari_spatial_fold(plan, a);
-    st = dpari_spatial_bind(plan, a->in_gradient);
-    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(plan->exchange, DPAR_SUM) : st;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
-    return dpar_halo_exchange_end(plan->exchange);
-}
-
-/* ---- normalisation --------------------------------------------------------------------------- */
-
-DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b)
-{
-    const double n = a->count + b->count, delta = b->mean - a->mean;
-    if (b->count <= 0.0) {
-        return;
-    }
-    if (a->count <= 0.0) {
-        *a = *b;
-        return;
-    }
-    a->mean += delta * (b->count / n);
-    a->m2 += b->m2 + delta * delta * (a->count * b->count / n);
-    a->count = n;
-}
-
-DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
-                                         dpar_moments *scratch)
-{
-    dpar_status st = dpar_all_gather(c, m, scratch, 3 * n, DPAR_F64, NULL);
-    int64_t i;
-    int32_t r;
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        m[i] = scratch[i];
-        for (r = 1; r < c->size; r++) {
-            dpar_moments_merge(&m[i], &scratch[r * n + i]);
+    dpar_text_put(out, "field ");
+    dpar_text_int(out, it->field);
+    dpar_text_put(out, ", point (");
+    if (dpar_halo_box(h, x->rank, &all)) {
+        for (d = 0; d < all.dims; d++) {
+            dpar_text_put(out, d ? ", " : "");
+            dpar_text_int(out, all.lo[d] + it->local[d] + at[d]);
         }
     }
-    return st;
+    dpar_text_put(out, ") component ");
+    dpar_text_int(out, at[it->dims - 1]);
+    dpar_text_put(out, " of rank ");
+    dpar_text_int(out, x->rank);
 }
 
-static double dpari_norm_get(const void *data, int32_t type, int64_t at)
-{
-    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
-}
-
-static void dpari_norm_put(void *data, int32_t type, int64_t at, double x)
-{
-    if (type == DPAR_F64) {
-        ((double *)data)[at] = x;
-    } else {
-        ((float *)data)[at] = (float)x;
-    }
-}
-
-/* The set that a plane belongs to. */
-static int64_t dpari_norm_set(const dpar_norm *n, int64_t plane)
-{
-    const int64_t channel = plane % n->channels;
-    return n->groups == 0 ? channel
-                          : plane / n->channels * n->groups + channel / (n->channels / n->groups);
-}
-
-static int64_t dpari_norm_sets(const dpar_norm *n)
-{
-    return n->groups == 0 ? n->channels : (int64_t)n->samples * n->groups;
-}
-
-static double dpari_norm_scale(const dpar_norm *n, int64_t plane)
-{
-    return n->scale != NULL ? dpari_norm_get(n->scale, n->type, plane % n->channels) : 1.0;
-}
-
-DPAR_API int64_t dpar_norm_saved(const dpar_norm *n)
-{
-    return 2 * dpari_norm_sets(n);
-}
-
-DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n)
-{
-    return 3 * dpari_norm_sets(n) * (c->size + 1);
-}
-
-static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                    const dpar_tile *y)
+/* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies; 0 past the
+ * last. */
+static int dpari_hx_step_on(const dpari_hx_item *it, int64_t *at, int64_t *place)
 {
     int32_t d;
-    int fits = x->box.dims == y->box.dims && x->planes == y->planes;
-    for (d = 0; fits && d < x->box.dims; d++) {
-        fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
-    }
-    if (n->type != DPAR_F32 && n->type != DPAR_F64) {
-        return dpari_say(DPAR_E_ARG, &c->why, "a norm of type #: f64 and f32 are possible", n->type,
-                         0, 0, 0);
-    }
-    if (n->samples < 1 || n->channels < 1 || n->groups < 0 ||
-        (n->groups > 0 && n->channels % n->groups != 0) || !fits ||
-        (x->planes != 0 && x->planes != (int64_t)n->samples * n->channels)) {
-        return dpari_say(DPAR_E_ARG, &c->why,
-                         "a norm of # samples, # channels, # groups over # planes, the same points "
-                         "in both tiles: does not fit",
-                         n->samples, n->channels, n->groups, x->planes);
-    }
-    return DPAR_OK;
-}
-
-/* One plane: rows along the last dim. */
-static int dpari_norm_row(const dpar_tile *t, int64_t *at)
-{
-    int32_t d;
-    for (d = t->box.dims - 2; d >= 0; d--) {
-        if (++at[d] < t->box.hi[d]) {
+    for (d = it->dims - 1; d >= 0; d--) {
+        *place += it->own_step[d];
+        if (++at[d] < it->extent[d]) {
             return 1;
         }
-        at[d] = t->box.lo[d];
+        *place -= it->own_step[d] * it->extent[d];
+        at[d] = 0;
     }
     return 0;
 }
 
-/* Begins at the first row of a plane; its length. 0: the tile is empty. */
-static int64_t dpari_norm_rows(const dpar_tile *t, int64_t *at)
+/* Index at[] of the sender's order, in the order of this rank's array. */
+static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *here)
 {
-    const int32_t last = t->box.dims - 1;
     int32_t d;
-    if (t->planes == 0 || t->data == NULL || last < 0 || dpar_box_volume(&t->box) <= 0) {
+    for (d = 0; d < it->dims; d++) {
+        here[it->here[d]] = it->flip >> it->here[d] & 1u ? it->extent[d] - 1 - at[d] : at[d];
+    }
+}
+
+DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, dpar_why *why)
+{
+    int32_t s;
+    int64_t k;
+    for (s = 0; x && s < x->steps; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const int32_t type = x->field[it->field].type;
+            const unsigned char *from = x->part[2 * it->field + it->mine] + it->mine_at;
+            int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
+            do {
+                dpar_text t;
+                if (!dpari_hx_is_poison(type, from + place * dpar_type_bytes(type))) {
+                    continue;
+                }
+                dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+                dpari_hx_here(it, at, here);
+                dpari_hx_put_cell(x, it, here, &t);
+                dpar_text_put(&t, " was not filled, or came from a cell without a value");
+                return DPAR_E_ARG;
+            } while (dpari_hx_step_on(it, at, &place));
+        }
+    }
+    return x ? DPAR_OK : DPAR_E_ARG;
+}
+
+/* ---- comparing with the whole array -----------------------------------------------------------
+ */
+
+/* Field f on rank 0, while it is compared: all points, components last; one rank's local box. */
+typedef struct dpari_hx_whole {
+    const dpar_halo_exchange *x;
+    int32_t f, components, width;
+    dpar_box own, all; /* of the rank that is looked at */
+    unsigned char *points, *local;
+    dpar_why *why;
+} dpari_hx_whole;
+
+static int64_t dpari_hx_volume(const dpar_box *b)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < b->dims; d++) {
+        n *= b->hi[d] - b->lo[d];
+    }
+    return n;
+}
+
+/* Bytes to point p of a dense box. */
+static int64_t dpari_hx_at(const dpari_hx_whole *w, const dpar_box *b, const int64_t *p)
+{
+    int64_t at = 0;
+    int32_t d;
+    for (d = 0; d < b->dims; d++) {
+        at = at * (b->hi[d] - b->lo[d]) + p[d] - b->lo[d];
+    }
+    return at * w->components * w->width;
+}
+
+static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
+{
+    int32_t d;
+    for (d = b->dims - 1; d >= 0; d--) {
+        if (++p[d] < b->hi[d]) {
+            return 1;
+        }
+        p[d] = b->lo[d];
+    }
+    return 0;
+}
+
+/* This rank's local box of field f, point by point, densely into `to`. Points that a compact form
+ * has no place for stay 0. */
+static void dpari_hx_collect(const dpar_halo_exchange *x, dpari_hx_whole *w)
+{
+    const dpari_hx_array *a = &x->array[w->f];
+    int64_t p[DPAR_MAX_DIMS], at[DPAR_MAX_DIMS];
+    int32_t d, k;
+    for (d = 0; d < w->all.dims; d++) {
+        p[d] = w->all.lo[d];
+    }
+    do {
+        dpari_hx_spot spot;
+        const unsigned char *from;
+        for (d = 0; d < w->all.dims; d++) {
+            at[d] = p[d] - w->all.lo[d];
+        }
+        dpari_hx_place(a, at, w->components, &spot);
+        if (spot.part < 0) {
+            continue;
+        }
+        from = x->part[2 * w->f + spot.part] + spot.at * w->width;
+        for (k = 0; k < w->components; k++) {
+            memcpy(w->local + dpari_hx_at(w, &w->all, p) + k * w->width,
+                   from + k * spot.stride[w->all.dims] * w->width, (size_t)w->width);
+        }
+    } while (dpari_hx_next_point(&w->all, p));
+}
+
+/* Own points of a rank's local box into the whole. */
+static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid)
+{
+    int64_t p[DPAR_MAX_DIMS];
+    int32_t d;
+    if (dpari_hx_volume(&w->own) == 0) {
+        return;
+    }
+    for (d = 0; d < w->own.dims; d++) {
+        p[d] = w->own.lo[d];
+    }
+    do {
+        memcpy(w->points + dpari_hx_at(w, grid, p), w->local + dpari_hx_at(w, &w->all, p),
+               (size_t)(w->components * w->width));
+    } while (dpari_hx_next_point(&w->own, p));
+}
+
+/* Which point does p show? The rules of halo.h in their own words, without its walk. 0: none, or it
+ * is itself. *sign: -1 where vectors change it. */
+static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int *sign)
+{
+    const dpar_halo *h = w->x->field[w->f].halo;
+    const int32_t m = h->mirror;
+    int64_t columns = 0, shift = 0;
+    int32_t d, outside = 0, over = 0, seam = 0, box = h->shape == DPAR_STENCIL_BOX;
+    *sign = 1;
+    for (d = 0; d < w->all.dims; d++) {
+        const int64_t n = dpar_halo_points(h, d);
+        const int bends = d == h->fold;
+        box |= h->window[d].kernel != 0;
+        outside += p[d] < w->own.lo[d] || p[d] >= w->own.hi[d];
+        q[d] = p[d];
+        if (h->periodic >> d & 1u) {
+            q[d] = p[d] - dpari_floor_div(p[d], n) * n;
+        } else if (bends && p[d] >= n && (h->folds || (h->poles & DPAR_POLE_HIGH))) {
+            over = h->folds ? 1 : 2;
+            q[d] = 2 * (n - 1) + 1 - p[d] -
+                   (h->folds ? h->on_row : (h->pole_rows & DPAR_POLE_HIGH) != 0);
+        } else if (bends && p[d] < 0 && (h->poles & DPAR_POLE_LOW)) {
+            over = 2;
+            q[d] = ((h->pole_rows & DPAR_POLE_LOW) != 0) - 1 - p[d];
+        } else if (p[d] < 0 || p[d] >= n) {
+            return 0;
+        }
+        seam |= bends && h->folds && h->on_row && p[d] == n - 1;
+    }
+    if (outside > 1 && !box) {
         return 0;
     }
-    for (d = 0; d <= last; d++) {
-        at[d] = t->box.lo[d];
+    if (over == 2) {
+        columns = dpar_halo_points(h, m);
+        shift = q[m] + columns / 2;
+    } else if (over == 1 || seam) {
+        columns = dpar_halo_points(h, m);
+        shift = columns - 1 + h->shift - q[m];
+        shift -= dpari_floor_div(shift, columns) * columns;
+        if (!over && shift >= q[m]) { /* of a pair on the fold the later one shows the first */
+            return outside > 0;
+        }
     }
-    return t->box.hi[last] - t->box.lo[last];
+    if (columns > 0) {
+        q[m] = shift - dpari_floor_div(shift, columns) * columns;
+        *sign = -1;
+    }
+    return outside > 0 || columns > 0;
 }
 
-/* Row by row, two passes each, merged: no number is far from the mean that it is compared with. */
-static void dpari_norm_moments(const dpar_norm *n, const dpar_tile *x, int64_t plane,
-                               dpar_moments *m)
+/* What the exchange makes of an element: narrowed, with its sign changed. */
+static void dpari_hx_passed(const dpari_hx_whole *w, int sign, void *to, const void *from)
 {
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
-    const int64_t step = count > 0 ? x->stride[x->box.dims - 1] : 0;
-    if (count == 0) {
-        return;
+    const dpar_halo_field *f = &w->x->field[w->f];
+    dpari_stride_piece p;
+    dpari_stride one;
+    dpari_zero(&p, sizeof p);
+    p.to_type = p.from_type = f->type;
+    p.through = dpari_hx_wire(f);
+    p.negate = f->vector && sign < 0;
+    dpari_stride_prepare(&one, &p);
+    dpari_stride_run(&one, to, from);
+}
+
+static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const int64_t *p,
+                                    const int64_t *q, int32_t k)
+{
+    dpar_text t;
+    int32_t d, pass;
+    dpar_text_init(&t, w->why->text, sizeof w->why->text);
+    dpar_text_put(&t, "field ");
+    dpar_text_int(&t, w->f);
+    for (pass = 0; pass < 2; pass++) {
+        dpar_text_put(&t, pass ? " differs from its owner's at (" : ", point (");
+        for (d = 0; d < w->all.dims; d++) {
+            dpar_text_put(&t, d ? ", " : "");
+            dpar_text_int(&t, pass ? q[d] : p[d]);
+        }
+        dpar_text_char(&t, ')');
+        if (pass == 0) {
+            dpar_text_put(&t, " component ");
+            dpar_text_int(&t, k);
+            dpar_text_put(&t, " of rank ");
+            dpar_text_int(&t, rank);
+        }
+    }
+    return DPAR_E_MISMATCH;
+}
+
+/* All cells of one rank's local box that have an image with an owner. */
+static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *grid, int32_t rank,
+                                    const unsigned char *known)
+{
+    int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
+    int32_t d, k;
+    int sign;
+    for (d = 0; d < w->all.dims; d++) {
+        p[d] = w->all.lo[d];
     }
     do {
-        dpar_moments row;
-        double sum = 0.0, far = 0.0;
-        const int64_t first = dpar_tile_at(x, plane, at);
-        for (i = 0, k = first; i < count; i++, k += step) {
-            sum += dpari_norm_get(x->data, n->type, k);
+        int64_t from;
+        if (!dpari_hx_image(w, p, q, &sign)) {
+            continue;
         }
-        row.count = (double)count;
-        row.mean = sum / row.count;
-        for (i = 0, k = first; i < count; i++, k += step) {
-            const double e = dpari_norm_get(x->data, n->type, k) - row.mean;
-            far += e * e;
+        from = dpari_hx_at(w, grid, q);
+        for (k = 0; k < w->components && known[from / (w->components * w->width)]; k++) {
+            uint64_t want[1] = {0};
+            const unsigned char *got = w->local + dpari_hx_at(w, &w->all, p) + k * w->width;
+            dpari_hx_passed(w, sign, want, w->points + from + k * w->width);
+            if (memcmp(want, got, (size_t)w->width) != 0) {
+                return dpari_hx_differs(w, rank, p, q, k);
+            }
         }
-        row.m2 = far;
-        dpar_moments_merge(m, &row);
-    } while (dpari_norm_row(x, at));
-}
-
-/* y = a x + b in a plane. */
-static void dpari_norm_apply(const dpar_norm *n, const dpar_tile *x, const dpar_tile *y,
-                             int64_t plane, double mean, double a, double b)
-{
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i;
-    if (count == 0) {
-        return;
-    }
-    do {
-        const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(y, plane, at);
-        const int64_t step_in = x->stride[x->box.dims - 1], step_out = y->stride[x->box.dims - 1];
-        for (i = 0; i < count; i++) {
-            const double e = dpari_norm_get(x->data, n->type, in + i * step_in) - mean;
-            dpari_norm_put(y->data, n->type, out + i * step_out, a * e + b);
-        }
-    } while (dpari_norm_row(x, at));
-}
-
-DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                       const dpar_tile *y, double *saved, double *scratch)
-{
-    dpar_moments *m = (dpar_moments *)(void *)scratch;
-    dpar_status st = dpari_norm_check(c, n, x, y);
-    int64_t sets, p, i;
-    if (st != DPAR_OK) {
-        return st;
-    }
-    sets = dpari_norm_sets(n);
-    dpari_zero(m, (size_t)sets * sizeof *m);
-    for (p = 0; p < x->planes; p++) {
-        dpari_norm_moments(n, x, p, &m[dpari_norm_set(n, p)]);
-    }
-    st = dpar_moments_gather(c, m, sets, m + sets);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    for (i = 0; i < sets; i++) {
-        saved[2 * i] = m[i].mean;
-        saved[2 * i + 1] = 1.0 / dpari_sqrt(m[i].m2 / dpari_mostf(m[i].count, 1.0) + n->epsilon);
-    }
-    for (p = 0; p < x->planes; p++) {
-        const double *s = &saved[2 * dpari_norm_set(n, p)];
-        const double shift =
-            n->shift != NULL ? dpari_norm_get(n->shift, n->type, p % n->channels) : 0.0;
-        dpari_norm_apply(n, x, y, p, s[0], s[1] * dpari_norm_scale(n, p), shift);
-    }
+    } while (dpari_hx_next_point(&w->all, p));
     return DPAR_OK;
 }
 
-/* Of one plane: sum[0] of dy, sum[1] of dy (x - mean) / deviation. */
-static void dpari_norm_sums(const dpar_norm *n, const dpar_tile *x, const dpar_tile *dy,
-                            int64_t plane, const double *saved, double *sum)
+/* Rank 0 with everybody's local boxes, one after the other: puts own points together, then looks
+ * halos up. */
+static dpar_status dpari_hx_compare_all(dpar_halo_exchange *x, dpari_hx_whole *w,
+                                        const dpar_box *grid, unsigned char *known)
 {
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i;
-    sum[0] = 0.0;
-    sum[1] = 0.0;
-    if (count == 0) {
-        return;
-    }
-    do {
-        const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(dy, plane, at);
-        const int64_t step_in = x->stride[x->box.dims - 1], step_out = dy->stride[x->box.dims - 1];
-        double row[2] = {0.0, 0.0};
-        for (i = 0; i < count; i++) {
-            const double g = dpari_norm_get(dy->data, n->type, out + i * step_out);
-            row[0] += g;
-            row[1] += g * (dpari_norm_get(x->data, n->type, in + i * step_in) - saved[0]);
+    dpar_status st = DPAR_OK;
+    int32_t pass, r;
+    int64_t p[DPAR_MAX_DIMS];
+    for (pass = 0; pass < 2; pass++) {
+        for (r = 0; r < x->c->size && st >= DPAR_OK; r++) {
+            if (!dpari_hx_boxes(x->field[w->f].halo, r, &w->own, &w->all)) {
+                continue;
+            }
+            if (r == x->rank) {
+                dpari_hx_collect(x, w);
+            } else {
+                const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
+                st = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
+            }
+            if (st != DPAR_OK) {
+                return st;
+            }
+            if (pass == 1) {
+                if (w->why->text[0] == 0) {
+                    (void)dpari_hx_look_up(w, grid, r, known); /* what it finds it writes there */
+                }
+                continue;
+            }
+            dpari_hx_assemble(w, grid);
+            if (dpari_hx_volume(&w->own) > 0) {
+                int32_t d;
+                for (d = 0; d < w->own.dims; d++) {
+                    p[d] = w->own.lo[d];
+                }
+                do {
+                    known[dpari_hx_at(w, grid, p) / (w->components * w->width)] = 1;
+                } while (dpari_hx_next_point(&w->own, p));
+            }
         }
-        sum[0] += row[0];
-        sum[1] += row[1] * saved[1];
-    } while (dpari_norm_row(x, at));
+    }
+    return st;
 }
 
-/* dx = scale / deviation * (dy - mean of dy - xhat * mean of dy xhat), the means with the scale. */
-static void dpari_norm_gradient(const dpar_norm *n, const dpar_tile *x, const dpar_tile *dy,
-                                const dpar_tile *dx, int64_t plane, const double *saved,
-                                const double *mean)
+/* Memory for field f: a local box, the largest of any rank on rank 0, and there the whole. */
+static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar_why *found)
 {
-    const double scale = dpari_norm_scale(n, plane), inverse = saved[1];
-    const int32_t last = x->box.dims - 1;
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i;
-    if (count == 0) {
-        return;
+    const dpar_halo *h = x->field[f].halo;
+    dpari_hx_whole w;
+    dpar_box grid;
+    void *memory = NULL;
+    int64_t local = 0, whole = 1;
+    int32_t r, d, has;
+    dpar_status st;
+    dpari_zero(&w, sizeof w);
+    w.x = x;
+    w.f = f;
+    w.components = dpari_hx_components(&x->field[f]);
+    w.width = dpar_type_bytes(x->field[f].type);
+    w.why = found;
+    grid.dims = h->grid.dims;
+    for (d = 0; d < grid.dims; d++) {
+        grid.lo[d] = 0;
+        grid.hi[d] = dpar_halo_points(h, d);
+        whole *= grid.hi[d];
     }
-    do {
-        const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(dy, plane, at);
-        const int64_t to = dpar_tile_at(dx, plane, at);
-        for (i = 0; i < count; i++) {
-            const double g = scale * dpari_norm_get(dy->data, n->type, out + i * dy->stride[last]);
-            const double hat =
-                (dpari_norm_get(x->data, n->type, in + i * x->stride[last]) - saved[0]) * inverse;
-            dpari_norm_put(dx->data, n->type, to + i * dx->stride[last],
-                           inverse * (g - mean[0] - hat * mean[1]));
+    for (r = x->rank; r < (x->rank == 0 ? x->c->size : x->rank + 1); r++) {
+        if (dpari_hx_boxes(h, r, &w.own, &w.all)) {
+            local = dpari_most(local, dpari_hx_volume(&w.all) * w.components * w.width);
         }
-    } while (dpari_norm_row(x, at));
+    }
+    whole = x->rank == 0 ? whole : 0;
+    st = dpar_comm_alloc(x->c, local + 64 + whole * (w.components * w.width + 1), &memory);
+    st = dpari_hx_agree(x->c, st, 0, NULL);
+    if (st != DPAR_OK) {
+        if (memory) {
+            dpar_comm_release(x->c, memory);
+        }
+        return st;
+    }
+    w.local = (unsigned char *)memory;
+    w.points = w.local + (local + 63) / 64 * 64;
+    has = dpari_hx_boxes(h, x->rank, &w.own, &w.all);
+    if (x->rank == 0) {
+        st = dpari_hx_compare_all(x, &w, &grid, w.points + whole * w.components * w.width);
+    } else if (has) {
+        dpari_hx_collect(x, &w);
+        for (r = 0; r < 2 && st == DPAR_OK; r++) {
+            st = dpar_send(x->c, w.local, local, DPAR_U8, 0, x->options.tag, NULL);
+        }
+    }
+    dpar_comm_release(x->c, memory);
+    return st;
 }
 
-DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
-                                        const dpar_tile *dy, const dpar_tile *dx,
-                                        const double *saved, double *scale_gradient,
-                                        double *shift_gradient, double *scratch)
+DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why *why)
 {
-    dpar_status st = dpari_norm_check(c, n, x, dy);
-    double sum[2], points, *total = scratch;
-    int64_t sets, p, i;
-    st = st == DPAR_OK ? dpari_norm_check(c, n, x, dx) : st;
-    if (st != DPAR_OK) {
-        return st;
+    dpar_why found;
+    dpar_status st = DPAR_OK;
+    int32_t f;
+    if (!x || x->active) {
+        return dpari_say(DPAR_E_ARG, why, "no plan, or an exchange that has not ended", 0, 0, 0, 0);
     }
-    sets = dpari_norm_sets(n);
-    points = x->box.dims > 0 ? (double)dpar_box_volume(&x->box) : 0.0;
-    dpari_zero(total, (size_t)(3 * sets) * sizeof *total);
-    for (p = 0; p < x->planes; p++) {
-        double *t = &total[3 * dpari_norm_set(n, p)];
-        dpari_norm_sums(n, x, dy, p, &saved[2 * dpari_norm_set(n, p)], sum);
-        t[0] += sum[0] * dpari_norm_scale(n, p);
-        t[1] += sum[1] * dpari_norm_scale(n, p);
-        t[2] += points;
-        if (shift_gradient != NULL) {
-            shift_gradient[p % n->channels] += sum[0];
+    dpari_zero(&found, sizeof found);
+    for (f = 0; f < x->fields && st == DPAR_OK; f++) {
+        if (x->field[f].halo->cube) {
+            return dpari_say(DPAR_E_ARG, why, "field # is on a cubed sphere: not compared", f, 0, 0,
+                             0);
         }
-        if (scale_gradient != NULL) {
-            scale_gradient[p % n->channels] += sum[1];
-        }
+        st = dpari_hx_compare_field(x, f, &found);
     }
-    st = dpar_all_reduce(c, total, total, 3 * sets, DPAR_F64, DPAR_SUM, NULL);
+    if (st == DPAR_OK) {
+        st = dpar_broadcast(x->c, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
+    }
     if (st != DPAR_OK) {
-        return st;
+        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
     }
-    for (i = 0; i < sets; i++) {
-        total[3 * i] /= dpari_mostf(total[3 * i + 2], 1.0);
-        total[3 * i + 1] /= dpari_mostf(total[3 * i + 2], 1.0);
+    return found.text[0] == 0 ? DPAR_OK
+                              : dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text,
+                                               sizeof found.text, 0, 0, 0, 0);
+}
+
+/* ---- choosing ---------------------------------------------------------------------------------
+ */
+
+enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 10 };
+#define DPARI_HX_TUNE_FOR 20e-3 /* seconds a way */
+
+/* The slowest rank's median; 0 with *st. */
+static double dpari_hx_time(dpar_halo_exchange *x, dpar_status *st)
+{
+    double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
+    int64_t times = 1, k;
+    int32_t i, j;
+    for (i = -2; i < DPARI_HX_SAMPLES && *st == DPAR_OK; i++) {
+        *st = dpar_barrier(x->c, NULL);
+        mine = dpari_os_now();
+        for (k = 0; k < times && *st == DPAR_OK; k++) {
+            *st = dpar_halo_exchange_run(x);
+        }
+        mine = (dpari_os_now() - mine) / (double)times;
+        if (*st == DPAR_OK) {
+            *st = dpar_all_reduce(x->c, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+        }
+        if (i < 0) { /* the first is cold */
+            times = 1 + (int64_t)(DPARI_HX_TUNE_FOR / (double)DPARI_HX_SAMPLES / (slowest + 1e-7));
+            times = i == -2 ? 3 : times;
+            continue;
+        }
+        for (j = i; j > 0 && sample[j - 1] > slowest; j--) {
+            sample[j] = sample[j - 1];
+        }
+        sample[j] = slowest;
     }
-    for (p = 0; p < x->planes; p++) {
-        const int64_t set = dpari_norm_set(n, p);
-        dpari_norm_gradient(n, x, dy, dx, p, &saved[2 * set], &total[3 * set]);
+    return *st == DPAR_OK ? sample[DPARI_HX_SAMPLES / 2] : 0.0;
+}
+
+/* The n-th way to try: messages, packed, direct from runs of three lengths; each also ordered. */
+static void dpari_hx_try(dpar_halo_options *o, int32_t n)
+{
+    o->ordered = n & 1;
+    o->way = n < 2 ? DPAR_HALO_MESSAGES : n < 4 ? DPAR_HALO_PACKED : DPAR_HALO_DIRECT;
+    o->run_bytes = n < 4 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_field *fields, int32_t n,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_choice *choice, dpar_why *why)
+{
+    dpar_halo_options o;
+    dpar_halo_choice best;
+    dpar_status st = DPAR_OK;
+    int32_t i, k;
+    dpari_zero(&o, sizeof o);
+    dpari_zero(&best, sizeof best);
+    o = options ? *options : o;
+    o.timers = 0;
+    if (!c || !choice || !fields) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, fields or result is NULL", 0, 0, 0, 0);
     }
+    for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
+        dpar_halo_exchange *x = NULL;
+        double seconds;
+        int ordered = 1;
+        dpari_hx_try(&o, i);
+        for (k = 0; k < n; k++) {
+            ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
+        }
+        /* all ranks must try it, or none: compact halos are told apart by rank */
+        st = dpari_hx_agree(c, o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK, 0, NULL);
+        if (st == DPAR_E_NONE) {
+            st = DPAR_OK;
+            continue;
+        }
+        st = st == DPAR_OK ? dpar_halo_exchange_init(memory, bytes, c, fields, n, &o, &x, why) : st;
+        if (st != DPAR_OK) {
+            return st;
+        }
+        seconds = dpari_hx_time(x, &st);
+        if (st == DPAR_OK && (best.seconds <= 0.0 || seconds < best.seconds)) {
+            best.way = o.way;
+            best.ordered = o.ordered;
+            best.run_bytes = o.run_bytes;
+            best.seconds = seconds;
+        }
+        st = st == DPAR_OK ? dpar_halo_exchange_close(x) : st;
+    }
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    *choice = best;
     return DPAR_OK;
 }
 
@@ -37173,7 +36369,6 @@ enum {
 #define DPARI_STRIDE_NEAR_BYTES 16384
 #define DPARI_STRIDE_TURN 32 /* runs of one of two pieces before the other's: measured */
 #define DPARI_STRIDE_ZEROS 256
-#define DPARI_STRIDE_MANY 8192 /* lines that a core's own caches may not hold */
 
 /* x87 rounds when it stores, not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
@@ -37451,22 +36646,6 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     }
 }
 
-/* Asks for the lines that are written next: stores wait for theirs one after the other, what is
- * asked for comes at once. */
-static void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows, int64_t n)
-{
-#if defined(__GNUC__)
-    const int64_t step = s->to[0];
-    int64_t row, i;
-    for (row = 0; row < rows; row++, to += s->to[1]) {
-        const unsigned char *t = to;
-        for (i = n; i > 0; i--, t += step) {
-            __builtin_prefetch(t, 1);
-        }
-    }
-#endif
-}
-
 /* `rows` rows of each piece, `turn` elements of each at a time. */
 static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
                                const unsigned char *const *from, int32_t pieces, int64_t row,
@@ -37476,12 +36655,6 @@ static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *cons
     int64_t at;
     int32_t p;
     for (at = 0; at < n; at += turn) {
-        for (p = 0; p < pieces; p++) {
-            if (s[p]->asks) {
-                dpari_stride_ask(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0], rows,
-                                 n - at < turn ? n - at : turn);
-            }
-        }
         for (p = 0; p < pieces; p++) {
             dpari_stride_some(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0],
                               from[p] + row * s[p]->from[1] + at * s[p]->from[0], rows,
@@ -37666,21 +36839,7 @@ static int32_t dpari_stride_choose(const dpari_stride *s, int together)
     return DPARI_STRIDE_BUFFER;
 }
 
-static void dpari_stride_turn_back(dpari_stride *s)
-{
-    int32_t d;
-    for (d = 0; d < s->dims; d++) {
-        if (s->loop == DPARI_STRIDE_DENSE && d == 0) {
-            continue;
-        }
-        s->to_start += (s->count[d] - 1) * s->to[d];
-        s->from_start += (s->count[d] - 1) * s->from[d];
-        s->to[d] = -s->to[d];
-        s->from[d] = -s->from[d];
-    }
-}
-
-static void dpari_stride_plan(dpari_stride *s, int back)
+static void dpari_stride_plan(dpari_stride *s)
 {
     const int32_t size = dpar_type_bytes(s->from_type);
     const int together =
@@ -37713,14 +36872,6 @@ static void dpari_stride_plan(dpari_stride *s, int back)
             room = 1 + DPARI_STRIDE_NEAR_BYTES / s->run;
         }
     }
-    if (s->loop < DPARI_STRIDE_LONG && s->elements >= DPARI_STRIDE_MANY &&
-        dpari_stride_size(s->to[0]) >= 64 && dpari_stride_size(s->from[0]) < 64) {
-        s->asks = 1;
-        room = room < DPARI_STRIDE_TURN ? room : DPARI_STRIDE_TURN;
-    }
-    if (back) {
-        dpari_stride_turn_back(s);
-    }
     s->turn = room < s->count[0] ? room : s->count[0];
     s->part = room / s->turn;
 }
@@ -37730,7 +36881,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     const int32_t width = dpar_type_bytes(p->through);
     int32_t d;
     s->loop = DPARI_STRIDE_NONE;
-    s->dims = s->asks = 0;
+    s->dims = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;
@@ -37747,7 +36898,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     if (s->elements > 0) {
         dpari_stride_sort(s, p);
         dpari_stride_merge(s);
-        dpari_stride_plan(s, p->back);
+        dpari_stride_plan(s);
     }
 }
 

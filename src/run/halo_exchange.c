@@ -32,7 +32,10 @@ enum {
     DPARI_HX_HEAD = 8,                 /* words of a record, and for each field */
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
     DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
-    DPARI_HX_HALOS = 1
+    DPARI_HX_HALOS = 1,
+    DPARI_HX_PACKING = 0, /* what the time goes to */
+    DPARI_HX_COPYING,
+    DPARI_HX_WAITING
 };
 
 /* What a rank says to its peers, one for each step. */
@@ -63,16 +66,19 @@ typedef struct dpari_hx_spot {
 
 /* One box, seen from this rank. */
 typedef struct dpari_hx_item {
-    int32_t field, peer;          /* -1: oneself */
-    int32_t mine, theirs, source; /* parts; source: the part that is read when it is taken */
-    int32_t packs;                /* goes through memory when this rank gives it */
-    int32_t direct;               /* this rank reads it where it lies when it takes it */
+    int32_t field, peer;  /* -1: oneself */
+    int32_t mine, theirs; /* parts */
+    int32_t packs;        /* goes through memory when this rank gives it */
+    int32_t direct;       /* this rank reads it where it lies when it takes it */
     int32_t negate, dims;
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
                                      one; -1: that other side; 0: alone */
     int64_t mine_at, theirs_at;   /* bytes */
     int64_t pack_at, take_at;     /* bytes in the staging memory */
     int64_t elements;
+    int64_t local[DPAR_MAX_DIMS]; /* where it begins in the local box, */
+    int32_t here[DPARI_HX_DIMS];  /* this rank's dims for the sender's, */
+    uint32_t flip;                /* those of them that count backwards */
     int64_t extent[DPARI_HX_DIMS], own_step[DPARI_HX_DIMS], other_step[DPARI_HX_DIMS];
     int64_t dense[DPARI_HX_DIMS];
     dpari_stride give, take, zero;
@@ -131,7 +137,7 @@ struct dpar_halo_exchange {
     int32_t now, stage, messages;
     uint64_t version;
     double looked;
-    double seconds[4];        /* packing, waiting, taking, exchanges in all */
+    double seconds[3];        /* DPARI_HX_PACKING, ... */
     int32_t lends[2], shares; /* some peer reads my arrays; some peer shares memory */
 };
 
@@ -168,7 +174,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     r.at = (unsigned char *)memory;
     r.used = 0;
     x = (dpar_halo_exchange *)dpari_hx_carve(&r, 1, sizeof *x);
-    x = x ? x : &none;
+    x = memory ? x : &none;
     x->field = (dpar_halo_field *)dpari_hx_carve(&r, z->fields, sizeof *x->field);
     x->array = (dpari_hx_array *)dpari_hx_carve(&r, z->fields, sizeof *x->array);
     x->part = (unsigned char **)dpari_hx_carve(&r, 2 * z->fields, sizeof *x->part);
@@ -188,7 +194,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
         }
     }
     *bytes = r.used;
-    return memory ? x : NULL;
+    return (dpar_halo_exchange *)memory;
 }
 
 /* ---- fields ---------------------------------------------------------------------------------- */
@@ -289,10 +295,40 @@ static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar
     return DPAR_OK;
 }
 
+/* All ranks of the field are ranks of the communicator. */
+static dpar_status dpari_hx_check_ranks(const dpar_comm *c, const dpar_halo *h, int32_t i,
+                                        dpar_why *why)
+{
+    const dpar_mesh *m = &h->grid.mesh;
+    int32_t k, last = -1;
+    for (k = 0; h->owner && k < m->size; k++) {
+        last = h->owner[k] > last ? h->owner[k] : last;
+    }
+    if ((h->owner && last >= c->size) ||
+        (!h->owner && (m->offset < 0 || m->offset + (int64_t)m->size > c->size))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # is on ranks up to #, the communicator has # of them", i,
+                         h->owner ? last : m->offset + (int64_t)m->size - 1, c->size, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Dim by dim: where a block and its neighbours in one dim are alike in all others. */
+static int dpari_hx_can_order(const dpar_halo_field *f)
+{
+    const dpar_halo *h = f->halo;
+    int32_t d;
+    for (d = 0; d < h->grid.dims; d++) {
+        if (h->window[d].kernel != 0) {
+            return 0;
+        }
+    }
+    return !h->folds && !h->poles && !h->cube && !h->owner && !f->halos;
+}
+
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
                                         int32_t ordered, dpar_why *why)
 {
-    const dpar_mesh *m;
     dpar_box own, all;
     dpar_status st;
     if (!f->halo) {
@@ -303,11 +339,15 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
     if (st != DPAR_OK) {
         return st;
     }
-    m = &f->halo->grid.mesh;
-    if (m->offset < 0 || m->offset + (int64_t)m->size > c->size) {
+    st = dpari_hx_check_ranks(c, f->halo, i, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if ((f->vector == 2 && f->components != 2) || (f->halo->cube && f->vector == 1)) {
         return dpari_say(DPAR_E_ARG, why,
-                         "field # is on ranks # to #, the communicator has # of them", i, m->offset,
-                         m->offset + (int64_t)m->size - 1, c->size);
+                         "field #: vector # with # components: 2 is for pairs (u, v), and a cubed "
+                         "sphere turns pairs",
+                         i, f->vector, f->components, 0);
     }
     if (f->components < 0) {
         return dpari_say(DPAR_E_ARG, why, "field # has # components", i, f->components, 0, 0);
@@ -319,9 +359,10 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_say(DPAR_E_ARG, why, "field # has no array for the halo of rank #", i, c->rank,
                          0, 0);
     }
-    if (ordered && (f->halo->folds || f->halos)) {
+    if (ordered && !dpari_hx_can_order(f)) {
         return dpari_say(DPAR_E_ARG, why,
-                         "field # has a fold or halos beside it: it cannot be exchanged dim by dim",
+                         "field # has a fold, poles, a cube, masked ranks, windows or compact "
+                         "halos: it cannot be exchanged dim by dim",
                          i, 0, 0, 0);
     }
     return DPAR_OK;
@@ -389,6 +430,12 @@ static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
     return 1;
 }
 
+/* Pairs that turn by one or three quarters go component by component: two items. */
+static int32_t dpari_hx_parts(const dpar_halo_field *f, const dpar_transfer *t)
+{
+    return f->vector == 2 && (t->turn & 1) != 0 ? 2 : 1;
+}
+
 /* Items and peers, at most. */
 static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
                                     const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
@@ -413,7 +460,7 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
                 dpar_status walks =
                     dpari_hx_begin_walk(&w, &fields[i], c->rank, o->ordered ? step : -1, direction);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
-                    z->items++;
+                    z->items += dpari_hx_parts(&fields[i], &t);
                     z->peers += t.peer != c->rank;
                 }
             }
@@ -478,9 +525,10 @@ static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dp
         const dpar_halo *g = f->halo;
         h = dpari_hx_mix(h, f->type);
         h = dpari_hx_mix(h, dpari_hx_wire(f) + 64 * dpari_hx_components(f));
-        h = dpari_hx_mix(h, f->vector != 0);
+        h = dpari_hx_mix(h, f->vector);
         h = dpari_hx_mix(h, g->grid.dims + 16 * g->shape);
         h = dpari_hx_mix(h, (int64_t)g->periodic);
+        h = dpari_hx_mix(h, g->folds + 2 * g->cube + 4 * (int64_t)g->poles);
         for (d = 0; d < g->grid.dims; d++) {
             h = dpari_hx_mix(h, g->grid.extent[d]);
             h = dpari_hx_mix(h, g->low[d]);
@@ -691,7 +739,11 @@ static void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t c
     p->part = DPARI_HX_OWN;
     p->at = 0;
     p->stride[dims] = a->component;
-    if (a->compact && !own && dpari_hx_slab(a, at, components, &slab, &p->at)) {
+    if (a->compact && !own) {
+        if (!dpari_hx_slab(a, at, components, &slab, &p->at)) {
+            p->part = -1; /* where a star has nothing */
+            return;
+        }
         p->part = DPARI_HX_HALOS;
         p->stride[dims] = 1;
         for (d = dims - 1; d >= 0; d--) {
@@ -754,37 +806,69 @@ static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array 
            dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
 }
 
-/* An item without its place in messages. sends: of S. */
+/* The receiver's dim for the sender's dim d. */
+static int32_t dpari_hx_swapped(const dpar_transfer *t, int32_t d)
+{
+    return d == t->swap[0] ? t->swap[1] : d == t->swap[1] ? t->swap[0] : d;
+}
+
+/* The receiver counts flipped dims backwards, and its dims are those of the sender in its order. */
+static void dpari_hx_turn(const dpar_transfer *t, dpari_hx_spot *p)
+{
+    int64_t stride[DPAR_MAX_DIMS];
+    int32_t d;
+    for (d = 0; d < t->dims; d++) {
+        stride[d] = p->stride[d];
+        if (t->flip >> d & 1u) {
+            p->at += (t->extent[dpari_hx_swapped(t, d)] - 1) * stride[d];
+            stride[d] = -stride[d];
+        }
+    }
+    for (d = 0; d < t->dims; d++) {
+        p->stride[d] = stride[dpari_hx_swapped(t, d)];
+    }
+}
+
+/* Which component arrives as component k of a pair, and does its sign change? Turned by 1: (-v, u),
+ * by 3: (v, -u). */
+static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_t k,
+                               dpari_hx_spot *sender, dpari_hx_spot *receiver)
+{
+    sender->at += (1 - k) * sender->stride[t->dims];
+    receiver->at += k * receiver->stride[t->dims];
+    it->extent[t->dims] = 1;
+    it->negate = (t->turn == 1) == (k == 0);
+}
+
+/* Item k of those that a transfer makes, without its place in messages. sends: of S. */
 static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t field,
-                          const dpar_transfer *t, int sends)
+                          const dpar_transfer *t, int sends, int32_t k)
 {
     const dpar_halo_field *f = &x->field[field];
     const int32_t components = dpari_hx_components(f), peer = x->peer_of[t->peer] - 1;
     const dpari_hx_array *mine = &x->array[field];
     const dpari_hx_array *theirs = peer < 0 ? mine : &x->peer[peer].array[field];
     const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
-    int64_t here[DPAR_MAX_DIMS], there[DPAR_MAX_DIMS];
     dpari_hx_spot a, b;
     int32_t d;
     dpari_zero(it, sizeof *it);
     it->field = field;
     it->peer = peer;
     it->dims = t->dims + 1;
-    it->negate = f->vector && t->flip != 0;
+    it->negate = f->vector && t->turn == 2;
     for (d = 0; d < t->dims; d++) {
         it->extent[d] = t->extent[d];
-        here[d] = t->mine[d];
-        there[d] = t->theirs[d];
+        it->local[d] = t->mine[d];
+        it->here[d] = sends ? d : dpari_hx_swapped(t, d);
     }
+    it->here[t->dims] = t->dims;
+    it->flip = sends ? 0 : t->flip;
     it->extent[t->dims] = components;
-    dpari_hx_place(mine, here, components, &a);
-    dpari_hx_place(theirs, there, components, &b);
-    for (d = 0; d < t->dims; d++) { /* the holder of the halo counts backwards */
-        dpari_hx_spot *holder = sends ? &b : &a;
-        if (t->flip >> d & 1u) {
-            holder->at += (t->extent[d] - 1) * holder->stride[d];
-            holder->stride[d] = -holder->stride[d];
-        }
+    dpari_hx_place(mine, t->mine, components, &a);
+    dpari_hx_place(theirs, t->theirs, components, &b);
+    dpari_hx_turn(t, sends ? &b : &a);
+    if (dpari_hx_parts(f, t) > 1) {
+        dpari_hx_component(it, t, k, sends ? &a : &b, sends ? &b : &a);
     }
     it->mine = a.part;
     it->theirs = b.part;
@@ -874,56 +958,63 @@ static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t 
     }
 }
 
+/* The boxes of each peer (and oneself) in R, counted, or filled in where they belong. */
+static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
+{
+    dpari_hx_step *p = &x->step[s];
+    dpari_hx_walk w;
+    dpar_transfer t;
+    int32_t i, k;
+    for (i = 0; i < x->fields; i++) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_RECEIVES) != DPAR_OK) {
+            continue;
+        }
+        while (dpari_hx_next(&w, &t)) {
+            dpari_hx_flow *flow =
+                t.peer == x->rank ? NULL : &x->peer[x->peer_of[t.peer] - 1].flow[s];
+            int64_t *n = flow ? &flow->boxes : &p->self;
+            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, ++*n) {
+                if (fill) {
+                    dpari_hx_item *it = &x->item[(flow ? flow->first : p->r) + *n];
+                    dpari_hx_fill(x, it, i, &t, 0, k);
+                    dpari_hx_count_in(x, it, s, 0);
+                }
+            }
+        }
+    }
+}
+
 /* Lists R (by peer, oneself first) and S of step s from item `at` on; returns where they end. */
 static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
 {
     dpari_hx_step *p = &x->step[s];
     dpari_hx_walk w;
     dpar_transfer t;
-    int32_t i, pass;
+    int32_t i, k;
     p->r = at;
-    for (pass = 0; pass < 2; pass++) { /* how many of each peer, then they themselves */
-        int64_t sum = p->r;
-        for (i = 0; i < x->fields; i++) {
-            if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_RECEIVES) != DPAR_OK) {
-                continue;
-            }
-            while (dpari_hx_next(&w, &t)) {
-                int64_t *n =
-                    t.peer == x->rank ? &p->self : &x->peer[x->peer_of[t.peer] - 1].flow[s].boxes;
-                if (pass == 1) {
-                    const int64_t first =
-                        t.peer == x->rank ? p->r : x->peer[x->peer_of[t.peer] - 1].flow[s].first;
-                    dpari_hx_item *it = &x->item[first + *n];
-                    dpari_hx_fill(x, it, i, &t, 0);
-                    dpari_hx_count_in(x, it, s, 0);
-                }
-                ++*n;
-            }
-        }
-        sum += p->self;
-        for (i = 0; i < x->peers && pass == 0; i++) {
-            x->peer[i].flow[s].first = sum;
-            sum += x->peer[i].flow[s].boxes;
-            x->peer[i].flow[s].boxes = 0;
-        }
-        if (pass == 0) {
-            p->r_items = sum - p->r;
-            p->self = 0;
-        }
+    dpari_hx_list_receives(x, s, 0);
+    at += p->self;
+    p->self = 0;
+    for (i = 0; i < x->peers; i++) {
+        x->peer[i].flow[s].first = at;
+        at += x->peer[i].flow[s].boxes;
+        x->peer[i].flow[s].boxes = 0;
     }
-    at = p->s = p->r + p->r_items;
+    dpari_hx_list_receives(x, s, 1);
+    p->r_items = at - p->r;
+    p->s = at;
     for (i = 0; i < x->fields; i++) {
         if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_SENDS) != DPAR_OK) {
             continue;
         }
         while (dpari_hx_next(&w, &t)) {
-            dpari_hx_fill(x, &x->item[at], i, &t, 1);
-            dpari_hx_count_in(x, &x->item[at], s, 1);
-            if (t.peer != x->rank) {
-                x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+            for (k = 0; k < dpari_hx_parts(&x->field[i], &t); k++, at++) {
+                dpari_hx_fill(x, &x->item[at], i, &t, 1, k);
+                dpari_hx_count_in(x, &x->item[at], s, 1);
+                if (t.peer != x->rank) {
+                    x->peer[x->peer_of[t.peer] - 1].flow[s].sends++;
+                }
             }
-            at++;
         }
     }
     p->s_items = at - p->s;
@@ -1061,12 +1152,14 @@ static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
 
 /* `takes`: also those that are taken; where boxes are combined they may overlap, and their order
  * is promised. */
+enum { DPARI_HX_NEAR = 64 };
 static void dpari_hx_pair(dpari_hx_item *item, int64_t n, int takes)
 {
     int64_t i, j;
     for (i = 0; i < n; i++) {
         dpari_hx_item *a = &item[i];
-        for (j = i + 1; j < n && (a->give_mate == 0 || a->take_mate == 0); j++) {
+        for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && (a->give_mate == 0 || a->take_mate == 0);
+             j++) {
             dpari_hx_item *b = &item[j];
             if (b->peer != a->peer || b->field != a->field) {
                 break;
@@ -1097,7 +1190,6 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
             dpari_hx_item *it = &x->item[k];
             const int sends = k >= p->s;
             const int give = sends ? DPAR_HALO_FORWARD : DPAR_HALO_ADJOINT;
-            it->source = it->theirs;
             if (it->peer >= 0) {
                 const dpari_hx_flow *w = &x->peer[it->peer].flow[s];
                 it->pack_at += w->out_at[give];
@@ -1313,9 +1405,23 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer, double beg
     return timeout > 0.0 && dpari_os_now() - began > timeout ? DPAR_E_TIMEOUT : DPAR_OK;
 }
 
+/* Timers: 0 where there are none. */
+static double dpari_hx_clock(const dpar_halo_exchange *x)
+{
+    return x->options.timers ? dpari_os_now() : 0.0;
+}
+
+static void dpari_hx_count(dpar_halo_exchange *x, int32_t phase, double began)
+{
+    if (x->options.timers) {
+        x->seconds[phase] += dpari_os_now() - began;
+    }
+}
+
 static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
                                          uint64_t value)
 {
+    const double began = dpari_hx_clock(x);
     dpari_wait t = {0, 0, 0, 0, 0.0};
     dpar_status st = DPAR_OK;
     int32_t turn = 0;
@@ -1332,6 +1438,7 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
         }
     }
     dpari_wait_end(x->world, &t);
+    dpari_hx_count(x, DPARI_HX_WAITING, began);
     if (st == DPAR_OK && t.began > 0.0) { /* the others may have given this rank up meanwhile */
         st = dpari_shm_broken((dpari_shm *)(void *)x->node);
     }
@@ -1406,8 +1513,9 @@ static const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpa
                          : x->arrivals + it->take_at;
 }
 
-static void dpari_hx_give(const dpar_halo_exchange *x, int64_t first, int64_t n)
+static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
 {
+    const double began = dpari_hx_clock(x);
     unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
     int64_t k;
     for (k = first; k < first + n; k++) {
@@ -1422,10 +1530,12 @@ static void dpari_hx_give(const dpar_halo_exchange *x, int64_t first, int64_t n)
             dpari_stride_run(&it->give, to + it->pack_at, dpari_hx_mine(x, it));
         }
     }
+    dpari_hx_count(x, DPARI_HX_PACKING, began);
 }
 
-static void dpari_hx_take(const dpar_halo_exchange *x, int64_t first, int64_t n)
+static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
 {
+    const double began = dpari_hx_clock(x);
     int64_t k;
     for (k = first; k < first + n; k++) {
         const dpari_hx_item *it = &x->item[k], *other = it + it->take_mate;
@@ -1439,6 +1549,7 @@ static void dpari_hx_take(const dpar_halo_exchange *x, int64_t first, int64_t n)
             dpari_stride_run(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it));
         }
     }
+    dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
 
 /* Receives, then sends of a step. */
@@ -1559,6 +1670,14 @@ static dpar_status dpari_hx_take_shared(dpar_halo_exchange *x, int32_t s, int wa
     return all;
 }
 
+static dpar_status dpari_hx_wait_message(dpar_halo_exchange *x, int32_t i, int wait)
+{
+    const double began = dpari_hx_clock(x);
+    const dpar_status st = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
+    dpari_hx_count(x, DPARI_HX_WAITING, began);
+    return st;
+}
+
 /* Messages: receives were posted first, in the order of the peers. */
 static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int wait)
 {
@@ -1574,7 +1693,7 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
         if (w->taken > 1) {
             continue;
         }
-        st = wait ? dpar_wait(&x->work[n - 1]) : dpar_test(&x->work[n - 1]);
+        st = dpari_hx_wait_message(x, n - 1, wait);
         if (st == DPAR_MORE) {
             all = DPAR_MORE;
         } else if (st != DPAR_OK) {
@@ -1590,8 +1709,9 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
 }
 
 /* What peers read where it lay is 0 from now on; the rest is since it was read. */
-static void dpari_hx_zero_halos(const dpar_halo_exchange *x, int32_t s)
+static void dpari_hx_zero_halos(dpar_halo_exchange *x, int32_t s)
 {
+    const double began = dpari_hx_clock(x);
     const uint64_t zero[2] = {0, 0};
     const dpari_hx_step *p = &x->step[s];
     int64_t k;
@@ -1601,6 +1721,7 @@ static void dpari_hx_zero_halos(const dpar_halo_exchange *x, int32_t s)
             dpari_stride_run(&it->zero, dpari_hx_mine(x, it), zero);
         }
     }
+    dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
 
 /* Have those who read this rank's arrays read them, and have messages left? */
@@ -1614,7 +1735,7 @@ static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
         }
     }
     for (i = 0; i < x->messages && st == DPAR_OK; i++) {
-        st = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
+        st = dpari_hx_wait_message(x, i, wait);
     }
     return st;
 }
@@ -1651,14 +1772,27 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
     return st;
 }
 
+/* The exchange failed: nothing of it stays under way. */
+static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
+{
+    if (dpari_hx_broken(x) != DPAR_OK) {
+        (void)dpar_wait_all(x->work, x->messages);
+    }
+    x->messages = 0;
+    x->active = 0;
+    return st;
+}
+
 static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
 {
     const int32_t last = x->mode == DPAR_HALO_FORWARD ? x->steps - 1 : 0;
     for (;;) {
         dpar_status st = dpari_hx_go(x, wait);
-        if (st != DPAR_OK) {
-            x->active = st == DPAR_MORE;
+        if (st == DPAR_MORE) {
             return st;
+        }
+        if (st != DPAR_OK) {
+            return dpari_hx_drop(x, st);
         }
         if (x->now == last) {
             x->active = 0;
@@ -1666,8 +1800,7 @@ static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
         }
         st = dpari_hx_begin_step(x, x->now + (x->mode == DPAR_HALO_FORWARD ? 1 : -1));
         if (st != DPAR_OK) {
-            x->active = 0;
-            return st;
+            return dpari_hx_drop(x, st);
         }
     }
 }
@@ -1690,9 +1823,9 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     x->mode = mode;
     x->op = op;
     x->looked = 0.0;
+    x->messages = 0;
     st = dpari_hx_begin_step(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
-    x->active = st == DPAR_OK;
-    return st;
+    return st == DPAR_OK ? st : dpari_hx_drop(x, st);
 }
 
 DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x)
@@ -1750,11 +1883,687 @@ DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
     if (!x) {
         return DPAR_OK;
     }
-    if (x->active) {
+    st = dpari_hx_broken(x);
+    if (x->active && st == DPAR_OK) {
         return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
                          0);
     }
-    st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
+    if (st == DPAR_OK) {
+        st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
+    }
     dpar_comm_release(x->world ? x->node : x->c, x->memory);
     return st;
+}
+
+/* ---- what goes where, and how long it took ----------------------------------------------------
+ */
+
+/* Blocks between two ranks along a mesh axis, at most, in the mesh of field 0. */
+static int32_t dpari_hx_hops(const dpar_halo_exchange *x, int32_t a, int32_t b)
+{
+    const dpar_halo *h = x->field[0].halo;
+    int32_t at[2][DPAR_MAX_AXES], most = 0, i, k, block[2];
+    block[0] = a;
+    block[1] = b;
+    for (k = 0; k < 2; k++) {
+        for (i = 0; h->owner && i < h->grid.mesh.size; i++) {
+            if (h->owner[i] == (k ? b : a)) {
+                block[k] = h->grid.mesh.offset + i;
+            }
+        }
+        if (!dpar_mesh_coords(&h->grid.mesh, block[k], at[k])) {
+            return 0;
+        }
+    }
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        const dpar_placement *p = &h->grid.axis[i];
+        const int32_t size = h->grid.mesh.axis[i].size;
+        int32_t n = at[0][i] > at[1][i] ? at[0][i] - at[1][i] : at[1][i] - at[0][i];
+        if (p->kind == DPAR_SHARD && (h->periodic >> p->dim & 1u) && size - n < n) {
+            n = size - n;
+        }
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
+                                        dpar_halo_traffic *t)
+{
+    int32_t peer = k, s;
+    int64_t i;
+    if (!x || !t || k < 0 || k > x->peers) {
+        return 0;
+    }
+    dpari_zero(t, sizeof *t);
+    peer = k == x->peers ? -1 : k;
+    t->peer = peer < 0 ? x->rank : x->peer[peer].rank;
+    t->hops = dpari_hx_hops(x, x->rank, t->peer);
+    t->way = peer >= 0 && x->peer[peer].world < 0 ? DPAR_HALO_MESSAGES : DPAR_HALO_PACKED;
+    for (s = 0; s < x->steps; s++) {
+        for (i = x->step[s].s; i < x->step[s].s + x->step[s].s_items; i++) {
+            const dpari_hx_item *it = &x->item[i];
+            const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
+            const int64_t bytes =
+                it->elements * dpar_type_bytes(dpari_hx_wire(&x->field[it->field]));
+            if (it->peer != peer) {
+                continue;
+            }
+            t->pieces++;
+            t->bytes += bytes;
+            t->direct += it->packs ? 0 : bytes;
+            t->runs +=
+                it->elements * width / dpari_hx_in_a_row(it->extent, it->own_step, it->dims, type);
+        }
+    }
+    if (t->direct > 0) {
+        t->way = DPAR_HALO_DIRECT;
+    }
+    return peer >= 0 || t->pieces > 0;
+}
+
+static const char *dpari_hx_way(int32_t way)
+{
+    switch (way) {
+    case DPAR_HALO_MESSAGES: return "message";
+    case DPAR_HALO_PACKED: return "packed";
+    case DPAR_HALO_DIRECT: return "direct";
+    default: return "auto";
+    }
+}
+
+static void dpari_hx_put_time(dpar_text *out, const char *name, double seconds, int64_t times)
+{
+    dpar_text_put(out, name);
+    dpar_text_fixed(out, times > 0 ? 1e6 * seconds / (double)times : 0.0, 2);
+    dpar_text_put(out, " us");
+}
+
+DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out)
+{
+    dpar_halo_traffic t;
+    int32_t k, c;
+    dpar_text_put(out, "halo exchange of rank ");
+    dpar_text_int(out, x->rank);
+    dpar_text_put(out, ", ");
+    dpar_text_int(out, x->fields);
+    dpar_text_put(out, x->fields == 1 ? " field" : " fields");
+    dpar_text_put(out, x->options.ordered ? ", dim by dim\n" : "\n");
+    dpar_text_put(out,
+                  "  to rank   way       hops   pieces        bytes       direct         runs\n");
+    for (k = 0; dpar_halo_exchange_traffic(x, k, &t); k++) {
+        int64_t column[6];
+        static const int32_t place[6] = {4, 22, 31, 44, 57, 70};
+        column[0] = t.peer;
+        column[1] = t.hops;
+        column[2] = t.pieces;
+        column[3] = t.bytes;
+        column[4] = t.direct;
+        column[5] = t.runs;
+        for (c = 0; c < 6; c++) {
+            dpar_text_column(out, (size_t)place[c]);
+            dpar_text_int(out, column[c]);
+            if (c == 0) {
+                dpar_text_column(out, 12);
+                dpar_text_put(out, t.peer == x->rank ? "copy" : dpari_hx_way(t.way));
+            }
+        }
+        dpar_text_char(out, '\n');
+    }
+    dpar_text_put(out, "  ");
+    dpar_text_int(out, x->count);
+    dpar_text_put(out, " exchanges");
+    if (x->options.timers) {
+        dpari_hx_put_time(out, ", each: packing ", x->seconds[DPARI_HX_PACKING], x->count);
+        dpari_hx_put_time(out, ", copying ", x->seconds[DPARI_HX_COPYING], x->count);
+        dpari_hx_put_time(out, ", waiting ", x->seconds[DPARI_HX_WAITING], x->count);
+    }
+    dpar_text_char(out, '\n');
+}
+
+/* ---- looking for mistakes ---------------------------------------------------------------------
+ */
+
+/* A value that no code computes: a quiet NaN, all bits of an integer. */
+static void dpari_hx_poison_of(int32_t type, unsigned char *element)
+{
+    const uint64_t f64 = UINT64_C(0x7ff8) << 48;
+    const uint32_t f32 = 0x7fc00000u;
+    const uint16_t bf16 = 0x7fc0, f16 = 0x7e00;
+    memset(element, 0xff, 8);
+    switch (type) {
+    case DPAR_F64: memcpy(element, &f64, 8); break;
+    case DPAR_F32:
+    case DPAR_TF32: memcpy(element, &f32, 4); break;
+    case DPAR_BF16: memcpy(element, &bf16, 2); break;
+    case DPAR_F16: memcpy(element, &f16, 2); break;
+    default: break;
+    }
+}
+
+/* Any NaN, or that integer. */
+static int dpari_hx_is_poison(int32_t type, const unsigned char *at)
+{
+    unsigned char element[8];
+    double d;
+    float f;
+    uint16_t h;
+    switch (type) {
+    case DPAR_F64: memcpy(&d, at, 8); return d != d;
+    case DPAR_F32:
+    case DPAR_TF32: memcpy(&f, at, 4); return f != f;
+    case DPAR_BF16: memcpy(&h, at, 2); return (h & 0x7fff) > 0x7f80;
+    case DPAR_F16: memcpy(&h, at, 2); return (h & 0x7fff) > 0x7c00;
+    default: break;
+    }
+    memset(element, 0xff, 8);
+    return memcmp(at, element, (size_t)dpar_type_bytes(type)) == 0;
+}
+
+DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x)
+{
+    int32_t s;
+    int64_t k;
+    for (s = 0; x && s < x->steps; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            uint64_t element[1];
+            dpari_hx_poison_of(x->field[it->field].type, (unsigned char *)element);
+            dpari_stride_run(&it->zero, x->part[2 * it->field + it->mine] + it->mine_at, element);
+        }
+    }
+}
+
+/* "field 2, point (4, -1) component 1 of rank 3" from index at[] of an item. */
+static void dpari_hx_put_cell(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                              const int64_t *at, dpar_text *out)
+{
+    const dpar_halo *h = x->field[it->field].halo;
+    dpar_box all;
+    int32_t d;
+    dpar_text_put(out, "field ");
+    dpar_text_int(out, it->field);
+    dpar_text_put(out, ", point (");
+    if (dpar_halo_box(h, x->rank, &all)) {
+        for (d = 0; d < all.dims; d++) {
+            dpar_text_put(out, d ? ", " : "");
+            dpar_text_int(out, all.lo[d] + it->local[d] + at[d]);
+        }
+    }
+    dpar_text_put(out, ") component ");
+    dpar_text_int(out, at[it->dims - 1]);
+    dpar_text_put(out, " of rank ");
+    dpar_text_int(out, x->rank);
+}
+
+/* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies; 0 past the
+ * last. */
+static int dpari_hx_step_on(const dpari_hx_item *it, int64_t *at, int64_t *place)
+{
+    int32_t d;
+    for (d = it->dims - 1; d >= 0; d--) {
+        *place += it->own_step[d];
+        if (++at[d] < it->extent[d]) {
+            return 1;
+        }
+        *place -= it->own_step[d] * it->extent[d];
+        at[d] = 0;
+    }
+    return 0;
+}
+
+/* Index at[] of the sender's order, in the order of this rank's array. */
+static void dpari_hx_here(const dpari_hx_item *it, const int64_t *at, int64_t *here)
+{
+    int32_t d;
+    for (d = 0; d < it->dims; d++) {
+        here[it->here[d]] = it->flip >> it->here[d] & 1u ? it->extent[d] - 1 - at[d] : at[d];
+    }
+}
+
+DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, dpar_why *why)
+{
+    int32_t s;
+    int64_t k;
+    for (s = 0; x && s < x->steps; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const int32_t type = x->field[it->field].type;
+            const unsigned char *from = x->part[2 * it->field + it->mine] + it->mine_at;
+            int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
+            do {
+                dpar_text t;
+                if (!dpari_hx_is_poison(type, from + place * dpar_type_bytes(type))) {
+                    continue;
+                }
+                dpar_text_init(&t, why ? why->text : NULL, why ? sizeof why->text : 0);
+                dpari_hx_here(it, at, here);
+                dpari_hx_put_cell(x, it, here, &t);
+                dpar_text_put(&t, " was not filled, or came from a cell without a value");
+                return DPAR_E_ARG;
+            } while (dpari_hx_step_on(it, at, &place));
+        }
+    }
+    return x ? DPAR_OK : DPAR_E_ARG;
+}
+
+/* ---- comparing with the whole array -----------------------------------------------------------
+ */
+
+/* Field f on rank 0, while it is compared: all points, components last; one rank's local box. */
+typedef struct dpari_hx_whole {
+    const dpar_halo_exchange *x;
+    int32_t f, components, width;
+    dpar_box own, all; /* of the rank that is looked at */
+    unsigned char *points, *local;
+    dpar_why *why;
+} dpari_hx_whole;
+
+static int64_t dpari_hx_volume(const dpar_box *b)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < b->dims; d++) {
+        n *= b->hi[d] - b->lo[d];
+    }
+    return n;
+}
+
+/* Bytes to point p of a dense box. */
+static int64_t dpari_hx_at(const dpari_hx_whole *w, const dpar_box *b, const int64_t *p)
+{
+    int64_t at = 0;
+    int32_t d;
+    for (d = 0; d < b->dims; d++) {
+        at = at * (b->hi[d] - b->lo[d]) + p[d] - b->lo[d];
+    }
+    return at * w->components * w->width;
+}
+
+static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
+{
+    int32_t d;
+    for (d = b->dims - 1; d >= 0; d--) {
+        if (++p[d] < b->hi[d]) {
+            return 1;
+        }
+        p[d] = b->lo[d];
+    }
+    return 0;
+}
+
+/* This rank's local box of field f, point by point, densely into `to`. Points that a compact form
+ * has no place for stay 0. */
+static void dpari_hx_collect(const dpar_halo_exchange *x, dpari_hx_whole *w)
+{
+    const dpari_hx_array *a = &x->array[w->f];
+    int64_t p[DPAR_MAX_DIMS], at[DPAR_MAX_DIMS];
+    int32_t d, k;
+    for (d = 0; d < w->all.dims; d++) {
+        p[d] = w->all.lo[d];
+    }
+    do {
+        dpari_hx_spot spot;
+        const unsigned char *from;
+        for (d = 0; d < w->all.dims; d++) {
+            at[d] = p[d] - w->all.lo[d];
+        }
+        dpari_hx_place(a, at, w->components, &spot);
+        if (spot.part < 0) {
+            continue;
+        }
+        from = x->part[2 * w->f + spot.part] + spot.at * w->width;
+        for (k = 0; k < w->components; k++) {
+            memcpy(w->local + dpari_hx_at(w, &w->all, p) + k * w->width,
+                   from + k * spot.stride[w->all.dims] * w->width, (size_t)w->width);
+        }
+    } while (dpari_hx_next_point(&w->all, p));
+}
+
+/* Own points of a rank's local box into the whole. */
+static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid)
+{
+    int64_t p[DPAR_MAX_DIMS];
+    int32_t d;
+    if (dpari_hx_volume(&w->own) == 0) {
+        return;
+    }
+    for (d = 0; d < w->own.dims; d++) {
+        p[d] = w->own.lo[d];
+    }
+    do {
+        memcpy(w->points + dpari_hx_at(w, grid, p), w->local + dpari_hx_at(w, &w->all, p),
+               (size_t)(w->components * w->width));
+    } while (dpari_hx_next_point(&w->own, p));
+}
+
+/* Which point does p show? The rules of halo.h in their own words, without its walk. 0: none, or it
+ * is itself. *sign: -1 where vectors change it. */
+static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int *sign)
+{
+    const dpar_halo *h = w->x->field[w->f].halo;
+    const int32_t m = h->mirror;
+    int64_t columns = 0, shift = 0;
+    int32_t d, outside = 0, over = 0, seam = 0, box = h->shape == DPAR_STENCIL_BOX;
+    *sign = 1;
+    for (d = 0; d < w->all.dims; d++) {
+        const int64_t n = dpar_halo_points(h, d);
+        const int bends = d == h->fold;
+        box |= h->window[d].kernel != 0;
+        outside += p[d] < w->own.lo[d] || p[d] >= w->own.hi[d];
+        q[d] = p[d];
+        if (h->periodic >> d & 1u) {
+            q[d] = p[d] - dpari_floor_div(p[d], n) * n;
+        } else if (bends && p[d] >= n && (h->folds || (h->poles & DPAR_POLE_HIGH))) {
+            over = h->folds ? 1 : 2;
+            q[d] = 2 * (n - 1) + 1 - p[d] -
+                   (h->folds ? h->on_row : (h->pole_rows & DPAR_POLE_HIGH) != 0);
+        } else if (bends && p[d] < 0 && (h->poles & DPAR_POLE_LOW)) {
+            over = 2;
+            q[d] = ((h->pole_rows & DPAR_POLE_LOW) != 0) - 1 - p[d];
+        } else if (p[d] < 0 || p[d] >= n) {
+            return 0;
+        }
+        seam |= bends && h->folds && h->on_row && p[d] == n - 1;
+    }
+    if (outside > 1 && !box) {
+        return 0;
+    }
+    if (over == 2) {
+        columns = dpar_halo_points(h, m);
+        shift = q[m] + columns / 2;
+    } else if (over == 1 || seam) {
+        columns = dpar_halo_points(h, m);
+        shift = columns - 1 + h->shift - q[m];
+        shift -= dpari_floor_div(shift, columns) * columns;
+        if (!over && shift >= q[m]) { /* of a pair on the fold the later one shows the first */
+            return outside > 0;
+        }
+    }
+    if (columns > 0) {
+        q[m] = shift - dpari_floor_div(shift, columns) * columns;
+        *sign = -1;
+    }
+    return outside > 0 || columns > 0;
+}
+
+/* What the exchange makes of an element: narrowed, with its sign changed. */
+static void dpari_hx_passed(const dpari_hx_whole *w, int sign, void *to, const void *from)
+{
+    const dpar_halo_field *f = &w->x->field[w->f];
+    dpari_stride_piece p;
+    dpari_stride one;
+    dpari_zero(&p, sizeof p);
+    p.to_type = p.from_type = f->type;
+    p.through = dpari_hx_wire(f);
+    p.negate = f->vector && sign < 0;
+    dpari_stride_prepare(&one, &p);
+    dpari_stride_run(&one, to, from);
+}
+
+static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const int64_t *p,
+                                    const int64_t *q, int32_t k)
+{
+    dpar_text t;
+    int32_t d, pass;
+    dpar_text_init(&t, w->why->text, sizeof w->why->text);
+    dpar_text_put(&t, "field ");
+    dpar_text_int(&t, w->f);
+    for (pass = 0; pass < 2; pass++) {
+        dpar_text_put(&t, pass ? " differs from its owner's at (" : ", point (");
+        for (d = 0; d < w->all.dims; d++) {
+            dpar_text_put(&t, d ? ", " : "");
+            dpar_text_int(&t, pass ? q[d] : p[d]);
+        }
+        dpar_text_char(&t, ')');
+        if (pass == 0) {
+            dpar_text_put(&t, " component ");
+            dpar_text_int(&t, k);
+            dpar_text_put(&t, " of rank ");
+            dpar_text_int(&t, rank);
+        }
+    }
+    return DPAR_E_MISMATCH;
+}
+
+/* All cells of one rank's local box that have an image with an owner. */
+static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *grid, int32_t rank,
+                                    const unsigned char *known)
+{
+    int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
+    int32_t d, k;
+    int sign;
+    for (d = 0; d < w->all.dims; d++) {
+        p[d] = w->all.lo[d];
+    }
+    do {
+        int64_t from;
+        if (!dpari_hx_image(w, p, q, &sign)) {
+            continue;
+        }
+        from = dpari_hx_at(w, grid, q);
+        for (k = 0; k < w->components && known[from / (w->components * w->width)]; k++) {
+            uint64_t want[1] = {0};
+            const unsigned char *got = w->local + dpari_hx_at(w, &w->all, p) + k * w->width;
+            dpari_hx_passed(w, sign, want, w->points + from + k * w->width);
+            if (memcmp(want, got, (size_t)w->width) != 0) {
+                return dpari_hx_differs(w, rank, p, q, k);
+            }
+        }
+    } while (dpari_hx_next_point(&w->all, p));
+    return DPAR_OK;
+}
+
+/* Rank 0 with everybody's local boxes, one after the other: puts own points together, then looks
+ * halos up. */
+static dpar_status dpari_hx_compare_all(dpar_halo_exchange *x, dpari_hx_whole *w,
+                                        const dpar_box *grid, unsigned char *known)
+{
+    dpar_status st = DPAR_OK;
+    int32_t pass, r;
+    int64_t p[DPAR_MAX_DIMS];
+    for (pass = 0; pass < 2; pass++) {
+        for (r = 0; r < x->c->size && st >= DPAR_OK; r++) {
+            if (!dpari_hx_boxes(x->field[w->f].halo, r, &w->own, &w->all)) {
+                continue;
+            }
+            if (r == x->rank) {
+                dpari_hx_collect(x, w);
+            } else {
+                const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
+                st = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
+            }
+            if (st != DPAR_OK) {
+                return st;
+            }
+            if (pass == 1) {
+                if (w->why->text[0] == 0) {
+                    (void)dpari_hx_look_up(w, grid, r, known); /* what it finds it writes there */
+                }
+                continue;
+            }
+            dpari_hx_assemble(w, grid);
+            if (dpari_hx_volume(&w->own) > 0) {
+                int32_t d;
+                for (d = 0; d < w->own.dims; d++) {
+                    p[d] = w->own.lo[d];
+                }
+                do {
+                    known[dpari_hx_at(w, grid, p) / (w->components * w->width)] = 1;
+                } while (dpari_hx_next_point(&w->own, p));
+            }
+        }
+    }
+    return st;
+}
+
+/* Memory for field f: a local box, the largest of any rank on rank 0, and there the whole. */
+static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar_why *found)
+{
+    const dpar_halo *h = x->field[f].halo;
+    dpari_hx_whole w;
+    dpar_box grid;
+    void *memory = NULL;
+    int64_t local = 0, whole = 1;
+    int32_t r, d, has;
+    dpar_status st;
+    dpari_zero(&w, sizeof w);
+    w.x = x;
+    w.f = f;
+    w.components = dpari_hx_components(&x->field[f]);
+    w.width = dpar_type_bytes(x->field[f].type);
+    w.why = found;
+    grid.dims = h->grid.dims;
+    for (d = 0; d < grid.dims; d++) {
+        grid.lo[d] = 0;
+        grid.hi[d] = dpar_halo_points(h, d);
+        whole *= grid.hi[d];
+    }
+    for (r = x->rank; r < (x->rank == 0 ? x->c->size : x->rank + 1); r++) {
+        if (dpari_hx_boxes(h, r, &w.own, &w.all)) {
+            local = dpari_most(local, dpari_hx_volume(&w.all) * w.components * w.width);
+        }
+    }
+    whole = x->rank == 0 ? whole : 0;
+    st = dpar_comm_alloc(x->c, local + 64 + whole * (w.components * w.width + 1), &memory);
+    st = dpari_hx_agree(x->c, st, 0, NULL);
+    if (st != DPAR_OK) {
+        if (memory) {
+            dpar_comm_release(x->c, memory);
+        }
+        return st;
+    }
+    w.local = (unsigned char *)memory;
+    w.points = w.local + (local + 63) / 64 * 64;
+    has = dpari_hx_boxes(h, x->rank, &w.own, &w.all);
+    if (x->rank == 0) {
+        st = dpari_hx_compare_all(x, &w, &grid, w.points + whole * w.components * w.width);
+    } else if (has) {
+        dpari_hx_collect(x, &w);
+        for (r = 0; r < 2 && st == DPAR_OK; r++) {
+            st = dpar_send(x->c, w.local, local, DPAR_U8, 0, x->options.tag, NULL);
+        }
+    }
+    dpar_comm_release(x->c, memory);
+    return st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why *why)
+{
+    dpar_why found;
+    dpar_status st = DPAR_OK;
+    int32_t f;
+    if (!x || x->active) {
+        return dpari_say(DPAR_E_ARG, why, "no plan, or an exchange that has not ended", 0, 0, 0, 0);
+    }
+    dpari_zero(&found, sizeof found);
+    for (f = 0; f < x->fields && st == DPAR_OK; f++) {
+        if (x->field[f].halo->cube) {
+            return dpari_say(DPAR_E_ARG, why, "field # is on a cubed sphere: not compared", f, 0, 0,
+                             0);
+        }
+        st = dpari_hx_compare_field(x, f, &found);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_broadcast(x->c, found.text, (int64_t)sizeof found.text, DPAR_U8, 0, NULL);
+    }
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
+    return found.text[0] == 0 ? DPAR_OK
+                              : dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text,
+                                               sizeof found.text, 0, 0, 0, 0);
+}
+
+/* ---- choosing ---------------------------------------------------------------------------------
+ */
+
+enum { DPARI_HX_SAMPLES = 9, DPARI_HX_TRIES = 10 };
+#define DPARI_HX_TUNE_FOR 20e-3 /* seconds a way */
+
+/* The slowest rank's median; 0 with *st. */
+static double dpari_hx_time(dpar_halo_exchange *x, dpar_status *st)
+{
+    double sample[DPARI_HX_SAMPLES], mine, slowest = 0.0;
+    int64_t times = 1, k;
+    int32_t i, j;
+    for (i = -2; i < DPARI_HX_SAMPLES && *st == DPAR_OK; i++) {
+        *st = dpar_barrier(x->c, NULL);
+        mine = dpari_os_now();
+        for (k = 0; k < times && *st == DPAR_OK; k++) {
+            *st = dpar_halo_exchange_run(x);
+        }
+        mine = (dpari_os_now() - mine) / (double)times;
+        if (*st == DPAR_OK) {
+            *st = dpar_all_reduce(x->c, &mine, &slowest, 1, DPAR_F64, DPAR_MAX, NULL);
+        }
+        if (i < 0) { /* the first is cold */
+            times = 1 + (int64_t)(DPARI_HX_TUNE_FOR / (double)DPARI_HX_SAMPLES / (slowest + 1e-7));
+            times = i == -2 ? 3 : times;
+            continue;
+        }
+        for (j = i; j > 0 && sample[j - 1] > slowest; j--) {
+            sample[j] = sample[j - 1];
+        }
+        sample[j] = slowest;
+    }
+    return *st == DPAR_OK ? sample[DPARI_HX_SAMPLES / 2] : 0.0;
+}
+
+/* The n-th way to try: messages, packed, direct from runs of three lengths; each also ordered. */
+static void dpari_hx_try(dpar_halo_options *o, int32_t n)
+{
+    o->ordered = n & 1;
+    o->way = n < 2 ? DPAR_HALO_MESSAGES : n < 4 ? DPAR_HALO_PACKED : DPAR_HALO_DIRECT;
+    o->run_bytes = n < 4 ? 0 : n < 6 ? 64 : n < 8 ? 16 : 256;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_field *fields, int32_t n,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_choice *choice, dpar_why *why)
+{
+    dpar_halo_options o;
+    dpar_halo_choice best;
+    dpar_status st = DPAR_OK;
+    int32_t i, k;
+    dpari_zero(&o, sizeof o);
+    dpari_zero(&best, sizeof best);
+    o = options ? *options : o;
+    o.timers = 0;
+    if (!c || !choice || !fields) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, fields or result is NULL", 0, 0, 0, 0);
+    }
+    for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
+        dpar_halo_exchange *x = NULL;
+        double seconds;
+        int ordered = 1;
+        dpari_hx_try(&o, i);
+        for (k = 0; k < n; k++) {
+            ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
+        }
+        /* all ranks must try it, or none: compact halos are told apart by rank */
+        st = dpari_hx_agree(c, o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK, 0, NULL);
+        if (st == DPAR_E_NONE) {
+            st = DPAR_OK;
+            continue;
+        }
+        st = st == DPAR_OK ? dpar_halo_exchange_init(memory, bytes, c, fields, n, &o, &x, why) : st;
+        if (st != DPAR_OK) {
+            return st;
+        }
+        seconds = dpari_hx_time(x, &st);
+        if (st == DPAR_OK && (best.seconds <= 0.0 || seconds < best.seconds)) {
+            best.way = o.way;
+            best.ordered = o.ordered;
+            best.run_bytes = o.run_bytes;
+            best.seconds = seconds;
+        }
+        st = st == DPAR_OK ? dpar_halo_exchange_close(x) : st;
+    }
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    *choice = best;
+    return DPAR_OK;
 }

@@ -12,11 +12,12 @@
  *         ... compute dpar_halo_rim 0, 1, ... ...
  *     }
  *
- * Promises. A halo cell that has an image (inside, around a periodic end, over a fold) gets what its
- * owner had at `begin`; cells beyond a physical end are not touched, owned cells neither, except the
- * row that a fold has twice. Between begin and end owned cells may be read, not written: peers may
- * read them where they lie. The same bits on every engine and in every order of arrival. A rank's
- * piece of itself (a periodic dim of one rank) is a copy. No memory is allocated after init. */
+ * Promises. A halo cell that has an image (inside, around a periodic end, over a fold) gets what
+ * its owner had at `begin`; cells beyond a physical end are not touched, owned cells neither,
+ * except the row that a fold has twice. Between begin and end owned cells may be read, not written:
+ * peers may read them where they lie. The same bits on every engine and in every order of arrival.
+ * A rank's piece of itself (a periodic dim of one rank) is a copy. No memory is allocated after
+ * init. */
 #ifndef DPAR_HALO_EXCHANGE_H
 #define DPAR_HALO_EXCHANGE_H
 
@@ -28,12 +29,14 @@
 typedef struct dpar_halo_field {
     const dpar_halo *halo; /* whose points these are, and how wide is exchanged; checked */
     int32_t type;          /* DPAR_F64, ... */
-    int32_t vector;        /* 1: changes sign over a fold or a pole */
+    int32_t vector;        /* 1: each component changes its sign over a fold or a pole; 2: there are
+                              two, (u, v) along the last dim and the one before, turned where the
+                              grid is (cubed sphere) */
     int32_t narrow;        /* 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to
                               nearest, also where no message is needed: the same bits everywhere */
     int32_t wire;
-    int32_t components;       /* elements at each point; 0: 1 */
-    int64_t component_stride; /* elements between them; 0: 1 */
+    int32_t components;            /* elements at each point; 0: 1 */
+    int64_t component_stride;      /* elements between them; 0: 1 */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; all 0: dense, C
                                       order, components last; any order, padding, Fortran's too */
     int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array */
@@ -52,14 +55,14 @@ enum {
 
 /* All zero: the defaults. The same on all ranks, but for scratch and node. */
 typedef struct dpar_halo_options {
-    int32_t way;        /* DPAR_HALO_x */
-    int32_t ordered;    /* 1: dim after dim, edges and corners travel in two and three steps: fewer
-                           messages, more waits */
-    int64_t run_bytes;  /* DIRECT: runs of so many bytes are long; 0: 64 */
-    int32_t tag;        /* of the messages */
-    int32_t timers;     /* 1: keep the times of the report (two clock readings a phase) */
-    dpar_comm *node;    /* the ranks of c that share memory with this one (dpar_mpi_node); NULL:
-                           those of c, if its engine shares memory */
+    int32_t way;       /* DPAR_HALO_x */
+    int32_t ordered;   /* 1: dim after dim, edges and corners travel in two and three steps: fewer
+                          messages, more waits */
+    int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
+    int32_t tag;       /* of the messages */
+    int32_t timers;    /* 1: keep the times of the report (two clock readings a phase) */
+    dpar_comm *node;   /* the ranks of c that share memory with this one (dpar_mpi_node); NULL:
+                          those of c, if its engine shares memory */
 } dpar_halo_options;
 
 typedef struct dpar_halo_exchange dpar_halo_exchange;
@@ -98,12 +101,12 @@ DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
 /* What a rank sends to one peer at each exchange. */
 typedef struct dpar_halo_traffic {
     int32_t peer;
-    int32_t way;      /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
-    int32_t hops;     /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
-    int64_t pieces;   /* boxes */
-    int64_t bytes;    /* on the wire */
-    int64_t direct;   /* of them read where they lie */
-    int64_t runs;     /* pieces of memory in one piece */
+    int32_t way;    /* DPAR_HALO_MESSAGES, ... ; the rank itself: a copy */
+    int32_t hops;   /* blocks between the two, at most, along any mesh axis: 1 a neighbour */
+    int64_t pieces; /* boxes */
+    int64_t bytes;  /* on the wire */
+    int64_t direct; /* of them read where they lie */
+    int64_t runs;   /* pieces of memory in one piece */
 } dpar_halo_traffic;
 /* The k-th peer's (also oneself); 0 past the last. */
 DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
@@ -133,8 +136,8 @@ typedef struct dpar_halo_choice {
     int64_t run_bytes;
     double seconds; /* an exchange took, the slowest rank's median */
 } dpar_halo_choice;
-/* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and writes
- * the fastest, the same on all ranks. COLLECTIVE. memory: as for the largest plan
+/* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and
+ * writes the fastest, the same on all ranks. COLLECTIVE. memory: as for the largest plan
  * (dpar_halo_exchange_bytes). The fields' halos are filled afterwards. */
 DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
                                              const dpar_halo_field *fields, int32_t n,

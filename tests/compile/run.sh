@@ -17,13 +17,13 @@ quickly() {
     echo "== $name $words"
     try timeout 300 "$work/$name" $words
 }
-in_pairs build collectives messages several errors mismatch p2p move large spatial
+in_pairs build collectives messages several errors mismatch p2p move large spatial halo_exchange
 for each in collectives:processes messages:processes several:processes errors:processes \
     mismatch:processes collectives:threads:1-3 messages:threads:1-4 several:threads:2-3 \
     errors:threads:1-4 mismatch:threads:2-4; do
     quickly "$each"
 done
-for name in p2p move spatial; do
+for name in p2p move spatial halo_exchange; do
     echo "== $name"
     try timeout 300 "$work/$name"
 done
@@ -33,6 +33,9 @@ case $? in 0 | 77) ;; *) exit 1 ;; esac
 if [ -r /proc/self/stat ]; then
     echo '== launch'
     try env CFLAGS='-O1 -DDPAR_STATIC -DDPAR_NO_SHOW' sh tests/ranks/launch.sh
+    echo '== halo_exchange faults'
+    try timeout 100 "$work/halo_exchange" faults
+    try timeout 100 "$work/halo_exchange" 4 30 5 threads
     build faults
     try timeout 300 "$work/faults" "${FAULT_ROUNDS:-60}" 1
 fi

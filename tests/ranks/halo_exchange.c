@@ -73,7 +73,7 @@ static double value(const one_field *f, int field, const int64_t *p, int k)
         h = h * 2654435761u + (uint32_t)p[d] * 40503u + (uint32_t)d;
         h ^= h >> 15;
     }
-    return (double)(h % 61u) + 1.0;
+    return (double)(h % 61u) + 2.0; /* -1 is an integer's poison */
 }
 
 static double get(int32_t type, const unsigned char *at)
@@ -123,7 +123,7 @@ static void set(int32_t type, unsigned char *at, double v)
 /* The grid, the fields: everything but memory. */
 static void make_case(one_case *c, rng *r, int ranks)
 {
-    static const int32_t types[] = {DPAR_F64, DPAR_F64, DPAR_F32, DPAR_I32,
+    static const int32_t types[] = {DPAR_F64, DPAR_F64,  DPAR_F32, DPAR_I32,
                                     DPAR_I64, DPAR_BF16, DPAR_I8};
     const char *names[] = {"a", "b", "c"};
     dpar_placement place[3];
@@ -215,8 +215,8 @@ static int make_memory(one_case *c, dpar_comm *comm)
             const int32_t d = o->fortran ? j : dims - 1 - j;
             o->f.origin[d] = compact ? o->pad : o->own.lo[d] - o->box.lo[d] + o->pad;
             o->f.stride[d] = step;
-            step *= (compact ? o->own.hi[d] - o->own.lo[d] : o->box.hi[d] - o->box.lo[d]) +
-                    2 * o->pad;
+            step *=
+                (compact ? o->own.hi[d] - o->own.lo[d] : o->box.hi[d] - o->box.lo[d]) + 2 * o->pad;
         }
         if (o->has && o->fortran && k > 1) { /* components outermost */
             for (int32_t d = 0; d < dims; d++) {
@@ -542,6 +542,79 @@ static int ended(dpar_halo_exchange *x, int how)
     return st == DPAR_OK;
 }
 
+/* Bytes that go to others must come from them; NaN before, none after; compare finds nothing, and
+ * one wrong cell. */
+static void looks(one_case *c, dpar_comm *comm, dpar_halo_exchange *x, const char *what)
+{
+    dpar_halo_traffic t;
+    dpar_text text;
+    dpar_why why;
+    char page[4096];
+    int64_t sum[2] = {0, 0}, all[2] = {0, 0};
+    int filled = 0, any = 0;
+    dpar_status st;
+    memset(&why, 0, sizeof why);
+    for (int32_t k = 0; dpar_halo_exchange_traffic(x, k, &t); k++) {
+        sum[0] += t.bytes;
+        sum[1] += t.pieces;
+        if (t.hops < 0 || t.direct > t.bytes || (t.peer != comm->rank && t.hops < 1)) {
+            say("traffic", NULL, comm->rank);
+        }
+    }
+    dpar_text_init(&text, page, sizeof page);
+    dpar_halo_exchange_report(x, &text);
+    if (text.used < 80) {
+        say("report", NULL, comm->rank);
+    }
+    fill(c);
+    dpar_halo_exchange_poison(x);
+    st = dpar_halo_exchange_unpoisoned(x, &why);
+    for (int i = 0; i < c->fields; i++) { /* does anything arrive here? */
+        one_field *o = &c->field[i];
+        int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
+        int sign;
+        if (!o->has) {
+            continue;
+        }
+        first_point(&o->box, p);
+        do {
+            if (image(o, p, q, &sign) && cell(o, p, 0)) {
+                filled = 1;
+            }
+        } while (next_point(&o->box, p));
+    }
+    if ((st == DPAR_E_ARG) != filled) {
+        say("poison was not seen", &why, comm->rank);
+    }
+    if (dpar_halo_exchange_run(x) != DPAR_OK || dpar_halo_exchange_unpoisoned(x, &why) != DPAR_OK) {
+        say("not filled", &why, comm->rank);
+    }
+    if (dpar_halo_exchange_compare(x, &why) != DPAR_OK) {
+        say(what, &why, comm->rank);
+    }
+    for (int i = 0; i < c->fields && comm->rank == comm->size - 1 && !any; i++) {
+        one_field *o = &c->field[i];
+        int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
+        int sign;
+        if (!o->has) {
+            continue;
+        }
+        first_point(&o->box, p);
+        do {
+            if (!any && image(o, p, q, &sign) && cell(o, p, 0)) {
+                set(o->f.type, cell(o, p, 0), -3);
+                any = 1;
+            }
+        } while (next_point(&o->box, p));
+    }
+    sum[0] = any;
+    dpar_all_reduce(comm, sum, all, 1, DPAR_I64, DPAR_MAX, NULL);
+    st = dpar_halo_exchange_compare(x, &why);
+    if ((st == DPAR_E_MISMATCH) != (all[0] > 0)) {
+        say("compare did not see a wrong cell", &why, comm->rank);
+    }
+}
+
 static void one_way(one_case *c, dpar_comm *comm, int32_t way, int ordered, rng *r)
 {
     dpar_halo_field f[FIELDS];
@@ -567,6 +640,7 @@ static void one_way(one_case *c, dpar_comm *comm, int32_t way, int ordered, rng 
         free(memory);
         return;
     }
+    looks(c, comm, x, what);
     for (int k = 0; k < 6; k++) {
         const int32_t op = k % 3 == 1 ? DPAR_SUM : k == 2 ? DPAR_MAX : DPAR_MIN;
         const int how = below(r, 3) == 0;
@@ -583,9 +657,7 @@ static void one_way(one_case *c, dpar_comm *comm, int32_t way, int ordered, rng 
                 say(what, &comm->why, comm->rank);
                 break;
             }
-            if (!ordered) {
-                check_adjoint(c, comm->size, op, what);
-            }
+            check_adjoint(c, comm->size, op, what);
         }
     }
     if (dpar_halo_exchange_close(x) != DPAR_OK) {
@@ -598,7 +670,102 @@ typedef struct arguments {
     int rounds;
     uint32_t seed;
     int fault;
+    int32_t way;
 } arguments;
+
+/* A ring of one field; fault 1: the last rank is killed, 2: it comes late. */
+static int fault_main(dpar_comm *comm, void *arg)
+{
+    const arguments *a = (const arguments *)arg;
+    const char *names[] = {"x"};
+    const int64_t extent[1] = {4 * comm->size};
+    const int32_t parts[1] = {comm->size};
+    const dpar_status expected = a->fault == 1 ? DPAR_E_PEER : DPAR_E_TIMEOUT;
+    dpar_placement place[1];
+    dpar_mesh mesh;
+    dpar_layout grid;
+    dpar_halo h;
+    dpar_halo_field f;
+    dpar_halo_options o;
+    dpar_halo_choice best;
+    dpar_halo_exchange *x = NULL;
+    dpar_why why;
+    dpar_status st = DPAR_OK;
+    int64_t bytes = 0;
+    void *memory = NULL, *data = NULL;
+    memset(&h, 0, sizeof h);
+    memset(&f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    place[0] = dpar_shard(0);
+    dpar_mesh_init(&mesh, 1, names, parts, DPAR_LAST_FASTEST, comm->size, NULL);
+    dpar_layout_init(&grid, &mesh, 1, extent, place, NULL, NULL);
+    h.grid = grid;
+    h.periodic = 1;
+    h.low[0] = h.high[0] = 1;
+    f.halo = &h;
+    f.type = DPAR_F64;
+    f.components = 16; /* runs of 128 bytes: direct */
+    o.way = a->way;
+    o.timers = 1;
+    dpar_comm_alloc(comm, 6 * 16 * 8, &data);
+    f.data = data;
+    dpar_halo_exchange_bytes(comm, &f, 1, &o, &bytes, &why);
+    if (posix_memalign(&memory, 64, (size_t)bytes) != 0 ||
+        dpar_halo_exchange_tune(memory, bytes, comm, &f, 1, &o, &best, &why) != DPAR_OK ||
+        best.seconds <= 0.0 ||
+        dpar_halo_exchange_init(memory, bytes, comm, &f, 1, &o, &x, &why) != DPAR_OK) {
+        printf("WRONG %s\n", why.text);
+        return 1;
+    }
+    for (int k = 0; k < 1000 && st == DPAR_OK; k++) {
+        if (k == 100 && comm->rank == comm->size - 1) {
+            if (a->fault == 1) {
+                raise(SIGKILL);
+            }
+            sleep(3);
+        }
+        st = dpar_halo_exchange_begin(x);
+        while (st == DPAR_OK && k % 2 && (st = dpar_halo_exchange_test(x)) == DPAR_MORE) {
+            st = a->fault == 1 ? DPAR_OK : DPAR_DONE; /* tests see a death, ends a deadline */
+        }
+        st = st >= DPAR_OK ? dpar_halo_exchange_end(x) : st;
+    }
+    if (st != expected || comm->why.text[0] == 0 || dpar_halo_exchange_run(x) != expected ||
+        dpar_halo_exchange_close(x) != expected) {
+        printf("WRONG rank %d, fault %d: %d %s\n", comm->rank, a->fault, (int)st, comm->why.text);
+        return 1;
+    }
+    if (comm->rank == 0) {
+        printf("%s\n", comm->why.text);
+        fflush(stdout);
+    }
+    free(memory);
+    return 0;
+}
+
+/* All must see it; the launcher itself always reports the rank that was killed. */
+static int faults(void)
+{
+    dpar_options options;
+    arguments a;
+    int bad = 0;
+    memset(&options, 0, sizeof options);
+    memset(&a, 0, sizeof a);
+    for (a.fault = 1; a.fault <= 2; a.fault++) {
+        for (a.way = DPAR_HALO_AUTO; a.way <= DPAR_HALO_DIRECT; a.way++) {
+            dpar_why why;
+            dpar_status st;
+            why.text[0] = 0;
+            options.timeout_s = a.fault == 1 ? 10 : 1;
+            st = dpar_launch_with(3, fault_main, &a, &options, &why);
+            if (a.fault == 1 ? st != DPAR_E_PEER || !strstr(why.text, "rank 2") : st != DPAR_OK) {
+                printf("WRONG fault %d way %d: %s\n", a.fault, (int)a.way, why.text);
+                bad = 1;
+            }
+        }
+    }
+    return bad;
+}
 
 static int rank_main(dpar_comm *comm, void *arg)
 {
@@ -636,7 +803,7 @@ static int rank_main(dpar_comm *comm, void *arg)
 #ifdef USE_MPI
 int main(int argc, char **argv)
 {
-    arguments a = {40, 1, 0};
+    arguments a = {40, 1, 0, 0};
     dpar_comm *comm;
     int bad;
     MPI_Init(&argc, &argv);
@@ -651,12 +818,15 @@ int main(int argc, char **argv)
 #else
 int main(int argc, char **argv)
 {
-    arguments a = {60, 1, 0};
+    arguments a = {60, 1, 0, 0};
     dpar_options options;
     dpar_why why;
     int first = 1, last = 8, bad = 0;
     memset(&options, 0, sizeof options);
     options.timeout_s = 20;
+    if (argc > 1 && strcmp(argv[1], "faults") == 0) {
+        return faults();
+    }
     if (argc > 1) {
         first = last = atoi(argv[1]);
     }
