@@ -1438,7 +1438,8 @@ DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* What a rank computes: with windows its outputs, else the points that it owns. 0 when none. */
 DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The part of it that reads nothing that an exchange brings: compute these while it runs. Physical
- * boundaries do not shrink it. 0 when there is none. */
+ * boundaries do not shrink it. With windows single outputs that happen to wait for nothing (all in
+ * padding, in gaps of a dilation) may be outside of it. 0 when there is none. */
 DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box);
 /* The n-th of the disjoint boxes that make up the rest of it: compute these when it has ended. At
  * most 2 dims of them; 1 and *box, or 0 past the last and for an n below 0. */
@@ -3761,6 +3762,225 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
                                              const dpar_halo_options *options,
                                              dpar_halo_choice *choice, dpar_why *why);
 
+/* ==== run/spatial.h ==== */
+
+/* spatial - layers of networks on a field that ranks share: convolution, transposed convolution,
+ * pooling, interpolation, neighbourhood attention, Group- and BatchNorm. Which outputs a rank
+ * computes, which inputs these read, halos, padding, and the way of gradients back are done here;
+ * the arithmetic is your kernel, which sees global indices and so is the serial one:
+ *
+ *     dpar_spatial layer;                        zeroed, then:
+ *     layer.in = field;                          who has which inputs (dpar_layout)
+ *     layer.window[0].kernel = 3; ...            as dpar_window_outputs takes it
+ *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
+ *     layer.forward = convolve; ...
+ *     dpar_spatial_bytes(c, &layer, &bytes, &why);
+ *     dpar_spatial_init(malloc(bytes), bytes, c, &layer, &plan, &why);
+ *     x = malloc(planes of dpar_box_volume(&plan->in_box));     own points and around them
+ *     dpar_spatial_forward(plan, &arrays);                      every step
+ *     dpar_spatial_backward(plan, &arrays);
+ *     next.in = plan->out;                                      the next layer follows
+ *
+ * Any kernel, stride, dilation and padding, uneven and empty blocks, halos past the neighbour: what
+ * a rank reads is found from its outputs. An output has the same bits on any number of ranks when
+ * the kernel's result does not depend on the tile; input gradients at block ends are sums of parts
+ * of several ranks, always in the same order, rounded in other places than on one rank. */
+
+enum { DPAR_SPATIAL_TENSORS = 4 };
+
+/* What reads what, along each dim (dpar_spatial_taps says it of one output). */
+enum {
+    DPAR_CONVOLUTION,            /* pooling too */
+    DPAR_TRANSPOSED_CONVOLUTION, /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
+    DPAR_INTERPOLATION,          /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
+    DPAR_NEIGHBOURHOOD           /* attention: `in` are keys and values, queries go by `user` */
+};
+
+/* What lies beyond the ends of a dim. */
+enum {
+    DPAR_PAD_ZERO,
+    DPAR_PAD_WRAP,      /* the other end: longitudes */
+    DPAR_PAD_REFLECT,   /* without the end itself; pads below the extent */
+    DPAR_PAD_REPLICATE, /* the end; what interpolation has for DPAR_PAD_ZERO too */
+    DPAR_PAD_LOWEST     /* minus infinity (integers: the least): max pooling */
+};
+
+/* Who computes the outputs. */
+enum {
+    DPAR_OUTPUTS_BALANCED, /* cut by DPAR_EVEN over the same mesh axes */
+    DPAR_OUTPUTS_FOLLOW,   /* near their inputs: small halos; a dim that is cut once only */
+    DPAR_OUTPUTS_GIVEN     /* layer.given: dims cut by the same mesh axes as those of `in` */
+};
+
+/* A piece of a field in memory. The element of plane p at point i, j, ... (global indices, as all
+ * here) is data[origin + p * plane + i * stride[0] + j * stride[1] + ...]. */
+typedef struct dpar_tile {
+    void *data;
+    int64_t origin, plane, planes;
+    int64_t stride[DPAR_MAX_DIMS];
+    dpar_box box; /* what to compute, or what that reads: all there, padding too */
+} dpar_tile;
+
+typedef struct dpar_spatial dpar_spatial;
+
+/* What a kernel gets; tiles without data where a step has no use for them. in[].box reaches beyond
+ * 0 and the extent where padding is read; it is exactly what the outputs of out.box read, so that
+ * a routine without padding (im2col, cuDNN) can take it as it is. */
+typedef struct dpar_spatial_call {
+    const dpar_spatial *layer;
+    dpar_tile in[DPAR_SPATIAL_TENSORS];
+    dpar_tile in_gradient[DPAR_SPATIAL_TENSORS];
+    dpar_tile out, out_gradient;
+    void *user;
+} dpar_spatial_call;
+typedef void (*dpar_spatial_kernel)(const dpar_spatial_call *call);
+
+/* Zero it and fill in what differs. A dim whose kernel is 0 is not touched (a batch). */
+struct dpar_spatial {
+    int32_t kind;                       /* DPAR_CONVOLUTION, ... */
+    int32_t outputs;                    /* DPAR_OUTPUTS_BALANCED, ... */
+    dpar_layout in;                     /* of one plane of the inputs; blocks as halo.h has them */
+    dpar_layout given;                  /* DPAR_OUTPUTS_GIVEN */
+    dpar_window window[DPAR_MAX_DIMS];  /* kernel, stride, dilation, pads, ceil_mode */
+    int32_t padding[DPAR_MAX_DIMS];     /* DPAR_PAD_x */
+    int64_t extent[DPAR_MAX_DIMS];      /* outputs of a dim; 0: as many as there are. Interpolation:
+                                           to be said. Transposed: with torch's output padding */
+    int32_t corners;                    /* interpolation: 1: align_corners */
+    int32_t type;                       /* DPAR_F32, ... of inputs and outputs */
+    int32_t tensors;                    /* inputs of one shape (keys, values); 0: 1; at most 4 */
+    int32_t last;                       /* 1: planes are innermost (NHWC) */
+    int32_t whole;                      /* 1: the kernel runs once, when all halos are there; else
+                                           on the inner outputs while they travel, then on at most
+                                           2 boxes a dim of the others */
+    int64_t planes, out_planes;         /* channels times samples, of each input and of the output;
+                                           0: 1, and as the inputs */
+    dpar_box in_box;                    /* of this rank's arrays, when larger than the layer needs
+                                           (two layers read it); dims 0: dpar_spatial_box */
+    dpar_spatial_kernel forward;        /* writes out at out.box from in */
+    dpar_spatial_kernel input_gradient; /* ADDS to in_gradient what out_gradient at out.box gives;
+                                           in and out as forward left them */
+    dpar_spatial_kernel weight_gradient; /* from in and out_gradient; runs while gradients travel.
+                                            Sum over ranks (dpar_all_reduce) is yours */
+    void *user;
+    const dpar_halo_options *options; /* how halos travel; NULL: defaults */
+};
+
+/* ---- one dim; local ---- */
+
+/* What output y reads: inputs first, first + step, ... count of them, padding too. Of a transposed
+ * convolution input i meets tap (y + pad_low - i stride) / dilation where that divides. */
+typedef struct dpar_taps {
+    int64_t first, step, count;
+    int64_t inside;  /* of them within 0 .. extent - 1: averages without padded cells */
+    int64_t padded;  /* within the padding too: averages with them (ceil_mode windows end there) */
+    double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
+} dpar_taps;
+/* E_ARG for a dim or output that is none. `layer` is one that dpar_spatial_outputs takes. */
+DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
+                                       dpar_taps *taps);
+/* Judges a layer and tells its outputs of each dim (extent[dims]; may be NULL). E_ARG, E_RANGE
+ * with a sentence. O(dims x axes). */
+DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent,
+                                          dpar_why *why);
+/* The points that a rank's input arrays must hold at least: its own ones, halos, padding. 0: none.
+ * For arrays that several layers read, before they are planned. O(dims x axes). */
+DPAR_API int dpar_spatial_box(const dpar_spatial *layer, int32_t rank, dpar_box *box);
+/* The outputs that it computes; 0: none. */
+DPAR_API int dpar_spatial_computed(const dpar_spatial *layer, int32_t rank, dpar_box *box);
+/* The least box around both; a box without points (hi <= lo) adds nothing. *out may be one of
+ * them. */
+DPAR_API void dpar_spatial_hull(const dpar_box *a, const dpar_box *b, dpar_box *out);
+/* Where a point of a plane lies in a tile: data[this]. */
+DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point);
+/* The tile of an array that holds `box` densely, planes outermost or innermost (last). */
+DPAR_API void dpar_tile_of(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
+                           int32_t last);
+
+/* ---- layers ---- */
+
+/* Read it, leave it as it is. Boxes without points have dims 0. */
+typedef struct dpar_spatial_plan {
+    dpar_spatial layer;
+    dpar_layout out; /* who has which outputs: `in` of the next layer */
+    dpar_box in_box; /* of the input arrays, dense */
+    dpar_box in_own; /* the rank's own inputs in it: what the layer before writes */
+    dpar_box out_own;
+    dpar_box core;                /* outputs that need no halo */
+    dpar_halo_exchange *exchange; /* NULL: one rank that needs nothing from itself */
+    int64_t halo_bytes;           /* that this rank sends to others in a forward exchange */
+    dpar_halo halo;               /* private, as all that follows */
+    dpar_halo_field field[DPAR_SPATIAL_TENSORS];
+} dpar_spatial_plan;
+
+/* The memory of one step; a rank without points gives NULLs. */
+typedef struct dpar_spatial_arrays {
+    void *in[DPAR_SPATIAL_TENSORS]; /* in_box. Forward: own points are read, the others filled.
+                                       Backward: as forward left it; NULL if no kernel reads it */
+    void *in_gradient[DPAR_SPATIAL_TENSORS]; /* in_box, written: own points; the others become 0 */
+    void *out;                               /* out_box */
+    void *out_gradient;                      /* out_box */
+    dpar_box out_box;   /* of out and out_gradient: in_box of the next layer; dims 0: out_own */
+    int32_t accumulate; /* 1: in_gradient's own points are added to (another layer read it too) */
+} dpar_spatial_arrays;
+
+/* Bytes of memory for a plan on this rank. Takes and gives back some memory of the communicator. */
+DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
+                                        dpar_why *why);
+/* Plans it in the caller's memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE:
+ * all ranks give the same layer, but for in_box, kernels and user. Errors as dpar_spatial_outputs
+ * and dpar_halo_exchange_init. */
+DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_spatial *layer, dpar_spatial_plan **plan,
+                                       dpar_why *why);
+/* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. */
+DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
+/* Input gradients: the kernel runs on all outputs of the rank, what it put on padding goes back to
+ * where the padding came from (of zeros: nowhere), what it put on halos to their owners, in a fixed
+ * order; meanwhile weight gradients. Without input_gradient or in_gradient: these alone, and
+ * nothing travels. COLLECTIVE. */
+DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
+/* COLLECTIVE. NULL is fine. */
+DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);
+
+/* ---- normalisation: by (count, mean, M2), never by sums of squares ---- */
+
+typedef struct dpar_moments {
+    double count, mean, m2; /* m2: sum of (x - mean)^2 */
+} dpar_moments;
+/* *a becomes that of both sets (Chan, Golub, LeVeque). Also with counts of 0. */
+DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b);
+/* n sets at once, merged over the ranks of c in rank order: the same bits on all of them. scratch:
+ * c->size * n of them. COLLECTIVE: one all-gather. */
+DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
+                                         dpar_moments *scratch);
+
+/* y = (x - mean) / sqrt(variance + epsilon) * scale[channel] + shift[channel]; plane = sample *
+ * channels + channel; the variance divides by the count. */
+typedef struct dpar_norm {
+    int32_t type; /* DPAR_F32 or DPAR_F64, also of scale and shift */
+    int32_t samples, channels;
+    int32_t groups; /* GroupNorm: channels / groups of a sample together (1: LayerNorm's way,
+                       channels: InstanceNorm). 0: BatchNorm: a channel of all samples */
+    double epsilon;
+    const void *scale, *shift; /* of a channel each; NULL: 1 and 0 */
+} dpar_norm;
+/* Means and inverse deviations, that forward writes and backward reads: doubles. */
+DPAR_API int64_t dpar_norm_saved(const dpar_norm *n);
+/* Doubles of scratch. */
+DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n);
+/* x and y: the rank's points (box; may be empty, the same in both). y may be x. c: the ranks that
+ * share the sets: the tiles of a sample; of BatchNorm those of all samples. Sums are in f64.
+ * COLLECTIVE: one all-gather. E_ARG. */
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                       const dpar_tile *y, double *saved, double *scratch);
+/* dx from dy and x (dx may be dy). *scale_gradient and shift_gradient: the part of this rank, added
+ * to what is there (doubles, one a channel; NULL: not wanted): sum over ranks is yours, with the
+ * other weights. COLLECTIVE: one all-reduce. */
+DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                        const dpar_tile *dy, const dpar_tile *dx,
+                                        const double *saved, double *scale_gradient,
+                                        double *shift_gradient, double *scratch);
+
 #endif /* DPARI_RUN */
 
 #ifndef DPAR_NO_SHOW
@@ -5008,6 +5228,7 @@ typedef struct dpari_stride_piece {
     int32_t op;      /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN: to = to op value */
     int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
     int32_t clear;   /* 1: what was read becomes 0 */
+    int32_t back;    /* 1: from the last to the first: for what a walk the other way has just met */
     /* elements along each dim (one may be 0: nothing is done), and from one to the next on either
      * side, of either sign; `from` all 0: one element everywhere */
     int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
@@ -5018,7 +5239,7 @@ typedef struct dpari_stride_piece {
 typedef struct dpari_stride {
     int64_t elements; /* of the box */
     int64_t run;      /* bytes that lie in one piece on both sides */
-    int32_t loop, dims;
+    int32_t loop, dims, asks;
     int32_t to_type, from_type, through, op, negate, clear;
     int64_t part, turn;           /* rows, and elements or runs of each, at a time */
     int64_t to_start, from_start; /* from index 0 to where the walk begins */
@@ -13250,26 +13471,22 @@ static int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d, 
                            int64_t *core)
 {
     int64_t own[2], box[2], all = 0, n = h->grid.extent[d], lo, hi;
-    if (!dpari_halo_range(h, coord, d, own, box)) {
-        return 0;
-    }
-    if (h->window[d].kernel == 0) {
+    int has = dpari_halo_range(h, coord, d, own, box);
+    if (h->window[d].kernel == 0 && has) {
         out[0] = own[0];
         out[1] = own[1];
         dpari_halo_shrink(h, d, own, core);
         return 1;
     }
-    if (!dpari_halo_computes(h, coord, d, &all, out)) {
+    if (h->window[d].kernel == 0 || n == 0 || !dpari_halo_computes(h, coord, d, &all, out)) {
         return 0;
     }
-    core[0] = out[0];
-    core[1] = out[1];
-    lo = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
-    hi = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
-    if (own[1] > own[0]) {
+    core[0] = core[1] = out[0];
+    if (has && own[1] > own[0]) { /* who owns nothing has no core */
+        core[1] = out[1];
+        lo = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
+        hi = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
         dpar_window_whole(&h->window[d], n, all, lo, hi, &core[0], &core[1]);
-    } else {
-        core[1] = core[0];
     }
     return 1;
 }
@@ -33327,7 +33544,9 @@ static void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int
     p.op = op;
     p.negate = it->negate;
     p.clear = op != DPAR_COPY && it->peer < 0; /* halos of one's own, read */
+    p.back = it->peer >= 0 && op == DPAR_COPY;
     dpari_stride_prepare(&it->take, &p);
+    p.back = 0;
     p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
     p.op = DPAR_COPY;
     p.negate = 0;
@@ -34990,6 +35209,1403 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
     return DPAR_OK;
 }
 
+/* ==== run/spatial.c ==== */
+
+/* ---- one dim: extents ------------------------------------------------------------------------ */
+
+static const int64_t dpari_spatial_limit = INT64_C(1) << 30; /* of interpolated extents */
+
+static int dpari_spatial_touches(const dpar_spatial *s, int32_t d)
+{
+    return s->window[d].kernel != 0;
+}
+
+static int64_t dpari_spatial_stride(const dpar_spatial *s, int32_t d)
+{
+    return s->window[d].stride > 0 ? s->window[d].stride : 1;
+}
+
+static int64_t dpari_spatial_dilation(const dpar_spatial *s, int32_t d)
+{
+    return s->window[d].dilation > 0 ? s->window[d].dilation : 1;
+}
+
+/* From the first tap to the last. */
+static int64_t dpari_spatial_reach(const dpar_spatial *s, int32_t d)
+{
+    return dpari_spatial_dilation(s, d) * (s->window[d].kernel - 1);
+}
+
+/* How a dim is filled beyond its ends. */
+static int32_t dpari_spatial_padding(const dpar_spatial *s, int32_t d)
+{
+    return s->kind == DPAR_INTERPOLATION && s->padding[d] == DPAR_PAD_ZERO ? DPAR_PAD_REPLICATE
+                                                                           : s->padding[d];
+}
+
+/* A transposed convolution of n inputs; *most: with all the output padding that makes sense. */
+static int64_t dpari_spatial_spread(const dpar_spatial *s, int32_t d, int64_t n, int64_t *most)
+{
+    const int64_t least = (n - 1) * dpari_spatial_stride(s, d) - s->window[d].pad_low -
+                          s->window[d].pad_high + dpari_spatial_reach(s, d) + 1;
+    *most = least + dpari_most(dpari_spatial_stride(s, d), dpari_spatial_dilation(s, d)) - 1;
+    return least;
+}
+
+static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
+{
+    const int64_t n = s->in.extent[d];
+    const dpar_window *v = &s->window[d];
+    int64_t most;
+    if (s->kind == DPAR_NEIGHBOURHOOD) {
+        *m = n;
+        if (n / dpari_spatial_dilation(s, d) < v->kernel) {
+            return dpari_say(DPAR_E_ARG, why, "dim # has # points, a neighbourhood of #, # apart",
+                             d, n, v->kernel, dpari_spatial_dilation(s, d));
+        }
+        return DPAR_OK;
+    }
+    if (s->kind == DPAR_INTERPOLATION) {
+        *m = s->extent[d];
+        if (n > dpari_spatial_limit || *m < 1 || *m > dpari_spatial_limit ||
+            (v->kernel != 1 && v->kernel != 2 && v->kernel != 4)) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "dim #: # points from # by # taps: 1, 2 or 4, and extents of 1 to 2^30", d, *m, n,
+                v->kernel);
+        }
+        return DPAR_OK;
+    }
+    *m = dpari_spatial_spread(s, d, n, &most);
+    *m = s->extent[d] > 0 ? dpari_most(s->extent[d], *m) : *m;
+    if (*m < 1 || *m > most || s->padding[d] != DPAR_PAD_ZERO) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "dim #: # transposed outputs, # at most, at least 1; padding # (zero alone)", d, *m,
+            most, s->padding[d]);
+    }
+    return DPAR_OK;
+}
+
+/* Outputs of a dim. */
+static dpar_status dpari_spatial_extent(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
+{
+    const dpar_window *v = &s->window[d];
+    const int64_t n = s->in.extent[d];
+    dpar_status st;
+    *m = n;
+    if (n < 1) {
+        return dpari_say(DPAR_E_ARG, why, "dim # has # points: at least 1", d, n, 0, 0);
+    }
+    if (!dpari_spatial_touches(s, d)) {
+        return DPAR_OK;
+    }
+    if (s->padding[d] < DPAR_PAD_ZERO || s->padding[d] > DPAR_PAD_LOWEST) {
+        return dpari_say(DPAR_E_ARG, why, "dim #: padding # does not exist", d, s->padding[d], 0,
+                         0);
+    }
+    if (v->kernel < 0 || v->kernel > dpari_spatial_limit || v->stride < 0 || v->dilation < 0 ||
+        v->stride > dpari_spatial_limit || v->dilation > dpari_spatial_limit || v->pad_low < 0 ||
+        v->pad_high < 0 || v->pad_low > dpari_spatial_limit || v->pad_high > dpari_spatial_limit ||
+        n > dpari_spatial_limit) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "dim # of # points, kernel #, stride #: from 0 (dilation, pads too) to "
+                         "2^30",
+                         d, n, v->kernel, v->stride);
+    }
+    if (s->kind != DPAR_CONVOLUTION) {
+        return dpari_spatial_other(s, d, m, why);
+    }
+    st = dpar_window_outputs(v, n, m, why);
+    if (st == DPAR_OK && s->padding[d] == DPAR_PAD_REFLECT &&
+        (v->pad_low >= n || v->pad_high >= n)) {
+        st = dpari_say(DPAR_E_ARG, why, "dim #: pads of # and # are reflected in # points: too few",
+                       d, v->pad_low, v->pad_high, n);
+    }
+    return st;
+}
+
+/* ---- one dim: what outputs read -------------------------------------------------------------- */
+
+/* The tap of y that is at or before it, and how far behind it y lies. */
+static int64_t dpari_spatial_source(const dpar_spatial *s, int32_t d, int64_t y, double *fraction)
+{
+    const int64_t n = s->in.extent[d], m = s->extent[d];
+    int64_t over = (2 * y + 1) * n - m, under = 2 * m, first;
+    if (s->corners) {
+        over = y * (n - 1);
+        under = m > 1 ? m - 1 : 1;
+    } else if (s->window[d].kernel == 1) {
+        over = y * n; /* nearest, as torch: no half */
+        under = m;
+    }
+    first = dpari_floor_div(over, under);
+    *fraction = (double)(over - first * under) / (double)under;
+    return first;
+}
+
+/* Inputs [*lo, *hi) that outputs [y0, y1) read, padding too. 0: none. */
+static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int64_t y1,
+                               int64_t *lo, int64_t *hi)
+{
+    const int64_t n = s->in.extent[d], k = s->window[d].kernel, e = dpari_spatial_dilation(s, d);
+    int64_t i;
+    double fraction;
+    if (y1 <= y0) {
+        return 0;
+    }
+    if (!dpari_spatial_touches(s, d)) {
+        *lo = y0;
+        *hi = y1;
+        return 1;
+    }
+    switch (s->kind) {
+    case DPAR_CONVOLUTION: return dpar_window_needs(&s->window[d], y0, y1, lo, hi);
+    case DPAR_TRANSPOSED_CONVOLUTION:
+        return dpar_window_transposed(&s->window[d], n, y0, y1, lo, hi);
+    case DPAR_INTERPOLATION:
+        *lo = dpari_spatial_source(s, d, y0, &fraction) - (k == 4);
+        *hi = dpari_spatial_source(s, d, y1 - 1, &fraction) - (k == 4) + k;
+        return 1;
+    default: break;
+    }
+    if (s->padding[d] == DPAR_PAD_WRAP) {
+        *lo = y0 - k / 2 * e;
+        *hi = y1 - k / 2 * e + (k - 1) * e;
+        return 1;
+    }
+    *lo = n;
+    *hi = 0;
+    for (i = 0; i < e && y0 + i < y1; i++) { /* a query of each dilation group at either end */
+        *lo = dpari_least(*lo, dpar_window_start(&s->window[d], n, y0 + i));
+        *hi = dpari_most(*hi, dpar_window_start(&s->window[d], n, y1 - 1 - i) + (k - 1) * e + 1);
+    }
+    return 1;
+}
+
+/* How many of first, first + step, ... (count of them) lie in [lo, hi). */
+static int64_t dpari_spatial_within(const dpar_taps *t, int64_t lo, int64_t hi)
+{
+    const int64_t a = dpari_most(0, -dpari_floor_div(-(lo - t->first), t->step));
+    const int64_t b = dpari_least(t->count, -dpari_floor_div(-(hi - t->first), t->step));
+    return dpari_most(0, b - a);
+}
+
+DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
+                                       dpar_taps *taps)
+{
+    int64_t m, lo = 0, hi = 0;
+    dpar_taps t;
+    if (dim < 0 || dim >= layer->in.dims || dpari_spatial_extent(layer, dim, &m, NULL) != DPAR_OK ||
+        y < 0 || y >= m) {
+        return DPAR_E_ARG;
+    }
+    dpari_zero(&t, sizeof t);
+    t.step = 1;
+    if (dpari_spatial_reads(layer, dim, y, y + 1, &lo, &hi)) {
+        t.first = lo;
+        t.count = hi - lo;
+    }
+    if (dpari_spatial_touches(layer, dim) &&
+        (layer->kind == DPAR_CONVOLUTION || layer->kind == DPAR_NEIGHBOURHOOD)) {
+        t.step = dpari_spatial_dilation(layer, dim);
+        t.count = layer->window[dim].kernel;
+    }
+    if (dpari_spatial_touches(layer, dim) && layer->kind == DPAR_INTERPOLATION) {
+        (void)dpari_spatial_source(layer, dim, y, &t.fraction);
+    }
+    t.inside = dpari_spatial_within(&t, 0, layer->in.extent[dim]);
+    t.padded = dpari_spatial_within(&t, -layer->window[dim].pad_low,
+                                    layer->in.extent[dim] + layer->window[dim].pad_high);
+    *taps = t;
+    return DPAR_OK;
+}
+
+/* ---- one dim: blocks ------------------------------------------------------------------------- */
+
+/* One block of a dim. What is empty has hi <= lo. */
+typedef struct dpari_spatial_block {
+    int64_t own[2], out[2], box[2];
+} dpari_spatial_block;
+
+/* The outputs that stay with the inputs [own[0], own[1]) of n; m in all. */
+static void dpari_spatial_follow(const dpar_spatial *s, int32_t d, int64_t m, const int64_t *own,
+                                 int64_t *out)
+{
+    const int64_t n = s->in.extent[d];
+    int32_t side;
+    if (s->kind == DPAR_CONVOLUTION && dpari_spatial_touches(s, d)) {
+        dpar_window_owned(&s->window[d], n, m, own[0], own[1], &out[0], &out[1]);
+        return;
+    }
+    for (side = 0; side < 2; side++) {
+        int64_t at = own[side];
+        if (dpari_spatial_touches(s, d) && s->kind == DPAR_TRANSPOSED_CONVOLUTION) {
+            at = dpari_least(m, at * dpari_spatial_stride(s, d));
+        } else if (dpari_spatial_touches(s, d) && s->kind == DPAR_INTERPOLATION) {
+            at = dpari_ceil_div(at * m, n);
+        }
+        out[side] = own[side] == n ? m : at;
+    }
+}
+
+/* `balanced`: the layout of the outputs, where they do not follow. */
+static void dpari_spatial_outs(const dpar_spatial *s, const dpar_layout *balanced, int32_t d,
+                               int64_t m, const int32_t *coord, dpari_spatial_block *b)
+{
+    if (s->outputs != DPAR_OUTPUTS_FOLLOW) {
+        (void)dpar_layout_span(balanced, coord, d, &b->out[0], &b->out[1]);
+    } else if (b->own[1] > b->own[0]) {
+        dpari_spatial_follow(s, d, m, b->own, b->out);
+    }
+}
+
+static void dpari_spatial_widen(int64_t *box, int64_t lo, int64_t hi)
+{
+    if (hi <= lo) {
+        return;
+    }
+    if (box[1] <= box[0]) {
+        box[0] = lo;
+        box[1] = hi;
+    }
+    box[0] = dpari_least(box[0], lo);
+    box[1] = dpari_most(box[1], hi);
+}
+
+/* Where reads [lo, hi) of a dim get their padding from. */
+static void dpari_spatial_sources(const dpar_spatial *s, int32_t d, int64_t lo, int64_t hi,
+                                  int64_t *box)
+{
+    const int64_t n = s->in.extent[d];
+    const int32_t padding = dpari_spatial_padding(s, d);
+    if (padding == DPAR_PAD_REPLICATE) {
+        dpari_spatial_widen(box, 0, lo < 0 ? 1 : 0);
+        dpari_spatial_widen(box, n - 1, hi > n ? n : n - 1);
+    }
+    if (padding == DPAR_PAD_REFLECT && lo < 0) {
+        dpari_spatial_widen(box, 1 - dpari_least(hi, 0), dpari_least(n, 1 - lo));
+    }
+    if (padding == DPAR_PAD_REFLECT && hi > n) {
+        dpari_spatial_widen(box, dpari_most(0, 2 * (n - 1) - (hi - 1)),
+                            2 * (n - 1) - dpari_most(lo, n) + 1);
+    }
+}
+
+static void dpari_spatial_block_of(const dpar_spatial *s, const dpar_layout *balanced, int32_t d,
+                                   const int32_t *coord, dpari_spatial_block *b)
+{
+    int64_t m, lo, hi;
+    dpari_zero(b, sizeof *b);
+    (void)dpari_spatial_extent(s, d, &m, NULL);
+    (void)dpar_layout_span(&s->in, coord, d, &b->own[0], &b->own[1]);
+    dpari_spatial_outs(s, balanced, d, m, coord, b);
+    dpari_spatial_widen(b->box, b->own[0], b->own[1]);
+    if (dpari_spatial_reads(s, d, b->out[0], b->out[1], &lo, &hi)) {
+        dpari_spatial_widen(b->box, lo, hi);
+        dpari_spatial_sources(s, d, lo, hi, b->box);
+    }
+}
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+/* The same mesh axes cut the same dims? */
+static dpar_status dpari_spatial_given(const dpar_spatial *s, const int64_t *m, dpar_why *why)
+{
+    const dpar_layout *in = &s->in, *g = &s->given;
+    int32_t i;
+    for (i = 0; i < in->dims; i++) {
+        if (g->dims != in->dims || g->extent[i] != m[i]) {
+            return dpari_say(DPAR_E_ARG, why, "the layer has # outputs in dim #, its layout #",
+                             m[i], i, g->dims == in->dims ? g->extent[i] : 0, 0);
+        }
+    }
+    for (i = 0; i < in->mesh.axes; i++) {
+        const dpar_placement *a = &in->axis[i], *b = &g->axis[i];
+        if (!dpar_mesh_same(&in->mesh, &g->mesh) || a->kind != b->kind ||
+            (a->kind == DPAR_SHARD && a->dim != b->dim)) {
+            return dpari_say(
+                DPAR_E_ARG, why,
+                "mesh axis # does something else with the outputs than with the inputs", i, 0, 0,
+                0);
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_why *why)
+{
+    dpar_status st = DPAR_OK;
+    int32_t d;
+    if (s->kind < DPAR_CONVOLUTION || s->kind > DPAR_NEIGHBOURHOOD ||
+        s->outputs < DPAR_OUTPUTS_BALANCED || s->outputs > DPAR_OUTPUTS_GIVEN) {
+        return dpari_say(DPAR_E_ARG, why, "kind #, outputs #: there are 0 to 3 and 0 to 2", s->kind,
+                         s->outputs, 0, 0);
+    }
+    if (s->tensors < 0 || s->tensors > DPAR_SPATIAL_TENSORS || s->planes < 0 ||
+        s->planes > INT32_MAX || s->out_planes < 0 || dpar_type_bytes(s->type) == 0) {
+        return dpari_say(DPAR_E_ARG, why, "# tensors (at most 4) of # and # planes, type #",
+                         s->tensors, s->planes, s->out_planes, s->type);
+    }
+    for (d = 0; d < s->in.dims && st == DPAR_OK; d++) {
+        st = dpari_spatial_extent(s, d, &m[d], why);
+    }
+    return st == DPAR_OK && s->outputs == DPAR_OUTPUTS_GIVEN ? dpari_spatial_given(s, m, why) : st;
+}
+
+/* Does one axis alone cut the dim that axis i cuts? */
+static int dpari_spatial_alone(const dpar_layout *l, int32_t i)
+{
+    int32_t k;
+    for (k = 0; k < l->mesh.axes; k++) {
+        if (k != i && l->axis[k].kind == DPAR_SHARD && l->axis[k].dim == l->axis[i].dim) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Cuts of the following outputs along axis i; parts + 1 of them. */
+static void dpari_spatial_cuts(const dpar_spatial *s, int32_t i, int64_t m, int64_t *cuts)
+{
+    int32_t coord[DPAR_MAX_AXES], p;
+    dpari_zero(coord, sizeof coord);
+    cuts[0] = 0;
+    for (p = 0; p < s->in.mesh.axis[i].size; p++) {
+        int64_t own[2] = {0, 0}, out[2] = {0, 0};
+        coord[i] = p;
+        if (dpar_layout_span(&s->in, coord, s->in.axis[i].dim, &own[0], &own[1])) {
+            dpari_spatial_follow(s, s->in.axis[i].dim, m, own, out);
+        }
+        cuts[p + 1] = dpari_most(cuts[p], out[1]);
+    }
+}
+
+/* Who has the outputs. cuts: room for those of all axes (NULL: following ones as balanced ones, for
+ * callers that need only the others). */
+static dpar_status dpari_spatial_layout(const dpar_spatial *s, const int64_t *m, int64_t *cuts,
+                                        dpar_layout *out, dpar_why *why)
+{
+    dpar_placement placement[DPAR_MAX_AXES];
+    int32_t order[DPAR_MAX_AXES], i;
+    if (s->outputs == DPAR_OUTPUTS_GIVEN) {
+        *out = s->given;
+        return DPAR_OK;
+    }
+    for (i = 0; i < s->in.mesh.axes; i++) {
+        placement[i] = s->in.axis[i];
+        order[i] = s->in.order[i];
+        if (placement[i].kind != DPAR_SHARD || !dpari_spatial_touches(s, placement[i].dim)) {
+            continue;
+        }
+        placement[i] = dpar_shard_by(placement[i].dim, DPAR_EVEN, 0);
+        if (s->outputs == DPAR_OUTPUTS_FOLLOW && !dpari_spatial_alone(&s->in, i)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "outputs that follow: dim # is cut by more than one mesh axis",
+                             placement[i].dim, 0, 0, 0);
+        }
+        if (s->outputs == DPAR_OUTPUTS_FOLLOW && cuts != NULL) {
+            placement[i].rule = DPAR_RAGGED;
+            placement[i].cuts = cuts;
+            dpari_spatial_cuts(s, i, m[placement[i].dim], cuts);
+            cuts += s->in.mesh.axis[i].size + 1;
+        }
+    }
+    return dpar_layout_init(out, &s->in.mesh, s->in.dims, m, placement, order, why);
+}
+
+DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *extent, dpar_why *why)
+{
+    int64_t m[DPAR_MAX_DIMS];
+    dpar_layout out;
+    int32_t d;
+    dpar_status st = dpari_spatial_layer(layer, m, why);
+    st = st == DPAR_OK ? dpari_spatial_layout(layer, m, NULL, &out, why) : st;
+    for (d = 0; st == DPAR_OK && extent != NULL && d < layer->in.dims; d++) {
+        extent[d] = m[d];
+    }
+    return st;
+}
+
+/* ---- the boxes of a rank --------------------------------------------------------------------- */
+
+enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
+
+static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t which, dpar_box *box)
+{
+    int64_t m[DPAR_MAX_DIMS];
+    int32_t coord[DPAR_MAX_AXES], d;
+    dpar_layout balanced;
+    dpar_box b;
+    if (dpari_spatial_layer(s, m, NULL) != DPAR_OK ||
+        dpari_spatial_layout(s, m, NULL, &balanced, NULL) != DPAR_OK ||
+        !dpar_mesh_coords(&s->in.mesh, rank, coord)) {
+        return 0;
+    }
+    dpari_zero(&b, sizeof b);
+    b.dims = s->in.dims;
+    for (d = 0; d < b.dims; d++) {
+        dpari_spatial_block k;
+        const int64_t *part;
+        dpari_spatial_block_of(s, &balanced, d, coord, &k);
+        part = which == DPARI_SPATIAL_OWN ? k.own : which == DPARI_SPATIAL_OUT ? k.out : k.box;
+        if (part[1] <= part[0]) {
+            return 0;
+        }
+        b.lo[d] = part[0];
+        b.hi[d] = part[1];
+    }
+    *box = b;
+    return 1;
+}
+
+DPAR_API int dpar_spatial_computed(const dpar_spatial *layer, int32_t rank, dpar_box *box)
+{
+    return dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_OUT, box);
+}
+
+DPAR_API void dpar_spatial_hull(const dpar_box *a, const dpar_box *b, dpar_box *out)
+{
+    dpar_box both = *a;
+    int32_t d;
+    if (dpar_box_volume(a) == 0 || a->dims != b->dims) {
+        both = *b;
+    } else if (dpar_box_volume(b) != 0) {
+        for (d = 0; d < a->dims; d++) {
+            both.lo[d] = dpari_least(a->lo[d], b->lo[d]);
+            both.hi[d] = dpari_most(a->hi[d], b->hi[d]);
+        }
+    }
+    *out = both;
+}
+
+/* The inputs that the outputs of `out` read. 0: none. */
+static int dpari_spatial_needs(const dpar_spatial *s, const dpar_box *out, dpar_box *in)
+{
+    int32_t d;
+    in->dims = out->dims;
+    for (d = 0; d < out->dims; d++) {
+        if (!dpari_spatial_reads(s, d, out->lo[d], out->hi[d], &in->lo[d], &in->hi[d])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Outputs [core[0], core[1]) of [out[0], out[1]) of a dim that read own points and constants. */
+static void dpari_spatial_inner(const dpar_spatial *s, int32_t d, const int64_t *own,
+                                const int64_t *out, int64_t *core)
+{
+    const int32_t padding = dpari_spatial_padding(s, d);
+    const int constant = padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST;
+    const int64_t low = constant && own[0] == 0 ? INT64_MIN : own[0];
+    const int64_t high = constant && own[1] == s->in.extent[d] ? INT64_MAX : own[1];
+    int64_t lo = 0, hi = 0;
+    core[0] = out[0];
+    core[1] = out[1];
+    while (dpari_spatial_reads(s, d, core[0], core[1], &lo, &hi) && lo < low) {
+        core[0]++;
+    }
+    while (dpari_spatial_reads(s, d, core[0], core[1], &lo, &hi) && hi > high) {
+        core[1]--;
+    }
+}
+
+static void dpari_spatial_core(dpar_spatial_plan *p)
+{
+    dpar_box core = p->out_own;
+    int32_t d;
+    if (p->layer.whole || p->in_own.dims == 0) {
+        return;
+    }
+    for (d = 0; d < core.dims; d++) {
+        const int64_t own[2] = {p->in_own.lo[d], p->in_own.hi[d]};
+        const int64_t out[2] = {p->out_own.lo[d], p->out_own.hi[d]};
+        int64_t inner[2];
+        dpari_spatial_inner(&p->layer, d, own, out, inner);
+        core.lo[d] = inner[0];
+        core.hi[d] = inner[1];
+        if (inner[1] <= inner[0]) {
+            return;
+        }
+    }
+    p->core = core;
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+/* Memory of a plan: itself, cuts of following outputs, the exchange. */
+typedef struct dpari_spatial_memory {
+    int64_t cuts, exchange; /* where they begin, bytes */
+} dpari_spatial_memory;
+
+/* Blocks of a dim. */
+static int64_t dpari_spatial_blocks(const dpar_layout *l, int32_t d)
+{
+    int64_t n = 1;
+    int32_t i;
+    for (i = 0; i < l->mesh.axes; i++) {
+        n *= l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d ? l->mesh.axis[i].size : 1;
+    }
+    return n;
+}
+
+static int64_t dpari_spatial_aligned(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
+{
+    int64_t cuts = 0;
+    int32_t i;
+    for (i = 0; i < s->in.mesh.axes; i++) {
+        cuts += s->in.mesh.axis[i].size + 1;
+    }
+    at->cuts = dpari_spatial_aligned((int64_t)sizeof(dpar_spatial_plan));
+    at->exchange = at->cuts + dpari_spatial_aligned(8 * cuts);
+}
+
+/* The coordinates of block b of a dim: the axes in the order in which they cut, the first major. */
+static void dpari_spatial_coords(const dpar_layout *l, int32_t d, int64_t b, int32_t *coord)
+{
+    int32_t i;
+    dpari_zero(coord, DPAR_MAX_AXES * sizeof *coord);
+    for (i = l->mesh.axes - 1; i >= 0; i--) {
+        const int32_t a = l->order[i];
+        if (l->axis[a].kind == DPAR_SHARD && l->axis[a].dim == d) {
+            coord[a] = (int32_t)(b % l->mesh.axis[a].size);
+            b /= l->mesh.axis[a].size;
+        }
+    }
+}
+
+/* The window of a dim as the halo knows it; 0: it does not (neighbourhoods). */
+static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v)
+{
+    *v = s->window[d];
+    v->kind = s->kind == DPAR_TRANSPOSED_CONVOLUTION ? DPAR_WINDOW_TRANSPOSED
+              : s->kind == DPAR_INTERPOLATION        ? DPAR_WINDOW_INTERPOLATION
+                                                     : DPAR_WINDOW_CONVOLUTION;
+    v->align_corners = s->corners;
+    return dpari_spatial_touches(s, d) && s->kind != DPAR_NEIGHBOURHOOD;
+}
+
+/* What the windows of the halo do not give a block, it gets by a width: neighbourhoods, and where
+ * padding comes from points that no window reads. */
+static void dpari_spatial_widths(dpar_halo *h, int32_t d, int64_t outputs,
+                                 const dpari_spatial_block *k)
+{
+    int64_t box[2], lo, hi;
+    box[0] = k->own[0];
+    box[1] = k->own[1];
+    if (h->window[d].kernel != 0 && dpar_window_reads(&h->window[d], h->grid.extent[d], outputs,
+                                                      k->out[0], k->out[1], &lo, &hi)) {
+        dpari_spatial_widen(box, lo, hi);
+    }
+    if (box[1] > box[0]) {
+        h->low[d] = dpari_most(h->low[d], box[0] - k->box[0]);
+        h->high[d] = dpari_most(h->high[d], k->box[1] - box[1]);
+    }
+}
+
+static void dpari_spatial_halo(dpar_spatial_plan *p)
+{
+    const dpar_spatial *s = &p->layer;
+    int32_t coord[DPAR_MAX_AXES], d;
+    int64_t b;
+    p->halo.grid = s->in;
+    p->halo.shape = DPAR_STENCIL_BOX;
+    p->halo.outputs = &p->out;
+    for (d = 0; d < s->in.dims; d++) {
+        dpar_window v;
+        if (dpari_spatial_touches(s, d) && s->padding[d] == DPAR_PAD_WRAP) {
+            p->halo.periodic |= (uint32_t)1 << d;
+        }
+        if (dpari_spatial_window(s, d, &v)) {
+            p->halo.window[d] = v;
+        }
+        for (b = dpari_spatial_blocks(&s->in, d) - 1; b >= 0; b--) {
+            dpari_spatial_block k;
+            dpari_spatial_coords(&s->in, d, b, coord);
+            dpari_spatial_block_of(s, &p->out, d, coord, &k);
+            dpari_spatial_widths(&p->halo, d, p->out.extent[d], &k);
+        }
+    }
+}
+
+/* The field of each input: planes of in_box, dense; `least`: the box of its halo. */
+static void dpari_spatial_fields(dpar_spatial_plan *p, const dpar_box *least)
+{
+    const dpar_spatial *s = &p->layer;
+    dpar_tile t;
+    int32_t i, d;
+    dpar_tile_of(&t, NULL, &p->in_box, s->planes, s->last);
+    for (i = 0; i < s->tensors; i++) {
+        dpar_halo_field *f = &p->field[i];
+        dpari_zero(f, sizeof *f);
+        f->halo = &p->halo;
+        f->type = s->type;
+        f->components = (int32_t)s->planes;
+        f->component_stride = t.plane;
+        f->data = p; /* until the first step */
+        for (d = 0; d < p->in_box.dims; d++) {
+            const int64_t first = p->in_own.dims > 0 ? p->in_own.lo[d] : least->lo[d];
+            f->stride[d] = t.stride[d];
+            f->origin[d] = first - p->in_box.lo[d];
+        }
+    }
+}
+
+/* All of a plan but its exchange. */
+static dpar_status dpari_spatial_plan_in(unsigned char *memory, const dpar_comm *c,
+                                         const dpar_spatial *layer, dpar_why *why)
+{
+    dpar_spatial_plan *p = (dpar_spatial_plan *)(void *)memory;
+    dpari_spatial_memory at;
+    int64_t m[DPAR_MAX_DIMS];
+    dpar_box least;
+    dpar_status st;
+    dpari_spatial_parts(layer, &at);
+    dpari_zero(p, sizeof *p);
+    p->layer = *layer;
+    p->layer.tensors = layer->tensors > 0 ? layer->tensors : 1;
+    p->layer.planes = layer->planes > 0 ? layer->planes : 1;
+    p->layer.out_planes = layer->out_planes > 0 ? layer->out_planes : p->layer.planes;
+    (void)dpari_spatial_layer(&p->layer, m, NULL);
+    st = dpari_spatial_layout(&p->layer, m, (int64_t *)(void *)(memory + at.cuts), &p->out, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OUT, &p->out_own);
+    (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OWN, &p->in_own);
+    dpari_spatial_halo(p);
+    st = dpar_halo_check(&p->halo, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(&least, sizeof least);
+    (void)dpar_halo_box(&p->halo, c->rank, &least);
+    p->in_box = layer->in_box.dims > 0 ? layer->in_box : least;
+    if (least.dims > 0 && !dpar_box_contains(&p->in_box, &least)) {
+        return dpari_say(DPAR_E_ARG, why, "in_box does not hold what dpar_spatial_box says", 0, 0,
+                         0, 0);
+    }
+    dpari_spatial_core(p);
+    dpari_spatial_fields(p, &least);
+    return DPAR_OK;
+}
+
+DPAR_API int dpar_spatial_box(const dpar_spatial *layer, int32_t rank, dpar_box *box)
+{
+    return dpari_spatial_box_of(layer, rank, DPARI_SPATIAL_BOX, box);
+}
+
+DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
+                                        dpar_why *why)
+{
+    dpari_spatial_memory at;
+    void *memory;
+    int64_t more = 0;
+    dpar_status st = dpar_spatial_outputs(layer, NULL, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_parts(layer, &at);
+    st = dpar_comm_alloc(c, at.exchange, &memory);
+    if (st != DPAR_OK) {
+        return dpari_say(st, why, "no # bytes to plan a layer in", at.exchange, 0, 0, 0);
+    }
+    st = dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
+    if (st == DPAR_OK) {
+        const dpar_spatial_plan *p = (const dpar_spatial_plan *)memory;
+        st = dpar_halo_exchange_bytes(c, p->field, p->layer.tensors, layer->options, &more, why);
+    }
+    dpar_comm_release(c, memory);
+    if (st == DPAR_OK) {
+        *bytes = at.exchange + more;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_spatial *layer, dpar_spatial_plan **plan,
+                                       dpar_why *why)
+{
+    unsigned char *at_0 = (unsigned char *)memory;
+    dpar_spatial_plan *p = (dpar_spatial_plan *)memory;
+    dpari_spatial_memory at;
+    dpar_halo_traffic t;
+    int32_t k;
+    dpar_status st = dpar_spatial_outputs(layer, NULL, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_parts(layer, &at);
+    if (memory == NULL || bytes < at.exchange) {
+        return dpari_say(DPAR_E_ROOM, why, "# bytes for a plan: dpar_spatial_bytes says how many",
+                         bytes, 0, 0, 0);
+    }
+    st = dpari_spatial_plan_in(at_0, c, layer, why);
+    st = st == DPAR_OK
+             ? dpar_halo_exchange_init(at_0 + at.exchange, bytes - at.exchange, c, p->field,
+                                       p->layer.tensors, layer->options, &p->exchange, why)
+             : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    for (k = 0; dpar_halo_exchange_traffic(p->exchange, k, &t); k++) {
+        p->halo_bytes += t.peer != c->rank ? t.bytes : 0;
+    }
+    *plan = p;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan)
+{
+    return plan != NULL ? dpar_halo_exchange_close(plan->exchange) : DPAR_OK;
+}
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+DPAR_API int64_t dpar_tile_at(const dpar_tile *tile, int64_t plane, const int64_t *point)
+{
+    int64_t at = tile->origin + plane * tile->plane;
+    int32_t d;
+    for (d = 0; d < tile->box.dims; d++) {
+        at += point[d] * tile->stride[d];
+    }
+    return at;
+}
+
+DPAR_API void dpar_tile_of(dpar_tile *tile, void *data, const dpar_box *box, int64_t planes,
+                           int32_t last)
+{
+    int64_t step = last ? planes : 1;
+    int32_t d;
+    dpari_zero(tile, sizeof *tile);
+    tile->data = data;
+    tile->planes = planes;
+    tile->box = *box;
+    for (d = box->dims - 1; d >= 0; d--) {
+        tile->stride[d] = step;
+        tile->origin -= box->lo[d] * step;
+        step *= box->hi[d] - box->lo[d];
+    }
+    tile->plane = last ? 1 : step;
+}
+
+/* A walk over rows of elements in a box of a tile: planes and dims but the row's; `skip` is a dim
+ * at one index (-1: none). Planes are the row where they are innermost, else the last dim. */
+typedef struct dpari_spatial_rows {
+    int32_t row; /* the dim of the row; -1: the planes; -2: single elements */
+    int64_t count;
+    int64_t plane, at[DPAR_MAX_DIMS];
+} dpari_spatial_rows;
+
+static void dpari_spatial_rows_begin(dpari_spatial_rows *r, const dpar_tile *t, int32_t skip)
+{
+    int32_t d;
+    r->row = t->plane == 1 && t->planes > 1 ? -1 : t->box.dims - 1 == skip ? -2 : t->box.dims - 1;
+    r->count = r->row == -1 ? t->planes : r->row == -2 ? 1 : t->box.hi[r->row] - t->box.lo[r->row];
+    r->plane = 0;
+    for (d = 0; d < t->box.dims; d++) {
+        r->at[d] = t->box.lo[d];
+    }
+}
+
+/* The next row; 0 at the end. */
+static int dpari_spatial_rows_next(dpari_spatial_rows *r, const dpar_tile *t, int32_t skip)
+{
+    int32_t d;
+    for (d = t->box.dims - 1; d >= 0; d--) {
+        if (d == skip || d == r->row) {
+            continue;
+        }
+        if (++r->at[d] < t->box.hi[d]) {
+            return 1;
+        }
+        r->at[d] = t->box.lo[d];
+    }
+    return r->row != -1 && ++r->plane < t->planes;
+}
+
+/* ---- padding --------------------------------------------------------------------------------- */
+
+/* The least number of a type, one element: minus infinity where there is one. */
+static void dpari_spatial_lowest(int32_t type, unsigned char *element)
+{
+    const uint64_t one = 1;
+    uint64_t bits = 0;
+    int32_t n = dpar_type_bytes(type), i;
+    switch (type) {
+    case DPAR_F64: bits = UINT64_C(0xfff) << 52; break;
+    case DPAR_F32:
+    case DPAR_TF32: bits = UINT64_C(0xff800000); break;
+    case DPAR_BF16: bits = 0xff80; break;
+    case DPAR_F16: bits = 0xfc00; break;
+    case DPAR_I8:
+    case DPAR_I32:
+    case DPAR_I64: bits = one << (8 * n - 1); break;
+    default: break;
+    }
+    for (i = 0; i < n; i++) {
+        const int32_t shift = *(const unsigned char *)(const void *)&one == 1 ? i : n - 1 - i;
+        element[i] = (unsigned char)(bits >> (8 * shift));
+    }
+}
+
+/* Where cell i beyond the ends of a dim comes from; -1: from nowhere. */
+static int64_t dpari_spatial_image(int32_t padding, int64_t n, int64_t i)
+{
+    if (padding == DPAR_PAD_REPLICATE) {
+        return i < 0 ? 0 : n - 1;
+    }
+    if (padding == DPAR_PAD_REFLECT) {
+        i = i < 0 ? -i : 2 * (n - 1) - i;
+        return i >= 0 && i < n ? i : -1;
+    }
+    return -1;
+}
+
+static void dpari_spatial_set(unsigned char *to, int64_t count, const unsigned char *element,
+                              int32_t size)
+{
+    int64_t k;
+    for (k = 0; k < count; k++) {
+        dpari_kern_copy(to + k * size, element, size, 0);
+    }
+}
+
+/* What happens to a layer of padding. */
+enum { DPARI_SPATIAL_FILL, DPARI_SPATIAL_FOLD, DPARI_SPATIAL_CLEAR };
+
+/* Cells at index i of dim d: filled from index `from` (-1: with `element`); or their gradients
+ * added there, and cleared. */
+static void dpari_spatial_slice(const dpar_tile *t, int32_t type, int32_t d, int64_t i,
+                                int64_t from, int32_t what, const unsigned char *element)
+{
+    const int32_t size = dpar_type_bytes(type);
+    unsigned char *base = (unsigned char *)t->data;
+    unsigned char zero[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    dpari_spatial_rows r;
+    if (t->planes < 1) {
+        return;
+    }
+    dpari_spatial_rows_begin(&r, t, d);
+    do {
+        unsigned char *to, *other;
+        r.at[d] = i;
+        to = base + dpar_tile_at(t, r.plane, r.at) * size;
+        r.at[d] = from;
+        other = from >= 0 ? base + dpar_tile_at(t, r.plane, r.at) * size : NULL;
+        if (what == DPARI_SPATIAL_FILL && other != NULL) {
+            dpari_kern_copy(to, other, r.count * size, 0);
+        } else if (what == DPARI_SPATIAL_FILL) {
+            dpari_spatial_set(to, r.count, element, size);
+        } else {
+            if (what == DPARI_SPATIAL_FOLD && other != NULL) {
+                const void *in[2];
+                void *out = other;
+                in[0] = other;
+                in[1] = to;
+                dpari_kern_reduce(&out, 1, in, 2, r.count, type, DPAR_SUM, 0);
+            }
+            dpari_spatial_set(to, r.count, zero, size);
+        }
+    } while (dpari_spatial_rows_next(&r, t, d));
+}
+
+/* All padding of dim d. */
+static void dpari_spatial_pad(const dpar_spatial_plan *p, const dpar_tile *t, int32_t d,
+                              int32_t what)
+{
+    const dpar_spatial *s = &p->layer;
+    const int64_t n = s->in.extent[d];
+    const int32_t padding = dpari_spatial_padding(s, d);
+    unsigned char element[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    int64_t i, from;
+    if (padding == DPAR_PAD_LOWEST) {
+        dpari_spatial_lowest(s->type, element);
+    }
+    for (i = t->box.lo[d]; i < t->box.hi[d]; i++) {
+        if (i >= 0 && i < n) {
+            i = dpari_least(n, t->box.hi[d]) - 1;
+            continue;
+        }
+        from = dpari_spatial_image(padding, n, i);
+        if (from >= 0 && (from < t->box.lo[d] || from >= t->box.hi[d])) {
+            continue; /* beyond what any output reads */
+        }
+        dpari_spatial_slice(t, s->type, d, i, from, what, element);
+    }
+}
+
+static int dpari_spatial_pads(const dpar_spatial_plan *p, int32_t d)
+{
+    return dpari_spatial_touches(&p->layer, d) && p->layer.padding[d] != DPAR_PAD_WRAP;
+}
+
+/* Dim after dim, so that corners come from corners. */
+static void dpari_spatial_fill(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
+                               int constants)
+{
+    dpar_tile t;
+    int32_t i, d;
+    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        dpar_tile_of(&t, a->in[i], &p->in_box, p->layer.planes, p->layer.last);
+        for (d = 0; d < t.box.dims; d++) {
+            const int32_t padding = dpari_spatial_padding(&p->layer, d);
+            if (dpari_spatial_pads(p, d) &&
+                (!constants || padding == DPAR_PAD_ZERO || padding == DPAR_PAD_LOWEST)) {
+                dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FILL);
+            }
+        }
+    }
+}
+
+/* The other way: the last dim first. */
+static void dpari_spatial_fold(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+{
+    dpar_tile t;
+    int32_t i, d;
+    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
+        for (d = t.box.dims - 1; d >= 0; d--) {
+            if (dpari_spatial_pads(p, d)) {
+                dpari_spatial_pad(p, &t, d, DPARI_SPATIAL_FOLD);
+            }
+        }
+    }
+}
+
+/* Gradients begin at 0: all, or those around the own points. */
+static void dpari_spatial_clear(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+{
+    dpar_tile t;
+    int32_t i, d;
+    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        dpar_tile_of(&t, a->in_gradient[i], &p->in_box, p->layer.planes, p->layer.last);
+        if (!a->accumulate || p->in_own.dims == 0) {
+            dpari_zero(t.data, (size_t)(dpar_box_volume(&t.box) * t.planes *
+                                        dpar_type_bytes(p->layer.type)));
+            continue;
+        }
+        for (d = 0; d < t.box.dims; d++) {
+            int64_t k;
+            for (k = t.box.lo[d]; k < t.box.hi[d]; k++) {
+                if (k < p->in_own.lo[d] || k >= p->in_own.hi[d]) {
+                    dpari_spatial_slice(&t, p->layer.type, d, k, -1, DPARI_SPATIAL_CLEAR, NULL);
+                }
+            }
+        }
+    }
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static void dpari_spatial_tile(dpar_tile *t, void *data, const dpar_box *array, int64_t planes,
+                               int32_t last, const dpar_box *box)
+{
+    dpar_tile_of(t, data, array, planes, last);
+    t->box = *box;
+}
+
+/* Runs a kernel on the outputs of a box. */
+static void dpari_spatial_kernel_on(const dpar_spatial_plan *p, const dpar_spatial_arrays *a,
+                                    dpar_spatial_kernel kernel, const dpar_box *out)
+{
+    const dpar_spatial *s = &p->layer;
+    const dpar_box *array = a->out_box.dims > 0 ? &a->out_box : &p->out_own;
+    dpar_spatial_call call;
+    dpar_box in;
+    int32_t i;
+    if (kernel == NULL || out->dims == 0) {
+        return;
+    }
+    if (!dpari_spatial_needs(s, out, &in)) {
+        in = p->in_box; /* outputs that read nothing: transposed, far out */
+        in.hi[0] = in.lo[0];
+    }
+    dpari_zero(&call, sizeof call);
+    call.layer = s;
+    call.user = s->user;
+    for (i = 0; i < s->tensors; i++) {
+        dpari_spatial_tile(&call.in[i], a->in[i], &p->in_box, s->planes, s->last, &in);
+        dpari_spatial_tile(&call.in_gradient[i], a->in_gradient[i], &p->in_box, s->planes, s->last,
+                           &in);
+    }
+    dpari_spatial_tile(&call.out, a->out, array, s->out_planes, s->last, out);
+    dpari_spatial_tile(&call.out_gradient, a->out_gradient, array, s->out_planes, s->last, out);
+    kernel(&call);
+}
+
+/* The outputs around the core: slabs dim by dim, earlier dims cut to the core. */
+static void dpari_spatial_rim(const dpar_spatial_plan *p, const dpar_spatial_arrays *a)
+{
+    dpar_box rest = p->out_own, slab;
+    int32_t d;
+    if (p->core.dims == 0) {
+        dpari_spatial_kernel_on(p, a, p->layer.forward, &rest);
+        return;
+    }
+    for (d = 0; d < rest.dims; d++) {
+        slab = rest;
+        slab.hi[d] = p->core.lo[d];
+        if (slab.hi[d] > slab.lo[d]) {
+            dpari_spatial_kernel_on(p, a, p->layer.forward, &slab);
+        }
+        slab = rest;
+        slab.lo[d] = p->core.hi[d];
+        if (slab.hi[d] > slab.lo[d]) {
+            dpari_spatial_kernel_on(p, a, p->layer.forward, &slab);
+        }
+        rest.lo[d] = p->core.lo[d];
+        rest.hi[d] = p->core.hi[d];
+    }
+}
+
+static dpar_status dpari_spatial_bind(dpar_spatial_plan *p, void *const *data)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < p->layer.tensors && st == DPAR_OK; i++) {
+        st = dpar_halo_exchange_bind(p->exchange, i, data[i], NULL);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
+{
+    dpar_status st = dpari_spatial_bind(plan, a->in);
+    st = st == DPAR_OK ? dpar_halo_exchange_begin(plan->exchange) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (plan->core.dims > 0) {
+        dpari_spatial_fill(plan, a, 1);
+        dpari_spatial_kernel_on(plan, a, plan->layer.forward, &plan->core);
+    }
+    st = dpar_halo_exchange_end(plan->exchange);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_fill(plan, a, 0);
+    dpari_spatial_rim(plan, a);
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
+{
+    const dpar_spatial *s = &plan->layer;
+    dpar_status st;
+    if (s->input_gradient == NULL) {
+        dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
+        return DPAR_OK;
+    }
+    dpari_spatial_clear(plan, a);
+    dpari_spatial_kernel_on(plan, a, s->input_gradient, &plan->out_own);
+    dpari_spatial_fold(plan, a);
+    st = dpari_spatial_bind(plan, a->in_gradient);
+    st = st == DPAR_OK ? dpar_halo_exchange_begin_adjoint(plan->exchange, DPAR_SUM) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
+    return dpar_halo_exchange_end(plan->exchange);
+}
+
+/* ---- normalisation --------------------------------------------------------------------------- */
+
+DPAR_API void dpar_moments_merge(dpar_moments *a, const dpar_moments *b)
+{
+    const double n = a->count + b->count, delta = b->mean - a->mean;
+    if (b->count <= 0.0) {
+        return;
+    }
+    if (a->count <= 0.0) {
+        *a = *b;
+        return;
+    }
+    a->mean += delta * (b->count / n);
+    a->m2 += b->m2 + delta * delta * (a->count * b->count / n);
+    a->count = n;
+}
+
+DPAR_API dpar_status dpar_moments_gather(dpar_comm *c, dpar_moments *m, int64_t n,
+                                         dpar_moments *scratch)
+{
+    dpar_status st = dpar_all_gather(c, m, scratch, 3 * n, DPAR_F64, NULL);
+    int64_t i;
+    int32_t r;
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        m[i] = scratch[i];
+        for (r = 1; r < c->size; r++) {
+            dpar_moments_merge(&m[i], &scratch[r * n + i]);
+        }
+    }
+    return st;
+}
+
+static double dpari_norm_get(const void *data, int32_t type, int64_t at)
+{
+    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
+}
+
+static void dpari_norm_put(void *data, int32_t type, int64_t at, double x)
+{
+    if (type == DPAR_F64) {
+        ((double *)data)[at] = x;
+    } else {
+        ((float *)data)[at] = (float)x;
+    }
+}
+
+/* The set that a plane belongs to. */
+static int64_t dpari_norm_set(const dpar_norm *n, int64_t plane)
+{
+    const int64_t channel = plane % n->channels;
+    return n->groups == 0 ? channel
+                          : plane / n->channels * n->groups + channel / (n->channels / n->groups);
+}
+
+static int64_t dpari_norm_sets(const dpar_norm *n)
+{
+    return n->groups == 0 ? n->channels : (int64_t)n->samples * n->groups;
+}
+
+static double dpari_norm_scale(const dpar_norm *n, int64_t plane)
+{
+    return n->scale != NULL ? dpari_norm_get(n->scale, n->type, plane % n->channels) : 1.0;
+}
+
+DPAR_API int64_t dpar_norm_saved(const dpar_norm *n)
+{
+    return 2 * dpari_norm_sets(n);
+}
+
+DPAR_API int64_t dpar_norm_scratch(const dpar_comm *c, const dpar_norm *n)
+{
+    return 3 * dpari_norm_sets(n) * (c->size + 1);
+}
+
+static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                    const dpar_tile *y)
+{
+    int32_t d;
+    int fits = x->box.dims == y->box.dims && x->planes == y->planes;
+    for (d = 0; fits && d < x->box.dims; d++) {
+        fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
+    }
+    if (n->type != DPAR_F32 && n->type != DPAR_F64) {
+        return dpari_say(DPAR_E_ARG, &c->why, "a norm of type #: f64 and f32 are possible", n->type,
+                         0, 0, 0);
+    }
+    if (n->samples < 1 || n->channels < 1 || n->groups < 0 ||
+        (n->groups > 0 && n->channels % n->groups != 0) || !fits ||
+        (x->planes != 0 && x->planes != (int64_t)n->samples * n->channels)) {
+        return dpari_say(DPAR_E_ARG, &c->why,
+                         "a norm of # samples, # channels, # groups over # planes, the same points "
+                         "in both tiles: does not fit",
+                         n->samples, n->channels, n->groups, x->planes);
+    }
+    return DPAR_OK;
+}
+
+/* One plane: rows along the last dim. */
+static int dpari_norm_row(const dpar_tile *t, int64_t *at)
+{
+    int32_t d;
+    for (d = t->box.dims - 2; d >= 0; d--) {
+        if (++at[d] < t->box.hi[d]) {
+            return 1;
+        }
+        at[d] = t->box.lo[d];
+    }
+    return 0;
+}
+
+/* Begins at the first row of a plane; its length. 0: the tile is empty. */
+static int64_t dpari_norm_rows(const dpar_tile *t, int64_t *at)
+{
+    const int32_t last = t->box.dims - 1;
+    int32_t d;
+    if (t->planes == 0 || t->data == NULL || last < 0 || dpar_box_volume(&t->box) <= 0) {
+        return 0;
+    }
+    for (d = 0; d <= last; d++) {
+        at[d] = t->box.lo[d];
+    }
+    return t->box.hi[last] - t->box.lo[last];
+}
+
+/* Row by row, two passes each, merged: no number is far from the mean that it is compared with. */
+static void dpari_norm_moments(const dpar_norm *n, const dpar_tile *x, int64_t plane,
+                               dpar_moments *m)
+{
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
+    const int64_t step = count > 0 ? x->stride[x->box.dims - 1] : 0;
+    if (count == 0) {
+        return;
+    }
+    do {
+        dpar_moments row;
+        double sum = 0.0, far = 0.0;
+        const int64_t first = dpar_tile_at(x, plane, at);
+        for (i = 0, k = first; i < count; i++, k += step) {
+            sum += dpari_norm_get(x->data, n->type, k);
+        }
+        row.count = (double)count;
+        row.mean = sum / row.count;
+        for (i = 0, k = first; i < count; i++, k += step) {
+            const double e = dpari_norm_get(x->data, n->type, k) - row.mean;
+            far += e * e;
+        }
+        row.m2 = far;
+        dpar_moments_merge(m, &row);
+    } while (dpari_norm_row(x, at));
+}
+
+/* y = a x + b in a plane. */
+static void dpari_norm_apply(const dpar_norm *n, const dpar_tile *x, const dpar_tile *y,
+                             int64_t plane, double mean, double a, double b)
+{
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i;
+    if (count == 0) {
+        return;
+    }
+    do {
+        const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(y, plane, at);
+        const int64_t step_in = x->stride[x->box.dims - 1], step_out = y->stride[x->box.dims - 1];
+        for (i = 0; i < count; i++) {
+            const double e = dpari_norm_get(x->data, n->type, in + i * step_in) - mean;
+            dpari_norm_put(y->data, n->type, out + i * step_out, a * e + b);
+        }
+    } while (dpari_norm_row(x, at));
+}
+
+DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                       const dpar_tile *y, double *saved, double *scratch)
+{
+    dpar_moments *m = (dpar_moments *)(void *)scratch;
+    dpar_status st = dpari_norm_check(c, n, x, y);
+    int64_t sets, p, i;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    sets = dpari_norm_sets(n);
+    dpari_zero(m, (size_t)sets * sizeof *m);
+    for (p = 0; p < x->planes; p++) {
+        dpari_norm_moments(n, x, p, &m[dpari_norm_set(n, p)]);
+    }
+    st = dpar_moments_gather(c, m, sets, m + sets);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    for (i = 0; i < sets; i++) {
+        saved[2 * i] = m[i].mean;
+        saved[2 * i + 1] = 1.0 / dpari_sqrt(m[i].m2 / dpari_mostf(m[i].count, 1.0) + n->epsilon);
+    }
+    for (p = 0; p < x->planes; p++) {
+        const double *s = &saved[2 * dpari_norm_set(n, p)];
+        const double shift =
+            n->shift != NULL ? dpari_norm_get(n->shift, n->type, p % n->channels) : 0.0;
+        dpari_norm_apply(n, x, y, p, s[0], s[1] * dpari_norm_scale(n, p), shift);
+    }
+    return DPAR_OK;
+}
+
+/* Of one plane: sum[0] of dy, sum[1] of dy (x - mean) / deviation. */
+static void dpari_norm_sums(const dpar_norm *n, const dpar_tile *x, const dpar_tile *dy,
+                            int64_t plane, const double *saved, double *sum)
+{
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i;
+    sum[0] = 0.0;
+    sum[1] = 0.0;
+    if (count == 0) {
+        return;
+    }
+    do {
+        const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(dy, plane, at);
+        const int64_t step_in = x->stride[x->box.dims - 1], step_out = dy->stride[x->box.dims - 1];
+        double row[2] = {0.0, 0.0};
+        for (i = 0; i < count; i++) {
+            const double g = dpari_norm_get(dy->data, n->type, out + i * step_out);
+            row[0] += g;
+            row[1] += g * (dpari_norm_get(x->data, n->type, in + i * step_in) - saved[0]);
+        }
+        sum[0] += row[0];
+        sum[1] += row[1] * saved[1];
+    } while (dpari_norm_row(x, at));
+}
+
+/* dx = scale / deviation * (dy - mean of dy - xhat * mean of dy xhat), the means with the scale. */
+static void dpari_norm_gradient(const dpar_norm *n, const dpar_tile *x, const dpar_tile *dy,
+                                const dpar_tile *dx, int64_t plane, const double *saved,
+                                const double *mean)
+{
+    const double scale = dpari_norm_scale(n, plane), inverse = saved[1];
+    const int32_t last = x->box.dims - 1;
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i;
+    if (count == 0) {
+        return;
+    }
+    do {
+        const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(dy, plane, at);
+        const int64_t to = dpar_tile_at(dx, plane, at);
+        for (i = 0; i < count; i++) {
+            const double g = scale * dpari_norm_get(dy->data, n->type, out + i * dy->stride[last]);
+            const double hat =
+                (dpari_norm_get(x->data, n->type, in + i * x->stride[last]) - saved[0]) * inverse;
+            dpari_norm_put(dx->data, n->type, to + i * dx->stride[last],
+                           inverse * (g - mean[0] - hat * mean[1]));
+        }
+    } while (dpari_norm_row(x, at));
+}
+
+DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const dpar_tile *x,
+                                        const dpar_tile *dy, const dpar_tile *dx,
+                                        const double *saved, double *scale_gradient,
+                                        double *shift_gradient, double *scratch)
+{
+    dpar_status st = dpari_norm_check(c, n, x, dy);
+    double sum[2], points, *total = scratch;
+    int64_t sets, p, i;
+    st = st == DPAR_OK ? dpari_norm_check(c, n, x, dx) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    sets = dpari_norm_sets(n);
+    points = x->box.dims > 0 ? (double)dpar_box_volume(&x->box) : 0.0;
+    dpari_zero(total, (size_t)(3 * sets) * sizeof *total);
+    for (p = 0; p < x->planes; p++) {
+        double *t = &total[3 * dpari_norm_set(n, p)];
+        dpari_norm_sums(n, x, dy, p, &saved[2 * dpari_norm_set(n, p)], sum);
+        t[0] += sum[0] * dpari_norm_scale(n, p);
+        t[1] += sum[1] * dpari_norm_scale(n, p);
+        t[2] += points;
+        if (shift_gradient != NULL) {
+            shift_gradient[p % n->channels] += sum[0];
+        }
+        if (scale_gradient != NULL) {
+            scale_gradient[p % n->channels] += sum[1];
+        }
+    }
+    st = dpar_all_reduce(c, total, total, 3 * sets, DPAR_F64, DPAR_SUM, NULL);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    for (i = 0; i < sets; i++) {
+        total[3 * i] /= dpari_mostf(total[3 * i + 2], 1.0);
+        total[3 * i + 1] /= dpari_mostf(total[3 * i + 2], 1.0);
+    }
+    for (p = 0; p < x->planes; p++) {
+        const int64_t set = dpari_norm_set(n, p);
+        dpari_norm_gradient(n, x, dy, dx, p, &saved[2 * set], &total[3 * set]);
+    }
+    return DPAR_OK;
+}
+
 /* ==== run/os.c ==== */
 
 /* ---- time and waiting -------------------------------------------------------------------------
@@ -36369,6 +37985,7 @@ enum {
 #define DPARI_STRIDE_NEAR_BYTES 16384
 #define DPARI_STRIDE_TURN 32 /* runs of one of two pieces before the other's: measured */
 #define DPARI_STRIDE_ZEROS 256
+#define DPARI_STRIDE_MANY 8192 /* lines that a core's own caches may not hold */
 
 /* x87 rounds when it stores, not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
@@ -36646,6 +38263,22 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     }
 }
 
+/* Asks for the lines that are written next: stores wait for theirs one after the other, what is
+ * asked for comes at once. */
+static void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows, int64_t n)
+{
+#if defined(__GNUC__)
+    const int64_t step = s->to[0];
+    int64_t row, i;
+    for (row = 0; row < rows; row++, to += s->to[1]) {
+        const unsigned char *t = to;
+        for (i = n; i > 0; i--, t += step) {
+            __builtin_prefetch(t, 1);
+        }
+    }
+#endif
+}
+
 /* `rows` rows of each piece, `turn` elements of each at a time. */
 static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
                                const unsigned char *const *from, int32_t pieces, int64_t row,
@@ -36655,6 +38288,12 @@ static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *cons
     int64_t at;
     int32_t p;
     for (at = 0; at < n; at += turn) {
+        for (p = 0; p < pieces; p++) {
+            if (s[p]->asks) {
+                dpari_stride_ask(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0], rows,
+                                 n - at < turn ? n - at : turn);
+            }
+        }
         for (p = 0; p < pieces; p++) {
             dpari_stride_some(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0],
                               from[p] + row * s[p]->from[1] + at * s[p]->from[0], rows,
@@ -36839,7 +38478,21 @@ static int32_t dpari_stride_choose(const dpari_stride *s, int together)
     return DPARI_STRIDE_BUFFER;
 }
 
-static void dpari_stride_plan(dpari_stride *s)
+static void dpari_stride_turn_back(dpari_stride *s)
+{
+    int32_t d;
+    for (d = 0; d < s->dims; d++) {
+        if (s->loop == DPARI_STRIDE_DENSE && d == 0) {
+            continue;
+        }
+        s->to_start += (s->count[d] - 1) * s->to[d];
+        s->from_start += (s->count[d] - 1) * s->from[d];
+        s->to[d] = -s->to[d];
+        s->from[d] = -s->from[d];
+    }
+}
+
+static void dpari_stride_plan(dpari_stride *s, int back)
 {
     const int32_t size = dpar_type_bytes(s->from_type);
     const int together =
@@ -36872,6 +38525,14 @@ static void dpari_stride_plan(dpari_stride *s)
             room = 1 + DPARI_STRIDE_NEAR_BYTES / s->run;
         }
     }
+    if (s->loop < DPARI_STRIDE_LONG && s->elements >= DPARI_STRIDE_MANY &&
+        dpari_stride_size(s->to[0]) >= 64 && dpari_stride_size(s->from[0]) < 64) {
+        s->asks = 1;
+        room = room < DPARI_STRIDE_TURN ? room : DPARI_STRIDE_TURN;
+    }
+    if (back) {
+        dpari_stride_turn_back(s);
+    }
     s->turn = room < s->count[0] ? room : s->count[0];
     s->part = room / s->turn;
 }
@@ -36881,7 +38542,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     const int32_t width = dpar_type_bytes(p->through);
     int32_t d;
     s->loop = DPARI_STRIDE_NONE;
-    s->dims = 0;
+    s->dims = s->asks = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;
@@ -36898,7 +38559,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     if (s->elements > 0) {
         dpari_stride_sort(s, p);
         dpari_stride_merge(s);
-        dpari_stride_plan(s);
+        dpari_stride_plan(s, p->back);
     }
 }
 
