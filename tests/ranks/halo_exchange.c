@@ -615,7 +615,7 @@ static void looks(one_case *c, dpar_comm *comm, dpar_halo_exchange *x, const cha
     }
 }
 
-static void one_way(one_case *c, dpar_comm *comm, int32_t way, int ordered, rng *r)
+static void one_way(one_case *c, dpar_comm *comm, dpar_comm *node, int32_t way, int ordered, rng *r)
 {
     dpar_halo_field f[FIELDS];
     dpar_halo_options o;
@@ -627,6 +627,7 @@ static void one_way(one_case *c, dpar_comm *comm, int32_t way, int ordered, rng 
     memset(&o, 0, sizeof o);
     o.way = way;
     o.ordered = ordered;
+    o.node = node;
     o.run_bytes = below(r, 3) * 16;
     why.text[0] = 0;
     for (int i = 0; i < c->fields; i++) {
@@ -771,6 +772,12 @@ static int rank_main(dpar_comm *comm, void *arg)
 {
     const arguments *a = (const arguments *)arg;
     one_case *c = (one_case *)malloc(sizeof *c);
+    dpar_comm *node = NULL;
+#ifndef USE_MPI /* as if every two ranks were a node */
+    if (comm->size > 2 && dpar_comm_split(comm, comm->rank / 2, 0, &node) != DPAR_OK) {
+        say("split", &comm->why, comm->rank);
+    }
+#endif
     for (int i = 0; i < a->rounds && wrong == 0; i++) {
         rng r;
         dpar_why why;
@@ -789,14 +796,20 @@ static int rank_main(dpar_comm *comm, void *arg)
             break;
         }
         for (int32_t way = DPAR_HALO_AUTO; way <= DPAR_HALO_DIRECT; way++) {
-            one_way(c, comm, way, 0, &r);
+            one_way(c, comm, NULL, way, 0, &r);
             if (!only_direct(c)) {
-                one_way(c, comm, way, 1, &r);
+                one_way(c, comm, NULL, way, 1, &r);
             }
+        }
+        if (node) {
+            one_way(c, comm, node, DPAR_HALO_AUTO, !only_direct(c) && below(&r, 2), &r);
         }
         free_memory(c, comm);
     }
     free(c);
+    if (node && dpar_comm_close(node) != DPAR_OK) {
+        say("close", &comm->why, comm->rank);
+    }
     return wrong;
 }
 
@@ -807,7 +820,7 @@ int main(int argc, char **argv)
     dpar_comm *comm;
     int bad;
     MPI_Init(&argc, &argv);
-    if (dpar_mpi_comm(MPI_COMM_WORLD, &comm) != DPAR_OK) {
+    if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &comm, NULL) != DPAR_OK) {
         return 2;
     }
     bad = rank_main(comm, &a);
