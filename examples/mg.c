@@ -15,9 +15,9 @@
  * periodic neighbours with it (points -1 and n), so that kernels need no case and planes travel in
  * one piece. Part p of P has rows [floor(n p / P), floor(n (p + 1) / P)) of each level: coarse
  * point i then lies where fine point 2 i + 1 lies, for any number of ranks. A level with less than
- * two planes for each rank, or of 8^3 points, lies whole on every rank: it is gathered once a cycle
- * by dpar_redistribute_run, some ranks giving nothing, and the rest of the way down and up again
- * needs no message.
+ * two planes for each rank, or of 8^3 points, lies whole on every rank: once a cycle it is put
+ * together (some ranks may have nothing of it), and the rest of the way down and up again needs no
+ * message.
  *
  * One exchange where the reference code has two. The residual r has a halo of width 2; so each rank
  * smooths its own points and one around them, and u needs no exchange, nor does interpolation,
@@ -108,14 +108,14 @@ typedef struct request {
 
 /* One grid: its points and what this rank has of them. */
 typedef struct level {
-    int64_t n;              /* points along each edge: 2, 4, ... */
-    int whole;              /* every rank has all of it */
-    int64_t lo[2], hi[2];   /* own z and y; lo = hi: none */
-    int64_t row, plane;     /* elements between neighbours along y and z */
-    double *u, *r;          /* solution, residual */
-    dpar_halo halo;         /* of r, whose rows have two points more */
-    dpar_layout parts, all; /* the points, cut and whole */
-    dpar_halo_exchange *x;  /* of r */
+    int64_t n;             /* points along each edge: 2, 4, ... */
+    int whole;             /* every rank has all of it */
+    int64_t lo[2], hi[2];  /* own z and y; lo = hi: none */
+    int64_t row, plane;    /* elements between neighbours along y and z */
+    double *u, *r;         /* solution, residual */
+    int64_t size;          /* elements of u and r */
+    dpar_halo halo;        /* of r, whose rows have two points more */
+    dpar_halo_exchange *x; /* of r */
 } level;
 
 typedef struct mg {
@@ -125,7 +125,6 @@ typedef struct mg {
     level levels[LEVELS]; /* the coarsest first */
     int32_t top;          /* the finest */
     double *v;            /* charges, an array like u of the finest level */
-    double *part, *whole; /* of the level that is gathered: this rank's points, all points */
     double *sums;         /* of rows, for the norm; twice */
     dpar_status st;       /* the first failure: after it no rank talks any more */
     dpar_why why;
@@ -216,6 +215,7 @@ ROW restrict_row(double *out, const double *r, int64_t row, int64_t plane, int64
         out[i] = 0.5 * r[2 * i + 1] + 0.25 * (r[2 * i] + r[2 * i + 2] + e[1]) +
                  0.125 * (f[1] + e[0] + e[2]) + 0.0625 * (f[0] + f[2]);
     }
+    close_row(out, n);
 }
 
 /* u += Q z: 1, 1/2, 1/4, 1/8. n points of z; the fine row lies between the rows a, b, c, d of it,
@@ -241,11 +241,6 @@ ROW prolong_row(double *u, const double *a, const double *b, const double *c, co
 static double *at(const level *l, double *field, int64_t z, int64_t y)
 {
     return field + (z - l->lo[0] + WIDTH) * l->plane + (y - l->lo[1] + WIDTH) * l->row + 1;
-}
-
-static int has_points(const level *l)
-{
-    return l->lo[0] < l->hi[0] && l->lo[1] < l->hi[1];
 }
 
 /* r = v - A u, of own points. */
@@ -286,7 +281,7 @@ static void prolong_plane(const level *l, const level *coarse, int64_t z, int fr
 static void residual(const level *l, double *v)
 {
     int64_t z;
-    for (z = l->lo[0]; z < l->hi[0] && has_points(l); z++) {
+    for (z = l->lo[0]; z < l->hi[0]; z++) {
         residual_plane(l, v, z);
     }
 }
@@ -295,7 +290,7 @@ static void residual(const level *l, double *v)
 static void prolong(const level *l, const level *coarse, double *v)
 {
     int64_t z;
-    for (z = l->lo[0] - 1; z <= l->hi[0] && has_points(l); z++) {
+    for (z = l->lo[0] - 1; z <= l->hi[0]; z++) {
         prolong_plane(l, coarse, z, v == l->r);
         if (z > l->lo[0]) {
             residual_plane(l, v, z - 1);
@@ -307,7 +302,7 @@ static void prolong(const level *l, const level *coarse, double *v)
 static void smooth(const level *l, const double *s, double *v)
 {
     int64_t z;
-    for (z = l->lo[0] - 1; z <= l->hi[0] && has_points(l); z++) {
+    for (z = l->lo[0] - 1; z <= l->hi[0]; z++) {
         smooth_plane(l, s, z);
         if (v != l->r && z > l->lo[0]) {
             residual_plane(l, v, z - 1);
@@ -321,42 +316,23 @@ static void exchange(mg *g, const level *l)
     g->st = g->st == DPAR_OK ? dpar_halo_exchange_run(l->x) : g->st;
 }
 
-/* What each rank restricted of a level comes to all, which have it whole. */
-static void gather(mg *g, const level *l)
-{
-    int64_t z, y;
-    if (g->st == DPAR_OK) {
-        g->st = dpar_redistribute_run(g->c, &l->parts, &l->all, g->part, g->whole, DPAR_F64, NULL,
-                                      &g->why);
-    }
-    for (z = 0; z < l->n; z++) {
-        for (y = 0; y < l->n; y++) {
-            double *const r = at(l, l->r, z, y);
-            memcpy(r, g->whole + (z * l->n + y) * l->n, (size_t)l->n * sizeof *r);
-            close_row(r, l->n);
-        }
-    }
-}
-
-/* r = P r: the residual of a level goes down to the next. */
+/* r = P r: the residual of a level goes down to the next. To one that is whole from now on each
+ * rank gives what it has, and 0 elsewhere: the sum puts them together and rounds nothing. */
 static void go_down(mg *g, const level *fine, const level *l)
 {
     const int apart = l->whole && !fine->whole;
-    int64_t shape[3], first[3], z, y;
-    dpar_layout_local(l->whole && !apart ? &l->all : &l->parts, g->c->rank, shape, first);
-    for (z = 0; z < shape[0]; z++) {
-        for (y = 0; y < shape[1]; y++) {
-            double *const to = apart ? g->part + (z * shape[1] + y) * l->n
-                                     : at(l, l->r, first[0] + z, first[1] + y);
-            restrict_row(to, at(fine, fine->r, 2 * (first[0] + z) + 1, 2 * (first[1] + y) + 1),
-                         fine->row, fine->plane, l->n);
-            if (!apart) {
-                close_row(to, l->n);
-            }
+    int64_t z, y;
+    if (apart) {
+        memset(l->r, 0, (size_t)l->size * sizeof *l->r);
+    }
+    for (z = fine->lo[0] / 2; z < fine->hi[0] / 2; z++) {
+        for (y = fine->lo[1] / 2; y < fine->hi[1] / 2; y++) {
+            restrict_row(at(l, l->r, z, y), at(fine, fine->r, 2 * z + 1, 2 * y + 1), fine->row,
+                         fine->plane, l->n);
         }
     }
-    if (apart) {
-        gather(g, l);
+    if (apart && g->st == DPAR_OK) {
+        g->st = dpar_all_reduce(g->c, l->r, l->r, l->size, DPAR_F64, DPAR_SUM, NULL);
     }
     exchange(g, l);
 }
@@ -370,7 +346,7 @@ static void cycle(mg *g)
     for (k = g->top; k > 0; k--) {
         go_down(g, &l[k], &l[k - 1]);
     }
-    memset(l[0].u, 0, (size_t)((l[0].n + 2 * WIDTH) * l[0].plane) * sizeof *l[0].u);
+    memset(l[0].u, 0, (size_t)l[0].size * sizeof *l[0].u);
     smooth(&l[0], s, l[0].r);
     for (k = 1; k <= g->top; k++) {
         double *const v = k == g->top ? g->v : l[k].r;
@@ -396,7 +372,7 @@ static double sum_of_squares(const double *r, int64_t n)
 }
 
 /* The root mean square of the finest residual: rows are added in the order of z, then y. A row that
- * is not at home counts 0; thus the reduction puts the rows together and rounds nothing. */
+ * is elsewhere counts 0; thus the reduction puts the rows together and rounds nothing. */
 static double norm_of(mg *g)
 {
     const level *const l = &g->levels[g->top];
@@ -425,22 +401,6 @@ static double norm_of(mg *g)
 
 /* ---- charges --------------------------------------------------------------------------------- */
 
-/* NPB's random numbers: x = 5^13 x mod 2^46, from 314159265; point i (x fastest, from 0) has the
- * i + 1-th. */
-static const uint64_t factor = 1220703125, mask = (UINT64_C(1) << 46) - 1;
-
-static uint64_t random_before(int64_t i)
-{
-    uint64_t x = 314159265, a = factor;
-    for (; i > 0; i /= 2) {
-        if (i % 2 != 0) {
-            x = x * a & mask;
-        }
-        a = a * a & mask;
-    }
-    return x;
-}
-
 /* The ten largest of what was offered, and their points. */
 enum { TEN = 10 };
 typedef struct ten {
@@ -461,62 +421,39 @@ static void offer(ten *t, int64_t value, int64_t point)
     t->point[i] = point;
 }
 
-/* The largest numbers of this rank's points, and the largest of their negatives. */
-static void find_own(const level *l, ten best[2])
+/* This rank's share of a charge. */
+static void charge(const mg *g, int64_t point, double v)
 {
-    int64_t z, y, i;
-    for (z = l->lo[0]; z < l->hi[0]; z++) {
-        for (y = l->lo[1]; y < l->hi[1]; y++) {
-            const int64_t first = (z * l->n + y) * l->n;
-            uint64_t x = random_before(first);
-            for (i = 0; i < l->n; i++) {
-                x = x * factor & mask;
-                offer(&best[0], (int64_t)x, first + i);
-                offer(&best[1], -(int64_t)x, first + i);
-            }
-        }
+    const level *const l = &g->levels[g->top];
+    const int64_t z = point / l->n / l->n, y = point / l->n % l->n;
+    if (z >= l->lo[0] && z < l->hi[0] && y >= l->lo[1] && y < l->hi[1]) {
+        at(l, g->v, z, y)[point % l->n] = v;
     }
 }
 
-/* The same of all ranks. */
-static void find_all(mg *g, ten best[2])
-{
-    enum { NUMBERS = 2 * sizeof(ten) / sizeof(int64_t) };
-    ten all[2 * RANKS];
-    int64_t i;
-    if (g->st == DPAR_OK) {
-        g->st = dpar_all_gather(g->c, best, all, NUMBERS, DPAR_I64, NULL);
-    }
-    for (i = 0; i < 2 * TEN * g->c->size && g->st == DPAR_OK; i++) {
-        const ten *const t = &all[i / TEN];
-        if (i / TEN / 2 != g->c->rank) {
-            offer(&best[i / TEN % 2], t->value[i % TEN], t->point[i % TEN]);
-        }
-    }
-}
-
-/* u = 0; v = 1 where the ten largest numbers are, -1 where the ten smallest, else 0. */
+/* u = 0; v = 1 where the ten largest random numbers are, -1 where the ten smallest, else 0. Numbers
+ * are x = 5^13 x mod 2^46, from 314159265, x fastest. Every rank draws all: it takes less than the
+ * first cycle. */
 static void begin(mg *g)
 {
     const level *const l = &g->levels[g->top];
-    const int64_t doubles = (l->hi[0] - l->lo[0] + 2 * WIDTH) * l->plane;
-    ten best[2];
-    int i, k;
+    const uint64_t mask = (UINT64_C(1) << 46) - 1;
+    uint64_t x = 314159265;
+    ten most, least;
+    int64_t i;
     for (i = 0; i < TEN; i++) {
-        best[0].value[i] = best[1].value[i] = INT64_MIN;
-        best[0].point[i] = best[1].point[i] = 0;
+        most.value[i] = least.value[i] = INT64_MIN;
     }
-    find_own(l, best);
-    find_all(g, best);
-    memset(l->u, 0, (size_t)doubles * sizeof *l->u);
-    memset(g->v, 0, (size_t)doubles * sizeof *g->v);
-    for (k = 0; k < 2; k++) {
-        for (i = 0; i < TEN; i++) {
-            const int64_t p = best[k].point[i], z = p / l->n / l->n, y = p / l->n % l->n;
-            if (z >= l->lo[0] && z < l->hi[0] && y >= l->lo[1] && y < l->hi[1]) {
-                at(l, g->v, z, y)[p % l->n] = k == 0 ? 1.0 : -1.0;
-            }
-        }
+    for (i = 0; i < l->n * l->n * l->n; i++) {
+        x = x * 1220703125 & mask;
+        offer(&most, (int64_t)x, i);
+        offer(&least, -(int64_t)x, i);
+    }
+    memset(l->u, 0, (size_t)l->size * sizeof *l->u);
+    memset(g->v, 0, (size_t)l->size * sizeof *g->v);
+    for (i = 0; i < TEN; i++) {
+        charge(g, most.point[i], 1.0);
+        charge(g, least.point[i], -1.0);
     }
 }
 
@@ -530,35 +467,27 @@ static void *memory(mg *g, int64_t bytes)
     return at;
 }
 
-/* An n^3 grid whose rows have so many points: cut along z and y, or all of it on every rank. */
-static void lay_out(mg *g, dpar_layout *l, int64_t n, int64_t row, int whole)
-{
-    const int64_t extent[3] = {n, n, row};
-    dpar_placement p[2];
-    int d;
-    for (d = 0; d < 2; d++) {
-        p[d] = whole ? dpar_replicate() : dpar_shard_by(d, DPAR_FLOOR, 0);
-    }
-    if (g->st == DPAR_OK) {
-        g->st = dpar_layout_init(l, &g->mesh, 3, extent, p, NULL, &g->why);
-    }
-}
-
-/* What belongs to whom, and the exchange; l->n and l->whole are known. */
+/* Who has what of a level, and the exchange; l->n and l->whole are known. */
 static void set_up_level(mg *g, level *l)
 {
+    const int64_t extent[3] = {l->n, l->n, l->n + 2};
+    dpar_placement cuts[2];
     dpar_halo_field field;
-    int64_t bytes = 0, doubles;
+    int64_t bytes = 0;
     dpar_box own;
     void *plan;
+    int d;
     memset(&field, 0, sizeof field);
     memset(&own, 0, sizeof own);
-    lay_out(g, &l->parts, l->n, l->n, 0);
-    lay_out(g, &l->all, l->n, l->n, 1);
-    lay_out(g, &l->halo.grid, l->n, l->n + 2, l->whole);
+    for (d = 0; d < 2; d++) {
+        cuts[d] = l->whole ? dpar_replicate() : dpar_shard_by(d, DPAR_FLOOR, 0);
+        l->halo.low[d] = l->halo.high[d] = WIDTH;
+    }
     l->halo.shape = DPAR_STENCIL_BOX;
     l->halo.periodic = 3;
-    l->halo.low[0] = l->halo.low[1] = l->halo.high[0] = l->halo.high[1] = WIDTH;
+    if (g->st == DPAR_OK) {
+        g->st = dpar_layout_init(&l->halo.grid, &g->mesh, 3, extent, cuts, NULL, &g->why);
+    }
     if (g->st == DPAR_OK) {
         (void)dpar_halo_owned(&l->halo, g->c->rank, &own);
     }
@@ -566,12 +495,12 @@ static void set_up_level(mg *g, level *l)
     memcpy(l->hi, own.hi, sizeof l->hi);
     l->row = l->n + 2;
     l->plane = (l->hi[1] - l->lo[1] + 2 * WIDTH) * l->row;
-    doubles = (l->hi[0] - l->lo[0] + 2 * WIDTH) * l->plane;
-    l->u = (double *)memory(g, doubles * 8);
-    l->r = (double *)memory(g, doubles * 8);
+    l->size = (l->hi[0] - l->lo[0] + 2 * WIDTH) * l->plane;
+    l->u = (double *)memory(g, l->size * 8);
+    l->r = (double *)memory(g, l->size * 8);
     field.halo = &l->halo;
     field.type = DPAR_F64;
-    field.data = has_points(l) ? l->r : NULL;
+    field.data = l->r;
     if (g->st == DPAR_OK) {
         g->st = dpar_halo_exchange_bytes(g->c, &field, 1, NULL, &bytes, &g->why);
     }
@@ -584,24 +513,19 @@ static void set_up_level(mg *g, level *l)
 static void set_up(mg *g, const int32_t *grid)
 {
     static const char *const names[] = {"z", "y"};
-    const level *top = g->levels;
-    int64_t n, gathered = 0;
-    int32_t k = 0;
+    const int64_t finest = g->p->n;
+    level *l = g->levels;
+    int64_t n;
     g->st = dpar_mesh_init(&g->mesh, 2, names, grid, DPAR_LAST_FASTEST, g->c->size, &g->why);
-    for (n = 2; n <= g->p->n; n *= 2) {
-        level *const l = &g->levels[k];
+    for (n = 2; n <= finest; n *= 2) {
+        l = &g->levels[g->top++];
         l->n = n;
-        l->whole = g->c->size > 1 && n < g->p->n && (n <= 8 || n < 2 * grid[0]);
+        l->whole = g->c->size > 1 && n < finest && (n <= 8 || n < 2 * grid[0]);
         set_up_level(g, l);
-        gathered = l->whole ? n * n * n : gathered;
-        top = l;
-        g->top = k++;
     }
-    n = top->n;
-    g->v = (double *)memory(g, (top->hi[0] - top->lo[0] + 2 * WIDTH) * top->plane * 8);
-    g->sums = (double *)memory(g, 2 * n * n * 8);
-    g->part = (double *)memory(g, gathered * 8);
-    g->whole = (double *)memory(g, gathered * 8);
+    g->top--;
+    g->v = (double *)memory(g, l->size * 8);
+    g->sums = (double *)memory(g, 2 * finest * finest * 8);
 }
 
 /* ---- the benchmark --------------------------------------------------------------------------- */
@@ -681,18 +605,6 @@ static int solve(dpar_comm *c, void *arg)
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
-static int read_class(const char *word, request *q)
-{
-    int i;
-    for (i = 0; i < PROBLEMS; i++) {
-        if (word[0] == problems[i].name && word[1] == 0) {
-            q->p = &problems[i];
-            return 0;
-        }
-    }
-    return complain("--class is S, W, A, B or C, not", word);
-}
-
 /* 0: go on; 2: bad input, it was told; -1: help was wanted. */
 static int read_arguments(int argc, char **argv, request *q)
 {
@@ -704,7 +616,15 @@ static int read_arguments(int argc, char **argv, request *q)
             return -1;
         }
         if (strcmp(word, "--class") == 0) {
-            bad = read_class(i + 1 < argc ? argv[++i] : "", q);
+            const char *const given = i + 1 < argc ? argv[++i] : "";
+            for (q->p = problems; q->p < problems + PROBLEMS; q->p++) {
+                if (given[0] == q->p->name && given[1] == 0) {
+                    break;
+                }
+            }
+            if (q->p == problems + PROBLEMS) {
+                bad = complain("--class is S, W, A, B or C, not", given);
+            }
         } else if (strcmp(word, "--ranks") == 0) {
             const char *const given = i + 1 < argc ? argv[++i] : "";
             char *end;

@@ -31,7 +31,7 @@ refused() {
         complain "exit $got, expected 2 and '$words': $*"
 }
 
-# from 17 ranks on some have nothing of the second grid
+# with 31 ranks some have nothing of the second grid
 for n in 1 2 3 4 6 8 13 31 64; do
     same S "$work/mg" --ranks $n
 done
