@@ -33,6 +33,14 @@ done
 [ "$(head -c 15 "$work/one_0006.ppm")" = "$(printf 'P6\n666 333\n255\n')" ] || { echo 'no picture'; bad=1; }
 cmp -s "$work/one_0000.ppm" "$work/one_0006.ppm" && { echo 'nothing moves'; bad=1; }
 
+# nothing is read that no exchange brings: NaN in all halos before each changes no bit
+sed 's/^    return st == DPAR_OK ? dpar_halo_exchange_begin/    dpar_halo_exchange_poison(p->exchange); &/' \
+    examples/shallow_water.c > "$work/poisoned.c"
+grep -q poison "$work/poisoned.c" || { echo 'no place for poison'; bad=1; }
+$CC $CFLAGS -DDPAR_IMPLEMENTATION -I. "$work/poisoned.c" -o "$work/poisoned" || exit 1
+timeout 120 "$work/poisoned" --case 2 --alpha 60 --rows 37 --days 0.25 --every 3 --ranks 4 --grid 2x2 |
+    grep '^day' | cmp - "$work/one_said" || { echo 'poison is read'; bad=1; }
+
 # halos that reach over several blocks: 16 cells around, halos of 3, up to 8 blocks
 must --rows 8 --days 1 --case 5 --save "$work/one"
 for ranks in '5 --grid 1x5' '8 --grid 1x8' '8 --grid 8x1' '16 --grid 2x8'; do
