@@ -424,13 +424,118 @@ DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *ex
 
 /* ---- the boxes of a rank --------------------------------------------------------------------- */
 
+/* Blocks of a dim. */
+static int64_t dpari_spatial_blocks(const dpar_layout *l, int32_t d)
+{
+    int64_t n = 1;
+    int32_t i;
+    for (i = 0; i < l->mesh.axes; i++) {
+        n *= l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d ? l->mesh.axis[i].size : 1;
+    }
+    return n;
+}
+
+/* The coordinates of block b of a dim: the axes in the order in which they cut, the first major. */
+static void dpari_spatial_coords(const dpar_layout *l, int32_t d, int64_t b, int32_t *coord)
+{
+    int32_t i;
+    dpari_zero(coord, DPAR_MAX_AXES * sizeof *coord);
+    for (i = l->mesh.axes - 1; i >= 0; i--) {
+        const int32_t a = l->order[i];
+        if (l->axis[a].kind == DPAR_SHARD && l->axis[a].dim == d) {
+            coord[a] = (int32_t)(b % l->mesh.axis[a].size);
+            b /= l->mesh.axis[a].size;
+        }
+    }
+}
+
+/* The window of a dim as the halo knows it; 0: it does not (neighbourhoods). */
+static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v)
+{
+    *v = s->window[d];
+    v->kind = s->kind == DPAR_TRANSPOSED_CONVOLUTION ? DPAR_WINDOW_TRANSPOSED
+              : s->kind == DPAR_INTERPOLATION        ? DPAR_WINDOW_INTERPOLATION
+                                                     : DPAR_WINDOW_CONVOLUTION;
+    v->align_corners = s->corners;
+    return dpari_spatial_touches(s, d) && s->kind != DPAR_NEIGHBOURHOOD;
+}
+
+/* What the windows of the halo give a block: the hull of its own points and those that its outputs
+ * read. What it needs more comes by a width: of neighbourhoods, of interpolations that wrap, of
+ * padding whose source no output reads. */
+static void dpari_spatial_hull_of(const dpar_halo *h, int32_t d, int64_t outputs,
+                                  const dpari_spatial_block *k, int64_t *hull)
+{
+    int64_t lo, hi;
+    hull[0] = k->own[0];
+    hull[1] = k->own[1];
+    if (h->window[d].kernel != 0 && dpar_window_reads(&h->window[d], h->grid.extent[d], outputs,
+                                                      k->out[0], k->out[1], &lo, &hi)) {
+        dpari_spatial_widen(hull, lo, hi);
+    }
+}
+
+/* Dim d of the halo of a layer whose outputs are laid out as `out` (those that follow: any). */
+static void dpari_spatial_halo_dim(const dpar_spatial *s, const dpar_layout *out, int32_t d,
+                                   dpar_halo *h)
+{
+    int32_t coord[DPAR_MAX_AXES];
+    dpari_spatial_block k;
+    dpar_window v;
+    int64_t hull[2], b;
+    if (dpari_spatial_touches(s, d) && s->padding[d] == DPAR_PAD_WRAP) {
+        h->periodic |= (uint32_t)1 << d;
+    }
+    if (dpari_spatial_window(s, d, &v)) {
+        h->window[d] = v;
+    }
+    for (b = dpari_spatial_blocks(&s->in, d) - 1; b >= 0; b--) {
+        dpari_spatial_coords(&s->in, d, b, coord);
+        dpari_spatial_block_of(s, out, d, coord, &k);
+        dpari_spatial_hull_of(h, d, out->extent[d], &k, hull);
+        if (hull[1] > hull[0]) {
+            h->low[d] = dpari_most(h->low[d], hull[0] - k.box[0]);
+            h->high[d] = dpari_most(h->high[d], k.box[1] - hull[1]);
+        }
+    }
+}
+
+static void dpari_spatial_halo(const dpar_spatial *s, const dpar_layout *out, dpar_halo *h)
+{
+    int32_t d;
+    dpari_zero(h, sizeof *h);
+    h->grid = s->in;
+    h->shape = DPAR_STENCIL_BOX;
+    h->outputs = out;
+    for (d = 0; d < s->in.dims; d++) {
+        dpari_spatial_halo_dim(s, out, d, h);
+    }
+}
+
 enum { DPARI_SPATIAL_OWN, DPARI_SPATIAL_OUT, DPARI_SPATIAL_BOX };
+
+/* What a rank holds of dim d. */
+static void dpari_spatial_part(const dpar_spatial *s, const dpar_halo *h, int32_t d,
+                               const int32_t *coord, int32_t which, int64_t *part)
+{
+    dpari_spatial_block k;
+    dpari_spatial_block_of(s, h->outputs, d, coord, &k);
+    if (which == DPARI_SPATIAL_BOX) {
+        dpari_spatial_hull_of(h, d, h->outputs->extent[d], &k, part);
+        part[0] -= part[1] > part[0] ? h->low[d] : 0;
+        part[1] += part[1] > part[0] ? h->high[d] : 0;
+    } else {
+        part[0] = which == DPARI_SPATIAL_OWN ? k.own[0] : k.out[0];
+        part[1] = which == DPARI_SPATIAL_OWN ? k.own[1] : k.out[1];
+    }
+}
 
 static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t which, dpar_box *box)
 {
     int64_t m[DPAR_MAX_DIMS];
     int32_t coord[DPAR_MAX_AXES], d;
     dpar_layout balanced;
+    dpar_halo h;
     dpar_box b;
     if (dpari_spatial_layer(s, m, NULL) != DPAR_OK ||
         dpari_spatial_layout(s, m, NULL, &balanced, NULL) != DPAR_OK ||
@@ -439,11 +544,10 @@ static int dpari_spatial_box_of(const dpar_spatial *s, int32_t rank, int32_t whi
     }
     dpari_zero(&b, sizeof b);
     b.dims = s->in.dims;
+    dpari_spatial_halo(s, &balanced, &h);
     for (d = 0; d < b.dims; d++) {
-        dpari_spatial_block k;
-        const int64_t *part;
-        dpari_spatial_block_of(s, &balanced, d, coord, &k);
-        part = which == DPARI_SPATIAL_OWN ? k.own : which == DPARI_SPATIAL_OUT ? k.out : k.box;
+        int64_t part[2];
+        dpari_spatial_part(s, &h, d, coord, which, part);
         if (part[1] <= part[0]) {
             return 0;
         }
@@ -534,17 +638,6 @@ typedef struct dpari_spatial_memory {
     int64_t cuts, exchange; /* where they begin, bytes */
 } dpari_spatial_memory;
 
-/* Blocks of a dim. */
-static int64_t dpari_spatial_blocks(const dpar_layout *l, int32_t d)
-{
-    int64_t n = 1;
-    int32_t i;
-    for (i = 0; i < l->mesh.axes; i++) {
-        n *= l->axis[i].kind == DPAR_SHARD && l->axis[i].dim == d ? l->mesh.axis[i].size : 1;
-    }
-    return n;
-}
-
 static int64_t dpari_spatial_aligned(int64_t bytes)
 {
     return (bytes + 63) / 64 * 64;
@@ -559,74 +652,6 @@ static void dpari_spatial_parts(const dpar_spatial *s, dpari_spatial_memory *at)
     }
     at->cuts = dpari_spatial_aligned((int64_t)sizeof(dpar_spatial_plan));
     at->exchange = at->cuts + dpari_spatial_aligned(8 * cuts);
-}
-
-/* The coordinates of block b of a dim: the axes in the order in which they cut, the first major. */
-static void dpari_spatial_coords(const dpar_layout *l, int32_t d, int64_t b, int32_t *coord)
-{
-    int32_t i;
-    dpari_zero(coord, DPAR_MAX_AXES * sizeof *coord);
-    for (i = l->mesh.axes - 1; i >= 0; i--) {
-        const int32_t a = l->order[i];
-        if (l->axis[a].kind == DPAR_SHARD && l->axis[a].dim == d) {
-            coord[a] = (int32_t)(b % l->mesh.axis[a].size);
-            b /= l->mesh.axis[a].size;
-        }
-    }
-}
-
-/* The window of a dim as the halo knows it; 0: it does not (neighbourhoods). */
-static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v)
-{
-    *v = s->window[d];
-    v->kind = s->kind == DPAR_TRANSPOSED_CONVOLUTION ? DPAR_WINDOW_TRANSPOSED
-              : s->kind == DPAR_INTERPOLATION        ? DPAR_WINDOW_INTERPOLATION
-                                                     : DPAR_WINDOW_CONVOLUTION;
-    v->align_corners = s->corners;
-    return dpari_spatial_touches(s, d) && s->kind != DPAR_NEIGHBOURHOOD;
-}
-
-/* What the windows of the halo do not give a block, it gets by a width: neighbourhoods, and where
- * padding comes from points that no window reads. */
-static void dpari_spatial_widths(dpar_halo *h, int32_t d, int64_t outputs,
-                                 const dpari_spatial_block *k)
-{
-    int64_t box[2], lo, hi;
-    box[0] = k->own[0];
-    box[1] = k->own[1];
-    if (h->window[d].kernel != 0 && dpar_window_reads(&h->window[d], h->grid.extent[d], outputs,
-                                                      k->out[0], k->out[1], &lo, &hi)) {
-        dpari_spatial_widen(box, lo, hi);
-    }
-    if (box[1] > box[0]) {
-        h->low[d] = dpari_most(h->low[d], box[0] - k->box[0]);
-        h->high[d] = dpari_most(h->high[d], k->box[1] - box[1]);
-    }
-}
-
-static void dpari_spatial_halo(dpar_spatial_plan *p)
-{
-    const dpar_spatial *s = &p->layer;
-    int32_t coord[DPAR_MAX_AXES], d;
-    int64_t b;
-    p->halo.grid = s->in;
-    p->halo.shape = DPAR_STENCIL_BOX;
-    p->halo.outputs = &p->out;
-    for (d = 0; d < s->in.dims; d++) {
-        dpar_window v;
-        if (dpari_spatial_touches(s, d) && s->padding[d] == DPAR_PAD_WRAP) {
-            p->halo.periodic |= (uint32_t)1 << d;
-        }
-        if (dpari_spatial_window(s, d, &v)) {
-            p->halo.window[d] = v;
-        }
-        for (b = dpari_spatial_blocks(&s->in, d) - 1; b >= 0; b--) {
-            dpari_spatial_block k;
-            dpari_spatial_coords(&s->in, d, b, coord);
-            dpari_spatial_block_of(s, &p->out, d, coord, &k);
-            dpari_spatial_widths(&p->halo, d, p->out.extent[d], &k);
-        }
-    }
 }
 
 /* The field of each input: planes of in_box, dense; `least`: the box of its halo. */
@@ -674,7 +699,7 @@ static dpar_status dpari_spatial_plan_in(unsigned char *memory, const dpar_comm 
     }
     (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OUT, &p->out_own);
     (void)dpari_spatial_box_of(&p->layer, c->rank, DPARI_SPATIAL_OWN, &p->in_own);
-    dpari_spatial_halo(p);
+    dpari_spatial_halo(&p->layer, &p->out, &p->halo);
     st = dpar_halo_check(&p->halo, why);
     if (st != DPAR_OK) {
         return st;

@@ -10,8 +10,8 @@
  *     layer.type = DPAR_F32; layer.planes = 16;  channels, times samples
  *     layer.forward = convolve; ...
  *     dpar_spatial_bytes(c, &layer, &bytes, &why);
- *     dpar_spatial_init(malloc(bytes), bytes, c, &layer, &plan, &why);
- *     x = malloc(planes of dpar_box_volume(&plan->in_box));     own points and around them
+ *     dpar_spatial_init(memory, bytes, c, &layer, &plan, &why);
+ *     arrays.in[0] = planes of dpar_box_volume(&plan->in_box);  own points and around them
  *     dpar_spatial_forward(plan, &arrays);                      every step
  *     dpar_spatial_backward(plan, &arrays);
  *     next.in = plan->out;                                      the next layer follows

@@ -655,6 +655,43 @@ static int run_planned(work *w, dpar_spatial_plan *plan)
     return bad;
 }
 
+/* What a plan knows is what the functions say that need none; a larger array does as well. */
+static int boxes(work *w, dpar_spatial *s)
+{
+    dpar_box box, more;
+    int d;
+    memset(&box, 0, sizeof box);
+    (void)dpar_spatial_box(s, w->c->rank, &box);
+    more = box;
+    for (d = 0; d < more.dims; d++) {
+        more.lo[d] -= 1;
+        more.hi[d] -= d;
+    }
+    dpar_spatial_hull(&more, &box, &more);
+    if (w->t->accumulate) {
+        s->in_box = more;
+    }
+    return more.dims > 0 && !(dpar_box_contains(&more, &box) && more.hi[0] == box.hi[0] &&
+                              more.lo[0] == box.lo[0] - 1);
+}
+
+static int same_box(const dpar_box *a, const dpar_box *b)
+{
+    return a->dims == b->dims && dpar_box_contains(a, b) && dpar_box_contains(b, a);
+}
+
+static int boxes_planned(const work *w, const dpar_spatial_plan *p)
+{
+    dpar_box in, out;
+    memset(&in, 0, sizeof in);
+    memset(&out, 0, sizeof out);
+    (void)dpar_spatial_box(&p->layer, w->c->rank, &in);
+    (void)dpar_spatial_computed(&p->layer, w->c->rank, &out);
+    return !same_box(&out, &p->out_own) ||
+           !(p->layer.in_box.dims > 0 ? dpar_box_contains(&p->in_box, &in)
+                                      : same_box(&in, &p->in_box));
+}
+
 static long cases;
 
 /* Returns how much was wrong. */
@@ -676,13 +713,14 @@ static int run_case(dpar_comm *c, const test_case *t)
         printf("refused: %s\n", why.text);
         bad = 1;
     }
+    bad = bad > 0 ? bad : boxes(&w, &s);
     memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64 + 64);
     if (bad == 0 && dpar_spatial_init(memory, bytes, c, &s, &plan, &why) != DPAR_OK) {
         printf("refused: %s\n", why.text);
         bad = 1;
     }
     if (bad == 0) {
-        bad = run_planned(&w, plan) + w.wrong;
+        bad = boxes_planned(&w, plan) + run_planned(&w, plan) + w.wrong;
         (void)dpar_all_reduce(c, w.dw_local, w.dw_all, weights(t), DPAR_F64, DPAR_SUM, NULL);
         for (k = 0; s.weight_gradient != NULL && k < weights(t); k++) {
             bad += w.dw_all[k] < w.dw[k] || w.dw_all[k] > w.dw[k];
@@ -925,6 +963,7 @@ static int norm_case(dpar_comm *c, int groups, int ranks)
             *at(&tdy, (int)k, i, 0) = dy[k * N + i];
         }
     }
+    bad += dpar_norm_saved(&n) != 2 * (groups == 0 ? C : B * groups);
     scratch = fresh(dpar_norm_scratch(c, &n));
     if (dpar_norm_forward(c, &n, &tx, &ty, saved, scratch) != DPAR_OK ||
         dpar_norm_backward(c, &n, &tx, &tdy, &tdx, saved, my_dscale, my_dshift, scratch) !=
@@ -949,6 +988,40 @@ static int norm_case(dpar_comm *c, int groups, int ranks)
         printf("rank %d of %d: norm of %d groups: %d wrong\n", (int)c->rank, (int)c->size, groups,
                bad);
     }
+    return bad;
+}
+
+/* Each rank has rank + 1 numbers around 1e8, rank 1 none: against two passes over all of them. */
+static int moments_case(dpar_comm *c)
+{
+    dpar_moments mine, one, *scratch = (dpar_moments *)(void *)fresh(3 * c->size);
+    double count = 0.0, mean = 0.0, m2 = 0.0;
+    int pass, r, i, bad;
+    memset(&mine, 0, sizeof mine);
+    for (pass = 0; pass < 2; pass++) {
+        for (r = 0; r < c->size; r++) {
+            for (i = 0; i <= r && r != 1; i++) {
+                const double x = 1e8 + number(12, r * 64 + i);
+                if (pass == 0) {
+                    mean += x;
+                    count += 1.0;
+                    one.count = 1.0;
+                    one.mean = x;
+                    one.m2 = 0.0;
+                    if (r == c->rank) {
+                        dpar_moments_merge(&mine, &one);
+                    }
+                } else {
+                    m2 += (x - mean) * (x - mean);
+                }
+            }
+        }
+        mean = pass == 0 ? mean / count : mean;
+    }
+    bad = dpar_moments_gather(c, &mine, 1, scratch) != DPAR_OK || mine.count < count ||
+          mine.count > count || !(fabs(mine.mean - mean) <= 1e-7) ||
+          !(fabs(mine.m2 - m2) <= 1e-5 * (1.0 + m2));
+    free(scratch);
     return bad;
 }
 
@@ -990,7 +1063,7 @@ static int everything(dpar_comm *c, void *arg)
     const int rounds = *(const int *)arg;
     int64_t bad = 0, all = 0;
     cases = c->rank == 0 ? 0 : cases;
-    bad += refusals(c);
+    bad += refusals(c) + moments_case(c);
     bad += norm_case(c, 0, 64) + norm_case(c, 1, 64) + norm_case(c, 3, 64) + norm_case(c, 6, 64);
     bad += norm_case(c, 0, 2) + norm_case(c, 3, 1);
     bad += sweep_lots(c, rounds);
