@@ -191,6 +191,7 @@ static dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
 static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_why *why)
 {
     int64_t n = h->grid.extent[d], m = 0;
+    dpar_status st;
     if (h->window[d].kernel == 0 || n == 0) {
         return DPAR_OK;
     }
@@ -201,10 +202,19 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
         return dpari_say(DPAR_E_ARG, why,
                          "dim # is periodic: let a convolution be its neighbourhood", d, 0, 0, 0);
     }
-    if (h->outputs == NULL) {
-        return dpar_window_outputs(&h->window[d], n, &m, why);
+    st = h->outputs == NULL ? dpar_window_outputs(&h->window[d], n, &m, why)
+                            : dpar_window_check(&h->window[d], n, h->outputs->extent[d], why);
+    if (st == DPAR_OK && h->window[d].kind == DPAR_WINDOW_CONVOLUTION &&
+        (h->periodic >> d & 1u) != 0) {
+        int64_t k = h->window[d].kernel - 1, by = dpari_most(h->window[d].dilation, 1);
+        int64_t far = dpari_most(k * by, dpari_most(h->window[d].pad_low, h->window[d].pad_high));
+        if (far / 16 >= n) {
+            return dpari_say(DPAR_E_RANGE, why,
+                             "dim #: windows reach # around # points: 16 times round at most", d,
+                             far, n, 0);
+        }
     }
-    return dpar_window_check(&h->window[d], n, h->outputs->extent[d], why);
+    return st;
 }
 
 DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)

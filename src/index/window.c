@@ -38,6 +38,10 @@ static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar
     if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
         return dpari_say(DPAR_E_ARG, why, "windows of kind # do not exist", v->kind, 0, 0, 0);
     }
+    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD && v->dilation > 4096) {
+        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood with dilation #: at most 4096",
+                         v->dilation, 0, 0, 0);
+    }
     return DPAR_OK;
 }
 

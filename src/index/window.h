@@ -12,8 +12,9 @@ enum {
     DPAR_WINDOW_INTERPOLATION, /* `kernel` taps around y's place among the inputs: 1 nearest, 2
                                   linear, 4 cubic, any even number; beyond the ends the last input
                                 */
-    DPAR_WINDOW_NEIGHBOURHOOD /* attention: the keys of query y, dpar_window_start. Round a periodic
-                                 dim it is a convolution padded by dilation (kernel / 2) */
+    DPAR_WINDOW_NEIGHBOURHOOD  /* attention: the keys of query y, dpar_window_start; dilation
+                                   to 4096. Round a periodic
+                                  dim it is a convolution padded by dilation (kernel / 2) */
 };
 
 typedef struct dpar_window {

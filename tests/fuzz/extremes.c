@@ -99,8 +99,23 @@ static void walk(const dpar_layout *from, const dpar_layout *to, int32_t rank, i
     (void)dpar_redistribute_peak(from, to, rank);
 }
 
+static void window_of(bytes *b, dpar_window *v)
+{
+    v->kernel = take_large(b);
+    v->stride = take_large(b);
+    v->dilation = take_large(b);
+    v->pad_low = take_large(b);
+    v->pad_high = take_large(b);
+    v->ceil_mode = take(b, 2);
+    v->kind = take(b, 5);
+    v->align_corners = take(b, 2);
+}
+
 static void walk_halo(bytes *b, const dpar_layout *grid, int32_t rank)
 {
+    enum { ROOM = 32 };
+    int32_t owner[ROOM];
+    dpar_layout outputs;
     dpar_halo h;
     dpar_halo_walk w;
     dpar_transfer t;
@@ -119,13 +134,40 @@ static void walk_halo(bytes *b, const dpar_layout *grid, int32_t rank)
     h.mirror = 1;
     h.on_row = take(b, 2);
     h.shift = take(b, 3) - 1;
-    if (dpar_halo_begin(&w, &h, rank, direction, take(b, 2), NULL) != DPAR_OK) {
+    if (take(b, 2)) {
+        h.poles = (uint32_t)take(b, 5);
+        h.pole_rows = (uint32_t)take(b, 4);
+        h.cube = take(b, 3) == 0;
+    }
+    for (n = 0; n < ROOM; n++) {
+        owner[n] = take(b, 4) - 1 + n;
+    }
+    h.owner = grid->mesh.size <= ROOM && take(b, 2) ? owner : NULL;
+    if (grid->mesh.size <= 1 << 16 && take(b, 2)) { /* windows: O(ranks) */
+        outputs = *grid;
+        for (d = 0; d < grid->dims; d++) {
+            if (take(b, 2)) {
+                window_of(b, &h.window[d]);
+                outputs.extent[d] = take(b, 2) ? take_large(b) : outputs.extent[d];
+            }
+        }
+        h.outputs = take(b, 2) ? &outputs : NULL;
+    }
+    if (dpar_halo_begin(&w, &h, rank, direction, take(b, 4), NULL) != DPAR_OK) {
         return;
     }
     for (n = 0; n < 40 && dpar_halo_next(&w, &t); n++) {
         must(t.peer >= 0 && dpar_transfer_volume(&t) != 0);
+        for (d = 0; d < t.dims; d++) {
+            must(t.extent[d] > 0 && t.mine[d] >= 0 && t.theirs[d] >= 0);
+        }
     }
     (void)dpar_halo_box(&h, rank, &box);
+    (void)dpar_halo_outputs(&h, rank, &box);
+    for (n = 0; n < 7; n++) {
+        (void)dpar_halo_slab(&h, rank, n, &box);
+    }
+    (void)dpar_halo_compact(&h, rank);
     (void)dpar_halo_core(&h, rank, &box);
     for (n = 0; n < 7; n++) {
         (void)dpar_halo_rim(&h, rank, n, &box);
@@ -140,14 +182,17 @@ static void small_ones(bytes *b)
     dpar_permutation p;
     dpar_box box;
     int n;
-    v.kernel = take_large(b);
-    v.stride = take_large(b);
-    v.dilation = take_large(b);
-    v.pad_low = take_large(b);
-    v.pad_high = take_large(b);
-    v.ceil_mode = take(b, 2);
-    if (dpar_window_outputs(&v, take_large(b), &out, NULL) == DPAR_OK) {
-        must(out > 0 && dpar_window_needs(&v, out - 1, out, &lo, &hi) && hi > lo);
+    window_of(b, &v);
+    if (dpar_window_outputs(&v, (lo = take_large(b)), &out, NULL) == DPAR_OK) {
+        int64_t first = 0, last = out, a;
+        must(out > 0 && (v.kind != DPAR_WINDOW_CONVOLUTION ||
+                         (dpar_window_needs(&v, out - 1, out, &a, &hi) && hi > a)));
+        must(dpar_window_check(&v, lo, out, NULL) == DPAR_OK);
+        if (dpar_window_reads(&v, lo, out, out - 1, out, &a, &hi)) {
+            must(hi > a && (v.kind == DPAR_WINDOW_CONVOLUTION || (a >= 0 && hi <= lo)));
+        }
+        dpar_window_whole(&v, lo, out, lo / 3, lo / 2, &first, &last);
+        must(first >= 0 && last >= first && last <= out);
     }
     if (dpar_sampler_init(&s, take(b, 4), take_large(b), (int32_t)(take_large(b) % INT32_MAX),
                           take_large(b), take_large(b), NULL) == DPAR_OK) {

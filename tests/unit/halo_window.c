@@ -543,6 +543,18 @@ static void test_refusals(void)
                               "an interpolation has as many outputs as its caller says");
     REFUSED(h.window[1].kind = DPAR_WINDOW_INTERPOLATION,
             "an interpolation of 3 taps: 1 or an even number");
+    h = good;
+    h.outputs = NULL;
+    h.periodic = 2;
+    h.window[1].pad_low = 127;
+    CHECK_INT(dpar_halo_check(&h, &why), DPAR_OK);
+    h.window[1].pad_low = 128;
+    CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "dim 1: windows reach 128 around 8 points: 16 times round at most");
+    h.window[1].pad_low = 0;
+    h.window[1].dilation = 64;
+    h.window[1].pad_high = 127;
+    CHECK_INT(dpar_halo_check(&h, &why), DPAR_E_RANGE);
     memset(&v, 0, sizeof v);
     v.kernel = 2;
     v.kind = DPAR_WINDOW_TRANSPOSED;
@@ -563,6 +575,12 @@ static void test_refusals(void)
     v.dilation = 2;
     CHECK_INT(dpar_window_outputs(&v, 3, &m, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "3 inputs, each 2-th of them: fewer than 2 keys");
+    v.dilation = 4097;
+    CHECK_INT(dpar_window_outputs(&v, 9000, &m, &why), DPAR_E_RANGE);
+    CHECK_TEXT(why.text, "a neighbourhood with dilation 4097: at most 4096");
+    v.dilation = 4096;
+    CHECK_INT(dpar_window_outputs(&v, 9000, &m, &why), DPAR_OK);
+    v.dilation = 2;
     CHECK_INT(dpar_window_outputs(&v, 4, &m, &why), DPAR_OK);
     CHECK_INT(m, 4);
 }
