@@ -1298,8 +1298,9 @@ enum {
     DPAR_WINDOW_INTERPOLATION, /* `kernel` taps around y's place among the inputs: 1 nearest, 2
                                   linear, 4 cubic, any even number; beyond the ends the last input
                                 */
-    DPAR_WINDOW_NEIGHBOURHOOD /* attention: the keys of query y, dpar_window_start. Round a periodic
-                                 dim it is a convolution padded by dilation (kernel / 2) */
+    DPAR_WINDOW_NEIGHBOURHOOD  /* attention: the keys of query y, dpar_window_start; dilation
+                                   to 4096. Round a periodic
+                                  dim it is a convolution padded by dilation (kernel / 2) */
 };
 
 typedef struct dpar_window {
@@ -12767,6 +12768,10 @@ static dpar_status dpari_window_judge(const dpar_window *v, int64_t inputs, dpar
     if (v->kind < DPAR_WINDOW_CONVOLUTION || v->kind > DPAR_WINDOW_NEIGHBOURHOOD) {
         return dpari_say(DPAR_E_ARG, why, "windows of kind # do not exist", v->kind, 0, 0, 0);
     }
+    if (v->kind == DPAR_WINDOW_NEIGHBOURHOOD && v->dilation > 4096) {
+        return dpari_say(DPAR_E_RANGE, why, "a neighbourhood with dilation #: at most 4096",
+                         v->dilation, 0, 0, 0);
+    }
     return DPAR_OK;
 }
 
@@ -13230,6 +13235,7 @@ static dpar_status dpari_halo_check_outputs(const dpar_halo *h, dpar_why *why)
 static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_why *why)
 {
     int64_t n = h->grid.extent[d], m = 0;
+    dpar_status st;
     if (h->window[d].kernel == 0 || n == 0) {
         return DPAR_OK;
     }
@@ -13240,10 +13246,19 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
         return dpari_say(DPAR_E_ARG, why,
                          "dim # is periodic: let a convolution be its neighbourhood", d, 0, 0, 0);
     }
-    if (h->outputs == NULL) {
-        return dpar_window_outputs(&h->window[d], n, &m, why);
+    st = h->outputs == NULL ? dpar_window_outputs(&h->window[d], n, &m, why)
+                            : dpar_window_check(&h->window[d], n, h->outputs->extent[d], why);
+    if (st == DPAR_OK && h->window[d].kind == DPAR_WINDOW_CONVOLUTION &&
+        (h->periodic >> d & 1u) != 0) {
+        int64_t k = h->window[d].kernel - 1, by = dpari_most(h->window[d].dilation, 1);
+        int64_t far = dpari_most(k * by, dpari_most(h->window[d].pad_low, h->window[d].pad_high));
+        if (far / 16 >= n) {
+            return dpari_say(DPAR_E_RANGE, why,
+                             "dim #: windows reach # around # points: 16 times round at most", d,
+                             far, n, 0);
+        }
     }
-    return dpar_window_check(&h->window[d], n, h->outputs->extent[d], why);
+    return st;
 }
 
 DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
