@@ -29,6 +29,8 @@
 enum {
     DPARI_HX_DIMS = DPAR_MAX_DIMS + 1, /* the last: components */
     DPARI_HX_STEPS = DPAR_MAX_DIMS,    /* of an ordered exchange */
+    DPARI_HX_SHORT = 64,               /* bytes of a run: two sides are walked together */
+    DPARI_HX_NEAR = 64,                /* items to look through for the other side */
     DPARI_HX_HEAD = 8,                 /* words of a record, and for each field */
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
     DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
@@ -1138,8 +1140,8 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
 static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
 {
     int32_t d;
-    if (a->field != b->field || a->peer != b->peer || a->direct != b->direct ||
-        a->packs != b->packs || a->negate != b->negate || a->mine != b->mine) {
+    if (a->direct != b->direct || a->packs != b->packs || a->negate != b->negate ||
+        a->mine != b->mine || (a->peer < 0) != (b->peer < 0)) {
         return 0;
     }
     for (d = 0; d < a->dims; d++) {
@@ -1161,17 +1163,15 @@ static void dpari_hx_pair(dpari_hx_item *item, int64_t n, int takes)
         for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && (a->give_mate == 0 || a->take_mate == 0);
              j++) {
             dpari_hx_item *b = &item[j];
-            if (b->peer != a->peer || b->field != a->field) {
-                break;
-            }
             if (!dpari_hx_mates(a, b)) {
                 continue;
             }
-            if (a->give_mate == 0 && b->give_mate == 0 && a->packs && a->give.run <= 64) {
+            if (a->give_mate == 0 && b->give_mate == 0 && a->packs &&
+                a->give.run <= DPARI_HX_SHORT) {
                 a->give_mate = (int32_t)(j - i);
                 b->give_mate = -1;
             }
-            if (takes && a->take_mate == 0 && b->take_mate == 0 && a->take.run <= 64) {
+            if (dpari_hx_taken_together(a, b, sends)) {
                 a->take_mate = (int32_t)(j - i);
                 b->take_mate = -1;
             }
@@ -1197,8 +1197,8 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
             }
             dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
         }
-        dpari_hx_pair(x->item + p->r, p->r_items, 1);
-        dpari_hx_pair(x->item + p->s, p->s_items, 0);
+        dpari_hx_pair(x->item + p->r, p->r_items, 0);
+        dpari_hx_pair(x->item + p->s, p->s_items, 1);
     }
     x->prepared = DPAR_SUM;
 }
