@@ -32685,6 +32685,8 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
 enum {
     DPARI_HX_DIMS = DPAR_MAX_DIMS + 1, /* the last: components */
     DPARI_HX_STEPS = DPAR_MAX_DIMS,    /* of an ordered exchange */
+    DPARI_HX_SHORT = 64,               /* bytes of a run: two sides are walked together */
+    DPARI_HX_NEAR = 64,                /* items to look through for the other side */
     DPARI_HX_HEAD = 8,                 /* words of a record, and for each field */
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
     DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
@@ -33794,8 +33796,8 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
 static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
 {
     int32_t d;
-    if (a->field != b->field || a->peer != b->peer || a->direct != b->direct ||
-        a->packs != b->packs || a->negate != b->negate || a->mine != b->mine) {
+    if (a->direct != b->direct || a->packs != b->packs || a->negate != b->negate ||
+        a->mine != b->mine || (a->peer < 0) != (b->peer < 0)) {
         return 0;
     }
     for (d = 0; d < a->dims; d++) {
@@ -33817,17 +33819,15 @@ static void dpari_hx_pair(dpari_hx_item *item, int64_t n, int takes)
         for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && (a->give_mate == 0 || a->take_mate == 0);
              j++) {
             dpari_hx_item *b = &item[j];
-            if (b->peer != a->peer || b->field != a->field) {
-                break;
-            }
             if (!dpari_hx_mates(a, b)) {
                 continue;
             }
-            if (a->give_mate == 0 && b->give_mate == 0 && a->packs && a->give.run <= 64) {
+            if (a->give_mate == 0 && b->give_mate == 0 && a->packs &&
+                a->give.run <= DPARI_HX_SHORT) {
                 a->give_mate = (int32_t)(j - i);
                 b->give_mate = -1;
             }
-            if (takes && a->take_mate == 0 && b->take_mate == 0 && a->take.run <= 64) {
+            if (dpari_hx_taken_together(a, b, sends)) {
                 a->take_mate = (int32_t)(j - i);
                 b->take_mate = -1;
             }
@@ -33853,8 +33853,8 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
             }
             dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
         }
-        dpari_hx_pair(x->item + p->r, p->r_items, 1);
-        dpari_hx_pair(x->item + p->s, p->s_items, 0);
+        dpari_hx_pair(x->item + p->r, p->r_items, 0);
+        dpari_hx_pair(x->item + p->s, p->s_items, 1);
     }
     x->prepared = DPAR_SUM;
 }
@@ -38244,6 +38244,67 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
     dpari_stride_scatter(k, value, to_size);
 }
 
+/* Sums of rows, as dpari_kern_reduce makes them, without what a call of it takes: rows of a box are
+ * short. */
+#if defined(__GNUC__) && DPARI_STRIDE_ADDS && !defined(DPARI_NO_VECTOR)
+#define DPARI_STRIDE_VECTOR 1
+typedef double dpari_stride_d2 __attribute__((vector_size(16)));
+typedef float dpari_stride_f4 __attribute__((vector_size(16)));
+typedef uint64_t dpari_stride_u2 __attribute__((vector_size(16)));
+
+static inline int dpari_stride_some_nan(dpari_stride_u2 mask)
+{
+#if defined(__SSE2__)
+    return __builtin_expect(__builtin_ia32_movmskps((dpari_stride_f4)mask) != 0, 0) != 0;
+#else
+    return __builtin_expect((mask[0] | mask[1]) != 0, 0) != 0;
+#endif
+}
+
+/* Four vectors at a time; their sum is NaN if one is. The rest, and NaN, one by one. */
+#define DPARI_STRIDE_DENSE_SUM(name, one_by_one, type, vector)                                     \
+    static void name(unsigned char *to, const unsigned char *from, int64_t bytes)                  \
+    {                                                                                              \
+        dpari_stride_rows k;                                                                       \
+        int64_t at = 0;                                                                            \
+        for (; at + 64 <= bytes; at += 64) {                                                       \
+            vector a, b, c, d, e, f, g, h;                                                         \
+            dpari_stride_copy(&a, to + at, 16);                                                    \
+            dpari_stride_copy(&b, to + at + 16, 16);                                               \
+            dpari_stride_copy(&c, to + at + 32, 16);                                               \
+            dpari_stride_copy(&d, to + at + 48, 16);                                               \
+            dpari_stride_copy(&e, from + at, 16);                                                  \
+            dpari_stride_copy(&f, from + at + 16, 16);                                             \
+            dpari_stride_copy(&g, from + at + 32, 16);                                             \
+            dpari_stride_copy(&h, from + at + 48, 16);                                             \
+            a += e;                                                                                \
+            b += f;                                                                                \
+            c += g;                                                                                \
+            d += h;                                                                                \
+            e = (a + b) + (c + d);                                                                 \
+            if (dpari_stride_some_nan((dpari_stride_u2)(e != e))) {                                \
+                break;                                                                             \
+            }                                                                                      \
+            dpari_stride_copy(to + at, &a, 16);                                                    \
+            dpari_stride_copy(to + at + 16, &b, 16);                                               \
+            dpari_stride_copy(to + at + 32, &c, 16);                                               \
+            dpari_stride_copy(to + at + 48, &d, 16);                                               \
+        }                                                                                          \
+        k.to = to + at;                                                                            \
+        k.from = from + at;                                                                        \
+        k.to_step = k.from_step = k.run = (int64_t)sizeof(type);                                   \
+        k.n = (bytes - at) / (int64_t)sizeof(type);                                                \
+        k.rows = 1;                                                                                \
+        k.to_row = k.from_row = 0;                                                                 \
+        one_by_one(&k);                                                                            \
+    }
+
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f32, dpari_stride_sum_f32, float, dpari_stride_f4)
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f64, dpari_stride_sum_f64, double, dpari_stride_d2)
+#else
+#define DPARI_STRIDE_VECTOR 0
+#endif
+
 static void dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char *to = k->to;
@@ -38252,6 +38313,16 @@ static void dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k
     for (row = 0; row < k->rows; row++, to += k->to_row, from += k->from_row) {
         const void *in[2];
         void *out = to;
+#if DPARI_STRIDE_VECTOR
+        if (s->op == DPAR_SUM && s->to_type == DPAR_F64) {
+            dpari_stride_dense_f64(to, from, 8 * k->n);
+            continue;
+        }
+        if (s->op == DPAR_SUM && s->to_type == DPAR_F32) {
+            dpari_stride_dense_f32(to, from, 4 * k->n);
+            continue;
+        }
+#endif
         in[0] = to;
         in[1] = from;
         dpari_kern_reduce(&out, 1, in, 2, k->n, s->to_type, s->op, 0);
