@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT-0
-// wave - the wave equation in a box, fourth order in space (13 points, halo of 2), periodic in x and
-// y, over MPI. After: dpar exchanges.
+// wave - the wave equation in a box, fourth order in space (13 points, halo of 2), periodic in
+// x and y, over MPI. After: dpar exchanges.
 #include "dpar_mpi.h"
 
 #include <cstdint>
@@ -61,14 +61,14 @@ public:
 };
 
 static void step(Block &b) {
-    const std::size_t sy = b.at(0, 1, 0) - b.at(0, 0, 0), sz = b.at(1, 0, 0) - b.at(0, 0, 0);
+    const std::ptrdiff_t sy = b.size[2] + 2 * W, sz = sy * (b.size[1] + 2 * W);
     for (int z = 0; z < b.size[0]; z++) {
         for (int y = 0; y < b.size[1]; y++) {
             for (int x = 0; x < b.size[2]; x++) {
                 const double *u = &b.now[b.at(z, y, x)];
                 double near = u[-1] + u[1], far = u[-2] + u[2];
-                near += u[-(std::ptrdiff_t)sy] + u[sy] + u[-(std::ptrdiff_t)sz] + u[sz];
-                far += u[-2 * (std::ptrdiff_t)sy] + u[2 * sy] + u[-2 * (std::ptrdiff_t)sz] + u[2 * sz];
+                near += u[-sy] + u[sy] + u[-sz] + u[sz];
+                far += u[-2 * sy] + u[2 * sy] + u[-2 * sz] + u[2 * sz];
                 double &other = b.old[b.at(z, y, x)];
                 other = 2 * *u - other + 0.1 * ((16 * near - far) / 12 - 7.5 * *u);
             }
@@ -85,7 +85,8 @@ static void fingerprint(const Block &b) {
             for (int x = 0; x < b.size[2]; x++) {
                 std::uint64_t bits;
                 std::memcpy(&bits, &b.now[b.at(z, y, x)], sizeof(bits));
-                bits ^= (std::uint64_t)(((b.first[0] + z) * N1 + b.first[1] + y) * N2 + b.first[2] + x) << 32;
+                int place = ((b.first[0] + z) * N1 + b.first[1] + y) * N2 + b.first[2] + x;
+                bits ^= (std::uint64_t)place << 32;
                 mine += (bits ^ bits >> 32) & 0xffffffffu;
             }
         }
@@ -118,7 +119,8 @@ int main(int argc, char **argv) {
     for (int z = 0; z < b.size[0]; z++) {
         for (int y = 0; y < b.size[1]; y++) {
             for (int x = 0; x < b.size[2]; x++) {
-                b.now[b.at(z, y, x)] = (b.first[0] + z) * 3 % 5 + (b.first[1] + y) * 5 % 7 + (b.first[2] + x) * 7 % 11;
+                int i = b.first[0] + z, j = b.first[1] + y, k = b.first[2] + x;
+                b.now[b.at(z, y, x)] = i * 3 % 5 + j * 5 % 7 + k * 7 % 11;
             }
         }
     }

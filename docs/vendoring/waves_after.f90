@@ -23,7 +23,8 @@ contains
         call need(dpar_mpi_comm(comm, out=world, why=why))
         call need(dpar_mesh_named(mesh, ["x", "y"], parts, DPAR_LAST_FASTEST, 0, why))
         call need(dpar_layout_init(halo%grid, mesh, 2, [int(ny, c_int64_t), int(nx, c_int64_t)], &
-                  [dpar_shard_by(1, DPAR_EVEN, 0_c_int64_t), dpar_shard_by(0, DPAR_EVEN, 0_c_int64_t)], why=why))
+                  [dpar_shard_by(1, DPAR_EVEN, 0_c_int64_t), dpar_shard_by(0, DPAR_EVEN, &
+                  0_c_int64_t)], why=why))
         halo%low(0:1) = 1
         halo%high(0:1) = 1
         halo%periodic = 3

@@ -29,19 +29,23 @@ contains
         double precision :: column(my), there(my), row(mx), beyond(mx)
         integer :: error
         column = a(mx, 1:my)
-        call MPI_Sendrecv(column, my, MPI_DOUBLE_PRECISION, east, 0, there, my, MPI_DOUBLE_PRECISION, &
+        call MPI_Sendrecv(column, my, MPI_DOUBLE_PRECISION, east, 0, there, my, &
+                  MPI_DOUBLE_PRECISION, &
                           west, 0, comm, MPI_STATUS_IGNORE, error)
         a(0, 1:my) = there
         column = a(1, 1:my)
-        call MPI_Sendrecv(column, my, MPI_DOUBLE_PRECISION, west, 1, there, my, MPI_DOUBLE_PRECISION, &
+        call MPI_Sendrecv(column, my, MPI_DOUBLE_PRECISION, west, 1, there, my, &
+                  MPI_DOUBLE_PRECISION, &
                           east, 1, comm, MPI_STATUS_IGNORE, error)
         a(mx + 1, 1:my) = there
         row = a(1:mx, my)
-        call MPI_Sendrecv(row, mx, MPI_DOUBLE_PRECISION, north, 2, beyond, mx, MPI_DOUBLE_PRECISION, &
+        call MPI_Sendrecv(row, mx, MPI_DOUBLE_PRECISION, north, 2, beyond, mx, &
+                  MPI_DOUBLE_PRECISION, &
                           south, 2, comm, MPI_STATUS_IGNORE, error)
         a(1:mx, 0) = beyond
         row = a(1:mx, 1)
-        call MPI_Sendrecv(row, mx, MPI_DOUBLE_PRECISION, south, 3, beyond, mx, MPI_DOUBLE_PRECISION, &
+        call MPI_Sendrecv(row, mx, MPI_DOUBLE_PRECISION, south, 3, beyond, mx, &
+                  MPI_DOUBLE_PRECISION, &
                           north, 3, comm, MPI_STATUS_IGNORE, error)
         a(1:mx, my + 1) = beyond
     end subroutine

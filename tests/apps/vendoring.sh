@@ -8,6 +8,8 @@ need mpicc
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 at=docs/vendoring
 slim='-DDPAR_NO_COST -DDPAR_NO_SHOW'
+no_cxx='-DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX'
+exact="-O1 -ffp-contract=off -J$work"
 ranks='1 2 3 4 6 8'
 
 few() { # before, after
@@ -17,7 +19,9 @@ few() { # before, after
 
 # Each line of a block below a link to vendoring/FILE is in that file.
 shown() {
-    awk '/\(vendoring\/[a-z_]*\.[a-z0-9]*\):$/ { file = $0; sub(/.*\(vendoring\//, "", file); sub(/\):$/, "", file) }
+    awk '/\(vendoring\/[a-z_]*\.[a-z0-9]*\):$/ {
+            file = $0; sub(/.*\(vendoring\//, "", file); sub(/\):$/, "", file)
+        }
         /^```/ { on = !on && file != ""; if (!on) file = ""; next }
         on && !/^ *\.\.\./ && NF { print file "\t" $0 }' docs/vendoring.md > "$work/shown"
     [ "$(wc -l < "$work/shown")" -gt 50 ] || { echo 'docs/vendoring.md shows nothing'; exit 1; }
@@ -44,9 +48,9 @@ compile() {
     flags="-O1 -Wall -Wextra -Werror -Wno-stringop-overflow -I$DPAR_DIR -I. $slim $system"
     case $1 in
     heat_*) try mpicc$suffix $flags "$at/$1.c" $2 -o "$work/$1" -lm ;;
-    wave_*) try mpicxx$suffix $flags -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX "$at/$1.cpp" $2 -o "$work/$1" -lm ;;
-    waves_before) try mpif90$suffix -O1 -ffp-contract=off "$at/$1.f90" -J"$work" -o "$work/$1" ;;
-    waves_after) try mpif90$suffix -O1 -ffp-contract=off bindings/fortran/dpar.f90 "$at/$1.f90" $2 -J"$work" -o "$work/$1" ;;
+    wave_*) try mpicxx$suffix $flags $no_cxx "$at/$1.cpp" $2 -o "$work/$1" -lm ;;
+    waves_before) try mpif90$suffix $exact "$at/$1.f90" -o "$work/$1" ;;
+    waves_after) try mpif90$suffix $exact bindings/fortran/dpar.f90 "$at/$1.f90" $2 -o "$work/$1" ;;
     esac
 }
 
@@ -66,7 +70,8 @@ for suffix in ${mpis:-plain}; do
         launch="$launch --oversubscribe --mca mpi_yield_when_idle 1" counts=$ranks
     fi
     # the library, which all three link
-    try mpicc$suffix -O1 $slim -DUSE_MPI -I"$DPAR_DIR" -I. -c bindings/fortran/dpar.c -o "$work/dpar.o"
+    try mpicc$suffix -O1 $slim -DUSE_MPI -I"$DPAR_DIR" -I. -c bindings/fortran/dpar.c \
+        -o "$work/dpar.o"
     names=heat
     ! have mpicxx$suffix || names="$names wave"
     printf 'program p\nuse mpi\nend\n' > "$work/p.f90"

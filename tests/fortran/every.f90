@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: MIT-0
-! Each kind of call from Fortran, over real ranks: every RANKS, or under a launcher, or over MPI with
-! -DUSE_MPI (-cpp). Numbers that are expected follow from the indices alone.
+! Each kind of call from Fortran, over real ranks: every RANKS, or under a launcher, or over MPI
+! with -DUSE_MPI (-cpp). Numbers that are expected follow from the indices alone.
 module checks
     use dpar
     implicit none
@@ -28,7 +28,8 @@ contains
         integer(c_int32_t) :: parts(3), coord(2), physical(2)
         integer(c_int32_t) :: status
         integer(c_int64_t) :: cut, shape_(2), offset(2), run, local
-        call check(dpar_string(dpar_status_text(DPAR_E_ROOM)) == "the memory handed over is too small", "text")
+        call check(dpar_string(dpar_status_text(DPAR_E_ROOM)) &
+                  == "the memory handed over is too small", "text")
         call check(dpar_string(dpar_type_name(DPAR_BF16)) == "bf16", "type name")
         call check(dpar_string(c_null_ptr) == "", "no text")
         call check(dpar_type_bytes(DPAR_F64) == 8, "bytes of f64")
@@ -36,14 +37,19 @@ contains
         status = dpar_dims_create(12, 3, parts)
         call check(status == DPAR_OK .and. all(parts == [3, 2, 2]), "dims_create")
         parts = 0
-        call check(dpar_grid_create(7, 2, [2_c_int64_t, 2_c_int64_t], periodic=0, parts=parts, why=why) == &
+        call check(dpar_grid_create(7, 2, [2_c_int64_t, 2_c_int64_t], periodic=0, parts=parts, &
+                  why=why) == &
                    DPAR_E_NONE, "a grid that does not fit")
         call check(len(dpar_string(why)) > 20, "a sentence")
         parts(:2) = 0
-        status = dpar_grid_create(6, 2, [30_c_int64_t, 20_c_int64_t], periodic=0, parts=parts, cut=cut)
-        call check(status == 0 .and. all(parts(:2) == [3, 2]) .and. cut == 2 * 20 + 30, "grid_create")
-        call check(dpar_mesh_named(mesh, ["pipe ", "model"], [2, 3], DPAR_LAST_FASTEST, 6, why) == 0, "mesh")
-        call check(mesh%size == 6 .and. mesh%axis(0)%stride == 3 .and. mesh%axis(1)%size == 3, "mesh's axes")
+        status = dpar_grid_create(6, 2, [30_c_int64_t, 20_c_int64_t], periodic=0, parts=parts, &
+                  cut=cut)
+        call check(status == 0 .and. all(parts(:2) == [3, 2]) .and. cut == 2 * 20 + 30, &
+                  "grid_create")
+        call check(dpar_mesh_named(mesh, ["pipe ", "model"], [2, 3], DPAR_LAST_FASTEST, 6, why) &
+                  == 0, "mesh")
+        call check(mesh%size == 6 .and. mesh%axis(0)%stride == 3 .and. mesh%axis(1)%size == 3, &
+                  "mesh's axes")
         call check(dpar_string(mesh%axis(0)%name) == "pipe", "an axis's name")
         call check(dpar_mesh_find(mesh, "model" // c_null_char) == 1, "an axis by name")
         status = dpar_mesh_coords(mesh, 5, coord)
@@ -51,8 +57,10 @@ contains
         call check(dpar_mesh_rank(mesh, [1, 0]) == 3, "a rank")
         status = dpar_mesh_transpose(view, mesh, [1, 0])
         call check(status == 0 .and. view%axis(0)%size == 3, "transpose")
-        call check(dpar_mesh_named(mesh, ["a", "b"], [2, 3], DPAR_LAST_FASTEST, 7, why) == DPAR_E_DIVIDE, "7 ranks")
-        call check(dpar_mesh_named(mesh, ["a", "b"], [2, 3], DPAR_LAST_FASTEST, 6) == 0, "no sentence wanted")
+        call check(dpar_mesh_named(mesh, ["a", "b"], [2, 3], DPAR_LAST_FASTEST, 7, why) &
+                  == DPAR_E_DIVIDE, "7 ranks")
+        call check(dpar_mesh_named(mesh, ["a", "b"], [2, 3], DPAR_LAST_FASTEST, 6) == 0, &
+                  "no sentence wanted")
         ! 10 over 4: 3 3 2 2 by EVEN; element 7 is the second of part 2
         call check(dpar_split_init(split, DPAR_EVEN, 10_c_int64_t, 4, 0_c_int64_t, 0) == 0, "split")
         call check(dpar_split_size(split, 1) == 3 .and. dpar_split_offset(split, 2) == 6, "a part")
@@ -61,18 +69,22 @@ contains
         call check(dpar_split_owner(split, 9_c_int64_t) == 3, "an owner")
         ! 7 x 6 over 2 x 3: CHUNK gives 4 + 3 rows, 2 columns each
         placement = [dpar_shard(0), dpar_shard_by(1, DPAR_EVEN, 0_c_int64_t)]
-        call check(placement(2)%kind == DPAR_SHARD_KIND .and. placement(2)%dim == 1, "a struct that is returned")
-        call check(dpar_layout_init(layout, mesh, 2, [7_c_int64_t, 6_c_int64_t], placement) == 0, "layout")
+        call check(placement(2)%kind == DPAR_SHARD_KIND .and. placement(2)%dim == 1, &
+                  "a struct that is returned")
+        call check(dpar_layout_init(layout, mesh, 2, [7_c_int64_t, 6_c_int64_t], placement) == 0, &
+                  "layout")
         call dpar_layout_local(layout, 5, shape_, offset)
         call check(all(shape_ == [3, 2]) .and. all(offset == [4, 4]), "a local shape")
         call dpar_layout_local(layout, 5, offset=offset)
         call check(all(offset == 4), "an argument left out")
         stencil = dpar_stencil_edges(DPAR_STENCIL_BOX)
-        call check(stencil%shape == DPAR_STENCIL_BOX .and. stencil%block(0) == 1 .and. stencil%width(1) == 1, &
+        call check(stencil%shape == DPAR_STENCIL_BOX .and. stencil%block(0) &
+                  == 1 .and. stencil%width(1) == 1, &
                    "a large struct that is returned")
         ! two logical axes of 4 and 4 x 4 on a torus of 4 x 4 x 4
         call check(dpar_torus_assign(torus, 3, [4, 4, 4], 2, [4, 16], 0) == 0, "torus")
-        call check(torus%physical_axes == 3 .and. sum(torus%part(:2, 1)) == 4 + 4 + 1, "a table of two indices")
+        call check(torus%physical_axes == 3 .and. sum(torus%part(:2, 1)) == 4 + 4 + 1, &
+                  "a table of two indices")
         call check(dpar_torus_physical(torus, [1, 5], parts) == 0, "a chip")
         call check(dpar_torus_logical(torus, parts, physical) == 0, "a chip's coordinate")
         call check(all(physical == [1, 5]), "there and back")
@@ -93,10 +105,13 @@ contains
         rank = dpar_rank(world)
         ranks = dpar_size(world)
         mine = [(rank * 10_c_int64_t + i, i=1, 5)]
-        call check(dpar_all_reduce(world, c_loc(mine), c_loc(all_), 5_c_int64_t, DPAR_I64, DPAR_SUM) == 0, "all-reduce")
-        call check(all(all_ == [(5_c_int64_t * ranks * (ranks - 1) + i * ranks, i=1, 5)]), "its sums")
+        call check(dpar_all_reduce(world, c_loc(mine), c_loc(all_), 5_c_int64_t, DPAR_I64, &
+                  DPAR_SUM) == 0, "all-reduce")
+        call check(all(all_ == [(5_c_int64_t * ranks * (ranks - 1) + i * ranks, i=1, 5)]), &
+                  "its sums")
         to_right = rank
-        from_left = -1 ! optimizers must see that the batch writes here, though it is given types alone
+        ! optimizers must see that the batch writes here, though only its address goes there
+        from_left = -1
         calls(1)%kind = DPAR_SEND_KIND
         calls(1)%type = DPAR_I32
         calls(1)%root = mod(rank + 1, ranks)
@@ -114,14 +129,17 @@ contains
         call c_f_pointer(memory, registered, [3])
         call check(all(registered == 0), "it is zeroed")
         registered = [1.0_c_double, rank + 0.5_c_double, -1.0_c_double * rank]
-        call check(dpar_all_reduce(world, memory, c_loc(total), 3_c_int64_t, DPAR_F64, DPAR_MAX, work) == 0, "posted")
+        call check(dpar_all_reduce(world, memory, c_loc(total), 3_c_int64_t, DPAR_F64, DPAR_MAX, &
+                  work) == 0, "posted")
         call check(dpar_wait(work) == 0, "wait")
         call check(total(2) == ranks - 0.5 .and. total(3) == 0, "maxima")
         call dpar_comm_release(world, memory)
-        call check(dpar_mesh_named(mesh, ["all"], [ranks], DPAR_LAST_FASTEST, ranks) == 0, "a mesh of all")
+        call check(dpar_mesh_named(mesh, ["all"], [ranks], DPAR_LAST_FASTEST, ranks) == 0, &
+                  "a mesh of all")
         call check(dpar_comm_split_axes(world, mesh, 1, part) == 0, "split by axes")
         call check(dpar_size(part) == ranks .and. dpar_rank(part) == rank, "its ranks")
-        call check(dpar_all_reduce(part, c_null_ptr, c_loc(all_), 5_c_int64_t, DPAR_I64, DPAR_OPS) == DPAR_E_ARG, &
+        call check(dpar_all_reduce(part, c_null_ptr, c_loc(all_), 5_c_int64_t, DPAR_I64, &
+                  DPAR_OPS) == DPAR_E_ARG, &
                    "no such op")
         call check(len(dpar_said(part)) > 10, "the sentence of a communicator")
         call check(dpar_comm_close(part) == 0, "close")
@@ -141,9 +159,11 @@ contains
         logical :: fine
         ranks = dpar_size(world)
         extent = [7, 13]
-        call check(dpar_mesh_named(mesh, ["r"], [ranks], DPAR_LAST_FASTEST, ranks) == 0, "mesh of ranks")
+        call check(dpar_mesh_named(mesh, ["r"], [ranks], DPAR_LAST_FASTEST, ranks) == 0, &
+                  "mesh of ranks")
         call check(dpar_layout_init(columns, mesh, 2, extent, [dpar_shard(0)]) == 0, "columns")
-        call check(dpar_layout_init(rows, mesh, 2, extent, [dpar_shard_by(1, DPAR_EVEN, 0_c_int64_t)]) == 0, "rows")
+        call check(dpar_layout_init(rows, mesh, 2, extent, [dpar_shard_by(1, DPAR_EVEN, &
+                  0_c_int64_t)]) == 0, "rows")
         call dpar_layout_local(columns, dpar_rank(world), shape_, offset)
         allocate (a(shape_(2), shape_(1)))
         do j = 1, int(shape_(1))
@@ -154,7 +174,8 @@ contains
         call dpar_layout_local(rows, dpar_rank(world), shape_, offset)
         allocate (b(shape_(2), shape_(1)))
         b = -1
-        call check(dpar_redistribute_run(world, columns, rows, c_loc_of(a), c_loc_of(b), DPAR_I32, why=why) == 0, &
+        call check(dpar_redistribute_run(world, columns, rows, c_loc_of(a), c_loc_of(b), &
+                  DPAR_I32, why=why) == 0, &
                    "redistribute " // dpar_string(why))
         fine = .true.
         do j = 1, int(shape_(1))
@@ -219,7 +240,8 @@ contains
             if (dpar_halo_box(wide, dpar_rank(world), box) == 0) call check(.false., "a box")
             call dpar_bounds(box, lo, hi)
         end if
-        allocate (a(2, lo(1):hi(1), lo(2):hi(2), lo(3):hi(3)), b(lo(1):hi(1), lo(2):hi(2), lo(3):hi(3)))
+        allocate (a(2, lo(1):hi(1), lo(2):hi(2), lo(3):hi(3)), b(lo(1):hi(1), lo(2):hi(2), &
+                  lo(3):hi(3)))
         field%type = DPAR_F64
         field(1)%halo = c_loc(wide)
         field(1)%components = 2
@@ -234,8 +256,10 @@ contains
             call check(dpar_halo_exchange_bytes(world, field, 2, options, bytes, why) == 0, "bytes")
             allocate (memory(bytes + 64))
             at = transfer(c_loc(memory), at)
-            call check(dpar_halo_exchange_init(c_loc(memory(1 + modulo(-at, 64_c_intptr_t))), bytes, world, field, &
-                                               2, options, x, why) == 0, "init: " // dpar_string(why))
+            call check(dpar_halo_exchange_init(c_loc(memory(1 + modulo(-at, 64_c_intptr_t))), &
+                      bytes, world, field, &
+                                               2, options, x, why) == 0, "init: " // &
+                                               dpar_string(why))
             call fill(a, b, lo, hi, own_lo, own_hi)
             call check(dpar_halo_exchange_begin(x) == 0, "begin")
             call check(dpar_halo_exchange_end(x) == 0, "end")
@@ -282,10 +306,13 @@ contains
                     x = modulo(i - 1, n(1)) + 1
                     inside = j >= 1 .and. j <= n(2) .and. k >= 1 .and. k <= n(3)
                     do q = 1, 2
-                        if (a(q, i, j, k) /= merge(value_at(x, j, k, q), -1.0_c_double, inside)) bad = bad + 1
+                        if (a(q, i, j, k) /= merge(value_at(x, j, k, q), -1.0_c_double, &
+                                  inside)) bad = bad + 1
                     end do
-                    inside = inside .and. all([i, j, k] >= own_lo - b_low .and. [i, j, k] <= own_hi + b_high)
-                    if (b(i, j, k) /= merge(value_at(x, j, k, 0), -1.0_c_double, inside)) bad = bad + 1
+                    inside = inside .and. all([i, j, k] >= own_lo - b_low .and. [i, j, &
+                              k] <= own_hi + b_high)
+                    if (b(i, j, k) /= merge(value_at(x, j, k, 0), -1.0_c_double, &
+                              inside)) bad = bad + 1
                 end do
             end do
         end do
