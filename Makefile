@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT-0
 # make run: plan a real model on a real machine, run ranks on this one. make test: everything that needs only cc and make.
 CC ?= cc
+FORTRAN ?= gfortran
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 BUILD = build
@@ -22,12 +23,22 @@ help:
 	@echo '                reductions; collectives beside Open MPI and MPICH (minutes)'
 	@echo 'make performance   communicators beside Open MPI and MPICH (needs both; 6 minutes): docs/performance.md'
 	@echo 'make examples   build/plan build/pipeline build/ranks build/doctor build/shallow_water build/mg'
-	@echo 'make dpar.h     regenerate the header from src/'
+	@echo 'make build/lbm  the Fortran example (gfortran)'
+	@echo 'make dpar.h     regenerate the header from src/; make bindings/fortran/dpar.f90: the Fortran module'
 	@echo 'make lint       widths, lengths, names, documentation'
 	@echo 'make install PREFIX=/usr/local'
 
 dpar.h: $(PASTED)
 	tools/amalgamate > $@.new && mv $@.new $@
+
+bindings/fortran/dpar.f90: tools/fortran bindings/fortran/helpers.inc dpar_mpi.h $(PASTED)
+	tools/fortran > $@.new && mv $@.new $@
+
+# Fortran: not among the examples, which need a C compiler alone.
+$(BUILD)/lbm: examples/lbm.f90 bindings/fortran/dpar.f90 bindings/fortran/dpar.c dpar.h
+	@mkdir -p $(BUILD)/fortran
+	$(CC) $(CFLAGS) -DDPAR_NO_COST -I. -c bindings/fortran/dpar.c -o $(BUILD)/fortran/dpar.o
+	$(FORTRAN) -O3 -ffp-contract=off -cpp -J$(BUILD)/fortran bindings/fortran/dpar.f90 examples/lbm.f90 $(BUILD)/fortran/dpar.o -o $@
 
 $(EXAMPLES): dpar.h
 	@mkdir -p $(BUILD)

@@ -641,7 +641,8 @@ module dpar
         ! whose points these are, and how wide is exchanged.
         type(c_ptr) :: halo = c_null_ptr
         integer(c_int32_t) :: type = 0 ! DPAR_F64, ...
-        integer(c_int32_t) :: vector = 0 ! 1: changes sign over a fold or a pole
+        ! 1: each component changes its sign over a fold or a pole.
+        integer(c_int32_t) :: vector = 0
         ! 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to nearest, also where
         ! no message is needed.
         integer(c_int32_t) :: narrow = 0
