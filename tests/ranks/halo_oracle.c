@@ -118,14 +118,11 @@ static void turn_over(const dpar_halo *h, int64_t *x, int *turns)
         x[h->fold] = low - 1 - j;
         x[h->mirror] = i + columns / 2;
         *turns = 2;
-        if (h->folds && h->on_row && x[h->fold] == n - 1) { /* right across to the fold */
-            turn_over(h, x, turns);
-        }
     } else if (h->folds && j >= n - h->on_row &&
                (j >= n || other < i)) { /* the first half counts */
         x[h->fold] = 2 * (n - 1) + 1 - h->on_row - j;
         x[h->mirror] = other;
-        *turns = 2 - *turns;
+        *turns = 2;
     } else if ((h->poles & DPAR_POLE_HIGH) && j >= n) {
         x[h->fold] = 2 * (n - 1) + 1 - high - j;
         x[h->mirror] = i + columns / 2;
@@ -499,6 +496,11 @@ static int random_field(grid *g, field *f, uint64_t *s)
     int r;
     memset(f, 0, sizeof *f);
     random_halo(g, &f->h, s);
+    /* over a low pole right across to the row that a fold overwrites: what it had is undefined */
+    if (f->h.folds && f->h.on_row && f->h.poles &&
+        f->h.low[f->h.fold] + (f->h.pole_rows & 1) >= points_of(&f->h, f->h.fold)) {
+        return 0;
+    }
     f->type = types[oracle_below(s, 13)];
     f->comps = oracle_below(s, 2) ? 1 : 1 + (int)oracle_below(s, 4);
     if (f->type != DPAR_F8 && (f->h.folds || f->h.poles || g->cube) && oracle_below(s, 2)) {
