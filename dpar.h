@@ -13339,46 +13339,53 @@ static void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *
     dpari_halo_of_cells(h, d, at);
 }
 
-/* Outputs [y[0], y[1]) of a dim that the rank at coord[] has; *all there are. */
-static int dpari_halo_computes(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *all,
-                               int64_t *y)
+/* Outputs of a dim in all. */
+static int64_t dpari_halo_all(const dpar_halo *h, int32_t d)
 {
-    int64_t n = h->grid.extent[d], at[2];
+    int64_t all = 0;
     if (h->outputs != NULL) {
-        *all = h->outputs->extent[d];
-        return dpar_layout_span(h->outputs, coord, d, &y[0], &y[1]);
+        return h->outputs->extent[d];
     }
-    if (!dpar_layout_span(&h->grid, coord, d, &at[0], &at[1])) {
-        return 0;
-    }
-    (void)dpar_window_outputs(&h->window[d], n, all, NULL);
-    dpar_window_owned(&h->window[d], n, *all, at[0], at[1], &y[0], &y[1]);
-    return y[1] > y[0];
+    (void)dpar_window_outputs(&h->window[d], h->grid.extent[d], &all, NULL);
+    return all;
 }
 
-/* One dim of one rank: its own points, and what its array holds. Without own points of its own
- * they are empty and lie at the beginning. 0 when it has neither. */
-static int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
-                            int64_t *box)
+/* Which ones a rank has is told by the blocks of a layout, that of the outputs or of the inputs
+ * that they go with. Below that is asked where it is needed: little stack is used. */
+static const dpar_layout *dpari_halo_computers(const dpar_halo *h)
 {
-    int64_t y[2], need[2], all = 0;
-    int has = dpar_layout_span(&h->grid, coord, d, &own[0], &own[1]), reads = 0;
-    if (has) {
-        dpari_halo_of_cells(h, d, own);
-        box[0] = own[0];
-        box[1] = own[1];
+    return h->outputs != NULL ? h->outputs : &h->grid;
+}
+
+/* The outputs y[] of a block y[] of that layout; 0: none. */
+static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
+{
+    if (h->outputs == NULL) {
+        dpar_window_owned(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), y[0], y[1], &y[0],
+                          &y[1]);
     }
-    if (h->window[d].kernel != 0 && h->grid.extent[d] > 0 &&
-        dpari_halo_computes(h, coord, d, &all, y)) {
-        reads = dpar_window_reads(&h->window[d], h->grid.extent[d], all, y[0], y[1], &need[0],
-                                  &need[1]);
-    }
-    if (reads) {
-        box[0] = has ? dpari_least(box[0], need[0]) : need[0];
-        box[1] = has ? dpari_most(box[1], need[1]) : need[1];
-    }
+    return y[1] > y[0] && h->grid.extent[d] > 0;
+}
+
+/* One dim of one rank: its own points, and what its array holds. Without points of its own they
+ * are empty and lie at the beginning. 0 when it has neither. */
+DPARI_APART int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
+                                 int64_t *box)
+{
+    int has, reads;
+    reads = h->window[d].kernel != 0 &&
+            dpar_layout_span(dpari_halo_computers(h), coord, d, &box[0], &box[1]) &&
+            dpari_halo_computes(h, d, box) &&
+            dpar_window_reads(&h->window[d], h->grid.extent[d], dpari_halo_all(h, d), box[0],
+                              box[1], &box[0], &box[1]);
+    has = dpar_layout_span(&h->grid, coord, d, &own[0], &own[1]);
     if (!has && !reads) {
         return 0;
+    }
+    if (has) {
+        dpari_halo_of_cells(h, d, own);
+        box[0] = reads ? dpari_least(own[0], box[0]) : own[0];
+        box[1] = reads ? dpari_most(own[1], box[1]) : own[1];
     }
     box[0] -= h->low[d];
     box[1] += h->high[d];
@@ -13400,64 +13407,14 @@ static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
     return h->owner == NULL ? rank : -1;
 }
 
-static int dpari_halo_own(const dpar_halo *h, int32_t rank, int32_t *coord, int64_t (*own)[2],
-                          int64_t (*box)[2])
+/* The coordinates of a rank's block. */
+static int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
 {
-    int32_t d;
-    if (!dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord)) {
-        return 0;
-    }
-    for (d = 0; d < h->grid.dims; d++) {
-        if (!dpari_halo_range(h, coord, d, own[d], box[d])) {
-            return 0;
-        }
-    }
-    return 1;
+    return dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord);
 }
 
 /* ---- boxes ------------------------------------------------------------------------------------
  */
-
-static void dpari_halo_to_box(const dpar_halo *h, int64_t (*from)[2], dpar_box *box)
-{
-    int32_t d;
-    box->dims = h->grid.dims;
-    for (d = 0; d < box->dims; d++) {
-        box->lo[d] = from[d][0];
-        box->hi[d] = from[d][1];
-    }
-}
-
-static int dpari_halo_nothing(const dpar_halo *h, int64_t (*box)[2])
-{
-    int32_t d, empty = 0;
-    for (d = 0; d < h->grid.dims; d++) {
-        empty |= box[d][1] <= box[d][0];
-    }
-    return empty;
-}
-
-DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box)
-{
-    int32_t coord[DPAR_MAX_AXES];
-    int64_t own[DPAR_MAX_DIMS][2], all[DPAR_MAX_DIMS][2];
-    if (!dpari_halo_own(h, rank, coord, own, all) || dpari_halo_nothing(h, own)) {
-        return 0;
-    }
-    dpari_halo_to_box(h, own, box);
-    return 1;
-}
-
-DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box)
-{
-    int32_t coord[DPAR_MAX_AXES];
-    int64_t own[DPAR_MAX_DIMS][2], all[DPAR_MAX_DIMS][2];
-    if (!dpari_halo_own(h, rank, coord, own, all)) {
-        return 0;
-    }
-    dpari_halo_to_box(h, all, box);
-    return 1;
-}
 
 /* Does nothing ever arrive from beyond the low (0) or high (1) end of a dim? */
 static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
@@ -13482,100 +13439,138 @@ static void dpari_halo_shrink(const dpar_halo *h, int32_t d, const int64_t *own,
 }
 
 /* What a rank computes in a dim, and the core of it. */
-static int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *out,
-                           int64_t *core)
+DPARI_APART int dpari_halo_work(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *out,
+                                int64_t *core)
 {
-    int64_t own[2], box[2], all = 0, n = h->grid.extent[d], lo, hi;
-    int has = dpari_halo_range(h, coord, d, own, box);
-    if (h->window[d].kernel == 0 && has) {
-        out[0] = own[0];
-        out[1] = own[1];
-        dpari_halo_shrink(h, d, own, core);
-        return 1;
+    int64_t own[2], n = h->grid.extent[d];
+    int has = dpar_layout_span(&h->grid, coord, d, &own[0], &own[1]);
+    if (h->window[d].kernel == 0) {
+        if (has) {
+            dpari_halo_of_cells(h, d, own);
+            out[0] = own[0];
+            out[1] = own[1];
+            dpari_halo_shrink(h, d, own, core);
+        }
+        return has;
     }
-    if (h->window[d].kernel == 0 || n == 0 || !dpari_halo_computes(h, coord, d, &all, out)) {
+    if (!dpar_layout_span(dpari_halo_computers(h), coord, d, &out[0], &out[1]) ||
+        !dpari_halo_computes(h, d, out)) {
         return 0;
     }
     core[0] = core[1] = out[0];
-    if (has && own[1] > own[0]) { /* who owns nothing has no core */
+    if (has) { /* who owns nothing has no core */
         core[1] = out[1];
-        lo = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
-        hi = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
-        dpar_window_whole(&h->window[d], n, all, lo, hi, &core[0], &core[1]);
+        own[0] = own[0] > 0 || !dpari_halo_open(h, d, 0) ? own[0] : INT64_MIN;
+        own[1] = own[1] < n || !dpari_halo_open(h, d, 1) ? own[1] : INT64_MAX;
+        dpar_window_whole(&h->window[d], n, dpari_halo_all(h, d), own[0], own[1], &core[0],
+                          &core[1]);
     }
     return 1;
 }
 
-/* All dims of it. */
-static int dpari_halo_works(const dpar_halo *h, int32_t rank, int64_t (*out)[2], int64_t (*core)[2])
+/* Boxes come in pairs, one inside the other: own points in the local array, the core in what is
+ * computed. Dim by dim, so that little stack is needed. */
+enum { DPARI_ARRAY, DPARI_WORK };
+
+static int dpari_halo_pair(const dpar_halo *h, const int32_t *coord, int32_t d, int kind,
+                           int64_t *inner, int64_t *outer)
 {
-    int32_t coord[DPAR_MAX_AXES], d;
-    if (!dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord)) {
+    return kind == DPARI_ARRAY ? dpari_halo_range(h, coord, d, inner, outer)
+                               : dpari_halo_work(h, coord, d, outer, inner);
+}
+
+/* The inner or the outer box; 0 when it is empty or there is none. */
+static int dpari_halo_get(const dpar_halo *h, int32_t rank, int kind, int want_outer, dpar_box *box)
+{
+    int32_t coord[DPAR_MAX_AXES], i, dims = h->grid.dims;
+    int64_t inner[2], outer[2];
+    if (!dpari_halo_coords(h, rank, coord)) {
         return 0;
     }
-    for (d = 0; d < h->grid.dims; d++) {
-        if (!dpari_halo_work(h, coord, d, out[d], core[d])) {
+    for (i = 0; i < 2 * dims; i++) { /* looks, then writes */
+        const int64_t *from = want_outer ? outer : inner;
+        int32_t d = i % dims;
+        if (!dpari_halo_pair(h, coord, d, kind, inner, outer) || from[1] <= from[0]) {
             return 0;
         }
+        if (i >= dims) {
+            box->lo[d] = from[0];
+            box->hi[d] = from[1];
+        }
     }
+    box->dims = dims;
     return 1;
+}
+
+DPAR_API int dpar_halo_owned(const dpar_halo *h, int32_t rank, dpar_box *box)
+{
+    return dpari_halo_get(h, rank, DPARI_ARRAY, 0, box);
+}
+
+DPAR_API int dpar_halo_box(const dpar_halo *h, int32_t rank, dpar_box *box)
+{
+    return dpari_halo_get(h, rank, DPARI_ARRAY, 1, box);
 }
 
 DPAR_API int dpar_halo_outputs(const dpar_halo *h, int32_t rank, dpar_box *box)
 {
-    int64_t out[DPAR_MAX_DIMS][2], core[DPAR_MAX_DIMS][2];
-    if (!dpari_halo_works(h, rank, out, core) || dpari_halo_nothing(h, out)) {
-        return 0;
-    }
-    dpari_halo_to_box(h, out, box);
-    return 1;
+    return dpari_halo_get(h, rank, DPARI_WORK, 1, box);
 }
 
 DPAR_API int dpar_halo_core(const dpar_halo *h, int32_t rank, dpar_box *box)
 {
-    int64_t out[DPAR_MAX_DIMS][2], core[DPAR_MAX_DIMS][2];
-    if (!dpari_halo_works(h, rank, out, core) || dpari_halo_nothing(h, core)) {
-        return 0;
-    }
-    dpari_halo_to_box(h, core, box);
-    return 1;
+    return dpari_halo_get(h, rank, DPARI_WORK, 0, box);
 }
 
-/* The n-th slab of `all` without `inner`, which lies in it: those below and above, dim by dim;
- * earlier dims are cut to the inner part, later ones whole, of a star cut too. */
-static int dpari_halo_around(const dpar_halo *h, int64_t (*all)[2], int64_t (*inner)[2], int star,
-                             int32_t n, dpar_box *box)
+/* Which slab is the n-th of the outer box without the inner one: those below and above, dim by dim.
+ * *side: 0 or 1. -1: there are fewer. */
+static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int kind, int32_t n,
+                                   int32_t *side)
 {
-    int32_t d, k, side;
+    int64_t inner[2], outer[2];
+    int32_t d, found = -1, empty = n < 0, around = 1;
     for (d = 0; d < h->grid.dims; d++) {
-        for (side = 0; side < 2; side++) {
-            int64_t lo = side ? inner[d][1] : all[d][0], hi = side ? all[d][1] : inner[d][0];
-            if (hi <= lo || n < 0 || n-- > 0) {
-                continue;
-            }
-            dpari_halo_to_box(h, star ? inner : all, box);
-            for (k = 0; k < d; k++) {
-                box->lo[k] = inner[k][0];
-                box->hi[k] = inner[k][1];
-            }
-            box->lo[d] = lo;
-            box->hi[d] = hi;
-            return 1;
+        if (!dpari_halo_pair(h, coord, d, kind, inner, outer)) {
+            return -1;
         }
-        if (inner[d][0] == inner[d][1]) {
-            return 0;
+        empty |= outer[1] <= outer[0];
+        for (*side = found < 0 ? 0 : *side; found < 0 && around && *side < 2; ++*side) {
+            if ((*side ? outer[1] > inner[1] : inner[0] > outer[0]) && n-- == 0) {
+                found = d;
+                break;
+            }
         }
+        around = around && inner[1] > inner[0]; /* else nothing is left */
     }
-    return 0;
+    return empty ? -1 : found;
+}
+
+/* That slab: earlier dims are cut to the inner box, later ones whole, of a star cut too. */
+static int dpari_halo_slab_of(const dpar_halo *h, int32_t rank, int kind, int star, int32_t n,
+                              dpar_box *box)
+{
+    int32_t coord[DPAR_MAX_AXES], d, at, side = 0;
+    int64_t inner[2], outer[2];
+    if (!dpari_halo_coords(h, rank, coord)) {
+        return 0;
+    }
+    at = dpari_halo_nth_slab(h, coord, kind, n, &side);
+    if (at < 0) {
+        return 0;
+    }
+    box->dims = h->grid.dims;
+    for (d = 0; d < box->dims; d++) {
+        int cut = d < at || (star && d > at);
+        (void)dpari_halo_pair(h, coord, d, kind, inner, outer);
+        box->lo[d] = cut ? inner[0] : d == at && side ? inner[1] : outer[0];
+        box->hi[d] = cut ? inner[1] : d == at && !side ? inner[0] : outer[1];
+    }
+    return 1;
 }
 
 DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
 {
-    int64_t out[DPAR_MAX_DIMS][2], core[DPAR_MAX_DIMS][2];
-    if (!dpari_halo_works(h, rank, out, core) || dpari_halo_nothing(h, out)) {
-        return 0;
-    }
-    return dpari_halo_around(h, out, core, 0, n, box);
+    return dpari_halo_slab_of(h, rank, DPARI_WORK, 0, n, box);
 }
 
 /* Does nothing arrive outside of two dims? */
@@ -13586,27 +13581,36 @@ static int dpari_halo_star(const dpar_halo *h)
 
 DPAR_API int dpar_halo_slab(const dpar_halo *h, int32_t rank, int32_t n, dpar_box *box)
 {
-    int32_t coord[DPAR_MAX_AXES];
-    int64_t own[DPAR_MAX_DIMS][2], all[DPAR_MAX_DIMS][2];
-    if (!dpari_halo_own(h, rank, coord, own, all)) {
-        return 0;
-    }
-    return dpari_halo_around(h, all, own, dpari_halo_star(h), n, box);
+    return dpari_halo_slab_of(h, rank, DPARI_ARRAY, dpari_halo_star(h), n, box);
+}
+
+/* a + b c, -1 past 2^63 - 1 or when one of them was. */
+static int64_t dpari_halo_add(int64_t a, int64_t b, int64_t c)
+{
+    int64_t more;
+    return a < 0 || b < 0 || c < 0 || !dpari_mul(b, c, &more) || a > INT64_MAX - more ? -1
+                                                                                      : a + more;
 }
 
 DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank)
 {
-    dpar_box slab;
-    int64_t sum = 0;
-    int32_t n;
-    for (n = 0; dpar_halo_slab(h, rank, n, &slab); n++) {
-        int64_t more = dpar_box_volume(&slab);
-        if (more < 0 || sum > INT64_MAX - more) {
-            return -1;
-        }
-        sum += more;
+    int32_t coord[DPAR_MAX_AXES], d, star = dpari_halo_star(h);
+    int64_t own[2], box[2], inside = 1, around = 0; /* points of own boxes, and around, so far */
+    if (!dpari_halo_coords(h, rank, coord)) {
+        return 0;
     }
-    return sum;
+    for (d = 0; d < h->grid.dims; d++) {
+        int64_t n, wide;
+        if (!dpari_halo_range(h, coord, d, own, box)) {
+            return 0;
+        }
+        n = own[1] - own[0];
+        wide = box[1] - box[0];
+        around = around == 0 ? 0 : dpari_halo_add(0, around, star ? n : wide);
+        around = dpari_halo_add(around, inside, wide - n);
+        inside = inside == 0 || n == 0 ? 0 : dpari_halo_add(0, inside, n);
+    }
+    return around;
 }
 
 /* ---- where points come from -------------------------------------------------------------------
@@ -13885,7 +13889,7 @@ static int dpari_halo_travels(const dpar_halo_walk *w)
 }
 
 /* The next box of segments of this receiver; `fresh` begins with its first. */
-static int dpari_halo_box_next(dpar_halo_walk *w, int fresh)
+DPARI_APART int dpari_halo_box_next(dpar_halo_walk *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -14026,7 +14030,7 @@ static void dpari_halo_advance(dpar_halo_walk *w, int32_t d)
 }
 
 /* The first of all receivers, or the next one. */
-static int dpari_halo_receivers(dpar_halo_walk *w, int fresh)
+DPARI_APART int dpari_halo_receivers(dpar_halo_walk *w, int fresh)
 {
     int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
     if (dims == 0) {
@@ -14084,8 +14088,8 @@ DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int3
                                      int32_t direction, int32_t mode, dpar_why *why)
 {
     dpar_status st = dpar_halo_check(h, why);
-    int64_t box[DPAR_MAX_DIMS][2];
-    int32_t i;
+    int64_t box[2];
+    int32_t i, nothing = 0;
     if (st == DPAR_OK) {
         st = dpari_halo_may_begin(h, rank, direction, mode, why);
     }
@@ -14098,19 +14102,25 @@ DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int3
     w->mode = mode;
     w->star = dpari_halo_star(h) && mode < DPAR_HALO_SYNC;
     w->sends = (direction == DPAR_SENDS) != (mode % 2 == DPAR_HALO_ADJOINT);
-    if (!dpari_halo_own(h, rank, w->coord, w->own, box) ||
-        (w->sends && dpari_halo_nothing(h, w->own))) {
-        w->pass = DPARI_PASSES; /* has nothing */
+    w->pass = DPARI_PASSES; /* unless it has something */
+    if (!dpari_halo_coords(h, rank, w->coord)) {
         return DPAR_OK;
     }
     for (i = 0; i < h->grid.dims; i++) {
-        w->base[i] = box[i][0];
+        if (!dpari_halo_range(h, w->coord, i, w->own[i], box)) {
+            return DPAR_OK;
+        }
+        nothing |= w->own[i][1] <= w->own[i][0];
+        w->base[i] = box[0];
         w->at[i][0] = w->own[i][0];
         w->at[i][1] = w->own[i][1];
-        dpari_halo_receiver(w, i, box[i]);
+        dpari_halo_receiver(w, i, box);
     }
     for (i = 0; i < h->grid.mesh.axes; i++) { /* replicas exchange among themselves */
         w->peer[i] = w->coord[i];
+    }
+    if (!w->sends || !nothing) {
+        w->pass = DPARI_PLAIN;
     }
     return DPAR_OK;
 }
@@ -14130,7 +14140,7 @@ static void dpari_halo_turn(const dpar_halo_walk *w, dpar_transfer *t)
     t->turn = adjoint ? (4 - turn) % 4 : turn;
 }
 
-static void dpari_halo_fill(const dpar_halo_walk *w, int32_t peer, dpar_transfer *t)
+DPARI_APART void dpari_halo_fill(const dpar_halo_walk *w, int32_t peer, dpar_transfer *t)
 {
     const dpar_halo *h = w->h;
     int32_t adjoint = w->mode % 2, d;
