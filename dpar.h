@@ -5335,6 +5335,14 @@ DPARI_API void dpari_meet_greet(const dpar_start *job, dpari_hello *h);
 DPARI_API dpar_status dpari_meet_ranks(const dpar_start *job, const dpar_options *o,
                                        dpari_segment *segment, dpar_why *why);
 
+/* The world of a job whose ranks are all on this node: they meet and join. COLLECTIVE over the job.
+ */
+DPARI_API dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
+                                     dpar_comm **world, dpar_why *why);
+/* Would it fail on this rank before it meets the others, who would then wait in vain? Local. */
+DPARI_API dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
+                                    dpar_why *why);
+
 /* ==== run/doctor.h ==== */
 
 /* doctor - private: what dpar_doctor looks at, apart from how it judges it, so that tests can put
@@ -30973,12 +30981,44 @@ static dpar_status dpari_init_one_node(const dpar_start *job, int32_t nodes, dpa
     return DPAR_OK;
 }
 
+DPARI_API dpar_status dpari_job_join(const dpar_start *job, const dpar_options *options,
+                                     dpar_comm **world, dpar_why *why)
+{
+    dpari_segment segment;
+    dpar_status status = job->size == 1 ? dpari_segment_make(&segment, 1, options, why)
+                                        : dpari_meet_ranks(job, options, &segment, why);
+    if (status == DPAR_OK) {
+        status = dpari_world_join(&segment, job->rank, 1, options, world, why);
+        if (status != DPAR_OK) {
+            dpari_segment_close(&segment);
+        }
+    }
+    return status;
+}
+
+DPARI_API dpar_status dpari_job_try(const dpar_start *job, const dpar_options *options,
+                                    dpar_why *why)
+{
+    dpari_segment segment;
+    dpar_status status = dpari_launch_options(options, why);
+    if (status == DPAR_OK && job->size > DPARI_MAX_RANKS) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks: shared memory joins at most #", job->size,
+                         DPARI_MAX_RANKS, 0, 0);
+    }
+    if (status == DPAR_OK && job->rank == 0) {
+        status = dpari_segment_make(&segment, job->size, options, why);
+        if (status == DPAR_OK) {
+            dpari_segment_close(&segment);
+        }
+    }
+    return status;
+}
+
 DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, dpar_why *why)
 {
     dpar_start job;
     dpar_options o;
     dpari_site site;
-    dpari_segment segment;
     int32_t nodes;
     dpar_status status;
     if (world == NULL) {
@@ -30992,18 +31032,7 @@ DPAR_API dpar_status dpar_init(dpar_comm **world, const dpar_options *options, d
     status = status == DPAR_OK ? dpari_init_timeout(&site, &o, why) : status;
     status = status == DPAR_OK ? dpari_job_here(&job, &nodes, why) : status;
     status = status == DPAR_OK ? dpari_init_one_node(&job, nodes, why) : status;
-    if (status != DPAR_OK) {
-        return status;
-    }
-    status = job.size == 1 ? dpari_segment_make(&segment, 1, &o, why)
-                           : dpari_meet_ranks(&job, &o, &segment, why);
-    if (status == DPAR_OK) {
-        status = dpari_world_join(&segment, job.rank, 1, &o, world, why);
-        if (status != DPAR_OK) {
-            dpari_segment_close(&segment);
-        }
-    }
-    return status;
+    return status == DPAR_OK ? dpari_job_join(&job, &o, world, why) : status;
 }
 
 /* ==== run/move.c ==== */

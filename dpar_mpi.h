@@ -82,6 +82,18 @@ typedef struct dpar_mpi_options {
 DPAR_API dpar_status dpar_mpi_comm(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out,
                                    dpar_why *why);
 
+/* The ranks of `user` that share this node's memory (MPI_Comm_split_type), in the order of `user`,
+ * as a communicator over shared memory: for what is on the node, beside one over all ranks of
+ * dpar_mpi_comm (dpar_halo_options.node). It meets under a name that MPI carries to its ranks and
+ * needs MPI no more, so that it may be closed (dpar_comm_close) before or after it is finalised.
+ * options as dpar_init, timeout_s also for the meeting; NULL: defaults. MPI's own waits have no
+ * deadline. When one rank fails, all fail, with its sentence: E_ARG as dpar_mpi_comm and where
+ * options are out of their domain, E_SYSTEM, E_MEMORY without shared memory, E_TIMEOUT when ranks
+ * do not reach each other's sockets (containers with networks of their own), E_MISMATCH between
+ * builds of dpar. COLLECTIVE over `user`. Milliseconds. */
+DPAR_API dpar_status dpar_mpi_node(MPI_Comm user, const dpar_options *options, dpar_comm **node,
+                                   dpar_why *why);
+
 #endif
 
 /* Stop here if you only want the API. The implementation follows. */
@@ -2708,6 +2720,107 @@ DPAR_API dpar_status dpar_mpi_comm(MPI_Comm user, const dpar_mpi_options *option
         world->communicators = 1;
         dpari_mpi_leave_world(world, 1);
     }
+    return status;
+}
+
+/* One node's job under a name that no other has. */
+static int dpari_mpi_name(MPI_Comm node, dpar_start *job)
+{
+    int rank = 0, size = 1;
+    dpar_text t;
+    memset(job, 0, sizeof *job);
+    MPI_Comm_rank(node, &rank);
+    MPI_Comm_size(node, &size);
+    job->launcher = DPAR_LAUNCHER_DPAR;
+    job->rank = job->local_rank = (int32_t)rank;
+    job->size = job->local_size = (int32_t)size;
+    dpar_text_init(&t, job->id, sizeof job->id);
+    dpar_text_put(&t, "node ");
+    dpar_text_int(&t, (int64_t)getpid());
+    dpar_text_char(&t, ' ');
+    dpar_text_int(&t, (int64_t)(MPI_Wtime() * 1e9));
+    return MPI_Bcast(job->id, (int)sizeof job->id, MPI_CHAR, 0, node);
+}
+
+/* The worst status of all ranks, with that rank's sentence. */
+static dpar_status dpari_mpi_worst(MPI_Comm user, dpar_status mine, dpar_why *said, dpar_why *why)
+{
+    struct {
+        int status, rank;
+    } own, worst;
+    int code;
+    own.status = (int)mine;
+    MPI_Comm_rank(user, &own.rank);
+    code = MPI_Allreduce(&own, &worst, 1, MPI_2INT, MPI_MINLOC, user);
+    if (code == MPI_SUCCESS && worst.status < 0) {
+        code = MPI_Bcast(said->text, (int)sizeof said->text, MPI_CHAR, worst.rank, user);
+    }
+    if (code != MPI_SUCCESS) {
+        dpari_mpi_say(why, "comparing how it went", code);
+        return DPAR_E_SYSTEM;
+    }
+    if (worst.status < 0) {
+        dpari_mpi_put_why(why, said->text);
+    }
+    return (dpar_status)worst.status;
+}
+
+/* Once the node's ranks are known. */
+static dpar_status dpari_mpi_meet(MPI_Comm user, MPI_Comm own, const dpar_options *options,
+                                  dpar_comm **node, dpar_why *why)
+{
+    dpar_start job;
+    dpar_options o;
+    dpar_comm *made = NULL;
+    dpar_why said;
+    dpar_status status = DPAR_OK;
+    int code = dpari_mpi_name(own, &job);
+    memset(&o, 0, sizeof o);
+    if (options != NULL) {
+        o = *options;
+    }
+    o.threads = 0;
+    memset(&said, 0, sizeof said);
+    if (code != MPI_SUCCESS) {
+        dpari_mpi_say(&said, "MPI_Bcast", code);
+        status = DPAR_E_SYSTEM;
+    } else {
+        status = dpari_job_try(&job, &o, &said);
+    }
+    status = dpari_mpi_worst(user, status, &said, why);
+    if (status < 0) {
+        return status;
+    }
+    status = dpari_job_join(&job, &o, &made, &said);
+    status = dpari_mpi_worst(user, status, &said, why);
+    if (status < 0) {
+        (void)dpar_comm_close(made); /* another node's ranks did not meet */
+        return status;
+    }
+    *node = made;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_mpi_node(MPI_Comm user, const dpar_options *options, dpar_comm **node,
+                                   dpar_why *why)
+{
+    MPI_Comm own = MPI_COMM_NULL;
+    dpar_status status = dpari_mpi_usable(user, why);
+    int code;
+    if (status < 0) {
+        return status;
+    }
+    if (node == NULL) {
+        dpari_mpi_put_why(why, "dpar_mpi_node needs somewhere to put the communicator");
+        return DPAR_E_ARG;
+    }
+    code = MPI_Comm_split_type(user, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &own);
+    if (code != MPI_SUCCESS) {
+        dpari_mpi_say(why, "MPI_Comm_split_type", code);
+        return DPAR_E_SYSTEM;
+    }
+    status = dpari_mpi_meet(user, own, options, node, why);
+    MPI_Comm_free(&own);
     return status;
 }
 

@@ -45,7 +45,7 @@ build() {
 link() { # programs that also run without MPI
     for path in tests/ranks/collectives tests/ranks/messages tests/ranks/several \
         tests/ranks/errors tests/ranks/move tests/mpi/three examples/ranks \
-        examples/shallow_water tests/ranks/spatial examples/unet; do
+        examples/shallow_water tests/ranks/spatial examples/unet tests/ranks/halo_oracle; do
         try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI $slim \
             -I"$DPAR_DIR" -I. -Itests $path.c "$work/engine.o" -o "$work/${path##*/}" -lm
     done
@@ -68,11 +68,14 @@ insides() {
     run 2 "$work/order"
     run 3 "$work/order"
     run 3 "$work/late"
+    for n in $counts; do
+        run "$n" "$work/node"
+    done
 }
 
 programs() {
     for n in $counts; do
-        for name in collectives messages several errors; do
+        for name in collectives messages several errors halo_oracle; do
             run "$n" "$work/$name"
         done
     done
@@ -102,7 +105,7 @@ for suffix in $mpis; do
     if mpiexec$suffix --version 2>&1 | grep -qi 'open.*mpi\|OpenRTE'; then
         launch="$launch --oversubscribe" yields='--mca mpi_yield_when_idle 1' most=8 counts='1 2 3 4 8'
     fi
-    in_pairs build engine engine_cxx every every_7 order late three_cxx
+    in_pairs build engine engine_cxx every every_7 order late node three_cxx
     link
     insides
     programs

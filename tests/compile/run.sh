@@ -17,10 +17,10 @@ quickly() {
     echo "== $name $words"
     try timeout 300 "$work/$name" $words
 }
-in_pairs build collectives messages several errors mismatch p2p move large spatial halo_exchange
+in_pairs build collectives messages several errors mismatch p2p move large spatial halo_exchange halo_oracle
 for each in collectives:processes messages:processes several:processes errors:processes \
     mismatch:processes collectives:threads:1-3 messages:threads:1-4 several:threads:2-3 \
-    errors:threads:1-4 mismatch:threads:2-4; do
+    errors:threads:1-4 mismatch:threads:2-4 halo_oracle:processes halo_oracle:threads:1-3; do
     quickly "$each"
 done
 for name in p2p move spatial halo_exchange; do

@@ -13,7 +13,7 @@
 
 #include <sys/time.h>
 
-enum { FIELDS = 4, MOST = 6000, GUARDS = 64, PLANS = 2 };
+enum { FIELDS = 4, MOST = 6000, GUARDS = 64, PLANS = 2, CASES = 12 };
 
 /* One field: the same on all ranks up to `rank's own`. */
 typedef struct field {
@@ -763,7 +763,8 @@ static void complain(const run *r, int p, const char *what)
     if (r->o->failed++ >= 3) {
         return;
     }
-    printf("WRONG rank %d of %d, case %llu: %s; way %d%s, runs of %d\n", r->o->world->rank, g->n,
+    printf("WRONG rank %d of %d, seed=%llu case %llu: %s; way %d%s, runs of %d\n",
+           r->o->world->rank, g->n, (unsigned long long)g->seed / CASES,
            (unsigned long long)g->seed, what, r->options[p].way,
            r->options[p].ordered ? " ordered" : "", (int)r->options[p].run_bytes);
     for (i = 0; i < g->fields; i++) {
@@ -1058,7 +1059,7 @@ static int rounds(run *r, uint64_t *s)
     return good && (!adds || dot(r, (int)oracle_below(s, 2), 1000));
 }
 
-static void one_case(oracle *o, uint64_t seed)
+static void one_case(oracle *o, dpar_comm *node, uint64_t seed)
 {
     grid *g = (grid *)oracle_memory(sizeof *g);
     uint64_t s = oracle_mix(seed ^ 0x77), own = oracle_mix(seed * 64 + (uint64_t)o->world->rank);
@@ -1077,6 +1078,7 @@ static void one_case(oracle *o, uint64_t seed)
         r.options[p].run_bytes = runs[oracle_below(&s, 4)];
         r.options[p].timers = (int32_t)oracle_below(&s, 2);
         r.options[p].tag = 100 + p;
+        r.options[p].node = node;
         r.now[p] = p;
         good = good && open_plan(&r, p);
     }
@@ -1094,13 +1096,41 @@ static void one_case(oracle *o, uint64_t seed)
     free(g);
 }
 
-enum { CASES = 12 };
+/* Under MPI every other time the ranks share memory too: all of them, or the even and the odd ones
+ * each, as on two nodes. */
+static dpar_comm *node_of(oracle *o)
+{
+    dpar_comm *node = NULL;
+#if defined(USE_MPI)
+    dpar_options options;
+    dpar_why why;
+    MPI_Comm part;
+    memset(&options, 0, sizeof options);
+    options.timeout_s = 60;
+    if (o->seed % 2 == 0) {
+        return NULL;
+    }
+    MPI_Comm_split(MPI_COMM_WORLD, o->seed % 4 == 1 ? 0 : o->world->rank % 2, 0, &part);
+    if (dpar_mpi_node(part, &options, &node, &why) != DPAR_OK) {
+        printf("WRONG dpar_mpi_node: %s\n", why.text);
+        o->failed++;
+    }
+    MPI_Comm_free(&part);
+#endif
+    (void)o;
+    return node;
+}
 
 static void cases(oracle *o)
 {
+    dpar_comm *node = node_of(o);
     int i;
     for (i = 0; i < CASES && o->failed == 0 && o->world->status == DPAR_OK; i++) {
-        one_case(o, o->seed * CASES + (uint64_t)i);
+        one_case(o, node, o->seed * CASES + (uint64_t)i);
+    }
+    if (dpar_comm_close(node) != DPAR_OK) {
+        printf("WRONG closing the node\n");
+        o->failed++;
     }
 }
 
@@ -1264,13 +1294,13 @@ int main(int argc, char **argv)
     oracle_base(&base, &a, &options);
 #if defined(USE_MPI)
     MPI_Init(&argc, &argv);
+    a.to = a.from; /* the ranks that there are */
 #endif
     for (n = a.from; n <= a.to; n++) {
         for (k = 0; k < (a.effort ? 100 : 6) && t.failed == 0; k++) {
             base.seed = a.seed + (uint64_t)k;
             base.delays = base.seed % 2 == 1;
             options.plain = plain[base.seed / 2 % 4];
-            printf("seed=%llu ", (unsigned long long)base.seed);
             oracle_launch(&t, "halo", n, cases, &base, &options);
         }
 #if !defined(USE_MPI)
