@@ -2589,6 +2589,17 @@ module dpar
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_mpi_comm
         end function
+
+        ! The ranks of `user` that share this node's memory (MPI_Comm_split_type), in the order of
+        ! `user`, as a communicator over shared memory.
+        function dpar_mpi_node(user, options, node, why) bind(c, name="dpar_mpi_node_f")
+            import
+            integer(c_int), value :: user
+            type(dpar_options), intent(in), optional, target :: options
+            type(c_ptr), intent(inout), target :: node
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_mpi_node
+        end function
     end interface
 
     ! Fortran's text of what C wrote: a dpar_why, a C string, the characters of a name.

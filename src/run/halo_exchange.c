@@ -1152,16 +1152,33 @@ static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
     return 1;
 }
 
-/* `takes`: also those that are taken; where boxes are combined they may overlap, and their order
- * is promised. */
-enum { DPARI_HX_NEAR = 64 };
-static void dpari_hx_pair(dpari_hx_item *item, int64_t n, int takes)
+/* Have two boxes of own cells no point in common? */
+static int dpari_hx_apart(const dpari_hx_item *a, const dpari_hx_item *b)
+{
+    int32_t d;
+    for (d = 0; d < a->dims - 1; d++) {
+        const int64_t shift = b->local[d] - a->local[d];
+        if (shift >= a->extent[d] || -shift >= a->extent[d]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Of R, what comes from one peer is taken together. Of S, which is combined, two boxes that follow
+ * each other and have no point in common: the order of the others is promised. */
+static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *b, int sends)
+{
+    return a->take_mate == 0 && b->take_mate == 0 && a->take.run <= DPARI_HX_SHORT &&
+           (sends ? b == a + 1 && dpari_hx_apart(a, b) : b->peer == a->peer);
+}
+
+static void dpari_hx_pair(dpari_hx_item *item, int64_t n, int sends)
 {
     int64_t i, j;
     for (i = 0; i < n; i++) {
         dpari_hx_item *a = &item[i];
-        for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && (a->give_mate == 0 || a->take_mate == 0);
-             j++) {
+        for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && item[j].field == a->field; j++) {
             dpari_hx_item *b = &item[j];
             if (!dpari_hx_mates(a, b)) {
                 continue;

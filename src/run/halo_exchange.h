@@ -4,9 +4,9 @@
  * merged into one message a peer, and run as often as you like.
  *
  *     dpar_halo_exchange_bytes(c, fields, 2, NULL, &bytes, &why);
- *     dpar_halo_exchange_init(malloc(bytes), bytes, c, fields, 2, NULL, &x, &why);
+ *     dpar_halo_exchange_init(memory, bytes, c, fields, 2, NULL, &x, &why);
  *     for (each step) {
- *         dpar_halo_exchange_begin(x, DPAR_HALO_FORWARD);
+ *         dpar_halo_exchange_begin(x);
  *         ... compute dpar_halo_core ...
  *         dpar_halo_exchange_end(x);
  *         ... compute dpar_halo_rim 0, 1, ... ...
