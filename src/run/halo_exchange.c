@@ -1456,9 +1456,6 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
     }
     dpari_wait_end(x->world, &t);
     dpari_hx_count(x, DPARI_HX_WAITING, began);
-    if (st == DPAR_OK && t.began > 0.0) { /* the others may have given this rank up meanwhile */
-        st = dpari_shm_broken((dpari_shm *)(void *)x->node);
-    }
     return st == DPAR_OK || dpari_hx_broken(x) != DPAR_OK
                ? st
                : dpari_hx_fail(x, st, peer, dpari_os_now() - t.began);
@@ -1827,7 +1824,11 @@ static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
 
 static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t op)
 {
-    dpar_status st = dpari_hx_broken(x);
+    dpar_status st = DPAR_OK;
+    if (x->world) { /* the others may have given this rank up */
+        st = dpari_shm_broken((dpari_shm *)(void *)x->node);
+    }
+    st = st == DPAR_OK ? dpari_hx_broken(x) : st;
     if (st != DPAR_OK) {
         return st;
     }

@@ -53,11 +53,12 @@ enum {
     DPAR_HALO_DIRECT    /* long runs are read where they lie, short ones packed by their owner */
 };
 
-/* All zero: the defaults. The same on all ranks, but for scratch and node. */
+/* All zero: the defaults. The same on all ranks, but for node. */
 typedef struct dpar_halo_options {
     int32_t way;       /* DPAR_HALO_x */
     int32_t ordered;   /* 1: dim after dim, edges and corners travel in two and three steps: fewer
-                          messages, more waits */
+                          messages, more waits. Not with folds, poles, cubes, masked owners,
+                          windows, compact halos: E_ARG */
     int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
     int32_t tag;       /* of the messages */
     int32_t timers;    /* 1: keep the times of the report (two clock readings a phase) */
@@ -80,13 +81,17 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
                                              const dpar_halo_options *options,
                                              dpar_halo_exchange **plan, dpar_why *why);
 /* Another array of the same shape in place of field f's: for codes that swap old and new. Between
- * exchanges. Local. E_ARG. */
+ * exchanges. Local, some stores. E_ARG also when peers read the old one where it lies and the new
+ * one is not registered. */
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
                                              void *halos);
-/* Starts: what is to be packed is packed, messages are posted. mode: DPAR_HALO_FORWARD;
- * DPAR_HALO_ADJOINT, with op DPAR_SUM, DPAR_MAX or DPAR_MIN for the second: owners receive what
- * halos collected, combined in the order of the pieces (never of arrival), and the halos become 0.
- * COLLECTIVE, in the same order on all ranks of c; ranks wait for their peers alone. */
+/* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied.
+ * begin: halos receive. begin_adjoint: the transpose; owners receive what halos collected, combined
+ * with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN in the order of the pieces (that of the
+ * walk, field by field; never of arrival), and the halos become 0. A rank may wait here for peers
+ * that have not yet read what it packed two exchanges ago. COLLECTIVE, in the same order on all
+ * ranks of c (E_MISMATCH for ranks that notice another mode); ranks wait for their peers alone.
+ * E_PEER, E_TIMEOUT as comm.h. */
 DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
 /* Goes on as far as it can without waiting. OK: all has come (call end all the same), MORE. */
@@ -95,7 +100,8 @@ DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
 /* begin and end. */
 DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
-/* Gives the staging memory back. COLLECTIVE. */
+/* Gives the staging memory back. COLLECTIVE. NULL is fine. E_ARG while an exchange is under way;
+ * after one that failed: its status. */
 DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
 
 /* What a rank sends to one peer at each exchange. */

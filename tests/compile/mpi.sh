@@ -44,7 +44,7 @@ build() {
 
 link() { # programs that also run without MPI
     for path in tests/ranks/collectives tests/ranks/messages tests/ranks/several \
-        tests/ranks/errors tests/ranks/move tests/mpi/three examples/ranks \
+        tests/ranks/errors tests/ranks/move tests/ranks/halo_exchange tests/mpi/three examples/ranks \
         examples/shallow_water tests/ranks/spatial examples/unet tests/ranks/halo_oracle; do
         try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI $slim \
             -I"$DPAR_DIR" -I. -Itests $path.c "$work/engine.o" -o "$work/${path##*/}" -lm
@@ -81,6 +81,9 @@ programs() {
     done
     run 2 "$work/move" 20
     run "$most" "$work/move" 5
+    for n in 1 2 3; do
+        run "$n" "$work/halo_exchange"
+    done
     run 2 "$work/ranks" --size 1048576
     for n in $counts; do # the same checkpoint on all, of every MPI
         run "$n" "$work/shallow_water" --case 5 --rows 19 --days 0.2 --save "$work/planet"

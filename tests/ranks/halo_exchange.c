@@ -694,6 +694,7 @@ static int fault_main(dpar_comm *comm, void *arg)
     dpar_status st = DPAR_OK;
     int64_t bytes = 0;
     void *memory = NULL, *data = NULL;
+    memset(&best, 0, sizeof best);
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
     memset(&o, 0, sizeof o);
@@ -768,6 +769,138 @@ static int faults(void)
     return bad;
 }
 
+/* ---- wrong use, and other arrays in place of the first ---- */
+
+static void expect(dpar_comm *comm, const char *what, dpar_status got, dpar_status want,
+                   const dpar_why *why)
+{
+    if (got != want || (want < 0 && why && why->text[0] == 0)) {
+        printf("WRONG rank %d: %s: %s (%s), expected %s\n", comm->rank, what, dpar_status_text(got),
+               why ? why->text : "", dpar_status_text(want));
+        fflush(stdout);
+        wrong++;
+    }
+}
+
+static dpar_status tried(dpar_comm *comm, void *memory, int64_t room, dpar_halo_field *f,
+                         dpar_halo_options *o, dpar_why *why)
+{
+    dpar_halo_exchange *x = NULL;
+    dpar_status st;
+    memset(why, 0, sizeof *why);
+    st = dpar_halo_exchange_init(memory, room, comm, f, 1, o, &x, why);
+    return st == DPAR_OK ? dpar_halo_exchange_close(x) : st;
+}
+
+static int misuse_main(dpar_comm *comm, void *arg)
+{
+    enum { OWN = 3, SIDE = OWN + 2 };
+    const char *names[] = {"x"};
+    const int64_t extent[1] = {OWN * comm->size};
+    const int32_t parts[1] = {comm->size};
+    const int last = comm->rank == comm->size - 1;
+    dpar_placement place[1];
+    dpar_mesh mesh;
+    dpar_halo h;
+    dpar_halo_field f, g;
+    dpar_halo_options o;
+    dpar_halo_exchange *x = NULL;
+    dpar_why why;
+    int64_t bytes = 0;
+    void *memory = NULL, *shared = NULL;
+    double *a, *b, alone[SIDE];
+    (void)arg;
+    memset(&h, 0, sizeof h);
+    memset(&f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    place[0] = dpar_shard(0);
+    dpar_mesh_init(&mesh, 1, names, parts, DPAR_LAST_FASTEST, comm->size, NULL);
+    dpar_layout_init(&h.grid, &mesh, 1, extent, place, NULL, NULL);
+    h.periodic = 1;
+    h.low[0] = h.high[0] = 1;
+    f.halo = &h;
+    f.type = DPAR_F64;
+    o.way = DPAR_HALO_DIRECT;
+    o.run_bytes = 8;
+    dpar_comm_alloc(comm, 2 * SIDE * 8, &shared);
+    a = (double *)shared;
+    b = a + SIDE;
+    f.data = a;
+    if (dpar_halo_exchange_bytes(comm, &f, 1, &o, &bytes, &why) != DPAR_OK ||
+        posix_memalign(&memory, 64, (size_t)bytes) != 0) {
+        say("bytes", &why, comm->rank);
+        return 1;
+    }
+    expect(comm, "plain", tried(comm, memory, bytes, &f, &o, &why), DPAR_OK, NULL);
+    expect(comm, "too little memory on one rank, all hear it",
+           tried(comm, memory, bytes - last, &f, &o, &why), DPAR_E_ROOM, &why);
+    g = f;
+    g.type = last ? DPAR_I64 : DPAR_F64;
+    expect(comm, "another type on one rank", tried(comm, memory, bytes, &g, &o, &why),
+           comm->size > 1 ? DPAR_E_MISMATCH : DPAR_OK, &why);
+    g = f;
+    g.data = last ? NULL : a;
+    expect(comm, "no data on one rank", tried(comm, memory, bytes, &g, &o, &why), DPAR_E_ARG, &why);
+    g = f;
+    g.narrow = 1;
+    g.wire = DPAR_F16;
+    expect(comm, "f64 as f16", tried(comm, memory, bytes, &g, &o, &why), DPAR_E_ARG, &why);
+    g = f;
+    g.type = DPAR_F4;
+    expect(comm, "a type without bytes", tried(comm, memory, bytes, &g, &o, &why), DPAR_E_ARG,
+           &why);
+    g = f;
+    g.vector = 2;
+    expect(comm, "pairs of one component", tried(comm, memory, bytes, &g, &o, &why), DPAR_E_ARG,
+           &why);
+    o.way = 9;
+    expect(comm, "way 9", tried(comm, memory, bytes, &f, &o, &why), DPAR_E_ARG, &why);
+    o.way = DPAR_HALO_DIRECT;
+    if (dpar_halo_exchange_init(memory, bytes, comm, &f, 1, &o, &x, &why) != DPAR_OK) {
+        say("init", &why, comm->rank);
+        return 1;
+    }
+    for (int k = 0; k < 20; k++) { /* old and new change places, also for the peers */
+        double *now = k % 3 ? a : b;
+        for (int i = 0; i < SIDE; i++) {
+            now[i] = i == 0 || i > OWN ? -1 : 1000 * k + comm->rank * OWN + i - 1;
+        }
+        expect(comm, "bind", dpar_halo_exchange_bind(x, 0, now, NULL), DPAR_OK, NULL);
+        expect(comm, "run", dpar_halo_exchange_begin(x), DPAR_OK, NULL);
+        if (k == 0) {
+            expect(comm, "begin twice", dpar_halo_exchange_begin(x), DPAR_E_ARG, &comm->why);
+            expect(comm, "close within", dpar_halo_exchange_close(x), DPAR_E_ARG, &comm->why);
+            expect(comm, "bind within", dpar_halo_exchange_bind(x, 0, a, NULL), DPAR_E_ARG, NULL);
+            expect(comm, "compare within", dpar_halo_exchange_compare(x, &why), DPAR_E_ARG, &why);
+        }
+        expect(comm, "end", dpar_halo_exchange_end(x), DPAR_OK, NULL);
+        if ((int)now[0] != 1000 * k + (comm->rank * OWN + (int)extent[0] - 1) % (int)extent[0] ||
+            (int)now[SIDE - 1] != 1000 * k + (comm->rank + 1) * OWN % (int)extent[0]) {
+            say("values of another array", NULL, comm->rank);
+        }
+    }
+    expect(comm, "product", dpar_halo_exchange_begin_adjoint(x, DPAR_PRODUCT), DPAR_E_ARG, NULL);
+    expect(comm, "field 1", dpar_halo_exchange_bind(x, 1, a, NULL), DPAR_E_ARG, NULL);
+    expect(comm, "no field", dpar_halo_exchange_bind(x, 0, NULL, NULL), DPAR_E_ARG, NULL);
+    if (comm->size > 1) { /* where ranks are threads every address can be reached */
+        dpar_status st = dpar_halo_exchange_bind(x, 0, alone, NULL);
+        if (st != DPAR_E_ARG && st != DPAR_OK) {
+            say("bind of private memory", NULL, comm->rank);
+        }
+        (void)dpar_halo_exchange_bind(x, 0, a, NULL);
+        /* the last does something else: all that hear of it fail alike */
+        dpar_status got =
+            last ? dpar_halo_exchange_begin_adjoint(x, DPAR_SUM) : dpar_halo_exchange_begin(x);
+        got = got == DPAR_OK ? dpar_halo_exchange_end(x) : got;
+        expect(comm, "forward against adjoint", got, DPAR_E_MISMATCH, &comm->why);
+        expect(comm, "close of what failed", dpar_halo_exchange_close(x), DPAR_E_MISMATCH, NULL);
+    } else {
+        expect(comm, "close", dpar_halo_exchange_close(x), DPAR_OK, NULL);
+    }
+    free(memory);
+    return wrong;
+}
+
 static int rank_main(dpar_comm *comm, void *arg)
 {
     const arguments *a = (const arguments *)arg;
@@ -831,7 +964,7 @@ int main(int argc, char **argv)
 #else
 int main(int argc, char **argv)
 {
-    arguments a = {60, 1, 0, 0};
+    arguments a = {10, 1, 0, 0};
     dpar_options options;
     dpar_why why;
     int first = 1, last = 8, bad = 0;
@@ -839,6 +972,12 @@ int main(int argc, char **argv)
     options.timeout_s = 20;
     if (argc > 1 && strcmp(argv[1], "faults") == 0) {
         return faults();
+    }
+    for (int n = 1; n <= 4 && argc == 1; n++) {
+        if (dpar_launch_with(n, misuse_main, &a, &options, &why) != DPAR_OK) {
+            printf("WRONG %d ranks: %s\n", n, why.text);
+            bad = 1;
+        }
     }
     if (argc > 1) {
         first = last = atoi(argv[1]);
