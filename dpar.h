@@ -3749,8 +3749,9 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
 /* Compares every halo cell with its owner's cell, over another way: each field's own points are
  * gathered on rank 0 by plain messages, put together as the serial code would hold them, and the
  * halos of all ranks looked up there, cell by cell (indices by the rules of halo.h, no transfer
- * lists). E_MISMATCH on all ranks with the first cell that differs. COLLECTIVE; slow, takes memory
- * for the whole grid on rank 0 (dpar_comm_alloc). */
+ * lists). E_MISMATCH on all ranks with the first cell that differs; E_ARG for cubed spheres, which
+ * it does not know. COLLECTIVE; slow, takes memory for the whole grid on rank 0 (dpar_comm_alloc).
+ */
 DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why *why);
 
 /* ---- choosing ---- */
