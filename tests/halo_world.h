@@ -27,6 +27,7 @@ static int64_t array[RANKS][MOST], was[RANKS][MOST];
 static int arrived[RANKS][MOST], turned[RANKS][MOST];
 static dpar_box held[RANKS], mine[RANKS];
 static int has[RANKS], holds[RANKS];
+static size_t count_of[RANKS]; /* of each array */
 
 static int64_t at_of(const dpar_box *box, const int64_t *x)
 {
@@ -56,12 +57,13 @@ static void fill(const dpar_halo *h)
     int rank;
     for (rank = 0; rank < RANKS; rank++) {
         int64_t x[6];
-        memset(array[rank], 0, sizeof array[rank]);
-        memset(arrived[rank], 0, sizeof arrived[rank]);
         has[rank] = dpar_halo_owned(h, rank, &mine[rank]);
         holds[rank] = dpar_halo_box(h, rank, &held[rank]);
         CHECK(holds[rank] || !has[rank]);
-        CHECK(!holds[rank] || dpar_box_volume(&held[rank]) <= MOST);
+        count_of[rank] = holds[rank] ? (size_t)dpar_box_volume(&held[rank]) : 0;
+        CHECK(count_of[rank] <= MOST);
+        memset(array[rank], 0, count_of[rank] * sizeof array[0][0]);
+        memset(arrived[rank], 0, count_of[rank] * sizeof arrived[0][0]);
         if (has[rank]) {
             CHECK(dpar_box_contains(&held[rank], &mine[rank]));
             memcpy(x, mine[rank].lo, sizeof x);
@@ -69,8 +71,8 @@ static void fill(const dpar_halo *h)
                 array[rank][at_of(&held[rank], x)] = number(h, x);
             } while (next_point(&mine[rank], x));
         }
+        memcpy(was[rank], array[rank], count_of[rank] * sizeof array[0][0]);
     }
-    memcpy(was, array, sizeof array);
 }
 
 typedef struct entry {
@@ -225,8 +227,9 @@ static void check_adjoint(const dpar_halo *h, int mode)
     int rank, k, n = list_all(h, DPAR_RECEIVES, mode, got);
     uint32_t r = 1;
     check_pairs(list_all(h, DPAR_SENDS, mode, sent), n);
-    memcpy(seen, arrived, sizeof seen); /* the points that E writes */
     for (rank = 0; rank < RANKS; rank++) {
+        /* the points that E writes */
+        memcpy(seen[rank], arrived[rank], count_of[rank] * sizeof arrived[0][0]);
         for (place = 0; holds[rank] && place < dpar_box_volume(&held[rank]); place++) {
             r = r * 1664525u + 1013904223u;
             y[rank][place] = (int64_t)(r >> 20) - 2048;
@@ -235,7 +238,9 @@ static void check_adjoint(const dpar_halo *h, int mode)
             left += array[rank][place] * y[rank][place];
         }
     }
-    memcpy(array, y, sizeof y);
+    for (rank = 0; rank < RANKS; rank++) {
+        memcpy(array[rank], y[rank], count_of[rank] * sizeof array[0][0]);
+    }
     for (k = 0; k < n; k++) {
         int64_t j[6] = {0, 0, 0, 0, 0, 0}, here, there;
         CHECK_INT(got[k].t.op, DPAR_SUM);

@@ -1,0 +1,591 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "reach.h"
+
+#include "redistribute.h"
+
+/* ---- where points come from -------------------------------------------------------------------
+ */
+
+/* A receiver's points are passed several times, each time over those that come in one way: in each
+ * dim from a range of points, by one map into one dim of the sender. */
+enum {
+    DPARI_PLAIN,
+    DPARI_SEAM,   /* the row on a fold, its first half */
+    DPARI_TWICE,  /* its second half: images of the first */
+    DPARI_FOLDED, /* beyond the fold */
+    DPARI_SOUTH,  /* beyond the low pole */
+    DPARI_NORTH,
+    DPARI_EDGES, /* and 4 edges of 6 faces */
+    DPARI_PASSES = DPARI_EDGES + 24
+};
+
+typedef struct dpari_halo_map {
+    int64_t lo, hi; /* the points x that it is about; */
+    int64_t c;      /* x is c + x there, */
+    int32_t back;   /* or c - x, */
+    int32_t from;   /* of this dim */
+    int32_t half;   /* 1, 2: columns of this half of the row on a fold alone */
+} dpari_halo_map;
+
+static const int64_t dpari_halo_far = INT64_C(1) << 62;
+
+static int dpari_halo_has_seam(const dpar_halo *h)
+{
+    return h->folds && h->on_row;
+}
+
+/* Is there anything to do in a pass? */
+static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
+{
+    switch (pass) {
+    case DPARI_PLAIN: return 1;
+    case DPARI_SEAM:
+    case DPARI_TWICE: return dpari_halo_has_seam(h);
+    case DPARI_FOLDED: return h->folds != 0;
+    case DPARI_SOUTH: return (h->poles & DPAR_POLE_LOW) != 0;
+    case DPARI_NORTH: return (h->poles & DPAR_POLE_HIGH) != 0;
+    default: return h->cube;
+    }
+}
+
+/* Faces come in pairs: from even ones east leads one face on, straight, north two, with a turn;
+ * from odd ones north and east. West and south lead back. */
+DPAR_API int32_t dpar_halo_edge(int32_t face, int32_t edge, int32_t *turn)
+{
+    int32_t along_y = edge >= DPAR_EDGE_SOUTH, step;
+    if (face < 0 || face > 5 || edge < DPAR_EDGE_WEST || edge > DPAR_EDGE_NORTH) {
+        return -1;
+    }
+    step = (edge == DPAR_EDGE_EAST) == (face % 2 == 0) ? 1 : 2;
+    if (edge == DPAR_EDGE_WEST || edge == DPAR_EDGE_SOUTH) {
+        step = (edge == DPAR_EDGE_SOUTH) == (face % 2 == 0) ? -1 : -2;
+    } else if (edge == DPAR_EDGE_NORTH) {
+        step = face % 2 == 0 ? 2 : 1;
+    }
+    *turn = step == 1 || step == -1 ? 0 : along_y ? 1 : 3;
+    return (face + step + 6) % 6;
+}
+
+/* Beyond an edge of a face. */
+static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
+{
+    int32_t face = (pass - DPARI_EDGES) / 4, edge = (pass - DPARI_EDGES) % 4, turn = 0;
+    int32_t to = dpar_halo_edge(face, edge, &turn), dims = h->grid.dims;
+    int32_t across = edge >= DPAR_EDGE_SOUTH ? dims - 2 : dims - 1;
+    int64_t n = h->grid.extent[dims - 1];
+    int up = edge == DPAR_EDGE_EAST || edge == DPAR_EDGE_NORTH;
+    if (d == 0) {
+        m->lo = face;
+        m->hi = face + 1;
+        m->c = to - face;
+        return;
+    }
+    if (d < dims - 2) {
+        return;
+    }
+    m->from = turn ? 2 * dims - 3 - d : d;
+    if (d == across) {
+        m->lo = up ? n : -n;
+        m->hi = up ? 2 * n : 0;
+        m->c = up ? -n : n;
+    } else if (turn) {
+        m->back = 1;
+        m->c = n - 1;
+    }
+}
+
+static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map *m)
+{
+    int64_t rows = dpar_halo_points(h, h->fold), on = h->on_row;
+    if (pass == DPARI_SEAM || pass == DPARI_TWICE) {
+        m->lo = rows - 1;
+        return;
+    }
+    m->back = 1;
+    if (pass == DPARI_SOUTH) {
+        on = (h->pole_rows & DPAR_POLE_LOW) != 0;
+        m->lo = -dpari_halo_behind(h, DPAR_POLE_LOW);
+        m->hi = 0;
+        m->c = on - 1;
+        return;
+    }
+    if (pass == DPARI_NORTH) {
+        on = (h->pole_rows & DPAR_POLE_HIGH) != 0;
+    }
+    m->lo = rows;
+    m->hi = 2 * rows - on;
+    m->c = 2 * (rows - 1) + 1 - on;
+}
+
+static void dpari_halo_map_columns(const dpar_halo *h, int32_t pass, dpari_halo_map *m)
+{
+    int64_t columns = dpar_halo_points(h, h->mirror);
+    if (pass == DPARI_SOUTH || pass == DPARI_NORTH) {
+        m->c = columns / 2;
+        return;
+    }
+    m->half = pass == DPARI_SEAM ? 1 : pass == DPARI_TWICE ? 2 : 0;
+    if (pass != DPARI_SEAM) {
+        m->back = 1;
+        m->c = columns - 1 + h->shift;
+    }
+}
+
+static void dpari_halo_map_of(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
+{
+    int wraps = (int)(h->periodic >> d & 1u);
+    m->lo = wraps ? -dpari_halo_far : 0;
+    m->hi = wraps ? dpari_halo_far : dpar_halo_points(h, d);
+    m->c = 0;
+    m->back = 0;
+    m->from = d;
+    m->half = 0;
+    if (pass == DPARI_PLAIN) {
+        m->hi -= dpari_halo_has_seam(h) && d == h->fold;
+    } else if (pass >= DPARI_EDGES) {
+        dpari_halo_map_edge(h, pass, d, m);
+    } else if (d == h->fold) {
+        dpari_halo_map_rows(h, pass, m);
+    } else if (d == h->mirror) {
+        dpari_halo_map_columns(h, pass, m);
+    }
+}
+
+/* The columns [at[0], at[1]) of the row on the fold that are images: of each pair the later one. */
+static void dpari_halo_second_half(const dpar_halo *h, int64_t *at)
+{
+    int64_t columns = dpar_halo_points(h, h->mirror);
+    at[0] = h->shift > 0 ? columns / 2 + 1 : (columns - 1 + h->shift) / 2 + 1;
+    at[1] = h->shift > 0 ? columns : columns + h->shift;
+}
+
+/* Point i of a ring. */
+static int64_t dpari_halo_ring(int64_t i, int64_t points)
+{
+    return i - dpari_floor_div(i, points) * points;
+}
+
+/* Column x: is it in the map's half? *n: of how many from here on that is true. */
+static int dpari_halo_in_half(const dpar_halo *h, const dpari_halo_map *m, int64_t x, int64_t *n)
+{
+    int64_t columns = dpar_halo_points(h, h->mirror), i = dpari_halo_ring(x, columns), half[2];
+    int second;
+    dpari_halo_second_half(h, half);
+    second = i >= half[0] && i < half[1];
+    *n = dpari_least(*n, (second ? half[1] : i < half[0] ? half[0] : columns) - i);
+    return second == (m->half == 2);
+}
+
+/* ---- one dim of the walk ----------------------------------------------------------------------
+ */
+
+/* The segment at x[d]: points with one owner, on the same side of the receiver's bounds. Sets n, g,
+ * source, bits and the source's coordinates. 0: nothing arrives in n points. */
+static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
+{
+    const dpar_halo *h = w->h;
+    int64_t x = w->x[d], lo = w->at[d][0], hi = w->at[d][1], n, to, at[2];
+    int inside = x >= lo && x < hi;
+    dpari_halo_map m;
+    n = (x < lo ? lo : inside ? hi : w->fill[d][1]) - x;
+    w->inside &= ~((uint32_t)1 << d);
+    w->inside |= (uint32_t)inside << d;
+    w->reversed &= ~((uint32_t)1 << d);
+    dpari_halo_map_of(h, w->pass, d, &m);
+    if (x < m.lo || x >= m.hi) {
+        w->n[d] = x < m.lo ? dpari_least(n, m.lo - x) : n;
+        return 0;
+    }
+    n = dpari_least(n, m.hi - x);
+    if (m.half != 0 && !dpari_halo_in_half(h, &m, x, &n)) {
+        w->n[d] = n;
+        return 0;
+    }
+    to = m.back ? m.c - x : m.c + x;
+    if (h->periodic >> m.from & 1u) {
+        to = dpari_halo_ring(to, dpar_halo_points(h, m.from));
+    }
+    dpari_halo_owner(h, m.from, to, coord, at);
+    n = dpari_least(n, m.back ? to - at[0] + 1 : at[1] - to);
+    w->g[m.from] = m.back ? to - n + 1 : to;
+    w->source[m.from] = at[0];
+    w->reversed |= (uint32_t)m.back << d;
+    w->n[d] = n;
+    return 1;
+}
+
+/* ---- the walk over one receiver ---------------------------------------------------------------
+ */
+
+/* A star has nothing outside in two dims: 1 when an earlier dim is outside. */
+static int dpari_halo_only_inside(const dpar_halo_walk *w, int32_t d)
+{
+    uint32_t earlier = ((uint32_t)1 << d) - 1;
+    return w->star && (~w->inside & earlier) != 0;
+}
+
+/* Where a dim's segments begin. */
+static void dpari_halo_enter(dpar_halo_walk *w, int32_t d)
+{
+    w->x[d] = dpari_halo_only_inside(w, d) ? w->at[d][0] : w->fill[d][0];
+}
+
+/* From a segment that another rank has to where the sender's own points come next; wide halos pass
+ * many. */
+static int64_t dpari_halo_skip(const dpar_halo_walk *w, int32_t d)
+{
+    dpari_halo_map m;
+    int64_t ahead, s;
+    dpari_halo_map_of(w->h, w->pass, d, &m);
+    s = m.from;
+    ahead = m.back ? w->g[s] + w->n[d] - w->own[s][1] : w->own[s][0] - w->g[s];
+    if (ahead < 0) {
+        ahead += w->h->periodic >> s & 1u ? dpar_halo_points(w->h, m.from) : dpari_halo_far;
+    }
+    return ahead;
+}
+
+/* From x[d] on, the next segment that counts: any, or for a sender one whose source it is. */
+static int dpari_halo_seek(dpar_halo_walk *w, int32_t d)
+{
+    int64_t end = dpari_halo_only_inside(w, d) ? w->at[d][1] : w->fill[d][1];
+    int32_t other[DPAR_MAX_AXES];
+    while (w->x[d] < end) {
+        dpari_halo_map m;
+        if (!dpari_halo_segment(w, d, w->sends ? other : w->peer)) {
+            w->x[d] += w->n[d];
+            continue;
+        }
+        dpari_halo_map_of(w->h, w->pass, d, &m);
+        if (!w->sends || w->source[m.from] == w->own[m.from][0]) {
+            return 1;
+        }
+        w->x[d] += dpari_halo_skip(w, d);
+    }
+    return 0;
+}
+
+/* Does the box of segments travel? Its own cells stay, a star has no edges. */
+static int dpari_halo_travels(const dpar_halo_walk *w)
+{
+    int32_t d, outside = 0;
+    for (d = 0; d < w->h->grid.dims; d++) {
+        outside += (int32_t)(~w->inside >> d & 1u);
+    }
+    if (outside == 0) {
+        return w->pass == DPARI_TWICE;
+    }
+    return outside == 1 || !w->star;
+}
+
+/* The next box of segments of this receiver; `fresh` begins with its first. */
+DPARI_APART int dpari_halo_box_next(dpar_halo_walk *w, int fresh)
+{
+    int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
+    if (dims == 0) {
+        return 0;
+    }
+    if (fresh) {
+        dpari_halo_enter(w, 0);
+    } else {
+        w->x[d] += w->n[d];
+    }
+    while (d >= 0) {
+        if (!dpari_halo_seek(w, d)) {
+            if (--d >= 0) {
+                w->x[d] += w->n[d];
+            }
+        } else if (d < dims - 1) {
+            dpari_halo_enter(w, ++d);
+        } else if (dpari_halo_travels(w)) {
+            return 1;
+        } else {
+            w->x[d] += w->n[d];
+        }
+    }
+    return 0;
+}
+
+/* ---- the receivers of a sender ----------------------------------------------------------------
+ */
+
+/* Sets what the receiver that has own points at[d] and an array `box` there may get. */
+static void dpari_halo_receiver(dpar_halo_walk *w, int32_t d, const int64_t *box)
+{
+    const dpar_halo *h = w->h;
+    w->origin[d] = box[0];
+    w->fill[d][0] = box[0];
+    w->fill[d][1] = box[1];
+    if (w->mode >= DPAR_HALO_SYNC) { /* own cells' faces, whoever owns them */
+        w->fill[d][0] = w->at[d][0] - (h->points[d] == DPAR_AT_HIGH_FACES);
+        w->fill[d][1] = w->at[d][1] + (h->points[d] == DPAR_AT_LOW_FACES);
+        if ((h->periodic >> d & 1u) == 0) {
+            w->fill[d][0] = dpari_most(w->fill[d][0], 0);
+            w->fill[d][1] = dpari_least(w->fill[d][1], dpar_halo_points(h, d));
+        }
+    }
+}
+
+/* How many blocks a dim is cut into, and the coordinates of the n-th, in any order. */
+static int64_t dpari_halo_part(const dpar_halo *h, int32_t d, int64_t n, int32_t *coord)
+{
+    int64_t parts = 1;
+    int32_t i;
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        if (h->grid.axis[i].kind == DPAR_SHARD && h->grid.axis[i].dim == d) {
+            int32_t size = h->grid.mesh.axis[i].size;
+            coord[i] = (int32_t)(n / parts % size);
+            parts *= size;
+        }
+    }
+    return parts;
+}
+
+/* Begins with the receivers in dim d: those with windows are looked at one by one, others from the
+ * first point of a block on, on a line that goes on beyond the ends where it wraps. */
+static void dpari_halo_reach(dpar_halo_walk *w, int32_t d)
+{
+    const dpar_halo *h = w->h;
+    int64_t points = dpar_halo_points(h, d), lo, hi, at[2];
+    int32_t coord[DPAR_MAX_AXES];
+    dpari_halo_map m;
+    dpari_halo_map_of(h, w->pass, d, &m);
+    lo = w->own[m.from][0];
+    hi = w->own[m.from][1];
+    w->want[d][0] = lo = dpari_most(m.lo, m.back ? m.c - hi + 1 : lo - m.c);
+    w->want[d][1] = hi = dpari_least(m.hi, m.back ? m.c - w->own[m.from][0] + 1 : hi - m.c);
+    w->from[d][0] = w->from[d][1] = 0;
+    if (hi <= lo) {
+        return;
+    }
+    if (h->window[d].kernel != 0) {
+        w->from[d][1] = dpari_halo_part(h, d, 0, coord);
+        return;
+    }
+    lo -= h->high[d];
+    hi += h->low[d];
+    if ((h->periodic >> d & 1u) == 0) {
+        lo = dpari_most(lo, 0);
+        hi = dpari_least(hi, points);
+        if (hi <= lo) {
+            return;
+        }
+    }
+    dpari_halo_owner(h, d, dpari_halo_ring(lo, points), coord, at);
+    lo -= dpari_halo_ring(lo, points) - at[0];
+    w->from[d][0] = lo;
+    w->from[d][1] = dpari_least(hi, lo + points); /* once round at most */
+}
+
+/* Do points `want`, on a line or any number of times round, meet those that may be filled? */
+static int dpari_halo_meets(const dpar_halo_walk *w, int32_t d)
+{
+    int64_t lo = w->want[d][0], hi = w->want[d][1], points = dpar_halo_points(w->h, d);
+    if (w->h->periodic >> d & 1u) {
+        int64_t turns = dpari_floor_div(w->fill[d][0] - hi, points) + 1;
+        lo += turns * points;
+        hi += turns * points;
+    }
+    return lo < w->fill[d][1] && hi > w->fill[d][0];
+}
+
+/* The receiver at from[d][0] or, where that one takes nothing, the next. 0: there is none. */
+static int dpari_halo_find(dpar_halo_walk *w, int32_t d)
+{
+    const dpar_halo *h = w->h;
+    int64_t box[2];
+    for (; w->from[d][0] < w->from[d][1]; w->from[d][0]++) {
+        if (h->window[d].kernel == 0) {
+            int64_t points = dpar_halo_points(h, d);
+            dpari_halo_owner(h, d, dpari_halo_ring(w->from[d][0], points), w->peer, w->at[d]);
+            box[0] = w->at[d][0] - h->low[d];
+            box[1] = w->at[d][1] + h->high[d];
+            dpari_halo_receiver(w, d, box);
+            return 1;
+        }
+        (void)dpari_halo_part(h, d, w->from[d][0], w->peer);
+        if (dpari_halo_range(h, w->peer, d, w->at[d], box)) {
+            dpari_halo_receiver(w, d, box);
+            if (dpari_halo_meets(w, d)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static void dpari_halo_advance(dpar_halo_walk *w, int32_t d)
+{
+    w->from[d][0] += w->h->window[d].kernel != 0 ? 1 : w->at[d][1] - w->at[d][0];
+}
+
+/* The first of all receivers, or the next one. */
+DPARI_APART int dpari_halo_receivers(dpar_halo_walk *w, int fresh)
+{
+    int32_t dims = w->h->grid.dims, d = fresh ? 0 : dims - 1;
+    if (dims == 0) {
+        return 0;
+    }
+    if (fresh) {
+        dpari_halo_reach(w, 0);
+    } else {
+        dpari_halo_advance(w, d);
+    }
+    while (d >= 0) {
+        if (!dpari_halo_find(w, d)) {
+            if (--d >= 0) {
+                dpari_halo_advance(w, d);
+            }
+        } else if (d == dims - 1) {
+            return 1;
+        } else {
+            dpari_halo_reach(w, ++d);
+        }
+    }
+    return 0;
+}
+
+/* ---- all of it --------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_t direction,
+                                        int32_t mode, dpar_why *why)
+{
+    int32_t d, i, blocks = 0;
+    if ((direction != DPAR_RECEIVES && direction != DPAR_SENDS) || mode < DPAR_HALO_FORWARD ||
+        mode > DPAR_HALO_SYNC_ADJOINT) {
+        return dpari_say(DPAR_E_ARG, why, "direction #, mode #: 0 or 1, 0 to 3", direction, mode, 0,
+                         0);
+    }
+    for (i = 0; h->owner != NULL && i < h->grid.mesh.size; i++) {
+        blocks += h->owner[i] == rank;
+    }
+    if (blocks > 1 && rank >= 0) {
+        return dpari_say(DPAR_E_ARG, why, "rank # owns # blocks: one at most", rank, blocks, 0, 0);
+    }
+    for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
+        if ((h->points[d] == DPAR_AT_LOW_FACES && h->high[d] < 1) ||
+            (h->points[d] == DPAR_AT_HIGH_FACES && h->low[d] < 1)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "dim #: no room for the other face of a block, halos of # and #", d,
+                             h->low[d], h->high[d], 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
+                                     int32_t direction, int32_t mode, dpar_why *why)
+{
+    dpar_status st = dpar_halo_check(h, why);
+    int64_t box[2];
+    int32_t i, nothing = 0;
+    if (st == DPAR_OK) {
+        st = dpari_halo_may_begin(h, rank, direction, mode, why);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(w, sizeof(*w));
+    w->h = h;
+    w->rank = rank;
+    w->mode = mode;
+    w->star = dpari_halo_star(h) && mode < DPAR_HALO_SYNC;
+    w->sends = (direction == DPAR_SENDS) != (mode % 2 == DPAR_HALO_ADJOINT);
+    w->pass = DPARI_PASSES; /* unless it has something */
+    if (!dpari_halo_coords(h, rank, w->coord)) {
+        return DPAR_OK;
+    }
+    for (i = 0; i < h->grid.dims; i++) {
+        if (!dpari_halo_range(h, w->coord, i, w->own[i], box)) {
+            return DPAR_OK;
+        }
+        nothing |= w->own[i][1] <= w->own[i][0];
+        w->base[i] = box[0];
+        w->at[i][0] = w->own[i][0];
+        w->at[i][1] = w->own[i][1];
+        dpari_halo_receiver(w, i, box);
+    }
+    for (i = 0; i < h->grid.mesh.axes; i++) { /* replicas exchange among themselves */
+        w->peer[i] = w->coord[i];
+    }
+    if (!w->sends || !nothing) {
+        w->pass = DPARI_PLAIN;
+    }
+    return DPAR_OK;
+}
+
+/* The dims that change places in this pass, and the turn of vectors. */
+static void dpari_halo_turn(const dpar_halo_walk *w, dpar_transfer *t)
+{
+    int32_t adjoint = w->mode % 2, turn = w->pass >= DPARI_TWICE ? 2 : 0;
+    if (w->pass >= DPARI_EDGES) {
+        int32_t edge = w->pass - DPARI_EDGES;
+        (void)dpar_halo_edge(edge / 4, edge % 4, &turn);
+        if (turn != 0) {
+            t->swap[0] = t->dims - 2;
+            t->swap[1] = t->dims - 1;
+        }
+    }
+    t->turn = adjoint ? (4 - turn) % 4 : turn;
+}
+
+DPARI_APART void dpari_halo_fill(const dpar_halo_walk *w, int32_t peer, dpar_transfer *t)
+{
+    const dpar_halo *h = w->h;
+    int32_t adjoint = w->mode % 2, d;
+    dpari_zero(t, sizeof(*t));
+    t->peer = peer;
+    t->dims = h->grid.dims;
+    t->op = adjoint ? DPAR_SUM : DPAR_COPY;
+    dpari_halo_turn(w, t);
+    for (d = 0; d < t->dims; d++) {
+        int64_t own[2], box[2], there = w->x[d] - w->origin[d], here;
+        int32_t s = t->swap[0] == t->swap[1] || d < t->dims - 2 ? d : 2 * t->dims - 3 - d;
+        if (w->sends) {
+            here = w->g[s] - w->base[s];
+        } else {
+            (void)dpari_halo_range(h, w->peer, s, own, box);
+            here = w->g[s] - box[0];
+        }
+        t->extent[adjoint ? d : s] = w->n[d];
+        t->flip |= (w->reversed >> d & 1u) << (adjoint ? s : d);
+        t->mine[w->sends ? s : d] = w->sends ? here : there;
+        t->theirs[w->sends ? d : s] = w->sends ? there : here;
+        t->global[w->sends ? s : d] = w->sends ? w->g[s] : w->x[d];
+    }
+}
+
+/* The rank of the communicator at w's peer; -1: masked. */
+static int32_t dpari_halo_peer(const dpar_halo_walk *w)
+{
+    int32_t block = dpar_mesh_rank(&w->h->grid.mesh, w->peer);
+    return w->h->owner == NULL ? block : w->h->owner[block];
+}
+
+DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t)
+{
+    while (w->pass < DPARI_PASSES) {
+        int fresh = w->state < 2;
+        if (!dpari_halo_has_pass(w->h, w->pass) ||
+            (w->sends && w->state == 0 && !dpari_halo_receivers(w, 1))) {
+            w->pass++;
+            continue;
+        }
+        w->state = 2;
+        if (dpari_halo_box_next(w, fresh)) {
+            int32_t peer = dpari_halo_peer(w);
+            if (peer >= 0) {
+                dpari_halo_fill(w, peer, t);
+                return 1;
+            }
+            continue;
+        }
+        w->state = 1; /* another receiver, or the next pass */
+        if (!w->sends || !dpari_halo_receivers(w, 0)) {
+            w->pass++;
+            w->state = 0;
+        }
+    }
+    return 0;
+}

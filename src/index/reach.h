@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* reach - private: what the walk over a halo's transfers asks about points and their owners. */
+#ifndef DPAR_REACH_H
+#define DPAR_REACH_H
+
+#include "../base/arith.h"
+#include "halo.h"
+
+/* The owner of point i of a dim: the coordinates of the axes that cut it, and what it owns. */
+DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
+                                int64_t *at);
+/* One dim of the rank at coord[]: its own points, and what its array holds. Without points of its
+ * own they are empty and lie at the beginning. 0 when it has neither. */
+DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
+                               int64_t *box);
+/* The coordinates of a rank's block; 0: it has none. */
+DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
+/* Does nothing arrive outside of two dims? */
+DPARI_API int dpari_halo_star(const dpar_halo *h);
+/* Rows behind a pole: not the one that is held twice. */
+DPARI_API int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole);
+
+#endif
