@@ -19,9 +19,10 @@ enum {
 
 /* Zero it, fill it in, and let dpar_halo_check judge it; reuse it for every field on those points.
  * A rank's local array has its own points and around them low[d] + high[d] more in dim d, in C
- * order: dpar_halo_box says which. Ranks without cells have no array. In a periodic dim there are
- * as many faces as cells, numbered with them. Points that two ranks hold (faces between blocks):
- * the owner's value is the one; a width of 1 and DPAR_HALO_SYNC make the copies equal. */
+ * order: dpar_halo_box says which. Ranks without cells have no array (with windows some do). In a
+ * periodic dim there are as many faces as cells, numbered with them. Points that two ranks hold
+ * (faces between blocks): the owner's value is the one; a width of 1 and DPAR_HALO_SYNC make the
+ * copies equal. */
 typedef struct dpar_halo {
     dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
     int32_t shape;    /* DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_BOX */
@@ -34,8 +35,8 @@ typedef struct dpar_halo {
      * (j, i) is (2 (n - 1) + 1 - on_row - j, (N - 1 + shift - i) mod N). Pivot on a corner of T
      * cells: T points on_row 0, shift 0; u (E) 0, -1; v (N) 1, 0; corners 1, -1. On a T point: T
      * 1, 1. With on_row the last row lies on the fold and is there twice: its second half is
-     * overwritten by the first. What came over the fold has `flip` bits: components of vectors
-     * change sign. */
+     * overwritten by the first. What came over the fold has `turn` 2: components of vectors change
+     * sign. */
     int32_t folds; /* 1: there is one */
     int32_t fold, mirror, on_row, shift;
     /* Poles of a latitude-longitude grid at the ends of dim `fold`, round which the later, periodic
@@ -56,8 +57,8 @@ typedef struct dpar_halo {
     /* Operators that read windows: where window[d].kernel is not 0 a rank's local array has in dim
      * d all from the first to the last of its own points and those that its outputs read (a
      * convolution's padding too, which stays as it is; no other kind goes round a periodic dim),
-     * and low and high beyond. The shape is then a box. A rank that has
-     * no points of its own may have outputs, and so an array: it receives alone. */
+     * and low and high beyond. The shape is then a box. A rank that has no points of its own may
+     * have outputs, and so an array: it receives alone. */
     dpar_window window[DPAR_MAX_DIMS];
     /* The layout of the outputs: same mesh, its axes cut the same dims in the same order, by any
      * rule that leaves blocks in one piece. NULL: outputs go with their inputs
@@ -104,7 +105,7 @@ DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank);
 enum {
     DPAR_HALO_FORWARD, /* halos receive copies of what their owners have */
     DPAR_HALO_ADJOINT, /* owners receive what halos collected: the transpose. After it zero the
-                          halos,  and the half row that a fold overwrote */
+                          halos, and the half row that a fold overwrote */
     DPAR_HALO_SYNC, /* points that are held twice alone: faces at the ends of a block whose owner is
                        its neighbour, and the half row on a fold. To check whether copies agree,
                        compare what arrives with what is there. Dims with DPAR_AT_LOW_FACES must
