@@ -1375,9 +1375,10 @@ enum {
 
 /* Zero it, fill it in, and let dpar_halo_check judge it; reuse it for every field on those points.
  * A rank's local array has its own points and around them low[d] + high[d] more in dim d, in C
- * order: dpar_halo_box says which. Ranks without cells have no array. In a periodic dim there are
- * as many faces as cells, numbered with them. Points that two ranks hold (faces between blocks):
- * the owner's value is the one; a width of 1 and DPAR_HALO_SYNC make the copies equal. */
+ * order: dpar_halo_box says which. Ranks without cells have no array (with windows some do). In a
+ * periodic dim there are as many faces as cells, numbered with them. Points that two ranks hold
+ * (faces between blocks): the owner's value is the one; a width of 1 and DPAR_HALO_SYNC make the
+ * copies equal. */
 typedef struct dpar_halo {
     dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
     int32_t shape;    /* DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_BOX */
@@ -1390,8 +1391,8 @@ typedef struct dpar_halo {
      * (j, i) is (2 (n - 1) + 1 - on_row - j, (N - 1 + shift - i) mod N). Pivot on a corner of T
      * cells: T points on_row 0, shift 0; u (E) 0, -1; v (N) 1, 0; corners 1, -1. On a T point: T
      * 1, 1. With on_row the last row lies on the fold and is there twice: its second half is
-     * overwritten by the first. What came over the fold has `flip` bits: components of vectors
-     * change sign. */
+     * overwritten by the first. What came over the fold has `turn` 2: components of vectors change
+     * sign. */
     int32_t folds; /* 1: there is one */
     int32_t fold, mirror, on_row, shift;
     /* Poles of a latitude-longitude grid at the ends of dim `fold`, round which the later, periodic
@@ -1412,8 +1413,8 @@ typedef struct dpar_halo {
     /* Operators that read windows: where window[d].kernel is not 0 a rank's local array has in dim
      * d all from the first to the last of its own points and those that its outputs read (a
      * convolution's padding too, which stays as it is; no other kind goes round a periodic dim),
-     * and low and high beyond. The shape is then a box. A rank that has
-     * no points of its own may have outputs, and so an array: it receives alone. */
+     * and low and high beyond. The shape is then a box. A rank that has no points of its own may
+     * have outputs, and so an array: it receives alone. */
     dpar_window window[DPAR_MAX_DIMS];
     /* The layout of the outputs: same mesh, its axes cut the same dims in the same order, by any
      * rule that leaves blocks in one piece. NULL: outputs go with their inputs
@@ -1460,7 +1461,7 @@ DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank);
 enum {
     DPAR_HALO_FORWARD, /* halos receive copies of what their owners have */
     DPAR_HALO_ADJOINT, /* owners receive what halos collected: the transpose. After it zero the
-                          halos,  and the half row that a fold overwrote */
+                          halos, and the half row that a fold overwrote */
     DPAR_HALO_SYNC, /* points that are held twice alone: faces at the ends of a block whose owner is
                        its neighbour, and the half row on a fold. To check whether copies agree,
                        compare what arrives with what is there. Dims with DPAR_AT_LOW_FACES must
@@ -4400,6 +4401,24 @@ DPARI_FN int32_t dpari_ceil_log2(int64_t n)
     }
     return k;
 }
+
+/* ==== index/reach.h ==== */
+
+/* reach - private: what the walk over a halo's transfers asks about points and their owners. */
+
+/* The owner of point i of a dim: the coordinates of the axes that cut it, and what it owns. */
+DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
+                                int64_t *at);
+/* One dim of the rank at coord[]: its own points, and what its array holds. Without points of its
+ * own they are empty and lie at the beginning. 0 when it has neither. */
+DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
+                               int64_t *box);
+/* The coordinates of a rank's block; 0: it has none. */
+DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
+/* Does nothing arrive outside of two dims? */
+DPARI_API int dpari_halo_star(const dpar_halo *h);
+/* Rows behind a pole: not the one that is held twice. */
+DPARI_API int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole);
 
 /* ==== order/vshape.h ==== */
 
@@ -13131,7 +13150,7 @@ static dpar_status dpari_halo_check_fold(const dpar_halo *h, dpar_why *why)
 }
 
 /* Rows behind a pole: not the one that is held twice. */
-static int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole)
+DPARI_API int64_t dpari_halo_behind(const dpar_halo *h, uint32_t pole)
 {
     return dpar_halo_points(h, h->fold) - ((h->pole_rows & pole) != 0) - (h->folds && h->on_row);
 }
@@ -13341,7 +13360,8 @@ static void dpari_halo_of_cells(const dpar_halo *h, int32_t d, int64_t *at)
 }
 
 /* The owner of point i: the coordinates of the axes that cut the dim, and what it owns. */
-static void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord, int64_t *at)
+DPARI_API void dpari_halo_owner(const dpar_halo *h, int32_t d, int64_t i, int32_t *coord,
+                                int64_t *at)
 {
     int64_t local = 0, run = 0, cell = i;
     if (dpari_halo_more(h, d)) {
@@ -13384,8 +13404,8 @@ static int dpari_halo_computes(const dpar_halo *h, int32_t d, int64_t *y)
 
 /* One dim of one rank: its own points, and what its array holds. Without points of its own they
  * are empty and lie at the beginning. 0 when it has neither. */
-DPARI_APART int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
-                                 int64_t *box)
+DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t d, int64_t *own,
+                               int64_t *box)
 {
     int has, reads;
     reads = h->window[d].kernel != 0 &&
@@ -13423,7 +13443,7 @@ static int32_t dpari_halo_block(const dpar_halo *h, int32_t rank)
 }
 
 /* The coordinates of a rank's block. */
-static int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
+DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord)
 {
     return dpar_mesh_coords(&h->grid.mesh, dpari_halo_block(h, rank), coord);
 }
@@ -13589,7 +13609,7 @@ DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box
 }
 
 /* Does nothing arrive outside of two dims? */
-static int dpari_halo_star(const dpar_halo *h)
+DPARI_API int dpari_halo_star(const dpar_halo *h)
 {
     return h->shape == DPAR_STENCIL_STAR && !dpari_halo_windows(h);
 }
@@ -13627,6 +13647,240 @@ DPAR_API int64_t dpar_halo_compact(const dpar_halo *h, int32_t rank)
     }
     return around;
 }
+
+/* ==== index/sampler.c ==== */
+
+/* ---- who reads what -------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, int32_t rest, int64_t count, int32_t ranks,
+                                       int64_t run, int64_t consumed, dpar_why *why)
+{
+    if (rest < DPAR_SAMPLES_PAD || rest > DPAR_SAMPLES_EXACT) {
+        return dpari_say(DPAR_E_ARG, why, "rest #: pad, drop and exact are 0 to 2", rest, 0, 0, 0);
+    }
+    if (ranks < 1 || run < 1) {
+        return dpari_say(DPAR_E_ARG, why, "# ranks that read runs of #: both at least 1", ranks,
+                         run, 0, 0);
+    }
+    if (count < 0 || count > INT64_C(1) << 62 || run > (INT64_C(1) << 62) / ranks) {
+        return dpari_say(count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
+                         "# samples, # ranks, runs of #: 0 to 2^62 samples, also in a round", count,
+                         ranks, run, 0);
+    }
+    if (consumed < 0 || consumed > count) {
+        return dpari_say(DPAR_E_ARG, why, "# samples are consumed, an epoch has #", consumed, count,
+                         0, 0);
+    }
+    s->rest = rest;
+    s->ranks = ranks;
+    s->count = count;
+    s->first = consumed;
+    s->run = run;
+    return DPAR_OK;
+}
+
+/* Of what is left: whole rounds, in which each rank reads a run, and the samples after them. */
+static int64_t dpari_sampler_rounds(const dpar_sampler *s, int64_t *after)
+{
+    int64_t left = s->count - s->first, round = s->run * s->ranks;
+    *after = left % round;
+    return left / round;
+}
+
+DPAR_API int64_t dpar_sampler_size(const dpar_sampler *s, int32_t rank)
+{
+    int64_t after, rounds = dpari_sampler_rounds(s, &after);
+    if (rank < 0 || rank >= s->ranks) {
+        return 0;
+    }
+    if (s->rest == DPAR_SAMPLES_PAD) {
+        return (rounds + (after > 0)) * s->run;
+    }
+    if (s->rest == DPAR_SAMPLES_DROP) {
+        return rounds * s->run;
+    }
+    return rounds * s->run + dpari_most(0, dpari_least(s->run, after - rank * s->run));
+}
+
+DPAR_API int64_t dpar_sampler_common(const dpar_sampler *s)
+{
+    return dpar_sampler_size(s, s->ranks - 1) / s->run * s->run;
+}
+
+DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
+{
+    int64_t at;
+    if (k < 0 || k >= dpar_sampler_size(s, rank)) {
+        return -1;
+    }
+    at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
+    return at < s->count ? at : at % s->count; /* torch repeats the list, as often as it must */
+}
+
+DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
+{
+    int64_t most = dpar_sampler_size(s, 0);
+    if (k < 0 || k > most || (k % s->run != 0 && k != most)) {
+        return -1;
+    }
+    return k == most && s->rest != DPAR_SAMPLES_DROP ? s->count : s->first + k * s->ranks;
+}
+
+/* ---- MT19937 --------------------------------------------------------------------------------- */
+
+/* Matsumoto and Nishimura 1998, with the initialisation of 2002. */
+DPAR_API void dpar_mt19937_init(dpar_mt19937 *g, uint64_t seed)
+{
+    uint32_t i;
+    g->word[0] = (uint32_t)(seed & 0xffffffffu);
+    for (i = 1; i < 624; i++) {
+        uint32_t before = g->word[i - 1];
+        g->word[i] = UINT32_C(1812433253) * (before ^ before >> 30) + i;
+    }
+    g->at = 624;
+}
+
+static void dpari_mt19937_turn(dpar_mt19937 *g)
+{
+    int32_t i;
+    for (i = 0; i < 624; i++) {
+        uint32_t next = g->word[i < 623 ? i + 1 : 0];
+        uint32_t both = (g->word[i] & 0x80000000u) | (next & 0x7fffffffu);
+        g->word[i] =
+            g->word[i < 227 ? i + 397 : i - 227] ^ both >> 1 ^ ((both & 1u) != 0 ? 0x9908b0dfu : 0);
+    }
+    g->at = 0;
+}
+
+DPAR_API uint32_t dpar_mt19937_next(dpar_mt19937 *g)
+{
+    uint32_t y;
+    if (g->at >= 624) {
+        dpari_mt19937_turn(g);
+    }
+    y = g->word[g->at++];
+    y ^= y >> 11;
+    y ^= y << 7 & 0x9d2c5680u;
+    y ^= y << 15 & 0xefc60000u;
+    return y ^ y >> 18;
+}
+
+/* ---- randperm -------------------------------------------------------------------------------- */
+
+static void dpari_randperm_forward(dpar_mt19937 *g, int64_t n, int64_t *order)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        order[i] = i;
+    }
+    for (i = 0; i < n - 1; i++) {
+        int64_t j = i + (int64_t)(dpar_mt19937_next(g) % (uint64_t)(n - i)), swap = order[i];
+        order[i] = order[j];
+        order[j] = swap;
+    }
+}
+
+static void dpari_randperm_inside_out(dpar_mt19937 *g, int64_t n, int64_t *order)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        uint64_t high = dpar_mt19937_next(g), draw = high << 32 | dpar_mt19937_next(g);
+        int64_t j = (int64_t)(draw % (uint64_t)(i + 1));
+        order[i] = i;
+        order[i] = order[j];
+        order[j] = i;
+    }
+}
+
+DPAR_API dpar_status dpar_randperm(dpar_mt19937 *g, int64_t count, int64_t *order, dpar_why *why)
+{
+    if (count < 0) {
+        return dpari_say(DPAR_E_ARG, why, "a permutation of # elements: 0 or more", count, 0, 0, 0);
+    }
+    if (count < (int64_t)(UINT32_MAX / 20)) {
+        dpari_randperm_forward(g, count, order);
+    } else {
+        dpari_randperm_inside_out(g, count, order);
+    }
+    return DPAR_OK;
+}
+
+/* ---- Feistel --------------------------------------------------------------------------------- */
+
+/* Each bit of x reaches every bit: the finaliser of splitmix64 (Steele, Lea, Flood 2014; variant 13
+ * of Stafford's mixers). */
+static uint64_t dpari_mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+    return x ^ x >> 31;
+}
+
+/* A round function: 2^64 / golden ratio keeps the keys of rounds apart. */
+static uint64_t dpari_round(const dpar_permutation *p, uint64_t half, uint32_t round)
+{
+    return dpari_mix(half + dpari_mix(p->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
+}
+
+enum { DPARI_ROUNDS = 6 }; /* of both halves */
+
+static uint64_t dpari_feistel(const dpar_permutation *p, uint64_t x, int back)
+{
+    const uint64_t low_mask = ((uint64_t)1 << p->low) - 1, high_mask = ((uint64_t)1 << p->high) - 1;
+    uint64_t low = x & low_mask, high = x >> p->low;
+    uint32_t i;
+    for (i = 0; i < DPARI_ROUNDS; i++) {
+        if (back) {
+            low ^= dpari_round(p, high, 2 * (DPARI_ROUNDS - 1 - i) + 1) & low_mask;
+            high ^= dpari_round(p, low, 2 * (DPARI_ROUNDS - 1 - i)) & high_mask;
+        } else {
+            high ^= dpari_round(p, low, 2 * i) & high_mask;
+            low ^= dpari_round(p, high, 2 * i + 1) & low_mask;
+        }
+    }
+    return high << p->low | low;
+}
+
+DPAR_API dpar_status dpar_permutation_init(dpar_permutation *p, int64_t count, uint64_t seed,
+                                           uint64_t epoch, dpar_why *why)
+{
+    int32_t bits = 2;
+    if (count < 0 || count > INT64_C(1) << 62) {
+        return dpari_say(count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
+                         "a permutation of # elements: 0 to 2^62", count, 0, 0, 0);
+    }
+    while (bits < 62 && (INT64_C(1) << bits) < count) {
+        bits++;
+    }
+    p->count = count;
+    p->key = dpari_mix(dpari_mix(seed) + epoch);
+    p->low = bits / 2;
+    p->high = bits - bits / 2;
+    return DPAR_OK;
+}
+
+static int64_t dpari_permutation_walk(const dpar_permutation *p, int64_t x, int back)
+{
+    if (x < 0 || x >= p->count) {
+        return -1;
+    }
+    do { /* a walk along a cycle that began inside ends inside */
+        x = (int64_t)dpari_feistel(p, (uint64_t)x, back);
+    } while (x >= p->count);
+    return x;
+}
+
+DPAR_API int64_t dpar_permutation_at(const dpar_permutation *p, int64_t i)
+{
+    return dpari_permutation_walk(p, i, 0);
+}
+
+DPAR_API int64_t dpar_permutation_find(const dpar_permutation *p, int64_t v)
+{
+    return dpari_permutation_walk(p, v, 1);
+}
+
+/* ==== index/reach.c ==== */
 
 /* ---- where points come from -------------------------------------------------------------------
  */
@@ -14213,238 +14467,6 @@ DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t)
         }
     }
     return 0;
-}
-
-/* ==== index/sampler.c ==== */
-
-/* ---- who reads what -------------------------------------------------------------------------- */
-
-DPAR_API dpar_status dpar_sampler_init(dpar_sampler *s, int32_t rest, int64_t count, int32_t ranks,
-                                       int64_t run, int64_t consumed, dpar_why *why)
-{
-    if (rest < DPAR_SAMPLES_PAD || rest > DPAR_SAMPLES_EXACT) {
-        return dpari_say(DPAR_E_ARG, why, "rest #: pad, drop and exact are 0 to 2", rest, 0, 0, 0);
-    }
-    if (ranks < 1 || run < 1) {
-        return dpari_say(DPAR_E_ARG, why, "# ranks that read runs of #: both at least 1", ranks,
-                         run, 0, 0);
-    }
-    if (count < 0 || count > INT64_C(1) << 62 || run > (INT64_C(1) << 62) / ranks) {
-        return dpari_say(count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                         "# samples, # ranks, runs of #: 0 to 2^62 samples, also in a round", count,
-                         ranks, run, 0);
-    }
-    if (consumed < 0 || consumed > count) {
-        return dpari_say(DPAR_E_ARG, why, "# samples are consumed, an epoch has #", consumed, count,
-                         0, 0);
-    }
-    s->rest = rest;
-    s->ranks = ranks;
-    s->count = count;
-    s->first = consumed;
-    s->run = run;
-    return DPAR_OK;
-}
-
-/* Of what is left: whole rounds, in which each rank reads a run, and the samples after them. */
-static int64_t dpari_sampler_rounds(const dpar_sampler *s, int64_t *after)
-{
-    int64_t left = s->count - s->first, round = s->run * s->ranks;
-    *after = left % round;
-    return left / round;
-}
-
-DPAR_API int64_t dpar_sampler_size(const dpar_sampler *s, int32_t rank)
-{
-    int64_t after, rounds = dpari_sampler_rounds(s, &after);
-    if (rank < 0 || rank >= s->ranks) {
-        return 0;
-    }
-    if (s->rest == DPAR_SAMPLES_PAD) {
-        return (rounds + (after > 0)) * s->run;
-    }
-    if (s->rest == DPAR_SAMPLES_DROP) {
-        return rounds * s->run;
-    }
-    return rounds * s->run + dpari_most(0, dpari_least(s->run, after - rank * s->run));
-}
-
-DPAR_API int64_t dpar_sampler_common(const dpar_sampler *s)
-{
-    return dpar_sampler_size(s, s->ranks - 1) / s->run * s->run;
-}
-
-DPAR_API int64_t dpar_sampler_at(const dpar_sampler *s, int32_t rank, int64_t k)
-{
-    int64_t at;
-    if (k < 0 || k >= dpar_sampler_size(s, rank)) {
-        return -1;
-    }
-    at = s->first + k / s->run * (s->run * s->ranks) + rank * s->run + k % s->run;
-    return at < s->count ? at : at % s->count; /* torch repeats the list, as often as it must */
-}
-
-DPAR_API int64_t dpar_sampler_consumed(const dpar_sampler *s, int64_t k)
-{
-    int64_t most = dpar_sampler_size(s, 0);
-    if (k < 0 || k > most || (k % s->run != 0 && k != most)) {
-        return -1;
-    }
-    return k == most && s->rest != DPAR_SAMPLES_DROP ? s->count : s->first + k * s->ranks;
-}
-
-/* ---- MT19937 --------------------------------------------------------------------------------- */
-
-/* Matsumoto and Nishimura 1998, with the initialisation of 2002. */
-DPAR_API void dpar_mt19937_init(dpar_mt19937 *g, uint64_t seed)
-{
-    uint32_t i;
-    g->word[0] = (uint32_t)(seed & 0xffffffffu);
-    for (i = 1; i < 624; i++) {
-        uint32_t before = g->word[i - 1];
-        g->word[i] = UINT32_C(1812433253) * (before ^ before >> 30) + i;
-    }
-    g->at = 624;
-}
-
-static void dpari_mt19937_turn(dpar_mt19937 *g)
-{
-    int32_t i;
-    for (i = 0; i < 624; i++) {
-        uint32_t next = g->word[i < 623 ? i + 1 : 0];
-        uint32_t both = (g->word[i] & 0x80000000u) | (next & 0x7fffffffu);
-        g->word[i] =
-            g->word[i < 227 ? i + 397 : i - 227] ^ both >> 1 ^ ((both & 1u) != 0 ? 0x9908b0dfu : 0);
-    }
-    g->at = 0;
-}
-
-DPAR_API uint32_t dpar_mt19937_next(dpar_mt19937 *g)
-{
-    uint32_t y;
-    if (g->at >= 624) {
-        dpari_mt19937_turn(g);
-    }
-    y = g->word[g->at++];
-    y ^= y >> 11;
-    y ^= y << 7 & 0x9d2c5680u;
-    y ^= y << 15 & 0xefc60000u;
-    return y ^ y >> 18;
-}
-
-/* ---- randperm -------------------------------------------------------------------------------- */
-
-static void dpari_randperm_forward(dpar_mt19937 *g, int64_t n, int64_t *order)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        order[i] = i;
-    }
-    for (i = 0; i < n - 1; i++) {
-        int64_t j = i + (int64_t)(dpar_mt19937_next(g) % (uint64_t)(n - i)), swap = order[i];
-        order[i] = order[j];
-        order[j] = swap;
-    }
-}
-
-static void dpari_randperm_inside_out(dpar_mt19937 *g, int64_t n, int64_t *order)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        uint64_t high = dpar_mt19937_next(g), draw = high << 32 | dpar_mt19937_next(g);
-        int64_t j = (int64_t)(draw % (uint64_t)(i + 1));
-        order[i] = i;
-        order[i] = order[j];
-        order[j] = i;
-    }
-}
-
-DPAR_API dpar_status dpar_randperm(dpar_mt19937 *g, int64_t count, int64_t *order, dpar_why *why)
-{
-    if (count < 0) {
-        return dpari_say(DPAR_E_ARG, why, "a permutation of # elements: 0 or more", count, 0, 0, 0);
-    }
-    if (count < (int64_t)(UINT32_MAX / 20)) {
-        dpari_randperm_forward(g, count, order);
-    } else {
-        dpari_randperm_inside_out(g, count, order);
-    }
-    return DPAR_OK;
-}
-
-/* ---- Feistel --------------------------------------------------------------------------------- */
-
-/* Each bit of x reaches every bit: the finaliser of splitmix64 (Steele, Lea, Flood 2014; variant 13
- * of Stafford's mixers). */
-static uint64_t dpari_mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-    return x ^ x >> 31;
-}
-
-/* A round function: 2^64 / golden ratio keeps the keys of rounds apart. */
-static uint64_t dpari_round(const dpar_permutation *p, uint64_t half, uint32_t round)
-{
-    return dpari_mix(half + dpari_mix(p->key + (round + 1) * UINT64_C(0x9e3779b97f4a7c15)));
-}
-
-enum { DPARI_ROUNDS = 6 }; /* of both halves */
-
-static uint64_t dpari_feistel(const dpar_permutation *p, uint64_t x, int back)
-{
-    const uint64_t low_mask = ((uint64_t)1 << p->low) - 1, high_mask = ((uint64_t)1 << p->high) - 1;
-    uint64_t low = x & low_mask, high = x >> p->low;
-    uint32_t i;
-    for (i = 0; i < DPARI_ROUNDS; i++) {
-        if (back) {
-            low ^= dpari_round(p, high, 2 * (DPARI_ROUNDS - 1 - i) + 1) & low_mask;
-            high ^= dpari_round(p, low, 2 * (DPARI_ROUNDS - 1 - i)) & high_mask;
-        } else {
-            high ^= dpari_round(p, low, 2 * i) & high_mask;
-            low ^= dpari_round(p, high, 2 * i + 1) & low_mask;
-        }
-    }
-    return high << p->low | low;
-}
-
-DPAR_API dpar_status dpar_permutation_init(dpar_permutation *p, int64_t count, uint64_t seed,
-                                           uint64_t epoch, dpar_why *why)
-{
-    int32_t bits = 2;
-    if (count < 0 || count > INT64_C(1) << 62) {
-        return dpari_say(count < 0 ? DPAR_E_ARG : DPAR_E_RANGE, why,
-                         "a permutation of # elements: 0 to 2^62", count, 0, 0, 0);
-    }
-    while (bits < 62 && (INT64_C(1) << bits) < count) {
-        bits++;
-    }
-    p->count = count;
-    p->key = dpari_mix(dpari_mix(seed) + epoch);
-    p->low = bits / 2;
-    p->high = bits - bits / 2;
-    return DPAR_OK;
-}
-
-static int64_t dpari_permutation_walk(const dpar_permutation *p, int64_t x, int back)
-{
-    if (x < 0 || x >= p->count) {
-        return -1;
-    }
-    do { /* a walk along a cycle that began inside ends inside */
-        x = (int64_t)dpari_feistel(p, (uint64_t)x, back);
-    } while (x >= p->count);
-    return x;
-}
-
-DPAR_API int64_t dpar_permutation_at(const dpar_permutation *p, int64_t i)
-{
-    return dpari_permutation_walk(p, i, 0);
-}
-
-DPAR_API int64_t dpar_permutation_find(const dpar_permutation *p, int64_t v)
-{
-    return dpari_permutation_walk(p, v, 1);
 }
 
 /* ==== order/schedule.c ==== */
