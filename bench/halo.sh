@@ -1,0 +1,125 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# Halo exchanges beside Open MPI, MPICH and PETSc: builds bench/mpi_halo.c with whichever is there,
+# runs them in turns, and prints a section of docs/performance.md to stdout.
+#
+#   sh bench/halo.sh [rounds [samples]]       3 rounds of about two minutes, 21 samples a row
+#
+# In the environment:
+#   PARTS   which of: z x one eight crowd     all: cut along planes, along the contiguous dim, one
+#                                             rank, small blocks for eight fields, 8 ranks
+#   SIZES   edges of the blocks               32,64,128
+#   SECONDS_A_SAMPLE                          0.01
+#   BEFORE  a command put before the program of ranks with a core each, such as: chrt -r 1
+#   OPENMPI_CC, OPENMPI_RUN, MPICH_CC, MPICH_RUN              mpicc.openmpi, mpirun.openmpi, ...
+#   ROWS    keep the rows here                                build/halo.csv
+# With ROWS given and rounds = 0 it prints the tables of rows measured before.
+cd "$(dirname "$0")/.." || exit 1
+rounds=${1:-3} samples=${2:-21}
+: "${CC:=cc}" "${PARTS:=z x one eight crowd}" "${SIZES:=32,64,128}" "${SECONDS_A_SAMPLE:=0.01}" "${BEFORE:=}"
+: "${OPENMPI_CC:=mpicc.openmpi}" "${OPENMPI_RUN:=mpirun.openmpi}"
+: "${MPICH_CC:=mpicc.mpich}" "${MPICH_RUN:=mpiexec.mpich}" "${ROWS:=build/halo.csv}"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+mkdir -p build
+
+say() { echo "halo: $*" >&2; }
+
+# part, command...: its rows, marked with the part, to $ROWS
+add() {
+    part=$1
+    shift
+    if ! timeout -k 5 600 "$@" > build/halo.out 2> build/halo.err; then
+        say "failed: $*"
+        tail -n 5 build/halo.err >&2
+        broken=1
+    fi
+    sed -n "s/^\(openmpi\|mpich\),/$part,&/p" build/halo.out >> "$ROWS"
+}
+
+# PETSc is built for one MPI library: that which its compiler flags find.
+build() {
+    peer=$1 cc=$2 petsc=
+    command -v "$cc" > /dev/null || { say "no $cc: without $peer"; return; }
+    # gcc takes MPI's constants for arrays: no such warnings
+    flags='-O2 -Wno-stringop-overflow -Wno-stringop-overread -I. -Ibench -DDPAR_IMPLEMENTATION -DDPAR_NO_COST'
+    if [ "$peer" = openmpi ] && pkg-config --exists PETSc 2> /dev/null; then
+        petsc="-DHALO_PETSC $(pkg-config --cflags PETSc)"
+        "$cc" $flags $petsc -DENGINE_H='"halo_engine.h"' bench/mpi_halo.c $(pkg-config --libs PETSc) \
+            -o "build/halo_$peer" 2> build/halo.err && peers="$peers $peer" && return
+        say 'PETSc does not build with Open MPI: without PETSc'
+    elif [ "$peer" = openmpi ]; then
+        say 'no PETSc: without it'
+    fi
+    "$cc" $flags -DENGINE_H='"halo_engine.h"' bench/mpi_halo.c -o "build/halo_$peer" || exit 1
+    peers="$peers $peer"
+}
+
+# A peer's round of one part
+one() {
+    part=$1 peer=$2
+    options="label=$peer samples=$samples seconds=$SECONDS_A_SAMPLE"
+    program="$BEFORE build/halo_$peer $options"
+    case $peer in
+    openmpi) run="$OPENMPI_RUN --mca btl self,vader --bind-to core" ;;
+    mpich) run="$MPICH_RUN -bind-to core" ;;
+    esac
+    case $part-$peer in
+    z-*) add z $run -np 2 $program n="$SIZES" grid=2x1x1 engines="$two" ;;
+    x-*) add x $run -np 2 $program n="$SIZES" grid=1x1x2 engines="$two" ;;
+    one-*) add one $run -np 1 $program n="$SIZES" engines=neighbour,pack,registered,private,floor ;;
+    eight-*) add eight $run -np 2 $program n=2,16,32,64 w=1 grid=2x1x1 shapes=faces \
+        engines=registered,eight,pack ;;
+    crowd-openmpi) # MPICH spins without yielding: milliseconds
+        add crowd $OPENMPI_RUN --mca btl self,vader --oversubscribe --mca mpi_yield_when_idle 1 \
+            -np 8 build/halo_$peer $options n="${SIZES%,128}" w=1 \
+            engines=types,neighbour,pack,ordered,registered,private,messages ;;
+    esac
+}
+two=types,neighbour,pack,ordered,registered,private,messages,adjoint,petsc,floor
+
+machine() {
+    echo "machine,$(awk -F ': ' '/^model name/ { print $2; exit }' /proc/cpuinfo), $(nproc) cores"
+    echo "machine,Linux $(uname -r | sed 's/[^0-9.].*//'), $($CC --version | sed -n 1p), -O2"
+    for peer in $peers; do
+        case $peer in
+        openmpi) echo "machine,Open MPI $("$OPENMPI_RUN" --version | sed -n '1s/.* //p')"
+            [ -z "$petsc" ] || echo "machine,PETSc $(pkg-config --modversion PETSc)" ;;
+        mpich) echo "machine,MPICH $("$MPICH_RUN" --version | awk '$1 == "Version:" { print $2; exit }')" ;;
+        esac
+    done
+    [ -z "$BEFORE" ] || echo "machine,ranks with a core each under $BEFORE"
+    echo "machine,$(date -u +%Y-%m-%d)"
+}
+
+broken=0
+if [ "$rounds" -gt 0 ]; then
+    peers=
+    build mpich "$MPICH_CC"
+    build openmpi "$OPENMPI_CC"
+    [ -n "$peers" ] || { say 'no MPI to compare with'; exit 77; }
+    machine > "$ROWS"
+    round=0
+    while [ "$round" -lt "$rounds" ]; do
+        for part in $PARTS; do
+            for peer in $peers; do one "$part" "$peer"; done
+        done
+        round=$((round + 1))
+        say "round $round of $rounds"
+    done
+fi
+cat <<'END'
+## Halo exchanges on one node
+
+Blocks of n^3 doubles a rank with halos of width w, periodic in all dims, x contiguous; two ranks, one
+a core, cut along planes (z) or along the contiguous dim (x), so that two of three dims are the rank's
+own. *faces*: 6 neighbours; *full*: 26. dpar runs in the same processes as the MPI library, in turns
+with it (`bench/mpi_halo.c`, `bench/halo_engine.h`); every engine first fills NaN halos, and every cell
+is compared. A sample is the slowest rank's time of about 10 ms of exchanges back to back. Cells are
+medians in us, the median over rounds. The four ways of MPI are messages of subarray types, a
+neighbourhood all-to-all of them, packing by hand, and packing dim by dim (full alone); *best* is the
+fastest of them with either library. *Registered* fields come from `dpar_comm_alloc`, *private* ones
+are the program's own. The floor copies the same boxes inside each rank: one read and one write for
+each byte of halo, without waiting, box by box; dpar walks two sides at once and may be below it.
+
+END
+awk -F , -f bench/halo.awk "$ROWS" && [ "$broken" -eq 0 ]
