@@ -38201,6 +38201,32 @@ DPARI_STRIDE_LOOP(dpari_stride_sum_f64, double,
                   DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48))
 #endif
 
+/* What was read becomes 0 at once. Not where it is copied to memory that another core has read:
+ * such stores wait, and with them those of the zeroes. */
+#define DPARI_STRIDE_CLEAR(type)                                                                   \
+    const type zero = {0};                                                                         \
+    dpari_stride_copy((unsigned char *)(uintptr_t)f, &zero, sizeof zero);
+
+#if DPARI_STRIDE_ADDS
+DPARI_STRIDE_LOOP(dpari_stride_sum_clear_f32, float,
+                  DPARI_STRIDE_SUM(float, uint32_t, 0x7fc00000u) DPARI_STRIDE_CLEAR(float))
+DPARI_STRIDE_LOOP(dpari_stride_sum_clear_f64, double,
+                  DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
+                      DPARI_STRIDE_CLEAR(double))
+#endif
+
+/* 0: there is no such loop. */
+static int dpari_stride_move_and_clear(const dpari_stride_rows *k, int32_t loop)
+{
+    switch (loop) {
+#if DPARI_STRIDE_ADDS
+    case DPARI_STRIDE_SUM_F32: dpari_stride_sum_clear_f32(k); return 1;
+    case DPARI_STRIDE_SUM_F64: dpari_stride_sum_clear_f64(k); return 1;
+#endif
+    default: (void)k; return 0;
+    }
+}
+
 static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 {
     switch (loop) {
@@ -38449,6 +38475,9 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     k.to_row = s->to[1];
     k.from_row = s->from[1];
     k.run = s->run;
+    if (s->clear && dpari_stride_move_and_clear(&k, s->loop)) {
+        return;
+    }
     switch (s->loop) {
     case DPARI_STRIDE_DENSE: dpari_stride_dense(s, &k); break;
     case DPARI_STRIDE_BUFFER: dpari_stride_small(s, &k); break;
