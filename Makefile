@@ -5,7 +5,7 @@ FORTRAN ?= gfortran
 CFLAGS ?= -O2
 PREFIX ?= /usr/local
 BUILD = build
-EXAMPLES = $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/doctor $(BUILD)/shallow_water $(BUILD)/mg
+EXAMPLES = $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/doctor $(BUILD)/shallow_water $(BUILD)/mg $(BUILD)/unet
 SPEEDS = $(BUILD)/plan_speed $(BUILD)/index_speed $(BUILD)/order_speed $(BUILD)/kernel_speed
 PASTED = tools/amalgamate tools/first_screen.txt $(wildcard src/*/*.h src/*/*.c)
 
@@ -22,7 +22,7 @@ help:
 	@echo 'make bench      configurations a second; ns an index, ms a transfer list; ns an action; GB/s of the'
 	@echo '                reductions; collectives beside Open MPI and MPICH (minutes)'
 	@echo 'make performance   communicators beside Open MPI and MPICH (needs both; 6 minutes): docs/performance.md'
-	@echo 'make examples   build/plan build/pipeline build/ranks build/doctor build/shallow_water build/mg'
+	@echo 'make examples   build/plan build/pipeline build/ranks build/doctor build/shallow_water build/mg build/unet'
 	@echo 'make build/lbm  the Fortran example (gfortran)'
 	@echo 'make dpar.h     regenerate the header from src/; make bindings/fortran/dpar.f90: the Fortran module'
 	@echo 'make lint       widths, lengths, names, documentation'
@@ -50,6 +50,7 @@ $(BUILD)/ranks: examples/ranks.c
 $(BUILD)/doctor: examples/doctor.c
 $(BUILD)/shallow_water: examples/shallow_water.c
 $(BUILD)/mg: examples/mg.c
+$(BUILD)/unet: examples/unet.c
 
 examples: $(EXAMPLES)
 

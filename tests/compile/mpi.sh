@@ -93,9 +93,10 @@ programs() {
     done
     run 2 "$work/shallow_water" --resume "$work/planet_before" --days 0.3
     for n in $counts; do
-        run "$n" "$work/spatial"
         run "$n" "$work/unet" --size 42x22 --steps 2 --check
     done
+    run 2 "$work/spatial"
+    run 3 "$work/spatial"
 }
 
 printf '#include "dpar_mpi.h"\n' > "$work/unit.c"
