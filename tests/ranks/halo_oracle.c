@@ -1025,6 +1025,145 @@ static int dot(run *r, int p, int64_t round)
     return 1;
 }
 
+/* ---- what a plan says of itself -------------------------------------------------------------- */
+
+/* Points of field i that rank `other` gets from `rank` in each exchange. */
+static int64_t flow_of(const grid *g, int i, int rank, int other)
+{
+    const dpar_halo *h = &g->f[i].h;
+    int64_t own[DPAR_MAX_DIMS][2], box[DPAR_MAX_DIMS][2], x[DPAR_MAX_DIMS], from[DPAR_MAX_DIMS];
+    int64_t n = 0;
+    int turns;
+    if (g->group[other] != g->group[rank] || !boxes_of(g, h, other, own, box)) {
+        return 0;
+    }
+    first_point(g->l.dims, box, x);
+    do {
+        n += is_written(g, h, other, own, x, from, &turns) && is_in(g->l.dims, g->f[i].own, from);
+    } while (next_point(g->l.dims, box, x));
+    return n;
+}
+
+/* Bytes to each rank, counted point by point. Dim by dim corners travel twice: not counted. */
+static int traffic(const run *r, int p)
+{
+    const grid *g = r->g;
+    int64_t said[ORACLE_RANKS] = {0};
+    dpar_halo_traffic t;
+    char text[120];
+    int k, i;
+    if (r->options[p].ordered) {
+        return 1;
+    }
+    for (k = 0; dpar_halo_exchange_traffic(r->x[p], k, &t); k++) {
+        said[t.peer] += t.bytes;
+    }
+    r->o->cases++;
+    for (k = 0; k < g->n; k++) {
+        int64_t want = 0;
+        for (i = 0; i < g->fields; i++) {
+            const field *f = &g->f[i];
+            want += (f->has ? flow_of(g, i, r->o->world->rank, k) : 0) * f->comps *
+                    dpar_type_bytes(f->narrow ? f->wire : f->type);
+        }
+        if (said[k] != want) {
+            (void)snprintf(text, sizeof text, "traffic: %d bytes to rank %d, expected %d",
+                           (int)said[k], k, (int)want);
+            complain(r, p, text);
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* The first byte that an exchange writes in an array of this rank; NULL: none. */
+static unsigned char *first_written(const run *r, int p)
+{
+    const grid *g = r->g;
+    int64_t x[DPAR_MAX_DIMS], from[DPAR_MAX_DIMS];
+    int i, turns, rank = r->o->world->rank;
+    for (i = 0; i < g->fields; i++) {
+        const field *f = &g->f[i];
+        if (!f->has) {
+            continue;
+        }
+        first_point(g->l.dims, f->box, x);
+        do {
+            if (!is_in(g->l.dims, f->own, x) &&
+                is_written(g, &f->h, rank, f->own, x, from, &turns)) {
+                return f->block[r->now[p]] + place_of(g, f, rank, x, 0);
+            }
+        } while (next_point(g->l.dims, f->box, x));
+    }
+    return NULL;
+}
+
+/* compare: right after an exchange; wrong, on all ranks, after one bit of a halo was turned. */
+static int compared(const run *r, int p, int victim)
+{
+    int32_t turned = 0, any = 0;
+    unsigned char *at = first_written(r, p);
+    dpar_status s = dpar_halo_exchange_compare(r->x[p], &r->o->world->why);
+    if (failed(r, p, "compare", s)) {
+        return 0;
+    }
+    if (r->o->world->rank == victim && at != NULL) {
+        *at ^= 1;
+        turned = 1;
+    }
+    if (failed(r, p, "all_reduce",
+               dpar_all_reduce(r->o->world, &turned, &any, 1, DPAR_I32, DPAR_MAX, NULL))) {
+        return 0;
+    }
+    s = dpar_halo_exchange_compare(r->x[p], &r->o->world->why);
+    r->o->cases++;
+    if (s != (any ? DPAR_E_MISMATCH : DPAR_OK)) {
+        complain(r, p,
+                 any ? "compare does not see a turned bit" : "compare sees what is not there");
+        return 0;
+    }
+    return 1;
+}
+
+/* poison and unpoisoned, where numbers are no NaN. */
+static int poisoned(run *r, int p)
+{
+    const grid *g = r->g;
+    dpar_why why;
+    dpar_status want;
+    int i;
+    for (i = 0; i < g->fields; i++) {
+        if (!oracle_is_float(g->f[i].type)) {
+            return 1;
+        }
+    }
+    dpar_halo_exchange_poison(r->x[p]);
+    want = first_written(r, p) != NULL ? DPAR_E_ARG : DPAR_OK;
+    r->o->cases++;
+    if (dpar_halo_exchange_unpoisoned(r->x[p], &why) != want) {
+        complain(r, p, "unpoisoned before an exchange");
+        return 0;
+    }
+    if (failed(r, p, "run", dpar_halo_exchange_run(r->x[p]))) {
+        return 0;
+    }
+    if (dpar_halo_exchange_unpoisoned(r->x[p], &why) != DPAR_OK) {
+        complain(r, p, why.text);
+        return 0;
+    }
+    return 1;
+}
+
+static int diagnosed(run *r, int p, int victim)
+{
+    int i;
+    for (i = 0; i < r->g->fields; i++) {
+        fill(r->g, i, r->o->world->rank, r->g->f[i].block[r->now[p]], 3000, 0, 0);
+    }
+    return traffic(r, p) && !failed(r, p, "run", dpar_halo_exchange_run(r->x[p])) &&
+           poisoned(r, p) && (r->g->cube || compared(r, p, victim)); /* no cubes */
+}
+
 static int is_addable(const grid *g)
 {
     int i;
@@ -1056,7 +1195,8 @@ static int rounds(run *r, uint64_t *s)
         good = one_round(r, k, set, op, how);
         good = good && (!swap || (rebind(r, 0) && rebind(r, 1)));
     }
-    return good && (!adds || dot(r, (int)oracle_below(s, 2), 1000));
+    good = good && (!adds || dot(r, (int)oracle_below(s, 2), 1000));
+    return good && diagnosed(r, (int)oracle_below(s, 2), (int)oracle_below(s, r->g->n));
 }
 
 static void one_case(oracle *o, dpar_comm *node, uint64_t seed)
