@@ -24,11 +24,12 @@
 ! The same program under a launcher (mpirun -np 4 ./lbm) joins the ranks that were started, over
 ! shared memory; over MPI: mpicc -DUSE_MPI for dpar.c and mpif90 -DUSE_MPI for the rest.
 !
-!   lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [quiet]
+!   lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [quiet] [node]
 !
 ! n x n cells across, `span` cells deep: periodic in that direction, which is the flow in the plane;
 ! span=0 gives a cube with walls all round. It ends after `steps`, or when the velocities at the
-! centre lines change by less than `until` of the lid's in n steps.
+! centre lines change by less than `until` of the lid's in n steps. `node`, over MPI: what stays on
+! a node goes through shared memory.
 !
 ! Method. Two relaxation times (Ginzburg): walls lie half-way between cells when the product of
 ! (tau+ - 1/2) and (tau- - 1/2) is 3/16, whatever the viscosity. Populations are kept as what they
@@ -57,16 +58,17 @@ module cavity
     type settings
         integer :: ranks = 1, n = 64, span = 1, steps = 0
         real(wp) :: re = 100, u = 0.1_wp, until = 1e-7_wp
-        logical :: quiet = .false., launched = .false.
+        logical :: quiet = .false., node = .false.
+        type(c_ptr) :: near = c_null_ptr ! over MPI with `node`: the ranks that share memory
     end type
     type(settings), target :: chosen
     character(len=*), parameter :: usage = &
-        "lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [quiet]"
+        "lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [quiet] [node]"
     type(dpar_why) :: why
 
     ! One rank's part of the box.
     type block
-        type(c_ptr) :: world = c_null_ptr, x(2) = c_null_ptr
+        type(c_ptr) :: world = c_null_ptr, near = c_null_ptr, x(2) = c_null_ptr
         integer :: extent(3), lower(3), upper(3) ! cells of the whole; of this rank, both included
         integer :: parts(3)                      ! ranks along x, y, z
         logical :: any = .false.                 ! has this rank cells?
@@ -133,7 +135,7 @@ contains
         do set = 1, 2
             bytes = (q + 1) * cells * 8
             if (b%any) then
-                call need(dpar_comm_alloc(b%world, bytes, b%memory(set)), "memory for the cells")
+                call need(dpar_comm_alloc(b%near, bytes, b%memory(set)), "memory for the cells")
                 call c_f_pointer(b%memory(set), flat, [(q + 1) * cells])
                 flat = 0
                 associate (l => b%lower - 1, h => b%upper + 1)
@@ -159,14 +161,15 @@ contains
         type(block), intent(in) :: b
         type(dpar_halo_field), intent(in), target :: field(fields)
         type(c_ptr), intent(inout) :: x
+        type(dpar_halo_options) :: options
         type(c_ptr) :: memory
         integer(c_int64_t) :: bytes
-        call need(dpar_halo_exchange_bytes(b%world, field, fields, bytes=bytes, why=why), &
-                  "exchange")
+        if (.not. c_associated(b%near, b%world)) options%node = b%near
+        call need(dpar_halo_exchange_bytes(b%world, field, fields, options, bytes, why), "exchange")
         ! closed with it
         call need(dpar_comm_alloc(b%world, bytes, memory), "memory for an exchange")
-        call need(dpar_halo_exchange_init(memory, bytes, b%world, field, fields, plan=x, &
-                  why=why), "exchange")
+        call need(dpar_halo_exchange_init(memory, bytes, b%world, field, fields, options, x, why), &
+                  "exchange")
     end subroutine
 
     ! What comes back from the walls stands in the cells beyond them, so that `advance` has no
@@ -470,6 +473,8 @@ contains
         logical :: first
         call c_f_pointer(arg, s)
         b%world = world
+        b%near = world
+        if (c_associated(s%near)) b%near = s%near
         first = dpar_rank(world) == 0
         call cut(s, b, halo)
         call prepare(b, halo, halos, field)
@@ -510,7 +515,7 @@ contains
         rank_main = 0
         do t = 1, 2
             if (dpar_halo_exchange_close(b%x(t)) < 0) rank_main = 1
-            call dpar_comm_release(world, b%memory(t))
+            call dpar_comm_release(b%near, b%memory(t))
         end do
     end function
 
@@ -531,11 +536,9 @@ contains
             case ("steps="); read (word(at + 1:), *, iostat=wrong) s%steps
             case ("until="); read (word(at + 1:), *, iostat=wrong) s%until
             case default
-                if (word == "quiet") then
-                    s%quiet = .true.
-                else
-                    read (word, *, iostat=wrong) s%ranks
-                end if
+                s%quiet = s%quiet .or. word == "quiet"
+                s%node = s%node .or. word == "node"
+                if (word /= "quiet" .and. word /= "node") read (word, *, iostat=wrong) s%ranks
             end select
             if (wrong /= 0) return
         end do
@@ -561,7 +564,9 @@ program lbm
 #ifdef USE_MPI
     call MPI_Init(result)
     call need(dpar_mpi_comm(MPI_COMM_WORLD, out=world, why=why), "MPI")
+    if (chosen%node) call need(dpar_mpi_node(MPI_COMM_WORLD, node=chosen%near, why=why), "node")
     if (rank_main(world, c_loc(chosen)) /= 0) error stop 1
+    if (chosen%node) call need(dpar_comm_close(chosen%near), "close")
     call need(dpar_comm_close(world), "close")
     call MPI_Finalize(result)
 #else

@@ -17,4 +17,10 @@ DPAR_API dpar_status dpar_mpi_comm_f(MPI_Fint user, const dpar_mpi_options *opti
                                      dpar_comm **out, dpar_why *why) {
     return dpar_mpi_comm(MPI_Comm_f2c(user), options, out, why);
 }
+DPAR_API dpar_status dpar_mpi_node_f(MPI_Fint user, const dpar_options *options, dpar_comm **node,
+                                     dpar_why *why);
+DPAR_API dpar_status dpar_mpi_node_f(MPI_Fint user, const dpar_options *options, dpar_comm **node,
+                                     dpar_why *why) {
+    return dpar_mpi_node(MPI_Comm_f2c(user), options, node, why);
+}
 #endif

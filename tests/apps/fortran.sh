@@ -23,6 +23,10 @@ complete() {
         grep -q "^        \(function\|subroutine\) $name(" "$f90" ||
             { echo "dpar.f90 has no $name"; exit 1; }
     done
+    for name in $(sed -n 's/.*bind(c, name="\([a-z_]*\)").*/\1/p' "$f90"); do
+        grep -q "dpar_status $name(" "$top/bindings/fortran/dpar.c" ||
+            { echo "dpar.c has no $name"; exit 1; }
+    done
 }
 
 sizes() {
@@ -92,6 +96,8 @@ over_mpi() { # suffix
             same $launch -np "$n" ./lbm_mpi $(words $case)
         done
     done
+    case=cube
+    same $launch -np 4 ./lbm_mpi $(words cube) node
     echo "mpif90$1: $most ranks"
 }
 
