@@ -133,6 +133,7 @@ contains
         cells = product(int(b%upper - b%lower + 3, c_int64_t))
         if (.not. b%any) cells = 0
         do set = 1, 2
+            flat => null()
             bytes = (q + 1) * cells * 8
             if (b%any) then
                 call need(dpar_comm_alloc(b%near, bytes, b%memory(set)), "memory for the cells")
@@ -554,7 +555,9 @@ program lbm
     use mpi
 #endif
     implicit none
+#ifndef USE_MPI
     type(dpar_start) :: job
+#endif
     type(c_ptr) :: world
     integer :: result
     if (.not. parse(chosen)) then

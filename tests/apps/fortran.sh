@@ -11,7 +11,6 @@ top=$OLDPWD
 case $DPAR_DIR in /*) ;; *) DPAR_DIR=$top/$DPAR_DIR ;; esac
 slim="-DDPAR_NO_COST -DDPAR_NO_SHOW -I$DPAR_DIR -I$top"
 strict='-std=f2018 -Wall -Wextra -Werror -Wno-function-elimination -Wno-compare-reals'
-strict="$strict -Wno-maybe-uninitialized"
 exact='-O2 -ffp-contract=off -cpp'
 f90=$top/bindings/fortran/dpar.f90
 
