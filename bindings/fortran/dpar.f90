@@ -667,7 +667,7 @@ module dpar
     ! long runs are read where they lie, short ones packed by their owner
     integer(c_int32_t), parameter :: DPAR_HALO_DIRECT = 3
 
-    ! All zero: the defaults. The same on all ranks, but for scratch and node.
+    ! All zero: the defaults. The same on all ranks, but for node.
     type, bind(c) :: dpar_halo_options
         integer(c_int32_t) :: way = 0 ! DPAR_HALO_x
         ! 1: dim after dim, edges and corners travel in two and three steps.
@@ -2482,7 +2482,8 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_bind
         end function
 
-        ! Starts: what is to be packed is packed, messages are posted.
+        ! Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself
+        ! copied.
         function dpar_halo_exchange_begin(x) bind(c)
             import
             type(c_ptr), value :: x
