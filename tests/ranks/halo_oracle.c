@@ -1156,12 +1156,13 @@ static int poisoned(run *r, int p)
 
 static int diagnosed(run *r, int p, int victim)
 {
-    int i;
+    /* compare knows no cubes, and of copies with masked blocks not which copy has the point */
+    int i, compares = !r->g->cube && (!r->g->owners || dpar_layout_copies(&r->g->l) == 1);
     for (i = 0; i < r->g->fields; i++) {
         fill(r->g, i, r->o->world->rank, r->g->f[i].block[r->now[p]], 3000, 0, 0);
     }
     return traffic(r, p) && !failed(r, p, "run", dpar_halo_exchange_run(r->x[p])) &&
-           poisoned(r, p) && (r->g->cube || compared(r, p, victim)); /* no cubes */
+           poisoned(r, p) && (!compares || compared(r, p, victim));
 }
 
 static int is_addable(const grid *g)
