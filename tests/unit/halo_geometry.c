@@ -192,10 +192,10 @@ static void test_pole_by_hand(void)
 static void test_masked(void)
 {
     static const int32_t rules[] = {DPAR_CHUNK, DPAR_EVEN, DPAR_FLOOR};
-    int trial;
+    int trial, masked = 0;
     for (trial = 0; trial < 1500; trial++) {
         int32_t dims = 1 + below(2), parts[2], rule[2], owner[RANKS], d, i, n = RANKS, blocks = 1;
-        int32_t free_ranks[RANKS], masked = 0;
+        int32_t free_ranks[RANKS];
         int64_t extent[2];
         dpar_halo h;
         dpar_box box;
@@ -243,6 +243,7 @@ static void test_masked(void)
         }
         CHECK(!dpar_halo_owned(&h, -1, &box));
     }
+    CHECK(masked > 1000);
 }
 
 /* An ocean of 3 x 3 blocks whose middle one is land: corners beside it still arrive (a
