@@ -6,6 +6,14 @@
  *   ./unet --ranks 4 --steps 3
  *   ./unet --tiles 1x2 --dp 2 --size 96x48 --check
  *
+ *   field 1440 x 720, 3 levels, 4 channels: 8256 weights
+ *   2 ranks, engine shm: tiles 1x2, dp 1
+ *   activations a rank: 0.16021 GB kept for backward (0.15967 without halos and padding), the
+ *   planner says 0.14412
+ *   their gradients: 0.15395 GB; halos: 270.7 KB sent by a rank in a forward pass
+ *   against one rank: outputs differ by 0.0e+00 of 1.1, gradients of the weights by 8.2e-11 of
+ *   0.088, loss 0.130272111 and 0.130272111
+ *
  * It learns one step of advection on a globe of 1440 x 720 cells (longitudes wrap, beyond the poles
  * the last row goes on): from a tracer and two components of wind to how much the tracer changes.
  * Each level: two convolutions 3 x 3 with GroupNorm and a smooth gate; down by a convolution of
@@ -13,8 +21,8 @@
  *
  * What dpar does is in `plan_unit`, `forward` and `backward`: a layer is described once, and its
  * kernels (further down: plain loops) work with global indices and know nothing of tiles. Against
- * one rank (--check): the outputs differ by the rounding of GroupNorm's mean and deviation, the
- * gradients by the order of sums over pixels.
+ * one rank (--check): outputs may differ by the rounding of GroupNorm's mean and deviation (f64),
+ * gradients do by the order of sums: over pixels, and at the ends of tiles of several ranks' parts.
  *
  *   mpicc -O2 -DUSE_MPI -DDPAR_IMPLEMENTATION -I. examples/unet.c -o unet && mpirun -np 4 ./unet
  *

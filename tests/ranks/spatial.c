@@ -1105,16 +1105,15 @@ static int everything(dpar_comm *c, void *arg)
 
 int main(int argc, char **argv)
 {
-    int rounds = 60, bad = 1;
+    int rounds = 60;
     dpar_comm *c = NULL;
     dpar_why why;
     MPI_Init(&argc, &argv);
-    if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) == DPAR_OK) {
-        bad = everything(c, &rounds);
-        (void)dpar_comm_close(c);
-    }
+    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
+    CHECK(c != NULL && everything(c, &rounds) == 0);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
     MPI_Finalize();
-    return bad;
+    return checks_failed > 0 || checks_run == 0;
 }
 
 #else
