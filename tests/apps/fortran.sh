@@ -48,7 +48,8 @@ flow() { # file, command...
     timeout 300 "$@" > "$said.all" 2>&1 || { echo "failed: $*"; cat "$said.all"; exit 1; }
     sed -n 's/.*mass gained: *\([-+0-9.E]*\).*bits: *\([0-9A-F]*\)$/\2/p' "$said.all" > "$said"
     [ -s "$said" ] || { echo "no fingerprint: $*"; cat "$said.all"; exit 1; }
-    awk '/mass gained/ { sub(/.*gained: */, ""); if ($1 > 1e-13 || $1 < -1e-13) exit 1 }' "$said.all" ||
+    awk '/mass gained/ { sub(/.*gained: */, ""); if ($1 > 1e-13 || $1 < -1e-13) exit 1 }' \
+        "$said.all" ||
         { echo "mass: $*"; cat "$said.all"; exit 1; }
 }
 
