@@ -43,6 +43,9 @@
 ! the Navier-Stokes equations and a multigrid method, J. Comput. Phys. 48 (1982) 387-411, tables I
 ! and II (129 x 129 cells), Re 100 and 400. Table II has -0.23827 at x = 0.9063 for Re 400, which
 ! lies off the curve of its neighbours (-0.22847, -0.44993) and is known as a misprint: left out.
+! Largest deviations (u, v) at Re 100: 0.0111, 0.0075 with n = 32; 0.0045, 0.0047 with 64; 0.0049,
+! 0.0068 with 128: from 64 cells on more of them do not come nearer to the table. Re 400: 0.0199,
+! 0.0213 with 64; 0.0081, 0.0076 with 128. A smaller u changes none of these digits.
 !
 ! Exit code: 0 fine, 1 an error, 2 bad input.
 module cavity

@@ -125,7 +125,8 @@ if [ -s block.f90 ]; then
     try gfortran $strict -Wno-unused-dummy-argument block.f90 dpar_f.o dpar.o -o block
     try timeout 60 ./block
 fi
-# 32 cells across are 0.011 and 0.008 of the lid's speed away (64: 0.005), of the second order
+# 32 cells across are 0.011 and 0.008 of the lid's speed away (64: 0.005 and 0.005, 128: 0.005 and
+# 0.007: what is left does not fall with the cells)
 table 0.013 1 n=32 until=1e-6
 if [ -z "${DPAR_NO_MPI:-}" ]; then
     for suffix in .openmpi .mpich; do
