@@ -102,7 +102,9 @@ bench: $(SPEEDS)
 	sh bench/comm_speed.sh 1 || [ $$? -eq 77 ]
 
 performance: dpar.h
-	sh bench/comm_speed.sh 5 > docs/performance.md.new && mv docs/performance.md.new docs/performance.md
+	sh bench/comm_speed.sh 5 > docs/performance.md.new
+	echo >> docs/performance.md.new
+	sh bench/halo.sh 5 >> docs/performance.md.new && mv docs/performance.md.new docs/performance.md
 
 fuzz:
 	@sh tests/compile/fuzz.sh

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT-0
-# The benchmark of communicators builds with each MPI library that is here, runs, and finds every
-# result right: one row of each operation from each engine. No time is judged.
+# The benchmarks of communicators and of halo exchanges build with each MPI library that is here, run,
+# and find every result right: one row of each operation from each engine. No time is judged.
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 ran=0
@@ -8,6 +8,8 @@ for mpi in openmpi mpich; do
     command -v "mpicc.$mpi" > /dev/null && command -v "mpirun.$mpi" > /dev/null || continue
     "mpicc.$mpi" -O2 -Wall -Wextra -I"$DPAR_DIR" -Ibench -DDPAR_IMPLEMENTATION -DDPAR_NO_COST \
         -DENGINE_H='"comm_engine.h"' bench/mpi_coll.c -o "$work/comm_speed_$mpi" || exit 1
+    "mpicc.$mpi" -O2 -w -I"$DPAR_DIR" -Ibench -DDPAR_IMPLEMENTATION -DDPAR_NO_COST \
+        -DENGINE_H='"halo_engine.h"' bench/mpi_halo.c -o "$work/halo_$mpi" || exit 1
     case $mpi in
     openmpi) run='mpirun.openmpi --oversubscribe --mca mpi_yield_when_idle 1' ;;
     mpich) run=mpirun.mpich ;;
@@ -21,6 +23,12 @@ for mpi in openmpi mpich; do
                 grep -q "^$engine,$ranks,$op," "$work/rows" ||
                     { echo "$mpi, $ranks ranks: no row of $engine, $op"; exit 1; }
             done
+        done
+        timeout -k 5 120 $run -np "$ranks" "$work/halo_$mpi" label="$mpi" n=5 w=1,2 samples=1 \
+            seconds=0.0005 > "$work/rows" || { echo "halos, $mpi, $ranks ranks: exit $?"; exit 1; }
+        for engine in types neighbour pack ordered registered private messages adjoint eight floor; do
+            grep -q "^$mpi,$ranks,.*,5,2,full,$engine," "$work/rows" ||
+                { echo "halos, $mpi, $ranks ranks: no row of $engine"; exit 1; }
         done
         ran=$((ran + 1))
     done
