@@ -46306,7 +46306,7 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_picture *p,
         span = dpari_most(span, s->hi[k] - s->lo[k]);
     }
     s->scale = dpari_most(1, (int64_t)DPARI_HSHOW_WIDE * 1024 / span);
-    s->scale = dpari_least(s->scale, 400 * 1024);
+    s->scale = dpari_least(s->scale, INT64_C(400) * 1024);
     return DPAR_OK;
 }
 
