@@ -5081,8 +5081,8 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 /* Begins a record; its number, to end it with its state (unless it was written over by then). */
 DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
                                      const dpar_call *call);
-/* The record of that operation, copied; 0 when it is not (or no longer) there. sequence < 0: the
- * last one. */
+/* The record of that operation, copied; 0 when it is not (or no longer) there. */
+enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
 DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
                                 dpari_flight *out);
 /* Reads one while it may be written: word by word, so that none tears. */
@@ -5188,6 +5188,8 @@ DPARI_API void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work 
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 /* "rank 2 (6 in the world)" */
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank);
+/* " (failed: all-reduce #3 (...))": the last operation of that rank that failed, if one did. */
+DPARI_API void dpari_put_failed(dpar_text *t, const dpari_shm *s, int32_t world_rank);
 /* " was killed by signal 9"; waits a moment until it is known. */
 DPARI_API void dpari_put_ending(dpar_text *t, const dpari_shm *s, int32_t world_rank);
 /* One round of progress on all that is posted, for waits outside of this engine. */
@@ -39513,7 +39515,8 @@ DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t com
     for (k = n; k > 0 && n - k < DPARI_FLIGHTS; k--) {
         dpari_flight_copy(now.word,
                           (const uint64_t *)(const void *)&r->flight[(k - 1) % DPARI_FLIGHTS]);
-        if (sequence < 0 ||
+        if (sequence == DPARI_FLIGHT_LAST ||
+            (sequence == DPARI_FLIGHT_LAST_FAILED && now.f.state == DPARI_FLIGHT_FAILED) ||
             (now.f.comm == comm && now.f.sequence == sequence && now.f.kind < DPAR_COLLECTIVES)) {
             *out = now.f;
             return 1;
@@ -40068,6 +40071,7 @@ static int dpari_put_called(dpar_text *t, const dpari_shm *s, const dpar_work *k
     }
     if (f.root == DPARI_CLOSE) {
         dpar_text_put(t, " closed the communicator or returned");
+        dpari_put_failed(t, s, s->world_rank[rank]); /* why, most likely */
         return 1;
     }
     dpar_text_put(t, " called ");
@@ -41860,22 +41864,35 @@ DPARI_API void dpari_put_ending(dpar_text *t, const dpari_shm *s, int32_t world_
     dpari_put_end(t, r);
 }
 
+static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
+{
+    dpar_text_put(t, f->state == DPARI_FLIGHT_DONE     ? " (last done: "
+                     : f->state == DPARI_FLIGHT_FAILED ? " (failed: "
+                                                       : " (in ");
+    dpari_flight_text(t, f);
+    if (f->comm != 0) {
+        dpar_text_put(t, " of group ");
+        dpar_text_int(t, f->comm);
+    }
+    dpar_text_char(t, ')');
+}
+
 static void dpari_put_last(dpar_text *t, dpari_world *w, int32_t world_rank)
 {
     dpari_flight f;
-    if (!dpari_flight_find(w, world_rank, 0, -1, &f)) {
+    if (dpari_flight_find(w, world_rank, 0, DPARI_FLIGHT_LAST, &f)) {
+        dpari_put_flight(t, &f);
+    } else {
         dpar_text_put(t, " (it did nothing yet)");
-        return;
     }
-    dpar_text_put(t, f.state == DPARI_FLIGHT_DONE     ? " (last done: "
-                     : f.state == DPARI_FLIGHT_FAILED ? " (failed: "
-                                                      : " (in ");
-    dpari_flight_text(t, &f);
-    if (f.comm != 0) {
-        dpar_text_put(t, " of group ");
-        dpar_text_int(t, f.comm);
+}
+
+DPARI_API void dpari_put_failed(dpar_text *t, const dpari_shm *s, int32_t world_rank)
+{
+    dpari_flight f;
+    if (dpari_flight_find(s->world, world_rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
+        dpari_put_flight(t, &f);
     }
-    dpar_text_char(t, ')');
 }
 
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank)

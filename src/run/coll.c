@@ -497,6 +497,7 @@ static int dpari_put_called(dpar_text *t, const dpari_shm *s, const dpar_work *k
     }
     if (f.root == DPARI_CLOSE) {
         dpar_text_put(t, " closed the communicator or returned");
+        dpari_put_failed(t, s, s->world_rank[rank]); /* why, most likely */
         return 1;
     }
     dpar_text_put(t, " called ");

@@ -130,22 +130,35 @@ DPARI_API void dpari_put_ending(dpar_text *t, const dpari_shm *s, int32_t world_
     dpari_put_end(t, r);
 }
 
+static void dpari_put_flight(dpar_text *t, const dpari_flight *f)
+{
+    dpar_text_put(t, f->state == DPARI_FLIGHT_DONE     ? " (last done: "
+                     : f->state == DPARI_FLIGHT_FAILED ? " (failed: "
+                                                       : " (in ");
+    dpari_flight_text(t, f);
+    if (f->comm != 0) {
+        dpar_text_put(t, " of group ");
+        dpar_text_int(t, f->comm);
+    }
+    dpar_text_char(t, ')');
+}
+
 static void dpari_put_last(dpar_text *t, dpari_world *w, int32_t world_rank)
 {
     dpari_flight f;
-    if (!dpari_flight_find(w, world_rank, 0, -1, &f)) {
+    if (dpari_flight_find(w, world_rank, 0, DPARI_FLIGHT_LAST, &f)) {
+        dpari_put_flight(t, &f);
+    } else {
         dpar_text_put(t, " (it did nothing yet)");
-        return;
     }
-    dpar_text_put(t, f.state == DPARI_FLIGHT_DONE     ? " (last done: "
-                     : f.state == DPARI_FLIGHT_FAILED ? " (failed: "
-                                                      : " (in ");
-    dpari_flight_text(t, &f);
-    if (f.comm != 0) {
-        dpar_text_put(t, " of group ");
-        dpar_text_int(t, f.comm);
+}
+
+DPARI_API void dpari_put_failed(dpar_text *t, const dpari_shm *s, int32_t world_rank)
+{
+    dpari_flight f;
+    if (dpari_flight_find(s->world, world_rank, 0, DPARI_FLIGHT_LAST_FAILED, &f)) {
+        dpari_put_flight(t, &f);
     }
-    dpar_text_char(t, ')');
 }
 
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank)

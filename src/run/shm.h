@@ -99,6 +99,8 @@ DPARI_API void dpari_put_work(dpar_text *t, const dpari_shm *s, const dpar_work 
 DPARI_API int dpari_segment_broke(const dpari_segment *s, dpar_why *why);
 /* "rank 2 (6 in the world)" */
 DPARI_API void dpari_put_rank(dpar_text *t, const dpari_shm *s, int32_t rank);
+/* " (failed: all-reduce #3 (...))": the last operation of that rank that failed, if one did. */
+DPARI_API void dpari_put_failed(dpar_text *t, const dpari_shm *s, int32_t world_rank);
 /* " was killed by signal 9"; waits a moment until it is known. */
 DPARI_API void dpari_put_ending(dpar_text *t, const dpari_shm *s, int32_t world_rank);
 /* One round of progress on all that is posted, for waits outside of this engine. */

@@ -181,8 +181,8 @@ DPARI_API uint32_t dpari_rank_state(dpari_world *w, int32_t rank);
 /* Begins a record; its number, to end it with its state (unless it was written over by then). */
 DPARI_API int64_t dpari_flight_begin(dpari_world *w, uint32_t comm, int64_t sequence,
                                      const dpar_call *call);
-/* The record of that operation, copied; 0 when it is not (or no longer) there. sequence < 0: the
- * last one. */
+/* The record of that operation, copied; 0 when it is not (or no longer) there. */
+enum { DPARI_FLIGHT_LAST = -1, DPARI_FLIGHT_LAST_FAILED = -2 }; /* instead of a sequence */
 DPARI_API int dpari_flight_find(const dpari_world *w, int32_t rank, uint32_t comm, int64_t sequence,
                                 dpari_flight *out);
 /* Reads one while it may be written: word by word, so that none tears. */
