@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* halo_plan - what a planned exchange is made of. Private: halo_exchange.c plans, halo_run.c runs,
+ * halo_check.c looks for mistakes, halo_tune.c chooses.
+ *
+ * How an exchange runs. A box that goes from one rank to another is an item of either: the owner
+ * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R),
+ * by peer. Forward the owner packs and the holder takes; adjoint the holder packs and the owner
+ * takes, in the order of S. What a rank packs for others lies in its staging memory, twice: the
+ * exchanges take turns. Ranks that share memory tell each other in two words,
+ *
+ *     ready = exchange << 8 | kind    what I pack is packed, my arrays may be read
+ *     done  = exchange                I have taken all that I take
+ *
+ * and staging memory of a turn is written again when those who read it are done with the exchange
+ * before the last. With others one message each way goes. */
+#ifndef DPAR_HALO_PLAN_H
+#define DPAR_HALO_PLAN_H
+
+#include "halo_exchange.h"
+#include "strided.h"
+#include "world.h"
+
+enum {
+    DPARI_HX_DIMS = DPAR_MAX_DIMS + 1, /* the last: components */
+    DPARI_HX_STEPS = DPAR_MAX_DIMS,    /* of an ordered exchange */
+    DPARI_HX_SHORT = 64,               /* bytes of a run: two sides are walked together */
+    DPARI_HX_NEAR = 64,                /* items to look through for the other side */
+    DPARI_HX_HEAD = 8,                 /* words of a record, and for each field */
+    DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
+    DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
+    DPARI_HX_HALOS = 1,
+    DPARI_HX_PACKING = 0, /* what the time goes to */
+    DPARI_HX_COPYING,
+    DPARI_HX_WAITING
+};
+
+/* What a rank says to its peers, one for each step. */
+typedef struct dpari_hx_line {
+    uint64_t ready;
+    uint64_t version; /* of the addresses of its arrays */
+    char room_0[DPARI_LINE - 16];
+    uint64_t done;
+    char room_1[DPARI_LINE - 8];
+} dpari_hx_line;
+
+/* A field as one rank holds it. Steps in elements. */
+typedef struct dpari_hx_array {
+    const dpar_halo *h;
+    int32_t rank, compact;
+    int32_t reach[2]; /* may peers read it where it lies? */
+    int32_t exists;
+    int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS]; /* first own point in the local box; how many */
+    int64_t origin[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], component;
+} dpari_hx_array;
+
+/* A box in an array: from index 0 of the box on. */
+typedef struct dpari_hx_spot {
+    int32_t part;
+    int64_t at; /* elements from the beginning of the part */
+    int64_t stride[DPARI_HX_DIMS];
+} dpari_hx_spot;
+
+/* One box, seen from this rank. */
+typedef struct dpari_hx_item {
+    int32_t field, peer;  /* -1: oneself */
+    int32_t mine, theirs; /* parts */
+    int32_t packs;        /* goes through memory when this rank gives it */
+    int32_t direct;       /* this rank reads it where it lies when it takes it */
+    int32_t negate, dims;
+    int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
+                                     one; -1: that other side; 0: alone */
+    int64_t mine_at, theirs_at;   /* bytes */
+    int64_t pack_at, take_at;     /* bytes in the staging memory */
+    int64_t elements;
+    int64_t local[DPAR_MAX_DIMS]; /* where it begins in the local box, */
+    int32_t here[DPARI_HX_DIMS];  /* this rank's dims for the sender's, */
+    uint32_t flip;                /* those of them that count backwards */
+    int64_t extent[DPARI_HX_DIMS], own_step[DPARI_HX_DIMS], other_step[DPARI_HX_DIMS];
+    int64_t dense[DPARI_HX_DIMS];
+    dpari_stride give, take, zero;
+} dpari_hx_item;
+
+/* What goes between this rank and a peer in one step; [mode]. */
+typedef struct dpari_hx_flow {
+    int64_t out_at[2], out_bytes[2], out_direct[2]; /* what this rank packs; what the peer reads */
+    int64_t in_at[2], in_bytes[2], in_direct[2];
+    int64_t first, boxes; /* of R */
+    int64_t sends;        /* items of S */
+    uint64_t hash[2];     /* of S, of R */
+    int32_t taken;
+} dpari_hx_flow;
+
+typedef struct dpari_hx_peer {
+    int32_t rank;
+    int32_t world; /* its number where memory is shared; -1: messages */
+    uint64_t version;
+    dpari_hx_line *line;
+    const uint64_t *refs;
+    const unsigned char **at; /* its arrays here: two parts a field */
+    unsigned char *staging;
+    int64_t turn;          /* bytes from one turn's staging memory to the other's */
+    dpari_hx_array *array; /* while it is planned */
+    dpari_hx_flow flow[DPARI_HX_STEPS];
+} dpari_hx_peer;
+
+typedef struct dpari_hx_step {
+    int64_t r, r_items, s, s_items, self; /* in `item`; self: those of R from oneself */
+    int32_t dim;                          /* -1: all at once */
+} dpari_hx_step;
+
+struct dpar_halo_exchange {
+    dpar_comm *c, *node;
+    dpari_world *world; /* NULL: messages alone */
+    dpar_halo_options options;
+    int32_t fields, peers, steps, rank;
+    dpar_halo_field *field;
+    dpari_hx_array *array;
+    unsigned char **part; /* two a field */
+    dpari_hx_peer *peer;
+    int32_t *peer_of; /* 1 + the peer of a rank */
+    dpari_hx_item *item;
+    dpari_hx_step step[DPARI_HX_STEPS];
+    dpar_call *call;
+    dpar_work *work;       /* receives, then sends, two a peer */
+    int64_t *record;       /* two a peer, and what is gathered */
+    unsigned char *memory; /* registered: lines, refs, staging twice, what arrives */
+    dpari_hx_line *line;
+    uint64_t *refs;
+    unsigned char *staging, *arrivals;
+    int64_t turn, arrive_bytes;
+    int64_t count;                      /* exchanges begun */
+    int32_t active, mode, op, prepared; /* prepared: the op of the items */
+    int32_t now, stage, messages;
+    uint64_t version;
+    double looked;
+    double seconds[3];        /* DPARI_HX_PACKING, ... */
+    int32_t lends[2], shares; /* some peer reads my arrays; some peer shares memory */
+};
+
+/* Elements at a point. */
+DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f);
+/* The type that travels. */
+DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f);
+/* Own points and local box of a rank; 0: it has none. */
+DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
+/* Can this field go dim after dim? */
+DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
+/* The same on all ranks? The first error of any, or E_MISMATCH. COLLECTIVE. */
+DPARI_API dpar_status dpari_hx_agree(dpar_comm *c, dpar_status st, uint64_t hash, dpar_why *why);
+/* Where the box that begins at local point `at` lies in the array. */
+DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
+                              dpari_hx_spot *p);
+/* Bytes in one piece. */
+DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride, int32_t dims,
+                                    int32_t type);
+/* The copies of an item, adjoint ones for this op. */
+DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op);
+
+#endif

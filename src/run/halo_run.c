@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* Exchanges: waiting for peers, packing, taking. */
+#include "halo_plan.h"
+
+#include "../base/arith.h"
+#include "../base/box.h"
+#include "../base/type.h"
+#include "../index/halo.h"
+#include "comm.h"
+#include "kernel.h"
+#include "os.h"
+#include "shm.h"
+#include "strided.h"
+#include "world.h"
+
+/* ---- waiting for peers ------------------------------------------------------------------------
+ */
+
+enum { DPARI_HX_PROGRESS = 64 }; /* turns of a wait between two looks at other work */
+
+static dpar_status dpari_hx_broken(const dpar_halo_exchange *x)
+{
+    return x->c->status != DPAR_OK ? x->c->status : x->node->status;
+}
+
+/* The peer is gone, or did not come: breaks the communicator with a sentence. */
+static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
+                                 double waited)
+{
+    dpari_shm *s = (dpari_shm *)(void *)x->node;
+    const dpari_hx_peer *p = &x->peer[peer];
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, x->mode == DPAR_HALO_FORWARD ? "halo exchange #" : "halo adjoint #");
+    dpar_text_int(&t, x->count);
+    dpar_text_put(&t, " of ");
+    dpar_text_int(&t, x->fields);
+    dpar_text_put(&t, x->fields == 1 ? " field: rank " : " fields: rank ");
+    dpar_text_int(&t, p->rank);
+    if (status == DPAR_E_PEER) {
+        dpari_put_ending(&t, s, p->world);
+    } else if (status == DPAR_E_TIMEOUT) {
+        dpar_text_put(&t, " did not come in ");
+        dpar_text_fixed(&t, waited, 1);
+        dpar_text_put(&t, " s; it has begun exchange #");
+        dpar_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->now].ready) >> 8));
+    } else {
+        dpar_text_put(&t, " runs another mode or operation (forward, sum, max, min)");
+    }
+    status = dpari_shm_break(s, status, why.text);
+    if (x->node != x->c) {
+        dpar_comm_abort(x->c, status, x->node->why.text);
+    }
+    return status;
+}
+
+/* Messages and other work that is under way. */
+static void dpari_hx_progress(dpar_halo_exchange *x)
+{
+    int32_t i;
+    dpari_shm_progress_all((dpari_shm *)(void *)x->node);
+    if (x->node != x->c) {
+        for (i = 0; i < x->messages; i++) {
+            (void)dpar_test(&x->work[i]);
+        }
+    }
+}
+
+/* Time has passed: does it make sense to wait on? */
+static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer, double began)
+{
+    const double timeout = x->c->timeout_s;
+    const uint32_t state = dpari_rank_state(x->world, x->peer[peer].world);
+    dpar_status st = dpari_shm_broken((dpari_shm *)(void *)x->node);
+    if (st == DPAR_OK) {
+        st = x->c->status;
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) {
+        return DPAR_E_PEER;
+    }
+    return timeout > 0.0 && dpari_os_now() - began > timeout ? DPAR_E_TIMEOUT : DPAR_OK;
+}
+
+/* Timers: 0 where there are none. */
+static double dpari_hx_clock(const dpar_halo_exchange *x)
+{
+    return x->options.timers ? dpari_os_now() : 0.0;
+}
+
+static void dpari_hx_count(dpar_halo_exchange *x, int32_t phase, double began)
+{
+    if (x->options.timers) {
+        x->seconds[phase] += dpari_os_now() - began;
+    }
+}
+
+static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
+                                         uint64_t value)
+{
+    const double began = dpari_hx_clock(x);
+    dpari_wait t = {0, 0, 0, 0, 0.0};
+    dpar_status st = DPAR_OK;
+    int32_t turn = 0;
+    while (DPARI_LOAD(word) < value && st == DPAR_OK) {
+        const dpar_status passed = dpari_wait_turn(x->world, &t, x->peer[peer].world);
+        if (passed == DPAR_MORE || ++turn % DPARI_HX_PROGRESS == 0) {
+            dpari_hx_progress(x);
+        }
+        if (passed == DPAR_MORE && DPARI_LOAD(word) < value) {
+            st = dpari_hx_look(x, peer, t.began);
+            if (st != DPAR_OK && DPARI_LOAD(word) >= value) {
+                st = DPAR_OK; /* its last words */
+            }
+        }
+    }
+    dpari_wait_end(x->world, &t);
+    dpari_hx_count(x, DPARI_HX_WAITING, began);
+    return st == DPAR_OK || dpari_hx_broken(x) != DPAR_OK
+               ? st
+               : dpari_hx_fail(x, st, peer, dpari_os_now() - t.began);
+}
+
+#define DPARI_HX_LOOK_EVERY 10e-3 /* seconds between two looks at peers while one tests */
+
+/* *word >= value? MORE: not yet, and wait is 0. */
+static dpar_status dpari_hx_await(dpar_halo_exchange *x, int32_t peer, const uint64_t *word,
+                                  uint64_t value, int wait)
+{
+    double now;
+    dpar_status st;
+    if (DPARI_LOAD(word) >= value) {
+        return DPAR_OK;
+    }
+    if (wait) {
+        return dpari_hx_await_slowly(x, peer, word, value);
+    }
+    now = dpari_os_now();
+    if (x->looked > 0.0 && now - x->looked < DPARI_HX_LOOK_EVERY) {
+        return DPAR_MORE;
+    }
+    x->looked = now;
+    st = dpari_hx_look(x, peer, now);
+    if (st == DPAR_E_PEER && DPARI_LOAD(word) < value) {
+        st = dpari_hx_fail(x, st, peer, 0.0);
+    }
+    return st == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : st;
+}
+
+/* ---- one step ---------------------------------------------------------------------------------
+ */
+
+enum { DPARI_HX_TAKING, DPARI_HX_COMING, DPARI_HX_ADDING, DPARI_HX_DONE, DPARI_HX_LEAVING };
+
+/* Does anything come from the peer in this mode? */
+static int dpari_hx_takes(const dpari_hx_flow *w, int32_t mode)
+{
+    return (mode == DPAR_HALO_FORWARD ? w->boxes : w->sends) > 0;
+}
+
+static uint64_t dpari_hx_kind(const dpar_halo_exchange *x)
+{
+    return (uint64_t)(x->mode == DPAR_HALO_FORWARD ? 1 : 2 + x->op);
+}
+
+static int64_t dpari_hx_parity(const dpar_halo_exchange *x)
+{
+    return x->count & 1;
+}
+
+static unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    return x->part[2 * it->field + it->mine] + it->mine_at;
+}
+
+/* Where what is taken lies. */
+static const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
+    if (it->peer < 0) {
+        return x->part[2 * it->field + it->theirs] + it->theirs_at;
+    }
+    if (it->direct) {
+        return p->at[2 * it->field + it->theirs] + it->theirs_at;
+    }
+    return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn + it->take_at
+                         : x->arrivals + it->take_at;
+}
+
+static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
+{
+    const double began = dpari_hx_clock(x);
+    unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
+    int64_t k;
+    for (k = first; k < first + n; k++) {
+        const dpari_hx_item *it = &x->item[k], *other = it + it->give_mate;
+        if (!it->packs || it->give_mate < 0) {
+            continue;
+        }
+        if (it->give_mate > 0) {
+            dpari_stride_run_beside(&it->give, to + it->pack_at, dpari_hx_mine(x, it), &other->give,
+                                    to + other->pack_at, dpari_hx_mine(x, other));
+        } else {
+            dpari_stride_run(&it->give, to + it->pack_at, dpari_hx_mine(x, it));
+        }
+    }
+    dpari_hx_count(x, DPARI_HX_PACKING, began);
+}
+
+static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
+{
+    const double began = dpari_hx_clock(x);
+    int64_t k;
+    for (k = first; k < first + n; k++) {
+        const dpari_hx_item *it = &x->item[k], *other = it + it->take_mate;
+        if (it->take_mate < 0) {
+            continue;
+        }
+        if (it->take_mate > 0) {
+            dpari_stride_run_beside(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it),
+                                    &other->take, dpari_hx_mine(x, other), dpari_hx_from(x, other));
+        } else {
+            dpari_stride_run(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it));
+        }
+    }
+    dpari_hx_count(x, DPARI_HX_COPYING, began);
+}
+
+/* Receives, then sends of a step. */
+static dpar_status dpari_hx_post(dpar_halo_exchange *x, int32_t s)
+{
+    const int mode = x->mode;
+    unsigned char *from = x->staging + dpari_hx_parity(x) * x->turn;
+    int32_t i, n = 0, pass;
+    for (pass = 0; pass < 2; pass++) {
+        for (i = 0; i < x->peers; i++) {
+            const dpari_hx_flow *w = &x->peer[i].flow[s];
+            const int64_t bytes = pass ? w->out_bytes[mode] : w->in_bytes[mode];
+            dpar_call *call = &x->call[n];
+            if (x->peer[i].world >= 0 || bytes == 0) {
+                continue;
+            }
+            dpari_zero(call, sizeof *call);
+            call->kind = pass ? DPAR_SEND : DPAR_RECV;
+            call->type = DPAR_U8;
+            call->root = x->peer[i].rank;
+            call->tag = x->options.tag;
+            call->count = bytes;
+            call->in = pass ? from + w->out_at[mode] : NULL;
+            call->out = pass ? NULL : x->arrivals + w->in_at[mode];
+            n++;
+        }
+    }
+    x->messages = n;
+    return n > 0 ? dpar_batch(x->c, x->call, n, x->work) : DPAR_OK;
+}
+
+static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
+{
+    const dpari_hx_step *p = &x->step[s];
+    const int forward = x->mode == DPAR_HALO_FORWARD;
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    x->now = s;
+    x->stage = DPARI_HX_TAKING;
+    for (i = 0; i < x->peers; i++) {
+        dpari_hx_peer *peer = &x->peer[i];
+        dpari_hx_flow *w = &peer->flow[s];
+        w->taken = peer->world < 0 || !dpari_hx_takes(w, x->mode);
+        if (peer->world >= 0 && x->count > 2 && (w->out_bytes[0] > 0 || w->out_bytes[1] > 0)) {
+            st = dpari_hx_await(x, i, &peer->line[s].done, (uint64_t)x->count - 2, 1);
+            if (st != DPAR_OK) {
+                return st;
+            }
+        }
+    }
+    if (forward) {
+        dpari_hx_give(x, p->s, p->s_items);
+    } else {
+        dpari_hx_give(x, p->r, p->r_items);
+    }
+    if (x->shares) {
+        dpari_publish(x->world, &x->line[s].ready, (uint64_t)x->count << 8 | dpari_hx_kind(x));
+    }
+    st = dpari_hx_post(x, s);
+    if (st == DPAR_OK && forward) {
+        dpari_hx_take(x, p->r, p->self);
+    }
+    return st;
+}
+
+/* The peer says that it is ready: for the same? Where are its arrays? */
+static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, int wait)
+{
+    dpari_hx_peer *p = &x->peer[i];
+    dpar_status st = dpari_hx_await(x, i, &p->line[s].ready, (uint64_t)x->count << 8, wait);
+    uint64_t word;
+    int32_t f;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    word = DPARI_LOAD(&p->line[s].ready);
+    if (word >> 8 == (uint64_t)x->count && (word & 255u) != dpari_hx_kind(x)) {
+        return dpari_hx_fail(x, DPAR_E_MISMATCH, i, 0.0);
+    }
+    if (p->flow[s].in_direct[x->mode] > 0 && p->line[s].version != p->version) {
+        for (f = 0; f < 2 * x->fields; f++) {
+            p->at[f] = (const unsigned char *)dpari_at(x->world, p->refs[f]);
+        }
+        p->version = p->line[s].version;
+    }
+    return DPAR_OK;
+}
+
+/* From those that share memory, as they come. */
+static dpar_status dpari_hx_take_shared(dpar_halo_exchange *x, int32_t s, int wait)
+{
+    dpar_status all = DPAR_OK;
+    int32_t i, pass;
+    for (pass = 0; pass < (wait ? 2 : 1); pass++) {
+        all = DPAR_OK;
+        for (i = 0; i < x->peers; i++) {
+            dpari_hx_flow *w = &x->peer[i].flow[s];
+            dpar_status st;
+            if (w->taken) {
+                continue;
+            }
+            st = dpari_hx_meet(x, i, s, pass);
+            if (st == DPAR_MORE) {
+                all = DPAR_MORE;
+            } else if (st != DPAR_OK) {
+                return st;
+            } else {
+                w->taken = 1;
+                if (x->mode == DPAR_HALO_FORWARD) {
+                    dpari_hx_take(x, w->first, w->boxes);
+                }
+            }
+        }
+        if (all == DPAR_OK) {
+            break;
+        }
+    }
+    return all;
+}
+
+static dpar_status dpari_hx_wait_message(dpar_halo_exchange *x, int32_t i, int wait)
+{
+    const double began = dpari_hx_clock(x);
+    const dpar_status st = wait ? dpar_wait(&x->work[i]) : dpar_test(&x->work[i]);
+    dpari_hx_count(x, DPARI_HX_WAITING, began);
+    return st;
+}
+
+/* Messages: receives were posted first, in the order of the peers. */
+static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int wait)
+{
+    dpar_status all = DPAR_OK;
+    int32_t i, n = 0;
+    for (i = 0; i < x->peers; i++) {
+        dpari_hx_flow *w = &x->peer[i].flow[s];
+        dpar_status st;
+        if (x->peer[i].world >= 0 || w->in_bytes[x->mode] == 0) {
+            continue;
+        }
+        n++;
+        if (w->taken > 1) {
+            continue;
+        }
+        st = dpari_hx_wait_message(x, n - 1, wait);
+        if (st == DPAR_MORE) {
+            all = DPAR_MORE;
+        } else if (st != DPAR_OK) {
+            return st;
+        } else {
+            w->taken = 2;
+            if (x->mode == DPAR_HALO_FORWARD) {
+                dpari_hx_take(x, w->first, w->boxes);
+            }
+        }
+    }
+    return all;
+}
+
+/* What peers read where it lay is 0 from now on; the rest is since it was read. */
+static void dpari_hx_zero_halos(dpar_halo_exchange *x, int32_t s)
+{
+    const double began = dpari_hx_clock(x);
+    const uint64_t zero[2] = {0, 0};
+    const dpari_hx_step *p = &x->step[s];
+    int64_t k;
+    for (k = p->r; k < p->r + p->r_items; k++) {
+        const dpari_hx_item *it = &x->item[k];
+        if (it->peer >= 0 && !it->packs) {
+            dpari_stride_run(&it->zero, dpari_hx_mine(x, it), zero);
+        }
+    }
+    dpari_hx_count(x, DPARI_HX_COPYING, began);
+}
+
+/* Have those who read this rank's arrays read them, and have messages left? */
+static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->peers && x->lends[x->mode] && st == DPAR_OK; i++) {
+        if (x->peer[i].world >= 0 && x->peer[i].flow[s].out_direct[x->mode] > 0) {
+            st = dpari_hx_await(x, i, &x->peer[i].line[s].done, (uint64_t)x->count, wait);
+        }
+    }
+    for (i = 0; i < x->messages && st == DPAR_OK; i++) {
+        st = dpari_hx_wait_message(x, i, wait);
+    }
+    return st;
+}
+
+/* As far as it goes in a step; OK: it is finished. */
+static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
+{
+    const int32_t s = x->now;
+    const dpari_hx_step *p = &x->step[s];
+    dpar_status st = DPAR_OK;
+    if (x->stage == DPARI_HX_TAKING) {
+        st = dpari_hx_take_shared(x, s, wait);
+        x->stage += st == DPAR_OK;
+    }
+    if (x->stage == DPARI_HX_COMING && st == DPAR_OK) {
+        st = x->messages > 0 ? dpari_hx_take_messages(x, s, wait) : DPAR_OK;
+        x->stage += st == DPAR_OK;
+    }
+    if (x->stage == DPARI_HX_ADDING && st == DPAR_OK) {
+        if (x->mode == DPAR_HALO_ADJOINT) {
+            dpari_hx_take(x, p->s, p->s_items);
+        }
+        if (x->shares) {
+            dpari_publish(x->world, &x->line[s].done, (uint64_t)x->count);
+        }
+        x->stage = DPARI_HX_LEAVING;
+    }
+    if (x->stage == DPARI_HX_LEAVING && st == DPAR_OK) {
+        st = dpari_hx_leave(x, s, wait);
+        if (st == DPAR_OK && x->mode == DPAR_HALO_ADJOINT) {
+            dpari_hx_zero_halos(x, s);
+        }
+    }
+    return st;
+}
+
+/* The exchange failed: nothing of it stays under way. */
+static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
+{
+    if (dpari_hx_broken(x) != DPAR_OK) {
+        (void)dpar_wait_all(x->work, x->messages);
+    }
+    x->messages = 0;
+    x->active = 0;
+    return st;
+}
+
+static dpar_status dpari_hx_run(dpar_halo_exchange *x, int wait)
+{
+    const int32_t last = x->mode == DPAR_HALO_FORWARD ? x->steps - 1 : 0;
+    for (;;) {
+        dpar_status st = dpari_hx_go(x, wait);
+        if (st == DPAR_MORE) {
+            return st;
+        }
+        if (st != DPAR_OK) {
+            return dpari_hx_drop(x, st);
+        }
+        if (x->now == last) {
+            x->active = 0;
+            return DPAR_OK;
+        }
+        st = dpari_hx_begin_step(x, x->now + (x->mode == DPAR_HALO_FORWARD ? 1 : -1));
+        if (st != DPAR_OK) {
+            return dpari_hx_drop(x, st);
+        }
+    }
+}
+
+/* ---- exchanges --------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t op)
+{
+    dpar_status st = DPAR_OK;
+    if (x->world) { /* the others may have given this rank up */
+        st = dpari_shm_broken((dpari_shm *)(void *)x->node);
+    }
+    st = st == DPAR_OK ? dpari_hx_broken(x) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (x->active) {
+        return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
+                         0);
+    }
+    x->count++;
+    x->active = 1;
+    x->mode = mode;
+    x->op = op;
+    x->looked = 0.0;
+    x->messages = 0;
+    st = dpari_hx_begin_step(x, mode == DPAR_HALO_FORWARD ? 0 : x->steps - 1);
+    return st == DPAR_OK ? st : dpari_hx_drop(x, st);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x)
+{
+    return x ? dpari_hx_begin(x, DPAR_HALO_FORWARD, DPAR_COPY) : DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op)
+{
+    int32_t s, i;
+    int64_t k;
+    if (!x || (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN)) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < x->fields; i++) {
+        if (!dpar_type_reduces(x->field[i].type)) {
+            return dpari_say_word(DPAR_E_ARG, &x->c->why, "field # of @ cannot be combined",
+                                  dpar_type_name(x->field[i].type), 8, i, 0, 0, 0);
+        }
+    }
+    for (s = 0; s < x->steps && op != x->prepared && !x->active; s++) {
+        for (k = 0; k < x->step[s].s_items; k++) {
+            dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
+        }
+    }
+    x->prepared = x->active ? x->prepared : op;
+    return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x)
+{
+    if (!x) {
+        return DPAR_E_ARG;
+    }
+    return x->active ? dpari_hx_run(x, 0) : dpari_hx_broken(x);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x)
+{
+    if (!x) {
+        return DPAR_E_ARG;
+    }
+    return x->active ? dpari_hx_run(x, 1) : dpari_hx_broken(x);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x)
+{
+    const dpar_status st = dpar_halo_exchange_begin(x);
+    return st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
+{
+    dpar_status st;
+    if (!x) {
+        return DPAR_OK;
+    }
+    st = dpari_hx_broken(x);
+    if (x->active && st == DPAR_OK) {
+        return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
+                         0);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
+    }
+    dpar_comm_release(x->world ? x->node : x->c, x->memory);
+    return st;
+}
