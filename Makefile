@@ -21,7 +21,8 @@ help:
 	@echo 'make accuracy   regenerate docs/accuracy.md from the published tables in tests/data/cost'
 	@echo 'make bench      configurations a second; ns an index, ms a transfer list; ns an action; GB/s of the'
 	@echo '                reductions; collectives beside Open MPI and MPICH (minutes)'
-	@echo 'make performance   communicators beside Open MPI and MPICH (needs both; 6 minutes): docs/performance.md'
+	@echo 'make performance   communicators and halos beside Open MPI, MPICH, PETSc (15 minutes):'
+	@echo '                docs/performance.md; NPB=DIR: and examples/mg beside the mg.A.x there'
 	@echo 'make examples   build/plan build/pipeline build/ranks build/doctor build/shallow_water build/mg build/unet'
 	@echo 'make build/lbm  the Fortran example (gfortran)'
 	@echo 'make dpar.h     regenerate the header from src/; make bindings/fortran/dpar.f90: the Fortran module'
@@ -104,7 +105,9 @@ bench: $(SPEEDS)
 performance: dpar.h
 	sh bench/comm_speed.sh 5 > docs/performance.md.new
 	echo >> docs/performance.md.new
-	sh bench/halo.sh 5 >> docs/performance.md.new && mv docs/performance.md.new docs/performance.md
+	sh bench/halo.sh 5 >> docs/performance.md.new
+	if [ -n "$(NPB)" ]; then echo; NPB="$(NPB)" sh bench/mg.sh; fi >> docs/performance.md.new
+	mv docs/performance.md.new docs/performance.md
 
 fuzz:
 	@sh tests/compile/fuzz.sh

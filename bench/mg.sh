@@ -1,0 +1,37 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# examples/mg.c beside the reference code of the NAS benchmark MG, at 1 and 2 ranks, in turns: medians
+# of both's Mop/s (the same count of operations), printed as a section of docs/performance.md.
+#
+#   NPB=.../NPB3.4-MPI/bin sh bench/mg.sh [class [rounds]]       class A, 5 rounds
+#
+# NPB: where mg.A.x lies, built with Open MPI and the flags of your choice; FLAGS: which, for the text.
+cd "$(dirname "$0")/.." || exit 1
+class=${1:-A} rounds=${2:-5}
+: "${CC:=cc}" "${CFLAGS:=-O2}" "${MPIRUN:=mpirun}" "${FLAGS:=flags unknown}"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+peer=${NPB:-.}/mg.$class.x
+[ -x "$peer" ] || { echo "$peer: not found"; exit 77; }
+mkdir -p build
+$CC $CFLAGS -DDPAR_STATIC -DDPAR_NO_COST -DDPAR_IMPLEMENTATION -I. examples/mg.c -o build/mg_bench || exit 1
+median() { sort -n "$1" | awk '{ v[NR] = $1 } END { printf "%.0f", NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
+echo "## NAS MG class $class"
+echo
+echo "Beside the reference code (NPB 3.4-MPI, $FLAGS, Open MPI, ranks bound to cores), in turns; dpar with"
+echo "\`$CFLAGS\`. Medians of $rounds runs, Mop/s of the benchmark's own count; both verify the norm."
+echo
+echo '| ranks | NPB 3.4-MPI | examples/mg.c | ratio (1) |'
+echo '|---|---|---|---|'
+for ranks in 1 2; do
+    rm -f build/mg_dpar build/mg_npb
+    for round in $(seq "$rounds"); do
+        build/mg_bench --class "$class" --ranks $ranks > build/mg_out || { cat build/mg_out; exit 1; }
+        awk '/^Mop\/s/ { print $2 }' build/mg_out >> build/mg_dpar
+        "$MPIRUN" --bind-to core -np $ranks "$peer" > build/mg_out 2>&1
+        grep -q 'VERIFICATION SUCCESSFUL' build/mg_out || { cat build/mg_out; exit 1; }
+        awk '/Mop\/s total/ { print $4 }' build/mg_out >> build/mg_npb
+    done
+    theirs=$(median build/mg_npb) ours=$(median build/mg_dpar)
+    awk -v r=$ranks -v t="$theirs" -v o="$ours" 'BEGIN {
+        printf "| %d | %d | %d | %.2f, %s |\n", r, t, o, o / t, (o >= t ? "met" : "**missed**") }'
+done
