@@ -85,14 +85,14 @@ programs() {
         run "$n" "$work/halo_exchange"
     done
     run 2 "$work/ranks" --size 1048576
-    for n in $counts; do # the same checkpoint on all, of every MPI
+    for n in 1 2 3 4 6 8; do # the same checkpoint on all, of every MPI
         run "$n" "$work/shallow_water" --case 5 --rows 19 --days 0.2 --save "$work/planet"
         cmp "$work/planet" "$work/planet_before" 2> /dev/null || [ ! -e "$work/planet_before" ] ||
             { echo "another state on $n ranks"; exit 1; }
         mv "$work/planet" "$work/planet_before"
     done
     run 2 "$work/shallow_water" --resume "$work/planet_before" --days 0.3
-    for n in $counts; do
+    for n in 1 2 3 4 6 8; do
         run "$n" "$work/unet" --size 42x22 --steps 2 --check
     done
     run 2 "$work/spatial"
