@@ -7,29 +7,31 @@
 !   ./lbm 2
 !
 !   cavity of 64 x 64 x 1 cells, Re 100.0; ranks: 1 x 2 x 1
+!     Re 100, u along y:   Marchi     here
+!               0.0625  -0.04197  -0.04181
+!               0.1250  -0.07713  -0.07684
+!               ...
+!     Re 100, v along x:   Marchi     here
+!               0.0625   0.09481   0.09451
+!               ...
+!   furthest from Marchi et al., of the lid's speed: u -0.00063 at y = 0.8125, v  0.00074 at x =
+!   0.8125
 !     Re 100, u along y:     Ghia     here
-!               0.0547  -0.03717  -0.03643
-!               0.0625  -0.04192  -0.04107
-!               ...
-!               0.9766   0.84123   0.84362
-!     Re 100, v along x:     Ghia     here
-!               0.0625   0.09233   0.09152
-!               ...
-!   largest deviation from Ghia, Ghia and Shin, of the lid's speed: u  0.00451 at y = 0.8516, v
-!   -0.00465 at x = 0.9063
-!   steps: 17664; mass gained: -6.0E-16 of all; fingerprint of all bits: 000007FEEF7D8378
+!     ...
+!   steps: 18304; mass gained: -1.1E-16 of all; fingerprint of all bits: 000007EAC54C4272
 !   speed: ...
 !
 ! The fingerprint is the same on any number of ranks.
 ! The same program under a launcher (mpirun -np 4 ./lbm) joins the ranks that were started, over
 ! shared memory; over MPI: mpicc -DUSE_MPI for dpar.c and mpif90 -DUSE_MPI for the rest.
 !
-!   lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [quiet] [node]
+!   lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [table] [quiet] [node]
 !
 ! n x n cells across, `span` cells deep: periodic in that direction, which is the flow in the plane;
 ! span=0 gives a cube with walls all round. It ends after `steps`, or when the velocities at the
-! centre lines change by less than `until` of the lid's in n steps. `node`, over MPI: what stays on
-! a node goes through shared memory.
+! centre lines change by less than `until` of the lid's in n steps. `table`: flows of Re 100, 400
+! and 1000 (up to `re`) with 16, 32, ... n cells, a line each. `node`, over MPI: what stays on a
+! node goes through shared memory.
 !
 ! Method. Two relaxation times (Ginzburg): walls lie half-way between cells when the product of
 ! (tau+ - 1/2) and (tau- - 1/2) is 3/16, whatever the viscosity. Populations are kept as what they
@@ -39,13 +41,31 @@
 ! width 1 on up to two sides, edges too, no corners; dpar sends all of them as one message a peer.
 ! 5 of 19 populations go through a face, one through an edge.
 !
-! The reference: U. Ghia, K. N. Ghia, C. T. Shin, High-Re solutions for incompressible flow using
-! the Navier-Stokes equations and a multigrid method, J. Comput. Phys. 48 (1982) 387-411, tables I
-! and II (129 x 129 cells), Re 100 and 400. Table II has -0.23827 at x = 0.9063 for Re 400, which
-! lies off the curve of its neighbours (-0.22847, -0.44993) and is known as a misprint: left out.
-! Largest deviations (u, v) at Re 100: 0.0111, 0.0075 with n = 32; 0.0045, 0.0047 with 64; 0.0049,
-! 0.0068 with 128: from 64 cells on more of them do not come nearer to the table. Re 400: 0.0199,
-! 0.0213 with 64; 0.0081, 0.0076 with 128. With u = 0.05 and 0.025 (n = 64, Re 100) they are the same.
+! The references. C. H. Marchi, R. Suero, L. K. Araki, The lid-driven square cavity flow: numerical
+! solution with a 1024 x 1024 grid, J. Braz. Soc. Mech. Sci. Eng. 31 (2009) 186-198: extrapolated,
+! right to 1e-6 or better, here to five digits. U. Ghia, K. N. Ghia, C. T. Shin, High-Re solutions
+! for incompressible flow using the Navier-Stokes equations and a multigrid method, J. Comput. Phys.
+! 48 (1982) 387-411, tables I and II (129 x 129 cells), which everybody compares with; -0.23827 at x
+! = 0.9063 for Re 400 lies off the curve of its neighbours and is known as a misprint: left out.
+!
+! How far the centre lines are from both at their worst points, of the lid's speed, by resolution
+! (lbm 2 table n=128 re=1000; the same with u = 0.05):
+!
+!     Re      n   u: Marchi  v: Marchi  order     u: Ghia    v: Ghia
+!    100     16    0.01529    0.01864      -     0.01453    0.01068
+!    100     32    0.00328    0.00388    2.3     0.00281    0.00597
+!    100     64    0.00063    0.00074    2.4     0.00439    0.00865
+!    100    128    0.00013    0.00015    2.3     0.00484    0.00914
+!    400     32    0.03253    0.03770      -     0.03152    0.02709
+!    400     64    0.00621    0.00709    2.4     0.00550    0.00192
+!    400    128    0.00130    0.00153    2.2     0.00275    0.00484
+!   1000     64    0.01855    0.02753      -     0.01676    0.00871
+!   1000    128    0.00365    0.00579    2.2     0.00449    0.01252
+!
+! It falls with the square of the cells towards Marchi's. Ghia's table is itself up to 0.009 off at
+! Re 100: where both tables have a point, at 1/2, they differ by 0.0033 and 0.0030, and its least v,
+! -0.24533, is -0.25380 by Botella and Peyret (Comput. Fluids 27 (1998) 421-433), -0.25377 by
+! Marchi's nearest point.
 !
 ! Exit code: 0 fine, 1 an error, 2 bad input.
 module cavity
@@ -61,12 +81,14 @@ module cavity
     type settings
         integer :: ranks = 1, n = 64, span = 1, steps = 0
         real(wp) :: re = 100, u = 0.1_wp, until = 1e-7_wp
-        logical :: quiet = .false., node = .false.
+        logical :: table = .false., quiet = .false., silent = .false., node = .false.
         type(c_ptr) :: near = c_null_ptr ! over MPI with `node`: the ranks that share memory
     end type
     type(settings), target :: chosen
     character(len=*), parameter :: usage = &
-        "lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [quiet] [node]"
+        "lbm [RANKS] [n=64] [span=1] [re=100] [u=0.1] [steps=N] [until=1e-7] [table] [quiet] [node]"
+    character(len=6), parameter :: author(2) = ["Marchi", "Ghia  "]
+    real, parameter :: missing = -9
     type(dpar_why) :: why
 
     ! One rank's part of the box.
@@ -178,6 +200,9 @@ contains
 
     ! What comes back from the walls stands in the cells beyond them, so that `advance` has no
     ! walls: half-way bounce-back, with what the lid gives. For box: the cells that read it.
+    ! What comes back from the lid's two ends gets nothing from it: the side walls are there too. It
+    ! would carry a mass of u / 6 a step in at one corner and out at the other, a flow of u / 6n
+    ! through all of the box, and errors would fall with 1/n alone.
     subroutine reflect(b, f, u, lower, upper)
         type(block), intent(in) :: b
         real(wp), intent(inout), pointer :: f(:, :, :, :)
@@ -204,7 +229,7 @@ contains
         real(wp), intent(inout), pointer :: f(:, :, :, :)
         real(wp), intent(in) :: u
         integer, intent(in) :: first(3), last(3), d, side
-        integer :: i, o, x, y, z, c(3)
+        integer :: i, o, x, y, z, c(3), at(3)
         real(wp) :: lid
         do i = 1, q
             c = [cx(i), cy(i), cz(i)]
@@ -212,10 +237,12 @@ contains
             o = merge(i + 1, i - 1, mod(i, 2) == 1)
             do z = first(3), last(3)
                 do y = first(2), last(2)
-                    lid = 0
-                    if (y - c(2) > b%extent(2)) lid = 6 * merge(w_face, w_edge, i <= 6) * c(1) * u
                     do x = first(1), last(1)
-                        f(x - c(1), y - c(2), z - c(3), i) = f(x, y, z, o) + lid
+                        at = [x, y, z] - c
+                        lid = 0
+                        if (at(2) > b%extent(2) .and. at(1) >= 1 .and. at(1) <= b%extent(1)) &
+                            lid = 6 * merge(w_face, w_edge, i <= 6) * c(1) * u
+                        f(at(1), at(2), at(3), i) = f(x, y, z, o) + lid
                     end do
                 end do
             end do
@@ -385,35 +412,60 @@ contains
         bits = all(2)
     end subroutine
 
-    ! ---- the reference ----
+    ! ---- the references ----
 
-    ! Tables I and II: where, and the velocity over the lid's at Re 100 and 400.
-    subroutine ghia(re, line, at, value, known)
-        integer, intent(in) :: re, line
+    ! Where, and the velocity over the lid's: u along y (line 1), v along x (line 2).
+    subroutine reference(source, re, line, at, value)
+        integer, intent(in) :: source, re, line
         real(wp), intent(out) :: at(15), value(15)
-        logical, intent(out) :: known
-        real, parameter :: missing = -9
-        known = re == 100 .or. re == 400
-        if (line == 1) then
-            at = [0.0547, 0.0625, 0.0703, 0.1016, 0.1719, 0.2813, 0.4531, 0.5000, &
-                  0.6172, 0.7344, 0.8516, 0.9531, 0.9609, 0.9688, 0.9766]
+        integer :: i
+        if (source == 1) then
+            at = [(i / 16.0_wp, i=1, 15)]
+        else if (line == 1) then
+            at = [7, 8, 9, 13, 22, 36, 58, 64, 79, 94, 109, 122, 123, 124, 125] / 128.0_wp
         else
-            at = [0.0625, 0.0703, 0.0781, 0.0938, 0.1563, 0.2266, 0.2344, 0.5000, &
-                  0.8047, 0.8594, 0.9063, 0.9453, 0.9531, 0.9609, 0.9688]
+            at = [8, 9, 10, 12, 20, 29, 30, 64, 103, 110, 116, 121, 122, 123, 124] / 128.0_wp
         end if
-        if (re == 100 .and. line == 1) then
+        select case (100 * re + 10 * source + line)
+        case (10011)
+            value = [-0.04197, -0.07713, -0.10982, -0.14193, -0.17271, -0.19847, -0.21296, &
+                     -0.20915, -0.18208, -0.13126, -0.06025, 0.02787, 0.14043, 0.31056, 0.59747]
+        case (10012)
+            value = [0.09481, 0.14924, 0.17434, 0.17924, 0.16913, 0.14573, 0.10878, 0.05754, &
+                     -0.00775, -0.08407, -0.16301, -0.22783, -0.25377, -0.21869, -0.12332]
+        case (40011)
+            value = [-0.09260, -0.17875, -0.26392, -0.32123, -0.32025, -0.26631, -0.19073, &
+                     -0.11505, -0.04257, 0.03024, 0.10546, 0.18131, 0.25220, 0.31683, 0.46958]
+        case (40012)
+            value = [0.18513, 0.26225, 0.29748, 0.30096, 0.26831, 0.20657, 0.13057, 0.05206, &
+                     -0.02471, -0.10088, -0.18211, -0.28099, -0.40004, -0.44901, -0.27035]
+        case (100011)
+            value = [-0.20233, -0.34785, -0.38441, -0.31895, -0.24569, -0.18373, -0.12341, &
+                     -0.06206, 0.00056, 0.06525, 0.13357, 0.20791, 0.28844, 0.36255, 0.42293]
+        case (100012)
+            value = [0.28071, 0.36504, 0.36785, 0.30710, 0.23127, 0.16056, 0.09297, 0.02580, &
+                     -0.04184, -0.11080, -0.18168, -0.25338, -0.33157, -0.46778, -0.45615]
+        case (10021)
             value = [-0.03717, -0.04192, -0.04775, -0.06434, -0.10150, -0.15662, -0.21090, &
                      -0.20581, -0.13641, 0.00332, 0.23151, 0.68717, 0.73722, 0.78871, 0.84123]
-        else if (re == 100) then
+        case (10022)
             value = [0.09233, 0.10091, 0.10890, 0.12317, 0.16077, 0.17507, 0.17527, 0.05454, &
                      -0.24533, -0.22445, -0.16914, -0.10313, -0.08864, -0.07391, -0.05906]
-        else if (line == 1) then
+        case (40021)
             value = [-0.08186, -0.09266, -0.10338, -0.14612, -0.24299, -0.32726, -0.17119, &
                      -0.11477, 0.02135, 0.16256, 0.29093, 0.55892, 0.61756, 0.68439, 0.75837]
-        else
+        case (40022)
             value = [0.18360, 0.19713, 0.20920, 0.22965, 0.28124, 0.30203, 0.30174, 0.05186, &
                      -0.38598, -0.44993, missing, -0.22847, -0.19254, -0.15663, -0.12146]
-        end if
+        case (100021)
+            value = [-0.18109, -0.20196, -0.22220, -0.29730, -0.38289, -0.27805, -0.10648, &
+                     -0.06080, 0.05702, 0.18719, 0.33304, 0.46604, 0.51117, 0.57492, 0.65928]
+        case (100022)
+            value = [0.27485, 0.29012, 0.30353, 0.32627, 0.37095, 0.33075, 0.32235, 0.02526, &
+                     -0.31966, -0.42665, -0.51550, -0.39188, -0.33714, -0.27669, -0.21388]
+        case default
+            value = missing
+        end select
     end subroutine
 
     ! The velocity at `at` (0..1) by a cubic through the four nearest cells, walls among them.
@@ -435,31 +487,35 @@ contains
         end do
     end function
 
-    subroutine compare(s, line)
+    ! How far the centre lines are from each reference at its worst point: most(line, source).
+    subroutine compare(s, line, say, most)
         type(settings), intent(in) :: s
         real(wp), intent(in) :: line(:, :)
+        logical, intent(in) :: say
+        real(wp), intent(out) :: most(2, 2)
         character(len=1), parameter :: name(2) = ["u", "v"], along(2) = ["y", "x"]
-        real(wp) :: at(15), value(15), mine, off, most(2), where_(2)
-        logical :: known
-        integer :: k, i
-        do k = 1, 2
-            call ghia(nint(s%re), k, at, value, known)
-            if (.not. known .or. s%span == 0) return
-            if (.not. s%quiet) write (*, '(a,i0,a)') "  Re ", nint(s%re), ", " // name(k) // &
-                " along " // along(k) // ":     Ghia     here"
-            most(k) = 0
-            do i = 1, 15
-                if (value(i) < -1) cycle ! missing
-                mine = between(line(:, k) / s%u, at(i), 0.0_wp, merge(1.0_wp, 0.0_wp, k == 1))
-                off = mine - value(i)
-                if (abs(off) > abs(most(k))) where_(k) = at(i)
-                if (abs(off) > abs(most(k))) most(k) = off
-                if (.not. s%quiet) write (*, '(f18.4,2f10.5)') at(i), value(i), mine
+        real(wp) :: at(15), value(15), mine, off, where_(2)
+        integer :: source, k, i
+        most = 0
+        do source = 1, 2
+            do k = 1, 2
+                call reference(source, nint(s%re), k, at, value)
+                if (s%span == 0 .or. all(value == missing)) return
+                if (say .and. .not. s%quiet) write (*, '(a,i0,6a)') "  Re ", nint(s%re), ", ", &
+                    name(k), " along ", along(k), ":   " // adjustr(author(source)), "     here"
+                do i = 1, 15
+                    if (value(i) == missing) cycle
+                    mine = between(line(:, k) / s%u, at(i), 0.0_wp, merge(1.0_wp, 0.0_wp, k == 1))
+                    off = mine - value(i)
+                    if (abs(off) > abs(most(k, source))) where_(k) = at(i)
+                    if (abs(off) > abs(most(k, source))) most(k, source) = off
+                    if (say .and. .not. s%quiet) write (*, '(f18.4,2f10.5)') at(i), value(i), mine
+                end do
             end do
+            if (say) write (*, '(2(a,f8.5,3a,f6.4))') "furthest from " // trim(author(source)) // &
+                " et al., of the lid's speed: u ", most(1, source), " at ", along(1), " = ", &
+                where_(1), ", v ", most(2, source), " at ", along(2), " = ", where_(2)
         end do
-        write (*, '(2(a,f8.5,3a,f6.4))') &
-            "largest deviation from Ghia, Ghia and Shin, of the lid's speed: u ", most(1), " at ", &
-            along(1), " = ", where_(1), ", v ", most(2), " at ", along(2), " = ", where_(2)
     end subroutine
 
     ! ---- one rank ----
@@ -467,32 +523,103 @@ contains
     integer(c_int) function rank_main(world, arg) bind(c)
         type(c_ptr), value :: world, arg
         type(settings), pointer :: s
+        real(wp) :: most(2, 2)
+        call c_f_pointer(arg, s)
+        if (s%table) then
+            call table(world, s)
+        else
+            call flow(world, s, most)
+        end if
+        rank_main = 0
+    end function
+
+    ! How far flows of different Reynolds numbers are from the references, by resolution.
+    subroutine table(world, s)
+        type(c_ptr), intent(in) :: world
+        type(settings), intent(in) :: s
+        type(settings) :: each
+        integer, parameter :: numbers(3) = [100, 400, 1000], coarsest(3) = [16, 32, 64]
+        real(wp) :: most(2, 2), before(2)
+        character(len=7) :: order
+        integer :: k
+        logical :: first
+        first = dpar_rank(world) == 0
+        if (first) write (*, '(a)') &
+            "    Re      n   u: Marchi  v: Marchi  order     u: Ghia    v: Ghia"
+        each = s
+        each%quiet = .true.
+        each%silent = .true.
+        do k = 1, size(numbers)
+            if (numbers(k) > s%re) exit
+            each%re = numbers(k)
+            each%n = coarsest(k)
+            do while (each%n <= s%n)
+                call flow(world, each, most)
+                order = "      -"
+                if (each%n > coarsest(k)) write (order, '(f7.1)') &
+                    log(maxval(abs(before)) / maxval(abs(most(:, 1)))) / log(2.0_wp)
+                if (first) write (*, '(i6,i7,2f11.5,a,1x,2f11.5)') numbers(k), each%n, &
+                    abs(most(:, 1)), order, abs(most(:, 2))
+                flush (6)
+                before = most(:, 1)
+                each%n = 2 * each%n
+            end do
+        end do
+    end subroutine
+
+    subroutine flow(world, s, most)
+        type(c_ptr), intent(in) :: world
+        type(settings), intent(in) :: s
+        real(wp), intent(out) :: most(2, 2)
         type(block) :: b
         type(dpar_halo), target :: halo, halos(fields)
         type(dpar_halo_field), target :: field(fields, 2)
-        real(wp), allocatable :: line(:, :), old(:, :)
-        real(wp) :: plus, minus, mass, change, cells
+        real(wp), allocatable :: line(:, :)
+        real(wp) :: mass, cells
         integer(c_int64_t) :: bits, began, ended, rate
         integer :: t
-        logical :: first
-        call c_f_pointer(arg, s)
+        logical :: say
         b%world = world
         b%near = world
         if (c_associated(s%near)) b%near = s%near
-        first = dpar_rank(world) == 0
+        say = dpar_rank(world) == 0 .and. .not. s%silent
         call cut(s, b, halo)
         call prepare(b, halo, halos, field)
-        ! nu = (1 / plus - 1/2) / 3
-        plus = 1 / (3 * s%u * s%n / s%re + 0.5_wp)
-        minus = 1 / (0.1875_wp / (1 / plus - 0.5_wp) + 0.5_wp)
-        allocate (line(s%n, 2), old(s%n, 2))
-        old = 0
-        if (first) write (*, '(3(a,i0),a,f0.1,3(a,i0),a,i0)') "cavity of ", b%extent(1), &
+        allocate (line(s%n, 2))
+        if (say) write (*, '(3(a,i0),a,f0.1,3(a,i0),a,i0)') "cavity of ", b%extent(1), &
             " x ", b%extent(2), " x ", b%extent(3), " cells, Re ", s%re, "; ranks: ", b%parts(1), &
             " x ", b%parts(2), " x ", b%parts(3)
         call system_clock(began, rate)
+        call run(s, b, halo, line, t)
+        call system_clock(ended)
+        call sums(b, b%f, mass, bits)
+        call compare(s, line, say, most)
+        if (say) then
+            cells = product(real(b%extent, wp))
+            write (*, '(a,i0,a,es8.1,a,z16.16)') "steps: ", t, "; mass gained: ", mass / cells, &
+                " of all; fingerprint of all bits: ", bits
+            write (*, '(a,f0.2,a,i0,a)') "speed: ", cells * t / 1e6_wp * rate / (ended - began), &
+                " million cells a second on ", dpar_size(world), " ranks"
+            flush (6)
+        end if
+        do t = 1, 2
+            call need(dpar_halo_exchange_close(b%x(t)), "close")
+            call dpar_comm_release(b%near, b%memory(t))
+        end do
+    end subroutine
+
+    subroutine run(s, b, halo, line, t)
+        type(settings), intent(in) :: s
+        type(block), intent(inout) :: b
+        type(dpar_halo), intent(in) :: halo
+        real(wp), intent(out) :: line(:, :)
+        integer, intent(out) :: t
+        real(wp) :: old(size(line, 1), 2), plus, minus, change
+        ! nu = (1 / plus - 1/2) / 3
+        plus = 1 / (3 * s%u * s%n / s%re + 0.5_wp)
+        minus = 1 / (0.1875_wp / (1 / plus - 0.5_wp) + 0.5_wp)
+        old = 0
         t = 0
-        change = 1
         do
             call step(b, halo, b%x(1), b%f, b%g, s%u, plus, minus)
             call step(b, halo, b%x(2), b%g, b%f, s%u, plus, minus)
@@ -504,24 +631,8 @@ contains
             old = line
             if (change < s%until) exit
         end do
-        call system_clock(ended)
         call centre_lines(b, b%f, line)
-        call sums(b, b%f, mass, bits)
-        if (first) then
-            call compare(s, line)
-            cells = product(real(b%extent, wp))
-            write (*, '(a,i0,a,es8.1,a,z16.16)') "steps: ", t, "; mass gained: ", mass / cells, &
-                " of all; fingerprint of all bits: ", bits
-            write (*, '(a,f0.2,a,i0,a)') "speed: ", cells * t / 1e6_wp * rate / (ended - began), &
-                " million cells a second on ", dpar_size(world), " ranks"
-            flush (6)
-        end if
-        rank_main = 0
-        do t = 1, 2
-            if (dpar_halo_exchange_close(b%x(t)) < 0) rank_main = 1
-            call dpar_comm_release(b%near, b%memory(t))
-        end do
-    end function
+    end subroutine
 
     logical function parse(s)
         type(settings), intent(inout) :: s
@@ -542,7 +653,8 @@ contains
             case default
                 s%quiet = s%quiet .or. word == "quiet"
                 s%node = s%node .or. word == "node"
-                if (word /= "quiet" .and. word /= "node") read (word, *, iostat=wrong) s%ranks
+                s%table = s%table .or. word == "table"
+                if (all(word /= ["table", "quiet", "node "])) read (word, *, iostat=wrong) s%ranks
             end select
             if (wrong /= 0) return
         end do
