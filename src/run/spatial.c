@@ -47,18 +47,38 @@ static int64_t dpari_spatial_spread(const dpar_spatial *s, int32_t d, int64_t n,
     return least;
 }
 
+/* The window of a dim as the index wing knows it; 0: the layer does not touch the dim. */
+static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v)
+{
+    *v = s->window[d];
+    v->kind = s->kind == DPAR_TRANSPOSED_CONVOLUTION ? DPAR_WINDOW_TRANSPOSED
+              : s->kind == DPAR_INTERPOLATION        ? DPAR_WINDOW_INTERPOLATION
+              : s->kind == DPAR_NEIGHBOURHOOD        ? DPAR_WINDOW_NEIGHBOURHOOD
+                                                     : DPAR_WINDOW_CONVOLUTION;
+    v->align_corners = s->corners;
+    if (s->kind == DPAR_NEIGHBOURHOOD) {
+        v->stride = 1;
+        v->ceil_mode = 0;
+        v->pad_low = 0;
+        v->pad_high = 0;
+    }
+    if (s->kind == DPAR_NEIGHBOURHOOD && s->padding[d] == DPAR_PAD_WRAP) {
+        v->kind = DPAR_WINDOW_CONVOLUTION; /* round a ring all neighbourhoods are centred */
+        v->pad_low = v->kernel / 2 * dpari_spatial_dilation(s, d);
+        v->pad_high = dpari_spatial_reach(s, d) - v->pad_low;
+    }
+    return dpari_spatial_touches(s, d);
+}
+
 static dpar_status dpari_spatial_other(const dpar_spatial *s, int32_t d, int64_t *m, dpar_why *why)
 {
     const int64_t n = s->in.extent[d];
     const dpar_window *v = &s->window[d];
     int64_t most;
     if (s->kind == DPAR_NEIGHBOURHOOD) {
-        *m = n;
-        if (n / dpari_spatial_dilation(s, d) < v->kernel) {
-            return dpari_say(DPAR_E_ARG, why, "dim # has # points, a neighbourhood of #, # apart",
-                             d, n, v->kernel, dpari_spatial_dilation(s, d));
-        }
-        return DPAR_OK;
+        dpar_window keys = *v;
+        keys.kind = DPAR_WINDOW_NEIGHBOURHOOD; /* round a ring too: no key is to be seen twice */
+        return dpar_window_outputs(&keys, n, m, why);
     }
     if (s->kind == DPAR_INTERPOLATION) {
         *m = s->extent[d];
@@ -143,8 +163,8 @@ static int64_t dpari_spatial_source(const dpar_spatial *s, int32_t d, int64_t y,
 static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int64_t y1,
                                int64_t *lo, int64_t *hi)
 {
-    const int64_t n = s->in.extent[d], k = s->window[d].kernel, e = dpari_spatial_dilation(s, d);
-    int64_t i;
+    const int64_t n = s->in.extent[d], k = s->window[d].kernel;
+    dpar_window keys;
     double fraction;
     if (y1 <= y0) {
         return 0;
@@ -164,18 +184,8 @@ static int dpari_spatial_reads(const dpar_spatial *s, int32_t d, int64_t y0, int
         return 1;
     default: break;
     }
-    if (s->padding[d] == DPAR_PAD_WRAP) {
-        *lo = y0 - k / 2 * e;
-        *hi = y1 - k / 2 * e + (k - 1) * e;
-        return 1;
-    }
-    *lo = n;
-    *hi = 0;
-    for (i = 0; i < e && y0 + i < y1; i++) { /* a query of each dilation group at either end */
-        *lo = dpari_least(*lo, dpar_window_start(&s->window[d], n, y0 + i));
-        *hi = dpari_most(*hi, dpar_window_start(&s->window[d], n, y1 - 1 - i) + (k - 1) * e + 1);
-    }
-    return 1;
+    (void)dpari_spatial_window(s, d, &keys);
+    return dpar_window_reads(&keys, n, n, y0, y1, lo, hi);
 }
 
 /* How many of first, first + step, ... (count of them) lie in [lo, hi). */
@@ -449,20 +459,9 @@ static void dpari_spatial_coords(const dpar_layout *l, int32_t d, int64_t b, int
     }
 }
 
-/* The window of a dim as the halo knows it; 0: it does not (neighbourhoods). */
-static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v)
-{
-    *v = s->window[d];
-    v->kind = s->kind == DPAR_TRANSPOSED_CONVOLUTION ? DPAR_WINDOW_TRANSPOSED
-              : s->kind == DPAR_INTERPOLATION        ? DPAR_WINDOW_INTERPOLATION
-                                                     : DPAR_WINDOW_CONVOLUTION;
-    v->align_corners = s->corners;
-    return dpari_spatial_touches(s, d) && s->kind != DPAR_NEIGHBOURHOOD;
-}
-
 /* What the windows of the halo give a block: the hull of its own points and those that its outputs
- * read. What it needs more comes by a width: of neighbourhoods, of interpolations that wrap, of
- * padding whose source no output reads. */
+ * read. What it needs more comes by a width: of interpolations that wrap, of padding whose source
+ * no output reads. */
 static void dpari_spatial_hull_of(const dpar_halo *h, int32_t d, int64_t outputs,
                                   const dpari_spatial_block *k, int64_t *hull)
 {

@@ -5,6 +5,7 @@
  * norms: 1e-12). No case may be refused.
  *
  *   spatial [processes|threads] [ranks]      without arguments: both, 1 to 4 ranks
+ *   spatial long [ranks]                     all sweeps whole, on 2 to 4 ranks
  *   mpirun -np 4 spatial                     built with -DUSE_MPI */
 #include "dpar.h"
 #ifdef USE_MPI
@@ -14,6 +15,7 @@
 #include "check.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 enum { MAX, AVERAGE, CONV, TRANSPOSED, INTERPOLATION, ATTENTION, KINDS };
 
@@ -714,6 +716,53 @@ static int boxes_planned(const work *w, const dpar_spatial_plan *p)
                                       : same_box(&in, &p->in_box));
 }
 
+/* ---- neighbourhoods -------------------------------------------------------------------------- */
+
+/* The cells of `mine` that the queries of `out` see besides the cells of `own`, counted one by one.
+ * Round a ring a cell that comes from both sides is in the array twice and comes twice. Blocks of
+ * fewer queries than the dilation take what lies in between too (*gaps). */
+static int keys_of(const test_case *t, const dpar_box *out, const dpar_box *own,
+                   const dpar_box *mine, int *gaps)
+{
+    char seen[256];
+    int i, j, input, tap, count = 0, low = 255, high = 0;
+    memset(seen, 0, sizeof seen);
+    for (i = (int)out->lo[0]; i < (int)out->hi[0]; i++) {
+        for (j = 0; meets(t, 0, i, j, &input, &tap); j++) {
+            seen[128 + input] = 1;
+            low = 128 + input < low ? 128 + input : low;
+            high = 128 + input > high ? 128 + input : high;
+        }
+    }
+    for (i = low; i <= high; i++) {
+        const int at = image(t, 0, i - 128);
+        const int here = at >= mine->lo[0] && at < mine->hi[0];
+        const int there = own->dims > 0 && i - 128 >= own->lo[0] && i - 128 < own->hi[0];
+        count += here && !there && seen[i];
+        *gaps += here && !there && !seen[i];
+    }
+    return count;
+}
+
+/* What this rank sends is what others need of its keys and values, and nothing else. */
+static int least_keys(const work *w, const dpar_spatial_plan *p)
+{
+    const test_case *t = w->t;
+    int r, cells = 0, gaps = 0;
+    for (r = 0; r < w->c->size; r++) {
+        dpar_box out, own;
+        memset(&out, 0, sizeof out);
+        memset(&own, 0, sizeof own);
+        (void)dpar_halo_owned(&p->halo, r, &own);
+        if (r != w->c->rank && p->in_own.dims > 0 && dpar_spatial_computed(&p->layer, r, &out)) {
+            int between = 0;
+            cells += keys_of(t, &out, &own, &p->in_own, &between);
+            gaps += out.hi[0] - out.lo[0] < t->d[0] ? between : 0;
+        }
+    }
+    return p->halo_bytes != (int64_t)8 * 2 * planes_in(t) * (cells + gaps);
+}
+
 static long cases;
 
 /* Returns how much was wrong. */
@@ -743,6 +792,7 @@ static int run_case(dpar_comm *c, const test_case *t)
     }
     if (bad == 0) {
         bad = boxes_planned(&w, plan) + run_planned(&w, plan) + w.wrong;
+        bad += t->kind == ATTENTION && t->dims == 1 ? least_keys(&w, plan) : 0;
         (void)dpar_all_reduce(c, w.dw_local, w.dw_all, weights(t), DPAR_F64, DPAR_SUM, NULL);
         for (k = 0; s.weight_gradient != NULL && k < weights(t); k++) {
             bad += w.dw_all[k] < w.dw[k] || w.dw_all[k] > w.dw[k];
@@ -778,42 +828,6 @@ static test_case plain(int kind, int n)
     return t;
 }
 
-/* n 8, 11 .. 32; k 1 .. 7, s 1 .. 4, d 1, 2, p up to (reach + 1) / 2; padding modes, balanced and
- * following outputs, even and uneven inputs in turn. */
-static int sweep_convolutions(dpar_comm *c)
-{
-    static const int modes[] = {DPAR_PAD_ZERO, DPAR_PAD_WRAP, DPAR_PAD_REFLECT, DPAR_PAD_REPLICATE};
-    int n, k, s, d, p, turn = 0, bad = 0;
-    for (n = 8; n <= 32; n += 3) {
-        for (k = 1; k <= 7; k++) {
-            for (s = 1; s <= 4; s++) {
-                for (d = 1; d <= 2; d++) {
-                    const int reach = d * (k - 1) + 1;
-                    for (p = 0; p <= (reach + 1) / 2; p++, turn++) {
-                        test_case t = plain(turn % 7 == 6 ? MAX : CONV, n);
-                        t.k[0] = k;
-                        t.s[0] = s;
-                        t.d[0] = d;
-                        t.low[0] = p;
-                        t.high[0] = turn % 3 == 0 && p > 0 ? p - 1 : p;
-                        t.pad[0] = t.kind == MAX ? DPAR_PAD_LOWEST : modes[turn % 4];
-                        t.outputs = turn / 4 % 2;
-                        t.rule = turn / 8 % 3 == 0   ? DPAR_EVEN
-                                 : turn / 8 % 3 == 1 ? DPAR_CHUNK
-                                                     : DPAR_FLOOR;
-                        t.whole = turn % 5 == 0;
-                        t.ceil_mode = t.kind == MAX && turn % 2;
-                        if (t.low[0] + t.high[0] + n >= reach && t.low[0] < n && t.high[0] < n) {
-                            bad += run_case(c, &t);
-                        }
-                    }
-                }
-            }
-        }
-    }
-    return bad;
-}
-
 /* Is there such a layer? All others are not to be refused. */
 static int fits(const test_case *t, int d)
 {
@@ -825,6 +839,140 @@ static int fits(const test_case *t, int d)
     }
     return t->n[d] + t->low[d] + t->high[d] >= t->d[d] * (t->k[d] - 1) + 1 &&
            (t->pad[d] != DPAR_PAD_REFLECT || (t->low[d] < t->n[d] && t->high[d] < t->n[d]));
+}
+
+/* How much of a sweep is done: whole, or of each geometry one variant, which changes with `turn`.
+ */
+typedef struct sweep {
+    dpar_comm *c;
+    int whole, turn, bad;
+} sweep;
+
+/* A geometry with every rule of the inputs, balanced and following outputs. */
+static void sweep_owners(sweep *w, const test_case *geometry)
+{
+    static const int rules[] = {DPAR_EVEN, DPAR_CHUNK, DPAR_FLOOR};
+    const int variants = w->whole ? 6 : 1;
+    int i;
+    for (i = 0; i < variants && fits(geometry, 0); i++, w->turn++) {
+        test_case t = *geometry;
+        const int pick = w->whole ? i : w->turn / 4;
+        t.outputs = pick % 2;
+        t.rule = rules[pick / 2 % 3];
+        t.whole = w->turn % 5 == 0;
+        w->bad += run_case(w->c, &t);
+    }
+}
+
+/* A geometry as convolution with all paddings, as max and average pooling with and without
+ * ceil_mode and padded cells, as transposed convolution with all output paddings. */
+static void sweep_kinds(sweep *w, const test_case *geometry)
+{
+    static const int modes[] = {DPAR_PAD_ZERO, DPAR_PAD_WRAP, DPAR_PAD_REFLECT, DPAR_PAD_REPLICATE};
+    const int reach = geometry->d[0] * (geometry->k[0] - 1) + 1;
+    const int most = (geometry->s[0] > geometry->d[0] ? geometry->s[0] : geometry->d[0]) - 1;
+    int i, turn = w->turn;
+    for (i = 0; i < 4; i++) {
+        test_case t = *geometry;
+        t.kind = CONV;
+        t.pad[0] = modes[i];
+        if (w->whole || i == turn % 4) {
+            sweep_owners(w, &t);
+        }
+    }
+    for (i = 0; i < 2; i++) { /* max: ceil_mode */
+        test_case t = *geometry;
+        t.kind = MAX;
+        t.pad[0] = DPAR_PAD_LOWEST;
+        t.ceil_mode = i;
+        if (2 * t.low[0] <= reach && (w->whole || turn % 6 == i)) {
+            sweep_owners(w, &t);
+        }
+    }
+    for (i = 0; i < 4; i++) { /* averages: ceil_mode, padded cells; as torch no dilation */
+        test_case t = *geometry;
+        t.kind = AVERAGE;
+        t.ceil_mode = i % 2;
+        t.padded = i / 2;
+        if (t.d[0] == 1 && 2 * t.low[0] <= t.k[0] && (w->whole || turn % 8 == i)) {
+            sweep_owners(w, &t);
+        }
+    }
+    for (i = 0; i <= most; i++) {
+        test_case t = *geometry;
+        t.kind = TRANSPOSED;
+        t.more = i;
+        if (w->whole || turn % 6 == i) {
+            sweep_owners(w, &t);
+        }
+    }
+}
+
+/* n 8 .. 32; k 1 .. 7, s 1 .. 4, d 1, 2, p up to (reach + 1) / 2, now and then less at the end. */
+static void sweep_convolutions(sweep *w)
+{
+    int n, k, s, d, p;
+    for (n = 8; n <= 32; n += w->whole ? 1 : 3) {
+        for (k = 1; k <= 7; k++) {
+            for (s = 1; s <= 4; s++) {
+                for (d = 1; d <= 2; d++) {
+                    for (p = 0; p <= (d * (k - 1) + 2) / 2; p++) {
+                        test_case t = plain(CONV, n);
+                        t.k[0] = k;
+                        t.s[0] = s;
+                        t.d[0] = d;
+                        t.low[0] = p;
+                        t.high[0] = p > 0 && w->turn % 3 == 0 ? p - 1 : p;
+                        sweep_kinds(w, &t);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* n 8 .. 32 to m 3 .. 70: nearest, linear and cubic taps, both ways to align, ends that go on and
+ * that wrap. */
+static void sweep_interpolations(sweep *w)
+{
+    static const int taps[] = {1, 2, 4};
+    int n, m, i, corners, wraps;
+    for (n = 8; n <= 32; n += w->whole ? 1 : 6) {
+        for (m = 3; m <= 70; m += w->whole ? 1 : 7) {
+            for (i = 0; i < 3; i++) {
+                for (corners = 0; corners <= (i > 0); corners++) {
+                    for (wraps = 0; wraps <= !corners; wraps++) {
+                        test_case t = plain(INTERPOLATION, n);
+                        t.k[0] = taps[i];
+                        t.m[0] = m;
+                        t.corners = corners;
+                        t.pad[0] = wraps ? DPAR_PAD_WRAP : DPAR_PAD_REPLICATE;
+                        sweep_owners(w, &t);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* n 8 .. 32, kernels 3 .. 9, dilations 1 and 2: values, gradients, and bytes (in run_case). */
+static void sweep_neighbourhoods(sweep *w)
+{
+    int n, k, d, wraps;
+    for (n = 8; n <= 32; n++) {
+        for (k = 3; k <= 9; k += 2) {
+            for (d = 1; d <= 2; d++) {
+                for (wraps = 0; wraps < 2 && n / d >= k; wraps++) {
+                    test_case t = plain(ATTENTION, n);
+                    t.in_channels = t.out_channels = 1 + w->turn % 2;
+                    t.k[0] = k;
+                    t.d[0] = d;
+                    t.pad[0] = wraps ? DPAR_PAD_WRAP : DPAR_PAD_ZERO;
+                    sweep_owners(w, &t);
+                }
+            }
+        }
+    }
 }
 
 static int below(uint32_t *state, int n)
@@ -849,7 +997,7 @@ static int sweep_lots(dpar_comm *c, int rounds)
         t.out_channels =
             kind == CONV || kind == TRANSPOSED ? t.groups * (1 + below(&lot, 2)) : t.in_channels;
         t.rule = below(&lot, 3);
-        t.outputs = kind == ATTENTION ? DPAR_OUTPUTS_FOLLOW : below(&lot, 2);
+        t.outputs = below(&lot, 2);
         t.last = below(&lot, 2);
         t.whole = below(&lot, 3) == 0;
         t.padded = below(&lot, 2);
@@ -1080,22 +1228,38 @@ static int refusals(dpar_comm *c)
     return bad;
 }
 
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* arg: rounds by lot; below 0: the whole sweeps. */
 static int everything(dpar_comm *c, void *arg)
 {
-    const int rounds = *(const int *)arg;
+    const int whole = *(const int *)arg < 0, rounds = whole ? 2000 : *(const int *)arg;
+    const double began = now();
     int64_t bad = 0, all = 0;
+    sweep w;
+    memset(&w, 0, sizeof w);
+    w.c = c;
+    w.whole = whole;
     cases = c->rank == 0 ? 0 : cases;
     bad += refusals(c) + moments_case(c);
     bad += norm_case(c, 0, 64) + norm_case(c, 1, 64) + norm_case(c, 3, 64) + norm_case(c, 6, 64);
     bad += norm_case(c, 0, 2) + norm_case(c, 3, 1);
     bad += sweep_lots(c, rounds);
-    bad += sweep_convolutions(c);
+    sweep_neighbourhoods(&w);
+    sweep_interpolations(&w);
+    sweep_convolutions(&w);
+    bad += w.bad;
     if (dpar_all_reduce(c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL) != DPAR_OK) {
         return 1;
     }
     if (c->rank == 0) {
-        printf("%d ranks, engine %s: %ld layers, forward and backward: %lld wrong\n", (int)c->size,
-               c->engine.name, cases, (long long)all);
+        printf("%d ranks, engine %s: %ld layers, forward and backward: %lld wrong, %.1f s\n",
+               (int)c->size, c->engine.name, cases, (long long)all, now() - began);
         fflush(stdout);
     }
     return all != 0 || cases < 0;
@@ -1120,13 +1284,17 @@ int main(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    int first = 1, last = 4, threads, rounds = 400;
+    const int whole = argc > 1 && strcmp(argv[1], "long") == 0;
+    int first = whole ? 2 : 1, last = 4, threads, rounds = whole ? -1 : 400;
     for (threads = 0; threads < 2; threads++) {
         int n;
         dpar_options o;
         memset(&o, 0, sizeof o);
         o.threads = threads;
         o.timeout_s = 60;
+        if (whole && !threads) {
+            continue;
+        }
         if (argc > 1 && strcmp(argv[1], threads ? "processes" : "threads") == 0) {
             continue;
         }
