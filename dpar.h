@@ -34146,6 +34146,7 @@ static int64_t dpari_spatial_spread(const dpar_spatial *s, int32_t d, int64_t n,
 /* The window of a dim as the index wing knows it; 0: the layer does not touch the dim. */
 static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v)
 {
+    int64_t most;
     *v = s->window[d];
     v->kind = s->kind == DPAR_TRANSPOSED_CONVOLUTION ? DPAR_WINDOW_TRANSPOSED
               : s->kind == DPAR_INTERPOLATION        ? DPAR_WINDOW_INTERPOLATION
@@ -34157,6 +34158,10 @@ static int dpari_spatial_window(const dpar_spatial *s, int32_t d, dpar_window *v
         v->ceil_mode = 0;
         v->pad_low = 0;
         v->pad_high = 0;
+    }
+    if (s->kind == DPAR_TRANSPOSED_CONVOLUTION) { /* output padding is less padding cut off */
+        const int64_t more = s->extent[d] - dpari_spatial_spread(s, d, s->in.extent[d], &most);
+        v->pad_high -= dpari_least(v->pad_high, dpari_most(0, more));
     }
     if (s->kind == DPAR_NEIGHBOURHOOD && s->padding[d] == DPAR_PAD_WRAP) {
         v->kind = DPAR_WINDOW_CONVOLUTION; /* round a ring all neighbourhoods are centred */

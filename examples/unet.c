@@ -80,6 +80,12 @@ typedef struct unit {
     double *saved;
 } unit;
 
+/* A line of inputs, and where the weights begin that it is multiplied by. */
+typedef struct tap {
+    const float *line;
+    int64_t weight;
+} tap;
+
 typedef struct net {
     dpar_comm *c; /* the tiles of a sample */
     int samples, units;
@@ -89,6 +95,9 @@ typedef struct net {
     double *gradient; /* params of them, the loss, and what it would be with outputs of 0 */
     float *scratch;   /* the largest output */
     double *sums;     /* the norms' scratch */
+    float *packed, *fine, *coarse; /* the kernels': weights, lines of both sides */
+    tap *taps;
+    double busy, flops;          /* seconds in kernels; multiplications and additions of a step */
     double kept, own, transient; /* bytes: activations, those without halos, their gradients */
     double halo;                 /* bytes sent in a forward pass */
 } net;
@@ -168,204 +177,460 @@ static void build(net *n, const options *o)
 
 /* ---- kernels: serial loops over global indices ----------------------------------------------- */
 
-/* Row `y`, from column 0 on, of a plane: data[x] is column x, if it is there. */
+/* Row `y`, from column x on, of a plane, if it is there. */
 static float *row_of(const dpar_tile *t, int64_t plane, int64_t y, int64_t x)
 {
     return (float *)t->data + (t->origin + plane * t->plane + y * t->stride[0] + x);
 }
 
-/* What a kernel walks over: pairs of an output row and an input row that it meets. */
-typedef struct rows {
-    const dpar_tile *in, *out; /* or their gradients */
-    const dpar_box *box;       /* the outputs */
-    int stride, pad, k;
-    int64_t count; /* outputs of a row */
-} rows;
+/* Numbers that are computed at once. Every point goes through the same operations in the same
+ * order, at ends of tiles too, so that its bits do not depend on the tile. */
+#if !defined(__GNUC__)
+enum { LANES = 1 };
+typedef float lanes;
+#elif defined(__AVX512F__)
+enum { LANES = 16 };
+typedef float lanes __attribute__((vector_size(64)));
+#elif defined(__AVX__)
+enum { LANES = 8 };
+typedef float lanes __attribute__((vector_size(32)));
+#else
+enum { LANES = 4 };
+typedef float lanes __attribute__((vector_size(16)));
+#endif
 
-static rows rows_of(const dpar_spatial_call *c, const dpar_tile *in, const dpar_tile *out)
+/* BLOCK points of GROUP channels lie in registers; strips of rows in the cache. */
+enum { BLOCK = 2 * LANES, GROUP = 4, STRIP = 256, LINE = STRIP + BLOCK + 8, ROWS = 4 };
+
+/* Both kinds of convolution: coarse point q and fine point q step - pad + t meet by weight t, in
+ * each dim. A convolution goes from fine to coarse, a transposed one from coarse to fine, gradients
+ * the other way. */
+typedef struct stencil {
+    int k, step, pad, coarse, fine; /* channels of both */
+    int64_t per_coarse, per_fine;   /* weights from a channel to the next */
+    int64_t weights;                /* where they begin */
+    net *n;
+} stencil;
+
+static stencil stencil_of(const dpar_spatial_call *c)
 {
-    rows r;
+    const unit *u = (const unit *)c->user;
     const dpar_window *v = &c->layer->window[0];
-    r.in = in;
-    r.out = out;
-    r.box = &c->out.box;
-    r.stride = v->stride > 0 ? (int)v->stride : 1;
-    r.pad = (int)v->pad_low;
-    r.k = (int)v->kernel;
-    r.count = r.box->hi[1] - r.box->lo[1];
-    return r;
+    stencil s;
+    s.k = (int)v->kernel;
+    s.step = v->stride > 0 ? (int)v->stride : 1;
+    s.pad = (int)v->pad_low;
+    s.coarse = u->kind == UP ? u->in : u->out;
+    s.fine = u->kind == UP ? u->out : u->in;
+    s.per_coarse = (int64_t)s.k * s.k * (u->kind == UP ? 1 : u->in);
+    s.per_fine = (int64_t)s.k * s.k * (u->kind == UP ? u->in : 1);
+    s.weights = u->weights;
+    s.n = u->net;
+    return s;
 }
 
-static float *input_row(const rows *r, int64_t plane, int64_t y, int ky)
+/* Rows of all channels of a tile, copied: columns from, from + 1, ... of them, those that are
+ * `phases` apart side by side; 0 where the tile has none. */
+typedef struct lines {
+    float *data;
+    int64_t from, end, row[ROWS + 8]; /* nothing from column `end` on; what the slots hold */
+    int slots, phases;
+} lines;
+
+static lines lines_of(float *data, int slots, int phases, int64_t from, int64_t end)
 {
-    return row_of(r->in, plane, y * r->stride - r->pad + ky, r->box->lo[1] * r->stride - r->pad);
+    lines l;
+    int i;
+    l.data = data;
+    l.slots = slots;
+    l.phases = phases;
+    l.from = from;
+    l.end = end;
+    for (i = 0; i < slots; i++) {
+        l.row[i] = INT64_MIN;
+    }
+    return l;
 }
 
-static float *output_row(const rows *r, int64_t plane, int64_t y)
+static float *line_of(const lines *l, int channel, int slot, int phase)
 {
-    return row_of(r->out, plane, y, r->box->lo[1]);
+    return l->data + (((int64_t)channel * l->slots + slot) * l->phases + phase) * LINE;
 }
 
-static void convolve_row(float *out, const float *in, const float *w, const rows *r)
+static int64_t clipped(int64_t i, int64_t most)
+{
+    return i < 0 ? 0 : i < most ? i : most;
+}
+
+/* Columns x, x + step, ... of a row: LINE of them. */
+static void copy_line(float *to, const dpar_tile *t, int64_t plane, int64_t y, int64_t x,
+                      int64_t step, int64_t end)
+{
+    const int64_t hi = t->box.hi[1] < end ? t->box.hi[1] : end;
+    const int there = y >= t->box.lo[0] && y < t->box.hi[0] && hi > x;
+    const int64_t first = there ? clipped((t->box.lo[1] - x + step - 1) / step, LINE) : LINE;
+    const int64_t last = there ? clipped((hi - x + step - 1) / step, LINE) : LINE;
+    int64_t i;
+    memset(to, 0, (size_t)first * sizeof *to);
+    if (last > first && step == 1) {
+        memcpy(to + first, row_of(t, plane, y, x + first), (size_t)(last - first) * sizeof *to);
+    } else if (last > first) {
+        const float *in = row_of(t, plane, y, x);
+        for (i = first; i < last; i++) {
+            to[i] = in[i * step];
+        }
+    }
+    for (i = last > first ? last : first; i < LINE; i++) {
+        to[i] = 0.0f;
+    }
+}
+
+/* The slot of row y; it comes when it is not there. */
+static int fetch(lines *l, const dpar_tile *t, int64_t plane, int channels, int64_t y)
+{
+    const int slot = (int)((y % l->slots + l->slots) % l->slots);
+    int c, f;
+    if (l->row[slot] != y) {
+        l->row[slot] = y;
+        for (c = 0; c < channels; c++) {
+            for (f = 0; f < l->phases; f++) {
+                copy_line(line_of(l, c, slot, f), t, plane + c, y, l->from + f, l->phases, l->end);
+            }
+        }
+    }
+    return slot;
+}
+
+/* Weights for GROUP channels of what is computed at once: 0 beyond the last one. */
+static void pack(const stencil *s, int to, int64_t per_to, int from, int64_t per_from)
+{
+    const float *w = s->n->weight + s->weights;
+    float *p = s->n->packed;
+    int g, c, t, j;
+    for (g = 0; g < to; g += GROUP) {
+        for (c = 0; c < from; c++) {
+            for (t = 0; t < s->k * s->k; t++) {
+                for (j = g; j < g + GROUP; j++) {
+                    *p++ = j < to ? w[j * per_to + c * per_from + t] : 0.0f;
+                }
+            }
+        }
+    }
+}
+
+/* GROUP lines of sums: of count lines times their weights. */
+static void multiply(float *to, const tap *t, int count, const float *weights, int64_t width)
 {
     int64_t x;
-    int k;
-    if (r->k == 3) {
-        const float a = w[0], b = w[1], c = w[2];
-        const int64_t s = r->stride;
-        for (x = 0; x < r->count; x++) {
-            out[x] += a * in[x * s] + b * in[x * s + 1] + c * in[x * s + 2];
+    int i;
+    for (x = 0; x < width; x += BLOCK) {
+        lanes a0, a1, b0, b1, c0, c1, d0, d1, u, v;
+        memset(&a0, 0, sizeof a0);
+        a1 = b0 = b1 = c0 = c1 = d0 = d1 = a0;
+        for (i = 0; i < count; i++) {
+            const float *w = weights + t[i].weight;
+            memcpy(&u, t[i].line + x, sizeof u);
+            memcpy(&v, t[i].line + x + LANES, sizeof v);
+            a0 += w[0] * u;
+            a1 += w[0] * v;
+            b0 += w[1] * u;
+            b1 += w[1] * v;
+            c0 += w[2] * u;
+            c1 += w[2] * v;
+            d0 += w[3] * u;
+            d1 += w[3] * v;
         }
-        return;
+        memcpy(to + x, &a0, sizeof u);
+        memcpy(to + x + LANES, &a1, sizeof u);
+        memcpy(to + LINE + x, &b0, sizeof u);
+        memcpy(to + LINE + x + LANES, &b1, sizeof u);
+        memcpy(to + 2 * LINE + x, &c0, sizeof u);
+        memcpy(to + 2 * LINE + x + LANES, &c1, sizeof u);
+        memcpy(to + 3 * LINE + x, &d0, sizeof u);
+        memcpy(to + 3 * LINE + x + LANES, &d1, sizeof u);
     }
-    for (k = 0; k < r->k; k++) {
-        for (x = 0; x < r->count; x++) {
-            out[x] += w[k] * in[x * r->stride + k];
+}
+
+/* Columns x, x + step, ... of row y of all channels: put there, or added. */
+static void produce(const stencil *s, int count, const dpar_tile *to, int64_t plane, int channels,
+                    int per_group, int64_t y, int64_t x, int step, int64_t width, int add)
+{
+    float sums[GROUP * LINE];
+    int64_t i;
+    int g, j;
+    for (g = 0; g < channels; g += GROUP) {
+        multiply(sums, s->n->taps, count, s->n->packed + (int64_t)g * per_group, width);
+        for (j = 0; j < GROUP && g + j < channels; j++) {
+            float *out = row_of(to, plane + g + j, y, x);
+            const float *in = sums + j * LINE;
+            for (i = 0; i < width; i++) {
+                out[i * step] = add ? out[i * step] + in[i] : in[i];
+            }
         }
     }
 }
 
-static void convolve(const dpar_spatial_call *c)
+/* From fine to coarse, one sample: planes from `source` and `goal` on. */
+static void down(const stencil *s, const dpar_tile *from, int64_t source, const dpar_tile *to,
+                 int64_t goal, int add)
 {
-    const unit *u = (const unit *)c->user;
-    const rows r = rows_of(c, &c->in[0], &c->out);
-    int s, o, i, k;
-    int64_t y;
-    for (s = 0; s < u->net->samples; s++) {
-        for (o = 0; o < u->out; o++) {
-            for (y = r.box->lo[0]; y < r.box->hi[0]; y++) {
-                float *out = output_row(&r, s * u->out + o, y);
-                memset(out, 0, (size_t)r.count * sizeof *out);
-                for (i = 0; i < u->in; i++) {
-                    const float *w =
-                        u->net->weight + u->weights + (int64_t)(o * u->in + i) * r.k * r.k;
-                    for (k = 0; k < r.k; k++) {
-                        convolve_row(out, input_row(&r, s * u->in + i, y, k), w + k * r.k, &r);
+    const dpar_box *b = &to->box;
+    int64_t x, y;
+    int slot[8], c, ky, kx;
+    pack(s, s->coarse, s->per_coarse, s->fine, s->per_fine);
+    for (x = b->lo[1]; x < b->hi[1]; x += STRIP) {
+        lines l = lines_of(s->n->fine, s->k, s->step, x * s->step - s->pad, INT64_MAX);
+        for (y = b->lo[0]; y < b->hi[0]; y++) {
+            tap *t = s->n->taps;
+            for (ky = 0; ky < s->k; ky++) {
+                slot[ky] = fetch(&l, from, source, s->fine, y * s->step - s->pad + ky);
+            }
+            for (c = 0; c < s->fine; c++) {
+                for (ky = 0; ky < s->k; ky++) {
+                    for (kx = 0; kx < s->k; kx++, t++) {
+                        t->line = line_of(&l, c, slot[ky], kx % s->step) + kx / s->step;
+                        t->weight = (int64_t)GROUP * ((c * s->k + ky) * s->k + kx);
                     }
+                }
+            }
+            produce(s, (int)(t - s->n->taps), to, goal, s->coarse, s->fine * s->k * s->k, y, x, 1,
+                    clipped(b->hi[1] - x, STRIP), add);
+        }
+    }
+}
+
+/* What fine points of one row and one phase meet: the first of them meets the coarse column `at`
+ * of the lines by weight `phase`. */
+static int meet(const stencil *s, const lines *l, const int *slot, int row_phase, int phase,
+                int64_t at)
+{
+    tap *t = s->n->taps;
+    int c, ky, kx;
+    for (c = 0; c < s->coarse; c++) {
+        for (ky = row_phase; ky < s->k; ky += s->step) {
+            for (kx = phase; kx < s->k; kx += s->step, t++) {
+                t->line = line_of(l, c, slot[ky], 0) + (at - kx / s->step);
+                t->weight = (int64_t)GROUP * ((c * s->k + ky) * s->k + kx);
+            }
+        }
+    }
+    return (int)(t - s->n->taps);
+}
+
+/* From coarse to fine. */
+static void up(const stencil *s, const dpar_tile *from, int64_t source, const dpar_tile *to,
+               int64_t goal, int add)
+{
+    const dpar_box *b = &to->box;
+    int64_t x, y;
+    int slot[8], ky, f;
+    pack(s, s->fine, s->per_fine, s->coarse, s->per_coarse);
+    for (x = b->lo[1]; x < b->hi[1]; x += (int64_t)STRIP * s->step) {
+        const int64_t begin = x + s->pad, strip = (int64_t)STRIP * s->step;
+        const int64_t end = begin + clipped(b->hi[1] - x, strip);
+        lines l =
+            lines_of(s->n->coarse, s->k, 1, begin / s->step - (s->k - 1) / s->step, INT64_MAX);
+        for (y = b->lo[0]; y < b->hi[0]; y++) {
+            const int64_t row = y + s->pad;
+            for (ky = (int)(row % s->step); ky < s->k; ky += s->step) {
+                slot[ky] = fetch(&l, from, source, s->coarse, (row - ky) / s->step);
+            }
+            for (f = 0; f < s->step; f++) {
+                const int64_t first = (begin - f + s->step - 1) / s->step;
+                const int64_t last = (end - f + s->step - 1) / s->step;
+                const int count = meet(s, &l, slot, (int)(row % s->step), f, first - l.from);
+                produce(s, count, to, goal, s->fine, s->coarse * s->k * s->k, y,
+                        first * s->step + f - s->pad, s->step, last - first, add);
+            }
+        }
+    }
+}
+
+static double sum_of(const lanes *v)
+{
+    float a[LANES];
+    int half, i;
+    memcpy(a, v, sizeof a);
+    for (half = LANES / 2; half > 0; half /= 2) {
+        for (i = 0; i < half; i++) {
+            a[i] += a[i + half];
+        }
+    }
+    return (double)a[0];
+}
+
+/* Lines of some rows: of GROUP coarse channels and of the fine points of 2 weights. */
+typedef struct meeting {
+    const float *coarse[ROWS][GROUP], *fine[ROWS][2];
+} meeting;
+
+/* Sums of products: of channel j by weight i in sum[j][i]. */
+static void products(const meeting *m, int rows, int64_t width, double sum[GROUP][2])
+{
+    lanes a0, a1, b0, b1, c0, c1, d0, d1, u, v, w;
+    int64_t x;
+    int r;
+    memset(&a0, 0, sizeof a0);
+    a1 = b0 = b1 = c0 = c1 = d0 = d1 = a0;
+    for (r = 0; r < rows; r++) {
+        const float *const *y = m->coarse[r], *const *in = m->fine[r];
+        for (x = 0; x < width; x += LANES) {
+            memcpy(&u, in[0] + x, sizeof u);
+            memcpy(&v, in[1] + x, sizeof v);
+            memcpy(&w, y[0] + x, sizeof w);
+            a0 += w * u;
+            a1 += w * v;
+            memcpy(&w, y[1] + x, sizeof w);
+            b0 += w * u;
+            b1 += w * v;
+            memcpy(&w, y[2] + x, sizeof w);
+            c0 += w * u;
+            c1 += w * v;
+            memcpy(&w, y[3] + x, sizeof w);
+            d0 += w * u;
+            d1 += w * v;
+        }
+    }
+    sum[0][0] = sum_of(&a0);
+    sum[0][1] = sum_of(&a1);
+    sum[1][0] = sum_of(&b0);
+    sum[1][1] = sum_of(&b1);
+    sum[2][0] = sum_of(&c0);
+    sum[2][1] = sum_of(&c1);
+    sum[3][0] = sum_of(&d0);
+    sum[3][1] = sum_of(&d1);
+}
+
+/* Adds what `rows` coarse rows from y on give to the gradients of all weights. */
+static void weigh_rows(const stencil *s, const lines *coarse, const lines *fine, int64_t y,
+                       int rows, int64_t width)
+{
+    const int taps = s->fine * s->k * s->k;
+    double *gradient = s->n->gradient + s->weights, sum[GROUP][2];
+    meeting m;
+    int g, t, i, j, r;
+    for (g = 0; g < s->coarse; g += GROUP) {
+        for (t = 0; t < taps; t += 2) {
+            for (r = 0; r < rows; r++) {
+                for (j = 0; j < GROUP; j++) { /* of the last one again where there is none */
+                    m.coarse[r][j] = line_of(coarse, g + j < s->coarse ? g + j : s->coarse - 1,
+                                             (int)((y + r) % coarse->slots), 0);
+                }
+                for (i = 0; i < 2; i++) {
+                    const int at = t + i < taps ? t + i : t, kx = at % s->k;
+                    const int64_t row = (y + r) * s->step - s->pad + at / s->k % s->k;
+                    m.fine[r][i] = line_of(fine, at / (s->k * s->k),
+                                           (int)((row + fine->slots) % fine->slots), kx % s->step) +
+                                   kx / s->step;
+                }
+            }
+            products(&m, rows, width, sum);
+            for (j = 0; j < GROUP && g + j < s->coarse; j++) {
+                for (i = 0; i < 2 && t + i < taps; i++) {
+                    gradient[(g + j) * s->per_coarse + (t + i) / (s->k * s->k) * s->per_fine +
+                             (t + i) % (s->k * s->k)] += sum[j][i];
                 }
             }
         }
     }
 }
 
-static void convolve_input_gradient(const dpar_spatial_call *c)
+/* Gradients of the weights from both sides of a stencil: in f32 over some rows of a strip, these
+ * sums in f64. */
+static void weigh(const stencil *s, const dpar_tile *coarse, int64_t coarse_plane,
+                  const dpar_tile *fine, int64_t fine_plane)
 {
-    const unit *u = (const unit *)c->user;
-    const rows r = rows_of(c, &c->in_gradient[0], &c->out_gradient);
-    int s, o, i, k, t;
-    int64_t y, x;
-    for (s = 0; s < u->net->samples; s++) {
-        for (i = 0; i < u->in; i++) {
-            for (o = 0; o < u->out; o++) {
-                const float *w = u->net->weight + u->weights + (int64_t)(o * u->in + i) * r.k * r.k;
-                for (y = r.box->lo[0]; y < r.box->hi[0]; y++) {
-                    const float *dy = output_row(&r, s * u->out + o, y);
-                    for (k = 0; k < r.k * r.k; k++) {
-                        float *dx = input_row(&r, s * u->in + i, y, k / r.k);
-                        const float f = w[k];
-                        t = k % r.k;
-                        for (x = 0; x < r.count; x++) {
-                            dx[x * r.stride + t] += f * dy[x];
-                        }
-                    }
+    const dpar_box *b = &coarse->box;
+    int64_t x, y, r, row;
+    for (x = b->lo[1]; x < b->hi[1]; x += STRIP) {
+        lines near = lines_of(s->n->coarse, ROWS, 1, x, x + STRIP);
+        lines far = lines_of(s->n->fine, s->k + (ROWS - 1) * s->step, s->step, x * s->step - s->pad,
+                             INT64_MAX);
+        for (y = b->lo[0]; y < b->hi[0]; y += ROWS) {
+            const int64_t rows = clipped(b->hi[0] - y, ROWS);
+            for (r = y; r < y + rows; r++) {
+                (void)fetch(&near, coarse, coarse_plane, s->coarse, r);
+                for (row = r * s->step - s->pad; row < r * s->step - s->pad + s->k; row++) {
+                    (void)fetch(&far, fine, fine_plane, s->fine, row);
                 }
             }
+            weigh_rows(s, &near, &far, y, (int)rows, clipped(b->hi[1] - x, STRIP));
         }
     }
 }
 
-static void convolve_weight_gradient(const dpar_spatial_call *c)
+enum { FORWARD, INPUTS_OF, WEIGHTS_OF };
+
+static void kernel(const dpar_spatial_call *c, int what)
 {
     const unit *u = (const unit *)c->user;
-    const rows r = rows_of(c, &c->in[0], &c->out_gradient);
-    int s, o, i, k, t;
-    int64_t y, x;
-    for (o = 0; o < u->out; o++) {
-        for (i = 0; i < u->in; i++) {
-            double *g = u->net->gradient + u->weights + (int64_t)(o * u->in + i) * r.k * r.k;
-            for (s = 0; s < u->net->samples; s++) {
-                for (y = r.box->lo[0]; y < r.box->hi[0]; y++) {
-                    const float *dy = output_row(&r, s * u->out + o, y);
-                    for (k = 0; k < r.k * r.k; k++) {
-                        const float *in = input_row(&r, s * u->in + i, y, k / r.k);
-                        double sum = 0.0;
-                        t = k % r.k;
-                        for (x = 0; x < r.count; x++) {
-                            sum += (double)in[x * r.stride + t] * (double)dy[x];
-                        }
-                        g[k] += sum;
-                    }
-                }
-            }
+    const stencil s = stencil_of(c);
+    const double began = now();
+    int i;
+    for (i = 0; i < u->net->samples; i++) {
+        const int64_t in = (int64_t)i * u->in, out = (int64_t)i * u->out;
+        if (what == WEIGHTS_OF && u->kind == UP) {
+            weigh(&s, &c->in[0], in, &c->out_gradient, out);
+        } else if (what == WEIGHTS_OF) {
+            weigh(&s, &c->out_gradient, out, &c->in[0], in);
+        } else if (what == FORWARD && u->kind == UP) {
+            up(&s, &c->in[0], in, &c->out, out, 0);
+        } else if (what == FORWARD) {
+            down(&s, &c->in[0], in, &c->out, out, 0);
+        } else if (u->kind == UP) {
+            down(&s, &c->out_gradient, out, &c->in_gradient[0], in, 1);
+        } else {
+            up(&s, &c->out_gradient, out, &c->in_gradient[0], in, 1);
         }
     }
+    u->net->busy += now() - began;
 }
 
-/* Kernel = stride = 2: output (y, x) is input (y / 2, x / 2) by tap (y % 2, x % 2). */
-static void spread(const dpar_spatial_call *c, int backward)
+static void kernel_forward(const dpar_spatial_call *c)
 {
-    const unit *u = (const unit *)c->user;
-    const dpar_box *b = &c->out.box;
-    const dpar_tile *tile = backward ? &c->in_gradient[0] : &c->in[0];
-    int s, o, i;
-    int64_t y, x;
-    for (s = 0; s < u->net->samples; s++) {
-        for (o = 0; o < u->out; o++) {
-            for (y = b->lo[0]; y < b->hi[0]; y++) {
-                float *out = row_of(backward ? &c->out_gradient : &c->out, s * u->out + o, y, 0);
-                for (x = b->lo[1]; x < b->hi[1] && !backward; x++) {
-                    out[x] = 0.0f;
-                }
-                for (i = 0; i < u->in; i++) {
-                    float *in = row_of(tile, s * u->in + i, y / 2, 0);
-                    const float *w =
-                        u->net->weight + u->weights + (int64_t)(o * u->in + i) * 4 + y % 2 * 2;
-                    for (x = b->lo[1]; x < b->hi[1]; x++) {
-                        if (backward) {
-                            in[x / 2] += w[x % 2] * out[x];
-                        } else {
-                            out[x] += w[x % 2] * in[x / 2];
-                        }
-                    }
-                }
-            }
+    kernel(c, FORWARD);
+}
+
+static void kernel_input_gradient(const dpar_spatial_call *c)
+{
+    kernel(c, INPUTS_OF);
+}
+
+static void kernel_weight_gradient(const dpar_spatial_call *c)
+{
+    kernel(c, WEIGHTS_OF);
+}
+
+/* GFLOP/s of multiply-adds in registers: what this core could do, compiled as the kernels are. */
+static double roof(void)
+{
+    lanes a, b, c, d, e, f, g, h, w, v;
+    float sum[LANES];
+    double best = 0.0;
+    int i, round;
+    memset(&w, 0, sizeof w);
+    w += 0.5f;
+    for (round = 0; round < 5; round++) {
+        const double began = now(), flops = 2.0 * 8 * LANES * 1e6;
+        double rate;
+        v = w * (float)(1 + round);
+        a = b = c = d = e = f = g = h = v;
+        for (i = 0; i < 1000000; i++) {
+            a = a * w + v;
+            b = b * w + v;
+            c = c * w + v;
+            d = d * w + v;
+            e = e * w + v;
+            f = f * w + v;
+            g = g * w + v;
+            h = h * w + v;
         }
+        a += b + c + d + e + f + g + h;
+        memcpy(sum, &a, sizeof sum);
+        rate = sum[0] > 0.0f ? flops / (now() - began) : 0.0; /* always; so that it is computed */
+        best = rate > best ? rate : best;
     }
-}
-
-static void spread_forward(const dpar_spatial_call *c)
-{
-    spread(c, 0);
-}
-
-static void spread_input_gradient(const dpar_spatial_call *c)
-{
-    spread(c, 1);
-}
-
-static void spread_weight_gradient(const dpar_spatial_call *c)
-{
-    const unit *u = (const unit *)c->user;
-    const dpar_box *b = &c->out.box;
-    int s, o, i;
-    int64_t y, x;
-    for (s = 0; s < u->net->samples; s++) {
-        for (o = 0; o < u->out; o++) {
-            for (i = 0; i < u->in; i++) {
-                double *g = u->net->gradient + u->weights + (int64_t)(o * u->in + i) * 4;
-                for (y = b->lo[0]; y < b->hi[0]; y++) {
-                    const float *dy = row_of(&c->out_gradient, s * u->out + o, y, 0);
-                    const float *in = row_of(&c->in[0], s * u->in + i, y / 2, 0);
-                    double sum[2] = {0.0, 0.0};
-                    for (x = b->lo[1]; x < b->hi[1]; x++) {
-                        sum[x % 2] += (double)in[x / 2] * (double)dy[x];
-                    }
-                    g[y % 2 * 2] += sum[0];
-                    g[y % 2 * 2 + 1] += sum[1];
-                }
-            }
-        }
-    }
+    return best / 1e9;
 }
 
 /* x times a sigmoid without exp: smooth, about x for large x, about 0 for small. */
@@ -413,9 +678,9 @@ static void describe(unit *u, const dpar_layout *in, const dpar_layout *out, dpa
         }
     }
     s->kind = u->kind == UP ? DPAR_TRANSPOSED_CONVOLUTION : DPAR_CONVOLUTION;
-    s->forward = u->kind == UP ? spread_forward : convolve;
-    s->input_gradient = u->kind == UP ? spread_input_gradient : convolve_input_gradient;
-    s->weight_gradient = u->kind == UP ? spread_weight_gradient : convolve_weight_gradient;
+    s->forward = kernel_forward;
+    s->input_gradient = kernel_input_gradient;
+    s->weight_gradient = kernel_weight_gradient;
     if (u == u->net->unit) {
         s->input_gradient = NULL; /* nobody asks for the data's */
     }
@@ -430,6 +695,12 @@ static int64_t points(const dpar_box *b)
 static int take(net *n, int64_t floats, void **at)
 {
     return failed(n->c, dpar_comm_alloc(n->c, floats * 4 + 4, at), "memory", NULL);
+}
+
+/* Is its output read in backward? Of a norm, and by the loss; others are passed on at once. */
+static int keeps(const unit *u)
+{
+    return u->norm || u->kind == HEAD;
 }
 
 /* Plans a unit on inputs laid out as `in`; the outputs are to be as `out` says. */
@@ -452,11 +723,14 @@ static int plan_unit(unit *u, const dpar_layout *in, const dpar_layout *out)
     }
     x = points(&u->plan->in_box) * s.planes;
     y = points(&u->plan->out_own) * s.out_planes;
-    n->kept += 4.0 * (double)(x + y);
-    n->own += 4.0 * (double)(points(&u->plan->in_own) * s.planes + y);
+    n->kept += 4.0 * (double)(x + (keeps(u) ? y : 0));
+    n->own += 4.0 * (double)(points(&u->plan->in_own) * s.planes + (keeps(u) ? y : 0));
     n->transient += 4.0 * (double)((s.input_gradient != NULL ? x : 0) + y);
     n->halo += (double)u->plan->halo_bytes;
-    return take(n, x, &u->a.in[0]) || take(n, y, &u->a.out) || take(n, y, &u->a.out_gradient) ||
+    n->flops += (s.input_gradient != NULL ? 6.0 : 4.0) * (double)y * u->in *
+                (u->kind == UP ? 1 : unit_kernel(u) * unit_kernel(u));
+    return take(n, x, &u->a.in[0]) || (keeps(u) && take(n, y, &u->a.out)) ||
+           take(n, y, &u->a.out_gradient) ||
            (s.input_gradient != NULL && take(n, x, &u->a.in_gradient[0]));
 }
 
@@ -529,6 +803,33 @@ static dpar_norm norm_of(const unit *u)
     return g;
 }
 
+static size_t larger_size(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Memory of the kernels. */
+static int plan_kernels(net *n)
+{
+    size_t packed = 1, fine = 1, coarse = 1, taps = 1;
+    int u;
+    for (u = 0; u < n->units; u++) {
+        const unit *v = &n->unit[u];
+        const size_t k = (size_t)unit_kernel(v), step = v->kind == DOWN || v->kind == UP ? 2 : 1;
+        const size_t most = (size_t)(v->in > v->out ? v->in : v->out);
+        const size_t rows = (k + (ROWS - 1) * step) * step;
+        packed = larger_size(packed, (most + GROUP) * most * k * k);
+        fine = larger_size(fine, most * rows * LINE);
+        coarse = larger_size(coarse, most * (k > ROWS ? k : ROWS) * LINE);
+        taps = larger_size(taps, most * k * k);
+    }
+    n->packed = (float *)malloc(packed * sizeof *n->packed);
+    n->fine = (float *)malloc(fine * sizeof *n->fine);
+    n->coarse = (float *)malloc(coarse * sizeof *n->coarse);
+    n->taps = (tap *)malloc(taps * sizeof *n->taps);
+    return n->packed == NULL || n->fine == NULL || n->coarse == NULL || n->taps == NULL;
+}
+
 /* A network on the tiles of `mesh`, whose ranks are c's. */
 static int plan_net(net *n, dpar_comm *c, const dpar_mesh *mesh, int samples, const options *o)
 {
@@ -561,7 +862,12 @@ static int plan_net(net *n, dpar_comm *c, const dpar_mesh *mesh, int samples, co
     }
     n->scratch = (float *)calloc((size_t)most, sizeof *n->scratch);
     n->sums = (double *)calloc((size_t)sums, sizeof *n->sums);
-    return n->scratch == NULL || n->sums == NULL;
+    for (u = 0; u < n->units; u++) {
+        if (!keeps(&n->unit[u])) {
+            n->unit[u].a.out = n->scratch;
+        }
+    }
+    return n->scratch == NULL || n->sums == NULL || plan_kernels(n);
 }
 
 static int drop_net(net *n)
@@ -572,7 +878,7 @@ static int drop_net(net *n)
         bad |= failed(n->c, dpar_spatial_close(v->plan), "closing", NULL);
         dpar_comm_release(n->c, v->a.in[0]);
         dpar_comm_release(n->c, v->a.in_gradient[0]);
-        dpar_comm_release(n->c, v->a.out);
+        dpar_comm_release(n->c, keeps(v) ? v->a.out : NULL);
         dpar_comm_release(n->c, v->a.out_gradient);
         free(v->memory);
         free(v->saved);
@@ -581,6 +887,10 @@ static int drop_net(net *n)
     free(n->gradient);
     free(n->scratch);
     free(n->sums);
+    free(n->packed);
+    free(n->fine);
+    free(n->coarse);
+    free(n->taps);
     return bad;
 }
 
@@ -1002,7 +1312,7 @@ static int train(dpar_comm *world, net *n, const options *o, float *target)
 {
     const int replica = world->rank / (o->tiles[0] * o->tiles[1]);
     adam a;
-    double best = 0.0, first = 0.0, last = 0.0;
+    double best = 0.0, busy = 0.0, first = 0.0, last = 0.0;
     int step, bad = 0;
     a.m = (double *)calloc((size_t)n->params, sizeof *a.m);
     a.v = (double *)calloc((size_t)n->params, sizeof *a.v);
@@ -1013,6 +1323,7 @@ static int train(dpar_comm *world, net *n, const options *o, float *target)
     for (step = 0; step < o->steps && !bad; step++) {
         const double began = now();
         double took;
+        n->busy = 0.0;
         bad = one_pass(n, o, (int64_t)step * o->dp + replica, target) ||
               failed(world,
                      dpar_all_reduce(world, n->gradient, n->gradient, n->params + 2, DPAR_F64,
@@ -1023,7 +1334,10 @@ static int train(dpar_comm *world, net *n, const options *o, float *target)
             bad = compare(world, n, o);
         }
         update(n, &a, o->rate);
-        best = step == 0 || took < best ? took : best;
+        if (step == 0 || took < best) {
+            best = took;
+            busy = n->busy;
+        }
         last = n->gradient[n->params] / n->gradient[n->params + 1];
         first = step == 0 ? last : first;
         if (world->rank == 0 && !bad &&
@@ -1036,6 +1350,10 @@ static int train(dpar_comm *world, net *n, const options *o, float *target)
     if (world->rank == 0 && !bad) {
         printf("loss %.4f -> %.4f of it; best step %.3f s, %.3g cells/s\n", first, last, best,
                (double)o->size[0] * o->size[1] * o->dp / best);
+        printf("rank 0: %.3f GFLOP a step, %.1f GFLOP/s, within the convolutions (%.0f %% of the "
+               "time) %.1f; multiply-adds in registers alone: %.1f\n",
+               n->flops / 1e9, n->flops / best / 1e9, 100.0 * busy / best, n->flops / busy / 1e9,
+               roof());
     }
     free(a.m);
     free(a.v);
