@@ -3622,6 +3622,55 @@ DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfe
                                           const dpar_transfer *receives, int64_t m, int32_t type,
                                           const dpar_move_options *options);
 
+/* ==== run/mem.h ==== */
+
+/* mem - memory that the CPU does not reach, a device's say: the four things that dpar asks of it.
+ * Whoever has such memory fills the table in; dpar calls it from the thread that calls dpar. */
+
+enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
+
+/* One box to be copied: packed, unpacked, filled. For each index i < extent, in all dims,
+ *     v = from[i . from_stride], of type from_type
+ *     v is rounded to `through`, negated where `negate`, and becomes to_type
+ *     to[i . to_stride] = v, or itself op v
+ *     from[i . from_stride] = 0 where `clear`
+ * The types are one, or two of {F64, F32}, {F32, F16}, {F32, BF16}. */
+typedef struct dpar_mem_box {
+    void *to, *from;            /* index 0 of either side; one or both in the device's memory */
+    int32_t to_type, from_type; /* DPAR_F64, ... */
+    int32_t through;            /* no wider than either; the same as both: nothing to round */
+    int32_t op;                 /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit
+                                   floats in F32 */
+    int32_t negate;             /* 1: the sign bit of floats; integers wrap */
+    int32_t clear;              /* 1: `from` is 0 afterwards */
+    int32_t dims;               /* 0 .. DPAR_MEM_DIMS */
+    int32_t room;               /* 0 */
+    int64_t extent[DPAR_MEM_DIMS];
+    int64_t to_stride[DPAR_MEM_DIMS];   /* elements, of either sign */
+    int64_t from_stride[DPAR_MEM_DIMS]; /* all 0: one element everywhere */
+} dpar_mem_box;
+
+/* The functions return DPAR_OK or an error, which breaks the communicator for all ranks. A NULL one
+ * is not needed, but for `move`. */
+typedef struct dpar_mem {
+    void *ctx; /* the first argument of each: a device, a stream */
+    /* Copies n boxes, after all work that was given to ctx before (kernels that computed what is
+     * packed). May return before it is done. With DPAR_COPY no box writes what another one reads or
+     * writes: one kernel can do all of them. With SUM, MAX and MIN boxes may meet in `to`: in the
+     * order of the array, so that results do not depend on timing. */
+    dpar_status (*move)(void *ctx, const dpar_mem_box *boxes, int32_t n);
+    /* Returns when all moves are done. */
+    dpar_status (*wait)(void *ctx);
+    /* `memory` of the host (this rank's, or a peer's that is mapped here) will be one side of
+     * moves, until unpin: page-lock it, map it. Ranks that are threads may name the same twice. */
+    dpar_status (*pin)(void *ctx, void *memory, int64_t bytes);
+    dpar_status (*unpin)(void *ctx, void *memory);
+} dpar_mem;
+
+/* Copies one box in the host's memory: what a `move` is to do, to compare it with, or to call for
+ * memory that the CPU does reach after all (managed, mapped). Local. O(elements). */
+DPAR_API void dpar_mem_move_box(const dpar_mem_box *box);
+
 /* ==== run/halo_exchange.h ==== */
 
 /* halo_exchange - halos that move: any number of fields of one grid, in the caller's memory, over
@@ -3663,6 +3712,8 @@ typedef struct dpar_halo_field {
     void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
     void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
                     (dpar_halo_slab), each dense in C order */
+    const dpar_mem *mem; /* how to reach data and halos where the CPU cannot: on a device; as long
+                            as the plan. NULL: host memory. May differ from rank to rank */
 } dpar_halo_field;
 
 /* How it travels. */
@@ -3679,6 +3730,9 @@ typedef struct dpar_halo_options {
     int32_t ordered;   /* 1: dim after dim, edges and corners travel in two and three steps: fewer
                           messages, more waits. Not with folds, poles, cubes, masked owners,
                           windows, compact halos: E_ARG */
+    int32_t shared;    /* 1: shared points alone, which several ranks hold: faces, edges, corners
+                          between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
+                          the row that a fold has twice. Not ordered */
     int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
     int32_t tag;       /* of the messages */
     int32_t timers;    /* 1: keep the times of the report (two clock readings a phase) */
@@ -3720,6 +3774,12 @@ DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
 /* begin and end. */
 DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
+/* Sums (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives it to all of them:
+ * begin_adjoint, end, begin, end. With a plan of shared points this is the assembly of finite
+ * elements; count the holders by assembling an array of ones, divide by it for an average. Of two
+ * holders the sum has the bits of the serial a + b; with more the order is that of the blocks, the
+ * same on all engines, not for another number of ranks. COLLECTIVE; errors as begin. */
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op);
 /* Gives the staging memory back. COLLECTIVE. NULL is fine. E_ARG while an exchange is under way;
  * after one that failed: its status. */
 DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
@@ -3742,6 +3802,12 @@ DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *
 
 /* ---- looking for mistakes ---- */
 
+/* Is what an exchange would bring there already, bit for bit? With a plan of shared points: are all
+ * copies of a point equal to their owner's? With halos: is none stale? E_MISMATCH on all ranks with
+ * the first that differs: field, point, both ranks, both values. Nothing changes (halos do while it
+ * runs). COLLECTIVE; an exchange and a copy of the halos (dpar_comm_alloc). */
+DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *why);
+
 /* All halo cells that an exchange fills become NaN (integers: 2^n - 1). Local. */
 DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x);
 /* Is one left that exchanges fill? E_ARG with field, cell and rank; of a field that had no NaN
@@ -3750,10 +3816,26 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
 /* Compares every halo cell with its owner's cell, over another way: each field's own points are
  * gathered on rank 0 by plain messages, put together as the serial code would hold them, and the
  * halos of all ranks looked up there, cell by cell (indices by the rules of halo.h, no transfer
- * lists). E_MISMATCH on all ranks with the first cell that differs; E_ARG for cubed spheres, which
- * it does not know. COLLECTIVE; slow, takes memory for the whole grid on rank 0 (dpar_comm_alloc).
+ * lists). E_MISMATCH on all ranks with the first cell that differs. COLLECTIVE; slow, takes memory
+ * for the whole grid on rank 0 (dpar_comm_alloc).
  */
 DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why *why);
+
+/* ---- narrower widths ---- */
+
+/* The same array with halos less wide, for a plan of its own: a code that needs 3 points once a
+ * step and 1 in its substeps has two plans over one array.
+ *     dpar_halo near = wide;                           (field.halo is &wide)
+ *     near.low[0] = near.high[0] = near.low[1] = near.high[1] = 1;
+ *     dpar_halo_field_narrower(&field, &near, c->rank, &field_1, &why);
+ *     dpar_halo_exchange_init(memory_3, bytes_3, c, &field, 1, NULL, &x3, &why);
+ *     dpar_halo_exchange_init(memory_1, bytes_1, c, &field_1, 1, NULL, &x1, &why);
+ * Fills in origin and strides of *narrower, the rest is the field's; bind both when arrays swap.
+ * Grid, mesh, owners and points are those of the wider one (E_ARG), its box lies inside (E_RANGE);
+ * not for compact halos, whose buffer has one width (E_ARG). rank: of the communicator. Local. */
+DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, const dpar_halo *halo,
+                                              int32_t rank, dpar_halo_field *narrower,
+                                              dpar_why *why);
 
 /* ---- choosing ---- */
 
@@ -5294,7 +5376,7 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
 /* ==== run/halo_plan.h ==== */
 
 /* halo_plan - what a planned exchange is made of. Private: halo_exchange.c plans, halo_run.c runs,
- * halo_check.c looks for mistakes, halo_tune.c chooses.
+ * halo_check.c looks for mistakes, halo_tune.c chooses, halo_mem.c moves what the CPU cannot.
  *
  * How an exchange runs. A box that goes from one rank to another is an item of either: the owner
  * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R),
@@ -5335,7 +5417,8 @@ typedef struct dpari_hx_line {
 typedef struct dpari_hx_array {
     const dpar_halo *h;
     int32_t rank, compact;
-    int32_t reach[2]; /* may peers read it where it lies? */
+    int32_t reach[2];  /* may peers read it where it lies? */
+    int32_t elsewhere; /* in memory that the CPU does not reach */
     int32_t exists;
     int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS]; /* first own point in the local box; how many */
     int64_t origin[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], component;
@@ -5356,7 +5439,7 @@ typedef struct dpari_hx_item {
     int32_t direct;       /* this rank reads it where it lies when it takes it */
     int32_t negate, dims;
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
-                                     one; -1: that other side; 0: alone */
+                                     one; -1: that other side, or halo_mem.c moves it; 0: alone */
     int64_t mine_at, theirs_at;   /* bytes */
     int64_t pack_at, take_at;     /* bytes in the staging memory */
     int64_t elements;
@@ -5415,7 +5498,7 @@ struct dpar_halo_exchange {
     dpari_hx_line *line;
     uint64_t *refs;
     unsigned char *staging, *arrivals;
-    int64_t turn, arrive_bytes;
+    int64_t turn, arrive_bytes, memory_bytes;
     int64_t count;                      /* exchanges begun */
     int32_t active, mode, op, prepared; /* prepared: the op of the items */
     int32_t now, stage, messages;
@@ -5423,12 +5506,32 @@ struct dpar_halo_exchange {
     double looked;
     double seconds[3];        /* DPARI_HX_PACKING, ... */
     int32_t lends[2], shares; /* some peer reads my arrays; some peer shares memory */
+    int32_t elsewhere;        /* some field is in memory that the CPU does not reach: */
+    dpar_status moved;        /* what its moves said */
+    dpar_mem_box *box;        /* one for each such item */
+    unsigned char *look;      /* the largest of them fits */
+    int64_t look_bytes;
 };
 
 /* Elements at a point. */
 DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f);
 /* The type that travels. */
 DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f);
+/* Its memory; NULL: the host's. One box of it moved, in either case. */
+DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
+DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
+/* An item in this rank's array and, densely and as it is, in other memory: to there, or back. */
+DPARI_API void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                               unsigned char *dense, int back, dpar_mem_box *b);
+/* Of some items those in other memory are given, or taken; settle: that is done. */
+DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes);
+DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x);
+/* Memory of the host that will be moved from and to; all memory of a plan. */
+DPARI_API dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
+                                   int on);
+DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
+/* Where what is taken lies. */
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
 /* Own points and local box of a rank; 0: it has none. */
 DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
 /* Can this field go dim after dim? */
@@ -32891,6 +32994,30 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     return st;
 }
 
+/* ==== run/mem.c ==== */
+
+DPAR_API void dpar_mem_move_box(const dpar_mem_box *box)
+{
+    dpari_stride_piece p;
+    dpari_stride s;
+    int32_t d;
+    dpari_zero(&p, sizeof p);
+    p.dims = box->dims;
+    p.to_type = box->to_type;
+    p.from_type = box->from_type;
+    p.through = box->through;
+    p.op = box->op;
+    p.negate = box->negate;
+    p.clear = box->clear;
+    for (d = 0; d < box->dims; d++) {
+        p.extent[d] = box->extent[d];
+        p.to[d] = box->to_stride[d];
+        p.from[d] = box->from_stride[d];
+    }
+    dpari_stride_prepare(&s, &p);
+    dpari_stride_run(&s, box->to, box->from);
+}
+
 /* ==== run/halo_exchange.c ==== */
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -32909,7 +33036,7 @@ static void *dpari_hx_carve(dpari_hx_room *r, int64_t n, size_t bytes)
 
 /* How large a plan is. */
 typedef struct dpari_hx_size {
-    int64_t items, peers;
+    int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
     int32_t fields, steps, ranks;
 } dpari_hx_size;
 
@@ -32933,6 +33060,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     x->peer = (dpari_hx_peer *)dpari_hx_carve(&r, z->peers, sizeof *x->peer);
     x->peer_of = (int32_t *)dpari_hx_carve(&r, z->ranks, 2 * sizeof *x->peer_of);
     x->item = (dpari_hx_item *)dpari_hx_carve(&r, z->items, sizeof *x->item);
+    x->box = (dpar_mem_box *)dpari_hx_carve(&r, z->moves, sizeof *x->box);
     x->call = (dpar_call *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->call);
     x->work = (dpar_work *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->work);
     x->record =
@@ -33019,6 +33147,7 @@ static void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32
     int32_t d;
     dpari_hx_dense(a, f, rank);
     a->compact = f->halos != NULL;
+    a->elsewhere = dpari_hx_mem(f) != NULL;
     a->component = f->component_stride != 0 ? f->component_stride : 1;
     if (dpari_hx_strided(f)) {
         for (d = 0; d < f->halo->grid.dims; d++) {
@@ -33078,8 +33207,36 @@ DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
     return !h->folds && !h->poles && !h->cube && !h->owner && !f->halos;
 }
 
+/* Has a compact form room for points that blocks share? A star's has no corners. */
+static int dpari_hx_can_share(const dpar_halo_field *f)
+{
+    int32_t d, between = 0;
+    for (d = 0; d < f->halo->grid.dims; d++) {
+        between += f->halo->points[d] != DPAR_AT_CELLS;
+    }
+    return between < 2 || !f->halos || !dpari_halo_star(f->halo);
+}
+
+static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
+                                      const dpar_halo_options *o, dpar_why *why)
+{
+    if (o->ordered && !dpari_hx_can_order(f)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # has a fold, poles, a cube, masked ranks, windows or compact "
+                         "halos: it cannot be exchanged dim by dim",
+                         i, 0, 0, 0);
+    }
+    if (o->shared && !dpari_hx_can_share(f)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: the compact halos of a star have no place for corners that "
+                         "blocks share",
+                         i, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
-                                        int32_t ordered, dpar_why *why)
+                                        const dpar_halo_options *o, dpar_why *why)
 {
     dpar_box own, all;
     dpar_status st;
@@ -33111,13 +33268,7 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_say(DPAR_E_ARG, why, "field # has no array for the halo of rank #", i, c->rank,
                          0, 0);
     }
-    if (ordered && !dpari_hx_can_order(f)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field # has a fold, poles, a cube, masked ranks, windows or compact "
-                         "halos: it cannot be exchanged dim by dim",
-                         i, 0, 0, 0);
-    }
-    return DPAR_OK;
+    return dpari_hx_check_way(f, i, o, why);
 }
 
 /* ---- the walk of a field in a step ----------------------------------------------------------- */
@@ -33152,8 +33303,15 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h)
     }
 }
 
+/* What moves: halos, or shared points alone. */
+static int32_t dpari_hx_moves(const dpar_halo_options *o)
+{
+    return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
+}
+
 static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
-                                       int32_t step, int32_t direction)
+                                       int32_t step, int32_t direction, int32_t moves,
+                                       dpar_why *why)
 {
     dpari_zero(w, sizeof *w);
     w->h = *f->halo;
@@ -33165,7 +33323,7 @@ static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *
         }
         dpari_hx_widen(w, f->halo);
     }
-    return dpar_halo_begin(&w->walk, &w->h, rank, direction, DPAR_HALO_FORWARD, NULL);
+    return dpar_halo_begin(&w->walk, &w->h, rank, direction, moves, why);
 }
 
 static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
@@ -33201,20 +33359,23 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
     z->ranks = c->size;
     z->steps = 1;
     for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_hx_check_field(c, &fields[i], i, o->ordered, why);
+        st = dpari_hx_check_field(c, &fields[i], i, o, why);
         if (st == DPAR_OK && o->ordered) {
             z->steps = (int32_t)dpari_most(z->steps, fields[i].halo->grid.dims);
         }
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         for (step = 0; step < z->steps; step++) {
-            for (direction = 0; direction < 2; direction++) {
+            for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&w, &fields[i], c->rank, o->ordered ? step : -1, direction);
+                    dpari_hx_begin_walk(&w, &fields[i], c->rank, o->ordered ? step : -1, direction,
+                                        dpari_hx_moves(o), why);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     z->items += dpari_hx_parts(&fields[i], &t);
+                    z->moves += dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &t) : 0;
                     z->peers += t.peer != c->rank;
                 }
+                st = walks == DPAR_DONE ? DPAR_OK : walks;
             }
         }
     }
@@ -33227,6 +33388,9 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
 {
     if (n < 1 || n > 4096 || !fields) {
         return dpari_say(DPAR_E_ARG, why, "# fields: 1 to 4096", n, 0, 0, 0);
+    }
+    if (o->shared && o->ordered) {
+        return dpari_say(DPAR_E_ARG, why, "shared points are not exchanged dim by dim", 0, 0, 0, 0);
     }
     if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
         return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
@@ -33269,7 +33433,7 @@ static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dp
     uint64_t h = dpari_hx_mix(1, n);
     int32_t i, d;
     h = dpari_hx_mix(h, o->way);
-    h = dpari_hx_mix(h, o->ordered);
+    h = dpari_hx_mix(h, o->ordered + 2 * o->shared);
     h = dpari_hx_mix(h, o->run_bytes);
     h = dpari_hx_mix(h, o->tag);
     for (i = 0; i < n; i++) {
@@ -33361,7 +33525,8 @@ static void dpari_hx_mark_peers(dpar_halo_exchange *x)
         for (s = 0; s < x->steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, x->step[s].dim, direction);
+                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, x->step[s].dim, direction,
+                                        dpari_hx_moves(&x->options), NULL);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     x->peer_of[t.peer] = 1;
                 }
@@ -33420,8 +33585,8 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
                 r[DPAR_MAX_DIMS + d] = a->stride[d];
             }
             r[2 * DPAR_MAX_DIMS] = a->component;
-            r[2 * DPAR_MAX_DIMS + 1] =
-                a->compact + 2 * a->reach[0] + 4 * a->reach[1] + 8 * (x->peer[i].world >= 0);
+            r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
+                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere;
         }
     }
     st = dpari_hx_swap(x, words);
@@ -33439,6 +33604,7 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
             a->compact = (int32_t)(bits & 1);
             a->reach[0] = (int32_t)(bits >> 1 & 1);
             a->reach[1] = (int32_t)(bits >> 2 & 1);
+            a->elsewhere = (int32_t)(bits >> 4 & 1);
             if ((bits >> 3 & 1) == 0) { /* the other does not think so: options.node is lame */
                 x->peer[i].world = -1;
             }
@@ -33549,12 +33715,14 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
     it->elements = step;
 }
 
-/* Reads the other where it lies? The same on both sides: the run is that of whoever gives. */
+/* Does the taker read where it lies? The same on both sides: the run is that of whoever gives. */
 static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array *giver,
-                              const dpari_hx_spot *p, const dpari_hx_item *it, int32_t world)
+                              const dpari_hx_array *taker, const dpari_hx_spot *p,
+                              const dpari_hx_item *it, int32_t world)
 {
     const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
     return world >= 0 && x->options.way != DPAR_HALO_PACKED && giver->reach[p->part] &&
+           !taker->elsewhere &&
            dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
 }
 
@@ -33631,8 +33799,8 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
         it->other_step[d] = b.stride[d];
     }
     dpari_hx_close_up(it, sends ? a.stride : b.stride);
-    it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, &b, it, world);
-    it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, &a, it, world);
+    it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, it, world);
+    it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
 }
 
 /* Its loops: giving, taking with `op`, zeroing. */
@@ -33718,7 +33886,8 @@ static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
     dpar_transfer t;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_RECEIVES) != DPAR_OK) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_RECEIVES,
+                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
         while (dpari_hx_next(&w, &t)) {
@@ -33756,7 +33925,8 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
     p->r_items = at - p->r;
     p->s = at;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_SENDS) != DPAR_OK) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_SENDS,
+                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
         while (dpari_hx_next(&w, &t)) {
@@ -33778,6 +33948,7 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
 static void dpari_hx_flows(dpar_halo_exchange *x)
 {
     int32_t s, i, mode;
+    int64_t k;
     x->turn = 0;
     x->arrive_bytes = 0;
     for (s = 0; s < x->steps; s++) {
@@ -33797,6 +33968,13 @@ static void dpari_hx_flows(dpar_halo_exchange *x)
             }
         }
     }
+    for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
+        const dpar_halo_field *f = &x->field[x->item[k].field];
+        if (dpari_hx_mem(f)) {
+            x->look_bytes =
+                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(f->type));
+        }
+    }
 }
 
 /* ---- planning ---------------------------------------------------------------------------------
@@ -33813,7 +33991,9 @@ static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
     const int64_t lines = x->steps * (int64_t)sizeof(dpari_hx_line), refs = dpari_hx_refs_bytes(x);
     dpar_comm *of = x->world ? x->node : x->c;
     void *memory = NULL;
-    dpar_status st = dpar_comm_alloc(of, lines + refs + 2 * x->turn + x->arrive_bytes, &memory);
+    dpar_status st;
+    x->memory_bytes = lines + refs + 2 * x->turn + x->arrive_bytes + x->look_bytes;
+    st = dpar_comm_alloc(of, x->memory_bytes, &memory);
     if (st != DPAR_OK) {
         return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
     }
@@ -33822,6 +34002,7 @@ static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
     x->refs = (uint64_t *)(void *)(x->memory + lines);
     x->staging = x->memory + lines + refs;
     x->arrivals = x->staging + 2 * x->turn;
+    x->look = x->arrivals + x->arrive_bytes;
     return DPAR_OK;
 }
 
@@ -33923,11 +34104,15 @@ static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *
            (sends ? b == a + 1 && dpari_hx_apart(a, b) : b->peer == a->peer);
 }
 
-static void dpari_hx_pair(dpari_hx_item *item, int64_t n, int sends)
+static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int sends)
 {
     int64_t i, j;
     for (i = 0; i < n; i++) {
         dpari_hx_item *a = &item[i];
+        if (dpari_hx_mem(&x->field[a->field])) {
+            a->give_mate = a->take_mate = -1;
+            continue;
+        }
         for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && item[j].field == a->field; j++) {
             dpari_hx_item *b = &item[j];
             if (!dpari_hx_mates(a, b)) {
@@ -33964,10 +34149,18 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
             }
             dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
         }
-        dpari_hx_pair(x->item + p->r, p->r_items, 0);
-        dpari_hx_pair(x->item + p->s, p->s_items, 1);
+        dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
+        dpari_hx_pair(x, x->item + p->s, p->s_items, 1);
     }
     x->prepared = DPAR_SUM;
+}
+
+static dpar_status dpari_hx_pin_plan(const dpar_halo_exchange *x, dpar_why *why)
+{
+    const dpar_status st = dpari_hx_pin_all(x, 1);
+    return st == DPAR_OK ? st
+                         : dpari_say_word(st, why, "rank #: # bytes cannot be pinned: @",
+                                          dpar_status_text(st), 80, x->rank, x->memory_bytes, 0, 0);
 }
 
 static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
@@ -33995,10 +34188,12 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
         for (s = 0; s < x->steps; s++) {
             x->line[s].version = 1;
         }
-        st = dpari_hx_agree(x->c, dpari_hx_swap_places(x, why), 0, why);
+        st = dpari_hx_swap_places(x, why);
+        st = dpari_hx_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, 0, why);
     }
     if (st != DPAR_OK) {
         if (x->memory) {
+            (void)dpari_hx_pin_all(x, 0);
             dpar_comm_release(x->world ? x->node : x->c, x->memory);
         }
         return st;
@@ -34015,8 +34210,10 @@ static void dpari_hx_own_arrays(dpar_halo_exchange *x)
     for (i = 0; i < x->fields; i++) {
         const dpar_halo_field *f = &x->field[i];
         dpari_hx_array_of(&x->array[i], f, x->rank);
-        x->array[i].reach[0] = shares && f->data && dpari_ref(x->world, f->data, 1) != 0;
-        x->array[i].reach[1] = shares && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
+        x->array[i].reach[0] =
+            shares && !x->array[i].elsewhere && f->data && dpari_ref(x->world, f->data, 1) != 0;
+        x->array[i].reach[1] =
+            shares && !x->array[i].elsewhere && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
     }
 }
 
@@ -34060,6 +34257,7 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
     x->steps = z.steps;
     for (i = 0; i < n; i++) {
         x->field[i] = fields[i];
+        x->elsewhere |= dpari_hx_mem(&fields[i]) != NULL;
     }
     for (i = 0; i < x->steps; i++) {
         x->step[i].dim = o.ordered ? i : -1;
@@ -34097,6 +34295,82 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
     for (s = 0; s < x->steps; s++) {
         x->line[s].version = x->version;
     }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op)
+{
+    dpar_status st = dpar_halo_exchange_begin_adjoint(x, op);
+    st = st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+    return st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
+}
+
+/* ---- the same array, less wide ----------------------------------------------------------------
+ */
+
+/* Why the narrower halo is none of this field's; NULL: it is. */
+static const char *dpari_hx_not_inside(const dpar_halo_field *f, const dpar_halo *h)
+{
+    const dpar_halo *wide = f->halo;
+    int32_t d;
+    if (f->halos) {
+        return "halos beside the block are as wide as the plan: give the narrower plan its own";
+    }
+    if (h->grid.dims != wide->grid.dims || !dpar_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
+        h->owner != wide->owner) {
+        return "the narrower halo is on another grid, mesh or owners";
+    }
+    for (d = 0; d < wide->grid.dims; d++) {
+        if (h->grid.extent[d] != wide->grid.extent[d] || h->points[d] != wide->points[d]) {
+            return "the narrower halo is on other points";
+        }
+    }
+    return NULL;
+}
+
+DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, const dpar_halo *halo,
+                                              int32_t rank, dpar_halo_field *narrower,
+                                              dpar_why *why)
+{
+    dpari_hx_array a;
+    dpar_halo_field to;
+    dpar_box own[2], all[2];
+    const char *no;
+    dpar_status st;
+    int32_t d;
+    if (!field || !field->halo || !halo || !narrower) {
+        return dpari_say(DPAR_E_ARG, why, "field, its halo, the narrower one or the result is NULL",
+                         0, 0, 0, 0);
+    }
+    st = dpar_halo_check(field->halo, why);
+    st = st == DPAR_OK ? dpar_halo_check(halo, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    no = dpari_hx_not_inside(field, halo);
+    if (no) {
+        return dpari_say_word(DPAR_E_ARG, why, "@", no, 100, 0, 0, 0, 0);
+    }
+    to = *field;
+    to.halo = halo;
+    if (dpari_hx_boxes(halo, rank, &own[1], &all[1])) {
+        if (!dpari_hx_boxes(field->halo, rank, &own[0], &all[0])) {
+            return dpari_say(DPAR_E_RANGE, why, "rank # has no array of the wider halo", rank, 0, 0,
+                             0);
+        }
+        dpari_hx_array_of(&a, field, rank);
+        for (d = 0; d < halo->grid.dims; d++) {
+            if (all[1].lo[d] < all[0].lo[d] || all[1].hi[d] > all[0].hi[d]) {
+                return dpari_say(DPAR_E_RANGE, why,
+                                 "dim #: widths of # and # do not lie in the array of rank #", d,
+                                 halo->low[d], halo->high[d], rank);
+            }
+            to.stride[d] = a.stride[d];
+            to.origin[d] = a.origin[d] + own[1].lo[d] - own[0].lo[d];
+        }
+        to.component_stride = a.component;
+    }
+    *narrower = to;
     return DPAR_OK;
 }
 
@@ -44266,8 +44540,7 @@ static unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_
     return x->part[2 * it->field + it->mine] + it->mine_at;
 }
 
-/* Where what is taken lies. */
-static const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
 {
     const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
     if (it->peer < 0) {
@@ -44297,6 +44570,9 @@ static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
             dpari_stride_run(&it->give, to + it->pack_at, dpari_hx_mine(x, it));
         }
     }
+    if (x->elsewhere) {
+        dpari_hx_move(x, first, n, 0);
+    }
     dpari_hx_count(x, DPARI_HX_PACKING, began);
 }
 
@@ -44315,6 +44591,9 @@ static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
         } else {
             dpari_stride_run(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it));
         }
+    }
+    if (x->elsewhere) {
+        dpari_hx_move(x, first, n, 1);
     }
     dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
@@ -44371,6 +44650,10 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
         dpari_hx_give(x, p->s, p->s_items);
     } else {
         dpari_hx_give(x, p->r, p->r_items);
+    }
+    st = x->elsewhere ? dpari_hx_settle(x) : st;
+    if (st != DPAR_OK) {
+        return st;
     }
     if (x->shares) {
         dpari_publish(x->world, &x->line[s].ready, (uint64_t)x->count << 8 | dpari_hx_kind(x));
@@ -44525,6 +44808,10 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
         if (x->mode == DPAR_HALO_ADJOINT) {
             dpari_hx_take(x, p->s, p->s_items);
         }
+        st = x->elsewhere ? dpari_hx_settle(x) : st;
+        if (st != DPAR_OK) {
+            return st;
+        }
         if (x->shares) {
             dpari_publish(x->world, &x->line[s].done, (uint64_t)x->count);
         }
@@ -44662,6 +44949,7 @@ DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
     if (st == DPAR_OK) {
         st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
     }
+    (void)dpari_hx_pin_all(x, 0);
     dpar_comm_release(x->world ? x->node : x->c, x->memory);
     return st;
 }
@@ -44842,9 +45130,13 @@ DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x)
     for (s = 0; x && s < x->steps; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
+            const dpar_halo_field *f = &x->field[it->field];
             uint64_t element[1];
-            dpari_hx_poison_of(x->field[it->field].type, (unsigned char *)element);
-            dpari_stride_run(&it->zero, x->part[2 * it->field + it->mine] + it->mine_at, element);
+            dpar_mem_box b;
+            dpari_hx_box_of(x, it, dpari_hx_mem(f) ? x->look : (unsigned char *)element, 1, &b);
+            dpari_zero(b.from_stride, sizeof b.from_stride);
+            dpari_hx_poison_of(f->type, (unsigned char *)b.from);
+            (void)dpari_hx_move_box(f, &b);
         }
     }
 }
@@ -44871,20 +45163,35 @@ static void dpari_hx_put_cell(const dpar_halo_exchange *x, const dpari_hx_item *
     dpar_text_int(out, x->rank);
 }
 
-/* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies; 0 past the
- * last. */
-static int dpari_hx_step_on(const dpari_hx_item *it, int64_t *at, int64_t *place)
+/* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies, with these
+ * steps; 0 past the last. */
+static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_t *at,
+                            int64_t *place)
 {
     int32_t d;
     for (d = it->dims - 1; d >= 0; d--) {
-        *place += it->own_step[d];
+        *place += step[d];
         if (++at[d] < it->extent[d]) {
             return 1;
         }
-        *place -= it->own_step[d] * it->extent[d];
+        *place -= step[d] * it->extent[d];
         at[d] = 0;
     }
     return 0;
+}
+
+/* The cells of an item where the CPU can read them, and their steps; NULL: they cannot be had. */
+static const unsigned char *dpari_hx_look_at(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                             const int64_t **step)
+{
+    dpar_mem_box b;
+    if (!dpari_hx_mem(&x->field[it->field])) {
+        *step = it->own_step;
+        return x->part[2 * it->field + it->mine] + it->mine_at;
+    }
+    *step = it->dense;
+    dpari_hx_box_of(x, it, x->look, 0, &b);
+    return dpari_hx_move_box(&x->field[it->field], &b) == DPAR_OK ? x->look : NULL;
 }
 
 /* Index at[] of the sender's order, in the order of this rank's array. */
@@ -44904,8 +45211,13 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const int32_t type = x->field[it->field].type;
-            const unsigned char *from = x->part[2 * it->field + it->mine] + it->mine_at;
+            const int64_t *step;
+            const unsigned char *from = dpari_hx_look_at(x, it, &step);
             int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
+            if (!from) {
+                return dpari_say(DPAR_E_SYSTEM, why, "field # cannot be read from its memory",
+                                 it->field, 0, 0, 0);
+            }
             do {
                 dpar_text t;
                 if (!dpari_hx_is_poison(type, from + place * dpar_type_bytes(type))) {
@@ -44916,10 +45228,190 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
                 dpari_hx_put_cell(x, it, here, &t);
                 dpar_text_put(&t, " was not filled, or came from a cell without a value");
                 return DPAR_E_ARG;
-            } while (dpari_hx_step_on(it, at, &place));
+            } while (dpari_hx_step_on(it, step, at, &place));
         }
     }
     return x ? DPAR_OK : DPAR_E_ARG;
+}
+
+/* ---- comparing with what an exchange brings ---------------------------------------------------
+ */
+
+static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char *at)
+{
+    uint64_t bits = 0;
+    double d;
+    float f;
+    dpar_mem_box b;
+    dpari_zero(&b, sizeof b);
+    switch (type) {
+    case DPAR_F64: memcpy(&d, at, 8); break;
+    case DPAR_F32:
+    case DPAR_TF32:
+    case DPAR_F16:
+    case DPAR_BF16:
+        memcpy(&bits, at, (size_t)dpar_type_bytes(type));
+        b.to = &f;
+        b.from = &bits;
+        b.to_type = DPAR_F32;
+        b.from_type = b.through = type == DPAR_TF32 ? DPAR_F32 : type;
+        dpar_mem_move_box(&b);
+        d = (double)f;
+        break;
+    case DPAR_I64:
+    case DPAR_U64:
+        memcpy(&bits, at, 8);
+        dpar_text_int(out, (int64_t)bits);
+        return;
+    case DPAR_I32: {
+        int32_t i;
+        memcpy(&i, at, 4);
+        dpar_text_int(out, i);
+        return;
+    }
+    case DPAR_U32: {
+        uint32_t i;
+        memcpy(&i, at, 4);
+        dpar_text_int(out, i);
+        return;
+    }
+    default: dpar_text_int(out, type == DPAR_I8 ? (signed char)at[0] : at[0]); return;
+    }
+    dpar_text_real(out, d, type == DPAR_F64 ? 17 : 9);
+}
+
+/* All that this rank receives, as it is, one item after the other, into `kept`; or back. */
+static dpar_status dpari_hx_keep(const dpar_halo_exchange *x, unsigned char *kept, int back)
+{
+    dpar_status st = DPAR_OK;
+    dpar_mem_box b;
+    int32_t s;
+    int64_t k;
+    for (s = 0; s < x->steps; s++) {
+        for (k = x->step[s].r; k < x->step[s].s && st == DPAR_OK; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const dpar_halo_field *f = &x->field[it->field];
+            dpari_hx_box_of(x, it, kept, back, &b);
+            st = dpari_hx_move_box(f, &b);
+            kept += (it->elements * dpar_type_bytes(f->type) + 15) / 16 * 16;
+        }
+    }
+    return st;
+}
+
+/* Bytes of it. */
+static int64_t dpari_hx_kept_bytes(const dpar_halo_exchange *x)
+{
+    int64_t bytes = 0, k;
+    int32_t s;
+    for (s = 0; s < x->steps; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const int32_t type = x->field[x->item[k].field].type;
+            bytes += (x->item[k].elements * dpar_type_bytes(type) + 15) / 16 * 16;
+        }
+    }
+    return bytes;
+}
+
+/* The first cell of an item that differs: into *why. */
+static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                 const unsigned char *was, const unsigned char *is, dpar_why *why)
+{
+    const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
+    int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
+    dpar_text t;
+    do {
+        if (memcmp(was + place * width, is + place * width, (size_t)width) == 0) {
+            continue;
+        }
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_hx_here(it, at, here);
+        dpari_hx_put_cell(x, it, here, &t);
+        dpar_text_put(&t, " is ");
+        dpari_hx_put_value(&t, type, was + place * width);
+        dpar_text_put(&t, "; of its owner, rank ");
+        dpar_text_int(&t, it->peer < 0 ? x->rank : x->peer[it->peer].rank);
+        dpar_text_put(&t, ", comes ");
+        dpari_hx_put_value(&t, type, is + place * width);
+        return 1;
+    } while (dpari_hx_step_on(it, it->dense, at, &place));
+    return 0;
+}
+
+/* What was kept against what has come: the first field with a difference, -1: none. */
+static int32_t dpari_hx_stale(const dpar_halo_exchange *x, const unsigned char *was,
+                              const unsigned char *is, dpar_why *why)
+{
+    int32_t found = -1, s;
+    int64_t k;
+    for (s = 0; s < x->steps; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const int64_t bytes =
+                (it->elements * dpar_type_bytes(x->field[it->field].type) + 15) / 16 * 16;
+            if ((found < 0 || it->field < found) && dpari_hx_item_differs(x, it, was, is, why)) {
+                found = it->field;
+            }
+            was += bytes;
+            is += bytes;
+        }
+    }
+    return found;
+}
+
+/* The sentence of the rank with the first field, for all. */
+static dpar_status dpari_hx_tell(dpar_halo_exchange *x, int32_t field, dpar_why *found,
+                                 dpar_why *why)
+{
+    const int64_t unit = INT64_C(1) << 32;
+    int64_t mine = field < 0 ? INT64_MAX : field * unit + x->rank, first = 0;
+    dpar_status st = dpar_all_reduce(x->c, &mine, &first, 1, DPAR_I64, DPAR_MIN, NULL);
+    if (st == DPAR_OK && first != INT64_MAX) {
+        st = dpar_broadcast(x->c, found->text, (int64_t)sizeof found->text, DPAR_U8,
+                            (int32_t)(first % unit), NULL);
+    }
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
+    return first == INT64_MAX ? DPAR_OK
+                              : dpari_say_word(DPAR_E_MISMATCH, why, "@", found->text,
+                                               sizeof found->text, 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *why)
+{
+    dpar_why found;
+    unsigned char *was, *is;
+    void *memory = NULL;
+    int32_t field = -1;
+    int64_t bytes;
+    dpar_status st, kept;
+    if (!x || x->active) {
+        return dpari_say(DPAR_E_ARG, why, "no plan, or an exchange that has not ended", 0, 0, 0, 0);
+    }
+    dpari_zero(&found, sizeof found);
+    bytes = dpari_hx_kept_bytes(x);
+    st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
+    was = (unsigned char *)memory;
+    is = was + bytes;
+    st = st == DPAR_OK ? dpari_hx_pin(x, memory, 2 * bytes + 64, 1) : st;
+    st = st == DPAR_OK ? dpari_hx_keep(x, was, 0) : st;
+    kept = st;
+    st = dpari_hx_agree(x->c, st, 0, why);
+    st = st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
+    if (st == DPAR_OK) {
+        st = dpari_hx_keep(x, is, 0);
+        field = st == DPAR_OK ? dpari_hx_stale(x, was, is, &found) : -1;
+    }
+    if (kept == DPAR_OK) {
+        kept = dpari_hx_keep(x, was, 1);
+    }
+    if (memory) {
+        (void)dpari_hx_pin(x, memory, 2 * bytes + 64, 0);
+        dpar_comm_release(x->c, memory);
+    }
+    st = dpari_hx_agree(x->c, st == DPAR_OK ? kept : st, 0, why);
+    return st == DPAR_OK ? dpari_hx_tell(x, field, &found, why) : st;
 }
 
 /* ---- comparing with the whole array -----------------------------------------------------------
@@ -44967,32 +45459,55 @@ static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
     return 0;
 }
 
-/* This rank's local box of field f, point by point, densely into `to`. Points that a compact form
- * has no place for stay 0. */
-static void dpari_hx_collect(const dpar_halo_exchange *x, dpari_hx_whole *w)
+/* Some points of this rank's array of field f into `local`, which is dense. */
+static dpar_status dpari_hx_collect_box(const dpar_halo_exchange *x, const dpari_hx_whole *w,
+                                        const dpar_box *part)
 {
-    const dpari_hx_array *a = &x->array[w->f];
-    int64_t p[DPAR_MAX_DIMS], at[DPAR_MAX_DIMS];
-    int32_t d, k;
-    for (d = 0; d < w->all.dims; d++) {
-        p[d] = w->all.lo[d];
+    const dpar_halo_field *f = &x->field[w->f];
+    const int32_t dims = part->dims;
+    int64_t at[DPAR_MAX_DIMS], step = w->components;
+    dpari_hx_spot spot;
+    dpar_mem_box b;
+    int32_t d;
+    if (dpari_hx_volume(part) == 0) {
+        return DPAR_OK;
     }
-    do {
-        dpari_hx_spot spot;
-        const unsigned char *from;
-        for (d = 0; d < w->all.dims; d++) {
-            at[d] = p[d] - w->all.lo[d];
-        }
-        dpari_hx_place(a, at, w->components, &spot);
-        if (spot.part < 0) {
-            continue;
-        }
-        from = x->part[2 * w->f + spot.part] + spot.at * w->width;
-        for (k = 0; k < w->components; k++) {
-            memcpy(w->local + dpari_hx_at(w, &w->all, p) + k * w->width,
-                   from + k * spot.stride[w->all.dims] * w->width, (size_t)w->width);
-        }
-    } while (dpari_hx_next_point(&w->all, p));
+    for (d = 0; d < dims; d++) {
+        at[d] = part->lo[d] - w->all.lo[d];
+    }
+    dpari_hx_place(&x->array[w->f], at, w->components, &spot);
+    dpari_zero(&b, sizeof b);
+    b.dims = dims + 1;
+    b.to_type = b.from_type = b.through = f->type;
+    b.to = w->local + dpari_hx_at(w, &w->all, part->lo);
+    b.from = x->part[2 * w->f + spot.part] + spot.at * w->width;
+    b.extent[dims] = w->components;
+    b.to_stride[dims] = 1;
+    b.from_stride[dims] = spot.stride[dims];
+    for (d = dims - 1; d >= 0; d--) {
+        b.extent[d] = part->hi[d] - part->lo[d];
+        b.to_stride[d] = step;
+        b.from_stride[d] = spot.stride[d];
+        step *= w->all.hi[d] - w->all.lo[d];
+    }
+    return dpari_hx_move_box(f, &b);
+}
+
+/* This rank's local box of field f, densely into `local`. Points that a compact form has no place
+ * for stay as they are. */
+static dpar_status dpari_hx_collect(const dpar_halo_exchange *x, const dpari_hx_whole *w)
+{
+    dpar_box slab;
+    dpar_status st;
+    int32_t n;
+    if (!x->array[w->f].compact) {
+        return dpari_hx_collect_box(x, w, &w->all);
+    }
+    st = dpari_hx_collect_box(x, w, &w->own);
+    for (n = 0; st == DPAR_OK && dpar_halo_slab(x->array[w->f].h, x->rank, n, &slab); n++) {
+        st = dpari_hx_collect_box(x, w, &slab);
+    }
+    return st;
 }
 
 /* Own points of a rank's local box into the whole. */
@@ -45012,19 +45527,56 @@ static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid)
     } while (dpari_hx_next_point(&w->own, p));
 }
 
+/* Beyond an edge of a cube's face: q becomes the point there. 0: there is none, or p is inside. */
+static int dpari_hx_over_edge(const dpar_halo *h, const int64_t *p, int64_t *q, int32_t *turn)
+{
+    const int32_t y = h->grid.dims - 2, x = y + 1;
+    const int64_t n = h->grid.extent[x];
+    const int beyond[2] = {p[y] < 0 || p[y] >= n, p[x] < 0 || p[x] >= n};
+    const int32_t across = beyond[0] ? y : x, along = beyond[0] ? x : y;
+    int32_t edge;
+    if (beyond[0] == beyond[1]) {
+        return 0;
+    }
+    edge = (across == y ? DPAR_EDGE_SOUTH : DPAR_EDGE_WEST) + (p[across] >= n);
+    q[0] = dpar_halo_edge((int32_t)p[0], edge, turn);
+    q[across] = p[across] >= n ? p[across] - n : p[across] + n;
+    if (*turn != 0) { /* the other face lies on its side */
+        q[along] = q[across];
+        q[across] = n - 1 - p[along];
+    }
+    return 1;
+}
+
+/* Over a fold or a pole, q already beyond it in dim `fold`: the column. 0: p stays what it is. */
+static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
+{
+    const int32_t m = h->mirror;
+    int64_t columns, to;
+    if (!over && !seam) {
+        return 0;
+    }
+    columns = dpar_halo_points(h, m);
+    to = over == 2 ? q[m] + columns / 2 : columns - 1 + h->shift - q[m];
+    to -= dpari_floor_div(to, columns) * columns;
+    if (!over && to >= q[m]) { /* of a pair on the fold the later one shows the first */
+        return 0;
+    }
+    q[m] = to;
+    return 1;
+}
+
 /* Which point does p show? The rules of halo.h in their own words, without its walk. 0: none, or it
- * is itself. *sign: -1 where vectors change it. */
-static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int *sign)
+ * is itself. *turn: of vectors. */
+static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
-    const int32_t m = h->mirror;
-    int64_t columns = 0, shift = 0;
     int32_t d, outside = 0, over = 0, seam = 0, box = h->shape == DPAR_STENCIL_BOX;
-    *sign = 1;
+    *turn = 0;
     for (d = 0; d < w->all.dims; d++) {
         const int64_t n = dpar_halo_points(h, d);
         const int bends = d == h->fold;
-        box |= h->window[d].kernel != 0;
+        box |= h->window[d].kernel != 0 || w->x->options.shared;
         outside += p[d] < w->own.lo[d] || p[d] >= w->own.hi[d];
         q[d] = p[d];
         if (h->periodic >> d & 1u) {
@@ -45036,7 +45588,7 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
         } else if (bends && p[d] < 0 && (h->poles & DPAR_POLE_LOW)) {
             over = 2;
             q[d] = ((h->pole_rows & DPAR_POLE_LOW) != 0) - 1 - p[d];
-        } else if (p[d] < 0 || p[d] >= n) {
+        } else if ((p[d] < 0 || p[d] >= n) && (!h->cube || d == 0 || d < w->all.dims - 2)) {
             return 0;
         }
         seam |= bends && h->folds && h->on_row && p[d] == n - 1;
@@ -45044,36 +45596,48 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
     if (outside > 1 && !box) {
         return 0;
     }
-    if (over == 2) {
-        columns = dpar_halo_points(h, m);
-        shift = q[m] + columns / 2;
-    } else if (over == 1 || seam) {
-        columns = dpar_halo_points(h, m);
-        shift = columns - 1 + h->shift - q[m];
-        shift -= dpari_floor_div(shift, columns) * columns;
-        if (!over && shift >= q[m]) { /* of a pair on the fold the later one shows the first */
-            return outside > 0;
+    if (dpari_hx_turned(h, over, seam, q)) {
+        *turn = 2;
+        return 1;
+    }
+    if (h->cube && !dpari_hx_over_edge(h, p, q, turn)) {
+        for (d = w->all.dims - 2; d < w->all.dims; d++) {
+            if (p[d] < 0 || p[d] >= h->grid.extent[d]) {
+                return 0; /* where three faces meet */
+            }
         }
     }
-    if (columns > 0) {
-        q[m] = shift - dpari_floor_div(shift, columns) * columns;
-        *sign = -1;
-    }
-    return outside > 0 || columns > 0;
+    return outside > 0;
 }
 
-/* What the exchange makes of an element: narrowed, with its sign changed. */
-static void dpari_hx_passed(const dpari_hx_whole *w, int sign, void *to, const void *from)
+/* Is p among the points that blocks share? Own ones, and the face beyond. */
+static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
+{
+    const dpar_halo *h = w->x->field[w->f].halo;
+    int32_t d, n = 0;
+    for (d = 0; d < w->all.dims; d++) {
+        n += p[d] >= w->own.lo[d] - (h->points[d] == DPAR_AT_HIGH_FACES) &&
+             p[d] < w->own.hi[d] + (h->points[d] == DPAR_AT_LOW_FACES) &&
+             ((h->periodic >> d & 1u) || (p[d] >= 0 && p[d] < dpar_halo_points(h, d)));
+    }
+    return n == w->all.dims;
+}
+
+/* Component k of a point, as it arrives after so many quarter turns: narrowed, with another sign,
+ * of a pair (-v, u), (-u, -v) or (v, -u). */
+static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, void *to,
+                            const unsigned char *point)
 {
     const dpar_halo_field *f = &w->x->field[w->f];
+    const int pair = f->vector == 2 && (turn & 1) != 0;
     dpari_stride_piece p;
     dpari_stride one;
     dpari_zero(&p, sizeof p);
     p.to_type = p.from_type = f->type;
     p.through = dpari_hx_wire(f);
-    p.negate = f->vector && sign < 0;
+    p.negate = pair ? (turn == 1) == (k == 0) : f->vector && turn == 2;
     dpari_stride_prepare(&one, &p);
-    dpari_stride_run(&one, to, from);
+    dpari_stride_run(&one, to, point + (pair ? 1 - k : k) * w->width);
 }
 
 static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const int64_t *p,
@@ -45106,21 +45670,21 @@ static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *gri
                                     const unsigned char *known)
 {
     int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
-    int32_t d, k;
-    int sign;
+    int32_t d, k, turn;
     for (d = 0; d < w->all.dims; d++) {
         p[d] = w->all.lo[d];
     }
     do {
         int64_t from;
-        if (!dpari_hx_image(w, p, q, &sign)) {
+        if ((w->x->options.shared && !dpari_hx_is_shared(w, p)) ||
+            !dpari_hx_image(w, p, q, &turn)) {
             continue;
         }
         from = dpari_hx_at(w, grid, q);
         for (k = 0; k < w->components && known[from / (w->components * w->width)]; k++) {
             uint64_t want[1] = {0};
             const unsigned char *got = w->local + dpari_hx_at(w, &w->all, p) + k * w->width;
-            dpari_hx_passed(w, sign, want, w->points + from + k * w->width);
+            dpari_hx_passed(w, turn, k, want, w->points + from);
             if (memcmp(want, got, (size_t)w->width) != 0) {
                 return dpari_hx_differs(w, rank, p, q, k);
             }
@@ -45129,43 +45693,61 @@ static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *gri
     return DPAR_OK;
 }
 
-/* Rank 0 with everybody's local boxes, one after the other: puts own points together, then looks
- * halos up. */
-static dpar_status dpari_hx_compare_all(dpar_halo_exchange *x, dpari_hx_whole *w,
-                                        const dpar_box *grid, unsigned char *known)
+/* Which copy of the grid has a rank's block? Axes that do not cut it count copies. -1: none. */
+static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
 {
+    int32_t coord[DPAR_MAX_AXES], i;
+    int64_t copy = 0;
+    if (!dpari_halo_coords(h, rank, coord)) {
+        return -1;
+    }
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        if (h->grid.axis[i].kind != DPAR_SHARD) {
+            copy = copy * h->grid.mesh.axis[i].size + coord[i];
+        }
+    }
+    return copy;
+}
+
+/* Marks the own points of a rank. */
+static void dpari_hx_know(const dpari_hx_whole *w, const dpar_box *grid, unsigned char *known)
+{
+    int64_t p[DPAR_MAX_DIMS];
+    int32_t d;
+    for (d = 0; d < w->own.dims; d++) {
+        p[d] = w->own.lo[d];
+    }
+    if (dpari_hx_volume(&w->own) > 0) {
+        do {
+            known[dpari_hx_at(w, grid, p) / (w->components * w->width)] = 1;
+        } while (dpari_hx_next_point(&w->own, p));
+    }
+}
+
+/* Rank 0 with the local boxes of all who have one copy of the grid, one after the other: puts own
+ * points together, then looks halos up. What it finds it writes. */
+static dpar_status dpari_hx_compare_copy(dpar_halo_exchange *x, dpari_hx_whole *w,
+                                         const dpar_box *grid, unsigned char *known, int64_t copy)
+{
+    const dpar_halo *h = x->field[w->f].halo;
     dpar_status st = DPAR_OK;
     int32_t pass, r;
-    int64_t p[DPAR_MAX_DIMS];
     for (pass = 0; pass < 2; pass++) {
-        for (r = 0; r < x->c->size && st >= DPAR_OK; r++) {
-            if (!dpari_hx_boxes(x->field[w->f].halo, r, &w->own, &w->all)) {
+        for (r = 0; r < x->c->size && st == DPAR_OK; r++) {
+            if (dpari_hx_copy_of(h, r) != copy || !dpari_hx_boxes(h, r, &w->own, &w->all)) {
                 continue;
             }
             if (r == x->rank) {
-                dpari_hx_collect(x, w);
+                st = dpari_hx_collect(x, w);
             } else {
                 const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
                 st = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
             }
-            if (st != DPAR_OK) {
-                return st;
-            }
-            if (pass == 1) {
-                if (w->why->text[0] == 0) {
-                    (void)dpari_hx_look_up(w, grid, r, known); /* what it finds it writes there */
-                }
-                continue;
-            }
-            dpari_hx_assemble(w, grid);
-            if (dpari_hx_volume(&w->own) > 0) {
-                int32_t d;
-                for (d = 0; d < w->own.dims; d++) {
-                    p[d] = w->own.lo[d];
-                }
-                do {
-                    known[dpari_hx_at(w, grid, p) / (w->components * w->width)] = 1;
-                } while (dpari_hx_next_point(&w->own, p));
+            if (st == DPAR_OK && pass == 0) {
+                dpari_hx_assemble(w, grid);
+                dpari_hx_know(w, grid, known);
+            } else if (st == DPAR_OK && w->why->text[0] == 0) {
+                (void)dpari_hx_look_up(w, grid, r, known);
             }
         }
     }
@@ -45179,7 +45761,7 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
     dpari_hx_whole w;
     dpar_box grid;
     void *memory = NULL;
-    int64_t local = 0, whole = 1;
+    int64_t local = 0, whole = 1, bytes, copy;
     int32_t r, d, has;
     dpar_status st;
     dpari_zero(&w, sizeof w);
@@ -45200,26 +45782,28 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
         }
     }
     whole = x->rank == 0 ? whole : 0;
-    st = dpar_comm_alloc(x->c, local + 64 + whole * (w.components * w.width + 1), &memory);
-    st = dpari_hx_agree(x->c, st, 0, NULL);
-    if (st != DPAR_OK) {
-        if (memory) {
-            dpar_comm_release(x->c, memory);
-        }
-        return st;
-    }
+    bytes = local + 64 + whole * (w.components * w.width + 1);
+    st = dpar_comm_alloc(x->c, bytes, &memory);
+    st = st == DPAR_OK ? dpari_hx_pin(x, memory, bytes, 1) : st;
     w.local = (unsigned char *)memory;
     w.points = w.local + (local + 63) / 64 * 64;
     has = dpari_hx_boxes(h, x->rank, &w.own, &w.all);
-    if (x->rank == 0) {
-        st = dpari_hx_compare_all(x, &w, &grid, w.points + whole * w.components * w.width);
-    } else if (has) {
-        dpari_hx_collect(x, &w);
-        for (r = 0; r < 2 && st == DPAR_OK; r++) {
-            st = dpar_send(x->c, w.local, local, DPAR_U8, 0, x->options.tag, NULL);
-        }
+    if (st == DPAR_OK && x->rank != 0 && has) {
+        st = dpari_hx_collect(x, &w);
     }
-    dpar_comm_release(x->c, memory);
+    st = dpari_hx_agree(x->c, st, 0, NULL);
+    for (copy = 0; x->rank == 0 && copy < dpar_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
+        unsigned char *known = w.points + whole * w.components * w.width;
+        dpari_zero(known, (size_t)whole);
+        st = dpari_hx_compare_copy(x, &w, &grid, known, copy);
+    }
+    for (r = 0; r < 2 && x->rank != 0 && has && st == DPAR_OK; r++) {
+        st = dpar_send(x->c, w.local, local, DPAR_U8, 0, x->options.tag, NULL);
+    }
+    if (memory) {
+        (void)dpari_hx_pin(x, memory, bytes, 0);
+        dpar_comm_release(x->c, memory);
+    }
     return st;
 }
 
@@ -45233,10 +45817,6 @@ DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why 
     }
     dpari_zero(&found, sizeof found);
     for (f = 0; f < x->fields && st == DPAR_OK; f++) {
-        if (x->field[f].halo->cube) {
-            return dpari_say(DPAR_E_ARG, why, "field # is on a cubed sphere: not compared", f, 0, 0,
-                             0);
-        }
         st = dpari_hx_compare_field(x, f, &found);
     }
     if (st == DPAR_OK) {
@@ -45316,7 +45896,7 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
         dpar_halo_exchange *x = NULL;
         double seconds;
-        int ordered = 1;
+        int ordered = !o.shared;
         dpari_hx_try(&o, i);
         for (k = 0; k < n; k++) {
             ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
@@ -45345,6 +45925,166 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
     }
     *choice = best;
     return DPAR_OK;
+}
+
+/* ==== run/halo_mem.c ==== */
+
+/* Fields in memory that the CPU does not reach: their boxes, in batches. */
+
+/* The table of a field; NULL: the host's memory. */
+DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *f)
+{
+    return f->mem && f->mem->move ? f->mem : NULL;
+}
+
+/* One box, here or there, done when this returns. */
+DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box)
+{
+    const dpar_mem *m = dpari_hx_mem(f);
+    dpar_status st;
+    if (!m) {
+        dpar_mem_move_box(box);
+        return DPAR_OK;
+    }
+    st = m->move(m->ctx, box, 1);
+    return st == DPAR_OK && m->wait ? m->wait(m->ctx) : st;
+}
+
+/* The box of an item in this rank's array and, densely and as it is, in other memory. */
+DPARI_API void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                               unsigned char *dense, int back, dpar_mem_box *b)
+{
+    unsigned char *mine = x->part[2 * it->field + it->mine] + it->mine_at;
+    int32_t d;
+    dpari_zero(b, sizeof *b);
+    b->to_type = b->from_type = b->through = x->field[it->field].type;
+    b->op = DPAR_COPY;
+    b->dims = it->dims;
+    b->to = back ? mine : dense;
+    b->from = back ? dense : mine;
+    for (d = 0; d < it->dims; d++) {
+        b->extent[d] = it->extent[d];
+        b->to_stride[d] = back ? it->own_step[d] : it->dense[d];
+        b->from_stride[d] = back ? it->dense[d] : it->own_step[d];
+    }
+}
+
+/* What the exchange under way makes of an item when this rank gives it, or takes it. */
+static void dpari_hx_moving(dpar_halo_exchange *x, const dpari_hx_item *it, int takes,
+                            dpar_mem_box *b)
+{
+    const dpar_halo_field *f = &x->field[it->field];
+    const int adjoint = x->mode == DPAR_HALO_ADJOINT;
+    const uintptr_t from = takes ? (uintptr_t)dpari_hx_from(x, it) : 0; /* own halos are written */
+    unsigned char *staging = x->staging + (x->count & 1) * x->turn;
+    int32_t d;
+    dpari_hx_box_of(x, it, takes ? (unsigned char *)from : staging + it->pack_at, takes, b);
+    b->through = dpari_hx_wire(f);
+    if (!takes) {
+        b->to_type = dpari_hx_wire(f);
+        b->clear = adjoint;
+        return;
+    }
+    b->from_type = it->direct ? f->type : dpari_hx_wire(f);
+    b->op = adjoint ? x->op : DPAR_COPY;
+    b->negate = it->negate;
+    b->clear = adjoint && it->peer < 0;
+    for (d = 0; d < it->dims && it->direct; d++) {
+        b->from_stride[d] = it->other_step[d];
+    }
+}
+
+static void dpari_hx_note(dpar_halo_exchange *x, dpar_status st)
+{
+    x->moved = x->moved == DPAR_OK ? st : x->moved;
+}
+
+/* Of items [first, first + n) those in other memory: a batch for each that follow each other. What
+ * goes wrong is heard at the next dpari_hx_settle. */
+DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes)
+{
+    const dpar_mem *of = NULL;
+    int32_t boxes = 0;
+    int64_t k;
+    for (k = first; k <= first + n; k++) {
+        const dpari_hx_item *it = k < first + n ? &x->item[k] : NULL;
+        const dpar_mem *m = it ? dpari_hx_mem(&x->field[it->field]) : NULL;
+        if (it && (!m || (!takes && !it->packs))) {
+            continue;
+        }
+        if (m != of && boxes > 0) {
+            dpari_hx_note(x, of->move(of->ctx, x->box, boxes));
+            boxes = 0;
+        }
+        of = m;
+        if (it) {
+            dpari_hx_moving(x, it, takes, &x->box[boxes++]);
+        }
+    }
+}
+
+/* Is an earlier field in the same memory? */
+static int dpari_hx_again(const dpar_halo_exchange *x, int32_t f)
+{
+    int32_t i;
+    for (i = 0; i < f && dpari_hx_mem(&x->field[i]) != dpari_hx_mem(&x->field[f]); i++) {
+    }
+    return i < f;
+}
+
+/* All moves are done; what went wrong breaks the communicator. */
+DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
+{
+    dpar_status st = x->moved;
+    dpar_why why;
+    int32_t i;
+    for (i = 0; i < x->fields && x->elsewhere; i++) {
+        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
+        if (m && m->wait && !dpari_hx_again(x, i)) {
+            const dpar_status s = m->wait(m->ctx);
+            st = st == DPAR_OK ? s : st;
+        }
+    }
+    if (st != DPAR_OK) {
+        (void)dpari_say_word(st, &why, "halo exchange #: rank # cannot move its fields' memory: @",
+                             dpar_status_text(st), 80, x->count, x->rank, 0, 0);
+        dpar_comm_abort(x->c, st, why.text);
+        if (x->node != x->c) {
+            dpar_comm_abort(x->node, st, why.text);
+        }
+    }
+    return st;
+}
+
+/* Memory of the host that is to be moved from and to, known to every device (on), or no more. */
+DPARI_API dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes, int on)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < x->fields && x->elsewhere && bytes > 0; i++) {
+        const dpar_mem *m = dpari_hx_mem(&x->field[i]);
+        if (m && !dpari_hx_again(x, i)) {
+            const dpar_status s = on         ? m->pin ? m->pin(m->ctx, memory, bytes) : DPAR_OK
+                                  : m->unpin ? m->unpin(m->ctx, memory)
+                                             : DPAR_OK;
+            st = st == DPAR_OK ? s : st;
+        }
+    }
+    return st;
+}
+
+/* The same of all memory of a plan: its own, and what peers pack for it. */
+DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on)
+{
+    dpar_status st = dpari_hx_pin(x, x->memory, x->memory_bytes, on);
+    int32_t i;
+    for (i = 0; i < x->peers && st == DPAR_OK; i++) {
+        const dpari_hx_peer *p = &x->peer[i];
+        if (p->world >= 0 && p->staging) {
+            st = dpari_hx_pin(x, p->staging, 2 * p->turn, on);
+        }
+    }
+    return st;
 }
 
 #endif /* DPARI_RUN */

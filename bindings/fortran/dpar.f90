@@ -632,6 +632,42 @@ module dpar
         integer(c_int64_t) :: scratch_bytes = 0
     end type
 
+    ! ==== mem ====
+    ! memory that the CPU does not reach, a device's say.
+
+    integer(c_int32_t), parameter :: DPAR_MEM_DIMS = 7
+
+    ! One box to be copied: packed, unpacked, filled.
+    type, bind(c) :: dpar_mem_box
+        type(c_ptr) :: to = c_null_ptr ! index 0 of either side; one or both in the device's memory
+        type(c_ptr) :: from = c_null_ptr
+        integer(c_int32_t) :: to_type = 0 ! DPAR_F64, ...
+        integer(c_int32_t) :: from_type = 0
+        integer(c_int32_t) :: through = 0 ! no wider than either; the same as both: nothing to round
+        ! DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit floats in F32
+        integer(c_int32_t) :: op = 0
+        integer(c_int32_t) :: negate = 0 ! 1: the sign bit of floats; integers wrap
+        integer(c_int32_t) :: clear = 0 ! 1: `from` is 0 afterwards
+        integer(c_int32_t) :: dims = 0 ! 0 .. DPAR_MEM_DIMS
+        integer(c_int32_t) :: room = 0 ! 0
+        integer(c_int64_t) :: extent(0:DPAR_MEM_DIMS - 1) = 0
+        integer(c_int64_t) :: to_stride(0:DPAR_MEM_DIMS - 1) = 0 ! elements, of either sign
+        integer(c_int64_t) :: from_stride(0:DPAR_MEM_DIMS - 1) = 0 ! all 0: one element everywhere
+    end type
+
+    ! The functions return DPAR_OK or an error, which breaks the communicator for all ranks.
+    type, bind(c) :: dpar_mem
+        type(c_ptr) :: ctx = c_null_ptr ! the first argument of each: a device, a stream
+        ! Copies n boxes, after all work that was given to ctx before (kernels that computed what is
+        ! packed).
+        type(c_funptr) :: move = c_null_funptr
+        type(c_funptr) :: wait = c_null_funptr ! Returns when all moves are done.
+        ! `memory` of the host (this rank's, or a peer's that is mapped here) will be one side of
+        ! moves, until unpin.
+        type(c_funptr) :: pin = c_null_funptr
+        type(c_funptr) :: unpin = c_null_funptr
+    end type
+
     ! ==== halo_exchange ====
     ! halos that move: any number of fields of one grid, in the caller's memory, over any
     ! communicator.
@@ -657,6 +693,8 @@ module dpar
         type(c_ptr) :: data = c_null_ptr
         ! compact form: the halo goes here, `data` holds own points alone.
         type(c_ptr) :: halos = c_null_ptr
+        ! how to reach data and halos where the CPU cannot.
+        type(c_ptr) :: mem = c_null_ptr
     end type
 
     ! How it travels.
@@ -672,6 +710,8 @@ module dpar
         integer(c_int32_t) :: way = 0 ! DPAR_HALO_x
         ! 1: dim after dim, edges and corners travel in two and three steps.
         integer(c_int32_t) :: ordered = 0
+        ! 1: shared points alone, which several ranks hold.
+        integer(c_int32_t) :: shared = 0
         integer(c_int64_t) :: run_bytes = 0 ! DIRECT: runs of so many bytes are long; 0: 64
         integer(c_int32_t) :: tag = 0 ! of the messages
         ! 1: keep the times of the report (two clock readings a phase)
@@ -2444,6 +2484,14 @@ module dpar
             integer(c_int64_t) :: dpar_transfers_run_bytes
         end function
 
+        ! ==== mem ====
+
+        ! Copies one box in the host's memory.
+        subroutine dpar_mem_move_box(box) bind(c)
+            import
+            type(dpar_mem_box), intent(in), target :: box
+        end subroutine
+
         ! ==== halo_exchange ====
 
         ! Bytes that init needs on this rank, of the caller's memory (aligned to 64).
@@ -2518,6 +2566,15 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_run
         end function
 
+        ! Sums (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives it to all of
+        ! them.
+        function dpar_halo_exchange_assemble(x, op) bind(c)
+            import
+            type(c_ptr), value :: x
+            integer(c_int32_t), value :: op
+            integer(c_int32_t) :: dpar_halo_exchange_assemble
+        end function
+
         ! Gives the staging memory back. COLLECTIVE.
         function dpar_halo_exchange_close(x) bind(c)
             import
@@ -2541,6 +2598,14 @@ module dpar
             type(dpar_text), intent(inout), target :: out
         end subroutine
 
+        ! Is what an exchange would bring there already, bit for bit? With a plan of shared points.
+        function dpar_halo_exchange_agree(x, why) bind(c)
+            import
+            type(c_ptr), value :: x
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_halo_exchange_agree
+        end function
+
         ! All halo cells that an exchange fills become NaN (integers: 2^n - 1).
         subroutine dpar_halo_exchange_poison(x) bind(c)
             import
@@ -2561,6 +2626,17 @@ module dpar
             type(c_ptr), value :: x
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_halo_exchange_compare
+        end function
+
+        ! The same array with halos less wide, for a plan of its own.
+        function dpar_halo_field_narrower(field, halo, rank, narrower, why) bind(c)
+            import
+            type(dpar_halo_field), intent(in), target :: field
+            type(dpar_halo), intent(in), target :: halo
+            integer(c_int32_t), value :: rank
+            type(dpar_halo_field), intent(inout), target :: narrower
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_halo_field_narrower
         end function
 
         ! Runs forward exchanges of these fields in every way that is possible (about 20 ms each)

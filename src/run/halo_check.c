@@ -8,7 +8,9 @@
 #include "../index/halo.h"
 #include "../index/layout.h"
 #include "../index/mesh.h"
+#include "../index/reach.h"
 #include "comm.h"
+#include "mem.h"
 #include "strided.h"
 
 /* ---- what goes where, and how long it took ----------------------------------------------------
@@ -183,9 +185,13 @@ DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x)
     for (s = 0; x && s < x->steps; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
+            const dpar_halo_field *f = &x->field[it->field];
             uint64_t element[1];
-            dpari_hx_poison_of(x->field[it->field].type, (unsigned char *)element);
-            dpari_stride_run(&it->zero, x->part[2 * it->field + it->mine] + it->mine_at, element);
+            dpar_mem_box b;
+            dpari_hx_box_of(x, it, dpari_hx_mem(f) ? x->look : (unsigned char *)element, 1, &b);
+            dpari_zero(b.from_stride, sizeof b.from_stride);
+            dpari_hx_poison_of(f->type, (unsigned char *)b.from);
+            (void)dpari_hx_move_box(f, &b);
         }
     }
 }
@@ -212,20 +218,35 @@ static void dpari_hx_put_cell(const dpar_halo_exchange *x, const dpari_hx_item *
     dpar_text_int(out, x->rank);
 }
 
-/* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies; 0 past the
- * last. */
-static int dpari_hx_step_on(const dpari_hx_item *it, int64_t *at, int64_t *place)
+/* Goes over the cells of an item: at[] in its own dims and, in elements, where it lies, with these
+ * steps; 0 past the last. */
+static int dpari_hx_step_on(const dpari_hx_item *it, const int64_t *step, int64_t *at,
+                            int64_t *place)
 {
     int32_t d;
     for (d = it->dims - 1; d >= 0; d--) {
-        *place += it->own_step[d];
+        *place += step[d];
         if (++at[d] < it->extent[d]) {
             return 1;
         }
-        *place -= it->own_step[d] * it->extent[d];
+        *place -= step[d] * it->extent[d];
         at[d] = 0;
     }
     return 0;
+}
+
+/* The cells of an item where the CPU can read them, and their steps; NULL: they cannot be had. */
+static const unsigned char *dpari_hx_look_at(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                             const int64_t **step)
+{
+    dpar_mem_box b;
+    if (!dpari_hx_mem(&x->field[it->field])) {
+        *step = it->own_step;
+        return x->part[2 * it->field + it->mine] + it->mine_at;
+    }
+    *step = it->dense;
+    dpari_hx_box_of(x, it, x->look, 0, &b);
+    return dpari_hx_move_box(&x->field[it->field], &b) == DPAR_OK ? x->look : NULL;
 }
 
 /* Index at[] of the sender's order, in the order of this rank's array. */
@@ -245,8 +266,13 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const int32_t type = x->field[it->field].type;
-            const unsigned char *from = x->part[2 * it->field + it->mine] + it->mine_at;
+            const int64_t *step;
+            const unsigned char *from = dpari_hx_look_at(x, it, &step);
             int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
+            if (!from) {
+                return dpari_say(DPAR_E_SYSTEM, why, "field # cannot be read from its memory",
+                                 it->field, 0, 0, 0);
+            }
             do {
                 dpar_text t;
                 if (!dpari_hx_is_poison(type, from + place * dpar_type_bytes(type))) {
@@ -257,10 +283,190 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
                 dpari_hx_put_cell(x, it, here, &t);
                 dpar_text_put(&t, " was not filled, or came from a cell without a value");
                 return DPAR_E_ARG;
-            } while (dpari_hx_step_on(it, at, &place));
+            } while (dpari_hx_step_on(it, step, at, &place));
         }
     }
     return x ? DPAR_OK : DPAR_E_ARG;
+}
+
+/* ---- comparing with what an exchange brings ---------------------------------------------------
+ */
+
+static void dpari_hx_put_value(dpar_text *out, int32_t type, const unsigned char *at)
+{
+    uint64_t bits = 0;
+    double d;
+    float f;
+    dpar_mem_box b;
+    dpari_zero(&b, sizeof b);
+    switch (type) {
+    case DPAR_F64: memcpy(&d, at, 8); break;
+    case DPAR_F32:
+    case DPAR_TF32:
+    case DPAR_F16:
+    case DPAR_BF16:
+        memcpy(&bits, at, (size_t)dpar_type_bytes(type));
+        b.to = &f;
+        b.from = &bits;
+        b.to_type = DPAR_F32;
+        b.from_type = b.through = type == DPAR_TF32 ? DPAR_F32 : type;
+        dpar_mem_move_box(&b);
+        d = (double)f;
+        break;
+    case DPAR_I64:
+    case DPAR_U64:
+        memcpy(&bits, at, 8);
+        dpar_text_int(out, (int64_t)bits);
+        return;
+    case DPAR_I32: {
+        int32_t i;
+        memcpy(&i, at, 4);
+        dpar_text_int(out, i);
+        return;
+    }
+    case DPAR_U32: {
+        uint32_t i;
+        memcpy(&i, at, 4);
+        dpar_text_int(out, i);
+        return;
+    }
+    default: dpar_text_int(out, type == DPAR_I8 ? (signed char)at[0] : at[0]); return;
+    }
+    dpar_text_real(out, d, type == DPAR_F64 ? 17 : 9);
+}
+
+/* All that this rank receives, as it is, one item after the other, into `kept`; or back. */
+static dpar_status dpari_hx_keep(const dpar_halo_exchange *x, unsigned char *kept, int back)
+{
+    dpar_status st = DPAR_OK;
+    dpar_mem_box b;
+    int32_t s;
+    int64_t k;
+    for (s = 0; s < x->steps; s++) {
+        for (k = x->step[s].r; k < x->step[s].s && st == DPAR_OK; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const dpar_halo_field *f = &x->field[it->field];
+            dpari_hx_box_of(x, it, kept, back, &b);
+            st = dpari_hx_move_box(f, &b);
+            kept += (it->elements * dpar_type_bytes(f->type) + 15) / 16 * 16;
+        }
+    }
+    return st;
+}
+
+/* Bytes of it. */
+static int64_t dpari_hx_kept_bytes(const dpar_halo_exchange *x)
+{
+    int64_t bytes = 0, k;
+    int32_t s;
+    for (s = 0; s < x->steps; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const int32_t type = x->field[x->item[k].field].type;
+            bytes += (x->item[k].elements * dpar_type_bytes(type) + 15) / 16 * 16;
+        }
+    }
+    return bytes;
+}
+
+/* The first cell of an item that differs: into *why. */
+static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                                 const unsigned char *was, const unsigned char *is, dpar_why *why)
+{
+    const int32_t type = x->field[it->field].type, width = dpar_type_bytes(type);
+    int64_t at[DPARI_HX_DIMS] = {0, 0, 0, 0, 0, 0, 0}, here[DPARI_HX_DIMS], place = 0;
+    dpar_text t;
+    do {
+        if (memcmp(was + place * width, is + place * width, (size_t)width) == 0) {
+            continue;
+        }
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpari_hx_here(it, at, here);
+        dpari_hx_put_cell(x, it, here, &t);
+        dpar_text_put(&t, " is ");
+        dpari_hx_put_value(&t, type, was + place * width);
+        dpar_text_put(&t, "; of its owner, rank ");
+        dpar_text_int(&t, it->peer < 0 ? x->rank : x->peer[it->peer].rank);
+        dpar_text_put(&t, ", comes ");
+        dpari_hx_put_value(&t, type, is + place * width);
+        return 1;
+    } while (dpari_hx_step_on(it, it->dense, at, &place));
+    return 0;
+}
+
+/* What was kept against what has come: the first field with a difference, -1: none. */
+static int32_t dpari_hx_stale(const dpar_halo_exchange *x, const unsigned char *was,
+                              const unsigned char *is, dpar_why *why)
+{
+    int32_t found = -1, s;
+    int64_t k;
+    for (s = 0; s < x->steps; s++) {
+        for (k = x->step[s].r; k < x->step[s].s; k++) {
+            const dpari_hx_item *it = &x->item[k];
+            const int64_t bytes =
+                (it->elements * dpar_type_bytes(x->field[it->field].type) + 15) / 16 * 16;
+            if ((found < 0 || it->field < found) && dpari_hx_item_differs(x, it, was, is, why)) {
+                found = it->field;
+            }
+            was += bytes;
+            is += bytes;
+        }
+    }
+    return found;
+}
+
+/* The sentence of the rank with the first field, for all. */
+static dpar_status dpari_hx_tell(dpar_halo_exchange *x, int32_t field, dpar_why *found,
+                                 dpar_why *why)
+{
+    const int64_t unit = INT64_C(1) << 32;
+    int64_t mine = field < 0 ? INT64_MAX : field * unit + x->rank, first = 0;
+    dpar_status st = dpar_all_reduce(x->c, &mine, &first, 1, DPAR_I64, DPAR_MIN, NULL);
+    if (st == DPAR_OK && first != INT64_MAX) {
+        st = dpar_broadcast(x->c, found->text, (int64_t)sizeof found->text, DPAR_U8,
+                            (int32_t)(first % unit), NULL);
+    }
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", x->c->why.text, sizeof x->c->why.text, 0, 0, 0, 0);
+    }
+    return first == INT64_MAX ? DPAR_OK
+                              : dpari_say_word(DPAR_E_MISMATCH, why, "@", found->text,
+                                               sizeof found->text, 0, 0, 0, 0);
+}
+
+DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *why)
+{
+    dpar_why found;
+    unsigned char *was, *is;
+    void *memory = NULL;
+    int32_t field = -1;
+    int64_t bytes;
+    dpar_status st, kept;
+    if (!x || x->active) {
+        return dpari_say(DPAR_E_ARG, why, "no plan, or an exchange that has not ended", 0, 0, 0, 0);
+    }
+    dpari_zero(&found, sizeof found);
+    bytes = dpari_hx_kept_bytes(x);
+    st = dpar_comm_alloc(x->c, 2 * bytes + 64, &memory);
+    was = (unsigned char *)memory;
+    is = was + bytes;
+    st = st == DPAR_OK ? dpari_hx_pin(x, memory, 2 * bytes + 64, 1) : st;
+    st = st == DPAR_OK ? dpari_hx_keep(x, was, 0) : st;
+    kept = st;
+    st = dpari_hx_agree(x->c, st, 0, why);
+    st = st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
+    if (st == DPAR_OK) {
+        st = dpari_hx_keep(x, is, 0);
+        field = st == DPAR_OK ? dpari_hx_stale(x, was, is, &found) : -1;
+    }
+    if (kept == DPAR_OK) {
+        kept = dpari_hx_keep(x, was, 1);
+    }
+    if (memory) {
+        (void)dpari_hx_pin(x, memory, 2 * bytes + 64, 0);
+        dpar_comm_release(x->c, memory);
+    }
+    st = dpari_hx_agree(x->c, st == DPAR_OK ? kept : st, 0, why);
+    return st == DPAR_OK ? dpari_hx_tell(x, field, &found, why) : st;
 }
 
 /* ---- comparing with the whole array -----------------------------------------------------------
@@ -308,32 +514,55 @@ static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
     return 0;
 }
 
-/* This rank's local box of field f, point by point, densely into `to`. Points that a compact form
- * has no place for stay 0. */
-static void dpari_hx_collect(const dpar_halo_exchange *x, dpari_hx_whole *w)
+/* Some points of this rank's array of field f into `local`, which is dense. */
+static dpar_status dpari_hx_collect_box(const dpar_halo_exchange *x, const dpari_hx_whole *w,
+                                        const dpar_box *part)
 {
-    const dpari_hx_array *a = &x->array[w->f];
-    int64_t p[DPAR_MAX_DIMS], at[DPAR_MAX_DIMS];
-    int32_t d, k;
-    for (d = 0; d < w->all.dims; d++) {
-        p[d] = w->all.lo[d];
+    const dpar_halo_field *f = &x->field[w->f];
+    const int32_t dims = part->dims;
+    int64_t at[DPAR_MAX_DIMS], step = w->components;
+    dpari_hx_spot spot;
+    dpar_mem_box b;
+    int32_t d;
+    if (dpari_hx_volume(part) == 0) {
+        return DPAR_OK;
     }
-    do {
-        dpari_hx_spot spot;
-        const unsigned char *from;
-        for (d = 0; d < w->all.dims; d++) {
-            at[d] = p[d] - w->all.lo[d];
-        }
-        dpari_hx_place(a, at, w->components, &spot);
-        if (spot.part < 0) {
-            continue;
-        }
-        from = x->part[2 * w->f + spot.part] + spot.at * w->width;
-        for (k = 0; k < w->components; k++) {
-            memcpy(w->local + dpari_hx_at(w, &w->all, p) + k * w->width,
-                   from + k * spot.stride[w->all.dims] * w->width, (size_t)w->width);
-        }
-    } while (dpari_hx_next_point(&w->all, p));
+    for (d = 0; d < dims; d++) {
+        at[d] = part->lo[d] - w->all.lo[d];
+    }
+    dpari_hx_place(&x->array[w->f], at, w->components, &spot);
+    dpari_zero(&b, sizeof b);
+    b.dims = dims + 1;
+    b.to_type = b.from_type = b.through = f->type;
+    b.to = w->local + dpari_hx_at(w, &w->all, part->lo);
+    b.from = x->part[2 * w->f + spot.part] + spot.at * w->width;
+    b.extent[dims] = w->components;
+    b.to_stride[dims] = 1;
+    b.from_stride[dims] = spot.stride[dims];
+    for (d = dims - 1; d >= 0; d--) {
+        b.extent[d] = part->hi[d] - part->lo[d];
+        b.to_stride[d] = step;
+        b.from_stride[d] = spot.stride[d];
+        step *= w->all.hi[d] - w->all.lo[d];
+    }
+    return dpari_hx_move_box(f, &b);
+}
+
+/* This rank's local box of field f, densely into `local`. Points that a compact form has no place
+ * for stay as they are. */
+static dpar_status dpari_hx_collect(const dpar_halo_exchange *x, const dpari_hx_whole *w)
+{
+    dpar_box slab;
+    dpar_status st;
+    int32_t n;
+    if (!x->array[w->f].compact) {
+        return dpari_hx_collect_box(x, w, &w->all);
+    }
+    st = dpari_hx_collect_box(x, w, &w->own);
+    for (n = 0; st == DPAR_OK && dpar_halo_slab(x->array[w->f].h, x->rank, n, &slab); n++) {
+        st = dpari_hx_collect_box(x, w, &slab);
+    }
+    return st;
 }
 
 /* Own points of a rank's local box into the whole. */
@@ -353,19 +582,56 @@ static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid)
     } while (dpari_hx_next_point(&w->own, p));
 }
 
+/* Beyond an edge of a cube's face: q becomes the point there. 0: there is none, or p is inside. */
+static int dpari_hx_over_edge(const dpar_halo *h, const int64_t *p, int64_t *q, int32_t *turn)
+{
+    const int32_t y = h->grid.dims - 2, x = y + 1;
+    const int64_t n = h->grid.extent[x];
+    const int beyond[2] = {p[y] < 0 || p[y] >= n, p[x] < 0 || p[x] >= n};
+    const int32_t across = beyond[0] ? y : x, along = beyond[0] ? x : y;
+    int32_t edge;
+    if (beyond[0] == beyond[1]) {
+        return 0;
+    }
+    edge = (across == y ? DPAR_EDGE_SOUTH : DPAR_EDGE_WEST) + (p[across] >= n);
+    q[0] = dpar_halo_edge((int32_t)p[0], edge, turn);
+    q[across] = p[across] >= n ? p[across] - n : p[across] + n;
+    if (*turn != 0) { /* the other face lies on its side */
+        q[along] = q[across];
+        q[across] = n - 1 - p[along];
+    }
+    return 1;
+}
+
+/* Over a fold or a pole, q already beyond it in dim `fold`: the column. 0: p stays what it is. */
+static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
+{
+    const int32_t m = h->mirror;
+    int64_t columns, to;
+    if (!over && !seam) {
+        return 0;
+    }
+    columns = dpar_halo_points(h, m);
+    to = over == 2 ? q[m] + columns / 2 : columns - 1 + h->shift - q[m];
+    to -= dpari_floor_div(to, columns) * columns;
+    if (!over && to >= q[m]) { /* of a pair on the fold the later one shows the first */
+        return 0;
+    }
+    q[m] = to;
+    return 1;
+}
+
 /* Which point does p show? The rules of halo.h in their own words, without its walk. 0: none, or it
- * is itself. *sign: -1 where vectors change it. */
-static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int *sign)
+ * is itself. *turn: of vectors. */
+static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
-    const int32_t m = h->mirror;
-    int64_t columns = 0, shift = 0;
     int32_t d, outside = 0, over = 0, seam = 0, box = h->shape == DPAR_STENCIL_BOX;
-    *sign = 1;
+    *turn = 0;
     for (d = 0; d < w->all.dims; d++) {
         const int64_t n = dpar_halo_points(h, d);
         const int bends = d == h->fold;
-        box |= h->window[d].kernel != 0;
+        box |= h->window[d].kernel != 0 || w->x->options.shared;
         outside += p[d] < w->own.lo[d] || p[d] >= w->own.hi[d];
         q[d] = p[d];
         if (h->periodic >> d & 1u) {
@@ -377,7 +643,7 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
         } else if (bends && p[d] < 0 && (h->poles & DPAR_POLE_LOW)) {
             over = 2;
             q[d] = ((h->pole_rows & DPAR_POLE_LOW) != 0) - 1 - p[d];
-        } else if (p[d] < 0 || p[d] >= n) {
+        } else if ((p[d] < 0 || p[d] >= n) && (!h->cube || d == 0 || d < w->all.dims - 2)) {
             return 0;
         }
         seam |= bends && h->folds && h->on_row && p[d] == n - 1;
@@ -385,36 +651,48 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
     if (outside > 1 && !box) {
         return 0;
     }
-    if (over == 2) {
-        columns = dpar_halo_points(h, m);
-        shift = q[m] + columns / 2;
-    } else if (over == 1 || seam) {
-        columns = dpar_halo_points(h, m);
-        shift = columns - 1 + h->shift - q[m];
-        shift -= dpari_floor_div(shift, columns) * columns;
-        if (!over && shift >= q[m]) { /* of a pair on the fold the later one shows the first */
-            return outside > 0;
+    if (dpari_hx_turned(h, over, seam, q)) {
+        *turn = 2;
+        return 1;
+    }
+    if (h->cube && !dpari_hx_over_edge(h, p, q, turn)) {
+        for (d = w->all.dims - 2; d < w->all.dims; d++) {
+            if (p[d] < 0 || p[d] >= h->grid.extent[d]) {
+                return 0; /* where three faces meet */
+            }
         }
     }
-    if (columns > 0) {
-        q[m] = shift - dpari_floor_div(shift, columns) * columns;
-        *sign = -1;
-    }
-    return outside > 0 || columns > 0;
+    return outside > 0;
 }
 
-/* What the exchange makes of an element: narrowed, with its sign changed. */
-static void dpari_hx_passed(const dpari_hx_whole *w, int sign, void *to, const void *from)
+/* Is p among the points that blocks share? Own ones, and the face beyond. */
+static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
+{
+    const dpar_halo *h = w->x->field[w->f].halo;
+    int32_t d, n = 0;
+    for (d = 0; d < w->all.dims; d++) {
+        n += p[d] >= w->own.lo[d] - (h->points[d] == DPAR_AT_HIGH_FACES) &&
+             p[d] < w->own.hi[d] + (h->points[d] == DPAR_AT_LOW_FACES) &&
+             ((h->periodic >> d & 1u) || (p[d] >= 0 && p[d] < dpar_halo_points(h, d)));
+    }
+    return n == w->all.dims;
+}
+
+/* Component k of a point, as it arrives after so many quarter turns: narrowed, with another sign,
+ * of a pair (-v, u), (-u, -v) or (v, -u). */
+static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, void *to,
+                            const unsigned char *point)
 {
     const dpar_halo_field *f = &w->x->field[w->f];
+    const int pair = f->vector == 2 && (turn & 1) != 0;
     dpari_stride_piece p;
     dpari_stride one;
     dpari_zero(&p, sizeof p);
     p.to_type = p.from_type = f->type;
     p.through = dpari_hx_wire(f);
-    p.negate = f->vector && sign < 0;
+    p.negate = pair ? (turn == 1) == (k == 0) : f->vector && turn == 2;
     dpari_stride_prepare(&one, &p);
-    dpari_stride_run(&one, to, from);
+    dpari_stride_run(&one, to, point + (pair ? 1 - k : k) * w->width);
 }
 
 static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const int64_t *p,
@@ -447,21 +725,21 @@ static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *gri
                                     const unsigned char *known)
 {
     int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
-    int32_t d, k;
-    int sign;
+    int32_t d, k, turn;
     for (d = 0; d < w->all.dims; d++) {
         p[d] = w->all.lo[d];
     }
     do {
         int64_t from;
-        if (!dpari_hx_image(w, p, q, &sign)) {
+        if ((w->x->options.shared && !dpari_hx_is_shared(w, p)) ||
+            !dpari_hx_image(w, p, q, &turn)) {
             continue;
         }
         from = dpari_hx_at(w, grid, q);
         for (k = 0; k < w->components && known[from / (w->components * w->width)]; k++) {
             uint64_t want[1] = {0};
             const unsigned char *got = w->local + dpari_hx_at(w, &w->all, p) + k * w->width;
-            dpari_hx_passed(w, sign, want, w->points + from + k * w->width);
+            dpari_hx_passed(w, turn, k, want, w->points + from);
             if (memcmp(want, got, (size_t)w->width) != 0) {
                 return dpari_hx_differs(w, rank, p, q, k);
             }
@@ -470,43 +748,61 @@ static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *gri
     return DPAR_OK;
 }
 
-/* Rank 0 with everybody's local boxes, one after the other: puts own points together, then looks
- * halos up. */
-static dpar_status dpari_hx_compare_all(dpar_halo_exchange *x, dpari_hx_whole *w,
-                                        const dpar_box *grid, unsigned char *known)
+/* Which copy of the grid has a rank's block? Axes that do not cut it count copies. -1: none. */
+static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
 {
+    int32_t coord[DPAR_MAX_AXES], i;
+    int64_t copy = 0;
+    if (!dpari_halo_coords(h, rank, coord)) {
+        return -1;
+    }
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        if (h->grid.axis[i].kind != DPAR_SHARD) {
+            copy = copy * h->grid.mesh.axis[i].size + coord[i];
+        }
+    }
+    return copy;
+}
+
+/* Marks the own points of a rank. */
+static void dpari_hx_know(const dpari_hx_whole *w, const dpar_box *grid, unsigned char *known)
+{
+    int64_t p[DPAR_MAX_DIMS];
+    int32_t d;
+    for (d = 0; d < w->own.dims; d++) {
+        p[d] = w->own.lo[d];
+    }
+    if (dpari_hx_volume(&w->own) > 0) {
+        do {
+            known[dpari_hx_at(w, grid, p) / (w->components * w->width)] = 1;
+        } while (dpari_hx_next_point(&w->own, p));
+    }
+}
+
+/* Rank 0 with the local boxes of all who have one copy of the grid, one after the other: puts own
+ * points together, then looks halos up. What it finds it writes. */
+static dpar_status dpari_hx_compare_copy(dpar_halo_exchange *x, dpari_hx_whole *w,
+                                         const dpar_box *grid, unsigned char *known, int64_t copy)
+{
+    const dpar_halo *h = x->field[w->f].halo;
     dpar_status st = DPAR_OK;
     int32_t pass, r;
-    int64_t p[DPAR_MAX_DIMS];
     for (pass = 0; pass < 2; pass++) {
-        for (r = 0; r < x->c->size && st >= DPAR_OK; r++) {
-            if (!dpari_hx_boxes(x->field[w->f].halo, r, &w->own, &w->all)) {
+        for (r = 0; r < x->c->size && st == DPAR_OK; r++) {
+            if (dpari_hx_copy_of(h, r) != copy || !dpari_hx_boxes(h, r, &w->own, &w->all)) {
                 continue;
             }
             if (r == x->rank) {
-                dpari_hx_collect(x, w);
+                st = dpari_hx_collect(x, w);
             } else {
                 const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
                 st = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
             }
-            if (st != DPAR_OK) {
-                return st;
-            }
-            if (pass == 1) {
-                if (w->why->text[0] == 0) {
-                    (void)dpari_hx_look_up(w, grid, r, known); /* what it finds it writes there */
-                }
-                continue;
-            }
-            dpari_hx_assemble(w, grid);
-            if (dpari_hx_volume(&w->own) > 0) {
-                int32_t d;
-                for (d = 0; d < w->own.dims; d++) {
-                    p[d] = w->own.lo[d];
-                }
-                do {
-                    known[dpari_hx_at(w, grid, p) / (w->components * w->width)] = 1;
-                } while (dpari_hx_next_point(&w->own, p));
+            if (st == DPAR_OK && pass == 0) {
+                dpari_hx_assemble(w, grid);
+                dpari_hx_know(w, grid, known);
+            } else if (st == DPAR_OK && w->why->text[0] == 0) {
+                (void)dpari_hx_look_up(w, grid, r, known);
             }
         }
     }
@@ -520,7 +816,7 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
     dpari_hx_whole w;
     dpar_box grid;
     void *memory = NULL;
-    int64_t local = 0, whole = 1;
+    int64_t local = 0, whole = 1, bytes, copy;
     int32_t r, d, has;
     dpar_status st;
     dpari_zero(&w, sizeof w);
@@ -541,26 +837,28 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
         }
     }
     whole = x->rank == 0 ? whole : 0;
-    st = dpar_comm_alloc(x->c, local + 64 + whole * (w.components * w.width + 1), &memory);
-    st = dpari_hx_agree(x->c, st, 0, NULL);
-    if (st != DPAR_OK) {
-        if (memory) {
-            dpar_comm_release(x->c, memory);
-        }
-        return st;
-    }
+    bytes = local + 64 + whole * (w.components * w.width + 1);
+    st = dpar_comm_alloc(x->c, bytes, &memory);
+    st = st == DPAR_OK ? dpari_hx_pin(x, memory, bytes, 1) : st;
     w.local = (unsigned char *)memory;
     w.points = w.local + (local + 63) / 64 * 64;
     has = dpari_hx_boxes(h, x->rank, &w.own, &w.all);
-    if (x->rank == 0) {
-        st = dpari_hx_compare_all(x, &w, &grid, w.points + whole * w.components * w.width);
-    } else if (has) {
-        dpari_hx_collect(x, &w);
-        for (r = 0; r < 2 && st == DPAR_OK; r++) {
-            st = dpar_send(x->c, w.local, local, DPAR_U8, 0, x->options.tag, NULL);
-        }
+    if (st == DPAR_OK && x->rank != 0 && has) {
+        st = dpari_hx_collect(x, &w);
     }
-    dpar_comm_release(x->c, memory);
+    st = dpari_hx_agree(x->c, st, 0, NULL);
+    for (copy = 0; x->rank == 0 && copy < dpar_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
+        unsigned char *known = w.points + whole * w.components * w.width;
+        dpari_zero(known, (size_t)whole);
+        st = dpari_hx_compare_copy(x, &w, &grid, known, copy);
+    }
+    for (r = 0; r < 2 && x->rank != 0 && has && st == DPAR_OK; r++) {
+        st = dpar_send(x->c, w.local, local, DPAR_U8, 0, x->options.tag, NULL);
+    }
+    if (memory) {
+        (void)dpari_hx_pin(x, memory, bytes, 0);
+        dpar_comm_release(x->c, memory);
+    }
     return st;
 }
 
@@ -574,10 +872,6 @@ DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why 
     }
     dpari_zero(&found, sizeof found);
     for (f = 0; f < x->fields && st == DPAR_OK; f++) {
-        if (x->field[f].halo->cube) {
-            return dpari_say(DPAR_E_ARG, why, "field # is on a cubed sphere: not compared", f, 0, 0,
-                             0);
-        }
         st = dpari_hx_compare_field(x, f, &found);
     }
     if (st == DPAR_OK) {

@@ -6,10 +6,12 @@
 #include "../base/type.h"
 #include "../index/halo.h"
 #include "../index/mesh.h"
+#include "../index/reach.h"
 #include "../index/redistribute.h"
 #include "comm.h"
 #include "halo_plan.h"
 #include "kernel.h"
+#include "mem.h"
 #include "shm.h"
 #include "strided.h"
 #include "world.h"
@@ -30,7 +32,7 @@ static void *dpari_hx_carve(dpari_hx_room *r, int64_t n, size_t bytes)
 
 /* How large a plan is. */
 typedef struct dpari_hx_size {
-    int64_t items, peers;
+    int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
     int32_t fields, steps, ranks;
 } dpari_hx_size;
 
@@ -54,6 +56,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     x->peer = (dpari_hx_peer *)dpari_hx_carve(&r, z->peers, sizeof *x->peer);
     x->peer_of = (int32_t *)dpari_hx_carve(&r, z->ranks, 2 * sizeof *x->peer_of);
     x->item = (dpari_hx_item *)dpari_hx_carve(&r, z->items, sizeof *x->item);
+    x->box = (dpar_mem_box *)dpari_hx_carve(&r, z->moves, sizeof *x->box);
     x->call = (dpar_call *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->call);
     x->work = (dpar_work *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->work);
     x->record =
@@ -140,6 +143,7 @@ static void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32
     int32_t d;
     dpari_hx_dense(a, f, rank);
     a->compact = f->halos != NULL;
+    a->elsewhere = dpari_hx_mem(f) != NULL;
     a->component = f->component_stride != 0 ? f->component_stride : 1;
     if (dpari_hx_strided(f)) {
         for (d = 0; d < f->halo->grid.dims; d++) {
@@ -199,8 +203,36 @@ DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
     return !h->folds && !h->poles && !h->cube && !h->owner && !f->halos;
 }
 
+/* Has a compact form room for points that blocks share? A star's has no corners. */
+static int dpari_hx_can_share(const dpar_halo_field *f)
+{
+    int32_t d, between = 0;
+    for (d = 0; d < f->halo->grid.dims; d++) {
+        between += f->halo->points[d] != DPAR_AT_CELLS;
+    }
+    return between < 2 || !f->halos || !dpari_halo_star(f->halo);
+}
+
+static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
+                                      const dpar_halo_options *o, dpar_why *why)
+{
+    if (o->ordered && !dpari_hx_can_order(f)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # has a fold, poles, a cube, masked ranks, windows or compact "
+                         "halos: it cannot be exchanged dim by dim",
+                         i, 0, 0, 0);
+    }
+    if (o->shared && !dpari_hx_can_share(f)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: the compact halos of a star have no place for corners that "
+                         "blocks share",
+                         i, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
-                                        int32_t ordered, dpar_why *why)
+                                        const dpar_halo_options *o, dpar_why *why)
 {
     dpar_box own, all;
     dpar_status st;
@@ -232,13 +264,7 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
         return dpari_say(DPAR_E_ARG, why, "field # has no array for the halo of rank #", i, c->rank,
                          0, 0);
     }
-    if (ordered && !dpari_hx_can_order(f)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "field # has a fold, poles, a cube, masked ranks, windows or compact "
-                         "halos: it cannot be exchanged dim by dim",
-                         i, 0, 0, 0);
-    }
-    return DPAR_OK;
+    return dpari_hx_check_way(f, i, o, why);
 }
 
 /* ---- the walk of a field in a step ----------------------------------------------------------- */
@@ -273,8 +299,15 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h)
     }
 }
 
+/* What moves: halos, or shared points alone. */
+static int32_t dpari_hx_moves(const dpar_halo_options *o)
+{
+    return o->shared ? DPAR_HALO_SYNC : DPAR_HALO_FORWARD;
+}
+
 static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *f, int32_t rank,
-                                       int32_t step, int32_t direction)
+                                       int32_t step, int32_t direction, int32_t moves,
+                                       dpar_why *why)
 {
     dpari_zero(w, sizeof *w);
     w->h = *f->halo;
@@ -286,7 +319,7 @@ static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *
         }
         dpari_hx_widen(w, f->halo);
     }
-    return dpar_halo_begin(&w->walk, &w->h, rank, direction, DPAR_HALO_FORWARD, NULL);
+    return dpar_halo_begin(&w->walk, &w->h, rank, direction, moves, why);
 }
 
 static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
@@ -322,20 +355,23 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
     z->ranks = c->size;
     z->steps = 1;
     for (i = 0; i < n && st == DPAR_OK; i++) {
-        st = dpari_hx_check_field(c, &fields[i], i, o->ordered, why);
+        st = dpari_hx_check_field(c, &fields[i], i, o, why);
         if (st == DPAR_OK && o->ordered) {
             z->steps = (int32_t)dpari_most(z->steps, fields[i].halo->grid.dims);
         }
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         for (step = 0; step < z->steps; step++) {
-            for (direction = 0; direction < 2; direction++) {
+            for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&w, &fields[i], c->rank, o->ordered ? step : -1, direction);
+                    dpari_hx_begin_walk(&w, &fields[i], c->rank, o->ordered ? step : -1, direction,
+                                        dpari_hx_moves(o), why);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     z->items += dpari_hx_parts(&fields[i], &t);
+                    z->moves += dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &t) : 0;
                     z->peers += t.peer != c->rank;
                 }
+                st = walks == DPAR_DONE ? DPAR_OK : walks;
             }
         }
     }
@@ -348,6 +384,9 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
 {
     if (n < 1 || n > 4096 || !fields) {
         return dpari_say(DPAR_E_ARG, why, "# fields: 1 to 4096", n, 0, 0, 0);
+    }
+    if (o->shared && o->ordered) {
+        return dpari_say(DPAR_E_ARG, why, "shared points are not exchanged dim by dim", 0, 0, 0, 0);
     }
     if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
         return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
@@ -390,7 +429,7 @@ static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dp
     uint64_t h = dpari_hx_mix(1, n);
     int32_t i, d;
     h = dpari_hx_mix(h, o->way);
-    h = dpari_hx_mix(h, o->ordered);
+    h = dpari_hx_mix(h, o->ordered + 2 * o->shared);
     h = dpari_hx_mix(h, o->run_bytes);
     h = dpari_hx_mix(h, o->tag);
     for (i = 0; i < n; i++) {
@@ -482,7 +521,8 @@ static void dpari_hx_mark_peers(dpar_halo_exchange *x)
         for (s = 0; s < x->steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, x->step[s].dim, direction);
+                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, x->step[s].dim, direction,
+                                        dpari_hx_moves(&x->options), NULL);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     x->peer_of[t.peer] = 1;
                 }
@@ -541,8 +581,8 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
                 r[DPAR_MAX_DIMS + d] = a->stride[d];
             }
             r[2 * DPAR_MAX_DIMS] = a->component;
-            r[2 * DPAR_MAX_DIMS + 1] =
-                a->compact + 2 * a->reach[0] + 4 * a->reach[1] + 8 * (x->peer[i].world >= 0);
+            r[2 * DPAR_MAX_DIMS + 1] = a->compact + 2 * a->reach[0] + 4 * a->reach[1] +
+                                       8 * (x->peer[i].world >= 0) + 16 * a->elsewhere;
         }
     }
     st = dpari_hx_swap(x, words);
@@ -560,6 +600,7 @@ static dpar_status dpari_hx_swap_arrays(dpar_halo_exchange *x)
             a->compact = (int32_t)(bits & 1);
             a->reach[0] = (int32_t)(bits >> 1 & 1);
             a->reach[1] = (int32_t)(bits >> 2 & 1);
+            a->elsewhere = (int32_t)(bits >> 4 & 1);
             if ((bits >> 3 & 1) == 0) { /* the other does not think so: options.node is lame */
                 x->peer[i].world = -1;
             }
@@ -670,12 +711,14 @@ static void dpari_hx_close_up(dpari_hx_item *it, const int64_t *owner)
     it->elements = step;
 }
 
-/* Reads the other where it lies? The same on both sides: the run is that of whoever gives. */
+/* Does the taker read where it lies? The same on both sides: the run is that of whoever gives. */
 static int dpari_hx_is_direct(const dpar_halo_exchange *x, const dpari_hx_array *giver,
-                              const dpari_hx_spot *p, const dpari_hx_item *it, int32_t world)
+                              const dpari_hx_array *taker, const dpari_hx_spot *p,
+                              const dpari_hx_item *it, int32_t world)
 {
     const int64_t run = x->options.run_bytes > 0 ? x->options.run_bytes : 64;
     return world >= 0 && x->options.way != DPAR_HALO_PACKED && giver->reach[p->part] &&
+           !taker->elsewhere &&
            dpari_hx_in_a_row(it->extent, p->stride, it->dims, x->field[it->field].type) >= run;
 }
 
@@ -752,8 +795,8 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
         it->other_step[d] = b.stride[d];
     }
     dpari_hx_close_up(it, sends ? a.stride : b.stride);
-    it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, &b, it, world);
-    it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, &a, it, world);
+    it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, it, world);
+    it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
 }
 
 /* Its loops: giving, taking with `op`, zeroing. */
@@ -839,7 +882,8 @@ static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
     dpar_transfer t;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_RECEIVES) != DPAR_OK) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_RECEIVES,
+                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
         while (dpari_hx_next(&w, &t)) {
@@ -877,7 +921,8 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
     p->r_items = at - p->r;
     p->s = at;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_SENDS) != DPAR_OK) {
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_SENDS,
+                                dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
         while (dpari_hx_next(&w, &t)) {
@@ -899,6 +944,7 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
 static void dpari_hx_flows(dpar_halo_exchange *x)
 {
     int32_t s, i, mode;
+    int64_t k;
     x->turn = 0;
     x->arrive_bytes = 0;
     for (s = 0; s < x->steps; s++) {
@@ -918,6 +964,13 @@ static void dpari_hx_flows(dpar_halo_exchange *x)
             }
         }
     }
+    for (k = 0; k < x->step[x->steps - 1].s + x->step[x->steps - 1].s_items; k++) {
+        const dpar_halo_field *f = &x->field[x->item[k].field];
+        if (dpari_hx_mem(f)) {
+            x->look_bytes =
+                dpari_most(x->look_bytes, x->item[k].elements * dpar_type_bytes(f->type));
+        }
+    }
 }
 
 /* ---- planning ---------------------------------------------------------------------------------
@@ -934,7 +987,9 @@ static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
     const int64_t lines = x->steps * (int64_t)sizeof(dpari_hx_line), refs = dpari_hx_refs_bytes(x);
     dpar_comm *of = x->world ? x->node : x->c;
     void *memory = NULL;
-    dpar_status st = dpar_comm_alloc(of, lines + refs + 2 * x->turn + x->arrive_bytes, &memory);
+    dpar_status st;
+    x->memory_bytes = lines + refs + 2 * x->turn + x->arrive_bytes + x->look_bytes;
+    st = dpar_comm_alloc(of, x->memory_bytes, &memory);
     if (st != DPAR_OK) {
         return dpari_say_word(st, why, "@", of->why.text, sizeof of->why.text, 0, 0, 0, 0);
     }
@@ -943,6 +998,7 @@ static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
     x->refs = (uint64_t *)(void *)(x->memory + lines);
     x->staging = x->memory + lines + refs;
     x->arrivals = x->staging + 2 * x->turn;
+    x->look = x->arrivals + x->arrive_bytes;
     return DPAR_OK;
 }
 
@@ -1044,11 +1100,15 @@ static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *
            (sends ? b == a + 1 && dpari_hx_apart(a, b) : b->peer == a->peer);
 }
 
-static void dpari_hx_pair(dpari_hx_item *item, int64_t n, int sends)
+static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int sends)
 {
     int64_t i, j;
     for (i = 0; i < n; i++) {
         dpari_hx_item *a = &item[i];
+        if (dpari_hx_mem(&x->field[a->field])) {
+            a->give_mate = a->take_mate = -1;
+            continue;
+        }
         for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && item[j].field == a->field; j++) {
             dpari_hx_item *b = &item[j];
             if (!dpari_hx_mates(a, b)) {
@@ -1085,10 +1145,18 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
             }
             dpari_hx_prepare(x, it, sends ? DPAR_SUM : DPAR_COPY);
         }
-        dpari_hx_pair(x->item + p->r, p->r_items, 0);
-        dpari_hx_pair(x->item + p->s, p->s_items, 1);
+        dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
+        dpari_hx_pair(x, x->item + p->s, p->s_items, 1);
     }
     x->prepared = DPAR_SUM;
+}
+
+static dpar_status dpari_hx_pin_plan(const dpar_halo_exchange *x, dpar_why *why)
+{
+    const dpar_status st = dpari_hx_pin_all(x, 1);
+    return st == DPAR_OK ? st
+                         : dpari_say_word(st, why, "rank #: # bytes cannot be pinned: @",
+                                          dpar_status_text(st), 80, x->rank, x->memory_bytes, 0, 0);
 }
 
 static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
@@ -1116,10 +1184,12 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
         for (s = 0; s < x->steps; s++) {
             x->line[s].version = 1;
         }
-        st = dpari_hx_agree(x->c, dpari_hx_swap_places(x, why), 0, why);
+        st = dpari_hx_swap_places(x, why);
+        st = dpari_hx_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, 0, why);
     }
     if (st != DPAR_OK) {
         if (x->memory) {
+            (void)dpari_hx_pin_all(x, 0);
             dpar_comm_release(x->world ? x->node : x->c, x->memory);
         }
         return st;
@@ -1136,8 +1206,10 @@ static void dpari_hx_own_arrays(dpar_halo_exchange *x)
     for (i = 0; i < x->fields; i++) {
         const dpar_halo_field *f = &x->field[i];
         dpari_hx_array_of(&x->array[i], f, x->rank);
-        x->array[i].reach[0] = shares && f->data && dpari_ref(x->world, f->data, 1) != 0;
-        x->array[i].reach[1] = shares && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
+        x->array[i].reach[0] =
+            shares && !x->array[i].elsewhere && f->data && dpari_ref(x->world, f->data, 1) != 0;
+        x->array[i].reach[1] =
+            shares && !x->array[i].elsewhere && f->halos && dpari_ref(x->world, f->halos, 1) != 0;
     }
 }
 
@@ -1181,6 +1253,7 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
     x->steps = z.steps;
     for (i = 0; i < n; i++) {
         x->field[i] = fields[i];
+        x->elsewhere |= dpari_hx_mem(&fields[i]) != NULL;
     }
     for (i = 0; i < x->steps; i++) {
         x->step[i].dim = o.ordered ? i : -1;
@@ -1218,5 +1291,81 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
     for (s = 0; s < x->steps; s++) {
         x->line[s].version = x->version;
     }
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op)
+{
+    dpar_status st = dpar_halo_exchange_begin_adjoint(x, op);
+    st = st == DPAR_OK ? dpar_halo_exchange_end(x) : st;
+    return st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
+}
+
+/* ---- the same array, less wide ----------------------------------------------------------------
+ */
+
+/* Why the narrower halo is none of this field's; NULL: it is. */
+static const char *dpari_hx_not_inside(const dpar_halo_field *f, const dpar_halo *h)
+{
+    const dpar_halo *wide = f->halo;
+    int32_t d;
+    if (f->halos) {
+        return "halos beside the block are as wide as the plan: give the narrower plan its own";
+    }
+    if (h->grid.dims != wide->grid.dims || !dpar_mesh_same(&h->grid.mesh, &wide->grid.mesh) ||
+        h->owner != wide->owner) {
+        return "the narrower halo is on another grid, mesh or owners";
+    }
+    for (d = 0; d < wide->grid.dims; d++) {
+        if (h->grid.extent[d] != wide->grid.extent[d] || h->points[d] != wide->points[d]) {
+            return "the narrower halo is on other points";
+        }
+    }
+    return NULL;
+}
+
+DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, const dpar_halo *halo,
+                                              int32_t rank, dpar_halo_field *narrower,
+                                              dpar_why *why)
+{
+    dpari_hx_array a;
+    dpar_halo_field to;
+    dpar_box own[2], all[2];
+    const char *no;
+    dpar_status st;
+    int32_t d;
+    if (!field || !field->halo || !halo || !narrower) {
+        return dpari_say(DPAR_E_ARG, why, "field, its halo, the narrower one or the result is NULL",
+                         0, 0, 0, 0);
+    }
+    st = dpar_halo_check(field->halo, why);
+    st = st == DPAR_OK ? dpar_halo_check(halo, why) : st;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    no = dpari_hx_not_inside(field, halo);
+    if (no) {
+        return dpari_say_word(DPAR_E_ARG, why, "@", no, 100, 0, 0, 0, 0);
+    }
+    to = *field;
+    to.halo = halo;
+    if (dpari_hx_boxes(halo, rank, &own[1], &all[1])) {
+        if (!dpari_hx_boxes(field->halo, rank, &own[0], &all[0])) {
+            return dpari_say(DPAR_E_RANGE, why, "rank # has no array of the wider halo", rank, 0, 0,
+                             0);
+        }
+        dpari_hx_array_of(&a, field, rank);
+        for (d = 0; d < halo->grid.dims; d++) {
+            if (all[1].lo[d] < all[0].lo[d] || all[1].hi[d] > all[0].hi[d]) {
+                return dpari_say(DPAR_E_RANGE, why,
+                                 "dim #: widths of # and # do not lie in the array of rank #", d,
+                                 halo->low[d], halo->high[d], rank);
+            }
+            to.stride[d] = a.stride[d];
+            to.origin[d] = a.origin[d] + own[1].lo[d] - own[0].lo[d];
+        }
+        to.component_stride = a.component;
+    }
+    *narrower = to;
     return DPAR_OK;
 }

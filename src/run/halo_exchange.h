@@ -23,6 +23,7 @@
 
 #include "../index/halo.h"
 #include "comm.h"
+#include "mem.h"
 
 /* One array. Zero it and fill in what differs: halo, type and data are enough for a dense array in
  * C order of dpar_halo_box. */
@@ -43,6 +44,8 @@ typedef struct dpar_halo_field {
     void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
     void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
                     (dpar_halo_slab), each dense in C order */
+    const dpar_mem *mem; /* how to reach data and halos where the CPU cannot: on a device; as long
+                            as the plan. NULL: host memory. May differ from rank to rank */
 } dpar_halo_field;
 
 /* How it travels. */
@@ -59,6 +62,9 @@ typedef struct dpar_halo_options {
     int32_t ordered;   /* 1: dim after dim, edges and corners travel in two and three steps: fewer
                           messages, more waits. Not with folds, poles, cubes, masked owners,
                           windows, compact halos: E_ARG */
+    int32_t shared;    /* 1: shared points alone, which several ranks hold: faces, edges, corners
+                          between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
+                          the row that a fold has twice. Not ordered */
     int64_t run_bytes; /* DIRECT: runs of so many bytes are long; 0: 64 */
     int32_t tag;       /* of the messages */
     int32_t timers;    /* 1: keep the times of the report (two clock readings a phase) */
@@ -100,6 +106,12 @@ DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
 /* begin and end. */
 DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
+/* Sums (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives it to all of them:
+ * begin_adjoint, end, begin, end. With a plan of shared points this is the assembly of finite
+ * elements; count the holders by assembling an array of ones, divide by it for an average. Of two
+ * holders the sum has the bits of the serial a + b; with more the order is that of the blocks, the
+ * same on all engines, not for another number of ranks. COLLECTIVE; errors as begin. */
+DPAR_API dpar_status dpar_halo_exchange_assemble(dpar_halo_exchange *x, int32_t op);
 /* Gives the staging memory back. COLLECTIVE. NULL is fine. E_ARG while an exchange is under way;
  * after one that failed: its status. */
 DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x);
@@ -122,6 +134,12 @@ DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *
 
 /* ---- looking for mistakes ---- */
 
+/* Is what an exchange would bring there already, bit for bit? With a plan of shared points: are all
+ * copies of a point equal to their owner's? With halos: is none stale? E_MISMATCH on all ranks with
+ * the first that differs: field, point, both ranks, both values. Nothing changes (halos do while it
+ * runs). COLLECTIVE; an exchange and a copy of the halos (dpar_comm_alloc). */
+DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *why);
+
 /* All halo cells that an exchange fills become NaN (integers: 2^n - 1). Local. */
 DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x);
 /* Is one left that exchanges fill? E_ARG with field, cell and rank; of a field that had no NaN
@@ -130,10 +148,26 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
 /* Compares every halo cell with its owner's cell, over another way: each field's own points are
  * gathered on rank 0 by plain messages, put together as the serial code would hold them, and the
  * halos of all ranks looked up there, cell by cell (indices by the rules of halo.h, no transfer
- * lists). E_MISMATCH on all ranks with the first cell that differs; E_ARG for cubed spheres, which
- * it does not know. COLLECTIVE; slow, takes memory for the whole grid on rank 0 (dpar_comm_alloc).
+ * lists). E_MISMATCH on all ranks with the first cell that differs. COLLECTIVE; slow, takes memory
+ * for the whole grid on rank 0 (dpar_comm_alloc).
  */
 DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why *why);
+
+/* ---- narrower widths ---- */
+
+/* The same array with halos less wide, for a plan of its own: a code that needs 3 points once a
+ * step and 1 in its substeps has two plans over one array.
+ *     dpar_halo near = wide;                           (field.halo is &wide)
+ *     near.low[0] = near.high[0] = near.low[1] = near.high[1] = 1;
+ *     dpar_halo_field_narrower(&field, &near, c->rank, &field_1, &why);
+ *     dpar_halo_exchange_init(memory_3, bytes_3, c, &field, 1, NULL, &x3, &why);
+ *     dpar_halo_exchange_init(memory_1, bytes_1, c, &field_1, 1, NULL, &x1, &why);
+ * Fills in origin and strides of *narrower, the rest is the field's; bind both when arrays swap.
+ * Grid, mesh, owners and points are those of the wider one (E_ARG), its box lies inside (E_RANGE);
+ * not for compact halos, whose buffer has one width (E_ARG). rank: of the communicator. Local. */
+DPAR_API dpar_status dpar_halo_field_narrower(const dpar_halo_field *field, const dpar_halo *halo,
+                                              int32_t rank, dpar_halo_field *narrower,
+                                              dpar_why *why);
 
 /* ---- choosing ---- */
 

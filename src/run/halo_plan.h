@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo_plan - what a planned exchange is made of. Private: halo_exchange.c plans, halo_run.c runs,
- * halo_check.c looks for mistakes, halo_tune.c chooses.
+ * halo_check.c looks for mistakes, halo_tune.c chooses, halo_mem.c moves what the CPU cannot.
  *
  * How an exchange runs. A box that goes from one rank to another is an item of either: the owner
  * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R),
@@ -17,6 +17,7 @@
 #define DPAR_HALO_PLAN_H
 
 #include "halo_exchange.h"
+#include "mem.h"
 #include "strided.h"
 #include "world.h"
 
@@ -47,7 +48,8 @@ typedef struct dpari_hx_line {
 typedef struct dpari_hx_array {
     const dpar_halo *h;
     int32_t rank, compact;
-    int32_t reach[2]; /* may peers read it where it lies? */
+    int32_t reach[2];  /* may peers read it where it lies? */
+    int32_t elsewhere; /* in memory that the CPU does not reach */
     int32_t exists;
     int64_t low[DPAR_MAX_DIMS], own[DPAR_MAX_DIMS]; /* first own point in the local box; how many */
     int64_t origin[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS], component;
@@ -68,7 +70,7 @@ typedef struct dpari_hx_item {
     int32_t direct;       /* this rank reads it where it lies when it takes it */
     int32_t negate, dims;
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
-                                     one; -1: that other side; 0: alone */
+                                     one; -1: that other side, or halo_mem.c moves it; 0: alone */
     int64_t mine_at, theirs_at;   /* bytes */
     int64_t pack_at, take_at;     /* bytes in the staging memory */
     int64_t elements;
@@ -127,7 +129,7 @@ struct dpar_halo_exchange {
     dpari_hx_line *line;
     uint64_t *refs;
     unsigned char *staging, *arrivals;
-    int64_t turn, arrive_bytes;
+    int64_t turn, arrive_bytes, memory_bytes;
     int64_t count;                      /* exchanges begun */
     int32_t active, mode, op, prepared; /* prepared: the op of the items */
     int32_t now, stage, messages;
@@ -135,12 +137,32 @@ struct dpar_halo_exchange {
     double looked;
     double seconds[3];        /* DPARI_HX_PACKING, ... */
     int32_t lends[2], shares; /* some peer reads my arrays; some peer shares memory */
+    int32_t elsewhere;        /* some field is in memory that the CPU does not reach: */
+    dpar_status moved;        /* what its moves said */
+    dpar_mem_box *box;        /* one for each such item */
+    unsigned char *look;      /* the largest of them fits */
+    int64_t look_bytes;
 };
 
 /* Elements at a point. */
 DPARI_API int32_t dpari_hx_components(const dpar_halo_field *f);
 /* The type that travels. */
 DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f);
+/* Its memory; NULL: the host's. One box of it moved, in either case. */
+DPARI_API const dpar_mem *dpari_hx_mem(const dpar_halo_field *f);
+DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem_box *box);
+/* An item in this rank's array and, densely and as it is, in other memory: to there, or back. */
+DPARI_API void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                               unsigned char *dense, int back, dpar_mem_box *b);
+/* Of some items those in other memory are given, or taken; settle: that is done. */
+DPARI_API void dpari_hx_move(dpar_halo_exchange *x, int64_t first, int64_t n, int takes);
+DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x);
+/* Memory of the host that will be moved from and to; all memory of a plan. */
+DPARI_API dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, int64_t bytes,
+                                   int on);
+DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
+/* Where what is taken lies. */
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
 /* Own points and local box of a rank; 0: it has none. */
 DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
 /* Can this field go dim after dim? */

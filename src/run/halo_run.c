@@ -176,8 +176,7 @@ static unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_
     return x->part[2 * it->field + it->mine] + it->mine_at;
 }
 
-/* Where what is taken lies. */
-static const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
 {
     const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
     if (it->peer < 0) {
@@ -207,6 +206,9 @@ static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
             dpari_stride_run(&it->give, to + it->pack_at, dpari_hx_mine(x, it));
         }
     }
+    if (x->elsewhere) {
+        dpari_hx_move(x, first, n, 0);
+    }
     dpari_hx_count(x, DPARI_HX_PACKING, began);
 }
 
@@ -225,6 +227,9 @@ static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
         } else {
             dpari_stride_run(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it));
         }
+    }
+    if (x->elsewhere) {
+        dpari_hx_move(x, first, n, 1);
     }
     dpari_hx_count(x, DPARI_HX_COPYING, began);
 }
@@ -281,6 +286,10 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
         dpari_hx_give(x, p->s, p->s_items);
     } else {
         dpari_hx_give(x, p->r, p->r_items);
+    }
+    st = x->elsewhere ? dpari_hx_settle(x) : st;
+    if (st != DPAR_OK) {
+        return st;
     }
     if (x->shares) {
         dpari_publish(x->world, &x->line[s].ready, (uint64_t)x->count << 8 | dpari_hx_kind(x));
@@ -435,6 +444,10 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
         if (x->mode == DPAR_HALO_ADJOINT) {
             dpari_hx_take(x, p->s, p->s_items);
         }
+        st = x->elsewhere ? dpari_hx_settle(x) : st;
+        if (st != DPAR_OK) {
+            return st;
+        }
         if (x->shares) {
             dpari_publish(x->world, &x->line[s].done, (uint64_t)x->count);
         }
@@ -572,6 +585,7 @@ DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
     if (st == DPAR_OK) {
         st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
     }
+    (void)dpari_hx_pin_all(x, 0);
     dpar_comm_release(x->world ? x->node : x->c, x->memory);
     return st;
 }

@@ -70,7 +70,7 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
     for (i = 0; i < DPARI_HX_TRIES && st == DPAR_OK; i++) {
         dpar_halo_exchange *x = NULL;
         double seconds;
-        int ordered = 1;
+        int ordered = !o.shared;
         dpari_hx_try(&o, i);
         for (k = 0; k < n; k++) {
             ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
