@@ -112,9 +112,10 @@ performance: dpar.h
 fuzz:
 	@sh tests/compile/fuzz.sh
 
-install: dpar.h
-	mkdir -p $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig
+install: dpar.h bindings/fortran/dpar.f90
+	mkdir -p $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/share/dpar/fortran
 	cp dpar.h dpar_mpi.h $(DESTDIR)$(PREFIX)/include/
+	cp bindings/fortran/dpar.f90 bindings/fortran/dpar.c $(DESTDIR)$(PREFIX)/share/dpar/fortran/
 	sed 's|@PREFIX@|$(PREFIX)|' tools/dpar.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/dpar.pc
 
 clean:

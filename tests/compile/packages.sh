@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Installed and found: make install with pkg-config; CMake by find_package, add_subdirectory and FetchContent.
+# Installed and found: make install with pkg-config, for C and Fortran; CMake by find_package,
+# add_subdirectory and FetchContent.
 . tests/compile/common.sh
 root=$PWD
 # Ranks that run: the sum of the ranks of three is 3.
@@ -30,6 +31,22 @@ if have pkg-config; then
 else
     echo 'pkg-config: not found, skipped'
 fi
+# Fortran: the module and its library are installed as sources; the program is README.md's.
+fortran=$work/prefix/share/dpar/fortran
+for file in dpar.f90 dpar.c; do
+    try cmp "bindings/fortran/$file" "$fortran/$file"
+done
+if have gfortran; then
+    ! have pkg-config ||
+        try test "$(PKG_CONFIG_PATH="$work/prefix/lib/pkgconfig" pkg-config --variable=fortran dpar)" = "$fortran"
+    awk '/^```fortran$/ { on = 1; next } /^```/ { on = 0 } on' "${DPAR_README:-README.md}" > "$work/user.f90"
+    try test -s "$work/user.f90"
+    try $CC "-I$work/prefix/include" -c "$fortran/dpar.c" -o "$work/dpar.o"
+    try gfortran "-J$work" "$fortran/dpar.f90" "$work/user.f90" "$work/dpar.o" -o "$work/user_f"
+    try timeout 60 "$work/user_f"
+else
+    echo 'gfortran: not found, dpar.f90 only compared'
+fi
 need cmake
 try cmake -S "$root" -B "$work/build" -DCMAKE_INSTALL_PREFIX="$work/cmake" > "$work/log"
 try cmake --build "$work/build" > "$work/log"
@@ -37,6 +54,9 @@ try cmake --install "$work/build" > "$work/log"
 for header in dpar.h dpar_mpi.h; do
     try cmp "$header" "$work/prefix/include/$header"
     try cmp "$header" "$work/cmake/include/$header"
+done
+for file in dpar.f90 dpar.c; do
+    try cmp "bindings/fortran/$file" "$work/cmake/share/dpar/fortran/$file"
 done
 mkdir "$work/find" "$work/sub" "$work/fetch"
 cat > "$work/find/CMakeLists.txt" <<'C'
