@@ -26,6 +26,9 @@
 ! dpar_init(world, why=why). A true of C is any number but 0. Within one expression Fortran calls
 ! functions in any order, and perhaps not all: call first, then look at what was written.
 !
+! Ranks that dpar_launch began end by C's _exit, which writes out what C has buffered, not what
+! Fortran has: flush (6) after the last print of a rank, and before dpar_launch.
+!
 ! Constants that differ from a function by their case alone end in _KIND: DPAR_SEND_KIND.
 module dpar
     use, intrinsic :: iso_c_binding

@@ -123,7 +123,8 @@ awk '/^```fortran$/ { on = 1; next } /^```/ { on = 0 } on { print > "block.f90" 
     "${DPAR_README:-$top/README.md}"
 if [ -s block.f90 ]; then
     try gfortran $strict -Wno-unused-dummy-argument block.f90 dpar_f.o dpar.o -o block
-    try timeout 60 ./block
+    try timeout 60 ./block > block.txt
+    try test -s block.txt
 fi
 table
 if [ -z "${DPAR_NO_MPI:-}" ]; then

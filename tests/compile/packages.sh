@@ -43,7 +43,8 @@ if have gfortran; then
     try test -s "$work/user.f90"
     try $CC "-I$work/prefix/include" -c "$fortran/dpar.c" -o "$work/dpar.o"
     try gfortran "-J$work" "$fortran/dpar.f90" "$work/user.f90" "$work/dpar.o" -o "$work/user_f"
-    try timeout 60 "$work/user_f"
+    try timeout 60 "$work/user_f" > "$work/said"
+    try grep -q 'rank 1' "$work/said"
 else
     echo 'gfortran: not found, dpar.f90 only compared'
 fi
