@@ -280,9 +280,8 @@ static void copy_line(float *to, const dpar_tile *t, int64_t plane, int64_t y, i
             to[i] = in[i * step];
         }
     }
-    for (i = last > first ? last : first; i < LINE; i++) {
-        to[i] = 0.0f;
-    }
+    i = last > first ? last : first;
+    memset(to + i, 0, (size_t)(LINE - i) * sizeof *to);
 }
 
 /* The slot of row y; it comes when it is not there. */
@@ -610,7 +609,7 @@ static double roof(void)
     int i, round;
     memset(&w, 0, sizeof w);
     w += 0.5f;
-    for (round = 0; round < 5; round++) {
+    for (round = 0; round < 9; round++) {
         const double began = now(), flops = 2.0 * 8 * LANES * 1e6;
         double rate;
         v = w * (float)(1 + round);
@@ -642,8 +641,8 @@ static float gate(float x)
 
 static float gate_slope(float x)
 {
-    const float a = x < 0.0f ? -x : x, d = 1.0f + a;
-    return 0.5f * (1.0f + x / d) + 0.5f * x / (d * d);
+    const float a = x < 0.0f ? -x : x, r = 1.0f / (1.0f + a);
+    return 0.5f * (1.0f + x * r * (1.0f + r));
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */
@@ -922,12 +921,11 @@ static void pass(const unit *u, int goal, float *mine, int what)
                 float *a = row_of(&from, s * u->out + ch, y, b->lo[1]);
                 float *z = row_of(&to, s * v->in + u->shift[goal] + ch, y, b->lo[1]);
                 const int64_t count = b->hi[1] - b->lo[1];
-                for (x = 0; x < count; x++) {
-                    if (what == 0) {
-                        z[x] = a[x];
-                    } else {
-                        a[x] = what == 1 ? z[x] : a[x] + z[x];
-                    }
+                if (what < 2) {
+                    memcpy(what == 0 ? z : a, what == 0 ? a : z, (size_t)count * sizeof *a);
+                }
+                for (x = 0; x < count && what == 2; x++) {
+                    a[x] += z[x];
                 }
             }
         }
@@ -1244,7 +1242,7 @@ static int compare(dpar_comm *world, net *n, const options *o)
 /* ---- what each rank runs --------------------------------------------------------------------- */
 
 /* What the planner says of such a network on such tiles: bytes a rank of kept activations. It has
- * pooling in place of the convolutions of stride 2, whose inputs are kept here too. */
+ * pooling where there are convolutions of stride 2 here; either keeps its input alone. */
 #ifdef DPAR_NO_COST
 static double planned(const options *o)
 {
@@ -1298,11 +1296,11 @@ static int tell(dpar_comm *world, const net *n, const options *o)
                o->size[1], o->size[0], o->levels, o->channels, (long long)n->params,
                (int)world->size, world->size > 1 ? "s" : "", world->engine.name, o->tiles[0],
                o->tiles[1], o->dp);
-        printf(
-            "activations a rank: %.5f GB kept for backward (%.5f without halos and padding), the "
-            "planner says %.5f\ntheir gradients: %.5f GB; halos: %.1f KB sent by a rank in a "
-            "forward pass\n",
-            most[0] / 1e9, most[1] / 1e9, planned(o) / 1e9, most[2] / 1e9, most[3] / 1e3);
+        printf("activations a rank, kept for backward: %.6f GB of its own points, the planner says "
+               "%.6f;\n%.6f GB more of halos and padding; their gradients: %.6f GB; halos: %.1f "
+               "KB sent by a rank in a forward pass\n",
+               most[1] / 1e9, planned(o) / 1e9, (most[0] - most[1]) / 1e9, most[2] / 1e9,
+               most[3] / 1e3);
         fflush(stdout);
     }
     return 0;

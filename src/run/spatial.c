@@ -1176,15 +1176,6 @@ static double dpari_norm_get(const void *data, int32_t type, int64_t at)
     return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
 }
 
-static void dpari_norm_put(void *data, int32_t type, int64_t at, double x)
-{
-    if (type == DPAR_F64) {
-        ((double *)data)[at] = x;
-    } else {
-        ((float *)data)[at] = (float)x;
-    }
-}
-
 /* The set that a plane belongs to. */
 static int64_t dpari_norm_set(const dpar_norm *n, int64_t plane)
 {
@@ -1263,47 +1254,107 @@ static int64_t dpari_norm_rows(const dpar_tile *t, int64_t *at)
     return t->box.hi[last] - t->box.lo[last];
 }
 
-/* Row by row, two passes each, merged: no number is far from the mean that it is compared with. */
+/* Some elements of a row as doubles, so that the loops over them know no type. */
+enum { DPARI_NORM_PART = 256 };
+static void dpari_norm_read(const dpar_norm *n, const dpar_tile *t, int64_t at, int64_t count,
+                            double *to)
+{
+    const int64_t step = t->stride[t->box.dims - 1];
+    int64_t i;
+    if (n->type == DPAR_F64) {
+        const double *from = (const double *)t->data + at;
+        for (i = 0; i < count; i++) {
+            to[i] = from[i * step];
+        }
+    } else {
+        const float *from = (const float *)t->data + at;
+        for (i = 0; i < count; i++) {
+            to[i] = (double)from[i * step];
+        }
+    }
+}
+
+static void dpari_norm_write(const dpar_norm *n, const dpar_tile *t, int64_t at, int64_t count,
+                             const double *from)
+{
+    const int64_t step = t->stride[t->box.dims - 1];
+    int64_t i;
+    if (n->type == DPAR_F64) {
+        double *to = (double *)t->data + at;
+        for (i = 0; i < count; i++) {
+            to[i * step] = from[i];
+        }
+    } else {
+        float *to = (float *)t->data + at;
+        for (i = 0; i < count; i++) {
+            to[i * step] = (float)from[i];
+        }
+    }
+}
+
+/* In four chains: an addition takes longer than it takes to begin one. */
+static double dpari_norm_total(const double *x, int64_t count)
+{
+    double a = 0.0, b = 0.0, c = 0.0, d = 0.0;
+    int64_t i;
+    for (i = 0; i + 4 <= count; i += 4) {
+        a += x[i];
+        b += x[i + 1];
+        c += x[i + 2];
+        d += x[i + 3];
+    }
+    for (; i < count; i++) {
+        a += x[i];
+    }
+    return (a + b) + (c + d);
+}
+
+/* Part by part, two passes each, merged: no number is far from the mean it is compared with. */
 static void dpari_norm_moments(const dpar_norm *n, const dpar_tile *x, int64_t plane,
                                dpar_moments *m)
 {
+    double part[DPARI_NORM_PART];
     int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
     const int64_t step = count > 0 ? x->stride[x->box.dims - 1] : 0;
     if (count == 0) {
         return;
     }
     do {
-        dpar_moments row;
-        double sum = 0.0, far = 0.0;
         const int64_t first = dpar_tile_at(x, plane, at);
-        for (i = 0, k = first; i < count; i++, k += step) {
-            sum += dpari_norm_get(x->data, n->type, k);
+        for (k = 0; k < count; k += DPARI_NORM_PART) {
+            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+            dpar_moments one;
+            dpari_norm_read(n, x, first + k * step, some, part);
+            one.count = (double)some;
+            one.mean = dpari_norm_total(part, some) / one.count;
+            for (i = 0; i < some; i++) {
+                part[i] = (part[i] - one.mean) * (part[i] - one.mean);
+            }
+            one.m2 = dpari_norm_total(part, some);
+            dpar_moments_merge(m, &one);
         }
-        row.count = (double)count;
-        row.mean = sum / row.count;
-        for (i = 0, k = first; i < count; i++, k += step) {
-            const double e = dpari_norm_get(x->data, n->type, k) - row.mean;
-            far += e * e;
-        }
-        row.m2 = far;
-        dpar_moments_merge(m, &row);
     } while (dpari_norm_row(x, at));
 }
 
-/* y = a x + b in a plane. */
+/* y = a (x - mean) + b in a plane. */
 static void dpari_norm_apply(const dpar_norm *n, const dpar_tile *x, const dpar_tile *y,
                              int64_t plane, double mean, double a, double b)
 {
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i;
+    double part[DPARI_NORM_PART];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
     if (count == 0) {
         return;
     }
     do {
         const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(y, plane, at);
         const int64_t step_in = x->stride[x->box.dims - 1], step_out = y->stride[x->box.dims - 1];
-        for (i = 0; i < count; i++) {
-            const double e = dpari_norm_get(x->data, n->type, in + i * step_in) - mean;
-            dpari_norm_put(y->data, n->type, out + i * step_out, a * e + b);
+        for (k = 0; k < count; k += DPARI_NORM_PART) {
+            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+            dpari_norm_read(n, x, in + k * step_in, some, part);
+            for (i = 0; i < some; i++) {
+                part[i] = a * (part[i] - mean) + b;
+            }
+            dpari_norm_write(n, y, out + k * step_out, some, part);
         }
     } while (dpari_norm_row(x, at));
 }
@@ -1343,7 +1394,8 @@ DPAR_API dpar_status dpar_norm_forward(dpar_comm *c, const dpar_norm *n, const d
 static void dpari_norm_sums(const dpar_norm *n, const dpar_tile *x, const dpar_tile *dy,
                             int64_t plane, const double *saved, double *sum)
 {
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i;
+    double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
     sum[0] = 0.0;
     sum[1] = 0.0;
     if (count == 0) {
@@ -1352,14 +1404,16 @@ static void dpari_norm_sums(const dpar_norm *n, const dpar_tile *x, const dpar_t
     do {
         const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(dy, plane, at);
         const int64_t step_in = x->stride[x->box.dims - 1], step_out = dy->stride[x->box.dims - 1];
-        double row[2] = {0.0, 0.0};
-        for (i = 0; i < count; i++) {
-            const double g = dpari_norm_get(dy->data, n->type, out + i * step_out);
-            row[0] += g;
-            row[1] += g * (dpari_norm_get(x->data, n->type, in + i * step_in) - saved[0]);
+        for (k = 0; k < count; k += DPARI_NORM_PART) {
+            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+            dpari_norm_read(n, x, in + k * step_in, some, part);
+            dpari_norm_read(n, dy, out + k * step_out, some, g);
+            for (i = 0; i < some; i++) {
+                part[i] = g[i] * (part[i] - saved[0]);
+            }
+            sum[0] += dpari_norm_total(g, some);
+            sum[1] += dpari_norm_total(part, some) * saved[1];
         }
-        sum[0] += row[0];
-        sum[1] += row[1] * saved[1];
     } while (dpari_norm_row(x, at));
 }
 
@@ -1368,21 +1422,24 @@ static void dpari_norm_gradient(const dpar_norm *n, const dpar_tile *x, const dp
                                 const dpar_tile *dx, int64_t plane, const double *saved,
                                 const double *mean)
 {
-    const double scale = dpari_norm_scale(n, plane), inverse = saved[1];
+    const double scale = dpari_norm_scale(n, plane), inverse = saved[1], slope = inverse * mean[1];
     const int32_t last = x->box.dims - 1;
-    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i;
+    double part[DPARI_NORM_PART], g[DPARI_NORM_PART];
+    int64_t at[DPAR_MAX_DIMS], count = dpari_norm_rows(x, at), i, k;
     if (count == 0) {
         return;
     }
     do {
         const int64_t in = dpar_tile_at(x, plane, at), out = dpar_tile_at(dy, plane, at);
         const int64_t to = dpar_tile_at(dx, plane, at);
-        for (i = 0; i < count; i++) {
-            const double g = scale * dpari_norm_get(dy->data, n->type, out + i * dy->stride[last]);
-            const double hat =
-                (dpari_norm_get(x->data, n->type, in + i * x->stride[last]) - saved[0]) * inverse;
-            dpari_norm_put(dx->data, n->type, to + i * dx->stride[last],
-                           inverse * (g - mean[0] - hat * mean[1]));
+        for (k = 0; k < count; k += DPARI_NORM_PART) {
+            const int64_t some = dpari_least(DPARI_NORM_PART, count - k);
+            dpari_norm_read(n, x, in + k * x->stride[last], some, part);
+            dpari_norm_read(n, dy, out + k * dy->stride[last], some, g);
+            for (i = 0; i < some; i++) {
+                part[i] = inverse * (scale * g[i] - mean[0] - (part[i] - saved[0]) * slope);
+            }
+            dpari_norm_write(n, dx, to + k * dx->stride[last], some, part);
         }
     } while (dpari_norm_row(x, at));
 }

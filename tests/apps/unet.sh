@@ -28,10 +28,12 @@ done
 # 6 rows at the top are 1 at the bottom, for 4 ranks: some have no points there
 must --size 48x8 --levels 4 --tiles 4x1 --steps 1 --check
 
+# own points are what the planner counts, to the byte as extents are even; halos are more
 must --size 96x48 --ranks 2 --steps 60
-awk '/^loss/ { first = $2; last = $4 } /^activations/ { kept = $4; planned = $(NF) }
-    /^their/ { halo = $7 }
-    END { exit !(first > 0.5 && last < 0.3 && kept > 0.8 * planned && kept < 1.6 * planned && halo > 1) }' \
+awk '/^loss/ { first = $2; last = $4 } /^activations/ { own = $7; planned = $(NF) + 0 }
+    /halos and padding/ { more = $1; halo = $(NF - 9) } /^rank 0/ { done = $7 }
+    END { exit !(first > 0.5 && last < 0.3 && own > 0 && own > 0.997 * planned &&
+        own < 1.003 * planned && more > 0 && more < 0.2 * own && halo > 1 && done > 0) }' \
     "$work/out" || { echo 'training, memory or halos:'; cat "$work/out"; bad=1; }
 
 refused() { # sentence, options...
