@@ -454,11 +454,11 @@ static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dp
 /* All hear how the worst of them fares. */
 DPARI_API dpar_status dpari_hx_agree(dpar_comm *c, dpar_status st, uint64_t hash, dpar_why *why)
 {
-    const int64_t unit = INT64_C(1) << 32;
+    const int64_t unit = INT64_C(1) << 32, who = INT64_C(1) << 20;
     int64_t in[3], out[3] = {0, 0, 0};
     dpar_status s, worst;
     in[0] = st * unit + c->rank;
-    in[1] = (int64_t)(hash >> 2);
+    in[1] = (int64_t)(hash >> 22) * who + c->rank;
     in[2] = -in[1];
     s = dpar_all_reduce(c, in, out, 3, DPAR_I64, DPAR_MIN, NULL);
     if (s != DPAR_OK) {
@@ -472,11 +472,11 @@ DPARI_API dpar_status dpari_hx_agree(dpar_comm *c, dpar_status st, uint64_t hash
         return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80,
                               out[0] - worst * unit, 0, 0, 0);
     }
-    if (out[1] != -out[2]) {
+    if (out[1] / who != -out[2] / who) {
         return dpari_say(DPAR_E_MISMATCH, why,
-                         "ranks gave different fields or options (types, wires, components, "
-                         "vectors, grids, widths, way, tag)",
-                         0, 0, 0, 0);
+                         "ranks # and # gave different fields or options (types, wires, "
+                         "components, vectors, grids, widths, way, tag)",
+                         out[1] % who, -out[2] % who, 0, 0);
     }
     return DPAR_OK;
 }

@@ -46,7 +46,8 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
         dpar_text_put(&t, " s; it has begun exchange #");
         dpar_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->now].ready) >> 8));
     } else {
-        dpar_text_put(&t, " runs another mode or operation (forward, sum, max, min)");
+        dpar_text_put(&t, " runs another mode or operation (forward, sum, max, min) than rank ");
+        dpar_text_int(&t, x->c->rank);
     }
     status = dpari_shm_break(s, status, why.text);
     if (x->node != x->c) {

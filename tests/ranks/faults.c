@@ -3,11 +3,12 @@
  * random moment one of them is killed, stopped, delayed, returns, crashes or calls something else,
  * or their launcher is killed. Then: every other rank's call returns, in time, with the right
  * status and a sentence that names the culprit; later calls say the same; what had come before was
- * right; no process, no file in /dev/shm and no descriptor is left.
- *     cc -DDPAR_IMPLEMENTATION -I. -Itests tests/ranks/faults.c -o faults
- *     ./faults ROUNDS [SEED [FIRST]]     (FIRST and ROUNDS 1: one round again)
+ * right; no process, no file in /dev/shm and no descriptor is left. With `halo` most operations are
+ * halo exchanges, forward and adjoint, in every way; and a rank may plan something else.
+ *     cc -DDPAR_IMPLEMENTATION -I. -Itests tests/ranks/faults.c -o faults -lm
+ *     ./faults ROUNDS [SEED [FIRST [halo]]]     (FIRST and ROUNDS 1: one round again)
  * Needs Linux (/proc). */
-#include "run_oracle.h"
+#include "halo_work.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -33,9 +34,9 @@ enum {
     FAULTS
 };
 static const char *const fault_names[FAULTS] = {
-    "none",       "kill -9",  "kill -9 early", "stop, go on", "stop, kill",
-    "stop",       "delay",    "long delay",    "mismatch",    "return 0",
-    "return 1",   "_exit(3)", "crash",         "abort",       "kill launcher"};
+    "none",     "kill -9",  "kill -9 early", "stop, go on", "stop, kill",
+    "stop",     "delay",    "long delay",    "mismatch",    "return 0",
+    "return 1", "_exit(3)", "crash",         "abort",       "kill launcher"};
 
 /* What a rank tells the driver, in shared memory: readable after a kill. */
 typedef struct seat {
@@ -53,6 +54,8 @@ typedef struct board {
     /* the round */
     uint64_t seed;
     int32_t n, fault, victim, at, plain, threads, slot_bytes, operations;
+    int32_t halo;    /* 1: of halo exchanges */
+    int32_t quarrel; /* MISMATCH: over a collective, over an exchange, over a plan */
     double timeout_s, pause_s;
     /* what happened */
     seat rank[ORACLE_RANKS];
@@ -60,7 +63,8 @@ typedef struct board {
     char launch_text[240];
 } board;
 
-enum { ROOM = 200000, SLOTS = 3 };
+enum { ROOM = 200000, SLOTS = 3, HALOS = 3 };
+enum { COLLECTIVE, EXCHANGE, PLAN };
 
 /* --- a rank --- */
 
@@ -70,6 +74,8 @@ typedef struct job {
     seat *me;
     dpar_comm *comm[3]; /* the world, a duplicate, its half */
     oracle_slot slot[SLOTS];
+    halo_work halo[HALOS];
+    uint64_t exchanges;
     dpar_comm *failed; /* whose call failed */
 } job;
 
@@ -172,9 +178,22 @@ static dpar_status message(job *j, uint64_t seed)
     return s;
 }
 
+static dpar_status exchange(job *j, uint64_t seed)
+{
+    halo_work *w = &j->halo[oracle_below(&seed, HALOS)];
+    int adds = oracle_below(&seed, 3) == 0;
+    dpar_status s =
+        halo_work_run(w, &j->o, j->exchanges++, adds, (int)oracle_below(&seed, 4), &j->me->wrong);
+    j->failed = w->c;
+    return s;
+}
+
 static dpar_status operation(job *j, uint64_t seed)
 {
     int64_t which = oracle_below(&seed, 10);
+    if (j->b->halo && oracle_below(&seed, 5) > 0) {
+        return exchange(j, seed);
+    }
     if (which < 5) {
         return collective(j, (int)oracle_below(&seed, 2), seed);
     }
@@ -191,6 +210,42 @@ static dpar_status together(job *j, int odd)
     return s;
 }
 
+/* All exchange, the victim the other way round. Who needs nothing of it hears of it in the sum. */
+static dpar_status against_the_others(job *j, int mine)
+{
+    halo_work *w = &j->halo[0];
+    dpar_status s;
+    for (; w < &j->halo[HALOS - 1] && w->options.way == DPAR_HALO_MESSAGES; w++) {
+    }
+    if (w->options.way == DPAR_HALO_MESSAGES) { /* messages of other modes may fit */
+        return together(j, mine);
+    }
+    s = halo_work_run(w, &j->o, j->exchanges++, mine, 1, &j->me->wrong);
+    j->failed = w->c;
+    return s == DPAR_OK ? together(j, 0) : s;
+}
+
+/* The victim plans another thing: all are told, by a sentence with its number, and go on. */
+static void plan_quarrel(job *j, int mine)
+{
+    halo_work *w = &j->halo[0];
+    dpar_halo_exchange *x = NULL;
+    dpar_why why;
+    void *memory = NULL;
+    char rank[32];
+    (void)snprintf(rank, sizeof rank, "%d", j->b->victim);
+    why.text[0] = '\0';
+    w->options.tag += mine;
+    if (posix_memalign(&memory, 64, (size_t)w->bytes) != 0 ||
+        dpar_halo_exchange_init(memory, w->bytes, w->c, w->f, HALO_WORK_FIELDS, &w->options, &x,
+                                &why) != DPAR_E_MISMATCH ||
+        strstr(why.text, rank) == NULL || w->c->status != DPAR_OK) {
+        j->me->wrong += 1000;
+    }
+    free(memory);
+    w->options.tag -= mine;
+}
+
 /* What the victim does by itself. 1: its part is over. */
 static int misbehave(job *j)
 {
@@ -205,6 +260,19 @@ static int misbehave(job *j)
     case ABORT: dpar_comm_abort(j->comm[0], DPAR_E_NONE, "no data is left"); return 0;
     default: return 0;
     }
+}
+
+/* What all do at the victim's moment. */
+static dpar_status at_once(job *j, int mine)
+{
+    if (j->b->fault == MISMATCH && j->b->quarrel == EXCHANGE) {
+        return against_the_others(j, mine);
+    }
+    if (j->b->fault == MISMATCH && j->b->quarrel == PLAN) {
+        plan_quarrel(j, mine);
+        return DPAR_OK;
+    }
+    return together(j, mine && j->b->fault == MISMATCH);
 }
 
 static void tell(job *j, dpar_status s)
@@ -250,11 +318,15 @@ static int rank_main(dpar_comm *world, void *arg)
     j.me->stage = 1;
     s = s == DPAR_OK ? dpar_comm_dup(world, &j.comm[1]) : s;
     s = s == DPAR_OK ? dpar_comm_split(world, world->rank % 2, -world->rank, &j.comm[2]) : s;
+    for (i = 0; i < HALOS && b->halo && s == DPAR_OK; i++) {
+        j.failed = j.comm[i % 2];
+        s = halo_work_open(&j.halo[i], j.failed, oracle_mix(b->seed + 77 + (uint64_t)i));
+    }
     for (i = 0; s == DPAR_OK && !over && (b->operations == 0 || i < b->operations); i++) {
         j.me->entered = i + 1;
         if (b->fault >= DELAY_SHORT && b->fault <= ABORT && i == b->at) {
             over = mine && misbehave(&j);
-            s = over ? s : together(&j, mine && b->fault == MISMATCH);
+            s = over ? s : at_once(&j, mine);
         }
         s = s == DPAR_OK && !over ? operation(&j, oracle_next(&seed)) : s;
     }
@@ -266,6 +338,10 @@ static int rank_main(dpar_comm *world, void *arg)
     }
     j.me->stage = 2;
     if (!over) { /* one that returns early closes nothing: that would be a call of its own */
+        for (i = HALOS - 1; i >= 0 && b->halo; i--) {
+            dpar_status closed = halo_work_close(&j.halo[i]);
+            j.me->wrong += s == DPAR_OK && closed != DPAR_OK;
+        }
         (void)dpar_comm_close(j.comm[2]);
         (void)dpar_comm_close(j.comm[1]);
     }
@@ -429,12 +505,16 @@ static int all_told(const board *b, double seconds)
     return 1;
 }
 
-static void plan(board *b, uint64_t seed)
+static void plan(board *b, uint64_t seed, int halo)
 {
     /* of 40: how often each fault comes */
     static const int weight[FAULTS] = {1, 10, 5, 1, 1, 1, 1, 1, 3, 3, 2, 2, 2, 2, 5};
-    static const int plain[6] = {0, 0, DPAR_WITHOUT_MEMFD, DPAR_WITHOUT_MEMFD | DPAR_WITHOUT_DIRECT,
-                                 DPAR_WITHOUT_FUTEX, DPAR_WITHOUT_CMA | DPAR_WITHOUT_DIRECT};
+    static const int plain[6] = {0,
+                                 0,
+                                 DPAR_WITHOUT_MEMFD,
+                                 DPAR_WITHOUT_MEMFD | DPAR_WITHOUT_DIRECT,
+                                 DPAR_WITHOUT_FUTEX,
+                                 DPAR_WITHOUT_CMA | DPAR_WITHOUT_DIRECT};
     int64_t draw = oracle_below(&seed, 40);
     memset(b, 0, sizeof *b);
     for (b->fault = 0; draw >= weight[b->fault]; b->fault++) {
@@ -445,10 +525,10 @@ static void plan(board *b, uint64_t seed)
     b->at = (int32_t)oracle_below(&seed, INT64_C(1) << oracle_below(&seed, 7));
     b->plain = plain[oracle_below(&seed, 6)];
     b->slot_bytes = oracle_below(&seed, 2) == 0 ? 4096 : 0;
-    b->threads = oracle_below(&seed, 4) == 0 &&
-                 (b->fault == NONE || b->fault == DELAY_SHORT || b->fault == DELAY_LONG ||
-                  b->fault == MISMATCH || b->fault == RETURN_0 || b->fault == RETURN_1 ||
-                  b->fault == ABORT);
+    b->threads =
+        oracle_below(&seed, 4) == 0 &&
+        (b->fault == NONE || b->fault == DELAY_SHORT || b->fault == DELAY_LONG ||
+         b->fault == MISMATCH || b->fault == RETURN_0 || b->fault == RETURN_1 || b->fault == ABORT);
     b->timeout_s = b->fault >= STOP_CONT && b->fault <= STOP_ONLY ? 1.0
                    : b->fault == DELAY_LONG                       ? 1.0
                                                                   : 20.0;
@@ -459,6 +539,11 @@ static void plan(board *b, uint64_t seed)
     b->operations = b->fault == NONE || b->fault == DELAY_SHORT ? 60 : 0;
     b->operations += b->operations > 0 ? b->at : 0;
     b->seed = oracle_next(&seed);
+    b->halo = halo;
+    b->quarrel = halo ? (int32_t)oracle_below(&seed, 3) : COLLECTIVE;
+    if (b->fault == MISMATCH && b->quarrel == PLAN) {
+        b->operations = b->at + 20;
+    }
 }
 
 /* Does what comes from outside; 0: something hangs. *when: the moment. */
@@ -507,9 +592,10 @@ static int inflict(board *b, pid_t launcher, double *when)
     return 1;
 }
 
-static dpar_status expected(int fault)
+/* Of the ranks that are not the victim. */
+static dpar_status expected(const board *b)
 {
-    switch (fault) {
+    switch (b->fault) {
     case KILL:
     case KILL_EARLY:
     case RETURN_0:
@@ -520,7 +606,7 @@ static dpar_status expected(int fault)
     case STOP_KILL:
     case STOP_ONLY:
     case DELAY_LONG: return DPAR_E_TIMEOUT;
-    case MISMATCH: return DPAR_E_MISMATCH;
+    case MISMATCH: return b->quarrel == PLAN ? DPAR_OK : DPAR_E_MISMATCH;
     case ABORT: return DPAR_E_NONE;
     default: return DPAR_OK;
     }
@@ -550,11 +636,25 @@ static int judge_launch(const board *b, long round)
     return b->fds != 0 ? complain(b, round, "the launcher's descriptors changed") : 0;
 }
 
+/* Does it say that the victim did not come, or a rank that says so, or one that says so of it? */
+static int blames(const board *b, int r)
+{
+    int steps;
+    for (steps = 0; steps < b->n && r != b->victim; steps++) {
+        const char *end = strstr(b->rank[r].text, " did not come in");
+        if (end == NULL || end == b->rank[r].text || end[-1] < '0' || end[-1] >= '0' + b->n) {
+            return 0;
+        }
+        r = end[-1] - '0';
+    }
+    return r == b->victim;
+}
+
 /* What a rank that is not the victim must have said. */
 static int judge_rank(const board *b, long round, int r)
 {
     const seat *s = &b->rank[r];
-    dpar_status want = expected(b->fault);
+    dpar_status want = expected(b);
     int f = b->fault, message;
     char rank[32];
     (void)snprintf(rank, sizeof rank, "rank %d", b->victim);
@@ -594,7 +694,11 @@ static int judge_rank(const board *b, long round, int r)
                    ? complain(b, round, "the sentence of the abort")
                    : 0;
     }
-    /* who waits for a message may give up on a rank that itself waits for the culprit */
+    /* who waits for a message may give up on a rank that itself waits for the culprit; so may one
+     * whose neighbour in a grid gave up in another communicator a moment before */
+    if (want == DPAR_E_TIMEOUT && blames(b, r)) {
+        return 0;
+    }
     message = want == DPAR_E_TIMEOUT && (strstr(s->text, "send") || strstr(s->text, "recv"));
     if (strstr(s->text, f != KILL_EARLY && s->strict && !message ? rank : "rank") == NULL) {
         return complain(b, round, "the sentence does not name the culprit");
@@ -625,14 +729,14 @@ static int judge_report(const board *b, long round, int r)
 static int judge(const board *b, long round)
 {
     int r, bad, first = 0;
-    if (expected(b->fault) == DPAR_E_TIMEOUT && strstr(b->launch_text, "could not join") != NULL) {
+    if (expected(b) == DPAR_E_TIMEOUT && strstr(b->launch_text, "could not join") != NULL) {
         return 0; /* a busy machine: not all had come when the short deadline passed */
     }
     bad = judge_launch(b, round);
     for (r = 0; r < b->n; r++) {
         first += r != b->victim && b->rank[r].status == DPAR_E_TIMEOUT;
     }
-    if (expected(b->fault) == DPAR_E_TIMEOUT && first == 0 && !bad) {
+    if (expected(b) == DPAR_E_TIMEOUT && first == 0 && !bad) {
         bad = complain(b, round, "no rank saw the deadline pass");
     }
     for (r = 0; r < b->n && !bad; r++) {
@@ -665,12 +769,12 @@ static void count(tally *t, const board *b, double when)
     }
 }
 
-static int one_round(board *b, uint64_t seed, long round, tally *t)
+static int one_round(board *b, uint64_t seed, long round, int halo, tally *t)
 {
     pid_t launcher;
     double when;
     int fine, bad = 0;
-    plan(b, oracle_mix(seed * 1000003u + (uint64_t)round));
+    plan(b, oracle_mix(seed * 1000003u + (uint64_t)round), halo);
     fflush(stdout);
     launcher = fork();
     if (launcher < 0) {
@@ -722,15 +826,15 @@ int main(int argc, char **argv)
     double begin = oracle_now();
     void *p = mmap(NULL, sizeof(board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     tally t;
-    int f, s, bad = 0;
+    int f, s, bad = 0, halo = argc > 4 && strcmp(argv[4], "halo") == 0;
     if (rounds < 1 || p == MAP_FAILED) {
-        printf("usage: %s ROUNDS [SEED [FIRST]]\n", argv[0]);
+        printf("usage: %s ROUNDS [SEED [FIRST [halo]]]\n", argv[0]);
         return 2;
     }
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     memset(&t, 0, sizeof t);
     for (i = first; i < first + rounds; i++) {
-        bad += one_round((board *)p, seed, i, &t);
+        bad += one_round((board *)p, seed, i, halo, &t);
     }
     for (f = 0; f < FAULTS; f++) {
         printf("%-14s %4ld rounds, slowest %6.3f s:", fault_names[f], t.rounds[f], t.slowest[f]);

@@ -1244,7 +1244,9 @@ static int everything(dpar_comm *c, void *arg)
     memset(&w, 0, sizeof w);
     w.c = c;
     w.whole = whole;
-    cases = c->rank == 0 ? 0 : cases;
+    if (c->rank == 0) { /* ranks may be threads */
+        cases = 0;
+    }
     bad += refusals(c) + moments_case(c);
     bad += norm_case(c, 0, 64) + norm_case(c, 1, 64) + norm_case(c, 3, 64) + norm_case(c, 6, 64);
     bad += norm_case(c, 0, 2) + norm_case(c, 3, 1);
@@ -1261,7 +1263,7 @@ static int everything(dpar_comm *c, void *arg)
                (int)c->size, c->engine.name, cases, (long long)all, now() - began);
         fflush(stdout);
     }
-    return all != 0 || cases < 0;
+    return all != 0 || (c->rank == 0 && cases == 0);
 }
 
 #ifdef USE_MPI
