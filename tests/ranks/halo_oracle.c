@@ -4,8 +4,10 @@
  * foretold from the global index of its point, by the words of halo.h and without transfer lists:
  * halos with an image get its value, all else (own points, padding, what lies beyond the end)
  * stays. The adjoint by adding up, over all ranks, what their halos hold; its dot product too. And
- * ranks that are killed or late at a random moment of an exchange. cc -DDPAR_IMPLEMENTATION -I.
- * -Itests tests/ranks/halo_oracle.c -o halo_oracle
+ * ranks that are killed or late at a random moment of an exchange. Plans of shared points and plans
+ * over narrower halos are foretold by the same words, with other points; fields in the memory of a
+ * device, which traps all accesses outside of its table's functions, like any other. cc
+ * -DDPAR_IMPLEMENTATION -I. -Itests tests/ranks/halo_oracle.c -o halo_oracle
  *     ./halo_oracle [threads] [long] [RANKS|FROM-TO] [seed=S]   a failure says the seed */
 #include "run_oracle.h"
 
@@ -17,10 +19,10 @@ enum { FIELDS = 4, MOST = 6000, GUARDS = 64, PLANS = 2, CASES = 12 };
 
 /* One field: the same on all ranks up to `rank's own`. */
 typedef struct field {
-    dpar_halo h;
+    dpar_halo h, near; /* near: of the plan, where it is narrower than the array */
     int type, comps, vector, narrow, wire, compact;
     /* rank's own: */
-    int has, dense, registered;
+    int has, dense, registered, elsewhere;
     int64_t own[DPAR_MAX_DIMS][2], box[DPAR_MAX_DIMS][2]; /* of points */
     int64_t stride[DPAR_MAX_DIMS], origin[DPAR_MAX_DIMS], comp_stride;
     int64_t data, slabs; /* bytes from the block's beginning: index 0 of the array; the halos */
@@ -35,10 +37,12 @@ typedef struct grid {
     int64_t cuts[DPAR_MAX_AXES][ORACLE_RANKS + 1];
     int64_t cells[ORACLE_RANKS][DPAR_MAX_DIMS][2]; /* blocks; hi <= lo: empty */
     int cube, owners;
+    int sync, narrower;              /* plans of shared points; plans over narrower halos */
     int32_t owner[2 * ORACLE_RANKS]; /* of the blocks of the mesh; -1: masked */
     int group[ORACLE_RANKS]; /* ranks with the same coordinates in axes that do not cut; -1 */
     int fields;
     field f[FIELDS];
+    struct device *device; /* the memory of fields that are elsewhere */
 } grid;
 
 /* ---- the whole grid -------------------------------------------------------------------------- */
@@ -208,7 +212,20 @@ static int is_written(const grid *g, const dpar_halo *h, int rank, const int64_t
     for (d = 0; d < h->grid.dims; d++) {
         outside += x[d] < own[d][0] || x[d] >= own[d][1];
     }
-    if (outside > 1 && h->shape == DPAR_STENCIL_STAR) {
+    for (d = 0; d < h->grid.dims && g->narrower; d++) { /* h is part of a field */
+        const dpar_halo *near = &((const field *)(const void *)h)->near;
+        if (x[d] < own[d][0] - near->low[d] || x[d] >= own[d][1] + near->high[d]) {
+            return 0;
+        }
+    }
+    for (d = 0; d < h->grid.dims && g->sync; d++) { /* the faces of own cells */
+        if (x[d] < own[d][0] - (h->points[d] == DPAR_AT_HIGH_FACES) ||
+            x[d] >= own[d][1] + (h->points[d] == DPAR_AT_LOW_FACES) ||
+            ((h->periodic >> d & 1) == 0 && (x[d] < 0 || x[d] >= points_of(h, d)))) {
+            return 0;
+        }
+    }
+    if (outside > 1 && h->shape == DPAR_STENCIL_STAR && !g->sync) {
         return 0;
     }
     return image(h, from, turns) && (outside > 0 || *turns) &&
@@ -472,6 +489,8 @@ static void random_halo(grid *g, dpar_halo *h, uint64_t *s)
         h->low[d] = oracle_below(s, most + 1);
         h->high[d] = oracle_below(s, most + 1);
         h->points[d] = g->cube || oracle_below(s, 2) ? DPAR_AT_CELLS : (int32_t)oracle_below(s, 3);
+        h->high[d] += g->sync && h->points[d] == DPAR_AT_LOW_FACES && h->high[d] == 0;
+        h->low[d] += g->sync && h->points[d] == DPAR_AT_HIGH_FACES && h->low[d] == 0;
     }
     if (g->cube) {
         h->periodic &= ~(1u | 3u << (dims - 2));
@@ -507,7 +526,8 @@ static int random_field(grid *g, field *f, uint64_t *s)
         f->vector = 1 + (g->cube || oracle_below(s, 2));
         f->comps = f->vector == 2 ? 2 : f->comps;
     }
-    f->compact = oracle_below(s, 5) == 0;
+    f->compact = oracle_below(s, 5) == 0 && !g->narrower &&
+                 !(g->sync && f->h.shape == DPAR_STENCIL_STAR); /* no place for corners */
     if ((f->type == DPAR_F64 || f->type == DPAR_F32) && oracle_below(s, 3) == 0) {
         f->narrow = 1;
         f->wire = f->type == DPAR_F64 ? DPAR_F32 : oracle_below(s, 2) ? DPAR_F16 : DPAR_BF16;
@@ -517,6 +537,13 @@ static int random_field(grid *g, field *f, uint64_t *s)
             volume_of(g->l.dims, (const int64_t(*)[2])f->box) * f->comps > MOST) {
             return 0;
         }
+    }
+    f->near = f->h;
+    for (r = 0; r < g->l.dims; r++) {
+        int low = g->sync && f->h.points[r] == DPAR_AT_HIGH_FACES;
+        int high = g->sync && f->h.points[r] == DPAR_AT_LOW_FACES;
+        f->near.low[r] = low + oracle_below(s, f->h.low[r] + 1 - low);
+        f->near.high[r] = high + oracle_below(s, f->h.high[r] + 1 - high);
     }
     return dpar_halo_check(&f->h, NULL) == DPAR_OK;
 }
@@ -531,11 +558,207 @@ static void random_grid(grid *g, uint64_t seed, int n)
         g->n = n;
     } while (!random_mesh(g, &s));
     find_blocks(g);
+    g->sync = oracle_below(&s, 4) == 0;
+    g->narrower = oracle_below(&s, 5) == 0;
     g->fields = 1 + (int)oracle_below(&s, FIELDS);
     for (i = 0; i < g->fields; i++) {
         while (!random_field(g, &g->f[i], &s)) {
         }
     }
+}
+
+/* ---- a device -------------------------------------------------------------------------------- */
+
+/* Memory that nobody may touch but the functions of its table. Boxes wait there for a while; the
+ * host's side of each must be pinned. */
+enum { QUEUE = 4000, PINS = 200 };
+typedef struct device {
+    dpar_mem table;
+    uint64_t own;
+    int regions, queued, pins;
+    struct {
+        unsigned char *at;
+        size_t bytes;
+    } region[2 * FIELDS], pinned[PINS];
+    dpar_mem_box box[QUEUE];
+    const char *wrong;
+} device;
+
+static int lies_in(const void *p, const unsigned char *at, size_t bytes)
+{
+    const unsigned char *q = (const unsigned char *)p;
+    return q >= at && q < at + bytes;
+}
+
+static void doors(const device *v, int open)
+{
+    int i;
+    for (i = 0; i < v->regions; i++) {
+        if (mprotect(v->region[i].at, v->region[i].bytes,
+                     open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0) {
+            _exit(4);
+        }
+    }
+}
+
+static void shut(const grid *g)
+{
+    doors(g->device, 0);
+}
+
+static void lay_open(const grid *g)
+{
+    doors(g->device, 1);
+}
+
+/* One element, by the words of mem.h. */
+static void move_element(const dpar_mem_box *b, unsigned char *to, unsigned char *from)
+{
+    uint64_t bits = 0, now = 0;
+    double most = 0;
+    field f;
+    memset(&f, 0, sizeof f);
+    f.type = b->from_type;
+    memcpy(&bits, from, (size_t)dpar_type_bytes(b->from_type));
+    f.narrow = b->through != b->from_type;
+    f.wire = b->through;
+    bits = travelled(&f, bits, b->negate);
+    if (b->to_type != b->from_type) {
+        bits = bits_of(b->to_type, float_of(b->from_type, bits));
+    }
+    if (b->op != DPAR_COPY) {
+        memcpy(&now, to, (size_t)dpar_type_bytes(b->to_type));
+        bits = combined(b->to_type, b->op, now, bits, &most);
+    }
+    memcpy(to, &bits, (size_t)dpar_type_bytes(b->to_type));
+    if (b->clear) {
+        memset(from, 0, (size_t)dpar_type_bytes(b->from_type));
+    }
+}
+
+static void move_box(const dpar_mem_box *b)
+{
+    int64_t at[DPAR_MEM_DIMS] = {0}, to = 0, from = 0;
+    int d;
+    for (d = 0; d < b->dims; d++) {
+        if (b->extent[d] == 0) {
+            return;
+        }
+    }
+    do {
+        move_element(b, (unsigned char *)b->to + to * dpar_type_bytes(b->to_type),
+                     (unsigned char *)b->from + from * dpar_type_bytes(b->from_type));
+        for (d = b->dims - 1; d >= 0; d--) {
+            to += b->to_stride[d], from += b->from_stride[d];
+            if (++at[d] < b->extent[d]) {
+                break;
+            }
+            to -= b->to_stride[d] * b->extent[d], from -= b->from_stride[d] * b->extent[d];
+            at[d] = 0;
+        }
+    } while (d >= 0);
+}
+
+static dpar_status device_wait(void *ctx)
+{
+    device *v = (device *)ctx;
+    int i;
+    doors(v, 1);
+    for (i = 0; i < v->queued; i++) {
+        move_box(&v->box[i]);
+    }
+    v->queued = 0;
+    doors(v, 0);
+    return DPAR_OK;
+}
+
+static dpar_status device_move(void *ctx, const dpar_mem_box *box, int32_t n)
+{
+    device *v = (device *)ctx;
+    int32_t i;
+    int k, side;
+    for (i = 0; i < n; i++) {
+        int here = 0;
+        for (side = 0; side < 2; side++) {
+            const void *p = side ? box[i].from : box[i].to;
+            int known = 0;
+            for (k = 0; k < v->regions; k++) {
+                here |= lies_in(p, v->region[k].at, v->region[k].bytes);
+                known |= lies_in(p, v->region[k].at, v->region[k].bytes);
+            }
+            for (k = 0; k < v->pins && !known; k++) {
+                known = lies_in(p, v->pinned[k].at, v->pinned[k].bytes);
+            }
+            v->wrong = known ? v->wrong : "a box in memory that is not pinned";
+        }
+        v->wrong = here ? v->wrong : "a box that is not the device's";
+        if (v->queued == QUEUE) {
+            (void)device_wait(ctx);
+        }
+        v->box[v->queued++] = box[i];
+    }
+    if (oracle_below(&v->own, 3) == 0) {
+        (void)device_wait(ctx);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status device_pin(void *ctx, void *memory, int64_t bytes)
+{
+    device *v = (device *)ctx;
+    if (v->pins == PINS) {
+        return DPAR_E_ROOM;
+    }
+    v->pinned[v->pins].at = (unsigned char *)memory;
+    v->pinned[v->pins++].bytes = (size_t)bytes;
+    return DPAR_OK;
+}
+
+static dpar_status device_unpin(void *ctx, void *memory)
+{
+    device *v = (device *)ctx;
+    int i;
+    for (i = 0; i < v->pins; i++) {
+        if (v->pinned[i].at == (unsigned char *)memory) {
+            v->pinned[i] = v->pinned[--v->pins];
+            return DPAR_OK;
+        }
+    }
+    v->wrong = "unpinned what was not pinned";
+    return DPAR_E_ARG;
+}
+
+static void *device_memory(device *v, size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
+        _exit(4);
+    }
+    v->region[v->regions].at = (unsigned char *)p;
+    v->region[v->regions++].bytes = bytes;
+    return p;
+}
+
+static device *make_device(uint64_t seed)
+{
+    device *v = (device *)oracle_memory(sizeof *v);
+    memset(v, 0, sizeof *v);
+    v->own = seed;
+    v->table.ctx = v;
+    v->table.move = device_move;
+    v->table.wait = device_wait;
+    v->table.pin = device_pin;
+    v->table.unpin = device_unpin;
+    return v;
+}
+
+static void free_device(device *v)
+{
+    int i;
+    for (i = 0; i < v->regions; i++) {
+        munmap(v->region[i].at, v->region[i].bytes);
+    }
+    free(v);
 }
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
@@ -573,6 +796,8 @@ static void make_array(oracle *o, grid *g, field *f, uint64_t *s)
     f->has = boxes_of(g, &f->h, o->world->rank, f->own, f->box);
     f->dense = (int)oracle_below(s, 2);
     f->registered = (int)oracle_below(s, 2);
+    f->elsewhere = oracle_below(s, 4) == 0; /* on some ranks, not on others */
+    f->registered = f->elsewhere ? 0 : f->registered;
     if (f->has) {
         elements = random_strides(f, dims, s);
         if (f->dense) { /* the defaults: they are left 0 for the plan */
@@ -593,7 +818,9 @@ static void make_array(oracle *o, grid *g, field *f, uint64_t *s)
     f->want = (unsigned char *)oracle_memory(f->bytes);
     for (i = 0; i < 2; i++) {
         void *p = NULL;
-        if (f->registered && dpar_comm_alloc(o->world, (int64_t)f->bytes, &p) == DPAR_OK) {
+        if (f->elsewhere) {
+            f->block[i] = (unsigned char *)device_memory(g->device, f->bytes);
+        } else if (f->registered && dpar_comm_alloc(o->world, (int64_t)f->bytes, &p) == DPAR_OK) {
             f->block[i] = (unsigned char *)p;
         } else {
             f->registered = i == 0 ? 0 : f->registered;
@@ -609,7 +836,7 @@ static void free_array(oracle *o, field *f)
     for (i = 0; i < 2; i++) {
         if (f->registered) {
             dpar_comm_release(o->world, f->block[i]);
-        } else {
+        } else if (!f->elsewhere) {
             free(f->block[i]);
         }
     }
@@ -767,12 +994,13 @@ static void complain(const run *r, int p, const char *what)
            r->o->world->rank, g->n, (unsigned long long)g->seed / CASES,
            (unsigned long long)g->seed, what, r->options[p].way,
            r->options[p].ordered ? " ordered" : "", (int)r->options[p].run_bytes);
+    printf("    %s%s\n", g->sync ? " shared" : "", g->narrower ? " narrower" : "");
     for (i = 0; i < g->fields; i++) {
         const field *f = &g->f[i];
-        printf("    field %d: %s x %d%s%s%s%s, %s, extents", i, dpar_type_name(f->type), f->comps,
+        printf("    field %d: %s x %d%s%s%s%s%s, %s, extents", i, dpar_type_name(f->type), f->comps,
                f->vector ? f->vector == 2 ? " pair" : " vector" : "", f->narrow ? " narrow" : "",
                f->compact ? " compact" : "", f->registered ? " registered" : "",
-               f->h.shape == DPAR_STENCIL_STAR ? "star" : "box");
+               f->elsewhere ? " device" : "", f->h.shape == DPAR_STENCIL_STAR ? "star" : "box");
         for (d = 0; d < g->l.dims; d++) {
             printf(" %d%s-%d+%d@%d", (int)g->l.extent[d], f->h.periodic >> d & 1 ? "p" : "",
                    (int)f->h.low[d], (int)f->h.high[d], f->h.points[d]);
@@ -869,10 +1097,18 @@ static int open_plan(run *r, int p)
             memcpy(to->origin, f->origin, sizeof to->origin);
             to->component_stride = f->comp_stride;
         }
+        to->mem = f->elsewhere ? &g->device->table : NULL;
+        if (g->narrower && failed(r, p, "narrower",
+                                  dpar_halo_field_narrower(to, &f->near, r->o->world->rank, to,
+                                                           &r->o->world->why))) {
+            return 0;
+        }
     }
+    shut(g);
     s = dpar_halo_exchange_bytes(r->o->world, fields, g->fields, &r->options[p], &bytes,
                                  &r->o->world->why);
     if (failed(r, p, "bytes", s)) {
+        lay_open(g);
         return 0;
     }
     r->memory[p] = NULL;
@@ -882,6 +1118,7 @@ static int open_plan(run *r, int p)
     memset((char *)r->memory[p] + bytes, 0x5A, 64);
     s = dpar_halo_exchange_init(r->memory[p], bytes, r->o->world, fields, g->fields, &r->options[p],
                                 &r->x[p], &r->o->world->why);
+    lay_open(g);
     for (i = 0; i < 64; i++) {
         if (((unsigned char *)r->memory[p])[bytes + i] != 0x5A) {
             complain(r, p, "init wrote behind its memory");
@@ -892,7 +1129,7 @@ static int open_plan(run *r, int p)
 }
 
 /* One exchange of each plan that is in `set`, begun in turn and ended in turn. */
-static dpar_status exchange(run *r, uint32_t set, int op, int how)
+static dpar_status exchange_shut(run *r, uint32_t set, int op, int how)
 {
     dpar_status s = DPAR_OK;
     int p;
@@ -921,6 +1158,18 @@ static dpar_status exchange(run *r, uint32_t set, int op, int how)
         if (s == DPAR_OK || s == DPAR_MORE) {
             s = dpar_halo_exchange_end(r->x[p]);
         }
+    }
+    return s;
+}
+
+static dpar_status exchange(run *r, uint32_t set, int op, int how)
+{
+    dpar_status s;
+    shut(r->g);
+    s = exchange_shut(r, set, op, how);
+    lay_open(r->g);
+    if (r->g->device->wrong || r->g->device->queued) {
+        complain(r, set == 2, r->g->device->wrong ? r->g->device->wrong : "left in the queue");
     }
     return s;
 }
@@ -1098,13 +1347,41 @@ static unsigned char *first_written(const run *r, int p)
     return NULL;
 }
 
+static uint64_t digest(const run *r, int p)
+{
+    uint64_t h = 1;
+    size_t k;
+    int i;
+    for (i = 0; i < r->g->fields; i++) {
+        for (k = 0; k < r->g->f[i].bytes; k++) {
+            h = oracle_mix(h ^ r->g->f[i].block[r->now[p]][k]);
+        }
+    }
+    return h;
+}
+
+/* compare and agree: one of them, arrays locked and left as they were. */
+static dpar_status checks(const run *r, int p, int agrees)
+{
+    uint64_t before = digest(r, p);
+    dpar_status s;
+    shut(r->g);
+    s = agrees ? dpar_halo_exchange_agree(r->x[p], &r->o->world->why)
+               : dpar_halo_exchange_compare(r->x[p], &r->o->world->why);
+    lay_open(r->g);
+    if (digest(r, p) != before) {
+        complain(r, p, agrees ? "agree changes an array" : "compare changes an array");
+    }
+    return s;
+}
+
 /* compare: right after an exchange; wrong, on all ranks, after one bit of a halo was turned. */
-static int compared(const run *r, int p, int victim)
+static int compared(const run *r, int p, int victim, int agrees)
 {
     int32_t turned = 0, any = 0;
     unsigned char *at = first_written(r, p);
-    dpar_status s = dpar_halo_exchange_compare(r->x[p], &r->o->world->why);
-    if (failed(r, p, "compare", s)) {
+    dpar_status s = checks(r, p, agrees);
+    if (failed(r, p, agrees ? "agree" : "compare", s)) {
         return 0;
     }
     if (r->o->world->rank == victim && at != NULL) {
@@ -1115,12 +1392,57 @@ static int compared(const run *r, int p, int victim)
                dpar_all_reduce(r->o->world, &turned, &any, 1, DPAR_I32, DPAR_MAX, NULL))) {
         return 0;
     }
-    s = dpar_halo_exchange_compare(r->x[p], &r->o->world->why);
+    s = checks(r, p, agrees);
     r->o->cases++;
     if (s != (any ? DPAR_E_MISMATCH : DPAR_OK)) {
         complain(r, p,
                  any ? "compare does not see a turned bit" : "compare sees what is not there");
         return 0;
+    }
+    if (turned) {
+        *at ^= 1;
+    }
+    return 1;
+}
+
+/* Own points hold what an adjoint makes of them, all others what their owners hold. */
+static int assembled(run *r, int p, int64_t round)
+{
+    const grid *g = r->g;
+    int i, c, sums = 1;
+    int64_t x[DPAR_MAX_DIMS];
+    dpar_status s;
+    for (i = 0; i < g->fields; i++) {
+        fill(g, i, r->o->world->rank, g->f[i].block[r->now[p]], round, 1, 1);
+        sums &=
+            foretell_adjoint(g, i, r->o->world->rank, g->f[i].block[r->now[p]], round, DPAR_SUM);
+    }
+    shut(g);
+    s = dpar_halo_exchange_assemble(r->x[p], DPAR_SUM);
+    lay_open(g);
+    if (failed(r, p, "assemble", s) || failed(r, p, "assembled", checks(r, p, 1))) {
+        return 0;
+    }
+    r->o->cases++;
+    for (i = 0; i < g->fields && sums; i++) {
+        const field *f = &g->f[i];
+        int64_t from[DPAR_MAX_DIMS], at;
+        int turns;
+        if (!f->has) {
+            continue;
+        }
+        first_point(g->l.dims, f->own, x);
+        do {
+            for (c = 0; c < f->comps; c++) {
+                at = place_of(g, f, r->o->world->rank, x, c);
+                if (!is_written(g, &f->h, r->o->world->rank, f->own, x, from, &turns) &&
+                    memcmp(f->want + at, f->block[r->now[p]] + at,
+                           (size_t)dpar_type_bytes(f->type)) != 0) {
+                    complain(r, p, "assemble: another sum");
+                    return 0;
+                }
+            }
+        } while (next_point(g->l.dims, f->own, x));
     }
     return 1;
 }
@@ -1137,17 +1459,22 @@ static int poisoned(run *r, int p)
             return 1;
         }
     }
+    shut(g);
     dpar_halo_exchange_poison(r->x[p]);
-    want = first_written(r, p) != NULL ? DPAR_E_ARG : DPAR_OK;
+    want = dpar_halo_exchange_unpoisoned(r->x[p], &why);
+    lay_open(g);
     r->o->cases++;
-    if (dpar_halo_exchange_unpoisoned(r->x[p], &why) != want) {
+    if (want != (first_written(r, p) != NULL ? DPAR_E_ARG : DPAR_OK)) {
         complain(r, p, "unpoisoned before an exchange");
         return 0;
     }
-    if (failed(r, p, "run", dpar_halo_exchange_run(r->x[p]))) {
+    if (failed(r, p, "run", exchange(r, 1u << p, 0, 0))) {
         return 0;
     }
-    if (dpar_halo_exchange_unpoisoned(r->x[p], &why) != DPAR_OK) {
+    shut(g);
+    want = dpar_halo_exchange_unpoisoned(r->x[p], &why);
+    lay_open(g);
+    if (want != DPAR_OK) {
         complain(r, p, why.text);
         return 0;
     }
@@ -1156,13 +1483,12 @@ static int poisoned(run *r, int p)
 
 static int diagnosed(run *r, int p, int victim)
 {
-    /* compare knows no cubes, and of copies with masked blocks not which copy has the point */
-    int i, compares = !r->g->cube && (!r->g->owners || dpar_layout_copies(&r->g->l) == 1);
+    int i;
     for (i = 0; i < r->g->fields; i++) {
         fill(r->g, i, r->o->world->rank, r->g->f[i].block[r->now[p]], 3000, 0, 0);
     }
-    return traffic(r, p) && !failed(r, p, "run", dpar_halo_exchange_run(r->x[p])) &&
-           poisoned(r, p) && (!compares || compared(r, p, victim));
+    return traffic(r, p) && !failed(r, p, "run", exchange(r, 1u << p, 0, 0)) && poisoned(r, p) &&
+           compared(r, p, victim, 0) && compared(r, p, victim, 1);
 }
 
 static int is_addable(const grid *g)
@@ -1177,11 +1503,11 @@ static int is_addable(const grid *g)
 static int may_be_ordered(const grid *g)
 {
     int i;
-    for (i = 0; i < g->fields && !g->f[i].h.folds && !g->f[i].h.poles && !g->f[i].h.cube &&
-                !g->f[i].h.owner && !g->f[i].compact;
+    for (i = g->sync ? g->fields : 0; i < g->fields && !g->f[i].h.folds && !g->f[i].h.poles &&
+                                      !g->f[i].h.cube && !g->f[i].h.owner && !g->f[i].compact;
          i++) {
     }
-    return i == g->fields;
+    return i == g->fields && !g->sync;
 }
 
 static int rounds(run *r, uint64_t *s)
@@ -1197,6 +1523,7 @@ static int rounds(run *r, uint64_t *s)
         good = good && (!swap || (rebind(r, 0) && rebind(r, 1)));
     }
     good = good && (!adds || dot(r, (int)oracle_below(s, 2), 1000));
+    good = good && (!adds || assembled(r, (int)oracle_below(s, 2), 2000));
     return good && diagnosed(r, (int)oracle_below(s, 2), (int)oracle_below(s, r->g->n));
 }
 
@@ -1209,6 +1536,7 @@ static void one_case(oracle *o, dpar_comm *node, uint64_t seed)
     memset(&r, 0, sizeof r);
     r.o = o, r.g = g, r.plans = PLANS;
     random_grid(g, seed, o->world->size);
+    g->device = make_device(own + 5);
     for (i = 0; i < g->fields; i++) {
         make_array(o, g, &g->f[i], &own);
     }
@@ -1216,6 +1544,7 @@ static void one_case(oracle *o, dpar_comm *node, uint64_t seed)
         static const int64_t runs[] = {0, 1, 16, 1 << 20};
         r.options[p].way = (int32_t)oracle_below(&s, 4);
         r.options[p].ordered = may_be_ordered(g) && oracle_below(&s, 3) == 0;
+        r.options[p].shared = g->sync;
         r.options[p].run_bytes = runs[oracle_below(&s, 4)];
         r.options[p].timers = (int32_t)oracle_below(&s, 2);
         r.options[p].tag = 100 + p;
@@ -1234,6 +1563,10 @@ static void one_case(oracle *o, dpar_comm *node, uint64_t seed)
     for (i = 0; i < g->fields; i++) {
         free_array(o, &g->f[i]);
     }
+    if (g->device->pins != 0 && good) {
+        complain(&r, 0, "memory is still pinned");
+    }
+    free_device(g->device);
     free(g);
 }
 
@@ -1309,6 +1642,7 @@ static dpar_status until_it_fails(run *r, uint64_t *s)
     for (p = 0; p < PLANS; p++) {
         r->options[p].way = (int32_t)oracle_below(s, 4);
         r->options[p].ordered = may_be_ordered(r->g) && oracle_below(s, 3) == 0;
+        r->options[p].shared = r->g->sync;
         r->options[p].tag = 100 + p;
         r->now[p] = p;
         if (!open_plan(r, p)) {
@@ -1339,6 +1673,7 @@ static int fault_main(dpar_comm *world, void *arg)
     o.world = world, o.own = own;
     r.o = &o, r.g = g, r.plans = PLANS, r.quiet = 1, r.late = b->late;
     random_grid(g, b->seed, world->size);
+    g->device = make_device(own + 5);
     for (i = 0; i < g->fields; i++) {
         make_array(&o, g, &g->f[i], &own);
         fill(g, i, world->rank, g->f[i].block[0], 0, 1, 1);
@@ -1362,6 +1697,7 @@ static int fault_main(dpar_comm *world, void *arg)
     for (i = 0; i < g->fields; i++) {
         free_array(&o, &g->f[i]);
     }
+    free_device(g->device);
     free(g);
     return 0;
 }
