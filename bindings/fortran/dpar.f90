@@ -688,7 +688,8 @@ module dpar
         integer(c_int32_t) :: wire = 0
         integer(c_int32_t) :: components = 0 ! elements at each point; 0: 1
         integer(c_int64_t) :: component_stride = 0 ! elements between them; 0: 1
-        ! elements between neighbours along each dim.
+        ! Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d]
+        ! + component * component_stride], own.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
         ! with strides: index of the first own point in the array
         integer(c_int64_t) :: origin(0:DPAR_MAX_DIMS - 1) = 0

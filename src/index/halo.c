@@ -127,11 +127,17 @@ static dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
     }
     for (d = 0; d < h->grid.dims; d += d == 0 ? y : 1) {
         int64_t most = d == 0 ? 0 : h->grid.extent[d];
-        if ((h->periodic >> d & 1u) != 0 || h->points[d] != DPAR_AT_CELLS ||
-            h->window[d].kernel != 0 || h->low[d] > most || h->high[d] > most) {
+        if (h->points[d] != DPAR_AT_CELLS) {
             return dpari_say(DPAR_E_ARG, why,
-                             "dim # of a cubed sphere: cells, not periodic, no window, halos to #",
-                             d, most, 0, 0);
+                             "dim # of a cubed sphere: faces of cells do not go over its edges; "
+                             "exchange u and v at cells, as a pair",
+                             d, 0, 0, 0);
+        }
+        if ((h->periodic >> d & 1u) != 0 || h->window[d].kernel != 0 || h->low[d] > most ||
+            h->high[d] > most) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "dim # of a cubed sphere: not periodic, no window, halos to #", d,
+                             most, 0, 0);
         }
     }
     return DPAR_OK;

@@ -154,7 +154,8 @@ DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
  * From even faces east leads to the next face as it is and north to the one after it, turned; from
  * odd faces north and east the other way round. All are right-handed, seen from outside. Halos are
  * at most N wide; at the cube's corners three faces meet, halo points there have no image and are
- * left as they are. Points are cells. */
+ * left as they are. Points are cells: the u and v of a C-grid, each on faces of its own, are
+ * refused (E_ARG); bring pairs to cells first. */
 enum { DPAR_EDGE_WEST, DPAR_EDGE_EAST, DPAR_EDGE_SOUTH, DPAR_EDGE_NORTH };
 /* The face beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a vector makes on
  * its way from there to here (`turn` of dpar_transfer); -1 when there is no such face or edge. */

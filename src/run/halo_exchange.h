@@ -1,23 +1,65 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo_exchange - halos that move: any number of fields of one grid, in the caller's memory, over
  * any communicator. What goes where is the index wing's walk (halo.h): here it is planned once,
- * merged into one message a peer, and run as often as you like.
+ * merged into one message a peer, and run as often as you like. What each of 4 ranks runs (start:
+ * dpar_launch(4, heat, NULL)) on 120 rows of 100 columns, rows cut, columns around, one more point
+ * on all sides; compiled and run by the tests as it stands:
  *
- *     dpar_halo_exchange_bytes(c, fields, 2, NULL, &bytes, &why);
- *     dpar_halo_exchange_init(memory, bytes, c, fields, 2, NULL, &x, &why);
- *     for (each step) {
- *         dpar_halo_exchange_begin(x);
- *         ... compute dpar_halo_core ...
- *         dpar_halo_exchange_end(x);
- *         ... compute dpar_halo_rim 0, 1, ... ...
+ *     static int heat(dpar_comm *c, void *unused)
+ *     {
+ *         const char *names[1] = {"rows"};
+ *         const int64_t cells[2] = {120, 100};
+ *         const dpar_placement cut[1] = {dpar_shard(0)};
+ *         dpar_mesh mesh;
+ *         dpar_halo h = {0};
+ *         dpar_halo_field f = {0};
+ *         dpar_halo_exchange *x = NULL;
+ *         dpar_box box, todo;
+ *         dpar_why why;
+ *         int64_t bytes = 0, step;
+ *         void *memory = NULL;
+ *         int n, bad = dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, &why);
+ *         bad = bad || dpar_layout_init(&h.grid, &mesh, 2, cells, cut, NULL, &why);
+ *         h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
+ *         h.periodic = 1u << 1;
+ *         bad = bad || !dpar_halo_box(&h, c->rank, &box);
+ *         f.halo = &h;
+ *         f.type = DPAR_F64;
+ *         bad = bad || dpar_comm_alloc(c, dpar_box_volume(&box) * 8, &f.data);
+ *         bad = bad || dpar_halo_exchange_bytes(c, &f, 1, NULL, &bytes, &why);
+ *         bad = bad || dpar_comm_alloc(c, bytes, &memory);
+ *         bad = bad || dpar_halo_exchange_init(memory, bytes, c, &f, 1, NULL, &x, &why);
+ *         for (step = 0; step < 10 && !bad; step++) {
+ *             bad = dpar_halo_exchange_begin(x);
+ *             if (dpar_halo_core(&h, c->rank, &todo)) {
+ *                 compute(&f, &box, &todo);
+ *             }
+ *             bad = bad || dpar_halo_exchange_end(x);
+ *             for (n = 0; dpar_halo_rim(&h, c->rank, n, &todo); n++) {
+ *                 compute(&f, &box, &todo);
+ *             }
+ *         }
+ *         bad = bad || dpar_halo_exchange_close(x);
+ *         dpar_comm_release(c, memory);
+ *         dpar_comm_release(c, f.data);
+ *         (void)unused;
+ *         return bad;
  *     }
  *
- * Promises. A halo cell that has an image (inside, around a periodic end, over a fold) gets what
- * its owner had at `begin`; cells beyond a physical end are not touched, owned cells neither,
- * except the row that a fold has twice. Between begin and end owned cells may be read, not written:
- * peers may read them where they lie. The same bits on every engine and in every order of arrival.
- * A rank's piece of itself (a periodic dim of one rank) is a copy. No memory is allocated after
- * init. */
+ * Boxes count in points of the whole grid, [lo, hi); `compute` reads this array, whose first
+ * element is point box.lo, and writes another: dpar_halo_exchange_bind then swaps the two. Arrays
+ * of dpar_comm_alloc are the fastest, those of malloc may be given too. When something is bad the
+ * sentence is in why or in c->why.
+ *
+ * Promises. A halo cell that has an image (inside, around a periodic end, over a fold, a pole, a
+ * cube's edge) gets what its owner had at `begin`; cells beyond a physical end are not touched, own
+ * cells neither, but for the half row that a fold has twice. Between begin and end own cells may be
+ * read and must not be written, for peers may read them where they lie; halo cells must be neither
+ * read nor written. The same bits on every engine and in every order of arrival. A rank's piece of
+ * itself (a periodic dim of one rank) is a copy, never a message. No memory is allocated after
+ * init. Between ranks that share memory a halo byte is read and written once where runs are long,
+ * twice where they are short; with messages twice and once more by what carries them. Latency is
+ * paid once a peer, for all fields together. */
 #ifndef DPAR_HALO_EXCHANGE_H
 #define DPAR_HALO_EXCHANGE_H
 
@@ -28,7 +70,8 @@
 /* One array. Zero it and fill in what differs: halo, type and data are enough for a dense array in
  * C order of dpar_halo_box. */
 typedef struct dpar_halo_field {
-    const dpar_halo *halo; /* whose points these are, and how wide is exchanged; checked */
+    const dpar_halo *halo; /* whose points these are, and how wide is exchanged; checked. Fields of
+                              one plan may have different ones: other points, widths, dims */
     int32_t type;          /* DPAR_F64, ... */
     int32_t vector;        /* 1: each component changes its sign over a fold or a pole; 2: there are
                               two, (u, v) along the last dim and the one before, turned where the
@@ -36,10 +79,13 @@ typedef struct dpar_halo_field {
     int32_t narrow;        /* 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to
                               nearest, also where no message is needed: the same bits everywhere */
     int32_t wire;
-    int32_t components;            /* elements at each point; 0: 1 */
-    int64_t component_stride;      /* elements between them; 0: 1 */
-    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; all 0: dense, C
-                                      order, components last; any order, padding, Fortran's too */
+    int32_t components;       /* elements at each point; 0: 1 */
+    int64_t component_stride; /* elements between them; 0: 1 */
+    /* Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
+     * component * component_stride], own: dpar_halo_owned. Dense, C order, components last, with
+     * nothing set; double a(0:nx+1, 0:ny+1) of Fortran, x being dim 1: stride = {nx + 2, 1},
+     * origin = {1, 1}. Any order, any padding. */
+    int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; all 0: dense */
     int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array */
     void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
     void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
@@ -94,15 +140,20 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
 /* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied.
  * begin: halos receive. begin_adjoint: the transpose; owners receive what halos collected, combined
  * with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN in the order of the pieces (that of the
- * walk, field by field; never of arrival), and the halos become 0. A rank may wait here for peers
- * that have not yet read what it packed two exchanges ago. COLLECTIVE, in the same order on all
- * ranks of c (E_MISMATCH for ranks that notice another mode); ranks wait for their peers alone.
- * E_PEER, E_TIMEOUT as comm.h. */
+ * walk, field by field; never of arrival), and the halos become 0: then neither own cells nor halos
+ * may be read or written until end. A rank may wait here for peers that have not yet read what it
+ * packed two exchanges ago. COLLECTIVE, in the same order on all ranks of c (E_MISMATCH for ranks
+ * that notice another mode); ranks wait for their peers alone. E_PEER, E_TIMEOUT as comm.h: such an
+ * error breaks the communicator, its sentence is c->why. E_ARG: another exchange of this plan has
+ * not ended (several plans may be under way at a time, also over the same fields if what one
+ * writes no other reads); an op or a type that does not combine. */
 DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
-/* Goes on as far as it can without waiting. OK: all has come (call end all the same), MORE. */
+/* Goes on as far as it can without waiting: call it now and then between tiles of the core, for
+ * messages move only inside of calls. OK: all has come (call end all the same). MORE: not yet. */
 DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
-/* Returns when halos are filled and own cells may be written again. */
+/* Returns when halos are filled and own cells may be written again. Errors as begin; OK when
+ * nothing is under way. */
 DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
 /* begin and end. */
 DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);

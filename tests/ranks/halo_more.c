@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* Halo exchanges, what halo_oracle does not foretell: assembly of nodes against a serial loop over
+ * all cells, the sentence of `agree`, two widths over one array, refusals, a device that fails; one
+ * box of mem.h, element by element. cc -DDPAR_IMPLEMENTATION -I. -Itests tests/ranks/halo_more.c
+ *     ./halo_more        1 to 8 ranks */
+#include "dpar.h"
+
+#include "check.h"
+
+#include <stdlib.h>
+
+enum { ROWS = 9, COLUMNS = 7 };
+
+/* Rows cut by the first axis, columns by the second. */
+static dpar_layout grid_of(int32_t dims, const int64_t *extent, int32_t down, int32_t across)
+{
+    const char *names[2] = {"down", "across"};
+    int32_t size[2], kind = DPAR_LAST_FASTEST;
+    dpar_placement p[2];
+    dpar_layout l;
+    dpar_mesh m;
+    size[0] = down;
+    size[1] = across;
+    p[0] = dpar_shard(0);
+    p[1] = dims > 1 ? dpar_shard(1) : dpar_replicate();
+    CHECK_INT(dpar_mesh_init(&m, 2, names, size, kind, 0, NULL), DPAR_OK);
+    CHECK_INT(dpar_layout_init(&l, &m, dims, extent, p, NULL, NULL), DPAR_OK);
+    return l;
+}
+
+static dpar_halo_exchange *plan_of(dpar_comm *c, const dpar_halo_field *f, int32_t n,
+                                   const dpar_halo_options *o, void **memory)
+{
+    dpar_halo_exchange *x = NULL;
+    dpar_why why;
+    int64_t bytes = 0;
+    CHECK_INT(dpar_halo_exchange_bytes(c, f, n, o, &bytes, &why), DPAR_OK);
+    *memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+    CHECK_INT(dpar_halo_exchange_init(*memory, bytes, c, f, n, o, &x, &why), DPAR_OK);
+    if (!x) {
+        printf("%s\n", why.text);
+        exit(1);
+    }
+    return x;
+}
+
+/* What every rank says is refused, with this word in the sentence. */
+static void refused(dpar_comm *c, const dpar_halo_field *f, const dpar_halo_options *o,
+                    dpar_status status, const char *word)
+{
+    static unsigned char memory[1 << 16];
+    unsigned char *at = memory + (64 - (uintptr_t)memory % 64) % 64;
+    dpar_halo_exchange *x = NULL;
+    dpar_why why;
+    dpar_status st;
+    why.text[0] = 0;
+    st = dpar_halo_exchange_init(at, (1 << 16) - 64, c, f, 1, o, &x, &why);
+    CHECK_INT(st, status);
+    CHECK(strstr(why.text, word) != NULL);
+    if (strstr(why.text, word) == NULL) {
+        printf("    \"%s\" does not say \"%s\"\n", why.text, word);
+    }
+}
+
+/* ---- assembly -------------------------------------------------------------------------------- */
+
+/* What cell (j, i) adds to its corner k; whole numbers, or not. */
+static double adds(int64_t j, int64_t i, int k, int whole)
+{
+    uint64_t h = (uint64_t)(j * 1000 + i * 10 + k + 12345) * UINT64_C(0x9E3779B97F4A7C15);
+    h ^= h >> 31;
+    h *= UINT64_C(0xBF58476D1CE4E5B9);
+    return whole ? (double)(h >> 50) : (double)(h >> 11) / 9007199254740992.0 - 0.4;
+}
+
+/* Nodes of a quadrilateral mesh, periodic across or not, beside a field of cells that shares
+ * nothing: each rank adds up what its cells have, assembly the rest. */
+static void quads(dpar_comm *c, int32_t down, int32_t across, int periodic)
+{
+    const int64_t extent[2] = {ROWS, COLUMNS};
+    dpar_halo nodes, cells;
+    dpar_halo_field f[2];
+    dpar_halo_options o;
+    dpar_halo_exchange *x;
+    dpar_box own, all;
+    double want[ROWS + 1][COLUMNS + 1] = {{0}}, at[(ROWS + 3) * (COLUMNS + 3)] = {0}, cell[300];
+    int64_t j, i, width = 0, wrap = periodic ? COLUMNS : COLUMNS + 1;
+    void *memory;
+    int k, has;
+    memset(&nodes, 0, sizeof nodes);
+    memset(f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    nodes.grid = grid_of(2, extent, down, across);
+    nodes.points[0] = DPAR_AT_LOW_FACES;
+    nodes.points[1] = DPAR_AT_LOW_FACES;
+    nodes.high[0] = nodes.high[1] = 1; /* where the other end of the block goes */
+    nodes.periodic = periodic ? 2u : 0u;
+    cells = nodes;
+    cells.points[0] = cells.points[1] = DPAR_AT_CELLS;
+    cells.low[0] = 1;
+    f[0].halo = &cells;
+    f[1].halo = &nodes;
+    f[0].data = cell;
+    f[1].data = at;
+    o.shared = 1;
+    for (i = 0; i < 300; i++) {
+        cell[i] = (double)(i + 1000 * c->rank);
+    }
+    for (j = 0; j < ROWS; j++) {
+        for (i = 0; i < COLUMNS; i++) {
+            for (k = 0; k < 4; k++) {
+                want[j + k / 2][(i + k % 2) % wrap] += adds(j, i, k, 1);
+            }
+        }
+    }
+    has = dpar_halo_box(&nodes, c->rank, &all) && dpar_halo_owned(&cells, c->rank, &own);
+    width = has ? all.hi[1] - all.lo[1] : 0;
+    for (j = has ? own.lo[0] : 0; has && j < own.hi[0]; j++) {
+        for (i = own.lo[1]; i < own.hi[1]; i++) {
+            for (k = 0; k < 4; k++) {
+                at[(j + k / 2 - all.lo[0]) * width + i + k % 2 - all.lo[1]] += adds(j, i, k, 1);
+            }
+        }
+    }
+    x = plan_of(c, f, 2, &o, &memory);
+    CHECK_INT(dpar_halo_exchange_assemble(x, DPAR_SUM), DPAR_OK);
+    for (j = has ? own.lo[0] : 0; has && j <= own.hi[0]; j++) {
+        for (i = own.lo[1]; i <= own.hi[1]; i++) {
+            CHECK(at[(j - all.lo[0]) * width + i - all.lo[1]] == want[j][i % wrap]);
+        }
+    }
+    CHECK_INT(dpar_halo_exchange_agree(x, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_compare(x, NULL), DPAR_OK);
+    for (i = 0; i < 300; i++) { /* cells have no copies that are shared */
+        CHECK(cell[i] == (double)(i + 1000 * c->rank));
+    }
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(memory);
+}
+
+/* A line of elements: a node has two holders at most, so the sums have the serial bits. */
+static void line(dpar_comm *c)
+{
+    const int64_t extent[1] = {41};
+    dpar_halo h;
+    dpar_halo_field f;
+    dpar_halo_options o;
+    dpar_halo_exchange *x;
+    dpar_box own, all;
+    double want[42] = {0}, at[44] = {0};
+    void *memory;
+    int64_t i;
+    int k, has;
+    memset(&h, 0, sizeof h);
+    memset(&f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    h.grid = grid_of(1, extent, c->size, 1);
+    h.points[0] = DPAR_AT_HIGH_FACES;
+    h.low[0] = 1;
+    f.halo = &h;
+    f.data = at;
+    o.shared = 1;
+    for (i = 0; i < 41; i++) {
+        for (k = 0; k < 2; k++) {
+            want[i + k] += adds(0, i, k, 0);
+        }
+    }
+    has = dpar_halo_box(&h, c->rank, &all) && dpar_halo_owned(&h, c->rank, &own);
+    for (i = 0; has && i < 41; i++) { /* own cells end at own faces */
+        for (k = 0; k < 2 && i + 1 >= own.lo[0] + (own.lo[0] == 0) && i + 1 < own.hi[0]; k++) {
+            at[i + k - all.lo[0]] += adds(0, i, k, 0);
+        }
+    }
+    x = plan_of(c, &f, 1, &o, &memory);
+    CHECK_INT(dpar_halo_exchange_assemble(x, DPAR_SUM), DPAR_OK);
+    for (i = has ? own.lo[0] - (own.lo[0] > 0) : 0; has && i < own.hi[0]; i++) {
+        CHECK(memcmp(&at[i - all.lo[0]], &want[i], sizeof(double)) == 0);
+    }
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(memory);
+}
+
+/* ---- agree ----------------------------------------------------------------------------------- */
+
+/* Rows of faces between blocks; the copy on rank 0 of rank 1's first is spoiled. */
+static void sentence(dpar_comm *c)
+{
+    const int64_t extent[2] = {3 * (int64_t)c->size, 3};
+    dpar_halo h;
+    dpar_halo_field f[2];
+    dpar_halo_options o;
+    dpar_halo_exchange *x;
+    dpar_box own, all;
+    double at[2][20 * 3];
+    char word[100];
+    dpar_why why;
+    void *memory;
+    int i;
+    memset(&h, 0, sizeof h);
+    memset(f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    h.grid = grid_of(2, extent, c->size, 1);
+    h.points[0] = DPAR_AT_LOW_FACES;
+    h.high[0] = 1;
+    o.shared = 1;
+    for (i = 0; i < 60; i++) {
+        at[0][i] = at[1][i] = 1.25;
+    }
+    for (i = 0; i < 2; i++) {
+        f[i].halo = &h;
+        f[i].data = at[i];
+    }
+    x = plan_of(c, f, 2, &o, &memory);
+    CHECK_INT(dpar_halo_exchange_agree(x, &why), DPAR_OK);
+    CHECK(dpar_halo_owned(&h, c->rank, &own) && dpar_halo_box(&h, c->rank, &all));
+    if (c->rank == 0 && c->size > 1) {
+        at[1][own.hi[0] * 3 + 2] = 1.5;
+    }
+    if (c->size > 1) {
+        CHECK_INT(dpar_halo_exchange_agree(x, &why), DPAR_E_MISMATCH);
+        CHECK_INT(dpar_broadcast(c, &own.hi[0], 1, DPAR_I64, 0, NULL), DPAR_OK);
+        (void)snprintf(word, sizeof word,
+                       "field 1, point (%d, 2) component 0 of rank 0 is 1.5; of its owner, rank 1, "
+                       "comes 1.25",
+                       (int)own.hi[0]);
+        CHECK(strcmp(why.text, word) == 0);
+        CHECK_INT(dpar_halo_exchange_compare(x, &why), DPAR_E_MISMATCH);
+        CHECK(c->rank != 0 || at[1][own.hi[0] * 3 + 2] == 1.5); /* nothing was mended */
+        CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);          /* the owner's value wins */
+        CHECK(c->rank != 0 || at[1][own.hi[0] * 3 + 2] == 1.25);
+    }
+    CHECK_INT(dpar_halo_exchange_agree(x, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(memory);
+}
+
+/* ---- two widths ------------------------------------------------------------------------------ */
+
+/* Halos of 3 and of 1 over one array in Fortran's order, padded: each plan fills its own. */
+static void widths(dpar_comm *c)
+{
+    const int64_t extent[2] = {12, 10};
+    dpar_halo wide, narrow;
+    dpar_halo_field f, g;
+    dpar_halo_exchange *x[2];
+    dpar_box own, all;
+    double at[20 * 20];
+    void *memory[2];
+    int64_t j, i, far;
+    int p, k;
+    memset(&wide, 0, sizeof wide);
+    memset(&f, 0, sizeof f);
+    wide.grid = grid_of(2, extent, c->size < 4 ? c->size : c->size / 2, c->size < 4 ? 1 : 2);
+    wide.shape = DPAR_STENCIL_BOX;
+    wide.periodic = 3;
+    wide.low[0] = wide.high[0] = wide.low[1] = wide.high[1] = 3;
+    narrow = wide;
+    narrow.low[0] = narrow.high[0] = narrow.low[1] = narrow.high[1] = 1;
+    narrow.shape = DPAR_STENCIL_STAR;
+    f.halo = &wide;
+    f.data = at;
+    f.stride[0] = 1;
+    f.stride[1] = 19;
+    f.origin[0] = 4;
+    f.origin[1] = 3;
+    CHECK_INT(dpar_halo_field_narrower(&f, &narrow, c->rank, &g, NULL), DPAR_OK);
+    x[0] = plan_of(c, &f, 1, NULL, &memory[0]);
+    x[1] = plan_of(c, &g, 1, NULL, &memory[1]);
+    for (p = 0; p < 2; p++) {
+        for (k = 0; k < 400; k++) {
+            at[k] = -1;
+        }
+        if (!dpar_halo_owned(&wide, c->rank, &own) || !dpar_halo_box(&wide, c->rank, &all)) {
+            CHECK_INT(dpar_halo_exchange_run(x[p]), DPAR_OK);
+            continue;
+        }
+        for (j = own.lo[0]; j < own.hi[0]; j++) {
+            for (i = own.lo[1]; i < own.hi[1]; i++) {
+                at[4 + j - own.lo[0] + 19 * (3 + i - own.lo[1])] = (double)(j * 10 + i);
+            }
+        }
+        CHECK_INT(dpar_halo_exchange_run(x[p]), DPAR_OK);
+        for (j = all.lo[0]; j < all.hi[0]; j++) {
+            for (i = all.lo[1]; i < all.hi[1]; i++) {
+                const int64_t y = j < own.lo[0]    ? own.lo[0] - j
+                                  : j >= own.hi[0] ? j + 1 - own.hi[0]
+                                                   : 0;
+                const int64_t z = i < own.lo[1]    ? own.lo[1] - i
+                                  : i >= own.hi[1] ? i + 1 - own.hi[1]
+                                                   : 0;
+                far = p ? y + z : y > z ? y : z;
+                CHECK(at[4 + j - own.lo[0] + 19 * (3 + i - own.lo[1])] ==
+                      (far > (p ? 1 : 3) ? -1 : (double)((j + 12) % 12 * 10 + (i + 10) % 10)));
+            }
+        }
+    }
+    for (p = 0; p < 2; p++) {
+        CHECK_INT(dpar_halo_exchange_close(x[p]), DPAR_OK);
+        free(memory[p]);
+    }
+    narrow.low[1] = 4;
+    CHECK_INT(dpar_halo_field_narrower(&f, &narrow, 0, &g, NULL), DPAR_E_RANGE);
+    narrow.low[1] = 1;
+    narrow.points[0] = DPAR_AT_LOW_FACES;
+    CHECK_INT(dpar_halo_field_narrower(&f, &narrow, 0, &g, NULL), DPAR_E_ARG);
+    narrow.points[0] = DPAR_AT_CELLS;
+    f.halos = at;
+    CHECK_INT(dpar_halo_field_narrower(&f, &narrow, 0, &g, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_halo_field_narrower(NULL, &narrow, 0, &g, NULL), DPAR_E_ARG);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+static void refusals(dpar_comm *c)
+{
+    const int64_t extent[3] = {6, 4, 4}, plane[2] = {16, 16};
+    double at[20 * 20], halos[1000];
+    dpar_halo h;
+    dpar_halo_field f;
+    dpar_halo_options o;
+    memset(&h, 0, sizeof h);
+    memset(&f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    h.grid = grid_of(2, plane, c->size, 1);
+    h.points[0] = DPAR_AT_LOW_FACES;
+    f.halo = &h;
+    f.data = at;
+    o.shared = 1;
+    refused(c, &f, &o, DPAR_E_ARG, "no room for the other face");
+    h.high[0] = 1;
+    o.ordered = 1;
+    refused(c, &f, &o, DPAR_E_ARG, "not exchanged dim by dim");
+    o.ordered = 0;
+    h.points[1] = DPAR_AT_HIGH_FACES;
+    h.low[1] = 1;
+    f.halos = halos;
+    refused(c, &f, &o, DPAR_E_ARG, "no place for corners");
+    /* u and v of a C-grid, each on faces of its own, do not go over a cube's edges: cells do */
+    memset(&h, 0, sizeof h);
+    memset(&f, 0, sizeof f);
+    h.grid = grid_of(3, extent, c->size < 6 ? c->size : 6, 1);
+    h.cube = 1;
+    h.low[1] = h.high[1] = h.low[2] = h.high[2] = 1;
+    h.points[2] = DPAR_AT_LOW_FACES;
+    f.halo = &h;
+    f.data = at;
+    f.vector = 2;
+    f.components = 2;
+    refused(c, &f, NULL, DPAR_E_ARG, "faces of cells do not go over its edges");
+}
+
+/* ---- a device that fails --------------------------------------------------------------------- */
+
+typedef struct failing {
+    int moves, pins; /* calls that succeed */
+} failing;
+
+static dpar_status fail_move(void *ctx, const dpar_mem_box *box, int32_t n)
+{
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        dpar_mem_move_box(&box[i]);
+    }
+    return ((failing *)ctx)->moves-- > 0 ? DPAR_OK : DPAR_E_SYSTEM;
+}
+
+static dpar_status fail_pin(void *ctx, void *memory, int64_t bytes)
+{
+    (void)memory;
+    (void)bytes;
+    return ((failing *)ctx)->pins-- > 0 ? DPAR_OK : DPAR_E_MEMORY;
+}
+
+/* Of the last rank: all others hear of it, nobody waits. */
+static void failures(dpar_comm *c)
+{
+    const int64_t extent[1] = {2 * (int64_t)c->size};
+    double at[20] = {0};
+    unsigned char memory[1 << 15], *aligned = memory + (64 - (uintptr_t)memory % 64) % 64;
+    dpar_halo h;
+    dpar_halo_field f;
+    dpar_halo_exchange *x = NULL;
+    dpar_mem mem;
+    failing v = {3, 0};
+    dpar_status st;
+    dpar_why why;
+    int k;
+    memset(&h, 0, sizeof h);
+    memset(&f, 0, sizeof f);
+    memset(&mem, 0, sizeof mem);
+    h.grid = grid_of(1, extent, c->size, 1);
+    h.low[0] = h.high[0] = 1;
+    h.periodic = 1;
+    mem.ctx = &v;
+    mem.move = fail_move;
+    mem.pin = fail_pin;
+    f.halo = &h;
+    f.data = at;
+    f.mem = c->rank == c->size - 1 ? &mem : NULL;
+    st = dpar_halo_exchange_init(aligned, (1 << 15) - 64, c, &f, 1, NULL, &x, &why);
+    CHECK_INT(st, DPAR_E_MEMORY);
+    CHECK(x == NULL && c->status == DPAR_OK);
+    v.pins = 100;
+    st = dpar_halo_exchange_init(aligned, (1 << 15) - 64, c, &f, 1, NULL, &x, &why);
+    CHECK_INT(st, DPAR_OK);
+    for (k = 0; k < 20 && st == DPAR_OK; k++) {
+        st = dpar_halo_exchange_run(x);
+        st = st == DPAR_OK ? dpar_barrier(c, NULL) : st;
+    }
+    CHECK_INT(st, DPAR_E_SYSTEM);
+    CHECK(strstr(c->why.text, "cannot move its fields' memory") != NULL);
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_E_SYSTEM);
+}
+
+/* ---- one box --------------------------------------------------------------------------------- */
+
+static void boxes(void)
+{
+    double a[6] = {1, 2, 3, 4, 5, 6}, b[6] = {0, 0, 0, 0, 0, 0}, one = 7;
+    float narrow[3] = {0, 0, 0};
+    const double fine = 1.0 + 1.0 / 1073741824.0; /* more bits than F32 has */
+    dpar_mem_box m;
+    memset(&m, 0, sizeof m);
+    m.to = b;
+    m.from = a;
+    m.dims = 2;
+    m.extent[0] = 2;
+    m.extent[1] = 3;
+    m.from_stride[0] = 3;
+    m.from_stride[1] = 1;
+    m.to_stride[0] = 1;
+    m.to_stride[1] = 2; /* transposed */
+    dpar_mem_move_box(&m);
+    CHECK(b[0] == 1 && b[1] == 4 && b[2] == 2 && b[3] == 5 && b[4] == 3 && b[5] == 6);
+    m.op = DPAR_SUM;
+    m.negate = 1;
+    m.clear = 1;
+    dpar_mem_move_box(&m);
+    CHECK(b[0] == 0 && b[5] == 0 && a[0] == 0 && a[5] == 0);
+    m.op = DPAR_COPY;
+    m.negate = m.clear = 0;
+    m.from = &one;
+    m.from_stride[0] = m.from_stride[1] = 0; /* one element everywhere */
+    dpar_mem_move_box(&m);
+    CHECK(b[0] == 7 && b[3] == 7 && b[5] == 7);
+    m.dims = 1;
+    m.extent[0] = 3;
+    m.from = a;
+    m.to = narrow;
+    m.to_type = m.through = DPAR_F32;
+    m.from_stride[0] = 2;
+    m.to_stride[0] = -1;
+    m.to = &narrow[2];
+    a[0] = fine;
+    a[2] = 2;
+    a[4] = -3;
+    dpar_mem_move_box(&m);
+    CHECK(narrow[2] == 1.0f && narrow[1] == 2.0f && narrow[0] == -3.0f);
+    m.to = b;
+    m.to_type = DPAR_F64;
+    m.to_stride[0] = 1;
+    dpar_mem_move_box(&m); /* rounded on the way */
+    CHECK(b[0] == 1.0 && b[1] == 2.0 && b[2] == -3.0);
+}
+
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+static int each(dpar_comm *c, void *arg)
+{
+    int32_t down;
+    (void)arg;
+    for (down = 1; down <= c->size; down++) {
+        if (c->size % down == 0) {
+            quads(c, down, c->size / down, 0);
+            quads(c, down, c->size / down, 1);
+        }
+    }
+    line(c);
+    sentence(c);
+    widths(c);
+    refusals(c);
+    if (c->size > 1) {
+        failures(c);
+    }
+    return checks_failed;
+}
+
+int main(void)
+{
+    dpar_options o;
+    dpar_why why;
+    int32_t n;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 60;
+    boxes();
+    for (n = 1; n <= 8; n++) {
+        why.text[0] = 0;
+        CHECK_INT(dpar_launch_with(n, each, NULL, &o, &why), DPAR_OK);
+        if (why.text[0]) {
+            printf("%d ranks: %s\n", (int)n, why.text);
+        }
+    }
+    return CHECK_DONE();
+}
