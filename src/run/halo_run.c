@@ -469,6 +469,9 @@ static dpar_status dpari_hx_drop(dpar_halo_exchange *x, dpar_status st)
     if (dpari_hx_broken(x) != DPAR_OK) {
         (void)dpar_wait_all(x->work, x->messages);
     }
+    if (x->elsewhere) {
+        (void)dpari_hx_settle(x);
+    }
     x->messages = 0;
     x->active = 0;
     return st;

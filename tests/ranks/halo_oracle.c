@@ -1338,8 +1338,7 @@ static unsigned char *first_written(const run *r, int p)
         }
         first_point(g->l.dims, f->box, x);
         do {
-            if (!is_in(g->l.dims, f->own, x) &&
-                is_written(g, &f->h, rank, f->own, x, from, &turns)) {
+            if (is_written(g, &f->h, rank, f->own, x, from, &turns)) {
                 return f->block[r->now[p]] + place_of(g, f, rank, x, 0);
             }
         } while (next_point(g->l.dims, f->box, x));
