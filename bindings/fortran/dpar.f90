@@ -4,6 +4,10 @@
 !   cc -O2 -I. -c bindings/fortran/dpar.c          the library; with dpar_mpi_comm: mpicc -DUSE_MPI
 !   gfortran -O2 bindings/fortran/dpar.f90 yours.f90 dpar.o
 !
+! Here is all of base, mesh, cart, split, layout, redistribute, window, halo, comm, launch, move,
+! mem, halo_exchange, of what chooses a process grid (halo_cost), draws halos (halo_show) and joins MPI.
+! Not here: planning, pipelines and layers of networks, whose users write C, C++ or Python.
+!
 ! Names, arguments and results are those of C, where each function is documented (dpar.h): here
 ! stands its first sentence. What Fortran has to know:
 !
@@ -37,6 +41,10 @@ module dpar
 
     ! ==== base ====
     ! what every room shares: linkage, status, the sentence that says why.
+
+    integer(c_int32_t), parameter :: DPAR_VERSION_MAJOR = 0
+    integer(c_int32_t), parameter :: DPAR_VERSION_MINOR = 1
+    integer(c_int32_t), parameter :: DPAR_VERSION_PATCH = 0
 
     integer(c_int32_t), parameter :: DPAR_OK = 0 ! ok
     integer(c_int32_t), parameter :: DPAR_DONE = 1 ! nothing is left to do
@@ -489,6 +497,47 @@ module dpar
     integer(c_int32_t), parameter :: DPAR_EDGE_SOUTH = 2
     integer(c_int32_t), parameter :: DPAR_EDGE_NORTH = 3
 
+    ! ==== halo_cost ====
+    ! what an exchange of halos takes on a process grid, and which grid is the best.
+
+    ! What the machine does. dpar_halo_exchange_tune and bench/ measure such numbers.
+    type, bind(c) :: dpar_halo_rates
+        ! bytes/s that a rank moves out of one array into another, long runs
+        real(c_double) :: copy_Bps = 0.0_c_double
+        ! and for each run (a piece without gaps), whatever its length.
+        real(c_double) :: run_s = 0.0_c_double
+        real(c_double) :: peer_s = 0.0_c_double ! a peer on the node: s
+        real(c_double) :: message_s = 0.0_c_double ! a peer on another node: s
+        ! bytes/s out of a node, shared by its ranks.
+        real(c_double) :: nic_Bps = 0.0_c_double
+    end type
+
+    ! The exchange. Dim 0 is the slowest in memory.
+    type, bind(c) :: dpar_halo_job
+        integer(c_int32_t) :: ranks = 0 ! rank r is on node r / per_node; per_node 0: one node
+        integer(c_int32_t) :: per_node = 0
+        integer(c_int32_t) :: dims = 0 ! 1..DPAR_MAX_DIMS
+        integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR or DPAR_STENCIL_BOX
+        integer(c_int32_t) :: periodic = 0 ! bit d
+        integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! of the whole grid
+        integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! of the halo, on either side
+        integer(c_int64_t) :: bytes = 0 ! a cell, of all fields together
+        integer(c_int64_t) :: together = 0 ! of them that lie side by side (one field's components)
+    end type
+
+    ! A process grid and what one exchange costs on it.
+    type, bind(c) :: dpar_halo_grid
+        integer(c_int32_t) :: parts(0:DPAR_MAX_DIMS - 1) = 0 ! ranks along each dim
+        integer(c_int32_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0 ! from one to the next
+        real(c_double) :: seconds = 0.0_c_double
+        ! of it: the busiest rank's copies, its own wraps too
+        real(c_double) :: copy_s = 0.0_c_double
+        real(c_double) :: network_s = 0.0_c_double ! what the busiest node sends and receives
+        integer(c_int64_t) :: bytes = 0 ! that a rank in the middle receives, its own wraps too
+        integer(c_int64_t) :: network_bytes = 0 ! that a node in the middle sends to others
+        integer(c_int32_t) :: peers = 0 ! that a rank in the middle has, besides itself
+    end type
+
     ! ==== comm ====
     ! a communicator: ranks that move and add memory together.
 
@@ -742,6 +791,20 @@ module dpar
         integer(c_int32_t) :: ordered = 0
         integer(c_int64_t) :: run_bytes = 0
         real(c_double) :: seconds = 0.0_c_double ! an exchange took, the slowest rank's median
+    end type
+
+    ! ==== halo_show ====
+    ! who sends what to whom when halos are exchanged, as a picture.
+
+    ! What is shown: the blocks of all ranks in two dims of the grid, seen from one rank.
+    type, bind(c) :: dpar_halo_picture
+        type(c_ptr) :: halo = c_null_ptr ! dpar_halo_check took it
+        integer(c_int32_t) :: rank = 0 ! whose halo
+        ! the dims; equal (all zero): the last and the one before it.
+        integer(c_int32_t) :: across = 0
+        integer(c_int32_t) :: down = 0
+        integer(c_int64_t) :: bytes = 0 ! of a point; 0: points are counted
+        type(c_ptr) :: title = c_null_ptr ! printable ASCII; NULL: none
     end type
 
     ! ==== dpar_mpi.h ====
@@ -2018,6 +2081,35 @@ module dpar
             integer(c_int32_t) :: dpar_halo_edge
         end function
 
+        ! ==== halo_cost ====
+
+        ! Faces of 64^3 and 128^3 doubles on a Xeon (docs/performance.md), a 200 Gb/s NIC a node.
+        function dpar_halo_rates_default() bind(c)
+            import
+            type(dpar_halo_rates) :: dpar_halo_rates_default
+        end function
+
+        ! The cost of the grid with these parts and strides (a permutation of the axes: the products
+        ! of the parts of the faster ones).
+        function dpar_halo_grid_cost(job, rates, grid, why) bind(c)
+            import
+            type(dpar_halo_job), intent(in), target :: job
+            type(dpar_halo_rates), intent(in), optional, target :: rates
+            type(dpar_halo_grid), intent(inout), target :: grid
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_halo_grid_cost
+        end function
+
+        ! The grid and the order of its axes with the least seconds.
+        function dpar_halo_grid_choose(job, rates, grid, why) bind(c)
+            import
+            type(dpar_halo_job), intent(in), target :: job
+            type(dpar_halo_rates), intent(in), optional, target :: rates
+            type(dpar_halo_grid), intent(inout), target :: grid
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_halo_grid_choose
+        end function
+
         ! ==== comm ====
 
         ! All ranks have come before any goes on.
@@ -2657,6 +2749,17 @@ module dpar
             type(dpar_halo_choice), intent(inout), target :: choice
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_halo_exchange_tune
+        end function
+
+        ! ==== halo_show ====
+
+        ! SVG: blocks with their rank's number.
+        function dpar_show_halo_svg(t, p, why) bind(c)
+            import
+            type(dpar_text), intent(inout), target :: t
+            type(dpar_halo_picture), intent(in), target :: p
+            type(dpar_why), intent(inout), optional, target :: why
+            integer(c_int32_t) :: dpar_show_halo_svg
         end function
 
         ! ==== dpar_mpi.h ====

@@ -14,6 +14,7 @@ typedef struct plate {
     int parts[2], coord[2];     /* ranks along y and x, and this one's place */
     int ny, nx, y0, x0;         /* own cells; their first */
     double *now, *next;         /* ny + 2 rows of nx + 2 */
+    dpar_comm *world;
     dpar_halo halo;
     dpar_halo_field field;
     dpar_halo_exchange *plan;
@@ -32,9 +33,8 @@ static void exchange_init(plate *p) {
     static const char *const names[] = {"y", "x"};
     const int64_t cells[] = {NY, NX};
     const dpar_placement cuts[] = {dpar_shard_by(0, DPAR_EVEN, 0), dpar_shard_by(1, DPAR_EVEN, 0)};
-    dpar_comm *comm;
     dpar_mesh mesh;
-    dpar_why why;
+    dpar_why why = {"no memory"};
     void *memory;
     int64_t bytes;
     p->halo.shape = DPAR_STENCIL_BOX; /* corners too */
@@ -42,12 +42,12 @@ static void exchange_init(plate *p) {
     p->halo.periodic = 1u << 1;
     p->field.halo = &p->halo; /* type: DPAR_F64 is 0 */
     p->field.data = p->now;
-    if (dpar_mpi_comm(p->comm, NULL, &comm, &why) < 0 ||
+    if (dpar_mpi_comm(p->comm, NULL, &p->world, &why) < 0 ||
         dpar_mesh_init(&mesh, 2, names, p->parts, DPAR_LAST_FASTEST, 0, &why) < 0 ||
         dpar_layout_init(&p->halo.grid, &mesh, 2, cells, cuts, NULL, &why) < 0 ||
-        dpar_halo_exchange_bytes(comm, &p->field, 1, NULL, &bytes, &why) < 0 ||
-        dpar_comm_alloc(comm, bytes, &memory) < 0 ||
-        dpar_halo_exchange_init(memory, bytes, comm, &p->field, 1, NULL, &p->plan, &why) < 0) {
+        dpar_halo_exchange_bytes(p->world, &p->field, 1, NULL, &bytes, &why) < 0 ||
+        dpar_comm_alloc(p->world, bytes, &memory) < 0 ||
+        dpar_halo_exchange_init(memory, bytes, p->world, &p->field, 1, NULL, &p->plan, &why) < 0) {
         puts(why.text);
         MPI_Abort(p->comm, 1);
     }
@@ -57,7 +57,9 @@ static void step(plate *p) {
     double *swap;
     int y, x;
     dpar_halo_exchange_bind(p->plan, 0, p->now, NULL);
-    dpar_halo_exchange_run(p->plan);
+    if (dpar_halo_exchange_run(p->plan) < 0) {
+        MPI_Abort(p->comm, 1);
+    }
     for (y = 1; y <= p->ny; y++) {
         for (x = 1; x <= p->nx; x++) {
             double sides = *at(p, p->now, y - 1, x) + *at(p, p->now, y + 1, x) +
@@ -116,6 +118,7 @@ int main(int argc, char **argv) {
         step(&p);
     }
     fingerprint(&p);
+    dpar_comm_close(p.world);
     MPI_Finalize();
     return 0;
 }

@@ -28,13 +28,14 @@ class Exchange {
     dpar_halo_exchange *plan = nullptr;
 
 public:
+    dpar_comm *world = nullptr;
+
     explicit Exchange(Block &block) : b(block) {
         const char *names[] = {"z", "y", "x"};
-        const int64_t cells[] = {N0, N1, N2};
+        int64_t bytes = 0, cells[] = {N0, N1, N2};
         dpar_placement cuts[3];
-        dpar_comm *comm;
         dpar_mesh mesh;
-        dpar_why why = {};
+        dpar_why why = {"no memory"};
         for (int d = 0; d < 3; d++) {
             cuts[d] = dpar_shard_by(d, DPAR_EVEN, 0);
             halo.low[d] = halo.high[d] = W;
@@ -42,21 +43,22 @@ public:
         halo.periodic = 1u << 1 | 1u << 2;
         field.halo = &halo;
         field.data = b.now.data();
-        int64_t bytes = 0;
         void *memory = nullptr;
-        if (dpar_mpi_comm(b.comm, nullptr, &comm, &why) < 0 ||
+        if (dpar_mpi_comm(b.comm, nullptr, &world, &why) < 0 ||
             dpar_mesh_init(&mesh, 3, names, b.parts, DPAR_LAST_FASTEST, 0, &why) < 0 ||
             dpar_layout_init(&halo.grid, &mesh, 3, cells, cuts, nullptr, &why) < 0 ||
-            dpar_halo_exchange_bytes(comm, &field, 1, nullptr, &bytes, &why) < 0 ||
-            dpar_comm_alloc(comm, bytes, &memory) < 0 ||
-            dpar_halo_exchange_init(memory, bytes, comm, &field, 1, nullptr, &plan, &why) < 0) {
+            dpar_halo_exchange_bytes(world, &field, 1, nullptr, &bytes, &why) < 0 ||
+            dpar_comm_alloc(world, bytes, &memory) < 0 ||
+            dpar_halo_exchange_init(memory, bytes, world, &field, 1, nullptr, &plan, &why) < 0) {
             throw std::runtime_error(why.text);
         }
     }
 
     void operator()() {
         dpar_halo_exchange_bind(plan, 0, b.now.data(), nullptr);
-        dpar_halo_exchange_run(plan);
+        if (dpar_halo_exchange_run(plan) < 0) {
+            throw std::runtime_error("exchange");
+        }
     }
 };
 
@@ -131,6 +133,7 @@ int main(int argc, char **argv) {
         step(b);
     }
     fingerprint(b);
+    dpar_comm_close(exchange.world);
     MPI_Finalize();
     return 0;
 }

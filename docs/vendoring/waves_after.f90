@@ -12,19 +12,19 @@ module plane
     type(dpar_halo), target :: halo
     type(dpar_halo_field), target :: field(3)
     type(dpar_why) :: why
-    type(c_ptr) :: plan
+    type(c_ptr) :: world, plan
 
 contains
 
     subroutine exchange_init()
-        type(c_ptr) :: world, memory
+        type(c_ptr) :: memory
         type(dpar_mesh) :: mesh
         integer(c_int64_t) :: bytes
         call need(dpar_mpi_comm(comm, out=world, why=why))
         call need(dpar_mesh_named(mesh, ["x", "y"], parts, DPAR_LAST_FASTEST, 0, why))
-        call need(dpar_layout_init(halo%grid, mesh, 2, [int(ny, c_int64_t), int(nx, c_int64_t)], &
-                  [dpar_shard_by(1, DPAR_EVEN, 0_c_int64_t), dpar_shard_by(0, DPAR_EVEN, &
-                  0_c_int64_t)], why=why))
+        call need(dpar_layout_init(halo%grid, mesh, 2, int([ny, nx], c_int64_t), &
+            [dpar_shard_by(1, DPAR_EVEN, 0_c_int64_t), dpar_shard_by(0, DPAR_EVEN, 0_c_int64_t)], &
+            why=why))
         halo%low(0:1) = 1
         halo%high(0:1) = 1
         halo%periodic = 3
@@ -38,7 +38,7 @@ contains
 
     subroutine need(status)
         integer(c_int32_t), intent(in) :: status
-        if (status < 0) error stop dpar_string(why)
+        if (status < 0) error stop "exchange: " // dpar_string(why)
     end subroutine
 
     subroutine step()
@@ -111,5 +111,6 @@ program waves
         call step()
     end do
     call fingerprint()
+    call need(dpar_comm_close(world))
     call MPI_Finalize(error)
 end program

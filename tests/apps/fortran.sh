@@ -9,7 +9,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 cd "$work" || exit 1
 top=$OLDPWD
 case $DPAR_DIR in /*) ;; *) DPAR_DIR=$top/$DPAR_DIR ;; esac
-slim="-DDPAR_NO_COST -DDPAR_NO_SHOW -I$DPAR_DIR -I$top"
+include="-I$DPAR_DIR -I$top"
 strict='-std=f2018 -Wall -Wextra -Werror -Wno-function-elimination -Wno-compare-reals'
 exact='-O2 -ffp-contract=off -cpp'
 f90=$top/bindings/fortran/dpar.f90
@@ -31,7 +31,7 @@ complete() {
 sizes() {
     awk -v lang=c -f "$top/tests/fortran/sizes.awk" "$f90" > sizes.c
     awk -v lang=f90 -f "$top/tests/fortran/sizes.awk" "$f90" > sizes.f90
-    try $1 -O0 -w $slim $2 sizes.c -o sizes_c
+    try $1 -O0 -w $include $2 sizes.c -o sizes_c
     try gfortran -O0 sizes.f90 dpar_f.o dpar.o -o sizes_f
     ./sizes_c > c.txt && ./sizes_f > f90.txt || exit 1
     if [ -z "$2" ]; then
@@ -58,13 +58,13 @@ same() { # name, command...: the bits of reference.name
     cmp now "reference.$case" || { echo "other bits: $*"; exit 1; }
 }
 
-# By resolution, both profiles come nearer to Marchi's with about the square of the cells (1.2 with a
-# lid that moves the corners, too), and are as far from Ghia's as Ghia's are from Marchi's.
+# By resolution, both profiles come nearer to Marchi's with the square of the cells (of order 1.2 when
+# the lid moves the corners, too), and are as far from Ghia's as Ghia's are from Marchi's.
 table() {
     try timeout 300 ./lbm 2 n=64 re=400 table > now.all
     awk '$1 == 100 && $2 == 64 { fine += $3 < 0.0008 && $4 < 0.0009 && $6 < 0.006 && $7 < 0.010 }
         $1 == 400 && $2 == 64 { fine += $3 < 0.0075 && $4 < 0.0085 && $6 < 0.007 && $7 < 0.003 }
-        $5 > 0 { orders++; fine += $5 >= 2 && $5 < 3 }
+        $5 ~ /^[0-9]/ { orders++; fine += $5 >= 2 && $5 < 3 }
         END { exit fine != 5 || orders != 3 }' now.all ||
         { echo 'lbm: not as near to the tables as it was'; cat now.all; exit 1; }
     sed -n 's/^ *\(Re\|[14]00\) /lbm: &/p' now.all
@@ -79,7 +79,7 @@ words() {
 }
 
 over_mpi() { # suffix
-    try mpicc$1 -O1 $slim -DUSE_MPI -c "$top/bindings/fortran/dpar.c" -o dpar_mpi.o
+    try mpicc$1 -O1 $include -DUSE_MPI -c "$top/bindings/fortran/dpar.c" -o dpar_mpi.o
     try mpif90$1 $exact -DUSE_MPI "$top/tests/fortran/every.f90" dpar_f.o dpar_mpi.o -o every_mpi
     try mpif90$1 $exact -DUSE_MPI "$top/examples/lbm.f90" dpar_f.o dpar_mpi.o -o lbm_mpi
     launch="timeout 200 mpiexec$1"
@@ -103,7 +103,7 @@ over_mpi() { # suffix
 
 complete
 try gfortran $strict -O1 -c "$f90" -o dpar_f.o
-try $CC -O1 $slim -c "$top/bindings/fortran/dpar.c" -o dpar.o
+try $CC -O1 $include -c "$top/bindings/fortran/dpar.c" -o dpar.o
 sizes "$CC" ''
 try gfortran $strict $exact "$top/tests/fortran/every.f90" dpar_f.o dpar.o -o every
 try gfortran $strict $exact "$top/examples/lbm.f90" dpar_f.o dpar.o -o lbm

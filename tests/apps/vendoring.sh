@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT-0
 # docs/vendoring: three codes over MPI before and after dpar took the exchange over. Both compile
 # without warnings and print the same bits on every number of ranks; what was added is under 30
-# lines each; what docs/vendoring.md shows is what the files hold.
+# lines each; what docs/vendoring.md shows is what the files hold, and its commands compile them.
 . tests/compile/common.sh
 need mpicc
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -12,9 +12,17 @@ no_cxx='-DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX'
 exact="-O1 -ffp-contract=off -J$work"
 ranks='1 2 3 4 6 8'
 
-few() { # before, after
-    n=$(diff "$1" "$2" | grep -c '^>')
-    [ "$n" -gt 5 ] && [ "$n" -lt 30 ] || { echo "$2: $n lines are new"; exit 1; }
+# How many lines of diff have this sign, without comments and closing braces.
+lines() { # sign, before, after
+    diff "$2" "$3" | sed -n "s/^$1 *//p" | grep -vc '^};*$\|^$\|^/\*\|^\* \|^//\|^!'
+}
+
+few() { # name, suffix
+    old=$(lines '<' "$at/$1_before.$2" "$at/$1_after.$2")
+    new=$(lines '>' "$at/$1_before.$2" "$at/$1_after.$2")
+    [ "$new" -gt 5 ] && [ "$new" -lt 30 ] || { echo "$1: $new lines are new"; exit 1; }
+    grep -q "^| $1, .*| $old lines | $new |\$" docs/vendoring.md ||
+        { echo "docs/vendoring.md does not say of $1: $old lines before, $new new"; exit 1; }
 }
 
 # Each line of a block below a link to vendoring/FILE is in that file.
@@ -28,6 +36,22 @@ shown() {
     while IFS='	' read -r file line; do
         grep -Fqe "$line" "$at/$file" || { echo "docs/vendoring.md shows of $file: $line"; exit 1; }
     done < "$work/shown"
+}
+
+# The commands of docs/vendoring.md, in a directory that has what it says to copy.
+follow() {
+    rm -rf "$work/user"
+    mkdir -p "$work/user/docs"
+    cp -R "$DPAR_DIR/dpar.h" dpar_mpi.h bindings "$work/user" || exit 1
+    cp -R $at "$work/user/docs" || exit 1
+    sed -n 's/^    \(mpi[a-z0-9]* .*\)/\1/p' docs/vendoring.md > "$work/commands"
+    [ "$(wc -l < "$work/commands")" -eq 4 ] || { echo 'docs/vendoring.md: 4 commands'; exit 1; }
+    while read -r tool rest; do
+        case $tool in mpif90) [ "$names" != "${names%waves}" ] || continue ;; esac
+        have $tool$suffix || continue
+        rest=$(echo "$rest" | sed 's/-O2/-O0/')
+        (cd "$work/user" && try $tool$suffix $slim $no_cxx $rest) || exit 1
+    done < "$work/commands"
 }
 
 say() { # program, ranks, file
@@ -45,6 +69,9 @@ both() { # name
         say "$1_before" "$n" before
         cmp "$work/before" "$work/after" || { echo "$1: $n ranks differ"; exit 1; }
     done
+    [ -x "$work/user/$1" ] || return 0
+    say "user/$1" 2 after
+    cmp "$work/alone" "$work/after" || { echo "$1, compiled as it says, differs"; exit 1; }
 }
 
 compile() {
@@ -58,9 +85,9 @@ compile() {
     esac
 }
 
-few $at/heat_before.c $at/heat_after.c
-few $at/wave_before.cpp $at/wave_after.cpp
-few $at/waves_before.f90 $at/waves_after.f90
+few heat c
+few wave cpp
+few waves f90
 shown
 mpis=
 for kind in openmpi mpich; do
@@ -84,6 +111,7 @@ for suffix in ${mpis:-plain}; do
     else
         echo "mpif90$suffix: not found, or its module mpi is of another compiler: no Fortran here"
     fi
+    follow
     for name in $names; do
         compile ${name}_before ''
         compile ${name}_after "$work/dpar.o"

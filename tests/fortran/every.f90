@@ -89,6 +89,43 @@ contains
         call check(dpar_torus_logical(torus, parts, physical) == 0, "a chip's coordinate")
         call check(all(physical == [1, 5]), "there and back")
         call check(dpar_features() >= DPAR_FEATURE_RUN, "features")
+        call pictures()
+    end subroutine
+
+    ! A process grid for 64 x 64 x 64 cells, and a picture of its halos.
+    subroutine pictures()
+        type(dpar_halo_job) :: job
+        type(dpar_halo_grid) :: best, again
+        type(dpar_halo_rates) :: rates
+        type(dpar_mesh) :: mesh
+        type(dpar_halo), target :: halo
+        type(dpar_halo_picture) :: picture
+        type(dpar_text) :: text
+        character(kind=c_char), target :: svg(65536)
+        integer :: d
+        job%ranks = 4
+        job%dims = 3
+        job%cells(:2) = 64
+        job%width(:2) = 1
+        job%bytes = 8
+        job%together = 8
+        call check(dpar_halo_grid_choose(job, grid=best) == 0, "the best grid")
+        call check(product(best%parts(:2)) == 4 .and. best%parts(2) == 1 .and. best%seconds > 0, &
+                  "does not cut runs of memory")
+        again = best
+        rates = dpar_halo_rates_default()
+        call check(dpar_halo_grid_cost(job, rates, again) == 0 .and. &
+                   abs(again%seconds - best%seconds) <= 1e-9 * best%seconds, "its cost")
+        call check(dpar_mesh_named(mesh, ["z", "y", "x"], best%parts(:2), DPAR_LAST_FASTEST, 4) &
+                  == 0, "its mesh")
+        call check(dpar_layout_init(halo%grid, mesh, 3, job%cells(:2), &
+                  [(dpar_shard(d), d=0, 2)]) == 0, "its layout")
+        halo%low(0:2) = 1
+        picture%halo = c_loc(halo)
+        picture%across = 1
+        call dpar_text_init(text, c_loc(svg), int(size(svg), c_size_t))
+        call check(dpar_show_halo_svg(text, picture) == 0, "a picture")
+        call check(dpar_string(c_loc(svg)) /= "" .and. all(svg(:4) == ["<", "s", "v", "g"]), "SVG")
     end subroutine
 
     subroutine collectives(world)
