@@ -5,7 +5,8 @@
 !   gfortran -O2 bindings/fortran/dpar.f90 yours.f90 dpar.o
 !
 ! Here is all of base, mesh, cart, split, layout, redistribute, window, halo, comm, launch, move,
-! mem, halo_exchange, of what chooses a process grid (halo_cost), draws halos (halo_show) and joins MPI.
+! mem, halo_exchange, of what chooses a process grid (halo_cost), draws halos (halo_show) and joins
+! MPI.
 ! Not here: planning, pipelines and layers of networks, whose users write C, C++ or Python.
 !
 ! Names, arguments and results are those of C, where each function is documented (dpar.h): here

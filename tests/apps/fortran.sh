@@ -79,7 +79,7 @@ words() {
 }
 
 over_mpi() { # suffix
-    try mpicc$1 -O1 $include -DUSE_MPI -c "$top/bindings/fortran/dpar.c" -o dpar_mpi.o
+    try mpicc$1 -O0 $include -DUSE_MPI -c "$top/bindings/fortran/dpar.c" -o dpar_mpi.o
     try mpif90$1 $exact -DUSE_MPI "$top/tests/fortran/every.f90" dpar_f.o dpar_mpi.o -o every_mpi
     try mpif90$1 $exact -DUSE_MPI "$top/examples/lbm.f90" dpar_f.o dpar_mpi.o -o lbm_mpi
     launch="timeout 200 mpiexec$1"
@@ -103,7 +103,7 @@ over_mpi() { # suffix
 
 complete
 try gfortran $strict -O1 -c "$f90" -o dpar_f.o
-try $CC -O1 $include -c "$top/bindings/fortran/dpar.c" -o dpar.o
+try $CC -O0 $include -c "$top/bindings/fortran/dpar.c" -o dpar.o
 sizes "$CC" ''
 try gfortran $strict $exact "$top/tests/fortran/every.f90" dpar_f.o dpar.o -o every
 try gfortran $strict $exact "$top/examples/lbm.f90" dpar_f.o dpar.o -o lbm
