@@ -19,7 +19,8 @@
  *               how to spread a model or a grid over a machine, will it fit, how fast, why
  *     run       ranks that move and add memory together (POSIX): launch (forked, threads, found),
  *               comm (collectives, messages, groups, registered memory; shared memory in here,
- *               MPI in dpar_mpi.h), move (transfer lists that run)
+ *               MPI in dpar_mpi.h), move (transfer lists that run), halo_exchange (halos, shared
+ *               points), mem (memory of devices), spatial (layers of networks)
  *     show      plans as text, JSON, CSV, SVG; schedules as text, SVG, Chrome traces
  *
  * Define before the include, everywhere alike:
@@ -1378,7 +1379,7 @@ enum {
  * order: dpar_halo_box says which. Ranks without cells have no array (with windows some do). In a
  * periodic dim there are as many faces as cells, numbered with them. Points that two ranks hold
  * (faces between blocks): the owner's value is the one; a width of 1 and DPAR_HALO_SYNC make the
- * copies equal. */
+ * copies equal (a plan of shared points, dpar_halo_options, runs it). */
 typedef struct dpar_halo {
     dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
     int32_t shape;    /* DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_BOX */

@@ -22,7 +22,7 @@ enum {
  * order: dpar_halo_box says which. Ranks without cells have no array (with windows some do). In a
  * periodic dim there are as many faces as cells, numbered with them. Points that two ranks hold
  * (faces between blocks): the owner's value is the one; a width of 1 and DPAR_HALO_SYNC make the
- * copies equal. */
+ * copies equal (a plan of shared points, dpar_halo_options, runs it). */
 typedef struct dpar_halo {
     dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
     int32_t shape;    /* DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_BOX */
