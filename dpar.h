@@ -3753,8 +3753,8 @@ typedef struct dpar_halo_field {
     int64_t component_stride; /* elements between them; 0: 1 */
     /* Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d] +
      * component * component_stride], own: dpar_halo_owned. Dense, C order, components last, with
-     * nothing set; double a(0:nx+1, 0:ny+1) of Fortran, x being dim 1: stride = {nx + 2, 1},
-     * origin = {1, 1}. Any order, any padding. */
+     * nothing set. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points, x being dim 1: stride =
+     * {nx + 2, 1}, origin = {1, 1}. Any order, any padding. */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; all 0: dense */
     int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array */
     void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
@@ -3790,14 +3790,16 @@ typedef struct dpar_halo_options {
 
 typedef struct dpar_halo_exchange dpar_halo_exchange;
 
-/* Bytes that init needs on this rank, of the caller's memory (aligned to 64). Local. O(pieces). */
+/* Bytes that init needs on this rank, of the caller's memory (aligned to 64), for as long as the
+ * plan lives. Errors as init, of this rank alone. Local. O(pieces). */
 DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
                                               int32_t n, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why);
 /* Plans the exchange of n fields. Fields and their halos stay where they are as long as the plan
  * lives. Staging memory comes from dpar_comm_alloc. COLLECTIVE over c: all ranks give the same
  * fields (their number, types, points, widths; E_MISMATCH else), each its own data. E_ARG,
- * E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. */
+ * E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Costs some messages a peer: once, not
+ * each step. */
 DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
                                              const dpar_halo_field *fields, int32_t n,
                                              const dpar_halo_options *options,
@@ -3870,17 +3872,16 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
  * gathered on rank 0 by plain messages, put together as the serial code would hold them, and the
  * halos of all ranks looked up there, cell by cell (indices by the rules of halo.h, no transfer
  * lists). E_MISMATCH on all ranks with the first cell that differs. COLLECTIVE; slow, takes memory
- * for the whole grid on rank 0 (dpar_comm_alloc).
- */
+ * for the whole grid on rank 0 (dpar_comm_alloc). */
 DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why *why);
 
 /* ---- narrower widths ---- */
 
 /* The same array with halos less wide, for a plan of its own: a code that needs 3 points once a
  * step and 1 in its substeps has two plans over one array.
- *     dpar_halo near = wide;                           (field.halo is &wide)
- *     near.low[0] = near.high[0] = near.low[1] = near.high[1] = 1;
- *     dpar_halo_field_narrower(&field, &near, c->rank, &field_1, &why);
+ *     dpar_halo thin = wide;                           (field.halo is &wide)
+ *     thin.low[0] = thin.high[0] = thin.low[1] = thin.high[1] = 1;
+ *     dpar_halo_field_narrower(&field, &thin, c->rank, &field_1, &why);
  *     dpar_halo_exchange_init(memory_3, bytes_3, c, &field, 1, NULL, &x3, &why);
  *     dpar_halo_exchange_init(memory_1, bytes_1, c, &field_1, 1, NULL, &x1, &why);
  * Fills in origin and strides of *narrower, the rest is the field's; bind both when arrays swap.
@@ -3899,8 +3900,9 @@ typedef struct dpar_halo_choice {
     double seconds; /* an exchange took, the slowest rank's median */
 } dpar_halo_choice;
 /* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and
- * writes the fastest, the same on all ranks. COLLECTIVE. memory: as for the largest plan
- * (dpar_halo_exchange_bytes). The fields' halos are filled afterwards. */
+ * writes the fastest, the same on all ranks. COLLECTIVE. memory: the larger of what
+ * dpar_halo_exchange_bytes says with options.ordered 0 and 1. The fields' halos are filled
+ * afterwards. Errors as init and run. */
 DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
                                              const dpar_halo_field *fields, int32_t n,
                                              const dpar_halo_options *options,

@@ -2591,7 +2591,8 @@ module dpar
 
         ! ==== halo_exchange ====
 
-        ! Bytes that init needs on this rank, of the caller's memory (aligned to 64).
+        ! Bytes that init needs on this rank, of the caller's memory (aligned to 64), for as long as
+        ! the plan lives.
         function dpar_halo_exchange_bytes(c, fields, n, options, bytes, why) bind(c)
             import
             type(c_ptr), value :: c
