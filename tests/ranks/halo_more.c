@@ -73,6 +73,23 @@ static double adds(int64_t j, int64_t i, int k, int whole)
     return whole ? (double)(h >> 50) : (double)(h >> 11) / 9007199254740992.0 - 0.4;
 }
 
+/* How many times the blocks of all ranks have node (j, i) among their corners. */
+static int holders(const dpar_halo *cells, int32_t ranks, int64_t j, int64_t i, int64_t wrap)
+{
+    dpar_box b;
+    int64_t k;
+    int32_t r;
+    int n = 0;
+    for (r = 0; r < ranks; r++) {
+        if (dpar_halo_owned(cells, r, &b) && j >= b.lo[0] && j <= b.hi[0]) {
+            for (k = b.lo[1]; k <= b.hi[1]; k++) {
+                n += k % wrap == i % wrap;
+            }
+        }
+    }
+    return n;
+}
+
 /* Nodes of a quadrilateral mesh, periodic across or not, beside a field of cells that shares
  * nothing: each rank adds up what its cells have, assembly the rest. */
 static void quads(dpar_comm *c, int32_t down, int32_t across, int periodic)
@@ -131,6 +148,16 @@ static void quads(dpar_comm *c, int32_t down, int32_t across, int periodic)
     }
     CHECK_INT(dpar_halo_exchange_agree(x, NULL), DPAR_OK);
     CHECK_INT(dpar_halo_exchange_compare(x, NULL), DPAR_OK);
+    for (i = 0; i < (ROWS + 3) * (COLUMNS + 3); i++) {
+        at[i] = 1;
+    }
+    CHECK_INT(dpar_halo_exchange_assemble(x, DPAR_SUM), DPAR_OK); /* how many hold a node */
+    for (j = has ? own.lo[0] : 0; has && j <= own.hi[0]; j++) {
+        for (i = own.lo[1]; i <= own.hi[1]; i++) {
+            CHECK(at[(j - all.lo[0]) * width + i - all.lo[1]] ==
+                  holders(&cells, c->size, j, i, wrap));
+        }
+    }
     for (i = 0; i < 300; i++) { /* cells have no copies that are shared */
         CHECK(cell[i] == (double)(i + 1000 * c->rank));
     }
