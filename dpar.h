@@ -5015,6 +5015,10 @@ DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd);
 DPARI_API void *dpari_os_map(int fd, int64_t bytes);
 /* Makes sure that these bytes exist; 0, or an error number (ENOSPC, ENOMEM). */
 DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
+/* Asks for large pages where whole ones fit into the range. `shared`: a file's, not yet reserved.
+ */
+enum { DPARI_OS_LARGE = 1 << 21 };
+DPARI_API void dpari_os_large_pages(void *at, int64_t bytes, int shared);
 
 /* This process holds byte `at` of the file for as long as it lives; does anyone else hold it? */
 DPARI_API int dpari_os_hold(int fd, int64_t at);
@@ -36061,7 +36065,19 @@ DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
 
 DPARI_API void *dpari_os_map(int fd, int64_t bytes)
 {
-    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
+    char *room = (char *)mmap(NULL, size + unit, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *place = NULL;
+    void *at;
+    if (room != MAP_FAILED) {
+        const size_t before = (unit - (uintptr_t)room % unit) % unit;
+        place = room + before;
+        munmap(place + size, unit - before);
+        if (before) munmap(room, before);
+    }
+    at = mmap(place, size, PROT_READ | PROT_WRITE,
+              MAP_SHARED | MAP_NORESERVE | (place ? MAP_FIXED : 0), fd, 0);
     return at == MAP_FAILED ? NULL : at;
 }
 
@@ -36078,6 +36094,25 @@ DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
         number = posix_fallocate(fd, (off_t)begin, (off_t)bytes);
     } while (number == EINTR);
     return number;
+#endif
+}
+
+/* Elements of a box that lie a page apart miss the table of pages at each. The call collapses also
+ * where shared memory has no large pages of its own accord, which is usual. */
+DPARI_API void dpari_os_large_pages(void *at, int64_t bytes, int shared)
+{
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    const int collapse = 25; /* MADV_COLLAPSE since Linux 6.1; E_INVAL before */
+    const uintptr_t unit = (uintptr_t)DPARI_OS_LARGE;
+    const uintptr_t begin = ((uintptr_t)at + unit - 1) / unit * unit;
+    const uintptr_t end = ((uintptr_t)at + (uintptr_t)bytes) / unit * unit;
+    if (begin < end) {
+        (void)madvise((void *)begin, end - begin, shared ? collapse : MADV_HUGEPAGE);
+    }
+#else
+    (void)at;
+    (void)bytes;
+    (void)shared;
 #endif
 }
 
@@ -38381,34 +38416,58 @@ DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes
 
 #define DPARI_ASK_FROM (INT64_C(64) << 20) /* bytes from which it is asked what there is */
 
-/* The first gap of `bytes`: where it begins, and the place in the list; -1: there is none. */
-static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int32_t *place)
+/* The first gap of `bytes` that begins at a multiple of `unit`: where, and the place in the list;
+ * -1: there is none. */
+static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit, int32_t *place)
 {
-    int64_t at = w->head->heap_begin + w->me * w->head->heap_bytes;
-    const int64_t end = at + w->head->heap_bytes;
+    const int64_t begin = w->head->heap_begin + w->me * w->head->heap_bytes;
+    const int64_t end = begin + w->head->heap_bytes;
+    int64_t at = dpari_in_units(begin, unit);
     int32_t i;
     for (i = 0; i < w->used_count && w->used[i].begin - at < bytes; i++) {
-        at = w->used[i].begin + w->used[i].bytes;
+        at = dpari_in_units(w->used[i].begin + w->used[i].bytes, unit);
     }
     *place = i;
     return end - at >= bytes && w->used_count < DPARI_MAX_USED ? at : -1;
 }
 
+/* The pages of a large range back to the system. */
+static void dpari_heap_return(const dpari_world *w, int64_t at, int64_t bytes)
+{
+#if defined(__linux__) && defined(MADV_REMOVE)
+    if (w->segment.fd >= 0 && bytes >= INT64_C(1) << 20) {
+        madvise(w->segment.base + at, (size_t)bytes, MADV_REMOVE);
+    }
+#else
+    (void)w;
+    (void)at;
+    (void)bytes;
+#endif
+}
+
 DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
 {
+    const int64_t page = dpari_os_page();
     int32_t place = 0;
     int64_t at, take = bytes < 1 ? 1 : bytes;
     if (take > w->head->heap_bytes) {
         w->number = ENOMEM;
         return DPAR_E_MEMORY;
     }
-    take = dpari_in_units(take, dpari_os_page());
-    at = dpari_heap_gap(w, take, &place);
+    take = dpari_in_units(take, page);
+    at = dpari_heap_gap(w, take, take >= DPARI_OS_LARGE ? DPARI_OS_LARGE : page, &place);
+    if (at < 0) {
+        at = dpari_heap_gap(w, take, page, &place);
+    }
     w->number = at < 0 ? ENOMEM : 0;
     if (at >= 0 && take >= DPARI_ASK_FROM && take > dpari_os_available()) {
         w->number = ENOMEM; /* the system would end some process instead of saying no */
-    } else if (at >= 0 && w->segment.fd >= 0) {
-        w->number = dpari_os_reserve(w->segment.fd, at, take);
+    } else if (at >= 0) {
+        w->number = w->segment.fd >= 0 ? dpari_os_reserve(w->segment.fd, at, take) : 0;
+        dpari_os_large_pages(w->segment.base + at, take, w->segment.fd >= 0);
+        if (w->number != 0) {
+            dpari_heap_return(w, at, take);
+        }
     }
     if (w->number != 0) {
         return DPAR_E_MEMORY;
@@ -38442,11 +38501,7 @@ DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
     if (low == w->used_count || w->used[low].begin != at) {
         return;
     }
-#if defined(__linux__) && defined(MADV_REMOVE)
-    if (w->segment.fd >= 0 && w->used[low].bytes >= INT64_C(1) << 20) {
-        madvise(memory, (size_t)w->used[low].bytes, MADV_REMOVE);
-    }
-#endif
+    dpari_heap_return(w, at, w->used[low].bytes);
     w->used_count--;
     memmove(&w->used[low], &w->used[low + 1], (size_t)(w->used_count - low) * sizeof w->used[0]);
 }

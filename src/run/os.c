@@ -140,10 +140,41 @@ DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
     return fd;
 }
 
+/* At a multiple of a large page, as far as there is room for that. */
 DPARI_API void *dpari_os_map(int fd, int64_t bytes)
 {
-    void *at = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
+    char *room = (char *)mmap(NULL, size + unit, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *place = NULL;
+    void *at;
+    if ((void *)room != MAP_FAILED) {
+        const size_t before = (unit - (uintptr_t)room % unit) % unit;
+        place = room + before;
+        munmap(place + size, unit - before);
+        if (before > 0) {
+            munmap(room, before);
+        }
+    }
+    at = mmap(place, size, PROT_READ | PROT_WRITE,
+              MAP_SHARED | MAP_NORESERVE | (place ? MAP_FIXED : 0), fd, 0);
     return at == MAP_FAILED ? NULL : at;
+}
+
+DPARI_API void dpari_os_large_pages(void *at, int64_t bytes)
+{
+#if defined(__linux__) && !defined(__hppa__)
+    const int collapse = 25; /* MADV_COLLAPSE since Linux 6.1 */
+    const uintptr_t unit = (uintptr_t)DPARI_OS_LARGE;
+    const uintptr_t begin = ((uintptr_t)at + unit - 1) / unit * unit;
+    const uintptr_t end = ((uintptr_t)at + (uintptr_t)bytes) / unit * unit;
+    if (begin < end) {
+        (void)madvise((void *)begin, end - begin, collapse);
+    }
+#else
+    (void)at;
+    (void)bytes;
+#endif
 }
 
 DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)

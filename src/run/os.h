@@ -70,6 +70,10 @@ DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd);
 DPARI_API void *dpari_os_map(int fd, int64_t bytes);
 /* Makes sure that these bytes exist; 0, or an error number (ENOSPC, ENOMEM). */
 DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
+/* Small pages that exist become large ones where whole ones fit into the range, if the system can
+ * (it can where shared memory gets none of its own accord, too; a second a GB). */
+enum { DPARI_OS_LARGE = 1 << 21 };
+DPARI_API void dpari_os_large_pages(void *at, int64_t bytes);
 
 /* This process holds byte `at` of the file for as long as it lives; does anyone else hold it? */
 DPARI_API int dpari_os_hold(int fd, int64_t at);

@@ -406,14 +406,16 @@ DPARI_API uint64_t dpari_ref(const dpari_world *w, const void *at, int64_t bytes
 
 #define DPARI_ASK_FROM (INT64_C(64) << 20) /* bytes from which it is asked what there is */
 
-/* The first gap of `bytes`: where it begins, and the place in the list; -1: there is none. */
-static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int32_t *place)
+/* The first gap of `bytes` that begins at a multiple of `unit`: where, and the place in the list;
+ * -1: there is none. */
+static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit, int32_t *place)
 {
-    int64_t at = w->head->heap_begin + w->me * w->head->heap_bytes;
-    const int64_t end = at + w->head->heap_bytes;
+    const int64_t begin = w->head->heap_begin + w->me * w->head->heap_bytes;
+    const int64_t end = begin + w->head->heap_bytes;
+    int64_t at = dpari_in_units(begin, unit);
     int32_t i;
     for (i = 0; i < w->used_count && w->used[i].begin - at < bytes; i++) {
-        at = w->used[i].begin + w->used[i].bytes;
+        at = dpari_in_units(w->used[i].begin + w->used[i].bytes, unit);
     }
     *place = i;
     return end - at >= bytes && w->used_count < DPARI_MAX_USED ? at : -1;
@@ -421,19 +423,24 @@ static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int32_t *plac
 
 DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
 {
+    const int64_t page = dpari_os_page();
     int32_t place = 0;
     int64_t at, take = bytes < 1 ? 1 : bytes;
     if (take > w->head->heap_bytes) {
         w->number = ENOMEM;
         return DPAR_E_MEMORY;
     }
-    take = dpari_in_units(take, dpari_os_page());
-    at = dpari_heap_gap(w, take, &place);
+    take = dpari_in_units(take, page);
+    at = take >= DPARI_OS_LARGE ? dpari_heap_gap(w, take, DPARI_OS_LARGE, &place) : -1;
+    at = at >= 0 ? at : dpari_heap_gap(w, take, page, &place);
     w->number = at < 0 ? ENOMEM : 0;
     if (at >= 0 && take >= DPARI_ASK_FROM && take > dpari_os_available()) {
         w->number = ENOMEM; /* the system would end some process instead of saying no */
     } else if (at >= 0 && w->segment.fd >= 0) {
         w->number = dpari_os_reserve(w->segment.fd, at, take);
+        if (w->number == 0) { /* elements of a box a page apart miss the table of pages at each */
+            dpari_os_large_pages(w->segment.base + at, take);
+        }
     }
     if (w->number != 0) {
         return DPAR_E_MEMORY;
