@@ -5015,10 +5015,10 @@ DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd);
 DPARI_API void *dpari_os_map(int fd, int64_t bytes);
 /* Makes sure that these bytes exist; 0, or an error number (ENOSPC, ENOMEM). */
 DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes);
-/* Asks for large pages where whole ones fit into the range. `shared`: a file's, not yet reserved.
- */
+/* Small pages that exist become large ones where whole ones fit into the range, if the system can
+ * (it can where shared memory gets none of its own accord, too; a second a GB). */
 enum { DPARI_OS_LARGE = 1 << 21 };
-DPARI_API void dpari_os_large_pages(void *at, int64_t bytes, int shared);
+DPARI_API void dpari_os_large_pages(void *at, int64_t bytes);
 
 /* This process holds byte `at` of the file for as long as it lives; does anyone else hold it? */
 DPARI_API int dpari_os_hold(int fd, int64_t at);
@@ -5404,16 +5404,21 @@ typedef struct dpari_stride_piece {
     int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
 } dpari_stride_piece;
 
-/* A prepared one. The first two may be read; the others are steps in bytes, the innermost dim
- * first. */
+typedef struct dpari_stride_dim {
+    int64_t count, to, from; /* steps in bytes */
+} dpari_stride_dim;
+
+/* A prepared one; what a walk needs lies together. The first two may be read. */
 typedef struct dpari_stride {
     int64_t elements; /* of the box */
     int64_t run;      /* bytes that lie in one piece on both sides */
-    int32_t loop, dims, asks;
-    int32_t to_type, from_type, through, op, negate, clear;
+    int32_t loop, dims, asks, clear;
+    int32_t simple;               /* one call of the loop does it */
+    int32_t op;                   /* with the types that follow: of what is not just copied */
     int64_t part, turn;           /* rows, and elements or runs of each, at a time */
     int64_t to_start, from_start; /* from index 0 to where the walk begins */
-    int64_t count[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
+    dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
+    int32_t to_type, from_type, through, negate;
 } dpari_stride;
 
 /* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
@@ -5490,24 +5495,24 @@ typedef struct dpari_hx_spot {
     int64_t stride[DPARI_HX_DIMS];
 } dpari_hx_spot;
 
-/* One box, seen from this rank. */
+/* One box, seen from this rank; what an exchange reads first. */
 typedef struct dpari_hx_item {
-    int32_t field, peer;  /* -1: oneself */
-    int32_t mine, theirs; /* parts */
-    int32_t packs;        /* goes through memory when this rank gives it */
-    int32_t direct;       /* this rank reads it where it lies when it takes it */
-    int32_t negate, dims;
+    int32_t field, peer;          /* -1: oneself */
+    int32_t mine, theirs;         /* parts */
+    int32_t packs;                /* goes through memory when this rank gives it */
+    int32_t direct;               /* this rank reads it where it lies when it takes it */
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
                                      one; -1: that other side, or halo_mem.c moves it; 0: alone */
     int64_t mine_at, theirs_at;   /* bytes */
     int64_t pack_at, take_at;     /* bytes in the staging memory */
+    dpari_stride give, take, zero;
+    int32_t negate, dims;
     int64_t elements;
     int64_t local[DPAR_MAX_DIMS]; /* where it begins in the local box, */
     int32_t here[DPARI_HX_DIMS];  /* this rank's dims for the sender's, */
     uint32_t flip;                /* those of them that count backwards */
     int64_t extent[DPARI_HX_DIMS], own_step[DPARI_HX_DIMS], other_step[DPARI_HX_DIMS];
     int64_t dense[DPARI_HX_DIMS];
-    dpari_stride give, take, zero;
 } dpari_hx_item;
 
 /* What goes between this rank and a peer in one step; [mode]. */
@@ -36063,6 +36068,7 @@ DPARI_API int dpari_os_segment(int64_t bytes, int without_memfd)
     return fd;
 }
 
+/* At a multiple of a large page, as far as there is room for that. */
 DPARI_API void *dpari_os_map(int fd, int64_t bytes)
 {
     const size_t unit = (size_t)DPARI_OS_LARGE, size = (size_t)bytes;
@@ -36070,15 +36076,33 @@ DPARI_API void *dpari_os_map(int fd, int64_t bytes)
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     char *place = NULL;
     void *at;
-    if (room != MAP_FAILED) {
+    if ((void *)room != MAP_FAILED) {
         const size_t before = (unit - (uintptr_t)room % unit) % unit;
         place = room + before;
         munmap(place + size, unit - before);
-        if (before) munmap(room, before);
+        if (before > 0) {
+            munmap(room, before);
+        }
     }
     at = mmap(place, size, PROT_READ | PROT_WRITE,
               MAP_SHARED | MAP_NORESERVE | (place ? MAP_FIXED : 0), fd, 0);
     return at == MAP_FAILED ? NULL : at;
+}
+
+DPARI_API void dpari_os_large_pages(void *at, int64_t bytes)
+{
+#if defined(__linux__) && !defined(__hppa__)
+    const int collapse = 25; /* MADV_COLLAPSE since Linux 6.1 */
+    const uintptr_t unit = (uintptr_t)DPARI_OS_LARGE;
+    const uintptr_t begin = ((uintptr_t)at + unit - 1) / unit * unit;
+    const uintptr_t end = ((uintptr_t)at + (uintptr_t)bytes) / unit * unit;
+    if (begin < end) {
+        (void)madvise((void *)begin, end - begin, collapse);
+    }
+#else
+    (void)at;
+    (void)bytes;
+#endif
 }
 
 DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
@@ -36094,25 +36118,6 @@ DPARI_API int dpari_os_reserve(int fd, int64_t begin, int64_t bytes)
         number = posix_fallocate(fd, (off_t)begin, (off_t)bytes);
     } while (number == EINTR);
     return number;
-#endif
-}
-
-/* Elements of a box that lie a page apart miss the table of pages at each. The call collapses also
- * where shared memory has no large pages of its own accord, which is usual. */
-DPARI_API void dpari_os_large_pages(void *at, int64_t bytes, int shared)
-{
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-    const int collapse = 25; /* MADV_COLLAPSE since Linux 6.1; E_INVAL before */
-    const uintptr_t unit = (uintptr_t)DPARI_OS_LARGE;
-    const uintptr_t begin = ((uintptr_t)at + unit - 1) / unit * unit;
-    const uintptr_t end = ((uintptr_t)at + (uintptr_t)bytes) / unit * unit;
-    if (begin < end) {
-        (void)madvise((void *)begin, end - begin, shared ? collapse : MADV_HUGEPAGE);
-    }
-#else
-    (void)at;
-    (void)bytes;
-    (void)shared;
 #endif
 }
 
@@ -37594,72 +37599,101 @@ static inline int dpari_stride_some_nan(dpari_stride_u2 mask)
 #endif
 }
 
-/* Four vectors at a time; their sum is NaN if one is. The rest, and NaN, one by one. */
-#define DPARI_STRIDE_DENSE_SUM(name, one_by_one, type, vector)                                     \
-    static void name(unsigned char *to, const unsigned char *from, int64_t bytes)                  \
+/* Rows of n, four vectors at a time; their sum is NaN if one is. The rest, and NaN, one by one. */
+#define DPARI_STRIDE_DENSE_SUM(name, one_by_one, type, vector, wipe)                               \
+    static void name(const dpari_stride_rows *k)                                                   \
     {                                                                                              \
-        dpari_stride_rows k;                                                                       \
-        int64_t at = 0;                                                                            \
-        for (; at + 64 <= bytes; at += 64) {                                                       \
-            vector a, b, c, d, e, f, g, h;                                                         \
-            dpari_stride_copy(&a, to + at, 16);                                                    \
-            dpari_stride_copy(&b, to + at + 16, 16);                                               \
-            dpari_stride_copy(&c, to + at + 32, 16);                                               \
-            dpari_stride_copy(&d, to + at + 48, 16);                                               \
-            dpari_stride_copy(&e, from + at, 16);                                                  \
-            dpari_stride_copy(&f, from + at + 16, 16);                                             \
-            dpari_stride_copy(&g, from + at + 32, 16);                                             \
-            dpari_stride_copy(&h, from + at + 48, 16);                                             \
-            a += e;                                                                                \
-            b += f;                                                                                \
-            c += g;                                                                                \
-            d += h;                                                                                \
-            e = (a + b) + (c + d);                                                                 \
-            if (dpari_stride_some_nan((dpari_stride_u2)(e != e))) {                                \
-                break;                                                                             \
+        const int64_t bytes = k->n * (int64_t)sizeof(type);                                        \
+        unsigned char *to = k->to;                                                                 \
+        const unsigned char *from = k->from;                                                       \
+        int64_t row, at;                                                                           \
+        for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {                \
+            for (at = 0; at + 64 <= bytes; at += 64) {                                             \
+                vector a, b, c, d, e, f, g, h;                                                     \
+                dpari_stride_copy(&a, to + at, 16);                                                \
+                dpari_stride_copy(&b, to + at + 16, 16);                                           \
+                dpari_stride_copy(&c, to + at + 32, 16);                                           \
+                dpari_stride_copy(&d, to + at + 48, 16);                                           \
+                dpari_stride_copy(&e, from + at, 16);                                              \
+                dpari_stride_copy(&f, from + at + 16, 16);                                         \
+                dpari_stride_copy(&g, from + at + 32, 16);                                         \
+                dpari_stride_copy(&h, from + at + 48, 16);                                         \
+                a += e;                                                                            \
+                b += f;                                                                            \
+                c += g;                                                                            \
+                d += h;                                                                            \
+                e = (a + b) + (c + d);                                                             \
+                if (dpari_stride_some_nan((dpari_stride_u2)(e != e))) {                            \
+                    break;                                                                         \
+                }                                                                                  \
+                dpari_stride_copy(to + at, &a, 16);                                                \
+                dpari_stride_copy(to + at + 16, &b, 16);                                           \
+                dpari_stride_copy(to + at + 32, &c, 16);                                           \
+                dpari_stride_copy(to + at + 48, &d, 16);                                           \
+                wipe                                                                               \
             }                                                                                      \
-            dpari_stride_copy(to + at, &a, 16);                                                    \
-            dpari_stride_copy(to + at + 16, &b, 16);                                               \
-            dpari_stride_copy(to + at + 32, &c, 16);                                               \
-            dpari_stride_copy(to + at + 48, &d, 16);                                               \
+            if (at < bytes) {                                                                      \
+                dpari_stride_rows rest = *k;                                                       \
+                rest.to = to + at;                                                                 \
+                rest.from = from + at;                                                             \
+                rest.to_step = rest.from_step = rest.run = (int64_t)sizeof(type);                  \
+                rest.n = (bytes - at) / (int64_t)sizeof(type);                                     \
+                rest.rows = 1;                                                                     \
+                one_by_one(&rest);                                                                 \
+            }                                                                                      \
         }                                                                                          \
-        k.to = to + at;                                                                            \
-        k.from = from + at;                                                                        \
-        k.to_step = k.from_step = k.run = (int64_t)sizeof(type);                                   \
-        k.n = (bytes - at) / (int64_t)sizeof(type);                                                \
-        k.rows = 1;                                                                                \
-        k.to_row = k.from_row = 0;                                                                 \
-        one_by_one(&k);                                                                            \
     }
 
-DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f32, dpari_stride_sum_f32, float, dpari_stride_f4)
-DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f64, dpari_stride_sum_f64, double, dpari_stride_d2)
+#define DPARI_STRIDE_CLEAR_64(vector)                                                              \
+    unsigned char *read = (unsigned char *)(uintptr_t)(from + at);                                 \
+    const vector zero = {0};                                                                       \
+    dpari_stride_copy(read, &zero, 16);                                                            \
+    dpari_stride_copy(read + 16, &zero, 16);                                                       \
+    dpari_stride_copy(read + 32, &zero, 16);                                                       \
+    dpari_stride_copy(read + 48, &zero, 16);
+
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f32, dpari_stride_sum_f32, float, dpari_stride_f4, )
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f64, dpari_stride_sum_f64, double, dpari_stride_d2, )
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_clear_f32, dpari_stride_sum_clear_f32, float,
+                       dpari_stride_f4, DPARI_STRIDE_CLEAR_64(dpari_stride_f4))
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_clear_f64, dpari_stride_sum_clear_f64, double,
+                       dpari_stride_d2, DPARI_STRIDE_CLEAR_64(dpari_stride_d2))
 #else
 #define DPARI_STRIDE_VECTOR 0
 #endif
 
-static void dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
+/* 1: what was read is 0. */
+static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char *to = k->to;
     const unsigned char *from = k->from;
     int64_t row;
+#if DPARI_STRIDE_VECTOR
+    if (s->op == DPAR_SUM && s->to_type == DPAR_F64) {
+        if (s->clear) {
+            dpari_stride_dense_clear_f64(k);
+        } else {
+            dpari_stride_dense_f64(k);
+        }
+        return 1;
+    }
+    if (s->op == DPAR_SUM && s->to_type == DPAR_F32) {
+        if (s->clear) {
+            dpari_stride_dense_clear_f32(k);
+        } else {
+            dpari_stride_dense_f32(k);
+        }
+        return 1;
+    }
+#endif
     for (row = 0; row < k->rows; row++, to += k->to_row, from += k->from_row) {
         const void *in[2];
         void *out = to;
-#if DPARI_STRIDE_VECTOR
-        if (s->op == DPAR_SUM && s->to_type == DPAR_F64) {
-            dpari_stride_dense_f64(to, from, 8 * k->n);
-            continue;
-        }
-        if (s->op == DPAR_SUM && s->to_type == DPAR_F32) {
-            dpari_stride_dense_f32(to, from, 4 * k->n);
-            continue;
-        }
-#endif
         in[0] = to;
         in[1] = from;
         dpari_kern_reduce(&out, 1, in, 2, k->n, s->to_type, s->op, 0);
     }
+    return 0;
 }
 
 /* ---- the walk ---- */
@@ -37691,16 +37725,20 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     k.from = from;
     k.rows = rows;
     k.n = n;
-    k.to_step = s->to[0];
-    k.from_step = s->from[0];
-    k.to_row = s->to[1];
-    k.from_row = s->from[1];
+    k.to_step = s->dim[0].to;
+    k.from_step = s->dim[0].from;
+    k.to_row = s->dim[1].to;
+    k.from_row = s->dim[1].from;
     k.run = s->run;
     if (s->clear && dpari_stride_move_and_clear(&k, s->loop)) {
         return;
     }
     switch (s->loop) {
-    case DPARI_STRIDE_DENSE: dpari_stride_dense(s, &k); break;
+    case DPARI_STRIDE_DENSE:
+        if (dpari_stride_dense(s, &k)) {
+            return;
+        }
+        break;
     case DPARI_STRIDE_BUFFER: dpari_stride_small(s, &k); break;
     default: dpari_stride_move(&k, s->loop); break;
     }
@@ -37715,9 +37753,9 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
 static void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows, int64_t n)
 {
 #if defined(__GNUC__)
-    const int64_t step = s->to[0];
+    const int64_t step = s->dim[0].to;
     int64_t row, i;
-    for (row = 0; row < rows; row++, to += s->to[1]) {
+    for (row = 0; row < rows; row++, to += s->dim[1].to) {
         const unsigned char *t = to;
         for (i = n; i > 0; i--, t += step) {
             __builtin_prefetch(t, 1);
@@ -37731,19 +37769,19 @@ static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *cons
                                const unsigned char *const *from, int32_t pieces, int64_t row,
                                int64_t rows, int64_t turn)
 {
-    const int64_t n = s[0]->count[0];
+    const int64_t n = s[0]->dim[0].count;
     int64_t at;
     int32_t p;
     for (at = 0; at < n; at += turn) {
         for (p = 0; p < pieces; p++) {
             if (s[p]->asks) {
-                dpari_stride_ask(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0], rows,
+                dpari_stride_ask(s[p], to[p] + row * s[p]->dim[1].to + at * s[p]->dim[0].to, rows,
                                  n - at < turn ? n - at : turn);
             }
         }
         for (p = 0; p < pieces; p++) {
-            dpari_stride_some(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0],
-                              from[p] + row * s[p]->from[1] + at * s[p]->from[0], rows,
+            dpari_stride_some(s[p], to[p] + row * s[p]->dim[1].to + at * s[p]->dim[0].to,
+                              from[p] + row * s[p]->dim[1].from + at * s[p]->dim[0].from, rows,
                               n - at < turn ? n - at : turn);
         }
     }
@@ -37755,7 +37793,7 @@ static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
                               int64_t turn)
 {
     int64_t index[DPARI_STRIDE_DIMS] = {0};
-    const int64_t rows = s[0]->count[1];
+    const int64_t rows = s[0]->dim[1].count;
     for (;;) {
         int64_t row;
         int32_t p, d;
@@ -37763,10 +37801,10 @@ static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
             dpari_stride_turns(s, to, from, pieces, row, rows - row < part ? rows - row : part,
                                turn);
         }
-        for (d = 2; d < s[0]->dims && ++index[d] == s[0]->count[d]; d++) {
+        for (d = 2; d < s[0]->dims && ++index[d] == s[0]->dim[d].count; d++) {
             for (p = 0; p < pieces; p++) {
-                to[p] -= (index[d] - 1) * s[p]->to[d];
-                from[p] -= (index[d] - 1) * s[p]->from[d];
+                to[p] -= (index[d] - 1) * s[p]->dim[d].to;
+                from[p] -= (index[d] - 1) * s[p]->dim[d].from;
             }
             index[d] = 0;
         }
@@ -37774,8 +37812,8 @@ static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
             return;
         }
         for (p = 0; p < pieces; p++) {
-            to[p] += s[p]->to[d];
-            from[p] += s[p]->from[d];
+            to[p] += s[p]->dim[d].to;
+            from[p] += s[p]->dim[d].from;
         }
     }
 }
@@ -37784,7 +37822,9 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
 {
     unsigned char *t = (unsigned char *)to + s->to_start;
     const unsigned char *f = (const unsigned char *)from + s->from_start;
-    if (s->loop != DPARI_STRIDE_NONE) {
+    if (s->simple) {
+        dpari_stride_some(s, t, f, s->dim[1].count, s->dim[0].count);
+    } else if (s->loop != DPARI_STRIDE_NONE) {
         dpari_stride_walk(&s, &t, &f, 1, s->part, s->turn);
     }
 }
@@ -37792,7 +37832,7 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
 static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
 {
     int32_t d;
-    for (d = 0; d < DPARI_STRIDE_DIMS && a->count[d] == b->count[d]; d++) {
+    for (d = 0; d < DPARI_STRIDE_DIMS && a->dim[d].count == b->dim[d].count; d++) {
     }
     return d == DPARI_STRIDE_DIMS && a->dims == b->dims && a->loop != DPARI_STRIDE_NONE &&
            b->loop != DPARI_STRIDE_NONE;
@@ -37806,7 +37846,7 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
     const unsigned char *from[2];
     int64_t part = a->part < b->part ? a->part : b->part;
     int64_t turn = a->turn < b->turn ? a->turn : b->turn;
-    if (a->run > 64 || !dpari_stride_alike(a, b)) {
+    if (a->run > 64 || a->elements <= DPARI_STRIDE_TURN || !dpari_stride_alike(a, b)) {
         dpari_stride_run(a, to_a, from_a);
         dpari_stride_run(b, to_b, from_b);
         return;
@@ -37850,16 +37890,14 @@ static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
             from = -from;
         }
         for (i = s->dims;
-             i > 0 && dpari_stride_size(s->to[i - 1]) + dpari_stride_size(s->from[i - 1]) >
+             i > 0 && dpari_stride_size(s->dim[i - 1].to) + dpari_stride_size(s->dim[i - 1].from) >
                           dpari_stride_size(to) + dpari_stride_size(from);
              i--) {
-            s->count[i] = s->count[i - 1];
-            s->to[i] = s->to[i - 1];
-            s->from[i] = s->from[i - 1];
+            s->dim[i] = s->dim[i - 1];
         }
-        s->count[i] = n;
-        s->to[i] = to;
-        s->from[i] = from;
+        s->dim[i].count = n;
+        s->dim[i].to = to;
+        s->dim[i].from = from;
         s->dims++;
     }
 }
@@ -37868,9 +37906,7 @@ static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
 static void dpari_stride_drop(dpari_stride *s, int32_t d)
 {
     for (s->dims--; d < s->dims; d++) {
-        s->count[d] = s->count[d + 1];
-        s->to[d] = s->to[d + 1];
-        s->from[d] = s->from[d + 1];
+        s->dim[d] = s->dim[d + 1];
     }
 }
 
@@ -37879,30 +37915,24 @@ static void dpari_stride_merge(dpari_stride *s)
 {
     int32_t d = 0;
     while (d + 1 < s->dims) {
-        if (s->to[d + 1] == s->count[d] * s->to[d] && s->from[d + 1] == s->count[d] * s->from[d]) {
-            const int64_t n = s->count[d] * s->count[d + 1];
+        if (s->dim[d + 1].to == s->dim[d].count * s->dim[d].to &&
+            s->dim[d + 1].from == s->dim[d].count * s->dim[d].from) {
+            const int64_t n = s->dim[d].count * s->dim[d + 1].count;
             dpari_stride_drop(s, d + 1);
-            s->count[d] = n;
+            s->dim[d].count = n;
         } else {
             d++;
         }
     }
 }
 
-static void dpari_stride_swap(int64_t *v)
-{
-    const int64_t first = v[0];
-    v[0] = v[1];
-    v[1] = first;
-}
-
 /* A loop of two or three elements is none: better the next dim's. */
 static void dpari_stride_lengthen(dpari_stride *s)
 {
-    if (s->dims > 1 && s->count[0] < 8 && s->count[1] > s->count[0]) {
-        dpari_stride_swap(s->count);
-        dpari_stride_swap(s->to);
-        dpari_stride_swap(s->from);
+    if (s->dims > 1 && s->dim[0].count < 8 && s->dim[1].count > s->dim[0].count) {
+        const dpari_stride_dim first = s->dim[0];
+        s->dim[0] = s->dim[1];
+        s->dim[1] = first;
     }
 }
 
@@ -37911,7 +37941,7 @@ static int32_t dpari_stride_choose(const dpari_stride *s, int together)
 {
     const int plain =
         s->op != DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type && !s->negate;
-    if (plain && together && s->count[0] >= 16) {
+    if (plain && together && s->dim[0].count >= 16) {
         return DPARI_STRIDE_DENSE;
     }
     if (plain && DPARI_STRIDE_ADDS && s->op == DPAR_SUM) {
@@ -37932,10 +37962,10 @@ static void dpari_stride_turn_back(dpari_stride *s)
         if (s->loop == DPARI_STRIDE_DENSE && d == 0) {
             continue;
         }
-        s->to_start += (s->count[d] - 1) * s->to[d];
-        s->from_start += (s->count[d] - 1) * s->from[d];
-        s->to[d] = -s->to[d];
-        s->from[d] = -s->from[d];
+        s->to_start += (s->dim[d].count - 1) * s->dim[d].to;
+        s->from_start += (s->dim[d].count - 1) * s->dim[d].from;
+        s->dim[d].to = -s->dim[d].to;
+        s->dim[d].from = -s->dim[d].from;
     }
 }
 
@@ -37943,9 +37973,9 @@ static void dpari_stride_plan(dpari_stride *s, int back)
 {
     const int32_t size = dpar_type_bytes(s->from_type);
     const int together =
-        s->dims > 0 && s->to[0] == dpar_type_bytes(s->to_type) && s->from[0] == size;
+        s->dims > 0 && s->dim[0].to == dpar_type_bytes(s->to_type) && s->dim[0].from == size;
     int64_t room = INT64_MAX;
-    s->run = together ? s->count[0] * size : size;
+    s->run = together ? s->dim[0].count * size : size;
     if (s->op == DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type &&
         !s->negate) {
         if (together) {
@@ -37959,8 +37989,8 @@ static void dpari_stride_plan(dpari_stride *s, int back)
         dpari_stride_lengthen(s);
     }
     for (int32_t d = s->dims; d < DPARI_STRIDE_DIMS; d++) {
-        s->count[d] = 1;
-        s->to[d] = s->from[d] = 0;
+        s->dim[d].count = 1;
+        s->dim[d].to = s->dim[d].from = 0;
     }
     if (s->loop == DPARI_STRIDE_BUFFER) {
         room = DPARI_STRIDE_ROOM;
@@ -37973,15 +38003,17 @@ static void dpari_stride_plan(dpari_stride *s, int back)
         }
     }
     if (s->loop < DPARI_STRIDE_LONG && s->elements >= DPARI_STRIDE_MANY &&
-        dpari_stride_size(s->to[0]) >= 64 && dpari_stride_size(s->from[0]) < 64) {
+        dpari_stride_size(s->dim[0].to) >= 64 && dpari_stride_size(s->dim[0].from) < 64) {
         s->asks = 1;
         room = room < DPARI_STRIDE_TURN ? room : DPARI_STRIDE_TURN;
     }
     if (back) {
         dpari_stride_turn_back(s);
     }
-    s->turn = room < s->count[0] ? room : s->count[0];
+    s->turn = room < s->dim[0].count ? room : s->dim[0].count;
     s->part = room / s->turn;
+    s->simple =
+        !s->asks && s->dims <= 2 && s->turn == s->dim[0].count && s->part >= s->dim[1].count;
 }
 
 DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
@@ -37990,6 +38022,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     int32_t d;
     s->loop = DPARI_STRIDE_NONE;
     s->dims = s->asks = 0;
+    s->simple = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;
@@ -38431,20 +38464,6 @@ static int64_t dpari_heap_gap(const dpari_world *w, int64_t bytes, int64_t unit,
     return end - at >= bytes && w->used_count < DPARI_MAX_USED ? at : -1;
 }
 
-/* The pages of a large range back to the system. */
-static void dpari_heap_return(const dpari_world *w, int64_t at, int64_t bytes)
-{
-#if defined(__linux__) && defined(MADV_REMOVE)
-    if (w->segment.fd >= 0 && bytes >= INT64_C(1) << 20) {
-        madvise(w->segment.base + at, (size_t)bytes, MADV_REMOVE);
-    }
-#else
-    (void)w;
-    (void)at;
-    (void)bytes;
-#endif
-}
-
 DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **memory)
 {
     const int64_t page = dpari_os_page();
@@ -38455,18 +38474,15 @@ DPARI_API dpar_status dpari_heap_alloc(dpari_world *w, int64_t bytes, void **mem
         return DPAR_E_MEMORY;
     }
     take = dpari_in_units(take, page);
-    at = dpari_heap_gap(w, take, take >= DPARI_OS_LARGE ? DPARI_OS_LARGE : page, &place);
-    if (at < 0) {
-        at = dpari_heap_gap(w, take, page, &place);
-    }
+    at = take >= DPARI_OS_LARGE ? dpari_heap_gap(w, take, DPARI_OS_LARGE, &place) : -1;
+    at = at >= 0 ? at : dpari_heap_gap(w, take, page, &place);
     w->number = at < 0 ? ENOMEM : 0;
     if (at >= 0 && take >= DPARI_ASK_FROM && take > dpari_os_available()) {
         w->number = ENOMEM; /* the system would end some process instead of saying no */
-    } else if (at >= 0) {
-        w->number = w->segment.fd >= 0 ? dpari_os_reserve(w->segment.fd, at, take) : 0;
-        dpari_os_large_pages(w->segment.base + at, take, w->segment.fd >= 0);
-        if (w->number != 0) {
-            dpari_heap_return(w, at, take);
+    } else if (at >= 0 && w->segment.fd >= 0) {
+        w->number = dpari_os_reserve(w->segment.fd, at, take);
+        if (w->number == 0) { /* elements of a box a page apart miss the table of pages at each */
+            dpari_os_large_pages(w->segment.base + at, take);
         }
     }
     if (w->number != 0) {
@@ -38501,7 +38517,11 @@ DPARI_API void dpari_heap_release(dpari_world *w, void *memory)
     if (low == w->used_count || w->used[low].begin != at) {
         return;
     }
-    dpari_heap_return(w, at, w->used[low].bytes);
+#if defined(__linux__) && defined(MADV_REMOVE)
+    if (w->segment.fd >= 0 && w->used[low].bytes >= INT64_C(1) << 20) {
+        madvise(memory, (size_t)w->used[low].bytes, MADV_REMOVE);
+    }
+#endif
     w->used_count--;
     memmove(&w->used[low], &w->used[low + 1], (size_t)(w->used_count - low) * sizeof w->used[0]);
 }

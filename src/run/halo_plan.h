@@ -62,24 +62,24 @@ typedef struct dpari_hx_spot {
     int64_t stride[DPARI_HX_DIMS];
 } dpari_hx_spot;
 
-/* One box, seen from this rank. */
+/* One box, seen from this rank; what an exchange reads first. */
 typedef struct dpari_hx_item {
-    int32_t field, peer;  /* -1: oneself */
-    int32_t mine, theirs; /* parts */
-    int32_t packs;        /* goes through memory when this rank gives it */
-    int32_t direct;       /* this rank reads it where it lies when it takes it */
-    int32_t negate, dims;
+    int32_t field, peer;          /* -1: oneself */
+    int32_t mine, theirs;         /* parts */
+    int32_t packs;                /* goes through memory when this rank gives it */
+    int32_t direct;               /* this rank reads it where it lies when it takes it */
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
                                      one; -1: that other side, or halo_mem.c moves it; 0: alone */
     int64_t mine_at, theirs_at;   /* bytes */
     int64_t pack_at, take_at;     /* bytes in the staging memory */
+    dpari_stride give, take, zero;
+    int32_t negate, dims;
     int64_t elements;
     int64_t local[DPAR_MAX_DIMS]; /* where it begins in the local box, */
     int32_t here[DPARI_HX_DIMS];  /* this rank's dims for the sender's, */
     uint32_t flip;                /* those of them that count backwards */
     int64_t extent[DPARI_HX_DIMS], own_step[DPARI_HX_DIMS], other_step[DPARI_HX_DIMS];
     int64_t dense[DPARI_HX_DIMS];
-    dpari_stride give, take, zero;
 } dpari_hx_item;
 
 /* What goes between this rank and a peer in one step; [mode]. */

@@ -294,72 +294,101 @@ static inline int dpari_stride_some_nan(dpari_stride_u2 mask)
 #endif
 }
 
-/* Four vectors at a time; their sum is NaN if one is. The rest, and NaN, one by one. */
-#define DPARI_STRIDE_DENSE_SUM(name, one_by_one, type, vector)                                     \
-    static void name(unsigned char *to, const unsigned char *from, int64_t bytes)                  \
+/* Rows of n, four vectors at a time; their sum is NaN if one is. The rest, and NaN, one by one. */
+#define DPARI_STRIDE_DENSE_SUM(name, one_by_one, type, vector, wipe)                               \
+    static void name(const dpari_stride_rows *k)                                                   \
     {                                                                                              \
-        dpari_stride_rows k;                                                                       \
-        int64_t at = 0;                                                                            \
-        for (; at + 64 <= bytes; at += 64) {                                                       \
-            vector a, b, c, d, e, f, g, h;                                                         \
-            dpari_stride_copy(&a, to + at, 16);                                                    \
-            dpari_stride_copy(&b, to + at + 16, 16);                                               \
-            dpari_stride_copy(&c, to + at + 32, 16);                                               \
-            dpari_stride_copy(&d, to + at + 48, 16);                                               \
-            dpari_stride_copy(&e, from + at, 16);                                                  \
-            dpari_stride_copy(&f, from + at + 16, 16);                                             \
-            dpari_stride_copy(&g, from + at + 32, 16);                                             \
-            dpari_stride_copy(&h, from + at + 48, 16);                                             \
-            a += e;                                                                                \
-            b += f;                                                                                \
-            c += g;                                                                                \
-            d += h;                                                                                \
-            e = (a + b) + (c + d);                                                                 \
-            if (dpari_stride_some_nan((dpari_stride_u2)(e != e))) {                                \
-                break;                                                                             \
+        const int64_t bytes = k->n * (int64_t)sizeof(type);                                        \
+        unsigned char *to = k->to;                                                                 \
+        const unsigned char *from = k->from;                                                       \
+        int64_t row, at;                                                                           \
+        for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {                \
+            for (at = 0; at + 64 <= bytes; at += 64) {                                             \
+                vector a, b, c, d, e, f, g, h;                                                     \
+                dpari_stride_copy(&a, to + at, 16);                                                \
+                dpari_stride_copy(&b, to + at + 16, 16);                                           \
+                dpari_stride_copy(&c, to + at + 32, 16);                                           \
+                dpari_stride_copy(&d, to + at + 48, 16);                                           \
+                dpari_stride_copy(&e, from + at, 16);                                              \
+                dpari_stride_copy(&f, from + at + 16, 16);                                         \
+                dpari_stride_copy(&g, from + at + 32, 16);                                         \
+                dpari_stride_copy(&h, from + at + 48, 16);                                         \
+                a += e;                                                                            \
+                b += f;                                                                            \
+                c += g;                                                                            \
+                d += h;                                                                            \
+                e = (a + b) + (c + d);                                                             \
+                if (dpari_stride_some_nan((dpari_stride_u2)(e != e))) {                            \
+                    break;                                                                         \
+                }                                                                                  \
+                dpari_stride_copy(to + at, &a, 16);                                                \
+                dpari_stride_copy(to + at + 16, &b, 16);                                           \
+                dpari_stride_copy(to + at + 32, &c, 16);                                           \
+                dpari_stride_copy(to + at + 48, &d, 16);                                           \
+                wipe                                                                               \
             }                                                                                      \
-            dpari_stride_copy(to + at, &a, 16);                                                    \
-            dpari_stride_copy(to + at + 16, &b, 16);                                               \
-            dpari_stride_copy(to + at + 32, &c, 16);                                               \
-            dpari_stride_copy(to + at + 48, &d, 16);                                               \
+            if (at < bytes) {                                                                      \
+                dpari_stride_rows rest = *k;                                                       \
+                rest.to = to + at;                                                                 \
+                rest.from = from + at;                                                             \
+                rest.to_step = rest.from_step = rest.run = (int64_t)sizeof(type);                  \
+                rest.n = (bytes - at) / (int64_t)sizeof(type);                                     \
+                rest.rows = 1;                                                                     \
+                one_by_one(&rest);                                                                 \
+            }                                                                                      \
         }                                                                                          \
-        k.to = to + at;                                                                            \
-        k.from = from + at;                                                                        \
-        k.to_step = k.from_step = k.run = (int64_t)sizeof(type);                                   \
-        k.n = (bytes - at) / (int64_t)sizeof(type);                                                \
-        k.rows = 1;                                                                                \
-        k.to_row = k.from_row = 0;                                                                 \
-        one_by_one(&k);                                                                            \
     }
 
-DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f32, dpari_stride_sum_f32, float, dpari_stride_f4)
-DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f64, dpari_stride_sum_f64, double, dpari_stride_d2)
+#define DPARI_STRIDE_CLEAR_64(vector)                                                              \
+    unsigned char *read = (unsigned char *)(uintptr_t)(from + at);                                 \
+    const vector zero = {0};                                                                       \
+    dpari_stride_copy(read, &zero, 16);                                                            \
+    dpari_stride_copy(read + 16, &zero, 16);                                                       \
+    dpari_stride_copy(read + 32, &zero, 16);                                                       \
+    dpari_stride_copy(read + 48, &zero, 16);
+
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f32, dpari_stride_sum_f32, float, dpari_stride_f4, )
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f64, dpari_stride_sum_f64, double, dpari_stride_d2, )
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_clear_f32, dpari_stride_sum_clear_f32, float,
+                       dpari_stride_f4, DPARI_STRIDE_CLEAR_64(dpari_stride_f4))
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_clear_f64, dpari_stride_sum_clear_f64, double,
+                       dpari_stride_d2, DPARI_STRIDE_CLEAR_64(dpari_stride_d2))
 #else
 #define DPARI_STRIDE_VECTOR 0
 #endif
 
-static void dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
+/* 1: what was read is 0. */
+static int dpari_stride_dense(const dpari_stride *s, const dpari_stride_rows *k)
 {
     unsigned char *to = k->to;
     const unsigned char *from = k->from;
     int64_t row;
+#if DPARI_STRIDE_VECTOR
+    if (s->op == DPAR_SUM && s->to_type == DPAR_F64) {
+        if (s->clear) {
+            dpari_stride_dense_clear_f64(k);
+        } else {
+            dpari_stride_dense_f64(k);
+        }
+        return 1;
+    }
+    if (s->op == DPAR_SUM && s->to_type == DPAR_F32) {
+        if (s->clear) {
+            dpari_stride_dense_clear_f32(k);
+        } else {
+            dpari_stride_dense_f32(k);
+        }
+        return 1;
+    }
+#endif
     for (row = 0; row < k->rows; row++, to += k->to_row, from += k->from_row) {
         const void *in[2];
         void *out = to;
-#if DPARI_STRIDE_VECTOR
-        if (s->op == DPAR_SUM && s->to_type == DPAR_F64) {
-            dpari_stride_dense_f64(to, from, 8 * k->n);
-            continue;
-        }
-        if (s->op == DPAR_SUM && s->to_type == DPAR_F32) {
-            dpari_stride_dense_f32(to, from, 4 * k->n);
-            continue;
-        }
-#endif
         in[0] = to;
         in[1] = from;
         dpari_kern_reduce(&out, 1, in, 2, k->n, s->to_type, s->op, 0);
     }
+    return 0;
 }
 
 /* ---- the walk ---- */
@@ -391,16 +420,20 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     k.from = from;
     k.rows = rows;
     k.n = n;
-    k.to_step = s->to[0];
-    k.from_step = s->from[0];
-    k.to_row = s->to[1];
-    k.from_row = s->from[1];
+    k.to_step = s->dim[0].to;
+    k.from_step = s->dim[0].from;
+    k.to_row = s->dim[1].to;
+    k.from_row = s->dim[1].from;
     k.run = s->run;
     if (s->clear && dpari_stride_move_and_clear(&k, s->loop)) {
         return;
     }
     switch (s->loop) {
-    case DPARI_STRIDE_DENSE: dpari_stride_dense(s, &k); break;
+    case DPARI_STRIDE_DENSE:
+        if (dpari_stride_dense(s, &k)) {
+            return;
+        }
+        break;
     case DPARI_STRIDE_BUFFER: dpari_stride_small(s, &k); break;
     default: dpari_stride_move(&k, s->loop); break;
     }
@@ -415,9 +448,9 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
 static void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows, int64_t n)
 {
 #if defined(__GNUC__)
-    const int64_t step = s->to[0];
+    const int64_t step = s->dim[0].to;
     int64_t row, i;
-    for (row = 0; row < rows; row++, to += s->to[1]) {
+    for (row = 0; row < rows; row++, to += s->dim[1].to) {
         const unsigned char *t = to;
         for (i = n; i > 0; i--, t += step) {
             __builtin_prefetch(t, 1);
@@ -431,19 +464,19 @@ static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *cons
                                const unsigned char *const *from, int32_t pieces, int64_t row,
                                int64_t rows, int64_t turn)
 {
-    const int64_t n = s[0]->count[0];
+    const int64_t n = s[0]->dim[0].count;
     int64_t at;
     int32_t p;
     for (at = 0; at < n; at += turn) {
         for (p = 0; p < pieces; p++) {
             if (s[p]->asks) {
-                dpari_stride_ask(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0], rows,
+                dpari_stride_ask(s[p], to[p] + row * s[p]->dim[1].to + at * s[p]->dim[0].to, rows,
                                  n - at < turn ? n - at : turn);
             }
         }
         for (p = 0; p < pieces; p++) {
-            dpari_stride_some(s[p], to[p] + row * s[p]->to[1] + at * s[p]->to[0],
-                              from[p] + row * s[p]->from[1] + at * s[p]->from[0], rows,
+            dpari_stride_some(s[p], to[p] + row * s[p]->dim[1].to + at * s[p]->dim[0].to,
+                              from[p] + row * s[p]->dim[1].from + at * s[p]->dim[0].from, rows,
                               n - at < turn ? n - at : turn);
         }
     }
@@ -455,7 +488,7 @@ static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
                               int64_t turn)
 {
     int64_t index[DPARI_STRIDE_DIMS] = {0};
-    const int64_t rows = s[0]->count[1];
+    const int64_t rows = s[0]->dim[1].count;
     for (;;) {
         int64_t row;
         int32_t p, d;
@@ -463,10 +496,10 @@ static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
             dpari_stride_turns(s, to, from, pieces, row, rows - row < part ? rows - row : part,
                                turn);
         }
-        for (d = 2; d < s[0]->dims && ++index[d] == s[0]->count[d]; d++) {
+        for (d = 2; d < s[0]->dims && ++index[d] == s[0]->dim[d].count; d++) {
             for (p = 0; p < pieces; p++) {
-                to[p] -= (index[d] - 1) * s[p]->to[d];
-                from[p] -= (index[d] - 1) * s[p]->from[d];
+                to[p] -= (index[d] - 1) * s[p]->dim[d].to;
+                from[p] -= (index[d] - 1) * s[p]->dim[d].from;
             }
             index[d] = 0;
         }
@@ -474,8 +507,8 @@ static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
             return;
         }
         for (p = 0; p < pieces; p++) {
-            to[p] += s[p]->to[d];
-            from[p] += s[p]->from[d];
+            to[p] += s[p]->dim[d].to;
+            from[p] += s[p]->dim[d].from;
         }
     }
 }
@@ -484,7 +517,9 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
 {
     unsigned char *t = (unsigned char *)to + s->to_start;
     const unsigned char *f = (const unsigned char *)from + s->from_start;
-    if (s->loop != DPARI_STRIDE_NONE) {
+    if (s->simple) {
+        dpari_stride_some(s, t, f, s->dim[1].count, s->dim[0].count);
+    } else if (s->loop != DPARI_STRIDE_NONE) {
         dpari_stride_walk(&s, &t, &f, 1, s->part, s->turn);
     }
 }
@@ -492,7 +527,7 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
 static int dpari_stride_alike(const dpari_stride *a, const dpari_stride *b)
 {
     int32_t d;
-    for (d = 0; d < DPARI_STRIDE_DIMS && a->count[d] == b->count[d]; d++) {
+    for (d = 0; d < DPARI_STRIDE_DIMS && a->dim[d].count == b->dim[d].count; d++) {
     }
     return d == DPARI_STRIDE_DIMS && a->dims == b->dims && a->loop != DPARI_STRIDE_NONE &&
            b->loop != DPARI_STRIDE_NONE;
@@ -506,7 +541,7 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
     const unsigned char *from[2];
     int64_t part = a->part < b->part ? a->part : b->part;
     int64_t turn = a->turn < b->turn ? a->turn : b->turn;
-    if (a->run > 64 || !dpari_stride_alike(a, b)) {
+    if (a->run > 64 || a->elements <= DPARI_STRIDE_TURN || !dpari_stride_alike(a, b)) {
         dpari_stride_run(a, to_a, from_a);
         dpari_stride_run(b, to_b, from_b);
         return;
@@ -550,16 +585,14 @@ static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
             from = -from;
         }
         for (i = s->dims;
-             i > 0 && dpari_stride_size(s->to[i - 1]) + dpari_stride_size(s->from[i - 1]) >
+             i > 0 && dpari_stride_size(s->dim[i - 1].to) + dpari_stride_size(s->dim[i - 1].from) >
                           dpari_stride_size(to) + dpari_stride_size(from);
              i--) {
-            s->count[i] = s->count[i - 1];
-            s->to[i] = s->to[i - 1];
-            s->from[i] = s->from[i - 1];
+            s->dim[i] = s->dim[i - 1];
         }
-        s->count[i] = n;
-        s->to[i] = to;
-        s->from[i] = from;
+        s->dim[i].count = n;
+        s->dim[i].to = to;
+        s->dim[i].from = from;
         s->dims++;
     }
 }
@@ -568,9 +601,7 @@ static void dpari_stride_sort(dpari_stride *s, const dpari_stride_piece *p)
 static void dpari_stride_drop(dpari_stride *s, int32_t d)
 {
     for (s->dims--; d < s->dims; d++) {
-        s->count[d] = s->count[d + 1];
-        s->to[d] = s->to[d + 1];
-        s->from[d] = s->from[d + 1];
+        s->dim[d] = s->dim[d + 1];
     }
 }
 
@@ -579,30 +610,24 @@ static void dpari_stride_merge(dpari_stride *s)
 {
     int32_t d = 0;
     while (d + 1 < s->dims) {
-        if (s->to[d + 1] == s->count[d] * s->to[d] && s->from[d + 1] == s->count[d] * s->from[d]) {
-            const int64_t n = s->count[d] * s->count[d + 1];
+        if (s->dim[d + 1].to == s->dim[d].count * s->dim[d].to &&
+            s->dim[d + 1].from == s->dim[d].count * s->dim[d].from) {
+            const int64_t n = s->dim[d].count * s->dim[d + 1].count;
             dpari_stride_drop(s, d + 1);
-            s->count[d] = n;
+            s->dim[d].count = n;
         } else {
             d++;
         }
     }
 }
 
-static void dpari_stride_swap(int64_t *v)
-{
-    const int64_t first = v[0];
-    v[0] = v[1];
-    v[1] = first;
-}
-
 /* A loop of two or three elements is none: better the next dim's. */
 static void dpari_stride_lengthen(dpari_stride *s)
 {
-    if (s->dims > 1 && s->count[0] < 8 && s->count[1] > s->count[0]) {
-        dpari_stride_swap(s->count);
-        dpari_stride_swap(s->to);
-        dpari_stride_swap(s->from);
+    if (s->dims > 1 && s->dim[0].count < 8 && s->dim[1].count > s->dim[0].count) {
+        const dpari_stride_dim first = s->dim[0];
+        s->dim[0] = s->dim[1];
+        s->dim[1] = first;
     }
 }
 
@@ -611,7 +636,7 @@ static int32_t dpari_stride_choose(const dpari_stride *s, int together)
 {
     const int plain =
         s->op != DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type && !s->negate;
-    if (plain && together && s->count[0] >= 16) {
+    if (plain && together && s->dim[0].count >= 16) {
         return DPARI_STRIDE_DENSE;
     }
     if (plain && DPARI_STRIDE_ADDS && s->op == DPAR_SUM) {
@@ -632,10 +657,10 @@ static void dpari_stride_turn_back(dpari_stride *s)
         if (s->loop == DPARI_STRIDE_DENSE && d == 0) {
             continue;
         }
-        s->to_start += (s->count[d] - 1) * s->to[d];
-        s->from_start += (s->count[d] - 1) * s->from[d];
-        s->to[d] = -s->to[d];
-        s->from[d] = -s->from[d];
+        s->to_start += (s->dim[d].count - 1) * s->dim[d].to;
+        s->from_start += (s->dim[d].count - 1) * s->dim[d].from;
+        s->dim[d].to = -s->dim[d].to;
+        s->dim[d].from = -s->dim[d].from;
     }
 }
 
@@ -643,9 +668,9 @@ static void dpari_stride_plan(dpari_stride *s, int back)
 {
     const int32_t size = dpar_type_bytes(s->from_type);
     const int together =
-        s->dims > 0 && s->to[0] == dpar_type_bytes(s->to_type) && s->from[0] == size;
+        s->dims > 0 && s->dim[0].to == dpar_type_bytes(s->to_type) && s->dim[0].from == size;
     int64_t room = INT64_MAX;
-    s->run = together ? s->count[0] * size : size;
+    s->run = together ? s->dim[0].count * size : size;
     if (s->op == DPAR_COPY && s->from_type == s->to_type && s->through == s->to_type &&
         !s->negate) {
         if (together) {
@@ -659,8 +684,8 @@ static void dpari_stride_plan(dpari_stride *s, int back)
         dpari_stride_lengthen(s);
     }
     for (int32_t d = s->dims; d < DPARI_STRIDE_DIMS; d++) {
-        s->count[d] = 1;
-        s->to[d] = s->from[d] = 0;
+        s->dim[d].count = 1;
+        s->dim[d].to = s->dim[d].from = 0;
     }
     if (s->loop == DPARI_STRIDE_BUFFER) {
         room = DPARI_STRIDE_ROOM;
@@ -673,15 +698,17 @@ static void dpari_stride_plan(dpari_stride *s, int back)
         }
     }
     if (s->loop < DPARI_STRIDE_LONG && s->elements >= DPARI_STRIDE_MANY &&
-        dpari_stride_size(s->to[0]) >= 64 && dpari_stride_size(s->from[0]) < 64) {
+        dpari_stride_size(s->dim[0].to) >= 64 && dpari_stride_size(s->dim[0].from) < 64) {
         s->asks = 1;
         room = room < DPARI_STRIDE_TURN ? room : DPARI_STRIDE_TURN;
     }
     if (back) {
         dpari_stride_turn_back(s);
     }
-    s->turn = room < s->count[0] ? room : s->count[0];
+    s->turn = room < s->dim[0].count ? room : s->dim[0].count;
     s->part = room / s->turn;
+    s->simple =
+        !s->asks && s->dims <= 2 && s->turn == s->dim[0].count && s->part >= s->dim[1].count;
 }
 
 DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
@@ -690,6 +717,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     int32_t d;
     s->loop = DPARI_STRIDE_NONE;
     s->dims = s->asks = 0;
+    s->simple = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
     s->from_type = p->from_type;

@@ -31,16 +31,21 @@ typedef struct dpari_stride_piece {
     int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
 } dpari_stride_piece;
 
-/* A prepared one. The first two may be read; the others are steps in bytes, the innermost dim
- * first. */
+typedef struct dpari_stride_dim {
+    int64_t count, to, from; /* steps in bytes */
+} dpari_stride_dim;
+
+/* A prepared one; what a walk needs lies together. The first two may be read. */
 typedef struct dpari_stride {
     int64_t elements; /* of the box */
     int64_t run;      /* bytes that lie in one piece on both sides */
-    int32_t loop, dims, asks;
-    int32_t to_type, from_type, through, op, negate, clear;
+    int32_t loop, dims, asks, clear;
+    int32_t simple;               /* one call of the loop does it */
+    int32_t op;                   /* with the types that follow: of what is not just copied */
     int64_t part, turn;           /* rows, and elements or runs of each, at a time */
     int64_t to_start, from_start; /* from index 0 to where the walk begins */
-    int64_t count[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
+    dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
+    int32_t to_type, from_type, through, negate;
 } dpari_stride;
 
 /* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
