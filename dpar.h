@@ -13627,6 +13627,10 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 {
     int32_t d;
     dpar_status st = DPAR_OK;
+    if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1) {
+        return dpari_say(DPAR_E_ARG, why, "a grid of # dims on # ranks: dpar_layout_init makes it",
+                         h->grid.dims, h->grid.mesh.size, 0, 0);
+    }
     if (h->shape != DPAR_STENCIL_STAR && h->shape != DPAR_STENCIL_BOX) {
         return dpari_say(DPAR_E_ARG, why, "shape #: there are stars and boxes", h->shape, 0, 0, 0);
     }
@@ -28617,8 +28621,10 @@ static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_
         }
     }
     if (!(r->copy_Bps > 0) || !(r->run_s >= 0) || !(r->peer_s >= 0) || !(r->message_s >= 0) ||
-        !(r->nic_Bps >= 0)) {
-        return dpari_say(DPAR_E_ARG, why, "a rate is negative or not a number", 0, 0, 0, 0);
+        !(r->nic_Bps >= 0) || !dpari_finite(r->copy_Bps) || !dpari_finite(r->run_s) ||
+        !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) || !dpari_finite(r->nic_Bps)) {
+        return dpari_say(DPAR_E_ARG, why, "a rate is negative, infinite or not a number", 0, 0, 0,
+                         0);
     }
     return DPAR_OK;
 }
@@ -33498,29 +33504,80 @@ static uint64_t dpari_hx_mix(uint64_t h, int64_t v)
 }
 
 /* What all ranks must have given alike. */
+static uint64_t dpari_hx_mix_layout(uint64_t h, const dpar_layout *l)
+{
+    int32_t i, k;
+    h = dpari_hx_mix(h, l->dims + 16 * l->mesh.axes);
+    h = dpari_hx_mix(h, l->mesh.offset);
+    for (i = 0; i < l->dims; i++) {
+        h = dpari_hx_mix(h, l->extent[i]);
+    }
+    for (i = 0; i < l->mesh.axes; i++) {
+        const dpar_placement *p = &l->axis[i];
+        h = dpari_hx_mix(h, l->mesh.axis[i].size);
+        h = dpari_hx_mix(h, l->mesh.axis[i].stride);
+        h = dpari_hx_mix(h, p->kind + 16 * l->order[i]);
+        if (p->kind == DPAR_SHARD) {
+            h = dpari_hx_mix(h, p->dim + 64 * p->rule);
+            h = dpari_hx_mix(h, p->block);
+            h = dpari_hx_mix(h, p->source);
+            for (k = 0; p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
+                h = dpari_hx_mix(h, p->cuts[k]);
+            }
+        }
+    }
+    return h;
+}
+
+static uint64_t dpari_hx_mix_window(uint64_t h, const dpar_window *v)
+{
+    h = dpari_hx_mix(h, v->kernel);
+    if (v->kernel != 0) {
+        h = dpari_hx_mix(h, v->stride);
+        h = dpari_hx_mix(h, v->dilation);
+        h = dpari_hx_mix(h, v->pad_low);
+        h = dpari_hx_mix(h, v->pad_high);
+        h = dpari_hx_mix(h, v->kind + 16 * v->ceil_mode + 32 * v->align_corners);
+    }
+    return h;
+}
+
+/* Whose points, how wide, over which ends. */
+static uint64_t dpari_hx_mix_halo(uint64_t h, const dpar_halo *g)
+{
+    int32_t d, i;
+    h = dpari_hx_mix_layout(h, &g->grid);
+    h = dpari_hx_mix(h, g->shape + 16 * (int64_t)g->periodic);
+    h = dpari_hx_mix(h, g->folds + 2 * g->cube + 4 * (int64_t)g->poles);
+    h = g->folds || g->poles ? dpari_hx_mix(h, g->fold + 16 * g->mirror) : h;
+    h = g->folds ? dpari_hx_mix(h, g->on_row + 16 * (int64_t)g->shift) : h;
+    h = dpari_hx_mix(h, (int64_t)g->pole_rows);
+    for (d = 0; d < g->grid.dims; d++) {
+        h = dpari_hx_mix(h, g->low[d]);
+        h = dpari_hx_mix(h, g->high[d]);
+        h = dpari_hx_mix(h, g->points[d]);
+        h = dpari_hx_mix_window(h, &g->window[d]);
+    }
+    for (i = 0; g->owner && i < g->grid.mesh.size; i++) {
+        h = dpari_hx_mix(h, g->owner[i]);
+    }
+    return g->outputs ? dpari_hx_mix_layout(h, g->outputs) : h;
+}
+
 static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dpar_halo_options *o)
 {
     uint64_t h = dpari_hx_mix(1, n);
-    int32_t i, d;
+    int32_t i;
     h = dpari_hx_mix(h, o->way);
     h = dpari_hx_mix(h, o->ordered + 2 * o->shared);
     h = dpari_hx_mix(h, o->run_bytes);
     h = dpari_hx_mix(h, o->tag);
     for (i = 0; i < n; i++) {
         const dpar_halo_field *f = &fields[i];
-        const dpar_halo *g = f->halo;
         h = dpari_hx_mix(h, f->type);
         h = dpari_hx_mix(h, dpari_hx_wire(f) + 64 * dpari_hx_components(f));
         h = dpari_hx_mix(h, f->vector);
-        h = dpari_hx_mix(h, g->grid.dims + 16 * g->shape);
-        h = dpari_hx_mix(h, (int64_t)g->periodic);
-        h = dpari_hx_mix(h, g->folds + 2 * g->cube + 4 * (int64_t)g->poles);
-        for (d = 0; d < g->grid.dims; d++) {
-            h = dpari_hx_mix(h, g->grid.extent[d]);
-            h = dpari_hx_mix(h, g->low[d]);
-            h = dpari_hx_mix(h, g->high[d]);
-            h = dpari_hx_mix(h, g->points[d]);
-        }
+        h = dpari_hx_mix_halo(h, f->halo);
     }
     return h;
 }
@@ -47281,6 +47338,8 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_picture *p,
     const int32_t dims = p->halo->grid.dims;
     int64_t flat[2][2], span = 1;
     int32_t k;
+    dpar_halo_walk w;
+    dpar_status st;
     s->p = p;
     s->dim[0] = p->across == p->down ? dims - 2 : p->down;
     s->dim[1] = p->across == p->down ? dims - 1 : p->across;
@@ -47290,6 +47349,10 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_picture *p,
     }
     if (!dpar_halo_owned(p->halo, p->rank, &s->own)) {
         return dpari_say(DPAR_E_ARG, why, "rank # has no points", p->rank, 0, 0, 0);
+    }
+    st = dpar_halo_begin(&w, p->halo, p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     (void)dpar_halo_box(p->halo, p->rank, &s->box);
     dpari_hshow_flat(s, s->box.lo, s->box.hi, flat);

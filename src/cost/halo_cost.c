@@ -42,8 +42,10 @@ static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_
         }
     }
     if (!(r->copy_Bps > 0) || !(r->run_s >= 0) || !(r->peer_s >= 0) || !(r->message_s >= 0) ||
-        !(r->nic_Bps >= 0)) {
-        return dpari_say(DPAR_E_ARG, why, "a rate is negative or not a number", 0, 0, 0, 0);
+        !(r->nic_Bps >= 0) || !dpari_finite(r->copy_Bps) || !dpari_finite(r->run_s) ||
+        !dpari_finite(r->peer_s) || !dpari_finite(r->message_s) || !dpari_finite(r->nic_Bps)) {
+        return dpari_say(DPAR_E_ARG, why, "a rate is negative, infinite or not a number", 0, 0, 0,
+                         0);
     }
     return DPAR_OK;
 }

@@ -227,6 +227,10 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 {
     int32_t d;
     dpar_status st = DPAR_OK;
+    if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1) {
+        return dpari_say(DPAR_E_ARG, why, "a grid of # dims on # ranks: dpar_layout_init makes it",
+                         h->grid.dims, h->grid.mesh.size, 0, 0);
+    }
     if (h->shape != DPAR_STENCIL_STAR && h->shape != DPAR_STENCIL_BOX) {
         return dpari_say(DPAR_E_ARG, why, "shape #: there are stars and boxes", h->shape, 0, 0, 0);
     }

@@ -424,29 +424,80 @@ static uint64_t dpari_hx_mix(uint64_t h, int64_t v)
 }
 
 /* What all ranks must have given alike. */
+static uint64_t dpari_hx_mix_layout(uint64_t h, const dpar_layout *l)
+{
+    int32_t i, k;
+    h = dpari_hx_mix(h, l->dims + 16 * l->mesh.axes);
+    h = dpari_hx_mix(h, l->mesh.offset);
+    for (i = 0; i < l->dims; i++) {
+        h = dpari_hx_mix(h, l->extent[i]);
+    }
+    for (i = 0; i < l->mesh.axes; i++) {
+        const dpar_placement *p = &l->axis[i];
+        h = dpari_hx_mix(h, l->mesh.axis[i].size);
+        h = dpari_hx_mix(h, l->mesh.axis[i].stride);
+        h = dpari_hx_mix(h, p->kind + 16 * l->order[i]);
+        if (p->kind == DPAR_SHARD) {
+            h = dpari_hx_mix(h, p->dim + 64 * p->rule);
+            h = dpari_hx_mix(h, p->block);
+            h = dpari_hx_mix(h, p->source);
+            for (k = 0; p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
+                h = dpari_hx_mix(h, p->cuts[k]);
+            }
+        }
+    }
+    return h;
+}
+
+static uint64_t dpari_hx_mix_window(uint64_t h, const dpar_window *v)
+{
+    h = dpari_hx_mix(h, v->kernel);
+    if (v->kernel != 0) {
+        h = dpari_hx_mix(h, v->stride);
+        h = dpari_hx_mix(h, v->dilation);
+        h = dpari_hx_mix(h, v->pad_low);
+        h = dpari_hx_mix(h, v->pad_high);
+        h = dpari_hx_mix(h, v->kind + 16 * v->ceil_mode + 32 * v->align_corners);
+    }
+    return h;
+}
+
+/* Whose points, how wide, over which ends. */
+static uint64_t dpari_hx_mix_halo(uint64_t h, const dpar_halo *g)
+{
+    int32_t d, i;
+    h = dpari_hx_mix_layout(h, &g->grid);
+    h = dpari_hx_mix(h, g->shape + 16 * (int64_t)g->periodic);
+    h = dpari_hx_mix(h, g->folds + 2 * g->cube + 4 * (int64_t)g->poles);
+    h = g->folds || g->poles ? dpari_hx_mix(h, g->fold + 16 * g->mirror) : h;
+    h = g->folds ? dpari_hx_mix(h, g->on_row + 16 * (int64_t)g->shift) : h;
+    h = dpari_hx_mix(h, (int64_t)g->pole_rows);
+    for (d = 0; d < g->grid.dims; d++) {
+        h = dpari_hx_mix(h, g->low[d]);
+        h = dpari_hx_mix(h, g->high[d]);
+        h = dpari_hx_mix(h, g->points[d]);
+        h = dpari_hx_mix_window(h, &g->window[d]);
+    }
+    for (i = 0; g->owner && i < g->grid.mesh.size; i++) {
+        h = dpari_hx_mix(h, g->owner[i]);
+    }
+    return g->outputs ? dpari_hx_mix_layout(h, g->outputs) : h;
+}
+
 static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dpar_halo_options *o)
 {
     uint64_t h = dpari_hx_mix(1, n);
-    int32_t i, d;
+    int32_t i;
     h = dpari_hx_mix(h, o->way);
     h = dpari_hx_mix(h, o->ordered + 2 * o->shared);
     h = dpari_hx_mix(h, o->run_bytes);
     h = dpari_hx_mix(h, o->tag);
     for (i = 0; i < n; i++) {
         const dpar_halo_field *f = &fields[i];
-        const dpar_halo *g = f->halo;
         h = dpari_hx_mix(h, f->type);
         h = dpari_hx_mix(h, dpari_hx_wire(f) + 64 * dpari_hx_components(f));
         h = dpari_hx_mix(h, f->vector);
-        h = dpari_hx_mix(h, g->grid.dims + 16 * g->shape);
-        h = dpari_hx_mix(h, (int64_t)g->periodic);
-        h = dpari_hx_mix(h, g->folds + 2 * g->cube + 4 * (int64_t)g->poles);
-        for (d = 0; d < g->grid.dims; d++) {
-            h = dpari_hx_mix(h, g->grid.extent[d]);
-            h = dpari_hx_mix(h, g->low[d]);
-            h = dpari_hx_mix(h, g->high[d]);
-            h = dpari_hx_mix(h, g->points[d]);
-        }
+        h = dpari_hx_mix_halo(h, f->halo);
     }
     return h;
 }

@@ -99,6 +99,8 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_picture *p,
     const int32_t dims = p->halo->grid.dims;
     int64_t flat[2][2], span = 1;
     int32_t k;
+    dpar_halo_walk w;
+    dpar_status st;
     s->p = p;
     s->dim[0] = p->across == p->down ? dims - 2 : p->down;
     s->dim[1] = p->across == p->down ? dims - 1 : p->across;
@@ -108,6 +110,10 @@ static dpar_status dpari_hshow_begin(dpari_hshow *s, const dpar_halo_picture *p,
     }
     if (!dpar_halo_owned(p->halo, p->rank, &s->own)) {
         return dpari_say(DPAR_E_ARG, why, "rank # has no points", p->rank, 0, 0, 0);
+    }
+    st = dpar_halo_begin(&w, p->halo, p->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, why);
+    if (st != DPAR_OK) {
+        return st;
     }
     (void)dpar_halo_box(p->halo, p->rank, &s->box);
     dpari_hshow_flat(s, s->box.lo, s->box.hi, flat);

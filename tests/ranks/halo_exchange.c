@@ -801,7 +801,7 @@ static int misuse_main(dpar_comm *comm, void *arg)
     const int last = comm->rank == comm->size - 1;
     dpar_placement place[1];
     dpar_mesh mesh;
-    dpar_halo h;
+    dpar_halo h, cut;
     dpar_halo_field f, g;
     dpar_halo_options o;
     dpar_halo_exchange *x = NULL;
@@ -837,6 +837,12 @@ static int misuse_main(dpar_comm *comm, void *arg)
     g = f;
     g.type = last ? DPAR_I64 : DPAR_F64;
     expect(comm, "another type on one rank", tried(comm, memory, bytes, &g, &o, &why),
+           comm->size > 1 ? DPAR_E_MISMATCH : DPAR_OK, &why);
+    g = f;
+    cut = *f.halo;
+    cut.grid.axis[0].rule = last ? DPAR_EVEN : DPAR_CHUNK;
+    g.halo = &cut;
+    expect(comm, "another cut on one rank", tried(comm, memory, bytes, &g, &o, &why),
            comm->size > 1 ? DPAR_E_MISMATCH : DPAR_OK, &why);
     g = f;
     g.data = last ? NULL : a;

@@ -347,6 +347,11 @@ static void test_refusals(void)
         CHECK_TEXT(why.text, sentence);                                                            \
         CHECK_INT(dpar_halo_begin(&w, &h, 0, DPAR_RECEIVES, 0, NULL), status);                     \
     } while (0)
+    REFUSED(memset(&h.grid, 0, sizeof h.grid), DPAR_E_ARG,
+            "a grid of 0 dims on 0 ranks: dpar_layout_init makes it");
+    REFUSED(h.grid.dims = 9, DPAR_E_ARG, "a grid of 9 dims on 6 ranks: dpar_layout_init makes it");
+    REFUSED(h.grid.dims = -1, DPAR_E_ARG,
+            "a grid of -1 dims on 6 ranks: dpar_layout_init makes it");
     REFUSED(h.low[1] = -1, DPAR_E_RANGE, "dim 1 has halos of -1 and 0: 0 to 2^60 are possible");
     REFUSED(h.high[0] = (INT64_C(1) << 60) + 1, DPAR_E_RANGE,
             "dim 0 has halos of 0 and 1152921504606846977: 0 to 2^60 are possible");

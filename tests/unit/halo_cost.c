@@ -146,6 +146,9 @@ static void bad(void)
     j = job_of(4, 0, 8, 1);
     r.copy_Bps = r.copy_Bps - r.copy_Bps;
     CHECK_INT(dpar_halo_grid_choose(&j, &r, &g, &why), DPAR_E_ARG);
+    r = dpar_halo_rates_default();
+    r.message_s = 1e300 * 1e300;
+    CHECK_INT(dpar_halo_grid_choose(&j, &r, &g, &why), DPAR_E_ARG);
     CHECK_INT(g.parts[0], 0x07070707); /* nothing was written */
     memset(&g, 0, sizeof g);
     CHECK_INT(dpar_halo_grid_cost(&j, NULL, &g, &why), DPAR_E_ARG);

@@ -96,6 +96,7 @@ int main(void)
 {
     static const int64_t extent[3] = {12, 20, 9};
     static const int32_t one[3] = {3, 1, 1}, two[3] = {2, 3, 1}, three[3] = {2, 2, 2};
+    static const int32_t twice[6] = {0, 0, 1, 2, 3, 4};
     dpar_halo h;
     dpar_halo_picture p;
     dpar_text t;
@@ -132,6 +133,11 @@ int main(void)
     p.rank = 0;
     p.across = 2;
     CHECK_INT(dpar_show_halo_svg(&t, &p, &why), DPAR_E_ARG);
+    CHECK_INT(t.used, 0);
+    p.across = 0;
+    h.owner = twice;
+    CHECK_INT(dpar_show_halo_svg(&t, &p, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "rank 0 owns 2 blocks") != NULL);
     CHECK_INT(t.used, 0);
     return CHECK_DONE();
 }
