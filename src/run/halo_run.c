@@ -589,7 +589,10 @@ DPAR_API dpar_status dpar_halo_exchange_close(dpar_halo_exchange *x)
     if (st == DPAR_OK) {
         st = dpar_barrier(x->c, NULL); /* peers may still look at this rank's words */
     }
-    (void)dpari_hx_pin_all(x, 0);
+    if (x->elsewhere) {
+        (void)dpari_hx_settle(x); /* what a broken exchange has begun */
+        (void)dpari_hx_pin_all(x, 0);
+    }
     dpar_comm_release(x->world ? x->node : x->c, x->memory);
     return st;
 }
