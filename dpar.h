@@ -5505,7 +5505,7 @@ typedef struct dpari_hx_item {
                                      one; -1: that other side, or halo_mem.c moves it; 0: alone */
     int64_t mine_at, theirs_at;   /* bytes */
     int64_t pack_at, take_at;     /* bytes in the staging memory */
-    dpari_stride give, take, zero;
+    dpari_stride give, take;
     int32_t negate, dims;
     int64_t elements;
     int64_t local[DPAR_MAX_DIMS]; /* where it begins in the local box, */
@@ -33930,7 +33930,7 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
     it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
 }
 
-/* Its loops: giving, taking with `op`, zeroing. */
+/* Its loops: giving, taking with `op`. */
 DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op)
 {
     const dpar_halo_field *f = &x->field[it->field];
@@ -33949,7 +33949,7 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
     p.through = wire;
     p.op = op;
     p.negate = it->negate;
-    p.clear = op != DPAR_COPY && it->peer < 0; /* halos of one's own, read */
+    p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
     p.back = it->peer >= 0 && op == DPAR_COPY;
     dpari_stride_prepare(&it->take, &p);
     p.back = 0;
@@ -33963,13 +33963,6 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
     p.to_type = wire;
     p.from_type = f->type;
     dpari_stride_prepare(&it->give, &p);
-    for (d = 0; d < it->dims; d++) {
-        p.to[d] = it->own_step[d];
-        p.from[d] = 0;
-    }
-    p.to_type = p.from_type = p.through = f->type;
-    p.clear = 0;
-    dpari_stride_prepare(&it->zero, &p);
 }
 
 /* The place of the item in what goes through memory in one direction. */
@@ -37385,8 +37378,9 @@ enum {
     DPARI_STRIDE_LONG,
     DPARI_STRIDE_SUM_F32,
     DPARI_STRIDE_SUM_F64,
-    DPARI_STRIDE_DENSE, /* combined where it lies, row by row */
-    DPARI_STRIDE_BUFFER /* anything else, through a small dense buffer */
+    DPARI_STRIDE_SUM_TWO, /* f64 */
+    DPARI_STRIDE_DENSE,   /* combined where it lies, row by row */
+    DPARI_STRIDE_BUFFER   /* anything else, through a small dense buffer */
 };
 
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
@@ -37466,6 +37460,24 @@ DPARI_STRIDE_LOOP(dpari_stride_four_16, dpari_stride_16, dpari_stride_16 z, w;
                   dpari_stride_copy(t + last - 16, &w, 16);)
 DPARI_STRIDE_LOOP(dpari_stride_loop_long, uint8_t, dpari_stride_copy(t, f, k->run);)
 
+#if defined(__GNUC__) && DPARI_STRIDE_ADDS && !defined(DPARI_NO_VECTOR)
+#define DPARI_STRIDE_VECTOR 1
+typedef double dpari_stride_d2 __attribute__((vector_size(16)));
+typedef float dpari_stride_f4 __attribute__((vector_size(16)));
+typedef uint64_t dpari_stride_u2 __attribute__((vector_size(16)));
+
+static inline int dpari_stride_some_nan(dpari_stride_u2 mask)
+{
+#if defined(__SSE2__)
+    return __builtin_expect(__builtin_ia32_movmskps((dpari_stride_f4)mask) != 0, 0) != 0;
+#else
+    return __builtin_expect((mask[0] | mask[1]) != 0, 0) != 0;
+#endif
+}
+#else
+#define DPARI_STRIDE_VECTOR 0
+#endif
+
 /* t + f, one NaN for all, as dpari_kern_reduce has it. */
 #define DPARI_STRIDE_SUM(type, word, quiet)                                                        \
     type x, y;                                                                                     \
@@ -37484,6 +37496,23 @@ DPARI_STRIDE_LOOP(dpari_stride_sum_f64, double,
                   DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48))
 #endif
 
+#if DPARI_STRIDE_VECTOR
+/* Halos of width 2. */
+#define DPARI_STRIDE_SUM_PAIR                                                                      \
+    const uint64_t quiet = UINT64_C(0x7ff8) << 48;                                                 \
+    dpari_stride_d2 x, y;                                                                          \
+    dpari_stride_u2 bad;                                                                           \
+    dpari_stride_copy(&x, t, sizeof x);                                                            \
+    dpari_stride_copy(&y, f, sizeof y);                                                            \
+    x += y;                                                                                        \
+    bad = (dpari_stride_u2)(x != x);                                                               \
+    if (dpari_stride_some_nan(bad)) {                                                              \
+        x = (dpari_stride_d2)(((dpari_stride_u2)x & ~bad) | (bad & quiet));                        \
+    }                                                                                              \
+    dpari_stride_copy(t, &x, sizeof x);
+DPARI_STRIDE_LOOP(dpari_stride_sum_two, dpari_stride_d2, DPARI_STRIDE_SUM_PAIR)
+#endif
+
 /* What was read becomes 0 at once. Not where it is copied to memory that another core has read:
  * such stores wait, and with them those of the zeroes. */
 #define DPARI_STRIDE_CLEAR(type)                                                                   \
@@ -37497,6 +37526,10 @@ DPARI_STRIDE_LOOP(dpari_stride_sum_clear_f64, double,
                   DPARI_STRIDE_SUM(double, uint64_t, UINT64_C(0x7ff8) << 48)
                       DPARI_STRIDE_CLEAR(double))
 #endif
+#if DPARI_STRIDE_VECTOR
+DPARI_STRIDE_LOOP(dpari_stride_sum_clear_two, dpari_stride_d2,
+                  DPARI_STRIDE_SUM_PAIR DPARI_STRIDE_CLEAR(dpari_stride_d2))
+#endif
 
 /* 0: there is no such loop. */
 static int dpari_stride_move_and_clear(const dpari_stride_rows *k, int32_t loop)
@@ -37505,6 +37538,9 @@ static int dpari_stride_move_and_clear(const dpari_stride_rows *k, int32_t loop)
 #if DPARI_STRIDE_ADDS
     case DPARI_STRIDE_SUM_F32: dpari_stride_sum_clear_f32(k); return 1;
     case DPARI_STRIDE_SUM_F64: dpari_stride_sum_clear_f64(k); return 1;
+#endif
+#if DPARI_STRIDE_VECTOR
+    case DPARI_STRIDE_SUM_TWO: dpari_stride_sum_clear_two(k); return 1;
 #endif
     default: (void)k; return 0;
     }
@@ -37526,6 +37562,9 @@ static void dpari_stride_move(const dpari_stride_rows *k, int32_t loop)
 #if DPARI_STRIDE_ADDS
     case DPARI_STRIDE_SUM_F32: dpari_stride_sum_f32(k); break;
     case DPARI_STRIDE_SUM_F64: dpari_stride_sum_f64(k); break;
+#endif
+#if DPARI_STRIDE_VECTOR
+    case DPARI_STRIDE_SUM_TWO: dpari_stride_sum_two(k); break;
 #endif
     default: dpari_stride_loop_long(k); break;
     }
@@ -37641,21 +37680,7 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
 
 /* Sums of rows, as dpari_kern_reduce makes them, without what a call of it takes: rows of a box are
  * short. */
-#if defined(__GNUC__) && DPARI_STRIDE_ADDS && !defined(DPARI_NO_VECTOR)
-#define DPARI_STRIDE_VECTOR 1
-typedef double dpari_stride_d2 __attribute__((vector_size(16)));
-typedef float dpari_stride_f4 __attribute__((vector_size(16)));
-typedef uint64_t dpari_stride_u2 __attribute__((vector_size(16)));
-
-static inline int dpari_stride_some_nan(dpari_stride_u2 mask)
-{
-#if defined(__SSE2__)
-    return __builtin_expect(__builtin_ia32_movmskps((dpari_stride_f4)mask) != 0, 0) != 0;
-#else
-    return __builtin_expect((mask[0] | mask[1]) != 0, 0) != 0;
-#endif
-}
-
+#if DPARI_STRIDE_VECTOR
 /* Rows of n, four vectors at a time; their sum is NaN if one is. The rest, and NaN, one by one. */
 #define DPARI_STRIDE_DENSE_SUM(name, one_by_one, type, vector, wipe)                               \
     static void name(const dpari_stride_rows *k)                                                   \
@@ -37715,8 +37740,6 @@ DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_clear_f32, dpari_stride_sum_clear_f32,
                        dpari_stride_f4, DPARI_STRIDE_CLEAR_64(dpari_stride_f4))
 DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_clear_f64, dpari_stride_sum_clear_f64, double,
                        dpari_stride_d2, DPARI_STRIDE_CLEAR_64(dpari_stride_d2))
-#else
-#define DPARI_STRIDE_VECTOR 0
 #endif
 
 /* 1: what was read is 0. */
@@ -38003,7 +38026,8 @@ static int32_t dpari_stride_choose(const dpari_stride *s, int together)
     }
     if (plain && DPARI_STRIDE_ADDS && s->op == DPAR_SUM) {
         if (s->to_type == DPAR_F64) {
-            return DPARI_STRIDE_SUM_F64;
+            return DPARI_STRIDE_VECTOR && together && s->dim[0].count == 2 ? DPARI_STRIDE_SUM_TWO
+                                                                           : DPARI_STRIDE_SUM_F64;
         }
         if (s->to_type == DPAR_F32) {
             return DPARI_STRIDE_SUM_F32;
@@ -38041,6 +38065,9 @@ static void dpari_stride_plan(dpari_stride *s, int back)
         s->loop = dpari_stride_loop_of(s->run);
     } else {
         s->loop = dpari_stride_choose(s, together);
+        if (s->loop == DPARI_STRIDE_SUM_TWO) {
+            dpari_stride_drop(s, 0);
+        }
     }
     if (s->loop != DPARI_STRIDE_DENSE && s->run <= 64) {
         dpari_stride_lengthen(s);
@@ -45009,23 +45036,8 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
     return all;
 }
 
-/* What peers read where it lay is 0 from now on; the rest is since it was read. */
-static void dpari_hx_zero_halos(dpar_halo_exchange *x, int32_t s)
-{
-    const double began = dpari_hx_clock(x);
-    const uint64_t zero[2] = {0, 0};
-    const dpari_hx_step *p = &x->step[s];
-    int64_t k;
-    for (k = p->r; k < p->r + p->r_items; k++) {
-        const dpari_hx_item *it = &x->item[k];
-        if (it->peer >= 0 && !it->packs) {
-            dpari_stride_run(&it->zero, dpari_hx_mine(x, it), zero);
-        }
-    }
-    dpari_hx_count(x, DPARI_HX_COPYING, began);
-}
-
-/* Have those who read this rank's arrays read them, and have messages left? */
+/* Have those who read this rank's arrays read them (and made 0 of halos that were added), and have
+ * messages left? */
 static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
 {
     dpar_status st = DPAR_OK;
@@ -45070,9 +45082,6 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
     }
     if (x->stage == DPARI_HX_LEAVING && st == DPAR_OK) {
         st = dpari_hx_leave(x, s, wait);
-        if (st == DPAR_OK && x->mode == DPAR_HALO_ADJOINT) {
-            dpari_hx_zero_halos(x, s);
-        }
     }
     return st;
 }

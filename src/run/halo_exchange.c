@@ -850,7 +850,7 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
     it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
 }
 
-/* Its loops: giving, taking with `op`, zeroing. */
+/* Its loops: giving, taking with `op`. */
 DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op)
 {
     const dpar_halo_field *f = &x->field[it->field];
@@ -869,7 +869,7 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
     p.through = wire;
     p.op = op;
     p.negate = it->negate;
-    p.clear = op != DPAR_COPY && it->peer < 0; /* halos of one's own, read */
+    p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
     p.back = it->peer >= 0 && op == DPAR_COPY;
     dpari_stride_prepare(&it->take, &p);
     p.back = 0;
@@ -883,13 +883,6 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
     p.to_type = wire;
     p.from_type = f->type;
     dpari_stride_prepare(&it->give, &p);
-    for (d = 0; d < it->dims; d++) {
-        p.to[d] = it->own_step[d];
-        p.from[d] = 0;
-    }
-    p.to_type = p.from_type = p.through = f->type;
-    p.clear = 0;
-    dpari_stride_prepare(&it->zero, &p);
 }
 
 /* The place of the item in what goes through memory in one direction. */

@@ -72,7 +72,7 @@ typedef struct dpari_hx_item {
                                      one; -1: that other side, or halo_mem.c moves it; 0: alone */
     int64_t mine_at, theirs_at;   /* bytes */
     int64_t pack_at, take_at;     /* bytes in the staging memory */
-    dpari_stride give, take, zero;
+    dpari_stride give, take;
     int32_t negate, dims;
     int64_t elements;
     int64_t local[DPAR_MAX_DIMS]; /* where it begins in the local box, */

@@ -395,23 +395,8 @@ static dpar_status dpari_hx_take_messages(dpar_halo_exchange *x, int32_t s, int 
     return all;
 }
 
-/* What peers read where it lay is 0 from now on; the rest is since it was read. */
-static void dpari_hx_zero_halos(dpar_halo_exchange *x, int32_t s)
-{
-    const double began = dpari_hx_clock(x);
-    const uint64_t zero[2] = {0, 0};
-    const dpari_hx_step *p = &x->step[s];
-    int64_t k;
-    for (k = p->r; k < p->r + p->r_items; k++) {
-        const dpari_hx_item *it = &x->item[k];
-        if (it->peer >= 0 && !it->packs) {
-            dpari_stride_run(&it->zero, dpari_hx_mine(x, it), zero);
-        }
-    }
-    dpari_hx_count(x, DPARI_HX_COPYING, began);
-}
-
-/* Have those who read this rank's arrays read them, and have messages left? */
+/* Have those who read this rank's arrays read them (and made 0 of halos that were added), and have
+ * messages left? */
 static dpar_status dpari_hx_leave(dpar_halo_exchange *x, int32_t s, int wait)
 {
     dpar_status st = DPAR_OK;
@@ -456,9 +441,6 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
     }
     if (x->stage == DPARI_HX_LEAVING && st == DPAR_OK) {
         st = dpari_hx_leave(x, s, wait);
-        if (st == DPAR_OK && x->mode == DPAR_HALO_ADJOINT) {
-            dpari_hx_zero_halos(x, s);
-        }
     }
     return st;
 }
