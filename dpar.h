@@ -3939,7 +3939,9 @@ enum {
     DPAR_CONVOLUTION,            /* pooling too */
     DPAR_TRANSPOSED_CONVOLUTION, /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
     DPAR_INTERPOLATION,          /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
-    DPAR_NEIGHBOURHOOD           /* attention: `in` are keys and values, queries go by `user` */
+    DPAR_NEIGHBOURHOOD           /* attention: `in` are keys and values, queries go by `user`, cut
+                                    as the outputs. Only keys that are needed travel; stride and
+                                    pads are not looked at; DPAR_PAD_WRAP: round a ring */
 };
 
 /* What lies beyond the ends of a dim. */
@@ -3948,7 +3950,7 @@ enum {
     DPAR_PAD_WRAP,      /* the other end: longitudes */
     DPAR_PAD_REFLECT,   /* without the end itself; pads below the extent */
     DPAR_PAD_REPLICATE, /* the end; what interpolation has for DPAR_PAD_ZERO too */
-    DPAR_PAD_LOWEST     /* minus infinity (integers: the least): max pooling */
+    DPAR_PAD_LOWEST     /* minus infinity (integers: the least; not f8): max pooling */
 };
 
 /* Who computes the outputs. */
@@ -3992,7 +3994,8 @@ struct dpar_spatial {
     int64_t extent[DPAR_MAX_DIMS];      /* outputs of a dim; 0: as many as there are. Interpolation:
                                            to be said. Transposed: with torch's output padding */
     int32_t corners;                    /* interpolation: 1: align_corners */
-    int32_t type;                       /* DPAR_F32, ... of inputs and outputs */
+    int32_t type;                       /* DPAR_F32, ... of inputs and outputs; with gradients one
+                                           that dpar_type_reduces */
     int32_t tensors;                    /* inputs of one shape (keys, values); 0: 1; at most 4 */
     int32_t last;                       /* 1: planes are innermost (NHWC) */
     int32_t whole;                      /* 1: the kernel runs once, when all halos are there; else
@@ -34847,8 +34850,17 @@ static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_w
         return dpari_say(DPAR_E_ARG, why, "# tensors (at most 4) of # and # planes, type #",
                          s->tensors, s->planes, s->out_planes, s->type);
     }
+    if (s->input_gradient != NULL && !dpar_type_reduces(s->type)) {
+        return dpari_say(DPAR_E_ARG, why, "gradients of type # cannot be added on their way back",
+                         s->type, 0, 0, 0);
+    }
     for (d = 0; d < s->in.dims && st == DPAR_OK; d++) {
         st = dpari_spatial_extent(s, d, &m[d], why);
+        if (st == DPAR_OK && s->padding[d] == DPAR_PAD_LOWEST && s->type == DPAR_F8) {
+            st = dpari_say(DPAR_E_ARG, why,
+                           "dim #: the least number of f8 depends on its encoding: pad it yourself",
+                           d, 0, 0, 0);
+        }
     }
     return st == DPAR_OK && s->outputs == DPAR_OUTPUTS_GIVEN ? dpari_spatial_given(s, m, why) : st;
 }

@@ -357,8 +357,17 @@ static dpar_status dpari_spatial_layer(const dpar_spatial *s, int64_t *m, dpar_w
         return dpari_say(DPAR_E_ARG, why, "# tensors (at most 4) of # and # planes, type #",
                          s->tensors, s->planes, s->out_planes, s->type);
     }
+    if (s->input_gradient != NULL && !dpar_type_reduces(s->type)) {
+        return dpari_say(DPAR_E_ARG, why, "gradients of type # cannot be added on their way back",
+                         s->type, 0, 0, 0);
+    }
     for (d = 0; d < s->in.dims && st == DPAR_OK; d++) {
         st = dpari_spatial_extent(s, d, &m[d], why);
+        if (st == DPAR_OK && s->padding[d] == DPAR_PAD_LOWEST && s->type == DPAR_F8) {
+            st = dpari_say(DPAR_E_ARG, why,
+                           "dim #: the least number of f8 depends on its encoding: pad it yourself",
+                           d, 0, 0, 0);
+        }
     }
     return st == DPAR_OK && s->outputs == DPAR_OUTPUTS_GIVEN ? dpari_spatial_given(s, m, why) : st;
 }

@@ -1227,6 +1227,325 @@ static int refusals(dpar_comm *c)
     return bad;
 }
 
+/* ---- three dims, f32 ------------------------------------------------------------------------- */
+
+enum { SOLID = 3 };
+typedef struct solid {
+    int n[SOLID], k[SOLID], s[SOLID], d[SOLID], low[SOLID], m[SOLID], pad;
+    double *x, *y, *dy, *dx; /* whole arrays; y and dx by the textbook */
+    int wrong;
+} solid;
+
+/* The weight of a tap: a small integer that no other place has by symmetry. */
+static double solid_weight(const int *tap)
+{
+    return (double)((tap[0] * 7 + tap[1] * 3 + tap[2] * 5) % 11 - 4);
+}
+
+/* The next index of a box of `extent` from 0; 0 at the end. */
+static int solid_next(int *i, const int *extent)
+{
+    int d;
+    for (d = SOLID - 1; d >= 0; d--) {
+        if (++i[d] < extent[d]) {
+            return 1;
+        }
+        i[d] = 0;
+    }
+    return 0;
+}
+
+static int solid_at(const int *i, const int *extent)
+{
+    return (i[0] * extent[1] + i[1]) * extent[2] + i[2];
+}
+
+static void solid_textbook(solid *w)
+{
+    int y[SOLID] = {0, 0, 0}, tap[SOLID] = {0, 0, 0}, x[SOLID], d;
+    do {
+        const int out = solid_at(y, w->m);
+        do {
+            int inside = 1;
+            for (d = 0; d < SOLID; d++) {
+                const int n = w->n[d];
+                x[d] = y[d] * w->s[d] - w->low[d] + tap[d] * w->d[d];
+                if (w->pad == DPAR_PAD_WRAP) {
+                    x[d] = (x[d] + 8 * n) % n;
+                } else if (w->pad == DPAR_PAD_REPLICATE) {
+                    x[d] = x[d] < 0 ? 0 : x[d] < n ? x[d] : n - 1;
+                }
+                inside = inside && x[d] >= 0 && x[d] < n;
+            }
+            if (inside) {
+                w->y[out] += solid_weight(tap) * w->x[solid_at(x, w->n)];
+                w->dx[solid_at(x, w->n)] += solid_weight(tap) * w->dy[out];
+            }
+        } while (solid_next(tap, w->k));
+    } while (solid_next(y, w->m));
+}
+
+static float *solid_of(const dpar_tile *t, const int *i)
+{
+    int64_t at[SOLID];
+    int d;
+    for (d = 0; d < SOLID; d++) {
+        at[d] = i[d];
+    }
+    return (float *)t->data + dpar_tile_at(t, 0, at);
+}
+
+static void solid_kernel(const dpar_spatial_call *c, int backward)
+{
+    solid *w = (solid *)c->user;
+    int i[SOLID] = {0, 0, 0}, tap[SOLID] = {0, 0, 0}, y[SOLID], x[SOLID], size[SOLID], d;
+    for (d = 0; d < SOLID; d++) {
+        size[d] = (int)(c->out.box.hi[d] - c->out.box.lo[d]);
+    }
+    do {
+        float sum = 0.0f;
+        for (d = 0; d < SOLID; d++) {
+            y[d] = (int)c->out.box.lo[d] + i[d];
+        }
+        do {
+            for (d = 0; d < SOLID; d++) {
+                x[d] = y[d] * w->s[d] - w->low[d] + tap[d] * w->d[d];
+                w->wrong += x[d] < c->in[0].box.lo[d] || x[d] >= c->in[0].box.hi[d];
+            }
+            if (backward) {
+                *solid_of(&c->in_gradient[0], x) +=
+                    (float)solid_weight(tap) * *solid_of(&c->out_gradient, y);
+            } else {
+                sum += (float)solid_weight(tap) * *solid_of(&c->in[0], x);
+            }
+        } while (solid_next(tap, w->k));
+        if (!backward) {
+            *solid_of(&c->out, y) = sum;
+        }
+    } while (solid_next(i, size));
+}
+
+static void solid_forward(const dpar_spatial_call *c)
+{
+    solid_kernel(c, 0);
+}
+
+static void solid_backward(const dpar_spatial_call *c)
+{
+    solid_kernel(c, 1);
+}
+
+/* The own points of a dense array of `box`: put there from a whole one, or compared with it. */
+static int solid_points(float *data, const dpar_box *box, const dpar_box *own, const double *all,
+                        const int *extent, int put)
+{
+    int i[SOLID] = {0, 0, 0}, bad = 0, d;
+    dpar_tile t;
+    dpar_tile_of(&t, data, box, 1, 0);
+    do {
+        int inside = own->dims > 0;
+        for (d = 0; d < SOLID && inside; d++) {
+            inside = i[d] >= own->lo[d] && i[d] < own->hi[d];
+        }
+        if (inside && put) {
+            *solid_of(&t, i) = (float)all[solid_at(i, extent)];
+        } else if (inside) {
+            const double v = (double)*solid_of(&t, i);
+            bad += v < all[solid_at(i, extent)] || v > all[solid_at(i, extent)];
+        }
+    } while (solid_next(i, extent));
+    return bad;
+}
+
+static int solid_run(dpar_comm *c, solid *w, const dpar_spatial *s)
+{
+    dpar_spatial_plan *plan = NULL;
+    dpar_spatial_arrays a;
+    dpar_why why;
+    int64_t bytes = 0;
+    void *memory;
+    int bad;
+    memset(&a, 0, sizeof a);
+    if (dpar_spatial_bytes(c, s, &bytes, &why) != DPAR_OK) {
+        printf("refused: %s\n", why.text);
+        return 1;
+    }
+    memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+    if (dpar_spatial_init(memory, bytes, c, s, &plan, &why) != DPAR_OK) {
+        printf("refused: %s\n", why.text);
+        return 1;
+    }
+    a.in[0] = fresh(volume(&plan->in_box));
+    a.in_gradient[0] = fresh(volume(&plan->in_box));
+    a.out = fresh(volume(&plan->out_own));
+    a.out_gradient = fresh(volume(&plan->out_own));
+    (void)solid_points((float *)a.in[0], &plan->in_box, &plan->in_own, w->x, w->n, 1);
+    (void)solid_points((float *)a.out_gradient, &plan->out_own, &plan->out_own, w->dy, w->m, 1);
+    bad = dpar_spatial_forward(plan, &a) != DPAR_OK || dpar_spatial_backward(plan, &a) != DPAR_OK;
+    bad += solid_points((float *)a.out, &plan->out_own, &plan->out_own, w->y, w->m, 0);
+    bad += solid_points((float *)a.in_gradient[0], &plan->in_box, &plan->in_own, w->dx, w->n, 0);
+    bad += dpar_spatial_close(plan) != DPAR_OK;
+    free(a.in[0]);
+    free(a.in_gradient[0]);
+    free(a.out);
+    free(a.out_gradient);
+    free(memory);
+    return bad + w->wrong;
+}
+
+/* Convolutions over three dims, cut in all of them, in f32: integers, so that sums are exact. */
+static int sweep_solids(dpar_comm *c, int rounds)
+{
+    static const int modes[] = {DPAR_PAD_ZERO, DPAR_PAD_WRAP, DPAR_PAD_REPLICATE};
+    const char *names[SOLID] = {"z", "y", "x"};
+    const int32_t cuts[4][SOLID] = {{1, 1, 1}, {1, 2, 1}, {1, 1, 3}, {2, 1, 2}};
+    const int32_t line[SOLID] = {(int32_t)c->size, 1, 1};
+    uint32_t lot = 11;
+    int round, d, i, bad = 0;
+    for (round = 0; round < rounds; round++) {
+        dpar_placement placement[SOLID];
+        int64_t extent[SOLID];
+        dpar_spatial s;
+        dpar_mesh mesh;
+        solid w;
+        int in = 1, out = 1;
+        memset(&s, 0, sizeof s);
+        memset(&w, 0, sizeof w);
+        w.pad = modes[round % 3];
+        for (d = 0; d < SOLID; d++) {
+            extent[d] = w.n[d] = 5 + below(&lot, 5);
+            s.window[d].kernel = w.k[d] = 1 + below(&lot, 3);
+            s.window[d].stride = w.s[d] = 1 + below(&lot, 2);
+            s.window[d].dilation = w.d[d] = 1 + below(&lot, 2);
+            s.window[d].pad_low = s.window[d].pad_high = w.low[d] =
+                below(&lot, w.d[d] * (w.k[d] - 1) / 2 + 2);
+            s.padding[d] = w.pad;
+            w.m[d] = (w.n[d] + 2 * w.low[d] - w.d[d] * (w.k[d] - 1) - 1) / w.s[d] + 1;
+            placement[d] = dpar_shard_by(d, below(&lot, 2) ? DPAR_CHUNK : DPAR_EVEN, 0);
+            in *= w.n[d];
+            out *= w.m[d];
+        }
+        if (dpar_mesh_init(&mesh, SOLID, names,
+                           round % 2 && c->size <= 4 ? cuts[c->size - 1] : line, DPAR_LAST_FASTEST,
+                           c->size, NULL) != DPAR_OK ||
+            dpar_layout_init(&s.in, &mesh, SOLID, extent, placement, NULL, NULL) != DPAR_OK) {
+            return 1;
+        }
+        s.outputs = round / 2 % 2;
+        s.type = DPAR_F32;
+        s.forward = solid_forward;
+        s.input_gradient = solid_backward;
+        s.user = &w;
+        w.x = fresh(in);
+        w.dx = fresh(in);
+        w.y = fresh(out);
+        w.dy = fresh(out);
+        for (i = 0; i < in || i < out; i++) {
+            if (i < in) {
+                w.x[i] = number(21, i);
+            }
+            if (i < out) {
+                w.dy[i] = number(22, i);
+            }
+        }
+        solid_textbook(&w);
+        i = solid_run(c, &w, &s);
+        if (i > 0) {
+            printf("rank %d of %d: solid %d: %d wrong\n", (int)c->rank, (int)c->size, round, i);
+        }
+        bad += i;
+        cases += c->rank == 0;
+        free(w.x);
+        free(w.dx);
+        free(w.y);
+        free(w.dy);
+    }
+    return bad;
+}
+
+/* ---- what max pooling reads beyond the ends ---------------------------------------------------
+ */
+
+/* IEEE 754's minus infinity, bfloat16's, the least two's complement number; 0 of unsigned ones. */
+static void see_lowest(const dpar_spatial_call *c)
+{
+    static const int32_t types[] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16, DPAR_I8,
+                                    DPAR_U8,  DPAR_I32, DPAR_U32,  DPAR_I64, DPAR_U64};
+    static const uint64_t least[] = {
+        UINT64_C(0xfff0000000000000), 0xff800000u, 0xff80u, 0xfc00u, 0x80u, 0u, 0x80000000u, 0u,
+        UINT64_C(0x8000000000000000), 0u};
+    const int size = dpar_type_bytes(c->layer->type);
+    const unsigned char *data = (const unsigned char *)c->in[0].data;
+    int *seen = (int *)c->user, k;
+    int64_t i;
+    for (i = c->in[0].box.lo[0]; i < c->in[0].box.hi[0]; i++) {
+        for (k = 0; k < 10 && (i < 0 || i >= c->layer->in.extent[0]); k++) {
+            uint64_t bits = 0;
+            const uint32_t half = 1;
+            const unsigned char *at = data + dpar_tile_at(&c->in[0], 0, &i) * size;
+            memcpy((unsigned char *)&bits + (*(const unsigned char *)&half == 1 ? 0 : 8 - size), at,
+                   (size_t)size);
+            seen[0] += c->layer->type == types[k];
+            seen[1] += c->layer->type == types[k] && bits != least[k];
+        }
+    }
+}
+
+/* A window of 3 over 8 points: one cell beyond each end. */
+static int lowest_case(dpar_comm *c)
+{
+    const char *names[1] = {"x"};
+    const int64_t extent[1] = {8};
+    const int32_t size[1] = {(int32_t)c->size};
+    const dpar_placement cut[1] = {dpar_shard_by(0, DPAR_EVEN, 0)};
+    int64_t seen[2] = {0, 0}, all[2] = {0, 0};
+    int type, mine[2] = {0, 0}, bad = 0;
+    for (type = 0; type < DPAR_TYPES; type++) {
+        dpar_spatial_plan *plan = NULL;
+        dpar_spatial_arrays a;
+        dpar_spatial s;
+        dpar_mesh mesh;
+        int64_t bytes = 0;
+        void *memory;
+        memset(&a, 0, sizeof a);
+        memset(&s, 0, sizeof s);
+        bad += dpar_mesh_init(&mesh, 1, names, size, DPAR_LAST_FASTEST, c->size, NULL) != DPAR_OK ||
+               dpar_layout_init(&s.in, &mesh, 1, extent, cut, NULL, NULL) != DPAR_OK;
+        s.window[0].kernel = 3;
+        s.window[0].pad_low = s.window[0].pad_high = 1;
+        s.padding[0] = DPAR_PAD_LOWEST;
+        s.type = type;
+        s.forward = see_lowest;
+        s.user = mine;
+        if (type == DPAR_TF32 || type == DPAR_F8 || type == DPAR_F4) {
+            if (type != DPAR_TF32) {
+                bad += dpar_spatial_outputs(&s, NULL, NULL) != DPAR_E_ARG;
+            }
+            s.padding[0] = DPAR_PAD_ZERO;
+            s.input_gradient = see_lowest; /* no sums */
+            bad += dpar_spatial_outputs(&s, NULL, NULL) != DPAR_E_ARG;
+            continue;
+        }
+        if (dpar_spatial_bytes(c, &s, &bytes, NULL) != DPAR_OK) {
+            return 1;
+        }
+        memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+        if (dpar_spatial_init(memory, bytes, c, &s, &plan, NULL) != DPAR_OK) {
+            return 1;
+        }
+        a.in[0] = fresh(16);
+        a.out = fresh(16);
+        bad += dpar_spatial_forward(plan, &a) != DPAR_OK || dpar_spatial_close(plan) != DPAR_OK;
+        free(a.in[0]);
+        free(a.out);
+        free(memory);
+    }
+    seen[0] = mine[0];
+    seen[1] = mine[1];
+    bad += dpar_all_reduce(c, seen, all, 2, DPAR_I64, DPAR_SUM, NULL) != DPAR_OK;
+    return bad + (all[0] != 20) + (all[1] != 0); /* 10 types, 2 cells */
+}
+
 static double now(void)
 {
     struct timespec t;
@@ -1250,7 +1569,9 @@ static int everything(dpar_comm *c, void *arg)
     bad += refusals(c) + moments_case(c);
     bad += norm_case(c, 0, 64) + norm_case(c, 1, 64) + norm_case(c, 3, 64) + norm_case(c, 6, 64);
     bad += norm_case(c, 0, 2) + norm_case(c, 3, 1);
+    bad += lowest_case(c);
     bad += sweep_lots(c, rounds);
+    bad += sweep_solids(c, whole ? 600 : 60);
     sweep_neighbourhoods(&w);
     sweep_interpolations(&w);
     sweep_convolutions(&w);
