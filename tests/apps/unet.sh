@@ -30,11 +30,11 @@ must --size 48x8 --levels 4 --tiles 4x1 --steps 1 --check
 
 # own points are what the planner counts, to the byte as extents are even; halos are more
 must --size 96x48 --ranks 2 --steps 60
-awk '/^loss/ { first = $2; last = $4 } /^activations/ { own = $7; planned = $(NF) + 0 }
-    /halos and padding/ { more = $1; halo = $(NF - 9) } /^rank 0/ { done = $7 }
+awk '/^loss/ { first = $2; last = $4 } /^activations/ { own = $5; planned = $10 }
+    /halos and padding/ { more = $1 } /^halos sent/ { halo = $(NF - 1) } /^rank 0/ { rate = $7 }
     END { exit !(first > 0.5 && last < 0.3 && own > 0 && own > 0.997 * planned &&
-        own < 1.003 * planned && more > 0 && more < 0.2 * own && halo > 1 && done > 0) }' \
-    "$work/out" || { echo 'training, memory or halos:'; cat "$work/out"; bad=1; }
+        own < 1.003 * planned && more > 0 && more < 0.2 * own && halo > 1 && rate > 0) }' \
+    "$work/out" || { echo 'training, memory, halos or speed:'; cat "$work/out"; bad=1; }
 
 refused() { # sentence, options...
     sentence=$1
