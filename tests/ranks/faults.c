@@ -549,7 +549,7 @@ static void plan(board *b, uint64_t seed, int halo)
 /* Does what comes from outside; 0: something hangs. *when: the moment. */
 static int inflict(board *b, pid_t launcher, double *when)
 {
-    double until = oracle_now() + 10;
+    double until = oracle_now() + 40; /* a busy machine starts ranks late */
     pid_t pid = 0;
     *when = oracle_now();
     if (b->fault == LAUNCHER || b->fault == KILL_EARLY) {
@@ -783,7 +783,7 @@ static int one_round(board *b, uint64_t seed, long round, int halo, tally *t)
     if (launcher == 0) {
         setsid();
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(60);
+        alarm(120);
         launch(b);
         _exit(0);
     }
