@@ -33314,6 +33314,34 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
     return DPAR_OK;
 }
 
+/* Do all addresses of the array lie within 2^60 bytes of its index 0? What is told apart later is
+ * then far from 2^63. */
+static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
+{
+    const int64_t far = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
+    const int64_t component = f->component_stride != 0 ? f->component_stride : 1;
+    const int strided = dpari_hx_strided(f);
+    int64_t step = dpari_hx_components(f), sum = step, way;
+    int32_t d;
+    if (component < -far || component > far ||
+        !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
+        return 0;
+    }
+    for (d = all->dims - 1; d >= 0; d--) {
+        const int64_t stride = strided ? f->stride[d] : step;
+        const int64_t origin = strided ? f->origin[d] : 0;
+        if (stride < -far || stride > far || origin < -far || origin > far ||
+            !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
+                       stride < 0 ? -stride : stride, &way) ||
+            way > far || sum > far ||
+            !dpari_mul(step, dpari_most(all->hi[d] - all->lo[d], 1), &step)) {
+            return 0;
+        }
+        sum += way;
+    }
+    return sum <= far / unit;
+}
+
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
                                         const dpar_halo_options *o, dpar_why *why)
 {
@@ -33339,6 +33367,14 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
     }
     if (f->components < 0) {
         return dpari_say(DPAR_E_ARG, why, "field # has # components", i, f->components, 0, 0);
+    }
+    if (f->components > 1 << 24) {
+        return dpari_say(DPAR_E_RANGE, why, "field # has # components: 2^24 are possible", i,
+                         f->components, 0, 0);
+    }
+    if (dpar_halo_box(f->halo, c->rank, &all) && !dpari_hx_reaches(f, &all)) {
+        return dpari_say(DPAR_E_RANGE, why, "field #: its array reaches further than 2^60 bytes", i,
+                         0, 0, 0);
     }
     if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
         return dpari_say(DPAR_E_ARG, why, "field # has no data on rank #", i, c->rank, 0, 0);
