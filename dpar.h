@@ -502,8 +502,13 @@ typedef struct dpar_cart {
 
 enum {
     DPAR_STENCIL_STAR, /* the two neighbours along each axis */
-    DPAR_STENCIL_BOX   /* edges and corners too: all 3^dims - 1 */
+    DPAR_STENCIL_BOX,  /* edges and corners too: all 3^dims - 1 */
+    DPAR_STENCIL_EDGES /* edges, no corners: along two axes at most, 2 dims^2; D3Q19's 18 */
 };
+
+/* Along how many axes at once neighbours of that shape lie: 1, dims, 2; 0: there is no such shape.
+ */
+DPAR_API int32_t dpar_stencil_axes(int32_t shape, int32_t dims);
 
 /* A grid of parts[d] ranks; bit d of `periodic` closes axis d. E_ARG, or E_RANGE above 2^31 - 1
  * ranks, with a sentence. O(dims). */
@@ -558,7 +563,7 @@ typedef struct dpar_place {
 /* What one exchange with the neighbours costs: an offset o of a stencil carries bytes * product
  * over d of (o_d != 0 ? width[d] : block[d]). All ones count edges. */
 typedef struct dpar_stencil {
-    int32_t shape;                /* DPAR_STENCIL_STAR or DPAR_STENCIL_BOX */
+    int32_t shape;                /* DPAR_STENCIL_STAR, ... */
     int64_t bytes;                /* a cell */
     int64_t block[DPAR_MAX_DIMS]; /* cells of a rank along each axis */
     int64_t width[DPAR_MAX_DIMS]; /* of the halo */
@@ -1382,7 +1387,7 @@ enum {
  * copies equal (a plan of shared points, dpar_halo_options, runs it). */
 typedef struct dpar_halo {
     dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
-    int32_t shape;    /* DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_BOX */
+    int32_t shape; /* DPAR_STENCIL_STAR: faces; DPAR_STENCIL_EDGES: no corners; DPAR_STENCIL_BOX */
     int64_t low[DPAR_MAX_DIMS];    /* width below the block, points, 0..2^60; < 16 times round */
     int64_t high[DPAR_MAX_DIMS];   /* and above */
     int32_t points[DPAR_MAX_DIMS]; /* DPAR_AT_CELLS, ... */
@@ -1470,8 +1475,8 @@ enum {
     DPAR_HALO_SYNC_ADJOINT /* owners receive what copies collected */
 };
 typedef struct dpar_halo_walk {
-    const dpar_halo *h; /* private, all of it */
-    int32_t rank, sends, mode, star, pass, state;
+    const dpar_halo *h;                              /* private, all of it */
+    int32_t rank, sends, mode, outside, pass, state; /* outside: of so many dims at most */
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
     int64_t own[DPAR_MAX_DIMS][2];                   /* this rank's; */
     int64_t base[DPAR_MAX_DIMS];                     /* where its array begins */
@@ -3190,7 +3195,7 @@ DPAR_API dpar_halo_rates dpar_halo_rates_default(void);
 typedef struct dpar_halo_job {
     int32_t ranks, per_node;      /* rank r is on node r / per_node; per_node 0: one node */
     int32_t dims;                 /* 1..DPAR_MAX_DIMS */
-    int32_t shape;                /* DPAR_STENCIL_STAR or DPAR_STENCIL_BOX */
+    int32_t shape;                /* DPAR_STENCIL_STAR, ... */
     uint32_t periodic;            /* bit d */
     int64_t cells[DPAR_MAX_DIMS]; /* of the whole grid */
     int64_t width[DPAR_MAX_DIMS]; /* of the halo, on either side */
@@ -3777,7 +3782,7 @@ typedef struct dpar_halo_options {
     int32_t way;       /* DPAR_HALO_x */
     int32_t ordered;   /* 1: dim after dim, edges and corners travel in two and three steps: fewer
                           messages, more waits. Not with folds, poles, cubes, masked owners,
-                          windows, compact halos: E_ARG */
+                          windows, compact halos, edges without corners: E_ARG */
     int32_t shared;    /* 1: shared points alone, which several ranks hold: faces, edges, corners
                           between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
                           the row that a fold has twice. Not ordered */
@@ -4555,6 +4560,8 @@ DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t
                                int64_t *box);
 /* The coordinates of a rank's block; 0: it has none. */
 DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
+/* Of how many dims at once halo points may lie outside. */
+DPARI_API int32_t dpari_halo_outside(const dpar_halo *h);
 /* Does nothing arrive outside of two dims? */
 DPARI_API int dpari_halo_star(const dpar_halo *h);
 /* Rows behind a pole: not the one that is held twice. */
@@ -8278,10 +8285,20 @@ static int dpari_cart_next(const dpar_cart *cart, const int32_t *coord, const in
     return 1;
 }
 
+DPAR_API int32_t dpar_stencil_axes(int32_t shape, int32_t dims)
+{
+    switch (shape) {
+    case DPAR_STENCIL_STAR: return dims > 1 ? 1 : dims;
+    case DPAR_STENCIL_EDGES: return dims > 2 ? 2 : dims;
+    case DPAR_STENCIL_BOX: return dims;
+    default: return 0;
+    }
+}
+
 DPAR_API int32_t dpar_cart_neighbours(const dpar_cart *cart, int32_t rank, int32_t stencil,
                                       int32_t *list, int32_t room)
 {
-    int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i, n = 0;
+    int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i, all = 0, n = 0;
     const int32_t star = 2 * cart->dims, box = dpari_cart_three_to(cart->dims);
     if (dpar_cart_coords(cart, rank, coord) != DPAR_OK) {
         return -1;
@@ -8294,13 +8311,17 @@ DPAR_API int32_t dpar_cart_neighbours(const dpar_cart *cart, int32_t rank, int32
             list[i + 1] = higher;
         }
     }
-    for (i = 0; stencil != DPAR_STENCIL_STAR && i < box && n < room; i++) {
-        if (dpari_cart_offset(cart->dims, i, offset) > 0) {
+    for (i = 0; stencil != DPAR_STENCIL_STAR && i < box; i++) {
+        const int32_t moves = dpari_cart_offset(cart->dims, i, offset);
+        if (moves == 0 || moves > dpar_stencil_axes(stencil, cart->dims)) {
+            continue;
+        }
+        if (all++ < room) {
             list[n++] = dpari_cart_next(cart, coord, offset, next) ? dpar_cart_rank(cart, next)
                                                                    : DPAR_PROC_NULL;
         }
     }
-    return stencil == DPAR_STENCIL_STAR ? star : box - 1;
+    return stencil == DPAR_STENCIL_STAR ? star : all;
 }
 
 /* ---- placement ---- */
@@ -8595,7 +8616,7 @@ static int64_t dpari_stencil_weight(const dpar_stencil *s, int32_t dims, const i
 {
     int64_t w = s->bytes;
     int32_t d;
-    if (moves == 0 || (moves > 1 && s->shape == DPAR_STENCIL_STAR)) {
+    if (moves == 0 || moves > dpar_stencil_axes(s->shape, dims)) {
         return 0;
     }
     for (d = 0; d < dims; d++) {
@@ -13634,8 +13655,9 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why, "a grid of # dims on # ranks: dpar_layout_init makes it",
                          h->grid.dims, h->grid.mesh.size, 0, 0);
     }
-    if (h->shape != DPAR_STENCIL_STAR && h->shape != DPAR_STENCIL_BOX) {
-        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars and boxes", h->shape, 0, 0, 0);
+    if (dpar_stencil_axes(h->shape, 1) == 0) {
+        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", h->shape, 0,
+                         0, 0);
     }
     if (h->periodic >> h->grid.dims != 0) {
         return dpari_say(DPAR_E_ARG, why, "periodic is #, the grid has # dims", h->periodic,
@@ -13943,7 +13965,11 @@ DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box
     return dpari_halo_slab_of(h, rank, DPARI_WORK, 0, n, box);
 }
 
-/* Does nothing arrive outside of two dims? */
+DPARI_API int32_t dpari_halo_outside(const dpar_halo *h)
+{
+    return dpari_halo_windows(h) ? h->grid.dims : dpar_stencil_axes(h->shape, h->grid.dims);
+}
+
 DPARI_API int dpari_halo_star(const dpar_halo *h)
 {
     return h->shape == DPAR_STENCIL_STAR && !dpari_halo_windows(h);
@@ -14431,11 +14457,20 @@ static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
 /* ---- the walk over one receiver ---------------------------------------------------------------
  */
 
-/* A star has nothing outside in two dims: 1 when an earlier dim is outside. */
+/* Outside of how many of the first n dims? */
+static int32_t dpari_halo_beyond(const dpar_halo_walk *w, int32_t n)
+{
+    int32_t d, beyond = 0;
+    for (d = 0; d < n; d++) {
+        beyond += (int32_t)(~w->inside >> d & 1u);
+    }
+    return beyond;
+}
+
+/* Earlier dims are outside as often as may be. */
 static int dpari_halo_only_inside(const dpar_halo_walk *w, int32_t d)
 {
-    uint32_t earlier = ((uint32_t)1 << d) - 1;
-    return w->star && (~w->inside & earlier) != 0;
+    return w->outside <= d && dpari_halo_beyond(w, d) >= w->outside;
 }
 
 /* Where a dim's segments begin. */
@@ -14479,17 +14514,11 @@ static int dpari_halo_seek(dpar_halo_walk *w, int32_t d)
     return 0;
 }
 
-/* Does the box of segments travel? Its own cells stay, a star has no edges. */
+/* Does the box of segments travel? Its own cells stay. */
 static int dpari_halo_travels(const dpar_halo_walk *w)
 {
-    int32_t d, outside = 0;
-    for (d = 0; d < w->h->grid.dims; d++) {
-        outside += (int32_t)(~w->inside >> d & 1u);
-    }
-    if (outside == 0) {
-        return w->pass == DPARI_TWICE;
-    }
-    return outside == 1 || !w->star;
+    const int32_t beyond = dpari_halo_beyond(w, w->h->grid.dims);
+    return beyond == 0 ? w->pass == DPARI_TWICE : beyond <= w->outside;
 }
 
 /* The next box of segments of this receiver; `fresh` begins with its first. */
@@ -14704,7 +14733,7 @@ DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int3
     w->h = h;
     w->rank = rank;
     w->mode = mode;
-    w->star = dpari_halo_star(h) && mode < DPAR_HALO_SYNC;
+    w->outside = mode < DPAR_HALO_SYNC ? dpari_halo_outside(h) : h->grid.dims;
     w->sends = (direction == DPAR_SENDS) != (mode % 2 == DPAR_HALO_ADJOINT);
     w->pass = DPARI_PASSES; /* unless it has something */
     if (!dpari_halo_coords(h, rank, w->coord)) {
@@ -28608,8 +28637,9 @@ static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_
                          "dims 1 to 6",
                          j->ranks, j->per_node, j->dims, j->bytes);
     }
-    if (j->shape != DPAR_STENCIL_STAR && j->shape != DPAR_STENCIL_BOX) {
-        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars and boxes", j->shape, 0, 0, 0);
+    if (dpar_stencil_axes(j->shape, 1) == 0) {
+        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", j->shape, 0,
+                         0, 0);
     }
     for (d = 0; d < j->dims; d++) {
         int64_t side;
@@ -28711,7 +28741,7 @@ static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *
         for (d = 0; d < j->dims; d++) {
             sides += side[d] != 0;
         }
-        if (sides == 1 || (sides > 1 && j->shape == DPAR_STENCIL_BOX)) {
+        if (sides > 0 && sides <= dpar_stencil_axes(j->shape, j->dims)) {
             dpari_halo_cost_side(j, r, g, rank, coord, side, sum);
         }
         for (d = j->dims - 1; d >= 0 && side[d] == 1; d--) {
@@ -33283,7 +33313,8 @@ DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
             return 0;
         }
     }
-    return !h->folds && !h->poles && !h->cube && !h->owner && !f->halos;
+    return !h->folds && !h->poles && !h->cube && !h->owner && !f->halos &&
+           (h->shape != DPAR_STENCIL_EDGES || h->grid.dims <= 2);
 }
 
 /* Has a compact form room for points that blocks share? A star's has no corners. */
@@ -33301,8 +33332,8 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
 {
     if (o->ordered && !dpari_hx_can_order(f)) {
         return dpari_say(DPAR_E_ARG, why,
-                         "field # has a fold, poles, a cube, masked ranks, windows or compact "
-                         "halos: it cannot be exchanged dim by dim",
+                         "field # has a fold, poles, a cube, masked ranks, windows, compact "
+                         "halos or edges without corners: it cannot be exchanged dim by dim",
                          i, 0, 0, 0);
     }
     if (o->shared && !dpari_hx_can_share(f)) {
@@ -33409,7 +33440,7 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h)
         if (d == w->step) {
             continue;
         }
-        if (d < w->step && h->shape == DPAR_STENCIL_BOX) {
+        if (d < w->step && h->shape != DPAR_STENCIL_STAR) {
             w->before[d] = wraps ? h->low[d] : dpari_least(h->low[d], own.lo[d]);
             w->after[d] =
                 wraps ? h->high[d] : dpari_least(h->high[d], dpar_halo_points(h, d) - own.hi[d]);
@@ -45885,12 +45916,12 @@ static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
 static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
-    int32_t d, outside = 0, over = 0, seam = 0, box = h->shape == DPAR_STENCIL_BOX;
+    int32_t d, outside = 0, over = 0, seam = 0, most = dpar_stencil_axes(h->shape, w->all.dims);
     *turn = 0;
     for (d = 0; d < w->all.dims; d++) {
         const int64_t n = dpar_halo_points(h, d);
         const int bends = d == h->fold;
-        box |= h->window[d].kernel != 0 || w->x->options.shared;
+        most = h->window[d].kernel != 0 || w->x->options.shared ? w->all.dims : most;
         outside += p[d] < w->own.lo[d] || p[d] >= w->own.hi[d];
         q[d] = p[d];
         if (h->periodic >> d & 1u) {
@@ -45907,7 +45938,7 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
         }
         seam |= bends && h->folds && h->on_row && p[d] == n - 1;
     }
-    if (outside > 1 && !box) {
+    if (outside > most) {
         return 0;
     }
     if (dpari_hx_turned(h, over, seam, q)) {

@@ -200,6 +200,8 @@ module dpar
 
     integer(c_int32_t), parameter :: DPAR_STENCIL_STAR = 0 ! the two neighbours along each axis
     integer(c_int32_t), parameter :: DPAR_STENCIL_BOX = 1 ! edges and corners too: all 3^dims - 1
+    ! edges, no corners: along two axes at most, 2 dims^2.
+    integer(c_int32_t), parameter :: DPAR_STENCIL_EDGES_KIND = 2
 
     integer(c_int32_t), parameter :: DPAR_PLACE_ROW_MAJOR = 0 ! as MPI_Cart: the last axis fastest
     ! every node holds a brick of the grid
@@ -219,7 +221,7 @@ module dpar
 
     ! What one exchange with the neighbours costs.
     type, bind(c) :: dpar_stencil
-        integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR or DPAR_STENCIL_BOX
+        integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR, ...
         integer(c_int64_t) :: bytes = 0 ! a cell
         integer(c_int64_t) :: block(0:DPAR_MAX_DIMS - 1) = 0 ! cells of a rank along each axis
         integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! of the halo
@@ -419,7 +421,8 @@ module dpar
     ! Zero it, fill it in, and let dpar_halo_check judge it.
     type, bind(c) :: dpar_halo
         type(dpar_layout) :: grid ! of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too
-        integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_BOX
+        ! DPAR_STENCIL_STAR: faces; DPAR_STENCIL_EDGES.
+        integer(c_int32_t) :: shape = 0
         ! width below the block, points, 0..2^60.
         integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: high(0:DPAR_MAX_DIMS - 1) = 0 ! and above
@@ -467,10 +470,10 @@ module dpar
 
     type, bind(c) :: dpar_halo_walk
         type(c_ptr) :: h = c_null_ptr ! private, all of it
-        integer(c_int32_t) :: rank = 0
+        integer(c_int32_t) :: rank = 0 ! outside: of so many dims at most
         integer(c_int32_t) :: sends = 0
         integer(c_int32_t) :: mode = 0
-        integer(c_int32_t) :: star = 0
+        integer(c_int32_t) :: outside = 0
         integer(c_int32_t) :: pass = 0
         integer(c_int32_t) :: state = 0
         integer(c_int32_t) :: coord(0:DPAR_MAX_AXES - 1) = 0
@@ -518,7 +521,7 @@ module dpar
         integer(c_int32_t) :: ranks = 0 ! rank r is on node r / per_node; per_node 0: one node
         integer(c_int32_t) :: per_node = 0
         integer(c_int32_t) :: dims = 0 ! 1..DPAR_MAX_DIMS
-        integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR or DPAR_STENCIL_BOX
+        integer(c_int32_t) :: shape = 0 ! DPAR_STENCIL_STAR, ...
         integer(c_int32_t) :: periodic = 0 ! bit d
         integer(c_int64_t) :: cells(0:DPAR_MAX_DIMS - 1) = 0 ! of the whole grid
         integer(c_int64_t) :: width(0:DPAR_MAX_DIMS - 1) = 0 ! of the halo, on either side
@@ -1288,6 +1291,14 @@ module dpar
             integer(c_int64_t), intent(inout), optional, target :: cut
             type(dpar_why), intent(inout), optional, target :: why
             integer(c_int32_t) :: dpar_grid_create
+        end function
+
+        ! Along how many axes at once neighbours of that shape lie.
+        function dpar_stencil_axes(shape, dims) bind(c)
+            import
+            integer(c_int32_t), value :: shape
+            integer(c_int32_t), value :: dims
+            integer(c_int32_t) :: dpar_stencil_axes
         end function
 
         ! A grid of parts[d] ranks; bit d of `periodic` closes axis d.

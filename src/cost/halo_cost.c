@@ -26,8 +26,9 @@ static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_
                          "dims 1 to 6",
                          j->ranks, j->per_node, j->dims, j->bytes);
     }
-    if (j->shape != DPAR_STENCIL_STAR && j->shape != DPAR_STENCIL_BOX) {
-        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars and boxes", j->shape, 0, 0, 0);
+    if (dpar_stencil_axes(j->shape, 1) == 0) {
+        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", j->shape, 0,
+                         0, 0);
     }
     for (d = 0; d < j->dims; d++) {
         int64_t side;
@@ -129,7 +130,7 @@ static void dpari_halo_cost_rank(const dpar_halo_job *j, const dpar_halo_rates *
         for (d = 0; d < j->dims; d++) {
             sides += side[d] != 0;
         }
-        if (sides == 1 || (sides > 1 && j->shape == DPAR_STENCIL_BOX)) {
+        if (sides > 0 && sides <= dpar_stencil_axes(j->shape, j->dims)) {
             dpari_halo_cost_side(j, r, g, rank, coord, side, sum);
         }
         for (d = j->dims - 1; d >= 0 && side[d] == 1; d--) {

@@ -23,7 +23,7 @@ DPAR_API dpar_halo_rates dpar_halo_rates_default(void);
 typedef struct dpar_halo_job {
     int32_t ranks, per_node;      /* rank r is on node r / per_node; per_node 0: one node */
     int32_t dims;                 /* 1..DPAR_MAX_DIMS */
-    int32_t shape;                /* DPAR_STENCIL_STAR or DPAR_STENCIL_BOX */
+    int32_t shape;                /* DPAR_STENCIL_STAR, ... */
     uint32_t periodic;            /* bit d */
     int64_t cells[DPAR_MAX_DIMS]; /* of the whole grid */
     int64_t width[DPAR_MAX_DIMS]; /* of the halo, on either side */

@@ -758,10 +758,20 @@ static int dpari_cart_next(const dpar_cart *cart, const int32_t *coord, const in
     return 1;
 }
 
+DPAR_API int32_t dpar_stencil_axes(int32_t shape, int32_t dims)
+{
+    switch (shape) {
+    case DPAR_STENCIL_STAR: return dims > 1 ? 1 : dims;
+    case DPAR_STENCIL_EDGES: return dims > 2 ? 2 : dims;
+    case DPAR_STENCIL_BOX: return dims;
+    default: return 0;
+    }
+}
+
 DPAR_API int32_t dpar_cart_neighbours(const dpar_cart *cart, int32_t rank, int32_t stencil,
                                       int32_t *list, int32_t room)
 {
-    int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i, n = 0;
+    int32_t coord[DPAR_MAX_DIMS], offset[DPAR_MAX_DIMS], next[DPAR_MAX_DIMS], i, all = 0, n = 0;
     const int32_t star = 2 * cart->dims, box = dpari_cart_three_to(cart->dims);
     if (dpar_cart_coords(cart, rank, coord) != DPAR_OK) {
         return -1;
@@ -774,13 +784,17 @@ DPAR_API int32_t dpar_cart_neighbours(const dpar_cart *cart, int32_t rank, int32
             list[i + 1] = higher;
         }
     }
-    for (i = 0; stencil != DPAR_STENCIL_STAR && i < box && n < room; i++) {
-        if (dpari_cart_offset(cart->dims, i, offset) > 0) {
+    for (i = 0; stencil != DPAR_STENCIL_STAR && i < box; i++) {
+        const int32_t moves = dpari_cart_offset(cart->dims, i, offset);
+        if (moves == 0 || moves > dpar_stencil_axes(stencil, cart->dims)) {
+            continue;
+        }
+        if (all++ < room) {
             list[n++] = dpari_cart_next(cart, coord, offset, next) ? dpar_cart_rank(cart, next)
                                                                    : DPAR_PROC_NULL;
         }
     }
-    return stencil == DPAR_STENCIL_STAR ? star : box - 1;
+    return stencil == DPAR_STENCIL_STAR ? star : all;
 }
 
 /* ---- placement ---- */
@@ -1075,7 +1089,7 @@ static int64_t dpari_stencil_weight(const dpar_stencil *s, int32_t dims, const i
 {
     int64_t w = s->bytes;
     int32_t d;
-    if (moves == 0 || (moves > 1 && s->shape == DPAR_STENCIL_STAR)) {
+    if (moves == 0 || moves > dpar_stencil_axes(s->shape, dims)) {
         return 0;
     }
     for (d = 0; d < dims; d++) {

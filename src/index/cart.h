@@ -61,8 +61,13 @@ typedef struct dpar_cart {
 
 enum {
     DPAR_STENCIL_STAR, /* the two neighbours along each axis */
-    DPAR_STENCIL_BOX   /* edges and corners too: all 3^dims - 1 */
+    DPAR_STENCIL_BOX,  /* edges and corners too: all 3^dims - 1 */
+    DPAR_STENCIL_EDGES /* edges, no corners: along two axes at most, 2 dims^2; D3Q19's 18 */
 };
+
+/* Along how many axes at once neighbours of that shape lie: 1, dims, 2; 0: there is no such shape.
+ */
+DPAR_API int32_t dpar_stencil_axes(int32_t shape, int32_t dims);
 
 /* A grid of parts[d] ranks; bit d of `periodic` closes axis d. E_ARG, or E_RANGE above 2^31 - 1
  * ranks, with a sentence. O(dims). */
@@ -117,7 +122,7 @@ typedef struct dpar_place {
 /* What one exchange with the neighbours costs: an offset o of a stencil carries bytes * product
  * over d of (o_d != 0 ? width[d] : block[d]). All ones count edges. */
 typedef struct dpar_stencil {
-    int32_t shape;                /* DPAR_STENCIL_STAR or DPAR_STENCIL_BOX */
+    int32_t shape;                /* DPAR_STENCIL_STAR, ... */
     int64_t bytes;                /* a cell */
     int64_t block[DPAR_MAX_DIMS]; /* cells of a rank along each axis */
     int64_t width[DPAR_MAX_DIMS]; /* of the halo */

@@ -231,8 +231,9 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
         return dpari_say(DPAR_E_ARG, why, "a grid of # dims on # ranks: dpar_layout_init makes it",
                          h->grid.dims, h->grid.mesh.size, 0, 0);
     }
-    if (h->shape != DPAR_STENCIL_STAR && h->shape != DPAR_STENCIL_BOX) {
-        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars and boxes", h->shape, 0, 0, 0);
+    if (dpar_stencil_axes(h->shape, 1) == 0) {
+        return dpari_say(DPAR_E_ARG, why, "shape #: there are stars, edges and boxes", h->shape, 0,
+                         0, 0);
     }
     if (h->periodic >> h->grid.dims != 0) {
         return dpari_say(DPAR_E_ARG, why, "periodic is #, the grid has # dims", h->periodic,
@@ -540,7 +541,11 @@ DPAR_API int dpar_halo_rim(const dpar_halo *h, int32_t rank, int32_t n, dpar_box
     return dpari_halo_slab_of(h, rank, DPARI_WORK, 0, n, box);
 }
 
-/* Does nothing arrive outside of two dims? */
+DPARI_API int32_t dpari_halo_outside(const dpar_halo *h)
+{
+    return dpari_halo_windows(h) ? h->grid.dims : dpar_stencil_axes(h->shape, h->grid.dims);
+}
+
 DPARI_API int dpari_halo_star(const dpar_halo *h)
 {
     return h->shape == DPAR_STENCIL_STAR && !dpari_halo_windows(h);

@@ -25,7 +25,7 @@ enum {
  * copies equal (a plan of shared points, dpar_halo_options, runs it). */
 typedef struct dpar_halo {
     dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
-    int32_t shape;    /* DPAR_STENCIL_STAR: no edges and corners; DPAR_STENCIL_BOX */
+    int32_t shape; /* DPAR_STENCIL_STAR: faces; DPAR_STENCIL_EDGES: no corners; DPAR_STENCIL_BOX */
     int64_t low[DPAR_MAX_DIMS];    /* width below the block, points, 0..2^60; < 16 times round */
     int64_t high[DPAR_MAX_DIMS];   /* and above */
     int32_t points[DPAR_MAX_DIMS]; /* DPAR_AT_CELLS, ... */
@@ -113,8 +113,8 @@ enum {
     DPAR_HALO_SYNC_ADJOINT /* owners receive what copies collected */
 };
 typedef struct dpar_halo_walk {
-    const dpar_halo *h; /* private, all of it */
-    int32_t rank, sends, mode, star, pass, state;
+    const dpar_halo *h;                              /* private, all of it */
+    int32_t rank, sends, mode, outside, pass, state; /* outside: of so many dims at most */
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
     int64_t own[DPAR_MAX_DIMS][2];                   /* this rank's; */
     int64_t base[DPAR_MAX_DIMS];                     /* where its array begins */

@@ -217,11 +217,20 @@ static int dpari_halo_segment(dpar_halo_walk *w, int32_t d, int32_t *coord)
 /* ---- the walk over one receiver ---------------------------------------------------------------
  */
 
-/* A star has nothing outside in two dims: 1 when an earlier dim is outside. */
+/* Outside of how many of the first n dims? */
+static int32_t dpari_halo_beyond(const dpar_halo_walk *w, int32_t n)
+{
+    int32_t d, beyond = 0;
+    for (d = 0; d < n; d++) {
+        beyond += (int32_t)(~w->inside >> d & 1u);
+    }
+    return beyond;
+}
+
+/* Earlier dims are outside as often as may be. */
 static int dpari_halo_only_inside(const dpar_halo_walk *w, int32_t d)
 {
-    uint32_t earlier = ((uint32_t)1 << d) - 1;
-    return w->star && (~w->inside & earlier) != 0;
+    return w->outside <= d && dpari_halo_beyond(w, d) >= w->outside;
 }
 
 /* Where a dim's segments begin. */
@@ -265,17 +274,11 @@ static int dpari_halo_seek(dpar_halo_walk *w, int32_t d)
     return 0;
 }
 
-/* Does the box of segments travel? Its own cells stay, a star has no edges. */
+/* Does the box of segments travel? Its own cells stay. */
 static int dpari_halo_travels(const dpar_halo_walk *w)
 {
-    int32_t d, outside = 0;
-    for (d = 0; d < w->h->grid.dims; d++) {
-        outside += (int32_t)(~w->inside >> d & 1u);
-    }
-    if (outside == 0) {
-        return w->pass == DPARI_TWICE;
-    }
-    return outside == 1 || !w->star;
+    const int32_t beyond = dpari_halo_beyond(w, w->h->grid.dims);
+    return beyond == 0 ? w->pass == DPARI_TWICE : beyond <= w->outside;
 }
 
 /* The next box of segments of this receiver; `fresh` begins with its first. */
@@ -490,7 +493,7 @@ DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int3
     w->h = h;
     w->rank = rank;
     w->mode = mode;
-    w->star = dpari_halo_star(h) && mode < DPAR_HALO_SYNC;
+    w->outside = mode < DPAR_HALO_SYNC ? dpari_halo_outside(h) : h->grid.dims;
     w->sends = (direction == DPAR_SENDS) != (mode % 2 == DPAR_HALO_ADJOINT);
     w->pass = DPARI_PASSES; /* unless it has something */
     if (!dpari_halo_coords(h, rank, w->coord)) {

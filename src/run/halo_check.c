@@ -626,12 +626,12 @@ static int dpari_hx_turned(const dpar_halo *h, int over, int seam, int64_t *q)
 static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q, int32_t *turn)
 {
     const dpar_halo *h = w->x->field[w->f].halo;
-    int32_t d, outside = 0, over = 0, seam = 0, box = h->shape == DPAR_STENCIL_BOX;
+    int32_t d, outside = 0, over = 0, seam = 0, most = dpar_stencil_axes(h->shape, w->all.dims);
     *turn = 0;
     for (d = 0; d < w->all.dims; d++) {
         const int64_t n = dpar_halo_points(h, d);
         const int bends = d == h->fold;
-        box |= h->window[d].kernel != 0 || w->x->options.shared;
+        most = h->window[d].kernel != 0 || w->x->options.shared ? w->all.dims : most;
         outside += p[d] < w->own.lo[d] || p[d] >= w->own.hi[d];
         q[d] = p[d];
         if (h->periodic >> d & 1u) {
@@ -648,7 +648,7 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
         }
         seam |= bends && h->folds && h->on_row && p[d] == n - 1;
     }
-    if (outside > 1 && !box) {
+    if (outside > most) {
         return 0;
     }
     if (dpari_hx_turned(h, over, seam, q)) {

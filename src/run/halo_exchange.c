@@ -200,7 +200,8 @@ DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
             return 0;
         }
     }
-    return !h->folds && !h->poles && !h->cube && !h->owner && !f->halos;
+    return !h->folds && !h->poles && !h->cube && !h->owner && !f->halos &&
+           (h->shape != DPAR_STENCIL_EDGES || h->grid.dims <= 2);
 }
 
 /* Has a compact form room for points that blocks share? A star's has no corners. */
@@ -218,8 +219,8 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
 {
     if (o->ordered && !dpari_hx_can_order(f)) {
         return dpari_say(DPAR_E_ARG, why,
-                         "field # has a fold, poles, a cube, masked ranks, windows or compact "
-                         "halos: it cannot be exchanged dim by dim",
+                         "field # has a fold, poles, a cube, masked ranks, windows, compact "
+                         "halos or edges without corners: it cannot be exchanged dim by dim",
                          i, 0, 0, 0);
     }
     if (o->shared && !dpari_hx_can_share(f)) {
@@ -326,7 +327,7 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h)
         if (d == w->step) {
             continue;
         }
-        if (d < w->step && h->shape == DPAR_STENCIL_BOX) {
+        if (d < w->step && h->shape != DPAR_STENCIL_STAR) {
             w->before[d] = wraps ? h->low[d] : dpari_least(h->low[d], own.lo[d]);
             w->after[d] =
                 wraps ? h->high[d] : dpari_least(h->high[d], dpar_halo_points(h, d) - own.hi[d]);

@@ -107,7 +107,7 @@ typedef struct dpar_halo_options {
     int32_t way;       /* DPAR_HALO_x */
     int32_t ordered;   /* 1: dim after dim, edges and corners travel in two and three steps: fewer
                           messages, more waits. Not with folds, poles, cubes, masked owners,
-                          windows, compact halos: E_ARG */
+                          windows, compact halos, edges without corners: E_ARG */
     int32_t shared;    /* 1: shared points alone, which several ranks hold: faces, edges, corners
                           between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
                           the row that a fold has twice. Not ordered */

@@ -165,7 +165,7 @@ static void make_case(one_case *c, rng *r, int ranks)
         one_field *o = &c->field[i];
         dpar_halo *h = &o->halo;
         h->grid = c->grid;
-        h->shape = below(r, 2) ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
+        h->shape = below(r, 3); /* STAR, BOX, EDGES */
         h->periodic = periodic;
         if (folds && c->extent[c->dims - 1] % 2 == 0) {
             h->folds = 1;
@@ -341,7 +341,8 @@ static int image(const one_field *o, const int64_t *p, int64_t *q, int *sign)
         }
         seam = seam || (h->folds && h->on_row && d == h->fold && p[d] == n - 1);
     }
-    if (outside > 1 && h->shape == DPAR_STENCIL_STAR) {
+    if ((outside > 1 && h->shape == DPAR_STENCIL_STAR) ||
+        (outside > 2 && h->shape == DPAR_STENCIL_EDGES)) {
         return 0;
     }
     if (over || seam) {
@@ -525,7 +526,8 @@ static void check_adjoint(one_case *c, int ranks, int32_t op, const char *what)
 static int only_direct(const one_case *c)
 {
     for (int i = 0; i < c->fields; i++) {
-        if (c->field[i].halo.folds || c->field[i].compact) {
+        if (c->field[i].halo.folds || c->field[i].compact ||
+            c->field[i].halo.shape == DPAR_STENCIL_EDGES) {
             return 1;
         }
     }

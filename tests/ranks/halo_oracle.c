@@ -225,7 +225,8 @@ static int is_written(const grid *g, const dpar_halo *h, int rank, const int64_t
             return 0;
         }
     }
-    if (outside > 1 && h->shape == DPAR_STENCIL_STAR && !g->sync) {
+    if (!g->sync && ((outside > 1 && h->shape == DPAR_STENCIL_STAR) ||
+                     (outside > 2 && h->shape == DPAR_STENCIL_EDGES))) {
         return 0;
     }
     return image(h, from, turns) && (outside > 0 || *turns) &&
@@ -481,7 +482,7 @@ static void random_halo(grid *g, dpar_halo *h, uint64_t *s)
     h->grid = g->l;
     h->cube = g->cube;
     h->owner = g->owners ? g->owner : NULL;
-    h->shape = oracle_below(s, 3) ? DPAR_STENCIL_BOX : DPAR_STENCIL_STAR;
+    h->shape = (int32_t)oracle_below(s, 3); /* STAR, BOX, EDGES */
     h->periodic = (uint32_t)oracle_below(s, INT64_C(1) << dims);
     h->periodic |= (uint32_t)oracle_below(s, INT64_C(1) << dims);
     for (d = 0; d < dims; d++) {
@@ -1000,7 +1001,10 @@ static void complain(const run *r, int p, const char *what)
         printf("    field %d: %s x %d%s%s%s%s%s, %s, extents", i, dpar_type_name(f->type), f->comps,
                f->vector ? f->vector == 2 ? " pair" : " vector" : "", f->narrow ? " narrow" : "",
                f->compact ? " compact" : "", f->registered ? " registered" : "",
-               f->elsewhere ? " device" : "", f->h.shape == DPAR_STENCIL_STAR ? "star" : "box");
+               f->elsewhere ? " device" : "",
+               f->h.shape == DPAR_STENCIL_STAR  ? "star"
+               : f->h.shape == DPAR_STENCIL_BOX ? "box"
+                                                : "edges");
         for (d = 0; d < g->l.dims; d++) {
             printf(" %d%s-%d+%d@%d", (int)g->l.extent[d], f->h.periodic >> d & 1 ? "p" : "",
                    (int)f->h.low[d], (int)f->h.high[d], f->h.points[d]);
@@ -1502,8 +1506,9 @@ static int is_addable(const grid *g)
 static int may_be_ordered(const grid *g)
 {
     int i;
-    for (i = g->sync ? g->fields : 0; i < g->fields && !g->f[i].h.folds && !g->f[i].h.poles &&
-                                      !g->f[i].h.cube && !g->f[i].h.owner && !g->f[i].compact;
+    for (i = g->sync ? g->fields : 0;
+         i < g->fields && !g->f[i].h.folds && !g->f[i].h.poles && !g->f[i].h.cube &&
+         !g->f[i].h.owner && !g->f[i].compact && g->f[i].h.shape != DPAR_STENCIL_EDGES;
          i++) {
     }
     return i == g->fields && !g->sync;

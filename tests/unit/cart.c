@@ -627,7 +627,7 @@ static void test_neighbours_room(void)
     int32_t all[9], list[10], stencil, count, room, r, i;
     dpar_cart c;
     dpar_cart_init(&c, 2, n, 1, NULL);
-    for (stencil = DPAR_STENCIL_STAR; stencil <= DPAR_STENCIL_BOX; stencil++) {
+    for (stencil = DPAR_STENCIL_STAR; stencil <= DPAR_STENCIL_EDGES; stencil++) {
         for (r = 0; r < c.size; r++) {
             count = dpar_cart_neighbours(&c, r, stencil, all, 9);
             CHECK_INT(count, stencil == DPAR_STENCIL_STAR ? 4 : 8);
@@ -780,7 +780,8 @@ static void slow_cost(const dpar_place *p, const dpar_stencil *s, int64_t *total
                 w *= offset[d] != 0 ? s->width[d] : s->block[d];
             }
             mine = moves == 0 ? r : list[k++];
-            if (moves == 0 || mine < 0 || (moves > 1 && s->shape == DPAR_STENCIL_STAR)) {
+            if (moves == 0 || mine < 0 || (moves > 1 && s->shape == DPAR_STENCIL_STAR) ||
+                (moves > 2 && s->shape == DPAR_STENCIL_EDGES)) {
                 continue;
             }
             dpar_cart_coords(&p->grid, mine, offset);
@@ -802,7 +803,7 @@ static void check_cost(const dpar_place *p)
     int64_t total = 0, worst = 0, slow_total, slow_worst;
     int32_t d, k;
     for (k = 0; k < 4; k++) {
-        s.shape = k % 2;
+        s.shape = k % 3;
         for (d = 0; k == 2 && d < 6; d++) {
             s.bytes = 8;
             s.block[d] = 10 + d;

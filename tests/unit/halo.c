@@ -126,7 +126,7 @@ static void test_random(void)
             rule[d] = rules[below(3)];
         }
         grid_of(&h, dims, extent, parts, rule);
-        h.shape = below(2);
+        h.shape = below(3);
         h.periodic = (uint32_t)below(1 << dims);
         for (d = 0; d < dims; d++) {
             h.low[d] = below(4);
@@ -367,7 +367,7 @@ static void test_refusals(void)
     REFUSED(h.grid.axis[0].rule = DPAR_STRIPE, DPAR_E_ARG,
             "axis 0 cuts dim 0 by rule 7: a halo needs blocks in one piece (CHUNK, EVEN, FLOOR, "
             "RAGGED)");
-    REFUSED(h.shape = 2, DPAR_E_ARG, "shape 2: there are stars and boxes");
+    REFUSED(h.shape = 3, DPAR_E_ARG, "shape 3: there are stars, edges and boxes");
     REFUSED(h.periodic = 4, DPAR_E_ARG, "periodic is 4, the grid has 2 dims");
     REFUSED(h.points[0] = 3, DPAR_E_ARG, "dim 0: points 3 do not exist");
     REFUSED(h.grid.axis[1].rule = DPAR_STRIPE, DPAR_E_ARG,

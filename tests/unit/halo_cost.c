@@ -31,7 +31,8 @@ static void count(const dpar_halo_job *j, const dpar_halo_grid *g, int32_t rank,
                     open |= (c + v < 0 || c + v >= n) && (j->periodic >> d & 1u) == 0;
                     peer += (c + v + n) % n * g->stride[d];
                 }
-                if (beyond == 0 || open || (beyond > 1 && j->shape == DPAR_STENCIL_STAR)) {
+                if (beyond == 0 || open || (beyond > 1 && j->shape == DPAR_STENCIL_STAR) ||
+                    (beyond > 2 && j->shape == DPAR_STENCIL_EDGES)) {
                     last = -1;
                     continue;
                 }
@@ -175,6 +176,8 @@ int main(void)
             j.periodic = (uint32_t)(i % 8);
             j.shape = DPAR_STENCIL_BOX;
             j.cells[1] = 24;
+            every_grid(&j);
+            j.shape = DPAR_STENCIL_EDGES;
             every_grid(&j);
         }
     }

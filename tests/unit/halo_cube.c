@@ -185,7 +185,7 @@ static void test_levels_and_masks(void)
         parts[3] = 24 / parts[0] / parts[1] / parts[2] > 1 ? 1 + below(2) : 1;
         grid_of(&h, 4, extent, parts, rule);
         h.cube = 1;
-        h.shape = below(3) != 0;
+        h.shape = below(3);
         h.periodic = (uint32_t)below(2) << 1;
         h.points[1] = below(3);
         h.low[1] = below(2);

@@ -126,7 +126,7 @@ static void test_random_poles(void)
         }
         extent[dims - 1] = 2 * (1 + below(3));
         grid_of(&h, dims, extent, parts, rule);
-        h.shape = below(3) != 0;
+        h.shape = below(3);
         h.fold = below(dims - 1);
         h.mirror = dims - 1;
         h.periodic = ((uint32_t)below(1 << dims) | 1u << h.mirror) & ~(1u << h.fold);
@@ -218,7 +218,7 @@ static void test_masked(void)
             }
         }
         h.owner = owner;
-        h.shape = below(3) != 0;
+        h.shape = below(3);
         h.periodic = (uint32_t)below(1 << dims);
         for (d = 0; d < dims; d++) {
             h.low[d] = below(4);
@@ -330,7 +330,7 @@ static void test_sync(void)
             rule[d] = rules[below(3)];
         }
         grid_of(&h, dims, extent, parts, rule);
-        h.shape = below(2); /* points where four ranks meet arrive all the same */
+        h.shape = below(3); /* points where four ranks meet arrive all the same */
         h.periodic = (uint32_t)below(1 << dims);
         if (dims > 1 && below(3) == 0) {
             h.folds = 1;
