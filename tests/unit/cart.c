@@ -618,6 +618,11 @@ static void test_neighbours(void)
     CHECK_INT(dpar_cart_neighbours(&c, 12, DPAR_STENCIL_BOX, NULL, 0), -1);
     dpar_cart_init(&c, 0, n, 0, NULL);
     CHECK_INT(dpar_cart_neighbours(&c, 0, DPAR_STENCIL_BOX, NULL, 0), 0);
+    CHECK_INT(dpar_stencil_axes(DPAR_STENCIL_STAR, 3), 1);
+    CHECK_INT(dpar_stencil_axes(DPAR_STENCIL_EDGES, 3), 2);
+    CHECK_INT(dpar_stencil_axes(DPAR_STENCIL_EDGES, 1), 1);
+    CHECK_INT(dpar_stencil_axes(DPAR_STENCIL_BOX, 3), 3);
+    CHECK_INT(dpar_stencil_axes(3, 3), 0);
 }
 
 /* Any room: as many as fit, in the same order, and nothing behind them. */
