@@ -1,33 +1,64 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# The long runs of tests/ranks: 1000 rounds of faults; ranks as threads under the thread sanitizer;
-# processes and threads under the address and undefined-behaviour sanitizers.
+# The long runs of tests/ranks: 1000 rounds of faults and a third as many among halo exchanges; ranks as
+# threads under the thread sanitizer; processes and threads under the address and undefined-behaviour
+# sanitizers.
 . tests/compile/common.sh
 [ -r /proc/self/stat ] || { echo '/proc: not found'; exit 77; }
-flags='-g -O1 -DDPAR_NO_COST -DDPAR_NO_SHOW -DDPAR_STATIC -DDPAR_IMPLEMENTATION'
-programs='collectives messages several errors mismatch'
-try $CC -O2 $flags -I"$DPAR_DIR" -Itests tests/ranks/faults.c -o "$work/faults"
-try timeout 1200 "$work/faults" "${FAULT_ROUNDS:-1000}" "${FAULT_SEED:-1}"
+flags='-g -O1 -DDPAR_NO_COST -DDPAR_NO_SHOW'
+programs='collectives messages several errors mismatch halo_exchange halo_oracle spatial'
+rounds=${FAULT_ROUNDS:-1000}
+try $CC -O2 $flags -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -Itests tests/ranks/faults.c -o "$work/faults" -lm
+try timeout 1200 "$work/faults" "$rounds" "${FAULT_SEED:-1}"
+try timeout 600 "$work/faults" $((rounds / 3)) "${FAULT_SEED:-1}" 0 halo
 
 printf 'int main(void) { return 0; }\n' > "$work/probe.c"
+printf '#include "dpar.h"\n' > "$work/engine.c"
+
+# The words with which a program runs for some seconds: as processes and as threads.
+words() {
+    case $1:$2 in
+    halo_exchange:thread) echo '2 5 7 threads' ;;
+    halo_exchange:processes) echo '3 5 2' ;;
+    halo_exchange:threads) echo '3 2 5 threads' ;;
+    halo_oracle:thread) echo 'threads 2' ;;
+    halo_oracle:processes) echo '1-3' ;;
+    halo_oracle:threads) echo 'threads 2' ;;
+    spatial:thread) echo 'threads 2' ;;
+    spatial:*) echo "$2 2" ;;
+    *:thread) echo 'threads 2-3' ;;
+    *:processes) echo 'processes 1-4' ;;
+    *:threads) echo 'threads 1-3' ;;
+    esac
+}
+# One object of the implementation for each tool, which the programs link.
+engine() {
+    try $CC $flags "-fsanitize=$1" -fno-sanitize-recover=all -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -c "$work/engine.c" \
+        -o "$work/engine.${1%%,*}.o"
+}
 sanitized() {
-    tool=${1%%:*} name=${1#*:}
-    try $CC $flags "-fsanitize=$tool" -fno-sanitize-recover=all -I"$DPAR_DIR" -Itests \
-        "tests/ranks/$name.c" -o "$work/$name.${tool%%,*}"
+    tool=${1%%:*} name=${1#*:} program=$work/$name.${tool%%,*}
+    try $CC $flags "-fsanitize=$tool" -fno-sanitize-recover=all -I"$DPAR_DIR" -Itests "tests/ranks/$name.c" \
+        "$work/engine.${tool%%,*}.o" -o "$program" -lm
     if [ "$tool" = thread ]; then
         # the ranks' memory is one mapping: reports of it are real
-        TSAN_OPTIONS=halt_on_error=1 try timeout 600 "$work/$name.thread" threads 2-3
+        TSAN_OPTIONS=halt_on_error=1 try timeout 600 "$program" $(words "$name" thread)
     else
-        try timeout 600 "$work/$name.address" processes 1-4
-        try timeout 600 "$work/$name.address" threads 1-3
+        try timeout 600 "$program" $(words "$name" processes)
+        try timeout 600 "$program" $(words "$name" threads)
     fi
 }
+tools=
 for tool in thread address,undefined; do
     if $CC -fsanitize=$tool "$work/probe.c" -o "$work/probe" 2> /dev/null && "$work/probe"; then
-        for name in $programs; do
-            sanitized "$tool:$name"
-        done
+        tools="$tools $tool"
     else
         echo "the $tool sanitizer: not found, skipped"
     fi
+done
+[ -z "$tools" ] || in_pairs engine $tools
+for tool in $tools; do
+    for name in $programs; do
+        sanitized "$tool:$name"
+    done
 done

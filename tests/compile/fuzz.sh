@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
-# Each fuzz target: fixed pseudo-random mutations under the sanitizers; with clang, libFuzzer too.
+# Each fuzz target: fixed pseudo-random mutations under the sanitizers; with clang, libFuzzer too, for
+# some seconds (FUZZ_SECONDS: as long as you like).
 . tests/compile/common.sh
 fuzz() {
     name=$(basename "$1" .c)
@@ -10,7 +11,7 @@ fuzz() {
     if have clang && clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
         -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$1" -o "$work/lib_$name" 2> /dev/null; then
         mkdir -p "$work/corpus_$name"
-        case $name in layout | redistribute) seconds=40 ;; *) seconds=20 ;; esac
+        case $name in layout | redistribute) seconds=20 ;; *) seconds=10 ;; esac
         try "$work/lib_$name" -max_total_time="${FUZZ_SECONDS:-$seconds}" -verbosity=0 -print_final_stats=0 "$work/corpus_$name"
     else
         echo 'libFuzzer: not found, skipped'

@@ -38,18 +38,18 @@ vendored() {
 
 hostile() {
     cat > hostile.c <<'H'
-#define min(a, b) hostile
-#define max(a, b) hostile
-#define near hostile
-#define far hostile
-#define I hostile
+#define min(a, b) %
+#define max(a, b) %
+#define near %
+#define far %
+#define I %
 #define small char
 #define linux 1
 #define unix 1
 #define interface struct
-#define pascal hostile
-#define huge hostile
-#define complex hostile
+#define pascal %
+#define huge %
+#define complex %
 #include "dpar.h"
 int main(void) { return 0; }
 H

@@ -6,7 +6,7 @@ broken=$work/broken
 mkdir "$broken"
 cp dpar_mpi.h "$broken/"
 
-# gate, what is broken, code put into the implementation (or, for lint, into a source file)
+# gate, what is broken, code put into the implementation; DPAR_PARTS: those parts of the gate alone
 expect() {
     awk -v code="$3" '{ print } /^#define DPAR_IMPLEMENTATION_DONE/ { print code }' dpar.h > "$broken/dpar.h"
     if DPAR_DIR=$broken FUZZ_RUNS=1 FUZZ_SECONDS=1 sh "tests/compile/$1.sh" > "$work/log" 2>&1; then
@@ -18,14 +18,18 @@ expect() {
     echo "$1 notices: $2"
 }
 
-expect include 'a hostile macro' 'static int dpari_broken(int near) { return near; }'
-expect include 'an unused static function' 'static int dpari_broken(void) { return 1; }'
-expect warnings 'a conversion' 'static DPARI_UNUSED int dpari_broken(double x) { int y = x; return y; }'
-(
-    export DPAR_PARTS=cxx
-    expect warnings 'C that is no C++' 'static DPARI_UNUSED int *dpari_broken(void *p) { int *q = p; return q; }'
-) || exit 1
-expect warnings 'a frame too large' 'int dpar_broken(int n); int dpar_broken(int n) { volatile char a[20000]; a[n] = 1; return a[0]; }'
+parts() {
+    export DPAR_PARTS="$1"
+    shift
+    "$@"
+    unset DPAR_PARTS
+}
+
+parts hostile expect include 'a hostile macro' 'static int dpari_broken(int near) { return near; }'
+parts static expect include 'an unused static function' 'static int dpari_broken(void) { return 1; }'
+parts c expect warnings 'a conversion' 'static DPARI_UNUSED int dpari_broken(double x) { int y = x; return y; }'
+parts cxx expect warnings 'C that is no C++' 'static DPARI_UNUSED int *dpari_broken(void *p) { int *q = p; return q; }'
+parts c expect warnings 'a frame too large' 'int dpar_broken(int n); int dpar_broken(int n) { volatile char a[20000]; a[n] = 1; return a[0]; }'
 expect freestanding 'a library header' '#include <stdio.h>'
 expect freestanding 'a 16-bit int' 'static DPARI_UNUSED long dpari_broken[sizeof(int) == 2 ? -1 : 1];'
 expect stack 'a deep call path' 'void dpar_broken(char *p); void dpar_broken(char *p) { volatile char a[1400]; a[0] = *p; *p = a[0]; }'
@@ -40,17 +44,17 @@ expect symbols 'a function of the run wing outside it' 'int getpid(void); int dp
 expect_edit() {
     sed "$3" dpar.h > "$broken/dpar.h"
     cmp -s dpar.h "$broken/dpar.h" && { echo "$1: the edit for '$2' no longer matches"; exit 1; }
-    if DPAR_DIR=$broken FUZZ_TARGETS=tests/fuzz/json.c FUZZ_RUNS=20000 FUZZ_SECONDS=5 sh "tests/compile/$1.sh" > "$work/log" 2>&1; then
+    if DPAR_DIR=$broken DPAR_UNITS=tests/unit/base.c FUZZ_TARGETS=tests/fuzz/json.c FUZZ_RUNS=20000 FUZZ_SECONDS=5 sh "tests/compile/$1.sh" > "$work/log" 2>&1; then
         echo "$1 does not notice: $2"; exit 1
     fi
     echo "$1 notices: $2"
 }
-expect_edit include 'a second inclusion' 's/^#ifndef DPAR_H$/#if 1/'
-expect_edit include 'a second implementation' 's/ && !defined(DPAR_IMPLEMENTATION_DONE)$//'
-expect_edit include 'static functions that are not' 's/^#if defined(DPAR_STATIC)$/#if 0/'
-expect_edit include 'a feature that is not told' 's/^    bits |= DPAR_FEATURE_RUN;$//'
+parts twice expect_edit include 'a second inclusion' 's/^#ifndef DPAR_H$/#if 1/'
+parts twice expect_edit include 'a second implementation' 's/ && !defined(DPAR_IMPLEMENTATION_DONE)$//'
+parts static expect_edit include 'static functions that are not' 's/^#if defined(DPAR_STATIC)$/#if 0/'
+parts features expect_edit include 'a feature that is not told' 's/^    bits |= DPAR_FEATURE_RUN;$//'
 printf '#include <stdio.h>\n#if defined(__GLIBC__)\n#error here strict C hides POSIX\n#endif\n' | $CC -E -x c - > /dev/null 2>&1 ||
-    expect_edit include 'no sentence where POSIX is hidden' 's/^#error include dpar.h before system headers.*/;/'
+    parts strict expect_edit include 'no sentence where POSIX is hidden' 's/^#error include dpar.h before system headers.*/;/'
 expect_edit freestanding 'the run wing without a C library' 's/defined(__STDC_HOSTED__) \&\& __STDC_HOSTED__ \&\&/1 \&\&/'
 expect_edit symbols 'a name listed for nothing' 's/posix_fallocate(/dpari_fallocate(/; s/^#define DPAR_IMPLEMENTATION_DONE$/&\nstatic DPARI_UNUSED int dpari_fallocate(int fd, long at, long n) { return fd + (at > n); }/'
 if printf 'int main(void) { return 0; }\n' | $CC -fsanitize=address,undefined -x c - -o "$work/probe" 2> /dev/null; then
