@@ -13637,11 +13637,11 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
     if (st == DPAR_OK && h->window[d].kind == DPAR_WINDOW_CONVOLUTION &&
         (h->periodic >> d & 1u) != 0) {
         int64_t k = h->window[d].kernel - 1, by = dpari_most(h->window[d].dilation, 1);
-        int64_t far = dpari_most(k * by, dpari_most(h->window[d].pad_low, h->window[d].pad_high));
-        if (far / 16 >= n) {
+        int64_t reach = dpari_most(k * by, dpari_most(h->window[d].pad_low, h->window[d].pad_high));
+        if (reach / 16 >= n) {
             return dpari_say(DPAR_E_RANGE, why,
                              "dim #: windows reach # around # points: 16 times round at most", d,
-                             far, n, 0);
+                             reach, n, 0);
         }
     }
     return st;
@@ -18229,10 +18229,11 @@ static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_slots *o
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
     int way = a->kind != DPAR_FORWARD;
-    int32_t far = way ? dpar_schedule_before(w->s, a->stage) : dpar_schedule_behind(w->s, a->stage);
+    int32_t across =
+        way ? dpar_schedule_before(w->s, a->stage) : dpar_schedule_behind(w->s, a->stage);
     out->receive = cell->receive[way];
     dpari_slots_free(&w->receive, out->receive);
-    if (w->messages && far >= 0 && w->s->rank_of[far] != w->s->rank_of[a->stage]) {
+    if (w->messages && across >= 0 && w->s->rank_of[across] != w->s->rank_of[a->stage]) {
         out->send = cell->send[way] = dpari_slots_take(&w->send);
     }
 }
@@ -18687,11 +18688,11 @@ static void dpari_sim_wires(dpari_sim *m)
     for (r = 0; r < s->ranks; r++) {
         for (i = head[r]; i >= 0; i = next[i]) {
             for (side = 0; side < 2; side++) {
-                int32_t far = m->stage[i].rank_at[side];
-                if (far >= 0 && (mark[far] < 0 || s->rank_of[mark[far] / 2] != r)) {
-                    mark[far] = 2 * i + side;
+                int32_t across = m->stage[i].rank_at[side];
+                if (across >= 0 && (mark[across] < 0 || s->rank_of[mark[across] / 2] != r)) {
+                    mark[across] = 2 * i + side;
                 }
-                m->stage[i].link[side] = far < 0 ? 0 : mark[far];
+                m->stage[i].link[side] = across < 0 ? 0 : mark[across];
             }
         }
     }
@@ -33349,28 +33350,28 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
  * then far from 2^63. */
 static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
 {
-    const int64_t far = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
+    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
     const int64_t component = f->component_stride != 0 ? f->component_stride : 1;
     const int strided = dpari_hx_strided(f);
     int64_t step = dpari_hx_components(f), sum = step, way;
     int32_t d;
-    if (component < -far || component > far ||
+    if (component < -most || component > most ||
         !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
         return 0;
     }
     for (d = all->dims - 1; d >= 0; d--) {
         const int64_t stride = strided ? f->stride[d] : step;
         const int64_t origin = strided ? f->origin[d] : 0;
-        if (stride < -far || stride > far || origin < -far || origin > far ||
+        if (stride < -most || stride > most || origin < -most || origin > most ||
             !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
                        stride < 0 ? -stride : stride, &way) ||
-            way > far || sum > far ||
+            way > most || sum > most ||
             !dpari_mul(step, dpari_most(all->hi[d] - all->lo[d], 1), &step)) {
             return 0;
         }
         sum += way;
     }
-    return sum <= far / unit;
+    return sum <= most / unit;
 }
 
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,

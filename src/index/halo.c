@@ -213,11 +213,11 @@ static dpar_status dpari_halo_check_window(const dpar_halo *h, int32_t d, dpar_w
     if (st == DPAR_OK && h->window[d].kind == DPAR_WINDOW_CONVOLUTION &&
         (h->periodic >> d & 1u) != 0) {
         int64_t k = h->window[d].kernel - 1, by = dpari_most(h->window[d].dilation, 1);
-        int64_t far = dpari_most(k * by, dpari_most(h->window[d].pad_low, h->window[d].pad_high));
-        if (far / 16 >= n) {
+        int64_t reach = dpari_most(k * by, dpari_most(h->window[d].pad_low, h->window[d].pad_high));
+        if (reach / 16 >= n) {
             return dpari_say(DPAR_E_RANGE, why,
                              "dim #: windows reach # around # points: 16 times round at most", d,
-                             far, n, 0);
+                             reach, n, 0);
         }
     }
     return st;

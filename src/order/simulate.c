@@ -291,11 +291,11 @@ static void dpari_sim_wires(dpari_sim *m)
     for (r = 0; r < s->ranks; r++) {
         for (i = head[r]; i >= 0; i = next[i]) {
             for (side = 0; side < 2; side++) {
-                int32_t far = m->stage[i].rank_at[side];
-                if (far >= 0 && (mark[far] < 0 || s->rank_of[mark[far] / 2] != r)) {
-                    mark[far] = 2 * i + side;
+                int32_t across = m->stage[i].rank_at[side];
+                if (across >= 0 && (mark[across] < 0 || s->rank_of[mark[across] / 2] != r)) {
+                    mark[across] = 2 * i + side;
                 }
-                m->stage[i].link[side] = far < 0 ? 0 : mark[far];
+                m->stage[i].link[side] = across < 0 ? 0 : mark[across];
             }
         }
     }

@@ -105,10 +105,11 @@ static void dpari_slots_pass(dpari_slots *w, const dpar_action *a, dpar_slots *o
 {
     dpari_slots_cell *cell = dpari_slots_at(w, a);
     int way = a->kind != DPAR_FORWARD;
-    int32_t far = way ? dpar_schedule_before(w->s, a->stage) : dpar_schedule_behind(w->s, a->stage);
+    int32_t across =
+        way ? dpar_schedule_before(w->s, a->stage) : dpar_schedule_behind(w->s, a->stage);
     out->receive = cell->receive[way];
     dpari_slots_free(&w->receive, out->receive);
-    if (w->messages && far >= 0 && w->s->rank_of[far] != w->s->rank_of[a->stage]) {
+    if (w->messages && across >= 0 && w->s->rank_of[across] != w->s->rank_of[a->stage]) {
         out->send = cell->send[way] = dpari_slots_take(&w->send);
     }
 }

@@ -236,28 +236,28 @@ static dpar_status dpari_hx_check_way(const dpar_halo_field *f, int32_t i,
  * then far from 2^63. */
 static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
 {
-    const int64_t far = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
+    const int64_t most = INT64_C(1) << 60, unit = dpar_type_bytes(f->type);
     const int64_t component = f->component_stride != 0 ? f->component_stride : 1;
     const int strided = dpari_hx_strided(f);
     int64_t step = dpari_hx_components(f), sum = step, way;
     int32_t d;
-    if (component < -far || component > far ||
+    if (component < -most || component > most ||
         !dpari_mul(sum, component < 0 ? -component : component, &sum)) {
         return 0;
     }
     for (d = all->dims - 1; d >= 0; d--) {
         const int64_t stride = strided ? f->stride[d] : step;
         const int64_t origin = strided ? f->origin[d] : 0;
-        if (stride < -far || stride > far || origin < -far || origin > far ||
+        if (stride < -most || stride > most || origin < -most || origin > most ||
             !dpari_mul((origin < 0 ? -origin : origin) + (all->hi[d] - all->lo[d]),
                        stride < 0 ? -stride : stride, &way) ||
-            way > far || sum > far ||
+            way > most || sum > most ||
             !dpari_mul(step, dpari_most(all->hi[d] - all->lo[d], 1), &step)) {
             return 0;
         }
         sum += way;
     }
-    return sum <= far / unit;
+    return sum <= most / unit;
 }
 
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,

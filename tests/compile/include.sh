@@ -40,15 +40,15 @@ hostile() {
     cat > hostile.c <<'H'
 #define min(a, b) %
 #define max(a, b) %
-#define near %
-#define far %
+#define near
+#define far
 #define I %
 #define small char
 #define linux 1
 #define unix 1
 #define interface struct
 #define pascal %
-#define huge %
+#define huge hostile
 #define complex %
 #include "dpar.h"
 int main(void) { return 0; }

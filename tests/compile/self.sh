@@ -25,7 +25,7 @@ parts() {
     unset DPAR_PARTS
 }
 
-parts hostile expect include 'a hostile macro' 'static int dpari_broken(int near) { return near; }'
+parts hostile expect include 'a hostile macro' 'static DPARI_UNUSED int dpari_broken(int near) { return near; }'
 parts static expect include 'an unused static function' 'static int dpari_broken(void) { return 1; }'
 parts c expect warnings 'a conversion' 'static DPARI_UNUSED int dpari_broken(double x) { int y = x; return y; }'
 parts cxx expect warnings 'C that is no C++' 'static DPARI_UNUSED int *dpari_broken(void *p) { int *q = p; return q; }'
