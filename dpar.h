@@ -3945,8 +3945,10 @@ enum {
     DPAR_TRANSPOSED_CONVOLUTION, /* (n - 1) stride - pads + dilation (kernel - 1) + 1 outputs */
     DPAR_INTERPOLATION,          /* window.kernel taps: 1 nearest, 2 linear, 4 cubic */
     DPAR_NEIGHBOURHOOD           /* attention: `in` are keys and values, queries go by `user`, cut
-                                    as the outputs. Only keys that are needed travel; stride and
-                                    pads are not looked at; DPAR_PAD_WRAP: round a ring */
+                                    as the outputs. Keys that no query of a rank sees stay where
+                                    they are (but those in between, of a block of fewer queries
+                                    than the dilation); stride and pads are not looked at;
+                                    DPAR_PAD_WRAP: round a ring */
 };
 
 /* What lies beyond the ends of a dim. */

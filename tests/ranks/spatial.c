@@ -930,6 +930,36 @@ static void sweep_convolutions(sweep *w)
     }
 }
 
+/* Few inputs of which nothing would be left but for the output padding. */
+static void sweep_last_outputs(sweep *w)
+{
+    int n, k, s, d, low, high, more;
+    for (n = 1; n <= 2; n++) {
+        for (k = 1; k <= 4; k++) {
+            for (s = 1; s <= 3; s++) {
+                for (d = 1; d <= 2; d++) {
+                    for (low = 0; low < k; low++) {
+                        for (high = 0; high <= 5; high++) {
+                            for (more = 0; more < (s > d ? s : d); more++) {
+                                test_case t = plain(TRANSPOSED, n);
+                                t.k[0] = k;
+                                t.s[0] = s;
+                                t.d[0] = d;
+                                t.low[0] = low;
+                                t.high[0] = high;
+                                t.more = more;
+                                if (outputs(&t, 0) >= 1 && outputs(&t, 0) - more < 1) {
+                                    sweep_owners(w, &t);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 /* n 8 .. 32 to m 3 .. 70: nearest, linear and cubic taps, both ways to align, ends that go on and
  * that wrap. */
 static void sweep_interpolations(sweep *w)
@@ -1053,15 +1083,16 @@ static int sweep_lots(dpar_comm *c, int rounds)
 /* Against sums in long order over the whole array, in double; the values lie around 1e4, where
  * mean(x^2) - mean(x)^2 would have lost nine digits. */
 /* Ranks from `ranks` on have no points. */
-static int norm_case(dpar_comm *c, int groups, int ranks)
+static int norm_case(dpar_comm *c, int groups, int ranks, int N)
 {
-    enum { N = 37, B = 2, C = 6 };
-    double x[B * C * N], dy[B * C * N], y[B * C * N], dx[B * C * N];
+    enum { B = 2, C = 6, MOST = B * C * 700 };
+    double *memory = fresh(8 * (MOST + 1)), *x = memory, *dy = x + MOST, *y = dy + MOST;
+    double *dx = y + MOST, *mine = dx + MOST, *out = mine + MOST + 1;
+    double *mine_dy = out + MOST + 1, *mine_dx = mine_dy + MOST + 1;
     double scale[C], shift[C], dscale[C], dshift[C], my_dscale[C], my_dshift[C];
     const int few = c->size < ranks ? c->size : ranks;
     const int64_t lo = c->rank < few ? (int64_t)N * c->rank / few : 0;
     const int64_t hi = c->rank < few ? (int64_t)N * (c->rank + 1) / few : 0;
-    double mine[B * C * N + 1], out[B * C * N + 1], mine_dy[B * C * N + 1], mine_dx[B * C * N + 1];
     double saved[4 * B * C], *scratch;
     dpar_norm n;
     dpar_box box;
@@ -1153,9 +1184,10 @@ static int norm_case(dpar_comm *c, int groups, int ranks)
             !(fabs(my_dscale[i] - dscale[i]) <= 1e-8) || !(fabs(my_dshift[i] - dshift[i]) <= 1e-9);
     }
     free(scratch);
+    free(memory);
     if (bad > 0) {
-        printf("rank %d of %d: norm of %d groups: %d wrong\n", (int)c->rank, (int)c->size, groups,
-               bad);
+        printf("rank %d of %d: norm of %d groups, %d points: %d wrong\n", (int)c->rank,
+               (int)c->size, groups, N, bad);
     }
     return bad;
 }
@@ -1559,6 +1591,7 @@ static int everything(dpar_comm *c, void *arg)
     const int whole = *(const int *)arg < 0, rounds = whole ? 2000 : *(const int *)arg;
     const double began = now();
     int64_t bad = 0, all = 0;
+    int n;
     sweep w;
     memset(&w, 0, sizeof w);
     w.c = c;
@@ -1567,13 +1600,16 @@ static int everything(dpar_comm *c, void *arg)
         cases = 0;
     }
     bad += refusals(c) + moments_case(c);
-    bad += norm_case(c, 0, 64) + norm_case(c, 1, 64) + norm_case(c, 3, 64) + norm_case(c, 6, 64);
-    bad += norm_case(c, 0, 2) + norm_case(c, 3, 1);
+    for (n = 37; n <= 700; n += 663) {
+        bad += norm_case(c, 0, 64, n) + norm_case(c, 1, 64, n) + norm_case(c, 3, 64, n);
+        bad += norm_case(c, 6, 64, n) + norm_case(c, 0, 2, n) + norm_case(c, 3, 1, n);
+    }
     bad += lowest_case(c);
     bad += sweep_lots(c, rounds);
     bad += sweep_solids(c, whole ? 600 : 60);
     sweep_neighbourhoods(&w);
     sweep_interpolations(&w);
+    sweep_last_outputs(&w);
     sweep_convolutions(&w);
     bad += w.bad;
     if (dpar_all_reduce(c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL) != DPAR_OK) {
