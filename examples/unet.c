@@ -62,7 +62,7 @@ static const char help[] =
     "  --check        first compare one step with that of one rank, which each rank computes\n"
     "                 alone: for small sizes\n";
 
-enum { MOST_LEVELS = 5, MOST_UNITS = 5 * MOST_LEVELS + 1, INPUTS = 3 };
+enum { MOST_LEVELS = 5, MOST_UNITS = 6 * MOST_LEVELS - 3, INPUTS = 3 };
 
 typedef struct options {
     int ranks, tiles[2], dp, size[2], channels, levels, steps, check; /* size: rows, columns */
@@ -1390,6 +1390,10 @@ static int run(dpar_comm *world, void *arg)
     }
     free(target);
     free(n);
+    if (world->rank == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "unet: the results could not be written\n");
+        bad = 1;
+    }
     return bad;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "spatial.h"
 
+#include "halo_plan.h"
 #include "kernel.h"
 
 #include "../base/arith.h"
@@ -206,8 +207,8 @@ DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, i
 {
     int64_t m, lo = 0, hi = 0;
     dpar_taps t;
-    if (dim < 0 || dim >= layer->in.dims || dpari_spatial_extent(layer, dim, &m, NULL) != DPAR_OK ||
-        y < 0 || y >= m) {
+    if (layer == NULL || taps == NULL || dim < 0 || dim >= layer->in.dims ||
+        dpari_spatial_extent(layer, dim, &m, NULL) != DPAR_OK || y < 0 || y >= m) {
         return DPAR_E_ARG;
     }
     dpari_zero(&t, sizeof t);
@@ -740,7 +741,11 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
     dpari_spatial_memory at;
     void *memory;
     int64_t more = 0;
-    dpar_status st = dpar_spatial_outputs(layer, NULL, why);
+    dpar_status st;
+    if (c == NULL || layer == NULL || bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
+    }
+    st = dpar_spatial_outputs(layer, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -761,35 +766,92 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
     return st;
 }
 
-DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
-                                       const dpar_spatial *layer, dpar_spatial_plan **plan,
-                                       dpar_why *why)
+static uint64_t dpari_spatial_mix(uint64_t h, int64_t v)
 {
-    unsigned char *at_0 = (unsigned char *)memory;
-    dpar_spatial_plan *p = (dpar_spatial_plan *)memory;
+    h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+
+/* What all ranks must have given alike besides what their exchange compares: layouts, types. */
+static uint64_t dpari_spatial_hash(const dpar_spatial *s)
+{
+    uint64_t h = dpari_spatial_mix(1, s->kind + 8 * s->outputs + 64 * s->tensors);
+    int32_t d;
+    h = dpari_spatial_mix(h, s->planes);
+    h = dpari_spatial_mix(h, s->out_planes);
+    h = dpari_spatial_mix(h, (s->corners != 0) + 2 * (s->last != 0) +
+                                 4 * (s->input_gradient != NULL) + 8 * (int64_t)s->type);
+    for (d = 0; d < s->in.dims; d++) {
+        const dpar_window *v = &s->window[d];
+        h = dpari_spatial_mix(h, s->in.extent[d]);
+        h = dpari_spatial_mix(h, s->extent[d]);
+        h = dpari_spatial_mix(h, s->padding[d] + 16 * (v->ceil_mode != 0));
+        h = dpari_spatial_mix(h, v->kernel);
+        h = dpari_spatial_mix(h, v->stride);
+        h = dpari_spatial_mix(h, v->dilation);
+        h = dpari_spatial_mix(h, v->pad_low);
+        h = dpari_spatial_mix(h, v->pad_high);
+    }
+    return h;
+}
+
+/* All of a plan but its exchange, judged. */
+static dpar_status dpari_spatial_planned(void *memory, int64_t bytes, const dpar_comm *c,
+                                         const dpar_spatial *layer, dpar_why *why)
+{
     dpari_spatial_memory at;
-    dpar_halo_traffic t;
-    int32_t k;
-    dpar_status st = dpar_spatial_outputs(layer, NULL, why);
+    dpar_status st;
+    if (layer == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "the layer is NULL", 0, 0, 0, 0);
+    }
+    st = dpar_spatial_outputs(layer, NULL, why);
     if (st != DPAR_OK) {
         return st;
     }
     dpari_spatial_parts(layer, &at);
-    if (memory == NULL || bytes < at.exchange) {
-        return dpari_say(DPAR_E_ROOM, why, "# bytes for a plan: dpar_spatial_bytes says how many",
-                         bytes, 0, 0, 0);
+    if (memory == NULL || bytes < at.exchange || (uintptr_t)memory % 64 != 0) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "# bytes for a plan, # past a multiple of 64: dpar_spatial_bytes says how "
+                         "many",
+                         memory == NULL ? 0 : bytes, (int64_t)((uintptr_t)memory % 64), 0, 0);
     }
-    st = dpari_spatial_plan_in(at_0, c, layer, why);
-    st = st == DPAR_OK
-             ? dpar_halo_exchange_init(at_0 + at.exchange, bytes - at.exchange, c, p->field,
-                                       p->layer.tensors, layer->options, &p->exchange, why)
-             : st;
+    return dpari_spatial_plan_in((unsigned char *)memory, c, layer, why);
+}
+
+DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_spatial *layer, dpar_spatial_plan **plan,
+                                       dpar_why *why)
+{
+    dpar_spatial_plan *p = (dpar_spatial_plan *)memory;
+    dpari_spatial_memory at;
+    dpar_halo_traffic t;
+    int32_t k;
+    dpar_status st;
+    if (c == NULL || plan == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_spatial_planned(memory, bytes, c, layer, why);
+    st = dpari_hx_agree(c, st, st == DPAR_OK ? dpari_spatial_hash(&p->layer) : 0, why);
+    if (st == DPAR_E_MISMATCH) {
+        return dpari_say(st, why,
+                         "ranks gave different layers (kind, outputs, windows, padding, extents, "
+                         "planes, type, gradients): this one kind #, # outputs in dim 0, # and # "
+                         "planes",
+                         p->layer.kind, p->out.extent[0], p->layer.planes, p->layer.out_planes);
+    }
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_spatial_parts(layer, &at);
+    st = dpar_halo_exchange_init((unsigned char *)memory + at.exchange, bytes - at.exchange, c,
+                                 p->field, p->layer.tensors, layer->options, &p->exchange, why);
     if (st != DPAR_OK) {
         return st;
     }
     for (k = 0; dpar_halo_exchange_traffic(p->exchange, k, &t); k++) {
         p->halo_bytes += t.peer != c->rank ? t.bytes : 0;
     }
+    p->comm = c;
     *plan = p;
     return DPAR_OK;
 }
@@ -1108,9 +1170,39 @@ static dpar_status dpari_spatial_bind(dpar_spatial_plan *p, void *const *data)
     return st;
 }
 
+/* Is all memory there that a step writes to? Forward: inputs and the output; backward: gradients of
+ * all inputs or of none. */
+static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
+                                              const dpar_spatial_arrays *a, int forward)
+{
+    int32_t i, missing = 0;
+    if (p == NULL || a == NULL) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < p->layer.tensors && p->in_box.dims > 0; i++) {
+        const void *const data = forward ? a->in[i] : a->in_gradient[i];
+        const int wanted = forward || a->in_gradient[0] != NULL;
+        missing += wanted && data == NULL;
+    }
+    if (forward && p->out_own.dims > 0 && a->out == NULL) {
+        missing++;
+    }
+    if (missing > 0) {
+        dpar_why why;
+        (void)dpari_say(DPAR_E_ARG, &why,
+                        "rank #: # arrays of a layer of # inputs are NULL, though there are points",
+                        p->comm->rank, missing, p->layer.tensors, 0);
+        dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
+        p->comm->why = why;
+        return DPAR_E_ARG;
+    }
+    return DPAR_OK;
+}
+
 DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
 {
-    dpar_status st = dpari_spatial_bind(plan, a->in);
+    dpar_status st = dpari_spatial_given_arrays(plan, a, 1);
+    st = st == DPAR_OK ? dpari_spatial_bind(plan, a->in) : st;
     st = st == DPAR_OK ? dpar_halo_exchange_begin(plan->exchange) : st;
     if (st != DPAR_OK) {
         return st;
@@ -1130,9 +1222,13 @@ DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_sp
 
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a)
 {
-    const dpar_spatial *s = &plan->layer;
-    dpar_status st;
-    if (s->input_gradient == NULL) {
+    dpar_status st = dpari_spatial_given_arrays(plan, a, 0);
+    const dpar_spatial *s;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    s = &plan->layer;
+    if (s->input_gradient == NULL || a->in_gradient[0] == NULL) {
         dpari_spatial_kernel_on(plan, a, s->weight_gradient, &plan->out_own);
         return DPAR_OK;
     }

@@ -152,7 +152,8 @@ typedef struct dpar_spatial_plan {
     dpar_box core;                /* outputs that need no halo */
     dpar_halo_exchange *exchange; /* NULL: one rank that needs nothing from itself */
     int64_t halo_bytes;           /* that this rank sends to others in a forward exchange */
-    dpar_halo halo;               /* private, as all that follows */
+    dpar_comm *comm;
+    dpar_halo halo; /* private, as all that follows */
     dpar_halo_field field[DPAR_SPATIAL_TENSORS];
 } dpar_spatial_plan;
 
@@ -171,17 +172,19 @@ typedef struct dpar_spatial_arrays {
 DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
                                         dpar_why *why);
 /* Plans it in the caller's memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE:
- * all ranks give the same layer, but for in_box, kernels and user. Errors as dpar_spatial_outputs
- * and dpar_halo_exchange_init. */
+ * all ranks give the same layer, but for in_box, whole, kernels (input_gradient: all or none) and
+ * user: E_MISMATCH else. Errors as dpar_spatial_outputs and dpar_halo_exchange_init, E_ROOM; what
+ * fails on one rank fails on all. One all-reduce besides the exchange's. */
 DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_spatial *layer, dpar_spatial_plan **plan,
                                        dpar_why *why);
-/* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. */
+/* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. E_ARG when
+ * arrays are missing: the communicator is broken then, so that the other ranks hear of it. */
 DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
 /* Input gradients: the kernel runs on all outputs of the rank, what it put on padding goes back to
  * where the padding came from (of zeros: nowhere), what it put on halos to their owners, in a fixed
- * order; meanwhile weight gradients. Without input_gradient or in_gradient: these alone, and
- * nothing travels. COLLECTIVE. */
+ * order; meanwhile weight gradients. Without input_gradient or in_gradient[0]: these alone, and
+ * nothing travels; so on all ranks that have points, or on none. COLLECTIVE. */
 DPAR_API dpar_status dpar_spatial_backward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
 /* COLLECTIVE. NULL is fine. */
 DPAR_API dpar_status dpar_spatial_close(dpar_spatial_plan *plan);

@@ -25,6 +25,8 @@ done
 for spread in '1x1 --dp 3' '2x1 --dp 2' '1x2 --dp 3'; do
     must --size 40x18 --levels 4 --tiles $spread --steps 2 --check
 done
+must --size 8x8 --levels 5 --tiles 1x1 --steps 1 --check
+must --size 40x24 --levels 5 --tiles 2x1 --steps 1 --check
 # 6 rows at the top are 1 at the bottom, for 4 ranks: some have no points there
 must --size 48x8 --levels 4 --tiles 4x1 --steps 1 --check
 
@@ -52,4 +54,6 @@ refused 'no option' --color red
 refused 'value is missing' --steps
 refused 'begin with --' 4
 must --help
+"$work/unet" --size 8x8 --levels 2 --ranks 1 --steps 1 > /dev/full 2> "$work/err"
+[ $? -ne 0 ] && grep -q 'not be written' "$work/err" || { echo 'lost results, exit 0'; bad=1; }
 exit $bad

@@ -1578,6 +1578,162 @@ static int lowest_case(dpar_comm *c)
     return bad + (all[0] != 20) + (all[1] != 0); /* 10 types, 2 cells */
 }
 
+/* ---- what one rank does wrong ------------------------------------------------------------------
+ */
+
+/* Takes `bytes` of memory (0: as many as there should be) for a layer and closes it again. */
+static dpar_status try_layer(dpar_comm *c, const dpar_spatial *s, int64_t bytes, dpar_why *why)
+{
+    dpar_spatial_plan *plan = NULL;
+    int64_t need = 0;
+    void *memory;
+    dpar_status st = dpar_spatial_bytes(c, s, &need, why);
+    need = st == DPAR_OK ? need : 1 << 16;
+    memory = aligned_alloc(64, (size_t)(need + 63) / 64 * 64);
+    st = dpar_spatial_init(memory, bytes > 0 ? bytes : need, c, s, &plan, why);
+    if (st == DPAR_OK && dpar_spatial_close(plan) != DPAR_OK) {
+        st = DPAR_E_SYSTEM;
+    }
+    free(memory);
+    return st;
+}
+
+/* What the last rank gives otherwise, or cannot do, all ranks are told. */
+static int misuse(dpar_comm *c)
+{
+    enum { BAD, ROOM, SMALL_BOX, KIND, OUTPUTS, PAD, PADDING, LAST, PLANES, GRADIENT, WAYS };
+    test_case t = plain(CONV, 9);
+    const int odd = c->rank == c->size - 1 && c->size > 1;
+    int way, bad = 0;
+    t.k[0] = 3;
+    t.pad[0] = DPAR_PAD_ZERO;
+    for (way = 0; way < WAYS && c->size > 1; way++) {
+        dpar_spatial s;
+        dpar_why why;
+        dpar_status st, wanted = way == BAD || way == SMALL_BOX ? DPAR_E_ARG
+                                 : way == ROOM                  ? DPAR_E_ROOM
+                                                                : DPAR_E_MISMATCH;
+        work w;
+        memset(&w, 0, sizeof w);
+        w.c = c;
+        w.t = &t;
+        w.m[0] = 7;
+        w.m[1] = 1;
+        why.text[0] = 0;
+        bad += !describe(&w, &s, &why);
+        if (odd) {
+            s.padding[0] = way == BAD ? 77 : way == PADDING ? DPAR_PAD_REPLICATE : s.padding[0];
+            s.in_box.dims = way == SMALL_BOX; /* at 0, no points */
+            s.kind = way == KIND ? DPAR_NEIGHBOURHOOD : s.kind;
+            s.outputs = way == OUTPUTS ? DPAR_OUTPUTS_FOLLOW : DPAR_OUTPUTS_BALANCED;
+            s.window[0].pad_high += way == PAD;
+            s.last = way == LAST ? !s.last : s.last;
+            s.out_planes += way == PLANES;
+            s.input_gradient = way == GRADIENT ? NULL : s.input_gradient;
+        }
+        st = try_layer(c, &s, way == ROOM && odd ? 64 : 0, &why);
+        if (st != wanted || why.text[0] == 0) {
+            printf("rank %d of %d: misuse %d: %s, %s\n", (int)c->rank, (int)c->size, way,
+                   dpar_status_text(st), why.text);
+            bad++;
+        }
+    }
+    bad += dpar_spatial_forward(NULL, NULL) != DPAR_E_ARG ||
+           dpar_spatial_backward(NULL, NULL) != DPAR_E_ARG ||
+           dpar_spatial_taps(NULL, 0, 0, NULL) != DPAR_E_ARG ||
+           dpar_spatial_bytes(c, NULL, NULL, NULL) != DPAR_E_ARG ||
+           dpar_spatial_init(NULL, 0, c, NULL, NULL, NULL) != DPAR_E_ARG;
+    return bad;
+}
+
+/* Without gradients of the inputs backward gives those of the weights alone; without an array that
+ * it writes to a step says so. */
+static int without_arrays(dpar_comm *c)
+{
+    test_case t = plain(CONV, 16);
+    dpar_spatial_plan *plan = NULL;
+    dpar_spatial_arrays a;
+    dpar_spatial s;
+    dpar_tile tile;
+    int64_t bytes = 0, k;
+    void *memory;
+    work w;
+    int bad = 0;
+    memset(&w, 0, sizeof w);
+    memset(&a, 0, sizeof a);
+    t.k[0] = 3;
+    w.c = c;
+    w.t = &t;
+    textbook_all(&w);
+    if (!describe(&w, &s, NULL) || dpar_spatial_bytes(c, &s, &bytes, NULL) != DPAR_OK) {
+        return 1;
+    }
+    memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+    if (dpar_spatial_init(memory, bytes, c, &s, &plan, NULL) != DPAR_OK) {
+        return 1;
+    }
+    a.in[0] = fresh(volume(&plan->in_box));
+    a.out = fresh(volume(&plan->out_own));
+    a.out_gradient = fresh(volume(&plan->out_own));
+    dpar_tile_of(&tile, a.in[0], &plan->in_box, 1, 0);
+    (void)compare(&w, &tile, &plan->in_own, w.x[0], t.n, 1, 0.0);
+    dpar_tile_of(&tile, a.out_gradient, &plan->out_own, 1, 0);
+    (void)compare(&w, &tile, &plan->out_own, w.dy, w.m, 1, 0.0);
+    bad += dpar_spatial_forward(plan, &a) != DPAR_OK || dpar_spatial_backward(plan, &a) != DPAR_OK;
+    bad +=
+        dpar_all_reduce(c, w.dw_local, w.dw_all, weights(&t), DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
+    for (k = 0; k < weights(&t); k++) {
+        bad += w.dw_all[k] < w.dw[k] || w.dw_all[k] > w.dw[k];
+    }
+    bad += dpar_spatial_close(plan) != DPAR_OK;
+    free(a.in[0]);
+    free(a.out);
+    free(a.out_gradient);
+    free(memory);
+    textbook_free(&w);
+    return bad;
+}
+
+#ifndef USE_MPI
+/* The last rank forgets its inputs: all ranks are told. Breaks the communicator. */
+static int forgets_inputs(dpar_comm *c, void *arg)
+{
+    test_case t = plain(CONV, 16);
+    dpar_spatial_plan *plan = NULL;
+    dpar_spatial_arrays a;
+    dpar_spatial s;
+    int64_t bytes = 0;
+    void *memory;
+    work w;
+    int bad;
+    (void)arg;
+    memset(&w, 0, sizeof w);
+    memset(&a, 0, sizeof a);
+    t.k[0] = 3;
+    w.c = c;
+    w.t = &t;
+    textbook_all(&w);
+    if (!describe(&w, &s, NULL) || dpar_spatial_bytes(c, &s, &bytes, NULL) != DPAR_OK) {
+        return 1;
+    }
+    memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+    if (dpar_spatial_init(memory, bytes, c, &s, &plan, NULL) != DPAR_OK) {
+        return 1;
+    }
+    a.in[0] = c->rank == c->size - 1 ? NULL : fresh(volume(&plan->in_box));
+    a.out = fresh(volume(&plan->out_own));
+    (void)dpar_spatial_forward(plan, &a); /* may go through where the others' halos suffice */
+    bad = dpar_spatial_forward(plan, &a) == DPAR_OK ||
+          strstr(c->why.text, "arrays of a layer") == NULL;
+    (void)dpar_spatial_close(plan);
+    free(a.in[0]);
+    free(a.out);
+    free(memory);
+    textbook_free(&w);
+    return bad;
+}
+#endif
+
 static double now(void)
 {
     struct timespec t;
@@ -1604,7 +1760,7 @@ static int everything(dpar_comm *c, void *arg)
         bad += norm_case(c, 0, 64, n) + norm_case(c, 1, 64, n) + norm_case(c, 3, 64, n);
         bad += norm_case(c, 6, 64, n) + norm_case(c, 0, 2, n) + norm_case(c, 3, 1, n);
     }
-    bad += lowest_case(c);
+    bad += lowest_case(c) + misuse(c) + without_arrays(c);
     bad += sweep_lots(c, rounds);
     bad += sweep_solids(c, whole ? 600 : 60);
     sweep_neighbourhoods(&w);
@@ -1665,6 +1821,11 @@ int main(int argc, char **argv)
             CHECK(st == DPAR_OK);
             if (st != DPAR_OK) {
                 printf("%d ranks: %s\n", n, why.text);
+            }
+            st = dpar_launch_with(n, forgets_inputs, NULL, &o, &why);
+            CHECK(st == DPAR_OK);
+            if (st != DPAR_OK) {
+                printf("%d ranks without inputs: %s\n", n, why.text);
             }
         }
     }
