@@ -46,8 +46,10 @@
  * 15 the surface is between 5041 and 5942 m on 64 rows, 5033 and 5954 m on 192 (undamped), from
  * which 64 rows differ by 2.1e-3 (l2), 32 by 7.3e-3. A published one to compare: DWD's GME differs
  * from a spectral model by 1.4e-3 with 10242 points, 0.7e-3 with 40962 (icon.enes.org/swm/gmeswm).
- * Energy falls by 2.6e-5 in these 15 days on 64 rows, by 2.6e-3 in 400 days on 24, where motion
- * had 4.6e-3 of it in the beginning.
+ * Energy falls by 2.6e-5 in these 15 days on 64 rows, by 1.0e-3 in 200; motion had 4.6e-3 of it in
+ * the beginning. What is wrong in long runs: the wind around a pole. The cap within the last circle
+ * takes part with the vorticity of the circle around it (its own is a sum over all ranks), so
+ * nothing holds its spin: 48 m/s on day 160 on 48 rows, 16 on the next circle.
  *
  * The same bits on any number of ranks, also after a restart on another: every cell is computed by
  * the same expressions from the same numbers, and sums over the globe are made of integers. Files
