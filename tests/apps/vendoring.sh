@@ -101,7 +101,7 @@ for suffix in ${mpis:-plain}; do
         launch="$launch --oversubscribe --mca mpi_yield_when_idle 1" most=8
     fi
     # the library, which all three link
-    try mpicc$suffix -O1 $slim -DUSE_MPI -I"$DPAR_DIR" -I. -c bindings/fortran/dpar.c \
+    try mpicc$suffix -O0 $slim -DUSE_MPI -I"$DPAR_DIR" -I. -c bindings/fortran/dpar.c \
         -o "$work/dpar.o"
     names=heat
     ! have mpicxx$suffix || names="$names wave"
