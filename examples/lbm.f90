@@ -49,7 +49,7 @@
 ! = 0.9063 for Re 400 lies off the curve of its neighbours and is known as a misprint: left out.
 !
 ! How far the centre lines are from both at their worst points, of the lid's speed, by resolution
-! (lbm 2 table n=128 re=1000; the same with u = 0.05):
+! (lbm 2 table n=128 re=1000; the same with u = 0.05 and 0.2):
 !
 !     Re      n   u: Marchi  v: Marchi  order     u: Ghia    v: Ghia
 !    100     16    0.01529    0.01864      -     0.01453    0.01068

@@ -61,7 +61,7 @@ same() { # name, command...: the bits of reference.name
 # By resolution, both profiles come nearer to Marchi's with the square of the cells (of order 1.2 when
 # the lid moves the corners, too), and are as far from Ghia's as Ghia's are from Marchi's.
 table() {
-    try timeout 300 ./lbm 1 n=64 re=400 table > now.all
+    try timeout 300 ./lbm 1 n=64 re=400 u=0.2 table > now.all
     awk '$1 == 100 && $2 == 64 { fine += $3 < 0.0008 && $4 < 0.0009 && $6 < 0.006 && $7 < 0.010 }
         $1 == 400 && $2 == 64 { fine += $3 < 0.0075 && $4 < 0.0085 && $6 < 0.007 && $7 < 0.003 }
         $5 ~ /^[0-9]/ { orders++; fine += $5 >= 2 && $5 < 3 }
