@@ -3905,7 +3905,8 @@ typedef struct dpar_halo_choice {
     double seconds; /* an exchange took, the slowest rank's median */
 } dpar_halo_choice;
 /* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and
- * writes the fastest, the same on all ranks. COLLECTIVE. memory: the larger of what
+ * writes the fastest, the same on all ranks. (Ordered or not, sums of adjoints differ by rounding:
+ * keep the choice where runs repeat their bits.) COLLECTIVE. memory: the larger of what
  * dpar_halo_exchange_bytes says with options.ordered 0 and 1. The fields' halos are filled
  * afterwards. Errors as init and run. */
 DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
@@ -9842,6 +9843,10 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
 {
     dpar_status st = DPAR_OK;
     int32_t i;
+    if (mesh->size < 1 || mesh->axes < 0 || mesh->axes > DPAR_MAX_AXES) {
+        return dpari_say(DPAR_E_ARG, why, "a mesh of # axes and # ranks: dpar_mesh_init makes it",
+                         mesh->axes, mesh->size, 0, 0);
+    }
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
         return dpari_say(DPAR_E_ARG, why, "an array has 0 to # dims, not #", DPAR_MAX_DIMS, dims, 0,
                          0);
@@ -33379,6 +33384,35 @@ static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
     return sum <= most / unit;
 }
 
+/* Two points in one place? Each stride has to pass all that the shorter ones reach, as in any array
+ * that is padded or permuted. */
+static int dpari_hx_overlaps(const dpar_halo_field *f, const dpar_box *array)
+{
+    const int32_t last = array->dims;
+    int64_t reach = 0;
+    uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
+    while (left != 0) {
+        int64_t least = INT64_MAX, points = 1;
+        int32_t d, next = 0;
+        for (d = 0; d <= last; d++) {
+            const int64_t s = d < last ? f->stride[d] : dpari_most(f->component_stride, 1);
+            if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
+                least = s < 0 ? -s : s;
+                next = d;
+            }
+        }
+        left &= ~((uint32_t)1 << next);
+        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(f);
+        if (points > 1) {
+            if (least <= reach) {
+                return 1;
+            }
+            reach += (points - 1) * least;
+        }
+    }
+    return 0;
+}
+
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
                                         const dpar_halo_options *o, dpar_why *why)
 {
@@ -33412,6 +33446,14 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
     if (dpar_halo_box(f->halo, c->rank, &all) && !dpari_hx_reaches(f, &all)) {
         return dpari_say(DPAR_E_RANGE, why, "field #: its array reaches further than 2^60 bytes", i,
                          0, 0, 0);
+    }
+    if (dpari_hx_strided(f) &&
+        (f->halos ? dpar_halo_owned(f->halo, c->rank, &all)
+                  : dpar_halo_box(f->halo, c->rank, &all)) &&
+        dpari_hx_overlaps(f, &all)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: with these strides several points of rank # lie in one place", i,
+                         c->rank, 0, 0);
     }
     if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
         return dpari_say(DPAR_E_ARG, why, "field # has no data on rank #", i, c->rank, 0, 0);
@@ -33538,7 +33580,10 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
 static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
                                   const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
 {
-    if (n < 1 || n > 4096 || !fields) {
+    if (!fields) {
+        return dpari_say(DPAR_E_ARG, why, "no fields: NULL", 0, 0, 0, 0);
+    }
+    if (n < 1 || n > 4096) {
         return dpari_say(DPAR_E_ARG, why, "# fields: 1 to 4096", n, 0, 0, 0);
     }
     if (o->shared && o->ordered) {
@@ -45338,8 +45383,12 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
 {
     int32_t s, i;
     int64_t k;
-    if (!x || (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN)) {
+    if (!x) {
         return DPAR_E_ARG;
+    }
+    if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
+        return dpari_say(DPAR_E_ARG, &x->c->why, "operation #: sum, max and min are possible", op,
+                         0, 0, 0);
     }
     for (i = 0; i < x->fields; i++) {
         if (!dpar_type_reduces(x->field[i].type)) {

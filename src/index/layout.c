@@ -131,6 +131,10 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
 {
     dpar_status st = DPAR_OK;
     int32_t i;
+    if (mesh->size < 1 || mesh->axes < 0 || mesh->axes > DPAR_MAX_AXES) {
+        return dpari_say(DPAR_E_ARG, why, "a mesh of # axes and # ranks: dpar_mesh_init makes it",
+                         mesh->axes, mesh->size, 0, 0);
+    }
     if (dims < 0 || dims > DPAR_MAX_DIMS) {
         return dpari_say(DPAR_E_ARG, why, "an array has 0 to # dims, not #", DPAR_MAX_DIMS, dims, 0,
                          0);

@@ -260,6 +260,35 @@ static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
     return sum <= most / unit;
 }
 
+/* Two points in one place? Each stride has to pass all that the shorter ones reach, as in any array
+ * that is padded or permuted. */
+static int dpari_hx_overlaps(const dpar_halo_field *f, const dpar_box *array)
+{
+    const int32_t last = array->dims;
+    int64_t reach = 0;
+    uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
+    while (left != 0) {
+        int64_t least = INT64_MAX, points = 1;
+        int32_t d, next = 0;
+        for (d = 0; d <= last; d++) {
+            const int64_t s = d < last ? f->stride[d] : dpari_most(f->component_stride, 1);
+            if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
+                least = s < 0 ? -s : s;
+                next = d;
+            }
+        }
+        left &= ~((uint32_t)1 << next);
+        points = next < last ? array->hi[next] - array->lo[next] : dpari_hx_components(f);
+        if (points > 1) {
+            if (least <= reach) {
+                return 1;
+            }
+            reach += (points - 1) * least;
+        }
+    }
+    return 0;
+}
+
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
                                         const dpar_halo_options *o, dpar_why *why)
 {
@@ -293,6 +322,14 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
     if (dpar_halo_box(f->halo, c->rank, &all) && !dpari_hx_reaches(f, &all)) {
         return dpari_say(DPAR_E_RANGE, why, "field #: its array reaches further than 2^60 bytes", i,
                          0, 0, 0);
+    }
+    if (dpari_hx_strided(f) &&
+        (f->halos ? dpar_halo_owned(f->halo, c->rank, &all)
+                  : dpar_halo_box(f->halo, c->rank, &all)) &&
+        dpari_hx_overlaps(f, &all)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: with these strides several points of rank # lie in one place", i,
+                         c->rank, 0, 0);
     }
     if (!f->data && dpar_halo_owned(f->halo, c->rank, &own)) {
         return dpari_say(DPAR_E_ARG, why, "field # has no data on rank #", i, c->rank, 0, 0);
@@ -419,7 +456,10 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
 static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fields, int32_t n,
                                   const dpar_halo_options *o, dpari_hx_size *z, dpar_why *why)
 {
-    if (n < 1 || n > 4096 || !fields) {
+    if (!fields) {
+        return dpari_say(DPAR_E_ARG, why, "no fields: NULL", 0, 0, 0, 0);
+    }
+    if (n < 1 || n > 4096) {
         return dpari_say(DPAR_E_ARG, why, "# fields: 1 to 4096", n, 0, 0, 0);
     }
     if (o->shared && o->ordered) {

@@ -230,7 +230,8 @@ typedef struct dpar_halo_choice {
     double seconds; /* an exchange took, the slowest rank's median */
 } dpar_halo_choice;
 /* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and
- * writes the fastest, the same on all ranks. COLLECTIVE. memory: the larger of what
+ * writes the fastest, the same on all ranks. (Ordered or not, sums of adjoints differ by rounding:
+ * keep the choice where runs repeat their bits.) COLLECTIVE. memory: the larger of what
  * dpar_halo_exchange_bytes says with options.ordered 0 and 1. The fields' halos are filled
  * afterwards. Errors as init and run. */
 DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,

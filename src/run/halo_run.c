@@ -517,8 +517,12 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
 {
     int32_t s, i;
     int64_t k;
-    if (!x || (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN)) {
+    if (!x) {
         return DPAR_E_ARG;
+    }
+    if (op != DPAR_SUM && op != DPAR_MAX && op != DPAR_MIN) {
+        return dpari_say(DPAR_E_ARG, &x->c->why, "operation #: sum, max and min are possible", op,
+                         0, 0, 0);
     }
     for (i = 0; i < x->fields; i++) {
         if (!dpar_type_reduces(x->field[i].type)) {

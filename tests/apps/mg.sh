@@ -38,10 +38,10 @@ done
 same W "$work/mg" --ranks 1
 same W "$work/mg" --ranks 2
 if [ "${1:-}" = long ]; then
-    for n in 3 6 8; do
+    for n in 3 4 6 8; do
         same W "$work/mg" --ranks $n
     done
-    for n in 1 2 3 8; do
+    for n in 1 2 3 4 6 8; do
         same A "$work/mg" --ranks $n
     done
 fi

@@ -345,7 +345,7 @@ static void widths(dpar_comm *c)
 
 static void refusals(dpar_comm *c)
 {
-    const int64_t extent[3] = {6, 4, 4}, plane[2] = {16, 16};
+    const int64_t extent[3] = {6, 4, 4}, plane[2] = {16, 16}, tall[2] = {4 * c->size, 16};
     double at[20 * 20], halos[1000];
     dpar_halo h;
     dpar_halo_field f;
@@ -367,6 +367,31 @@ static void refusals(dpar_comm *c)
     h.low[1] = 1;
     f.halos = halos;
     refused(c, &f, &o, DPAR_E_ARG, "no place for corners");
+    /* memory that no array has */
+    memset(&h, 0, sizeof h);
+    memset(&f, 0, sizeof f);
+    h.grid = grid_of(2, tall, c->size, 1);
+    h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
+    f.halo = &h;
+    f.data = at;
+    f.stride[0] = 17; /* rows are 18 long */
+    f.stride[1] = 1;
+    refused(c, &f, NULL, DPAR_E_ARG, "lie in one place");
+    f.stride[0] = 0;
+    refused(c, &f, NULL, DPAR_E_ARG, "lie in one place");
+    f.stride[0] = -18;
+    f.stride[1] = -1;
+    f.components = 2;
+    refused(c, &f, NULL, DPAR_E_ARG, "lie in one place");
+    f.stride[0] = INT64_MAX / 2;
+    refused(c, &f, NULL, DPAR_E_RANGE, "further than 2^60 bytes");
+    f.stride[0] = f.stride[1] = 0;
+    f.components = INT32_MAX;
+    refused(c, &f, NULL, DPAR_E_RANGE, "2^24 are possible");
+    f.components = 1;
+    h.grid.extent[0] = INT64_C(1) << 60;
+    h.grid.extent[1] = INT64_C(1) << 40;
+    refused(c, &f, NULL, DPAR_E_RANGE, "further than 2^60 bytes");
     /* u and v of a C-grid, each on faces of its own, do not go over a cube's edges: cells do */
     memset(&h, 0, sizeof h);
     memset(&f, 0, sizeof f);
