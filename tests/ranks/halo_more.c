@@ -341,6 +341,59 @@ static void widths(dpar_comm *c)
     CHECK_INT(dpar_halo_field_narrower(NULL, &narrow, 0, &g, NULL), DPAR_E_ARG);
 }
 
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+/* Numbers whose sums round: the adjoint adds in one order, whichever way they come. Nothing gets
+ * lost: the sum of all numbers stays what it was but for rounding. */
+static void bits(dpar_comm *c)
+{
+    const int64_t extent[2] = {12, 10};
+    static const int32_t way[4] = {DPAR_HALO_AUTO, DPAR_HALO_MESSAGES, DPAR_HALO_PACKED,
+                                   DPAR_HALO_DIRECT};
+    double first[20 * 20], at[20 * 20], sum[2] = {0, 0}, all[2];
+    dpar_halo h;
+    dpar_halo_field f;
+    dpar_halo_options o;
+    dpar_box box;
+    int w, k, n = 1;
+    memset(&h, 0, sizeof h);
+    memset(&f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    memset(first, 0, sizeof first);
+    h.grid = grid_of(2, extent, c->size % 2 ? c->size : c->size / 2, c->size % 2 ? 1 : 2);
+    h.shape = DPAR_STENCIL_BOX;
+    h.periodic = 3;
+    h.low[0] = h.low[1] = h.high[0] = h.high[1] = 2;
+    f.halo = &h;
+    f.type = DPAR_F64;
+    f.data = at;
+    n = dpar_halo_box(&h, c->rank, &box) ? (int)dpar_box_volume(&box) : 0;
+    o.run_bytes = 8;
+    for (w = 0; w < 4; w++) {
+        void *memory;
+        dpar_halo_exchange *x;
+        o.way = way[w];
+        for (k = 0; k < n; k++) {
+            at[k] = (double)((k * 37 + c->rank * 101) % 89 + 1) / 7.0;
+            sum[0] += w == 0 ? at[k] : 0.0;
+        }
+        x = plan_of(c, &f, 1, &o, &memory);
+        CHECK_INT(dpar_halo_exchange_begin_adjoint(x, DPAR_SUM), DPAR_OK);
+        CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK);
+        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        free(memory);
+        if (w == 0) {
+            memcpy(first, at, sizeof first);
+        }
+        CHECK(memcmp(first, at, (size_t)n * sizeof at[0]) == 0);
+    }
+    for (k = 0; k < n; k++) {
+        sum[1] += first[k];
+    }
+    CHECK_INT(dpar_all_reduce(c, sum, all, 2, DPAR_F64, DPAR_SUM, NULL), DPAR_OK);
+    CHECK(all[0] > 1.0 && all[0] - all[1] < 1e-10 * all[0] && all[1] - all[0] < 1e-10 * all[0]);
+}
+
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 static void refusals(dpar_comm *c)
@@ -535,6 +588,7 @@ static int each(dpar_comm *c, void *arg)
     line(c);
     sentence(c);
     widths(c);
+    bits(c);
     refusals(c);
     if (c->size > 1) {
         failures(c);

@@ -383,6 +383,10 @@ static void test_refusals(void)
     p[1] = dpar_replicate();
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "axis 0 shards dim 2, the array has 2 dims");
+    mesh.size = 0;
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "a mesh of 2 axes and 0 ranks: dpar_mesh_init makes it");
+    CHECK_INT(dpar_mesh_init(&mesh, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     p[0] = dpar_shard(-3);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, &why), DPAR_E_ARG);
     p[0] = dpar_partial(DPAR_COPY);
