@@ -38,7 +38,7 @@
  * slowed down, by 8 %.
  *
  * How good it is. Case 2, error of h on 64 rows after 5 days (l2), flow at 0, 45, 60 and 90
- * degrees: 8.0e-6, 5.5e-4, 3.8e-4, 1.1e-4, second order. Most of it comes from the poles. The
+ * degrees: 8.0e-6, 5.6e-4, 3.8e-4, 1.1e-4, second order. Most of it comes from the poles. The
  * averages of v for u weigh circles by their lengths: d from a pole, with cells of size s, they are
  * s^2 / 4d of the slope off, which is first order on the last circle; and w multiplies them, which
  * is small at the poles if the flow passes right over them. Equal weights give 4.2e-4 at 45
