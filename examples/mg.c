@@ -566,6 +566,10 @@ static int tell(const mg *g, double norm, double seconds)
 #ifndef __OPTIMIZE__
     printf("(compiled without -O2: slow)\n");
 #endif
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "mg: the results could not be written\n");
+        return 1;
+    }
     return !verified;
 }
 

@@ -66,6 +66,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -583,8 +584,11 @@ static FILE *create(planet *p, const char *name, const void *head, size_t bytes)
 {
     char part[1100];
     FILE *file = NULL;
+    struct stat there;
     snprintf(part, sizeof part, "%s.part", name);
-    if (p->c->rank == 0 && (file = fopen(part, "wb")) != NULL &&
+    if (stat(name, &there) == 0 && !S_ISREG(there.st_mode)) {
+        errno = EEXIST; /* not in the place of a device */
+    } else if (p->c->rank == 0 && (file = fopen(part, "wb")) != NULL &&
         (fwrite(head, 1, bytes, file) != bytes || fflush(file) != 0)) {
         fclose(file);
         file = NULL;
@@ -904,7 +908,12 @@ static int planet_main(dpar_comm *c, void *arg)
 {
     const settings *s = (const settings *)arg;
     result r;
-    return s->table ? table(c, *s) : simulate(c, s, &r);
+    const int bad = s->table ? table(c, *s) : simulate(c, s, &r);
+    if (c->rank == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "shallow_water: the results could not be written\n");
+        return 1;
+    }
+    return bad;
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */

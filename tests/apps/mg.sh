@@ -56,6 +56,10 @@ refused "not '2x'" --ranks 2x
 refused "not ''" --ranks
 refused '32 x 32 parts' --ranks 37
 refused "no option '--size'" --size 4
+if [ -c /dev/full ]; then
+    "$work/mg" > /dev/full 2> "$work/err" && complain 'a full disk is no error'
+    grep -q 'could not be written' "$work/err" || complain 'no sentence of a full disk'
+fi
 
 # The engines add in other orders; the norm does not depend on it.
 for kind in openmpi mpich; do

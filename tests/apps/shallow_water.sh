@@ -148,6 +148,12 @@ expect 2 'cannot be read\|Is a directory\|not a checkpoint' --resume "$work"
 expect 1 'blown up' --case 5 --rows 24 --days 1000 --every 600 --damping 0 # between day 200 and 400
 expect 1 'cannot be written' --rows 8 --days 0.1 --ranks 2 --save "$work/no/such/directory"
 expect 1 'cannot be written' --rows 8 --days 0.1 --frames "$work/no/such/directory/f"
+mkfifo "$work/fifo" && expect 1 'cannot be written' --rows 8 --days 0.1 --save "$work/fifo"
+[ -p "$work/fifo" ] || { echo 'a pipe was replaced by a file'; bad=1; }
+if [ -c /dev/full ]; then
+    "$work/shallow_water" --rows 8 --days 0.1 > /dev/full 2> "$work/err" && { echo 'a full disk is no error'; bad=1; }
+    grep -q 'could not be written' "$work/err" || { echo 'no sentence of a full disk'; bad=1; }
+fi
 [ -z "$(find "$work" -name '*.part')" ] || { echo 'files are left behind'; bad=1; }
 run --help && grep -q -e '--resume FILE' "$work/out" || { echo '--help'; bad=1; }
 run --rows 8 --days 1 --progress && grep -q '100.0 %, day 1.00 of 1.00, .* left' "$work/err" ||
