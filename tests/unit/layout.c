@@ -386,6 +386,12 @@ static void test_refusals(void)
     mesh.size = 0;
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "a mesh of 2 axes and 0 ranks: dpar_mesh_init makes it");
+    mesh.size = 1;
+    mesh.axes = -1;
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "a mesh of -1 axes and 1 ranks: dpar_mesh_init makes it");
+    mesh.axes = DPAR_MAX_AXES + 1;
+    CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, &why), DPAR_E_ARG);
     CHECK_INT(dpar_mesh_init(&mesh, 2, names, size, DPAR_LAST_FASTEST, 0, NULL), DPAR_OK);
     p[0] = dpar_shard(-3);
     CHECK_INT(dpar_layout_init(&l, &mesh, 2, extent, p, NULL, &why), DPAR_E_ARG);
