@@ -68,10 +68,17 @@ static void dpari_hx_progress(dpar_halo_exchange *x)
     }
 }
 
+/* Who waits for one that itself waits gives it a little longer, to say who does not come. */
+static double dpari_hx_patience(const dpar_halo_exchange *x, int32_t peer)
+{
+    const double timeout = x->c->timeout_s;
+    const uint64_t begun = DPARI_LOAD(&x->peer[peer].line[x->now].ready) >> 8;
+    return begun < (uint64_t)x->count ? timeout : timeout + dpari_leastf(timeout / 4.0, 1.0);
+}
+
 /* Time has passed: does it make sense to wait on? */
 static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer, double began)
 {
-    const double timeout = x->c->timeout_s;
     const uint32_t state = dpari_rank_state(x->world, x->peer[peer].world);
     dpar_status st = dpari_shm_broken((dpari_shm *)(void *)x->node);
     if (st == DPAR_OK) {
@@ -83,7 +90,9 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer, double beg
     if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) {
         return DPAR_E_PEER;
     }
-    return timeout > 0.0 && dpari_os_now() - began > timeout ? DPAR_E_TIMEOUT : DPAR_OK;
+    return x->c->timeout_s > 0.0 && dpari_os_now() - began > dpari_hx_patience(x, peer)
+               ? DPAR_E_TIMEOUT
+               : DPAR_OK;
 }
 
 /* Timers: 0 where there are none. */

@@ -5,7 +5,7 @@
 # sanitizers.
 . tests/compile/common.sh
 [ -r /proc/self/stat ] || { echo '/proc: not found'; exit 77; }
-flags='-g -O1 -DDPAR_NO_COST -DDPAR_NO_SHOW'
+flags='-g -O1 -D_GNU_SOURCE -DDPAR_NO_COST -DDPAR_NO_SHOW'
 programs='collectives messages several errors mismatch halo_exchange halo_oracle spatial'
 rounds=${FAULT_ROUNDS:-1000}
 try $CC -O2 $flags -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -Itests tests/ranks/faults.c -o "$work/faults" -lm
