@@ -1719,15 +1719,15 @@ static int forgets_inputs(dpar_comm *c, void *arg)
         return 1;
     }
     memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
-    if (dpar_spatial_init(memory, bytes, c, &s, &plan, NULL) != DPAR_OK) {
-        return 1;
-    }
-    a.in[0] = c->rank == c->size - 1 ? NULL : fresh(volume(&plan->in_box));
-    a.out = fresh(volume(&plan->out_own));
-    (void)dpar_spatial_forward(plan, &a); /* may go through where the others' halos suffice */
-    bad = dpar_spatial_forward(plan, &a) == DPAR_OK ||
-          strstr(c->why.text, "arrays of a layer") == NULL;
-    (void)dpar_spatial_close(plan);
+    bad = 0;
+    if (dpar_spatial_init(memory, bytes, c, &s, &plan, NULL) == DPAR_OK) {
+        a.in[0] = c->rank == c->size - 1 ? NULL : fresh(volume(&plan->in_box));
+        a.out = fresh(volume(&plan->out_own));
+        (void)dpar_spatial_forward(plan, &a); /* goes through where nothing of the last is needed */
+        bad = dpar_barrier(c, NULL) == DPAR_OK;
+        (void)dpar_spatial_close(plan);
+    } /* else the last rank was so quick that its news came before the end of this one's init */
+    bad |= strstr(c->why.text, "arrays of a layer") == NULL;
     free(a.in[0]);
     free(a.out);
     free(memory);
