@@ -694,12 +694,14 @@ static int judge_rank(const board *b, long round, int r)
                    ? complain(b, round, "the sentence of the abort")
                    : 0;
     }
-    /* who waits for a message may give up on a rank that itself waits for the culprit; so may one
-     * whose neighbour in a grid gave up in another communicator a moment before */
+    /* who waits for a message or a halo may give up on a rank that itself waits for the culprit,
+     * and the first sentence is everybody's; so may one whose neighbour in a grid gave up in
+     * another communicator a moment before */
     if (want == DPAR_E_TIMEOUT && blames(b, r)) {
         return 0;
     }
-    message = want == DPAR_E_TIMEOUT && (strstr(s->text, "send") || strstr(s->text, "recv"));
+    message = want == DPAR_E_TIMEOUT &&
+              (strstr(s->text, "send") || strstr(s->text, "recv") || strstr(s->text, "halo"));
     if (strstr(s->text, f != KILL_EARLY && s->strict && !message ? rank : "rank") == NULL) {
         return complain(b, round, "the sentence does not name the culprit");
     }
