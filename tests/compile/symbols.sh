@@ -53,4 +53,5 @@ fi
 # What optimisers make of loops: memset, strlen.
 look '-O2 -DDPAR_NO_RUN' "$always"
 look '-O2' "$always $run"
+look '-O2 -fPIC' "$always $run"
 look '-Os' "$always $run"

@@ -650,6 +650,19 @@ static int blames(const board *b, int r)
     return r == b->victim;
 }
 
+/* Does it give up, in a halo exchange, on a rank that itself waited until the deadline? */
+static int names_a_waiter(const board *b, int r)
+{
+    const char *end = strstr(b->rank[r].text, " did not come in");
+    int named;
+    if (strstr(b->rank[r].text, "halo") == NULL || end == NULL || end[-1] < '0' ||
+        end[-1] >= '0' + b->n) {
+        return 0;
+    }
+    named = end[-1] - '0';
+    return named != b->victim && b->rank[named].status == DPAR_E_TIMEOUT;
+}
+
 /* What a rank that is not the victim must have said. */
 static int judge_rank(const board *b, long round, int r)
 {
@@ -701,7 +714,7 @@ static int judge_rank(const board *b, long round, int r)
         return 0;
     }
     message = want == DPAR_E_TIMEOUT &&
-              (strstr(s->text, "send") || strstr(s->text, "recv") || strstr(s->text, "halo"));
+              (strstr(s->text, "send") || strstr(s->text, "recv") || names_a_waiter(b, r));
     if (strstr(s->text, f != KILL_EARLY && s->strict && !message ? rank : "rank") == NULL) {
         return complain(b, round, "the sentence does not name the culprit");
     }
