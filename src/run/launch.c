@@ -108,6 +108,7 @@ static void dpari_seat_run(dpari_launch *l, int32_t rank)
         dpar_text_int(&t, rank);
         dpar_text_put(&t, " returned ");
         dpar_text_int(&t, result);
+        dpari_put_failed(&t, (const dpari_shm *)(const void *)world, rank);
         dpar_comm_abort(world, DPAR_E_PEER, why.text);
     }
     status = dpar_comm_close(world);

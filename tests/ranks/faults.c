@@ -683,6 +683,7 @@ static int judge_rank(const board *b, long round, int r)
     /* another that had given up before has left: that is this rank's news, if it says so */
     if (want == DPAR_E_TIMEOUT && s->status == DPAR_E_PEER && s->later == s->status &&
         (strstr(s->text, "has left (failed: ") != NULL ||
+         strstr(s->text, " returned 1 (failed: ") != NULL ||
          strstr(s->text, "closed the communicator or returned (failed: ") != NULL)) {
         return 0;
     }
