@@ -304,7 +304,7 @@ static int rank_main(dpar_comm *world, void *arg)
     int i, over = 0, mine = world->rank == b->victim;
     memset(&j, 0, sizeof j);
     if (!b->threads) {
-        alarm(25);
+        alarm(110);
         signal(SIGSEGV, SIG_DFL);
     }
     j.b = b, j.me = &b->rank[world->rank];
@@ -387,7 +387,9 @@ static void launch(board *b)
     b->launched = 1;
 }
 
-/* --- the driver --- */
+/* --- the driver ---
+ * Nothing that goes right waits this long; but on a busy machine a rank was seen to get 20 ms of a
+ * core in 10 s, so what is called a hang has lasted a minute and more. */
 
 static int shown;
 
@@ -531,7 +533,7 @@ static void plan(board *b, uint64_t seed, int halo)
          b->fault == MISMATCH || b->fault == RETURN_0 || b->fault == RETURN_1 || b->fault == ABORT);
     b->timeout_s = b->fault >= STOP_CONT && b->fault <= STOP_ONLY ? 1.0
                    : b->fault == DELAY_LONG                       ? 1.0
-                                                                  : 20.0;
+                                                                  : 60.0;
     /* before a signal: 50 us to 26 ms, evenly in the logarithm; inside a rank: by the fault */
     b->pause_s = 50e-6 * (double)(1 + oracle_below(&seed, 100) / 50.0) *
                  (double)(1 << oracle_below(&seed, 9));
@@ -549,7 +551,7 @@ static void plan(board *b, uint64_t seed, int halo)
 /* Does what comes from outside; 0: something hangs. *when: the moment. */
 static int inflict(board *b, pid_t launcher, double *when)
 {
-    double until = oracle_now() + 40; /* a busy machine starts ranks late */
+    double until = oracle_now() + 60; /* a busy machine starts ranks late */
     pid_t pid = 0;
     *when = oracle_now();
     if (b->fault == LAUNCHER || b->fault == KILL_EARLY) {
@@ -581,7 +583,7 @@ static int inflict(board *b, pid_t launcher, double *when)
     kill(pid, b->fault == KILL ? SIGKILL : SIGSTOP);
     *when = oracle_now();
     if (b->fault != KILL) {
-        if (!all_told(b, 12)) {
+        if (!all_told(b, 60)) {
             kill(pid, SIGKILL);
             return 0;
         }
@@ -799,12 +801,12 @@ static int one_round(board *b, uint64_t seed, long round, int halo, tally *t)
     if (launcher == 0) {
         setsid();
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        alarm(120);
+        alarm(240);
         launch(b);
         _exit(0);
     }
     fine = inflict(b, launcher, &when);
-    fine = ended(launcher, 20) && fine;
+    fine = ended(launcher, 100) && fine;
     if (!fine) {
         bad = complain(b, round, "HANG");
         kill(launcher, SIGKILL);
@@ -812,8 +814,8 @@ static int one_round(board *b, uint64_t seed, long round, int halo, tally *t)
         (void)waitpid(launcher, NULL, 0);
         usleep(20000);
     }
-    if (b->fault == LAUNCHER || !fine) { /* the ranks must follow it within 2 s */
-        double until = oracle_now() + 2;
+    if (b->fault == LAUNCHER || !fine) { /* the ranks must follow it */
+        double until = oracle_now() + 20;
         while (living((int)launcher, 0) > 0 && oracle_now() < until) {
             usleep(1000);
         }
