@@ -125,6 +125,7 @@ typedef struct planet {
     double *flux_u, *flux_v, *vorticity, *bernoulli, *ground, *coriolis;
     dpar_halo_exchange *exchange;
     void *memory, *plan;
+    const char *trouble; /* with a file; NULL: none */
     dpar_why why;
 } planet;
 
@@ -579,19 +580,29 @@ static int anyone(dpar_comm *c, int bad)
     return dpar_all_reduce(c, &mine, &all, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK || all != 0;
 }
 
+/* Is something there that is no regular file? A pipe may wait for ever, a device be lost. */
+static int special(const char *name)
+{
+    struct stat there;
+    return stat(name, &there) == 0 && !S_ISREG(there.st_mode);
+}
+
 /* A file with its head, under another name until all have written. */
 static FILE *create(planet *p, const char *name, const void *head, size_t bytes)
 {
     char part[1100];
     FILE *file = NULL;
-    struct stat there;
     snprintf(part, sizeof part, "%s.part", name);
-    if (stat(name, &there) == 0 && !S_ISREG(there.st_mode)) {
-        errno = EEXIST; /* not in the place of a device */
-    } else if (p->c->rank == 0 && (file = fopen(part, "wb")) != NULL &&
-        (fwrite(head, 1, bytes, file) != bytes || fflush(file) != 0)) {
-        fclose(file);
-        file = NULL;
+    p->trouble = special(name) || special(part) ? "what is there is no regular file" : NULL;
+    if (p->c->rank == 0 && p->trouble == NULL) {
+        file = fopen(part, "wb");
+        p->trouble = file == NULL ? strerror(errno) : NULL;
+        if (file != NULL && (fwrite(head, 1, bytes, file) != bytes || fflush(file) != 0)) {
+            p->trouble = strerror(errno);
+            fclose(file);
+            (void)remove(part);
+            file = NULL;
+        }
     }
     if (anyone(p->c, p->c->rank == 0 && file == NULL)) {
         return NULL;
@@ -602,11 +613,19 @@ static FILE *create(planet *p, const char *name, const void *head, size_t bytes)
 static int finish(planet *p, FILE *file, int bad, const char *name)
 {
     char part[1100];
+    const int mine = file == NULL || fclose(file) != 0 || bad;
     snprintf(part, sizeof part, "%s.part", name);
-    bad = anyone(p->c, file == NULL || fclose(file) != 0 || bad);
+    if (mine && p->trouble == NULL) {
+        p->trouble = strerror(errno);
+    }
+    bad = anyone(p->c, mine);
     if (p->c->rank == 0 && (bad || rename(part, name) != 0)) {
-        fprintf(stderr, "shallow_water: '%s' cannot be written: %s\n", name, strerror(errno));
-        (void)remove(part);
+        const char *another = bad ? "another rank's part" : strerror(errno);
+        fprintf(stderr, "shallow_water: '%s' cannot be written: %s\n", name,
+                p->trouble != NULL ? p->trouble : another);
+        if (file != NULL) {
+            (void)remove(part);
+        }
         bad = 1;
     }
     return anyone(p->c, bad);
@@ -979,8 +998,15 @@ static int read_arguments(int argc, char **argv, settings *s)
 /* What the options and the checkpoint say together. */
 static int settle(settings *s)
 {
-    FILE *file = s->resume != NULL ? fopen(s->resume, "rb") : NULL;
+    FILE *file;
     planet p;
+    if (s->resume != NULL && special(s->resume)) {
+        return complain("--resume takes a regular file, not", s->resume);
+    }
+    if (s->save != NULL && special(s->save)) {
+        return complain("--save takes a regular file, not", s->save);
+    }
+    file = s->resume != NULL ? fopen(s->resume, "rb") : NULL;
     if (s->resume != NULL &&
         (s->test > 0 || s->rows > 0 || s->alpha >= 0 || s->damping >= 0 || s->table)) {
         return complain("--resume brings its own --case, --rows, --alpha and --damping, no --table",

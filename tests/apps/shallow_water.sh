@@ -144,12 +144,20 @@ done
 { cat "$work/whole"; printf x; } > "$work/hurt"
 expect 2 'checksum differs' --resume "$work/hurt" --days 1
 expect 2 'not a checkpoint' --resume examples/ranks.c
-expect 2 'cannot be read\|Is a directory\|not a checkpoint' --resume "$work"
+expect 2 'resume takes a regular file' --resume "$work"
 expect 1 'blown up' --case 5 --rows 24 --days 1000 --every 600 --damping 0 # between day 200 and 400
 expect 1 'cannot be written' --rows 8 --days 0.1 --ranks 2 --save "$work/no/such/directory"
 expect 1 'cannot be written' --rows 8 --days 0.1 --frames "$work/no/such/directory/f"
-mkfifo "$work/fifo" && expect 1 'cannot be written' --rows 8 --days 0.1 --save "$work/fifo"
-[ -p "$work/fifo" ] || { echo 'a pipe was replaced by a file'; bad=1; }
+# pipes that nobody reads or writes: not waited for, and still there
+mkfifo "$work/fifo" "$work/sent.part" "$work/f0002.ppm" || bad=1
+expect 2 'resume takes a regular file' --resume "$work/fifo"
+expect 2 'save takes a regular file' --rows 8 --days 0.1 --save "$work/fifo"
+expect 1 'cannot be written: what is there is no regular file' --rows 8 --days 0.1 --save "$work/sent"
+expect 1 'cannot be written: what is there is no regular file' --rows 8 --days 0.1 --frames "$work/f"
+for pipe in fifo sent.part f0002.ppm; do
+    [ -p "$work/$pipe" ] || { echo "a pipe was replaced by a file: $pipe"; bad=1; }
+done
+rm -f "$work/sent.part"
 if [ -c /dev/full ]; then
     "$work/shallow_water" --rows 8 --days 0.1 > /dev/full 2> "$work/err" && { echo 'a full disk is no error'; bad=1; }
     grep -q 'could not be written' "$work/err" || { echo 'no sentence of a full disk'; bad=1; }
