@@ -67,8 +67,9 @@
 ! -0.24533, is -0.25380 by Botella and Peyret (Comput. Fluids 27 (1998) 421-433), -0.25377 by
 ! Marchi's nearest point.
 !
-! Exit code: 0 fine, 1 an error, 2 bad input.
+! Exit code: 0 fine, 1 an error, 2 bad input (one sentence on stderr).
 module cavity
+    use, intrinsic :: iso_fortran_env, only: error_unit
     use dpar
     implicit none
     integer, parameter :: q = 18, fields = 18, wp = c_double
@@ -79,7 +80,7 @@ module cavity
     real(wp), parameter :: w_rest = 1.0_wp / 3, w_face = 1.0_wp / 18, w_edge = 1.0_wp / 36
 
     type settings
-        integer :: ranks = 1, n = 64, span = 1, steps = 0
+        integer :: ranks = 0, n = 64, span = 1, steps = 0 ! ranks 0: 1, or what a launcher says
         real(wp) :: re = 100, u = 0.1_wp, until = 1e-7_wp
         logical :: table = .false., quiet = .false., silent = .false., node = .false.
         type(c_ptr) :: near = c_null_ptr ! over MPI with `node`: the ranks that share memory
@@ -107,10 +108,9 @@ contains
         integer(c_int32_t), intent(in) :: status
         character(len=*), intent(in) :: what
         if (status >= 0) return
-        write (*, '(4a)') "lbm: " // what // ": ", dpar_string(dpar_status_text(status)), ": ", &
-            dpar_string(why)
-        flush (6)
-        error stop 1
+        write (error_unit, '(4a)') "lbm: " // what // ": ", &
+            dpar_string(dpar_status_text(status)), ": ", dpar_string(why)
+        stop 1, quiet=.true.
     end subroutine
 
     ! Cuts the box over the ranks: dims of dpar are z, y, x; a span of one cell is not cut.
@@ -634,34 +634,115 @@ contains
         call centre_lines(b, b%f, line)
     end subroutine
 
-    logical function parse(s)
+    ! What the words say; *fault: a sentence, blank when all is fine.
+    subroutine parse(s, fault)
         type(settings), intent(inout) :: s
+        character(len=*), intent(out) :: fault
         character(len=80) :: word
-        integer :: i, at, wrong
-        parse = .false.
+        integer :: i, length
+        fault = ""
         do i = 1, command_argument_count()
-            call get_command_argument(i, word)
-            at = index(word, "=")
-            wrong = 0
-            select case (word(:max(at, 1)))
-            case ("n="); read (word(at + 1:), *, iostat=wrong) s%n
-            case ("span="); read (word(at + 1:), *, iostat=wrong) s%span
-            case ("re="); read (word(at + 1:), *, iostat=wrong) s%re
-            case ("u="); read (word(at + 1:), *, iostat=wrong) s%u
-            case ("steps="); read (word(at + 1:), *, iostat=wrong) s%steps
-            case ("until="); read (word(at + 1:), *, iostat=wrong) s%until
-            case default
-                s%quiet = s%quiet .or. word == "quiet"
-                s%node = s%node .or. word == "node"
-                s%table = s%table .or. word == "table"
-                if (all(word /= ["table", "quiet", "node "])) read (word, *, iostat=wrong) s%ranks
-            end select
-            if (wrong /= 0) return
+            call get_command_argument(i, word, length)
+            if (length > len(word)) fault = "no setting is as long as '" // word // "...'"
+            if (fault == "" .and. again(i)) fault = "'" // trim(word) // "' is the second of its kind"
+            if (fault == "") call setting(s, word, fault)
+            if (fault /= "") return
         end do
-        parse = s%ranks >= 1 .and. s%n >= 4 .and. s%n <= 4096 .and. s%span >= 0
-        parse = parse .and. s%span /= s%n .and. s%re > 0 .and. s%u > 0 .and. s%u <= 0.3_wp
-        parse = parse .and. s%steps >= 0 .and. s%until > 0
+        if (s%span == s%n) fault = "span is n: span=0 is the cube with walls all round"
+    end subroutine
+
+    ! Does an earlier word set the same?
+    logical function again(i)
+        integer, intent(in) :: i
+        character(len=80) :: word, before
+        integer :: k
+        again = .false.
+        call get_command_argument(i, word)
+        do k = 1, i - 1
+            call get_command_argument(k, before)
+            again = again .or. name_of(before) == name_of(word)
+        end do
     end function
+
+    ! `n=` of n=64; of a number of ranks nothing.
+    character(len=80) function name_of(word)
+        character(len=*), intent(in) :: word
+        name_of = word(:index(word, "="))
+        if (name_of == "" .and. verify(trim(word), "+-0123456789") /= 0) name_of = word
+    end function
+
+    subroutine setting(s, word, fault)
+        type(settings), intent(inout) :: s
+        character(len=*), intent(in) :: word
+        character(len=*), intent(inout) :: fault
+        select case (name_of(word))
+        case ("n="); call whole(word, "n", 4, 4096, s%n, fault)
+        case ("span="); call whole(word, "span", 0, 4096, s%span, fault)
+        case ("steps="); call whole(word, "steps", 0, 1000000000, s%steps, fault)
+        case (""); call whole(word, "the number of ranks", 1, 1024, s%ranks, fault)
+        case ("re="); call real_number(word, "re", 0.01_wp, 1e5_wp, s%re, fault)
+        case ("u="); call real_number(word, "u", 0.001_wp, 0.3_wp, s%u, fault)
+        case ("until="); call real_number(word, "until", 1e-15_wp, 1.0_wp, s%until, fault)
+        case ("table"); s%table = .true.
+        case ("quiet"); s%quiet = .true.
+        case ("node"); s%node = .true.
+        case default; fault = "'" // trim(word) // "' is no setting: " // usage
+        end select
+    end subroutine
+
+    subroutine whole(word, what, least, most, number, fault)
+        character(len=*), intent(in) :: word, what
+        integer, intent(in) :: least, most
+        integer, intent(inout) :: number
+        character(len=*), intent(inout) :: fault
+        character(len=24) :: text(2)
+        integer :: at, wrong, value
+        at = index(word, "=") + 1
+        value = least - 1
+        wrong = verify(trim(word(at:)), "+-0123456789")
+        if (wrong == 0) read (word(at:), *, iostat=wrong) value
+        if (wrong == 0 .and. value >= least .and. value <= most) then
+            number = value
+            return
+        end if
+        write (text, '(i0)') least, most
+        fault = what // " is a whole number from " // trim(text(1)) // " to " // trim(text(2)) // &
+            ", not '" // trim(word(at:)) // "'"
+    end subroutine
+
+    subroutine real_number(word, what, least, most, number, fault)
+        character(len=*), intent(in) :: word, what
+        real(wp), intent(in) :: least, most
+        real(wp), intent(inout) :: number
+        character(len=*), intent(inout) :: fault
+        character(len=24) :: text(2)
+        real(wp) :: value
+        integer :: at, wrong
+        at = index(word, "=") + 1
+        value = -1
+        wrong = verify(trim(word(at:)), "+-0123456789.eEdD")
+        if (wrong == 0) read (word(at:), *, iostat=wrong) value
+        if (wrong == 0 .and. value >= least .and. value <= most) then
+            number = value
+            return
+        end if
+        write (text, '(es7.1)') least, most
+        fault = what // " is a number from " // trim(text(1)) // " to " // trim(text(2)) // &
+            ", not '" // trim(word(at:)) // "'"
+    end subroutine
+
+    ! Is there a cell for each rank, also in the smallest box?
+    subroutine fit(s, fault)
+        type(settings), intent(in) :: s
+        character(len=*), intent(inout) :: fault
+        integer(c_int32_t) :: parts(3)
+        integer(c_int64_t) :: n
+        n = merge(min(s%n, 16), s%n, s%table)
+        parts = 0
+        if (dpar_grid_create(s%ranks, 3, [merge(n, int(s%span, c_int64_t), s%span == 0), n, n], &
+                             int([1, 1, 4], c_int64_t), 0, parts, why=why) < 0) &
+            fault = dpar_string(why)
+    end subroutine
 end module
 
 program lbm
@@ -674,26 +755,44 @@ program lbm
     type(dpar_start) :: job
 #endif
     type(c_ptr) :: world
-    integer :: result
-    if (.not. parse(chosen)) then
-        write (*, '(a)') usage
+    character(len=400) :: fault
+    integer :: result, rank = 0, ranks = 0
+    call parse(chosen, fault)
+#ifdef USE_MPI
+    call MPI_Init(result)
+    call MPI_Comm_rank(MPI_COMM_WORLD, rank, result)
+    call MPI_Comm_size(MPI_COMM_WORLD, ranks, result)
+#else
+    call need(dpar_start_find(job, why), "launcher")
+    if (job%launcher /= DPAR_LAUNCHER_NONE) then
+        rank = job%rank
+        ranks = job%size
+    end if
+#endif
+    if (fault == "" .and. ranks > 0 .and. chosen%ranks > 0 .and. chosen%ranks /= ranks) &
+        fault = "under a launcher its own option says how many ranks there are"
+    if (chosen%ranks == 0) chosen%ranks = max(ranks, 1)
+    if (fault == "") call fit(chosen, fault)
+    if (fault /= "") then
+        if (rank == 0) write (error_unit, '(2a)') "lbm: ", trim(fault)
+#ifdef USE_MPI
+        call MPI_Finalize(result)
+#endif
         stop 2, quiet=.true.
     end if
 #ifdef USE_MPI
-    call MPI_Init(result)
     call need(dpar_mpi_comm(MPI_COMM_WORLD, out=world, why=why), "MPI")
     if (chosen%node) call need(dpar_mpi_node(MPI_COMM_WORLD, node=chosen%near, why=why), "node")
-    if (rank_main(world, c_loc(chosen)) /= 0) error stop 1
+    if (rank_main(world, c_loc(chosen)) /= 0) stop 1, quiet=.true.
     if (chosen%node) call need(dpar_comm_close(chosen%near), "close")
     call need(dpar_comm_close(world), "close")
     call MPI_Finalize(result)
 #else
-    call need(dpar_start_find(job, why), "launcher")
     if (job%launcher /= DPAR_LAUNCHER_NONE) then
         call need(dpar_init(world, why=why), "world")
         result = rank_main(world, c_loc(chosen))
         call need(dpar_comm_close(world), "close")
-        if (result /= 0) error stop 1
+        if (result /= 0) stop 1, quiet=.true.
     else
         call need(dpar_launch_with(chosen%ranks, rank_main, c_loc(chosen), why=why), "ranks")
     end if

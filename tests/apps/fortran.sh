@@ -70,6 +70,37 @@ table() {
     sed -n 's/^ *\(Re\|[14]00\) /lbm: &/p' now.all
 }
 
+# Bad input: exit code 2 and one sentence on stderr.
+refuses() { # words of the sentence, arguments of lbm...
+    said=$1
+    shift
+    timeout 60 ./lbm "$@" > now.out 2> now.err
+    [ $? -eq 2 ] && grep -qF -e "$said" now.err && [ "$(wc -l < now.err)" -eq 1 ] && [ ! -s now.out ] ||
+        { echo "lbm $*: not refused with '$said'"; cat now.out now.err; exit 1; }
+}
+
+refusals() {
+    for bad in '' -5 3 4097 8,9 '8 9' 3.5 1*5 nan 99999999999999; do
+        refuses "n is a whole number from 4 to 4096, not '$bad'" "n=$bad"
+    done
+    for bad in '' nan inf 0 -1 1e999 1,2; do
+        refuses "re is a number from 1.0E-02 to 1.0E+05, not '$bad'" "re=$bad"
+        refuses "u is a number from 1.0E-03 to 3.0E-01, not '$bad'" "u=$bad"
+        refuses "until is a number from 1.0E-15 to 1.0E+00, not '$bad'" "until=$bad"
+    done
+    refuses 'span is a whole number from 0' span=-1
+    refuses 'span is n' span=64
+    refuses 'steps is a whole number from 0' steps=-1
+    refuses 'the number of ranks is a whole number from 1 to 1024' 0
+    refuses "'n=9' is the second" n=8 n=9
+    refuses "'3' is the second" 2 3
+    refuses "'table' is the second" table table
+    refuses "'tabel' is no setting" tabel
+    refuses "no setting is as long" n=$(printf '%0200d' 8)
+    refuses 'no grid of 17 ranks' 17 n=8 # 17 is no product of two numbers up to 8
+    refuses 'no grid of 257 ranks' 257 n=64 table
+}
+
 words() {
     case $1 in
     plane) echo 'n=24 steps=240 quiet' ;;
@@ -116,6 +147,7 @@ for case in plane slab cube; do
         same ./lbm "$n" $(words $case)
     done
 done
+refusals
 [ "$(sort -u reference.plane reference.slab reference.cube | wc -l)" -eq 3 ] ||
     { echo 'different flows, one fingerprint'; exit 1; }
 # blocks of Fortran in README.md are programs
