@@ -1382,9 +1382,10 @@ enum {
 /* Zero it, fill it in, and let dpar_halo_check judge it; reuse it for every field on those points.
  * A rank's local array has its own points and around them low[d] + high[d] more in dim d, in C
  * order: dpar_halo_box says which. Ranks without cells have no array (with windows some do). In a
- * periodic dim there are as many faces as cells, numbered with them. Points that two ranks hold
- * (faces between blocks): the owner's value is the one; a width of 1 and DPAR_HALO_SYNC make the
- * copies equal (a plan of shared points, dpar_halo_options, runs it). */
+ * periodic dim, and on the faces of a cubed sphere, there are as many faces as cells, numbered with
+ * them. Points that two ranks hold (faces between blocks): the owner's value is the one; a width of
+ * 1 and DPAR_HALO_SYNC make the copies equal (a plan of shared points, dpar_halo_options, runs it).
+ */
 typedef struct dpar_halo {
     dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
     int32_t shape; /* DPAR_STENCIL_STAR: faces; DPAR_STENCIL_EDGES: no corners; DPAR_STENCIL_BOX */
@@ -1411,6 +1412,12 @@ typedef struct dpar_halo {
     /* The six faces of a cubed sphere: dim 0 are the faces, the last two dims y and x, both of N
      * cells; dims between them are levels. dpar_halo_edge says how they meet. */
     int32_t cube; /* 1: it is one */
+    /* Cubed sphere, points on faces of cells along y or x: such fields come in pairs, (u, v) of a
+     * C-grid (u on faces along x, v along y) or of a D-grid (the other way round). Over an edge
+     * with one or three quarter turns u's halo gets v's points. This is the other field's halo, for
+     * dpar_halo_begin alone (an exchange finds it by dpar_halo_field.pair): same grid and owners,
+     * no windows, points of y and x exchanged, widths of its own. NULL: the field is alone. */
+    const struct dpar_halo *partner;
     /* Whose block is it: owner[number of the block in the mesh] is a rank of the communicator, each
      * at most once, or -1: masked, nobody's, its points do not exist and halos there stay as they
      * are. Then `rank` means that of the communicator, also in transfers, and functions take
@@ -1479,7 +1486,6 @@ typedef struct dpar_halo_walk {
     int32_t rank, sends, mode, outside, pass, state; /* outside: of so many dims at most */
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
     int64_t own[DPAR_MAX_DIMS][2];                   /* this rank's; */
-    int64_t base[DPAR_MAX_DIMS];                     /* where its array begins */
     int64_t want[DPAR_MAX_DIMS][2];                  /* sends: points that have images here, */
     int64_t from[DPAR_MAX_DIMS][2];                  /* receivers to visit in a dim */
     int64_t at[DPAR_MAX_DIMS][2];                    /* the receiver's own points, */
@@ -1498,8 +1504,10 @@ typedef struct dpar_halo_walk {
  * order and the result does not depend on arrival. `mine` and `theirs` count in local arrays
  * (dpar_halo_box), `global` in points, on this rank's side. E_ARG as dpar_halo_check, or a
  * direction that does not exist (DPAR_RECEIVES, DPAR_SENDS of redistribute.h), a rank that has two
- * blocks. A step costs O(dims x axes); a list O(its transfers x dims), with windows and for the
- * sender also O(blocks of the dims). Fields of vectors: `turn` of the transfer. */
+ * blocks; faces of a cube's cells without partner. With one, a transfer with an odd `turn` leads
+ * from the partner's array into this one's halo, and the sender's side counts there. A step costs
+ * O(dims x axes); a list O(its transfers x dims), with windows and for the sender also O(blocks of
+ * the dims). Fields of vectors: `turn` of the transfer. */
 DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
 /* 1 and the next transfer, or 0 at the end. */
@@ -1516,8 +1524,14 @@ DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
  * From even faces east leads to the next face as it is and north to the one after it, turned; from
  * odd faces north and east the other way round. All are right-handed, seen from outside. Halos are
  * at most N wide; at the cube's corners three faces meet, halo points there have no image and are
- * left as they are. Points are cells: the u and v of a C-grid, each on faces of its own, are
- * refused (E_ARG); bring pairs to cells first. */
+ * left as they are.
+ * Points on faces of cells (C- and D-grids): N x N for each component on each face, numbered with
+ * the cells. With DPAR_AT_LOW_FACES a face owns those on its west or south edge; those on its east
+ * or north edge are the first beyond, and the next face's: each edge is west or south of one of the
+ * two faces that it parts. (DPAR_AT_HIGH_FACES: the other way round.) Beyond an edge all points of
+ * the face there have an image, its border too: where it is a third face's it comes from there,
+ * with both turns. Points at corners of cells (both dims) are refused, E_ARG: of the cube's 8
+ * corners two would be nobody's. */
 enum { DPAR_EDGE_WEST, DPAR_EDGE_EAST, DPAR_EDGE_SOUTH, DPAR_EDGE_NORTH };
 /* The face beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a vector makes on
  * its way from there to here (`turn` of dpar_transfer); -1 when there is no such face or edge. */
@@ -3751,6 +3765,8 @@ typedef struct dpar_halo_field {
     int32_t vector;        /* 1: each component changes its sign over a fold or a pole; 2: there are
                               two, (u, v) along the last dim and the one before, turned where the
                               grid is (cubed sphere) */
+    int32_t pair;          /* cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V.
+                              vector 1: with signs; 0: scalars of their points, without */
     int32_t narrow;        /* 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to
                               nearest, also where no message is needed: the same bits everywhere */
     int32_t wire;
@@ -3768,6 +3784,14 @@ typedef struct dpar_halo_field {
     const dpar_mem *mem; /* how to reach data and halos where the CPU cannot: on a device; as long
                             as the plan. NULL: host memory. May differ from rank to rank */
 } dpar_halo_field;
+
+/* Two fields that follow each other in the list are u, along the last dim, and v, along the one
+ * before, each on points of its own: a C-grid has u at faces of cells along x and v at faces along
+ * y, of the same kind (LOW, HIGH), a D-grid the other way round. Over an edge of the cubed sphere
+ * with one or three quarter turns u's halo gets v's points, and v's gets u's. Halos of the same
+ * grid and owners, widths of their own, no windows; types, wires, components, vector and kinds of
+ * memory alike (E_ARG). */
+enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
 
 /* How it travels. */
 enum {
@@ -4566,6 +4590,8 @@ DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t
                                int64_t *box);
 /* The coordinates of a rank's block; 0: it has none. */
 DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
+/* Does the end of a dim meet other points, so that it has as many faces as cells? */
+DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d);
 /* Of how many dims at once halo points may lie outside. */
 DPARI_API int32_t dpari_halo_outside(const dpar_halo *h);
 /* Does nothing arrive outside of two dims? */
@@ -5514,7 +5540,7 @@ typedef struct dpari_hx_spot {
 /* One box, seen from this rank; what an exchange reads first. */
 typedef struct dpari_hx_item {
     int32_t field, peer;          /* -1: oneself */
-    int32_t mine, theirs;         /* parts */
+    int32_t mine, theirs;         /* parts, two a field: of a pair perhaps the other's */
     int32_t packs;                /* goes through memory when this rank gives it */
     int32_t direct;               /* this rank reads it where it lies when it takes it */
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
@@ -5614,6 +5640,11 @@ DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
 DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
 /* Own points and local box of a rank; 0: it has none. */
 DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
+/* The other field of a pair, which lies beside it; NULL: it is alone. */
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
+/* Does what arrives after so many quarter turns come from that other's array? With another sign? */
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
+DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
 /* Can this field go dim after dim? */
 DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
 /* The same on all ranks? The first error of any, or E_MISMATCH. COLLECTIVE. */
@@ -13559,19 +13590,52 @@ static dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
     if (h->folds || h->poles != 0) {
         return dpari_say(DPAR_E_ARG, why, "a cubed sphere has no folds and no poles", 0, 0, 0, 0);
     }
+    if (h->points[0] != DPAR_AT_CELLS ||
+        (h->points[y] != DPAR_AT_CELLS && h->points[y + 1] != DPAR_AT_CELLS)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a cubed sphere with points # along dim 0, # along y, # along x: faces of "
+                         "cells along y or x; of corners of cells two would be nobody's",
+                         h->points[0], h->points[y], h->points[y + 1], 0);
+    }
     for (d = 0; d < h->grid.dims; d += d == 0 ? y : 1) {
         int64_t most = d == 0 ? 0 : h->grid.extent[d];
-        if (h->points[d] != DPAR_AT_CELLS) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "dim # of a cubed sphere: faces of cells do not go over its edges; "
-                             "exchange u and v at cells, as a pair",
-                             d, 0, 0, 0);
-        }
         if ((h->periodic >> d & 1u) != 0 || h->window[d].kernel != 0 || h->low[d] > most ||
             h->high[d] > most) {
             return dpari_say(DPAR_E_ARG, why,
                              "dim # of a cubed sphere: not periodic, no window, halos to #", d,
                              most, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* What a walk over h needs of the other field. */
+static dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
+{
+    const dpar_halo *p = h->partner;
+    const int32_t y = h->grid.dims - 2;
+    int32_t d;
+    if (!h->cube || !p->cube || !dpar_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
+        h->periodic != p->periodic) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "a partner is a field of the same cubed sphere: same grid, mesh and owners", 0, 0, 0,
+            0);
+    }
+    for (d = 0; d < h->grid.dims; d++) {
+        const int32_t other = d < y ? d : 2 * y + 1 - d;
+        dpar_status st = dpari_halo_check_dim(p, d, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        if (h->window[d].kernel != 0 || p->window[d].kernel != 0) {
+            return dpari_say(DPAR_E_ARG, why, "dim # of a pair of fields has windows", d, 0, 0, 0);
+        }
+        if (h->points[d] != p->points[other]) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "points # along dim #, the partner's # along dim #: those of y and x "
+                             "are exchanged",
+                             h->points[d], d, p->points[other], other);
         }
     }
     return DPAR_OK;
@@ -13685,6 +13749,9 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
     if (st == DPAR_OK && h->cube) {
         st = dpari_halo_check_cube(h, why);
     }
+    if (st == DPAR_OK && h->partner != NULL) {
+        st = dpari_halo_check_partner(h, why);
+    }
     if (st == DPAR_OK && h->owner != NULL) {
         st = dpari_halo_check_owner(h, why);
     }
@@ -13700,10 +13767,16 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 /* ---- points and their owners ------------------------------------------------------------------
  */
 
+/* Does the end of a dim meet other points? */
+DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d)
+{
+    return (h->periodic >> d & 1u) != 0 || (h->cube && d >= h->grid.dims - 2);
+}
+
 /* One more point than cells? */
 static int dpari_halo_more(const dpar_halo *h, int32_t d)
 {
-    return h->points[d] != DPAR_AT_CELLS && (h->periodic >> d & 1u) == 0;
+    return h->points[d] != DPAR_AT_CELLS && !dpari_halo_closed(h, d);
 }
 
 DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim)
@@ -13821,7 +13894,7 @@ DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord
 /* Does nothing ever arrive from beyond the low (0) or high (1) end of a dim? */
 static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
 {
-    if ((h->periodic >> d & 1u) != 0 || (h->cube && d >= h->grid.dims - 2)) {
+    if (dpari_halo_closed(h, d)) {
         return 0;
     }
     return d != h->fold || (h->poles >> side & 1u) == 0 ? !(h->folds && d == h->fold && side) : 0;
@@ -14265,8 +14338,9 @@ enum {
     DPARI_FOLDED, /* beyond the fold */
     DPARI_SOUTH,  /* beyond the low pole */
     DPARI_NORTH,
-    DPARI_EDGES, /* and 4 edges of 6 faces */
-    DPARI_PASSES = DPARI_EDGES + 24
+    DPARI_EDGES,                      /* and 4 edges of 6 faces; */
+    DPARI_BORDERS = DPARI_EDGES + 24, /* the border there, which a third face owns */
+    DPARI_PASSES = DPARI_BORDERS + 24
 };
 
 typedef struct dpari_halo_map {
@@ -14284,6 +14358,18 @@ static int dpari_halo_has_seam(const dpar_halo *h)
     return h->folds && h->on_row;
 }
 
+/* The edge of a pass over edges; its face is a quarter of that of the pass. */
+static int32_t dpari_halo_pass_edge(int32_t pass)
+{
+    return (pass - DPARI_EDGES) % 4;
+}
+
+/* The points that lie along that edge. */
+static int32_t dpari_halo_along(const dpar_halo *h, int32_t pass)
+{
+    return h->points[h->grid.dims - (dpari_halo_pass_edge(pass) >= DPAR_EDGE_SOUTH ? 1 : 2)];
+}
+
 /* Is there anything to do in a pass? */
 static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
 {
@@ -14294,7 +14380,7 @@ static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
     case DPARI_FOLDED: return h->folds != 0;
     case DPARI_SOUTH: return (h->poles & DPAR_POLE_LOW) != 0;
     case DPARI_NORTH: return (h->poles & DPAR_POLE_HIGH) != 0;
-    default: return h->cube;
+    default: return h->cube && (pass < DPARI_BORDERS || dpari_halo_along(h, pass) != DPAR_AT_CELLS);
     }
 }
 
@@ -14316,32 +14402,97 @@ DPAR_API int32_t dpar_halo_edge(int32_t face, int32_t edge, int32_t *turn)
     return (face + step + 6) % 6;
 }
 
+/* Where the way of a pass leads: over an edge, and over the border there to a third face, which is
+ * reached from east or north of the second (points on high faces: from west or south). */
+typedef struct dpari_halo_way {
+    int32_t edges, face, turn; /* 1 or 2; of all */
+    int32_t edge[2], turns[2];
+} dpari_halo_way;
+
+static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *w)
+{
+    int32_t along_x;
+    w->edges = 1;
+    w->edge[0] = dpari_halo_pass_edge(pass);
+    w->face = dpar_halo_edge((pass - DPARI_EDGES) / 4 % 6, w->edge[0], &w->turns[0]);
+    w->turn = w->turns[0];
+    if (pass < DPARI_BORDERS) {
+        return;
+    }
+    along_x = (w->edge[0] >= DPAR_EDGE_SOUTH) != (w->turn != 0);
+    w->edges = 2;
+    w->edge[1] = along_x ? DPAR_EDGE_WEST : DPAR_EDGE_SOUTH;
+    w->edge[1] += dpari_halo_along(h, pass) == DPAR_AT_LOW_FACES;
+    w->face = dpar_halo_edge(w->face, w->edge[1], &w->turns[1]);
+    w->turn = (w->turn + w->turns[1]) % 4;
+}
+
+/* Which points x of the dim along the edge a pass is about. Of those of the face there, both
+ * borders counted, one has another owner: that where the count ends, or, turned, where it begins.
+ */
+static void dpari_halo_map_along(const dpar_halo *h, int32_t pass, int32_t turn, dpari_halo_map *m)
+{
+    const int32_t points = dpari_halo_along(h, pass), low = points == DPAR_AT_LOW_FACES;
+    const int64_t n = h->grid.extent[h->grid.dims - 1];
+    const int64_t first = points == DPAR_AT_HIGH_FACES ? -1 : 0;
+    const int at_first = low == (turn != 0);
+    const int64_t border = at_first ? first : first + n;
+    if (points == DPAR_AT_CELLS) {
+        return;
+    }
+    m->lo = pass >= DPARI_BORDERS ? border : first + at_first;
+    m->hi = pass >= DPARI_BORDERS ? border + 1 : first + at_first + n;
+}
+
+/* The dim that leads over an edge. */
+static int32_t dpari_halo_across(const dpar_halo *h, int32_t edge)
+{
+    return h->grid.dims - (edge >= DPAR_EDGE_SOUTH ? 2 : 1);
+}
+
+/* One of the last two dims over the edges of the way. Faces that lie on their side count backwards
+ * along it: from the middles of cells (1), the faces below (0), above (2). */
+static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int32_t d,
+                               dpari_halo_map *m)
+{
+    const int32_t points = h->points[d];
+    const int64_t n = h->grid.extent[h->grid.dims - 1];
+    int32_t k;
+    for (k = 0; k < w->edges; k++) {
+        const int32_t edge = w->edge[k];
+        if (m->from == dpari_halo_across(h, edge)) {
+            m->c += edge == DPAR_EDGE_EAST || edge == DPAR_EDGE_NORTH ? -n : n;
+        } else if (w->turns[k] != 0) {
+            m->back = !m->back;
+            m->c = n - m->c - (points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2);
+        }
+        m->from = w->turns[k] != 0 ? 2 * h->grid.dims - 3 - m->from : m->from;
+    }
+}
+
 /* Beyond an edge of a face. */
 static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
 {
-    int32_t face = (pass - DPARI_EDGES) / 4, edge = (pass - DPARI_EDGES) % 4, turn = 0;
-    int32_t to = dpar_halo_edge(face, edge, &turn), dims = h->grid.dims;
-    int32_t across = edge >= DPAR_EDGE_SOUTH ? dims - 2 : dims - 1;
-    int64_t n = h->grid.extent[dims - 1];
-    int up = edge == DPAR_EDGE_EAST || edge == DPAR_EDGE_NORTH;
+    const int64_t n = h->grid.extent[h->grid.dims - 1];
+    dpari_halo_way w;
+    int up;
+    dpari_halo_way_of(h, pass, &w);
     if (d == 0) {
-        m->lo = face;
-        m->hi = face + 1;
-        m->c = to - face;
+        m->lo = (pass - DPARI_EDGES) / 4 % 6;
+        m->hi = m->lo + 1;
+        m->c = w.face - m->lo;
+    }
+    if (d < h->grid.dims - 2) {
         return;
     }
-    if (d < dims - 2) {
-        return;
-    }
-    m->from = turn ? 2 * dims - 3 - d : d;
-    if (d == across) {
+    up = w.edge[0] == DPAR_EDGE_EAST || w.edge[0] == DPAR_EDGE_NORTH;
+    if (d == dpari_halo_across(h, w.edge[0])) {
         m->lo = up ? n : -n;
         m->hi = up ? 2 * n : 0;
-        m->c = up ? -n : n;
-    } else if (turn) {
-        m->back = 1;
-        m->c = n - 1;
+    } else {
+        dpari_halo_map_along(h, pass, w.turns[0], m);
     }
+    dpari_halo_go_over(h, &w, d, m);
 }
 
 static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map *m)
@@ -14572,7 +14723,7 @@ static void dpari_halo_receiver(dpar_halo_walk *w, int32_t d, const int64_t *box
     if (w->mode >= DPAR_HALO_SYNC) { /* own cells' faces, whoever owns them */
         w->fill[d][0] = w->at[d][0] - (h->points[d] == DPAR_AT_HIGH_FACES);
         w->fill[d][1] = w->at[d][1] + (h->points[d] == DPAR_AT_LOW_FACES);
-        if ((h->periodic >> d & 1u) == 0) {
+        if (!dpari_halo_closed(h, d)) {
             w->fill[d][0] = dpari_most(w->fill[d][0], 0);
             w->fill[d][1] = dpari_least(w->fill[d][1], dpar_halo_points(h, d));
         }
@@ -14716,6 +14867,15 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
     if (blocks > 1 && rank >= 0) {
         return dpari_say(DPAR_E_ARG, why, "rank # owns # blocks: one at most", rank, blocks, 0, 0);
     }
+    if (h->cube && h->partner == NULL &&
+        (h->points[h->grid.dims - 2] != DPAR_AT_CELLS ||
+         h->points[h->grid.dims - 1] != DPAR_AT_CELLS)) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
+            "no partner",
+            0, 0, 0, 0);
+    }
     for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
         if ((h->points[d] == DPAR_AT_LOW_FACES && h->high[d] < 1) ||
             (h->points[d] == DPAR_AT_HIGH_FACES && h->low[d] < 1)) {
@@ -14754,7 +14914,6 @@ DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int3
             return DPAR_OK;
         }
         nothing |= w->own[i][1] <= w->own[i][0];
-        w->base[i] = box[0];
         w->at[i][0] = w->own[i][0];
         w->at[i][1] = w->own[i][1];
         dpari_halo_receiver(w, i, box);
@@ -14773,9 +14932,10 @@ static void dpari_halo_turn(const dpar_halo_walk *w, dpar_transfer *t)
 {
     int32_t adjoint = w->mode % 2, turn = w->pass >= DPARI_TWICE ? 2 : 0;
     if (w->pass >= DPARI_EDGES) {
-        int32_t edge = w->pass - DPARI_EDGES;
-        (void)dpar_halo_edge(edge / 4, edge % 4, &turn);
-        if (turn != 0) {
+        dpari_halo_way way;
+        dpari_halo_way_of(w->h, w->pass, &way);
+        turn = way.turn;
+        if (turn % 2 != 0) {
             t->swap[0] = t->dims - 2;
             t->swap[1] = t->dims - 1;
         }
@@ -14785,22 +14945,21 @@ static void dpari_halo_turn(const dpar_halo_walk *w, dpar_transfer *t)
 
 DPARI_APART void dpari_halo_fill(const dpar_halo_walk *w, int32_t peer, dpar_transfer *t)
 {
-    const dpar_halo *h = w->h;
+    const dpar_halo *h = w->h, *from = h;
     int32_t adjoint = w->mode % 2, d;
     dpari_zero(t, sizeof(*t));
     t->peer = peer;
     t->dims = h->grid.dims;
     t->op = adjoint ? DPAR_SUM : DPAR_COPY;
     dpari_halo_turn(w, t);
+    if (h->partner != NULL && t->turn % 2 != 0) {
+        from = h->partner;
+    }
     for (d = 0; d < t->dims; d++) {
         int64_t own[2], box[2], there = w->x[d] - w->origin[d], here;
         int32_t s = t->swap[0] == t->swap[1] || d < t->dims - 2 ? d : 2 * t->dims - 3 - d;
-        if (w->sends) {
-            here = w->g[s] - w->base[s];
-        } else {
-            (void)dpari_halo_range(h, w->peer, s, own, box);
-            here = w->g[s] - box[0];
-        }
+        (void)dpari_halo_range(from, w->sends ? w->coord : w->peer, s, own, box);
+        here = w->g[s] - box[0];
         t->extent[adjoint ? d : s] = w->n[d];
         t->flip |= (w->reversed >> d & 1u) << (adjoint ? s : d);
         t->mine[w->sends ? s : d] = w->sends ? here : there;
@@ -33210,6 +33369,23 @@ DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f)
     return f->narrow ? f->wire : f->type;
 }
 
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
+{
+    return f->pair == DPAR_HALO_U ? f + 1 : f->pair == DPAR_HALO_V ? f - 1 : NULL;
+}
+
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
+{
+    return f->pair != 0 && (turn & 1) != 0;
+}
+
+/* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
+DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
+{
+    const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_U ? 1 : 3);
+    return f->vector && (turn == 2 || turned);
+}
+
 static int dpari_hx_narrows(int32_t from, int32_t to)
 {
     return (from == DPAR_F64 && to == DPAR_F32) ||
@@ -33414,6 +33590,46 @@ static int dpari_hx_overlaps(const dpar_halo_field *f, const dpar_box *array)
     return 0;
 }
 
+/* Are fields i and the one beside it what a pair is? */
+static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
+                                       dpar_why *why)
+{
+    const dpar_halo_field *f = &fields[i], *other;
+    const int32_t there = f->pair == DPAR_HALO_U ? i + 1 : i - 1;
+    if (f->pair == 0) {
+        return DPAR_OK;
+    }
+    if (f->pair < 0 || f->pair > DPAR_HALO_V || there < 0 || there >= n ||
+        fields[there].pair != DPAR_HALO_U + DPAR_HALO_V - f->pair) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # of #: pair #; DPAR_HALO_U (1) is followed by DPAR_HALO_V (2)", i,
+                         n, f->pair, 0);
+    }
+    other = &fields[there];
+    if (!f->halo->cube || f->vector == 2) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
+                         "#",
+                         i, f->vector, 0, 0);
+    }
+    if (f->type != other->type || dpari_hx_wire(f) != dpari_hx_wire(other) ||
+        dpari_hx_components(f) != dpari_hx_components(other) || f->vector != other->vector ||
+        dpari_hx_mem(f) != dpari_hx_mem(other)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fields # and # are a pair of different types, wires, components, vectors "
+                         "or memories",
+                         i < there ? i : there, i < there ? there : i, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Points on faces of a cube's cells: pairs alone have them. */
+static int dpari_hx_needs_pair(const dpar_halo *h)
+{
+    const int32_t y = h->grid.dims - 2;
+    return h->cube && (h->points[y] != DPAR_AT_CELLS || h->points[y + 1] != DPAR_AT_CELLS);
+}
+
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
                                         const dpar_halo_options *o, dpar_why *why)
 {
@@ -33431,7 +33647,15 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
     if (st != DPAR_OK) {
         return st;
     }
-    if ((f->vector == 2 && f->components != 2) || (f->halo->cube && f->vector == 1)) {
+    if (dpari_hx_needs_pair(f->halo) && f->pair == 0) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "field #: faces of cells go over a cubed sphere's edges in pairs of fields, "
+            "DPAR_HALO_U and DPAR_HALO_V",
+            i, 0, 0, 0);
+    }
+    if ((f->vector == 2 && f->components != 2) ||
+        (f->halo->cube && f->vector == 1 && f->pair == 0)) {
         return dpari_say(DPAR_E_ARG, why,
                          "field #: vector # with # components: 2 is for pairs (u, v), and a cubed "
                          "sphere turns pairs",
@@ -33510,6 +33734,7 @@ static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *
 {
     dpari_zero(w, sizeof *w);
     w->h = *f->halo;
+    w->h.partner = f->pair ? dpari_hx_other(f)->halo : NULL;
     w->step = step;
     w->rank = rank;
     if (step >= 0) {
@@ -33558,6 +33783,9 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
         if (st == DPAR_OK && o->ordered) {
             z->steps = (int32_t)dpari_most(z->steps, fields[i].halo->grid.dims);
         }
+    }
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        st = dpari_hx_check_pair(fields, n, i, why);
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         for (step = 0; step < z->steps; step++) {
@@ -33698,7 +33926,7 @@ static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dp
         const dpar_halo_field *f = &fields[i];
         h = dpari_hx_mix(h, f->type);
         h = dpari_hx_mix(h, dpari_hx_wire(f) + 64 * dpari_hx_components(f));
-        h = dpari_hx_mix(h, f->vector);
+        h = dpari_hx_mix(h, f->vector + 16 * f->pair);
         h = dpari_hx_mix_halo(h, f->halo);
     }
     return h;
@@ -34015,8 +34243,11 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
 {
     const dpar_halo_field *f = &x->field[field];
     const int32_t components = dpari_hx_components(f), peer = x->peer_of[t->peer] - 1;
-    const dpari_hx_array *mine = &x->array[field];
-    const dpari_hx_array *theirs = peer < 0 ? mine : &x->peer[peer].array[field];
+    const int32_t owner = dpari_hx_crosses(f, t->turn) ? (int32_t)(dpari_hx_other(f) - x->field)
+                                                       : field; /* whose array is its sender's */
+    const int32_t here = sends ? owner : field, there = sends ? field : owner;
+    const dpari_hx_array *mine = &x->array[here];
+    const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
     const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
     dpari_hx_spot a, b;
     int32_t d;
@@ -34024,7 +34255,7 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
     it->field = field;
     it->peer = peer;
     it->dims = t->dims + 1;
-    it->negate = f->vector && t->turn == 2;
+    it->negate = dpari_hx_negates(f, t->turn);
     for (d = 0; d < t->dims; d++) {
         it->extent[d] = t->extent[d];
         it->local[d] = t->mine[d];
@@ -34039,8 +34270,8 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
     if (dpari_hx_parts(f, t) > 1) {
         dpari_hx_component(it, t, k, sends ? &a : &b, sends ? &b : &a);
     }
-    it->mine = a.part;
-    it->theirs = b.part;
+    it->mine = 2 * here + a.part;
+    it->theirs = 2 * there + b.part;
     it->mine_at = a.at * bytes;
     it->theirs_at = b.at * bytes;
     for (d = 0; d < it->dims; d++) {
@@ -45050,17 +45281,17 @@ static int64_t dpari_hx_parity(const dpar_halo_exchange *x)
 
 static unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
 {
-    return x->part[2 * it->field + it->mine] + it->mine_at;
+    return x->part[it->mine] + it->mine_at;
 }
 
 DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
 {
     const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
     if (it->peer < 0) {
-        return x->part[2 * it->field + it->theirs] + it->theirs_at;
+        return x->part[it->theirs] + it->theirs_at;
     }
     if (it->direct) {
-        return p->at[2 * it->field + it->theirs] + it->theirs_at;
+        return p->at[it->theirs] + it->theirs_at;
     }
     return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn + it->take_at
                          : x->arrivals + it->take_at;
@@ -45725,7 +45956,7 @@ static const unsigned char *dpari_hx_look_at(const dpar_halo_exchange *x, const 
     dpar_mem_box b;
     if (!dpari_hx_mem(&x->field[it->field])) {
         *step = it->own_step;
-        return x->part[2 * it->field + it->mine] + it->mine_at;
+        return x->part[it->mine] + it->mine_at;
     }
     *step = it->dense;
     dpari_hx_box_of(x, it, x->look, 0, &b);
@@ -45955,12 +46186,13 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
 /* ---- comparing with the whole array -----------------------------------------------------------
  */
 
-/* Field f on rank 0, while it is compared: all points, components last; one rank's local box. */
+/* Field f on rank 0, while it is compared: all points, components last, and which of them have an
+ * owner; those of a pair's other field too; one rank's local box. */
 typedef struct dpari_hx_whole {
     const dpar_halo_exchange *x;
     int32_t f, components, width;
     dpar_box own, all; /* of the rank that is looked at */
-    unsigned char *points, *local;
+    unsigned char *points[2], *known[2], *local;
     dpar_why *why;
 } dpari_hx_whole;
 
@@ -45999,9 +46231,9 @@ static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
 
 /* Some points of this rank's array of field f into `local`, which is dense. */
 static dpar_status dpari_hx_collect_box(const dpar_halo_exchange *x, const dpari_hx_whole *w,
-                                        const dpar_box *part)
+                                        int32_t field, const dpar_box *part)
 {
-    const dpar_halo_field *f = &x->field[w->f];
+    const dpar_halo_field *f = &x->field[field];
     const int32_t dims = part->dims;
     int64_t at[DPAR_MAX_DIMS], step = w->components;
     dpari_hx_spot spot;
@@ -46013,12 +46245,12 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_exchange *x, const dpari
     for (d = 0; d < dims; d++) {
         at[d] = part->lo[d] - w->all.lo[d];
     }
-    dpari_hx_place(&x->array[w->f], at, w->components, &spot);
+    dpari_hx_place(&x->array[field], at, w->components, &spot);
     dpari_zero(&b, sizeof b);
     b.dims = dims + 1;
     b.to_type = b.from_type = b.through = f->type;
     b.to = w->local + dpari_hx_at(w, &w->all, part->lo);
-    b.from = x->part[2 * w->f + spot.part] + spot.at * w->width;
+    b.from = x->part[2 * field + spot.part] + spot.at * w->width;
     b.extent[dims] = w->components;
     b.to_stride[dims] = 1;
     b.from_stride[dims] = spot.stride[dims];
@@ -46033,23 +46265,24 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_exchange *x, const dpari
 
 /* This rank's local box of field f, densely into `local`. Points that a compact form has no place
  * for stay as they are. */
-static dpar_status dpari_hx_collect(const dpar_halo_exchange *x, const dpari_hx_whole *w)
+static dpar_status dpari_hx_collect(const dpar_halo_exchange *x, const dpari_hx_whole *w,
+                                    int32_t field)
 {
     dpar_box slab;
     dpar_status st;
     int32_t n;
-    if (!x->array[w->f].compact) {
-        return dpari_hx_collect_box(x, w, &w->all);
+    if (!x->array[field].compact) {
+        return dpari_hx_collect_box(x, w, field, &w->all);
     }
-    st = dpari_hx_collect_box(x, w, &w->own);
-    for (n = 0; st == DPAR_OK && dpar_halo_slab(x->array[w->f].h, x->rank, n, &slab); n++) {
-        st = dpari_hx_collect_box(x, w, &slab);
+    st = dpari_hx_collect_box(x, w, field, &w->own);
+    for (n = 0; st == DPAR_OK && dpar_halo_slab(x->array[field].h, x->rank, n, &slab); n++) {
+        st = dpari_hx_collect_box(x, w, field, &slab);
     }
     return st;
 }
 
-/* Own points of a rank's local box into the whole. */
-static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid)
+/* Own points of a rank's local box into the whole of the field, or (1) of the other one. */
+static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid, int other)
 {
     int64_t p[DPAR_MAX_DIMS];
     int32_t d;
@@ -46060,28 +46293,61 @@ static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid)
         p[d] = w->own.lo[d];
     }
     do {
-        memcpy(w->points + dpari_hx_at(w, grid, p), w->local + dpari_hx_at(w, &w->all, p),
-               (size_t)(w->components * w->width));
+        const int64_t at = dpari_hx_at(w, grid, p), bytes = w->components * w->width;
+        memcpy(w->points[other] + at, w->local + dpari_hx_at(w, &w->all, p), (size_t)bytes);
+        w->known[other][at / bytes] = 1;
     } while (dpari_hx_next_point(&w->own, p));
 }
 
-/* Beyond an edge of a cube's face: q becomes the point there. 0: there is none, or p is inside. */
-static int dpari_hx_over_edge(const dpar_halo *h, const int64_t *p, int64_t *q, int32_t *turn)
+/* One step over an edge of a cube's face, across dim k of at[] (0 y, 1 x), which counts half cells;
+ * half: where points lie in cells. */
+static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at, int32_t *half,
+                               int32_t *turn)
 {
-    const int32_t y = h->grid.dims - 2, x = y + 1;
-    const int64_t n = h->grid.extent[x];
-    const int beyond[2] = {p[y] < 0 || p[y] >= n, p[x] < 0 || p[x] >= n};
-    const int32_t across = beyond[0] ? y : x, along = beyond[0] ? x : y;
-    int32_t edge;
-    if (beyond[0] == beyond[1]) {
-        return 0;
+    const int up = at[k] > n;
+    int32_t more = 0;
+    *face = dpar_halo_edge((int32_t)*face, (k ? DPAR_EDGE_WEST : DPAR_EDGE_SOUTH) + up, &more);
+    *turn = (*turn + more) % 4;
+    at[k] += up ? -2 * n : 2 * n;
+    if (more != 0) { /* the other face lies on its side */
+        const int64_t across = at[k];
+        const int32_t was = half[k];
+        at[k] = 2 * n - at[1 - k];
+        at[1 - k] = across;
+        half[k] = half[1 - k];
+        half[1 - k] = was;
     }
-    edge = (across == y ? DPAR_EDGE_SOUTH : DPAR_EDGE_WEST) + (p[across] >= n);
-    q[0] = dpar_halo_edge((int32_t)p[0], edge, turn);
-    q[across] = p[across] >= n ? p[across] - n : p[across] + n;
-    if (*turn != 0) { /* the other face lies on its side */
-        q[along] = q[across];
-        q[across] = n - 1 - p[along];
+}
+
+/* The point of a cubed sphere that lies where p does, beyond an edge or on a border that another
+ * face owns: q. 0: beyond two edges, where three faces meet. */
+static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, int32_t *turn)
+{
+    const int32_t y = h->grid.dims - 2;
+    const int64_t n = h->grid.extent[y];
+    int64_t at[2];
+    int32_t half[2], k, hops;
+    for (k = 0; k < 2; k++) {
+        const int32_t points = h->points[y + k];
+        half[k] = points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2;
+        at[k] = 2 * p[y + k] + half[k];
+    }
+    for (hops = 0; hops < 3; hops++) {
+        int beyond[2], ends[2];
+        for (k = 0; k < 2; k++) {
+            beyond[k] = at[k] < 0 || at[k] > 2 * n;
+            ends[k] = at[k] - half[k] < 0 || at[k] - half[k] >= 2 * n;
+        }
+        if (beyond[0] && beyond[1]) {
+            return 0;
+        }
+        if (!ends[0] && !ends[1]) {
+            break;
+        }
+        dpari_hx_over_edge(n, beyond[0] || beyond[1] ? beyond[1] : ends[1], &q[0], at, half, turn);
+    }
+    for (k = 0; k < 2; k++) {
+        q[y + k] = (at[k] - half[k]) / 2;
     }
     return 1;
 }
@@ -46138,14 +46404,7 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
         *turn = 2;
         return 1;
     }
-    if (h->cube && !dpari_hx_over_edge(h, p, q, turn)) {
-        for (d = w->all.dims - 2; d < w->all.dims; d++) {
-            if (p[d] < 0 || p[d] >= h->grid.extent[d]) {
-                return 0; /* where three faces meet */
-            }
-        }
-    }
-    return outside > 0;
+    return outside > 0 && (!h->cube || dpari_hx_on_cube(h, p, q, turn));
 }
 
 /* Is p among the points that blocks share? Own ones, and the face beyond. */
@@ -46156,7 +46415,8 @@ static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
     for (d = 0; d < w->all.dims; d++) {
         n += p[d] >= w->own.lo[d] - (h->points[d] == DPAR_AT_HIGH_FACES) &&
              p[d] < w->own.hi[d] + (h->points[d] == DPAR_AT_LOW_FACES) &&
-             ((h->periodic >> d & 1u) || (p[d] >= 0 && p[d] < dpar_halo_points(h, d)));
+             ((h->periodic >> d & 1u) || (h->cube && d >= w->all.dims - 2) ||
+              (p[d] >= 0 && p[d] < dpar_halo_points(h, d)));
     }
     return n == w->all.dims;
 }
@@ -46173,7 +46433,7 @@ static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, vo
     dpari_zero(&p, sizeof p);
     p.to_type = p.from_type = f->type;
     p.through = dpari_hx_wire(f);
-    p.negate = pair ? (turn == 1) == (k == 0) : f->vector && turn == 2;
+    p.negate = pair ? (turn == 1) == (k == 0) : dpari_hx_negates(f, turn);
     dpari_stride_prepare(&one, &p);
     dpari_stride_run(&one, to, point + (pair ? 1 - k : k) * w->width);
 }
@@ -46204,8 +46464,7 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const
 }
 
 /* All cells of one rank's local box that have an image with an owner. */
-static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *grid, int32_t rank,
-                                    const unsigned char *known)
+static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *grid, int32_t rank)
 {
     int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
     int32_t d, k, turn;
@@ -46213,16 +46472,19 @@ static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *gri
         p[d] = w->all.lo[d];
     }
     do {
+        const unsigned char *points, *known;
         int64_t from;
         if ((w->x->options.shared && !dpari_hx_is_shared(w, p)) ||
             !dpari_hx_image(w, p, q, &turn)) {
             continue;
         }
         from = dpari_hx_at(w, grid, q);
+        points = w->points[dpari_hx_crosses(&w->x->field[w->f], turn)];
+        known = w->known[dpari_hx_crosses(&w->x->field[w->f], turn)];
         for (k = 0; k < w->components && known[from / (w->components * w->width)]; k++) {
             uint64_t want[1] = {0};
             const unsigned char *got = w->local + dpari_hx_at(w, &w->all, p) + k * w->width;
-            dpari_hx_passed(w, turn, k, want, w->points + from);
+            dpari_hx_passed(w, turn, k, want, points + from);
             if (memcmp(want, got, (size_t)w->width) != 0) {
                 return dpari_hx_differs(w, rank, p, q, k);
             }
@@ -46247,46 +46509,74 @@ static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
     return copy;
 }
 
-/* Marks the own points of a rank. */
-static void dpari_hx_know(const dpari_hx_whole *w, const dpar_box *grid, unsigned char *known)
+/* A local box of field f is looked at: the largest of any rank on rank 0, this rank's elsewhere. */
+static int64_t dpari_hx_local_bytes(const dpar_halo_exchange *x, int32_t f)
 {
-    int64_t p[DPAR_MAX_DIMS];
-    int32_t d;
-    for (d = 0; d < w->own.dims; d++) {
-        p[d] = w->own.lo[d];
+    const int64_t point = dpari_hx_components(&x->field[f]) * dpar_type_bytes(x->field[f].type);
+    int64_t most = 0;
+    dpar_box own, all;
+    int32_t r;
+    for (r = x->rank; r < (x->rank == 0 ? x->c->size : x->rank + 1); r++) {
+        if (dpari_hx_boxes(x->field[f].halo, r, &own, &all)) {
+            most = dpari_most(most, dpari_hx_volume(&all) * point);
+        }
     }
-    if (dpari_hx_volume(&w->own) > 0) {
-        do {
-            known[dpari_hx_at(w, grid, p) / (w->components * w->width)] = 1;
-        } while (dpari_hx_next_point(&w->own, p));
-    }
+    return most;
+}
+
+/* The field that is looked at in a pass: own points of it, those of a pair's other (-1: there is
+ * none), then its halos. */
+static int32_t dpari_hx_pass_field(const dpari_hx_whole *w, int32_t pass)
+{
+    const dpar_halo_field *f = &w->x->field[w->f];
+    return pass != 1 ? w->f : f->pair ? (int32_t)(dpari_hx_other(f) - w->x->field) : -1;
 }
 
 /* Rank 0 with the local boxes of all who have one copy of the grid, one after the other: puts own
- * points together, then looks halos up. What it finds it writes. */
+ * points together, then looks halos up. What it finds it writes. Hears all out, also after an
+ * error. */
 static dpar_status dpari_hx_compare_copy(dpar_halo_exchange *x, dpari_hx_whole *w,
-                                         const dpar_box *grid, unsigned char *known, int64_t copy)
+                                         const dpar_box *grid, int64_t copy)
 {
-    const dpar_halo *h = x->field[w->f].halo;
-    dpar_status st = DPAR_OK;
+    dpar_status st = DPAR_OK, now;
     int32_t pass, r;
-    for (pass = 0; pass < 2; pass++) {
-        for (r = 0; r < x->c->size && st == DPAR_OK; r++) {
+    for (pass = 0; pass < 3; pass++) {
+        const int32_t f = dpari_hx_pass_field(w, pass);
+        for (r = 0; f >= 0 && r < x->c->size; r++) {
+            const dpar_halo *h = x->field[f].halo;
             if (dpari_hx_copy_of(h, r) != copy || !dpari_hx_boxes(h, r, &w->own, &w->all)) {
                 continue;
             }
             if (r == x->rank) {
-                st = dpari_hx_collect(x, w);
+                now = dpari_hx_collect(x, w, f);
             } else {
                 const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
-                st = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
+                now = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
             }
-            if (st == DPAR_OK && pass == 0) {
-                dpari_hx_assemble(w, grid);
-                dpari_hx_know(w, grid, known);
+            st = st == DPAR_OK ? now : st;
+            if (st == DPAR_OK && pass < 2) {
+                dpari_hx_assemble(w, grid, pass);
             } else if (st == DPAR_OK && w->why->text[0] == 0) {
-                (void)dpari_hx_look_up(w, grid, r, known);
+                (void)dpari_hx_look_up(w, grid, r);
             }
+        }
+    }
+    return st;
+}
+
+/* Another rank than 0 sends its local boxes, as they are asked for. */
+static dpar_status dpari_hx_compare_send(dpar_halo_exchange *x, dpari_hx_whole *w)
+{
+    dpar_status st = DPAR_OK, now;
+    int32_t pass;
+    for (pass = 0; pass < 3; pass++) {
+        const int32_t f = dpari_hx_pass_field(w, pass);
+        if (f >= 0 && dpari_hx_boxes(x->field[f].halo, x->rank, &w->own, &w->all)) {
+            const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
+            now = dpari_hx_collect(x, w, f);
+            st = st == DPAR_OK ? now : st;
+            now = dpar_send(x->c, w->local, n, DPAR_U8, 0, x->options.tag, NULL);
+            st = st == DPAR_OK ? now : st;
         }
     }
     return st;
@@ -46296,11 +46586,12 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_exchange *x, dpari_hx_whole *
 static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar_why *found)
 {
     const dpar_halo *h = x->field[f].halo;
+    const int32_t wholes = x->rank != 0 ? 0 : x->field[f].pair ? 2 : 1;
     dpari_hx_whole w;
     dpar_box grid;
     void *memory = NULL;
-    int64_t local = 0, whole = 1, bytes, copy;
-    int32_t r, d, has;
+    int64_t local, points = 1, bytes, copy;
+    int32_t d;
     dpar_status st;
     dpari_zero(&w, sizeof w);
     w.x = x;
@@ -46312,32 +46603,27 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
     for (d = 0; d < grid.dims; d++) {
         grid.lo[d] = 0;
         grid.hi[d] = dpar_halo_points(h, d);
-        whole *= grid.hi[d];
+        points *= grid.hi[d];
     }
-    for (r = x->rank; r < (x->rank == 0 ? x->c->size : x->rank + 1); r++) {
-        if (dpari_hx_boxes(h, r, &w.own, &w.all)) {
-            local = dpari_most(local, dpari_hx_volume(&w.all) * w.components * w.width);
-        }
-    }
-    whole = x->rank == 0 ? whole : 0;
-    bytes = local + 64 + whole * (w.components * w.width + 1);
+    local = dpari_hx_local_bytes(x, f);
+    d = dpari_hx_pass_field(&w, 1);
+    local = d >= 0 ? dpari_most(local, dpari_hx_local_bytes(x, d)) : local;
+    bytes = local + 64 + wholes * points * (w.components * w.width + 1);
     st = dpar_comm_alloc(x->c, bytes, &memory);
     st = st == DPAR_OK ? dpari_hx_pin(x, memory, bytes, 1) : st;
     w.local = (unsigned char *)memory;
-    w.points = w.local + (local + 63) / 64 * 64;
-    has = dpari_hx_boxes(h, x->rank, &w.own, &w.all);
-    if (st == DPAR_OK && x->rank != 0 && has) {
-        st = dpari_hx_collect(x, &w);
+    for (d = 0; d < wholes; d++) {
+        w.points[d] = w.local + (local + 63) / 64 * 64 + d * points * w.components * w.width;
+        w.known[d] = w.local + (local + 63) / 64 * 64 + wholes * points * w.components * w.width +
+                     d * points;
     }
     st = dpari_hx_agree(x->c, st, 0, NULL);
     for (copy = 0; x->rank == 0 && copy < dpar_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
-        unsigned char *known = w.points + whole * w.components * w.width;
-        dpari_zero(known, (size_t)whole);
-        st = dpari_hx_compare_copy(x, &w, &grid, known, copy);
+        dpari_zero(w.known[0], (size_t)(wholes * points));
+        st = dpari_hx_compare_copy(x, &w, &grid, copy);
     }
-    for (r = 0; r < 2 && x->rank != 0 && has && st == DPAR_OK; r++) {
-        st = dpar_send(x->c, w.local, local, DPAR_U8, 0, x->options.tag, NULL);
-    }
+    st = x->rank != 0 && st == DPAR_OK ? dpari_hx_compare_send(x, &w) : st;
+    st = dpari_hx_agree(x->c, st, 0, NULL);
     if (memory) {
         (void)dpari_hx_pin(x, memory, bytes, 0);
         dpar_comm_release(x->c, memory);
@@ -46492,7 +46778,7 @@ DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem
 DPARI_API void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
                                unsigned char *dense, int back, dpar_mem_box *b)
 {
-    unsigned char *mine = x->part[2 * it->field + it->mine] + it->mine_at;
+    unsigned char *mine = x->part[it->mine] + it->mine_at;
     int32_t d;
     dpari_zero(b, sizeof *b);
     b->to_type = b->from_type = b->through = x->field[it->field].type;
@@ -47704,6 +47990,7 @@ static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
 /* A piece that arrives: there, where its cells lie in the grid, and the way between them. */
 static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_transfer *r)
 {
+    const dpar_halo *h = s->p->halo;
     int64_t there[2][2], here[2][2], lo[DPAR_MAX_DIMS], hi[DPAR_MAX_DIMS];
     int32_t d, k;
     dpar_box from;
@@ -47717,7 +48004,8 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
     }
     dpari_hshow_flat(s, lo, hi, here);
     dpari_hshow_rect(t, s, "in", here[0], here[1], r->peer);
-    if (!dpar_halo_box(s->p->halo, r->peer, &from)) {
+    h = h->partner != NULL && r->turn % 2 != 0 ? h->partner : h;
+    if (!dpar_halo_box(h, r->peer, &from)) {
         return;
     }
     for (d = 0; d < r->dims; d++) {

@@ -442,6 +442,8 @@ module dpar
         integer(c_int32_t) :: pole_rows = 0
         ! The six faces of a cubed sphere.
         integer(c_int32_t) :: cube = 0
+        ! Cubed sphere, points on faces of cells along y or x.
+        type(c_ptr) :: partner = c_null_ptr
         ! Whose block is it: owner[number of the block in the mesh] is a rank of the communicator,
         ! each at most once, or -1.
         type(c_ptr) :: owner = c_null_ptr
@@ -479,7 +481,6 @@ module dpar
         integer(c_int32_t) :: coord(0:DPAR_MAX_AXES - 1) = 0
         integer(c_int32_t) :: peer(0:DPAR_MAX_AXES - 1) = 0
         integer(c_int64_t) :: own(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! this rank's;
-        integer(c_int64_t) :: base(0:DPAR_MAX_DIMS - 1) = 0 ! where its array begins
         ! sends: points that have images here,
         integer(c_int64_t) :: want(0:1, 0:DPAR_MAX_DIMS - 1) = 0
         integer(c_int64_t) :: from(0:1, 0:DPAR_MAX_DIMS - 1) = 0 ! receivers to visit in a dim
@@ -735,6 +736,8 @@ module dpar
         integer(c_int32_t) :: type = 0 ! DPAR_F64, ...
         ! 1: each component changes its sign over a fold or a pole.
         integer(c_int32_t) :: vector = 0
+        ! cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V.
+        integer(c_int32_t) :: pair = 0
         ! 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to nearest, also where
         ! no message is needed.
         integer(c_int32_t) :: narrow = 0
@@ -753,6 +756,11 @@ module dpar
         ! how to reach data and halos where the CPU cannot.
         type(c_ptr) :: mem = c_null_ptr
     end type
+
+    ! Two fields that follow each other in the list are u, along the last dim, and v, along the one
+    ! before, each on points of its own.
+    integer(c_int32_t), parameter :: DPAR_HALO_U = 1
+    integer(c_int32_t), parameter :: DPAR_HALO_V = 2
 
     ! How it travels.
     ! peers' memory where it can be reached, else messages

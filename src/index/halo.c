@@ -125,19 +125,52 @@ static dpar_status dpari_halo_check_cube(const dpar_halo *h, dpar_why *why)
     if (h->folds || h->poles != 0) {
         return dpari_say(DPAR_E_ARG, why, "a cubed sphere has no folds and no poles", 0, 0, 0, 0);
     }
+    if (h->points[0] != DPAR_AT_CELLS ||
+        (h->points[y] != DPAR_AT_CELLS && h->points[y + 1] != DPAR_AT_CELLS)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "a cubed sphere with points # along dim 0, # along y, # along x: faces of "
+                         "cells along y or x; of corners of cells two would be nobody's",
+                         h->points[0], h->points[y], h->points[y + 1], 0);
+    }
     for (d = 0; d < h->grid.dims; d += d == 0 ? y : 1) {
         int64_t most = d == 0 ? 0 : h->grid.extent[d];
-        if (h->points[d] != DPAR_AT_CELLS) {
-            return dpari_say(DPAR_E_ARG, why,
-                             "dim # of a cubed sphere: faces of cells do not go over its edges; "
-                             "exchange u and v at cells, as a pair",
-                             d, 0, 0, 0);
-        }
         if ((h->periodic >> d & 1u) != 0 || h->window[d].kernel != 0 || h->low[d] > most ||
             h->high[d] > most) {
             return dpari_say(DPAR_E_ARG, why,
                              "dim # of a cubed sphere: not periodic, no window, halos to #", d,
                              most, 0, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* What a walk over h needs of the other field. */
+static dpar_status dpari_halo_check_partner(const dpar_halo *h, dpar_why *why)
+{
+    const dpar_halo *p = h->partner;
+    const int32_t y = h->grid.dims - 2;
+    int32_t d;
+    if (!h->cube || !p->cube || !dpar_layout_same(&h->grid, &p->grid) || h->owner != p->owner ||
+        h->periodic != p->periodic) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "a partner is a field of the same cubed sphere: same grid, mesh and owners", 0, 0, 0,
+            0);
+    }
+    for (d = 0; d < h->grid.dims; d++) {
+        const int32_t other = d < y ? d : 2 * y + 1 - d;
+        dpar_status st = dpari_halo_check_dim(p, d, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        if (h->window[d].kernel != 0 || p->window[d].kernel != 0) {
+            return dpari_say(DPAR_E_ARG, why, "dim # of a pair of fields has windows", d, 0, 0, 0);
+        }
+        if (h->points[d] != p->points[other]) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "points # along dim #, the partner's # along dim #: those of y and x "
+                             "are exchanged",
+                             h->points[d], d, p->points[other], other);
         }
     }
     return DPAR_OK;
@@ -251,6 +284,9 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
     if (st == DPAR_OK && h->cube) {
         st = dpari_halo_check_cube(h, why);
     }
+    if (st == DPAR_OK && h->partner != NULL) {
+        st = dpari_halo_check_partner(h, why);
+    }
     if (st == DPAR_OK && h->owner != NULL) {
         st = dpari_halo_check_owner(h, why);
     }
@@ -266,10 +302,16 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 /* ---- points and their owners ------------------------------------------------------------------
  */
 
+/* Does the end of a dim meet other points? */
+DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d)
+{
+    return (h->periodic >> d & 1u) != 0 || (h->cube && d >= h->grid.dims - 2);
+}
+
 /* One more point than cells? */
 static int dpari_halo_more(const dpar_halo *h, int32_t d)
 {
-    return h->points[d] != DPAR_AT_CELLS && (h->periodic >> d & 1u) == 0;
+    return h->points[d] != DPAR_AT_CELLS && !dpari_halo_closed(h, d);
 }
 
 DPAR_API int64_t dpar_halo_points(const dpar_halo *h, int32_t dim)
@@ -387,7 +429,7 @@ DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord
 /* Does nothing ever arrive from beyond the low (0) or high (1) end of a dim? */
 static int dpari_halo_open(const dpar_halo *h, int32_t d, int side)
 {
-    if ((h->periodic >> d & 1u) != 0 || (h->cube && d >= h->grid.dims - 2)) {
+    if (dpari_halo_closed(h, d)) {
         return 0;
     }
     return d != h->fold || (h->poles >> side & 1u) == 0 ? !(h->folds && d == h->fold && side) : 0;

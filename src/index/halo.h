@@ -20,9 +20,10 @@ enum {
 /* Zero it, fill it in, and let dpar_halo_check judge it; reuse it for every field on those points.
  * A rank's local array has its own points and around them low[d] + high[d] more in dim d, in C
  * order: dpar_halo_box says which. Ranks without cells have no array (with windows some do). In a
- * periodic dim there are as many faces as cells, numbered with them. Points that two ranks hold
- * (faces between blocks): the owner's value is the one; a width of 1 and DPAR_HALO_SYNC make the
- * copies equal (a plan of shared points, dpar_halo_options, runs it). */
+ * periodic dim, and on the faces of a cubed sphere, there are as many faces as cells, numbered with
+ * them. Points that two ranks hold (faces between blocks): the owner's value is the one; a width of
+ * 1 and DPAR_HALO_SYNC make the copies equal (a plan of shared points, dpar_halo_options, runs it).
+ */
 typedef struct dpar_halo {
     dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
     int32_t shape; /* DPAR_STENCIL_STAR: faces; DPAR_STENCIL_EDGES: no corners; DPAR_STENCIL_BOX */
@@ -49,6 +50,12 @@ typedef struct dpar_halo {
     /* The six faces of a cubed sphere: dim 0 are the faces, the last two dims y and x, both of N
      * cells; dims between them are levels. dpar_halo_edge says how they meet. */
     int32_t cube; /* 1: it is one */
+    /* Cubed sphere, points on faces of cells along y or x: such fields come in pairs, (u, v) of a
+     * C-grid (u on faces along x, v along y) or of a D-grid (the other way round). Over an edge
+     * with one or three quarter turns u's halo gets v's points. This is the other field's halo, for
+     * dpar_halo_begin alone (an exchange finds it by dpar_halo_field.pair): same grid and owners,
+     * no windows, points of y and x exchanged, widths of its own. NULL: the field is alone. */
+    const struct dpar_halo *partner;
     /* Whose block is it: owner[number of the block in the mesh] is a rank of the communicator, each
      * at most once, or -1: masked, nobody's, its points do not exist and halos there stay as they
      * are. Then `rank` means that of the communicator, also in transfers, and functions take
@@ -117,7 +124,6 @@ typedef struct dpar_halo_walk {
     int32_t rank, sends, mode, outside, pass, state; /* outside: of so many dims at most */
     int32_t coord[DPAR_MAX_AXES], peer[DPAR_MAX_AXES];
     int64_t own[DPAR_MAX_DIMS][2];                   /* this rank's; */
-    int64_t base[DPAR_MAX_DIMS];                     /* where its array begins */
     int64_t want[DPAR_MAX_DIMS][2];                  /* sends: points that have images here, */
     int64_t from[DPAR_MAX_DIMS][2];                  /* receivers to visit in a dim */
     int64_t at[DPAR_MAX_DIMS][2];                    /* the receiver's own points, */
@@ -136,8 +142,10 @@ typedef struct dpar_halo_walk {
  * order and the result does not depend on arrival. `mine` and `theirs` count in local arrays
  * (dpar_halo_box), `global` in points, on this rank's side. E_ARG as dpar_halo_check, or a
  * direction that does not exist (DPAR_RECEIVES, DPAR_SENDS of redistribute.h), a rank that has two
- * blocks. A step costs O(dims x axes); a list O(its transfers x dims), with windows and for the
- * sender also O(blocks of the dims). Fields of vectors: `turn` of the transfer. */
+ * blocks; faces of a cube's cells without partner. With one, a transfer with an odd `turn` leads
+ * from the partner's array into this one's halo, and the sender's side counts there. A step costs
+ * O(dims x axes); a list O(its transfers x dims), with windows and for the sender also O(blocks of
+ * the dims). Fields of vectors: `turn` of the transfer. */
 DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int32_t rank,
                                      int32_t direction, int32_t mode, dpar_why *why);
 /* 1 and the next transfer, or 0 at the end. */
@@ -154,8 +162,14 @@ DPAR_API int dpar_halo_next(dpar_halo_walk *w, dpar_transfer *t);
  * From even faces east leads to the next face as it is and north to the one after it, turned; from
  * odd faces north and east the other way round. All are right-handed, seen from outside. Halos are
  * at most N wide; at the cube's corners three faces meet, halo points there have no image and are
- * left as they are. Points are cells: the u and v of a C-grid, each on faces of its own, are
- * refused (E_ARG); bring pairs to cells first. */
+ * left as they are.
+ * Points on faces of cells (C- and D-grids): N x N for each component on each face, numbered with
+ * the cells. With DPAR_AT_LOW_FACES a face owns those on its west or south edge; those on its east
+ * or north edge are the first beyond, and the next face's: each edge is west or south of one of the
+ * two faces that it parts. (DPAR_AT_HIGH_FACES: the other way round.) Beyond an edge all points of
+ * the face there have an image, its border too: where it is a third face's it comes from there,
+ * with both turns. Points at corners of cells (both dims) are refused, E_ARG: of the cube's 8
+ * corners two would be nobody's. */
 enum { DPAR_EDGE_WEST, DPAR_EDGE_EAST, DPAR_EDGE_SOUTH, DPAR_EDGE_NORTH };
 /* The face beyond an edge (-x, +x, -y, +y) of a face, and how many quarter turns a vector makes on
  * its way from there to here (`turn` of dpar_transfer); -1 when there is no such face or edge. */

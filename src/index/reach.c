@@ -15,8 +15,9 @@ enum {
     DPARI_FOLDED, /* beyond the fold */
     DPARI_SOUTH,  /* beyond the low pole */
     DPARI_NORTH,
-    DPARI_EDGES, /* and 4 edges of 6 faces */
-    DPARI_PASSES = DPARI_EDGES + 24
+    DPARI_EDGES,                      /* and 4 edges of 6 faces; */
+    DPARI_BORDERS = DPARI_EDGES + 24, /* the border there, which a third face owns */
+    DPARI_PASSES = DPARI_BORDERS + 24
 };
 
 typedef struct dpari_halo_map {
@@ -34,6 +35,18 @@ static int dpari_halo_has_seam(const dpar_halo *h)
     return h->folds && h->on_row;
 }
 
+/* The edge of a pass over edges; its face is a quarter of that of the pass. */
+static int32_t dpari_halo_pass_edge(int32_t pass)
+{
+    return (pass - DPARI_EDGES) % 4;
+}
+
+/* The points that lie along that edge. */
+static int32_t dpari_halo_along(const dpar_halo *h, int32_t pass)
+{
+    return h->points[h->grid.dims - (dpari_halo_pass_edge(pass) >= DPAR_EDGE_SOUTH ? 1 : 2)];
+}
+
 /* Is there anything to do in a pass? */
 static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
 {
@@ -44,7 +57,7 @@ static int dpari_halo_has_pass(const dpar_halo *h, int32_t pass)
     case DPARI_FOLDED: return h->folds != 0;
     case DPARI_SOUTH: return (h->poles & DPAR_POLE_LOW) != 0;
     case DPARI_NORTH: return (h->poles & DPAR_POLE_HIGH) != 0;
-    default: return h->cube;
+    default: return h->cube && (pass < DPARI_BORDERS || dpari_halo_along(h, pass) != DPAR_AT_CELLS);
     }
 }
 
@@ -66,32 +79,97 @@ DPAR_API int32_t dpar_halo_edge(int32_t face, int32_t edge, int32_t *turn)
     return (face + step + 6) % 6;
 }
 
+/* Where the way of a pass leads: over an edge, and over the border there to a third face, which is
+ * reached from east or north of the second (points on high faces: from west or south). */
+typedef struct dpari_halo_way {
+    int32_t edges, face, turn; /* 1 or 2; of all */
+    int32_t edge[2], turns[2];
+} dpari_halo_way;
+
+static void dpari_halo_way_of(const dpar_halo *h, int32_t pass, dpari_halo_way *w)
+{
+    int32_t along_x;
+    w->edges = 1;
+    w->edge[0] = dpari_halo_pass_edge(pass);
+    w->face = dpar_halo_edge((pass - DPARI_EDGES) / 4 % 6, w->edge[0], &w->turns[0]);
+    w->turn = w->turns[0];
+    if (pass < DPARI_BORDERS) {
+        return;
+    }
+    along_x = (w->edge[0] >= DPAR_EDGE_SOUTH) != (w->turn != 0);
+    w->edges = 2;
+    w->edge[1] = along_x ? DPAR_EDGE_WEST : DPAR_EDGE_SOUTH;
+    w->edge[1] += dpari_halo_along(h, pass) == DPAR_AT_LOW_FACES;
+    w->face = dpar_halo_edge(w->face, w->edge[1], &w->turns[1]);
+    w->turn = (w->turn + w->turns[1]) % 4;
+}
+
+/* Which points x of the dim along the edge a pass is about. Of those of the face there, both
+ * borders counted, one has another owner: that where the count ends, or, turned, where it begins.
+ */
+static void dpari_halo_map_along(const dpar_halo *h, int32_t pass, int32_t turn, dpari_halo_map *m)
+{
+    const int32_t points = dpari_halo_along(h, pass), low = points == DPAR_AT_LOW_FACES;
+    const int64_t n = h->grid.extent[h->grid.dims - 1];
+    const int64_t first = points == DPAR_AT_HIGH_FACES ? -1 : 0;
+    const int at_first = low == (turn != 0);
+    const int64_t border = at_first ? first : first + n;
+    if (points == DPAR_AT_CELLS) {
+        return;
+    }
+    m->lo = pass >= DPARI_BORDERS ? border : first + at_first;
+    m->hi = pass >= DPARI_BORDERS ? border + 1 : first + at_first + n;
+}
+
+/* The dim that leads over an edge. */
+static int32_t dpari_halo_across(const dpar_halo *h, int32_t edge)
+{
+    return h->grid.dims - (edge >= DPAR_EDGE_SOUTH ? 2 : 1);
+}
+
+/* One of the last two dims over the edges of the way. Faces that lie on their side count backwards
+ * along it: from the middles of cells (1), the faces below (0), above (2). */
+static void dpari_halo_go_over(const dpar_halo *h, const dpari_halo_way *w, int32_t d,
+                               dpari_halo_map *m)
+{
+    const int32_t points = h->points[d];
+    const int64_t n = h->grid.extent[h->grid.dims - 1];
+    int32_t k;
+    for (k = 0; k < w->edges; k++) {
+        const int32_t edge = w->edge[k];
+        if (m->from == dpari_halo_across(h, edge)) {
+            m->c += edge == DPAR_EDGE_EAST || edge == DPAR_EDGE_NORTH ? -n : n;
+        } else if (w->turns[k] != 0) {
+            m->back = !m->back;
+            m->c = n - m->c - (points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2);
+        }
+        m->from = w->turns[k] != 0 ? 2 * h->grid.dims - 3 - m->from : m->from;
+    }
+}
+
 /* Beyond an edge of a face. */
 static void dpari_halo_map_edge(const dpar_halo *h, int32_t pass, int32_t d, dpari_halo_map *m)
 {
-    int32_t face = (pass - DPARI_EDGES) / 4, edge = (pass - DPARI_EDGES) % 4, turn = 0;
-    int32_t to = dpar_halo_edge(face, edge, &turn), dims = h->grid.dims;
-    int32_t across = edge >= DPAR_EDGE_SOUTH ? dims - 2 : dims - 1;
-    int64_t n = h->grid.extent[dims - 1];
-    int up = edge == DPAR_EDGE_EAST || edge == DPAR_EDGE_NORTH;
+    const int64_t n = h->grid.extent[h->grid.dims - 1];
+    dpari_halo_way w;
+    int up;
+    dpari_halo_way_of(h, pass, &w);
     if (d == 0) {
-        m->lo = face;
-        m->hi = face + 1;
-        m->c = to - face;
+        m->lo = (pass - DPARI_EDGES) / 4 % 6;
+        m->hi = m->lo + 1;
+        m->c = w.face - m->lo;
+    }
+    if (d < h->grid.dims - 2) {
         return;
     }
-    if (d < dims - 2) {
-        return;
-    }
-    m->from = turn ? 2 * dims - 3 - d : d;
-    if (d == across) {
+    up = w.edge[0] == DPAR_EDGE_EAST || w.edge[0] == DPAR_EDGE_NORTH;
+    if (d == dpari_halo_across(h, w.edge[0])) {
         m->lo = up ? n : -n;
         m->hi = up ? 2 * n : 0;
-        m->c = up ? -n : n;
-    } else if (turn) {
-        m->back = 1;
-        m->c = n - 1;
+    } else {
+        dpari_halo_map_along(h, pass, w.turns[0], m);
     }
+    dpari_halo_go_over(h, &w, d, m);
 }
 
 static void dpari_halo_map_rows(const dpar_halo *h, int32_t pass, dpari_halo_map *m)
@@ -322,7 +400,7 @@ static void dpari_halo_receiver(dpar_halo_walk *w, int32_t d, const int64_t *box
     if (w->mode >= DPAR_HALO_SYNC) { /* own cells' faces, whoever owns them */
         w->fill[d][0] = w->at[d][0] - (h->points[d] == DPAR_AT_HIGH_FACES);
         w->fill[d][1] = w->at[d][1] + (h->points[d] == DPAR_AT_LOW_FACES);
-        if ((h->periodic >> d & 1u) == 0) {
+        if (!dpari_halo_closed(h, d)) {
             w->fill[d][0] = dpari_most(w->fill[d][0], 0);
             w->fill[d][1] = dpari_least(w->fill[d][1], dpar_halo_points(h, d));
         }
@@ -466,6 +544,15 @@ static dpar_status dpari_halo_may_begin(const dpar_halo *h, int32_t rank, int32_
     if (blocks > 1 && rank >= 0) {
         return dpari_say(DPAR_E_ARG, why, "rank # owns # blocks: one at most", rank, blocks, 0, 0);
     }
+    if (h->cube && h->partner == NULL &&
+        (h->points[h->grid.dims - 2] != DPAR_AT_CELLS ||
+         h->points[h->grid.dims - 1] != DPAR_AT_CELLS)) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "faces of cells go over a cubed sphere's edges in pairs, u and v: there is "
+            "no partner",
+            0, 0, 0, 0);
+    }
     for (d = 0; d < h->grid.dims && mode >= DPAR_HALO_SYNC; d++) {
         if ((h->points[d] == DPAR_AT_LOW_FACES && h->high[d] < 1) ||
             (h->points[d] == DPAR_AT_HIGH_FACES && h->low[d] < 1)) {
@@ -504,7 +591,6 @@ DPAR_API dpar_status dpar_halo_begin(dpar_halo_walk *w, const dpar_halo *h, int3
             return DPAR_OK;
         }
         nothing |= w->own[i][1] <= w->own[i][0];
-        w->base[i] = box[0];
         w->at[i][0] = w->own[i][0];
         w->at[i][1] = w->own[i][1];
         dpari_halo_receiver(w, i, box);
@@ -523,9 +609,10 @@ static void dpari_halo_turn(const dpar_halo_walk *w, dpar_transfer *t)
 {
     int32_t adjoint = w->mode % 2, turn = w->pass >= DPARI_TWICE ? 2 : 0;
     if (w->pass >= DPARI_EDGES) {
-        int32_t edge = w->pass - DPARI_EDGES;
-        (void)dpar_halo_edge(edge / 4, edge % 4, &turn);
-        if (turn != 0) {
+        dpari_halo_way way;
+        dpari_halo_way_of(w->h, w->pass, &way);
+        turn = way.turn;
+        if (turn % 2 != 0) {
             t->swap[0] = t->dims - 2;
             t->swap[1] = t->dims - 1;
         }
@@ -535,22 +622,21 @@ static void dpari_halo_turn(const dpar_halo_walk *w, dpar_transfer *t)
 
 DPARI_APART void dpari_halo_fill(const dpar_halo_walk *w, int32_t peer, dpar_transfer *t)
 {
-    const dpar_halo *h = w->h;
+    const dpar_halo *h = w->h, *from = h;
     int32_t adjoint = w->mode % 2, d;
     dpari_zero(t, sizeof(*t));
     t->peer = peer;
     t->dims = h->grid.dims;
     t->op = adjoint ? DPAR_SUM : DPAR_COPY;
     dpari_halo_turn(w, t);
+    if (h->partner != NULL && t->turn % 2 != 0) {
+        from = h->partner;
+    }
     for (d = 0; d < t->dims; d++) {
         int64_t own[2], box[2], there = w->x[d] - w->origin[d], here;
         int32_t s = t->swap[0] == t->swap[1] || d < t->dims - 2 ? d : 2 * t->dims - 3 - d;
-        if (w->sends) {
-            here = w->g[s] - w->base[s];
-        } else {
-            (void)dpari_halo_range(h, w->peer, s, own, box);
-            here = w->g[s] - box[0];
-        }
+        (void)dpari_halo_range(from, w->sends ? w->coord : w->peer, s, own, box);
+        here = w->g[s] - box[0];
         t->extent[adjoint ? d : s] = w->n[d];
         t->flip |= (w->reversed >> d & 1u) << (adjoint ? s : d);
         t->mine[w->sends ? s : d] = w->sends ? here : there;

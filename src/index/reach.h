@@ -15,6 +15,8 @@ DPARI_API int dpari_halo_range(const dpar_halo *h, const int32_t *coord, int32_t
                                int64_t *box);
 /* The coordinates of a rank's block; 0: it has none. */
 DPARI_API int dpari_halo_coords(const dpar_halo *h, int32_t rank, int32_t *coord);
+/* Does the end of a dim meet other points, so that it has as many faces as cells? */
+DPARI_API int dpari_halo_closed(const dpar_halo *h, int32_t d);
 /* Of how many dims at once halo points may lie outside. */
 DPARI_API int32_t dpari_halo_outside(const dpar_halo *h);
 /* Does nothing arrive outside of two dims? */

@@ -242,7 +242,7 @@ static const unsigned char *dpari_hx_look_at(const dpar_halo_exchange *x, const 
     dpar_mem_box b;
     if (!dpari_hx_mem(&x->field[it->field])) {
         *step = it->own_step;
-        return x->part[2 * it->field + it->mine] + it->mine_at;
+        return x->part[it->mine] + it->mine_at;
     }
     *step = it->dense;
     dpari_hx_box_of(x, it, x->look, 0, &b);
@@ -472,12 +472,13 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
 /* ---- comparing with the whole array -----------------------------------------------------------
  */
 
-/* Field f on rank 0, while it is compared: all points, components last; one rank's local box. */
+/* Field f on rank 0, while it is compared: all points, components last, and which of them have an
+ * owner; those of a pair's other field too; one rank's local box. */
 typedef struct dpari_hx_whole {
     const dpar_halo_exchange *x;
     int32_t f, components, width;
     dpar_box own, all; /* of the rank that is looked at */
-    unsigned char *points, *local;
+    unsigned char *points[2], *known[2], *local;
     dpar_why *why;
 } dpari_hx_whole;
 
@@ -516,9 +517,9 @@ static int dpari_hx_next_point(const dpar_box *b, int64_t *p)
 
 /* Some points of this rank's array of field f into `local`, which is dense. */
 static dpar_status dpari_hx_collect_box(const dpar_halo_exchange *x, const dpari_hx_whole *w,
-                                        const dpar_box *part)
+                                        int32_t field, const dpar_box *part)
 {
-    const dpar_halo_field *f = &x->field[w->f];
+    const dpar_halo_field *f = &x->field[field];
     const int32_t dims = part->dims;
     int64_t at[DPAR_MAX_DIMS], step = w->components;
     dpari_hx_spot spot;
@@ -530,12 +531,12 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_exchange *x, const dpari
     for (d = 0; d < dims; d++) {
         at[d] = part->lo[d] - w->all.lo[d];
     }
-    dpari_hx_place(&x->array[w->f], at, w->components, &spot);
+    dpari_hx_place(&x->array[field], at, w->components, &spot);
     dpari_zero(&b, sizeof b);
     b.dims = dims + 1;
     b.to_type = b.from_type = b.through = f->type;
     b.to = w->local + dpari_hx_at(w, &w->all, part->lo);
-    b.from = x->part[2 * w->f + spot.part] + spot.at * w->width;
+    b.from = x->part[2 * field + spot.part] + spot.at * w->width;
     b.extent[dims] = w->components;
     b.to_stride[dims] = 1;
     b.from_stride[dims] = spot.stride[dims];
@@ -550,23 +551,24 @@ static dpar_status dpari_hx_collect_box(const dpar_halo_exchange *x, const dpari
 
 /* This rank's local box of field f, densely into `local`. Points that a compact form has no place
  * for stay as they are. */
-static dpar_status dpari_hx_collect(const dpar_halo_exchange *x, const dpari_hx_whole *w)
+static dpar_status dpari_hx_collect(const dpar_halo_exchange *x, const dpari_hx_whole *w,
+                                    int32_t field)
 {
     dpar_box slab;
     dpar_status st;
     int32_t n;
-    if (!x->array[w->f].compact) {
-        return dpari_hx_collect_box(x, w, &w->all);
+    if (!x->array[field].compact) {
+        return dpari_hx_collect_box(x, w, field, &w->all);
     }
-    st = dpari_hx_collect_box(x, w, &w->own);
-    for (n = 0; st == DPAR_OK && dpar_halo_slab(x->array[w->f].h, x->rank, n, &slab); n++) {
-        st = dpari_hx_collect_box(x, w, &slab);
+    st = dpari_hx_collect_box(x, w, field, &w->own);
+    for (n = 0; st == DPAR_OK && dpar_halo_slab(x->array[field].h, x->rank, n, &slab); n++) {
+        st = dpari_hx_collect_box(x, w, field, &slab);
     }
     return st;
 }
 
-/* Own points of a rank's local box into the whole. */
-static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid)
+/* Own points of a rank's local box into the whole of the field, or (1) of the other one. */
+static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid, int other)
 {
     int64_t p[DPAR_MAX_DIMS];
     int32_t d;
@@ -577,28 +579,61 @@ static void dpari_hx_assemble(dpari_hx_whole *w, const dpar_box *grid)
         p[d] = w->own.lo[d];
     }
     do {
-        memcpy(w->points + dpari_hx_at(w, grid, p), w->local + dpari_hx_at(w, &w->all, p),
-               (size_t)(w->components * w->width));
+        const int64_t at = dpari_hx_at(w, grid, p), bytes = w->components * w->width;
+        memcpy(w->points[other] + at, w->local + dpari_hx_at(w, &w->all, p), (size_t)bytes);
+        w->known[other][at / bytes] = 1;
     } while (dpari_hx_next_point(&w->own, p));
 }
 
-/* Beyond an edge of a cube's face: q becomes the point there. 0: there is none, or p is inside. */
-static int dpari_hx_over_edge(const dpar_halo *h, const int64_t *p, int64_t *q, int32_t *turn)
+/* One step over an edge of a cube's face, across dim k of at[] (0 y, 1 x), which counts half cells;
+ * half: where points lie in cells. */
+static void dpari_hx_over_edge(int64_t n, int32_t k, int64_t *face, int64_t *at, int32_t *half,
+                               int32_t *turn)
 {
-    const int32_t y = h->grid.dims - 2, x = y + 1;
-    const int64_t n = h->grid.extent[x];
-    const int beyond[2] = {p[y] < 0 || p[y] >= n, p[x] < 0 || p[x] >= n};
-    const int32_t across = beyond[0] ? y : x, along = beyond[0] ? x : y;
-    int32_t edge;
-    if (beyond[0] == beyond[1]) {
-        return 0;
+    const int up = at[k] > n;
+    int32_t more = 0;
+    *face = dpar_halo_edge((int32_t)*face, (k ? DPAR_EDGE_WEST : DPAR_EDGE_SOUTH) + up, &more);
+    *turn = (*turn + more) % 4;
+    at[k] += up ? -2 * n : 2 * n;
+    if (more != 0) { /* the other face lies on its side */
+        const int64_t across = at[k];
+        const int32_t was = half[k];
+        at[k] = 2 * n - at[1 - k];
+        at[1 - k] = across;
+        half[k] = half[1 - k];
+        half[1 - k] = was;
     }
-    edge = (across == y ? DPAR_EDGE_SOUTH : DPAR_EDGE_WEST) + (p[across] >= n);
-    q[0] = dpar_halo_edge((int32_t)p[0], edge, turn);
-    q[across] = p[across] >= n ? p[across] - n : p[across] + n;
-    if (*turn != 0) { /* the other face lies on its side */
-        q[along] = q[across];
-        q[across] = n - 1 - p[along];
+}
+
+/* The point of a cubed sphere that lies where p does, beyond an edge or on a border that another
+ * face owns: q. 0: beyond two edges, where three faces meet. */
+static int dpari_hx_on_cube(const dpar_halo *h, const int64_t *p, int64_t *q, int32_t *turn)
+{
+    const int32_t y = h->grid.dims - 2;
+    const int64_t n = h->grid.extent[y];
+    int64_t at[2];
+    int32_t half[2], k, hops;
+    for (k = 0; k < 2; k++) {
+        const int32_t points = h->points[y + k];
+        half[k] = points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2;
+        at[k] = 2 * p[y + k] + half[k];
+    }
+    for (hops = 0; hops < 3; hops++) {
+        int beyond[2], ends[2];
+        for (k = 0; k < 2; k++) {
+            beyond[k] = at[k] < 0 || at[k] > 2 * n;
+            ends[k] = at[k] - half[k] < 0 || at[k] - half[k] >= 2 * n;
+        }
+        if (beyond[0] && beyond[1]) {
+            return 0;
+        }
+        if (!ends[0] && !ends[1]) {
+            break;
+        }
+        dpari_hx_over_edge(n, beyond[0] || beyond[1] ? beyond[1] : ends[1], &q[0], at, half, turn);
+    }
+    for (k = 0; k < 2; k++) {
+        q[y + k] = (at[k] - half[k]) / 2;
     }
     return 1;
 }
@@ -655,14 +690,7 @@ static int dpari_hx_image(const dpari_hx_whole *w, const int64_t *p, int64_t *q,
         *turn = 2;
         return 1;
     }
-    if (h->cube && !dpari_hx_over_edge(h, p, q, turn)) {
-        for (d = w->all.dims - 2; d < w->all.dims; d++) {
-            if (p[d] < 0 || p[d] >= h->grid.extent[d]) {
-                return 0; /* where three faces meet */
-            }
-        }
-    }
-    return outside > 0;
+    return outside > 0 && (!h->cube || dpari_hx_on_cube(h, p, q, turn));
 }
 
 /* Is p among the points that blocks share? Own ones, and the face beyond. */
@@ -673,7 +701,8 @@ static int dpari_hx_is_shared(const dpari_hx_whole *w, const int64_t *p)
     for (d = 0; d < w->all.dims; d++) {
         n += p[d] >= w->own.lo[d] - (h->points[d] == DPAR_AT_HIGH_FACES) &&
              p[d] < w->own.hi[d] + (h->points[d] == DPAR_AT_LOW_FACES) &&
-             ((h->periodic >> d & 1u) || (p[d] >= 0 && p[d] < dpar_halo_points(h, d)));
+             ((h->periodic >> d & 1u) || (h->cube && d >= w->all.dims - 2) ||
+              (p[d] >= 0 && p[d] < dpar_halo_points(h, d)));
     }
     return n == w->all.dims;
 }
@@ -690,7 +719,7 @@ static void dpari_hx_passed(const dpari_hx_whole *w, int32_t turn, int32_t k, vo
     dpari_zero(&p, sizeof p);
     p.to_type = p.from_type = f->type;
     p.through = dpari_hx_wire(f);
-    p.negate = pair ? (turn == 1) == (k == 0) : f->vector && turn == 2;
+    p.negate = pair ? (turn == 1) == (k == 0) : dpari_hx_negates(f, turn);
     dpari_stride_prepare(&one, &p);
     dpari_stride_run(&one, to, point + (pair ? 1 - k : k) * w->width);
 }
@@ -721,8 +750,7 @@ static dpar_status dpari_hx_differs(const dpari_hx_whole *w, int32_t rank, const
 }
 
 /* All cells of one rank's local box that have an image with an owner. */
-static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *grid, int32_t rank,
-                                    const unsigned char *known)
+static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *grid, int32_t rank)
 {
     int64_t p[DPAR_MAX_DIMS], q[DPAR_MAX_DIMS];
     int32_t d, k, turn;
@@ -730,16 +758,19 @@ static dpar_status dpari_hx_look_up(const dpari_hx_whole *w, const dpar_box *gri
         p[d] = w->all.lo[d];
     }
     do {
+        const unsigned char *points, *known;
         int64_t from;
         if ((w->x->options.shared && !dpari_hx_is_shared(w, p)) ||
             !dpari_hx_image(w, p, q, &turn)) {
             continue;
         }
         from = dpari_hx_at(w, grid, q);
+        points = w->points[dpari_hx_crosses(&w->x->field[w->f], turn)];
+        known = w->known[dpari_hx_crosses(&w->x->field[w->f], turn)];
         for (k = 0; k < w->components && known[from / (w->components * w->width)]; k++) {
             uint64_t want[1] = {0};
             const unsigned char *got = w->local + dpari_hx_at(w, &w->all, p) + k * w->width;
-            dpari_hx_passed(w, turn, k, want, w->points + from);
+            dpari_hx_passed(w, turn, k, want, points + from);
             if (memcmp(want, got, (size_t)w->width) != 0) {
                 return dpari_hx_differs(w, rank, p, q, k);
             }
@@ -764,46 +795,74 @@ static int64_t dpari_hx_copy_of(const dpar_halo *h, int32_t rank)
     return copy;
 }
 
-/* Marks the own points of a rank. */
-static void dpari_hx_know(const dpari_hx_whole *w, const dpar_box *grid, unsigned char *known)
+/* A local box of field f is looked at: the largest of any rank on rank 0, this rank's elsewhere. */
+static int64_t dpari_hx_local_bytes(const dpar_halo_exchange *x, int32_t f)
 {
-    int64_t p[DPAR_MAX_DIMS];
-    int32_t d;
-    for (d = 0; d < w->own.dims; d++) {
-        p[d] = w->own.lo[d];
+    const int64_t point = dpari_hx_components(&x->field[f]) * dpar_type_bytes(x->field[f].type);
+    int64_t most = 0;
+    dpar_box own, all;
+    int32_t r;
+    for (r = x->rank; r < (x->rank == 0 ? x->c->size : x->rank + 1); r++) {
+        if (dpari_hx_boxes(x->field[f].halo, r, &own, &all)) {
+            most = dpari_most(most, dpari_hx_volume(&all) * point);
+        }
     }
-    if (dpari_hx_volume(&w->own) > 0) {
-        do {
-            known[dpari_hx_at(w, grid, p) / (w->components * w->width)] = 1;
-        } while (dpari_hx_next_point(&w->own, p));
-    }
+    return most;
+}
+
+/* The field that is looked at in a pass: own points of it, those of a pair's other (-1: there is
+ * none), then its halos. */
+static int32_t dpari_hx_pass_field(const dpari_hx_whole *w, int32_t pass)
+{
+    const dpar_halo_field *f = &w->x->field[w->f];
+    return pass != 1 ? w->f : f->pair ? (int32_t)(dpari_hx_other(f) - w->x->field) : -1;
 }
 
 /* Rank 0 with the local boxes of all who have one copy of the grid, one after the other: puts own
- * points together, then looks halos up. What it finds it writes. */
+ * points together, then looks halos up. What it finds it writes. Hears all out, also after an
+ * error. */
 static dpar_status dpari_hx_compare_copy(dpar_halo_exchange *x, dpari_hx_whole *w,
-                                         const dpar_box *grid, unsigned char *known, int64_t copy)
+                                         const dpar_box *grid, int64_t copy)
 {
-    const dpar_halo *h = x->field[w->f].halo;
-    dpar_status st = DPAR_OK;
+    dpar_status st = DPAR_OK, now;
     int32_t pass, r;
-    for (pass = 0; pass < 2; pass++) {
-        for (r = 0; r < x->c->size && st == DPAR_OK; r++) {
+    for (pass = 0; pass < 3; pass++) {
+        const int32_t f = dpari_hx_pass_field(w, pass);
+        for (r = 0; f >= 0 && r < x->c->size; r++) {
+            const dpar_halo *h = x->field[f].halo;
             if (dpari_hx_copy_of(h, r) != copy || !dpari_hx_boxes(h, r, &w->own, &w->all)) {
                 continue;
             }
             if (r == x->rank) {
-                st = dpari_hx_collect(x, w);
+                now = dpari_hx_collect(x, w, f);
             } else {
                 const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
-                st = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
+                now = dpar_recv(x->c, w->local, n, DPAR_U8, r, x->options.tag, NULL);
             }
-            if (st == DPAR_OK && pass == 0) {
-                dpari_hx_assemble(w, grid);
-                dpari_hx_know(w, grid, known);
+            st = st == DPAR_OK ? now : st;
+            if (st == DPAR_OK && pass < 2) {
+                dpari_hx_assemble(w, grid, pass);
             } else if (st == DPAR_OK && w->why->text[0] == 0) {
-                (void)dpari_hx_look_up(w, grid, r, known);
+                (void)dpari_hx_look_up(w, grid, r);
             }
+        }
+    }
+    return st;
+}
+
+/* Another rank than 0 sends its local boxes, as they are asked for. */
+static dpar_status dpari_hx_compare_send(dpar_halo_exchange *x, dpari_hx_whole *w)
+{
+    dpar_status st = DPAR_OK, now;
+    int32_t pass;
+    for (pass = 0; pass < 3; pass++) {
+        const int32_t f = dpari_hx_pass_field(w, pass);
+        if (f >= 0 && dpari_hx_boxes(x->field[f].halo, x->rank, &w->own, &w->all)) {
+            const int64_t n = dpari_hx_volume(&w->all) * w->components * w->width;
+            now = dpari_hx_collect(x, w, f);
+            st = st == DPAR_OK ? now : st;
+            now = dpar_send(x->c, w->local, n, DPAR_U8, 0, x->options.tag, NULL);
+            st = st == DPAR_OK ? now : st;
         }
     }
     return st;
@@ -813,11 +872,12 @@ static dpar_status dpari_hx_compare_copy(dpar_halo_exchange *x, dpari_hx_whole *
 static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar_why *found)
 {
     const dpar_halo *h = x->field[f].halo;
+    const int32_t wholes = x->rank != 0 ? 0 : x->field[f].pair ? 2 : 1;
     dpari_hx_whole w;
     dpar_box grid;
     void *memory = NULL;
-    int64_t local = 0, whole = 1, bytes, copy;
-    int32_t r, d, has;
+    int64_t local, points = 1, bytes, copy;
+    int32_t d;
     dpar_status st;
     dpari_zero(&w, sizeof w);
     w.x = x;
@@ -829,32 +889,27 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
     for (d = 0; d < grid.dims; d++) {
         grid.lo[d] = 0;
         grid.hi[d] = dpar_halo_points(h, d);
-        whole *= grid.hi[d];
+        points *= grid.hi[d];
     }
-    for (r = x->rank; r < (x->rank == 0 ? x->c->size : x->rank + 1); r++) {
-        if (dpari_hx_boxes(h, r, &w.own, &w.all)) {
-            local = dpari_most(local, dpari_hx_volume(&w.all) * w.components * w.width);
-        }
-    }
-    whole = x->rank == 0 ? whole : 0;
-    bytes = local + 64 + whole * (w.components * w.width + 1);
+    local = dpari_hx_local_bytes(x, f);
+    d = dpari_hx_pass_field(&w, 1);
+    local = d >= 0 ? dpari_most(local, dpari_hx_local_bytes(x, d)) : local;
+    bytes = local + 64 + wholes * points * (w.components * w.width + 1);
     st = dpar_comm_alloc(x->c, bytes, &memory);
     st = st == DPAR_OK ? dpari_hx_pin(x, memory, bytes, 1) : st;
     w.local = (unsigned char *)memory;
-    w.points = w.local + (local + 63) / 64 * 64;
-    has = dpari_hx_boxes(h, x->rank, &w.own, &w.all);
-    if (st == DPAR_OK && x->rank != 0 && has) {
-        st = dpari_hx_collect(x, &w);
+    for (d = 0; d < wholes; d++) {
+        w.points[d] = w.local + (local + 63) / 64 * 64 + d * points * w.components * w.width;
+        w.known[d] = w.local + (local + 63) / 64 * 64 + wholes * points * w.components * w.width +
+                     d * points;
     }
     st = dpari_hx_agree(x->c, st, 0, NULL);
     for (copy = 0; x->rank == 0 && copy < dpar_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
-        unsigned char *known = w.points + whole * w.components * w.width;
-        dpari_zero(known, (size_t)whole);
-        st = dpari_hx_compare_copy(x, &w, &grid, known, copy);
+        dpari_zero(w.known[0], (size_t)(wholes * points));
+        st = dpari_hx_compare_copy(x, &w, &grid, copy);
     }
-    for (r = 0; r < 2 && x->rank != 0 && has && st == DPAR_OK; r++) {
-        st = dpar_send(x->c, w.local, local, DPAR_U8, 0, x->options.tag, NULL);
-    }
+    st = x->rank != 0 && st == DPAR_OK ? dpari_hx_compare_send(x, &w) : st;
+    st = dpari_hx_agree(x->c, st, 0, NULL);
     if (memory) {
         (void)dpari_hx_pin(x, memory, bytes, 0);
         dpar_comm_release(x->c, memory);

@@ -85,6 +85,23 @@ DPARI_API int32_t dpari_hx_wire(const dpar_halo_field *f)
     return f->narrow ? f->wire : f->type;
 }
 
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f)
+{
+    return f->pair == DPAR_HALO_U ? f + 1 : f->pair == DPAR_HALO_V ? f - 1 : NULL;
+}
+
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn)
+{
+    return f->pair != 0 && (turn & 1) != 0;
+}
+
+/* Turned by 1 a pair is (-v, u), by 2 (-u, -v), by 3 (v, -u). */
+DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn)
+{
+    const int turned = f->pair != 0 && turn == (f->pair == DPAR_HALO_U ? 1 : 3);
+    return f->vector && (turn == 2 || turned);
+}
+
 static int dpari_hx_narrows(int32_t from, int32_t to)
 {
     return (from == DPAR_F64 && to == DPAR_F32) ||
@@ -289,6 +306,46 @@ static int dpari_hx_overlaps(const dpar_halo_field *f, const dpar_box *array)
     return 0;
 }
 
+/* Are fields i and the one beside it what a pair is? */
+static dpar_status dpari_hx_check_pair(const dpar_halo_field *fields, int32_t n, int32_t i,
+                                       dpar_why *why)
+{
+    const dpar_halo_field *f = &fields[i], *other;
+    const int32_t there = f->pair == DPAR_HALO_U ? i + 1 : i - 1;
+    if (f->pair == 0) {
+        return DPAR_OK;
+    }
+    if (f->pair < 0 || f->pair > DPAR_HALO_V || there < 0 || there >= n ||
+        fields[there].pair != DPAR_HALO_U + DPAR_HALO_V - f->pair) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field # of #: pair #; DPAR_HALO_U (1) is followed by DPAR_HALO_V (2)", i,
+                         n, f->pair, 0);
+    }
+    other = &fields[there];
+    if (!f->halo->cube || f->vector == 2) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "field #: a pair of fields is for a cubed sphere, with vector 1 or 0, not "
+                         "#",
+                         i, f->vector, 0, 0);
+    }
+    if (f->type != other->type || dpari_hx_wire(f) != dpari_hx_wire(other) ||
+        dpari_hx_components(f) != dpari_hx_components(other) || f->vector != other->vector ||
+        dpari_hx_mem(f) != dpari_hx_mem(other)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fields # and # are a pair of different types, wires, components, vectors "
+                         "or memories",
+                         i < there ? i : there, i < there ? there : i, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* Points on faces of a cube's cells: pairs alone have them. */
+static int dpari_hx_needs_pair(const dpar_halo *h)
+{
+    const int32_t y = h->grid.dims - 2;
+    return h->cube && (h->points[y] != DPAR_AT_CELLS || h->points[y + 1] != DPAR_AT_CELLS);
+}
+
 static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_field *f, int32_t i,
                                         const dpar_halo_options *o, dpar_why *why)
 {
@@ -306,7 +363,15 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
     if (st != DPAR_OK) {
         return st;
     }
-    if ((f->vector == 2 && f->components != 2) || (f->halo->cube && f->vector == 1)) {
+    if (dpari_hx_needs_pair(f->halo) && f->pair == 0) {
+        return dpari_say(
+            DPAR_E_ARG, why,
+            "field #: faces of cells go over a cubed sphere's edges in pairs of fields, "
+            "DPAR_HALO_U and DPAR_HALO_V",
+            i, 0, 0, 0);
+    }
+    if ((f->vector == 2 && f->components != 2) ||
+        (f->halo->cube && f->vector == 1 && f->pair == 0)) {
         return dpari_say(DPAR_E_ARG, why,
                          "field #: vector # with # components: 2 is for pairs (u, v), and a cubed "
                          "sphere turns pairs",
@@ -385,6 +450,7 @@ static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *
 {
     dpari_zero(w, sizeof *w);
     w->h = *f->halo;
+    w->h.partner = f->pair ? dpari_hx_other(f)->halo : NULL;
     w->step = step;
     w->rank = rank;
     if (step >= 0) {
@@ -433,6 +499,9 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
         if (st == DPAR_OK && o->ordered) {
             z->steps = (int32_t)dpari_most(z->steps, fields[i].halo->grid.dims);
         }
+    }
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        st = dpari_hx_check_pair(fields, n, i, why);
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         for (step = 0; step < z->steps; step++) {
@@ -573,7 +642,7 @@ static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dp
         const dpar_halo_field *f = &fields[i];
         h = dpari_hx_mix(h, f->type);
         h = dpari_hx_mix(h, dpari_hx_wire(f) + 64 * dpari_hx_components(f));
-        h = dpari_hx_mix(h, f->vector);
+        h = dpari_hx_mix(h, f->vector + 16 * f->pair);
         h = dpari_hx_mix_halo(h, f->halo);
     }
     return h;
@@ -890,8 +959,11 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
 {
     const dpar_halo_field *f = &x->field[field];
     const int32_t components = dpari_hx_components(f), peer = x->peer_of[t->peer] - 1;
-    const dpari_hx_array *mine = &x->array[field];
-    const dpari_hx_array *theirs = peer < 0 ? mine : &x->peer[peer].array[field];
+    const int32_t owner = dpari_hx_crosses(f, t->turn) ? (int32_t)(dpari_hx_other(f) - x->field)
+                                                       : field; /* whose array is its sender's */
+    const int32_t here = sends ? owner : field, there = sends ? field : owner;
+    const dpari_hx_array *mine = &x->array[here];
+    const dpari_hx_array *theirs = peer < 0 ? &x->array[there] : &x->peer[peer].array[there];
     const int32_t bytes = dpar_type_bytes(f->type), world = peer < 0 ? -1 : x->peer[peer].world;
     dpari_hx_spot a, b;
     int32_t d;
@@ -899,7 +971,7 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
     it->field = field;
     it->peer = peer;
     it->dims = t->dims + 1;
-    it->negate = f->vector && t->turn == 2;
+    it->negate = dpari_hx_negates(f, t->turn);
     for (d = 0; d < t->dims; d++) {
         it->extent[d] = t->extent[d];
         it->local[d] = t->mine[d];
@@ -914,8 +986,8 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
     if (dpari_hx_parts(f, t) > 1) {
         dpari_hx_component(it, t, k, sends ? &a : &b, sends ? &b : &a);
     }
-    it->mine = a.part;
-    it->theirs = b.part;
+    it->mine = 2 * here + a.part;
+    it->theirs = 2 * there + b.part;
     it->mine_at = a.at * bytes;
     it->theirs_at = b.at * bytes;
     for (d = 0; d < it->dims; d++) {

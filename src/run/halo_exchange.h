@@ -76,6 +76,8 @@ typedef struct dpar_halo_field {
     int32_t vector;        /* 1: each component changes its sign over a fold or a pole; 2: there are
                               two, (u, v) along the last dim and the one before, turned where the
                               grid is (cubed sphere) */
+    int32_t pair;          /* cubed sphere, faces of cells: DPAR_HALO_U, and the next field is V.
+                              vector 1: with signs; 0: scalars of their points, without */
     int32_t narrow;        /* 1: travels as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to
                               nearest, also where no message is needed: the same bits everywhere */
     int32_t wire;
@@ -93,6 +95,14 @@ typedef struct dpar_halo_field {
     const dpar_mem *mem; /* how to reach data and halos where the CPU cannot: on a device; as long
                             as the plan. NULL: host memory. May differ from rank to rank */
 } dpar_halo_field;
+
+/* Two fields that follow each other in the list are u, along the last dim, and v, along the one
+ * before, each on points of its own: a C-grid has u at faces of cells along x and v at faces along
+ * y, of the same kind (LOW, HIGH), a D-grid the other way round. Over an edge of the cubed sphere
+ * with one or three quarter turns u's halo gets v's points, and v's gets u's. Halos of the same
+ * grid and owners, widths of their own, no windows; types, wires, components, vector and kinds of
+ * memory alike (E_ARG). */
+enum { DPAR_HALO_U = 1, DPAR_HALO_V = 2 };
 
 /* How it travels. */
 enum {

@@ -30,7 +30,7 @@ DPARI_API dpar_status dpari_hx_move_box(const dpar_halo_field *f, const dpar_mem
 DPARI_API void dpari_hx_box_of(const dpar_halo_exchange *x, const dpari_hx_item *it,
                                unsigned char *dense, int back, dpar_mem_box *b)
 {
-    unsigned char *mine = x->part[2 * it->field + it->mine] + it->mine_at;
+    unsigned char *mine = x->part[it->mine] + it->mine_at;
     int32_t d;
     dpari_zero(b, sizeof *b);
     b->to_type = b->from_type = b->through = x->field[it->field].type;

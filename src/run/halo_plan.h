@@ -65,7 +65,7 @@ typedef struct dpari_hx_spot {
 /* One box, seen from this rank; what an exchange reads first. */
 typedef struct dpari_hx_item {
     int32_t field, peer;          /* -1: oneself */
-    int32_t mine, theirs;         /* parts */
+    int32_t mine, theirs;         /* parts, two a field: of a pair perhaps the other's */
     int32_t packs;                /* goes through memory when this rank gives it */
     int32_t direct;               /* this rank reads it where it lies when it takes it */
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
@@ -165,6 +165,11 @@ DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
 DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
 /* Own points and local box of a rank; 0: it has none. */
 DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
+/* The other field of a pair, which lies beside it; NULL: it is alone. */
+DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
+/* Does what arrives after so many quarter turns come from that other's array? With another sign? */
+DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
+DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
 /* Can this field go dim after dim? */
 DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
 /* The same on all ranks? The first error of any, or E_MISMATCH. COLLECTIVE. */

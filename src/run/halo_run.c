@@ -183,17 +183,17 @@ static int64_t dpari_hx_parity(const dpar_halo_exchange *x)
 
 static unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_item *it)
 {
-    return x->part[2 * it->field + it->mine] + it->mine_at;
+    return x->part[it->mine] + it->mine_at;
 }
 
 DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
 {
     const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
     if (it->peer < 0) {
-        return x->part[2 * it->field + it->theirs] + it->theirs_at;
+        return x->part[it->theirs] + it->theirs_at;
     }
     if (it->direct) {
-        return p->at[2 * it->field + it->theirs] + it->theirs_at;
+        return p->at[it->theirs] + it->theirs_at;
     }
     return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn + it->take_at
                          : x->arrivals + it->take_at;

@@ -181,6 +181,7 @@ static void dpari_hshow_blocks(dpar_text *t, const dpari_hshow *s)
 /* A piece that arrives: there, where its cells lie in the grid, and the way between them. */
 static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_transfer *r)
 {
+    const dpar_halo *h = s->p->halo;
     int64_t there[2][2], here[2][2], lo[DPAR_MAX_DIMS], hi[DPAR_MAX_DIMS];
     int32_t d, k;
     dpar_box from;
@@ -194,7 +195,8 @@ static void dpari_hshow_piece(dpar_text *t, const dpari_hshow *s, const dpar_tra
     }
     dpari_hshow_flat(s, lo, hi, here);
     dpari_hshow_rect(t, s, "in", here[0], here[1], r->peer);
-    if (!dpar_halo_box(s->p->halo, r->peer, &from)) {
+    h = h->partner != NULL && r->turn % 2 != 0 ? h->partner : h;
+    if (!dpar_halo_box(h, r->peer, &from)) {
         return;
     }
     for (d = 0; d < r->dims; d++) {

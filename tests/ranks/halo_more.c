@@ -45,8 +45,8 @@ static dpar_halo_exchange *plan_of(dpar_comm *c, const dpar_halo_field *f, int32
 }
 
 /* What every rank says is refused, with this word in the sentence. */
-static void refused(dpar_comm *c, const dpar_halo_field *f, const dpar_halo_options *o,
-                    dpar_status status, const char *word)
+static void refused_all(dpar_comm *c, const dpar_halo_field *f, int32_t n,
+                        const dpar_halo_options *o, dpar_status status, const char *word)
 {
     static unsigned char memory[1 << 16];
     unsigned char *at = memory + (64 - (uintptr_t)memory % 64) % 64;
@@ -54,12 +54,18 @@ static void refused(dpar_comm *c, const dpar_halo_field *f, const dpar_halo_opti
     dpar_why why;
     dpar_status st;
     why.text[0] = 0;
-    st = dpar_halo_exchange_init(at, (1 << 16) - 64, c, f, 1, o, &x, &why);
+    st = dpar_halo_exchange_init(at, (1 << 16) - 64, c, f, n, o, &x, &why);
     CHECK_INT(st, status);
     CHECK(strstr(why.text, word) != NULL);
     if (strstr(why.text, word) == NULL) {
         printf("    \"%s\" does not say \"%s\"\n", why.text, word);
     }
+}
+
+static void refused(dpar_comm *c, const dpar_halo_field *f, const dpar_halo_options *o,
+                    dpar_status status, const char *word)
+{
+    refused_all(c, f, 1, o, status, word);
 }
 
 /* ---- assembly -------------------------------------------------------------------------------- */
@@ -398,7 +404,7 @@ static void bits(dpar_comm *c)
 
 static void refusals(dpar_comm *c)
 {
-    const int64_t extent[3] = {6, 4, 4}, plane[2] = {16, 16}, tall[2] = {4 * c->size, 16};
+    const int64_t plane[2] = {16, 16}, tall[2] = {4 * c->size, 16};
     double at[20 * 20], halos[1000];
     dpar_halo h;
     dpar_halo_field f;
@@ -445,18 +451,6 @@ static void refusals(dpar_comm *c)
     h.grid.extent[0] = INT64_C(1) << 60;
     h.grid.extent[1] = INT64_C(1) << 40;
     refused(c, &f, NULL, DPAR_E_RANGE, "further than 2^60 bytes");
-    /* u and v of a C-grid, each on faces of its own, do not go over a cube's edges: cells do */
-    memset(&h, 0, sizeof h);
-    memset(&f, 0, sizeof f);
-    h.grid = grid_of(3, extent, c->size < 6 ? c->size : 6, 1);
-    h.cube = 1;
-    h.low[1] = h.high[1] = h.low[2] = h.high[2] = 1;
-    h.points[2] = DPAR_AT_LOW_FACES;
-    f.halo = &h;
-    f.data = at;
-    f.vector = 2;
-    f.components = 2;
-    refused(c, &f, NULL, DPAR_E_ARG, "faces of cells do not go over its edges");
 }
 
 /* ---- a device that fails --------------------------------------------------------------------- */
@@ -520,6 +514,62 @@ static void failures(dpar_comm *c)
     CHECK_INT(st, DPAR_E_SYSTEM);
     CHECK(strstr(c->why.text, "cannot move its fields' memory") != NULL);
     CHECK_INT(dpar_halo_exchange_close(x), DPAR_E_SYSTEM);
+}
+
+/* u and v of a C-grid go over a cube's edges as a pair of fields, alike but for their points. */
+static void refused_pairs(dpar_comm *c)
+{
+    const int64_t extent[3] = {6, 4, 4};
+    double at[2][6 * 36];
+    dpar_halo h[2];
+    dpar_halo_field f[3], good[3];
+    dpar_mem mem;
+    int i;
+    memset(h, 0, sizeof h);
+    memset(good, 0, sizeof good);
+    memset(&mem, 0, sizeof mem);
+    mem.move = fail_move;
+    for (i = 0; i < 2; i++) {
+        h[i].grid = grid_of(3, extent, c->size < 6 ? c->size : 6, 1);
+        h[i].cube = 1;
+        h[i].low[1] = h[i].high[1] = h[i].low[2] = h[i].high[2] = 1;
+        h[i].points[2 - i] = DPAR_AT_LOW_FACES;
+        good[i].halo = &h[i];
+        good[i].data = at[i];
+        good[i].vector = 1;
+        good[i].pair = i == 0 ? DPAR_HALO_U : DPAR_HALO_V;
+    }
+    good[2] = good[0];
+#define REFUSED(change, n, sentence)                                                               \
+    do {                                                                                           \
+        memcpy(f, good, sizeof f);                                                                 \
+        change;                                                                                    \
+        refused_all(c, f, n, NULL, DPAR_E_ARG, sentence);                                          \
+    } while (0)
+#define ALONE "faces of cells go over a cubed sphere's edges in pairs of fields"
+#define FOLLOWED "DPAR_HALO_U (1) is followed by DPAR_HALO_V (2)"
+#define ALIKE "fields 0 and 1 are a pair of different types, wires, components"
+    REFUSED(f[0].pair = f[1].pair = 0, 2, ALONE);
+    REFUSED(f[1].pair = 0, 2, ALONE);
+    REFUSED(f[1].pair = 3, 2, FOLLOWED);
+    REFUSED(f[1].pair = -1, 2, FOLLOWED);
+    REFUSED(f[0].pair = 2; f[1].pair = 1, 2, FOLLOWED);
+    REFUSED((void)0, 1, FOLLOWED);
+    REFUSED((void)0, 3, FOLLOWED);
+    REFUSED(f[0].type = DPAR_F32, 2, ALIKE);
+    REFUSED(f[1].narrow = 1; f[1].wire = DPAR_F32, 2, ALIKE);
+    REFUSED(f[1].vector = 0, 2, ALIKE);
+    REFUSED(f[1].components = 2, 2, ALIKE);
+    REFUSED(f[0].mem = &mem, 2, ALIKE);
+    REFUSED(f[0].vector = f[1].vector = 2;
+            f[0].components = f[1].components = 2, 2,
+            "a pair of fields is for a cubed sphere, with vector 1 or 0, not 2");
+    REFUSED(f[1].halo = &h[0], 2, "those of y and x are exchanged");
+    h[1].cube = 0;
+    REFUSED((void)0, 2, "a pair of fields is for a cubed sphere");
+    h[1].cube = 1;
+    h[1].grid.extent[1] = h[1].grid.extent[2] = 5;
+    REFUSED((void)0, 2, "same grid, mesh and owners");
 }
 
 /* ---- one box --------------------------------------------------------------------------------- */
@@ -590,6 +640,7 @@ static int each(dpar_comm *c, void *arg)
     widths(c);
     bits(c);
     refusals(c);
+    refused_pairs(c);
     if (c->size > 1) {
         failures(c);
     }

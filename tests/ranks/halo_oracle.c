@@ -21,6 +21,7 @@ enum { FIELDS = 4, MOST = 6000, GUARDS = 64, PLANS = 2, CASES = 12 };
 typedef struct field {
     dpar_halo h, near; /* near: of the plan, where it is narrower than the array */
     int type, comps, vector, narrow, wire, compact;
+    int pair; /* 1: the next field is its v; 2: the one before its u */
     /* rank's own: */
     int has, dense, registered, elsewhere;
     int64_t own[DPAR_MAX_DIMS][2], box[DPAR_MAX_DIMS][2]; /* of points */
@@ -55,39 +56,33 @@ static int64_t ring(int64_t i, int64_t n)
 static int64_t points_of(const dpar_halo *h, int d)
 {
     int64_t n = h->grid.extent[d];
-    return n > 0 && h->points[d] != DPAR_AT_CELLS && (h->periodic >> d & 1) == 0 ? n + 1 : n;
+    int closed = (h->periodic >> d & 1) != 0 || (h->cube && d >= h->grid.dims - 2);
+    return n > 0 && h->points[d] != DPAR_AT_CELLS && !closed ? n + 1 : n;
 }
 
-/* Round an edge of a cube whose faces lie as halo.h says: the point beyond the edge, laid onto the
- * face that it meets there. Twice the coordinates, so that all are whole. */
-static int cube_image(int64_t n, int dims, int64_t *x, int *turns)
+static const int normal[6][3] = {{1, 0, 0},  {0, 1, 0},  {0, 0, 1},
+                                 {-1, 0, 0}, {0, -1, 0}, {0, 0, -1}};
+static const int right[6][3] = {{0, 1, 0},  {-1, 0, 0}, {-1, 0, 0},
+                                {0, 0, -1}, {0, 0, -1}, {0, 1, 0}};
+static const int up[6][3] = {{0, 0, 1}, {0, 0, 1}, {0, -1, 0}, {0, -1, 0}, {1, 0, 0}, {1, 0, 0}};
+
+/* Round one edge of a cube whose faces lie as halo.h says: the point at[] (0 along x, 1 along y,
+ * from the middle) beyond the edge k, sign, laid onto the face that it meets there, or on that
+ * edge. Twice the coordinates, so that all are whole. Returns the quarter turns. */
+static int bend(int64_t n, int k, int sign, int64_t *face, int64_t *at)
 {
-    static const int normal[6][3] = {{1, 0, 0},  {0, 1, 0},  {0, 0, 1},
-                                     {-1, 0, 0}, {0, -1, 0}, {0, 0, -1}};
-    static const int right[6][3] = {{0, 1, 0},  {-1, 0, 0}, {-1, 0, 0},
-                                    {0, 0, -1}, {0, 0, -1}, {0, 1, 0}};
-    static const int up[6][3] = {{0, 0, 1},  {0, 0, 1}, {0, -1, 0},
-                                 {0, -1, 0}, {1, 0, 0}, {1, 0, 0}};
-    int64_t at[2], p[3], a = 0, b = 0;
-    int face = (int)x[0], beyond[2], k, d, to, east = 0, north = 0;
-    for (k = 0; k < 2; k++) {
-        at[k] = 2 * x[dims - 1 - k] + 1 - n;
-        beyond[k] = at[k] < -n ? -1 : at[k] > n;
-    }
-    if (!beyond[0] == !beyond[1]) {
-        return !beyond[0]; /* inside, or where three faces meet */
-    }
-    k = beyond[1] != 0;
+    int64_t p[3], a = 0, b = 0;
+    int d, to, east = 0, north = 0, was = (int)*face;
     for (to = 0; to < 6; to++) { /* the face that looks towards the edge */
-        for (d = 0; d < 3 && normal[to][d] == beyond[k] * (k ? up : right)[face][d]; d++) {
+        for (d = 0; d < 3 && normal[to][d] == sign * (k ? up : right)[was][d]; d++) {
         }
         if (d == 3) {
             break;
         }
     }
     for (d = 0; d < 3; d++) {
-        p[d] = (n - (beyond[k] * at[k] - n)) * normal[face][d] + n * normal[to][d] +
-               at[!k] * (k ? right : up)[face][d];
+        p[d] = (n - (sign * at[k] - n)) * normal[was][d] + n * normal[to][d] +
+               at[!k] * (k ? right : up)[was][d];
     }
     for (d = 0; d < 3; d++) {
         a += p[d] * right[to][d];
@@ -97,18 +92,53 @@ static int cube_image(int64_t n, int dims, int64_t *x, int *turns)
     for (d = 0; d < 3; d++) {
         int e, along = 0, over = 0, turned;
         for (e = 0; e < 3; e++) {
-            along += right[to][e] * (k ? right : up)[face][e];
-            over += right[to][e] * normal[face][e];
+            along += right[to][e] * (k ? right : up)[was][e];
+            over += right[to][e] * normal[was][e];
         }
-        turned = along * (k ? right : up)[face][d] - over * normal[to][d];
-        east += turned * right[face][d];
-        north += turned * up[face][d];
+        turned = along * (k ? right : up)[was][d] - over * normal[to][d];
+        east += turned * right[was][d];
+        north += turned * up[was][d];
     }
-    *turns = east == 1 ? 0 : north == 1 ? 1 : east == -1 ? 2 : 3;
-    x[0] = to;
-    x[dims - 1] = (a + n - 1) / 2;
-    x[dims - 2] = (b + n - 1) / 2;
-    return 1;
+    *face = to;
+    at[0] = a;
+    at[1] = b;
+    return east == 1 ? 0 : north == 1 ? 1 : east == -1 ? 2 : 3;
+}
+
+/* The point whose place x has, beyond an edge or on one that another face owns. 0: where three
+ * faces meet. */
+static int cube_image(const dpar_halo *h, int64_t *x, int *turns)
+{
+    int64_t n = h->grid.extent[h->grid.dims - 1], at[2];
+    int last = h->grid.dims - 1, offset[2], beyond[2], k, turned, hops;
+    for (k = 0; k < 2; k++) { /* of points in their cells */
+        int points = h->points[last - k];
+        offset[k] = points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2;
+    }
+    for (hops = 0; hops < 3; hops++) {
+        for (k = 0; k < 2; k++) {
+            at[k] = 2 * x[last - k] + offset[k] - n;
+            beyond[k] = at[k] < -n ? -1 : at[k] > n;
+        }
+        if (beyond[0] && beyond[1]) {
+            return 0;
+        }
+        for (k = 0; k < 2 && !beyond[0] && !beyond[1]; k++) { /* on an edge */
+            beyond[k] = x[last - k] < 0 ? -1 : x[last - k] >= n;
+        }
+        if (!beyond[0] && !beyond[1]) {
+            return 1;
+        }
+        k = beyond[1] != 0;
+        turned = bend(n, k, beyond[k], &x[0], at);
+        *turns = (*turns + turned) % 4;
+        k = offset[0];
+        offset[0] = turned % 2 ? offset[1] : k;
+        offset[1] = turned % 2 ? k : offset[1];
+        x[last] = (at[0] + n - offset[0]) / 2;
+        x[last - 1] = (at[1] + n - offset[1]) / 2;
+    }
+    return 0;
 }
 
 /* Beyond a fold or a pole, or on the row of a fold that is there twice. */
@@ -139,7 +169,7 @@ static int image(const dpar_halo *h, int64_t *x, int *turns)
 {
     int d;
     *turns = 0;
-    if (h->cube && !cube_image(h->grid.extent[h->grid.dims - 1], h->grid.dims, x, turns)) {
+    if (h->cube && !cube_image(h, x, turns)) {
         return 0;
     }
     if (h->folds || h->poles) {
@@ -221,7 +251,8 @@ static int is_written(const grid *g, const dpar_halo *h, int rank, const int64_t
     for (d = 0; d < h->grid.dims && g->sync; d++) { /* the faces of own cells */
         if (x[d] < own[d][0] - (h->points[d] == DPAR_AT_HIGH_FACES) ||
             x[d] >= own[d][1] + (h->points[d] == DPAR_AT_LOW_FACES) ||
-            ((h->periodic >> d & 1) == 0 && (x[d] < 0 || x[d] >= points_of(h, d)))) {
+            ((h->periodic >> d & 1) == 0 && (!h->cube || d < h->grid.dims - 2) &&
+             (x[d] < 0 || x[d] >= points_of(h, d)))) {
             return 0;
         }
     }
@@ -336,7 +367,14 @@ static uint64_t travelled(const field *f, uint64_t bits, int negate)
 static int component_of(const field *f, int c, int turns, int *negate)
 {
     *negate = f->vector == 1 ? turns == 2 : f->vector == 2 && (turns == 2 || turns == 1 + 2 * c);
+    *negate |= f->pair && f->vector && turns == 2 * f->pair - 1;
     return f->vector == 2 && turns % 2 == 1 ? 1 - c : c;
+}
+
+/* The field from which field i gets what is turned so. */
+static int source_of(const grid *g, int i, int turns)
+{
+    return turns % 2 == 0 || g->f[i].pair == 0 ? i : g->f[i].pair == 1 ? i + 1 : i - 1;
 }
 
 /* x op y of small whole numbers: exact in every type up to *most. */
@@ -508,12 +546,31 @@ static void random_halo(grid *g, dpar_halo *h, uint64_t *s)
     }
 }
 
+/* Is it one that may be, and small enough? Then also the widths of a narrower plan. */
+static int settles(grid *g, field *f, uint64_t *s)
+{
+    int r;
+    for (r = 0; r < g->n; r++) {
+        if (boxes_of(g, &f->h, r, f->own, f->box) &&
+            volume_of(g->l.dims, (const int64_t(*)[2])f->box) * f->comps > MOST) {
+            return 0;
+        }
+    }
+    f->near = f->h;
+    for (r = 0; r < g->l.dims; r++) {
+        int low = g->sync && f->h.points[r] == DPAR_AT_HIGH_FACES;
+        int high = g->sync && f->h.points[r] == DPAR_AT_LOW_FACES;
+        f->near.low[r] = low + oracle_below(s, f->h.low[r] + 1 - low);
+        f->near.high[r] = high + oracle_below(s, f->h.high[r] + 1 - high);
+    }
+    return dpar_halo_check(&f->h, NULL) == DPAR_OK;
+}
+
 static int random_field(grid *g, field *f, uint64_t *s)
 {
     static const int types[] = {DPAR_F64,  DPAR_F64, DPAR_F32, DPAR_F32, DPAR_F16,
                                 DPAR_BF16, DPAR_I8,  DPAR_U8,  DPAR_I32, DPAR_U32,
                                 DPAR_I64,  DPAR_U64, DPAR_F8};
-    int r;
     memset(f, 0, sizeof *f);
     random_halo(g, &f->h, s);
     /* over a low pole right across to the row that a fold overwrites: what it had is undefined */
@@ -533,20 +590,37 @@ static int random_field(grid *g, field *f, uint64_t *s)
         f->narrow = 1;
         f->wire = f->type == DPAR_F64 ? DPAR_F32 : oracle_below(s, 2) ? DPAR_F16 : DPAR_BF16;
     }
-    for (r = 0; r < g->n; r++) {
-        if (boxes_of(g, &f->h, r, f->own, f->box) &&
-            volume_of(g->l.dims, (const int64_t(*)[2])f->box) * f->comps > MOST) {
-            return 0;
-        }
+    return settles(g, f, s);
+}
+
+/* f is u of a pair, v the other: a C-grid, a D-grid or cells. */
+static int random_pair(grid *g, field *f, field *v, uint64_t *s)
+{
+    int dims = g->l.dims, at = dims - 1 - (int)oracle_below(s, 2), kind, i;
+    kind = (int)oracle_below(s, 4);
+    kind = kind == 3 ? DPAR_AT_LOW_FACES : kind;
+    f->vector = f->vector != 0;
+    f->pair = 1;
+    f->h.points[at] = kind;
+    *v = *f;
+    v->pair = 2;
+    v->h.points[at] = DPAR_AT_CELLS;
+    v->h.points[2 * dims - 3 - at] = kind;
+    v->h.shape = (int32_t)oracle_below(s, 3);
+    v->compact =
+        oracle_below(s, 3) == 0 && !g->narrower && !(g->sync && v->h.shape == DPAR_STENCIL_STAR);
+    for (i = 1; i < dims; i++) {
+        v->h.low[i] = oracle_below(s, 4);
+        v->h.high[i] = oracle_below(s, 4);
     }
-    f->near = f->h;
-    for (r = 0; r < g->l.dims; r++) {
-        int low = g->sync && f->h.points[r] == DPAR_AT_HIGH_FACES;
-        int high = g->sync && f->h.points[r] == DPAR_AT_LOW_FACES;
-        f->near.low[r] = low + oracle_below(s, f->h.low[r] + 1 - low);
-        f->near.high[r] = high + oracle_below(s, f->h.high[r] + 1 - high);
+    for (i = 1; i < 2 * dims; i++) {
+        dpar_halo *h = i < dims ? &f->h : &v->h;
+        h->high[i % dims] +=
+            g->sync && h->points[i % dims] == DPAR_AT_LOW_FACES && h->high[i % dims] == 0;
+        h->low[i % dims] +=
+            g->sync && h->points[i % dims] == DPAR_AT_HIGH_FACES && h->low[i % dims] == 0;
     }
-    return dpar_halo_check(&f->h, NULL) == DPAR_OK;
+    return settles(g, f, s) && settles(g, v, s);
 }
 
 static void random_grid(grid *g, uint64_t seed, int n)
@@ -563,8 +637,11 @@ static void random_grid(grid *g, uint64_t seed, int n)
     g->narrower = oracle_below(&s, 5) == 0;
     g->fields = 1 + (int)oracle_below(&s, FIELDS);
     for (i = 0; i < g->fields; i++) {
-        while (!random_field(g, &g->f[i], &s)) {
+        int pair = g->cube && i + 1 < g->fields && oracle_below(&s, 2);
+        while (!random_field(g, &g->f[i], &s) ||
+               (pair && !random_pair(g, &g->f[i], &g->f[i + 1], &s))) {
         }
+        i += pair;
     }
 }
 
@@ -798,6 +875,7 @@ static void make_array(oracle *o, grid *g, field *f, uint64_t *s)
     f->dense = (int)oracle_below(s, 2);
     f->registered = (int)oracle_below(s, 2);
     f->elsewhere = oracle_below(s, 4) == 0; /* on some ranks, not on others */
+    f->elsewhere = f->pair == 2 ? (f - 1)->elsewhere : f->elsewhere;
     f->registered = f->elsewhere ? 0 : f->registered;
     if (f->has) {
         elements = random_strides(f, dims, s);
@@ -915,8 +993,8 @@ static void foretell(const grid *g, int i, int rank, const unsigned char *block,
     do {
         if (is_written(g, &f->h, rank, f->own, x, from, &turns)) {
             for (c = 0; c < f->comps; c++) {
-                int negate, k = component_of(f, c, turns, &negate);
-                uint64_t bits = number_of(f->type, hash_of(g, i, round, -1, from, k), whole);
+                int negate, k = component_of(f, c, turns, &negate), of = source_of(g, i, turns);
+                uint64_t bits = number_of(f->type, hash_of(g, of, round, -1, from, k), whole);
                 bits = travelled(f, bits, negate);
                 memcpy(f->want + place_of(g, f, rank, x, c), &bits,
                        (size_t)dpar_type_bytes(f->type));
@@ -925,31 +1003,33 @@ static void foretell(const grid *g, int i, int rank, const unsigned char *block,
     } while (next_point(g->l.dims, f->box, x));
 }
 
-/* What one rank's halos add to own points of this one, and their end. *most: the largest number. */
-static void collect(const grid *g, int i, int rank, int other, int64_t round, int op, double *most)
+/* What one rank's halos of field j add to own points of field i of this one, and their end. *most:
+ * the largest number. */
+static void collect(const grid *g, int i, int j, int rank, int other, int64_t round, int op,
+                    double *most)
 {
-    const field *f = &g->f[i];
+    const field *f = &g->f[i], *halos = &g->f[j];
     int64_t own[DPAR_MAX_DIMS][2], box[DPAR_MAX_DIMS][2], x[DPAR_MAX_DIMS], to[DPAR_MAX_DIMS];
     size_t bytes = (size_t)dpar_type_bytes(f->type);
     int c, turns;
-    if (g->group[other] != g->group[rank] || !boxes_of(g, &f->h, other, own, box)) {
+    if (g->group[other] != g->group[rank] || !boxes_of(g, &halos->h, other, own, box)) {
         return;
     }
     first_point(g->l.dims, box, x);
     do {
-        if (!is_written(g, &f->h, other, own, x, to, &turns)) {
+        if (!is_written(g, &halos->h, other, own, x, to, &turns)) {
             continue;
         }
         for (c = 0; c < f->comps; c++) {
-            if (is_in(g->l.dims, f->own, to)) {
-                int negate, k = component_of(f, c, turns, &negate);
-                uint64_t y = number_of(f->type, hash_of(g, i, round, other, x, c), 1), now = 0;
+            if (source_of(g, j, turns) == i && is_in(g->l.dims, f->own, to)) {
+                int negate, k = component_of(halos, c, turns, &negate);
+                uint64_t y = number_of(f->type, hash_of(g, j, round, other, x, c), 1), now = 0;
                 unsigned char *at = f->want + place_of(g, f, rank, to, k);
                 memcpy(&now, at, bytes);
                 now = combined(f->type, op, now, travelled(f, y, negate), most);
                 memcpy(at, &now, bytes);
             }
-            if (other == rank) {
+            if (other == rank && i == j) {
                 memset(f->want + place_of(g, f, rank, x, c), 0, bytes);
             }
         }
@@ -961,10 +1041,14 @@ static int foretell_adjoint(const grid *g, int i, int rank, const unsigned char 
 {
     const field *f = &g->f[i];
     double most = 0;
-    int other;
+    int other, j;
     memcpy(f->want, block, f->bytes);
     for (other = 0; f->has && other < g->n; other++) {
-        collect(g, i, rank, other, round, op, &most);
+        for (j = 0; j < g->fields; j++) {
+            if (j == i || j == source_of(g, i, 1)) {
+                collect(g, i, j, rank, other, round, op, &most);
+            }
+        }
     }
     return most <= (f->type == DPAR_BF16 ? 256 : f->type == DPAR_F16 ? 2048 : 1e7);
 }
@@ -998,7 +1082,8 @@ static void complain(const run *r, int p, const char *what)
     printf("    %s%s\n", g->sync ? " shared" : "", g->narrower ? " narrower" : "");
     for (i = 0; i < g->fields; i++) {
         const field *f = &g->f[i];
-        printf("    field %d: %s x %d%s%s%s%s%s, %s, extents", i, dpar_type_name(f->type), f->comps,
+        printf("    field %d%s: %s x %d%s%s%s%s%s, %s, extents", i,
+               f->pair ? f->pair == 1 ? " u" : " v" : "", dpar_type_name(f->type), f->comps,
                f->vector ? f->vector == 2 ? " pair" : " vector" : "", f->narrow ? " narrow" : "",
                f->compact ? " compact" : "", f->registered ? " registered" : "",
                f->elsewhere ? " device" : "",
@@ -1093,6 +1178,7 @@ static int open_plan(run *r, int p)
         to->halo = &f->h;
         to->type = f->type, to->vector = f->vector, to->narrow = f->narrow, to->wire = f->wire;
         to->components = f->comps;
+        to->pair = f->pair;
         to->data = f->has ? f->block[r->now[p]] + f->data : NULL;
         /* whether it is compact is one answer for all ranks */
         to->halos = f->compact ? f->block[r->now[p]] + f->slabs : NULL;
@@ -1280,7 +1366,7 @@ static int dot(run *r, int p, int64_t round)
 
 /* ---- what a plan says of itself -------------------------------------------------------------- */
 
-/* Points of field i that rank `other` gets from `rank` in each exchange. */
+/* Points that rank `other` gets in field i from `rank` in each exchange. */
 static int64_t flow_of(const grid *g, int i, int rank, int other)
 {
     const dpar_halo *h = &g->f[i].h;
@@ -1292,7 +1378,8 @@ static int64_t flow_of(const grid *g, int i, int rank, int other)
     }
     first_point(g->l.dims, box, x);
     do {
-        n += is_written(g, h, other, own, x, from, &turns) && is_in(g->l.dims, g->f[i].own, from);
+        n += is_written(g, h, other, own, x, from, &turns) &&
+             is_in(g->l.dims, g->f[source_of(g, i, turns)].own, from);
     } while (next_point(g->l.dims, box, x));
     return n;
 }

@@ -246,9 +246,9 @@ static void test_refusals(void)
     } while (0)
 #define CUBE(dims) "a cubed sphere of " dims " dims: at least 3, 6 faces first, the last two equal"
 #define DIM(d, n) "dim " d " of a cubed sphere: not periodic, no window, halos to " n
-#define FACES(d)                                                                                   \
-    "dim " d " of a cubed sphere: faces of cells do not go over its edges; "                       \
-    "exchange u and v at cells, as a pair"
+#define POINTS(a, b, c)                                                                            \
+    "a cubed sphere with points " a " along dim 0, " b " along y, " c                              \
+    " along x: faces of cells along y or x; of corners of cells two would be nobody's"
     REFUSED(h.grid.dims = 2, CUBE("2"));
     REFUSED(h.grid.extent[0] = 5, CUBE("3"));
     REFUSED(h.grid.extent[2] = 5, CUBE("3"));
@@ -260,7 +260,8 @@ static void test_refusals(void)
     REFUSED(h.high[2] = 5, DIM("2", "4"));
     REFUSED(h.periodic = 1, DIM("0", "0"));
     REFUSED(h.periodic = 4, DIM("2", "4"));
-    REFUSED(h.points[1] = 1, FACES("1"));
+    REFUSED(h.points[1] = 1; h.points[2] = 2, POINTS("0", "1", "2"));
+    REFUSED(h.points[0] = 2, POINTS("2", "0", "0"));
     REFUSED(h.window[2].kernel = 3, DIM("2", "4"));
 }
 
