@@ -45,7 +45,8 @@ build() {
 link() { # programs that also run without MPI
     for path in tests/ranks/collectives tests/ranks/messages tests/ranks/several \
         tests/ranks/errors tests/ranks/move tests/ranks/halo_exchange tests/mpi/three examples/ranks \
-        examples/shallow_water tests/ranks/spatial examples/unet tests/ranks/halo_oracle; do
+        examples/shallow_water tests/ranks/spatial examples/unet tests/ranks/halo_oracle \
+        tests/ranks/halo_cgrid; do
         try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI $slim \
             -I"$DPAR_DIR" -I. -Itests $path.c "$work/engine.o" -o "$work/${path##*/}" -lm
     done
@@ -75,7 +76,7 @@ insides() {
 
 programs() {
     for n in $counts; do
-        for name in collectives messages several errors halo_oracle; do
+        for name in collectives messages several errors halo_oracle halo_cgrid; do
             run "$n" "$work/$name"
         done
     done

@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo, pairs of fields on faces of a cubed sphere's cells (C- and D-grids): each point by its
- * position on the surface of a cube in space, each component by its direction there. A halo point
- * lies on its own face's plane, beyond the edge bent down; whoever owns a point at that place owns
- * its value, and the sign is told by the two directions. No edge, turn or list of neighbours is
- * used; the faces' frames are all that is taken from halo.h. */
+ * place on the surface of a cube in space (cube_space.h), each component by its direction there.
+ * Whoever owns a point at the place of a halo point owns its value, and the sign is told by the two
+ * directions. */
 #include "dpar.h"
 
 #include "check.h"
+#include "cube_space.h"
 
 enum { RANKS = 24, MOST = 1600, LISTS = 20000, SIDE = 6 };
-
-/* Outward, x, y of each face; axis 1, 2, 3, negative for minus. */
-static const int frame[6][3] = {{1, 2, 3},    {2, -1, 3},  {3, -1, -2},
-                                {-1, -3, -2}, {-2, -3, 1}, {-3, 2, 1}};
 
 /* Both fields: 0 is u, along x; 1 is v, along y. */
 static dpar_halo grid[2];
@@ -42,63 +38,8 @@ static int below(int n)
     return (int)((state >> 8) % (uint32_t)n);
 }
 
-/* ---- the cube, from -n to n -------------------------------------------------------------------
+/* ---- who owns which place -------------------------------------------------------------------
  */
-
-static int64_t size(int64_t v)
-{
-    return v < 0 ? -v : v;
-}
-
-static void add(int64_t *p, int axis, int64_t times)
-{
-    p[size(axis) - 1] += axis < 0 ? -times : times;
-}
-
-/* Twice the distance of point i from the middle of a face: cells' middles, faces below, above. */
-static int64_t along(int64_t n, int32_t points, int64_t i)
-{
-    return 2 * i - n + (points == DPAR_AT_CELLS ? 1 : points == DPAR_AT_LOW_FACES ? 0 : 2);
-}
-
-/* On a cube's edge the direction off one face is the direction into the other: one name for both.
- */
-static int direction_at(int64_t n, const int64_t *p, int axis)
-{
-    int d, own = (int)size(axis) - 1;
-    if (size(p[own]) != n) {
-        return axis;
-    }
-    for (d = 0; d < own; d++) { /* its own end goes over into that of an earlier axis */
-        if (size(p[d]) == n) {
-            const int off = (axis > 0) == (p[own] > 0);
-            return (off == (p[d] > 0) ? -1 : 1) * (d + 1);
-        }
-    }
-    return axis;
-}
-
-/* Where a field's point lies; *direction: its component's. 0: beyond two edges. */
-static int position(int64_t n, int field, const int64_t *x, int64_t *p, int *direction)
-{
-    const dpar_halo *h = &grid[field];
-    const int32_t last = h->grid.dims - 1;
-    const int *f = frame[x[0]];
-    int64_t a = along(n, h->points[last], x[last]), b = along(n, h->points[last - 1], x[last - 1]);
-    int64_t ea = size(a) - n, eb = size(b) - n;
-    if ((ea > 0 && eb > 0) || ea > 2 * n || eb > 2 * n) {
-        return 0;
-    }
-    p[0] = p[1] = p[2] = 0;
-    *direction = field == 0 ? ea > 0 ? (a > 0 ? -f[0] : f[0]) : f[1]
-                 : eb > 0 ? (b > 0 ? -f[0] : f[0])
-                            : f[2];
-    add(p, f[0], n - (ea > 0 ? ea : 0) - (eb > 0 ? eb : 0));
-    add(p, f[1], ea > 0 ? (a > 0 ? n : -n) : a);
-    add(p, f[2], eb > 0 ? (b > 0 ? n : -n) : b);
-    *direction = direction_at(n, p, *direction);
-    return 1;
-}
 
 static owner *owner_at(int64_t n, const int64_t *p)
 {
@@ -117,17 +58,14 @@ static void find_owners(int64_t n)
             for (x[last - 1] = 0; x[last - 1] < n; x[last - 1]++) {
                 for (x[last] = 0; x[last] < n; x[last]++) {
                     owner *o;
-                    CHECK(position(n, field, x, p, &direction));
+                    CHECK(cube_position(&grid[field], field, x, p, &direction));
                     o = owner_at(n, p);
-                    if (grid[field].points[last] != DPAR_AT_CELLS ||
-                        grid[field].points[last - 1] != DPAR_AT_CELLS || field == 0) {
-                        CHECK_INT(o->count++, 0);
-                        o->field = field;
-                        o->direction = direction;
-                        o->at[0] = x[0];
-                        o->at[1] = x[last - 1];
-                        o->at[2] = x[last];
-                    }
+                    CHECK_INT(o->count++, 0);
+                    o->field = field;
+                    o->direction = direction;
+                    o->at[0] = x[0];
+                    o->at[1] = x[last - 1];
+                    o->at[2] = x[last];
                 }
             }
         }
@@ -150,7 +88,7 @@ static int image(int64_t n, int *field, int64_t *x, int *sign)
             return 0;
         }
     }
-    if (!position(n, *field, x, p, &direction)) {
+    if (!cube_position(h, *field, x, p, &direction)) {
         return 0;
     }
     o = owner_at(n, p);
