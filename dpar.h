@@ -5133,7 +5133,9 @@ typedef struct dpari_rank {
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
-    char room_1[DPARI_LINE - 12];
+    uint32_t beat;     /* how often it has said that it waits, */
+    int32_t needs;     /* the last time for this rank; -1: several, or it does not know */
+    char room_1[DPARI_LINE - 20];
     uint64_t flights; /* operations recorded so far */
     char room_2[DPARI_LINE - 8];
     dpari_flight flight[DPARI_FLIGHTS];
@@ -5249,6 +5251,8 @@ typedef struct dpari_wait {
     double began; /* 0: not yet slow */
 } dpari_wait;
 DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
+/* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */
+DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs);
 DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
 
 /* Stores the word and wakes who sleeps for it. */
@@ -38929,6 +38933,13 @@ DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pee
     return dpari_wait_slow(w, t, peer);
 }
 
+DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs)
+{
+    dpari_rank *r = &w->rank[w->me];
+    DPARI_STORE(&r->needs, needs);
+    DPARI_STORE(&r->beat, r->beat + 1);
+}
+
 /* ---- life and death ---------------------------------------------------------------------------
  */
 
@@ -41979,9 +41990,10 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
     dpari_wait t = {0, 0, 0, 0, 0.0};
     int32_t turn = 0;
     for (;;) {
-        int32_t peer;
+        int32_t peer, needs;
         dpar_status passed;
         dpari_step(s, k);
+        needs = k->call.kind < DPAR_COLLECTIVES ? s->world_rank[k->call.root] : w->blocker;
         peer = w->posted > 1 ? -1 : w->blocker;
         if (k->comm && (w->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
             dpari_progress_all(w);
@@ -41993,6 +42005,7 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
         passed = dpari_wait_turn(w, &t, peer);
         dpari_lock(w);
         if (passed == DPAR_MORE && k->comm) {
+            dpari_wait_says(w, needs);
             dpari_shm_judge(s, k, &t.began);
         }
         if (!k->comm) {
@@ -45121,9 +45134,28 @@ static dpar_status dpari_hx_broken(const dpar_halo_exchange *x)
     return x->c->status != DPAR_OK ? x->c->status : x->node->status;
 }
 
-/* The peer is gone, or did not come: breaks the communicator with a sentence. */
+/* Who does not come: the peer that is waited for, or, if that itself waits for another, that one,
+ * and so on. */
+typedef struct dpari_hx_suspect {
+    int32_t who;   /* of the world */
+    int32_t links; /* 0: the peer; 1: whom that waits for; ... */
+    uint32_t beat; /* of its waits when it came under suspicion, */
+    double since;  /* which was then; 0: not yet */
+} dpari_hx_suspect;
+
+/* The rank in the plan's communicator of one of the world; -1: none. */
+static int32_t dpari_hx_rank_of(const dpar_halo_exchange *x, int32_t world)
+{
+    const dpari_shm *s = (const dpari_shm *)(const void *)x->node;
+    int32_t i;
+    for (i = 0; i < x->node->size && s->world_rank[i] != world; i++) {
+    }
+    return i == x->node->size ? -1 : x->node == x->c ? i : x->peer_of[x->c->size + i];
+}
+
+/* The peer is gone, or it or the suspect did not come: breaks the communicator with a sentence. */
 static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int32_t peer,
-                                 double waited)
+                                 const dpari_hx_suspect *q, double waited)
 {
     dpari_shm *s = (dpari_shm *)(void *)x->node;
     const dpari_hx_peer *p = &x->peer[peer];
@@ -45135,13 +45167,21 @@ static dpar_status dpari_hx_fail(dpar_halo_exchange *x, dpar_status status, int3
     dpar_text_put(&t, " of ");
     dpar_text_int(&t, x->fields);
     dpar_text_put(&t, x->fields == 1 ? " field: rank " : " fields: rank ");
-    dpar_text_int(&t, p->rank);
+    dpar_text_int(&t, status == DPAR_E_TIMEOUT ? dpari_hx_rank_of(x, q->who) : p->rank);
     if (status == DPAR_E_PEER) {
         dpari_put_ending(&t, s, p->world);
     } else if (status == DPAR_E_TIMEOUT) {
         dpar_text_put(&t, " did not come in ");
         dpar_text_fixed(&t, waited, 1);
-        dpar_text_put(&t, " s; it has begun exchange #");
+        dpar_text_put(&t, " s; ");
+        if (q->links > 0) {
+            dpar_text_put(&t, q->links > 1 ? "others wait for it, and rank " : "rank ");
+            dpar_text_int(&t, p->rank);
+            dpar_text_put(&t, q->links > 1 ? " for them, which" : " waits for it, and");
+        } else {
+            dpar_text_put(&t, "it");
+        }
+        dpar_text_put(&t, " has begun exchange #");
         dpar_text_int(&t, (int64_t)(DPARI_LOAD(&p->line[x->now].ready) >> 8));
     } else {
         dpar_text_put(&t, " runs another mode or operation (forward, sum, max, min) than rank ");
@@ -45166,16 +45206,8 @@ static void dpari_hx_progress(dpar_halo_exchange *x)
     }
 }
 
-/* Who waits for one that itself waits gives it a little longer, to say who does not come. */
-static double dpari_hx_patience(const dpar_halo_exchange *x, int32_t peer)
-{
-    const double timeout = x->c->timeout_s;
-    const uint64_t begun = DPARI_LOAD(&x->peer[peer].line[x->now].ready) >> 8;
-    return begun < (uint64_t)x->count ? timeout : timeout + dpari_leastf(timeout / 4.0, 1.0);
-}
-
 /* Time has passed: does it make sense to wait on? */
-static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer, double began)
+static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
 {
     const uint32_t state = dpari_rank_state(x->world, x->peer[peer].world);
     dpar_status st = dpari_shm_broken((dpari_shm *)(void *)x->node);
@@ -45185,12 +45217,32 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer, double beg
     if (st != DPAR_OK) {
         return st;
     }
-    if (state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT) {
-        return DPAR_E_PEER;
+    return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT ? DPAR_E_PEER : DPAR_OK;
+}
+
+/* Is the deadline over, and is it known who does not come? A rank that waits says so many times a
+ * second, and for whom: one that has not done so for a quarter of the time allowed, a second at
+ * most, does something else, or nothing. */
+static int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
+                         dpari_hx_suspect *q)
+{
+    const double timeout = x->c->timeout_s, quiet = dpari_leastf(timeout / 4.0, 1.0);
+    const double now = dpari_os_now();
+    const dpari_rank *r = x->world->rank;
+    int32_t next;
+    if (!(timeout > 0.0) || now - began < timeout - quiet) {
+        return 0;
     }
-    return x->c->timeout_s > 0.0 && dpari_os_now() - began > dpari_hx_patience(x, peer)
-               ? DPAR_E_TIMEOUT
-               : DPAR_OK;
+    next = q->since > 0.0 ? DPARI_LOAD(&r[q->who].needs) : x->peer[peer].world;
+    if (q->since > 0.0 && (DPARI_LOAD(&r[q->who].beat) == q->beat || next == x->world->me ||
+                           q->links >= x->world->size || dpari_hx_rank_of(x, next) < 0)) {
+        return now - began > timeout && now - q->since > quiet;
+    }
+    q->links += q->since > 0.0;
+    q->who = next;
+    q->beat = DPARI_LOAD(&r[next].beat);
+    q->since = now;
+    return 0;
 }
 
 /* Timers: 0 where there are none. */
@@ -45211,6 +45263,7 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
 {
     const double began = dpari_hx_clock(x);
     dpari_wait t = {0, 0, 0, 0, 0.0};
+    dpari_hx_suspect q = {0, 0, 0, 0.0};
     dpar_status st = DPAR_OK;
     int32_t turn = 0;
     while (DPARI_LOAD(word) < value && st == DPAR_OK) {
@@ -45219,7 +45272,9 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
             dpari_hx_progress(x);
         }
         if (passed == DPAR_MORE && DPARI_LOAD(word) < value) {
-            st = dpari_hx_look(x, peer, t.began);
+            dpari_wait_says(x->world, x->peer[peer].world);
+            st = dpari_hx_look(x, peer);
+            st = st == DPAR_OK && dpari_hx_late(x, t.began, peer, &q) ? DPAR_E_TIMEOUT : st;
             if (st != DPAR_OK && DPARI_LOAD(word) >= value) {
                 st = DPAR_OK; /* its last words */
             }
@@ -45229,7 +45284,7 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
     dpari_hx_count(x, DPARI_HX_WAITING, began);
     return st == DPAR_OK || dpari_hx_broken(x) != DPAR_OK
                ? st
-               : dpari_hx_fail(x, st, peer, dpari_os_now() - t.began);
+               : dpari_hx_fail(x, st, peer, &q, dpari_os_now() - t.began);
 }
 
 #define DPARI_HX_LOOK_EVERY 10e-3 /* seconds between two looks at peers while one tests */
@@ -45251,9 +45306,9 @@ static dpar_status dpari_hx_await(dpar_halo_exchange *x, int32_t peer, const uin
         return DPAR_MORE;
     }
     x->looked = now;
-    st = dpari_hx_look(x, peer, now);
+    st = dpari_hx_look(x, peer);
     if (st == DPAR_E_PEER && DPARI_LOAD(word) < value) {
-        st = dpari_hx_fail(x, st, peer, 0.0);
+        st = dpari_hx_fail(x, st, peer, NULL, 0.0);
     }
     return st == DPAR_OK || DPARI_LOAD(word) >= value ? DPAR_MORE : st;
 }
@@ -45454,7 +45509,7 @@ static dpar_status dpari_hx_meet(dpar_halo_exchange *x, int32_t i, int32_t s, in
     }
     word = DPARI_LOAD(&p->line[s].ready);
     if (word >> 8 == (uint64_t)x->count && (word & 255u) != dpari_hx_kind(x)) {
-        return dpari_hx_fail(x, DPAR_E_MISMATCH, i, 0.0);
+        return dpari_hx_fail(x, DPAR_E_MISMATCH, i, NULL, 0.0);
     }
     if (p->flow[s].in_direct[x->mode] > 0 && p->line[s].version != p->version) {
         for (f = 0; f < 2 * x->fields; f++) {

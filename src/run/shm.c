@@ -445,9 +445,10 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
     dpari_wait t = {0, 0, 0, 0, 0.0};
     int32_t turn = 0;
     for (;;) {
-        int32_t peer;
+        int32_t peer, needs;
         dpar_status passed;
         dpari_step(s, k);
+        needs = k->call.kind < DPAR_COLLECTIVES ? s->world_rank[k->call.root] : w->blocker;
         peer = w->posted > 1 ? -1 : w->blocker;
         if (k->comm && (w->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
             dpari_progress_all(w);
@@ -459,6 +460,7 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
         passed = dpari_wait_turn(w, &t, peer);
         dpari_lock(w);
         if (passed == DPAR_MORE && k->comm) {
+            dpari_wait_says(w, needs);
             dpari_shm_judge(s, k, &t.began);
         }
         if (!k->comm) {

@@ -345,6 +345,13 @@ DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pee
     return dpari_wait_slow(w, t, peer);
 }
 
+DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs)
+{
+    dpari_rank *r = &w->rank[w->me];
+    DPARI_STORE(&r->needs, needs);
+    DPARI_STORE(&r->beat, r->beat + 1);
+}
+
 /* ---- life and death ---------------------------------------------------------------------------
  */
 

@@ -652,19 +652,6 @@ static int blames(const board *b, int r)
     return r == b->victim;
 }
 
-/* Does it give up, in a halo exchange, on a rank that itself waited until the deadline? */
-static int names_a_waiter(const board *b, int r)
-{
-    const char *end = strstr(b->rank[r].text, " did not come in");
-    int named;
-    if (strstr(b->rank[r].text, "halo") == NULL || end == NULL || end[-1] < '0' ||
-        end[-1] >= '0' + b->n) {
-        return 0;
-    }
-    named = end[-1] - '0';
-    return named != b->victim && b->rank[named].status == DPAR_E_TIMEOUT;
-}
-
 /* What a rank that is not the victim must have said. */
 static int judge_rank(const board *b, long round, int r)
 {
@@ -710,14 +697,13 @@ static int judge_rank(const board *b, long round, int r)
                    ? complain(b, round, "the sentence of the abort")
                    : 0;
     }
-    /* who waits for a message or a halo may give up on a rank that itself waits for the culprit,
-     * and the first sentence is everybody's; so may one whose neighbour in a grid gave up in
-     * another communicator a moment before */
+    /* who waits for a message may give up on a rank that itself waits for the culprit, and the
+     * first sentence is everybody's; so may one whose neighbour in a grid gave up in another
+     * communicator a moment before */
     if (want == DPAR_E_TIMEOUT && blames(b, r)) {
         return 0;
     }
-    message = want == DPAR_E_TIMEOUT &&
-              (strstr(s->text, "send") || strstr(s->text, "recv") || names_a_waiter(b, r));
+    message = want == DPAR_E_TIMEOUT && (strstr(s->text, "send") || strstr(s->text, "recv"));
     if (strstr(s->text, f != KILL_EARLY && s->strict && !message ? rank : "rank") == NULL) {
         return complain(b, round, "the sentence does not name the culprit");
     }
