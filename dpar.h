@@ -3825,7 +3825,9 @@ DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_hal
                                               int32_t n, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why);
 /* Plans the exchange of n fields. Fields and their halos stay where they are as long as the plan
- * lives. Staging memory comes from dpar_comm_alloc. COLLECTIVE over c: all ranks give the same
+ * lives; interleaved they may be, but no two have an element in common, nor one with the plan's
+ * memory (E_ARG, as far as 2^20 steps of a search in their strides show it). Staging memory comes
+ * from dpar_comm_alloc. COLLECTIVE over c: all ranks give the same
  * fields (their number, types, points, widths; E_MISMATCH else), each its own data. E_ARG,
  * E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Costs some messages a peer: once, not
  * each step. */
@@ -3834,8 +3836,8 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
                                              const dpar_halo_options *options,
                                              dpar_halo_exchange **plan, dpar_why *why);
 /* Another array of the same shape in place of field f's: for codes that swap old and new. Between
- * exchanges. Local, some stores. E_ARG also when peers read the old one where it lies and the new
- * one is not registered. */
+ * exchanges; it has no element in common with other fields (not looked at). Local, some stores.
+ * E_ARG also when peers read the old one where it lies and the new one is not registered. */
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
                                              void *halos);
 /* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied.
@@ -4116,7 +4118,8 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
                                        const dpar_spatial *layer, dpar_spatial_plan **plan,
                                        dpar_why *why);
 /* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. E_ARG when
- * arrays are missing: the communicator is broken then, so that the other ranks hear of it. */
+ * arrays are missing or out_box does not hold the rank's outputs: the communicator is broken then,
+ * so that the other ranks hear of it. */
 DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
 /* Input gradients: the kernel runs on all outputs of the rank, what it put on padding goes back to
  * where the padding came from (of zeros: nowhere), what it put on halos to their owners, in a fixed
@@ -5486,7 +5489,8 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
 /* ==== run/halo_plan.h ==== */
 
 /* halo_plan - what a planned exchange is made of. Private: halo_exchange.c plans, halo_run.c runs,
- * halo_check.c looks for mistakes, halo_tune.c chooses, halo_mem.c moves what the CPU cannot.
+ * halo_check.c looks for mistakes, halo_apart.c for arrays that overlap, halo_tune.c chooses,
+ * halo_mem.c moves what the CPU cannot.
  *
  * How an exchange runs. A box that goes from one rank to another is an item of either: the owner
  * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R),
@@ -5604,6 +5608,7 @@ struct dpar_halo_exchange {
     dpar_call *call;
     dpar_work *work;       /* receives, then sends, two a peer */
     int64_t *record;       /* two a peer, and what is gathered */
+    int64_t *span;         /* where each part of the fields begins and ends, while it is planned */
     unsigned char *memory; /* registered: lines, refs, staging twice, what arrives */
     dpari_hx_line *line;
     uint64_t *refs;
@@ -5649,6 +5654,20 @@ DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
 /* Does what arrives after so many quarter turns come from that other's array? With another sign? */
 DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
 DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
+/* dpar_halo_exchange_init; later: 1: arrays will be bound before the first exchange, `data` only
+ * says whether there are any. */
+DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+                                    const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_options *options, int32_t later,
+                                    dpar_halo_exchange **plan, dpar_why *why);
+/* The array as `rank` holds it. */
+DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+/* Has the rank no cell of a field in so many bytes, no element of one field in another's? E_ARG.
+ * span: four a field, to work in. */
+DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                        const void *memory, int64_t bytes, dpar_why *why);
+DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                        int64_t *span, dpar_why *why);
 /* Can this field go dim after dim? */
 DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
 /* The same on all ranks? The first error of any, or E_MISMATCH. COLLECTIVE. */
@@ -33347,6 +33366,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     x->box = (dpar_mem_box *)dpari_hx_carve(&r, z->moves, sizeof *x->box);
     x->call = (dpar_call *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->call);
     x->work = (dpar_work *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->work);
+    x->span = (int64_t *)dpari_hx_carve(&r, z->fields, 4 * sizeof *x->span);
     x->record =
         (int64_t *)dpari_hx_carve(&r, 2 * z->peers * dpari_hx_words(z->fields), sizeof *x->record);
     for (i = 0; i < z->peers; i++) {
@@ -33443,7 +33463,7 @@ static int dpari_hx_strided(const dpar_halo_field *f)
     return 0;
 }
 
-static void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
 {
     int32_t d;
     dpari_hx_dense(a, f, rank);
@@ -33469,6 +33489,10 @@ static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar
             "field # of @ cannot travel as type #: F64 travels as F32, F32 as F16 "
             "or BF16",
             dpar_type_name(f->type), 8, i, f->wire, 0, 0);
+    }
+    if (f->vector < 0 || f->vector > 2 || (f->narrow & ~1)) {
+        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2), narrow # (0 or 1)", i,
+                         f->vector, f->narrow, 0);
     }
     if (f->vector && !dpar_type_reduces(f->type)) {
         return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
@@ -33821,6 +33845,10 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
     }
     if (o->shared && o->ordered) {
         return dpari_say(DPAR_E_ARG, why, "shared points are not exchanged dim by dim", 0, 0, 0, 0);
+    }
+    if ((o->ordered | o->shared | o->timers) & ~1) {
+        return dpari_say(DPAR_E_ARG, why, "ordered #, shared #, timers #: each is 0 or 1",
+                         o->ordered, o->shared, o->timers, 0);
     }
     if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
         return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
@@ -34694,10 +34722,32 @@ static void dpari_hx_own_arrays(dpar_halo_exchange *x)
     }
 }
 
-DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_field *fields, int32_t n,
-                                             const dpar_halo_options *options,
-                                             dpar_halo_exchange **plan, dpar_why *why)
+/* Is there room for a plan, where no array lies, and do arrays keep clear of each other? */
+static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_field *fields,
+                                         const dpari_hx_size *z, void *memory, int64_t bytes,
+                                         int32_t later, dpar_why *why)
+{
+    int64_t need = 0;
+    dpar_status st;
+    (void)dpari_hx_layout(z, NULL, &need);
+    if (!memory || bytes < need || (uintptr_t)memory % 64 != 0) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "# bytes of memory, aligned to 64, are needed: # are there at #", need,
+                         bytes, (int64_t)((uintptr_t)memory % 64), 0);
+    }
+    if (later) {
+        return DPAR_OK;
+    }
+    st = dpari_hx_clear_of(fields, z->fields, c->rank, memory, need, why);
+    return st != DPAR_OK ? st
+                         : dpari_hx_disjoint(fields, z->fields, c->rank,
+                                             dpari_hx_layout(z, memory, &need)->span, why);
+}
+
+DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+                                    const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_options *options, int32_t later,
+                                    dpar_halo_exchange **plan, dpar_why *why)
 {
     dpar_halo_exchange *x;
     dpar_halo_options o;
@@ -34711,18 +34761,12 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpari_hx_judge(c, fields, n, &o, &z, why);
-    if (st == DPAR_OK) {
-        (void)dpari_hx_layout(&z, NULL, &need);
-        if (!memory || bytes < need || (uintptr_t)memory % 64 != 0) {
-            st = dpari_say(DPAR_E_ROOM, why,
-                           "# bytes of memory, aligned to 64, are needed: # are there at #", need,
-                           bytes, (int64_t)((uintptr_t)memory % 64), 0);
-        }
-    }
+    st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, &z, memory, bytes, later, why) : st;
     st = dpari_hx_agree(c, st, st == DPAR_OK ? dpari_hx_hash(fields, n, &o) : 0, why);
     if (st != DPAR_OK) {
         return st;
     }
+    (void)dpari_hx_layout(&z, NULL, &need);
     dpari_zero(memory, (size_t)need);
     x = dpari_hx_layout(&z, memory, &need);
     x->c = c;
@@ -34746,6 +34790,14 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
         *plan = x;
     }
     return st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_field *fields, int32_t n,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_exchange **plan, dpar_why *why)
+{
+    return dpari_hx_open(memory, bytes, c, fields, n, options, 0, plan, why);
 }
 
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,
@@ -35689,8 +35741,8 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
         return st;
     }
     dpari_spatial_parts(layer, &at);
-    st = dpar_halo_exchange_init((unsigned char *)memory + at.exchange, bytes - at.exchange, c,
-                                 p->field, p->layer.tensors, layer->options, &p->exchange, why);
+    st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
+                       p->layer.tensors, layer->options, 1, &p->exchange, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -36021,7 +36073,7 @@ static dpar_status dpari_spatial_bind(dpar_spatial_plan *p, void *const *data)
 static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
                                               const dpar_spatial_arrays *a, int forward)
 {
-    int32_t i, missing = 0;
+    int32_t i, missing = 0, cut;
     if (p == NULL || a == NULL) {
         return DPAR_E_ARG;
     }
@@ -36033,11 +36085,16 @@ static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
     if (forward && p->out_own.dims > 0 && a->out == NULL) {
         missing++;
     }
-    if (missing > 0) {
+    cut =
+        p->out_own.dims > 0 && a->out_box.dims > 0 && !dpar_box_contains(&a->out_box, &p->out_own);
+    if (missing > 0 || cut) {
         dpar_why why;
         (void)dpari_say(DPAR_E_ARG, &why,
-                        "rank #: # arrays of a layer of # inputs are NULL, though there are points",
-                        p->comm->rank, missing, p->layer.tensors, 0);
+                        cut ? "rank #: out_box, of # points, does not hold all # outputs"
+                            : "rank #: # arrays of a layer of # inputs are NULL, though there are "
+                              "points",
+                        p->comm->rank, cut ? dpar_box_volume(&a->out_box) : missing,
+                        cut ? dpar_box_volume(&p->out_own) : p->layer.tensors, 0);
         dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
         p->comm->why = why;
         return DPAR_E_ARG;
@@ -46707,6 +46764,219 @@ DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why 
     return found.text[0] == 0 ? DPAR_OK
                               : dpari_say_word(DPAR_E_MISMATCH, why, "@", found.text,
                                                sizeof found.text, 0, 0, 0, 0);
+}
+
+/* ==== run/halo_apart.c ==== */
+
+/* Have two arrays of a plan an element in common? Their strides say so: exactly, whatever they are,
+ * as long as it does not take too long. */
+
+enum {
+    DPARI_HX_SEARCH = 1 << 20, /* of a plan; arrays that these do not settle are allowed */
+    DPARI_HX_PAIR = 16         /* tries that a pair costs anyway */
+};
+
+/* Elements of `unit` bytes at base + sum over dims of stride * t, 0 <= t <= last. */
+typedef struct dpari_hx_cells {
+    int64_t base, unit;
+    int32_t dims;
+    int64_t stride[DPARI_HX_DIMS], last[DPARI_HX_DIMS]; /* strides in bytes */
+} dpari_hx_cells;
+
+/* The elements of a part of a field; 0: none. */
+static int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, int32_t part,
+                             dpari_hx_cells *g)
+{
+    const int32_t dims = f->halo->grid.dims, components = dpari_hx_components(f);
+    dpari_hx_array a;
+    dpari_hx_spot spot;
+    dpar_box own, all, slab;
+    int64_t at[DPAR_MAX_DIMS] = {0}, points = 0;
+    int32_t d;
+    dpari_zero(g, sizeof *g);
+    g->unit = dpar_type_bytes(f->type);
+    if (!dpari_hx_boxes(f->halo, rank, &own, &all)) {
+        return 0;
+    }
+    if (part == DPARI_HX_HALOS) {
+        for (d = 0; f->halos && dpar_halo_slab(f->halo, rank, d, &slab); d++) {
+            points += dpar_box_volume(&slab) * components;
+        }
+        g->base = (int64_t)(uintptr_t)f->halos;
+        g->dims = 1;
+        g->stride[0] = g->unit;
+        g->last[0] = points - 1;
+        return points > 0;
+    }
+    dpari_hx_array_of(&a, f, rank);
+    for (d = 0; d < dims; d++) {
+        at[d] = a.compact ? a.low[d] : 0;
+        g->last[d] = (a.compact ? a.own[d] : all.hi[d] - all.lo[d]) - 1;
+        if (!f->data || g->last[d] < 0) {
+            return 0;
+        }
+    }
+    dpari_hx_place(&a, at, components, &spot);
+    g->dims = dims + 1;
+    g->last[dims] = components - 1;
+    for (d = 0; d <= dims; d++) {
+        g->stride[d] = spot.stride[d] * g->unit;
+    }
+    g->base = (int64_t)(uintptr_t)f->data + spot.at * g->unit;
+    return 1;
+}
+
+/* Where they begin and end. */
+static void dpari_hx_span(const dpari_hx_cells *g, int64_t *span)
+{
+    int32_t d;
+    span[0] = g->base;
+    span[1] = g->base + g->unit;
+    for (d = 0; d < g->dims; d++) {
+        span[0] += dpari_least(g->stride[d] * g->last[d], 0);
+        span[1] += dpari_most(g->stride[d] * g->last[d], 0);
+    }
+}
+
+/* Sums of step * t, least <= t <= most, steps descending. */
+typedef struct dpari_hx_sums {
+    int32_t n;
+    int64_t step[2 * DPARI_HX_DIMS], least[2 * DPARI_HX_DIMS], most[2 * DPARI_HX_DIMS];
+    int64_t low, high;                                             /* is one of them here? */
+    int64_t lowest[2 * DPARI_HX_DIMS], highest[2 * DPARI_HX_DIMS]; /* of the steps after this one */
+    int64_t left;                                                  /* tries */
+} dpari_hx_sums;
+
+static void dpari_hx_add_step(dpari_hx_sums *z, int64_t step, int64_t least, int64_t most)
+{
+    int32_t k = z->n, i;
+    if (least == most) { /* of one point */
+        return;
+    }
+    if (step < 0) {
+        dpari_hx_add_step(z, -step, -most, -least);
+        return;
+    }
+    while (k > 0 && z->step[k - 1] < step) {
+        k--;
+    }
+    if (k == 0 || z->step[k - 1] != step) {
+        for (i = z->n++; i > k; i--) {
+            z->step[i] = z->step[i - 1];
+            z->least[i] = z->least[i - 1];
+            z->most[i] = z->most[i - 1];
+        }
+        z->step[k] = step;
+        z->least[k] = z->most[k] = 0;
+        k++;
+    }
+    z->least[k - 1] += least;
+    z->most[k - 1] += most;
+}
+
+/* Is `sum` plus one over steps k and on between low and high? */
+static int dpari_hx_meets(dpari_hx_sums *z, int32_t k, int64_t sum)
+{
+    int64_t t, last;
+    if (k == z->n) {
+        return sum >= z->low && sum <= z->high;
+    }
+    t = dpari_most(z->least[k], -dpari_floor_div(sum + z->highest[k] - z->low, z->step[k]));
+    last = dpari_least(z->most[k], dpari_floor_div(z->high - sum - z->lowest[k], z->step[k]));
+    for (; t <= last && z->left > 0; t++) {
+        z->left--;
+        if (dpari_hx_meets(z, k + 1, sum + t * z->step[k])) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* Two elements are in one place when the difference of their addresses, which is a sum of strides,
+ * is less than either's width. */
+static int dpari_hx_cells_meet(const dpari_hx_cells *a, const dpari_hx_cells *b, int64_t *left)
+{
+    dpari_hx_sums z;
+    int32_t d;
+    int meet;
+    dpari_zero(&z, sizeof z);
+    for (d = 0; d < a->dims; d++) {
+        dpari_hx_add_step(&z, a->stride[d], -a->last[d], 0);
+    }
+    for (d = 0; d < b->dims; d++) {
+        dpari_hx_add_step(&z, b->stride[d], 0, b->last[d]);
+    }
+    for (d = z.n - 1; d > 0; d--) {
+        z.lowest[d - 1] = z.lowest[d] + z.step[d] * z.least[d];
+        z.highest[d - 1] = z.highest[d] + z.step[d] * z.most[d];
+    }
+    z.low = 1 - b->unit;
+    z.high = a->unit - 1;
+    z.left = *left - DPARI_HX_PAIR;
+    meet = dpari_hx_meets(&z, 0, b->base - a->base);
+    *left = z.left;
+    return meet;
+}
+
+/* Do the parts p and q of the fields, two a field, meet? */
+static int dpari_hx_parts_meet(const dpar_halo_field *fields, int32_t rank, int32_t p, int32_t q,
+                               int64_t *left)
+{
+    const dpar_halo_field *f = &fields[p / 2], *g = &fields[q / 2];
+    dpari_hx_cells a, b;
+    return dpari_hx_mem(f) == dpari_hx_mem(g) && dpari_hx_cells_of(f, rank, p % 2, &a) &&
+           dpari_hx_cells_of(g, rank, q % 2, &b) && dpari_hx_cells_meet(&a, &b, left);
+}
+
+DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                        const void *memory, int64_t bytes, dpar_why *why)
+{
+    dpari_hx_cells a, b;
+    int64_t left = DPARI_HX_SEARCH;
+    int32_t p;
+    dpari_zero(&b, sizeof b);
+    b.base = (int64_t)(uintptr_t)memory;
+    b.unit = bytes;
+    for (p = 0; p < 2 * n; p++) {
+        if (!dpari_hx_mem(&fields[p / 2]) && dpari_hx_cells_of(&fields[p / 2], rank, p % 2, &a) &&
+            dpari_hx_cells_meet(&a, &b, &left)) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "field #: rank # has cells of it in the # bytes of the plan's memory",
+                             p / 2, rank, bytes, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                        int64_t *span, dpar_why *why)
+{
+    dpari_hx_cells a;
+    int64_t left = DPARI_HX_SEARCH;
+    int32_t p, q;
+    for (p = 0; p < 2 * n; p++) {
+        span[2 * p] = span[2 * p + 1] = 0;
+        if (dpari_hx_cells_of(&fields[p / 2], rank, p % 2, &a)) {
+            dpari_hx_span(&a, span + 2 * p);
+        }
+        for (q = 0; q < p && left > 0; q++) {
+            if (span[2 * p] >= span[2 * q + 1] || span[2 * q] >= span[2 * p + 1] ||
+                !dpari_hx_parts_meet(fields, rank, p, q, &left)) {
+                continue;
+            }
+            if (p / 2 == q / 2) {
+                return dpari_say(
+                    DPAR_E_ARG, why,
+                    "field #: its data and its halos have elements of rank # in common", p / 2,
+                    rank, 0, 0);
+            }
+            return dpari_say(DPAR_E_ARG, why,
+                             "fields # and # have elements of rank # in common: their memory "
+                             "begins # bytes apart",
+                             q / 2, p / 2, rank, span[2 * p] - span[2 * q]);
+        }
+    }
+    return DPAR_OK;
 }
 
 /* ==== run/halo_tune.c ==== */

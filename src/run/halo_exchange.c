@@ -59,6 +59,7 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     x->box = (dpar_mem_box *)dpari_hx_carve(&r, z->moves, sizeof *x->box);
     x->call = (dpar_call *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->call);
     x->work = (dpar_work *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->work);
+    x->span = (int64_t *)dpari_hx_carve(&r, z->fields, 4 * sizeof *x->span);
     x->record =
         (int64_t *)dpari_hx_carve(&r, 2 * z->peers * dpari_hx_words(z->fields), sizeof *x->record);
     for (i = 0; i < z->peers; i++) {
@@ -155,7 +156,7 @@ static int dpari_hx_strided(const dpar_halo_field *f)
     return 0;
 }
 
-static void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
+DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank)
 {
     int32_t d;
     dpari_hx_dense(a, f, rank);
@@ -181,6 +182,10 @@ static dpar_status dpari_hx_check_type(const dpar_halo_field *f, int32_t i, dpar
             "field # of @ cannot travel as type #: F64 travels as F32, F32 as F16 "
             "or BF16",
             dpar_type_name(f->type), 8, i, f->wire, 0, 0);
+    }
+    if (f->vector < 0 || f->vector > 2 || (f->narrow & ~1)) {
+        return dpari_say(DPAR_E_ARG, why, "field #: vector # (0 to 2), narrow # (0 or 1)", i,
+                         f->vector, f->narrow, 0);
     }
     if (f->vector && !dpar_type_reduces(f->type)) {
         return dpari_say_word(DPAR_E_ARG, why, "field #: @ has no sign to change",
@@ -533,6 +538,10 @@ static dpar_status dpari_hx_judge(const dpar_comm *c, const dpar_halo_field *fie
     }
     if (o->shared && o->ordered) {
         return dpari_say(DPAR_E_ARG, why, "shared points are not exchanged dim by dim", 0, 0, 0, 0);
+    }
+    if ((o->ordered | o->shared | o->timers) & ~1) {
+        return dpari_say(DPAR_E_ARG, why, "ordered #, shared #, timers #: each is 0 or 1",
+                         o->ordered, o->shared, o->timers, 0);
     }
     if (o->way < DPAR_HALO_AUTO || o->way > DPAR_HALO_DIRECT || o->run_bytes < 0 || o->tag < 0) {
         return dpari_say(DPAR_E_ARG, why, "way # (0 to 3), runs of # bytes (0 or more), tag #",
@@ -1406,10 +1415,32 @@ static void dpari_hx_own_arrays(dpar_halo_exchange *x)
     }
 }
 
-DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
-                                             const dpar_halo_field *fields, int32_t n,
-                                             const dpar_halo_options *options,
-                                             dpar_halo_exchange **plan, dpar_why *why)
+/* Is there room for a plan, where no array lies, and do arrays keep clear of each other? */
+static dpar_status dpari_hx_check_memory(const dpar_comm *c, const dpar_halo_field *fields,
+                                         const dpari_hx_size *z, void *memory, int64_t bytes,
+                                         int32_t later, dpar_why *why)
+{
+    int64_t need = 0;
+    dpar_status st;
+    (void)dpari_hx_layout(z, NULL, &need);
+    if (!memory || bytes < need || (uintptr_t)memory % 64 != 0) {
+        return dpari_say(DPAR_E_ROOM, why,
+                         "# bytes of memory, aligned to 64, are needed: # are there at #", need,
+                         bytes, (int64_t)((uintptr_t)memory % 64), 0);
+    }
+    if (later) {
+        return DPAR_OK;
+    }
+    st = dpari_hx_clear_of(fields, z->fields, c->rank, memory, need, why);
+    return st != DPAR_OK ? st
+                         : dpari_hx_disjoint(fields, z->fields, c->rank,
+                                             dpari_hx_layout(z, memory, &need)->span, why);
+}
+
+DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+                                    const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_options *options, int32_t later,
+                                    dpar_halo_exchange **plan, dpar_why *why)
 {
     dpar_halo_exchange *x;
     dpar_halo_options o;
@@ -1423,18 +1454,12 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpari_hx_judge(c, fields, n, &o, &z, why);
-    if (st == DPAR_OK) {
-        (void)dpari_hx_layout(&z, NULL, &need);
-        if (!memory || bytes < need || (uintptr_t)memory % 64 != 0) {
-            st = dpari_say(DPAR_E_ROOM, why,
-                           "# bytes of memory, aligned to 64, are needed: # are there at #", need,
-                           bytes, (int64_t)((uintptr_t)memory % 64), 0);
-        }
-    }
+    st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, &z, memory, bytes, later, why) : st;
     st = dpari_hx_agree(c, st, st == DPAR_OK ? dpari_hx_hash(fields, n, &o) : 0, why);
     if (st != DPAR_OK) {
         return st;
     }
+    (void)dpari_hx_layout(&z, NULL, &need);
     dpari_zero(memory, (size_t)need);
     x = dpari_hx_layout(&z, memory, &need);
     x->c = c;
@@ -1458,6 +1483,14 @@ DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_c
         *plan = x;
     }
     return st;
+}
+
+DPAR_API dpar_status dpar_halo_exchange_init(void *memory, int64_t bytes, dpar_comm *c,
+                                             const dpar_halo_field *fields, int32_t n,
+                                             const dpar_halo_options *options,
+                                             dpar_halo_exchange **plan, dpar_why *why)
+{
+    return dpari_hx_open(memory, bytes, c, fields, n, options, 0, plan, why);
 }
 
 DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, void *data,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* halo_plan - what a planned exchange is made of. Private: halo_exchange.c plans, halo_run.c runs,
- * halo_check.c looks for mistakes, halo_tune.c chooses, halo_mem.c moves what the CPU cannot.
+ * halo_check.c looks for mistakes, halo_apart.c for arrays that overlap, halo_tune.c chooses,
+ * halo_mem.c moves what the CPU cannot.
  *
  * How an exchange runs. A box that goes from one rank to another is an item of either: the owner
  * lists what it sends (S), in the order of the walk, the holder of the halo what it receives (R),
@@ -125,6 +126,7 @@ struct dpar_halo_exchange {
     dpar_call *call;
     dpar_work *work;       /* receives, then sends, two a peer */
     int64_t *record;       /* two a peer, and what is gathered */
+    int64_t *span;         /* where each part of the fields begins and ends, while it is planned */
     unsigned char *memory; /* registered: lines, refs, staging twice, what arrives */
     dpari_hx_line *line;
     uint64_t *refs;
@@ -170,6 +172,20 @@ DPARI_API const dpar_halo_field *dpari_hx_other(const dpar_halo_field *f);
 /* Does what arrives after so many quarter turns come from that other's array? With another sign? */
 DPARI_API int dpari_hx_crosses(const dpar_halo_field *f, int32_t turn);
 DPARI_API int dpari_hx_negates(const dpar_halo_field *f, int32_t turn);
+/* dpar_halo_exchange_init; later: 1: arrays will be bound before the first exchange, `data` only
+ * says whether there are any. */
+DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
+                                    const dpar_halo_field *fields, int32_t n,
+                                    const dpar_halo_options *options, int32_t later,
+                                    dpar_halo_exchange **plan, dpar_why *why);
+/* The array as `rank` holds it. */
+DPARI_API void dpari_hx_array_of(dpari_hx_array *a, const dpar_halo_field *f, int32_t rank);
+/* Has the rank no cell of a field in so many bytes, no element of one field in another's? E_ARG.
+ * span: four a field, to work in. */
+DPARI_API dpar_status dpari_hx_clear_of(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                        const void *memory, int64_t bytes, dpar_why *why);
+DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n, int32_t rank,
+                                        int64_t *span, dpar_why *why);
 /* Can this field go dim after dim? */
 DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
 /* The same on all ranks? The first error of any, or E_MISMATCH. COLLECTIVE. */

@@ -843,8 +843,8 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
         return st;
     }
     dpari_spatial_parts(layer, &at);
-    st = dpar_halo_exchange_init((unsigned char *)memory + at.exchange, bytes - at.exchange, c,
-                                 p->field, p->layer.tensors, layer->options, &p->exchange, why);
+    st = dpari_hx_open((unsigned char *)memory + at.exchange, bytes - at.exchange, c, p->field,
+                       p->layer.tensors, layer->options, 1, &p->exchange, why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -1175,7 +1175,7 @@ static dpar_status dpari_spatial_bind(dpar_spatial_plan *p, void *const *data)
 static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
                                               const dpar_spatial_arrays *a, int forward)
 {
-    int32_t i, missing = 0;
+    int32_t i, missing = 0, cut;
     if (p == NULL || a == NULL) {
         return DPAR_E_ARG;
     }
@@ -1187,11 +1187,16 @@ static dpar_status dpari_spatial_given_arrays(const dpar_spatial_plan *p,
     if (forward && p->out_own.dims > 0 && a->out == NULL) {
         missing++;
     }
-    if (missing > 0) {
+    cut =
+        p->out_own.dims > 0 && a->out_box.dims > 0 && !dpar_box_contains(&a->out_box, &p->out_own);
+    if (missing > 0 || cut) {
         dpar_why why;
         (void)dpari_say(DPAR_E_ARG, &why,
-                        "rank #: # arrays of a layer of # inputs are NULL, though there are points",
-                        p->comm->rank, missing, p->layer.tensors, 0);
+                        cut ? "rank #: out_box, of # points, does not hold all # outputs"
+                            : "rank #: # arrays of a layer of # inputs are NULL, though there are "
+                              "points",
+                        p->comm->rank, cut ? dpar_box_volume(&a->out_box) : missing,
+                        cut ? dpar_box_volume(&p->out_own) : p->layer.tensors, 0);
         dpar_comm_abort(p->comm, DPAR_E_ARG, why.text);
         p->comm->why = why;
         return DPAR_E_ARG;

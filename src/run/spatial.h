@@ -179,7 +179,8 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
                                        const dpar_spatial *layer, dpar_spatial_plan **plan,
                                        dpar_why *why);
 /* Outputs from inputs: halos come, padding is filled, the kernel runs. COLLECTIVE. E_ARG when
- * arrays are missing: the communicator is broken then, so that the other ranks hear of it. */
+ * arrays are missing or out_box does not hold the rank's outputs: the communicator is broken then,
+ * so that the other ranks hear of it. */
 DPAR_API dpar_status dpar_spatial_forward(dpar_spatial_plan *plan, const dpar_spatial_arrays *a);
 /* Input gradients: the kernel runs on all outputs of the rank, what it put on padding goes back to
  * where the padding came from (of zeros: nowhere), what it put on halos to their owners, in a fixed

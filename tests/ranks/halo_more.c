@@ -44,12 +44,14 @@ static dpar_halo_exchange *plan_of(dpar_comm *c, const dpar_halo_field *f, int32
     return x;
 }
 
-/* What every rank says is refused, with this word in the sentence. */
-static void refused_all(dpar_comm *c, const dpar_halo_field *f, int32_t n,
-                        const dpar_halo_options *o, dpar_status status, const char *word)
+/* What every rank says is refused, with this word in the sentence; planned in `memory`, if there is
+ * one. */
+static void refused_in(void *memory, dpar_comm *c, const dpar_halo_field *f, int32_t n,
+                       const dpar_halo_options *o, dpar_status status, const char *word)
 {
-    static unsigned char memory[1 << 16];
-    unsigned char *at = memory + (64 - (uintptr_t)memory % 64) % 64;
+    static unsigned char usual[1 << 16];
+    unsigned char *at =
+        memory ? (unsigned char *)memory : usual + (64 - (uintptr_t)usual % 64) % 64;
     dpar_halo_exchange *x = NULL;
     dpar_why why;
     dpar_status st;
@@ -60,6 +62,12 @@ static void refused_all(dpar_comm *c, const dpar_halo_field *f, int32_t n,
     if (strstr(why.text, word) == NULL) {
         printf("    \"%s\" does not say \"%s\"\n", why.text, word);
     }
+}
+
+static void refused_all(dpar_comm *c, const dpar_halo_field *f, int32_t n,
+                        const dpar_halo_options *o, dpar_status status, const char *word)
+{
+    refused_in(NULL, c, f, n, o, status, word);
 }
 
 static void refused(dpar_comm *c, const dpar_halo_field *f, const dpar_halo_options *o,
@@ -453,6 +461,171 @@ static void refusals(dpar_comm *c)
     refused(c, &f, NULL, DPAR_E_RANGE, "further than 2^60 bytes");
 }
 
+/* ---- arrays in each other's way -------------------------------------------------------------- */
+
+/* All ranks have the same block of a periodic row of blocks: rows 2 and columns COLUMNS wide. */
+static dpar_halo two_rows(dpar_comm *c)
+{
+    const int64_t extent[2] = {2 * (int64_t)c->size, COLUMNS};
+    dpar_halo h;
+    memset(&h, 0, sizeof h);
+    h.grid = grid_of(2, extent, c->size, 1);
+    h.low[0] = h.high[0] = 1;
+    h.periodic = 1;
+    return h;
+}
+
+/* Two fields of 4 x 7 points, rows cut: one array, interleaved, in each other's padding. */
+static void overlaps(dpar_comm *c)
+{
+    static double at[1 << 14];
+    unsigned char *plan = (unsigned char *)at + (64 - (uintptr_t)at % 64) % 64;
+    const dpar_halo h = two_rows(c);
+    dpar_halo_field f[2];
+    dpar_halo_exchange *x;
+    void *memory;
+    int k, d;
+    memset(f, 0, sizeof f);
+    for (k = 0; k < 2; k++) {
+        f[k].halo = &h;
+        f[k].type = DPAR_F64;
+        f[k].data = at;
+    }
+    refused_all(c, f, 2, NULL, DPAR_E_ARG, "fields 0 and 1 have elements of rank");
+    f[1].data = at + 5;
+    refused_all(c, f, 2, NULL, DPAR_E_ARG, "begins 40 bytes apart");
+    f[1].data = at + 27; /* of 28 */
+    refused_all(c, f, 2, NULL, DPAR_E_ARG, "begins 216 bytes apart");
+    f[1].data = at; /* rows of other lengths */
+    f[1].stride[0] = 9;
+    f[1].stride[1] = 1;
+    refused_all(c, f, 2, NULL, DPAR_E_ARG, "have elements of rank");
+    f[1].halos = at + 3; /* beside the block, and in it */
+    f[1].data = at + 40;
+    refused_all(c, f, 2, NULL, DPAR_E_ARG, "fields 0 and 1 have elements of rank");
+    f[1].data = at + 50;
+    f[1].halos = at + 52;
+    refused_all(c, f, 2, NULL, DPAR_E_ARG, "field 1: its data and its halos");
+    f[1].halos = NULL;
+    f[1].data = plan + 256;
+    refused_in(plan, c, f + 1, 1, NULL, DPAR_E_ARG, "bytes of the plan's memory");
+    f[1].data = at + 7; /* a row of this, a row of that */
+    for (k = 0; k < 2; k++) {
+        f[k].stride[0] = 14;
+        f[k].stride[1] = 1;
+        f[k].origin[0] = 1;
+    }
+    for (d = 0; d < 2; d++) { /* then pairs, as of a struct of two */
+        f[1].data = d == 0 ? at + 7 : at + 1;
+        f[0].stride[1] = f[1].stride[1] = 1 + d;
+        for (k = 0; k < 56; k++) { /* element k is of row k / 14, of rows -1 to 2 */
+            const int own = k / 14 > 0 && k / 14 < 3;
+            at[k] = own ? (double)((2 * c->rank + k / 14 - 1) * 14 + k % 14) : -1;
+        }
+        x = plan_of(c, f, 2, NULL, &memory);
+        CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
+        for (k = 0; k < 56; k++) {
+            const int row = (2 * c->rank + k / 14 - 1 + 2 * c->size) % (2 * c->size);
+            CHECK(at[k] == (double)(row * 14 + k % 14));
+        }
+        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        free(memory);
+    }
+}
+
+/* 0 to n - 1, by lot. */
+static int64_t below(uint64_t *seed, int64_t n)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (int64_t)((*seed >> 33) % (uint64_t)n);
+}
+
+/* An array of 4 x 7 points, its dims in any order, some backwards, with gaps. Returns the element
+ * of index 0, counted from the lowest. */
+static int64_t any_array(dpar_halo_field *f, const dpar_halo *h, uint64_t *seed)
+{
+    const int64_t first = below(seed, 3), way = 1 + below(seed, 2);
+    int64_t step = 1, before = 0, points[3] = {4, COLUMNS, 0};
+    int k;
+    memset(f, 0, sizeof *f);
+    f->halo = h;
+    f->type = below(seed, 4) > 0 ? DPAR_F64 : DPAR_F32;
+    f->origin[0] = 1; /* of four rows two are own ones */
+    f->components = 1 + (int32_t)below(seed, 3);
+    points[2] = f->components;
+    for (k = 0; k < 3; k++) {
+        const int64_t d = (first + way * k) % 3;
+        step += below(seed, 3) == 0 ? below(seed, 9) : 0;
+        if (d == 2) {
+            f->component_stride = step;
+        } else if (below(seed, 4) == 0) {
+            f->stride[d] = -step;
+            before += step * (points[d] - 1);
+        } else {
+            f->stride[d] = step;
+        }
+        step *= points[d];
+    }
+    return before;
+}
+
+/* Marks the bytes of the field's elements, index 0 at byte `at`. Has one of them another mark? */
+static int mark(unsigned char *marks, const dpar_halo_field *f, int64_t at, unsigned char mine)
+{
+    const int64_t wide = dpar_type_bytes(f->type);
+    int64_t j, i, k, byte;
+    int others = 0;
+    for (j = 0; j < 4; j++) {
+        for (i = 0; i < COLUMNS; i++) {
+            for (k = 0; k < f->components; k++) {
+                const int64_t element =
+                    j * f->stride[0] + i * f->stride[1] + k * f->component_stride;
+                for (byte = at + element * wide; byte < at + (element + 1) * wide; byte++) {
+                    others |= marks[byte] != 0 && marks[byte] != mine;
+                    marks[byte] = mine;
+                }
+            }
+        }
+    }
+    return others;
+}
+
+/* Arrays by lot, one rank: refused if and only if two elements have a byte in common, which is
+ * looked up byte by byte. */
+static int lots(dpar_comm *c, void *arg)
+{
+    static unsigned char memory[1 << 16], bytes[1 << 14], marks[1 << 14];
+    unsigned char *plan = memory + (64 - (uintptr_t)memory % 64) % 64;
+    const dpar_halo h = two_rows(c);
+    uint64_t seed = 5;
+    int round, k, met = 0;
+    (void)arg;
+    for (round = 0; round < 4000; round++) {
+        dpar_halo_field f[2];
+        dpar_halo_exchange *x = NULL;
+        int64_t before[2];
+        int meet = 0;
+        before[0] = any_array(&f[0], &h, &seed);
+        before[1] = any_array(&f[1], &h, &seed);
+        if (below(&seed, 2) == 0) { /* alike: perhaps interleaved */
+            f[1] = f[0];
+            before[1] = before[0];
+        }
+        memset(marks, 0, sizeof marks);
+        for (k = 0; k < 2; k++) {
+            const int64_t at = 4 * below(&seed, 100) + before[k] * dpar_type_bytes(f[k].type);
+            f[k].data = bytes + at;
+            meet |= mark(marks, &f[k], at, (unsigned char)(1 + k));
+        }
+        CHECK_INT(dpar_halo_exchange_init(plan, (1 << 16) - 64, c, f, 2, NULL, &x, NULL),
+                  meet ? DPAR_E_ARG : DPAR_OK);
+        CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+        met += meet;
+    }
+    CHECK(met > 1000 && met < 3900); /* both happen */
+    return checks_failed;
+}
+
 /* ---- a device that fails --------------------------------------------------------------------- */
 
 typedef struct failing {
@@ -641,6 +814,7 @@ static int each(dpar_comm *c, void *arg)
     bits(c);
     refusals(c);
     refused_pairs(c);
+    overlaps(c);
     if (c->size > 1) {
         failures(c);
     }
@@ -655,6 +829,7 @@ int main(void)
     memset(&o, 0, sizeof o);
     o.timeout_s = 60;
     boxes();
+    CHECK_INT(dpar_launch_with(1, lots, NULL, &o, &why), DPAR_OK);
     for (n = 1; n <= 8; n++) {
         why.text[0] = 0;
         CHECK_INT(dpar_launch_with(n, each, NULL, &o, &why), DPAR_OK);
