@@ -3883,7 +3883,7 @@ typedef struct dpar_halo_traffic {
 /* The k-th peer's (also oneself); 0 past the last. */
 DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
                                         dpar_halo_traffic *t);
-/* A table of it with the phases' times, as text. */
+/* A table of it with the phases' times, as text. Nothing for NULL. */
 DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out);
 
 /* ---- looking for mistakes ---- */
@@ -13748,6 +13748,9 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 {
     int32_t d;
     dpar_status st = DPAR_OK;
+    if (!h) {
+        return dpari_say(DPAR_E_ARG, why, "no halo: NULL", 0, 0, 0, 0);
+    }
     if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1) {
         return dpari_say(DPAR_E_ARG, why, "a grid of # dims on # ranks: dpar_layout_init makes it",
                          h->grid.dims, h->grid.mesh.size, 0, 0);
@@ -28819,10 +28822,13 @@ DPAR_API dpar_halo_rates dpar_halo_rates_default(void)
 }
 
 static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                        dpar_why *why)
+                                        const dpar_halo_grid *grid, dpar_why *why)
 {
     int32_t d;
     int64_t cells = 1;
+    if (!j || !grid) {
+        return dpari_say(DPAR_E_ARG, why, "job or grid is NULL", 0, 0, 0, 0);
+    }
     if (j->ranks < 1 || j->dims < 1 || j->dims > DPAR_MAX_DIMS || j->per_node < 0 || j->bytes < 1 ||
         j->together < 0 || j->together > j->bytes) {
         return dpari_say(DPAR_E_ARG, why,
@@ -29029,7 +29035,7 @@ DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_ha
                                          dpar_halo_grid *grid, dpar_why *why)
 {
     const dpar_halo_rates usual = dpar_halo_rates_default();
-    dpar_status s = dpari_halo_job_check(job, rates ? rates : &usual, why);
+    dpar_status s = dpari_halo_job_check(job, rates ? rates : &usual, grid, why);
     s = s == DPAR_OK ? dpari_halo_grid_check(job, grid, why) : s;
     if (s == DPAR_OK) {
         dpari_halo_cost_grid(job, rates ? rates : &usual, grid);
@@ -29097,7 +29103,7 @@ DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_
     const dpar_halo_rates usual = dpar_halo_rates_default(), *r = rates ? rates : &usual;
     int32_t parts[DPAR_MAX_DIMS] = {0}, d;
     dpar_halo_grid best;
-    dpar_status s = dpari_halo_job_check(job, r, why);
+    dpar_status s = dpari_halo_job_check(job, r, grid, why);
     if (s != DPAR_OK) {
         return s;
     }
@@ -33964,6 +33970,29 @@ static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dp
     return h;
 }
 
+/* Rank `who` has failed with `worst`: those that have not themselves hear its sentence. */
+static dpar_status dpari_hx_hear(dpar_comm *c, dpar_status mine, dpar_status worst, int32_t who,
+                                 dpar_why *why)
+{
+    dpar_why said;
+    dpar_status s;
+    dpari_zero(&said, sizeof said);
+    if (why && c->rank == who) {
+        said = *why;
+    }
+    s = dpar_broadcast(c, said.text, sizeof said.text, DPAR_U8, who, NULL);
+    if (mine != DPAR_OK) {
+        return mine;
+    }
+    if (s != DPAR_OK) {
+        return dpari_say_word(s, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    if (said.text[0] == 0) {
+        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80, who, 0, 0, 0);
+    }
+    return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
+}
+
 /* All hear how the worst of them fares. */
 DPARI_API dpar_status dpari_hx_agree(dpar_comm *c, dpar_status st, uint64_t hash, dpar_why *why)
 {
@@ -33978,12 +34007,8 @@ DPARI_API dpar_status dpari_hx_agree(dpar_comm *c, dpar_status st, uint64_t hash
         return dpari_say_word(s, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
     worst = (dpar_status)dpari_floor_div(out[0], unit);
-    if (st != DPAR_OK) {
-        return st;
-    }
     if (worst != DPAR_OK) {
-        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80,
-                              out[0] - worst * unit, 0, 0, 0);
+        return dpari_hx_hear(c, st, worst, (int32_t)(out[0] - worst * unit), why);
     }
     if (out[1] / who != -out[2] / who) {
         return dpari_say(DPAR_E_MISMATCH, why,
@@ -34805,9 +34830,21 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
 {
     dpari_hx_array *a;
     int32_t s;
-    if (!x || f < 0 || f >= x->fields || x->active || (data != NULL) != (x->part[2 * f] != NULL) ||
-        (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
+    if (!x) {
         return DPAR_E_ARG;
+    }
+    if (f < 0 || f >= x->fields || x->active) {
+        return dpari_say(DPAR_E_ARG, &x->c->why,
+                         "bind of field #: there are # of them, # exchanges have not ended", f,
+                         x->fields, x->active, 0);
+    }
+    if ((data != NULL) != (x->part[2 * f] != NULL) ||
+        (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
+        return dpari_say(
+            DPAR_E_ARG, &x->c->why,
+            "bind of field #: it was planned with #, this is # (1: data, 2: halos, 3: both)", f,
+            (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
+            (data != NULL) + 2 * (halos != NULL), 0);
     }
     a = &x->array[f];
     if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||
@@ -35337,7 +35374,8 @@ DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *ex
     int64_t m[DPAR_MAX_DIMS];
     dpar_layout out;
     int32_t d;
-    dpar_status st = dpari_spatial_layer(layer, m, why);
+    dpar_status st = layer ? dpari_spatial_layer(layer, m, why)
+                           : dpari_say(DPAR_E_ARG, why, "no layer: NULL", 0, 0, 0, 0);
     st = st == DPAR_OK ? dpari_spatial_layout(layer, m, NULL, &out, why) : st;
     for (d = 0; st == DPAR_OK && extent != NULL && d < layer->in.dims; d++) {
         extent[d] = m[d];
@@ -45927,6 +45965,9 @@ DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *
 {
     dpar_halo_traffic t;
     int32_t k, c;
+    if (!x || !out) {
+        return;
+    }
     dpar_text_put(out, "halo exchange of rank ");
     dpar_text_int(out, x->rank);
     dpar_text_put(out, ", ");
@@ -46112,7 +46153,7 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
             } while (dpari_hx_step_on(it, step, at, &place));
         }
     }
-    return x ? DPAR_OK : DPAR_E_ARG;
+    return x ? DPAR_OK : dpari_say(DPAR_E_ARG, why, "no plan: NULL", 0, 0, 0, 0);
 }
 
 /* ---- comparing with what an exchange brings ---------------------------------------------------
@@ -48482,7 +48523,11 @@ DPAR_API dpar_status dpar_show_halo_svg(dpar_text *t, const dpar_halo_picture *p
 {
     dpari_hshow s;
     int32_t peer = -1, next;
-    const dpar_status status = dpari_hshow_begin(&s, p, why);
+    dpar_status status;
+    if (!t || !p || !p->halo) {
+        return dpari_say(DPAR_E_ARG, why, "text, picture or its halo is NULL", 0, 0, 0, 0);
+    }
+    status = dpari_hshow_begin(&s, p, why);
     if (status != DPAR_OK) {
         return status;
     }

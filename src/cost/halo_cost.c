@@ -15,10 +15,13 @@ DPAR_API dpar_halo_rates dpar_halo_rates_default(void)
 }
 
 static dpar_status dpari_halo_job_check(const dpar_halo_job *j, const dpar_halo_rates *r,
-                                        dpar_why *why)
+                                        const dpar_halo_grid *grid, dpar_why *why)
 {
     int32_t d;
     int64_t cells = 1;
+    if (!j || !grid) {
+        return dpari_say(DPAR_E_ARG, why, "job or grid is NULL", 0, 0, 0, 0);
+    }
     if (j->ranks < 1 || j->dims < 1 || j->dims > DPAR_MAX_DIMS || j->per_node < 0 || j->bytes < 1 ||
         j->together < 0 || j->together > j->bytes) {
         return dpari_say(DPAR_E_ARG, why,
@@ -225,7 +228,7 @@ DPAR_API dpar_status dpar_halo_grid_cost(const dpar_halo_job *job, const dpar_ha
                                          dpar_halo_grid *grid, dpar_why *why)
 {
     const dpar_halo_rates usual = dpar_halo_rates_default();
-    dpar_status s = dpari_halo_job_check(job, rates ? rates : &usual, why);
+    dpar_status s = dpari_halo_job_check(job, rates ? rates : &usual, grid, why);
     s = s == DPAR_OK ? dpari_halo_grid_check(job, grid, why) : s;
     if (s == DPAR_OK) {
         dpari_halo_cost_grid(job, rates ? rates : &usual, grid);
@@ -293,7 +296,7 @@ DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_
     const dpar_halo_rates usual = dpar_halo_rates_default(), *r = rates ? rates : &usual;
     int32_t parts[DPAR_MAX_DIMS] = {0}, d;
     dpar_halo_grid best;
-    dpar_status s = dpari_halo_job_check(job, r, why);
+    dpar_status s = dpari_halo_job_check(job, r, grid, why);
     if (s != DPAR_OK) {
         return s;
     }

@@ -260,6 +260,9 @@ DPAR_API dpar_status dpar_halo_check(const dpar_halo *h, dpar_why *why)
 {
     int32_t d;
     dpar_status st = DPAR_OK;
+    if (!h) {
+        return dpari_say(DPAR_E_ARG, why, "no halo: NULL", 0, 0, 0, 0);
+    }
     if (h->grid.dims < 0 || h->grid.dims > DPAR_MAX_DIMS || h->grid.mesh.size < 1) {
         return dpari_say(DPAR_E_ARG, why, "a grid of # dims on # ranks: dpar_layout_init makes it",
                          h->grid.dims, h->grid.mesh.size, 0, 0);

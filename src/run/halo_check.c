@@ -101,6 +101,9 @@ DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *
 {
     dpar_halo_traffic t;
     int32_t k, c;
+    if (!x || !out) {
+        return;
+    }
     dpar_text_put(out, "halo exchange of rank ");
     dpar_text_int(out, x->rank);
     dpar_text_put(out, ", ");
@@ -286,7 +289,7 @@ DPAR_API dpar_status dpar_halo_exchange_unpoisoned(const dpar_halo_exchange *x, 
             } while (dpari_hx_step_on(it, step, at, &place));
         }
     }
-    return x ? DPAR_OK : DPAR_E_ARG;
+    return x ? DPAR_OK : dpari_say(DPAR_E_ARG, why, "no plan: NULL", 0, 0, 0, 0);
 }
 
 /* ---- comparing with what an exchange brings ---------------------------------------------------

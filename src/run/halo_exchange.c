@@ -657,6 +657,29 @@ static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dp
     return h;
 }
 
+/* Rank `who` has failed with `worst`: those that have not themselves hear its sentence. */
+static dpar_status dpari_hx_hear(dpar_comm *c, dpar_status mine, dpar_status worst, int32_t who,
+                                 dpar_why *why)
+{
+    dpar_why said;
+    dpar_status s;
+    dpari_zero(&said, sizeof said);
+    if (why && c->rank == who) {
+        said = *why;
+    }
+    s = dpar_broadcast(c, said.text, sizeof said.text, DPAR_U8, who, NULL);
+    if (mine != DPAR_OK) {
+        return mine;
+    }
+    if (s != DPAR_OK) {
+        return dpari_say_word(s, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    if (said.text[0] == 0) {
+        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80, who, 0, 0, 0);
+    }
+    return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
+}
+
 /* All hear how the worst of them fares. */
 DPARI_API dpar_status dpari_hx_agree(dpar_comm *c, dpar_status st, uint64_t hash, dpar_why *why)
 {
@@ -671,12 +694,8 @@ DPARI_API dpar_status dpari_hx_agree(dpar_comm *c, dpar_status st, uint64_t hash
         return dpari_say_word(s, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
     worst = (dpar_status)dpari_floor_div(out[0], unit);
-    if (st != DPAR_OK) {
-        return st;
-    }
     if (worst != DPAR_OK) {
-        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80,
-                              out[0] - worst * unit, 0, 0, 0);
+        return dpari_hx_hear(c, st, worst, (int32_t)(out[0] - worst * unit), why);
     }
     if (out[1] / who != -out[2] / who) {
         return dpari_say(DPAR_E_MISMATCH, why,
@@ -1498,9 +1517,21 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
 {
     dpari_hx_array *a;
     int32_t s;
-    if (!x || f < 0 || f >= x->fields || x->active || (data != NULL) != (x->part[2 * f] != NULL) ||
-        (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
+    if (!x) {
         return DPAR_E_ARG;
+    }
+    if (f < 0 || f >= x->fields || x->active) {
+        return dpari_say(DPAR_E_ARG, &x->c->why,
+                         "bind of field #: there are # of them, # exchanges have not ended", f,
+                         x->fields, x->active, 0);
+    }
+    if ((data != NULL) != (x->part[2 * f] != NULL) ||
+        (halos != NULL) != (x->part[2 * f + 1] != NULL)) {
+        return dpari_say(
+            DPAR_E_ARG, &x->c->why,
+            "bind of field #: it was planned with #, this is # (1: data, 2: halos, 3: both)", f,
+            (x->part[2 * f] != NULL) + 2 * (x->part[2 * f + 1] != NULL),
+            (data != NULL) + 2 * (halos != NULL), 0);
     }
     a = &x->array[f];
     if ((a->reach[0] && dpari_ref(x->world, data, 1) == 0) ||

@@ -194,7 +194,7 @@ typedef struct dpar_halo_traffic {
 /* The k-th peer's (also oneself); 0 past the last. */
 DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
                                         dpar_halo_traffic *t);
-/* A table of it with the phases' times, as text. */
+/* A table of it with the phases' times, as text. Nothing for NULL. */
 DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out);
 
 /* ---- looking for mistakes ---- */

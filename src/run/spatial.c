@@ -439,7 +439,8 @@ DPAR_API dpar_status dpar_spatial_outputs(const dpar_spatial *layer, int64_t *ex
     int64_t m[DPAR_MAX_DIMS];
     dpar_layout out;
     int32_t d;
-    dpar_status st = dpari_spatial_layer(layer, m, why);
+    dpar_status st = layer ? dpari_spatial_layer(layer, m, why)
+                           : dpari_say(DPAR_E_ARG, why, "no layer: NULL", 0, 0, 0, 0);
     st = st == DPAR_OK ? dpari_spatial_layout(layer, m, NULL, &out, why) : st;
     for (d = 0; st == DPAR_OK && extent != NULL && d < layer->in.dims; d++) {
         extent[d] = m[d];

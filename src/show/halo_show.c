@@ -348,7 +348,11 @@ DPAR_API dpar_status dpar_show_halo_svg(dpar_text *t, const dpar_halo_picture *p
 {
     dpari_hshow s;
     int32_t peer = -1, next;
-    const dpar_status status = dpari_hshow_begin(&s, p, why);
+    dpar_status status;
+    if (!t || !p || !p->halo) {
+        return dpari_say(DPAR_E_ARG, why, "text, picture or its halo is NULL", 0, 0, 0, 0);
+    }
+    status = dpari_hshow_begin(&s, p, why);
     if (status != DPAR_OK) {
         return status;
     }

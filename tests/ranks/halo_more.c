@@ -626,6 +626,124 @@ static int lots(dpar_comm *c, void *arg)
     return checks_failed;
 }
 
+/* ---- sentences ------------------------------------------------------------------------------- */
+
+/* What one rank does wrong all hear with its numbers; what is NULL is no crash. */
+static void sentences(dpar_comm *c)
+{
+    double at[4 * COLUMNS];
+    const dpar_halo h = two_rows(c);
+    dpar_halo_field f;
+    dpar_halo_options o;
+    dpar_halo_exchange *x;
+    dpar_text t;
+    dpar_why why;
+    char word[60], text[8] = "";
+    void *memory;
+    memset(&f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    f.halo = &h;
+    f.data = c->rank == c->size - 1 ? NULL : at;
+    (void)snprintf(word, sizeof word, "field 0 has no data on rank %d", (int)c->size - 1);
+    refused(c, &f, NULL, DPAR_E_ARG, word);
+    f.data = at;
+    f.vector = 9;
+    refused(c, &f, NULL, DPAR_E_ARG, "vector 9 (0 to 2)");
+    f.vector = 0;
+    f.narrow = -1;
+    f.wire = DPAR_F32;
+    refused(c, &f, NULL, DPAR_E_ARG, "narrow -1 (0 or 1)");
+    f.narrow = 0;
+    o.ordered = 9;
+    refused(c, &f, &o, DPAR_E_ARG, "ordered 9, shared 0, timers 0");
+    x = plan_of(c, &f, 1, NULL, &memory);
+    CHECK_INT(dpar_halo_exchange_begin_adjoint(x, 99), DPAR_E_ARG);
+    CHECK(strstr(c->why.text, "operation 99") != NULL);
+    CHECK_INT(dpar_halo_exchange_bind(x, -1, at, NULL), DPAR_E_ARG);
+    CHECK(strstr(c->why.text, "field -1: there are 1 of them") != NULL);
+    CHECK_INT(dpar_halo_exchange_bind(x, 0, NULL, NULL), DPAR_E_ARG);
+    CHECK(strstr(c->why.text, "planned with 1, this is 0 ") != NULL);
+    CHECK_INT(dpar_halo_exchange_bind(x, 0, at, at), DPAR_E_ARG);
+    CHECK(strstr(c->why.text, "planned with 1, this is 3 ") != NULL);
+    dpar_text_init(&t, text, sizeof text);
+    dpar_halo_exchange_report(NULL, &t);
+    dpar_halo_exchange_report(x, NULL);
+    CHECK(text[0] == 0);
+    CHECK_INT(dpar_halo_exchange_unpoisoned(NULL, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "NULL") != NULL);
+    CHECK_INT(dpar_halo_check(NULL, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "NULL") != NULL);
+    CHECK_INT(dpar_spatial_outputs(NULL, NULL, &why), DPAR_E_ARG);
+    CHECK(strstr(why.text, "NULL") != NULL);
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(memory);
+}
+
+/* ---- the fastest way ------------------------------------------------------------------------- */
+
+/* All ranks choose the same, among what is possible; halos are filled afterwards, own cells are
+ * what they were, and a plan can be made of it. */
+static void tunes(dpar_comm *c, int star, int shared)
+{
+    double at[4 * COLUMNS], same[4], least[4], most[4];
+    dpar_halo h = two_rows(c);
+    dpar_halo_field f;
+    dpar_halo_options o;
+    dpar_halo_choice best;
+    dpar_halo_exchange *x;
+    dpar_why why;
+    int64_t bytes, need = 0;
+    void *memory, *plan;
+    int k;
+    memset(&f, 0, sizeof f);
+    memset(&o, 0, sizeof o);
+    memset(&best, 0, sizeof best);
+    o.shared = shared;
+    h.shape = star ? DPAR_STENCIL_STAR : DPAR_STENCIL_BOX;
+    h.points[0] = shared ? DPAR_AT_LOW_FACES : DPAR_AT_CELLS;
+    f.halo = &h;
+    f.data = at;
+    for (k = 0; k < 2 - shared; k++) { /* the larger of both */
+        o.ordered = k;
+        CHECK_INT(dpar_halo_exchange_bytes(c, &f, 1, &o, &bytes, NULL), DPAR_OK);
+        need = bytes > need ? bytes : need;
+    }
+    o.ordered = 0;
+    memory = aligned_alloc(64, (size_t)(need + 63) / 64 * 64);
+    for (k = 0; k < 4 * COLUMNS; k++) {
+        const int own = k / COLUMNS > 0 && k / COLUMNS < 3;
+        at[k] = own ? (double)((2 * c->rank + k / COLUMNS - 1) * COLUMNS + k % COLUMNS) : -1;
+    }
+    CHECK_INT(dpar_halo_exchange_tune(memory, need - 64, c, &f, 1, &o, &best, &why), DPAR_E_ROOM);
+    CHECK(best.seconds == 0.0);
+    CHECK_INT(dpar_halo_exchange_tune(memory, need, c, &f, 1, &o, &best, &why), DPAR_OK);
+    CHECK(best.way >= DPAR_HALO_MESSAGES && best.way <= DPAR_HALO_DIRECT && best.seconds > 0.0);
+    CHECK(best.ordered == 0 || (best.ordered == 1 && !shared));
+    CHECK(best.way == DPAR_HALO_DIRECT
+              ? best.run_bytes == 64 || best.run_bytes == 16 || best.run_bytes == 256
+              : best.run_bytes == 0);
+    same[0] = best.way;
+    same[1] = best.ordered;
+    same[2] = (double)best.run_bytes;
+    same[3] = best.seconds;
+    CHECK_INT(dpar_all_reduce(c, same, least, 4, DPAR_F64, DPAR_MIN, NULL), DPAR_OK);
+    CHECK_INT(dpar_all_reduce(c, same, most, 4, DPAR_F64, DPAR_MAX, NULL), DPAR_OK);
+    CHECK(memcmp(least, most, sizeof least) == 0);
+    for (k = 0; k < 4 * COLUMNS; k++) {
+        const int row = (2 * c->rank + k / COLUMNS - 1 + 2 * c->size) % (2 * c->size);
+        const int whole = !shared || (k / COLUMNS > 0 && k / COLUMNS < 3);
+        CHECK(!whole || at[k] == (double)(row * COLUMNS + k % COLUMNS));
+    }
+    o.way = best.way;
+    o.ordered = best.ordered;
+    o.run_bytes = best.run_bytes;
+    x = plan_of(c, &f, 1, &o, &plan);
+    CHECK_INT(dpar_halo_exchange_agree(x, NULL), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(plan);
+    free(memory);
+}
+
 /* ---- a device that fails --------------------------------------------------------------------- */
 
 typedef struct failing {
@@ -815,6 +933,9 @@ static int each(dpar_comm *c, void *arg)
     refusals(c);
     refused_pairs(c);
     overlaps(c);
+    sentences(c);
+    tunes(c, 0, 0);
+    tunes(c, 1, 1);
     if (c->size > 1) {
         failures(c);
     }
