@@ -1648,30 +1648,41 @@ static int misuse(dpar_comm *c)
     return bad;
 }
 
+/* A convolution of 16 points, 3 wide, planned: what its textbook says in *w, its plan in *memory.
+ */
+static dpar_status plan_plain(dpar_comm *c, test_case *t, work *w, void **memory,
+                              dpar_spatial_plan **plan)
+{
+    dpar_spatial s;
+    int64_t bytes = 0;
+    *t = plain(CONV, 16);
+    t->k[0] = 3;
+    memset(w, 0, sizeof *w);
+    w->c = c;
+    w->t = t;
+    textbook_all(w);
+    if (!describe(w, &s, NULL) || dpar_spatial_bytes(c, &s, &bytes, NULL) != DPAR_OK) {
+        *memory = NULL;
+        return DPAR_E_ARG;
+    }
+    *memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+    return dpar_spatial_init(*memory, bytes, c, &s, plan, NULL);
+}
+
 /* Without gradients of the inputs backward gives those of the weights alone; without an array that
  * it writes to a step says so. */
 static int without_arrays(dpar_comm *c)
 {
-    test_case t = plain(CONV, 16);
+    test_case t;
     dpar_spatial_plan *plan = NULL;
     dpar_spatial_arrays a;
-    dpar_spatial s;
     dpar_tile tile;
-    int64_t bytes = 0, k;
+    int64_t k;
     void *memory;
     work w;
     int bad = 0;
-    memset(&w, 0, sizeof w);
     memset(&a, 0, sizeof a);
-    t.k[0] = 3;
-    w.c = c;
-    w.t = &t;
-    textbook_all(&w);
-    if (!describe(&w, &s, NULL) || dpar_spatial_bytes(c, &s, &bytes, NULL) != DPAR_OK) {
-        return 1;
-    }
-    memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
-    if (dpar_spatial_init(memory, bytes, c, &s, &plan, NULL) != DPAR_OK) {
+    if (plan_plain(c, &t, &w, &memory, &plan) != DPAR_OK) {
         return 1;
     }
     a.in[0] = fresh(volume(&plan->in_box));
@@ -1702,26 +1713,14 @@ static int without_arrays(dpar_comm *c)
 static int forgets_inputs(dpar_comm *c, void *arg)
 {
     const int cut = arg != NULL;
-    test_case t = plain(CONV, 16);
+    test_case t;
     dpar_spatial_plan *plan = NULL;
     dpar_spatial_arrays a;
-    dpar_spatial s;
-    int64_t bytes = 0;
     void *memory;
     work w;
-    int bad;
-    memset(&w, 0, sizeof w);
+    int bad = 0;
     memset(&a, 0, sizeof a);
-    t.k[0] = 3;
-    w.c = c;
-    w.t = &t;
-    textbook_all(&w);
-    if (!describe(&w, &s, NULL) || dpar_spatial_bytes(c, &s, &bytes, NULL) != DPAR_OK) {
-        return 1;
-    }
-    memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
-    bad = 0;
-    if (dpar_spatial_init(memory, bytes, c, &s, &plan, NULL) == DPAR_OK) {
+    if (plan_plain(c, &t, &w, &memory, &plan) == DPAR_OK) {
         a.in[0] = c->rank == c->size - 1 && !cut ? NULL : fresh(volume(&plan->in_box));
         a.out_box = plan->out_own;
         a.out_box.hi[0] -= c->rank == c->size - 1 && cut;
