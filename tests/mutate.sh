@@ -76,7 +76,7 @@ killed=0 survived=0 explained=0 broken=0
 for module in "$@"; do
     source=src/index/$module.c
     case $module in # several tests, which end at the first failure
-    halo | reach | window) tests='window halo_cube halo_window halo_geometry halo' ;;
+    halo | reach | window) tests='window halo_cgrid halo_cube halo_window halo_geometry halo' ;;
     *) tests=$module ;;
     esac
     for test in $tests; do
