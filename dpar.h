@@ -20,7 +20,7 @@
  *     run       ranks that move and add memory together (POSIX): launch (forked, threads, found),
  *               comm (collectives, messages, groups, registered memory; shared memory in here,
  *               MPI in dpar_mpi.h), move (transfer lists that run), halo_exchange (halos, shared
- *               points), mem (memory of devices), spatial (layers of networks)
+ *               points), mem (memory of devices), spatial (layers of networks), ddp (gradients)
  *     show      plans as text, JSON, CSV, SVG; schedules as text, SVG, Chrome traces
  *
  * Define before the include, everywhere alike:
@@ -4173,6 +4173,106 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
                                         const double *saved, double *scale_gradient,
                                         double *shift_gradient, double *scratch);
 
+/* ==== run/ddp.h ==== */
+
+/* ddp - gradients that become the average over all ranks while backward goes on: for a model that
+ * every rank has whole. Gradients lie end to end in one buffer, the last parameters first, cut into
+ * buckets; a bucket travels as soon as all its gradients are there, in the same order on all ranks
+ * whatever becomes ready first.
+ *
+ *     dpar_ddp_init(memory, bytes, c, n, numel, &options, &d, &why);    (options.type = DPAR_F32)
+ *     for (i = 0; i < n; i++) gradient[i] = dpar_ddp_gradient(d, i);    (views: nothing is copied)
+ *     each step:
+ *         dpar_ddp_zero(d);
+ *         each micro-batch m of M:
+ *             dpar_ddp_begin(d, m == M - 1);                            (0: nothing travels yet)
+ *             backward: gradient[i] += ...; dpar_ddp_ready(d, i);       (any order)
+ *             dpar_ddp_finish(d);
+ *         update with gradient[i]
+ *
+ * Promises. Sums go in rank order (comm.h): the same bits on all ranks, in every run, with one
+ * bucket or many. Nothing is allocated after init. What travels is, on each rank, an all-reduce of
+ * the buckets' elements, padding included: dpar_ddp_bucket says how many. It overlaps with backward
+ * inside the calls here, or all the time with dpar_comm_progress. */
+
+/* Posts what is to be done with a bucket in place of the all-reduce: data[count] of type is what
+ * this rank has (neither summed nor averaged), *work is done when it holds what all shall have.
+ * Called on all ranks for the same buckets in the same order. A hook that waits by itself leaves
+ * *work as it is. An error ends the step on this rank; abort c to end it on all. */
+typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, void *data,
+                                     int64_t count, int32_t type, dpar_work *work);
+
+/* Zero it and fill in what differs. The same on all ranks, but for ctx and names. */
+typedef struct dpar_ddp_options {
+    int32_t type;        /* of the gradients: DPAR_F64, F32, F16, BF16 */
+    int32_t narrow;      /* 1: travel as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to */
+    int32_t wire;        /* nearest; added up in F32 and rounded once more. A copy as large as the
+                            gradients in that type */
+    int32_t sum;         /* 1: sums over the ranks; 0: averages */
+    int32_t scatter;     /* 1: reduce-scatter: of each bucket this rank gets its share alone
+                            (dpar_bucket_piece), what lies beside it is undefined; buckets then end
+                            at multiples of the ranks */
+    int32_t unused;      /* 1: parameters may be without a gradient: they count as what lies there,
+                            zero after dpar_ddp_zero; dpar_ddp_used tells which. An all-reduce of
+                            one byte a parameter more */
+    int32_t finite;      /* 1: NaN and Inf are looked for before a bucket travels: E_ARG on all
+                            ranks, naming parameter, element and rank */
+    int64_t first_bytes; /* of the first bucket, which is to leave early; 0: 1 MiB */
+    int64_t bucket_bytes; /* of the others; 0: 25 MiB. A parameter is never cut, so that one larger
+                             than this makes its bucket larger */
+    int64_t align;        /* starts of parameters, in elements; 0: 64 */
+    int64_t multiple;     /* buckets end at multiples of this many elements, too; 0: 1 */
+    dpar_ddp_hook hook;   /* NULL: the all-reduce or reduce-scatter */
+    void *ctx;
+    const char *const *names; /* of the parameters, for sentences, as long as the ddp lives; NULL:
+                                 their numbers */
+} dpar_ddp_options;
+
+typedef struct dpar_ddp dpar_ddp;
+
+/* Bytes that init needs of the caller's memory (aligned to 64) as long as the ddp lives. The
+ * gradients themselves come from dpar_comm_alloc. Errors as init, of this rank alone. Local.
+ * O(params). */
+DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                    const dpar_ddp_options *options, int64_t *bytes, dpar_why *why);
+/* Lays out the gradients of parameters of numel[i] elements each (0 and more), in the order in
+ * which forward uses them, zeroed.
+ * COLLECTIVE: all ranks give the same sizes and options (E_MISMATCH else). E_ARG, E_RANGE, E_ROOM,
+ * E_MEMORY with a sentence, on all ranks. */
+DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
+                                   const int64_t *numel, const dpar_ddp_options *options,
+                                   dpar_ddp **ddp, dpar_why *why);
+/* Where the numel elements of parameter i's gradient lie, as long as the ddp lives; NULL: there is
+ * no such parameter. Local. */
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i);
+/* All gradients become 0 and no parameter counts as used: before the first micro-batch of a step.
+ * Local. */
+DPAR_API void dpar_ddp_zero(dpar_ddp *d);
+/* A backward pass begins. last: 1: what has gathered travels in this pass; 0: more micro-batches
+ * follow and nothing travels. Local. E_ARG: the pass before has not been finished. Else: the
+ * communicator's status. */
+DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last);
+/* The gradient of parameter i is whole for this pass; it may not be touched until finish. Posts
+ * buckets whose turn has come. COLLECTIVE in so far as the other ranks' passes wait for this one's;
+ * each rank has its own order. E_ARG: ready twice, no pass under way, no such parameter. E_PEER,
+ * E_TIMEOUT, E_MISMATCH as comm.h. */
+DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i);
+/* The pass is over; after the last one all gradients are what options say. COLLECTIVE with the last
+ * pass, else local. E_ARG on all ranks, naming the parameters, when some are not ready and
+ * options.unused is 0. Errors as ready: a pass that failed is over, too. */
+DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d);
+/* Was parameter i ready on any rank since dpar_ddp_zero? Asked after finish of the last pass.
+ * Without options.unused: on this rank. Local. */
+DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i);
+/* The k-th bucket to travel (flat.h; offsets are elements of dpar_ddp_buffer); 0 past the last.
+ * Local. */
+DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
+/* The buffer that holds all gradients. Local. */
+DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
+/* Gives the gradients' memory back. COLLECTIVE in so far as no other rank may still be in a pass.
+ * NULL is fine. E_ARG: a pass is under way. */
+DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
+
 #endif /* DPARI_RUN */
 
 #ifndef DPAR_NO_SHOW
@@ -5430,6 +5530,9 @@ DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, c
 DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
                                   int64_t count);
 
+/* The first of `count` floats (F64, F32, F16, BF16) that is NaN or infinite; count: none is. */
+DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);
+
 /* ==== run/strided.h ==== */
 
 /* strided - private: boxes of an array copied to other places. A halo exchange moves the same boxes
@@ -5490,6 +5593,31 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
  * same lines and pages. What one writes the other neither reads nor writes. */
 DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                        const dpari_stride *b, void *to_b, const void *from_b);
+
+/* ==== run/agree.h ==== */
+
+/* agree - private: what ranks compare before they plan something together, and the caller's memory
+ * in pieces. */
+
+/* A hash h, of 0 and more numbers, with one more. */
+DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
+DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
+
+/* All ranks hear how the worst of them fares: its own sentence stays in *why, the others' is "rank
+ * 2: " and the status in words. When all are well and their hashes differ: E_MISMATCH and `differ`,
+ * a sentence with two # for the numbers of two ranks that differ. COLLECTIVE: one all-reduce of 24
+ * bytes. */
+DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
+                                  dpar_why *why);
+
+enum { DPARI_ROOM_ALIGN = 64 };
+
+/* Memory handed out in pieces that begin at multiples of that. at NULL: counted alone. */
+typedef struct dpari_room {
+    unsigned char *at;
+    int64_t used;
+} dpari_room;
+DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
 
 /* ==== run/halo_plan.h ==== */
 
@@ -12422,7 +12550,7 @@ static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, i
                                       const int64_t *numel, int64_t *start, dpar_bucket *bucket,
                                       int32_t room, int32_t *buckets, dpar_why *why)
 {
-    int64_t align = dpari_most(1, how->align), lo = 0, end = 0, at;
+    int64_t align = dpari_most(1, how->align), lo = 0, end = 0, at = 0;
     int32_t i, last = params, n = 0;
     for (i = params - 1; i >= 0; i--) {
         int64_t limit = n == 0 && how->first > 0 ? how->first : how->size;
@@ -33039,36 +33167,6 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-static uint64_t dpari_hash(uint64_t h, int64_t v)
-{
-    int32_t i;
-    for (i = 0; i < 8; i++) { /* FNV-1a */
-        h = (h ^ ((uint64_t)v >> (8 * i) & 255u)) * UINT64_C(1099511628211);
-    }
-    return h;
-}
-
-static uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
-{
-    int32_t i, k;
-    h = dpari_hash(dpari_hash(h, l->mesh.axes), l->mesh.offset);
-    for (i = 0; i < l->mesh.axes; i++) {
-        const dpar_placement *p = &l->axis[i];
-        h = dpari_hash(dpari_hash(h, l->mesh.axis[i].size), l->mesh.axis[i].stride);
-        h = dpari_hash(dpari_hash(dpari_hash(h, p->kind), p->dim), p->rule);
-        h = dpari_hash(dpari_hash(dpari_hash(h, p->op), p->block), p->source);
-        h = dpari_hash(h, l->order[i]);
-        for (k = 0; p->cuts != NULL && k <= l->mesh.axis[i].size; k++) {
-            h = dpari_hash(h, p->cuts[k]);
-        }
-    }
-    h = dpari_hash(h, l->dims);
-    for (i = 0; i < l->dims; i++) {
-        h = dpari_hash(h, l->extent[i]);
-    }
-    return h;
-}
-
 static dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mesh *mesh, dpar_why *why)
 {
     int64_t last = mesh->offset;
@@ -33282,7 +33380,7 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     const dpar_move_options *o = options ? options : &usual;
     dpari_redistribution r;
     void *scratch = NULL;
-    uint64_t hash = UINT64_C(14695981039346656037);
+    uint64_t hash = 1;
     dpar_status st;
     int32_t apart = 0;
     if (c == NULL) {
@@ -36538,6 +36636,469 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
     return DPAR_OK;
 }
 
+/* ==== run/ddp.c ==== */
+
+/* How far a parameter is: since zero, and in this pass. */
+enum { DPARI_DDP_USED = 1, DPARI_DDP_READY = 2 };
+
+struct dpar_ddp {
+    dpar_comm *c;
+    dpar_ddp_options options;
+    int64_t *numel, *start; /* of each; start in elements of the buffer */
+    int32_t *home;          /* its bucket */
+    uint8_t *state;
+    uint8_t *used; /* on any rank, after finish */
+    dpar_bucket *bucket;
+    int32_t *missing;                /* parameters of each bucket that are not ready in this pass */
+    dpar_work *work;                 /* of each bucket */
+    unsigned char *buffer, *travels; /* travels: the buffer itself, or its copy in type wire */
+    int64_t elements;
+    int32_t params, buckets;
+    int32_t next; /* the bucket whose turn it is */
+    int32_t last; /* this pass reduces */
+    int32_t under_way;
+    dpar_status status; /* of this pass */
+};
+
+/* ---- options and memory -----------------------------------------------------------------------
+ */
+
+static int32_t dpari_ddp_wire(const dpar_ddp_options *o)
+{
+    return o->narrow ? o->wire : o->type;
+}
+
+static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                   const dpar_ddp_options *o, dpar_why *why)
+{
+    if (c == NULL || o == NULL || params < 0 || (params > 0 && numel == NULL)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "ddp: # parameters; communicator, options or sizes are NULL", params, 0, 0,
+                         0);
+    }
+    if (o->type != DPAR_F64 && o->type != DPAR_F32 && o->type != DPAR_F16 && o->type != DPAR_BF16) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: gradients of type #: f64, f32, f16 or bf16",
+                         o->type, 0, 0, 0);
+    }
+    if (o->narrow && !(o->type == DPAR_F64 && o->wire == DPAR_F32) &&
+        !(o->type == DPAR_F32 && (o->wire == DPAR_F16 || o->wire == DPAR_BF16))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "ddp: type # cannot travel as #: f64 as f32, f32 as f16 or bf16", o->type,
+                         o->wire, 0, 0);
+    }
+    if (o->first_bytes < 0 || o->bucket_bytes < 0 || o->align < 0 || o->multiple < 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "ddp: buckets of # and # B, starts at #, ends at #: none may be negative",
+                         o->first_bytes, o->bucket_bytes, o->align, o->multiple);
+    }
+    return DPAR_OK;
+}
+
+static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o)
+{
+    dpar_bucketing how = dpar_bucketing_ddp(dpar_type_bytes(o->type));
+    const int64_t each = dpar_type_bytes(o->type);
+    how.first = o->first_bytes > 0 ? dpari_ceil_div(o->first_bytes, each) : how.first;
+    how.size = o->bucket_bytes > 0 ? dpari_ceil_div(o->bucket_bytes, each) : how.size;
+    how.align = o->align > 0 ? o->align : 64;
+    how.multiple = o->multiple;
+    how.ranks = o->scatter ? c->size : 1;
+    return how;
+}
+
+/* The pieces of a ddp in memory, or NULL and only their sum. */
+static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t *bytes)
+{
+    dpar_ddp none, *d;
+    dpari_room r;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    d = (dpar_ddp *)dpari_room_take(&r, 1, sizeof *d);
+    d = memory != NULL ? d : &none;
+    dpari_zero(d, sizeof *d);
+    d->params = params;
+    d->buckets = buckets;
+    d->numel = (int64_t *)dpari_room_take(&r, params, sizeof *d->numel);
+    d->start = (int64_t *)dpari_room_take(&r, params, sizeof *d->start);
+    d->home = (int32_t *)dpari_room_take(&r, params, sizeof *d->home);
+    d->state = (uint8_t *)dpari_room_take(&r, params, sizeof *d->state);
+    d->used = (uint8_t *)dpari_room_take(&r, params, sizeof *d->used);
+    d->bucket = (dpar_bucket *)dpari_room_take(&r, buckets, sizeof *d->bucket);
+    d->missing = (int32_t *)dpari_room_take(&r, buckets, sizeof *d->missing);
+    d->work = (dpar_work *)dpari_room_take(&r, buckets, sizeof *d->work);
+    *bytes = r.used;
+    return d;
+}
+
+static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                   const dpar_ddp_options *o, int32_t *buckets, int64_t *bytes,
+                                   dpar_why *why)
+{
+    dpar_status st = dpari_ddp_judge(c, params, numel, o, why);
+    if (st == DPAR_OK) {
+        const dpar_bucketing how = dpari_ddp_bucketing(c, o);
+        st = dpar_buckets_make(&how, params, numel, NULL, NULL, 0, buckets, why);
+    }
+    if (st == DPAR_OK) {
+        (void)dpari_ddp_place(NULL, params, *buckets, bytes);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                    const dpar_ddp_options *options, int64_t *bytes, dpar_why *why)
+{
+    int64_t needed = 0;
+    int32_t buckets = 0;
+    dpar_status st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    if (st == DPAR_OK && bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: bytes is NULL", 0, 0, 0, 0);
+    }
+    *bytes = st == DPAR_OK ? needed : *bytes;
+    return st;
+}
+
+static uint64_t dpari_ddp_hash(int32_t params, const int64_t *numel, const dpar_ddp_options *o)
+{
+    uint64_t h = dpari_hash(1, params);
+    int32_t i;
+    h = dpari_hash(h, o->type + 64 * dpari_ddp_wire(o));
+    h = dpari_hash(h, (o->sum != 0) + 2 * (o->scatter != 0) + 4 * (o->unused != 0) +
+                          8 * (o->hook != NULL));
+    h = dpari_hash(h, o->first_bytes);
+    h = dpari_hash(h, o->bucket_bytes);
+    h = dpari_hash(h, o->align);
+    h = dpari_hash(h, o->multiple);
+    for (i = 0; i < params; i++) {
+        h = dpari_hash(h, numel[i]);
+    }
+    return h;
+}
+
+/* Buckets, and memory for the gradients. */
+static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *why)
+{
+    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options);
+    const int64_t each = dpar_type_bytes(d->options.type);
+    const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
+    void *memory = NULL;
+    int32_t i, k;
+    dpar_status st = dpar_buckets_make(&how, d->params, numel, d->start, d->bucket, d->buckets,
+                                       &d->buckets, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    d->elements = d->buckets > 0 ? d->bucket[d->buckets - 1].hi : 0;
+    for (k = 0; k < d->buckets; k++) {
+        for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
+            d->home[i] = k;
+            d->numel[i] = numel[i];
+        }
+    }
+    st = d->elements > INT64_MAX / 16
+             ? DPAR_E_RANGE
+             : dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
+    d->buffer = (unsigned char *)memory;
+    d->travels = d->buffer;
+    if (st == DPAR_OK && d->options.narrow) {
+        st = dpar_comm_alloc(d->c, dpari_most(1, d->elements * wire), &memory);
+        d->travels = (unsigned char *)memory;
+    }
+    return st == DPAR_OK ? st
+                         : dpari_say(st, why, "ddp: no memory for # gradients of # and # B",
+                                     d->elements, each, wire, 0);
+}
+
+static void dpari_ddp_free(dpar_ddp *d)
+{
+    if (d->travels != d->buffer && d->travels != NULL) {
+        dpar_comm_release(d->c, d->travels);
+    }
+    if (d->buffer != NULL) {
+        dpar_comm_release(d->c, d->buffer);
+    }
+    d->buffer = NULL;
+    d->travels = NULL;
+}
+
+DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
+                                   const int64_t *numel, const dpar_ddp_options *options,
+                                   dpar_ddp **ddp, dpar_why *why)
+{
+    const char *differ =
+        "ranks # and # gave a ddp different parameters or options (sizes, types, buckets)";
+    dpar_ddp *d = (dpar_ddp *)memory;
+    int64_t needed = 0;
+    int32_t buckets = 0;
+    dpar_status st;
+    if (c == NULL || ddp == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    if (st == DPAR_OK &&
+        (memory == NULL || bytes < needed || (uintptr_t)memory % DPARI_ROOM_ALIGN != 0)) {
+        st = dpari_say(
+            DPAR_E_ROOM, why, "ddp: # B at # past a multiple of 64: # are needed (dpar_ddp_bytes)",
+            memory == NULL ? 0 : bytes, (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN), needed, 0);
+    }
+    st =
+        dpari_agree(c, st, st == DPAR_OK ? dpari_ddp_hash(params, numel, options) : 0, differ, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_ddp_place(memory, params, buckets, &needed);
+    d->c = c;
+    d->options = *options;
+    st = dpari_agree(c, dpari_ddp_lay(d, numel, why), 0, differ, why);
+    if (st != DPAR_OK) {
+        dpari_ddp_free(d);
+        return st;
+    }
+    dpar_ddp_zero(d);
+    *ddp = d;
+    return DPAR_OK;
+}
+
+/* ---- a pass ------------------------------------------------------------------------------------
+ */
+
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i)
+{
+    return i < 0 || i >= d->params ? NULL
+                                   : d->buffer + d->start[i] * dpar_type_bytes(d->options.type);
+}
+
+DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d)
+{
+    return d->buffer;
+}
+
+DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
+{
+    if (k < 0 || k >= d->buckets) {
+        return 0;
+    }
+    *bucket = d->bucket[k];
+    return 1;
+}
+
+DPAR_API void dpar_ddp_zero(dpar_ddp *d)
+{
+    dpari_zero(d->buffer, (size_t)(d->elements * dpar_type_bytes(d->options.type)));
+    dpari_zero(d->state, (size_t)d->params);
+    dpari_zero(d->used, (size_t)d->params);
+}
+
+DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
+{
+    int32_t i, k;
+    if (d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass begins before the last has finished",
+                         0, 0, 0, 0);
+    }
+    for (i = 0; i < d->params; i++) {
+        d->state[i] &= DPARI_DDP_USED;
+    }
+    for (k = 0; k < d->buckets; k++) {
+        d->missing[k] = d->bucket[k].last - d->bucket[k].first;
+    }
+    d->under_way = 1;
+    d->last = last != 0;
+    d->next = 0;
+    d->status = d->c->status;
+    return d->status;
+}
+
+/* "'wte'" or "parameter 3". */
+static void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32_t i)
+{
+    const char *name = d->options.names != NULL ? d->options.names[i] : NULL;
+    dpar_text_put(t, name != NULL ? "'" : "parameter ");
+    if (name != NULL) {
+        dpar_text_put(t, name);
+        dpar_text_put(t, "'");
+    } else {
+        dpar_text_int(t, i);
+    }
+}
+
+/* Ends the pass on all ranks with a sentence. */
+static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
+{
+    dpar_comm_abort(d->c, DPAR_E_ARG, text);
+    d->status = d->c->status != DPAR_OK ? d->c->status : DPAR_E_ARG;
+    return d->status;
+}
+
+/* NaN and Inf do not travel. */
+static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
+{
+    int32_t i;
+    for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
+        const int64_t at = dpari_kern_finite(dpar_ddp_gradient(d, i), d->numel[i], d->options.type);
+        dpar_why why;
+        dpar_text t;
+        if (at == d->numel[i]) {
+            continue;
+        }
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, "ddp: the gradient of ");
+        dpari_ddp_put_name(d, &t, i);
+        dpar_text_put(&t, " is NaN or infinite at element ");
+        dpar_text_int(&t, at);
+        dpar_text_put(&t, " on rank ");
+        dpar_text_int(&t, d->c->rank);
+        return dpari_ddp_stop(d, why.text);
+    }
+    return DPAR_OK;
+}
+
+/* Bucket k leaves. */
+static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
+{
+    const dpar_ddp_options *o = &d->options;
+    const dpar_bucket *b = &d->bucket[k];
+    const int32_t wire = dpari_ddp_wire(o);
+    const int64_t count = b->hi - b->lo;
+    unsigned char *mine = d->buffer + b->lo * dpar_type_bytes(o->type);
+    unsigned char *data = d->travels + b->lo * dpar_type_bytes(wire);
+    const int32_t op = o->sum ? DPAR_SUM : DPAR_AVG;
+    if (o->finite && dpari_ddp_look(d, k) != DPAR_OK) {
+        return d->status;
+    }
+    if (o->narrow) {
+        dpari_kern_convert(data, wire, mine, o->type, count);
+    }
+    dpari_zero(&d->work[k], sizeof d->work[k]);
+    if (o->hook != NULL) {
+        return o->hook(o->ctx, d->c, k, data, count, wire, &d->work[k]);
+    }
+    if (o->scatter) {
+        const int64_t share = count / d->c->size;
+        return dpar_reduce_scatter(d->c, data, data + share * d->c->rank * dpar_type_bytes(wire),
+                                   share, wire, op, &d->work[k]);
+    }
+    return dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
+}
+
+/* All whose turn has come. */
+static void dpari_ddp_send_ready(dpar_ddp *d)
+{
+    while (d->last && d->status == DPAR_OK && d->next < d->buckets && d->missing[d->next] == 0) {
+        d->status = dpari_ddp_send(d, d->next);
+        d->next++;
+    }
+}
+
+DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
+{
+    if (!d->under_way || i < 0 || i >= d->params || (d->state[i] & DPARI_DDP_READY)) {
+        return dpari_say(DPAR_E_ARG, &d->c->why,
+                         !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
+                         : i < 0 || i >= d->params
+                             ? "ddp: parameter # of # is ready: there is none"
+                             : "ddp: parameter # of # is ready for the second time in a pass",
+                         i, d->params, 0, 0);
+    }
+    d->state[i] = DPARI_DDP_USED | DPARI_DDP_READY;
+    d->missing[d->home[i]]--;
+    dpari_ddp_send_ready(d);
+    return d->status;
+}
+
+/* "ddp: rank 1 has no gradient of 'a', 'b' and 7 others (...)". */
+static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
+{
+    enum { NAMED = 3 };
+    dpar_why why;
+    dpar_text t;
+    int32_t i, n = 0;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, "ddp: rank ");
+    dpar_text_int(&t, d->c->rank);
+    dpar_text_put(&t, " has no gradient of ");
+    for (i = 0; i < d->params; i++) {
+        if (d->state[i] & DPARI_DDP_READY) {
+            continue;
+        }
+        if (n < NAMED) {
+            dpar_text_put(&t, n > 0 ? ", " : "");
+            dpari_ddp_put_name(d, &t, i);
+        }
+        n++;
+    }
+    if (n > NAMED) {
+        dpar_text_put(&t, " and ");
+        dpar_text_int(&t, n - NAMED);
+        dpar_text_put(&t, " others");
+    }
+    dpar_text_put(&t, " (options.unused = 1 lets them be without)");
+    return dpari_ddp_stop(d, why.text);
+}
+
+/* What comes back is there in its own type. */
+static void dpari_ddp_widen(dpar_ddp *d, int32_t k)
+{
+    const dpar_ddp_options *o = &d->options;
+    const int32_t wire = dpari_ddp_wire(o);
+    const dpar_bucket *b = &d->bucket[k];
+    int64_t lo = b->lo, count = b->hi - b->lo;
+    if (o->scatter) {
+        count /= d->c->size;
+        lo += count * d->c->rank;
+    }
+    dpari_kern_convert(d->buffer + lo * dpar_type_bytes(o->type), o->type,
+                       d->travels + lo * dpar_type_bytes(wire), wire, count);
+}
+
+DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
+{
+    int32_t i, k, missing = 0;
+    if (!d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: no pass is under way", 0, 0, 0, 0);
+    }
+    for (k = 0; k < d->buckets; k++) {
+        missing += d->missing[k];
+        d->missing[k] = 0;
+    }
+    if (d->last && missing > 0 && !d->options.unused && d->status == DPAR_OK) {
+        (void)dpari_ddp_tell_missing(d);
+    }
+    dpari_ddp_send_ready(d);
+    for (k = 0; d->last && k < d->next; k++) {
+        const dpar_status st = dpar_wait(&d->work[k]);
+        d->status = d->status == DPAR_OK ? st : d->status;
+        if (st == DPAR_OK && d->options.narrow) {
+            dpari_ddp_widen(d, k);
+        }
+    }
+    for (i = 0; i < d->params; i++) {
+        d->used[i] = (d->state[i] & DPARI_DDP_USED) != 0;
+    }
+    if (d->last && d->options.unused && d->status == DPAR_OK) {
+        d->status = dpar_all_reduce(d->c, d->used, d->used, d->params, DPAR_U8, DPAR_MAX, NULL);
+    }
+    d->under_way = 0;
+    return d->status;
+}
+
+DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i)
+{
+    return i >= 0 && i < d->params && d->used[i] != 0;
+}
+
+DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
+{
+    if (d == NULL) {
+        return DPAR_OK;
+    }
+    if (d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass is under way", 0, 0, 0, 0);
+    }
+    dpari_ddp_free(d);
+    return DPAR_OK;
+}
+
 /* ==== run/os.c ==== */
 
 /* ---- time and waiting -------------------------------------------------------------------------
@@ -37918,6 +38479,57 @@ DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, i
             dpari_kern_move(out, h, n * to_size);
         }
     }
+}
+
+/* ---- looking for NaN and Inf ------------------------------------------------------------------
+ */
+
+enum { DPARI_KERN_LOOK = 1024 }; /* bytes of a block */
+
+/* Has one of the n elements in the block all bits of its exponent set? */
+static int dpari_kern_odd(const void *block, int64_t n, int32_t type)
+{
+    const uint16_t exponent = type == DPAR_F16 ? 0x7c00u : 0x7f80u;
+    uint64_t f64[DPARI_KERN_LOOK / 8];
+    uint32_t f32[DPARI_KERN_LOOK / 4];
+    uint16_t f16[DPARI_KERN_LOOK / 2];
+    int64_t i;
+    int odd = 0;
+    if (type == DPAR_F64) {
+        dpari_kern_move(f64, block, n * 8);
+        for (i = 0; i < n; i++) {
+            odd |= (~f64[i] & UINT64_C(0x7ff0000000000000)) == 0;
+        }
+    } else if (type == DPAR_F32) {
+        dpari_kern_move(f32, block, n * 4);
+        for (i = 0; i < n; i++) {
+            odd |= (~f32[i] & 0x7f800000u) == 0;
+        }
+    } else {
+        dpari_kern_move(f16, block, n * 2);
+        for (i = 0; i < n; i++) {
+            odd |= (~(uint32_t)f16[i] & exponent) == 0;
+        }
+    }
+    return odd;
+}
+
+DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
+{
+    const int32_t each = dpar_type_bytes(type);
+    const unsigned char *at = (const unsigned char *)in;
+    const int64_t words = DPARI_KERN_LOOK / each;
+    int64_t i, k;
+    for (i = 0; i < count; i += words) {
+        const int64_t n = count - i < words ? count - i : words;
+        if (!dpari_kern_odd(at + i * each, n, type)) {
+            continue;
+        }
+        for (k = i; !dpari_kern_odd(at + k * each, 1, type); k++) {
+        }
+        return k;
+    }
+    return count;
 }
 
 /* ==== run/strided.c ==== */
@@ -47280,6 +47892,75 @@ DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on)
         }
     }
     return st;
+}
+
+/* ==== run/agree.c ==== */
+
+DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v)
+{
+    h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+
+DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
+{
+    int32_t i, k;
+    h = dpari_hash(h, l->dims + 16 * l->mesh.axes);
+    h = dpari_hash(h, l->mesh.offset);
+    for (i = 0; i < l->dims; i++) {
+        h = dpari_hash(h, l->extent[i]);
+    }
+    for (i = 0; i < l->mesh.axes; i++) {
+        const dpar_placement *p = &l->axis[i];
+        h = dpari_hash(h, l->mesh.axis[i].size);
+        h = dpari_hash(h, l->mesh.axis[i].stride);
+        h = dpari_hash(h, p->kind + 16 * l->order[i]);
+        if (p->kind == DPAR_PARTIAL) {
+            h = dpari_hash(h, p->op);
+        }
+        if (p->kind == DPAR_SHARD) {
+            h = dpari_hash(h, p->dim + 64 * p->rule);
+            h = dpari_hash(h, p->block);
+            h = dpari_hash(h, p->source);
+            for (k = 0; p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
+                h = dpari_hash(h, p->cuts[k]);
+            }
+        }
+    }
+    return h;
+}
+
+DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
+                                  dpar_why *why)
+{
+    const int64_t unit = INT64_C(1) << 32, who = INT64_C(1) << 20;
+    int64_t in[3], out[3] = {0, 0, 0};
+    dpar_status run, worst;
+    in[0] = st * unit + c->rank;
+    in[1] = (int64_t)(hash >> 22) * who + c->rank;
+    in[2] = -in[1];
+    run = dpar_all_reduce(c, in, out, 3, DPAR_I64, DPAR_MIN, NULL);
+    if (run != DPAR_OK) {
+        return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    worst = (dpar_status)dpari_floor_div(out[0], unit);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (worst != DPAR_OK) {
+        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80,
+                              out[0] - worst * unit, 0, 0, 0);
+    }
+    return out[1] / who == -out[2] / who
+               ? DPAR_OK
+               : dpari_say(DPAR_E_MISMATCH, why, differ, out[1] % who, -out[2] % who, 0, 0);
+}
+
+DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
+{
+    int64_t at = r->used;
+    r->used += (n * (int64_t)bytes + 63) / 64 * 64;
+    return r->at != NULL ? r->at + at : NULL;
 }
 
 #endif /* DPARI_RUN */

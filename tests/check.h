@@ -15,12 +15,19 @@ static int checks_run, checks_failed;
 #include <stdlib.h>
 #define CHECK_FAILED() exit(1)
 #else
-#define CHECK_FAILED() checks_failed++
+#define CHECK_FAILED() CHECK_COUNT(checks_failed)
+#endif
+
+/* With CHECK_THREADS ranks that are threads count together. */
+#if defined(CHECK_THREADS)
+#define CHECK_COUNT(counter) ((void)__atomic_add_fetch(&(counter), 1, __ATOMIC_RELAXED))
+#else
+#define CHECK_COUNT(counter) ((void)(counter)++)
 #endif
 
 #define CHECK(condition)                                                                  \
     do {                                                                                  \
-        checks_run++;                                                                     \
+        CHECK_COUNT(checks_run);                                                          \
         if (!(condition)) {                                                               \
             CHECK_FAILED();                                                               \
             printf("%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);              \
@@ -30,7 +37,7 @@ static int checks_run, checks_failed;
 #define CHECK_INT(got, expected)                                                          \
     do {                                                                                  \
         long long check_a = (long long)(got), check_b = (long long)(expected);            \
-        checks_run++;                                                                     \
+        CHECK_COUNT(checks_run);                                                          \
         if (check_a != check_b) {                                                         \
             CHECK_FAILED();                                                               \
             printf("%s:%d: %s is %lld, expected %lld\n", __FILE__, __LINE__, #got,        \
@@ -42,7 +49,7 @@ static int checks_run, checks_failed;
 #define CHECK_NEAR(got, expected, relative)                                               \
     do {                                                                                  \
         double check_a = (got), check_b = (expected);                                     \
-        checks_run++;                                                                     \
+        CHECK_COUNT(checks_run);                                                          \
         if (!(fabs(check_a - check_b) <= (relative) * fabs(check_b) + 1e-300)) {          \
             CHECK_FAILED();                                                               \
             printf("%s:%d: %s is %.15g, expected %.15g\n", __FILE__, __LINE__, #got,      \
@@ -53,7 +60,7 @@ static int checks_run, checks_failed;
 #define CHECK_TEXT(got, expected)                                                         \
     do {                                                                                  \
         const char *check_a = (got), *check_b = (expected);                               \
-        checks_run++;                                                                     \
+        CHECK_COUNT(checks_run);                                                          \
         if (strcmp(check_a, check_b) != 0) {                                              \
             CHECK_FAILED();                                                               \
             printf("%s:%d: %s is \"%s\", expected \"%s\"\n", __FILE__, __LINE__, #got,    \

@@ -128,7 +128,7 @@ static dpar_status dpari_buckets_walk(const dpar_bucketing *how, int64_t unit, i
                                       const int64_t *numel, int64_t *start, dpar_bucket *bucket,
                                       int32_t room, int32_t *buckets, dpar_why *why)
 {
-    int64_t align = dpari_most(1, how->align), lo = 0, end = 0, at;
+    int64_t align = dpari_most(1, how->align), lo = 0, end = 0, at = 0;
     int32_t i, last = params, n = 0;
     for (i = params - 1; i >= 0; i--) {
         int64_t limit = n == 0 && how->first > 0 ? how->first : how->size;

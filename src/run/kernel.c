@@ -1031,3 +1031,54 @@ DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, i
         }
     }
 }
+
+/* ---- looking for NaN and Inf ------------------------------------------------------------------
+ */
+
+enum { DPARI_KERN_LOOK = 1024 }; /* bytes of a block */
+
+/* Has one of the n elements in the block all bits of its exponent set? */
+static int dpari_kern_odd(const void *block, int64_t n, int32_t type)
+{
+    const uint16_t exponent = type == DPAR_F16 ? 0x7c00u : 0x7f80u;
+    uint64_t f64[DPARI_KERN_LOOK / 8];
+    uint32_t f32[DPARI_KERN_LOOK / 4];
+    uint16_t f16[DPARI_KERN_LOOK / 2];
+    int64_t i;
+    int odd = 0;
+    if (type == DPAR_F64) {
+        dpari_kern_move(f64, block, n * 8);
+        for (i = 0; i < n; i++) {
+            odd |= (~f64[i] & UINT64_C(0x7ff0000000000000)) == 0;
+        }
+    } else if (type == DPAR_F32) {
+        dpari_kern_move(f32, block, n * 4);
+        for (i = 0; i < n; i++) {
+            odd |= (~f32[i] & 0x7f800000u) == 0;
+        }
+    } else {
+        dpari_kern_move(f16, block, n * 2);
+        for (i = 0; i < n; i++) {
+            odd |= (~(uint32_t)f16[i] & exponent) == 0;
+        }
+    }
+    return odd;
+}
+
+DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
+{
+    const int32_t each = dpar_type_bytes(type);
+    const unsigned char *at = (const unsigned char *)in;
+    const int64_t words = DPARI_KERN_LOOK / each;
+    int64_t i, k;
+    for (i = 0; i < count; i += words) {
+        const int64_t n = count - i < words ? count - i : words;
+        if (!dpari_kern_odd(at + i * each, n, type)) {
+            continue;
+        }
+        for (k = i; !dpari_kern_odd(at + k * each, 1, type); k++) {
+        }
+        return k;
+    }
+    return count;
+}

@@ -39,4 +39,7 @@ DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, c
 DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
                                   int64_t count);
 
+/* The first of `count` floats (F64, F32, F16, BF16) that is NaN or infinite; count: none is. */
+DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type);
+
 #endif

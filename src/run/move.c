@@ -7,6 +7,7 @@
 #include "../index/layout.h"
 #include "../index/mesh.h"
 #include "../index/redistribute.h"
+#include "agree.h"
 #include "comm.h"
 #include "kernel.h"
 #include "os.h"
@@ -1412,36 +1413,6 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends
 
 /* ---- layouts --------------------------------------------------------------------------------- */
 
-static uint64_t dpari_hash(uint64_t h, int64_t v)
-{
-    int32_t i;
-    for (i = 0; i < 8; i++) { /* FNV-1a */
-        h = (h ^ ((uint64_t)v >> (8 * i) & 255u)) * UINT64_C(1099511628211);
-    }
-    return h;
-}
-
-static uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
-{
-    int32_t i, k;
-    h = dpari_hash(dpari_hash(h, l->mesh.axes), l->mesh.offset);
-    for (i = 0; i < l->mesh.axes; i++) {
-        const dpar_placement *p = &l->axis[i];
-        h = dpari_hash(dpari_hash(h, l->mesh.axis[i].size), l->mesh.axis[i].stride);
-        h = dpari_hash(dpari_hash(dpari_hash(h, p->kind), p->dim), p->rule);
-        h = dpari_hash(dpari_hash(dpari_hash(h, p->op), p->block), p->source);
-        h = dpari_hash(h, l->order[i]);
-        for (k = 0; p->cuts != NULL && k <= l->mesh.axis[i].size; k++) {
-            h = dpari_hash(h, p->cuts[k]);
-        }
-    }
-    h = dpari_hash(h, l->dims);
-    for (i = 0; i < l->dims; i++) {
-        h = dpari_hash(h, l->extent[i]);
-    }
-    return h;
-}
-
 static dpar_status dpari_mesh_fits(const dpar_comm *c, const dpar_mesh *mesh, dpar_why *why)
 {
     int64_t last = mesh->offset;
@@ -1655,7 +1626,7 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     const dpar_move_options *o = options ? options : &usual;
     dpari_redistribution r;
     void *scratch = NULL;
-    uint64_t hash = UINT64_C(14695981039346656037);
+    uint64_t hash = 1;
     dpar_status st;
     int32_t apart = 0;
     if (c == NULL) {

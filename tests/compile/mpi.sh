@@ -46,7 +46,7 @@ link() { # programs that also run without MPI
     for path in tests/ranks/collectives tests/ranks/messages tests/ranks/several \
         tests/ranks/errors tests/ranks/move tests/ranks/halo_exchange tests/mpi/three examples/ranks \
         examples/shallow_water tests/ranks/spatial examples/unet tests/ranks/halo_oracle \
-        tests/ranks/halo_cgrid; do
+        tests/ranks/halo_cgrid tests/ranks/ddp; do
         try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI $slim \
             -I"$DPAR_DIR" -I. -Itests $path.c "$work/engine.o" -o "$work/${path##*/}" -lm
     done
@@ -96,8 +96,10 @@ programs() {
     for n in 1 2 3 4 6 8; do
         run "$n" "$work/unet" --size 42x22 --steps 2 --check
     done
-    run 2 "$work/spatial"
-    run 3 "$work/spatial"
+    for n in 2 3; do
+        run $n "$work/spatial"
+        run $n "$work/ddp"
+    done
 }
 
 printf '#include "dpar_mpi.h"\n' > "$work/unit.c"

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "agree.h"
+
+#include "../base/arith.h"
+#include "../index/layout.h"
+#include "comm.h"
+
+DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v)
+{
+    h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
+    return h ^ h >> 29;
+}
+
+DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
+{
+    int32_t i, k;
+    h = dpari_hash(h, l->dims + 16 * l->mesh.axes);
+    h = dpari_hash(h, l->mesh.offset);
+    for (i = 0; i < l->dims; i++) {
+        h = dpari_hash(h, l->extent[i]);
+    }
+    for (i = 0; i < l->mesh.axes; i++) {
+        const dpar_placement *p = &l->axis[i];
+        h = dpari_hash(h, l->mesh.axis[i].size);
+        h = dpari_hash(h, l->mesh.axis[i].stride);
+        h = dpari_hash(h, p->kind + 16 * l->order[i]);
+        if (p->kind == DPAR_PARTIAL) {
+            h = dpari_hash(h, p->op);
+        }
+        if (p->kind == DPAR_SHARD) {
+            h = dpari_hash(h, p->dim + 64 * p->rule);
+            h = dpari_hash(h, p->block);
+            h = dpari_hash(h, p->source);
+            for (k = 0; p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
+                h = dpari_hash(h, p->cuts[k]);
+            }
+        }
+    }
+    return h;
+}
+
+DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
+                                  dpar_why *why)
+{
+    const int64_t unit = INT64_C(1) << 32, who = INT64_C(1) << 20;
+    int64_t in[3], out[3] = {0, 0, 0};
+    dpar_status run, worst;
+    in[0] = st * unit + c->rank;
+    in[1] = (int64_t)(hash >> 22) * who + c->rank;
+    in[2] = -in[1];
+    run = dpar_all_reduce(c, in, out, 3, DPAR_I64, DPAR_MIN, NULL);
+    if (run != DPAR_OK) {
+        return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    worst = (dpar_status)dpari_floor_div(out[0], unit);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (worst != DPAR_OK) {
+        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80,
+                              out[0] - worst * unit, 0, 0, 0);
+    }
+    return out[1] / who == -out[2] / who
+               ? DPAR_OK
+               : dpari_say(DPAR_E_MISMATCH, why, differ, out[1] % who, -out[2] % who, 0, 0);
+}
+
+DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
+{
+    int64_t at = r->used;
+    r->used += (n * (int64_t)bytes + 63) / 64 * 64;
+    return r->at != NULL ? r->at + at : NULL;
+}

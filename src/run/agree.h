@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* agree - private: what ranks compare before they plan something together, and the caller's memory
+ * in pieces. */
+#ifndef DPAR_AGREE_H
+#define DPAR_AGREE_H
+
+#include "../base/arith.h"
+#include "../index/layout.h"
+#include "comm.h"
+
+/* A hash h, of 0 and more numbers, with one more. */
+DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
+DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
+
+/* All ranks hear how the worst of them fares: its own sentence stays in *why, the others' is "rank
+ * 2: " and the status in words. When all are well and their hashes differ: E_MISMATCH and `differ`,
+ * a sentence with two # for the numbers of two ranks that differ. COLLECTIVE: one all-reduce of 24
+ * bytes. */
+DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
+                                  dpar_why *why);
+
+enum { DPARI_ROOM_ALIGN = 64 };
+
+/* Memory handed out in pieces that begin at multiples of that. at NULL: counted alone. */
+typedef struct dpari_room {
+    unsigned char *at;
+    int64_t used;
+} dpari_room;
+DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
+
+#endif

@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "ddp.h"
+
+#include "../base/arith.h"
+#include "../base/text.h"
+#include "../base/type.h"
+#include "../index/flat.h"
+#include "agree.h"
+#include "comm.h"
+#include "kernel.h"
+
+/* How far a parameter is: since zero, and in this pass. */
+enum { DPARI_DDP_USED = 1, DPARI_DDP_READY = 2 };
+
+struct dpar_ddp {
+    dpar_comm *c;
+    dpar_ddp_options options;
+    int64_t *numel, *start; /* of each; start in elements of the buffer */
+    int32_t *home;          /* its bucket */
+    uint8_t *state;
+    uint8_t *used; /* on any rank, after finish */
+    dpar_bucket *bucket;
+    int32_t *missing;                /* parameters of each bucket that are not ready in this pass */
+    dpar_work *work;                 /* of each bucket */
+    unsigned char *buffer, *travels; /* travels: the buffer itself, or its copy in type wire */
+    int64_t elements;
+    int32_t params, buckets;
+    int32_t next; /* the bucket whose turn it is */
+    int32_t last; /* this pass reduces */
+    int32_t under_way;
+    dpar_status status; /* of this pass */
+};
+
+/* ---- options and memory -----------------------------------------------------------------------
+ */
+
+static int32_t dpari_ddp_wire(const dpar_ddp_options *o)
+{
+    return o->narrow ? o->wire : o->type;
+}
+
+static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                   const dpar_ddp_options *o, dpar_why *why)
+{
+    if (c == NULL || o == NULL || params < 0 || (params > 0 && numel == NULL)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "ddp: # parameters; communicator, options or sizes are NULL", params, 0, 0,
+                         0);
+    }
+    if (o->type != DPAR_F64 && o->type != DPAR_F32 && o->type != DPAR_F16 && o->type != DPAR_BF16) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: gradients of type #: f64, f32, f16 or bf16",
+                         o->type, 0, 0, 0);
+    }
+    if (o->narrow && !(o->type == DPAR_F64 && o->wire == DPAR_F32) &&
+        !(o->type == DPAR_F32 && (o->wire == DPAR_F16 || o->wire == DPAR_BF16))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "ddp: type # cannot travel as #: f64 as f32, f32 as f16 or bf16", o->type,
+                         o->wire, 0, 0);
+    }
+    if (o->first_bytes < 0 || o->bucket_bytes < 0 || o->align < 0 || o->multiple < 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "ddp: buckets of # and # B, starts at #, ends at #: none may be negative",
+                         o->first_bytes, o->bucket_bytes, o->align, o->multiple);
+    }
+    return DPAR_OK;
+}
+
+static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_options *o)
+{
+    dpar_bucketing how = dpar_bucketing_ddp(dpar_type_bytes(o->type));
+    const int64_t each = dpar_type_bytes(o->type);
+    how.first = o->first_bytes > 0 ? dpari_ceil_div(o->first_bytes, each) : how.first;
+    how.size = o->bucket_bytes > 0 ? dpari_ceil_div(o->bucket_bytes, each) : how.size;
+    how.align = o->align > 0 ? o->align : 64;
+    how.multiple = o->multiple;
+    how.ranks = o->scatter ? c->size : 1;
+    return how;
+}
+
+/* The pieces of a ddp in memory, or NULL and only their sum. */
+static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t *bytes)
+{
+    dpar_ddp none, *d;
+    dpari_room r;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    d = (dpar_ddp *)dpari_room_take(&r, 1, sizeof *d);
+    d = memory != NULL ? d : &none;
+    dpari_zero(d, sizeof *d);
+    d->params = params;
+    d->buckets = buckets;
+    d->numel = (int64_t *)dpari_room_take(&r, params, sizeof *d->numel);
+    d->start = (int64_t *)dpari_room_take(&r, params, sizeof *d->start);
+    d->home = (int32_t *)dpari_room_take(&r, params, sizeof *d->home);
+    d->state = (uint8_t *)dpari_room_take(&r, params, sizeof *d->state);
+    d->used = (uint8_t *)dpari_room_take(&r, params, sizeof *d->used);
+    d->bucket = (dpar_bucket *)dpari_room_take(&r, buckets, sizeof *d->bucket);
+    d->missing = (int32_t *)dpari_room_take(&r, buckets, sizeof *d->missing);
+    d->work = (dpar_work *)dpari_room_take(&r, buckets, sizeof *d->work);
+    *bytes = r.used;
+    return d;
+}
+
+static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                   const dpar_ddp_options *o, int32_t *buckets, int64_t *bytes,
+                                   dpar_why *why)
+{
+    dpar_status st = dpari_ddp_judge(c, params, numel, o, why);
+    if (st == DPAR_OK) {
+        const dpar_bucketing how = dpari_ddp_bucketing(c, o);
+        st = dpar_buckets_make(&how, params, numel, NULL, NULL, 0, buckets, why);
+    }
+    if (st == DPAR_OK) {
+        (void)dpari_ddp_place(NULL, params, *buckets, bytes);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                    const dpar_ddp_options *options, int64_t *bytes, dpar_why *why)
+{
+    int64_t needed = 0;
+    int32_t buckets = 0;
+    dpar_status st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    if (st == DPAR_OK && bytes == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: bytes is NULL", 0, 0, 0, 0);
+    }
+    *bytes = st == DPAR_OK ? needed : *bytes;
+    return st;
+}
+
+static uint64_t dpari_ddp_hash(int32_t params, const int64_t *numel, const dpar_ddp_options *o)
+{
+    uint64_t h = dpari_hash(1, params);
+    int32_t i;
+    h = dpari_hash(h, o->type + 64 * dpari_ddp_wire(o));
+    h = dpari_hash(h, (o->sum != 0) + 2 * (o->scatter != 0) + 4 * (o->unused != 0) +
+                          8 * (o->hook != NULL));
+    h = dpari_hash(h, o->first_bytes);
+    h = dpari_hash(h, o->bucket_bytes);
+    h = dpari_hash(h, o->align);
+    h = dpari_hash(h, o->multiple);
+    for (i = 0; i < params; i++) {
+        h = dpari_hash(h, numel[i]);
+    }
+    return h;
+}
+
+/* Buckets, and memory for the gradients. */
+static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *why)
+{
+    const dpar_bucketing how = dpari_ddp_bucketing(d->c, &d->options);
+    const int64_t each = dpar_type_bytes(d->options.type);
+    const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
+    void *memory = NULL;
+    int32_t i, k;
+    dpar_status st = dpar_buckets_make(&how, d->params, numel, d->start, d->bucket, d->buckets,
+                                       &d->buckets, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    d->elements = d->buckets > 0 ? d->bucket[d->buckets - 1].hi : 0;
+    for (k = 0; k < d->buckets; k++) {
+        for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
+            d->home[i] = k;
+            d->numel[i] = numel[i];
+        }
+    }
+    st = d->elements > INT64_MAX / 16
+             ? DPAR_E_RANGE
+             : dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
+    d->buffer = (unsigned char *)memory;
+    d->travels = d->buffer;
+    if (st == DPAR_OK && d->options.narrow) {
+        st = dpar_comm_alloc(d->c, dpari_most(1, d->elements * wire), &memory);
+        d->travels = (unsigned char *)memory;
+    }
+    return st == DPAR_OK ? st
+                         : dpari_say(st, why, "ddp: no memory for # gradients of # and # B",
+                                     d->elements, each, wire, 0);
+}
+
+static void dpari_ddp_free(dpar_ddp *d)
+{
+    if (d->travels != d->buffer && d->travels != NULL) {
+        dpar_comm_release(d->c, d->travels);
+    }
+    if (d->buffer != NULL) {
+        dpar_comm_release(d->c, d->buffer);
+    }
+    d->buffer = NULL;
+    d->travels = NULL;
+}
+
+DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
+                                   const int64_t *numel, const dpar_ddp_options *options,
+                                   dpar_ddp **ddp, dpar_why *why)
+{
+    const char *differ =
+        "ranks # and # gave a ddp different parameters or options (sizes, types, buckets)";
+    dpar_ddp *d = (dpar_ddp *)memory;
+    int64_t needed = 0;
+    int32_t buckets = 0;
+    dpar_status st;
+    if (c == NULL || ddp == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    if (st == DPAR_OK &&
+        (memory == NULL || bytes < needed || (uintptr_t)memory % DPARI_ROOM_ALIGN != 0)) {
+        st = dpari_say(
+            DPAR_E_ROOM, why, "ddp: # B at # past a multiple of 64: # are needed (dpar_ddp_bytes)",
+            memory == NULL ? 0 : bytes, (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN), needed, 0);
+    }
+    st =
+        dpari_agree(c, st, st == DPAR_OK ? dpari_ddp_hash(params, numel, options) : 0, differ, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    (void)dpari_ddp_place(memory, params, buckets, &needed);
+    d->c = c;
+    d->options = *options;
+    st = dpari_agree(c, dpari_ddp_lay(d, numel, why), 0, differ, why);
+    if (st != DPAR_OK) {
+        dpari_ddp_free(d);
+        return st;
+    }
+    dpar_ddp_zero(d);
+    *ddp = d;
+    return DPAR_OK;
+}
+
+/* ---- a pass ------------------------------------------------------------------------------------
+ */
+
+DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i)
+{
+    return i < 0 || i >= d->params ? NULL
+                                   : d->buffer + d->start[i] * dpar_type_bytes(d->options.type);
+}
+
+DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d)
+{
+    return d->buffer;
+}
+
+DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
+{
+    if (k < 0 || k >= d->buckets) {
+        return 0;
+    }
+    *bucket = d->bucket[k];
+    return 1;
+}
+
+DPAR_API void dpar_ddp_zero(dpar_ddp *d)
+{
+    dpari_zero(d->buffer, (size_t)(d->elements * dpar_type_bytes(d->options.type)));
+    dpari_zero(d->state, (size_t)d->params);
+    dpari_zero(d->used, (size_t)d->params);
+}
+
+DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
+{
+    int32_t i, k;
+    if (d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass begins before the last has finished",
+                         0, 0, 0, 0);
+    }
+    for (i = 0; i < d->params; i++) {
+        d->state[i] &= DPARI_DDP_USED;
+    }
+    for (k = 0; k < d->buckets; k++) {
+        d->missing[k] = d->bucket[k].last - d->bucket[k].first;
+    }
+    d->under_way = 1;
+    d->last = last != 0;
+    d->next = 0;
+    d->status = d->c->status;
+    return d->status;
+}
+
+/* "'wte'" or "parameter 3". */
+static void dpari_ddp_put_name(const dpar_ddp *d, dpar_text *t, int32_t i)
+{
+    const char *name = d->options.names != NULL ? d->options.names[i] : NULL;
+    dpar_text_put(t, name != NULL ? "'" : "parameter ");
+    if (name != NULL) {
+        dpar_text_put(t, name);
+        dpar_text_put(t, "'");
+    } else {
+        dpar_text_int(t, i);
+    }
+}
+
+/* Ends the pass on all ranks with a sentence. */
+static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
+{
+    dpar_comm_abort(d->c, DPAR_E_ARG, text);
+    d->status = d->c->status != DPAR_OK ? d->c->status : DPAR_E_ARG;
+    return d->status;
+}
+
+/* NaN and Inf do not travel. */
+static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
+{
+    int32_t i;
+    for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
+        const int64_t at = dpari_kern_finite(dpar_ddp_gradient(d, i), d->numel[i], d->options.type);
+        dpar_why why;
+        dpar_text t;
+        if (at == d->numel[i]) {
+            continue;
+        }
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, "ddp: the gradient of ");
+        dpari_ddp_put_name(d, &t, i);
+        dpar_text_put(&t, " is NaN or infinite at element ");
+        dpar_text_int(&t, at);
+        dpar_text_put(&t, " on rank ");
+        dpar_text_int(&t, d->c->rank);
+        return dpari_ddp_stop(d, why.text);
+    }
+    return DPAR_OK;
+}
+
+/* Bucket k leaves. */
+static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
+{
+    const dpar_ddp_options *o = &d->options;
+    const dpar_bucket *b = &d->bucket[k];
+    const int32_t wire = dpari_ddp_wire(o);
+    const int64_t count = b->hi - b->lo;
+    unsigned char *mine = d->buffer + b->lo * dpar_type_bytes(o->type);
+    unsigned char *data = d->travels + b->lo * dpar_type_bytes(wire);
+    const int32_t op = o->sum ? DPAR_SUM : DPAR_AVG;
+    if (o->finite && dpari_ddp_look(d, k) != DPAR_OK) {
+        return d->status;
+    }
+    if (o->narrow) {
+        dpari_kern_convert(data, wire, mine, o->type, count);
+    }
+    dpari_zero(&d->work[k], sizeof d->work[k]);
+    if (o->hook != NULL) {
+        return o->hook(o->ctx, d->c, k, data, count, wire, &d->work[k]);
+    }
+    if (o->scatter) {
+        const int64_t share = count / d->c->size;
+        return dpar_reduce_scatter(d->c, data, data + share * d->c->rank * dpar_type_bytes(wire),
+                                   share, wire, op, &d->work[k]);
+    }
+    return dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
+}
+
+/* All whose turn has come. */
+static void dpari_ddp_send_ready(dpar_ddp *d)
+{
+    while (d->last && d->status == DPAR_OK && d->next < d->buckets && d->missing[d->next] == 0) {
+        d->status = dpari_ddp_send(d, d->next);
+        d->next++;
+    }
+}
+
+DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
+{
+    if (!d->under_way || i < 0 || i >= d->params || (d->state[i] & DPARI_DDP_READY)) {
+        return dpari_say(DPAR_E_ARG, &d->c->why,
+                         !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
+                         : i < 0 || i >= d->params
+                             ? "ddp: parameter # of # is ready: there is none"
+                             : "ddp: parameter # of # is ready for the second time in a pass",
+                         i, d->params, 0, 0);
+    }
+    d->state[i] = DPARI_DDP_USED | DPARI_DDP_READY;
+    d->missing[d->home[i]]--;
+    dpari_ddp_send_ready(d);
+    return d->status;
+}
+
+/* "ddp: rank 1 has no gradient of 'a', 'b' and 7 others (...)". */
+static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
+{
+    enum { NAMED = 3 };
+    dpar_why why;
+    dpar_text t;
+    int32_t i, n = 0;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, "ddp: rank ");
+    dpar_text_int(&t, d->c->rank);
+    dpar_text_put(&t, " has no gradient of ");
+    for (i = 0; i < d->params; i++) {
+        if (d->state[i] & DPARI_DDP_READY) {
+            continue;
+        }
+        if (n < NAMED) {
+            dpar_text_put(&t, n > 0 ? ", " : "");
+            dpari_ddp_put_name(d, &t, i);
+        }
+        n++;
+    }
+    if (n > NAMED) {
+        dpar_text_put(&t, " and ");
+        dpar_text_int(&t, n - NAMED);
+        dpar_text_put(&t, " others");
+    }
+    dpar_text_put(&t, " (options.unused = 1 lets them be without)");
+    return dpari_ddp_stop(d, why.text);
+}
+
+/* What comes back is there in its own type. */
+static void dpari_ddp_widen(dpar_ddp *d, int32_t k)
+{
+    const dpar_ddp_options *o = &d->options;
+    const int32_t wire = dpari_ddp_wire(o);
+    const dpar_bucket *b = &d->bucket[k];
+    int64_t lo = b->lo, count = b->hi - b->lo;
+    if (o->scatter) {
+        count /= d->c->size;
+        lo += count * d->c->rank;
+    }
+    dpari_kern_convert(d->buffer + lo * dpar_type_bytes(o->type), o->type,
+                       d->travels + lo * dpar_type_bytes(wire), wire, count);
+}
+
+DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
+{
+    int32_t i, k, missing = 0;
+    if (!d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: no pass is under way", 0, 0, 0, 0);
+    }
+    for (k = 0; k < d->buckets; k++) {
+        missing += d->missing[k];
+        d->missing[k] = 0;
+    }
+    if (d->last && missing > 0 && !d->options.unused && d->status == DPAR_OK) {
+        (void)dpari_ddp_tell_missing(d);
+    }
+    dpari_ddp_send_ready(d);
+    for (k = 0; d->last && k < d->next; k++) {
+        const dpar_status st = dpar_wait(&d->work[k]);
+        d->status = d->status == DPAR_OK ? st : d->status;
+        if (st == DPAR_OK && d->options.narrow) {
+            dpari_ddp_widen(d, k);
+        }
+    }
+    for (i = 0; i < d->params; i++) {
+        d->used[i] = (d->state[i] & DPARI_DDP_USED) != 0;
+    }
+    if (d->last && d->options.unused && d->status == DPAR_OK) {
+        d->status = dpar_all_reduce(d->c, d->used, d->used, d->params, DPAR_U8, DPAR_MAX, NULL);
+    }
+    d->under_way = 0;
+    return d->status;
+}
+
+DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i)
+{
+    return i >= 0 && i < d->params && d->used[i] != 0;
+}
+
+DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
+{
+    if (d == NULL) {
+        return DPAR_OK;
+    }
+    if (d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass is under way", 0, 0, 0, 0);
+    }
+    dpari_ddp_free(d);
+    return DPAR_OK;
+}

@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* ddp on real ranks: random models, buckets, types and orders in which gradients become ready,
+ * against sums written out here. Gradients are small whole numbers, so that sums are exact in every
+ * type and must agree bit for bit; averages are one division, correctly rounded in F64 and F32.
+ *
+ *   ddp [processes|threads] [ranks]      without arguments: both, 1 to 6 ranks
+ *   mpirun -np 4 ddp                     built with -DUSE_MPI */
+#include "dpar.h"
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+#endif
+
+#define CHECK_THREADS
+#include "check.h"
+
+#include <stdlib.h>
+
+enum { MOST = 24, CASES = 150 };
+
+static uint64_t next(uint64_t *seed)
+{
+    uint64_t z = *seed += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+static int64_t below(uint64_t *seed, int64_t n)
+{
+    return (int64_t)(next(seed) % (uint64_t)n);
+}
+
+/* The gradient that micro-batch m of rank r adds to element e of parameter i. */
+static int number(int r, int m, int i, int64_t e)
+{
+    uint32_t h = (uint32_t)r * 7919u + (uint32_t)m * 104729u + (uint32_t)i * 1299709u + (uint32_t)e;
+    h = (h ^ h >> 15) * 0x2c1b3c6du;
+    return (int)((h ^ h >> 12) % 7u) - 3;
+}
+
+/* Floats of any type as doubles and back; 16 bits by their definition, exactly for small whole
+ * numbers: that of bfloat16 is the upper half of a float, binary16 has 5 bits of exponent. */
+static double get(const void *at, int64_t i, int32_t type)
+{
+    uint32_t x;
+    float f;
+    uint16_t h;
+    if (type == DPAR_F64) {
+        return ((const double *)at)[i];
+    }
+    if (type == DPAR_F32) {
+        return (double)((const float *)at)[i];
+    }
+    h = ((const uint16_t *)at)[i];
+    if (type == DPAR_F16) {
+        double m = (double)(h & 1023u) / 1024.0;
+        int e = (int)(h >> 10 & 31u);
+        return (h & 0x8000u ? -1.0 : 1.0) * (e == 0 ? ldexp(m, -14) : ldexp(1.0 + m, e - 15));
+    }
+    x = (uint32_t)h << 16;
+    memcpy(&f, &x, 4);
+    return (double)f;
+}
+
+static void put(void *at, int64_t i, int32_t type, double v)
+{
+    float f = (float)v;
+    uint32_t x;
+    int e;
+    if (type == DPAR_F64) {
+        ((double *)at)[i] = v;
+    } else if (type == DPAR_F32) {
+        ((float *)at)[i] = f;
+    } else if (type == DPAR_BF16) {
+        memcpy(&x, &f, 4);
+        ((uint16_t *)at)[i] = (uint16_t)(x >> 16);
+    } else {
+        double m = frexp(fabs(v), &e); /* v = m 2^e, m in [0.5, 1) */
+        ((uint16_t *)at)[i] = (uint16_t)((v < 0.0 ? 0x8000u : 0u) |
+                                         (v == 0.0 ? 0u
+                                                   : (uint32_t)(e + 14) << 10 |
+                                                         (uint32_t)((2.0 * m - 1.0) * 1024.0)));
+    }
+}
+
+/* ---- random passes ----------------------------------------------------------------------------
+ */
+
+typedef struct model {
+    dpar_comm *c;
+    dpar_ddp *d;
+    int64_t numel[MOST];
+    int32_t params, type, batches;
+    dpar_ddp_options o;
+    int32_t is_ready[MOST], sent, wrong_order; /* for the hook */
+    int64_t elements;                          /* that the hook saw */
+} model;
+
+/* The all-reduce that is there without a hook; looks at what it is called for. */
+static dpar_status hook(void *ctx, dpar_comm *c, int32_t bucket, void *data, int64_t count,
+                        int32_t type, dpar_work *work)
+{
+    model *m = (model *)ctx;
+    dpar_bucket b;
+    int32_t i;
+    CHECK(dpar_ddp_bucket(m->d, bucket, &b));
+    m->wrong_order += bucket != m->sent++;
+    m->elements += count;
+    CHECK_INT(count, b.hi - b.lo);
+    for (i = b.first; i < b.last; i++) {
+        CHECK(m->is_ready[i] || m->o.unused);
+    }
+    return dpar_all_reduce(c, data, data, count, type, m->o.sum ? DPAR_SUM : DPAR_AVG, work);
+}
+
+static void draw(model *m, uint64_t *seed)
+{
+    static const int32_t types[4] = {DPAR_F32, DPAR_F64, DPAR_BF16, DPAR_F16};
+    int32_t i;
+    memset(&m->o, 0, sizeof m->o);
+    m->params = (int32_t)below(seed, MOST + 1);
+    for (i = 0; i < m->params; i++) {
+        m->numel[i] = below(seed, 8) == 0 ? 0 : below(seed, INT64_C(1) << below(seed, 13));
+    }
+    m->o.type = types[below(seed, 4)];
+    m->o.narrow = (m->o.type == DPAR_F32 || m->o.type == DPAR_F64) && below(seed, 2);
+    m->o.wire = m->o.type == DPAR_F64 ? DPAR_F32 : below(seed, 2) ? DPAR_BF16 : DPAR_F16;
+    m->o.sum = (int32_t)below(seed, 2);
+    m->o.scatter = below(seed, 3) == 0;
+    m->o.unused = (int32_t)below(seed, 2);
+    m->o.finite = (int32_t)below(seed, 2);
+    m->o.first_bytes = below(seed, 2) * (1 + below(seed, 2000));
+    m->o.bucket_bytes = below(seed, 4) == 0 ? 0 : 1 + below(seed, INT64_C(1) << below(seed, 16));
+    m->o.align = below(seed, 3) == 0 ? 1 + below(seed, 100) : 0;
+    m->o.multiple = below(seed, 3) == 0 ? 1 + below(seed, 200) : 0;
+    m->o.hook = !m->o.scatter && below(seed, 3) == 0 ? hook : NULL;
+    m->o.ctx = m;
+    m->batches = 1 + (int32_t)below(seed, 3);
+}
+
+/* Does rank r use parameter i in micro-batch b? */
+static int uses(const model *m, uint64_t seed, int r, int b, int i)
+{
+    uint64_t s = seed + (uint64_t)(r * 100 + b * 10000 + i);
+    return !m->o.unused || below(&s, 4) > 0;
+}
+
+static void backward(model *m, int b, uint64_t seed)
+{
+    int32_t order[MOST], i;
+    uint64_t own = seed + (uint64_t)m->c->rank * 77 + (uint64_t)b;
+    int64_t e;
+    CHECK_INT(dpar_ddp_begin(m->d, b == m->batches - 1), DPAR_OK);
+    memset(m->is_ready, 0, sizeof m->is_ready);
+    for (i = 0; i < m->params; i++) { /* about from the last to the first, each rank by itself */
+        int32_t at = (int32_t)below(&own, i + 1);
+        order[i] = order[at];
+        order[at] = i;
+    }
+    for (i = 0; i < m->params; i++) {
+        const int32_t p = order[i];
+        void *g = dpar_ddp_gradient(m->d, p);
+        if (!uses(m, seed, m->c->rank, b, p)) {
+            continue;
+        }
+        for (e = 0; e < m->numel[p]; e++) {
+            put(g, e, m->o.type, get(g, e, m->o.type) + number(m->c->rank, b, p, e));
+        }
+        m->is_ready[p] = 1;
+        CHECK_INT(dpar_ddp_ready(m->d, p), DPAR_OK);
+    }
+    CHECK_INT(dpar_ddp_finish(m->d), DPAR_OK);
+}
+
+/* Largest relative error of an average. */
+static double rounding(const model *m)
+{
+    const int32_t t = m->o.narrow ? m->o.wire : m->o.type;
+    return t == DPAR_F64 ? 0.0 : t == DPAR_F32 ? 6e-8 : t == DPAR_F16 ? 4.9e-4 : 3.95e-3;
+}
+
+static void compare(const model *m, uint64_t seed)
+{
+    int32_t i, k;
+    int r, b;
+    int64_t e;
+    for (k = 0, i = 0; i < m->params; i++) {
+        const void *g = dpar_ddp_gradient(m->d, i);
+        dpar_bucket bucket;
+        dpar_piece piece;
+        int any = 0, mine = 0;
+        piece.in_param = 0;
+        piece.count = m->numel[i];
+        for (k = 0; dpar_ddp_bucket(m->d, k, &bucket) && !(bucket.first <= i && i < bucket.last);
+             k++) {
+        }
+        if (m->o.scatter) { /* starts as the header says: bytes of the view into the buffer */
+            const int64_t start =
+                ((const unsigned char *)g - (const unsigned char *)dpar_ddp_buffer(m->d)) /
+                dpar_type_bytes(m->o.type);
+            if (!dpar_bucket_piece(&bucket, m->c->size, start, m->numel[i], m->c->rank, &piece)) {
+                piece.count = 0;
+            }
+        }
+        for (e = piece.in_param; e < piece.in_param + piece.count; e++) {
+            double sum = 0.0;
+            for (r = 0; r < m->c->size; r++) {
+                for (b = 0; b < m->batches; b++) {
+                    sum += uses(m, seed, r, b, i) ? number(r, b, i, e) : 0;
+                }
+            }
+            if (m->o.sum) {
+                CHECK(get(g, e, m->o.type) == sum);
+            } else {
+                CHECK_NEAR(get(g, e, m->o.type), sum / m->c->size, rounding(m));
+            }
+        }
+        for (b = 0; b < m->batches; b++) {
+            mine |= uses(m, seed, m->c->rank, b, i);
+            for (r = 0; r < m->c->size; r++) {
+                any |= uses(m, seed, r, b, i);
+            }
+        }
+        CHECK_INT(dpar_ddp_used(m->d, i), m->o.unused ? any : mine);
+    }
+}
+
+static void random_case(dpar_comm *c, uint64_t seed)
+{
+    model m;
+    void *memory = NULL;
+    int64_t bytes = 0, sum = 0;
+    dpar_why why;
+    dpar_bucket b;
+    int32_t step, k;
+    uint64_t s = seed;
+    memset(&m, 0, sizeof m);
+    m.c = c;
+    draw(&m, &s);
+    CHECK_INT(dpar_ddp_bytes(c, m.params, m.numel, &m.o, &bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_comm_alloc(c, bytes, &memory), DPAR_OK);
+    CHECK_INT(dpar_ddp_init(memory, bytes, c, m.params, m.numel, &m.o, &m.d, &why), DPAR_OK);
+    for (step = 0; step < 2; step++) {
+        int i;
+        m.sent = m.wrong_order = 0;
+        m.elements = 0;
+        dpar_ddp_zero(m.d);
+        for (i = 0; i < m.batches; i++) {
+            CHECK_INT(m.sent, 0);
+            backward(&m, i, seed + (uint64_t)step);
+        }
+        for (k = 0, sum = 0; dpar_ddp_bucket(m.d, k, &b); k++) {
+            sum += b.hi - b.lo;
+        }
+        if (m.o.hook != NULL) { /* all buckets, each once, in their order */
+            CHECK_INT(m.sent, k);
+            CHECK_INT(m.wrong_order, 0);
+            CHECK_INT(m.elements, sum);
+        }
+        compare(&m, seed + (uint64_t)step);
+    }
+    CHECK(dpar_ddp_gradient(m.d, -1) == NULL && dpar_ddp_gradient(m.d, m.params) == NULL);
+    CHECK_INT(dpar_ddp_close(m.d), DPAR_OK);
+    CHECK_INT(dpar_barrier(c, NULL), DPAR_OK);
+    dpar_comm_release(c, memory);
+}
+
+/* ---- what it refuses --------------------------------------------------------------------------
+ */
+
+static const char *const few_names[3] = {"wte", "h.0.weight", "h.0.bias"};
+
+typedef struct few {
+    dpar_comm *c;
+    dpar_ddp *d;
+    void *memory;
+    int64_t numel[3], bytes;
+    dpar_ddp_options o;
+    dpar_why why;
+} few;
+
+/* Three parameters of 1000, 20 and 3 elements on a communicator of their own. */
+static dpar_status few_open(few *w, dpar_comm *world, int32_t finite)
+{
+    memset(w, 0, sizeof *w);
+    w->numel[0] = 1000;
+    w->numel[1] = 20;
+    w->numel[2] = 3;
+    w->o.type = DPAR_F32;
+    w->o.names = few_names;
+    w->o.finite = finite;
+    CHECK_INT(dpar_comm_dup(world, &w->c), DPAR_OK);
+    CHECK_INT(dpar_ddp_bytes(w->c, 3, w->numel, &w->o, &w->bytes, &w->why), DPAR_OK);
+    CHECK_INT(dpar_comm_alloc(w->c, w->bytes, &w->memory), DPAR_OK);
+    return dpar_ddp_init(w->memory, w->bytes, w->c, 3, w->numel, &w->o, &w->d, &w->why);
+}
+
+static void few_close(few *w)
+{
+    CHECK_INT(dpar_ddp_close(w->d), DPAR_OK);
+    dpar_comm_release(w->c, w->memory);
+    (void)dpar_comm_close(w->c);
+}
+
+static void in_order(dpar_comm *world)
+{
+    few w;
+    CHECK_INT(few_open(&w, world, 0), DPAR_OK);
+    CHECK_INT(dpar_ddp_finish(w.d), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_ready(w.d, 0), DPAR_E_ARG);
+    CHECK_TEXT(w.c->why.text, "ddp: parameter 0 of 3 is ready outside of a pass");
+    CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_OK);
+    CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_close(w.d), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_ready(w.d, 3), DPAR_E_ARG);
+    CHECK_TEXT(w.c->why.text, "ddp: parameter 3 of 3 is ready: there is none");
+    CHECK_INT(dpar_ddp_ready(w.d, 2), DPAR_OK);
+    CHECK_INT(dpar_ddp_ready(w.d, 2), DPAR_E_ARG);
+    CHECK_TEXT(w.c->why.text, "ddp: parameter 2 of 3 is ready for the second time in a pass");
+    CHECK_INT(dpar_ddp_ready(w.d, 0), DPAR_OK);
+    CHECK_INT(dpar_ddp_ready(w.d, 1), DPAR_OK);
+    CHECK_INT(dpar_ddp_finish(w.d), DPAR_OK);
+    few_close(&w);
+}
+
+/* The last rank leaves two gradients out: all hear which. */
+static void missing(dpar_comm *world)
+{
+    few w;
+    char expected[200];
+    const int last = world->size - 1;
+    CHECK_INT(few_open(&w, world, 0), DPAR_OK);
+    (void)dpar_ddp_begin(w.d, 1); /* the last may have given up already */
+    (void)dpar_ddp_ready(w.d, 0);
+    if (world->rank != last) {
+        (void)dpar_ddp_ready(w.d, 1);
+        (void)dpar_ddp_ready(w.d, 2);
+    }
+    CHECK_INT(dpar_ddp_finish(w.d), DPAR_E_ARG);
+    (void)snprintf(expected, sizeof expected,
+                   "ddp: rank %d has no gradient of 'h.0.weight', 'h.0.bias' (options.unused = 1 "
+                   "lets them be without)",
+                   last);
+    CHECK_TEXT(w.c->why.text, expected);
+    few_close(&w);
+}
+
+static void not_finite(dpar_comm *world)
+{
+    few w;
+    char expected[200];
+    dpar_status st;
+    int i;
+    CHECK_INT(few_open(&w, world, 1), DPAR_OK);
+    st = dpar_ddp_begin(w.d, 1); /* rank 0 may have given up already */
+    if (world->rank == 0) {
+        ((float *)dpar_ddp_gradient(w.d, 0))[611] = -INFINITY;
+        ((float *)dpar_ddp_gradient(w.d, 0))[900] = NAN;
+    }
+    for (i = 2; i >= 0; i--) {
+        const dpar_status s = dpar_ddp_ready(w.d, i);
+        st = st == DPAR_OK ? s : st;
+    }
+    CHECK(st == DPAR_OK || st == DPAR_E_ARG);
+    CHECK(world->rank > 0 || st == DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_finish(w.d), DPAR_E_ARG);
+    (void)snprintf(expected, sizeof expected,
+                   "ddp: the gradient of 'wte' is NaN or infinite at element 611 on rank 0");
+    CHECK_TEXT(w.c->why.text, expected);
+    few_close(&w);
+}
+
+/* What one rank gets wrong all hear of, and the communicator goes on. */
+static void wrong_plans(dpar_comm *c)
+{
+    int64_t numel[2] = {5, 6}, bytes = 0;
+    dpar_ddp_options o;
+    dpar_ddp *d = NULL;
+    dpar_why why;
+    void *memory = NULL;
+    memset(&o, 0, sizeof o);
+    o.type = DPAR_F32;
+    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_comm_alloc(c, bytes, &memory), DPAR_OK);
+    numel[1] += c->rank == c->size - 1;
+    CHECK_INT(dpar_ddp_init(memory, bytes, c, 2, numel, &o, &d, &why),
+              c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
+    CHECK_INT(dpar_ddp_close(d), DPAR_OK);
+    numel[1] = 6;
+    CHECK_INT(dpar_ddp_init(memory, bytes - (c->rank == 0), c, 2, numel, &o, &d, &why),
+              DPAR_E_ROOM);
+    CHECK(c->rank == 0 || strncmp(why.text, "rank 0: ", 8) == 0);
+    numel[0] = c->rank == 0 ? -1 : 5;
+    CHECK_INT(dpar_ddp_init(memory, bytes, c, 2, numel, &o, &d, &why), DPAR_E_ARG);
+    numel[0] = numel[1] = INT64_C(1) << 62;
+    CHECK_INT(dpar_ddp_init(memory, bytes, c, 2, numel, &o, &d, &why), DPAR_E_RANGE);
+    numel[0] = numel[1] = 5;
+    o.type = DPAR_I32;
+    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
+    o.type = DPAR_F16;
+    o.narrow = 1;
+    o.wire = DPAR_F32;
+    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
+    o.narrow = 0;
+    o.bucket_bytes = -1;
+    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_bytes(c, 2, NULL, &o, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_bytes(c, 2, numel, NULL, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_bytes(NULL, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_close(NULL), DPAR_OK);
+    dpar_comm_release(c, memory);
+}
+
+static int failures(void)
+{
+    return __atomic_load_n(&checks_failed, __ATOMIC_RELAXED);
+}
+
+static int everything(dpar_comm *c, void *arg)
+{
+    uint64_t i;
+    (void)arg;
+    for (i = 0; i < CASES && failures() == 0; i++) {
+        random_case(c, i);
+        if (failures() > 0) {
+            printf("case %d on rank %d of %d\n", (int)i, c->rank, c->size);
+        }
+    }
+    in_order(c);
+    wrong_plans(c);
+#ifndef USE_MPI /* an MPI job cannot break one communicator and go on */
+    missing(c);
+    not_finite(c);
+#endif
+    return failures() > 0;
+}
+
+#ifdef USE_MPI
+
+int main(int argc, char **argv)
+{
+    dpar_comm *c = NULL;
+    dpar_why why;
+    MPI_Init(&argc, &argv);
+    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
+    CHECK(c != NULL && everything(c, NULL) == 0);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    MPI_Finalize();
+    return checks_failed > 0 || checks_run == 0;
+}
+
+#else
+
+int main(int argc, char **argv)
+{
+    int threads, n, first = 1, last = 6;
+    for (threads = 0; threads < 2; threads++) {
+        dpar_options o;
+        memset(&o, 0, sizeof o);
+        o.threads = threads;
+        o.timeout_s = 60;
+        if (argc > 1 && strcmp(argv[1], threads ? "processes" : "threads") == 0) {
+            continue;
+        }
+        if (argc > 2) {
+            first = last = atoi(argv[2]);
+        }
+        for (n = first; n <= last; n++) {
+            dpar_why why;
+            dpar_status st = dpar_launch_with(n, everything, NULL, &o, &why);
+            CHECK(st == DPAR_OK);
+            if (st != DPAR_OK) {
+                printf("%d ranks: %s\n", n, why.text);
+            }
+        }
+    }
+    return CHECK_DONE();
+}
+
+#endif
