@@ -3809,9 +3809,11 @@ enum {
 /* All zero: the defaults. The same on all ranks, but for node. */
 typedef struct dpar_halo_options {
     int32_t way;       /* DPAR_HALO_x */
-    int32_t ordered;   /* 1: dim after dim, edges and corners travel in two and three steps: fewer
-                          messages, more waits. Not with folds, poles, cubes, masked owners,
-                          windows, compact halos, edges without corners: E_ARG */
+    int32_t ordered;   /* 1: dim after dim, the last dim first, edges and corners travel in two and
+                          three steps: fewer messages, more waits. Not with folds, poles, cubes,
+                          masked owners, windows, compact halos, edges without corners: E_ARG.
+                          0: so, too, where it takes no more waits (fields of cells in the CPU's
+                          memory, corners, one dim cut at most); else all at once */
     int32_t shared;    /* 1: shared points alone, which several ranks hold: faces, edges, corners
                           between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
                           the row that a fold has twice. Not ordered */
@@ -3848,7 +3850,8 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
 /* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied.
  * begin: halos receive. begin_adjoint: the transpose; owners receive what halos collected, combined
  * with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN in the order of the pieces (that of the
- * walk, field by field; never of arrival), and the halos become 0: then neither own cells nor halos
+ * walk, field by field; dim after dim, the first dim first, when ordered; never of arrival), and
+ * the halos become 0: then neither own cells nor halos
  * may be read or written until end. A rank may wait here for peers that have not yet read what it
  * packed two exchanges ago. COLLECTIVE, in the same order on all ranks of c (E_MISMATCH for ranks
  * that notice another mode); ranks wait for their peers alone. E_PEER, E_TIMEOUT as comm.h: such an
@@ -5723,7 +5726,7 @@ typedef struct dpari_hx_peer {
 
 typedef struct dpari_hx_step {
     int64_t r, r_items, s, s_items, self; /* in `item`; self: those of R from oneself */
-    int32_t dim;                          /* -1: all at once */
+    int32_t number; /* dims from the last on, the contiguous one in C order; -1: all at once */
 } dpari_hx_step;
 
 struct dpar_halo_exchange {
@@ -33449,7 +33452,8 @@ static void *dpari_hx_carve(dpari_hx_room *r, int64_t n, size_t bytes)
 /* How large a plan is. */
 typedef struct dpari_hx_size {
     int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
-    int32_t fields, steps, ranks;
+    int32_t fields, ranks, steps;
+    int32_t ordered; /* dim by dim */
 } dpari_hx_size;
 
 static int64_t dpari_hx_words(int32_t fields)
@@ -33642,6 +33646,44 @@ DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
            (h->shape != DPAR_STENCIL_EDGES || h->grid.dims <= 2);
 }
 
+/* Along which dims, from the last on, ranks meet. 0: not to be taken for that. */
+static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
+{
+    int32_t i;
+    for (i = 0; i < h->grid.dims; i++) {
+        if (h->points[i] != DPAR_AT_CELLS) {
+            return 0;
+        }
+    }
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_SHARD) {
+            return 0;
+        }
+        if (h->grid.mesh.axis[i].size > 1) {
+            *steps |= (uint32_t)1 << (h->grid.dims - 1 - h->grid.axis[i].dim);
+        }
+    }
+    return 1;
+}
+
+/* Does it go dim by dim by itself? Edges and corners are then no boxes of their own, rows are whole
+ * along all dims but one, and ranks meet once all the same. */
+static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
+                                  const dpar_halo_options *o)
+{
+    uint32_t meetings = 0;
+    int32_t i, corners = 0;
+    for (i = 0; i < n; i++) {
+        const dpar_halo *h = fields[i].halo;
+        corners |= h->shape != DPAR_STENCIL_STAR && h->grid.dims > 1;
+        if (!dpari_hx_can_order(&fields[i]) || dpari_hx_mem(&fields[i]) ||
+            !dpari_hx_meetings(h, &meetings)) {
+            return 0;
+        }
+    }
+    return !o->shared && corners && (meetings & (meetings - 1)) == 0;
+}
+
 /* Has a compact form room for points that blocks share? A star's has no corners. */
 static int dpari_hx_can_share(const dpar_halo_field *f)
 {
@@ -33832,11 +33874,12 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
 typedef struct dpari_hx_walk {
     dpar_halo_walk walk;
     dpar_halo h;
-    int32_t step, rank; /* step -1: all at once */
+    int32_t dim, rank; /* dim -1: all at once */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
 } dpari_hx_walk;
 
-/* In step s the halos of the dims before it travel along, as far as they have images. */
+/* With a dim the halos of those after it travel along, as far as they have images: the last dim
+ * goes first, so that rows are whole when they go along the others. */
 static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h)
 {
     dpar_box own, all;
@@ -33846,11 +33889,11 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h)
     }
     for (d = 0; d < h->grid.dims; d++) {
         const int wraps = (int)(h->periodic >> d & 1u);
-        w->low[d] = d == w->step ? 0 : own.lo[d] - all.lo[d];
-        if (d == w->step) {
+        w->low[d] = d == w->dim ? 0 : own.lo[d] - all.lo[d];
+        if (d == w->dim) {
             continue;
         }
-        if (d < w->step && h->shape != DPAR_STENCIL_STAR) {
+        if (d > w->dim && h->shape != DPAR_STENCIL_STAR) {
             w->before[d] = wraps ? h->low[d] : dpari_least(h->low[d], own.lo[d]);
             w->after[d] =
                 wraps ? h->high[d] : dpari_least(h->high[d], dpar_halo_points(h, d) - own.hi[d]);
@@ -33872,7 +33915,7 @@ static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *
     dpari_zero(w, sizeof *w);
     w->h = *f->halo;
     w->h.partner = f->pair ? dpari_hx_other(f)->halo : NULL;
-    w->step = step;
+    w->dim = step < 0 ? -1 : w->h.grid.dims - 1 - step;
     w->rank = rank;
     if (step >= 0) {
         if (step >= w->h.grid.dims) {
@@ -33889,7 +33932,7 @@ static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
     if (!dpar_halo_next(&w->walk, t)) {
         return 0;
     }
-    for (d = 0; d < t->dims && w->step >= 0; d++) {
+    for (d = 0; d < t->dims && w->dim >= 0; d++) {
         t->mine[d] += w->low[d] - w->before[d];
         t->theirs[d] += w->low[d] - w->before[d];
         t->extent[d] += w->before[d] + w->after[d];
@@ -33910,26 +33953,28 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
     dpari_hx_walk w;
     dpar_transfer t;
     dpar_status st = DPAR_OK;
-    int32_t i, direction, step;
+    int32_t i, direction, step, first = o->ordered ? 0 : -1,
+                                end = 0; /* -1: other ranks may refuse */
     dpari_zero(z, sizeof *z);
     z->fields = n;
     z->ranks = c->size;
     z->steps = 1;
     for (i = 0; i < n && st == DPAR_OK; i++) {
         st = dpari_hx_check_field(c, &fields[i], i, o, why);
-        if (st == DPAR_OK && o->ordered) {
-            z->steps = (int32_t)dpari_most(z->steps, fields[i].halo->grid.dims);
-        }
+    }
+    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o));
+    for (i = 0; i < n && st == DPAR_OK && z->ordered; i++) {
+        z->steps = (int32_t)dpari_most(z->steps, fields[i].halo->grid.dims);
+        end = z->steps;
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         st = dpari_hx_check_pair(fields, n, i, why);
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
-        for (step = 0; step < z->steps; step++) {
+        for (step = first; step < end; step++) {
             for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
-                dpar_status walks =
-                    dpari_hx_begin_walk(&w, &fields[i], c->rank, o->ordered ? step : -1, direction,
-                                        dpari_hx_moves(o), why);
+                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, step, direction,
+                                                        dpari_hx_moves(o), why);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     z->items += dpari_hx_parts(&fields[i], &t);
                     z->moves += dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &t) : 0;
@@ -34122,6 +34167,22 @@ DPARI_API dpar_status dpari_hx_agree(dpar_comm *c, dpar_status st, uint64_t hash
     return DPAR_OK;
 }
 
+/* Dim by dim on all ranks, or on none: arrays may be elsewhere, or halos beside them, on some ranks
+ * alone. */
+static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_why *why)
+{
+    int32_t all = 0;
+    const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    if (!all) {
+        z->ordered = 0;
+        z->steps = 1;
+    }
+    return DPAR_OK;
+}
+
 /* Each peer's record for this rank in place of this rank's for it. */
 static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
 {
@@ -34162,7 +34223,7 @@ static void dpari_hx_mark_peers(dpar_halo_exchange *x)
         for (s = 0; s < x->steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, x->step[s].dim, direction,
+                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, x->step[s].number, direction,
                                         dpari_hx_moves(&x->options), NULL);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     x->peer_of[t.peer] = 1;
@@ -34519,7 +34580,7 @@ static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
     dpar_transfer t;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_RECEIVES,
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->number, DPAR_RECEIVES,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -34558,7 +34619,7 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
     p->r_items = at - p->r;
     p->s = at;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_SENDS,
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->number, DPAR_SENDS,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -34891,6 +34952,7 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     st = dpari_hx_judge(c, fields, n, &o, &z, why);
     st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, &z, memory, bytes, later, why) : st;
     st = dpari_hx_agree(c, st, st == DPAR_OK ? dpari_hx_hash(fields, n, &o) : 0, why);
+    st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -34909,7 +34971,7 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
         x->elsewhere |= dpari_hx_mem(&fields[i]) != NULL;
     }
     for (i = 0; i < x->steps; i++) {
-        x->step[i].dim = o.ordered ? i : -1;
+        x->step[i].number = z.ordered ? i : -1;
     }
     dpari_hx_own_arrays(x);
     dpari_hx_mark_peers(x);
@@ -46852,6 +46914,30 @@ static int64_t dpari_hx_kept_bytes(const dpar_halo_exchange *x)
     return bytes;
 }
 
+/* Whose cell it is that an item has at here[]: dim by dim, corners come from who had them in halos.
+ */
+static int32_t dpari_hx_owner(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                              const int64_t *here)
+{
+    dpar_halo_walk w;
+    dpar_transfer t;
+    dpar_status st = x->step[0].number < 0
+                         ? DPAR_DONE
+                         : dpar_halo_begin(&w, x->field[it->field].halo, x->rank, DPAR_RECEIVES,
+                                           DPAR_HALO_FORWARD, NULL);
+    while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
+        int32_t d;
+        for (d = 0; d < t.dims && it->local[d] + here[d] >= t.mine[d] &&
+                    it->local[d] + here[d] < t.mine[d] + t.extent[d];
+             d++) {
+        }
+        if (d == t.dims) {
+            return t.peer;
+        }
+    }
+    return it->peer < 0 ? x->rank : x->peer[it->peer].rank;
+}
+
 /* The first cell of an item that differs: into *why. */
 static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_item *it,
                                  const unsigned char *was, const unsigned char *is, dpar_why *why)
@@ -46869,7 +46955,7 @@ static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_ite
         dpar_text_put(&t, " is ");
         dpari_hx_put_value(&t, type, was + place * width);
         dpar_text_put(&t, "; of its owner, rank ");
-        dpar_text_int(&t, it->peer < 0 ? x->rank : x->peer[it->peer].rank);
+        dpar_text_int(&t, dpari_hx_owner(x, it, here));
         dpar_text_put(&t, ", comes ");
         dpari_hx_put_value(&t, type, is + place * width);
         return 1;

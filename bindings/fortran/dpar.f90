@@ -773,7 +773,7 @@ module dpar
     ! All zero: the defaults. The same on all ranks, but for node.
     type, bind(c) :: dpar_halo_options
         integer(c_int32_t) :: way = 0 ! DPAR_HALO_x
-        ! 1: dim after dim, edges and corners travel in two and three steps.
+        ! 1: dim after dim, the last dim first, edges and corners travel in two and three steps.
         integer(c_int32_t) :: ordered = 0
         ! 1: shared points alone, which several ranks hold.
         integer(c_int32_t) :: shared = 0

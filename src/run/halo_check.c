@@ -371,6 +371,30 @@ static int64_t dpari_hx_kept_bytes(const dpar_halo_exchange *x)
     return bytes;
 }
 
+/* Whose cell it is that an item has at here[]: dim by dim, corners come from who had them in halos.
+ */
+static int32_t dpari_hx_owner(const dpar_halo_exchange *x, const dpari_hx_item *it,
+                              const int64_t *here)
+{
+    dpar_halo_walk w;
+    dpar_transfer t;
+    dpar_status st = x->step[0].number < 0
+                         ? DPAR_DONE
+                         : dpar_halo_begin(&w, x->field[it->field].halo, x->rank, DPAR_RECEIVES,
+                                           DPAR_HALO_FORWARD, NULL);
+    while (st == DPAR_OK && dpar_halo_next(&w, &t)) {
+        int32_t d;
+        for (d = 0; d < t.dims && it->local[d] + here[d] >= t.mine[d] &&
+                    it->local[d] + here[d] < t.mine[d] + t.extent[d];
+             d++) {
+        }
+        if (d == t.dims) {
+            return t.peer;
+        }
+    }
+    return it->peer < 0 ? x->rank : x->peer[it->peer].rank;
+}
+
 /* The first cell of an item that differs: into *why. */
 static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_item *it,
                                  const unsigned char *was, const unsigned char *is, dpar_why *why)
@@ -388,7 +412,7 @@ static int dpari_hx_item_differs(const dpar_halo_exchange *x, const dpari_hx_ite
         dpar_text_put(&t, " is ");
         dpari_hx_put_value(&t, type, was + place * width);
         dpar_text_put(&t, "; of its owner, rank ");
-        dpar_text_int(&t, it->peer < 0 ? x->rank : x->peer[it->peer].rank);
+        dpar_text_int(&t, dpari_hx_owner(x, it, here));
         dpar_text_put(&t, ", comes ");
         dpari_hx_put_value(&t, type, is + place * width);
         return 1;

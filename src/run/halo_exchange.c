@@ -33,7 +33,8 @@ static void *dpari_hx_carve(dpari_hx_room *r, int64_t n, size_t bytes)
 /* How large a plan is. */
 typedef struct dpari_hx_size {
     int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
-    int32_t fields, steps, ranks;
+    int32_t fields, ranks, steps;
+    int32_t ordered; /* dim by dim */
 } dpari_hx_size;
 
 static int64_t dpari_hx_words(int32_t fields)
@@ -226,6 +227,44 @@ DPARI_API int dpari_hx_can_order(const dpar_halo_field *f)
            (h->shape != DPAR_STENCIL_EDGES || h->grid.dims <= 2);
 }
 
+/* Along which dims, from the last on, ranks meet. 0: not to be taken for that. */
+static int dpari_hx_meetings(const dpar_halo *h, uint32_t *steps)
+{
+    int32_t i;
+    for (i = 0; i < h->grid.dims; i++) {
+        if (h->points[i] != DPAR_AT_CELLS) {
+            return 0;
+        }
+    }
+    for (i = 0; i < h->grid.mesh.axes; i++) {
+        if (h->grid.mesh.axis[i].size > 1 && h->grid.axis[i].kind != DPAR_SHARD) {
+            return 0;
+        }
+        if (h->grid.mesh.axis[i].size > 1) {
+            *steps |= (uint32_t)1 << (h->grid.dims - 1 - h->grid.axis[i].dim);
+        }
+    }
+    return 1;
+}
+
+/* Does it go dim by dim by itself? Edges and corners are then no boxes of their own, rows are whole
+ * along all dims but one, and ranks meet once all the same. */
+static int dpari_hx_prefers_order(const dpar_halo_field *fields, int32_t n,
+                                  const dpar_halo_options *o)
+{
+    uint32_t meetings = 0;
+    int32_t i, corners = 0;
+    for (i = 0; i < n; i++) {
+        const dpar_halo *h = fields[i].halo;
+        corners |= h->shape != DPAR_STENCIL_STAR && h->grid.dims > 1;
+        if (!dpari_hx_can_order(&fields[i]) || dpari_hx_mem(&fields[i]) ||
+            !dpari_hx_meetings(h, &meetings)) {
+            return 0;
+        }
+    }
+    return !o->shared && corners && (meetings & (meetings - 1)) == 0;
+}
+
 /* Has a compact form room for points that blocks share? A star's has no corners. */
 static int dpari_hx_can_share(const dpar_halo_field *f)
 {
@@ -416,11 +455,12 @@ static dpar_status dpari_hx_check_field(const dpar_comm *c, const dpar_halo_fiel
 typedef struct dpari_hx_walk {
     dpar_halo_walk walk;
     dpar_halo h;
-    int32_t step, rank; /* step -1: all at once */
+    int32_t dim, rank; /* dim -1: all at once */
     int64_t low[DPAR_MAX_DIMS], before[DPAR_MAX_DIMS], after[DPAR_MAX_DIMS];
 } dpari_hx_walk;
 
-/* In step s the halos of the dims before it travel along, as far as they have images. */
+/* With a dim the halos of those after it travel along, as far as they have images: the last dim
+ * goes first, so that rows are whole when they go along the others. */
 static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h)
 {
     dpar_box own, all;
@@ -430,11 +470,11 @@ static void dpari_hx_widen(dpari_hx_walk *w, const dpar_halo *h)
     }
     for (d = 0; d < h->grid.dims; d++) {
         const int wraps = (int)(h->periodic >> d & 1u);
-        w->low[d] = d == w->step ? 0 : own.lo[d] - all.lo[d];
-        if (d == w->step) {
+        w->low[d] = d == w->dim ? 0 : own.lo[d] - all.lo[d];
+        if (d == w->dim) {
             continue;
         }
-        if (d < w->step && h->shape != DPAR_STENCIL_STAR) {
+        if (d > w->dim && h->shape != DPAR_STENCIL_STAR) {
             w->before[d] = wraps ? h->low[d] : dpari_least(h->low[d], own.lo[d]);
             w->after[d] =
                 wraps ? h->high[d] : dpari_least(h->high[d], dpar_halo_points(h, d) - own.hi[d]);
@@ -456,7 +496,7 @@ static dpar_status dpari_hx_begin_walk(dpari_hx_walk *w, const dpar_halo_field *
     dpari_zero(w, sizeof *w);
     w->h = *f->halo;
     w->h.partner = f->pair ? dpari_hx_other(f)->halo : NULL;
-    w->step = step;
+    w->dim = step < 0 ? -1 : w->h.grid.dims - 1 - step;
     w->rank = rank;
     if (step >= 0) {
         if (step >= w->h.grid.dims) {
@@ -473,7 +513,7 @@ static int dpari_hx_next(dpari_hx_walk *w, dpar_transfer *t)
     if (!dpar_halo_next(&w->walk, t)) {
         return 0;
     }
-    for (d = 0; d < t->dims && w->step >= 0; d++) {
+    for (d = 0; d < t->dims && w->dim >= 0; d++) {
         t->mine[d] += w->low[d] - w->before[d];
         t->theirs[d] += w->low[d] - w->before[d];
         t->extent[d] += w->before[d] + w->after[d];
@@ -494,26 +534,28 @@ static dpar_status dpari_hx_measure(const dpar_comm *c, const dpar_halo_field *f
     dpari_hx_walk w;
     dpar_transfer t;
     dpar_status st = DPAR_OK;
-    int32_t i, direction, step;
+    int32_t i, direction, step, first = o->ordered ? 0 : -1,
+                                end = 0; /* -1: other ranks may refuse */
     dpari_zero(z, sizeof *z);
     z->fields = n;
     z->ranks = c->size;
     z->steps = 1;
     for (i = 0; i < n && st == DPAR_OK; i++) {
         st = dpari_hx_check_field(c, &fields[i], i, o, why);
-        if (st == DPAR_OK && o->ordered) {
-            z->steps = (int32_t)dpari_most(z->steps, fields[i].halo->grid.dims);
-        }
+    }
+    z->ordered = o->ordered || (st == DPAR_OK && dpari_hx_prefers_order(fields, n, o));
+    for (i = 0; i < n && st == DPAR_OK && z->ordered; i++) {
+        z->steps = (int32_t)dpari_most(z->steps, fields[i].halo->grid.dims);
+        end = z->steps;
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
         st = dpari_hx_check_pair(fields, n, i, why);
     }
     for (i = 0; i < n && st == DPAR_OK; i++) {
-        for (step = 0; step < z->steps; step++) {
+        for (step = first; step < end; step++) {
             for (direction = 0; direction < 2 && st == DPAR_OK; direction++) {
-                dpar_status walks =
-                    dpari_hx_begin_walk(&w, &fields[i], c->rank, o->ordered ? step : -1, direction,
-                                        dpari_hx_moves(o), why);
+                dpar_status walks = dpari_hx_begin_walk(&w, &fields[i], c->rank, step, direction,
+                                                        dpari_hx_moves(o), why);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     z->items += dpari_hx_parts(&fields[i], &t);
                     z->moves += dpari_hx_mem(&fields[i]) ? dpari_hx_parts(&fields[i], &t) : 0;
@@ -706,6 +748,22 @@ DPARI_API dpar_status dpari_hx_agree(dpar_comm *c, dpar_status st, uint64_t hash
     return DPAR_OK;
 }
 
+/* Dim by dim on all ranks, or on none: arrays may be elsewhere, or halos beside them, on some ranks
+ * alone. */
+static dpar_status dpari_hx_agree_on_order(dpar_comm *c, dpari_hx_size *z, dpar_why *why)
+{
+    int32_t all = 0;
+    const dpar_status st = dpar_all_reduce(c, &z->ordered, &all, 1, DPAR_I32, DPAR_MIN, NULL);
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    if (!all) {
+        z->ordered = 0;
+        z->steps = 1;
+    }
+    return DPAR_OK;
+}
+
 /* Each peer's record for this rank in place of this rank's for it. */
 static dpar_status dpari_hx_swap(dpar_halo_exchange *x, int64_t words)
 {
@@ -746,7 +804,7 @@ static void dpari_hx_mark_peers(dpar_halo_exchange *x)
         for (s = 0; s < x->steps; s++) {
             for (direction = 0; direction < 2; direction++) {
                 dpar_status walks =
-                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, x->step[s].dim, direction,
+                    dpari_hx_begin_walk(&w, &x->field[i], x->rank, x->step[s].number, direction,
                                         dpari_hx_moves(&x->options), NULL);
                 while (walks == DPAR_OK && dpari_hx_next(&w, &t)) {
                     x->peer_of[t.peer] = 1;
@@ -1103,7 +1161,7 @@ static void dpari_hx_list_receives(dpar_halo_exchange *x, int32_t s, int fill)
     dpar_transfer t;
     int32_t i, k;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_RECEIVES,
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->number, DPAR_RECEIVES,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -1142,7 +1200,7 @@ static int64_t dpari_hx_list(dpar_halo_exchange *x, int32_t s, int64_t at)
     p->r_items = at - p->r;
     p->s = at;
     for (i = 0; i < x->fields; i++) {
-        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->dim, DPAR_SENDS,
+        if (dpari_hx_begin_walk(&w, &x->field[i], x->rank, p->number, DPAR_SENDS,
                                 dpari_hx_moves(&x->options), NULL) != DPAR_OK) {
             continue;
         }
@@ -1475,6 +1533,7 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     st = dpari_hx_judge(c, fields, n, &o, &z, why);
     st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, &z, memory, bytes, later, why) : st;
     st = dpari_hx_agree(c, st, st == DPAR_OK ? dpari_hx_hash(fields, n, &o) : 0, why);
+    st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
     if (st != DPAR_OK) {
         return st;
     }
@@ -1493,7 +1552,7 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
         x->elsewhere |= dpari_hx_mem(&fields[i]) != NULL;
     }
     for (i = 0; i < x->steps; i++) {
-        x->step[i].dim = o.ordered ? i : -1;
+        x->step[i].number = z.ordered ? i : -1;
     }
     dpari_hx_own_arrays(x);
     dpari_hx_mark_peers(x);

@@ -120,9 +120,11 @@ enum {
 /* All zero: the defaults. The same on all ranks, but for node. */
 typedef struct dpar_halo_options {
     int32_t way;       /* DPAR_HALO_x */
-    int32_t ordered;   /* 1: dim after dim, edges and corners travel in two and three steps: fewer
-                          messages, more waits. Not with folds, poles, cubes, masked owners,
-                          windows, compact halos, edges without corners: E_ARG */
+    int32_t ordered;   /* 1: dim after dim, the last dim first, edges and corners travel in two and
+                          three steps: fewer messages, more waits. Not with folds, poles, cubes,
+                          masked owners, windows, compact halos, edges without corners: E_ARG.
+                          0: so, too, where it takes no more waits (fields of cells in the CPU's
+                          memory, corners, one dim cut at most); else all at once */
     int32_t shared;    /* 1: shared points alone, which several ranks hold: faces, edges, corners
                           between blocks (DPAR_AT_x_FACES; widths as DPAR_HALO_SYNC says: E_ARG),
                           the row that a fold has twice. Not ordered */
@@ -159,7 +161,8 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
 /* Starts: what is to be packed is packed, messages are posted, a rank's pieces of itself copied.
  * begin: halos receive. begin_adjoint: the transpose; owners receive what halos collected, combined
  * with what they have by DPAR_SUM, DPAR_MAX or DPAR_MIN in the order of the pieces (that of the
- * walk, field by field; never of arrival), and the halos become 0: then neither own cells nor halos
+ * walk, field by field; dim after dim, the first dim first, when ordered; never of arrival), and
+ * the halos become 0: then neither own cells nor halos
  * may be read or written until end. A rank may wait here for peers that have not yet read what it
  * packed two exchanges ago. COLLECTIVE, in the same order on all ranks of c (E_MISMATCH for ranks
  * that notice another mode); ranks wait for their peers alone. E_PEER, E_TIMEOUT as comm.h: such an

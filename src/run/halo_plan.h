@@ -108,7 +108,7 @@ typedef struct dpari_hx_peer {
 
 typedef struct dpari_hx_step {
     int64_t r, r_items, s, s_items, self; /* in `item`; self: those of R from oneself */
-    int32_t dim;                          /* -1: all at once */
+    int32_t number; /* dims from the last on, the contiguous one in C order; -1: all at once */
 } dpari_hx_step;
 
 struct dpar_halo_exchange {
