@@ -6,6 +6,8 @@
  *   messages    the same by packed messages alone
  *   adjoint     sums back into the owners, registered fields
  *   eight       eight registered fields in one exchange
+ *   in_turn     eight registered fields, one exchange after the other: eight times a field whose
+ *               bytes lie where those of eight lie
  *   petsc       DMGlobalToLocal of a DMDA (-DHALO_PETSC), along planes alone
  *
  *   mpicc -O2 -I. -Ibench -DENGINE_H='"halo_engine.h"' bench/mpi_halo.c -o build/mpi_halo */
@@ -23,6 +25,7 @@ typedef struct {
 
 static dpar_comm *dpar_world;
 static dpar_case dpar_registered, dpar_private, dpar_messages, dpar_adjoint, dpar_eight;
+static dpar_case dpar_in_turn[MAX_ARRAYS];
 
 static void dpar_must(dpar_status s, const char *call, const char *why)
 {
@@ -160,6 +163,29 @@ static void dpar_eight_close(void)
     dpar_close(&dpar_eight);
 }
 
+static int dpar_in_turn_open(double *common, double **array)
+{
+    for (int i = 0; i < MAX_ARRAYS && block.n <= 64; i++) {
+        dpar_open(&dpar_in_turn[i], 1, 1, DPAR_HALO_AUTO, common, array + i);
+    }
+    return block.n > 64 ? 0 : MAX_ARRAYS;
+}
+
+static void dpar_in_turn_close(void)
+{
+    for (int i = 0; i < MAX_ARRAYS; i++) {
+        dpar_close(&dpar_in_turn[i]);
+    }
+}
+
+static void dpar_in_turn_run(double **array)
+{
+    (void)array;
+    for (int i = 0; i < MAX_ARRAYS; i++) {
+        dpar_run(&dpar_in_turn[i]);
+    }
+}
+
 static void dpar_end(void)
 {
     if (dpar_world != NULL) {
@@ -254,4 +280,6 @@ static void engines_end(void)
         {"private", FORWARD, dpar_private_open, NULL, dpar_private_run, dpar_private_close},       \
         {"messages", FORWARD, dpar_messages_open, NULL, dpar_messages_run, dpar_messages_close},   \
         {"adjoint", ADJOINT, dpar_adjoint_open, NULL, dpar_adjoint_run, dpar_adjoint_close},       \
-        {"eight", FORWARD, dpar_eight_open, NULL, dpar_eight_run, dpar_eight_close}, PETSC_ENGINE
+        {"eight", FORWARD, dpar_eight_open, NULL, dpar_eight_run, dpar_eight_close},              \
+        {"in_turn", FORWARD, dpar_in_turn_open, NULL, dpar_in_turn_run, dpar_in_turn_close},      \
+        PETSC_ENGINE
