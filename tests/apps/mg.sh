@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT-0
 # examples/mg.c: the official norms, the same bits on every number of ranks, bad input. Where an MPI
-# compiler is there the same over it. With the word "long" class A too (0.5 GB).
+# compiler is there the same over it. With the word "long" class A too (0.5 GB), and class W over MPI.
 : "${CC:=cc}" "${CFLAGS:=-O2}"
 work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -70,6 +70,10 @@ for kind in openmpi mpich; do
     for n in 1 2 3 4 6 8; do
         same S mpiexec.$kind $more -np "$n" "$work/mpi"
     done
+    if [ "${1:-}" = long ]; then
+        same W mpiexec.$kind $more -np 2 "$work/mpi"
+        same W mpiexec.$kind $more -np 4 "$work/mpi"
+    fi
     echo "over $kind: 1 to 8 ranks"
 done
 exit $bad

@@ -11,18 +11,27 @@ wings() { case $1 in base | doctor | kernel | launch | strided) ;; *) echo -DDPA
 have() { command -v "$1" > /dev/null 2>&1; }
 need() { have "$1" || { echo "$1: not found"; exit 77; }; }
 try() { "$@" || { echo "failed: $*"; exit 1; }; }
-# Runs `function item` for each item, two at a time; stops after a pair of which one fails, with what
-# it says.
+# Runs `function item` for each item, two at a time (give the longest first); begins no other after one
+# that fails, and ends with what it says. k is the item's number.
 in_pairs() {
-    each=$1 k=0
+    each=$1
     shift
+    rm -rf "$work"/said_* "$work"/taken_*
+    in_turn "$@" &
+    in_turn "$@"
+    wait
+    for failed in "$work"/said_*.failed; do
+        [ ! -e "$failed" ] || { cat "${failed%.failed}"; exit 1; }
+    done
+}
+in_turn() {
+    k=0
     for item in "$@"; do
-        { ( "$each" "$item" ) > "$work/said_$k" 2>&1 || touch "$work/said_$k.failed"; } &
         k=$((k + 1))
-        [ $((k % 2)) -eq 0 ] || [ $k -eq $# ] || continue
-        wait
+        mkdir "$work/taken_$k" 2> /dev/null || continue
         for failed in "$work"/said_*.failed; do
-            [ ! -e "$failed" ] || { cat "${failed%.failed}"; exit 1; }
+            [ ! -e "$failed" ] || return 0
         done
+        ( "$each" "$item" ) > "$work/said_$k" 2>&1 || touch "$work/said_$k.failed"
     done
 }

@@ -5,7 +5,8 @@
  * norms: 1e-12). No case may be refused.
  *
  *   spatial [processes|threads] [ranks]      without arguments: both, 1 to 4 ranks
- *   spatial long [ranks]                     all sweeps whole, on 2 to 4 ranks
+ *   spatial long [ranks [every [from]]]      all sweeps, on 2 to 4 ranks (also: ranks 0)
+ *   spatial long 0 5 2                       of their layers each fifth, the third first
  *   mpirun -np 4 spatial                     built with -DUSE_MPI */
 #include "dpar.h"
 #ifdef USE_MPI
@@ -841,11 +842,11 @@ static int fits(const test_case *t, int d)
            (t->pad[d] != DPAR_PAD_REFLECT || (t->low[d] < t->n[d] && t->high[d] < t->n[d]));
 }
 
-/* How much of a sweep is done: whole, or of each geometry one variant, which changes with `turn`.
- */
+/* How much of a sweep is done: whole (each `every`-th layer of it), or of each geometry one
+ * variant, which changes with `turn`. */
 typedef struct sweep {
     dpar_comm *c;
-    int whole, turn, bad;
+    int whole, every, from, turn, bad;
 } sweep;
 
 /* A geometry with balanced and following outputs; the rule that cuts the inputs changes. */
@@ -856,6 +857,9 @@ static void sweep_owners(sweep *w, const test_case *geometry)
     int i;
     for (i = 0; i < variants && fits(geometry, 0); i++, w->turn++) {
         test_case t = *geometry;
+        if (w->turn % w->every != w->from) {
+            continue;
+        }
         t.outputs = (w->whole ? i : w->turn / 4) % 2;
         t.rule = rules[(w->turn / 8) % 3];
         t.whole = w->turn % 5 == 0;
@@ -1745,17 +1749,23 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* arg: rounds by lot; below 0: the whole sweeps. */
+/* What is run: so many rounds by lot; the sweeps whole, or each every-th of their layers. */
+typedef struct amount {
+    int rounds, solids, whole, every, from;
+} amount;
+
 static int everything(dpar_comm *c, void *arg)
 {
-    const int whole = *(const int *)arg < 0, rounds = whole ? 2000 : *(const int *)arg;
+    const amount *much = (const amount *)arg;
     const double began = now();
     int64_t bad = 0, all = 0;
     int n;
     sweep w;
     memset(&w, 0, sizeof w);
     w.c = c;
-    w.whole = whole;
+    w.whole = much->whole;
+    w.every = much->every;
+    w.from = much->from;
     if (c->rank == 0) { /* ranks may be threads */
         cases = 0;
     }
@@ -1765,8 +1775,8 @@ static int everything(dpar_comm *c, void *arg)
         bad += norm_case(c, 6, 64, n) + norm_case(c, 0, 2, n) + norm_case(c, 3, 1, n);
     }
     bad += lowest_case(c) + misuse(c) + without_arrays(c);
-    bad += sweep_lots(c, rounds);
-    bad += sweep_solids(c, whole ? 600 : 60);
+    bad += sweep_lots(c, much->rounds);
+    bad += sweep_solids(c, much->solids);
     sweep_neighbourhoods(&w);
     sweep_interpolations(&w);
     sweep_last_outputs(&w);
@@ -1787,12 +1797,12 @@ static int everything(dpar_comm *c, void *arg)
 
 int main(int argc, char **argv)
 {
-    int rounds = 60;
+    amount much = {60, 60, 0, 1, 0};
     dpar_comm *c = NULL;
     dpar_why why;
     MPI_Init(&argc, &argv);
     CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
-    CHECK(c != NULL && everything(c, &rounds) == 0);
+    CHECK(c != NULL && everything(c, &much) == 0);
     CHECK_INT(dpar_comm_close(c), DPAR_OK);
     MPI_Finalize();
     return checks_failed > 0 || checks_run == 0;
@@ -1803,7 +1813,18 @@ int main(int argc, char **argv)
 int main(int argc, char **argv)
 {
     const int whole = argc > 1 && strcmp(argv[1], "long") == 0;
-    int first = whole ? 2 : 1, last = 4, threads, rounds = whole ? -1 : 400;
+    int first = whole ? 2 : 1, last = 4, threads;
+    amount much = {400, 60, 0, 1, 0};
+    if (whole) {
+        much.rounds = 2000;
+        much.solids = 600;
+        much.whole = 1;
+        much.every = argc > 3 ? atoi(argv[3]) : 1;
+        much.from = argc > 4 ? atoi(argv[4]) : 0;
+        if (much.every < 1 || much.from < 0 || much.from >= much.every) {
+            return 2;
+        }
+    }
     for (threads = 0; threads < 2; threads++) {
         int n;
         dpar_options o;
@@ -1816,12 +1837,12 @@ int main(int argc, char **argv)
         if (argc > 1 && strcmp(argv[1], threads ? "processes" : "threads") == 0) {
             continue;
         }
-        if (argc > 2) {
+        if (argc > 2 && atoi(argv[2]) > 0) {
             first = last = atoi(argv[2]);
         }
         for (n = first; n <= last; n++) {
             dpar_why why;
-            dpar_status st = dpar_launch_with(n, everything, &rounds, &o, &why);
+            dpar_status st = dpar_launch_with(n, everything, &much, &o, &why);
             CHECK(st == DPAR_OK);
             if (st != DPAR_OK) {
                 printf("%d ranks: %s\n", n, why.text);

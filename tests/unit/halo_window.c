@@ -585,12 +585,46 @@ static void test_refusals(void)
     CHECK_INT(m, 4);
 }
 
+/* The largest and smallest that there may be, by window.h's formulas of outputs and of those that
+ * go with inputs: y / stride, y n / outputs. */
+static void test_limits(void)
+{
+    const int64_t huge = INT64_C(1) << 60, most = INT64_C(1) << 30;
+    dpar_window v;
+    int64_t m = 0, y0 = 0, y1 = 0;
+    memset(&v, 0, sizeof v);
+    v.kind = DPAR_WINDOW_TRANSPOSED;
+    v.kernel = 1;
+    CHECK_INT(dpar_window_outputs(&v, 1, &m, NULL), DPAR_OK);
+    CHECK_INT(m, 1);
+    CHECK_INT(dpar_window_outputs(&v, huge, &m, NULL), DPAR_OK);
+    CHECK_INT(m, huge);
+    v.kernel = 5;
+    CHECK_INT(dpar_window_outputs(&v, 0, &m, NULL), DPAR_E_ARG);
+    v.kernel = 1;
+    v.stride = most;
+    CHECK_INT(dpar_window_outputs(&v, most, &m, NULL), DPAR_OK);
+    CHECK_INT(m, huge - most + 1);
+    dpar_window_owned(&v, most, m, 1, 2, &y0, &y1);
+    CHECK(y0 == most && y1 == 2 * most);
+    v.kind = DPAR_WINDOW_INTERPOLATION;
+    v.stride = 1;
+    CHECK_INT(dpar_window_check(&v, most, 5, NULL), DPAR_OK);
+    CHECK_INT(dpar_window_check(&v, 5, most, NULL), DPAR_OK);
+    dpar_window_owned(&v, 4, 8, 1, 3, &y0, &y1); /* y / 2 */
+    CHECK(y0 == 2 && y1 == 6);
+    dpar_window_owned(&v, 3, 7, 1, 2, &y0, &y1); /* 3 y / 7 */
+    CHECK(y0 == 3 && y1 == 5);
+}
+
+/* What is quick comes first: tests/mutate.sh ends at the first failure. */
 int main(void)
 {
+    test_refusals();
+    test_by_hand();
+    test_limits();
     test_sweep();
     test_other_kinds();
     test_dims();
-    test_by_hand();
-    test_refusals();
     return CHECK_DONE();
 }
