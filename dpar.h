@@ -5606,10 +5606,11 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
 DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
 DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
 
-/* All ranks hear how the worst of them fares: its own sentence stays in *why, the others' is "rank
- * 2: " and the status in words. When all are well and their hashes differ: E_MISMATCH and `differ`,
- * a sentence with two # for the numbers of two ranks that differ. COLLECTIVE: one all-reduce of 24
- * bytes. */
+/* All ranks hear how the worst of them fares: a rank that fails keeps its own status and *why, the
+ * others get the worst status and "rank 2: " before its sentence (its status in words, where its
+ * why is NULL). When all are well and their hashes differ: E_MISMATCH and `differ`, a sentence with
+ * two # for the numbers of two ranks that differ (NULL with hash 0). COLLECTIVE: one all-reduce of
+ * 24 bytes; a broadcast when one fails. */
 DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
                                   dpar_why *why);
 
@@ -5806,8 +5807,6 @@ DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n
                                         int64_t *span, dpar_why *why);
 /* Can this field go dim after dim? */
 DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
-/* The same on all ranks? The first error of any, or E_MISMATCH. COLLECTIVE. */
-DPARI_API dpar_status dpari_hx_agree(dpar_comm *c, dpar_status st, uint64_t hash, dpar_why *why);
 /* Where the box that begins at local point `at` lies in the array. */
 DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
                               dpari_hx_spot *p);
@@ -33437,18 +33436,6 @@ DPAR_API void dpar_mem_move_box(const dpar_mem_box *box)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-typedef struct dpari_hx_room {
-    unsigned char *at; /* NULL: counted alone */
-    int64_t used;
-} dpari_hx_room;
-
-static void *dpari_hx_carve(dpari_hx_room *r, int64_t n, size_t bytes)
-{
-    int64_t at = r->used;
-    r->used += (n * (int64_t)bytes + 63) / 64 * 64;
-    return r->at ? r->at + at : NULL;
-}
-
 /* How large a plan is. */
 typedef struct dpari_hx_size {
     int64_t items, peers, moves; /* moves: items in memory that the CPU does not reach */
@@ -33463,28 +33450,28 @@ static int64_t dpari_hx_words(int32_t fields)
 
 static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory, int64_t *bytes)
 {
-    dpari_hx_room r;
+    dpari_room r;
     dpar_halo_exchange none, *x;
     int64_t i;
     r.at = (unsigned char *)memory;
     r.used = 0;
-    x = (dpar_halo_exchange *)dpari_hx_carve(&r, 1, sizeof *x);
+    x = (dpar_halo_exchange *)dpari_room_take(&r, 1, sizeof *x);
     x = memory ? x : &none;
-    x->field = (dpar_halo_field *)dpari_hx_carve(&r, z->fields, sizeof *x->field);
-    x->array = (dpari_hx_array *)dpari_hx_carve(&r, z->fields, sizeof *x->array);
-    x->part = (unsigned char **)dpari_hx_carve(&r, 2 * z->fields, sizeof *x->part);
-    x->peer = (dpari_hx_peer *)dpari_hx_carve(&r, z->peers, sizeof *x->peer);
-    x->peer_of = (int32_t *)dpari_hx_carve(&r, z->ranks, 2 * sizeof *x->peer_of);
-    x->item = (dpari_hx_item *)dpari_hx_carve(&r, z->items, sizeof *x->item);
-    x->box = (dpar_mem_box *)dpari_hx_carve(&r, z->moves, sizeof *x->box);
-    x->call = (dpar_call *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->call);
-    x->work = (dpar_work *)dpari_hx_carve(&r, 2 * z->peers, sizeof *x->work);
-    x->span = (int64_t *)dpari_hx_carve(&r, z->fields, 4 * sizeof *x->span);
+    x->field = (dpar_halo_field *)dpari_room_take(&r, z->fields, sizeof *x->field);
+    x->array = (dpari_hx_array *)dpari_room_take(&r, z->fields, sizeof *x->array);
+    x->part = (unsigned char **)dpari_room_take(&r, 2 * z->fields, sizeof *x->part);
+    x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
+    x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 2 * sizeof *x->peer_of);
+    x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
+    x->box = (dpar_mem_box *)dpari_room_take(&r, z->moves, sizeof *x->box);
+    x->call = (dpar_call *)dpari_room_take(&r, 2 * z->peers, sizeof *x->call);
+    x->work = (dpar_work *)dpari_room_take(&r, 2 * z->peers, sizeof *x->work);
+    x->span = (int64_t *)dpari_room_take(&r, z->fields, 4 * sizeof *x->span);
     x->record =
-        (int64_t *)dpari_hx_carve(&r, 2 * z->peers * dpari_hx_words(z->fields), sizeof *x->record);
+        (int64_t *)dpari_room_take(&r, 2 * z->peers * dpari_hx_words(z->fields), sizeof *x->record);
     for (i = 0; i < z->peers; i++) {
-        void *at = dpari_hx_carve(&r, 2 * z->fields, sizeof *x->peer[0].at);
-        void *array = dpari_hx_carve(&r, z->fields, sizeof *x->array);
+        void *at = dpari_room_take(&r, 2 * z->fields, sizeof *x->peer[0].at);
+        void *array = dpari_room_take(&r, z->fields, sizeof *x->array);
         if (memory) {
             x->peer[i].at = (const unsigned char **)at;
             x->peer[i].array = (dpari_hx_array *)array;
@@ -34033,47 +34020,15 @@ DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_hal
 /* ---- agreeing ---------------------------------------------------------------------------------
  */
 
-static uint64_t dpari_hx_mix(uint64_t h, int64_t v)
-{
-    h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
-    return h ^ h >> 29;
-}
-
-/* What all ranks must have given alike. */
-static uint64_t dpari_hx_mix_layout(uint64_t h, const dpar_layout *l)
-{
-    int32_t i, k;
-    h = dpari_hx_mix(h, l->dims + 16 * l->mesh.axes);
-    h = dpari_hx_mix(h, l->mesh.offset);
-    for (i = 0; i < l->dims; i++) {
-        h = dpari_hx_mix(h, l->extent[i]);
-    }
-    for (i = 0; i < l->mesh.axes; i++) {
-        const dpar_placement *p = &l->axis[i];
-        h = dpari_hx_mix(h, l->mesh.axis[i].size);
-        h = dpari_hx_mix(h, l->mesh.axis[i].stride);
-        h = dpari_hx_mix(h, p->kind + 16 * l->order[i]);
-        if (p->kind == DPAR_SHARD) {
-            h = dpari_hx_mix(h, p->dim + 64 * p->rule);
-            h = dpari_hx_mix(h, p->block);
-            h = dpari_hx_mix(h, p->source);
-            for (k = 0; p->rule == DPAR_RAGGED && k <= l->mesh.axis[i].size; k++) {
-                h = dpari_hx_mix(h, p->cuts[k]);
-            }
-        }
-    }
-    return h;
-}
-
 static uint64_t dpari_hx_mix_window(uint64_t h, const dpar_window *v)
 {
-    h = dpari_hx_mix(h, v->kernel);
+    h = dpari_hash(h, v->kernel);
     if (v->kernel != 0) {
-        h = dpari_hx_mix(h, v->stride);
-        h = dpari_hx_mix(h, v->dilation);
-        h = dpari_hx_mix(h, v->pad_low);
-        h = dpari_hx_mix(h, v->pad_high);
-        h = dpari_hx_mix(h, v->kind + 16 * v->ceil_mode + 32 * v->align_corners);
+        h = dpari_hash(h, v->stride);
+        h = dpari_hash(h, v->dilation);
+        h = dpari_hash(h, v->pad_low);
+        h = dpari_hash(h, v->pad_high);
+        h = dpari_hash(h, v->kind + 16 * v->ceil_mode + 32 * v->align_corners);
     }
     return h;
 }
@@ -34082,89 +34037,40 @@ static uint64_t dpari_hx_mix_window(uint64_t h, const dpar_window *v)
 static uint64_t dpari_hx_mix_halo(uint64_t h, const dpar_halo *g)
 {
     int32_t d, i;
-    h = dpari_hx_mix_layout(h, &g->grid);
-    h = dpari_hx_mix(h, g->shape + 16 * (int64_t)g->periodic);
-    h = dpari_hx_mix(h, g->folds + 2 * g->cube + 4 * (int64_t)g->poles);
-    h = g->folds || g->poles ? dpari_hx_mix(h, g->fold + 16 * g->mirror) : h;
-    h = g->folds ? dpari_hx_mix(h, g->on_row + 16 * (int64_t)g->shift) : h;
-    h = dpari_hx_mix(h, (int64_t)g->pole_rows);
+    h = dpari_hash_layout(h, &g->grid);
+    h = dpari_hash(h, g->shape + 16 * (int64_t)g->periodic);
+    h = dpari_hash(h, g->folds + 2 * g->cube + 4 * (int64_t)g->poles);
+    h = g->folds || g->poles ? dpari_hash(h, g->fold + 16 * g->mirror) : h;
+    h = g->folds ? dpari_hash(h, g->on_row + 16 * (int64_t)g->shift) : h;
+    h = dpari_hash(h, (int64_t)g->pole_rows);
     for (d = 0; d < g->grid.dims; d++) {
-        h = dpari_hx_mix(h, g->low[d]);
-        h = dpari_hx_mix(h, g->high[d]);
-        h = dpari_hx_mix(h, g->points[d]);
+        h = dpari_hash(h, g->low[d]);
+        h = dpari_hash(h, g->high[d]);
+        h = dpari_hash(h, g->points[d]);
         h = dpari_hx_mix_window(h, &g->window[d]);
     }
     for (i = 0; g->owner && i < g->grid.mesh.size; i++) {
-        h = dpari_hx_mix(h, g->owner[i]);
+        h = dpari_hash(h, g->owner[i]);
     }
-    return g->outputs ? dpari_hx_mix_layout(h, g->outputs) : h;
+    return g->outputs ? dpari_hash_layout(h, g->outputs) : h;
 }
 
 static uint64_t dpari_hx_hash(const dpar_halo_field *fields, int32_t n, const dpar_halo_options *o)
 {
-    uint64_t h = dpari_hx_mix(1, n);
+    uint64_t h = dpari_hash(1, n);
     int32_t i;
-    h = dpari_hx_mix(h, o->way);
-    h = dpari_hx_mix(h, o->ordered + 2 * o->shared);
-    h = dpari_hx_mix(h, o->run_bytes);
-    h = dpari_hx_mix(h, o->tag);
+    h = dpari_hash(h, o->way);
+    h = dpari_hash(h, o->ordered + 2 * o->shared);
+    h = dpari_hash(h, o->run_bytes);
+    h = dpari_hash(h, o->tag);
     for (i = 0; i < n; i++) {
         const dpar_halo_field *f = &fields[i];
-        h = dpari_hx_mix(h, f->type);
-        h = dpari_hx_mix(h, dpari_hx_wire(f) + 64 * dpari_hx_components(f));
-        h = dpari_hx_mix(h, f->vector + 16 * f->pair);
+        h = dpari_hash(h, f->type);
+        h = dpari_hash(h, dpari_hx_wire(f) + 64 * dpari_hx_components(f));
+        h = dpari_hash(h, f->vector + 16 * f->pair);
         h = dpari_hx_mix_halo(h, f->halo);
     }
     return h;
-}
-
-/* Rank `who` has failed with `worst`: those that have not themselves hear its sentence. */
-static dpar_status dpari_hx_hear(dpar_comm *c, dpar_status mine, dpar_status worst, int32_t who,
-                                 dpar_why *why)
-{
-    dpar_why said;
-    dpar_status s;
-    dpari_zero(&said, sizeof said);
-    if (why && c->rank == who) {
-        said = *why;
-    }
-    s = dpar_broadcast(c, said.text, sizeof said.text, DPAR_U8, who, NULL);
-    if (mine != DPAR_OK) {
-        return mine;
-    }
-    if (s != DPAR_OK) {
-        return dpari_say_word(s, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
-    }
-    if (said.text[0] == 0) {
-        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80, who, 0, 0, 0);
-    }
-    return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
-}
-
-/* All hear how the worst of them fares. */
-DPARI_API dpar_status dpari_hx_agree(dpar_comm *c, dpar_status st, uint64_t hash, dpar_why *why)
-{
-    const int64_t unit = INT64_C(1) << 32, who = INT64_C(1) << 20;
-    int64_t in[3], out[3] = {0, 0, 0};
-    dpar_status s, worst;
-    in[0] = st * unit + c->rank;
-    in[1] = (int64_t)(hash >> 22) * who + c->rank;
-    in[2] = -in[1];
-    s = dpar_all_reduce(c, in, out, 3, DPAR_I64, DPAR_MIN, NULL);
-    if (s != DPAR_OK) {
-        return dpari_say_word(s, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
-    }
-    worst = (dpar_status)dpari_floor_div(out[0], unit);
-    if (worst != DPAR_OK) {
-        return dpari_hx_hear(c, st, worst, (int32_t)(out[0] - worst * unit), why);
-    }
-    if (out[1] / who != -out[2] / who) {
-        return dpari_say(DPAR_E_MISMATCH, why,
-                         "ranks # and # gave different fields or options (types, wires, "
-                         "components, vectors, grids, widths, way, tag)",
-                         out[1] % who, -out[2] % who, 0, 0);
-    }
-    return DPAR_OK;
 }
 
 /* Dim by dim on all ranks, or on none: arrays may be elsewhere, or halos beside them, on some ranks
@@ -34558,7 +34464,7 @@ static void dpari_hx_count_in(dpar_halo_exchange *x, dpari_hx_item *it, int32_t 
     }
     w = &x->peer[it->peer].flow[s];
     for (d = 0; d < it->dims; d++) {
-        w->hash[sends] = dpari_hx_mix(w->hash[sends], it->extent[d] + 1024 * it->field);
+        w->hash[sends] = dpari_hash(w->hash[sends], it->extent[d] + 1024 * it->field);
     }
     if (it->packs) {
         it->pack_at = dpari_hx_append(x, it, &w->out_bytes[give]);
@@ -34873,7 +34779,7 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
     for (i = 0; i < x->peers; i++) {
         x->shares |= x->peer[i].world >= 0;
     }
-    st = dpari_hx_agree(x->c, dpari_hx_alloc(x, why), 0, why);
+    st = dpari_agree(x->c, dpari_hx_alloc(x, why), 0, NULL, why);
     if (st == DPAR_OK) {
         for (i = 0; i < x->fields; i++) {
             dpari_hx_bind_field(x, i);
@@ -34883,7 +34789,7 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
             x->line[s].version = 1;
         }
         st = dpari_hx_swap_places(x, why);
-        st = dpari_hx_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, 0, why);
+        st = dpari_agree(x->c, st == DPAR_OK ? dpari_hx_pin_plan(x, why) : st, 0, NULL, why);
     }
     if (st != DPAR_OK) {
         if (x->memory) {
@@ -34951,7 +34857,10 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     }
     st = dpari_hx_judge(c, fields, n, &o, &z, why);
     st = st == DPAR_OK ? dpari_hx_check_memory(c, fields, &z, memory, bytes, later, why) : st;
-    st = dpari_hx_agree(c, st, st == DPAR_OK ? dpari_hx_hash(fields, n, &o) : 0, why);
+    st = dpari_agree(c, st, st == DPAR_OK ? dpari_hx_hash(fields, n, &o) : 0,
+                     "ranks # and # gave different fields or options (types, wires, components, "
+                     "vectors, grids, widths, way, tag)",
+                     why);
     st = st == DPAR_OK && !o.ordered && !o.shared ? dpari_hx_agree_on_order(c, &z, why) : st;
     if (st != DPAR_OK) {
         return st;
@@ -35867,31 +35776,25 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
     return st;
 }
 
-static uint64_t dpari_spatial_mix(uint64_t h, int64_t v)
-{
-    h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
-    return h ^ h >> 29;
-}
-
 /* What all ranks must have given alike besides what their exchange compares: layouts, types. */
 static uint64_t dpari_spatial_hash(const dpar_spatial *s)
 {
-    uint64_t h = dpari_spatial_mix(1, s->kind + 8 * s->outputs + 64 * s->tensors);
+    uint64_t h = dpari_hash(1, s->kind + 8 * s->outputs + 64 * s->tensors);
     int32_t d;
-    h = dpari_spatial_mix(h, s->planes);
-    h = dpari_spatial_mix(h, s->out_planes);
-    h = dpari_spatial_mix(h, (s->corners != 0) + 2 * (s->last != 0) +
-                                 4 * (s->input_gradient != NULL) + 8 * (int64_t)s->type);
+    h = dpari_hash(h, s->planes);
+    h = dpari_hash(h, s->out_planes);
+    h = dpari_hash(h, (s->corners != 0) + 2 * (s->last != 0) + 4 * (s->input_gradient != NULL) +
+                          8 * (int64_t)s->type);
     for (d = 0; d < s->in.dims; d++) {
         const dpar_window *v = &s->window[d];
-        h = dpari_spatial_mix(h, s->in.extent[d]);
-        h = dpari_spatial_mix(h, s->extent[d]);
-        h = dpari_spatial_mix(h, s->padding[d] + 16 * (v->ceil_mode != 0));
-        h = dpari_spatial_mix(h, v->kernel);
-        h = dpari_spatial_mix(h, v->stride);
-        h = dpari_spatial_mix(h, v->dilation);
-        h = dpari_spatial_mix(h, v->pad_low);
-        h = dpari_spatial_mix(h, v->pad_high);
+        h = dpari_hash(h, s->in.extent[d]);
+        h = dpari_hash(h, s->extent[d]);
+        h = dpari_hash(h, s->padding[d] + 16 * (v->ceil_mode != 0));
+        h = dpari_hash(h, v->kernel);
+        h = dpari_hash(h, v->stride);
+        h = dpari_hash(h, v->dilation);
+        h = dpari_hash(h, v->pad_low);
+        h = dpari_hash(h, v->pad_high);
     }
     return h;
 }
@@ -35932,14 +35835,10 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpari_spatial_planned(memory, bytes, c, layer, why);
-    st = dpari_hx_agree(c, st, st == DPAR_OK ? dpari_spatial_hash(&p->layer) : 0, why);
-    if (st == DPAR_E_MISMATCH) {
-        return dpari_say(st, why,
-                         "ranks gave different layers (kind, outputs, windows, padding, extents, "
-                         "planes, type, gradients): this one kind #, # outputs in dim 0, # and # "
-                         "planes",
-                         p->layer.kind, p->out.extent[0], p->layer.planes, p->layer.out_planes);
-    }
+    st = dpari_agree(c, st, st == DPAR_OK ? dpari_spatial_hash(&p->layer) : 0,
+                     "ranks # and # gave different layers (kind, outputs, windows, padding, "
+                     "extents, planes, type, gradients)",
+                     why);
     if (st != DPAR_OK) {
         return st;
     }
@@ -47026,7 +46925,7 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
     st = st == DPAR_OK ? dpari_hx_pin(x, memory, 2 * bytes + 64, 1) : st;
     st = st == DPAR_OK ? dpari_hx_keep(x, was, 0) : st;
     kept = st;
-    st = dpari_hx_agree(x->c, st, 0, why);
+    st = dpari_agree(x->c, st, 0, NULL, why);
     st = st == DPAR_OK ? dpar_halo_exchange_run(x) : st;
     if (st == DPAR_OK) {
         st = dpari_hx_keep(x, is, 0);
@@ -47039,7 +46938,7 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
         (void)dpari_hx_pin(x, memory, 2 * bytes + 64, 0);
         dpar_comm_release(x->c, memory);
     }
-    st = dpari_hx_agree(x->c, st == DPAR_OK ? kept : st, 0, why);
+    st = dpari_agree(x->c, st == DPAR_OK ? kept : st, 0, NULL, why);
     return st == DPAR_OK ? dpari_hx_tell(x, field, &found, why) : st;
 }
 
@@ -47477,13 +47376,13 @@ static dpar_status dpari_hx_compare_field(dpar_halo_exchange *x, int32_t f, dpar
         w.known[d] = w.local + (local + 63) / 64 * 64 + wholes * points * w.components * w.width +
                      d * points;
     }
-    st = dpari_hx_agree(x->c, st, 0, NULL);
+    st = dpari_agree(x->c, st, 0, NULL, NULL);
     for (copy = 0; x->rank == 0 && copy < dpar_layout_copies(&h->grid) && st == DPAR_OK; copy++) {
         dpari_zero(w.known[0], (size_t)(wholes * points));
         st = dpari_hx_compare_copy(x, &w, &grid, copy);
     }
     st = x->rank != 0 && st == DPAR_OK ? dpari_hx_compare_send(x, &w) : st;
-    st = dpari_hx_agree(x->c, st, 0, NULL);
+    st = dpari_agree(x->c, st, 0, NULL, NULL);
     if (memory) {
         (void)dpari_hx_pin(x, memory, bytes, 0);
         dpar_comm_release(x->c, memory);
@@ -47799,7 +47698,7 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
             ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
         }
         /* all ranks must try it, or none: compact halos are told apart by rank */
-        st = dpari_hx_agree(c, o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK, 0, NULL);
+        st = dpari_agree(c, o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK, 0, NULL, NULL);
         if (st == DPAR_E_NONE) {
             st = DPAR_OK;
             continue;
@@ -48020,6 +47919,29 @@ DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
     return h;
 }
 
+/* Rank `who` has failed with `worst`: those that have not themselves hear its sentence. */
+static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst, int32_t who,
+                              dpar_why *why)
+{
+    dpar_why said;
+    dpar_status s;
+    dpari_zero(&said, sizeof said);
+    if (why != NULL && c->rank == who) {
+        said = *why;
+    }
+    s = dpar_broadcast(c, said.text, sizeof said.text, DPAR_U8, who, NULL);
+    if (mine != DPAR_OK) {
+        return mine;
+    }
+    if (s != DPAR_OK) {
+        return dpari_say_word(s, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    if (said.text[0] == 0) {
+        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80, who, 0, 0, 0);
+    }
+    return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
+}
+
 DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
                                   dpar_why *why)
 {
@@ -48034,12 +47956,8 @@ DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, c
         return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
     worst = (dpar_status)dpari_floor_div(out[0], unit);
-    if (st != DPAR_OK) {
-        return st;
-    }
     if (worst != DPAR_OK) {
-        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80,
-                              out[0] - worst * unit, 0, 0, 0);
+        return dpari_hear(c, st, worst, (int32_t)(out[0] - worst * unit), why);
     }
     return out[1] / who == -out[2] / who
                ? DPAR_OK

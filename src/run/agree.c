@@ -39,6 +39,29 @@ DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l)
     return h;
 }
 
+/* Rank `who` has failed with `worst`: those that have not themselves hear its sentence. */
+static dpar_status dpari_hear(dpar_comm *c, dpar_status mine, dpar_status worst, int32_t who,
+                              dpar_why *why)
+{
+    dpar_why said;
+    dpar_status s;
+    dpari_zero(&said, sizeof said);
+    if (why != NULL && c->rank == who) {
+        said = *why;
+    }
+    s = dpar_broadcast(c, said.text, sizeof said.text, DPAR_U8, who, NULL);
+    if (mine != DPAR_OK) {
+        return mine;
+    }
+    if (s != DPAR_OK) {
+        return dpari_say_word(s, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
+    }
+    if (said.text[0] == 0) {
+        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80, who, 0, 0, 0);
+    }
+    return dpari_say_word(worst, why, "rank #: @", said.text, sizeof said.text, who, 0, 0, 0);
+}
+
 DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
                                   dpar_why *why)
 {
@@ -53,12 +76,8 @@ DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, c
         return dpari_say_word(run, why, "@", c->why.text, sizeof c->why.text, 0, 0, 0, 0);
     }
     worst = (dpar_status)dpari_floor_div(out[0], unit);
-    if (st != DPAR_OK) {
-        return st;
-    }
     if (worst != DPAR_OK) {
-        return dpari_say_word(worst, why, "rank #: @", dpar_status_text(worst), 80,
-                              out[0] - worst * unit, 0, 0, 0);
+        return dpari_hear(c, st, worst, (int32_t)(out[0] - worst * unit), why);
     }
     return out[1] / who == -out[2] / who
                ? DPAR_OK

@@ -12,10 +12,11 @@
 DPARI_API uint64_t dpari_hash(uint64_t h, int64_t v);
 DPARI_API uint64_t dpari_hash_layout(uint64_t h, const dpar_layout *l);
 
-/* All ranks hear how the worst of them fares: its own sentence stays in *why, the others' is "rank
- * 2: " and the status in words. When all are well and their hashes differ: E_MISMATCH and `differ`,
- * a sentence with two # for the numbers of two ranks that differ. COLLECTIVE: one all-reduce of 24
- * bytes. */
+/* All ranks hear how the worst of them fares: a rank that fails keeps its own status and *why, the
+ * others get the worst status and "rank 2: " before its sentence (its status in words, where its
+ * why is NULL). When all are well and their hashes differ: E_MISMATCH and `differ`, a sentence with
+ * two # for the numbers of two ranks that differ (NULL with hash 0). COLLECTIVE: one all-reduce of
+ * 24 bytes; a broadcast when one fails. */
 DPARI_API dpar_status dpari_agree(dpar_comm *c, dpar_status st, uint64_t hash, const char *differ,
                                   dpar_why *why);
 

@@ -188,8 +188,6 @@ DPARI_API dpar_status dpari_hx_disjoint(const dpar_halo_field *fields, int32_t n
                                         int64_t *span, dpar_why *why);
 /* Can this field go dim after dim? */
 DPARI_API int dpari_hx_can_order(const dpar_halo_field *f);
-/* The same on all ranks? The first error of any, or E_MISMATCH. COLLECTIVE. */
-DPARI_API dpar_status dpari_hx_agree(dpar_comm *c, dpar_status st, uint64_t hash, dpar_why *why);
 /* Where the box that begins at local point `at` lies in the array. */
 DPARI_API void dpari_hx_place(const dpari_hx_array *a, const int64_t *at, int32_t components,
                               dpari_hx_spot *p);

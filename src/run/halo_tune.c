@@ -5,6 +5,7 @@
 #include "../base/arith.h"
 #include "../base/box.h"
 #include "../base/type.h"
+#include "agree.h"
 #include "comm.h"
 #include "os.h"
 
@@ -76,7 +77,7 @@ DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_c
             ordered = ordered && fields[k].halo && dpari_hx_can_order(&fields[k]);
         }
         /* all ranks must try it, or none: compact halos are told apart by rank */
-        st = dpari_hx_agree(c, o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK, 0, NULL);
+        st = dpari_agree(c, o.ordered && !ordered ? DPAR_E_NONE : DPAR_OK, 0, NULL, NULL);
         if (st == DPAR_E_NONE) {
             st = DPAR_OK;
             continue;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "spatial.h"
 
+#include "agree.h"
 #include "halo_plan.h"
 #include "kernel.h"
 
@@ -767,31 +768,25 @@ DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer,
     return st;
 }
 
-static uint64_t dpari_spatial_mix(uint64_t h, int64_t v)
-{
-    h = (h ^ (uint64_t)v) * UINT64_C(0x9e3779b97f4a7c15);
-    return h ^ h >> 29;
-}
-
 /* What all ranks must have given alike besides what their exchange compares: layouts, types. */
 static uint64_t dpari_spatial_hash(const dpar_spatial *s)
 {
-    uint64_t h = dpari_spatial_mix(1, s->kind + 8 * s->outputs + 64 * s->tensors);
+    uint64_t h = dpari_hash(1, s->kind + 8 * s->outputs + 64 * s->tensors);
     int32_t d;
-    h = dpari_spatial_mix(h, s->planes);
-    h = dpari_spatial_mix(h, s->out_planes);
-    h = dpari_spatial_mix(h, (s->corners != 0) + 2 * (s->last != 0) +
-                                 4 * (s->input_gradient != NULL) + 8 * (int64_t)s->type);
+    h = dpari_hash(h, s->planes);
+    h = dpari_hash(h, s->out_planes);
+    h = dpari_hash(h, (s->corners != 0) + 2 * (s->last != 0) + 4 * (s->input_gradient != NULL) +
+                          8 * (int64_t)s->type);
     for (d = 0; d < s->in.dims; d++) {
         const dpar_window *v = &s->window[d];
-        h = dpari_spatial_mix(h, s->in.extent[d]);
-        h = dpari_spatial_mix(h, s->extent[d]);
-        h = dpari_spatial_mix(h, s->padding[d] + 16 * (v->ceil_mode != 0));
-        h = dpari_spatial_mix(h, v->kernel);
-        h = dpari_spatial_mix(h, v->stride);
-        h = dpari_spatial_mix(h, v->dilation);
-        h = dpari_spatial_mix(h, v->pad_low);
-        h = dpari_spatial_mix(h, v->pad_high);
+        h = dpari_hash(h, s->in.extent[d]);
+        h = dpari_hash(h, s->extent[d]);
+        h = dpari_hash(h, s->padding[d] + 16 * (v->ceil_mode != 0));
+        h = dpari_hash(h, v->kernel);
+        h = dpari_hash(h, v->stride);
+        h = dpari_hash(h, v->dilation);
+        h = dpari_hash(h, v->pad_low);
+        h = dpari_hash(h, v->pad_high);
     }
     return h;
 }
@@ -832,14 +827,10 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpari_spatial_planned(memory, bytes, c, layer, why);
-    st = dpari_hx_agree(c, st, st == DPAR_OK ? dpari_spatial_hash(&p->layer) : 0, why);
-    if (st == DPAR_E_MISMATCH) {
-        return dpari_say(st, why,
-                         "ranks gave different layers (kind, outputs, windows, padding, extents, "
-                         "planes, type, gradients): this one kind #, # outputs in dim 0, # and # "
-                         "planes",
-                         p->layer.kind, p->out.extent[0], p->layer.planes, p->layer.out_planes);
-    }
+    st = dpari_agree(c, st, st == DPAR_OK ? dpari_spatial_hash(&p->layer) : 0,
+                     "ranks # and # gave different layers (kind, outputs, windows, padding, "
+                     "extents, planes, type, gradients)",
+                     why);
     if (st != DPAR_OK) {
         return st;
     }
