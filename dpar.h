@@ -3752,9 +3752,10 @@ DPAR_API void dpar_mem_move_box(const dpar_mem_box *box);
  * read and must not be written, for peers may read them where they lie; halo cells must be neither
  * read nor written. The same bits on every engine and in every order of arrival. A rank's piece of
  * itself (a periodic dim of one rank) is a copy, never a message. No memory is allocated after
- * init. Between ranks that share memory a halo byte is read and written once where runs are long,
- * twice where they are short; with messages twice and once more by what carries them. Latency is
- * paid once a peer, for all fields together. */
+ * init (dpar_mpi.h's list of messages may still grow in the first exchanges). Between ranks that
+ * share memory a halo byte is read and written once where runs are long, twice where they are
+ * short; with messages twice and once more by what carries them. Latency is paid once a peer, for
+ * all fields together. */
 
 /* One array. Zero it and fill in what differs: halo, type and data are enough for a dense array in
  * C order of dpar_halo_box. */
@@ -3777,7 +3778,8 @@ typedef struct dpar_halo_field {
      * nothing set. Fortran's a(0:nx+1, 0:ny+1) around nx x ny own points, x being dim 1: stride =
      * {nx + 2, 1}, origin = {1, 1}. Any order, any padding. */
     int64_t stride[DPAR_MAX_DIMS]; /* elements between neighbours along each dim; all 0: dense */
-    int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array */
+    int64_t origin[DPAR_MAX_DIMS]; /* with strides: index of the first own point in the array; else
+                                      not looked at */
     void *data;  /* address of index 0, 0, ... of the array; NULL where the rank has no points */
     void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
                     (dpar_halo_slab), each dense in C order */
@@ -3826,8 +3828,9 @@ typedef struct dpar_halo_options {
 
 typedef struct dpar_halo_exchange dpar_halo_exchange;
 
-/* Bytes that init needs on this rank, of the caller's memory (aligned to 64), for as long as the
- * plan lives. Errors as init, of this rank alone. Local. O(pieces). */
+/* Bytes that init needs on this rank, of the caller's memory (aligned to 64: aligned_alloc,
+ * dpar_comm_alloc), who gives it back after close. Errors as init, of this rank alone. Local.
+ * O(pieces). */
 DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_halo_field *fields,
                                               int32_t n, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why);
@@ -3861,12 +3864,13 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
 DPAR_API dpar_status dpar_halo_exchange_begin(dpar_halo_exchange *x);
 DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int32_t op);
 /* Goes on as far as it can without waiting: call it now and then between tiles of the core, for
- * messages move only inside of calls. OK: all has come (call end all the same). MORE: not yet. */
+ * messages move only inside of calls. OK: all has come (call end all the same). MORE: not yet.
+ * Local; errors as begin, but for E_TIMEOUT: who tests has no deadline. */
 DPAR_API dpar_status dpar_halo_exchange_test(dpar_halo_exchange *x);
 /* Returns when halos are filled and own cells may be written again. Errors as begin; OK when
  * nothing is under way. */
 DPAR_API dpar_status dpar_halo_exchange_end(dpar_halo_exchange *x);
-/* begin and end. */
+/* begin and end. COLLECTIVE; errors as these. */
 DPAR_API dpar_status dpar_halo_exchange_run(dpar_halo_exchange *x);
 /* Sums (DPAR_SUM, MAX, MIN) what all who hold a point have for it, and gives it to all of them:
  * begin_adjoint, end, begin, end. With a plan of shared points this is the assembly of finite
@@ -3888,10 +3892,11 @@ typedef struct dpar_halo_traffic {
     int64_t direct; /* of them read where they lie */
     int64_t runs;   /* pieces of memory in one piece */
 } dpar_halo_traffic;
-/* The k-th peer's (also oneself); 0 past the last. */
+/* The k-th peer's (also oneself); 0 past the last. Local, O(pieces). */
 DPAR_API int dpar_halo_exchange_traffic(const dpar_halo_exchange *x, int32_t k,
                                         dpar_halo_traffic *t);
-/* A table of it with the phases' times, as text. Nothing for NULL. */
+/* A table of it with the phases' times (options.timers), as text: microseconds an exchange. Nothing
+ * for NULL. Local, O(peers x pieces). */
 DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *out);
 
 /* ---- looking for mistakes ---- */
@@ -3902,7 +3907,8 @@ DPAR_API void dpar_halo_exchange_report(const dpar_halo_exchange *x, dpar_text *
  * runs). COLLECTIVE; an exchange and a copy of the halos (dpar_comm_alloc). */
 DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *why);
 
-/* All halo cells that an exchange fills become NaN (integers: 2^n - 1). Local. */
+/* All halo cells that an exchange fills become NaN (integers: 2^n - 1). Between exchanges. Local.
+ */
 DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x);
 /* Is one left that exchanges fill? E_ARG with field, cell and rank; of a field that had no NaN
  * itself. Local. */
@@ -3941,7 +3947,8 @@ typedef struct dpar_halo_choice {
 /* Runs forward exchanges of these fields in every way that is possible (about 20 ms each) and
  * writes the fastest, the same on all ranks. (Ordered or not, sums of adjoints differ by rounding:
  * keep the choice where runs repeat their bits.) COLLECTIVE. memory: the larger of what
- * dpar_halo_exchange_bytes says with options.ordered 0 and 1. The fields' halos are filled
+ * dpar_halo_exchange_bytes says with options.ordered 0 and 1, free again afterwards. Of the options
+ * way, ordered and run_bytes are not looked at. The fields' halos are filled
  * afterwards. Errors as init and run. */
 DPAR_API dpar_status dpar_halo_exchange_tune(void *memory, int64_t bytes, dpar_comm *c,
                                              const dpar_halo_field *fields, int32_t n,
@@ -4066,7 +4073,8 @@ typedef struct dpar_taps {
     int64_t padded;  /* within the padding too: averages with them (ceil_mode windows end there) */
     double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
 } dpar_taps;
-/* E_ARG for a dim or output that is none. `layer` is one that dpar_spatial_outputs takes. */
+/* E_ARG for a dim or output that is none. `layer` is one that dpar_spatial_outputs takes. Local,
+ * O(taps). */
 DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
                                        dpar_taps *taps);
 /* Judges a layer and tells its outputs of each dim (extent[dims]; may be NULL). E_ARG, E_RANGE
@@ -4115,7 +4123,8 @@ typedef struct dpar_spatial_arrays {
     int32_t accumulate; /* 1: in_gradient's own points are added to (another layer read it too) */
 } dpar_spatial_arrays;
 
-/* Bytes of memory for a plan on this rank. Takes and gives back some memory of the communicator. */
+/* Bytes of memory for a plan on this rank. Takes and gives back some memory of the communicator.
+ * Errors as init, of this rank alone. Local. Up to O(outputs x taps) of each dim, as init. */
 DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
                                         dpar_why *why);
 /* Plans it in the caller's memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE:

@@ -747,7 +747,7 @@ module dpar
         ! Where point p lies, as in C: data[sum over d of (origin[d] + p[d] - own.lo[d]) * stride[d]
         ! + component * component_stride], own.
         integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
-        ! with strides: index of the first own point in the array
+        ! with strides: index of the first own point in the array.
         integer(c_int64_t) :: origin(0:DPAR_MAX_DIMS - 1) = 0
         ! address of index 0, 0, ... of the array.
         type(c_ptr) :: data = c_null_ptr
@@ -2610,8 +2610,8 @@ module dpar
 
         ! ==== halo_exchange ====
 
-        ! Bytes that init needs on this rank, of the caller's memory (aligned to 64), for as long as
-        ! the plan lives.
+        ! Bytes that init needs on this rank, of the caller's memory (aligned to 64: aligned_alloc,
+        ! dpar_comm_alloc), who gives it back after close.
         function dpar_halo_exchange_bytes(c, fields, n, options, bytes, why) bind(c)
             import
             type(c_ptr), value :: c
@@ -2676,7 +2676,7 @@ module dpar
             integer(c_int32_t) :: dpar_halo_exchange_end
         end function
 
-        ! begin and end.
+        ! begin and end. COLLECTIVE; errors as these.
         function dpar_halo_exchange_run(x) bind(c)
             import
             type(c_ptr), value :: x
@@ -2708,7 +2708,7 @@ module dpar
             integer(c_int) :: dpar_halo_exchange_traffic
         end function
 
-        ! A table of it with the phases' times, as text.
+        ! A table of it with the phases' times (options.timers), as text.
         subroutine dpar_halo_exchange_report(x, out) bind(c)
             import
             type(c_ptr), value :: x

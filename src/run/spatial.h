@@ -119,7 +119,8 @@ typedef struct dpar_taps {
     int64_t padded;  /* within the padding too: averages with them (ceil_mode windows end there) */
     double fraction; /* interpolation: how far y lies behind the tap that is at or before it */
 } dpar_taps;
-/* E_ARG for a dim or output that is none. `layer` is one that dpar_spatial_outputs takes. */
+/* E_ARG for a dim or output that is none. `layer` is one that dpar_spatial_outputs takes. Local,
+ * O(taps). */
 DPAR_API dpar_status dpar_spatial_taps(const dpar_spatial *layer, int32_t dim, int64_t y,
                                        dpar_taps *taps);
 /* Judges a layer and tells its outputs of each dim (extent[dims]; may be NULL). E_ARG, E_RANGE
@@ -168,7 +169,8 @@ typedef struct dpar_spatial_arrays {
     int32_t accumulate; /* 1: in_gradient's own points are added to (another layer read it too) */
 } dpar_spatial_arrays;
 
-/* Bytes of memory for a plan on this rank. Takes and gives back some memory of the communicator. */
+/* Bytes of memory for a plan on this rank. Takes and gives back some memory of the communicator.
+ * Errors as init, of this rank alone. Local. Up to O(outputs x taps) of each dim, as init. */
 DPAR_API dpar_status dpar_spatial_bytes(dpar_comm *c, const dpar_spatial *layer, int64_t *bytes,
                                         dpar_why *why);
 /* Plans it in the caller's memory (aligned to 64). Rank n of the mesh is rank n of c. COLLECTIVE:
