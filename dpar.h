@@ -5253,8 +5253,8 @@ typedef struct dpari_rank {
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
-    uint32_t beat;     /* how often it has said that it waits, */
-    int32_t needs;     /* the last time for this rank; -1: several, or it does not know */
+    uint32_t beat;     /* when it last said that it waits, ms of dpari_os_now, the low 32 bits; */
+    int32_t needs;     /* for this rank; -1: for several, it does not know, or it has stopped */
     char room_1[DPARI_LINE - 20];
     uint64_t flights; /* operations recorded so far */
     char room_2[DPARI_LINE - 8];
@@ -5373,6 +5373,8 @@ typedef struct dpari_wait {
 DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
 /* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */
 DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs);
+/* Seconds since a beat of dpari_rank. */
+DPARI_API double dpari_beat_age(uint32_t beat, double now);
 DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
 
 /* Stores the word and wakes who sleeps for it. */
@@ -39552,7 +39554,8 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     return DPAR_MORE;
 }
 
-DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
+/* Nobody needs to wake it. */
+static void dpari_wait_untell(dpari_world *w, dpari_wait *t)
 {
     if (t->told) {
         t->told = 0;
@@ -39562,6 +39565,14 @@ DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
     }
 }
 
+DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
+{
+    if (t->began > 0.0) { /* who follows the chain of waits must not go on from here */
+        DPARI_STORE(&w->rank[w->me].needs, -1);
+    }
+    dpari_wait_untell(w, t);
+}
+
 static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     dpari_rank *r = &w->rank[w->me];
@@ -39569,7 +39580,7 @@ static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
     if (t->told && (t->peer == peer || t->peer < 0)) {
         return dpari_wait_asleep(w, t);
     }
-    dpari_wait_end(w, t); /* the news that it had asked for has come; now it needs another's */
+    dpari_wait_untell(w, t); /* the news that it had asked for has come; now it needs another's */
     now = dpari_os_now();
     if (!(t->began > 0.0)) {
         t->began = now;
@@ -39619,11 +39630,21 @@ DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pee
     return dpari_wait_slow(w, t, peer);
 }
 
+static uint32_t dpari_beat(double now)
+{
+    return (uint32_t)(uint64_t)(now * 1000.0);
+}
+
+DPARI_API double dpari_beat_age(uint32_t beat, double now)
+{
+    return (double)(dpari_beat(now) - beat) / 1000.0;
+}
+
 DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs)
 {
     dpari_rank *r = &w->rank[w->me];
     DPARI_STORE(&r->needs, needs);
-    DPARI_STORE(&r->beat, r->beat + 1);
+    DPARI_STORE(&r->beat, dpari_beat(dpari_os_now()));
 }
 
 /* ---- life and death ---------------------------------------------------------------------------
@@ -42679,7 +42700,8 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
         int32_t peer, needs;
         dpar_status passed;
         dpari_step(s, k);
-        needs = k->call.kind < DPAR_COLLECTIVES ? s->world_rank[k->call.root] : w->blocker;
+        needs = k->call.kind == DPAR_SEND || k->call.kind == DPAR_RECV ? s->world_rank[k->call.root]
+                                                                       : w->blocker;
         peer = w->posted > 1 ? -1 : w->blocker;
         if (k->comm && (w->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
             dpari_progress_all(w);
@@ -45825,8 +45847,7 @@ static dpar_status dpari_hx_broken(const dpar_halo_exchange *x)
 typedef struct dpari_hx_suspect {
     int32_t who;   /* of the world */
     int32_t links; /* 0: the peer; 1: whom that waits for; ... */
-    uint32_t beat; /* of its waits when it came under suspicion, */
-    double since;  /* which was then; 0: not yet */
+    double since;  /* nobody else came under suspicion; 0: not yet */
 } dpari_hx_suspect;
 
 /* The rank in the plan's communicator of one of the world; -1: none. */
@@ -45906,29 +45927,42 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
     return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT ? DPAR_E_PEER : DPAR_OK;
 }
 
-/* Is the deadline over, and is it known who does not come? A rank that waits says so many times a
- * second, and for whom: one that has not done so for a quarter of the time allowed, a second at
- * most, does something else, or nothing. */
+/* A rank that waits says so many times a second, and for whom: one that has not done so for a
+ * while does something else, or nothing. Follows the chain from the peer to such a one. */
+static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now, double quiet,
+                            dpari_hx_suspect *q)
+{
+    const dpari_rank *r = x->world->rank;
+    int32_t who = x->peer[peer].world, links, next;
+    for (links = 0; links < x->world->size; links++) {
+        if (dpari_beat_age(DPARI_LOAD(&r[who].beat), now) > quiet) {
+            break;
+        }
+        next = DPARI_LOAD(&r[who].needs);
+        if (next == x->world->me || dpari_hx_rank_of(x, next) < 0) {
+            break;
+        }
+        who = next;
+    }
+    if (who != q->who || q->since <= 0.0) {
+        q->who = who;
+        q->since = now;
+    }
+    q->links = links;
+}
+
+/* Is the deadline over, and is it known who does not come: the same for a quarter of the time
+ * allowed, a second at most? Where that changes again and again, the last after four times that. */
 static int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
                          dpari_hx_suspect *q)
 {
     const double timeout = x->c->timeout_s, quiet = dpari_leastf(timeout / 4.0, 1.0);
     const double now = dpari_os_now();
-    const dpari_rank *r = x->world->rank;
-    int32_t next;
     if (!(timeout > 0.0) || now - began < timeout - quiet) {
         return 0;
     }
-    next = q->since > 0.0 ? DPARI_LOAD(&r[q->who].needs) : x->peer[peer].world;
-    if (q->since > 0.0 && (DPARI_LOAD(&r[q->who].beat) == q->beat || next == x->world->me ||
-                           q->links >= x->world->size || dpari_hx_rank_of(x, next) < 0)) {
-        return now - began > timeout && now - q->since > quiet;
-    }
-    q->links += q->since > 0.0;
-    q->who = next;
-    q->beat = DPARI_LOAD(&r[next].beat);
-    q->since = now;
-    return 0;
+    dpari_hx_follow(x, peer, now, quiet, q);
+    return now - began > timeout && (now - q->since > quiet || now - began > timeout + 4.0 * quiet);
 }
 
 /* Timers: 0 where there are none. */
@@ -45949,7 +45983,7 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
 {
     const double began = dpari_hx_clock(x);
     dpari_wait t = {0, 0, 0, 0, 0.0};
-    dpari_hx_suspect q = {0, 0, 0, 0.0};
+    dpari_hx_suspect q = {0, 0, 0.0};
     dpar_status st = DPAR_OK;
     int32_t turn = 0;
     while (DPARI_LOAD(word) < value && st == DPAR_OK) {

@@ -28,8 +28,7 @@ static dpar_status dpari_hx_broken(const dpar_halo_exchange *x)
 typedef struct dpari_hx_suspect {
     int32_t who;   /* of the world */
     int32_t links; /* 0: the peer; 1: whom that waits for; ... */
-    uint32_t beat; /* of its waits when it came under suspicion, */
-    double since;  /* which was then; 0: not yet */
+    double since;  /* nobody else came under suspicion; 0: not yet */
 } dpari_hx_suspect;
 
 /* The rank in the plan's communicator of one of the world; -1: none. */
@@ -109,29 +108,42 @@ static dpar_status dpari_hx_look(dpar_halo_exchange *x, int32_t peer)
     return state == DPARI_RANK_DEAD || state == DPARI_RANK_LEFT ? DPAR_E_PEER : DPAR_OK;
 }
 
-/* Is the deadline over, and is it known who does not come? A rank that waits says so many times a
- * second, and for whom: one that has not done so for a quarter of the time allowed, a second at
- * most, does something else, or nothing. */
+/* A rank that waits says so many times a second, and for whom: one that has not done so for a
+ * while does something else, or nothing. Follows the chain from the peer to such a one. */
+static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double now, double quiet,
+                            dpari_hx_suspect *q)
+{
+    const dpari_rank *r = x->world->rank;
+    int32_t who = x->peer[peer].world, links, next;
+    for (links = 0; links < x->world->size; links++) {
+        if (dpari_beat_age(DPARI_LOAD(&r[who].beat), now) > quiet) {
+            break;
+        }
+        next = DPARI_LOAD(&r[who].needs);
+        if (next == x->world->me || dpari_hx_rank_of(x, next) < 0) {
+            break;
+        }
+        who = next;
+    }
+    if (who != q->who || q->since <= 0.0) {
+        q->who = who;
+        q->since = now;
+    }
+    q->links = links;
+}
+
+/* Is the deadline over, and is it known who does not come: the same for a quarter of the time
+ * allowed, a second at most? Where that changes again and again, the last after four times that. */
 static int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
                          dpari_hx_suspect *q)
 {
     const double timeout = x->c->timeout_s, quiet = dpari_leastf(timeout / 4.0, 1.0);
     const double now = dpari_os_now();
-    const dpari_rank *r = x->world->rank;
-    int32_t next;
     if (!(timeout > 0.0) || now - began < timeout - quiet) {
         return 0;
     }
-    next = q->since > 0.0 ? DPARI_LOAD(&r[q->who].needs) : x->peer[peer].world;
-    if (q->since > 0.0 && (DPARI_LOAD(&r[q->who].beat) == q->beat || next == x->world->me ||
-                           q->links >= x->world->size || dpari_hx_rank_of(x, next) < 0)) {
-        return now - began > timeout && now - q->since > quiet;
-    }
-    q->links += q->since > 0.0;
-    q->who = next;
-    q->beat = DPARI_LOAD(&r[next].beat);
-    q->since = now;
-    return 0;
+    dpari_hx_follow(x, peer, now, quiet, q);
+    return now - began > timeout && (now - q->since > quiet || now - began > timeout + 4.0 * quiet);
 }
 
 /* Timers: 0 where there are none. */
@@ -152,7 +164,7 @@ static dpar_status dpari_hx_await_slowly(dpar_halo_exchange *x, int32_t peer, co
 {
     const double began = dpari_hx_clock(x);
     dpari_wait t = {0, 0, 0, 0, 0.0};
-    dpari_hx_suspect q = {0, 0, 0, 0.0};
+    dpari_hx_suspect q = {0, 0, 0.0};
     dpar_status st = DPAR_OK;
     int32_t turn = 0;
     while (DPARI_LOAD(word) < value && st == DPAR_OK) {

@@ -448,7 +448,8 @@ static dpar_status dpari_shm_await(dpari_shm *s, dpar_work *k)
         int32_t peer, needs;
         dpar_status passed;
         dpari_step(s, k);
-        needs = k->call.kind < DPAR_COLLECTIVES ? s->world_rank[k->call.root] : w->blocker;
+        needs = k->call.kind == DPAR_SEND || k->call.kind == DPAR_RECV ? s->world_rank[k->call.root]
+                                                                       : w->blocker;
         peer = w->posted > 1 ? -1 : w->blocker;
         if (k->comm && (w->posted > 1 || ++turn % DPARI_ALL_EVERY == 0)) {
             dpari_progress_all(w);

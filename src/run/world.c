@@ -278,7 +278,8 @@ static dpar_status dpari_wait_asleep(dpari_world *w, dpari_wait *t)
     return DPAR_MORE;
 }
 
-DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
+/* Nobody needs to wake it. */
+static void dpari_wait_untell(dpari_world *w, dpari_wait *t)
 {
     if (t->told) {
         t->told = 0;
@@ -288,6 +289,14 @@ DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
     }
 }
 
+DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t)
+{
+    if (t->began > 0.0) { /* who follows the chain of waits must not go on from here */
+        DPARI_STORE(&w->rank[w->me].needs, -1);
+    }
+    dpari_wait_untell(w, t);
+}
+
 static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
 {
     dpari_rank *r = &w->rank[w->me];
@@ -295,7 +304,7 @@ static dpar_status dpari_wait_slow(dpari_world *w, dpari_wait *t, int32_t peer)
     if (t->told && (t->peer == peer || t->peer < 0)) {
         return dpari_wait_asleep(w, t);
     }
-    dpari_wait_end(w, t); /* the news that it had asked for has come; now it needs another's */
+    dpari_wait_untell(w, t); /* the news that it had asked for has come; now it needs another's */
     now = dpari_os_now();
     if (!(t->began > 0.0)) {
         t->began = now;
@@ -345,11 +354,21 @@ DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t pee
     return dpari_wait_slow(w, t, peer);
 }
 
+static uint32_t dpari_beat(double now)
+{
+    return (uint32_t)(uint64_t)(now * 1000.0);
+}
+
+DPARI_API double dpari_beat_age(uint32_t beat, double now)
+{
+    return (double)(dpari_beat(now) - beat) / 1000.0;
+}
+
 DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs)
 {
     dpari_rank *r = &w->rank[w->me];
     DPARI_STORE(&r->needs, needs);
-    DPARI_STORE(&r->beat, r->beat + 1);
+    DPARI_STORE(&r->beat, dpari_beat(dpari_os_now()));
 }
 
 /* ---- life and death ---------------------------------------------------------------------------

@@ -50,8 +50,8 @@ typedef struct dpari_rank {
     uint32_t bell;     /* it sleeps on this word */
     uint32_t asleep;   /* 1: ring it; claimed by whoever takes it off the count of sleepers */
     int32_t waits_for; /* the rank whose news it needs; -1: anyone's */
-    uint32_t beat;     /* how often it has said that it waits, */
-    int32_t needs;     /* the last time for this rank; -1: several, or it does not know */
+    uint32_t beat;     /* when it last said that it waits, ms of dpari_os_now, the low 32 bits; */
+    int32_t needs;     /* for this rank; -1: for several, it does not know, or it has stopped */
     char room_1[DPARI_LINE - 20];
     uint64_t flights; /* operations recorded so far */
     char room_2[DPARI_LINE - 8];
@@ -170,6 +170,8 @@ typedef struct dpari_wait {
 DPARI_API dpar_status dpari_wait_turn(dpari_world *w, dpari_wait *t, int32_t peer);
 /* Tells all who look that this rank waits, and for whom: after a turn in which time has passed. */
 DPARI_API void dpari_wait_says(dpari_world *w, int32_t needs);
+/* Seconds since a beat of dpari_rank. */
+DPARI_API double dpari_beat_age(uint32_t beat, double now);
 DPARI_API void dpari_wait_end(dpari_world *w, dpari_wait *t);
 
 /* Stores the word and wakes who sleeps for it. */
