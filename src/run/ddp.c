@@ -39,6 +39,11 @@ static int32_t dpari_ddp_wire(const dpar_ddp_options *o)
     return o->narrow ? o->wire : o->type;
 }
 
+static int dpari_ddp_no_flag(int32_t v)
+{
+    return v != 0 && v != 1;
+}
+
 static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int64_t *numel,
                                    const dpar_ddp_options *o, dpar_why *why)
 {
@@ -56,6 +61,12 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int
         return dpari_say(DPAR_E_ARG, why,
                          "ddp: type # cannot travel as #: f64 as f32, f32 as f16 or bf16", o->type,
                          o->wire, 0, 0);
+    }
+    if (dpari_ddp_no_flag(o->narrow) || dpari_ddp_no_flag(o->sum) ||
+        dpari_ddp_no_flag(o->scatter) || dpari_ddp_no_flag(o->unused) ||
+        dpari_ddp_no_flag(o->finite)) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: sum #, scatter #, unused #, finite #: each 0 or 1",
+                         o->sum, o->scatter, o->unused, o->finite);
     }
     if (o->first_bytes < 0 || o->bucket_bytes < 0 || o->align < 0 || o->multiple < 0) {
         return dpari_say(DPAR_E_ARG, why,
@@ -122,24 +133,25 @@ DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const in
     int64_t needed = 0;
     int32_t buckets = 0;
     dpar_status st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
-    if (st == DPAR_OK && bytes == NULL) {
+    if (bytes == NULL) {
         return dpari_say(DPAR_E_ARG, why, "ddp: bytes is NULL", 0, 0, 0, 0);
     }
     *bytes = st == DPAR_OK ? needed : *bytes;
     return st;
 }
 
-static uint64_t dpari_ddp_hash(int32_t params, const int64_t *numel, const dpar_ddp_options *o)
+static uint64_t dpari_ddp_hash(int32_t params, const int64_t *numel, const dpar_ddp_options *o,
+                               const dpar_bucketing *how)
 {
     uint64_t h = dpari_hash(1, params);
     int32_t i;
     h = dpari_hash(h, o->type + 64 * dpari_ddp_wire(o));
     h = dpari_hash(h, (o->sum != 0) + 2 * (o->scatter != 0) + 4 * (o->unused != 0) +
                           8 * (o->hook != NULL));
-    h = dpari_hash(h, o->first_bytes);
-    h = dpari_hash(h, o->bucket_bytes);
-    h = dpari_hash(h, o->align);
-    h = dpari_hash(h, o->multiple);
+    h = dpari_hash(h, how->first);
+    h = dpari_hash(h, how->size);
+    h = dpari_hash(h, how->align);
+    h = dpari_hash(h, how->multiple);
     for (i = 0; i < params; i++) {
         h = dpari_hash(h, numel[i]);
     }
@@ -199,6 +211,7 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
     const char *differ =
         "ranks # and # gave a ddp different parameters or options (sizes, types, buckets)";
     dpar_ddp *d = (dpar_ddp *)memory;
+    uint64_t hash = 0;
     int64_t needed = 0;
     int32_t buckets = 0;
     dpar_status st;
@@ -212,15 +225,18 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
             DPAR_E_ROOM, why, "ddp: # B at # past a multiple of 64: # are needed (dpar_ddp_bytes)",
             memory == NULL ? 0 : bytes, (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN), needed, 0);
     }
-    st =
-        dpari_agree(c, st, st == DPAR_OK ? dpari_ddp_hash(params, numel, options) : 0, differ, why);
+    if (st == DPAR_OK) {
+        const dpar_bucketing how = dpari_ddp_bucketing(c, options);
+        hash = dpari_ddp_hash(params, numel, options, &how);
+    }
+    st = dpari_agree(c, st, hash, differ, why);
     if (st != DPAR_OK) {
         return st;
     }
     (void)dpari_ddp_place(memory, params, buckets, &needed);
     d->c = c;
     d->options = *options;
-    st = dpari_agree(c, dpari_ddp_lay(d, numel, why), 0, differ, why);
+    st = dpari_agree(c, dpari_ddp_lay(d, numel, why), 0, NULL, why);
     if (st != DPAR_OK) {
         dpari_ddp_free(d);
         return st;
@@ -235,18 +251,19 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
 
 DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i)
 {
-    return i < 0 || i >= d->params ? NULL
-                                   : d->buffer + d->start[i] * dpar_type_bytes(d->options.type);
+    return d == NULL || i < 0 || i >= d->params
+               ? NULL
+               : d->buffer + d->start[i] * dpar_type_bytes(d->options.type);
 }
 
 DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d)
 {
-    return d->buffer;
+    return d == NULL ? NULL : d->buffer;
 }
 
 DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
 {
-    if (k < 0 || k >= d->buckets) {
+    if (d == NULL || k < 0 || k >= d->buckets) {
         return 0;
     }
     *bucket = d->bucket[k];
@@ -255,6 +272,9 @@ DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket)
 
 DPAR_API void dpar_ddp_zero(dpar_ddp *d)
 {
+    if (d == NULL) {
+        return;
+    }
     dpari_zero(d->buffer, (size_t)(d->elements * dpar_type_bytes(d->options.type)));
     dpari_zero(d->state, (size_t)d->params);
     dpari_zero(d->used, (size_t)d->params);
@@ -263,6 +283,12 @@ DPAR_API void dpar_ddp_zero(dpar_ddp *d)
 DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
 {
     int32_t i, k;
+    if (d == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (d->c->status != DPAR_OK) {
+        return d->c->status;
+    }
     if (d->under_way) {
         return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass begins before the last has finished",
                          0, 0, 0, 0);
@@ -276,8 +302,8 @@ DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
     d->under_way = 1;
     d->last = last != 0;
     d->next = 0;
-    d->status = d->c->status;
-    return d->status;
+    d->status = DPAR_OK;
+    return DPAR_OK;
 }
 
 /* "'wte'" or "parameter 3". */
@@ -363,6 +389,9 @@ static void dpari_ddp_send_ready(dpar_ddp *d)
 
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
 {
+    if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
+        return d == NULL ? DPAR_E_ARG : d->c->status;
+    }
     if (!d->under_way || i < 0 || i >= d->params || (d->state[i] & DPARI_DDP_READY)) {
         return dpari_say(DPAR_E_ARG, &d->c->why,
                          !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
@@ -425,6 +454,9 @@ static void dpari_ddp_widen(dpar_ddp *d, int32_t k)
 DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
 {
     int32_t i, k, missing = 0;
+    if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
+        return d == NULL ? DPAR_E_ARG : d->c->status;
+    }
     if (!d->under_way) {
         return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: no pass is under way", 0, 0, 0, 0);
     }
@@ -455,7 +487,7 @@ DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
 
 DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i)
 {
-    return i >= 0 && i < d->params && d->used[i] != 0;
+    return d != NULL && i >= 0 && i < d->params && d->used[i] != 0;
 }
 
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
@@ -463,7 +495,7 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
     if (d == NULL) {
         return DPAR_OK;
     }
-    if (d->under_way) {
+    if (d->under_way && d->c->status == DPAR_OK) {
         return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass is under way", 0, 0, 0, 0);
     }
     dpari_ddp_free(d);

@@ -44,8 +44,10 @@ typedef struct dpar_ddp_options {
     int32_t unused;      /* 1: parameters may be without a gradient: they count as what lies there,
                             zero after dpar_ddp_zero; dpar_ddp_used tells which. An all-reduce of
                             one byte a parameter more */
-    int32_t finite;      /* 1: NaN and Inf are looked for before a bucket travels: E_ARG on all
-                            ranks, naming parameter, element and rank */
+    int32_t finite;      /* 1: NaN and Inf are looked for before a bucket travels, and break the
+                            communicator: E_ARG on all ranks, naming parameter, element and rank.
+                            For codes in which they are mistakes; with scaled losses look at what
+                            has come back */
     int64_t first_bytes; /* of the first bucket, which is to leave early; 0: 1 MiB */
     int64_t bucket_bytes; /* of the others; 0: 25 MiB. A parameter is never cut, so that one larger
                              than this makes its bucket larger */
@@ -78,8 +80,8 @@ DPAR_API void *dpar_ddp_gradient(const dpar_ddp *d, int32_t i);
  * Local. */
 DPAR_API void dpar_ddp_zero(dpar_ddp *d);
 /* A backward pass begins. last: 1: what has gathered travels in this pass; 0: more micro-batches
- * follow and nothing travels. Local. E_ARG: the pass before has not been finished. Else: the
- * communicator's status. */
+ * follow and nothing travels. Local. E_ARG: the pass before has not been finished. The status of
+ * a broken communicator: no pass has begun. */
 DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last);
 /* The gradient of parameter i is whole for this pass; it may not be touched until finish. Posts
  * buckets whose turn has come. COLLECTIVE in so far as the other ranks' passes wait for this one's;
@@ -88,7 +90,8 @@ DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last);
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i);
 /* The pass is over; after the last one all gradients are what options say. COLLECTIVE with the last
  * pass, else local. E_ARG on all ranks, naming the parameters, when some are not ready and
- * options.unused is 0. Errors as ready: a pass that failed is over, too. */
+ * options.unused is 0: that breaks the communicator. Errors as ready: a pass that failed is over,
+ * too. */
 DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d);
 /* Was parameter i ready on any rank since dpar_ddp_zero? Asked after finish of the last pass.
  * Without options.unused: on this rank. Local. */
@@ -99,7 +102,7 @@ DPAR_API int dpar_ddp_bucket(const dpar_ddp *d, int32_t k, dpar_bucket *bucket);
 /* The buffer that holds all gradients. Local. */
 DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
 /* Gives the gradients' memory back. COLLECTIVE in so far as no other rank may still be in a pass.
- * NULL is fine. E_ARG: a pass is under way. */
+ * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. */
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
 
 #endif

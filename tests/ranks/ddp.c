@@ -367,6 +367,7 @@ static void not_finite(dpar_comm *world)
     (void)snprintf(expected, sizeof expected,
                    "ddp: the gradient of 'wte' is NaN or infinite at element 611 on rank 0");
     CHECK_TEXT(w.c->why.text, expected);
+    CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_E_ARG); /* broken: nothing begins */
     few_close(&w);
 }
 
@@ -389,7 +390,7 @@ static void wrong_plans(dpar_comm *c)
     numel[1] = 6;
     CHECK_INT(dpar_ddp_init(memory, bytes - (c->rank == 0), c, 2, numel, &o, &d, &why),
               DPAR_E_ROOM);
-    CHECK(c->rank == 0 || strncmp(why.text, "rank 0: ", 8) == 0);
+    CHECK(c->rank == 0 || strncmp(why.text, "rank 0: ddp: ", 13) == 0);
     numel[0] = c->rank == 0 ? -1 : 5;
     CHECK_INT(dpar_ddp_init(memory, bytes, c, 2, numel, &o, &d, &why), DPAR_E_ARG);
     numel[0] = numel[1] = INT64_C(1) << 62;
@@ -407,7 +408,15 @@ static void wrong_plans(dpar_comm *c)
     CHECK_INT(dpar_ddp_bytes(c, 2, NULL, &o, &bytes, &why), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_bytes(c, 2, numel, NULL, &bytes, &why), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_bytes(NULL, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_bytes(NULL, 2, numel, &o, NULL, &why), DPAR_E_ARG);
+    o.bucket_bytes = 0;
+    o.unused = 2;
+    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, "ddp: sum 0, scatter 0, unused 2, finite 0: each 0 or 1");
     CHECK_INT(dpar_ddp_close(NULL), DPAR_OK);
+    CHECK_INT(dpar_ddp_begin(NULL, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_ready(NULL, 1), DPAR_E_ARG);
+    CHECK_INT(dpar_ddp_finish(NULL), DPAR_E_ARG);
     dpar_comm_release(c, memory);
 }
 
