@@ -1388,7 +1388,8 @@ enum {
  */
 typedef struct dpar_halo {
     dpar_layout grid; /* of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too */
-    int32_t shape; /* DPAR_STENCIL_STAR: faces; DPAR_STENCIL_EDGES: no corners; DPAR_STENCIL_BOX */
+    int32_t shape;    /* 0, DPAR_STENCIL_STAR: faces alone; DPAR_STENCIL_EDGES: no corners;
+                         DPAR_STENCIL_BOX: for codes that read diagonal neighbours in all dims */
     int64_t low[DPAR_MAX_DIMS];    /* width below the block, points, 0..2^60; < 16 times round */
     int64_t high[DPAR_MAX_DIMS];   /* and above */
     int32_t points[DPAR_MAX_DIMS]; /* DPAR_AT_CELLS, ... */

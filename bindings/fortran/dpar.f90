@@ -421,7 +421,7 @@ module dpar
     ! Zero it, fill it in, and let dpar_halo_check judge it.
     type, bind(c) :: dpar_halo
         type(dpar_layout) :: grid ! of the cells; dims cut by CHUNK, EVEN, FLOOR, RAGGED, nested too
-        ! DPAR_STENCIL_STAR: faces; DPAR_STENCIL_EDGES.
+        ! 0, DPAR_STENCIL_STAR: faces alone.
         integer(c_int32_t) :: shape = 0
         ! width below the block, points, 0..2^60.
         integer(c_int64_t) :: low(0:DPAR_MAX_DIMS - 1) = 0
