@@ -1852,7 +1852,7 @@ int main(int argc, char **argv)
             if (st != DPAR_OK) {
                 printf("%d ranks without inputs: %s\n", n, why.text);
             }
-            st = dpar_launch_with(n, forgets_inputs, &rounds, &o, &why);
+            st = dpar_launch_with(n, forgets_inputs, &much, &o, &why);
             CHECK(st == DPAR_OK);
             if (st != DPAR_OK) {
                 printf("%d ranks without room for outputs: %s\n", n, why.text);
