@@ -103,7 +103,8 @@ typedef struct dpar_halo_field {
  * y, of the same kind (LOW, HIGH), a D-grid the other way round. Over an edge of the cubed sphere
  * with one or three quarter turns u's halo gets v's points, and v's gets u's. Halos of the same
  * grid and owners, widths of their own, no windows; types, wires, components, vector and kinds of
- * memory alike (E_ARG). With dims face, y, x, and n + 1 faces in a row of n cells:
+ * memory alike (E_ARG). Plans of shared points bring those on edges from their owners, assemble
+ * adds them, each in its holder's direction. With dims face, y, x, n + 1 faces in a row of n cells:
  *     u.points[2] = v.points[1] = DPAR_AT_LOW_FACES;
  *     u.low[1] = u.low[2] = u.high[1] = v.low[1] = v.low[2] = v.high[2] = w;
  *     u.high[2] = v.high[1] = w + 1;
