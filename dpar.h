@@ -5662,7 +5662,8 @@ enum {
     DPARI_HX_STEPS = DPAR_MAX_DIMS,    /* of an ordered exchange */
     DPARI_HX_SHORT = 64,               /* bytes of a run: two sides are walked together */
     DPARI_HX_NEAR = 64,                /* items to look through for the other side */
-    DPARI_HX_HEAD = 8,                 /* words of a record, and for each field */
+    DPARI_HX_MANY = 8192, /* elements: what is met first and last is not near at once */
+    DPARI_HX_HEAD = 8,    /* words of a record, and for each field */
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
     DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
     DPARI_HX_HALOS = 1,
@@ -34446,7 +34447,7 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
     p.op = op;
     p.negate = it->negate;
     p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
-    p.back = it->peer >= 0 && op == DPAR_COPY;
+    p.back = it->peer >= 0 && (op == DPAR_COPY || it->elements >= DPARI_HX_MANY);
     dpari_stride_prepare(&it->take, &p);
     p.back = 0;
     p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */

@@ -1013,7 +1013,7 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
     p.op = op;
     p.negate = it->negate;
     p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
-    p.back = it->peer >= 0 && op == DPAR_COPY;
+    p.back = it->peer >= 0 && (op == DPAR_COPY || it->elements >= DPARI_HX_MANY);
     dpari_stride_prepare(&it->take, &p);
     p.back = 0;
     p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */

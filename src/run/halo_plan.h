@@ -27,7 +27,8 @@ enum {
     DPARI_HX_STEPS = DPAR_MAX_DIMS,    /* of an ordered exchange */
     DPARI_HX_SHORT = 64,               /* bytes of a run: two sides are walked together */
     DPARI_HX_NEAR = 64,                /* items to look through for the other side */
-    DPARI_HX_HEAD = 8,                 /* words of a record, and for each field */
+    DPARI_HX_MANY = 8192, /* elements: what is met first and last is not near at once */
+    DPARI_HX_HEAD = 8,    /* words of a record, and for each field */
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
     DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
     DPARI_HX_HALOS = 1,
