@@ -6,7 +6,7 @@
  *
  *   spatial [processes|threads] [ranks]      without arguments: both, 1 to 4 ranks
  *   spatial long [ranks [every [from]]]      all sweeps, on 2 to 4 ranks (also: ranks 0)
- *   spatial long 0 5 2                       of their layers each fifth, the third first
+ *   spatial long 0 5 2                       of their layers a fifth, the third of five fifths
  *   mpirun -np 4 spatial                     built with -DUSE_MPI */
 #include "dpar.h"
 #ifdef USE_MPI
@@ -857,7 +857,7 @@ static void sweep_owners(sweep *w, const test_case *geometry)
     int i;
     for (i = 0; i < variants && fits(geometry, 0); i++, w->turn++) {
         test_case t = *geometry;
-        if (w->turn % w->every != w->from) {
+        if ((int)((uint32_t)w->turn * 2654435761u >> 16) % w->every != w->from) { /* any of them */
             continue;
         }
         t.outputs = (w->whole ? i : w->turn / 4) % 2;
