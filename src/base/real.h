@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT-0 */
-/* real - private: the few functions of <math.h> that the cost wing needs, without -lm.
+/* real - private: the few functions of <math.h> that the library needs, without -lm.
  * Header-only. Relative error below 1e-12 on double targets. */
 #ifndef DPAR_REAL_H
 #define DPAR_REAL_H
@@ -97,6 +97,47 @@ DPARI_FN double dpari_exp2(double x)
         sum *= 0.5;
     }
     return sum;
+}
+
+/* ln(x) for finite x > 0, else 0. */
+DPARI_FN double dpari_log(double x)
+{
+    return dpari_log2(x) * 0.6931471805599453;
+}
+
+/* e^x: 0 below -745, e^709 above 709; within 2e-15. x = k ln 2 + f, ln 2 in two parts of which the
+ * first times k is exact; Taylor of degree 13 for |f| < 0.35; 2^k by squaring: the bits of a double
+ * are not assumed. For softmax, so without a division in a loop. */
+DPARI_FN double dpari_exp(double x)
+{
+    double f, sum, power = 1.0, base = x < 0.0 ? 0.5 : 2.0;
+    int32_t k;
+    if (!(x > -745.0)) {
+        return x < 0.0 ? 0.0 : x; /* NaN stays NaN */
+    }
+    x = x < 709.0 ? x : 709.0;
+    k = (int32_t)((x < 0.0 ? -x : x) * 1.4426950408889634 + 0.5);
+    f = x < 0.0 ? -(double)k : (double)k;
+    f = (x - f * 0.693147180369123816490) - f * 1.90821492927058770002e-10;
+    sum = 1.0 / 6227020800.0;
+    sum = sum * f + 1.0 / 479001600.0;
+    sum = sum * f + 1.0 / 39916800.0;
+    sum = sum * f + 1.0 / 3628800.0;
+    sum = sum * f + 1.0 / 362880.0;
+    sum = sum * f + 1.0 / 40320.0;
+    sum = sum * f + 1.0 / 5040.0;
+    sum = sum * f + 1.0 / 720.0;
+    sum = sum * f + 1.0 / 120.0;
+    sum = sum * f + 1.0 / 24.0;
+    sum = sum * f + 1.0 / 6.0;
+    sum = sum * f + 0.5;
+    sum = sum * f + 1.0;
+    sum = sum * f + 1.0;
+    for (; k > 0; k >>= 1) {
+        power *= k % 2 != 0 ? base : 1.0;
+        base *= base;
+    }
+    return sum * power;
 }
 
 /* x^y for x > 0. */

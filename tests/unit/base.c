@@ -425,7 +425,16 @@ static void test_arithmetic(void)
     }
     for (x = 0.9; x < 1.1; x += 0.0007) { /* log2 near its zero keeps its relative error */
         CHECK_NEAR(dpari_log2(x), log2(x), 1e-12);
+        CHECK_NEAR(dpari_log(x), log(x), 1e-12);
     }
+    for (x = -700.0; x < 709.0; x += 0.0371) {
+        CHECK_NEAR(dpari_exp(x), exp(x), 2e-15);
+        CHECK(x < -1.0 || x > 1.0 || fabs(dpari_exp(x / 700.0) - exp(x / 700.0)) < 1e-15);
+    }
+    CHECK_NEAR(dpari_exp(-745.5), 0.0, 0);
+    CHECK_NEAR(dpari_exp(-1e300), 0.0, 0);
+    CHECK_NEAR(dpari_exp(800.0), exp(709.0), 2e-15);
+    CHECK_NEAR(dpari_exp(0.0), 1.0, 0);
     for (x = 1e-12; x < 1e12; x *= 7.3) {
         double y;
         for (y = -4.0; y < 4.0; y += 0.3) {
