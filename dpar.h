@@ -20,7 +20,8 @@
  *     run       ranks that move and add memory together (POSIX): launch (forked, threads, found),
  *               comm (collectives, messages, groups, registered memory; shared memory in here,
  *               MPI in dpar_mpi.h), move (transfer lists that run), halo_exchange (halos, shared
- *               points), mem (memory of devices), spatial (layers of networks), ddp (gradients)
+ *               points), mem (memory of devices), spatial (layers of networks), ddp (gradients),
+ *               tensor (weights cut over ranks)
  *     show      plans as text, JSON, CSV, SVG; schedules as text, SVG, Chrome traces
  *
  * Define before the include, everywhere alike:
@@ -4308,6 +4309,214 @@ DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
 /* Gives the gradients' memory back. COLLECTIVE in so far as no other rank may still be in a pass.
  * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. */
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
+
+/* ==== run/tensor.h ==== */
+
+/* tensor - tensor parallelism: layers whose weights are cut over the ranks of a communicator,
+ * forward and backward. Each gives what one rank with the whole weights would give, to rounding.
+ * Beside it: which heads, rows and tokens a rank has (heads.h), random numbers that do not depend
+ * on who draws them (random.h).
+ *
+ *     dpar_tensor t;                                     what the layers of a group share
+ *     dpar_tensor_init(&t, c, DPAR_F32, tokens, counts, &why);
+ *     up.kind = DPAR_COLUMN;   up.in = 512;    up.out = 2048 / c->size;
+ *     down.kind = DPAR_ROW;    down.in = 2048 / c->size;   down.out = 512;
+ *     dpar_linear_forward(&t, &up, &a);                  nothing travels
+ *     ... the activation, on a.y ...
+ *     dpar_linear_forward(&t, &down, &b);                one all-reduce
+ *     dpar_linear_backward(&t, &down, &b);               nothing travels
+ *     dpar_linear_backward(&t, &up, &a);                 one all-reduce, under the weight gradient
+ *
+ * With counts (sequence parallel) each rank has its own tokens outside of such a pair: column
+ * layers gather them, row layers scatter them, the other way round in backward. As many bytes,
+ * activations between the pairs cut by the ranks; any number of tokens.
+ *
+ * All is row-major: a token is a row. F64 and F32, in the host's memory. What is wrong on one rank
+ * (E_ARG) breaks the communicator, so that the others hear of it; the sentence is in comm->why.
+ * Every function is COLLECTIVE over the communicator unless it says that it is local. */
+
+/* ---- products of matrices ---- */
+
+/* c = alpha op(a) op(b) + beta c: op(a) is m x k, op(b) k x n. With beta 0 c is not read. */
+typedef struct dpar_matmul {
+    int32_t type;                     /* DPAR_F64 or DPAR_F32: of a, b and c */
+    int32_t transpose_a, transpose_b; /* 1: it lies there as k x m, n x k */
+    int32_t room;                     /* 0 */
+    int64_t m, n, k;                  /* may be 0: c becomes beta c */
+    double alpha, beta;
+    const void *a, *b;
+    void *c;
+    int64_t lda, ldb, ldc; /* elements from row to row, at least 1 */
+} dpar_matmul;
+/* Yours: cblas_sgemm, cuBLAS, ... An error that it returns breaks the communicator. */
+typedef dpar_status (*dpar_matmul_function)(void *user, const dpar_matmul *call);
+/* The one that layers use when they are given none: plain C, sums in f64, rounded once. E_ARG for
+ * other types. Local. */
+DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call);
+
+/* ---- what layers share ---- */
+
+typedef struct dpar_tensor {
+    dpar_comm *comm;
+    int32_t type;      /* DPAR_F64 or DPAR_F32 */
+    dpar_split tokens; /* all tokens of a step; sequence parallel: which of them a rank has, one run
+                          after the other (CHUNK, EVEN, FLOOR, RAGGED) */
+    int64_t *counts;   /* sequence parallel: room for comm->size numbers, untouched by others while
+                          a function runs; else NULL */
+    dpar_matmul_function matmul; /* NULL: dpar_matmul_host */
+    void *user;
+} dpar_tensor;
+/* Fills it in: tokens by DPAR_EVEN. For a step of other tokens: dpar_split_resize(&t->tokens, n).
+ * E_ARG with a sentence. Local. */
+DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
+                                      int64_t *counts, dpar_why *why);
+/* Tokens that a rank has outside of a pair: of all of them, or its share. Local. */
+DPAR_API int64_t dpar_tensor_tokens(const dpar_tensor *t, int32_t rank);
+
+/* ---- linear layers: y = x w^T + bias ---- */
+
+enum {
+    DPAR_COLUMN, /* each rank has some of the outputs: x is whole */
+    DPAR_ROW     /* each rank has some of the inputs: its product is a part of y, which is summed */
+};
+/* The weight is w[out][in], as torch has it: a column layer's rank has whole rows of it, a row
+ * layer's a piece of each row. Shares may differ from rank to rank, and be 0. */
+typedef struct dpar_linear {
+    int32_t kind;
+    int32_t room;    /* 0 */
+    int64_t in, out; /* of this rank's weight */
+} dpar_linear;
+
+/* n is all tokens; own is dpar_tensor_tokens of the rank, n itself where not sequence parallel. */
+typedef struct dpar_linear_arrays {
+    const void *w;    /* [out][in] */
+    const void *bias; /* [out]; NULL: none. A row layer's is the same on all ranks */
+    const void *x;    /* column: [own][in]; row: [n][in] */
+    void *y;          /* column: [n][out]; row: [own][out] */
+    const void *dy;   /* as y */
+    void *dx;         /* as x; NULL: not wanted (weights alone, the first layer) */
+    void *dw;         /* as w; NULL: not wanted (inputs alone: zero-bubble schedules) */
+    void *dbias;      /* [out]; NULL: not wanted. A row layer's is whole on every rank */
+    void *whole;      /* sequence parallel: column: [n][in], the inputs of all;
+                         row: [n][out], forward the part of y, backward the dy of all */
+    void *whole_dx;   /* sequence parallel, column, backward: [n][in], the part of dx */
+    int32_t kept;     /* 1: `whole` holds already what would be gathered: column: since forward, or
+                         another layer's that reads the same x; row: backward, the call for dx, when
+                         that for dw comes later */
+    int32_t add;      /* 1: dw and dbias are added to (micro-batches) */
+    int32_t add_dx;   /* column: 1: dx (sequence parallel: whole_dx) holds the parts of layers that
+                         read the same x, */
+    int32_t open;     /* and 1: others follow: no collective yet */
+} dpar_linear_arrays;
+
+/* y. Column: nothing travels, or an all-gather of n in. Row: an all-reduce of n out, or a
+ * reduce-scatter. The bias is added last, once. */
+DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+                                         const dpar_linear_arrays *a);
+/* dx = dy w, dw = dy^T x, dbias = sum of dy. Column: an all-reduce of n in while dw is computed; or
+ * an all-gather (unless kept) while dx is, and a reduce-scatter while dw is. Row: nothing, or an
+ * all-gather of n out (unless kept). What travels moves on meanwhile with dpar_comm_progress. */
+DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+                                          const dpar_linear_arrays *a);
+
+/* Between a column layer and one that wants all features: out[rows][n] from the ranks' pieces
+ * in[rows][own], n = features->count, cut as `features` says (by any rule); the gradient's way back
+ * is dpar_features_slice. scratch: rows x n elements. One all-gather of rows x n. counts: of
+ * comm->size numbers. */
+DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split *features,
+                                          int64_t rows, const void *in, void *out, void *scratch,
+                                          int64_t *counts);
+/* The rank's own features of all: what a row layer takes of an x that is whole; its gradient's way
+ * back is dpar_features_gather. Local. */
+DPAR_API dpar_status dpar_features_slice(const dpar_tensor *t, const dpar_split *features,
+                                         int64_t rows, const void *in, void *out);
+
+/* ---- vocabulary ---- */
+
+/* y[token] = table[id of the token]: a rank has rows dpar_vocab_rows of the table (heads.h says
+ * which), looks up what it has, and the sum over ranks is y: an all-reduce of n width, or a
+ * reduce-scatter. ids: of all n tokens, the same on all ranks. y: [own][width]; whole: sequence
+ * parallel: [n][width], else NULL. The same bits on any number of ranks. E_ARG for an id that does
+ * not exist. */
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_vocab *v,
+                                            int64_t width, const int32_t *ids, const void *table,
+                                            void *y, void *whole);
+/* dtable[row] = the sum of dy over its tokens, in their order (add: added to what is there); rows
+ * without a token and padding become 0. Nothing travels, or an all-gather of n width into `whole`.
+ * The same bits on any number of ranks. */
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vocab *v,
+                                             int64_t width, const int32_t *ids, const void *dy,
+                                             void *dtable, int add, void *whole);
+
+/* With lse = ln of the sum over the whole vocabulary of exp(logit) and V = count + added tokens:
+ *     loss = lse - (1 - smoothing) logit[target] - smoothing / V (sum of all logits),   + z lse^2
+ * Smoothing as torch has it (Megatron's e is e V / (V - 1) here); z-loss as PaLM (1e-4). */
+typedef struct dpar_cross_entropy {
+    dpar_vocab
+        vocab; /* rows of padding count for nothing: they are not read, their gradient is 0 */
+    double smoothing; /* 0 .. 1 */
+    double z;
+    int32_t ignore; /* 1 + a token that is no target to be counted; 0: none. Targets below 0
+                       (torch's -100) are never counted: their loss and gradient are 0 */
+    int32_t room;   /* 0 */
+} dpar_cross_entropy;
+typedef struct dpar_cross_entropy_sum {
+    double loss, z; /* sums over tokens: without, and of, z lse^2 */
+    int64_t tokens; /* that counted */
+} dpar_cross_entropy_sum;
+/* Bytes of scratch. Local. */
+DPAR_API int64_t dpar_cross_entropy_scratch(const dpar_tensor *t);
+/* logits: [n][dpar_vocab_rows], of all tokens, on sequence parallel ranks too; targets: token ids,
+ * the same on all ranks. One all-gather of three numbers a token: the largest logit of the rank,
+ * the sum of exponentials below it, its part of the target's share: 12 bytes (f64: 24). Of these
+ * the ranks compute the same bits; sums over the vocabulary are in f64. lse (n doubles) is for
+ * backward; loss (n doubles, z-loss included; may be NULL). Equal on all ranks: sum it over data
+ * parallel ones only. E_ARG for a target that does not exist. */
+DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                                const void *logits, const int32_t *targets,
+                                                double *lse, double *loss,
+                                                dpar_cross_entropy_sum *sum, void *scratch);
+/* The logits become scale times the gradient of the sum of losses: scale = 1 / tokens of all ranks
+ * for their mean. Local. */
+DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                          void *logits, const int32_t *targets, const double *lse,
+                                          double scale);
+
+/* ---- attention heads ---- */
+
+/* Attention needs no function of its own: a column layer of the fused weight's rows that
+ * dpar_qkv_run names, attention over the rank's heads, a row layer. But where there are fewer
+ * key-value heads than ranks, several ranks hold the same one, and each sees the gradient of its
+ * own queries only. These are the ranks that do, as a communicator, in *same; NULL where there is
+ * nothing to add up. As dpar_comm_split. */
+DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_comm **same);
+/* Adds the gradients of key and value rows over them: dw [(queries + 2 groups) width][in], queries
+ * first, and its dbias (or NULL). Once a step, after the last micro-batch. An all-reduce of 2 width
+ * in and one of 2 width elements; no other rank has anything to do. */
+DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
+                                    int64_t width, int64_t in, void *dw, void *dbias);
+
+/* ---- random numbers ---- */
+
+/* A dense piece of a whole array, and the stream that the whole array is filled from. Ranks that
+ * hold the same elements (dropout on activations that all have) draw the same numbers, others
+ * different ones, as one rank would: no state to keep apart. */
+typedef struct dpar_random_piece {
+    uint64_t seed, stream; /* a stream for each purpose: layer, step, micro-batch */
+    int64_t rows, columns; /* of the piece */
+    int64_t row, column;   /* where it begins in the whole array, */
+    int64_t width;         /* whose rows have so many */
+} dpar_random_piece;
+/* y = x / (1 - p) where the number at the element is at least p, else 0; y may be x. dx from dy by
+ * the same call. 0 <= p < 1. type: F64, F32. Local, as the two below. */
+DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p, const void *x,
+                                  void *y);
+/* Uniform ones between lo and hi. */
+DPAR_API void dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo, double hi,
+                               void *y);
+/* Normal ones. */
+DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
+                                      double deviation, void *y);
 
 #endif /* DPARI_RUN */
 
@@ -37251,6 +37460,898 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
     }
     dpari_ddp_free(d);
     return DPAR_OK;
+}
+
+/* ==== run/tensor.c ==== */
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* Tiles of c, over depths that stay in the first cache: 10 KB of frame in all. */
+enum { DPARI_MATMUL_TILE = 16, DPARI_MATMUL_DEEP = 32 };
+
+static double dpari_tensor_get(const void *data, int32_t type, int64_t at)
+{
+    return type == DPAR_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
+}
+
+static void dpari_tensor_put(void *data, int32_t type, int64_t at, double v)
+{
+    if (type == DPAR_F64) {
+        ((double *)data)[at] = v;
+    } else {
+        ((float *)data)[at] = (float)v;
+    }
+}
+
+/* to[d * TILE + i] = data[at + i * along + d * down]; lanes that are not there become 0. */
+static void dpari_matmul_pack(double *to, const void *data, int32_t type, int64_t at, int64_t along,
+                              int64_t down, int32_t lanes, int32_t deep)
+{
+    int32_t d, i;
+    for (d = 0; d < deep; d++, to += DPARI_MATMUL_TILE) {
+        const int64_t first = at + d * down;
+        if (type == DPAR_F64) {
+            const double *from = (const double *)data + first;
+            for (i = 0; i < lanes; i++) {
+                to[i] = from[i * along];
+            }
+        } else {
+            const float *from = (const float *)data + first;
+            for (i = 0; i < lanes; i++) {
+                to[i] = (double)from[i * along];
+            }
+        }
+        for (i = lanes; i < DPARI_MATMUL_TILE; i++) {
+            to[i] = 0.0;
+        }
+    }
+}
+
+/* sum[i][j] += a[d][i] * b[d][j], of `rows` rows. */
+static void dpari_matmul_tile(double *sum, const double *a, const double *b, int32_t rows,
+                              int32_t deep)
+{
+    int32_t i, j, d;
+    for (i = 0; i < rows; i++) {
+        double row[DPARI_MATMUL_TILE];
+        for (j = 0; j < DPARI_MATMUL_TILE; j++) {
+            row[j] = sum[i * DPARI_MATMUL_TILE + j];
+        }
+        for (d = 0; d < deep; d++) {
+            const double f = a[d * DPARI_MATMUL_TILE + i];
+            for (j = 0; j < DPARI_MATMUL_TILE; j++) {
+                row[j] += f * b[d * DPARI_MATMUL_TILE + j];
+            }
+        }
+        for (j = 0; j < DPARI_MATMUL_TILE; j++) {
+            sum[i * DPARI_MATMUL_TILE + j] = row[j];
+        }
+    }
+}
+
+static void dpari_matmul_store(const dpar_matmul *p, const double *sum, int64_t i0, int64_t j0,
+                               int32_t rows, int32_t columns)
+{
+    int32_t i, j;
+    for (i = 0; i < rows; i++) {
+        for (j = 0; j < columns; j++) {
+            const int64_t at = (i0 + i) * p->ldc + j0 + j;
+            double v = p->alpha * sum[i * DPARI_MATMUL_TILE + j];
+            if (p->beta < 0.0 || p->beta > 0.0) {
+                v += p->beta * dpari_tensor_get(p->c, p->type, at);
+            }
+            dpari_tensor_put(p->c, p->type, at, v);
+        }
+    }
+}
+
+static void dpari_matmul_one(const dpar_matmul *p, int64_t i0, int64_t j0)
+{
+    double sum[DPARI_MATMUL_TILE * DPARI_MATMUL_TILE];
+    double a[DPARI_MATMUL_TILE * DPARI_MATMUL_DEEP], b[DPARI_MATMUL_TILE * DPARI_MATMUL_DEEP];
+    const int32_t rows = (int32_t)dpari_least(DPARI_MATMUL_TILE, p->m - i0);
+    const int32_t columns = (int32_t)dpari_least(DPARI_MATMUL_TILE, p->n - j0);
+    const int64_t a_along = p->transpose_a ? 1 : p->lda, a_down = p->transpose_a ? p->lda : 1;
+    const int64_t b_along = p->transpose_b ? p->ldb : 1, b_down = p->transpose_b ? 1 : p->ldb;
+    int64_t k;
+    dpari_zero(sum, sizeof sum);
+    for (k = 0; k < p->k; k += DPARI_MATMUL_DEEP) {
+        const int32_t deep = (int32_t)dpari_least(DPARI_MATMUL_DEEP, p->k - k);
+        dpari_matmul_pack(a, p->a, p->type, i0 * a_along + k * a_down, a_along, a_down, rows, deep);
+        dpari_matmul_pack(b, p->b, p->type, j0 * b_along + k * b_down, b_along, b_down, columns,
+                          deep);
+        dpari_matmul_tile(sum, a, b, rows, deep);
+    }
+    dpari_matmul_store(p, sum, i0, j0, rows, columns);
+}
+
+DPAR_API dpar_status dpar_matmul_host(void *user, const dpar_matmul *call)
+{
+    int64_t i, j;
+    (void)user;
+    if ((call->type != DPAR_F64 && call->type != DPAR_F32) || call->m < 0 || call->n < 0 ||
+        call->k < 0) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < call->m; i += DPARI_MATMUL_TILE) {
+        for (j = 0; j < call->n; j += DPARI_MATMUL_TILE) {
+            dpari_matmul_one(call, i, j);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- what layers share ----------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
+                                      int64_t *counts, dpar_why *why)
+{
+    dpar_tensor made;
+    dpar_status st;
+    if (t == NULL || c == NULL || (type != DPAR_F64 && type != DPAR_F32)) {
+        return dpari_say(DPAR_E_ARG, why, "layers of type #: f64 and f32 are possible", type, 0, 0,
+                         0);
+    }
+    dpari_zero(&made, sizeof made);
+    st = dpar_split_init(&made.tokens, DPAR_EVEN, tokens, c->size, 1, 0, why);
+    if (st == DPAR_OK) {
+        made.comm = c;
+        made.type = type;
+        made.counts = counts;
+        *t = made;
+    }
+    return st;
+}
+
+DPAR_API int64_t dpar_tensor_tokens(const dpar_tensor *t, int32_t rank)
+{
+    return t->counts == NULL ? t->tokens.count : dpar_split_size(&t->tokens, rank);
+}
+
+/* What one rank alone finds wrong, all hear of. */
+static dpar_status dpari_tensor_refuse(const dpar_tensor *t, dpar_status st, const char *form,
+                                       int64_t a, int64_t b, int64_t c, int64_t d)
+{
+    dpar_why why;
+    (void)dpari_say(st, &why, form, a, b, c, d);
+    dpar_comm_abort(t->comm, st, why.text);
+    t->comm->why = why;
+    return st;
+}
+
+static dpar_status dpari_tensor_check(const dpar_tensor *t)
+{
+    const int32_t rule = t->tokens.rule;
+    if ((t->type != DPAR_F64 && t->type != DPAR_F32) || t->tokens.parts != t->comm->size) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "layers of type # on # ranks, tokens cut in # parts", t->type,
+                                   t->comm->size, t->tokens.parts, 0);
+    }
+    if (t->counts != NULL && rule != DPAR_EVEN && rule != DPAR_CHUNK && rule != DPAR_FLOOR &&
+        rule != DPAR_RAGGED) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "tokens cut by rule #: those of a rank must follow each other",
+                                   rule, 0, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* c[m][n] = op(a) op(b), or added to it. */
+static dpar_status dpari_tensor_multiply(const dpar_tensor *t, dpar_matmul *p, const void *a,
+                                         const void *b, void *c, int add)
+{
+    dpar_status st;
+    p->type = t->type;
+    p->alpha = 1.0;
+    p->beta = add ? 1.0 : 0.0;
+    p->a = a;
+    p->b = b;
+    p->c = c;
+    p->lda = dpari_most(1, p->transpose_a ? p->m : p->k);
+    p->ldb = dpari_most(1, p->transpose_b ? p->k : p->n);
+    p->ldc = dpari_most(1, p->n);
+    st = t->matmul != NULL ? t->matmul(t->user, p) : dpar_matmul_host(NULL, p);
+    return st >= 0 ? DPAR_OK
+                   : dpari_tensor_refuse(t, st, "rank #: a product of # x # x # failed",
+                                         t->comm->rank, p->m, p->n, p->k);
+}
+
+/* c = x w^T, dy w, dy^T x: of l's weight and n tokens. */
+static dpar_status dpari_linear_apply(const dpar_tensor *t, const dpar_linear *l, const void *x,
+                                      const void *w, void *y)
+{
+    dpar_matmul p;
+    dpari_zero(&p, sizeof p);
+    p.transpose_b = 1;
+    p.m = t->tokens.count;
+    p.n = l->out;
+    p.k = l->in;
+    return dpari_tensor_multiply(t, &p, x, w, y, 0);
+}
+
+static dpar_status dpari_linear_inputs(const dpar_tensor *t, const dpar_linear *l, const void *dy,
+                                       const void *w, void *dx, int add)
+{
+    dpar_matmul p;
+    dpari_zero(&p, sizeof p);
+    p.m = t->tokens.count;
+    p.n = l->in;
+    p.k = l->out;
+    return dpari_tensor_multiply(t, &p, dy, w, dx, add);
+}
+
+static dpar_status dpari_linear_weights(const dpar_tensor *t, const dpar_linear *l, const void *dy,
+                                        const void *x, void *dw, int add)
+{
+    dpar_matmul p;
+    dpari_zero(&p, sizeof p);
+    p.transpose_a = 1;
+    p.m = l->out;
+    p.n = l->in;
+    p.k = t->tokens.count;
+    return dpari_tensor_multiply(t, &p, dy, x, dw, add);
+}
+
+static void dpari_tensor_add_bias(int32_t type, void *y, const void *bias, int64_t rows, int64_t n)
+{
+    int64_t i, j;
+    for (i = 0; i < rows && bias != NULL; i++) {
+        if (type == DPAR_F64) {
+            double *row = (double *)y + i * n;
+            for (j = 0; j < n; j++) {
+                row[j] += ((const double *)bias)[j];
+            }
+        } else {
+            float *row = (float *)y + i * n;
+            for (j = 0; j < n; j++) {
+                row[j] += ((const float *)bias)[j];
+            }
+        }
+    }
+}
+
+/* sum[j] = sum over rows of dy[row][j], in f64; or added. Some columns at a time. */
+static void dpari_tensor_sum_rows(int32_t type, const void *dy, int64_t rows, int64_t n, void *sum,
+                                  int add)
+{
+    enum { SOME = 64 };
+    double part[SOME];
+    int64_t first, i, j;
+    for (first = 0; first < n && sum != NULL; first += SOME) {
+        const int64_t some = dpari_least(SOME, n - first);
+        for (j = 0; j < some; j++) {
+            part[j] = add ? dpari_tensor_get(sum, type, first + j) : 0.0;
+        }
+        for (i = 0; i < rows; i++) {
+            for (j = 0; j < some; j++) {
+                part[j] += dpari_tensor_get(dy, type, i * n + first + j);
+            }
+        }
+        for (j = 0; j < some; j++) {
+            dpari_tensor_put(sum, type, first + j, part[j]);
+        }
+    }
+}
+
+/* ---- collectives of rows --------------------------------------------------------------------- */
+
+/* Once a function, before anything is posted: what travels reads them. */
+static void dpari_tensor_count(const dpar_tensor *t, int64_t width)
+{
+    int32_t r;
+    for (r = 0; t->counts != NULL && r < t->comm->size; r++) {
+        t->counts[r] = dpar_split_size(&t->tokens, r) * width;
+    }
+}
+
+/* whole[n][width] from each rank's own rows; sequence parallel only. */
+static dpar_status dpari_tensor_collect(const dpar_tensor *t, const void *own, void *whole,
+                                        dpar_work *work)
+{
+    return dpar_all_gather_v(t->comm, own, whole, t->counts, NULL, t->type, work);
+}
+
+/* The sum over ranks of part[n][width]: whole on all of them in place, or own rows in `own`. */
+static dpar_status dpari_tensor_reduce(const dpar_tensor *t, int64_t width, void *part, void *own,
+                                       dpar_work *work)
+{
+    if (t->counts == NULL) {
+        return dpar_all_reduce(t->comm, part, part, t->tokens.count * width, t->type, DPAR_SUM,
+                               work);
+    }
+    return dpar_reduce_scatter_v(t->comm, part, own, t->counts, t->type, DPAR_SUM, work);
+}
+
+/* The first of two that failed; a work that was posted is always waited for. */
+static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
+{
+    const dpar_status ended = work->comm != NULL ? dpar_wait(work) : DPAR_OK;
+    return st < 0 ? st : ended < 0 ? ended : DPAR_OK;
+}
+
+/* ---- linear layers --------------------------------------------------------------------------- */
+
+/* `bytes` of something that is NULL though there are some of it. */
+static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
+{
+    return at == NULL && rows > 0 && width > 0;
+}
+
+static dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l,
+                                      const dpar_linear_arrays *a, int forward)
+{
+    const int sequence = t->counts != NULL, column = l->kind == DPAR_COLUMN;
+    const int64_t n = t->tokens.count, own = dpar_tensor_tokens(t, t->comm->rank);
+    const int64_t rows_x = column ? own : n, rows_y = column ? n : own;
+    const int reads_x = (forward || a->dw != NULL) && !(column && sequence && a->kept);
+    const int reads_dy = !forward && !(!column && sequence && a->kept);
+    int missing = 0;
+    dpar_status st = dpari_tensor_check(t);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if ((l->kind != DPAR_COLUMN && l->kind != DPAR_ROW) || l->in < 0 || l->out < 0 ||
+        ((a->add_dx || a->open) && !column)) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "a linear layer of kind #, # to # features (add_dx, open: # of "
+                                   "a column layer only)",
+                                   l->kind, l->in, l->out, a->add_dx || a->open);
+    }
+    missing += dpari_tensor_missing(a->w, l->in, l->out) && (forward || a->dx != NULL);
+    missing += reads_x && dpari_tensor_missing(a->x, rows_x, l->in);
+    missing += forward && dpari_tensor_missing(a->y, rows_y, l->out);
+    missing += reads_dy && dpari_tensor_missing(a->dy, rows_y, l->out);
+    missing += sequence && dpari_tensor_missing(a->whole, n, column ? l->in : l->out) &&
+               (!column || forward || a->dw != NULL);
+    missing += sequence && !forward && column && a->dx != NULL &&
+               dpari_tensor_missing(a->whole_dx, n, l->in);
+    return missing == 0
+               ? DPAR_OK
+               : dpari_tensor_refuse(t, DPAR_E_ARG,
+                                     "rank #: # arrays of a linear layer of # x # are NULL",
+                                     t->comm->rank, missing, l->in, l->out);
+}
+
+DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear *layer,
+                                         const dpar_linear_arrays *a)
+{
+    const int column = layer->kind == DPAR_COLUMN, sequence = t->counts != NULL;
+    const int64_t own = dpar_tensor_tokens(t, t->comm->rank);
+    const void *x = column && sequence ? a->whole : a->x;
+    void *y = !column && sequence ? a->whole : a->y;
+    dpar_status st = dpari_linear_check(t, layer, a, 1);
+    dpari_tensor_count(t, column ? layer->in : layer->out);
+    if (st == DPAR_OK && column && sequence && !a->kept) {
+        st = dpari_tensor_collect(t, a->x, a->whole, NULL);
+    }
+    st = st == DPAR_OK ? dpari_linear_apply(t, layer, x, a->w, y) : st;
+    if (st == DPAR_OK && !column) {
+        st = dpari_tensor_reduce(t, layer->out, y, a->y, NULL);
+    }
+    if (st == DPAR_OK) {
+        dpari_tensor_add_bias(t->type, a->y, a->bias, column ? t->tokens.count : own, layer->out);
+    }
+    return st;
+}
+
+/* The gathering of inputs goes on under dx, the sum of dx under dw. */
+static dpar_status dpari_column_backward(const dpar_tensor *t, const dpar_linear *l,
+                                         const dpar_linear_arrays *a)
+{
+    const int sequence = t->counts != NULL;
+    void *part = sequence ? a->whole_dx : a->dx;
+    dpar_work gather, reduce;
+    dpar_status st = DPAR_OK;
+    dpari_zero(&gather, sizeof gather);
+    dpari_zero(&reduce, sizeof reduce);
+    if (a->dw != NULL && sequence && !a->kept) {
+        st = dpari_tensor_collect(t, a->x, a->whole, &gather);
+    }
+    if (st == DPAR_OK && a->dx != NULL) {
+        st = dpari_linear_inputs(t, l, a->dy, a->w, part, a->add_dx);
+        if (st == DPAR_OK && !a->open) {
+            st = dpari_tensor_reduce(t, l->in, part, a->dx, &reduce);
+        }
+    }
+    st = dpari_tensor_finish(st, &gather);
+    if (st == DPAR_OK && a->dw != NULL) {
+        st = dpari_linear_weights(t, l, a->dy, sequence ? a->whole : a->x, a->dw, a->add);
+    }
+    return dpari_tensor_finish(st, &reduce);
+}
+
+static dpar_status dpari_row_backward(const dpar_tensor *t, const dpar_linear *l,
+                                      const dpar_linear_arrays *a)
+{
+    const int sequence = t->counts != NULL;
+    const void *dy = sequence ? a->whole : a->dy;
+    dpar_status st = DPAR_OK;
+    if (sequence && !a->kept) {
+        st = dpari_tensor_collect(t, a->dy, a->whole, NULL);
+    }
+    if (st == DPAR_OK && a->dx != NULL) {
+        st = dpari_linear_inputs(t, l, dy, a->w, a->dx, 0);
+    }
+    if (st == DPAR_OK && a->dw != NULL) {
+        st = dpari_linear_weights(t, l, dy, a->x, a->dw, a->add);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linear *layer,
+                                          const dpar_linear_arrays *a)
+{
+    const int column = layer->kind == DPAR_COLUMN;
+    dpar_status st = dpari_linear_check(t, layer, a, 0);
+    dpari_tensor_count(t, column ? layer->in : layer->out);
+    if (st == DPAR_OK) {
+        st = column ? dpari_column_backward(t, layer, a) : dpari_row_backward(t, layer, a);
+    }
+    if (st == DPAR_OK) {
+        const void *dy = !column && t->counts != NULL ? a->whole : a->dy;
+        dpari_tensor_sum_rows(t->type, dy, t->tokens.count, layer->out, a->dbias, a->add);
+    }
+    return st;
+}
+
+/* ---- features -------------------------------------------------------------------------------- */
+
+/* One rank's piece [rows][own]: from where it belongs in [rows][features->count], or into it. */
+static void dpari_features_copy(const dpar_split *features, int32_t rank, int64_t rows,
+                                int32_t bytes, const unsigned char *from, unsigned char *to,
+                                int into)
+{
+    const int64_t width = dpar_split_size(features, rank);
+    int64_t local, global, run, row;
+    for (local = 0; (global = dpar_split_global(features, rank, local, &run)) >= 0; local += run) {
+        for (row = 0; row < rows; row++) {
+            const int64_t own = (row * width + local) * bytes;
+            const int64_t whole = (row * features->count + global) * bytes;
+            dpari_kern_copy(to + (into ? whole : own), from + (into ? own : whole), run * bytes, 0);
+        }
+    }
+}
+
+static dpar_status dpari_features_check(const dpar_tensor *t, const dpar_split *features,
+                                        int64_t rows)
+{
+    dpar_status st = dpari_tensor_check(t);
+    if (st == DPAR_OK && (features->parts != t->comm->size || rows < 0)) {
+        st = dpari_tensor_refuse(t, DPAR_E_ARG, "# rows of features in # parts on # ranks", rows,
+                                 features->parts, t->comm->size, 0);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split *features,
+                                          int64_t rows, const void *in, void *out, void *scratch,
+                                          int64_t *counts)
+{
+    const int32_t bytes = dpar_type_bytes(t->type);
+    const unsigned char *piece = (const unsigned char *)scratch;
+    dpar_status st = dpari_features_check(t, features, rows);
+    int32_t r;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    for (r = 0; r < t->comm->size; r++) {
+        counts[r] = rows * dpar_split_size(features, r);
+    }
+    st = dpar_all_gather_v(t->comm, in, scratch, counts, NULL, t->type, NULL);
+    for (r = 0; r < t->comm->size && st == DPAR_OK; r++) {
+        dpari_features_copy(features, r, rows, bytes, piece, (unsigned char *)out, 1);
+        piece += counts[r] * bytes;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_features_slice(const dpar_tensor *t, const dpar_split *features,
+                                         int64_t rows, const void *in, void *out)
+{
+    const dpar_status st = dpari_features_check(t, features, rows);
+    if (st == DPAR_OK) {
+        dpari_features_copy(features, t->comm->rank, rows, dpar_type_bytes(t->type),
+                            (const unsigned char *)in, (unsigned char *)out, 0);
+    }
+    return st;
+}
+
+/* ---- vocabulary: embedding ------------------------------------------------------------------- */
+
+/* Ids of all tokens, and the vocabulary of so many ranks. */
+static dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v, const int32_t *ids)
+{
+    dpar_status st = dpari_tensor_check(t);
+    int64_t i;
+    if (st == DPAR_OK && (v->ranks != t->comm->size || (ids == NULL && t->tokens.count > 0))) {
+        st = dpari_tensor_refuse(t, DPAR_E_ARG,
+                                 "a vocabulary of # ranks on #; tokens without ids: #", v->ranks,
+                                 t->comm->size, ids == NULL, 0);
+    }
+    for (i = 0; i < t->tokens.count && st == DPAR_OK; i++) {
+        if (ids[i] >= v->count + v->added) {
+            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token # has id #: there are #", i, ids[i],
+                                     v->count + v->added, 0);
+        }
+    }
+    return st;
+}
+
+/* For embeddings an id below 0 does not exist either. */
+static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_vocab *v, int64_t width,
+                                         const int32_t *ids)
+{
+    dpar_status st = dpari_vocab_check(t, v, ids);
+    int64_t i;
+    if (st == DPAR_OK && width < 0) {
+        st = dpari_tensor_refuse(t, DPAR_E_ARG, "an embedding of width #", width, 0, 0, 0);
+    }
+    for (i = 0; i < t->tokens.count && st == DPAR_OK; i++) {
+        if (ids[i] < 0) {
+            st = dpari_tensor_refuse(t, DPAR_E_ARG, "token # has id #", i, ids[i], 0, 0);
+        }
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_vocab *v,
+                                            int64_t width, const int32_t *ids, const void *table,
+                                            void *y, void *whole)
+{
+    const int64_t bytes = width * dpar_type_bytes(t->type);
+    unsigned char *part = (unsigned char *)(t->counts != NULL ? whole : y);
+    dpar_status st = dpari_embedding_check(t, v, width, ids);
+    int64_t i;
+    for (i = 0; i < t->tokens.count && st == DPAR_OK; i++) {
+        const int64_t row = dpar_vocab_row(v, t->comm->rank, ids[i]);
+        if (row >= 0) {
+            dpari_kern_copy(part + i * bytes, (const unsigned char *)table + row * bytes, bytes, 0);
+        } else {
+            dpari_zero(part + i * bytes, (size_t)bytes);
+        }
+    }
+    dpari_tensor_count(t, width);
+    return st == DPAR_OK ? dpari_tensor_reduce(t, width, part, y, NULL) : st;
+}
+
+static void dpari_tensor_add(int32_t type, void *to, int64_t at, const void *from, int64_t from_at,
+                             int64_t n)
+{
+    int64_t i;
+    if (type == DPAR_F64) {
+        for (i = 0; i < n; i++) {
+            ((double *)to)[at + i] += ((const double *)from)[from_at + i];
+        }
+    } else {
+        for (i = 0; i < n; i++) {
+            ((float *)to)[at + i] += ((const float *)from)[from_at + i];
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vocab *v,
+                                             int64_t width, const int32_t *ids, const void *dy,
+                                             void *dtable, int add, void *whole)
+{
+    dpar_status st = dpari_embedding_check(t, v, width, ids);
+    int64_t i;
+    dpari_tensor_count(t, width);
+    if (st == DPAR_OK && t->counts != NULL) {
+        st = dpari_tensor_collect(t, dy, whole, NULL);
+        dy = whole;
+    }
+    if (st == DPAR_OK && !add) {
+        dpari_zero(dtable, (size_t)(dpar_vocab_rows(v) * width * dpar_type_bytes(t->type)));
+    }
+    for (i = 0; i < t->tokens.count && st == DPAR_OK; i++) {
+        const int64_t row = dpar_vocab_row(v, t->comm->rank, ids[i]);
+        if (row >= 0) {
+            dpari_tensor_add(t->type, dtable, row * width, dy, i * width, width);
+        }
+    }
+    return st;
+}
+
+/* ---- vocabulary: cross-entropy --------------------------------------------------------------- */
+
+/* The two runs of a rank's rows that stand for tokens: of the model, and added ones. */
+static void dpari_vocab_run(const dpar_vocab *v, int32_t rank, int32_t which, int64_t *lo,
+                            int64_t *hi)
+{
+    const int64_t each = which == 0 ? v->padded / v->ranks : v->padded_added / v->ranks;
+    const int64_t left = (which == 0 ? v->count : v->added) - rank * each;
+    *lo = which == 0 ? 0 : v->padded / v->ranks;
+    *hi = *lo + dpari_most(0, dpari_least(each, left));
+}
+
+static int dpari_entropy_counts(const dpar_cross_entropy *e, int32_t target)
+{
+    return target >= 0 && (e->ignore == 0 || target != e->ignore - 1);
+}
+
+/* Some elements of a row as doubles, so that the loops over them know no type. */
+enum { DPARI_ENTROPY_PART = 256 };
+static int32_t dpari_entropy_read(const dpar_tensor *t, const void *logits, int64_t at, int64_t hi,
+                                  double *to)
+{
+    const int32_t some = (int32_t)dpari_least(DPARI_ENTROPY_PART, hi - at);
+    int32_t i;
+    if (t->type == DPAR_F64) {
+        for (i = 0; i < some; i++) {
+            to[i] = ((const double *)logits)[at + i];
+        }
+    } else {
+        for (i = 0; i < some; i++) {
+            to[i] = (double)((const float *)logits)[at + i];
+        }
+    }
+    return some;
+}
+
+/* The largest of a run, of all that came before (first: none did) too; their sum is added. */
+static void dpari_entropy_largest(const dpar_tensor *t, const void *logits, int64_t lo, int64_t hi,
+                                  int *first, double *most, double *sum)
+{
+    double part[DPARI_ENTROPY_PART];
+    int32_t i, some;
+    for (; lo < hi; lo += some) {
+        some = dpari_entropy_read(t, logits, lo, hi, part);
+        if (*first) {
+            *most = part[0];
+            *first = 0;
+        }
+        for (i = 0; i < some; i++) {
+            *most = part[i] > *most ? part[i] : *most;
+            *sum += part[i];
+        }
+    }
+}
+
+static double dpari_entropy_below(const dpar_tensor *t, const void *logits, int64_t lo, int64_t hi,
+                                  double most)
+{
+    double part[DPARI_ENTROPY_PART], sum = 0.0;
+    int32_t i, some;
+    for (; lo < hi; lo += some) {
+        some = dpari_entropy_read(t, logits, lo, hi, part);
+        for (i = 0; i < some; i++) {
+            sum += dpari_exp(part[i] - most);
+        }
+    }
+    return sum;
+}
+
+/* Of one token: the largest logit of this rank, the sum of exp(logit - it), the rank's part of what
+ * is subtracted. Smoothing is linear in the logits: it needs no number of its own. */
+static void dpari_entropy_token(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                const void *logits, int64_t token, int32_t target, double *three)
+{
+    const dpar_vocab *v = &e->vocab;
+    const int64_t at = token * dpar_vocab_rows(v), row = dpar_vocab_row(v, t->comm->rank, target);
+    double most = 0.0, sum = 0.0, below = 0.0, own = 0.0;
+    int first = 1;
+    int32_t which;
+    int64_t lo, hi;
+    for (which = 0; which < 2; which++) {
+        dpari_vocab_run(v, t->comm->rank, which, &lo, &hi);
+        dpari_entropy_largest(t, logits, at + lo, at + hi, &first, &most, &sum);
+    }
+    for (which = 0; which < 2; which++) { /* all of them -infinity: sums of 0 */
+        dpari_vocab_run(v, t->comm->rank, which, &lo, &hi);
+        below += dpari_entropy_below(t, logits, at + lo, at + hi, most < -1.7e308 ? 0.0 : most);
+    }
+    if (row >= 0) {
+        own = (1.0 - e->smoothing) * dpari_tensor_get(logits, t->type, at + row);
+    }
+    if (e->smoothing > 0.0) { /* else 0 x infinity */
+        own += e->smoothing / (double)(v->count + v->added) * sum;
+    }
+    three[0] = most;
+    three[1] = below;
+    three[2] = own;
+}
+
+/* From all ranks' threes of a token: lse, and what is subtracted. 0 exponentials: NaN. */
+static double dpari_entropy_combine(const dpar_tensor *t, const void *all, int64_t token,
+                                    double *subtracted)
+{
+    double most = 0.0, sum = 0.0, own = 0.0;
+    int first = 1;
+    int32_t r;
+    for (r = 0; r < t->comm->size; r++) {
+        const int64_t at = 3 * (r * t->tokens.count + token);
+        const double m = dpari_tensor_get(all, t->type, at);
+        own += dpari_tensor_get(all, t->type, at + 2);
+        if (!(dpari_tensor_get(all, t->type, at + 1) <= 0.0) && (first || m > most)) {
+            most = m;
+            first = 0;
+        }
+    }
+    for (r = 0; r < t->comm->size; r++) {
+        const int64_t at = 3 * (r * t->tokens.count + token);
+        const double s = dpari_tensor_get(all, t->type, at + 1);
+        if (!(s <= 0.0)) {
+            sum += s * dpari_exp(dpari_tensor_get(all, t->type, at) - most);
+        }
+    }
+    *subtracted = own;
+    return sum > 0.0 ? most + dpari_log(sum) : sum / sum;
+}
+
+DPAR_API int64_t dpar_cross_entropy_scratch(const dpar_tensor *t)
+{
+    return 3 * t->tokens.count * ((int64_t)t->comm->size + 1) * dpar_type_bytes(t->type);
+}
+
+static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                       const int32_t *targets)
+{
+    const dpar_status st = dpari_vocab_check(t, &e->vocab, targets);
+    if (st == DPAR_OK && !(e->smoothing >= 0.0 && e->smoothing <= 1.0 && dpari_finite(e->z))) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG, "label smoothing is not within 0 and 1", 0, 0, 0,
+                                   0);
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                                const void *logits, const int32_t *targets,
+                                                double *lse, double *loss,
+                                                dpar_cross_entropy_sum *sum, void *scratch)
+{
+    const int64_t n = t->tokens.count;
+    unsigned char *all = (unsigned char *)scratch + 3 * n * dpar_type_bytes(t->type);
+    dpar_cross_entropy_sum made;
+    dpar_status st = dpari_entropy_check(t, e, targets);
+    double three[3], subtracted;
+    int64_t i, k;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    dpari_zero(&made, sizeof made);
+    for (i = 0; i < n; i++) {
+        dpari_entropy_token(t, e, logits, i, targets[i], three);
+        for (k = 0; k < 3; k++) {
+            dpari_tensor_put(scratch, t->type, 3 * i + k, three[k]);
+        }
+    }
+    st = dpar_all_gather(t->comm, scratch, all, 3 * n, t->type, NULL);
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        const int counts = dpari_entropy_counts(e, targets[i]);
+        lse[i] = dpari_entropy_combine(t, all, i, &subtracted);
+        if (loss != NULL) {
+            loss[i] = counts ? lse[i] - subtracted + e->z * lse[i] * lse[i] : 0.0;
+        }
+        made.loss += counts ? lse[i] - subtracted : 0.0;
+        made.z += counts ? e->z * lse[i] * lse[i] : 0.0;
+        made.tokens += counts;
+    }
+    if (st == DPAR_OK && sum != NULL) {
+        *sum = made;
+    }
+    return st;
+}
+
+/* One run of a token's row becomes scale ((1 + 2 z lse) exp(logit - lse) - smoothing / V). */
+static void dpari_entropy_gradient(const dpar_tensor *t, void *logits, int64_t lo, int64_t hi,
+                                   double lse, double factor, double smooth)
+{
+    double part[DPARI_ENTROPY_PART];
+    int32_t i, some;
+    for (; lo < hi; lo += some) {
+        some = dpari_entropy_read(t, logits, lo, hi, part);
+        for (i = 0; i < some; i++) {
+            dpari_tensor_put(logits, t->type, lo + i, factor * dpari_exp(part[i] - lse) - smooth);
+        }
+    }
+}
+
+DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
+                                          void *logits, const int32_t *targets, const double *lse,
+                                          double scale)
+{
+    const dpar_vocab *v = &e->vocab;
+    const int64_t rows = dpar_vocab_rows(v), bytes = dpar_type_bytes(t->type);
+    const double smooth = scale * e->smoothing / (double)dpari_most(1, v->count + v->added);
+    int64_t i, lo, hi;
+    for (i = 0; i < t->tokens.count; i++) {
+        const int64_t row = dpar_vocab_row(v, t->comm->rank, targets[i]), at = i * rows;
+        const double factor = scale * (1.0 + 2.0 * e->z * lse[i]);
+        int64_t done = 0; /* rows that stand for tokens and come before */
+        int32_t which;
+        double hot = row >= 0 ? dpari_tensor_get(logits, t->type, at + row) : 0.0;
+        for (which = 0; which < 2; which++) {
+            dpari_vocab_run(v, t->comm->rank, which, &lo, &hi);
+            hi = dpari_entropy_counts(e, targets[i]) ? hi : lo;
+            dpari_zero((unsigned char *)logits + (at + done) * bytes,
+                       (size_t)((lo - done) * bytes));
+            dpari_entropy_gradient(t, logits, at + lo, at + hi, lse[i], factor, smooth);
+            done = hi;
+        }
+        dpari_zero((unsigned char *)logits + (at + done) * bytes, (size_t)((rows - done) * bytes));
+        if (row >= 0 && dpari_entropy_counts(e, targets[i])) { /* in f64: they nearly cancel */
+            hot = factor * dpari_exp(hot - lse[i]) - smooth - scale * (1.0 - e->smoothing);
+            dpari_tensor_put(logits, t->type, at + row, hot);
+        }
+    }
+}
+
+/* ---- attention heads ------------------------------------------------------------------------- */
+
+DPAR_API dpar_status dpar_heads_comm(dpar_comm *c, const dpar_heads *h, dpar_comm **same)
+{
+    if (h->ranks != c->size) {
+        return dpari_say(DPAR_E_ARG, &c->why, "heads of # ranks on #", h->ranks, c->size, 0, 0);
+    }
+    if (h->groups >= h->ranks) {
+        *same = NULL;
+        return DPAR_OK;
+    }
+    return dpar_comm_split(c, dpar_heads_of(h, c->rank).group, c->rank, same);
+}
+
+DPAR_API dpar_status dpar_heads_sum(const dpar_tensor *t, const dpar_heads *h, dpar_comm *same,
+                                    int64_t width, int64_t in, void *dw, void *dbias)
+{
+    const dpar_heads_share share = dpar_heads_of(h, t->comm->rank);
+    const int64_t bytes = dpar_type_bytes(t->type), first = share.queries * width * bytes;
+    unsigned char *rows = (unsigned char *)dw, *bias = (unsigned char *)dbias;
+    dpar_status st = DPAR_OK;
+    if (same == NULL || share.copies < 2) {
+        return DPAR_OK;
+    }
+    rows += first * in;
+    st = dpar_all_reduce(same, rows, rows, 2 * width * in, t->type, DPAR_SUM, NULL);
+    if (st == DPAR_OK && dbias != NULL) {
+        bias += first;
+        st = dpar_all_reduce(same, bias, bias, 2 * width, t->type, DPAR_SUM, NULL);
+    }
+    return st;
+}
+
+/* ---- random numbers -------------------------------------------------------------------------- */
+
+static uint64_t dpari_random_index(const dpar_random_piece *r, int64_t i, int64_t j)
+{
+    return (uint64_t)(r->row + i) * (uint64_t)r->width + (uint64_t)(r->column + j);
+}
+
+DPAR_API void dpar_random_dropout(const dpar_random_piece *r, int32_t type, double p, const void *x,
+                                  void *y)
+{
+    const double factor = 1.0 / (1.0 - p);
+    int64_t i, j;
+    for (i = 0; i < r->rows; i++) {
+        for (j = 0; j < r->columns; j++) {
+            const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
+            const int64_t at = i * r->columns + j;
+            dpari_tensor_put(y, type, at, u < p ? 0.0 : factor * dpari_tensor_get(x, type, at));
+        }
+    }
+}
+
+DPAR_API void dpar_random_fill(const dpar_random_piece *r, int32_t type, double lo, double hi,
+                               void *y)
+{
+    int64_t i, j;
+    for (i = 0; i < r->rows; i++) {
+        for (j = 0; j < r->columns; j++) {
+            const double u = dpar_random_uniform(r->seed, r->stream, dpari_random_index(r, i, j));
+            dpari_tensor_put(y, type, i * r->columns + j, lo + (hi - lo) * u);
+        }
+    }
+}
+
+DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, double mean,
+                                      double deviation, void *y)
+{
+    int64_t i, j;
+    for (i = 0; i < r->rows; i++) {
+        for (j = 0; j < r->columns; j++) {
+            const double z = dpar_random_normal(r->seed, r->stream, dpari_random_index(r, i, j));
+            dpari_tensor_put(y, type, i * r->columns + j, mean + deviation * z);
+        }
+    }
 }
 
 /* ==== run/os.c ==== */

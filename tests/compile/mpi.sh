@@ -46,7 +46,7 @@ link() { # programs that also run without MPI
     for path in tests/ranks/collectives tests/ranks/messages tests/ranks/several \
         tests/ranks/errors tests/ranks/move tests/ranks/halo_exchange tests/mpi/three examples/ranks \
         examples/shallow_water tests/ranks/spatial examples/unet tests/ranks/halo_oracle \
-        tests/ranks/halo_cgrid tests/ranks/ddp; do
+        tests/ranks/halo_cgrid tests/ranks/ddp tests/ranks/tensor; do
         try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI $slim \
             -I"$DPAR_DIR" -I. -Itests $path.c "$work/engine.o" -o "$work/${path##*/}" -lm
     done
@@ -100,6 +100,8 @@ programs() {
         run $n "$work/spatial"
         run $n "$work/ddp"
     done
+    run 3 "$work/tensor"
+    run "$most" "$work/tensor"
 }
 
 printf '#include "dpar_mpi.h"\n' > "$work/unit.c"
