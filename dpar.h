@@ -4329,7 +4329,9 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
  *
  * With counts (sequence parallel) each rank has its own tokens outside of such a pair: column
  * layers gather them, row layers scatter them, the other way round in backward. As many bytes,
- * activations between the pairs cut by the ranks; any number of tokens.
+ * activations between the pairs cut by the ranks; any number of tokens. What a rank computes of its
+ * own tokens alone there, the gradients of norms' weights, is to be summed over the ranks once a
+ * step.
  *
  * All is row-major: a token is a row. F64 and F32, in the host's memory. What is wrong on one rank
  * (E_ARG) breaks the communicator, so that the others hear of it; the sentence is in comm->why.
@@ -37762,10 +37764,11 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor *t, int64_t width, void
     return dpar_reduce_scatter_v(t->comm, part, own, t->counts, t->type, DPAR_SUM, work);
 }
 
-/* The first of two that failed; a work that was posted is always waited for. */
+/* The first of two that failed; a work that was posted is always waited for (one that was not
+ * counts as done). */
 static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 {
-    const dpar_status ended = work->comm != NULL ? dpar_wait(work) : DPAR_OK;
+    const dpar_status ended = dpar_wait(work);
     return st < 0 ? st : ended < 0 ? ended : DPAR_OK;
 }
 

@@ -304,10 +304,11 @@ static dpar_status dpari_tensor_reduce(const dpar_tensor *t, int64_t width, void
     return dpar_reduce_scatter_v(t->comm, part, own, t->counts, t->type, DPAR_SUM, work);
 }
 
-/* The first of two that failed; a work that was posted is always waited for. */
+/* The first of two that failed; a work that was posted is always waited for (one that was not
+ * counts as done). */
 static dpar_status dpari_tensor_finish(dpar_status st, dpar_work *work)
 {
-    const dpar_status ended = work->comm != NULL ? dpar_wait(work) : DPAR_OK;
+    const dpar_status ended = dpar_wait(work);
     return st < 0 ? st : ended < 0 ? ended : DPAR_OK;
 }
 

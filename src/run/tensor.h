@@ -16,7 +16,9 @@
  *
  * With counts (sequence parallel) each rank has its own tokens outside of such a pair: column
  * layers gather them, row layers scatter them, the other way round in backward. As many bytes,
- * activations between the pairs cut by the ranks; any number of tokens.
+ * activations between the pairs cut by the ranks; any number of tokens. What a rank computes of its
+ * own tokens alone there, the gradients of norms' weights, is to be summed over the ranks once a
+ * step.
  *
  * All is row-major: a token is a row. F64 and F32, in the host's memory. What is wrong on one rank
  * (E_ARG) breaks the communicator, so that the others hear of it; the sentence is in comm->why.

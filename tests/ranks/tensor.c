@@ -643,6 +643,26 @@ static int turn(const dpar_comm *c, int i)
     return c->size <= 3 || i % 4 == c->size % 4;
 }
 
+/* What was posted goes on in another thread: counts and buffers are not to be touched meanwhile. */
+static int progress_cases(dpar_comm *c)
+{
+    int k, bad = 0;
+    if (dpar_comm_progress(c, 1) != DPAR_OK) {
+        return 0; /* no threads here */
+    }
+    for (k = 0; k < 4; k++) {
+        shape s;
+        memset(&s, 0, sizeof s);
+        s.n = 12;
+        s.h = 14;
+        s.f = 18;
+        s.type = k & 1 ? DPAR_F32 : DPAR_F64;
+        s.sequence = k >> 1;
+        bad += pair_case(c, &s);
+    }
+    return bad + (dpar_comm_progress(c, 0) != DPAR_OK);
+}
+
 static int pair_cases(dpar_comm *c)
 {
     static const int64_t shapes[][3] = {{1, 1, 1}, {5, 3, 7}, {8, 16, 32}, {13, 6, 10},
@@ -1469,7 +1489,7 @@ static int everything(dpar_comm *c, void *arg)
     int64_t bad, all = 0;
     (void)arg;
     bad = (c->rank == 0 ? matmul_cases() : 0) + feature_cases(c);
-    bad += pair_cases(c) + word_cases(c) + odd_logits(c);
+    bad += pair_cases(c) + progress_cases(c) + word_cases(c) + odd_logits(c);
     bad += block_cases(c) + random_cases(c);
     if (dpar_all_reduce(c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL) != DPAR_OK) {
         return 1;
