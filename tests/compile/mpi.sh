@@ -46,7 +46,7 @@ link() { # programs that also run without MPI
     for path in tests/ranks/collectives tests/ranks/messages tests/ranks/several \
         tests/ranks/errors tests/ranks/move tests/ranks/halo_exchange tests/mpi/three examples/ranks \
         examples/shallow_water tests/ranks/spatial examples/unet tests/ranks/halo_oracle \
-        tests/ranks/halo_cgrid tests/ranks/ddp tests/ranks/tensor; do
+        tests/ranks/halo_cgrid tests/ranks/ddp tests/ranks/tensor tests/ranks/sequence; do
         try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI $slim \
             -I"$DPAR_DIR" -I. -Itests $path.c "$work/engine.o" -o "$work/${path##*/}" -lm
     done
@@ -99,6 +99,7 @@ programs() {
     for n in 2 3; do
         run $n "$work/spatial"
         run $n "$work/ddp"
+        run $n "$work/sequence"
     done
     run 3 "$work/tensor"
     run "$most" "$work/tensor"

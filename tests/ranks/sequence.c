@@ -1,0 +1,1293 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* sequence: attention on real ranks against the textbook over whole arrays, written out in this
+ * file with exp and log of libm: forward, its log-sum-exp, gradients of queries, keys and values to
+ * 1e-12 in f64; gradients also against finite differences of what the ranks computed. Ring
+ * and halo form. Ulysses: what arrives bit by bit, and a whole layer. Bytes are counted under the
+ * engine, pairs of query and key one by one.
+ *
+ *   sequence [processes|threads] [ranks]     without arguments: processes 1 to 8, threads 1 to 4
+ *   sequence long [ranks]                    more layers by lot
+ *   mpirun -np 4 sequence                    built with -DUSE_MPI */
+#include "dpar.h"
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+#endif
+
+#include "check.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { MOST_DOCS = 6, MOST_RANKS = 64, TENSORS = 3 };
+
+/* A layer. Whole arrays are f64 and every rank has them; `loud`: how large scores get. */
+typedef struct test_case {
+    int docs, heads, groups, width, values, type, causal, window, rule, way;
+    double loud;
+    int64_t ends[MOST_DOCS + 1];
+    double *x[TENSORS], *dx[TENSORS]; /* q, k, v and their gradients */
+    double *out, *dout, *lse;
+} test_case;
+
+/* What a rank has of a case, in the case's type. */
+typedef struct part {
+    int64_t tokens, *token; /* token[row] in the packed sequence */
+    void *x[TENSORS], *dx[TENSORS], *out, *dout, *lse;
+} part;
+
+static double number(uint32_t a, int64_t i)
+{
+    uint32_t h = (uint32_t)i * 2654435761u + a * 40503u + 12345u;
+    h ^= h >> 15;
+    h *= 0x7feb352du;
+    h ^= h >> 13;
+    h *= 0x846ca68bu;
+    h ^= h >> 16;
+    return (double)(h % 2001u) / 1000.0 - 1.0;
+}
+
+static int lot(uint32_t *state, int n) /* 0 .. n - 1 */
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (int)((*state >> 8) % (uint32_t)n);
+}
+
+static void *fresh(int64_t n, int64_t unit)
+{
+    void *a = calloc((size_t)n + 1, (size_t)unit);
+    if (a == NULL) {
+        exit(1);
+    }
+    return a;
+}
+
+static int64_t total(const test_case *t)
+{
+    return t->ends[t->docs];
+}
+
+static int elements(const test_case *t, int tensor) /* of a token */
+{
+    return tensor == 0 ? t->heads * t->width : t->groups * (tensor == 1 ? t->width : t->values);
+}
+
+static double get(const void *x, int64_t i, int type)
+{
+    uint32_t bits = 0;
+    float f;
+    if (type == DPAR_F64) {
+        return ((const double *)x)[i];
+    }
+    if (type == DPAR_F32) {
+        return (double)((const float *)x)[i];
+    }
+    bits = (uint32_t)((const uint16_t *)x)[i] << 16; /* bf16 */
+    memcpy(&f, &bits, 4);
+    return (double)f;
+}
+
+static void set(void *x, int64_t i, int type, double v)
+{
+    float f = (float)v;
+    uint32_t bits;
+    if (type == DPAR_F64) {
+        ((double *)x)[i] = v;
+    } else if (type == DPAR_F32) {
+        ((float *)x)[i] = f;
+    } else {
+        memcpy(&bits, &f, 4);
+        bits += 0x7fff + (bits >> 16 & 1);
+        ((uint16_t *)x)[i] = (uint16_t)(bits >> 16);
+    }
+}
+
+/* ---- the textbook ---------------------------------------------------------------------------- */
+
+static int sees(const test_case *t, int64_t i, int64_t j)
+{
+    int d = 0;
+    while (t->ends[d + 1] <= i) {
+        d++;
+    }
+    return j >= t->ends[d] && j < t->ends[d + 1] && (!t->causal || j <= i) &&
+           (t->window == 0 || (j - i <= t->window && i - j <= t->window));
+}
+
+static double dot(const double *a, const double *b, int n)
+{
+    double sum = 0.0;
+    int d;
+    for (d = 0; d < n; d++) {
+        sum += a[d] * b[d];
+    }
+    return sum;
+}
+
+/* One query of one head: out, lse and what it gives to the gradients. */
+static void textbook_row(test_case *t, int64_t i, int h, double *p)
+{
+    const int g = h / (t->heads / t->groups), w = t->width, n = t->values;
+    const double scale = 1.0 / sqrt((double)w), *q = t->x[0] + (i * t->heads + h) * w;
+    double *out = t->out + (i * t->heads + h) * n, *dout = t->dout + (i * t->heads + h) * n;
+    double most = -1e300, sum = 0.0, delta;
+    int64_t j;
+    int d;
+    for (j = 0; j < total(t); j++) {
+        p[j] = sees(t, i, j) ? scale * dot(q, t->x[1] + (j * t->groups + g) * w, w) : -1e300;
+        most = p[j] > most ? p[j] : most;
+    }
+    for (j = 0; j < total(t); j++) {
+        p[j] = sees(t, i, j) ? exp(p[j] - most) : 0.0;
+        sum += p[j];
+    }
+    t->lse[i * t->heads + h] = most + log(sum);
+    for (j = 0; j < total(t); j++) {
+        p[j] /= sum;
+        for (d = 0; d < n; d++) {
+            out[d] += p[j] * t->x[2][(j * t->groups + g) * n + d];
+        }
+    }
+    delta = dot(out, dout, n);
+    for (j = 0; j < total(t); j++) {
+        const double *k = t->x[1] + (j * t->groups + g) * w, *v = t->x[2] + (j * t->groups + g) * n;
+        const double ds = p[j] * (dot(dout, v, n) - delta) * scale;
+        for (d = 0; d < w; d++) {
+            t->dx[0][(i * t->heads + h) * w + d] += ds * k[d];
+            t->dx[1][(j * t->groups + g) * w + d] += ds * q[d];
+        }
+        for (d = 0; d < n; d++) {
+            t->dx[2][(j * t->groups + g) * n + d] += p[j] * dout[d];
+        }
+    }
+}
+
+/* Numbers are rounded to the type first, so that ranks and textbook begin with the same. */
+static double rounded(int type, double v)
+{
+    uint64_t room = 0;
+    set(&room, 0, type, v);
+    return get(&room, 0, type);
+}
+
+static void textbook(test_case *t, uint32_t seed)
+{
+    double *p = (double *)fresh(total(t), 8);
+    int64_t i;
+    int k, h;
+    for (k = 0; k < TENSORS; k++) {
+        t->x[k] = (double *)fresh(total(t) * elements(t, k), 8);
+        t->dx[k] = (double *)fresh(total(t) * elements(t, k), 8);
+        for (i = 0; i < total(t) * elements(t, k); i++) {
+            t->x[k][i] = rounded(t->type, number(seed + (uint32_t)k, i) * (k == 0 ? t->loud : 1.0));
+        }
+    }
+    t->out = (double *)fresh(total(t) * t->heads * t->values, 8);
+    t->dout = (double *)fresh(total(t) * t->heads * t->values, 8);
+    t->lse = (double *)fresh(total(t) * t->heads, 8);
+    for (i = 0; i < total(t) * t->heads * t->values; i++) {
+        t->dout[i] = rounded(t->type, number(seed + 7, i));
+    }
+    for (i = 0; i < total(t); i++) {
+        for (h = 0; h < t->heads; h++) {
+            textbook_row(t, i, h, p);
+        }
+    }
+    free(p);
+}
+
+static void textbook_free(test_case *t)
+{
+    int k;
+    for (k = 0; k < TENSORS; k++) {
+        free(t->x[k]);
+        free(t->dx[k]);
+    }
+    free(t->out);
+    free(t->dout);
+    free(t->lse);
+}
+
+/* ---- what a rank has ------------------------------------------------------------------------- */
+
+static int type_bytes(int type)
+{
+    return type == DPAR_F64 ? 8 : type == DPAR_F32 ? 4 : 2;
+}
+
+static int sums(int type)
+{
+    return type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+static void scatter(const test_case *t, const part *p, int each, const double *from, void *to)
+{
+    int64_t i;
+    int e;
+    for (i = 0; i < p->tokens; i++) {
+        for (e = 0; e < each; e++) {
+            set(to, i * each + e, t->type, from[p->token[i] * each + e]);
+        }
+    }
+}
+
+static void part_arrays(const test_case *t, part *p)
+{
+    const int each = t->heads * t->values;
+    int k;
+    for (k = 0; k < TENSORS; k++) {
+        p->x[k] = fresh(p->tokens * elements(t, k), type_bytes(t->type));
+        p->dx[k] = fresh(p->tokens * elements(t, k), type_bytes(t->type));
+        scatter(t, p, elements(t, k), t->x[k], p->x[k]);
+    }
+    p->out = fresh(p->tokens * each, type_bytes(t->type));
+    p->dout = fresh(p->tokens * each, type_bytes(t->type));
+    p->lse = fresh(p->tokens * t->heads, type_bytes(sums(t->type)));
+    scatter(t, p, each, t->dout, p->dout);
+}
+
+/* A rank's tokens of a packed layer, in the order of the documents. */
+static void part_packed(const test_case *t, const dpar_packed *packed, int rank, part *p)
+{
+    dpar_packed_cursor cursor;
+    int64_t first, count, i;
+    int32_t doc;
+    memset(&cursor, 0, sizeof cursor);
+    memset(p, 0, sizeof *p);
+    p->token = (int64_t *)fresh(total(t), 8);
+    while (dpar_packed_next(packed, rank, &cursor, &doc, &first, &count)) {
+        for (i = 0; i < count; i++) {
+            p->token[p->tokens++] = first + i;
+        }
+    }
+}
+
+static void part_split(const test_case *t, const dpar_split *split, int rank, part *p)
+{
+    int64_t local = 0, i;
+    memset(p, 0, sizeof *p);
+    p->token = (int64_t *)fresh(total(t), 8);
+    while ((i = dpar_split_global(split, rank, local++, NULL)) >= 0) {
+        p->token[p->tokens++] = i;
+    }
+}
+
+/* A rank's tokens in a layer. */
+static void part_of(const test_case *t, const dpar_attention *layer, int rank, part *p)
+{
+    dpar_split s;
+    if (t->way == DPAR_ATTENTION_RING) {
+        part_packed(t, &layer->tokens, rank, p);
+    } else {
+        (void)dpar_split_init(&s, t->rule, total(t), layer->tokens.ranks, 1, 0, NULL);
+        part_split(t, &s, rank, p);
+    }
+}
+
+static void part_free(part *p)
+{
+    int k;
+    for (k = 0; k < TENSORS; k++) {
+        free(p->x[k]);
+        free(p->dx[k]);
+    }
+    free(p->out);
+    free(p->dout);
+    free(p->lse);
+    free(p->token);
+}
+
+/* The largest difference from the textbook, relative to numbers of 1 and larger ones. NaN: 1e9. */
+static double difference(const test_case *t, const part *p, int each, const double *whole,
+                         const void *got, int type)
+{
+    double most = 0.0;
+    int64_t i;
+    int e;
+    for (i = 0; i < p->tokens; i++) {
+        for (e = 0; e < each; e++) {
+            const double want = whole[p->token[i] * each + e], have = get(got, i * each + e, type);
+            const double d = fabs(have - want) / (fabs(want) > 1.0 ? fabs(want) : 1.0);
+            most = d > most ? d : d <= most ? most : 1e9;
+        }
+    }
+    (void)t;
+    return most;
+}
+
+/* ---- what goes through the engine ------------------------------------------------------------ */
+
+/* Ranks may be threads: one slot each. */
+static dpar_status (*engine_batch[MOST_RANKS])(dpar_comm *c, const dpar_call *calls, int32_t n,
+                                               dpar_work *works);
+static int64_t engine_sent[MOST_RANKS];
+
+static dpar_status counting_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works)
+{
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        engine_sent[c->rank] +=
+            calls[i].kind == DPAR_SEND ? calls[i].count * dpar_type_bytes(calls[i].type) : 0;
+    }
+    return engine_batch[c->rank](c, calls, n, works);
+}
+
+static dpar_status (*engine_run[MOST_RANKS])(dpar_comm *c, const dpar_call *call);
+
+static dpar_status counting_run(dpar_comm *c, const dpar_call *call)
+{
+    int32_t r;
+    for (r = 0; r < c->size && call->kind == DPAR_ALL_TO_ALL; r++) {
+        engine_sent[c->rank] += r != c->rank ? call->in_count[r] * dpar_type_bytes(call->type) : 0;
+    }
+    return engine_run[c->rank](c, call);
+}
+
+static int64_t all_sum(dpar_comm *c, int64_t mine)
+{
+    int64_t all = 0;
+    return dpar_all_reduce(c, &mine, &all, 1, DPAR_I64, DPAR_SUM, NULL) == DPAR_OK ? all : 1000000;
+}
+
+/* ---- ring attention -------------------------------------------------------------------------- */
+
+/* A user's kernel of bf16: widens the block and calls the plain one. */
+static void widen(const void *from, int64_t n, float *to)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        to[i] = (float)get(from, i, DPAR_BF16);
+    }
+}
+
+static void wide_kernel(const dpar_attention_call *call)
+{
+    const dpar_attention *a = call->layer;
+    const int64_t q = call->queries * a->heads, k = call->keys * a->groups;
+    float *x = (float *)fresh(q * a->width, 4), *y = (float *)fresh(k * a->width, 4);
+    float *z = (float *)fresh(k * a->values, 4), *d = (float *)fresh(q * a->values, 4);
+    dpar_attention wide = *a;
+    dpar_attention_call inner = *call;
+    wide.type = DPAR_F32;
+    inner.layer = &wide;
+    widen(call->q, q * a->width, x);
+    widen(call->k, k * a->width, y);
+    widen(call->v, k * a->values, z);
+    inner.q = x;
+    inner.k = y;
+    inner.v = z;
+    if (call->out_gradient == NULL) {
+        dpar_attention_block(&inner);
+    } else {
+        widen(call->out_gradient, q * a->values, d);
+        inner.out_gradient = d;
+        dpar_attention_block_gradient(&inner);
+    }
+    free(x);
+    free(y);
+    free(z);
+    free(d);
+}
+
+/* Counts pairs one by one, checks what a block says of itself. */
+typedef struct witness {
+    const test_case *t;
+    int64_t pairs;
+    int wrong;
+} witness;
+
+static void watching_kernel(const dpar_attention_call *call)
+{
+    witness *w = (witness *)call->user;
+    int64_t i, j, lo, hi;
+    for (i = 0; i < call->queries; i++) {
+        dpar_attention_row(call, i, &lo, &hi);
+        w->pairs += hi - lo;
+        w->wrong += lo < 0 || hi > call->keys || lo > hi;
+        for (j = 0; j < call->keys; j++) {
+            w->wrong += sees(w->t, call->query + i, call->key + j) != (j >= lo && j < hi);
+        }
+    }
+    if (w->t->type == DPAR_BF16) {
+        wide_kernel(call);
+    } else {
+        dpar_attention_block(call);
+    }
+}
+
+static void describe(const test_case *t, int ranks, witness *w, dpar_attention *layer)
+{
+    memset(layer, 0, sizeof *layer);
+    layer->way = t->way;
+    layer->tokens.docs = t->docs;
+    layer->tokens.ends = t->ends;
+    layer->tokens.ranks = ranks;
+    layer->tokens.rule = t->rule;
+    layer->heads = t->heads;
+    layer->groups = t->groups;
+    layer->width = t->width;
+    layer->values = t->values;
+    layer->type = t->type;
+    layer->causal = t->causal;
+    layer->window = t->window;
+    layer->forward = watching_kernel;
+    layer->backward = t->type == DPAR_BF16 ? wide_kernel : NULL;
+    layer->user = w;
+}
+
+static void arrays_of(const part *p, dpar_attention_arrays *a)
+{
+    memset(a, 0, sizeof *a);
+    a->q = p->x[0];
+    a->k = p->x[1];
+    a->v = p->x[2];
+    a->out = p->out;
+    a->lse = p->lse;
+    a->out_gradient = p->dout;
+    a->q_gradient = p->dx[0];
+    a->k_gradient = p->dx[1];
+    a->v_gradient = p->dx[2];
+}
+
+static double tolerance(const test_case *t)
+{
+    return t->type == DPAR_F64 ? 1e-12 : t->type == DPAR_F32 ? 2e-5 * t->loud : 2e-2 * t->loud;
+}
+
+/* Everything of a part against the textbook; how many of its arrays differ. */
+static int judge(const test_case *t, const part *p, const char *what, int rank, int ranks)
+{
+    double d[5];
+    int k, bad = 0;
+    d[0] = difference(t, p, t->heads * t->values, t->out, p->out, t->type);
+    d[1] = difference(t, p, t->heads, t->lse, p->lse, sums(t->type));
+    for (k = 0; k < TENSORS; k++) {
+        d[2 + k] = difference(t, p, elements(t, k), t->dx[k], p->dx[k], t->type);
+    }
+    for (k = 0; k < 5; k++) {
+        bad += !(d[k] <= tolerance(t));
+    }
+    if (bad > 0) {
+        printf(
+            "%s, rank %d of %d: %d documents, %d tokens, rule %d, %d/%d heads of %d and %d, type "
+            "%d, causal %d, window %d: off by %.2g out, %.2g lse, %.2g dq, %.2g dk, %.2g dv\n",
+            what, rank, ranks, t->docs, (int)total(t), t->rule, t->heads, t->groups, t->width,
+            t->values, t->type, t->causal, t->window, d[0], d[1], d[2], d[3], d[4]);
+    }
+    return bad;
+}
+
+/* The sum of out . dout over all ranks: what finite differences are taken of. */
+static double loss(dpar_comm *c, dpar_attention_plan *plan, const dpar_attention_arrays *a,
+                   const test_case *t, const part *p)
+{
+    double sum = 0.0, all = 0.0;
+    int64_t i;
+    if (dpar_attention_forward(plan, a) != DPAR_OK) {
+        return 1e300;
+    }
+    for (i = 0; i < p->tokens * t->heads * t->values; i++) {
+        sum += get(p->out, i, t->type) * get(p->dout, i, t->type);
+    }
+    (void)dpar_all_reduce(c, &sum, &all, 1, DPAR_F64, DPAR_SUM, NULL);
+    return all;
+}
+
+/* Some elements of each input are moved on the rank that has them. f64 alone. */
+static int differences(dpar_comm *c, dpar_attention_plan *plan, const dpar_attention_arrays *a,
+                       const test_case *t, const part *p)
+{
+    const double step = 1e-4;
+    int k, n, bad = 0;
+    for (k = 0; k < TENSORS; k++) {
+        for (n = 0; n < 2; n++) {
+            const int each = elements(t, k);
+            const int64_t at = (total(t) * each - 1) * (2 * n + 1) / 3;
+            const double g = t->dx[k][at];
+            double *mine = NULL, up, down, was = 0.0;
+            int64_t i;
+            for (i = 0; i < p->tokens; i++) {
+                mine = p->token[i] == at / each ? (double *)p->x[k] + i * each + at % each : mine;
+            }
+            was = mine != NULL ? *mine : 0.0;
+            if (mine != NULL) {
+                *mine = was + step;
+            }
+            up = loss(c, plan, a, t, p);
+            if (mine != NULL) {
+                *mine = was - step;
+            }
+            down = loss(c, plan, a, t, p);
+            if (mine != NULL) {
+                *mine = was;
+            }
+            if (!(fabs((up - down) / (2.0 * step) - g) <= 1e-6 * t->loud * t->loud * t->loud)) {
+                printf("rank %d of %d: tensor %d, element %d: gradient %.9g, by differences %.9g\n",
+                       (int)c->rank, (int)c->size, k, (int)at, g, (up - down) / (2.0 * step));
+                bad++;
+            }
+        }
+    }
+    return bad;
+}
+
+/* Pairs between two ranks, one by one. */
+static int64_t pairs_between(const test_case *t, const dpar_attention *layer, int rank, int from)
+{
+    part q, k;
+    int64_t i, j, pairs = 0;
+    part_of(t, layer, rank, &q);
+    part_of(t, layer, from, &k);
+    for (i = 0; i < q.tokens; i++) {
+        for (j = 0; j < k.tokens; j++) {
+            pairs += sees(t, q.token[i], k.token[j]);
+        }
+    }
+    free(q.token);
+    free(k.token);
+    return pairs;
+}
+
+/* Forward and backward of the halo form: keys that lie at most a window before the first token of
+ * another rank (or behind its last one), one by one; backward the same again, and the gradients of
+ * those that this rank has beside its own. */
+static int64_t halo_bytes(const dpar_comm *c, const test_case *t, const dpar_attention *layer)
+{
+    const int64_t each = t->groups * (t->width + t->values);
+    int64_t bytes = 0, i;
+    part mine, p;
+    int rank;
+    part_of(t, layer, c->rank, &mine);
+    for (rank = 0; rank < c->size; rank++) {
+        const part *owner = rank == c->rank ? NULL : &mine;
+        part_of(t, layer, rank, &p);
+        for (i = 0; i < total(t) && p.tokens > 0; i++) {
+            const int64_t first = p.token[0], last = p.token[p.tokens - 1];
+            const int beside = (i < first && first - i <= t->window) ||
+                               (!t->causal && i > last && i - last <= t->window);
+            if (owner == NULL) {
+                bytes += beside ? each * type_bytes(sums(t->type)) : 0;
+            } else if (owner->tokens > 0 && i >= owner->token[0] &&
+                       i <= owner->token[owner->tokens - 1]) {
+                bytes += beside ? 2 * each * type_bytes(t->type) : 0;
+            }
+        }
+        free(p.token);
+    }
+    free(mine.token);
+    return bytes;
+}
+
+/* Bytes and pairs as foretold? */
+static int accounts(dpar_comm *c, const test_case *t, const dpar_attention *layer,
+                    const dpar_attention_plan *plan, const witness *w, const int64_t *sent)
+{
+    int64_t pairs = 0;
+    int from, bad = w->wrong != 0;
+    for (from = 0; from < c->size; from++) {
+        const int64_t have = dpar_attention_pairs(layer, c->rank, from);
+        bad += have != pairs_between(t, layer, c->rank, from);
+        pairs += have;
+    }
+    bad += w->pairs != pairs || plan->pairs != pairs;
+    bad += t->causal && t->window == 0 && pairs != dpar_packed_pairs(&layer->tokens, c->rank);
+    bad += t->way == DPAR_ATTENTION_HALO && halo_bytes(c, t, layer) != sent[0] + sent[1];
+    bad += sent[0] != dpar_attention_sent(layer, c->rank, 0) ||
+           sent[1] != dpar_attention_sent(layer, c->rank, 1) || plan->sent != sent[0] + sent[1];
+    if (bad > 0) {
+        printf("rank %d of %d: %d things are not as foretold: pairs %d %d %d, bytes %d %d, %d %d\n",
+               (int)c->rank, (int)c->size, bad, (int)pairs, (int)w->pairs, (int)plan->pairs,
+               (int)sent[0], (int)dpar_attention_sent(layer, c->rank, 0), (int)sent[1],
+               (int)dpar_attention_sent(layer, c->rank, 1));
+    }
+    return bad;
+}
+
+/* Memory of a plan, every second time registered. */
+static void *plan_memory(dpar_comm *c, int64_t bytes, int registered)
+{
+    void *memory = NULL;
+    if (registered) {
+        return dpar_comm_alloc(c, bytes, &memory) == DPAR_OK ? memory : NULL;
+    }
+    return aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+}
+
+static void plan_release(dpar_comm *c, void *memory, int registered)
+{
+    if (registered) {
+        dpar_comm_release(c, memory);
+    } else {
+        free(memory);
+    }
+}
+
+/* One layer: forward, backward, twice (a plan does all layers), then by differences. */
+static int layer_case(dpar_comm *c, test_case *t, uint32_t seed, int differ)
+{
+    dpar_attention layer;
+    dpar_attention_plan *plan = NULL;
+    dpar_attention_arrays a;
+    dpar_why why;
+    witness w;
+    part p;
+    int64_t bytes = 0, sent[2];
+    void *memory = NULL;
+    int bad = 0;
+    memset(&w, 0, sizeof w);
+    w.t = t;
+    why.text[0] = 0;
+    describe(t, c->size, &w, &layer);
+    if (dpar_attention_bytes(c, &layer, &bytes, &why) != DPAR_OK ||
+        (memory = plan_memory(c, bytes, seed % 2 == 0)) == NULL ||
+        dpar_attention_init(memory, bytes, c, &layer, &plan, &why) != DPAR_OK) {
+        printf("rank %d: %s\n", (int)c->rank, why.text);
+        return 1;
+    }
+    textbook(t, seed);
+    part_of(t, &layer, c->rank, &p);
+    part_arrays(t, &p);
+    arrays_of(&p, &a);
+    bad += plan->tokens != p.tokens;
+    engine_batch[c->rank] = c->engine.batch;
+    c->engine.batch = counting_batch;
+    engine_sent[c->rank] = 0;
+    bad += dpar_attention_forward(plan, &a) != DPAR_OK;
+    sent[0] = t->way == DPAR_ATTENTION_RING ? engine_sent[c->rank] : plan->sent;
+    bad += dpar_attention_backward(plan, &a) != DPAR_OK;
+    sent[1] = (t->way == DPAR_ATTENTION_RING ? engine_sent[c->rank] : plan->sent) - sent[0];
+    c->engine.batch = engine_batch[c->rank];
+    bad += judge(t, &p, t->way == DPAR_ATTENTION_RING ? "ring" : "halo", c->rank, c->size);
+    bad += accounts(c, t, &layer, plan, &w, sent);
+    if (differ && t->type == DPAR_F64) {
+        bad += differences(c, plan, &a, t, &p);
+        bad += dpar_attention_forward(plan, &a) != DPAR_OK;
+        bad += dpar_attention_backward(plan, &a) != DPAR_OK;
+        bad += judge(t, &p, "again", c->rank, c->size);
+    }
+    bad += dpar_attention_close(plan) != DPAR_OK;
+    part_free(&p);
+    textbook_free(t);
+    plan_release(c, memory, seed % 2 == 0);
+    return bad;
+}
+
+static test_case plain(int tokens)
+{
+    test_case t;
+    memset(&t, 0, sizeof t);
+    t.docs = 1;
+    t.ends[1] = tokens;
+    t.heads = t.groups = 2;
+    t.width = 4;
+    t.values = 4;
+    t.causal = 1;
+    t.rule = DPAR_ZIGZAG;
+    t.loud = 2.0;
+    return t;
+}
+
+static test_case by_lot(uint32_t *state)
+{
+    static const int rules[] = {DPAR_ZIGZAG, DPAR_ZIGZAG, DPAR_CHUNK, DPAR_EVEN, DPAR_STRIPE};
+    test_case t;
+    int d;
+    memset(&t, 0, sizeof t);
+    t.docs = 1 + lot(state, 3) * lot(state, 3);
+    for (d = 0; d < t.docs; d++) {
+        t.ends[d + 1] = t.ends[d] + lot(state, t.docs == 1 ? 40 : 17);
+    }
+    t.ends[t.docs] += total(&t) == 0;
+    t.groups = 1 + lot(state, 3);
+    t.heads = t.groups * (1 + lot(state, 3));
+    t.width = 1 + lot(state, 5);
+    t.values = lot(state, 2) ? t.width : 1 + lot(state, 5);
+    t.causal = lot(state, 3) > 0;
+    t.window = lot(state, 3) == 0 ? 1 + lot(state, 12) : 0;
+    t.rule = rules[lot(state, 5)];
+    t.type = lot(state, 6) > 1 ? DPAR_F64 : lot(state, 2) ? DPAR_F32 : DPAR_BF16;
+    t.loud = lot(state, 4) == 0 && t.type == DPAR_F64 ? 300.0 : 2.0;
+    return t;
+}
+
+/* What each shape must get right, on any number of ranks. */
+static int ring_cases(dpar_comm *c, int rounds)
+{
+    static const int lengths[] = {1, 3, 16, 37};
+    uint32_t state = 2024;
+    test_case t;
+    int n, bad = 0;
+    for (n = 0; n < 4; n++) {
+        t = plain(lengths[n]);
+        bad += layer_case(c, &t, 100 + (uint32_t)n, n > 1);
+        t.causal = 0;
+        t.groups = 1;
+        bad += layer_case(c, &t, 200 + (uint32_t)n, n > 1);
+        t.window = 2;
+        t.docs = 3; /* the second one empty */
+        t.ends[2] = t.ends[1];
+        t.ends[3] = t.ends[1] + 5;
+        bad += layer_case(c, &t, 300 + (uint32_t)n, n > 1);
+    }
+    for (n = 0; n < rounds; n++) {
+        t = by_lot(&state);
+        bad += layer_case(c, &t, 1000 + (uint32_t)n, n % 8 == 0);
+    }
+    return bad;
+}
+
+/* The same in the halo form: windows shorter and longer than a rank's slice, and than all. */
+static int halo_cases(dpar_comm *c, int rounds)
+{
+    static const int windows[] = {1, 2, 5, 11, 100};
+    uint32_t state = 99;
+    test_case t;
+    int n, bad = 0;
+    for (n = 0; n < 5 + rounds; n++) {
+        t = n < 5 ? plain(23) : by_lot(&state);
+        t.way = DPAR_ATTENTION_HALO;
+        t.rule = n % 2 ? DPAR_EVEN : DPAR_CHUNK;
+        t.window = n < 5 ? windows[n] : t.window > 0 ? t.window : 1 + n % 7;
+        bad += layer_case(c, &t, 9000 + (uint32_t)n, n % 8 == 0);
+    }
+    t = plain(1);
+    t.way = DPAR_ATTENTION_HALO;
+    t.rule = DPAR_EVEN;
+    t.window = 3;
+    return bad + layer_case(c, &t, 9999, 1);
+}
+
+/* With zigzag and lengths that 2 P divides each rank has the same pairs at each step; cut in order
+ * it has not. */
+static int balance(dpar_comm *c)
+{
+    test_case t = plain(2 * c->size * 6);
+    dpar_attention layer;
+    int64_t whole = 0, same = 0, in_order = 0, most = 0;
+    int step, rank, bad = 0;
+    t.docs = 2;
+    t.ends[2] = t.ends[1] + 2 * c->size * 3;
+    describe(&t, c->size, NULL, &layer);
+    for (step = 0; step < c->size; step++) {
+        const int64_t first = dpar_attention_pairs(&layer, 0, (c->size - step) % c->size);
+        for (rank = 0; rank < c->size; rank++) {
+            const int from = (rank - step + c->size) % c->size;
+            bad += dpar_attention_pairs(&layer, rank, from) != first;
+            whole += dpar_attention_pairs(&layer, rank, from);
+        }
+    }
+    layer.tokens.rule = DPAR_CHUNK;
+    for (step = 0; step < c->size; step++) {
+        for (rank = 0, most = 0; rank < c->size; rank++) {
+            const int64_t n = dpar_attention_pairs(&layer, rank, (rank - step + c->size) % c->size);
+            most = n > most ? n : most;
+            same += n;
+        }
+        in_order += most;
+    }
+    bad += whole != same; /* pairs in all, however tokens lie */
+    /* the slowest rank of each step, P of them, against P even shares: (2 P - 1) / P */
+    bad += c->size > 1 && 10 * in_order * c->size < (c->size > 2 ? 15 : 13) * whole;
+    return bad;
+}
+
+/* Hand-made pieces: rows that see nothing, NaN, both types. */
+static int merges(void)
+{
+    double out[6] = {1, 2, 3, 4, 5, 6}, more[6] = {3, 2, 1, 0, 7, 8}, lse[3], other[3];
+    float small[2] = {1.0f, 3.0f}, small_more[2] = {2.0f, 2.0f}, a[1] = {0.0f}, b[1] = {0.0f};
+    int bad = 0;
+    lse[0] = log(1.0);
+    other[0] = log(3.0);
+    lse[1] = -1e30;
+    other[1] = 5.0;
+    lse[2] = 2.0;
+    other[2] = -HUGE_VAL;
+    dpar_attention_merge(DPAR_F64, 3, 2, out, lse, more, other);
+    bad += !(fabs(out[0] - 2.5) < 1e-15 && fabs(out[1] - 2.0) < 1e-15 &&
+             fabs(lse[0] - log(4.0)) < 1e-15);
+    bad += !(out[2] == more[2] && out[3] == more[3] && lse[1] == 5.0);
+    bad += !(out[4] == 5.0 && out[5] == 6.0 && lse[2] == 2.0);
+    other[0] = HUGE_VAL - HUGE_VAL;
+    dpar_attention_merge(DPAR_F64, 1, 2, out, lse, more, other);
+    bad += out[0] == out[0]; /* a NaN stays one */
+    dpar_attention_merge(DPAR_F32, 1, 2, small, a, small_more, b);
+    bad += !(small[0] == 1.5f && small[1] == 2.5f && fabs((double)a[0] - log(2.0)) < 1e-7);
+    return bad;
+}
+
+/* ---- Ulysses --------------------------------------------------------------------------------- */
+
+/* What a rank has in the middle: all tokens, some heads. Heads `from` on of every token. */
+typedef struct middle {
+    int heads, first, groups, group;
+    void *x[TENSORS], *dx[TENSORS], *out, *dout, *lse, *delta;
+} middle;
+
+static int middle_elements(const test_case *t, const middle *m, int tensor)
+{
+    return tensor == 0 ? m->heads * t->width : m->groups * (tensor == 1 ? t->width : t->values);
+}
+
+static void middle_make(const test_case *t, const dpar_heads *h, int rank, middle *m)
+{
+    const dpar_heads_share s = dpar_heads_of(h, rank);
+    int k;
+    m->heads = s.queries;
+    m->first = s.query;
+    m->groups = s.groups;
+    m->group = s.group;
+    for (k = 0; k < TENSORS; k++) {
+        m->x[k] = fresh(total(t) * middle_elements(t, m, k), type_bytes(t->type));
+        m->dx[k] = fresh(total(t) * middle_elements(t, m, k), type_bytes(t->type));
+    }
+    m->out = fresh(total(t) * m->heads * t->values, type_bytes(t->type));
+    m->dout = fresh(total(t) * m->heads * t->values, type_bytes(t->type));
+    m->lse = fresh(total(t) * m->heads, type_bytes(t->type));
+    m->delta = fresh(total(t) * m->heads, type_bytes(t->type));
+}
+
+static void middle_free(middle *m)
+{
+    int k;
+    for (k = 0; k < TENSORS; k++) {
+        free(m->x[k]);
+        free(m->dx[k]);
+    }
+    free(m->out);
+    free(m->dout);
+    free(m->lse);
+    free(m->delta);
+}
+
+static void *behind(void *base, int64_t elements, int type)
+{
+    return (char *)base + elements * type_bytes(type);
+}
+
+/* Attention of the heads that are here, document by document. */
+static void middle_attend(const test_case *t, const middle *m, int backward)
+{
+    const int v = m->heads * t->values;
+    dpar_attention local;
+    dpar_attention_call call;
+    int64_t i;
+    int d;
+    memset(&local, 0, sizeof local);
+    local.heads = m->heads;
+    local.groups = m->groups;
+    local.width = t->width;
+    local.values = t->values;
+    local.type = t->type;
+    for (i = 0; i < total(t) * m->heads && backward; i++) {
+        double sum = 0.0;
+        for (d = 0; d < t->values; d++) {
+            sum +=
+                get(m->out, i * t->values + d, t->type) * get(m->dout, i * t->values + d, t->type);
+        }
+        set(m->delta, i, t->type, sum);
+    }
+    for (d = 0; d < t->docs && m->heads > 0; d++) {
+        const int64_t at = t->ends[d];
+        memset(&call, 0, sizeof call);
+        call.layer = &local;
+        call.queries = call.keys = t->ends[d + 1] - at;
+        call.low = t->window > 0 ? -t->window : -call.keys;
+        call.high = t->causal ? 0 : t->window > 0 ? t->window : call.keys;
+        call.q = behind(m->x[0], at * middle_elements(t, m, 0), t->type);
+        call.k = behind(m->x[1], at * middle_elements(t, m, 1), t->type);
+        call.v = behind(m->x[2], at * middle_elements(t, m, 2), t->type);
+        call.out = behind(m->out, at * v, t->type);
+        call.lse = behind(m->lse, at * m->heads, t->type);
+        call.out_gradient = behind(m->dout, at * v, t->type);
+        call.delta = behind(m->delta, at * m->heads, t->type);
+        call.q_gradient = behind(m->dx[0], at * middle_elements(t, m, 0), t->type);
+        call.k_gradient = behind(m->dx[1], at * middle_elements(t, m, 1), t->type);
+        call.v_gradient = behind(m->dx[2], at * middle_elements(t, m, 2), t->type);
+        if (backward) {
+            dpar_attention_block_gradient(&call);
+        } else {
+            dpar_attention_block(&call);
+        }
+    }
+}
+
+/* Is the middle what the whole arrays have of these heads, bit by bit? */
+static int middle_agrees(const test_case *t, const middle *m, int tensor)
+{
+    const int each = elements(t, tensor), mine = middle_elements(t, m, tensor);
+    const int n = tensor == 2 ? t->values : t->width, first = tensor == 0 ? m->first : m->group;
+    int64_t i;
+    int e, bad = 0;
+    for (i = 0; i < total(t); i++) {
+        for (e = 0; e < mine; e++) {
+            const double want = t->x[tensor][i * each + first * n + e];
+            bad += get(m->x[tensor], i * mine + e, t->type) != want;
+        }
+    }
+    return bad;
+}
+
+/* One way and back through a plan of its own, bytes counted. */
+static int exchange(dpar_comm *c, const dpar_ulysses *u, const void *in, void *out, int backward)
+{
+    dpar_ulysses_plan *plan = NULL;
+    dpar_why why;
+    int64_t bytes = 0, sent;
+    void *memory = NULL;
+    int bad = 0;
+    why.text[0] = 0;
+    if (dpar_ulysses_bytes(c, u, &bytes, &why) != DPAR_OK ||
+        (memory = plan_memory(c, bytes, backward)) == NULL ||
+        dpar_ulysses_init(memory, bytes, c, u, &plan, &why) != DPAR_OK) {
+        printf("rank %d: %s\n", (int)c->rank, why.text);
+        return 1;
+    }
+    engine_run[c->rank] = c->engine.run;
+    c->engine.run = counting_run;
+    engine_sent[c->rank] = 0;
+    bad += (backward ? dpar_ulysses_backward(plan, in, out)
+                     : dpar_ulysses_forward(plan, in, out)) != DPAR_OK;
+    sent = engine_sent[c->rank];
+    c->engine.run = engine_run[c->rank];
+    if (sent != dpar_ulysses_sent(u, c->rank, backward)) {
+        printf("rank %d of %d: sent %d bytes, foretold %d\n", (int)c->rank, (int)c->size, (int)sent,
+               (int)dpar_ulysses_sent(u, c->rank, backward));
+        bad++;
+    }
+    plan_release(c, memory, backward);
+    return bad;
+}
+
+/* A whole layer: q, k, v to the heads, attention there, out back; then gradients the same way. */
+static int ulysses_case(dpar_comm *c, test_case *t, const dpar_split *split, uint32_t seed)
+{
+    dpar_ulysses u[4]; /* q, k, v, out */
+    middle m;
+    part p;
+    int k, bad = 0;
+    memset(u, 0, sizeof u);
+    for (k = 0; k < 4; k++) {
+        u[k].tokens = *split;
+        if (dpar_heads_init(&u[k].heads, t->heads, t->groups, c->size,
+                            (int)seed % 2 ? DPAR_EVEN : DPAR_CHUNK, 0, NULL) != DPAR_OK) {
+            return 1;
+        }
+        u[k].of_groups = k == 1 || k == 2;
+        u[k].type = t->type;
+        u[k].width = k >= 2 ? t->values : t->width;
+    }
+    textbook(t, seed);
+    part_split(t, split, c->rank, &p);
+    part_arrays(t, &p);
+    middle_make(t, &u[0].heads, c->rank, &m);
+    for (k = 0; k < TENSORS; k++) {
+        bad += exchange(c, &u[k], p.x[k], m.x[k], 0);
+        bad += middle_agrees(t, &m, k) != 0;
+    }
+    middle_attend(t, &m, 0);
+    bad += exchange(c, &u[3], m.out, p.out, 1);
+    bad += exchange(c, &u[3], p.dout, m.dout, 0);
+    middle_attend(t, &m, 1);
+    for (k = 0; k < TENSORS; k++) {
+        bad += exchange(c, &u[k], m.dx[k], p.dx[k], 1);
+    }
+    scatter(t, &p, t->heads, t->lse, p.lse); /* stays in the middle: not compared */
+    bad += judge(t, &p, "ulysses", c->rank, c->size);
+    middle_free(&m);
+    part_free(&p);
+    textbook_free(t);
+    return bad;
+}
+
+static int ulysses_cases(dpar_comm *c, int rounds)
+{
+    static const int rules[] = {DPAR_CHUNK,  DPAR_EVEN,         DPAR_FLOOR, DPAR_ZIGZAG,
+                                DPAR_STRIPE, DPAR_BLOCK_CYCLIC, DPAR_RAGGED};
+    uint32_t state = 77;
+    int n, r, bad = 0;
+    for (n = 0; n < rounds; n++) {
+        int64_t cuts[MOST_RANKS + 1], weight[MOST_RANKS];
+        test_case t = by_lot(&state);
+        dpar_split split;
+        const int rule = rules[lot(&state, 7)];
+        t.type = t.type == DPAR_BF16 ? DPAR_F64 : t.type;
+        for (r = 0; r < c->size; r++) {
+            weight[r] = 1 + lot(&state, 3) * lot(&state, 3);
+        }
+        if (rule == DPAR_RAGGED) {
+            bad += dpar_split_weights(cuts, total(&t), c->size, weight, 1, NULL) != DPAR_OK ||
+                   dpar_split_ragged(&split, c->size, cuts, NULL) != DPAR_OK;
+        } else {
+            bad += dpar_split_init(&split, rule, total(&t), c->size, 3, 0, NULL) != DPAR_OK;
+        }
+        bad += ulysses_case(c, &t, &split, 5000 + (uint32_t)n);
+    }
+    return bad;
+}
+
+/* Copies of one group in bf16: 1 and as many times 2^-8 as there are others; added one by one in
+ * bf16 the small ones would be lost. */
+static int ulysses_copies(dpar_comm *c)
+{
+    const int64_t whole = 5;
+    dpar_ulysses u;
+    uint16_t in[5], out[5];
+    double want = rounded(DPAR_BF16, 1.0 + (c->size - 1) / 256.0);
+    int i, bad = 0;
+    memset(&u, 0, sizeof u);
+    bad += dpar_split_init(&u.tokens, DPAR_EVEN, whole, c->size, 1, 0, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&u.heads, c->size, 1, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
+    u.of_groups = 1;
+    u.type = DPAR_BF16;
+    u.width = 1;
+    for (i = 0; i < whole; i++) {
+        set(in, i, DPAR_BF16, c->rank == 0 ? 1.0 : 1.0 / 256.0);
+    }
+    bad += exchange(c, &u, in, out, 1);
+    for (i = 0; i < dpar_split_size(&u.tokens, c->rank); i++) {
+        bad += get(out, i, DPAR_BF16) != want;
+    }
+    return bad;
+}
+
+static int ulysses_refusals(dpar_comm *c)
+{
+    const int odd = c->rank == c->size - 1 && c->size > 1;
+    dpar_ulysses good, u;
+    dpar_ulysses_plan *plan = NULL;
+    dpar_why why;
+    int64_t bytes = 0;
+    void *memory = aligned_alloc(64, 1 << 16);
+    int way, bad = 0;
+    memset(&good, 0, sizeof good);
+    bad += dpar_split_init(&good.tokens, DPAR_EVEN, 20, c->size, 1, 0, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&good.heads, 8, 2, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
+    good.type = DPAR_F64;
+    good.width = 4;
+    for (way = 0; way < 5; way++) {
+        u = good;
+        why.text[0] = 0;
+        u.width = way == 0 ? 0 : way == 1 ? INT64_C(1) << 60 : u.width;
+        u.type = way == 2 ? DPAR_I8 : u.type;
+        u.heads.ranks += way == 3;
+        u.heads.groups = way == 4 ? 3 : u.heads.groups;
+        bad += dpar_ulysses_bytes(c, &u, &bytes, &why) == DPAR_OK || why.text[0] == 0;
+    }
+    for (way = 0; way < 4 && c->size > 1; way++) {
+        u = good;
+        why.text[0] = 0;
+        u.width += way == 1 && odd;
+        u.of_groups = way == 2 && odd;
+        u.type = way == 3 && odd ? DPAR_F32 : DPAR_F64;
+        bad += dpar_ulysses_init(memory, way == 0 && odd ? 64 : 1 << 16, c, &u, &plan, &why) !=
+                   (way == 0 ? DPAR_E_ROOM : DPAR_E_MISMATCH) ||
+               why.text[0] == 0;
+    }
+    bad += dpar_ulysses_forward(NULL, NULL, NULL) != DPAR_E_ARG ||
+           dpar_ulysses_backward(NULL, NULL, NULL) != DPAR_E_ARG ||
+           dpar_ulysses_bytes(c, NULL, &bytes, NULL) != DPAR_E_ARG ||
+           dpar_ulysses_init(NULL, 0, c, &good, NULL, NULL) != DPAR_E_ARG ||
+           dpar_ulysses_sent(NULL, 0, 0) != 0;
+    free(memory);
+    return bad;
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+static int refusals(dpar_comm *c)
+{
+    test_case t = plain(12);
+    dpar_attention good, a;
+    dpar_why why;
+    int64_t bytes, ends[2] = {0, INT64_C(1) << 55};
+    int way, bad = 0;
+    describe(&t, c->size, NULL, &good);
+    for (way = 0; way < 14; way++) {
+        dpar_status st, wanted = way == 3 ? DPAR_E_DIVIDE : way == 9 ? DPAR_E_RANGE : DPAR_E_ARG;
+        a = good;
+        why.text[0] = 0;
+        a.tokens.docs = way == 0 ? 0 : a.tokens.docs;
+        a.tokens.ranks = way == 1 ? c->size + 1 : a.tokens.ranks;
+        a.heads = way == 2 ? 0 : way == 3 ? 3 : a.heads;
+        a.width = way == 4 ? -1 : a.width;
+        a.type = way == 5 ? DPAR_I32 : way == 6 ? DPAR_F16 : a.type;
+        a.window = way == 7 ? -1 : 0;
+        a.tag = way == 8 ? -1 : 0;
+        a.tokens.ends = way == 9 ? ends : a.tokens.ends;
+        a.tokens.rule = way == 10 ? DPAR_FLOOR : a.tokens.rule;
+        a.way = way == 11 ? 2 : way >= 12 ? DPAR_ATTENTION_HALO : DPAR_ATTENTION_RING;
+        a.tokens.rule = way == 12 ? DPAR_EVEN : a.tokens.rule; /* 12: no window, 13: zigzag */
+        a.window = way == 13 ? 3 : a.window;
+        st = dpar_attention_bytes(c, &a, &bytes, &why);
+        if (st != wanted || why.text[0] == 0) {
+            printf("refusal %d: %s: %s\n", way, dpar_status_text(st), why.text);
+            bad++;
+        }
+    }
+    bad += dpar_attention_bytes(NULL, &good, &bytes, NULL) != DPAR_E_ARG ||
+           dpar_attention_init(NULL, 0, c, &good, NULL, NULL) != DPAR_E_ARG ||
+           dpar_attention_forward(NULL, NULL) != DPAR_E_ARG ||
+           dpar_attention_backward(NULL, NULL) != DPAR_E_ARG ||
+           dpar_attention_close(NULL) != DPAR_OK;
+    bad += dpar_attention_pairs(&good, -1, 0) != 0 || dpar_attention_pairs(&good, 0, 99) != 0 ||
+           dpar_attention_sent(&good, 99, 0) != 0 || dpar_attention_pairs(NULL, 0, 0) != 0;
+    return bad;
+}
+
+/* What the last rank gives otherwise, all ranks are told. */
+static int misuse(dpar_comm *c)
+{
+    const int odd = c->rank == c->size - 1 && c->size > 1;
+    int way, bad = 0;
+    for (way = 0; way < 9 && c->size > 1; way++) {
+        test_case t = plain(20);
+        dpar_attention layer;
+        dpar_attention_plan *plan = NULL;
+        dpar_why why;
+        dpar_status st, wanted = way == 0   ? DPAR_E_ROOM
+                                 : way == 1 ? DPAR_E_DIVIDE
+                                            : DPAR_E_MISMATCH;
+        int64_t bytes = 0;
+        void *memory;
+        why.text[0] = 0;
+        describe(&t, c->size, NULL, &layer);
+        if (odd) {
+            layer.heads = way == 1 ? 3 : layer.heads;
+            layer.scale = way == 2 ? 0.25 : layer.scale;
+            layer.window = way == 3 ? 4 : layer.window;
+            layer.causal = way == 4 ? 0 : layer.causal;
+            layer.type = way == 5 ? DPAR_F32 : layer.type;
+            layer.tokens.rule = way == 6 ? DPAR_EVEN : layer.tokens.rule;
+            t.ends[1] += way == 7;
+            layer.way = way == 8 ? DPAR_ATTENTION_HALO : layer.way;
+            layer.window = way == 8 ? 4 : layer.window;
+            layer.tokens.rule = way == 8 ? DPAR_EVEN : layer.tokens.rule;
+        }
+        (void)dpar_attention_bytes(c, &layer, &bytes, NULL);
+        memory = aligned_alloc(64, 1 << 16);
+        st = dpar_attention_init(memory, odd && way == 0 ? bytes - 64 : 1 << 16, c, &layer, &plan,
+                                 &why);
+        if (st != wanted || why.text[0] == 0) {
+            printf("rank %d of %d: misuse %d: %s, %s\n", (int)c->rank, (int)c->size, way,
+                   dpar_status_text(st), why.text);
+            bad++;
+        }
+        free(memory);
+    }
+    return bad;
+}
+
+#ifndef USE_MPI
+/* The last rank forgets its keys: all ranks hear of it at the next operation at the latest. Breaks
+ * the communicator. */
+static int forgets_keys(dpar_comm *c, void *arg)
+{
+    test_case t = plain(32);
+    dpar_attention layer;
+    dpar_attention_plan *plan = NULL;
+    dpar_attention_arrays a;
+    part p;
+    int64_t bytes = 0;
+    void *memory;
+    int bad = 1;
+    (void)arg;
+    describe(&t, c->size, NULL, &layer);
+    layer.forward = NULL;
+    textbook(&t, 5);
+    part_packed(&t, &layer.tokens, c->rank, &p);
+    part_arrays(&t, &p);
+    arrays_of(&p, &a);
+    (void)dpar_attention_bytes(c, &layer, &bytes, NULL);
+    memory = aligned_alloc(64, (size_t)(bytes + 63) / 64 * 64);
+    if (dpar_attention_init(memory, bytes, c, &layer, &plan, NULL) == DPAR_OK) {
+        a.k = c->rank == c->size - 1 ? NULL : a.k;
+        (void)dpar_attention_forward(plan, &a);
+        bad = dpar_barrier(c, NULL) == DPAR_OK;
+    } else {
+        bad = 0; /* the news of the last rank came before the end of this one's init */
+    }
+    bad |= strstr(c->why.text, "arrays of an attention") == NULL;
+    part_free(&p);
+    textbook_free(&t);
+    free(memory);
+    return bad;
+}
+#endif
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* arg: rounds by lot. */
+static int everything(dpar_comm *c, void *arg)
+{
+    const int rounds = *(const int *)arg;
+    const double began = now();
+    int64_t bad = 0;
+    bad += refusals(c) + misuse(c) + merges() + balance(c);
+    bad += ring_cases(c, rounds);
+    bad += halo_cases(c, rounds / 2);
+    bad += ulysses_refusals(c) + ulysses_copies(c) + ulysses_cases(c, rounds);
+    bad = all_sum(c, bad);
+    if (c->rank == 0) {
+        printf("%d ranks, engine %s: %lld wrong, %.1f s\n", (int)c->size, c->engine.name,
+               (long long)bad, now() - began);
+        fflush(stdout);
+    }
+    return bad != 0;
+}
+
+#ifdef USE_MPI
+
+int main(int argc, char **argv)
+{
+    int rounds = 30;
+    dpar_comm *c = NULL;
+    dpar_why why;
+    MPI_Init(&argc, &argv);
+    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
+    CHECK(c != NULL && everything(c, &rounds) == 0);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    MPI_Finalize();
+    return checks_failed > 0 || checks_run == 0;
+}
+
+#else
+
+int main(int argc, char **argv)
+{
+    const int whole = argc > 1 && strcmp(argv[1], "long") == 0;
+    int threads, rounds = whole ? 1500 : 60;
+    for (threads = 0; threads < 2; threads++) {
+        int n, first = 1, last = threads ? 4 : 8;
+        dpar_options o;
+        memset(&o, 0, sizeof o);
+        o.threads = threads;
+        o.timeout_s = 60;
+        if (argc > 1 && !whole && strcmp(argv[1], threads ? "processes" : "threads") == 0) {
+            continue;
+        }
+        if (argc > 2) {
+            first = last = atoi(argv[2]);
+        }
+        for (n = first; n <= last; n++) {
+            dpar_why why;
+            dpar_status st = dpar_launch_with(n, everything, &rounds, &o, &why);
+            CHECK(st == DPAR_OK);
+            if (st != DPAR_OK) {
+                printf("%d ranks: %s\n", n, why.text);
+            }
+            st = dpar_launch_with(n, forgets_keys, NULL, &o, &why);
+            CHECK(st == DPAR_OK);
+            if (st != DPAR_OK) {
+                printf("%d ranks without keys: %s\n", n, why.text);
+            }
+        }
+    }
+    return CHECK_DONE();
+}
+
+#endif
