@@ -728,6 +728,12 @@ static int ring_cases(dpar_comm *c, int rounds)
         t.ends[3] = t.ends[1] + 5;
         bad += layer_case(c, &t, 300 + (uint32_t)n, n > 1);
     }
+    t = plain(c->size > 2 ? 90 : 700); /* more keys than the plain kernel has at a time */
+    t.heads = t.groups = 1;
+    t.causal = 0;
+    t.rule = DPAR_CHUNK;
+    t.loud = 20.0;
+    bad += layer_case(c, &t, 400, 0);
     for (n = 0; n < rounds; n++) {
         t = by_lot(&state);
         bad += layer_case(c, &t, 1000 + (uint32_t)n, n % 8 == 0);
