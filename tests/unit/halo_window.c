@@ -615,6 +615,12 @@ static void test_limits(void)
     CHECK(y0 == 2 && y1 == 6);
     dpar_window_owned(&v, 3, 7, 1, 2, &y0, &y1); /* 3 y / 7 */
     CHECK(y0 == 3 && y1 == 5);
+    memset(&v, 0, sizeof v);
+    v.kernel = 1;
+    v.stride = 4; /* transposed: 4 i = y, y1 up to 2^61 */
+    CHECK(dpar_window_transposed(&v, huge, 2 * huge - 4, 2 * huge, &y0, &y1));
+    CHECK(y0 == huge / 2 - 1 && y1 == huge / 2);
+    CHECK(!dpar_window_transposed(&v, huge, 2 * huge, 2 * huge + 2, &y0, &y1));
 }
 
 /* What is quick comes first: tests/mutate.sh ends at the first failure. */
