@@ -4563,7 +4563,7 @@ DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, 
  *     backward  s E bytes(type) + h E bytes(sums)
  *
  * Sequence parallelism as Megatron's, where activations between tensor-parallel layers are cut
- * along the sequence, is an all-gather and a reduce-scatter round those layers. */
+ * along the sequence, is an all-gather and a reduce-scatter round those layers: tensor.h. */
 
 typedef struct dpar_attention dpar_attention;
 

@@ -39,7 +39,7 @@
  *     backward  s E bytes(type) + h E bytes(sums)
  *
  * Sequence parallelism as Megatron's, where activations between tensor-parallel layers are cut
- * along the sequence, is an all-gather and a reduce-scatter round those layers. */
+ * along the sequence, is an all-gather and a reduce-scatter round those layers: tensor.h. */
 #ifndef DPAR_SEQUENCE_H
 #define DPAR_SEQUENCE_H
 
