@@ -3858,9 +3858,9 @@ DPAR_API dpar_status dpar_halo_exchange_bytes(const dpar_comm *c, const dpar_hal
                                               int32_t n, const dpar_halo_options *options,
                                               int64_t *bytes, dpar_why *why);
 /* Plans the exchange of n fields. Fields and their halos stay where they are as long as the plan
- * lives; interleaved they may be, but no two have an element in common, nor one with the plan's
- * memory (E_ARG, as far as 2^20 steps of a search in their strides show it). Staging memory comes
- * from dpar_comm_alloc. COLLECTIVE over c: all ranks give the same
+ * lives; interleaved they may be, but no two have an element in common, cells beyond physical ends
+ * apart, nor one with the plan's memory (E_ARG, as far as 2^20 steps of a search in their strides
+ * show it). Staging memory comes from dpar_comm_alloc. COLLECTIVE over c: all ranks give the same
  * fields (their number, types, points, widths; E_MISMATCH else), each its own data. E_ARG,
  * E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. Costs some messages a peer: once, not
  * each step. */
@@ -4239,22 +4239,22 @@ typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, vo
 
 /* Zero it and fill in what differs. The same on all ranks, but for ctx and names. */
 typedef struct dpar_ddp_options {
-    int32_t type;        /* of the gradients: DPAR_F64, F32, F16, BF16 */
-    int32_t narrow;      /* 1: travel as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to */
-    int32_t wire;        /* nearest; added up in F32 and rounded once more. A copy as large as the
-                            gradients in that type */
-    int32_t sum;         /* 1: sums over the ranks; 0: averages */
-    int32_t scatter;     /* 1: reduce-scatter: of each bucket this rank gets its share alone
-                            (dpar_bucket_piece), what lies beside it is undefined; buckets then end
-                            at multiples of the ranks */
-    int32_t unused;      /* 1: parameters may be without a gradient: they count as what lies there,
-                            zero after dpar_ddp_zero; dpar_ddp_used tells which. An all-reduce of
-                            one byte a parameter more */
-    int32_t finite;      /* 1: NaN and Inf are looked for before a bucket travels, and break the
-                            communicator: E_ARG on all ranks, naming parameter, element and rank.
-                            For codes in which they are mistakes; with scaled losses look at what
-                            has come back */
-    int64_t first_bytes; /* of the first bucket, which is to leave early; 0: 1 MiB */
+    int32_t type;    /* of the gradients: DPAR_F64, F32, F16, BF16 */
+    int32_t narrow;  /* 1: travel as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to */
+    int32_t wire;    /* nearest; added up in F32 and rounded once more. A copy as large as the
+                        gradients in that type */
+    int32_t sum;     /* 1: sums over the ranks; 0: averages */
+    int32_t scatter; /* 1: reduce-scatter: of each bucket this rank gets its share alone
+                        (dpar_bucket_piece), what lies beside it is undefined; buckets then end
+                        at multiples of the ranks */
+    int32_t unused;  /* 1: parameters may be without a gradient: they count as what lies there,
+                        zero after dpar_ddp_zero; dpar_ddp_used tells which. An all-reduce of
+                        one byte a parameter more */
+    int32_t finite;  /* 1: NaN and Inf are looked for before a bucket is rounded and travels, and
+                        break the communicator: E_ARG on all ranks, naming parameter, element
+                        and rank. For codes in which they are mistakes; with scaled losses look
+                        at what has come back */
+    int64_t first_bytes;  /* of the first bucket, which is to leave early; 0: 1 MiB */
     int64_t bucket_bytes; /* of the others; 0: 25 MiB. A parameter is never cut, so that one larger
                              than this makes its bucket larger */
     int64_t align;        /* starts of parameters, in elements; 0: 64 */
@@ -6311,6 +6311,8 @@ DPARI_API dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, in
 DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
 /* Where what is taken lies. */
 DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
+/* Without the points beyond physical ends, which are nobody's: an array need not have them. */
+DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
 /* Own points and local box of a rank; 0: it has none. */
 DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
 /* The other field of a pair, which lies beside it; NULL: it is alone. */
@@ -34128,6 +34130,17 @@ static int dpari_hx_narrows(int32_t from, int32_t to)
 }
 
 /* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
+DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
+{
+    int32_t d;
+    for (d = 0; d < box->dims && !h->folds && !h->poles && !h->cube; d++) {
+        if (!(h->periodic >> d & 1u)) {
+            box->lo[d] = dpari_most(box->lo[d], 0);
+            box->hi[d] = dpari_least(box->hi[d], dpar_halo_points(h, d));
+        }
+    }
+}
+
 DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all)
 {
     int32_t d;
@@ -34340,16 +34353,19 @@ static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
 
 /* Two points in one place? Each stride has to pass all that the shorter ones reach, as in any array
  * that is padded or permuted. */
-static int dpari_hx_overlaps(const dpar_halo_field *f, const dpar_box *array)
+static int dpari_hx_overlaps(const dpar_halo_field *f, dpar_box *array)
 {
     const int32_t last = array->dims;
     int64_t reach = 0;
     uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
+    dpari_hx_inside(f->halo, array);
     while (left != 0) {
         int64_t least = INT64_MAX, points = 1;
         int32_t d, next = 0;
         for (d = 0; d <= last; d++) {
-            const int64_t s = d < last ? f->stride[d] : dpari_most(f->component_stride, 1);
+            const int64_t s = d < last              ? f->stride[d]
+                              : f->component_stride ? f->component_stride
+                                                    : 1;
             if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
                 least = s < 0 ? -s : s;
                 next = d;
@@ -48974,7 +48990,8 @@ static void dpari_hx_follow(const dpar_halo_exchange *x, int32_t peer, double no
 static int dpari_hx_late(const dpar_halo_exchange *x, double began, int32_t peer,
                          dpari_hx_suspect *q)
 {
-    const double timeout = x->c->timeout_s, quiet = dpari_leastf(timeout / 4.0, 1.0);
+    const double timeout = x->c->timeout_s, least = 0.06; /* a sleeper says so each 0.02 s */
+    const double quiet = dpari_mostf(least, dpari_leastf(timeout / 4.0, 1.0));
     const double now = dpari_os_now();
     if (!(timeout > 0.0) || now - began < timeout - quiet) {
         return 0;
@@ -50517,9 +50534,11 @@ static int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, int32_t par
         return points > 0;
     }
     dpari_hx_array_of(&a, f, rank);
+    slab = all;
+    dpari_hx_inside(f->halo, &slab);
     for (d = 0; d < dims; d++) {
-        at[d] = a.compact ? a.low[d] : 0;
-        g->last[d] = (a.compact ? a.own[d] : all.hi[d] - all.lo[d]) - 1;
+        at[d] = a.compact ? a.low[d] : slab.lo[d] - all.lo[d];
+        g->last[d] = (a.compact ? a.own[d] : slab.hi[d] - slab.lo[d]) - 1;
         if (!f->data || g->last[d] < 0) {
             return 0;
         }

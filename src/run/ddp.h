@@ -33,22 +33,22 @@ typedef dpar_status (*dpar_ddp_hook)(void *ctx, dpar_comm *c, int32_t bucket, vo
 
 /* Zero it and fill in what differs. The same on all ranks, but for ctx and names. */
 typedef struct dpar_ddp_options {
-    int32_t type;        /* of the gradients: DPAR_F64, F32, F16, BF16 */
-    int32_t narrow;      /* 1: travel as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to */
-    int32_t wire;        /* nearest; added up in F32 and rounded once more. A copy as large as the
-                            gradients in that type */
-    int32_t sum;         /* 1: sums over the ranks; 0: averages */
-    int32_t scatter;     /* 1: reduce-scatter: of each bucket this rank gets its share alone
-                            (dpar_bucket_piece), what lies beside it is undefined; buckets then end
-                            at multiples of the ranks */
-    int32_t unused;      /* 1: parameters may be without a gradient: they count as what lies there,
-                            zero after dpar_ddp_zero; dpar_ddp_used tells which. An all-reduce of
-                            one byte a parameter more */
-    int32_t finite;      /* 1: NaN and Inf are looked for before a bucket travels, and break the
-                            communicator: E_ARG on all ranks, naming parameter, element and rank.
-                            For codes in which they are mistakes; with scaled losses look at what
-                            has come back */
-    int64_t first_bytes; /* of the first bucket, which is to leave early; 0: 1 MiB */
+    int32_t type;    /* of the gradients: DPAR_F64, F32, F16, BF16 */
+    int32_t narrow;  /* 1: travel as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to */
+    int32_t wire;    /* nearest; added up in F32 and rounded once more. A copy as large as the
+                        gradients in that type */
+    int32_t sum;     /* 1: sums over the ranks; 0: averages */
+    int32_t scatter; /* 1: reduce-scatter: of each bucket this rank gets its share alone
+                        (dpar_bucket_piece), what lies beside it is undefined; buckets then end
+                        at multiples of the ranks */
+    int32_t unused;  /* 1: parameters may be without a gradient: they count as what lies there,
+                        zero after dpar_ddp_zero; dpar_ddp_used tells which. An all-reduce of
+                        one byte a parameter more */
+    int32_t finite;  /* 1: NaN and Inf are looked for before a bucket is rounded and travels, and
+                        break the communicator: E_ARG on all ranks, naming parameter, element
+                        and rank. For codes in which they are mistakes; with scaled losses look
+                        at what has come back */
+    int64_t first_bytes;  /* of the first bucket, which is to leave early; 0: 1 MiB */
     int64_t bucket_bytes; /* of the others; 0: 25 MiB. A parameter is never cut, so that one larger
                              than this makes its bucket larger */
     int64_t align;        /* starts of parameters, in elements; 0: 64 */

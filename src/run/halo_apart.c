@@ -46,9 +46,11 @@ static int dpari_hx_cells_of(const dpar_halo_field *f, int32_t rank, int32_t par
         return points > 0;
     }
     dpari_hx_array_of(&a, f, rank);
+    slab = all;
+    dpari_hx_inside(f->halo, &slab);
     for (d = 0; d < dims; d++) {
-        at[d] = a.compact ? a.low[d] : 0;
-        g->last[d] = (a.compact ? a.own[d] : all.hi[d] - all.lo[d]) - 1;
+        at[d] = a.compact ? a.low[d] : slab.lo[d] - all.lo[d];
+        g->last[d] = (a.compact ? a.own[d] : slab.hi[d] - slab.lo[d]) - 1;
         if (!f->data || g->last[d] < 0) {
             return 0;
         }

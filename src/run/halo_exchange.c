@@ -100,6 +100,17 @@ static int dpari_hx_narrows(int32_t from, int32_t to)
 }
 
 /* This rank's own and local boxes: where a rank has no own points its array begins with the box. */
+DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box)
+{
+    int32_t d;
+    for (d = 0; d < box->dims && !h->folds && !h->poles && !h->cube; d++) {
+        if (!(h->periodic >> d & 1u)) {
+            box->lo[d] = dpari_most(box->lo[d], 0);
+            box->hi[d] = dpari_least(box->hi[d], dpar_halo_points(h, d));
+        }
+    }
+}
+
 DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all)
 {
     int32_t d;
@@ -312,16 +323,19 @@ static int dpari_hx_reaches(const dpar_halo_field *f, const dpar_box *all)
 
 /* Two points in one place? Each stride has to pass all that the shorter ones reach, as in any array
  * that is padded or permuted. */
-static int dpari_hx_overlaps(const dpar_halo_field *f, const dpar_box *array)
+static int dpari_hx_overlaps(const dpar_halo_field *f, dpar_box *array)
 {
     const int32_t last = array->dims;
     int64_t reach = 0;
     uint32_t left = ((uint32_t)1 << (last + 1)) - 1;
+    dpari_hx_inside(f->halo, array);
     while (left != 0) {
         int64_t least = INT64_MAX, points = 1;
         int32_t d, next = 0;
         for (d = 0; d <= last; d++) {
-            const int64_t s = d < last ? f->stride[d] : dpari_most(f->component_stride, 1);
+            const int64_t s = d < last              ? f->stride[d]
+                              : f->component_stride ? f->component_stride
+                                                    : 1;
             if ((left >> d & 1u) && (s < 0 ? -s : s) < least) {
                 least = s < 0 ? -s : s;
                 next = d;

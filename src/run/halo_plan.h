@@ -166,6 +166,8 @@ DPARI_API dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, in
 DPARI_API dpar_status dpari_hx_pin_all(const dpar_halo_exchange *x, int on);
 /* Where what is taken lies. */
 DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it);
+/* Without the points beyond physical ends, which are nobody's: an array need not have them. */
+DPARI_API void dpari_hx_inside(const dpar_halo *h, dpar_box *box);
 /* Own points and local box of a rank; 0: it has none. */
 DPARI_API int dpari_hx_boxes(const dpar_halo *h, int32_t rank, dpar_box *own, dpar_box *all);
 /* The other field of a pair, which lies beside it; NULL: it is alone. */

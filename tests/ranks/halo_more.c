@@ -440,6 +440,7 @@ static void refusals(dpar_comm *c)
     memset(&f, 0, sizeof f);
     h.grid = grid_of(2, tall, c->size, 1);
     h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
+    h.periodic = 2;
     f.halo = &h;
     f.data = at;
     f.stride[0] = 17; /* rows are 18 long */
@@ -591,6 +592,41 @@ static int mark(unsigned char *marks, const dpar_halo_field *f, int64_t at, unsi
     return others;
 }
 
+/* One rank, physical ends all around: cells beyond them are nobody's, so that arrays may be without
+ * and lie one behind the other; and planes of components in any order. */
+static void without_ghosts(dpar_comm *c)
+{
+    const int64_t extent[2] = {4, 5};
+    double at[80];
+    dpar_halo h;
+    dpar_halo_field f[2];
+    dpar_halo_exchange *x;
+    void *memory;
+    memset(&h, 0, sizeof h);
+    memset(f, 0, sizeof f);
+    h.grid = grid_of(2, extent, 1, 1);
+    h.low[0] = h.high[0] = h.low[1] = h.high[1] = 1;
+    f[0].halo = f[1].halo = &h;
+    f[0].stride[0] = f[1].stride[0] = 5;
+    f[0].stride[1] = f[1].stride[1] = 1;
+    f[0].data = at;
+    f[1].data = at + 20;
+    x = plan_of(c, f, 2, NULL, &memory);
+    CHECK_INT(dpar_halo_exchange_run(x), DPAR_OK);
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(memory);
+    f[1].data = at + 19;
+    refused_in(NULL, c, f, 2, NULL, DPAR_E_ARG, "fields 0 and 1 have elements of rank 0 in common");
+    f[0].components = 2;
+    f[0].component_stride = -20;
+    f[0].data = at + 20;
+    x = plan_of(c, f, 1, NULL, &memory);
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(memory);
+    f[0].component_stride = -15; /* the last row of one is the first of the other */
+    refused_in(NULL, c, f, 1, NULL, DPAR_E_ARG, "several points of rank 0 lie in one place");
+}
+
 /* Arrays by lot, one rank: refused if and only if two elements have a byte in common, which is
  * looked up byte by byte. */
 static int lots(dpar_comm *c, void *arg)
@@ -624,6 +660,7 @@ static int lots(dpar_comm *c, void *arg)
         met += meet;
     }
     CHECK(met > 1000 && met < 3900); /* both happen */
+    without_ghosts(c);
     return checks_failed;
 }
 
