@@ -1367,13 +1367,13 @@ DPAR_API int dpar_window_reads(const dpar_window *v, int64_t inputs, int64_t out
 DPAR_API void dpar_window_whole(const dpar_window *v, int64_t inputs, int64_t outputs, int64_t lo,
                                 int64_t hi, int64_t *y0, int64_t *y1);
 /* dpar_window_reads of a convolution alone, padding too: [stride y0 - pad, stride (y1 - 1) +
- * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or y1 > 2^60 /
- * stride. */
+ * dilation (kernel - 1) - pad + 1). 0, nothing written, when y1 <= y0, y0 < 0 or
+ * y1 - 1 > 2^61 / stride. */
 DPAR_API int dpar_window_needs(const dpar_window *v, int64_t y0, int64_t y1, int64_t *lo,
                                int64_t *hi);
 /* The same for the transposed convolution: [ceil((y0 + pad - dilation (kernel - 1)) / stride),
- * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or y1 > 2^61.
- */
+ * floor((y1 - 1 + pad) / stride) + 1), within 0..inputs. 0 when that is empty, y0 < 0 or
+ * y1 - 1 > 2^61. */
 DPAR_API int dpar_window_transposed(const dpar_window *v, int64_t inputs, int64_t y0, int64_t y1,
                                     int64_t *lo, int64_t *hi);
 /* How far those needs reach beyond a block [own_lo, own_hi) of n inputs: negative when not even the

@@ -587,6 +587,29 @@ static int special(const char *name)
     return stat(name, &there) == 0 && !S_ISREG(there.st_mode);
 }
 
+/* Can the file be made in the end? Nothing is left of the trial. */
+static int cannot_create(const char *name)
+{
+    char part[1100];
+    FILE *file;
+    long bytes;
+    snprintf(part, sizeof part, "%s.part", name);
+    if (special(part)) {
+        errno = EINVAL;
+        return 1;
+    }
+    file = fopen(part, "ab");
+    if (file == NULL) {
+        return 1;
+    }
+    bytes = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : 1;
+    fclose(file);
+    if (bytes == 0) {
+        (void)remove(part);
+    }
+    return 0;
+}
+
 /* A file with its head, under another name until all have written. */
 static FILE *create(planet *p, const char *name, const void *head, size_t bytes)
 {
@@ -1005,6 +1028,11 @@ static int settle(settings *s)
     }
     if (s->save != NULL && special(s->save)) {
         return complain("--save takes a regular file, not", s->save);
+    }
+    if (s->save != NULL && cannot_create(s->save)) {
+        return complain(errno == EINVAL ? "--save: what is there is no regular file:"
+                                        : strerror(errno),
+                        s->save);
     }
     file = s->resume != NULL ? fopen(s->resume, "rb") : NULL;
     if (s->resume != NULL &&
