@@ -502,6 +502,24 @@ static void test_by_hand(void)
     CHECK(!dpar_window_reads(&v, 5, 10, 3, 3, &lo, &hi));
 }
 
+/* 8 x 4 points on 2 x 2 blocks; outputs each 3 rows, and one alone across (columns 0 to 2): the
+ * blocks on the right have none, and no rim, though their rows need the neighbours'. */
+static void test_no_outputs(void)
+{
+    static const int64_t extent[] = {8, 4};
+    static const int32_t parts[] = {2, 2}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    dpar_halo h;
+    dpar_box box;
+    grid_of(&h, 2, extent, parts, rule);
+    h.window[0].kernel = h.window[1].kernel = 3;
+    h.window[0].pad_low = h.window[0].pad_high = 1;
+    h.window[1].stride = 4;
+    CHECK(dpar_halo_rim(&h, 0, 0, &box));
+    CHECK(!dpar_halo_outputs(&h, 1, &box));
+    CHECK(!dpar_halo_rim(&h, 1, 0, &box));
+    CHECK(!dpar_halo_rim(&h, 3, 0, &box));
+}
+
 static void test_refusals(void)
 {
     static const int64_t extent[] = {6, 8};
@@ -628,6 +646,7 @@ int main(void)
 {
     test_refusals();
     test_by_hand();
+    test_no_outputs();
     test_limits();
     test_sweep();
     test_other_kinds();
