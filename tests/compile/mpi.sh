@@ -42,14 +42,13 @@ build() {
     esac
 }
 
-link() { # programs that also run without MPI
-    for path in tests/ranks/collectives tests/ranks/messages tests/ranks/several \
-        tests/ranks/errors tests/ranks/move tests/ranks/halo_exchange tests/mpi/three examples/ranks \
-        examples/shallow_water tests/ranks/spatial examples/unet tests/ranks/halo_oracle \
-        tests/ranks/halo_cgrid tests/ranks/ddp tests/ranks/tensor tests/ranks/sequence; do
-        try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI $slim \
-            -I"$DPAR_DIR" -I. -Itests $path.c "$work/engine.o" -o "$work/${path##*/}" -lm
-    done
+# Programs that also run without MPI.
+programs='tests/ranks/collectives tests/ranks/messages tests/ranks/several tests/ranks/errors tests/ranks/move
+    tests/ranks/halo_exchange tests/mpi/three examples/ranks examples/shallow_water tests/ranks/spatial examples/unet
+    tests/ranks/halo_oracle tests/ranks/halo_cgrid tests/ranks/ddp tests/ranks/tensor tests/ranks/sequence'
+link() {
+    try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI $slim \
+        -I"$DPAR_DIR" -I. -Itests "$1.c" "$work/engine.o" -o "$work/${1##*/}" -lm
 }
 
 insides() {
@@ -118,7 +117,7 @@ for suffix in $mpis; do
         launch="$launch --oversubscribe" yields='--mca mpi_yield_when_idle 1' most=8 counts='1 2 3 4 8'
     fi
     in_pairs build engine engine_cxx every every_7 order late node three_cxx
-    link
+    in_pairs link $programs
     insides
     programs
     echo "mpicc$suffix: as C and C++; $counts ranks"
