@@ -75,7 +75,7 @@ insides() {
 
 programs() {
     for n in $counts; do
-        for name in collectives messages several errors halo_oracle halo_cgrid; do
+        for name in collectives messages several errors halo_oracle; do
             run "$n" "$work/$name"
         done
     done
@@ -98,6 +98,7 @@ programs() {
     for n in 2 3; do
         run $n "$work/spatial"
         run $n "$work/ddp"
+        run $n "$work/halo_cgrid"
         run $n "$work/sequence"
     done
     run 3 "$work/tensor"

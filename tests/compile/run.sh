@@ -49,7 +49,7 @@ in_pairs build collectives messages several errors mismatch p2p move large spati
 for each in collectives:processes messages:processes several:processes errors:processes \
     mismatch:processes collectives:threads:1-3 messages:threads:1-4 several:threads:2-3 \
     errors:threads:1-4 mismatch:threads:2-4 halo_oracle:processes halo_oracle:threads:1-3 \
-    halo_cgrid:processes halo_cgrid:threads:1-3; do
+    halo_cgrid:processes:1-6 halo_cgrid:threads:2; do
     quickly "$each"
 done
 for name in p2p move spatial halo_exchange halo_more ddp tensor sequence; do
