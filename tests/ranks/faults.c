@@ -652,6 +652,19 @@ static int blames(const board *b, int r)
     return r == b->victim;
 }
 
+/* Who needs nothing of the culprit's exchange goes on to the sum, where one that has failed ends
+ * its part: does that one name the culprit? */
+static int hears_of_another(const board *b, const seat *s, const char *culprit)
+{
+    const char *at = strstr(s->text, " called barrier #");
+    int r;
+    if (at == NULL || at[-1] < '0' || at[-1] >= '0' + b->n) {
+        return 0;
+    }
+    r = at[-1] - '0';
+    return b->rank[r].status == DPAR_E_MISMATCH && strstr(b->rank[r].text, culprit) != NULL;
+}
+
 /* What a rank that is not the victim must have said. */
 static int judge_rank(const board *b, long round, int r)
 {
@@ -704,9 +717,7 @@ static int judge_rank(const board *b, long round, int r)
         return 0;
     }
     message = want == DPAR_E_TIMEOUT && (strstr(s->text, "send") || strstr(s->text, "recv"));
-    /* who needs nothing of the culprit's exchange goes on to the sum, where others have closed */
-    message |=
-        f == MISMATCH && b->quarrel == EXCHANGE && strstr(s->text, " called barrier #") != NULL;
+    message |= f == MISMATCH && b->quarrel == EXCHANGE && hears_of_another(b, s, rank);
     if (strstr(s->text, f != KILL_EARLY && s->strict && !message ? rank : "rank") == NULL) {
         return complain(b, round, "the sentence does not name the culprit");
     }
