@@ -1,0 +1,1105 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "expert.h"
+
+#include "../base/arith.h"
+#include "../base/real.h"
+#include "../index/split.h"
+#include "agree.h"
+#include "comm.h"
+#include "kernel.h"
+
+/* ---- the gate -------------------------------------------------------------------------------- */
+
+static double dpari_gate_get(const void *a, int32_t type, int64_t i)
+{
+    return type == DPAR_F64 ? ((const double *)a)[i] : (double)((const float *)a)[i];
+}
+
+static void dpari_gate_put(void *a, int32_t type, int64_t i, double v)
+{
+    if (type == DPAR_F64) {
+        ((double *)a)[i] = v;
+    } else {
+        ((float *)a)[i] = (float)v;
+    }
+}
+
+static dpar_status dpari_gate_check(const dpar_gate *g, int64_t tokens, int given, dpar_why *why)
+{
+    if (g == NULL || g->experts < 1 || g->choices < 1 || g->choices > g->experts) {
+        return dpari_say(DPAR_E_ARG, why, "a gate that chooses # of # experts",
+                         g == NULL ? 0 : g->choices, g == NULL ? 0 : g->experts, 0, 0);
+    }
+    if (g->score < DPAR_GATE_SOFTMAX || g->score > DPAR_GATE_GIVEN) {
+        return dpari_say(DPAR_E_ARG, why, "score # of a gate: DPAR_GATE_SOFTMAX, SIGMOID, GIVEN",
+                         g->score, 0, 0, 0);
+    }
+    if (g->type != DPAR_F64 && g->type != DPAR_F32) {
+        return dpari_say(DPAR_E_ARG, why, "type # of a gate: F64 or F32", g->type, 0, 0, 0);
+    }
+    if (tokens < 0 || tokens > INT64_MAX / 8 / g->experts) {
+        return dpari_say(DPAR_E_ARG, why, "# tokens for a gate of # experts", tokens, g->experts, 0,
+                         0);
+    }
+    if (!given) {
+        return dpari_say(DPAR_E_ARG, why, "an array of # tokens for a gate is NULL", tokens, 0, 0,
+                         0);
+    }
+    return DPAR_OK;
+}
+
+/* Scores of one token; their sum. */
+static double dpari_gate_scores(const dpar_gate *g, const void *logits, int64_t token, double *s)
+{
+    const int64_t at = token * g->experts;
+    double most, sum = 0.0;
+    int32_t e;
+    for (e = 0; e < g->experts; e++) {
+        s[e] = dpari_gate_get(logits, g->type, at + e);
+    }
+    most = s[0];
+    for (e = 1; e < g->experts; e++) {
+        most = s[e] > most ? s[e] : most;
+    }
+    for (e = 0; e < g->experts; e++) {
+        if (g->score == DPAR_GATE_SOFTMAX) {
+            s[e] = dpari_exp(s[e] - most);
+        } else if (g->score == DPAR_GATE_SIGMOID) {
+            s[e] = 1.0 / (1.0 + dpari_exp(-s[e]));
+        }
+        sum += s[e];
+    }
+    if (g->score != DPAR_GATE_SOFTMAX) {
+        return sum;
+    }
+    for (e = 0; e < g->experts; e++) {
+        s[e] /= sum;
+    }
+    return 1.0;
+}
+
+/* Does score a go before an earlier b? NaN goes last. */
+static int dpari_gate_higher(double a, double b)
+{
+    return a > b || (a == a && b != b);
+}
+
+/* The k best of `by`, best first: insertion from behind, so that equal ones stay in order. */
+static void dpari_gate_choose(const dpar_gate *g, const double *by, int32_t *chosen)
+{
+    int32_t e, n = 0, at;
+    for (e = 0; e < g->experts; e++) {
+        if (n == g->choices && !dpari_gate_higher(by[e], by[chosen[n - 1]])) {
+            continue;
+        }
+        at = n < g->choices ? n++ : n - 1;
+        for (; at > 0 && dpari_gate_higher(by[e], by[chosen[at - 1]]); at--) {
+            chosen[at] = chosen[at - 1];
+        }
+        chosen[at] = e;
+    }
+}
+
+static double dpari_gate_scale(const dpar_gate *g)
+{
+    return g->scale != 0.0 ? g->scale : 1.0;
+}
+
+/* What the scores of a token's choices are divided by. */
+static double dpari_gate_norm(const dpar_gate *g, const double *s, const int32_t *chosen)
+{
+    double sum = 1e-20;
+    int32_t j;
+    if (!g->normalise) {
+        return 1.0;
+    }
+    for (j = 0; j < g->choices; j++) {
+        sum += chosen[j] >= 0 ? s[chosen[j]] : 0.0;
+    }
+    return sum;
+}
+
+DPAR_API dpar_status dpar_gate_forward(const dpar_gate *g, int64_t tokens, const void *logits,
+                                       int32_t *chosen, void *weight, double *scratch,
+                                       dpar_why *why)
+{
+    const int given = tokens == 0 || (logits != NULL && chosen != NULL && weight != NULL);
+    const dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
+    int64_t t;
+    int32_t e, j;
+    for (t = 0; st == DPAR_OK && t < tokens; t++) {
+        int32_t *mine = chosen + t * g->choices;
+        double by, *biased = scratch + g->experts;
+        (void)dpari_gate_scores(g, logits, t, scratch);
+        for (e = 0; e < g->experts; e++) {
+            biased[e] = scratch[e] + (g->bias != NULL ? g->bias[e] : 0.0);
+        }
+        dpari_gate_choose(g, biased, mine);
+        by = dpari_gate_scale(g) / dpari_gate_norm(g, scratch, mine);
+        for (j = 0; j < g->choices; j++) {
+            dpari_gate_put(weight, g->type, t * g->choices + j, scratch[mine[j]] * by);
+        }
+    }
+    return st;
+}
+
+/* Adds up how often experts are chosen, their shares of scores, tokens. An expert that does not
+ * exist: E_ARG. */
+static dpar_status dpari_gate_add(const dpar_gate *g, int64_t tokens, const void *logits,
+                                  const int32_t *chosen, double *sums, double *scratch,
+                                  dpar_why *why)
+{
+    int64_t t;
+    int32_t e, j;
+    for (t = 0; t < tokens; t++) {
+        const int32_t *mine = chosen + t * g->choices;
+        double sum;
+        for (j = 0; j < g->choices; j++) {
+            if (mine[j] < -1 || mine[j] >= g->experts) {
+                return dpari_say(DPAR_E_ARG, why, "token # chose expert # of #", t, mine[j],
+                                 g->experts, 0);
+            }
+            if (mine[j] >= 0) {
+                sums[mine[j]] += 1.0;
+            }
+        }
+        if (mine[0] < 0) {
+            continue;
+        }
+        sum = dpari_gate_scores(g, logits, t, scratch);
+        for (e = 0; e < g->experts; e++) {
+            sums[g->experts + e] += sum > 0.0 ? scratch[e] / sum : 0.0;
+        }
+        sums[2 * (int64_t)g->experts] += 1.0;
+    }
+    return DPAR_OK;
+}
+
+/* What follows from the sums of all ranks. */
+static void dpari_gate_loads(const dpar_gate *g, double *sums, dpar_gate_load *load)
+{
+    const double tokens = sums[2 * (int64_t)g->experts];
+    double all = 0.0, most = 0.0, dot = 0.0;
+    int32_t e;
+    load->chosen = sums;
+    load->score = sums + g->experts;
+    load->tokens = (int64_t)tokens;
+    load->idle = 0;
+    for (e = 0; e < g->experts; e++) {
+        load->score[e] /= tokens > 0.0 ? tokens : 1.0;
+        load->idle += !(sums[e] > 0.0);
+        all += sums[e];
+        most = dpari_mostf(most, sums[e]);
+        dot += sums[e] * load->score[e];
+    }
+    load->most = all > 0.0 ? most * g->experts / all : 0.0;
+    load->loss = tokens > 0.0 ? g->balance * g->experts * dot / (g->choices * tokens) : 0.0;
+}
+
+/* Ends the communicator with a sentence, so that the other ranks hear it. */
+static dpar_status dpari_expert_wrong(dpar_comm *c, const dpar_why *said, dpar_why *why)
+{
+    dpar_why text;
+    (void)dpari_say_word(DPAR_E_ARG, &text, "rank #: @", said->text, sizeof said->text, c->rank, 0,
+                         0, 0);
+    dpar_comm_abort(c, DPAR_E_ARG, text.text);
+    c->why = text;
+    if (why != NULL) {
+        *why = text;
+    }
+    return DPAR_E_ARG;
+}
+
+DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t tokens,
+                                       const void *logits, const int32_t *chosen, double *sums,
+                                       dpar_gate_load *load, double *scratch)
+{
+    const int given = tokens == 0 || (logits != NULL && chosen != NULL);
+    int64_t n = 0;
+    dpar_why said;
+    dpar_status st = dpari_gate_check(
+        g, tokens, given && sums != NULL && load != NULL && scratch != NULL, &said);
+    if (st == DPAR_OK) {
+        n = 2 * (int64_t)g->experts + 1;
+        dpari_zero(sums, (size_t)n * sizeof *sums);
+        st = dpari_gate_add(g, tokens, logits, chosen, sums, scratch, &said);
+    }
+    if (st != DPAR_OK) {
+        return c != NULL ? dpari_expert_wrong(c, &said, NULL) : st;
+    }
+    if (c != NULL) {
+        st = dpar_all_reduce(c, sums, sums, n, DPAR_F64, DPAR_SUM, NULL);
+    }
+    if (st == DPAR_OK) {
+        dpari_gate_loads(g, sums, load);
+    }
+    return st;
+}
+
+/* Gradients of one token's scores, into d. */
+static void dpari_gate_back(const dpar_gate *g, int64_t token, const int32_t *chosen,
+                            const void *dweight, const dpar_gate_load *load, double sum,
+                            const double *s, double *d)
+{
+    const double norm = dpari_gate_norm(g, s, chosen), by = dpari_gate_scale(g) / norm;
+    double mean = 0.0;
+    int32_t e, j;
+    for (j = 0; dweight != NULL && g->normalise && j < g->choices; j++) {
+        if (chosen[j] >= 0) {
+            mean += dpari_gate_get(dweight, g->type, token * g->choices + j) * s[chosen[j]] / norm;
+        }
+    }
+    for (j = 0; dweight != NULL && j < g->choices; j++) {
+        if (chosen[j] >= 0) {
+            d[chosen[j]] +=
+                by * (dpari_gate_get(dweight, g->type, token * g->choices + j) - mean);
+        }
+    }
+    if (load != NULL && load->tokens > 0 && chosen[0] >= 0 && sum > 0.0) {
+        const double all = (double)load->tokens;
+        const double a = g->balance * g->experts / (g->choices * all * all);
+        mean = 0.0;
+        for (e = 0; e < g->experts; e++) {
+            mean += a * load->chosen[e] * (s[e] / sum);
+        }
+        for (e = 0; e < g->experts; e++) {
+            d[e] += (a * load->chosen[e] - mean) / sum;
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, const void *logits,
+                                        const int32_t *chosen, const void *dweight,
+                                        const dpar_gate_load *load, void *dlogits, double *scratch,
+                                        dpar_why *why)
+{
+    const int given = tokens == 0 || (logits != NULL && chosen != NULL && dlogits != NULL);
+    const dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
+    int64_t t;
+    int32_t e;
+    for (t = 0; st == DPAR_OK && t < tokens; t++) {
+        double *d = scratch + g->experts, mean = 0.0;
+        const double sum = dpari_gate_scores(g, logits, t, scratch);
+        dpari_zero(d, (size_t)g->experts * sizeof *d);
+        dpari_gate_back(g, t, chosen + t * g->choices, dweight, load, sum, scratch, d);
+        for (e = 0; g->score == DPAR_GATE_SOFTMAX && e < g->experts; e++) {
+            mean += d[e] * scratch[e];
+        }
+        for (e = 0; e < g->experts; e++) {
+            const double s = scratch[e];
+            const double slope = g->score == DPAR_GATE_SOFTMAX   ? s
+                                 : g->score == DPAR_GATE_SIGMOID ? s * (1.0 - s)
+                                                                 : 1.0;
+            dpari_gate_put(dlogits, g->type, t * g->experts + e, slope * (d[e] - mean));
+        }
+    }
+    return st;
+}
+
+DPAR_API void dpar_gate_steer(int32_t experts, const double *chosen, double rate, double *bias)
+{
+    double all = 0.0;
+    int32_t e;
+    for (e = 0; e < experts; e++) {
+        all += chosen[e];
+    }
+    for (e = 0; e < experts; e++) { /* whole numbers: exact up to 2^53 */
+        const double load = chosen[e] * experts;
+        bias[e] += load < all ? rate : load > all ? -rate : 0.0;
+    }
+}
+
+/* ---- layers and their memory ----------------------------------------------------------------- */
+
+/* The capacity's factor in millionths; 0: out of its domain. */
+static int64_t dpari_expert_factor(const dpar_experts *l)
+{
+    return l->factor > 0.0 && l->factor <= 1e6 ? (int64_t)(l->factor * 1e6 + 0.5) : 0;
+}
+
+DPAR_API int64_t dpar_experts_capacity(const dpar_experts *layer, int64_t tokens)
+{
+    int64_t n;
+    if (layer == NULL || layer->drop == DPAR_DROP_NONE || layer->experts.count < 1 ||
+        layer->experts.count > INT32_MAX || tokens < 0 ||
+        !dpari_mul(tokens, layer->choices, &n) || !dpari_mul(n, dpari_expert_factor(layer), &n)) {
+        return INT64_MAX;
+    }
+    return dpari_ceil_div(n, 1000000 * layer->experts.count);
+}
+
+static int dpari_expert_in_order(const dpar_split *s)
+{
+    return s->rule == DPAR_CHUNK || s->rule == DPAR_EVEN || s->rule == DPAR_FLOOR ||
+           s->rule == DPAR_RAGGED;
+}
+
+static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
+{
+    const dpar_split *s = &l->experts;
+    int64_t n, m;
+    if (s->parts < 1 || s->count < 1 || s->count > INT32_MAX || !dpari_expert_in_order(s) ||
+        l->choices < 1 || l->choices > s->count) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# choices of # experts on # ranks, rule #: CHUNK, EVEN, FLOOR, RAGGED",
+                         l->choices, s->count, s->parts, s->rule);
+    }
+    if (l->drop < DPAR_DROP_NONE || l->drop > DPAR_DROP_LIGHT_OWN) {
+        return dpari_say(DPAR_E_ARG, why, "drop # of a layer of # experts", l->drop, s->count, 0,
+                         0);
+    }
+    if (l->drop != DPAR_DROP_NONE && dpari_expert_factor(l) < 1) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "the capacity factor of a layer of # experts is not 0.000001 .. 1000000",
+                         s->count, 0, 0, 0);
+    }
+    if (l->tokens < 0 || l->rows < 0 || l->width < 1 ||
+        (l->type != DPAR_F64 && l->type != DPAR_F32 && l->type != DPAR_BF16 &&
+         l->type != DPAR_F16)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "# tokens, # rows of width #, type #: F64, F32, BF16, F16", l->tokens,
+                         l->rows, l->width, l->type);
+    }
+    if (!dpari_mul(l->tokens, l->choices, &n) || n > INT32_MAX || !dpari_mul(n, s->parts, &m) ||
+        !dpari_mul(m, l->width, &m) || !dpari_mul(m, 64, &m) ||
+        !dpari_mul(s->count, l->choices, &n) || !dpari_mul(n, s->parts, &n) ||
+        !dpari_mul(n, 64, &n)) {
+        return dpari_say(DPAR_E_RANGE, why, "# tokens, # choices of # experts, width #: too large",
+                         l->tokens, l->choices, s->count, l->width);
+    }
+    return DPAR_OK;
+}
+
+/* The most rows that the experts of a rank can be given: dpari_expert_check bounds the products. */
+static int64_t dpari_expert_most(const dpar_experts *l, int32_t own)
+{
+    const int64_t all = l->experts.parts * l->tokens;
+    const int64_t come = all * dpari_least(l->choices, own);
+    int64_t c, ranks = 1;
+    if (l->drop == DPAR_DROP_NONE) {
+        return l->rows > 0 ? dpari_least(l->rows, come) : come;
+    }
+    c = dpar_experts_capacity(l, l->drop == DPAR_DROP_LATE ? all : l->tokens);
+    ranks = l->drop == DPAR_DROP_LATE ? 1 : l->experts.parts;
+    return dpari_mul(c, ranks * own, &c) ? dpari_least(c, come) : come;
+}
+
+/* Lays the plan's arrays out; memory NULL: counts their bytes alone. */
+static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsigned char *memory)
+{
+    const dpar_experts *l = &p->layer;
+    const int64_t ranks = c->size, experts = l->experts.count;
+    const size_t row = (size_t)l->width * (size_t)dpar_type_bytes(l->type);
+    dpari_room used;
+    used.at = memory;
+    used.used = 0;
+    (void)dpari_room_take(&used, 1, sizeof *p);
+    p->own = (int32_t)dpar_split_size(&l->experts, c->rank);
+    p->first = (int32_t)dpar_split_offset(&l->experts, c->rank);
+    p->most = dpari_expert_most(l, p->own);
+    p->slots = l->drop == DPAR_DROP_LATE ? l->choices : 1;
+    p->tell = (int32_t *)dpari_room_take(&used, ranks + p->slots * experts, 4);
+    p->hear = (int32_t *)dpari_room_take(&used, ranks * (1 + (int64_t)p->slots * p->own), 4);
+    p->tally = (int32_t *)dpari_room_take(&used, p->slots * experts, 4);
+    p->order = (int32_t *)dpari_room_take(
+        &used, l->drop == DPAR_DROP_LIGHT_OWN ? l->tokens * l->choices : 0, 4);
+    p->told = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->heard = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->send = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->receive = (int64_t *)dpari_room_take(&used, ranks, 8);
+    p->fill = (int64_t *)dpari_room_take(&used, experts, 8);
+    p->packed = dpari_room_take(&used, l->tokens * l->choices, row);
+    p->staged = p->own > 1 && ranks > 1 ? dpari_room_take(&used, p->most, row) : NULL;
+    return used.used;
+}
+
+/* The same of a routing. */
+static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_comm *c,
+                                        dpar_experts_routing *r, unsigned char *memory)
+{
+    dpari_room used;
+    used.at = memory;
+    used.used = 0;
+    (void)dpari_room_take(&used, 1, sizeof *r);
+    r->count = (int64_t *)dpari_room_take(&used, p->own, 8);
+    r->begin = (int64_t *)dpari_room_take(&used, p->own, 8);
+    r->place = (int32_t *)dpari_room_take(&used, p->layer.tokens * p->layer.choices, 4);
+    r->send = (int64_t *)dpari_room_take(&used, c->size, 8);
+    r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
+    return used.used;
+}
+
+DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
+                                        int64_t *bytes, int64_t *each, dpar_why *why)
+{
+    dpar_experts_plan p;
+    dpar_experts_routing r;
+    dpar_status st;
+    if (c == NULL || layer == NULL || bytes == NULL || each == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator, layer, bytes or each are NULL", 0, 0, 0,
+                         0);
+    }
+    st = dpari_expert_check(layer, why);
+    if (st == DPAR_OK && layer->experts.parts != c->size) {
+        st = dpari_say(DPAR_E_ARG, why, "experts of # ranks on a communicator of #",
+                       layer->experts.parts, c->size, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        dpari_zero(&p, sizeof p);
+        p.layer = *layer;
+        *bytes = dpari_expert_lay(&p, c, NULL);
+        *each = dpari_expert_lay_routing(&p, c, &r, NULL);
+    }
+    return st;
+}
+
+static uint64_t dpari_expert_hash(const dpar_experts *l)
+{
+    uint64_t h = dpari_hash(3, l->experts.count);
+    int32_t i;
+    for (i = 0; i < l->experts.parts; i++) {
+        h = dpari_hash(h, dpar_split_size(&l->experts, i));
+    }
+    h = dpari_hash(h, l->choices);
+    h = dpari_hash(h, l->drop + 8 * (int64_t)l->type);
+    h = dpari_hash(h, l->drop == DPAR_DROP_NONE ? 0 : dpari_expert_factor(l));
+    h = dpari_hash(h, l->tokens);
+    return dpari_hash(h, l->width);
+}
+
+DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c,
+                                       const dpar_experts *layer, dpar_experts_plan **plan,
+                                       dpar_why *why)
+{
+    dpar_experts_plan *p = (dpar_experts_plan *)memory;
+    int64_t need = 0, each = 0;
+    int32_t i;
+    dpar_status st;
+    if (c == NULL || plan == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
+    }
+    st = dpar_experts_bytes(c, layer, &need, &each, why);
+    if (st == DPAR_OK && (memory == NULL || bytes < need || (uintptr_t)memory % 64 != 0)) {
+        st = dpari_say(DPAR_E_ROOM, why,
+                       "# bytes for a plan of #, # past a multiple of 64: dpar_experts_bytes",
+                       memory == NULL ? 0 : bytes, need, (int64_t)((uintptr_t)memory % 64), 0);
+    }
+    if (st == DPAR_OK) {
+        dpari_zero(p, sizeof *p);
+        p->layer = *layer;
+        p->comm = c;
+        p->each = each;
+        (void)dpari_expert_lay(p, c, (unsigned char *)memory);
+        for (i = 0; i < c->size; i++) {
+            p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
+            p->heard[i] = 1 + (int64_t)p->slots * p->own;
+        }
+    }
+    st = dpari_agree(c, st, st == DPAR_OK ? dpari_expert_hash(&p->layer) : 0,
+                     "ranks # and # gave different layers (experts, choices, drop, tokens, width)",
+                     why);
+    if (st == DPAR_OK) {
+        *plan = p;
+    }
+    return st;
+}
+
+/* ---- which choices are kept ------------------------------------------------------------------ */
+
+static int64_t dpari_expert_choices(const dpar_experts_plan *p, const dpar_experts_routing *r)
+{
+    return r->tokens * p->layer.choices;
+}
+
+/* Choices of experts that do not exist, or of one twice: where the token is, else -1. */
+static int64_t dpari_expert_odd(const dpar_experts *l, int64_t tokens, const int32_t *chosen)
+{
+    const int32_t k = l->choices;
+    int64_t t;
+    int32_t j, i;
+    for (t = 0; t < tokens; t++) {
+        for (j = 0; j < k; j++) {
+            const int32_t e = chosen[t * k + j];
+            if (e < -1 || e >= l->experts.count) {
+                return t;
+            }
+            for (i = 0; i < j && e >= 0; i++) {
+                if (chosen[t * k + i] == e) {
+                    return t;
+                }
+            }
+        }
+    }
+    return -1;
+}
+
+static dpar_status dpari_expert_given(const dpar_experts_plan *p, const void *memory, int64_t bytes,
+                                      int64_t tokens, const int32_t *chosen, const void *weight,
+                                      dpar_why *why)
+{
+    const dpar_experts *l = &p->layer;
+    int64_t odd;
+    if (memory == NULL || bytes < p->each || (uintptr_t)memory % 64 != 0) {
+        return dpari_say(DPAR_E_ARG, why, "# bytes for a routing of #, # past a multiple of 64",
+                         memory == NULL ? 0 : bytes, p->each, (int64_t)((uintptr_t)memory % 64), 0);
+    }
+    if (tokens < 0 || tokens > l->tokens) {
+        return dpari_say(DPAR_E_ARG, why, "# tokens for experts that were planned for #", tokens,
+                         l->tokens, 0, 0);
+    }
+    if (tokens > 0 && (chosen == NULL || (l->drop == DPAR_DROP_LIGHT_OWN && weight == NULL))) {
+        return dpari_say(DPAR_E_ARG, why, "choices or weights of # tokens are NULL", tokens, 0, 0,
+                         0);
+    }
+    odd = dpari_expert_odd(l, tokens, chosen);
+    return odd < 0 ? DPAR_OK
+                   : dpari_say(DPAR_E_ARG, why,
+                               "token # chose an expert twice, or one that is not 0 .. #", odd,
+                               l->experts.count - 1, 0, 0);
+}
+
+/* Counts kept choices in tally[slot][expert]. */
+static void dpari_expert_count(dpar_experts_plan *p, const dpar_experts_routing *r,
+                               const int32_t *chosen)
+{
+    const int64_t experts = p->layer.experts.count, n = dpari_expert_choices(p, r);
+    int64_t i;
+    dpari_zero(p->tally, (size_t)(p->slots * experts) * sizeof *p->tally);
+    for (i = 0; i < n; i++) {
+        if (r->place[i] >= 0) {
+            p->tally[i % p->layer.choices % p->slots * experts + chosen[i]]++;
+        }
+    }
+}
+
+/* Does choice a stay rather than b, by weight? */
+static int dpari_expert_heavier(const void *weight, int32_t type, int32_t a, int32_t b)
+{
+    const double x = dpari_gate_get(weight, type, a), y = dpari_gate_get(weight, type, b);
+    return dpari_gate_higher(x, y) || (!dpari_gate_higher(y, x) && a < b);
+}
+
+/* Lets a[at] sink to its place in a heap whose first stays last of all. */
+static void dpari_expert_sink(int32_t *a, int64_t at, int64_t n, const void *weight, int32_t type)
+{
+    int64_t below;
+    while ((below = 2 * at + 1) < n) {
+        const int32_t moved = a[at];
+        if (below + 1 < n && dpari_expert_heavier(weight, type, a[below], a[below + 1])) {
+            below++;
+        }
+        if (!dpari_expert_heavier(weight, type, moved, a[below])) {
+            return;
+        }
+        a[at] = a[below];
+        a[below] = moved;
+        at = below;
+    }
+}
+
+static int32_t dpari_expert_weights(const dpar_experts *l)
+{
+    return l->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+/* DROP_LIGHT_OWN: choices sorted by expert; from a heap of each expert's the lightest leave. */
+static void dpari_expert_light(dpar_experts_plan *p, const dpar_experts_routing *r,
+                               const int32_t *chosen, const void *weight, int64_t capacity)
+{
+    const int64_t n = dpari_expert_choices(p, r), experts = p->layer.experts.count;
+    const int32_t type = dpari_expert_weights(&p->layer);
+    int64_t i, e, at = 0, left;
+    for (e = 0; e < experts; e++) {
+        p->fill[e] = at;
+        at += p->tally[e];
+    }
+    for (i = 0; i < n; i++) {
+        if (r->place[i] >= 0) {
+            p->order[p->fill[chosen[i]]++] = (int32_t)i;
+        }
+    }
+    for (e = 0; e < experts; e++) {
+        int32_t *a = p->order + (p->fill[e] - p->tally[e]);
+        left = p->tally[e];
+        for (i = left > capacity ? left / 2 : 0; i > 0; i--) {
+            dpari_expert_sink(a, i - 1, left, weight, type);
+        }
+        for (; left > capacity; left--) {
+            r->place[a[0]] = -1;
+            a[0] = a[left - 1];
+            dpari_expert_sink(a, 0, left - 1, weight, type);
+        }
+    }
+}
+
+/* Slot by slot, token by token: what room[slot][expert] has no place for is dropped. */
+static void dpari_expert_late(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              const int32_t *chosen, int32_t *room)
+{
+    const int64_t experts = p->layer.experts.count;
+    const int32_t k = p->layer.choices;
+    int64_t t;
+    int32_t j;
+    for (j = 0; j < k; j++) {
+        for (t = 0; t < r->tokens; t++) {
+            if (r->place[t * k + j] >= 0) {
+                int32_t *left = &room[j % p->slots * experts + chosen[t * k + j]];
+                if (*left > 0) {
+                    --*left;
+                } else {
+                    r->place[t * k + j] = -1;
+                }
+            }
+        }
+    }
+}
+
+static void dpari_expert_drop_own(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                  const int32_t *chosen, const void *weight)
+{
+    const int64_t capacity = dpar_experts_capacity(&p->layer, r->tokens);
+    int64_t e;
+    if (p->layer.drop == DPAR_DROP_LIGHT_OWN) {
+        dpari_expert_count(p, r, chosen);
+        dpari_expert_light(p, r, chosen, weight, capacity);
+    } else if (p->layer.drop == DPAR_DROP_LATE_OWN) {
+        for (e = 0; e < p->layer.experts.count; e++) {
+            p->tally[e] = (int32_t)dpari_least(capacity, INT32_MAX);
+        }
+        dpari_expert_late(p, r, chosen, p->tally);
+    }
+}
+
+/* ---- what ranks tell each other -------------------------------------------------------------- */
+
+/* tally[slot][expert] to what each rank is told, [rank]{tokens, [slot][its experts]}, or back. */
+static void dpari_expert_sort(dpar_experts_plan *p, int64_t tokens, int back)
+{
+    const int64_t experts = p->layer.experts.count;
+    int32_t *at = p->tell, rank, j;
+    int64_t first = 0, e;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int64_t own = dpar_split_size(&p->layer.experts, rank);
+        *at++ = (int32_t)tokens;
+        for (j = 0; j < p->slots; j++) {
+            int32_t *mine = p->tally + j * experts + first;
+            for (e = 0; e < own; e++) {
+                if (back) {
+                    mine[e] = *at++;
+                } else {
+                    *at++ = mine[e];
+                }
+            }
+        }
+        first += own;
+    }
+}
+
+/* Elements for other ranks. */
+static int64_t dpari_expert_away(const dpar_comm *c, const int64_t *counts)
+{
+    int64_t n = 0;
+    int32_t rank;
+    for (rank = 0; rank < c->size; rank++) {
+        n += rank != c->rank ? counts[rank] : 0;
+    }
+    return n;
+}
+
+/* Everything that this module sends to ranks goes through here. */
+static dpar_status dpari_expert_send(dpar_experts_plan *p, const void *in, const int64_t *in_count,
+                                     void *out, const int64_t *out_count, int32_t type)
+{
+    const dpar_status st =
+        dpar_all_to_all_v(p->comm, in, in_count, NULL, out, out_count, NULL, type, NULL);
+    if (st == DPAR_OK) {
+        p->sent += dpari_expert_away(p->comm, in_count) * dpar_type_bytes(type);
+    }
+    return st;
+}
+
+/* DROP_LATE: the experts of this rank give their room to slot after slot, rank after rank. */
+static void dpari_expert_grant(dpar_experts_plan *p)
+{
+    const int64_t step = 1 + (int64_t)p->slots * p->own;
+    int64_t tokens = 0, capacity, left;
+    int32_t rank, e, j;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        tokens += p->hear[rank * step];
+    }
+    capacity = dpar_experts_capacity(&p->layer, tokens);
+    for (e = 0; e < p->own; e++) {
+        left = capacity;
+        for (j = 0; j < p->slots; j++) {
+            for (rank = 0; rank < p->comm->size; rank++) {
+                int32_t *wanted = &p->hear[rank * step + 1 + (int64_t)j * p->own + e];
+                *wanted = (int32_t)dpari_least(*wanted, left);
+                left -= *wanted;
+            }
+        }
+    }
+}
+
+/* The exchange; with DROP_LATE there and back. */
+static dpar_status dpari_expert_tell(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const int32_t *chosen)
+{
+    dpar_status st;
+    dpari_expert_count(p, r, chosen);
+    dpari_expert_sort(p, r->tokens, 0);
+    st = dpari_expert_send(p, p->tell, p->told, p->hear, p->heard, DPAR_I32);
+    if (st != DPAR_OK || p->layer.drop != DPAR_DROP_LATE) {
+        return st;
+    }
+    dpari_expert_grant(p);
+    st = dpari_expert_send(p, p->hear, p->heard, p->tell, p->told, DPAR_I32);
+    if (st == DPAR_OK) {
+        dpari_expert_sort(p, r->tokens, 1);
+        dpari_expert_late(p, r, chosen, p->tally);
+    }
+    return st;
+}
+
+/* Rows that come, from what was heard. */
+static void dpari_expert_expect(const dpar_experts_plan *p, dpar_experts_routing *r)
+{
+    const int64_t step = 1 + (int64_t)p->slots * p->own;
+    int32_t rank, e, j;
+    r->rows = 0;
+    for (e = 0; e < p->own; e++) {
+        r->begin[e] = r->rows;
+        r->count[e] = 0;
+        for (rank = 0; rank < p->comm->size; rank++) {
+            int64_t *piece = &r->piece[rank * (int64_t)p->own + e];
+            *piece = 0;
+            for (j = 0; j < p->slots; j++) {
+                *piece += p->hear[rank * step + 1 + (int64_t)j * p->own + e];
+            }
+            r->count[e] += *piece;
+        }
+        r->rows += r->count[e];
+    }
+}
+
+/* Rows that go, by expert and token. */
+static void dpari_expert_place(dpar_experts_plan *p, dpar_experts_routing *r, const int32_t *chosen)
+{
+    const int64_t n = dpari_expert_choices(p, r);
+    int64_t i, e = 0, at = 0;
+    int32_t rank, j;
+    dpari_expert_count(p, r, chosen);
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int64_t end = e + dpar_split_size(&p->layer.experts, rank), before = at;
+        for (; e < end; e++) {
+            p->fill[e] = at;
+            for (j = 0; j < p->slots; j++) {
+                at += p->tally[j * p->layer.experts.count + e];
+            }
+        }
+        r->send[rank] = at - before;
+    }
+    r->kept = at;
+    r->dropped = -at;
+    for (i = 0; i < n; i++) {
+        r->dropped += chosen[i] >= 0;
+        if (r->place[i] >= 0) {
+            r->place[i] = (int32_t)p->fill[chosen[i]]++;
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
+                                        int64_t tokens, const int32_t *chosen, const void *weight,
+                                        dpar_experts_routing **routing, dpar_why *why)
+{
+    dpar_experts_routing *r = (dpar_experts_routing *)memory;
+    dpar_why said;
+    int64_t i;
+    dpar_status st;
+    if (plan == NULL || routing == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "plan or routing is NULL", 0, 0, 0, 0);
+    }
+    if (dpari_expert_given(plan, memory, bytes, tokens, chosen, weight, &said) != DPAR_OK) {
+        return dpari_expert_wrong(plan->comm, &said, why);
+    }
+    dpari_zero(r, sizeof *r);
+    r->tokens = tokens;
+    (void)dpari_expert_lay_routing(plan, plan->comm, r, (unsigned char *)memory);
+    for (i = 0; i < dpari_expert_choices(plan, r); i++) {
+        r->place[i] = chosen[i] >= 0 ? 0 : -1;
+    }
+    dpari_expert_drop_own(plan, r, chosen, weight);
+    st = dpari_expert_tell(plan, r, chosen);
+    if (st != DPAR_OK) {
+        return dpari_say_word(st, why, "@", plan->comm->why.text, sizeof plan->comm->why.text, 0, 0,
+                              0, 0);
+    }
+    dpari_expert_expect(plan, r);
+    if (plan->layer.drop == DPAR_DROP_NONE) {
+        st = r->rows > plan->most
+                 ? dpari_say(DPAR_E_ROOM, why,
+                             "experts # .. # are given # rows, their bound is # (layer.rows)",
+                             plan->first, plan->first + plan->own - 1, r->rows, plan->most)
+                 : DPAR_OK;
+        st = dpari_agree(plan->comm, st, 0, NULL, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_expert_place(plan, r, chosen);
+        plan->kept += r->kept;
+        plan->dropped += r->dropped;
+        plan->taken += r->rows;
+        *routing = r;
+    }
+    return st;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+enum { DPARI_EXPERT_BLOCK = 64 }; /* elements that are widened at once */
+
+static void *dpari_expert_at(void *rows, const dpar_experts *l, int64_t row)
+{
+    return (unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
+}
+
+static const void *dpari_expert_in(const void *rows, const dpar_experts *l, int64_t row)
+{
+    return (const unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
+}
+
+/* n elements from `at` on of a row, at most DPARI_EXPERT_BLOCK. */
+static void dpari_expert_load(double *to, const void *row, int32_t type, int64_t at, int64_t n)
+{
+    float wide[DPARI_EXPERT_BLOCK];
+    int64_t i;
+    if (type == DPAR_F64 || type == DPAR_F32) {
+        for (i = 0; i < n; i++) {
+            to[i] = dpari_gate_get(row, type, at + i);
+        }
+        return;
+    }
+    dpari_kern_convert(wide, DPAR_F32, (const uint16_t *)row + at, type, n);
+    for (i = 0; i < n; i++) {
+        to[i] = (double)wide[i];
+    }
+}
+
+/* 16-bit floats by way of f32. */
+static void dpari_expert_store(void *row, int32_t type, int64_t at, const double *from, int64_t n)
+{
+    float wide[DPARI_EXPERT_BLOCK];
+    int64_t i;
+    if (type == DPAR_F64 || type == DPAR_F32) {
+        for (i = 0; i < n; i++) {
+            dpari_gate_put(row, type, at + i, from[i]);
+        }
+        return;
+    }
+    for (i = 0; i < n; i++) {
+        wide[i] = (float)from[i];
+    }
+    dpari_kern_convert((uint16_t *)row + at, type, wide, DPAR_F32, n);
+}
+
+static void dpari_expert_scale(void *to, const void *from, const dpar_experts *l, double by)
+{
+    double x[DPARI_EXPERT_BLOCK];
+    int64_t at, n, i;
+    for (at = 0; at < l->width; at += n) {
+        n = dpari_least(l->width - at, DPARI_EXPERT_BLOCK);
+        dpari_expert_load(x, from, l->type, at, n);
+        for (i = 0; i < n; i++) {
+            x[i] *= by;
+        }
+        dpari_expert_store(to, l->type, at, x, n);
+    }
+}
+
+static double dpari_expert_dot(const void *a, const void *b, const dpar_experts *l)
+{
+    double x[DPARI_EXPERT_BLOCK], y[DPARI_EXPERT_BLOCK], sum = 0.0;
+    int64_t at, n, i;
+    for (at = 0; at < l->width; at += n) {
+        n = dpari_least(l->width - at, DPARI_EXPERT_BLOCK);
+        dpari_expert_load(x, a, l->type, at, n);
+        dpari_expert_load(y, b, l->type, at, n);
+        for (i = 0; i < n; i++) {
+            sum += x[i] * y[i];
+        }
+    }
+    return sum;
+}
+
+/* out = the sum of a token's rows that came back, each times its weight (NULL: 1). */
+static void dpari_expert_sum(const dpar_experts *l, const dpar_experts_routing *r, int64_t token,
+                             const void *came, const void *weight, void *out)
+{
+    double x[DPARI_EXPERT_BLOCK], sum[DPARI_EXPERT_BLOCK];
+    const int64_t first = token * l->choices;
+    int64_t at, n, i, j;
+    for (at = 0; at < l->width; at += n) {
+        n = dpari_least(l->width - at, DPARI_EXPERT_BLOCK);
+        dpari_zero(sum, sizeof sum);
+        for (j = first; j < first + l->choices; j++) {
+            if (r->place[j] >= 0) {
+                const double by =
+                    weight != NULL ? dpari_gate_get(weight, dpari_expert_weights(l), j) : 1.0;
+                dpari_expert_load(x, dpari_expert_in(came, l, r->place[j]), l->type, at, n);
+                for (i = 0; i < n; i++) {
+                    sum[i] += by * x[i];
+                }
+            }
+        }
+        dpari_expert_store(out, l->type, at, sum, n);
+    }
+}
+
+/* Between the order of ranks, each with its rows by expert, and that of experts. */
+static void dpari_expert_group(dpar_experts_plan *p, const dpar_experts_routing *r, void *to,
+                               const void *from, int back)
+{
+    const dpar_experts *l = &p->layer;
+    int64_t at = 0;
+    int32_t rank, e;
+    for (e = 0; e < p->own; e++) {
+        p->fill[e] = r->begin[e];
+    }
+    for (rank = 0; rank < p->comm->size; rank++) {
+        for (e = 0; e < p->own; e++) {
+            const int64_t rows = r->piece[rank * (int64_t)p->own + e], row = p->fill[e];
+            dpari_kern_copy(dpari_expert_at(to, l, back ? at : row),
+                            dpari_expert_in(from, l, back ? row : at),
+                            rows * l->width * dpar_type_bytes(l->type), 0);
+            p->fill[e] += rows;
+            at += rows;
+        }
+    }
+}
+
+/* Elements to and from each rank. */
+static void dpari_expert_sizes(dpar_experts_plan *p, const dpar_experts_routing *r)
+{
+    int32_t rank, e;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        p->send[rank] = r->send[rank] * p->layer.width;
+        p->receive[rank] = 0;
+        for (e = 0; e < p->own; e++) {
+            p->receive[rank] += r->piece[rank * (int64_t)p->own + e] * p->layer.width;
+        }
+    }
+}
+
+/* Rows of tokens, times weights (NULL: as they are), to their experts. */
+static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                    const void *from, const void *weight, void *rows)
+{
+    const dpar_experts *l = &p->layer;
+    const int64_t n = dpari_expert_choices(p, r);
+    void *to = p->staged != NULL ? p->staged : rows;
+    dpar_status st;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        if (r->place[i] >= 0) {
+            void *row = dpari_expert_at(p->packed, l, r->place[i]);
+            const void *token = dpari_expert_in(from, l, i / l->choices);
+            if (weight != NULL) {
+                dpari_expert_scale(row, token, l,
+                                   dpari_gate_get(weight, dpari_expert_weights(l), i));
+            } else {
+                dpari_kern_copy(row, token, l->width * dpar_type_bytes(l->type), 0);
+            }
+        }
+    }
+    dpari_expert_sizes(p, r);
+    st = dpari_expert_send(p, p->packed, p->send, to, p->receive, l->type);
+    if (st == DPAR_OK && to != rows) {
+        dpari_expert_group(p, r, rows, to, 0);
+    }
+    return st;
+}
+
+/* Rows of experts back to their tokens, into `came`; then summed. */
+static dpar_status dpari_expert_back(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const void *rows, const void *weight, void *came, void *out)
+{
+    const void *from = rows;
+    dpar_status st;
+    int64_t t;
+    if (p->staged != NULL) {
+        dpari_expert_group(p, r, p->staged, rows, 1);
+        from = p->staged;
+    }
+    dpari_expert_sizes(p, r);
+    st = dpari_expert_send(p, from, p->receive, came, p->send, p->layer.type);
+    for (t = 0; st == DPAR_OK && t < r->tokens; t++) {
+        dpari_expert_sum(&p->layer, r, t, came, weight, dpari_expert_at(out, &p->layer, t));
+    }
+    return st;
+}
+
+/* Are the arrays there that have elements? */
+static dpar_status dpari_expert_arrays(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                                       int tokens, int rows)
+{
+    dpar_why said;
+    if (p == NULL) {
+        return DPAR_E_ARG;
+    }
+    if (r != NULL && (tokens || r->tokens == 0) && (rows || r->rows == 0)) {
+        return DPAR_OK;
+    }
+    (void)dpari_say(DPAR_E_ARG, &said, "an array of # tokens or # rows of experts is NULL",
+                    r != NULL ? r->tokens : 0, r != NULL ? r->rows : 0, 0, 0);
+    return dpari_expert_wrong(p->comm, &said, NULL);
+}
+
+DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
+                                           const dpar_experts_routing *route, const void *x,
+                                           void *rows)
+{
+    const dpar_status st = dpari_expert_arrays(plan, route, x != NULL, rows != NULL);
+    return st != DPAR_OK ? st : dpari_expert_out(plan, route, x, NULL, rows);
+}
+
+DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
+                                          const dpar_experts_routing *route, const void *rows,
+                                          const void *weight, void *y, void *kept)
+{
+    const dpar_status st =
+        dpari_expert_arrays(plan, route, weight != NULL && y != NULL, rows != NULL);
+    return st != DPAR_OK ? st
+                         : dpari_expert_back(plan, route, rows, weight,
+                                             kept != NULL ? kept : plan->packed, y);
+}
+
+DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
+                                                   const dpar_experts_routing *route,
+                                                   const void *dy, const void *weight,
+                                                   const void *kept, void *drows, void *dweight)
+{
+    const int there = dy != NULL && weight != NULL && (dweight == NULL || kept != NULL ||
+                                                       (route != NULL && route->kept == 0));
+    const dpar_status st = dpari_expert_arrays(plan, route, there, drows != NULL);
+    int64_t i;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    for (i = 0; dweight != NULL && i < dpari_expert_choices(plan, route); i++) {
+        const dpar_experts *l = &plan->layer;
+        double sum = 0.0;
+        if (route->place[i] >= 0) {
+            sum = dpari_expert_dot(dpari_expert_in(dy, l, i / l->choices),
+                                   dpari_expert_in(kept, l, route->place[i]), l);
+        }
+        dpari_gate_put(dweight, dpari_expert_weights(l), i, sum);
+    }
+    return dpari_expert_out(plan, route, dy, weight, drows);
+}
+
+DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
+                                                    const dpar_experts_routing *route,
+                                                    const void *drows, void *dx)
+{
+    const dpar_status st = dpari_expert_arrays(plan, route, dx != NULL, drows != NULL);
+    return st != DPAR_OK ? st : dpari_expert_back(plan, route, drows, NULL, plan->packed, dx);
+}

@@ -1,0 +1,1312 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* expert: the gate, routing, dispatch, combine and their gradients on real ranks against one rank
+ * with all tokens and all experts, written out in this file in double by the textbook (drops by
+ * counting who goes before whom), and against finite differences of the ranks' own forward. f64
+ * agrees to 1e-12 of the largest element, f32 to 4e-6: sums are in f64 and rounded once, through
+ * five arrays. Rows that experts are given are compared bit by bit, in the order of one rank. What
+ * is handed to the all-to-alls is counted and equals the formulas of the header.
+ *
+ *   expert [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
+ *   mpirun -np 4 expert                     built with -DUSE_MPI */
+#include "dpar.h"
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+#endif
+
+#define CHECK_THREADS
+#include "check.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+enum { MOST_RANKS = 64 };
+
+/* ---- what is sent ---------------------------------------------------------------------------- */
+
+static __thread dpar_engine real_engine; /* ranks may be threads */
+static __thread int64_t bytes_away, exchanges;
+
+static void note(const dpar_comm *c, const dpar_call *call)
+{
+    int32_t r;
+    exchanges += call->kind == DPAR_ALL_TO_ALL;
+    for (r = 0; call->kind == DPAR_ALL_TO_ALL && r < c->size; r++) {
+        bytes_away += r != c->rank ? call->in_count[r] * dpar_type_bytes(call->type) : 0;
+    }
+}
+
+static dpar_status counted_run(dpar_comm *c, const dpar_call *call)
+{
+    note(c, call);
+    return real_engine.run(c, call);
+}
+
+static dpar_status counted_post(dpar_comm *c, const dpar_call *call, dpar_work *work)
+{
+    note(c, call);
+    return real_engine.post(c, call, work);
+}
+
+static void look_begins(dpar_comm *c)
+{
+    bytes_away = exchanges = 0;
+    real_engine = c->engine;
+    c->engine.run = counted_run;
+    c->engine.post = counted_post;
+}
+
+static void look_ends(dpar_comm *c)
+{
+    c->engine = real_engine;
+}
+
+/* ---- arrays ---------------------------------------------------------------------------------- */
+
+/* In -1 .. 1, the same on all ranks; f32 holds it. */
+static double number(uint32_t a, int64_t i)
+{
+    uint32_t h = (uint32_t)i * 2654435761u + a * 40503u + 12345u;
+    h ^= h >> 15;
+    h *= 0x7feb352du;
+    h ^= h >> 13;
+    h *= 0x846ca68bu;
+    h ^= h >> 16;
+    return (double)(float)((double)h / 2147483648.0 - 1.0);
+}
+
+static void *fresh(int64_t n)
+{
+    void *a = calloc((size_t)n + 1, sizeof(double));
+    if (a == NULL) {
+        exit(1);
+    }
+    return a;
+}
+
+static double *numbers(uint32_t a, int64_t n)
+{
+    double *x = (double *)fresh(n);
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        x[i] = number(a, i);
+    }
+    return x;
+}
+
+static double get(const void *a, int32_t type, int64_t i)
+{
+    return type == DPAR_F64 ? ((const double *)a)[i] : (double)((const float *)a)[i];
+}
+
+static void put(void *a, int32_t type, int64_t i, double v)
+{
+    if (type == DPAR_F64) {
+        ((double *)a)[i] = v;
+    } else {
+        ((float *)a)[i] = (float)v;
+    }
+}
+
+/* Elements [from, from + n) of a whole array, of the type. */
+static void *piece(const double *whole, int64_t from, int64_t n, int32_t type)
+{
+    void *a = fresh(n);
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        put(a, type, i, whole[from + i]);
+    }
+    return a;
+}
+
+static int compare(const char *what, const void *got, int32_t type, const double *whole,
+                   int64_t all, int64_t from, int64_t n)
+{
+    const double tolerance = type == DPAR_F64 ? 1e-12 : 4e-6;
+    double most = 1.0, worst = 0.0;
+    int64_t i;
+    int bad = 0;
+    for (i = 0; i < all; i++) {
+        most = fabs(whole[i]) > most ? fabs(whole[i]) : most;
+    }
+    for (i = 0; i < n; i++) {
+        const double d = fabs(get(got, type, i) - whole[from + i]);
+        bad += !(d <= tolerance * most);
+        worst = d > worst ? d : worst;
+    }
+    if (bad > 0) {
+        printf("%s: %d of %lld wrong, the worst by %g of %g\n", what, bad, (long long)n, worst,
+               most);
+    }
+    return bad;
+}
+
+/* ---- one rank with everything ---------------------------------------------------------------- */
+
+/* One case; expert e is out = W x + x^2 / 2, element by element in the square. */
+typedef struct job {
+    int32_t experts, choices, score, normalise, drop, type, biased;
+    int64_t percent; /* of the capacity factor */
+    int64_t width, tokens;
+    double scale, balance;
+    int64_t own[MOST_RANKS + 1];  /* tokens' cuts */
+    int64_t cuts[MOST_RANKS + 1]; /* experts' */
+    double *x, *logits, *w, *g, *bias;
+} job;
+
+typedef struct whole {
+    int32_t *chosen;
+    int *kept;
+    double *weight, *y, *dx, *dlogits, *dweight, *dw, *load, *share;
+    double loss; /* the balancing one */
+} whole;
+
+static double score_of(const job *s, const double *l, int32_t e)
+{
+    double sum = 0.0;
+    int32_t i;
+    if (s->score == DPAR_GATE_GIVEN) {
+        return l[e];
+    }
+    if (s->score == DPAR_GATE_SIGMOID) {
+        return 1.0 / (1.0 + exp(-l[e]));
+    }
+    for (i = 0; i < s->experts; i++) {
+        sum += exp(l[i] - l[e]);
+    }
+    return 1.0 / sum;
+}
+
+/* The weight of choice j of a token. */
+static double weight_of(const job *s, const double *l, const int32_t *chosen, int32_t j)
+{
+    double sum = 0.0;
+    int32_t i;
+    for (i = 0; i < s->choices; i++) {
+        sum += score_of(s, l, chosen[i]);
+    }
+    return s->scale * score_of(s, l, chosen[j]) / (s->normalise ? sum + 1e-20 : 1.0);
+}
+
+/* How many experts are better than e; those of a lower index when equal. */
+static int32_t place_of(const job *s, const double *l, int32_t e)
+{
+    const double mine = score_of(s, l, e) + s->bias[e];
+    int32_t i, n = 0;
+    for (i = 0; i < s->experts; i++) {
+        const double v = score_of(s, l, i) + s->bias[i];
+        n += v > mine || (v == mine && i < e);
+    }
+    return n;
+}
+
+static int32_t rank_of(const job *s, int64_t t)
+{
+    int32_t r = 0;
+    while (t >= s->own[r + 1]) {
+        r++;
+    }
+    return r;
+}
+
+/* Is choice a (token k + j) kept: do fewer than C go before it at its expert? */
+static int stays(const job *s, const whole *o, int64_t a)
+{
+    const int64_t k = s->choices;
+    const int32_t r = rank_of(s, a / k);
+    const int all = s->drop == DPAR_DROP_LATE;
+    const int64_t t0 = all ? 0 : s->own[r], t1 = all ? s->tokens : s->own[r + 1];
+    const int64_t above = s->percent * k * (t1 - t0), below = 100 * s->experts;
+    int64_t b, n = 0;
+    for (b = t0 * k; b < t1 * k; b++) {
+        const int late = b % k < a % k || (b % k == a % k && b < a);
+        const int heavy =
+            o->weight[b] > o->weight[a] || (o->weight[b] == o->weight[a] && b < a);
+        n += o->chosen[b] == o->chosen[a] && (s->drop == DPAR_DROP_LIGHT_OWN ? heavy : late);
+    }
+    return s->drop == DPAR_DROP_NONE || n * below < above; /* n < C */
+}
+
+/* Derivative of score i by logit e. */
+static double slope_of(const job *s, const double *l, int32_t i, int32_t e)
+{
+    const double v = score_of(s, l, i);
+    if (s->score == DPAR_GATE_SOFTMAX) {
+        return v * ((i == e) - score_of(s, l, e));
+    }
+    return i != e ? 0.0 : s->score == DPAR_GATE_SIGMOID ? v * (1.0 - v) : 1.0;
+}
+
+static void choose(const job *s, whole *o)
+{
+    int64_t t, a;
+    int32_t e, j;
+    for (t = 0; t < s->tokens; t++) {
+        const double *l = s->logits + t * s->experts;
+        for (e = 0; e < s->experts; e++) {
+            j = place_of(s, l, e);
+            if (j < s->choices) {
+                o->chosen[t * s->choices + j] = e;
+            }
+        }
+        for (j = 0; j < s->choices; j++) {
+            const double v = weight_of(s, l, o->chosen + t * s->choices, j);
+            o->weight[t * s->choices + j] = s->type == DPAR_F64 ? v : (double)(float)v;
+        }
+    }
+    for (a = 0; a < s->tokens * s->choices; a++) {
+        o->kept[a] = stays(s, o, a);
+        o->load[o->chosen[a]] += 1.0;
+    }
+}
+
+/* The balancing loss; its gradient by the normalised scores is f E a / T. */
+static void balance(const job *s, whole *o)
+{
+    int64_t t;
+    int32_t e;
+    o->loss = 0.0;
+    for (t = 0; t < s->tokens; t++) {
+        const double *l = s->logits + t * s->experts;
+        double sum = 0.0;
+        for (e = 0; e < s->experts; e++) {
+            sum += score_of(s, l, e);
+        }
+        for (e = 0; e < s->experts; e++) {
+            o->share[e] += score_of(s, l, e) / sum / (double)s->tokens;
+        }
+    }
+    for (e = 0; e < s->experts; e++) {
+        o->loss += s->balance * s->experts * o->share[e] * o->load[e] /
+                   ((double)s->choices * (double)s->tokens);
+    }
+}
+
+/* y, dx, dweight, dw of one choice. */
+static void one_choice(const job *s, whole *o, int64_t a)
+{
+    const int64_t t = a / s->choices, n = s->width;
+    const double *w = s->w + o->chosen[a] * n * n, *x = s->x + t * n, *g = s->g + t * n;
+    double *dw = o->dw + o->chosen[a] * n * n;
+    int64_t i, j;
+    for (i = 0; i < n; i++) {
+        double out = x[i] * x[i] / 2.0;
+        for (j = 0; j < n; j++) {
+            out += w[i * n + j] * x[j];
+            o->dx[t * n + j] += o->weight[a] * g[i] * (w[i * n + j] + (i == j) * x[i]);
+            dw[i * n + j] += o->weight[a] * g[i] * x[j];
+        }
+        o->y[t * n + i] += o->weight[a] * out;
+        o->dweight[a] += g[i] * out;
+    }
+}
+
+/* dlogits of a token: from its weights and the balancing loss, by the quotient rule. */
+static void logits_back(const job *s, whole *o, int64_t t)
+{
+    const double *l = s->logits + t * s->experts;
+    const int32_t *chosen = o->chosen + t * s->choices;
+    double all = 0.0, few = 1e-20;
+    int32_t i, e, j;
+    for (i = 0; i < s->experts; i++) {
+        all += score_of(s, l, i);
+    }
+    for (j = 0; j < s->choices; j++) {
+        few += score_of(s, l, chosen[j]);
+    }
+    for (e = 0; e < s->experts; e++) {
+        double d = 0.0, d_all = 0.0, d_few = 0.0;
+        for (i = 0; i < s->experts; i++) {
+            d_all += slope_of(s, l, i, e);
+        }
+        for (j = 0; j < s->choices; j++) {
+            d_few += slope_of(s, l, chosen[j], e);
+        }
+        for (i = 0; i < s->experts; i++) {
+            const double f = o->load[i] / ((double)s->choices * (double)s->tokens);
+            const double v = score_of(s, l, i);
+            d += s->balance * s->experts * f / (double)s->tokens *
+                 (slope_of(s, l, i, e) / all - v * d_all / (all * all));
+        }
+        for (j = 0; j < s->choices; j++) {
+            const double v = score_of(s, l, chosen[j]), by = slope_of(s, l, chosen[j], e);
+            d += o->dweight[t * s->choices + j] * s->scale *
+                 (s->normalise ? by / few - v * d_few / (few * few) : by);
+        }
+        o->dlogits[t * s->experts + e] = d;
+    }
+}
+
+static whole one_rank(const job *s)
+{
+    whole o;
+    int64_t a;
+    memset(&o, 0, sizeof o);
+    o.chosen = (int32_t *)fresh(s->tokens * s->choices);
+    o.kept = (int *)fresh(s->tokens * s->choices);
+    o.weight = (double *)fresh(s->tokens * s->choices);
+    o.dweight = (double *)fresh(s->tokens * s->choices);
+    o.y = (double *)fresh(s->tokens * s->width);
+    o.dx = (double *)fresh(s->tokens * s->width);
+    o.dlogits = (double *)fresh(s->tokens * s->experts);
+    o.dw = (double *)fresh(s->experts * s->width * s->width);
+    o.load = (double *)fresh(s->experts);
+    o.share = (double *)fresh(s->experts);
+    choose(s, &o);
+    balance(s, &o);
+    for (a = 0; a < s->tokens * s->choices; a++) {
+        if (o.kept[a]) {
+            one_choice(s, &o, a);
+        }
+    }
+    for (a = 0; a < s->tokens; a++) {
+        logits_back(s, &o, a);
+    }
+    return o;
+}
+
+static void one_rank_ends(whole *o)
+{
+    free(o->chosen);
+    free(o->kept);
+    free(o->weight);
+    free(o->dweight);
+    free(o->y);
+    free(o->dx);
+    free(o->dlogits);
+    free(o->dw);
+    free(o->load);
+    free(o->share);
+}
+
+/* ---- the same on ranks ----------------------------------------------------------------------- */
+
+typedef struct side {
+    const job *s;
+    dpar_comm *c;
+    dpar_gate gate;
+    dpar_experts layer;
+    dpar_experts_plan *plan;
+    dpar_experts_routing *route;
+    dpar_gate_load load;
+    void *memory, *mine;
+    int64_t bytes, each, tokens, before; /* of this rank; those of ranks before */
+    double *scratch, *sums;
+    int32_t *chosen;
+    void *x, *logits, *g, *weight, *rows, *results, *kept, *y, *dresults, *drows, *dweight, *dx,
+        *dlogits;
+    double *dw;
+} side;
+
+static int side_begins(side *a, const job *s, dpar_comm *c)
+{
+    const int64_t me = c->rank, k = s->choices;
+    dpar_why why;
+    dpar_status st;
+    memset(a, 0, sizeof *a);
+    a->s = s;
+    a->c = c;
+    a->before = s->own[me];
+    a->tokens = s->own[me + 1] - s->own[me];
+    a->gate.experts = s->experts;
+    a->gate.choices = s->choices;
+    a->gate.score = s->score;
+    a->gate.type = s->type;
+    a->gate.normalise = s->normalise;
+    a->gate.scale = s->scale;
+    a->gate.balance = s->balance;
+    a->gate.bias = s->biased ? s->bias : NULL;
+    st = dpar_split_ragged(&a->layer.experts, c->size, s->cuts, &why);
+    a->layer.choices = s->choices;
+    a->layer.drop = s->drop;
+    a->layer.factor = (double)s->percent / 100.0;
+    a->layer.tokens = s->tokens;
+    a->layer.width = s->width;
+    a->layer.type = s->type;
+    if (st == DPAR_OK) {
+        st = dpar_experts_bytes(c, &a->layer, &a->bytes, &a->each, &why);
+    }
+    if (st != DPAR_OK || dpar_comm_alloc(c, a->bytes, &a->memory) != DPAR_OK ||
+        dpar_comm_alloc(c, a->each, &a->mine) != DPAR_OK ||
+        dpar_experts_init(a->memory, a->bytes, c, &a->layer, &a->plan, &why) != DPAR_OK) {
+        printf("rank %d of %d: %s\n", (int)me, (int)c->size, why.text);
+        return 1;
+    }
+    a->scratch = (double *)fresh(2 * s->experts);
+    a->sums = (double *)fresh(2 * s->experts + 1);
+    a->chosen = (int32_t *)fresh(a->tokens * k);
+    a->x = piece(s->x, a->before * s->width, a->tokens * s->width, s->type);
+    a->g = piece(s->g, a->before * s->width, a->tokens * s->width, s->type);
+    a->logits = piece(s->logits, a->before * s->experts, a->tokens * s->experts, s->type);
+    a->weight = fresh(a->tokens * k);
+    a->dweight = fresh(a->tokens * k);
+    a->kept = fresh(a->tokens * k * s->width);
+    a->y = fresh(a->tokens * s->width);
+    a->dx = fresh(a->tokens * s->width);
+    a->dlogits = fresh(a->tokens * s->experts);
+    a->rows = fresh(a->plan->most * s->width);
+    a->results = fresh(a->plan->most * s->width);
+    a->drows = fresh(a->plan->most * s->width);
+    a->dresults = fresh(a->plan->most * s->width);
+    a->dw = (double *)fresh(s->experts * s->width * s->width);
+    return 0;
+}
+
+static void side_ends(side *a)
+{
+    dpar_comm_release(a->c, a->memory);
+    dpar_comm_release(a->c, a->mine);
+    free(a->scratch);
+    free(a->sums);
+    free(a->chosen);
+    free(a->x);
+    free(a->g);
+    free(a->logits);
+    free(a->weight);
+    free(a->dweight);
+    free(a->kept);
+    free(a->y);
+    free(a->dx);
+    free(a->dlogits);
+    free(a->rows);
+    free(a->results);
+    free(a->drows);
+    free(a->dresults);
+    free(a->dw);
+}
+
+/* The experts of this rank on their rows; back: gradients. */
+static void experts(side *a, int back)
+{
+    const int64_t n = a->s->width;
+    const int32_t type = a->s->type;
+    int64_t e, row, i, j;
+    for (e = 0; e < a->plan->own; e++) {
+        const double *w = a->s->w + (a->plan->first + e) * n * n;
+        double *dw = a->dw + (a->plan->first + e) * n * n;
+        for (row = a->route->begin[e]; row < a->route->begin[e] + a->route->count[e]; row++) {
+            for (i = 0; i < n; i++) {
+                const double x = get(a->rows, type, row * n + i);
+                double out = back ? x * get(a->dresults, type, row * n + i) : x * x / 2.0;
+                for (j = 0; j < n; j++) {
+                    out += back ? w[j * n + i] * get(a->dresults, type, row * n + j)
+                                : w[i * n + j] * get(a->rows, type, row * n + j);
+                    dw[i * n + j] += back ? get(a->dresults, type, row * n + i) *
+                                                get(a->rows, type, row * n + j)
+                                          : 0.0;
+                }
+                put(back ? a->drows : a->results, type, row * n + i, out);
+            }
+        }
+    }
+}
+
+static dpar_status forward(side *a, dpar_why *why)
+{
+    dpar_status st = dpar_gate_forward(&a->gate, a->tokens, a->logits, a->chosen, a->weight,
+                                       a->scratch, why);
+    if (st == DPAR_OK) {
+        st = dpar_gate_balance(&a->gate, a->c, a->tokens, a->logits, a->chosen, a->sums, &a->load,
+                               a->scratch);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_experts_route(a->plan, a->mine, a->each, a->tokens, a->chosen, a->weight,
+                                &a->route, why);
+    }
+    if (st == DPAR_OK) {
+        st = dpar_experts_dispatch(a->plan, a->route, a->x, a->rows);
+    }
+    if (st == DPAR_OK) {
+        experts(a, 0);
+        st = dpar_experts_combine(a->plan, a->route, a->results, a->weight, a->y, a->kept);
+    }
+    return st;
+}
+
+static dpar_status backward(side *a, dpar_why *why)
+{
+    dpar_status st = dpar_experts_combine_backward(a->plan, a->route, a->g, a->weight, a->kept,
+                                                   a->dresults, a->dweight);
+    if (st == DPAR_OK) {
+        experts(a, 1);
+        st = dpar_experts_dispatch_backward(a->plan, a->route, a->drows, a->dx);
+    }
+    return st != DPAR_OK ? st
+                         : dpar_gate_backward(&a->gate, a->tokens, a->logits, a->chosen,
+                                              a->dweight, &a->load, a->dlogits, a->scratch, why);
+}
+
+/* Which choices have rows, how many each expert is given, and that they are x's bits in the order
+ * of one rank. */
+static int check_routes(const side *a, const whole *o)
+{
+    const job *s = a->s;
+    const int64_t k = s->choices, n = s->width;
+    const size_t row = (size_t)(n * dpar_type_bytes(s->type));
+    int64_t i, kept = 0, at = 0;
+    int32_t e;
+    int bad = 0;
+    void *x = piece(s->x, 0, s->tokens * n, s->type);
+    for (i = 0; i < a->tokens * k; i++) {
+        const int64_t b = a->before * k + i;
+        bad += a->chosen[i] != o->chosen[b] || (a->route->place[i] >= 0) != o->kept[b];
+        kept += o->kept[b];
+    }
+    bad += a->route->kept != kept || a->route->dropped != a->tokens * k - kept;
+    for (e = a->plan->first; e < a->plan->first + a->plan->own; e++) {
+        const int64_t begin = at;
+        bad += a->route->begin[e - a->plan->first] != begin;
+        for (i = 0; i < s->tokens * k; i++) {
+            if (o->kept[i] && o->chosen[i] == e) {
+                bad += memcmp((const char *)a->rows + (size_t)at * row,
+                              (const char *)x + (size_t)(i / k) * row, row) != 0;
+                at++;
+            }
+        }
+        bad += a->route->count[e - a->plan->first] != at - begin;
+    }
+    bad += a->route->rows != at || at > a->plan->most;
+    bad += a->plan->first != (a->plan->own > 0 ? s->cuts[a->c->rank] : s->experts);
+    free(x);
+    if (bad > 0) {
+        printf("routes: %d wrong\n", bad);
+    }
+    return bad;
+}
+
+/* The formulas of the header, from the one-rank result. */
+static int check_sent(const side *a, const whole *o, int64_t steps)
+{
+    const job *s = a->s;
+    const int64_t k = s->choices, r = a->c->size, own = a->plan->own;
+    const int64_t slots = s->drop == DPAR_DROP_LATE ? k : 1;
+    const int64_t b = s->width * dpar_type_bytes(s->type);
+    int64_t i, go = 0, come = 0, expected;
+    for (i = 0; i < s->tokens * k; i++) {
+        const int mine = rank_of(s, i / k) == a->c->rank;
+        const int here = o->chosen[i] >= s->cuts[a->c->rank] &&
+                         o->chosen[i] < s->cuts[a->c->rank + 1];
+        go += o->kept[i] && mine && !here;
+        come += o->kept[i] && !mine && here;
+    }
+    expected = 4 * (r - 1 + slots * (s->experts - own)) + 2 * b * (go + come);
+    if (s->drop == DPAR_DROP_LATE) {
+        expected += 4 * (r - 1) * (1 + slots * own);
+    }
+    expected *= steps;
+    if (bytes_away != expected || a->plan->sent != expected ||
+        exchanges != steps * (s->drop == DPAR_DROP_LATE ? 6 : 5)) {
+        printf("rank %d: %lld bytes, %lld counted, in %lld exchanges; expected %lld\n",
+               (int)a->c->rank, (long long)a->plan->sent, (long long)bytes_away,
+               (long long)exchanges, (long long)expected);
+        return 1;
+    }
+    return 0;
+}
+
+static int check_load(const side *a, const whole *o)
+{
+    const job *s = a->s;
+    double most = 0.0, idle = 0.0;
+    int32_t e;
+    int bad = compare("load", a->sums, DPAR_F64, o->load, s->experts, 0, s->experts);
+    bad += compare("share", a->load.score, DPAR_F64, o->share, s->experts, 0, s->experts);
+    bad += compare("loss", &a->load.loss, DPAR_F64, &o->loss, 1, 0, 1);
+    for (e = 0; e < s->experts; e++) {
+        most = o->load[e] > most ? o->load[e] : most;
+        idle += o->load[e] < 0.5;
+    }
+    most *= (double)s->experts / (double)(s->tokens * s->choices);
+    bad += !(fabs(a->load.most - most) <= 1e-12 * most) || a->load.tokens != s->tokens;
+    bad += a->load.idle != (int64_t)idle || a->load.chosen != a->sums;
+    return bad;
+}
+
+/* The loss of all ranks: y . g, and the balancing one. */
+static double loss(side *a, int *bad)
+{
+    dpar_why why;
+    double sum = 0.0, all = 0.0;
+    int64_t i;
+    *bad += forward(a, &why) != DPAR_OK;
+    for (i = 0; i < a->tokens * a->s->width; i++) {
+        sum += get(a->y, a->s->type, i) * get(a->g, a->s->type, i);
+    }
+    *bad += dpar_all_reduce(a->c, &sum, &all, 1, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
+    return all + a->load.loss;
+}
+
+/* Element i of a whole array of `each` a token, and its gradient: f64 only. Central differences
+ * with h 1e-6 are right to about 1e-8 here: h^2 and 1e-16 / h. Changed choices would show as jumps:
+ * none lies within h of another for these numbers. */
+static int difference(side *a, double *values, const double *gradient, int64_t each, int64_t i)
+{
+    const int64_t at = i - a->before * each;
+    const int mine = at >= 0 && at < a->tokens * each;
+    const double h = 1e-6, was = mine ? values[at] : 0.0;
+    double up, down, found;
+    int bad = 0;
+    if (mine) {
+        values[at] = was + h;
+    }
+    up = loss(a, &bad);
+    if (mine) {
+        values[at] = was - h;
+    }
+    down = loss(a, &bad);
+    if (mine) {
+        values[at] = was;
+    }
+    found = (up - down) / (2.0 * h);
+    if (mine && !(fabs(found - gradient[at]) <= 1e-6 * (1.0 + fabs(found)))) {
+        printf("element %lld: gradient %g, by differences %g\n", (long long)i, gradient[at],
+               found);
+        bad++;
+    }
+    return bad;
+}
+
+static int one_case(dpar_comm *c, const job *s, int differences)
+{
+    const int64_t n = s->width, me = c->rank;
+    whole o = one_rank(s);
+    side a;
+    dpar_why why;
+    int64_t i;
+    int bad = side_begins(&a, s, c);
+    why.text[0] = 0;
+    if (bad) {
+        return 1;
+    }
+    look_begins(c);
+    if (forward(&a, &why) != DPAR_OK || backward(&a, &why) != DPAR_OK) {
+        printf("rank %d of %d: %s; %s\n", (int)me, (int)c->size, why.text, c->why.text);
+        return 1;
+    }
+    look_ends(c);
+    bad += check_routes(&a, &o) + check_sent(&a, &o, 1) + check_load(&a, &o);
+    bad += compare("weight", a.weight, s->type, o.weight, s->tokens * s->choices,
+                   a.before * s->choices, a.tokens * s->choices);
+    bad += compare("y", a.y, s->type, o.y, s->tokens * n, a.before * n, a.tokens * n);
+    bad += compare("dx", a.dx, s->type, o.dx, s->tokens * n, a.before * n, a.tokens * n);
+    bad += compare("dweight", a.dweight, s->type, o.dweight, s->tokens * s->choices,
+                   a.before * s->choices, a.tokens * s->choices);
+    bad += compare("dlogits", a.dlogits, s->type, o.dlogits, s->tokens * s->experts,
+                   a.before * s->experts, a.tokens * s->experts);
+    bad += compare("dw", a.dw + s->cuts[me] * n * n, s->type, o.dw, s->experts * n * n,
+                   s->cuts[me] * n * n, (s->cuts[me + 1] - s->cuts[me]) * n * n);
+    for (i = 0; differences && i < 6; i++) {
+        const int64_t t = (i * 7 + 3) % s->tokens;
+        bad += difference(&a, (double *)a.logits, (const double *)a.dlogits, s->experts,
+                          t * s->experts + (i * 5) % s->experts);
+        bad += difference(&a, (double *)a.x, (const double *)a.dx, n, t * n + i % n);
+    }
+    if (bad > 0) {
+        printf("rank %d of %d: %d experts, %d choices, score %d, drop %d, type %d, width %d\n",
+               (int)me, (int)c->size, (int)s->experts, (int)s->choices, (int)s->score,
+               (int)s->drop, (int)s->type, (int)n);
+    }
+    side_ends(&a);
+    one_rank_ends(&o);
+    return bad;
+}
+
+/* Case i: every score with every drop; uneven experts and tokens, ranks without either. */
+static int cases(dpar_comm *c)
+{
+    static const int64_t widths[] = {1, 3, 64, 70, 5};
+    int i, bad = 0;
+    for (i = 0; i < 24; i++) {
+        job s;
+        int32_t r, e;
+        memset(&s, 0, sizeof s);
+        s.score = i % 3;
+        s.drop = i / 3 % 4;
+        s.normalise = i / 2 % 2;
+        s.type = i % 5 == 4 ? DPAR_F32 : DPAR_F64;
+        s.experts = 3 + i * 5 % 8;
+        s.choices = 1 + i % (s.experts < 4 ? s.experts : 4);
+        s.width = widths[i % 5];
+        s.tokens = 23 + i;
+        s.percent = 40 + 20 * (i % 5);
+        s.scale = i % 4 == 3 ? 2.5 : 1.0;
+        s.balance = i % 2 == 0 ? 0.25 : 0.0;
+        s.biased = i / 4 % 2;
+        for (r = 0; r <= c->size; r++) { /* floor: some ranks have none, in the middle too */
+            s.cuts[r] = s.experts * (int64_t)r / c->size;
+            s.own[r] = s.tokens * (int64_t)r / c->size;
+        }
+        for (r = 1; r < c->size; r += 2) { /* the second of two ranks without tokens, or experts */
+            s.own[r] = i % 2 ? s.own[r + 1] : s.own[r];
+            s.cuts[r] = i % 3 == 1 ? s.cuts[r - 1] : s.cuts[r];
+        }
+        s.x = numbers(10u + (uint32_t)i, s.tokens * s.width);
+        s.logits = numbers(40u + (uint32_t)i, s.tokens * s.experts);
+        s.w = numbers(70u + (uint32_t)i, s.experts * s.width * s.width);
+        s.g = numbers(100u + (uint32_t)i, s.tokens * s.width);
+        s.bias = numbers(130u + (uint32_t)i, s.experts);
+        for (e = 0; e < s.experts; e++) {
+            s.bias[e] *= s.biased ? 0.3 : 0.0;
+        }
+        for (e = 0; e < s.tokens * s.experts; e++) { /* given scores are above 0 */
+            s.logits[e] = s.score == DPAR_GATE_GIVEN ? fabs(s.logits[e]) + 0.0625 : s.logits[e];
+            if (e % s.experts == 1 && s.score != DPAR_GATE_GIVEN) { /* few choose it */
+                s.logits[e] = (double)(float)(s.logits[e] - 4.0);
+            }
+        }
+        bad += one_case(c, &s, s.type == DPAR_F64 && s.width < 64);
+        free(s.x);
+        free(s.logits);
+        free(s.w);
+        free(s.g);
+        free(s.bias);
+    }
+    return bad;
+}
+
+/* ---- what one rank can see ------------------------------------------------------------------- */
+
+/* Equal scores, NaN, bias, all choices, padding, f32, the sentences; capacity in integers. */
+static int gate_cases(void)
+{
+    static const double logits[] = {2, 5, 5, 1, 5, 0, /**/ 1, 1, 1, 1, 1, 1};
+    double odd[6], weight[12], scratch[12], sums[13], bias[6] = {0, 0, 0, 4.5, 0, 0};
+    float narrow[6] = {0, 1, 2, 3, 4, 5}, light[2];
+    int32_t chosen[12], none[2] = {-1, -1}, six;
+    int bad = 0;
+    dpar_gate g;
+    dpar_gate_load load;
+    dpar_why why;
+    memset(&g, 0, sizeof g);
+    g.experts = 6;
+    g.choices = 2;
+    g.score = DPAR_GATE_GIVEN;
+    g.type = DPAR_F64;
+    g.balance = 0.5;
+    bad += dpar_gate_forward(&g, 2, logits, chosen, weight, scratch, &why) != DPAR_OK;
+    bad += chosen[0] != 1 || chosen[1] != 2 || chosen[2] != 0 || chosen[3] != 1; /* lower first */
+    bad += weight[0] != 5.0 || weight[1] != 5.0;
+    g.bias = bias; /* 5.5 for expert 3, whose weight stays 1 */
+    bad += dpar_gate_forward(&g, 1, logits, chosen, weight, scratch, &why) != DPAR_OK;
+    bad += chosen[0] != 3 || chosen[1] != 1 || weight[0] != 1.0;
+    g.bias = NULL;
+    memcpy(odd, logits, sizeof odd);
+    odd[0] = odd[3] = (double)NAN;
+    g.choices = 6;
+    bad += dpar_gate_forward(&g, 1, odd, chosen, weight, scratch, &why) != DPAR_OK;
+    for (six = 0; six < 6; six++) { /* 5 5 5 0 NaN NaN */
+        bad += chosen[six] != (six < 2 ? six + 1 : six == 2 ? 4 : six == 3 ? 5 : (six - 4) * 3);
+    }
+    g.choices = 2;
+    g.type = DPAR_F32;
+    g.score = DPAR_GATE_SOFTMAX;
+    g.normalise = 1;
+    bad += dpar_gate_forward(&g, 1, narrow, chosen, light, scratch, &why) != DPAR_OK;
+    bad += chosen[0] != 5 || chosen[1] != 4 ||
+           !(fabs((double)light[0] - 1.0 / (1.0 + exp(-1.0))) < 1e-7);
+    /* padding counts for nothing; without tokens all is 0 */
+    bad += dpar_gate_balance(&g, NULL, 1, narrow, none, sums, &load, scratch) != DPAR_OK;
+    bad += load.tokens != 0 || load.loss != 0.0 || load.most != 0.0 || load.idle != 6;
+    bad += dpar_gate_backward(&g, 1, narrow, none, light, &load, narrow, scratch, &why) != DPAR_OK;
+    bad += narrow[0] != 0.0f || narrow[5] != 0.0f;
+    none[0] = 6;
+    bad += dpar_gate_balance(&g, NULL, 1, narrow, none, sums, &load, scratch) != DPAR_E_ARG;
+    bad += dpar_gate_forward(&g, 1, NULL, chosen, light, scratch, &why) != DPAR_E_ARG;
+    g.score = 3;
+    bad += dpar_gate_forward(&g, 1, narrow, chosen, light, scratch, &why) != DPAR_E_ARG;
+    g.score = 0;
+    g.type = DPAR_BF16;
+    bad += dpar_gate_forward(&g, 1, narrow, chosen, light, scratch, &why) != DPAR_E_ARG;
+    g.type = DPAR_F32;
+    g.choices = 7;
+    bad += dpar_gate_forward(&g, 1, narrow, chosen, light, scratch, &why) != DPAR_E_ARG;
+    bad += strcmp(why.text, "a gate that chooses 7 of 6 experts") != 0;
+    return bad;
+}
+
+static int small_cases(void)
+{
+    static const double chosen[] = {10, 30, 20, 20};
+    double bias[] = {0.5, 0.5, 0.5, -0.5};
+    dpar_experts l;
+    dpar_why why;
+    int bad = 0;
+    dpar_gate_steer(4, chosen, 0.25, bias); /* the mean is 20 */
+    bad += bias[0] != 0.75 || bias[1] != 0.25 || bias[2] != 0.5 || bias[3] != -0.5;
+    memset(&l, 0, sizeof l);
+    bad += dpar_split_init(&l.experts, DPAR_EVEN, 11, 1, 1, 0, &why) != DPAR_OK;
+    l.choices = 1;
+    bad += dpar_experts_capacity(&l, 10) != INT64_MAX; /* DROP_NONE */
+    l.drop = DPAR_DROP_LATE;
+    l.factor = 1.1; /* in doubles 1.1 x 10 / 11 is above 1 */
+    bad += dpar_experts_capacity(&l, 10) != 1 || dpar_experts_capacity(&l, 11) != 2;
+    bad += dpar_experts_capacity(&l, 0) != 0;
+    bad += dpar_experts_capacity(&l, INT64_MAX / 2) != INT64_MAX;
+    return bad;
+}
+
+/* ---- 16-bit rows ----------------------------------------------------------------------------- */
+
+static float bf16_value(uint16_t b)
+{
+    const uint32_t u = (uint32_t)b << 16;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* To nearest even; no NaN here. */
+static uint16_t bf16_of(double v)
+{
+    const float f = (float)v;
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+/* bf16 rows, experts that give back what they are given: y is x times the sum of weights, rounded
+ * once; on the way back gradients are rounded when they are weighted, and once in dx. F16 takes the
+ * same way but for the table of the kernel that converts (tests/unit/kernel.c). Choices of -1 are
+ * padding. */
+static int narrow_cases(dpar_comm *c)
+{
+    enum { TOKENS = 5, K = 2, WIDTH = 67 };
+    uint16_t x[TOKENS * WIDTH], y[TOKENS * WIDTH], dx[TOKENS * WIDTH];
+    uint16_t kept[TOKENS * K * WIDTH], *rows;
+    int32_t chosen[TOKENS * K];
+    float weight[TOKENS * K], dweight[TOKENS * K];
+    dpar_experts l;
+    dpar_experts_plan *plan = NULL;
+    dpar_experts_routing *route = NULL;
+    dpar_why why;
+    void *memory = NULL, *mine = NULL;
+    int64_t bytes = 0, each = 0, i, j, t;
+    int bad = 0;
+    memset(&l, 0, sizeof l);
+    bad += dpar_split_init(&l.experts, DPAR_CHUNK, 7, c->size, 1, 0, &why) != DPAR_OK;
+    l.choices = K;
+    l.tokens = TOKENS;
+    l.width = WIDTH;
+    l.type = DPAR_BF16;
+    bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
+    bad += dpar_comm_alloc(c, bytes, &memory) != DPAR_OK || dpar_comm_alloc(c, each, &mine) != 0;
+    bad += dpar_experts_init(memory, bytes, c, &l, &plan, &why) != DPAR_OK;
+    if (bad) {
+        return bad;
+    }
+    rows = (uint16_t *)fresh(plan->most * WIDTH);
+    for (t = 0; t < TOKENS; t++) {
+        for (i = 0; i < WIDTH; i++) {
+            x[t * WIDTH + i] = bf16_of(number((uint32_t)c->rank + 5u, t * WIDTH + i));
+        }
+        for (j = 0; j < K; j++) {
+            chosen[t * K + j] = (int32_t)((t * 3 + j * 2 + c->rank) % 7);
+            weight[t * K + j] = (float)number((uint32_t)c->rank + 9u, t * K + j);
+        }
+        chosen[t * K + 1] = t == 2 ? -1 : chosen[t * K + 1];
+    }
+    bad += dpar_experts_route(plan, mine, each, TOKENS, chosen, NULL, &route, &why) != DPAR_OK;
+    bad += bad || dpar_experts_dispatch(plan, route, x, rows) != DPAR_OK;
+    bad += bad || dpar_experts_combine(plan, route, rows, weight, y, kept) != DPAR_OK;
+    bad += bad || dpar_experts_combine_backward(plan, route, x, weight, kept, rows, dweight) != 0;
+    bad += bad || dpar_experts_dispatch_backward(plan, route, rows, dx) != DPAR_OK;
+    bad += route->kept != TOKENS * K - 1 || route->dropped != 0;
+    for (t = 0; t < TOKENS; t++) {
+        double dot = 0.0;
+        for (i = 0; i < WIDTH; i++) {
+            const double v = (double)bf16_value(x[t * WIDTH + i]);
+            const double a = (double)weight[t * K], b = t == 2 ? 0.0 : (double)weight[t * K + 1];
+            bad += y[t * WIDTH + i] != bf16_of(a * v + b * v);
+            bad += dx[t * WIDTH + i] != bf16_of((double)bf16_value(bf16_of(a * v)) +
+                                                (double)bf16_value(bf16_of(b * v)));
+            dot += v * v;
+        }
+        bad += dweight[t * K] != (float)dot || dweight[t * K + 1] != (t == 2 ? 0.0f : (float)dot);
+    }
+    free(rows);
+    dpar_comm_release(c, memory);
+    dpar_comm_release(c, mine);
+    if (bad) {
+        printf("16 bits: %d wrong\n", bad);
+    }
+    return bad;
+}
+
+/* ---- beside tensor and data parallelism ------------------------------------------------------ */
+
+enum { M_EXPERTS = 5, M_WIDTH = 6, M_INNER = 4, M_TOKENS = 13, M_K = 2 };
+
+/* Everything on one rank, of expert e = v (u x): y, dx, du. */
+static void mesh_reference(const double *x, const double *g, const double *u, const double *v,
+                           const double *weight, const int32_t *chosen, double *y, double *dx,
+                           double *du)
+{
+    int64_t a, i, h;
+    for (a = 0; a < M_TOKENS * M_K; a++) {
+        const int64_t t = a / M_K * M_WIDTH, e = chosen[a] * M_INNER * M_WIDTH;
+        for (h = 0; h < M_INNER; h++) {
+            double inner = 0.0, back = 0.0;
+            for (i = 0; i < M_WIDTH; i++) {
+                inner += u[e + h * M_WIDTH + i] * x[t + i];
+                back += v[e + h * M_WIDTH + i] * g[t + i] * weight[a];
+            }
+            for (i = 0; i < M_WIDTH; i++) {
+                y[t + i] += weight[a] * inner * v[e + h * M_WIDTH + i];
+                dx[t + i] += back * u[e + h * M_WIDTH + i];
+                du[e + h * M_WIDTH + i] += back * x[t + i];
+            }
+        }
+    }
+}
+
+/* The inner features h0 .. h1 of this rank's experts: rows of out, or of dx and du. */
+static void mesh_experts(const dpar_experts_plan *p, const dpar_experts_routing *r, int64_t h0,
+                         int64_t h1, const double *u, const double *v, const double *rows,
+                         const double *dout, double *out, double *du)
+{
+    int64_t k, row, h, i;
+    for (k = 0; k < p->own; k++) {
+        const int64_t e = (p->first + k) * M_INNER * M_WIDTH;
+        for (row = r->begin[k]; row < r->begin[k] + r->count[k]; row++) {
+            for (h = h0; h < h1; h++) {
+                double s = 0.0;
+                for (i = 0; i < M_WIDTH; i++) {
+                    s += dout != NULL ? v[e + h * M_WIDTH + i] * dout[row * M_WIDTH + i]
+                                      : u[e + h * M_WIDTH + i] * rows[row * M_WIDTH + i];
+                }
+                for (i = 0; i < M_WIDTH; i++) {
+                    out[row * M_WIDTH + i] +=
+                        s * (dout != NULL ? u : v)[e + h * M_WIDTH + i];
+                    if (dout != NULL) {
+                        du[e + h * M_WIDTH + i] += s * rows[row * M_WIDTH + i];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/* dp x tp ranks; experts by edp x ep x etp with etp = tp = 2, ep = 2: of each expert two ranks have
+ * half the inner features, and n / 4 of those pairs have the same. Tokens are cut over dp. */
+static int mesh_case(dpar_comm *c)
+{
+    static const char *const names[] = {"dp", "tp"};
+    static const char *const views[] = {"edp", "ep", "etp"};
+    const int64_t all = M_TOKENS * M_WIDTH, weights = M_EXPERTS * M_INNER * M_WIDTH;
+    int32_t sizes[3], chosen[M_TOKENS * M_K];
+    dpar_mesh mesh, view;
+    dpar_comm *ep = NULL, *etp = NULL, *edp = NULL;
+    dpar_experts l;
+    dpar_experts_plan *plan = NULL;
+    dpar_experts_routing *route = NULL;
+    dpar_split tokens;
+    dpar_why why;
+    void *memory = NULL, *mine = NULL;
+    double *x = numbers(1, all), *g = numbers(2, all), *u = numbers(3, weights);
+    double *v = numbers(4, weights), *weight = numbers(5, M_TOKENS * M_K);
+    double *y = (double *)fresh(all), *dx = (double *)fresh(all), *du = (double *)fresh(weights);
+    double *y2 = (double *)fresh(all), *dx2 = (double *)fresh(all);
+    double *du2 = (double *)fresh(weights), *rows, *out, *dout, *back, *kept;
+    int64_t bytes = 0, each = 0, t0, n, a, h;
+    int bad = 0;
+    for (a = 0; a < M_TOKENS * M_K; a++) {
+        chosen[a] = (int32_t)((a * 2 + a % M_K + a / 5) % M_EXPERTS);
+        if (a % M_K == 1 && chosen[a] == chosen[a - 1]) {
+            chosen[a] = (chosen[a] + 1) % M_EXPERTS;
+        }
+    }
+    mesh_reference(x, g, u, v, weight, chosen, y, dx, du);
+    sizes[0] = c->size / 2;
+    sizes[1] = 2;
+    bad += dpar_mesh_init(&mesh, 2, names, sizes, DPAR_LAST_FASTEST, c->size, &why) != DPAR_OK;
+    sizes[0] = c->size / 4;
+    sizes[1] = sizes[2] = 2;
+    bad += dpar_mesh_view(&view, &mesh, 3, views, sizes, DPAR_LAST_FASTEST, &why) != DPAR_OK;
+    bad += bad || dpar_comm_split_axes(c, &view, 1u << 0, &edp) != DPAR_OK;
+    bad += bad || dpar_comm_split_axes(c, &view, 1u << 1, &ep) != DPAR_OK;
+    bad += bad || dpar_comm_split_axes(c, &view, 1u << 2, &etp) != DPAR_OK;
+    bad += dpar_split_init(&tokens, DPAR_EVEN, M_TOKENS, c->size / 2, 1, 0, &why) != DPAR_OK;
+    memset(&l, 0, sizeof l);
+    bad += dpar_split_init(&l.experts, DPAR_EVEN, M_EXPERTS, 2, 1, 0, &why) != DPAR_OK;
+    l.choices = M_K;
+    l.tokens = dpar_split_most(&tokens);
+    l.width = M_WIDTH;
+    l.type = DPAR_F64;
+    bad += bad || dpar_experts_bytes(ep, &l, &bytes, &each, &why) != DPAR_OK;
+    bad += bad || dpar_comm_alloc(ep, bytes, &memory) != DPAR_OK;
+    bad += bad || dpar_comm_alloc(ep, each, &mine) != DPAR_OK;
+    bad += bad || dpar_experts_init(memory, bytes, ep, &l, &plan, &why) != DPAR_OK;
+    if (bad) {
+        printf("mesh: %s\n", why.text);
+        return bad;
+    }
+    t0 = dpar_split_offset(&tokens, c->rank / 2);
+    n = dpar_split_size(&tokens, c->rank / 2);
+    h = etp->rank * (M_INNER / 2);
+    rows = (double *)fresh(plan->most * M_WIDTH);
+    out = (double *)fresh(plan->most * M_WIDTH);
+    dout = (double *)fresh(plan->most * M_WIDTH);
+    back = (double *)fresh(plan->most * M_WIDTH);
+    kept = (double *)fresh(n * M_K * M_WIDTH);
+    bad += dpar_experts_route(plan, mine, each, n, chosen + t0 * M_K, NULL, &route, &why) != 0;
+    bad += bad || dpar_experts_dispatch(plan, route, x + t0 * M_WIDTH, rows) != DPAR_OK;
+    if (bad) {
+        return bad;
+    }
+    a = route->rows * M_WIDTH;
+    mesh_experts(plan, route, h, h + M_INNER / 2, u, v, rows, NULL, out, NULL);
+    bad += dpar_all_reduce(etp, out, out, a, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
+    bad += dpar_experts_combine(plan, route, out, weight + t0 * M_K, y2, kept) != DPAR_OK;
+    bad += dpar_experts_combine_backward(plan, route, g + t0 * M_WIDTH, weight + t0 * M_K, NULL,
+                                         dout, NULL) != DPAR_OK;
+    mesh_experts(plan, route, h, h + M_INNER / 2, u, v, rows, dout, back, du2);
+    bad += dpar_all_reduce(etp, back, back, a, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
+    bad += dpar_experts_dispatch_backward(plan, route, back, dx2) != DPAR_OK;
+    bad += dpar_all_reduce(edp, du2, du2, weights, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
+    bad += compare("mesh: y", y2, DPAR_F64, y, all, t0 * M_WIDTH, n * M_WIDTH);
+    bad += compare("mesh: dx", dx2, DPAR_F64, dx, all, t0 * M_WIDTH, n * M_WIDTH);
+    for (a = plan->first; a < plan->first + plan->own; a++) {
+        const int64_t at = (a * M_INNER + h) * M_WIDTH;
+        bad += compare("mesh: du", du2 + at, DPAR_F64, du, weights, at, M_INNER / 2 * M_WIDTH);
+    }
+    dpar_comm_release(ep, memory);
+    dpar_comm_release(ep, mine);
+    (void)dpar_comm_close(etp);
+    (void)dpar_comm_close(ep);
+    (void)dpar_comm_close(edp);
+    free(x);
+    free(g);
+    free(u);
+    free(v);
+    free(weight);
+    free(y);
+    free(dx);
+    free(du);
+    free(y2);
+    free(dx2);
+    free(du2);
+    free(rows);
+    free(out);
+    free(dout);
+    free(back);
+    free(kept);
+    return bad;
+}
+
+/* ---- what goes wrong ------------------------------------------------------------------------- */
+
+/* All tokens choose the last rank's expert, which may be given 3 rows: all ranks hear it, and the
+ * plan goes on. */
+static int room_case(dpar_comm *c)
+{
+    enum { TOKENS = 4 };
+    int32_t chosen[TOKENS];
+    double x[TOKENS], y[TOKENS], rows[3], weight[TOKENS] = {1, 1, 1, 1};
+    const int last = c->rank == c->size - 1;
+    char expected[120];
+    dpar_experts l;
+    dpar_experts_plan *plan = NULL;
+    dpar_experts_routing *route = NULL;
+    dpar_why why;
+    void *memory = NULL, *mine = NULL;
+    int64_t bytes = 0, each = 0, i;
+    int bad = 0;
+    memset(&l, 0, sizeof l);
+    memset(rows, 0, sizeof rows);
+    for (i = 0; i < TOKENS; i++) {
+        chosen[i] = c->size - 1;
+        x[i] = (double)(c->rank * TOKENS + i);
+        y[i] = -1.0;
+    }
+    bad += dpar_split_init(&l.experts, DPAR_EVEN, c->size, c->size, 1, 0, &why) != DPAR_OK;
+    l.choices = 1;
+    l.width = 1;
+    l.tokens = TOKENS;
+    l.rows = 3;
+    l.type = DPAR_F64;
+    bad += dpar_experts_bytes(c, &l, &bytes, &each, &why) != DPAR_OK;
+    bad += dpar_comm_alloc(c, 2 * bytes, &memory) != 0 || dpar_comm_alloc(c, each, &mine) != 0;
+    bad += dpar_experts_init(memory, bytes - 1, c, &l, &plan, &why) != DPAR_E_ROOM;
+    l.width = last ? 2 : 1;
+    if (c->size > 1) {
+        bad += dpar_experts_init(memory, 2 * bytes, c, &l, &plan, &why) != DPAR_E_MISMATCH;
+    }
+    l.width = 1;
+    bad += dpar_experts_init(memory, bytes, c, &l, &plan, &why) != DPAR_OK;
+    if (bad) {
+        printf("room: %s\n", why.text);
+        return bad;
+    }
+    bad += dpar_experts_route(plan, mine, each, TOKENS, chosen, NULL, &route, &why) != DPAR_E_ROOM;
+    snprintf(expected, sizeof expected,
+             "experts %d .. %d are given %d rows, their bound is 3 (layer.rows)",
+             (int)c->size - 1, (int)c->size - 1, TOKENS * (int)c->size);
+    bad += strstr(why.text, expected) == NULL || route != NULL;
+    /* three tokens of the last rank alone */
+    bad += dpar_experts_route(plan, mine, each, last ? 3 : 0, chosen, NULL, &route, &why) != 0;
+    bad += bad || dpar_experts_dispatch(plan, route, x, rows) != DPAR_OK;
+    bad += bad || dpar_experts_combine(plan, route, rows, weight, y, NULL) != DPAR_OK;
+    for (i = 0; i < TOKENS; i++) {
+        bad += y[i] != (last && i < 3 ? x[i] : -1.0);
+    }
+    bad += plan->taken != (last ? 3 : 0) || plan->kept != plan->taken || plan->dropped != 0;
+    dpar_comm_release(c, memory);
+    dpar_comm_release(c, mine);
+    if (bad) {
+        printf("room: %d wrong, %s\n", bad, why.text);
+    }
+    return bad;
+}
+
+/* The last rank gets something wrong; the others hear of it. */
+static int refused(dpar_comm *c, int what)
+{
+    double x[2] = {1, 2}, rows[32], sums[9], scratch[8], logits[8] = {0};
+    int32_t chosen[4] = {0, 1, 2, 3};
+    const int culprit = c->rank == c->size - 1;
+    dpar_comm *other = NULL;
+    dpar_experts l;
+    dpar_experts_plan *plan = NULL;
+    dpar_experts_routing *route = NULL;
+    dpar_gate g;
+    dpar_gate_load load;
+    dpar_why why;
+    void *memory = NULL, *mine = NULL;
+    int64_t bytes = 0, each = 0;
+    dpar_status st = DPAR_OK;
+    int bad = dpar_comm_dup(c, &other) != DPAR_OK;
+    memset(&l, 0, sizeof l);
+    memset(&g, 0, sizeof g);
+    why.text[0] = 0;
+    if (bad) {
+        return 1;
+    }
+    bad += dpar_split_init(&l.experts, DPAR_EVEN, 4, c->size, 1, 0, &why) != DPAR_OK;
+    l.choices = 2;
+    l.tokens = 2;
+    l.width = 1;
+    l.type = DPAR_F64;
+    l.drop = 9;
+    bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_ARG;
+    l.drop = DPAR_DROP_LATE;
+    bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_ARG; /* factor 0 */
+    l.factor = 1.0;
+    l.tokens = INT64_MAX;
+    bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_E_RANGE;
+    l.tokens = 2;
+    l.drop = what == 3 ? DPAR_DROP_LIGHT_OWN : DPAR_DROP_LATE;
+    bad += dpar_experts_bytes(other, &l, &bytes, &each, &why) != DPAR_OK;
+    bad += dpar_comm_alloc(other, bytes, &memory) || dpar_comm_alloc(other, each, &mine);
+    bad += bad || dpar_experts_init(memory, bytes, other, &l, &plan, &why) != DPAR_OK;
+    if (bad) {
+        return 1;
+    }
+    chosen[2] = culprit && what == 0 ? 4 : culprit && what == 1 ? 3 : 2;
+    if (what == 5) {
+        g.experts = 4;
+        g.choices = culprit ? 5 : 1;
+        st = dpar_gate_balance(&g, other, 2, logits, chosen, sums, &load, scratch);
+    } else {
+        st = dpar_experts_route(plan, mine, each, culprit && what == 2 ? 3 : 2, chosen,
+                                culprit ? NULL : logits, &route, &why);
+    }
+    if (what == 4) {
+        bad += st != DPAR_OK;
+        st = dpar_experts_dispatch(plan, route, culprit ? NULL : x, rows);
+    }
+    bad += st >= 0 || other->why.text[0] == 0 || (culprit && st != DPAR_E_ARG);
+    if (bad) {
+        printf("refused %d: status %d, %s\n", what, (int)st, other->why.text);
+    }
+    dpar_comm_release(other, memory);
+    dpar_comm_release(other, mine);
+    (void)dpar_comm_close(other);
+    return bad;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int everything(dpar_comm *c, void *arg)
+{
+    const double began = now();
+    int64_t bad, all = 0;
+    (void)arg;
+    bad = c->rank == 0 ? gate_cases() + small_cases() : 0;
+    if (bad) {
+        printf("gates: %d wrong\n", (int)bad);
+    }
+    bad += cases(c) + narrow_cases(c) + room_case(c);
+    bad += c->size % 4 == 0 ? mesh_case(c) : 0;
+    if (dpar_all_reduce(c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL) != DPAR_OK) {
+        return 1;
+    }
+    if (c->rank == 0) {
+        printf("%d ranks, engine %s: %lld wrong, %.1f s\n", (int)c->size, c->engine.name,
+               (long long)all, now() - began);
+        fflush(stdout);
+    }
+    return all != 0;
+}
+
+static int refusals(dpar_comm *c, void *arg)
+{
+    const int *what = (const int *)arg;
+    return refused(c, *what);
+}
+
+#ifdef USE_MPI
+
+int main(int argc, char **argv)
+{
+    dpar_comm *c = NULL;
+    dpar_why why;
+    MPI_Init(&argc, &argv);
+    (void)refusals;
+    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
+    CHECK(c != NULL && everything(c, NULL) == 0);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    MPI_Finalize();
+    return checks_failed > 0 || checks_run == 0;
+}
+
+#else
+
+int main(int argc, char **argv)
+{
+    int threads;
+    for (threads = 0; threads < 2; threads++) {
+        int n, what, first = 1, last = threads ? 4 : 8;
+        dpar_options o;
+        memset(&o, 0, sizeof o);
+        o.threads = threads;
+        o.timeout_s = 60;
+        if (argc > 1 && strcmp(argv[1], threads ? "processes" : "threads") == 0) {
+            continue;
+        }
+        if (argc > 2) {
+            first = last = atoi(argv[2]);
+        }
+        for (n = first; n <= last; n++) {
+            dpar_why why;
+            dpar_status st = dpar_launch_with(n, everything, NULL, &o, &why);
+            CHECK(st == DPAR_OK);
+            if (st != DPAR_OK) {
+                printf("%d ranks: %s\n", n, why.text);
+            }
+            for (what = 0; what < 6; what++) {
+                st = dpar_launch_with(n, refusals, &what, &o, &why);
+                CHECK(st == DPAR_OK);
+                if (st != DPAR_OK) {
+                    printf("%d ranks, refusal %d: %s\n", n, what, why.text);
+                }
+            }
+        }
+    }
+    return CHECK_DONE();
+}
+
+#endif
