@@ -353,7 +353,7 @@ static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
                          "the capacity factor of a layer of # experts is not 0.000001 .. 1000000",
                          s->count, 0, 0, 0);
     }
-    if (l->tokens < 0 || l->rows < 0 || l->width < 1 ||
+    if (l->tokens < 1 || l->rows < 0 || l->width < 1 ||
         (l->type != DPAR_F64 && l->type != DPAR_F32 && l->type != DPAR_BF16 &&
          l->type != DPAR_F16)) {
         return dpari_say(DPAR_E_ARG, why,
@@ -375,7 +375,7 @@ static int64_t dpari_expert_most(const dpar_experts *l, int32_t own)
 {
     const int64_t all = l->experts.parts * l->tokens;
     const int64_t come = all * dpari_least(l->choices, own);
-    int64_t c, ranks = 1;
+    int64_t c, ranks;
     if (l->drop == DPAR_DROP_NONE) {
         return l->rows > 0 ? dpari_least(l->rows, come) : come;
     }

@@ -90,11 +90,11 @@ typedef struct dpar_gate_load {
 /* The balancing loss of Switch and DeepSeek over the tokens of all ranks of c (those that share the
  * gate; tokens that several ranks hold count once for each):
  *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
- * so that evenly spread tokens give a. chosen: of dpar_gate_forward; a token whose first
- * choice is -1 is padding: it counts for nothing. sums: 2 x experts + 1 doubles, where load->chosen and ->score lie afterwards. scratch as
- * above. COLLECTIVE over c, an all-reduce of 2 x experts + 1 doubles: the same bits on all of its
- * ranks; c NULL: local, of these tokens (DeepSeek's is of each sequence). What is wrong on one rank
- * (E_ARG) breaks the communicator. */
+ * so that evenly spread tokens give a. chosen: of dpar_gate_forward; a token whose first choice is
+ * -1 is padding: it counts for nothing. sums: 2 x experts + 1 doubles, where load->chosen and
+ * ->score lie afterwards. scratch as above. COLLECTIVE over c, an all-reduce of 2 x experts + 1
+ * doubles: the same bits on all of its ranks; c NULL: local, of these tokens (DeepSeek's is of each
+ * sequence). What is wrong on one rank (E_ARG) breaks the communicator. */
 DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t tokens,
                                        const void *logits, const int32_t *chosen, double *sums,
                                        dpar_gate_load *load, double *scratch);
@@ -130,7 +130,7 @@ typedef struct dpar_experts {
     int32_t choices;    /* k */
     int32_t drop;       /* DPAR_DROP_NONE, ... */
     double factor;      /* of the capacity, above 0, counted in millionths; DROP_NONE: not read */
-    int64_t tokens;     /* the most that a rank ever has */
+    int64_t tokens;     /* the most that a rank ever has, at least 1 */
     int64_t rows;       /* DROP_NONE: the most that this rank's experts may be given at once; 0: as
                            many as could come, ranks x tokens x min(k, own experts) */
     int64_t width;      /* elements of a row */
@@ -145,7 +145,7 @@ DPAR_API int64_t dpar_experts_capacity(const dpar_experts *layer, int64_t tokens
 /* Read it, leave it as it is. */
 typedef struct dpar_experts_plan {
     dpar_experts layer;
-    int32_t first, own;           /* experts of this rank */
+    int32_t first, own;           /* experts of this rank; first is E where it has none */
     int64_t most;                 /* rows that they can be given: the size of your arrays */
     int64_t sent;                 /* bytes that went to other ranks so far */
     int64_t kept, dropped, taken; /* choices kept, choices dropped, rows taken so far */
