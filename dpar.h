@@ -4847,11 +4847,11 @@ typedef struct dpar_gate_load {
 /* The balancing loss of Switch and DeepSeek over the tokens of all ranks of c (those that share the
  * gate; tokens that several ranks hold count once for each):
  *     loss = a E sum over experts of f P,    f = chosen / (k tokens)
- * so that evenly spread tokens give a. chosen: of dpar_gate_forward; a token whose first
- * choice is -1 is padding: it counts for nothing. sums: 2 x experts + 1 doubles, where load->chosen and ->score lie afterwards. scratch as
- * above. COLLECTIVE over c, an all-reduce of 2 x experts + 1 doubles: the same bits on all of its
- * ranks; c NULL: local, of these tokens (DeepSeek's is of each sequence). What is wrong on one rank
- * (E_ARG) breaks the communicator. */
+ * so that evenly spread tokens give a. chosen: of dpar_gate_forward; a token whose first choice is
+ * -1 is padding: it counts for nothing. sums: 2 x experts + 1 doubles, where load->chosen and
+ * ->score lie afterwards. scratch as above. COLLECTIVE over c, an all-reduce of 2 x experts + 1
+ * doubles: the same bits on all of its ranks; c NULL: local, of these tokens (DeepSeek's is of each
+ * sequence). What is wrong on one rank (E_ARG) breaks the communicator. */
 DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t tokens,
                                        const void *logits, const int32_t *chosen, double *sums,
                                        dpar_gate_load *load, double *scratch);
@@ -4887,7 +4887,7 @@ typedef struct dpar_experts {
     int32_t choices;    /* k */
     int32_t drop;       /* DPAR_DROP_NONE, ... */
     double factor;      /* of the capacity, above 0, counted in millionths; DROP_NONE: not read */
-    int64_t tokens;     /* the most that a rank ever has */
+    int64_t tokens;     /* the most that a rank ever has, at least 1 */
     int64_t rows;       /* DROP_NONE: the most that this rank's experts may be given at once; 0: as
                            many as could come, ranks x tokens x min(k, own experts) */
     int64_t width;      /* elements of a row */
@@ -4902,7 +4902,7 @@ DPAR_API int64_t dpar_experts_capacity(const dpar_experts *layer, int64_t tokens
 /* Read it, leave it as it is. */
 typedef struct dpar_experts_plan {
     dpar_experts layer;
-    int32_t first, own;           /* experts of this rank */
+    int32_t first, own;           /* experts of this rank; first is E where it has none */
     int64_t most;                 /* rows that they can be given: the size of your arrays */
     int64_t sent;                 /* bytes that went to other ranks so far */
     int64_t kept, dropped, taken; /* choices kept, choices dropped, rows taken so far */
@@ -40566,8 +40566,7 @@ static void dpari_gate_back(const dpar_gate *g, int64_t token, const int32_t *ch
     }
     for (j = 0; dweight != NULL && j < g->choices; j++) {
         if (chosen[j] >= 0) {
-            d[chosen[j]] +=
-                by * (dpari_gate_get(dweight, g->type, token * g->choices + j) - mean);
+            d[chosen[j]] += by * (dpari_gate_get(dweight, g->type, token * g->choices + j) - mean);
         }
     }
     if (load != NULL && load->tokens > 0 && chosen[0] >= 0 && sum > 0.0) {
@@ -40636,8 +40635,8 @@ DPAR_API int64_t dpar_experts_capacity(const dpar_experts *layer, int64_t tokens
 {
     int64_t n;
     if (layer == NULL || layer->drop == DPAR_DROP_NONE || layer->experts.count < 1 ||
-        layer->experts.count > INT32_MAX || tokens < 0 ||
-        !dpari_mul(tokens, layer->choices, &n) || !dpari_mul(n, dpari_expert_factor(layer), &n)) {
+        layer->experts.count > INT32_MAX || tokens < 0 || !dpari_mul(tokens, layer->choices, &n) ||
+        !dpari_mul(n, dpari_expert_factor(layer), &n)) {
         return INT64_MAX;
     }
     return dpari_ceil_div(n, 1000000 * layer->experts.count);
@@ -40668,7 +40667,7 @@ static dpar_status dpari_expert_check(const dpar_experts *l, dpar_why *why)
                          "the capacity factor of a layer of # experts is not 0.000001 .. 1000000",
                          s->count, 0, 0, 0);
     }
-    if (l->tokens < 0 || l->rows < 0 || l->width < 1 ||
+    if (l->tokens < 1 || l->rows < 0 || l->width < 1 ||
         (l->type != DPAR_F64 && l->type != DPAR_F32 && l->type != DPAR_BF16 &&
          l->type != DPAR_F16)) {
         return dpari_say(DPAR_E_ARG, why,
@@ -40690,7 +40689,7 @@ static int64_t dpari_expert_most(const dpar_experts *l, int32_t own)
 {
     const int64_t all = l->experts.parts * l->tokens;
     const int64_t come = all * dpari_least(l->choices, own);
-    int64_t c, ranks = 1;
+    int64_t c, ranks;
     if (l->drop == DPAR_DROP_NONE) {
         return l->rows > 0 ? dpari_least(l->rows, come) : come;
     }
@@ -41392,8 +41391,8 @@ DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
                                                    const void *dy, const void *weight,
                                                    const void *kept, void *drows, void *dweight)
 {
-    const int there = dy != NULL && weight != NULL && (dweight == NULL || kept != NULL ||
-                                                       (route != NULL && route->kept == 0));
+    const int there = dy != NULL && weight != NULL &&
+                      (dweight == NULL || kept != NULL || (route != NULL && route->kept == 0));
     const dpar_status st = dpari_expert_arrays(plan, route, there, drows != NULL);
     int64_t i;
     if (st != DPAR_OK) {

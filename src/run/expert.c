@@ -251,8 +251,7 @@ static void dpari_gate_back(const dpar_gate *g, int64_t token, const int32_t *ch
     }
     for (j = 0; dweight != NULL && j < g->choices; j++) {
         if (chosen[j] >= 0) {
-            d[chosen[j]] +=
-                by * (dpari_gate_get(dweight, g->type, token * g->choices + j) - mean);
+            d[chosen[j]] += by * (dpari_gate_get(dweight, g->type, token * g->choices + j) - mean);
         }
     }
     if (load != NULL && load->tokens > 0 && chosen[0] >= 0 && sum > 0.0) {
@@ -321,8 +320,8 @@ DPAR_API int64_t dpar_experts_capacity(const dpar_experts *layer, int64_t tokens
 {
     int64_t n;
     if (layer == NULL || layer->drop == DPAR_DROP_NONE || layer->experts.count < 1 ||
-        layer->experts.count > INT32_MAX || tokens < 0 ||
-        !dpari_mul(tokens, layer->choices, &n) || !dpari_mul(n, dpari_expert_factor(layer), &n)) {
+        layer->experts.count > INT32_MAX || tokens < 0 || !dpari_mul(tokens, layer->choices, &n) ||
+        !dpari_mul(n, dpari_expert_factor(layer), &n)) {
         return INT64_MAX;
     }
     return dpari_ceil_div(n, 1000000 * layer->experts.count);
@@ -1077,8 +1076,8 @@ DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
                                                    const void *dy, const void *weight,
                                                    const void *kept, void *drows, void *dweight)
 {
-    const int there = dy != NULL && weight != NULL && (dweight == NULL || kept != NULL ||
-                                                       (route != NULL && route->kept == 0));
+    const int there = dy != NULL && weight != NULL &&
+                      (dweight == NULL || kept != NULL || (route != NULL && route->kept == 0));
     const dpar_status st = dpari_expert_arrays(plan, route, there, drows != NULL);
     int64_t i;
     if (st != DPAR_OK) {
