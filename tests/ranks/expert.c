@@ -774,6 +774,9 @@ static int gate_cases(void)
     static const double logits[] = {2, 5, 5, 1, 5, 0, /**/ 1, 1, 1, 1, 1, 1};
     double odd[6], weight[12], scratch[12], sums[13], bias[6] = {0, 0, 0, 4.5, 0, 0};
     float narrow[6] = {0, 1, 2, 3, 4, 5}, light[2];
+    const float pair[12] = {0, 1, 2, 3, 4, 5, 5, 4, 3, 2, 1, 0};
+    const int32_t both[4] = {5, 4, -1, -1};
+    float two[12];
     int32_t chosen[12], none[2] = {-1, -1}, six;
     int bad = 0;
     dpar_gate g;
@@ -811,6 +814,10 @@ static int gate_cases(void)
     bad += load.tokens != 0 || load.loss != 0.0 || load.most != 0.0 || load.idle != 6;
     bad += dpar_gate_backward(&g, 1, narrow, none, light, &load, narrow, scratch, &why) != DPAR_OK;
     bad += narrow[0] != 0.0f || narrow[5] != 0.0f;
+    /* beside a token that counts, too */
+    bad += dpar_gate_balance(&g, NULL, 2, pair, both, sums, &load, scratch) != DPAR_OK;
+    bad += dpar_gate_backward(&g, 2, pair, both, NULL, &load, two, scratch, &why) != DPAR_OK;
+    bad += load.tokens != 1 || !(two[5] > 0.0f) || two[6] != 0.0f || two[11] != 0.0f;
     none[0] = 6;
     bad += dpar_gate_balance(&g, NULL, 1, narrow, none, sums, &load, scratch) != DPAR_E_ARG;
     bad += dpar_gate_forward(&g, 1, NULL, chosen, light, scratch, &why) != DPAR_E_ARG;
