@@ -21,8 +21,9 @@
  *               comm (collectives, messages, groups, registered memory; shared memory in here,
  *               MPI in dpar_mpi.h), move (transfer lists that run), halo_exchange (halos, shared
  *               points), mem (memory of devices), spatial (layers of networks), ddp (gradients),
- *               tensor (weights cut over ranks), sequence (attention over tokens that
- *               ranks share), expert (mixtures of experts on different ranks)
+ *               fsdp (ZeRO: weights, gradients, optimizer in shards), optimizer (AdamW, SGD),
+ *               tensor (weights cut over ranks), sequence (attention over tokens that ranks share),
+ *               expert (mixtures of experts)
  *     show      plans as text, JSON, CSV, SVG; schedules as text, SVG, Chrome traces
  *
  * Define before the include, everywhere alike:
@@ -4311,6 +4312,240 @@ DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
  * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. */
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
 
+/* ==== run/optimizer.h ==== */
+
+/* optimizer - AdamW and SGD on any piece of the parameters, in the host's memory: what one rank of
+ * ZeRO does with its shard, and what one rank alone does with all.
+ *
+ * Each element is loaded into f64, updated there and rounded once as it is stored, so that its bits
+ * depend neither on where it lies nor on how the parameters are cut.
+ *
+ *     AdamW (Loshchilov and Hutter 2019), decay decoupled from the gradient:
+ *         w -= rate decay w;   m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g g
+ *         w -= rate / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + epsilon)
+ *     SGD (as PyTorch has it: decay is a part of the gradient):
+ *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
+ *
+ * where g is the gradient times `factor`: the clip, a loss scale, an average. */
+
+enum { DPAR_ADAMW, DPAR_SGD };
+
+/* Begin with dpar_optimizer_adamw or _sgd and change what differs. */
+typedef struct dpar_optimizer {
+    int32_t kind;       /* DPAR_ADAMW, DPAR_SGD */
+    int32_t nesterov;   /* SGD: 0 or 1 */
+    int32_t stochastic; /* 1: what is rounded to BF16 is rounded up with the probability of its
+                           remainder, so that small updates are not lost on average */
+    int32_t room;       /* 0 */
+    uint64_t seed;      /* of that */
+    double beta1, beta2, epsilon; /* AdamW */
+    double momentum;              /* SGD */
+    double decay;                 /* of weights */
+} dpar_optimizer;
+/* beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01: torch.optim.AdamW's. Local. */
+DPAR_API dpar_optimizer dpar_optimizer_adamw(void);
+/* Without decay. Local. */
+DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum);
+/* Arrays beside the weights that it keeps: 2, 1 or 0 (SGD without momentum). Local. */
+DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o);
+/* E_ARG with a sentence: a kind, a flag or a number that is none (rates of moments are within 0 and
+ * below 1, the others not negative; epsilon above 0). Local. */
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why);
+
+/* Elements index .. index + count - 1 of all the parameters. */
+typedef struct dpar_optimizer_piece {
+    void *weight;         /* F64, F32, BF16 or F16 */
+    const void *gradient; /* of any of these */
+    void *m, *v;          /* F64 where weight is, else F32; 0 before the first step. NULL where the
+                             optimizer has none */
+    int32_t weight_type, gradient_type;
+    int64_t count;
+    uint64_t index; /* for random numbers: the same for an element however it is cut */
+} dpar_optimizer_piece;
+/* One step of it: t = 1 for the first. E_ARG: types, t, pointers that are NULL. Local. O(count). */
+DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
+                                         int64_t t, double rate, double factor);
+
+/* F32 to BF16, element i up or down by random number (seed, stream, index + i); NaN and infinities
+ * as they are, what BF16 holds exactly, too. Local. O(count). */
+DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
+                              uint64_t stream, uint64_t index);
+
+/* The sum of squares of `count` floats, in f64 and in order. Local. */
+DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type);
+/* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
+ * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is no number gives 0.
+ * Local. */
+DPAR_API double dpar_clip_factor(double norm, double limit);
+
+/* ==== run/fsdp.h ==== */
+
+/* fsdp - training with the optimizer's state, the gradients and the weights of a model cut over the
+ * ranks: ZeRO-1, 2 and 3 (FSDP), and hybrids of it with replicas. Parameters come in units, a
+ * layer's each: what travels at once. A unit's parameters lie end to end in C order, padded to
+ * equal shards (flat.h); each rank keeps one shard of the masters and of the optimizer's arrays.
+ *
+ *     ZeRO-1   weights and gradients are whole on every rank; gradients are reduced once a step
+ *     ZeRO-2   weights are whole (FSDP: reshard_after_forward = False); gradients are shards,
+ * reduced for each micro-batch ZeRO-3   weights are gathered before forward and again before
+ * backward, `prefetch` units ahead, into a pool of prefetch + 1 units; gradients as ZeRO-2
+ *
+ *     dpar_fsdp_init(memory, bytes, c, NULL, units, params_of, numel, &options, &f, &why);
+ *     for (i = 0; i < params; i++) dpar_fsdp_set(f, i, initial[i]);
+ *     each step:
+ *         dpar_fsdp_zero(f);
+ *         each micro-batch b of B:
+ *             dpar_fsdp_begin(f, b == B - 1);
+ *             forward, each unit u:
+ *                 dpar_fsdp_before(f, u, DPAR_FORWARD);   its weights are dpar_fsdp_weight(f, i)
+ *                 dpar_fsdp_after(f, u, DPAR_FORWARD);    they may go
+ *             backward, each unit u from the last:
+ *                 dpar_fsdp_before(f, u, DPAR_BACKWARD);  and gradients: dpar_fsdp_gradient(f, i)
+ * += dpar_fsdp_after(f, u, DPAR_BACKWARD); dpar_fsdp_ready(f, u);                  they leave
+ * (later, where a schedule dpar_fsdp_finish(f);                        computes them later)
+ *         dpar_fsdp_norm(f, &norm);
+ *         dpar_fsdp_step(f, rate, dpar_clip_factor(norm, 1.0));
+ *
+ * Hybrid: `shard` are the ranks that share one copy (a node), `replicas` those that hold the same
+ * shard of other copies (dpar_comm_split_axes makes both). Gradients are reduced inside, then their
+ * shards across, once a step.
+ *
+ * Promises. Nothing is allocated after init: dpar_fsdp_sizes says by term what init takes. Sums go
+ * in rank order: the same bits in every run, whatever is prefetched. Replicas stay the same bit by
+ * bit. What is in the pool already is not gathered again. All ranks visit units in one order. Host
+ * memory. */
+
+/* Zero it and fill in what differs. The same on all ranks. */
+typedef struct dpar_fsdp_options {
+    int32_t zero;     /* 1, 2, 3 */
+    int32_t type;     /* of the masters, which are updated: F64, F32; BF16, F16: no masters but the
+                         weights themselves. The optimizer's arrays are F64 for F64, else F32 */
+    int32_t compute;  /* of the weights that forward and backward see, and that travel: type, F32 of
+                         F64, BF16 or F16 of F32 */
+    int32_t gradient; /* in which gradients are computed and travel: compute, or a wider one. 16
+                         bits are added up in F32 and rounded once; micro-batches are summed in F32
+                         (F64 for type F64) by ZeRO-2 and 3 */
+    int32_t prefetch; /* units gathered ahead of the one in use, 0 and more */
+    int32_t buffers;  /* ZeRO-2, 3: units whose gradients may be under way at once; 0: 1 */
+    int32_t once;     /* ZeRO-2, 3: 1: gradients stay whole in all micro-batches and are reduced in
+                         the last (less traffic, more memory: as ZeRO-1) */
+    int32_t sum;      /* 1: sums over the ranks; 0: averages */
+    int64_t align;    /* starts of parameters in their unit, in elements; 0: 1 */
+    dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights */
+} dpar_fsdp_options;
+
+/* Bytes of a rank. The sum of the last six, each rounded up to 64, is `registered`. */
+typedef struct dpar_fsdp_sizes {
+    int64_t plan;       /* that init needs of the caller's memory (aligned to 64) */
+    int64_t registered; /* that it takes from dpar_comm_alloc; never more until close */
+    int64_t weights;    /* ZeRO-1, 2: whole, of type compute */
+    int64_t gradients;  /* whole, of type gradient; or shards */
+    int64_t master;     /* shards; 0 where the masters are pieces of the whole weights */
+    int64_t moments;    /* the optimizer's shards */
+    int64_t gathered;   /* ZeRO-3: prefetch + 1 units, each as large as the largest */
+    int64_t buckets;    /* gradients under way: `buffers` units of that size */
+} dpar_fsdp_sizes;
+
+typedef struct dpar_fsdp dpar_fsdp;
+
+/* What init takes, for `shards` ranks that share a copy. params_of[u]: the parameters of unit u (0
+ * and more), numel[i] elements each (0 and more), unit after unit. Errors as init. Local, without a
+ * communicator: for planning. O(params). */
+DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_t *params_of,
+                                     const int64_t *numel, const dpar_fsdp_options *options,
+                                     dpar_fsdp_sizes *sizes, dpar_why *why);
+/* Weights and state are zero. replicas: NULL without; both communicators are of one world.
+ * COLLECTIVE over both: all ranks give the same sizes and options (E_MISMATCH else). E_ARG,
+ * E_RANGE, E_ROOM, E_MEMORY with a sentence, on all ranks. */
+DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shard,
+                                    dpar_comm *replicas, int32_t units, const int32_t *params_of,
+                                    const int64_t *numel, const dpar_fsdp_options *options,
+                                    dpar_fsdp **fsdp, dpar_why *why);
+/* Parameter i becomes values[numel], of options.type, whole: each rank takes its piece. All ranks
+ * call it with the same numbers, between steps. E_ARG: no such parameter, a pass is under way.
+ * Local. */
+DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
+
+/* ---- a step ---- */
+
+/* All gradients become 0: before the first micro-batch. Local. */
+DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
+/* A micro-batch begins; last: 1: the step's last. E_ARG: the one before has not been finished. The
+ * status of a broken communicator. Local. */
+DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
+/* Unit u is about to be used: returns when its weights are there, and has asked for those of
+ * `prefetch` units after it in this direction (DPAR_FORWARD, DPAR_BACKWARD). Backward: there is
+ * room for its gradients, 0 where they are not kept from one micro-batch to the next. Also outside
+ * of a pass, forward, to look at weights.
+ * COLLECTIVE over shard: all ranks call it in the same order. E_ARG: no such unit, already in use,
+ * backward outside of a pass or twice in it. E_ROOM: more units in use at once than the pool has,
+ * or more with gradients that are not ready than `buffers`. Then errors as comm.h. */
+DPAR_API dpar_status dpar_fsdp_before(dpar_fsdp *f, int32_t u, int32_t direction);
+/* The weights of unit u are not needed for now. E_ARG: they were not in use. Local. */
+DPAR_API dpar_status dpar_fsdp_after(dpar_fsdp *f, int32_t u, int32_t direction);
+/* The numel weights of parameter i, of type compute, between before and after; else NULL. Aligned
+ * to the type. Local. */
+DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
+/* Where its gradient is added, of type gradient, from before in backward to ready; else NULL.
+ * Local. */
+DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i);
+/* The gradients of unit u are whole for this micro-batch; its reduction is posted. COLLECTIVE over
+ * shard, as before. E_ARG: there are none. */
+DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);
+/* The micro-batch is over; after the last one the gradients of this rank's shards are reduced.
+ * COLLECTIVE. E_ARG: a unit is in use, or its gradients have not been made ready (in the last one:
+ * of any unit with parameters), which breaks the communicator. Errors as comm.h: a pass that failed
+ * is over, too. */
+DPAR_API dpar_status dpar_fsdp_finish(dpar_fsdp *f);
+/* The 2-norm of all gradients: squares in f64 in the order of the shard, then over the ranks in
+ * their order. Where other communicators hold other parameters (stages, tensor parallel), add up
+ * the squares of their norms. COLLECTIVE over shard. */
+DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *f, double *norm);
+/* One step of the optimizer with gradients times `factor`. E_ARG: a pass is under way. Local. */
+DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *f, double rate, double factor);
+
+/* ---- state ---- */
+
+enum { DPAR_FSDP_MASTER, DPAR_FSDP_MOMENT_1, DPAR_FSDP_MOMENT_2, DPAR_FSDP_ARRAYS };
+
+/* This rank's shard of an array of unit u, and its elements (padding included); NULL and 0 where
+ * there is none. To save it: a sharded checkpoint is these of the ranks of one replica, and the
+ * number of steps. Local. */
+DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements);
+/* Its type; -1 for an array that is none. Local. */
+DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *f, int32_t array);
+/* Steps done. Local. */
+DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *f);
+/* What this rank's shard has of parameter i (in_shard: in dpar_fsdp_state of its unit); 0: nothing.
+ * Local. */
+DPAR_API int dpar_fsdp_piece(const dpar_fsdp *f, int32_t i, dpar_piece *piece);
+/* Elements of unit u without padding, and of the shard that each of `ranks` has of it. Local. */
+DPAR_API int64_t dpar_fsdp_numel(const dpar_fsdp *f, int32_t u);
+DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *f, int32_t u, int32_t ranks);
+/* Unit u as an array of one dim on ranks first .. first + ranks - 1, cut as its shards are (CHUNK):
+ * for redistribute and move, padding left out. Local. */
+DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
+                                      dpar_layout *layout, dpar_why *why);
+/* Unit u of an array, whole and without padding, into out[dpar_fsdp_numel] on rank 0 of shard (NULL
+ * elsewhere): a full checkpoint is that of all units, and is read as a sharded one of one rank.
+ * `room` holds dpar_fsdp_shard(f, u, size) times size elements there. COLLECTIVE over shard. */
+DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *f, int32_t array, int32_t u, void *room);
+
+/* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
+ * an array of unit u. */
+typedef dpar_status (*dpar_fsdp_read)(void *ctx, int32_t array, int32_t u, int32_t rank,
+                                      int64_t first, int64_t count, void *to);
+/* State that `ranks` ranks saved after `steps` steps, whatever the number of ranks now: reads what
+ * this rank needs, each element once. With the same options training goes on bit by bit as if it
+ * had not stopped, on as many ranks. COLLECTIVE: what fails on one rank all hear of. E_ARG: a pass
+ * is under way. */
+DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, dpar_fsdp_read read,
+                                    void *ctx, dpar_why *why);
+
+/* Gives the memory back. COLLECTIVE in so far as no other rank may still be in a pass. NULL is
+ * fine. E_ARG: a pass is under way, on communicators that are not broken. */
+DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
+
 /* ==== run/tensor.h ==== */
 
 /* tensor - tensor parallelism: layers whose weights are cut over the ranks of a communicator,
@@ -6338,6 +6573,77 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
  * same lines and pages. What one writes the other neither reads nor writes. */
 DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
                                        const dpari_stride *b, void *to_b, const void *from_b);
+
+/* ==== run/elements.h ==== */
+
+/* elements - private: floats of any type in blocks of doubles: loops over parameters have one form
+ * for all types. Header-only. */
+
+enum { DPARI_ELEMENTS = 128 }; /* of a block: a KiB of doubles */
+
+/* Bits from one type to another. */
+#if defined(__GNUC__)
+#define dpari_elements_bits(to, from, bytes) __builtin_memcpy(to, from, bytes)
+#else
+#define dpari_elements_bits(to, from, bytes) dpari_kern_copy(to, from, bytes, 0)
+#endif
+
+/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, of F64, F32, BF16 or F16. */
+DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64_t n, int32_t type)
+{
+    const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
+    float f[DPARI_ELEMENTS];
+    int64_t k;
+    if (type == DPAR_F64) {
+        dpari_kern_copy(to, at, n * 8, 0);
+        return;
+    }
+    if (type == DPAR_F32) {
+        dpari_kern_copy(f, at, n * 4, 0);
+    } else {
+        dpari_kern_convert(f, DPAR_F32, at, type, n);
+    }
+    for (k = 0; k < n; k++) {
+        to[k] = (double)f[k];
+    }
+}
+
+/* And back, rounded to nearest even (16 bits by way of F32). */
+DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int64_t n, int32_t type)
+{
+    unsigned char *at = (unsigned char *)to + i * dpar_type_bytes(type);
+    float f[DPARI_ELEMENTS];
+    if (type == DPAR_F64) {
+        dpari_kern_copy(at, from, n * 8, 0);
+        return;
+    }
+    dpari_kern_convert(f, DPAR_F32, from, DPAR_F64, n);
+    if (type == DPAR_F32) {
+        dpari_kern_copy(at, f, n * 4, 0);
+    } else {
+        dpari_kern_convert(at, type, f, DPAR_F32, n);
+    }
+}
+
+/* sqrt(x) within 2^-52, 0 below 1e-300: 1 / sqrt by the bits (Lomont 2003), four Newton steps that
+ * have no division, one of Heron's. */
+DPARI_FN double dpari_elements_sqrt(double x)
+{
+    uint64_t bits;
+    double y, s;
+    int32_t i;
+    if (!(x > 1e-300) || !dpari_finite(x)) {
+        return x > 1e-300 || x != x ? x : 0.0;
+    }
+    dpari_elements_bits(&bits, &x, 8);
+    bits = UINT64_C(0x5fe6eb50c7b537a9) - (bits >> 1);
+    dpari_elements_bits(&y, &bits, 8);
+    for (i = 0; i < 4; i++) {
+        y = y * (1.5 - 0.5 * x * y * y);
+    }
+    s = x * y;
+    return s + 0.5 * y * (x - s * s);
+}
 
 /* ==== run/agree.h ==== */
 
@@ -37933,6 +38239,1328 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
     }
     dpari_ddp_free(d);
     return DPAR_OK;
+}
+
+/* ==== run/optimizer.c ==== */
+
+DPAR_API dpar_optimizer dpar_optimizer_adamw(void)
+{
+    dpar_optimizer o;
+    dpari_zero(&o, sizeof o);
+    o.kind = DPAR_ADAMW;
+    o.beta1 = 0.9;
+    o.beta2 = 0.999;
+    o.epsilon = 1e-8;
+    o.decay = 0.01;
+    return o;
+}
+
+DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum)
+{
+    dpar_optimizer o;
+    dpari_zero(&o, sizeof o);
+    o.kind = DPAR_SGD;
+    o.momentum = momentum;
+    return o;
+}
+
+DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o)
+{
+    if (o == NULL) {
+        return 0;
+    }
+    return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+}
+
+/* Within 0 and below 1. */
+static int dpari_optim_share(double x)
+{
+    return x >= 0.0 && x < 1.0;
+}
+
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why)
+{
+    if (o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
+    }
+    if ((o->kind != DPAR_ADAMW && o->kind != DPAR_SGD) || (o->nesterov != 0 && o->nesterov != 1) ||
+        (o->stochastic != 0 && o->stochastic != 1)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "optimizer: kind # (AdamW 0, SGD 1), nesterov # and stochastic # (0 or 1)",
+                         o->kind, o->nesterov, o->stochastic, 0);
+    }
+    if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
+        return dpari_say(DPAR_E_ARG, why, "optimizer: decay is below 0 or no number", 0, 0, 0, 0);
+    }
+    if (o->kind == DPAR_ADAMW && (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) ||
+                                  !(o->epsilon > 0.0) || !dpari_finite(o->epsilon))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "optimizer: AdamW's betas are within 0 and below 1, epsilon above 0", 0, 0,
+                         0, 0);
+    }
+    if (o->kind == DPAR_SGD && !dpari_optim_share(o->momentum)) {
+        return dpari_say(DPAR_E_ARG, why, "optimizer: SGD's momentum is within 0 and below 1", 0, 0,
+                         0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* ---- numbers -----------------------------------------------------------------------------------
+ */
+
+/* b^t by squaring: 1 - b^t keeps its digits. */
+static double dpari_optim_power(double b, int64_t t)
+{
+    double power = 1.0;
+    for (; t > 0; t >>= 1) {
+        power *= t % 2 != 0 ? b : 1.0;
+        b *= b;
+    }
+    return power;
+}
+
+DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
+                              uint64_t stream, uint64_t index)
+{
+    const unsigned char *in = (const unsigned char *)from;
+    unsigned char *out = (unsigned char *)to;
+    uint32_t words[4], x;
+    uint16_t h;
+    int64_t i;
+    for (i = 0; i < count; i++) {
+        const uint64_t at = index + (uint64_t)i;
+        if (i == 0 || at % 4 == 0) {
+            dpar_random_block(seed, stream, at / 4, words);
+        }
+        dpari_elements_bits(&x, in + 4 * i, 4);
+        if ((x & 0x7f800000u) != 0x7f800000u) {
+            x += words[at % 4] >> 16;
+        } else {
+            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
+        }
+        h = (uint16_t)(x >> 16);
+        dpari_elements_bits(out + 2 * i, &h, 2);
+    }
+}
+
+DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type)
+{
+    double x[DPARI_ELEMENTS] = {0.0}, sum = 0.0;
+    int64_t i, k;
+    for (i = 0; i < count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
+        dpari_elements_load(x, in, i, n, type);
+        for (k = 0; k < n; k++) {
+            sum += x[k] * x[k];
+        }
+    }
+    return sum;
+}
+
+DPAR_API double dpar_clip_factor(double norm, double limit)
+{
+    if (!(limit > 0.0)) {
+        return 1.0;
+    }
+    if (!(norm >= 0.0) || !dpari_finite(norm)) {
+        return 0.0;
+    }
+    return dpari_leastf(1.0, limit / (norm + 1e-6));
+}
+
+/* ---- steps -------------------------------------------------------------------------------------
+ */
+
+/* What is the same for all elements of a step. */
+typedef struct dpari_optim_now {
+    double rate, factor;
+    double shrink;     /* AdamW: 1 - rate decay */
+    double reach, fix; /* rate / (1 - beta1^t), 1 / (1 - beta2^t) */
+} dpari_optim_now;
+
+static void dpari_optim_adamw(const dpar_optimizer *o, const dpari_optim_now *now, double *w,
+                              const double *g, double *m, double *v, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const double x = g[i] * now->factor;
+        m[i] = o->beta1 * m[i] + (1.0 - o->beta1) * x;
+        v[i] = o->beta2 * v[i] + (1.0 - o->beta2) * x * x;
+        w[i] = w[i] * now->shrink -
+               now->reach * m[i] / (dpari_elements_sqrt(v[i] * now->fix) + o->epsilon);
+    }
+}
+
+static void dpari_optim_sgd(const dpar_optimizer *o, const dpari_optim_now *now, double *w,
+                            const double *g, double *m, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const double x = g[i] * now->factor + o->decay * w[i];
+        m[i] = o->momentum * m[i] + x;
+        w[i] -= now->rate * (o->nesterov ? x + o->momentum * m[i] : m[i]);
+    }
+}
+
+/* The weights go back in their type. */
+static void dpari_optim_store(const dpar_optimizer *o, const dpar_optimizer_piece *p,
+                              const double *w, int64_t i, int64_t n, int64_t t)
+{
+    float f[DPARI_ELEMENTS];
+    if (p->weight_type != DPAR_BF16 || !o->stochastic) {
+        dpari_elements_store(p->weight, w, i, n, p->weight_type);
+        return;
+    }
+    dpari_elements_store(f, w, 0, n, DPAR_F32);
+    dpar_round_bf16((unsigned char *)p->weight + 2 * i, f, n, o->seed, (uint64_t)t,
+                    p->index + (uint64_t)i);
+}
+
+static int dpari_optim_float(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
+                                         int64_t t, double rate, double factor)
+{
+    double w[DPARI_ELEMENTS] = {0.0}, g[DPARI_ELEMENTS] = {0.0};
+    double m[DPARI_ELEMENTS] = {0.0}, v[DPARI_ELEMENTS] = {0.0};
+    const int32_t moments = dpar_optimizer_moments(o);
+    dpari_optim_now now;
+    int32_t type;
+    int64_t i;
+    if (dpar_optimizer_check(o, NULL) != DPAR_OK || p == NULL || t < 1 || p->count < 0 ||
+        !dpari_optim_float(p->weight_type) || !dpari_optim_float(p->gradient_type) ||
+        (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
+                          (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
+        return DPAR_E_ARG;
+    }
+    type = p->weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    now.rate = rate;
+    now.factor = factor;
+    now.shrink = 1.0 - rate * o->decay;
+    now.reach = rate / (1.0 - dpari_optim_power(o->beta1, t));
+    now.fix = 1.0 / (1.0 - dpari_optim_power(o->beta2, t));
+    for (i = 0; i < p->count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, p->count - i);
+        dpari_elements_load(w, p->weight, i, n, p->weight_type);
+        dpari_elements_load(g, p->gradient, i, n, p->gradient_type);
+        dpari_zero(m, sizeof m);
+        if (moments > 0) {
+            dpari_elements_load(m, p->m, i, n, type);
+        }
+        if (moments > 1) {
+            dpari_elements_load(v, p->v, i, n, type);
+            dpari_optim_adamw(o, &now, w, g, m, v, n);
+            dpari_elements_store(p->v, v, i, n, type);
+        } else {
+            dpari_optim_sgd(o, &now, w, g, m, n);
+        }
+        if (moments > 0) {
+            dpari_elements_store(p->m, m, i, n, type);
+        }
+        dpari_optim_store(o, p, w, i, n, t);
+    }
+    return DPAR_OK;
+}
+
+/* ==== run/fsdp.c ==== */
+
+typedef struct dpari_fsdp_unit {
+    dpar_flat flat;
+    int64_t shard_at;    /* of its shard in arrays of shards, elements */
+    int64_t whole_at;    /* of it in arrays of whole units */
+    uint64_t key;        /* its first element among all, without padding: for random numbers that do
+                            not depend on the ranks */
+    int32_t first, last; /* parameters first <= i < last */
+    int32_t slot;        /* where its weights are, or on their way to; -1: nowhere */
+    int32_t bucket;      /* where its gradients are computed; -1: nowhere */
+    int32_t used;        /* between before and after */
+    int32_t state;       /* of its gradients in this pass */
+    dpar_work across;    /* the reduction over replicas */
+} dpari_fsdp_unit;
+
+enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
+
+/* Room for a unit's weights, or gradients, and what is under way there. */
+typedef struct dpari_fsdp_slot {
+    int32_t unit; /* -1: free */
+    int32_t sent; /* gradients: they have left */
+    dpar_work work;
+} dpari_fsdp_slot;
+
+struct dpar_fsdp {
+    dpar_comm *shard, *replicas; /* replicas: NULL without */
+    dpar_fsdp_options options;
+    dpari_fsdp_unit *unit;
+    dpari_fsdp_slot *slot, *bucket;
+    int64_t *numel, *start; /* of each parameter; start in its unit */
+    int32_t *home;          /* its unit */
+    unsigned char *memory;  /* all that is registered; in it: */
+    unsigned char *weights, *sums, *master, *moment[2], *grads;
+    int64_t largest;             /* elements of the largest unit, padding included */
+    int64_t shard_sum;           /* elements of all shards of a rank */
+    int64_t whole_sum;           /* of all units, padding included */
+    int32_t units, params, full; /* full: units that have elements */
+    int32_t slots, buckets;
+    int64_t steps;
+    int32_t last, under_way;
+    dpar_status status; /* of this pass */
+};
+
+/* ---- what the options mean --------------------------------------------------------------------
+ */
+
+/* Weights are whole, each unit has its own slot. */
+static int dpari_fsdp_wide(const dpar_fsdp_options *o)
+{
+    return o->zero < 3;
+}
+
+/* Gradients are whole until the last micro-batch, each unit has its own bucket. */
+static int dpari_fsdp_kept(const dpar_fsdp_options *o)
+{
+    return o->zero < 2 || o->once;
+}
+
+/* The masters are pieces of the whole weights. */
+static int dpari_fsdp_inside(const dpar_fsdp_options *o)
+{
+    return dpari_fsdp_wide(o) && o->type == o->compute;
+}
+
+/* Of sums of gradients, and of moments. */
+static int32_t dpari_fsdp_sums(const dpar_fsdp_options *o)
+{
+    return o->type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+}
+
+static int dpari_fsdp_float(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+static dpar_status dpari_fsdp_judge_types(const dpar_fsdp_options *o, dpar_why *why)
+{
+    const int narrow =
+        dpari_fsdp_float(o->compute) && ((o->type == DPAR_F64 && o->compute == DPAR_F32) ||
+                                         (o->type == DPAR_F32 && dpar_type_bytes(o->compute) == 2));
+    if (!dpari_fsdp_float(o->type) || (o->compute != o->type && !narrow)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fsdp: masters of type # computed with as #: itself, f64 as f32, f32 as "
+                         "bf16 or f16",
+                         o->type, o->compute, 0, 0);
+    }
+    if (!dpari_fsdp_float(o->gradient) ||
+        (o->gradient != o->compute &&
+         dpar_type_bytes(o->gradient) <= dpar_type_bytes(o->compute))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fsdp: gradients of type # of weights of type #: that or a wider one",
+                         o->gradient, o->compute, 0, 0);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t *params_of,
+                                    const int64_t *numel, const dpar_fsdp_options *o, dpar_why *why)
+{
+    dpar_status st;
+    if (shards < 1 || units < 0 || o == NULL || (units > 0 && params_of == NULL)) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: # units on # ranks; options or sizes are NULL",
+                         units, shards, 0, 0);
+    }
+    if (o->zero < 1 || o->zero > 3 || (o->once != 0 && o->once != 1) ||
+        (o->sum != 0 && o->sum != 1)) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: zero # is 1, 2 or 3; once # and sum # are 0 or 1",
+                         o->zero, o->once, o->sum, 0);
+    }
+    if (o->prefetch < 0 || o->buffers < 0 || o->align < 0) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fsdp: prefetch #, buffers #, align #: none may be negative", o->prefetch,
+                         o->buffers, o->align, 0);
+    }
+    st = dpari_fsdp_judge_types(o, why);
+    st = st == DPAR_OK ? dpar_optimizer_check(&o->optimizer, why) : st;
+    return st == DPAR_OK && numel == NULL && units > 0
+               ? dpari_say(DPAR_E_ARG, why, "fsdp: sizes of parameters are NULL", 0, 0, 0, 0)
+               : st;
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------
+ */
+
+static int64_t dpari_fsdp_up(int64_t bytes)
+{
+    return (bytes + 63) / 64 * 64;
+}
+
+/* The pieces of an fsdp in memory, or NULL and only their sum. */
+static void dpari_fsdp_place(dpar_fsdp *d, void *memory, int64_t *bytes)
+{
+    dpari_room r;
+    r.at = (unsigned char *)memory;
+    r.used = 0;
+    (void)dpari_room_take(&r, 1, sizeof *d);
+    d->unit = (dpari_fsdp_unit *)dpari_room_take(&r, d->units, sizeof *d->unit);
+    d->slot = (dpari_fsdp_slot *)dpari_room_take(&r, d->slots, sizeof *d->slot);
+    d->bucket = (dpari_fsdp_slot *)dpari_room_take(&r, d->buckets, sizeof *d->bucket);
+    d->numel = (int64_t *)dpari_room_take(&r, d->params, sizeof *d->numel);
+    d->start = (int64_t *)dpari_room_take(&r, d->params, sizeof *d->start);
+    d->home = (int32_t *)dpari_room_take(&r, d->params, sizeof *d->home);
+    *bytes = r.used;
+}
+
+/* One parameter after the other: the elements of a unit, gaps included. */
+static dpar_status dpari_fsdp_total(int32_t u, int32_t params, const int64_t *numel, int64_t align,
+                                    int64_t *total, dpar_why *why)
+{
+    int32_t i;
+    *total = 0;
+    for (i = 0; i < params; i++) {
+        const int64_t at = *total + (align - *total % align) % align;
+        if (numel[i] < 0) {
+            return dpari_say(DPAR_E_ARG, why, "fsdp: parameter # of unit # has # elements", i, u,
+                             numel[i], 0);
+        }
+        if (numel[i] > (INT64_C(1) << 48) || at > (INT64_C(1) << 48)) {
+            return dpari_say(DPAR_E_RANGE, why, "fsdp: unit # passes 2^48 elements", u, 0, 0, 0);
+        }
+        *total = at + numel[i];
+    }
+    return DPAR_OK;
+}
+
+/* Counts units into d: params, sums, slots. */
+static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, int32_t units,
+                                    const int32_t *params_of, const int64_t *numel,
+                                    const dpar_fsdp_options *o, dpar_why *why)
+{
+    const int64_t align = o->align > 0 ? o->align : 1;
+    int64_t params = 0, total;
+    int32_t u;
+    dpari_zero(d, sizeof *d);
+    d->options = *o;
+    d->units = units;
+    for (u = 0; u < units; u++) {
+        dpar_status st;
+        if (params_of[u] < 0 || align > (INT64_C(1) << 40)) {
+            return dpari_say(DPAR_E_ARG, why, "fsdp: unit # has # parameters, at multiples of #", u,
+                             params_of[u], align, 0);
+        }
+        st = dpari_fsdp_total(u, params_of[u], numel + params, align, &total, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        params += params_of[u];
+        total = dpari_ceil_div(total, shards);
+        d->shard_sum += total;
+        d->whole_sum += total * shards;
+        d->largest = dpari_most(d->largest, total * shards);
+        d->full += total > 0;
+        if (params > INT32_MAX || d->whole_sum > (INT64_C(1) << 50)) {
+            return dpari_say(DPAR_E_RANGE, why, "fsdp: # parameters of # elements so far", params,
+                             d->whole_sum, 0, 0);
+        }
+    }
+    d->params = (int32_t)params;
+    d->slots = dpari_fsdp_wide(o) ? units : (int32_t)dpari_least(d->full, o->prefetch + INT64_C(1));
+    d->buckets =
+        dpari_fsdp_kept(o) ? units : (int32_t)dpari_least(d->full, dpari_most(1, o->buffers));
+    return DPAR_OK;
+}
+
+static void dpari_fsdp_sizes_of(dpar_fsdp *d, dpar_fsdp_sizes *s)
+{
+    const dpar_fsdp_options *o = &d->options;
+    const int64_t compute = dpar_type_bytes(o->compute), grad = dpar_type_bytes(o->gradient);
+    const int64_t sums = dpar_type_bytes(dpari_fsdp_sums(o));
+    dpari_zero(s, sizeof *s);
+    dpari_fsdp_place(d, NULL, &s->plan);
+    s->weights = dpari_fsdp_wide(o) ? d->whole_sum * compute : 0;
+    s->gathered = dpari_fsdp_wide(o) ? 0 : d->slots * d->largest * compute;
+    s->gradients = dpari_fsdp_kept(o) ? d->whole_sum * grad : d->shard_sum * sums;
+    s->buckets = dpari_fsdp_kept(o) ? 0 : d->buckets * d->largest * grad;
+    s->master = dpari_fsdp_inside(o) ? 0 : d->shard_sum * dpar_type_bytes(o->type);
+    s->moments = d->shard_sum * sums * dpar_optimizer_moments(&o->optimizer);
+    s->registered = dpari_fsdp_up(s->weights) + dpari_fsdp_up(s->gathered) +
+                    dpari_fsdp_up(s->gradients) + dpari_fsdp_up(s->buckets) +
+                    dpari_fsdp_up(s->master) + dpari_fsdp_up(s->moments);
+}
+
+DPAR_API dpar_status dpar_fsdp_bytes(int32_t shards, int32_t units, const int32_t *params_of,
+                                     const int64_t *numel, const dpar_fsdp_options *options,
+                                     dpar_fsdp_sizes *sizes, dpar_why *why)
+{
+    dpar_fsdp d;
+    dpar_status st = dpari_fsdp_judge(shards, units, params_of, numel, options, why);
+    if (st == DPAR_OK && sizes == NULL) {
+        st = dpari_say(DPAR_E_ARG, why, "fsdp: sizes is NULL", 0, 0, 0, 0);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_fsdp_count(&d, shards, units, params_of, numel, options, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_fsdp_sizes_of(&d, sizes);
+    }
+    return st;
+}
+
+/* ---- init and close ---------------------------------------------------------------------------
+ */
+
+/* A double as an integer: its leading bits, all that doubles a user writes differ in. */
+static uint64_t dpari_fsdp_hash_number(uint64_t h, double x)
+{
+    int64_t bits;
+    dpari_elements_bits(&bits, &x, 8);
+    return dpari_hash(h, bits);
+}
+
+static uint64_t dpari_fsdp_hash(const dpar_fsdp *d, const int32_t *params_of, const int64_t *numel)
+{
+    const dpar_fsdp_options *o = &d->options;
+    const dpar_optimizer *m = &o->optimizer;
+    uint64_t h = dpari_hash(2, d->units);
+    int32_t i;
+    h = dpari_hash(h, o->zero + 4 * o->once + 8 * o->sum);
+    h = dpari_hash(h, o->type + 64 * o->compute + 4096 * o->gradient);
+    h = dpari_hash(h, o->prefetch);
+    h = dpari_hash(h, o->buffers);
+    h = dpari_hash(h, o->align);
+    h = dpari_hash(h, m->kind + 2 * m->nesterov + 4 * m->stochastic);
+    h = dpari_hash(h, (int64_t)m->seed);
+    h = dpari_fsdp_hash_number(h, m->beta1);
+    h = dpari_fsdp_hash_number(h, m->beta2);
+    h = dpari_fsdp_hash_number(h, m->epsilon);
+    h = dpari_fsdp_hash_number(h, m->momentum);
+    h = dpari_fsdp_hash_number(h, m->decay);
+    for (i = 0; i < d->units; i++) {
+        h = dpari_hash(h, params_of[i]);
+    }
+    for (i = 0; i < d->params; i++) {
+        h = dpari_hash(h, numel[i]);
+    }
+    return h;
+}
+
+/* Where each unit and parameter lies. */
+static dpar_status dpari_fsdp_lay(dpar_fsdp *d, const int32_t *params_of, const int64_t *numel,
+                                  dpar_why *why)
+{
+    int64_t shard_at = 0, whole_at = 0;
+    uint64_t key = 0;
+    int32_t u, i, first = 0;
+    for (u = 0; u < d->units; u++) {
+        dpari_fsdp_unit *n = &d->unit[u];
+        dpar_status st;
+        dpari_zero(n, sizeof *n);
+        n->first = first;
+        n->last = first + params_of[u];
+        st = dpar_flat_init(&n->flat, params_of[u], numel + first, dpari_most(1, d->options.align),
+                            d->shard->size, d->start + first, why);
+        if (st != DPAR_OK) {
+            return st;
+        }
+        for (i = first; i < n->last; i++) {
+            d->numel[i] = numel[i];
+            d->home[i] = u;
+        }
+        n->shard_at = shard_at;
+        n->whole_at = whole_at;
+        n->key = key;
+        n->slot = n->bucket = -1;
+        shard_at += n->flat.shard;
+        whole_at += n->flat.shard * d->shard->size;
+        key += (uint64_t)n->flat.total;
+        first = n->last;
+    }
+    for (i = 0; i < d->slots; i++) {
+        dpari_zero(&d->slot[i], sizeof d->slot[i]);
+        d->slot[i].unit = -1;
+    }
+    for (i = 0; i < d->buckets; i++) {
+        dpari_zero(&d->bucket[i], sizeof d->bucket[i]);
+        d->bucket[i].unit = -1;
+    }
+    return DPAR_OK;
+}
+
+/* The registered memory in its parts. */
+static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_why *why)
+{
+    const int64_t moment = d->shard_sum * dpar_type_bytes(dpari_fsdp_sums(&d->options));
+    void *memory = NULL;
+    unsigned char *at;
+    dpar_status st = dpar_comm_alloc(d->shard, dpari_most(64, s->registered), &memory);
+    if (st != DPAR_OK) {
+        return dpari_say(st, why, "fsdp: no memory for # B", s->registered, 0, 0, 0);
+    }
+    at = d->memory = (unsigned char *)memory;
+    d->weights = at; /* whole or a pool: one of both is 0 */
+    at += dpari_fsdp_up(s->weights) + dpari_fsdp_up(s->gathered);
+    d->grads = at; /* whole gradients, or buckets and then sums */
+    at += dpari_fsdp_kept(&d->options) ? dpari_fsdp_up(s->gradients) : dpari_fsdp_up(s->buckets);
+    d->sums = at;
+    at += dpari_fsdp_kept(&d->options) ? 0 : dpari_fsdp_up(s->gradients);
+    d->master = at;
+    at += dpari_fsdp_up(s->master);
+    d->moment[0] = at;
+    d->moment[1] = at + moment;
+    return DPAR_OK;
+}
+
+/* All ranks of both communicators hear how it went. */
+static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_status st,
+                                    uint64_t hash, dpar_why *why)
+{
+    const char *differ = "ranks # and # gave an fsdp different parameters or options";
+    st = dpari_agree(shard, st, hash, differ, why);
+    if (replicas == NULL) {
+        return st;
+    }
+    if (hash != 0) { /* replicas of one shard of as many */
+        hash = dpari_hash(dpari_hash(hash, shard->size), shard->rank);
+    }
+    return dpari_agree(replicas, st, hash, differ, why);
+}
+
+DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shard,
+                                    dpar_comm *replicas, int32_t units, const int32_t *params_of,
+                                    const int64_t *numel, const dpar_fsdp_options *options,
+                                    dpar_fsdp **fsdp, dpar_why *why)
+{
+    dpar_fsdp counted, *d = (dpar_fsdp *)memory;
+    dpar_fsdp_sizes sizes;
+    uint64_t hash = 0;
+    int64_t needed;
+    dpar_status st;
+    if (shard == NULL || fsdp == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: communicator or result is NULL", 0, 0, 0, 0);
+    }
+    st = dpari_fsdp_judge(shard->size, units, params_of, numel, options, why);
+    if (st == DPAR_OK) {
+        st = dpari_fsdp_count(&counted, shard->size, units, params_of, numel, options, why);
+    }
+    if (st == DPAR_OK) {
+        dpari_fsdp_sizes_of(&counted, &sizes);
+        hash = dpari_fsdp_hash(&counted, params_of, numel);
+        if (memory == NULL || bytes < sizes.plan || (uintptr_t)memory % DPARI_ROOM_ALIGN != 0) {
+            st = dpari_say(DPAR_E_ROOM, why,
+                           "fsdp: # B at # past a multiple of 64: # are needed (dpar_fsdp_bytes)",
+                           memory == NULL ? 0 : bytes,
+                           (int64_t)((uintptr_t)memory % DPARI_ROOM_ALIGN), sizes.plan, 0);
+        }
+    }
+    st = dpari_fsdp_agree(shard, replicas, st, hash, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    *d = counted;
+    dpari_fsdp_place(d, memory, &needed);
+    d->shard = shard;
+    d->replicas = replicas;
+    st = dpari_fsdp_lay(d, params_of, numel, why);
+    st = st == DPAR_OK ? dpari_fsdp_take(d, &sizes, why) : st;
+    st = dpari_fsdp_agree(shard, replicas, st, 0, why);
+    if (st != DPAR_OK) {
+        if (d->memory != NULL) {
+            dpar_comm_release(shard, d->memory);
+        }
+        return st;
+    }
+    *fsdp = d;
+    return DPAR_OK;
+}
+
+static int dpari_fsdp_broken(const dpar_fsdp *d)
+{
+    return d->shard->status != DPAR_OK || (d->replicas != NULL && d->replicas->status != DPAR_OK);
+}
+
+/* Waits for all weights that are on their way; what was gathered counts no longer. */
+static dpar_status dpari_fsdp_forget(dpar_fsdp *d)
+{
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    for (i = 0; i < d->slots; i++) {
+        dpari_fsdp_slot *s = &d->slot[i];
+        if (s->unit >= 0) {
+            const dpar_status w = dpar_wait(&s->work);
+            st = st == DPAR_OK ? w : st;
+            d->unit[s->unit].slot = -1;
+            s->unit = -1;
+        }
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *d)
+{
+    int32_t i;
+    if (d == NULL) {
+        return DPAR_OK;
+    }
+    if (d->under_way && !dpari_fsdp_broken(d)) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: a pass is under way", 0, 0, 0, 0);
+    }
+    (void)dpari_fsdp_forget(d);
+    for (i = 0; i < d->buckets; i++) { /* broken in the middle of a pass: the engine lets go */
+        (void)dpar_wait(&d->bucket[i].work);
+    }
+    for (i = 0; i < d->units; i++) {
+        (void)dpar_wait(&d->unit[i].across);
+    }
+    dpar_comm_release(d->shard, d->memory);
+    d->memory = NULL;
+    return DPAR_OK;
+}
+
+/* ---- where things lie -------------------------------------------------------------------------
+ */
+
+static int dpari_fsdp_is_unit(const dpar_fsdp *d, int32_t u)
+{
+    return d != NULL && u >= 0 && u < d->units;
+}
+
+static unsigned char *dpari_fsdp_slot_at(const dpar_fsdp *d, int32_t slot)
+{
+    const int64_t at = dpari_fsdp_wide(&d->options) ? d->unit[slot].whole_at : slot * d->largest;
+    return d->weights + at * dpar_type_bytes(d->options.compute);
+}
+
+static unsigned char *dpari_fsdp_bucket_at(const dpar_fsdp *d, int32_t bucket)
+{
+    const int64_t at =
+        dpari_fsdp_kept(&d->options) ? d->unit[bucket].whole_at : bucket * d->largest;
+    return d->grads + at * dpar_type_bytes(d->options.gradient);
+}
+
+/* This rank's shard in a whole unit, in bytes. */
+static int64_t dpari_fsdp_own(const dpar_fsdp *d, int32_t u, int32_t type)
+{
+    return d->unit[u].flat.shard * d->shard->rank * dpar_type_bytes(type);
+}
+
+static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *d, int32_t u)
+{
+    if (dpari_fsdp_inside(&d->options)) {
+        return dpari_fsdp_slot_at(d, u) + dpari_fsdp_own(d, u, d->options.compute);
+    }
+    return d->master + d->unit[u].shard_at * dpar_type_bytes(d->options.type);
+}
+
+/* The reduced gradients of this rank's shard, and their type. */
+static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *d, int32_t u, int32_t *type)
+{
+    if (dpari_fsdp_kept(&d->options)) {
+        *type = d->options.gradient;
+        return dpari_fsdp_bucket_at(d, u) + dpari_fsdp_own(d, u, *type);
+    }
+    *type = dpari_fsdp_sums(&d->options);
+    return d->sums + d->unit[u].shard_at * dpar_type_bytes(*type);
+}
+
+static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *d, int32_t k, int32_t u)
+{
+    return d->moment[k] + d->unit[u].shard_at * dpar_type_bytes(dpari_fsdp_sums(&d->options));
+}
+
+/* The number of its shard's first element among all. */
+static uint64_t dpari_fsdp_key(const dpar_fsdp *d, int32_t u)
+{
+    return d->unit[u].key + (uint64_t)(d->unit[u].flat.shard * d->shard->rank);
+}
+
+DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *d, int32_t i)
+{
+    const dpari_fsdp_unit *n;
+    if (d == NULL || i < 0 || i >= d->params) {
+        return NULL;
+    }
+    n = &d->unit[d->home[i]];
+    if (!n->used || (n->slot < 0 && n->flat.shard > 0)) {
+        return NULL;
+    }
+    return n->slot < 0
+               ? d->weights
+               : dpari_fsdp_slot_at(d, n->slot) + d->start[i] * dpar_type_bytes(d->options.compute);
+}
+
+DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i)
+{
+    const dpari_fsdp_unit *n;
+    if (d == NULL || i < 0 || i >= d->params) {
+        return NULL;
+    }
+    n = &d->unit[d->home[i]];
+    if (n->state != DPARI_FSDP_OPEN) {
+        return NULL;
+    }
+    return n->bucket < 0 ? d->grads
+                         : dpari_fsdp_bucket_at(d, n->bucket) +
+                               d->start[i] * dpar_type_bytes(d->options.gradient);
+}
+
+DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
+{
+    return d != NULL && i >= 0 && i < d->params &&
+           dpar_flat_piece(&d->unit[d->home[i]].flat, d->start[i], d->numel[i], d->shard->rank,
+                           piece);
+}
+
+DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
+{
+    const unsigned char *from = (const unsigned char *)values;
+    dpar_piece piece;
+    int64_t each;
+    if (d == NULL || i < 0 || i >= d->params || d->under_way ||
+        (values == NULL && d->numel[i] > 0)) {
+        return DPAR_E_ARG;
+    }
+    each = dpar_type_bytes(d->options.type);
+    if (dpar_fsdp_piece(d, i, &piece)) {
+        dpari_kern_copy(dpari_fsdp_master_at(d, d->home[i]) + piece.in_shard * each,
+                        from + piece.in_param * each, piece.count * each, 0);
+    }
+    return dpari_fsdp_forget(d);
+}
+
+/* ---- weights ----------------------------------------------------------------------------------
+ */
+
+/* A slot for unit u while units lo .. hi are wanted next: a free one, else that of the unit that is
+ * needed last of those that are not wanted: forward the first one, backward the last. -1: none. */
+static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
+{
+    int32_t i, best = -1;
+    if (dpari_fsdp_wide(&d->options)) {
+        return u;
+    }
+    for (i = 0; i < d->slots; i++) {
+        const int32_t v = d->slot[i].unit;
+        if (v < 0) {
+            return i;
+        }
+        if (d->unit[v].used || (v >= lo && v <= hi)) {
+            continue;
+        }
+        if (best < 0 || (back ? v > d->slot[best].unit : v < d->slot[best].unit)) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+/* This rank's masters become its piece of the gathered weights. */
+static void dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
+{
+    const dpar_fsdp_options *o = &d->options;
+    const unsigned char *from = dpari_fsdp_master_at(d, u);
+    const int64_t count = d->unit[u].flat.shard;
+    if (o->type == o->compute) {
+        dpari_kern_copy(to, from, count * dpar_type_bytes(o->type), 0);
+    } else if (o->compute == DPAR_BF16 && o->optimizer.stochastic) {
+        dpar_round_bf16(to, from, count, o->optimizer.seed, (uint64_t)d->steps,
+                        dpari_fsdp_key(d, u));
+    } else {
+        dpari_kern_convert(to, o->compute, from, o->type, count);
+    }
+}
+
+/* Asks for unit u's weights. MORE: there is no slot for them. */
+static dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t hi, int32_t back)
+{
+    dpari_fsdp_unit *n = &d->unit[u];
+    dpari_fsdp_slot *s;
+    unsigned char *whole, *mine;
+    dpar_status st;
+    int32_t slot;
+    if (n->slot >= 0 || n->flat.shard == 0) {
+        return DPAR_OK;
+    }
+    slot = dpari_fsdp_pick(d, u, lo, hi, back);
+    if (slot < 0) {
+        return DPAR_MORE;
+    }
+    s = &d->slot[slot];
+    if (s->unit >= 0) {
+        st = dpar_wait(&s->work);
+        d->unit[s->unit].slot = -1;
+        s->unit = -1;
+        if (st != DPAR_OK) {
+            return st;
+        }
+    }
+    whole = dpari_fsdp_slot_at(d, slot);
+    mine = whole + dpari_fsdp_own(d, u, d->options.compute);
+    dpari_fsdp_cast(d, u, mine);
+    st = dpar_all_gather(d->shard, mine, whole, n->flat.shard, d->options.compute, &s->work);
+    if (st == DPAR_OK) {
+        s->unit = u;
+        n->slot = slot;
+    }
+    return st;
+}
+
+/* Unit u and those after it in this direction. */
+static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
+{
+    const int64_t ahead = d->options.prefetch;
+    const int32_t lo = back ? (int32_t)dpari_most(0, u - ahead) : u;
+    const int32_t hi = back ? u : (int32_t)dpari_least(d->units - 1, u + ahead);
+    int32_t k;
+    dpar_status st = dpari_fsdp_ask(d, u, lo, hi, back);
+    if (st == DPAR_MORE) { /* only units in use, and wanted ones: those can come again */
+        st = dpari_fsdp_ask(d, u, u, u, back);
+    }
+    for (k = 1; k <= hi - lo && st == DPAR_OK; k++) {
+        st = dpari_fsdp_ask(d, back ? u - k : u + k, lo, hi, back);
+    }
+    if (st == DPAR_MORE && d->unit[u].slot < 0 && d->unit[u].flat.shard > 0) {
+        return dpari_say(DPAR_E_ROOM, &d->shard->why,
+                         "fsdp: unit # is used while # are in use: options.prefetch # allows so "
+                         "many",
+                         u, d->slots, d->options.prefetch, 0);
+    }
+    st = st == DPAR_MORE ? DPAR_OK : st;
+    if (st == DPAR_OK && d->unit[u].slot >= 0) {
+        st = dpar_wait(&d->slot[d->unit[u].slot].work);
+    }
+    return st;
+}
+
+/* ---- gradients --------------------------------------------------------------------------------
+ */
+
+/* a += b, element by element. */
+static void dpari_fsdp_add(void *to, int32_t to_type, const void *from, int32_t from_type,
+                           int64_t count)
+{
+    double a[DPARI_ELEMENTS] = {0.0}, b[DPARI_ELEMENTS] = {0.0};
+    int64_t i, k;
+    for (i = 0; i < count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
+        dpari_elements_load(a, to, i, n, to_type);
+        dpari_elements_load(b, from, i, n, from_type);
+        for (k = 0; k < n; k++) {
+            a[k] += b[k];
+        }
+        dpari_elements_store(to, a, i, n, to_type);
+    }
+}
+
+/* What was sent from bucket b has come back. */
+static dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
+{
+    const dpar_fsdp_options *o = &d->options;
+    dpari_fsdp_slot *s = &d->bucket[b];
+    const int32_t u = s->unit;
+    dpari_fsdp_unit *n = &d->unit[u];
+    int32_t type;
+    void *reduced = dpari_fsdp_reduced_at(d, u, &type);
+    dpar_status st = dpar_wait(&s->work);
+    s->unit = -1;
+    s->sent = 0;
+    n->bucket = -1;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (!dpari_fsdp_kept(o)) {
+        dpari_fsdp_add(reduced, type,
+                       dpari_fsdp_bucket_at(d, b) + dpari_fsdp_own(d, u, o->gradient), o->gradient,
+                       n->flat.shard);
+    }
+    if (d->last && d->replicas != NULL) {
+        st = dpar_all_reduce(d->replicas, reduced, reduced, n->flat.shard, type,
+                             o->sum ? DPAR_SUM : DPAR_AVG, &n->across);
+    }
+    return st;
+}
+
+/* Room for the gradients of unit u. */
+static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
+{
+    dpari_fsdp_unit *n = &d->unit[u];
+    int32_t b = u, i;
+    if (n->flat.shard > 0 && !dpari_fsdp_kept(&d->options)) {
+        for (i = 0, b = -1; i < d->buckets && (b < 0 || d->bucket[b].unit >= 0); i++) {
+            const dpari_fsdp_slot *s = &d->bucket[i]; /* a free one; else the one sent first */
+            if (s->unit < 0 || (s->sent && (b < 0 || s->sent < d->bucket[b].sent))) {
+                b = i;
+            }
+        }
+        if (b < 0) {
+            return dpari_say(DPAR_E_ROOM, &d->shard->why,
+                             "fsdp: gradients of unit # while those of # are not ready: "
+                             "options.buffers",
+                             u, d->buckets, 0, 0);
+        }
+        if (d->bucket[b].unit >= 0) {
+            const dpar_status st = dpari_fsdp_collect(d, b);
+            if (st != DPAR_OK) {
+                return st;
+            }
+        }
+        dpari_zero(dpari_fsdp_bucket_at(d, b),
+                   (size_t)(n->flat.shard * d->shard->size * dpar_type_bytes(d->options.gradient)));
+    }
+    n->state = DPARI_FSDP_OPEN;
+    if (n->flat.shard > 0) {
+        n->bucket = b;
+        d->bucket[b].unit = u;
+        d->bucket[b].sent = 0;
+    }
+    return DPAR_OK;
+}
+
+/* Gradients of unit u leave. */
+static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
+{
+    const dpar_fsdp_options *o = &d->options;
+    dpari_fsdp_unit *n = &d->unit[u];
+    dpari_fsdp_slot *s;
+    unsigned char *whole;
+    int32_t b, most = 0;
+    if (n->bucket < 0) {
+        return DPAR_OK;
+    }
+    s = &d->bucket[n->bucket];
+    if (dpari_fsdp_kept(o) && !d->last) {
+        s->unit = -1;
+        n->bucket = -1;
+        return DPAR_OK;
+    }
+    whole = dpari_fsdp_bucket_at(d, n->bucket);
+    for (b = 0; b < d->buckets && !dpari_fsdp_kept(o); b++) {
+        most = (int32_t)dpari_most(most, d->bucket[b].sent);
+    }
+    s->sent = most + 1;
+    return dpar_reduce_scatter(d->shard, whole, whole + dpari_fsdp_own(d, u, o->gradient),
+                               n->flat.shard, o->gradient, o->sum ? DPAR_SUM : DPAR_AVG, &s->work);
+}
+
+/* ---- a pass ------------------------------------------------------------------------------------
+ */
+
+DPAR_API void dpar_fsdp_zero(dpar_fsdp *d)
+{
+    if (d == NULL) {
+        return;
+    }
+    if (dpari_fsdp_kept(&d->options)) {
+        dpari_zero(d->grads, (size_t)(d->whole_sum * dpar_type_bytes(d->options.gradient)));
+    } else {
+        dpari_zero(d->sums, (size_t)(d->shard_sum * dpar_type_bytes(dpari_fsdp_sums(&d->options))));
+    }
+}
+
+DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *d, int32_t last)
+{
+    int32_t u;
+    if (d == NULL || dpari_fsdp_broken(d)) {
+        return d == NULL                     ? DPAR_E_ARG
+               : d->shard->status != DPAR_OK ? d->shard->status
+                                             : d->replicas->status;
+    }
+    if (d->under_way) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why,
+                         "fsdp: a pass begins before the last has finished", 0, 0, 0, 0);
+    }
+    for (u = 0; u < d->units; u++) {
+        d->unit[u].state = DPARI_FSDP_NONE;
+    }
+    d->under_way = 1;
+    d->last = last != 0;
+    d->status = DPAR_OK;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_fsdp_before(dpar_fsdp *d, int32_t u, int32_t direction)
+{
+    const int32_t back = direction == DPAR_BACKWARD;
+    dpar_status st;
+    if (!dpari_fsdp_is_unit(d, u) || (direction != DPAR_FORWARD && !back)) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why,
+                                     "fsdp: unit # of #, direction #: there is none", u, d->units,
+                                     direction, 0);
+    }
+    if (d->unit[u].used || (back && (!d->under_way || d->unit[u].state != DPARI_FSDP_NONE))) {
+        return dpari_say(DPAR_E_ARG, &d->shard->why,
+                         d->unit[u].used ? "fsdp: unit # is in use already"
+                         : d->under_way  ? "fsdp: unit # goes backward twice in a pass"
+                                         : "fsdp: unit # goes backward outside of a pass",
+                         u, 0, 0, 0);
+    }
+    if (d->under_way && d->status != DPAR_OK) {
+        return d->status;
+    }
+    st = dpari_fsdp_gather(d, u, back);
+    if (st == DPAR_OK && back) {
+        st = dpari_fsdp_open(d, u);
+    }
+    if (st == DPAR_OK) {
+        d->unit[u].used = 1;
+    } else if (d->under_way && dpari_fsdp_broken(d)) {
+        d->status = st;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_fsdp_after(dpar_fsdp *d, int32_t u, int32_t direction)
+{
+    if (!dpari_fsdp_is_unit(d, u) || !d->unit[u].used ||
+        (direction != DPAR_FORWARD && direction != DPAR_BACKWARD)) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: unit # is not in use", u, 0,
+                                     0, 0);
+    }
+    d->unit[u].used = 0;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *d, int32_t u)
+{
+    if (!dpari_fsdp_is_unit(d, u) || !d->under_way || d->unit[u].state != DPARI_FSDP_OPEN) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why,
+                                     "fsdp: unit # of # is ready, but has no gradients now", u,
+                                     d->units, 0, 0);
+    }
+    d->unit[u].state = DPARI_FSDP_DONE;
+    if (d->status == DPAR_OK) {
+        d->status = dpari_fsdp_send(d, u);
+    }
+    return d->status;
+}
+
+/* Are all units where they should be at the end of a pass? Else it ends on all ranks. */
+static void dpari_fsdp_look(dpar_fsdp *d)
+{
+    int32_t u;
+    for (u = 0; u < d->units && d->status == DPAR_OK; u++) {
+        const dpari_fsdp_unit *n = &d->unit[u];
+        if (n->used || n->state == DPARI_FSDP_OPEN ||
+            (d->last && n->state == DPARI_FSDP_NONE && n->flat.shard > 0)) {
+            dpar_why why;
+            (void)dpari_say(DPAR_E_ARG, &why,
+                            n->used ? "fsdp: a pass ends while unit # is in use on rank #"
+                                    : "fsdp: a pass ends before unit # is ready on rank #",
+                            u, d->shard->rank, 0, 0);
+            dpar_comm_abort(d->shard, DPAR_E_ARG, why.text);
+            d->status = d->shard->status != DPAR_OK ? d->shard->status : DPAR_E_ARG;
+        }
+    }
+}
+
+DPAR_API dpar_status dpar_fsdp_finish(dpar_fsdp *d)
+{
+    int32_t b, u;
+    if (d == NULL || !d->under_way) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why, "fsdp: no pass is under way", 0, 0,
+                                     0, 0);
+    }
+    dpari_fsdp_look(d);
+    for (b = d->buckets - 1; b >= 0; b--) { /* backward's order, where buckets are units */
+        if (d->bucket[b].unit >= 0 && d->bucket[b].sent) {
+            const dpar_status st = dpari_fsdp_collect(d, b);
+            d->status = d->status == DPAR_OK ? st : d->status;
+        } else if (d->bucket[b].unit >= 0) {
+            d->unit[d->bucket[b].unit].bucket = -1;
+            d->bucket[b].unit = -1;
+        }
+    }
+    for (u = 0; u < d->units && d->last && d->replicas != NULL; u++) {
+        const dpar_status st = dpar_wait(&d->unit[u].across);
+        d->status = d->status == DPAR_OK ? st : d->status;
+    }
+    for (u = 0; u < d->units; u++) {
+        d->unit[u].used = 0;
+        d->unit[u].state = DPARI_FSDP_NONE;
+    }
+    d->under_way = 0;
+    return d->status;
+}
+
+DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
+{
+    double sum = 0.0;
+    int32_t u, type;
+    dpar_status st;
+    if (d == NULL || norm == NULL || d->under_way) {
+        return DPAR_E_ARG;
+    }
+    for (u = 0; u < d->units; u++) {
+        const void *reduced = dpari_fsdp_reduced_at(d, u, &type);
+        sum += dpar_sum_squares(reduced, d->unit[u].flat.shard, type);
+    }
+    st = dpar_all_reduce(d->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+    if (st == DPAR_OK) {
+        *norm = dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum;
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
+{
+    int32_t u, k;
+    dpar_status st;
+    if (d == NULL || d->under_way) {
+        return d == NULL ? DPAR_E_ARG
+                         : dpari_say(DPAR_E_ARG, &d->shard->why,
+                                     "fsdp: a step before the pass has finished", 0, 0, 0, 0);
+    }
+    st = dpari_fsdp_forget(d);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    d->steps++;
+    for (u = 0; u < d->units && st == DPAR_OK; u++) {
+        dpar_optimizer_piece p;
+        void *moment[2] = {NULL, NULL};
+        for (k = 0; k < dpar_optimizer_moments(&d->options.optimizer); k++) {
+            moment[k] = dpari_fsdp_moment_at(d, k, u);
+        }
+        dpari_zero(&p, sizeof p);
+        p.weight = dpari_fsdp_master_at(d, u);
+        p.weight_type = d->options.type;
+        p.gradient = dpari_fsdp_reduced_at(d, u, &p.gradient_type);
+        p.m = moment[0];
+        p.v = moment[1];
+        p.count = d->unit[u].flat.shard;
+        p.index = dpari_fsdp_key(d, u);
+        st = dpar_optimizer_step(&d->options.optimizer, &p, d->steps, rate, factor);
+    }
+    return st;
+}
+
+/* ---- state ------------------------------------------------------------------------------------
+ */
+
+DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int64_t *elements)
+{
+    const int there =
+        dpari_fsdp_is_unit(d, u) && array >= 0 && array < DPAR_FSDP_ARRAYS &&
+        array <= dpar_optimizer_moments(&d->options.optimizer); /* the masters are array 0 */
+    if (elements != NULL) {
+        *elements = there ? d->unit[u].flat.shard : 0;
+    }
+    if (!there) {
+        return NULL;
+    }
+    return array == DPAR_FSDP_MASTER ? dpari_fsdp_master_at(d, u)
+                                     : dpari_fsdp_moment_at(d, array - DPAR_FSDP_MOMENT_1, u);
+}
+
+DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *d, int32_t array)
+{
+    if (d == NULL || array < 0 || array >= DPAR_FSDP_ARRAYS) {
+        return -1;
+    }
+    return array == DPAR_FSDP_MASTER ? d->options.type : dpari_fsdp_sums(&d->options);
+}
+
+DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *d)
+{
+    return d == NULL ? 0 : d->steps;
+}
+
+DPAR_API int64_t dpar_fsdp_numel(const dpar_fsdp *d, int32_t u)
+{
+    return dpari_fsdp_is_unit(d, u) ? d->unit[u].flat.total : 0;
+}
+
+DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *d, int32_t u, int32_t ranks)
+{
+    return dpari_fsdp_is_unit(d, u) && ranks > 0 ? dpari_ceil_div(d->unit[u].flat.total, ranks) : 0;
+}
+
+DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t first, int32_t ranks,
+                                      dpar_layout *layout, dpar_why *why)
+{
+    const char *const name[1] = {"shard"};
+    dpar_placement cut = dpar_shard(0);
+    dpar_mesh mesh;
+    dpar_status st;
+    if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: unit # on # ranks from # on", u, ranks, first, 0);
+    }
+    st = dpar_mesh_init(&mesh, 1, name, &ranks, DPAR_LAST_FASTEST, 0, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    mesh.offset = first;
+    return dpar_layout_init(layout, &mesh, 1, &d->unit[u].flat.total, &cut, NULL, why);
+}
+
+DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *d, int32_t array, int32_t u, void *room)
+{
+    int64_t count;
+    const void *mine = dpar_fsdp_state(d, array, u, &count);
+    if (mine == NULL) {
+        return DPAR_E_ARG;
+    }
+    return dpar_gather(d->shard, mine, room, count, dpar_fsdp_state_type(d, array), 0, NULL);
+}
+
+/* This rank's shard of one array of one unit, from the shards of `ranks`. */
+static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, int32_t ranks,
+                                       dpar_fsdp_read read, void *ctx, dpar_why *why)
+{
+    dpar_layout from, to;
+    dpar_transfers walk;
+    dpar_transfer t;
+    int64_t count;
+    unsigned char *at = (unsigned char *)dpar_fsdp_state(d, array, u, &count);
+    const int64_t each = dpar_type_bytes(dpar_fsdp_state_type(d, array));
+    dpar_status st;
+    if (at == NULL || count == 0) {
+        return DPAR_OK;
+    }
+    st = dpar_fsdp_layout(d, u, 0, ranks, &from, why);
+    st = st == DPAR_OK ? dpar_fsdp_layout(d, u, 0, d->shard->size, &to, why) : st;
+    st = st == DPAR_OK ? dpar_transfers_begin(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES,
+                                              DPAR_PRIMARY, why)
+                       : st;
+    dpari_zero(at, (size_t)(count * each));
+    while (st == DPAR_OK && dpar_transfers_next(&walk, &t)) {
+        st = read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
+        if (st != DPAR_OK) {
+            (void)dpari_say(st, why,
+                            "fsdp: reading # elements of array # of unit # that rank # saved "
+                            "failed",
+                            t.extent[0], array, u, t.peer);
+        }
+    }
+    return st;
+}
+
+DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *d, int32_t ranks, int64_t steps, dpar_fsdp_read read,
+                                    void *ctx, dpar_why *why)
+{
+    int32_t array, u;
+    dpar_status st = DPAR_OK;
+    if (d == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "fsdp: it is NULL", 0, 0, 0, 0);
+    }
+    if (read == NULL || ranks < 1 || steps < 0 || d->under_way) {
+        st = dpari_say(DPAR_E_ARG, why,
+                       "fsdp: state of # ranks after # steps (pass under way: #), or no function",
+                       ranks, steps, d->under_way, 0);
+    } else {
+        st = dpari_fsdp_forget(d);
+    }
+    for (array = 0; array < DPAR_FSDP_ARRAYS; array++) {
+        for (u = 0; u < d->units && st == DPAR_OK; u++) {
+            st = dpari_fsdp_read_one(d, array, u, ranks, read, ctx, why);
+        }
+    }
+    st = dpari_fsdp_agree(d->shard, d->replicas, st, dpari_hash(dpari_hash(3, ranks), steps), why);
+    d->steps = st == DPAR_OK ? steps : d->steps;
+    return st;
 }
 
 /* ==== run/tensor.c ==== */

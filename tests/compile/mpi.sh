@@ -45,7 +45,8 @@ build() {
 # Programs that also run without MPI.
 programs='tests/ranks/collectives tests/ranks/messages tests/ranks/several tests/ranks/errors tests/ranks/move
     tests/ranks/halo_exchange tests/mpi/three examples/ranks examples/shallow_water tests/ranks/spatial examples/unet
-    tests/ranks/halo_oracle tests/ranks/halo_cgrid tests/ranks/ddp tests/ranks/tensor tests/ranks/sequence'
+    tests/ranks/halo_oracle tests/ranks/halo_cgrid tests/ranks/ddp tests/ranks/fsdp tests/ranks/tensor
+    tests/ranks/sequence tests/ranks/expert'
 link() {
     try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI $slim \
         -I"$DPAR_DIR" -I. -Itests "$1.c" "$work/engine.o" -o "$work/${1##*/}" -lm
@@ -100,8 +101,11 @@ programs() {
         run $n "$work/ddp"
         run $n "$work/halo_cgrid"
         run $n "$work/sequence"
+        run $n "$work/fsdp"
     done
     run 3 "$work/tensor"
+    run 3 "$work/expert"
+    run 4 "$work/expert"
     run "$most" "$work/tensor"
 }
 

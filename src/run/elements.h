@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* elements - private: floats of any type in blocks of doubles: loops over parameters have one form
+ * for all types. Header-only. */
+#ifndef DPAR_ELEMENTS_H
+#define DPAR_ELEMENTS_H
+
+#include "../base/arith.h"
+#include "../base/type.h"
+#include "kernel.h"
+
+enum { DPARI_ELEMENTS = 128 }; /* of a block: a KiB of doubles */
+
+/* Bits from one type to another. */
+#if defined(__GNUC__)
+#define dpari_elements_bits(to, from, bytes) __builtin_memcpy(to, from, bytes)
+#else
+#define dpari_elements_bits(to, from, bytes) dpari_kern_copy(to, from, bytes, 0)
+#endif
+
+/* Elements i .. i + n - 1, n <= DPARI_ELEMENTS, of F64, F32, BF16 or F16. */
+DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64_t n, int32_t type)
+{
+    const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
+    float f[DPARI_ELEMENTS];
+    int64_t k;
+    if (type == DPAR_F64) {
+        dpari_kern_copy(to, at, n * 8, 0);
+        return;
+    }
+    if (type == DPAR_F32) {
+        dpari_kern_copy(f, at, n * 4, 0);
+    } else {
+        dpari_kern_convert(f, DPAR_F32, at, type, n);
+    }
+    for (k = 0; k < n; k++) {
+        to[k] = (double)f[k];
+    }
+}
+
+/* And back, rounded to nearest even (16 bits by way of F32). */
+DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int64_t n, int32_t type)
+{
+    unsigned char *at = (unsigned char *)to + i * dpar_type_bytes(type);
+    float f[DPARI_ELEMENTS];
+    if (type == DPAR_F64) {
+        dpari_kern_copy(at, from, n * 8, 0);
+        return;
+    }
+    dpari_kern_convert(f, DPAR_F32, from, DPAR_F64, n);
+    if (type == DPAR_F32) {
+        dpari_kern_copy(at, f, n * 4, 0);
+    } else {
+        dpari_kern_convert(at, type, f, DPAR_F32, n);
+    }
+}
+
+/* sqrt(x) within 2^-52, 0 below 1e-300: 1 / sqrt by the bits (Lomont 2003), four Newton steps that
+ * have no division, one of Heron's. */
+DPARI_FN double dpari_elements_sqrt(double x)
+{
+    uint64_t bits;
+    double y, s;
+    int32_t i;
+    if (!(x > 1e-300) || !dpari_finite(x)) {
+        return x > 1e-300 || x != x ? x : 0.0;
+    }
+    dpari_elements_bits(&bits, &x, 8);
+    bits = UINT64_C(0x5fe6eb50c7b537a9) - (bits >> 1);
+    dpari_elements_bits(&y, &bits, 8);
+    for (i = 0; i < 4; i++) {
+        y = y * (1.5 - 0.5 * x * y * y);
+    }
+    s = x * y;
+    return s + 0.5 * y * (x - s * s);
+}
+
+#endif

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* fsdp and optimizer without ranks: AdamW and SGD against their formulas with libm (the loops of
+ * torch.optim's documentation), stochastic rounding by its mean, and the bytes of an fsdp against
+ * the planner's terms for the same model. */
+#include "dpar.h"
+
+#include "check.h"
+
+enum { N = 301, STEPS = 30 };
+
+static double wave(int i, int t)
+{
+    return (double)((i * 37 + t * 101) % 211 - 105) / 64.0;
+}
+
+/* ---- optimizer ---- */
+
+static void one_reference(const dpar_optimizer *o, double *w, double *m, double *v, double g, int t,
+                          double rate)
+{
+    if (o->kind == DPAR_ADAMW) {
+        *w -= rate * o->decay * *w;
+        *m = o->beta1 * *m + (1.0 - o->beta1) * g;
+        *v = o->beta2 * *v + (1.0 - o->beta2) * g * g;
+        *w -= rate * (*m / (1.0 - pow(o->beta1, t))) /
+              (sqrt(*v / (1.0 - pow(o->beta2, t))) + o->epsilon);
+    } else {
+        g += o->decay * *w;
+        *m = o->momentum * *m + g;
+        *w -= rate * (o->nesterov ? g + o->momentum * *m : *m);
+    }
+}
+
+static void test_steps(dpar_optimizer o)
+{
+    static double w[N], m[N], v[N], w2[N], m2[N], v2[N], g[N];
+    static float wf[N], mf[N], vf[N];
+    dpar_optimizer_piece p, q;
+    int i, t;
+    memset(m, 0, sizeof m);
+    memset(v, 0, sizeof v);
+    memset(m2, 0, sizeof m2);
+    memset(v2, 0, sizeof v2);
+    memset(mf, 0, sizeof mf);
+    memset(vf, 0, sizeof vf);
+    for (i = 0; i < N; i++) {
+        w[i] = w2[i] = wave(i, 7);
+        wf[i] = (float)w[i];
+    }
+    memset(&p, 0, sizeof p);
+    p.weight = w;
+    p.gradient = g;
+    p.m = m;
+    p.v = v;
+    p.weight_type = p.gradient_type = DPAR_F64;
+    p.count = N;
+    q = p;
+    q.weight = wf;
+    q.weight_type = DPAR_F32;
+    q.m = mf;
+    q.v = vf;
+    for (t = 1; t <= STEPS; t++) {
+        for (i = 0; i < N; i++) {
+            g[i] = wave(i, t);
+            one_reference(&o, &w2[i], &m2[i], &v2[i], g[i] * 0.5, t, 0.01);
+        }
+        CHECK_INT(dpar_optimizer_step(&o, &p, t, 0.01, 0.5), DPAR_OK);
+        CHECK_INT(dpar_optimizer_step(&o, &q, t, 0.01, 0.5), DPAR_OK);
+    }
+    for (i = 0; i < N; i++) {
+        CHECK(fabs(w[i] - w2[i]) <= 1e-13 * (1.0 + fabs(w2[i])));
+        CHECK(fabs((double)wf[i] - w2[i]) <= 1e-5 * (1.0 + fabs(w2[i])));
+    }
+}
+
+static void test_optimizers(void)
+{
+    dpar_optimizer o = dpar_optimizer_adamw();
+    CHECK_INT(dpar_optimizer_moments(&o), 2);
+    test_steps(o);
+    o.beta1 = 0.0;
+    o.beta2 = 0.5;
+    o.epsilon = 0.1;
+    test_steps(o);
+    o = dpar_optimizer_sgd(0.0);
+    CHECK_INT(dpar_optimizer_moments(&o), 0);
+    test_steps(o);
+    o = dpar_optimizer_sgd(0.9);
+    CHECK_INT(dpar_optimizer_moments(&o), 1);
+    o.decay = 0.1;
+    test_steps(o);
+    o.nesterov = 1;
+    test_steps(o);
+}
+
+/* Roots that differ in every bit of the exponent: v of one element after one step without beta1. */
+static void test_roots(void)
+{
+    dpar_optimizer o = dpar_optimizer_adamw();
+    dpar_optimizer_piece p;
+    double w, g, m, v;
+    int e;
+    o.beta1 = o.beta2 = 0.0;
+    o.decay = 0.0;
+    o.epsilon = 1e-300;
+    memset(&p, 0, sizeof p);
+    p.weight = &w;
+    p.gradient = &g;
+    p.m = &m;
+    p.v = &v;
+    p.weight_type = p.gradient_type = DPAR_F64;
+    p.count = 1;
+    for (e = -400; e < 500; e++) { /* w = -g / sqrt(g g) = -1 */
+        g = ldexp(1.0 + (double)(e * e % 97) / 97.0, e);
+        w = m = v = 0.0;
+        CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_OK);
+        CHECK_NEAR(w, -1.0, 7e-16);
+    }
+    g = w = m = v = 0.0;
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_OK);
+    CHECK(w == 0.0);
+}
+
+static void test_refusals(void)
+{
+    dpar_optimizer o = dpar_optimizer_adamw();
+    dpar_optimizer_piece p;
+    dpar_why why;
+    double x = 0.0;
+    memset(&p, 0, sizeof p);
+    CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_OK);
+    CHECK_INT(dpar_optimizer_check(NULL, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_OK); /* of nothing */
+    CHECK_INT(dpar_optimizer_step(&o, &p, 0, 1.0, 1.0), DPAR_E_ARG);
+    CHECK_INT(dpar_optimizer_step(&o, NULL, 1, 1.0, 1.0), DPAR_E_ARG);
+    p.count = 1;
+    p.weight = p.m = &x;
+    p.gradient = &x;
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG); /* no v */
+    p.v = &x;
+    p.weight_type = DPAR_I32;
+    CHECK_INT(dpar_optimizer_step(&o, &p, 1, 1.0, 1.0), DPAR_E_ARG);
+    o.beta2 = 1.0;
+    CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_E_ARG);
+    o = dpar_optimizer_sgd(1.0);
+    CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_E_ARG);
+    o = dpar_optimizer_sgd(0.5);
+    o.decay = NAN;
+    CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_E_ARG);
+    o.decay = 0.0;
+    o.kind = 2;
+    CHECK_INT(dpar_optimizer_check(&o, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text,
+               "optimizer: kind 2 (AdamW 0, SGD 1), nesterov 0 and stochastic 0 (0 or 1)");
+}
+
+/* 1 + k / 1024 lies between 1 and 1 + 1/128: of many, a share k / 8 is rounded up, whatever the
+ * cut; deviation of the mean of 40000: below 0.0025. */
+static void test_stochastic(void)
+{
+    enum { MANY = 40000 };
+    static float in[MANY];
+    static uint16_t out[MANY], again[MANY];
+    int k, i;
+    for (k = 0; k < 8; k++) {
+        int up = 0;
+        for (i = 0; i < MANY; i++) {
+            in[i] = 1.0f + (float)k / 1024.0f;
+        }
+        dpar_round_bf16(out, in, MANY, 5, 9, 1);
+        for (i = 0; i < MANY; i++) {
+            CHECK(out[i] == 0x3f80 || out[i] == 0x3f81);
+            up += out[i] == 0x3f81;
+        }
+        CHECK(fabs((double)up / MANY - k / 8.0) < 0.012);
+        dpar_round_bf16(again, in, 777, 5, 9, 1);
+        dpar_round_bf16(again + 777, in + 777, MANY - 777, 5, 9, 778);
+        CHECK(memcmp(out, again, sizeof out) == 0);
+    }
+    in[0] = INFINITY;
+    in[1] = -INFINITY;
+    in[2] = NAN;
+    in[3] = -0.0f;
+    dpar_round_bf16(out, in, 4, 5, 9, 0);
+    CHECK(out[0] == 0x7f80 && out[1] == 0xff80 && (out[2] & 0x7fffu) > 0x7f80 && out[3] == 0x8000);
+}
+
+static void test_norms(void)
+{
+    static double x[N];
+    double sum = 0.0;
+    int i;
+    for (i = 0; i < N; i++) {
+        x[i] = wave(i, 1);
+        sum += x[i] * x[i];
+    }
+    CHECK(dpar_sum_squares(x, N, DPAR_F64) == sum);
+    CHECK(dpar_sum_squares(x, 0, DPAR_F64) == 0.0);
+    CHECK(dpar_clip_factor(3.0, 0.0) == 1.0 && dpar_clip_factor(0.5, 1.0) == 1.0);
+    CHECK_NEAR(dpar_clip_factor(4.0, 1.0), 1.0 / 4.000001, 1e-15);
+    CHECK(dpar_clip_factor(NAN, 1.0) == 0.0 && dpar_clip_factor(INFINITY, 1.0) == 0.0);
+}
+
+/* ---- bytes ---- */
+
+#ifndef DPAR_NO_COST
+
+enum { MOST_UNITS = 64, RANKS = 8 };
+
+/* The layers of a model as units. */
+static int32_t units_of(const dpar_workload *w, int32_t *params_of, int64_t *numel)
+{
+    int32_t l, k, units = 0;
+    for (l = 0; l < w->layers; l++) {
+        for (k = 0; k < w->layer[l].count && units < MOST_UNITS; k++, units++) {
+            params_of[units] = 1;
+            numel[units] = (int64_t)dpar_layer_params(w, l);
+        }
+    }
+    return units;
+}
+
+/* Every term, to the byte; for ZeRO-2 the planner has PyTorch's flat buffers of 100 MB. */
+static void compare(const char *recipe, int32_t zero, int32_t compute, int32_t gradient)
+{
+    static dpar_workload w;
+    static dpar_cluster cluster;
+    const char *text = "gpt:layers=12,hidden=768,heads=12,vocab=8192,seq=1024,stack=torch";
+    int32_t params_of[MOST_UNITS], units;
+    int64_t numel[MOST_UNITS];
+    dpar_fsdp_options o;
+    dpar_fsdp_sizes z;
+    dpar_strategy s = dpar_strategy_default();
+    dpar_memory m;
+    dpar_model model;
+    dpar_job job;
+    dpar_why why;
+    why.text[0] = 0;
+    CHECK_INT(dpar_model_parse(&model, text, strlen(text), &why), DPAR_OK);
+    CHECK_INT(dpar_workload_build(&w, &model, 0, &why), DPAR_OK);
+    CHECK_INT(dpar_cluster_parse(&cluster, "1x8:h100-80", 11, &why), DPAR_OK);
+    CHECK_TEXT(why.text, "");
+    job.work = &w;
+    job.cluster = &cluster;
+    CHECK_INT(dpar_recipe_find(&job.recipe, recipe, &why), DPAR_OK);
+    s.dp = RANKS;
+    s.zero = zero;
+    dpar_memory_of(&job, &s, &m);
+    memset(&o, 0, sizeof o);
+    o.zero = zero;
+    o.type = DPAR_F32;
+    o.compute = compute;
+    o.gradient = gradient;
+    o.prefetch = 1;
+    o.optimizer = dpar_optimizer_adamw();
+    units = units_of(&w, params_of, numel);
+    CHECK_INT(dpar_fsdp_bytes(RANKS, units, params_of, numel, &o, &z, &why), DPAR_OK);
+    CHECK((double)(z.weights + z.master) == m.term[DPAR_MEM_WEIGHTS] + m.term[DPAR_MEM_MASTER]);
+    CHECK((double)z.gradients == m.term[DPAR_MEM_GRADIENTS]);
+    CHECK((double)z.moments == m.term[DPAR_MEM_OPTIMIZER]);
+    CHECK((double)z.gathered == m.term[DPAR_MEM_GATHERED]);
+    CHECK((double)z.buckets <= m.term[DPAR_MEM_BUCKETS]);
+    CHECK(zero < 3 || (double)z.buckets == m.term[DPAR_MEM_BUCKETS]);
+    CHECK_INT(z.registered,
+              z.weights + z.gradients + z.master + z.moments + z.gathered + z.buckets);
+}
+
+static void test_bytes(void)
+{
+    compare("fsdp", 3, DPAR_BF16, DPAR_BF16);
+    compare("fp32", 3, DPAR_F32, DPAR_F32);
+    compare("megatron", 1, DPAR_BF16, DPAR_F32);
+    compare("megatron", 2, DPAR_BF16, DPAR_F32);
+    compare("fp32", 1, DPAR_F32, DPAR_F32);
+    compare("fp32", 2, DPAR_F32, DPAR_F32);
+    compare("zero", 1, DPAR_BF16, DPAR_BF16);
+}
+
+#endif
+
+int main(void)
+{
+    test_optimizers();
+    test_roots();
+    test_refusals();
+    test_stochastic();
+    test_norms();
+#ifndef DPAR_NO_COST
+    test_bytes();
+#endif
+    return CHECK_DONE();
+}
