@@ -6,7 +6,7 @@
 . tests/compile/common.sh
 [ -r /proc/self/stat ] || { echo '/proc: not found'; exit 77; }
 flags='-g -O1 -D_GNU_SOURCE -DDPAR_NO_COST -DDPAR_NO_SHOW'
-programs='collectives messages several errors mismatch halo_exchange halo_oracle spatial ddp fsdp tensor sequence expert'
+programs='collectives messages several errors mismatch halo_exchange halo_oracle spatial ddp fsdp tensor sequence expert pipeline'
 rounds=${FAULT_ROUNDS:-1000}
 try $CC -O2 $flags -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -Itests tests/ranks/faults.c -o "$work/faults" -lm
 try timeout 1200 "$work/faults" "$rounds" "${FAULT_SEED:-1}"
@@ -27,8 +27,8 @@ words() {
     spatial:thread) echo 'threads 2' ;;
     tensor:thread) echo 'threads 2' ;;
     tensor:*) echo "$2 2" ;;
-    ddp:thread | fsdp:thread | sequence:thread | expert:thread |:thread) echo 'threads 3' ;;
-    sequence:* | expert:* |:*) echo "$2 3" ;;
+    ddp:thread | fsdp:thread | sequence:thread | expert:thread | pipeline:thread) echo 'threads 3' ;;
+    sequence:* | expert:* | pipeline:*) echo "$2 3" ;;
     ddp:* | fsdp:*) echo "$2 2" ;;
     spatial:*) echo "$2 2" ;;
     *:thread) echo 'threads 2-3' ;;

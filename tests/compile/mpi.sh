@@ -46,7 +46,7 @@ build() {
 programs='tests/ranks/collectives tests/ranks/messages tests/ranks/several tests/ranks/errors tests/ranks/move
     tests/ranks/halo_exchange tests/mpi/three examples/ranks examples/shallow_water tests/ranks/spatial examples/unet
     tests/ranks/halo_oracle tests/ranks/halo_cgrid tests/ranks/ddp tests/ranks/fsdp tests/ranks/tensor
-    tests/ranks/sequence tests/ranks/expert'
+    tests/ranks/sequence tests/ranks/expert tests/ranks/pipeline'
 link() {
     try mpicc$suffix -O1 $tests -Wno-unused-parameter -Wno-unused-function -DUSE_MPI $slim \
         -I"$DPAR_DIR" -I. -Itests "$1.c" "$work/engine.o" -o "$work/${1##*/}" -lm
@@ -102,6 +102,7 @@ programs() {
         run $n "$work/halo_cgrid"
         run $n "$work/sequence"
         run $n "$work/fsdp"
+        run $n "$work/pipeline"
     done
     run 3 "$work/tensor"
     run 3 "$work/expert"

@@ -1,0 +1,1123 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* pipeline on real ranks: every rule of the order wing that exists for the number of ranks, 1 to 16
+ * micro-batches, with and without gathers, reductions, merged backwards, sunk receives, own maps;
+ * a chain of small stages in integers modulo 2^64, whose sums come out the same in any order,
+ * against the same chain on one rank, written out here. Gradients gather over two steps.
+ *
+ *   pipeline [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
+ *   mpirun -np 4 pipeline                     built with -DUSE_MPI */
+#include "dpar.h"
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+#endif
+
+#define CHECK_THREADS
+#include "check.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { MICROS = 16, WIDE = 8, WORDS = 13, CHAIN = 32, STEPS = 2 };
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t z = a * UINT64_C(0x9e3779b97f4a7c15) + b + 1;
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+static void *fresh(int64_t bytes)
+{
+    void *at = calloc((size_t)bytes / 64 + 1, 64);
+    if (at == NULL) {
+        exit(1);
+    }
+    return at;
+}
+
+/* Memory at a multiple of 64; *whole is to be freed. */
+static void *aligned(int64_t bytes, void **whole)
+{
+    *whole = fresh(bytes + 64);
+    return (char *)*whole + (64 - (size_t)((uintptr_t)*whole % 64)) % 64;
+}
+
+/* ---- the chain --------------------------------------------------------------------------------
+ */
+
+/* Elements that link q of the chain gives; the first takes 4. */
+static int outputs(int q)
+{
+    return 5 + q % 3;
+}
+
+static int inputs(int q)
+{
+    return q == 0 ? 4 : outputs(q - 1);
+}
+
+static uint64_t weight_of(int q, int i)
+{
+    return mix((uint64_t)q, (uint64_t)i) | 1u;
+}
+
+static uint64_t word_of(int i)
+{
+    return mix(77, (uint64_t)i);
+}
+
+/* Gradients. The words are read at both ends of the chain. */
+typedef struct sums {
+    uint64_t weight[CHAIN][WIDE], word[WORDS];
+} sums;
+
+static int first_word(int step, int m, int i)
+{
+    return (5 * step + 3 * m + i) % WORDS;
+}
+
+static int last_word(int step, int m, int i)
+{
+    return (step + m + 2 * i) % WORDS;
+}
+
+static void link_forward(int q, const uint64_t *x, uint64_t *y)
+{
+    int i;
+    for (i = 0; i < outputs(q); i++) {
+        y[i] = weight_of(q, i) * x[i % inputs(q)] + (uint64_t)(q + i);
+    }
+}
+
+static void link_input(int q, const uint64_t *g, uint64_t *dx)
+{
+    int i;
+    memset(dx, 0, (size_t)inputs(q) * sizeof *dx);
+    for (i = 0; i < outputs(q); i++) {
+        dx[i % inputs(q)] += weight_of(q, i) * g[i];
+    }
+}
+
+static void link_weight(int q, const uint64_t *x, const uint64_t *g, sums *s)
+{
+    int i;
+    for (i = 0; i < outputs(q); i++) {
+        s->weight[q][i] += g[i] * x[i % inputs(q)];
+    }
+}
+
+static void read_words(int step, int m, uint64_t *x)
+{
+    int i;
+    for (i = 0; i < inputs(0); i++) {
+        x[i] = word_of(first_word(step, m, i));
+    }
+}
+
+/* The loss is sum of y (3 y / 2 + word): its gradients. */
+static void loss(int q, int step, int m, const uint64_t *y, uint64_t *g)
+{
+    int i;
+    for (i = 0; i < outputs(q); i++) {
+        g[i] = 3 * y[i] + word_of(last_word(step, m, i));
+    }
+}
+
+static void loss_words(int q, int step, int m, const uint64_t *y, sums *s)
+{
+    int i;
+    for (i = 0; i < outputs(q); i++) {
+        s->word[last_word(step, m, i)] += y[i];
+    }
+}
+
+static void first_words(int step, int m, const uint64_t *dx, sums *s)
+{
+    int i;
+    for (i = 0; i < inputs(0); i++) {
+        s->word[first_word(step, m, i)] += dx[i];
+    }
+}
+
+/* All on one rank, one micro-batch after the other. */
+static void serial(int chain, int micros, int steps, int trains, sums *s)
+{
+    uint64_t x[CHAIN + 1][WIDE], g[WIDE], dx[WIDE];
+    int step, m, q;
+    memset(s, 0, sizeof *s);
+    for (step = 0; step < steps && trains; step++) {
+        for (m = 0; m < micros; m++) {
+            read_words(step, m, x[0]);
+            for (q = 0; q < chain; q++) {
+                link_forward(q, x[q], x[q + 1]);
+            }
+            loss(chain - 1, step, m, x[chain], g);
+            loss_words(chain - 1, step, m, x[chain], s);
+            for (q = chain - 1; q >= 0; q--) {
+                link_weight(q, x[q], g, s);
+                link_input(q, g, dx);
+                memcpy(g, dx, sizeof g);
+            }
+            first_words(step, m, g, s);
+        }
+    }
+}
+
+/* ---- the callbacks ----------------------------------------------------------------------------
+ */
+
+/* An activation: whose it is, what W needs. A pending W: so, the gradient. */
+typedef struct kept {
+    int64_t stage, micro;
+    uint64_t x[WIDE], y[WIDE];
+} kept;
+
+typedef struct pending {
+    int64_t stage, micro;
+    uint64_t g[WIDE];
+} pending;
+
+typedef struct job {
+    dpar_comm *c, *replicas;
+    dpar_ddp *ddp; /* of the replicas; NULL: none */
+    const dpar_schedule *s;
+    dpar_pipeline *p;
+    int32_t step, steps, live, pairs;
+    int64_t ran; /* callbacks so far in this step, */
+    const dpar_action *next, *end; /* and where the list stands */
+    int32_t reduced[2 * CHAIN], gathered[2 * CHAIN], passed[2 * CHAIN];
+    int32_t wrong, trains; /* trains: 0: a list without backwards, whose slots stay taken */
+    int32_t more; /* elements that messages have beyond those that count, all like the first */
+    int32_t fails_kind, fails_stage, fails_micro, kills; /* -1: no */
+    dpar_slot_counts counts;
+    sums mine;
+} job;
+
+/* Is this the next of the list? Messages and what is left out are none of the callbacks'. */
+static void follow(job *j, const dpar_stage_task *t)
+{
+    while (j->next < j->end &&
+           (j->next->kind == DPAR_IDLE ||
+            (j->next->kind >= DPAR_SEND_F && j->next->kind <= DPAR_RECV_B) ||
+            (j->step < j->steps - 1 && (j->next->kind == DPAR_REDUCE_GRAD)))) {
+        j->next++;
+    }
+    j->wrong += j->next >= j->end || j->next->kind != t->action.kind ||
+                j->next->stage != t->action.stage || j->next->micro != t->action.micro;
+    j->wrong += t->last != (j->step == j->steps - 1);
+    j->next++;
+    j->ran++;
+}
+
+static int link_of(const job *j, const dpar_stage_task *t)
+{
+    return t->action.stage % j->s->chain;
+}
+
+/* The buffers that a stage is given. */
+static void look(job *j, const dpar_stage_task *t, int forward)
+{
+    const int q = link_of(j, t), is_first = q == 0, is_last = q == j->s->chain - 1;
+    const int none_in = forward ? is_first : is_last, none_out = forward ? is_last : is_first;
+    j->wrong += (t->in == NULL) != none_in || (t->out == NULL) != none_out;
+    j->wrong += t->in_count != (none_in ? 0 : j->more + (forward ? inputs(q) : outputs(q)));
+    j->wrong += t->out_count != (none_out ? 0 : j->more + (forward ? outputs(q) : inputs(q)));
+    j->wrong += t->activation < 0 || t->activation >= j->counts.activation || t->kept == NULL;
+    j->wrong += j->gathered[t->action.stage] == 0;
+}
+
+static int fails(const job *j, const dpar_stage_task *t, dpar_why *why)
+{
+    if (t->action.kind != j->fails_kind || t->action.stage != j->fails_stage ||
+        t->action.micro != j->fails_micro) {
+        return 0;
+    }
+    if (j->kills) {
+        (void)raise(SIGKILL);
+    }
+    memcpy(why->text, "the data ends here", 19);
+    return 1;
+}
+
+/* What messages have beyond the elements that count. */
+static void pad(const job *j, uint64_t *out, int n)
+{
+    int i;
+    for (i = 0; out != NULL && i < j->more; i++) {
+        out[n + i] = out[0];
+    }
+}
+
+static void look_at_padding(job *j, const uint64_t *in, int n)
+{
+    int i;
+    for (i = 0; in != NULL && i < j->more; i++) {
+        j->wrong += in[n + i] != in[0];
+    }
+}
+
+static dpar_status forward(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    job *j = (job *)ctx;
+    kept *k = (kept *)t->kept;
+    const int q = link_of(j, t);
+    follow(j, t);
+    if (fails(j, t, why)) {
+        return DPAR_E_RANGE;
+    }
+    look(j, t, 1);
+    j->wrong += k->stage != 0 && j->trains; /* nobody lives there */
+    j->wrong += ++j->live > j->counts.activation && j->trains;
+    k->stage = t->action.stage + 1;
+    k->micro = t->action.micro;
+    if (t->in != NULL) {
+        memcpy(k->x, t->in, (size_t)inputs(q) * 8);
+    } else {
+        read_words(j->step, t->action.micro, k->x);
+    }
+    look_at_padding(j, (const uint64_t *)t->in, inputs(q));
+    link_forward(q, k->x, t->out != NULL ? (uint64_t *)t->out : k->y);
+    pad(j, (uint64_t *)t->out, outputs(q));
+    return DPAR_OK;
+}
+
+/* Gradient of the output into g, that of the input into t->out. */
+static kept *back(job *j, const dpar_stage_task *t, uint64_t *g)
+{
+    kept *k = (kept *)t->kept;
+    uint64_t dx[WIDE];
+    const int q = link_of(j, t);
+    look(j, t, 0);
+    j->wrong += k->stage != t->action.stage + 1 || k->micro != t->action.micro;
+    if (t->in != NULL) {
+        memcpy(g, t->in, (size_t)outputs(q) * 8);
+    } else {
+        loss(q, j->step, t->action.micro, k->y, g);
+        loss_words(q, j->step, t->action.micro, k->y, &j->mine);
+    }
+    look_at_padding(j, (const uint64_t *)t->in, outputs(q));
+    link_input(q, g, t->out != NULL ? (uint64_t *)t->out : dx);
+    pad(j, (uint64_t *)t->out, inputs(q));
+    if (t->out == NULL) {
+        first_words(j->step, t->action.micro, dx, &j->mine);
+    }
+    return k;
+}
+
+static void over(job *j, const dpar_stage_task *t, kept *k, const uint64_t *g)
+{
+    link_weight(link_of(j, t), k->x, g, &j->mine);
+    memset(k, 0, sizeof *k);
+    j->live--;
+    j->passed[t->action.stage]++;
+}
+
+static dpar_status backward(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    job *j = (job *)ctx;
+    uint64_t g[WIDE];
+    kept *k;
+    (void)why;
+    follow(j, t);
+    k = back(j, t, g);
+    over(j, t, k, g);
+    return DPAR_OK;
+}
+
+static dpar_status input(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    job *j = (job *)ctx;
+    pending *w = (pending *)t->pending;
+    (void)why;
+    follow(j, t);
+    j->wrong += t->weight < 0 || t->weight >= j->counts.weight || w->stage != 0;
+    w->stage = t->action.stage + 1;
+    w->micro = t->action.micro;
+    (void)back(j, t, w->g);
+    return DPAR_OK;
+}
+
+static dpar_status weight(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    job *j = (job *)ctx;
+    pending *w = (pending *)t->pending;
+    follow(j, t);
+    if (fails(j, t, why)) {
+        return DPAR_E_RANGE;
+    }
+    j->wrong += w->stage != t->action.stage + 1 || w->micro != t->action.micro;
+    over(j, t, (kept *)t->kept, w->g);
+    memset(w, 0, sizeof *w);
+    return dpar_pipeline_poll(j->p);
+}
+
+static dpar_status both(void *ctx, const dpar_stage_task *f, const dpar_stage_task *b,
+                        dpar_why *why)
+{
+    job *j = (job *)ctx;
+    dpar_status st = forward(ctx, f, why);
+    j->pairs++;
+    j->wrong += f->out != NULL && (f->out == b->in || f->out == b->out || f->out == f->in);
+    j->wrong += b->out != NULL && (b->out == f->in || b->out == b->in);
+    return st != DPAR_OK                    ? st
+           : b->action.kind == DPAR_BACKWARD ? backward(ctx, b, why)
+                                             : input(ctx, b, why);
+}
+
+/* A stage's weights through ddp: small enough to be exact in doubles. */
+static double small(uint64_t v)
+{
+    return (double)(v % 65536u);
+}
+
+static dpar_status reduce(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    job *j = (job *)ctx;
+    const int q = link_of(j, t);
+    dpar_status st;
+    int i;
+    (void)why;
+    follow(j, t);
+    j->reduced[t->action.stage]++;
+    j->wrong += j->passed[t->action.stage] == 0 || j->passed[t->action.stage] % j->steps != 0;
+    if (j->ddp == NULL) {
+        return DPAR_OK;
+    }
+    for (i = 0; i < outputs(q); i++) {
+        ((double *)dpar_ddp_gradient(j->ddp, q))[i] = small(j->mine.weight[q][i]);
+    }
+    st = dpar_ddp_ready(j->ddp, q);
+    return st;
+}
+
+static dpar_status unshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    job *j = (job *)ctx;
+    (void)why;
+    follow(j, t);
+    j->wrong += j->gathered[t->action.stage] != 0 || t->activation != -1 || t->in != NULL;
+    j->gathered[t->action.stage] = 1;
+    return DPAR_OK;
+}
+
+static dpar_status reshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    job *j = (job *)ctx;
+    (void)why;
+    follow(j, t);
+    j->wrong += j->gathered[t->action.stage] != 1;
+    j->gathered[t->action.stage] = 0;
+    return DPAR_OK;
+}
+
+/* ---- schedules --------------------------------------------------------------------------------
+ */
+
+typedef struct list {
+    dpar_schedule s;
+    void *mem;
+} list;
+
+static void take(list *l, const dpar_schedule *s, void *mem)
+{
+    free(l->mem);
+    l->s = *s;
+    l->mem = mem;
+}
+
+/* All passes by turns; fewer where a case leaves them out. */
+static void lower(list *l, int32_t passes, int32_t merges, int32_t sinks)
+{
+    dpar_lowering how;
+    dpar_schedule out;
+    dpar_why why;
+    int64_t bytes;
+    void *mem;
+    memset(&how, 0, sizeof how);
+    how.passes = passes;
+    if (merges) {
+        bytes = dpar_schedule_merge_bytes(&l->s, &why);
+        mem = fresh(bytes);
+        CHECK_INT(dpar_schedule_merge(&out, &l->s, mem, bytes, &why), DPAR_OK);
+        take(l, &out, mem);
+    }
+    bytes = dpar_schedule_lower_bytes(&l->s, &how, &why);
+    mem = fresh(bytes);
+    CHECK_INT(dpar_schedule_lower(&out, &l->s, &how, mem, bytes, &why), DPAR_OK);
+    take(l, &out, mem);
+    if (sinks >= 0) {
+        bytes = dpar_schedule_sink_bytes(&l->s, &why);
+        mem = fresh(bytes);
+        CHECK_INT(dpar_schedule_sink(&out, &l->s, sinks, mem, bytes, &why), DPAR_OK);
+        take(l, &out, mem);
+    }
+}
+
+static int made(list *l, const dpar_order *order)
+{
+    dpar_why why;
+    const int64_t bytes = dpar_order_bytes(order, &why);
+    l->mem = NULL;
+    if (bytes < 0) {
+        return 0;
+    }
+    l->mem = fresh(bytes);
+    CHECK_INT(dpar_order_make(&l->s, order, l->mem, bytes, &why), DPAR_OK);
+    return 1;
+}
+
+/* What the order wing says this rank holds at most. */
+static void predict(const dpar_schedule *s, int32_t rank, int32_t flying, dpar_slot_counts *count,
+                    int32_t *peak)
+{
+    dpar_slot_counts *counts = (dpar_slot_counts *)fresh(s->ranks * (int64_t)sizeof *counts);
+    dpar_rank_timing *timing = (dpar_rank_timing *)fresh(s->ranks * (int64_t)sizeof *timing);
+    dpar_timing all;
+    dpar_times times;
+    dpar_why why;
+    int64_t bytes = dpar_schedule_slots_bytes(s);
+    void *mem = fresh(bytes);
+    CHECK_INT(dpar_schedule_slots(s, flying, NULL, counts, mem, bytes, &why), DPAR_OK);
+    *count = counts[rank];
+    free(mem);
+    memset(&times, 0, sizeof times);
+    times.forward.all = times.input.all = times.weight.all = 1;
+    bytes = dpar_simulate_bytes(s, &times);
+    mem = fresh(bytes);
+    CHECK_INT(dpar_simulate(s, &times, NULL, NULL, &all, timing, mem, bytes, &why), DPAR_OK);
+    *peak = timing[rank].peak_count;
+    free(mem);
+    free(timing);
+    free(counts);
+}
+
+static void fill(dpar_pipeline_options *o, job *j, int64_t *count_of)
+{
+    int32_t i;
+    memset(o, 0, sizeof *o);
+    for (i = 0; i < j->s->stages; i++) {
+        count_of[i] = outputs(i % j->s->chain) + j->more;
+    }
+    o->schedule = j->s;
+    o->type = DPAR_U64;
+    o->count_of = count_of;
+    o->activation_bytes = (int64_t)sizeof(kept);
+    o->weight_bytes = (int64_t)sizeof(pending);
+    o->forward = forward;
+    o->backward = backward;
+    o->input = input;
+    o->weight = weight;
+    o->reduce = reduce;
+    o->unshard = unshard;
+    o->reshard = reshard;
+    o->ctx = j;
+    o->tied = j->mine.word;
+    o->tied_count = WORDS;
+    o->tied_type = DPAR_U64;
+}
+
+static void begin(job *j, dpar_comm *c, const dpar_schedule *s, int32_t steps)
+{
+    int32_t i;
+    memset(j, 0, sizeof *j);
+    j->c = c;
+    j->s = s;
+    j->steps = steps;
+    j->trains = 1;
+    j->fails_kind = j->fails_stage = j->fails_micro = -1;
+    for (i = 0; i < 2 * CHAIN; i++) {
+        j->gathered[i] = 1;
+    }
+    for (i = 0; s->begin[s->ranks] > 0 && i < (int32_t)s->begin[s->ranks]; i++) {
+        if (s->action[i].kind == DPAR_UNSHARD) {
+            j->gathered[s->action[i].stage] = 0;
+        }
+    }
+}
+
+static int64_t own_actions(const job *j)
+{
+    return j->s->begin[j->c->rank + 1] - j->s->begin[j->c->rank];
+}
+
+/* Times of this rank: in order, inputs before work, messages after it. */
+static void look_at_times(const job *j, const int64_t *start, const int64_t *end)
+{
+    int64_t k, n = own_actions(j), before = 0, bad = 0;
+    const dpar_action *a = j->s->action + j->s->begin[j->c->rank];
+    for (k = 0; k < n; k++) {
+        const int message = a[k].kind >= DPAR_SEND_F && a[k].kind <= DPAR_RECV_B;
+        bad += start[k] < before || end[k] < start[k];
+        before = k > 0 && a[k - 1].joined ? end[k] : start[k];
+        before = !message && !a[k].joined ? end[k] : before;
+    }
+    CHECK_INT(bad, 0);
+}
+
+/* Most results that stages of this rank have given to others of it and that are not used up. */
+static int32_t handed(const job *j)
+{
+    const dpar_schedule *s = j->s;
+    int64_t k, i;
+    int32_t live = 0, peak = 0;
+    for (k = s->begin[j->c->rank]; k < s->begin[j->c->rank + 1]; k += 1 + s->action[k].joined) {
+        int32_t used = 0;
+        for (i = k; i <= k + s->action[k].joined; i++) {
+            const dpar_action *a = &s->action[i];
+            const int32_t before = dpar_schedule_before(s, a->stage);
+            const int32_t behind = dpar_schedule_behind(s, a->stage);
+            const int32_t from = a->kind == DPAR_FORWARD ? before : behind;
+            const int32_t to = a->kind == DPAR_FORWARD ? behind : before;
+            if (a->kind < DPAR_FORWARD || a->kind > DPAR_INPUT) {
+                continue;
+            }
+            live += to >= 0 && s->rank_of[to] == j->c->rank;
+            used += from >= 0 && s->rank_of[from] == j->c->rank;
+        }
+        peak = live > peak ? live : peak;
+        live -= used;
+    }
+    return peak;
+}
+
+/* Does a step for each of j->steps and compares. */
+static void whole(job *j, const dpar_pipeline_options *o)
+{
+    dpar_why why;
+    dpar_slot_counts got;
+    int64_t bytes = 0, k, own = 0;
+    int32_t local = -1, i, q, peak = 0, ends = 0;
+    void *memory, *begin_at;
+    sums expected, all;
+    dpar_status st = dpar_pipeline_bytes(j->c, o, &bytes, &why);
+    CHECK_INT(st, DPAR_OK);
+    begin_at = aligned(bytes, &memory);
+    st = dpar_pipeline_init(begin_at, bytes, j->c, o, &j->p, &why);
+    CHECK_INT(st, DPAR_OK);
+    if (st != DPAR_OK) {
+        printf("%s\n", why.text);
+        free(memory);
+        return;
+    }
+    predict(j->s, j->c->rank, o->keep_sends ? INT32_MAX : 0, &j->counts, &peak);
+    got = dpar_pipeline_slots(j->p, &local);
+    CHECK_INT(memcmp(&j->counts, &got, sizeof got), 0);
+    CHECK_INT(local, handed(j));
+    CHECK(!j->trains || j->counts.activation == peak);
+    for (k = 0; k < own_actions(j); k++) {
+        const int32_t kind = j->s->action[j->s->begin[j->c->rank] + k].kind;
+        own += kind < DPAR_SEND_F || kind > DPAR_RECV_B;
+    }
+    for (j->step = 0; j->step < j->steps; j->step++) {
+        j->next = j->s->action + j->s->begin[j->c->rank];
+        j->end = j->s->action + j->s->begin[j->c->rank + 1];
+        j->ran = 0;
+        st = dpar_pipeline_run(j->p, j->step == j->steps - 1, &why);
+        CHECK_INT(st, DPAR_OK);
+        if (o->start != NULL) {
+            look_at_times(j, o->start, o->end);
+        }
+    }
+    CHECK_INT(j->ran, own); /* of the last step: all */
+    CHECK_INT(j->wrong, 0);
+    CHECK(!j->trains || j->live == 0);
+    serial(j->s->chain, j->s->micros, j->steps, j->trains, &expected);
+    CHECK_INT(dpar_all_reduce(j->c, j->mine.weight, all.weight, CHAIN * WIDE, DPAR_U64, DPAR_SUM,
+                              NULL),
+              DPAR_OK);
+    CHECK_INT(memcmp(all.weight, expected.weight, sizeof all.weight), 0);
+    for (i = 0; i < j->s->stages; i++) {
+        q = i % j->s->chain;
+        ends += j->s->rank_of[i] == j->c->rank && (q == 0 || q == j->s->chain - 1);
+    }
+    CHECK(ends == 0 || memcmp(j->mine.word, expected.word, sizeof expected.word) == 0);
+    CHECK_INT(dpar_pipeline_close(j->p), DPAR_OK);
+    free(memory);
+}
+
+static int failures(void)
+{
+    return __atomic_load_n(&checks_failed, __ATOMIC_RELAXED);
+}
+
+/* One rule and number of micro-batches; the rest is drawn. 1: there is such a schedule. */
+static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
+{
+    const uint64_t luck = mix((uint64_t)(rule * 100 + micros), (uint64_t)c->size);
+    const int32_t chunks[6] = {0, 1, 2, 3, 2, 0};
+    int64_t count_of[2 * CHAIN], *times;
+    uint16_t map[2 * CHAIN];
+    dpar_pipeline_options o;
+    dpar_order order;
+    list l;
+    job *j;
+    int32_t i, passes = DPAR_LOWER_MESSAGES, sinks = (int32_t)(luck >> 20 & 3) - 1;
+    int32_t trains = rule != DPAR_FORWARD_ONLY;
+    memset(&order, 0, sizeof order);
+    order.rule = rule;
+    order.ranks = c->size;
+    order.micros = micros;
+    order.lifo = rule == DPAR_GPIPE && (luck >> 3 & 1);
+    if (rule == DPAR_INTERLEAVED || rule == DPAR_INTERLEAVED_ZB || rule == DPAR_MOE_OVERLAP ||
+        rule == DPAR_BREADTH_FIRST || rule == DPAR_FORWARD_ONLY) {
+        order.chunks = chunks[luck % 6];
+    }
+    if ((rule == DPAR_BREADTH_FIRST || rule == DPAR_FORWARD_ONLY) && (luck >> 8 & 1)) {
+        order.stages = c->size + 1 + (int32_t)(luck >> 9 & 7);
+        for (i = 0; i < order.stages; i++) {
+            map[i] = (uint16_t)(i < c->size ? i : (int32_t)(mix(luck, (uint64_t)i) >> 5) & 0xff);
+            map[i] = (uint16_t)(map[i] % c->size);
+        }
+        order.rank_of = map;
+        order.chunks = 0;
+    }
+    if (!made(&l, &order)) {
+        return 0;
+    }
+    passes |= trains && (luck >> 12 & 1) ? DPAR_LOWER_REDUCE : 0;
+    passes |= luck >> 13 & 1 ? DPAR_LOWER_SHARDS : 0;
+    lower(&l, passes, (luck >> 14 & 3) == 0, sinks);
+    j = (job *)fresh(sizeof *j);
+    begin(j, c, &l.s, passes & DPAR_LOWER_REDUCE ? STEPS : 1 + (int32_t)(luck >> 16 & 1));
+    j->more = micros % 4 == 3 ? 1000 : 0; /* 8 KB: the receiver fetches them when it is ready */
+    fill(&o, j, count_of);
+    o.keep_sends = sinks == DPAR_SINK_EDGE || sinks == DPAR_SINK_PEER || (luck >> 17 & 1);
+    o.apart = (luck >> 18 & 1) != 0;
+    o.both = luck >> 19 & 1 ? both : NULL;
+    times = (int64_t *)fresh(16 * (own_actions(j) + 1));
+    if (luck >> 22 & 1) {
+        o.start = times;
+        o.end = times + own_actions(j);
+    }
+    j->trains = trains;
+    whole(j, &o);
+    for (i = 0; i < l.s.stages; i++) {
+        /* a chain that no micro-batch goes through has nothing to reduce */
+        CHECK(!(passes & DPAR_LOWER_REDUCE) || j->reduced[i] == (j->passed[i] > 0));
+        CHECK(j->passed[i] == 0 || l.s.rank_of[i] == c->rank);
+    }
+    free(times);
+    free(j);
+    free(l.mem);
+    return 1;
+}
+
+/* ---- replicas ---------------------------------------------------------------------------------
+ */
+
+/* Two pipelines side by side; the gradients of a stage are added up by a ddp over the two. */
+static void replicas(dpar_comm *c)
+{
+    const int32_t half = c->size / 2, mine = c->rank % half;
+    int64_t count_of[2 * CHAIN], numel[CHAIN], bytes = 0;
+    dpar_comm *line = NULL, *pair = NULL;
+    dpar_ddp_options how;
+    dpar_pipeline_options o;
+    dpar_order order;
+    dpar_why why;
+    sums expected;
+    list l;
+    job *j = (job *)fresh(sizeof *j);
+    void *memory, *at;
+    int32_t i, q;
+    memset(&order, 0, sizeof order);
+    order.rule = DPAR_INTERLEAVED;
+    order.ranks = half;
+    order.micros = 2 * half;
+    CHECK_INT(dpar_comm_split(c, c->rank / half, c->rank, &line), DPAR_OK);
+    CHECK_INT(dpar_comm_split(c, mine, c->rank, &pair), DPAR_OK);
+    CHECK(made(&l, &order));
+    lower(&l, DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE, 0, -1);
+    begin(j, line, &l.s, 1);
+    fill(&o, j, count_of);
+    for (q = 0; q < l.s.chain; q++) {
+        numel[q] = l.s.rank_of[q] == mine ? outputs(q) : 0;
+    }
+    memset(&how, 0, sizeof how);
+    how.type = DPAR_F64;
+    how.sum = 1;
+    how.unused = 1;
+    how.bucket_bytes = how.first_bytes = 8;
+    CHECK_INT(dpar_ddp_bytes(pair, l.s.chain, numel, &how, &bytes, &why), DPAR_OK);
+    at = aligned(bytes, &memory);
+    CHECK_INT(dpar_ddp_init(at, bytes, pair, l.s.chain, numel, &how, &j->ddp, &why), DPAR_OK);
+    dpar_ddp_zero(j->ddp);
+    CHECK_INT(dpar_ddp_begin(j->ddp, 1), DPAR_OK);
+    whole(j, &o);
+    CHECK_INT(dpar_ddp_finish(j->ddp), DPAR_OK);
+    serial(l.s.chain, l.s.micros, 1, 1, &expected);
+    for (q = 0; q < l.s.chain; q++) {
+        for (i = 0; i < numel[q]; i++) { /* both replicas had the same */
+            CHECK(((double *)dpar_ddp_gradient(j->ddp, q))[i] ==
+                  2.0 * small(expected.weight[q][i]));
+        }
+    }
+    CHECK_INT(dpar_ddp_close(j->ddp), DPAR_OK);
+    CHECK_INT(dpar_comm_close(pair), DPAR_OK);
+    CHECK_INT(dpar_comm_close(line), DPAR_OK);
+    free(memory);
+    free(j);
+    free(l.mem);
+}
+
+/* ---- pictures ---------------------------------------------------------------------------------
+ */
+
+#ifndef DPAR_NO_SHOW
+static int64_t times_in(const char *text, const char *word)
+{
+    int64_t n = 0;
+    for (text = strstr(text, word); text != NULL; text = strstr(text + 1, word)) {
+        n++;
+    }
+    return n;
+}
+#endif
+
+/* What ran, drawn like what was simulated: the same slices, names and arrows. */
+static void picture(dpar_comm *c)
+{
+    int64_t count_of[2 * CHAIN], bytes = 0, n, m, *own, *start, *end;
+#ifndef USE_MPI
+    int64_t k;
+#endif
+    dpar_pipeline_options o;
+    dpar_order order;
+    dpar_why why;
+    list l;
+    job *j = (job *)fresh(sizeof *j);
+    void *memory, *at;
+    memset(&order, 0, sizeof order);
+    order.rule = DPAR_ZBV;
+    order.ranks = c->size;
+    order.micros = 2 * c->size;
+    CHECK(made(&l, &order));
+    lower(&l, DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE, 0, -1);
+    begin(j, c, &l.s, 1);
+    fill(&o, j, count_of);
+    j->counts.activation = j->counts.weight = 65535;
+    n = l.s.begin[l.s.ranks];
+    own = (int64_t *)fresh(16 * n);
+    start = (int64_t *)fresh(8 * n);
+    end = (int64_t *)fresh(8 * n);
+    CHECK_INT(dpar_pipeline_bytes(c, &o, &bytes, &why), DPAR_OK);
+    at = aligned(bytes, &memory);
+    CHECK_INT(dpar_pipeline_init(at, bytes, c, &o, &j->p, &why), DPAR_OK);
+    CHECK_INT(dpar_pipeline_times(j->p, start, end, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_pipeline_close(j->p), DPAR_OK);
+    o.start = own;
+    o.end = own + n;
+    o.keep_sends = 1;
+    CHECK_INT(dpar_pipeline_init(at, bytes, c, &o, &j->p, &why), DPAR_OK);
+    j->next = l.s.action + l.s.begin[c->rank];
+    j->end = l.s.action + l.s.begin[c->rank + 1];
+    CHECK_INT(dpar_pipeline_run(j->p, 1, &why), DPAR_OK);
+    CHECK_INT(j->wrong, 0);
+    CHECK_INT(dpar_pipeline_times(j->p, start, end, &why), DPAR_OK);
+    m = l.s.begin[1];
+    CHECK(c->rank != 0 || memcmp(start, o.start, (size_t)m * 8) == 0);
+    CHECK(c->rank != 0 || memcmp(end, o.end, (size_t)m * 8) == 0);
+#ifndef USE_MPI /* small messages leave at once, and that is seen before the step ends */
+    for (k = 0; c->rank == 0 && k < m && l.s.action[k].kind != DPAR_SEND_F; k++) {
+    }
+    CHECK(c->rank != 0 || k == m || end[k] <= start[m - 1]);
+#endif
+    CHECK_INT(dpar_pipeline_close(j->p), DPAR_OK);
+#ifndef DPAR_NO_SHOW
+    if (c->rank == 0) {
+        const int32_t room = 1 << 22;
+        const char *words[5] = {"\"ph\":\"X\"", "\"ph\":\"s\"", "\"ph\":\"f\"", "\"cat\":\"compute\"",
+                                "\"name\":\"0F1\""};
+        char *ran = (char *)fresh(room), *simulated = (char *)fresh(room);
+        dpar_timing timing;
+        dpar_times t;
+        dpar_gantt g;
+        dpar_text out;
+        int64_t *s = (int64_t *)fresh(16 * n), need;
+        void *mem;
+        int i;
+        g.schedule = &l.s;
+        g.start = start;
+        g.end = end;
+        g.unit = 1000;
+        g.title = "pipeline";
+        dpar_text_init(&out, ran, (size_t)room);
+        CHECK_INT(dpar_show_schedule_trace(&out, &g, &why), DPAR_OK);
+        memset(&t, 0, sizeof t);
+        t.forward.all = t.input.all = t.weight.all = t.reduce_grad.all = 1000;
+        need = dpar_simulate_bytes(&l.s, &t);
+        mem = fresh(need);
+        CHECK_INT(dpar_simulate(&l.s, &t, s, s + n, &timing, NULL, mem, need, &why), DPAR_OK);
+        g.start = s;
+        g.end = s + n;
+        dpar_text_init(&out, simulated, (size_t)room);
+        CHECK_INT(dpar_show_schedule_trace(&out, &g, &why), DPAR_OK);
+        for (i = 0; i < 5; i++) {
+            CHECK(times_in(ran, words[i]) > 0 || (c->size == 1 && (i == 1 || i == 2)));
+            CHECK_INT(times_in(ran, words[i]), times_in(simulated, words[i]));
+        }
+        free(mem);
+        free(s);
+        free(ran);
+        free(simulated);
+    }
+#endif
+    free(memory);
+    free(own);
+    free(start);
+    free(end);
+    free(j);
+    free(l.mem);
+}
+
+/* ---- what is refused, and what ends a step ----------------------------------------------------
+ */
+
+/* Rank 0 sends two micro-batches before it receives, rank 1 answers the first at once: by
+ * rendezvous both wait in their sends. */
+static const char circle[] = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                             "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n";
+/* As many actions, in another order. */
+static const char other[] = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                            "1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,1SEND_B1\n";
+static const char without[] = "0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n";
+
+static void read_list(list *l, const char *text)
+{
+    dpar_why why;
+    const int64_t bytes = dpar_schedule_read_bytes(text, strlen(text), &why);
+    l->mem = fresh(bytes);
+    CHECK_INT(dpar_schedule_read(&l->s, text, strlen(text), 0, l->mem, bytes, &why), DPAR_OK);
+}
+
+static dpar_status tried(dpar_comm *c, const dpar_pipeline_options *o, int64_t less, dpar_why *why)
+{
+    int64_t bytes = 0;
+    void *memory, *at;
+    dpar_pipeline *p = NULL;
+    dpar_status st = dpar_pipeline_bytes(c, o, &bytes, why);
+    at = aligned(bytes, &memory);
+    st = dpar_pipeline_init(at, bytes - less, c, o, &p, why);
+    CHECK((p != NULL) == (st == DPAR_OK));
+    CHECK_INT(dpar_pipeline_close(p), DPAR_OK);
+    free(memory);
+    return st;
+}
+
+static void refused(dpar_comm *c)
+{
+    int64_t count_of[2 * CHAIN];
+    dpar_pipeline_options o;
+    dpar_why why;
+    list l, bare, turned;
+    job *j = (job *)fresh(sizeof *j);
+    read_list(&l, circle);
+    read_list(&bare, without);
+    read_list(&turned, other);
+    begin(j, c, &l.s, 1);
+    fill(&o, j, count_of);
+    CHECK_INT(tried(c, &o, 0, &why), DPAR_E_STUCK);
+    CHECK(strstr(why.text, "0SEND_F1") != NULL && strstr(why.text, "1SEND_B0") != NULL);
+    o.keep_sends = 1;
+    whole(j, &o);
+    o.schedule = &bare.s;
+    CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);
+    o.schedule = c->rank == 0 ? &l.s : &bare.s;
+    CHECK_INT(tried(c, &o, 0, &why), DPAR_E_MISMATCH);
+    CHECK(strstr(why.text, "gave a pipeline different schedules or options") != NULL);
+    o.schedule = c->rank == 0 ? &l.s : &turned.s;
+    CHECK_INT(tried(c, &o, 0, &why), DPAR_E_MISMATCH);
+    o.schedule = &l.s;
+    CHECK_INT(tried(c, &o, c->rank, &why), DPAR_E_ROOM);
+    CHECK(strncmp(why.text, c->rank == 0 ? "rank 1: pipeline: " : "pipeline: ", 10) == 0);
+    o.backward = c->rank == 1 ? NULL : backward;
+    CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);
+    CHECK_TEXT(why.text, c->rank == 1
+                             ? "pipeline: rank 1 has 1B0 in its list, and no callback for it"
+                             : "rank 1: pipeline: rank 1 has 1B0 in its list, and no callback for it");
+    o.backward = backward;
+    count_of[1] = c->rank == 0 ? 5 : -1;
+    CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);
+    count_of[1] = outputs(1);
+    o.type = -1;
+    CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);
+    o.type = DPAR_U64;
+    o.tied = NULL;
+    CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);
+    o.tied_count = 0;
+    CHECK_INT(tried(c, &o, 0, &why), DPAR_OK);
+    o.start = count_of;
+    CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_pipeline_bytes(NULL, &o, count_of, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_pipeline_run(NULL, 1, &why), DPAR_E_ARG);
+    CHECK_INT(dpar_pipeline_poll(NULL), DPAR_E_ARG);
+    free(j);
+    free(l.mem);
+    free(bare.mem);
+    free(turned.mem);
+}
+
+#ifndef USE_MPI /* an MPI job cannot break one communicator and go on */
+/* Where survivors write what they heard. */
+typedef struct heard {
+    dpar_status status;
+    char text[256];
+} heard;
+
+/* One step of ZB-H1 in which an action fails, or its rank is killed. */
+static dpar_status breaking(dpar_comm *c, int kind, int stage, int micro, int kills, dpar_why *why)
+{
+    int64_t count_of[2 * CHAIN], bytes = 0;
+    dpar_pipeline_options o;
+    dpar_order order;
+    list l;
+    job *j = (job *)fresh(sizeof *j);
+    void *memory, *at;
+    dpar_status st;
+    memset(&order, 0, sizeof order);
+    order.rule = DPAR_ZB_H1;
+    order.ranks = c->size;
+    order.micros = 2 * c->size;
+    CHECK(made(&l, &order));
+    lower(&l, DPAR_LOWER_MESSAGES, 0, -1);
+    begin(j, c, &l.s, 1);
+    fill(&o, j, count_of);
+    j->counts.activation = j->counts.weight = 65535;
+    j->fails_kind = kind;
+    j->fails_stage = stage;
+    j->fails_micro = micro;
+    j->kills = kills;
+    CHECK_INT(dpar_pipeline_bytes(c, &o, &bytes, why), DPAR_OK);
+    at = aligned(bytes, &memory);
+    CHECK_INT(dpar_pipeline_init(at, bytes, c, &o, &j->p, why), DPAR_OK);
+    j->next = l.s.action + l.s.begin[c->rank];
+    j->end = l.s.action + l.s.begin[c->rank + 1];
+    st = dpar_pipeline_run(j->p, 1, why);
+    CHECK_INT(dpar_pipeline_run(j->p, 1, NULL), st); /* and stays so */
+    (void)dpar_pipeline_close(j->p);
+    free(memory);
+    free(j);
+    free(l.mem);
+    return st;
+}
+
+static int killed(dpar_comm *c, void *arg)
+{
+    heard *h = (heard *)arg + c->rank;
+    dpar_why why;
+    h->status = breaking(c, DPAR_FORWARD, 1, 2, 1, &why);
+    memcpy(h->text, why.text, sizeof why.text < sizeof h->text ? sizeof why.text : sizeof h->text);
+    return 0;
+}
+
+/* All but the one that was killed hear who it was. */
+static void kill_one(int n)
+{
+    dpar_options o;
+    dpar_why why;
+    int i;
+    heard *h = (heard *)mmap(NULL, 4096 * sizeof *h, PROT_READ | PROT_WRITE,
+                             MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 20;
+    CHECK(h != (heard *)MAP_FAILED);
+    CHECK(dpar_launch_with(n, killed, h, &o, &why) != DPAR_OK);
+    for (i = 0; i < n; i++) {
+        CHECK_INT(h[i].status, i == 1 ? DPAR_OK : DPAR_E_PEER);
+        CHECK(i == 1 || strstr(h[i].text, "rank 1") != NULL);
+    }
+    (void)munmap(h, 4096 * sizeof *h);
+}
+#endif
+
+static int everything(dpar_comm *c, void *arg)
+{
+    int32_t rule, micros, cases = 0;
+    (void)arg;
+    for (rule = 0; rule < DPAR_ORDERS; rule++) {
+        int32_t of_rule = 0;
+        for (micros = 1; micros <= MICROS && failures() == 0; micros++) {
+            of_rule += one_case(c, rule, micros);
+            if (failures() > 0) {
+                printf("%s, %d micro-batches on rank %d of %d\n", dpar_order_name(rule),
+                       (int)micros, (int)c->rank, (int)c->size);
+            }
+        }
+        /* DualPipe and Chimera want an even number of ranks; none is left out otherwise */
+        CHECK(of_rule > 0 || c->size % 2 == 1 || failures() > 0);
+        cases += of_rule;
+    }
+    CHECK(cases >= 16 * 12 || failures() > 0);
+    picture(c);
+    if (c->size % 2 == 0) {
+        replicas(c);
+    }
+    if (c->size == 2) {
+        refused(c);
+    }
+#ifndef USE_MPI
+    if (c->size > 1) {
+        dpar_comm *apart = NULL;
+        dpar_why why;
+        CHECK_INT(dpar_comm_dup(c, &apart), DPAR_OK);
+        CHECK_INT(breaking(apart, DPAR_FORWARD, 1, 2, 0, &why), DPAR_E_RANGE);
+        CHECK_TEXT(why.text, "rank 1: 1F2: the data ends here");
+        (void)dpar_comm_close(apart);
+        /* the last thing of all: others have nothing left to do but to hear of it */
+        CHECK_INT(dpar_comm_dup(c, &apart), DPAR_OK);
+        CHECK_INT(breaking(apart, DPAR_WEIGHT, 0, 2 * c->size - 1, 0, &why), DPAR_E_RANGE);
+        CHECK(strncmp(why.text, "rank 0: 0W", 10) == 0);
+        (void)dpar_comm_close(apart);
+    }
+#endif
+    return failures() > 0;
+}
+
+#ifdef USE_MPI
+
+int main(int argc, char **argv)
+{
+    dpar_comm *c = NULL;
+    dpar_why why;
+    MPI_Init(&argc, &argv);
+    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
+    CHECK(c != NULL && everything(c, NULL) == 0);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    MPI_Finalize();
+    return checks_failed > 0 || checks_run == 0;
+}
+
+#else
+
+int main(int argc, char **argv)
+{
+    int threads, n, first = 1, last = 8;
+    for (threads = 0; threads < 2; threads++) {
+        dpar_options o;
+        memset(&o, 0, sizeof o);
+        o.threads = threads;
+        o.timeout_s = 60;
+        if (argc > 1 && strcmp(argv[1], threads ? "processes" : "threads") == 0) {
+            continue;
+        }
+        if (argc > 2) {
+            first = last = atoi(argv[2]);
+        }
+        for (n = first; n <= last; n++) {
+            dpar_why why;
+            dpar_status st = dpar_launch_with(n, everything, NULL, &o, &why);
+            CHECK(st == DPAR_OK);
+            if (st != DPAR_OK) {
+                printf("%d ranks: %s\n", n, why.text);
+            }
+            if (!threads && n > 1) {
+                kill_one(n);
+            }
+        }
+    }
+    return CHECK_DONE();
+}
+
+#endif
