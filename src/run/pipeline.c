@@ -174,7 +174,7 @@ static dpar_pipeline *dpari_pl_place(void *memory, const dpar_comm *c, const dpa
     w->cell = (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micros, sizeof *w->cell);
     w->free = (uint16_t *)dpari_room_take(&r, n, sizeof *w->free);
     *bytes = r.used;
-    return p;
+    return memory != NULL ? p : NULL;
 }
 
 DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
