@@ -8,16 +8,7 @@
  *
  *   expert [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 expert                     built with -DUSE_MPI */
-#include "dpar.h"
-#ifdef USE_MPI
-#include "dpar_mpi.h"
-#endif
-
-#define CHECK_THREADS
-#include "check.h"
-
-#include <stdlib.h>
-#include <time.h>
+#include "rank_program.h"
 
 enum { MOST_RANKS = 64 };
 
@@ -1233,17 +1224,10 @@ static int refused(dpar_comm *c, int what)
     return bad;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int everything(dpar_comm *c, void *arg)
 {
     const double began = now();
-    int64_t bad, all = 0;
+    int64_t bad;
     (void)arg;
     bad = c->rank == 0 ? gate_cases() + small_cases() : 0;
     if (bad) {
@@ -1251,15 +1235,7 @@ static int everything(dpar_comm *c, void *arg)
     }
     bad += cases(c) + narrow_cases(c) + room_case(c);
     bad += c->size % 4 == 0 ? mesh_case(c) : 0;
-    if (dpar_all_reduce(c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL) != DPAR_OK) {
-        return 1;
-    }
-    if (c->rank == 0) {
-        printf("%d ranks, engine %s: %lld wrong, %.1f s\n", (int)c->size, c->engine.name,
-               (long long)all, now() - began);
-        fflush(stdout);
-    }
-    return all != 0;
+    return all_right(c, bad, began);
 }
 
 static int refusals(dpar_comm *c, void *arg)
@@ -1268,55 +1244,15 @@ static int refusals(dpar_comm *c, void *arg)
     return refused(c, *what);
 }
 
-#ifdef USE_MPI
-
-int main(int argc, char **argv)
+static void also(int n, const dpar_options *o)
 {
-    dpar_comm *c = NULL;
-    dpar_why why;
-    MPI_Init(&argc, &argv);
-    (void)refusals;
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
-    CHECK(c != NULL && everything(c, NULL) == 0);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
-    MPI_Finalize();
-    return checks_failed > 0 || checks_run == 0;
-}
-
-#else
-
-int main(int argc, char **argv)
-{
-    int threads;
-    for (threads = 0; threads < 2; threads++) {
-        int n, what, first = 1, last = threads ? 4 : 8;
-        dpar_options o;
-        memset(&o, 0, sizeof o);
-        o.threads = threads;
-        o.timeout_s = 60;
-        if (argc > 1 && strcmp(argv[1], threads ? "processes" : "threads") == 0) {
-            continue;
-        }
-        if (argc > 2) {
-            first = last = atoi(argv[2]);
-        }
-        for (n = first; n <= last; n++) {
-            dpar_why why;
-            dpar_status st = dpar_launch_with(n, everything, NULL, &o, &why);
-            CHECK(st == DPAR_OK);
-            if (st != DPAR_OK) {
-                printf("%d ranks: %s\n", n, why.text);
-            }
-            for (what = 0; what < 6; what++) {
-                st = dpar_launch_with(n, refusals, &what, &o, &why);
-                CHECK(st == DPAR_OK);
-                if (st != DPAR_OK) {
-                    printf("%d ranks, refusal %d: %s\n", n, what, why.text);
-                }
-            }
-        }
+    int what;
+    for (what = 0; what < 6; what++) {
+        on_ranks(n, " that refuse", refusals, &what, o);
     }
-    return CHECK_DONE();
 }
 
-#endif
+int main(int argc, char **argv)
+{
+    return rank_program(argc, argv, everything, NULL, 8, 4, also);
+}

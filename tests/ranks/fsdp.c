@@ -8,15 +8,7 @@
  *
  *   fsdp [processes|threads] [ranks]     without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 fsdp                    built with -DUSE_MPI */
-#include "dpar.h"
-#ifdef USE_MPI
-#include "dpar_mpi.h"
-#endif
-
-#define CHECK_THREADS
-#include "check.h"
-
-#include <stdlib.h>
+#include "rank_program.h"
 
 enum { UNITS = 7, MOST = 3 * UNITS, LARGE = 700, CASES = 60, GROUPS = 4 };
 
@@ -1069,11 +1061,6 @@ static void missing(dpar_comm *world)
 }
 #endif
 
-static int failures(void)
-{
-    return __atomic_load_n(&checks_failed, __ATOMIC_RELAXED);
-}
-
 static int everything(dpar_comm *c, void *arg)
 {
     world w;
@@ -1110,47 +1097,7 @@ static int everything(dpar_comm *c, void *arg)
     return failures() > 0;
 }
 
-#ifdef USE_MPI
-
 int main(int argc, char **argv)
 {
-    dpar_comm *c = NULL;
-    dpar_why why;
-    MPI_Init(&argc, &argv);
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
-    CHECK(c != NULL && everything(c, NULL) == 0);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
-    MPI_Finalize();
-    return checks_failed > 0 || checks_run == 0;
+    return rank_program(argc, argv, everything, NULL, 8, 4, NULL);
 }
-
-#else
-
-int main(int argc, char **argv)
-{
-    int threads, n;
-    for (threads = 0; threads < 2; threads++) {
-        int first = 1, last = threads ? 4 : 8;
-        dpar_options o;
-        memset(&o, 0, sizeof o);
-        o.threads = threads;
-        o.timeout_s = 60;
-        if (argc > 1 && strcmp(argv[1], threads ? "processes" : "threads") == 0) {
-            continue;
-        }
-        if (argc > 2) {
-            first = last = atoi(argv[2]);
-        }
-        for (n = first; n <= last; n++) {
-            dpar_why why;
-            dpar_status st = dpar_launch_with(n, everything, NULL, &o, &why);
-            CHECK(st == DPAR_OK);
-            if (st != DPAR_OK) {
-                printf("%d ranks: %s\n", n, why.text);
-            }
-        }
-    }
-    return CHECK_DONE();
-}
-
-#endif

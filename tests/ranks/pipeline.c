@@ -6,16 +6,9 @@
  *
  *   pipeline [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 pipeline                     built with -DUSE_MPI */
-#include "dpar.h"
-#ifdef USE_MPI
-#include "dpar_mpi.h"
-#endif
-
-#define CHECK_THREADS
-#include "check.h"
+#include "rank_program.h"
 
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 
 enum { MICROS = 16, WIDE = 8, WORDS = 13, CHAIN = 32, STEPS = 2 };
@@ -185,7 +178,7 @@ typedef struct job {
     const dpar_schedule *s;
     dpar_pipeline *p;
     int32_t step, steps, live, pairs;
-    int64_t ran; /* callbacks so far in this step, */
+    int64_t ran;                   /* callbacks so far in this step, */
     const dpar_action *next, *end; /* and where the list stands */
     int32_t reduced[2 * CHAIN], gathered[2 * CHAIN], passed[2 * CHAIN];
     int32_t wrong, trains; /* trains: 0: a list without backwards, whose slots stay taken */
@@ -198,10 +191,9 @@ typedef struct job {
 /* Is this the next of the list? Messages and what is left out are none of the callbacks'. */
 static void follow(job *j, const dpar_stage_task *t)
 {
-    while (j->next < j->end &&
-           (j->next->kind == DPAR_IDLE ||
-            (j->next->kind >= DPAR_SEND_F && j->next->kind <= DPAR_RECV_B) ||
-            (j->step < j->steps - 1 && (j->next->kind == DPAR_REDUCE_GRAD)))) {
+    while (j->next < j->end && (j->next->kind == DPAR_IDLE ||
+                                (j->next->kind >= DPAR_SEND_F && j->next->kind <= DPAR_RECV_B) ||
+                                (j->step < j->steps - 1 && (j->next->kind == DPAR_REDUCE_GRAD)))) {
         j->next++;
     }
     j->wrong += j->next >= j->end || j->next->kind != t->action.kind ||
@@ -361,7 +353,7 @@ static dpar_status both(void *ctx, const dpar_stage_task *f, const dpar_stage_ta
     j->pairs++;
     j->wrong += f->out != NULL && (f->out == b->in || f->out == b->out || f->out == f->in);
     j->wrong += b->out != NULL && (b->out == f->in || b->out == b->in);
-    return st != DPAR_OK                    ? st
+    return st != DPAR_OK                     ? st
            : b->action.kind == DPAR_BACKWARD ? backward(ctx, b, why)
                                              : input(ctx, b, why);
 }
@@ -624,9 +616,9 @@ static void whole(job *j, const dpar_pipeline_options *o)
     CHECK_INT(j->wrong, 0);
     CHECK(!j->trains || j->live == 0);
     serial(j->s->chain, j->s->micros, j->steps, j->trains, &expected);
-    CHECK_INT(dpar_all_reduce(j->c, j->mine.weight, all.weight, CHAIN * WIDE, DPAR_U64, DPAR_SUM,
-                              NULL),
-              DPAR_OK);
+    CHECK_INT(
+        dpar_all_reduce(j->c, j->mine.weight, all.weight, CHAIN * WIDE, DPAR_U64, DPAR_SUM, NULL),
+        DPAR_OK);
     CHECK_INT(memcmp(all.weight, expected.weight, sizeof all.weight), 0);
     for (i = 0; i < j->s->stages; i++) {
         q = i % j->s->chain;
@@ -635,11 +627,6 @@ static void whole(job *j, const dpar_pipeline_options *o)
     CHECK(ends == 0 || memcmp(j->mine.word, expected.word, sizeof expected.word) == 0);
     CHECK_INT(dpar_pipeline_close(j->p), DPAR_OK);
     free(memory);
-}
-
-static int failures(void)
-{
-    return __atomic_load_n(&checks_failed, __ATOMIC_RELAXED);
 }
 
 /* One rule and number of micro-batches; the rest is drawn. 1: there is such a schedule. */
@@ -828,8 +815,8 @@ static void picture(dpar_comm *c)
 #ifndef DPAR_NO_SHOW
     if (c->rank == 0) {
         const int32_t room = 1 << 22;
-        const char *words[5] = {"\"ph\":\"X\"", "\"ph\":\"s\"", "\"ph\":\"f\"", "\"cat\":\"compute\"",
-                                "\"name\":\"0F1\""};
+        const char *words[5] = {"\"ph\":\"X\"", "\"ph\":\"s\"", "\"ph\":\"f\"",
+                                "\"cat\":\"compute\"", "\"name\":\"0F1\""};
         char *ran = (char *)fresh(room), *simulated = (char *)fresh(room);
         dpar_timing timing;
         dpar_times t;
@@ -934,9 +921,10 @@ static void refused(dpar_comm *c)
     CHECK(strncmp(why.text, c->rank == 0 ? "rank 1: pipeline: " : "pipeline: ", 10) == 0);
     o.backward = c->rank == 1 ? NULL : backward;
     CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, c->rank == 1
-                             ? "pipeline: rank 1 has 1B0 in its list, and no callback for it"
-                             : "rank 1: pipeline: rank 1 has 1B0 in its list, and no callback for it");
+    CHECK_TEXT(why.text,
+               c->rank == 1
+                   ? "pipeline: rank 1 has 1B0 in its list, and no callback for it"
+                   : "rank 1: pipeline: rank 1 has 1B0 in its list, and no callback for it");
     o.backward = backward;
     count_of[1] = c->rank == 0 ? 5 : -1;
     CHECK_INT(tried(c, &o, 0, &why), DPAR_E_ARG);
@@ -959,7 +947,6 @@ static void refused(dpar_comm *c)
     free(turned.mem);
 }
 
-#ifndef USE_MPI /* an MPI job cannot break one communicator and go on */
 /* Where survivors write what they heard. */
 typedef struct heard {
     dpar_status status;
@@ -1030,7 +1017,6 @@ static void kill_one(int n)
     }
     (void)munmap(h, 4096 * sizeof *h);
 }
-#endif
 
 static int everything(dpar_comm *c, void *arg)
 {
@@ -1075,49 +1061,14 @@ static int everything(dpar_comm *c, void *arg)
     return failures() > 0;
 }
 
-#ifdef USE_MPI
-
-int main(int argc, char **argv)
+static void also(int n, const dpar_options *o)
 {
-    dpar_comm *c = NULL;
-    dpar_why why;
-    MPI_Init(&argc, &argv);
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
-    CHECK(c != NULL && everything(c, NULL) == 0);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
-    MPI_Finalize();
-    return checks_failed > 0 || checks_run == 0;
-}
-
-#else
-
-int main(int argc, char **argv)
-{
-    int threads, n, first = 1, last = 8;
-    for (threads = 0; threads < 2; threads++) {
-        dpar_options o;
-        memset(&o, 0, sizeof o);
-        o.threads = threads;
-        o.timeout_s = 60;
-        if (argc > 1 && strcmp(argv[1], threads ? "processes" : "threads") == 0) {
-            continue;
-        }
-        if (argc > 2) {
-            first = last = atoi(argv[2]);
-        }
-        for (n = first; n <= last; n++) {
-            dpar_why why;
-            dpar_status st = dpar_launch_with(n, everything, NULL, &o, &why);
-            CHECK(st == DPAR_OK);
-            if (st != DPAR_OK) {
-                printf("%d ranks: %s\n", n, why.text);
-            }
-            if (!threads && n > 1) {
-                kill_one(n);
-            }
-        }
+    if (!o->threads && n > 1) {
+        kill_one(n);
     }
-    return CHECK_DONE();
 }
 
-#endif
+int main(int argc, char **argv)
+{
+    return rank_program(argc, argv, everything, NULL, 8, 8, also);
+}

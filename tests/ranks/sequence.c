@@ -8,15 +8,7 @@
  *   sequence [processes|threads] [ranks]     without arguments: processes 1 to 8, threads 1 to 4
  *   sequence long [ranks]                    more layers by lot
  *   mpirun -np 4 sequence                    built with -DUSE_MPI */
-#include "dpar.h"
-#ifdef USE_MPI
-#include "dpar_mpi.h"
-#endif
-
-#include "check.h"
-
-#include <stdlib.h>
-#include <time.h>
+#include "rank_program.h"
 
 enum { MOST_DOCS = 6, MOST_RANKS = 64, TENSORS = 3 };
 
@@ -340,12 +332,6 @@ static dpar_status counting_run(dpar_comm *c, const dpar_call *call)
         engine_sent[c->rank] += r != c->rank ? call->in_count[r] * dpar_type_bytes(call->type) : 0;
     }
     return engine_run[c->rank](c, call);
-}
-
-static int64_t all_sum(dpar_comm *c, int64_t mine)
-{
-    int64_t all = 0;
-    return dpar_all_reduce(c, &mine, &all, 1, DPAR_I64, DPAR_SUM, NULL) == DPAR_OK ? all : 1000000;
 }
 
 /* ---- ring attention -------------------------------------------------------------------------- */
@@ -1183,7 +1169,6 @@ static int misuse(dpar_comm *c)
     return bad;
 }
 
-#ifndef USE_MPI
 /* The last rank forgets its keys: all ranks hear of it at the next operation at the latest. Breaks
  * the communicator. */
 static int forgets_keys(dpar_comm *c, void *arg)
@@ -1218,14 +1203,6 @@ static int forgets_keys(dpar_comm *c, void *arg)
     free(memory);
     return bad;
 }
-#endif
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* arg: rounds by lot. */
 static int everything(dpar_comm *c, void *arg)
@@ -1237,63 +1214,20 @@ static int everything(dpar_comm *c, void *arg)
     bad += ring_cases(c, rounds);
     bad += halo_cases(c, rounds / 2);
     bad += ulysses_refusals(c) + ulysses_copies(c) + ulysses_cases(c, rounds);
-    bad = all_sum(c, bad);
-    if (c->rank == 0) {
-        printf("%d ranks, engine %s: %lld wrong, %.1f s\n", (int)c->size, c->engine.name,
-               (long long)bad, now() - began);
-        fflush(stdout);
-    }
-    return bad != 0;
+    return all_right(c, bad, began);
 }
 
+static void also(int n, const dpar_options *o)
+{
+    on_ranks(n, " without keys", forgets_keys, NULL, o);
+}
+
+int main(int argc, char **argv)
+{
 #ifdef USE_MPI
-
-int main(int argc, char **argv)
-{
     int rounds = 30;
-    dpar_comm *c = NULL;
-    dpar_why why;
-    MPI_Init(&argc, &argv);
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
-    CHECK(c != NULL && everything(c, &rounds) == 0);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
-    MPI_Finalize();
-    return checks_failed > 0 || checks_run == 0;
-}
-
 #else
-
-int main(int argc, char **argv)
-{
-    const int whole = argc > 1 && strcmp(argv[1], "long") == 0;
-    int threads, rounds = whole ? 1500 : 60;
-    for (threads = 0; threads < 2; threads++) {
-        int n, first = 1, last = threads ? 4 : 8;
-        dpar_options o;
-        memset(&o, 0, sizeof o);
-        o.threads = threads;
-        o.timeout_s = 60;
-        if (argc > 1 && !whole && strcmp(argv[1], threads ? "processes" : "threads") == 0) {
-            continue;
-        }
-        if (argc > 2) {
-            first = last = atoi(argv[2]);
-        }
-        for (n = first; n <= last; n++) {
-            dpar_why why;
-            dpar_status st = dpar_launch_with(n, everything, &rounds, &o, &why);
-            CHECK(st == DPAR_OK);
-            if (st != DPAR_OK) {
-                printf("%d ranks: %s\n", n, why.text);
-            }
-            st = dpar_launch_with(n, forgets_keys, NULL, &o, &why);
-            CHECK(st == DPAR_OK);
-            if (st != DPAR_OK) {
-                printf("%d ranks without keys: %s\n", n, why.text);
-            }
-        }
-    }
-    return CHECK_DONE();
-}
-
+    int rounds = argc > 1 && strcmp(argv[1], "long") == 0 ? 1500 : 60;
 #endif
+    return rank_program(argc, argv, everything, &rounds, 8, 4, also);
+}

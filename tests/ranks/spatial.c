@@ -5,18 +5,10 @@
  * norms: 1e-12). No case may be refused.
  *
  *   spatial [processes|threads] [ranks]      without arguments: both, 1 to 4 ranks
- *   spatial long [ranks [every [from]]]      all sweeps, on 2 to 4 ranks (also: ranks 0)
+ *   spatial long [ranks [every [from]]]      all sweeps, as threads, 1 to 4 (also: ranks 0)
  *   spatial long 0 5 2                       of their layers a fifth, the third of five fifths
  *   mpirun -np 4 spatial                     built with -DUSE_MPI */
-#include "dpar.h"
-#ifdef USE_MPI
-#include "dpar_mpi.h"
-#endif
-
-#include "check.h"
-
-#include <stdlib.h>
-#include <time.h>
+#include "rank_program.h"
 
 enum { MAX, AVERAGE, CONV, TRANSPOSED, INTERPOLATION, ATTENTION, KINDS };
 
@@ -1711,7 +1703,6 @@ static int without_arrays(dpar_comm *c)
     return bad;
 }
 
-#ifndef USE_MPI
 /* The last rank forgets its inputs, or (arg) has no room for an output: all ranks are told. Breaks
  * the communicator. */
 static int forgets_inputs(dpar_comm *c, void *arg)
@@ -1740,14 +1731,6 @@ static int forgets_inputs(dpar_comm *c, void *arg)
     textbook_free(&w);
     return bad;
 }
-#endif
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* What is run: so many rounds by lot; the sweeps whole, or each every-th of their layers. */
 typedef struct amount {
@@ -1758,8 +1741,8 @@ static int everything(dpar_comm *c, void *arg)
 {
     const amount *much = (const amount *)arg;
     const double began = now();
-    int64_t bad = 0, all = 0;
-    int n;
+    int64_t bad = 0;
+    int n, wrong;
     sweep w;
     memset(&w, 0, sizeof w);
     w.c = c;
@@ -1782,40 +1765,27 @@ static int everything(dpar_comm *c, void *arg)
     sweep_last_outputs(&w);
     sweep_convolutions(&w);
     bad += w.bad;
-    if (dpar_all_reduce(c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL) != DPAR_OK) {
-        return 1;
-    }
+    wrong = all_right(c, bad, began);
     if (c->rank == 0) {
-        printf("%d ranks, engine %s: %ld layers, forward and backward: %lld wrong, %.1f s\n",
-               (int)c->size, c->engine.name, cases, (long long)all, now() - began);
-        fflush(stdout);
+        printf("%ld layers, forward and backward\n", cases);
     }
-    return all != 0 || (c->rank == 0 && cases == 0);
+    return wrong || (c->rank == 0 && cases == 0);
 }
 
+static amount much = {400, 60, 0, 1, 0};
+
+static void also(int n, const dpar_options *o)
+{
+    on_ranks(n, " without inputs", forgets_inputs, NULL, o);
+    on_ranks(n, " without room for outputs", forgets_inputs, &much, o);
+}
+
+int main(int argc, char **argv)
+{
 #ifdef USE_MPI
-
-int main(int argc, char **argv)
-{
-    amount much = {60, 60, 0, 1, 0};
-    dpar_comm *c = NULL;
-    dpar_why why;
-    MPI_Init(&argc, &argv);
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
-    CHECK(c != NULL && everything(c, &much) == 0);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
-    MPI_Finalize();
-    return checks_failed > 0 || checks_run == 0;
-}
-
+    much.rounds = 60;
 #else
-
-int main(int argc, char **argv)
-{
-    const int whole = argc > 1 && strcmp(argv[1], "long") == 0;
-    int first = whole ? 2 : 1, last = 4, threads;
-    amount much = {400, 60, 0, 1, 0};
-    if (whole) {
+    if (argc > 1 && strcmp(argv[1], "long") == 0) {
         much.rounds = 2000;
         much.solids = 600;
         much.whole = 1;
@@ -1824,42 +1794,8 @@ int main(int argc, char **argv)
         if (much.every < 1 || much.from < 0 || much.from >= much.every) {
             return 2;
         }
+        argv[1] = (char *)"threads";
     }
-    for (threads = 0; threads < 2; threads++) {
-        int n;
-        dpar_options o;
-        memset(&o, 0, sizeof o);
-        o.threads = threads;
-        o.timeout_s = 60;
-        if (whole && !threads) {
-            continue;
-        }
-        if (argc > 1 && strcmp(argv[1], threads ? "processes" : "threads") == 0) {
-            continue;
-        }
-        if (argc > 2 && atoi(argv[2]) > 0) {
-            first = last = atoi(argv[2]);
-        }
-        for (n = first; n <= last; n++) {
-            dpar_why why;
-            dpar_status st = dpar_launch_with(n, everything, &much, &o, &why);
-            CHECK(st == DPAR_OK);
-            if (st != DPAR_OK) {
-                printf("%d ranks: %s\n", n, why.text);
-            }
-            st = dpar_launch_with(n, forgets_inputs, NULL, &o, &why);
-            CHECK(st == DPAR_OK);
-            if (st != DPAR_OK) {
-                printf("%d ranks without inputs: %s\n", n, why.text);
-            }
-            st = dpar_launch_with(n, forgets_inputs, &much, &o, &why);
-            CHECK(st == DPAR_OK);
-            if (st != DPAR_OK) {
-                printf("%d ranks without room for outputs: %s\n", n, why.text);
-            }
-        }
-    }
-    return CHECK_DONE();
-}
-
 #endif
+    return rank_program(argc, argv, everything, &much, 4, 4, also);
+}

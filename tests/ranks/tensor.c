@@ -7,15 +7,7 @@
  *
  *   tensor [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 tensor                     built with -DUSE_MPI */
-#include "dpar.h"
-#ifdef USE_MPI
-#include "dpar_mpi.h"
-#endif
-
-#include "check.h"
-
-#include <stdlib.h>
-#include <time.h>
+#include "rank_program.h"
 
 enum { MOST_RANKS = 64, TRACE = 32 };
 
@@ -1476,30 +1468,15 @@ static int refused(dpar_comm *c, int what)
     return bad;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int everything(dpar_comm *c, void *arg)
 {
     const double began = now();
-    int64_t bad, all = 0;
+    int64_t bad;
     (void)arg;
     bad = (c->rank == 0 ? matmul_cases() : 0) + feature_cases(c);
     bad += pair_cases(c) + progress_cases(c) + word_cases(c) + odd_logits(c);
     bad += block_cases(c) + random_cases(c);
-    if (dpar_all_reduce(c, &bad, &all, 1, DPAR_I64, DPAR_SUM, NULL) != DPAR_OK) {
-        return 1;
-    }
-    if (c->rank == 0) {
-        printf("%d ranks, engine %s: %lld wrong, %.1f s\n", (int)c->size, c->engine.name,
-               (long long)all, now() - began);
-        fflush(stdout);
-    }
-    return all != 0;
+    return all_right(c, bad, began);
 }
 
 static int refusals(dpar_comm *c, void *arg)
@@ -1508,55 +1485,15 @@ static int refusals(dpar_comm *c, void *arg)
     return refused(c, *what);
 }
 
-#ifdef USE_MPI
-
-int main(int argc, char **argv)
+static void also(int n, const dpar_options *o)
 {
-    dpar_comm *c = NULL;
-    dpar_why why;
-    MPI_Init(&argc, &argv);
-    (void)refusals;
-    CHECK_INT(dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why), DPAR_OK);
-    CHECK(c != NULL && everything(c, NULL) == 0);
-    CHECK_INT(dpar_comm_close(c), DPAR_OK);
-    MPI_Finalize();
-    return checks_failed > 0 || checks_run == 0;
-}
-
-#else
-
-int main(int argc, char **argv)
-{
-    int threads;
-    for (threads = 0; threads < 2; threads++) {
-        int n, what, first = 1, last = threads ? 4 : 8;
-        dpar_options o;
-        memset(&o, 0, sizeof o);
-        o.threads = threads;
-        o.timeout_s = 60;
-        if (argc > 1 && strcmp(argv[1], threads ? "processes" : "threads") == 0) {
-            continue;
-        }
-        if (argc > 2) {
-            first = last = atoi(argv[2]);
-        }
-        for (n = first; n <= last; n++) {
-            dpar_why why;
-            dpar_status st = dpar_launch_with(n, everything, NULL, &o, &why);
-            CHECK(st == DPAR_OK);
-            if (st != DPAR_OK) {
-                printf("%d ranks: %s\n", n, why.text);
-            }
-            for (what = 0; what < 4; what++) {
-                st = dpar_launch_with(n, refusals, &what, &o, &why);
-                CHECK(st == DPAR_OK);
-                if (st != DPAR_OK) {
-                    printf("%d ranks, refusal %d: %s\n", n, what, why.text);
-                }
-            }
-        }
+    int what;
+    for (what = 0; what < 4; what++) {
+        on_ranks(n, " that refuse", refusals, &what, o);
     }
-    return CHECK_DONE();
 }
 
-#endif
+int main(int argc, char **argv)
+{
+    return rank_program(argc, argv, everything, NULL, 8, 4, also);
+}
