@@ -541,12 +541,14 @@ static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int
                                    int32_t *side)
 {
     int64_t inner[2], outer[2];
-    int32_t d, found = -1, empty = n < 0, around = 1;
+    int32_t d, found = -1, around = 1;
+    if (n < 0) {
+        return -1;
+    }
     for (d = 0; d < h->grid.dims; d++) {
         if (!dpari_halo_pair(h, coord, d, kind, inner, outer)) {
             return -1;
         }
-        empty |= outer[1] <= outer[0];
         for (*side = found < 0 ? 0 : *side; found < 0 && around && *side < 2; ++*side) {
             if ((*side ? outer[1] > inner[1] : inner[0] > outer[0]) && n-- == 0) {
                 found = d;
@@ -555,7 +557,7 @@ static int32_t dpari_halo_nth_slab(const dpar_halo *h, const int32_t *coord, int
         }
         around = around && inner[1] > inner[0]; /* else nothing is left */
     }
-    return empty ? -1 : found;
+    return found;
 }
 
 /* That slab: earlier dims are cut to the inner box, later ones whole, of a star cut too. */
