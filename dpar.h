@@ -4385,30 +4385,41 @@ DPAR_API double dpar_clip_factor(double norm, double limit);
  * layer's each: what travels at once. A unit's parameters lie end to end in C order, padded to
  * equal shards (flat.h); each rank keeps one shard of the masters and of the optimizer's arrays.
  *
- *     ZeRO-1   weights and gradients are whole on every rank; gradients are reduced once a step
- *     ZeRO-2   weights are whole (FSDP: reshard_after_forward = False); gradients are shards,
- * reduced for each micro-batch ZeRO-3   weights are gathered before forward and again before
- * backward, `prefetch` units ahead, into a pool of prefetch + 1 units; gradients as ZeRO-2
+ *     ZeRO-1   weights are whole on every rank, gathered once a step; gradients are whole,
+ *              reduced in the last micro-batch
+ *     ZeRO-2   weights as ZeRO-1 (FSDP: reshard_after_forward = False);
+ *              gradients are shards, reduced in each micro-batch
+ *     ZeRO-3   weights are gathered before forward and again before backward,
+ *              `prefetch` units ahead, into a pool of prefetch + 1 units;
+ *              gradients as ZeRO-2
  *
- *     dpar_fsdp_init(memory, bytes, c, NULL, units, params_of, numel, &options, &f, &why);
+ *     dpar_fsdp_bytes(c->size, units, params_of, numel, &options, &sizes, &why);
+ *     dpar_fsdp_init(memory, sizes.plan, c, NULL, units, params_of, numel, &options, &f, &why);
  *     for (i = 0; i < params; i++) dpar_fsdp_set(f, i, initial[i]);
  *     each step:
  *         dpar_fsdp_zero(f);
  *         each micro-batch b of B:
  *             dpar_fsdp_begin(f, b == B - 1);
  *             forward, each unit u:
- *                 dpar_fsdp_before(f, u, DPAR_FORWARD);   its weights are dpar_fsdp_weight(f, i)
- *                 dpar_fsdp_after(f, u, DPAR_FORWARD);    they may go
+ *                 dpar_fsdp_before(f, u, DPAR_FORWARD);
+ *                 ... uses the weights dpar_fsdp_weight(f, i) ...
+ *                 dpar_fsdp_after(f, u, DPAR_FORWARD);
  *             backward, each unit u from the last:
- *                 dpar_fsdp_before(f, u, DPAR_BACKWARD);  and gradients: dpar_fsdp_gradient(f, i)
- * += dpar_fsdp_after(f, u, DPAR_BACKWARD); dpar_fsdp_ready(f, u);                  they leave
- * (later, where a schedule dpar_fsdp_finish(f);                        computes them later)
+ *                 dpar_fsdp_before(f, u, DPAR_BACKWARD);
+ *                 ... uses the weights, adds to the gradients dpar_fsdp_gradient(f, i) ...
+ *                 dpar_fsdp_after(f, u, DPAR_BACKWARD);
+ *                 dpar_fsdp_ready(f, u);       later, where gradients are computed later
+ *             dpar_fsdp_finish(f);
  *         dpar_fsdp_norm(f, &norm);
  *         dpar_fsdp_step(f, rate, dpar_clip_factor(norm, 1.0));
+ *     dpar_fsdp_close(f);
  *
  * Hybrid: `shard` are the ranks that share one copy (a node), `replicas` those that hold the same
  * shard of other copies (dpar_comm_split_axes makes both). Gradients are reduced inside, then their
  * shards across, once a step.
+ *
+ * Gradients are averaged over the ranks (options.sum: added up) and added up over micro-batches:
+ * where a step is to be the mean over those too, scale the loss by 1 / B, or give step its factor.
  *
  * Promises. Nothing is allocated after init: dpar_fsdp_sizes says by term what init takes. Sums go
  * in rank order: the same bits in every run, whatever is prefetched. Replicas stay the same bit by
@@ -4526,9 +4537,10 @@ DPAR_API int64_t dpar_fsdp_shard(const dpar_fsdp *f, int32_t u, int32_t ranks);
  * for redistribute and move, padding left out. Local. */
 DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t first, int32_t ranks,
                                       dpar_layout *layout, dpar_why *why);
-/* Unit u of an array, whole and without padding, into out[dpar_fsdp_numel] on rank 0 of shard (NULL
- * elsewhere): a full checkpoint is that of all units, and is read as a sharded one of one rank.
- * `room` holds dpar_fsdp_shard(f, u, size) times size elements there. COLLECTIVE over shard. */
+/* Unit u of an array comes to rank 0 of shard: the first dpar_fsdp_numel elements of `room`, which
+ * holds dpar_fsdp_shard(f, u, size) times size of them (elsewhere NULL is fine). A full checkpoint
+ * is that of all units and arrays, and is read as a sharded one of one rank. COLLECTIVE over shard.
+ * E_ARG: no such array or unit; then errors as comm.h. */
 DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *f, int32_t array, int32_t u, void *room);
 
 /* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
