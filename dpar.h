@@ -4326,7 +4326,8 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
  *     SGD (as PyTorch has it: decay is a part of the gradient):
  *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
  *
- * where g is the gradient times `factor`: the clip, a loss scale, an average. */
+ * where g is the gradient times `factor`: the clip, a loss scale, an average. A factor of 0 takes
+ * gradients as 0 whatever they are, NaN too: the step then decays moments and weights, no more. */
 
 enum { DPAR_ADAMW, DPAR_SGD };
 
@@ -4374,8 +4375,8 @@ DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_
 /* The sum of squares of `count` floats, in f64 and in order. Local. */
 DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type);
 /* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
- * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is no number gives 0.
- * Local. */
+ * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
+ * gives 0: a step that takes no gradients. Local. */
 DPAR_API double dpar_clip_factor(double norm, double limit);
 
 /* ==== run/fsdp.h ==== */
@@ -4523,7 +4524,7 @@ enum { DPAR_FSDP_MASTER, DPAR_FSDP_MOMENT_1, DPAR_FSDP_MOMENT_2, DPAR_FSDP_ARRAY
  * there is none. To save it: a sharded checkpoint is these of the ranks of one replica, and the
  * number of steps. Local. */
 DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements);
-/* Its type; -1 for an array that is none. Local. */
+/* Its type; -1 for an array that the optimizer does not have. Local. */
 DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *f, int32_t array);
 /* Steps done. Local. */
 DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *f);
@@ -4544,13 +4545,14 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t fir
 DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *f, int32_t array, int32_t u, void *room);
 
 /* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
- * an array of unit u. */
+ * an array of unit u. A negative status is a failure. */
 typedef dpar_status (*dpar_fsdp_read)(void *ctx, int32_t array, int32_t u, int32_t rank,
                                       int64_t first, int64_t count, void *to);
 /* State that `ranks` ranks saved after `steps` steps, whatever the number of ranks now: reads what
  * this rank needs, each element once. With the same options training goes on bit by bit as if it
- * had not stopped, on as many ranks. COLLECTIVE: what fails on one rank all hear of. E_ARG: a pass
- * is under way. */
+ * had not stopped, on as many ranks. COLLECTIVE over both: what fails on one rank all hear of, and
+ * have to load again: some of it was read. E_ARG: a pass is under way. E_MISMATCH: ranks gave
+ * different numbers. */
 DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, dpar_fsdp_read read,
                                     void *ctx, dpar_why *why);
 
@@ -38582,7 +38584,9 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     for (i = 0; i < p->count; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, p->count - i);
         dpari_elements_load(w, p->weight, i, n, p->weight_type);
-        dpari_elements_load(g, p->gradient, i, n, p->gradient_type);
+        if (factor != 0.0) { /* else zeros: NaN and Inf times 0 are NaN */
+            dpari_elements_load(g, p->gradient, i, n, p->gradient_type);
+        }
         dpari_zero(m, sizeof m);
         if (moments > 0) {
             dpari_elements_load(m, p->m, i, n, type);
@@ -38619,6 +38623,8 @@ typedef struct dpari_fsdp_unit {
 } dpari_fsdp_unit;
 
 enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
+
+#define DPARI_FSDP_MOST (INT64_C(1) << 50) /* elements, so that all bytes are below 2^63 */
 
 /* Room for a unit's weights, or gradients, and what is under way there. */
 typedef struct dpari_fsdp_slot {
@@ -38795,7 +38801,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, int32_t units,
         d->whole_sum += total * shards;
         d->largest = dpari_most(d->largest, total * shards);
         d->full += total > 0;
-        if (params > INT32_MAX || d->whole_sum > (INT64_C(1) << 50)) {
+        if (params > INT32_MAX || d->whole_sum > DPARI_FSDP_MOST) {
             return dpari_say(DPAR_E_RANGE, why, "fsdp: # parameters of # elements so far", params,
                              d->whole_sum, 0, 0);
         }
@@ -38804,6 +38810,13 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, int32_t units,
     d->slots = dpari_fsdp_wide(o) ? units : (int32_t)dpari_least(d->full, o->prefetch + INT64_C(1));
     d->buckets =
         dpari_fsdp_kept(o) ? units : (int32_t)dpari_least(d->full, dpari_most(1, o->buffers));
+    if (d->largest >
+        DPARI_FSDP_MOST / dpari_most(1, dpari_most(dpari_fsdp_wide(o) ? 0 : d->slots,
+                                                   dpari_fsdp_kept(o) ? 0 : d->buckets))) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "fsdp: prefetch # and buffers # take rooms for # elements: 2^50 in all",
+                         o->prefetch, o->buffers, d->largest, 0);
+    }
     return DPAR_OK;
 }
 
@@ -38959,7 +38972,8 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
     if (hash != 0) { /* replicas of one shard of as many */
         hash = dpari_hash(dpari_hash(hash, shard->size), shard->rank);
     }
-    return dpari_agree(replicas, st, hash, differ, why);
+    st = dpari_agree(replicas, st, hash, differ, why);
+    return dpari_agree(shard, st, 0, NULL, why); /* what failed across alone */
 }
 
 DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shard,
@@ -39594,7 +39608,7 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
 
 DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *d, int32_t array)
 {
-    if (d == NULL || array < 0 || array >= DPAR_FSDP_ARRAYS) {
+    if (d == NULL || array < 0 || array > dpar_optimizer_moments(&d->options.optimizer)) {
         return -1;
     }
     return array == DPAR_FSDP_MASTER ? d->options.type : dpari_fsdp_sums(&d->options);
@@ -39622,7 +39636,8 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t fir
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;
     dpar_status st;
-    if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1) {
+    if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1 ||
+        ranks - 1 > INT32_MAX - first) {
         return dpari_say(DPAR_E_ARG, why, "fsdp: unit # on # ranks from # on", u, ranks, first, 0);
     }
     st = dpar_mesh_init(&mesh, 1, name, &ranks, DPAR_LAST_FASTEST, 0, why);
@@ -39665,6 +39680,7 @@ static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, i
     dpari_zero(at, (size_t)(count * each));
     while (st == DPAR_OK && dpar_transfers_next(&walk, &t)) {
         st = read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
+        st = st > 0 ? DPAR_OK : st; /* a condition is no failure */
         if (st != DPAR_OK) {
             (void)dpari_say(st, why,
                             "fsdp: reading # elements of array # of unit # that rank # saved "

@@ -28,6 +28,8 @@ typedef struct dpari_fsdp_unit {
 
 enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
 
+#define DPARI_FSDP_MOST (INT64_C(1) << 50) /* elements, so that all bytes are below 2^63 */
+
 /* Room for a unit's weights, or gradients, and what is under way there. */
 typedef struct dpari_fsdp_slot {
     int32_t unit; /* -1: free */
@@ -203,7 +205,7 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, int32_t units,
         d->whole_sum += total * shards;
         d->largest = dpari_most(d->largest, total * shards);
         d->full += total > 0;
-        if (params > INT32_MAX || d->whole_sum > (INT64_C(1) << 50)) {
+        if (params > INT32_MAX || d->whole_sum > DPARI_FSDP_MOST) {
             return dpari_say(DPAR_E_RANGE, why, "fsdp: # parameters of # elements so far", params,
                              d->whole_sum, 0, 0);
         }
@@ -212,6 +214,13 @@ static dpar_status dpari_fsdp_count(dpar_fsdp *d, int32_t shards, int32_t units,
     d->slots = dpari_fsdp_wide(o) ? units : (int32_t)dpari_least(d->full, o->prefetch + INT64_C(1));
     d->buckets =
         dpari_fsdp_kept(o) ? units : (int32_t)dpari_least(d->full, dpari_most(1, o->buffers));
+    if (d->largest >
+        DPARI_FSDP_MOST / dpari_most(1, dpari_most(dpari_fsdp_wide(o) ? 0 : d->slots,
+                                                   dpari_fsdp_kept(o) ? 0 : d->buckets))) {
+        return dpari_say(DPAR_E_RANGE, why,
+                         "fsdp: prefetch # and buffers # take rooms for # elements: 2^50 in all",
+                         o->prefetch, o->buffers, d->largest, 0);
+    }
     return DPAR_OK;
 }
 
@@ -367,7 +376,8 @@ static dpar_status dpari_fsdp_agree(dpar_comm *shard, dpar_comm *replicas, dpar_
     if (hash != 0) { /* replicas of one shard of as many */
         hash = dpari_hash(dpari_hash(hash, shard->size), shard->rank);
     }
-    return dpari_agree(replicas, st, hash, differ, why);
+    st = dpari_agree(replicas, st, hash, differ, why);
+    return dpari_agree(shard, st, 0, NULL, why); /* what failed across alone */
 }
 
 DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shard,
@@ -1002,7 +1012,7 @@ DPAR_API void *dpar_fsdp_state(const dpar_fsdp *d, int32_t array, int32_t u, int
 
 DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *d, int32_t array)
 {
-    if (d == NULL || array < 0 || array >= DPAR_FSDP_ARRAYS) {
+    if (d == NULL || array < 0 || array > dpar_optimizer_moments(&d->options.optimizer)) {
         return -1;
     }
     return array == DPAR_FSDP_MASTER ? d->options.type : dpari_fsdp_sums(&d->options);
@@ -1030,7 +1040,8 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *d, int32_t u, int32_t fir
     dpar_placement cut = dpar_shard(0);
     dpar_mesh mesh;
     dpar_status st;
-    if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1) {
+    if (!dpari_fsdp_is_unit(d, u) || layout == NULL || first < 0 || ranks < 1 ||
+        ranks - 1 > INT32_MAX - first) {
         return dpari_say(DPAR_E_ARG, why, "fsdp: unit # on # ranks from # on", u, ranks, first, 0);
     }
     st = dpar_mesh_init(&mesh, 1, name, &ranks, DPAR_LAST_FASTEST, 0, why);
@@ -1073,6 +1084,7 @@ static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, i
     dpari_zero(at, (size_t)(count * each));
     while (st == DPAR_OK && dpar_transfers_next(&walk, &t)) {
         st = read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
+        st = st > 0 ? DPAR_OK : st; /* a condition is no failure */
         if (st != DPAR_OK) {
             (void)dpari_say(st, why,
                             "fsdp: reading # elements of array # of unit # that rank # saved "

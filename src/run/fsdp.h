@@ -150,7 +150,7 @@ enum { DPAR_FSDP_MASTER, DPAR_FSDP_MOMENT_1, DPAR_FSDP_MOMENT_2, DPAR_FSDP_ARRAY
  * there is none. To save it: a sharded checkpoint is these of the ranks of one replica, and the
  * number of steps. Local. */
 DPAR_API void *dpar_fsdp_state(const dpar_fsdp *f, int32_t array, int32_t u, int64_t *elements);
-/* Its type; -1 for an array that is none. Local. */
+/* Its type; -1 for an array that the optimizer does not have. Local. */
 DPAR_API int32_t dpar_fsdp_state_type(const dpar_fsdp *f, int32_t array);
 /* Steps done. Local. */
 DPAR_API int64_t dpar_fsdp_steps(const dpar_fsdp *f);
@@ -171,13 +171,14 @@ DPAR_API dpar_status dpar_fsdp_layout(const dpar_fsdp *f, int32_t u, int32_t fir
 DPAR_API dpar_status dpar_fsdp_whole(dpar_fsdp *f, int32_t array, int32_t u, void *room);
 
 /* Reads elements first .. first + count - 1 of the shard that rank `rank` of those who saved had of
- * an array of unit u. */
+ * an array of unit u. A negative status is a failure. */
 typedef dpar_status (*dpar_fsdp_read)(void *ctx, int32_t array, int32_t u, int32_t rank,
                                       int64_t first, int64_t count, void *to);
 /* State that `ranks` ranks saved after `steps` steps, whatever the number of ranks now: reads what
  * this rank needs, each element once. With the same options training goes on bit by bit as if it
- * had not stopped, on as many ranks. COLLECTIVE: what fails on one rank all hear of. E_ARG: a pass
- * is under way. */
+ * had not stopped, on as many ranks. COLLECTIVE over both: what fails on one rank all hear of, and
+ * have to load again: some of it was read. E_ARG: a pass is under way. E_MISMATCH: ranks gave
+ * different numbers. */
 DPAR_API dpar_status dpar_fsdp_load(dpar_fsdp *f, int32_t ranks, int64_t steps, dpar_fsdp_read read,
                                     void *ctx, dpar_why *why);
 

@@ -208,7 +208,9 @@ DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_opt
     for (i = 0; i < p->count; i += DPARI_ELEMENTS) {
         const int64_t n = dpari_least(DPARI_ELEMENTS, p->count - i);
         dpari_elements_load(w, p->weight, i, n, p->weight_type);
-        dpari_elements_load(g, p->gradient, i, n, p->gradient_type);
+        if (factor != 0.0) { /* else zeros: NaN and Inf times 0 are NaN */
+            dpari_elements_load(g, p->gradient, i, n, p->gradient_type);
+        }
         dpari_zero(m, sizeof m);
         if (moments > 0) {
             dpari_elements_load(m, p->m, i, n, type);

@@ -11,7 +11,8 @@
  *     SGD (as PyTorch has it: decay is a part of the gradient):
  *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
  *
- * where g is the gradient times `factor`: the clip, a loss scale, an average. */
+ * where g is the gradient times `factor`: the clip, a loss scale, an average. A factor of 0 takes
+ * gradients as 0 whatever they are, NaN too: the step then decays moments and weights, no more. */
 #ifndef DPAR_OPTIMIZER_H
 #define DPAR_OPTIMIZER_H
 
@@ -64,8 +65,8 @@ DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_
 /* The sum of squares of `count` floats, in f64 and in order. Local. */
 DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type);
 /* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
- * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is no number gives 0.
- * Local. */
+ * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
+ * gives 0: a step that takes no gradients. Local. */
 DPAR_API double dpar_clip_factor(double norm, double limit);
 
 #endif

@@ -121,6 +121,24 @@ static void test_roots(void)
     CHECK(w == 0.0);
 }
 
+/* A norm that is no number: the step takes no gradient, NaN and Inf too. w and v decay. */
+static void test_skipped(void)
+{
+    dpar_optimizer o = dpar_optimizer_adamw();
+    dpar_optimizer_piece p;
+    double w[2] = {2.0, -4.0}, g[2] = {NAN, INFINITY}, m[2] = {0.0, 0.0}, v[2] = {1.0, 1.0};
+    memset(&p, 0, sizeof p);
+    p.weight = w;
+    p.gradient = g;
+    p.m = m;
+    p.v = v;
+    p.weight_type = p.gradient_type = DPAR_F64;
+    p.count = 2;
+    CHECK_INT(dpar_optimizer_step(&o, &p, 2, 0.5, dpar_clip_factor(NAN, 1.0)), DPAR_OK);
+    CHECK(w[0] == 2.0 * (1.0 - 0.5 * 0.01) && w[1] == -4.0 * (1.0 - 0.5 * 0.01));
+    CHECK(m[0] == 0.0 && m[1] == 0.0 && v[0] == 0.999 && v[1] == 0.999);
+}
+
 static void test_refusals(void)
 {
     dpar_optimizer o = dpar_optimizer_adamw();
@@ -278,8 +296,43 @@ static void test_bytes(void)
 
 #endif
 
+/* Models of 2^48 elements beside small ones: pools of that size pass 2^50 elements. */
+static void test_huge(void)
+{
+    enum { SMALL = 20 };
+    int32_t params_of[SMALL + 1], i;
+    int64_t numel[SMALL + 1];
+    dpar_fsdp_options o;
+    dpar_fsdp_sizes z;
+    dpar_why why;
+    for (i = 0; i <= SMALL; i++) {
+        params_of[i] = 1;
+        numel[i] = i == 0 ? INT64_C(1) << 48 : 1;
+    }
+    memset(&o, 0, sizeof o);
+    o.type = o.compute = o.gradient = DPAR_F64;
+    o.optimizer = dpar_optimizer_adamw();
+    for (o.zero = 1; o.zero <= 3; o.zero++) { /* as many as fit, one more */
+        o.prefetch = o.zero == 3 ? 3 : SMALL;
+        o.buffers = o.zero == 1 ? SMALL : 4;
+        CHECK_INT(dpar_fsdp_bytes(1, SMALL + 1, params_of, numel, &o, &z, &why), DPAR_OK);
+        CHECK(z.registered > 0);
+        o.prefetch += o.zero == 3;
+        o.buffers += o.zero == 2;
+        CHECK_INT(dpar_fsdp_bytes(1, SMALL + 1, params_of, numel, &o, &z, &why),
+                  o.zero == 1 ? DPAR_OK : DPAR_E_RANGE);
+    }
+    CHECK_TEXT(why.text, "fsdp: prefetch 4 and buffers 4 take rooms for 281474976710656 elements: "
+                         "2^50 in all");
+    o.zero = 3;
+    numel[1] = INT64_MAX;
+    CHECK_INT(dpar_fsdp_bytes(1, SMALL + 1, params_of, numel, &o, &z, &why), DPAR_E_RANGE);
+}
+
 int main(void)
 {
+    test_huge();
+    test_skipped();
     test_optimizers();
     test_roots();
     test_refusals();
