@@ -43335,18 +43335,16 @@ typedef struct dpari_pl_scratch {
     uint16_t *free;           /* [actions of the rank] */
 } dpari_pl_scratch;
 
-/* The pieces in memory, or NULL and only their sum. Of a judged schedule. */
-static dpar_pipeline *dpari_pl_place(void *memory, const dpar_comm *c, const dpar_schedule *s,
-                                     dpari_pl_scratch *w, int64_t *bytes)
+/* The pieces in memory, p the first of them; or NULL and only their sum. Of a judged schedule. */
+static void dpari_pl_place(dpar_pipeline *p, void *memory, const dpar_comm *c,
+                           const dpar_schedule *s, dpari_pl_scratch *w, int64_t *bytes)
 {
     const int64_t n = s->begin[c->rank + 1] - s->begin[c->rank];
     const int64_t messages = dpari_pl_count_messages(s, c->rank);
-    dpar_pipeline none, *p;
     dpari_room r;
     r.at = (unsigned char *)memory;
     r.used = 0;
-    p = (dpar_pipeline *)dpari_room_take(&r, 1, sizeof *p);
-    p = memory != NULL ? p : &none;
+    (void)dpari_room_take(&r, 1, sizeof *p);
     dpari_zero(p, sizeof *p);
     p->actions = n;
     p->messages = messages;
@@ -43364,12 +43362,12 @@ static dpar_pipeline *dpari_pl_place(void *memory, const dpar_comm *c, const dpa
     w->cell = (uint16_t *)dpari_room_take(&r, (int64_t)s->chain * s->micros, sizeof *w->cell);
     w->free = (uint16_t *)dpari_room_take(&r, n, sizeof *w->free);
     *bytes = r.used;
-    return memory != NULL ? p : NULL;
 }
 
 DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline_options *options,
                                          int64_t *bytes, dpar_why *why)
 {
+    dpar_pipeline counted;
     dpari_pl_scratch w;
     int64_t needed;
     const dpar_status st = dpari_pl_judge(c, options, why);
@@ -43377,7 +43375,7 @@ DPAR_API dpar_status dpar_pipeline_bytes(const dpar_comm *c, const dpar_pipeline
         return dpari_say(DPAR_E_ARG, why, "pipeline: bytes is NULL", 0, 0, 0, 0);
     }
     if (st == DPAR_OK) {
-        (void)dpari_pl_place(NULL, c, options->schedule, &w, &needed);
+        dpari_pl_place(&counted, NULL, c, options->schedule, &w, &needed);
         *bytes = needed;
     }
     return st;
@@ -43635,7 +43633,7 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
                                         dpar_why *why)
 {
     const char *differ = "ranks # and # gave a pipeline different schedules or options";
-    dpar_pipeline *p = NULL;
+    dpar_pipeline *p = (dpar_pipeline *)memory;
     dpari_pl_scratch w;
     uint64_t hash = 0;
     int64_t needed = 0;
@@ -43660,7 +43658,7 @@ DPAR_API dpar_status dpar_pipeline_init(void *memory, int64_t bytes, dpar_comm *
     if (st != DPAR_OK) {
         return st;
     }
-    p = dpari_pl_place(memory, c, options->schedule, &w, &needed);
+    dpari_pl_place(p, memory, c, options->schedule, &w, &needed);
     p->c = c;
     p->o = *options;
     p->list = options->schedule->action + options->schedule->begin[c->rank];
@@ -43700,6 +43698,10 @@ DPAR_API dpar_status dpar_pipeline_close(dpar_pipeline *p)
 DPAR_API dpar_slot_counts dpar_pipeline_slots(const dpar_pipeline *p, int32_t *local)
 {
     dpar_slot_counts n;
+    if (p == NULL) {
+        dpari_zero(&n, sizeof n);
+        return n;
+    }
     n.receive = p->receive.count;
     n.activation = p->activation.count;
     n.send = p->send.count;
@@ -43881,7 +43883,7 @@ static dpar_status dpari_pl_callback_run(dpar_pipeline *p, const dpar_stage_task
     } else {
         do {
             st = dpari_pl_callback(&p->o, t[i].action.kind)(p->o.ctx, &t[i], &said);
-        } while (st == DPAR_OK && ++i < n);
+        } while (st >= 0 && ++i < n);
     }
     return st < 0 ? dpari_pl_fail(p, st, &t[i].action, &said) : DPAR_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* pipeline on real ranks: every rule of the order wing that exists for the number of ranks, 1 to 16
- * micro-batches, with and without gathers, reductions, merged backwards, sunk receives, own maps;
+ * micro-batches, with and without gathers, reductions, merged backwards, sunk receives, own maps,
+ * activations that go to the host and back or are computed again;
  * a chain of small stages in integers modulo 2^64, whose sums come out the same in any order,
  * against the same chain on one rank, written out here. Gradients gather over two steps.
  *
@@ -180,7 +181,10 @@ typedef struct job {
     int32_t step, steps, live, pairs;
     int64_t ran;                   /* callbacks so far in this step, */
     const dpar_action *next, *end; /* and where the list stands */
-    int32_t reduced[2 * CHAIN], gathered[2 * CHAIN], passed[2 * CHAIN];
+    int32_t reduced[2 * CHAIN], gathered[2 * CHAIN], passed[2 * CHAIN], waited[2 * CHAIN];
+    int32_t dressed; /* 1: there are OFFLOADs, RELOADs and RECOMPUTEs */
+    kept host[2 * CHAIN][MICROS];
+    uint8_t again[2 * CHAIN][MICROS]; /* computed again */
     int32_t wrong, trains; /* trains: 0: a list without backwards, whose slots stay taken */
     int32_t more; /* elements that messages have beyond those that count, all like the first */
     int32_t fails_kind, fails_stage, fails_micro, kills; /* -1: no */
@@ -193,7 +197,8 @@ static void follow(job *j, const dpar_stage_task *t)
 {
     while (j->next < j->end && (j->next->kind == DPAR_IDLE ||
                                 (j->next->kind >= DPAR_SEND_F && j->next->kind <= DPAR_RECV_B) ||
-                                (j->step < j->steps - 1 && (j->next->kind == DPAR_REDUCE_GRAD)))) {
+                                (j->step < j->steps - 1 && (j->next->kind == DPAR_REDUCE_GRAD ||
+                                                            j->next->kind == DPAR_WAIT_REDUCE)))) {
         j->next++;
     }
     j->wrong += j->next >= j->end || j->next->kind != t->action.kind ||
@@ -233,6 +238,13 @@ static int fails(const job *j, const dpar_stage_task *t, dpar_why *why)
     return 1;
 }
 
+/* Whatever a callback is for. */
+static int ends_here(job *j, const dpar_stage_task *t, dpar_why *why)
+{
+    follow(j, t);
+    return fails(j, t, why);
+}
+
 /* What messages have beyond the elements that count. */
 static void pad(const job *j, uint64_t *out, int n)
 {
@@ -255,8 +267,7 @@ static dpar_status forward(void *ctx, const dpar_stage_task *t, dpar_why *why)
     job *j = (job *)ctx;
     kept *k = (kept *)t->kept;
     const int q = link_of(j, t);
-    follow(j, t);
-    if (fails(j, t, why)) {
+    if (ends_here(j, t, why)) {
         return DPAR_E_RANGE;
     }
     look(j, t, 1);
@@ -272,7 +283,18 @@ static dpar_status forward(void *ctx, const dpar_stage_task *t, dpar_why *why)
     look_at_padding(j, (const uint64_t *)t->in, inputs(q));
     link_forward(q, k->x, t->out != NULL ? (uint64_t *)t->out : k->y);
     pad(j, (uint64_t *)t->out, outputs(q));
-    return DPAR_OK;
+    return k->micro % 2 != 0 ? DPAR_MORE : DPAR_OK; /* a condition is no failure */
+}
+
+/* Which activations go to the host and back, and which are computed again. */
+static int offloads(int stage, int micro)
+{
+    return (stage + micro) % 2 == 0;
+}
+
+static int recomputes(int stage, int micro)
+{
+    return (stage + micro) % 3 != 0;
 }
 
 /* Gradient of the output into g, that of the input into t->out. */
@@ -283,6 +305,9 @@ static kept *back(job *j, const dpar_stage_task *t, uint64_t *g)
     const int q = link_of(j, t);
     look(j, t, 0);
     j->wrong += k->stage != t->action.stage + 1 || k->micro != t->action.micro;
+    j->wrong += j->dressed && j->again[t->action.stage][t->action.micro] !=
+                                  recomputes(t->action.stage, t->action.micro);
+    j->again[t->action.stage][t->action.micro] = 0;
     if (t->in != NULL) {
         memcpy(g, t->in, (size_t)outputs(q) * 8);
     } else {
@@ -311,8 +336,9 @@ static dpar_status backward(void *ctx, const dpar_stage_task *t, dpar_why *why)
     job *j = (job *)ctx;
     uint64_t g[WIDE];
     kept *k;
-    (void)why;
-    follow(j, t);
+    if (ends_here(j, t, why)) {
+        return DPAR_E_RANGE;
+    }
     k = back(j, t, g);
     over(j, t, k, g);
     return DPAR_OK;
@@ -322,8 +348,9 @@ static dpar_status input(void *ctx, const dpar_stage_task *t, dpar_why *why)
 {
     job *j = (job *)ctx;
     pending *w = (pending *)t->pending;
-    (void)why;
-    follow(j, t);
+    if (ends_here(j, t, why)) {
+        return DPAR_E_RANGE;
+    }
     j->wrong += t->weight < 0 || t->weight >= j->counts.weight || w->stage != 0;
     w->stage = t->action.stage + 1;
     w->micro = t->action.micro;
@@ -335,8 +362,7 @@ static dpar_status weight(void *ctx, const dpar_stage_task *t, dpar_why *why)
 {
     job *j = (job *)ctx;
     pending *w = (pending *)t->pending;
-    follow(j, t);
-    if (fails(j, t, why)) {
+    if (ends_here(j, t, why)) {
         return DPAR_E_RANGE;
     }
     j->wrong += w->stage != t->action.stage + 1 || w->micro != t->action.micro;
@@ -353,7 +379,7 @@ static dpar_status both(void *ctx, const dpar_stage_task *f, const dpar_stage_ta
     j->pairs++;
     j->wrong += f->out != NULL && (f->out == b->in || f->out == b->out || f->out == f->in);
     j->wrong += b->out != NULL && (b->out == f->in || b->out == b->in);
-    return st != DPAR_OK                     ? st
+    return st < 0                            ? st
            : b->action.kind == DPAR_BACKWARD ? backward(ctx, b, why)
                                              : input(ctx, b, why);
 }
@@ -370,8 +396,9 @@ static dpar_status reduce(void *ctx, const dpar_stage_task *t, dpar_why *why)
     const int q = link_of(j, t);
     dpar_status st;
     int i;
-    (void)why;
-    follow(j, t);
+    if (ends_here(j, t, why)) {
+        return DPAR_E_RANGE;
+    }
     j->reduced[t->action.stage]++;
     j->wrong += j->passed[t->action.stage] == 0 || j->passed[t->action.stage] % j->steps != 0;
     if (j->ddp == NULL) {
@@ -387,8 +414,9 @@ static dpar_status reduce(void *ctx, const dpar_stage_task *t, dpar_why *why)
 static dpar_status unshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
 {
     job *j = (job *)ctx;
-    (void)why;
-    follow(j, t);
+    if (ends_here(j, t, why)) {
+        return DPAR_E_RANGE;
+    }
     j->wrong += j->gathered[t->action.stage] != 0 || t->activation != -1 || t->in != NULL;
     j->gathered[t->action.stage] = 1;
     return DPAR_OK;
@@ -397,10 +425,73 @@ static dpar_status unshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
 static dpar_status reshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
 {
     job *j = (job *)ctx;
-    (void)why;
-    follow(j, t);
+    if (ends_here(j, t, why)) {
+        return DPAR_E_RANGE;
+    }
     j->wrong += j->gathered[t->action.stage] != 1;
     j->gathered[t->action.stage] = 0;
+    return DPAR_OK;
+}
+
+/* An activation is where it was left, and nothing else is given. */
+static kept *alone(job *j, const dpar_stage_task *t)
+{
+    j->wrong += t->in != NULL || t->out != NULL || t->in_count != 0 || t->out_count != 0;
+    j->wrong += t->activation < 0 || t->activation >= j->counts.activation || t->weight != -1;
+    return (kept *)t->kept;
+}
+
+static dpar_status offload(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    job *j = (job *)ctx;
+    kept *k = alone(j, t);
+    if (ends_here(j, t, why)) {
+        return DPAR_E_RANGE;
+    }
+    j->wrong += k->stage != t->action.stage + 1 || k->micro != t->action.micro;
+    j->host[t->action.stage][t->action.micro] = *k;
+    memset(k, 0, sizeof *k);
+    j->live--;
+    return DPAR_OK;
+}
+
+static dpar_status reload(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    job *j = (job *)ctx;
+    kept *k = alone(j, t);
+    if (ends_here(j, t, why)) {
+        return DPAR_E_RANGE;
+    }
+    j->wrong += k->stage != 0 || ++j->live > j->counts.activation;
+    *k = j->host[t->action.stage][t->action.micro];
+    memset(&j->host[t->action.stage][t->action.micro], 0, sizeof *k);
+    return DPAR_OK;
+}
+
+static dpar_status recompute(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    job *j = (job *)ctx;
+    kept *k = alone(j, t);
+    uint64_t y[WIDE];
+    const int q = link_of(j, t);
+    if (ends_here(j, t, why)) {
+        return DPAR_E_RANGE;
+    }
+    j->wrong += k->stage != t->action.stage + 1 || k->micro != t->action.micro;
+    link_forward(q, k->x, y);
+    j->wrong += q == j->s->chain - 1 && memcmp(y, k->y, (size_t)outputs(q) * 8) != 0;
+    j->again[t->action.stage][t->action.micro]++;
+    return DPAR_OK;
+}
+
+static dpar_status wait_reduce(void *ctx, const dpar_stage_task *t, dpar_why *why)
+{
+    job *j = (job *)ctx;
+    if (ends_here(j, t, why)) {
+        return DPAR_E_RANGE;
+    }
+    j->wrong += j->reduced[t->action.stage] != 1 || t->activation != -1 || t->kept != NULL;
+    j->waited[t->action.stage]++;
     return DPAR_OK;
 }
 
@@ -445,6 +536,60 @@ static void lower(list *l, int32_t passes, int32_t merges, int32_t sinks)
         CHECK_INT(dpar_schedule_sink(&out, &l->s, sinks, mem, bytes, &why), DPAR_OK);
         take(l, &out, mem);
     }
+}
+
+static void append(dpar_schedule *s, int64_t *n, int kind, int stage, int micro)
+{
+    dpar_action *a = &s->action[(*n)++];
+    memset(a, 0, sizeof *a);
+    a->kind = (uint8_t)kind;
+    a->stage = (uint16_t)stage;
+    a->micro = (uint16_t)micro;
+}
+
+/* With OFFLOADs behind forwards, RELOADs and RECOMPUTEs before backwards, and WAIT_REDUCE_GRADs at
+ * the end. Of a list without joined pairs. */
+static void dress(list *l)
+{
+    const dpar_schedule *s = &l->s;
+    const int64_t bytes = dpar_schedule_bytes(s->ranks, s->stages, 4 * s->begin[s->ranks]);
+    dpar_schedule out;
+    dpar_why why;
+    void *mem = fresh(bytes);
+    int64_t k, n = 0;
+    int32_t r, i;
+    CHECK_INT(
+        dpar_schedule_lay(&out, s->ranks, s->stages, 4 * s->begin[s->ranks], mem, bytes, &why),
+        DPAR_OK);
+    out.micros = s->micros;
+    out.chain = s->chain;
+    out.slices = s->slices;
+    memcpy(out.rank_of, s->rank_of, (size_t)s->stages * sizeof *s->rank_of);
+    for (r = 0; r < s->ranks; r++) {
+        uint8_t reduces[2 * CHAIN] = {0};
+        for (k = s->begin[r]; k < s->begin[r + 1]; k++) {
+            const dpar_action *a = &s->action[k];
+            const int back = a->kind == DPAR_BACKWARD || a->kind == DPAR_INPUT;
+            if (back && offloads(a->stage, a->micro)) {
+                append(&out, &n, DPAR_RELOAD, a->stage, a->micro);
+            }
+            if (back && recomputes(a->stage, a->micro)) {
+                append(&out, &n, DPAR_RECOMPUTE, a->stage, a->micro);
+            }
+            out.action[n++] = *a;
+            if (a->kind == DPAR_FORWARD && offloads(a->stage, a->micro)) {
+                append(&out, &n, DPAR_OFFLOAD, a->stage, a->micro);
+            }
+            reduces[a->stage] |= a->kind == DPAR_REDUCE_GRAD;
+        }
+        for (i = 0; i < s->stages; i++) {
+            if (reduces[i]) {
+                append(&out, &n, DPAR_WAIT_REDUCE, i, 0);
+            }
+        }
+        out.begin[r + 1] = n;
+    }
+    take(l, &out, mem);
 }
 
 static int made(list *l, const dpar_order *order)
@@ -504,6 +649,10 @@ static void fill(dpar_pipeline_options *o, job *j, int64_t *count_of)
     o->reduce = reduce;
     o->unshard = unshard;
     o->reshard = reshard;
+    o->offload = offload;
+    o->reload = reload;
+    o->recompute = recompute;
+    o->wait_reduce = wait_reduce;
     o->ctx = j;
     o->tied = j->mine.word;
     o->tied_count = WORDS;
@@ -689,6 +838,38 @@ static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
     free(j);
     free(l.mem);
     return 1;
+}
+
+/* Activations on the host, computed again, reductions that are waited for: all kinds of actions. */
+static void dressed_case(dpar_comm *c, int32_t rule, int apart)
+{
+    int64_t count_of[2 * CHAIN];
+    dpar_pipeline_options o;
+    dpar_order order;
+    list l;
+    job *j = (job *)fresh(sizeof *j);
+    int32_t i, q;
+    memset(&order, 0, sizeof order);
+    order.rule = rule;
+    order.ranks = c->size;
+    order.micros = 2 * c->size;
+    CHECK(made(&l, &order));
+    lower(&l, DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE | DPAR_LOWER_SHARDS, 0, -1);
+    dress(&l);
+    begin(j, c, &l.s, STEPS);
+    j->dressed = 1;
+    fill(&o, j, count_of);
+    o.apart = apart;
+    o.keep_sends = apart;
+    whole(j, &o);
+    for (i = 0; i < l.s.stages; i++) {
+        CHECK_INT(j->waited[i], l.s.rank_of[i] == c->rank);
+        for (q = 0; q < l.s.micros; q++) {
+            CHECK(j->host[i][q].stage == 0 && j->again[i][q] == 0); /* all came back */
+        }
+    }
+    free(j);
+    free(l.mem);
 }
 
 /* ---- replicas ---------------------------------------------------------------------------------
@@ -941,6 +1122,7 @@ static void refused(dpar_comm *c)
     CHECK_INT(dpar_pipeline_bytes(NULL, &o, count_of, &why), DPAR_E_ARG);
     CHECK_INT(dpar_pipeline_run(NULL, 1, &why), DPAR_E_ARG);
     CHECK_INT(dpar_pipeline_poll(NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_pipeline_slots(NULL, NULL).receive, 0);
     free(j);
     free(l.mem);
     free(bare.mem);
@@ -953,8 +1135,9 @@ typedef struct heard {
     char text[256];
 } heard;
 
-/* One step of ZB-H1 in which an action fails, or its rank is killed. */
-static dpar_status breaking(dpar_comm *c, int kind, int stage, int micro, int kills, dpar_why *why)
+/* One step in which an action fails, or its rank is killed. */
+static dpar_status breaking(dpar_comm *c, int rule, int kind, int stage, int micro, int kills,
+                            dpar_why *why)
 {
     int64_t count_of[2 * CHAIN], bytes = 0;
     dpar_pipeline_options o;
@@ -964,12 +1147,14 @@ static dpar_status breaking(dpar_comm *c, int kind, int stage, int micro, int ki
     void *memory, *at;
     dpar_status st;
     memset(&order, 0, sizeof order);
-    order.rule = DPAR_ZB_H1;
+    order.rule = rule;
     order.ranks = c->size;
     order.micros = 2 * c->size;
     CHECK(made(&l, &order));
-    lower(&l, DPAR_LOWER_MESSAGES, 0, -1);
+    lower(&l, DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE | DPAR_LOWER_SHARDS, 0, -1);
+    dress(&l);
     begin(j, c, &l.s, 1);
+    j->dressed = 1;
     fill(&o, j, count_of);
     j->counts.activation = j->counts.weight = 65535;
     j->fails_kind = kind;
@@ -990,11 +1175,34 @@ static dpar_status breaking(dpar_comm *c, int kind, int stage, int micro, int ki
     return st;
 }
 
+/* A callback of each kind fails: all ranks hear which. */
+static void each_fails(dpar_comm *c)
+{
+    int kind;
+    for (kind = DPAR_FORWARD; kind < DPAR_ACTION_KINDS; kind++) {
+        const int rule = kind == DPAR_BACKWARD ? DPAR_1F1B : DPAR_ZB_H1;
+        const int micro = dpar_action_has_micro(kind);
+        char expected[80], number[4];
+        dpar_comm *apart = NULL;
+        dpar_why why;
+        if (kind >= DPAR_SEND_F && kind <= DPAR_RECV_B) {
+            continue;
+        }
+        (void)snprintf(number, sizeof number, "%d", micro);
+        (void)snprintf(expected, sizeof expected, "rank 1: 1%s%s: the data ends here",
+                       dpar_action_name(kind), micro ? number : "");
+        CHECK_INT(dpar_comm_dup(c, &apart), DPAR_OK);
+        CHECK_INT(breaking(apart, rule, kind, 1, micro, 0, &why), DPAR_E_RANGE);
+        CHECK_TEXT(why.text, expected);
+        (void)dpar_comm_close(apart);
+    }
+}
+
 static int killed(dpar_comm *c, void *arg)
 {
     heard *h = (heard *)arg + c->rank;
     dpar_why why;
-    h->status = breaking(c, DPAR_FORWARD, 1, 2, 1, &why);
+    h->status = breaking(c, DPAR_ZB_H1, DPAR_FORWARD, 1, 2, 1, &why);
     memcpy(h->text, why.text, sizeof why.text < sizeof h->text ? sizeof why.text : sizeof h->text);
     return 0;
 }
@@ -1036,6 +1244,10 @@ static int everything(dpar_comm *c, void *arg)
         cases += of_rule;
     }
     CHECK(cases >= 16 * 12 || failures() > 0);
+    for (micros = 0; micros < 5 && failures() == 0; micros++) {
+        const int32_t rules[5] = {DPAR_GPIPE, DPAR_1F1B, DPAR_INTERLEAVED, DPAR_ZB_H1, DPAR_ZBV};
+        dressed_case(c, rules[micros], (micros + c->size) % 2);
+    }
     picture(c);
     if (c->size % 2 == 0) {
         replicas(c);
@@ -1048,14 +1260,18 @@ static int everything(dpar_comm *c, void *arg)
         dpar_comm *apart = NULL;
         dpar_why why;
         CHECK_INT(dpar_comm_dup(c, &apart), DPAR_OK);
-        CHECK_INT(breaking(apart, DPAR_FORWARD, 1, 2, 0, &why), DPAR_E_RANGE);
+        CHECK_INT(breaking(apart, DPAR_ZB_H1, DPAR_FORWARD, 1, 2, 0, &why), DPAR_E_RANGE);
         CHECK_TEXT(why.text, "rank 1: 1F2: the data ends here");
         (void)dpar_comm_close(apart);
         /* the last thing of all: others have nothing left to do but to hear of it */
         CHECK_INT(dpar_comm_dup(c, &apart), DPAR_OK);
-        CHECK_INT(breaking(apart, DPAR_WEIGHT, 0, 2 * c->size - 1, 0, &why), DPAR_E_RANGE);
+        CHECK_INT(breaking(apart, DPAR_ZB_H1, DPAR_WEIGHT, 0, 2 * c->size - 1, 0, &why),
+                  DPAR_E_RANGE);
         CHECK(strncmp(why.text, "rank 0: 0W", 10) == 0);
         (void)dpar_comm_close(apart);
+    }
+    if (c->size == 2 || c->size == 3) {
+        each_fails(c);
     }
 #endif
     return failures() > 0;
