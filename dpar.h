@@ -5105,8 +5105,10 @@ DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t
                                        const void *logits, const int32_t *chosen, double *sums,
                                        dpar_gate_load *load, double *scratch);
 /* dlogits[tokens][experts] from dweight[tokens][k]. load: that of dpar_gate_balance, whose loss is
- * part of what is derived (f counts as a constant, as everywhere); NULL: it is not. dweight NULL:
- * zeros. scratch as above. Errors as forward. Local. O(tokens x experts). */
+ * part of what is derived (f counts as a constant, as everywhere); NULL: it is not. It is the loss
+ * of all ranks' tokens, so that its gradients are to be added up over the ranks: where ddp averages
+ * those of the gate, let `balance` be a times the ranks. dweight NULL: zeros. scratch as above.
+ * Errors as forward; E_ARG: a choice that is no expert. Local. O(tokens x experts). */
 DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, const void *logits,
                                         const int32_t *chosen, const void *dweight,
                                         const dpar_gate_load *load, void *dlogits, double *scratch,
@@ -42239,11 +42241,23 @@ DPAR_API dpar_status dpar_gate_forward(const dpar_gate *g, int64_t tokens, const
     return st;
 }
 
-/* Adds up how often experts are chosen, their shares of scores, tokens. An expert that does not
- * exist: E_ARG. */
-static dpar_status dpari_gate_add(const dpar_gate *g, int64_t tokens, const void *logits,
-                                  const int32_t *chosen, double *sums, double *scratch,
-                                  dpar_why *why)
+/* An expert that does not exist: E_ARG. */
+static dpar_status dpari_gate_chosen(const dpar_gate *g, int64_t tokens, const int32_t *chosen,
+                                     dpar_why *why)
+{
+    int64_t i;
+    for (i = 0; i < tokens * g->choices; i++) {
+        if (chosen[i] < -1 || chosen[i] >= g->experts) {
+            return dpari_say(DPAR_E_ARG, why, "token # chose expert # of #", i / g->choices,
+                             chosen[i], g->experts, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Adds up how often experts are chosen, their shares of scores, tokens. */
+static void dpari_gate_add(const dpar_gate *g, int64_t tokens, const void *logits,
+                           const int32_t *chosen, double *sums, double *scratch)
 {
     int64_t t;
     int32_t e, j;
@@ -42251,10 +42265,6 @@ static dpar_status dpari_gate_add(const dpar_gate *g, int64_t tokens, const void
         const int32_t *mine = chosen + t * g->choices;
         double sum;
         for (j = 0; j < g->choices; j++) {
-            if (mine[j] < -1 || mine[j] >= g->experts) {
-                return dpari_say(DPAR_E_ARG, why, "token # chose expert # of #", t, mine[j],
-                                 g->experts, 0);
-            }
             if (mine[j] >= 0) {
                 sums[mine[j]] += 1.0;
             }
@@ -42268,7 +42278,6 @@ static dpar_status dpari_gate_add(const dpar_gate *g, int64_t tokens, const void
         }
         sums[2 * (int64_t)g->experts] += 1.0;
     }
-    return DPAR_OK;
 }
 
 /* What follows from the sums of all ranks. */
@@ -42316,11 +42325,13 @@ DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t
     dpar_status st = dpari_gate_check(
         g, tokens, given && sums != NULL && load != NULL && scratch != NULL, &said);
     if (st == DPAR_OK) {
+        st = dpari_gate_chosen(g, tokens, chosen, &said);
+    }
+    if (st == DPAR_OK) {
         n = 2 * (int64_t)g->experts + 1;
         dpari_zero(sums, (size_t)n * sizeof *sums);
-        st = dpari_gate_add(g, tokens, logits, chosen, sums, scratch, &said);
-    }
-    if (st != DPAR_OK) {
+        dpari_gate_add(g, tokens, logits, chosen, sums, scratch);
+    } else {
         return c != NULL ? dpari_expert_wrong(c, &said, NULL) : st;
     }
     if (c != NULL) {
@@ -42369,9 +42380,10 @@ DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, cons
                                         dpar_why *why)
 {
     const int given = tokens == 0 || (logits != NULL && chosen != NULL && dlogits != NULL);
-    const dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
+    dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
     int64_t t;
     int32_t e;
+    st = st == DPAR_OK ? dpari_gate_chosen(g, tokens, chosen, why) : st;
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
         double *d = scratch + g->experts, mean = 0.0;
         const double sum = dpari_gate_scores(g, logits, t, scratch);

@@ -143,11 +143,23 @@ DPAR_API dpar_status dpar_gate_forward(const dpar_gate *g, int64_t tokens, const
     return st;
 }
 
-/* Adds up how often experts are chosen, their shares of scores, tokens. An expert that does not
- * exist: E_ARG. */
-static dpar_status dpari_gate_add(const dpar_gate *g, int64_t tokens, const void *logits,
-                                  const int32_t *chosen, double *sums, double *scratch,
-                                  dpar_why *why)
+/* An expert that does not exist: E_ARG. */
+static dpar_status dpari_gate_chosen(const dpar_gate *g, int64_t tokens, const int32_t *chosen,
+                                     dpar_why *why)
+{
+    int64_t i;
+    for (i = 0; i < tokens * g->choices; i++) {
+        if (chosen[i] < -1 || chosen[i] >= g->experts) {
+            return dpari_say(DPAR_E_ARG, why, "token # chose expert # of #", i / g->choices,
+                             chosen[i], g->experts, 0);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* Adds up how often experts are chosen, their shares of scores, tokens. */
+static void dpari_gate_add(const dpar_gate *g, int64_t tokens, const void *logits,
+                           const int32_t *chosen, double *sums, double *scratch)
 {
     int64_t t;
     int32_t e, j;
@@ -155,10 +167,6 @@ static dpar_status dpari_gate_add(const dpar_gate *g, int64_t tokens, const void
         const int32_t *mine = chosen + t * g->choices;
         double sum;
         for (j = 0; j < g->choices; j++) {
-            if (mine[j] < -1 || mine[j] >= g->experts) {
-                return dpari_say(DPAR_E_ARG, why, "token # chose expert # of #", t, mine[j],
-                                 g->experts, 0);
-            }
             if (mine[j] >= 0) {
                 sums[mine[j]] += 1.0;
             }
@@ -172,7 +180,6 @@ static dpar_status dpari_gate_add(const dpar_gate *g, int64_t tokens, const void
         }
         sums[2 * (int64_t)g->experts] += 1.0;
     }
-    return DPAR_OK;
 }
 
 /* What follows from the sums of all ranks. */
@@ -220,11 +227,13 @@ DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t
     dpar_status st = dpari_gate_check(
         g, tokens, given && sums != NULL && load != NULL && scratch != NULL, &said);
     if (st == DPAR_OK) {
+        st = dpari_gate_chosen(g, tokens, chosen, &said);
+    }
+    if (st == DPAR_OK) {
         n = 2 * (int64_t)g->experts + 1;
         dpari_zero(sums, (size_t)n * sizeof *sums);
-        st = dpari_gate_add(g, tokens, logits, chosen, sums, scratch, &said);
-    }
-    if (st != DPAR_OK) {
+        dpari_gate_add(g, tokens, logits, chosen, sums, scratch);
+    } else {
         return c != NULL ? dpari_expert_wrong(c, &said, NULL) : st;
     }
     if (c != NULL) {
@@ -273,9 +282,10 @@ DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, cons
                                         dpar_why *why)
 {
     const int given = tokens == 0 || (logits != NULL && chosen != NULL && dlogits != NULL);
-    const dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
+    dpar_status st = dpari_gate_check(g, tokens, given && scratch != NULL, why);
     int64_t t;
     int32_t e;
+    st = st == DPAR_OK ? dpari_gate_chosen(g, tokens, chosen, why) : st;
     for (t = 0; st == DPAR_OK && t < tokens; t++) {
         double *d = scratch + g->experts, mean = 0.0;
         const double sum = dpari_gate_scores(g, logits, t, scratch);

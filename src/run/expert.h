@@ -99,8 +99,10 @@ DPAR_API dpar_status dpar_gate_balance(const dpar_gate *g, dpar_comm *c, int64_t
                                        const void *logits, const int32_t *chosen, double *sums,
                                        dpar_gate_load *load, double *scratch);
 /* dlogits[tokens][experts] from dweight[tokens][k]. load: that of dpar_gate_balance, whose loss is
- * part of what is derived (f counts as a constant, as everywhere); NULL: it is not. dweight NULL:
- * zeros. scratch as above. Errors as forward. Local. O(tokens x experts). */
+ * part of what is derived (f counts as a constant, as everywhere); NULL: it is not. It is the loss
+ * of all ranks' tokens, so that its gradients are to be added up over the ranks: where ddp averages
+ * those of the gate, let `balance` be a times the ranks. dweight NULL: zeros. scratch as above.
+ * Errors as forward; E_ARG: a choice that is no expert. Local. O(tokens x experts). */
 DPAR_API dpar_status dpar_gate_backward(const dpar_gate *g, int64_t tokens, const void *logits,
                                         const int32_t *chosen, const void *dweight,
                                         const dpar_gate_load *load, void *dlogits, double *scratch,

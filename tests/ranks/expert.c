@@ -811,6 +811,10 @@ static int gate_cases(void)
     bad += load.tokens != 1 || !(two[5] > 0.0f) || two[6] != 0.0f || two[11] != 0.0f;
     none[0] = 6;
     bad += dpar_gate_balance(&g, NULL, 1, narrow, none, sums, &load, scratch) != DPAR_E_ARG;
+    bad += dpar_gate_backward(&g, 1, narrow, none, light, NULL, two, scratch, &why) != DPAR_E_ARG;
+    bad += strcmp(why.text, "token 0 chose expert 6 of 6") != 0;
+    none[0] = -2;
+    bad += dpar_gate_backward(&g, 1, narrow, none, light, NULL, two, scratch, &why) != DPAR_E_ARG;
     bad += dpar_gate_forward(&g, 1, NULL, chosen, light, scratch, &why) != DPAR_E_ARG;
     g.score = 3;
     bad += dpar_gate_forward(&g, 1, narrow, chosen, light, scratch, &why) != DPAR_E_ARG;
