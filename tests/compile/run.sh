@@ -46,14 +46,14 @@ try $CC -std=c99 $strict_c -DDPAR_NO_COST -DDPAR_NO_SHOW -DDPAR_IMPLEMENTATION -
     "$work/example.c" -o "$work/example"
 try timeout 60 "$work/example"
 in_pairs build collectives messages several errors mismatch p2p move large spatial halo_exchange halo_oracle \
-    halo_more halo_cgrid ddp fsdp tensor sequence expert pipeline
+    halo_more halo_cgrid ddp fsdp tensor sequence expert pipeline gpt
 for each in collectives:processes messages:processes several:processes errors:processes \
     mismatch:processes collectives:threads:1-3 messages:threads:1-4 several:threads:2-3 \
     errors:threads:1-4 mismatch:threads:2-4 halo_oracle:processes halo_oracle:threads:1-3 \
     halo_cgrid:processes:1-6 halo_cgrid:threads:2; do
     quickly "$each"
 done
-for name in p2p move spatial halo_exchange halo_more ddp fsdp tensor sequence expert pipeline; do
+for name in p2p move spatial halo_exchange halo_more ddp fsdp tensor sequence expert pipeline gpt; do
     echo "== $name"
     try timeout 300 "$work/$name"
 done

@@ -1,0 +1,1694 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* gpt - the model of train_gpt.c, over dpar's layers: a GPT whose weights are cut over tensor
+ * parallel ranks, its tokens over context parallel ones, its experts over expert parallel ones.
+ * Every cutting is the same model: initial values by global index, results and gradients to
+ * rounding.
+ *
+ *     gpt_bytes(&config, &comms, &bytes, &why);   gpt_init(memory, bytes, &config, &comms, &g, ..);
+ *     layer 0 is the embedding, 1 .. blocks the blocks, blocks + 1 the head (norm, table, loss)
+ *     gpt_parameter_of(g, layer, slot, &p);       what this rank has of each parameter
+ *     gpt_forward(g, layer, weights, &batch, in, out, kept);
+ *     gpt_backward(g, layer, GPT_BOTH, weights, gradients, &batch, dout, din, kept, NULL);
+ *     gpt_sum(g, layer, gradients);               then over the data-parallel ranks: the caller
+ *
+ * A pipeline stage is any run of layers, which the caller chains. Nothing is allocated.
+ *
+ * A block, pre-norm: x += out(attention(query, key, value of norm(x))); x += mlp(norm(x)), the mlp
+ * SwiGLU or GELU, or a mixture of experts that are such. No biases but the layer norm's.
+ *
+ * Include dpar.h before it. Needs -lm; best with -O3 -march=native. */
+#ifndef GPT_H
+#define GPT_H
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Of activations, weights and gradients: float, or, to compare results, double. */
+#ifdef GPT_DOUBLE
+typedef double gpt_real;
+enum { GPT_TYPE = DPAR_F64 };
+#else
+typedef float gpt_real;
+enum { GPT_TYPE = DPAR_F32 };
+#endif
+
+/* ---- what is asked for ----------------------------------------------------------------------- */
+
+enum { GPT_SAMPLES = 256 };
+
+/* Zero it and fill it in; the same on all ranks. */
+typedef struct gpt_config {
+    int32_t vocab;           /* 256: bytes */
+    int32_t width, blocks;   /* of a token; of the transformer */
+    int32_t heads, groups;   /* of queries; of keys and values, 0: heads; groups | heads | width */
+    int32_t hidden;          /* of the mlp */
+    int32_t samples, length; /* of a micro-batch, before context parallelism cuts it */
+    int32_t layer_norm;      /* 1: in place of RMS norm */
+    int32_t gelu;            /* 1: in place of SwiGLU */
+    int32_t tied;            /* 1: the head's table is the embedding's */
+    int32_t sp;              /* 1: between layers tokens are cut over tp (sequence parallelism) */
+    int32_t ulysses;         /* 1: context parallelism by Ulysses in place of the ring */
+    int32_t experts;         /* 0: none */
+    int32_t choices;         /* experts of a token */
+    int32_t every;           /* every n-th block has them; 0: 1 */
+    int32_t expert_hidden;   /* 0: hidden */
+    int32_t shared;          /* hidden features of the expert that all tokens use; 0: none */
+    int32_t drop;            /* DPAR_DROP_NONE, ... */
+    int32_t steer;           /* 1: loads are counted for gpt_steer */
+    double factor;           /* capacity, but for DPAR_DROP_NONE, */
+    double rows;    /* which has room for so many times an even share; 0: for all that could come */
+    double balance; /* coefficient of the balancing loss; 0: none */
+    double smoothing, z; /* of the cross-entropy */
+    uint64_t seed;
+} gpt_config;
+
+/* All there, of one rank where nothing is cut; the caller's. */
+typedef struct gpt_comms {
+    dpar_comm *tp, *cp;
+    dpar_comm *ep;   /* experts are cut over these, some of `data` */
+    dpar_comm *data; /* all ranks of the stage with this rank's place in tp: over their tokens the
+                        loads of experts are balanced */
+} gpt_comms;
+
+/* The model as a rank sees it: plans and scratch, no weights. Read the first four. */
+typedef struct gpt {
+    gpt_config config; /* nothing in it is 0 for a default any more */
+    gpt_comms comms;
+    int64_t tokens; /* of this context parallel rank: rows of ids and targets */
+    int64_t own;    /* rows of activations between layers: tokens, or with sp a share of them */
+
+    int64_t first, whole; /* where `own` begin in `tokens`; tokens of the micro-batch */
+    int64_t head, heads_width, groups_width; /* features of a head, this rank's queries, keys */
+    dpar_tensor tensor;
+    dpar_heads heads;
+    dpar_heads_share share;
+    dpar_comm *same; /* ranks with the same key-value heads; NULL: this one alone */
+    dpar_vocab vocab;
+    dpar_split hidden, shared, expert_hidden; /* features over tp */
+    int64_t ends[GPT_SAMPLES + 1];
+    dpar_attention attention; /* as each rank computes it: ring, or whole samples */
+    dpar_attention_plan *ring;
+    dpar_split cut; /* Ulysses: tokens, */
+    dpar_ulysses to_heads[2];
+    dpar_ulysses_plan *ulysses[2]; /* of queries; of keys and values */
+    int64_t seen, seen_q, seen_k;  /* rows and features that attention sees */
+    dpar_experts layer;
+    dpar_experts_plan *experts;
+    int64_t first_expert, my_experts, rows, routing;
+    int64_t plan_bytes[3];
+    void *plan_memory[3];      /* ring or queries; keys; experts */
+    int64_t *counts, *rows_of; /* of tensor; elements of each rank's rows */
+    int32_t *position;         /* of each token in its sample */
+    double *bias, *load;       /* [blocks][experts] */
+    gpt_real *own_a, *own_b, *own_c, *all, *part, *q, *k, *v, *wide, *delta, *seen_a, *seen_b,
+        *seen_c, *expert_rows, *dweight;
+    double *few;
+    void *entropy, *pending;
+} gpt;
+
+/* ---- the interface --------------------------------------------------------------------------- */
+
+/* The parameters that layers have some of; weights and gradients are indexed by them. */
+enum {
+    GPT_TABLE,
+    GPT_POSITION,
+    GPT_NORM_1,
+    GPT_NORM_1_BIAS,
+    GPT_QUERY,
+    GPT_KEY,
+    GPT_VALUE,
+    GPT_OUT,
+    GPT_NORM_2,
+    GPT_NORM_2_BIAS,
+    GPT_GATE, /* and two more: of the mlp, or of the shared expert */
+    GPT_UP,
+    GPT_DOWN,
+    GPT_ROUTER,
+    GPT_EXPERT_GATE,
+    GPT_EXPERT_UP,
+    GPT_EXPERT_DOWN,
+    GPT_SLOTS
+};
+enum { GPT_SUM_NONE, GPT_SUM_TP, GPT_SUM_SAME };
+
+typedef struct gpt_parameter {
+    char name[40];  /* "block3.query", whatever the cutting */
+    int32_t dims;   /* 1 .. 3 */
+    int32_t expert; /* 1: cut over ep: its gradient is to be summed over the ranks of `data` with
+                       the same place in ep; else over all of data */
+    int32_t tied;   /* 1: the head's, which is the embedding's: of the same name and initial values.
+                       Where both are on one rank give its pointers; else sum both gradients */
+    int32_t decay;  /* 1: a matrix */
+    int32_t sum;    /* what gpt_sum does: GPT_SUM_TP, ... */
+    int32_t copy, copies; /* of the tp ranks that have this piece: norms count copy 0 only */
+    int64_t whole[3];     /* the whole array, C order; */
+    int64_t local[3];     /* of it this rank's dense piece; 0 is possible; */
+    int64_t at[3]; /* where that begins. What passes `whole` is padding: 0, as its gradient */
+    int64_t numel; /* of the piece, padding included */
+    double mean, deviation; /* initial values: normal, */
+    uint64_t stream;        /* by global index */
+} gpt_parameter;
+
+/* One micro-batch. */
+typedef struct gpt_batch {
+    const int32_t *ids, *targets; /* gpt_pick's; targets below 0 do not count */
+    double scale;                 /* of the loss: 1 / tokens that count in a step, of all ranks */
+    double balance;               /* of the balancing loss: 1 / micro-batches of a step */
+    double loss;                  /* the head ADDS the losses of `tokens`, equal on all of tp, */
+    double counted;               /* and how many counted; */
+    double balancing; /* experts their balancing loss times balance, equal on all of data and tp */
+} gpt_batch;
+
+/* What of backward is to be done. I leaves in `pending` what W needs and touches no gradient; W
+ * reads that, kept and nothing else, and speaks to no other rank. Both give the bits of I, then W;
+ * pending may be NULL. */
+enum { GPT_INPUT = 1, GPT_WEIGHT = 2, GPT_BOTH = 3 };
+
+/* ---- small things ---------------------------------------------------------------------------- */
+
+static inline dpar_status gpt_refuse(dpar_why *why, const char *text)
+{
+    if (why != NULL) {
+        snprintf(why->text, sizeof why->text, "gpt: %s", text);
+    }
+    return DPAR_E_ARG;
+}
+
+/* Memory dealt out in pieces; without any it counts. */
+typedef struct gpt_room {
+    char *memory;
+    int64_t used;
+} gpt_room;
+
+static inline void *gpt_take(gpt_room *r, int64_t n, size_t each)
+{
+    void *at = r->memory == NULL ? NULL : r->memory + r->used;
+    r->used += (n * (int64_t)each + 63) / 64 * 64;
+    return at;
+}
+
+static inline gpt_real *gpt_take_real(gpt_room *r, int64_t n)
+{
+    return (gpt_real *)gpt_take(r, n, sizeof(gpt_real));
+}
+
+static inline void gpt_copy(gpt_real *to, const gpt_real *from, int64_t n)
+{
+    if (n > 0 && to != from) {
+        memcpy(to, from, (size_t)n * sizeof *to);
+    }
+}
+
+static inline void gpt_add(gpt_real *to, const gpt_real *a, const gpt_real *b, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        to[i] = a[i] + b[i];
+    }
+}
+
+/* Block `layer` has experts. */
+static inline int gpt_mixes(const gpt *g, int32_t layer)
+{
+    return g->config.experts > 0 && layer > 0 && layer <= g->config.blocks &&
+           layer % g->config.every == 0;
+}
+
+/* Features of the mlp, or of the shared expert. */
+static inline const dpar_split *gpt_hidden(const gpt *g, int32_t layer)
+{
+    return gpt_mixes(g, layer) ? &g->shared : &g->hidden;
+}
+
+static inline int64_t gpt_mine(const gpt *g, const dpar_split *s)
+{
+    return dpar_split_size(s, g->comms.tp->rank);
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+/* Plain C for any compiler; with vectors of gcc and clang it fills their registers. */
+#ifdef __GNUC__
+#if defined(__AVX512F__)
+typedef gpt_real gpt_lanes __attribute__((vector_size(64)));
+#elif defined(__AVX__)
+typedef gpt_real gpt_lanes __attribute__((vector_size(32)));
+#else
+typedef gpt_real gpt_lanes __attribute__((vector_size(16)));
+#endif
+#else
+typedef gpt_real gpt_lanes;
+#endif
+enum {
+    GPT_LANES = 2 * (int)(sizeof(gpt_lanes) / sizeof(gpt_real)), /* columns of a tile */
+    GPT_DEEP = 4096 / (int)sizeof(gpt_lanes)                     /* products summed at a time */
+};
+
+/* to[d][j] = op(b)[k + d][j0 + j], columns that are not there 0. */
+static inline void gpt_pack(const dpar_matmul *p, int64_t k, int64_t deep, int64_t j0, gpt_real *to)
+{
+    const gpt_real *b = (const gpt_real *)p->b;
+    const int64_t along = p->transpose_b ? p->ldb : 1, down = p->transpose_b ? 1 : p->ldb;
+    const int64_t n = p->n - j0 < GPT_LANES ? p->n - j0 : GPT_LANES;
+    int64_t d, j;
+    for (d = 0; d < deep; d++) {
+        for (j = 0; j < GPT_LANES; j++) {
+            to[d * GPT_LANES + j] = j < n ? b[(j0 + j) * along + (k + d) * down] : (gpt_real)0;
+        }
+    }
+}
+
+/* sum[4][GPT_LANES] of four rows of a, `step` apart, with the packed b. */
+static inline void gpt_tile(const gpt_real *const *row, int64_t step, const gpt_real *b,
+                            int64_t deep, gpt_real *sum)
+{
+    gpt_lanes s[8], x, y;
+    int64_t d, at = 0;
+    memset(s, 0, sizeof s);
+    for (d = 0; d < deep; d++, at += step, b += GPT_LANES) {
+        memcpy(&x, b, sizeof x);
+        memcpy(&y, b + GPT_LANES / 2, sizeof y);
+        s[0] += row[0][at] * x;
+        s[1] += row[0][at] * y;
+        s[2] += row[1][at] * x;
+        s[3] += row[1][at] * y;
+        s[4] += row[2][at] * x;
+        s[5] += row[2][at] * y;
+        s[6] += row[3][at] * x;
+        s[7] += row[3][at] * y;
+    }
+    memcpy(sum, s, sizeof s);
+}
+
+/* The product that layers are given: dpar_matmul_host sums in f64, this one in gpt_real. */
+static inline dpar_status gpt_matmul(void *user, const dpar_matmul *p)
+{
+    const gpt_real *a = (const gpt_real *)p->a, *row[4];
+    const int64_t along = p->transpose_a ? 1 : p->lda, step = p->transpose_a ? p->lda : 1;
+    gpt_real b[GPT_DEEP * GPT_LANES], sum[4 * GPT_LANES], *c = (gpt_real *)p->c;
+    int64_t k = 0, i, j, r, s;
+    (void)user;
+    do {
+        const int64_t deep = p->k - k < GPT_DEEP ? p->k - k : GPT_DEEP;
+        const gpt_real alpha = (gpt_real)p->alpha, beta = k > 0 ? (gpt_real)1 : (gpt_real)p->beta;
+        const int fresh = k == 0 && !(p->beta < 0.0 || p->beta > 0.0);
+        for (j = 0; j < p->n; j += GPT_LANES) {
+            const int64_t columns = p->n - j < GPT_LANES ? p->n - j : GPT_LANES;
+            gpt_pack(p, k, deep, j, b);
+            for (i = 0; i < p->m; i += 4) {
+                const int64_t rows = p->m - i < 4 ? p->m - i : 4;
+                for (r = 0; r < 4; r++) { /* rows that are not there repeat the last one */
+                    row[r] = a + (i + (r < rows ? r : rows - 1)) * along + k * step;
+                }
+                gpt_tile(row, step, b, deep, sum);
+                for (r = 0; r < rows; r++) {
+                    gpt_real *to = c + (i + r) * p->ldc + j;
+                    for (s = 0; s < columns; s++) {
+                        to[s] =
+                            alpha * sum[r * GPT_LANES + s] + (fresh ? (gpt_real)0 : beta * to[s]);
+                    }
+                }
+            }
+        }
+        k += deep;
+    } while (k < p->k);
+    return DPAR_OK;
+}
+
+/* c[m][n] = op(a) op(b), or added: what experts, whose rows are no rank's alone, are made of. */
+static inline void gpt_product(int add, int64_t m, int64_t n, int64_t k, const gpt_real *a,
+                               int transpose_a, const gpt_real *b, int transpose_b, gpt_real *c)
+{
+    dpar_matmul p;
+    memset(&p, 0, sizeof p);
+    p.type = GPT_TYPE;
+    p.transpose_a = transpose_a;
+    p.transpose_b = transpose_b;
+    p.m = m;
+    p.n = n;
+    p.k = k;
+    p.alpha = 1.0;
+    p.beta = add ? 1.0 : 0.0;
+    p.a = a;
+    p.b = b;
+    p.c = c;
+    p.lda = transpose_a ? m : k;
+    p.ldb = transpose_b ? k : n;
+    p.ldc = n;
+    (void)gpt_matmul(NULL, &p);
+}
+
+/* y = x w^T; dx (+)= dy w; dw += dy^T x: of n rows. */
+static inline void gpt_apply(int64_t n, int64_t in, int64_t out, const gpt_real *x,
+                             const gpt_real *w, gpt_real *y, int add)
+{
+    gpt_product(add, n, out, in, x, 0, w, 1, y);
+}
+
+static inline void gpt_apply_input(int64_t n, int64_t in, int64_t out, const gpt_real *dy,
+                                   const gpt_real *w, gpt_real *dx, int add)
+{
+    gpt_product(add, n, in, out, dy, 0, w, 0, dx);
+}
+
+static inline void gpt_apply_weight(int64_t n, int64_t in, int64_t out, const gpt_real *dy,
+                                    const gpt_real *x, gpt_real *dw)
+{
+    gpt_product(1, out, in, n, dy, 1, x, 0, dw);
+}
+
+/* ---- layers that are cut over tp: tensor.h --------------------------------------------------- */
+
+/* The rows of all from each rank's own. */
+static inline dpar_status gpt_gather(gpt *g, const gpt_real *own, gpt_real *all)
+{
+    if (g->config.sp) {
+        return dpar_all_gather_v(g->comms.tp, own, all, g->rows_of, NULL, GPT_TYPE, NULL);
+    }
+    gpt_copy(all, own, g->tokens * g->config.width);
+    return DPAR_OK;
+}
+
+/* This rank's own rows of the sum of the ranks' parts. */
+static inline dpar_status gpt_reduce(gpt *g, const gpt_real *part, gpt_real *own)
+{
+    if (g->config.sp) {
+        return dpar_reduce_scatter_v(g->comms.tp, part, own, g->rows_of, GPT_TYPE, DPAR_SUM, NULL);
+    }
+    return dpar_all_reduce(g->comms.tp, part, own, g->tokens * g->config.width, GPT_TYPE, DPAR_SUM,
+                           NULL);
+}
+
+/* A linear layer's forward. x: column: of all tokens, gathered; y: row: own ones. */
+static inline dpar_status gpt_linear(gpt *g, int32_t kind, int64_t in, int64_t out,
+                                     const gpt_real *w, gpt_real *x, gpt_real *y)
+{
+    dpar_linear l = {DPAR_COLUMN, 0, 0, 0};
+    dpar_linear_arrays a;
+    memset(&a, 0, sizeof a);
+    l.kind = kind;
+    l.in = in;
+    l.out = out;
+    a.w = w;
+    a.x = x;
+    a.y = y;
+    a.kept = 1;
+    a.whole = kind == DPAR_COLUMN ? x : g->all;
+    return dpar_linear_forward(&g->tensor, &l, &a);
+}
+
+/* Which of several column layers that read the same x: their dx are one sum. */
+enum { GPT_ALONE = 0, GPT_BEGIN = 1, GPT_GO_ON = 3, GPT_END = 2 };
+
+/* Its backward; x and dy of all tokens, dx of column layers own. dx, dw NULL: not wanted. */
+static inline dpar_status gpt_linear_back(gpt *g, int32_t kind, int64_t in, int64_t out,
+                                          const gpt_real *w, gpt_real *x, gpt_real *dy,
+                                          gpt_real *dx, gpt_real *dw, int turn)
+{
+    dpar_linear l = {DPAR_COLUMN, 0, 0, 0};
+    dpar_linear_arrays a;
+    memset(&a, 0, sizeof a);
+    l.kind = kind;
+    l.in = in;
+    l.out = out;
+    a.w = w;
+    a.x = x;
+    a.dy = dy;
+    a.dx = dx;
+    a.dw = dw;
+    a.kept = 1;
+    a.whole = kind == DPAR_COLUMN ? x : dy;
+    a.whole_dx = g->all;
+    a.add = 1;
+    a.open = turn & 1;
+    a.add_dx = turn >> 1;
+    return dpar_linear_backward(&g->tensor, &l, &a);
+}
+
+/* ---- norms ----------------------------------------------------------------------------------- */
+
+/* h = (x - mean) / deviation * scale + bias, RMS without mean and bias, of own rows; stat[own][2]:
+ * mean, 1 / deviation. h: of all tokens. */
+static inline dpar_status gpt_norm(gpt *g, const gpt_real *x, const gpt_real *scale,
+                                   const gpt_real *bias, double *stat, gpt_real *h)
+{
+    const int64_t n = g->config.width;
+    gpt_real *to = g->config.sp ? g->own_b : h;
+    int64_t i, j;
+    for (i = 0; i < g->own; i++, x += n) {
+        double mean = 0.0, square = 0.0, inverse;
+        for (j = 0; j < n && g->config.layer_norm; j++) {
+            mean += (double)x[j] / (double)n;
+        }
+        for (j = 0; j < n; j++) {
+            square += ((double)x[j] - mean) * ((double)x[j] - mean);
+        }
+        inverse = 1.0 / sqrt(square / (double)n + 1e-5);
+        stat[2 * i] = mean;
+        stat[2 * i + 1] = inverse;
+        for (j = 0; j < n; j++) {
+            to[i * n + j] = (gpt_real)(((double)x[j] - mean) * inverse) * scale[j] +
+                            (bias != NULL ? bias[j] : (gpt_real)0);
+        }
+    }
+    return g->config.sp ? gpt_gather(g, to, h) : DPAR_OK;
+}
+
+/* dx = add + its gradient (add NULL: alone); sum[2][width]: gradients of scale and bias. */
+static inline void gpt_norm_back(const gpt *g, const gpt_real *x, const gpt_real *scale,
+                                 const double *stat, const gpt_real *dh, const gpt_real *add,
+                                 gpt_real *dx, double *sum)
+{
+    const int64_t n = g->config.width;
+    int64_t i, j;
+    memset(sum, 0, (size_t)(2 * n) * sizeof *sum);
+    for (i = 0; i < g->own; i++, x += n, dh += n, dx += n, add += add != NULL ? n : 0) {
+        const double mean = stat[2 * i], inverse = stat[2 * i + 1];
+        double along = 0.0, level = 0.0;
+        for (j = 0; j < n; j++) {
+            const double unit = ((double)x[j] - mean) * inverse, d = (double)dh[j];
+            sum[j] += d * unit;
+            sum[n + j] += d;
+            along += d * (double)scale[j] * unit / (double)n;
+            level += g->config.layer_norm ? d * (double)scale[j] / (double)n : 0.0;
+        }
+        for (j = 0; j < n; j++) {
+            const double unit = ((double)x[j] - mean) * inverse;
+            const double d = inverse * ((double)dh[j] * (double)scale[j] - level - unit * along);
+            dx[j] = (gpt_real)d + (add != NULL ? add[j] : (gpt_real)0);
+        }
+    }
+}
+
+static inline void gpt_norm_weight(const gpt *g, const double *sum, gpt_real *dscale,
+                                   gpt_real *dbias)
+{
+    int32_t j;
+    for (j = 0; j < g->config.width; j++) {
+        dscale[j] += (gpt_real)sum[j];
+        if (dbias != NULL) {
+            dbias[j] += (gpt_real)sum[g->config.width + j];
+        }
+    }
+}
+
+/* ---- activations ----------------------------------------------------------------------------- */
+
+/* SwiGLU: gate sigmoid(gate) up. GELU (no gate): as GPT-2 has it, with a tanh, written as a
+ * sigmoid: up sigmoid(2 c (up + d up^3)). */
+static const double gpt_gelu[2] = {0.7978845608028654, 0.044715}; /* sqrt(2 / pi) */
+
+static inline double gpt_sigmoid(double x)
+{
+    return 1.0 / (1.0 + exp(-x));
+}
+
+static inline void gpt_activate(int64_t n, const gpt_real *gate, const gpt_real *up, gpt_real *act)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const double u = (double)up[i], c = 2.0 * gpt_gelu[0];
+        const double x = gate != NULL ? (double)gate[i] : c * (u + gpt_gelu[1] * u * u * u);
+        act[i] = (gpt_real)(gpt_sigmoid(x) * u * (gate != NULL ? x : 1.0));
+    }
+}
+
+static inline void gpt_activate_back(int64_t n, const gpt_real *gate, const gpt_real *up,
+                                     const gpt_real *dact, gpt_real *dgate, gpt_real *dup)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const double u = (double)up[i], d = (double)dact[i], c = 2.0 * gpt_gelu[0];
+        const double x = gate != NULL ? (double)gate[i] : c * (u + gpt_gelu[1] * u * u * u);
+        const double s = gpt_sigmoid(x);
+        if (gate != NULL) {
+            dgate[i] = (gpt_real)(d * u * s * (1.0 + x * (1.0 - s)));
+            dup[i] = (gpt_real)(d * x * s);
+        } else {
+            dup[i] =
+                (gpt_real)(d * s * (1.0 + u * (1.0 - s) * c * (1.0 + 3.0 * gpt_gelu[1] * u * u)));
+        }
+    }
+}
+
+/* ---- what lies in kept and pending ----------------------------------------------------------- */
+
+typedef struct gpt_kept {
+    gpt_real *x, *h; /* input, normed */
+    double *norm, *norm_2;
+    gpt_real *q, *k, *v, *seen, *sums; /* as attention sees them; its result and lse */
+    gpt_real *mixed;                   /* the result, of this rank's tokens */
+    gpt_real *x_2, *h_2;               /* after attention */
+    gpt_real *gate, *up, *act;
+    gpt_real *logits, *weight; /* of the router; of the head */
+    double *lse, *loads;
+    int32_t *chosen;
+    void *routing;
+    dpar_experts_routing **route;
+    dpar_gate_load *load;
+    gpt_real *rows, *rows_gate, *rows_up, *rows_act, *results;
+} gpt_kept;
+
+static inline int64_t gpt_lay_kept(const gpt *g, int32_t layer, void *memory, gpt_kept *k)
+{
+    const int64_t n = g->tokens, w = g->config.width, own = g->own * w;
+    const int64_t hidden = n * gpt_mine(g, gpt_hidden(g, layer)), e = g->config.experts;
+    const int64_t rows = g->rows * gpt_mine(g, &g->expert_hidden);
+    gpt_room r = {NULL, 0};
+    r.memory = (char *)memory;
+    memset(k, 0, sizeof *k);
+    if (layer == 0) {
+        return 0;
+    }
+    k->x = gpt_take_real(&r, own);
+    k->norm = (double *)gpt_take(&r, 2 * g->own, sizeof(double));
+    k->h = gpt_take_real(&r, n * w);
+    if (layer > g->config.blocks) {
+        k->logits = gpt_take_real(&r, n * dpar_vocab_rows(&g->vocab));
+        k->lse = (double *)gpt_take(&r, n, sizeof(double));
+        return r.used;
+    }
+    k->q = gpt_take_real(&r, g->seen * g->seen_q);
+    k->k = gpt_take_real(&r, g->seen * g->seen_k);
+    k->v = gpt_take_real(&r, g->seen * g->seen_k);
+    k->seen = gpt_take_real(&r, g->seen * g->seen_q);
+    k->sums = gpt_take_real(&r, g->seen * g->seen_q / g->head);
+    k->mixed = g->config.ulysses ? gpt_take_real(&r, n * g->heads_width) : k->seen;
+    k->x_2 = gpt_take_real(&r, own);
+    k->norm_2 = (double *)gpt_take(&r, 2 * g->own, sizeof(double));
+    k->h_2 = gpt_take_real(&r, n * w);
+    k->gate = g->config.gelu ? NULL : gpt_take_real(&r, hidden);
+    k->up = gpt_take_real(&r, hidden);
+    k->act = gpt_take_real(&r, hidden);
+    if (gpt_mixes(g, layer)) {
+        k->logits = gpt_take_real(&r, n * e);
+        k->weight = gpt_take_real(&r, n * g->config.choices);
+        k->chosen = (int32_t *)gpt_take(&r, n * g->config.choices, sizeof(int32_t));
+        k->loads = (double *)gpt_take(&r, 2 * e + 1, sizeof(double));
+        k->load = (dpar_gate_load *)gpt_take(&r, 1, sizeof *k->load);
+        k->route = (dpar_experts_routing **)gpt_take(&r, 1, sizeof *k->route);
+        k->routing = gpt_take(&r, g->routing, 1);
+        k->rows = gpt_take_real(&r, g->rows * w);
+        k->rows_gate = g->config.gelu ? NULL : gpt_take_real(&r, rows);
+        k->rows_up = gpt_take_real(&r, rows);
+        k->rows_act = gpt_take_real(&r, rows);
+        k->results = gpt_take_real(&r, n * g->config.choices * w);
+    }
+    return r.used;
+}
+
+/* Gradients of what products gave: W's are products of these with kept ones. */
+typedef struct gpt_pending {
+    double *norm, *norm_2; /* gradients of scale and bias */
+    gpt_real *dmixed;      /* of the attention's result after `out`: of all tokens */
+    gpt_real *dq, *dk, *dv;
+    gpt_real *dy, *dgate, *dup; /* of the mlp's result: of all tokens */
+    gpt_real *dlogits, *results, *rows_gate, *rows_up;
+} gpt_pending;
+
+static inline int64_t gpt_lay_pending(const gpt *g, int32_t layer, void *memory, gpt_pending *p)
+{
+    const int64_t n = g->tokens, w = g->config.width;
+    const int64_t hidden = n * gpt_mine(g, gpt_hidden(g, layer));
+    const int64_t rows = g->rows * gpt_mine(g, &g->expert_hidden);
+    gpt_room r = {NULL, 0};
+    r.memory = (char *)memory;
+    memset(p, 0, sizeof *p);
+    if (layer == 0) {
+        p->dy = gpt_take_real(&r, n * w);
+        return r.used;
+    }
+    p->norm = (double *)gpt_take(&r, 2 * w, sizeof(double));
+    if (layer > g->config.blocks) {
+        return r.used;
+    }
+    p->norm_2 = (double *)gpt_take(&r, 2 * w, sizeof(double));
+    p->dmixed = gpt_take_real(&r, n * w);
+    p->dq = gpt_take_real(&r, n * g->heads_width);
+    p->dk = gpt_take_real(&r, n * g->groups_width);
+    p->dv = gpt_take_real(&r, n * g->groups_width);
+    p->dy = gpt_take_real(&r, n * w);
+    p->dgate = g->config.gelu ? NULL : gpt_take_real(&r, hidden);
+    p->dup = gpt_take_real(&r, hidden);
+    if (gpt_mixes(g, layer)) {
+        p->dlogits = gpt_take_real(&r, n * g->config.experts);
+        p->results = gpt_take_real(&r, g->rows * w);
+        p->rows_gate = g->config.gelu ? NULL : gpt_take_real(&r, rows);
+        p->rows_up = gpt_take_real(&r, rows);
+    }
+    return r.used;
+}
+
+/* Bytes that a layer keeps from F to B or W, and from I to W; multiples of 64. Local. */
+static inline int64_t gpt_kept_bytes(const gpt *g, int32_t layer)
+{
+    gpt_kept k;
+    return gpt_lay_kept(g, layer, NULL, &k);
+}
+
+static inline int64_t gpt_pending_bytes(const gpt *g, int32_t layer)
+{
+    gpt_pending p;
+    return gpt_lay_pending(g, layer, NULL, &p);
+}
+
+/* ---- embedding ------------------------------------------------------------------------------- */
+
+static inline dpar_status gpt_embed(gpt *g, const gpt_real *const *w, const gpt_batch *b,
+                                    gpt_real *out)
+{
+    const int64_t width = g->config.width;
+    int64_t i;
+    const dpar_status st =
+        dpar_embedding_forward(&g->tensor, &g->vocab, width, b->ids, w[GPT_TABLE], out, g->all);
+    for (i = 0; i < g->own && st == DPAR_OK; i++) {
+        const gpt_real *at = w[GPT_POSITION] + g->position[g->first + i] * width;
+        gpt_add(out + i * width, out + i * width, at, width);
+    }
+    return st;
+}
+
+/* dy: of all tokens, so that every rank has whole gradients of positions. */
+static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gpt_batch *b,
+                                           const gpt_real *dy)
+{
+    const int64_t width = g->config.width;
+    dpar_tensor all = g->tensor;
+    int64_t i;
+    all.counts = NULL; /* nothing to gather any more */
+    for (i = 0; i < g->tokens; i++) {
+        gpt_real *at = dw[GPT_POSITION] + g->position[i] * width;
+        gpt_add(at, at, dy + i * width, width);
+    }
+    return dpar_embedding_backward(&all, &g->vocab, width, b->ids, dy, dw[GPT_TABLE], 1, NULL);
+}
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+/* Whole samples one by one, as one rank would: Ulysses. dout NULL: forward. */
+static inline void gpt_attend_samples(gpt *g, const gpt_kept *k, const gpt_real *dout, gpt_real *dq,
+                                      gpt_real *dk, gpt_real *dv)
+{
+    const int64_t length = g->config.length, heads = g->seen_q / g->head;
+    int64_t s, i, j;
+    dpar_attention_call c;
+    memset(&c, 0, sizeof c);
+    c.layer = &g->attention;
+    c.queries = c.keys = length;
+    c.low = -length; /* causal: all before */
+    for (s = 0; s < g->config.samples && heads > 0; s++) {
+        const int64_t q = s * length * g->seen_q, kv = s * length * g->seen_k;
+        c.q = k->q + q;
+        c.k = k->k + kv;
+        c.v = k->v + kv;
+        c.out = k->seen + q;
+        c.lse = k->sums + s * length * heads;
+        c.query = c.key = s * length;
+        if (dout == NULL) {
+            dpar_attention_block(&c);
+            continue;
+        }
+        for (i = 0; i < length * heads; i++) {
+            g->delta[i] = 0;
+            for (j = 0; j < g->head; j++) {
+                g->delta[i] += k->seen[q + i * g->head + j] * dout[q + i * g->head + j];
+            }
+        }
+        c.out_gradient = dout + q;
+        c.delta = g->delta;
+        c.q_gradient = dq + q;
+        c.k_gradient = dk + kv;
+        c.v_gradient = dv + kv;
+        memset(dq + q, 0, (size_t)(length * g->seen_q) * sizeof *dq);
+        memset(dk + kv, 0, (size_t)(length * g->seen_k) * sizeof *dk);
+        memset(dv + kv, 0, (size_t)(length * g->seen_k) * sizeof *dv);
+        dpar_attention_block_gradient(&c);
+    }
+}
+
+static inline dpar_status gpt_attend(gpt *g, const gpt_kept *k)
+{
+    dpar_attention_arrays a;
+    dpar_status st = DPAR_OK;
+    if (!g->config.ulysses) {
+        memset(&a, 0, sizeof a);
+        a.q = k->q;
+        a.k = k->k;
+        a.v = k->v;
+        a.out = k->seen;
+        a.lse = k->sums;
+        return dpar_attention_forward(g->ring, &a);
+    }
+    st = dpar_ulysses_forward(g->ulysses[0], g->q, k->q);
+    st = st == DPAR_OK ? dpar_ulysses_forward(g->ulysses[1], g->k, k->k) : st;
+    st = st == DPAR_OK ? dpar_ulysses_forward(g->ulysses[1], g->v, k->v) : st;
+    if (st == DPAR_OK) {
+        gpt_attend_samples(g, k, NULL, NULL, NULL, NULL);
+        st = dpar_ulysses_backward(g->ulysses[0], k->seen, k->mixed);
+    }
+    return st;
+}
+
+static inline dpar_status gpt_attend_back(gpt *g, const gpt_kept *k, const gpt_real *dmixed,
+                                          const gpt_pending *p)
+{
+    dpar_attention_arrays a;
+    dpar_status st = DPAR_OK;
+    if (!g->config.ulysses) {
+        memset(&a, 0, sizeof a);
+        a.q = k->q;
+        a.k = k->k;
+        a.v = k->v;
+        a.out = k->seen;
+        a.lse = k->sums;
+        a.out_gradient = dmixed;
+        a.q_gradient = p->dq;
+        a.k_gradient = p->dk;
+        a.v_gradient = p->dv;
+        return dpar_attention_backward(g->ring, &a);
+    }
+    st = dpar_ulysses_forward(g->ulysses[0], dmixed, g->wide);
+    if (st == DPAR_OK) {
+        gpt_attend_samples(g, k, g->wide, g->seen_a, g->seen_b, g->seen_c);
+        st = dpar_ulysses_backward(g->ulysses[0], g->seen_a, p->dq);
+    }
+    st = st == DPAR_OK ? dpar_ulysses_backward(g->ulysses[1], g->seen_b, p->dk) : st;
+    return st == DPAR_OK ? dpar_ulysses_backward(g->ulysses[1], g->seen_c, p->dv) : st;
+}
+
+/* ---- the mlp --------------------------------------------------------------------------------- */
+
+static inline dpar_status gpt_mlp(gpt *g, int32_t layer, const gpt_real *const *w,
+                                  const gpt_kept *k, gpt_real *y)
+{
+    const int64_t width = g->config.width, hidden = gpt_mine(g, gpt_hidden(g, layer));
+    dpar_status st = gpt_linear(g, DPAR_COLUMN, width, hidden, w[GPT_UP], k->h_2, k->up);
+    if (st == DPAR_OK && !g->config.gelu) {
+        st = gpt_linear(g, DPAR_COLUMN, width, hidden, w[GPT_GATE], k->h_2, k->gate);
+    }
+    gpt_activate(st == DPAR_OK ? g->tokens * hidden : 0, k->gate, k->up, k->act);
+    return st == DPAR_OK ? gpt_linear(g, DPAR_ROW, hidden, width, w[GPT_DOWN], k->act, y) : st;
+}
+
+/* dh of own tokens from p->dy; dw NULL: not wanted. */
+static inline dpar_status gpt_mlp_input(gpt *g, int32_t layer, const gpt_real *const *w,
+                                        gpt_real *const *dw, const gpt_kept *k,
+                                        const gpt_pending *p, gpt_real *dh)
+{
+    const int64_t width = g->config.width, hidden = gpt_mine(g, gpt_hidden(g, layer));
+    const int both = dw != NULL, gate = !g->config.gelu;
+    dpar_status st = gpt_linear_back(g, DPAR_ROW, hidden, width, w[GPT_DOWN], k->act, p->dy,
+                                     g->wide, both ? dw[GPT_DOWN] : NULL, GPT_ALONE);
+    gpt_activate_back(st == DPAR_OK ? g->tokens * hidden : 0, k->gate, k->up, g->wide, p->dgate,
+                      p->dup);
+    if (st == DPAR_OK) {
+        st = gpt_linear_back(g, DPAR_COLUMN, width, hidden, w[GPT_UP], k->h_2, p->dup, dh,
+                             both ? dw[GPT_UP] : NULL, gate ? GPT_BEGIN : GPT_ALONE);
+    }
+    if (st == DPAR_OK && gate) {
+        st = gpt_linear_back(g, DPAR_COLUMN, width, hidden, w[GPT_GATE], k->h_2, p->dgate, dh,
+                             both ? dw[GPT_GATE] : NULL, GPT_END);
+    }
+    return st;
+}
+
+/* ---- experts: expert.h; each one's hidden features are cut over tp --------------------------- */
+
+static inline dpar_gate gpt_gate(const gpt *g, int32_t layer, const gpt_batch *b)
+{
+    dpar_gate gate;
+    memset(&gate, 0, sizeof gate);
+    gate.experts = g->config.experts;
+    gate.choices = g->config.choices;
+    gate.score = DPAR_GATE_SOFTMAX;
+    gate.normalise = g->config.choices > 1;
+    gate.type = GPT_TYPE;
+    gate.balance = g->config.balance * b->balance;
+    gate.bias = g->config.steer ? g->bias + (layer - 1) * g->config.experts : NULL;
+    return gate;
+}
+
+static inline int gpt_counts_loads(const gpt *g)
+{
+    return g->config.steer || g->config.balance > 0.0;
+}
+
+/* Which expert gets which token. Ranks of tp have the same h, so they come to the same. */
+static inline dpar_status gpt_choose(gpt *g, int32_t layer, const gpt_real *const *w, gpt_batch *b,
+                                     const gpt_kept *k)
+{
+    const int32_t experts = g->config.experts;
+    const dpar_gate gate = gpt_gate(g, layer, b);
+    dpar_comm *ep = g->comms.ep;
+    int32_t e;
+    dpar_status st;
+    gpt_apply(g->tokens, g->config.width, experts, k->h_2, w[GPT_ROUTER], k->logits, 0);
+    st = dpar_gate_forward(&gate, g->tokens, k->logits, k->chosen, k->weight, g->few, &ep->why);
+    if (st == DPAR_OK && gpt_counts_loads(g)) {
+        st = dpar_gate_balance(&gate, g->comms.data, g->tokens, k->logits, k->chosen, k->loads,
+                               k->load, g->few);
+        b->balancing += st == DPAR_OK ? k->load->loss : 0.0;
+        for (e = 0; e < experts && st == DPAR_OK; e++) {
+            g->load[(layer - 1) * experts + e] += k->load->chosen[e];
+        }
+    }
+    return st == DPAR_OK ? dpar_experts_route(g->experts, k->routing, g->routing, g->tokens,
+                                              k->chosen, k->weight, k->route, &ep->why)
+                         : st;
+}
+
+static inline dpar_status gpt_mixture(gpt *g, int32_t layer, const gpt_real *const *w, gpt_batch *b,
+                                      const gpt_kept *k, gpt_real *y)
+{
+    const int64_t n = g->config.width, hidden = gpt_mine(g, &g->expert_hidden);
+    const int64_t shared = gpt_mine(g, &g->shared);
+    int64_t e;
+    dpar_status st = gpt_choose(g, layer, w, b, k);
+    st = st == DPAR_OK ? dpar_experts_dispatch(g->experts, *k->route, k->h_2, k->rows) : st;
+    for (e = 0; e < g->my_experts && st == DPAR_OK; e++) {
+        const int64_t at = (*k->route)->begin[e], m = (*k->route)->count[e], one = e * hidden * n;
+        const gpt_real *x = k->rows + at * n;
+        gpt_real *gate = g->config.gelu ? NULL : k->rows_gate + at * hidden;
+        gpt_real *up = k->rows_up + at * hidden, *act = k->rows_act + at * hidden;
+        gpt_apply(m, n, hidden, x, w[GPT_EXPERT_UP] + one, up, 0);
+        if (gate != NULL) {
+            gpt_apply(m, n, hidden, x, w[GPT_EXPERT_GATE] + one, gate, 0);
+        }
+        gpt_activate(m * hidden, gate, up, act);
+        gpt_apply(m, hidden, n, act, w[GPT_EXPERT_DOWN] + one, g->expert_rows + at * n, 0);
+    }
+    if (st == DPAR_OK) { /* of this rank's hidden features: parts of y, summed below */
+        st = dpar_experts_combine(g->experts, *k->route, g->expert_rows, k->weight, g->part,
+                                  k->results);
+    }
+    if (st == DPAR_OK && g->config.shared > 0) {
+        gpt_apply(g->tokens, n, shared, k->h_2, w[GPT_UP], k->up, 0);
+        if (!g->config.gelu) {
+            gpt_apply(g->tokens, n, shared, k->h_2, w[GPT_GATE], k->gate, 0);
+        }
+        gpt_activate(g->tokens * shared, k->gate, k->up, k->act);
+        gpt_apply(g->tokens, shared, n, k->act, w[GPT_DOWN], g->part, 1);
+    }
+    return st == DPAR_OK ? gpt_reduce(g, g->part, y) : st;
+}
+
+/* g->part: this tp rank's part of dh, from the router (which all have: the first one's) and the
+ * shared expert. */
+static inline dpar_status gpt_mixture_tokens(gpt *g, int32_t layer, const gpt_real *const *w,
+                                             const gpt_batch *b, const gpt_kept *k,
+                                             const gpt_pending *p)
+{
+    const int64_t n = g->config.width, shared = gpt_mine(g, &g->shared);
+    const dpar_gate gate = gpt_gate(g, layer, b);
+    const dpar_status st = dpar_gate_backward(&gate, g->tokens, k->logits, k->chosen, g->dweight,
+                                              gate.balance > 0.0 ? k->load : NULL, p->dlogits,
+                                              g->few, &g->comms.ep->why);
+    if (st == DPAR_OK && g->comms.tp->rank == 0) {
+        gpt_apply_input(g->tokens, n, g->config.experts, p->dlogits, w[GPT_ROUTER], g->part, 1);
+    }
+    if (st == DPAR_OK && g->config.shared > 0) {
+        gpt_apply_input(g->tokens, shared, n, p->dy, w[GPT_DOWN], g->wide, 0);
+        gpt_activate_back(g->tokens * shared, k->gate, k->up, g->wide, p->dgate, p->dup);
+        gpt_apply_input(g->tokens, n, shared, p->dup, w[GPT_UP], g->part, 1);
+        if (!g->config.gelu) {
+            gpt_apply_input(g->tokens, n, shared, p->dgate, w[GPT_GATE], g->part, 1);
+        }
+    }
+    return st;
+}
+
+static inline dpar_status gpt_mixture_input(gpt *g, int32_t layer, const gpt_real *const *w,
+                                            const gpt_batch *b, const gpt_kept *k,
+                                            const gpt_pending *p, gpt_real *dh)
+{
+    const int64_t n = g->config.width, hidden = gpt_mine(g, &g->expert_hidden);
+    int64_t e;
+    dpar_status st = dpar_experts_combine_backward(g->experts, *k->route, p->dy, k->weight,
+                                                   k->results, p->results, g->dweight);
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(g->comms.tp, g->dweight, g->dweight, g->tokens * g->config.choices,
+                             GPT_TYPE, DPAR_SUM, NULL);
+    }
+    for (e = 0; e < g->my_experts && st == DPAR_OK; e++) {
+        const int64_t at = (*k->route)->begin[e], m = (*k->route)->count[e], one = e * hidden * n;
+        gpt_real *gate = g->config.gelu ? NULL : k->rows_gate + at * hidden;
+        gpt_real *dgate = g->config.gelu ? NULL : p->rows_gate + at * hidden;
+        gpt_real *dup = p->rows_up + at * hidden, *dx = g->expert_rows + at * n;
+        gpt_apply_input(m, hidden, n, p->results + at * n, w[GPT_EXPERT_DOWN] + one, g->wide, 0);
+        gpt_activate_back(m * hidden, gate, k->rows_up + at * hidden, g->wide, dgate, dup);
+        gpt_apply_input(m, n, hidden, dup, w[GPT_EXPERT_UP] + one, dx, 0);
+        if (gate != NULL) {
+            gpt_apply_input(m, n, hidden, dgate, w[GPT_EXPERT_GATE] + one, dx, 1);
+        }
+    }
+    if (st == DPAR_OK) {
+        st = dpar_experts_dispatch_backward(g->experts, *k->route, g->expert_rows, g->part);
+    }
+    st = st == DPAR_OK ? gpt_mixture_tokens(g, layer, w, b, k, p) : st;
+    return st == DPAR_OK ? gpt_reduce(g, g->part, dh) : st;
+}
+
+static inline void gpt_mixture_weight(gpt *g, gpt_real *const *dw, const gpt_kept *k,
+                                      const gpt_pending *p)
+{
+    const int64_t n = g->config.width, hidden = gpt_mine(g, &g->expert_hidden);
+    const int64_t shared = gpt_mine(g, &g->shared);
+    int64_t e;
+    gpt_apply_weight(g->tokens, n, g->config.experts, p->dlogits, k->h_2, dw[GPT_ROUTER]);
+    for (e = 0; e < g->my_experts; e++) {
+        const int64_t at = (*k->route)->begin[e], m = (*k->route)->count[e], one = e * hidden * n;
+        const gpt_real *x = k->rows + at * n;
+        gpt_apply_weight(m, hidden, n, p->results + at * n, k->rows_act + at * hidden,
+                         dw[GPT_EXPERT_DOWN] + one);
+        gpt_apply_weight(m, n, hidden, p->rows_up + at * hidden, x, dw[GPT_EXPERT_UP] + one);
+        if (!g->config.gelu) {
+            gpt_apply_weight(m, n, hidden, p->rows_gate + at * hidden, x,
+                             dw[GPT_EXPERT_GATE] + one);
+        }
+    }
+    if (g->config.shared > 0) {
+        gpt_apply_weight(g->tokens, shared, n, p->dy, k->act, dw[GPT_DOWN]);
+        gpt_apply_weight(g->tokens, n, shared, p->dup, k->h_2, dw[GPT_UP]);
+        if (!g->config.gelu) {
+            gpt_apply_weight(g->tokens, n, shared, p->dgate, k->h_2, dw[GPT_GATE]);
+        }
+    }
+}
+
+/* ---- blocks ---------------------------------------------------------------------------------- */
+
+static inline dpar_status gpt_block(gpt *g, int32_t layer, const gpt_real *const *w, gpt_batch *b,
+                                    const gpt_real *in, gpt_real *out, const gpt_kept *k)
+{
+    const int64_t n = g->config.width, own = g->own * n, q = g->heads_width, kv = g->groups_width;
+    const int u = g->config.ulysses;
+    dpar_status st;
+    gpt_copy(k->x, in, own);
+    st = gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h);
+    st = st ? st : gpt_linear(g, DPAR_COLUMN, n, q, w[GPT_QUERY], k->h, u ? g->q : k->q);
+    st = st ? st : gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_KEY], k->h, u ? g->k : k->k);
+    st = st ? st : gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_VALUE], k->h, u ? g->v : k->v);
+    st = st ? st : gpt_attend(g, k);
+    st = st ? st : gpt_linear(g, DPAR_ROW, q, n, w[GPT_OUT], k->mixed, g->own_a);
+    if (st == DPAR_OK) {
+        gpt_add(k->x_2, k->x, g->own_a, own);
+        st = gpt_norm(g, k->x_2, w[GPT_NORM_2], w[GPT_NORM_2_BIAS], k->norm_2, k->h_2);
+    }
+    if (st == DPAR_OK) {
+        st = gpt_mixes(g, layer) ? gpt_mixture(g, layer, w, b, k, g->own_a)
+                                 : gpt_mlp(g, layer, w, k, g->own_a);
+    }
+    if (st == DPAR_OK) {
+        gpt_add(out, k->x_2, g->own_a, own);
+    }
+    return st;
+}
+
+/* din from dout, and gradients where dw is given: products of weights then run while what travels
+ * for inputs is under way. */
+static inline dpar_status gpt_block_input(gpt *g, int32_t layer, const gpt_real *const *w,
+                                          gpt_real *const *dw, const gpt_batch *b,
+                                          const gpt_real *dout, gpt_real *din, const gpt_kept *k,
+                                          const gpt_pending *p)
+{
+    const int64_t n = g->config.width, q = g->heads_width, kv = g->groups_width;
+    const int both = dw != NULL;
+    dpar_status st = gpt_gather(g, dout, p->dy);
+    if (st == DPAR_OK) {
+        st = gpt_mixes(g, layer) ? gpt_mixture_input(g, layer, w, b, k, p, g->own_a)
+                                 : gpt_mlp_input(g, layer, w, dw, k, p, g->own_a);
+    }
+    if (st == DPAR_OK) {
+        gpt_norm_back(g, k->x_2, w[GPT_NORM_2], k->norm_2, g->own_a, dout, g->own_c, p->norm_2);
+        st = gpt_gather(g, g->own_c, p->dmixed);
+    }
+    st = st ? st
+            : gpt_linear_back(g, DPAR_ROW, q, n, w[GPT_OUT], k->mixed, p->dmixed, g->q,
+                              both ? dw[GPT_OUT] : NULL, GPT_ALONE);
+    st = st ? st : gpt_attend_back(g, k, g->q, p);
+    st = st ? st
+            : gpt_linear_back(g, DPAR_COLUMN, n, q, w[GPT_QUERY], k->h, p->dq, g->own_a,
+                              both ? dw[GPT_QUERY] : NULL, GPT_BEGIN);
+    st = st ? st
+            : gpt_linear_back(g, DPAR_COLUMN, n, kv, w[GPT_KEY], k->h, p->dk, g->own_a,
+                              both ? dw[GPT_KEY] : NULL, GPT_GO_ON);
+    st = st ? st
+            : gpt_linear_back(g, DPAR_COLUMN, n, kv, w[GPT_VALUE], k->h, p->dv, g->own_a,
+                              both ? dw[GPT_VALUE] : NULL, GPT_END);
+    if (st == DPAR_OK) {
+        gpt_norm_back(g, k->x, w[GPT_NORM_1], k->norm, g->own_a, g->own_c, din, p->norm);
+    }
+    return st;
+}
+
+/* What is left of gradients: all of them, or (both) those that had nothing to hide behind. */
+static inline dpar_status gpt_block_weight(gpt *g, int32_t layer, gpt_real *const *dw, int both,
+                                           const gpt_kept *k, const gpt_pending *p)
+{
+    const int64_t n = g->config.width, q = g->heads_width, kv = g->groups_width;
+    const int64_t hidden = gpt_mine(g, gpt_hidden(g, layer));
+    gpt_norm_weight(g, p->norm, dw[GPT_NORM_1], dw[GPT_NORM_1_BIAS]);
+    gpt_norm_weight(g, p->norm_2, dw[GPT_NORM_2], dw[GPT_NORM_2_BIAS]);
+    if (gpt_mixes(g, layer)) {
+        gpt_mixture_weight(g, dw, k, p);
+    }
+    if (both) {
+        return DPAR_OK;
+    }
+    gpt_apply_weight(g->tokens, q, n, p->dmixed, k->mixed, dw[GPT_OUT]);
+    gpt_apply_weight(g->tokens, n, q, p->dq, k->h, dw[GPT_QUERY]);
+    gpt_apply_weight(g->tokens, n, kv, p->dk, k->h, dw[GPT_KEY]);
+    gpt_apply_weight(g->tokens, n, kv, p->dv, k->h, dw[GPT_VALUE]);
+    if (!gpt_mixes(g, layer)) {
+        gpt_apply_weight(g->tokens, hidden, n, p->dy, k->act, dw[GPT_DOWN]);
+        gpt_apply_weight(g->tokens, n, hidden, p->dup, k->h_2, dw[GPT_UP]);
+        if (!g->config.gelu) {
+            gpt_apply_weight(g->tokens, n, hidden, p->dgate, k->h_2, dw[GPT_GATE]);
+        }
+    }
+    return DPAR_OK;
+}
+
+/* ---- the head -------------------------------------------------------------------------------- */
+
+static inline dpar_cross_entropy gpt_entropy(const gpt *g)
+{
+    dpar_cross_entropy e;
+    memset(&e, 0, sizeof e);
+    e.vocab = g->vocab;
+    e.smoothing = g->config.smoothing;
+    e.z = g->config.z;
+    return e;
+}
+
+static inline dpar_status gpt_head(gpt *g, const gpt_real *const *w, gpt_batch *b,
+                                   const gpt_real *in, const gpt_kept *k)
+{
+    const dpar_cross_entropy e = gpt_entropy(g);
+    dpar_cross_entropy_sum sum = {0.0, 0.0, 0};
+    dpar_status st;
+    gpt_copy(k->x, in, g->own * g->config.width);
+    st = gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h);
+    st = st ? st
+            : gpt_linear(g, DPAR_COLUMN, g->config.width, dpar_vocab_rows(&g->vocab), w[GPT_TABLE],
+                         k->h, k->logits);
+    st = st ? st
+            : dpar_cross_entropy_forward(&g->tensor, &e, k->logits, b->targets, k->lse, NULL, &sum,
+                                         g->entropy);
+    if (st == DPAR_OK) {
+        b->loss += sum.loss + sum.z;
+        b->counted += (double)sum.tokens;
+    }
+    return st;
+}
+
+/* The logits in kept become their gradients. */
+static inline dpar_status gpt_head_input(gpt *g, const gpt_real *const *w, gpt_real *const *dw,
+                                         const gpt_batch *b, gpt_real *din, const gpt_kept *k,
+                                         const gpt_pending *p)
+{
+    const dpar_cross_entropy e = gpt_entropy(g);
+    dpar_status st;
+    dpar_cross_entropy_backward(&g->tensor, &e, k->logits, b->targets, k->lse, b->scale);
+    st = gpt_linear_back(g, DPAR_COLUMN, g->config.width, dpar_vocab_rows(&g->vocab), w[GPT_TABLE],
+                         k->h, k->logits, g->own_a, dw != NULL ? dw[GPT_TABLE] : NULL, GPT_ALONE);
+    if (st == DPAR_OK) {
+        gpt_norm_back(g, k->x, w[GPT_NORM_1], k->norm, g->own_a, NULL, din, p->norm);
+    }
+    return st;
+}
+
+/* ---- layers ---------------------------------------------------------------------------------- */
+
+/* out from in (own rows; the embedding has no in, the head no out), which need not outlive it.
+ * COLLECTIVE over tp and cp, with experts over ep and data. Errors are those of the layers; the
+ * sentence is in the communicator's why. */
+static inline dpar_status gpt_forward(gpt *g, int32_t layer, const gpt_real *const *weights,
+                                      gpt_batch *batch, const gpt_real *in, gpt_real *out,
+                                      void *kept)
+{
+    gpt_kept k;
+    gpt_lay_kept(g, layer, kept, &k);
+    return layer == 0                 ? gpt_embed(g, weights, batch, out)
+           : layer > g->config.blocks ? gpt_head(g, weights, batch, in, &k)
+                                      : gpt_block(g, layer, weights, batch, in, out, &k);
+}
+
+/* parts: GPT_INPUT, ...; dout and din as out and in, not the same memory. Gradients are added to.
+ * COLLECTIVE as forward, W alone not. */
+static inline dpar_status gpt_backward(gpt *g, int32_t layer, int32_t parts,
+                                       const gpt_real *const *weights, gpt_real *const *gradients,
+                                       const gpt_batch *batch, const gpt_real *dout, gpt_real *din,
+                                       void *kept, void *pending)
+{
+    gpt_real *const *dw = parts == GPT_BOTH ? gradients : NULL;
+    const int32_t head = g->config.blocks + 1;
+    dpar_status st = DPAR_OK;
+    gpt_kept k;
+    gpt_pending p;
+    gpt_lay_kept(g, layer, kept, &k);
+    gpt_lay_pending(g, layer, pending != NULL ? pending : g->pending, &p);
+    if (parts & GPT_INPUT) {
+        st = layer == 0      ? gpt_gather(g, dout, p.dy)
+             : layer == head ? gpt_head_input(g, weights, dw, batch, din, &k, &p)
+                             : gpt_block_input(g, layer, weights, dw, batch, dout, din, &k, &p);
+    }
+    if (!(parts & GPT_WEIGHT) || st != DPAR_OK) {
+        return st;
+    }
+    if (layer == 0) {
+        return gpt_embed_weight(g, gradients, batch, p.dy);
+    }
+    if (layer < head) {
+        return gpt_block_weight(g, layer, gradients, parts == GPT_BOTH, &k, &p);
+    }
+    if (parts != GPT_BOTH) {
+        gpt_apply_weight(g->tokens, g->config.width, dpar_vocab_rows(&g->vocab), k.logits, k.h,
+                         gradients[GPT_TABLE]);
+    }
+    gpt_norm_weight(g, p.norm, gradients[GPT_NORM_1], gradients[GPT_NORM_1_BIAS]);
+    return DPAR_OK;
+}
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+static const char *gpt_slot_name(int32_t slot)
+{
+    switch (slot) {
+    case GPT_TABLE: return "table";
+    case GPT_POSITION: return "position";
+    case GPT_NORM_1: return "norm";
+    case GPT_NORM_1_BIAS: return "norm_bias";
+    case GPT_QUERY: return "query";
+    case GPT_KEY: return "key";
+    case GPT_VALUE: return "value";
+    case GPT_OUT: return "out";
+    case GPT_NORM_2: return "norm2";
+    case GPT_NORM_2_BIAS: return "norm2_bias";
+    case GPT_GATE: return "gate";
+    case GPT_UP: return "up";
+    case GPT_DOWN: return "down";
+    case GPT_ROUTER: return "router";
+    case GPT_EXPERT_GATE: return "expert_gate";
+    case GPT_EXPERT_UP: return "expert_up";
+    default: return "expert_down";
+    }
+}
+
+static inline int gpt_has(const gpt *g, int32_t layer, int32_t slot)
+{
+    const int block = layer > 0 && layer <= g->config.blocks, mixes = gpt_mixes(g, layer);
+    switch (slot) {
+    case GPT_TABLE: return !block;
+    case GPT_POSITION: return layer == 0;
+    case GPT_NORM_1: return layer > 0;
+    case GPT_NORM_1_BIAS: return layer > 0 && g->config.layer_norm;
+    case GPT_NORM_2_BIAS: return block && g->config.layer_norm;
+    case GPT_GATE: return block && !g->config.gelu && (!mixes || g->config.shared > 0);
+    case GPT_UP:
+    case GPT_DOWN: return block && (!mixes || g->config.shared > 0);
+    case GPT_ROUTER:
+    case GPT_EXPERT_UP:
+    case GPT_EXPERT_DOWN: return mixes;
+    case GPT_EXPERT_GATE: return mixes && !g->config.gelu;
+    default: return block;
+    }
+}
+
+/* Dim `d` is cut: this rank has `local` elements from `at` on. */
+static inline void gpt_cut(gpt_parameter *p, int32_t d, int64_t at, int64_t local)
+{
+    p->at[d] = at;
+    p->local[d] = local;
+}
+
+/* The whole array, and which dims are cut; heads are cut where they are. */
+static inline void gpt_shape_of(const gpt *g, int32_t layer, int32_t slot, gpt_parameter *p)
+{
+    const int64_t w = g->config.width, rows = dpar_vocab_rows(&g->vocab);
+    const int32_t rank = g->comms.tp->rank;
+    const int expert = slot >= GPT_EXPERT_GATE, down = slot == GPT_DOWN || slot == GPT_EXPERT_DOWN;
+    const int query = slot == GPT_QUERY || slot == GPT_OUT;
+    const int mlp = expert || down || slot == GPT_GATE || slot == GPT_UP;
+    const dpar_split *hidden = expert ? &g->expert_hidden : gpt_hidden(g, layer);
+    const int32_t d = expert, turned = slot == GPT_OUT || down; /* where [out][in] begins */
+    const int32_t heads = query ? g->config.heads : g->config.groups;
+    p->dims = slot == GPT_NORM_1 || slot == GPT_NORM_1_BIAS || slot == GPT_NORM_2 ||
+                      slot == GPT_NORM_2_BIAS
+                  ? 1
+                  : 2 + expert;
+    p->whole[0] = expert || slot == GPT_ROUTER ? g->config.experts : w;
+    p->whole[d] = p->dims == 1 || turned ? w
+                  : slot == GPT_TABLE    ? g->config.vocab
+                  : slot == GPT_POSITION ? g->config.length
+                  : slot == GPT_ROUTER   ? g->config.experts
+                  : mlp                  ? hidden->count
+                                         : heads * g->head;
+    p->whole[d + 1] = p->dims == 1 ? 1 : turned ? (mlp ? hidden->count : heads * g->head) : w;
+    p->whole[2] = expert ? p->whole[2] : 1;
+    memcpy(p->local, p->whole, sizeof p->local);
+    if (slot == GPT_TABLE) {
+        gpt_cut(p, 0, rank * rows, rows);
+    } else if (query) {
+        gpt_cut(p, turned, g->share.query * g->head, g->heads_width);
+    } else if (slot == GPT_KEY || slot == GPT_VALUE) {
+        gpt_cut(p, 0, g->share.group * g->head, g->groups_width);
+    } else if (mlp) {
+        gpt_cut(p, d + turned, dpar_split_offset(hidden, rank), gpt_mine(g, hidden));
+    }
+    if (expert) {
+        gpt_cut(p, 0, g->first_expert, g->my_experts);
+    }
+}
+
+/* 1 and *p; 0: the layer has no such parameter. Local. */
+static inline int gpt_parameter_of(const gpt *g, int32_t layer, int32_t slot, gpt_parameter *p)
+{
+    const int32_t from = slot == GPT_TABLE && g->config.tied ? 0 : layer;
+    const int norm = slot == GPT_NORM_1 || slot == GPT_NORM_2;
+    const int bias = slot == GPT_NORM_1_BIAS || slot == GPT_NORM_2_BIAS;
+    const int down = slot == GPT_OUT || slot == GPT_DOWN || slot == GPT_EXPERT_DOWN;
+    const int same = slot == GPT_KEY || slot == GPT_VALUE;
+    char where[16];
+    if (layer < 0 || layer > g->config.blocks + 1 || !gpt_has(g, layer, slot)) {
+        return 0;
+    }
+    memset(p, 0, sizeof *p);
+    gpt_shape_of(g, layer, slot, p);
+    p->numel = p->local[0] * p->local[1] * p->local[2];
+    snprintf(where, sizeof where, "block%d", (int)from);
+    snprintf(p->name, sizeof p->name, "%s.%s",
+             from == 0                 ? "embedding"
+             : from > g->config.blocks ? "head"
+                                       : where,
+             gpt_slot_name(slot));
+    p->expert = slot >= GPT_EXPERT_GATE;
+    p->tied = from != layer;
+    p->decay = !norm && !bias;
+    p->copies = 1;
+    if (same) {
+        p->copy = g->share.copy;
+        p->copies = g->share.copies;
+        p->sum = g->same != NULL ? GPT_SUM_SAME : GPT_SUM_NONE;
+    } else if (norm || bias || slot == GPT_POSITION || slot == GPT_ROUTER) {
+        p->copy = g->comms.tp->rank;
+        p->copies = g->comms.tp->size;
+        p->sum = g->config.sp && (norm || bias) ? GPT_SUM_TP : GPT_SUM_NONE;
+    }
+    p->mean = norm ? 1.0 : 0.0;
+    p->deviation = norm || bias ? 0.0
+                   : slot == GPT_TABLE || slot == GPT_POSITION
+                       ? 0.02
+                       : 1.0 / sqrt((double)p->whole[p->dims - 1]);
+    p->deviation /= down ? sqrt(2.0 * g->config.blocks) : 1.0; /* as GPT-2: the sum of all stays */
+    p->stream = (uint64_t)from * GPT_SLOTS + (uint64_t)slot;
+    return 1;
+}
+
+/* Its initial values. Local. */
+static inline void gpt_fill(const gpt *g, const gpt_parameter *p, gpt_real *values)
+{
+    const int64_t rows = p->whole[p->dims - 2 + (p->dims == 1)], columns = p->whole[p->dims - 1];
+    const int32_t deep = p->dims == 3; /* experts, whose matrices lie one after the other */
+    int64_t e, i, j, n = 0;
+    for (e = 0; e < (deep ? p->local[0] : 1); e++) {
+        for (i = 0; i < (p->dims == 1 ? 1 : p->local[deep]); i++) {
+            for (j = 0; j < p->local[p->dims - 1]; j++, n++) {
+                const int64_t row = p->dims == 1 ? 0 : p->at[deep] + i;
+                const int64_t at =
+                    ((deep ? p->at[0] + e : 0) * rows + row) * columns + p->at[p->dims - 1] + j;
+                values[n] = p->dims > 1 && row >= rows ? (gpt_real)0
+                            : p->deviation > 0.0
+                                ? (gpt_real)(p->mean + p->deviation * dpar_random_normal(
+                                                                          g->config.seed, p->stream,
+                                                                          (uint64_t)at))
+                                : (gpt_real)p->mean;
+            }
+        }
+    }
+}
+
+/* Adds up over tp the gradients that its ranks have parts of: of norms, from their own tokens (sp),
+ * of key-value heads that several have. Once, when they are whole, before data-parallel ranks sum
+ * them: before each reduction that starts from gradients of 0. COLLECTIVE over tp. */
+static inline dpar_status gpt_sum(gpt *g, int32_t layer, gpt_real *const *gradients)
+{
+    dpar_status st = DPAR_OK;
+    gpt_parameter p;
+    int32_t slot;
+    for (slot = 0; slot < GPT_SLOTS && st == DPAR_OK; slot++) {
+        if (gpt_parameter_of(g, layer, slot, &p) && p.sum != GPT_SUM_NONE) {
+            st = dpar_all_reduce(p.sum == GPT_SUM_TP ? g->comms.tp : g->same, gradients[slot],
+                                 gradients[slot], p.numel, GPT_TYPE, DPAR_SUM, NULL);
+        }
+    }
+    return st;
+}
+
+/* ---- experts balanced by a bias -------------------------------------------------------------- */
+
+/* After a step: biases move by `rate` against the loads since the last call, which are those of all
+ * of data: they stay equal. 0.001 is DeepSeek-V3's. Local. */
+static inline void gpt_steer(gpt *g, double rate)
+{
+    const int32_t e = g->config.experts;
+    int32_t layer;
+    for (layer = 1; layer <= g->config.blocks; layer++) {
+        if (gpt_mixes(g, layer)) {
+            dpar_gate_steer(e, g->load + (layer - 1) * e, rate, g->bias + (layer - 1) * e);
+            memset(g->load + (layer - 1) * e, 0, (size_t)e * sizeof *g->load);
+        }
+    }
+}
+
+/* The biases [experts] of a layer, which checkpoints keep; NULL: it has none. Local. */
+static inline double *gpt_bias(gpt *g, int32_t layer)
+{
+    return gpt_mixes(g, layer) ? g->bias + (layer - 1) * g->config.experts : NULL;
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+static inline dpar_status gpt_check(const gpt_config *c, const gpt_comms *comms, dpar_why *why)
+{
+    if (c->vocab < 2 || c->width < 1 || c->blocks < 0 || c->heads < 1 || c->hidden < 1 ||
+        c->length < 1 || c->samples < 1 || c->samples > GPT_SAMPLES) {
+        return gpt_refuse(why, "sizes are at least 1, of the vocabulary 2; samples at most 256");
+    }
+    if (c->groups < 1 || c->heads % c->groups != 0 || c->width % c->heads != 0) {
+        return gpt_refuse(why, "groups divide heads, which divide the width");
+    }
+    if (c->experts < 0 || c->shared < 0 || (c->experts > 0 && c->choices < 1) || c->every < 1) {
+        return gpt_refuse(why, "experts need choices; none of their numbers is below 0");
+    }
+    if (comms->tp == NULL || comms->cp == NULL || comms->ep == NULL || comms->data == NULL) {
+        return gpt_refuse(why, "all four communicators are needed, be they of one rank");
+    }
+    return DPAR_OK;
+}
+
+static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
+{
+    const gpt_config *c = &g->config;
+    dpar_comm *cp = g->comms.cp;
+    dpar_heads heads;
+    dpar_heads_share there;
+    int32_t i;
+    dpar_status st = DPAR_OK;
+    dpar_attention *a = &g->attention;
+    for (i = 0; i <= c->samples; i++) {
+        g->ends[i] = (int64_t)i * c->length;
+    }
+    st = dpar_packed_init(&a->tokens, c->samples, g->ends, cp->size, DPAR_ZIGZAG, why);
+    a->heads = g->share.queries;
+    a->groups = g->share.groups;
+    a->width = (int32_t)g->head;
+    a->type = GPT_TYPE;
+    a->causal = 1;
+    g->seen = g->tokens = dpar_packed_size(&a->tokens, cp->rank, NULL);
+    g->seen_q = g->heads_width;
+    g->seen_k = g->groups_width;
+    if (!c->ulysses) {
+        return st == DPAR_OK ? dpar_attention_bytes(cp, a, &g->plan_bytes[0], why) : st;
+    }
+    st = st ? st : dpar_split_init(&g->cut, DPAR_EVEN, g->whole, cp->size, 1, 0, why);
+    st = st ? st : dpar_heads_init(&heads, a->heads, a->groups, cp->size, DPAR_EVEN, 0, why);
+    for (i = 0; i < 2 && st == DPAR_OK; i++) {
+        g->to_heads[i].tokens = g->cut;
+        g->to_heads[i].heads = heads;
+        g->to_heads[i].of_groups = i;
+        g->to_heads[i].type = GPT_TYPE;
+        g->to_heads[i].width = g->head;
+        st = dpar_ulysses_bytes(cp, &g->to_heads[i], &g->plan_bytes[i], why);
+    }
+    if (st == DPAR_OK) {
+        there = dpar_heads_of(&heads, cp->rank);
+        a->heads = there.queries;
+        a->groups = there.groups;
+        g->tokens = dpar_split_size(&g->cut, cp->rank);
+        g->seen = g->whole;
+        g->seen_q = there.queries * g->head;
+        g->seen_k = there.groups * g->head;
+    }
+    return st;
+}
+
+static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
+{
+    const gpt_config *c = &g->config;
+    dpar_comm *ep = g->comms.ep;
+    dpar_experts *l = &g->layer;
+    dpar_status st;
+    if (c->experts == 0) {
+        return DPAR_OK;
+    }
+    st = dpar_split_init(&l->experts, DPAR_EVEN, c->experts, ep->size, 1, 0, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    g->first_expert = dpar_split_offset(&l->experts, ep->rank);
+    g->my_experts = dpar_split_size(&l->experts, ep->rank);
+    l->choices = c->choices;
+    l->drop = c->drop;
+    l->factor = c->factor;
+    l->tokens = c->ulysses ? dpar_split_most(&g->cut) : 0; /* of the rank that has most */
+    if (!c->ulysses) {
+        int32_t r;
+        for (r = 0; r < g->comms.cp->size; r++) {
+            const int64_t n = dpar_packed_size(&g->attention.tokens, r, NULL);
+            l->tokens = n > l->tokens ? n : l->tokens;
+        }
+    }
+    l->width = c->width;
+    l->type = GPT_TYPE;
+    /* All that could come; with `rows` so many even shares. */
+    g->rows = ep->size * l->tokens * (c->choices < g->my_experts ? c->choices : g->my_experts);
+    if (c->drop == DPAR_DROP_NONE && c->rows > 0.0) {
+        const double even =
+            (double)(ep->size * l->tokens * c->choices * g->my_experts) / c->experts;
+        const int64_t some = (int64_t)ceil(even * c->rows);
+        l->rows = some < g->rows ? some : g->rows;
+        g->rows = l->rows;
+    }
+    return dpar_experts_bytes(ep, l, &g->plan_bytes[2], &g->routing, why);
+}
+
+/* All that is known without talking to others. */
+static inline dpar_status gpt_plan(gpt *g, const gpt_config *config, const gpt_comms *comms,
+                                   dpar_why *why)
+{
+    gpt_config *c = &g->config;
+    dpar_comm *tp = comms->tp;
+    dpar_status st;
+    memset(g, 0, sizeof *g);
+    *c = *config;
+    c->groups = c->groups > 0 ? c->groups : c->heads;
+    c->every = c->every > 0 ? c->every : 1;
+    c->expert_hidden = c->expert_hidden > 0 ? c->expert_hidden : c->hidden;
+    g->comms = *comms;
+    st = gpt_check(c, comms, why);
+    st = st ? st : dpar_heads_init(&g->heads, c->heads, c->groups, tp->size, DPAR_EVEN, 0, why);
+    st = st ? st : dpar_vocab_init(&g->vocab, c->vocab, 0, tp->size, tp->size, why);
+    st = st ? st : dpar_split_init(&g->hidden, DPAR_EVEN, c->hidden, tp->size, 1, 0, why);
+    st = st ? st : dpar_split_init(&g->shared, DPAR_EVEN, c->shared, tp->size, 1, 0, why);
+    st = st ? st
+            : dpar_split_init(&g->expert_hidden, DPAR_EVEN, c->expert_hidden, tp->size, 1, 0, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    g->share = dpar_heads_of(&g->heads, tp->rank);
+    if ((tp->size + c->groups - 1) / c->groups > c->heads / c->groups) {
+        return gpt_refuse(why, "more tensor parallel ranks than heads for them");
+    }
+    g->whole = (int64_t)c->samples * c->length;
+    g->head = c->width / c->heads;
+    g->heads_width = g->share.queries * g->head;
+    g->groups_width = g->share.groups * g->head;
+    st = gpt_plan_attention(g, why);
+    st = st ? st : dpar_tensor_init(&g->tensor, tp, GPT_TYPE, g->tokens, NULL, why);
+    if (st == DPAR_OK) {
+        g->tensor.matmul = gpt_matmul;
+        g->first = c->sp ? dpar_split_offset(&g->tensor.tokens, tp->rank) : 0;
+        g->own = c->sp ? dpar_split_size(&g->tensor.tokens, tp->rank) : g->tokens;
+        st = gpt_plan_experts(g, why);
+    }
+    return st;
+}
+
+/* Deals out the memory, or counts it. */
+static inline void gpt_lay(gpt *g, gpt_room *r)
+{
+    const int64_t n = g->tokens, w = g->config.width, own = g->own * w, e = g->config.experts;
+    int64_t most = g->heads_width * n, pending = 0, i;
+    const int64_t wide[4] = {g->seen * g->seen_q, n * gpt_mine(g, &g->hidden),
+                             n * gpt_mine(g, &g->shared), g->rows * gpt_mine(g, &g->expert_hidden)};
+    for (i = 0; i < 4; i++) {
+        most = wide[i] > most ? wide[i] : most;
+    }
+    for (i = 0; i <= g->config.blocks + 1; i++) {
+        const int64_t bytes = gpt_pending_bytes(g, (int32_t)i);
+        pending = bytes > pending ? bytes : pending;
+    }
+    for (i = 0; i < 3; i++) {
+        g->plan_memory[i] = gpt_take(r, g->plan_bytes[i], 1);
+    }
+    g->counts = (int64_t *)gpt_take(r, g->comms.tp->size, sizeof *g->counts);
+    g->rows_of = (int64_t *)gpt_take(r, g->comms.tp->size, sizeof *g->rows_of);
+    g->position = (int32_t *)gpt_take(r, n, sizeof *g->position);
+    g->bias = (double *)gpt_take(r, g->config.blocks * e, sizeof *g->bias);
+    g->load = (double *)gpt_take(r, g->config.blocks * e, sizeof *g->load);
+    g->few = (double *)gpt_take(r, 2 * e, sizeof *g->few);
+    g->own_a = gpt_take_real(r, own);
+    g->own_b = gpt_take_real(r, own);
+    g->own_c = gpt_take_real(r, own);
+    g->all = gpt_take_real(r, n * w);
+    g->part = gpt_take_real(r, e > 0 ? n * w : 0);
+    g->dweight = gpt_take_real(r, n * g->config.choices);
+    g->expert_rows = gpt_take_real(r, g->rows * w);
+    g->q = gpt_take_real(r, n * g->heads_width);
+    g->wide = gpt_take_real(r, most);
+    if (g->config.ulysses) {
+        g->k = gpt_take_real(r, n * g->groups_width);
+        g->v = gpt_take_real(r, n * g->groups_width);
+        g->seen_a = gpt_take_real(r, g->seen * g->seen_q);
+        g->seen_b = gpt_take_real(r, g->seen * g->seen_k);
+        g->seen_c = gpt_take_real(r, g->seen * g->seen_k);
+        g->delta = gpt_take_real(r, g->config.length * (g->seen_q / g->head));
+    }
+    g->entropy = gpt_take(r, dpar_cross_entropy_scratch(&g->tensor), 1);
+    g->pending = gpt_take(r, pending, 1);
+}
+
+/* Bytes of memory for gpt_init. E_ARG and others with a sentence. Local. */
+static inline dpar_status gpt_bytes(const gpt_config *config, const gpt_comms *comms,
+                                    int64_t *bytes, dpar_why *why)
+{
+    gpt g;
+    gpt_room r = {NULL, 0};
+    const dpar_status st = gpt_plan(&g, config, comms, why);
+    gpt_take(&r, 1, sizeof g);
+    if (st == DPAR_OK) {
+        gpt_lay(&g, &r);
+        *bytes = r.used;
+    }
+    return st;
+}
+
+/* Where each of this rank's tokens lies in the micro-batch; one by one in their order. */
+static inline int64_t gpt_place(const gpt *g, int64_t i)
+{
+    dpar_packed_cursor cursor = {0, 0};
+    int64_t first, count;
+    int32_t doc;
+    if (g->config.ulysses) {
+        return dpar_split_offset(&g->cut, g->comms.cp->rank) + i;
+    }
+    while (
+        dpar_packed_next(&g->attention.tokens, g->comms.cp->rank, &cursor, &doc, &first, &count)) {
+        if (i < count) {
+            return first + i;
+        }
+        i -= count;
+    }
+    return -1;
+}
+
+/* This rank's tokens, mine[g->tokens], of a micro-batch: token t of sample s is
+ * whole[s * stride + t]. Local. */
+static inline void gpt_pick(const gpt *g, const int32_t *whole, int64_t stride, int32_t *mine)
+{
+    int64_t i;
+    for (i = 0; i < g->tokens; i++) {
+        const int64_t at = gpt_place(g, i);
+        mine[i] = whole[at / g->config.length * stride + at % g->config.length];
+    }
+}
+
+/* Makes the model in the caller's memory (aligned to 64; best of dpar_comm_alloc). COLLECTIVE over
+ * all four comms. */
+static inline dpar_status gpt_init(void *memory, int64_t bytes, const gpt_config *config,
+                                   const gpt_comms *comms, gpt **made, dpar_why *why)
+{
+    gpt_room r = {NULL, 0};
+    gpt *g = (gpt *)memory;
+    dpar_comm *cp = comms->cp;
+    int64_t need = 0, i;
+    dpar_status st = gpt_bytes(config, comms, &need, why);
+    if (st == DPAR_OK && bytes < need) {
+        return gpt_refuse(why, "less memory than gpt_bytes says");
+    }
+    st = st ? st : gpt_plan(g, config, comms, why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    r.memory = (char *)memory;
+    gpt_take(&r, 1, sizeof *g);
+    gpt_lay(g, &r);
+    g->tensor.counts = g->config.sp ? g->counts : NULL;
+    for (i = 0; i < comms->tp->size; i++) {
+        g->rows_of[i] = dpar_split_size(&g->tensor.tokens, (int32_t)i) * g->config.width;
+    }
+    for (i = 0; i < g->tokens; i++) {
+        g->position[i] = (int32_t)(gpt_place(g, i) % g->config.length);
+    }
+    for (i = 0; i < (int64_t)g->config.blocks * g->config.experts; i++) {
+        g->bias[i] = g->load[i] = 0.0;
+    }
+    if (!g->config.ulysses) {
+        st = dpar_attention_init(g->plan_memory[0], g->plan_bytes[0], cp, &g->attention, &g->ring,
+                                 why);
+    }
+    for (i = 0; i < 2 && g->config.ulysses && st == DPAR_OK; i++) {
+        st = dpar_ulysses_init(g->plan_memory[i], g->plan_bytes[i], cp, &g->to_heads[i],
+                               &g->ulysses[i], why);
+    }
+    if (st == DPAR_OK && g->config.experts > 0) {
+        st = dpar_experts_init(g->plan_memory[2], g->plan_bytes[2], comms->ep, &g->layer,
+                               &g->experts, why);
+    }
+    st = st ? st : dpar_heads_comm(comms->tp, &g->heads, &g->same);
+    if (st == DPAR_OK) {
+        *made = g;
+    }
+    return st;
+}
+
+/* COLLECTIVE. NULL is fine. */
+static inline dpar_status gpt_close(gpt *g)
+{
+    const dpar_status st = g != NULL ? dpar_attention_close(g->ring) : DPAR_OK;
+    const dpar_status closed = g != NULL ? dpar_comm_close(g->same) : DPAR_OK;
+    return st < 0 ? st : closed;
+}
+
+/* Layers of the whole model. Local. */
+static inline int32_t gpt_layers(const gpt *g)
+{
+    return g->config.blocks + 2;
+}
+
+/* Additions and multiplications of this rank's products in one forward of a layer; I and W take as
+ * many each, but for attention, whose I takes 2.5 times as many and W none. Experts: of an even
+ * load. Local. */
+static inline double gpt_flops(const gpt *g, int32_t layer, double *attention)
+{
+    const double n = (double)g->tokens, w = g->config.width, each = g->config.gelu ? 2.0 : 3.0;
+    double hidden = (double)gpt_mine(g, gpt_hidden(g, layer)), pairs;
+    *attention = 0.0;
+    if (layer == 0) {
+        return 0.0;
+    }
+    if (layer > g->config.blocks) {
+        return 2.0 * n * w * (double)dpar_vocab_rows(&g->vocab);
+    }
+    pairs = g->config.ulysses ? (double)g->whole * (g->config.length + 1) / 2.0
+                              : (double)dpar_packed_pairs(&g->attention.tokens, g->comms.cp->rank);
+    *attention = 4.0 * pairs * (double)g->seen_q;
+    if (gpt_mixes(g, layer)) {
+        hidden += (double)gpt_mine(g, &g->expert_hidden) * g->config.choices;
+    }
+    return 2.0 * n * w * (2.0 * (double)(g->heads_width + g->groups_width) + each * hidden);
+}
+
+#endif

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* gpt: the model of examples/gpt.h in f64. Its gradients against finite differences, of every kind
+ * of parameter; I, then W, against both at once, bit by bit; losses and gradients of every cutting
+ * against those of one rank that has all tokens and all weights, to 1e-10 of the largest one of the
+ * parameter (sums in another order).
+ *
+ *   gpt [processes|threads] [ranks]
+ *   mpirun -np 4 gpt                         built with -DUSE_MPI */
+#include "rank_program.h"
+
+#define GPT_DOUBLE
+#include "../../examples/gpt.h"
+
+enum { LAYERS = 4, SAMPLES = 2, LENGTH = 11 };
+
+/* A model with all that it needs for one micro-batch. */
+typedef struct model {
+    gpt *g;
+    gpt_config config;
+    gpt_comms comms;
+    gpt_batch batch;
+    void *memory, *kept[LAYERS], *pending[LAYERS];
+    gpt_real *w[LAYERS][GPT_SLOTS], *dw[LAYERS][GPT_SLOTS], *x[LAYERS + 1];
+    int32_t *ids, *targets;
+    int layers;
+} model;
+
+static void *fresh(int64_t bytes)
+{
+    void *at = aligned_alloc(64, (size_t)(bytes + 127) / 64 * 64);
+    if (at == NULL) {
+        exit(1);
+    }
+    memset(at, 0, (size_t)(bytes + 127) / 64 * 64);
+    return at;
+}
+
+/* Some text: token t of sample s. */
+static int32_t text(int64_t s, int64_t t, int32_t vocab)
+{
+    return (int32_t)(dpar_random_word(3, 4, (uint64_t)(s * 1000 + t)) % (uint32_t)vocab);
+}
+
+/* Makes it, with samples first_sample .. of the text. */
+static int model_make(model *m, const gpt_config *config, const gpt_comms *comms, int first_sample)
+{
+    const int32_t n = config->samples * (LENGTH + 1);
+    int32_t whole[2 * SAMPLES * 8 * (LENGTH + 1)], i, slot;
+    gpt_parameter p;
+    int64_t bytes = 0;
+    dpar_why why;
+    memset(m, 0, sizeof *m);
+    why.text[0] = 0;
+    m->config = *config;
+    m->comms = *comms;
+    if (gpt_bytes(config, comms, &bytes, &why) != DPAR_OK ||
+        gpt_init(m->memory = fresh(bytes), bytes, config, comms, &m->g, &why) != DPAR_OK) {
+        printf("model: %s\n", why.text);
+        return 1;
+    }
+    m->layers = gpt_layers(m->g);
+    for (i = 0; i < m->layers; i++) {
+        m->kept[i] = fresh(gpt_kept_bytes(m->g, i));
+        m->pending[i] = fresh(gpt_pending_bytes(m->g, i));
+        m->x[i] = (gpt_real *)fresh(m->g->own * config->width * (int64_t)sizeof(gpt_real));
+        for (slot = 0; slot < GPT_SLOTS; slot++) {
+            if (gpt_parameter_of(m->g, i, slot, &p)) {
+                m->w[i][slot] = (gpt_real *)fresh(p.numel * (int64_t)sizeof(gpt_real));
+                m->dw[i][slot] = (gpt_real *)fresh(p.numel * (int64_t)sizeof(gpt_real));
+                gpt_fill(m->g, &p, m->w[i][slot]);
+            }
+        }
+    }
+    for (i = 0; i < n; i++) {
+        whole[i] = text(first_sample + i / (LENGTH + 1), i % (LENGTH + 1), config->vocab);
+    }
+    m->ids = (int32_t *)fresh(m->g->tokens * 4);
+    m->targets = (int32_t *)fresh(m->g->tokens * 4);
+    gpt_pick(m->g, whole, LENGTH + 1, m->ids);
+    gpt_pick(m->g, whole + 1, LENGTH + 1, m->targets);
+    m->batch.ids = m->ids;
+    m->batch.targets = m->targets;
+    m->batch.balance = 1.0;
+    return 0;
+}
+
+static int model_free(model *m)
+{
+    int i, slot;
+    const int bad = gpt_close(m->g) != DPAR_OK;
+    for (i = 0; i < m->layers; i++) {
+        free(m->kept[i]);
+        free(m->pending[i]);
+        free(m->x[i]);
+        for (slot = 0; slot < GPT_SLOTS; slot++) {
+            free(m->w[i][slot]);
+            free(m->dw[i][slot]);
+        }
+    }
+    free(m->ids);
+    free(m->targets);
+    free(m->memory);
+    return bad;
+}
+
+static dpar_status model_forward(model *m)
+{
+    dpar_status st = DPAR_OK;
+    int i;
+    m->batch.loss = m->batch.counted = m->batch.balancing = 0.0;
+    for (i = 0; i < m->layers && st == DPAR_OK; i++) {
+        st =
+            gpt_forward(m->g, i, (const gpt_real *const *)m->w[i], &m->batch,
+                        i > 0 ? m->x[i - 1] : NULL, i < m->layers - 1 ? m->x[i] : NULL, m->kept[i]);
+    }
+    return st;
+}
+
+/* Gradients from 0 on. apart: all I, then all W. */
+static dpar_status model_backward(model *m, int apart)
+{
+    gpt_real *d[2];
+    dpar_status st = DPAR_OK;
+    int i, slot;
+    for (i = 0; i < 2; i++) {
+        d[i] = (gpt_real *)fresh(m->g->own * m->config.width * (int64_t)sizeof(gpt_real));
+    }
+    for (i = m->layers - 1; i >= 0 && st == DPAR_OK; i--) {
+        gpt_parameter p;
+        for (slot = 0; slot < GPT_SLOTS; slot++) {
+            if (gpt_parameter_of(m->g, i, slot, &p)) {
+                memset(m->dw[i][slot], 0, (size_t)p.numel * sizeof(gpt_real));
+            }
+        }
+        st = gpt_backward(m->g, i, apart ? GPT_INPUT : GPT_BOTH, (const gpt_real *const *)m->w[i],
+                          apart ? NULL : m->dw[i], &m->batch, d[i % 2], d[(i + 1) % 2], m->kept[i],
+                          apart ? m->pending[i] : NULL);
+    }
+    for (i = m->layers - 1; i >= 0 && st == DPAR_OK && apart; i--) {
+        st = gpt_backward(m->g, i, GPT_WEIGHT, NULL, m->dw[i], &m->batch, NULL, NULL, m->kept[i],
+                          m->pending[i]);
+    }
+    free(d[0]);
+    free(d[1]);
+    return st;
+}
+
+/* What is derived. */
+static double model_loss(model *m)
+{
+    return model_forward(m) == DPAR_OK ? m->batch.scale * m->batch.loss + m->batch.balancing : -1.0;
+}
+
+/* ---- one rank -------------------------------------------------------------------------------- */
+
+static int differences(dpar_comm *self, const gpt_config *config, const char *what)
+{
+    const gpt_comms comms = {self, self, self, self};
+    const double h = 1e-5;
+    gpt_parameter p;
+    model m;
+    int i, slot, n, bad = model_make(&m, config, &comms, 0);
+    m.batch.scale = 1.0 / (config->samples * LENGTH);
+    bad += !(model_loss(&m) > 0.0) || model_backward(&m, 0) != DPAR_OK;
+    for (i = 0; i < m.layers && !bad; i++) {
+        for (slot = 0; slot < GPT_SLOTS; slot++) {
+            if (!gpt_parameter_of(m.g, i, slot, &p)) {
+                continue;
+            }
+            for (n = 0; n < 6; n++) {
+                const int64_t at = dpar_random_word(9, (uint64_t)slot, (uint64_t)n) % p.numel;
+                gpt_real *w = m.w[i][slot] + at;
+                const double had = *w, got = m.dw[i][slot][at];
+                double up, down;
+                *w = had + h;
+                up = model_loss(&m);
+                *w = had - h;
+                down = model_loss(&m);
+                *w = had;
+                /* h^2 times a third derivative, and the rounding of the loss over h */
+                if (!(fabs((up - down) / (2.0 * h) - got) <= 1e-6 * fabs(got) + 1e-8)) {
+                    printf("%s, %s[%d]: %.9g by differences, %.9g\n", what, p.name, (int)at,
+                           (up - down) / (2.0 * h), got);
+                    bad++;
+                }
+            }
+        }
+    }
+    return bad + model_free(&m);
+}
+
+/* ---- cut ------------------------------------------------------------------------------------- */
+
+/* How the ranks are used: data x cp x tp, experts over ep of data x cp. */
+typedef struct cutting {
+    int tp, cp, data, ep;
+} cutting;
+
+/* The rank's piece of a whole array. */
+static double piece_of(const gpt_parameter *p, const gpt_real *whole, int64_t at)
+{
+    const int64_t columns = p->local[2], rows = p->local[1];
+    const int64_t k = p->at[2] + at % columns, j = p->at[1] + at / columns % rows;
+    const int64_t i = p->at[0] + at / columns / rows;
+    return i < p->whole[0] ? whole[(i * p->whole[1] + j) * p->whole[2] + k] : 0.0; /* padding */
+}
+
+static int same_gradients(model *m, model *one, dpar_comm *edp, const char *what)
+{
+    int bad = 0, i, slot;
+    int64_t at;
+    gpt_parameter p, q;
+    for (i = 0; i < m->layers; i++) {
+        bad += gpt_sum(m->g, i, m->dw[i]) != DPAR_OK;
+        for (slot = 0; slot < GPT_SLOTS && !bad; slot++) {
+            double most = 0.0, worst = 0.0;
+            if (!gpt_parameter_of(m->g, i, slot, &p) || !gpt_parameter_of(one->g, i, slot, &q)) {
+                continue;
+            }
+            bad += dpar_all_reduce(p.expert ? edp : m->comms.data, m->dw[i][slot], m->dw[i][slot],
+                                   p.numel, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
+            for (at = 0; at < q.numel; at++) {
+                most = fmax(most, fabs(one->dw[i][slot][at]));
+            }
+            for (at = 0; at < p.numel; at++) {
+                worst = fmax(worst, fabs(m->dw[i][slot][at] - piece_of(&p, one->dw[i][slot], at)));
+                bad += !(fabs(m->w[i][slot][at] - piece_of(&p, one->w[i][slot], at)) <= 0.0);
+            }
+            if (!(worst <= 1e-10 * most) || !(most > 0.0)) {
+                printf("%s, rank %d: %s: gradients up to %g differ by %g\n", what,
+                       (int)m->comms.data->rank, p.name, most, worst);
+                bad++;
+            }
+        }
+    }
+    return bad;
+}
+
+/* I, then W, gives the bits of both. */
+static int same_apart(model *m)
+{
+    gpt_real *had[LAYERS][GPT_SLOTS];
+    gpt_parameter p;
+    int i, slot, bad;
+    memcpy(had, m->dw, sizeof had);
+    for (i = 0; i < m->layers; i++) {
+        for (slot = 0; slot < GPT_SLOTS; slot++) {
+            if (gpt_parameter_of(m->g, i, slot, &p)) {
+                m->dw[i][slot] = (gpt_real *)fresh(p.numel * (int64_t)sizeof(gpt_real));
+            }
+        }
+    }
+    bad = model_forward(m) != DPAR_OK || model_backward(m, 1) != DPAR_OK;
+    for (i = 0; i < m->layers; i++) {
+        for (slot = 0; slot < GPT_SLOTS; slot++) {
+            if (gpt_parameter_of(m->g, i, slot, &p)) {
+                bad +=
+                    memcmp(had[i][slot], m->dw[i][slot], (size_t)p.numel * sizeof(gpt_real)) != 0;
+                free(m->dw[i][slot]);
+            }
+        }
+    }
+    memcpy(m->dw, had, sizeof had);
+    return bad;
+}
+
+static int cut_case(dpar_comm *c, dpar_comm *self, const cutting *how, gpt_config config,
+                    const char *what)
+{
+    const int tp = c->rank % how->tp, cp = c->rank / how->tp % how->cp;
+    const int data = c->rank / how->tp, replica = c->rank / how->tp / how->cp;
+    const gpt_comms alone = {self, self, self, self};
+    gpt_comms comms;
+    dpar_comm *edp = NULL;
+    double loss;
+    model m, one;
+    char name[120];
+    int bad = 0;
+    snprintf(name, sizeof name, "%s, tp %d%s, cp %d%s, data %d, ep %d", what, how->tp,
+             config.sp ? " sp" : "", how->cp, config.ulysses ? " ulysses" : "", how->data, how->ep);
+    bad += dpar_comm_split(c, data, tp, &comms.tp) != DPAR_OK;
+    bad += dpar_comm_split(c, replica * how->tp + tp, cp, &comms.cp) != DPAR_OK;
+    bad += dpar_comm_split(c, tp, data, &comms.data) != DPAR_OK;
+    bad += dpar_comm_split(comms.data, data / how->ep, data, &comms.ep) != DPAR_OK;
+    bad += dpar_comm_split(comms.data, data % how->ep, data, &edp) != DPAR_OK;
+    bad = bad ? bad : model_make(&m, &config, &comms, replica * SAMPLES);
+    config.samples = SAMPLES * how->data;
+    config.sp = config.ulysses = 0;
+    bad = bad ? bad : model_make(&one, &config, &alone, 0);
+    if (bad) {
+        return 1;
+    }
+    m.batch.scale = one.batch.scale = 1.0 / (config.samples * LENGTH);
+    bad += !(model_loss(&one) > 0.0) || model_backward(&one, 0) != DPAR_OK;
+    bad += model_forward(&m) != DPAR_OK || model_backward(&m, 0) != DPAR_OK;
+    bad += same_apart(&m);
+    (void)model_forward(&m);
+    loss = m.batch.loss;
+    bad += dpar_all_reduce(comms.data, &loss, &loss, 1, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
+    bad += !(fabs(loss - one.batch.loss) <= 1e-12 * one.batch.loss);
+    bad += !(fabs(m.batch.balancing - one.batch.balancing) <= 1e-12);
+    if (bad) {
+        printf("%s: %s, %s\n", name, comms.tp->why.text, comms.ep->why.text);
+    }
+    bad += bad ? 0 : same_gradients(&m, &one, edp, name);
+    bad += model_free(&m) + model_free(&one);
+    bad += dpar_comm_close(edp) != DPAR_OK || dpar_comm_close(comms.ep) != DPAR_OK;
+    bad += dpar_comm_close(comms.data) != DPAR_OK || dpar_comm_close(comms.cp) != DPAR_OK;
+    return bad + (dpar_comm_close(comms.tp) != DPAR_OK);
+}
+
+static gpt_config plain(int samples)
+{
+    gpt_config c;
+    memset(&c, 0, sizeof c);
+    c.vocab = 19;
+    c.width = 16;
+    c.blocks = 2;
+    c.heads = 4;
+    c.groups = 2;
+    c.hidden = 22;
+    c.samples = samples;
+    c.length = LENGTH;
+    c.seed = 1;
+    return c;
+}
+
+/* With experts in the second block. */
+static gpt_config mixed(int samples)
+{
+    gpt_config c = plain(samples);
+    c.experts = 5;
+    c.choices = 2;
+    c.every = 2;
+    c.expert_hidden = 10;
+    c.shared = 6;
+    c.balance = 0.1;
+    return c;
+}
+
+static int one_rank(dpar_comm *self)
+{
+    gpt_config c = plain(2);
+    int bad = differences(self, &c, "plain");
+    c.layer_norm = c.gelu = 1;
+    c.smoothing = 0.1;
+    c.z = 1e-3;
+    bad += differences(self, &c, "GPT-2");
+    c = mixed(2);
+    bad += differences(self, &c, "experts");
+    c.gelu = 1;
+    c.shared = 0;
+    c.drop = DPAR_DROP_LATE;
+    c.factor = 0.8;
+    return bad + differences(self, &c, "experts, capacity");
+}
+
+static int cuttings(dpar_comm *c, dpar_comm *self)
+{
+    cutting how;
+    int bad = 0, ways;
+    for (how.tp = 1; how.tp <= 4 && how.tp <= c->size; how.tp++) {
+        for (how.cp = 1; how.tp * how.cp <= c->size; how.cp++) {
+            how.data = c->size / how.tp / how.cp;
+            if (how.tp * how.cp * how.data != c->size) {
+                continue;
+            }
+            for (ways = 0; ways < 4; ways++) {
+                gpt_config config = plain(SAMPLES);
+                config.sp = ways % 2;
+                config.ulysses = ways / 2;
+                config.layer_norm = config.gelu = config.tied = ways / 2;
+                how.ep = 1;
+                bad += cut_case(c, self, &how, config, "plain");
+                config = mixed(SAMPLES);
+                config.sp = ways % 2;
+                config.ulysses = 1 - ways / 2;
+                how.ep = how.data * how.cp;
+                how.ep = how.ep % 2 == 0 && ways == 1 ? how.ep / 2 : how.ep;
+                bad += cut_case(c, self, &how, config, "experts");
+            }
+        }
+    }
+    return bad;
+}
+
+static int everything(dpar_comm *c, void *arg)
+{
+    const double began = now();
+    dpar_comm *self = NULL;
+    int bad = dpar_comm_split(c, c->rank, 0, &self) != DPAR_OK;
+    (void)arg;
+    bad += c->rank == 0 ? one_rank(self) : 0;
+    bad += cuttings(c, self);
+    bad += dpar_comm_close(self) != DPAR_OK;
+    return all_right(c, bad, began);
+}
+
+int main(int argc, char **argv)
+{
+    return rank_program(argc, argv, everything, NULL, 4, 2, NULL);
+}
