@@ -15,7 +15,7 @@ unit() {
     engine) try $CC $flags -DDPAR_NO_RUN -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -c "$work/engine.c" -o "$work/engine.o"
         return ;;
     esac
-    if looks_inside "$1"; then
+    if alone "$1"; then
         try $CC $flags -DDPAR_STATIC -DDPAR_IMPLEMENTATION $(wings "$name") -I"$DPAR_DIR" -I"$root" -Itests "$1" \
             -o "$work/test_$name" -lm
     else
@@ -23,17 +23,18 @@ unit() {
     fi
     try "$work/test_$name"
 }
-looks_inside() { grep -q 'dpari_' "$1"; }
-alone= sharing=
+# Those that look at its insides or need the run wing.
+alone() { grep -q 'dpari_' "$1" || [ -z "$(wings "$(basename "$1" .c)")" ]; }
+separate= sharing=
 for test in ${DPAR_UNITS:-tests/unit/*.c}; do
-    if looks_inside "$test"; then
-        alone="$alone $test"
+    if alone "$test"; then
+        separate="$separate $test"
     else
         sharing="$sharing $test"
     fi
 done
 [ -z "$sharing" ] || in_pairs unit engine
-in_pairs unit $alone $sharing
+in_pairs unit $separate $sharing
 try $CC $flags -DDPAR_NO_RUN -I"$DPAR_DIR" examples/plan.c "$work/engine.o" -o "$work/plan"
 try "$work/plan" llama-3-8b --cluster 2x8:h100-80 --explain --svg "$work/a.svg" --csv "$work/a.csv"
 try "$work/plan" deepseek-v3 --cluster 32x8:h100-80 --json
