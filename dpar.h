@@ -4513,6 +4513,11 @@ DPAR_API dpar_status dpar_fsdp_finish(dpar_fsdp *f);
  * their order. Where other communicators hold other parameters (stages, tensor parallel), add up
  * the squares of their norms. COLLECTIVE over shard. */
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *f, double *norm);
+/* The reduced gradients of this rank's shard of unit u, between finish and the next zero: elements
+ * (padding included, which is 0) and their type; where a parameter lies there dpar_fsdp_piece says.
+ * For norms that count parameters differently, sums with other communicators. NULL and 0: there are
+ * none. Local. */
+DPAR_API void *dpar_fsdp_reduced(const dpar_fsdp *f, int32_t u, int64_t *elements, int32_t *type);
 /* One step of the optimizer with gradients times `factor`. E_ARG: a pass is under way. Local. */
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *f, double rate, double factor);
 
@@ -39555,6 +39560,15 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
         *norm = dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum;
     }
     return st;
+}
+
+DPAR_API void *dpar_fsdp_reduced(const dpar_fsdp *d, int32_t u, int64_t *elements, int32_t *type)
+{
+    const int there = dpari_fsdp_is_unit(d, u) && !d->under_way && elements != NULL && type != NULL;
+    if (elements != NULL) {
+        *elements = there ? d->unit[u].flat.shard : 0;
+    }
+    return there ? dpari_fsdp_reduced_at(d, u, type) : NULL;
 }
 
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)

@@ -959,6 +959,15 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
     return st;
 }
 
+DPAR_API void *dpar_fsdp_reduced(const dpar_fsdp *d, int32_t u, int64_t *elements, int32_t *type)
+{
+    const int there = dpari_fsdp_is_unit(d, u) && !d->under_way && elements != NULL && type != NULL;
+    if (elements != NULL) {
+        *elements = there ? d->unit[u].flat.shard : 0;
+    }
+    return there ? dpari_fsdp_reduced_at(d, u, type) : NULL;
+}
+
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
 {
     int32_t u, k;

@@ -288,6 +288,22 @@ static void reference_step(model *m, int64_t t, double rate, double factor)
     }
 }
 
+/* The norm again, from the shards of all ranks: padding is 0, nothing is twice. */
+static void check_reduced(const model *m, double squares)
+{
+    double sum = 0.0;
+    int64_t elements;
+    int32_t u, type;
+    for (u = 0; u < m->units; u++) {
+        const void *at = dpar_fsdp_reduced(m->f, u, &elements, &type);
+        sum += dpar_sum_squares(at, elements, type);
+    }
+    CHECK(dpar_fsdp_reduced(m->f, m->units, &elements, &type) == NULL);
+    CHECK_INT(elements, 0);
+    CHECK_INT(dpar_all_reduce(m->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL), DPAR_OK);
+    CHECK_NEAR(sum, squares, 1e-15);
+}
+
 /* Weights of parameter i as forward sees them, bit by bit. */
 static void check_weights(const model *m, int32_t i, int64_t steps)
 {
@@ -413,6 +429,7 @@ static void train(model *m, int from, int to, int me, int wire)
         }
         CHECK_INT(dpar_fsdp_norm(m->f, &norm), DPAR_OK);
         CHECK_NEAR(norm, sqrt(squares), 4e-16);
+        check_reduced(m, squares);
         factor = dpar_clip_factor(norm, limit);
         CHECK_INT(dpar_fsdp_step(m->f, 0.01, factor), DPAR_OK);
         reference_step(m, step + 1, 0.01, factor);
