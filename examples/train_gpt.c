@@ -1,0 +1,2163 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* train_gpt - trains a small GPT on a text, with every strategy of training at once: pipeline, data
+ * (replicated or sharded: ZeRO 0 to 3), context, tensor, sequence and expert parallelism, on any
+ * mesh whose degrees multiply to the number of ranks.
+ *
+ *   cc -O3 -march=native -DDPAR_IMPLEMENTATION -I. examples/train_gpt.c -o train_gpt -lm
+ *   ./train_gpt --ranks 8 --pp 2 --dp 2 --tp 2 --sp --zero 3 --schedule zbv
+ *   ./train_gpt --pp 2 --cp 2 --experts 4 --ep 2 --check          the same on one rank beside it
+ *
+ *   mpicc -O3 -march=native -DUSE_MPI -DDPAR_IMPLEMENTATION -I. examples/train_gpt.c -o train_gpt
+ *   -lm && mpirun -np 8 ./train_gpt --pp 2 --dp 2 --tp 2
+ *
+ * The model is gpt.h: layers, forward and backward, over communicators of tensor, context and
+ * expert parallelism. Here is what goes round it: the mesh, who has which layers (a pipeline's
+ * stage is a run of layers), where weights, gradients and the optimizer's state live (three
+ * stores: `struct store`), the order of work (run/pipeline, any schedule by its name), text, clip,
+ * learning rate, checkpoints, what the planner says beforehand and what it was.
+ *
+ * All sums over ranks are sums: the loss of each token is scaled by 1 / tokens of the whole step
+ * where it is computed. So gradients of experts, which fewer ranks share, need no factor of their
+ * own. Text is bytes; sample k of step n is the same whatever the mesh.
+ *
+ * Exit code: 0 fine, 1 an error or a difference that should not be, 2 bad input (one sentence on
+ * stderr). */
+#include "dpar.h"
+#ifdef USE_MPI
+#include "dpar_mpi.h"
+#endif
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "gpt.h"
+
+static const char help[] =
+    "train_gpt: trains a small GPT on a text, byte by byte\n"
+    "\n"
+    "  train_gpt [--ranks N] [--pp P] [--dp D] [--cp C] [--tp T] [--ep E] [options]\n"
+    "  mpirun -np N train_gpt ...     built with -DUSE_MPI\n"
+    "\n"
+    "Ranks: pp x dp x cp x tp; a --dp that is not given is what is left\n"
+    "  --ranks N        1 to 64\n"
+    "  --pp P           stages of the pipeline; --schedule NAME: 1f1b (default), gpipe,\n"
+    "                   interleaved, zb-h1, zbv, dualpipe, ... (pipeline --list names all);\n"
+    "                   --chunks V: stages a rank, where the schedule leaves that open\n"
+    "  --dp D           data parallel; --zero Z: 0 whole state on each (DDP), 1 optimizer's state\n"
+    "                   cut, 2 gradients too, 3 weights too; --replicas R: D is R copies of\n"
+    "                   D / R shards; --prefetch K: layers that ZeRO-3 gathers ahead (default 1)\n"
+    "  --cp C           tokens of a sample cut: by ring attention, or --ulysses\n"
+    "  --tp T           matrices cut; --sp: activations between them, too\n"
+    "  --ep E           experts spread over E of the ranks of dp x cp\n"
+    "Model\n"
+    "  --blocks N (4) --width N (64) --heads N (4) --groups N (of keys; as heads)\n"
+    "  --hidden N (of the MLP; 4 width) --length N (of a sample; 64) --untied\n"
+    "  --gelu (else SwiGLU) --layer-norm (else RMS)\n"
+    "  --experts N (0) --choices K (2): every second block has experts; --balance A (0.01)\n"
+    "Training\n"
+    "  --text FILE      default: README.md and docs of the directory\n"
+    "  --batch N        samples a step, all ranks (16); --micro N: of a micro-batch (2)\n"
+    "  --steps N (100) --rate R (0.003) --warmup N (steps / 10) --clip C (1) --decay D (0.1)\n"
+    "  --seed N (1)     of the first weights and of the samples\n"
+    "  --bf16           weights rounded to bf16 for compute and travel, masters f32 (zero 1 to 3)\n"
+    "  --save FILE      a checkpoint at the end, and with --every N each N steps\n"
+    "  --resume FILE    goes on from one, on any mesh; the model and text must be the same\n"
+    "  --check          the same on one rank first; losses and weights are to agree to 1e-5\n"
+    "  --trace FILE     what ran in the last step, for ui.perfetto.dev\n"
+    "  --kill STEP:RANK that rank dies there, to see what happens\n"
+    "  --quiet          no plan and no steps; --help, -h\n";
+
+enum { MOST_LAYERS = 130, MOST_COMMS = 16, ARRAYS = 3 };
+
+typedef struct settings {
+    double ranks, pp, dp, replicas, cp, tp, ep, zero, chunks, prefetch;
+    double blocks, width, heads, groups, hidden, length, experts, choices, balance;
+    double batch, micro, steps, rate, warmup, clip, decay, seed, every;
+    int sp, ulysses, untied, gelu, layer_norm, bf16, check, quiet;
+    const char *schedule, *text, *save, *resume, *trace, *kill;
+    int kill_step, kill_rank, micros; /* micros: micro-batches of a data-parallel rank */
+    unsigned char *bytes;             /* the text */
+    int64_t count;
+    uint64_t hash;
+} settings;
+
+static int silent; /* on all ranks of MPI but the first */
+
+static int complain(const char *what, const char *word)
+{
+    if (!silent) {
+        fprintf(stderr, "train_gpt: %s%s%s%s\n", what, word != NULL ? " '" : "",
+                word != NULL ? word : "", word != NULL ? "'" : "");
+    }
+    return 2;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t z = a * UINT64_C(0x9e3779b97f4a7c15) + b + 1;
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* ---- what a rank has ------------------------------------------------------------------------- */
+
+/* Three kinds of parameters, by who shares them: those of layers (all data-parallel and
+ * context-parallel ranks), of experts (those of them with the same experts), and the table of the
+ * tied embedding, which the first and the last stage have: its gradient comes from both, by way of
+ * the pipeline, before it is reduced. */
+enum { DENSE, EXPERT, TABLE, STORES };
+
+/* A parameter of this rank. */
+typedef struct parameter {
+    gpt_parameter p;
+    int64_t start;    /* where it begins in its unit; ZeRO 0: in all */
+    int64_t whole_at; /* where the whole one begins among all of the model: in checkpoints */
+    int32_t unit;
+} parameter;
+
+/* Parameters that the same ranks share, in units, a layer's each: a ddp with whole weights
+ * (ZeRO 0), or an fsdp. */
+typedef struct store {
+    int32_t units, params;
+    int32_t *params_of;        /* [units] */
+    int64_t *numel;            /* [params] */
+    parameter *of;             /* [params] */
+    dpar_comm *all;            /* ZeRO 0: all that share it */
+    dpar_comm *shard, *across; /* else: those that cut it, those with the same piece (or NULL) */
+    dpar_ddp *ddp;
+    dpar_fsdp *fsdp;
+    gpt_real *array[ARRAYS]; /* of ddp: weights and the optimizer's, in DPAR_FSDP_MASTER's order */
+    dpar_optimizer optimizer;
+    int64_t steps;
+    int32_t ends;                /* ranks of a pipeline that have it: both ends share the table */
+    int32_t opened[MOST_LAYERS]; /* [units]: there is room for its gradients in this pass */
+} store;
+
+typedef struct trainer {
+    const settings *s;
+    dpar_comm *world;
+    dpar_mesh mesh, view;
+    int32_t at[5]; /* this rank's coordinates: pp, replicate, shard, cp, tp */
+    dpar_comm *comm[MOST_COMMS], *pp;
+    int32_t comms;
+    gpt_comms in_model;
+    gpt_config config;
+    gpt *g;
+    dpar_schedule list;
+    void *list_memory;
+    dpar_pipeline *pipe;
+    int32_t both_ways; /* two chains: rank r and its mirror have the same layers */
+    int32_t each;      /* F and B in turn: gradients are reduced after each micro-batch */
+    int32_t layers;
+    int32_t mine[MOST_LAYERS]; /* 1: a layer of this rank */
+    store store[STORES];
+    int64_t whole;                     /* elements of all parameters of the model */
+    int32_t unit[STORES][MOST_LAYERS]; /* of a layer; -1: it has none there */
+    int32_t home[MOST_LAYERS][GPT_SLOTS], index[MOST_LAYERS][GPT_SLOTS]; /* of its parameters */
+    gpt_real *between[2], *wide, *tied; /* wide: a layer's weights, from bf16 */
+    int64_t tied_count;
+    gpt_batch *batch;       /* [micros] */
+    int32_t *ids, *sample;  /* [micros][2][tokens]; of one micro-batch, uncut */
+    int64_t *began, *ended; /* of actions, with --trace */
+    void *memory[64];       /* all that is registered */
+    int32_t memories;
+    int64_t registered, state_bytes; /* bytes; of them in stores */
+    int64_t first_step;
+    dpar_why why;
+} trainer;
+
+/* What a run leaves. */
+typedef struct part {
+    char name[40];
+    int64_t count;
+} part;
+
+typedef struct result {
+    double *loss;    /* [steps] */
+    gpt_real *whole; /* on the first rank: all parameters, one after the other */
+    part *part;      /* their names and sizes */
+    int32_t parts;
+    double best, mean; /* seconds a step, without the first */
+    int64_t registered, state_bytes;
+} result;
+
+static void *take(trainer *t, int64_t bytes)
+{
+    void *memory = NULL;
+    if (t->memories == 64 || dpar_comm_alloc(t->world, bytes > 0 ? bytes : 1, &memory) != DPAR_OK) {
+        return NULL;
+    }
+    t->registered += bytes;
+    t->memory[t->memories++] = memory;
+    return memory;
+}
+
+/* The sentence of whichever communicator knows; all of this rank's end with it. */
+static dpar_status explain(trainer *t, dpar_status st, dpar_why *why)
+{
+    int32_t i;
+    for (i = 0; i < t->comms && st < 0 && why->text[0] == 0; i++) {
+        if (t->comm[i]->status != DPAR_OK || t->comm[i]->why.text[0] != 0) {
+            *why = t->comm[i]->why;
+        }
+    }
+    return st;
+}
+
+/* ---- mesh ------------------------------------------------------------------------------------ */
+
+enum { AXIS_PP = 1, AXIS_REPLICATE = 2, AXIS_SHARD = 4, AXIS_CP = 8, AXIS_TP = 16 };
+
+/* The groups of this rank along axes; NULL after an error. */
+static dpar_comm *along(trainer *t, const dpar_mesh *mesh, uint32_t axes)
+{
+    dpar_comm *c = NULL;
+    if (t->why.text[0] == 0 && dpar_comm_split_axes(t->world, mesh, axes, &c) != DPAR_OK) {
+        t->why = t->world->why;
+        return NULL;
+    }
+    if (c != NULL) {
+        t->comm[t->comms++] = c;
+    }
+    return c;
+}
+
+/* The same, together with those of the mirrored rank of the pipeline, where two chains run against
+ * each other: both have the same layers. */
+static dpar_comm *mirrored(trainer *t, const dpar_mesh *mesh, uint32_t axes)
+{
+    const int32_t p = mesh->axis[0].size;
+    int32_t coord[DPAR_MAX_AXES], i, color;
+    dpar_comm *c = NULL;
+    if (!t->both_ways) {
+        return along(t, mesh, axes);
+    }
+    if (t->why.text[0] != 0 || !dpar_mesh_coords(mesh, t->world->rank, coord)) {
+        return NULL;
+    }
+    color = coord[0] < p - 1 - coord[0] ? coord[0] : p - 1 - coord[0];
+    for (i = 1; i < mesh->axes; i++) {
+        color = color * mesh->axis[i].size + ((axes >> i & 1u) != 0 ? 0 : coord[i]);
+    }
+    if (dpar_comm_split(t->world, color, t->world->rank, &c) != DPAR_OK) {
+        t->why = t->world->why;
+        return NULL;
+    }
+    t->comm[t->comms++] = c;
+    return c;
+}
+
+/* pp x replicate x shard x cp x tp, and beside it the experts' view: ep cuts the three in the
+ * middle. */
+static dpar_status lay_mesh(trainer *t)
+{
+    static const char *const names[] = {"pp", "replicate", "shard", "cp", "tp"};
+    static const char *const experts[] = {"pp", "edp", "ep", "tp"};
+    const settings *s = t->s;
+    int32_t sizes[5];
+    dpar_status st;
+    sizes[0] = (int32_t)s->pp;
+    sizes[1] = (int32_t)s->replicas;
+    sizes[2] = (int32_t)(s->dp / s->replicas);
+    sizes[3] = (int32_t)s->cp;
+    sizes[4] = (int32_t)s->tp;
+    st = dpar_mesh_init(&t->mesh, 5, names, sizes, DPAR_LAST_FASTEST, t->world->size, &t->why);
+    if (st == DPAR_OK) {
+        sizes[1] = (int32_t)(s->dp * s->cp / s->ep);
+        sizes[2] = (int32_t)s->ep;
+        sizes[3] = (int32_t)s->tp;
+        st = dpar_mesh_view(&t->view, &t->mesh, 4, experts, sizes, DPAR_LAST_FASTEST, &t->why);
+    }
+    (void)dpar_mesh_coords(&t->mesh, t->world->rank, t->at);
+    return st;
+}
+
+static dpar_status open_comms(trainer *t)
+{
+    const uint32_t data = AXIS_REPLICATE | AXIS_SHARD | AXIS_CP;
+    const int hybrid = t->s->replicas > 1;
+    t->why.text[0] = 0;
+    t->pp = along(t, &t->mesh, AXIS_PP);
+    t->in_model.tp = along(t, &t->mesh, AXIS_TP);
+    t->in_model.cp = along(t, &t->mesh, AXIS_CP);
+    t->in_model.data = along(t, &t->mesh, data);
+    t->in_model.ep = along(t, &t->view, 4);
+    t->store[TABLE].all = t->in_model.data;
+    t->store[DENSE].all = mirrored(t, &t->mesh, data);
+    t->store[EXPERT].all = mirrored(t, &t->view, 2);
+    t->store[DENSE].shard = t->store[TABLE].shard = along(t, &t->mesh, AXIS_SHARD | AXIS_CP);
+    t->store[EXPERT].shard = along(t, &t->view, 2);
+    t->store[TABLE].across = hybrid ? along(t, &t->mesh, AXIS_REPLICATE) : NULL;
+    t->store[DENSE].across = hybrid || t->both_ways ? mirrored(t, &t->mesh, AXIS_REPLICATE) : NULL;
+    t->store[EXPERT].across = t->both_ways ? mirrored(t, &t->view, 0) : NULL;
+    return t->why.text[0] == 0 ? DPAR_OK : DPAR_E_ARG;
+}
+
+/* ---- stores: weights, gradients, state ------------------------------------------------------- */
+
+/* The layers first <= l < *last of a stage: blocks as evenly as can be, the embedding in front, the
+ * head behind. */
+static int32_t stage_layers(const trainer *t, int32_t stage, int32_t *last)
+{
+    const int32_t stages = t->list.chain, q = stage % stages, blocks = t->layers - 2;
+    *last = 1 + (q + 1) * blocks / stages + (q == stages - 1);
+    return q == 0 ? 0 : 1 + q * blocks / stages;
+}
+
+static int64_t whole_count(const gpt_parameter *p)
+{
+    int64_t n = 1;
+    int32_t d;
+    for (d = 0; d < p->dims; d++) {
+        n *= p->whole[d];
+    }
+    return n;
+}
+
+/* Which store a parameter of a layer is in. */
+static int32_t kind_of(const trainer *t, int32_t slot, const gpt_parameter *p)
+{
+    return slot == GPT_TABLE && t->config.tied ? TABLE : p->expert ? EXPERT : DENSE;
+}
+
+/* Gives a parameter of this rank its place; before there is memory, counts it. */
+static void add_parameter(trainer *t, int32_t layer, int32_t slot, const gpt_parameter *p,
+                          int64_t whole_at)
+{
+    const int32_t k = kind_of(t, slot, p);
+    store *s = &t->store[k];
+    const int again = k == TABLE && s->params == 1; /* the same for both ends */
+    t->home[layer][slot] = k;
+    t->index[layer][slot] = again ? 0 : s->params;
+    if (t->unit[k][layer] < 0) {
+        t->unit[k][layer] = again ? 0 : s->units++;
+    }
+    if (again) {
+        return;
+    }
+    if (s->of != NULL) {
+        parameter *q = &s->of[s->params];
+        q->p = *p;
+        q->whole_at = whole_at;
+        q->unit = t->unit[k][layer];
+        s->numel[s->params] = p->numel;
+        if (s->params_of[q->unit]++ > 0) {
+            q->start = q[-1].start + q[-1].p.numel;
+        }
+    }
+    s->params++;
+}
+
+static void list_parameters(trainer *t)
+{
+    int32_t layer, slot, k;
+    gpt_parameter p;
+    t->whole = 0;
+    for (k = 0; k < STORES; k++) {
+        t->store[k].units = t->store[k].params = 0;
+    }
+    for (layer = 0; layer < t->layers; layer++) {
+        for (k = 0; k < STORES; k++) {
+            t->unit[k][layer] = -1;
+        }
+        for (slot = 0; slot < GPT_SLOTS; slot++) {
+            t->home[layer][slot] = -1;
+            if (!gpt_parameter_of(t->g, layer, slot, &p)) {
+                continue;
+            }
+            if (t->mine[layer]) {
+                add_parameter(t, layer, slot, &p, p.tied ? 0 : t->whole);
+            }
+            t->whole += p.tied ? 0 : whole_count(&p); /* the head's is the embedding's, the first */
+        }
+    }
+}
+
+static dpar_status open_ddp(trainer *t, store *s)
+{
+    dpar_ddp_options o;
+    int64_t bytes = 0, sum = 0;
+    int32_t i;
+    void *plan;
+    dpar_status st;
+    memset(&o, 0, sizeof o);
+    o.type = GPT_TYPE;
+    o.sum = 1;
+    st = dpar_ddp_bytes(s->all, s->params, s->numel, &o, &bytes, &t->why);
+    plan = st == DPAR_OK ? take(t, bytes) : NULL;
+    if (plan == NULL) {
+        return st == DPAR_OK ? DPAR_E_MEMORY : st;
+    }
+    for (i = 0; i < s->params; i++) {
+        s->of[i].start = sum;
+        sum += s->numel[i];
+    }
+    for (i = 0; i < ARRAYS; i++) {
+        s->array[i] = (gpt_real *)take(t, sum * (int64_t)sizeof(gpt_real));
+        if (s->array[i] == NULL) {
+            return DPAR_E_MEMORY;
+        }
+    }
+    t->registered += sum * (int64_t)sizeof(gpt_real); /* the gradients */
+    return dpar_ddp_init(plan, bytes, s->all, s->params, s->numel, &o, &s->ddp, &t->why);
+}
+
+static dpar_fsdp_options fsdp_options(const trainer *t, int table)
+{
+    dpar_fsdp_options o;
+    memset(&o, 0, sizeof o);
+    o.zero = (int32_t)t->s->zero;
+    o.type = o.gradient = GPT_TYPE;
+    o.compute = t->s->bf16 ? DPAR_BF16 : GPT_TYPE;
+    o.prefetch = t->list.ranks == 1 ? (int32_t)t->s->prefetch : 0;
+    o.once = !table && !t->each; /* a pipeline's micro-batches overlap: gradients gather over all */
+    o.sum = 1;
+    o.optimizer = dpar_optimizer_adamw();
+    o.optimizer.decay = t->s->decay;
+    o.optimizer.beta2 = 0.95;   /* these two as Llama 2's: with an epsilon of 1e-8 numbers whose */
+    o.optimizer.epsilon = 1e-5; /* gradient is all rounding would move as far as the others */
+    return o;
+}
+
+static dpar_status open_fsdp(trainer *t, store *s)
+{
+    const dpar_fsdp_options o = fsdp_options(t, s == &t->store[TABLE]);
+    dpar_fsdp_sizes sizes;
+    void *memory;
+    dpar_status st =
+        dpar_fsdp_bytes(s->shard->size, s->units, s->params_of, s->numel, &o, &sizes, &t->why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    memory = take(t, sizes.plan);
+    t->registered += sizes.registered;
+    return memory == NULL ? DPAR_E_MEMORY
+                          : dpar_fsdp_init(memory, sizes.plan, s->shard, s->across, s->units,
+                                           s->params_of, s->numel, &o, &s->fsdp, &t->why);
+}
+
+/* Parameter i of a store becomes `values`. */
+static dpar_status set_parameter(store *s, int32_t i, const gpt_real *values)
+{
+    if (s->ddp != NULL) {
+        memcpy(s->array[0] + s->of[i].start, values, (size_t)s->numel[i] * sizeof *values);
+        return DPAR_OK;
+    }
+    return dpar_fsdp_set(s->fsdp, i, values);
+}
+
+static dpar_status open_store(trainer *t, int32_t k)
+{
+    store *s = &t->store[k];
+    int64_t most = 1;
+    int32_t i;
+    gpt_real *values;
+    dpar_status st;
+    s->optimizer = fsdp_options(t, 0).optimizer;
+    st = t->s->zero < 1 ? open_ddp(t, s) : open_fsdp(t, s);
+    for (i = 0; i < s->params; i++) {
+        most = s->numel[i] > most ? s->numel[i] : most;
+    }
+    values = (gpt_real *)malloc((size_t)most * sizeof *values);
+    for (i = 0; i < s->params && st == DPAR_OK; i++) {
+        st = values == NULL ? DPAR_E_MEMORY : DPAR_OK;
+        if (st == DPAR_OK) {
+            gpt_fill(t->g, &s->of[i].p, values);
+            st = set_parameter(s, i, values);
+        }
+    }
+    free(values);
+    return st;
+}
+
+static dpar_status open_stores(trainer *t)
+{
+    const int64_t before = t->registered;
+    int32_t k, p, ends = 0;
+    dpar_status st = DPAR_OK;
+    list_parameters(t);
+    for (k = 0; k < STORES; k++) {
+        store *s = &t->store[k];
+        s->of = (parameter *)calloc((size_t)s->params + 1, sizeof *s->of);
+        s->numel = (int64_t *)calloc((size_t)s->params + 1, sizeof *s->numel);
+        s->params_of = (int32_t *)calloc((size_t)s->units + 1, sizeof *s->params_of);
+        if (s->of == NULL || s->numel == NULL || s->params_of == NULL) {
+            return DPAR_E_MEMORY;
+        }
+    }
+    list_parameters(t);
+    for (p = 0; p < t->list.ranks; p++) {
+        for (k = 0; k < t->list.stages; k++) {
+            if (t->list.rank_of[k] == p &&
+                (dpar_schedule_before(&t->list, k) < 0 || dpar_schedule_behind(&t->list, k) < 0)) {
+                ends++;
+                break;
+            }
+        }
+    }
+    for (k = 0; k < STORES && st == DPAR_OK; k++) {
+        t->store[k].ends = k == TABLE ? ends : 1;
+        st = t->store[k].params > 0 ? open_store(t, k) : DPAR_OK;
+    }
+    t->state_bytes = t->registered - before;
+    return st;
+}
+
+/* ---- a layer's weights and gradients, for the model ------------------------------------------ */
+
+typedef struct view {
+    const gpt_real *weight[GPT_SLOTS];
+    gpt_real *gradient[GPT_SLOTS];
+} view;
+
+static void see_gradients(const trainer *t, int32_t layer, view *v)
+{
+    int32_t slot;
+    for (slot = 0; slot < GPT_SLOTS; slot++) {
+        const int32_t k = t->home[layer][slot], i = t->index[layer][slot];
+        v->weight[slot] = NULL;
+        v->gradient[slot] = NULL;
+        if (k >= 0) {
+            const store *s = &t->store[k];
+            v->gradient[slot] = k == TABLE       ? t->tied
+                                : s->ddp != NULL ? (gpt_real *)dpar_ddp_gradient(s->ddp, i)
+                                                 : (gpt_real *)dpar_fsdp_gradient(s->fsdp, i);
+        }
+    }
+}
+
+/* Weights that fsdp has as bf16 become numbers that the model computes with, in `wide`. */
+static const gpt_real *widen(const uint16_t *from, int64_t count, gpt_real *to)
+{
+    int64_t i;
+    for (i = 0; i < count; i++) {
+        const uint32_t bits = (uint32_t)from[i] << 16;
+        float x;
+        memcpy(&x, &bits, 4);
+        to[i] = (gpt_real)x;
+    }
+    return to;
+}
+
+static void see_weights(const trainer *t, int32_t layer, view *v)
+{
+    gpt_real *wide = t->wide;
+    int32_t slot;
+    for (slot = 0; slot < GPT_SLOTS; slot++) {
+        const int32_t k = t->home[layer][slot], i = t->index[layer][slot];
+        const store *s = &t->store[k < 0 ? 0 : k];
+        if (k >= 0 && s->ddp != NULL) {
+            v->weight[slot] = s->array[0] + s->of[i].start;
+        } else if (k >= 0 && t->s->bf16) {
+            v->weight[slot] =
+                widen((const uint16_t *)dpar_fsdp_weight(s->fsdp, i), s->numel[i], wide);
+            wide += s->numel[i];
+        } else if (k >= 0) {
+            v->weight[slot] = (const gpt_real *)dpar_fsdp_weight(s->fsdp, i);
+        }
+    }
+}
+
+/* The layer is about to run: its weights come, and in the first backward of a pass room for its
+ * gradients. */
+static dpar_status open_layer(trainer *t, int32_t layer, int32_t backward, view *v)
+{
+    dpar_status st = DPAR_OK;
+    int32_t k;
+    for (k = 0; k < STORES && st == DPAR_OK; k++) {
+        const int32_t u = t->unit[k][layer];
+        store *s = &t->store[k];
+        if (u >= 0 && s->fsdp != NULL) {
+            const int first = backward && k != TABLE && !s->opened[u];
+            s->opened[u] |= first;
+            st = dpar_fsdp_before(s->fsdp, u, first ? DPAR_BACKWARD : DPAR_FORWARD);
+        }
+    }
+    if (st == DPAR_OK) {
+        see_gradients(t, layer, v);
+        see_weights(t, layer, v);
+    }
+    return st;
+}
+
+static dpar_status close_layer(trainer *t, int32_t layer)
+{
+    dpar_status st = DPAR_OK;
+    int32_t k;
+    for (k = 0; k < STORES && st == DPAR_OK; k++) {
+        if (t->unit[k][layer] >= 0 && t->store[k].fsdp != NULL) {
+            st = dpar_fsdp_after(t->store[k].fsdp, t->unit[k][layer], DPAR_FORWARD);
+        }
+    }
+    return st;
+}
+
+/* Gradients of a layer are whole: they leave. What tensor-parallel ranks share is summed first. */
+static dpar_status ready_layer(trainer *t, int32_t layer, int32_t last)
+{
+    dpar_status st = DPAR_OK;
+    int32_t k, slot;
+    if (last || t->s->zero > 1) {
+        view v;
+        see_gradients(t, layer, &v);
+        st = gpt_sum(t->g, layer, v.gradient);
+    }
+    for (slot = 0; slot < GPT_SLOTS && st == DPAR_OK && t->s->zero < 1; slot++) {
+        k = t->home[layer][slot];
+        if (k == DENSE || k == EXPERT) {
+            st = dpar_ddp_ready(t->store[k].ddp, t->index[layer][slot]);
+        }
+    }
+    for (k = 0; k < TABLE && st == DPAR_OK && t->s->zero >= 1; k++) {
+        if (t->unit[k][layer] >= 0) {
+            st = dpar_fsdp_ready(t->store[k].fsdp, t->unit[k][layer]);
+        }
+    }
+    return st;
+}
+
+/* A pass: all micro-batches of a step, or, where they come one after the other, each. */
+static dpar_status begin_pass(trainer *t, int32_t last)
+{
+    dpar_status st = DPAR_OK;
+    int32_t k;
+    for (k = 0; k < TABLE && st == DPAR_OK; k++) {
+        store *s = &t->store[k];
+        memset(s->opened, 0, sizeof s->opened);
+        st = s->ddp != NULL    ? dpar_ddp_begin(s->ddp, last)
+             : s->fsdp != NULL ? dpar_fsdp_begin(s->fsdp, last)
+                               : DPAR_OK;
+    }
+    return st;
+}
+
+static dpar_status finish_pass(trainer *t)
+{
+    dpar_status st = DPAR_OK;
+    int32_t k;
+    for (k = 0; k < TABLE && st == DPAR_OK; k++) {
+        const store *s = &t->store[k];
+        st = s->ddp != NULL    ? dpar_ddp_finish(s->ddp)
+             : s->fsdp != NULL ? dpar_fsdp_finish(s->fsdp)
+                               : DPAR_OK;
+    }
+    return st;
+}
+
+/* The table's gradient, of both ends already, goes the way of the others. */
+static dpar_status reduce_table(trainer *t)
+{
+    const store *s = &t->store[TABLE];
+    const size_t bytes = (size_t)t->tied_count * sizeof(gpt_real);
+    dpar_status st;
+    if (s->params == 0) {
+        return DPAR_OK;
+    }
+    if (s->ddp != NULL) {
+        st = dpar_ddp_begin(s->ddp, 1);
+        memcpy(dpar_ddp_gradient(s->ddp, 0), t->tied, bytes);
+        st = st == DPAR_OK ? dpar_ddp_ready(s->ddp, 0) : st;
+        return st == DPAR_OK ? dpar_ddp_finish(s->ddp) : st;
+    }
+    st = dpar_fsdp_begin(s->fsdp, 1);
+    st = st == DPAR_OK ? dpar_fsdp_before(s->fsdp, 0, DPAR_BACKWARD) : st;
+    if (st == DPAR_OK) {
+        memcpy(dpar_fsdp_gradient(s->fsdp, 0), t->tied, bytes);
+        st = dpar_fsdp_after(s->fsdp, 0, DPAR_BACKWARD);
+    }
+    st = st == DPAR_OK ? dpar_fsdp_ready(s->fsdp, 0) : st;
+    return st == DPAR_OK ? dpar_fsdp_finish(s->fsdp) : st;
+}
+
+/* ---- the pipeline's callbacks ---------------------------------------------------------------- */
+
+static dpar_status on_forward(void *ctx, const dpar_stage_task *task, dpar_why *why)
+{
+    trainer *t = (trainer *)ctx;
+    const gpt_real *in = (const gpt_real *)task->in;
+    char *kept = (char *)task->kept;
+    const int32_t micro = task->action.micro;
+    int32_t last, layer = stage_layers(t, task->action.stage, &last);
+    dpar_status st = t->each ? begin_pass(t, micro == t->s->micros - 1) : DPAR_OK;
+    for (; layer < last && st == DPAR_OK; layer++) {
+        gpt_real *out = layer == last - 1 ? (gpt_real *)task->out : t->between[layer & 1];
+        view v;
+        st = open_layer(t, layer, 0, &v);
+        if (st == DPAR_OK) {
+            st = gpt_forward(t->g, layer, v.weight, &t->batch[micro], in, out, kept);
+        }
+        st = st == DPAR_OK ? close_layer(t, layer) : st;
+        kept += gpt_kept_bytes(t->g, layer);
+        in = out;
+    }
+    return explain(t, st, why);
+}
+
+/* B, I or W: the layers of a stage from the last to the first. */
+static dpar_status go_back(trainer *t, const dpar_stage_task *task, int32_t parts, dpar_why *why)
+{
+    const gpt_real *dout = (const gpt_real *)task->in;
+    const int32_t micro = task->action.micro;
+    char *kept = (char *)task->kept, *pending = (char *)task->pending;
+    int32_t end, layer;
+    const int32_t first = stage_layers(t, task->action.stage, &end);
+    dpar_status st = DPAR_OK;
+    for (layer = first; layer < end; layer++) {
+        kept += gpt_kept_bytes(t->g, layer);
+        pending += pending != NULL ? gpt_pending_bytes(t->g, layer) : 0;
+    }
+    for (layer = end - 1; layer >= first && st == DPAR_OK; layer--) {
+        gpt_real *din = layer == first ? (gpt_real *)task->out : t->between[layer & 1];
+        view v;
+        kept -= gpt_kept_bytes(t->g, layer);
+        pending -= pending != NULL ? gpt_pending_bytes(t->g, layer) : 0;
+        if ((parts & GPT_INPUT) != 0) {
+            st = open_layer(t, layer, 1, &v);
+        } else {
+            see_gradients(t, layer, &v); /* its I made room for them */
+        }
+        if (st == DPAR_OK) {
+            st = gpt_backward(t->g, layer, parts, v.weight, v.gradient, &t->batch[micro], dout, din,
+                              kept, pending);
+        }
+        if (st == DPAR_OK && (parts & GPT_INPUT) != 0) {
+            st = close_layer(t, layer);
+        }
+        if (st == DPAR_OK && t->each) {
+            st = ready_layer(t, layer, micro == t->s->micros - 1);
+        }
+        dout = din;
+    }
+    if (st == DPAR_OK && t->each) {
+        st = finish_pass(t);
+    }
+    return explain(t, st, why);
+}
+
+static dpar_status on_backward(void *ctx, const dpar_stage_task *task, dpar_why *why)
+{
+    return go_back((trainer *)ctx, task, GPT_BOTH, why);
+}
+
+static dpar_status on_input(void *ctx, const dpar_stage_task *task, dpar_why *why)
+{
+    return go_back((trainer *)ctx, task, GPT_INPUT, why);
+}
+
+static dpar_status on_weight(void *ctx, const dpar_stage_task *task, dpar_why *why)
+{
+    return go_back((trainer *)ctx, task, GPT_WEIGHT, why);
+}
+
+static dpar_status on_reduce(void *ctx, const dpar_stage_task *task, dpar_why *why)
+{
+    trainer *t = (trainer *)ctx;
+    int32_t end, layer;
+    const int32_t first = stage_layers(t, task->action.stage, &end);
+    dpar_status st = DPAR_OK;
+    for (layer = end - 1; layer >= first && st == DPAR_OK && !t->each; layer--) {
+        st = ready_layer(t, layer, 1);
+    }
+    return explain(t, st, why);
+}
+
+/* ---- schedule and pipeline ------------------------------------------------------------------- */
+
+/* The order of work by its name, with its messages; the same on all ranks. */
+static dpar_status make_list(trainer *t)
+{
+    const settings *s = t->s;
+    dpar_lowering how;
+    dpar_order order;
+    dpar_schedule made;
+    void *memory;
+    int64_t bytes, k;
+    dpar_status st;
+    memset(&order, 0, sizeof order);
+    st = dpar_order_find(&order, s->schedule, &t->why);
+    if (st != DPAR_OK) {
+        return st;
+    }
+    if (order.rule == DPAR_FORWARD_ONLY || order.rule == DPAR_SEQ1F1B) {
+        snprintf(t->why.text, sizeof t->why.text, "--schedule %s does not train whole sequences",
+                 s->schedule);
+        return DPAR_E_ARG;
+    }
+    order.ranks = (int32_t)s->pp;
+    order.micros = s->micros;
+    order.chunks = (int32_t)s->chunks;
+    bytes = dpar_order_bytes(&order, &t->why);
+    memory = bytes < 0 ? NULL : malloc((size_t)bytes);
+    if (memory == NULL) {
+        return bytes < 0 ? DPAR_E_ARG : DPAR_E_MEMORY;
+    }
+    st = dpar_order_make(&made, &order, memory, bytes, &t->why);
+    memset(&how, 0, sizeof how);
+    how.passes = DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE;
+    bytes = st == DPAR_OK ? dpar_schedule_lower_bytes(&made, &how, &t->why) : -1;
+    t->list_memory = bytes < 0 ? NULL : malloc((size_t)bytes);
+    if (t->list_memory != NULL) {
+        st = dpar_schedule_lower(&t->list, &made, &how, t->list_memory, bytes, &t->why);
+    }
+    free(memory);
+    if (t->list_memory == NULL || st != DPAR_OK) {
+        return st == DPAR_OK ? DPAR_E_MEMORY : st;
+    }
+    t->both_ways = t->list.chain < t->list.stages;
+    t->layers = (int32_t)s->blocks + 2;
+    t->each = t->list.ranks == 1 && t->list.stages == 1;
+    for (k = 0; k < 2 * s->micros && t->each; k++) {
+        t->each = t->list.action[k].kind == (k % 2 == 0 ? DPAR_FORWARD : DPAR_BACKWARD);
+    }
+    if (t->list.chain > t->layers - 2) {
+        snprintf(t->why.text, sizeof t->why.text,
+                 "%d blocks for a pipeline of %d stages: each needs one", (int)s->blocks,
+                 (int)t->list.chain);
+        return DPAR_E_ARG;
+    }
+    for (k = 0; k < t->list.stages; k++) {
+        int32_t end, layer = stage_layers(t, (int32_t)k, &end);
+        for (; layer < end && t->list.rank_of[k] == t->at[0]; layer++) {
+            t->mine[layer] = 1;
+        }
+    }
+    return DPAR_OK;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static dpar_status open_pipeline(trainer *t)
+{
+    const int64_t between = (int64_t)t->g->own * t->config.width;
+    dpar_pipeline_options o;
+    dpar_slot_counts slots;
+    int64_t bytes = 0;
+    int32_t k, local;
+    void *memory;
+    dpar_status st;
+    memset(&o, 0, sizeof o);
+    o.schedule = &t->list;
+    o.type = GPT_TYPE;
+    o.count = between;
+    o.forward = on_forward;
+    o.backward = on_backward;
+    o.input = on_input;
+    o.weight = on_weight;
+    o.reduce = on_reduce;
+    o.ctx = t;
+    for (k = 0; k < t->list.stages; k++) {
+        int64_t kept = 0, pending = 0;
+        int32_t end, layer = stage_layers(t, k, &end);
+        for (; layer < end && t->list.rank_of[k] == t->at[0]; layer++) {
+            kept += gpt_kept_bytes(t->g, layer);
+            pending += gpt_pending_bytes(t->g, layer);
+        }
+        o.activation_bytes = larger(o.activation_bytes, kept);
+        o.weight_bytes = larger(o.weight_bytes, pending);
+    }
+    o.tied = t->tied;
+    o.tied_count = t->config.tied ? t->tied_count : 0;
+    o.tied_type = GPT_TYPE;
+    o.start = t->began;
+    o.end = t->ended;
+    st = dpar_pipeline_bytes(t->pp, &o, &bytes, &t->why);
+    memory = st == DPAR_OK ? take(t, bytes) : NULL;
+    if (memory == NULL) {
+        return st == DPAR_OK ? DPAR_E_MEMORY : st;
+    }
+    st = dpar_pipeline_init(memory, bytes, t->pp, &o, &t->pipe, &t->why);
+    if (st == DPAR_OK) {
+        slots = dpar_pipeline_slots(t->pipe, &local);
+        t->registered += (slots.receive + slots.send + local) * between * (int64_t)sizeof(gpt_real);
+        t->registered += slots.activation * o.activation_bytes + slots.weight * o.weight_bytes;
+    }
+    return st;
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+/* The tokens of all micro-batches of a step that this rank reads: samples of the text from places
+ * that depend on the step and the sample's number alone. */
+static void read_samples(trainer *t, int64_t step, double scale)
+{
+    const settings *s = t->s;
+    const int64_t length = (int64_t)s->length, micro = (int64_t)s->micro;
+    const int64_t copies = (int64_t)s->dp, copy = t->at[1] * t->mesh.axis[2].size + t->at[2];
+    int64_t m, j, k;
+    for (m = 0; m < s->micros; m++) {
+        int32_t *ids = t->ids + 2 * m * t->g->tokens;
+        for (j = 0; j < micro; j++) {
+            const uint64_t number = (uint64_t)((m * copies + copy) * micro + j);
+            const uint64_t place = mix(mix((uint64_t)s->seed, (uint64_t)step), number);
+            const unsigned char *from = s->bytes + place % (uint64_t)(s->count - length);
+            for (k = 0; k <= length; k++) {
+                t->sample[j * (length + 1) + k] = from[k];
+            }
+        }
+        gpt_pick(t->g, t->sample, length + 1, ids);
+        gpt_pick(t->g, t->sample + 1, length + 1, ids + t->g->tokens);
+        memset(&t->batch[m], 0, sizeof t->batch[m]);
+        t->batch[m].ids = ids;
+        t->batch[m].targets = ids + t->g->tokens;
+        t->batch[m].scale = scale;
+        t->batch[m].balance = 1.0 / s->micros;
+    }
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+/* The 2-norm of all gradients of the model, each counted once: of what tensor-parallel ranks hold
+ * several times the first copy; of what ranks hold reduced alike its part. */
+static dpar_status norm_of(trainer *t, double *norm)
+{
+    double sum = 0.0;
+    int32_t k, i;
+    dpar_status st;
+    for (k = 0; k < STORES; k++) {
+        const store *s = &t->store[k];
+        const int32_t alike = s->ddp != NULL      ? s->all->size
+                              : s->across != NULL ? s->across->size
+                                                  : 1;
+        double squares = 0.0;
+        for (i = 0; i < s->params; i++) {
+            const parameter *q = &s->of[i];
+            dpar_piece piece;
+            if (q->p.copy > 0) {
+                continue;
+            }
+            if (s->ddp != NULL) {
+                squares += dpar_sum_squares(dpar_ddp_gradient(s->ddp, i), s->numel[i], GPT_TYPE);
+            } else if (dpar_fsdp_piece(s->fsdp, i, &piece)) {
+                int64_t count;
+                int32_t type;
+                const char *at = (const char *)dpar_fsdp_reduced(s->fsdp, q->unit, &count, &type);
+                squares += dpar_sum_squares(at + piece.in_shard * dpar_type_bytes(type),
+                                            piece.count, type);
+            }
+        }
+        sum += squares / ((double)alike * s->ends);
+    }
+    st = dpar_all_reduce(t->world, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
+    *norm = sqrt(sum);
+    return st;
+}
+
+static dpar_status update(trainer *t, store *s, double rate, double factor)
+{
+    int32_t i;
+    dpar_status st = DPAR_OK;
+    if (s->fsdp != NULL) {
+        return dpar_fsdp_step(s->fsdp, rate, factor);
+    }
+    s->steps++;
+    for (i = 0; i < s->params && st == DPAR_OK; i++) {
+        dpar_optimizer_piece piece;
+        memset(&piece, 0, sizeof piece);
+        piece.weight = s->array[DPAR_FSDP_MASTER] + s->of[i].start;
+        piece.gradient = dpar_ddp_gradient(s->ddp, i);
+        piece.m = s->array[DPAR_FSDP_MOMENT_1] + s->of[i].start;
+        piece.v = s->array[DPAR_FSDP_MOMENT_2] + s->of[i].start;
+        piece.weight_type = piece.gradient_type = GPT_TYPE;
+        piece.count = s->numel[i];
+        st = dpar_optimizer_step(&s->optimizer, &piece, s->steps, rate, factor);
+    }
+    (void)t;
+    return st;
+}
+
+/* Warm-up, then half a cosine down to a tenth. */
+static double rate_at(const settings *s, int64_t step)
+{
+    const double warm = s->warmup, done = (double)step - warm, all = s->steps - warm;
+    return (double)step < warm
+               ? s->rate * (double)(step + 1) / warm
+               : s->rate *
+                     (0.55 + 0.45 * cos(3.14159265358979323846 * done / (all > 1.0 ? all : 1.0)));
+}
+
+/* The mean loss of the step's tokens, on all ranks: heads of all stages and replicas, of tensor
+ * parallel ones one; the balancing loss is the same on all data-parallel ranks. */
+static dpar_status loss_of(trainer *t, double scale, double *loss)
+{
+    double sum = 0.0;
+    int64_t m;
+    for (m = 0; m < t->s->micros && t->at[4] == 0; m++) {
+        sum += scale * t->batch[m].loss;
+        sum += t->in_model.data->rank == 0 ? t->batch[m].balancing : 0.0;
+    }
+    *loss = sum;
+    return dpar_all_reduce(t->world, loss, loss, 1, DPAR_F64, DPAR_SUM, NULL);
+}
+
+static dpar_status step_once(trainer *t, int64_t step, double *loss, double *norm)
+{
+    const settings *s = t->s;
+    const double scale = 1.0 / (s->batch * s->length);
+    dpar_status st = DPAR_OK;
+    int32_t k;
+    read_samples(t, step, scale);
+    for (k = 0; k < STORES; k++) {
+        dpar_ddp_zero(t->store[k].ddp);
+        dpar_fsdp_zero(t->store[k].fsdp);
+    }
+    if (t->tied != NULL) {
+        memset(t->tied, 0, (size_t)t->tied_count * sizeof *t->tied);
+    }
+    st = t->each ? DPAR_OK : begin_pass(t, 1);
+    st = st == DPAR_OK ? dpar_pipeline_run(t->pipe, 1, &t->why) : st;
+    st = st == DPAR_OK && !t->each ? finish_pass(t) : st;
+    st = st == DPAR_OK ? reduce_table(t) : st;
+    st = st == DPAR_OK ? norm_of(t, norm) : st;
+    for (k = 0; k < STORES && st == DPAR_OK; k++) {
+        store *one = &t->store[k];
+        if (one->params > 0) {
+            st = update(t, one, rate_at(s, step), dpar_clip_factor(*norm, s->clip));
+        }
+    }
+    return st == DPAR_OK ? loss_of(t, scale, loss) : st;
+}
+
+/* ---- whole parameters: checkpoints and comparisons ------------------------------------------- */
+
+/* All arrays of all parameters, whole, one after the other: in a file or in memory. Where ranks
+ * cut a parameter each moves its own rows, so that any mesh reads what any other wrote. */
+enum { HEAD = 32 };
+
+typedef struct image {
+    FILE *file;
+    gpt_real *memory; /* of the first array alone */
+    int64_t whole;
+    int write, bad;
+    uint64_t sum; /* of what was written, with its places: the same whoever wrote it */
+} image;
+
+static void move_run(image *m, int64_t at, int64_t count, gpt_real *values)
+{
+    int64_t i;
+    if (m->file == NULL) {
+        memcpy(m->memory + at, values, (size_t)count * sizeof *values);
+        return;
+    }
+    m->bad |= fseek(m->file, (long)(HEAD * 8 + at * (int64_t)sizeof *values), SEEK_SET) != 0;
+    if (!m->write) {
+        m->bad |= fread(values, sizeof *values, (size_t)count, m->file) != (size_t)count;
+        return;
+    }
+    m->bad |= fwrite(values, sizeof *values, (size_t)count, m->file) != (size_t)count;
+    for (i = 0; i < count; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, &values[i], sizeof *values);
+        m->sum += mix(bits, (uint64_t)(at + i));
+    }
+}
+
+/* Elements lo <= i < hi of this rank's piece of a parameter, row by row. */
+static void move_piece(image *m, const parameter *q, int32_t array, int64_t lo, int64_t hi,
+                       gpt_real *values)
+{
+    const gpt_parameter *p = &q->p;
+    int64_t n[3] = {1, 1, 1}, w[3] = {1, 1, 1}, at[3] = {0, 0, 0};
+    int32_t d;
+    for (d = 0; d < p->dims; d++) {
+        n[3 - p->dims + d] = p->local[d];
+        w[3 - p->dims + d] = p->whole[d];
+        at[3 - p->dims + d] = p->at[d];
+    }
+    while (lo < hi) {
+        const int64_t column = lo % n[2], row = at[1] + lo / n[2] % n[1];
+        const int64_t plane = at[0] + lo / (n[1] * n[2]), left = w[2] - at[2] - column;
+        const int64_t run = hi - lo < n[2] - column ? hi - lo : n[2] - column;
+        if (plane < w[0] && row < w[1] && left > 0) { /* else padding */
+            move_run(m,
+                     array * m->whole + q->whole_at + (plane * w[1] + row) * w[2] + at[2] + column,
+                     run < left ? run : left, values);
+        }
+        lo += run;
+        values += run;
+    }
+}
+
+/* Elements first .. first + count - 1 of a unit. */
+static void move_unit(image *m, const store *s, int32_t array, int32_t unit, int64_t first,
+                      int64_t count, gpt_real *values)
+{
+    int32_t i;
+    for (i = 0; i < s->params; i++) {
+        const parameter *q = &s->of[i];
+        const int64_t lo = larger(first, q->start), end = q->start + q->p.numel;
+        const int64_t hi = first + count < end ? first + count : end;
+        if (q->unit == unit && lo < hi && !(m->write && q->p.copy > 0)) {
+            move_piece(m, q, array, lo - q->start, hi - q->start, values + (lo - first));
+        }
+    }
+}
+
+/* What this rank alone has to write of a store: of what several have the first of them does. */
+static int writes(const trainer *t, int32_t k)
+{
+    const store *s = &t->store[k];
+    const dpar_comm *alike = s->ddp != NULL ? s->all : s->across;
+    return s->params > 0 && (alike == NULL || alike->rank == 0) &&
+           (k != TABLE || t->at[0] == t->list.rank_of[0]);
+}
+
+static void write_all(trainer *t, image *m, int32_t arrays)
+{
+    int32_t k, a, u, i;
+    m->whole = t->whole;
+    m->write = 1;
+    for (k = 0; k < STORES; k++) {
+        store *s = &t->store[k];
+        for (a = 0; a < arrays && writes(t, k); a++) {
+            for (u = 0; u < s->units && s->fsdp != NULL; u++) {
+                int64_t count;
+                gpt_real *shard = (gpt_real *)dpar_fsdp_state(s->fsdp, a, u, &count);
+                move_unit(m, s, a, u, count * s->shard->rank, count, shard);
+            }
+            for (i = 0; i < s->params && s->ddp != NULL; i++) {
+                const parameter *q = &s->of[i];
+                if (q->p.copy == 0) {
+                    move_piece(m, q, a, 0, q->p.numel, s->array[a] + q->start);
+                }
+            }
+        }
+    }
+}
+
+/* What must be the same when a run goes on. */
+static void head_of(const trainer *t, int64_t *head)
+{
+    const gpt_config *c = &t->config;
+    int n = 0;
+    memset(head, 0, HEAD * 8);
+    memcpy(head, "dpar-gpt", 8);
+    head[1] = 1; /* reads otherwise where bytes are swapped */
+    head[2] = (int64_t)sizeof(gpt_real);
+    n = 3;
+    head[n++] = c->blocks;
+    head[n++] = c->width;
+    head[n++] = c->heads;
+    head[n++] = c->groups;
+    head[n++] = c->hidden;
+    head[n++] = c->length;
+    head[n++] = c->tied;
+    head[n++] = c->gelu;
+    head[n++] = c->layer_norm;
+    head[n++] = c->experts;
+    head[n++] = (int64_t)t->s->batch;
+    head[n++] = (int64_t)t->s->seed;
+    head[n++] = (int64_t)t->s->hash;
+    head[n] = t->whole; /* HEAD - 2: steps, HEAD - 1: checksum */
+}
+
+static int anyone(dpar_comm *c, int bad)
+{
+    int32_t all = bad != 0;
+    return dpar_all_reduce(c, &all, &all, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK || all != 0;
+}
+
+/* All ranks write into one file beside; it takes the old one's place when it is whole. */
+static int save(trainer *t, int64_t steps)
+{
+    int64_t head[HEAD];
+    char name[1100];
+    image m;
+    int bad;
+    memset(&m, 0, sizeof m);
+    snprintf(name, sizeof name, "%s.new", t->s->save);
+    head_of(t, head);
+    head[HEAD - 2] = steps;
+    if (t->world->rank == 0) {
+        m.file = fopen(name, "wb");
+        m.bad = m.file == NULL || fwrite(head, 8, HEAD, m.file) != HEAD;
+        m.bad |= m.file != NULL && fclose(m.file) != 0;
+    }
+    bad = anyone(t->world, m.bad);
+    m.file = bad ? NULL : fopen(name, "r+b");
+    m.bad = m.file == NULL;
+    if (!m.bad) {
+        write_all(t, &m, ARRAYS);
+        m.bad |= fclose(m.file) != 0;
+    }
+    bad = anyone(t->world, m.bad) ||
+          dpar_all_reduce(t->world, &m.sum, &m.sum, 1, DPAR_U64, DPAR_SUM, NULL) != DPAR_OK;
+    if (t->world->rank == 0 && !bad) {
+        head[HEAD - 1] = (int64_t)mix(m.sum, (uint64_t)steps);
+        m.file = fopen(name, "r+b");
+        bad = m.file == NULL || fwrite(head, 8, HEAD, m.file) != HEAD;
+        bad |= m.file != NULL && fclose(m.file) != 0;
+        bad = bad || rename(name, t->s->save) != 0;
+    }
+    if (anyone(t->world, bad)) {
+        (void)complain("the checkpoint could not be written:", t->s->save);
+        return 1;
+    }
+    return 0;
+}
+
+/* Is the file whole, and of this model? The sentence, or NULL. */
+static const char *inspect(const trainer *t, FILE *file, int64_t *steps)
+{
+    static const char *const what[] = {"blocks", "width",  "heads", "groups",     "hidden",
+                                       "length", "untied", "gelu",  "layer-norm", "experts",
+                                       "batch",  "seed",   "text",  "parameters"};
+    static char text[200];
+    int64_t head[HEAD], own[HEAD], i, all;
+    uint64_t sum = 0;
+    gpt_real x;
+    if (file == NULL || fread(head, 8, HEAD, file) != HEAD || memcmp(head, "dpar-gpt", 8) != 0 ||
+        head[1] != 1) {
+        return "no checkpoint of this program";
+    }
+    head_of(t, own);
+    for (i = 2; i < 17; i++) {
+        if (head[i] != own[i]) {
+            snprintf(text, sizeof text, "the checkpoint differs in %s: %lld there, %lld here; in",
+                     i == 2 ? "bytes of a number" : what[i - 3], (long long)head[i],
+                     (long long)own[i]);
+            return text;
+        }
+    }
+    all = ARRAYS * t->whole;
+    for (i = 0; i < all && fread(&x, sizeof x, 1, file) == 1; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, &x, sizeof x);
+        sum += mix(bits, (uint64_t)i);
+    }
+    if (i < all) {
+        snprintf(text, sizeof text, "truncated: %lld of %lld numbers are in", (long long)i,
+                 (long long)all);
+        return text;
+    }
+    *steps = head[HEAD - 2];
+    return (int64_t)mix(sum, (uint64_t)*steps) != head[HEAD - 1]
+               ? "damaged: the checksum differs in"
+               : NULL;
+}
+
+typedef struct reading {
+    image m;
+    const store *s;
+} reading;
+
+static dpar_status read_shard(void *ctx, int32_t array, int32_t u, int32_t rank, int64_t first,
+                              int64_t count, void *to)
+{
+    reading *r = (reading *)ctx;
+    (void)rank; /* one wrote it all, as it looks */
+    move_unit(&r->m, r->s, array, u, first, count, (gpt_real *)to);
+    return r->m.bad ? DPAR_E_SYSTEM : DPAR_OK;
+}
+
+static int resume(trainer *t)
+{
+    FILE *file = fopen(t->s->resume, "rb");
+    const char *wrong = NULL;
+    reading r;
+    int64_t steps = 0;
+    int32_t k, a, i;
+    dpar_status st = DPAR_OK;
+    if (t->world->rank == 0 || file == NULL) {
+        wrong = file == NULL ? strerror(errno) : inspect(t, file, &steps);
+        if (wrong != NULL) {
+            (void)complain(wrong, t->s->resume);
+        }
+    }
+    memset(&r, 0, sizeof r);
+    r.m.file = file;
+    r.m.whole = t->whole;
+    if (anyone(t->world, wrong != NULL) ||
+        dpar_broadcast(t->world, &steps, 1, DPAR_I64, 0, NULL) != DPAR_OK) {
+        return 2;
+    }
+    for (k = 0; k < STORES && st == DPAR_OK; k++) {
+        store *s = &t->store[k];
+        r.s = s;
+        st = s->fsdp != NULL ? dpar_fsdp_load(s->fsdp, 1, steps, read_shard, &r, &t->why) : st;
+        s->steps = steps;
+        for (a = 0; a < ARRAYS && s->ddp != NULL; a++) {
+            for (i = 0; i < s->params; i++) {
+                const parameter *q = &s->of[i];
+                move_piece(&r.m, q, a, 0, q->p.numel, s->array[a] + q->start);
+            }
+        }
+    }
+    fclose(file);
+    t->first_step = steps;
+    return anyone(t->world, st != DPAR_OK || r.m.bad);
+}
+
+/* All parameters, whole, on the first rank of the world. */
+static int gather_whole(trainer *t, result *r)
+{
+    const size_t most = (size_t)t->layers * GPT_SLOTS;
+    int32_t layer, slot;
+    gpt_parameter p;
+    image m;
+    memset(&m, 0, sizeof m);
+    m.memory = (gpt_real *)calloc((size_t)t->whole + 1, sizeof *m.memory);
+    r->part = (part *)calloc(most, sizeof *r->part);
+    if (anyone(t->world, m.memory == NULL || r->part == NULL)) {
+        return 1;
+    }
+    for (layer = 0; layer < t->layers; layer++) {
+        for (slot = 0; slot < GPT_SLOTS; slot++) {
+            if (gpt_parameter_of(t->g, layer, slot, &p) && !p.tied) {
+                memcpy(r->part[r->parts].name, p.name, sizeof p.name);
+                r->part[r->parts++].count = whole_count(&p);
+            }
+        }
+    }
+    write_all(t, &m, 1); /* what others have stays 0: the sum is all */
+    r->whole = m.memory;
+    return dpar_reduce(t->world, m.memory, m.memory, t->whole, GPT_TYPE, DPAR_SUM, 0, NULL) !=
+           DPAR_OK;
+}
+
+/* ---- what the planner says ------------------------------------------------------------------- */
+
+#ifdef DPAR_NO_COST
+static int plan(trainer *t, double *seconds, double *bytes)
+{
+    (void)t;
+    *seconds = *bytes = 0.0;
+    return 0;
+}
+#else
+typedef struct gauge {
+    double flops, Bps, link_Bps, link_s; /* of a rank while all others do the same */
+} gauge;
+
+/* Products of the MLP's shape, copies, all-reduces of 8 bytes and of a megabyte: 10 ms each. */
+static int measure(trainer *t, gauge *u)
+{
+    enum { BIG = 1 << 20, MOST = 1 << 16 };
+    const int64_t m = t->g->own < 256 ? t->g->own : 256, n = t->config.hidden / (int64_t)t->s->tp;
+    const int64_t k = t->config.width;
+    char *a = (char *)take(t, BIG), *b = (char *)take(t, BIG);
+    const int fits = m * k * 8 <= BIG / 2 && n * k * 8 <= BIG / 2 && m * n * 8 <= BIG;
+    dpar_matmul p;
+    double began, took = 0.0;
+    int32_t i, all = 0, bad = a == NULL || b == NULL;
+    t->registered -= 2 * BIG; /* they go again */
+    memset(&p, 0, sizeof p);
+    p.type = GPT_TYPE;
+    p.transpose_b = 1;
+    p.m = fits ? m : 64;
+    p.n = fits ? n : 64;
+    p.k = fits ? k : 64;
+    p.alpha = 1.0;
+    p.a = a;
+    p.b = a + BIG / 2;
+    p.c = b;
+    p.lda = p.ldb = p.k;
+    p.ldc = p.n;
+    if (anyone(t->world, bad)) {
+        return 1;
+    }
+    for (began = now(), i = 0; i < MOST && took < 0.01; i++, took = now() - began) {
+        bad |= gpt_matmul(NULL, &p) != DPAR_OK;
+    }
+    u->flops = 2.0 * (double)p.m * (double)p.n * (double)p.k * i / took;
+    bad |= dpar_barrier(t->world, NULL) != DPAR_OK;
+    for (began = now(), took = 0.0, i = 0; i < MOST && took < 0.01; i++, took = now() - began) {
+        memcpy(i % 2 ? a : b, i % 2 ? b : a, BIG);
+    }
+    u->Bps = 2.0 * BIG * i / took;
+    bad |= dpar_barrier(t->world, NULL) != DPAR_OK;
+    for (began = now(), i = 0; i < 20 && !bad; i++) {
+        bad |= dpar_all_reduce(t->world, a, a, 1, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
+    }
+    u->link_s = (now() - began) / 20;
+    for (began = now(), i = 0; i < 4 && !bad; i++) {
+        bad |= dpar_all_reduce(t->world, a, a, BIG / 8, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
+    }
+    all = t->world->size;
+    took = (now() - began) / 4 - u->link_s;
+    u->link_Bps = all > 1 && took > 0.0 ? 2.0 * (all - 1) / all * BIG / took : u->Bps;
+    bad = bad || dpar_broadcast(t->world, u, 4, DPAR_F64, 0, NULL) != DPAR_OK;
+    for (i = 0; i < 2 && !bad; i++) {
+        dpar_comm_release(t->world, t->memory[--t->memories]);
+    }
+    return bad;
+}
+
+/* This machine, as the planner sees one: what was measured, at full share. */
+static void describe(dpar_cluster *c, const gauge *u, int32_t ranks)
+{
+    int32_t i;
+    (void)dpar_cluster_preset(c, "dgx-h100", NULL);
+    snprintf(c->name, sizeof c->name, "this machine");
+    snprintf(c->gpu.name, sizeof c->gpu.name, "a core");
+    c->gpu.generation = DPAR_GEN_OTHER;
+    c->gpu.units = 1;
+    for (i = 0; i < DPAR_FORMATS; i++) {
+        c->gpu.flops[i] = u->flops;
+    }
+    c->gpu.memory_Bps = u->Bps;
+    c->nodes = 1;
+    c->gpus_per_node = ranks;
+    c->link_Bps = u->link_Bps;
+    c->link_switched = 1;
+    c->link_reduces = 0;
+    c->nics = 0;
+    dpar_calibration_default(&c->cal, DPAR_GEN_OTHER);
+    c->cal.value[DPAR_CAL_GEMM] = c->cal.value[DPAR_CAL_ATTENTION] = 1.0;
+    c->cal.value[DPAR_CAL_HBM] = c->cal.value[DPAR_CAL_LINK_SHARE] = 1.0;
+    c->cal.value[DPAR_CAL_LAUNCH_S] = c->cal.value[DPAR_CAL_STEP_S] = 1e-8;
+    c->cal.value[DPAR_CAL_LINK_S] = c->cal.value[DPAR_CAL_BASE_S] = u->link_s / 2;
+    c->cal.value[DPAR_CAL_SKEW] = c->cal.value[DPAR_CAL_CONTENTION] = 0.0;
+}
+
+static dpar_strategy strategy_of(const trainer *t)
+{
+    const settings *s = t->s;
+    dpar_strategy y = dpar_strategy_default();
+    dpar_order order;
+    y.tp = (int32_t)s->tp;
+    y.sp = s->sp && s->tp > 1;
+    y.cp = (int32_t)s->cp;
+    y.cp_kind = s->ulysses ? DPAR_CP_ULYSSES : DPAR_CP_RING;
+    y.dp = (int32_t)s->dp;
+    y.shard = (int32_t)(s->dp / s->replicas);
+    y.zero = s->dp > 1 ? (int32_t)s->zero : 0;
+    y.pp = (int32_t)s->pp;
+    y.vp = s->pp > 1 ? t->list.stages / t->list.ranks : 1;
+    y.ep = (int32_t)s->ep;
+    y.micro_batch = (int32_t)s->micro;
+    y.micro_batches = s->micros;
+    if (dpar_order_find(&order, s->schedule, NULL) == DPAR_OK && s->pp > 1 &&
+        order.rule < DPAR_PRICED_SCHEDULES) {
+        y.schedule = order.rule;
+    }
+    return y;
+}
+
+static void print_plan(const trainer *t, const gauge *u, const dpar_plan *p)
+{
+    int32_t i;
+    printf("this machine, all ranks at once: %.2f GFLOP/s, copies %.2f GB/s a rank; all-reduce of "
+           "8 B %.1f us, %.2f GB/s\n",
+           u->flops / 1e9, u->Bps / 1e9, u->link_s * 1e6, u->link_Bps / 1e9);
+    printf("planned memory of a rank:");
+    for (i = 0; i < DPAR_MEM_COMM; i++) {
+        if (p->memory.term[i] > 0.0) {
+            printf(" %s %.3f", dpar_memory_name(i), p->memory.term[i] / 1e6);
+        }
+    }
+    printf(" = %.3f MB\nplanned step:", p->memory.allocated / 1e6);
+    for (i = 0; i < DPAR_TIMES; i++) {
+        if (p->step.term[i] > 0.0) {
+            printf(" %s %.3f", dpar_time_name(i), p->step.term[i] * 1e3);
+        }
+    }
+    printf(" = %.3f ms, %.0f tokens/s\n", p->step.total * 1e3,
+           t->s->batch * t->s->length / p->step.total);
+    fflush(stdout);
+}
+
+/* Memory and time of this job, before it runs. What the planner has no price for it says. */
+static int plan(trainer *t, double *seconds, double *bytes)
+{
+    static dpar_workload work;
+    static dpar_cluster cluster;
+    static dpar_plan p;
+    const gpt_config *c = &t->config;
+    const dpar_strategy y = strategy_of(t);
+    char text[320];
+    dpar_model m;
+    dpar_job job;
+    dpar_why why;
+    gauge u;
+    int length;
+    dpar_status st;
+    *seconds = *bytes = 0.0;
+    if (measure(t, &u)) {
+        return 1;
+    }
+    describe(&cluster, &u, t->world->size);
+    length = snprintf(text, sizeof text,
+                      "%s:layers=%d,hidden=%d,heads=%d,kv_heads=%d,ffn=%d,vocab=%d,seq=%d,"
+                      "tied=%d,biases=-1,element=%d,attention=flash,stack=core",
+                      c->gelu ? "gpt" : "llama", c->blocks, c->width, c->heads, c->groups,
+                      c->hidden, c->vocab, c->length, c->tied, (int)sizeof(gpt_real));
+    if (c->experts > 0) {
+        length += snprintf(text + length, sizeof text - (size_t)length,
+                           ",experts=%d,topk=%d,expert_ffn=%d", c->experts, c->choices, c->hidden);
+    }
+    memset(&job, 0, sizeof job);
+    job.work = &work;
+    job.cluster = &cluster;
+    st = dpar_model_parse(&m, text, (size_t)length, &why);
+    st = st == DPAR_OK ? dpar_workload_build(&work, &m, 0, &why) : st;
+    st = st == DPAR_OK ? dpar_recipe_find(&job.recipe, "fp32", &why) : st;
+    st = st == DPAR_OK ? dpar_plan_of(&job, &y, 0, &p, NULL, &why) : st;
+    if (t->world->rank == 0 && st != DPAR_OK) {
+        printf("the planner has no price for this: %s\n", why.text);
+    } else if (st == DPAR_OK) {
+        *seconds = p.step.total;
+        *bytes = p.memory.allocated;
+        if (t->world->rank == 0) {
+            print_plan(t, &u, &p);
+        }
+    }
+    return 0;
+}
+#endif
+
+/* ---- a run ----------------------------------------------------------------------------------- */
+
+static void configure(trainer *t)
+{
+    const settings *s = t->s;
+    gpt_config *c = &t->config;
+    c->vocab = 256;
+    c->width = (int32_t)s->width;
+    c->blocks = (int32_t)s->blocks;
+    c->heads = (int32_t)s->heads;
+    c->groups = (int32_t)(s->groups > 0 ? s->groups : s->heads);
+    c->hidden = (int32_t)(s->hidden > 0 ? s->hidden : 4 * s->width);
+    c->samples = (int32_t)s->micro;
+    c->length = (int32_t)s->length;
+    c->layer_norm = s->layer_norm;
+    c->gelu = s->gelu;
+    c->tied = !s->untied;
+    c->sp = s->sp;
+    c->ulysses = s->ulysses;
+    c->experts = (int32_t)s->experts;
+    c->choices = (int32_t)s->choices;
+    c->every = 2;
+    c->drop = DPAR_DROP_NONE;
+    c->balance = s->balance;
+    c->seed = (uint64_t)s->seed;
+}
+
+static dpar_status open_model(trainer *t)
+{
+    int64_t bytes = 0;
+    void *memory;
+    dpar_status st = gpt_bytes(&t->config, &t->in_model, &bytes, &t->why);
+    if (anyone(t->world, st != DPAR_OK)) {
+        return st != DPAR_OK ? st : DPAR_E_PEER;
+    }
+    memory = take(t, bytes);
+    if (anyone(t->world, memory == NULL)) {
+        return DPAR_E_MEMORY;
+    }
+    return gpt_init(memory, bytes, &t->config, &t->in_model, &t->g, &t->why);
+}
+
+/* Memory beside stores and pipeline. */
+static dpar_status open_rooms(trainer *t)
+{
+    const int64_t between = (int64_t)t->g->own * t->config.width * (int64_t)sizeof(gpt_real);
+    const int64_t micros = t->s->micros;
+    const size_t actions =
+        (size_t)(t->list.begin[t->pp->rank + 1] - t->list.begin[t->pp->rank]) + 1;
+    int64_t wide = 0;
+    int32_t layer, slot;
+    gpt_parameter p;
+    for (layer = 0; layer < t->layers; layer++) {
+        int64_t sum = 0;
+        for (slot = 0; slot < GPT_SLOTS; slot++) {
+            sum += gpt_parameter_of(t->g, layer, slot, &p) ? p.numel : 0;
+        }
+        wide = t->s->bf16 ? larger(wide, sum) : 0;
+    }
+    if (gpt_parameter_of(t->g, 0, GPT_TABLE, &p)) {
+        t->tied_count = p.numel;
+    }
+    t->between[0] = (gpt_real *)take(t, between);
+    t->between[1] = (gpt_real *)take(t, between);
+    t->wide = (gpt_real *)take(t, wide * (int64_t)sizeof(gpt_real));
+    t->tied = t->store[TABLE].params > 0
+                  ? (gpt_real *)take(t, t->tied_count * (int64_t)sizeof(gpt_real))
+                  : NULL;
+    t->batch = (gpt_batch *)calloc((size_t)micros, sizeof *t->batch);
+    t->ids = (int32_t *)calloc((size_t)(2 * micros * t->g->tokens) + 1, sizeof *t->ids);
+    t->sample = (int32_t *)calloc((size_t)(t->s->micro * (t->s->length + 1)), sizeof *t->sample);
+    if (t->s->trace != NULL) {
+        t->began = (int64_t *)calloc(actions, sizeof *t->began);
+        t->ended = (int64_t *)calloc(actions, sizeof *t->ended);
+    }
+    return t->between[0] == NULL || t->between[1] == NULL || t->wide == NULL || t->batch == NULL ||
+                   t->ids == NULL || t->sample == NULL ||
+                   (t->store[TABLE].params > 0 && t->tied == NULL)
+               ? DPAR_E_MEMORY
+               : DPAR_OK;
+}
+
+static dpar_status open_all(trainer *t)
+{
+    dpar_status st = lay_mesh(t);
+    configure(t);
+    st = st == DPAR_OK ? make_list(t) : st;
+    st = st == DPAR_OK ? open_comms(t) : st;
+    st = st == DPAR_OK ? open_model(t) : st;
+    st = st == DPAR_OK ? open_stores(t) : st;
+    st = st == DPAR_OK ? open_rooms(t) : st;
+    return st == DPAR_OK ? open_pipeline(t) : st;
+}
+
+static int close_all(trainer *t, int bad)
+{
+    int32_t k;
+    dpar_status st = DPAR_OK;
+    if (!bad) {
+        st = dpar_pipeline_close(t->pipe);
+        for (k = 0; k < STORES && st == DPAR_OK; k++) {
+            st = dpar_ddp_close(t->store[k].ddp);
+            st = st == DPAR_OK ? dpar_fsdp_close(t->store[k].fsdp) : st;
+        }
+        st = st == DPAR_OK ? gpt_close(t->g) : st;
+        st = st == DPAR_OK ? dpar_barrier(t->world, NULL) : st;
+        for (k = 0; k < t->memories; k++) {
+            dpar_comm_release(t->world, t->memory[k]);
+        }
+        for (k = t->comms - 1; k >= 0 && st == DPAR_OK; k--) {
+            st = dpar_comm_close(t->comm[k]);
+        }
+    }
+    for (k = 0; k < STORES; k++) {
+        free(t->store[k].of);
+        free(t->store[k].numel);
+        free(t->store[k].params_of);
+    }
+    free(t->batch);
+    free(t->ids);
+    free(t->sample);
+    free(t->began);
+    free(t->ended);
+    free(t->list_memory);
+    free(t);
+    return bad || st != DPAR_OK;
+}
+
+#ifndef DPAR_NO_SHOW
+/* The last step of the first pipeline, as it ran. */
+static int write_trace(trainer *t)
+{
+    const int first = t->world->rank == 0;
+    const int64_t actions = t->list.begin[t->list.ranks];
+    const int mine = t->in_model.data->rank == 0 && t->at[4] == 0;
+    int64_t *times = (int64_t *)calloc((size_t)actions * 2, sizeof *times);
+    size_t room = (size_t)actions * 600 + 4096;
+    char *text = (char *)malloc(room);
+    int bad = times == NULL || text == NULL;
+    dpar_gantt g;
+    dpar_text out;
+    FILE *file;
+    if (!mine || bad) {
+        free(times);
+        free(text);
+        return bad;
+    }
+    bad = dpar_pipeline_times(t->pipe, times, times + actions, &t->why) != DPAR_OK;
+    memset(&g, 0, sizeof g);
+    g.schedule = &t->list;
+    g.start = times;
+    g.end = times + actions;
+    g.unit = 1000; /* ns to us */
+    g.title = "train_gpt";
+    dpar_text_init(&out, text, room);
+    if (first && !bad) {
+        bad = dpar_show_schedule_trace(&out, &g, &t->why) != DPAR_OK || out.used >= room;
+        file = bad ? NULL : fopen(t->s->trace, "wb");
+        bad = file == NULL || fwrite(text, 1, out.used, file) != out.used;
+        bad |= file != NULL && fclose(file) != 0;
+        if (bad) {
+            (void)complain("the trace could not be written:", t->s->trace);
+        }
+    }
+    free(times);
+    free(text);
+    return bad;
+}
+#else
+static int write_trace(trainer *t)
+{
+    return complain("built without pictures: no --trace", t->s->trace);
+}
+#endif
+
+static void tell_step(const trainer *t, int64_t step, double loss, double norm, double took,
+                      double left)
+{
+    const settings *s = t->s;
+    const int64_t all = (int64_t)s->steps, tenth = all / 10 > 0 ? all / 10 : 1;
+    if (t->world->rank == 0 && !s->quiet && (step < 3 || (step + 1) % tenth == 0)) {
+        printf("step %5lld  loss %.6f  norm %.3f  rate %.2e  %.0f tokens/s  %d:%02d left\n",
+               (long long)step + 1, loss, norm, rate_at(s, step), s->batch * s->length / took,
+               (int)left / 60, (int)left % 60);
+        fflush(stdout);
+    }
+}
+
+static int go(trainer *t, result *r)
+{
+    const settings *s = t->s;
+    const int64_t all = (int64_t)s->steps;
+    double began = now(), sum = 0.0, norm = 0.0;
+    int64_t step;
+    for (step = t->first_step; step < all; step++) {
+        const double before = now();
+        double took;
+        dpar_status st;
+        if (step == s->kill_step && t->world->rank == s->kill_rank && t->world->size > 1) {
+            (void)raise(SIGKILL);
+        }
+        st = step_once(t, step, &r->loss[step], &norm);
+        if (st != DPAR_OK) {
+            (void)explain(t, st, &t->why);
+            dpar_comm_abort(t->world, st, t->why.text);
+            return complain(t->why.text[0] != 0 ? t->why.text : dpar_status_text(st), NULL) - 1;
+        }
+        if (!(r->loss[step] < 1e9)) {
+            return complain("the loss is no number any more: try a smaller --rate", NULL) - 1;
+        }
+        took = now() - before;
+        if (step > t->first_step) {
+            sum += took;
+            r->best = r->best > 0.0 && r->best < took ? r->best : took;
+        }
+        tell_step(t, step, r->loss[step], norm, took,
+                  (now() - began) / (double)(step + 1 - t->first_step) * (double)(all - 1 - step));
+        if (s->save != NULL &&
+            (step == all - 1 || (s->every > 0 && (step + 1) % (int64_t)s->every == 0)) &&
+            save(t, step + 1)) {
+            return 1;
+        }
+    }
+    r->mean = all - 1 > t->first_step ? sum / (double)(all - 1 - t->first_step) : 0.0;
+    return 0;
+}
+
+/* Planned beside measured. */
+static int compare_plan(trainer *t, const result *r, double seconds, double bytes)
+{
+    int64_t most[2];
+    most[0] = t->registered;
+    most[1] = t->state_bytes;
+    if (dpar_all_reduce(t->world, most, most, 2, DPAR_I64, DPAR_MAX, NULL) != DPAR_OK) {
+        return 1;
+    }
+    if (t->world->rank == 0 && !t->s->quiet && r->mean > 0.0) {
+        printf("memory of the rank that has most: %.3f MB, of them weights, gradients and "
+               "optimizer %.3f",
+               (double)most[0] / 1e6, (double)most[1] / 1e6);
+        printf(bytes > 0.0 ? "; planned %.3f (measured / planned %.2f)\n" : "\n", bytes / 1e6,
+               (double)most[0] / (bytes > 0.0 ? bytes : 1.0));
+        printf("step: %.3f ms on average, %.3f at best", r->mean * 1e3, r->best * 1e3);
+        printf(seconds > 0.0 ? "; planned %.3f (measured / planned %.2f)\n" : "\n", seconds * 1e3,
+               r->mean / (seconds > 0.0 ? seconds : 1.0));
+    }
+    return 0;
+}
+
+static int train(dpar_comm *world, const settings *s, result *r, int whole)
+{
+    trainer *t = (trainer *)calloc(1, sizeof *t);
+    double seconds = 0.0, bytes = 0.0;
+    int bad;
+    dpar_status st;
+    if (t == NULL) {
+        return 1;
+    }
+    t->s = s;
+    t->world = world;
+    st = open_all(t);
+    if (anyone(world, st != DPAR_OK)) {
+        (void)explain(t, st, &t->why);
+        (void)complain(t->why.text[0] != 0 ? t->why.text : dpar_status_text(st), NULL);
+        return close_all(t, 2) + 1;
+    }
+    bad = s->resume != NULL ? resume(t) : 0;
+    if (!bad && world->rank == 0 && !s->quiet) {
+        printf("%lld parameters; %d x %d x %d x %d x %d ranks (pp, replicas, shards, cp, tp), ep "
+               "%d, engine %s; %d micro-batches of %d x %d tokens\n",
+               (long long)t->whole, (int)s->pp, (int)s->replicas, (int)(s->dp / s->replicas),
+               (int)s->cp, (int)s->tp, (int)s->ep, world->engine.name, s->micros, (int)s->micro,
+               (int)s->length);
+        fflush(stdout);
+    }
+    bad = bad || (!s->quiet && plan(t, &seconds, &bytes)) || go(t, r) ||
+          compare_plan(t, r, seconds, bytes) || (s->trace != NULL && write_trace(t)) ||
+          (whole && gather_whole(t, r));
+    return close_all(t, bad);
+}
+
+/* ---- against one rank ------------------------------------------------------------------------ */
+
+/* The same on one rank: as many micro-batches, of all replicas' samples. */
+static settings alone(const settings *s)
+{
+    settings one = *s;
+    one.micro = s->micro * s->dp;
+    one.ranks = one.pp = one.dp = one.replicas = one.cp = one.tp = one.ep = 1;
+    one.sp = one.ulysses = 0;
+    one.zero = s->bf16 ? 1 : 0;
+    one.chunks = 0;
+    one.schedule = "1f1b";
+    one.quiet = 1;
+    one.save = one.trace = NULL;
+    one.kill_step = -1;
+    return one;
+}
+
+/* The largest differences: of a step's loss, relative; of a parameter's numbers, relative to the
+ * largest of that parameter in the reference, so that noise in what is nearly 0 does not count. */
+static int agree(const settings *s, const result *one, const result *all)
+{
+    const double bound = s->bf16 ? 5e-3 : sizeof(gpt_real) == 8 ? 1e-11 : 1e-5;
+    double loss = 0.0, worst = 0.0;
+    const char *name = "";
+    int64_t at = 0, i;
+    int32_t n;
+    for (i = 0; i < (int64_t)s->steps; i++) {
+        const double x = one->loss[i], y = fabs(all->loss[i] - x);
+        loss = y > loss * fabs(x) ? y / fabs(x) : loss;
+    }
+    for (n = 0; n < one->parts; n++) {
+        double most = 1e-30, apart = 0.0;
+        for (i = at; i < at + one->part[n].count; i++) {
+            const double x = (double)one->whole[i], y = fabs((double)all->whole[i] - x);
+            most = fabs(x) > most ? fabs(x) : most;
+            apart = y <= apart ? apart : y;
+        }
+        at += one->part[n].count;
+        if (!(apart / most <= worst)) {
+            worst = apart / most;
+            name = one->part[n].name;
+        }
+    }
+    printf("against one rank, %d steps: losses differ by %.1e, parameters by %.1e of their "
+           "largest number (%s)\n",
+           (int)s->steps, loss, worst, name);
+    return loss <= bound && worst <= bound ? 0 : complain("that is too much", NULL) - 1;
+}
+
+static void forget(result *r)
+{
+    free(r->loss);
+    free(r->whole);
+    free(r->part);
+}
+
+/* What each rank runs. */
+static int rank_main(dpar_comm *world, void *arg)
+{
+    const settings *s = (const settings *)arg;
+    result all, one;
+    dpar_comm *self = NULL;
+    int bad = 0;
+    silent = world->rank != 0;
+    memset(&all, 0, sizeof all);
+    memset(&one, 0, sizeof one);
+    all.loss = (double *)calloc((size_t)s->steps + 1, sizeof *all.loss);
+    one.loss = (double *)calloc((size_t)s->steps + 1, sizeof *one.loss);
+    bad = all.loss == NULL || one.loss == NULL;
+    if (s->check) {
+        bad |= dpar_comm_split(world, world->rank == 0 ? 0 : -1, 0, &self) != DPAR_OK;
+        if (self != NULL && !bad) {
+            const settings first = alone(s);
+            bad = train(self, &first, &one, 1);
+            (void)dpar_comm_close(self);
+        }
+    }
+    bad = anyone(world, bad) ? 1 : train(world, s, &all, s->check);
+    if (s->check && !bad && world->rank == 0) {
+        bad = agree(s, &one, &all);
+    }
+    forget(&all);
+    forget(&one);
+    if (world->rank == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        bad = complain("the results could not be written", NULL) - 1;
+    }
+    return bad;
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+static int append(settings *s, const char *path, int must)
+{
+    FILE *file = fopen(path, "rb");
+    size_t got = 1;
+    if (file == NULL) {
+        return must ? complain(strerror(errno), path) : 0;
+    }
+    while (got > 0) {
+        unsigned char *more = (unsigned char *)realloc(s->bytes, (size_t)s->count + 65536);
+        if (more == NULL || s->count > INT64_C(1) << 32) {
+            fclose(file);
+            return complain("no memory for", path);
+        }
+        s->bytes = more;
+        got = fread(s->bytes + s->count, 1, 65536, file);
+        s->count += (int64_t)got;
+    }
+    got = (size_t)ferror(file);
+    fclose(file);
+    return got != 0 ? complain("cannot be read:", path) : 0;
+}
+
+/* The text: a file, or the project's own pages. */
+static int read_text(settings *s)
+{
+    static const char *const pages[] = {"README.md", "docs/conventions.md", "docs/vendoring.md",
+                                        "docs/performance.md"};
+    int64_t i;
+    int bad = s->text != NULL ? append(s, s->text, 1) : 0;
+    for (i = 0; i < 4 && s->text == NULL && !bad; i++) {
+        bad = append(s, pages[i], i == 0);
+    }
+    if (!bad && s->count < (int64_t)s->length + 2) {
+        return complain("the text is shorter than --length", s->text);
+    }
+    for (i = 0; i < s->count; i++) {
+        s->hash = mix(s->hash, s->bytes[i]);
+    }
+    return bad;
+}
+
+typedef struct number {
+    const char *name, *kind;
+    double *place, least, most;
+} number;
+
+static int read_number(const number *n, const char *word)
+{
+    char text[120], *end = NULL;
+    const double x = word != NULL && *word >= '0' && *word <= '9' ? strtod(word, &end) : -1;
+    if (end != NULL && *end == 0 && x >= n->least && x <= n->most &&
+        (*n->kind == 0 || x <= (double)(int64_t)x)) {
+        *n->place = x;
+        return 0;
+    }
+    snprintf(text, sizeof text, "%s takes a %snumber from %g to %g, not", n->name, n->kind,
+             n->least, n->most);
+    return complain(text, word != NULL ? word : "");
+}
+
+/* How many words an option takes up; 0: there is no such, or it is wrong and was said. */
+static int read_option(settings *s, const char *name, const char *next, int *bad)
+{
+    const char *const flags[] = {"--sp",         "--ulysses", "--untied", "--gelu",
+                                 "--layer-norm", "--bf16",    "--check",  "--quiet"};
+    int *const marks[] = {&s->sp,         &s->ulysses, &s->untied, &s->gelu,
+                          &s->layer_norm, &s->bf16,    &s->check,  &s->quiet};
+    const char *const words[] = {"--schedule", "--text", "--save", "--resume", "--trace", "--kill"};
+    const char **const texts[] = {&s->schedule, &s->text,  &s->save,
+                                  &s->resume,   &s->trace, &s->kill};
+    const char *const whole = "whole ";
+    const number numbers[] = {{"--ranks", whole, &s->ranks, 1, 64},
+                              {"--pp", whole, &s->pp, 1, 64},
+                              {"--dp", whole, &s->dp, 1, 64},
+                              {"--replicas", whole, &s->replicas, 1, 64},
+                              {"--cp", whole, &s->cp, 1, 64},
+                              {"--tp", whole, &s->tp, 1, 64},
+                              {"--ep", whole, &s->ep, 1, 64},
+                              {"--zero", whole, &s->zero, 0, 3},
+                              {"--chunks", whole, &s->chunks, 1, 16},
+                              {"--prefetch", whole, &s->prefetch, 0, 8},
+                              {"--blocks", whole, &s->blocks, 1, 128},
+                              {"--width", whole, &s->width, 2, 8192},
+                              {"--heads", whole, &s->heads, 1, 256},
+                              {"--groups", whole, &s->groups, 1, 256},
+                              {"--hidden", whole, &s->hidden, 1, 65536},
+                              {"--length", whole, &s->length, 1, 65536},
+                              {"--experts", whole, &s->experts, 0, 256},
+                              {"--choices", whole, &s->choices, 1, 16},
+                              {"--balance", "", &s->balance, 0, 10},
+                              {"--batch", whole, &s->batch, 1, 65536},
+                              {"--micro", whole, &s->micro, 1, 4096},
+                              {"--steps", whole, &s->steps, 1, 1e7},
+                              {"--rate", "", &s->rate, 0, 1},
+                              {"--warmup", whole, &s->warmup, 0, 1e7},
+                              {"--clip", "", &s->clip, 0, 1e9},
+                              {"--decay", "", &s->decay, 0, 1},
+                              {"--seed", whole, &s->seed, 0, 1e15},
+                              {"--every", whole, &s->every, 1, 1e7}};
+    size_t n;
+    for (n = 0; n < sizeof numbers / sizeof *numbers; n++) {
+        if (strcmp(name, numbers[n].name) == 0) {
+            *bad = read_number(&numbers[n], next);
+            return 2;
+        }
+    }
+    for (n = 0; n < sizeof words / sizeof *words; n++) {
+        if (strcmp(name, words[n]) == 0) {
+            *texts[n] = next;
+            *bad = next == NULL || *next == 0 || strlen(next) > 999
+                       ? complain("a name of 1 to 999 characters must follow", name)
+                       : 0;
+            return 2;
+        }
+    }
+    for (n = 0; n < sizeof flags / sizeof *flags; n++) {
+        if (strcmp(name, flags[n]) == 0) {
+            *marks[n] = 1;
+            return 1;
+        }
+    }
+    *bad = complain("no such option (--help lists them):", name);
+    return 1;
+}
+
+/* Degrees and ranks that fit together. ranks: of mpirun, or 0. */
+static int settle_ranks(settings *s, int ranks)
+{
+    char text[200];
+    double others;
+    if (ranks > 0 && s->ranks > 0 && (int)s->ranks != ranks) {
+        return complain("under mpirun its -np says how many ranks there are", NULL);
+    }
+    s->ranks = ranks > 0 ? ranks : s->ranks;
+    s->pp = s->pp > 0 ? s->pp : 1;
+    s->cp = s->cp > 0 ? s->cp : 1;
+    s->tp = s->tp > 0 ? s->tp : 1;
+    s->replicas = s->replicas > 0 ? s->replicas : 1;
+    s->ep = s->ep > 0 ? s->ep : 1;
+    others = s->pp * s->cp * s->tp;
+    if (s->dp < 1) {
+        s->dp = s->ranks > others ? floor(s->ranks / others) : 1;
+    }
+    s->ranks = s->ranks > 0 ? s->ranks : others * s->dp;
+    if (others * s->dp != s->ranks || s->ranks > 64) {
+        snprintf(text, sizeof text,
+                 "pp %d x dp %d x cp %d x tp %d is %.0f ranks, not %.0f (64 at most)", (int)s->pp,
+                 (int)s->dp, (int)s->cp, (int)s->tp, others * s->dp, s->ranks);
+        return complain(text, NULL);
+    }
+    if ((int)s->dp % (int)s->replicas != 0) {
+        snprintf(text, sizeof text, "--replicas %d does not divide --dp %d", (int)s->replicas,
+                 (int)s->dp);
+        return complain(text, NULL);
+    }
+    if ((int)(s->dp * s->cp) % (int)s->ep != 0) {
+        snprintf(text, sizeof text, "--ep %d does not divide dp %d x cp %d", (int)s->ep, (int)s->dp,
+                 (int)s->cp);
+        return complain(text, NULL);
+    }
+    return 0;
+}
+
+static int settle(settings *s)
+{
+    char text[200];
+    const double each = s->dp * s->micro;
+    if ((int)s->batch % (int)each != 0) {
+        snprintf(text, sizeof text, "--batch %d is no multiple of dp %d x --micro %d",
+                 (int)s->batch, (int)s->dp, (int)s->micro);
+        return complain(text, NULL);
+    }
+    s->micros = (int)(s->batch / each);
+    s->warmup = s->warmup >= 0 ? s->warmup : floor(s->steps / 10);
+    if (s->bf16 && (s->zero < 1 || sizeof(gpt_real) > 4)) {
+        return complain("--bf16 needs --zero 1, 2 or 3, which have masters beside, and floats",
+                        NULL);
+    }
+    if (s->ep > 1 && s->experts < 1) {
+        return complain("--ep without --experts", NULL);
+    }
+    if (s->experts > 0 && s->choices > s->experts) {
+        return complain("--choices are more than --experts", NULL);
+    }
+    if (s->every > 0 && s->save == NULL) {
+        return complain("--every needs --save", NULL);
+    }
+    if (s->kill != NULL && sscanf(s->kill, "%d:%d", &s->kill_step, &s->kill_rank) != 2) {
+        return complain("--kill takes STEP:RANK, not", s->kill);
+    }
+    if (s->check && s->resume != NULL) {
+        return complain("--check begins at the first step: without --resume", NULL);
+    }
+    return read_text(s);
+}
+
+static settings defaults(void)
+{
+    settings s;
+    memset(&s, 0, sizeof s);
+    s.blocks = 4;
+    s.width = 64;
+    s.heads = 4;
+    s.length = 64;
+    s.choices = 2;
+    s.balance = 0.01;
+    s.batch = 16;
+    s.micro = 2;
+    s.steps = 100;
+    s.rate = 0.003;
+    s.warmup = -1;
+    s.clip = 1.0;
+    s.decay = 0.1;
+    s.seed = 1;
+    s.prefetch = 1;
+    s.schedule = "1f1b";
+    s.kill_step = -1;
+    return s;
+}
+
+/* Ranks, from mpirun or from here. */
+static int run(settings *s)
+{
+    dpar_why why;
+#ifdef USE_MPI
+    dpar_comm *c = NULL;
+    int bad;
+    if (dpar_mpi_comm(MPI_COMM_WORLD, NULL, &c, &why) != DPAR_OK) {
+        return complain(why.text, NULL);
+    }
+    bad = rank_main(c, s);
+    if (bad != 0) {
+        MPI_Abort(MPI_COMM_WORLD, bad);
+    }
+    (void)dpar_comm_close(c);
+    return bad;
+#else
+    return dpar_launch_with((int32_t)s->ranks, rank_main, s, NULL, &why) != DPAR_OK
+               ? complain(why.text, NULL) - 1
+               : 0;
+#endif
+}
+
+int main(int argc, char **argv)
+{
+    settings s = defaults();
+    int bad = 0, i, ranks = 0;
+#ifdef USE_MPI
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &silent);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+#endif
+    if (argc == 2 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        fputs(silent ? "" : help, stdout);
+    } else {
+        for (i = 1; i < argc && !bad;) {
+            i += read_option(&s, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &bad);
+        }
+        bad = bad || settle_ranks(&s, ranks) || settle(&s) ? 2 : run(&s);
+    }
+    free(s.bytes);
+#ifdef USE_MPI
+    MPI_Finalize();
+#endif
+    return bad;
+}
