@@ -657,8 +657,8 @@ static uint64_t dpari_kern_widen(uint64_t bits, int32_t type)
     if (type != DPAR_F16) {
         return bits;
     }
-    if (size >= 0x7c00u) {
-        return sign | (size << 13) | 0x7f800000u;
+    if (size >= 0x7c00u) { /* a NaN quiet, as arithmetic makes it */
+        return sign | (size << 13) | (size > 0x7c00u ? 0x7fc00000u : 0x7f800000u);
     }
     if (size >= 0x400u) {
         return sign | ((size << 13) + 0x38000000u);
@@ -949,136 +949,286 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
     }
 }
 
-/* Four of f32 at a time, from and to words. */
+/* ---- other types ------------------------------------------------------------------------------
+ */
+
 #if DPARI_KERN_VECTOR
-enum { DPARI_KERN_WORDS = 4 };
+enum { DPARI_KERN_GROUP = 16 }; /* elements: a line of f32 */
 
-static void dpari_kern_widen_words(float *to, const uint16_t *from, int32_t type)
-{
-    dpari_kern_u4 x = {from[0], from[1], from[2], from[3]};
-    x = type == DPAR_BF16 ? x << 16 : dpari_kern_widen_f16(x << 16);
-    __builtin_memcpy(to, &x, 16);
-}
-
-static void dpari_kern_narrow_words(uint16_t *to, const float *from, int32_t type)
-{
-    dpari_kern_u4 x;
-    __builtin_memcpy(&x, from, 16);
-    x = type == DPAR_BF16 ? dpari_kern_narrow_any_bf16(x) >> 16 : dpari_kern_narrow_any_f16(x);
-    for (int32_t i = 0; i < 4; i++) {
-        to[i] = (uint16_t)x[i];
-    }
-}
+/* Words i, j, k, l of a's (0..3) and b's (4..7). */
+#if defined(__clang__)
+#define DPARI_KERN_WORDS(a, b, i, j, k, l)                                                         \
+    ((dpari_kern_u4)__builtin_shufflevector(a, b, i, j, k, l))
 #else
-enum { DPARI_KERN_WORDS = 1 };
-
-static void dpari_kern_widen_words(float *to, const uint16_t *from, int32_t type)
+#define DPARI_KERN_WORDS(a, b, i, j, k, l) dpari_kern_words(a, b, i, j, k, l)
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_words(dpari_kern_u4 a, dpari_kern_u4 b, uint32_t i,
+                                                 uint32_t j, uint32_t k, uint32_t l)
 {
-    const uint32_t x = (uint32_t)dpari_kern_widen(*from, type);
-    dpari_kern_move(to, &x, 4);
-}
-
-static void dpari_kern_narrow_words(uint16_t *to, const float *from, int32_t type)
-{
-    uint32_t x;
-    dpari_kern_move(&x, from, 4);
-    *to = (uint16_t)dpari_kern_narrow(x, type);
+    const dpari_kern_u4 which = {i, j, k, l};
+    return __builtin_shuffle(a, b, which);
 }
 #endif
 
-static void dpari_kern_convert_f64(float *to, const double *from, int64_t count)
+DPARI_KERN_INLINE void dpari_kern_put(unsigned char *to, dpari_kern_u4 v)
 {
-    const uint32_t quiet = 0x7fc00000u;
-    int64_t i;
-    for (i = 0; i < count; i++) {
-        to[i] = (float)from[i];
-        if (from[i] != from[i]) {
-            dpari_kern_move(to + i, &quiet, 4);
+    __builtin_memcpy(to, &v, 16);
+}
+
+/* In memory the even elements of 16 bits come first: the low halves of words, or the high ones. */
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+enum { DPARI_KERN_HIGH_FIRST = 1 };
+#else
+enum { DPARI_KERN_HIGH_FIRST = 0 };
+#endif
+
+/* Eight elements of f32 from 16 bits, and back. */
+DPARI_KERN_INLINE void dpari_kern_wide(unsigned char *to, const unsigned char *from, int32_t type)
+{
+    dpari_kern_u4 low, high, even, odd;
+    dpari_kern_widen(dpari_kern_get(from), type, &low, &high);
+    even = DPARI_KERN_HIGH_FIRST ? high : low;
+    odd = DPARI_KERN_HIGH_FIRST ? low : high;
+    dpari_kern_put(to, DPARI_KERN_WORDS(even, odd, 0, 4, 1, 5));
+    dpari_kern_put(to + 16, DPARI_KERN_WORDS(even, odd, 2, 6, 3, 7));
+}
+
+DPARI_KERN_INLINE void dpari_kern_thin(unsigned char *to, const unsigned char *from, int32_t type)
+{
+    const dpari_kern_u4 a = dpari_kern_get(from), b = dpari_kern_get(from + 16);
+    const dpari_kern_u4 even = DPARI_KERN_WORDS(a, b, 0, 2, 4, 6);
+    const dpari_kern_u4 odd = DPARI_KERN_WORDS(a, b, 1, 3, 5, 7);
+    dpari_kern_put(to, DPARI_KERN_HIGH_FIRST ? dpari_kern_narrow(odd, even, type)
+                                             : dpari_kern_narrow(even, odd, type));
+}
+
+/* Four of f32 from f64, and back. */
+DPARI_KERN_INLINE void dpari_kern_thin_f64(unsigned char *to, const unsigned char *from)
+{
+    const dpari_kern_d2 a = (dpari_kern_d2)dpari_kern_get(from);
+    const dpari_kern_d2 b = (dpari_kern_d2)dpari_kern_get(from + 16);
+    const dpari_kern_f4 f = {(float)a[0], (float)a[1], (float)b[0], (float)b[1]};
+    const dpari_kern_u4 nan = (dpari_kern_u4)(f != f);
+    dpari_kern_put(to, dpari_kern_pick(nan, dpari_kern_all(0x7fc00000u), (dpari_kern_u4)f));
+}
+
+DPARI_KERN_INLINE void dpari_kern_wide_f64(unsigned char *to, const unsigned char *from)
+{
+    const dpari_kern_f4 f = (dpari_kern_f4)dpari_kern_get(from);
+    const dpari_kern_d2 a = {(double)f[0], (double)f[1]}, b = {(double)f[2], (double)f[3]};
+    dpari_kern_put(to, (dpari_kern_u4)a);
+    dpari_kern_put(to + 16, (dpari_kern_u4)b);
+}
+
+/* A group. */
+DPARI_KERN_INLINE void dpari_kern_group(unsigned char *to, int32_t to_type,
+                                        const unsigned char *from, int32_t from_type)
+{
+    int32_t i;
+    for (i = 0; i < DPARI_KERN_GROUP; i += 8) {
+        if (dpari_kern_is16(from_type)) {
+            dpari_kern_wide(to + 4 * i, from + 2 * i, from_type);
+        } else if (dpari_kern_is16(to_type)) {
+            dpari_kern_thin(to + 2 * i, from + 4 * i, to_type);
+        } else if (to_type == DPAR_F64) {
+            dpari_kern_wide_f64(to + 8 * i, from + 4 * i);
+            dpari_kern_wide_f64(to + 8 * i + 32, from + 4 * i + 16);
+        } else {
+            dpari_kern_thin_f64(to + 4 * i, from + 8 * i);
+            dpari_kern_thin_f64(to + 4 * i + 16, from + 8 * i + 32);
         }
     }
 }
+
+DPARI_APART void dpari_kern_group_any(unsigned char *to, int32_t to_type, const unsigned char *from,
+                                      int32_t from_type)
+{
+    dpari_kern_group(to, to_type, from, from_type);
+}
+
+/* Whole groups; returns their elements. A loop for each pair of types. */
+#define DPARI_KERN_GROUPS(name, to_type, to_bytes, from_type, from_bytes)                          \
+    DPARI_APART void name(unsigned char *to, const unsigned char *from, int64_t count)             \
+    {                                                                                              \
+        int64_t i;                                                                                 \
+        for (i = 0; i < count; i += DPARI_KERN_GROUP) {                                            \
+            dpari_kern_ahead(from + i * (from_bytes));                                             \
+            dpari_kern_group(to + i * (to_bytes), to_type, from + i * (from_bytes), from_type);    \
+        }                                                                                          \
+    }
+
+DPARI_KERN_GROUPS(dpari_kern_bf16_f32, DPAR_F32, 4, DPAR_BF16, 2)
+DPARI_KERN_GROUPS(dpari_kern_f16_f32, DPAR_F32, 4, DPAR_F16, 2)
+DPARI_KERN_GROUPS(dpari_kern_f32_bf16, DPAR_BF16, 2, DPAR_F32, 4)
+DPARI_KERN_GROUPS(dpari_kern_f32_f16, DPAR_F16, 2, DPAR_F32, 4)
+DPARI_KERN_GROUPS(dpari_kern_f32_f64, DPAR_F64, 8, DPAR_F32, 4)
+DPARI_KERN_GROUPS(dpari_kern_f64_f32, DPAR_F32, 4, DPAR_F64, 8)
+
+static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned char *from,
+                              int32_t from_type, int64_t count)
+{
+    if (from_type == DPAR_BF16) {
+        dpari_kern_bf16_f32(to, from, count);
+    } else if (from_type == DPAR_F16) {
+        dpari_kern_f16_f32(to, from, count);
+    } else if (to_type == DPAR_BF16) {
+        dpari_kern_f32_bf16(to, from, count);
+    } else if (to_type == DPAR_F16) {
+        dpari_kern_f32_f16(to, from, count);
+    } else if (to_type == DPAR_F64) {
+        dpari_kern_f32_f64(to, from, count);
+    } else {
+        dpari_kern_f64_f32(to, from, count);
+    }
+}
+#else
+enum { DPARI_KERN_GROUP = 1 };
+
+/* One element. The f32 of an f64 goes through memory: there x87 rounds. */
+static void dpari_kern_group_any(unsigned char *to, int32_t to_type, const unsigned char *from,
+                                 int32_t from_type)
+{
+    const int32_t width = dpar_type_bytes(from_type);
+    volatile float f;
+    double d;
+    uint64_t x = dpari_kern_get(from, width);
+    uint32_t bits = (uint32_t)x;
+    float value;
+    if (from_type == DPAR_F64) {
+        dpari_kern_move(&d, &x, 8);
+        f = (float)d;
+        value = f;
+        dpari_kern_move(&bits, &value, 4);
+        x = dpari_kern_narrow(bits, DPAR_F32);
+    } else if (to_type == DPAR_F64) {
+        dpari_kern_move(&value, &bits, 4);
+        d = (double)value;
+        dpari_kern_move(&x, &d, 8);
+    } else {
+        x = to_type == DPAR_F32 ? dpari_kern_widen(x, from_type) : dpari_kern_narrow(x, to_type);
+    }
+    dpari_kern_put(to, x, dpar_type_bytes(to_type));
+}
+
+static void dpari_kern_groups(unsigned char *to, int32_t to_type, const unsigned char *from,
+                              int32_t from_type, int64_t count)
+{
+    const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
+    int64_t i;
+    for (i = 0; i < count; i++) {
+        dpari_kern_group_any(to + i * to_size, to_type, from + i * from_size, from_type);
+    }
+}
+#endif
 
 DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
                                   int64_t count)
 {
-    float f[DPARI_KERN_WORDS] = {0};
-    uint16_t h[DPARI_KERN_WORDS] = {0};
+    unsigned char in[8 * DPARI_KERN_GROUP] = {0}, out[8 * DPARI_KERN_GROUP];
     const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
-    const int64_t words = DPARI_KERN_WORDS;
-    int64_t i;
-    if (from_type == DPAR_F64) {
-        dpari_kern_convert_f64((float *)to, (const double *)from, count);
-        return;
+    const int64_t left = count % DPARI_KERN_GROUP, whole = count - left;
+    if (whole > 0) {
+        dpari_kern_groups((unsigned char *)to, to_type, (const unsigned char *)from, from_type,
+                          whole);
     }
-    if (to_type == DPAR_F64) {
-        for (i = 0; i < count; i++) {
-            ((double *)to)[i] = (double)((const float *)from)[i];
-        }
-        return;
-    }
-    for (i = 0; i < count; i += words) {
-        const int64_t left = count - i, n = left < words ? left : words;
-        const unsigned char *at = (const unsigned char *)from + i * from_size;
-        unsigned char *out = (unsigned char *)to + i * to_size;
-        if (to_type == DPAR_F32) {
-            dpari_kern_move(h, at, n * from_size);
-            dpari_kern_widen_words(f, h, from_type);
-            dpari_kern_move(out, f, n * to_size);
-        } else {
-            dpari_kern_move(f, at, n * from_size);
-            dpari_kern_narrow_words(h, f, to_type);
-            dpari_kern_move(out, h, n * to_size);
-        }
+    if (left > 0) {
+        dpari_kern_move(in, (const unsigned char *)from + whole * from_size, left * from_size);
+        dpari_kern_group_any(out, to_type, in, from_type);
+        dpari_kern_move((unsigned char *)to + whole * to_size, out, left * to_size);
     }
 }
 
 /* ---- looking for NaN and Inf ------------------------------------------------------------------
  */
 
-enum { DPARI_KERN_LOOK = 1024 }; /* bytes of a block */
-
-/* Has one of the n elements in the block all bits of its exponent set? */
-static int dpari_kern_odd(const void *block, int64_t n, int32_t type)
+/* Are all bits of its exponent set? */
+static int dpari_kern_odd(const unsigned char *at, int32_t type)
 {
-    const uint16_t exponent = type == DPAR_F16 ? 0x7c00u : 0x7f80u;
-    uint64_t f64[DPARI_KERN_LOOK / 8];
-    uint32_t f32[DPARI_KERN_LOOK / 4];
-    uint16_t f16[DPARI_KERN_LOOK / 2];
-    int64_t i;
-    int odd = 0;
-    if (type == DPAR_F64) {
-        dpari_kern_move(f64, block, n * 8);
-        for (i = 0; i < n; i++) {
-            odd |= (~f64[i] & UINT64_C(0x7ff0000000000000)) == 0;
-        }
-    } else if (type == DPAR_F32) {
-        dpari_kern_move(f32, block, n * 4);
-        for (i = 0; i < n; i++) {
-            odd |= (~f32[i] & 0x7f800000u) == 0;
-        }
-    } else {
-        dpari_kern_move(f16, block, n * 2);
-        for (i = 0; i < n; i++) {
-            odd |= (~(uint32_t)f16[i] & exponent) == 0;
+    uint64_t f64;
+    uint32_t f32;
+    uint16_t f16;
+    switch (type) {
+    case DPAR_F64: dpari_kern_move(&f64, at, 8); return (~f64 & UINT64_C(0x7ff0000000000000)) == 0;
+    case DPAR_F32: dpari_kern_move(&f32, at, 4); return (~f32 & 0x7f800000u) == 0;
+    default:
+        dpari_kern_move(&f16, at, 2);
+        return (~(uint32_t)f16 & (type == DPAR_F16 ? 0x7c00u : 0x7f80u)) == 0;
+    }
+}
+
+#if DPARI_KERN_VECTOR
+typedef uint16_t dpari_kern_u8 __attribute__((vector_size(16)));
+
+/* The bits of 8 bytes, all along a vector. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_mask(uint64_t bits)
+{
+    const dpari_kern_u2 v = {bits, bits};
+    return (dpari_kern_u4)v;
+}
+
+/* Where the exponents are `found`; the half of an f64 that has none never is. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_hits(const unsigned char *at, dpari_kern_u4 exponent,
+                                                dpari_kern_u4 found, int32_t halves)
+{
+    const dpari_kern_u4 x = dpari_kern_get(at) & exponent;
+    return halves ? (dpari_kern_u4)((dpari_kern_u8)x == (dpari_kern_u8)found)
+                  : (dpari_kern_u4)(x == found);
+}
+
+/* The first line of [0, end) with one of them, or end. */
+DPARI_KERN_INLINE int64_t dpari_kern_seek(const unsigned char *in, int64_t end, uint64_t exponent,
+                                          uint64_t found, int32_t halves)
+{
+    const dpari_kern_u4 e = dpari_kern_mask(exponent), f = dpari_kern_mask(found);
+    int64_t at;
+    for (at = 0; at < end; at += DPARI_KERN_LINE) {
+        const unsigned char *line = in + at;
+        dpari_kern_u4 hits;
+        dpari_kern_ahead(line);
+        hits =
+            (dpari_kern_hits(line, e, f, halves) | dpari_kern_hits(line + 16, e, f, halves)) |
+            (dpari_kern_hits(line + 32, e, f, halves) | dpari_kern_hits(line + 48, e, f, halves));
+        if (dpari_kern_some(halves ? hits | hits << 16 : hits)) {
+            break;
         }
     }
-    return odd;
+    return at;
+}
+#endif
+
+/* A multiple of lines: before it there is nothing to be found. */
+static int64_t dpari_kern_skip(const unsigned char *in, int64_t bytes, int32_t type)
+{
+#if DPARI_KERN_VECTOR
+    const int64_t end = bytes - bytes % DPARI_KERN_LINE;
+    switch (type) {
+    case DPAR_F64:
+        return dpari_kern_seek(in, end, UINT64_C(0x7ff0000000000000), UINT64_C(0x7ff0000000000001),
+                               0);
+    case DPAR_F32:
+        return dpari_kern_seek(in, end, UINT64_C(0x7f8000007f800000), UINT64_C(0x7f8000007f800000),
+                               0);
+    case DPAR_F16:
+        return dpari_kern_seek(in, end, UINT64_C(0x7c007c007c007c00), UINT64_C(0x7c007c007c007c00),
+                               1);
+    default:
+        return dpari_kern_seek(in, end, UINT64_C(0x7f807f807f807f80), UINT64_C(0x7f807f807f807f80),
+                               1);
+    }
+#else
+    (void)in;
+    (void)bytes;
+    (void)type;
+    return 0;
+#endif
 }
 
 DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
 {
     const int32_t each = dpar_type_bytes(type);
     const unsigned char *at = (const unsigned char *)in;
-    const int64_t words = DPARI_KERN_LOOK / each;
-    int64_t i, k;
-    for (i = 0; i < count; i += words) {
-        const int64_t n = count - i < words ? count - i : words;
-        if (!dpari_kern_odd(at + i * each, n, type)) {
-            continue;
-        }
-        for (k = i; !dpari_kern_odd(at + k * each, 1, type); k++) {
-        }
-        return k;
+    int64_t i = dpari_kern_skip(at, count * each, type) / each;
+    while (i < count && !dpari_kern_odd(at + i * each, type)) {
+        i++;
     }
-    return count;
+    return i;
 }

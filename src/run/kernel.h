@@ -35,7 +35,8 @@ DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, c
                                        int64_t bytes);
 
 /* `count` elements as another type: F64 to F32, F32 to F16 or BF16 to nearest even (a NaN becomes
- * the quiet one without sign or payload), and back, exactly. No overlap. */
+ * the quiet one without sign or payload), and back, exactly (NaN: sign and payload too; quiet, of
+ * F16 and to F64). At the speed of memory, f16 at half of it. No overlap. */
 DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, int32_t from_type,
                                   int64_t count);
 

@@ -2,7 +2,8 @@
 /* kernel: reductions of every type, operation, number of inputs and outputs against scalar loops
  * over float, double and integers, in rank order; 16-bit rounding against a search of the nearest
  * of all 65536 values, computed in double; the same bits whatever the alignment, the count, the
- * place and the kind of stores. */
+ * place and the kind of stores. Conversions of whole arrays against the same, and the compiler's
+ * own between f32 and f64; NaN and infinity are found at every place of every length. */
 #include "dpar.h"
 
 #include "check.h"
@@ -599,9 +600,163 @@ static void test_copy(void)
     CHECK(memcmp(base, given[0], sizeof(base)) == 0);
 }
 
+/* ---- conversions of arrays */
+
+/* An element of `type` with these bits as another type; NAN_BITS: a NaN without sign or payload. */
+static uint64_t converted(uint64_t bits, int32_t from, int32_t to)
+{
+    volatile float f = from == DPAR_F64 ? (float)double_of(bits) : float_of((uint32_t)bits);
+    const double d = from == DPAR_F16 || from == DPAR_BF16 ? value_of((uint32_t)bits, from) : 0;
+    double wide = (double)f;
+    uint64_t r;
+    if (d != d) {
+        const uint32_t sign = (uint32_t)(bits & 0x8000u) << 16;
+        return from == DPAR_BF16 ? bits << 16 : sign | 0x7fc00000u | (bits & 0x3ffu) << 13;
+    }
+    if (from == DPAR_F16 || from == DPAR_BF16) {
+        return bits_of((float)d);
+    }
+    if (to == DPAR_F64) {
+        memcpy(&r, &wide, 8);
+        return r;
+    }
+    if (f != f) {
+        return NAN_BITS;
+    }
+    return to == DPAR_F32 ? bits_of(f) : rounded(f, to);
+}
+
+static uint64_t quiet_nan(int32_t type)
+{
+    return type == DPAR_F32 ? 0x7fc00000u : type == DPAR_F16 ? 0x7e00u : 0x7fc0u;
+}
+
+/* in[n] of a type, aligned to it and no more; out behind and before guards. */
+static void check_convert(const unsigned char *in, int32_t from, int32_t to, int64_t n)
+{
+    const int32_t width = dpar_type_bytes(to), each = dpar_type_bytes(from);
+    const size_t bytes = (size_t)(n * width);
+    unsigned char *at = placed(out_room[0], n % 7, width);
+    int64_t e;
+    memset(at - GUARD, 0xa5, bytes + 2 * GUARD);
+    dpari_kern_convert(at, to, in, from, n);
+    CHECK(untouched(at - GUARD, GUARD) && untouched(at + bytes, GUARD));
+    for (e = 0; e < n; e++) {
+        const uint64_t x = load_bits(in + e * each, from), got = load_bits(at + e * width, to);
+        uint64_t want = converted(x, from, to);
+        want = want == NAN_BITS ? quiet_nan(to) : want;
+        if (got != want) {
+            CHECK(0);
+            printf("  %s %llx to %s: %llx, not %llx (%d of %d)\n", dpar_type_name(from),
+                   (unsigned long long)x, dpar_type_name(to), (unsigned long long)got,
+                   (unsigned long long)want, (int)e, (int)n);
+            return;
+        }
+    }
+}
+
+static const int32_t pairs[][2] = {{DPAR_BF16, DPAR_F32}, {DPAR_F16, DPAR_F32},
+                                   {DPAR_F32, DPAR_BF16}, {DPAR_F32, DPAR_F16},
+                                   {DPAR_F32, DPAR_F64},  {DPAR_F64, DPAR_F32}};
+enum { PAIRS = sizeof(pairs) / sizeof(pairs[0]) };
+
+/* f64 around what f32 can hold: exact, between two, at ties, too large, subnormal. */
+static uint64_t f64_near_f32(void)
+{
+    const uint64_t r = random_bits();
+    double d = (double)float_of((uint32_t)(r >> 32));
+    uint64_t bits;
+    memcpy(&bits, &d, 8);
+    return r % 4 == 0 ? random_bits() : bits + (r % 8 < 3 ? 0 : (r >> 3 & 3) << 28 | (r >> 5 & 1));
+}
+
+/* Every length to 70 at every alignment of elements; all bits of 16; f32 round every 16-bit value
+ * and at random. The first 16 bits that go back are themselves. */
+static void test_convert(const int32_t *pair)
+{
+    const int32_t from = pair[0], to = pair[1], each = dpar_type_bytes(from);
+    static unsigned char *const in = given[0];
+    uint32_t h, k;
+    int64_t n;
+    for (n = 0; n <= 70; n++) {
+        for (k = 0; k < 70; k++) {
+            put_random(in + (n % 5 + k) * each, from, k);
+        }
+        check_convert(in + n % 5 * each, from, to, n);
+    }
+    for (h = 0; h < 65536; h += 4096) {
+        for (k = 0; k < 4096; k++) {
+            static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff, 0xfff, 0x1001};
+            const uint16_t u = (uint16_t)(h + k);
+            const uint32_t w = (h + k) << 16 | low[random_bits() % 8];
+            const uint64_t d = f64_near_f32();
+            memcpy(in + k * (uint32_t)each,
+                   each == 2   ? (const void *)&u
+                   : each == 4 ? (const void *)&w
+                               : (const void *)&d,
+                   (size_t)each);
+        }
+        check_convert(in, from, to, 4096);
+    }
+    for (h = 0; h < 32; h++) {
+        for (k = 0; k < 4096; k++) {
+            const uint64_t d = random_bits();
+            memcpy(in + k * (uint32_t)each, &d, (size_t)each);
+        }
+        check_convert(in, from, to, 4096);
+    }
+}
+
+static void put_bits(unsigned char *to, uint64_t bits, int32_t type)
+{
+    const uint16_t b = (uint16_t)bits;
+    const uint32_t c = (uint32_t)bits;
+    switch (dpar_type_bytes(type)) {
+    case 2: memcpy(to, &b, 2); break;
+    case 4: memcpy(to, &c, 4); break;
+    default: memcpy(to, &bits, 8); break;
+    }
+}
+
+/* Largest finite ones of both signs everywhere, and one, or two, that are not. */
+static void test_finite(int32_t type)
+{
+    const int32_t each = dpar_type_bytes(type), top = type == DPAR_F16 ? 10 : 7;
+    const uint64_t sign = (uint64_t)1 << (8 * each - 1);
+    const uint64_t infinite = type == DPAR_F64   ? UINT64_C(0x7ff) << 52
+                              : type == DPAR_F32 ? 0x7f800000u
+                                                 : UINT64_C(0x7fff) >> top << top;
+    const uint64_t bad[] = {infinite, infinite | sign, infinite | 1, infinite | sign | 1,
+                            infinite | (sign - 1)};
+    int64_t n, e;
+    for (n = 0; n <= 150; n++) {
+        unsigned char *at = placed(out_room[1], n % 9, each);
+        for (e = 0; e < n; e++) {
+            put_bits(at + e * each, (infinite - 1) | (e % 2 == 0 ? sign : 0), type);
+        }
+        put_bits(at + n * each, infinite, type); /* behind the end */
+        CHECK_INT(dpari_kern_finite(at, n, type), n);
+        for (e = 0; e < n; e++) {
+            const uint64_t was = load_bits(at + e * each, type);
+            put_bits(at + e * each, bad[e % 5], type);
+            CHECK_INT(dpari_kern_finite(at, n, type), e);
+            put_bits(at + (n - 1) * each, bad[(e + n) % 5], type);
+            CHECK_INT(dpari_kern_finite(at, n, type), e);
+            put_bits(at + (n - 1) * each, (infinite - 1) | ((n - 1) % 2 == 0 ? sign : 0), type);
+            put_bits(at + e * each, was, type);
+        }
+    }
+}
+
 int main(void)
 {
     size_t t;
+    for (t = 0; t < PAIRS; t++) {
+        test_convert(pairs[t]);
+    }
+    for (t = 0; t < 4; t++) { /* the floats */
+        test_finite(types[t]);
+    }
     test_search(DPAR_F16);
     test_search(DPAR_BF16);
     test_rounding(DPAR_F16);
