@@ -2990,6 +2990,63 @@ DPAR_API double dpar_zero_bytes(const dpar_recipe *r, double params, int32_t sta
 DPAR_API double dpar_in_flight(int32_t schedule, int32_t pp, int32_t vp, int32_t rank,
                                int32_t micro_batches);
 
+/* ==== cost/traffic.h ==== */
+
+/* traffic - the bytes that a step sends, by what for and by which operation: what the engines of
+ * the run wing count (dpar_comm.sent), to the byte. */
+
+enum {
+    DPAR_TRAFFIC_DP, /* gradients, and the weights of ZeRO */
+    DPAR_TRAFFIC_TP, /* tensor and sequence parallel layers, embedding, loss, gradients of norms */
+    DPAR_TRAFFIC_CP,
+    DPAR_TRAFFIC_EP,
+    DPAR_TRAFFIC_PP, /* messages between stages, and the sum of tied embeddings */
+    DPAR_TRAFFIC_HALO,
+    DPAR_TRAFFICS
+};
+
+/* Bytes that all ranks of the job together hand to others in one step. A rank's mean is that over
+ * dpar_strategy_ranks; it has so much itself where what is cut is cut evenly. */
+typedef struct dpar_traffic {
+    double bytes[DPAR_TRAFFICS][DPAR_COLLECTIVES]; /* messages: DPAR_SEND_RECV */
+    double total;
+} dpar_traffic;
+
+/* "dp", ...; "?" for a number that is none. Static text. */
+DPAR_API const char *dpar_traffic_name(int32_t what);
+
+/* The traffic of one step, each operation counted as dpar_call_sent counts it (comm.h): by the n
+ * ranks of a group together all-reduce 2 (n-1) S, all-gather, reduce-scatter and all-to-all (n-1) S
+ * of the full vector S, a message S. The calls are those that dpar_step_of prices, and what is too
+ * small to be priced. Whole numbers, exact, where degrees divide what they cut:
+ *
+ *     DP    zero=0: an all-reduce of the gradients (ddp.h). 1: a reduce-scatter and an all-gather
+ *           of the weights. 2: a reduce-scatter each micro-batch (fsdp.h with once: as 1). 3: so,
+ *           and weights gathered twice a micro-batch; without a pipeline less the two units that
+ *           are still there at each turn from forward to backward and back (fsdp.h: prefetch=1;
+ *           dpar_step_of counts them). Replicas: an all-reduce of the shards.
+ *     TP    a layer's regions forward and backward: all-reduces; sp=1: all-gathers and
+ *           reduce-scatters, what a column layer gathered is gathered again (tensor.h: kept=0), and
+ *           once a step an all-reduce of the gradients of what sees a rank's tokens only (norms,
+ *           positions). The loss: an all-gather of three numbers a token.
+ *     CP    ring: keys and values forward and backward, and their gradients, each cp - 1 hops, in
+ *           the model's element (of 16 bits: sequence.h sends gradients in f32, twice that).
+ *           Ulysses: q, k, v and out, and their gradients.
+ *     EP    rows there and back, forward and backward; counts of rows, and an all-reduce of three
+ *           numbers that says whether there is room (expert.h: DROP_NONE). Tokens go to all ranks
+ *           alike. etp > 1: rows gathered and summed over it.
+ *     PP    a message for each micro-batch and pair of neighbouring chunks on different ranks,
+ *           there and back.
+ *     HALO  of a tile with neighbours on all sides.
+ *
+ * Not in it: padding. ddp.h starts parameters at multiples of 64 elements, fsdp.h makes shards of a
+ * unit equal: dpar_ddp_bucket, dpar_fsdp_shard say by how much. Nor what runs ask for beside a step
+ * of the model: a norm for clipping (dpar_fsdp_norm, 8 bytes), the balancing loss, losses to print.
+ * Nor where the planner does not know of it: copies of key-value heads with tp > kv_heads, the
+ * second copy of the weights in DualPipe. The strategy must have passed dpar_strategy_check.
+ * O(pp x layer classes). */
+DPAR_API void dpar_traffic_of(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t);
+
 /* ==== cost/step.h ==== */
 
 /* step - the time of a training step (or of a solver's time steps), by term. */
@@ -3359,14 +3416,17 @@ typedef struct dpar_engine {
     dpar_status (*close)(dpar_comm *c);
 } dpar_engine;
 
-/* Made by an engine; read rank and size, leave the rest. */
+/* Made by an engine; read rank, size and sent, leave the rest. */
 struct dpar_comm {
     int32_t rank, size;
     double
         timeout_s; /* how long an operation waits for others without getting on; <= 0: for ever */
-    dpar_status status; /* 0, or how it broke: what every further call returns */
-    dpar_why why;       /* the sentence of the last error on this communicator */
-    dpar_engine engine; /* private, as all that follows */
+    dpar_status status;       /* 0, or how it broke: what every further call returns */
+    dpar_why why;             /* the sentence of the last error on this communicator */
+    int64_t sent[DPAR_CALLS]; /* bytes that this rank has handed to others through it so far, by
+                                 kind (DPAR_ALL_REDUCE, ... DPAR_SEND): dpar_call_sent of all
+                                 operations that the engine took. You may set them to 0 */
+    dpar_engine engine;       /* private, as all that follows */
     void *context;
 };
 
@@ -3432,6 +3492,20 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
 /* n sends and receives at once (calls[i].kind DPAR_SEND or DPAR_RECV), in any order: they do not
  * wait for each other. works: n of them, or NULL: return when all are done. */
 DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
+/* Bytes of an operation that this rank hands to others, by what the operation is: each element goes
+ * straight from the rank that has it to the one that needs it, once. With S the bytes that a rank
+ * gives in and s[r] the part that is, or comes to be, rank r's:
+ *     all_gather, gather (not the root)   s[rank] to each of the other ranks; to the root
+ *     reduce_scatter, all_to_all, scatter (the root)   S - s[rank]
+ *     all_reduce   a reduce-scatter of parts that differ by one element at most, the longer ones
+ *                  first, and their all-gather: S - s[rank] + (size - 1) s[rank]
+ *     broadcast (the root)   (size - 1) S;   reduce (not the root)   S;   send to another   S
+ * else nothing. Where parts are equal it is what a ring sends: 2 (size - 1) / size S for
+ * all_reduce, half of that for its halves; over all ranks it always adds up to that, times size. It
+ * is what the planner predicts (traffic.h), whatever way an engine really goes: shared memory moves
+ * less. Halo exchanges that read memory of others directly are no such operations. 0 for a call
+ * that is none. Local. O(ranks) where pieces differ, else O(1). */
+DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call);
 /* Any operation from its description. */
 DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 
@@ -4801,10 +4875,11 @@ DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, 
  *
  * Step t = 0 .. P-1 of the ring: rank r computes on the keys and values of rank r - t (modulo P),
  * while it sends them on to r + 1 and those of r - t - 1 come. On the way back so do the gradients
- * of keys and values, one step behind and one rotation more, until they are home. With T tokens in
- * all, n of them on the next rank, and E = groups (width + values) elements a token, a rank sends
- *     forward   (T - n) E bytes(type)
- *     backward  (T - n) E bytes(type) + T E bytes(sums)
+ * of keys and values, one step behind, until they are home, where what the rank's own queries gave
+ * has stayed: as many hops as keys and values. With T tokens in all, n of them on this rank, m on
+ * the next, and E = groups (width + values) elements a token, a rank sends
+ *     forward   (T - m) E bytes(type)
+ *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
  * and nothing when it is alone: dpar_attention_sent. Causal masks leave rank 0 idle most of the
  * time when tokens are cut in order; with DPAR_ZIGZAG and documents of lengths that 2 P divides
  * every rank has as much to do at every step as the others: dpar_attention_pairs.
@@ -4914,7 +4989,7 @@ typedef struct dpar_attention_plan {
     dpar_work work[DPAR_ATTENTION_MAIL];
     void *keys[2]; /* keys, then values, of other ranks */
     void *part, *part_lse, *out, *delta, *q_gradient;
-    void *gradients[3]; /* of keys, then values: two that travel, and this rank's addition */
+    void *gradients[4]; /* of keys, then values: two that travel, an addition, those at home */
     dpar_halo halo;     /* HALO: fields are keys, values; their gradients */
     dpar_halo_field field[4];
     dpar_halo_exchange *exchange[2];
@@ -4933,10 +5008,10 @@ typedef struct dpar_attention_arrays {
 } dpar_attention_arrays;
 
 /* Bytes of memory for a plan on this rank. Ring: two blocks of keys and values of the rank that has
- * most tokens, and the larger of one out (forward) and three such blocks of sums (backward); of
- * 16-bit types an out and a query's gradient in f32 too. Halo: own keys and values, those beside
- * them, their gradients, a part of an out, the exchanges. E_ARG, E_DIVIDE, E_RANGE with a sentence.
- * Local. O(docs x ranks). */
+ * most tokens, and the larger of one out (forward) and four such blocks of sums (backward; 2 ranks:
+ * three); of 16-bit types an out and a query's gradient in f32 too. Halo: own keys and values,
+ * those beside them, their gradients, a part of an out, the exchanges. E_ARG, E_DIVIDE, E_RANGE
+ * with a sentence. Local. O(docs x ranks). */
 DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
                                           int64_t *bytes, dpar_why *why);
 /* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc); the documents' ends
@@ -6152,8 +6227,20 @@ DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s
 /* What the run does at once (DPAR_OVERLAP_*), when the strategy leaves it to the software. */
 DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
 
+/* What is called while something is priced, for dpar_traffic_of; NULL elsewhere. Bytes of all
+ * `ranks` ranks of a stage. */
+typedef struct dpari_tally {
+    double ranks;
+    double forward[DPAR_TRAFFICS][DPAR_COLLECTIVES];
+    double backward[DPAR_TRAFFICS][DPAR_COLLECTIVES];
+} dpari_tally;
+/* A call of n ranks on `bytes` (of the full vector), made so often in forward and in backward. */
+DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n, double bytes,
+                               double forward, double backward);
+
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
 typedef struct dpari_layer_price {
+    dpari_tally *tally;
     double forward, backward;      /* compute, launch floor not yet applied */
     double again[DPAR_RECOMPUTES]; /* forward work repeated in the backward */
     double attention;              /* of forward: the scores and their product with the values */
@@ -6175,6 +6262,9 @@ typedef struct dpari_layers {
     dpari_layer_price of[DPAR_MAX_LAYERS];
 } dpari_layers;
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out);
+/* Layer i alone, and what it calls. */
+DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+                                 dpari_tally *tally);
 
 /* One pipeline rank: its layers summed, one micro-batch. */
 typedef struct dpari_stage {
@@ -6194,6 +6284,15 @@ typedef struct dpari_stage {
 
 DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
                                  const dpari_layers *layers, int32_t rank, dpari_stage *st);
+
+/* Layers of class i (blocks) in a pipeline rank. */
+DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s, int32_t rank,
+                                    int32_t i);
+/* Which chunk a rank computes as its v-th. */
+DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
+/* Gradients and weights of ZeRO that this stage's ranks send in a step. */
+DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                dpari_tally *tally);
 
 /* The ranks that can be the worst: first, second, last, and with blocks of several classes those
  * around each change of class; the slowest of them where they are too many. Depends also on pp, vp,
@@ -28268,8 +28367,9 @@ static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s
     }
 }
 
-/* Units gathered by ZeRO-3 (this one and the prefetched next), their gradients before they are
- * scattered, and the buckets of an overlapped reduction. */
+/* Units gathered by ZeRO-3 (this one and the prefetched next), the gradients of one unit before
+ * they are scattered (ZeRO-2 and 3: as wide as they travel, and 16 bits at least), and the buckets
+ * of an overlapped reduction. */
 static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_memory *m)
 {
@@ -28278,10 +28378,12 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, co
     if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
         /* computed with in 16 bits at least, in however many they travel */
         m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
-        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->gathered);
+        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH) {
         /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel */
         m->term[DPAR_MEM_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
+    } else if (s->zero == 2 && dpari_zero_ranks(s) > 1.0) {
+        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     }
 }
 
@@ -28416,6 +28518,173 @@ DPAR_API void dpar_memory_of(const dpar_job *job, const dpar_strategy *s, dpar_m
     dpari_price_memory(job, s, &stages, m);
 }
 
+/* ==== cost/traffic.c ==== */
+
+DPAR_API const char *dpar_traffic_name(int32_t what)
+{
+    static const char name[DPAR_TRAFFICS][8] = {"dp", "tp", "cp", "ep", "pp", "halo"};
+    return what >= 0 && what < DPAR_TRAFFICS ? name[what] : "?";
+}
+
+/* Layers of class i of all stages together, and how many of them run forward once more. */
+static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, int32_t i,
+                                 double *layers, double *again)
+{
+    const dpar_workload *w = job->work;
+    int32_t rank, k;
+    *layers = *again = 0.0;
+    if (w->layer[i].kind != DPAR_LAYER_BLOCK) {
+        *layers = w->layer[i].count;
+        return;
+    }
+    for (rank = 0; rank < s->pp; rank++) {
+        double mine = dpari_stage_blocks(w, s, rank, i), all = 0.0;
+        for (k = 0; k < w->layers; k++) {
+            all += w->layer[k].kind == DPAR_LAYER_BLOCK ? dpari_stage_blocks(w, s, rank, k) : 0.0;
+        }
+        *layers += mine;
+        *again += s->recompute_layers > 0 && all > s->recompute_layers
+                      ? mine * (s->recompute_layers / all)
+                      : mine;
+    }
+    *again = s->recompute == DPAR_RECOMPUTE_FULL ? *again : 0.0;
+}
+
+/* What layers send in the micro-batches of a step. */
+static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s, double ranks,
+                                    dpar_traffic *t)
+{
+    int32_t i, what, kind;
+    for (i = 0; i < job->work->layers; i++) {
+        dpari_tally tally;
+        double layers, again;
+        dpari_zero(&tally, sizeof(tally));
+        tally.ranks = ranks;
+        dpari_tally_layer(job, s, i, &tally);
+        dpari_traffic_layers(job, s, i, &layers, &again);
+        for (what = 0; what < DPAR_TRAFFICS; what++) {
+            for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
+                double back = job->work->trains ? tally.backward[what][kind] : 0.0;
+                t->bytes[what][kind] +=
+                    s->micro_batches *
+                    ((layers + again) * tally.forward[what][kind] + layers * back);
+            }
+        }
+    }
+}
+
+/* Sequence parallel ranks have gradients of their own tokens only for what is not cut: these are
+ * added up once a step. */
+static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, dpari_tally *t)
+{
+    const dpar_workload *w = job->work;
+    double params = 0.0;
+    int32_t i, k;
+    for (i = 0; i < w->layers; i++) {
+        for (k = 0; k < w->layer[i].ops; k++) {
+            const dpar_op *op = &w->op[w->layer[i].first + k];
+            params += op->cut == DPAR_CUT_SEQUENCE ? op->params * w->layer[i].count : 0.0;
+        }
+    }
+    if (s->sp && w->trains) {
+        dpari_tally_add(t, DPAR_TRAFFIC_TP, DPAR_ALL_REDUCE, s->tp, params * job->recipe.reduced,
+                        0.0, 1.0);
+    }
+}
+
+/* Weights of the first two and of the last two units that have any, experts' or the others'. */
+static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *layers, int experts,
+                                 int32_t step)
+{
+    double sum = 0.0, left = 2.0;
+    int32_t i;
+    for (i = step > 0 ? 0 : w->layers - 1; i >= 0 && i < w->layers; i += step) {
+        double each = experts ? layers->of[i].expert_params : layers->of[i].params;
+        double n = each > 0.0 ? dpari_leastf(left, w->layer[i].count) : 0.0;
+        sum += n * each;
+        left -= n;
+    }
+    return sum;
+}
+
+/* What ZeRO-3 need not gather again: the units at the turn from forward to backward, m times, and
+ * those at the turn back. */
+static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
+                                   const dpari_layers *layers, dpari_tally *t)
+{
+    double m = s->micro_batches, bytes = job->recipe.gathered;
+    int32_t n = (int32_t)dpari_zero_ranks(s), e, en;
+    en = (int32_t)((int64_t)s->tp * s->dp * s->cp / ((int64_t)s->ep * s->etp));
+    for (e = 0; s->zero == 3 && s->pp == 1 && job->work->trains && e < 2; e++) {
+        double here = dpari_traffic_ends(job->work, layers, e, -1) * m +
+                      dpari_traffic_ends(job->work, layers, e, 1) * (m - 1.0);
+        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_ALL_GATHER, e ? en : n, here * bytes, 0.0, -1.0);
+    }
+}
+
+/* Neighbouring chunks on different ranks. */
+static double dpari_traffic_borders(const dpar_strategy *s)
+{
+    double n = 0.0;
+    int32_t rank, v;
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    for (rank = 0; rank < s->pp; rank++) {
+        for (v = 0; v < s->vp; v++) {
+            int64_t c = dpari_chunk_of(s, rank, v);
+            int next_here = v + 1 < s->vp && dpari_chunk_of(s, rank, v + 1) == c + 1;
+            n += c + 1 < chunks && !next_here;
+        }
+    }
+    return n;
+}
+
+/* Messages of the micro-batches, and the gradient of a table that the first stage and the last
+ * share. */
+static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *s,
+                                      const dpari_layers *layers, dpari_tally *t)
+{
+    const dpar_workload *w = job->work;
+    double ways = w->trains ? 2.0 : 1.0, send = 0.0, table = (double)w->vocab * w->hidden;
+    int32_t i, tied = 0, apart = dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
+    for (i = 0; i < w->layers; i++) {
+        send = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(send, layers->of[i].send) : send;
+        tied |=
+            w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpar_layer_params(w, i) < table;
+    }
+    dpari_tally_add(t, DPAR_TRAFFIC_PP, DPAR_SEND_RECV, s->pp, send / s->tp, 0.0,
+                    ways * s->micro_batches * dpari_traffic_borders(s));
+    if (tied && apart && w->trains) { /* a pair for each rank of a stage */
+        t->backward[DPAR_TRAFFIC_PP][DPAR_ALL_REDUCE] +=
+            s->pp > 1 ? 2.0 * t->ranks * (table / s->tp * job->recipe.reduced) : 0.0;
+    }
+}
+
+DPAR_API void dpar_traffic_of(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t)
+{
+    dpari_layers layers;
+    dpari_stage st;
+    dpari_tally tally;
+    int32_t i, kind;
+    dpari_zero(t, sizeof(*t));
+    dpari_zero(&tally, sizeof(tally));
+    tally.ranks = (double)dpar_strategy_ranks(s) / s->pp;
+    dpari_price_layers(job, s, &layers);
+    dpari_traffic_of_layers(job, s, tally.ranks, t);
+    for (i = 0; i < s->pp; i++) {
+        dpari_price_stage(job, s, &layers, i, &st);
+        dpari_tally_data(job, s, &st, &tally);
+    }
+    dpari_traffic_of_turns(job, s, &layers, &tally);
+    dpari_traffic_of_norms(job, s, &tally);
+    dpari_traffic_of_pipeline(job, s, &layers, &tally);
+    for (i = 0; i < DPAR_TRAFFICS; i++) {
+        for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
+            t->bytes[i][kind] += tally.backward[i][kind];
+            t->total += t->bytes[i][kind];
+        }
+    }
+}
+
 /* ==== cost/step.c ==== */
 
 DPAR_API const char *dpar_time_name(int32_t term)
@@ -28458,12 +28727,14 @@ typedef struct dpari_data {
     double forward, backward; /* seconds inside every micro-batch (ZeRO-2 and 3) */
     double unit;              /* of them the first unit, which nothing hides */
     double link_bytes, nic_bytes;
+    dpari_tally *tally;
 } dpari_data;
 
 static double dpari_data_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
                                double calls, double times, dpari_data *d)
 {
     dpar_collective_cost c;
+    dpari_tally_add(d->tally, DPAR_TRAFFIC_DP, kind, g->size, bytes, 0.0, times);
     dpar_collective_cost_of(job->cluster, g, kind, bytes / calls, &c);
     d->link_bytes += c.link_bytes * calls * times;
     d->nic_bytes += c.nic_bytes * calls * times;
@@ -28510,12 +28781,13 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
 }
 
 static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_stage *st)
+                                  const dpari_stage *st, dpari_tally *tally)
 {
     dpari_data d;
     int32_t n = s->dp * s->cp, shard = (s->shard > 0 ? s->shard : s->dp) * s->cp, en;
     int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
     dpari_zero(&d, sizeof(d));
+    d.tally = tally;
     if (!job->work->trains) {
         return d;
     }
@@ -28526,6 +28798,12 @@ static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
     dpari_data_of(job, s, st->expert_params, dpari_mostf(1.0, st->layers), en, en, s->ep * s->etp,
                   &d);
     return d;
+}
+
+DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                dpari_tally *tally)
+{
+    (void)dpari_data_time(job, s, st, tally);
 }
 
 /* What is left of communication t beside compute w; what is hidden still costs the compute. */
@@ -28539,7 +28817,7 @@ static double dpari_exposed(double t, double w, double contention, double *hidde
 static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                             dpar_step *t)
 {
-    dpari_data d = dpari_data_time(job, s, st);
+    dpari_data d = dpari_data_time(job, s, st, NULL);
     double c = job->cluster->cal.value[DPAR_CAL_CONTENTION], m = s->micro_batches, e = 0.0;
     double device = st->forward + st->backward + st->again;
     /* what hides communication is the time that the compute takes, the host's waits too */
@@ -30765,6 +31043,19 @@ DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
 
 /* ---- communication of a layer --------------------------------------------------------------- */
 
+DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n, double bytes,
+                               double forward, double backward)
+{
+    double all;
+    if (t == NULL || n < 2) {
+        return;
+    }
+    all = kind == DPAR_SEND_RECV ? bytes * t->ranks : (n - 1.0) * bytes * (t->ranks / n);
+    all *= kind == DPAR_ALL_REDUCE ? 2.0 : 1.0;
+    t->forward[what][kind] += all * forward;
+    t->backward[what][kind] += all * backward;
+}
+
 /* Seconds of one call; its bytes as often as it is made, forward and backward. */
 static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
                           dpari_layer_price *p, double forward, double backward)
@@ -30776,6 +31067,14 @@ static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind
     p->link_backward += c.link_bytes * backward;
     p->nic_backward += c.nic_bytes * backward;
     return c.seconds;
+}
+
+/* The same, told to the tally. */
+static double dpari_spend_told(const dpar_job *job, const dpar_group *g, int32_t what, int32_t kind,
+                               double bytes, dpari_layer_price *p, double forward, double backward)
+{
+    dpari_tally_add(p->tally, what, kind, g->size, bytes, forward, backward);
+    return dpari_spend(job, g, kind, bytes, p, forward, backward);
 }
 
 /* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
@@ -30796,14 +31095,21 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     p->host_forward += f * launch_s;
     p->host_backward += b * launch_s;
     if (!s->sp) {
-        ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f, b);
+        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_ALL_REDUCE, bytes, p, f, b);
         p->tp_forward = ag * f;
         p->tp_backward = ag * b;
     } else {
-        ag = dpari_spend(job, &g, DPAR_ALL_GATHER, bytes, p, f, 2.0 * b);
-        rs = dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes, p, f, b);
+        /* the embedding scatters forward and gathers backward, the head the other way round */
+        double gathers = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
+        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_ALL_GATHER, bytes, p, gathers,
+                              l->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
+        rs = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_REDUCE_SCATTER, bytes, p, f, b);
         p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
         p->tp_backward = b * (2.0 * ag + rs);
+    }
+    if (l->kind == DPAR_LAYER_HEAD && job->work->vocab > 0) { /* the loss: a maximum, two sums */
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_TP, DPAR_ALL_GATHER, s->tp,
+                        tokens * s->tp * (job->work->element == 8 ? 24.0 : 12.0), 1.0, 0.0);
     }
     p->tp_again = p->tp_forward;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_TP) {
@@ -30826,13 +31132,15 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
         /* the attention output is kept before and after its exchange */
         p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
         p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
-        t = 4.0 * dpari_spend(job, &g, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p, 4.0, 4.0);
+        t = 4.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_CP, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p,
+                                   4.0, 4.0);
         p->cp_forward = t;
         p->cp_backward = t;
         return;
     }
     t = dpari_spend(job, &g, DPAR_ALL_GATHER, kv * s->cp, p, 1.0, 2.0);
     if (s->cp_kind == DPAR_CP_GATHER) {
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_ALL_GATHER, s->cp, kv * s->cp, 1.0, 2.0);
         p->cp_forward = t;
         p->cp_backward = 2.0 * t;
     } else {
@@ -30840,6 +31148,8 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
          * and rewrites the partial output (half of qo, three passes) */
         double merge = 1.5 * qo * (s->cp - 1.0) /
                        (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_SEND_RECV, s->cp, kv * (s->cp - 1.0), 1.0,
+                        2.0);
         p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + merge;
         p->cp_backward =
             dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) + merge;
@@ -30858,12 +31168,17 @@ static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dp
     }
     if (s->ep > 1) {
         g = dpar_group_place(job->cluster, s->ep, s->etp);
-        t += 2.0 * dpari_spend(job, &g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep,
+                        4.0 * (job->work->experts + (double)s->ep), 1.0, 0.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
+        t += 2.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
     if (s->etp > 1) {
         g = dpar_group_place(job->cluster, s->etp, 1);
-        t += dpari_spend(job, &g, DPAR_ALL_GATHER, bytes * s->etp, p, 1.0, 1.0);
-        t += dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 1.0, 1.0);
+        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_GATHER, bytes * s->etp, p, 1.0,
+                              1.0);
+        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 1.0,
+                              1.0);
     }
     p->ep_forward = t;
     p->ep_backward = t;
@@ -30909,6 +31224,8 @@ static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const 
     t = c.seconds * l->exchanges;
     p->halo_forward = t;
     p->halo_backward = job->work->trains ? t : 0.0;
+    dpari_tally_add(p->tally, DPAR_TRAFFIC_HALO, DPAR_SEND_RECV, tiles, bytes, l->exchanges,
+                    l->exchanges);
     p->link_forward += c.link_bytes * l->exchanges;
     p->nic_forward += c.nic_bytes * l->exchanges;
     p->link_backward += c.link_bytes * l->exchanges;
@@ -30918,7 +31235,7 @@ static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const 
 /* ---- layers --------------------------------------------------------------------------------- */
 
 static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t i,
-                              dpari_layer_price *p)
+                              dpari_tally *tally, dpari_layer_price *p)
 {
     const dpar_workload *w = job->work;
     const dpar_strategy *s = r->s;
@@ -30927,6 +31244,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     double tokens = l->tokens * s->micro_batch / parts;
     int32_t k;
     dpari_zero(p, sizeof(*p));
+    p->tally = tally;
     for (k = 0; k < l->ops; k++) {
         dpari_price_op(r, &w->op[l->first + k], tokens, p);
     }
@@ -30948,8 +31266,16 @@ DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, d
     dpari_rates r = dpari_rates_of(job, s);
     int32_t i;
     for (i = 0; i < job->work->layers; i++) {
-        dpari_price_layer(job, &r, i, &out->of[i]);
+        dpari_price_layer(job, &r, i, NULL, &out->of[i]);
     }
+}
+
+DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+                                 dpari_tally *tally)
+{
+    dpari_rates r = dpari_rates_of(job, s);
+    dpari_layer_price p;
+    dpari_price_layer(job, &r, i, tally, &p);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */
@@ -30975,13 +31301,27 @@ static int64_t dpari_chunk_start(int64_t blocks, int64_t chunks, int64_t c)
     return blocks / chunks * c + dpari_least(c, blocks % chunks);
 }
 
-/* Which chunk a rank computes as its v-th: round the ranks, or there and back (V schedules). */
-static int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
+/* Round the ranks, or there and back (V schedules). */
+DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 {
     int there_and_back = s->schedule == DPAR_ZBV || s->schedule == DPAR_V_HALF ||
                          s->schedule == DPAR_V_MIN || s->schedule == DPAR_DUALPIPEV;
     int64_t turn = (int64_t)v * s->pp;
     return there_and_back && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
+}
+
+DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s, int32_t rank,
+                                    int32_t i)
+{
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    double n = 0.0;
+    int32_t v;
+    for (v = 0; v < s->vp; v++) {
+        int64_t c = dpari_chunk_of(s, rank, v);
+        n += dpari_blocks_within(w, i, dpari_chunk_start(w->blocks, chunks, c),
+                                 dpari_chunk_start(w->blocks, chunks, c + 1));
+    }
+    return n;
 }
 
 /* Adds `count` layers of a class to a stage. */
@@ -32125,6 +32465,59 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     return dpari_check_memory(c, call);
 }
 
+/* ---- what is handed to others ------------------------------------------------------------------
+ */
+
+/* Elements for ranks other than this one, of pieces of `count` or of different sizes. */
+static int64_t dpari_sent_pieces(const dpar_comm *c, const dpar_call *call)
+{
+    int64_t sum = 0;
+    int32_t r;
+    if (!call->varies) {
+        return call->count * (c->size - 1);
+    }
+    for (r = 0; call->in_count && r < c->size; r++) {
+        sum += r != c->rank ? call->in_count[r] : 0;
+    }
+    return sum;
+}
+
+static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
+{
+    const int64_t others = c->size - 1, n = call->count;
+    const int root = call->root == c->rank;
+    int64_t own;
+    switch (call->kind) {
+    case DPAR_ALL_REDUCE:
+        own = n / c->size + (c->rank < n % c->size);
+        return n - own + others * own;
+    case DPAR_ALL_GATHER: return others * n;
+    case DPAR_REDUCE_SCATTER:
+    case DPAR_ALL_TO_ALL: return dpari_sent_pieces(c, call);
+    case DPAR_BROADCAST: return root ? others * n : 0;
+    case DPAR_SCATTER: return root ? dpari_sent_pieces(c, call) : 0;
+    case DPAR_REDUCE:
+    case DPAR_GATHER:
+    case DPAR_SEND: return root ? 0 : n;
+    default: return 0;
+    }
+}
+
+DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call)
+{
+    return c && call && c->size > 1 ? dpari_sent_elements(c, call) * dpar_type_bytes(call->type)
+                                    : 0;
+}
+
+/* The engine took it. */
+static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_status s)
+{
+    if (s == DPAR_OK) {
+        c->sent[call->kind] += dpar_call_sent(c, call);
+    }
+    return s;
+}
+
 /* ---- dispatch ---------------------------------------------------------------------------------
  */
 
@@ -32164,10 +32557,12 @@ DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *w
         return dpari_not_posted(work, s);
     }
     if (!work) {
-        return c->engine.run(c, call);
+        return dpari_counted(c, call, c->engine.run(c, call));
     }
     s = dpari_work_is_free(c, work);
-    return s != DPAR_OK ? s : dpari_not_posted(work, c->engine.post(c, call, work));
+    return s != DPAR_OK
+               ? s
+               : dpari_counted(c, call, dpari_not_posted(work, c->engine.post(c, call, work)));
 }
 
 static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32_t n,
@@ -32196,7 +32591,11 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
     for (int32_t i = 0; i < n && s != DPAR_OK && works; i++) {
         dpari_not_posted(&works[i], s);
     }
-    return s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
+    s = s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
+    for (int32_t i = 0; i < n; i++) {
+        (void)dpari_counted(c, &calls[i], s);
+    }
+    return s;
 }
 
 DPAR_API dpar_status dpar_test(dpar_work *work)
@@ -40906,7 +41305,10 @@ DPAR_API int64_t dpar_attention_sent(const dpar_attention *layer, int32_t rank, 
     }
     bytes = all - dpar_packed_size(&a.tokens, (rank + 1) % a.tokens.ranks, NULL);
     bytes *= dpar_type_bytes(a.type);
-    bytes += backward ? all * dpar_type_bytes(dpari_seq_sums(a.type)) : 0;
+    if (backward) {
+        all -= dpar_packed_size(&a.tokens, rank, NULL);
+        bytes += all * dpar_type_bytes(dpari_seq_sums(a.type));
+    }
     return bytes * dpari_seq_each(&a);
 }
 
@@ -41163,7 +41565,7 @@ static int64_t dpari_seq_lay_ring(dpar_attention_plan *p, const dpar_comm *c, un
     if (a->type != p->sums) {
         p->q_gradient = dpari_room_take(&used, heads * a->width * sum, 1);
     }
-    for (i = 0; i < (c->size > 1 ? 3 : 1); i++) {
+    for (i = 0; i < (c->size > 2 ? 4 : c->size == 2 ? 3 : 1); i++) {
         p->gradients[i] = dpari_room_take(&used, most * dpari_seq_each(a) * sum, 1);
     }
     return dpari_most(used.used, forward.used);
@@ -41693,8 +42095,18 @@ static void dpari_seq_gather(const dpar_attention_plan *p, const dpari_seq_block
     dpari_kern_reduce(out, 1, in, 2, sum->tokens * dpari_seq_each(&p->layer), p->sums, DPAR_SUM, 0);
 }
 
-/* Step t: keys and values go on as in forward; gradients of the block of step t - 1 go on too, and
- * those of this step's come, to which this rank's are added. */
+/* What this rank's queries give to its own keys and values: it stays here. */
+static dpari_seq_block dpari_seq_home(const dpar_attention_plan *p)
+{
+    return dpari_seq_block_in(p, 0,
+                              p->gradients[p->comm->size > 2    ? 3
+                                           : p->comm->size == 2 ? 2
+                                                                : 0],
+                              p->sums);
+}
+
+/* Step t: keys and values go on as in forward; from t = 2 on gradients of the block of step t - 1
+ * go on too, and those of this step's come, to which this rank's are added. */
 static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attention_arrays *a,
                                        int32_t t, dpari_seq_block *here, void *dq)
 {
@@ -41702,12 +42114,14 @@ static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attent
     const dpari_seq_block gone =
         dpari_seq_block_in(p, t - 1 + p->comm->size, p->gradients[(t + 1) % 2], p->sums);
     const dpari_seq_block sum = dpari_seq_block_in(p, t, p->gradients[t % 2], p->sums);
-    const dpari_seq_block mine = t == 0 ? sum : dpari_seq_block_in(p, t, p->gradients[2], p->sums);
+    const dpari_seq_block mine = t == 0   ? dpari_seq_home(p)
+                                 : t == 1 ? sum
+                                          : dpari_seq_block_in(p, t, p->gradients[2], p->sums);
     dpar_status st, ended;
     if (t + 1 < p->comm->size) {
         dpari_seq_pass(p, here, &next, p->layer.type, 0);
     }
-    if (t > 0) {
+    if (t > 1) {
         dpari_seq_pass(p, &gone, &sum, p->sums, 2);
     }
     st = dpari_seq_post(p);
@@ -41718,7 +42132,7 @@ static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attent
     }
     ended = dpari_seq_wait(p);
     st = st == DPAR_OK ? ended : st;
-    if (st == DPAR_OK && t > 0) {
+    if (st == DPAR_OK && t > 1) {
         dpari_seq_gather(p, &sum, &mine);
     }
     *here = next;
@@ -41739,14 +42153,18 @@ static dpar_status dpari_seq_ring_back(dpar_attention_plan *p, const dpar_attent
     for (t = 0; t < size && st == DPAR_OK; t++) {
         st = dpari_seq_step_back(p, a, t, &here, dq);
     }
-    *home = dpari_seq_block_in(p, 0, p->gradients[size > 1 ? size % 2 : 0], p->sums);
+    *home = dpari_seq_home(p);
     if (st == DPAR_OK && size > 1) {
+        const dpari_seq_block come = dpari_seq_block_in(p, 0, p->gradients[size % 2], p->sums);
         const dpari_seq_block last =
             dpari_seq_block_in(p, size - 1, p->gradients[(size - 1) % 2], p->sums);
-        dpari_seq_pass(p, &last, home, p->sums, 2);
+        dpari_seq_pass(p, &last, &come, p->sums, 2);
         st = dpari_seq_post(p);
         ended = dpari_seq_wait(p);
         st = st == DPAR_OK ? ended : st;
+        if (st == DPAR_OK) {
+            dpari_seq_gather(p, home, &come);
+        }
     }
     return st;
 }

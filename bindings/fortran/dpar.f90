@@ -597,7 +597,7 @@ module dpar
         type(c_funptr) :: close = c_null_funptr
     end type
 
-    ! Made by an engine; read rank and size, leave the rest.
+    ! Made by an engine; read rank, size and sent, leave the rest.
     type, bind(c) :: dpar_comm
         integer(c_int32_t) :: rank = 0
         integer(c_int32_t) :: size = 0
@@ -605,6 +605,9 @@ module dpar
         real(c_double) :: timeout_s = 0.0_c_double
         integer(c_int32_t) :: status = 0 ! 0, or how it broke: what every further call returns
         type(dpar_why) :: why ! the sentence of the last error on this communicator
+        ! bytes that this rank has handed to others through it so far, by kind (DPAR_ALL_REDUCE, ...
+        ! DPAR_SEND).
+        integer(c_int64_t) :: sent(0:DPAR_CALLS - 1) = 0
         type(dpar_engine) :: engine ! private, as all that follows
         type(c_ptr) :: context = c_null_ptr
     end type
@@ -2348,6 +2351,14 @@ module dpar
             integer(c_int32_t), value :: n
             type(dpar_work), intent(inout), optional, target :: works(*)
             integer(c_int32_t) :: dpar_batch
+        end function
+
+        ! Bytes of an operation that this rank hands to others, by what the operation is.
+        function dpar_call_sent(c, call) bind(c)
+            import
+            type(c_ptr), value :: c
+            type(dpar_call), intent(in), target :: call
+            integer(c_int64_t) :: dpar_call_sent
         end function
 
         ! Any operation from its description.

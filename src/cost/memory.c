@@ -102,8 +102,9 @@ static void dpari_memory_activations(const dpar_job *job, const dpar_strategy *s
     }
 }
 
-/* Units gathered by ZeRO-3 (this one and the prefetched next), their gradients before they are
- * scattered, and the buckets of an overlapped reduction. */
+/* Units gathered by ZeRO-3 (this one and the prefetched next), the gradients of one unit before
+ * they are scattered (ZeRO-2 and 3: as wide as they travel, and 16 bits at least), and the buckets
+ * of an overlapped reduction. */
 static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                  dpar_memory *m)
 {
@@ -112,10 +113,12 @@ static void dpari_memory_buffers(const dpar_job *job, const dpar_strategy *s, co
     if (s->zero >= 3 && dpari_zero_ranks(s) > 1.0) {
         /* computed with in 16 bits at least, in however many they travel */
         m->term[DPAR_MEM_GATHERED] = 2.0 * unit * dpari_mostf(2.0, r->gathered);
-        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->gathered);
+        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     } else if (s->dp > 1 && job->work->stack >= DPAR_STACK_TORCH) {
         /* PyTorch DDP's buckets of 25 MB: a copy of the gradients as they travel */
         m->term[DPAR_MEM_BUCKETS] = s->zero == 0 ? m->params * r->reduced : 4.0 * 25e6;
+    } else if (s->zero == 2 && dpari_zero_ranks(s) > 1.0) {
+        m->term[DPAR_MEM_BUCKETS] = unit * dpari_mostf(2.0, r->reduced);
     }
 }
 

@@ -223,6 +223,19 @@ DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s)
 
 /* ---- communication of a layer --------------------------------------------------------------- */
 
+DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n, double bytes,
+                               double forward, double backward)
+{
+    double all;
+    if (t == NULL || n < 2) {
+        return;
+    }
+    all = kind == DPAR_SEND_RECV ? bytes * t->ranks : (n - 1.0) * bytes * (t->ranks / n);
+    all *= kind == DPAR_ALL_REDUCE ? 2.0 : 1.0;
+    t->forward[what][kind] += all * forward;
+    t->backward[what][kind] += all * backward;
+}
+
 /* Seconds of one call; its bytes as often as it is made, forward and backward. */
 static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
                           dpari_layer_price *p, double forward, double backward)
@@ -234,6 +247,14 @@ static double dpari_spend(const dpar_job *job, const dpar_group *g, int32_t kind
     p->link_backward += c.link_bytes * backward;
     p->nic_backward += c.nic_bytes * backward;
     return c.seconds;
+}
+
+/* The same, told to the tally. */
+static double dpari_spend_told(const dpar_job *job, const dpar_group *g, int32_t what, int32_t kind,
+                               double bytes, dpari_layer_price *p, double forward, double backward)
+{
+    dpari_tally_add(p->tally, what, kind, g->size, bytes, forward, backward);
+    return dpari_spend(job, g, kind, bytes, p, forward, backward);
 }
 
 /* Megatron's regions: an all-reduce forward and one backward each; under SP an all-gather and a
@@ -254,14 +275,21 @@ static void dpari_price_tp(const dpar_job *job, const dpar_strategy *s, const dp
     p->host_forward += f * launch_s;
     p->host_backward += b * launch_s;
     if (!s->sp) {
-        ag = dpari_spend(job, &g, DPAR_ALL_REDUCE, bytes, p, f, b);
+        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_ALL_REDUCE, bytes, p, f, b);
         p->tp_forward = ag * f;
         p->tp_backward = ag * b;
     } else {
-        ag = dpari_spend(job, &g, DPAR_ALL_GATHER, bytes, p, f, 2.0 * b);
-        rs = dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes, p, f, b);
+        /* the embedding scatters forward and gathers backward, the head the other way round */
+        double gathers = l->kind == DPAR_LAYER_EMBED ? 0.0 : n;
+        ag = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_ALL_GATHER, bytes, p, gathers,
+                              l->kind == DPAR_LAYER_BLOCK ? 2.0 * n : n);
+        rs = dpari_spend_told(job, &g, DPAR_TRAFFIC_TP, DPAR_REDUCE_SCATTER, bytes, p, f, b);
         p->tp_forward = f * (ag + rs) + (l->kind == DPAR_LAYER_HEAD ? ag : 0.0);
         p->tp_backward = b * (2.0 * ag + rs);
+    }
+    if (l->kind == DPAR_LAYER_HEAD && job->work->vocab > 0) { /* the loss: a maximum, two sums */
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_TP, DPAR_ALL_GATHER, s->tp,
+                        tokens * s->tp * (job->work->element == 8 ? 24.0 : 12.0), 1.0, 0.0);
     }
     p->tp_again = p->tp_forward;
     if (dpari_overlap_of(job, s) & DPAR_OVERLAP_TP) {
@@ -284,13 +312,15 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
         /* the attention output is kept before and after its exchange */
         p->kept[DPAR_RECOMPUTE_NONE] += 0.5 * qo;
         p->kept[DPAR_RECOMPUTE_SELECTIVE] += 0.5 * qo;
-        t = 4.0 * dpari_spend(job, &g, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p, 4.0, 4.0);
+        t = 4.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_CP, DPAR_ALL_TO_ALL, (kv + qo) / 4.0, p,
+                                   4.0, 4.0);
         p->cp_forward = t;
         p->cp_backward = t;
         return;
     }
     t = dpari_spend(job, &g, DPAR_ALL_GATHER, kv * s->cp, p, 1.0, 2.0);
     if (s->cp_kind == DPAR_CP_GATHER) {
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_ALL_GATHER, s->cp, kv * s->cp, 1.0, 2.0);
         p->cp_forward = t;
         p->cp_backward = 2.0 * t;
     } else {
@@ -298,6 +328,8 @@ static void dpari_price_cp(const dpar_job *job, const dpar_strategy *s, const dp
          * and rewrites the partial output (half of qo, three passes) */
         double merge = 1.5 * qo * (s->cp - 1.0) /
                        (job->cluster->gpu.memory_Bps * job->cluster->cal.value[DPAR_CAL_HBM]);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_CP, DPAR_SEND_RECV, s->cp, kv * (s->cp - 1.0), 1.0,
+                        2.0);
         p->cp_forward = dpari_mostf(0.15 * t, t - 0.8 * p->attention) + merge;
         p->cp_backward =
             dpari_mostf(0.3 * t, 2.0 * t - 0.8 * dpari_attention_back * p->attention) + merge;
@@ -316,12 +348,17 @@ static void dpari_price_ep(const dpar_job *job, const dpar_strategy *s, const dp
     }
     if (s->ep > 1) {
         g = dpar_group_place(job->cluster, s->ep, s->etp);
-        t += 2.0 * dpari_spend(job, &g, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, s->ep,
+                        4.0 * (job->work->experts + (double)s->ep), 1.0, 0.0);
+        dpari_tally_add(p->tally, DPAR_TRAFFIC_EP, DPAR_ALL_REDUCE, s->ep, 24.0, 1.0, 0.0);
+        t += 2.0 * dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_TO_ALL, bytes, p, 2.0, 2.0);
     }
     if (s->etp > 1) {
         g = dpar_group_place(job->cluster, s->etp, 1);
-        t += dpari_spend(job, &g, DPAR_ALL_GATHER, bytes * s->etp, p, 1.0, 1.0);
-        t += dpari_spend(job, &g, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 1.0, 1.0);
+        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_ALL_GATHER, bytes * s->etp, p, 1.0,
+                              1.0);
+        t += dpari_spend_told(job, &g, DPAR_TRAFFIC_EP, DPAR_REDUCE_SCATTER, bytes * s->etp, p, 1.0,
+                              1.0);
     }
     p->ep_forward = t;
     p->ep_backward = t;
@@ -367,6 +404,8 @@ static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const 
     t = c.seconds * l->exchanges;
     p->halo_forward = t;
     p->halo_backward = job->work->trains ? t : 0.0;
+    dpari_tally_add(p->tally, DPAR_TRAFFIC_HALO, DPAR_SEND_RECV, tiles, bytes, l->exchanges,
+                    l->exchanges);
     p->link_forward += c.link_bytes * l->exchanges;
     p->nic_forward += c.nic_bytes * l->exchanges;
     p->link_backward += c.link_bytes * l->exchanges;
@@ -376,7 +415,7 @@ static void dpari_price_halo(const dpar_job *job, const dpar_strategy *s, const 
 /* ---- layers --------------------------------------------------------------------------------- */
 
 static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t i,
-                              dpari_layer_price *p)
+                              dpari_tally *tally, dpari_layer_price *p)
 {
     const dpar_workload *w = job->work;
     const dpar_strategy *s = r->s;
@@ -385,6 +424,7 @@ static void dpari_price_layer(const dpar_job *job, const dpari_rates *r, int32_t
     double tokens = l->tokens * s->micro_batch / parts;
     int32_t k;
     dpari_zero(p, sizeof(*p));
+    p->tally = tally;
     for (k = 0; k < l->ops; k++) {
         dpari_price_op(r, &w->op[l->first + k], tokens, p);
     }
@@ -406,8 +446,16 @@ DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, d
     dpari_rates r = dpari_rates_of(job, s);
     int32_t i;
     for (i = 0; i < job->work->layers; i++) {
-        dpari_price_layer(job, &r, i, &out->of[i]);
+        dpari_price_layer(job, &r, i, NULL, &out->of[i]);
     }
+}
+
+DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+                                 dpari_tally *tally)
+{
+    dpari_rates r = dpari_rates_of(job, s);
+    dpari_layer_price p;
+    dpari_price_layer(job, &r, i, tally, &p);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */
@@ -433,13 +481,27 @@ static int64_t dpari_chunk_start(int64_t blocks, int64_t chunks, int64_t c)
     return blocks / chunks * c + dpari_least(c, blocks % chunks);
 }
 
-/* Which chunk a rank computes as its v-th: round the ranks, or there and back (V schedules). */
-static int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
+/* Round the ranks, or there and back (V schedules). */
+DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v)
 {
     int there_and_back = s->schedule == DPAR_ZBV || s->schedule == DPAR_V_HALF ||
                          s->schedule == DPAR_V_MIN || s->schedule == DPAR_DUALPIPEV;
     int64_t turn = (int64_t)v * s->pp;
     return there_and_back && v % 2 == 1 ? turn + s->pp - 1 - rank : turn + rank;
+}
+
+DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s, int32_t rank,
+                                    int32_t i)
+{
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    double n = 0.0;
+    int32_t v;
+    for (v = 0; v < s->vp; v++) {
+        int64_t c = dpari_chunk_of(s, rank, v);
+        n += dpari_blocks_within(w, i, dpari_chunk_start(w->blocks, chunks, c),
+                                 dpari_chunk_start(w->blocks, chunks, c + 1));
+    }
+    return n;
 }
 
 /* Adds `count` layers of a class to a stage. */

@@ -9,6 +9,7 @@
 #include "collective.h"
 #include "memory.h"
 #include "step.h"
+#include "traffic.h"
 
 /* FLOP/s of matrix products in a format, or in the next wider one that the GPU has. */
 DPARI_API double dpari_matrix_peak(const dpar_gpu *g, int32_t format, int32_t element);
@@ -22,8 +23,20 @@ DPARI_API int dpari_sequence_cuts(const dpar_workload *w, const dpar_strategy *s
 /* What the run does at once (DPAR_OVERLAP_*), when the strategy leaves it to the software. */
 DPARI_API int32_t dpari_overlap_of(const dpar_job *job, const dpar_strategy *s);
 
+/* What is called while something is priced, for dpar_traffic_of; NULL elsewhere. Bytes of all
+ * `ranks` ranks of a stage. */
+typedef struct dpari_tally {
+    double ranks;
+    double forward[DPAR_TRAFFICS][DPAR_COLLECTIVES];
+    double backward[DPAR_TRAFFICS][DPAR_COLLECTIVES];
+} dpari_tally;
+/* A call of n ranks on `bytes` (of the full vector), made so often in forward and in backward. */
+DPARI_API void dpari_tally_add(dpari_tally *t, int32_t what, int32_t kind, int32_t n, double bytes,
+                               double forward, double backward);
+
 /* One layer of a class, one micro-batch, one rank. Seconds and bytes. */
 typedef struct dpari_layer_price {
+    dpari_tally *tally;
     double forward, backward;      /* compute, launch floor not yet applied */
     double again[DPAR_RECOMPUTES]; /* forward work repeated in the backward */
     double attention;              /* of forward: the scores and their product with the values */
@@ -45,6 +58,9 @@ typedef struct dpari_layers {
     dpari_layer_price of[DPAR_MAX_LAYERS];
 } dpari_layers;
 DPARI_API void dpari_price_layers(const dpar_job *job, const dpar_strategy *s, dpari_layers *out);
+/* Layer i alone, and what it calls. */
+DPARI_API void dpari_tally_layer(const dpar_job *job, const dpar_strategy *s, int32_t i,
+                                 dpari_tally *tally);
 
 /* One pipeline rank: its layers summed, one micro-batch. */
 typedef struct dpari_stage {
@@ -64,6 +80,15 @@ typedef struct dpari_stage {
 
 DPARI_API void dpari_price_stage(const dpar_job *job, const dpar_strategy *s,
                                  const dpari_layers *layers, int32_t rank, dpari_stage *st);
+
+/* Layers of class i (blocks) in a pipeline rank. */
+DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy *s, int32_t rank,
+                                    int32_t i);
+/* Which chunk a rank computes as its v-th. */
+DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
+/* Gradients and weights of ZeRO that this stage's ranks send in a step. */
+DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                dpari_tally *tally);
 
 /* The ranks that can be the worst: first, second, last, and with blocks of several classes those
  * around each change of class; the slowest of them where they are too many. Depends also on pp, vp,

@@ -44,12 +44,14 @@ typedef struct dpari_data {
     double forward, backward; /* seconds inside every micro-batch (ZeRO-2 and 3) */
     double unit;              /* of them the first unit, which nothing hides */
     double link_bytes, nic_bytes;
+    dpari_tally *tally;
 } dpari_data;
 
 static double dpari_data_spend(const dpar_job *job, const dpar_group *g, int32_t kind, double bytes,
                                double calls, double times, dpari_data *d)
 {
     dpar_collective_cost c;
+    dpari_tally_add(d->tally, DPAR_TRAFFIC_DP, kind, g->size, bytes, 0.0, times);
     dpar_collective_cost_of(job->cluster, g, kind, bytes / calls, &c);
     d->link_bytes += c.link_bytes * calls * times;
     d->nic_bytes += c.nic_bytes * calls * times;
@@ -96,12 +98,13 @@ static void dpari_data_of(const dpar_job *job, const dpar_strategy *s, double pa
 }
 
 static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
-                                  const dpari_stage *st)
+                                  const dpari_stage *st, dpari_tally *tally)
 {
     dpari_data d;
     int32_t n = s->dp * s->cp, shard = (s->shard > 0 ? s->shard : s->dp) * s->cp, en;
     int32_t tiles = s->tiles[0] * s->tiles[1] * s->tiles[2];
     dpari_zero(&d, sizeof(d));
+    d.tally = tally;
     if (!job->work->trains) {
         return d;
     }
@@ -112,6 +115,12 @@ static dpari_data dpari_data_time(const dpar_job *job, const dpar_strategy *s,
     dpari_data_of(job, s, st->expert_params, dpari_mostf(1.0, st->layers), en, en, s->ep * s->etp,
                   &d);
     return d;
+}
+
+DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
+                                dpari_tally *tally)
+{
+    (void)dpari_data_time(job, s, st, tally);
 }
 
 /* What is left of communication t beside compute w; what is hidden still costs the compute. */
@@ -125,7 +134,7 @@ static double dpari_exposed(double t, double w, double contention, double *hidde
 static void dpari_step_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                             dpar_step *t)
 {
-    dpari_data d = dpari_data_time(job, s, st);
+    dpari_data d = dpari_data_time(job, s, st, NULL);
     double c = job->cluster->cal.value[DPAR_CAL_CONTENTION], m = s->micro_batches, e = 0.0;
     double device = st->forward + st->backward + st->again;
     /* what hides communication is the time that the compute takes, the host's waits too */

@@ -281,6 +281,59 @@ static dpar_status dpari_call_check(dpar_comm *c, const dpar_call *call)
     return dpari_check_memory(c, call);
 }
 
+/* ---- what is handed to others ------------------------------------------------------------------
+ */
+
+/* Elements for ranks other than this one, of pieces of `count` or of different sizes. */
+static int64_t dpari_sent_pieces(const dpar_comm *c, const dpar_call *call)
+{
+    int64_t sum = 0;
+    int32_t r;
+    if (!call->varies) {
+        return call->count * (c->size - 1);
+    }
+    for (r = 0; call->in_count && r < c->size; r++) {
+        sum += r != c->rank ? call->in_count[r] : 0;
+    }
+    return sum;
+}
+
+static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
+{
+    const int64_t others = c->size - 1, n = call->count;
+    const int root = call->root == c->rank;
+    int64_t own;
+    switch (call->kind) {
+    case DPAR_ALL_REDUCE:
+        own = n / c->size + (c->rank < n % c->size);
+        return n - own + others * own;
+    case DPAR_ALL_GATHER: return others * n;
+    case DPAR_REDUCE_SCATTER:
+    case DPAR_ALL_TO_ALL: return dpari_sent_pieces(c, call);
+    case DPAR_BROADCAST: return root ? others * n : 0;
+    case DPAR_SCATTER: return root ? dpari_sent_pieces(c, call) : 0;
+    case DPAR_REDUCE:
+    case DPAR_GATHER:
+    case DPAR_SEND: return root ? 0 : n;
+    default: return 0;
+    }
+}
+
+DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call)
+{
+    return c && call && c->size > 1 ? dpari_sent_elements(c, call) * dpar_type_bytes(call->type)
+                                    : 0;
+}
+
+/* The engine took it. */
+static dpar_status dpari_counted(dpar_comm *c, const dpar_call *call, dpar_status s)
+{
+    if (s == DPAR_OK) {
+        c->sent[call->kind] += dpar_call_sent(c, call);
+    }
+    return s;
+}
+
 /* ---- dispatch ---------------------------------------------------------------------------------
  */
 
@@ -320,10 +373,12 @@ DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *w
         return dpari_not_posted(work, s);
     }
     if (!work) {
-        return c->engine.run(c, call);
+        return dpari_counted(c, call, c->engine.run(c, call));
     }
     s = dpari_work_is_free(c, work);
-    return s != DPAR_OK ? s : dpari_not_posted(work, c->engine.post(c, call, work));
+    return s != DPAR_OK
+               ? s
+               : dpari_counted(c, call, dpari_not_posted(work, c->engine.post(c, call, work)));
 }
 
 static dpar_status dpari_batch_check(dpar_comm *c, const dpar_call *calls, int32_t n,
@@ -352,7 +407,11 @@ DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n,
     for (int32_t i = 0; i < n && s != DPAR_OK && works; i++) {
         dpari_not_posted(&works[i], s);
     }
-    return s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
+    s = s != DPAR_OK || n == 0 ? s : c->engine.batch(c, calls, n, works);
+    for (int32_t i = 0; i < n; i++) {
+        (void)dpari_counted(c, &calls[i], s);
+    }
+    return s;
 }
 
 DPAR_API dpar_status dpar_test(dpar_work *work)

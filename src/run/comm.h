@@ -89,14 +89,17 @@ typedef struct dpar_engine {
     dpar_status (*close)(dpar_comm *c);
 } dpar_engine;
 
-/* Made by an engine; read rank and size, leave the rest. */
+/* Made by an engine; read rank, size and sent, leave the rest. */
 struct dpar_comm {
     int32_t rank, size;
     double
         timeout_s; /* how long an operation waits for others without getting on; <= 0: for ever */
-    dpar_status status; /* 0, or how it broke: what every further call returns */
-    dpar_why why;       /* the sentence of the last error on this communicator */
-    dpar_engine engine; /* private, as all that follows */
+    dpar_status status;       /* 0, or how it broke: what every further call returns */
+    dpar_why why;             /* the sentence of the last error on this communicator */
+    int64_t sent[DPAR_CALLS]; /* bytes that this rank has handed to others through it so far, by
+                                 kind (DPAR_ALL_REDUCE, ... DPAR_SEND): dpar_call_sent of all
+                                 operations that the engine took. You may set them to 0 */
+    dpar_engine engine;       /* private, as all that follows */
     void *context;
 };
 
@@ -162,6 +165,20 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
 /* n sends and receives at once (calls[i].kind DPAR_SEND or DPAR_RECV), in any order: they do not
  * wait for each other. works: n of them, or NULL: return when all are done. */
 DPAR_API dpar_status dpar_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works);
+/* Bytes of an operation that this rank hands to others, by what the operation is: each element goes
+ * straight from the rank that has it to the one that needs it, once. With S the bytes that a rank
+ * gives in and s[r] the part that is, or comes to be, rank r's:
+ *     all_gather, gather (not the root)   s[rank] to each of the other ranks; to the root
+ *     reduce_scatter, all_to_all, scatter (the root)   S - s[rank]
+ *     all_reduce   a reduce-scatter of parts that differ by one element at most, the longer ones
+ *                  first, and their all-gather: S - s[rank] + (size - 1) s[rank]
+ *     broadcast (the root)   (size - 1) S;   reduce (not the root)   S;   send to another   S
+ * else nothing. Where parts are equal it is what a ring sends: 2 (size - 1) / size S for
+ * all_reduce, half of that for its halves; over all ranks it always adds up to that, times size. It
+ * is what the planner predicts (traffic.h), whatever way an engine really goes: shared memory moves
+ * less. Halo exchanges that read memory of others directly are no such operations. 0 for a call
+ * that is none. Local. O(ranks) where pieces differ, else O(1). */
+DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call);
 /* Any operation from its description. */
 DPAR_API dpar_status dpar_post(dpar_comm *c, const dpar_call *call, dpar_work *work);
 

@@ -285,7 +285,10 @@ DPAR_API int64_t dpar_attention_sent(const dpar_attention *layer, int32_t rank, 
     }
     bytes = all - dpar_packed_size(&a.tokens, (rank + 1) % a.tokens.ranks, NULL);
     bytes *= dpar_type_bytes(a.type);
-    bytes += backward ? all * dpar_type_bytes(dpari_seq_sums(a.type)) : 0;
+    if (backward) {
+        all -= dpar_packed_size(&a.tokens, rank, NULL);
+        bytes += all * dpar_type_bytes(dpari_seq_sums(a.type));
+    }
     return bytes * dpari_seq_each(&a);
 }
 
@@ -542,7 +545,7 @@ static int64_t dpari_seq_lay_ring(dpar_attention_plan *p, const dpar_comm *c, un
     if (a->type != p->sums) {
         p->q_gradient = dpari_room_take(&used, heads * a->width * sum, 1);
     }
-    for (i = 0; i < (c->size > 1 ? 3 : 1); i++) {
+    for (i = 0; i < (c->size > 2 ? 4 : c->size == 2 ? 3 : 1); i++) {
         p->gradients[i] = dpari_room_take(&used, most * dpari_seq_each(a) * sum, 1);
     }
     return dpari_most(used.used, forward.used);
@@ -1072,8 +1075,18 @@ static void dpari_seq_gather(const dpar_attention_plan *p, const dpari_seq_block
     dpari_kern_reduce(out, 1, in, 2, sum->tokens * dpari_seq_each(&p->layer), p->sums, DPAR_SUM, 0);
 }
 
-/* Step t: keys and values go on as in forward; gradients of the block of step t - 1 go on too, and
- * those of this step's come, to which this rank's are added. */
+/* What this rank's queries give to its own keys and values: it stays here. */
+static dpari_seq_block dpari_seq_home(const dpar_attention_plan *p)
+{
+    return dpari_seq_block_in(p, 0,
+                              p->gradients[p->comm->size > 2    ? 3
+                                           : p->comm->size == 2 ? 2
+                                                                : 0],
+                              p->sums);
+}
+
+/* Step t: keys and values go on as in forward; from t = 2 on gradients of the block of step t - 1
+ * go on too, and those of this step's come, to which this rank's are added. */
 static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attention_arrays *a,
                                        int32_t t, dpari_seq_block *here, void *dq)
 {
@@ -1081,12 +1094,14 @@ static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attent
     const dpari_seq_block gone =
         dpari_seq_block_in(p, t - 1 + p->comm->size, p->gradients[(t + 1) % 2], p->sums);
     const dpari_seq_block sum = dpari_seq_block_in(p, t, p->gradients[t % 2], p->sums);
-    const dpari_seq_block mine = t == 0 ? sum : dpari_seq_block_in(p, t, p->gradients[2], p->sums);
+    const dpari_seq_block mine = t == 0   ? dpari_seq_home(p)
+                                 : t == 1 ? sum
+                                          : dpari_seq_block_in(p, t, p->gradients[2], p->sums);
     dpar_status st, ended;
     if (t + 1 < p->comm->size) {
         dpari_seq_pass(p, here, &next, p->layer.type, 0);
     }
-    if (t > 0) {
+    if (t > 1) {
         dpari_seq_pass(p, &gone, &sum, p->sums, 2);
     }
     st = dpari_seq_post(p);
@@ -1097,7 +1112,7 @@ static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attent
     }
     ended = dpari_seq_wait(p);
     st = st == DPAR_OK ? ended : st;
-    if (st == DPAR_OK && t > 0) {
+    if (st == DPAR_OK && t > 1) {
         dpari_seq_gather(p, &sum, &mine);
     }
     *here = next;
@@ -1118,14 +1133,18 @@ static dpar_status dpari_seq_ring_back(dpar_attention_plan *p, const dpar_attent
     for (t = 0; t < size && st == DPAR_OK; t++) {
         st = dpari_seq_step_back(p, a, t, &here, dq);
     }
-    *home = dpari_seq_block_in(p, 0, p->gradients[size > 1 ? size % 2 : 0], p->sums);
+    *home = dpari_seq_home(p);
     if (st == DPAR_OK && size > 1) {
+        const dpari_seq_block come = dpari_seq_block_in(p, 0, p->gradients[size % 2], p->sums);
         const dpari_seq_block last =
             dpari_seq_block_in(p, size - 1, p->gradients[(size - 1) % 2], p->sums);
-        dpari_seq_pass(p, &last, home, p->sums, 2);
+        dpari_seq_pass(p, &last, &come, p->sums, 2);
         st = dpari_seq_post(p);
         ended = dpari_seq_wait(p);
         st = st == DPAR_OK ? ended : st;
+        if (st == DPAR_OK) {
+            dpari_seq_gather(p, home, &come);
+        }
     }
     return st;
 }

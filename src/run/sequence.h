@@ -23,10 +23,11 @@
  *
  * Step t = 0 .. P-1 of the ring: rank r computes on the keys and values of rank r - t (modulo P),
  * while it sends them on to r + 1 and those of r - t - 1 come. On the way back so do the gradients
- * of keys and values, one step behind and one rotation more, until they are home. With T tokens in
- * all, n of them on the next rank, and E = groups (width + values) elements a token, a rank sends
- *     forward   (T - n) E bytes(type)
- *     backward  (T - n) E bytes(type) + T E bytes(sums)
+ * of keys and values, one step behind, until they are home, where what the rank's own queries gave
+ * has stayed: as many hops as keys and values. With T tokens in all, n of them on this rank, m on
+ * the next, and E = groups (width + values) elements a token, a rank sends
+ *     forward   (T - m) E bytes(type)
+ *     backward  (T - m) E bytes(type) + (T - n) E bytes(sums)
  * and nothing when it is alone: dpar_attention_sent. Causal masks leave rank 0 idle most of the
  * time when tokens are cut in order; with DPAR_ZIGZAG and documents of lengths that 2 P divides
  * every rank has as much to do at every step as the others: dpar_attention_pairs.
@@ -142,7 +143,7 @@ typedef struct dpar_attention_plan {
     dpar_work work[DPAR_ATTENTION_MAIL];
     void *keys[2]; /* keys, then values, of other ranks */
     void *part, *part_lse, *out, *delta, *q_gradient;
-    void *gradients[3]; /* of keys, then values: two that travel, and this rank's addition */
+    void *gradients[4]; /* of keys, then values: two that travel, an addition, those at home */
     dpar_halo halo;     /* HALO: fields are keys, values; their gradients */
     dpar_halo_field field[4];
     dpar_halo_exchange *exchange[2];
@@ -161,10 +162,10 @@ typedef struct dpar_attention_arrays {
 } dpar_attention_arrays;
 
 /* Bytes of memory for a plan on this rank. Ring: two blocks of keys and values of the rank that has
- * most tokens, and the larger of one out (forward) and three such blocks of sums (backward); of
- * 16-bit types an out and a query's gradient in f32 too. Halo: own keys and values, those beside
- * them, their gradients, a part of an out, the exchanges. E_ARG, E_DIVIDE, E_RANGE with a sentence.
- * Local. O(docs x ranks). */
+ * most tokens, and the larger of one out (forward) and four such blocks of sums (backward; 2 ranks:
+ * three); of 16-bit types an out and a query's gradient in f32 too. Halo: own keys and values,
+ * those beside them, their gradients, a part of an out, the exchanges. E_ARG, E_DIVIDE, E_RANGE
+ * with a sentence. Local. O(docs x ranks). */
 DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
                                           int64_t *bytes, dpar_why *why);
 /* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc); the documents' ends

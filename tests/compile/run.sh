@@ -4,14 +4,15 @@
 # moves, launching, counts past 2^31 and a short round of faults; as processes and, smaller, as
 # threads. Where an MPI compiler is there tests/compile/mpi.sh runs the same programs over it.
 . tests/compile/common.sh
-flags='-DDPAR_NO_COST -DDPAR_STATIC -DDPAR_IMPLEMENTATION'
+flags='-DDPAR_STATIC -DDPAR_IMPLEMENTATION'
 case $(uname -s) in
 Linux | Darwin | *BSD) ;;
 *) echo 'ranks need POSIX: not found'; exit 77 ;;
 esac
 build() {
-    case $1 in pipeline) show= ;; *) show=-DDPAR_NO_SHOW ;; esac # it draws what ran
-    try $CC -O2 $flags $show -I"$DPAR_DIR" -Itests "tests/ranks/$1.c" -o "$work/$1" -lm
+    show=-DDPAR_NO_SHOW cost=-DDPAR_NO_COST
+    case $1 in pipeline) show= ;; wire) cost= ;; esac # one draws what ran, one asks the planner
+    try $CC -O2 $flags $show $cost -I"$DPAR_DIR" -Itests "tests/ranks/$1.c" -o "$work/$1" -lm
 }
 quickly() {
     name=${1%%:*} words=$(echo "${1#*:}" | tr ':' ' ')
@@ -46,14 +47,14 @@ try $CC -std=c99 $strict_c -DDPAR_NO_COST -DDPAR_NO_SHOW -DDPAR_IMPLEMENTATION -
     "$work/example.c" -o "$work/example"
 try timeout 60 "$work/example"
 in_pairs build collectives messages several errors mismatch p2p move large spatial halo_exchange halo_oracle \
-    halo_more halo_cgrid ddp fsdp tensor sequence expert pipeline gpt
+    halo_more halo_cgrid ddp fsdp tensor sequence expert pipeline gpt wire
 for each in collectives:processes messages:processes several:processes errors:processes \
     mismatch:processes collectives:threads:1-3 messages:threads:1-4 several:threads:2-3 \
     errors:threads:1-4 mismatch:threads:2-4 halo_oracle:processes halo_oracle:threads:1-3 \
     halo_cgrid:processes:1-6 halo_cgrid:threads:2; do
     quickly "$each"
 done
-for name in p2p move spatial halo_exchange halo_more ddp fsdp tensor sequence expert pipeline gpt; do
+for name in p2p move spatial halo_exchange halo_more ddp fsdp tensor sequence expert pipeline gpt wire; do
     echo "== $name"
     try timeout 300 "$work/$name"
 done

@@ -615,8 +615,48 @@ static void test_experts(void)
     CHECK(strstr(why.text, "sp=1") != NULL);
 }
 
+/* dpar_traffic_of is what dpar_step_of prices, in all ranks, and what is too small to be priced;
+ * what really travels: tests/ranks/wire.c. */
+static void test_wire(void)
+{
+    static const char *const text[] = {"tp=2,cp=2,dp=2,zero=1,m=3",
+                                       "tp=2,sp=1,cp=4,cp_kind=ulysses,zero=0,m=2",
+                                       "dp=8,shard=4,zero=2,m=5,mbs=2",
+                                       "tp=4,dp=2,zero=0,m=2,recompute=full",
+                                       "tp=2,dp=4,recompute=selective,m=2",
+                                       "tp=2,sp=1,dp=4,m=2,recompute=full,recompute_layers=3",
+                                       "cp=8,cp_kind=gather,m=2"};
+    dpar_traffic t;
+    dpar_step step;
+    double loss, norms;
+    size_t i;
+    set("llama-2-7b", "1x8:a100-80", "megatron");
+    for (i = 0; i < sizeof text / sizeof text[0]; i++) {
+        dpar_strategy s = of(text[i]);
+        dpar_step_of(&job, &s, &step);
+        dpar_traffic_of(&job, &s, &t);
+        /* the loss: 12 bytes a token to each of the others; two norms a layer, one at the end */
+        loss = s.tp * (s.tp - 1.0) * 12.0 * 4096 / s.cp * s.micro_batch * s.micro_batches;
+        norms = s.sp ? 2.0 * (s.tp - 1.0) * 65 * 4096 * 4 : 0.0;
+        CHECK_NEAR(t.total, 8.0 * (step.link_bytes + step.nic_bytes) + 8 / s.tp * (loss + norms),
+                   1e-12);
+    }
+    /* a pipeline of 4: three borders, 5 micro-batches, there and back, 4096 x 4096 in bf16 */
+    {
+        dpar_strategy s = of("pp=4,dp=2,m=5");
+        dpar_traffic_of(&job, &s, &t);
+        CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_SEND_RECV], 3.0 * 5 * 2 * 4096 * 4096 * 2 * 2, 0);
+        s = of("pp=4,vp=2,dp=2,m=8,schedule=zbv"); /* six of seven borders of a V have two sides */
+        dpar_traffic_of(&job, &s, &t);
+        CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_SEND_RECV], 6.0 * 8 * 2 * 4096 * 4096 * 2 * 2, 0);
+    }
+    CHECK_TEXT(dpar_traffic_name(DPAR_TRAFFIC_HALO), "halo");
+    CHECK_TEXT(dpar_traffic_name(-1), "?");
+}
+
 int main(void)
 {
+    test_wire();
     test_states();
     test_zero_table();
     test_korthikanti();

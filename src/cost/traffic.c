@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "traffic.h"
+
+#include "../base/arith.h"
+#include "price.h"
+
+DPAR_API const char *dpar_traffic_name(int32_t what)
+{
+    static const char name[DPAR_TRAFFICS][8] = {"dp", "tp", "cp", "ep", "pp", "halo"};
+    return what >= 0 && what < DPAR_TRAFFICS ? name[what] : "?";
+}
+
+/* Layers of class i of all stages together, and how many of them run forward once more. */
+static void dpari_traffic_layers(const dpar_job *job, const dpar_strategy *s, int32_t i,
+                                 double *layers, double *again)
+{
+    const dpar_workload *w = job->work;
+    int32_t rank, k;
+    *layers = *again = 0.0;
+    if (w->layer[i].kind != DPAR_LAYER_BLOCK) {
+        *layers = w->layer[i].count;
+        return;
+    }
+    for (rank = 0; rank < s->pp; rank++) {
+        double mine = dpari_stage_blocks(w, s, rank, i), all = 0.0;
+        for (k = 0; k < w->layers; k++) {
+            all += w->layer[k].kind == DPAR_LAYER_BLOCK ? dpari_stage_blocks(w, s, rank, k) : 0.0;
+        }
+        *layers += mine;
+        *again += s->recompute_layers > 0 && all > s->recompute_layers
+                      ? mine * (s->recompute_layers / all)
+                      : mine;
+    }
+    *again = s->recompute == DPAR_RECOMPUTE_FULL ? *again : 0.0;
+}
+
+/* What layers send in the micro-batches of a step. */
+static void dpari_traffic_of_layers(const dpar_job *job, const dpar_strategy *s, double ranks,
+                                    dpar_traffic *t)
+{
+    int32_t i, what, kind;
+    for (i = 0; i < job->work->layers; i++) {
+        dpari_tally tally;
+        double layers, again;
+        dpari_zero(&tally, sizeof(tally));
+        tally.ranks = ranks;
+        dpari_tally_layer(job, s, i, &tally);
+        dpari_traffic_layers(job, s, i, &layers, &again);
+        for (what = 0; what < DPAR_TRAFFICS; what++) {
+            for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
+                double back = job->work->trains ? tally.backward[what][kind] : 0.0;
+                t->bytes[what][kind] +=
+                    s->micro_batches *
+                    ((layers + again) * tally.forward[what][kind] + layers * back);
+            }
+        }
+    }
+}
+
+/* Sequence parallel ranks have gradients of their own tokens only for what is not cut: these are
+ * added up once a step. */
+static void dpari_traffic_of_norms(const dpar_job *job, const dpar_strategy *s, dpari_tally *t)
+{
+    const dpar_workload *w = job->work;
+    double params = 0.0;
+    int32_t i, k;
+    for (i = 0; i < w->layers; i++) {
+        for (k = 0; k < w->layer[i].ops; k++) {
+            const dpar_op *op = &w->op[w->layer[i].first + k];
+            params += op->cut == DPAR_CUT_SEQUENCE ? op->params * w->layer[i].count : 0.0;
+        }
+    }
+    if (s->sp && w->trains) {
+        dpari_tally_add(t, DPAR_TRAFFIC_TP, DPAR_ALL_REDUCE, s->tp, params * job->recipe.reduced,
+                        0.0, 1.0);
+    }
+}
+
+/* Weights of the first two and of the last two units that have any, experts' or the others'. */
+static double dpari_traffic_ends(const dpar_workload *w, const dpari_layers *layers, int experts,
+                                 int32_t step)
+{
+    double sum = 0.0, left = 2.0;
+    int32_t i;
+    for (i = step > 0 ? 0 : w->layers - 1; i >= 0 && i < w->layers; i += step) {
+        double each = experts ? layers->of[i].expert_params : layers->of[i].params;
+        double n = each > 0.0 ? dpari_leastf(left, w->layer[i].count) : 0.0;
+        sum += n * each;
+        left -= n;
+    }
+    return sum;
+}
+
+/* What ZeRO-3 need not gather again: the units at the turn from forward to backward, m times, and
+ * those at the turn back. */
+static void dpari_traffic_of_turns(const dpar_job *job, const dpar_strategy *s,
+                                   const dpari_layers *layers, dpari_tally *t)
+{
+    double m = s->micro_batches, bytes = job->recipe.gathered;
+    int32_t n = (int32_t)dpari_zero_ranks(s), e, en;
+    en = (int32_t)((int64_t)s->tp * s->dp * s->cp / ((int64_t)s->ep * s->etp));
+    for (e = 0; s->zero == 3 && s->pp == 1 && job->work->trains && e < 2; e++) {
+        double here = dpari_traffic_ends(job->work, layers, e, -1) * m +
+                      dpari_traffic_ends(job->work, layers, e, 1) * (m - 1.0);
+        dpari_tally_add(t, DPAR_TRAFFIC_DP, DPAR_ALL_GATHER, e ? en : n, here * bytes, 0.0, -1.0);
+    }
+}
+
+/* Neighbouring chunks on different ranks. */
+static double dpari_traffic_borders(const dpar_strategy *s)
+{
+    double n = 0.0;
+    int32_t rank, v;
+    int64_t chunks = (int64_t)s->pp * s->vp;
+    for (rank = 0; rank < s->pp; rank++) {
+        for (v = 0; v < s->vp; v++) {
+            int64_t c = dpari_chunk_of(s, rank, v);
+            int next_here = v + 1 < s->vp && dpari_chunk_of(s, rank, v + 1) == c + 1;
+            n += c + 1 < chunks && !next_here;
+        }
+    }
+    return n;
+}
+
+/* Messages of the micro-batches, and the gradient of a table that the first stage and the last
+ * share. */
+static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *s,
+                                      const dpari_layers *layers, dpari_tally *t)
+{
+    const dpar_workload *w = job->work;
+    double ways = w->trains ? 2.0 : 1.0, send = 0.0, table = (double)w->vocab * w->hidden;
+    int32_t i, tied = 0, apart = dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
+    for (i = 0; i < w->layers; i++) {
+        send = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(send, layers->of[i].send) : send;
+        tied |=
+            w->layer[i].kind == DPAR_LAYER_HEAD && w->vocab > 0 && dpar_layer_params(w, i) < table;
+    }
+    dpari_tally_add(t, DPAR_TRAFFIC_PP, DPAR_SEND_RECV, s->pp, send / s->tp, 0.0,
+                    ways * s->micro_batches * dpari_traffic_borders(s));
+    if (tied && apart && w->trains) { /* a pair for each rank of a stage */
+        t->backward[DPAR_TRAFFIC_PP][DPAR_ALL_REDUCE] +=
+            s->pp > 1 ? 2.0 * t->ranks * (table / s->tp * job->recipe.reduced) : 0.0;
+    }
+}
+
+DPAR_API void dpar_traffic_of(const dpar_job *job, const dpar_strategy *s, dpar_traffic *t)
+{
+    dpari_layers layers;
+    dpari_stage st;
+    dpari_tally tally;
+    int32_t i, kind;
+    dpari_zero(t, sizeof(*t));
+    dpari_zero(&tally, sizeof(tally));
+    tally.ranks = (double)dpar_strategy_ranks(s) / s->pp;
+    dpari_price_layers(job, s, &layers);
+    dpari_traffic_of_layers(job, s, tally.ranks, t);
+    for (i = 0; i < s->pp; i++) {
+        dpari_price_stage(job, s, &layers, i, &st);
+        dpari_tally_data(job, s, &st, &tally);
+    }
+    dpari_traffic_of_turns(job, s, &layers, &tally);
+    dpari_traffic_of_norms(job, s, &tally);
+    dpari_traffic_of_pipeline(job, s, &layers, &tally);
+    for (i = 0; i < DPAR_TRAFFICS; i++) {
+        for (kind = 0; kind < DPAR_COLLECTIVES; kind++) {
+            t->bytes[i][kind] += tally.backward[i][kind];
+            t->total += t->bytes[i][kind];
+        }
+    }
+}
