@@ -305,9 +305,11 @@ static kept *back(job *j, const dpar_stage_task *t, uint64_t *g)
     const int q = link_of(j, t);
     look(j, t, 0);
     j->wrong += k->stage != t->action.stage + 1 || k->micro != t->action.micro;
-    j->wrong += j->dressed && j->again[t->action.stage][t->action.micro] !=
-                                  recomputes(t->action.stage, t->action.micro);
-    j->again[t->action.stage][t->action.micro] = 0;
+    if (j->dressed) {
+        uint8_t *again = &j->again[t->action.stage][t->action.micro];
+        j->wrong += *again != recomputes(t->action.stage, t->action.micro);
+        *again = 0;
+    }
     if (t->in != NULL) {
         memcpy(g, t->in, (size_t)outputs(q) * 8);
     } else {
