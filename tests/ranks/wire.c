@@ -333,10 +333,6 @@ static double planned(const plan *p)
            m.term[DPAR_MEM_OPTIMIZER] + m.term[DPAR_MEM_GATHERED] + m.term[DPAR_MEM_BUCKETS];
 }
 
-/* Shards of this one are whole 64 bytes on 2, 4 and 8 ranks. */
-static const char *const powers =
-    "gpt:layers=2,hidden=128,heads=8,vocab=64,seq=16,element=4,biases=-1";
-
 /* Recipes and the options that are them. */
 static const struct recipe {
     char name[12];
@@ -383,10 +379,15 @@ static void test_fsdp(dpar_comm *c, dpar_comm *g)
     char strategy[64];
     int64_t peak;
     int32_t i, zero, m;
+    /* where ranks are a power of two all shards are whole 64 bytes */
+    const int even = (c->size & (c->size - 1)) == 0;
+    char model[96];
+    snprintf(model, sizeof model,
+             "gpt:layers=2,hidden=%d,heads=8,vocab=64,seq=16,element=4,biases=-1",
+             16 * (int)c->size);
     for (i = 0; i < 4; i++) {
         for (zero = 1; zero <= 3; zero++) {
             for (m = 1; m <= MICROS; m += 2) {
-                const int even = (c->size & (c->size - 1)) == 0;
                 memset(&o, 0, sizeof o);
                 o.zero = zero;
                 o.type = recipes[i].type;
@@ -396,7 +397,7 @@ static void test_fsdp(dpar_comm *c, dpar_comm *g)
                 o.optimizer = dpar_optimizer_adamw();
                 snprintf(strategy, sizeof strategy, "dp=%d,zero=%d,m=%d", (int)c->size, (int)zero,
                          (int)m);
-                plan_open(&p, c->size, even ? powers : dense, recipes[i].name, strategy);
+                plan_open(&p, c->size, even ? model : dense, recipes[i].name, strategy);
                 run_fsdp(c, g, NULL, &p, &o, &peak, &sizes);
                 if (even) {
                     check_memory(&p, &recipes[i], peak, &sizes);
