@@ -250,7 +250,7 @@ static inline void gpt_pack(const dpar_matmul *p, int64_t k, int64_t deep, int64
 {
     const gpt_real *b = (const gpt_real *)p->b;
     const int64_t along = p->transpose_b ? p->ldb : 1, down = p->transpose_b ? 1 : p->ldb;
-    const int64_t n = p->n - j0 < GPT_LANES ? p->n - j0 : GPT_LANES;
+    const int64_t n = p->n - j0 < GPT_LANES ? p->n - j0 : (int64_t)GPT_LANES;
     int64_t d, j;
     for (d = 0; d < deep; d++) {
         for (j = 0; j < GPT_LANES; j++) {
@@ -290,11 +290,11 @@ static inline dpar_status gpt_matmul(void *user, const dpar_matmul *p)
     int64_t k = 0, i, j, r, s;
     (void)user;
     do {
-        const int64_t deep = p->k - k < GPT_DEEP ? p->k - k : GPT_DEEP;
+        const int64_t deep = p->k - k < GPT_DEEP ? p->k - k : (int64_t)GPT_DEEP;
         const gpt_real alpha = (gpt_real)p->alpha, beta = k > 0 ? (gpt_real)1 : (gpt_real)p->beta;
         const int fresh = k == 0 && !(p->beta < 0.0 || p->beta > 0.0);
         for (j = 0; j < p->n; j += GPT_LANES) {
-            const int64_t columns = p->n - j < GPT_LANES ? p->n - j : GPT_LANES;
+            const int64_t columns = p->n - j < GPT_LANES ? p->n - j : (int64_t)GPT_LANES;
             gpt_pack(p, k, deep, j, b);
             for (i = 0; i < p->m; i += 4) {
                 const int64_t rows = p->m - i < 4 ? p->m - i : 4;

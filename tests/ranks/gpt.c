@@ -116,20 +116,22 @@ static dpar_status model_forward(model *m)
     return st;
 }
 
-/* Gradients from 0 on. apart: all I, then all W. */
-static dpar_status model_backward(model *m, int apart)
+/* Gradients are added to `had`. apart: all I, then all W. */
+static dpar_status model_backward(model *m, double had, int apart)
 {
     gpt_real *d[2];
+    gpt_parameter p;
     dpar_status st = DPAR_OK;
+    int64_t at;
     int i, slot;
     for (i = 0; i < 2; i++) {
         d[i] = (gpt_real *)fresh(m->g->own * m->config.width * (int64_t)sizeof(gpt_real));
     }
     for (i = m->layers - 1; i >= 0 && st == DPAR_OK; i--) {
-        gpt_parameter p;
         for (slot = 0; slot < GPT_SLOTS; slot++) {
-            if (gpt_parameter_of(m->g, i, slot, &p)) {
-                memset(m->dw[i][slot], 0, (size_t)p.numel * sizeof(gpt_real));
+            const int64_t numel = gpt_parameter_of(m->g, i, slot, &p) ? p.numel : 0;
+            for (at = 0; at < numel; at++) {
+                m->dw[i][slot][at] = had;
             }
         }
         st = gpt_backward(m->g, i, apart ? GPT_INPUT : GPT_BOTH, (const gpt_real *const *)m->w[i],
@@ -161,7 +163,7 @@ static int differences(dpar_comm *self, const gpt_config *config, const char *wh
     model m;
     int i, slot, n, bad = model_make(&m, config, &comms, 0);
     m.batch.scale = 1.0 / (config->samples * LENGTH);
-    bad += !(model_loss(&m) > 0.0) || model_backward(&m, 0) != DPAR_OK;
+    bad += !(model_loss(&m) > 0.0) || model_backward(&m, 0.5, 0) != DPAR_OK;
     for (i = 0; i < m.layers && !bad; i++) {
         for (slot = 0; slot < GPT_SLOTS; slot++) {
             if (!gpt_parameter_of(m.g, i, slot, &p)) {
@@ -170,7 +172,7 @@ static int differences(dpar_comm *self, const gpt_config *config, const char *wh
             for (n = 0; n < 6; n++) {
                 const int64_t at = dpar_random_word(9, (uint64_t)slot, (uint64_t)n) % p.numel;
                 gpt_real *w = m.w[i][slot] + at;
-                const double had = *w, got = m.dw[i][slot][at];
+                const double had = *w, got = m.dw[i][slot][at] - 0.5;
                 double up, down;
                 *w = had + h;
                 up = model_loss(&m);
@@ -250,7 +252,7 @@ static int same_apart(model *m)
             }
         }
     }
-    bad = model_forward(m) != DPAR_OK || model_backward(m, 1) != DPAR_OK;
+    bad = model_forward(m) != DPAR_OK || model_backward(m, 0.0, 1) != DPAR_OK;
     for (i = 0; i < m->layers; i++) {
         for (slot = 0; slot < GPT_SLOTS; slot++) {
             if (gpt_parameter_of(m->g, i, slot, &p)) {
@@ -291,8 +293,8 @@ static int cut_case(dpar_comm *c, dpar_comm *self, const cutting *how, gpt_confi
         return 1;
     }
     m.batch.scale = one.batch.scale = 1.0 / (config.samples * LENGTH);
-    bad += !(model_loss(&one) > 0.0) || model_backward(&one, 0) != DPAR_OK;
-    bad += model_forward(&m) != DPAR_OK || model_backward(&m, 0) != DPAR_OK;
+    bad += !(model_loss(&one) > 0.0) || model_backward(&one, 0.0, 0) != DPAR_OK;
+    bad += model_forward(&m) != DPAR_OK || model_backward(&m, 0.0, 0) != DPAR_OK;
     bad += same_apart(&m);
     (void)model_forward(&m);
     loss = m.batch.loss;
