@@ -193,6 +193,15 @@ static inline gpt_real *gpt_take_real(gpt_room *r, int64_t n)
     return (gpt_real *)gpt_take(r, n, sizeof(gpt_real));
 }
 
+/* What fails ends the function. */
+#define GPT_TRY(call)                                                                              \
+    do {                                                                                           \
+        const dpar_status gpt_status = (call);                                                     \
+        if (gpt_status != DPAR_OK) {                                                               \
+            return gpt_status;                                                                     \
+        }                                                                                          \
+    } while (0)
+
 static inline void gpt_copy(gpt_real *to, const gpt_real *from, int64_t n)
 {
     if (n > 0 && to != from) {
@@ -380,47 +389,50 @@ static inline dpar_status gpt_reduce(gpt *g, const gpt_real *part, gpt_real *own
                            NULL);
 }
 
-/* A linear layer's forward. x: column: of all tokens, gathered; y: row: own ones. */
-static inline dpar_status gpt_linear(gpt *g, int32_t kind, int64_t in, int64_t out,
-                                     const gpt_real *w, gpt_real *x, gpt_real *y)
+/* A linear layer that this rank has `in` x `out` of. Column layers find x gathered. */
+static inline dpar_linear gpt_linear_of(gpt *g, int32_t kind, int64_t in, int64_t out,
+                                        const gpt_real *w, gpt_real *x, dpar_linear_arrays *a)
 {
-    dpar_linear l = {DPAR_COLUMN, 0, 0, 0};
-    dpar_linear_arrays a;
-    memset(&a, 0, sizeof a);
+    dpar_linear l;
+    memset(&l, 0, sizeof l);
+    memset(a, 0, sizeof *a);
     l.kind = kind;
     l.in = in;
     l.out = out;
-    a.w = w;
-    a.x = x;
+    a->w = w;
+    a->x = x;
+    a->kept = 1;
+    a->add = 1;
+    a->whole = kind == DPAR_COLUMN ? x : g->all;
+    a->whole_dx = g->all;
+    return l;
+}
+
+/* y from x, of all tokens; of row layers y is of own ones. */
+static inline dpar_status gpt_linear(gpt *g, int32_t kind, int64_t in, int64_t out,
+                                     const gpt_real *w, gpt_real *x, gpt_real *y)
+{
+    dpar_linear_arrays a;
+    const dpar_linear l = gpt_linear_of(g, kind, in, out, w, x, &a);
     a.y = y;
-    a.kept = 1;
-    a.whole = kind == DPAR_COLUMN ? x : g->all;
     return dpar_linear_forward(&g->tensor, &l, &a);
 }
 
-/* Which of several column layers that read the same x: their dx are one sum. */
+/* Column layers that read the same x share one dx, which travels after the last. */
 enum { GPT_ALONE = 0, GPT_BEGIN = 1, GPT_GO_ON = 3, GPT_END = 2 };
 
-/* Its backward; x and dy of all tokens, dx of column layers own. dx, dw NULL: not wanted. */
+/* dx, of column layers own tokens', from dy of all tokens. dw NULL: not wanted, else added to while
+ * dx travels. */
 static inline dpar_status gpt_linear_back(gpt *g, int32_t kind, int64_t in, int64_t out,
                                           const gpt_real *w, gpt_real *x, gpt_real *dy,
                                           gpt_real *dx, gpt_real *dw, int turn)
 {
-    dpar_linear l = {DPAR_COLUMN, 0, 0, 0};
     dpar_linear_arrays a;
-    memset(&a, 0, sizeof a);
-    l.kind = kind;
-    l.in = in;
-    l.out = out;
-    a.w = w;
-    a.x = x;
+    const dpar_linear l = gpt_linear_of(g, kind, in, out, w, x, &a);
     a.dy = dy;
     a.dx = dx;
     a.dw = dw;
-    a.kept = 1;
     a.whole = kind == DPAR_COLUMN ? x : dy;
-    a.whole_dx = g->all;
-    a.add = 1;
     a.open = turn & 1;
     a.add_dx = turn >> 1;
     return dpar_linear_backward(&g->tensor, &l, &a);
@@ -658,15 +670,13 @@ static inline int64_t gpt_pending_bytes(const gpt *g, int32_t layer)
 static inline dpar_status gpt_embed(gpt *g, const gpt_real *const *w, const gpt_batch *b,
                                     gpt_real *out)
 {
-    const int64_t width = g->config.width;
+    const int64_t n = g->config.width;
     int64_t i;
-    const dpar_status st =
-        dpar_embedding_forward(&g->tensor, &g->vocab, width, b->ids, w[GPT_TABLE], out, g->all);
-    for (i = 0; i < g->own && st == DPAR_OK; i++) {
-        const gpt_real *at = w[GPT_POSITION] + g->position[g->first + i] * width;
-        gpt_add(out + i * width, out + i * width, at, width);
+    GPT_TRY(dpar_embedding_forward(&g->tensor, &g->vocab, n, b->ids, w[GPT_TABLE], out, g->all));
+    for (i = 0; i < g->own; i++) {
+        gpt_add(out + i * n, out + i * n, w[GPT_POSITION] + g->position[g->first + i] * n, n);
     }
-    return st;
+    return DPAR_OK;
 }
 
 /* dy: of all tokens, so that every rank has whole gradients of positions. */
@@ -727,54 +737,49 @@ static inline void gpt_attend_samples(gpt *g, const gpt_kept *k, const gpt_real 
     }
 }
 
+static inline dpar_attention_arrays gpt_ring(const gpt_kept *k)
+{
+    dpar_attention_arrays a;
+    memset(&a, 0, sizeof a);
+    a.q = k->q;
+    a.k = k->k;
+    a.v = k->v;
+    a.out = k->seen;
+    a.lse = k->sums;
+    return a;
+}
+
 static inline dpar_status gpt_attend(gpt *g, const gpt_kept *k)
 {
     dpar_attention_arrays a;
-    dpar_status st = DPAR_OK;
     if (!g->config.ulysses) {
-        memset(&a, 0, sizeof a);
-        a.q = k->q;
-        a.k = k->k;
-        a.v = k->v;
-        a.out = k->seen;
-        a.lse = k->sums;
+        a = gpt_ring(k);
         return dpar_attention_forward(g->ring, &a);
     }
-    st = dpar_ulysses_forward(g->ulysses[0], g->q, k->q);
-    st = st == DPAR_OK ? dpar_ulysses_forward(g->ulysses[1], g->k, k->k) : st;
-    st = st == DPAR_OK ? dpar_ulysses_forward(g->ulysses[1], g->v, k->v) : st;
-    if (st == DPAR_OK) {
-        gpt_attend_samples(g, k, NULL, NULL, NULL, NULL);
-        st = dpar_ulysses_backward(g->ulysses[0], k->seen, k->mixed);
-    }
-    return st;
+    GPT_TRY(dpar_ulysses_forward(g->ulysses[0], g->q, k->q));
+    GPT_TRY(dpar_ulysses_forward(g->ulysses[1], g->k, k->k));
+    GPT_TRY(dpar_ulysses_forward(g->ulysses[1], g->v, k->v));
+    gpt_attend_samples(g, k, NULL, NULL, NULL, NULL);
+    return dpar_ulysses_backward(g->ulysses[0], k->seen, k->mixed);
 }
 
 static inline dpar_status gpt_attend_back(gpt *g, const gpt_kept *k, const gpt_real *dmixed,
                                           const gpt_pending *p)
 {
     dpar_attention_arrays a;
-    dpar_status st = DPAR_OK;
     if (!g->config.ulysses) {
-        memset(&a, 0, sizeof a);
-        a.q = k->q;
-        a.k = k->k;
-        a.v = k->v;
-        a.out = k->seen;
-        a.lse = k->sums;
+        a = gpt_ring(k);
         a.out_gradient = dmixed;
         a.q_gradient = p->dq;
         a.k_gradient = p->dk;
         a.v_gradient = p->dv;
         return dpar_attention_backward(g->ring, &a);
     }
-    st = dpar_ulysses_forward(g->ulysses[0], dmixed, g->wide);
-    if (st == DPAR_OK) {
-        gpt_attend_samples(g, k, g->wide, g->seen_a, g->seen_b, g->seen_c);
-        st = dpar_ulysses_backward(g->ulysses[0], g->seen_a, p->dq);
-    }
-    st = st == DPAR_OK ? dpar_ulysses_backward(g->ulysses[1], g->seen_b, p->dk) : st;
-    return st == DPAR_OK ? dpar_ulysses_backward(g->ulysses[1], g->seen_c, p->dv) : st;
+    GPT_TRY(dpar_ulysses_forward(g->ulysses[0], dmixed, g->wide));
+    gpt_attend_samples(g, k, g->wide, g->seen_a, g->seen_b, g->seen_c);
+    GPT_TRY(dpar_ulysses_backward(g->ulysses[0], g->seen_a, p->dq));
+    GPT_TRY(dpar_ulysses_backward(g->ulysses[1], g->seen_b, p->dk));
+    return dpar_ulysses_backward(g->ulysses[1], g->seen_c, p->dv);
 }
 
 /* ---- the mlp --------------------------------------------------------------------------------- */
@@ -782,35 +787,30 @@ static inline dpar_status gpt_attend_back(gpt *g, const gpt_kept *k, const gpt_r
 static inline dpar_status gpt_mlp(gpt *g, int32_t layer, const gpt_real *const *w,
                                   const gpt_kept *k, gpt_real *y)
 {
-    const int64_t width = g->config.width, hidden = gpt_mine(g, gpt_hidden(g, layer));
-    dpar_status st = gpt_linear(g, DPAR_COLUMN, width, hidden, w[GPT_UP], k->h_2, k->up);
-    if (st == DPAR_OK && !g->config.gelu) {
-        st = gpt_linear(g, DPAR_COLUMN, width, hidden, w[GPT_GATE], k->h_2, k->gate);
+    const int64_t n = g->config.width, hidden = gpt_mine(g, gpt_hidden(g, layer));
+    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, hidden, w[GPT_UP], k->h_2, k->up));
+    if (!g->config.gelu) {
+        GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, hidden, w[GPT_GATE], k->h_2, k->gate));
     }
-    gpt_activate(st == DPAR_OK ? g->tokens * hidden : 0, k->gate, k->up, k->act);
-    return st == DPAR_OK ? gpt_linear(g, DPAR_ROW, hidden, width, w[GPT_DOWN], k->act, y) : st;
+    gpt_activate(g->tokens * hidden, k->gate, k->up, k->act);
+    return gpt_linear(g, DPAR_ROW, hidden, n, w[GPT_DOWN], k->act, y);
 }
 
-/* dh of own tokens from p->dy; dw NULL: not wanted. */
+/* dh of own tokens from p->dy. */
 static inline dpar_status gpt_mlp_input(gpt *g, int32_t layer, const gpt_real *const *w,
                                         gpt_real *const *dw, const gpt_kept *k,
                                         const gpt_pending *p, gpt_real *dh)
 {
-    const int64_t width = g->config.width, hidden = gpt_mine(g, gpt_hidden(g, layer));
-    const int both = dw != NULL, gate = !g->config.gelu;
-    dpar_status st = gpt_linear_back(g, DPAR_ROW, hidden, width, w[GPT_DOWN], k->act, p->dy,
-                                     g->wide, both ? dw[GPT_DOWN] : NULL, GPT_ALONE);
-    gpt_activate_back(st == DPAR_OK ? g->tokens * hidden : 0, k->gate, k->up, g->wide, p->dgate,
-                      p->dup);
-    if (st == DPAR_OK) {
-        st = gpt_linear_back(g, DPAR_COLUMN, width, hidden, w[GPT_UP], k->h_2, p->dup, dh,
-                             both ? dw[GPT_UP] : NULL, gate ? GPT_BEGIN : GPT_ALONE);
-    }
-    if (st == DPAR_OK && gate) {
-        st = gpt_linear_back(g, DPAR_COLUMN, width, hidden, w[GPT_GATE], k->h_2, p->dgate, dh,
-                             both ? dw[GPT_GATE] : NULL, GPT_END);
-    }
-    return st;
+    const int64_t n = g->config.width, hidden = gpt_mine(g, gpt_hidden(g, layer));
+    const int gate = !g->config.gelu;
+    GPT_TRY(gpt_linear_back(g, DPAR_ROW, hidden, n, w[GPT_DOWN], k->act, p->dy, g->wide,
+                            dw[GPT_DOWN], GPT_ALONE));
+    gpt_activate_back(g->tokens * hidden, k->gate, k->up, g->wide, p->dgate, p->dup);
+    GPT_TRY(gpt_linear_back(g, DPAR_COLUMN, n, hidden, w[GPT_UP], k->h_2, p->dup, dh, dw[GPT_UP],
+                            gate ? GPT_BEGIN : GPT_ALONE));
+    return gate ? gpt_linear_back(g, DPAR_COLUMN, n, hidden, w[GPT_GATE], k->h_2, p->dgate, dh,
+                                  dw[GPT_GATE], GPT_END)
+                : DPAR_OK;
 }
 
 /* ---- experts: expert.h; each one's hidden features are cut over tp --------------------------- */
@@ -829,33 +829,51 @@ static inline dpar_gate gpt_gate(const gpt *g, int32_t layer, const gpt_batch *b
     return gate;
 }
 
-static inline int gpt_counts_loads(const gpt *g)
-{
-    return g->config.steer || g->config.balance > 0.0;
-}
-
 /* Which expert gets which token. Ranks of tp have the same h, so they come to the same. */
 static inline dpar_status gpt_choose(gpt *g, int32_t layer, const gpt_real *const *w, gpt_batch *b,
                                      const gpt_kept *k)
 {
     const int32_t experts = g->config.experts;
     const dpar_gate gate = gpt_gate(g, layer, b);
-    dpar_comm *ep = g->comms.ep;
+    dpar_why *why = &g->comms.ep->why;
     int32_t e;
-    dpar_status st;
     gpt_apply(g->tokens, g->config.width, experts, k->h_2, w[GPT_ROUTER], k->logits, 0);
-    st = dpar_gate_forward(&gate, g->tokens, k->logits, k->chosen, k->weight, g->few, &ep->why);
-    if (st == DPAR_OK && gpt_counts_loads(g)) {
-        st = dpar_gate_balance(&gate, g->comms.data, g->tokens, k->logits, k->chosen, k->loads,
-                               k->load, g->few);
-        b->balancing += st == DPAR_OK ? k->load->loss : 0.0;
-        for (e = 0; e < experts && st == DPAR_OK; e++) {
+    GPT_TRY(dpar_gate_forward(&gate, g->tokens, k->logits, k->chosen, k->weight, g->few, why));
+    if (g->config.steer || g->config.balance > 0.0) {
+        GPT_TRY(dpar_gate_balance(&gate, g->comms.data, g->tokens, k->logits, k->chosen, k->loads,
+                                  k->load, g->few));
+        b->balancing += k->load->loss;
+        for (e = 0; e < experts; e++) {
             g->load[(layer - 1) * experts + e] += k->load->chosen[e];
         }
     }
-    return st == DPAR_OK ? dpar_experts_route(g->experts, k->routing, g->routing, g->tokens,
-                                              k->chosen, k->weight, k->route, &ep->why)
-                         : st;
+    return dpar_experts_route(g->experts, k->routing, g->routing, g->tokens, k->chosen, k->weight,
+                              k->route, why);
+}
+
+/* What expert e of this rank has of the kept rows; results: where its own go. */
+static inline gpt_kept gpt_rows_of(const gpt *g, const gpt_kept *k, int64_t e)
+{
+    const int64_t at = (*k->route)->begin[e], hidden = at * gpt_mine(g, &g->expert_hidden);
+    gpt_kept r = *k;
+    r.rows = k->rows + at * g->config.width;
+    r.rows_gate = g->config.gelu ? NULL : k->rows_gate + hidden;
+    r.rows_up = k->rows_up + hidden;
+    r.rows_act = k->rows_act + hidden;
+    r.results = g->expert_rows + at * g->config.width;
+    return r;
+}
+
+/* The same of their gradients. */
+static inline gpt_pending gpt_gradient_rows_of(const gpt *g, const gpt_kept *k,
+                                               const gpt_pending *p, int64_t e)
+{
+    const int64_t at = (*k->route)->begin[e], hidden = at * gpt_mine(g, &g->expert_hidden);
+    gpt_pending r = *p;
+    r.results = p->results + at * g->config.width;
+    r.rows_gate = g->config.gelu ? NULL : p->rows_gate + hidden;
+    r.rows_up = p->rows_up + hidden;
+    return r;
 }
 
 static inline dpar_status gpt_mixture(gpt *g, int32_t layer, const gpt_real *const *w, gpt_batch *b,
@@ -864,33 +882,30 @@ static inline dpar_status gpt_mixture(gpt *g, int32_t layer, const gpt_real *con
     const int64_t n = g->config.width, hidden = gpt_mine(g, &g->expert_hidden);
     const int64_t shared = gpt_mine(g, &g->shared);
     int64_t e;
-    dpar_status st = gpt_choose(g, layer, w, b, k);
-    st = st == DPAR_OK ? dpar_experts_dispatch(g->experts, *k->route, k->h_2, k->rows) : st;
-    for (e = 0; e < g->my_experts && st == DPAR_OK; e++) {
-        const int64_t at = (*k->route)->begin[e], m = (*k->route)->count[e], one = e * hidden * n;
-        const gpt_real *x = k->rows + at * n;
-        gpt_real *gate = g->config.gelu ? NULL : k->rows_gate + at * hidden;
-        gpt_real *up = k->rows_up + at * hidden, *act = k->rows_act + at * hidden;
-        gpt_apply(m, n, hidden, x, w[GPT_EXPERT_UP] + one, up, 0);
-        if (gate != NULL) {
-            gpt_apply(m, n, hidden, x, w[GPT_EXPERT_GATE] + one, gate, 0);
+    GPT_TRY(gpt_choose(g, layer, w, b, k));
+    GPT_TRY(dpar_experts_dispatch(g->experts, *k->route, k->h_2, k->rows));
+    for (e = 0; e < g->my_experts; e++) {
+        const int64_t m = (*k->route)->count[e], one = e * hidden * n;
+        const gpt_kept r = gpt_rows_of(g, k, e);
+        gpt_apply(m, n, hidden, r.rows, w[GPT_EXPERT_UP] + one, r.rows_up, 0);
+        if (r.rows_gate != NULL) {
+            gpt_apply(m, n, hidden, r.rows, w[GPT_EXPERT_GATE] + one, r.rows_gate, 0);
         }
-        gpt_activate(m * hidden, gate, up, act);
-        gpt_apply(m, hidden, n, act, w[GPT_EXPERT_DOWN] + one, g->expert_rows + at * n, 0);
+        gpt_activate(m * hidden, r.rows_gate, r.rows_up, r.rows_act);
+        gpt_apply(m, hidden, n, r.rows_act, w[GPT_EXPERT_DOWN] + one, r.results, 0);
     }
-    if (st == DPAR_OK) { /* of this rank's hidden features: parts of y, summed below */
-        st = dpar_experts_combine(g->experts, *k->route, g->expert_rows, k->weight, g->part,
-                                  k->results);
-    }
-    if (st == DPAR_OK && g->config.shared > 0) {
+    /* Of this rank's hidden features: parts of y, summed over tp at the end. */
+    GPT_TRY(dpar_experts_combine(g->experts, *k->route, g->expert_rows, k->weight, g->part,
+                                 k->results));
+    if (g->config.shared > 0) {
         gpt_apply(g->tokens, n, shared, k->h_2, w[GPT_UP], k->up, 0);
-        if (!g->config.gelu) {
+        if (k->gate != NULL) {
             gpt_apply(g->tokens, n, shared, k->h_2, w[GPT_GATE], k->gate, 0);
         }
         gpt_activate(g->tokens * shared, k->gate, k->up, k->act);
         gpt_apply(g->tokens, shared, n, k->act, w[GPT_DOWN], g->part, 1);
     }
-    return st == DPAR_OK ? gpt_reduce(g, g->part, y) : st;
+    return gpt_reduce(g, g->part, y);
 }
 
 /* g->part: this tp rank's part of dh, from the router (which all have: the first one's) and the
@@ -901,21 +916,21 @@ static inline dpar_status gpt_mixture_tokens(gpt *g, int32_t layer, const gpt_re
 {
     const int64_t n = g->config.width, shared = gpt_mine(g, &g->shared);
     const dpar_gate gate = gpt_gate(g, layer, b);
-    const dpar_status st = dpar_gate_backward(&gate, g->tokens, k->logits, k->chosen, g->dweight,
-                                              gate.balance > 0.0 ? k->load : NULL, p->dlogits,
-                                              g->few, &g->comms.ep->why);
-    if (st == DPAR_OK && g->comms.tp->rank == 0) {
+    GPT_TRY(dpar_gate_backward(&gate, g->tokens, k->logits, k->chosen, g->dweight,
+                               gate.balance > 0.0 ? k->load : NULL, p->dlogits, g->few,
+                               &g->comms.ep->why));
+    if (g->comms.tp->rank == 0) {
         gpt_apply_input(g->tokens, n, g->config.experts, p->dlogits, w[GPT_ROUTER], g->part, 1);
     }
-    if (st == DPAR_OK && g->config.shared > 0) {
+    if (g->config.shared > 0) {
         gpt_apply_input(g->tokens, shared, n, p->dy, w[GPT_DOWN], g->wide, 0);
         gpt_activate_back(g->tokens * shared, k->gate, k->up, g->wide, p->dgate, p->dup);
         gpt_apply_input(g->tokens, n, shared, p->dup, w[GPT_UP], g->part, 1);
-        if (!g->config.gelu) {
+        if (k->gate != NULL) {
             gpt_apply_input(g->tokens, n, shared, p->dgate, w[GPT_GATE], g->part, 1);
         }
     }
-    return st;
+    return DPAR_OK;
 }
 
 static inline dpar_status gpt_mixture_input(gpt *g, int32_t layer, const gpt_real *const *w,
@@ -924,54 +939,40 @@ static inline dpar_status gpt_mixture_input(gpt *g, int32_t layer, const gpt_rea
 {
     const int64_t n = g->config.width, hidden = gpt_mine(g, &g->expert_hidden);
     int64_t e;
-    dpar_status st = dpar_experts_combine_backward(g->experts, *k->route, p->dy, k->weight,
-                                                   k->results, p->results, g->dweight);
-    if (st == DPAR_OK) {
-        st = dpar_all_reduce(g->comms.tp, g->dweight, g->dweight, g->tokens * g->config.choices,
-                             GPT_TYPE, DPAR_SUM, NULL);
-    }
-    for (e = 0; e < g->my_experts && st == DPAR_OK; e++) {
-        const int64_t at = (*k->route)->begin[e], m = (*k->route)->count[e], one = e * hidden * n;
-        gpt_real *gate = g->config.gelu ? NULL : k->rows_gate + at * hidden;
-        gpt_real *dgate = g->config.gelu ? NULL : p->rows_gate + at * hidden;
-        gpt_real *dup = p->rows_up + at * hidden, *dx = g->expert_rows + at * n;
-        gpt_apply_input(m, hidden, n, p->results + at * n, w[GPT_EXPERT_DOWN] + one, g->wide, 0);
-        gpt_activate_back(m * hidden, gate, k->rows_up + at * hidden, g->wide, dgate, dup);
-        gpt_apply_input(m, n, hidden, dup, w[GPT_EXPERT_UP] + one, dx, 0);
-        if (gate != NULL) {
-            gpt_apply_input(m, n, hidden, dgate, w[GPT_EXPERT_GATE] + one, dx, 1);
+    GPT_TRY(dpar_experts_combine_backward(g->experts, *k->route, p->dy, k->weight, k->results,
+                                          p->results, g->dweight));
+    GPT_TRY(dpar_all_reduce(g->comms.tp, g->dweight, g->dweight, g->tokens * g->config.choices,
+                            GPT_TYPE, DPAR_SUM, NULL));
+    for (e = 0; e < g->my_experts; e++) {
+        const int64_t m = (*k->route)->count[e], one = e * hidden * n;
+        const gpt_kept r = gpt_rows_of(g, k, e);
+        const gpt_pending d = gpt_gradient_rows_of(g, k, p, e);
+        gpt_apply_input(m, hidden, n, d.results, w[GPT_EXPERT_DOWN] + one, g->wide, 0);
+        gpt_activate_back(m * hidden, r.rows_gate, r.rows_up, g->wide, d.rows_gate, d.rows_up);
+        gpt_apply_input(m, n, hidden, d.rows_up, w[GPT_EXPERT_UP] + one, r.results, 0);
+        if (r.rows_gate != NULL) {
+            gpt_apply_input(m, n, hidden, d.rows_gate, w[GPT_EXPERT_GATE] + one, r.results, 1);
         }
     }
-    if (st == DPAR_OK) {
-        st = dpar_experts_dispatch_backward(g->experts, *k->route, g->expert_rows, g->part);
-    }
-    st = st == DPAR_OK ? gpt_mixture_tokens(g, layer, w, b, k, p) : st;
-    return st == DPAR_OK ? gpt_reduce(g, g->part, dh) : st;
+    GPT_TRY(dpar_experts_dispatch_backward(g->experts, *k->route, g->expert_rows, g->part));
+    GPT_TRY(gpt_mixture_tokens(g, layer, w, b, k, p));
+    return gpt_reduce(g, g->part, dh);
 }
 
 static inline void gpt_mixture_weight(gpt *g, gpt_real *const *dw, const gpt_kept *k,
                                       const gpt_pending *p)
 {
     const int64_t n = g->config.width, hidden = gpt_mine(g, &g->expert_hidden);
-    const int64_t shared = gpt_mine(g, &g->shared);
     int64_t e;
     gpt_apply_weight(g->tokens, n, g->config.experts, p->dlogits, k->h_2, dw[GPT_ROUTER]);
     for (e = 0; e < g->my_experts; e++) {
-        const int64_t at = (*k->route)->begin[e], m = (*k->route)->count[e], one = e * hidden * n;
-        const gpt_real *x = k->rows + at * n;
-        gpt_apply_weight(m, hidden, n, p->results + at * n, k->rows_act + at * hidden,
-                         dw[GPT_EXPERT_DOWN] + one);
-        gpt_apply_weight(m, n, hidden, p->rows_up + at * hidden, x, dw[GPT_EXPERT_UP] + one);
-        if (!g->config.gelu) {
-            gpt_apply_weight(m, n, hidden, p->rows_gate + at * hidden, x,
-                             dw[GPT_EXPERT_GATE] + one);
-        }
-    }
-    if (g->config.shared > 0) {
-        gpt_apply_weight(g->tokens, shared, n, p->dy, k->act, dw[GPT_DOWN]);
-        gpt_apply_weight(g->tokens, n, shared, p->dup, k->h_2, dw[GPT_UP]);
-        if (!g->config.gelu) {
-            gpt_apply_weight(g->tokens, n, shared, p->dgate, k->h_2, dw[GPT_GATE]);
+        const int64_t m = (*k->route)->count[e], one = e * hidden * n;
+        const gpt_kept r = gpt_rows_of(g, k, e);
+        const gpt_pending d = gpt_gradient_rows_of(g, k, p, e);
+        gpt_apply_weight(m, hidden, n, d.results, r.rows_act, dw[GPT_EXPERT_DOWN] + one);
+        gpt_apply_weight(m, n, hidden, d.rows_up, r.rows, dw[GPT_EXPERT_UP] + one);
+        if (r.rows_gate != NULL) {
+            gpt_apply_weight(m, n, hidden, d.rows_gate, r.rows, dw[GPT_EXPERT_GATE] + one);
         }
     }
 }
@@ -983,91 +984,70 @@ static inline dpar_status gpt_block(gpt *g, int32_t layer, const gpt_real *const
 {
     const int64_t n = g->config.width, own = g->own * n, q = g->heads_width, kv = g->groups_width;
     const int u = g->config.ulysses;
-    dpar_status st;
     gpt_copy(k->x, in, own);
-    st = gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h);
-    st = st ? st : gpt_linear(g, DPAR_COLUMN, n, q, w[GPT_QUERY], k->h, u ? g->q : k->q);
-    st = st ? st : gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_KEY], k->h, u ? g->k : k->k);
-    st = st ? st : gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_VALUE], k->h, u ? g->v : k->v);
-    st = st ? st : gpt_attend(g, k);
-    st = st ? st : gpt_linear(g, DPAR_ROW, q, n, w[GPT_OUT], k->mixed, g->own_a);
-    if (st == DPAR_OK) {
-        gpt_add(k->x_2, k->x, g->own_a, own);
-        st = gpt_norm(g, k->x_2, w[GPT_NORM_2], w[GPT_NORM_2_BIAS], k->norm_2, k->h_2);
-    }
-    if (st == DPAR_OK) {
-        st = gpt_mixes(g, layer) ? gpt_mixture(g, layer, w, b, k, g->own_a)
-                                 : gpt_mlp(g, layer, w, k, g->own_a);
-    }
-    if (st == DPAR_OK) {
-        gpt_add(out, k->x_2, g->own_a, own);
-    }
-    return st;
+    GPT_TRY(gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h));
+    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, q, w[GPT_QUERY], k->h, u ? g->q : k->q));
+    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_KEY], k->h, u ? g->k : k->k));
+    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, kv, w[GPT_VALUE], k->h, u ? g->v : k->v));
+    GPT_TRY(gpt_attend(g, k));
+    GPT_TRY(gpt_linear(g, DPAR_ROW, q, n, w[GPT_OUT], k->mixed, g->own_a));
+    gpt_add(k->x_2, k->x, g->own_a, own);
+    GPT_TRY(gpt_norm(g, k->x_2, w[GPT_NORM_2], w[GPT_NORM_2_BIAS], k->norm_2, k->h_2));
+    GPT_TRY(gpt_mixes(g, layer) ? gpt_mixture(g, layer, w, b, k, g->own_a)
+                                : gpt_mlp(g, layer, w, k, g->own_a));
+    gpt_add(out, k->x_2, g->own_a, own);
+    return DPAR_OK;
 }
 
-/* din from dout, and gradients where dw is given: products of weights then run while what travels
- * for inputs is under way. */
+/* din from dout; gradients where dw has them, while what travels is under way. */
 static inline dpar_status gpt_block_input(gpt *g, int32_t layer, const gpt_real *const *w,
                                           gpt_real *const *dw, const gpt_batch *b,
                                           const gpt_real *dout, gpt_real *din, const gpt_kept *k,
                                           const gpt_pending *p)
 {
     const int64_t n = g->config.width, q = g->heads_width, kv = g->groups_width;
-    const int both = dw != NULL;
-    dpar_status st = gpt_gather(g, dout, p->dy);
-    if (st == DPAR_OK) {
-        st = gpt_mixes(g, layer) ? gpt_mixture_input(g, layer, w, b, k, p, g->own_a)
-                                 : gpt_mlp_input(g, layer, w, dw, k, p, g->own_a);
-    }
-    if (st == DPAR_OK) {
-        gpt_norm_back(g, k->x_2, w[GPT_NORM_2], k->norm_2, g->own_a, dout, g->own_c, p->norm_2);
-        st = gpt_gather(g, g->own_c, p->dmixed);
-    }
-    st = st ? st
-            : gpt_linear_back(g, DPAR_ROW, q, n, w[GPT_OUT], k->mixed, p->dmixed, g->q,
-                              both ? dw[GPT_OUT] : NULL, GPT_ALONE);
-    st = st ? st : gpt_attend_back(g, k, g->q, p);
-    st = st ? st
-            : gpt_linear_back(g, DPAR_COLUMN, n, q, w[GPT_QUERY], k->h, p->dq, g->own_a,
-                              both ? dw[GPT_QUERY] : NULL, GPT_BEGIN);
-    st = st ? st
-            : gpt_linear_back(g, DPAR_COLUMN, n, kv, w[GPT_KEY], k->h, p->dk, g->own_a,
-                              both ? dw[GPT_KEY] : NULL, GPT_GO_ON);
-    st = st ? st
-            : gpt_linear_back(g, DPAR_COLUMN, n, kv, w[GPT_VALUE], k->h, p->dv, g->own_a,
-                              both ? dw[GPT_VALUE] : NULL, GPT_END);
-    if (st == DPAR_OK) {
-        gpt_norm_back(g, k->x, w[GPT_NORM_1], k->norm, g->own_a, g->own_c, din, p->norm);
-    }
-    return st;
+    GPT_TRY(gpt_gather(g, dout, p->dy));
+    GPT_TRY(gpt_mixes(g, layer) ? gpt_mixture_input(g, layer, w, b, k, p, g->own_a)
+                                : gpt_mlp_input(g, layer, w, dw, k, p, g->own_a));
+    gpt_norm_back(g, k->x_2, w[GPT_NORM_2], k->norm_2, g->own_a, dout, g->own_c, p->norm_2);
+    GPT_TRY(gpt_gather(g, g->own_c, p->dmixed));
+    GPT_TRY(gpt_linear_back(g, DPAR_ROW, q, n, w[GPT_OUT], k->mixed, p->dmixed, g->q, dw[GPT_OUT],
+                            GPT_ALONE));
+    GPT_TRY(gpt_attend_back(g, k, g->q, p));
+    GPT_TRY(gpt_linear_back(g, DPAR_COLUMN, n, q, w[GPT_QUERY], k->h, p->dq, g->own_a,
+                            dw[GPT_QUERY], GPT_BEGIN));
+    GPT_TRY(gpt_linear_back(g, DPAR_COLUMN, n, kv, w[GPT_KEY], k->h, p->dk, g->own_a, dw[GPT_KEY],
+                            GPT_GO_ON));
+    GPT_TRY(gpt_linear_back(g, DPAR_COLUMN, n, kv, w[GPT_VALUE], k->h, p->dv, g->own_a,
+                            dw[GPT_VALUE], GPT_END));
+    gpt_norm_back(g, k->x, w[GPT_NORM_1], k->norm, g->own_a, g->own_c, din, p->norm);
+    return DPAR_OK;
 }
 
-/* What is left of gradients: all of them, or (both) those that had nothing to hide behind. */
-static inline dpar_status gpt_block_weight(gpt *g, int32_t layer, gpt_real *const *dw, int both,
-                                           const gpt_kept *k, const gpt_pending *p)
+/* The gradients; both: those that gpt_block_input has left. */
+static inline void gpt_block_weight(gpt *g, int32_t layer, gpt_real *const *dw, int both,
+                                    const gpt_kept *k, const gpt_pending *p)
 {
     const int64_t n = g->config.width, q = g->heads_width, kv = g->groups_width;
     const int64_t hidden = gpt_mine(g, gpt_hidden(g, layer));
     gpt_norm_weight(g, p->norm, dw[GPT_NORM_1], dw[GPT_NORM_1_BIAS]);
     gpt_norm_weight(g, p->norm_2, dw[GPT_NORM_2], dw[GPT_NORM_2_BIAS]);
+    if (!both) {
+        gpt_apply_weight(g->tokens, q, n, p->dmixed, k->mixed, dw[GPT_OUT]);
+        gpt_apply_weight(g->tokens, n, q, p->dq, k->h, dw[GPT_QUERY]);
+        gpt_apply_weight(g->tokens, n, kv, p->dk, k->h, dw[GPT_KEY]);
+        gpt_apply_weight(g->tokens, n, kv, p->dv, k->h, dw[GPT_VALUE]);
+    }
     if (gpt_mixes(g, layer)) {
         gpt_mixture_weight(g, dw, k, p);
     }
-    if (both) {
-        return DPAR_OK;
-    }
-    gpt_apply_weight(g->tokens, q, n, p->dmixed, k->mixed, dw[GPT_OUT]);
-    gpt_apply_weight(g->tokens, n, q, p->dq, k->h, dw[GPT_QUERY]);
-    gpt_apply_weight(g->tokens, n, kv, p->dk, k->h, dw[GPT_KEY]);
-    gpt_apply_weight(g->tokens, n, kv, p->dv, k->h, dw[GPT_VALUE]);
-    if (!gpt_mixes(g, layer)) {
+    if (gpt_mixes(g, layer) ? g->config.shared > 0 : !both) { /* the mlp, or the shared expert */
         gpt_apply_weight(g->tokens, hidden, n, p->dy, k->act, dw[GPT_DOWN]);
         gpt_apply_weight(g->tokens, n, hidden, p->dup, k->h_2, dw[GPT_UP]);
-        if (!g->config.gelu) {
+        if (k->gate != NULL) {
             gpt_apply_weight(g->tokens, n, hidden, p->dgate, k->h_2, dw[GPT_GATE]);
         }
     }
-    return DPAR_OK;
 }
 
 /* ---- the head -------------------------------------------------------------------------------- */
@@ -1085,22 +1065,17 @@ static inline dpar_cross_entropy gpt_entropy(const gpt *g)
 static inline dpar_status gpt_head(gpt *g, const gpt_real *const *w, gpt_batch *b,
                                    const gpt_real *in, const gpt_kept *k)
 {
+    const int64_t n = g->config.width, rows = dpar_vocab_rows(&g->vocab);
     const dpar_cross_entropy e = gpt_entropy(g);
     dpar_cross_entropy_sum sum = {0.0, 0.0, 0};
-    dpar_status st;
-    gpt_copy(k->x, in, g->own * g->config.width);
-    st = gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h);
-    st = st ? st
-            : gpt_linear(g, DPAR_COLUMN, g->config.width, dpar_vocab_rows(&g->vocab), w[GPT_TABLE],
-                         k->h, k->logits);
-    st = st ? st
-            : dpar_cross_entropy_forward(&g->tensor, &e, k->logits, b->targets, k->lse, NULL, &sum,
-                                         g->entropy);
-    if (st == DPAR_OK) {
-        b->loss += sum.loss + sum.z;
-        b->counted += (double)sum.tokens;
-    }
-    return st;
+    gpt_copy(k->x, in, g->own * n);
+    GPT_TRY(gpt_norm(g, k->x, w[GPT_NORM_1], w[GPT_NORM_1_BIAS], k->norm, k->h));
+    GPT_TRY(gpt_linear(g, DPAR_COLUMN, n, rows, w[GPT_TABLE], k->h, k->logits));
+    GPT_TRY(dpar_cross_entropy_forward(&g->tensor, &e, k->logits, b->targets, k->lse, NULL, &sum,
+                                       g->entropy));
+    b->loss += sum.loss + sum.z;
+    b->counted += (double)sum.tokens;
+    return DPAR_OK;
 }
 
 /* The logits in kept become their gradients. */
@@ -1108,15 +1083,13 @@ static inline dpar_status gpt_head_input(gpt *g, const gpt_real *const *w, gpt_r
                                          const gpt_batch *b, gpt_real *din, const gpt_kept *k,
                                          const gpt_pending *p)
 {
+    const int64_t n = g->config.width, rows = dpar_vocab_rows(&g->vocab);
     const dpar_cross_entropy e = gpt_entropy(g);
-    dpar_status st;
     dpar_cross_entropy_backward(&g->tensor, &e, k->logits, b->targets, k->lse, b->scale);
-    st = gpt_linear_back(g, DPAR_COLUMN, g->config.width, dpar_vocab_rows(&g->vocab), w[GPT_TABLE],
-                         k->h, k->logits, g->own_a, dw != NULL ? dw[GPT_TABLE] : NULL, GPT_ALONE);
-    if (st == DPAR_OK) {
-        gpt_norm_back(g, k->x, w[GPT_NORM_1], k->norm, g->own_a, NULL, din, p->norm);
-    }
-    return st;
+    GPT_TRY(gpt_linear_back(g, DPAR_COLUMN, n, rows, w[GPT_TABLE], k->h, k->logits, g->own_a,
+                            dw[GPT_TABLE], GPT_ALONE));
+    gpt_norm_back(g, k->x, w[GPT_NORM_1], k->norm, g->own_a, NULL, din, p->norm);
+    return DPAR_OK;
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -1142,28 +1115,28 @@ static inline dpar_status gpt_backward(gpt *g, int32_t layer, int32_t parts,
                                        const gpt_batch *batch, const gpt_real *dout, gpt_real *din,
                                        void *kept, void *pending)
 {
-    gpt_real *const *dw = parts == GPT_BOTH ? gradients : NULL;
-    const int32_t head = g->config.blocks + 1;
-    dpar_status st = DPAR_OK;
+    const int both = parts == GPT_BOTH, head = layer > g->config.blocks;
+    gpt_real *const none[GPT_SLOTS] = {NULL}, *const *dw = both ? gradients : none;
     gpt_kept k;
     gpt_pending p;
     gpt_lay_kept(g, layer, kept, &k);
     gpt_lay_pending(g, layer, pending != NULL ? pending : g->pending, &p);
     if (parts & GPT_INPUT) {
-        st = layer == 0      ? gpt_gather(g, dout, p.dy)
-             : layer == head ? gpt_head_input(g, weights, dw, batch, din, &k, &p)
-                             : gpt_block_input(g, layer, weights, dw, batch, dout, din, &k, &p);
+        GPT_TRY(layer == 0 ? gpt_gather(g, dout, p.dy)
+                : head     ? gpt_head_input(g, weights, dw, batch, din, &k, &p)
+                           : gpt_block_input(g, layer, weights, dw, batch, dout, din, &k, &p));
     }
-    if (!(parts & GPT_WEIGHT) || st != DPAR_OK) {
-        return st;
+    if (!(parts & GPT_WEIGHT)) {
+        return DPAR_OK;
     }
     if (layer == 0) {
         return gpt_embed_weight(g, gradients, batch, p.dy);
     }
-    if (layer < head) {
-        return gpt_block_weight(g, layer, gradients, parts == GPT_BOTH, &k, &p);
+    if (!head) {
+        gpt_block_weight(g, layer, gradients, both, &k, &p);
+        return DPAR_OK;
     }
-    if (parts != GPT_BOTH) {
+    if (!both) {
         gpt_apply_weight(g->tokens, g->config.width, dpar_vocab_rows(&g->vocab), k.logits, k.h,
                          gradients[GPT_TABLE]);
     }
@@ -1173,28 +1146,42 @@ static inline dpar_status gpt_backward(gpt *g, int32_t layer, int32_t parts,
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-static const char *gpt_slot_name(int32_t slot)
-{
-    switch (slot) {
-    case GPT_TABLE: return "table";
-    case GPT_POSITION: return "position";
-    case GPT_NORM_1: return "norm";
-    case GPT_NORM_1_BIAS: return "norm_bias";
-    case GPT_QUERY: return "query";
-    case GPT_KEY: return "key";
-    case GPT_VALUE: return "value";
-    case GPT_OUT: return "out";
-    case GPT_NORM_2: return "norm2";
-    case GPT_NORM_2_BIAS: return "norm2_bias";
-    case GPT_GATE: return "gate";
-    case GPT_UP: return "up";
-    case GPT_DOWN: return "down";
-    case GPT_ROUTER: return "router";
-    case GPT_EXPERT_GATE: return "expert_gate";
-    case GPT_EXPERT_UP: return "expert_up";
-    default: return "expert_down";
-    }
-}
+/* What a dim of a parameter counts. */
+enum {
+    GPT_NOTHING,
+    GPT_WIDTH,
+    GPT_IDS, /* this and the following, but for PLACES and CHOICES, are cut over tp; */
+    GPT_HEADS,
+    GPT_GROUPS,
+    GPT_HIDDEN,
+    GPT_EXPERT_HIDDEN,
+    GPT_EXPERTS, /* over ep */
+    GPT_PLACES,
+    GPT_CHOICES
+};
+typedef struct gpt_slot {
+    const char *name;
+    int32_t dim[3];
+} gpt_slot;
+static const gpt_slot gpt_slots[GPT_SLOTS] = {
+    {"table", {GPT_IDS, GPT_WIDTH, 0}},
+    {"position", {GPT_PLACES, GPT_WIDTH, 0}},
+    {"norm", {GPT_WIDTH, 0, 0}},
+    {"norm_bias", {GPT_WIDTH, 0, 0}},
+    {"query", {GPT_HEADS, GPT_WIDTH, 0}},
+    {"key", {GPT_GROUPS, GPT_WIDTH, 0}},
+    {"value", {GPT_GROUPS, GPT_WIDTH, 0}},
+    {"out", {GPT_WIDTH, GPT_HEADS, 0}},
+    {"norm2", {GPT_WIDTH, 0, 0}},
+    {"norm2_bias", {GPT_WIDTH, 0, 0}},
+    {"gate", {GPT_HIDDEN, GPT_WIDTH, 0}},
+    {"up", {GPT_HIDDEN, GPT_WIDTH, 0}},
+    {"down", {GPT_WIDTH, GPT_HIDDEN, 0}},
+    {"router", {GPT_CHOICES, GPT_WIDTH, 0}},
+    {"expert_gate", {GPT_EXPERTS, GPT_EXPERT_HIDDEN, GPT_WIDTH}},
+    {"expert_up", {GPT_EXPERTS, GPT_EXPERT_HIDDEN, GPT_WIDTH}},
+    {"expert_down", {GPT_EXPERTS, GPT_WIDTH, GPT_EXPERT_HIDDEN}},
+};
 
 static inline int gpt_has(const gpt *g, int32_t layer, int32_t slot)
 {
@@ -1216,91 +1203,86 @@ static inline int gpt_has(const gpt *g, int32_t layer, int32_t slot)
     }
 }
 
-/* Dim `d` is cut: this rank has `local` elements from `at` on. */
-static inline void gpt_cut(gpt_parameter *p, int32_t d, int64_t at, int64_t local)
+/* How long dim d is, and this rank's piece of it. */
+static inline void gpt_dim(const gpt *g, int32_t layer, int32_t kind, int32_t d, gpt_parameter *p)
 {
-    p->at[d] = at;
-    p->local[d] = local;
-}
-
-/* The whole array, and which dims are cut; heads are cut where they are. */
-static inline void gpt_shape_of(const gpt *g, int32_t layer, int32_t slot, gpt_parameter *p)
-{
-    const int64_t w = g->config.width, rows = dpar_vocab_rows(&g->vocab);
+    const gpt_config *c = &g->config;
     const int32_t rank = g->comms.tp->rank;
-    const int expert = slot >= GPT_EXPERT_GATE, down = slot == GPT_DOWN || slot == GPT_EXPERT_DOWN;
-    const int query = slot == GPT_QUERY || slot == GPT_OUT;
-    const int mlp = expert || down || slot == GPT_GATE || slot == GPT_UP;
-    const dpar_split *hidden = expert ? &g->expert_hidden : gpt_hidden(g, layer);
-    const int32_t d = expert, turned = slot == GPT_OUT || down; /* where [out][in] begins */
-    const int32_t heads = query ? g->config.heads : g->config.groups;
-    p->dims = slot == GPT_NORM_1 || slot == GPT_NORM_1_BIAS || slot == GPT_NORM_2 ||
-                      slot == GPT_NORM_2_BIAS
-                  ? 1
-                  : 2 + expert;
-    p->whole[0] = expert || slot == GPT_ROUTER ? g->config.experts : w;
-    p->whole[d] = p->dims == 1 || turned ? w
-                  : slot == GPT_TABLE    ? g->config.vocab
-                  : slot == GPT_POSITION ? g->config.length
-                  : slot == GPT_ROUTER   ? g->config.experts
-                  : mlp                  ? hidden->count
-                                         : heads * g->head;
-    p->whole[d + 1] = p->dims == 1 ? 1 : turned ? (mlp ? hidden->count : heads * g->head) : w;
-    p->whole[2] = expert ? p->whole[2] : 1;
-    memcpy(p->local, p->whole, sizeof p->local);
-    if (slot == GPT_TABLE) {
-        gpt_cut(p, 0, rank * rows, rows);
-    } else if (query) {
-        gpt_cut(p, turned, g->share.query * g->head, g->heads_width);
-    } else if (slot == GPT_KEY || slot == GPT_VALUE) {
-        gpt_cut(p, 0, g->share.group * g->head, g->groups_width);
-    } else if (mlp) {
-        gpt_cut(p, d + turned, dpar_split_offset(hidden, rank), gpt_mine(g, hidden));
+    const dpar_split *hidden = kind == GPT_HIDDEN ? gpt_hidden(g, layer) : &g->expert_hidden;
+    int64_t whole = 1, at = 0, local = -1;
+    switch (kind) {
+    case GPT_WIDTH: whole = c->width; break;
+    case GPT_PLACES: whole = c->length; break;
+    case GPT_CHOICES: whole = c->experts; break;
+    case GPT_IDS:
+        whole = c->vocab;
+        local = dpar_vocab_rows(&g->vocab);
+        at = rank * local;
+        break;
+    case GPT_HEADS:
+        whole = c->width;
+        local = g->heads_width;
+        at = g->share.query * g->head;
+        break;
+    case GPT_GROUPS:
+        whole = c->groups * g->head;
+        local = g->groups_width;
+        at = g->share.group * g->head;
+        break;
+    case GPT_HIDDEN:
+    case GPT_EXPERT_HIDDEN:
+        whole = hidden->count;
+        local = gpt_mine(g, hidden);
+        at = dpar_split_offset(hidden, rank);
+        break;
+    case GPT_EXPERTS:
+        whole = c->experts;
+        local = g->my_experts;
+        at = g->first_expert;
+        break;
+    default: break;
     }
-    if (expert) {
-        gpt_cut(p, 0, g->first_expert, g->my_experts);
-    }
+    p->whole[d] = whole;
+    p->local[d] = local < 0 ? whole : local;
+    p->at[d] = at;
 }
 
 /* 1 and *p; 0: the layer has no such parameter. Local. */
 static inline int gpt_parameter_of(const gpt *g, int32_t layer, int32_t slot, gpt_parameter *p)
 {
     const int32_t from = slot == GPT_TABLE && g->config.tied ? 0 : layer;
-    const int norm = slot == GPT_NORM_1 || slot == GPT_NORM_2;
-    const int bias = slot == GPT_NORM_1_BIAS || slot == GPT_NORM_2_BIAS;
     const int down = slot == GPT_OUT || slot == GPT_DOWN || slot == GPT_EXPERT_DOWN;
-    const int same = slot == GPT_KEY || slot == GPT_VALUE;
-    char where[16];
+    const int word = slot == GPT_TABLE || slot == GPT_POSITION;
+    char where[16] = "embedding";
+    int32_t d;
     if (layer < 0 || layer > g->config.blocks + 1 || !gpt_has(g, layer, slot)) {
         return 0;
     }
     memset(p, 0, sizeof *p);
-    gpt_shape_of(g, layer, slot, p);
+    for (d = 0; d < 3; d++) {
+        p->dims += gpt_slots[slot].dim[d] != GPT_NOTHING;
+        gpt_dim(g, layer, gpt_slots[slot].dim[d], d, p);
+    }
     p->numel = p->local[0] * p->local[1] * p->local[2];
-    snprintf(where, sizeof where, "block%d", (int)from);
-    snprintf(p->name, sizeof p->name, "%s.%s",
-             from == 0                 ? "embedding"
-             : from > g->config.blocks ? "head"
-                                       : where,
-             gpt_slot_name(slot));
+    if (from > 0) {
+        snprintf(where, sizeof where, from > g->config.blocks ? "head" : "block%d", (int)from);
+    }
+    snprintf(p->name, sizeof p->name, "%s.%s", where, gpt_slots[slot].name);
     p->expert = slot >= GPT_EXPERT_GATE;
     p->tied = from != layer;
-    p->decay = !norm && !bias;
+    p->decay = p->dims > 1;
     p->copies = 1;
-    if (same) {
+    if (slot == GPT_KEY || slot == GPT_VALUE) {
         p->copy = g->share.copy;
         p->copies = g->share.copies;
         p->sum = g->same != NULL ? GPT_SUM_SAME : GPT_SUM_NONE;
-    } else if (norm || bias || slot == GPT_POSITION || slot == GPT_ROUTER) {
+    } else if (p->dims == 1 || slot == GPT_POSITION || slot == GPT_ROUTER) {
         p->copy = g->comms.tp->rank;
         p->copies = g->comms.tp->size;
-        p->sum = g->config.sp && (norm || bias) ? GPT_SUM_TP : GPT_SUM_NONE;
+        p->sum = g->config.sp && p->dims == 1 ? GPT_SUM_TP : GPT_SUM_NONE;
     }
-    p->mean = norm ? 1.0 : 0.0;
-    p->deviation = norm || bias ? 0.0
-                   : slot == GPT_TABLE || slot == GPT_POSITION
-                       ? 0.02
-                       : 1.0 / sqrt((double)p->whole[p->dims - 1]);
+    p->mean = slot == GPT_NORM_1 || slot == GPT_NORM_2 ? 1.0 : 0.0;
+    p->deviation = p->dims == 1 ? 0.0 : word ? 0.02 : 1.0 / sqrt((double)p->whole[p->dims - 1]);
     p->deviation /= down ? sqrt(2.0 * g->config.blocks) : 1.0; /* as GPT-2: the sum of all stays */
     p->stream = (uint64_t)from * GPT_SLOTS + (uint64_t)slot;
     return 1;
@@ -1309,23 +1291,16 @@ static inline int gpt_parameter_of(const gpt *g, int32_t layer, int32_t slot, gp
 /* Its initial values. Local. */
 static inline void gpt_fill(const gpt *g, const gpt_parameter *p, gpt_real *values)
 {
-    const int64_t rows = p->whole[p->dims - 2 + (p->dims == 1)], columns = p->whole[p->dims - 1];
-    const int32_t deep = p->dims == 3; /* experts, whose matrices lie one after the other */
-    int64_t e, i, j, n = 0;
-    for (e = 0; e < (deep ? p->local[0] : 1); e++) {
-        for (i = 0; i < (p->dims == 1 ? 1 : p->local[deep]); i++) {
-            for (j = 0; j < p->local[p->dims - 1]; j++, n++) {
-                const int64_t row = p->dims == 1 ? 0 : p->at[deep] + i;
-                const int64_t at =
-                    ((deep ? p->at[0] + e : 0) * rows + row) * columns + p->at[p->dims - 1] + j;
-                values[n] = p->dims > 1 && row >= rows ? (gpt_real)0
-                            : p->deviation > 0.0
-                                ? (gpt_real)(p->mean + p->deviation * dpar_random_normal(
-                                                                          g->config.seed, p->stream,
-                                                                          (uint64_t)at))
-                                : (gpt_real)p->mean;
-            }
+    int64_t i;
+    for (i = 0; i < p->numel; i++) {
+        const int64_t x = p->at[2] + i % p->local[2], rest = i / p->local[2];
+        const int64_t y = p->at[1] + rest % p->local[1], z = p->at[0] + rest / p->local[1];
+        const int64_t at = (z * p->whole[1] + y) * p->whole[2] + x;
+        double value = p->mean;
+        if (p->deviation > 0.0) {
+            value += p->deviation * dpar_random_normal(g->config.seed, p->stream, (uint64_t)at);
         }
+        values[i] = z < p->whole[0] ? (gpt_real)value : (gpt_real)0; /* padding of the table */
     }
 }
 
