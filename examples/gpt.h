@@ -101,8 +101,8 @@ typedef struct gpt {
     int64_t *counts, *rows_of; /* of tensor; elements of each rank's rows */
     int32_t *position;         /* of each token in its sample */
     double *bias, *load;       /* [blocks][experts] */
-    gpt_real *own_a, *own_b, *own_c, *all, *part, *q, *k, *v, *wide, *delta, *seen_a, *seen_b,
-        *seen_c, *expert_rows, *dweight;
+    gpt_real *own_a, *own_b, *own_c, *all, *part, *q, *k, *v, *wide, *delta, *scores, *seen_a,
+        *seen_b, *seen_c, *expert_rows, *dweight;
     double *few;
     void *entropy, *pending;
 } gpt;
@@ -325,9 +325,10 @@ static inline dpar_status gpt_matmul(void *user, const dpar_matmul *p)
     return DPAR_OK;
 }
 
-/* c[m][n] = op(a) op(b), or added: what experts, whose rows are no rank's alone, are made of. */
-static inline void gpt_product(int add, int64_t m, int64_t n, int64_t k, const gpt_real *a,
-                               int transpose_a, const gpt_real *b, int transpose_b, gpt_real *c)
+/* c = alpha op(a) op(b), or added: of what no rank has but this one. */
+static inline void gpt_multiply(int add, int64_t m, int64_t n, int64_t k, double alpha,
+                                const gpt_real *a, int64_t lda, int transpose_a, const gpt_real *b,
+                                int64_t ldb, int transpose_b, gpt_real *c, int64_t ldc)
 {
     dpar_matmul p;
     memset(&p, 0, sizeof p);
@@ -337,14 +338,14 @@ static inline void gpt_product(int add, int64_t m, int64_t n, int64_t k, const g
     p.m = m;
     p.n = n;
     p.k = k;
-    p.alpha = 1.0;
+    p.alpha = alpha;
     p.beta = add ? 1.0 : 0.0;
     p.a = a;
     p.b = b;
     p.c = c;
-    p.lda = transpose_a ? m : k;
-    p.ldb = transpose_b ? k : n;
-    p.ldc = n;
+    p.lda = lda;
+    p.ldb = ldb;
+    p.ldc = ldc;
     (void)gpt_matmul(NULL, &p);
 }
 
@@ -352,19 +353,19 @@ static inline void gpt_product(int add, int64_t m, int64_t n, int64_t k, const g
 static inline void gpt_apply(int64_t n, int64_t in, int64_t out, const gpt_real *x,
                              const gpt_real *w, gpt_real *y, int add)
 {
-    gpt_product(add, n, out, in, x, 0, w, 1, y);
+    gpt_multiply(add, n, out, in, 1.0, x, in, 0, w, in, 1, y, out);
 }
 
 static inline void gpt_apply_input(int64_t n, int64_t in, int64_t out, const gpt_real *dy,
                                    const gpt_real *w, gpt_real *dx, int add)
 {
-    gpt_product(add, n, in, out, dy, 0, w, 0, dx);
+    gpt_multiply(add, n, in, out, 1.0, dy, out, 0, w, in, 0, dx, in);
 }
 
 static inline void gpt_apply_weight(int64_t n, int64_t in, int64_t out, const gpt_real *dy,
                                     const gpt_real *x, gpt_real *dw)
 {
-    gpt_product(1, out, in, n, dy, 1, x, 0, dw);
+    gpt_multiply(1, out, in, n, 1.0, dy, out, 1, x, in, 0, dw, in);
 }
 
 /* ---- layers that are cut over tp: tensor.h --------------------------------------------------- */
@@ -696,6 +697,86 @@ static inline dpar_status gpt_embed_weight(gpt *g, gpt_real *const *dw, const gp
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
+/* The kernel of a block of queries and keys (sequence.h), some rows of a head at a time. Instead of
+ * dpar's own, which sums in f64 and needs no memory: several times as fast. */
+enum { GPT_ROWS = 32 };
+
+/* p = exp(scale q k^T - lse) of rows first .. first + m - 1 up to the last key that one of them
+ * sees, whose number is returned. fresh: lse is not known yet: it is computed. */
+static inline int64_t gpt_attend_rows(const dpar_attention_call *c, int64_t h, int64_t first,
+                                      int64_t m, int fresh, gpt_real *p)
+{
+    const dpar_attention *l = c->layer;
+    const int64_t w = l->width, q = l->heads * w, kv = l->groups * w;
+    const int64_t group = h / (l->heads / l->groups) * w;
+    int64_t i, j, lo, hi, n;
+    dpar_attention_row(c, first + m - 1, &lo, &n); /* causal: the last row sees farthest */
+    gpt_multiply(0, m, n, w, 1.0 / sqrt((double)w), (const gpt_real *)c->q + first * q + h * w, q,
+                 0, (const gpt_real *)c->k + group, kv, 1, p, n);
+    for (i = 0; i < m; i++, p += n) {
+        gpt_real *lse = (gpt_real *)c->lse + (first + i) * l->heads + h, most = (gpt_real)-1e30;
+        double sum = 0.0;
+        dpar_attention_row(c, first + i, &lo, &hi);
+        for (j = lo; j < hi && fresh; j++) {
+            most = p[j] > most ? p[j] : most;
+        }
+        most = fresh ? most : *lse;
+        for (j = 0; j < n; j++) {
+            p[j] = j >= lo && j < hi ? (gpt_real)exp((double)(p[j] - most)) : (gpt_real)0;
+            sum += (double)p[j];
+        }
+        for (j = lo; j < hi && fresh; j++) {
+            p[j] /= (gpt_real)sum;
+        }
+        *lse = fresh && hi > lo ? (gpt_real)((double)most + log(sum)) : most;
+    }
+    return n;
+}
+
+static inline void gpt_attend_block(const dpar_attention_call *c)
+{
+    const dpar_attention *l = c->layer;
+    const int64_t w = l->width, q = l->heads * w, kv = l->groups * w;
+    gpt_real *p = ((gpt *)c->user)->scores;
+    int64_t h, i, m, n;
+    for (h = 0; h < l->heads; h++) {
+        const gpt_real *v = (const gpt_real *)c->v + h / (l->heads / l->groups) * w;
+        for (i = 0; i < c->queries; i += m) {
+            m = c->queries - i < GPT_ROWS ? c->queries - i : (int64_t)GPT_ROWS;
+            n = gpt_attend_rows(c, h, i, m, 1, p);
+            gpt_multiply(0, m, w, n, 1.0, p, n, 0, v, kv, 0, (gpt_real *)c->out + i * q + h * w, q);
+        }
+    }
+}
+
+static inline void gpt_attend_block_back(const dpar_attention_call *c)
+{
+    const dpar_attention *l = c->layer;
+    const int64_t w = l->width, q = l->heads * w, kv = l->groups * w;
+    gpt_real *p = ((gpt *)c->user)->scores, *ds = p + GPT_ROWS * ((gpt *)c->user)->config.length;
+    const double scale = 1.0 / sqrt((double)w);
+    int64_t h, i, j, m, n;
+    for (h = 0; h < l->heads; h++) {
+        const int64_t group = h / (l->heads / l->groups) * w;
+        for (i = 0; i < c->queries; i += m) {
+            const int64_t at = i * q + h * w;
+            const gpt_real *dout = (const gpt_real *)c->out_gradient + at;
+            m = c->queries - i < GPT_ROWS ? c->queries - i : (int64_t)GPT_ROWS;
+            n = gpt_attend_rows(c, h, i, m, 0, p);
+            gpt_multiply(0, m, n, w, 1.0, dout, q, 0, (const gpt_real *)c->v + group, kv, 1, ds, n);
+            for (j = 0; j < m * n; j++) {
+                ds[j] = p[j] * (ds[j] - ((const gpt_real *)c->delta)[(i + j / n) * l->heads + h]);
+            }
+            gpt_multiply(1, m, w, n, scale, ds, n, 0, (const gpt_real *)c->k + group, kv, 0,
+                         (gpt_real *)c->q_gradient + at, q);
+            gpt_multiply(1, n, w, m, scale, ds, n, 1, (const gpt_real *)c->q + at, q, 0,
+                         (gpt_real *)c->k_gradient + group, kv);
+            gpt_multiply(1, n, w, m, 1.0, p, n, 1, dout, q, 0, (gpt_real *)c->v_gradient + group,
+                         kv);
+        }
+    }
+}
+
 /* Whole samples one by one, as one rank would: Ulysses. dout NULL: forward. */
 static inline void gpt_attend_samples(gpt *g, const gpt_kept *k, const gpt_real *dout, gpt_real *dq,
                                       gpt_real *dk, gpt_real *dv)
@@ -705,6 +786,7 @@ static inline void gpt_attend_samples(gpt *g, const gpt_kept *k, const gpt_real 
     dpar_attention_call c;
     memset(&c, 0, sizeof c);
     c.layer = &g->attention;
+    c.user = g;
     c.queries = c.keys = length;
     c.low = -length; /* causal: all before */
     for (s = 0; s < g->config.samples && heads > 0; s++) {
@@ -716,7 +798,7 @@ static inline void gpt_attend_samples(gpt *g, const gpt_kept *k, const gpt_real 
         c.lse = k->sums + s * length * heads;
         c.query = c.key = s * length;
         if (dout == NULL) {
-            dpar_attention_block(&c);
+            gpt_attend_block(&c);
             continue;
         }
         for (i = 0; i < length * heads; i++) {
@@ -733,7 +815,7 @@ static inline void gpt_attend_samples(gpt *g, const gpt_kept *k, const gpt_real 
         memset(dq + q, 0, (size_t)(length * g->seen_q) * sizeof *dq);
         memset(dk + kv, 0, (size_t)(length * g->seen_k) * sizeof *dk);
         memset(dv + kv, 0, (size_t)(length * g->seen_k) * sizeof *dv);
-        dpar_attention_block_gradient(&c);
+        gpt_attend_block_back(&c);
     }
 }
 
@@ -1370,43 +1452,43 @@ static inline dpar_status gpt_plan_attention(gpt *g, dpar_why *why)
     dpar_heads heads;
     dpar_heads_share there;
     int32_t i;
-    dpar_status st = DPAR_OK;
     dpar_attention *a = &g->attention;
     for (i = 0; i <= c->samples; i++) {
         g->ends[i] = (int64_t)i * c->length;
     }
-    st = dpar_packed_init(&a->tokens, c->samples, g->ends, cp->size, DPAR_ZIGZAG, why);
+    GPT_TRY(dpar_packed_init(&a->tokens, c->samples, g->ends, cp->size, DPAR_ZIGZAG, why));
     a->heads = g->share.queries;
     a->groups = g->share.groups;
     a->width = (int32_t)g->head;
     a->type = GPT_TYPE;
     a->causal = 1;
+    a->forward = gpt_attend_block;
+    a->backward = gpt_attend_block_back;
+    a->user = g;
     g->seen = g->tokens = dpar_packed_size(&a->tokens, cp->rank, NULL);
     g->seen_q = g->heads_width;
     g->seen_k = g->groups_width;
     if (!c->ulysses) {
-        return st == DPAR_OK ? dpar_attention_bytes(cp, a, &g->plan_bytes[0], why) : st;
+        return dpar_attention_bytes(cp, a, &g->plan_bytes[0], why);
     }
-    st = st ? st : dpar_split_init(&g->cut, DPAR_EVEN, g->whole, cp->size, 1, 0, why);
-    st = st ? st : dpar_heads_init(&heads, a->heads, a->groups, cp->size, DPAR_EVEN, 0, why);
-    for (i = 0; i < 2 && st == DPAR_OK; i++) {
+    GPT_TRY(dpar_split_init(&g->cut, DPAR_EVEN, g->whole, cp->size, 1, 0, why));
+    GPT_TRY(dpar_heads_init(&heads, a->heads, a->groups, cp->size, DPAR_EVEN, 0, why));
+    for (i = 0; i < 2; i++) {
         g->to_heads[i].tokens = g->cut;
         g->to_heads[i].heads = heads;
         g->to_heads[i].of_groups = i;
         g->to_heads[i].type = GPT_TYPE;
         g->to_heads[i].width = g->head;
-        st = dpar_ulysses_bytes(cp, &g->to_heads[i], &g->plan_bytes[i], why);
+        GPT_TRY(dpar_ulysses_bytes(cp, &g->to_heads[i], &g->plan_bytes[i], why));
     }
-    if (st == DPAR_OK) {
-        there = dpar_heads_of(&heads, cp->rank);
-        a->heads = there.queries;
-        a->groups = there.groups;
-        g->tokens = dpar_split_size(&g->cut, cp->rank);
-        g->seen = g->whole;
-        g->seen_q = there.queries * g->head;
-        g->seen_k = there.groups * g->head;
-    }
-    return st;
+    there = dpar_heads_of(&heads, cp->rank);
+    a->heads = there.queries;
+    a->groups = there.groups;
+    g->tokens = dpar_split_size(&g->cut, cp->rank);
+    g->seen = g->whole;
+    g->seen_q = there.queries * g->head;
+    g->seen_k = there.groups * g->head;
+    return DPAR_OK;
 }
 
 static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
@@ -1414,35 +1496,28 @@ static inline dpar_status gpt_plan_experts(gpt *g, dpar_why *why)
     const gpt_config *c = &g->config;
     dpar_comm *ep = g->comms.ep;
     dpar_experts *l = &g->layer;
-    dpar_status st;
+    int32_t r;
     if (c->experts == 0) {
         return DPAR_OK;
     }
-    st = dpar_split_init(&l->experts, DPAR_EVEN, c->experts, ep->size, 1, 0, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
+    GPT_TRY(dpar_split_init(&l->experts, DPAR_EVEN, c->experts, ep->size, 1, 0, why));
     g->first_expert = dpar_split_offset(&l->experts, ep->rank);
     g->my_experts = dpar_split_size(&l->experts, ep->rank);
     l->choices = c->choices;
     l->drop = c->drop;
     l->factor = c->factor;
-    l->tokens = c->ulysses ? dpar_split_most(&g->cut) : 0; /* of the rank that has most */
-    if (!c->ulysses) {
-        int32_t r;
-        for (r = 0; r < g->comms.cp->size; r++) {
-            const int64_t n = dpar_packed_size(&g->attention.tokens, r, NULL);
-            l->tokens = n > l->tokens ? n : l->tokens;
-        }
-    }
     l->width = c->width;
     l->type = GPT_TYPE;
-    /* All that could come; with `rows` so many even shares. */
+    for (r = 0; r < g->comms.cp->size; r++) { /* of the rank that has most */
+        const int64_t n = c->ulysses ? dpar_split_size(&g->cut, r)
+                                     : dpar_packed_size(&g->attention.tokens, r, NULL);
+        l->tokens = n > l->tokens ? n : l->tokens;
+    }
+    /* All rows that could come, or so many even shares. */
     g->rows = ep->size * l->tokens * (c->choices < g->my_experts ? c->choices : g->my_experts);
     if (c->drop == DPAR_DROP_NONE && c->rows > 0.0) {
-        const double even =
-            (double)(ep->size * l->tokens * c->choices * g->my_experts) / c->experts;
-        const int64_t some = (int64_t)ceil(even * c->rows);
+        const double even = (double)(ep->size * l->tokens * c->choices * g->my_experts);
+        const int64_t some = (int64_t)ceil(even / c->experts * c->rows);
         l->rows = some < g->rows ? some : g->rows;
         g->rows = l->rows;
     }
@@ -1455,40 +1530,34 @@ static inline dpar_status gpt_plan(gpt *g, const gpt_config *config, const gpt_c
 {
     gpt_config *c = &g->config;
     dpar_comm *tp = comms->tp;
-    dpar_status st;
+    int32_t p;
     memset(g, 0, sizeof *g);
     *c = *config;
     c->groups = c->groups > 0 ? c->groups : c->heads;
     c->every = c->every > 0 ? c->every : 1;
     c->expert_hidden = c->expert_hidden > 0 ? c->expert_hidden : c->hidden;
     g->comms = *comms;
-    st = gpt_check(c, comms, why);
-    st = st ? st : dpar_heads_init(&g->heads, c->heads, c->groups, tp->size, DPAR_EVEN, 0, why);
-    st = st ? st : dpar_vocab_init(&g->vocab, c->vocab, 0, tp->size, tp->size, why);
-    st = st ? st : dpar_split_init(&g->hidden, DPAR_EVEN, c->hidden, tp->size, 1, 0, why);
-    st = st ? st : dpar_split_init(&g->shared, DPAR_EVEN, c->shared, tp->size, 1, 0, why);
-    st = st ? st
-            : dpar_split_init(&g->expert_hidden, DPAR_EVEN, c->expert_hidden, tp->size, 1, 0, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    g->share = dpar_heads_of(&g->heads, tp->rank);
-    if ((tp->size + c->groups - 1) / c->groups > c->heads / c->groups) {
+    GPT_TRY(gpt_check(c, comms, why));
+    p = tp->size;
+    GPT_TRY(dpar_heads_init(&g->heads, c->heads, c->groups, p, DPAR_EVEN, 0, why));
+    GPT_TRY(dpar_vocab_init(&g->vocab, c->vocab, 0, p, p, why));
+    GPT_TRY(dpar_split_init(&g->hidden, DPAR_EVEN, c->hidden, p, 1, 0, why));
+    GPT_TRY(dpar_split_init(&g->shared, DPAR_EVEN, c->shared, p, 1, 0, why));
+    GPT_TRY(dpar_split_init(&g->expert_hidden, DPAR_EVEN, c->expert_hidden, p, 1, 0, why));
+    if ((p + c->groups - 1) / c->groups > c->heads / c->groups) {
         return gpt_refuse(why, "more tensor parallel ranks than heads for them");
     }
+    g->share = dpar_heads_of(&g->heads, tp->rank);
     g->whole = (int64_t)c->samples * c->length;
     g->head = c->width / c->heads;
     g->heads_width = g->share.queries * g->head;
     g->groups_width = g->share.groups * g->head;
-    st = gpt_plan_attention(g, why);
-    st = st ? st : dpar_tensor_init(&g->tensor, tp, GPT_TYPE, g->tokens, NULL, why);
-    if (st == DPAR_OK) {
-        g->tensor.matmul = gpt_matmul;
-        g->first = c->sp ? dpar_split_offset(&g->tensor.tokens, tp->rank) : 0;
-        g->own = c->sp ? dpar_split_size(&g->tensor.tokens, tp->rank) : g->tokens;
-        st = gpt_plan_experts(g, why);
-    }
-    return st;
+    GPT_TRY(gpt_plan_attention(g, why));
+    GPT_TRY(dpar_tensor_init(&g->tensor, tp, GPT_TYPE, g->tokens, NULL, why));
+    g->tensor.matmul = gpt_matmul;
+    g->first = c->sp ? dpar_split_offset(&g->tensor.tokens, tp->rank) : 0;
+    g->own = c->sp ? dpar_split_size(&g->tensor.tokens, tp->rank) : g->tokens;
+    return gpt_plan_experts(g, why);
 }
 
 /* Deals out the memory, or counts it. */
@@ -1522,6 +1591,7 @@ static inline void gpt_lay(gpt *g, gpt_room *r)
     g->dweight = gpt_take_real(r, n * g->config.choices);
     g->expert_rows = gpt_take_real(r, g->rows * w);
     g->q = gpt_take_real(r, n * g->heads_width);
+    g->scores = gpt_take_real(r, 2 * GPT_ROWS * g->config.length);
     g->wide = gpt_take_real(r, most);
     if (g->config.ulysses) {
         g->k = gpt_take_real(r, n * g->groups_width);
@@ -1541,13 +1611,11 @@ static inline dpar_status gpt_bytes(const gpt_config *config, const gpt_comms *c
 {
     gpt g;
     gpt_room r = {NULL, 0};
-    const dpar_status st = gpt_plan(&g, config, comms, why);
+    GPT_TRY(gpt_plan(&g, config, comms, why));
     gpt_take(&r, 1, sizeof g);
-    if (st == DPAR_OK) {
-        gpt_lay(&g, &r);
-        *bytes = r.used;
-    }
-    return st;
+    gpt_lay(&g, &r);
+    *bytes = r.used;
+    return DPAR_OK;
 }
 
 /* Where each of this rank's tokens lies in the micro-batch; one by one in their order. */
@@ -1587,16 +1655,12 @@ static inline dpar_status gpt_init(void *memory, int64_t bytes, const gpt_config
 {
     gpt_room r = {NULL, 0};
     gpt *g = (gpt *)memory;
-    dpar_comm *cp = comms->cp;
     int64_t need = 0, i;
-    dpar_status st = gpt_bytes(config, comms, &need, why);
-    if (st == DPAR_OK && bytes < need) {
+    GPT_TRY(gpt_bytes(config, comms, &need, why));
+    if (bytes < need) {
         return gpt_refuse(why, "less memory than gpt_bytes says");
     }
-    st = st ? st : gpt_plan(g, config, comms, why);
-    if (st != DPAR_OK) {
-        return st;
-    }
+    GPT_TRY(gpt_plan(g, config, comms, why));
     r.memory = (char *)memory;
     gpt_take(&r, 1, sizeof *g);
     gpt_lay(g, &r);
@@ -1611,22 +1675,20 @@ static inline dpar_status gpt_init(void *memory, int64_t bytes, const gpt_config
         g->bias[i] = g->load[i] = 0.0;
     }
     if (!g->config.ulysses) {
-        st = dpar_attention_init(g->plan_memory[0], g->plan_bytes[0], cp, &g->attention, &g->ring,
-                                 why);
+        GPT_TRY(dpar_attention_init(g->plan_memory[0], g->plan_bytes[0], comms->cp, &g->attention,
+                                    &g->ring, why));
     }
-    for (i = 0; i < 2 && g->config.ulysses && st == DPAR_OK; i++) {
-        st = dpar_ulysses_init(g->plan_memory[i], g->plan_bytes[i], cp, &g->to_heads[i],
-                               &g->ulysses[i], why);
+    for (i = 0; i < 2 && g->config.ulysses; i++) {
+        GPT_TRY(dpar_ulysses_init(g->plan_memory[i], g->plan_bytes[i], comms->cp, &g->to_heads[i],
+                                  &g->ulysses[i], why));
     }
-    if (st == DPAR_OK && g->config.experts > 0) {
-        st = dpar_experts_init(g->plan_memory[2], g->plan_bytes[2], comms->ep, &g->layer,
-                               &g->experts, why);
+    if (g->config.experts > 0) {
+        GPT_TRY(dpar_experts_init(g->plan_memory[2], g->plan_bytes[2], comms->ep, &g->layer,
+                                  &g->experts, why));
     }
-    st = st ? st : dpar_heads_comm(comms->tp, &g->heads, &g->same);
-    if (st == DPAR_OK) {
-        *made = g;
-    }
-    return st;
+    GPT_TRY(dpar_heads_comm(comms->tp, &g->heads, &g->same));
+    *made = g;
+    return DPAR_OK;
 }
 
 /* COLLECTIVE. NULL is fine. */

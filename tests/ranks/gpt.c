@@ -191,12 +191,152 @@ static int differences(dpar_comm *self, const gpt_config *config, const char *wh
     return bad + model_free(&m);
 }
 
+/* ---- its kernels ----------------------------------------------------------------------------- */
+
+static double number(int64_t stream, int64_t i)
+{
+    return 2.0 * dpar_random_uniform(17, (uint64_t)stream, (uint64_t)i) - 1.0;
+}
+
+static double apart(const gpt_real *a, const gpt_real *b, int64_t n)
+{
+    double most = 0.0;
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        most = fmax(most, fabs(a[i] - b[i]));
+    }
+    return most;
+}
+
+/* Products deeper than what is summed at a time, against the library's. */
+static int products(void)
+{
+    enum { MOST = 300 * 41 };
+    gpt_real *a = (gpt_real *)fresh(4 * MOST * (int64_t)sizeof(gpt_real)), *b = a + MOST;
+    gpt_real *c = b + MOST, *d = c + MOST;
+    dpar_matmul p;
+    int64_t i;
+    int n, bad = 0;
+    for (n = 0; n < 16; n++) {
+        memset(&p, 0, sizeof p);
+        p.type = GPT_TYPE;
+        p.transpose_a = n % 2;
+        p.transpose_b = n / 2 % 2;
+        p.m = n < 8 ? 41 : 3;
+        p.n = n < 8 ? 7 : 40;
+        p.k = n / 4 % 2 == 0 ? 300 : n < 8 ? 5 : 0;
+        p.alpha = 0.5;
+        p.beta = n % 3 - 1.0;
+        p.a = a;
+        p.b = b;
+        p.lda = (p.transpose_a ? p.m : p.k) + (p.k == 0);
+        p.ldb = (p.transpose_b ? p.k : p.n) + (p.k == 0);
+        p.ldc = p.n + 1;
+        for (i = 0; i < MOST; i++) {
+            a[i] = number(1, i);
+            b[i] = number(2, i);
+            c[i] = d[i] = number(3, i);
+        }
+        p.c = c;
+        bad += gpt_matmul(NULL, &p) != DPAR_OK;
+        p.c = d;
+        bad += dpar_matmul_host(NULL, &p) != DPAR_OK;
+        bad += !(apart(c, d, MOST) <= 1e-12);
+    }
+    free(a);
+    return bad;
+}
+
+/* Attention of more rows than are computed at a time, against the library's. high: query i sees
+ * keys up to i + high. */
+static int attention(int64_t queries, int64_t keys, int64_t high)
+{
+    enum { HEADS = 4, GROUPS = 2, WIDTH = 5, MOST = 70 * HEADS * WIDTH, ARRAYS = 15 };
+    gpt_real *x[ARRAYS];
+    dpar_attention l;
+    dpar_attention_call c;
+    gpt g;
+    int64_t i;
+    int n, own, bad = 0;
+    memset(&l, 0, sizeof l);
+    memset(&c, 0, sizeof c);
+    memset(&g, 0, sizeof g);
+    for (n = 0; n < ARRAYS; n++) {
+        x[n] = (gpt_real *)fresh(MOST * (int64_t)sizeof(gpt_real));
+        for (i = 0; i < MOST; i++) {
+            x[n][i] = n < 5 ? number(n, i) : 0.25; /* what gradients are added to */
+        }
+    }
+    g.config.length = (int32_t)keys;
+    g.scores = (gpt_real *)fresh(2 * GPT_ROWS * keys * (int64_t)sizeof(gpt_real));
+    l.heads = HEADS;
+    l.groups = GROUPS;
+    l.width = WIDTH;
+    l.type = GPT_TYPE;
+    c.layer = &l;
+    c.user = &g;
+    c.queries = queries;
+    c.keys = keys;
+    c.low = -keys - queries;
+    c.high = high;
+    c.q = x[0];
+    c.k = x[1];
+    c.v = x[2];
+    c.out_gradient = x[3];
+    c.delta = x[4];
+    for (own = 0; own < 2; own++) {
+        c.out = x[5 + own];
+        c.lse = x[7 + own];
+        own ? gpt_attend_block(&c) : dpar_attention_block(&c);
+    }
+    for (i = 0; i < queries * HEADS; i++) { /* of rows that see nothing: -1e30 or less */
+        bad += !(fabs(x[7][i] - x[8][i]) <= 1e-12 || (x[7][i] <= -1e30 && x[8][i] <= -1e30));
+    }
+    bad += !(apart(x[5], x[6], queries * HEADS * WIDTH) <= 1e-12);
+    c.out = x[5];
+    c.lse = x[7];
+    for (own = 0; own < 2; own++) {
+        c.q_gradient = x[9 + own];
+        c.k_gradient = x[11 + own];
+        c.v_gradient = x[13 + own];
+        own ? gpt_attend_block_back(&c) : dpar_attention_block_gradient(&c);
+    }
+    for (n = 9; n < ARRAYS; n += 2) {
+        bad += !(apart(x[n], x[n + 1], MOST) <= 1e-12);
+    }
+    for (n = 0; n < ARRAYS; n++) {
+        free(x[n]);
+    }
+    free(g.scores);
+    return bad;
+}
+
 /* ---- cut ------------------------------------------------------------------------------------- */
 
 /* How the ranks are used: data x cp x tp, experts over ep of data x cp. */
 typedef struct cutting {
     int tp, cp, data, ep;
 } cutting;
+
+/* Biases of experts after one step by the loads of all ranks. */
+static int same_biases(model *m, model *one)
+{
+    const double *a, *b;
+    double most = 0.0;
+    int i, e, bad = model_forward(m) != DPAR_OK || model_forward(one) != DPAR_OK;
+    gpt_steer(m->g, 0.3);
+    gpt_steer(one->g, 0.3);
+    for (i = 0; i < m->layers; i++) {
+        a = gpt_bias(m->g, i);
+        b = gpt_bias(one->g, i);
+        bad += (a == NULL) != (b == NULL);
+        for (e = 0; e < m->config.experts && a != NULL && b != NULL; e++) {
+            bad += !(fabs(a[e] - b[e]) <= 0.0);
+            most = fmax(most, fabs(a[e]));
+        }
+    }
+    return bad + !(most > 0.0);
+}
 
 /* The rank's piece of a whole array. */
 static double piece_of(const gpt_parameter *p, const gpt_real *whole, int64_t at)
@@ -293,6 +433,7 @@ static int cut_case(dpar_comm *c, dpar_comm *self, const cutting *how, gpt_confi
         return 1;
     }
     m.batch.scale = one.batch.scale = 1.0 / (config.samples * LENGTH);
+    bad += config.steer ? same_biases(&m, &one) : 0;
     bad += !(model_loss(&one) > 0.0) || model_backward(&one, 0.0, 0) != DPAR_OK;
     bad += model_forward(&m) != DPAR_OK || model_backward(&m, 0.0, 0) != DPAR_OK;
     bad += same_apart(&m);
@@ -340,10 +481,34 @@ static gpt_config mixed(int samples)
     return c;
 }
 
+/* A tied head has the embedding's name and numbers; what is no model is refused. */
+static int small_things(dpar_comm *self)
+{
+    gpt_comms comms = {self, self, self, self};
+    gpt_config c = plain(1);
+    gpt_parameter a, b;
+    int64_t bytes = 0;
+    dpar_why why;
+    model m;
+    int bad;
+    c.tied = 1;
+    bad = model_make(&m, &c, &comms, 0) || !gpt_parameter_of(m.g, 0, GPT_TABLE, &a) ||
+          !gpt_parameter_of(m.g, m.layers - 1, GPT_TABLE, &b);
+    bad += strcmp(a.name, b.name) != 0 || a.tied || !b.tied || gpt_layers(m.g) != LAYERS;
+    bad += !(apart(m.w[0][GPT_TABLE], m.w[LAYERS - 1][GPT_TABLE], a.numel) <= 0.0);
+    bad += model_free(&m) + (gpt_close(NULL) != DPAR_OK);
+    c.heads = 3; /* which do not divide 16 */
+    bad += gpt_bytes(&c, &comms, &bytes, &why) != DPAR_E_ARG || strstr(why.text, "heads") == NULL;
+    c.heads = 4;
+    comms.ep = NULL;
+    return bad + (gpt_bytes(&c, &comms, &bytes, &why) != DPAR_E_ARG);
+}
+
 static int one_rank(dpar_comm *self)
 {
     gpt_config c = plain(2);
-    int bad = differences(self, &c, "plain");
+    int bad = products() + attention(70, 70, 0) + attention(66, 70, 7) + attention(70, 41, -40);
+    bad += small_things(self) + differences(self, &c, "plain");
     c.layer_norm = c.gelu = 1;
     c.smoothing = 0.1;
     c.z = 1e-3;
@@ -377,6 +542,7 @@ static int cuttings(dpar_comm *c, dpar_comm *self)
                 config = mixed(SAMPLES);
                 config.sp = ways % 2;
                 config.ulysses = 1 - ways / 2;
+                config.steer = ways / 2;
                 how.ep = how.data * how.cp;
                 how.ep = how.ep % 2 == 0 && ways == 1 ? how.ep / 2 : how.ep;
                 bad += cut_case(c, self, &how, config, "experts");
