@@ -3371,7 +3371,8 @@ typedef struct dpar_call {
     int32_t type;             /* DPAR_F32, ... */
     int32_t op;               /* DPAR_SUM, ... where something is reduced */
     int32_t root;             /* broadcast, reduce, gather, scatter; the peer of send and recv */
-    int32_t tag;              /* send, recv: 0 .. 2^31 - 1 */
+    int32_t tag;              /* send, recv: 0 .. 2^31 - 1. Collectives: 0, or a number of the
+                                 caller's that is compared as the count is: which buffer, layer */
     int32_t varies;           /* 1: pieces differ by rank (the _v forms), counts below */
     const void *in;           /* broadcast: the same as out */
     void *out;                /* */
@@ -4498,8 +4499,8 @@ DPAR_API double dpar_clip_factor(double norm, double limit);
  *
  * Promises. Nothing is allocated after init: dpar_fsdp_sizes says by term what init takes. Sums go
  * in rank order: the same bits in every run, whatever is prefetched. Replicas stay the same bit by
- * bit. What is in the pool already is not gathered again. All ranks visit units in one order. Host
- * memory. */
+ * bit. What is in the pool already is not gathered again. All ranks visit units in one order
+ * (E_MISMATCH else; over MPI with its option `check`). Host memory. */
 
 /* Zero it and fill in what differs. The same on all ranks. */
 typedef struct dpar_fsdp_options {
@@ -39474,6 +39475,25 @@ DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *d)
     return DPAR_OK;
 }
 
+/* A collective of unit u's shards. Ranks that visit units of equal size in another order would mix
+ * them up: the tag tells. */
+static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const void *in, void *out,
+                                   int32_t type, dpar_work *work)
+{
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = kind;
+    call.type = type;
+    call.tag = u + 1;
+    call.in = in;
+    call.out = out;
+    call.count = d->unit[u].flat.shard;
+    if (kind == DPAR_REDUCE_SCATTER) {
+        call.op = d->options.sum ? DPAR_SUM : DPAR_AVG;
+    }
+    return dpar_post(d->shard, &call, work);
+}
+
 /* ---- where things lie -------------------------------------------------------------------------
  */
 
@@ -39654,7 +39674,7 @@ static dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t h
     whole = dpari_fsdp_slot_at(d, slot);
     mine = whole + dpari_fsdp_own(d, u, d->options.compute);
     dpari_fsdp_cast(d, u, mine);
-    st = dpar_all_gather(d->shard, mine, whole, n->flat.shard, d->options.compute, &s->work);
+    st = dpari_fsdp_post(d, DPAR_ALL_GATHER, u, mine, whole, d->options.compute, &s->work);
     if (st == DPAR_OK) {
         s->unit = u;
         n->slot = slot;
@@ -39795,8 +39815,8 @@ static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
         most = (int32_t)dpari_most(most, d->bucket[b].sent);
     }
     s->sent = most + 1;
-    return dpar_reduce_scatter(d->shard, whole, whole + dpari_fsdp_own(d, u, o->gradient),
-                               n->flat.shard, o->gradient, o->sum ? DPAR_SUM : DPAR_AVG, &s->work);
+    return dpari_fsdp_post(d, DPAR_REDUCE_SCATTER, u, whole,
+                           whole + dpari_fsdp_own(d, u, o->gradient), o->gradient, &s->work);
 }
 
 /* ---- a pass ------------------------------------------------------------------------------------
@@ -47643,6 +47663,10 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
         dpar_text_put(t, ", root ");
         dpar_text_int(t, f->root);
     }
+    if (f->kind < DPAR_COLLECTIVES && f->tag != 0) {
+        dpar_text_put(t, ", tag ");
+        dpar_text_int(t, f->tag);
+    }
     dpar_text_char(t, ')');
 }
 
@@ -47891,7 +47915,7 @@ static uint32_t dpari_fingerprint(const dpari_shm *s, const dpar_call *call)
     uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->type << 8 |
                  (uint64_t)(uint32_t)call->op << 16 | (uint64_t)(uint32_t)call->varies << 24 |
                  (uint64_t)(uint32_t)call->root << 32;
-    h = dpari_coll_mix(h, 1);
+    h = dpari_coll_mix(h, 1 | (uint64_t)(uint32_t)call->tag << 32);
     if (!call->varies) {
         h = dpari_coll_mix(h, (uint64_t)call->count);
     } else if (call->kind == DPAR_ALL_GATHER || call->kind == DPAR_REDUCE_SCATTER) {

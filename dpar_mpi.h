@@ -25,8 +25,8 @@
  * are DPAR_E_MISMATCH there, with both numbers of elements; another type of as many bytes is not
  * noticed. In a split all ranks' calls are compared; a rank that calls something else instead meets
  * the deadline.
- * Found with check = 1: another kind, type, op, root or count in any collective, other pieces in
- * all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all ranks, naming two that differ, at the
+ * Found with check = 1: another kind, type, op, root, tag or count in any collective, other pieces
+ * in all_gather_v and reduce_scatter_v: DPAR_E_MISMATCH on all ranks, naming two that differ, at the
  * price of a small all-reduce.
  * Not found: without check all else. Then MPI may notice (DPAR_E_MISMATCH where a message was too
  * long), the deadline may end it, or the result is wrong. Nor does check look at messages.
@@ -66,7 +66,7 @@ typedef struct dpar_mpi_options {
     double timeout_s;   /* deadline of one operation; 0: 300 s; < 0: none */
     int32_t rank_order; /* 1: reductions in rank order, the same bits on all ranks and in every
                            run: all-to-all of pieces, sums, all-gather */
-    int32_t check;      /* 1: compare kind, type, count, op and root before each collective */
+    int32_t check;      /* 1: compare kind, type, count, op, root and tag before each collective */
     int32_t blocking;   /* 1: collectives that block use MPI's blocking calls. They have no
                            deadline: give timeout_s < 0 with it. In each operation all ranks must
                            then block, or all post; work posted before is first brought to its
@@ -328,7 +328,8 @@ typedef struct dpari_mpi_letter {
 
 typedef struct dpari_mpi_record {
     int64_t sequence, count;
-    int32_t kind, type, op, root, state; /* DPAR_MORE, then how it ended */
+    int32_t kind, type, op, root, tag;
+    int32_t state; /* DPAR_MORE, then how it ended */
 } dpari_mpi_record;
 
 struct dpari_mpi_ctx {
@@ -390,7 +391,8 @@ struct dpari_mpi_task {
     double since, next_note;
     int64_t number;          /* of the record */
     int64_t at, len;         /* the elements of the step under way */
-    int64_t check[12];       /* kind, type, op, root, count, pieces; and all with the other sign */
+    int64_t check[14];       /* kind, type, op, root, count, pieces, tag; and all with the other
+                                sign */
     dpari_mpi_record *calls; /* of all ranks, after a failed check */
     dpari_mpi_record *record;
     void *memory;
@@ -531,6 +533,10 @@ static void dpari_mpi_describe_record(dpar_text *t, const dpari_mpi_record *r)
     if (dpari_kind_rooted(r->kind)) {
         dpar_text_put(t, " root ");
         dpar_text_int(t, r->root);
+    }
+    if (!dpari_kind_sends(r->kind) && r->tag != 0) {
+        dpar_text_put(t, " tag ");
+        dpar_text_int(t, r->tag);
     }
 }
 
@@ -1797,18 +1803,19 @@ static int dpari_mpi_check(dpari_mpi_task *t)
     t->check[3] = call->root;
     t->check[4] = call->varies ? 0 : call->count;
     t->check[5] = dpari_mpi_pieces_hash(call, t->ctx->comm.size);
-    for (i = 0; i < 6; i++) {
-        t->check[6 + i] = -t->check[i];
+    t->check[6] = call->tag;
+    for (i = 0; i < 7; i++) {
+        t->check[7 + i] = -t->check[i];
     }
-    return DPARI_MPI_DO(t, MPI_Allreduce, MPI_Iallreduce, MPI_IN_PLACE, t->check, 12, MPI_INT64_T,
+    return DPARI_MPI_DO(t, MPI_Allreduce, MPI_Iallreduce, MPI_IN_PLACE, t->check, 14, MPI_INT64_T,
                         MPI_MAX, t->ctx->side);
 }
 
 static int32_t dpari_mpi_agrees(const dpari_mpi_task *t)
 {
     int32_t i, same = 1;
-    for (i = 0; i < 6; i++) {
-        same = same && t->check[i] == -t->check[6 + i];
+    for (i = 0; i < 7; i++) {
+        same = same && t->check[i] == -t->check[7 + i];
     }
     return same;
 }
@@ -1830,6 +1837,7 @@ static int dpari_mpi_ask_all(dpari_mpi_task *t)
     mine->type = t->call.type;
     mine->op = t->call.op;
     mine->root = t->call.root;
+    mine->tag = t->call.tag;
     mine->state = (int32_t)(dpari_mpi_pieces_hash(&t->call, c->comm.size) & 0x7fffffff);
     return DPARI_MPI_DO(t, MPI_Allgather, MPI_Iallgather, MPI_IN_PLACE, bytes, MPI_BYTE, t->calls,
                         bytes, MPI_BYTE, c->side);
@@ -1838,7 +1846,7 @@ static int dpari_mpi_ask_all(dpari_mpi_task *t)
 static int32_t dpari_mpi_same_call(const dpari_mpi_record *a, const dpari_mpi_record *b)
 {
     return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
-           a->count == b->count && a->state == b->state;
+           a->tag == b->tag && a->count == b->count && a->state == b->state;
 }
 
 static void dpari_mpi_disagree(dpari_mpi_task *t)

@@ -553,7 +553,8 @@ module dpar
         integer(c_int32_t) :: op = 0 ! DPAR_SUM, ... where something is reduced
         ! broadcast, reduce, gather, scatter.
         integer(c_int32_t) :: root = 0
-        integer(c_int32_t) :: tag = 0 ! send, recv: 0 .. 2^31 - 1
+        ! send, recv: 0 .. 2^31 - 1. Collectives.
+        integer(c_int32_t) :: tag = 0
         integer(c_int32_t) :: varies = 0 ! 1: pieces differ by rank (the _v forms), counts below
         type(c_ptr) :: in = c_null_ptr ! broadcast: the same as out
         type(c_ptr) :: out = c_null_ptr
@@ -830,7 +831,7 @@ module dpar
         real(c_double) :: timeout_s = 0.0_c_double ! deadline of one operation; 0: 300 s; < 0: none
         ! 1: reductions in rank order, the same bits on all ranks and in every run.
         integer(c_int32_t) :: rank_order = 0
-        ! 1: compare kind, type, count, op and root before each collective
+        ! 1: compare kind, type, count, op, root and tag before each collective
         integer(c_int32_t) :: check = 0
         ! 1: collectives that block use MPI's blocking calls.
         integer(c_int32_t) :: blocking = 0

@@ -44,7 +44,8 @@ typedef struct dpar_call {
     int32_t type;             /* DPAR_F32, ... */
     int32_t op;               /* DPAR_SUM, ... where something is reduced */
     int32_t root;             /* broadcast, reduce, gather, scatter; the peer of send and recv */
-    int32_t tag;              /* send, recv: 0 .. 2^31 - 1 */
+    int32_t tag;              /* send, recv: 0 .. 2^31 - 1. Collectives: 0, or a number of the
+                                 caller's that is compared as the count is: which buffer, layer */
     int32_t varies;           /* 1: pieces differ by rank (the _v forms), counts below */
     const void *in;           /* broadcast: the same as out */
     void *out;                /* */

@@ -471,6 +471,25 @@ DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *d)
     return DPAR_OK;
 }
 
+/* A collective of unit u's shards. Ranks that visit units of equal size in another order would mix
+ * them up: the tag tells. */
+static dpar_status dpari_fsdp_post(dpar_fsdp *d, int32_t kind, int32_t u, const void *in, void *out,
+                                   int32_t type, dpar_work *work)
+{
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = kind;
+    call.type = type;
+    call.tag = u + 1;
+    call.in = in;
+    call.out = out;
+    call.count = d->unit[u].flat.shard;
+    if (kind == DPAR_REDUCE_SCATTER) {
+        call.op = d->options.sum ? DPAR_SUM : DPAR_AVG;
+    }
+    return dpar_post(d->shard, &call, work);
+}
+
 /* ---- where things lie -------------------------------------------------------------------------
  */
 
@@ -651,7 +670,7 @@ static dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t h
     whole = dpari_fsdp_slot_at(d, slot);
     mine = whole + dpari_fsdp_own(d, u, d->options.compute);
     dpari_fsdp_cast(d, u, mine);
-    st = dpar_all_gather(d->shard, mine, whole, n->flat.shard, d->options.compute, &s->work);
+    st = dpari_fsdp_post(d, DPAR_ALL_GATHER, u, mine, whole, d->options.compute, &s->work);
     if (st == DPAR_OK) {
         s->unit = u;
         n->slot = slot;
@@ -792,8 +811,8 @@ static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
         most = (int32_t)dpari_most(most, d->bucket[b].sent);
     }
     s->sent = most + 1;
-    return dpar_reduce_scatter(d->shard, whole, whole + dpari_fsdp_own(d, u, o->gradient),
-                               n->flat.shard, o->gradient, o->sum ? DPAR_SUM : DPAR_AVG, &s->work);
+    return dpari_fsdp_post(d, DPAR_REDUCE_SCATTER, u, whole,
+                           whole + dpari_fsdp_own(d, u, o->gradient), o->gradient, &s->work);
 }
 
 /* ---- a pass ------------------------------------------------------------------------------------

@@ -42,8 +42,8 @@
  *
  * Promises. Nothing is allocated after init: dpar_fsdp_sizes says by term what init takes. Sums go
  * in rank order: the same bits in every run, whatever is prefetched. Replicas stay the same bit by
- * bit. What is in the pool already is not gathered again. All ranks visit units in one order. Host
- * memory. */
+ * bit. What is in the pool already is not gathered again. All ranks visit units in one order
+ * (E_MISMATCH else; over MPI with its option `check`). Host memory. */
 #ifndef DPAR_FSDP_H
 #define DPAR_FSDP_H
 

@@ -812,5 +812,9 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
         dpar_text_put(t, ", root ");
         dpar_text_int(t, f->root);
     }
+    if (f->kind < DPAR_COLLECTIVES && f->tag != 0) {
+        dpar_text_put(t, ", tag ");
+        dpar_text_int(t, f->tag);
+    }
     dpar_text_char(t, ')');
 }

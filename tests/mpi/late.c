@@ -129,6 +129,14 @@ static void mismatch(int what)
     static float x[400], y[400];
     int64_t count[64];
     dpar_status s;
+    dpar_call tagged;
+    memset(&tagged, 0, sizeof tagged);
+    tagged.kind = DPAR_ALL_GATHER;
+    tagged.type = DPAR_F32;
+    tagged.in = x;
+    tagged.out = y;
+    tagged.count = 2;
+    tagged.tag = last ? 7 : 6;
     for (int32_t r = 0; r < n; r++) {
         count[r] = what == 3 && last ? r : 2;
     }
@@ -138,17 +146,20 @@ static void mismatch(int what)
     case 1: s = last ? dpar_broadcast(c, x, 10, DPAR_F32, 1, NULL) : dpar_barrier(c, NULL); break;
     case 2: s = dpar_all_reduce(c, x, y, 10, DPAR_F32, last ? DPAR_MAX : DPAR_SUM, NULL); break;
     case 4: s = last ? dpar_comm_split(c, 0, 0, &part) : dpar_barrier(c, NULL); break;
+    case 5: s = dpar_post(c, &tagged, NULL); break;
     default: s = dpar_reduce_scatter_v(c, x, y, count, DPAR_F32, DPAR_SUM, NULL); break;
     }
     CHECK_INT(s, DPAR_E_MISMATCH);
     has(c->why.text, "rank 0 calls ");
     has(c->why.text, what == 1 || what == 4 ? "barrier #1"
                      : what == 3            ? "reduce-scatter #1"
+                     : what == 5            ? "all-gather #1 of 2 f32 tag 6"
                                             : "all-reduce #1");
     has(c->why.text, what == 0   ? "calls all-reduce #1 of 11 f32 sum"
                      : what == 1 ? "calls broadcast #1 of 10 f32 root 1"
                      : what == 2 ? "f32 max"
                      : what == 4 ? "calls split #1"
+                     : what == 5 ? "calls all-gather #1 of 2 f32 tag 7"
                                  : "with other pieces");
     CHECK_INT(dpar_barrier(c, NULL), DPAR_E_MISMATCH);
     dpar_comm_close(c);
@@ -237,7 +248,7 @@ int main(int argc, char **argv)
     if (part < 0 || part == 1) {
         no_message();
     }
-    for (int what = 0; what < 5 && (part < 0 || part == 2); what++) {
+    for (int what = 0; what < 6 && (part < 0 || part == 2); what++) {
         mismatch(what);
     }
     if (part < 0 || part == 3) {

@@ -1112,6 +1112,54 @@ static void missing(dpar_comm *world)
 }
 #endif
 
+#ifndef USE_MPI
+/* Units of one size, which the last rank visits in another order: its shards would be of others. */
+static void other_order(dpar_comm *world, int backward)
+{
+    const int32_t params_of[2] = {1, 1};
+    const int64_t numel[2] = {10, 10};
+    const int32_t odd = world->rank == world->size - 1;
+    dpar_fsdp_options o;
+    dpar_fsdp_sizes sizes;
+    dpar_fsdp *f = NULL;
+    dpar_comm *c = NULL;
+    dpar_status st;
+    dpar_why why;
+    void *memory = NULL;
+    memset(&o, 0, sizeof o);
+    o.zero = backward ? 2 : 3;
+    o.type = o.compute = o.gradient = DPAR_F32;
+    o.prefetch = o.buffers = 2;
+    o.optimizer = dpar_optimizer_adamw();
+    CHECK_INT(dpar_comm_dup(world, &c), DPAR_OK);
+    CHECK_INT(dpar_fsdp_bytes(c->size, 2, params_of, numel, &o, &sizes, &why), DPAR_OK);
+    CHECK_INT(dpar_comm_alloc(world, sizes.plan, &memory), DPAR_OK);
+    CHECK_INT(dpar_fsdp_init(memory, sizes.plan, c, NULL, 2, params_of, numel, &o, &f, &why),
+              DPAR_OK);
+    CHECK_INT(dpar_fsdp_begin(f, 1), DPAR_OK);
+    CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);
+    if (backward) {
+        CHECK_INT(dpar_fsdp_before(f, 0, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_before(f, 1, DPAR_BACKWARD), DPAR_OK);
+        (void)dpar_fsdp_after(f, 0, DPAR_BACKWARD);
+        (void)dpar_fsdp_after(f, 1, DPAR_BACKWARD);
+        CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);
+        (void)dpar_fsdp_ready(f, odd);
+        (void)dpar_fsdp_ready(f, !odd);
+        st = dpar_fsdp_finish(f);
+    } else {
+        st = dpar_fsdp_before(f, odd, DPAR_FORWARD);
+    }
+    CHECK_INT(st, DPAR_E_MISMATCH);
+    CHECK(strstr(c->why.text, "tag 1") != NULL && strstr(c->why.text, "tag 2") != NULL);
+    (void)dpar_fsdp_finish(f);
+    CHECK_INT(dpar_fsdp_close(f), DPAR_OK);
+    (void)dpar_comm_close(c);
+    CHECK_INT(dpar_barrier(world, NULL), DPAR_OK);
+    dpar_comm_release(world, memory);
+}
+#endif
+
 static int everything(dpar_comm *c, void *arg)
 {
     world w;
@@ -1147,6 +1195,10 @@ static int everything(dpar_comm *c, void *arg)
     }
 #ifndef USE_MPI /* an MPI job cannot break one communicator and go on */
     missing(c);
+    if (c->size > 1) {
+        other_order(c, 0);
+        other_order(c, 1);
+    }
 #endif
     return failures() > 0;
 }

@@ -31,7 +31,7 @@ static quarrel quarrel_of(const char *name, dpar_call most, dpar_call odd, const
     return q;
 }
 
-enum { QUARRELS = 31 };
+enum { QUARRELS = 32 };
 
 /* Quarrel i; those of the v forms have piece > 0. */
 static quarrel quarrel_number(int i)
@@ -40,8 +40,9 @@ static quarrel quarrel_number(int i)
     const dpar_call sum = call_of(DPAR_ALL_REDUCE, f, s, 0, 10);
     quarrel q;
     switch (i) {
-#define KIND(a, b) call_of(a, f, a == DPAR_ALL_REDUCE || a == DPAR_REDUCE ? s : 0, 0, 10), \
-                   call_of(b, f, b == DPAR_ALL_REDUCE || b == DPAR_REDUCE ? s : 0, 0, 10)
+#define KIND(a, b)                                                                                 \
+    call_of(a, f, a == DPAR_ALL_REDUCE || a == DPAR_REDUCE ? s : 0, 0, 10),                        \
+        call_of(b, f, b == DPAR_ALL_REDUCE || b == DPAR_REDUCE ? s : 0, 0, 10)
     case 0:
         return quarrel_of("kind: sum and broadcast", KIND(DPAR_ALL_REDUCE, DPAR_BROADCAST),
                           "all-reduce", "broadcast", "10 f32");
@@ -145,6 +146,11 @@ static quarrel quarrel_number(int i)
                        call_of(DPAR_ALL_TO_ALL, f, 0, 0, 90000), "all-to-all", "90000", "90001");
         q.piece = 90001;
         return q;
+    case 30:
+        q = quarrel_of("tag of reduce-scatter", call_of(DPAR_REDUCE_SCATTER, f, s, 0, 100000),
+                       call_of(DPAR_REDUCE_SCATTER, f, s, 0, 100000), "100000 f32", "tag 7", "");
+        q.odd.tag = 7;
+        return q;
     default:
         return quarrel_of("order of two operations", sum, call_of(DPAR_BROADCAST, f, 0, 0, 10),
                           "all-reduce", "broadcast", "");
@@ -197,8 +203,8 @@ static dpar_call ready(const quarrel *q, int is_odd, int odd, memory *m, dpar_co
         if (is_odd) {
             m->in_count[peer] = q->piece;
             m->out_count[peer] = call.kind == DPAR_ALL_TO_ALL ? call.count : q->piece;
-            call.count = call.kind == DPAR_GATHER || call.kind == DPAR_SCATTER ? q->piece
-                                                                               : call.count;
+            call.count =
+                call.kind == DPAR_GATHER || call.kind == DPAR_SCATTER ? q->piece : call.count;
         }
         if (call.kind == DPAR_ALL_GATHER) {
             call.count = m->out_count[c->rank];
