@@ -368,7 +368,8 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
     }
     dpari_zero(&d->work[k], sizeof d->work[k]);
     if (o->hook != NULL) {
-        return o->hook(o->ctx, d->c, k, data, count, wire, &d->work[k]);
+        const dpar_status st = o->hook(o->ctx, d->c, k, data, count, wire, &d->work[k]);
+        return st > 0 ? DPAR_OK : st; /* a condition is no error */
     }
     if (o->scatter) {
         const int64_t share = count / d->c->size;

@@ -37,6 +37,10 @@
  * shard of other copies (dpar_comm_split_axes makes both). Gradients are reduced inside, then their
  * shards across, once a step.
  *
+ * Pipeline: a whole step is one pass. UNSHARD is before (of a stage's first: BACKWARD, so that
+ * there is room for its gradients; then FORWARD), RESHARD after, REDUCE_GRAD ready; begin and
+ * finish stand round dpar_pipeline_run. prefetch and buffers: as many as the rank has stages.
+ *
  * Gradients are averaged over the ranks (options.sum: added up) and added up over micro-batches:
  * where a step is to be the mean over those too, scale the loss by 1 / B, or give step its factor.
  *
@@ -61,7 +65,8 @@ typedef struct dpar_fsdp_options {
     int32_t compute;  /* of the weights that forward and backward see, and that travel: type, F32 of
                          F64, BF16 or F16 of F32 */
     int32_t gradient; /* in which gradients are computed and travel: compute, or a wider one. 16
-                         bits are added up in F32 and rounded once; micro-batches are summed in F32
+                         bits are added up in F32 and rounded once (by ZeRO-1, and with `once`,
+                         over replicas once more); micro-batches are summed in F32
                          (F64 for type F64) by ZeRO-2 and 3 */
     int32_t prefetch; /* units gathered ahead of the one in use, 0 and more */
     int32_t buffers;  /* ZeRO-2, 3: units whose gradients may be under way at once; 0: 1 */

@@ -175,7 +175,8 @@ typedef struct pending {
 
 typedef struct job {
     dpar_comm *c, *replicas;
-    dpar_ddp *ddp; /* of the replicas; NULL: none */
+    dpar_ddp *ddp;   /* of the replicas; NULL: none */
+    dpar_fsdp *fsdp; /* so; its units are the links */
     const dpar_schedule *s;
     dpar_pipeline *p;
     int32_t step, steps, live, pairs;
@@ -213,6 +214,12 @@ static int link_of(const job *j, const dpar_stage_task *t)
     return t->action.stage % j->s->chain;
 }
 
+/* A stage's weights through ddp and fsdp: small enough to be exact in doubles. */
+static double small(uint64_t v)
+{
+    return (double)(v % 65536u);
+}
+
 /* The buffers that a stage is given. */
 static void look(job *j, const dpar_stage_task *t, int forward)
 {
@@ -223,6 +230,11 @@ static void look(job *j, const dpar_stage_task *t, int forward)
     j->wrong += t->out_count != (none_out ? 0 : j->more + (forward ? outputs(q) : inputs(q)));
     j->wrong += t->activation < 0 || t->activation >= j->counts.activation || t->kept == NULL;
     j->wrong += j->gathered[t->action.stage] == 0;
+    if (j->fsdp != NULL) {
+        const double *w = (const double *)dpar_fsdp_weight(j->fsdp, q);
+        j->wrong += w == NULL || w[0] != small(weight_of(q, 0)) ||
+                    w[outputs(q) - 1] != small(weight_of(q, outputs(q) - 1));
+    }
 }
 
 static int fails(const job *j, const dpar_stage_task *t, dpar_why *why)
@@ -386,31 +398,25 @@ static dpar_status both(void *ctx, const dpar_stage_task *f, const dpar_stage_ta
                                              : input(ctx, b, why);
 }
 
-/* A stage's weights through ddp: small enough to be exact in doubles. */
-static double small(uint64_t v)
-{
-    return (double)(v % 65536u);
-}
-
 static dpar_status reduce(void *ctx, const dpar_stage_task *t, dpar_why *why)
 {
     job *j = (job *)ctx;
     const int q = link_of(j, t);
-    dpar_status st;
+    double *g;
     int i;
     if (ends_here(j, t, why)) {
         return DPAR_E_RANGE;
     }
     j->reduced[t->action.stage]++;
     j->wrong += j->passed[t->action.stage] == 0 || j->passed[t->action.stage] % j->steps != 0;
-    if (j->ddp == NULL) {
+    if (j->ddp == NULL && j->fsdp == NULL) {
         return DPAR_OK;
     }
+    g = (double *)(j->ddp != NULL ? dpar_ddp_gradient(j->ddp, q) : dpar_fsdp_gradient(j->fsdp, q));
     for (i = 0; i < outputs(q); i++) {
-        ((double *)dpar_ddp_gradient(j->ddp, q))[i] = small(j->mine.weight[q][i]);
+        g[i] = small(j->mine.weight[q][i]);
     }
-    st = dpar_ddp_ready(j->ddp, q);
-    return st;
+    return j->ddp != NULL ? dpar_ddp_ready(j->ddp, q) : dpar_fsdp_ready(j->fsdp, q);
 }
 
 static dpar_status unshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
@@ -421,7 +427,13 @@ static dpar_status unshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
     }
     j->wrong += j->gathered[t->action.stage] != 0 || t->activation != -1 || t->in != NULL;
     j->gathered[t->action.stage] = 1;
-    return DPAR_OK;
+    if (j->fsdp == NULL) {
+        return DPAR_OK;
+    }
+    /* all micro-batches are one pass: the first time there has to be room for gradients, too */
+    return dpar_fsdp_before(j->fsdp, link_of(j, t),
+                            dpar_fsdp_gradient(j->fsdp, link_of(j, t)) == NULL ? DPAR_BACKWARD
+                                                                               : DPAR_FORWARD);
 }
 
 static dpar_status reshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
@@ -432,7 +444,7 @@ static dpar_status reshard(void *ctx, const dpar_stage_task *t, dpar_why *why)
     }
     j->wrong += j->gathered[t->action.stage] != 1;
     j->gathered[t->action.stage] = 0;
-    return DPAR_OK;
+    return j->fsdp == NULL ? DPAR_OK : dpar_fsdp_after(j->fsdp, link_of(j, t), DPAR_FORWARD);
 }
 
 /* An activation is where it was left, and nothing else is given. */
@@ -932,6 +944,80 @@ static void replicas(dpar_comm *c)
     free(l.mem);
 }
 
+/* The same with the weights cut over the two: UNSHARD gathers them, RESHARD lets them go,
+ * REDUCE_GRAD sends the gradients home; a step of SGD of rate 1 shows what came. */
+static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
+{
+    const int32_t half = c->size / 2, mine = c->rank % half;
+    int32_t params_of[CHAIN];
+    int64_t count_of[2 * CHAIN], numel[CHAIN];
+    dpar_comm *line = NULL, *pair = NULL;
+    dpar_fsdp_options how;
+    dpar_fsdp_sizes sizes;
+    dpar_pipeline_options o;
+    dpar_order order;
+    dpar_why why;
+    sums expected;
+    list l;
+    job *j = (job *)fresh(sizeof *j);
+    void *memory, *at;
+    int32_t i, q;
+    memset(&order, 0, sizeof order);
+    order.rule = rule;
+    order.ranks = half;
+    order.micros = 2 * half;
+    CHECK_INT(dpar_comm_split(c, c->rank / half, c->rank, &line), DPAR_OK);
+    CHECK_INT(dpar_comm_split(c, mine, c->rank, &pair), DPAR_OK);
+    CHECK(made(&l, &order));
+    lower(&l, DPAR_LOWER_MESSAGES | DPAR_LOWER_REDUCE | DPAR_LOWER_SHARDS, 0, -1);
+    begin(j, line, &l.s, 1);
+    fill(&o, j, count_of);
+    memset(&how, 0, sizeof how);
+    how.zero = zero;
+    how.type = how.compute = how.gradient = DPAR_F64;
+    how.sum = 1;
+    how.optimizer = dpar_optimizer_sgd(0.0);
+    for (q = 0; q < l.s.chain; q++) {
+        params_of[q] = 1;
+        numel[q] = l.s.rank_of[q] == mine ? outputs(q) : 0;
+        how.prefetch += numel[q] > 0; /* a room for each of this rank's stages */
+    }
+    how.buffers = how.prefetch;
+    CHECK_INT(dpar_fsdp_bytes(2, l.s.chain, params_of, numel, &how, &sizes, &why), DPAR_OK);
+    at = aligned(sizes.plan, &memory);
+    CHECK_INT(dpar_fsdp_init(at, sizes.plan, pair, NULL, l.s.chain, params_of, numel, &how,
+                             &j->fsdp, &why),
+              DPAR_OK);
+    for (q = 0; q < l.s.chain; q++) {
+        double values[WIDE] = {0.0};
+        for (i = 0; i < numel[q]; i++) {
+            values[i] = small(weight_of(q, i));
+        }
+        CHECK_INT(dpar_fsdp_set(j->fsdp, q, values), DPAR_OK);
+    }
+    dpar_fsdp_zero(j->fsdp);
+    CHECK_INT(dpar_fsdp_begin(j->fsdp, 1), DPAR_OK);
+    whole(j, &o);
+    CHECK_INT(dpar_fsdp_finish(j->fsdp), DPAR_OK);
+    CHECK_INT(dpar_fsdp_step(j->fsdp, 1.0, 1.0), DPAR_OK);
+    serial(l.s.chain, l.s.micros, 1, 1, &expected);
+    for (q = 0; q < l.s.chain; q++) {
+        const double *w = (const double *)dpar_fsdp_state(j->fsdp, DPAR_FSDP_MASTER, q, NULL);
+        dpar_piece piece;
+        for (i = 0; dpar_fsdp_piece(j->fsdp, q, &piece) && i < piece.count; i++) {
+            const int64_t e = piece.in_param + i;
+            CHECK(w[piece.in_shard + i] ==
+                  small(weight_of(q, (int)e)) - 2.0 * small(expected.weight[q][e]));
+        }
+    }
+    CHECK_INT(dpar_fsdp_close(j->fsdp), DPAR_OK);
+    CHECK_INT(dpar_comm_close(pair), DPAR_OK);
+    CHECK_INT(dpar_comm_close(line), DPAR_OK);
+    free(memory);
+    free(j);
+    free(l.mem);
+}
+
 /* ---- pictures ---------------------------------------------------------------------------------
  */
 
@@ -1253,6 +1339,8 @@ static int everything(dpar_comm *c, void *arg)
     picture(c);
     if (c->size % 2 == 0) {
         replicas(c);
+        sharded(c, DPAR_INTERLEAVED, 3);
+        sharded(c, DPAR_ZBV, 1 + c->size / 2 % 3);
     }
     if (c->size == 2) {
         refused(c);
