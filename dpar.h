@@ -6777,6 +6777,8 @@ DPARI_API int64_t dpari_kern_finite(const void *in, int64_t count, int32_t type)
 
 enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
 
+enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
+
 /* What is to be done; all zero is a copy of one f64. */
 typedef struct dpari_stride_piece {
     int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
@@ -6786,6 +6788,7 @@ typedef struct dpari_stride_piece {
     int32_t negate;  /* 1: the value times -1 (of floats the sign bit; integers wrap) */
     int32_t clear;   /* 1: what was read becomes 0 */
     int32_t back;    /* 1: from the last to the first: for what a walk the other way has just met */
+    int32_t ahead; /* that side lies densely, and another core has used it last: it is asked for */
     /* elements along each dim (one may be 0: nothing is done), and from one to the next on either
      * side, of either sign; `from` all 0: one element everywhere */
     int64_t extent[DPARI_STRIDE_DIMS], to[DPARI_STRIDE_DIMS], from[DPARI_STRIDE_DIMS];
@@ -6799,10 +6802,11 @@ typedef struct dpari_stride_dim {
 typedef struct dpari_stride {
     int64_t elements; /* of the box */
     int64_t run;      /* bytes that lie in one piece on both sides */
-    int32_t loop, dims, asks, clear;
+    int32_t loop, dims, asks, clear, ahead, back;
     int32_t simple;               /* one call of the loop does it */
     int32_t op;                   /* with the types that follow: of what is not just copied */
     int64_t part, turn;           /* rows, and elements or runs of each, at a time */
+    int64_t first, each;          /* bytes asked for ahead: at first, for each such element */
     int64_t to_start, from_start; /* from index 0 to where the walk begins */
     dpari_stride_dim dim[DPARI_STRIDE_DIMS]; /* the innermost first */
     int32_t to_type, from_type, through, negate;
@@ -36116,6 +36120,7 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
 {
     const dpar_halo_field *f = &x->field[it->field];
     const int32_t wire = dpari_hx_wire(f);
+    const int shares = it->peer >= 0 && x->peer[it->peer].world >= 0;
     dpari_stride_piece p;
     int32_t d;
     dpari_zero(&p, sizeof p);
@@ -36132,7 +36137,9 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
     p.negate = it->negate;
     p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
     p.back = it->peer >= 0 && (op == DPAR_COPY || it->elements >= DPARI_HX_MANY);
+    p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
     dpari_stride_prepare(&it->take, &p);
+    p.ahead = shares && it->packs ? DPARI_STRIDE_TO : 0;
     p.back = 0;
     p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
     p.op = DPAR_COPY;
@@ -46112,7 +46119,10 @@ enum {
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
 #define DPARI_STRIDE_NEAR 64  /* runs after which their lines are surely still near */
 #define DPARI_STRIDE_NEAR_BYTES 16384
-#define DPARI_STRIDE_TURN 32 /* runs of one of two pieces before the other's: measured */
+#define DPARI_STRIDE_TURN 32     /* runs of one of two pieces before the other's: measured */
+#define DPARI_STRIDE_AHEAD 1024  /* bytes asked for before they are met, of short runs: measured */
+#define DPARI_STRIDE_FIRST 32768 /* of long ones, at once: what the first level holds */
+#define DPARI_STRIDE_LINE 64
 #define DPARI_STRIDE_ZEROS 256
 #define DPARI_STRIDE_MANY 8192 /* lines that a core's own caches may not hold */
 
@@ -46574,6 +46584,31 @@ static void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t r
 #endif
 }
 
+/* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
+ * where a walk is. */
+static void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+                                   const unsigned char *from, int64_t after, int64_t bytes)
+{
+#if defined(__GNUC__)
+    const int64_t line = s->back ? -DPARI_STRIDE_LINE : DPARI_STRIDE_LINE;
+    const unsigned char *at = s->ahead == DPARI_STRIDE_TO ? to : from;
+    at += s->back ? -after : after;
+    for (; bytes > 0; bytes -= DPARI_STRIDE_LINE, at += line) {
+        if (s->ahead == DPARI_STRIDE_FROM) {
+            __builtin_prefetch(at);
+            continue;
+        }
+#if defined(__x86_64__)
+        __asm__ volatile("prefetchw %0" : : "m"(*at)); /* the builtin asks for one to be read */
+#else
+        __builtin_prefetch(at, 1);
+#endif
+    }
+#else
+    (void)s, (void)to, (void)from, (void)after, (void)bytes;
+#endif
+}
+
 /* `rows` rows of each piece, `turn` elements of each at a time. */
 static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
                                const unsigned char *const *from, int32_t pieces, int64_t row,
@@ -46583,16 +46618,19 @@ static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *cons
     int64_t at;
     int32_t p;
     for (at = 0; at < n; at += turn) {
+        const int64_t some = n - at < turn ? n - at : turn;
         for (p = 0; p < pieces; p++) {
+            unsigned char *t = to[p] + row * s[p]->dim[1].to + at * s[p]->dim[0].to;
+            const unsigned char *f = from[p] + row * s[p]->dim[1].from + at * s[p]->dim[0].from;
             if (s[p]->asks) {
-                dpari_stride_ask(s[p], to[p] + row * s[p]->dim[1].to + at * s[p]->dim[0].to, rows,
-                                 n - at < turn ? n - at : turn);
+                dpari_stride_ask(s[p], t, rows, some);
             }
+            dpari_stride_ask_ahead(s[p], t, f, DPARI_STRIDE_AHEAD, rows * some * s[p]->each);
         }
         for (p = 0; p < pieces; p++) {
             dpari_stride_some(s[p], to[p] + row * s[p]->dim[1].to + at * s[p]->dim[0].to,
                               from[p] + row * s[p]->dim[1].from + at * s[p]->dim[0].from, rows,
-                              n - at < turn ? n - at : turn);
+                              some);
         }
     }
 }
@@ -46604,9 +46642,12 @@ static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
 {
     int64_t index[DPARI_STRIDE_DIMS] = {0};
     const int64_t rows = s[0]->dim[1].count;
+    int32_t p, d;
+    for (p = 0; p < pieces; p++) {
+        dpari_stride_ask_ahead(s[p], to[p], from[p], 0, s[p]->first);
+    }
     for (;;) {
         int64_t row;
-        int32_t p, d;
         for (row = 0; row < rows; row += part) {
             dpari_stride_turns(s, to, from, pieces, row, rows - row < part ? rows - row : part,
                                turn);
@@ -46633,6 +46674,7 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
     unsigned char *t = (unsigned char *)to + s->to_start;
     const unsigned char *f = (const unsigned char *)from + s->from_start;
     if (s->simple) {
+        dpari_stride_ask_ahead(s, t, f, 0, s->first);
         dpari_stride_some(s, t, f, s->dim[1].count, s->dim[0].count);
     } else if (s->loop != DPARI_STRIDE_NONE) {
         dpari_stride_walk(&s, &t, &f, 1, s->part, s->turn);
@@ -46780,7 +46822,31 @@ static void dpari_stride_turn_back(dpari_stride *s)
     }
 }
 
-static void dpari_stride_plan(dpari_stride *s, int back)
+/* How far what another core has is asked for ahead: of short runs as the walk goes on; of long
+ * ones, which a core fetches ahead by itself when it reads them, all that is written at first.
+ * Returns how many runs or elements may then be moved at a time. */
+static int64_t dpari_stride_plan_ahead(dpari_stride *s, const dpari_stride_piece *p, int64_t room)
+{
+    const int32_t size = dpar_type_bytes(p->ahead == DPARI_STRIDE_TO ? p->to_type : p->from_type);
+    const int64_t bytes = s->elements * size;
+    s->ahead = p->ahead;
+    s->back = p->back;
+    if (s->ahead == 0 || bytes < DPARI_STRIDE_AHEAD / 2) {
+        return room;
+    }
+    if (s->loop == DPARI_STRIDE_LONG) {
+        s->first = s->ahead == DPARI_STRIDE_TO ? dpari_least(bytes, DPARI_STRIDE_FIRST) : 0;
+        return room;
+    }
+    if (s->loop != DPARI_STRIDE_DENSE) {
+        s->first = DPARI_STRIDE_AHEAD;
+        s->each = s->loop == DPARI_STRIDE_BUFFER ? size : s->run;
+        return s->loop == DPARI_STRIDE_BUFFER ? room : dpari_least(room, DPARI_STRIDE_TURN);
+    }
+    return room;
+}
+
+static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
 {
     const int32_t size = dpar_type_bytes(s->from_type);
     const int together =
@@ -46821,13 +46887,14 @@ static void dpari_stride_plan(dpari_stride *s, int back)
         s->asks = 1;
         room = room < DPARI_STRIDE_TURN ? room : DPARI_STRIDE_TURN;
     }
-    if (back) {
+    room = dpari_stride_plan_ahead(s, p, room);
+    if (p->back) {
         dpari_stride_turn_back(s);
     }
     s->turn = room < s->dim[0].count ? room : s->dim[0].count;
     s->part = room / s->turn;
-    s->simple =
-        !s->asks && s->dims <= 2 && s->turn == s->dim[0].count && s->part >= s->dim[1].count;
+    s->simple = !s->asks && s->each == 0 && s->dims <= 2 && s->turn == s->dim[0].count &&
+                s->part >= s->dim[1].count;
 }
 
 DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
@@ -46835,7 +46902,8 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     const int32_t width = dpar_type_bytes(p->through);
     int32_t d;
     s->loop = DPARI_STRIDE_NONE;
-    s->dims = s->asks = 0;
+    s->dims = s->asks = s->ahead = s->back = 0;
+    s->first = s->each = 0;
     s->simple = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
@@ -46853,7 +46921,7 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     if (s->elements > 0) {
         dpari_stride_sort(s, p);
         dpari_stride_merge(s);
-        dpari_stride_plan(s, p->back);
+        dpari_stride_plan(s, p);
     }
 }
 
@@ -53658,38 +53726,6 @@ DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const 
                          : x->arrivals + it->take_at;
 }
 
-enum { DPARI_HX_ASKED = 48 << 10 }; /* bytes: more push each other out of the first level */
-
-/* The line at t is going to be written. */
-static void dpari_hx_ask_line(const unsigned char *t)
-{
-#if defined(__GNUC__) && defined(__x86_64__)
-    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
-#elif defined(__GNUC__)
-    __builtin_prefetch(t, 1);
-#else
-    (void)t;
-#endif
-}
-
-/* Peers have read the lines that are packed into last. Stores wait for theirs one after the other;
- * asked for beforehand they come together: blocks of 32^3 cut along rows take a fifth less. */
-static void dpari_hx_ask(const dpar_halo_exchange *x, int32_t s)
-{
-    const unsigned char *staging = x->staging + dpari_hx_parity(x) * x->turn;
-    int64_t bytes = 0, k;
-    int32_t i;
-    for (i = 0; i < x->peers; i++) {
-        bytes += x->peer[i].world >= 0 ? x->peer[i].flow[s].out_bytes[x->mode] : 0;
-    }
-    for (i = 0; i < x->peers && bytes <= DPARI_HX_ASKED; i++) {
-        const dpari_hx_flow *w = &x->peer[i].flow[s];
-        for (k = 0; x->peer[i].world >= 0 && k < w->out_bytes[x->mode]; k += DPARI_LINE / 2) {
-            dpari_hx_ask_line(staging + w->out_at[x->mode] + k);
-        }
-    }
-}
-
 static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
@@ -53783,7 +53819,6 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
             }
         }
     }
-    dpari_hx_ask(x, s);
     if (forward) {
         dpari_hx_give(x, p->s, p->s_items);
     } else {

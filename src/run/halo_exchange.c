@@ -1012,6 +1012,7 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
 {
     const dpar_halo_field *f = &x->field[it->field];
     const int32_t wire = dpari_hx_wire(f);
+    const int shares = it->peer >= 0 && x->peer[it->peer].world >= 0;
     dpari_stride_piece p;
     int32_t d;
     dpari_zero(&p, sizeof p);
@@ -1028,7 +1029,9 @@ DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, 
     p.negate = it->negate;
     p.clear = op != DPAR_COPY && it->direct; /* halos that were read */
     p.back = it->peer >= 0 && (op == DPAR_COPY || it->elements >= DPARI_HX_MANY);
+    p.ahead = shares && !it->direct ? DPARI_STRIDE_FROM : 0;
     dpari_stride_prepare(&it->take, &p);
+    p.ahead = shares && it->packs ? DPARI_STRIDE_TO : 0;
     p.back = 0;
     p.clear = op == DPAR_COPY; /* a box of the halo is given in the adjoint alone */
     p.op = DPAR_COPY;

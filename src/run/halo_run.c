@@ -254,38 +254,6 @@ DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const 
                          : x->arrivals + it->take_at;
 }
 
-enum { DPARI_HX_ASKED = 48 << 10 }; /* bytes: more push each other out of the first level */
-
-/* The line at t is going to be written. */
-static void dpari_hx_ask_line(const unsigned char *t)
-{
-#if defined(__GNUC__) && defined(__x86_64__)
-    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
-#elif defined(__GNUC__)
-    __builtin_prefetch(t, 1);
-#else
-    (void)t;
-#endif
-}
-
-/* Peers have read the lines that are packed into last. Stores wait for theirs one after the other;
- * asked for beforehand they come together: blocks of 32^3 cut along rows take a fifth less. */
-static void dpari_hx_ask(const dpar_halo_exchange *x, int32_t s)
-{
-    const unsigned char *staging = x->staging + dpari_hx_parity(x) * x->turn;
-    int64_t bytes = 0, k;
-    int32_t i;
-    for (i = 0; i < x->peers; i++) {
-        bytes += x->peer[i].world >= 0 ? x->peer[i].flow[s].out_bytes[x->mode] : 0;
-    }
-    for (i = 0; i < x->peers && bytes <= DPARI_HX_ASKED; i++) {
-        const dpari_hx_flow *w = &x->peer[i].flow[s];
-        for (k = 0; x->peer[i].world >= 0 && k < w->out_bytes[x->mode]; k += DPARI_LINE / 2) {
-            dpari_hx_ask_line(staging + w->out_at[x->mode] + k);
-        }
-    }
-}
-
 static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
@@ -379,7 +347,6 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
             }
         }
     }
-    dpari_hx_ask(x, s);
     if (forward) {
         dpari_hx_give(x, p->s, p->s_items);
     } else {

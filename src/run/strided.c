@@ -31,7 +31,10 @@ enum {
 #define DPARI_STRIDE_ROOM 128 /* elements of a buffer */
 #define DPARI_STRIDE_NEAR 64  /* runs after which their lines are surely still near */
 #define DPARI_STRIDE_NEAR_BYTES 16384
-#define DPARI_STRIDE_TURN 32 /* runs of one of two pieces before the other's: measured */
+#define DPARI_STRIDE_TURN 32     /* runs of one of two pieces before the other's: measured */
+#define DPARI_STRIDE_AHEAD 1024  /* bytes asked for before they are met, of short runs: measured */
+#define DPARI_STRIDE_FIRST 32768 /* of long ones, at once: what the first level holds */
+#define DPARI_STRIDE_LINE 64
 #define DPARI_STRIDE_ZEROS 256
 #define DPARI_STRIDE_MANY 8192 /* lines that a core's own caches may not hold */
 
@@ -493,6 +496,31 @@ static void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t r
 #endif
 }
 
+/* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
+ * where a walk is. */
+static void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *to,
+                                   const unsigned char *from, int64_t after, int64_t bytes)
+{
+#if defined(__GNUC__)
+    const int64_t line = s->back ? -DPARI_STRIDE_LINE : DPARI_STRIDE_LINE;
+    const unsigned char *at = s->ahead == DPARI_STRIDE_TO ? to : from;
+    at += s->back ? -after : after;
+    for (; bytes > 0; bytes -= DPARI_STRIDE_LINE, at += line) {
+        if (s->ahead == DPARI_STRIDE_FROM) {
+            __builtin_prefetch(at);
+            continue;
+        }
+#if defined(__x86_64__)
+        __asm__ volatile("prefetchw %0" : : "m"(*at)); /* the builtin asks for one to be read */
+#else
+        __builtin_prefetch(at, 1);
+#endif
+    }
+#else
+    (void)s, (void)to, (void)from, (void)after, (void)bytes;
+#endif
+}
+
 /* `rows` rows of each piece, `turn` elements of each at a time. */
 static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *const *to,
                                const unsigned char *const *from, int32_t pieces, int64_t row,
@@ -502,16 +530,19 @@ static void dpari_stride_turns(const dpari_stride *const *s, unsigned char *cons
     int64_t at;
     int32_t p;
     for (at = 0; at < n; at += turn) {
+        const int64_t some = n - at < turn ? n - at : turn;
         for (p = 0; p < pieces; p++) {
+            unsigned char *t = to[p] + row * s[p]->dim[1].to + at * s[p]->dim[0].to;
+            const unsigned char *f = from[p] + row * s[p]->dim[1].from + at * s[p]->dim[0].from;
             if (s[p]->asks) {
-                dpari_stride_ask(s[p], to[p] + row * s[p]->dim[1].to + at * s[p]->dim[0].to, rows,
-                                 n - at < turn ? n - at : turn);
+                dpari_stride_ask(s[p], t, rows, some);
             }
+            dpari_stride_ask_ahead(s[p], t, f, DPARI_STRIDE_AHEAD, rows * some * s[p]->each);
         }
         for (p = 0; p < pieces; p++) {
             dpari_stride_some(s[p], to[p] + row * s[p]->dim[1].to + at * s[p]->dim[0].to,
                               from[p] + row * s[p]->dim[1].from + at * s[p]->dim[0].from, rows,
-                              n - at < turn ? n - at : turn);
+                              some);
         }
     }
 }
@@ -523,9 +554,12 @@ static void dpari_stride_walk(const dpari_stride *const *s, unsigned char **to,
 {
     int64_t index[DPARI_STRIDE_DIMS] = {0};
     const int64_t rows = s[0]->dim[1].count;
+    int32_t p, d;
+    for (p = 0; p < pieces; p++) {
+        dpari_stride_ask_ahead(s[p], to[p], from[p], 0, s[p]->first);
+    }
     for (;;) {
         int64_t row;
-        int32_t p, d;
         for (row = 0; row < rows; row += part) {
             dpari_stride_turns(s, to, from, pieces, row, rows - row < part ? rows - row : part,
                                turn);
@@ -552,6 +586,7 @@ DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *fro
     unsigned char *t = (unsigned char *)to + s->to_start;
     const unsigned char *f = (const unsigned char *)from + s->from_start;
     if (s->simple) {
+        dpari_stride_ask_ahead(s, t, f, 0, s->first);
         dpari_stride_some(s, t, f, s->dim[1].count, s->dim[0].count);
     } else if (s->loop != DPARI_STRIDE_NONE) {
         dpari_stride_walk(&s, &t, &f, 1, s->part, s->turn);
@@ -699,7 +734,31 @@ static void dpari_stride_turn_back(dpari_stride *s)
     }
 }
 
-static void dpari_stride_plan(dpari_stride *s, int back)
+/* How far what another core has is asked for ahead: of short runs as the walk goes on; of long
+ * ones, which a core fetches ahead by itself when it reads them, all that is written at first.
+ * Returns how many runs or elements may then be moved at a time. */
+static int64_t dpari_stride_plan_ahead(dpari_stride *s, const dpari_stride_piece *p, int64_t room)
+{
+    const int32_t size = dpar_type_bytes(p->ahead == DPARI_STRIDE_TO ? p->to_type : p->from_type);
+    const int64_t bytes = s->elements * size;
+    s->ahead = p->ahead;
+    s->back = p->back;
+    if (s->ahead == 0 || bytes < DPARI_STRIDE_AHEAD / 2) {
+        return room;
+    }
+    if (s->loop == DPARI_STRIDE_LONG) {
+        s->first = s->ahead == DPARI_STRIDE_TO ? dpari_least(bytes, DPARI_STRIDE_FIRST) : 0;
+        return room;
+    }
+    if (s->loop != DPARI_STRIDE_DENSE) {
+        s->first = DPARI_STRIDE_AHEAD;
+        s->each = s->loop == DPARI_STRIDE_BUFFER ? size : s->run;
+        return s->loop == DPARI_STRIDE_BUFFER ? room : dpari_least(room, DPARI_STRIDE_TURN);
+    }
+    return room;
+}
+
+static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
 {
     const int32_t size = dpar_type_bytes(s->from_type);
     const int together =
@@ -740,13 +799,14 @@ static void dpari_stride_plan(dpari_stride *s, int back)
         s->asks = 1;
         room = room < DPARI_STRIDE_TURN ? room : DPARI_STRIDE_TURN;
     }
-    if (back) {
+    room = dpari_stride_plan_ahead(s, p, room);
+    if (p->back) {
         dpari_stride_turn_back(s);
     }
     s->turn = room < s->dim[0].count ? room : s->dim[0].count;
     s->part = room / s->turn;
-    s->simple =
-        !s->asks && s->dims <= 2 && s->turn == s->dim[0].count && s->part >= s->dim[1].count;
+    s->simple = !s->asks && s->each == 0 && s->dims <= 2 && s->turn == s->dim[0].count &&
+                s->part >= s->dim[1].count;
 }
 
 DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p)
@@ -754,7 +814,8 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     const int32_t width = dpar_type_bytes(p->through);
     int32_t d;
     s->loop = DPARI_STRIDE_NONE;
-    s->dims = s->asks = 0;
+    s->dims = s->asks = s->ahead = s->back = 0;
+    s->first = s->each = 0;
     s->simple = 0;
     s->run = s->part = s->turn = s->to_start = s->from_start = 0;
     s->to_type = p->to_type;
@@ -772,6 +833,6 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
     if (s->elements > 0) {
         dpari_stride_sort(s, p);
         dpari_stride_merge(s);
-        dpari_stride_plan(s, p->back);
+        dpari_stride_plan(s, p);
     }
 }
