@@ -6,6 +6,7 @@
 
 #include "check.h"
 #include <stdlib.h>
+#include <unistd.h>
 
 #define COUNT ((INT64_C(1) << 31) + 4099)
 
