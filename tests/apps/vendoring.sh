@@ -38,20 +38,27 @@ shown() {
     done < "$work/shown"
 }
 
-# The commands of docs/vendoring.md, in a directory that has what it says to copy.
-follow() {
+# The commands of docs/vendoring.md, in a directory that has what it says to copy. Quickly: what is not
+# called is static there and not compiled; the library, which C and Fortran link, without the optimiser.
+copy() {
     rm -rf "$work/user"
     mkdir -p "$work/user/docs"
     cp -R "$DPAR_DIR/dpar.h" dpar_mpi.h bindings "$work/user" || exit 1
     cp -R $at "$work/user/docs" || exit 1
     sed -n 's/^    \(mpi[a-z0-9]* .*\)/\1/p' docs/vendoring.md > "$work/commands"
     [ "$(wc -l < "$work/commands")" -eq 4 ] || { echo 'docs/vendoring.md: 4 commands'; exit 1; }
-    while read -r tool rest; do
-        case $tool in mpif90) [ "$names" != "${names%waves}" ] || continue ;; esac
-        have $tool$suffix || continue
-        rest=$(echo "$rest" | sed 's/-O2/-O0/')
-        (cd "$work/user" && try $tool$suffix $slim $no_cxx $rest) || exit 1
-    done < "$work/commands"
+}
+follow() { # number of the command
+    read -r tool rest << C
+$(sed -n "$1p" "$work/commands")
+C
+    case $tool in mpif90) [ "$names" != "${names%waves}" ] || return 0 ;; esac
+    have $tool$suffix || return 0
+    case $rest in
+    *-DDPAR_IMPLEMENTATION*) rest=$(echo "$rest" | sed 's/-O2/-O1 -DDPAR_STATIC/') ;;
+    *) rest=$(echo "$rest" | sed 's/-O2/-O0/') ;;
+    esac
+    (cd "$work/user" && try $tool$suffix $slim $no_cxx $rest) || exit 1
 }
 
 say() { # program, ranks, file
@@ -75,13 +82,20 @@ both() { # name
 }
 
 compile() {
+    case $1 in
+    command_*) follow ${1#command_}; return ;;
+    library) try mpicc$suffix -O0 $slim -DUSE_MPI -I"$DPAR_DIR" -I. -c bindings/fortran/dpar.c \
+        -o "$work/dpar.o"; return ;;
+    *_after) library=$work/dpar.o ;;
+    *) library= ;;
+    esac
     # MPICH's MPI_STATUSES_IGNORE makes gcc see an overflow
     flags="-O1 -Wall -Wextra -Werror -Wno-stringop-overflow -I$DPAR_DIR -I. $slim $system"
     case $1 in
-    heat_*) try mpicc$suffix $flags "$at/$1.c" $2 -o "$work/$1" -lm ;;
-    wave_*) try mpicxx$suffix $flags $no_cxx "$at/$1.cpp" $2 -o "$work/$1" -lm ;;
+    heat_*) try mpicc$suffix $flags "$at/$1.c" $library -o "$work/$1" -lm ;;
+    wave_*) try mpicxx$suffix $flags $no_cxx "$at/$1.cpp" $library -o "$work/$1" -lm ;;
     waves_before) try mpif90$suffix $exact "$at/$1.f90" -o "$work/$1" ;;
-    waves_after) try mpif90$suffix $exact bindings/fortran/dpar.f90 "$at/$1.f90" $2 -o "$work/$1" ;;
+    waves_after) try mpif90$suffix $exact bindings/fortran/dpar.f90 "$at/$1.f90" $library -o "$work/$1" ;;
     esac
 }
 
@@ -100,9 +114,6 @@ for suffix in ${mpis:-plain}; do
     if mpiexec$suffix --version 2>&1 | grep -qi 'open.*mpi\|OpenRTE'; then
         launch="$launch --oversubscribe --mca mpi_yield_when_idle 1" most=8
     fi
-    # the library, which all three link
-    try mpicc$suffix -O0 $slim -DUSE_MPI -I"$DPAR_DIR" -I. -c bindings/fortran/dpar.c \
-        -o "$work/dpar.o"
     names=heat
     ! have mpicxx$suffix || names="$names wave"
     printf 'program p\nuse mpi\nend\n' > "$work/p.f90"
@@ -111,10 +122,15 @@ for suffix in ${mpis:-plain}; do
     else
         echo "mpif90$suffix: not found, or its module mpi is of another compiler: no Fortran here"
     fi
-    follow
+    copy
+    # the library, which all three link; the last of the commands links that of the third
+    programs=
     for name in $names; do
-        compile ${name}_before ''
-        compile ${name}_after "$work/dpar.o"
+        programs="$programs ${name}_before ${name}_after"
+    done
+    in_pairs compile library command_3 command_1 command_2
+    in_pairs compile command_4 $programs
+    for name in $names; do
         both $name
     done
     echo "mpicc$suffix: $names; $ranks ranks"
