@@ -14,7 +14,7 @@ PASTED = tools/amalgamate tools/first_screen.txt $(wildcard src/*/*.h src/*/*.c)
 
 help:
 	@echo 'make run        plan Llama-3-70B and a weather U-Net, draw a pipeline; pictures in build/; 4 ranks here;'
-	@echo '                15 days of weather on a planet, on 2'
+	@echo '                15 days of weather on a planet, on 2; 20 steps of a GPT on 4'
 	@echo 'make test       all tests that need only cc and make'
 	@echo 'make gates      the long checks: compilers, dialects, targets, sanitizers, fuzzing, packaging,'
 	@echo '                models of the protocols, ranks that fail (half an hour)'
@@ -23,7 +23,7 @@ help:
 	@echo '                reductions; collectives beside Open MPI and MPICH (minutes)'
 	@echo 'make performance   communicators and halos beside Open MPI, MPICH, PETSc (15 minutes):'
 	@echo '                docs/performance.md; NPB=DIR: and examples/mg beside the mg.A.x there'
-	@echo 'make examples   build/plan build/pipeline build/ranks build/doctor build/shallow_water build/mg build/unet'
+	@echo 'make examples   build/plan build/pipeline build/ranks build/doctor build/shallow_water build/mg build/unet build/train_gpt'
 	@echo 'make build/lbm  the Fortran example (gfortran)'
 	@echo 'make dpar.h     regenerate the header from src/; make bindings/fortran/dpar.f90: the Fortran module'
 	@echo 'make lint       widths, lengths, names, documentation'
@@ -53,9 +53,13 @@ $(BUILD)/shallow_water: examples/shallow_water.c
 $(BUILD)/mg: examples/mg.c
 $(BUILD)/unet: examples/unet.c
 
-examples: $(EXAMPLES)
+$(BUILD)/train_gpt: examples/train_gpt.c examples/gpt.h dpar.h
+	@mkdir -p $(BUILD)
+	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/train_gpt.c -o $@ -lm
 
-run: $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/shallow_water
+examples: $(EXAMPLES) $(BUILD)/train_gpt
+
+run: $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/shallow_water $(BUILD)/train_gpt
 	./$(BUILD)/plan llama-3-70b --cluster 8x8:a100-80,nvlink=300,nic=8x25 --batch 512 --top 6 --explain --svg $(BUILD)/llama-3-70b.svg
 	@echo
 	./$(BUILD)/plan unet-0.25deg --cluster derecho --gpus 16 --top 6 --svg $(BUILD)/unet-0.25deg.svg
@@ -68,7 +72,9 @@ run: $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/shallow_water
 	@echo
 	./$(BUILD)/shallow_water --case 5 --days 15 --ranks 2 --every 120 --frames $(BUILD)/planet_
 	@echo
-	@echo 'pictures: $(BUILD)/llama-3-70b.svg $(BUILD)/unet-0.25deg.svg $(BUILD)/zbv.svg $(BUILD)/planet_0360.ppm'
+	./$(BUILD)/train_gpt --pp 2 --dp 2 --zero 2 --schedule zbv --steps 20 --check --trace $(BUILD)/train_gpt.json
+	@echo
+	@echo 'pictures: $(BUILD)/llama-3-70b.svg $(BUILD)/unet-0.25deg.svg $(BUILD)/zbv.svg $(BUILD)/planet_0360.ppm; a trace: $(BUILD)/train_gpt.json'
 
 test:
 	@CC="$(CC)" CFLAGS="$(CFLAGS)" sh tests/run

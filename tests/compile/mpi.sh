@@ -46,7 +46,7 @@ build() {
 
 # Programs that also run without MPI.
 programs='tests/ranks/collectives tests/ranks/messages tests/ranks/several tests/ranks/errors tests/ranks/move
-    tests/ranks/halo_exchange tests/mpi/three examples/ranks examples/shallow_water tests/ranks/spatial examples/unet
+    tests/ranks/halo_exchange tests/mpi/three examples/ranks examples/shallow_water tests/ranks/spatial examples/unet examples/train_gpt
     tests/ranks/halo_oracle tests/ranks/halo_cgrid tests/ranks/ddp tests/ranks/fsdp tests/ranks/tensor
     tests/ranks/sequence tests/ranks/expert tests/ranks/pipeline tests/ranks/wire'
 link() {
@@ -112,6 +112,7 @@ programs() {
         run $n "$work/fsdp"
         run $n "$work/pipeline"
     done
+    program=$work/train_gpt launch="$launch $yields" sh tests/apps/train_gpt.sh some || exit 1
     run 3 "$work/tensor"
     run 3 "$work/expert"
     run 4 "$work/expert"

@@ -1,0 +1,164 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# A small GPT: every strategy, alone and together, against one rank (losses of 20 steps and all
+# parameters to 1e-5); a rank that dies, restarts on other meshes with the same losses, damaged
+# checkpoints, the trace, what it says to bad input. With the word "some": few of them, with $program
+# started by $launch (MPI).
+: "${CC:=cc}" "${CFLAGS:=-O2}"
+work=$(mktemp -d "${TMPDIR:-/tmp}/dpar.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+bad=0
+small='--blocks 4 --width 32 --length 16 --batch 8 --micro 1 --steps 20'
+if [ "${1:-}" != some ]; then
+    $CC $CFLAGS -DDPAR_IMPLEMENTATION -I. examples/train_gpt.c -o "$work/train_gpt" -lm || exit 1
+    program="timeout 100 $work/train_gpt"
+    run() { $program "$@" > "$work/out" 2> "$work/err"; }
+else
+    run() { # --ranks N must come first
+        shift
+        n=$1
+        shift
+        $launch -np "$n" "$program" "$@" > "$work/out" 2> "$work/err" < /dev/null
+    }
+fi
+must() { # options...
+    run "$@" || { echo "exit $?: $*"; head -n 9 "$work/out" "$work/err"; exit 1; }
+}
+
+# ranks, then how they are cut
+matrix() {
+    while read -r ranks how; do
+        [ -n "$ranks" ] || continue
+        must --ranks "$ranks" $small --quiet --check $how
+        grep -q '^against one rank, 20 steps' "$work/out" || { echo "nothing compared: $how"; exit 1; }
+    done
+}
+few='2 --zero 3
+2 --tp 2 --sp
+4 --tp 2 --cp 2 --ulysses
+2 --pp 2 --schedule zbv
+4 --pp 2 --dp 2 --zero 3 --schedule dualpipe
+4 --experts 4 --dp 2 --cp 2 --ep 4'
+if [ "${1:-}" = some ]; then
+    echo "$few" | matrix
+    exit $?
+fi
+echo "$few" | matrix || exit 1
+matrix << 'END' || exit 1
+2 --zero 0
+4 --dp 4 --zero 2 --replicas 2
+2 --cp 2
+1 --schedule gpipe
+1 --zero 3
+2 --zero 1
+2 --zero 2
+3 --zero 3 --batch 9 --micro 3
+4 --dp 4 --zero 1 --replicas 2
+4 --dp 4 --zero 3 --replicas 2 --prefetch 2
+4 --dp 4 --zero 0
+2 --zero 3 --prefetch 0 --untied
+2 --tp 2
+4 --tp 4 --groups 2
+4 --tp 4 --groups 2 --sp
+3 --tp 3 --heads 6 --width 36
+2 --tp 2 --sp --gelu --layer-norm --untied
+2 --cp 2 --ulysses
+4 --cp 4 --length 17
+4 --cp 2 --dp 2 --zero 3
+4 --cp 2 --tp 2 --sp
+2 --pp 2 --schedule gpipe
+2 --pp 2 --schedule 1f1b
+2 --pp 2 --schedule interleaved
+2 --pp 2 --schedule breadth-first --chunks 2
+2 --pp 2 --schedule zb-h1
+2 --pp 2 --schedule zb-2p
+2 --pp 2 --schedule v-half
+2 --pp 2 --schedule dualpipe
+2 --pp 2 --schedule dualpipev
+2 --pp 2 --schedule chimera
+2 --pp 2 --schedule interleaved-zb --untied
+2 --pp 2 --schedule moe-overlap
+4 --pp 4 --schedule 1f1b
+4 --pp 4 --schedule v-min --blocks 8
+3 --pp 3 --schedule eager-1f1b
+4 --pp 2 --dp 2 --zero 0
+4 --pp 2 --dp 2 --zero 2 --schedule zb-h1
+4 --pp 2 --dp 2 --zero 3 --untied --schedule interleaved
+4 --pp 2 --tp 2 --sp --schedule zbv
+4 --pp 2 --cp 2 --schedule 1f1b-v
+2 --experts 4
+2 --experts 4 --ep 2
+2 --experts 4 --dp 2 --ep 2 --zero 3
+2 --experts 3 --tp 2 --sp
+4 --experts 4 --pp 2 --dp 2 --ep 2 --zero 1 --schedule zbv
+4 --experts 4 --pp 2 --dp 2 --ep 2 --zero 0 --schedule dualpipe
+4 --experts 4 --dp 4 --ep 2 --zero 2 --replicas 2
+8 --pp 2 --dp 2 --tp 2 --sp --zero 3 --schedule zbv
+8 --pp 2 --dp 2 --cp 2 --zero 2 --schedule zb-h1
+8 --dp 2 --cp 2 --tp 2 --sp --experts 4 --ep 2 --zero 3
+8 --pp 2 --dp 4 --replicas 2 --experts 4 --ep 2 --zero 3 --schedule dualpipev --batch 16
+END
+must --ranks 2 $small --quiet --check --zero 1 --bf16
+must --ranks 4 --pp 2 $small --quiet --check --zero 3 --bf16
+losses() { awk '$1 == "step" { print $2, $4 }' "$work/out"; }
+
+# a rank dies after the checkpoint of step 10: all end, with the reason; the rest on other meshes
+must --ranks 2 $small --pp 2 --experts 2
+losses > "$work/straight"
+[ "$(wc -l < "$work/straight")" -eq 12 ] || { echo 'steps are missing'; bad=1; }
+run --ranks 4 $small --experts 2 --pp 2 --dp 2 --zero 2 --save "$work/ten" --every 5 --kill 12:3
+[ $? -eq 1 ] && grep -q 'rank 3 was killed' "$work/err" ||
+    { echo 'a rank that dies:'; cat "$work/err"; bad=1; }
+for mesh in '--ranks 1' '--tp 2 --sp' '--dp 4 --zero 3 --replicas 2 --ep 2' '--cp 2 --zero 0' \
+    '--pp 2 --dp 2 --zero 1 --schedule zbv' '--pp 2 --schedule dualpipe --zero 3'; do
+    must $small --experts 2 $mesh --resume "$work/ten" --save "$work/end"
+    losses > "$work/again"
+    awk 'NR == FNR { loss[$1] = $2; next }
+        { n++; d = $2 / loss[$1] - 1; if (d > 1e-5 || d < -1e-5 || $1 < 11) { exit 1 } }
+        END { if (n != 5) { exit 1 } }' "$work/straight" "$work/again" ||
+        { echo "other losses after a restart on $mesh"; cat "$work/straight" "$work/again"; bad=1; }
+done
+
+refused() { # exit code, sentence, options...
+    code=$1 sentence=$2
+    shift 2
+    run "$@"
+    [ $? -eq "$code" ] && grep -q -e "$sentence" "$work/err" ||
+        { echo "not refused with '$sentence': $*"; cat "$work/err"; bad=1; }
+}
+head -c 5000 "$work/ten" > "$work/cut"
+{ head -c 3000 "$work/ten"; printf x; tail -c +3002 "$work/ten"; } > "$work/hurt"
+refused 1 'truncated: ' $small --experts 2 --dp 2 --resume "$work/cut"
+refused 1 'damaged' $small --experts 2 --dp 2 --resume "$work/hurt"
+refused 1 'no checkpoint' $small --resume README.md
+refused 1 'No such file' $small --resume "$work/none"
+refused 1 'differs in experts: 2 there, 0 here' $small --dp 2 --resume "$work/ten"
+refused 1 'could not be written' $small --steps 1 --save "$work/none/here"
+refused 2 'is 8 ranks, not 6' --ranks 6 --pp 2 --dp 2 --tp 2
+refused 2 'does not divide --dp' --dp 4 --replicas 3
+refused 2 'no multiple of dp' --dp 3
+refused 2 'does not divide dp' --dp 2 --ep 4 --experts 4
+refused 2 'ep without --experts' --dp 2 --ep 2
+refused 2 'masters beside' --bf16
+refused 2 'No such file' --text "$work/none"
+refused 2 'shorter than' --text /dev/null
+refused 2 'takes a whole number' --tp two
+refused 2 'no such option' --color red
+refused 2 'must follow' --save
+refused 1 'does not train' --schedule forward-only
+refused 1 'no schedule' --schedule pipedream
+refused 1 'each needs one' --pp 4 --blocks 3
+refused 1 'heads' --tp 2 --heads 3 --width 48 --groups 2
+must --help
+must --ranks 2 $small --pp 2 --schedule zbv --trace "$work/trace" --batch 4
+grep -q '"traceEvents"' "$work/trace" && grep -q F0 "$work/trace" || { echo 'no trace'; bad=1; }
+grep -q '^memory of the rank' "$work/out" && grep -q '^planned step' "$work/out" ||
+    { echo 'no plan:'; cat "$work/out"; bad=1; }
+"$work/train_gpt" $small --steps 1 > /dev/full 2> "$work/err"
+[ $? -ne 0 ] && grep -q 'not be written' "$work/err" || { echo 'lost results, exit 0'; bad=1; }
+
+# it learns: from 5.5 nats a byte to about how often each is there (3.53 nats, counted of the pages)
+must --ranks 2 --steps 50 --width 32 --length 32 --batch 8 --rate 0.01
+awk '$1 == "step" && $2 > 30 { sum += $4; n++ } END { exit !(n > 2 && sum / n > 1 && sum / n < 3.8) }' \
+    "$work/out" || { echo 'it learns too little:'; cat "$work/out"; bad=1; }
+exit $bad
