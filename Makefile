@@ -53,7 +53,7 @@ $(BUILD)/shallow_water: examples/shallow_water.c
 $(BUILD)/mg: examples/mg.c
 $(BUILD)/unet: examples/unet.c
 
-$(BUILD)/train_gpt: examples/train_gpt.c examples/gpt.h dpar.h
+$(BUILD)/train_gpt: examples/train_gpt.c examples/gpt.h examples/train_options.h examples/train_files.h examples/train_plan.h dpar.h
 	@mkdir -p $(BUILD)
 	$(CC) $(CFLAGS) -DDPAR_IMPLEMENTATION -I. examples/train_gpt.c -o $@ -lm
 

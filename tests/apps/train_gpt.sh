@@ -45,35 +45,28 @@ if [ "${1:-}" = some ]; then
 fi
 echo "$few" | matrix || exit 1
 matrix << 'END' || exit 1
-2 --zero 0
+2 --zero 1
 4 --dp 4 --zero 2 --replicas 2
 2 --cp 2
 1 --schedule gpipe
 1 --zero 3
-2 --zero 1
 2 --zero 2
 3 --zero 3 --batch 9 --micro 3
-4 --dp 4 --zero 1 --replicas 2
 4 --dp 4 --zero 3 --replicas 2 --prefetch 2
 4 --dp 4 --zero 0
 2 --zero 3 --prefetch 0 --untied
 2 --tp 2
-4 --tp 4 --groups 2
 4 --tp 4 --groups 2 --sp
 3 --tp 3 --heads 6 --width 36
 2 --tp 2 --sp --gelu --layer-norm --untied
 2 --cp 2 --ulysses
 4 --cp 4 --length 17
 4 --cp 2 --dp 2 --zero 3
-4 --cp 2 --tp 2 --sp
-2 --pp 2 --schedule gpipe
 2 --pp 2 --schedule 1f1b
 2 --pp 2 --schedule interleaved
 2 --pp 2 --schedule breadth-first --chunks 2
 2 --pp 2 --schedule zb-h1
-2 --pp 2 --schedule zb-2p
 2 --pp 2 --schedule v-half
-2 --pp 2 --schedule dualpipe
 2 --pp 2 --schedule dualpipev
 2 --pp 2 --schedule chimera
 2 --pp 2 --schedule interleaved-zb --untied
@@ -87,7 +80,6 @@ matrix << 'END' || exit 1
 4 --pp 2 --tp 2 --sp --schedule zbv
 4 --pp 2 --cp 2 --schedule 1f1b-v
 2 --experts 4
-2 --experts 4 --ep 2
 2 --experts 4 --dp 2 --ep 2 --zero 3
 2 --experts 3 --tp 2 --sp
 4 --experts 4 --pp 2 --dp 2 --ep 2 --zero 1 --schedule zbv

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* train_files - checkpoints of train_gpt.c that any mesh reads, and all parameters in one place for
+ * --check. Included there, behind the trainer. */
+#ifndef TRAIN_FILES_H
+#define TRAIN_FILES_H
+
+/* ---- whole parameters: checkpoints and comparisons ------------------------------------------- */
+
+/* All arrays of all parameters, whole, one after the other: in a file or in memory. Where ranks
+ * cut a parameter each moves its own rows, so that any mesh reads what any other wrote. */
+enum { HEAD = 32 };
+
+typedef struct image {
+    FILE *file;
+    gpt_real *memory; /* of the first array alone */
+    int64_t whole;
+    int write, bad;
+    uint64_t sum; /* of what was written, with its places: the same whoever wrote it */
+} image;
+
+static void move_run(image *m, int64_t at, int64_t count, gpt_real *values)
+{
+    int64_t i;
+    if (m->file == NULL) {
+        memcpy(m->memory + at, values, (size_t)count * sizeof *values);
+        return;
+    }
+    m->bad |= fseek(m->file, (long)(HEAD * 8 + at * (int64_t)sizeof *values), SEEK_SET) != 0;
+    if (!m->write) {
+        m->bad |= fread(values, sizeof *values, (size_t)count, m->file) != (size_t)count;
+        return;
+    }
+    m->bad |= fwrite(values, sizeof *values, (size_t)count, m->file) != (size_t)count;
+    for (i = 0; i < count; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, &values[i], sizeof *values);
+        m->sum += mix(bits, (uint64_t)(at + i));
+    }
+}
+
+/* Elements lo <= i < hi of this rank's piece of a parameter, row by row. */
+static void move_piece(image *m, const parameter *q, int32_t array, int64_t lo, int64_t hi,
+                       gpt_real *values)
+{
+    const gpt_parameter *p = &q->p;
+    int64_t n[3] = {1, 1, 1}, w[3] = {1, 1, 1}, at[3] = {0, 0, 0};
+    int32_t d;
+    for (d = 0; d < p->dims; d++) {
+        n[3 - p->dims + d] = p->local[d];
+        w[3 - p->dims + d] = p->whole[d];
+        at[3 - p->dims + d] = p->at[d];
+    }
+    while (lo < hi) {
+        const int64_t column = lo % n[2], row = at[1] + lo / n[2] % n[1];
+        const int64_t plane = at[0] + lo / (n[1] * n[2]), left = w[2] - at[2] - column;
+        const int64_t run = hi - lo < n[2] - column ? hi - lo : n[2] - column;
+        if (plane < w[0] && row < w[1] && left > 0) { /* else padding */
+            move_run(m,
+                     array * m->whole + q->whole_at + (plane * w[1] + row) * w[2] + at[2] + column,
+                     run < left ? run : left, values);
+        }
+        lo += run;
+        values += run;
+    }
+}
+
+/* Elements first .. first + count - 1 of a unit. */
+static void move_unit(image *m, const store *s, int32_t array, int32_t unit, int64_t first,
+                      int64_t count, gpt_real *values)
+{
+    int32_t i;
+    for (i = 0; i < s->params; i++) {
+        const parameter *q = &s->of[i];
+        const int64_t lo = larger(first, q->start), end = q->start + q->p.numel;
+        const int64_t hi = first + count < end ? first + count : end;
+        if (q->unit == unit && lo < hi && !(m->write && q->p.copy > 0)) {
+            move_piece(m, q, array, lo - q->start, hi - q->start, values + (lo - first));
+        }
+    }
+}
+
+/* What this rank alone has to write of a store: of what several have the first of them does. */
+static int writes(const trainer *t, int32_t k)
+{
+    const store *s = &t->store[k];
+    const dpar_comm *alike = s->ddp != NULL ? s->all : s->across;
+    return s->params > 0 && (alike == NULL || alike->rank == 0) &&
+           (k != TABLE || t->at[0] == t->list.rank_of[0]);
+}
+
+static void write_all(trainer *t, image *m, int32_t arrays)
+{
+    int32_t k, a, u, i;
+    m->whole = t->whole;
+    m->write = 1;
+    for (k = 0; k < STORES; k++) {
+        store *s = &t->store[k];
+        for (a = 0; a < arrays && writes(t, k); a++) {
+            for (u = 0; u < s->units && s->fsdp != NULL; u++) {
+                int64_t count;
+                gpt_real *shard = (gpt_real *)dpar_fsdp_state(s->fsdp, a, u, &count);
+                move_unit(m, s, a, u, count * s->shard->rank, count, shard);
+            }
+            for (i = 0; i < s->params && s->ddp != NULL; i++) {
+                const parameter *q = &s->of[i];
+                if (q->p.copy == 0) {
+                    move_piece(m, q, a, 0, q->p.numel, s->array[a] + q->start);
+                }
+            }
+        }
+    }
+}
+
+/* What must be the same when a run goes on. */
+static void head_of(const trainer *t, int64_t *head)
+{
+    const gpt_config *c = &t->config;
+    int n = 0;
+    memset(head, 0, HEAD * 8);
+    memcpy(head, "dpar-gpt", 8);
+    head[1] = 1; /* reads otherwise where bytes are swapped */
+    head[2] = (int64_t)sizeof(gpt_real);
+    n = 3;
+    head[n++] = c->blocks;
+    head[n++] = c->width;
+    head[n++] = c->heads;
+    head[n++] = c->groups;
+    head[n++] = c->hidden;
+    head[n++] = c->length;
+    head[n++] = c->tied;
+    head[n++] = c->gelu;
+    head[n++] = c->layer_norm;
+    head[n++] = c->experts;
+    head[n++] = (int64_t)t->s->batch;
+    head[n++] = (int64_t)t->s->seed;
+    head[n++] = (int64_t)t->s->hash;
+    head[n] = t->whole; /* HEAD - 2: steps, HEAD - 1: checksum */
+}
+
+static int anyone(dpar_comm *c, int bad)
+{
+    int32_t all = bad != 0;
+    return dpar_all_reduce(c, &all, &all, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK || all != 0;
+}
+
+/* All ranks write into one file beside; it takes the old one's place when it is whole. */
+static int save(trainer *t, int64_t steps)
+{
+    int64_t head[HEAD];
+    char name[1100];
+    image m;
+    int bad;
+    memset(&m, 0, sizeof m);
+    snprintf(name, sizeof name, "%s.new", t->s->save);
+    head_of(t, head);
+    head[HEAD - 2] = steps;
+    if (t->world->rank == 0) {
+        m.file = fopen(name, "wb");
+        m.bad = m.file == NULL || fwrite(head, 8, HEAD, m.file) != HEAD;
+        m.bad |= m.file != NULL && fclose(m.file) != 0;
+    }
+    bad = anyone(t->world, m.bad);
+    m.file = bad ? NULL : fopen(name, "r+b");
+    m.bad = m.file == NULL;
+    if (!m.bad) {
+        write_all(t, &m, ARRAYS);
+        m.bad |= fclose(m.file) != 0;
+    }
+    bad = anyone(t->world, m.bad) ||
+          dpar_all_reduce(t->world, &m.sum, &m.sum, 1, DPAR_U64, DPAR_SUM, NULL) != DPAR_OK;
+    if (t->world->rank == 0 && !bad) {
+        head[HEAD - 1] = (int64_t)mix(m.sum, (uint64_t)steps);
+        m.file = fopen(name, "r+b");
+        bad = m.file == NULL || fwrite(head, 8, HEAD, m.file) != HEAD;
+        bad |= m.file != NULL && fclose(m.file) != 0;
+        bad = bad || rename(name, t->s->save) != 0;
+    }
+    if (anyone(t->world, bad)) {
+        (void)complain("the checkpoint could not be written:", t->s->save);
+        return 1;
+    }
+    return 0;
+}
+
+/* Is the file whole, and of this model? The sentence, or NULL. */
+static const char *inspect(const trainer *t, FILE *file, int64_t *steps)
+{
+    static const char *const what[] = {"blocks", "width",  "heads", "groups",     "hidden",
+                                       "length", "untied", "gelu",  "layer-norm", "experts",
+                                       "batch",  "seed",   "text",  "parameters"};
+    static char text[200];
+    int64_t head[HEAD], own[HEAD], i, all;
+    uint64_t sum = 0;
+    gpt_real x;
+    if (file == NULL || fread(head, 8, HEAD, file) != HEAD || memcmp(head, "dpar-gpt", 8) != 0 ||
+        head[1] != 1) {
+        return "no checkpoint of this program";
+    }
+    head_of(t, own);
+    for (i = 2; i < 17; i++) {
+        if (head[i] != own[i]) {
+            snprintf(text, sizeof text, "the checkpoint differs in %s: %lld there, %lld here; in",
+                     i == 2 ? "bytes of a number" : what[i - 3], (long long)head[i],
+                     (long long)own[i]);
+            return text;
+        }
+    }
+    all = ARRAYS * t->whole;
+    for (i = 0; i < all && fread(&x, sizeof x, 1, file) == 1; i++) {
+        uint64_t bits = 0;
+        memcpy(&bits, &x, sizeof x);
+        sum += mix(bits, (uint64_t)i);
+    }
+    if (i < all) {
+        snprintf(text, sizeof text, "truncated: %lld of %lld numbers are in", (long long)i,
+                 (long long)all);
+        return text;
+    }
+    *steps = head[HEAD - 2];
+    return (int64_t)mix(sum, (uint64_t)*steps) != head[HEAD - 1]
+               ? "damaged: the checksum differs in"
+               : NULL;
+}
+
+typedef struct reading {
+    image m;
+    const store *s;
+} reading;
+
+static dpar_status read_shard(void *ctx, int32_t array, int32_t u, int32_t rank, int64_t first,
+                              int64_t count, void *to)
+{
+    reading *r = (reading *)ctx;
+    (void)rank; /* one wrote it all, as it looks */
+    move_unit(&r->m, r->s, array, u, first, count, (gpt_real *)to);
+    return r->m.bad ? DPAR_E_SYSTEM : DPAR_OK;
+}
+
+static int resume(trainer *t)
+{
+    FILE *file = fopen(t->s->resume, "rb");
+    const char *wrong = NULL;
+    reading r;
+    int64_t steps = 0;
+    int32_t k, a, i;
+    dpar_status st = DPAR_OK;
+    if (t->world->rank == 0 || file == NULL) {
+        wrong = file == NULL ? strerror(errno) : inspect(t, file, &steps);
+        if (wrong != NULL) {
+            (void)complain(wrong, t->s->resume);
+        }
+    }
+    memset(&r, 0, sizeof r);
+    r.m.file = file;
+    r.m.whole = t->whole;
+    if (anyone(t->world, wrong != NULL) ||
+        dpar_broadcast(t->world, &steps, 1, DPAR_I64, 0, NULL) != DPAR_OK) {
+        return 2;
+    }
+    for (k = 0; k < STORES && st == DPAR_OK; k++) {
+        store *s = &t->store[k];
+        r.s = s;
+        st = s->fsdp != NULL ? dpar_fsdp_load(s->fsdp, 1, steps, read_shard, &r, &t->why) : st;
+        s->steps = steps;
+        for (a = 0; a < ARRAYS && s->ddp != NULL; a++) {
+            for (i = 0; i < s->params; i++) {
+                const parameter *q = &s->of[i];
+                move_piece(&r.m, q, a, 0, q->p.numel, s->array[a] + q->start);
+            }
+        }
+    }
+    fclose(file);
+    t->first_step = steps;
+    return anyone(t->world, st != DPAR_OK || r.m.bad);
+}
+
+/* All parameters, whole, on the first rank of the world. */
+static int gather_whole(trainer *t, result *r)
+{
+    const size_t most = (size_t)t->layers * GPT_SLOTS;
+    int32_t layer, slot;
+    gpt_parameter p;
+    image m;
+    memset(&m, 0, sizeof m);
+    m.memory = (gpt_real *)calloc((size_t)t->whole + 1, sizeof *m.memory);
+    r->part = (part *)calloc(most, sizeof *r->part);
+    if (anyone(t->world, m.memory == NULL || r->part == NULL)) {
+        return 1;
+    }
+    for (layer = 0; layer < t->layers; layer++) {
+        for (slot = 0; slot < GPT_SLOTS; slot++) {
+            if (gpt_parameter_of(t->g, layer, slot, &p) && !p.tied) {
+                memcpy(r->part[r->parts].name, p.name, sizeof p.name);
+                r->part[r->parts++].count = whole_count(&p);
+            }
+        }
+    }
+    write_all(t, &m, 1); /* what others have stays 0: the sum is all */
+    r->whole = m.memory;
+    return dpar_reduce(t->world, m.memory, m.memory, t->whole, GPT_TYPE, DPAR_SUM, 0, NULL) !=
+           DPAR_OK;
+}
+
+#endif

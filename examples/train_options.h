@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* train_options - what train_gpt.c is asked for: options, and the text. Included there, behind
+ * gpt.h. */
+#ifndef TRAIN_OPTIONS_H
+#define TRAIN_OPTIONS_H
+
+static const char help[] =
+    "train_gpt: trains a small GPT on a text, byte by byte\n"
+    "\n"
+    "  train_gpt [--ranks N] [--pp P] [--dp D] [--cp C] [--tp T] [--ep E] [options]\n"
+    "  mpirun -np N train_gpt ...     built with -DUSE_MPI\n"
+    "\n"
+    "Ranks: pp x dp x cp x tp; a --dp that is not given is what is left\n"
+    "  --ranks N        1 to 64\n"
+    "  --pp P           stages of the pipeline; --schedule NAME: 1f1b (default), gpipe,\n"
+    "                   interleaved, zb-h1, zbv, dualpipe, ... (pipeline --list names all);\n"
+    "                   --chunks V: stages a rank, where the schedule leaves that open\n"
+    "  --dp D           data parallel; --zero Z: 0 whole state on each (DDP), 1 optimizer's state\n"
+    "                   cut, 2 gradients too, 3 weights too; --replicas R: D is R copies of\n"
+    "                   D / R shards; --prefetch K: layers that ZeRO-3 gathers ahead (default 1)\n"
+    "  --cp C           tokens of a sample cut: by ring attention, or --ulysses\n"
+    "  --tp T           matrices cut; --sp: activations between them, too\n"
+    "  --ep E           experts spread over E of the ranks of dp x cp\n"
+    "Model\n"
+    "  --blocks N (4) --width N (64) --heads N (4) --groups N (of keys; as heads)\n"
+    "  --hidden N (of the MLP; 4 width) --length N (of a sample; 64) --untied\n"
+    "  --gelu (else SwiGLU) --layer-norm (else RMS)\n"
+    "  --experts N (0) --choices K (2): every second block has experts; --balance A (0.01)\n"
+    "Training\n"
+    "  --text FILE      default: README.md and docs of the directory\n"
+    "  --batch N        samples a step, all ranks (16); --micro N: of a micro-batch (2)\n"
+    "  --steps N (100) --rate R (0.003) --warmup N (steps / 10) --clip C (1) --decay D (0.1)\n"
+    "  --seed N (1)     of the first weights and of the samples\n"
+    "  --bf16           weights rounded to bf16 for compute and travel, masters f32 (zero 1 to 3)\n"
+    "  --save FILE      a checkpoint at the end, and with --every N each N steps\n"
+    "  --resume FILE    goes on from one, on any mesh; the model and text must be the same\n"
+    "  --check          the same on one rank first; losses and weights are to agree to 1e-5\n"
+    "  --trace FILE     what ran in the last step, for ui.perfetto.dev\n"
+    "  --kill STEP:RANK that rank dies there, to see what happens\n"
+    "  --quiet          no plan and no steps; --help, -h\n";
+
+typedef struct settings {
+    double ranks, pp, dp, replicas, cp, tp, ep, zero, chunks, prefetch;
+    double blocks, width, heads, groups, hidden, length, experts, choices, balance;
+    double batch, micro, steps, rate, warmup, clip, decay, seed, every;
+    int sp, ulysses, untied, gelu, layer_norm, bf16, check, quiet;
+    const char *schedule, *text, *save, *resume, *trace, *kill;
+    int kill_step, kill_rank, micros; /* micros: micro-batches of a data-parallel rank */
+    unsigned char *bytes;             /* the text */
+    int64_t count;
+    uint64_t hash;
+} settings;
+
+static int silent; /* on all ranks of MPI but the first */
+
+static int complain(const char *what, const char *word)
+{
+    if (!silent) {
+        fprintf(stderr, "train_gpt: %s%s%s%s\n", what, word != NULL ? " '" : "",
+                word != NULL ? word : "", word != NULL ? "'" : "");
+    }
+    return 2;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static uint64_t mix(uint64_t a, uint64_t b)
+{
+    uint64_t z = a * UINT64_C(0x9e3779b97f4a7c15) + b + 1;
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+static int append(settings *s, const char *path, int must)
+{
+    FILE *file = fopen(path, "rb");
+    size_t got = 1;
+    if (file == NULL) {
+        return must ? complain(strerror(errno), path) : 0;
+    }
+    while (got > 0) {
+        unsigned char *more = (unsigned char *)realloc(s->bytes, (size_t)s->count + 65536);
+        if (more == NULL || s->count > INT64_C(1) << 32) {
+            fclose(file);
+            return complain("no memory for", path);
+        }
+        s->bytes = more;
+        got = fread(s->bytes + s->count, 1, 65536, file);
+        s->count += (int64_t)got;
+    }
+    got = (size_t)ferror(file);
+    fclose(file);
+    return got != 0 ? complain("cannot be read:", path) : 0;
+}
+
+/* The text: a file, or the project's own pages. */
+static int read_text(settings *s)
+{
+    static const char *const pages[] = {"README.md", "docs/conventions.md", "docs/vendoring.md",
+                                        "docs/performance.md"};
+    int64_t i;
+    int bad = s->text != NULL ? append(s, s->text, 1) : 0;
+    for (i = 0; i < 4 && s->text == NULL && !bad; i++) {
+        bad = append(s, pages[i], i == 0);
+    }
+    if (!bad && s->count < (int64_t)s->length + 2) {
+        return complain("the text is shorter than --length", s->text);
+    }
+    for (i = 0; i < s->count; i++) {
+        s->hash = mix(s->hash, s->bytes[i]);
+    }
+    return bad;
+}
+
+typedef struct number {
+    const char *name, *kind;
+    double *place, least, most;
+} number;
+
+static int read_number(const number *n, const char *word)
+{
+    char text[120], *end = NULL;
+    const double x = word != NULL && *word >= '0' && *word <= '9' ? strtod(word, &end) : -1;
+    if (end != NULL && *end == 0 && x >= n->least && x <= n->most &&
+        (*n->kind == 0 || x <= (double)(int64_t)x)) {
+        *n->place = x;
+        return 0;
+    }
+    snprintf(text, sizeof text, "%s takes a %snumber from %g to %g, not", n->name, n->kind,
+             n->least, n->most);
+    return complain(text, word != NULL ? word : "");
+}
+
+/* How many words an option takes up; 0: there is no such, or it is wrong and was said. */
+static int read_option(settings *s, const char *name, const char *next, int *bad)
+{
+    const char *const flags[] = {"--sp",         "--ulysses", "--untied", "--gelu",
+                                 "--layer-norm", "--bf16",    "--check",  "--quiet"};
+    int *const marks[] = {&s->sp,         &s->ulysses, &s->untied, &s->gelu,
+                          &s->layer_norm, &s->bf16,    &s->check,  &s->quiet};
+    const char *const words[] = {"--schedule", "--text", "--save", "--resume", "--trace", "--kill"};
+    const char **const texts[] = {&s->schedule, &s->text,  &s->save,
+                                  &s->resume,   &s->trace, &s->kill};
+    const char *const whole = "whole ";
+    const number numbers[] = {{"--ranks", whole, &s->ranks, 1, 64},
+                              {"--pp", whole, &s->pp, 1, 64},
+                              {"--dp", whole, &s->dp, 1, 64},
+                              {"--replicas", whole, &s->replicas, 1, 64},
+                              {"--cp", whole, &s->cp, 1, 64},
+                              {"--tp", whole, &s->tp, 1, 64},
+                              {"--ep", whole, &s->ep, 1, 64},
+                              {"--zero", whole, &s->zero, 0, 3},
+                              {"--chunks", whole, &s->chunks, 1, 16},
+                              {"--prefetch", whole, &s->prefetch, 0, 8},
+                              {"--blocks", whole, &s->blocks, 1, 128},
+                              {"--width", whole, &s->width, 2, 8192},
+                              {"--heads", whole, &s->heads, 1, 256},
+                              {"--groups", whole, &s->groups, 1, 256},
+                              {"--hidden", whole, &s->hidden, 1, 65536},
+                              {"--length", whole, &s->length, 1, 65536},
+                              {"--experts", whole, &s->experts, 0, 256},
+                              {"--choices", whole, &s->choices, 1, 16},
+                              {"--balance", "", &s->balance, 0, 10},
+                              {"--batch", whole, &s->batch, 1, 65536},
+                              {"--micro", whole, &s->micro, 1, 4096},
+                              {"--steps", whole, &s->steps, 1, 1e7},
+                              {"--rate", "", &s->rate, 0, 1},
+                              {"--warmup", whole, &s->warmup, 0, 1e7},
+                              {"--clip", "", &s->clip, 0, 1e9},
+                              {"--decay", "", &s->decay, 0, 1},
+                              {"--seed", whole, &s->seed, 0, 1e15},
+                              {"--every", whole, &s->every, 1, 1e7}};
+    size_t n;
+    for (n = 0; n < sizeof numbers / sizeof *numbers; n++) {
+        if (strcmp(name, numbers[n].name) == 0) {
+            *bad = read_number(&numbers[n], next);
+            return 2;
+        }
+    }
+    for (n = 0; n < sizeof words / sizeof *words; n++) {
+        if (strcmp(name, words[n]) == 0) {
+            *texts[n] = next;
+            *bad = next == NULL || *next == 0 || strlen(next) > 999
+                       ? complain("a name of 1 to 999 characters must follow", name)
+                       : 0;
+            return 2;
+        }
+    }
+    for (n = 0; n < sizeof flags / sizeof *flags; n++) {
+        if (strcmp(name, flags[n]) == 0) {
+            *marks[n] = 1;
+            return 1;
+        }
+    }
+    *bad = complain("no such option (--help lists them):", name);
+    return 1;
+}
+
+/* Degrees and ranks that fit together. ranks: of mpirun, or 0. */
+static int settle_ranks(settings *s, int ranks)
+{
+    char text[200];
+    double others;
+    if (ranks > 0 && s->ranks > 0 && (int)s->ranks != ranks) {
+        return complain("under mpirun its -np says how many ranks there are", NULL);
+    }
+    s->ranks = ranks > 0 ? ranks : s->ranks;
+    s->pp = s->pp > 0 ? s->pp : 1;
+    s->cp = s->cp > 0 ? s->cp : 1;
+    s->tp = s->tp > 0 ? s->tp : 1;
+    s->replicas = s->replicas > 0 ? s->replicas : 1;
+    s->ep = s->ep > 0 ? s->ep : 1;
+    others = s->pp * s->cp * s->tp;
+    if (s->dp < 1) {
+        s->dp = s->ranks > others ? floor(s->ranks / others) : 1;
+    }
+    s->ranks = s->ranks > 0 ? s->ranks : others * s->dp;
+    if (others * s->dp != s->ranks || s->ranks > 64) {
+        snprintf(text, sizeof text,
+                 "pp %d x dp %d x cp %d x tp %d is %.0f ranks, not %.0f (64 at most)", (int)s->pp,
+                 (int)s->dp, (int)s->cp, (int)s->tp, others * s->dp, s->ranks);
+        return complain(text, NULL);
+    }
+    if ((int)s->dp % (int)s->replicas != 0) {
+        snprintf(text, sizeof text, "--replicas %d does not divide --dp %d", (int)s->replicas,
+                 (int)s->dp);
+        return complain(text, NULL);
+    }
+    if ((int)(s->dp * s->cp) % (int)s->ep != 0) {
+        snprintf(text, sizeof text, "--ep %d does not divide dp %d x cp %d", (int)s->ep, (int)s->dp,
+                 (int)s->cp);
+        return complain(text, NULL);
+    }
+    return 0;
+}
+
+static int settle(settings *s)
+{
+    char text[200];
+    const double each = s->dp * s->micro;
+    if ((int)s->batch % (int)each != 0) {
+        snprintf(text, sizeof text, "--batch %d is no multiple of dp %d x --micro %d",
+                 (int)s->batch, (int)s->dp, (int)s->micro);
+        return complain(text, NULL);
+    }
+    s->micros = (int)(s->batch / each);
+    s->warmup = s->warmup >= 0 ? s->warmup : floor(s->steps / 10);
+    if (s->bf16 && (s->zero < 1 || sizeof(gpt_real) > 4)) {
+        return complain("--bf16 needs --zero 1, 2 or 3, which have masters beside, and floats",
+                        NULL);
+    }
+    if (s->ep > 1 && s->experts < 1) {
+        return complain("--ep without --experts", NULL);
+    }
+    if (s->experts > 0 && s->choices > s->experts) {
+        return complain("--choices are more than --experts", NULL);
+    }
+    if (s->every > 0 && s->save == NULL) {
+        return complain("--every needs --save", NULL);
+    }
+    if (s->kill != NULL && sscanf(s->kill, "%d:%d", &s->kill_step, &s->kill_rank) != 2) {
+        return complain("--kill takes STEP:RANK, not", s->kill);
+    }
+    if (s->check && s->resume != NULL) {
+        return complain("--check begins at the first step: without --resume", NULL);
+    }
+    return read_text(s);
+}
+
+static settings defaults(void)
+{
+    settings s;
+    memset(&s, 0, sizeof s);
+    s.blocks = 4;
+    s.width = 64;
+    s.heads = 4;
+    s.length = 64;
+    s.choices = 2;
+    s.balance = 0.01;
+    s.batch = 16;
+    s.micro = 2;
+    s.steps = 100;
+    s.rate = 0.003;
+    s.warmup = -1;
+    s.clip = 1.0;
+    s.decay = 0.1;
+    s.seed = 1;
+    s.prefetch = 1;
+    s.schedule = "1f1b";
+    s.kill_step = -1;
+    return s;
+}
+
+#endif
