@@ -6,7 +6,7 @@ CFLAGS ?= -O2
 PREFIX ?= /usr/local
 BUILD = build
 EXAMPLES = $(BUILD)/plan $(BUILD)/pipeline $(BUILD)/ranks $(BUILD)/doctor $(BUILD)/shallow_water $(BUILD)/mg $(BUILD)/unet
-SPEEDS = $(BUILD)/plan_speed $(BUILD)/index_speed $(BUILD)/order_speed $(BUILD)/kernel_speed
+SPEEDS = $(BUILD)/plan_speed $(BUILD)/index_speed $(BUILD)/order_speed $(BUILD)/kernel_speed $(BUILD)/strategies $(BUILD)/overlap
 PASTED = tools/amalgamate tools/first_screen.txt $(wildcard src/*/*.h src/*/*.c)
 
 .POSIX:
@@ -21,8 +21,9 @@ help:
 	@echo 'make accuracy   regenerate docs/accuracy.md from the published tables in tests/data/cost'
 	@echo 'make bench      configurations a second; ns an index, ms a transfer list; ns an action; GB/s of the'
 	@echo '                reductions; collectives beside Open MPI and MPICH (minutes)'
-	@echo 'make performance   communicators and halos beside Open MPI, MPICH, PETSc (15 minutes):'
-	@echo '                docs/performance.md; NPB=DIR: and examples/mg beside the mg.A.x there'
+	@echo 'make performance   communicators and halos beside Open MPI, MPICH, PETSc, strategies'
+	@echo '                beside PyTorch, whose python is PYTHON (17 minutes): docs/performance.md;'
+	@echo '                NPB=DIR: and examples/mg beside the mg.A.x there'
 	@echo 'make examples   build/plan build/pipeline build/ranks build/doctor build/shallow_water build/mg build/unet build/train_gpt'
 	@echo 'make build/lbm  the Fortran example (gfortran)'
 	@echo 'make dpar.h     regenerate the header from src/; make bindings/fortran/dpar.f90: the Fortran module'
@@ -100,18 +101,24 @@ $(BUILD)/plan_speed: bench/plan_speed.c
 $(BUILD)/index_speed: bench/index_speed.c
 $(BUILD)/order_speed: bench/order_speed.c
 $(BUILD)/kernel_speed: bench/kernel_speed.c
+$(BUILD)/strategies: bench/strategies.c
+$(BUILD)/overlap: bench/overlap.c
 
 bench: $(SPEEDS)
 	./$(BUILD)/plan_speed
 	./$(BUILD)/index_speed
 	./$(BUILD)/order_speed
 	./$(BUILD)/kernel_speed
+	./$(BUILD)/strategies 1
+	./$(BUILD)/overlap
 	sh bench/comm_speed.sh 1 || [ $$? -eq 77 ]
 
-performance: dpar.h
+performance: dpar.h $(BUILD)/strategies $(BUILD)/overlap
 	sh bench/comm_speed.sh 5 > docs/performance.md.new
 	echo >> docs/performance.md.new
 	sh bench/halo.sh 5 >> docs/performance.md.new
+	echo >> docs/performance.md.new
+	sh bench/strategies.sh >> docs/performance.md.new
 	if [ -n "$(NPB)" ]; then echo; NPB="$(NPB)" sh bench/mg.sh; fi >> docs/performance.md.new
 	mv docs/performance.md.new docs/performance.md
 

@@ -39606,16 +39606,18 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
     const unsigned char *from = (const unsigned char *)values;
     dpar_piece piece;
     int64_t each;
+    dpar_status st;
     if (d == NULL || i < 0 || i >= d->params || d->under_way ||
         (values == NULL && d->numel[i] > 0)) {
         return DPAR_E_ARG;
     }
     each = dpar_type_bytes(d->options.type);
-    if (dpar_fsdp_piece(d, i, &piece)) {
+    st = dpari_fsdp_forget(d);
+    if (st == DPAR_OK && dpar_fsdp_piece(d, i, &piece)) {
         dpari_kern_copy(dpari_fsdp_master_at(d, d->home[i]) + piece.in_shard * each,
                         from + piece.in_param * each, piece.count * each, 0);
     }
-    return dpari_fsdp_forget(d);
+    return st;
 }
 
 /* ---- weights ----------------------------------------------------------------------------------
@@ -39644,15 +39646,13 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_
     return best;
 }
 
-/* This rank's masters become its piece of the gathered weights. */
+/* This rank's masters become its piece of the gathered weights, of another type. */
 static void dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
 {
     const dpar_fsdp_options *o = &d->options;
     const unsigned char *from = dpari_fsdp_master_at(d, u);
     const int64_t count = d->unit[u].flat.shard;
-    if (o->type == o->compute) {
-        dpari_kern_copy(to, from, count * dpar_type_bytes(o->type), 0);
-    } else if (o->compute == DPAR_BF16 && o->optimizer.stochastic) {
+    if (o->compute == DPAR_BF16 && o->optimizer.stochastic) {
         dpar_round_bf16(to, from, count, o->optimizer.seed, (uint64_t)d->steps,
                         dpari_fsdp_key(d, u));
     } else {
@@ -39685,8 +39685,11 @@ static dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t h
         }
     }
     whole = dpari_fsdp_slot_at(d, slot);
-    mine = whole + dpari_fsdp_own(d, u, d->options.compute);
-    dpari_fsdp_cast(d, u, mine);
+    mine = dpari_fsdp_master_at(d, u);
+    if (d->options.type != d->options.compute) {
+        mine = whole + dpari_fsdp_own(d, u, d->options.compute);
+        dpari_fsdp_cast(d, u, mine);
+    }
     st = dpari_fsdp_post(d, DPAR_ALL_GATHER, u, mine, whole, d->options.compute, &s->work);
     if (st == DPAR_OK) {
         s->unit = u;
@@ -39725,20 +39728,30 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
 /* ---- gradients --------------------------------------------------------------------------------
  */
 
-/* a += b, element by element. */
+/* a += b, element by element; of the wider type a. */
 static void dpari_fsdp_add(void *to, int32_t to_type, const void *from, int32_t from_type,
                            int64_t count)
 {
-    double a[DPARI_ELEMENTS] = {0.0}, b[DPARI_ELEMENTS] = {0.0};
-    int64_t i, k;
-    for (i = 0; i < count; i += DPARI_ELEMENTS) {
-        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
-        dpari_elements_load(a, to, i, n, to_type);
-        dpari_elements_load(b, from, i, n, from_type);
-        for (k = 0; k < n; k++) {
-            a[k] += b[k];
+    const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
+    float f32[DPARI_ELEMENTS];
+    double wide[DPARI_ELEMENTS];
+    int64_t i, n;
+    for (i = 0; i < count; i += n) {
+        void *out[1];
+        const void *in[2];
+        n = from_type == to_type ? count : dpari_least(DPARI_ELEMENTS, count - i);
+        out[0] = (unsigned char *)to + i * to_size;
+        in[0] = out[0];
+        in[1] = (const unsigned char *)from + i * from_size;
+        if (from_type != to_type && from_type != DPAR_F32) { /* 16 bits */
+            dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
+            in[1] = f32;
         }
-        dpari_elements_store(to, a, i, n, to_type);
+        if (from_type != to_type && to_type == DPAR_F64) {
+            dpari_kern_convert(wide, DPAR_F64, in[1], DPAR_F32, n);
+            in[1] = wide;
+        }
+        dpari_kern_reduce(out, 1, in, 2, n, to_type, DPAR_SUM, 0);
     }
 }
 
@@ -42391,9 +42404,12 @@ static dpar_status dpari_ulysses_count(dpar_ulysses_plan *p, dpar_why *why)
         p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
     }
     st = dpar_split_ragged(&held, u->tokens.parts, p->cuts, why);
-    return st != DPAR_OK ? st
-                         : dpar_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
-                                               p->send_at, p->receive, p->receive_at, why);
+    st = st == DPAR_OK ? dpar_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
+                                             p->send_at, p->receive, p->receive_at, why)
+                       : st;
+    p->send[p->comm->rank] = 0; /* its own piece does not travel: copied where it belongs */
+    p->receive[p->comm->rank] = 0;
+    return st;
 }
 
 static uint64_t dpari_ulysses_hash(const dpar_ulysses *u)
@@ -42466,8 +42482,8 @@ static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int6
 {
     int64_t i;
     for (i = 0; i < rows && bytes > 0; i++) {
-        dpari_kern_copy((unsigned char *)to + i * to_step,
-                        (const unsigned char *)from + i * from_step, bytes, 0);
+        dpari_kern_fetch((unsigned char *)to + i * to_step,
+                         (const unsigned char *)from + i * from_step, bytes);
     }
 }
 
@@ -42497,14 +42513,16 @@ DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *i
     if (st != DPAR_OK) {
         return st;
     }
+    to = plan->ordered != NULL ? plan->ordered : out;
     for (rank = 0; rank < plan->comm->size; rank++) {
         const int64_t heads = dpari_ulysses_heads(&plan->layer, rank, &first);
-        dpari_ulysses_rows(dpari_seq_at(plan->packed, plan->send_at[rank], plan->layer.type),
-                           heads * each,
-                           dpari_seq_in(in, first * plan->layer.width, plan->layer.type),
-                           plan->heads * each, heads * each, plan->tokens);
+        const int own = rank == plan->comm->rank;
+        dpari_ulysses_rows(
+            dpari_seq_at(own ? to : plan->packed,
+                         own ? plan->receive_at[rank] : plan->send_at[rank], plan->layer.type),
+            heads * each, dpari_seq_in(in, first * plan->layer.width, plan->layer.type),
+            plan->heads * each, heads * each, plan->tokens);
     }
-    to = plan->ordered != NULL ? plan->ordered : out;
     st = dpar_all_to_all_v(plan->comm, plan->packed, plan->send, plan->send_at, to, plan->receive,
                            plan->receive_at, plan->layer.type, NULL);
     if (st == DPAR_OK && to != out) {
@@ -42513,9 +42531,17 @@ DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *i
     return st;
 }
 
+/* What `rank` gave back: it came, or lies in `in`. */
+static const void *dpari_ulysses_piece(const dpar_ulysses_plan *p, int32_t rank, const void *in)
+{
+    const int own = rank == p->comm->rank;
+    return dpari_seq_in(own ? in : p->packed, own ? p->receive_at[rank] : p->send_at[rank],
+                        p->layer.type);
+}
+
 /* Head h of the rank's tokens from all who hold it; where there are copies a rank holds one head,
  * so that its piece has the head's rows one after the other. */
-static void dpari_ulysses_unite(dpar_ulysses_plan *p, int32_t h, void *out)
+static void dpari_ulysses_unite(dpar_ulysses_plan *p, int32_t h, const void *in, void *out)
 {
     const dpar_ulysses *u = &p->layer;
     const int64_t step = u->width * dpar_type_bytes(u->type);
@@ -42523,7 +42549,7 @@ static void dpari_ulysses_unite(dpar_ulysses_plan *p, int32_t h, void *out)
     int64_t i;
     for (rank = 0; rank < p->comm->size; rank++) {
         if (dpari_ulysses_heads(u, rank, &first) > 0 && first == h) {
-            p->piece[n++] = dpari_seq_in(p->packed, p->send_at[rank], u->type);
+            p->piece[n++] = dpari_ulysses_piece(p, rank, in);
         }
     }
     for (i = 0; i < p->tokens; i++) {
@@ -42556,16 +42582,15 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
     }
     if (plan->cuts[plan->comm->size] > plan->heads) { /* copies */
         for (h = 0; h < plan->heads; h++) {
-            dpari_ulysses_unite(plan, h, out);
+            dpari_ulysses_unite(plan, h, in, out);
         }
         return DPAR_OK;
     }
     for (rank = 0; rank < plan->comm->size; rank++) {
         const int64_t heads = dpari_ulysses_heads(&plan->layer, rank, &first);
         dpari_ulysses_rows(dpari_seq_at(out, first * plan->layer.width, plan->layer.type),
-                           plan->heads * each,
-                           dpari_seq_in(plan->packed, plan->send_at[rank], plan->layer.type),
-                           heads * each, heads * each, plan->tokens);
+                           plan->heads * each, dpari_ulysses_piece(plan, rank, in), heads * each,
+                           heads * each, plan->tokens);
     }
     return DPAR_OK;
 }
@@ -43440,19 +43465,26 @@ static const void *dpari_expert_in(const void *rows, const dpar_experts *l, int6
     return (const unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
 }
 
-/* n elements from `at` on of a row, at most DPARI_EXPERT_BLOCK. */
+/* n elements from `at` on of a row, at most DPARI_EXPERT_BLOCK. Loops over the whole block, whose
+ * length compilers know, become vectors. */
 static void dpari_expert_load(double *to, const void *row, int32_t type, int64_t at, int64_t n)
 {
+    const unsigned char *from = (const unsigned char *)row + at * dpar_type_bytes(type);
     float wide[DPARI_EXPERT_BLOCK];
     int64_t i;
-    if (type == DPAR_F64 || type == DPAR_F32) {
-        for (i = 0; i < n; i++) {
-            to[i] = dpari_gate_get(row, type, at + i);
-        }
+    if (type == DPAR_F64) {
+        dpari_kern_copy(to, from, n * 8, 0);
         return;
     }
-    dpari_kern_convert(wide, DPAR_F32, (const uint16_t *)row + at, type, n);
-    for (i = 0; i < n; i++) {
+    if (n < DPARI_EXPERT_BLOCK) {
+        dpari_zero(wide, sizeof wide);
+    }
+    if (type == DPAR_F32) {
+        dpari_kern_copy(wide, from, n * 4, 0);
+    } else {
+        dpari_kern_convert(wide, DPAR_F32, from, type, n);
+    }
+    for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
         to[i] = (double)wide[i];
     }
 }
@@ -43460,28 +43492,31 @@ static void dpari_expert_load(double *to, const void *row, int32_t type, int64_t
 /* 16-bit floats by way of f32. */
 static void dpari_expert_store(void *row, int32_t type, int64_t at, const double *from, int64_t n)
 {
+    unsigned char *to = (unsigned char *)row + at * dpar_type_bytes(type);
     float wide[DPARI_EXPERT_BLOCK];
     int64_t i;
-    if (type == DPAR_F64 || type == DPAR_F32) {
-        for (i = 0; i < n; i++) {
-            dpari_gate_put(row, type, at + i, from[i]);
-        }
+    if (type == DPAR_F64) {
+        dpari_kern_copy(to, from, n * 8, 0);
         return;
     }
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
         wide[i] = (float)from[i];
     }
-    dpari_kern_convert((uint16_t *)row + at, type, wide, DPAR_F32, n);
+    if (type == DPAR_F32) {
+        dpari_kern_copy(to, wide, n * 4, 0);
+    } else {
+        dpari_kern_convert(to, type, wide, DPAR_F32, n);
+    }
 }
 
 static void dpari_expert_scale(void *to, const void *from, const dpar_experts *l, double by)
 {
-    double x[DPARI_EXPERT_BLOCK];
+    double x[DPARI_EXPERT_BLOCK] = {0.0};
     int64_t at, n, i;
     for (at = 0; at < l->width; at += n) {
         n = dpari_least(l->width - at, DPARI_EXPERT_BLOCK);
         dpari_expert_load(x, from, l->type, at, n);
-        for (i = 0; i < n; i++) {
+        for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
             x[i] *= by;
         }
         dpari_expert_store(to, l->type, at, x, n);
@@ -43507,7 +43542,7 @@ static double dpari_expert_dot(const void *a, const void *b, const dpar_experts 
 static void dpari_expert_sum(const dpar_experts *l, const dpar_experts_routing *r, int64_t token,
                              const void *came, const void *weight, void *out)
 {
-    double x[DPARI_EXPERT_BLOCK], sum[DPARI_EXPERT_BLOCK];
+    double x[DPARI_EXPERT_BLOCK] = {0.0}, sum[DPARI_EXPERT_BLOCK];
     const int64_t first = token * l->choices;
     int64_t at, n, i, j;
     for (at = 0; at < l->width; at += n) {
@@ -43518,7 +43553,7 @@ static void dpari_expert_sum(const dpar_experts *l, const dpar_experts_routing *
                 const double by =
                     weight != NULL ? dpari_gate_get(weight, dpari_expert_weights(l), j) : 1.0;
                 dpari_expert_load(x, dpari_expert_in(came, l, r->place[j]), l->type, at, n);
-                for (i = 0; i < n; i++) {
+                for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
                     sum[i] += by * x[i];
                 }
             }

@@ -2,14 +2,16 @@
 /* What a strategy costs above the bare collectives of the same bytes: two ranks, each on a core of
  * its own, in turns in one run.
  *
- *     cc -O2 -DDPAR_IMPLEMENTATION -I. bench/strategies.c -o strategies && ./strategies [seconds]
+ *     cc -O2 -DDPAR_IMPLEMENTATION -I. bench/strategies.c -o strategies && ./strategies [seconds
+ * [word]]
  *
- * A sample is one step after both ranks have rewritten what travels; the slower rank counts. All
- * use memory of dpar_comm_alloc. Columns: median us of the bare collectives (or messages), of those
- * and of the memory that the strategy's own definition has to read and write beside them (a memcpy
- * of as many bytes; what they are stands at the row; 0 for most), of the strategy, and the ratios
- * to both. Bar: 1.10 of the second. The last step of each row is checked. Matrix products and
- * attention are callbacks that do nothing: what is left is what dpar adds to them. */
+ * word: only rows that contain it. A sample is one step after both ranks have rewritten what
+ * travels; the slower rank counts. All use memory of dpar_comm_alloc. Columns: median us of the
+ * bare collectives (or messages), of those and of the memory that the strategy's own definition has
+ * to read and write beside them (a memcpy of as many bytes; what they are stands at the row; 0 for
+ * most), of the strategy, and the ratios to both. Bar: 1.10 of the second. The last step of each
+ * row is checked. Matrix products and attention are callbacks that do nothing: what is left is what
+ * dpar adds to them. */
 #include "dpar.h"
 
 #include <sched.h>
@@ -770,18 +772,27 @@ static dpar_status measure(job *j, double seconds, double *out, int64_t *wrong)
     return st;
 }
 
+typedef struct asked {
+    double seconds;
+    const char *word;
+} asked;
+
 static int each(dpar_comm *c, void *arg)
 {
-    const double seconds = *(const double *)arg;
+    const asked *a = (const asked *)arg;
     pin(c->rank);
     for (int32_t k = 0; k < ROWS; k++) {
         double t[3] = {0, 0, 0};
         int64_t wrong = 0, all = 0;
-        job *j = (job *)calloc(1, sizeof *j);
+        job *j;
         dpar_status st;
+        if (strstr(rows[k].name, a->word) == NULL) {
+            continue;
+        }
+        j = (job *)calloc(1, sizeof *j);
         j->c = c;
         j->r = &rows[k];
-        st = measure(j, seconds, t, &wrong);
+        st = measure(j, a->seconds, t, &wrong);
         if (st != DPAR_OK) {
             printf("rank %d: %s: %s: %s %s\n", c->rank, rows[k].name, dpar_status_text(st),
                    j->why.text, c->why.text);
@@ -808,17 +819,17 @@ static int each(dpar_comm *c, void *arg)
 
 int main(int argc, char **argv)
 {
-    double seconds = argc > 1 ? atof(argv[1]) : 2.0;
+    asked a = {argc > 1 ? atof(argv[1]) : 2.0, argc > 2 ? argv[2] : ""};
     dpar_why why;
     dpar_options o = {0};
-    if (!(seconds > 0.0) || argc > 2) {
-        fprintf(stderr, "usage: %s [seconds a row]\n", argv[0]);
+    if (!(a.seconds > 0.0) || argc > 3) {
+        fprintf(stderr, "usage: %s [seconds a row [word]]\n", argv[0]);
         return 2;
     }
     printf("| strategy | bare us | and its memory | strategy us | ratio | (1.10) |\n"
            "|---|---|---|---|---|---|\n");
     fflush(stdout);
-    if (dpar_launch_with(RANKS, each, &seconds, &o, &why) != DPAR_OK) {
+    if (dpar_launch_with(RANKS, each, &a, &o, &why) != DPAR_OK) {
         fprintf(stderr, "%s\n", why.text);
         return 1;
     }

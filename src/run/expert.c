@@ -876,19 +876,26 @@ static const void *dpari_expert_in(const void *rows, const dpar_experts *l, int6
     return (const unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
 }
 
-/* n elements from `at` on of a row, at most DPARI_EXPERT_BLOCK. */
+/* n elements from `at` on of a row, at most DPARI_EXPERT_BLOCK. Loops over the whole block, whose
+ * length compilers know, become vectors. */
 static void dpari_expert_load(double *to, const void *row, int32_t type, int64_t at, int64_t n)
 {
+    const unsigned char *from = (const unsigned char *)row + at * dpar_type_bytes(type);
     float wide[DPARI_EXPERT_BLOCK];
     int64_t i;
-    if (type == DPAR_F64 || type == DPAR_F32) {
-        for (i = 0; i < n; i++) {
-            to[i] = dpari_gate_get(row, type, at + i);
-        }
+    if (type == DPAR_F64) {
+        dpari_kern_copy(to, from, n * 8, 0);
         return;
     }
-    dpari_kern_convert(wide, DPAR_F32, (const uint16_t *)row + at, type, n);
-    for (i = 0; i < n; i++) {
+    if (n < DPARI_EXPERT_BLOCK) {
+        dpari_zero(wide, sizeof wide);
+    }
+    if (type == DPAR_F32) {
+        dpari_kern_copy(wide, from, n * 4, 0);
+    } else {
+        dpari_kern_convert(wide, DPAR_F32, from, type, n);
+    }
+    for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
         to[i] = (double)wide[i];
     }
 }
@@ -896,28 +903,31 @@ static void dpari_expert_load(double *to, const void *row, int32_t type, int64_t
 /* 16-bit floats by way of f32. */
 static void dpari_expert_store(void *row, int32_t type, int64_t at, const double *from, int64_t n)
 {
+    unsigned char *to = (unsigned char *)row + at * dpar_type_bytes(type);
     float wide[DPARI_EXPERT_BLOCK];
     int64_t i;
-    if (type == DPAR_F64 || type == DPAR_F32) {
-        for (i = 0; i < n; i++) {
-            dpari_gate_put(row, type, at + i, from[i]);
-        }
+    if (type == DPAR_F64) {
+        dpari_kern_copy(to, from, n * 8, 0);
         return;
     }
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
         wide[i] = (float)from[i];
     }
-    dpari_kern_convert((uint16_t *)row + at, type, wide, DPAR_F32, n);
+    if (type == DPAR_F32) {
+        dpari_kern_copy(to, wide, n * 4, 0);
+    } else {
+        dpari_kern_convert(to, type, wide, DPAR_F32, n);
+    }
 }
 
 static void dpari_expert_scale(void *to, const void *from, const dpar_experts *l, double by)
 {
-    double x[DPARI_EXPERT_BLOCK];
+    double x[DPARI_EXPERT_BLOCK] = {0.0};
     int64_t at, n, i;
     for (at = 0; at < l->width; at += n) {
         n = dpari_least(l->width - at, DPARI_EXPERT_BLOCK);
         dpari_expert_load(x, from, l->type, at, n);
-        for (i = 0; i < n; i++) {
+        for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
             x[i] *= by;
         }
         dpari_expert_store(to, l->type, at, x, n);
@@ -943,7 +953,7 @@ static double dpari_expert_dot(const void *a, const void *b, const dpar_experts 
 static void dpari_expert_sum(const dpar_experts *l, const dpar_experts_routing *r, int64_t token,
                              const void *came, const void *weight, void *out)
 {
-    double x[DPARI_EXPERT_BLOCK], sum[DPARI_EXPERT_BLOCK];
+    double x[DPARI_EXPERT_BLOCK] = {0.0}, sum[DPARI_EXPERT_BLOCK];
     const int64_t first = token * l->choices;
     int64_t at, n, i, j;
     for (at = 0; at < l->width; at += n) {
@@ -954,7 +964,7 @@ static void dpari_expert_sum(const dpar_experts *l, const dpar_experts_routing *
                 const double by =
                     weight != NULL ? dpari_gate_get(weight, dpari_expert_weights(l), j) : 1.0;
                 dpari_expert_load(x, dpari_expert_in(came, l, r->place[j]), l->type, at, n);
-                for (i = 0; i < n; i++) {
+                for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
                     sum[i] += by * x[i];
                 }
             }

@@ -589,16 +589,18 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
     const unsigned char *from = (const unsigned char *)values;
     dpar_piece piece;
     int64_t each;
+    dpar_status st;
     if (d == NULL || i < 0 || i >= d->params || d->under_way ||
         (values == NULL && d->numel[i] > 0)) {
         return DPAR_E_ARG;
     }
     each = dpar_type_bytes(d->options.type);
-    if (dpar_fsdp_piece(d, i, &piece)) {
+    st = dpari_fsdp_forget(d);
+    if (st == DPAR_OK && dpar_fsdp_piece(d, i, &piece)) {
         dpari_kern_copy(dpari_fsdp_master_at(d, d->home[i]) + piece.in_shard * each,
                         from + piece.in_param * each, piece.count * each, 0);
     }
-    return dpari_fsdp_forget(d);
+    return st;
 }
 
 /* ---- weights ----------------------------------------------------------------------------------
@@ -627,15 +629,13 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_
     return best;
 }
 
-/* This rank's masters become its piece of the gathered weights. */
+/* This rank's masters become its piece of the gathered weights, of another type. */
 static void dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
 {
     const dpar_fsdp_options *o = &d->options;
     const unsigned char *from = dpari_fsdp_master_at(d, u);
     const int64_t count = d->unit[u].flat.shard;
-    if (o->type == o->compute) {
-        dpari_kern_copy(to, from, count * dpar_type_bytes(o->type), 0);
-    } else if (o->compute == DPAR_BF16 && o->optimizer.stochastic) {
+    if (o->compute == DPAR_BF16 && o->optimizer.stochastic) {
         dpar_round_bf16(to, from, count, o->optimizer.seed, (uint64_t)d->steps,
                         dpari_fsdp_key(d, u));
     } else {
@@ -668,8 +668,11 @@ static dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t h
         }
     }
     whole = dpari_fsdp_slot_at(d, slot);
-    mine = whole + dpari_fsdp_own(d, u, d->options.compute);
-    dpari_fsdp_cast(d, u, mine);
+    mine = dpari_fsdp_master_at(d, u);
+    if (d->options.type != d->options.compute) {
+        mine = whole + dpari_fsdp_own(d, u, d->options.compute);
+        dpari_fsdp_cast(d, u, mine);
+    }
     st = dpari_fsdp_post(d, DPAR_ALL_GATHER, u, mine, whole, d->options.compute, &s->work);
     if (st == DPAR_OK) {
         s->unit = u;
@@ -708,20 +711,30 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
 /* ---- gradients --------------------------------------------------------------------------------
  */
 
-/* a += b, element by element. */
+/* a += b, element by element; of the wider type a. */
 static void dpari_fsdp_add(void *to, int32_t to_type, const void *from, int32_t from_type,
                            int64_t count)
 {
-    double a[DPARI_ELEMENTS] = {0.0}, b[DPARI_ELEMENTS] = {0.0};
-    int64_t i, k;
-    for (i = 0; i < count; i += DPARI_ELEMENTS) {
-        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
-        dpari_elements_load(a, to, i, n, to_type);
-        dpari_elements_load(b, from, i, n, from_type);
-        for (k = 0; k < n; k++) {
-            a[k] += b[k];
+    const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
+    float f32[DPARI_ELEMENTS];
+    double wide[DPARI_ELEMENTS];
+    int64_t i, n;
+    for (i = 0; i < count; i += n) {
+        void *out[1];
+        const void *in[2];
+        n = from_type == to_type ? count : dpari_least(DPARI_ELEMENTS, count - i);
+        out[0] = (unsigned char *)to + i * to_size;
+        in[0] = out[0];
+        in[1] = (const unsigned char *)from + i * from_size;
+        if (from_type != to_type && from_type != DPAR_F32) { /* 16 bits */
+            dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
+            in[1] = f32;
         }
-        dpari_elements_store(to, a, i, n, to_type);
+        if (from_type != to_type && to_type == DPAR_F64) {
+            dpari_kern_convert(wide, DPAR_F64, in[1], DPAR_F32, n);
+            in[1] = wide;
+        }
+        dpari_kern_reduce(out, 1, in, 2, n, to_type, DPAR_SUM, 0);
     }
 }
 

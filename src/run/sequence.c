@@ -1338,9 +1338,12 @@ static dpar_status dpari_ulysses_count(dpar_ulysses_plan *p, dpar_why *why)
         p->cuts[i + 1] = p->cuts[i] + dpari_ulysses_heads(u, i, NULL);
     }
     st = dpar_split_ragged(&held, u->tokens.parts, p->cuts, why);
-    return st != DPAR_OK ? st
-                         : dpar_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
-                                               p->send_at, p->receive, p->receive_at, why);
+    st = st == DPAR_OK ? dpar_ulysses_counts(&u->tokens, &held, p->comm->rank, u->width, p->send,
+                                             p->send_at, p->receive, p->receive_at, why)
+                       : st;
+    p->send[p->comm->rank] = 0; /* its own piece does not travel: copied where it belongs */
+    p->receive[p->comm->rank] = 0;
+    return st;
 }
 
 static uint64_t dpari_ulysses_hash(const dpar_ulysses *u)
@@ -1413,8 +1416,8 @@ static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int6
 {
     int64_t i;
     for (i = 0; i < rows && bytes > 0; i++) {
-        dpari_kern_copy((unsigned char *)to + i * to_step,
-                        (const unsigned char *)from + i * from_step, bytes, 0);
+        dpari_kern_fetch((unsigned char *)to + i * to_step,
+                         (const unsigned char *)from + i * from_step, bytes);
     }
 }
 
@@ -1444,14 +1447,16 @@ DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *i
     if (st != DPAR_OK) {
         return st;
     }
+    to = plan->ordered != NULL ? plan->ordered : out;
     for (rank = 0; rank < plan->comm->size; rank++) {
         const int64_t heads = dpari_ulysses_heads(&plan->layer, rank, &first);
-        dpari_ulysses_rows(dpari_seq_at(plan->packed, plan->send_at[rank], plan->layer.type),
-                           heads * each,
-                           dpari_seq_in(in, first * plan->layer.width, plan->layer.type),
-                           plan->heads * each, heads * each, plan->tokens);
+        const int own = rank == plan->comm->rank;
+        dpari_ulysses_rows(
+            dpari_seq_at(own ? to : plan->packed,
+                         own ? plan->receive_at[rank] : plan->send_at[rank], plan->layer.type),
+            heads * each, dpari_seq_in(in, first * plan->layer.width, plan->layer.type),
+            plan->heads * each, heads * each, plan->tokens);
     }
-    to = plan->ordered != NULL ? plan->ordered : out;
     st = dpar_all_to_all_v(plan->comm, plan->packed, plan->send, plan->send_at, to, plan->receive,
                            plan->receive_at, plan->layer.type, NULL);
     if (st == DPAR_OK && to != out) {
@@ -1460,9 +1465,17 @@ DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *i
     return st;
 }
 
+/* What `rank` gave back: it came, or lies in `in`. */
+static const void *dpari_ulysses_piece(const dpar_ulysses_plan *p, int32_t rank, const void *in)
+{
+    const int own = rank == p->comm->rank;
+    return dpari_seq_in(own ? in : p->packed, own ? p->receive_at[rank] : p->send_at[rank],
+                        p->layer.type);
+}
+
 /* Head h of the rank's tokens from all who hold it; where there are copies a rank holds one head,
  * so that its piece has the head's rows one after the other. */
-static void dpari_ulysses_unite(dpar_ulysses_plan *p, int32_t h, void *out)
+static void dpari_ulysses_unite(dpar_ulysses_plan *p, int32_t h, const void *in, void *out)
 {
     const dpar_ulysses *u = &p->layer;
     const int64_t step = u->width * dpar_type_bytes(u->type);
@@ -1470,7 +1483,7 @@ static void dpari_ulysses_unite(dpar_ulysses_plan *p, int32_t h, void *out)
     int64_t i;
     for (rank = 0; rank < p->comm->size; rank++) {
         if (dpari_ulysses_heads(u, rank, &first) > 0 && first == h) {
-            p->piece[n++] = dpari_seq_in(p->packed, p->send_at[rank], u->type);
+            p->piece[n++] = dpari_ulysses_piece(p, rank, in);
         }
     }
     for (i = 0; i < p->tokens; i++) {
@@ -1503,16 +1516,15 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
     }
     if (plan->cuts[plan->comm->size] > plan->heads) { /* copies */
         for (h = 0; h < plan->heads; h++) {
-            dpari_ulysses_unite(plan, h, out);
+            dpari_ulysses_unite(plan, h, in, out);
         }
         return DPAR_OK;
     }
     for (rank = 0; rank < plan->comm->size; rank++) {
         const int64_t heads = dpari_ulysses_heads(&plan->layer, rank, &first);
         dpari_ulysses_rows(dpari_seq_at(out, first * plan->layer.width, plan->layer.type),
-                           plan->heads * each,
-                           dpari_seq_in(plan->packed, plan->send_at[rank], plan->layer.type),
-                           heads * each, heads * each, plan->tokens);
+                           plan->heads * each, dpari_ulysses_piece(plan, rank, in), heads * each,
+                           heads * each, plan->tokens);
     }
     return DPAR_OK;
 }

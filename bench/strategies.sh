@@ -1,0 +1,62 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# Training strategies beside bare collectives, overlap with backward, and PyTorch's DDP over gloo:
+# runs build/strategies and build/overlap (make builds them) and bench/ddp_peer.py, and prints a
+# section of docs/performance.md to stdout.
+#
+#   sh bench/strategies.sh [seconds a row [steps of overlap]]
+#
+# In the environment: PYTHON, one that has torch (python3); CC, for its name.
+cd "$(dirname "$0")/.." || exit 1
+seconds=${1:-2} steps=${2:-40}
+: "${PYTHON:=python3}" "${CC:=cc}"
+mkdir -p build
+
+cat << END
+## Training strategies on one node
+
+Two ranks, one a core (\`bench/strategies.c\`): a step of each strategy, with models that compute
+nothing, beside the **bare** collectives or messages of the same bytes, in turns in one run; medians
+in us, the slower rank counts, results are checked. **And its memory**: with a memcpy of as many
+bytes as the strategy's own definition reads and writes beside what travels: rounding to bf16 and
+back, the look for NaN, gradients zeroed and added to sums (ZeRO-2, 3), tokens ordered by heads or
+by experts. The bar is 1.10 of that; for all others it is the bare ones. 24 MiB of bf16 on the wire
+take longer on one node than f32: rounding costs more than memory's speed gives back. It is for
+networks.
+
+Measured: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2> /dev/null | head -n 1), $(getconf _NPROCESSORS_ONLN) cores; $(uname -s) $(uname -r), $("$CC" --version | head -n 1), -O2; $(date +%Y-%m-%d).
+
+END
+build/strategies "$seconds" > build/strategies.out || { cat build/strategies.out >&2; exit 1; }
+cat build/strategies.out
+cat << 'END'
+
+### Gradients that travel while backward computes
+
+24 layers of 0.8 ms with 4 MiB of gradients each, buckets of 8 MiB (`bench/overlap.c`): backward
+alone, the buckets alone, their sum, and the step of both together. The engine's copies take time of
+a core. Where backward runs on a **device** and the host sleeps until a layer is done, they go on in
+that time, all but the last bucket's: in the calls of `dpar_ddp_ready` alone, or in the thread of
+`dpar_comm_progress`. Where layers are computed by the **host**, on as many cores as ranks, there is
+nothing but waiting for the other rank that could be hidden. `--trace FILE` writes what ran as a
+Chrome trace.
+
+END
+build/overlap --steps "$steps" || exit 1
+cat << 'END'
+
+### Beside PyTorch's DDP
+
+The same gradients through PyTorch's DistributedDataParallel over gloo, two processes, each of one
+thread (`bench/ddp_peer.py`): backward with it less backward without; dpar's are those above. All
+gradients are there at once; GB/s: bytes of gradients over dpar's time.
+
+END
+# us of dpar's step in the row of this name
+us() { awk -F '|' -v name=" $1 " '$2 == name { gsub(/ /, "", $5); print $5 }' build/strategies.out; }
+"$PYTHON" bench/ddp_peer.py \
+    24 262144 25 "$(us 'ddp, 24 x 1 MiB, buckets of 25 MiB')" \
+    24 262144 4 "$(us 'ddp, 24 x 1 MiB, buckets of 4 MiB')" \
+    600 4096 1 "$(us 'ddp, 600 x 16 KiB, buckets of 1 MiB')"
+status=$?
+[ "$status" -eq 0 ] || [ "$status" -eq 77 ]
