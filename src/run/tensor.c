@@ -320,6 +320,13 @@ static int dpari_tensor_missing(const void *at, int64_t rows, int64_t width)
     return at == NULL && rows > 0 && width > 0;
 }
 
+/* So many of the arrays of a function are: all hear of it. */
+static dpar_status dpari_tensor_given(const dpar_tensor *t, int missing, const char *form)
+{
+    return missing == 0 ? DPAR_OK
+                        : dpari_tensor_refuse(t, DPAR_E_ARG, form, t->comm->rank, missing, 0, 0);
+}
+
 static dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l,
                                       const dpar_linear_arrays *a, int forward)
 {
@@ -474,6 +481,14 @@ DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split
     const unsigned char *piece = (const unsigned char *)scratch;
     dpar_status st = dpari_features_check(t, features, rows);
     int32_t r;
+    if (st == DPAR_OK) {
+        const int64_t own = dpar_split_size(features, t->comm->rank);
+        st = dpari_tensor_given(t,
+                                (counts == NULL) + dpari_tensor_missing(in, rows, own) +
+                                    dpari_tensor_missing(out, rows, features->count) +
+                                    dpari_tensor_missing(scratch, rows, features->count),
+                                "rank #: # arrays of gathered features are NULL");
+    }
     if (st != DPAR_OK) {
         return st;
     }
@@ -491,7 +506,13 @@ DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split
 DPAR_API dpar_status dpar_features_slice(const dpar_tensor *t, const dpar_split *features,
                                          int64_t rows, const void *in, void *out)
 {
-    const dpar_status st = dpari_features_check(t, features, rows);
+    dpar_status st = dpari_features_check(t, features, rows);
+    if (st == DPAR_OK) {
+        const int64_t own = dpar_split_size(features, t->comm->rank);
+        st = dpari_tensor_given(
+            t, dpari_tensor_missing(in, rows, own) + dpari_tensor_missing(out, rows, own),
+            "rank #: # arrays of sliced features are NULL");
+    }
     if (st == DPAR_OK) {
         dpari_features_copy(features, t->comm->rank, rows, dpar_type_bytes(t->type),
                             (const unsigned char *)in, (unsigned char *)out, 0);
@@ -520,9 +541,10 @@ static dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v, 
     return st;
 }
 
-/* For embeddings an id below 0 does not exist either. */
+/* For embeddings an id below 0 does not exist either. y, or its gradient. */
 static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_vocab *v, int64_t width,
-                                         const int32_t *ids)
+                                         const int32_t *ids, const void *table, const void *y,
+                                         const void *whole)
 {
     dpar_status st = dpari_vocab_check(t, v, ids);
     int64_t i;
@@ -534,7 +556,14 @@ static dpar_status dpari_embedding_check(const dpar_tensor *t, const dpar_vocab 
             st = dpari_tensor_refuse(t, DPAR_E_ARG, "token # has id #", i, ids[i], 0, 0);
         }
     }
-    return st;
+    return st != DPAR_OK
+               ? st
+               : dpari_tensor_given(
+                     t,
+                     dpari_tensor_missing(table, dpar_vocab_rows(v), width) +
+                         dpari_tensor_missing(y, dpar_tensor_tokens(t, t->comm->rank), width) +
+                         (t->counts != NULL && dpari_tensor_missing(whole, t->tokens.count, width)),
+                     "rank #: # arrays of an embedding are NULL");
 }
 
 DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_vocab *v,
@@ -543,7 +572,7 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_voc
 {
     const int64_t bytes = width * dpar_type_bytes(t->type);
     unsigned char *part = (unsigned char *)(t->counts != NULL ? whole : y);
-    dpar_status st = dpari_embedding_check(t, v, width, ids);
+    dpar_status st = dpari_embedding_check(t, v, width, ids, table, y, whole);
     int64_t i;
     for (i = 0; i < t->tokens.count && st == DPAR_OK; i++) {
         const int64_t row = dpar_vocab_row(v, t->comm->rank, ids[i]);
@@ -576,7 +605,7 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vo
                                              int64_t width, const int32_t *ids, const void *dy,
                                              void *dtable, int add, void *whole)
 {
-    dpar_status st = dpari_embedding_check(t, v, width, ids);
+    dpar_status st = dpari_embedding_check(t, v, width, ids, dtable, dy, whole);
     int64_t i;
     dpari_tensor_count(t, width);
     if (st == DPAR_OK && t->counts != NULL) {
@@ -748,6 +777,13 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
     dpar_status st = dpari_entropy_check(t, e, targets);
     double three[3], subtracted;
     int64_t i, k;
+    if (st == DPAR_OK) {
+        st = dpari_tensor_given(t,
+                                dpari_tensor_missing(logits, n, dpar_vocab_rows(&e->vocab)) +
+                                    dpari_tensor_missing(lse, n, 1) +
+                                    dpari_tensor_missing(scratch, n, 1),
+                                "rank #: # arrays of a cross-entropy are NULL");
+    }
     if (st != DPAR_OK) {
         return st;
     }

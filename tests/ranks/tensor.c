@@ -1429,6 +1429,36 @@ static dpar_status wrong_words(const dpar_tensor *t, int culprit)
     return dpar_embedding_forward(t, &v, 2, ids, table, y, whole);
 }
 
+/* Arrays that lack, of sequence parallel ranks. */
+static dpar_status wrong_arrays(dpar_tensor t, int culprit, int what)
+{
+    double some[64], y[4] = {0.0}, whole[64], lse[2], scratch[3 * 2 * 33], features_of[64];
+    int64_t counts[32];
+    const int32_t ids[2] = {0, 1};
+    dpar_cross_entropy e;
+    dpar_split features;
+    dpar_why why;
+    memset(&e, 0, sizeof e);
+    memset(some, 0, sizeof some);
+    if (t.comm->size > 32 ||
+        dpar_vocab_init(&e.vocab, 2, 0, t.comm->size, t.comm->size, &why) < 0 ||
+        dpar_split_init(&features, DPAR_EVEN, 32, t.comm->size, 1, 0, &why) < 0) {
+        return DPAR_OK;
+    }
+    t.counts = counts;
+    switch (what) {
+    case 4: return dpar_embedding_forward(&t, &e.vocab, 2, ids, some, y, culprit ? NULL : whole);
+    case 5:
+        return dpar_embedding_backward(&t, &e.vocab, 2, ids, y, culprit ? NULL : some, 0, whole);
+    case 6:
+        return dpar_features_gather(&t, &features, 2, some, whole, culprit ? NULL : features_of,
+                                    counts);
+    default:
+        return dpar_cross_entropy_forward(&t, &e, some, ids, lse, NULL, NULL,
+                                          culprit ? NULL : scratch);
+    }
+}
+
 /* One rank alone does something wrong: all hear of it. */
 static int refused(dpar_comm *c, int what)
 {
@@ -1461,7 +1491,9 @@ static int refused(dpar_comm *c, int what)
     } else if (culprit && what == 2) {
         l.kind = 7;
     }
-    st = what == 3 ? wrong_words(&t, culprit) : dpar_linear_forward(&t, &l, &a);
+    st = what > 3    ? wrong_arrays(t, culprit, what)
+         : what == 3 ? wrong_words(&t, culprit)
+                     : dpar_linear_forward(&t, &l, &a);
     bad += st >= 0 || other->why.text[0] == 0;
     bad += culprit && st != (what == 0 ? DPAR_E_MEMORY : DPAR_E_ARG);
     (void)dpar_comm_close(other);
@@ -1488,7 +1520,7 @@ static int refusals(dpar_comm *c, void *arg)
 static void also(int n, const dpar_options *o)
 {
     int what;
-    for (what = 0; what < 4; what++) {
+    for (what = 0; what < 8; what++) {
         on_ranks(n, " that refuse", refusals, &what, o);
     }
 }
