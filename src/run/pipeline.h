@@ -38,27 +38,30 @@ typedef struct dpar_stage_task {
     void *out;          /* F: for the stage behind, all of it is to be written; NULL: it is the
                            last, compute the loss. B, I: gradient of F's input; NULL: the first */
     int64_t in_count, out_count;
-    int32_t activation; /* slot, from F to B or W; -1: none */
+    int32_t activation; /* slot, from F to B or W; -1: none. OFFLOAD is given the one that is free
+                           when it returns, RELOAD the one that holds it from there on */
     int32_t weight;     /* slot, from I to W; -1: none */
     void *kept;         /* the activation's slot, options.activation_bytes; NULL when that is 0 */
     void *pending;      /* the weight's, options.weight_bytes; so */
 } dpar_stage_task;
 
-/* Does it and returns DPAR_OK, or an error and a sentence in *why (which is there and begins
- * empty): that ends the step on all ranks. May use other communicators and dpar_pipeline_poll. */
+/* Does it and returns DPAR_OK (or a condition, which counts as that), or an error and a sentence in
+ * *why (which is there and begins empty): that ends the step on all ranks. May use other
+ * communicators and dpar_pipeline_poll. */
 typedef dpar_status (*dpar_stage_work)(void *ctx, const dpar_stage_task *task, dpar_why *why);
 /* The forward and the backward of a joined pair, together. */
 typedef dpar_status (*dpar_stage_pair)(void *ctx, const dpar_stage_task *forward,
                                        const dpar_stage_task *backward, dpar_why *why);
 
-/* Zero it and fill in what your list needs. The same on all ranks, but for pointers. */
+/* Zero it and fill in what your list needs. The same on all ranks, but for pointers and bytes of
+ * slots. */
 typedef struct dpar_pipeline_options {
     const dpar_schedule *schedule; /* with its messages; the caller's, lives as long as the
                                       pipeline */
     int32_t type;                  /* of what goes from stage to stage */
     int32_t tag;                   /* of the messages on c */
     int64_t count;                 /* elements that a stage gives to the one behind */
-    const int64_t *count_of;       /* [stages]: of each; NULL: all `count` */
+    const int64_t *count_of;       /* [stages]: of each; NULL: all `count`. The caller's, as long */
     int64_t activation_bytes;      /* of a slot, the largest of the rank's stages; 0: the callbacks
                                       have memory of their own and take the slots' numbers */
     int64_t weight_bytes;          /* so, of what an I leaves to its W */
@@ -71,8 +74,8 @@ typedef struct dpar_pipeline_options {
 
     dpar_stage_work forward, backward, input, weight; /* F, B, I, W */
     dpar_stage_pair both;                             /* NULL: forward, then backward or input */
-    dpar_stage_work reduce, wait_reduce; /* REDUCE_GRAD: dpar_ddp_finish, or what begins it, and
-                                            WAIT_REDUCE_GRAD: what ends it */
+    dpar_stage_work reduce, wait_reduce; /* REDUCE_GRAD: dpar_ddp_finish, or what begins it (ready,
+                                            of ddp or fsdp), and WAIT_REDUCE_GRAD: what ends it */
     dpar_stage_work unshard, reshard, recompute, offload, reload;
     void *ctx; /* of all */
 
