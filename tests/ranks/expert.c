@@ -989,6 +989,71 @@ static void mesh_experts(const dpar_experts_plan *p, const dpar_experts_routing 
     }
 }
 
+/* An expert v (u x) that all tokens share: y and dx grow by its. */
+static void shared_reference(const double *x, const double *g, const double *u, const double *v,
+                             double *y, double *dx)
+{
+    int64_t t, i, h;
+    for (t = 0; t < M_TOKENS * M_WIDTH; t += M_WIDTH) {
+        for (h = 0; h < M_INNER; h++) {
+            double inner = 0.0, back = 0.0;
+            for (i = 0; i < M_WIDTH; i++) {
+                inner += u[h * M_WIDTH + i] * x[t + i];
+                back += v[i * M_INNER + h] * g[t + i];
+            }
+            for (i = 0; i < M_WIDTH; i++) {
+                y[t + i] += v[i * M_INNER + h] * inner;
+                dx[t + i] += u[h * M_WIDTH + i] * back;
+            }
+        }
+    }
+}
+
+/* The same as an ordinary pair of layers beside, of the two ranks that hold the same n tokens. */
+static int shared_pair(dpar_comm *etp, int64_t n, const double *x, const double *g, const double *u,
+                       const double *v, double *y, double *dx)
+{
+    enum { HALF = M_INNER / 2 };
+    double inner[M_TOKENS * HALF], back[M_TOKENS * HALF], piece[M_WIDTH * HALF];
+    double more[M_TOKENS * M_WIDTH], more_dx[M_TOKENS * M_WIDTH];
+    dpar_linear up, down;
+    dpar_linear_arrays a, b;
+    dpar_tensor t;
+    dpar_why why;
+    int64_t i;
+    int bad = dpar_tensor_init(&t, etp, DPAR_F64, n, NULL, &why) != DPAR_OK;
+    memset(&up, 0, sizeof up);
+    memset(&a, 0, sizeof a);
+    for (i = 0; i < M_WIDTH * HALF; i++) {
+        piece[i] = v[i / HALF * M_INNER + etp->rank * HALF + i % HALF];
+    }
+    down = up;
+    b = a;
+    up.kind = DPAR_COLUMN;
+    down.kind = DPAR_ROW;
+    up.in = down.out = M_WIDTH;
+    up.out = down.in = HALF;
+    a.w = u + etp->rank * HALF * M_WIDTH;
+    a.x = x;
+    a.y = inner;
+    a.dy = back;
+    a.dx = more_dx;
+    b.w = piece;
+    b.x = inner;
+    b.y = more;
+    b.dy = g;
+    b.dx = back;
+    bad += bad || dpar_linear_forward(&t, &up, &a) != DPAR_OK ||
+           dpar_linear_forward(&t, &down, &b) != DPAR_OK ||
+           dpar_linear_backward(&t, &down, &b) != DPAR_OK ||
+           dpar_linear_backward(&t, &up, &a) != DPAR_OK;
+    for (i = 0; i < n * M_WIDTH && !bad; i++) {
+        y[i] += more[i];
+        dx[i] += more_dx[i];
+    }
+    return bad;
+}
+
 /* dp x tp ranks; experts by edp x ep x etp with etp = tp = 2, ep = 2: of each expert two ranks have
  * half the inner features, and n / 4 of those pairs have the same. Tokens are cut over dp. */
 static int mesh_case(dpar_comm *c)
@@ -1007,6 +1072,7 @@ static int mesh_case(dpar_comm *c)
     void *memory = NULL, *mine = NULL;
     double *x = numbers(1, all), *g = numbers(2, all), *u = numbers(3, weights);
     double *v = numbers(4, weights), *weight = numbers(5, M_TOKENS * M_K);
+    double *us = numbers(6, M_INNER * M_WIDTH), *vs = numbers(7, M_INNER * M_WIDTH);
     double *y = (double *)fresh(all), *dx = (double *)fresh(all), *du = (double *)fresh(weights);
     double *y2 = (double *)fresh(all), *dx2 = (double *)fresh(all);
     double *du2 = (double *)fresh(weights), *rows, *out, *dout, *back, *kept;
@@ -1019,6 +1085,7 @@ static int mesh_case(dpar_comm *c)
         }
     }
     mesh_reference(x, g, u, v, weight, chosen, y, dx, du);
+    shared_reference(x, g, us, vs, y, dx);
     sizes[0] = c->size / 2;
     sizes[1] = 2;
     bad += dpar_mesh_init(&mesh, 2, names, sizes, DPAR_LAST_FASTEST, c->size, &why) != DPAR_OK;
@@ -1065,6 +1132,7 @@ static int mesh_case(dpar_comm *c)
     mesh_experts(plan, route, h, h + M_INNER / 2, u, v, rows, dout, back, du2);
     bad += dpar_all_reduce(etp, back, back, a, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
     bad += dpar_experts_dispatch_backward(plan, route, back, dx2) != DPAR_OK;
+    bad += shared_pair(etp, n, x + t0 * M_WIDTH, g + t0 * M_WIDTH, us, vs, y2, dx2);
     bad += dpar_all_reduce(edp, du2, du2, weights, DPAR_F64, DPAR_SUM, NULL) != DPAR_OK;
     bad += compare("mesh: y", y2, DPAR_F64, y, all, t0 * M_WIDTH, n * M_WIDTH);
     bad += compare("mesh: dx", dx2, DPAR_F64, dx, all, t0 * M_WIDTH, n * M_WIDTH);
@@ -1077,6 +1145,8 @@ static int mesh_case(dpar_comm *c)
     (void)dpar_comm_close(etp);
     (void)dpar_comm_close(ep);
     (void)dpar_comm_close(edp);
+    free(us);
+    free(vs);
     free(x);
     free(g);
     free(u);
