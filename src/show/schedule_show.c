@@ -380,7 +380,7 @@ DPAR_API dpar_status dpar_show_schedule_text(dpar_text *t, const dpar_gantt *g, 
 {
     dpari_chart c;
     uint32_t kinds;
-    int64_t last;
+    int64_t last = 0;
     int32_t r;
     dpar_status st = dpari_gantt_check(g, &last, why);
     if (st != DPAR_OK) {
@@ -880,7 +880,7 @@ static void dpari_trace_rank(dpar_text *t, const dpar_gantt *g, int32_t rank)
 
 DPAR_API dpar_status dpar_show_schedule_trace(dpar_text *t, const dpar_gantt *g, dpar_why *why)
 {
-    int64_t last;
+    int64_t last = 0;
     int32_t r;
     dpar_status st = dpari_gantt_check(g, &last, why);
     if (st != DPAR_OK) {
