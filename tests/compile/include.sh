@@ -5,6 +5,8 @@
 # system's headers. DPAR_PARTS: some of them only.
 . tests/compile/common.sh
 cd "$work" || exit 1
+# With static functions -O1 compiles only those that are called, in a tenth of the time.
+lone='-O1 -DDPAR_STATIC -DDPAR_IMPLEMENTATION'
 : "${DPAR_PARTS:=twice units static vendored hostile features strict}"
 printf '#include "dpar.h"\nint other(void) { return (int)dpar_features(); }\n' > other.c
 printf '#include "dpar.h"\nint other(void);\nint main(void) { return other() != (int)dpar_features(); }\n' > one.c
@@ -20,8 +22,8 @@ units() {
 }
 
 static() {
-    try $CC -DDPAR_STATIC -DDPAR_IMPLEMENTATION -Wall -Wextra -Werror -I"$DPAR_DIR" -c other.c -o static.o
-    try $CC -DDPAR_STATIC -DDPAR_IMPLEMENTATION -Wall -Wextra -Werror -I"$DPAR_DIR" one.c static.o -o static_units
+    try $CC $lone -Wall -Wextra -Werror -I"$DPAR_DIR" -c other.c -o static.o
+    try $CC $lone -Wall -Wextra -Werror -I"$DPAR_DIR" one.c static.o -o static_units
     try ./static_units
 }
 
@@ -30,7 +32,7 @@ vendored() {
     cp "$DPAR_DIR/dpar.h" vendor_a/ && cp "$DPAR_DIR/dpar.h" vendor_b/
     for v in a b; do
         printf '#define DPAR_STATIC\n#define DPAR_IMPLEMENTATION\n#include "dpar.h"\nint lib_%s(void) { return (int)dpar_features(); }\n' $v > lib_$v.c
-        try $CC -Ivendor_$v -c lib_$v.c -o lib_$v.o
+        try $CC -O1 -Ivendor_$v -c lib_$v.c -o lib_$v.o
     done
     printf 'int lib_a(void);\nint lib_b(void);\nint main(void) { return lib_a() != lib_b(); }\n' > both.c
     try $CC both.c lib_a.o lib_b.o -o both && try ./both
@@ -66,7 +68,7 @@ features() {
     printf '#include "dpar.h"\nint main(void) { return dpar_features() != WINGS; }\n' > wings.c
     for wings in 7: 6:-DDPAR_NO_COST 5:-DDPAR_NO_SHOW 3:-DDPAR_NO_RUN '1:-DDPAR_NO_SHOW -DDPAR_NO_RUN' \
         '4:-DDPAR_NO_COST -DDPAR_NO_SHOW' '0:-DDPAR_NO_COST -DDPAR_NO_SHOW -DDPAR_NO_RUN'; do
-        try $CC -DWINGS=${wings%%:*} ${wings#*:} -Wall -Wextra -Werror -DDPAR_STATIC -DDPAR_IMPLEMENTATION \
+        try $CC -DWINGS=${wings%%:*} ${wings#*:} -Wall -Wextra -Werror $lone \
             -I"$DPAR_DIR" wings.c -o wings
         try ./wings
     done
@@ -78,7 +80,7 @@ strict() {
     # nothing; and what it says must help.
     printf '#include "dpar.h"\n#include <stdio.h>\nint main(void) { return puts("") < 0; }\n' > first.c
     printf '#include <stdio.h>\n#include "dpar.h"\nint main(void) { return puts("") < 0; }\n' > later.c
-    strict_unit="-std=c99 -Wall -Wextra -Wpedantic -Werror -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I$DPAR_DIR"
+    strict_unit="-std=c99 -Wall -Wextra -Wpedantic -Werror $lone -I$DPAR_DIR"
     try $CC $strict_unit first.c -o first
     if ! $CC $strict_unit later.c -o later 2> said; then
         grep -m 1 error said | grep -q 'include dpar.h before system headers, or compile with -D_GNU_SOURCE or -DDPAR_NO_RUN' ||

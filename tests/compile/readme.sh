@@ -4,6 +4,7 @@
 # over MPI are only compiled, where mpicc is.
 . tests/compile/common.sh
 : "${DPAR_README:=README.md docs/*.md}"
+lone='-O1 -DDPAR_STATIC -DDPAR_IMPLEMENTATION' # only what a block calls is compiled
 n=0
 for page in $DPAR_README; do
     awk -v out="$work/block" '/^```c$/ { k++; on = 1; next } /^```/ { on = 0 } on { print > (out k ".c") }' "$page"
@@ -11,12 +12,12 @@ for page in $DPAR_README; do
         [ -f "$block" ] || continue
         if grep -q '^#include "dpar_mpi.h"' "$block"; then
             have mpicc || { echo "mpicc: not found, a block of $page skipped"; rm "$block"; continue; }
-            try mpicc -std=c99 -Wall -Wextra -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$block" -o "$work/program"
+            try mpicc -std=c99 -Wall -Wextra $lone -I"$DPAR_DIR" "$block" -o "$work/program"
             rm "$block"
             n=$((n + 1))
             continue
         fi
-        try $CC -std=c99 -Wall -Wextra -Werror -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$block" -o "$work/program"
+        try $CC -std=c99 -Wall -Wextra -Werror $lone -I"$DPAR_DIR" "$block" -o "$work/program"
         try "$work/program"
         rm "$block"
         n=$((n + 1))
