@@ -21,37 +21,36 @@ threads='pthread_create pthread_join'
 system='environ __errno_location fflush gethostname sysconf syscall'
 run="$time $strings $memory $files $sockets $processes $threads $system"
 
-# flags, the names that may be undefined: leaves those that are in `needed`
+# "flags run" or "flags always", the names that may be undefined: leaves those that are in needed.FLAGS
 look() {
+    flags=${1% *} at=$(echo "$1" | tr -d ' ')
+    case ${1##* } in run) may="$always $run" ;; *) may=$always ;; esac
     # Some compilers turn _FORTIFY_SOURCE on: it would rename what is listed.
-    try $CC $1 -U_FORTIFY_SOURCE -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -c unit.c -o unit.o
-    nm unit.o > names
-    if grep -E ' [TDBCRVW] ' names | grep -v ' T dpar_'; then
-        echo "exports other names ($1)"; exit 1
+    try $CC $flags -U_FORTIFY_SOURCE -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" -c unit.c -o "unit$at.o"
+    nm "unit$at.o" > "names$at"
+    if grep -E ' [TDBCRVW] ' "names$at" | grep -v ' T dpar_'; then
+        echo "exports other names ($flags)"; exit 1
     fi
-    if grep -E ' [dDbBC] ' names; then
-        echo "holds data or bss ($1)"; exit 1
+    if grep -E ' [dDbBC] ' "names$at"; then
+        echo "holds data or bss ($flags)"; exit 1
     fi
-    sed -n 's/^ *[Uw] //p' names | sort -u > needed
-    printf '%s\n' $2 | sort -u > listed
-    if comm -23 needed listed | grep .; then
-        echo "needs other functions ($1)"; exit 1
+    sed -n 's/^ *[Uw] //p' "names$at" | sort -u > "needed$at"
+    printf '%s\n' $may | sort -u > "listed$at"
+    if comm -23 "needed$at" "listed$at" | grep .; then
+        echo "needs other functions ($flags)"; exit 1
     fi
 }
 
 # Without the optimiser first: it is quick. Tables of pointers are data where code is position
 # independent.
-look '-O0 -DDPAR_NO_RUN' "$always"
-look '-O0 -fPIC' "$always $run"
+look '-O0 -DDPAR_NO_RUN always'
+look '-O0 -fPIC run'
 # The list is no longer than it must be (where it was made: Linux).
 if [ "$(uname -s)" = Linux ]; then
     printf '%s\n' $run | sort -u > listed
-    if comm -23 listed needed | grep .; then
+    if comm -23 listed needed-O0-fPICrun | grep .; then
         echo 'listed above and not needed'; exit 1
     fi
 fi
 # What optimisers make of loops: memset, strlen.
-look '-O2 -DDPAR_NO_RUN' "$always"
-look '-O2' "$always $run"
-look '-O2 -fPIC' "$always $run"
-look '-Os' "$always $run"
+in_pairs look '-O2 -fPIC run' '-O2 run' '-Os run' '-O2 -DDPAR_NO_RUN always'
