@@ -109,10 +109,24 @@ words() {
     esac
 }
 
+# Objects, and what links them: the module, the library without MPI and (.openmpi, .mpich) over it.
+object() {
+    case $1 in
+    module) try gfortran $strict -O1 -c "$f90" -o dpar_f.o ;;
+    library) try $CC -O0 $include -c "$top/bindings/fortran/dpar.c" -o dpar.o ;;
+    *) try mpicc$1 -O0 $include -DUSE_MPI -c "$top/bindings/fortran/dpar.c" -o "dpar_mpi$1.o" ;;
+    esac
+}
+program() { # file, or suffix:file
+    name=$(basename "${1#*:}" .f90) modules="-I. -Jmodules_$k" # its own, which another must not read half-written
+    mkdir "modules_$k"
+    case $1 in
+    .*) try mpif90${1%%:*} $modules $exact -DUSE_MPI "$top/${1#*:}" dpar_f.o "dpar_mpi${1%%:*}.o" -o "${name}_mpi${1%%:*}" ;;
+    *) try gfortran $modules $strict $exact "$top/$1" dpar_f.o dpar.o -o "$name" ;;
+    esac
+}
+
 over_mpi() { # suffix
-    try mpicc$1 -O0 $include -DUSE_MPI -c "$top/bindings/fortran/dpar.c" -o dpar_mpi.o
-    try mpif90$1 $exact -DUSE_MPI "$top/tests/fortran/every.f90" dpar_f.o dpar_mpi.o -o every_mpi
-    try mpif90$1 $exact -DUSE_MPI "$top/examples/lbm.f90" dpar_f.o dpar_mpi.o -o lbm_mpi
     launch="timeout 200 mpiexec$1"
     if mpiexec$1 --version 2>&1 | grep -qi 'open.*mpi\|OpenRTE'; then
         launch="$launch --oversubscribe --mca mpi_yield_when_idle 1"
@@ -122,22 +136,28 @@ over_mpi() { # suffix
     case=plane
     same $launch -np 2 ./lbm $(words plane)
     for n in 1 2 3 4 6 8; do
-        try $launch -np "$n" ./every_mpi
+        try $launch -np "$n" ./every_mpi$1
         for case in plane slab cube; do
-            same $launch -np "$n" ./lbm_mpi $(words $case)
+            same $launch -np "$n" ./lbm_mpi$1 $(words $case)
         done
     done
     case=cube
-    same $launch -np 4 ./lbm_mpi $(words cube) node
+    same $launch -np 4 ./lbm_mpi$1 $(words cube) node
     echo "mpif90$1: 1 to 8 ranks"
 }
 
 complete
-try gfortran $strict -O1 -c "$f90" -o dpar_f.o
-try $CC -O0 $include -c "$top/bindings/fortran/dpar.c" -o dpar.o
+mpis= programs='examples/lbm.f90 tests/fortran/every.f90'
+for suffix in .openmpi .mpich; do
+    [ -z "${DPAR_NO_MPI:-}" ] && have mpif90$suffix && have mpicc$suffix || continue
+    printf 'program p\nuse mpi\nend\n' > p.f90
+    mpif90$suffix -c p.f90 2> /dev/null ||
+        { echo "mpif90$suffix: its module mpi is of another compiler"; continue; }
+    mpis="$mpis $suffix" programs="$programs $suffix:examples/lbm.f90 $suffix:tests/fortran/every.f90"
+done
+in_pairs object module library $mpis
+in_pairs program $programs
 sizes "$CC" ''
-try gfortran $strict $exact "$top/tests/fortran/every.f90" dpar_f.o dpar.o -o every
-try gfortran $strict $exact "$top/examples/lbm.f90" dpar_f.o dpar.o -o lbm
 for n in 1 2 3 4 6 8; do
     try timeout 100 ./every "$n"
 done
@@ -159,13 +179,7 @@ if [ -s block.f90 ]; then
     try test -s block.txt
 fi
 table
-if [ -z "${DPAR_NO_MPI:-}" ]; then
-    for suffix in .openmpi .mpich; do
-        have mpif90$suffix && have mpicc$suffix || continue
-        printf 'program p\nuse mpi\nend\n' > p.f90
-        mpif90$suffix -c p.f90 2> /dev/null ||
-            { echo "mpif90$suffix: its module mpi is of another compiler"; continue; }
-        [ $suffix != .openmpi ] || sizes mpicc$suffix -DUSE_MPI
-        over_mpi $suffix
-    done
-fi
+for suffix in $mpis; do
+    [ $suffix != .openmpi ] || sizes mpicc$suffix -DUSE_MPI
+    over_mpi $suffix
+done
