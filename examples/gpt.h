@@ -1705,27 +1705,4 @@ static inline int32_t gpt_layers(const gpt *g)
     return g->config.blocks + 2;
 }
 
-/* Additions and multiplications of this rank's products in one forward of a layer; I and W take as
- * many each, but for attention, whose I takes 2.5 times as many and W none. Experts: of an even
- * load. Local. */
-static inline double gpt_flops(const gpt *g, int32_t layer, double *attention)
-{
-    const double n = (double)g->tokens, w = g->config.width, each = g->config.gelu ? 2.0 : 3.0;
-    double hidden = (double)gpt_mine(g, gpt_hidden(g, layer)), pairs;
-    *attention = 0.0;
-    if (layer == 0) {
-        return 0.0;
-    }
-    if (layer > g->config.blocks) {
-        return 2.0 * n * w * (double)dpar_vocab_rows(&g->vocab);
-    }
-    pairs = g->config.ulysses ? (double)g->whole * (g->config.length + 1) / 2.0
-                              : (double)dpar_packed_pairs(&g->attention.tokens, g->comms.cp->rank);
-    *attention = 4.0 * pairs * (double)g->seen_q;
-    if (gpt_mixes(g, layer)) {
-        hidden += (double)gpt_mine(g, &g->expert_hidden) * g->config.choices;
-    }
-    return 2.0 * n * w * (2.0 * (double)(g->heads_width + g->groups_width) + each * hidden);
-}
-
 #endif

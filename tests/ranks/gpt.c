@@ -322,10 +322,12 @@ typedef struct cutting {
 static int same_biases(model *m, model *one)
 {
     const double *a, *b;
-    double most = 0.0;
+    double most = 0.0, before;
     int i, e, bad = model_forward(m) != DPAR_OK || model_forward(one) != DPAR_OK;
+    before = one->batch.loss;
     gpt_steer(m->g, 0.3);
     gpt_steer(one->g, 0.3);
+    bad += model_forward(one) != DPAR_OK || !(fabs(one->batch.loss - before) > 0.0);
     for (i = 0; i < m->layers; i++) {
         a = gpt_bias(m->g, i);
         b = gpt_bias(one->g, i);
