@@ -6299,6 +6299,8 @@ DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy 
                                     int32_t i);
 /* Which chunk a rank computes as its v-th. */
 DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
+/* Are the first and the last chunk on different ranks? */
+DPARI_API int dpari_ends_apart(const dpar_strategy *s);
 /* Gradients and weights of ZeRO that this stage's ranks send in a step. */
 DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                 dpari_tally *tally);
@@ -28658,7 +28660,7 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
 {
     const dpar_workload *w = job->work;
     double ways = w->trains ? 2.0 : 1.0, send = 0.0, table = (double)w->vocab * w->hidden;
-    int32_t i, tied = 0, apart = dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
+    int32_t i, tied = 0;
     for (i = 0; i < w->layers; i++) {
         send = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(send, layers->of[i].send) : send;
         tied |=
@@ -28666,9 +28668,9 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
     }
     dpari_tally_add(t, DPAR_TRAFFIC_PP, DPAR_SEND_RECV, s->pp, send / s->tp, 0.0,
                     ways * s->micro_batches * dpari_traffic_borders(s));
-    if (tied && apart && w->trains) { /* a pair for each rank of a stage */
+    if (tied && dpari_ends_apart(s) && w->trains) { /* a pair for each rank of a stage */
         t->backward[DPAR_TRAFFIC_PP][DPAR_ALL_REDUCE] +=
-            s->pp > 1 ? 2.0 * t->ranks * (table / s->tp * job->recipe.reduced) : 0.0;
+            2.0 * t->ranks * (table / s->tp * job->recipe.reduced);
     }
 }
 
@@ -31035,6 +31037,8 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
     if (op->cut >= DPAR_CUT_EXPERT) {
         p->expert_params += op->params / (r->s->ep * r->s->etp);
+    } else if (op->cut == DPAR_CUT_ROW && op->params > op->n * op->k) {
+        p->params += op->n * op->k / r->s->tp + (op->params - op->n * op->k); /* a bias is whole */
     } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_ROW ||
                op->cut == DPAR_CUT_TENSOR) {
         p->params += op->params / r->s->tp;
@@ -31337,6 +31341,11 @@ DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy 
     return n;
 }
 
+DPARI_API int dpari_ends_apart(const dpar_strategy *s)
+{
+    return dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
+}
+
 /* Adds `count` layers of a class to a stage. */
 static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
                             double count, double again, double kept)
@@ -31400,8 +31409,9 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
         } else {
             dpari_stage_add(s, st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
         }
-        /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's */
-        if (kind == DPAR_LAYER_HEAD && s->pp > 1 && w->vocab > 0 &&
+        /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's, where it
+         * is another rank's */
+        if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(s) && w->vocab > 0 &&
             dpar_layer_params(w, i) < (double)w->vocab * w->hidden) {
             st->params += (double)w->vocab * w->hidden / s->tp;
         }

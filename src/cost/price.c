@@ -202,6 +202,8 @@ static void dpari_price_op(const dpari_rates *r, const dpar_op *op, double token
     p->transient = dpari_mostf(p->transient, op->transient * tokens / cut);
     if (op->cut >= DPAR_CUT_EXPERT) {
         p->expert_params += op->params / (r->s->ep * r->s->etp);
+    } else if (op->cut == DPAR_CUT_ROW && op->params > op->n * op->k) {
+        p->params += op->n * op->k / r->s->tp + (op->params - op->n * op->k); /* a bias is whole */
     } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_ROW ||
                op->cut == DPAR_CUT_TENSOR) {
         p->params += op->params / r->s->tp;
@@ -504,6 +506,11 @@ DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy 
     return n;
 }
 
+DPARI_API int dpari_ends_apart(const dpar_strategy *s)
+{
+    return dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
+}
+
 /* Adds `count` layers of a class to a stage. */
 static void dpari_stage_add(const dpar_strategy *s, dpari_stage *st, const dpari_layer_price *p,
                             double count, double again, double kept)
@@ -567,8 +574,9 @@ static void dpari_stage_edges(const dpar_job *job, const dpar_strategy *s,
         } else {
             dpari_stage_add(s, st, p, w->layer[i].count, 0.0, p->kept[DPAR_RECOMPUTE_NONE]);
         }
-        /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's */
-        if (kind == DPAR_LAYER_HEAD && s->pp > 1 && w->vocab > 0 &&
+        /* tied embeddings: the last stage of a pipeline keeps a copy of the first one's, where it
+         * is another rank's */
+        if (kind == DPAR_LAYER_HEAD && dpari_ends_apart(s) && w->vocab > 0 &&
             dpar_layer_params(w, i) < (double)w->vocab * w->hidden) {
             st->params += (double)w->vocab * w->hidden / s->tp;
         }

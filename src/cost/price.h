@@ -86,6 +86,8 @@ DPARI_API double dpari_stage_blocks(const dpar_workload *w, const dpar_strategy 
                                     int32_t i);
 /* Which chunk a rank computes as its v-th. */
 DPARI_API int64_t dpari_chunk_of(const dpar_strategy *s, int32_t rank, int32_t v);
+/* Are the first and the last chunk on different ranks? */
+DPARI_API int dpari_ends_apart(const dpar_strategy *s);
 /* Gradients and weights of ZeRO that this stage's ranks send in a step. */
 DPARI_API void dpari_tally_data(const dpar_job *job, const dpar_strategy *s, const dpari_stage *st,
                                 dpari_tally *tally);

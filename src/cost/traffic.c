@@ -129,7 +129,7 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
 {
     const dpar_workload *w = job->work;
     double ways = w->trains ? 2.0 : 1.0, send = 0.0, table = (double)w->vocab * w->hidden;
-    int32_t i, tied = 0, apart = dpari_chunk_of(s, 0, s->vp - 1) != (int64_t)s->pp * s->vp - 1;
+    int32_t i, tied = 0;
     for (i = 0; i < w->layers; i++) {
         send = w->layer[i].kind == DPAR_LAYER_BLOCK ? dpari_mostf(send, layers->of[i].send) : send;
         tied |=
@@ -137,9 +137,9 @@ static void dpari_traffic_of_pipeline(const dpar_job *job, const dpar_strategy *
     }
     dpari_tally_add(t, DPAR_TRAFFIC_PP, DPAR_SEND_RECV, s->pp, send / s->tp, 0.0,
                     ways * s->micro_batches * dpari_traffic_borders(s));
-    if (tied && apart && w->trains) { /* a pair for each rank of a stage */
+    if (tied && dpari_ends_apart(s) && w->trains) { /* a pair for each rank of a stage */
         t->backward[DPAR_TRAFFIC_PP][DPAR_ALL_REDUCE] +=
-            s->pp > 1 ? 2.0 * t->ranks * (table / s->tp * job->recipe.reduced) : 0.0;
+            2.0 * t->ranks * (table / s->tp * job->recipe.reduced);
     }
 }
 

@@ -141,24 +141,37 @@ typedef struct parameters {
     int64_t numel[UNITS * 16], all;
 } parameters;
 
-static void parameters_of(const plan *p, parameters *a)
+/* Of the layers of one stage, what a rank of the plan's tp has: a row layer's bias whole. */
+static void parameters_of(const plan *p, int32_t stage, parameters *a)
 {
-    int32_t i, k, n;
+    const int32_t tp = p->strategy.tp, pp = p->strategy.pp;
+    const int32_t each = p->work.blocks / pp; /* blocks of a stage */
+    int32_t i, k, n, block = 0;
     memset(a, 0, sizeof *a);
     for (i = 0; i < p->work.layers; i++) {
         const dpar_layer *l = &p->work.layer[i];
-        for (n = 0; n < l->count; n++, a->units++) {
-            for (k = 0; k < l->ops; k++) {
-                const int64_t numel = (int64_t)p->work.op[l->first + k].params;
+        for (n = 0; n < l->count; n++) {
+            const int32_t of = l->kind == DPAR_LAYER_EMBED  ? 0
+                               : l->kind == DPAR_LAYER_HEAD ? pp - 1
+                                                            : block++ / each;
+            for (k = 0; k < l->ops && of == stage; k++) {
+                const dpar_op *op = &p->work.op[l->first + k];
+                int64_t numel = (int64_t)op->params, weight = (int64_t)(op->n * op->k);
+                if (op->cut == DPAR_CUT_ROW) {
+                    numel = weight / tp + (numel - weight);
+                } else if (op->cut == DPAR_CUT_COLUMN || op->cut == DPAR_CUT_TENSOR) {
+                    numel /= tp;
+                }
                 if (numel > 0) {
                     a->numel[a->params++] = numel;
                     a->params_of[a->units]++;
                     a->all += numel;
                 }
             }
+            a->units += of == stage;
         }
     }
-    CHECK((double)a->all == p->work.params);
+    CHECK(tp > 1 || pp > 1 || (double)a->all == p->work.params);
 }
 
 static const char *const dense = "gpt:layers=4,hidden=48,heads=24,vocab=96,seq=48,element=4";
@@ -204,7 +217,7 @@ static void test_ddp(dpar_comm *c, dpar_comm *g)
     memset(&o, 0, sizeof o);
     snprintf(strategy, sizeof strategy, "dp=%d,m=3", (int)c->size);
     plan_open(&p, c->size, dense, "fp32", strategy);
-    parameters_of(&p, &a);
+    parameters_of(&p, 0, &a);
     o.type = DPAR_F32;
     o.align = 1;
     run_ddp(c, g, &p, &a, &o); /* one bucket */
@@ -295,14 +308,15 @@ static void fsdp_step(dpar_fsdp *f, int32_t units, int32_t micros)
 
 /* Two steps, each with the traffic of the plan; *peak: registered bytes. */
 static void run_fsdp(dpar_comm *c, dpar_comm *shard, dpar_comm *replicas, const plan *p,
-                     const dpar_fsdp_options *o, int64_t *peak, dpar_fsdp_sizes *sizes)
+                     int32_t stage, const dpar_fsdp_options *o, int64_t *peak,
+                     dpar_fsdp_sizes *sizes)
 {
     parameters a;
     dpar_fsdp *f = NULL;
     dpar_why why;
     void *whole, *memory;
     int32_t i;
-    parameters_of(p, &a);
+    parameters_of(p, stage, &a);
     CHECK_INT(dpar_fsdp_bytes(shard->size, a.units, a.params_of, a.numel, o, sizes, &why), DPAR_OK);
     memory = aligned(sizes->plan, &whole);
     registered_from(shard);
@@ -398,7 +412,7 @@ static void test_fsdp(dpar_comm *c, dpar_comm *g)
                 snprintf(strategy, sizeof strategy, "dp=%d,zero=%d,m=%d", (int)c->size, (int)zero,
                          (int)m);
                 plan_open(&p, c->size, even ? model : dense, recipes[i].name, strategy);
-                run_fsdp(c, g, NULL, &p, &o, &peak, &sizes);
+                run_fsdp(c, g, NULL, &p, 0, &o, &peak, &sizes);
                 if (even) {
                     check_memory(&p, &recipes[i], peak, &sizes);
                 }
@@ -422,13 +436,13 @@ static void test_once(dpar_comm *c, dpar_comm *g)
     snprintf(strategy, sizeof strategy, "dp=%d,zero=1,m=3", (int)c->size);
     plan_open(&wide, c->size, dense, "fp32", strategy);
     o.zero = 2;
-    run_fsdp(c, g, NULL, &wide, &o, &peak, &sizes);
+    run_fsdp(c, g, NULL, &wide, 0, &o, &peak, &sizes);
     snprintf(strategy, sizeof strategy, "dp=%d,zero=3,m=3", (int)c->size);
     plan_open(&p, c->size, dense, "fp32", strategy);
     p.traffic.bytes[DPAR_TRAFFIC_DP][DPAR_REDUCE_SCATTER] =
         wide.traffic.bytes[DPAR_TRAFFIC_DP][DPAR_REDUCE_SCATTER];
     o.zero = 3;
-    run_fsdp(c, g, NULL, &p, &o, &peak, &sizes);
+    run_fsdp(c, g, NULL, &p, 0, &o, &peak, &sizes);
 }
 
 /* Shards in halves of the ranks, replicas across. */
@@ -454,10 +468,51 @@ static void test_hybrid(dpar_comm *c)
         snprintf(strategy, sizeof strategy, "dp=%d,shard=%d,zero=%d,m=3", (int)c->size, (int)half,
                  (int)o.zero);
         plan_open(&p, c->size, dense, "fp32", strategy);
-        run_fsdp(c, shard, replicas, &p, &o, &peak, &sizes);
+        run_fsdp(c, shard, replicas, &p, 0, &o, &peak, &sizes);
     }
     CHECK_INT(dpar_comm_close(replicas), DPAR_OK);
     CHECK_INT(dpar_comm_close(shard), DPAR_OK);
+}
+
+/* Beside two tensor parallel ranks, or two stages: the groups of data parallel ranks together. */
+static void test_beside(dpar_comm *c)
+{
+    static const char *const other[2] = {"tp", "pp"};
+    static __thread plan p;
+    dpar_comm *data = NULL;
+    parameters a;
+    dpar_ddp_options d;
+    dpar_fsdp_options o;
+    dpar_fsdp_sizes sizes;
+    char strategy[64];
+    int64_t peak;
+    int32_t i, zero;
+    if (c->size < 4 || c->size % 2 != 0) {
+        return;
+    }
+    memset(&o, 0, sizeof o);
+    memset(&d, 0, sizeof d);
+    d.type = o.type = o.compute = o.gradient = DPAR_F32;
+    d.align = o.prefetch = 1;
+    o.optimizer = dpar_optimizer_adamw();
+    for (i = 0; i < 2; i++) {
+        /* tp fastest, pp slowest */
+        const int32_t color = i == 0 ? c->rank % 2 : c->rank / (c->size / 2);
+        CHECK_INT(dpar_comm_split(c, color, c->rank, &data), DPAR_OK);
+        for (zero = 0; zero <= 3 - i; zero++) {
+            snprintf(strategy, sizeof strategy, "%s=2,dp=%d,zero=%d,m=3", other[i],
+                     (int)c->size / 2, (int)zero);
+            plan_open(&p, c->size, dense, "fp32", strategy);
+            o.zero = zero;
+            if (zero == 0) {
+                parameters_of(&p, i * color, &a);
+                run_ddp(c, data, &p, &a, &d);
+            } else {
+                run_fsdp(c, data, NULL, &p, i * color, &o, &peak, &sizes);
+            }
+        }
+        CHECK_INT(dpar_comm_close(data), DPAR_OK);
+    }
 }
 
 /* ---- tensor ------------------------------------------------------------------------------------
@@ -842,6 +897,7 @@ static int everything(dpar_comm *c, void *arg)
     test_fsdp(c, g);
     test_once(c, g);
     test_hybrid(c);
+    test_beside(c);
     test_tensor(c, g);
     test_ring(c, g);
     test_ulysses(c, g);

@@ -650,6 +650,33 @@ static void test_wire(void)
         dpar_traffic_of(&job, &s, &t);
         CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_SEND_RECV], 6.0 * 8 * 2 * 4096 * 4096 * 2 * 2, 0);
     }
+    /* a tied table: the last rank of a loop has a copy, of a V the first rank has both ends */
+    {
+        dpar_strategy loop = of("pp=4,dp=2,m=8"), v = of("pp=4,vp=2,dp=2,m=8,schedule=zbv");
+        dpar_memory m[4], all;
+        double sum[2] = {0.0, 0.0};
+        int32_t k;
+        set("gpt:layers=8,hidden=64,heads=4,vocab=1000,seq=16,tied=1", "1x8:a100-80", "megatron");
+        for (k = 0; k < 4; k++) {
+            dpar_memory_of_stage(&job, &loop, k, &m[k]);
+            dpar_memory_of_stage(&job, &v, k, &all);
+            sum[0] += m[k].params;
+            sum[1] += all.params;
+        }
+        CHECK_NEAR(sum[0], w.params + 64000, 0);
+        CHECK_NEAR(sum[1], w.params, 0);
+        dpar_traffic_of(&job, &loop, &t);
+        CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_ALL_REDUCE], 2.0 * 2 * 64000 * 4, 0);
+        dpar_traffic_of(&job, &v, &t);
+        CHECK_NEAR(t.bytes[DPAR_TRAFFIC_PP][DPAR_ALL_REDUCE], 0, 0);
+        /* under tp: the bias of a row layer is whole, 2 of 64 a block */
+        loop = of("tp=2,dp=4");
+        dpar_memory_of(&job, &loop, &all);
+        CHECK_NEAR(all.params,
+                   (w.params - 8 * (4 * 64 + 2 * 64) - 2 * 64 - 16 * 64) / 2 +
+                       8 * (4 * 64 + 2 * 64) + 2 * 64 + 16 * 64,
+                   0);
+    }
     CHECK_TEXT(dpar_traffic_name(DPAR_TRAFFIC_HALO), "halo");
     CHECK_TEXT(dpar_traffic_name(-1), "?");
 }
