@@ -137,10 +137,16 @@ static void head_of(const trainer *t, int64_t *head)
     head[n] = t->whole; /* HEAD - 2: steps, HEAD - 1: checksum */
 }
 
+/* The worst exit code of all ranks. */
+static int worst(dpar_comm *c, int bad)
+{
+    int32_t all = bad;
+    return dpar_all_reduce(c, &all, &all, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK ? 1 : all;
+}
+
 static int anyone(dpar_comm *c, int bad)
 {
-    int32_t all = bad != 0;
-    return dpar_all_reduce(c, &all, &all, 1, DPAR_I32, DPAR_MAX, NULL) != DPAR_OK || all != 0;
+    return worst(c, bad != 0);
 }
 
 /* All ranks write into one file beside; it takes the old one's place when it is whole. */

@@ -1091,7 +1091,7 @@ static int close_all(trainer *t, int bad)
     free(t->ended);
     free(t->list_memory);
     free(t);
-    return bad || st != DPAR_OK;
+    return bad != 0 ? bad : st != DPAR_OK;
 }
 
 #ifndef DPAR_NO_SHOW
@@ -1231,7 +1231,7 @@ static int train(dpar_comm *world, const settings *s, result *r, int whole)
     if (anyone(world, st != DPAR_OK)) {
         (void)explain(t, st, &t->why);
         (void)complain(t->why.text[0] != 0 ? t->why.text : dpar_status_text(st), NULL);
-        return close_all(t, 2) + 1;
+        return close_all(t, 2);
     }
     bad = s->resume != NULL ? resume(t) : 0;
     if (!bad && world->rank == 0 && !s->quiet) {
@@ -1242,9 +1242,11 @@ static int train(dpar_comm *world, const settings *s, result *r, int whole)
                (int)s->length);
         fflush(stdout);
     }
-    bad = bad || (!s->quiet && plan(t, &seconds, &bytes)) || go(t, r) ||
-          compare_plan(t, r, seconds, bytes) || (s->trace != NULL && write_trace(t)) ||
-          (whole && gather_whole(t, r));
+    if (bad == 0) {
+        bad = (!s->quiet && plan(t, &seconds, &bytes)) || go(t, r) ||
+              compare_plan(t, r, seconds, bytes) || (s->trace != NULL && write_trace(t)) ||
+              (whole && gather_whole(t, r));
+    }
     return close_all(t, bad);
 }
 
@@ -1330,7 +1332,8 @@ static int rank_main(dpar_comm *world, void *arg)
             (void)dpar_comm_close(self);
         }
     }
-    bad = anyone(world, bad) ? 1 : train(world, s, &all, s->check);
+    bad = worst(world, bad);
+    bad = bad != 0 ? bad : train(world, s, &all, s->check);
     if (s->check && !bad && world->rank == 0) {
         bad = agree(s, &one, &all);
     }
@@ -1359,9 +1362,13 @@ static int run(settings *s)
     (void)dpar_comm_close(c);
     return bad;
 #else
-    return dpar_launch_with((int32_t)s->ranks, rank_main, s, NULL, &why) != DPAR_OK
-               ? complain(why.text, NULL) - 1
-               : 0;
+    if (dpar_launch_with((int32_t)s->ranks, rank_main, s, NULL, &why) == DPAR_OK) {
+        return 0;
+    }
+    if (strstr(why.text, "returned 2") != NULL) {
+        return 2; /* the first rank has said why */
+    }
+    return complain(why.text, NULL) - 1;
 #endif
 }
 

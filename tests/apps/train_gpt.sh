@@ -120,11 +120,11 @@ refused() { # exit code, sentence, options...
 }
 head -c 5000 "$work/ten" > "$work/cut"
 { head -c 3000 "$work/ten"; printf x; tail -c +3002 "$work/ten"; } > "$work/hurt"
-refused 1 'truncated: ' $small --experts 2 --dp 2 --resume "$work/cut"
-refused 1 'damaged' $small --experts 2 --dp 2 --resume "$work/hurt"
-refused 1 'no checkpoint' $small --resume README.md
-refused 1 'No such file' $small --resume "$work/none"
-refused 1 'differs in experts: 2 there, 0 here' $small --dp 2 --resume "$work/ten"
+refused 2 'truncated: ' $small --experts 2 --dp 2 --resume "$work/cut"
+refused 2 'damaged' $small --experts 2 --dp 2 --resume "$work/hurt"
+refused 2 'no checkpoint' $small --resume README.md
+refused 2 'No such file' $small --resume "$work/none"
+refused 2 'differs in experts: 2 there, 0 here' $small --dp 2 --resume "$work/ten"
 refused 1 'could not be written' $small --steps 1 --save "$work/none/here"
 refused 2 'is 8 ranks, not 6' --ranks 6 --pp 2 --dp 2 --tp 2
 refused 2 'does not divide --dp' --dp 4 --replicas 3
@@ -137,10 +137,10 @@ refused 2 'shorter than' --text /dev/null
 refused 2 'takes a whole number' --tp two
 refused 2 'no such option' --color red
 refused 2 'must follow' --save
-refused 1 'does not train' --schedule forward-only
-refused 1 'no schedule' --schedule pipedream
-refused 1 'each needs one' --pp 4 --blocks 3
-refused 1 'heads' --tp 2 --heads 3 --width 48 --groups 2
+refused 2 'does not train' --schedule forward-only
+refused 2 'no schedule' --schedule pipedream
+refused 2 'each needs one' --pp 4 --blocks 3
+refused 2 'heads' --tp 2 --heads 3 --width 48 --groups 2
 must --help
 must --ranks 2 $small --pp 2 --schedule zbv --trace "$work/trace" --batch 4
 grep -q '"traceEvents"' "$work/trace" && grep -q F0 "$work/trace" || { echo 'no trace'; bad=1; }
