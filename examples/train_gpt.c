@@ -1231,6 +1231,7 @@ static int train(dpar_comm *world, const settings *s, result *r, int whole)
     if (anyone(world, st != DPAR_OK)) {
         (void)explain(t, st, &t->why);
         (void)complain(t->why.text[0] != 0 ? t->why.text : dpar_status_text(st), NULL);
+        (void)dpar_barrier(world, NULL); /* nobody aborts before it is said */
         return close_all(t, 2);
     }
     bad = s->resume != NULL ? resume(t) : 0;
