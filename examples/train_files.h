@@ -82,7 +82,7 @@ static void move_unit(image *m, const store *s, int32_t array, int32_t unit, int
 /* What this rank alone has to write of a store: of what several have the first of them does. */
 static int writes(const trainer *t, int32_t k)
 {
-    const store *s = &t->store[k];
+    const store *s = &t->stores[k];
     const dpar_comm *alike = s->ddp != NULL ? s->all : s->across;
     return s->params > 0 && (alike == NULL || alike->rank == 0) &&
            (k != TABLE || t->at[0] == t->list.rank_of[0]);
@@ -94,7 +94,7 @@ static void write_all(trainer *t, image *m, int32_t arrays)
     m->whole = t->whole;
     m->write = 1;
     for (k = 0; k < STORES; k++) {
-        store *s = &t->store[k];
+        store *s = &t->stores[k];
         for (a = 0; a < arrays && writes(t, k); a++) {
             for (u = 0; u < s->units && s->fsdp != NULL; u++) {
                 int64_t count;
@@ -264,7 +264,7 @@ static int resume(trainer *t)
         return 2;
     }
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
-        store *s = &t->store[k];
+        store *s = &t->stores[k];
         r.s = s;
         st = s->fsdp != NULL ? dpar_fsdp_load(s->fsdp, 1, steps, read_shard, &r, &t->why) : st;
         s->steps = steps;
@@ -289,15 +289,15 @@ static int gather_whole(trainer *t, result *r)
     image m;
     memset(&m, 0, sizeof m);
     m.memory = (gpt_real *)calloc((size_t)t->whole + 1, sizeof *m.memory);
-    r->part = (part *)calloc(most, sizeof *r->part);
-    if (anyone(t->world, m.memory == NULL || r->part == NULL)) {
+    r->shape = (part *)calloc(most, sizeof *r->shape);
+    if (anyone(t->world, m.memory == NULL || r->shape == NULL)) {
         return 1;
     }
     for (layer = 0; layer < t->layers; layer++) {
         for (slot = 0; slot < GPT_SLOTS; slot++) {
             if (gpt_parameter_of(t->g, layer, slot, &p) && !p.tied) {
-                memcpy(r->part[r->parts].name, p.name, sizeof p.name);
-                r->part[r->parts++].count = whole_count(&p);
+                memcpy(r->shape[r->parts].name, p.name, sizeof p.name);
+                r->shape[r->parts++].count = whole_count(&p);
             }
         }
     }

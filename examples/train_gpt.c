@@ -92,7 +92,7 @@ typedef struct trainer {
     int32_t each;      /* F and B in turn: gradients are reduced after each micro-batch */
     int32_t layers;
     int32_t mine[MOST_LAYERS]; /* 1: a layer of this rank */
-    store store[STORES];
+    store stores[STORES];
     int64_t whole;                     /* elements of all parameters of the model */
     int32_t unit[STORES][MOST_LAYERS]; /* of a layer; -1: it has none there */
     int32_t home[MOST_LAYERS][GPT_SLOTS], index[MOST_LAYERS][GPT_SLOTS]; /* of its parameters */
@@ -117,7 +117,7 @@ typedef struct part {
 typedef struct result {
     double *loss;    /* [steps] */
     gpt_real *whole; /* on the first rank: all parameters, one after the other */
-    part *part;      /* their names and sizes */
+    part *shape;     /* their names and sizes */
     int32_t parts;
     double best, mean; /* seconds a step, without the first */
 } result;
@@ -223,14 +223,14 @@ static dpar_status open_comms(trainer *t)
     t->in_model.cp = along(t, &t->mesh, AXIS_CP);
     t->in_model.data = along(t, &t->mesh, data);
     t->in_model.ep = along(t, &t->view, 4);
-    t->store[TABLE].all = t->in_model.data;
-    t->store[DENSE].all = mirrored(t, &t->mesh, data);
-    t->store[EXPERT].all = mirrored(t, &t->view, 2);
-    t->store[DENSE].shard = t->store[TABLE].shard = along(t, &t->mesh, AXIS_SHARD | AXIS_CP);
-    t->store[EXPERT].shard = along(t, &t->view, 2);
-    t->store[TABLE].across = hybrid ? along(t, &t->mesh, AXIS_REPLICATE) : NULL;
-    t->store[DENSE].across = hybrid || t->both_ways ? mirrored(t, &t->mesh, AXIS_REPLICATE) : NULL;
-    t->store[EXPERT].across = t->both_ways ? mirrored(t, &t->view, 0) : NULL;
+    t->stores[TABLE].all = t->in_model.data;
+    t->stores[DENSE].all = mirrored(t, &t->mesh, data);
+    t->stores[EXPERT].all = mirrored(t, &t->view, 2);
+    t->stores[DENSE].shard = t->stores[TABLE].shard = along(t, &t->mesh, AXIS_SHARD | AXIS_CP);
+    t->stores[EXPERT].shard = along(t, &t->view, 2);
+    t->stores[TABLE].across = hybrid ? along(t, &t->mesh, AXIS_REPLICATE) : NULL;
+    t->stores[DENSE].across = hybrid || t->both_ways ? mirrored(t, &t->mesh, AXIS_REPLICATE) : NULL;
+    t->stores[EXPERT].across = t->both_ways ? mirrored(t, &t->view, 0) : NULL;
     return t->why.text[0] == 0 ? DPAR_OK : DPAR_E_ARG;
 }
 
@@ -266,7 +266,7 @@ static void add_parameter(trainer *t, int32_t layer, int32_t slot, const gpt_par
                           int64_t whole_at)
 {
     const int32_t k = kind_of(t, slot, p);
-    store *s = &t->store[k];
+    store *s = &t->stores[k];
     const int again = k == TABLE && s->params == 1; /* the same for both ends */
     t->home[layer][slot] = k;
     t->index[layer][slot] = again ? 0 : s->params;
@@ -295,7 +295,7 @@ static void list_parameters(trainer *t)
     gpt_parameter p;
     t->whole = 0;
     for (k = 0; k < STORES; k++) {
-        t->store[k].units = t->store[k].params = 0;
+        t->stores[k].units = t->stores[k].params = 0;
     }
     for (layer = 0; layer < t->layers; layer++) {
         for (k = 0; k < STORES; k++) {
@@ -349,7 +349,7 @@ static dpar_fsdp_options fsdp_options(const trainer *t, int table)
     memset(&o, 0, sizeof o);
     o.zero = (int32_t)t->s->zero;
     o.type = o.gradient = GPT_TYPE;
-    o.compute = t->s->bf16 ? DPAR_BF16 : GPT_TYPE;
+    o.compute = t->s->bf16 ? (int32_t)DPAR_BF16 : (int32_t)GPT_TYPE;
     o.prefetch = t->list.ranks == 1 ? (int32_t)t->s->prefetch : 0;
     o.once = !table && !t->each; /* a pipeline's micro-batches overlap: gradients gather over all */
     o.sum = 1;
@@ -362,7 +362,7 @@ static dpar_fsdp_options fsdp_options(const trainer *t, int table)
 
 static dpar_status open_fsdp(trainer *t, store *s)
 {
-    const dpar_fsdp_options o = fsdp_options(t, s == &t->store[TABLE]);
+    const dpar_fsdp_options o = fsdp_options(t, s == &t->stores[TABLE]);
     dpar_fsdp_sizes sizes;
     void *memory;
     dpar_status st =
@@ -389,7 +389,7 @@ static dpar_status set_parameter(store *s, int32_t i, const gpt_real *values)
 
 static dpar_status open_store(trainer *t, int32_t k)
 {
-    store *s = &t->store[k];
+    store *s = &t->stores[k];
     int64_t most = 1;
     int32_t i;
     gpt_real *values;
@@ -418,7 +418,7 @@ static dpar_status open_stores(trainer *t)
     dpar_status st = DPAR_OK;
     list_parameters(t);
     for (k = 0; k < STORES; k++) {
-        store *s = &t->store[k];
+        store *s = &t->stores[k];
         s->of = (parameter *)calloc((size_t)s->params + 1, sizeof *s->of);
         s->numel = (int64_t *)calloc((size_t)s->params + 1, sizeof *s->numel);
         s->params_of = (int32_t *)calloc((size_t)s->units + 1, sizeof *s->params_of);
@@ -437,8 +437,8 @@ static dpar_status open_stores(trainer *t)
         }
     }
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
-        t->store[k].ends = k == TABLE ? ends : 1;
-        st = t->store[k].params > 0 ? open_store(t, k) : DPAR_OK;
+        t->stores[k].ends = k == TABLE ? ends : 1;
+        st = t->stores[k].params > 0 ? open_store(t, k) : DPAR_OK;
     }
     t->state_bytes = t->registered - before;
     return st;
@@ -459,7 +459,7 @@ static void see_gradients(const trainer *t, int32_t layer, view *v)
         v->weight[slot] = NULL;
         v->gradient[slot] = NULL;
         if (k >= 0) {
-            const store *s = &t->store[k];
+            const store *s = &t->stores[k];
             v->gradient[slot] = k == TABLE       ? t->tied
                                 : s->ddp != NULL ? (gpt_real *)dpar_ddp_gradient(s->ddp, i)
                                                  : (gpt_real *)dpar_fsdp_gradient(s->fsdp, i);
@@ -486,7 +486,7 @@ static void see_weights(const trainer *t, int32_t layer, view *v)
     int32_t slot;
     for (slot = 0; slot < GPT_SLOTS; slot++) {
         const int32_t k = t->home[layer][slot], i = t->index[layer][slot];
-        const store *s = &t->store[k < 0 ? 0 : k];
+        const store *s = &t->stores[k < 0 ? 0 : k];
         if (k >= 0 && s->ddp != NULL) {
             v->weight[slot] = s->array[0] + s->of[i].start;
         } else if (k >= 0 && t->s->bf16) {
@@ -507,7 +507,7 @@ static dpar_status open_layer(trainer *t, int32_t layer, int32_t backward, view 
     int32_t k;
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
         const int32_t u = t->unit[k][layer];
-        store *s = &t->store[k];
+        store *s = &t->stores[k];
         if (u >= 0 && s->fsdp != NULL) {
             const int first = backward && k != TABLE && !s->opened[u];
             s->opened[u] |= first;
@@ -526,8 +526,8 @@ static dpar_status close_layer(trainer *t, int32_t layer)
     dpar_status st = DPAR_OK;
     int32_t k;
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
-        if (t->unit[k][layer] >= 0 && t->store[k].fsdp != NULL) {
-            st = dpar_fsdp_after(t->store[k].fsdp, t->unit[k][layer], DPAR_FORWARD);
+        if (t->unit[k][layer] >= 0 && t->stores[k].fsdp != NULL) {
+            st = dpar_fsdp_after(t->stores[k].fsdp, t->unit[k][layer], DPAR_FORWARD);
         }
     }
     return st;
@@ -546,12 +546,12 @@ static dpar_status ready_layer(trainer *t, int32_t layer, int32_t last)
     for (slot = 0; slot < GPT_SLOTS && st == DPAR_OK && t->s->zero < 1; slot++) {
         k = t->home[layer][slot];
         if (k == DENSE || k == EXPERT) {
-            st = dpar_ddp_ready(t->store[k].ddp, t->index[layer][slot]);
+            st = dpar_ddp_ready(t->stores[k].ddp, t->index[layer][slot]);
         }
     }
     for (k = 0; k < TABLE && st == DPAR_OK && t->s->zero >= 1; k++) {
         if (t->unit[k][layer] >= 0) {
-            st = dpar_fsdp_ready(t->store[k].fsdp, t->unit[k][layer]);
+            st = dpar_fsdp_ready(t->stores[k].fsdp, t->unit[k][layer]);
         }
     }
     return st;
@@ -563,7 +563,7 @@ static dpar_status begin_pass(trainer *t, int32_t last)
     dpar_status st = DPAR_OK;
     int32_t k;
     for (k = 0; k < TABLE && st == DPAR_OK; k++) {
-        store *s = &t->store[k];
+        store *s = &t->stores[k];
         memset(s->opened, 0, sizeof s->opened);
         st = s->ddp != NULL    ? dpar_ddp_begin(s->ddp, last)
              : s->fsdp != NULL ? dpar_fsdp_begin(s->fsdp, last)
@@ -577,7 +577,7 @@ static dpar_status finish_pass(trainer *t)
     dpar_status st = DPAR_OK;
     int32_t k;
     for (k = 0; k < TABLE && st == DPAR_OK; k++) {
-        const store *s = &t->store[k];
+        const store *s = &t->stores[k];
         st = s->ddp != NULL    ? dpar_ddp_finish(s->ddp)
              : s->fsdp != NULL ? dpar_fsdp_finish(s->fsdp)
                                : DPAR_OK;
@@ -588,7 +588,7 @@ static dpar_status finish_pass(trainer *t)
 /* The table's gradient, of both ends already, goes the way of the others. */
 static dpar_status reduce_table(trainer *t)
 {
-    const store *s = &t->store[TABLE];
+    const store *s = &t->stores[TABLE];
     const size_t bytes = (size_t)t->tied_count * sizeof(gpt_real);
     dpar_status st;
     if (s->params == 0) {
@@ -859,7 +859,7 @@ static dpar_status norm_of(trainer *t, double *norm)
     int32_t k, i;
     dpar_status st;
     for (k = 0; k < STORES; k++) {
-        const store *s = &t->store[k];
+        const store *s = &t->stores[k];
         const int32_t alike = s->ddp != NULL      ? s->all->size
                               : s->across != NULL ? s->across->size
                                                   : 1;
@@ -942,8 +942,8 @@ static dpar_status step_once(trainer *t, int64_t step, double *loss, double *nor
     int32_t k;
     read_samples(t, step, scale);
     for (k = 0; k < STORES; k++) {
-        dpar_ddp_zero(t->store[k].ddp);
-        dpar_fsdp_zero(t->store[k].fsdp);
+        dpar_ddp_zero(t->stores[k].ddp);
+        dpar_fsdp_zero(t->stores[k].fsdp);
     }
     if (t->tied != NULL) {
         memset(t->tied, 0, (size_t)t->tied_count * sizeof *t->tied);
@@ -954,7 +954,7 @@ static dpar_status step_once(trainer *t, int64_t step, double *loss, double *nor
     st = st == DPAR_OK ? reduce_table(t) : st;
     st = st == DPAR_OK ? norm_of(t, norm) : st;
     for (k = 0; k < STORES && st == DPAR_OK; k++) {
-        store *one = &t->store[k];
+        store *one = &t->stores[k];
         if (one->params > 0) {
             st = update(t, one, rate_at(s, step), dpar_clip_factor(*norm, s->clip));
         }
@@ -1031,7 +1031,7 @@ static dpar_status open_rooms(trainer *t)
     t->between[0] = (gpt_real *)take(t, between);
     t->between[1] = (gpt_real *)take(t, between);
     t->wide = (gpt_real *)take(t, wide * (int64_t)sizeof(gpt_real));
-    t->tied = t->store[TABLE].params > 0
+    t->tied = t->stores[TABLE].params > 0
                   ? (gpt_real *)take(t, t->tied_count * (int64_t)sizeof(gpt_real))
                   : NULL;
     t->batch = (gpt_batch *)calloc((size_t)micros, sizeof *t->batch);
@@ -1043,7 +1043,7 @@ static dpar_status open_rooms(trainer *t)
     }
     return t->between[0] == NULL || t->between[1] == NULL || t->wide == NULL || t->batch == NULL ||
                    t->ids == NULL || t->sample == NULL ||
-                   (t->store[TABLE].params > 0 && t->tied == NULL)
+                   (t->stores[TABLE].params > 0 && t->tied == NULL)
                ? DPAR_E_MEMORY
                : DPAR_OK;
 }
@@ -1067,8 +1067,8 @@ static int close_all(trainer *t, int bad)
     if (!bad) {
         st = dpar_pipeline_close(t->pipe);
         for (k = 0; k < STORES && st == DPAR_OK; k++) {
-            st = dpar_ddp_close(t->store[k].ddp);
-            st = st == DPAR_OK ? dpar_fsdp_close(t->store[k].fsdp) : st;
+            st = dpar_ddp_close(t->stores[k].ddp);
+            st = st == DPAR_OK ? dpar_fsdp_close(t->stores[k].fsdp) : st;
         }
         st = st == DPAR_OK ? gpt_close(t->g) : st;
         st = st == DPAR_OK ? dpar_barrier(t->world, NULL) : st;
@@ -1080,9 +1080,9 @@ static int close_all(trainer *t, int bad)
         }
     }
     for (k = 0; k < STORES; k++) {
-        free(t->store[k].of);
-        free(t->store[k].numel);
-        free(t->store[k].params_of);
+        free(t->stores[k].of);
+        free(t->stores[k].numel);
+        free(t->stores[k].params_of);
     }
     free(t->batch);
     free(t->ids);
@@ -1285,18 +1285,18 @@ static int agree(const settings *s, const result *one, const result *all)
     }
     for (n = 0; n < one->parts; n++) {
         double most = 0.0, apart = 0.0, squares = 0.0, of = 1e-60;
-        for (i = at; i < at + one->part[n].count; i++) {
+        for (i = at; i < at + one->shape[n].count; i++) {
             const double x = (double)one->whole[i], y = fabs((double)all->whole[i] - x);
             most = fabs(x) > most ? fabs(x) : most;
             apart = y <= apart ? apart : y;
             squares += y * y;
             of += x * x;
         }
-        at += one->part[n].count;
+        at += one->shape[n].count;
         single = apart <= single * most ? single : apart / most;
         if (!(sqrt(squares / of) <= worst)) {
             worst = sqrt(squares / of);
-            name = one->part[n].name;
+            name = one->shape[n].name;
         }
     }
     printf("against one rank, %d steps: losses differ by %.1e, parameters by %.1e (%s), single "
@@ -1309,7 +1309,7 @@ static void forget(result *r)
 {
     free(r->loss);
     free(r->whole);
-    free(r->part);
+    free(r->shape);
 }
 
 /* What each rank runs. */
