@@ -42552,26 +42552,43 @@ static void dpari_ulysses_order(const dpar_ulysses_plan *p, void *to, const void
     }
 }
 
+/* Tokens that are cut into heads, or put together, at a time: what is read ahead for the heads of
+ * one rank is that of the next. */
+static int64_t dpari_ulysses_some(const dpar_ulysses_plan *p, int64_t i)
+{
+    const int64_t row = p->heads * p->layer.width * dpar_type_bytes(p->layer.type);
+    return dpari_least(p->tokens - i, 1 + 32768 / row);
+}
+
+/* Heads of all tokens into the pieces for their ranks; the own piece where it belongs, in `to`. */
+static void dpari_ulysses_cut(const dpar_ulysses_plan *p, const void *in, void *to)
+{
+    const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
+    int64_t i, n;
+    int32_t rank, first;
+    for (i = 0; i < p->tokens; i += n) {
+        n = dpari_ulysses_some(p, i);
+        for (rank = 0; rank < p->comm->size; rank++) {
+            const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
+            const int own = rank == p->comm->rank;
+            const int64_t at = (own ? p->receive_at : p->send_at)[rank] + i * heads * width;
+            dpari_ulysses_rows(dpari_seq_at(own ? to : p->packed, at, p->layer.type), heads * each,
+                               dpari_seq_in(in, (i * p->heads + first) * width, p->layer.type),
+                               p->heads * each, heads * each, n);
+        }
+    }
+}
+
 DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *in, void *out)
 {
     dpar_status st = dpari_ulysses_given(plan, plan == NULL || plan->tokens == 0 || in != NULL,
                                          plan == NULL || plan->mine == 0 || out != NULL);
-    const int64_t each = st == DPAR_OK ? plan->layer.width * dpar_type_bytes(plan->layer.type) : 0;
     void *to;
-    int32_t rank, first;
     if (st != DPAR_OK) {
         return st;
     }
     to = plan->ordered != NULL ? plan->ordered : out;
-    for (rank = 0; rank < plan->comm->size; rank++) {
-        const int64_t heads = dpari_ulysses_heads(&plan->layer, rank, &first);
-        const int own = rank == plan->comm->rank;
-        dpari_ulysses_rows(
-            dpari_seq_at(own ? to : plan->packed,
-                         own ? plan->receive_at[rank] : plan->send_at[rank], plan->layer.type),
-            heads * each, dpari_seq_in(in, first * plan->layer.width, plan->layer.type),
-            plan->heads * each, heads * each, plan->tokens);
-    }
+    dpari_ulysses_cut(plan, in, to);
     st = dpar_all_to_all_v(plan->comm, plan->packed, plan->send, plan->send_at, to, plan->receive,
                            plan->receive_at, plan->layer.type, NULL);
     if (st == DPAR_OK && to != out) {
@@ -42611,12 +42628,29 @@ static void dpari_ulysses_unite(dpar_ulysses_plan *p, int32_t h, const void *in,
     }
 }
 
+/* The pieces that came, and the own one of `in`, as heads of all tokens. */
+static void dpari_ulysses_join(const dpar_ulysses_plan *p, const void *in, void *out)
+{
+    const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
+    int64_t i, n;
+    int32_t rank, first;
+    for (i = 0; i < p->tokens; i += n) {
+        n = dpari_ulysses_some(p, i);
+        for (rank = 0; rank < p->comm->size; rank++) {
+            const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
+            dpari_ulysses_rows(
+                dpari_seq_at(out, (i * p->heads + first) * width, p->layer.type), p->heads * each,
+                dpari_seq_in(dpari_ulysses_piece(p, rank, in), i * heads * width, p->layer.type),
+                heads * each, heads * each, n);
+        }
+    }
+}
+
 DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *in, void *out)
 {
     dpar_status st = dpari_ulysses_given(plan, plan == NULL || plan->mine == 0 || in != NULL,
                                          plan == NULL || plan->tokens == 0 || out != NULL);
-    const int64_t each = st == DPAR_OK ? plan->layer.width * dpar_type_bytes(plan->layer.type) : 0;
-    int32_t rank, first, h;
+    int32_t h;
     if (st != DPAR_OK) {
         return st;
     }
@@ -42635,12 +42669,7 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
         }
         return DPAR_OK;
     }
-    for (rank = 0; rank < plan->comm->size; rank++) {
-        const int64_t heads = dpari_ulysses_heads(&plan->layer, rank, &first);
-        dpari_ulysses_rows(dpari_seq_at(out, first * plan->layer.width, plan->layer.type),
-                           plan->heads * each, dpari_ulysses_piece(plan, rank, in), heads * each,
-                           heads * each, plan->tokens);
-    }
+    dpari_ulysses_join(plan, in, out);
     return DPAR_OK;
 }
 

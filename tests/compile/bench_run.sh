@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT-0
 # The benchmarks of communicators and of halo exchanges build with each MPI library that is here, run,
-# and find every result right: one row of each operation from each engine. No time is judged.
+# and find every result right: one row of each operation from each engine; those of strategies and of
+# overlap without MPI. No time is judged.
 . tests/compile/common.sh
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 # Only what the benchmarks reach is compiled, as static functions.
@@ -12,14 +13,18 @@ build() {
         bench/mpi_coll.c -o "$work/comm_speed_$mpi" ;;
     halo) try "mpicc.$mpi" -O2 -w -I"$DPAR_DIR" -Ibench $slim -DENGINE_H='"halo_engine.h"' \
         bench/mpi_halo.c -o "$work/halo_$mpi" ;;
+    here) try $CC -O1 -Wall -Wextra -I"$DPAR_DIR" $slim -DDPAR_NO_SHOW "bench/$mpi.c" -o "$work/$mpi" ;;
     esac
 }
-ran=0 all= mpis=
+ran=0 all='here:strategies here:overlap' mpis=
 for mpi in openmpi mpich; do
     command -v "mpicc.$mpi" > /dev/null && command -v "mpirun.$mpi" > /dev/null || continue
     all="$all coll:$mpi halo:$mpi" mpis="$mpis $mpi"
 done
-[ -z "$all" ] || in_pairs build $all
+in_pairs build $all
+timeout -k 5 60 "$work/strategies" 0.001 > "$work/rows" || { echo 'strategies:'; cat "$work/rows"; exit 1; }
+timeout -k 5 60 "$work/overlap" --steps 1 --trace "$work/trace" > "$work/rows" &&
+    grep -q '"bucket 0"' "$work/trace" || { echo 'overlap:'; cat "$work/rows"; exit 1; }
 for mpi in $mpis; do
     case $mpi in
     openmpi) run='mpirun.openmpi --oversubscribe --mca mpi_yield_when_idle 1' ;;
