@@ -39741,7 +39741,7 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
 /* ---- gradients --------------------------------------------------------------------------------
  */
 
-/* a += b, element by element; of the wider type a. */
+/* a += b, element by element, in the type of a: F64 or F32. */
 static void dpari_fsdp_add(void *to, int32_t to_type, const void *from, int32_t from_type,
                            int64_t count)
 {
@@ -39756,7 +39756,7 @@ static void dpari_fsdp_add(void *to, int32_t to_type, const void *from, int32_t 
         out[0] = (unsigned char *)to + i * to_size;
         in[0] = out[0];
         in[1] = (const unsigned char *)from + i * from_size;
-        if (from_type != to_type && from_type != DPAR_F32) { /* 16 bits */
+        if (from_type != to_type && from_type != DPAR_F32) { /* 16 bits; F64 into F32 */
             dpari_kern_convert(f32, DPAR_F32, in[1], from_type, n);
             in[1] = f32;
         }

@@ -171,12 +171,13 @@ static int32_t sums_type(const model *m)
 
 static void draw_types(model *m, uint64_t *seed)
 {
-    static const int32_t types[8][3] = {
+    static const int32_t types[10][3] = {
         {DPAR_F64, DPAR_F64, DPAR_F64},   {DPAR_F32, DPAR_F32, DPAR_F32},
         {DPAR_F64, DPAR_F32, DPAR_F32},   {DPAR_F32, DPAR_BF16, DPAR_BF16},
         {DPAR_F32, DPAR_BF16, DPAR_F32},  {DPAR_F32, DPAR_F16, DPAR_F16},
-        {DPAR_BF16, DPAR_BF16, DPAR_F32}, {DPAR_F16, DPAR_F16, DPAR_F16}};
-    const int32_t *t = types[below(seed, 8)];
+        {DPAR_BF16, DPAR_BF16, DPAR_F32}, {DPAR_F16, DPAR_F16, DPAR_F16},
+        {DPAR_F32, DPAR_F32, DPAR_F64},   {DPAR_BF16, DPAR_BF16, DPAR_F64}};
+    const int32_t *t = types[below(seed, 10)];
     m->o.type = t[0];
     m->o.compute = t[1];
     m->o.gradient = t[2];
