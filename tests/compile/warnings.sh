@@ -59,10 +59,7 @@ done
 for cxx in clang++ g++; do
     part cxx || break
     have $cxx || { echo "$cxx: not found, skipped"; continue; }
-    case $cxx in # clang's optimiser warns of frames alone, and has seen them in C
-    clang++) short unit $cxx -std=c++11 ;;
-    *) long unit $cxx -std=c++11 -O1 ;;
-    esac
+    long unit $cxx -std=c++11 -O1
     for flags in -std=c++14 -std=c++17 -std=c++20 '-std=c++11 -DDPAR_NO_RUN'; do
         short unit $cxx $flags
     done
