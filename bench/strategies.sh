@@ -24,7 +24,7 @@ by experts. The bar is 1.10 of that; for all others it is the bare ones. 24 MiB 
 take longer on one node than f32: rounding costs more than memory's speed gives back. It is for
 networks.
 
-Measured: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2> /dev/null | head -n 1), $(getconf _NPROCESSORS_ONLN) cores; $(uname -s) $(uname -r), $("$CC" --version | head -n 1), -O2; $(date +%Y-%m-%d).
+Measured: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2> /dev/null | head -n 1), $(getconf _NPROCESSORS_ONLN) cores; $(uname -s) $(uname -r | sed "s|-.*||"), $("$CC" --version | head -n 1), -O2; $(date +%Y-%m-%d).
 
 END
 build/strategies "$seconds" > build/strategies.out || { cat build/strategies.out >&2; exit 1; }
