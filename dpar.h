@@ -6828,6 +6828,9 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
  * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
 DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
 
+/* The line at t is going to be written: asks for it. Touches nothing. */
+DPARI_API void dpari_stride_ask_line(const unsigned char *t);
+
 /* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
  * same lines and pages. What one writes the other neither reads nor writes. */
 DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
@@ -6953,6 +6956,7 @@ enum {
     DPARI_HX_STEPS = DPAR_MAX_DIMS,    /* of an ordered exchange */
     DPARI_HX_SHORT = 64,               /* bytes of a run: two sides are walked together */
     DPARI_HX_NEAR = 64,                /* items to look through for the other side */
+    DPARI_HX_ROWS = 1024,              /* of a box: their ends are asked for */
     DPARI_HX_MANY = 8192, /* elements: what is met first and last is not near at once */
     DPARI_HX_HEAD = 8,    /* words of a record, and for each field */
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
@@ -6992,10 +6996,11 @@ typedef struct dpari_hx_spot {
 
 /* One box, seen from this rank; what an exchange reads first. */
 typedef struct dpari_hx_item {
-    int32_t field, peer;          /* -1: oneself */
-    int32_t mine, theirs;         /* parts, two a field: of a pair perhaps the other's */
-    int32_t packs;                /* goes through memory when this rank gives it */
-    int32_t direct;               /* this rank reads it where it lies when it takes it */
+    int32_t field, peer;  /* -1: oneself */
+    int32_t mine, theirs; /* parts, two a field: of a pair perhaps the other's */
+    int32_t packs;        /* goes through memory when this rank gives it */
+    int32_t row;    /* of a box that a peer reads where it lies: the dim of its rows; else -1 */
+    int32_t direct; /* this rank reads it where it lies when it takes it */
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
                                      one; -1: that other side, or halo_mem.c moves it; 0: alone */
     int64_t mine_at, theirs_at;   /* bytes */
@@ -36082,6 +36087,21 @@ static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_
     it->negate = (t->turn == 1) == (k == 0);
 }
 
+/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
+static int32_t dpari_hx_row_of(const dpari_hx_item *it)
+{
+    int64_t rows = 1;
+    int32_t d, row = 0;
+    for (d = 1; d < it->dims - 1; d++) {
+        const int64_t a = it->own_step[d], b = it->own_step[row];
+        row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
+    }
+    for (d = 0; d < it->dims; d++) {
+        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    }
+    return rows <= DPARI_HX_ROWS ? row : -1;
+}
+
 /* Item k of those that a transfer makes, without its place in messages. sends: of S. */
 static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t field,
                           const dpar_transfer *t, int sends, int32_t k)
@@ -36126,6 +36146,7 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
     dpari_hx_close_up(it, sends ? a.stride : b.stride);
     it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, it, world);
     it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
+    it->row = sends && peer >= 0 && !it->packs ? dpari_hx_row_of(it) : -1;
 }
 
 /* Its loops: giving, taking with `op`. */
@@ -46237,7 +46258,7 @@ enum {
 #define DPARI_STRIDE_FIRST 32768 /* of long ones, at once: what the first level holds */
 #define DPARI_STRIDE_LINE 64
 #define DPARI_STRIDE_ZEROS 256
-#define DPARI_STRIDE_MANY 8192 /* lines that a core's own caches may not hold */
+#define DPARI_STRIDE_SOME 512 /* elements from which their lines are asked for: measured */
 
 /* x87 rounds when it stores, not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
@@ -46681,20 +46702,29 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     }
 }
 
+DPARI_API void dpari_stride_ask_line(const unsigned char *t)
+{
+#if defined(__GNUC__) && defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
+#elif defined(__GNUC__)
+    __builtin_prefetch(t, 1);
+#else
+    (void)t;
+#endif
+}
+
 /* Asks for the lines that are written next: stores wait for theirs one after the other, what is
  * asked for comes at once. */
 static void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows, int64_t n)
 {
-#if defined(__GNUC__)
     const int64_t step = s->dim[0].to;
     int64_t row, i;
     for (row = 0; row < rows; row++, to += s->dim[1].to) {
         const unsigned char *t = to;
         for (i = n; i > 0; i--, t += step) {
-            __builtin_prefetch(t, 1);
+            dpari_stride_ask_line(t);
         }
     }
-#endif
 }
 
 /* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
@@ -46709,13 +46739,9 @@ static void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *t
     for (; bytes > 0; bytes -= DPARI_STRIDE_LINE, at += line) {
         if (s->ahead == DPARI_STRIDE_FROM) {
             __builtin_prefetch(at);
-            continue;
+        } else {
+            dpari_stride_ask_line(at);
         }
-#if defined(__x86_64__)
-        __asm__ volatile("prefetchw %0" : : "m"(*at)); /* the builtin asks for one to be read */
-#else
-        __builtin_prefetch(at, 1);
-#endif
     }
 #else
     (void)s, (void)to, (void)from, (void)after, (void)bytes;
@@ -46995,7 +47021,7 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
             room = 1 + DPARI_STRIDE_NEAR_BYTES / s->run;
         }
     }
-    if (s->loop < DPARI_STRIDE_LONG && s->elements >= DPARI_STRIDE_MANY &&
+    if (s->loop < DPARI_STRIDE_LONG && s->elements >= DPARI_STRIDE_SOME &&
         dpari_stride_size(s->dim[0].to) >= 64 && dpari_stride_size(s->dim[0].from) < 64) {
         s->asks = 1;
         room = room < DPARI_STRIDE_TURN ? room : DPARI_STRIDE_TURN;
@@ -53839,6 +53865,46 @@ DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const 
                          : x->arrivals + it->take_at;
 }
 
+/* The lines where the rows of a box begin and end. */
+static void dpari_hx_ask_rows(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    const int64_t size = dpar_type_bytes(x->field[it->field].type);
+    const int64_t step = size * it->own_step[it->row], row = it->extent[it->row] * step;
+    const unsigned char *at = dpari_hx_mine(x, it);
+    int64_t index[DPARI_HX_DIMS] = {0};
+    int32_t d;
+    do {
+        dpari_stride_ask_line(at - step);
+        dpari_stride_ask_line(at + row);
+        for (d = 0; d < it->dims; d++) {
+            if (d == it->row || (d == it->dims - 1 && it->own_step[d] == 1)) {
+                continue;
+            }
+            at += size * it->own_step[d];
+            if (++index[d] < it->extent[d]) {
+                break;
+            }
+            at -= size * it->own_step[d] * index[d];
+            index[d] = 0;
+        }
+    } while (d < it->dims);
+}
+
+/* Peers have read boxes where they lie, and with them the lines that halos of other sides share,
+ * where rows begin and end: stores there wait for each line, one after the other, unless all are
+ * asked for. Blocks of 32^3 cut along planes take a quarter less. */
+static void dpari_hx_ask(const dpar_halo_exchange *x)
+{
+    const int64_t end = x->step[x->steps - 1].s + x->step[x->steps - 1].s_items;
+    int64_t k;
+    for (k = 0; k < end && x->lends[DPAR_HALO_FORWARD]; k++) {
+        const dpari_hx_item *it = &x->item[k];
+        if (it->row >= 0) {
+            dpari_hx_ask_rows(x, it);
+        }
+    }
+}
+
 static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
@@ -54146,6 +54212,9 @@ static dpar_status dpari_hx_begin(dpar_halo_exchange *x, int32_t mode, int32_t o
     if (x->active) {
         return dpari_say(DPAR_E_ARG, &x->c->why, "halo exchange # has not ended", x->count, 0, 0,
                          0);
+    }
+    if (mode == DPAR_HALO_FORWARD) {
+        dpari_hx_ask(x);
     }
     x->count++;
     x->active = 1;

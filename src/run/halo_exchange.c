@@ -961,6 +961,21 @@ static void dpari_hx_component(dpari_hx_item *it, const dpar_transfer *t, int32_
     it->negate = (t->turn == 1) == (k == 0);
 }
 
+/* The dim of the rows of a box in this rank's array, the shortest steps; -1: there are too many. */
+static int32_t dpari_hx_row_of(const dpari_hx_item *it)
+{
+    int64_t rows = 1;
+    int32_t d, row = 0;
+    for (d = 1; d < it->dims - 1; d++) {
+        const int64_t a = it->own_step[d], b = it->own_step[row];
+        row = (a < 0 ? -a : a) < (b < 0 ? -b : b) ? d : row;
+    }
+    for (d = 0; d < it->dims; d++) {
+        rows *= d == row || (d == it->dims - 1 && it->own_step[d] == 1) ? 1 : it->extent[d];
+    }
+    return rows <= DPARI_HX_ROWS ? row : -1;
+}
+
 /* Item k of those that a transfer makes, without its place in messages. sends: of S. */
 static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t field,
                           const dpar_transfer *t, int sends, int32_t k)
@@ -1005,6 +1020,7 @@ static void dpari_hx_fill(dpar_halo_exchange *x, dpari_hx_item *it, int32_t fiel
     dpari_hx_close_up(it, sends ? a.stride : b.stride);
     it->direct = peer < 0 || dpari_hx_is_direct(x, theirs, mine, &b, it, world);
     it->packs = peer >= 0 && !dpari_hx_is_direct(x, mine, theirs, &a, it, world);
+    it->row = sends && peer >= 0 && !it->packs ? dpari_hx_row_of(it) : -1;
 }
 
 /* Its loops: giving, taking with `op`. */

@@ -27,6 +27,7 @@ enum {
     DPARI_HX_STEPS = DPAR_MAX_DIMS,    /* of an ordered exchange */
     DPARI_HX_SHORT = 64,               /* bytes of a run: two sides are walked together */
     DPARI_HX_NEAR = 64,                /* items to look through for the other side */
+    DPARI_HX_ROWS = 1024,              /* of a box: their ends are asked for */
     DPARI_HX_MANY = 8192, /* elements: what is met first and last is not near at once */
     DPARI_HX_HEAD = 8,    /* words of a record, and for each field */
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
@@ -66,10 +67,11 @@ typedef struct dpari_hx_spot {
 
 /* One box, seen from this rank; what an exchange reads first. */
 typedef struct dpari_hx_item {
-    int32_t field, peer;          /* -1: oneself */
-    int32_t mine, theirs;         /* parts, two a field: of a pair perhaps the other's */
-    int32_t packs;                /* goes through memory when this rank gives it */
-    int32_t direct;               /* this rank reads it where it lies when it takes it */
+    int32_t field, peer;  /* -1: oneself */
+    int32_t mine, theirs; /* parts, two a field: of a pair perhaps the other's */
+    int32_t packs;        /* goes through memory when this rank gives it */
+    int32_t row;    /* of a box that a peer reads where it lies: the dim of its rows; else -1 */
+    int32_t direct; /* this rank reads it where it lies when it takes it */
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
                                      one; -1: that other side, or halo_mem.c moves it; 0: alone */
     int64_t mine_at, theirs_at;   /* bytes */

@@ -36,7 +36,7 @@ enum {
 #define DPARI_STRIDE_FIRST 32768 /* of long ones, at once: what the first level holds */
 #define DPARI_STRIDE_LINE 64
 #define DPARI_STRIDE_ZEROS 256
-#define DPARI_STRIDE_MANY 8192 /* lines that a core's own caches may not hold */
+#define DPARI_STRIDE_SOME 512 /* elements from which their lines are asked for: measured */
 
 /* x87 rounds when it stores, not when it adds. */
 #if defined(__i386__) && !defined(__SSE2_MATH__)
@@ -480,20 +480,29 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
     }
 }
 
+DPARI_API void dpari_stride_ask_line(const unsigned char *t)
+{
+#if defined(__GNUC__) && defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*t)); /* the builtin asks for one to be read */
+#elif defined(__GNUC__)
+    __builtin_prefetch(t, 1);
+#else
+    (void)t;
+#endif
+}
+
 /* Asks for the lines that are written next: stores wait for theirs one after the other, what is
  * asked for comes at once. */
 static void dpari_stride_ask(const dpari_stride *s, unsigned char *to, int64_t rows, int64_t n)
 {
-#if defined(__GNUC__)
     const int64_t step = s->dim[0].to;
     int64_t row, i;
     for (row = 0; row < rows; row++, to += s->dim[1].to) {
         const unsigned char *t = to;
         for (i = n; i > 0; i--, t += step) {
-            __builtin_prefetch(t, 1);
+            dpari_stride_ask_line(t);
         }
     }
-#endif
 }
 
 /* Asks for the lines of `bytes` bytes of the side that another core has, `after` bytes on from
@@ -508,13 +517,9 @@ static void dpari_stride_ask_ahead(const dpari_stride *s, const unsigned char *t
     for (; bytes > 0; bytes -= DPARI_STRIDE_LINE, at += line) {
         if (s->ahead == DPARI_STRIDE_FROM) {
             __builtin_prefetch(at);
-            continue;
+        } else {
+            dpari_stride_ask_line(at);
         }
-#if defined(__x86_64__)
-        __asm__ volatile("prefetchw %0" : : "m"(*at)); /* the builtin asks for one to be read */
-#else
-        __builtin_prefetch(at, 1);
-#endif
     }
 #else
     (void)s, (void)to, (void)from, (void)after, (void)bytes;
@@ -794,7 +799,7 @@ static void dpari_stride_plan(dpari_stride *s, const dpari_stride_piece *p)
             room = 1 + DPARI_STRIDE_NEAR_BYTES / s->run;
         }
     }
-    if (s->loop < DPARI_STRIDE_LONG && s->elements >= DPARI_STRIDE_MANY &&
+    if (s->loop < DPARI_STRIDE_LONG && s->elements >= DPARI_STRIDE_SOME &&
         dpari_stride_size(s->dim[0].to) >= 64 && dpari_stride_size(s->dim[0].from) < 64) {
         s->asks = 1;
         room = room < DPARI_STRIDE_TURN ? room : DPARI_STRIDE_TURN;

@@ -63,6 +63,9 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
  * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
 DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
 
+/* The line at t is going to be written: asks for it. Touches nothing. */
+DPARI_API void dpari_stride_ask_line(const unsigned char *t);
+
 /* Both, in one walk where they have one shape: for the two sides of a box, which often lie in the
  * same lines and pages. What one writes the other neither reads nor writes. */
 DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const void *from_a,
