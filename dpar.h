@@ -7041,6 +7041,7 @@ typedef struct dpari_hx_peer {
 typedef struct dpari_hx_step {
     int64_t r, r_items, s, s_items, self; /* in `item`; self: those of R from oneself */
     int32_t number; /* dims from the last on, the contiguous one in C order; -1: all at once */
+    int32_t meets;  /* something goes between this rank and one that shares memory */
 } dpari_hx_step;
 
 struct dpar_halo_exchange {
@@ -7069,12 +7070,12 @@ struct dpar_halo_exchange {
     int32_t now, stage, messages;
     uint64_t version;
     double looked;
-    double seconds[3];        /* DPARI_HX_PACKING, ... */
-    int32_t lends[2], shares; /* some peer reads my arrays; some peer shares memory */
-    int32_t elsewhere;        /* some field is in memory that the CPU does not reach: */
-    dpar_status moved;        /* what its moves said */
-    dpar_mem_box *box;        /* one for each such item */
-    unsigned char *look;      /* the largest of them fits */
+    double seconds[3];   /* DPARI_HX_PACKING, ... */
+    int32_t lends[2];    /* some peer reads my arrays */
+    int32_t elsewhere;   /* some field is in memory that the CPU does not reach: */
+    dpar_status moved;   /* what its moves said */
+    dpar_mem_box *box;   /* one for each such item */
+    unsigned char *look; /* the largest of them fits */
     int64_t look_bytes;
 };
 
@@ -36304,6 +36305,7 @@ static void dpari_hx_flows(dpar_halo_exchange *x)
                 comes = dpari_most(comes, w->in_bytes[mode]);
                 x->lends[mode] |= w->out_direct[mode] > 0;
             }
+            x->step[s].meets |= x->peer[i].world >= 0 && w->boxes + w->sends > 0;
             x->turn += (most + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
             if (x->peer[i].world < 0) {
                 x->arrive_bytes += (comes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
@@ -36518,9 +36520,6 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
         at = dpari_hx_list(x, s, at);
     }
     dpari_hx_flows(x);
-    for (i = 0; i < x->peers; i++) {
-        x->shares |= x->peer[i].world >= 0;
-    }
     st = dpari_agree(x->c, dpari_hx_alloc(x, why), 0, NULL, why);
     if (st == DPAR_OK) {
         for (i = 0; i < x->fields; i++) {
@@ -54007,7 +54006,7 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
     if (st != DPAR_OK) {
         return st;
     }
-    if (x->shares) {
+    if (p->meets) {
         dpari_publish(x->world, &x->line[s].ready, (uint64_t)x->count << 8 | dpari_hx_kind(x));
     }
     st = dpari_hx_post(x, s);
@@ -54149,7 +54148,7 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
         if (st != DPAR_OK) {
             return st;
         }
-        if (x->shares) {
+        if (p->meets) {
             dpari_publish(x->world, &x->line[s].done, (uint64_t)x->count);
         }
         x->stage = DPARI_HX_LEAVING;

@@ -1178,6 +1178,7 @@ static void dpari_hx_flows(dpar_halo_exchange *x)
                 comes = dpari_most(comes, w->in_bytes[mode]);
                 x->lends[mode] |= w->out_direct[mode] > 0;
             }
+            x->step[s].meets |= x->peer[i].world >= 0 && w->boxes + w->sends > 0;
             x->turn += (most + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
             if (x->peer[i].world < 0) {
                 x->arrive_bytes += (comes + DPARI_LINE - 1) / DPARI_LINE * DPARI_LINE;
@@ -1392,9 +1393,6 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
         at = dpari_hx_list(x, s, at);
     }
     dpari_hx_flows(x);
-    for (i = 0; i < x->peers; i++) {
-        x->shares |= x->peer[i].world >= 0;
-    }
     st = dpari_agree(x->c, dpari_hx_alloc(x, why), 0, NULL, why);
     if (st == DPAR_OK) {
         for (i = 0; i < x->fields; i++) {

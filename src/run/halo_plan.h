@@ -112,6 +112,7 @@ typedef struct dpari_hx_peer {
 typedef struct dpari_hx_step {
     int64_t r, r_items, s, s_items, self; /* in `item`; self: those of R from oneself */
     int32_t number; /* dims from the last on, the contiguous one in C order; -1: all at once */
+    int32_t meets;  /* something goes between this rank and one that shares memory */
 } dpari_hx_step;
 
 struct dpar_halo_exchange {
@@ -140,12 +141,12 @@ struct dpar_halo_exchange {
     int32_t now, stage, messages;
     uint64_t version;
     double looked;
-    double seconds[3];        /* DPARI_HX_PACKING, ... */
-    int32_t lends[2], shares; /* some peer reads my arrays; some peer shares memory */
-    int32_t elsewhere;        /* some field is in memory that the CPU does not reach: */
-    dpar_status moved;        /* what its moves said */
-    dpar_mem_box *box;        /* one for each such item */
-    unsigned char *look;      /* the largest of them fits */
+    double seconds[3];   /* DPARI_HX_PACKING, ... */
+    int32_t lends[2];    /* some peer reads my arrays */
+    int32_t elsewhere;   /* some field is in memory that the CPU does not reach: */
+    dpar_status moved;   /* what its moves said */
+    dpar_mem_box *box;   /* one for each such item */
+    unsigned char *look; /* the largest of them fits */
     int64_t look_bytes;
 };
 

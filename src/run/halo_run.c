@@ -396,7 +396,7 @@ static dpar_status dpari_hx_begin_step(dpar_halo_exchange *x, int32_t s)
     if (st != DPAR_OK) {
         return st;
     }
-    if (x->shares) {
+    if (p->meets) {
         dpari_publish(x->world, &x->line[s].ready, (uint64_t)x->count << 8 | dpari_hx_kind(x));
     }
     st = dpari_hx_post(x, s);
@@ -538,7 +538,7 @@ static dpar_status dpari_hx_go(dpar_halo_exchange *x, int wait)
         if (st != DPAR_OK) {
             return st;
         }
-        if (x->shares) {
+        if (p->meets) {
             dpari_publish(x->world, &x->line[s].done, (uint64_t)x->count);
         }
         x->stage = DPARI_HX_LEAVING;
