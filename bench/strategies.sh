@@ -19,8 +19,8 @@ Two ranks, one a core (\`bench/strategies.c\`): a step of each strategy, with mo
 nothing, beside the **bare** collectives or messages of the same bytes, in turns in one run; medians
 in us, the slower rank counts, results are checked. **And its memory**: with a memcpy of as many
 bytes as the strategy's own definition reads and writes beside what travels: rounding to bf16 and
-back, the look for NaN, gradients zeroed and added to sums (ZeRO-2, 3), tokens ordered by heads or
-by experts. The bar is 1.10 of that; for all others it is the bare ones. 24 MiB of bf16 on the wire
+back, the look for NaN, gradients zeroed and added to sums (ZeRO-2, 3), own shards brought to the
+gathered ones (ZeRO-3), tokens ordered by heads or by experts. The bar is 1.10 of that; for all others it is the bare ones. 24 MiB of bf16 on the wire
 take longer on one node than f32: rounding costs more than memory's speed gives back. It is for
 networks.
 
