@@ -703,7 +703,7 @@ static const row rows[] = {
     {"ddp, 64 x 1 KiB, buckets of 16 KiB", DDP, 64, 256, 0, 0, 0, 16 << 10, 0, 0},
     {"ddp, 24 x 1 MiB, reduce-scatter", DDP, 24, 262144, 0, 1, 0, 0, 0, 0},
     {"ddp, 24 x 1 MiB, bf16 on the wire", DDP, 24, 262144, 1, 0, 0, 0, 36 << 10, 0},
-    {"ddp, 24 x 1 MiB, looks for NaN", DDP, 24, 262144, 0, 0, 1, 0, 12 << 10},
+    {"ddp, 24 x 1 MiB, looks for NaN", DDP, 24, 262144, 0, 0, 1, 0, 12 << 10, 0},
     {"ZeRO-1, 6 units of 4 MiB", FSDP, 1, 1048576, 0, 0, 0, 0, 0, 0},
     {"ZeRO-2, 6 units of 4 MiB", FSDP, 2, 1048576, 0, 0, 0, 0, 30 << 10, 2 << 10},
     {"ZeRO-3, 6 units of 4 MiB", FSDP, 3, 1048576, 0, 0, 0, 0, 50 << 10, 2 << 10},

@@ -20,9 +20,9 @@ nothing, beside the **bare** collectives or messages of the same bytes, in turns
 in us, the slower rank counts, results are checked. **And its memory**: with a memcpy of as many
 bytes as the strategy's own definition reads and writes beside what travels: rounding to bf16 and
 back, the look for NaN, gradients zeroed and added to sums (ZeRO-2, 3), own shards brought to the
-gathered ones (ZeRO-3), tokens ordered by heads or by experts. The bar is 1.10 of that; for all others it is the bare ones. 24 MiB of bf16 on the wire
-take longer on one node than f32: rounding costs more than memory's speed gives back. It is for
-networks.
+gathered ones (ZeRO-3), tokens ordered by heads or by experts. The bar is 1.10 of that, which for
+all others is the bare ones. 24 MiB of gradients as bf16 on the wire take longer on one node than as
+f32: rounding reads and writes more than it saves. It is for networks.
 
 Measured: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2> /dev/null | head -n 1), $(getconf _NPROCESSORS_ONLN) cores; $(uname -s) $(uname -r | sed "s|-.*||"), $("$CC" --version | head -n 1), -O2; $(date +%Y-%m-%d).
 
