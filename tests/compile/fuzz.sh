@@ -5,10 +5,10 @@
 . tests/compile/common.sh
 fuzz() {
     name=$(basename "$1" .c)
-    try $CC -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_FUZZ_MAIN \
+    try $CC -g1 -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -DDPAR_FUZZ_MAIN \
         -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$1" -o "$work/$name"
     try "$work/$name" "${FUZZ_RUNS:-200000}"
-    if have clang && clang -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
+    if have clang && clang -g1 -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all \
         -DDPAR_STATIC -DDPAR_IMPLEMENTATION -I"$DPAR_DIR" "$1" -o "$work/lib_$name" 2> /dev/null; then
         mkdir -p "$work/corpus_$name"
         case $name in layout | redistribute) seconds=40 ;; *) seconds=20 ;; esac

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: MIT-0
 # Every unit test under the address and undefined-behaviour sanitizers. (Ranks: faults.sh.) They share
 # one object of the implementation, but for those that look at its insides. DPAR_UNITS: some of them.
+# -g1: the reports have their lines.
 . tests/compile/common.sh
 root=$PWD
 printf 'int main(void) { return 0; }\n' > "$work/probe.c"
 $CC -fsanitize=address,undefined "$work/probe.c" -o "$work/probe" 2> /dev/null ||
     { echo 'the sanitizers: not found'; exit 77; }
-flags='-g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all'
+flags='-g1 -O1 -fsanitize=address,undefined -fno-sanitize-recover=all'
 printf '#include "dpar.h"\n' > "$work/engine.c"
 unit() {
     name=$(basename "$1" .c)
