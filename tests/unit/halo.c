@@ -324,6 +324,24 @@ static void test_large(void)
     }
 }
 
+/* Slabs of 2^31 x 2^31 and of 2^32 x 2^30 points: one more than counts. */
+static void test_too_many_points(void)
+{
+    static const int32_t parts[] = {1, 1}, rule[] = {DPAR_EVEN, DPAR_EVEN};
+    static const int64_t extent[] = {INT64_C(1) << 32, INT64_C(1) << 30};
+    dpar_halo h;
+    grid_of(&h, 2, extent, parts, rule);
+    h.periodic = 3;
+    h.low[0] = h.high[0] = INT64_C(1) << 30;
+    h.low[1] = h.high[1] = INT64_C(1) << 29;
+    CHECK_INT(dpar_halo_compact(&h, 0), -1);
+    h.low[1]--; /* 2^31 (2^31 - 1) and 2^32 (2^30 - 1) */
+    CHECK_INT(dpar_halo_compact(&h, 0), INT64_MAX - (INT64_C(3) << 31) + 1);
+    h.low[0] = h.high[0] = INT64_C(1) << 32;
+    h.low[1] = h.high[1] = INT64_C(1) << 30;
+    CHECK_INT(dpar_halo_compact(&h, 0), -1);
+}
+
 static void test_refusals(void)
 {
     static const int64_t extent[] = {6, 8};
@@ -412,6 +430,7 @@ int main(void)
     test_ragged();
     test_order();
     test_large();
+    test_too_many_points();
     test_fold_tables();
     test_fold_core();
     test_replicas_and_nesting();
