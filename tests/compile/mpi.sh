@@ -112,7 +112,7 @@ programs() {
         run $n "$work/fsdp"
         run $n "$work/pipeline"
     done
-    program=$work/train_gpt launch="$launch $yields" sh tests/apps/train_gpt.sh some || exit 1
+    program=$work/train_gpt launch="$launch $yields" most=$most sh tests/apps/train_gpt.sh all || exit 1
     run 3 "$work/tensor"
     run 3 "$work/expert"
     run 4 "$work/expert"
