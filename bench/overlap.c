@@ -24,11 +24,11 @@
 #define _GNU_SOURCE
 #include "dpar.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "ranks.h"
 
 enum { RANKS = 2, LAYERS = 24, NUMEL = 1 << 20, BUCKETS = LAYERS, STEPS = 400 };
 static const double layer_s = 0.8e-3;
@@ -48,31 +48,6 @@ typedef struct step_of {
     dpar_work *work[BUCKETS];
     times t;
 } step_of;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void pin(int32_t rank)
-{
-#if defined(__linux__) && defined(CPU_SET)
-    cpu_set_t allowed, one;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) > 1) {
-        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-            if (CPU_ISSET(cpu, &allowed) && rank-- == 0) {
-                CPU_ZERO(&one);
-                CPU_SET(cpu, &one);
-                sched_setaffinity(0, sizeof one, &one);
-            }
-        }
-    }
-#else
-    (void)rank;
-#endif
-}
 
 static void sleep_until(double when)
 {

@@ -12,11 +12,11 @@
  * checked. */
 #include "dpar.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "ranks.h"
 
 enum { SAMPLES = 2000, COLUMNS = 5, SIZES = 12 };
 
@@ -34,34 +34,9 @@ typedef struct job {
     double seconds;
 } job;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int64_t size_of_row(int32_t row)
 {
     return row == 0 ? 4 : row == 1 ? 64 : INT64_C(256) << 2 * (row - 2);
-}
-
-static void pin(int32_t rank)
-{
-#if defined(__linux__) && defined(CPU_SET)
-    cpu_set_t allowed, one;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) > 1) {
-        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-            if (CPU_ISSET(cpu, &allowed) && rank-- == 0) {
-                CPU_ZERO(&one);
-                CPU_SET(cpu, &one);
-                sched_setaffinity(0, sizeof one, &one);
-            }
-        }
-    }
-#else
-    (void)rank;
-#endif
 }
 
 static void rewrite(uint32_t *at, int64_t words, uint32_t with)

@@ -14,11 +14,11 @@
  * dpar adds to them. */
 #include "dpar.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "ranks.h"
 
 enum { SAMPLES = 400, RANKS = 2, UNITS = 6, MICROS = 16, MIB = 1 << 20 };
 
@@ -60,31 +60,6 @@ struct job {
     dpar_work work[64];
     dpar_why why;
 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void pin(int32_t rank)
-{
-#if defined(__linux__) && defined(CPU_SET)
-    cpu_set_t allowed, one;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) > 1) {
-        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-            if (CPU_ISSET(cpu, &allowed) && rank-- == 0) {
-                CPU_ZERO(&one);
-                CPU_SET(cpu, &one);
-                sched_setaffinity(0, sizeof one, &one);
-            }
-        }
-    }
-#else
-    (void)rank;
-#endif
-}
 
 static int by_value(const void *a, const void *b)
 {

@@ -34,6 +34,102 @@ static DPARI_UNUSED double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* ---- numbers and memory ---- */
+
+/* splitmix64 */
+static DPARI_UNUSED uint64_t lot_next(uint64_t *seed)
+{
+    uint64_t z = *seed += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+static DPARI_UNUSED int64_t lot_below(uint64_t *seed, int64_t n)
+{
+    return (int64_t)(lot_next(seed) % (uint64_t)n);
+}
+
+/* The i-th of many numbers of 32 bits, which a chooses. */
+static DPARI_UNUSED uint32_t scrambled(uint32_t a, int64_t i)
+{
+    uint32_t h = (uint32_t)i * 2654435761u + a * 40503u + 12345u;
+    h ^= h >> 15;
+    h *= 0x7feb352du;
+    h ^= h >> 13;
+    h *= 0x846ca68bu;
+    h ^= h >> 16;
+    return h;
+}
+
+/* Zeroed. */
+static DPARI_UNUSED void *zeroed(int64_t bytes)
+{
+    void *at = calloc((size_t)bytes / 64 + 1, 64);
+    if (at == NULL) {
+        exit(1);
+    }
+    return at;
+}
+
+/* Memory at a multiple of 64; *whole is to be freed. */
+static DPARI_UNUSED void *zeroed_aligned(int64_t bytes, void **whole)
+{
+    *whole = zeroed(bytes + 64);
+    return (char *)*whole + (64 - (size_t)((uintptr_t)*whole % 64)) % 64;
+}
+
+/* ---- floats of any type, as doubles and back ----
+ * 16 bits by their definition: bfloat16 is the upper half of a float, binary16 has 5 bits of
+ * exponent. */
+
+static DPARI_UNUSED double float_get(const void *at, int64_t i, int32_t type)
+{
+    uint32_t x;
+    float f;
+    uint16_t h;
+    if (type == DPAR_F64) {
+        return ((const double *)at)[i];
+    }
+    if (type == DPAR_F32) {
+        return (double)((const float *)at)[i];
+    }
+    h = ((const uint16_t *)at)[i];
+    if (type == DPAR_F16) {
+        const double m = (double)(h & 1023u) / 1024.0;
+        const int e = (int)(h >> 10 & 31u);
+        return (h & 0x8000u ? -1.0 : 1.0) * (e == 0 ? ldexp(m, -14) : ldexp(1.0 + m, e - 15));
+    }
+    x = (uint32_t)h << 16;
+    memcpy(&f, &x, 4);
+    return (double)f;
+}
+
+/* v rounded to nearest even; F16: of at most 65504. */
+static DPARI_UNUSED void float_put(void *at, int64_t i, int32_t type, double v)
+{
+    const float f = (float)v;
+    uint32_t x;
+    int e;
+    if (type == DPAR_F64) {
+        ((double *)at)[i] = v;
+    } else if (type == DPAR_F32) {
+        ((float *)at)[i] = f;
+    } else if (type == DPAR_BF16) {
+        memcpy(&x, &f, 4);
+        ((uint16_t *)at)[i] = (uint16_t)((x + 0x7fffu + (x >> 16 & 1u)) >> 16);
+    } else {
+        const double m = frexp(fabs((double)f), &e); /* |f| = m 2^e, m in [0.5, 1) */
+        const double steps = e >= -13 ? rint(ldexp(m, 11)) : rint(ldexp(m, e + 24));
+        const uint32_t h = f == 0.0f  ? 0u
+                           : e >= -13 ? (uint32_t)(steps - 1024.0) + ((uint32_t)(e + 14) << 10)
+                                      : (uint32_t)steps;
+        ((uint16_t *)at)[i] = (uint16_t)((f < 0.0f ? 0x8000u : 0u) | h);
+    }
+}
+
+/* ---- ranks ---- */
+
 /* The sum of the ranks' numbers of mistakes; a million where it cannot be had. */
 static DPARI_UNUSED int64_t all_sum(dpar_comm *c, int64_t mine)
 {

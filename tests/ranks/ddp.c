@@ -9,70 +9,12 @@
 
 enum { MOST = 24, CASES = 150 };
 
-static uint64_t next(uint64_t *seed)
-{
-    uint64_t z = *seed += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
-static int64_t below(uint64_t *seed, int64_t n)
-{
-    return (int64_t)(next(seed) % (uint64_t)n);
-}
-
 /* The gradient that micro-batch m of rank r adds to element e of parameter i. */
 static int number(int r, int m, int i, int64_t e)
 {
     uint32_t h = (uint32_t)r * 7919u + (uint32_t)m * 104729u + (uint32_t)i * 1299709u + (uint32_t)e;
     h = (h ^ h >> 15) * 0x2c1b3c6du;
     return (int)((h ^ h >> 12) % 7u) - 3;
-}
-
-/* Floats of any type as doubles and back; 16 bits by their definition, exactly for small whole
- * numbers: that of bfloat16 is the upper half of a float, binary16 has 5 bits of exponent. */
-static double get(const void *at, int64_t i, int32_t type)
-{
-    uint32_t x;
-    float f;
-    uint16_t h;
-    if (type == DPAR_F64) {
-        return ((const double *)at)[i];
-    }
-    if (type == DPAR_F32) {
-        return (double)((const float *)at)[i];
-    }
-    h = ((const uint16_t *)at)[i];
-    if (type == DPAR_F16) {
-        double m = (double)(h & 1023u) / 1024.0;
-        int e = (int)(h >> 10 & 31u);
-        return (h & 0x8000u ? -1.0 : 1.0) * (e == 0 ? ldexp(m, -14) : ldexp(1.0 + m, e - 15));
-    }
-    x = (uint32_t)h << 16;
-    memcpy(&f, &x, 4);
-    return (double)f;
-}
-
-static void put(void *at, int64_t i, int32_t type, double v)
-{
-    float f = (float)v;
-    uint32_t x;
-    int e;
-    if (type == DPAR_F64) {
-        ((double *)at)[i] = v;
-    } else if (type == DPAR_F32) {
-        ((float *)at)[i] = f;
-    } else if (type == DPAR_BF16) {
-        memcpy(&x, &f, 4);
-        ((uint16_t *)at)[i] = (uint16_t)(x >> 16);
-    } else {
-        double m = frexp(fabs(v), &e); /* v = m 2^e, m in [0.5, 1) */
-        ((uint16_t *)at)[i] = (uint16_t)((v < 0.0 ? 0x8000u : 0u) |
-                                         (v == 0.0 ? 0u
-                                                   : (uint32_t)(e + 14) << 10 |
-                                                         (uint32_t)((2.0 * m - 1.0) * 1024.0)));
-    }
 }
 
 /* ---- random passes ----------------------------------------------------------------------------
@@ -112,31 +54,33 @@ static void draw(model *m, uint64_t *seed)
     static const int32_t types[4] = {DPAR_F32, DPAR_F64, DPAR_BF16, DPAR_F16};
     int32_t i;
     memset(&m->o, 0, sizeof m->o);
-    m->params = (int32_t)below(seed, MOST + 1);
+    m->params = (int32_t)lot_below(seed, MOST + 1);
     for (i = 0; i < m->params; i++) {
-        m->numel[i] = below(seed, 8) == 0 ? 0 : below(seed, INT64_C(1) << below(seed, 13));
+        m->numel[i] =
+            lot_below(seed, 8) == 0 ? 0 : lot_below(seed, INT64_C(1) << lot_below(seed, 13));
     }
-    m->o.type = types[below(seed, 4)];
-    m->o.narrow = (m->o.type == DPAR_F32 || m->o.type == DPAR_F64) && below(seed, 2);
-    m->o.wire = m->o.type == DPAR_F64 ? DPAR_F32 : below(seed, 2) ? DPAR_BF16 : DPAR_F16;
-    m->o.sum = (int32_t)below(seed, 2);
-    m->o.scatter = below(seed, 3) == 0;
-    m->o.unused = (int32_t)below(seed, 2);
-    m->o.finite = (int32_t)below(seed, 2);
-    m->o.first_bytes = below(seed, 2) * (1 + below(seed, 2000));
-    m->o.bucket_bytes = below(seed, 4) == 0 ? 0 : 1 + below(seed, INT64_C(1) << below(seed, 16));
-    m->o.align = below(seed, 3) == 0 ? 1 + below(seed, 100) : 0;
-    m->o.multiple = below(seed, 3) == 0 ? 1 + below(seed, 200) : 0;
-    m->o.hook = !m->o.scatter && below(seed, 3) == 0 ? hook : NULL;
+    m->o.type = types[lot_below(seed, 4)];
+    m->o.narrow = (m->o.type == DPAR_F32 || m->o.type == DPAR_F64) && lot_below(seed, 2);
+    m->o.wire = m->o.type == DPAR_F64 ? DPAR_F32 : lot_below(seed, 2) ? DPAR_BF16 : DPAR_F16;
+    m->o.sum = (int32_t)lot_below(seed, 2);
+    m->o.scatter = lot_below(seed, 3) == 0;
+    m->o.unused = (int32_t)lot_below(seed, 2);
+    m->o.finite = (int32_t)lot_below(seed, 2);
+    m->o.first_bytes = lot_below(seed, 2) * (1 + lot_below(seed, 2000));
+    m->o.bucket_bytes =
+        lot_below(seed, 4) == 0 ? 0 : 1 + lot_below(seed, INT64_C(1) << lot_below(seed, 16));
+    m->o.align = lot_below(seed, 3) == 0 ? 1 + lot_below(seed, 100) : 0;
+    m->o.multiple = lot_below(seed, 3) == 0 ? 1 + lot_below(seed, 200) : 0;
+    m->o.hook = !m->o.scatter && lot_below(seed, 3) == 0 ? hook : NULL;
     m->o.ctx = m;
-    m->batches = 1 + (int32_t)below(seed, 3);
+    m->batches = 1 + (int32_t)lot_below(seed, 3);
 }
 
 /* Does rank r use parameter i in micro-batch b? */
 static int uses(const model *m, uint64_t seed, int r, int b, int i)
 {
     uint64_t s = seed + (uint64_t)(r * 100 + b * 10000 + i);
-    return !m->o.unused || below(&s, 4) > 0;
+    return !m->o.unused || lot_below(&s, 4) > 0;
 }
 
 static void backward(model *m, int b, uint64_t seed)
@@ -147,7 +91,7 @@ static void backward(model *m, int b, uint64_t seed)
     CHECK_INT(dpar_ddp_begin(m->d, b == m->batches - 1), DPAR_OK);
     memset(m->is_ready, 0, sizeof m->is_ready);
     for (i = 0; i < m->params; i++) { /* about from the last to the first, each rank by itself */
-        int32_t at = (int32_t)below(&own, i + 1);
+        int32_t at = (int32_t)lot_below(&own, i + 1);
         order[i] = order[at];
         order[at] = i;
     }
@@ -158,7 +102,7 @@ static void backward(model *m, int b, uint64_t seed)
             continue;
         }
         for (e = 0; e < m->numel[p]; e++) {
-            put(g, e, m->o.type, get(g, e, m->o.type) + number(m->c->rank, b, p, e));
+            float_put(g, e, m->o.type, float_get(g, e, m->o.type) + number(m->c->rank, b, p, e));
         }
         m->is_ready[p] = 1;
         CHECK_INT(dpar_ddp_ready(m->d, p), DPAR_OK);
@@ -204,9 +148,9 @@ static void compare(const model *m, uint64_t seed)
                 }
             }
             if (m->o.sum) {
-                CHECK(get(g, e, m->o.type) == sum);
+                CHECK(float_get(g, e, m->o.type) == sum);
             } else {
-                CHECK_NEAR(get(g, e, m->o.type), sum / m->c->size, rounding(m));
+                CHECK_NEAR(float_get(g, e, m->o.type), sum / m->c->size, rounding(m));
             }
         }
         for (b = 0; b < m->batches; b++) {

@@ -56,12 +56,7 @@ static void look_ends(dpar_comm *c)
 /* In -1 .. 1, the same on all ranks; f32 holds it. */
 static double number(uint32_t a, int64_t i)
 {
-    uint32_t h = (uint32_t)i * 2654435761u + a * 40503u + 12345u;
-    h ^= h >> 15;
-    h *= 0x7feb352du;
-    h ^= h >> 13;
-    h *= 0x846ca68bu;
-    h ^= h >> 16;
+    const uint32_t h = scrambled(a, i);
     return (double)(float)((double)h / 2147483648.0 - 1.0);
 }
 

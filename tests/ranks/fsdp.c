@@ -19,19 +19,6 @@ typedef struct world {
     int32_t ways;
 } world;
 
-static uint64_t next(uint64_t *seed)
-{
-    uint64_t z = *seed += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
-static int64_t below(uint64_t *seed, int64_t n)
-{
-    return (int64_t)(next(seed) % (uint64_t)n);
-}
-
 /* The gradient that micro-batch m of rank r adds to element e of parameter i in a step. */
 static int number(int step, int r, int m, int i, int64_t e)
 {
@@ -39,54 +26,6 @@ static int number(int step, int r, int m, int i, int64_t e)
                  (uint32_t)e * 31u + (uint32_t)step * 15485863u;
     h = (h ^ h >> 15) * 0x2c1b3c6du;
     return (int)((h ^ h >> 12) % 7u) - 3;
-}
-
-/* ---- floats of any type ------------------------------------------------------------------------
- */
-
-static double get(const void *at, int64_t i, int32_t type)
-{
-    uint32_t x;
-    float f;
-    uint16_t h;
-    if (type == DPAR_F64) {
-        return ((const double *)at)[i];
-    }
-    if (type == DPAR_F32) {
-        return (double)((const float *)at)[i];
-    }
-    h = ((const uint16_t *)at)[i];
-    if (type == DPAR_F16) {
-        const double m = (double)(h & 1023u) / 1024.0;
-        const int e = (int)(h >> 10 & 31u);
-        return (h & 0x8000u ? -1.0 : 1.0) * (e == 0 ? ldexp(m, -14) : ldexp(1.0 + m, e - 15));
-    }
-    x = (uint32_t)h << 16;
-    memcpy(&f, &x, 4);
-    return (double)f;
-}
-
-/* v rounded to nearest even; F16: of at most 65504 and not subnormal. */
-static void put(void *at, int64_t i, int32_t type, double v)
-{
-    const float f = (float)v;
-    uint32_t x;
-    int e;
-    if (type == DPAR_F64) {
-        ((double *)at)[i] = v;
-    } else if (type == DPAR_F32) {
-        ((float *)at)[i] = f;
-    } else if (type == DPAR_BF16) {
-        memcpy(&x, &f, 4);
-        ((uint16_t *)at)[i] = (uint16_t)((x + 0x7fffu + (x >> 16 & 1u)) >> 16);
-    } else {
-        const double m = frexp(fabs((double)f), &e); /* |f| = m 2^e, m in [0.5, 1) */
-        const double steps = e >= -13 ? rint(ldexp(m, 11)) : rint(ldexp(m, e + 24));
-        const uint32_t h = f == 0.0f  ? 0u
-                           : e >= -13 ? (uint32_t)(steps - 1024.0) + ((uint32_t)(e + 14) << 10)
-                                      : (uint32_t)steps;
-        ((uint16_t *)at)[i] = (uint16_t)((f < 0.0f ? 0x8000u : 0u) | h);
-    }
 }
 
 /* ---- what the library asks of the engine -------------------------------------------------------
@@ -177,7 +116,7 @@ static void draw_types(model *m, uint64_t *seed)
         {DPAR_F32, DPAR_BF16, DPAR_F32},  {DPAR_F32, DPAR_F16, DPAR_F16},
         {DPAR_BF16, DPAR_BF16, DPAR_F32}, {DPAR_F16, DPAR_F16, DPAR_F16},
         {DPAR_F32, DPAR_F32, DPAR_F64},   {DPAR_BF16, DPAR_BF16, DPAR_F64}};
-    const int32_t *t = types[below(seed, 10)];
+    const int32_t *t = types[lot_below(seed, 10)];
     m->o.type = t[0];
     m->o.compute = t[1];
     m->o.gradient = t[2];
@@ -187,28 +126,29 @@ static void draw(model *m, uint64_t *seed)
 {
     int64_t key = 0, at;
     int32_t u, i, full;
-    m->units = (int32_t)below(seed, UNITS + 1);
+    m->units = (int32_t)lot_below(seed, UNITS + 1);
     draw_types(m, seed);
-    m->o.zero = 1 + (int32_t)below(seed, 3);
-    m->o.prefetch = (int32_t)below(seed, 4);
-    m->o.buffers = (int32_t)below(seed, 4);
-    m->o.once = (int32_t)below(seed, 2);
-    m->o.sum = (m->ranks & (m->ranks - 1)) != 0 || below(seed, 2); /* else averages are exact */
-    m->o.align = below(seed, 3) == 0 ? 1 + below(seed, 9) : 0;
-    m->o.optimizer = below(seed, 3) > 0 ? dpar_optimizer_adamw()
-                                        : dpar_optimizer_sgd(0.9 * (double)below(seed, 2));
-    m->o.optimizer.nesterov = m->o.optimizer.kind == DPAR_SGD && below(seed, 2);
-    m->o.optimizer.stochastic = (int32_t)below(seed, 2);
-    m->o.optimizer.seed = next(seed);
-    m->batches = 1 + (int32_t)below(seed, 3);
-    full = m->full = (int32_t)below(seed, 2);
+    m->o.zero = 1 + (int32_t)lot_below(seed, 3);
+    m->o.prefetch = (int32_t)lot_below(seed, 4);
+    m->o.buffers = (int32_t)lot_below(seed, 4);
+    m->o.once = (int32_t)lot_below(seed, 2);
+    m->o.sum = (m->ranks & (m->ranks - 1)) != 0 || lot_below(seed, 2); /* else averages are exact */
+    m->o.align = lot_below(seed, 3) == 0 ? 1 + lot_below(seed, 9) : 0;
+    m->o.optimizer = lot_below(seed, 3) > 0 ? dpar_optimizer_adamw()
+                                            : dpar_optimizer_sgd(0.9 * (double)lot_below(seed, 2));
+    m->o.optimizer.nesterov = m->o.optimizer.kind == DPAR_SGD && lot_below(seed, 2);
+    m->o.optimizer.stochastic = (int32_t)lot_below(seed, 2);
+    m->o.optimizer.seed = lot_next(seed);
+    m->batches = 1 + (int32_t)lot_below(seed, 3);
+    full = m->full = (int32_t)lot_below(seed, 2);
     for (u = 0, i = 0; u < m->units; u++) {
-        const int32_t n = full + (int32_t)below(seed, 4 - full);
+        const int32_t n = full + (int32_t)lot_below(seed, 4 - full);
         m->params_of[u] = n;
         m->first[u] = i;
         for (at = 0; i < m->first[u] + n; i++) {
             const int64_t align = m->o.align > 0 ? m->o.align : 1;
-            m->numel[i] = below(seed, 5) == 0 ? 0 : below(seed, LARGE >> below(seed, 9));
+            m->numel[i] =
+                lot_below(seed, 5) == 0 ? 0 : lot_below(seed, LARGE >> lot_below(seed, 9));
             m->numel[i] += full && i == m->first[u];
             at += (align - at % align) % align;
             m->unit_of[i] = u;
@@ -232,7 +172,8 @@ static void reference_open(model *m, uint64_t seed)
         }
         m->gradient[i] = (double *)calloc(1, bytes);
         for (e = 0; e < m->numel[i]; e++) {
-            put(m->whole[i][0], e, m->o.type, (double)(below(&seed, 2001) - 1000) / 1000.0);
+            float_put(m->whole[i][0], e, m->o.type,
+                      (double)(lot_below(&seed, 2001) - 1000) / 1000.0);
         }
     }
 }
@@ -321,7 +262,7 @@ static void check_weights(const model *m, int32_t i, int64_t steps)
                         (uint64_t)m->key[i]);
     } else {
         for (e = 0; e < m->numel[i]; e++) {
-            put(expected, e, m->o.compute, get(m->whole[i][0], e, m->o.type));
+            float_put(expected, e, m->o.compute, float_get(m->whole[i][0], e, m->o.type));
         }
     }
     CHECK(memcmp(w, expected, (size_t)(m->numel[i] * size)) == 0);
@@ -372,7 +313,8 @@ static void pass(model *m, int step, int b, int me)
             check_weights(m, i, dpar_fsdp_steps(m->f));
             CHECK(g != NULL);
             for (e = 0; e < m->numel[i] && g != NULL; e++) {
-                put(g, e, m->o.gradient, get(g, e, m->o.gradient) + number(step, me, b, i, e));
+                float_put(g, e, m->o.gradient,
+                          float_get(g, e, m->o.gradient) + number(step, me, b, i, e));
             }
         }
         CHECK_INT(dpar_fsdp_after(m->f, u, DPAR_BACKWARD), DPAR_OK);
@@ -476,7 +418,7 @@ static void look_around(model *m, uint64_t *seed)
 {
     int k, i;
     for (k = 0; k < 12 && m->units > 0; k++) {
-        const int32_t u = (int32_t)below(seed, m->units);
+        const int32_t u = (int32_t)lot_below(seed, m->units);
         CHECK_INT(dpar_fsdp_before(m->f, u, DPAR_FORWARD), DPAR_OK);
         for (i = m->first[u]; i < m->first[u + 1]; i++) {
             check_weights(m, i, dpar_fsdp_steps(m->f));
@@ -489,7 +431,7 @@ static void random_case(const world *w, uint64_t seed)
 {
     static __thread model m;
     uint64_t s = seed;
-    int32_t way = (int32_t)below(&s, w->ways);
+    int32_t way = (int32_t)lot_below(&s, w->ways);
     memset(&m, 0, sizeof m);
     m.ranks = w->c->size;
     m.shard = w->shard[way];
@@ -726,9 +668,9 @@ static void layer_forward(activations *a, int l, const void *w, const void *b, i
 {
     int i, k;
     for (i = 0; i < size_of[l + 1]; i++) {
-        double x = l == 2 ? a->in[l][i] : get(b, i, type);
+        double x = l == 2 ? a->in[l][i] : float_get(b, i, type);
         for (k = 0; k < size_of[l] && l != 2; k++) {
-            x += get(w, (int64_t)i * size_of[l] + k, type) * a->in[l][k];
+            x += float_get(w, (int64_t)i * size_of[l] + k, type) * a->in[l][k];
         }
         a->sum[l][i] = x;
         a->in[l + 1][i] = bend(x);
@@ -746,11 +688,11 @@ static void layer_backward(activations *a, int l, const void *w, int32_t type, v
             a->d[l][i] = d;
             continue;
         }
-        put(db, i, to, get(db, i, to) + d);
+        float_put(db, i, to, float_get(db, i, to) + d);
         for (k = 0; k < size_of[l]; k++) {
             const int64_t at = (int64_t)i * size_of[l] + k;
-            put(dw, at, to, get(dw, at, to) + d * a->in[l][k]);
-            a->d[l][k] += get(w, at, type) * d;
+            float_put(dw, at, to, float_get(dw, at, to) + d * a->in[l][k]);
+            a->d[l][k] += float_get(w, at, type) * d;
         }
     }
 }
@@ -784,7 +726,7 @@ static void plain_start(plain *p)
     for (l = 0; l < LAYERS; l++) {
         for (j = 0; j < 2; j++) {
             for (e = 0; e < chain_numel(l, j); e++) {
-                p->w[l][j][e] = (double)(below(&seed, 2001) - 1000) / 1500.0;
+                p->w[l][j][e] = (double)(lot_below(&seed, 2001) - 1000) / 1500.0;
             }
         }
     }
@@ -873,7 +815,7 @@ static void chain_compare(dpar_fsdp *f, const plain *p, const dpar_fsdp_options 
                 continue;
             }
             for (e = 0; e < piece.count; e++) {
-                const double w = get(at, piece.in_shard + e, o->type);
+                const double w = float_get(at, piece.in_shard + e, o->type);
                 const double expected = p->w[l][j][piece.in_param + e];
                 CHECK(fabs(w - expected) <= bound * (1.0 + fabs(expected)));
             }
@@ -912,7 +854,7 @@ static void chain_case(const world *w, int way, dpar_fsdp_options o, double boun
     for (l = 0; l < LAYERS; l++) {
         for (j = 0; j < 2; j++) {
             for (e = 0; e < chain_numel(l, j); e++) {
-                put(values, e, o.type, p.w[l][j][e]);
+                float_put(values, e, o.type, p.w[l][j][e]);
             }
             CHECK_INT(dpar_fsdp_set(f, 2 * l + j, values), DPAR_OK);
         }

@@ -22,22 +22,6 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return z ^ z >> 31;
 }
 
-static void *fresh(int64_t bytes)
-{
-    void *at = calloc((size_t)bytes / 64 + 1, 64);
-    if (at == NULL) {
-        exit(1);
-    }
-    return at;
-}
-
-/* Memory at a multiple of 64; *whole is to be freed. */
-static void *aligned(int64_t bytes, void **whole)
-{
-    *whole = fresh(bytes + 64);
-    return (char *)*whole + (64 - (size_t)((uintptr_t)*whole % 64)) % 64;
-}
-
 /* ---- the chain --------------------------------------------------------------------------------
  */
 
@@ -536,17 +520,17 @@ static void lower(list *l, int32_t passes, int32_t merges, int32_t sinks)
     how.passes = passes;
     if (merges) {
         bytes = dpar_schedule_merge_bytes(&l->s, &why);
-        mem = fresh(bytes);
+        mem = zeroed(bytes);
         CHECK_INT(dpar_schedule_merge(&out, &l->s, mem, bytes, &why), DPAR_OK);
         take(l, &out, mem);
     }
     bytes = dpar_schedule_lower_bytes(&l->s, &how, &why);
-    mem = fresh(bytes);
+    mem = zeroed(bytes);
     CHECK_INT(dpar_schedule_lower(&out, &l->s, &how, mem, bytes, &why), DPAR_OK);
     take(l, &out, mem);
     if (sinks >= 0) {
         bytes = dpar_schedule_sink_bytes(&l->s, &why);
-        mem = fresh(bytes);
+        mem = zeroed(bytes);
         CHECK_INT(dpar_schedule_sink(&out, &l->s, sinks, mem, bytes, &why), DPAR_OK);
         take(l, &out, mem);
     }
@@ -569,7 +553,7 @@ static void dress(list *l)
     const int64_t bytes = dpar_schedule_bytes(s->ranks, s->stages, 4 * s->begin[s->ranks]);
     dpar_schedule out;
     dpar_why why;
-    void *mem = fresh(bytes);
+    void *mem = zeroed(bytes);
     int64_t k, n = 0;
     int32_t r, i;
     CHECK_INT(
@@ -614,7 +598,7 @@ static int made(list *l, const dpar_order *order)
     if (bytes < 0) {
         return 0;
     }
-    l->mem = fresh(bytes);
+    l->mem = zeroed(bytes);
     CHECK_INT(dpar_order_make(&l->s, order, l->mem, bytes, &why), DPAR_OK);
     return 1;
 }
@@ -623,20 +607,20 @@ static int made(list *l, const dpar_order *order)
 static void predict(const dpar_schedule *s, int32_t rank, int32_t flying, dpar_slot_counts *count,
                     int32_t *peak)
 {
-    dpar_slot_counts *counts = (dpar_slot_counts *)fresh(s->ranks * (int64_t)sizeof *counts);
-    dpar_rank_timing *timing = (dpar_rank_timing *)fresh(s->ranks * (int64_t)sizeof *timing);
+    dpar_slot_counts *counts = (dpar_slot_counts *)zeroed(s->ranks * (int64_t)sizeof *counts);
+    dpar_rank_timing *timing = (dpar_rank_timing *)zeroed(s->ranks * (int64_t)sizeof *timing);
     dpar_timing all;
     dpar_times times;
     dpar_why why;
     int64_t bytes = dpar_schedule_slots_bytes(s);
-    void *mem = fresh(bytes);
+    void *mem = zeroed(bytes);
     CHECK_INT(dpar_schedule_slots(s, flying, NULL, counts, mem, bytes, &why), DPAR_OK);
     *count = counts[rank];
     free(mem);
     memset(&times, 0, sizeof times);
     times.forward.all = times.input.all = times.weight.all = 1;
     bytes = dpar_simulate_bytes(s, &times);
-    mem = fresh(bytes);
+    mem = zeroed(bytes);
     CHECK_INT(dpar_simulate(s, &times, NULL, NULL, &all, timing, mem, bytes, &why), DPAR_OK);
     *peak = timing[rank].peak_count;
     free(mem);
@@ -748,7 +732,7 @@ static void whole(job *j, const dpar_pipeline_options *o)
     sums expected, all;
     dpar_status st = dpar_pipeline_bytes(j->c, o, &bytes, &why);
     CHECK_INT(st, DPAR_OK);
-    begin_at = aligned(bytes, &memory);
+    begin_at = zeroed_aligned(bytes, &memory);
     st = dpar_pipeline_init(begin_at, bytes, j->c, o, &j->p, &why);
     CHECK_INT(st, DPAR_OK);
     if (st != DPAR_OK) {
@@ -829,14 +813,14 @@ static int one_case(dpar_comm *c, int32_t rule, int32_t micros)
     passes |= trains && (luck >> 12 & 1) ? DPAR_LOWER_REDUCE : 0;
     passes |= luck >> 13 & 1 ? DPAR_LOWER_SHARDS : 0;
     lower(&l, passes, (luck >> 14 & 3) == 0, sinks);
-    j = (job *)fresh(sizeof *j);
+    j = (job *)zeroed(sizeof *j);
     begin(j, c, &l.s, passes & DPAR_LOWER_REDUCE ? STEPS : 1 + (int32_t)(luck >> 16 & 1));
     j->more = micros % 4 == 3 ? 1000 : 0; /* 8 KB: the receiver fetches them when it is ready */
     fill(&o, j, count_of);
     o.keep_sends = sinks == DPAR_SINK_EDGE || sinks == DPAR_SINK_PEER || (luck >> 17 & 1);
     o.apart = (luck >> 18 & 1) != 0;
     o.both = luck >> 19 & 1 ? both : NULL;
-    times = (int64_t *)fresh(16 * (own_actions(j) + 1));
+    times = (int64_t *)zeroed(16 * (own_actions(j) + 1));
     if (luck >> 22 & 1) {
         o.start = times;
         o.end = times + own_actions(j);
@@ -861,7 +845,7 @@ static void dressed_case(dpar_comm *c, int32_t rule, int apart)
     dpar_pipeline_options o;
     dpar_order order;
     list l;
-    job *j = (job *)fresh(sizeof *j);
+    job *j = (job *)zeroed(sizeof *j);
     int32_t i, q;
     memset(&order, 0, sizeof order);
     order.rule = rule;
@@ -901,7 +885,7 @@ static void replicas(dpar_comm *c)
     dpar_why why;
     sums expected;
     list l;
-    job *j = (job *)fresh(sizeof *j);
+    job *j = (job *)zeroed(sizeof *j);
     void *memory, *at;
     int32_t i, q;
     memset(&order, 0, sizeof order);
@@ -923,7 +907,7 @@ static void replicas(dpar_comm *c)
     how.unused = 1;
     how.bucket_bytes = how.first_bytes = 8;
     CHECK_INT(dpar_ddp_bytes(pair, l.s.chain, numel, &how, &bytes, &why), DPAR_OK);
-    at = aligned(bytes, &memory);
+    at = zeroed_aligned(bytes, &memory);
     CHECK_INT(dpar_ddp_init(at, bytes, pair, l.s.chain, numel, &how, &j->ddp, &why), DPAR_OK);
     dpar_ddp_zero(j->ddp);
     CHECK_INT(dpar_ddp_begin(j->ddp, 1), DPAR_OK);
@@ -959,7 +943,7 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
     dpar_why why;
     sums expected;
     list l;
-    job *j = (job *)fresh(sizeof *j);
+    job *j = (job *)zeroed(sizeof *j);
     void *memory, *at;
     int32_t i, q;
     memset(&order, 0, sizeof order);
@@ -984,7 +968,7 @@ static void sharded(dpar_comm *c, int32_t rule, int32_t zero)
     }
     how.buffers = how.prefetch;
     CHECK_INT(dpar_fsdp_bytes(2, l.s.chain, params_of, numel, &how, &sizes, &why), DPAR_OK);
-    at = aligned(sizes.plan, &memory);
+    at = zeroed_aligned(sizes.plan, &memory);
     CHECK_INT(dpar_fsdp_init(at, sizes.plan, pair, NULL, l.s.chain, params_of, numel, &how,
                              &j->fsdp, &why),
               DPAR_OK);
@@ -1043,7 +1027,7 @@ static void picture(dpar_comm *c)
     dpar_order order;
     dpar_why why;
     list l;
-    job *j = (job *)fresh(sizeof *j);
+    job *j = (job *)zeroed(sizeof *j);
     void *memory, *at;
     memset(&order, 0, sizeof order);
     order.rule = DPAR_ZBV;
@@ -1055,11 +1039,11 @@ static void picture(dpar_comm *c)
     fill(&o, j, count_of);
     j->counts.activation = j->counts.weight = 65535;
     n = l.s.begin[l.s.ranks];
-    own = (int64_t *)fresh(16 * n);
-    start = (int64_t *)fresh(8 * n);
-    end = (int64_t *)fresh(8 * n);
+    own = (int64_t *)zeroed(16 * n);
+    start = (int64_t *)zeroed(8 * n);
+    end = (int64_t *)zeroed(8 * n);
     CHECK_INT(dpar_pipeline_bytes(c, &o, &bytes, &why), DPAR_OK);
-    at = aligned(bytes, &memory);
+    at = zeroed_aligned(bytes, &memory);
     CHECK_INT(dpar_pipeline_init(at, bytes, c, &o, &j->p, &why), DPAR_OK);
     CHECK_INT(dpar_pipeline_times(j->p, start, end, &why), DPAR_E_ARG);
     CHECK_INT(dpar_pipeline_close(j->p), DPAR_OK);
@@ -1086,12 +1070,12 @@ static void picture(dpar_comm *c)
         const int32_t room = 1 << 22;
         const char *words[5] = {"\"ph\":\"X\"", "\"ph\":\"s\"", "\"ph\":\"f\"",
                                 "\"cat\":\"compute\"", "\"name\":\"0F1\""};
-        char *ran = (char *)fresh(room), *simulated = (char *)fresh(room);
+        char *ran = (char *)zeroed(room), *simulated = (char *)zeroed(room);
         dpar_timing timing;
         dpar_times t;
         dpar_gantt g;
         dpar_text out;
-        int64_t *s = (int64_t *)fresh(16 * n), need;
+        int64_t *s = (int64_t *)zeroed(16 * n), need;
         void *mem;
         int i;
         g.schedule = &l.s;
@@ -1104,7 +1088,7 @@ static void picture(dpar_comm *c)
         memset(&t, 0, sizeof t);
         t.forward.all = t.input.all = t.weight.all = t.reduce_grad.all = 1000;
         need = dpar_simulate_bytes(&l.s, &t);
-        mem = fresh(need);
+        mem = zeroed(need);
         CHECK_INT(dpar_simulate(&l.s, &t, s, s + n, &timing, NULL, mem, need, &why), DPAR_OK);
         g.start = s;
         g.end = s + n;
@@ -1144,7 +1128,7 @@ static void read_list(list *l, const char *text)
 {
     dpar_why why;
     const int64_t bytes = dpar_schedule_read_bytes(text, strlen(text), &why);
-    l->mem = fresh(bytes);
+    l->mem = zeroed(bytes);
     CHECK_INT(dpar_schedule_read(&l->s, text, strlen(text), 0, l->mem, bytes, &why), DPAR_OK);
 }
 
@@ -1154,7 +1138,7 @@ static dpar_status tried(dpar_comm *c, const dpar_pipeline_options *o, int64_t l
     void *memory, *at;
     dpar_pipeline *p = NULL;
     dpar_status st = dpar_pipeline_bytes(c, o, &bytes, why);
-    at = aligned(bytes, &memory);
+    at = zeroed_aligned(bytes, &memory);
     st = dpar_pipeline_init(at, bytes - less, c, o, &p, why);
     CHECK((p != NULL) == (st == DPAR_OK));
     CHECK_INT(dpar_pipeline_close(p), DPAR_OK);
@@ -1168,7 +1152,7 @@ static void refused(dpar_comm *c)
     dpar_pipeline_options o;
     dpar_why why;
     list l, bare, turned;
-    job *j = (job *)fresh(sizeof *j);
+    job *j = (job *)zeroed(sizeof *j);
     read_list(&l, circle);
     read_list(&bare, without);
     read_list(&turned, other);
@@ -1231,7 +1215,7 @@ static dpar_status breaking(dpar_comm *c, int rule, int kind, int stage, int mic
     dpar_pipeline_options o;
     dpar_order order;
     list l;
-    job *j = (job *)fresh(sizeof *j);
+    job *j = (job *)zeroed(sizeof *j);
     void *memory, *at;
     dpar_status st;
     memset(&order, 0, sizeof order);
@@ -1250,7 +1234,7 @@ static dpar_status breaking(dpar_comm *c, int rule, int kind, int stage, int mic
     j->fails_micro = micro;
     j->kills = kills;
     CHECK_INT(dpar_pipeline_bytes(c, &o, &bytes, why), DPAR_OK);
-    at = aligned(bytes, &memory);
+    at = zeroed_aligned(bytes, &memory);
     CHECK_INT(dpar_pipeline_init(at, bytes, c, &o, &j->p, why), DPAR_OK);
     j->next = l.s.action + l.s.begin[c->rank];
     j->end = l.s.action + l.s.begin[c->rank + 1];

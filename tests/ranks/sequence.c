@@ -29,12 +29,7 @@ typedef struct part {
 
 static double number(uint32_t a, int64_t i)
 {
-    uint32_t h = (uint32_t)i * 2654435761u + a * 40503u + 12345u;
-    h ^= h >> 15;
-    h *= 0x7feb352du;
-    h ^= h >> 13;
-    h *= 0x846ca68bu;
-    h ^= h >> 16;
+    const uint32_t h = scrambled(a, i);
     return (double)(h % 2001u) / 1000.0 - 1.0;
 }
 

@@ -104,12 +104,7 @@ static int sent(dpar_comm *c, int64_t calls, int32_t kind, int64_t bytes, const 
 /* In -1 .. 1, the same on all ranks. */
 static double number(uint32_t a, int64_t i)
 {
-    uint32_t h = (uint32_t)i * 2654435761u + a * 40503u + 12345u;
-    h ^= h >> 15;
-    h *= 0x7feb352du;
-    h ^= h >> 13;
-    h *= 0x846ca68bu;
-    h ^= h >> 16;
+    const uint32_t h = scrambled(a, i);
     return (double)h / 2147483648.0 - 1.0;
 }
 

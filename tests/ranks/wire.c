@@ -11,22 +11,6 @@
 
 enum { UNITS = 8, MICROS = 3, SEQ = 48, HIDDEN = 48, HEADS = 24, VOCAB = 96, LAYERS = 4 };
 
-static void *fresh(int64_t bytes)
-{
-    void *at = calloc((size_t)bytes / 64 + 1, 64);
-    if (at == NULL) {
-        exit(1);
-    }
-    return at;
-}
-
-/* Memory at a multiple of 64; *whole is to be freed. */
-static void *aligned(int64_t bytes, void **whole)
-{
-    *whole = fresh(bytes + 64);
-    return (char *)*whole + (64 - (size_t)((uintptr_t)*whole % 64)) % 64;
-}
-
 /* ---- what the planner says ---------------------------------------------------------------------
  */
 
@@ -186,7 +170,7 @@ static void run_ddp(dpar_comm *c, dpar_comm *g, const plan *p, const parameters 
     int32_t i, m;
     void *whole, *memory;
     CHECK_INT(dpar_ddp_bytes(g, a->params, a->numel, o, &bytes, &why), DPAR_OK);
-    memory = aligned(bytes, &whole);
+    memory = zeroed_aligned(bytes, &whole);
     CHECK_INT(dpar_ddp_init(memory, bytes, g, a->params, a->numel, o, &d, &why), DPAR_OK);
     memset(g->sent, 0, sizeof g->sent);
     dpar_ddp_zero(d);
@@ -318,7 +302,7 @@ static void run_fsdp(dpar_comm *c, dpar_comm *shard, dpar_comm *replicas, const 
     int32_t i;
     parameters_of(p, stage, &a);
     CHECK_INT(dpar_fsdp_bytes(shard->size, a.units, a.params_of, a.numel, o, sizes, &why), DPAR_OK);
-    memory = aligned(sizes->plan, &whole);
+    memory = zeroed_aligned(sizes->plan, &whole);
     registered_from(shard);
     CHECK_INT(dpar_fsdp_init(memory, sizes->plan, shard, replicas, a.units, a.params_of, a.numel, o,
                              &f, &why),
@@ -554,8 +538,8 @@ static void tensor_pass(const dpar_tensor *t, float *room)
 {
     const int32_t n = t->comm->size;
     int32_t ids[SEQ], l, i;
-    double *lse = (double *)fresh(SEQ * 8);
-    void *scratch = fresh(dpar_cross_entropy_scratch(t));
+    double *lse = (double *)zeroed(SEQ * 8);
+    void *scratch = zeroed(dpar_cross_entropy_scratch(t));
     float *whole = t->counts != NULL ? room + ROOM : NULL;
     dpar_cross_entropy e;
     dpar_cross_entropy_sum sum;
@@ -592,7 +576,7 @@ static void test_tensor(dpar_comm *c, dpar_comm *g)
 {
     static __thread plan p;
     int64_t counts[8];
-    float *room = (float *)fresh(8 * ROOM * (int64_t)sizeof(float));
+    float *room = (float *)zeroed(8 * ROOM * (int64_t)sizeof(float));
     /* of each block two norms of weight and bias, the last norm, the positions */
     const int64_t alone = 4 * HIDDEN * LAYERS + 2 * HIDDEN + SEQ * HIDDEN;
     char strategy[64];
@@ -627,7 +611,7 @@ static void test_ring(dpar_comm *c, dpar_comm *g)
     dpar_why why;
     char strategy[64];
     int64_t ends[2] = {0, SEQ}, bytes = 0, each = (int64_t)SEQ * HIDDEN;
-    float *room = (float *)fresh(9 * each * 4);
+    float *room = (float *)zeroed(9 * each * 4);
     void *whole, *memory;
     int32_t l;
     memset(&layer, 0, sizeof layer);
@@ -638,7 +622,7 @@ static void test_ring(dpar_comm *c, dpar_comm *g)
     layer.type = DPAR_F32;
     layer.causal = 1;
     CHECK_INT(dpar_attention_bytes(g, &layer, &bytes, &why), DPAR_OK);
-    memory = aligned(bytes, &whole);
+    memory = zeroed_aligned(bytes, &whole);
     CHECK_INT(dpar_attention_init(memory, bytes, g, &layer, &ring, &why), DPAR_OK);
     a.q = room;
     a.k = room + each;
@@ -672,7 +656,7 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
     void *whole[2];
     dpar_why why;
     char strategy[64], model[128];
-    float *in = (float *)fresh(SEQ * HIDDEN * 4), *out = (float *)fresh(SEQ * HIDDEN * 4);
+    float *in = (float *)zeroed(SEQ * HIDDEN * 4), *out = (float *)zeroed(SEQ * HIDDEN * 4);
     int64_t bytes = 0;
     int32_t l, i;
     memset(&layer, 0, sizeof layer);
@@ -684,7 +668,7 @@ static void test_ulysses(dpar_comm *c, dpar_comm *g)
         void *memory;
         layer.of_groups = i;
         CHECK_INT(dpar_ulysses_bytes(g, &layer, &bytes, &why), DPAR_OK);
-        memory = aligned(bytes, &whole[i]);
+        memory = zeroed_aligned(bytes, &whole[i]);
         CHECK_INT(dpar_ulysses_init(memory, bytes, g, &layer, &plans[i], &why), DPAR_OK);
     }
     snprintf(strategy, sizeof strategy, "cp=%d,cp_kind=ulysses,m=3", (int)c->size);
@@ -748,10 +732,10 @@ static void test_experts(dpar_comm *c, dpar_comm *g)
     layer.width = HIDDEN;
     layer.type = DPAR_F32;
     CHECK_INT(dpar_experts_bytes(g, &layer, &bytes, &each, &why), DPAR_OK);
-    memory = aligned(bytes, &whole);
-    route = aligned(each, &of_route);
+    memory = zeroed_aligned(bytes, &whole);
+    route = zeroed_aligned(each, &of_route);
     CHECK_INT(dpar_experts_init(memory, bytes, g, &layer, &e, &why), DPAR_OK);
-    room = (float *)fresh((e->most + 5 * SEQ) * HIDDEN * 4);
+    room = (float *)zeroed((e->most + 5 * SEQ) * HIDDEN * 4);
     snprintf(strategy, sizeof strategy, "dp=%d,ep=%d,m=3", (int)c->size, (int)c->size);
     plan_open(&p, c->size,
               "llama:layers=4,hidden=48,heads=24,vocab=96,seq=48,element=4,experts=24,topk=2,"
@@ -798,7 +782,7 @@ static void run_pipeline(dpar_comm *c, dpar_comm *g, const plan *p, const dpar_s
     dpar_why why;
     int64_t bytes = 0;
     void *whole, *memory;
-    float *table = (float *)fresh(VOCAB * HIDDEN * 4);
+    float *table = (float *)zeroed(VOCAB * HIDDEN * 4);
     memset(&o, 0, sizeof o);
     o.schedule = s;
     o.type = DPAR_F32;
@@ -810,7 +794,7 @@ static void run_pipeline(dpar_comm *c, dpar_comm *g, const plan *p, const dpar_s
         o.tied_type = DPAR_F32;
     }
     CHECK_INT(dpar_pipeline_bytes(g, &o, &bytes, &why), DPAR_OK);
-    memory = aligned(bytes, &whole);
+    memory = zeroed_aligned(bytes, &whole);
     split_engine = g->engine;
     split_comm = NULL;
     g->engine.split = split_seen;
@@ -848,11 +832,11 @@ static void test_schedule(dpar_comm *c, dpar_comm *g, int32_t rule, int32_t chun
         CHECK(rule == DPAR_DUALPIPE && c->size % 2 == 1);
         return;
     }
-    mem = fresh(bytes);
+    mem = zeroed(bytes);
     CHECK_INT(dpar_order_make(&s, &order, mem, bytes, &why), DPAR_OK);
     how.passes = DPAR_LOWER_MESSAGES;
     bytes = dpar_schedule_lower_bytes(&s, &how, &why);
-    lowered = fresh(bytes);
+    lowered = zeroed(bytes);
     CHECK_INT(dpar_schedule_lower(&list, &s, &how, lowered, bytes, &why), DPAR_OK);
     snprintf(model, sizeof model, "gpt:layers=16,hidden=48,heads=24,vocab=96,seq=48,element=4%s",
              tied ? ",tied=1" : "");

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* ranks - what benchmarks of ranks share. Define _GNU_SOURCE before all includes. */
+#ifndef DPAR_BENCH_RANKS_H
+#define DPAR_BENCH_RANKS_H
+
+#include <sched.h>
+#include <stdint.h>
+#include <time.h>
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Rank r on the r-th of the cores that this process may use. */
+static void pin(int32_t rank)
+{
+#if defined(__linux__) && defined(CPU_SET)
+    cpu_set_t allowed, one;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) > 1) {
+        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+            if (CPU_ISSET(cpu, &allowed) && rank-- == 0) {
+                CPU_ZERO(&one);
+                CPU_SET(cpu, &one);
+                sched_setaffinity(0, sizeof one, &one);
+            }
+        }
+    }
+#else
+    (void)rank;
+#endif
+}
+
+#endif
