@@ -29,7 +29,7 @@ static const char help[] =
     "Training\n"
     "  --text FILE      default: README.md and docs of the directory\n"
     "  --batch N        samples a step, all ranks (16); --micro N: of a micro-batch (2)\n"
-    "  --steps N (100) --rate R (0.003) --warmup N (steps / 10) --clip C (1) --decay D (0.1)\n"
+    "  --steps N (100) --rate R (0.001) --warmup N (steps / 10) --clip C (1) --decay D (0.1)\n"
     "  --seed N (1)     of the first weights and of the samples\n"
     "  --bf16           weights rounded to bf16 for compute and travel, masters f32 (zero 1 to 3)\n"
     "  --save FILE      a checkpoint at the end, and with --every N each N steps\n"
@@ -288,7 +288,7 @@ static settings defaults(void)
     s.batch = 16;
     s.micro = 2;
     s.steps = 100;
-    s.rate = 0.003;
+    s.rate = 0.001;
     s.warmup = -1;
     s.clip = 1.0;
     s.decay = 0.1;
