@@ -162,7 +162,7 @@ DPAR_API dpar_status dpar_layout_init(dpar_layout *l, const dpar_mesh *mesh, int
     for (i = 0; i < DPAR_MAX_DIMS; i++) {
         l->extent[i] = i < dims ? extent[i] : 0;
     }
-    for (i = 0; i < mesh->axes; i++) {
+    for (i = 0; i < mesh->axes && i < DPAR_MAX_AXES; i++) { /* gcc -O3 doubts it */
         l->axis[i] = placement[i];
         l->axis[i].dim += placement[i].kind == DPAR_SHARD && placement[i].dim < 0 ? dims : 0;
         l->order[i] = (int8_t)(order != NULL ? order[i] : i);
