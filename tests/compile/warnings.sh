@@ -10,20 +10,6 @@ cd "$work" || exit 1
 part() { case " $DPAR_PARTS " in *" $1 "*) ;; *) return 1 ;; esac; }
 printf '#include "dpar.h"\nint main(void) { return 0; }\n' > unit.c
 printf '#include "dpar_mpi.h"\nint main(void) { return 0; }\n' > mpi.c
-# what dpar_mpi.h reaches, for the optimiser: of dpar.h it has seen all
-cat > over.c << 'C'
-#include "dpar_mpi.h"
-dpar_status over(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out, dpar_why *why);
-dpar_status node(MPI_Comm user, const dpar_options *options, dpar_comm **out, dpar_why *why);
-dpar_status over(MPI_Comm user, const dpar_mpi_options *options, dpar_comm **out, dpar_why *why)
-{
-    return dpar_mpi_comm(user, options, out, why);
-}
-dpar_status node(MPI_Comm user, const dpar_options *options, dpar_comm **out, dpar_why *why)
-{
-    return dpar_mpi_node(user, options, out, why);
-}
-C
 cp unit.c unit.cc
 cp mpi.c mpi.cc
 frames=-Wframe-larger-than=12288
@@ -77,8 +63,7 @@ for mpicc in mpicc.openmpi mpicc.mpich mpicc; do
     lean="-DDPAR_NO_COST -DDPAR_NO_SHOW $headers"
     for cc in clang gcc; do
         have $cc || continue
-        long over $cc -std=c99 -O1 $frames -DDPAR_STATIC $lean
-        short mpi $cc -std=c99 $lean
+        long mpi $cc -std=c99 -O1 $frames $lean
         short mpi $cc -std=c17 -DDPAR_STATIC $lean
     done
     for cxx in clang++ g++; do
