@@ -33,7 +33,7 @@ typedef struct row {
     int64_t (*wrong)(job *j);
     int32_t n;     /* ddp: tensors; fsdp: ZeRO's number; tensor: 1 sequence parallel */
     int64_t numel; /* of each; the message's */
-    int32_t narrow, scatter, finite;
+    int32_t narrow, scatter, finite; /* ddp; fsdp: bf16, backward adds, the second micro-batch */
     int64_t bucket_bytes;
     int64_t beside; /* KiB that have to be copied beside the collectives, or what costs as much */
     int64_t window; /* KiB of memory in which that happens, over and over; 0: all */
@@ -181,6 +181,11 @@ static int64_t ddp_wrong(job *j)
 
 /* ---- fsdp: UNITS units of numel elements; gradients of the values 1 and 2 ---- */
 
+static int64_t fsdp_bytes(const job *j)
+{
+    return j->r->numel * (j->r->narrow ? 2 : 4);
+}
+
 static dpar_status fsdp_open(job *j)
 {
     dpar_fsdp_options o = {0};
@@ -194,7 +199,9 @@ static dpar_status fsdp_open(job *j)
         numel[u] = j->r->numel;
     }
     o.zero = j->r->n;
-    o.type = o.compute = o.gradient = DPAR_F32;
+    o.type = DPAR_F32;
+    o.compute = o.gradient = j->r->narrow ? DPAR_BF16 : DPAR_F32;
+    o.assigned = !j->r->scatter;
     o.prefetch = 1;
     o.optimizer.kind = DPAR_SGD;
     st = dpar_fsdp_bytes(RANKS, UNITS, params_of, numel, &o, &size, &j->why);
@@ -203,8 +210,9 @@ static dpar_status fsdp_open(job *j)
         st = dpar_fsdp_init(plan, size.plan, j->c, NULL, UNITS, params_of, numel, &o, &j->fsdp,
                             &j->why);
     }
-    (void)room(j, UNITS * j->r->numel * 4);
-    (void)room(j, UNITS * j->r->numel * 4);
+    for (int32_t i = 0; i < 4; i++) { /* weights, gradients, whole or shards */
+        (void)room(j, UNITS * fsdp_bytes(j));
+    }
     fill(value, j->r->numel, 3.0f);
     for (int32_t u = 0; u < UNITS && st == DPAR_OK; u++) {
         st = dpar_fsdp_set(j->fsdp, u, value);
@@ -213,32 +221,32 @@ static dpar_status fsdp_open(job *j)
     return st;
 }
 
-/* A step with rate 0, so that weights are gathered anew. */
-static void fsdp_rewrite(job *j)
-{
-    (void)dpar_fsdp_step(j->fsdp, 0.0, 1.0);
-    dpar_fsdp_zero(j->fsdp);
-    fill(j->block[1], UNITS * j->r->numel, own_value(j));
-    fill(j->block[2], UNITS * j->r->numel, own_value(j));
-}
-
-/* The model: weights are looked at, gradients are there. A kernel that writes them overwrites what
- * was zeroed; here one element of each cache line stands for it. */
+/* The model: weights are looked at, the first and the last element of each gradient computed; a
+ * real one writes all of them. */
 static void fsdp_compute(job *j, int32_t u, int backward)
 {
-    const float *w = (const float *)dpar_fsdp_weight(j->fsdp, u);
-    float *g = backward ? (float *)dpar_fsdp_gradient(j->fsdp, u) : NULL;
-    j->seen += w == NULL || w[0] != 3.0f || w[j->r->numel - 1] != 3.0f;
-    if (g != NULL) {
-        g[0] += own_value(j);
-        g[j->r->numel - 1] += own_value(j);
+    const int64_t last = j->r->numel - 1;
+    const void *w = dpar_fsdp_weight(j->fsdp, u);
+    void *g = backward ? dpar_fsdp_gradient(j->fsdp, u) : NULL;
+    if (j->r->narrow) { /* 3, 1 and 2 as bf16 */
+        const uint16_t *v = (const uint16_t *)w;
+        j->seen += v == NULL || v[0] != 0x4040 || v[last] != 0x4040;
+        if (g != NULL) {
+            ((uint16_t *)g)[0] = ((uint16_t *)g)[last] = j->c->rank == 0 ? 0x3f80 : 0x4000;
+        }
+    } else {
+        const float *v = (const float *)w;
+        j->seen += v == NULL || v[0] != 3.0f || v[last] != 3.0f;
+        if (g != NULL) {
+            ((float *)g)[0] = ((float *)g)[last] = own_value(j);
+        }
     }
 }
 
-static dpar_status fsdp_strategy(job *j)
+static dpar_status fsdp_pass(job *j, int32_t last_one)
 {
     dpar_fsdp *f = j->fsdp;
-    dpar_status st = dpar_fsdp_begin(f, 1);
+    dpar_status st = dpar_fsdp_begin(f, last_one);
     int32_t u;
     for (u = 0; u < UNITS && st == DPAR_OK; u++) {
         st = dpar_fsdp_before(f, u, DPAR_FORWARD);
@@ -258,32 +266,60 @@ static dpar_status fsdp_strategy(job *j)
     return st == DPAR_OK ? dpar_fsdp_finish(f) : st;
 }
 
-/* Forward: all units gathered; backward with ZeRO-3 all but the two that are still there; gradients
- * scattered. In place. */
+/* A step with rate 0, so that weights are gathered anew. */
+static void fsdp_rewrite(job *j)
+{
+    (void)dpar_fsdp_step(j->fsdp, 0.0, 1.0);
+    if (j->r->finite) {
+        dpar_fsdp_zero(j->fsdp);
+        j->seen += fsdp_pass(j, 0) != DPAR_OK;
+    }
+    for (int32_t i = 1; i <= 3; i++) {
+        fill(j->block[i], UNITS * fsdp_bytes(j) / 4, own_value(j));
+    }
+}
+
+static dpar_status fsdp_strategy(job *j)
+{
+    if (!j->r->finite) {
+        dpar_fsdp_zero(j->fsdp);
+    }
+    return fsdp_pass(j, 1);
+}
+
+/* What one would call without dpar. Forward: all units gathered; backward with ZeRO-3 all but the
+ * two that are still there, into a pool of two, which has no room for the shards that stay; else in
+ * place. Gradients scattered: in place; with ZeRO-2 and 3 from a pool of one into the shards that
+ * stay. */
 static dpar_status fsdp_bare(job *j)
 {
-    const int64_t n = j->r->numel, share = n / RANKS;
-    const int32_t again = j->r->n == 3 ? UNITS - 2 : 0;
+    const int32_t zero = j->r->n, again = zero == 3 ? UNITS - 2 : 0;
+    const int32_t type = j->r->narrow ? DPAR_BF16 : DPAR_F32, gathers = j->r->finite ? 0 : UNITS;
+    const int64_t n = j->r->numel, share = n / RANKS, bytes = fsdp_bytes(j), part = bytes / RANKS;
+    unsigned char *weights = (unsigned char *)j->block[1], *grads = (unsigned char *)j->block[2];
+    unsigned char *own = (unsigned char *)j->block[3], *sums = (unsigned char *)j->block[4];
     dpar_status st = DPAR_OK;
-    for (int32_t k = 0; k < UNITS + again && st == DPAR_OK; k++) {
-        const int32_t slot = j->r->n == 3 ? k % 2 : k; /* ZeRO-3: a pool of two */
-        float *w = (float *)j->block[1] + slot * n;
-        st = dpar_all_gather(j->c, w + share * j->c->rank, w, share, DPAR_F32, NULL);
+    for (int32_t k = 0; k < gathers + again && st == DPAR_OK; k++) {
+        unsigned char *w = weights + (zero == 3 ? k % 2 : k) * bytes;
+        const int32_t u = k < UNITS ? k : 2 * UNITS - 3 - k;
+        st = dpar_all_gather(j->c, zero == 3 ? own + u * part : w + part * j->c->rank, w, share,
+                             type, NULL);
     }
     for (int32_t u = 0; u < UNITS && st == DPAR_OK; u++) {
-        float *g = (float *)j->block[2] + (j->r->n == 1 ? u * n : 0);
-        st = dpar_reduce_scatter(j->c, g, g + share * j->c->rank, share, DPAR_F32, DPAR_AVG, NULL);
+        unsigned char *g = grads + (zero == 1 ? u * bytes : 0);
+        st = dpar_reduce_scatter(j->c, g, zero == 1 ? g + part * j->c->rank : sums + u * part,
+                                 share, type, DPAR_AVG, NULL);
     }
     return st;
 }
 
-/* The first and the last element of each unit got 1 and 2: their average is with the rank that has
- * them. */
+/* The first and the last element of each unit got 1 and 2: their average, once or twice, is with
+ * the rank that has them. */
 static int64_t fsdp_wrong(job *j)
 {
     double norm = 0.0;
     const dpar_status st = dpar_fsdp_norm(j->fsdp, &norm);
-    const double want = 2.0 * UNITS * 1.5 * 1.5;
+    const double want = 2.0 * UNITS * 1.5 * 1.5 * (j->r->finite ? 4.0 : 1.0);
     return j->seen +
            (st != DPAR_OK || norm * norm < 0.999999 * want || norm * norm > 1.000001 * want);
 }
@@ -680,8 +716,14 @@ static const row rows[] = {
     {"ddp, 24 x 1 MiB, bf16 on the wire", DDP, 24, 262144, 1, 0, 0, 0, 36 << 10, 0},
     {"ddp, 24 x 1 MiB, looks for NaN", DDP, 24, 262144, 0, 0, 1, 0, 12 << 10, 0},
     {"ZeRO-1, 6 units of 4 MiB", FSDP, 1, 1048576, 0, 0, 0, 0, 0, 0},
-    {"ZeRO-2, 6 units of 4 MiB", FSDP, 2, 1048576, 0, 0, 0, 0, 30 << 10, 2 << 10},
-    {"ZeRO-3, 6 units of 4 MiB", FSDP, 3, 1048576, 0, 0, 0, 0, 50 << 10, 2 << 10},
+    {"ZeRO-2, 6 units of 4 MiB", FSDP, 2, 1048576, 0, 0, 0, 0, 0, 0},
+    {"ZeRO-3, 6 units of 4 MiB", FSDP, 3, 1048576, 0, 0, 0, 0, 0, 0},
+    {"ZeRO-1, gradients added", FSDP, 1, 1048576, 0, 1, 0, 0, 12 << 10, 2 << 10},
+    {"ZeRO-2, gradients added", FSDP, 2, 1048576, 0, 1, 0, 0, 12 << 10, 2 << 10},
+    {"ZeRO-3, gradients added", FSDP, 3, 1048576, 0, 1, 0, 0, 12 << 10, 2 << 10},
+    {"ZeRO-2, second of 2 micro-batches", FSDP, 2, 1048576, 0, 0, 1, 0, 0, 0},
+    {"ZeRO-2, 6 units of 4 MiB, bf16", FSDP, 2, 2097152, 1, 0, 0, 0, 36 << 10, 0},
+    {"ZeRO-3, 6 units of 4 MiB, bf16", FSDP, 3, 2097152, 1, 0, 0, 0, 28 << 10, 0},
     {"tensor, pair, 8 MiB", TENSOR, 0, 2097152, 0, 0, 0, 0, 0, 0},
     {"tensor, sequence parallel, 8 MiB", TENSOR, 1, 2097152, 0, 0, 0, 0, 0, 0},
     {"ring attention, 8 MiB of keys", RING, 0, 2097152, 0, 0, 0, 0, 0, 0},

@@ -23,6 +23,8 @@ typedef struct dpari_fsdp_unit {
     int32_t bucket;      /* where its gradients are computed; -1: nowhere */
     int32_t used;        /* between before and after */
     int32_t state;       /* of its gradients in this pass */
+    int32_t fresh;       /* 1: its gradients count as 0, whatever lies there */
+    int32_t adds;        /* 1: this pass adds to what lies there */
     dpar_work across;    /* the reduction over replicas */
 } dpari_fsdp_unit;
 
@@ -32,8 +34,9 @@ enum { DPARI_FSDP_NONE, DPARI_FSDP_OPEN, DPARI_FSDP_DONE };
 
 /* Room for a unit's weights, or gradients, and what is under way there. */
 typedef struct dpari_fsdp_slot {
-    int32_t unit; /* -1: free */
-    int32_t sent; /* gradients: they have left */
+    int32_t unit;     /* -1: free */
+    int32_t sent;     /* gradients: they have left */
+    int32_t straight; /* into the sums, no longer to be added */
     dpar_work work;
 } dpari_fsdp_slot;
 
@@ -118,9 +121,10 @@ static dpar_status dpari_fsdp_judge(int32_t shards, int32_t units, const int32_t
                          units, shards, 0, 0);
     }
     if (o->zero < 1 || o->zero > 3 || (o->once != 0 && o->once != 1) ||
-        (o->sum != 0 && o->sum != 1)) {
-        return dpari_say(DPAR_E_ARG, why, "fsdp: zero # is 1, 2 or 3; once # and sum # are 0 or 1",
-                         o->zero, o->once, o->sum, 0);
+        (o->sum != 0 && o->sum != 1) || (o->assigned != 0 && o->assigned != 1)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "fsdp: zero # is 1, 2 or 3; once #, sum # and assigned # are 0 or 1",
+                         o->zero, o->once, o->sum, o->assigned);
     }
     if (o->prefetch < 0 || o->buffers < 0 || o->align < 0) {
         return dpari_say(DPAR_E_ARG, why,
@@ -277,7 +281,7 @@ static uint64_t dpari_fsdp_hash(const dpar_fsdp *d, const int32_t *params_of, co
     const dpar_optimizer *m = &o->optimizer;
     uint64_t h = dpari_hash(2, d->units);
     int32_t i;
-    h = dpari_hash(h, o->zero + 4 * o->once + 8 * o->sum);
+    h = dpari_hash(h, o->zero + 4 * o->once + 8 * o->sum + 16 * o->assigned);
     h = dpari_hash(h, o->type + 64 * o->compute + 4096 * o->gradient);
     h = dpari_hash(h, o->prefetch);
     h = dpari_hash(h, o->buffers);
@@ -324,6 +328,7 @@ static dpar_status dpari_fsdp_lay(dpar_fsdp *d, const int32_t *params_of, const 
         n->whole_at = whole_at;
         n->key = key;
         n->slot = n->bucket = -1;
+        n->fresh = n->adds = 1;
         shard_at += n->flat.shard;
         whole_at += n->flat.shard * d->shard->size;
         key += (uint64_t)n->flat.total;
@@ -525,7 +530,7 @@ static unsigned char *dpari_fsdp_master_at(const dpar_fsdp *d, int32_t u)
     return d->master + d->unit[u].shard_at * dpar_type_bytes(d->options.type);
 }
 
-/* The reduced gradients of this rank's shard, and their type. */
+/* Where this rank's shard of gradients is reduced, and its type. */
 static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *d, int32_t u, int32_t *type)
 {
     if (dpari_fsdp_kept(&d->options)) {
@@ -534,6 +539,21 @@ static unsigned char *dpari_fsdp_reduced_at(const dpar_fsdp *d, int32_t u, int32
     }
     *type = dpari_fsdp_sums(&d->options);
     return d->sums + d->unit[u].shard_at * dpar_type_bytes(*type);
+}
+
+/* The reduced gradients of this rank's shard: what counts as 0 becomes it. */
+static unsigned char *dpari_fsdp_settled(const dpar_fsdp *d, int32_t u, int32_t *type)
+{
+    dpari_fsdp_unit *n = &d->unit[u];
+    unsigned char *at = dpari_fsdp_reduced_at(d, u, type);
+    const int64_t bytes = n->flat.shard * dpar_type_bytes(*type);
+    if (n->fresh && dpari_fsdp_kept(&d->options)) { /* all of it: later passes add to it */
+        dpari_zero(dpari_fsdp_bucket_at(d, u), (size_t)(bytes * d->shard->size));
+    } else if (n->fresh) {
+        dpari_zero(at, (size_t)bytes);
+    }
+    n->fresh = 0;
+    return at;
 }
 
 static unsigned char *dpari_fsdp_moment_at(const dpar_fsdp *d, int32_t k, int32_t u)
@@ -575,6 +595,11 @@ DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *d, int32_t i)
     return n->bucket < 0 ? d->grads
                          : dpari_fsdp_bucket_at(d, n->bucket) +
                                d->start[i] * dpar_type_bytes(d->options.gradient);
+}
+
+DPAR_API int dpar_fsdp_adds(const dpar_fsdp *d, int32_t i)
+{
+    return d == NULL || i < 0 || i >= d->params || d->unit[d->home[i]].adds;
 }
 
 DPAR_API int dpar_fsdp_piece(const dpar_fsdp *d, int32_t i, dpar_piece *piece)
@@ -754,16 +779,42 @@ static dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
     if (st != DPAR_OK) {
         return st;
     }
-    if (!dpari_fsdp_kept(o)) {
-        dpari_fsdp_add(reduced, type,
-                       dpari_fsdp_bucket_at(d, b) + dpari_fsdp_own(d, u, o->gradient), o->gradient,
-                       n->flat.shard);
+    if (!dpari_fsdp_kept(o) && !s->straight) {
+        const unsigned char *came = dpari_fsdp_bucket_at(d, b) + dpari_fsdp_own(d, u, o->gradient);
+        if (n->fresh && o->gradient != type) {
+            dpari_kern_convert(reduced, type, came, o->gradient, n->flat.shard);
+        } else {
+            reduced = dpari_fsdp_settled(d, u, &type);
+            dpari_fsdp_add(reduced, type, came, o->gradient, n->flat.shard);
+        }
     }
+    n->fresh = 0;
     if (d->last && d->replicas != NULL) {
         st = dpar_all_reduce(d->replicas, reduced, reduced, n->flat.shard, type,
                              o->sum ? DPAR_SUM : DPAR_AVG, &n->across);
     }
     return st;
+}
+
+/* What a pass finds in the room for unit u's gradients: those of earlier ones, where they are kept;
+ * else 0, or any numbers where it assigns, with 0 between parameters and after them. */
+static void dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whole)
+{
+    dpari_fsdp_unit *n = &d->unit[u];
+    const int64_t each = dpar_type_bytes(d->options.gradient), all = n->flat.shard * d->shard->size;
+    const int earlier = dpari_fsdp_kept(&d->options) && !n->fresh;
+    int64_t at = 0;
+    int32_t i;
+    n->adds = earlier || !d->options.assigned;
+    n->fresh = n->fresh && !dpari_fsdp_kept(&d->options);
+    if (earlier) {
+        return;
+    }
+    for (i = n->first; i < n->last && d->options.assigned; i++) {
+        dpari_zero(whole + at * each, (size_t)((d->start[i] - at) * each));
+        at = d->start[i] + d->numel[i];
+    }
+    dpari_zero(whole + at * each, (size_t)((all - at) * each));
 }
 
 /* Room for the gradients of unit u. */
@@ -790,11 +841,10 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
                 return st;
             }
         }
-        dpari_zero(dpari_fsdp_bucket_at(d, b),
-                   (size_t)(n->flat.shard * d->shard->size * dpar_type_bytes(d->options.gradient)));
     }
     n->state = DPARI_FSDP_OPEN;
     if (n->flat.shard > 0) {
+        dpari_fsdp_clear(d, u, dpari_fsdp_bucket_at(d, b));
         n->bucket = b;
         d->bucket[b].unit = u;
         d->bucket[b].sent = 0;
@@ -808,8 +858,8 @@ static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
     const dpar_fsdp_options *o = &d->options;
     dpari_fsdp_unit *n = &d->unit[u];
     dpari_fsdp_slot *s;
-    unsigned char *whole;
-    int32_t b, most = 0;
+    unsigned char *whole, *to;
+    int32_t b, type, most = 0;
     if (n->bucket < 0) {
         return DPAR_OK;
     }
@@ -824,8 +874,11 @@ static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
         most = (int32_t)dpari_most(most, d->bucket[b].sent);
     }
     s->sent = most + 1;
+    to = dpari_fsdp_reduced_at(d, u, &type);
+    s->straight = n->fresh && !dpari_fsdp_kept(o) && type == o->gradient;
     return dpari_fsdp_post(d, DPAR_REDUCE_SCATTER, u, whole,
-                           whole + dpari_fsdp_own(d, u, o->gradient), o->gradient, &s->work);
+                           s->straight ? to : whole + dpari_fsdp_own(d, u, o->gradient),
+                           o->gradient, &s->work);
 }
 
 /* ---- a pass ------------------------------------------------------------------------------------
@@ -833,13 +886,14 @@ static dpar_status dpari_fsdp_send(dpar_fsdp *d, int32_t u)
 
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *d)
 {
-    if (d == NULL) {
-        return;
-    }
-    if (dpari_fsdp_kept(&d->options)) {
-        dpari_zero(d->grads, (size_t)(d->whole_sum * dpar_type_bytes(d->options.gradient)));
-    } else {
-        dpari_zero(d->sums, (size_t)(d->shard_sum * dpar_type_bytes(dpari_fsdp_sums(&d->options))));
+    int32_t u;
+    for (u = 0; d != NULL && u < d->units; u++) {
+        dpari_fsdp_unit *n = &d->unit[u];
+        int32_t type;
+        n->fresh = 1;
+        if (n->state == DPARI_FSDP_OPEN && dpari_fsdp_kept(&d->options)) { /* being added to */
+            (void)dpari_fsdp_settled(d, u, &type);
+        }
     }
 }
 
@@ -981,7 +1035,7 @@ DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
         return DPAR_E_ARG;
     }
     for (u = 0; u < d->units; u++) {
-        const void *reduced = dpari_fsdp_reduced_at(d, u, &type);
+        const void *reduced = dpari_fsdp_settled(d, u, &type);
         sum += dpar_sum_squares(reduced, d->unit[u].flat.shard, type);
     }
     st = dpar_all_reduce(d->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
@@ -997,7 +1051,7 @@ DPAR_API void *dpar_fsdp_reduced(const dpar_fsdp *d, int32_t u, int64_t *element
     if (elements != NULL) {
         *elements = there ? d->unit[u].flat.shard : 0;
     }
-    return there ? dpari_fsdp_reduced_at(d, u, type) : NULL;
+    return there ? dpari_fsdp_settled(d, u, type) : NULL;
 }
 
 DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
@@ -1023,7 +1077,7 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
         dpari_zero(&p, sizeof p);
         p.weight = dpari_fsdp_master_at(d, u);
         p.weight_type = d->options.type;
-        p.gradient = dpari_fsdp_reduced_at(d, u, &p.gradient_type);
+        p.gradient = dpari_fsdp_settled(d, u, &p.gradient_type);
         p.m = moment[0];
         p.v = moment[1];
         p.count = d->unit[u].flat.shard;

@@ -25,7 +25,8 @@
  *                 dpar_fsdp_after(f, u, DPAR_FORWARD);
  *             backward, each unit u from the last:
  *                 dpar_fsdp_before(f, u, DPAR_BACKWARD);
- *                 ... uses the weights, adds to the gradients dpar_fsdp_gradient(f, i) ...
+ *                 ... uses the weights, adds to the gradients dpar_fsdp_gradient(f, i)
+ *                     (options.assigned: writes them) ...
  *                 dpar_fsdp_after(f, u, DPAR_BACKWARD);
  *                 dpar_fsdp_ready(f, u);       later, where gradients are computed later
  *             dpar_fsdp_finish(f);
@@ -73,6 +74,9 @@ typedef struct dpar_fsdp_options {
     int32_t once;     /* ZeRO-2, 3: 1: gradients stay whole in all micro-batches and are reduced in
                          the last (less traffic, more memory: as ZeRO-1) */
     int32_t sum;      /* 1: sums over the ranks; 0: averages */
+    int32_t assigned; /* 0: backward adds to gradients, which are 0 before; 1: it writes them, each
+                         element of each parameter of the unit (0 where it has none), rather than
+                         adding, except where dpar_fsdp_adds says so: they are not zeroed before */
     int64_t align;    /* starts of parameters in their unit, in elements; 0: 1 */
     dpar_optimizer optimizer; /* stochastic: also where F32 masters become BF16 weights */
 } dpar_fsdp_options;
@@ -111,15 +115,16 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
 
 /* ---- a step ---- */
 
-/* All gradients become 0: before the first micro-batch. Local. */
+/* All gradients become 0: before the first micro-batch. They are only said to be: memory is zeroed
+ * where a pass finds it, and only if it has to be. Local. O(units). */
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
 /* A micro-batch begins; last: 1: the step's last. E_ARG: the one before has not been finished. The
  * status of a broken communicator. Local. */
 DPAR_API dpar_status dpar_fsdp_begin(dpar_fsdp *f, int32_t last);
 /* Unit u is about to be used: returns when its weights are there, and has asked for those of
  * `prefetch` units after it in this direction (DPAR_FORWARD, DPAR_BACKWARD). Backward: there is
- * room for its gradients, 0 where they are not kept from one micro-batch to the next. Also outside
- * of a pass, forward, to look at weights.
+ * room for its gradients: those of earlier micro-batches (ZeRO-1, `once`), else 0; with
+ * options.assigned any numbers instead of 0. Also outside of a pass, forward, to look at weights.
  * COLLECTIVE over shard: all ranks call it in the same order. E_ARG: no such unit, already in use,
  * backward outside of a pass or twice in it. E_ROOM: more units in use at once than the pool has,
  * or more with gradients that are not ready than `buffers`. Then errors as comm.h. */
@@ -132,6 +137,11 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
 /* Where its gradient is added, of type gradient, from before in backward to ready; else NULL.
  * Local. */
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i);
+/* The `beta` of the product that computes that gradient. 1: it is added to what lies there: always
+ * without options.assigned; with it after the step's first micro-batch that had the unit backward,
+ * where gradients are kept from one to the next (ZeRO-1, `once`). 0: it is written, whatever lies
+ * there. From before in backward to ready. Local. */
+DPAR_API int dpar_fsdp_adds(const dpar_fsdp *f, int32_t i);
 /* The gradients of unit u are whole for this micro-batch; its reduction is posted. COLLECTIVE over
  * shard, as before. E_ARG: there are none. */
 DPAR_API dpar_status dpar_fsdp_ready(dpar_fsdp *f, int32_t u);

@@ -3,14 +3,24 @@
  * small whole numbers: sums are exact in every type, so that masters, moments and the weights that
  * forward sees must agree bit for bit with dpar_optimizer_step on whole arrays (whose formulas
  * tests/unit/fsdp.c checks). A chain of layers trained for 20 steps, against a training
- * written out here in plain C. Checkpoints from M ranks to N. Bytes on the wire and bytes
+ * written out here in plain C. Random
+ * sequences of micro-batches that leave units out, of zeroing and of looking at sums, against plain
+ * addition. Checkpoints from M ranks to N. Bytes on the wire and bytes
  * registered, counted under the library, by formula.
  *
  *   fsdp [processes|threads] [ranks]     without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 fsdp                    built with -DUSE_MPI */
 #include "rank_program.h"
 
-enum { UNITS = 7, MOST = 3 * UNITS, LARGE = 700, CASES = 60, GROUPS = 4 };
+enum {
+    UNITS = 7,
+    MOST = 3 * UNITS,
+    LARGE = 700,
+    CASES = 60,
+    GROUPS = 4,
+    SEQUENCES = 40,
+    ROUNDS = 8
+};
 
 /* The ranks as shards x replicas, each way that there is. */
 typedef struct world {
@@ -94,7 +104,7 @@ typedef struct model {
     int64_t bytes;
     dpar_fsdp_options o;
     dpar_fsdp_sizes sizes;
-    int32_t units, params, batches, ranks;
+    int32_t units, params, batches, ranks, rank;
     int32_t full; /* no unit is empty */
     double clip;  /* in every other step; 0: never */
     int32_t params_of[UNITS], first[UNITS + 1], unit_of[MOST];
@@ -132,6 +142,7 @@ static void draw(model *m, uint64_t *seed)
     m->o.prefetch = (int32_t)lot_below(seed, 4);
     m->o.buffers = (int32_t)lot_below(seed, 4);
     m->o.once = (int32_t)lot_below(seed, 2);
+    m->o.assigned = (int32_t)lot_below(seed, 2);
     m->o.sum = (m->ranks & (m->ranks - 1)) != 0 || lot_below(seed, 2); /* else averages are exact */
     m->o.align = lot_below(seed, 3) == 0 ? 1 + lot_below(seed, 9) : 0;
     m->o.optimizer = lot_below(seed, 3) > 0 ? dpar_optimizer_adamw()
@@ -289,10 +300,27 @@ static void check_state(const model *m)
     }
 }
 
+static int kept(const model *m)
+{
+    return m->o.zero == 1 || m->o.once;
+}
+
+/* Backward of parameter i: it adds, or assigns where it is told that it may. */
+static void put_gradient(const model *m, int32_t i, int step, int me, int b, int adds)
+{
+    void *g = dpar_fsdp_gradient(m->f, i);
+    int64_t e;
+    CHECK(g != NULL);
+    CHECK(m->numel[i] == 0 || dpar_fsdp_adds(m->f, i) == adds);
+    for (e = 0; e < m->numel[i] && g != NULL; e++) {
+        float_put(g, e, m->o.gradient,
+                  (adds ? float_get(g, e, m->o.gradient) : 0.0) + number(step, me, b, i, e));
+    }
+}
+
 static void pass(model *m, int step, int b, int me)
 {
     int32_t u, i;
-    int64_t e;
     CHECK_INT(dpar_fsdp_begin(m->f, b == m->batches - 1), DPAR_OK);
     for (u = 0; u < m->units; u++) {
         CHECK_INT(dpar_fsdp_before(m->f, u, DPAR_FORWARD), DPAR_OK);
@@ -309,13 +337,8 @@ static void pass(model *m, int step, int b, int me)
     for (u = m->units - 1; u >= 0; u--) {
         CHECK_INT(dpar_fsdp_before(m->f, u, DPAR_BACKWARD), DPAR_OK);
         for (i = m->first[u]; i < m->first[u + 1]; i++) {
-            void *g = dpar_fsdp_gradient(m->f, i);
             check_weights(m, i, dpar_fsdp_steps(m->f));
-            CHECK(g != NULL);
-            for (e = 0; e < m->numel[i] && g != NULL; e++) {
-                float_put(g, e, m->o.gradient,
-                          float_get(g, e, m->o.gradient) + number(step, me, b, i, e));
-            }
+            put_gradient(m, i, step, me, b, !m->o.assigned || (kept(m) && b > 0));
         }
         CHECK_INT(dpar_fsdp_after(m->f, u, DPAR_BACKWARD), DPAR_OK);
         CHECK_INT(dpar_fsdp_ready(m->f, u), DPAR_OK);
@@ -335,7 +358,6 @@ static void check_wire(const model *m)
     }
     for (u = 0; u < m->units; u++) {
         const int64_t shard = dpar_fsdp_shard(m->f, u, ranks);
-        const int kept = m->o.zero == 1 || m->o.once;
         if (shard == 0) {
             continue;
         }
@@ -345,8 +367,8 @@ static void check_wire(const model *m)
             gathers += way == 0 || again;
             gathered += way == 0 || again ? shard * dpar_type_bytes(m->o.compute) : 0;
         }
-        reduces += kept ? 1 : m->batches;
-        reduced += (kept ? 1 : m->batches) * shard * dpar_type_bytes(m->o.gradient);
+        reduces += kept(m) ? 1 : m->batches;
+        reduced += (kept(m) ? 1 : m->batches) * shard * dpar_type_bytes(m->o.gradient);
     }
     CHECK_INT(counted.reduces, reduces);
     CHECK_INT(counted.reduced, reduced);
@@ -441,6 +463,142 @@ static void random_case(const world *w, uint64_t seed)
     open_model(&m, seed);
     train(&m, 0, 3, w->c->rank, 1);
     look_around(&m, &s);
+    close_model(&m);
+}
+
+/* ---- random sequences --------------------------------------------------------------------------
+ */
+
+/* What gradients are since they were zeroed, and whether a unit's were there since then. */
+typedef struct sums {
+    int there[UNITS];
+    int first_of_step; /* what was reduced over replicas, or where it was added, cannot go on */
+} sums;
+
+static void zero(model *m, sums *s)
+{
+    int32_t i;
+    dpar_fsdp_zero(m->f);
+    memset(s, 0, sizeof *s);
+    for (i = 0; i < m->params; i++) {
+        memset(m->gradient[i], 0, (size_t)(m->numel[i] + 1) * 8);
+    }
+}
+
+/* The shard of unit u, element by element; its padding is 0. */
+static void check_sums(const model *m, sums *s, int32_t u)
+{
+    double squares = 0.0;
+    int64_t elements, e;
+    int32_t i, type;
+    const void *at = dpar_fsdp_reduced(m->f, u, &elements, &type);
+    for (i = m->first[u]; i < m->first[u + 1]; i++) {
+        dpar_piece piece;
+        if (!dpar_fsdp_piece(m->f, i, &piece)) {
+            continue;
+        }
+        for (e = 0; e < piece.count; e++) {
+            const double x = m->gradient[i][piece.in_param + e];
+            CHECK(float_get(at, piece.in_shard + e, type) == x);
+            squares += x * x;
+        }
+    }
+    CHECK_NEAR(dpar_sum_squares(at, elements, type), squares, 0.0);
+    s->there[u] = 1;
+}
+
+/* Gradients of unit u, and what all ranks add to its sums. */
+static void sequence_ready(model *m, sums *s, int step, int32_t u)
+{
+    const double scale = m->o.sum ? 1.0 : 1.0 / m->ranks;
+    const int adds = !m->o.assigned || (kept(m) && s->there[u]);
+    int32_t i, r;
+    int64_t e;
+    for (i = m->first[u]; i < m->first[u + 1]; i++) {
+        put_gradient(m, i, step, m->rank, 0, adds);
+        for (e = 0; e < m->numel[i]; e++) {
+            for (r = 0; r < m->ranks; r++) {
+                m->gradient[i][e] += scale * number(step, r, 0, i, e);
+            }
+        }
+    }
+    CHECK_INT(dpar_fsdp_ready(m->f, u), DPAR_OK);
+    s->there[u] = 1;
+}
+
+/* Backward from the last unit; those before the last pass may be left out; gradients are computed
+ * at once, or after the next unit has begun. */
+static void sequence_pass(model *m, sums *s, int step, uint64_t *seed)
+{
+    const int last = (int)lot_below(seed, 2), wide = kept(m) || m->o.buffers > 1;
+    int32_t u, late = -1;
+    CHECK_INT(dpar_fsdp_begin(m->f, last), DPAR_OK);
+    if (lot_below(seed, 8) == 0) {
+        zero(m, s);
+    }
+    for (u = m->units - 1; u >= 0; u--) {
+        if (!last && lot_below(seed, 3) == 0) {
+            continue;
+        }
+        CHECK_INT(dpar_fsdp_before(m->f, u, DPAR_BACKWARD), DPAR_OK);
+        CHECK_INT(dpar_fsdp_after(m->f, u, DPAR_BACKWARD), DPAR_OK);
+        if (late >= 0) {
+            sequence_ready(m, s, step, late);
+            late = -1;
+        }
+        if (wide && lot_below(seed, 2)) {
+            late = u;
+        } else {
+            sequence_ready(m, s, step, u);
+        }
+    }
+    if (late >= 0) {
+        sequence_ready(m, s, step, late);
+    }
+    CHECK_INT(dpar_fsdp_finish(m->f), DPAR_OK);
+    s->first_of_step = last && (kept(m) || m->replicas != NULL);
+    for (u = 0; u < m->units && (last || (!kept(m) && m->replicas == NULL)); u++) {
+        check_sums(m, s, u);
+    }
+}
+
+static void sequence_case(const world *w, uint64_t seed)
+{
+    static __thread model m;
+    uint64_t common = seed + 5000, own = seed * 8 + (uint64_t)w->c->rank;
+    int32_t way = (int32_t)lot_below(&common, w->ways), u;
+    int step;
+    sums s;
+    double norm;
+    memset(&m, 0, sizeof m);
+    memset(&s, 0, sizeof s);
+    m.ranks = w->c->size;
+    m.rank = w->c->rank;
+    m.shard = w->shard[way];
+    m.replicas = w->replicas[way];
+    draw(&m, &common);
+    open_model(&m, seed);
+    for (step = 0; step < ROUNDS; step++) { /* the first without zeroing: they are 0 */
+        const int fresh = step > 0 && (s.first_of_step || lot_below(&common, 3) == 0);
+        if (fresh) {
+            zero(&m, &s);
+        }
+        if (fresh && lot_below(&own, 2)) { /* twice is as once */
+            zero(&m, &s);
+        }
+        for (u = 0; fresh && u < m.units; u++) { /* some ranks look at some of them before */
+            if (lot_below(&own, 4) == 0) {
+                check_sums(&m, &s, u);
+            }
+        }
+        sequence_pass(&m, &s, step, &common);
+    }
+    zero(&m, &s);
+    CHECK_INT(dpar_fsdp_norm(m.f, &norm), DPAR_OK);
+    CHECK_NEAR(norm, 0.0, 0.0);
+    CHECK_INT(dpar_fsdp_step(m.f, 0.01, 1.0), DPAR_OK);
+    reference_step(&m, 1, 0.01, 1.0);
+    check_state(&m);
     close_model(&m);
 }
 
@@ -952,7 +1110,10 @@ static void refusals(dpar_comm *c)
     other = o;
     other.zero = 4;
     CHECK_INT(dpar_fsdp_bytes(c->size, 3, params_of, numel, &other, &sizes, &why), DPAR_E_ARG);
-    CHECK_TEXT(why.text, "fsdp: zero 4 is 1, 2 or 3; once 0 and sum 0 are 0 or 1");
+    CHECK_TEXT(why.text, "fsdp: zero 4 is 1, 2 or 3; once 0, sum 0 and assigned 0 are 0 or 1");
+    other = o;
+    other.assigned = 2;
+    CHECK_INT(dpar_fsdp_bytes(c->size, 3, params_of, numel, &other, &sizes, &why), DPAR_E_ARG);
     other = o;
     other.compute = DPAR_F64;
     CHECK_INT(dpar_fsdp_bytes(c->size, 3, params_of, numel, &other, &sizes, &why), DPAR_E_ARG);
@@ -1124,6 +1285,12 @@ static int everything(dpar_comm *c, void *arg)
         random_case(&w, i);
         if (failures() > 0) {
             printf("case %d on rank %d of %d\n", (int)i, c->rank, c->size);
+        }
+    }
+    for (i = 0; i < SEQUENCES && failures() == 0; i++) {
+        sequence_case(&w, i);
+        if (failures() > 0) {
+            printf("sequence %d on rank %d of %d\n", (int)i, c->rank, c->size);
         }
     }
     chains(&w);
