@@ -888,12 +888,7 @@ DPAR_API void dpar_fsdp_zero(dpar_fsdp *d)
 {
     int32_t u;
     for (u = 0; d != NULL && u < d->units; u++) {
-        dpari_fsdp_unit *n = &d->unit[u];
-        int32_t type;
-        n->fresh = 1;
-        if (n->state == DPARI_FSDP_OPEN && dpari_fsdp_kept(&d->options)) { /* being added to */
-            (void)dpari_fsdp_settled(d, u, &type);
-        }
+        d->unit[u].fresh = 1;
     }
 }
 

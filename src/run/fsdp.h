@@ -115,8 +115,8 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *f, int32_t i, const void *values);
 
 /* ---- a step ---- */
 
-/* All gradients become 0: before the first micro-batch. They are only said to be: memory is zeroed
- * where a pass finds it, and only if it has to be. Local. O(units). */
+/* All gradients become 0: before the first micro-batch (at the latest before its backward). Memory
+ * is not touched: passes write it, or zero it where they come to it. Local. O(units). */
 DPAR_API void dpar_fsdp_zero(dpar_fsdp *f);
 /* A micro-batch begins; last: 1: the step's last. E_ARG: the one before has not been finished. The
  * status of a broken communicator. Local. */
