@@ -46,6 +46,8 @@ struct job {
     int32_t blocks;
     dpar_ddp *ddp;
     dpar_fsdp *fsdp;
+    void *gradient[UNITS]; /* where fsdp's were computed last */
+    int32_t turns;
     dpar_tensor tensor;
     dpar_attention_plan *ring;
     int64_t ends[2];
@@ -228,6 +230,7 @@ static void fsdp_compute(job *j, int32_t u, int backward)
     const int64_t last = j->r->numel - 1;
     const void *w = dpar_fsdp_weight(j->fsdp, u);
     void *g = backward ? dpar_fsdp_gradient(j->fsdp, u) : NULL;
+    j->gradient[u] = g != NULL ? g : j->gradient[u];
     if (j->r->narrow) { /* 3, 1 and 2 as bf16 */
         const uint16_t *v = (const uint16_t *)w;
         j->seen += v == NULL || v[0] != 0x4040 || v[last] != 0x4040;
@@ -266,16 +269,25 @@ static dpar_status fsdp_pass(job *j, int32_t last_one)
     return st == DPAR_OK ? dpar_fsdp_finish(f) : st;
 }
 
-/* A step with rate 0, so that weights are gathered anew. */
+/* What bare moves; before the strategy its weights, by a step with rate 0, so that they are
+ * gathered anew, and the memory in which gradients are computed. */
 static void fsdp_rewrite(job *j)
 {
+    const int64_t words = fsdp_bytes(j) / 4;
+    const int32_t grads = j->r->n == 1 ? UNITS : 1; /* else a pool of one unit */
+    if (j->turns++ % 2 == 0) {
+        fill(j->block[1], j->r->n < 3 ? UNITS * words : 0, own_value(j));
+        fill(j->block[3], j->r->n < 3 ? 0 : UNITS * words / RANKS, own_value(j));
+        fill(j->block[2], grads * words, own_value(j));
+        return;
+    }
     (void)dpar_fsdp_step(j->fsdp, 0.0, 1.0);
     if (j->r->finite) {
         dpar_fsdp_zero(j->fsdp);
         j->seen += fsdp_pass(j, 0) != DPAR_OK;
     }
-    for (int32_t i = 1; i <= 3; i++) {
-        fill(j->block[i], UNITS * fsdp_bytes(j) / 4, own_value(j));
+    for (int32_t u = 0; u < grads && j->gradient[u] != NULL; u++) {
+        fill(j->gradient[u], words, 0.0f);
     }
 }
 
@@ -703,7 +715,7 @@ static int64_t pipeline_wrong(job *j)
 
 /* `beside`: bf16: 24 MiB of f32 read and 12 MiB written before, the reverse after: as copies of 18
  * MiB twice. NaN: 24 MiB read: as a copy of 12. ZeRO: where backward adds to gradients, 24 MiB of
- * them zeroed: as a copy of 12, with ZeRO-2 and 3 in memory of a unit, time after time. In bf16 own
+ * them zeroed: as a copy of 12, in memory of a unit, time after time. In bf16 own
  * shards rounded from f32 masters before each gathering, 4 MiB to 2 (ZeRO-3, ten of them: bare
  * reads 2 as well), and reduced ones widened, 2 MiB to 4.
  * Ulysses: rows into pieces, and back. Experts: rows of tokens into those that travel, by expert,
@@ -719,7 +731,7 @@ static const row rows[] = {
     {"ZeRO-1, 6 units of 4 MiB", FSDP, 1, 1048576, 0, 0, 0, 0, 0, 0},
     {"ZeRO-2, 6 units of 4 MiB", FSDP, 2, 1048576, 0, 0, 0, 0, 0, 0},
     {"ZeRO-3, 6 units of 4 MiB", FSDP, 3, 1048576, 0, 0, 0, 0, 0, 0},
-    {"ZeRO-1, gradients added", FSDP, 1, 1048576, 0, 1, 0, 0, 12 << 10, 0},
+    {"ZeRO-1, gradients added", FSDP, 1, 1048576, 0, 1, 0, 0, 12 << 10, 2 << 10},
     {"ZeRO-2, gradients added", FSDP, 2, 1048576, 0, 1, 0, 0, 12 << 10, 2 << 10},
     {"ZeRO-3, gradients added", FSDP, 3, 1048576, 0, 1, 0, 0, 12 << 10, 2 << 10},
     {"ZeRO-2, second of 2 micro-batches", FSDP, 2, 1048576, 0, 0, 1, 0, 0, 0},
