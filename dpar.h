@@ -38350,21 +38350,34 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
 
 /* ==== run/ddp.c ==== */
 
-/* How far a parameter is: since zero, and in this pass. */
-enum { DPARI_DDP_USED = 1, DPARI_DDP_READY = 2 };
+/* Where ranks share memory a bucket that is looked at or rounded goes in pieces, so that what one
+ * step has read is still in the core's own cache for the next: bytes of a piece of gradients, and
+ * how many roundings share a place. */
+enum { DPARI_DDP_PIECE = 512 << 10, DPARI_DDP_PLACES = 4 };
+
+/* What was posted: elements [at, at + count) of the buffer, of type wire at data. */
+typedef struct dpari_ddp_piece {
+    dpar_work work;
+    int64_t at, count;
+    unsigned char *data;
+} dpari_ddp_piece;
 
 struct dpar_ddp {
     dpar_comm *c;
     dpar_ddp_options options;
     int64_t *numel, *start; /* of each; start in elements of the buffer */
+    int64_t *seen;          /* the last pass in which each was ready */
     int32_t *home;          /* its bucket */
-    uint8_t *state;
-    uint8_t *used; /* on any rank, after finish */
+    uint8_t *used;          /* options.unused: on any rank, after finish */
     dpar_bucket *bucket;
-    int32_t *missing;                /* parameters of each bucket that are not ready in this pass */
-    dpar_work *work;                 /* of each bucket */
+    int32_t *missing; /* parameters of each bucket that are not ready in this pass */
+    dpari_ddp_piece *piece;
     unsigned char *buffer, *travels; /* travels: the buffer itself, or its copy in type wire */
     int64_t elements;
+    int64_t cut;          /* elements of a piece; 0: buckets are not cut */
+    int64_t pass, zeroed; /* counted from 1; the last one before dpar_ddp_zero */
+    int64_t posted, back; /* pieces of this pass, and of these those that are back */
+    int64_t fixed;        /* pieces before this one lie where places are */
     int32_t params, buckets;
     int32_t next; /* the bucket whose turn it is */
     int32_t last; /* this pass reduces */
@@ -38403,9 +38416,11 @@ static dpar_status dpari_ddp_judge(const dpar_comm *c, int32_t params, const int
                          "ddp: type # cannot travel as #: f64 as f32, f32 as f16 or bf16", o->type,
                          o->wire, 0, 0);
     }
-    if (dpari_ddp_no_flag(o->narrow) || dpari_ddp_no_flag(o->sum) ||
-        dpari_ddp_no_flag(o->scatter) || dpari_ddp_no_flag(o->unused) ||
-        dpari_ddp_no_flag(o->finite)) {
+    if (dpari_ddp_no_flag(o->narrow)) {
+        return dpari_say(DPAR_E_ARG, why, "ddp: narrow #: 0 or 1", o->narrow, 0, 0, 0);
+    }
+    if (dpari_ddp_no_flag(o->sum) || dpari_ddp_no_flag(o->scatter) ||
+        dpari_ddp_no_flag(o->unused) || dpari_ddp_no_flag(o->finite)) {
         return dpari_say(DPAR_E_ARG, why, "ddp: sum #, scatter #, unused #, finite #: each 0 or 1",
                          o->sum, o->scatter, o->unused, o->finite);
     }
@@ -38429,8 +38444,40 @@ static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_opt
     return how;
 }
 
+/* Elements of a piece, or 0. Multiples of the ranks: all hand over as much as in one. */
+static int64_t dpari_ddp_cut(const dpar_comm *c, const dpar_ddp_options *o)
+{
+    const int64_t unit = INT64_C(64) * c->size, piece = DPARI_DDP_PIECE;
+    if ((!o->narrow && !o->finite) || o->scatter || o->hook != NULL || dpari_world_of(c) == NULL) {
+        return 0;
+    }
+    return dpari_most(1, piece / dpar_type_bytes(o->type) / unit) * unit;
+}
+
+/* At least as many pieces as there will be: those of one bucket, and what each begins anew. */
+static dpar_status dpari_ddp_pieces(const dpar_comm *c, int32_t params, const int64_t *numel,
+                                    const dpar_ddp_options *o, int32_t buckets, int64_t *pieces,
+                                    dpar_why *why)
+{
+    const int64_t cut = dpari_ddp_cut(c, o);
+    dpar_bucketing how = dpari_ddp_bucketing(c, o);
+    dpar_bucket all;
+    int32_t n = 0;
+    dpar_status st = DPAR_OK;
+    *pieces = buckets;
+    if (cut > 0 && buckets > 0) {
+        how.first = how.size = 0;
+        st = dpar_buckets_make(&how, params, numel, NULL, &all, 1, &n, why);
+        if (st == DPAR_OK) {
+            *pieces += all.hi / cut + buckets * (how.multiple / cut + how.align / cut + 1);
+        }
+    }
+    return st;
+}
+
 /* The pieces of a ddp in memory, or NULL and only their sum. */
-static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t *bytes)
+static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t pieces,
+                                 int64_t *bytes)
 {
     dpar_ddp none, *d;
     dpari_room r;
@@ -38443,19 +38490,19 @@ static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, 
     d->buckets = buckets;
     d->numel = (int64_t *)dpari_room_take(&r, params, sizeof *d->numel);
     d->start = (int64_t *)dpari_room_take(&r, params, sizeof *d->start);
+    d->seen = (int64_t *)dpari_room_take(&r, params, sizeof *d->seen);
     d->home = (int32_t *)dpari_room_take(&r, params, sizeof *d->home);
-    d->state = (uint8_t *)dpari_room_take(&r, params, sizeof *d->state);
     d->used = (uint8_t *)dpari_room_take(&r, params, sizeof *d->used);
     d->bucket = (dpar_bucket *)dpari_room_take(&r, buckets, sizeof *d->bucket);
     d->missing = (int32_t *)dpari_room_take(&r, buckets, sizeof *d->missing);
-    d->work = (dpar_work *)dpari_room_take(&r, buckets, sizeof *d->work);
+    d->piece = (dpari_ddp_piece *)dpari_room_take(&r, pieces, sizeof *d->piece);
     *bytes = r.used;
     return d;
 }
 
 static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int64_t *numel,
-                                   const dpar_ddp_options *o, int32_t *buckets, int64_t *bytes,
-                                   dpar_why *why)
+                                   const dpar_ddp_options *o, int32_t *buckets, int64_t *pieces,
+                                   int64_t *bytes, dpar_why *why)
 {
     dpar_status st = dpari_ddp_judge(c, params, numel, o, why);
     if (st == DPAR_OK) {
@@ -38463,7 +38510,10 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int
         st = dpar_buckets_make(&how, params, numel, NULL, NULL, 0, buckets, why);
     }
     if (st == DPAR_OK) {
-        (void)dpari_ddp_place(NULL, params, *buckets, bytes);
+        st = dpari_ddp_pieces(c, params, numel, o, *buckets, pieces, why);
+    }
+    if (st == DPAR_OK) {
+        (void)dpari_ddp_place(NULL, params, *buckets, *pieces, bytes);
     }
     return st;
 }
@@ -38471,9 +38521,9 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int
 DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
                                     const dpar_ddp_options *options, int64_t *bytes, dpar_why *why)
 {
-    int64_t needed = 0;
+    int64_t needed = 0, pieces = 0;
     int32_t buckets = 0;
-    dpar_status st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    dpar_status st = dpari_ddp_count(c, params, numel, options, &buckets, &pieces, &needed, why);
     if (bytes == NULL) {
         return dpari_say(DPAR_E_ARG, why, "ddp: bytes is NULL", 0, 0, 0, 0);
     }
@@ -38488,7 +38538,7 @@ static uint64_t dpari_ddp_hash(int32_t params, const int64_t *numel, const dpar_
     int32_t i;
     h = dpari_hash(h, o->type + 64 * dpari_ddp_wire(o));
     h = dpari_hash(h, (o->sum != 0) + 2 * (o->scatter != 0) + 4 * (o->unused != 0) +
-                          8 * (o->hook != NULL));
+                          8 * (o->hook != NULL) + 16 * (o->finite != 0));
     h = dpari_hash(h, how->first);
     h = dpari_hash(h, how->size);
     h = dpari_hash(h, how->align);
@@ -38553,13 +38603,13 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
         "ranks # and # gave a ddp different parameters or options (sizes, types, buckets)";
     dpar_ddp *d = (dpar_ddp *)memory;
     uint64_t hash = 0;
-    int64_t needed = 0;
+    int64_t needed = 0, pieces = 0;
     int32_t buckets = 0;
     dpar_status st;
     if (c == NULL || ddp == NULL) {
         return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
     }
-    st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
+    st = dpari_ddp_count(c, params, numel, options, &buckets, &pieces, &needed, why);
     if (st == DPAR_OK &&
         (memory == NULL || bytes < needed || (uintptr_t)memory % DPARI_ROOM_ALIGN != 0)) {
         st = dpari_say(
@@ -38574,9 +38624,11 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
     if (st != DPAR_OK) {
         return st;
     }
-    (void)dpari_ddp_place(memory, params, buckets, &needed);
+    (void)dpari_ddp_place(memory, params, buckets, pieces, &needed);
     d->c = c;
     d->options = *options;
+    d->cut = dpari_ddp_cut(c, options);
+    dpari_zero(d->seen, (size_t)params * sizeof *d->seen);
     st = dpari_agree(c, dpari_ddp_lay(d, numel, why), 0, NULL, why);
     if (st != DPAR_OK) {
         dpari_ddp_free(d);
@@ -38617,13 +38669,13 @@ DPAR_API void dpar_ddp_zero(dpar_ddp *d)
         return;
     }
     dpari_zero(d->buffer, (size_t)(d->elements * dpar_type_bytes(d->options.type)));
-    dpari_zero(d->state, (size_t)d->params);
     dpari_zero(d->used, (size_t)d->params);
+    d->zeroed = d->pass;
 }
 
 DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
 {
-    int32_t i, k;
+    int32_t k;
     if (d == NULL) {
         return DPAR_E_ARG;
     }
@@ -38634,15 +38686,14 @@ DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
         return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass begins before the last has finished",
                          0, 0, 0, 0);
     }
-    for (i = 0; i < d->params; i++) {
-        d->state[i] &= DPARI_DDP_USED;
-    }
     for (k = 0; k < d->buckets; k++) {
         d->missing[k] = d->bucket[k].last - d->bucket[k].first;
     }
     d->under_way = 1;
+    d->pass++;
     d->last = last != 0;
     d->next = 0;
+    d->posted = d->back = d->fixed = 0;
     d->status = DPAR_OK;
     return DPAR_OK;
 }
@@ -38668,56 +38719,141 @@ static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
     return d->status;
 }
 
-/* NaN and Inf do not travel. */
-static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
+/* Is element e of the buffer one of a parameter of bucket k? Which. */
+static int32_t dpari_ddp_owner(const dpar_ddp *d, int32_t k, int64_t e)
 {
     int32_t i;
     for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
-        const int64_t at = dpari_kern_finite(dpar_ddp_gradient(d, i), d->numel[i], d->options.type);
-        dpar_why why;
-        dpar_text t;
-        if (at == d->numel[i]) {
-            continue;
+        if (e >= d->start[i] && e - d->start[i] < d->numel[i]) {
+            return i;
         }
-        dpar_text_init(&t, why.text, sizeof why.text);
-        dpar_text_put(&t, "ddp: the gradient of ");
-        dpari_ddp_put_name(d, &t, i);
-        dpar_text_put(&t, " is NaN or infinite at element ");
-        dpar_text_int(&t, at);
-        dpar_text_put(&t, " on rank ");
-        dpar_text_int(&t, d->c->rank);
-        return dpari_ddp_stop(d, why.text);
     }
-    return DPAR_OK;
+    return -1;
 }
 
-/* Bucket k leaves. */
+/* NaN and Inf do not travel. Elements [at, end), of bucket k. */
+static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k, int64_t at, int64_t end)
+{
+    const int32_t type = d->options.type, each = dpar_type_bytes(type);
+    int32_t i = -1;
+    dpar_why why;
+    dpar_text t;
+    while (i < 0) { /* past what lies in padding */
+        at += dpari_kern_finite(d->buffer + at * each, end - at, type);
+        if (at == end) {
+            return DPAR_OK;
+        }
+        i = dpari_ddp_owner(d, k, at++);
+    }
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpar_text_put(&t, "ddp: the gradient of ");
+    dpari_ddp_put_name(d, &t, i);
+    dpar_text_put(&t, " is NaN or infinite at element ");
+    dpar_text_int(&t, at - 1 - d->start[i]);
+    dpar_text_put(&t, " on rank ");
+    dpar_text_int(&t, d->c->rank);
+    return dpari_ddp_stop(d, why.text);
+}
+
+/* Where a piece travels: where an earlier one has been that is back, and which the cache still
+ * has, or in a place of its own. */
+static unsigned char *dpari_ddp_place_of(dpar_ddp *d, const dpari_ddp_piece *p)
+{
+    const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options)), number = d->posted;
+    if (d->cut == 0 || !d->options.narrow) {
+        return d->travels + p->at * wire;
+    }
+    if (p->at < DPARI_DDP_PLACES * d->cut) {
+        d->fixed = number + 1;
+        return d->travels + p->at * wire;
+    }
+    if (d->back < d->fixed || d->back <= number - DPARI_DDP_PLACES) {
+        return d->travels + p->at * wire;
+    }
+    return d->travels + number % DPARI_DDP_PLACES * d->cut * wire;
+}
+
+/* What has come back is there in its own type. */
+static void dpari_ddp_widen(dpar_ddp *d, const dpari_ddp_piece *p)
+{
+    const dpar_ddp_options *o = &d->options;
+    const int32_t wire = dpari_ddp_wire(o);
+    int64_t skip = 0, count = p->count;
+    if (!o->narrow) {
+        return;
+    }
+    if (o->scatter) {
+        count /= d->c->size;
+        skip = count * d->c->rank;
+    }
+    dpari_kern_convert(d->buffer + (p->at + skip) * dpar_type_bytes(o->type), o->type,
+                       p->data + skip * dpar_type_bytes(wire), wire, count);
+}
+
+/* Those that are back, in their order; with `wait` all. */
+static void dpari_ddp_take(dpar_ddp *d, int32_t wait)
+{
+    while (d->back < d->posted) {
+        dpari_ddp_piece *p = &d->piece[d->back];
+        dpar_status st;
+        if (!wait && DPARI_LOAD(&p->work.comm) != NULL) {
+            return;
+        }
+        st = dpar_wait(&p->work);
+        d->status = d->status == DPAR_OK ? st : d->status;
+        if (st == DPAR_OK) {
+            dpari_ddp_widen(d, p);
+        }
+        d->back++;
+    }
+}
+
+static dpar_status dpari_ddp_post(dpar_ddp *d, int32_t k, dpari_ddp_piece *p)
+{
+    const dpar_ddp_options *o = &d->options;
+    const int32_t wire = dpari_ddp_wire(o), op = o->sum ? DPAR_SUM : DPAR_AVG;
+    if (o->hook != NULL) {
+        const dpar_status st = o->hook(o->ctx, d->c, k, p->data, p->count, wire, &p->work);
+        return st > 0 ? DPAR_OK : st; /* a condition is no error */
+    }
+    if (o->scatter) {
+        const int64_t share = p->count / d->c->size;
+        return dpar_reduce_scatter(d->c, p->data,
+                                   p->data + share * d->c->rank * dpar_type_bytes(wire), share,
+                                   wire, op, &p->work);
+    }
+    return dpar_all_reduce(d->c, p->data, p->data, p->count, wire, op, &p->work);
+}
+
+/* Bucket k leaves, by pieces; at least one, so that an empty one is met by all, too. */
 static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_options *o = &d->options;
     const dpar_bucket *b = &d->bucket[k];
-    const int32_t wire = dpari_ddp_wire(o);
-    const int64_t count = b->hi - b->lo;
-    unsigned char *mine = d->buffer + b->lo * dpar_type_bytes(o->type);
-    unsigned char *data = d->travels + b->lo * dpar_type_bytes(wire);
-    const int32_t op = o->sum ? DPAR_SUM : DPAR_AVG;
-    if (o->finite && dpari_ddp_look(d, k) != DPAR_OK) {
-        return d->status;
-    }
-    if (o->narrow) {
-        dpari_kern_convert(data, wire, mine, o->type, count);
-    }
-    dpari_zero(&d->work[k], sizeof d->work[k]);
-    if (o->hook != NULL) {
-        const dpar_status st = o->hook(o->ctx, d->c, k, data, count, wire, &d->work[k]);
-        return st > 0 ? DPAR_OK : st; /* a condition is no error */
-    }
-    if (o->scatter) {
-        const int64_t share = count / d->c->size;
-        return dpar_reduce_scatter(d->c, data, data + share * d->c->rank * dpar_type_bytes(wire),
-                                   share, wire, op, &d->work[k]);
-    }
-    return dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
+    int64_t at = b->lo;
+    do {
+        dpari_ddp_piece *p = &d->piece[d->posted];
+        dpar_status st;
+        p->at = at;
+        p->count = d->cut > 0 ? dpari_least(d->cut, b->hi - at) : b->hi - at;
+        at += p->count;
+        if (o->finite && dpari_ddp_look(d, k, p->at, at) != DPAR_OK) {
+            return d->status;
+        }
+        p->data = dpari_ddp_place_of(d, p);
+        if (o->narrow) {
+            dpari_kern_convert(p->data, dpari_ddp_wire(o),
+                               d->buffer + p->at * dpar_type_bytes(o->type), o->type, p->count);
+        }
+        dpari_zero(&p->work, sizeof p->work);
+        st = dpari_ddp_post(d, k, p);
+        d->posted++; /* a hook that failed may have posted */
+        if (st != DPAR_OK) {
+            return st;
+        }
+        dpari_ddp_take(d, 0);
+    } while (at < b->hi && d->status == DPAR_OK);
+    return d->status;
 }
 
 /* All whose turn has come. */
@@ -38729,22 +38865,28 @@ static void dpari_ddp_send_ready(dpar_ddp *d)
     }
 }
 
-DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
+static dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
 {
     if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
         return d == NULL ? DPAR_E_ARG : d->c->status;
     }
-    if (!d->under_way || i < 0 || i >= d->params || (d->state[i] & DPARI_DDP_READY)) {
-        return dpari_say(DPAR_E_ARG, &d->c->why,
-                         !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
-                         : i < 0 || i >= d->params
-                             ? "ddp: parameter # of # is ready: there is none"
-                             : "ddp: parameter # of # is ready for the second time in a pass",
-                         i, d->params, 0, 0);
+    return dpari_say(DPAR_E_ARG, &d->c->why,
+                     !d->under_way ? "ddp: parameter # of # is ready outside of a pass"
+                     : i < 0 || i >= d->params
+                         ? "ddp: parameter # of # is ready: there is none"
+                         : "ddp: parameter # of # is ready for the second time in a pass",
+                     i, d->params, 0, 0);
+}
+
+DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
+{
+    if (d == NULL || !d->under_way || i < 0 || i >= d->params || d->seen[i] == d->pass) {
+        return dpari_ddp_not_ready(d, i);
     }
-    d->state[i] = DPARI_DDP_USED | DPARI_DDP_READY;
-    d->missing[d->home[i]]--;
-    dpari_ddp_send_ready(d);
+    d->seen[i] = d->pass;
+    if (--d->missing[d->home[i]] == 0) {
+        dpari_ddp_send_ready(d);
+    }
     return d->status;
 }
 
@@ -38760,7 +38902,7 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     dpar_text_int(&t, d->c->rank);
     dpar_text_put(&t, " has no gradient of ");
     for (i = 0; i < d->params; i++) {
-        if (d->state[i] & DPARI_DDP_READY) {
+        if (d->seen[i] == d->pass) {
             continue;
         }
         if (n < NAMED) {
@@ -38776,21 +38918,6 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
     }
     dpar_text_put(&t, " (options.unused = 1 lets them be without)");
     return dpari_ddp_stop(d, why.text);
-}
-
-/* What comes back is there in its own type. */
-static void dpari_ddp_widen(dpar_ddp *d, int32_t k)
-{
-    const dpar_ddp_options *o = &d->options;
-    const int32_t wire = dpari_ddp_wire(o);
-    const dpar_bucket *b = &d->bucket[k];
-    int64_t lo = b->lo, count = b->hi - b->lo;
-    if (o->scatter) {
-        count /= d->c->size;
-        lo += count * d->c->rank;
-    }
-    dpari_kern_convert(d->buffer + lo * dpar_type_bytes(o->type), o->type,
-                       d->travels + lo * dpar_type_bytes(wire), wire, count);
 }
 
 DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
@@ -38810,15 +38937,9 @@ DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
         (void)dpari_ddp_tell_missing(d);
     }
     dpari_ddp_send_ready(d);
-    for (k = 0; d->last && k < d->next; k++) {
-        const dpar_status st = dpar_wait(&d->work[k]);
-        d->status = d->status == DPAR_OK ? st : d->status;
-        if (st == DPAR_OK && d->options.narrow) {
-            dpari_ddp_widen(d, k);
-        }
-    }
-    for (i = 0; i < d->params; i++) {
-        d->used[i] = (d->state[i] & DPARI_DDP_USED) != 0;
+    dpari_ddp_take(d, 1);
+    for (i = 0; d->options.unused && i < d->params; i++) {
+        d->used[i] = d->seen[i] > d->zeroed;
     }
     if (d->last && d->options.unused && d->status == DPAR_OK) {
         d->status = dpar_all_reduce(d->c, d->used, d->used, d->params, DPAR_U8, DPAR_MAX, NULL);
@@ -38829,7 +38950,10 @@ DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
 
 DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i)
 {
-    return d != NULL && i >= 0 && i < d->params && d->used[i] != 0;
+    if (d == NULL || i < 0 || i >= d->params) {
+        return 0;
+    }
+    return d->options.unused ? d->used[i] != 0 : d->seen[i] > d->zeroed;
 }
 
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
@@ -38840,6 +38964,7 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
     if (d->under_way && d->c->status == DPAR_OK) {
         return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass is under way", 0, 0, 0, 0);
     }
+    dpari_ddp_take(d, 1); /* of a pass that broke: nobody may look at it any more */
     dpari_ddp_free(d);
     return DPAR_OK;
 }
