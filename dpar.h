@@ -3331,6 +3331,367 @@ DPAR_API dpar_status dpar_halo_grid_choose(const dpar_halo_job *job, const dpar_
 
 #if DPARI_RUN
 
+/* ==== run/optimizer.h ==== */
+
+/* optimizer - AdamW and SGD on any piece of the parameters, in the host's memory: what one rank of
+ * ZeRO does with its shard, and what one rank alone does with all.
+ *
+ * Each element is loaded into f64, updated there and rounded once as it is stored, so that its bits
+ * depend neither on where it lies nor on how the parameters are cut.
+ *
+ *     AdamW (Loshchilov and Hutter 2019), decay decoupled from the gradient:
+ *         w -= rate decay w;   m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g g
+ *         w -= rate / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + epsilon)
+ *     SGD (as PyTorch has it: decay is a part of the gradient):
+ *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
+ *
+ * where g is the gradient times `factor`: the clip, a loss scale, an average. A factor of 0 takes
+ * gradients as 0 whatever they are, NaN too: the step then decays moments and weights, no more. */
+
+enum { DPAR_ADAMW, DPAR_SGD };
+
+/* Begin with dpar_optimizer_adamw or _sgd and change what differs. */
+typedef struct dpar_optimizer {
+    int32_t kind;       /* DPAR_ADAMW, DPAR_SGD */
+    int32_t nesterov;   /* SGD: 0 or 1 */
+    int32_t stochastic; /* 1: what is rounded to BF16 is rounded up with the probability of its
+                           remainder, so that small updates are not lost on average */
+    int32_t room;       /* 0 */
+    uint64_t seed;      /* of that */
+    double beta1, beta2, epsilon; /* AdamW */
+    double momentum;              /* SGD */
+    double decay;                 /* of weights */
+} dpar_optimizer;
+/* beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01: torch.optim.AdamW's. Local. */
+DPAR_API dpar_optimizer dpar_optimizer_adamw(void);
+/* Without decay. Local. */
+DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum);
+/* Arrays beside the weights that it keeps: 2, 1 or 0 (SGD without momentum). Local. */
+DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o);
+/* E_ARG with a sentence: a kind, a flag or a number that is none (rates of moments are within 0 and
+ * below 1, the others not negative; epsilon above 0). Local. */
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why);
+
+/* Elements index .. index + count - 1 of all the parameters. */
+typedef struct dpar_optimizer_piece {
+    void *weight;         /* F64, F32, BF16 or F16 */
+    const void *gradient; /* of any of these */
+    void *m, *v;          /* F64 where weight is, else F32; 0 before the first step. NULL where the
+                             optimizer has none */
+    int32_t weight_type, gradient_type;
+    int64_t count;
+    uint64_t index; /* for random numbers: the same for an element however it is cut */
+} dpar_optimizer_piece;
+/* One step of it: t = 1 for the first. E_ARG: types, t, pointers that are NULL. Local. O(count). */
+DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
+                                         int64_t t, double rate, double factor);
+
+/* F32 to BF16, element i up or down by random number (seed, stream, index + i); NaN and infinities
+ * as they are, what BF16 holds exactly, too. Local. O(count). */
+DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
+                              uint64_t stream, uint64_t index);
+
+/* The sum of squares of `count` floats, in f64 and in order. Local. */
+DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type);
+/* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
+ * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
+ * gives 0: a step that takes no gradients. Local. */
+DPAR_API double dpar_clip_factor(double norm, double limit);
+
+/* ==== run/mem.h ==== */
+
+/* mem - memory that the CPU does not reach, a device's say: all that dpar asks of it. Whoever has
+ * such memory fills the table in (dpar_cuda.h does); dpar calls it from the thread that calls dpar.
+ * dpar_mem_host gives the table of the host's memory: what each function is to compute.
+ *
+ * An operation takes one struct, which lies in the host's memory and is read before the function
+ * returns, as are the arrays of boxes and spans. What its pointers name is device memory, or host
+ * memory that the device reaches (pinned, managed), scalars and indices too: it is read and written
+ * in stream order, after all work that was given to ctx before, and may be done only later: `wait`
+ * waits. A function neither waits nor allocates. E_ARG and nothing done: a type or number outside
+ * the domain; sizes of 0 are fine, and then pointers may be NULL. Pointers are aligned to their
+ * type; outputs overlap inputs only where they are said to be the same.
+ *
+ * Numbers: "in f64" means: inputs become doubles, each product and each sum is rounded to f64 (not
+ * fused), the result is rounded to its type to nearest even, BF16 and F16 by way of F32. What is
+ * NaN and not just copied becomes the quiet NaN without sign and payload where it becomes fewer
+ * bits. */
+
+enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
+
+/* One box to be copied: packed, unpacked, filled. For each index i < extent, in all dims,
+ *     v = from[i . from_stride], of type from_type
+ *     v is rounded to `through`, negated where `negate`, and becomes to_type
+ *     to[i . to_stride] = v, or itself op v
+ *     from[i . from_stride] = 0 where `clear`
+ * The types are one, or two of {F64, F32}, {F32, F16}, {F32, BF16}. */
+typedef struct dpar_mem_box {
+    void *to, *from;            /* index 0 of either side; one or both in the device's memory */
+    int32_t to_type, from_type; /* DPAR_F64, ... */
+    int32_t through;            /* no wider than either; the same as both: nothing to round */
+    int32_t op;                 /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit
+                                   floats in F32 */
+    int32_t negate;             /* 1: the sign bit of floats; integers wrap */
+    int32_t clear;              /* 1: `from` is 0 afterwards */
+    int32_t dims;               /* 0 .. DPAR_MEM_DIMS */
+    int32_t room;               /* 0 */
+    int64_t extent[DPAR_MEM_DIMS];
+    int64_t to_stride[DPAR_MEM_DIMS];   /* elements, of either sign */
+    int64_t from_stride[DPAR_MEM_DIMS]; /* 0 in a dim: the same there; in all: one everywhere */
+} dpar_mem_box;
+
+/* Elements that lie one after the other. v = scale from[i], in f64 (scale 1: from[i] itself);
+ * to[i] = v, or to[i] + v (in f64, rounded once). Flatten, unflatten, cast, accumulate, fill. */
+typedef struct dpar_mem_span {
+    void *to;
+    const void *from; /* may be `to` where types have as many bytes. NULL: v = scale */
+    int64_t count;
+    int32_t to_type, from_type; /* F64, F32, BF16, F16, any two. Of one type, scale 1 and no add:
+                                   any type that has bytes, every bit as it is; from NULL and scale
+                                   0: any type that has bytes */
+    int32_t add;                /* 1 */
+    int32_t stochastic;         /* 1: to_type BF16, rounded up or down by number (seed, stream,
+                                   index + i), as dpar_round_bf16 does, from F32. Not with add */
+    double scale;
+    uint64_t seed, stream, index;
+} dpar_mem_span;
+
+/* v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as dpari_kern_reduce does: in
+ * type `sums`; AVG divides by parts. Then v times scale, to[i] = v, or to[i] + v; all in `sums`,
+ * rounded once to to_type. */
+typedef struct dpar_mem_reduce {
+    void *to; /* may be a part */
+    const void *from;
+    int64_t count, parts, stride; /* parts >= 1; stride in elements: at least count, or 0 */
+    int32_t to_type, from_type;   /* F64, F32, BF16, F16 */
+    int32_t sums;                 /* F64; F32 where neither is F64 */
+    int32_t op;                   /* DPAR_SUM, AVG, PRODUCT, MAX, MIN: NaN where one is NaN */
+    int32_t add;                  /* 1 */
+    int32_t room;                 /* 0 */
+    double scale;                 /* 1: nothing to multiply. Rounded to `sums` */
+} dpar_mem_reduce;
+
+/* *found = first + the smallest i with in[i] NaN or infinite; -1: none is. */
+typedef struct dpar_mem_finite {
+    const void *in;
+    int64_t count, first;
+    int32_t type; /* F64, F32, BF16, F16 */
+    int32_t keep; /* 1: *found stays where it is not below 0: several arrays, one after the other */
+    int64_t *found;
+} dpar_mem_finite;
+
+/* *sum = the sum of squares, or itself + that: in f64, in an order that is fixed by count alone,
+ * not by the launch (each table has its own). */
+typedef struct dpar_mem_squares {
+    const void *in;
+    int64_t count;
+    int32_t type; /* F64, F32, BF16, F16 */
+    int32_t add;  /* 1 */
+    double *sum;
+} dpar_mem_squares;
+
+/* *factor = scale dpar_clip_factor(sqrt(*squares), limit). May be the same double. */
+typedef struct dpar_mem_clip {
+    const double *squares;
+    double *factor;
+    double limit, scale;
+} dpar_mem_clip;
+
+/* dpar_optimizer_step of the piece with factor and, where factor_at is not NULL, *factor_at
+ * multiplied (the product 0: gradients count as 0). In f64, as optimizer.h says; roots and
+ * divisions may differ in the last bit of f64. */
+typedef struct dpar_mem_optimize {
+    const dpar_optimizer *optimizer;
+    const dpar_optimizer_piece *piece;
+    int64_t t;
+    double rate, factor;
+    const double *factor_at;
+    void *copy;        /* the new weights once more, of copy_type, for computing: weights are a
+                          master. Rounded stochastically where the optimizer is and copy_type is
+                          BF16, by number (seed, t, index + i), else to nearest even; NULL: none */
+    int16_t *rest;     /* the weights are F32 in two halves: bits of the F32 = bits of the BF16 in
+                          piece->weight << 16, plus rest (with sign): the BF16 is the nearest one,
+                          of two the one farther from 0. Not with stochastic; NULL: none */
+    int32_t copy_type; /* BF16, F16, F32 */
+    int32_t room;      /* 0 */
+} dpar_mem_optimize;
+
+/* Numbers of rows: at[i], or, with windows, row[w] + at[i] - lo[w] of the first window w that has
+ * lo[w] <= at[i] < hi[w], else -1. Below 0: there is no row. */
+typedef struct dpar_mem_index {
+    const void *at;
+    int32_t type;    /* DPAR_I32, DPAR_I64 */
+    int32_t windows; /* 0, 1, 2 */
+    int64_t lo[2], hi[2], row[2];
+} dpar_mem_index;
+
+/* to[i] = from[row i of the index], `bytes` each; zeros where there is none. */
+typedef struct dpar_mem_gather {
+    void *to;
+    const void *from;
+    int64_t rows, bytes;        /* of `to`; of a row */
+    int64_t to_step, from_step; /* bytes from row to row, at least bytes (from_step: or 0) */
+    dpar_mem_index index;
+} dpar_mem_gather;
+
+/* to[row i of the index] += from[i], for i = 0, 1, ... in that order, each sum rounded to the type:
+ * the gradient of gather. Rows that several i name are added in order, whatever the launch. */
+typedef struct dpar_mem_scatter {
+    void *to;
+    const void *from;
+    int64_t rows, width; /* of `from`; elements of a row, dense on both sides */
+    int32_t type;        /* F64, F32 */
+    int32_t room;        /* 0 */
+    dpar_mem_index index;
+} dpar_mem_scatter;
+
+/* to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the index], in f64; what
+ * has no row is left out (all of them: 0). */
+typedef struct dpar_mem_combine {
+    void *to;
+    const void *from;
+    const void *weight;         /* NULL: 1 */
+    int64_t rows, k, width;     /* of `to`; of each; elements of a row, dense on both sides */
+    int32_t to_type, from_type; /* F64, F32, BF16, F16 */
+    int32_t weight_type;        /* F64, F32 */
+    int32_t room;               /* 0 */
+    dpar_mem_index index;       /* of rows x k */
+} dpar_mem_combine;
+
+/* The parts of dpar_cross_entropy_forward and _backward that are of one rank (tensor.h): */
+enum {
+    DPAR_MEM_XENT_PART,    /* reads logits, targets; writes own */
+    DPAR_MEM_XENT_LOSS,    /* reads all, targets; writes lse, loss, sum */
+    DPAR_MEM_XENT_GRADIENT /* reads logits, targets, lse; writes logits */
+};
+/* A rank has columns lo[w] <= c < hi[w] of each token's logits, w = 0, 1, of a vocabulary; the
+ * other columns are padding. A token counts when its target t is >= 0 and not ignore - 1 (ignore 0:
+ * that is no condition); h is the column of t, if this rank has it. Sums are in f64, of PART and
+ * GRADIENT in an order fixed by the sizes alone, of the sum over tokens too. With x = logits[i][c]:
+ *     PART      own[i] = m, s, o:  m the largest x (NaN: any), 0 without columns
+ *               s = sum of exp(x - m), all of them -infinity: 0
+ *               o = (1 - smoothing) logits[i][h] + smoothing / vocabulary (sum of x)
+ *                   (either term 0 where there is no h, or smoothing is 0)
+ *     LOSS      M = the largest m of the ranks with s that is not <= 0, S = sum over those, in
+ *               order, of s exp(m - M); lse[i] = M + log(S), NaN where S is no number above 0;
+ *               l = lse - sum of o; loss[i] = l + z lse^2; sum = of l, of z lse^2, of 1;
+ *               over tokens that count; the others' loss is 0
+ *     GRADIENT  x = scale ((1 + 2 z lse) exp(x - lse) - smoothing / vocabulary), in column h less
+ *               scale (1 - smoothing); 0 for padding and for tokens that do not count */
+typedef struct dpar_mem_xent {
+    int32_t phase;
+    int32_t type;         /* of logits, own and all: F64, F32 */
+    int64_t tokens, rows; /* logits[tokens][rows], dense */
+    int64_t lo[2], hi[2]; /* columns; lo = hi: none */
+    int64_t vocabulary;
+    dpar_mem_index target; /* at: of each token; its row is h */
+    int64_t ignore;        /* 0, or 1 + what is ignored */
+    double smoothing, z;
+    void *logits;
+    void *own;       /* [tokens][3] */
+    const void *all; /* [ranks][tokens][3]: own of all ranks */
+    int32_t ranks;
+    int32_t room;                       /* 0 */
+    double *lse, *loss;                 /* [tokens]; loss may be NULL */
+    struct dpar_cross_entropy_sum *sum; /* may be NULL */
+    double scale;
+} dpar_mem_xent;
+
+/* dpar_attention_merge (sequence.h): arithmetic in f64 for F64, in f32 for F32 (factors in f64,
+ * rounded to f32). */
+typedef struct dpar_mem_merge {
+    int32_t type; /* F64, F32: of all */
+    int32_t room; /* 0 */
+    int64_t rows, values;
+    void *out, *lse;             /* [rows][values], [rows] */
+    const void *more, *more_lse; /* likewise */
+} dpar_mem_merge;
+
+/* to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points of all planes of a set,
+ * or that of both it and what is there (dpar_moments_merge, spatial.h). Parts of some points each,
+ * two passes, merged: never sums of squares; in an order that is fixed by the sizes alone. */
+typedef struct dpar_mem_moments {
+    const void *x;
+    int32_t type;     /* F64, F32, BF16, F16 */
+    int32_t dims;     /* 0 .. DPAR_MAX_DIMS */
+    int64_t planes;   /* plane p = sample channels + channel, its first point at x[p step] */
+    int64_t step;     /* elements */
+    int32_t channels; /* at least 1 */
+    int32_t groups;   /* set sample groups + channel / (channels / groups); divides channels. 0:
+                         set channel */
+    double *to;       /* [sets][3] */
+    int32_t add;      /* 1 */
+    int32_t room;     /* 0 */
+    int64_t extent[DPAR_MAX_DIMS]; /* of a plane's points */
+    int64_t stride[DPAR_MAX_DIMS];
+} dpar_mem_moments;
+
+/* Blocks of `block` floats (the last may be shorter) as 8-bit codes and one F32 scale each, all in
+ * F32 (F64 rounded to it first), each operation rounded to nearest even:
+ *     scale = (largest |x|) / 127, I8; / 448, F8 (e4m3: 4 bits of exponent, bias 7, 3 of mantissa,
+ *             no infinity, 0x7f NaN). A block with NaN or infinity has the quiet NaN as its scale
+ *             and codes 0; one with a scale below 2^-126 has scale 0 and codes 0
+ *     code  = x / scale to the nearest code, even ones of two, at most 127 or 448 of either sign;
+ *             what becomes 0 is code 0
+ *     x     = code scale, rounded to the type; or x + that, in f64 (dequantize with add) */
+typedef struct dpar_mem_quantize {
+    void *x; /* quantize reads, dequantize writes */
+    int64_t count;
+    int64_t block;      /* 1 or more */
+    int32_t type;       /* F64, F32, BF16, F16 */
+    int32_t code_type;  /* DPAR_I8, DPAR_F8 */
+    void *code;         /* block b's codes begin b code_step bytes from here */
+    void *scale;        /* its scale lies b scale_step bytes from here: in an array of its own, or
+                           beside the codes */
+    int64_t code_step;  /* at least block */
+    int64_t scale_step; /* a multiple of 4, not 0 */
+    int32_t add;        /* 1: dequantize adds */
+    int32_t room;       /* 0 */
+} dpar_mem_quantize;
+
+/* The functions return DPAR_OK or an error, which breaks the communicator for all ranks. Halo
+ * exchanges need `move` alone, strategies say what they need; one that is NULL and would be needed
+ * is E_UNKNOWN. */
+typedef struct dpar_mem {
+    void *ctx; /* the first argument of each: a device, a stream */
+    /* Copies n boxes, after all work that was given to ctx before (kernels that computed what is
+     * packed). May return before it is done. With DPAR_COPY no box writes what another one reads or
+     * writes: one kernel can do all of them. With SUM, MAX and MIN boxes may meet in `to`: in the
+     * order of the array, so that results do not depend on timing. */
+    dpar_status (*move)(void *ctx, const dpar_mem_box *boxes, int32_t n);
+    /* Returns when all moves and operations are done. */
+    dpar_status (*wait)(void *ctx);
+    /* `memory` of the host (this rank's, or a peer's that is mapped here) will be one side of
+     * moves, until unpin: page-lock it, map it. Ranks that are threads may name the same twice. */
+    dpar_status (*pin)(void *ctx, void *memory, int64_t bytes);
+    dpar_status (*unpin)(void *ctx, void *memory);
+    /* n spans, of which none writes what another one reads or writes. */
+    dpar_status (*span)(void *ctx, const dpar_mem_span *spans, int32_t n);
+    dpar_status (*reduce)(void *ctx, const dpar_mem_reduce *reduce);
+    dpar_status (*finite)(void *ctx, const dpar_mem_finite *finite);
+    dpar_status (*squares)(void *ctx, const dpar_mem_squares *squares);
+    dpar_status (*clip)(void *ctx, const dpar_mem_clip *clip);
+    dpar_status (*optimize)(void *ctx, const dpar_mem_optimize *optimize);
+    dpar_status (*gather)(void *ctx, const dpar_mem_gather *gather);
+    dpar_status (*scatter)(void *ctx, const dpar_mem_scatter *scatter);
+    dpar_status (*combine)(void *ctx, const dpar_mem_combine *combine);
+    dpar_status (*xent)(void *ctx, const dpar_mem_xent *xent);
+    dpar_status (*merge)(void *ctx, const dpar_mem_merge *merge);
+    dpar_status (*moments)(void *ctx, const dpar_mem_moments *moments);
+    dpar_status (*quantize)(void *ctx, const dpar_mem_quantize *quantize);
+    dpar_status (*dequantize)(void *ctx, const dpar_mem_quantize *quantize);
+} dpar_mem;
+
+/* Copies one box in the host's memory: what a `move` is to do, to compare it with, or to call for
+ * memory that the CPU does reach after all (managed, mapped). Local. O(elements). */
+DPAR_API void dpar_mem_move_box(const dpar_mem_box *box);
+
+/* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
+ * a device's are compared with: equal bits, but for squares, clip, optimize, xent, merge and
+ * moments, where roots, exponentials and orders of sums may differ in the last bits of f64. wait,
+ * pin and unpin do nothing. Local. */
+DPAR_API dpar_mem dpar_mem_host(void);
+
 /* ==== run/comm.h ==== */
 
 /* comm - a communicator: ranks that move and add memory together. One interface over engines:
@@ -3427,7 +3788,10 @@ struct dpar_comm {
     int64_t sent[DPAR_CALLS]; /* bytes that this rank has handed to others through it so far, by
                                  kind (DPAR_ALL_REDUCE, ... DPAR_SEND): dpar_call_sent of all
                                  operations that the engine took. You may set them to 0 */
-    dpar_engine engine;       /* private, as all that follows */
+    const dpar_mem *mem; /* the memory that strategies on this communicator work in: a device's, set
+                            by its engine or by you, before the first of them, and as long as they
+                            are in use; NULL: the host's. All communicators split from it have it */
+    dpar_engine engine;  /* private, as all that follows */
     void *context;
 };
 
@@ -3740,55 +4104,6 @@ DPAR_API dpar_status dpar_transfers_run(dpar_comm *c, const dpar_transfer *sends
 DPAR_API int64_t dpar_transfers_run_bytes(const dpar_comm *c, const dpar_transfer *sends, int64_t n,
                                           const dpar_transfer *receives, int64_t m, int32_t type,
                                           const dpar_move_options *options);
-
-/* ==== run/mem.h ==== */
-
-/* mem - memory that the CPU does not reach, a device's say: the four things that dpar asks of it.
- * Whoever has such memory fills the table in; dpar calls it from the thread that calls dpar. */
-
-enum { DPAR_MEM_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
-
-/* One box to be copied: packed, unpacked, filled. For each index i < extent, in all dims,
- *     v = from[i . from_stride], of type from_type
- *     v is rounded to `through`, negated where `negate`, and becomes to_type
- *     to[i . to_stride] = v, or itself op v
- *     from[i . from_stride] = 0 where `clear`
- * The types are one, or two of {F64, F32}, {F32, F16}, {F32, BF16}. */
-typedef struct dpar_mem_box {
-    void *to, *from;            /* index 0 of either side; one or both in the device's memory */
-    int32_t to_type, from_type; /* DPAR_F64, ... */
-    int32_t through;            /* no wider than either; the same as both: nothing to round */
-    int32_t op;                 /* DPAR_COPY; DPAR_SUM, DPAR_MAX, DPAR_MIN in to_type, 16-bit
-                                   floats in F32 */
-    int32_t negate;             /* 1: the sign bit of floats; integers wrap */
-    int32_t clear;              /* 1: `from` is 0 afterwards */
-    int32_t dims;               /* 0 .. DPAR_MEM_DIMS */
-    int32_t room;               /* 0 */
-    int64_t extent[DPAR_MEM_DIMS];
-    int64_t to_stride[DPAR_MEM_DIMS];   /* elements, of either sign */
-    int64_t from_stride[DPAR_MEM_DIMS]; /* all 0: one element everywhere */
-} dpar_mem_box;
-
-/* The functions return DPAR_OK or an error, which breaks the communicator for all ranks. A NULL one
- * is not needed, but for `move`. */
-typedef struct dpar_mem {
-    void *ctx; /* the first argument of each: a device, a stream */
-    /* Copies n boxes, after all work that was given to ctx before (kernels that computed what is
-     * packed). May return before it is done. With DPAR_COPY no box writes what another one reads or
-     * writes: one kernel can do all of them. With SUM, MAX and MIN boxes may meet in `to`: in the
-     * order of the array, so that results do not depend on timing. */
-    dpar_status (*move)(void *ctx, const dpar_mem_box *boxes, int32_t n);
-    /* Returns when all moves are done. */
-    dpar_status (*wait)(void *ctx);
-    /* `memory` of the host (this rank's, or a peer's that is mapped here) will be one side of
-     * moves, until unpin: page-lock it, map it. Ranks that are threads may name the same twice. */
-    dpar_status (*pin)(void *ctx, void *memory, int64_t bytes);
-    dpar_status (*unpin)(void *ctx, void *memory);
-} dpar_mem;
-
-/* Copies one box in the host's memory: what a `move` is to do, to compare it with, or to call for
- * memory that the CPU does reach after all (managed, mapped). Local. O(elements). */
-DPAR_API void dpar_mem_move_box(const dpar_mem_box *box);
 
 /* ==== run/halo_exchange.h ==== */
 
@@ -4386,73 +4701,6 @@ DPAR_API void *dpar_ddp_buffer(const dpar_ddp *d);
 /* Gives the gradients' memory back. COLLECTIVE in so far as no other rank may still be in a pass.
  * NULL is fine. E_ARG: a pass is under way, on a communicator that is not broken. */
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
-
-/* ==== run/optimizer.h ==== */
-
-/* optimizer - AdamW and SGD on any piece of the parameters, in the host's memory: what one rank of
- * ZeRO does with its shard, and what one rank alone does with all.
- *
- * Each element is loaded into f64, updated there and rounded once as it is stored, so that its bits
- * depend neither on where it lies nor on how the parameters are cut.
- *
- *     AdamW (Loshchilov and Hutter 2019), decay decoupled from the gradient:
- *         w -= rate decay w;   m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g g
- *         w -= rate / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + epsilon)
- *     SGD (as PyTorch has it: decay is a part of the gradient):
- *         g += decay w;   m = momentum m + g;   w -= rate m, or rate (g + momentum m) (nesterov)
- *
- * where g is the gradient times `factor`: the clip, a loss scale, an average. A factor of 0 takes
- * gradients as 0 whatever they are, NaN too: the step then decays moments and weights, no more. */
-
-enum { DPAR_ADAMW, DPAR_SGD };
-
-/* Begin with dpar_optimizer_adamw or _sgd and change what differs. */
-typedef struct dpar_optimizer {
-    int32_t kind;       /* DPAR_ADAMW, DPAR_SGD */
-    int32_t nesterov;   /* SGD: 0 or 1 */
-    int32_t stochastic; /* 1: what is rounded to BF16 is rounded up with the probability of its
-                           remainder, so that small updates are not lost on average */
-    int32_t room;       /* 0 */
-    uint64_t seed;      /* of that */
-    double beta1, beta2, epsilon; /* AdamW */
-    double momentum;              /* SGD */
-    double decay;                 /* of weights */
-} dpar_optimizer;
-/* beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0.01: torch.optim.AdamW's. Local. */
-DPAR_API dpar_optimizer dpar_optimizer_adamw(void);
-/* Without decay. Local. */
-DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum);
-/* Arrays beside the weights that it keeps: 2, 1 or 0 (SGD without momentum). Local. */
-DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o);
-/* E_ARG with a sentence: a kind, a flag or a number that is none (rates of moments are within 0 and
- * below 1, the others not negative; epsilon above 0). Local. */
-DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why);
-
-/* Elements index .. index + count - 1 of all the parameters. */
-typedef struct dpar_optimizer_piece {
-    void *weight;         /* F64, F32, BF16 or F16 */
-    const void *gradient; /* of any of these */
-    void *m, *v;          /* F64 where weight is, else F32; 0 before the first step. NULL where the
-                             optimizer has none */
-    int32_t weight_type, gradient_type;
-    int64_t count;
-    uint64_t index; /* for random numbers: the same for an element however it is cut */
-} dpar_optimizer_piece;
-/* One step of it: t = 1 for the first. E_ARG: types, t, pointers that are NULL. Local. O(count). */
-DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
-                                         int64_t t, double rate, double factor);
-
-/* F32 to BF16, element i up or down by random number (seed, stream, index + i); NaN and infinities
- * as they are, what BF16 holds exactly, too. Local. O(count). */
-DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
-                              uint64_t stream, uint64_t index);
-
-/* The sum of squares of `count` floats, in f64 and in order. Local. */
-DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type);
-/* What gradients are multiplied by so that their norm is at most `limit`: min(1, limit / (norm +
- * 1e-6)), as torch.nn.utils.clip_grad_norm_; limit <= 0: 1. A norm that is NaN or infinite
- * gives 0: a step that takes no gradients. Local. */
-DPAR_API double dpar_clip_factor(double norm, double limit);
 
 /* ==== run/fsdp.h ==== */
 
@@ -32223,6 +32471,256 @@ DPAR_API dpar_status dpar_recommend(const dpar_job *job, const dpar_search *sear
 
 #if DPARI_RUN
 
+/* ==== run/optimizer.c ==== */
+
+DPAR_API dpar_optimizer dpar_optimizer_adamw(void)
+{
+    dpar_optimizer o;
+    dpari_zero(&o, sizeof o);
+    o.kind = DPAR_ADAMW;
+    o.beta1 = 0.9;
+    o.beta2 = 0.999;
+    o.epsilon = 1e-8;
+    o.decay = 0.01;
+    return o;
+}
+
+DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum)
+{
+    dpar_optimizer o;
+    dpari_zero(&o, sizeof o);
+    o.kind = DPAR_SGD;
+    o.momentum = momentum;
+    return o;
+}
+
+DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o)
+{
+    if (o == NULL) {
+        return 0;
+    }
+    return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
+}
+
+/* Within 0 and below 1. */
+static int dpari_optim_share(double x)
+{
+    return x >= 0.0 && x < 1.0;
+}
+
+DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why)
+{
+    if (o == NULL) {
+        return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
+    }
+    if ((o->kind != DPAR_ADAMW && o->kind != DPAR_SGD) || (o->nesterov != 0 && o->nesterov != 1) ||
+        (o->stochastic != 0 && o->stochastic != 1)) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "optimizer: kind # (AdamW 0, SGD 1), nesterov # and stochastic # (0 or 1)",
+                         o->kind, o->nesterov, o->stochastic, 0);
+    }
+    if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
+        return dpari_say(DPAR_E_ARG, why, "optimizer: decay is below 0 or no number", 0, 0, 0, 0);
+    }
+    if (o->kind == DPAR_ADAMW && (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) ||
+                                  !(o->epsilon > 0.0) || !dpari_finite(o->epsilon))) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "optimizer: AdamW's betas are within 0 and below 1, epsilon above 0", 0, 0,
+                         0, 0);
+    }
+    if (o->kind == DPAR_SGD && !dpari_optim_share(o->momentum)) {
+        return dpari_say(DPAR_E_ARG, why, "optimizer: SGD's momentum is within 0 and below 1", 0, 0,
+                         0, 0);
+    }
+    return DPAR_OK;
+}
+
+/* ---- numbers -----------------------------------------------------------------------------------
+ */
+
+/* b^t by squaring: 1 - b^t keeps its digits. */
+static double dpari_optim_power(double b, int64_t t)
+{
+    double power = 1.0;
+    for (; t > 0; t >>= 1) {
+        power *= t % 2 != 0 ? b : 1.0;
+        b *= b;
+    }
+    return power;
+}
+
+DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
+                              uint64_t stream, uint64_t index)
+{
+    const unsigned char *in = (const unsigned char *)from;
+    unsigned char *out = (unsigned char *)to;
+    uint32_t words[4], x;
+    uint16_t h;
+    int64_t i;
+    for (i = 0; i < count; i++) {
+        const uint64_t at = index + (uint64_t)i;
+        if (i == 0 || at % 4 == 0) {
+            dpar_random_block(seed, stream, at / 4, words);
+        }
+        dpari_elements_bits(&x, in + 4 * i, 4);
+        if ((x & 0x7f800000u) != 0x7f800000u) {
+            x += words[at % 4] >> 16;
+        } else {
+            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
+        }
+        h = (uint16_t)(x >> 16);
+        dpari_elements_bits(out + 2 * i, &h, 2);
+    }
+}
+
+DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type)
+{
+    double x[DPARI_ELEMENTS] = {0.0}, sum = 0.0;
+    int64_t i, k;
+    for (i = 0; i < count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
+        dpari_elements_load(x, in, i, n, type);
+        for (k = 0; k < n; k++) {
+            sum += x[k] * x[k];
+        }
+    }
+    return sum;
+}
+
+DPAR_API double dpar_clip_factor(double norm, double limit)
+{
+    if (!(limit > 0.0)) {
+        return 1.0;
+    }
+    if (!(norm >= 0.0) || !dpari_finite(norm)) {
+        return 0.0;
+    }
+    return dpari_leastf(1.0, limit / (norm + 1e-6));
+}
+
+/* ---- steps -------------------------------------------------------------------------------------
+ */
+
+/* What is the same for all elements of a step. */
+typedef struct dpari_optim_now {
+    double rate, factor;
+    double shrink;     /* AdamW: 1 - rate decay */
+    double reach, fix; /* rate / (1 - beta1^t), 1 / (1 - beta2^t) */
+} dpari_optim_now;
+
+static void dpari_optim_adamw(const dpar_optimizer *o, const dpari_optim_now *now, double *w,
+                              const double *g, double *m, double *v, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const double x = g[i] * now->factor;
+        m[i] = o->beta1 * m[i] + (1.0 - o->beta1) * x;
+        v[i] = o->beta2 * v[i] + (1.0 - o->beta2) * x * x;
+        w[i] = w[i] * now->shrink -
+               now->reach * m[i] / (dpari_elements_sqrt(v[i] * now->fix) + o->epsilon);
+    }
+}
+
+static void dpari_optim_sgd(const dpar_optimizer *o, const dpari_optim_now *now, double *w,
+                            const double *g, double *m, int64_t n)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const double x = g[i] * now->factor + o->decay * w[i];
+        m[i] = o->momentum * m[i] + x;
+        w[i] -= now->rate * (o->nesterov ? x + o->momentum * m[i] : m[i]);
+    }
+}
+
+/* The weights go back in their type. */
+static void dpari_optim_store(const dpar_optimizer *o, const dpar_optimizer_piece *p,
+                              const double *w, int64_t i, int64_t n, int64_t t)
+{
+    float f[DPARI_ELEMENTS];
+    if (p->weight_type != DPAR_BF16 || !o->stochastic) {
+        dpari_elements_store(p->weight, w, i, n, p->weight_type);
+        return;
+    }
+    dpari_elements_store(f, w, 0, n, DPAR_F32);
+    dpar_round_bf16((unsigned char *)p->weight + 2 * i, f, n, o->seed, (uint64_t)t,
+                    p->index + (uint64_t)i);
+}
+
+static int dpari_optim_float(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
+                                         int64_t t, double rate, double factor)
+{
+    double w[DPARI_ELEMENTS] = {0.0}, g[DPARI_ELEMENTS] = {0.0};
+    double m[DPARI_ELEMENTS] = {0.0}, v[DPARI_ELEMENTS] = {0.0};
+    const int32_t moments = dpar_optimizer_moments(o);
+    dpari_optim_now now;
+    int32_t type;
+    int64_t i;
+    if (dpar_optimizer_check(o, NULL) != DPAR_OK || p == NULL || t < 1 || p->count < 0 ||
+        !dpari_optim_float(p->weight_type) || !dpari_optim_float(p->gradient_type) ||
+        (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
+                          (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
+        return DPAR_E_ARG;
+    }
+    type = p->weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    now.rate = rate;
+    now.factor = factor;
+    now.shrink = 1.0 - rate * o->decay;
+    now.reach = rate / (1.0 - dpari_optim_power(o->beta1, t));
+    now.fix = 1.0 / (1.0 - dpari_optim_power(o->beta2, t));
+    for (i = 0; i < p->count; i += DPARI_ELEMENTS) {
+        const int64_t n = dpari_least(DPARI_ELEMENTS, p->count - i);
+        dpari_elements_load(w, p->weight, i, n, p->weight_type);
+        if (factor != 0.0) { /* else zeros: NaN and Inf times 0 are NaN */
+            dpari_elements_load(g, p->gradient, i, n, p->gradient_type);
+        }
+        dpari_zero(m, sizeof m);
+        if (moments > 0) {
+            dpari_elements_load(m, p->m, i, n, type);
+        }
+        if (moments > 1) {
+            dpari_elements_load(v, p->v, i, n, type);
+            dpari_optim_adamw(o, &now, w, g, m, v, n);
+            dpari_elements_store(p->v, v, i, n, type);
+        } else {
+            dpari_optim_sgd(o, &now, w, g, m, n);
+        }
+        if (moments > 0) {
+            dpari_elements_store(p->m, m, i, n, type);
+        }
+        dpari_optim_store(o, p, w, i, n, t);
+    }
+    return DPAR_OK;
+}
+
+/* ==== run/mem.c ==== */
+
+DPAR_API void dpar_mem_move_box(const dpar_mem_box *box)
+{
+    dpari_stride_piece p;
+    dpari_stride s;
+    int32_t d;
+    dpari_zero(&p, sizeof p);
+    p.dims = box->dims;
+    p.to_type = box->to_type;
+    p.from_type = box->from_type;
+    p.through = box->through;
+    p.op = box->op;
+    p.negate = box->negate;
+    p.clear = box->clear;
+    for (d = 0; d < box->dims; d++) {
+        p.extent[d] = box->extent[d];
+        p.to[d] = box->to_stride[d];
+        p.from[d] = box->from_stride[d];
+    }
+    dpari_stride_prepare(&s, &p);
+    dpari_stride_run(&s, box->to, box->from);
+}
+
 /* ==== run/comm.c ==== */
 
 /* ---- sentences --------------------------------------------------------------------------------
@@ -35126,30 +35624,6 @@ DPAR_API dpar_status dpar_redistribute_run(dpar_comm *c, const dpar_layout *from
     }
     dpari_move_release(&r.move, o, scratch);
     return st;
-}
-
-/* ==== run/mem.c ==== */
-
-DPAR_API void dpar_mem_move_box(const dpar_mem_box *box)
-{
-    dpari_stride_piece p;
-    dpari_stride s;
-    int32_t d;
-    dpari_zero(&p, sizeof p);
-    p.dims = box->dims;
-    p.to_type = box->to_type;
-    p.from_type = box->from_type;
-    p.through = box->through;
-    p.op = box->op;
-    p.negate = box->negate;
-    p.clear = box->clear;
-    for (d = 0; d < box->dims; d++) {
-        p.extent[d] = box->extent[d];
-        p.to[d] = box->to_stride[d];
-        p.from[d] = box->from_stride[d];
-    }
-    dpari_stride_prepare(&s, &p);
-    dpari_stride_run(&s, box->to, box->from);
 }
 
 /* ==== run/halo_exchange.c ==== */
@@ -38966,232 +39440,6 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
     }
     dpari_ddp_take(d, 1); /* of a pass that broke: nobody may look at it any more */
     dpari_ddp_free(d);
-    return DPAR_OK;
-}
-
-/* ==== run/optimizer.c ==== */
-
-DPAR_API dpar_optimizer dpar_optimizer_adamw(void)
-{
-    dpar_optimizer o;
-    dpari_zero(&o, sizeof o);
-    o.kind = DPAR_ADAMW;
-    o.beta1 = 0.9;
-    o.beta2 = 0.999;
-    o.epsilon = 1e-8;
-    o.decay = 0.01;
-    return o;
-}
-
-DPAR_API dpar_optimizer dpar_optimizer_sgd(double momentum)
-{
-    dpar_optimizer o;
-    dpari_zero(&o, sizeof o);
-    o.kind = DPAR_SGD;
-    o.momentum = momentum;
-    return o;
-}
-
-DPAR_API int32_t dpar_optimizer_moments(const dpar_optimizer *o)
-{
-    if (o == NULL) {
-        return 0;
-    }
-    return o->kind == DPAR_ADAMW ? 2 : o->momentum > 0.0 ? 1 : 0;
-}
-
-/* Within 0 and below 1. */
-static int dpari_optim_share(double x)
-{
-    return x >= 0.0 && x < 1.0;
-}
-
-DPAR_API dpar_status dpar_optimizer_check(const dpar_optimizer *o, dpar_why *why)
-{
-    if (o == NULL) {
-        return dpari_say(DPAR_E_ARG, why, "optimizer: it is NULL", 0, 0, 0, 0);
-    }
-    if ((o->kind != DPAR_ADAMW && o->kind != DPAR_SGD) || (o->nesterov != 0 && o->nesterov != 1) ||
-        (o->stochastic != 0 && o->stochastic != 1)) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "optimizer: kind # (AdamW 0, SGD 1), nesterov # and stochastic # (0 or 1)",
-                         o->kind, o->nesterov, o->stochastic, 0);
-    }
-    if (!(o->decay >= 0.0) || !dpari_finite(o->decay)) {
-        return dpari_say(DPAR_E_ARG, why, "optimizer: decay is below 0 or no number", 0, 0, 0, 0);
-    }
-    if (o->kind == DPAR_ADAMW && (!dpari_optim_share(o->beta1) || !dpari_optim_share(o->beta2) ||
-                                  !(o->epsilon > 0.0) || !dpari_finite(o->epsilon))) {
-        return dpari_say(DPAR_E_ARG, why,
-                         "optimizer: AdamW's betas are within 0 and below 1, epsilon above 0", 0, 0,
-                         0, 0);
-    }
-    if (o->kind == DPAR_SGD && !dpari_optim_share(o->momentum)) {
-        return dpari_say(DPAR_E_ARG, why, "optimizer: SGD's momentum is within 0 and below 1", 0, 0,
-                         0, 0);
-    }
-    return DPAR_OK;
-}
-
-/* ---- numbers -----------------------------------------------------------------------------------
- */
-
-/* b^t by squaring: 1 - b^t keeps its digits. */
-static double dpari_optim_power(double b, int64_t t)
-{
-    double power = 1.0;
-    for (; t > 0; t >>= 1) {
-        power *= t % 2 != 0 ? b : 1.0;
-        b *= b;
-    }
-    return power;
-}
-
-DPAR_API void dpar_round_bf16(void *to, const void *from, int64_t count, uint64_t seed,
-                              uint64_t stream, uint64_t index)
-{
-    const unsigned char *in = (const unsigned char *)from;
-    unsigned char *out = (unsigned char *)to;
-    uint32_t words[4], x;
-    uint16_t h;
-    int64_t i;
-    for (i = 0; i < count; i++) {
-        const uint64_t at = index + (uint64_t)i;
-        if (i == 0 || at % 4 == 0) {
-            dpar_random_block(seed, stream, at / 4, words);
-        }
-        dpari_elements_bits(&x, in + 4 * i, 4);
-        if ((x & 0x7f800000u) != 0x7f800000u) {
-            x += words[at % 4] >> 16;
-        } else {
-            x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
-        }
-        h = (uint16_t)(x >> 16);
-        dpari_elements_bits(out + 2 * i, &h, 2);
-    }
-}
-
-DPAR_API double dpar_sum_squares(const void *in, int64_t count, int32_t type)
-{
-    double x[DPARI_ELEMENTS] = {0.0}, sum = 0.0;
-    int64_t i, k;
-    for (i = 0; i < count; i += DPARI_ELEMENTS) {
-        const int64_t n = dpari_least(DPARI_ELEMENTS, count - i);
-        dpari_elements_load(x, in, i, n, type);
-        for (k = 0; k < n; k++) {
-            sum += x[k] * x[k];
-        }
-    }
-    return sum;
-}
-
-DPAR_API double dpar_clip_factor(double norm, double limit)
-{
-    if (!(limit > 0.0)) {
-        return 1.0;
-    }
-    if (!(norm >= 0.0) || !dpari_finite(norm)) {
-        return 0.0;
-    }
-    return dpari_leastf(1.0, limit / (norm + 1e-6));
-}
-
-/* ---- steps -------------------------------------------------------------------------------------
- */
-
-/* What is the same for all elements of a step. */
-typedef struct dpari_optim_now {
-    double rate, factor;
-    double shrink;     /* AdamW: 1 - rate decay */
-    double reach, fix; /* rate / (1 - beta1^t), 1 / (1 - beta2^t) */
-} dpari_optim_now;
-
-static void dpari_optim_adamw(const dpar_optimizer *o, const dpari_optim_now *now, double *w,
-                              const double *g, double *m, double *v, int64_t n)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        const double x = g[i] * now->factor;
-        m[i] = o->beta1 * m[i] + (1.0 - o->beta1) * x;
-        v[i] = o->beta2 * v[i] + (1.0 - o->beta2) * x * x;
-        w[i] = w[i] * now->shrink -
-               now->reach * m[i] / (dpari_elements_sqrt(v[i] * now->fix) + o->epsilon);
-    }
-}
-
-static void dpari_optim_sgd(const dpar_optimizer *o, const dpari_optim_now *now, double *w,
-                            const double *g, double *m, int64_t n)
-{
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        const double x = g[i] * now->factor + o->decay * w[i];
-        m[i] = o->momentum * m[i] + x;
-        w[i] -= now->rate * (o->nesterov ? x + o->momentum * m[i] : m[i]);
-    }
-}
-
-/* The weights go back in their type. */
-static void dpari_optim_store(const dpar_optimizer *o, const dpar_optimizer_piece *p,
-                              const double *w, int64_t i, int64_t n, int64_t t)
-{
-    float f[DPARI_ELEMENTS];
-    if (p->weight_type != DPAR_BF16 || !o->stochastic) {
-        dpari_elements_store(p->weight, w, i, n, p->weight_type);
-        return;
-    }
-    dpari_elements_store(f, w, 0, n, DPAR_F32);
-    dpar_round_bf16((unsigned char *)p->weight + 2 * i, f, n, o->seed, (uint64_t)t,
-                    p->index + (uint64_t)i);
-}
-
-static int dpari_optim_float(int32_t type)
-{
-    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
-}
-
-DPAR_API dpar_status dpar_optimizer_step(const dpar_optimizer *o, const dpar_optimizer_piece *p,
-                                         int64_t t, double rate, double factor)
-{
-    double w[DPARI_ELEMENTS] = {0.0}, g[DPARI_ELEMENTS] = {0.0};
-    double m[DPARI_ELEMENTS] = {0.0}, v[DPARI_ELEMENTS] = {0.0};
-    const int32_t moments = dpar_optimizer_moments(o);
-    dpari_optim_now now;
-    int32_t type;
-    int64_t i;
-    if (dpar_optimizer_check(o, NULL) != DPAR_OK || p == NULL || t < 1 || p->count < 0 ||
-        !dpari_optim_float(p->weight_type) || !dpari_optim_float(p->gradient_type) ||
-        (p->count > 0 && (p->weight == NULL || p->gradient == NULL ||
-                          (moments > 0 && p->m == NULL) || (moments > 1 && p->v == NULL)))) {
-        return DPAR_E_ARG;
-    }
-    type = p->weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
-    now.rate = rate;
-    now.factor = factor;
-    now.shrink = 1.0 - rate * o->decay;
-    now.reach = rate / (1.0 - dpari_optim_power(o->beta1, t));
-    now.fix = 1.0 / (1.0 - dpari_optim_power(o->beta2, t));
-    for (i = 0; i < p->count; i += DPARI_ELEMENTS) {
-        const int64_t n = dpari_least(DPARI_ELEMENTS, p->count - i);
-        dpari_elements_load(w, p->weight, i, n, p->weight_type);
-        if (factor != 0.0) { /* else zeros: NaN and Inf times 0 are NaN */
-            dpari_elements_load(g, p->gradient, i, n, p->gradient_type);
-        }
-        dpari_zero(m, sizeof m);
-        if (moments > 0) {
-            dpari_elements_load(m, p->m, i, n, type);
-        }
-        if (moments > 1) {
-            dpari_elements_load(v, p->v, i, n, type);
-            dpari_optim_adamw(o, &now, w, g, m, v, n);
-            dpari_elements_store(p->v, v, i, n, type);
-        } else {
-            dpari_optim_sgd(o, &now, w, g, m, n);
-        }
-        if (moments > 0) {
-            dpari_elements_store(p->m, m, i, n, type);
-        }
-        dpari_optim_store(o, p, w, i, n, t);
-    }
     return DPAR_OK;
 }
 

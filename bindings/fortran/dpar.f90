@@ -609,6 +609,8 @@ module dpar
         ! bytes that this rank has handed to others through it so far, by kind (DPAR_ALL_REDUCE, ...
         ! DPAR_SEND).
         integer(c_int64_t) :: sent(0:DPAR_CALLS - 1) = 0
+        ! the memory that strategies on this communicator work in.
+        type(c_ptr) :: mem = c_null_ptr
         type(dpar_engine) :: engine ! private, as all that follows
         type(c_ptr) :: context = c_null_ptr
     end type
@@ -713,7 +715,215 @@ module dpar
         integer(c_int32_t) :: room = 0 ! 0
         integer(c_int64_t) :: extent(0:DPAR_MEM_DIMS - 1) = 0
         integer(c_int64_t) :: to_stride(0:DPAR_MEM_DIMS - 1) = 0 ! elements, of either sign
-        integer(c_int64_t) :: from_stride(0:DPAR_MEM_DIMS - 1) = 0 ! all 0: one element everywhere
+        ! 0 in a dim: the same there; in all.
+        integer(c_int64_t) :: from_stride(0:DPAR_MEM_DIMS - 1) = 0
+    end type
+
+    ! Elements that lie one after the other.
+    type, bind(c) :: dpar_mem_span
+        type(c_ptr) :: to = c_null_ptr
+        ! may be `to` where types have as many bytes.
+        type(c_ptr) :: from = c_null_ptr
+        integer(c_int64_t) :: count = 0
+        ! F64, F32, BF16, F16, any two. Of one type, scale 1 and no add.
+        integer(c_int32_t) :: to_type = 0
+        integer(c_int32_t) :: from_type = 0
+        integer(c_int32_t) :: add = 0 ! 1
+        ! 1: to_type BF16, rounded up or down by number (seed, stream, index + i), as
+        ! dpar_round_bf16 does, from F32.
+        integer(c_int32_t) :: stochastic = 0
+        real(c_double) :: scale = 0.0_c_double
+        integer(c_int64_t) :: seed = 0
+        integer(c_int64_t) :: stream = 0
+        integer(c_int64_t) :: index = 0
+    end type
+
+    ! v = x[0] op x[1] op ..., x[p] = from[p stride + i], in that order, as dpari_kern_reduce does.
+    type, bind(c) :: dpar_mem_reduce
+        type(c_ptr) :: to = c_null_ptr ! may be a part
+        type(c_ptr) :: from = c_null_ptr
+        integer(c_int64_t) :: count = 0 ! parts >= 1; stride in elements: at least count, or 0
+        integer(c_int64_t) :: parts = 0
+        integer(c_int64_t) :: stride = 0
+        integer(c_int32_t) :: to_type = 0 ! F64, F32, BF16, F16
+        integer(c_int32_t) :: from_type = 0
+        integer(c_int32_t) :: sums = 0 ! F64; F32 where neither is F64
+        integer(c_int32_t) :: op = 0 ! DPAR_SUM, AVG, PRODUCT, MAX, MIN: NaN where one is NaN
+        integer(c_int32_t) :: add = 0 ! 1
+        integer(c_int32_t) :: room = 0 ! 0
+        real(c_double) :: scale = 0.0_c_double ! 1: nothing to multiply. Rounded to `sums`
+    end type
+
+    ! found = first + the smallest i with in[i] NaN or infinite.
+    type, bind(c) :: dpar_mem_finite
+        type(c_ptr) :: in = c_null_ptr
+        integer(c_int64_t) :: count = 0
+        integer(c_int64_t) :: first = 0
+        integer(c_int32_t) :: type = 0 ! F64, F32, BF16, F16
+        ! 1: *found stays where it is not below 0.
+        integer(c_int32_t) :: keep = 0
+        type(c_ptr) :: found = c_null_ptr
+    end type
+
+    ! sum = the sum of squares, or itself + that.
+    type, bind(c) :: dpar_mem_squares
+        type(c_ptr) :: in = c_null_ptr
+        integer(c_int64_t) :: count = 0
+        integer(c_int32_t) :: type = 0 ! F64, F32, BF16, F16
+        integer(c_int32_t) :: add = 0 ! 1
+        type(c_ptr) :: sum = c_null_ptr
+    end type
+
+    ! factor = scale dpar_clip_factor(sqrt(*squares), limit).
+    type, bind(c) :: dpar_mem_clip
+        type(c_ptr) :: squares = c_null_ptr
+        type(c_ptr) :: factor = c_null_ptr
+        real(c_double) :: limit = 0.0_c_double
+        real(c_double) :: scale = 0.0_c_double
+    end type
+
+    ! dpar_optimizer_step of the piece with factor and, where factor_at is not NULL, *factor_at
+    ! multiplied (the product 0: gradients count as 0).
+    type, bind(c) :: dpar_mem_optimize
+        type(c_ptr) :: optimizer = c_null_ptr
+        type(c_ptr) :: piece = c_null_ptr
+        integer(c_int64_t) :: t = 0
+        real(c_double) :: rate = 0.0_c_double
+        real(c_double) :: factor = 0.0_c_double
+        type(c_ptr) :: factor_at = c_null_ptr
+        ! the new weights once more, of copy_type, for computing.
+        type(c_ptr) :: copy = c_null_ptr
+        ! the weights are F32 in two halves.
+        type(c_ptr) :: rest = c_null_ptr
+        integer(c_int32_t) :: copy_type = 0 ! BF16, F16, F32
+        integer(c_int32_t) :: room = 0 ! 0
+    end type
+
+    ! Numbers of rows: at[i], or, with windows, row[w] + at[i] - lo[w] of the first window w that
+    ! has lo[w] <= at[i] < hi[w], else -1.
+    type, bind(c) :: dpar_mem_index
+        type(c_ptr) :: at = c_null_ptr
+        integer(c_int32_t) :: type = 0 ! DPAR_I32, DPAR_I64
+        integer(c_int32_t) :: windows = 0 ! 0, 1, 2
+        integer(c_int64_t) :: lo(0:1) = 0
+        integer(c_int64_t) :: hi(0:1) = 0
+        integer(c_int64_t) :: row(0:1) = 0
+    end type
+
+    ! to[i] = from[row i of the index], `bytes` each.
+    type, bind(c) :: dpar_mem_gather
+        type(c_ptr) :: to = c_null_ptr
+        type(c_ptr) :: from = c_null_ptr
+        integer(c_int64_t) :: rows = 0 ! of `to`; of a row
+        integer(c_int64_t) :: bytes = 0
+        integer(c_int64_t) :: to_step = 0 ! bytes from row to row, at least bytes (from_step: or 0)
+        integer(c_int64_t) :: from_step = 0
+        type(dpar_mem_index) :: index
+    end type
+
+    ! to[row i of the index] += from[i], for i = 0, 1, ...
+    type, bind(c) :: dpar_mem_scatter
+        type(c_ptr) :: to = c_null_ptr
+        type(c_ptr) :: from = c_null_ptr
+        integer(c_int64_t) :: rows = 0 ! of `from`; elements of a row, dense on both sides
+        integer(c_int64_t) :: width = 0
+        integer(c_int32_t) :: type = 0 ! F64, F32
+        integer(c_int32_t) :: room = 0 ! 0
+        type(dpar_mem_index) :: index
+    end type
+
+    ! to[t] = sum over j < k, in order, of weight[t k + j] from[row t k + j of the index], in f64.
+    type, bind(c) :: dpar_mem_combine
+        type(c_ptr) :: to = c_null_ptr
+        type(c_ptr) :: from = c_null_ptr
+        type(c_ptr) :: weight = c_null_ptr ! NULL: 1
+        integer(c_int64_t) :: rows = 0 ! of `to`; of each; elements of a row, dense on both sides
+        integer(c_int64_t) :: k = 0
+        integer(c_int64_t) :: width = 0
+        integer(c_int32_t) :: to_type = 0 ! F64, F32, BF16, F16
+        integer(c_int32_t) :: from_type = 0
+        integer(c_int32_t) :: weight_type = 0 ! F64, F32
+        integer(c_int32_t) :: room = 0 ! 0
+        type(dpar_mem_index) :: index ! of rows x k
+    end type
+
+    ! The parts of dpar_cross_entropy_forward and _backward that are of one rank (tensor.h).
+    integer(c_int32_t), parameter :: DPAR_MEM_XENT_PART = 0 ! reads logits, targets; writes own
+    ! reads all, targets; writes lse, loss, sum
+    integer(c_int32_t), parameter :: DPAR_MEM_XENT_LOSS = 1
+    ! reads logits, targets, lse; writes logits
+    integer(c_int32_t), parameter :: DPAR_MEM_XENT_GRADIENT = 2
+
+    ! A rank has columns lo[w] <= c < hi[w] of each token's logits, w = 0, 1, of a vocabulary.
+    type, bind(c) :: dpar_mem_xent
+        integer(c_int32_t) :: phase = 0
+        integer(c_int32_t) :: type = 0 ! of logits, own and all: F64, F32
+        integer(c_int64_t) :: tokens = 0 ! logits[tokens][rows], dense
+        integer(c_int64_t) :: rows = 0
+        integer(c_int64_t) :: lo(0:1) = 0 ! columns; lo = hi: none
+        integer(c_int64_t) :: hi(0:1) = 0
+        integer(c_int64_t) :: vocabulary = 0
+        type(dpar_mem_index) :: target ! at: of each token; its row is h
+        integer(c_int64_t) :: ignore = 0 ! 0, or 1 + what is ignored
+        real(c_double) :: smoothing = 0.0_c_double
+        real(c_double) :: z = 0.0_c_double
+        type(c_ptr) :: logits = c_null_ptr
+        type(c_ptr) :: own = c_null_ptr ! [tokens][3]
+        type(c_ptr) :: all = c_null_ptr ! [ranks][tokens][3]: own of all ranks
+        integer(c_int32_t) :: ranks = 0
+        integer(c_int32_t) :: room = 0 ! 0
+        type(c_ptr) :: lse = c_null_ptr ! [tokens]; loss may be NULL
+        type(c_ptr) :: loss = c_null_ptr
+        type(c_ptr) :: sum = c_null_ptr ! may be NULL
+        real(c_double) :: scale = 0.0_c_double
+    end type
+
+    ! dpar_attention_merge (sequence.h).
+    type, bind(c) :: dpar_mem_merge
+        integer(c_int32_t) :: type = 0 ! F64, F32: of all
+        integer(c_int32_t) :: room = 0 ! 0
+        integer(c_int64_t) :: rows = 0
+        integer(c_int64_t) :: values = 0
+        type(c_ptr) :: out = c_null_ptr ! [rows][values], [rows]
+        type(c_ptr) :: lse = c_null_ptr
+        type(c_ptr) :: more = c_null_ptr ! likewise
+        type(c_ptr) :: more_lse = c_null_ptr
+    end type
+
+    ! to[set] = (count, mean, sum of (x - mean)^2), as doubles, of the points of all planes of a
+    ! set, or that of both it and what is there (dpar_moments_merge, spatial.h).
+    type, bind(c) :: dpar_mem_moments
+        type(c_ptr) :: x = c_null_ptr
+        integer(c_int32_t) :: type = 0 ! F64, F32, BF16, F16
+        integer(c_int32_t) :: dims = 0 ! 0 .. DPAR_MAX_DIMS
+        ! plane p = sample channels + channel, its first point at x[p step]
+        integer(c_int64_t) :: planes = 0
+        integer(c_int64_t) :: step = 0 ! elements
+        integer(c_int32_t) :: channels = 0 ! at least 1
+        ! set sample groups + channel / (channels / groups).
+        integer(c_int32_t) :: groups = 0
+        type(c_ptr) :: to = c_null_ptr ! [sets][3]
+        integer(c_int32_t) :: add = 0 ! 1
+        integer(c_int32_t) :: room = 0 ! 0
+        integer(c_int64_t) :: extent(0:DPAR_MAX_DIMS - 1) = 0 ! of a plane's points
+        integer(c_int64_t) :: stride(0:DPAR_MAX_DIMS - 1) = 0
+    end type
+
+    ! Blocks of `block` floats (the last may be shorter) as 8-bit codes and one F32 scale each, all
+    ! in F32 (F64 rounded to it first), each operation rounded to nearest even.
+    type, bind(c) :: dpar_mem_quantize
+        type(c_ptr) :: x = c_null_ptr ! quantize reads, dequantize writes
+        integer(c_int64_t) :: count = 0
+        integer(c_int64_t) :: block = 0 ! 1 or more
+        integer(c_int32_t) :: type = 0 ! F64, F32, BF16, F16
+        integer(c_int32_t) :: code_type = 0 ! DPAR_I8, DPAR_F8
+        type(c_ptr) :: code = c_null_ptr ! block b's codes begin b code_step bytes from here
+        ! its scale lies b scale_step bytes from here.
+        type(c_ptr) :: scale = c_null_ptr
+        integer(c_int64_t) :: code_step = 0 ! at least block
+        integer(c_int64_t) :: scale_step = 0 ! a multiple of 4, not 0
+        integer(c_int32_t) :: add = 0 ! 1: dequantize adds
+        integer(c_int32_t) :: room = 0 ! 0
     end type
 
     ! The functions return DPAR_OK or an error, which breaks the communicator for all ranks.
@@ -722,11 +932,26 @@ module dpar
         ! Copies n boxes, after all work that was given to ctx before (kernels that computed what is
         ! packed).
         type(c_funptr) :: move = c_null_funptr
-        type(c_funptr) :: wait = c_null_funptr ! Returns when all moves are done.
+        type(c_funptr) :: wait = c_null_funptr ! Returns when all moves and operations are done.
         ! `memory` of the host (this rank's, or a peer's that is mapped here) will be one side of
         ! moves, until unpin.
         type(c_funptr) :: pin = c_null_funptr
         type(c_funptr) :: unpin = c_null_funptr
+        ! n spans, of which none writes what another one reads or writes.
+        type(c_funptr) :: span = c_null_funptr
+        type(c_funptr) :: reduce = c_null_funptr
+        type(c_funptr) :: finite = c_null_funptr
+        type(c_funptr) :: squares = c_null_funptr
+        type(c_funptr) :: clip = c_null_funptr
+        type(c_funptr) :: optimize = c_null_funptr
+        type(c_funptr) :: gather = c_null_funptr
+        type(c_funptr) :: scatter = c_null_funptr
+        type(c_funptr) :: combine = c_null_funptr
+        type(c_funptr) :: xent = c_null_funptr
+        type(c_funptr) :: merge = c_null_funptr
+        type(c_funptr) :: moments = c_null_funptr
+        type(c_funptr) :: quantize = c_null_funptr
+        type(c_funptr) :: dequantize = c_null_funptr
     end type
 
     ! ==== halo_exchange ====
@@ -2619,6 +2844,12 @@ module dpar
             import
             type(dpar_mem_box), intent(in), target :: box
         end subroutine
+
+        ! The host's own table: functions that do it at once, with plain loops.
+        function dpar_mem_host() bind(c)
+            import
+            type(dpar_mem) :: dpar_mem_host
+        end function
 
         ! ==== halo_exchange ====
 

@@ -36,6 +36,7 @@
 #include "../base/text.h"
 #include "../base/type.h"
 #include "../index/mesh.h"
+#include "mem.h"
 
 /* One operation, as data: what the functions below fill in. Fields that a kind has no use for are
  * 0. */
@@ -100,7 +101,10 @@ struct dpar_comm {
     int64_t sent[DPAR_CALLS]; /* bytes that this rank has handed to others through it so far, by
                                  kind (DPAR_ALL_REDUCE, ... DPAR_SEND): dpar_call_sent of all
                                  operations that the engine took. You may set them to 0 */
-    dpar_engine engine;       /* private, as all that follows */
+    const dpar_mem *mem; /* the memory that strategies on this communicator work in: a device's, set
+                            by its engine or by you, before the first of them, and as long as they
+                            are in use; NULL: the host's. All communicators split from it have it */
+    dpar_engine engine;  /* private, as all that follows */
     void *context;
 };
 
