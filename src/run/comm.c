@@ -611,10 +611,15 @@ DPAR_API dpar_status dpar_recv(dpar_comm *c, void *out, int64_t count, int32_t t
 
 DPAR_API dpar_status dpar_comm_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
 {
+    dpar_status st;
     if (!c || !out) {
         return dpari_comm_null(c, "split: out is NULL");
     }
-    return c->status != DPAR_OK ? c->status : c->engine.split(c, color, key, out);
+    st = c->status != DPAR_OK ? c->status : c->engine.split(c, color, key, out);
+    if (st == DPAR_OK && *out) {
+        (*out)->mem = c->mem;
+    }
+    return st;
 }
 
 DPAR_API dpar_status dpar_comm_split_axes(dpar_comm *c, const dpar_mesh *mesh, uint32_t axes,

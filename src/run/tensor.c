@@ -2,6 +2,7 @@
 #include "tensor.h"
 
 #include "kernel.h"
+#include "mem_run.h"
 
 #include "../base/arith.h"
 #include "../base/real.h"
@@ -234,26 +235,47 @@ static dpar_status dpari_linear_weights(const dpar_tensor *t, const dpar_linear 
     return dpari_tensor_multiply(t, &p, dy, x, dw, add);
 }
 
-static void dpari_tensor_add_bias(int32_t type, void *y, const void *bias, int64_t rows, int64_t n)
+static void dpari_tensor_add_row(int32_t type, void *y, const void *bias, int64_t n)
 {
-    int64_t i, j;
-    for (i = 0; i < rows && bias != NULL; i++) {
-        if (type == DPAR_F64) {
-            double *row = (double *)y + i * n;
-            for (j = 0; j < n; j++) {
-                row[j] += ((const double *)bias)[j];
-            }
-        } else {
-            float *row = (float *)y + i * n;
-            for (j = 0; j < n; j++) {
-                row[j] += ((const float *)bias)[j];
-            }
+    int64_t j;
+    if (type == DPAR_F64) {
+        for (j = 0; j < n; j++) {
+            ((double *)y)[j] += ((const double *)bias)[j];
+        }
+    } else {
+        for (j = 0; j < n; j++) {
+            ((float *)y)[j] += ((const float *)bias)[j];
         }
     }
 }
 
+static dpar_status dpari_tensor_add_bias(const dpar_tensor *t, void *y, const void *bias,
+                                         int64_t rows, int64_t n)
+{
+    const int64_t bytes = n * dpar_type_bytes(t->type);
+    dpar_mem_box b;
+    int64_t i;
+    if (t->comm->mem == NULL || bias == NULL || rows * n == 0) {
+        for (i = 0; i < rows && bias != NULL; i++) {
+            dpari_tensor_add_row(t->type, (unsigned char *)y + i * bytes, bias, n);
+        }
+        return DPAR_OK;
+    }
+    dpari_zero(&b, sizeof b);
+    b.to = y;
+    b.from = (void *)(uintptr_t)bias; /* read only */
+    b.to_type = b.from_type = b.through = t->type;
+    b.op = DPAR_SUM;
+    b.dims = 2;
+    b.extent[0] = rows;
+    b.extent[1] = n;
+    b.to_stride[0] = n;
+    b.to_stride[1] = b.from_stride[1] = 1;
+    return dpari_do_move(t->comm, &b, 1);
+}
+
 /* sum[j] = sum over rows of dy[row][j], in f64; or added. Some columns at a time. */
-static void dpari_tensor_sum_rows(int32_t type, const void *dy, int64_t rows, int64_t n, void *sum,
+static void dpari_tensor_add_rows(int32_t type, const void *dy, int64_t rows, int64_t n, void *sum,
                                   int add)
 {
     enum { SOME = 64 };
@@ -273,6 +295,30 @@ static void dpari_tensor_sum_rows(int32_t type, const void *dy, int64_t rows, in
             dpari_tensor_put(sum, type, first + j, part[j]);
         }
     }
+}
+
+static dpar_status dpari_tensor_sum_rows(const dpar_tensor *t, const void *dy, int64_t rows,
+                                         int64_t n, void *sum, int add)
+{
+    dpar_mem_reduce r;
+    if (t->comm->mem == NULL || sum == NULL || n == 0) {
+        dpari_tensor_add_rows(t->type, dy, rows, n, sum, add);
+        return DPAR_OK;
+    }
+    if (rows == 0) {
+        return add ? DPAR_OK : dpari_do_copy(t->comm, sum, NULL, n * dpar_type_bytes(t->type));
+    }
+    dpari_zero(&r, sizeof r);
+    r.to = sum;
+    r.from = dy;
+    r.count = r.stride = n;
+    r.parts = rows;
+    r.to_type = r.from_type = t->type;
+    r.sums = DPAR_F64;
+    r.op = DPAR_SUM;
+    r.add = add != 0;
+    r.scale = 1.0;
+    return dpari_do_reduce(t->comm, &r);
 }
 
 /* ---- collectives of rows --------------------------------------------------------------------- */
@@ -347,6 +393,11 @@ static dpar_status dpari_linear_check(const dpar_tensor *t, const dpar_linear *l
                                    "a column layer only)",
                                    l->kind, l->in, l->out, a->add_dx || a->open);
     }
+    if (t->comm->mem != NULL && t->matmul == NULL) {
+        return dpari_tensor_refuse(t, DPAR_E_ARG,
+                                   "rank #: products in a device's memory need a matmul function",
+                                   t->comm->rank, 0, 0, 0);
+    }
     missing += dpari_tensor_missing(a->w, l->in, l->out) && (forward || a->dx != NULL);
     missing += reads_x && dpari_tensor_missing(a->x, rows_x, l->in);
     missing += forward && dpari_tensor_missing(a->y, rows_y, l->out);
@@ -378,10 +429,9 @@ DPAR_API dpar_status dpar_linear_forward(const dpar_tensor *t, const dpar_linear
     if (st == DPAR_OK && !column) {
         st = dpari_tensor_reduce(t, layer->out, y, a->y, NULL);
     }
-    if (st == DPAR_OK) {
-        dpari_tensor_add_bias(t->type, a->y, a->bias, column ? t->tokens.count : own, layer->out);
-    }
-    return st;
+    return st != DPAR_OK ? st
+                         : dpari_tensor_add_bias(t, a->y, a->bias, column ? t->tokens.count : own,
+                                                 layer->out);
 }
 
 /* The gathering of inputs goes on under dx, the sum of dx under dw. */
@@ -439,27 +489,56 @@ DPAR_API dpar_status dpar_linear_backward(const dpar_tensor *t, const dpar_linea
     }
     if (st == DPAR_OK) {
         const void *dy = !column && t->counts != NULL ? a->whole : a->dy;
-        dpari_tensor_sum_rows(t->type, dy, t->tokens.count, layer->out, a->dbias, a->add);
+        st = dpari_tensor_sum_rows(t, dy, t->tokens.count, layer->out, a->dbias, a->add);
     }
     return st;
 }
 
 /* ---- features -------------------------------------------------------------------------------- */
 
-/* One rank's piece [rows][own]: from where it belongs in [rows][features->count], or into it. */
-static void dpari_features_copy(const dpar_split *features, int32_t rank, int64_t rows,
-                                int32_t bytes, const unsigned char *from, unsigned char *to,
-                                int into)
+/* One run of a piece, rows x bytes, from rows that lie one width apart to such of another. */
+static dpar_status dpari_features_run(dpar_comm *c, unsigned char *to, int64_t to_width,
+                                      const unsigned char *from, int64_t from_width, int64_t rows,
+                                      int64_t bytes)
 {
-    const int64_t width = dpar_split_size(features, rank);
-    int64_t local, global, run, row;
-    for (local = 0; (global = dpar_split_global(features, rank, local, &run)) >= 0; local += run) {
+    dpar_mem_box b;
+    int64_t row;
+    if (c->mem == NULL || rows * bytes == 0) {
         for (row = 0; row < rows; row++) {
-            const int64_t own = (row * width + local) * bytes;
-            const int64_t whole = (row * features->count + global) * bytes;
-            dpari_kern_copy(to + (into ? whole : own), from + (into ? own : whole), run * bytes, 0);
+            dpari_kern_copy(to + row * to_width, from + row * from_width, bytes, 0);
         }
+        return DPAR_OK;
     }
+    dpari_zero(&b, sizeof b);
+    b.to = to;
+    b.from = (void *)(uintptr_t)from; /* read only */
+    b.to_type = b.from_type = b.through = DPAR_F32;
+    b.dims = 2;
+    b.extent[0] = rows;
+    b.extent[1] = bytes / 4;
+    b.to_stride[0] = to_width / 4;
+    b.from_stride[0] = from_width / 4;
+    b.to_stride[1] = b.from_stride[1] = 1;
+    return dpari_do_move(c, &b, 1);
+}
+
+/* One rank's piece [rows][own]: from where it belongs in [rows][features->count], or into it. */
+static dpar_status dpari_features_copy(const dpar_tensor *t, const dpar_split *features,
+                                       int32_t rank, int64_t rows, const unsigned char *from,
+                                       unsigned char *to, int into)
+{
+    const int64_t bytes = dpar_type_bytes(t->type);
+    const int64_t own = dpar_split_size(features, rank) * bytes, all = features->count * bytes;
+    dpar_status st = DPAR_OK;
+    int64_t local, global, run;
+    for (local = 0; st == DPAR_OK && (global = dpar_split_global(features, rank, local, &run)) >= 0;
+         local += run) {
+        st = into ? dpari_features_run(t->comm, to + global * bytes, all, from + local * bytes, own,
+                                       rows, run * bytes)
+                  : dpari_features_run(t->comm, to + local * bytes, own, from + global * bytes, all,
+                                       rows, run * bytes);
+    }
+    return st;
 }
 
 static dpar_status dpari_features_check(const dpar_tensor *t, const dpar_split *features,
@@ -477,7 +556,6 @@ DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split
                                           int64_t rows, const void *in, void *out, void *scratch,
                                           int64_t *counts)
 {
-    const int32_t bytes = dpar_type_bytes(t->type);
     const unsigned char *piece = (const unsigned char *)scratch;
     dpar_status st = dpari_features_check(t, features, rows);
     int32_t r;
@@ -497,8 +575,8 @@ DPAR_API dpar_status dpar_features_gather(const dpar_tensor *t, const dpar_split
     }
     st = dpar_all_gather_v(t->comm, in, scratch, counts, NULL, t->type, NULL);
     for (r = 0; r < t->comm->size && st == DPAR_OK; r++) {
-        dpari_features_copy(features, r, rows, bytes, piece, (unsigned char *)out, 1);
-        piece += counts[r] * bytes;
+        st = dpari_features_copy(t, features, r, rows, piece, (unsigned char *)out, 1);
+        piece += counts[r] * dpar_type_bytes(t->type);
     }
     return st;
 }
@@ -514,13 +592,42 @@ DPAR_API dpar_status dpar_features_slice(const dpar_tensor *t, const dpar_split 
             "rank #: # arrays of sliced features are NULL");
     }
     if (st == DPAR_OK) {
-        dpari_features_copy(features, t->comm->rank, rows, dpar_type_bytes(t->type),
-                            (const unsigned char *)in, (unsigned char *)out, 0);
+        st = dpari_features_copy(t, features, t->comm->rank, rows, (const unsigned char *)in,
+                                 (unsigned char *)out, 0);
     }
     return st;
 }
 
 /* ---- vocabulary: embedding ------------------------------------------------------------------- */
+
+/* The two runs of a rank's rows that stand for tokens: of the model, and added ones. */
+static void dpari_vocab_run(const dpar_vocab *v, int32_t rank, int32_t which, int64_t *lo,
+                            int64_t *hi)
+{
+    const int64_t each = which == 0 ? v->padded / v->ranks : v->padded_added / v->ranks;
+    const int64_t left = (which == 0 ? v->count : v->added) - rank * each;
+    *lo = which == 0 ? 0 : v->padded / v->ranks;
+    *hi = *lo + dpari_most(0, dpari_least(each, left));
+}
+
+/* Ids of tokens as rows that this rank has of them. */
+static void dpari_vocab_index(const dpar_vocab *v, int32_t rank, const int32_t *ids,
+                              dpar_mem_index *index)
+{
+    int32_t which;
+    dpari_zero(index, sizeof *index);
+    index->at = ids;
+    index->type = DPAR_I32;
+    index->windows = 2;
+    for (which = 0; which < 2; which++) {
+        int64_t lo, hi;
+        dpari_vocab_run(v, rank, which, &lo, &hi);
+        index->lo[which] = which == 0 ? rank * (v->padded / v->ranks)
+                                      : v->count + rank * (v->padded_added / v->ranks);
+        index->hi[which] = index->lo[which] + (hi - lo);
+        index->row[which] = lo;
+    }
+}
 
 /* Ids of all tokens, and the vocabulary of so many ranks. */
 static dpar_status dpari_vocab_check(const dpar_tensor *t, const dpar_vocab *v, const int32_t *ids)
@@ -570,35 +677,20 @@ DPAR_API dpar_status dpar_embedding_forward(const dpar_tensor *t, const dpar_voc
                                             int64_t width, const int32_t *ids, const void *table,
                                             void *y, void *whole)
 {
-    const int64_t bytes = width * dpar_type_bytes(t->type);
-    unsigned char *part = (unsigned char *)(t->counts != NULL ? whole : y);
     dpar_status st = dpari_embedding_check(t, v, width, ids, table, y, whole);
-    int64_t i;
-    for (i = 0; i < t->tokens.count && st == DPAR_OK; i++) {
-        const int64_t row = dpar_vocab_row(v, t->comm->rank, ids[i]);
-        if (row >= 0) {
-            dpari_kern_copy(part + i * bytes, (const unsigned char *)table + row * bytes, bytes, 0);
-        } else {
-            dpari_zero(part + i * bytes, (size_t)bytes);
-        }
+    dpar_mem_gather g;
+    if (st == DPAR_OK) {
+        dpari_zero(&g, sizeof g);
+        g.to = t->counts != NULL ? whole : y;
+        g.from = table;
+        g.rows = t->tokens.count;
+        g.bytes = g.to_step = g.from_step = width * dpar_type_bytes(t->type);
+        dpari_vocab_index(v, t->comm->rank, ids, &g.index);
+        st = dpari_do_gather(t->comm, &g);
     }
     dpari_tensor_count(t, width);
-    return st == DPAR_OK ? dpari_tensor_reduce(t, width, part, y, NULL) : st;
-}
-
-static void dpari_tensor_add(int32_t type, void *to, int64_t at, const void *from, int64_t from_at,
-                             int64_t n)
-{
-    int64_t i;
-    if (type == DPAR_F64) {
-        for (i = 0; i < n; i++) {
-            ((double *)to)[at + i] += ((const double *)from)[from_at + i];
-        }
-    } else {
-        for (i = 0; i < n; i++) {
-            ((float *)to)[at + i] += ((const float *)from)[from_at + i];
-        }
-    }
+    return st == DPAR_OK ? dpari_tensor_reduce(t, width, t->counts != NULL ? whole : y, y, NULL)
+                         : st;
 }
 
 DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vocab *v,
@@ -606,149 +698,30 @@ DPAR_API dpar_status dpar_embedding_backward(const dpar_tensor *t, const dpar_vo
                                              void *dtable, int add, void *whole)
 {
     dpar_status st = dpari_embedding_check(t, v, width, ids, dtable, dy, whole);
-    int64_t i;
+    dpar_mem_scatter s;
     dpari_tensor_count(t, width);
     if (st == DPAR_OK && t->counts != NULL) {
         st = dpari_tensor_collect(t, dy, whole, NULL);
         dy = whole;
     }
     if (st == DPAR_OK && !add) {
-        dpari_zero(dtable, (size_t)(dpar_vocab_rows(v) * width * dpar_type_bytes(t->type)));
+        st = dpari_do_copy(t->comm, dtable, NULL,
+                           dpar_vocab_rows(v) * width * dpar_type_bytes(t->type));
     }
-    for (i = 0; i < t->tokens.count && st == DPAR_OK; i++) {
-        const int64_t row = dpar_vocab_row(v, t->comm->rank, ids[i]);
-        if (row >= 0) {
-            dpari_tensor_add(t->type, dtable, row * width, dy, i * width, width);
-        }
+    if (st == DPAR_OK) {
+        dpari_zero(&s, sizeof s);
+        s.to = dtable;
+        s.from = dy;
+        s.rows = t->tokens.count;
+        s.width = width;
+        s.type = t->type;
+        dpari_vocab_index(v, t->comm->rank, ids, &s.index);
+        st = dpari_do_scatter(t->comm, &s);
     }
     return st;
 }
 
 /* ---- vocabulary: cross-entropy --------------------------------------------------------------- */
-
-/* The two runs of a rank's rows that stand for tokens: of the model, and added ones. */
-static void dpari_vocab_run(const dpar_vocab *v, int32_t rank, int32_t which, int64_t *lo,
-                            int64_t *hi)
-{
-    const int64_t each = which == 0 ? v->padded / v->ranks : v->padded_added / v->ranks;
-    const int64_t left = (which == 0 ? v->count : v->added) - rank * each;
-    *lo = which == 0 ? 0 : v->padded / v->ranks;
-    *hi = *lo + dpari_most(0, dpari_least(each, left));
-}
-
-static int dpari_entropy_counts(const dpar_cross_entropy *e, int32_t target)
-{
-    return target >= 0 && (e->ignore == 0 || target != e->ignore - 1);
-}
-
-/* Some elements of a row as doubles, so that the loops over them know no type. */
-enum { DPARI_ENTROPY_PART = 256 };
-static int32_t dpari_entropy_read(const dpar_tensor *t, const void *logits, int64_t at, int64_t hi,
-                                  double *to)
-{
-    const int32_t some = (int32_t)dpari_least(DPARI_ENTROPY_PART, hi - at);
-    int32_t i;
-    if (t->type == DPAR_F64) {
-        for (i = 0; i < some; i++) {
-            to[i] = ((const double *)logits)[at + i];
-        }
-    } else {
-        for (i = 0; i < some; i++) {
-            to[i] = (double)((const float *)logits)[at + i];
-        }
-    }
-    return some;
-}
-
-/* The largest of a run, of all that came before (first: none did) too; their sum is added. */
-static void dpari_entropy_largest(const dpar_tensor *t, const void *logits, int64_t lo, int64_t hi,
-                                  int *first, double *most, double *sum)
-{
-    double part[DPARI_ENTROPY_PART];
-    int32_t i, some;
-    for (; lo < hi; lo += some) {
-        some = dpari_entropy_read(t, logits, lo, hi, part);
-        if (*first) {
-            *most = part[0];
-            *first = 0;
-        }
-        for (i = 0; i < some; i++) {
-            *most = part[i] > *most ? part[i] : *most;
-            *sum += part[i];
-        }
-    }
-}
-
-static double dpari_entropy_below(const dpar_tensor *t, const void *logits, int64_t lo, int64_t hi,
-                                  double most)
-{
-    double part[DPARI_ENTROPY_PART], sum = 0.0;
-    int32_t i, some;
-    for (; lo < hi; lo += some) {
-        some = dpari_entropy_read(t, logits, lo, hi, part);
-        for (i = 0; i < some; i++) {
-            sum += dpari_exp(part[i] - most);
-        }
-    }
-    return sum;
-}
-
-/* Of one token: the largest logit of this rank, the sum of exp(logit - it), the rank's part of what
- * is subtracted. Smoothing is linear in the logits: it needs no number of its own. */
-static void dpari_entropy_token(const dpar_tensor *t, const dpar_cross_entropy *e,
-                                const void *logits, int64_t token, int32_t target, double *three)
-{
-    const dpar_vocab *v = &e->vocab;
-    const int64_t at = token * dpar_vocab_rows(v), row = dpar_vocab_row(v, t->comm->rank, target);
-    double most = 0.0, sum = 0.0, below = 0.0, own = 0.0;
-    int first = 1;
-    int32_t which;
-    int64_t lo, hi;
-    for (which = 0; which < 2; which++) {
-        dpari_vocab_run(v, t->comm->rank, which, &lo, &hi);
-        dpari_entropy_largest(t, logits, at + lo, at + hi, &first, &most, &sum);
-    }
-    for (which = 0; which < 2; which++) { /* all of them -infinity: sums of 0 */
-        dpari_vocab_run(v, t->comm->rank, which, &lo, &hi);
-        below += dpari_entropy_below(t, logits, at + lo, at + hi, most < -1.7e308 ? 0.0 : most);
-    }
-    if (row >= 0) {
-        own = (1.0 - e->smoothing) * dpari_tensor_get(logits, t->type, at + row);
-    }
-    if (e->smoothing > 0.0) { /* else 0 x infinity */
-        own += e->smoothing / (double)(v->count + v->added) * sum;
-    }
-    three[0] = most;
-    three[1] = below;
-    three[2] = own;
-}
-
-/* From all ranks' threes of a token: lse, and what is subtracted. 0 exponentials: NaN. */
-static double dpari_entropy_combine(const dpar_tensor *t, const void *all, int64_t token,
-                                    double *subtracted)
-{
-    double most = 0.0, sum = 0.0, own = 0.0;
-    int first = 1;
-    int32_t r;
-    for (r = 0; r < t->comm->size; r++) {
-        const int64_t at = 3 * (r * t->tokens.count + token);
-        const double m = dpari_tensor_get(all, t->type, at);
-        own += dpari_tensor_get(all, t->type, at + 2);
-        if (!(dpari_tensor_get(all, t->type, at + 1) <= 0.0) && (first || m > most)) {
-            most = m;
-            first = 0;
-        }
-    }
-    for (r = 0; r < t->comm->size; r++) {
-        const int64_t at = 3 * (r * t->tokens.count + token);
-        const double s = dpari_tensor_get(all, t->type, at + 1);
-        if (!(s <= 0.0)) {
-            sum += s * dpari_exp(dpari_tensor_get(all, t->type, at) - most);
-        }
-    }
-    *subtracted = own;
-    return sum > 0.0 ? most + dpari_log(sum) : sum / sum;
-}
 
 DPAR_API int64_t dpar_cross_entropy_scratch(const dpar_tensor *t)
 {
@@ -766,6 +739,27 @@ static dpar_status dpari_entropy_check(const dpar_tensor *t, const dpar_cross_en
     return st;
 }
 
+/* What the phases of one have in common. */
+static void dpari_entropy_of(const dpar_tensor *t, const dpar_cross_entropy *e,
+                             const int32_t *targets, dpar_mem_xent *x)
+{
+    const dpar_vocab *v = &e->vocab;
+    int32_t which;
+    dpari_zero(x, sizeof *x);
+    x->type = t->type;
+    x->tokens = t->tokens.count;
+    x->rows = dpar_vocab_rows(v);
+    for (which = 0; which < 2; which++) {
+        dpari_vocab_run(v, t->comm->rank, which, &x->lo[which], &x->hi[which]);
+    }
+    dpari_vocab_index(v, t->comm->rank, targets, &x->target);
+    x->vocabulary = v->count + v->added;
+    x->ignore = e->ignore;
+    x->smoothing = e->smoothing;
+    x->z = e->z;
+    x->ranks = t->comm->size;
+}
+
 DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                                 const void *logits, const int32_t *targets,
                                                 double *lse, double *loss,
@@ -773,10 +767,8 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
 {
     const int64_t n = t->tokens.count;
     unsigned char *all = (unsigned char *)scratch + 3 * n * dpar_type_bytes(t->type);
-    dpar_cross_entropy_sum made;
     dpar_status st = dpari_entropy_check(t, e, targets);
-    double three[3], subtracted;
-    int64_t i, k;
+    dpar_mem_xent x;
     if (st == DPAR_OK) {
         st = dpari_tensor_given(t,
                                 dpari_tensor_missing(logits, n, dpar_vocab_rows(&e->vocab)) +
@@ -787,72 +779,33 @@ DPAR_API dpar_status dpar_cross_entropy_forward(const dpar_tensor *t, const dpar
     if (st != DPAR_OK) {
         return st;
     }
-    dpari_zero(&made, sizeof made);
-    for (i = 0; i < n; i++) {
-        dpari_entropy_token(t, e, logits, i, targets[i], three);
-        for (k = 0; k < 3; k++) {
-            dpari_tensor_put(scratch, t->type, 3 * i + k, three[k]);
-        }
+    dpari_entropy_of(t, e, targets, &x);
+    x.phase = DPAR_MEM_XENT_PART;
+    x.logits = (void *)(uintptr_t)logits; /* read only, in this phase */
+    x.own = scratch;
+    x.all = all;
+    st = dpari_do_xent(t->comm, &x);
+    if (st == DPAR_OK) {
+        st = dpar_all_gather(t->comm, scratch, all, 3 * n, t->type, NULL);
     }
-    st = dpar_all_gather(t->comm, scratch, all, 3 * n, t->type, NULL);
-    for (i = 0; i < n && st == DPAR_OK; i++) {
-        const int counts = dpari_entropy_counts(e, targets[i]);
-        lse[i] = dpari_entropy_combine(t, all, i, &subtracted);
-        if (loss != NULL) {
-            loss[i] = counts ? lse[i] - subtracted + e->z * lse[i] * lse[i] : 0.0;
-        }
-        made.loss += counts ? lse[i] - subtracted : 0.0;
-        made.z += counts ? e->z * lse[i] * lse[i] : 0.0;
-        made.tokens += counts;
-    }
-    if (st == DPAR_OK && sum != NULL) {
-        *sum = made;
-    }
-    return st;
-}
-
-/* One run of a token's row becomes scale ((1 + 2 z lse) exp(logit - lse) - smoothing / V). */
-static void dpari_entropy_gradient(const dpar_tensor *t, void *logits, int64_t lo, int64_t hi,
-                                   double lse, double factor, double smooth)
-{
-    double part[DPARI_ENTROPY_PART];
-    int32_t i, some;
-    for (; lo < hi; lo += some) {
-        some = dpari_entropy_read(t, logits, lo, hi, part);
-        for (i = 0; i < some; i++) {
-            dpari_tensor_put(logits, t->type, lo + i, factor * dpari_exp(part[i] - lse) - smooth);
-        }
-    }
+    x.phase = DPAR_MEM_XENT_LOSS;
+    x.lse = lse;
+    x.loss = loss;
+    x.sum = sum;
+    return st == DPAR_OK ? dpari_do_xent(t->comm, &x) : st;
 }
 
 DPAR_API void dpar_cross_entropy_backward(const dpar_tensor *t, const dpar_cross_entropy *e,
                                           void *logits, const int32_t *targets, const double *lse,
                                           double scale)
 {
-    const dpar_vocab *v = &e->vocab;
-    const int64_t rows = dpar_vocab_rows(v), bytes = dpar_type_bytes(t->type);
-    const double smooth = scale * e->smoothing / (double)dpari_most(1, v->count + v->added);
-    int64_t i, lo, hi;
-    for (i = 0; i < t->tokens.count; i++) {
-        const int64_t row = dpar_vocab_row(v, t->comm->rank, targets[i]), at = i * rows;
-        const double factor = scale * (1.0 + 2.0 * e->z * lse[i]);
-        int64_t done = 0; /* rows that stand for tokens and come before */
-        int32_t which;
-        double hot = row >= 0 ? dpari_tensor_get(logits, t->type, at + row) : 0.0;
-        for (which = 0; which < 2; which++) {
-            dpari_vocab_run(v, t->comm->rank, which, &lo, &hi);
-            hi = dpari_entropy_counts(e, targets[i]) ? hi : lo;
-            dpari_zero((unsigned char *)logits + (at + done) * bytes,
-                       (size_t)((lo - done) * bytes));
-            dpari_entropy_gradient(t, logits, at + lo, at + hi, lse[i], factor, smooth);
-            done = hi;
-        }
-        dpari_zero((unsigned char *)logits + (at + done) * bytes, (size_t)((rows - done) * bytes));
-        if (row >= 0 && dpari_entropy_counts(e, targets[i])) { /* in f64: they nearly cancel */
-            hot = factor * dpari_exp(hot - lse[i]) - smooth - scale * (1.0 - e->smoothing);
-            dpari_tensor_put(logits, t->type, at + row, hot);
-        }
-    }
+    dpar_mem_xent x;
+    dpari_entropy_of(t, e, targets, &x);
+    x.phase = DPAR_MEM_XENT_GRADIENT;
+    x.logits = logits;
+    x.lse = (double *)(uintptr_t)lse; /* read only */
+    x.scale = scale;
+    (void)dpari_do_xent(t->comm, &x);
 }
 
 /* ---- attention heads ------------------------------------------------------------------------- */
