@@ -8,6 +8,26 @@
  *   tensor [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 tensor                     built with -DUSE_MPI */
 #include "rank_program.h"
+#ifdef DEVICE_MEMORY
+#include "device_memory.h"
+#define free device_free
+#define dpar_linear_forward(t, l, a) (dpar_status) ON_DEVICE(dpar_linear_forward(t, l, a))
+#define dpar_linear_backward(t, l, a) (dpar_status) ON_DEVICE(dpar_linear_backward(t, l, a))
+#define dpar_features_gather(t, f, n, in, out, s, k)                                               \
+    (dpar_status) ON_DEVICE(dpar_features_gather(t, f, n, in, out, s, k))
+#define dpar_features_slice(t, f, n, in, out)                                                      \
+    (dpar_status) ON_DEVICE(dpar_features_slice(t, f, n, in, out))
+#define dpar_embedding_forward(t, v, n, ids, table, y, s)                                          \
+    (dpar_status) ON_DEVICE(dpar_embedding_forward(t, v, n, ids, table, y, s))
+#define dpar_embedding_backward(t, v, n, ids, dy, dt, add, s)                                      \
+    (dpar_status) ON_DEVICE(dpar_embedding_backward(t, v, n, ids, dy, dt, add, s))
+#define dpar_cross_entropy_forward(t, e, x, ids, lse, loss, sum, s)                                \
+    (dpar_status) ON_DEVICE(dpar_cross_entropy_forward(t, e, x, ids, lse, loss, sum, s))
+#define dpar_cross_entropy_backward(t, e, x, ids, lse, by)                                         \
+    (void)ON_DEVICE((dpar_cross_entropy_backward(t, e, x, ids, lse, by), 0))
+#define dpar_heads_sum(t, h, c, w, n, dw, db)                                                      \
+    (dpar_status) ON_DEVICE(dpar_heads_sum(t, h, c, w, n, dw, db))
+#endif
 
 enum { MOST_RANKS = 64, TRACE = 32 };
 
@@ -62,8 +82,23 @@ static dpar_status counted_post(dpar_comm *c, const dpar_call *call, dpar_work *
 static dpar_status counted_matmul(void *user, const dpar_matmul *call)
 {
     note((meter *)user, 'm');
+#ifdef DEVICE_MEMORY
+    return device_matmul(NULL, call);
+#else
     return dpar_matmul_host(NULL, call);
+#endif
 }
+
+#ifdef DEVICE_MEMORY
+static dpar_status tensor_init(dpar_tensor *t, dpar_comm *c, int32_t type, int64_t tokens,
+                               int64_t *counts, dpar_why *why)
+{
+    const dpar_status st = dpar_tensor_init(t, c, type, tokens, counts, why);
+    t->matmul = st == DPAR_OK ? device_matmul : NULL;
+    return st;
+}
+#define dpar_tensor_init tensor_init
+#endif
 
 static void look_begins(dpar_comm *c)
 {
@@ -108,13 +143,24 @@ static double number(uint32_t a, int64_t i)
     return (double)h / 2147483648.0 - 1.0;
 }
 
-static void *fresh(int64_t n)
+/* The host's, which devices reach too. */
+static void *reached(int64_t n)
 {
     void *a = calloc((size_t)n + 1, sizeof(double));
     if (a == NULL) {
         exit(1);
     }
     return a;
+}
+
+static void *fresh(int64_t n)
+{
+#ifdef DEVICE_MEMORY
+    if (the_device.first != NULL) {
+        return device_zeroed((n + 1) * 8);
+    }
+#endif
+    return reached(n);
 }
 
 static double *numbers(uint32_t a, int64_t n, double scale)
@@ -753,7 +799,7 @@ static int embedding_case(dpar_comm *c, const words *s)
     const int64_t rows = dpar_vocab_rows(&s->v), bytes = n * w * dpar_type_bytes(s->type);
     double *table = numbers(22, vocabulary * w, 1.0), *g = numbers(23, n * w, 1.0);
     double *want = (double *)fresh(vocabulary * w);
-    int32_t *ids = (int32_t *)fresh(n);
+    int32_t *ids = (int32_t *)reached(n);
     void *mine = rows_of(s, c->rank, table), *y, *dy, *whole, *dtable = fresh(rows * w);
     int64_t counts[MOST_RANKS], own, t0, i, j;
     dpar_tensor t;
@@ -903,7 +949,7 @@ static int entropy_case(dpar_comm *c, const words *s)
     const int64_t n = s->n, rows = dpar_vocab_rows(&s->v), all = s->v.count + s->v.added;
     double *x = numbers(24, n * all, 10.0), *want = (double *)fresh(n * all);
     double *want_loss = (double *)fresh(n), *loss = (double *)fresh(n), *lse = (double *)fresh(n);
-    int32_t *targets = (int32_t *)fresh(n);
+    int32_t *targets = (int32_t *)reached(n);
     void *logits = fresh(n * rows), *scratch;
     dpar_cross_entropy e;
     dpar_cross_entropy_sum sum;
@@ -1500,9 +1546,18 @@ static int everything(dpar_comm *c, void *arg)
     const double began = now();
     int64_t bad;
     (void)arg;
+#ifdef DEVICE_MEMORY
+    device_begin((size_t)1 << 30);
+    device_take(c);
+#endif
     bad = (c->rank == 0 ? matmul_cases() : 0) + feature_cases(c);
     bad += pair_cases(c) + progress_cases(c) + word_cases(c) + odd_logits(c);
     bad += block_cases(c) + random_cases(c);
+#ifdef DEVICE_MEMORY
+    bad += the_device.calls == 0;
+    device_return(c);
+    device_end();
+#endif
     return all_right(c, bad, began);
 }
 
@@ -1522,5 +1577,10 @@ static void also(int n, const dpar_options *o)
 
 int main(int argc, char **argv)
 {
+#ifdef DEVICE_MEMORY
+    (void)also;
+    return rank_program(argc, argv, everything, NULL, 5, 2, NULL);
+#else
     return rank_program(argc, argv, everything, NULL, 8, 4, also);
+#endif
 }

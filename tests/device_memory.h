@@ -1,0 +1,497 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* device_memory - memory that the CPU does not reach, for tests of strategies that have no device:
+ * pages that are there twice. The rank's own pointers name the first mapping, which may be touched
+ * while the test computes and not while the library does (ON_DEVICE(call)): a direct touch ends
+ * the test by SIGSEGV. The table of mem.h and the engine go to the second one. What the table is
+ * given waits in a queue until something orders it: an operation of the communicator, `wait`, the
+ * end of ON_DEVICE (the test's own synchronisation). */
+#ifndef DPAR_DEVICE_MEMORY_H
+#define DPAR_DEVICE_MEMORY_H
+
+#include "rank_program.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { DEVICE_QUEUE = 4096, DEVICE_TABLES = 4 };
+
+enum {
+    DEVICE_MOVE,
+    DEVICE_SPAN,
+    DEVICE_REDUCE,
+    DEVICE_FINITE,
+    DEVICE_SQUARES,
+    DEVICE_CLIP,
+    DEVICE_OPTIMIZE,
+    DEVICE_GATHER,
+    DEVICE_SCATTER,
+    DEVICE_COMBINE,
+    DEVICE_XENT,
+    DEVICE_MERGE,
+    DEVICE_MOMENTS,
+    DEVICE_QUANTIZE,
+    DEVICE_DEQUANTIZE,
+    DEVICE_MATMUL
+};
+
+typedef union device_call {
+    dpar_mem_box *boxes;
+    dpar_mem_span *spans;
+    dpar_mem_reduce reduce;
+    dpar_mem_finite finite;
+    dpar_mem_squares squares;
+    dpar_mem_clip clip;
+    dpar_mem_optimize optimize;
+    dpar_mem_gather gather;
+    dpar_mem_scatter scatter;
+    dpar_mem_combine combine;
+    dpar_mem_xent xent;
+    dpar_mem_merge merge;
+    dpar_mem_moments moments;
+    dpar_mem_quantize quantize;
+    dpar_matmul matmul;
+} device_call;
+
+typedef struct device_entry {
+    int32_t kind, n;
+    device_call call;
+    dpar_optimizer optimizer;
+    dpar_optimizer_piece piece;
+} device_entry;
+
+typedef struct device_memory {
+    unsigned char *first, *second; /* the two mappings */
+    size_t bytes, used;
+    int64_t pieces; /* that were not given back; 0: all of it is free again */
+    int open;       /* may the CPU touch the first? */
+    int64_t calls;  /* that the table was given so far */
+    int queued;
+    device_entry *queue;
+    dpar_mem table;
+    dpar_engine engine; /* the communicator's own */
+} device_memory;
+static __thread device_memory the_device; /* ranks may be threads */
+
+static void device_begin(size_t bytes)
+{
+    device_memory *d = &the_device;
+    char name[] = "/dev/shm/dpar_device_XXXXXX";
+    const int file = mkstemp(name);
+    if (file < 0 || unlink(name) != 0 || ftruncate(file, (off_t)bytes) != 0) {
+        perror("device memory");
+        exit(1);
+    }
+    memset(d, 0, sizeof *d);
+    d->first = (unsigned char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    d->second = (unsigned char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    d->queue = (device_entry *)calloc(DEVICE_QUEUE, sizeof *d->queue);
+    if (d->first == MAP_FAILED || d->second == MAP_FAILED || d->queue == NULL) {
+        perror("device memory");
+        exit(1);
+    }
+    close(file);
+    d->bytes = bytes;
+    d->open = 1;
+}
+
+static void device_end(void)
+{
+    device_memory *d = &the_device;
+    (void)munmap(d->first, d->bytes);
+    (void)munmap(d->second, d->bytes);
+    free(d->queue);
+    memset(d, 0, sizeof *d);
+}
+
+static DPARI_UNUSED int device_has(const void *at)
+{
+    return (uintptr_t)at >= (uintptr_t)the_device.first &&
+           (uintptr_t)at < (uintptr_t)(the_device.first + the_device.bytes);
+}
+
+/* Zeroed, at a multiple of 64. */
+static void *device_zeroed(int64_t bytes)
+{
+    device_memory *d = &the_device;
+    const size_t at = d->used;
+    d->used += ((size_t)bytes + 127) / 64 * 64;
+    if (d->used > d->bytes) {
+        printf("device memory: %lld bytes are not enough\n", (long long)d->bytes);
+        exit(1);
+    }
+    d->pieces++;
+    memset(d->second + at, 0, (size_t)bytes);
+    return d->first + at;
+}
+
+/* Of the device or not. */
+static void device_free(void *at)
+{
+    if (!device_has(at)) {
+        free(at);
+    } else if (--the_device.pieces == 0) {
+        the_device.used = 0;
+    }
+}
+
+/* The same byte in the second mapping; what is not a device's stays. */
+static void *device_there(const void *at)
+{
+    return device_has(at) ? the_device.second + ((uintptr_t)at - (uintptr_t)the_device.first)
+                          : (void *)(uintptr_t)at;
+}
+
+#define DEVICE_THERE(pointer, type) ((pointer) = (type *)device_there(pointer))
+
+static dpar_status device_index(dpar_mem_index *x)
+{
+    DEVICE_THERE(x->at, const void);
+    return DPAR_OK;
+}
+
+static dpar_status device_lists(const dpar_mem *host, device_entry *e)
+{
+    dpar_status st;
+    int32_t i;
+    if (e->kind == DEVICE_MOVE) {
+        for (i = 0; i < e->n; i++) {
+            DEVICE_THERE(e->call.boxes[i].to, void);
+            DEVICE_THERE(e->call.boxes[i].from, void);
+        }
+        st = host->move(NULL, e->call.boxes, e->n);
+        free(e->call.boxes);
+        return st;
+    }
+    for (i = 0; i < e->n; i++) {
+        DEVICE_THERE(e->call.spans[i].to, void);
+        DEVICE_THERE(e->call.spans[i].from, const void);
+    }
+    st = host->span(NULL, e->call.spans, e->n);
+    free(e->call.spans);
+    return st;
+}
+
+static dpar_status device_numbers(const dpar_mem *host, device_entry *e)
+{
+    device_call *c = &e->call;
+    switch (e->kind) {
+    case DEVICE_REDUCE:
+        DEVICE_THERE(c->reduce.to, void);
+        DEVICE_THERE(c->reduce.from, const void);
+        return host->reduce(NULL, &c->reduce);
+    case DEVICE_FINITE:
+        DEVICE_THERE(c->finite.in, const void);
+        DEVICE_THERE(c->finite.found, int64_t);
+        return host->finite(NULL, &c->finite);
+    case DEVICE_SQUARES:
+        DEVICE_THERE(c->squares.in, const void);
+        DEVICE_THERE(c->squares.sum, double);
+        return host->squares(NULL, &c->squares);
+    case DEVICE_CLIP:
+        DEVICE_THERE(c->clip.squares, const double);
+        DEVICE_THERE(c->clip.factor, double);
+        return host->clip(NULL, &c->clip);
+    case DEVICE_OPTIMIZE:
+        c->optimize.optimizer = &e->optimizer;
+        c->optimize.piece = &e->piece;
+        DEVICE_THERE(e->piece.weight, void);
+        DEVICE_THERE(e->piece.gradient, const void);
+        DEVICE_THERE(e->piece.m, void);
+        DEVICE_THERE(e->piece.v, void);
+        DEVICE_THERE(c->optimize.factor_at, const double);
+        DEVICE_THERE(c->optimize.copy, void);
+        DEVICE_THERE(c->optimize.rest, int16_t);
+        return host->optimize(NULL, &c->optimize);
+    case DEVICE_QUANTIZE:
+    case DEVICE_DEQUANTIZE:
+        DEVICE_THERE(c->quantize.x, void);
+        DEVICE_THERE(c->quantize.code, void);
+        DEVICE_THERE(c->quantize.scale, void);
+        return e->kind == DEVICE_QUANTIZE ? host->quantize(NULL, &c->quantize)
+                                          : host->dequantize(NULL, &c->quantize);
+    default:
+        DEVICE_THERE(c->matmul.a, const void);
+        DEVICE_THERE(c->matmul.b, const void);
+        DEVICE_THERE(c->matmul.c, void);
+        return dpar_matmul_host(NULL, &c->matmul);
+    }
+}
+
+static dpar_status device_entry_run(const dpar_mem *host, device_entry *e)
+{
+    device_call *c = &e->call;
+    switch (e->kind) {
+    case DEVICE_MOVE:
+    case DEVICE_SPAN: return device_lists(host, e);
+    case DEVICE_GATHER:
+        DEVICE_THERE(c->gather.to, void);
+        DEVICE_THERE(c->gather.from, const void);
+        (void)device_index(&c->gather.index);
+        return host->gather(NULL, &c->gather);
+    case DEVICE_SCATTER:
+        DEVICE_THERE(c->scatter.to, void);
+        DEVICE_THERE(c->scatter.from, const void);
+        (void)device_index(&c->scatter.index);
+        return host->scatter(NULL, &c->scatter);
+    case DEVICE_COMBINE:
+        DEVICE_THERE(c->combine.to, void);
+        DEVICE_THERE(c->combine.from, const void);
+        DEVICE_THERE(c->combine.weight, const void);
+        (void)device_index(&c->combine.index);
+        return host->combine(NULL, &c->combine);
+    case DEVICE_XENT:
+        DEVICE_THERE(c->xent.logits, void);
+        DEVICE_THERE(c->xent.own, void);
+        DEVICE_THERE(c->xent.all, const void);
+        DEVICE_THERE(c->xent.lse, double);
+        DEVICE_THERE(c->xent.loss, double);
+        DEVICE_THERE(c->xent.sum, dpar_cross_entropy_sum);
+        (void)device_index(&c->xent.target);
+        return host->xent(NULL, &c->xent);
+    case DEVICE_MERGE:
+        DEVICE_THERE(c->merge.out, void);
+        DEVICE_THERE(c->merge.lse, void);
+        DEVICE_THERE(c->merge.more, const void);
+        DEVICE_THERE(c->merge.more_lse, const void);
+        return host->merge(NULL, &c->merge);
+    case DEVICE_MOMENTS:
+        DEVICE_THERE(c->moments.x, const void);
+        DEVICE_THERE(c->moments.to, double);
+        return host->moments(NULL, &c->moments);
+    default: return device_numbers(host, e);
+    }
+}
+
+/* All that was queued, in its order. */
+static dpar_status device_flush(void)
+{
+    const dpar_mem host = dpar_mem_host();
+    dpar_status st = DPAR_OK;
+    int i;
+    for (i = 0; i < the_device.queued; i++) {
+        const dpar_status one = device_entry_run(&host, &the_device.queue[i]);
+        if (one != DPAR_OK) {
+            CHECK_INT(one, DPAR_OK);
+            printf("operation %d of the device's memory\n", (int)the_device.queue[i].kind);
+        }
+        st = st == DPAR_OK ? one : st;
+    }
+    the_device.queued = 0;
+    return st;
+}
+
+static device_entry *device_push(int32_t kind)
+{
+    device_entry *e;
+    if (the_device.queued == DEVICE_QUEUE) {
+        (void)device_flush();
+    }
+    e = &the_device.queue[the_device.queued++];
+    memset(e, 0, sizeof *e);
+    e->kind = kind;
+    the_device.calls++;
+    return e;
+}
+
+static void *device_copied(const void *from, size_t bytes)
+{
+    void *to = malloc(bytes + 1);
+    if (to == NULL) {
+        exit(1);
+    }
+    memcpy(to, from, bytes);
+    return to;
+}
+
+static dpar_status device_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
+{
+    device_entry *e = device_push(DEVICE_MOVE);
+    (void)ctx;
+    e->n = n;
+    e->call.boxes = (dpar_mem_box *)device_copied(boxes, (size_t)n * sizeof *boxes);
+    return DPAR_OK;
+}
+
+static dpar_status device_span(void *ctx, const dpar_mem_span *spans, int32_t n)
+{
+    device_entry *e = device_push(DEVICE_SPAN);
+    (void)ctx;
+    e->n = n;
+    e->call.spans = (dpar_mem_span *)device_copied(spans, (size_t)n * sizeof *spans);
+    return DPAR_OK;
+}
+
+#define DEVICE_OPERATION(name, member, type, number)                                               \
+    static dpar_status device_##name(void *ctx, const type *call)                                  \
+    {                                                                                              \
+        (void)ctx;                                                                                 \
+        device_push(number)->call.member = *call;                                                  \
+        return DPAR_OK;                                                                            \
+    }
+DEVICE_OPERATION(reduce, reduce, dpar_mem_reduce, DEVICE_REDUCE)
+DEVICE_OPERATION(finite, finite, dpar_mem_finite, DEVICE_FINITE)
+DEVICE_OPERATION(squares, squares, dpar_mem_squares, DEVICE_SQUARES)
+DEVICE_OPERATION(clip, clip, dpar_mem_clip, DEVICE_CLIP)
+DEVICE_OPERATION(gather, gather, dpar_mem_gather, DEVICE_GATHER)
+DEVICE_OPERATION(scatter, scatter, dpar_mem_scatter, DEVICE_SCATTER)
+DEVICE_OPERATION(combine, combine, dpar_mem_combine, DEVICE_COMBINE)
+DEVICE_OPERATION(xent, xent, dpar_mem_xent, DEVICE_XENT)
+DEVICE_OPERATION(merge, merge, dpar_mem_merge, DEVICE_MERGE)
+DEVICE_OPERATION(moments, moments, dpar_mem_moments, DEVICE_MOMENTS)
+DEVICE_OPERATION(quantize, quantize, dpar_mem_quantize, DEVICE_QUANTIZE)
+DEVICE_OPERATION(dequantize, quantize, dpar_mem_quantize, DEVICE_DEQUANTIZE)
+DPARI_UNUSED DEVICE_OPERATION(matmul, matmul, dpar_matmul, DEVICE_MATMUL)
+
+    static dpar_status device_optimize(void *ctx, const dpar_mem_optimize *call)
+{
+    device_entry *e = device_push(DEVICE_OPTIMIZE);
+    (void)ctx;
+    e->call.optimize = *call;
+    e->optimizer = *call->optimizer;
+    e->piece = *call->piece;
+    return DPAR_OK;
+}
+
+static dpar_status device_wait(void *ctx)
+{
+    (void)ctx;
+    return device_flush();
+}
+
+static void device_fill_table(dpar_mem *m)
+{
+    memset(m, 0, sizeof *m);
+    m->move = device_move;
+    m->wait = device_wait;
+    m->span = device_span;
+    m->reduce = device_reduce;
+    m->finite = device_finite;
+    m->squares = device_squares;
+    m->clip = device_clip;
+    m->optimize = device_optimize;
+    m->gather = device_gather;
+    m->scatter = device_scatter;
+    m->combine = device_combine;
+    m->xent = device_xent;
+    m->merge = device_merge;
+    m->moments = device_moments;
+    m->quantize = device_quantize;
+    m->dequantize = device_dequantize;
+}
+
+/* ---- the engine: in order behind the queue, on the second mapping ---- */
+
+static dpar_call device_moved(const dpar_call *call)
+{
+    dpar_call c = *call;
+    DEVICE_THERE(c.in, const void);
+    DEVICE_THERE(c.out, void);
+    (void)device_flush();
+    return c;
+}
+
+static dpar_status device_run(dpar_comm *c, const dpar_call *call)
+{
+    const dpar_call moved = device_moved(call);
+    return the_device.engine.run(c, &moved);
+}
+
+static dpar_status device_post(dpar_comm *c, const dpar_call *call, dpar_work *work)
+{
+    const dpar_call moved = device_moved(call);
+    return the_device.engine.post(c, &moved, work);
+}
+
+static dpar_status device_batch(dpar_comm *c, const dpar_call *calls, int32_t n, dpar_work *works)
+{
+    dpar_call *moved = (dpar_call *)device_copied(calls, (size_t)n * sizeof *calls);
+    dpar_status st;
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        moved[i] = device_moved(&calls[i]);
+    }
+    st = the_device.engine.batch(c, moved, n, works);
+    free(moved);
+    return st;
+}
+
+static dpar_status device_alloc(dpar_comm *c, int64_t bytes, void **memory)
+{
+    (void)c;
+    *memory = device_zeroed(bytes);
+    return DPAR_OK;
+}
+
+static void device_release(dpar_comm *c, void *memory)
+{
+    (void)c;
+    if (memory != NULL) {
+        device_free(memory);
+    }
+}
+
+static dpar_status device_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out);
+
+static void device_wrap(dpar_comm *c)
+{
+    c->engine.run = device_run;
+    c->engine.post = device_post;
+    c->engine.batch = device_batch;
+    c->engine.alloc = device_alloc;
+    c->engine.release = device_release;
+    c->engine.split = device_split;
+}
+
+static dpar_status device_split(dpar_comm *c, int32_t color, int32_t key, dpar_comm **out)
+{
+    const dpar_status st = the_device.engine.split(c, color, key, out);
+    if (st == DPAR_OK && *out != NULL) {
+        device_wrap(*out);
+    }
+    return st;
+}
+
+/* All strategies on c work in the device's memory from now on. */
+static void device_take(dpar_comm *c)
+{
+    the_device.engine = c->engine;
+    device_fill_table(&the_device.table);
+    c->mem = &the_device.table;
+    device_wrap(c);
+}
+
+static DPARI_UNUSED void device_return(dpar_comm *c)
+{
+    c->engine = the_device.engine;
+    c->mem = NULL;
+}
+
+/* ---- who may touch it ---- */
+
+static void device_close(void)
+{
+    if (the_device.first != NULL && the_device.open) {
+        CHECK(mprotect(the_device.first, the_device.bytes, PROT_NONE) == 0);
+        the_device.open = 0;
+    }
+}
+
+static void device_open(void)
+{
+    if (the_device.first != NULL && !the_device.open) {
+        (void)device_flush();
+        CHECK(mprotect(the_device.first, the_device.bytes, PROT_READ | PROT_WRITE) == 0);
+        the_device.open = 1;
+    }
+}
+
+static DPARI_UNUSED int64_t device_opened(int64_t result)
+{
+    device_open();
+    return result;
+}
+
+/* A call of the library that returns a status or a number. */
+#define ON_DEVICE(call) (device_close(), device_opened((int64_t)(call)))
+
+#endif
