@@ -5328,7 +5328,9 @@ typedef struct dpar_ulysses_plan {
     int64_t *send, *send_at, *receive, *receive_at; /* dpar_ulysses_counts; private, as all that
                                                        follows */
     int64_t *cuts;
-    const void **piece;
+    const void **piece; /* of each rank; then of those that hold a head */
+    struct dpari_peer *peer;
+    int32_t tag;
     void *packed, *ordered;
 } dpar_ulysses_plan;
 
@@ -7017,6 +7019,12 @@ DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
 DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
                                        int64_t bytes);
 
+/* One of many rows, of `bytes` each: copies it while the row at `next`, which comes after it, is
+ * asked for. stream != 0: past the cache, and when all are done dpari_kern_rows_end(). */
+DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
+                              int32_t stream);
+DPARI_API void dpari_kern_rows_end(int32_t stream);
+
 /* `count` elements as another type: F64 to F32, F32 to F16 or BF16 to nearest even (a NaN becomes
  * the quiet one without sign or payload), and back, exactly (NaN: sign and payload too; quiet, of
  * F16 and to F64). At the speed of memory, f16 at half of it. No overlap. */
@@ -7222,6 +7230,55 @@ typedef struct dpari_room {
     int64_t used;
 } dpari_room;
 DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes);
+
+/* ==== run/peers.h ==== */
+
+/* peers - private: arrays of all ranks, read where they lie. In the shared-memory engine a rank may
+ * take what it wants from the registered memory of the others, in the order in which it wants it:
+ * one pass, where an all-to-all needs pieces that are packed before and sorted after it.
+ *
+ *     st = dpari_peers_open(&p, c, tag, arrays, n, peer);
+ *     if (st == DPAR_OK && p.direct) {
+ *         ... dpari_peers_at(&p, rank, i) + what this rank wants of array i of that rank ...
+ *         st = dpari_peers_close(&p, bytes);
+ *     } else if (st == DPAR_OK) {
+ *         ... the all-to-all ...
+ *     }
+ */
+
+enum { DPARI_PEERS_MOST = 3 };
+
+/* An array of this rank that others read; bytes 0: they read nothing of it. */
+typedef struct dpari_peers_array {
+    const void *at;
+    int64_t bytes;
+} dpari_peers_array;
+
+/* What a rank says of itself. */
+typedef struct dpari_peer {
+    uint64_t ref[DPARI_PEERS_MOST];
+    uint64_t reach; /* all of its arrays can be reached */
+} dpari_peer;
+
+typedef struct dpari_peers {
+    dpar_comm *comm;
+    const dpari_peer *peer; /* [size] */
+    int32_t direct;         /* every array can be reached: the same on all ranks */
+} dpari_peers;
+
+/* Ranks tell each other where their arrays lie, which stay as they are until close. peer: the
+ * caller's memory of `size` of them. tag: 0 .. 2^31 - 1, of what is exchanged; different ones end
+ * in E_MISMATCH. COLLECTIVE: an all-gather of 32 bytes, which counts as nothing sent; over another
+ * engine nothing: direct is 0 then. Errors as comm.h. */
+DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+                                       const dpari_peers_array *array, int32_t n, dpari_peer *peer);
+/* Array i of a rank, to be read. */
+DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i);
+/* All have read. sent: the bytes of this rank that others took; they count as an all-to-all's.
+ * COLLECTIVE: a barrier. */
+DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent);
+/* Are so many bytes better written past the cache? */
+DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes);
 
 /* ==== run/halo_plan.h ==== */
 
@@ -43962,7 +44019,8 @@ static int64_t dpari_ulysses_lay(dpar_ulysses_plan *p, const dpar_comm *c, unsig
     p->receive = (int64_t *)dpari_room_take(&used, counts, 1);
     p->receive_at = (int64_t *)dpari_room_take(&used, counts, 1);
     p->cuts = (int64_t *)dpari_room_take(&used, counts + 8, 1);
-    p->piece = (const void **)dpari_room_take(&used, c->size * (int64_t)sizeof *p->piece, 1);
+    p->piece = (const void **)dpari_room_take(&used, 2 * c->size, sizeof *p->piece);
+    p->peer = (dpari_peer *)dpari_room_take(&used, c->size, sizeof *p->peer);
     p->packed = dpari_room_take(&used, p->tokens * dpari_ulysses_held(u) * each, 1);
     if (!dpari_ulysses_in_order(&u->tokens)) {
         p->ordered = dpari_room_take(&used, p->whole * p->mine * each, 1);
@@ -44031,6 +44089,7 @@ DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c
                                        dpar_why *why)
 {
     dpar_ulysses_plan *p = (dpar_ulysses_plan *)memory;
+    uint64_t hash = 0;
     int64_t need = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
@@ -44048,8 +44107,10 @@ DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c
         p->comm = c;
         (void)dpari_ulysses_lay(p, c, (unsigned char *)memory);
         st = dpari_ulysses_count(p, why);
+        hash = dpari_ulysses_hash(&p->layer);
+        p->tag = (int32_t)(hash >> 40);
     }
-    st = dpari_agree(c, st, st == DPAR_OK ? dpari_ulysses_hash(&p->layer) : 0,
+    st = dpari_agree(c, st, st == DPAR_OK ? hash : 0,
                      "ranks # and # gave different exchanges (tokens, heads, width, type)", why);
     if (st == DPAR_OK) {
         *plan = p;
@@ -44077,13 +44138,29 @@ static dpar_status dpari_ulysses_given(const dpar_ulysses_plan *p, int in, int o
 
 /* Rows of `bytes`, so far apart. */
 static void dpari_ulysses_rows(void *to, int64_t to_step, const void *from, int64_t from_step,
-                               int64_t bytes, int64_t rows)
+                               int64_t bytes, int64_t rows, int32_t stream)
 {
+    unsigned char *t = (unsigned char *)to;
+    const unsigned char *f = (const unsigned char *)from;
     int64_t i;
     for (i = 0; i < rows && bytes > 0; i++) {
-        dpari_kern_fetch((unsigned char *)to + i * to_step,
-                         (const unsigned char *)from + i * from_step, bytes);
+        const unsigned char *next = i + 1 < rows ? f + from_step : f;
+        dpari_kern_row(t, f, next, bytes, stream);
+        t += i + 1 < rows ? to_step : 0;
+        f = next;
     }
+}
+
+/* The tokens of a rank from its number `local` on that follow one another: where the first lies in
+ * the order of all (whole), or among those of the rank; -1: no more. */
+static int64_t dpari_ulysses_run(const dpar_ulysses_plan *p, int32_t rank, int64_t local, int whole,
+                                 int64_t *run)
+{
+    if (whole) {
+        return dpar_split_global(&p->layer.tokens, rank, local, run);
+    }
+    *run = dpar_split_size(&p->layer.tokens, rank) - local;
+    return *run > 0 ? local : -1;
 }
 
 /* All tokens between their own order and that of the ranks. */
@@ -44102,40 +44179,79 @@ static void dpari_ulysses_order(const dpar_ulysses_plan *p, void *to, const void
     }
 }
 
-/* Tokens that are cut into heads, or put together, at a time: what is read ahead for the heads of
- * one rank is that of the next. */
-static int64_t dpari_ulysses_some(const dpar_ulysses_plan *p, int64_t i)
-{
-    const int64_t row = p->heads * p->layer.width * dpar_type_bytes(p->layer.type);
-    return dpari_least(p->tokens - i, 1 + 32768 / row);
-}
-
 /* Heads of all tokens into the pieces for their ranks; the own piece where it belongs, in `to`. */
 static void dpari_ulysses_cut(const dpar_ulysses_plan *p, const void *in, void *to)
 {
     const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
-    int64_t i, n;
     int32_t rank, first;
-    for (i = 0; i < p->tokens; i += n) {
-        n = dpari_ulysses_some(p, i);
-        for (rank = 0; rank < p->comm->size; rank++) {
-            const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
-            const int own = rank == p->comm->rank;
-            const int64_t at = (own ? p->receive_at : p->send_at)[rank] + i * heads * width;
-            dpari_ulysses_rows(dpari_seq_at(own ? to : p->packed, at, p->layer.type), heads * each,
-                               dpari_seq_in(in, (i * p->heads + first) * width, p->layer.type),
-                               p->heads * each, heads * each, n);
+    for (rank = 0; rank < p->comm->size && p->tokens > 0; rank++) {
+        const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
+        const int own = rank == p->comm->rank;
+        dpari_ulysses_rows(dpari_seq_at(own ? to : p->packed,
+                                        (own ? p->receive_at : p->send_at)[rank], p->layer.type),
+                           heads * each, dpari_seq_in(in, first * width, p->layer.type),
+                           p->heads * each, heads * each, p->tokens, 0);
+    }
+}
+
+/* Own heads of all tokens where the ranks have them. */
+static void dpari_ulysses_take(const dpar_ulysses_plan *p, const dpari_peers *peers, void *out)
+{
+    const int64_t width = p->layer.width, bytes = dpar_type_bytes(p->layer.type);
+    const int64_t row = p->mine * width, wide = p->heads * width;
+    const int32_t stream = dpari_peers_stream(peers, p->whole * row * bytes);
+    int64_t local, i, run;
+    int32_t k;
+    for (k = 0; k < p->comm->size && row > 0; k++) {
+        const int32_t rank = (p->comm->rank + k) % p->comm->size;
+        const void *in = dpari_peers_at(peers, rank, 0);
+        for (local = 0; (i = dpari_ulysses_run(p, rank, local, 1, &run)) >= 0; local += run) {
+            dpari_ulysses_rows(dpari_seq_at(out, i * row, p->layer.type), row * bytes,
+                               dpari_seq_in(in, local * wide + p->first * width, p->layer.type),
+                               wide * bytes, row * bytes, run, stream);
         }
     }
+    dpari_kern_rows_end(stream);
+}
+
+/* The arrays of all ranks that are read; direct: they can be. */
+static dpar_status dpari_ulysses_open(dpar_ulysses_plan *p, const void *in, int64_t elements,
+                                      int backward, dpari_peers *peers)
+{
+    dpari_peers_array a;
+    a.at = in;
+    a.bytes = elements * dpar_type_bytes(p->layer.type);
+    return dpari_peers_open(peers, p->comm, (int32_t)(p->tag ^ (backward != 0)), &a, 1, p->peer);
+}
+
+/* They have been. counts: elements of this rank for each. */
+static dpar_status dpari_ulysses_close(const dpar_ulysses_plan *p, const dpari_peers *peers,
+                                       const int64_t *counts)
+{
+    int64_t n = 0;
+    int32_t i;
+    for (i = 0; i < p->comm->size; i++) {
+        n += counts[i]; /* its own is 0 */
+    }
+    return dpari_peers_close(peers, n * dpar_type_bytes(p->layer.type));
 }
 
 DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *in, void *out)
 {
     dpar_status st = dpari_ulysses_given(plan, plan == NULL || plan->tokens == 0 || in != NULL,
                                          plan == NULL || plan->mine == 0 || out != NULL);
+    dpari_peers peers;
     void *to;
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_open(plan, in, plan->tokens * plan->heads * plan->layer.width, 0,
+                                &peers);
+    }
     if (st != DPAR_OK) {
         return st;
+    }
+    if (peers.direct) {
+        dpari_ulysses_take(plan, &peers, out);
+        return dpari_ulysses_close(plan, &peers, plan->send);
     }
     to = plan->ordered != NULL ? plan->ordered : out;
     dpari_ulysses_cut(plan, in, to);
@@ -44147,62 +44263,79 @@ DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *i
     return st;
 }
 
-/* What `rank` gave back: it came, or lies in `in`. */
-static const void *dpari_ulysses_piece(const dpar_ulysses_plan *p, int32_t rank, const void *in)
-{
-    const int own = rank == p->comm->rank;
-    return dpari_seq_in(own ? in : p->packed, own ? p->receive_at[rank] : p->send_at[rank],
-                        p->layer.type);
-}
-
-/* Head h of the rank's tokens from all who hold it; where there are copies a rank holds one head,
- * so that its piece has the head's rows one after the other. */
-static void dpari_ulysses_unite(dpar_ulysses_plan *p, int32_t h, const void *in, void *out)
+/* Head h of `run` tokens of this rank from all who hold it, tokens from the number `local` of the
+ * rank and `at` of from[rank] on: where there are copies a rank holds one head, so that the head's
+ * rows lie there one after the other. */
+static void dpari_ulysses_unite(const dpar_ulysses_plan *p, int32_t h, int64_t local, int64_t at,
+                                int64_t run, void *out)
 {
     const dpar_ulysses *u = &p->layer;
     const int64_t step = u->width * dpar_type_bytes(u->type);
-    int32_t rank, first, n = 0, k;
+    const void **row = p->piece + p->comm->size;
+    int32_t rank, first, n = 0;
     int64_t i;
     for (rank = 0; rank < p->comm->size; rank++) {
         if (dpari_ulysses_heads(u, rank, &first) > 0 && first == h) {
-            p->piece[n++] = dpari_ulysses_piece(p, rank, in);
+            row[n++] = dpari_seq_in(p->piece[rank], at * u->width, u->type);
         }
     }
-    for (i = 0; i < p->tokens; i++) {
-        void *row[1];
-        row[0] = dpari_seq_at(out, (i * p->heads + h) * u->width, u->type);
-        dpari_kern_reduce(row, 1, p->piece, n, u->width, u->type, DPAR_SUM, 0);
-        for (k = 0; k < n; k++) {
-            p->piece[k] = (const unsigned char *)p->piece[k] + step;
+    for (i = 0; i < run; i++) {
+        void *to[1];
+        to[0] = dpari_seq_at(out, ((local + i) * p->heads + h) * u->width, u->type);
+        dpari_kern_reduce(to, 1, row, n, u->width, u->type, DPAR_SUM, 0);
+        for (rank = 0; rank < n && i + 1 < run; rank++) {
+            row[rank] = (const unsigned char *)row[rank] + step;
         }
     }
 }
 
-/* The pieces that came, and the own one of `in`, as heads of all tokens. */
-static void dpari_ulysses_join(const dpar_ulysses_plan *p, const void *in, void *out)
+/* Own tokens with all heads from piece[rank] of each rank, where its heads of them lie in the order
+ * of all tokens (whole), or of this rank's. */
+static void dpari_ulysses_join(const dpar_ulysses_plan *p, int whole, void *out, int32_t stream)
 {
-    const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
-    int64_t i, n;
-    int32_t rank, first;
-    for (i = 0; i < p->tokens; i += n) {
-        n = dpari_ulysses_some(p, i);
-        for (rank = 0; rank < p->comm->size; rank++) {
+    const int32_t type = p->layer.type, size = p->comm->size, me = p->comm->rank;
+    const int64_t width = p->layer.width, each = width * dpar_type_bytes(type);
+    int64_t local, i, run;
+    int32_t k, first;
+    for (local = 0; (i = dpari_ulysses_run(p, me, local, whole, &run)) >= 0; local += run) {
+        if (p->cuts[size] > p->heads) { /* copies */
+            for (k = 0; k < p->heads; k++) {
+                dpari_ulysses_unite(p, k, local, i, run, out);
+            }
+            continue;
+        }
+        for (k = 0; k < size; k++) {
+            const int32_t rank = (me + k) % size;
             const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
-            dpari_ulysses_rows(
-                dpari_seq_at(out, (i * p->heads + first) * width, p->layer.type), p->heads * each,
-                dpari_seq_in(dpari_ulysses_piece(p, rank, in), i * heads * width, p->layer.type),
-                heads * each, heads * each, n);
+            dpari_ulysses_rows(dpari_seq_at(out, (local * p->heads + first) * width, type),
+                               p->heads * each,
+                               dpari_seq_in(p->piece[rank], i * heads * width, type), heads * each,
+                               heads * each, run, stream);
         }
     }
+    dpari_kern_rows_end(stream);
 }
 
 DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *in, void *out)
 {
     dpar_status st = dpari_ulysses_given(plan, plan == NULL || plan->mine == 0 || in != NULL,
                                          plan == NULL || plan->tokens == 0 || out != NULL);
-    int32_t h;
+    dpari_peers peers;
+    int32_t i, stream;
+    if (st == DPAR_OK) {
+        st = dpari_ulysses_open(plan, in, plan->whole * plan->mine * plan->layer.width, 1, &peers);
+    }
     if (st != DPAR_OK) {
         return st;
+    }
+    if (peers.direct) {
+        for (i = 0; i < plan->comm->size; i++) {
+            plan->piece[i] = dpari_peers_at(&peers, i, 0);
+        }
+        stream = dpari_peers_stream(&peers, plan->tokens * plan->heads * plan->layer.width *
+                                                dpar_type_bytes(plan->layer.type));
+        dpari_ulysses_join(plan, 1, out, stream);
+        return dpari_ulysses_close(plan, &peers, plan->receive);
     }
     if (plan->ordered != NULL) {
         dpari_ulysses_order(plan, plan->ordered, in, 1);
@@ -44210,17 +44343,16 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
     }
     st = dpar_all_to_all_v(plan->comm, in, plan->receive, plan->receive_at, plan->packed,
                            plan->send, plan->send_at, plan->layer.type, NULL);
-    if (st != DPAR_OK) {
-        return st;
-    }
-    if (plan->cuts[plan->comm->size] > plan->heads) { /* copies */
-        for (h = 0; h < plan->heads; h++) {
-            dpari_ulysses_unite(plan, h, in, out);
+    if (st == DPAR_OK) {
+        for (i = 0; i < plan->comm->size; i++) { /* its own lies in `in` */
+            const int own = i == plan->comm->rank;
+            plan->piece[i] =
+                dpari_seq_in(own ? in : plan->packed,
+                             own ? plan->receive_at[i] : plan->send_at[i], plan->layer.type);
         }
-        return DPAR_OK;
+        dpari_ulysses_join(plan, 0, out, 0);
     }
-    dpari_ulysses_join(plan, in, out);
-    return DPAR_OK;
+    return st;
 }
 
 /* ==== run/expert.c ==== */
@@ -47422,6 +47554,45 @@ DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, c
 #endif
     dpari_kern_copy((unsigned char *)to + at, (const unsigned char *)from + at, bytes - at, 0);
     dpari_kern_copy((unsigned char *)to_2 + at, (const unsigned char *)from_2 + at, bytes - at, 0);
+}
+
+DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
+                              int32_t stream)
+{
+    unsigned char *t = (unsigned char *)to;
+    const unsigned char *f = (const unsigned char *)from;
+    int64_t at = 0;
+#if DPARI_KERN_VECTOR
+    const int64_t ahead = dpari_least(bytes, DPARI_KERN_FAR_AHEAD);
+    if (stream && bytes >= 4 * DPARI_KERN_LINE) {
+        at = (int64_t)((0 - (uintptr_t)t) & (DPARI_KERN_LINE - 1));
+        dpari_kern_move(t, f, at);
+    }
+    for (; bytes - at >= DPARI_KERN_LINE; at += DPARI_KERN_LINE) {
+        const int64_t then = at + ahead;
+        const uintptr_t of = (uintptr_t)(then < bytes ? from : next);
+        dpari_kern_quad x;
+        __builtin_prefetch((const void *)(of + (uintptr_t)(then < bytes ? then : then - bytes)), 0,
+                           2);
+        dpari_kern_load(&x, f + at, DPAR_U8);
+        dpari_kern_store(t + at, &x, stream);
+    }
+#else
+    (void)next;
+    (void)stream;
+#endif
+    dpari_kern_move(t + at, f + at, bytes - at);
+}
+
+DPARI_API void dpari_kern_rows_end(int32_t stream)
+{
+#if DPARI_KERN_VECTOR
+    if (stream) {
+        dpari_kern_fence();
+    }
+#else
+    (void)stream;
+#endif
 }
 
 #if DPARI_KERN_VECTOR
@@ -57363,6 +57534,81 @@ DPARI_API void *dpari_room_take(dpari_room *r, int64_t n, size_t bytes)
     int64_t at = r->used;
     r->used += (n * (int64_t)bytes + 63) / 64 * 64;
     return r->at != NULL ? r->at + at : NULL;
+}
+
+/* ==== run/peers.c ==== */
+
+/* Bytes from which the collectives of shared memory write past the cache, too. */
+#define DPARI_PEERS_STREAM (INT64_C(4) << 20)
+
+static int dpari_peers_plain(const dpari_world *w, int32_t bit)
+{
+    return (w->head->plain & bit) != 0;
+}
+
+/* Not dpar_all_gather: that would count as sent. */
+static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer *mine,
+                                    dpari_peer *peer)
+{
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_GATHER;
+    call.type = DPAR_U64;
+    call.tag = tag;
+    call.count = (int64_t)(sizeof *mine / 8);
+    call.in = mine;
+    call.out = peer;
+    return c->engine.run(c, &call);
+}
+
+DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+                                       const dpari_peers_array *array, int32_t n, dpari_peer *peer)
+{
+    const dpari_world *w = dpari_world_of(c);
+    dpari_peer mine;
+    dpar_status st = c->status;
+    int32_t i;
+    p->comm = c;
+    p->peer = peer;
+    p->direct = 0;
+    if (st != DPAR_OK || w == NULL || dpari_peers_plain(w, DPAR_WITHOUT_DIRECT)) {
+        return st;
+    }
+    dpari_zero(&mine, sizeof mine);
+    mine.reach = 1;
+    for (i = 0; i < n; i++) {
+        if (array[i].bytes > 0) {
+            mine.ref[i] = dpari_ref(w, array[i].at, array[i].bytes);
+            mine.reach &= mine.ref[i] != 0;
+        }
+    }
+    st = dpari_peers_tell(c, tag, &mine, peer);
+    p->direct = st == DPAR_OK;
+    for (i = 0; i < c->size && p->direct; i++) {
+        p->direct = peer[i].reach != 0;
+    }
+    return st;
+}
+
+DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i)
+{
+    const uint64_t ref = p->peer[rank].ref[i];
+    return ref != 0 ? dpari_at(dpari_world_of(p->comm), ref) : NULL;
+}
+
+DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
+{
+    const dpar_status st = dpar_barrier(p->comm, NULL);
+    if (st == DPAR_OK) {
+        p->comm->sent[DPAR_ALL_TO_ALL] += sent;
+    }
+    return st;
+}
+
+DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
+{
+    return bytes >= DPARI_PEERS_STREAM &&
+           !dpari_peers_plain(dpari_world_of(p->comm), DPAR_WITHOUT_STREAM);
 }
 
 #endif /* DPARI_RUN */

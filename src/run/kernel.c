@@ -902,6 +902,45 @@ DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, c
     dpari_kern_copy((unsigned char *)to_2 + at, (const unsigned char *)from_2 + at, bytes - at, 0);
 }
 
+DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
+                              int32_t stream)
+{
+    unsigned char *t = (unsigned char *)to;
+    const unsigned char *f = (const unsigned char *)from;
+    int64_t at = 0;
+#if DPARI_KERN_VECTOR
+    const int64_t ahead = dpari_least(bytes, DPARI_KERN_FAR_AHEAD);
+    if (stream && bytes >= 4 * DPARI_KERN_LINE) {
+        at = (int64_t)((0 - (uintptr_t)t) & (DPARI_KERN_LINE - 1));
+        dpari_kern_move(t, f, at);
+    }
+    for (; bytes - at >= DPARI_KERN_LINE; at += DPARI_KERN_LINE) {
+        const int64_t then = at + ahead;
+        const uintptr_t of = (uintptr_t)(then < bytes ? from : next);
+        dpari_kern_quad x;
+        __builtin_prefetch((const void *)(of + (uintptr_t)(then < bytes ? then : then - bytes)), 0,
+                           2);
+        dpari_kern_load(&x, f + at, DPAR_U8);
+        dpari_kern_store(t + at, &x, stream);
+    }
+#else
+    (void)next;
+    (void)stream;
+#endif
+    dpari_kern_move(t + at, f + at, bytes - at);
+}
+
+DPARI_API void dpari_kern_rows_end(int32_t stream)
+{
+#if DPARI_KERN_VECTOR
+    if (stream) {
+        dpari_kern_fence();
+    }
+#else
+    (void)stream;
+#endif
+}
+
 #if DPARI_KERN_VECTOR
 /* A loss or a norm: one f32, without what a line of them takes. The same bits. */
 static void dpari_kern_one_f32(void *const *out, int32_t outs, const void *const *in, int32_t ins,

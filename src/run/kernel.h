@@ -34,6 +34,12 @@ DPARI_API void dpari_kern_fetch(void *to, const void *from, int64_t bytes);
 DPARI_API void dpari_kern_fetch_beside(void *to, const void *from, void *to_2, const void *from_2,
                                        int64_t bytes);
 
+/* One of many rows, of `bytes` each: copies it while the row at `next`, which comes after it, is
+ * asked for. stream != 0: past the cache, and when all are done dpari_kern_rows_end(). */
+DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int64_t bytes,
+                              int32_t stream);
+DPARI_API void dpari_kern_rows_end(int32_t stream);
+
 /* `count` elements as another type: F64 to F32, F32 to F16 or BF16 to nearest even (a NaN becomes
  * the quiet one without sign or payload), and back, exactly (NaN: sign and payload too; quiet, of
  * F16 and to F64). At the speed of memory, f16 at half of it. No overlap. */

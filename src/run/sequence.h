@@ -218,7 +218,9 @@ typedef struct dpar_ulysses_plan {
     int64_t *send, *send_at, *receive, *receive_at; /* dpar_ulysses_counts; private, as all that
                                                        follows */
     int64_t *cuts;
-    const void **piece;
+    const void **piece; /* of each rank; then of those that hold a head */
+    struct dpari_peer *peer;
+    int32_t tag;
     void *packed, *ordered;
 } dpar_ulysses_plan;
 

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT-0 */
+#include "peers.h"
+
+#include "comm.h"
+#include "launch.h"
+#include "world.h"
+
+/* Bytes from which the collectives of shared memory write past the cache, too. */
+#define DPARI_PEERS_STREAM (INT64_C(4) << 20)
+
+static int dpari_peers_plain(const dpari_world *w, int32_t bit)
+{
+    return (w->head->plain & bit) != 0;
+}
+
+/* Not dpar_all_gather: that would count as sent. */
+static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer *mine,
+                                    dpari_peer *peer)
+{
+    dpar_call call;
+    dpari_zero(&call, sizeof call);
+    call.kind = DPAR_ALL_GATHER;
+    call.type = DPAR_U64;
+    call.tag = tag;
+    call.count = (int64_t)(sizeof *mine / 8);
+    call.in = mine;
+    call.out = peer;
+    return c->engine.run(c, &call);
+}
+
+DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
+                                       const dpari_peers_array *array, int32_t n, dpari_peer *peer)
+{
+    const dpari_world *w = dpari_world_of(c);
+    dpari_peer mine;
+    dpar_status st = c->status;
+    int32_t i;
+    p->comm = c;
+    p->peer = peer;
+    p->direct = 0;
+    if (st != DPAR_OK || w == NULL || dpari_peers_plain(w, DPAR_WITHOUT_DIRECT)) {
+        return st;
+    }
+    dpari_zero(&mine, sizeof mine);
+    mine.reach = 1;
+    for (i = 0; i < n; i++) {
+        if (array[i].bytes > 0) {
+            mine.ref[i] = dpari_ref(w, array[i].at, array[i].bytes);
+            mine.reach &= mine.ref[i] != 0;
+        }
+    }
+    st = dpari_peers_tell(c, tag, &mine, peer);
+    p->direct = st == DPAR_OK;
+    for (i = 0; i < c->size && p->direct; i++) {
+        p->direct = peer[i].reach != 0;
+    }
+    return st;
+}
+
+DPARI_API const void *dpari_peers_at(const dpari_peers *p, int32_t rank, int32_t i)
+{
+    const uint64_t ref = p->peer[rank].ref[i];
+    return ref != 0 ? dpari_at(dpari_world_of(p->comm), ref) : NULL;
+}
+
+DPARI_API dpar_status dpari_peers_close(const dpari_peers *p, int64_t sent)
+{
+    const dpar_status st = dpar_barrier(p->comm, NULL);
+    if (st == DPAR_OK) {
+        p->comm->sent[DPAR_ALL_TO_ALL] += sent;
+    }
+    return st;
+}
+
+DPARI_API int32_t dpari_peers_stream(const dpari_peers *p, int64_t bytes)
+{
+    return bytes >= DPARI_PEERS_STREAM &&
+           !dpari_peers_plain(dpari_world_of(p->comm), DPAR_WITHOUT_STREAM);
+}
