@@ -4633,7 +4633,8 @@ typedef struct dpar_ddp_options {
     int32_t type;    /* of the gradients: DPAR_F64, F32, F16, BF16 */
     int32_t narrow;  /* 1: travel as type `wire` (F64 as F32; F32 as F16 or BF16), rounded to */
     int32_t wire;    /* nearest; added up in F32 and rounded once more. A copy as large as the
-                        gradients in that type */
+                        gradients in that type, but where ranks share memory and an all-reduce
+                        without a hook rounds F32: there they are rounded while they are added */
     int32_t sum;     /* 1: sums over the ranks; 0: averages */
     int32_t scatter; /* 1: reduce-scatter: of each bucket this rank gets its share alone
                         (dpar_bucket_piece), what lies beside it is undefined; buckets then end
@@ -6823,6 +6824,11 @@ DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t
 DPARI_API void dpari_world_close(dpari_world *w);
 /* The world behind a communicator of this engine; NULL for others. */
 DPARI_API dpari_world *dpari_world_of(const dpar_comm *c);
+/* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
+ * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
+ * world. COLLECTIVE. Errors as dpar_all_reduce. */
+DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+                                               int32_t wire, int32_t op, dpar_work *work);
 
 /* ---- memory ---- */
 
@@ -7000,14 +7006,28 @@ DPARI_API dpar_status dpari_shm_broken(dpari_shm *s);
  * towards zero. MAX and MIN of a NaN are NaN, of +0 and -0 either. A NaN that comes out is the
  * quiet one without sign or payload. One input is copied bit by bit. The bits of an element do not
  * depend on alignment, on `stream`, on `count` nor on its place.
+ * Of type DPARI_KERN_THROUGH(wire), wire F16 or BF16, elements are F32: each input, one alone too,
+ * and the result are rounded to `wire`, as dpari_kern_convert does, and what lies between is F32:
+ * the bits of rounded arrays that are reduced as `wire` and widened.
  *
- * Domain: dpar_type_reduces(type); op DPAR_SUM..DPAR_MIN; ins, outs >= 1; count >= 0. Pointers are
- * aligned to the type; an out may be exactly an in, nothing else overlaps.
- * `stream` != 0: the outs go past the cache (for outputs larger than it; up to 12 times slower on
- * small ones) and are visible in order to whoever sees a later store. Local; O((ins + outs)
- * count). */
+ * Domain: dpar_type_reduces(type), or SUM and AVG of DPARI_KERN_THROUGH; op DPAR_SUM..DPAR_MIN;
+ * ins, outs >= 1; count >= 0. Pointers are aligned to the type; an out may be exactly an in,
+ * nothing else overlaps. `stream` != 0: the outs go past the cache (for outputs larger than it; up
+ * to 12 times slower on small ones) and are visible in order to whoever sees a later store. Local;
+ * O((ins + outs) count). */
+#define DPARI_KERN_THROUGH(wire) (DPAR_F32 + 256 * (1 + (wire)))
 DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
                                  int64_t count, int32_t type, int32_t op, int32_t stream);
+
+/* The type that lies in memory, and the one that a message would hold. */
+static DPARI_UNUSED int32_t dpari_kern_stored(int32_t type)
+{
+    return type & 255;
+}
+static DPARI_UNUSED int32_t dpari_kern_wire(int32_t type)
+{
+    return type < 256 ? type : type / 256 - 1;
+}
 
 /* Copies `bytes` (nothing when <= 0) to `to`, which does not overlap `from`, or is it (then there
  * is nothing to do). `stream` as above. Local; O(bytes). */
@@ -34240,8 +34260,9 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
 
 DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call)
 {
-    return c && call && c->size > 1 ? dpari_sent_elements(c, call) * dpar_type_bytes(call->type)
-                                    : 0;
+    return c && call && c->size > 1
+               ? dpari_sent_elements(c, call) * dpar_type_bytes(dpari_kern_wire(call->type))
+               : 0;
 }
 
 /* The engine took it. */
@@ -34406,6 +34427,21 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, in
     dpar_call call = dpari_call(DPAR_ALL_REDUCE, in, out, count, type);
     call.op = op;
     return dpar_post(c, &call, work);
+}
+
+DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+                                               int32_t wire, int32_t op, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_REDUCE, data, data, count, DPAR_F32);
+    dpar_status s = c->status;
+    call.op = op;
+    s = s == DPAR_OK ? dpari_call_check(c, &call) : s;
+    s = s == DPAR_OK ? dpari_work_is_free(c, work) : s;
+    if (s != DPAR_OK) {
+        return dpari_not_posted(work, s);
+    }
+    call.type = DPARI_KERN_THROUGH(wire);
+    return dpari_counted(c, &call, dpari_not_posted(work, c->engine.post(c, &call, work)));
 }
 
 DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,
@@ -40027,18 +40063,6 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
 
 /* ==== run/ddp.c ==== */
 
-/* Where ranks share memory a bucket that is looked at or rounded goes in pieces, so that what one
- * step has read is still in the core's own cache for the next: bytes of a piece of gradients, and
- * how many roundings share a place. */
-enum { DPARI_DDP_PIECE = 512 << 10, DPARI_DDP_PLACES = 4 };
-
-/* What was posted: elements [at, at + count) of the buffer, of type wire at data. */
-typedef struct dpari_ddp_piece {
-    dpar_work work;
-    int64_t at, count;
-    unsigned char *data;
-} dpari_ddp_piece;
-
 struct dpar_ddp {
     dpar_comm *c;
     dpar_ddp_options options;
@@ -40047,17 +40071,15 @@ struct dpar_ddp {
     int32_t *home;          /* its bucket */
     uint8_t *used;          /* options.unused: on any rank, after finish */
     dpar_bucket *bucket;
-    int32_t *missing; /* parameters of each bucket that are not ready in this pass */
-    dpari_ddp_piece *piece;
-    unsigned char *buffer, *travels; /* travels: the buffer itself, or its copy in type wire */
+    int32_t *missing;             /* parameters of each bucket that are not ready in this pass */
+    dpar_work *work;              /* of each bucket */
+    unsigned char *buffer, *copy; /* copy: in type wire, of what travels; or NULL */
     int64_t elements;
-    int64_t cut;          /* elements of a piece; 0: buckets are not cut */
     int64_t pass, zeroed; /* counted from 1; the last one before dpar_ddp_zero */
-    int64_t posted, back; /* pieces of this pass, and of these those that are back */
-    int64_t fixed;        /* pieces before this one lie where places are */
     int32_t params, buckets;
-    int32_t next; /* the bucket whose turn it is */
-    int32_t last; /* this pass reduces */
+    int32_t next;         /* the bucket whose turn it is */
+    int32_t posted, back; /* buckets of this pass, and of these those that are back */
+    int32_t last;         /* this pass reduces */
     int32_t under_way;
     dpar_status status; /* of this pass */
 };
@@ -40121,40 +40143,15 @@ static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_opt
     return how;
 }
 
-/* Elements of a piece, or 0. Multiples of the ranks: all hand over as much as in one. */
-static int64_t dpari_ddp_cut(const dpar_comm *c, const dpar_ddp_options *o)
+/* Must what travels be written down? Ranks that share memory round f32 as they add it. */
+static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_options *o)
 {
-    const int64_t unit = INT64_C(64) * c->size, piece = DPARI_DDP_PIECE;
-    if ((!o->narrow && !o->finite) || o->scatter || o->hook != NULL || dpari_world_of(c) == NULL) {
-        return 0;
-    }
-    return dpari_most(1, piece / dpar_type_bytes(o->type) / unit) * unit;
-}
-
-/* At least as many pieces as there will be: those of one bucket, and what each begins anew. */
-static dpar_status dpari_ddp_pieces(const dpar_comm *c, int32_t params, const int64_t *numel,
-                                    const dpar_ddp_options *o, int32_t buckets, int64_t *pieces,
-                                    dpar_why *why)
-{
-    const int64_t cut = dpari_ddp_cut(c, o);
-    dpar_bucketing how = dpari_ddp_bucketing(c, o);
-    dpar_bucket all;
-    int32_t n = 0;
-    dpar_status st = DPAR_OK;
-    *pieces = buckets;
-    if (cut > 0 && buckets > 0) {
-        how.first = how.size = 0;
-        st = dpar_buckets_make(&how, params, numel, NULL, &all, 1, &n, why);
-        if (st == DPAR_OK) {
-            *pieces += all.hi / cut + buckets * (how.multiple / cut + how.align / cut + 1);
-        }
-    }
-    return st;
+    return o->narrow &&
+           (o->type != DPAR_F32 || o->scatter || o->hook != NULL || dpari_world_of(c) == NULL);
 }
 
 /* The pieces of a ddp in memory, or NULL and only their sum. */
-static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t pieces,
-                                 int64_t *bytes)
+static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t *bytes)
 {
     dpar_ddp none, *d;
     dpari_room r;
@@ -40172,14 +40169,14 @@ static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, 
     d->used = (uint8_t *)dpari_room_take(&r, params, sizeof *d->used);
     d->bucket = (dpar_bucket *)dpari_room_take(&r, buckets, sizeof *d->bucket);
     d->missing = (int32_t *)dpari_room_take(&r, buckets, sizeof *d->missing);
-    d->piece = (dpari_ddp_piece *)dpari_room_take(&r, pieces, sizeof *d->piece);
+    d->work = (dpar_work *)dpari_room_take(&r, buckets, sizeof *d->work);
     *bytes = r.used;
     return d;
 }
 
 static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int64_t *numel,
-                                   const dpar_ddp_options *o, int32_t *buckets, int64_t *pieces,
-                                   int64_t *bytes, dpar_why *why)
+                                   const dpar_ddp_options *o, int32_t *buckets, int64_t *bytes,
+                                   dpar_why *why)
 {
     dpar_status st = dpari_ddp_judge(c, params, numel, o, why);
     if (st == DPAR_OK) {
@@ -40187,10 +40184,7 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int
         st = dpar_buckets_make(&how, params, numel, NULL, NULL, 0, buckets, why);
     }
     if (st == DPAR_OK) {
-        st = dpari_ddp_pieces(c, params, numel, o, *buckets, pieces, why);
-    }
-    if (st == DPAR_OK) {
-        (void)dpari_ddp_place(NULL, params, *buckets, *pieces, bytes);
+        (void)dpari_ddp_place(NULL, params, *buckets, bytes);
     }
     return st;
 }
@@ -40198,9 +40192,9 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int
 DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
                                     const dpar_ddp_options *options, int64_t *bytes, dpar_why *why)
 {
-    int64_t needed = 0, pieces = 0;
+    int64_t needed = 0;
     int32_t buckets = 0;
-    dpar_status st = dpari_ddp_count(c, params, numel, options, &buckets, &pieces, &needed, why);
+    dpar_status st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
     if (bytes == NULL) {
         return dpari_say(DPAR_E_ARG, why, "ddp: bytes is NULL", 0, 0, 0, 0);
     }
@@ -40250,10 +40244,10 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *wh
              ? DPAR_E_RANGE
              : dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
     d->buffer = (unsigned char *)memory;
-    d->travels = d->buffer;
-    if (st == DPAR_OK && d->options.narrow) {
+    if (st == DPAR_OK && dpari_ddp_copies(d->c, &d->options)) {
+        memory = NULL;
         st = dpar_comm_alloc(d->c, dpari_most(1, d->elements * wire), &memory);
-        d->travels = (unsigned char *)memory;
+        d->copy = (unsigned char *)memory;
     }
     return st == DPAR_OK ? st
                          : dpari_say(st, why, "ddp: no memory for # gradients of # and # B",
@@ -40262,14 +40256,14 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *wh
 
 static void dpari_ddp_free(dpar_ddp *d)
 {
-    if (d->travels != d->buffer && d->travels != NULL) {
-        dpar_comm_release(d->c, d->travels);
+    if (d->copy != NULL) {
+        dpar_comm_release(d->c, d->copy);
     }
     if (d->buffer != NULL) {
         dpar_comm_release(d->c, d->buffer);
     }
     d->buffer = NULL;
-    d->travels = NULL;
+    d->copy = NULL;
 }
 
 DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
@@ -40280,13 +40274,13 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
         "ranks # and # gave a ddp different parameters or options (sizes, types, buckets)";
     dpar_ddp *d = (dpar_ddp *)memory;
     uint64_t hash = 0;
-    int64_t needed = 0, pieces = 0;
+    int64_t needed = 0;
     int32_t buckets = 0;
     dpar_status st;
     if (c == NULL || ddp == NULL) {
         return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
     }
-    st = dpari_ddp_count(c, params, numel, options, &buckets, &pieces, &needed, why);
+    st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
     if (st == DPAR_OK &&
         (memory == NULL || bytes < needed || (uintptr_t)memory % DPARI_ROOM_ALIGN != 0)) {
         st = dpari_say(
@@ -40301,10 +40295,9 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
     if (st != DPAR_OK) {
         return st;
     }
-    (void)dpari_ddp_place(memory, params, buckets, pieces, &needed);
+    (void)dpari_ddp_place(memory, params, buckets, &needed);
     d->c = c;
     d->options = *options;
-    d->cut = dpari_ddp_cut(c, options);
     dpari_zero(d->seen, (size_t)params * sizeof *d->seen);
     st = dpari_agree(c, dpari_ddp_lay(d, numel, why), 0, NULL, why);
     if (st != DPAR_OK) {
@@ -40370,7 +40363,7 @@ DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
     d->pass++;
     d->last = last != 0;
     d->next = 0;
-    d->posted = d->back = d->fixed = 0;
+    d->posted = d->back = 0;
     d->status = DPAR_OK;
     return DPAR_OK;
 }
@@ -40396,141 +40389,85 @@ static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
     return d->status;
 }
 
-/* Is element e of the buffer one of a parameter of bucket k? Which. */
-static int32_t dpari_ddp_owner(const dpar_ddp *d, int32_t k, int64_t e)
+/* NaN and Inf do not travel. */
+static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
 {
     int32_t i;
     for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
-        if (e >= d->start[i] && e - d->start[i] < d->numel[i]) {
-            return i;
+        const int64_t at = dpari_kern_finite(dpar_ddp_gradient(d, i), d->numel[i], d->options.type);
+        dpar_why why;
+        dpar_text t;
+        if (at == d->numel[i]) {
+            continue;
         }
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, "ddp: the gradient of ");
+        dpari_ddp_put_name(d, &t, i);
+        dpar_text_put(&t, " is NaN or infinite at element ");
+        dpar_text_int(&t, at);
+        dpar_text_put(&t, " on rank ");
+        dpar_text_int(&t, d->c->rank);
+        return dpari_ddp_stop(d, why.text);
     }
-    return -1;
-}
-
-/* NaN and Inf do not travel. Elements [at, end), of bucket k. */
-static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k, int64_t at, int64_t end)
-{
-    const int32_t type = d->options.type, each = dpar_type_bytes(type);
-    int32_t i = -1;
-    dpar_why why;
-    dpar_text t;
-    while (i < 0) { /* past what lies in padding */
-        at += dpari_kern_finite(d->buffer + at * each, end - at, type);
-        if (at == end) {
-            return DPAR_OK;
-        }
-        i = dpari_ddp_owner(d, k, at++);
-    }
-    dpar_text_init(&t, why.text, sizeof why.text);
-    dpar_text_put(&t, "ddp: the gradient of ");
-    dpari_ddp_put_name(d, &t, i);
-    dpar_text_put(&t, " is NaN or infinite at element ");
-    dpar_text_int(&t, at - 1 - d->start[i]);
-    dpar_text_put(&t, " on rank ");
-    dpar_text_int(&t, d->c->rank);
-    return dpari_ddp_stop(d, why.text);
-}
-
-/* Where a piece travels: where an earlier one has been that is back, and which the cache still
- * has, or in a place of its own. */
-static unsigned char *dpari_ddp_place_of(dpar_ddp *d, const dpari_ddp_piece *p)
-{
-    const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options)), number = d->posted;
-    if (d->cut == 0 || !d->options.narrow) {
-        return d->travels + p->at * wire;
-    }
-    if (p->at < DPARI_DDP_PLACES * d->cut) {
-        d->fixed = number + 1;
-        return d->travels + p->at * wire;
-    }
-    if (d->back < d->fixed || d->back <= number - DPARI_DDP_PLACES) {
-        return d->travels + p->at * wire;
-    }
-    return d->travels + number % DPARI_DDP_PLACES * d->cut * wire;
+    return DPAR_OK;
 }
 
 /* What has come back is there in its own type. */
-static void dpari_ddp_widen(dpar_ddp *d, const dpari_ddp_piece *p)
+static void dpari_ddp_widen(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_options *o = &d->options;
     const int32_t wire = dpari_ddp_wire(o);
-    int64_t skip = 0, count = p->count;
-    if (!o->narrow) {
-        return;
-    }
+    const dpar_bucket *b = &d->bucket[k];
+    int64_t lo = b->lo, count = b->hi - b->lo;
     if (o->scatter) {
         count /= d->c->size;
-        skip = count * d->c->rank;
+        lo += count * d->c->rank;
     }
-    dpari_kern_convert(d->buffer + (p->at + skip) * dpar_type_bytes(o->type), o->type,
-                       p->data + skip * dpar_type_bytes(wire), wire, count);
+    dpari_kern_convert(d->buffer + lo * dpar_type_bytes(o->type), o->type,
+                       d->copy + lo * dpar_type_bytes(wire), wire, count);
 }
 
-/* Those that are back, in their order; with `wait` all. */
-static void dpari_ddp_take(dpar_ddp *d, int32_t wait)
+/* Waits for all that was posted. */
+static void dpari_ddp_take(dpar_ddp *d)
 {
-    while (d->back < d->posted) {
-        dpari_ddp_piece *p = &d->piece[d->back];
-        dpar_status st;
-        if (!wait && DPARI_LOAD(&p->work.comm) != NULL) {
-            return;
-        }
-        st = dpar_wait(&p->work);
+    for (; d->back < d->posted; d->back++) {
+        const dpar_status st = dpar_wait(&d->work[d->back]);
         d->status = d->status == DPAR_OK ? st : d->status;
-        if (st == DPAR_OK) {
-            dpari_ddp_widen(d, p);
+        if (st == DPAR_OK && d->copy != NULL) {
+            dpari_ddp_widen(d, d->back);
         }
-        d->back++;
     }
 }
 
-static dpar_status dpari_ddp_post(dpar_ddp *d, int32_t k, dpari_ddp_piece *p)
-{
-    const dpar_ddp_options *o = &d->options;
-    const int32_t wire = dpari_ddp_wire(o), op = o->sum ? DPAR_SUM : DPAR_AVG;
-    if (o->hook != NULL) {
-        const dpar_status st = o->hook(o->ctx, d->c, k, p->data, p->count, wire, &p->work);
-        return st > 0 ? DPAR_OK : st; /* a condition is no error */
-    }
-    if (o->scatter) {
-        const int64_t share = p->count / d->c->size;
-        return dpar_reduce_scatter(d->c, p->data,
-                                   p->data + share * d->c->rank * dpar_type_bytes(wire), share,
-                                   wire, op, &p->work);
-    }
-    return dpar_all_reduce(d->c, p->data, p->data, p->count, wire, op, &p->work);
-}
-
-/* Bucket k leaves, by pieces; at least one, so that an empty one is met by all, too. */
+/* Bucket k leaves. */
 static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_options *o = &d->options;
     const dpar_bucket *b = &d->bucket[k];
-    int64_t at = b->lo;
-    do {
-        dpari_ddp_piece *p = &d->piece[d->posted];
-        dpar_status st;
-        p->at = at;
-        p->count = d->cut > 0 ? dpari_least(d->cut, b->hi - at) : b->hi - at;
-        at += p->count;
-        if (o->finite && dpari_ddp_look(d, k, p->at, at) != DPAR_OK) {
-            return d->status;
-        }
-        p->data = dpari_ddp_place_of(d, p);
-        if (o->narrow) {
-            dpari_kern_convert(p->data, dpari_ddp_wire(o),
-                               d->buffer + p->at * dpar_type_bytes(o->type), o->type, p->count);
-        }
-        dpari_zero(&p->work, sizeof p->work);
-        st = dpari_ddp_post(d, k, p);
-        d->posted++; /* a hook that failed may have posted */
-        if (st != DPAR_OK) {
-            return st;
-        }
-        dpari_ddp_take(d, 0);
-    } while (at < b->hi && d->status == DPAR_OK);
-    return d->status;
+    const int32_t wire = dpari_ddp_wire(o), op = o->sum ? DPAR_SUM : DPAR_AVG;
+    const int64_t count = b->hi - b->lo;
+    unsigned char *mine = d->buffer + b->lo * dpar_type_bytes(o->type), *data = mine;
+    if (o->finite && dpari_ddp_look(d, k) != DPAR_OK) {
+        return d->status;
+    }
+    if (d->copy != NULL) {
+        data = d->copy + b->lo * dpar_type_bytes(wire);
+        dpari_kern_convert(data, wire, mine, o->type, count);
+    }
+    dpari_zero(&d->work[k], sizeof d->work[k]);
+    d->posted++; /* a hook that fails may have posted */
+    if (o->hook != NULL) {
+        const dpar_status st = o->hook(o->ctx, d->c, k, data, count, wire, &d->work[k]);
+        return st > 0 ? DPAR_OK : st; /* a condition is no error */
+    }
+    if (o->scatter) {
+        const int64_t share = count / d->c->size;
+        return dpar_reduce_scatter(d->c, data, data + share * d->c->rank * dpar_type_bytes(wire),
+                                   share, wire, op, &d->work[k]);
+    }
+    return o->narrow && d->copy == NULL
+               ? dpari_all_reduce_through(d->c, data, count, wire, op, &d->work[k])
+               : dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
 }
 
 /* All whose turn has come. */
@@ -40614,7 +40551,7 @@ DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
         (void)dpari_ddp_tell_missing(d);
     }
     dpari_ddp_send_ready(d);
-    dpari_ddp_take(d, 1);
+    dpari_ddp_take(d);
     for (i = 0; d->options.unused && i < d->params; i++) {
         d->used[i] = d->seen[i] > d->zeroed;
     }
@@ -40641,7 +40578,7 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
     if (d->under_way && d->c->status == DPAR_OK) {
         return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass is under way", 0, 0, 0, 0);
     }
-    dpari_ddp_take(d, 1); /* of a pass that broke: nobody may look at it any more */
+    dpari_ddp_take(d); /* of a pass that broke: nobody may look at it any more */
     dpari_ddp_free(d);
     return DPAR_OK;
 }
@@ -46840,6 +46777,46 @@ DPARI_KERN_INLINE int dpari_kern_is16(int32_t type)
     return type == DPAR_BF16 || type == DPAR_F16;
 }
 
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_f16(dpari_kern_u4 x)
+{
+    return dpari_kern_widen_f16(dpari_kern_narrow_any_f16(x) << 16);
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_bf16(dpari_kern_u4 x)
+{
+    return dpari_kern_narrow_bf16(x) & 0xffff0000u;
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_any_bf16(dpari_kern_u4 x)
+{
+    return dpari_kern_narrow_any_bf16(x) & 0xffff0000u;
+}
+
+/* f32 to those that the type on the wire has. The sum of four is NaN if one is. */
+DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x, int32_t wire)
+{
+    if (wire == DPAR_BF16) {
+        const dpari_kern_f4 sum = ((dpari_kern_f4)x->a + (dpari_kern_f4)x->b) +
+                                  ((dpari_kern_f4)x->c + (dpari_kern_f4)x->d);
+        if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+            x->a = dpari_kern_round_any_bf16(x->a);
+            x->b = dpari_kern_round_any_bf16(x->b);
+            x->c = dpari_kern_round_any_bf16(x->c);
+            x->d = dpari_kern_round_any_bf16(x->d);
+        } else {
+            x->a = dpari_kern_round_bf16(x->a);
+            x->b = dpari_kern_round_bf16(x->b);
+            x->c = dpari_kern_round_bf16(x->c);
+            x->d = dpari_kern_round_bf16(x->d);
+        }
+    } else {
+        x->a = dpari_kern_round_f16(x->a);
+        x->b = dpari_kern_round_f16(x->b);
+        x->c = dpari_kern_round_f16(x->c);
+        x->d = dpari_kern_round_f16(x->d);
+    }
+}
+
 /* 64 bytes, or 32 of 16-bit elements, as what they are accumulated in. */
 DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *from, int32_t type)
 {
@@ -46851,6 +46828,9 @@ DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *
         x->b = dpari_kern_get(from + 16);
         x->c = dpari_kern_get(from + 32);
         x->d = dpari_kern_get(from + 48);
+        if (type >= DPAR_TYPES) {
+            dpari_kern_round(x, dpari_kern_wire(type));
+        }
     }
 }
 
@@ -47028,7 +47008,7 @@ DPARI_KERN_INLINE void dpari_kern_divide(dpari_kern_quad *x, int32_t type, int32
     if (type == DPAR_F64) {
         const dpari_kern_d2 by = {nd, nd};
         DPARI_KERN_EACH(dpari_kern_d2, ((void)t, s / by));
-    } else if (type == DPAR_F32 || dpari_kern_is16(type)) {
+    } else if (type == DPAR_F32 || type >= DPAR_TYPES || dpari_kern_is16(type)) {
         const dpari_kern_f4 by = {nf, nf, nf, nf};
         DPARI_KERN_EACH(dpari_kern_f4, ((void)t, s / by));
     } else {
@@ -47094,6 +47074,8 @@ DPARI_KERN_INLINE void dpari_kern_finish(dpari_kern_line *x, int32_t type, int32
         dpari_kern_one_nan_f32(&x->low);
     } else if (type == DPAR_F64) {
         dpari_kern_one_nan_f64(&x->low);
+    } else if (type >= DPAR_TYPES) {
+        dpari_kern_round(&x->low, dpari_kern_wire(type));
     } else if (wide) {
         x->low.a = dpari_kern_narrow(x->low.a, x->low.b, type);
         x->low.b = dpari_kern_narrow(x->low.c, x->low.d, type);
@@ -47239,6 +47221,8 @@ DPARI_KERN_SUM(dpari_kern_sum_f32, DPAR_F32)
 DPARI_KERN_SUM(dpari_kern_sum_f64, DPAR_F64)
 DPARI_KERN_SUM(dpari_kern_sum_f16, DPAR_F16)
 DPARI_KERN_SUM(dpari_kern_sum_bf16, DPAR_BF16)
+DPARI_KERN_SUM(dpari_kern_sum_through_bf16, DPARI_KERN_THROUGH(DPAR_BF16))
+DPARI_KERN_SUM(dpari_kern_sum_through_f16, DPARI_KERN_THROUGH(DPAR_F16))
 
 static void dpari_kern_whole(const dpari_kern_job *job)
 {
@@ -47247,6 +47231,8 @@ static void dpari_kern_whole(const dpari_kern_job *job)
     case DPAR_F64: dpari_kern_sum_f64(job); break;
     case DPAR_F16: dpari_kern_sum_f16(job); break;
     case DPAR_BF16: dpari_kern_sum_bf16(job); break;
+    case DPARI_KERN_THROUGH(DPAR_BF16): dpari_kern_sum_through_bf16(job); break;
+    case DPARI_KERN_THROUGH(DPAR_F16): dpari_kern_sum_through_f16(job); break;
     default: dpari_kern_any(job); break;
     }
 }
@@ -47457,9 +47443,16 @@ static uint64_t dpari_kern_number(int32_t n, int32_t type)
     }
 }
 
+/* As the type on the wire has it. */
+static uint64_t dpari_kern_round(uint64_t x, int32_t wire, int32_t type)
+{
+    return wire == type ? x : dpari_kern_widen(dpari_kern_narrow(x, wire), wire);
+}
+
 static void dpari_kern_run(dpari_kern_job *job)
 {
-    const int32_t width = dpar_type_bytes(job->type), type = job->type;
+    const int32_t type = dpari_kern_stored(job->type), wire = dpari_kern_wire(job->type);
+    const int32_t width = dpar_type_bytes(type);
     const int32_t op = job->op == DPAR_AVG ? DPAR_SUM : job->op;
     const uint64_t all = UINT64_MAX >> (64 - 8 * (width == 2 ? 4 : width));
     int64_t at;
@@ -47467,15 +47460,16 @@ static void dpari_kern_run(dpari_kern_job *job)
     for (at = 0; at < job->bytes; at += width) {
         uint64_t x =
             dpari_kern_widen(dpari_kern_get((const unsigned char *)job->in[0] + at, width), type);
+        x = dpari_kern_round(x, wire, type);
         for (i = 1; i < job->ins; i++) {
             const unsigned char *from = (const unsigned char *)job->in[i] + at;
             uint64_t y = dpari_kern_widen(dpari_kern_get(from, width), type);
-            x = dpari_kern_meet(x, y, type, op) & all;
+            x = dpari_kern_meet(x, dpari_kern_round(y, wire, type), type, op) & all;
         }
         if (job->op == DPAR_AVG && job->ins > 1) {
             x = dpari_kern_meet(x, dpari_kern_number(job->ins, type), type, DPAR_AVG);
         }
-        x = dpari_kern_narrow(x, type);
+        x = dpari_kern_narrow(dpari_kern_round(x, wire, type), type);
         for (i = 0; i < job->outs; i++) {
             dpari_kern_put((unsigned char *)job->out[i] + at, x, width);
         }
@@ -47629,13 +47623,13 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
 #endif
     job.out = out;
     job.in = in;
-    job.bytes = count * dpar_type_bytes(type);
+    job.bytes = count * dpar_type_bytes(dpari_kern_stored(type));
     job.outs = outs;
     job.ins = ins;
-    job.type = ins > 1 ? type : DPAR_U8; /* one input: its bytes */
-    job.op = ins > 1 ? op : DPAR_MAX;
+    job.type = ins > 1 || type >= DPAR_TYPES ? type : DPAR_U8; /* one input: its bytes */
+    job.op = ins > 1 || type >= DPAR_TYPES ? op : DPAR_MAX;
     job.stream = stream;
-    if (ins == 1 && outs == 1) {
+    if (ins == 1 && outs == 1 && type < DPAR_TYPES) {
         dpari_kern_copy(out[0], in[0], job.bytes, stream);
     } else {
         dpari_kern_run(&job);
@@ -49563,7 +49557,7 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
         dpar_text_int(t, f->count);
         dpar_text_char(t, ' ');
     }
-    dpar_text_put(t, dpar_type_name(f->type));
+    dpar_text_put(t, dpar_type_name(f->type < DPAR_TYPES ? f->type : DPAR_F32));
     if (f->op != DPAR_COPY) {
         dpar_text_put(t, ", ");
         dpar_text_put(t, dpari_op_name(f->op));
@@ -49701,7 +49695,7 @@ DPARI_API char *dpari_staging(const dpari_shm *s, int32_t rank)
 
 static int64_t dpari_unit(const dpar_call *call)
 {
-    return dpar_type_bytes(call->type);
+    return dpar_type_bytes(dpari_kern_stored(call->type));
 }
 
 static int64_t dpari_sum_before(const int64_t *count, int32_t rank)
@@ -49827,8 +49821,8 @@ static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
 
 static uint32_t dpari_fingerprint(const dpari_shm *s, const dpar_call *call)
 {
-    uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->type << 8 |
-                 (uint64_t)(uint32_t)call->op << 16 | (uint64_t)(uint32_t)call->varies << 24 |
+    uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
+                 (uint64_t)(uint32_t)call->type << 12 | (uint64_t)(uint32_t)call->varies << 24 |
                  (uint64_t)(uint32_t)call->root << 32;
     h = dpari_coll_mix(h, 1 | (uint64_t)(uint32_t)call->tag << 32);
     if (!call->varies) {

@@ -115,7 +115,7 @@ DPARI_API char *dpari_staging(const dpari_shm *s, int32_t rank)
 
 static int64_t dpari_unit(const dpar_call *call)
 {
-    return dpar_type_bytes(call->type);
+    return dpar_type_bytes(dpari_kern_stored(call->type));
 }
 
 static int64_t dpari_sum_before(const int64_t *count, int32_t rank)
@@ -241,8 +241,8 @@ static uint64_t dpari_coll_mix(uint64_t h, uint64_t v)
 
 static uint32_t dpari_fingerprint(const dpari_shm *s, const dpar_call *call)
 {
-    uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->type << 8 |
-                 (uint64_t)(uint32_t)call->op << 16 | (uint64_t)(uint32_t)call->varies << 24 |
+    uint64_t h = (uint64_t)(uint32_t)call->kind | (uint64_t)(uint32_t)call->op << 8 |
+                 (uint64_t)(uint32_t)call->type << 12 | (uint64_t)(uint32_t)call->varies << 24 |
                  (uint64_t)(uint32_t)call->root << 32;
     h = dpari_coll_mix(h, 1 | (uint64_t)(uint32_t)call->tag << 32);
     if (!call->varies) {

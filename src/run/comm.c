@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "comm.h"
+#include "kernel.h"
 #include "os.h"
+#include "world.h"
 
 /* ---- sentences --------------------------------------------------------------------------------
  */
@@ -321,8 +323,9 @@ static int64_t dpari_sent_elements(const dpar_comm *c, const dpar_call *call)
 
 DPAR_API int64_t dpar_call_sent(const dpar_comm *c, const dpar_call *call)
 {
-    return c && call && c->size > 1 ? dpari_sent_elements(c, call) * dpar_type_bytes(call->type)
-                                    : 0;
+    return c && call && c->size > 1
+               ? dpari_sent_elements(c, call) * dpar_type_bytes(dpari_kern_wire(call->type))
+               : 0;
 }
 
 /* The engine took it. */
@@ -487,6 +490,21 @@ DPAR_API dpar_status dpar_all_reduce(dpar_comm *c, const void *in, void *out, in
     dpar_call call = dpari_call(DPAR_ALL_REDUCE, in, out, count, type);
     call.op = op;
     return dpar_post(c, &call, work);
+}
+
+DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+                                               int32_t wire, int32_t op, dpar_work *work)
+{
+    dpar_call call = dpari_call(DPAR_ALL_REDUCE, data, data, count, DPAR_F32);
+    dpar_status s = c->status;
+    call.op = op;
+    s = s == DPAR_OK ? dpari_call_check(c, &call) : s;
+    s = s == DPAR_OK ? dpari_work_is_free(c, work) : s;
+    if (s != DPAR_OK) {
+        return dpari_not_posted(work, s);
+    }
+    call.type = DPARI_KERN_THROUGH(wire);
+    return dpari_counted(c, &call, dpari_not_posted(work, c->engine.post(c, &call, work)));
 }
 
 DPAR_API dpar_status dpar_all_gather(dpar_comm *c, const void *in, void *out, int64_t count,

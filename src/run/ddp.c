@@ -10,18 +10,6 @@
 #include "kernel.h"
 #include "world.h"
 
-/* Where ranks share memory a bucket that is looked at or rounded goes in pieces, so that what one
- * step has read is still in the core's own cache for the next: bytes of a piece of gradients, and
- * how many roundings share a place. */
-enum { DPARI_DDP_PIECE = 512 << 10, DPARI_DDP_PLACES = 4 };
-
-/* What was posted: elements [at, at + count) of the buffer, of type wire at data. */
-typedef struct dpari_ddp_piece {
-    dpar_work work;
-    int64_t at, count;
-    unsigned char *data;
-} dpari_ddp_piece;
-
 struct dpar_ddp {
     dpar_comm *c;
     dpar_ddp_options options;
@@ -30,17 +18,15 @@ struct dpar_ddp {
     int32_t *home;          /* its bucket */
     uint8_t *used;          /* options.unused: on any rank, after finish */
     dpar_bucket *bucket;
-    int32_t *missing; /* parameters of each bucket that are not ready in this pass */
-    dpari_ddp_piece *piece;
-    unsigned char *buffer, *travels; /* travels: the buffer itself, or its copy in type wire */
+    int32_t *missing;             /* parameters of each bucket that are not ready in this pass */
+    dpar_work *work;              /* of each bucket */
+    unsigned char *buffer, *copy; /* copy: in type wire, of what travels; or NULL */
     int64_t elements;
-    int64_t cut;          /* elements of a piece; 0: buckets are not cut */
     int64_t pass, zeroed; /* counted from 1; the last one before dpar_ddp_zero */
-    int64_t posted, back; /* pieces of this pass, and of these those that are back */
-    int64_t fixed;        /* pieces before this one lie where places are */
     int32_t params, buckets;
-    int32_t next; /* the bucket whose turn it is */
-    int32_t last; /* this pass reduces */
+    int32_t next;         /* the bucket whose turn it is */
+    int32_t posted, back; /* buckets of this pass, and of these those that are back */
+    int32_t last;         /* this pass reduces */
     int32_t under_way;
     dpar_status status; /* of this pass */
 };
@@ -104,40 +90,15 @@ static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_opt
     return how;
 }
 
-/* Elements of a piece, or 0. Multiples of the ranks: all hand over as much as in one. */
-static int64_t dpari_ddp_cut(const dpar_comm *c, const dpar_ddp_options *o)
+/* Must what travels be written down? Ranks that share memory round f32 as they add it. */
+static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_options *o)
 {
-    const int64_t unit = INT64_C(64) * c->size, piece = DPARI_DDP_PIECE;
-    if ((!o->narrow && !o->finite) || o->scatter || o->hook != NULL || dpari_world_of(c) == NULL) {
-        return 0;
-    }
-    return dpari_most(1, piece / dpar_type_bytes(o->type) / unit) * unit;
-}
-
-/* At least as many pieces as there will be: those of one bucket, and what each begins anew. */
-static dpar_status dpari_ddp_pieces(const dpar_comm *c, int32_t params, const int64_t *numel,
-                                    const dpar_ddp_options *o, int32_t buckets, int64_t *pieces,
-                                    dpar_why *why)
-{
-    const int64_t cut = dpari_ddp_cut(c, o);
-    dpar_bucketing how = dpari_ddp_bucketing(c, o);
-    dpar_bucket all;
-    int32_t n = 0;
-    dpar_status st = DPAR_OK;
-    *pieces = buckets;
-    if (cut > 0 && buckets > 0) {
-        how.first = how.size = 0;
-        st = dpar_buckets_make(&how, params, numel, NULL, &all, 1, &n, why);
-        if (st == DPAR_OK) {
-            *pieces += all.hi / cut + buckets * (how.multiple / cut + how.align / cut + 1);
-        }
-    }
-    return st;
+    return o->narrow &&
+           (o->type != DPAR_F32 || o->scatter || o->hook != NULL || dpari_world_of(c) == NULL);
 }
 
 /* The pieces of a ddp in memory, or NULL and only their sum. */
-static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t pieces,
-                                 int64_t *bytes)
+static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, int64_t *bytes)
 {
     dpar_ddp none, *d;
     dpari_room r;
@@ -155,14 +116,14 @@ static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, 
     d->used = (uint8_t *)dpari_room_take(&r, params, sizeof *d->used);
     d->bucket = (dpar_bucket *)dpari_room_take(&r, buckets, sizeof *d->bucket);
     d->missing = (int32_t *)dpari_room_take(&r, buckets, sizeof *d->missing);
-    d->piece = (dpari_ddp_piece *)dpari_room_take(&r, pieces, sizeof *d->piece);
+    d->work = (dpar_work *)dpari_room_take(&r, buckets, sizeof *d->work);
     *bytes = r.used;
     return d;
 }
 
 static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int64_t *numel,
-                                   const dpar_ddp_options *o, int32_t *buckets, int64_t *pieces,
-                                   int64_t *bytes, dpar_why *why)
+                                   const dpar_ddp_options *o, int32_t *buckets, int64_t *bytes,
+                                   dpar_why *why)
 {
     dpar_status st = dpari_ddp_judge(c, params, numel, o, why);
     if (st == DPAR_OK) {
@@ -170,10 +131,7 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int
         st = dpar_buckets_make(&how, params, numel, NULL, NULL, 0, buckets, why);
     }
     if (st == DPAR_OK) {
-        st = dpari_ddp_pieces(c, params, numel, o, *buckets, pieces, why);
-    }
-    if (st == DPAR_OK) {
-        (void)dpari_ddp_place(NULL, params, *buckets, *pieces, bytes);
+        (void)dpari_ddp_place(NULL, params, *buckets, bytes);
     }
     return st;
 }
@@ -181,9 +139,9 @@ static dpar_status dpari_ddp_count(const dpar_comm *c, int32_t params, const int
 DPAR_API dpar_status dpar_ddp_bytes(const dpar_comm *c, int32_t params, const int64_t *numel,
                                     const dpar_ddp_options *options, int64_t *bytes, dpar_why *why)
 {
-    int64_t needed = 0, pieces = 0;
+    int64_t needed = 0;
     int32_t buckets = 0;
-    dpar_status st = dpari_ddp_count(c, params, numel, options, &buckets, &pieces, &needed, why);
+    dpar_status st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
     if (bytes == NULL) {
         return dpari_say(DPAR_E_ARG, why, "ddp: bytes is NULL", 0, 0, 0, 0);
     }
@@ -233,10 +191,10 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *wh
              ? DPAR_E_RANGE
              : dpar_comm_alloc(d->c, dpari_most(1, d->elements * each), &memory);
     d->buffer = (unsigned char *)memory;
-    d->travels = d->buffer;
-    if (st == DPAR_OK && d->options.narrow) {
+    if (st == DPAR_OK && dpari_ddp_copies(d->c, &d->options)) {
+        memory = NULL;
         st = dpar_comm_alloc(d->c, dpari_most(1, d->elements * wire), &memory);
-        d->travels = (unsigned char *)memory;
+        d->copy = (unsigned char *)memory;
     }
     return st == DPAR_OK ? st
                          : dpari_say(st, why, "ddp: no memory for # gradients of # and # B",
@@ -245,14 +203,14 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *wh
 
 static void dpari_ddp_free(dpar_ddp *d)
 {
-    if (d->travels != d->buffer && d->travels != NULL) {
-        dpar_comm_release(d->c, d->travels);
+    if (d->copy != NULL) {
+        dpar_comm_release(d->c, d->copy);
     }
     if (d->buffer != NULL) {
         dpar_comm_release(d->c, d->buffer);
     }
     d->buffer = NULL;
-    d->travels = NULL;
+    d->copy = NULL;
 }
 
 DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, int32_t params,
@@ -263,13 +221,13 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
         "ranks # and # gave a ddp different parameters or options (sizes, types, buckets)";
     dpar_ddp *d = (dpar_ddp *)memory;
     uint64_t hash = 0;
-    int64_t needed = 0, pieces = 0;
+    int64_t needed = 0;
     int32_t buckets = 0;
     dpar_status st;
     if (c == NULL || ddp == NULL) {
         return dpari_say(DPAR_E_ARG, why, "ddp: communicator or result is NULL", 0, 0, 0, 0);
     }
-    st = dpari_ddp_count(c, params, numel, options, &buckets, &pieces, &needed, why);
+    st = dpari_ddp_count(c, params, numel, options, &buckets, &needed, why);
     if (st == DPAR_OK &&
         (memory == NULL || bytes < needed || (uintptr_t)memory % DPARI_ROOM_ALIGN != 0)) {
         st = dpari_say(
@@ -284,10 +242,9 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
     if (st != DPAR_OK) {
         return st;
     }
-    (void)dpari_ddp_place(memory, params, buckets, pieces, &needed);
+    (void)dpari_ddp_place(memory, params, buckets, &needed);
     d->c = c;
     d->options = *options;
-    d->cut = dpari_ddp_cut(c, options);
     dpari_zero(d->seen, (size_t)params * sizeof *d->seen);
     st = dpari_agree(c, dpari_ddp_lay(d, numel, why), 0, NULL, why);
     if (st != DPAR_OK) {
@@ -353,7 +310,7 @@ DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
     d->pass++;
     d->last = last != 0;
     d->next = 0;
-    d->posted = d->back = d->fixed = 0;
+    d->posted = d->back = 0;
     d->status = DPAR_OK;
     return DPAR_OK;
 }
@@ -379,141 +336,85 @@ static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
     return d->status;
 }
 
-/* Is element e of the buffer one of a parameter of bucket k? Which. */
-static int32_t dpari_ddp_owner(const dpar_ddp *d, int32_t k, int64_t e)
+/* NaN and Inf do not travel. */
+static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
 {
     int32_t i;
     for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
-        if (e >= d->start[i] && e - d->start[i] < d->numel[i]) {
-            return i;
+        const int64_t at = dpari_kern_finite(dpar_ddp_gradient(d, i), d->numel[i], d->options.type);
+        dpar_why why;
+        dpar_text t;
+        if (at == d->numel[i]) {
+            continue;
         }
+        dpar_text_init(&t, why.text, sizeof why.text);
+        dpar_text_put(&t, "ddp: the gradient of ");
+        dpari_ddp_put_name(d, &t, i);
+        dpar_text_put(&t, " is NaN or infinite at element ");
+        dpar_text_int(&t, at);
+        dpar_text_put(&t, " on rank ");
+        dpar_text_int(&t, d->c->rank);
+        return dpari_ddp_stop(d, why.text);
     }
-    return -1;
-}
-
-/* NaN and Inf do not travel. Elements [at, end), of bucket k. */
-static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k, int64_t at, int64_t end)
-{
-    const int32_t type = d->options.type, each = dpar_type_bytes(type);
-    int32_t i = -1;
-    dpar_why why;
-    dpar_text t;
-    while (i < 0) { /* past what lies in padding */
-        at += dpari_kern_finite(d->buffer + at * each, end - at, type);
-        if (at == end) {
-            return DPAR_OK;
-        }
-        i = dpari_ddp_owner(d, k, at++);
-    }
-    dpar_text_init(&t, why.text, sizeof why.text);
-    dpar_text_put(&t, "ddp: the gradient of ");
-    dpari_ddp_put_name(d, &t, i);
-    dpar_text_put(&t, " is NaN or infinite at element ");
-    dpar_text_int(&t, at - 1 - d->start[i]);
-    dpar_text_put(&t, " on rank ");
-    dpar_text_int(&t, d->c->rank);
-    return dpari_ddp_stop(d, why.text);
-}
-
-/* Where a piece travels: where an earlier one has been that is back, and which the cache still
- * has, or in a place of its own. */
-static unsigned char *dpari_ddp_place_of(dpar_ddp *d, const dpari_ddp_piece *p)
-{
-    const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options)), number = d->posted;
-    if (d->cut == 0 || !d->options.narrow) {
-        return d->travels + p->at * wire;
-    }
-    if (p->at < DPARI_DDP_PLACES * d->cut) {
-        d->fixed = number + 1;
-        return d->travels + p->at * wire;
-    }
-    if (d->back < d->fixed || d->back <= number - DPARI_DDP_PLACES) {
-        return d->travels + p->at * wire;
-    }
-    return d->travels + number % DPARI_DDP_PLACES * d->cut * wire;
+    return DPAR_OK;
 }
 
 /* What has come back is there in its own type. */
-static void dpari_ddp_widen(dpar_ddp *d, const dpari_ddp_piece *p)
+static void dpari_ddp_widen(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_options *o = &d->options;
     const int32_t wire = dpari_ddp_wire(o);
-    int64_t skip = 0, count = p->count;
-    if (!o->narrow) {
-        return;
-    }
+    const dpar_bucket *b = &d->bucket[k];
+    int64_t lo = b->lo, count = b->hi - b->lo;
     if (o->scatter) {
         count /= d->c->size;
-        skip = count * d->c->rank;
+        lo += count * d->c->rank;
     }
-    dpari_kern_convert(d->buffer + (p->at + skip) * dpar_type_bytes(o->type), o->type,
-                       p->data + skip * dpar_type_bytes(wire), wire, count);
+    dpari_kern_convert(d->buffer + lo * dpar_type_bytes(o->type), o->type,
+                       d->copy + lo * dpar_type_bytes(wire), wire, count);
 }
 
-/* Those that are back, in their order; with `wait` all. */
-static void dpari_ddp_take(dpar_ddp *d, int32_t wait)
+/* Waits for all that was posted. */
+static void dpari_ddp_take(dpar_ddp *d)
 {
-    while (d->back < d->posted) {
-        dpari_ddp_piece *p = &d->piece[d->back];
-        dpar_status st;
-        if (!wait && DPARI_LOAD(&p->work.comm) != NULL) {
-            return;
-        }
-        st = dpar_wait(&p->work);
+    for (; d->back < d->posted; d->back++) {
+        const dpar_status st = dpar_wait(&d->work[d->back]);
         d->status = d->status == DPAR_OK ? st : d->status;
-        if (st == DPAR_OK) {
-            dpari_ddp_widen(d, p);
+        if (st == DPAR_OK && d->copy != NULL) {
+            dpari_ddp_widen(d, d->back);
         }
-        d->back++;
     }
 }
 
-static dpar_status dpari_ddp_post(dpar_ddp *d, int32_t k, dpari_ddp_piece *p)
-{
-    const dpar_ddp_options *o = &d->options;
-    const int32_t wire = dpari_ddp_wire(o), op = o->sum ? DPAR_SUM : DPAR_AVG;
-    if (o->hook != NULL) {
-        const dpar_status st = o->hook(o->ctx, d->c, k, p->data, p->count, wire, &p->work);
-        return st > 0 ? DPAR_OK : st; /* a condition is no error */
-    }
-    if (o->scatter) {
-        const int64_t share = p->count / d->c->size;
-        return dpar_reduce_scatter(d->c, p->data,
-                                   p->data + share * d->c->rank * dpar_type_bytes(wire), share,
-                                   wire, op, &p->work);
-    }
-    return dpar_all_reduce(d->c, p->data, p->data, p->count, wire, op, &p->work);
-}
-
-/* Bucket k leaves, by pieces; at least one, so that an empty one is met by all, too. */
+/* Bucket k leaves. */
 static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_options *o = &d->options;
     const dpar_bucket *b = &d->bucket[k];
-    int64_t at = b->lo;
-    do {
-        dpari_ddp_piece *p = &d->piece[d->posted];
-        dpar_status st;
-        p->at = at;
-        p->count = d->cut > 0 ? dpari_least(d->cut, b->hi - at) : b->hi - at;
-        at += p->count;
-        if (o->finite && dpari_ddp_look(d, k, p->at, at) != DPAR_OK) {
-            return d->status;
-        }
-        p->data = dpari_ddp_place_of(d, p);
-        if (o->narrow) {
-            dpari_kern_convert(p->data, dpari_ddp_wire(o),
-                               d->buffer + p->at * dpar_type_bytes(o->type), o->type, p->count);
-        }
-        dpari_zero(&p->work, sizeof p->work);
-        st = dpari_ddp_post(d, k, p);
-        d->posted++; /* a hook that failed may have posted */
-        if (st != DPAR_OK) {
-            return st;
-        }
-        dpari_ddp_take(d, 0);
-    } while (at < b->hi && d->status == DPAR_OK);
-    return d->status;
+    const int32_t wire = dpari_ddp_wire(o), op = o->sum ? DPAR_SUM : DPAR_AVG;
+    const int64_t count = b->hi - b->lo;
+    unsigned char *mine = d->buffer + b->lo * dpar_type_bytes(o->type), *data = mine;
+    if (o->finite && dpari_ddp_look(d, k) != DPAR_OK) {
+        return d->status;
+    }
+    if (d->copy != NULL) {
+        data = d->copy + b->lo * dpar_type_bytes(wire);
+        dpari_kern_convert(data, wire, mine, o->type, count);
+    }
+    dpari_zero(&d->work[k], sizeof d->work[k]);
+    d->posted++; /* a hook that fails may have posted */
+    if (o->hook != NULL) {
+        const dpar_status st = o->hook(o->ctx, d->c, k, data, count, wire, &d->work[k]);
+        return st > 0 ? DPAR_OK : st; /* a condition is no error */
+    }
+    if (o->scatter) {
+        const int64_t share = count / d->c->size;
+        return dpar_reduce_scatter(d->c, data, data + share * d->c->rank * dpar_type_bytes(wire),
+                                   share, wire, op, &d->work[k]);
+    }
+    return o->narrow && d->copy == NULL
+               ? dpari_all_reduce_through(d->c, data, count, wire, op, &d->work[k])
+               : dpar_all_reduce(d->c, data, data, count, wire, op, &d->work[k]);
 }
 
 /* All whose turn has come. */
@@ -597,7 +498,7 @@ DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
         (void)dpari_ddp_tell_missing(d);
     }
     dpari_ddp_send_ready(d);
-    dpari_ddp_take(d, 1);
+    dpari_ddp_take(d);
     for (i = 0; d->options.unused && i < d->params; i++) {
         d->used[i] = d->seen[i] > d->zeroed;
     }
@@ -624,7 +525,7 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)
     if (d->under_way && d->c->status == DPAR_OK) {
         return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass is under way", 0, 0, 0, 0);
     }
-    dpari_ddp_take(d, 1); /* of a pass that broke: nobody may look at it any more */
+    dpari_ddp_take(d); /* of a pass that broke: nobody may look at it any more */
     dpari_ddp_free(d);
     return DPAR_OK;
 }

@@ -186,6 +186,46 @@ DPARI_KERN_INLINE int dpari_kern_is16(int32_t type)
     return type == DPAR_BF16 || type == DPAR_F16;
 }
 
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_f16(dpari_kern_u4 x)
+{
+    return dpari_kern_widen_f16(dpari_kern_narrow_any_f16(x) << 16);
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_bf16(dpari_kern_u4 x)
+{
+    return dpari_kern_narrow_bf16(x) & 0xffff0000u;
+}
+
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_round_any_bf16(dpari_kern_u4 x)
+{
+    return dpari_kern_narrow_any_bf16(x) & 0xffff0000u;
+}
+
+/* f32 to those that the type on the wire has. The sum of four is NaN if one is. */
+DPARI_KERN_INLINE void dpari_kern_round(dpari_kern_quad *x, int32_t wire)
+{
+    if (wire == DPAR_BF16) {
+        const dpari_kern_f4 sum = ((dpari_kern_f4)x->a + (dpari_kern_f4)x->b) +
+                                  ((dpari_kern_f4)x->c + (dpari_kern_f4)x->d);
+        if (dpari_kern_some((dpari_kern_u4)(sum != sum))) {
+            x->a = dpari_kern_round_any_bf16(x->a);
+            x->b = dpari_kern_round_any_bf16(x->b);
+            x->c = dpari_kern_round_any_bf16(x->c);
+            x->d = dpari_kern_round_any_bf16(x->d);
+        } else {
+            x->a = dpari_kern_round_bf16(x->a);
+            x->b = dpari_kern_round_bf16(x->b);
+            x->c = dpari_kern_round_bf16(x->c);
+            x->d = dpari_kern_round_bf16(x->d);
+        }
+    } else {
+        x->a = dpari_kern_round_f16(x->a);
+        x->b = dpari_kern_round_f16(x->b);
+        x->c = dpari_kern_round_f16(x->c);
+        x->d = dpari_kern_round_f16(x->d);
+    }
+}
+
 /* 64 bytes, or 32 of 16-bit elements, as what they are accumulated in. */
 DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *from, int32_t type)
 {
@@ -197,6 +237,9 @@ DPARI_KERN_INLINE void dpari_kern_load(dpari_kern_quad *x, const unsigned char *
         x->b = dpari_kern_get(from + 16);
         x->c = dpari_kern_get(from + 32);
         x->d = dpari_kern_get(from + 48);
+        if (type >= DPAR_TYPES) {
+            dpari_kern_round(x, dpari_kern_wire(type));
+        }
     }
 }
 
@@ -374,7 +417,7 @@ DPARI_KERN_INLINE void dpari_kern_divide(dpari_kern_quad *x, int32_t type, int32
     if (type == DPAR_F64) {
         const dpari_kern_d2 by = {nd, nd};
         DPARI_KERN_EACH(dpari_kern_d2, ((void)t, s / by));
-    } else if (type == DPAR_F32 || dpari_kern_is16(type)) {
+    } else if (type == DPAR_F32 || type >= DPAR_TYPES || dpari_kern_is16(type)) {
         const dpari_kern_f4 by = {nf, nf, nf, nf};
         DPARI_KERN_EACH(dpari_kern_f4, ((void)t, s / by));
     } else {
@@ -440,6 +483,8 @@ DPARI_KERN_INLINE void dpari_kern_finish(dpari_kern_line *x, int32_t type, int32
         dpari_kern_one_nan_f32(&x->low);
     } else if (type == DPAR_F64) {
         dpari_kern_one_nan_f64(&x->low);
+    } else if (type >= DPAR_TYPES) {
+        dpari_kern_round(&x->low, dpari_kern_wire(type));
     } else if (wide) {
         x->low.a = dpari_kern_narrow(x->low.a, x->low.b, type);
         x->low.b = dpari_kern_narrow(x->low.c, x->low.d, type);
@@ -585,6 +630,8 @@ DPARI_KERN_SUM(dpari_kern_sum_f32, DPAR_F32)
 DPARI_KERN_SUM(dpari_kern_sum_f64, DPAR_F64)
 DPARI_KERN_SUM(dpari_kern_sum_f16, DPAR_F16)
 DPARI_KERN_SUM(dpari_kern_sum_bf16, DPAR_BF16)
+DPARI_KERN_SUM(dpari_kern_sum_through_bf16, DPARI_KERN_THROUGH(DPAR_BF16))
+DPARI_KERN_SUM(dpari_kern_sum_through_f16, DPARI_KERN_THROUGH(DPAR_F16))
 
 static void dpari_kern_whole(const dpari_kern_job *job)
 {
@@ -593,6 +640,8 @@ static void dpari_kern_whole(const dpari_kern_job *job)
     case DPAR_F64: dpari_kern_sum_f64(job); break;
     case DPAR_F16: dpari_kern_sum_f16(job); break;
     case DPAR_BF16: dpari_kern_sum_bf16(job); break;
+    case DPARI_KERN_THROUGH(DPAR_BF16): dpari_kern_sum_through_bf16(job); break;
+    case DPARI_KERN_THROUGH(DPAR_F16): dpari_kern_sum_through_f16(job); break;
     default: dpari_kern_any(job); break;
     }
 }
@@ -803,9 +852,16 @@ static uint64_t dpari_kern_number(int32_t n, int32_t type)
     }
 }
 
+/* As the type on the wire has it. */
+static uint64_t dpari_kern_round(uint64_t x, int32_t wire, int32_t type)
+{
+    return wire == type ? x : dpari_kern_widen(dpari_kern_narrow(x, wire), wire);
+}
+
 static void dpari_kern_run(dpari_kern_job *job)
 {
-    const int32_t width = dpar_type_bytes(job->type), type = job->type;
+    const int32_t type = dpari_kern_stored(job->type), wire = dpari_kern_wire(job->type);
+    const int32_t width = dpar_type_bytes(type);
     const int32_t op = job->op == DPAR_AVG ? DPAR_SUM : job->op;
     const uint64_t all = UINT64_MAX >> (64 - 8 * (width == 2 ? 4 : width));
     int64_t at;
@@ -813,15 +869,16 @@ static void dpari_kern_run(dpari_kern_job *job)
     for (at = 0; at < job->bytes; at += width) {
         uint64_t x =
             dpari_kern_widen(dpari_kern_get((const unsigned char *)job->in[0] + at, width), type);
+        x = dpari_kern_round(x, wire, type);
         for (i = 1; i < job->ins; i++) {
             const unsigned char *from = (const unsigned char *)job->in[i] + at;
             uint64_t y = dpari_kern_widen(dpari_kern_get(from, width), type);
-            x = dpari_kern_meet(x, y, type, op) & all;
+            x = dpari_kern_meet(x, dpari_kern_round(y, wire, type), type, op) & all;
         }
         if (job->op == DPAR_AVG && job->ins > 1) {
             x = dpari_kern_meet(x, dpari_kern_number(job->ins, type), type, DPAR_AVG);
         }
-        x = dpari_kern_narrow(x, type);
+        x = dpari_kern_narrow(dpari_kern_round(x, wire, type), type);
         for (i = 0; i < job->outs; i++) {
             dpari_kern_put((unsigned char *)job->out[i] + at, x, width);
         }
@@ -975,13 +1032,13 @@ DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *con
 #endif
     job.out = out;
     job.in = in;
-    job.bytes = count * dpar_type_bytes(type);
+    job.bytes = count * dpar_type_bytes(dpari_kern_stored(type));
     job.outs = outs;
     job.ins = ins;
-    job.type = ins > 1 ? type : DPAR_U8; /* one input: its bytes */
-    job.op = ins > 1 ? op : DPAR_MAX;
+    job.type = ins > 1 || type >= DPAR_TYPES ? type : DPAR_U8; /* one input: its bytes */
+    job.op = ins > 1 || type >= DPAR_TYPES ? op : DPAR_MAX;
     job.stream = stream;
-    if (ins == 1 && outs == 1) {
+    if (ins == 1 && outs == 1 && type < DPAR_TYPES) {
         dpari_kern_copy(out[0], in[0], job.bytes, stream);
     } else {
         dpari_kern_run(&job);

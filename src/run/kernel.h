@@ -15,14 +15,28 @@
  * towards zero. MAX and MIN of a NaN are NaN, of +0 and -0 either. A NaN that comes out is the
  * quiet one without sign or payload. One input is copied bit by bit. The bits of an element do not
  * depend on alignment, on `stream`, on `count` nor on its place.
+ * Of type DPARI_KERN_THROUGH(wire), wire F16 or BF16, elements are F32: each input, one alone too,
+ * and the result are rounded to `wire`, as dpari_kern_convert does, and what lies between is F32:
+ * the bits of rounded arrays that are reduced as `wire` and widened.
  *
- * Domain: dpar_type_reduces(type); op DPAR_SUM..DPAR_MIN; ins, outs >= 1; count >= 0. Pointers are
- * aligned to the type; an out may be exactly an in, nothing else overlaps.
- * `stream` != 0: the outs go past the cache (for outputs larger than it; up to 12 times slower on
- * small ones) and are visible in order to whoever sees a later store. Local; O((ins + outs)
- * count). */
+ * Domain: dpar_type_reduces(type), or SUM and AVG of DPARI_KERN_THROUGH; op DPAR_SUM..DPAR_MIN;
+ * ins, outs >= 1; count >= 0. Pointers are aligned to the type; an out may be exactly an in,
+ * nothing else overlaps. `stream` != 0: the outs go past the cache (for outputs larger than it; up
+ * to 12 times slower on small ones) and are visible in order to whoever sees a later store. Local;
+ * O((ins + outs) count). */
+#define DPARI_KERN_THROUGH(wire) (DPAR_F32 + 256 * (1 + (wire)))
 DPARI_API void dpari_kern_reduce(void *const *out, int32_t outs, const void *const *in, int32_t ins,
                                  int64_t count, int32_t type, int32_t op, int32_t stream);
+
+/* The type that lies in memory, and the one that a message would hold. */
+static DPARI_UNUSED int32_t dpari_kern_stored(int32_t type)
+{
+    return type & 255;
+}
+static DPARI_UNUSED int32_t dpari_kern_wire(int32_t type)
+{
+    return type < 256 ? type : type / 256 - 1;
+}
 
 /* Copies `bytes` (nothing when <= 0) to `to`, which does not overlap `from`, or is it (then there
  * is nothing to do). `stream` as above. Local; O(bytes). */

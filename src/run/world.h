@@ -140,6 +140,11 @@ DPARI_API void dpari_segment_ended(const dpari_segment *s, int32_t rank, int32_t
 DPARI_API void dpari_world_close(dpari_world *w);
 /* The world behind a communicator of this engine; NULL for others. */
 DPARI_API dpari_world *dpari_world_of(const dpar_comm *c);
+/* An all-reduce (SUM, AVG) of F32 where it lies, rounded to `wire` (F16, BF16) as if it had
+ * travelled as that: dpari_kern_reduce with DPARI_KERN_THROUGH, and counted as that. c must have a
+ * world. COLLECTIVE. Errors as dpar_all_reduce. */
+DPARI_API dpar_status dpari_all_reduce_through(dpar_comm *c, void *data, int64_t count,
+                                               int32_t wire, int32_t op, dpar_work *work);
 
 /* ---- memory ---- */
 

@@ -177,6 +177,7 @@ static void random_case(dpar_comm *c, uint64_t seed)
     draw(&m, &s);
     CHECK_INT(dpar_ddp_bytes(c, m.params, m.numel, &m.o, &bytes, &why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(c, bytes, &memory), DPAR_OK);
+    memset(memory, 0xa5, (size_t)bytes);
     CHECK_INT(dpar_ddp_init(memory, bytes, c, m.params, m.numel, &m.o, &m.d, &why), DPAR_OK);
     for (step = 0; step < 2; step++) {
         int i;
@@ -230,6 +231,7 @@ static dpar_status few_open(few *w, dpar_comm *world, int32_t finite)
     CHECK_INT(dpar_comm_dup(world, &w->c), DPAR_OK);
     CHECK_INT(dpar_ddp_bytes(w->c, 3, w->numel, &w->o, &w->bytes, &w->why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(w->c, w->bytes, &w->memory), DPAR_OK);
+    memset(w->memory, 0xa5, (size_t)w->bytes); /* what lies there before is of no meaning */
     return dpar_ddp_init(w->memory, w->bytes, w->c, 3, w->numel, &w->o, &w->d, &w->why);
 }
 
@@ -348,6 +350,14 @@ static void wrong_plans(dpar_comm *c)
     CHECK_INT(dpar_ddp_bytes(NULL, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_bytes(NULL, 2, numel, &o, NULL, &why), DPAR_E_ARG);
     o.bucket_bytes = 0;
+    o.finite = c->rank == c->size - 1; /* one alone would look */
+    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_OK);
+    CHECK_INT(dpar_ddp_init(memory, bytes, c, 2, numel, &o, &d, &why),
+              c->size > 1 ? DPAR_E_MISMATCH : DPAR_OK);
+    o.finite = 0;
+    o.narrow = 2;
+    CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
+    o.narrow = 0;
     o.unused = 2;
     CHECK_INT(dpar_ddp_bytes(c, 2, numel, &o, &bytes, &why), DPAR_E_ARG);
     CHECK_TEXT(why.text, "ddp: sum 0, scatter 0, unused 2, finite 0: each 0 or 1");

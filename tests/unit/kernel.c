@@ -707,6 +707,8 @@ static void test_convert(const int32_t *pair)
     }
 }
 
+/* ---- f32 rounded while it is added */
+
 static void put_bits(unsigned char *to, uint64_t bits, int32_t type)
 {
     const uint16_t b = (uint16_t)bits;
@@ -715,6 +717,64 @@ static void put_bits(unsigned char *to, uint64_t bits, int32_t type)
     case 2: memcpy(to, &b, 2); break;
     case 4: memcpy(to, &c, 4); break;
     default: memcpy(to, &bits, 8); break;
+    }
+}
+
+/* `ins` arrays of n f32: the bits of what is rounded, reduced as that type, and widened. */
+static void check_through(int32_t wire, int32_t op, int32_t ins, int32_t outs, int64_t n,
+                          int stream)
+{
+    static unsigned char half[INS][4096 * 2], sum[4096 * 2], want[4096 * 4];
+    const size_t bytes = (size_t)n * 4;
+    const void *in[INS], *rounded_in[INS];
+    void *out[2], *one[1];
+    int32_t i;
+    for (i = 0; i < ins; i++) {
+        unsigned char *at = placed(in_room[i], n % 5 + i, 4);
+        memcpy(at, given[i], bytes);
+        in[i] = at;
+        dpari_kern_convert(half[i], wire, given[i], DPAR_F32, n);
+        rounded_in[i] = half[i];
+    }
+    one[0] = sum;
+    dpari_kern_reduce(one, 1, rounded_in, ins, n, wire, op, 0);
+    dpari_kern_convert(want, DPAR_F32, sum, wire, n);
+    for (i = 0; i < outs; i++) { /* one of them over an input */
+        unsigned char *at = placed(out_room[i], n % 3, 4);
+        memset(at - GUARD, 0xa5, bytes + 2 * GUARD);
+        out[i] = i == 0 ? placed(in_room[ins - 1], n % 5 + ins - 1, 4) : at;
+    }
+    dpari_kern_reduce(out, outs, in, ins, n, DPARI_KERN_THROUGH(wire), op, stream);
+    for (i = 0; i < outs; i++) {
+        const unsigned char *at = (const unsigned char *)out[i];
+        CHECK(memcmp(at, want, bytes) == 0);
+        CHECK(i == 0 || (untouched(at - GUARD, GUARD) && untouched(at + bytes, GUARD)));
+    }
+}
+
+/* Around what 16 bits hold, at ties, infinite, NaN, and at random. */
+static void test_through(int32_t wire)
+{
+    static const uint32_t low[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff, 0xfff, 0x1000, 0x1001};
+    int32_t ins, i, turn;
+    int64_t e, n;
+    for (turn = 0; turn < 200; turn++) {
+        n = turn < 130 ? turn : 4096 - turn;
+        for (i = 0; i < INS; i++) {
+            for (e = 0; e < n; e++) {
+                const uint64_t r = random_bits();
+                uint32_t w = (uint32_t)(r >> 32);
+                w = r % 3 == 0 ? (w & 0xffff0000u) | low[r / 3 % 9] : w;
+                w = turn % 2 == 0 ? (w & 0x8fffffffu) | 0x30000000u
+                                  : w; /* without NaN: -20 to 20 */
+                put_bits(given[i] + e * 4, w, DPAR_F32);
+            }
+        }
+        for (ins = 1; ins <= 3; ins++) {
+            check_through(wire, turn % 4 < 2 ? DPAR_SUM : DPAR_AVG, ins, 1 + turn % 2, n,
+                          turn % 3 == 0);
+        }
+        check_through(wire, DPAR_AVG, INS, 2, n, 0);
     }
 }
 
@@ -757,6 +817,8 @@ int main(void)
     for (t = 0; t < 4; t++) { /* the floats */
         test_finite(types[t]);
     }
+    test_through(DPAR_F16);
+    test_through(DPAR_BF16);
     test_search(DPAR_F16);
     test_search(DPAR_BF16);
     test_rounding(DPAR_F16);
