@@ -5507,8 +5507,12 @@ typedef struct dpar_experts_plan {
     dpar_comm *comm;
     int64_t each;  /* private, as all that follows */
     int32_t slots; /* numbers that tell of one expert */
+    int32_t tag;   /* of the layer */
     int32_t *tell, *hear, *tally, *order;
     int64_t *told, *heard, *send, *receive, *fill;
+    const void **from; /* [experts] where an expert's rows lie; then of two tokens, [2][k], */
+    double *by;        /* [2][k]: the rows that are added up, and their weights */
+    struct dpari_peer *peer;
     void *packed, *staged;
 } dpar_experts_plan;
 
@@ -5522,8 +5526,13 @@ typedef struct dpar_experts_routing {
     int64_t *count;  /* [own]: of each */
     int64_t *begin;  /* [own]: the first of each; in all: rows */
     int32_t *place;  /* [tokens][k]: the row among the kept ones, by expert; -1: none */
-    int64_t *send;   /* [ranks] rows to each; private, as all that follows */
+    int64_t *send;   /* [ranks] rows to each; private, as all that follows. Others read the first */
+    int64_t *take;   /* [ranks] rows from each                              four at the same      */
+    int32_t *choice; /* [tokens][k] the choice of each kept row             places                */
+    int64_t *row;    /* [ranks][own] the first row of a piece               of their routings     */
     int64_t *piece;  /* [ranks][own] */
+    int64_t *start;  /* [experts] the first kept row of each */
+    int32_t *expert; /* [tokens][k] of each choice that has a row */
 } dpar_experts_routing;
 
 /* Bytes of memory for a plan (*bytes: room for tokens x k rows, and where a rank has several
@@ -7045,6 +7054,18 @@ DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int6
                               int32_t stream);
 DPARI_API void dpari_kern_rows_end(int32_t stream);
 
+/* Asks for memory that will be read soon; at most its first 4 KiB. Touches nothing. */
+DPARI_API void dpari_kern_ask(const void *at, int64_t bytes);
+
+/* to[e] = 0 + by[0] row[0][e] + by[1] row[1][e] + ..., n of them, in f64 and in that order, rounded
+ * once: e < count, F64 or F32. `ahead` rows of next[] are asked for meanwhile. stream as of
+ * dpari_kern_row. */
+DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
+                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                              int32_t stream);
+/* to[i] = by x[i] of n f32, rounded once; `by` is one that f32 holds. `to` may be x. */
+DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n);
+
 /* `count` elements as another type: F64 to F32, F32 to F16 or BF16 to nearest even (a NaN becomes
  * the quiet one without sign or payload), and back, exactly (NaN: sign and payload too; quiet, of
  * F16 and to F64). At the speed of memory, f16 at half of it. No overlap. */
@@ -7141,18 +7162,13 @@ DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64
 {
     const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
     float f[DPARI_ELEMENTS];
-    int64_t k;
     if (type == DPAR_F64) {
         dpari_kern_copy(to, at, n * 8, 0);
-        return;
-    }
-    if (type == DPAR_F32) {
-        dpari_kern_copy(f, at, n * 4, 0);
+    } else if (type == DPAR_F32) {
+        dpari_kern_convert(to, DPAR_F64, at, DPAR_F32, n);
     } else {
         dpari_kern_convert(f, DPAR_F32, at, type, n);
-    }
-    for (k = 0; k < n; k++) {
-        to[k] = (double)f[k];
+        dpari_kern_convert(to, DPAR_F64, f, DPAR_F32, n);
     }
 }
 
@@ -7165,12 +7181,12 @@ DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int6
         dpari_kern_copy(at, from, n * 8, 0);
         return;
     }
-    dpari_kern_convert(f, DPAR_F32, from, DPAR_F64, n);
     if (type == DPAR_F32) {
-        dpari_kern_copy(at, f, n * 4, 0);
-    } else {
-        dpari_kern_convert(at, type, f, DPAR_F32, n);
+        dpari_kern_convert(at, DPAR_F32, from, DPAR_F64, n);
+        return;
     }
+    dpari_kern_convert(f, DPAR_F32, from, DPAR_F64, n);
+    dpari_kern_convert(at, type, f, DPAR_F32, n);
 }
 
 /* sqrt(x) within 2^-52, 0 below 1e-300: 1 / sqrt by the bits (Lomont 2003), four Newton steps that
@@ -44180,8 +44196,8 @@ DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *i
     dpari_peers peers;
     void *to;
     if (st == DPAR_OK) {
-        st = dpari_ulysses_open(plan, in, plan->tokens * plan->heads * plan->layer.width, 0,
-                                &peers);
+        st =
+            dpari_ulysses_open(plan, in, plan->tokens * plan->heads * plan->layer.width, 0, &peers);
     }
     if (st != DPAR_OK) {
         return st;
@@ -44284,8 +44300,8 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
         for (i = 0; i < plan->comm->size; i++) { /* its own lies in `in` */
             const int own = i == plan->comm->rank;
             plan->piece[i] =
-                dpari_seq_in(own ? in : plan->packed,
-                             own ? plan->receive_at[i] : plan->send_at[i], plan->layer.type);
+                dpari_seq_in(own ? in : plan->packed, own ? plan->receive_at[i] : plan->send_at[i],
+                             plan->layer.type);
         }
         dpari_ulysses_join(plan, 0, out, 0);
     }
@@ -44703,6 +44719,9 @@ static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsign
     p->send = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->receive = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->fill = (int64_t *)dpari_room_take(&used, experts, 8);
+    p->from = (const void **)dpari_room_take(&used, experts + 2 * l->choices, sizeof *p->from);
+    p->by = (double *)dpari_room_take(&used, 2 * l->choices, 8);
+    p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
     p->packed = dpari_room_take(&used, l->tokens * l->choices, row);
     p->staged = p->own > 1 && ranks > 1 ? dpari_room_take(&used, p->most, row) : NULL;
     return used.used;
@@ -44712,15 +44731,21 @@ static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsign
 static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_comm *c,
                                         dpar_experts_routing *r, unsigned char *memory)
 {
+    const int64_t most = p->layer.tokens * p->layer.choices;
     dpari_room used;
     used.at = memory;
     used.used = 0;
     (void)dpari_room_take(&used, 1, sizeof *r);
+    r->send = (int64_t *)dpari_room_take(&used, c->size, 8);
+    r->take = (int64_t *)dpari_room_take(&used, c->size, 8);
+    r->choice = (int32_t *)dpari_room_take(&used, most, 4);
+    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
     r->count = (int64_t *)dpari_room_take(&used, p->own, 8);
     r->begin = (int64_t *)dpari_room_take(&used, p->own, 8);
-    r->place = (int32_t *)dpari_room_take(&used, p->layer.tokens * p->layer.choices, 4);
-    r->send = (int64_t *)dpari_room_take(&used, c->size, 8);
+    r->place = (int32_t *)dpari_room_take(&used, most, 4);
     r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
+    r->start = (int64_t *)dpari_room_take(&used, p->layer.experts.count, 8);
+    r->expert = (int32_t *)dpari_room_take(&used, most, 4);
     return used.used;
 }
 
@@ -44767,6 +44792,7 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
                                        dpar_why *why)
 {
     dpar_experts_plan *p = (dpar_experts_plan *)memory;
+    uint64_t hash = 0;
     int64_t need = 0, each = 0;
     int32_t i;
     dpar_status st;
@@ -44784,13 +44810,15 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
         p->layer = *layer;
         p->comm = c;
         p->each = each;
+        hash = dpari_expert_hash(&p->layer);
+        p->tag = (int32_t)(hash >> 40 << 3);
         (void)dpari_expert_lay(p, c, (unsigned char *)memory);
         for (i = 0; i < c->size; i++) {
             p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
             p->heard[i] = 1 + (int64_t)p->slots * p->own;
         }
     }
-    st = dpari_agree(c, st, st == DPAR_OK ? dpari_expert_hash(&p->layer) : 0,
+    st = dpari_agree(c, st, st == DPAR_OK ? hash : 0,
                      "ranks # and # gave different layers (experts, choices, drop, tokens, width)",
                      why);
     if (st == DPAR_OK) {
@@ -45061,18 +45089,21 @@ static void dpari_expert_expect(const dpar_experts_plan *p, dpar_experts_routing
     const int64_t step = 1 + (int64_t)p->slots * p->own;
     int32_t rank, e, j;
     r->rows = 0;
+    dpari_zero(r->take, (size_t)p->comm->size * sizeof *r->take);
     for (e = 0; e < p->own; e++) {
         r->begin[e] = r->rows;
-        r->count[e] = 0;
         for (rank = 0; rank < p->comm->size; rank++) {
-            int64_t *piece = &r->piece[rank * (int64_t)p->own + e];
-            *piece = 0;
+            const int64_t at = rank * (int64_t)p->own + e;
+            int64_t rows = 0;
             for (j = 0; j < p->slots; j++) {
-                *piece += p->hear[rank * step + 1 + (int64_t)j * p->own + e];
+                rows += p->hear[rank * step + 1 + (int64_t)j * p->own + e];
             }
-            r->count[e] += *piece;
+            r->piece[at] = rows;
+            r->row[at] = r->rows;
+            r->take[rank] += rows;
+            r->rows += rows;
         }
-        r->rows += r->count[e];
+        r->count[e] = r->rows - r->begin[e];
     }
 }
 
@@ -45086,7 +45117,7 @@ static void dpari_expert_place(dpar_experts_plan *p, dpar_experts_routing *r, co
     for (rank = 0; rank < p->comm->size; rank++) {
         const int64_t end = e + dpar_split_size(&p->layer.experts, rank), before = at;
         for (; e < end; e++) {
-            p->fill[e] = at;
+            p->fill[e] = r->start[e] = at;
             for (j = 0; j < p->slots; j++) {
                 at += p->tally[j * p->layer.experts.count + e];
             }
@@ -45098,7 +45129,9 @@ static void dpari_expert_place(dpar_experts_plan *p, dpar_experts_routing *r, co
     for (i = 0; i < n; i++) {
         r->dropped += chosen[i] >= 0;
         if (r->place[i] >= 0) {
+            r->expert[i] = chosen[i];
             r->place[i] = (int32_t)p->fill[chosen[i]]++;
+            r->choice[r->place[i]] = (int32_t)i;
         }
     }
 }
@@ -45150,8 +45183,6 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-enum { DPARI_EXPERT_BLOCK = 64 }; /* elements that are widened at once */
-
 static void *dpari_expert_at(void *rows, const dpar_experts *l, int64_t row)
 {
     return (unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
@@ -45162,72 +45193,42 @@ static const void *dpari_expert_in(const void *rows, const dpar_experts *l, int6
     return (const unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
 }
 
-/* n elements from `at` on of a row, at most DPARI_EXPERT_BLOCK. Loops over the whole block, whose
- * length compilers know, become vectors. */
-static void dpari_expert_load(double *to, const void *row, int32_t type, int64_t at, int64_t n)
+static int64_t dpari_expert_row(const dpar_experts *l)
 {
-    const unsigned char *from = (const unsigned char *)row + at * dpar_type_bytes(type);
-    float wide[DPARI_EXPERT_BLOCK];
-    int64_t i;
-    if (type == DPAR_F64) {
-        dpari_kern_copy(to, from, n * 8, 0);
-        return;
-    }
-    if (n < DPARI_EXPERT_BLOCK) {
-        dpari_zero(wide, sizeof wide);
-    }
-    if (type == DPAR_F32) {
-        dpari_kern_copy(wide, from, n * 4, 0);
-    } else {
-        dpari_kern_convert(wide, DPAR_F32, from, type, n);
-    }
-    for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
-        to[i] = (double)wide[i];
-    }
+    return l->width * dpar_type_bytes(l->type);
 }
 
 /* 16-bit floats by way of f32. */
-static void dpari_expert_store(void *row, int32_t type, int64_t at, const double *from, int64_t n)
-{
-    unsigned char *to = (unsigned char *)row + at * dpar_type_bytes(type);
-    float wide[DPARI_EXPERT_BLOCK];
-    int64_t i;
-    if (type == DPAR_F64) {
-        dpari_kern_copy(to, from, n * 8, 0);
-        return;
-    }
-    for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
-        wide[i] = (float)from[i];
-    }
-    if (type == DPAR_F32) {
-        dpari_kern_copy(to, wide, n * 4, 0);
-    } else {
-        dpari_kern_convert(to, type, wide, DPAR_F32, n);
-    }
-}
-
 static void dpari_expert_scale(void *to, const void *from, const dpar_experts *l, double by)
 {
-    double x[DPARI_EXPERT_BLOCK] = {0.0};
+    float x[DPARI_ELEMENTS];
     int64_t at, n, i;
     for (at = 0; at < l->width; at += n) {
-        n = dpari_least(l->width - at, DPARI_EXPERT_BLOCK);
-        dpari_expert_load(x, from, l->type, at, n);
-        for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
-            x[i] *= by;
+        unsigned char *t = (unsigned char *)to + at * dpar_type_bytes(l->type);
+        const unsigned char *f = (const unsigned char *)from + at * dpar_type_bytes(l->type);
+        n = dpari_least(l->width - at, DPARI_ELEMENTS);
+        if (l->type == DPAR_F64) {
+            for (i = 0; i < n; i++) {
+                ((double *)to)[at + i] = ((const double *)from)[at + i] * by;
+            }
+        } else if (l->type == DPAR_F32) {
+            dpari_kern_scale(t, f, by, n);
+        } else {
+            dpari_kern_convert(x, DPAR_F32, f, l->type, n);
+            dpari_kern_scale(x, x, by, n);
+            dpari_kern_convert(t, l->type, x, DPAR_F32, n);
         }
-        dpari_expert_store(to, l->type, at, x, n);
     }
 }
 
 static double dpari_expert_dot(const void *a, const void *b, const dpar_experts *l)
 {
-    double x[DPARI_EXPERT_BLOCK], y[DPARI_EXPERT_BLOCK], sum = 0.0;
+    double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS], sum = 0.0;
     int64_t at, n, i;
     for (at = 0; at < l->width; at += n) {
-        n = dpari_least(l->width - at, DPARI_EXPERT_BLOCK);
-        dpari_expert_load(x, a, l->type, at, n);
-        dpari_expert_load(y, b, l->type, at, n);
+        n = dpari_least(l->width - at, DPARI_ELEMENTS);
+        dpari_elements_load(x, a, at, n, l->type);
+        dpari_elements_load(y, b, at, n, l->type);
         for (i = 0; i < n; i++) {
             sum += x[i] * y[i];
         }
@@ -45235,48 +45236,105 @@ static double dpari_expert_dot(const void *a, const void *b, const dpar_experts 
     return sum;
 }
 
-/* out = the sum of a token's rows that came back, each times its weight (NULL: 1). */
-static void dpari_expert_sum(const dpar_experts *l, const dpar_experts_routing *r, int64_t token,
-                             const void *came, const void *weight, void *out)
+/* Rows that are added up, each times its weight. */
+typedef struct dpari_expert_terms {
+    const void **row;
+    double *by;
+    int32_t n;
+} dpari_expert_terms;
+
+/* out = their sum, in f64 in this order, rounded once; the rows of `next` are asked for. */
+static void dpari_expert_add(const dpar_experts *l, const dpari_expert_terms *z,
+                             const dpari_expert_terms *next, void *out, int32_t stream)
 {
-    double x[DPARI_EXPERT_BLOCK] = {0.0}, sum[DPARI_EXPERT_BLOCK];
-    const int64_t first = token * l->choices;
-    int64_t at, n, i, j;
+    double sum[DPARI_ELEMENTS], x[DPARI_ELEMENTS] = {0.0};
+    int64_t at, n, i;
+    int32_t j;
+    if (l->type == DPAR_F32 || l->type == DPAR_F64) {
+        dpari_kern_mix(out, z->row, z->by, z->n, next->row, next->n, l->width, l->type, stream);
+        return;
+    }
     for (at = 0; at < l->width; at += n) {
-        n = dpari_least(l->width - at, DPARI_EXPERT_BLOCK);
+        n = dpari_least(l->width - at, DPARI_ELEMENTS);
         dpari_zero(sum, sizeof sum);
-        for (j = first; j < first + l->choices; j++) {
-            if (r->place[j] >= 0) {
-                const double by =
-                    weight != NULL ? dpari_gate_get(weight, dpari_expert_weights(l), j) : 1.0;
-                dpari_expert_load(x, dpari_expert_in(came, l, r->place[j]), l->type, at, n);
-                for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
-                    sum[i] += by * x[i];
-                }
+        for (j = 0; j < z->n; j++) {
+            dpari_elements_load(x, z->row[j], at, n, l->type);
+            for (i = 0; i < DPARI_ELEMENTS; i++) {
+                sum[i] += z->by[j] * x[i];
             }
         }
-        dpari_expert_store(out, l->type, at, sum, n);
+        dpari_elements_store(out, sum, at, n, l->type);
     }
 }
 
+/* Where the rows of a token's kept choices are, by p->from and p->fill, and their weights (NULL:
+ * 1). */
+static void dpari_expert_find(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              int64_t token, const void *weight, dpari_expert_terms *z)
+{
+    const int32_t k = p->layer.choices;
+    int64_t i;
+    z->row = p->from + p->layer.experts.count + token % 2 * k;
+    z->by = p->by + token % 2 * k;
+    z->n = 0;
+    for (i = token * k; i < (token + 1) * k && token < r->tokens; i++) {
+        if (r->place[i] >= 0) {
+            const int32_t e = r->expert[i];
+            z->row[z->n] = dpari_expert_in(p->from[e], &p->layer, r->place[i] + p->fill[e]);
+            z->by[z->n++] =
+                weight != NULL ? dpari_gate_get(weight, dpari_expert_weights(&p->layer), i) : 1.0;
+        }
+    }
+}
+
+/* Copies those rows to where they stay. */
+static void dpari_expert_keep(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              int64_t token, void *kept, dpari_expert_terms *z)
+{
+    const int32_t k = p->layer.choices;
+    int32_t j, n = 0;
+    for (j = 0; j < k; j++) {
+        const int64_t place = r->place[token * k + j];
+        if (place >= 0) {
+            void *to = dpari_expert_at(kept, &p->layer, place);
+            dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&p->layer), 0);
+            z->row[n++] = to;
+        }
+    }
+}
+
+/* Each token's sum; kept NULL: the rows do not stay, or have come there already. */
+static void dpari_expert_sums(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              const void *weight, void *kept, void *out, int32_t stream)
+{
+    dpari_expert_terms z, next;
+    int64_t t;
+    dpari_expert_find(p, r, 0, weight, &next);
+    for (t = 0; t < r->tokens; t++) {
+        z = next;
+        dpari_expert_find(p, r, t + 1, weight, &next);
+        if (kept != NULL) {
+            dpari_expert_keep(p, r, t, kept, &z);
+        }
+        dpari_expert_add(&p->layer, &z, &next, dpari_expert_at(out, &p->layer, t), stream);
+    }
+    dpari_kern_rows_end(stream);
+}
+
 /* Between the order of ranks, each with its rows by expert, and that of experts. */
-static void dpari_expert_group(dpar_experts_plan *p, const dpar_experts_routing *r, void *to,
+static void dpari_expert_group(const dpar_experts_plan *p, const dpar_experts_routing *r, void *to,
                                const void *from, int back)
 {
     const dpar_experts *l = &p->layer;
     int64_t at = 0;
     int32_t rank, e;
-    for (e = 0; e < p->own; e++) {
-        p->fill[e] = r->begin[e];
-    }
     for (rank = 0; rank < p->comm->size; rank++) {
         for (e = 0; e < p->own; e++) {
-            const int64_t rows = r->piece[rank * (int64_t)p->own + e], row = p->fill[e];
+            const int64_t piece = rank * (int64_t)p->own + e, row = r->row[piece];
             dpari_kern_copy(dpari_expert_at(to, l, back ? at : row),
                             dpari_expert_in(from, l, back ? row : at),
-                            rows * l->width * dpar_type_bytes(l->type), 0);
-            p->fill[e] += rows;
-            at += rows;
+                            r->piece[piece] * dpari_expert_row(l), 0);
+            at += r->piece[piece];
         }
     }
 }
@@ -45284,60 +45342,207 @@ static void dpari_expert_group(dpar_experts_plan *p, const dpar_experts_routing 
 /* Elements to and from each rank. */
 static void dpari_expert_sizes(dpar_experts_plan *p, const dpar_experts_routing *r)
 {
-    int32_t rank, e;
+    int32_t rank;
     for (rank = 0; rank < p->comm->size; rank++) {
         p->send[rank] = r->send[rank] * p->layer.width;
-        p->receive[rank] = 0;
-        for (e = 0; e < p->own; e++) {
-            p->receive[rank] += r->piece[rank * (int64_t)p->own + e] * p->layer.width;
+        p->receive[rank] = r->take[rank] * p->layer.width;
+    }
+}
+
+/* ---- rows where the ranks have them ---------------------------------------------------------- */
+
+/* What is exchanged, and what the ranks read of each other for that. */
+enum {
+    DPARI_EXPERT_DISPATCH,
+    DPARI_EXPERT_COMBINE,
+    DPARI_EXPERT_COMBINE_BACK,
+    DPARI_EXPERT_DISPATCH_BACK
+};
+enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
+
+static dpar_status dpari_expert_open(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     int32_t what, const void *rows, int64_t count,
+                                     const void *weight, dpari_peers *peers)
+{
+    const int64_t weights = dpari_expert_choices(p, r);
+    dpari_peers_array a[3];
+    a[DPARI_EXPERT_ROUTING].at = r;
+    a[DPARI_EXPERT_ROUTING].bytes = p->each;
+    a[DPARI_EXPERT_ROWS].at = rows;
+    a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&p->layer);
+    a[DPARI_EXPERT_WEIGHTS].at = weight;
+    a[DPARI_EXPERT_WEIGHTS].bytes = what == DPARI_EXPERT_COMBINE_BACK ? weights * 8 : 0;
+    if (p->layer.type != DPAR_F64) {
+        a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
+    }
+    return dpari_peers_open(peers, p->comm, p->tag + what, a, 3, p->peer);
+}
+
+/* An array of another rank's routing, from this rank's: of those at the same places in all. */
+static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
+                                       const dpar_experts_routing *r, const void *mine)
+{
+    return (const unsigned char *)dpari_peers_at(peers, rank, DPARI_EXPERT_ROUTING) +
+           ((const unsigned char *)mine - (const unsigned char *)(const void *)r);
+}
+
+/* Rows that the ranks give are those that others take; back: from experts to tokens. Then, sent by
+ * this rank, they count. */
+static dpar_status dpari_expert_fits(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const dpari_peers *peers, int back)
+{
+    dpar_comm *c = p->comm;
+    const int64_t *take = back ? r->send : r->take, *give = back ? r->take : r->send;
+    dpar_why why;
+    int32_t rank;
+    for (rank = 0; rank < c->size; rank++) {
+        const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, r, give);
+        if (theirs[c->rank] != take[rank]) {
+            (void)dpari_say(DPAR_E_MISMATCH, &why,
+                            "rank # gives # rows to rank #, which takes #: routings of one route?",
+                            rank, theirs[c->rank], c->rank, take[rank]);
+            dpar_comm_abort(c, DPAR_E_MISMATCH, why.text);
+            c->why = why;
+            return DPAR_E_MISMATCH;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_expert_close(dpar_experts_plan *p, const dpari_peers *peers,
+                                      const int64_t *rows)
+{
+    const int64_t sent = dpari_expert_away(p->comm, rows) * dpari_expert_row(&p->layer);
+    const dpar_status st = dpari_peers_close(peers, sent);
+    p->sent += st == DPAR_OK ? sent : 0;
+    return st;
+}
+
+/* Rows of the tokens of n choices, times weights. */
+static void dpari_expert_copy(const dpar_experts *l, void *to, const void *from,
+                              const int32_t *choice, int64_t n, const void *weight, int32_t stream)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const void *row = dpari_expert_in(from, l, choice[i] / l->choices);
+        const void *next = i + 1 < n ? dpari_expert_in(from, l, choice[i + 1] / l->choices) : row;
+        void *at = dpari_expert_at(to, l, i);
+        if (weight != NULL) {
+            dpari_kern_ask(next, dpari_expert_row(l));
+            dpari_expert_scale(at, row, l,
+                               dpari_gate_get(weight, dpari_expert_weights(l), choice[i]));
+        } else {
+            dpari_kern_row(at, row, next, dpari_expert_row(l), stream);
         }
     }
 }
 
-/* Rows of tokens, times weights (NULL: as they are), to their experts. */
-static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                    const void *from, const void *weight, void *rows)
+/* Rows for this rank's experts, from those who have the tokens. */
+static void dpari_expert_take(dpar_experts_plan *p, const dpar_experts_routing *r,
+                              const dpari_peers *peers, void *rows)
 {
-    const dpar_experts *l = &p->layer;
-    const int64_t n = dpari_expert_choices(p, r);
-    void *to = p->staged != NULL ? p->staged : rows;
-    dpar_status st;
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        if (r->place[i] >= 0) {
-            void *row = dpari_expert_at(p->packed, l, r->place[i]);
-            const void *token = dpari_expert_in(from, l, i / l->choices);
-            if (weight != NULL) {
-                dpari_expert_scale(row, token, l,
-                                   dpari_gate_get(weight, dpari_expert_weights(l), i));
-            } else {
-                dpari_kern_copy(row, token, l->width * dpar_type_bytes(l->type), 0);
-            }
+    const int32_t stream = dpari_peers_stream(peers, r->rows * dpari_expert_row(&p->layer));
+    int64_t *at = p->receive; /* how far each rank's rows have been taken */
+    int32_t rank, e;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int64_t *send = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->send);
+        at[rank] = 0;
+        for (e = 0; e < p->comm->rank; e++) {
+            at[rank] += send[e];
         }
     }
+    for (e = 0; e < p->own; e++) {
+        for (rank = 0; rank < p->comm->size; rank++) {
+            const int64_t piece = rank * (int64_t)p->own + e;
+            dpari_expert_copy(
+                &p->layer, dpari_expert_at(rows, &p->layer, r->row[piece]),
+                dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS),
+                (const int32_t *)dpari_expert_theirs(peers, rank, r, r->choice) + at[rank],
+                r->piece[piece], dpari_peers_at(peers, rank, DPARI_EXPERT_WEIGHTS), stream);
+            at[rank] += r->piece[piece];
+        }
+    }
+    dpari_kern_rows_end(stream);
+}
+
+/* Finds the results where the experts have them: p->from, and p->fill: rows from there to the one
+ * with the number 0 among this rank's kept ones. */
+static void dpari_expert_locate(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                const dpari_peers *peers)
+{
+    int32_t rank, e = 0, i;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int32_t own = (int32_t)dpar_split_size(&p->layer.experts, rank);
+        const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
+        for (i = 0; i < own; i++, e++) {
+            p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
+            p->fill[e] = row[p->comm->rank * (int64_t)own + i] - r->start[e];
+        }
+    }
+}
+
+/* ---- there and back -------------------------------------------------------------------------- */
+
+/* Rows of tokens, times weights (NULL: as they are), to their experts. */
+static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                    int32_t what, const void *from, const void *weight, void *rows)
+{
+    void *to = p->staged != NULL ? p->staged : rows;
+    dpari_peers peers;
+    int64_t i;
+    dpar_status st = dpari_expert_open(p, r, what, from, r->tokens, weight, &peers);
+    if (st == DPAR_OK && peers.direct) {
+        st = dpari_expert_fits(p, r, &peers, 0);
+        if (st == DPAR_OK) {
+            dpari_expert_take(p, r, &peers, rows);
+            st = dpari_expert_close(p, &peers, r->send);
+        }
+        return st;
+    }
+    for (i = 0; i < r->kept && st == DPAR_OK; i++) {
+        dpari_expert_copy(&p->layer, dpari_expert_at(p->packed, &p->layer, i), from, r->choice + i,
+                          1, weight, 0);
+    }
     dpari_expert_sizes(p, r);
-    st = dpari_expert_send(p, p->packed, p->send, to, p->receive, l->type);
+    st = st == DPAR_OK ? dpari_expert_send(p, p->packed, p->send, to, p->receive, p->layer.type)
+                       : st;
     if (st == DPAR_OK && to != rows) {
         dpari_expert_group(p, r, rows, to, 0);
     }
     return st;
 }
 
-/* Rows of experts back to their tokens, into `came`; then summed. */
+/* Rows of experts back to their tokens, summed; kept: see dpar_experts_combine. */
 static dpar_status dpari_expert_back(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                     const void *rows, const void *weight, void *came, void *out)
+                                     int32_t what, const void *rows, const void *weight, void *kept,
+                                     void *out)
 {
-    const void *from = rows;
-    dpar_status st;
-    int64_t t;
-    if (p->staged != NULL) {
+    void *came = kept != NULL ? kept : p->packed;
+    dpari_peers peers;
+    int64_t e;
+    dpar_status st = dpari_expert_open(p, r, what, rows, r->rows, NULL, &peers);
+    if (st == DPAR_OK && peers.direct) {
+        st = dpari_expert_fits(p, r, &peers, 1);
+        if (st == DPAR_OK) {
+            dpari_expert_locate(p, r, &peers);
+            dpari_expert_sums(p, r, weight, kept, out,
+                              dpari_peers_stream(&peers, r->tokens * dpari_expert_row(&p->layer)));
+            st = dpari_expert_close(p, &peers, r->take);
+        }
+        return st;
+    }
+    if (st == DPAR_OK && p->staged != NULL) {
         dpari_expert_group(p, r, p->staged, rows, 1);
-        from = p->staged;
+        rows = p->staged;
     }
     dpari_expert_sizes(p, r);
-    st = dpari_expert_send(p, from, p->receive, came, p->send, p->layer.type);
-    for (t = 0; st == DPAR_OK && t < r->tokens; t++) {
-        dpari_expert_sum(&p->layer, r, t, came, weight, dpari_expert_at(out, &p->layer, t));
+    st = st == DPAR_OK ? dpari_expert_send(p, rows, p->receive, came, p->send, p->layer.type) : st;
+    for (e = 0; e < p->layer.experts.count; e++) {
+        p->from[e] = came;
+        p->fill[e] = 0;
+    }
+    if (st == DPAR_OK) {
+        dpari_expert_sums(p, r, weight, NULL, out, 0);
     }
     return st;
 }
@@ -45363,7 +45568,7 @@ DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            void *rows)
 {
     const dpar_status st = dpari_expert_arrays(plan, route, x != NULL, rows != NULL);
-    return st != DPAR_OK ? st : dpari_expert_out(plan, route, x, NULL, rows);
+    return st != DPAR_OK ? st : dpari_expert_out(plan, route, DPARI_EXPERT_DISPATCH, x, NULL, rows);
 }
 
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
@@ -45372,9 +45577,9 @@ DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
 {
     const dpar_status st =
         dpari_expert_arrays(plan, route, weight != NULL && y != NULL, rows != NULL);
-    return st != DPAR_OK ? st
-                         : dpari_expert_back(plan, route, rows, weight,
-                                             kept != NULL ? kept : plan->packed, y);
+    return st != DPAR_OK
+               ? st
+               : dpari_expert_back(plan, route, DPARI_EXPERT_COMBINE, rows, weight, kept, y);
 }
 
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
@@ -45398,7 +45603,7 @@ DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
         }
         dpari_gate_put(dweight, dpari_expert_weights(l), i, sum);
     }
-    return dpari_expert_out(plan, route, dy, weight, drows);
+    return dpari_expert_out(plan, route, DPARI_EXPERT_COMBINE_BACK, dy, weight, drows);
 }
 
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
@@ -45406,7 +45611,9 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const void *drows, void *dx)
 {
     const dpar_status st = dpari_expert_arrays(plan, route, dx != NULL, drows != NULL);
-    return st != DPAR_OK ? st : dpari_expert_back(plan, route, drows, NULL, plan->packed, dx);
+    return st != DPAR_OK
+               ? st
+               : dpari_expert_back(plan, route, DPARI_EXPERT_DISPATCH_BACK, drows, NULL, NULL, dx);
 }
 
 /* ==== run/pipeline.c ==== */
@@ -47589,6 +47796,20 @@ DPARI_API void dpari_kern_rows_end(int32_t stream)
 #endif
 }
 
+DPARI_API void dpari_kern_ask(const void *at, int64_t bytes)
+{
+#if DPARI_KERN_VECTOR
+    const int64_t end = dpari_least(bytes, 4096);
+    int64_t i;
+    for (i = 0; i < end; i += DPARI_KERN_LINE) {
+        __builtin_prefetch((const unsigned char *)at + i, 0, 2);
+    }
+#else
+    (void)at;
+    (void)bytes;
+#endif
+}
+
 #if DPARI_KERN_VECTOR
 /* A loss or a norm: one f32, without what a line of them takes. The same bits. */
 static void dpari_kern_one_f32(void *const *out, int32_t outs, const void *const *in, int32_t ins,
@@ -47821,6 +48042,108 @@ DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, i
         dpari_kern_move(in, (const unsigned char *)from + whole * from_size, left * from_size);
         dpari_kern_group_any(out, to_type, in, from_type);
         dpari_kern_move((unsigned char *)to + whole * to_size, out, left * to_size);
+    }
+}
+
+/* ---- rows and numbers ------------------------------------------------------------------------
+ */
+
+#if DPARI_KERN_VECTOR
+/* Two of f32 at `from`, in f64: compilers see one instruction. */
+DPARI_KERN_INLINE dpari_kern_d2 dpari_kern_two(const unsigned char *from)
+{
+    float f[2];
+    __builtin_memcpy(f, from, 8);
+    {
+        const dpari_kern_d2 d = {(double)f[0], (double)f[1]};
+        return d;
+    }
+}
+/* Four of f64 as f32, rounded. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_four(dpari_kern_d2 a, dpari_kern_d2 b)
+{
+#if defined(__SSE2__)
+    const dpari_kern_f4 x = __builtin_ia32_cvtpd2ps(a), y = __builtin_ia32_cvtpd2ps(b);
+    return DPARI_KERN_WORDS((dpari_kern_u4)x, (dpari_kern_u4)y, 0, 1, 4, 5);
+#else
+    const dpari_kern_f4 f = {(float)a[0], (float)a[1], (float)b[0], (float)b[1]};
+    return (dpari_kern_u4)f;
+#endif
+}
+
+/* A line of f32. */
+DPARI_KERN_INLINE void dpari_kern_mix_line(dpari_kern_quad *x, const void *const *row,
+                                           const double *by, int32_t n, int64_t at)
+{
+    dpari_kern_d2 a = {0.0, 0.0}, b = a, c = a, d = a, e = a, f = a, g = a, h = a;
+    int32_t j;
+    for (j = 0; j < n; j++) {
+        const unsigned char *from = (const unsigned char *)row[j] + at;
+        const dpari_kern_d2 w = {by[j], by[j]};
+        a += w * dpari_kern_two(from);
+        b += w * dpari_kern_two(from + 8);
+        c += w * dpari_kern_two(from + 16);
+        d += w * dpari_kern_two(from + 24);
+        e += w * dpari_kern_two(from + 32);
+        f += w * dpari_kern_two(from + 40);
+        g += w * dpari_kern_two(from + 48);
+        h += w * dpari_kern_two(from + 56);
+    }
+    x->a = dpari_kern_four(a, b);
+    x->b = dpari_kern_four(c, d);
+    x->c = dpari_kern_four(e, f);
+    x->d = dpari_kern_four(g, h);
+}
+#endif
+
+DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
+                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                              int32_t stream)
+{
+    int64_t e = 0;
+    int32_t j;
+#if DPARI_KERN_VECTOR
+    for (; type == DPAR_F32 && count - e >= 16; e += 16) {
+        dpari_kern_quad x;
+        for (j = 0; j < ahead; j++) {
+            __builtin_prefetch((const float *)next[j] + e, 0, 2);
+        }
+        dpari_kern_mix_line(&x, row, by, n, e * 4);
+        dpari_kern_store((unsigned char *)to + e * 4, &x, stream);
+    }
+#else
+    (void)next;
+    (void)ahead;
+    (void)stream;
+#endif
+    for (; e < count; e++) {
+        double sum = 0.0;
+        for (j = 0; j < n; j++) {
+            sum += by[j] * (type == DPAR_F32 ? (double)((const float *)row[j])[e]
+                                             : ((const double *)row[j])[e]);
+        }
+        if (type == DPAR_F32) {
+            ((float *)to)[e] = (float)sum;
+        } else {
+            ((double *)to)[e] = sum;
+        }
+    }
+}
+
+DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
+{
+    int64_t i = 0;
+#if DPARI_KERN_VECTOR
+    /* the product of two f32 is exact in f64: rounded there and then, or at once, is the same */
+    const dpari_kern_f4 times = {(float)by, (float)by, (float)by, (float)by};
+    for (; n - i >= 4; i += 4) {
+        dpari_kern_f4 v = (dpari_kern_f4)dpari_kern_get((const unsigned char *)x + i * 4);
+        v *= times;
+        __builtin_memcpy((unsigned char *)to + i * 4, &v, 16);
+    }
+#endif
+    for (; i < n; i++) {
+        ((float *)to)[i] = (float)(by * (double)((const float *)x)[i]);
     }
 }
 

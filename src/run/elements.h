@@ -22,18 +22,13 @@ DPARI_FN void dpari_elements_load(double *to, const void *from, int64_t i, int64
 {
     const unsigned char *at = (const unsigned char *)from + i * dpar_type_bytes(type);
     float f[DPARI_ELEMENTS];
-    int64_t k;
     if (type == DPAR_F64) {
         dpari_kern_copy(to, at, n * 8, 0);
-        return;
-    }
-    if (type == DPAR_F32) {
-        dpari_kern_copy(f, at, n * 4, 0);
+    } else if (type == DPAR_F32) {
+        dpari_kern_convert(to, DPAR_F64, at, DPAR_F32, n);
     } else {
         dpari_kern_convert(f, DPAR_F32, at, type, n);
-    }
-    for (k = 0; k < n; k++) {
-        to[k] = (double)f[k];
+        dpari_kern_convert(to, DPAR_F64, f, DPAR_F32, n);
     }
 }
 
@@ -46,12 +41,12 @@ DPARI_FN void dpari_elements_store(void *to, const double *from, int64_t i, int6
         dpari_kern_copy(at, from, n * 8, 0);
         return;
     }
-    dpari_kern_convert(f, DPAR_F32, from, DPAR_F64, n);
     if (type == DPAR_F32) {
-        dpari_kern_copy(at, f, n * 4, 0);
-    } else {
-        dpari_kern_convert(at, type, f, DPAR_F32, n);
+        dpari_kern_convert(at, DPAR_F32, from, DPAR_F64, n);
+        return;
     }
+    dpari_kern_convert(f, DPAR_F32, from, DPAR_F64, n);
+    dpari_kern_convert(at, type, f, DPAR_F32, n);
 }
 
 /* sqrt(x) within 2^-52, 0 below 1e-300: 1 / sqrt by the bits (Lomont 2003), four Newton steps that

@@ -6,7 +6,9 @@
 #include "../index/split.h"
 #include "agree.h"
 #include "comm.h"
+#include "elements.h"
 #include "kernel.h"
+#include "peers.h"
 
 /* ---- the gate -------------------------------------------------------------------------------- */
 
@@ -417,6 +419,9 @@ static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsign
     p->send = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->receive = (int64_t *)dpari_room_take(&used, ranks, 8);
     p->fill = (int64_t *)dpari_room_take(&used, experts, 8);
+    p->from = (const void **)dpari_room_take(&used, experts + 2 * l->choices, sizeof *p->from);
+    p->by = (double *)dpari_room_take(&used, 2 * l->choices, 8);
+    p->peer = (dpari_peer *)dpari_room_take(&used, ranks, sizeof *p->peer);
     p->packed = dpari_room_take(&used, l->tokens * l->choices, row);
     p->staged = p->own > 1 && ranks > 1 ? dpari_room_take(&used, p->most, row) : NULL;
     return used.used;
@@ -426,15 +431,21 @@ static int64_t dpari_expert_lay(dpar_experts_plan *p, const dpar_comm *c, unsign
 static int64_t dpari_expert_lay_routing(const dpar_experts_plan *p, const dpar_comm *c,
                                         dpar_experts_routing *r, unsigned char *memory)
 {
+    const int64_t most = p->layer.tokens * p->layer.choices;
     dpari_room used;
     used.at = memory;
     used.used = 0;
     (void)dpari_room_take(&used, 1, sizeof *r);
+    r->send = (int64_t *)dpari_room_take(&used, c->size, 8);
+    r->take = (int64_t *)dpari_room_take(&used, c->size, 8);
+    r->choice = (int32_t *)dpari_room_take(&used, most, 4);
+    r->row = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
     r->count = (int64_t *)dpari_room_take(&used, p->own, 8);
     r->begin = (int64_t *)dpari_room_take(&used, p->own, 8);
-    r->place = (int32_t *)dpari_room_take(&used, p->layer.tokens * p->layer.choices, 4);
-    r->send = (int64_t *)dpari_room_take(&used, c->size, 8);
+    r->place = (int32_t *)dpari_room_take(&used, most, 4);
     r->piece = (int64_t *)dpari_room_take(&used, c->size * (int64_t)p->own, 8);
+    r->start = (int64_t *)dpari_room_take(&used, p->layer.experts.count, 8);
+    r->expert = (int32_t *)dpari_room_take(&used, most, 4);
     return used.used;
 }
 
@@ -481,6 +492,7 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
                                        dpar_why *why)
 {
     dpar_experts_plan *p = (dpar_experts_plan *)memory;
+    uint64_t hash = 0;
     int64_t need = 0, each = 0;
     int32_t i;
     dpar_status st;
@@ -498,13 +510,15 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
         p->layer = *layer;
         p->comm = c;
         p->each = each;
+        hash = dpari_expert_hash(&p->layer);
+        p->tag = (int32_t)(hash >> 40 << 3);
         (void)dpari_expert_lay(p, c, (unsigned char *)memory);
         for (i = 0; i < c->size; i++) {
             p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
             p->heard[i] = 1 + (int64_t)p->slots * p->own;
         }
     }
-    st = dpari_agree(c, st, st == DPAR_OK ? dpari_expert_hash(&p->layer) : 0,
+    st = dpari_agree(c, st, st == DPAR_OK ? hash : 0,
                      "ranks # and # gave different layers (experts, choices, drop, tokens, width)",
                      why);
     if (st == DPAR_OK) {
@@ -775,18 +789,21 @@ static void dpari_expert_expect(const dpar_experts_plan *p, dpar_experts_routing
     const int64_t step = 1 + (int64_t)p->slots * p->own;
     int32_t rank, e, j;
     r->rows = 0;
+    dpari_zero(r->take, (size_t)p->comm->size * sizeof *r->take);
     for (e = 0; e < p->own; e++) {
         r->begin[e] = r->rows;
-        r->count[e] = 0;
         for (rank = 0; rank < p->comm->size; rank++) {
-            int64_t *piece = &r->piece[rank * (int64_t)p->own + e];
-            *piece = 0;
+            const int64_t at = rank * (int64_t)p->own + e;
+            int64_t rows = 0;
             for (j = 0; j < p->slots; j++) {
-                *piece += p->hear[rank * step + 1 + (int64_t)j * p->own + e];
+                rows += p->hear[rank * step + 1 + (int64_t)j * p->own + e];
             }
-            r->count[e] += *piece;
+            r->piece[at] = rows;
+            r->row[at] = r->rows;
+            r->take[rank] += rows;
+            r->rows += rows;
         }
-        r->rows += r->count[e];
+        r->count[e] = r->rows - r->begin[e];
     }
 }
 
@@ -800,7 +817,7 @@ static void dpari_expert_place(dpar_experts_plan *p, dpar_experts_routing *r, co
     for (rank = 0; rank < p->comm->size; rank++) {
         const int64_t end = e + dpar_split_size(&p->layer.experts, rank), before = at;
         for (; e < end; e++) {
-            p->fill[e] = at;
+            p->fill[e] = r->start[e] = at;
             for (j = 0; j < p->slots; j++) {
                 at += p->tally[j * p->layer.experts.count + e];
             }
@@ -812,7 +829,9 @@ static void dpari_expert_place(dpar_experts_plan *p, dpar_experts_routing *r, co
     for (i = 0; i < n; i++) {
         r->dropped += chosen[i] >= 0;
         if (r->place[i] >= 0) {
+            r->expert[i] = chosen[i];
             r->place[i] = (int32_t)p->fill[chosen[i]]++;
+            r->choice[r->place[i]] = (int32_t)i;
         }
     }
 }
@@ -864,8 +883,6 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-enum { DPARI_EXPERT_BLOCK = 64 }; /* elements that are widened at once */
-
 static void *dpari_expert_at(void *rows, const dpar_experts *l, int64_t row)
 {
     return (unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
@@ -876,72 +893,42 @@ static const void *dpari_expert_in(const void *rows, const dpar_experts *l, int6
     return (const unsigned char *)rows + row * l->width * dpar_type_bytes(l->type);
 }
 
-/* n elements from `at` on of a row, at most DPARI_EXPERT_BLOCK. Loops over the whole block, whose
- * length compilers know, become vectors. */
-static void dpari_expert_load(double *to, const void *row, int32_t type, int64_t at, int64_t n)
+static int64_t dpari_expert_row(const dpar_experts *l)
 {
-    const unsigned char *from = (const unsigned char *)row + at * dpar_type_bytes(type);
-    float wide[DPARI_EXPERT_BLOCK];
-    int64_t i;
-    if (type == DPAR_F64) {
-        dpari_kern_copy(to, from, n * 8, 0);
-        return;
-    }
-    if (n < DPARI_EXPERT_BLOCK) {
-        dpari_zero(wide, sizeof wide);
-    }
-    if (type == DPAR_F32) {
-        dpari_kern_copy(wide, from, n * 4, 0);
-    } else {
-        dpari_kern_convert(wide, DPAR_F32, from, type, n);
-    }
-    for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
-        to[i] = (double)wide[i];
-    }
+    return l->width * dpar_type_bytes(l->type);
 }
 
 /* 16-bit floats by way of f32. */
-static void dpari_expert_store(void *row, int32_t type, int64_t at, const double *from, int64_t n)
-{
-    unsigned char *to = (unsigned char *)row + at * dpar_type_bytes(type);
-    float wide[DPARI_EXPERT_BLOCK];
-    int64_t i;
-    if (type == DPAR_F64) {
-        dpari_kern_copy(to, from, n * 8, 0);
-        return;
-    }
-    for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
-        wide[i] = (float)from[i];
-    }
-    if (type == DPAR_F32) {
-        dpari_kern_copy(to, wide, n * 4, 0);
-    } else {
-        dpari_kern_convert(to, type, wide, DPAR_F32, n);
-    }
-}
-
 static void dpari_expert_scale(void *to, const void *from, const dpar_experts *l, double by)
 {
-    double x[DPARI_EXPERT_BLOCK] = {0.0};
+    float x[DPARI_ELEMENTS];
     int64_t at, n, i;
     for (at = 0; at < l->width; at += n) {
-        n = dpari_least(l->width - at, DPARI_EXPERT_BLOCK);
-        dpari_expert_load(x, from, l->type, at, n);
-        for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
-            x[i] *= by;
+        unsigned char *t = (unsigned char *)to + at * dpar_type_bytes(l->type);
+        const unsigned char *f = (const unsigned char *)from + at * dpar_type_bytes(l->type);
+        n = dpari_least(l->width - at, DPARI_ELEMENTS);
+        if (l->type == DPAR_F64) {
+            for (i = 0; i < n; i++) {
+                ((double *)to)[at + i] = ((const double *)from)[at + i] * by;
+            }
+        } else if (l->type == DPAR_F32) {
+            dpari_kern_scale(t, f, by, n);
+        } else {
+            dpari_kern_convert(x, DPAR_F32, f, l->type, n);
+            dpari_kern_scale(x, x, by, n);
+            dpari_kern_convert(t, l->type, x, DPAR_F32, n);
         }
-        dpari_expert_store(to, l->type, at, x, n);
     }
 }
 
 static double dpari_expert_dot(const void *a, const void *b, const dpar_experts *l)
 {
-    double x[DPARI_EXPERT_BLOCK], y[DPARI_EXPERT_BLOCK], sum = 0.0;
+    double x[DPARI_ELEMENTS], y[DPARI_ELEMENTS], sum = 0.0;
     int64_t at, n, i;
     for (at = 0; at < l->width; at += n) {
-        n = dpari_least(l->width - at, DPARI_EXPERT_BLOCK);
-        dpari_expert_load(x, a, l->type, at, n);
-        dpari_expert_load(y, b, l->type, at, n);
+        n = dpari_least(l->width - at, DPARI_ELEMENTS);
+        dpari_elements_load(x, a, at, n, l->type);
+        dpari_elements_load(y, b, at, n, l->type);
         for (i = 0; i < n; i++) {
             sum += x[i] * y[i];
         }
@@ -949,48 +936,105 @@ static double dpari_expert_dot(const void *a, const void *b, const dpar_experts 
     return sum;
 }
 
-/* out = the sum of a token's rows that came back, each times its weight (NULL: 1). */
-static void dpari_expert_sum(const dpar_experts *l, const dpar_experts_routing *r, int64_t token,
-                             const void *came, const void *weight, void *out)
+/* Rows that are added up, each times its weight. */
+typedef struct dpari_expert_terms {
+    const void **row;
+    double *by;
+    int32_t n;
+} dpari_expert_terms;
+
+/* out = their sum, in f64 in this order, rounded once; the rows of `next` are asked for. */
+static void dpari_expert_add(const dpar_experts *l, const dpari_expert_terms *z,
+                             const dpari_expert_terms *next, void *out, int32_t stream)
 {
-    double x[DPARI_EXPERT_BLOCK] = {0.0}, sum[DPARI_EXPERT_BLOCK];
-    const int64_t first = token * l->choices;
-    int64_t at, n, i, j;
+    double sum[DPARI_ELEMENTS], x[DPARI_ELEMENTS] = {0.0};
+    int64_t at, n, i;
+    int32_t j;
+    if (l->type == DPAR_F32 || l->type == DPAR_F64) {
+        dpari_kern_mix(out, z->row, z->by, z->n, next->row, next->n, l->width, l->type, stream);
+        return;
+    }
     for (at = 0; at < l->width; at += n) {
-        n = dpari_least(l->width - at, DPARI_EXPERT_BLOCK);
+        n = dpari_least(l->width - at, DPARI_ELEMENTS);
         dpari_zero(sum, sizeof sum);
-        for (j = first; j < first + l->choices; j++) {
-            if (r->place[j] >= 0) {
-                const double by =
-                    weight != NULL ? dpari_gate_get(weight, dpari_expert_weights(l), j) : 1.0;
-                dpari_expert_load(x, dpari_expert_in(came, l, r->place[j]), l->type, at, n);
-                for (i = 0; i < DPARI_EXPERT_BLOCK; i++) {
-                    sum[i] += by * x[i];
-                }
+        for (j = 0; j < z->n; j++) {
+            dpari_elements_load(x, z->row[j], at, n, l->type);
+            for (i = 0; i < DPARI_ELEMENTS; i++) {
+                sum[i] += z->by[j] * x[i];
             }
         }
-        dpari_expert_store(out, l->type, at, sum, n);
+        dpari_elements_store(out, sum, at, n, l->type);
     }
 }
 
+/* Where the rows of a token's kept choices are, by p->from and p->fill, and their weights (NULL:
+ * 1). */
+static void dpari_expert_find(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              int64_t token, const void *weight, dpari_expert_terms *z)
+{
+    const int32_t k = p->layer.choices;
+    int64_t i;
+    z->row = p->from + p->layer.experts.count + token % 2 * k;
+    z->by = p->by + token % 2 * k;
+    z->n = 0;
+    for (i = token * k; i < (token + 1) * k && token < r->tokens; i++) {
+        if (r->place[i] >= 0) {
+            const int32_t e = r->expert[i];
+            z->row[z->n] = dpari_expert_in(p->from[e], &p->layer, r->place[i] + p->fill[e]);
+            z->by[z->n++] =
+                weight != NULL ? dpari_gate_get(weight, dpari_expert_weights(&p->layer), i) : 1.0;
+        }
+    }
+}
+
+/* Copies those rows to where they stay. */
+static void dpari_expert_keep(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              int64_t token, void *kept, dpari_expert_terms *z)
+{
+    const int32_t k = p->layer.choices;
+    int32_t j, n = 0;
+    for (j = 0; j < k; j++) {
+        const int64_t place = r->place[token * k + j];
+        if (place >= 0) {
+            void *to = dpari_expert_at(kept, &p->layer, place);
+            dpari_kern_row(to, z->row[n], z->row[n], dpari_expert_row(&p->layer), 0);
+            z->row[n++] = to;
+        }
+    }
+}
+
+/* Each token's sum; kept NULL: the rows do not stay, or have come there already. */
+static void dpari_expert_sums(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                              const void *weight, void *kept, void *out, int32_t stream)
+{
+    dpari_expert_terms z, next;
+    int64_t t;
+    dpari_expert_find(p, r, 0, weight, &next);
+    for (t = 0; t < r->tokens; t++) {
+        z = next;
+        dpari_expert_find(p, r, t + 1, weight, &next);
+        if (kept != NULL) {
+            dpari_expert_keep(p, r, t, kept, &z);
+        }
+        dpari_expert_add(&p->layer, &z, &next, dpari_expert_at(out, &p->layer, t), stream);
+    }
+    dpari_kern_rows_end(stream);
+}
+
 /* Between the order of ranks, each with its rows by expert, and that of experts. */
-static void dpari_expert_group(dpar_experts_plan *p, const dpar_experts_routing *r, void *to,
+static void dpari_expert_group(const dpar_experts_plan *p, const dpar_experts_routing *r, void *to,
                                const void *from, int back)
 {
     const dpar_experts *l = &p->layer;
     int64_t at = 0;
     int32_t rank, e;
-    for (e = 0; e < p->own; e++) {
-        p->fill[e] = r->begin[e];
-    }
     for (rank = 0; rank < p->comm->size; rank++) {
         for (e = 0; e < p->own; e++) {
-            const int64_t rows = r->piece[rank * (int64_t)p->own + e], row = p->fill[e];
+            const int64_t piece = rank * (int64_t)p->own + e, row = r->row[piece];
             dpari_kern_copy(dpari_expert_at(to, l, back ? at : row),
                             dpari_expert_in(from, l, back ? row : at),
-                            rows * l->width * dpar_type_bytes(l->type), 0);
-            p->fill[e] += rows;
-            at += rows;
+                            r->piece[piece] * dpari_expert_row(l), 0);
+            at += r->piece[piece];
         }
     }
 }
@@ -998,60 +1042,207 @@ static void dpari_expert_group(dpar_experts_plan *p, const dpar_experts_routing 
 /* Elements to and from each rank. */
 static void dpari_expert_sizes(dpar_experts_plan *p, const dpar_experts_routing *r)
 {
-    int32_t rank, e;
+    int32_t rank;
     for (rank = 0; rank < p->comm->size; rank++) {
         p->send[rank] = r->send[rank] * p->layer.width;
-        p->receive[rank] = 0;
-        for (e = 0; e < p->own; e++) {
-            p->receive[rank] += r->piece[rank * (int64_t)p->own + e] * p->layer.width;
+        p->receive[rank] = r->take[rank] * p->layer.width;
+    }
+}
+
+/* ---- rows where the ranks have them ---------------------------------------------------------- */
+
+/* What is exchanged, and what the ranks read of each other for that. */
+enum {
+    DPARI_EXPERT_DISPATCH,
+    DPARI_EXPERT_COMBINE,
+    DPARI_EXPERT_COMBINE_BACK,
+    DPARI_EXPERT_DISPATCH_BACK
+};
+enum { DPARI_EXPERT_ROUTING, DPARI_EXPERT_ROWS, DPARI_EXPERT_WEIGHTS };
+
+static dpar_status dpari_expert_open(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     int32_t what, const void *rows, int64_t count,
+                                     const void *weight, dpari_peers *peers)
+{
+    const int64_t weights = dpari_expert_choices(p, r);
+    dpari_peers_array a[3];
+    a[DPARI_EXPERT_ROUTING].at = r;
+    a[DPARI_EXPERT_ROUTING].bytes = p->each;
+    a[DPARI_EXPERT_ROWS].at = rows;
+    a[DPARI_EXPERT_ROWS].bytes = count * dpari_expert_row(&p->layer);
+    a[DPARI_EXPERT_WEIGHTS].at = weight;
+    a[DPARI_EXPERT_WEIGHTS].bytes = what == DPARI_EXPERT_COMBINE_BACK ? weights * 8 : 0;
+    if (p->layer.type != DPAR_F64) {
+        a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
+    }
+    return dpari_peers_open(peers, p->comm, p->tag + what, a, 3, p->peer);
+}
+
+/* An array of another rank's routing, from this rank's: of those at the same places in all. */
+static const void *dpari_expert_theirs(const dpari_peers *peers, int32_t rank,
+                                       const dpar_experts_routing *r, const void *mine)
+{
+    return (const unsigned char *)dpari_peers_at(peers, rank, DPARI_EXPERT_ROUTING) +
+           ((const unsigned char *)mine - (const unsigned char *)(const void *)r);
+}
+
+/* Rows that the ranks give are those that others take; back: from experts to tokens. Then, sent by
+ * this rank, they count. */
+static dpar_status dpari_expert_fits(const dpar_experts_plan *p, const dpar_experts_routing *r,
+                                     const dpari_peers *peers, int back)
+{
+    dpar_comm *c = p->comm;
+    const int64_t *take = back ? r->send : r->take, *give = back ? r->take : r->send;
+    dpar_why why;
+    int32_t rank;
+    for (rank = 0; rank < c->size; rank++) {
+        const int64_t *theirs = (const int64_t *)dpari_expert_theirs(peers, rank, r, give);
+        if (theirs[c->rank] != take[rank]) {
+            (void)dpari_say(DPAR_E_MISMATCH, &why,
+                            "rank # gives # rows to rank #, which takes #: routings of one route?",
+                            rank, theirs[c->rank], c->rank, take[rank]);
+            dpar_comm_abort(c, DPAR_E_MISMATCH, why.text);
+            c->why = why;
+            return DPAR_E_MISMATCH;
+        }
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_expert_close(dpar_experts_plan *p, const dpari_peers *peers,
+                                      const int64_t *rows)
+{
+    const int64_t sent = dpari_expert_away(p->comm, rows) * dpari_expert_row(&p->layer);
+    const dpar_status st = dpari_peers_close(peers, sent);
+    p->sent += st == DPAR_OK ? sent : 0;
+    return st;
+}
+
+/* Rows of the tokens of n choices, times weights. */
+static void dpari_expert_copy(const dpar_experts *l, void *to, const void *from,
+                              const int32_t *choice, int64_t n, const void *weight, int32_t stream)
+{
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        const void *row = dpari_expert_in(from, l, choice[i] / l->choices);
+        const void *next = i + 1 < n ? dpari_expert_in(from, l, choice[i + 1] / l->choices) : row;
+        void *at = dpari_expert_at(to, l, i);
+        if (weight != NULL) {
+            dpari_kern_ask(next, dpari_expert_row(l));
+            dpari_expert_scale(at, row, l,
+                               dpari_gate_get(weight, dpari_expert_weights(l), choice[i]));
+        } else {
+            dpari_kern_row(at, row, next, dpari_expert_row(l), stream);
         }
     }
 }
 
-/* Rows of tokens, times weights (NULL: as they are), to their experts. */
-static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                    const void *from, const void *weight, void *rows)
+/* Rows for this rank's experts, from those who have the tokens. */
+static void dpari_expert_take(dpar_experts_plan *p, const dpar_experts_routing *r,
+                              const dpari_peers *peers, void *rows)
 {
-    const dpar_experts *l = &p->layer;
-    const int64_t n = dpari_expert_choices(p, r);
-    void *to = p->staged != NULL ? p->staged : rows;
-    dpar_status st;
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        if (r->place[i] >= 0) {
-            void *row = dpari_expert_at(p->packed, l, r->place[i]);
-            const void *token = dpari_expert_in(from, l, i / l->choices);
-            if (weight != NULL) {
-                dpari_expert_scale(row, token, l,
-                                   dpari_gate_get(weight, dpari_expert_weights(l), i));
-            } else {
-                dpari_kern_copy(row, token, l->width * dpar_type_bytes(l->type), 0);
-            }
+    const int32_t stream = dpari_peers_stream(peers, r->rows * dpari_expert_row(&p->layer));
+    int64_t *at = p->receive; /* how far each rank's rows have been taken */
+    int32_t rank, e;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int64_t *send = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->send);
+        at[rank] = 0;
+        for (e = 0; e < p->comm->rank; e++) {
+            at[rank] += send[e];
         }
     }
+    for (e = 0; e < p->own; e++) {
+        for (rank = 0; rank < p->comm->size; rank++) {
+            const int64_t piece = rank * (int64_t)p->own + e;
+            dpari_expert_copy(
+                &p->layer, dpari_expert_at(rows, &p->layer, r->row[piece]),
+                dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS),
+                (const int32_t *)dpari_expert_theirs(peers, rank, r, r->choice) + at[rank],
+                r->piece[piece], dpari_peers_at(peers, rank, DPARI_EXPERT_WEIGHTS), stream);
+            at[rank] += r->piece[piece];
+        }
+    }
+    dpari_kern_rows_end(stream);
+}
+
+/* Finds the results where the experts have them: p->from, and p->fill: rows from there to the one
+ * with the number 0 among this rank's kept ones. */
+static void dpari_expert_locate(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                const dpari_peers *peers)
+{
+    int32_t rank, e = 0, i;
+    for (rank = 0; rank < p->comm->size; rank++) {
+        const int32_t own = (int32_t)dpar_split_size(&p->layer.experts, rank);
+        const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
+        for (i = 0; i < own; i++, e++) {
+            p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
+            p->fill[e] = row[p->comm->rank * (int64_t)own + i] - r->start[e];
+        }
+    }
+}
+
+/* ---- there and back -------------------------------------------------------------------------- */
+
+/* Rows of tokens, times weights (NULL: as they are), to their experts. */
+static dpar_status dpari_expert_out(dpar_experts_plan *p, const dpar_experts_routing *r,
+                                    int32_t what, const void *from, const void *weight, void *rows)
+{
+    void *to = p->staged != NULL ? p->staged : rows;
+    dpari_peers peers;
+    int64_t i;
+    dpar_status st = dpari_expert_open(p, r, what, from, r->tokens, weight, &peers);
+    if (st == DPAR_OK && peers.direct) {
+        st = dpari_expert_fits(p, r, &peers, 0);
+        if (st == DPAR_OK) {
+            dpari_expert_take(p, r, &peers, rows);
+            st = dpari_expert_close(p, &peers, r->send);
+        }
+        return st;
+    }
+    for (i = 0; i < r->kept && st == DPAR_OK; i++) {
+        dpari_expert_copy(&p->layer, dpari_expert_at(p->packed, &p->layer, i), from, r->choice + i,
+                          1, weight, 0);
+    }
     dpari_expert_sizes(p, r);
-    st = dpari_expert_send(p, p->packed, p->send, to, p->receive, l->type);
+    st = st == DPAR_OK ? dpari_expert_send(p, p->packed, p->send, to, p->receive, p->layer.type)
+                       : st;
     if (st == DPAR_OK && to != rows) {
         dpari_expert_group(p, r, rows, to, 0);
     }
     return st;
 }
 
-/* Rows of experts back to their tokens, into `came`; then summed. */
+/* Rows of experts back to their tokens, summed; kept: see dpar_experts_combine. */
 static dpar_status dpari_expert_back(dpar_experts_plan *p, const dpar_experts_routing *r,
-                                     const void *rows, const void *weight, void *came, void *out)
+                                     int32_t what, const void *rows, const void *weight, void *kept,
+                                     void *out)
 {
-    const void *from = rows;
-    dpar_status st;
-    int64_t t;
-    if (p->staged != NULL) {
+    void *came = kept != NULL ? kept : p->packed;
+    dpari_peers peers;
+    int64_t e;
+    dpar_status st = dpari_expert_open(p, r, what, rows, r->rows, NULL, &peers);
+    if (st == DPAR_OK && peers.direct) {
+        st = dpari_expert_fits(p, r, &peers, 1);
+        if (st == DPAR_OK) {
+            dpari_expert_locate(p, r, &peers);
+            dpari_expert_sums(p, r, weight, kept, out,
+                              dpari_peers_stream(&peers, r->tokens * dpari_expert_row(&p->layer)));
+            st = dpari_expert_close(p, &peers, r->take);
+        }
+        return st;
+    }
+    if (st == DPAR_OK && p->staged != NULL) {
         dpari_expert_group(p, r, p->staged, rows, 1);
-        from = p->staged;
+        rows = p->staged;
     }
     dpari_expert_sizes(p, r);
-    st = dpari_expert_send(p, from, p->receive, came, p->send, p->layer.type);
-    for (t = 0; st == DPAR_OK && t < r->tokens; t++) {
-        dpari_expert_sum(&p->layer, r, t, came, weight, dpari_expert_at(out, &p->layer, t));
+    st = st == DPAR_OK ? dpari_expert_send(p, rows, p->receive, came, p->send, p->layer.type) : st;
+    for (e = 0; e < p->layer.experts.count; e++) {
+        p->from[e] = came;
+        p->fill[e] = 0;
+    }
+    if (st == DPAR_OK) {
+        dpari_expert_sums(p, r, weight, NULL, out, 0);
     }
     return st;
 }
@@ -1077,7 +1268,7 @@ DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            void *rows)
 {
     const dpar_status st = dpari_expert_arrays(plan, route, x != NULL, rows != NULL);
-    return st != DPAR_OK ? st : dpari_expert_out(plan, route, x, NULL, rows);
+    return st != DPAR_OK ? st : dpari_expert_out(plan, route, DPARI_EXPERT_DISPATCH, x, NULL, rows);
 }
 
 DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
@@ -1086,9 +1277,9 @@ DPAR_API dpar_status dpar_experts_combine(dpar_experts_plan *plan,
 {
     const dpar_status st =
         dpari_expert_arrays(plan, route, weight != NULL && y != NULL, rows != NULL);
-    return st != DPAR_OK ? st
-                         : dpari_expert_back(plan, route, rows, weight,
-                                             kept != NULL ? kept : plan->packed, y);
+    return st != DPAR_OK
+               ? st
+               : dpari_expert_back(plan, route, DPARI_EXPERT_COMBINE, rows, weight, kept, y);
 }
 
 DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
@@ -1112,7 +1303,7 @@ DPAR_API dpar_status dpar_experts_combine_backward(dpar_experts_plan *plan,
         }
         dpari_gate_put(dweight, dpari_expert_weights(l), i, sum);
     }
-    return dpari_expert_out(plan, route, dy, weight, drows);
+    return dpari_expert_out(plan, route, DPARI_EXPERT_COMBINE_BACK, dy, weight, drows);
 }
 
 DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
@@ -1120,5 +1311,7 @@ DPAR_API dpar_status dpar_experts_dispatch_backward(dpar_experts_plan *plan,
                                                     const void *drows, void *dx)
 {
     const dpar_status st = dpari_expert_arrays(plan, route, dx != NULL, drows != NULL);
-    return st != DPAR_OK ? st : dpari_expert_back(plan, route, drows, NULL, plan->packed, dx);
+    return st != DPAR_OK
+               ? st
+               : dpari_expert_back(plan, route, DPARI_EXPERT_DISPATCH_BACK, drows, NULL, NULL, dx);
 }

@@ -154,8 +154,12 @@ typedef struct dpar_experts_plan {
     dpar_comm *comm;
     int64_t each;  /* private, as all that follows */
     int32_t slots; /* numbers that tell of one expert */
+    int32_t tag;   /* of the layer */
     int32_t *tell, *hear, *tally, *order;
     int64_t *told, *heard, *send, *receive, *fill;
+    const void **from; /* [experts] where an expert's rows lie; then of two tokens, [2][k], */
+    double *by;        /* [2][k]: the rows that are added up, and their weights */
+    struct dpari_peer *peer;
     void *packed, *staged;
 } dpar_experts_plan;
 
@@ -169,8 +173,13 @@ typedef struct dpar_experts_routing {
     int64_t *count;  /* [own]: of each */
     int64_t *begin;  /* [own]: the first of each; in all: rows */
     int32_t *place;  /* [tokens][k]: the row among the kept ones, by expert; -1: none */
-    int64_t *send;   /* [ranks] rows to each; private, as all that follows */
+    int64_t *send;   /* [ranks] rows to each; private, as all that follows. Others read the first */
+    int64_t *take;   /* [ranks] rows from each                              four at the same      */
+    int32_t *choice; /* [tokens][k] the choice of each kept row             places                */
+    int64_t *row;    /* [ranks][own] the first row of a piece               of their routings     */
     int64_t *piece;  /* [ranks][own] */
+    int64_t *start;  /* [experts] the first kept row of each */
+    int32_t *expert; /* [tokens][k] of each choice that has a row */
 } dpar_experts_routing;
 
 /* Bytes of memory for a plan (*bytes: room for tokens x k rows, and where a rank has several

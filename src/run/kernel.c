@@ -998,6 +998,20 @@ DPARI_API void dpari_kern_rows_end(int32_t stream)
 #endif
 }
 
+DPARI_API void dpari_kern_ask(const void *at, int64_t bytes)
+{
+#if DPARI_KERN_VECTOR
+    const int64_t end = dpari_least(bytes, 4096);
+    int64_t i;
+    for (i = 0; i < end; i += DPARI_KERN_LINE) {
+        __builtin_prefetch((const unsigned char *)at + i, 0, 2);
+    }
+#else
+    (void)at;
+    (void)bytes;
+#endif
+}
+
 #if DPARI_KERN_VECTOR
 /* A loss or a norm: one f32, without what a line of them takes. The same bits. */
 static void dpari_kern_one_f32(void *const *out, int32_t outs, const void *const *in, int32_t ins,
@@ -1230,6 +1244,108 @@ DPARI_API void dpari_kern_convert(void *to, int32_t to_type, const void *from, i
         dpari_kern_move(in, (const unsigned char *)from + whole * from_size, left * from_size);
         dpari_kern_group_any(out, to_type, in, from_type);
         dpari_kern_move((unsigned char *)to + whole * to_size, out, left * to_size);
+    }
+}
+
+/* ---- rows and numbers ------------------------------------------------------------------------
+ */
+
+#if DPARI_KERN_VECTOR
+/* Two of f32 at `from`, in f64: compilers see one instruction. */
+DPARI_KERN_INLINE dpari_kern_d2 dpari_kern_two(const unsigned char *from)
+{
+    float f[2];
+    __builtin_memcpy(f, from, 8);
+    {
+        const dpari_kern_d2 d = {(double)f[0], (double)f[1]};
+        return d;
+    }
+}
+/* Four of f64 as f32, rounded. */
+DPARI_KERN_INLINE dpari_kern_u4 dpari_kern_four(dpari_kern_d2 a, dpari_kern_d2 b)
+{
+#if defined(__SSE2__)
+    const dpari_kern_f4 x = __builtin_ia32_cvtpd2ps(a), y = __builtin_ia32_cvtpd2ps(b);
+    return DPARI_KERN_WORDS((dpari_kern_u4)x, (dpari_kern_u4)y, 0, 1, 4, 5);
+#else
+    const dpari_kern_f4 f = {(float)a[0], (float)a[1], (float)b[0], (float)b[1]};
+    return (dpari_kern_u4)f;
+#endif
+}
+
+/* A line of f32. */
+DPARI_KERN_INLINE void dpari_kern_mix_line(dpari_kern_quad *x, const void *const *row,
+                                           const double *by, int32_t n, int64_t at)
+{
+    dpari_kern_d2 a = {0.0, 0.0}, b = a, c = a, d = a, e = a, f = a, g = a, h = a;
+    int32_t j;
+    for (j = 0; j < n; j++) {
+        const unsigned char *from = (const unsigned char *)row[j] + at;
+        const dpari_kern_d2 w = {by[j], by[j]};
+        a += w * dpari_kern_two(from);
+        b += w * dpari_kern_two(from + 8);
+        c += w * dpari_kern_two(from + 16);
+        d += w * dpari_kern_two(from + 24);
+        e += w * dpari_kern_two(from + 32);
+        f += w * dpari_kern_two(from + 40);
+        g += w * dpari_kern_two(from + 48);
+        h += w * dpari_kern_two(from + 56);
+    }
+    x->a = dpari_kern_four(a, b);
+    x->b = dpari_kern_four(c, d);
+    x->c = dpari_kern_four(e, f);
+    x->d = dpari_kern_four(g, h);
+}
+#endif
+
+DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
+                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                              int32_t stream)
+{
+    int64_t e = 0;
+    int32_t j;
+#if DPARI_KERN_VECTOR
+    for (; type == DPAR_F32 && count - e >= 16; e += 16) {
+        dpari_kern_quad x;
+        for (j = 0; j < ahead; j++) {
+            __builtin_prefetch((const float *)next[j] + e, 0, 2);
+        }
+        dpari_kern_mix_line(&x, row, by, n, e * 4);
+        dpari_kern_store((unsigned char *)to + e * 4, &x, stream);
+    }
+#else
+    (void)next;
+    (void)ahead;
+    (void)stream;
+#endif
+    for (; e < count; e++) {
+        double sum = 0.0;
+        for (j = 0; j < n; j++) {
+            sum += by[j] * (type == DPAR_F32 ? (double)((const float *)row[j])[e]
+                                             : ((const double *)row[j])[e]);
+        }
+        if (type == DPAR_F32) {
+            ((float *)to)[e] = (float)sum;
+        } else {
+            ((double *)to)[e] = sum;
+        }
+    }
+}
+
+DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n)
+{
+    int64_t i = 0;
+#if DPARI_KERN_VECTOR
+    /* the product of two f32 is exact in f64: rounded there and then, or at once, is the same */
+    const dpari_kern_f4 times = {(float)by, (float)by, (float)by, (float)by};
+    for (; n - i >= 4; i += 4) {
+        dpari_kern_f4 v = (dpari_kern_f4)dpari_kern_get((const unsigned char *)x + i * 4);
+        v *= times;
+        __builtin_memcpy((unsigned char *)to + i * 4, &v, 16);
+    }
+#endif
+    for (; i < n; i++) {
+        ((float *)to)[i] = (float)(by * (double)((const float *)x)[i]);
     }
 }
 

@@ -54,6 +54,18 @@ DPARI_API void dpari_kern_row(void *to, const void *from, const void *next, int6
                               int32_t stream);
 DPARI_API void dpari_kern_rows_end(int32_t stream);
 
+/* Asks for memory that will be read soon; at most its first 4 KiB. Touches nothing. */
+DPARI_API void dpari_kern_ask(const void *at, int64_t bytes);
+
+/* to[e] = 0 + by[0] row[0][e] + by[1] row[1][e] + ..., n of them, in f64 and in that order, rounded
+ * once: e < count, F64 or F32. `ahead` rows of next[] are asked for meanwhile. stream as of
+ * dpari_kern_row. */
+DPARI_API void dpari_kern_mix(void *to, const void *const *row, const double *by, int32_t n,
+                              const void *const *next, int32_t ahead, int64_t count, int32_t type,
+                              int32_t stream);
+/* to[i] = by x[i] of n f32, rounded once; `by` is one that f32 holds. `to` may be x. */
+DPARI_API void dpari_kern_scale(void *to, const void *x, double by, int64_t n);
+
 /* `count` elements as another type: F64 to F32, F32 to F16 or BF16 to nearest even (a NaN becomes
  * the quiet one without sign or payload), and back, exactly (NaN: sign and payload too; quiet, of
  * F16 and to F64). At the speed of memory, f16 at half of it. No overlap. */

@@ -1522,8 +1522,8 @@ DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *i
     dpari_peers peers;
     void *to;
     if (st == DPAR_OK) {
-        st = dpari_ulysses_open(plan, in, plan->tokens * plan->heads * plan->layer.width, 0,
-                                &peers);
+        st =
+            dpari_ulysses_open(plan, in, plan->tokens * plan->heads * plan->layer.width, 0, &peers);
     }
     if (st != DPAR_OK) {
         return st;
@@ -1626,8 +1626,8 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
         for (i = 0; i < plan->comm->size; i++) { /* its own lies in `in` */
             const int own = i == plan->comm->rank;
             plan->piece[i] =
-                dpari_seq_in(own ? in : plan->packed,
-                             own ? plan->receive_at[i] : plan->send_at[i], plan->layer.type);
+                dpari_seq_in(own ? in : plan->packed, own ? plan->receive_at[i] : plan->send_at[i],
+                             plan->layer.type);
         }
         dpari_ulysses_join(plan, 0, out, 0);
     }
