@@ -4,11 +4,14 @@
  * counting who goes before whom), and against finite differences of the ranks' own forward. f64
  * agrees to 1e-12 of the largest element, f32 to 4e-6: sums are in f64 and rounded once, through
  * five arrays. Rows that experts are given are compared bit by bit, in the order of one rank. What
- * is handed to the all-to-alls is counted and equals the formulas of the header.
+ * is handed to the all-to-alls is counted and equals the formulas of the header. Rows that are read
+ * where they lie give the same bits, and count the same.
  *
  *   expert [processes|threads] [ranks]      without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 expert                     built with -DUSE_MPI */
 #include "rank_program.h"
+
+#include <sys/time.h>
 
 enum { MOST_RANKS = 64 };
 
@@ -931,6 +934,226 @@ static int narrow_cases(dpar_comm *c)
     return bad;
 }
 
+/* ---- where rows lie -------------------------------------------------------------------------- */
+
+/* All-to-alls; or rows are read where they lie, where all ranks' are registered, with the routings.
+ */
+enum { ALL_TO_ALLS, REGISTERED, LAST_HAS_OWN_ROWS, LAST_HAS_OWN_ROUTING, WAYS };
+static const char *const way_names[WAYS] = {"all-to-alls", "registered", "own rows", "own routing"};
+
+/* One layer, there and back, on this rank. */
+typedef struct travel {
+    dpar_comm *c;
+    dpar_experts l;
+    uint32_t seed;
+    int64_t tokens;
+    int32_t keeps; /* wants gradients of weights */
+    int32_t *chosen;
+    dpar_experts_plan *plan;
+    dpar_experts_routing *route;
+    void *block[16];
+    int blocks, blocked[16]; /* 1: of dpar_comm_alloc */
+    unsigned char *seen;     /* all that came, one after the other */
+    int64_t all;
+} travel;
+
+static void *lend(travel *t, int64_t bytes, int registered)
+{
+    void *at = NULL;
+    if (registered && dpar_comm_alloc(t->c, bytes + 64, &at) != DPAR_OK) {
+        exit(1);
+    }
+    t->blocked[t->blocks] = registered;
+    at = registered ? at : aligned_alloc(64, (size_t)(bytes / 64 + 2) * 64);
+    return t->block[t->blocks++] = at;
+}
+
+static void give_back(travel *t)
+{
+    while (t->blocks-- > 0) {
+        if (t->blocked[t->blocks]) {
+            dpar_comm_release(t->c, t->block[t->blocks]);
+        } else {
+            free(t->block[t->blocks]);
+        }
+    }
+    t->blocks = 0;
+}
+
+/* Rows of numbers that are the same at every call. */
+static void *some_rows(travel *t, uint32_t a, int64_t rows, int registered)
+{
+    const int64_t n = rows * t->l.width;
+    void *at = lend(t, n * dpar_type_bytes(t->l.type), registered);
+    int64_t i;
+    for (i = 0; i < n; i++) {
+        float_put(at, i, t->l.type, number(t->seed + a + 10u * (uint32_t)t->c->rank, i));
+    }
+    return at;
+}
+
+/* What an expert makes of its rows, another thing each. */
+static void *worked(travel *t, const void *rows, int registered)
+{
+    const dpar_experts_routing *r = t->route;
+    void *out = lend(t, r->rows * t->l.width * dpar_type_bytes(t->l.type), registered);
+    int64_t i;
+    int32_t e;
+    for (e = 0; e < t->plan->own; e++) {
+        const int64_t begin = r->begin[e] * t->l.width;
+        for (i = begin; i < begin + r->count[e] * t->l.width; i++) {
+            float_put(out, i, t->l.type,
+                      float_get(rows, i, t->l.type) * (1.0 + 0.25 * (t->plan->first + e)));
+        }
+    }
+    return out;
+}
+
+static void came(travel *t, const void *at, int64_t bytes)
+{
+    t->seen = (unsigned char *)realloc(t->seen, (size_t)(t->all + bytes) + 1);
+    if (bytes > 0) {
+        memcpy(t->seen + t->all, at, (size_t)bytes);
+    }
+    t->all += bytes;
+}
+
+static int there_and_back(travel *t, int way)
+{
+    const int last = t->c->rank == t->c->size - 1;
+    const int shares = way != LAST_HAS_OWN_ROWS || !last;
+    const int64_t row = t->l.width * dpar_type_bytes(t->l.type);
+    const int64_t unit = t->l.type == DPAR_F64 ? 8 : 4;
+    dpar_experts_plan *p = t->plan;
+    const dpar_experts_routing *r = t->route;
+    const void *x = some_rows(t, 1, t->tokens, shares), *dy = some_rows(t, 2, t->tokens, shares);
+    const void *weight = t->block[2];
+    void *rows = lend(t, r->rows * row, 0), *y = lend(t, t->tokens * row, 0);
+    void *kept = t->keeps ? lend(t, r->kept * row, 0) : NULL;
+    void *dweight = t->keeps ? lend(t, t->tokens * t->l.choices * unit, 0) : NULL;
+    int bad = dpar_experts_dispatch(p, r, x, rows) != DPAR_OK;
+    came(t, rows, r->rows * row);
+    bad += dpar_experts_combine(p, r, worked(t, rows, shares), weight, y, kept) != DPAR_OK;
+    came(t, y, t->tokens * row);
+    bad += dpar_experts_combine_backward(p, r, dy, weight, kept, rows, dweight) != DPAR_OK;
+    came(t, rows, r->rows * row);
+    bad += dpar_experts_dispatch_backward(p, r, worked(t, rows, shares), y) != DPAR_OK;
+    came(t, y, t->tokens * row);
+    if (t->keeps) {
+        came(t, kept, r->kept * row);
+        came(t, dweight, t->tokens * t->l.choices * unit);
+    }
+    return bad;
+}
+
+/* In one of the ways; what it sends is counted the same in all. */
+static int travels(travel *t, int way)
+{
+    dpar_comm *c = t->c;
+    const int last = c->rank == c->size - 1;
+    int64_t bytes = 0, each = 0, i, counted, sent, pieces, touched = 0;
+    dpar_why why;
+    void *memory, *routing, *weight;
+    int bad = dpar_experts_bytes(c, &t->l, &bytes, &each, &why) != DPAR_OK;
+    memory = lend(t, bytes, way != LAST_HAS_OWN_ROUTING);
+    routing = lend(t, each, way != LAST_HAS_OWN_ROUTING || !last);
+    weight = lend(t, t->tokens * t->l.choices * 8, way != LAST_HAS_OWN_ROWS || !last);
+    for (i = 0; i < t->tokens * t->l.choices; i++) {
+        float_put(weight, i, t->l.type == DPAR_F64 ? DPAR_F64 : DPAR_F32,
+                  number(t->seed + 3u + 10u * (uint32_t)c->rank, i));
+    }
+    t->all = 0;
+    bad += bad || dpar_experts_init(memory, bytes, c, &t->l, &t->plan, &why) != DPAR_OK;
+    bad += bad || dpar_experts_route(t->plan, routing, each, t->tokens, t->chosen, weight,
+                                     &t->route, &why) != DPAR_OK;
+    if (bad == 0) {
+        pieces = t->tokens * t->l.choices * t->l.width * dpar_type_bytes(t->l.type);
+        memset(t->plan->packed, 0x5a, (size_t)pieces);
+        counted = c->sent[DPAR_ALL_TO_ALL];
+        sent = t->plan->sent;
+        if (way == ALL_TO_ALLS) {
+            look_begins(c);
+        }
+        bad += there_and_back(t, way);
+        if (way == ALL_TO_ALLS) {
+            look_ends(c);
+            bad += bytes_away != t->plan->sent - sent || exchanges != 4;
+        }
+        bad += c->sent[DPAR_ALL_TO_ALL] - counted != t->plan->sent - sent;
+        for (i = 0; i < pieces; i++) {
+            touched += ((const unsigned char *)t->plan->packed)[i] != 0x5a;
+        }
+        bad += touched > 0 && way == REGISTERED && strcmp(c->engine.name, "shm") == 0;
+    }
+    give_back(t);
+    return bad;
+}
+
+static int all_ways(dpar_comm *c, travel *t)
+{
+    unsigned char *first;
+    int64_t i, j, all;
+    int way, bad = 0;
+    t->c = c;
+    t->chosen = (int32_t *)fresh(t->tokens * t->l.choices);
+    for (i = 0; i < t->tokens; i++) { /* some twice in a row, some not at all */
+        for (j = 0; j < t->l.choices; j++) {
+            const uint32_t a = scrambled(t->seed, i / 2 + 100 * c->rank);
+            t->chosen[i * t->l.choices + j] =
+                scrambled(t->seed + 1, i * 8 + j) % 7 == 0
+                    ? -1
+                    : (int32_t)((a % 64 + (uint32_t)j) % (uint32_t)t->l.experts.count);
+        }
+    }
+    bad += travels(t, ALL_TO_ALLS);
+    first = t->seen;
+    all = t->all;
+    for (way = 1; way < WAYS; way++) {
+        int wrong;
+        t->seen = NULL;
+        wrong = travels(t, way) + (t->all != all || memcmp(t->seen, first, (size_t)all) != 0);
+        if (wrong > 0) {
+            printf("rank %d of %d, type %d, drop %d, width %d, %s: %d wrong\n", (int)c->rank,
+                   (int)c->size, (int)t->l.type, (int)t->l.drop, (int)t->l.width, way_names[way],
+                   wrong);
+        }
+        bad += wrong;
+        free(t->seen);
+    }
+    free(first);
+    free(t->chosen);
+    return bad;
+}
+
+static int where_cases(dpar_comm *c)
+{
+    static const int32_t types[] = {DPAR_F32, DPAR_F64, DPAR_BF16, DPAR_F16};
+    static const int64_t widths[] = {1, 5, 16, 67, 130, 600};
+    int32_t i;
+    int bad = 0;
+    for (i = 0; i < 17; i++) {
+        const int large = i == 16; /* written past the cache */
+        travel t;
+        memset(&t, 0, sizeof t);
+        if (large && c->size != 2) {
+            continue;
+        }
+        bad += dpar_split_init(&t.l.experts, i % 2 ? DPAR_EVEN : DPAR_CHUNK, 3 + i % 6, c->size, 1,
+                               0, NULL) != DPAR_OK;
+        t.l.choices = large ? 2 : 1 + i % 3;
+        t.l.drop = i / 4 % 4;
+        t.l.factor = 0.75;
+        t.l.type = types[i % 4];
+        t.l.tokens = large ? 1070 : 9;
+        t.l.width = large ? 1031 : widths[i % 6];
+        t.tokens = large ? 1060 : (c->rank * 5 + i) % 10;
+        t.keeps = i % 3 != 1;
+        t.seed = 1000u + 50u * (uint32_t)i;
+        bad += all_ways(c, &t);
+    }
+    return bad;
+}
+
 /* ---- beside tensor and data parallelism ------------------------------------------------------ */
 
 enum { M_EXPERTS = 5, M_WIDTH = 6, M_INNER = 4, M_TOKENS = 13, M_K = 2 };
@@ -1293,6 +1516,125 @@ static int refused(dpar_comm *c, int what)
     return bad;
 }
 
+/* A communicator with a layer of 4 experts and two routings: of tokens 0 and 1, of token 0. */
+static dpar_status quarrels(dpar_comm *other, void **block, int what)
+{
+    const int culprit = other->rank == other->size - 1;
+    const int32_t chosen[2] = {0, 3};
+    double *x = (double *)block[2], *rows = (double *)block[3];
+    dpar_experts l;
+    dpar_experts_plan *plan = NULL;
+    dpar_experts_routing *route[2] = {NULL, NULL};
+    dpar_why why;
+    int64_t bytes = 0, each = 0;
+    int32_t k;
+    dpar_status st;
+    memset(&l, 0, sizeof l);
+    st = dpar_split_init(&l.experts, DPAR_EVEN, 4, other->size, 1, 0, &why);
+    l.choices = 1;
+    l.tokens = 2;
+    l.width = 1;
+    l.type = DPAR_F64;
+    st = st == DPAR_OK ? dpar_experts_bytes(other, &l, &bytes, &each, &why) : st;
+    st = st == DPAR_OK ? dpar_experts_init(block[0], bytes, other, &l, &plan, &why) : st;
+    for (k = 0; k < 2 && st == DPAR_OK; k++) {
+        st = dpar_experts_route(plan, (char *)block[1] + 8192 * k, each, 2 - k, chosen, NULL,
+                                &route[k], &why);
+    }
+    if (st != DPAR_OK) {
+        return DPAR_OK; /* must not be */
+    }
+    switch (what) {
+    case 0: return dpar_experts_dispatch(plan, route[culprit], x, rows);
+    case 1: return dpar_experts_combine(plan, route[culprit], rows, x, x + 8, NULL);
+    default:
+        return culprit ? dpar_experts_dispatch(plan, route[0], x, rows)
+                       : dpar_experts_dispatch_backward(plan, route[0], x, rows);
+    }
+}
+
+/* Ranks that go by different routings, or different ways: all hear of it. */
+static int quarrel_cases(dpar_comm *c)
+{
+    int what, i, bad = 0;
+    for (what = 0; what < 3 && c->size > 1 && strcmp(c->engine.name, "shm") == 0; what++) {
+        void *block[4] = {NULL, NULL, NULL, NULL};
+        dpar_comm *other = NULL;
+        dpar_status st;
+        bad += dpar_comm_dup(c, &other) != DPAR_OK;
+        for (i = 0; i < 4; i++) {
+            bad += dpar_comm_alloc(c, 16384, &block[i]) != DPAR_OK;
+        }
+        if (bad) {
+            return bad;
+        }
+        st = quarrels(other, block, what);
+        bad += st != DPAR_E_MISMATCH || other->status != DPAR_E_MISMATCH ||
+               strstr(other->why.text, what < 2 ? "rows" : "tag") == NULL;
+        if (bad) {
+            printf("quarrel %d: status %d, %s\n", what, (int)st, other->why.text);
+        }
+        (void)dpar_comm_close(other);
+        for (i = 0; i < 4; i++) {
+            dpar_comm_release(c, block[i]);
+        }
+    }
+    return bad;
+}
+
+/* The last rank is killed while rows travel: all others hear of it. */
+static int killed(dpar_comm *c, void *arg)
+{
+    struct itimerval soon;
+    dpar_experts l;
+    dpar_experts_plan *plan = NULL;
+    dpar_experts_routing *route = NULL;
+    dpar_why why;
+    void *block[5];
+    int32_t chosen[256], i;
+    int64_t bytes = 0, each = 0;
+    dpar_status st;
+    memset(&l, 0, sizeof l);
+    memset(&soon, 0, sizeof soon);
+    CHECK_INT(dpar_split_init(&l.experts, DPAR_EVEN, 8, c->size, 1, 0, &why), DPAR_OK);
+    l.choices = 2;
+    l.tokens = 128;
+    l.width = 256;
+    l.type = DPAR_F32;
+    CHECK_INT(dpar_experts_bytes(c, &l, &bytes, &each, &why), DPAR_OK);
+    for (i = 0; i < 5; i++) {
+        CHECK_INT(dpar_comm_alloc(c, i == 0 ? bytes : i == 1 ? each : 1 << 20, &block[i]), DPAR_OK);
+    }
+    for (i = 0; i < 256; i++) {
+        chosen[i] = (i * 5 + c->rank) % 8;
+    }
+    CHECK_INT(dpar_experts_init(block[0], bytes, c, &l, &plan, &why), DPAR_OK);
+    st = dpar_experts_route(plan, block[1], each, 128, chosen, NULL, &route, &why);
+    if (c->rank == c->size - 1) {
+        soon.it_value.tv_usec = 300 + *(const int *)arg * 70;
+        (void)setitimer(ITIMER_REAL, &soon, NULL); /* SIGALRM ends it, wherever it is */
+    }
+    while (st == DPAR_OK) {
+        st = dpar_experts_dispatch(plan, route, block[2], block[3]);
+        st = st == DPAR_OK ? dpar_experts_combine(plan, route, block[3], block[4], block[2], NULL)
+                           : st;
+    }
+    return st == DPAR_E_PEER && c->why.text[0] != 0 ? 0 : 7;
+}
+
+static void kills(int n, const dpar_options *o)
+{
+    int round;
+    for (round = 0; round < 4 && n > 1 && n < 5 && !o->threads; round++) {
+        dpar_why why;
+        const dpar_status st = dpar_launch_with(n, killed, &round, o, &why);
+        CHECK(st != DPAR_OK && strstr(why.text, "signal 14") != NULL);
+        if (st == DPAR_OK || strstr(why.text, "signal 14") == NULL) {
+            printf("%d ranks, killed: %s\n", n, why.text);
+        }
+    }
+}
+
 static int everything(dpar_comm *c, void *arg)
 {
     const double began = now();
@@ -1302,7 +1644,7 @@ static int everything(dpar_comm *c, void *arg)
     if (bad) {
         printf("gates: %d wrong\n", (int)bad);
     }
-    bad += cases(c) + narrow_cases(c) + room_case(c);
+    bad += cases(c) + narrow_cases(c) + where_cases(c) + room_case(c) + quarrel_cases(c);
     bad += c->size % 4 == 0 ? mesh_case(c) : 0;
     return all_right(c, bad, began);
 }
@@ -1319,6 +1661,7 @@ static void also(int n, const dpar_options *o)
     for (what = 0; what < 6; what++) {
         on_ranks(n, " that refuse", refusals, &what, o);
     }
+    kills(n, o);
 }
 
 int main(int argc, char **argv)

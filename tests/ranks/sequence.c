@@ -914,6 +914,41 @@ static int middle_agrees(const test_case *t, const middle *m, int tensor)
     return bad;
 }
 
+/* The same again, to the same bits, from memory of dpar_comm_alloc, on the last rank from its own
+ * where `lacks` is 1. Registered everywhere the ranks of a node read it where it lies: then nothing
+ * is written to the plan's pieces. It counts as what the all-to-all gave away. */
+static int again(dpar_comm *c, const dpar_ulysses *u, dpar_ulysses_plan *plan, const void *in,
+                 const void *out, int backward, int lacks)
+{
+    const int64_t each = u->width * type_bytes(u->type), sent = c->sent[DPAR_ALL_TO_ALL];
+    const int64_t wide = plan->tokens * plan->heads * each, tall = plan->whole * plan->mine * each;
+    const int64_t reads = backward ? tall : wide, writes = backward ? wide : tall;
+    const int64_t pieces = plan->tokens * plan->cuts[c->size] * each;
+    const int own = lacks && c->rank == c->size - 1;
+    char *got = (char *)fresh(writes + 1, 1), *from = (char *)plan_memory(c, reads + 1, !own);
+    int64_t i, touched = 0, bad = 0;
+    if (reads > 0) {
+        memcpy(from, in, (size_t)reads);
+    }
+    memset(plan->packed, 0x5a, (size_t)pieces);
+    bad += (backward ? dpar_ulysses_backward(plan, from, got)
+                     : dpar_ulysses_forward(plan, from, got)) != DPAR_OK;
+    bad += writes > 0 && memcmp(got, out, (size_t)writes) != 0;
+    bad += c->sent[DPAR_ALL_TO_ALL] - sent != dpar_ulysses_sent(u, c->rank, backward);
+    for (i = 0; i < pieces; i++) {
+        touched += ((const char *)plan->packed)[i] != 0x5a;
+    }
+    bad += touched > 0 && !lacks && strcmp(c->engine.name, "shm") == 0;
+    if (bad > 0) {
+        printf("rank %d of %d: ulysses %s, %s: differs, or %d bytes packed\n", (int)c->rank,
+               (int)c->size, backward ? "back" : "there", lacks ? "one without" : "in place",
+               (int)touched);
+    }
+    free(got);
+    plan_release(c, from, !own);
+    return bad != 0;
+}
+
 /* One way and back through a plan of its own, bytes counted. */
 static int exchange(dpar_comm *c, const dpar_ulysses *u, const void *in, void *out, int backward)
 {
@@ -941,6 +976,7 @@ static int exchange(dpar_comm *c, const dpar_ulysses *u, const void *in, void *o
                (int)dpar_ulysses_sent(u, c->rank, backward));
         bad++;
     }
+    bad += again(c, u, plan, in, out, backward, 0) + again(c, u, plan, in, out, backward, 1);
     plan_release(c, memory, backward);
     return bad;
 }
@@ -1033,6 +1069,70 @@ static int ulysses_copies(dpar_comm *c)
     bad += exchange(c, &u, in, out, 1);
     for (i = 0; i < dpar_split_size(&u.tokens, c->rank); i++) {
         bad += get(out, i, DPAR_BF16) != want;
+    }
+    return bad;
+}
+
+/* Large enough to be written past the cache; rows that begin anywhere. */
+static int ulysses_large(dpar_comm *c)
+{
+    const int64_t tokens = 1070, row = 16 * 67;
+    dpar_ulysses u;
+    float *in = (float *)fresh(tokens * row, 4), *mid = (float *)fresh(tokens * row, 4);
+    float *out = (float *)fresh(tokens * row, 4);
+    int64_t i;
+    int bad = 0;
+    memset(&u, 0, sizeof u);
+    bad += dpar_split_init(&u.tokens, DPAR_ZIGZAG, 2 * tokens, c->size, 1, 0, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&u.heads, 16, 16, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
+    u.type = DPAR_F32;
+    u.width = 67;
+    for (i = 0; i < tokens * row; i++) {
+        in[i] = (float)number((uint32_t)c->rank, i);
+    }
+    bad += exchange(c, &u, in, mid, 0) + exchange(c, &u, mid, out, 1);
+    bad += memcmp(in, out, (size_t)(tokens * row) * 4) != 0;
+    free(in);
+    free(mid);
+    free(out);
+    return bad;
+}
+
+/* Rank 0 exchanges groups, the others queries: as many elements, another exchange. */
+static int ulysses_quarrel(dpar_comm *c)
+{
+    dpar_comm *other = NULL;
+    dpar_ulysses u;
+    dpar_ulysses_plan *plan[2] = {NULL, NULL};
+    dpar_why why;
+    void *memory[3] = {NULL, NULL, NULL};
+    int64_t bytes = 0;
+    int k, bad = dpar_comm_dup(c, &other) != DPAR_OK;
+    dpar_status st;
+    memset(&u, 0, sizeof u);
+    bad += dpar_split_init(&u.tokens, DPAR_EVEN, 2 * c->size, c->size, 1, 0, NULL) != DPAR_OK;
+    bad += dpar_heads_init(&u.heads, c->size, c->size, c->size, DPAR_EVEN, 0, NULL) != DPAR_OK;
+    u.type = DPAR_F32;
+    u.width = 4;
+    for (k = 0; k < 2 && bad == 0; k++) {
+        u.of_groups = k;
+        bad += dpar_ulysses_bytes(other, &u, &bytes, &why) != DPAR_OK;
+        bad += dpar_comm_alloc(other, bytes, &memory[k]) != DPAR_OK;
+        bad += dpar_ulysses_init(memory[k], bytes, other, &u, &plan[k], &why) != DPAR_OK;
+    }
+    bad += dpar_comm_alloc(c, 4096, &memory[2]) != DPAR_OK;
+    if (bad == 0 && c->size > 1 && strcmp(c->engine.name, "shm") == 0) {
+        float got[64];
+        st = dpar_ulysses_forward(plan[c->rank == 0], memory[2], got);
+        bad += st != DPAR_E_MISMATCH || other->status != DPAR_E_MISMATCH ||
+               strstr(other->why.text, "tag") == NULL;
+    }
+    for (k = 0; k < 3; k++) {
+        dpar_comm_release(c, memory[k]);
+    }
+    (void)dpar_comm_close(other);
+    if (bad) {
+        printf("rank %d: another exchange: %d wrong\n", (int)c->rank, bad);
     }
     return bad;
 }
@@ -1208,7 +1308,8 @@ static int everything(dpar_comm *c, void *arg)
     bad += refusals(c) + misuse(c) + merges() + balance(c);
     bad += ring_cases(c, rounds);
     bad += halo_cases(c, rounds / 2);
-    bad += ulysses_refusals(c) + ulysses_copies(c) + ulysses_cases(c, rounds);
+    bad += c->size == 2 ? ulysses_large(c) : 0;
+    bad += ulysses_refusals(c) + ulysses_quarrel(c) + ulysses_copies(c) + ulysses_cases(c, rounds);
     return all_right(c, bad, began);
 }
 
