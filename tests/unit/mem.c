@@ -589,23 +589,23 @@ static void xent_case(int32_t type, double smoothing, double z, int64_t ignore)
         CHECK_INT(host.xent(NULL, &e), DPAR_OK);
     }
     for (i = 0; i < N; i++) {
-        const int t = targets[i], counts = t >= 0 && t != ignore - 1;
+        const int t = targets[i], in = t >= 0 && t != ignore - 1;
         double s = 0.0, mean = 0.0, l, want;
         for (j = 0; j < V; j++) {
             s += exp(x[i][j]);
             mean += x[i][j] / V;
         }
         l = log(s);
-        want = counts ? l - (1.0 - smoothing) * x[i][t] - smoothing * mean + z * l * l : 0.0;
+        want = in ? l - (1.0 - smoothing) * x[i][t] - smoothing * mean + z * l * l : 0.0;
         total += want;
-        counted += counts;
+        counted += in;
         wrong += !(fabs(lse[i] - l) < tolerance) || !(fabs(loss[i] - want) < tolerance);
         for (j = 0; j < 2 * EACH; j++) {
             const int c = j % EACH, id = c < 6 ? 6 * (j / EACH) + c : 12 + j / EACH;
             const double g = 0.5 * ((1.0 + 2.0 * z * l) * exp(x[i][id % V] - l) - smoothing / V -
                                     (id == t ? 1.0 - smoothing : 0.0));
             const double got = read_at(logits[j / EACH], i * EACH + c, type);
-            wrong += !(fabs(got - (counts && c < 7 ? g : 0.0)) < tolerance);
+            wrong += !(fabs(got - (in && c < 7 ? g : 0.0)) < tolerance);
         }
     }
     CHECK_INT(wrong, 0);
