@@ -3558,6 +3558,17 @@ typedef struct dpar_mem_combine {
     dpar_mem_index index;       /* of rows x k */
 } dpar_mem_combine;
 
+/* to[i] = sum over j of a[i / k][j] b[row i of the index][j], in f64 (in an order that is fixed by
+ * width alone); 0 where there is no row. */
+typedef struct dpar_mem_dot {
+    void *to;
+    const void *a, *b;
+    int64_t rows, k, width; /* of `to`; k >= 1; elements of a row, dense in a and b */
+    int32_t to_type;        /* F64, F32 */
+    int32_t type;           /* of a and b: F64, F32, BF16, F16 */
+    dpar_mem_index index;   /* at NULL: row i of b */
+} dpar_mem_dot;
+
 /* The parts of dpar_cross_entropy_forward and _backward that are of one rank (tensor.h): */
 enum {
     DPAR_MEM_XENT_PART,    /* reads logits, targets; writes own */
@@ -3675,6 +3686,7 @@ typedef struct dpar_mem {
     dpar_status (*gather)(void *ctx, const dpar_mem_gather *gather);
     dpar_status (*scatter)(void *ctx, const dpar_mem_scatter *scatter);
     dpar_status (*combine)(void *ctx, const dpar_mem_combine *combine);
+    dpar_status (*dot)(void *ctx, const dpar_mem_dot *dot);
     dpar_status (*xent)(void *ctx, const dpar_mem_xent *xent);
     dpar_status (*merge)(void *ctx, const dpar_mem_merge *merge);
     dpar_status (*moments)(void *ctx, const dpar_mem_moments *moments);
@@ -3687,9 +3699,9 @@ typedef struct dpar_mem {
 DPAR_API void dpar_mem_move_box(const dpar_mem_box *box);
 
 /* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
- * a device's are compared with: equal bits, but for squares, clip, optimize, xent, merge and
- * moments, where roots, exponentials and orders of sums may differ in the last bits of f64. wait,
- * pin and unpin do nothing. Local. */
+ * a device's are compared with: equal bits, but for squares, clip, optimize, dot, xent, merge
+ * and moments, where roots, exponentials and orders of sums may differ in the last bits of f64.
+ * wait, pin and unpin do nothing. Local. */
 DPAR_API dpar_mem dpar_mem_host(void);
 
 /* ==== run/comm.h ==== */
@@ -7232,6 +7244,7 @@ DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *spans, in
 DPARI_API dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *r);
 DPARI_API dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *g);
 DPARI_API dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *s);
+DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *d);
 DPARI_API dpar_status dpari_do_xent(dpar_comm *c, const dpar_mem_xent *e);
 DPARI_API dpar_status dpari_do_merge(dpar_comm *c, const dpar_mem_merge *m);
 DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *m);
@@ -33290,6 +33303,34 @@ static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
     return DPAR_OK;
 }
 
+static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
+{
+    double a[DPARI_ELEMENTS] = {0.0}, b[DPARI_ELEMENTS] = {0.0};
+    int64_t i, j, n, at;
+    (void)ctx;
+    if (d->rows < 0 || d->k < 1 || d->width < 0 || !dpari_mem_wide(d->to_type) ||
+        !dpari_mem_float(d->type) ||
+        (d->index.at != NULL && !dpari_mem_index_fits(&d->index, d->rows)) ||
+        (d->rows > 0 && (d->to == NULL || (d->width > 0 && (d->a == NULL || d->b == NULL))))) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < d->rows; i++) {
+        const int64_t row =
+            d->index.at == NULL ? i : dpari_mem_row(&d->index, dpari_mem_at(&d->index, i));
+        double sum = 0.0;
+        for (at = 0; at < d->width && row >= 0; at += n) {
+            n = dpari_least(DPARI_ELEMENTS, d->width - at);
+            dpari_elements_load(a, d->a, i / d->k * d->width + at, n, d->type);
+            dpari_elements_load(b, d->b, row * d->width + at, n, d->type);
+            for (j = 0; j < n; j++) {
+                sum += a[j] * b[j];
+            }
+        }
+        dpari_mem_put(d->to, d->to_type, i, sum);
+    }
+    return DPAR_OK;
+}
+
 /* ---- cross-entropy --------------------------------------------------------------------------- */
 
 static int dpari_xent_counts(const dpar_mem_xent *e, int64_t target)
@@ -33832,6 +33873,7 @@ DPAR_API dpar_mem dpar_mem_host(void)
     m.gather = dpari_mem_gather;
     m.scatter = dpari_mem_scatter;
     m.combine = dpari_mem_combine;
+    m.dot = dpari_mem_dot;
     m.xent = dpari_mem_xent;
     m.merge = dpari_mem_merge;
     m.moments = dpari_mem_moments;
@@ -33905,6 +33947,15 @@ DPARI_API dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *cal
     }
     return dpari_do_ended(c, m->scatter == NULL ? DPAR_E_UNKNOWN : m->scatter(m->ctx, call),
                           "scatter");
+}
+
+DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *call)
+{
+    const dpar_mem *m = c->mem;
+    if (m == NULL) {
+        return dpari_mem_dot(NULL, call);
+    }
+    return dpari_do_ended(c, m->dot == NULL ? DPAR_E_UNKNOWN : m->dot(m->ctx, call), "dot");
 }
 
 DPARI_API dpar_status dpari_do_xent(dpar_comm *c, const dpar_mem_xent *call)

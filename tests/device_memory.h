@@ -26,6 +26,7 @@ enum {
     DEVICE_GATHER,
     DEVICE_SCATTER,
     DEVICE_COMBINE,
+    DEVICE_DOT,
     DEVICE_XENT,
     DEVICE_MERGE,
     DEVICE_MOMENTS,
@@ -45,6 +46,7 @@ typedef union device_call {
     dpar_mem_gather gather;
     dpar_mem_scatter scatter;
     dpar_mem_combine combine;
+    dpar_mem_dot dot;
     dpar_mem_xent xent;
     dpar_mem_merge merge;
     dpar_mem_moments moments;
@@ -239,6 +241,12 @@ static dpar_status device_entry_run(const dpar_mem *host, device_entry *e)
         DEVICE_THERE(c->combine.weight, const void);
         (void)device_index(&c->combine.index);
         return host->combine(NULL, &c->combine);
+    case DEVICE_DOT:
+        DEVICE_THERE(c->dot.to, void);
+        DEVICE_THERE(c->dot.a, const void);
+        DEVICE_THERE(c->dot.b, const void);
+        (void)device_index(&c->dot.index);
+        return host->dot(NULL, &c->dot);
     case DEVICE_XENT:
         DEVICE_THERE(c->xent.logits, void);
         DEVICE_THERE(c->xent.own, void);
@@ -335,6 +343,7 @@ DEVICE_OPERATION(clip, clip, dpar_mem_clip, DEVICE_CLIP)
 DEVICE_OPERATION(gather, gather, dpar_mem_gather, DEVICE_GATHER)
 DEVICE_OPERATION(scatter, scatter, dpar_mem_scatter, DEVICE_SCATTER)
 DEVICE_OPERATION(combine, combine, dpar_mem_combine, DEVICE_COMBINE)
+DEVICE_OPERATION(dot, dot, dpar_mem_dot, DEVICE_DOT)
 DEVICE_OPERATION(xent, xent, dpar_mem_xent, DEVICE_XENT)
 DEVICE_OPERATION(merge, merge, dpar_mem_merge, DEVICE_MERGE)
 DEVICE_OPERATION(moments, moments, dpar_mem_moments, DEVICE_MOMENTS)
@@ -372,6 +381,7 @@ static void device_fill_table(dpar_mem *m)
     m->gather = device_gather;
     m->scatter = device_scatter;
     m->combine = device_combine;
+    m->dot = device_dot;
     m->xent = device_xent;
     m->merge = device_merge;
     m->moments = device_moments;

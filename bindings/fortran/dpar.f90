@@ -847,6 +847,20 @@ module dpar
         type(dpar_mem_index) :: index ! of rows x k
     end type
 
+    ! to[i] = sum over j of a[i / k][j] b[row i of the index][j], in f64 (in an order that is fixed
+    ! by width alone).
+    type, bind(c) :: dpar_mem_dot
+        type(c_ptr) :: to = c_null_ptr
+        type(c_ptr) :: a = c_null_ptr
+        type(c_ptr) :: b = c_null_ptr
+        integer(c_int64_t) :: rows = 0 ! of `to`; k >= 1; elements of a row, dense in a and b
+        integer(c_int64_t) :: k = 0
+        integer(c_int64_t) :: width = 0
+        integer(c_int32_t) :: to_type = 0 ! F64, F32
+        integer(c_int32_t) :: type = 0 ! of a and b: F64, F32, BF16, F16
+        type(dpar_mem_index) :: index ! at NULL: row i of b
+    end type
+
     ! The parts of dpar_cross_entropy_forward and _backward that are of one rank (tensor.h).
     integer(c_int32_t), parameter :: DPAR_MEM_XENT_PART = 0 ! reads logits, targets; writes own
     ! reads all, targets; writes lse, loss, sum
@@ -947,6 +961,7 @@ module dpar
         type(c_funptr) :: gather = c_null_funptr
         type(c_funptr) :: scatter = c_null_funptr
         type(c_funptr) :: combine = c_null_funptr
+        type(c_funptr) :: dot = c_null_funptr
         type(c_funptr) :: xent = c_null_funptr
         type(c_funptr) :: merge = c_null_funptr
         type(c_funptr) :: moments = c_null_funptr

@@ -477,6 +477,34 @@ static dpar_status dpari_mem_combine(void *ctx, const dpar_mem_combine *c)
     return DPAR_OK;
 }
 
+static dpar_status dpari_mem_dot(void *ctx, const dpar_mem_dot *d)
+{
+    double a[DPARI_ELEMENTS] = {0.0}, b[DPARI_ELEMENTS] = {0.0};
+    int64_t i, j, n, at;
+    (void)ctx;
+    if (d->rows < 0 || d->k < 1 || d->width < 0 || !dpari_mem_wide(d->to_type) ||
+        !dpari_mem_float(d->type) ||
+        (d->index.at != NULL && !dpari_mem_index_fits(&d->index, d->rows)) ||
+        (d->rows > 0 && (d->to == NULL || (d->width > 0 && (d->a == NULL || d->b == NULL))))) {
+        return DPAR_E_ARG;
+    }
+    for (i = 0; i < d->rows; i++) {
+        const int64_t row =
+            d->index.at == NULL ? i : dpari_mem_row(&d->index, dpari_mem_at(&d->index, i));
+        double sum = 0.0;
+        for (at = 0; at < d->width && row >= 0; at += n) {
+            n = dpari_least(DPARI_ELEMENTS, d->width - at);
+            dpari_elements_load(a, d->a, i / d->k * d->width + at, n, d->type);
+            dpari_elements_load(b, d->b, row * d->width + at, n, d->type);
+            for (j = 0; j < n; j++) {
+                sum += a[j] * b[j];
+            }
+        }
+        dpari_mem_put(d->to, d->to_type, i, sum);
+    }
+    return DPAR_OK;
+}
+
 /* ---- cross-entropy --------------------------------------------------------------------------- */
 
 static int dpari_xent_counts(const dpar_mem_xent *e, int64_t target)
@@ -1019,6 +1047,7 @@ DPAR_API dpar_mem dpar_mem_host(void)
     m.gather = dpari_mem_gather;
     m.scatter = dpari_mem_scatter;
     m.combine = dpari_mem_combine;
+    m.dot = dpari_mem_dot;
     m.xent = dpari_mem_xent;
     m.merge = dpari_mem_merge;
     m.moments = dpari_mem_moments;
@@ -1092,6 +1121,15 @@ DPARI_API dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *cal
     }
     return dpari_do_ended(c, m->scatter == NULL ? DPAR_E_UNKNOWN : m->scatter(m->ctx, call),
                           "scatter");
+}
+
+DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *call)
+{
+    const dpar_mem *m = c->mem;
+    if (m == NULL) {
+        return dpari_mem_dot(NULL, call);
+    }
+    return dpari_do_ended(c, m->dot == NULL ? DPAR_E_UNKNOWN : m->dot(m->ctx, call), "dot");
 }
 
 DPARI_API dpar_status dpari_do_xent(dpar_comm *c, const dpar_mem_xent *call)

@@ -163,6 +163,17 @@ typedef struct dpar_mem_combine {
     dpar_mem_index index;       /* of rows x k */
 } dpar_mem_combine;
 
+/* to[i] = sum over j of a[i / k][j] b[row i of the index][j], in f64 (in an order that is fixed by
+ * width alone); 0 where there is no row. */
+typedef struct dpar_mem_dot {
+    void *to;
+    const void *a, *b;
+    int64_t rows, k, width; /* of `to`; k >= 1; elements of a row, dense in a and b */
+    int32_t to_type;        /* F64, F32 */
+    int32_t type;           /* of a and b: F64, F32, BF16, F16 */
+    dpar_mem_index index;   /* at NULL: row i of b */
+} dpar_mem_dot;
+
 /* The parts of dpar_cross_entropy_forward and _backward that are of one rank (tensor.h): */
 enum {
     DPAR_MEM_XENT_PART,    /* reads logits, targets; writes own */
@@ -280,6 +291,7 @@ typedef struct dpar_mem {
     dpar_status (*gather)(void *ctx, const dpar_mem_gather *gather);
     dpar_status (*scatter)(void *ctx, const dpar_mem_scatter *scatter);
     dpar_status (*combine)(void *ctx, const dpar_mem_combine *combine);
+    dpar_status (*dot)(void *ctx, const dpar_mem_dot *dot);
     dpar_status (*xent)(void *ctx, const dpar_mem_xent *xent);
     dpar_status (*merge)(void *ctx, const dpar_mem_merge *merge);
     dpar_status (*moments)(void *ctx, const dpar_mem_moments *moments);
@@ -292,9 +304,9 @@ typedef struct dpar_mem {
 DPAR_API void dpar_mem_move_box(const dpar_mem_box *box);
 
 /* The host's own table: functions that do it at once, with plain loops; ctx is not looked at. What
- * a device's are compared with: equal bits, but for squares, clip, optimize, xent, merge and
- * moments, where roots, exponentials and orders of sums may differ in the last bits of f64. wait,
- * pin and unpin do nothing. Local. */
+ * a device's are compared with: equal bits, but for squares, clip, optimize, dot, xent, merge
+ * and moments, where roots, exponentials and orders of sums may differ in the last bits of f64.
+ * wait, pin and unpin do nothing. Local. */
 DPAR_API dpar_mem dpar_mem_host(void);
 
 #endif

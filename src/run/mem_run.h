@@ -26,6 +26,7 @@ DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *spans, in
 DPARI_API dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *r);
 DPARI_API dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *g);
 DPARI_API dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *s);
+DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *d);
 DPARI_API dpar_status dpari_do_xent(dpar_comm *c, const dpar_mem_xent *e);
 DPARI_API dpar_status dpari_do_merge(dpar_comm *c, const dpar_mem_merge *m);
 DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *m);

@@ -446,6 +446,7 @@ static void rows_case(int wide, int windows)
     dpar_mem_gather g;
     dpar_mem_scatter s;
     dpar_mem_combine c;
+    dpar_mem_dot d;
     int64_t i, j;
     int wrong = 0;
     memset(&x, 0, sizeof x);
@@ -514,6 +515,25 @@ static void rows_case(int wide, int windows)
             sum += row[j] < 0 ? 0.0 : by * (double)from[row[j] * WIDTH + i % WIDTH];
         }
         wrong += !same((double)to[i], (double)(float)sum);
+    }
+    memset(&d, 0, sizeof d);
+    d.to = weight;
+    d.a = to;
+    d.b = from;
+    d.rows = windows == 2 ? ROWS : N;
+    d.k = 5;
+    d.width = WIDTH;
+    d.to_type = d.type = DPAR_F32;
+    d.index = x;
+    d.index.at = windows == 2 ? NULL : x.at; /* itself */
+    CHECK_INT(host.dot(NULL, &d), DPAR_OK);
+    for (i = 0; i < d.rows; i++) {
+        const int64_t r = windows == 2 ? i : row[i];
+        double sum = 0.0;
+        for (j = 0; j < WIDTH && r >= 0; j++) {
+            sum += (double)to[i / 5 * WIDTH + j] * (double)from[r * WIDTH + j];
+        }
+        wrong += !same((double)weight[i], (double)(float)sum);
     }
     CHECK_INT(wrong, 0);
 }
