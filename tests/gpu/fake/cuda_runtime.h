@@ -279,7 +279,6 @@ const unsigned long long *exchange(unsigned mask, unsigned long long mine);
 int lane_number(void);
 cudaError_t launch(dim3 grid, dim3 block, size_t argument_bytes, size_t shared,
                    cudaStream_t stream, std::function<void()> thread);
-bool launch_refused(cudaError_t *error);
 
 /* An operation of a stream that goes on in steps (a collective, say). */
 enum class stage { stuck, moved, done };
@@ -301,6 +300,10 @@ bool reachable(const void *at, size_t bytes);
 bool capturing(cudaStream_t stream);
 unsigned long long random(void);
 int my_rank(void);
+/* In a step: before device memory is touched. */
+void open(void);
+/* A kernel faulted. */
+bool faulty(void);
 
 template <class T> T shuffle(unsigned mask, T v, int from)
 {
@@ -357,7 +360,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, void (*)(
 #define blockIdx (fake_cuda::here->block)
 #define blockDim (fake_cuda::here->block_dim)
 #define gridDim (fake_cuda::here->grid_dim)
-#define warpSize 32
+constexpr int warpSize = 32;
 
 inline void __syncthreads(void) { fake_cuda::sync_threads(); }
 inline int __syncthreads_or(int mine) { return fake_cuda::sync_any(mine); }
