@@ -1,0 +1,4084 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_cuda.h - the table dpar_mem (mem.h) for memory of an NVIDIA GPU: packing, casting, reducing,
+ * optimizer steps and the like as kernels on one stream.
+ *
+ *     dpar_cuda gpu;
+ *     dpar_mem mem;
+ *     if (dpar_cuda_open(&gpu, NULL, &why) < 0) { puts(why.text); }
+ *     dpar_cuda_mem(&gpu, &mem);
+ *     field.mem = &mem;                      (a halo exchange), or comm->mem = &mem (strategies)
+ *
+ *     nvcc -x cu -arch=sm_90 -DDPAR_CUDA_IMPLEMENTATION -c yours.cu      (one unit, by nvcc)
+ *     cc -DDPAR_IMPLEMENTATION -c dpar.c                                 (dpar itself, by any)
+ *
+ * The declarations are C99 and need neither CUDA's headers nor nvcc. The implementation is C++17,
+ * needs the runtime (12.1 or later: launches take up to 32 KB of arguments) and a chip of compute
+ * capability 7.0 or later; nvcc 13 itself begins at 7.5.
+ *
+ * Nothing waits but `wait`, dpar_cuda_open, _close and _measure; nothing allocates but these. Work
+ * is ordered by the stream: give what computes the inputs to the same stream, or let it wait for
+ * an event of yours. All functions of the table but wait, pin and unpin may be captured into a
+ * graph. Pointers and counts are 64-bit; the structs that a call takes have been read when it
+ * returns. What goes wrong comes back as E_SYSTEM, the sentence is in dpar_cuda.why; as with all
+ * of CUDA, what a kernel does wrong is heard at a later call.
+ *
+ * Numbers: as mem.h says, so the bits of the host's table but for squares, clip, optimize, xent,
+ * merge and moments. No atomics: the same input gives the same bits in every run, on every device,
+ * whatever the launch. options.fast computes exponentials and optimizers of f32 and 16-bit weights
+ * in f32: within some 2^-22 of the update instead of 2^-24.
+ *
+ * Speed: one wave of blocks, 16-byte accesses where both sides allow it, nothing read twice from
+ * memory but what a cache holds. Bytes of each kernel: docs/gpu.md. */
+#ifndef DPAR_CUDA_H
+#define DPAR_CUDA_H
+
+#include "dpar.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* cudaStream_t, by the name of its own declaration. */
+typedef struct CUstream_st *dpar_stream;
+
+/* All zero means the defaults. */
+typedef struct dpar_cuda_options {
+    dpar_stream stream; /* all work goes there; NULL: the default stream */
+    int32_t device;     /* 1 + its number; 0: the one that is current */
+    int32_t fast;       /* 1: see above */
+    int32_t blocks;     /* of a launch at most; 0: one wave. Results do not depend on it */
+    int32_t room;       /* 0 */
+} dpar_cuda_options;
+
+/* A device and a stream. Filled in by dpar_cuda_open; reading is fine. */
+typedef struct dpar_cuda {
+    dpar_stream stream;
+    int32_t device;
+    int32_t units;      /* multiprocessors */
+    int32_t threads;    /* that one of them can have */
+    int32_t capability; /* 90: 9.0 */
+    int32_t fast, blocks;
+    void *scratch; /* of the device, for partial results; work of one stream only */
+    int64_t scratch_bytes;
+    int64_t launches; /* of kernels so far: set it to 0 as you like */
+    dpar_why why;     /* of the last error */
+} dpar_cuda;
+
+/* Takes a device (it becomes this thread's current one) and half a MiB of its memory. The stream
+ * stays the caller's and outlives it. E_SYSTEM without a device, with CUDA's words; E_UNKNOWN for
+ * one older than 7.0; E_ARG. Local. Milliseconds; the first call of CUDA in a process up to a
+ * second. */
+DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *options,
+                                    dpar_why *why);
+/* Waits for the stream and gives the memory back. NULL and what is closed are fine. */
+DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu);
+/* The table, with `gpu` as its ctx: `gpu` stays where it is as long as the table is used, by one
+ * thread at a time. Local. */
+DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem);
+
+/* ---- measuring ---- */
+
+/* What is asked for. All zero means the defaults. */
+typedef struct dpar_cuda_probe {
+    int64_t bytes; /* of a buffer that is copied; 0: 1 GiB, or an eighth of what is free */
+    int32_t n;     /* matrices of the product; 0: 8192 */
+    int32_t peer;  /* 1 + the device at the other end of the link; 0: the next one, if there is */
+    /* c = a b^T, bf16 [n][n] each, f32 sums, put on the stream: the library that you compute with.
+     * NULL: cuBLAS, if the dynamic loader finds libcublas.so.13, .12 or `cublas` */
+    dpar_status (*gemm)(void *user, dpar_stream stream, const void *a, const void *b, void *c,
+                        int32_t n);
+    void *user;
+    const char *cublas; /* its file; "": none */
+} dpar_cuda_probe;
+
+/* 0: could not be measured. */
+typedef struct dpar_cuda_measured {
+    char name[64];       /* of the device */
+    char gemm_by[64];    /* what computed the product */
+    double copy_Bps;     /* device to device, bytes read and written a second, by `move` */
+    double gemm_flops;   /* FLOP/s of the product of bf16 matrices, on random numbers */
+    double launch_s;     /* host seconds a kernel, of a thousand that do nothing */
+    double link_Bps;     /* to the other device, one direction */
+    double pcie_Bps;     /* from pinned host memory, one direction */
+    double memory_bytes; /* of the device */
+    int32_t units;
+    int32_t capability;
+} dpar_cuda_measured;
+
+/* Measures, each several times, the median. Waits; takes memory and gives it back. A number that
+ * cannot be had is 0 and no error. E_MEMORY where there is none for the copy. Local. About a
+ * second. */
+DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_probe *probe,
+                                       dpar_cuda_measured *made, dpar_why *why);
+/* As the settings of a machine that dpar_cluster_parse reads, one a line, to come behind the
+ * machine's own line ("1x8:h200"): hbm=, gemm= and link_share= as shares of what `peak` (of the
+ * gpu and link of a preset) promises, launch_us=, pcie=. What was not measured is left out, with a
+ * comment. Returns the length without NUL, also where `bytes` is not enough: then *text holds a
+ * part. Local. */
+DPAR_API int64_t dpar_cuda_measured_text(const dpar_cuda_measured *made, double peak_memory_Bps,
+                                         double peak_flops, double peak_link_Bps, char *text,
+                                         int64_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
+
+/* Stop here if you only want the API. The implementation follows. */
+
+#if defined(DPAR_CUDA_IMPLEMENTATION) && !defined(DPAR_CUDA_IMPLEMENTATION_DONE)
+#define DPAR_CUDA_IMPLEMENTATION_DONE
+
+#ifndef __cplusplus
+#error "dpar_cuda.h: the implementation is C++ for nvcc (-x cu)"
+#endif
+
+#include <cuda_runtime.h>
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- numbers -----------------------------------------------------------------------------------
+ *
+ * Additions and products are rounded one by one, never contracted; where a fma is meant it is
+ * written: the bits depend on neither compiler nor device. */
+
+#define DPARI_CUDA_FN __host__ __device__ static inline
+
+#if defined(__CUDACC__)
+#define DPARI_CUDA_UNROLL _Pragma("unroll")
+#define DPARI_CUDA_ARGS const __grid_constant__
+#else
+#define DPARI_CUDA_UNROLL
+#define DPARI_CUDA_ARGS const
+#endif
+
+DPARI_CUDA_FN float dpari_cuda_add(float a, float b)
+{
+#if defined(__CUDA_ARCH__)
+    return __fadd_rn(a, b);
+#else
+    return a + b;
+#endif
+}
+
+DPARI_CUDA_FN double dpari_cuda_add(double a, double b)
+{
+#if defined(__CUDA_ARCH__)
+    return __dadd_rn(a, b);
+#else
+    return a + b;
+#endif
+}
+
+DPARI_CUDA_FN float dpari_cuda_mul(float a, float b)
+{
+#if defined(__CUDA_ARCH__)
+    return __fmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
+DPARI_CUDA_FN double dpari_cuda_mul(double a, double b)
+{
+#if defined(__CUDA_ARCH__)
+    return __dmul_rn(a, b);
+#else
+    return a * b;
+#endif
+}
+
+template <typename To, typename From> DPARI_CUDA_FN To dpari_cuda_bits(From x)
+{
+    To y;
+    static_assert(sizeof(To) == sizeof(From), "bits");
+    memcpy(&y, &x, sizeof y);
+    return y;
+}
+
+/* `x` without its lowest bits, to nearest even. */
+DPARI_CUDA_FN uint32_t dpari_cuda_shift(uint32_t x, uint32_t bits)
+{
+    const uint32_t half = (uint32_t)1 << (bits - 1);
+    return (x + half - 1 + ((x >> bits) & 1u)) >> bits;
+}
+
+DPARI_CUDA_FN uint16_t dpari_cuda_to_bf16(float f)
+{
+    const uint32_t x = dpari_cuda_bits<uint32_t>(f);
+    return (uint16_t)((x & 0x7fffffffu) > 0x7f800000u ? 0x7fc0u : dpari_cuda_shift(x, 16));
+}
+
+DPARI_CUDA_FN float dpari_cuda_from_bf16(uint16_t x)
+{
+    return dpari_cuda_bits<float>((uint32_t)x << 16);
+}
+
+DPARI_CUDA_FN uint16_t dpari_cuda_to_f16(float f)
+{
+    const uint32_t x = dpari_cuda_bits<uint32_t>(f), size = x & 0x7fffffffu;
+#if defined(__CUDA_ARCH__)
+    uint16_t y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(f));
+    return size > 0x7f800000u ? (uint16_t)0x7e00u : y;
+#else
+    const uint32_t sign = (x >> 16) & 0x8000u, exponent = size >> 23;
+    if (size >= 0x47800000u) { /* 65536 and above; NaN */
+        return (uint16_t)(size > 0x7f800000u ? 0x7e00u : sign | 0x7c00u);
+    }
+    if (exponent >= 113) {
+        return (uint16_t)(sign | dpari_cuda_shift(size - 0x38000000u, 13));
+    }
+    if (exponent < 102) { /* below half the smallest */
+        return (uint16_t)sign;
+    }
+    return (uint16_t)(sign | dpari_cuda_shift((size & 0x7fffffu) | 0x800000u, 126 - exponent));
+#endif
+}
+
+DPARI_CUDA_FN float dpari_cuda_from_f16(uint16_t h)
+{
+    const uint32_t sign = ((uint32_t)h & 0x8000u) << 16;
+    uint32_t size = h & 0x7fffu;
+    if (size >= 0x7c00u) { /* a NaN keeps sign and payload, and is quiet */
+        return dpari_cuda_bits<float>(sign | (size << 13) |
+                                      (size > 0x7c00u ? 0x7fc00000u : 0x7f800000u));
+    }
+#if defined(__CUDA_ARCH__)
+    {
+        float f;
+        asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(h));
+        return f;
+    }
+#else
+    {
+        uint32_t exponent = 0x38800000u;
+        if (size >= 0x400u) {
+            return dpari_cuda_bits<float>(sign | ((size << 13) + 0x38000000u));
+        }
+        if (size == 0) {
+            return dpari_cuda_bits<float>(sign);
+        }
+        while (size < 0x400u) { /* a subnormal: at most 10 times */
+            size <<= 1;
+            exponent -= 0x800000u;
+        }
+        return dpari_cuda_bits<float>(sign | (exponent + ((size & 0x3ffu) << 13)));
+    }
+#endif
+}
+
+DPARI_CUDA_FN float dpari_cuda_to_f32(double d)
+{
+    return d != d ? dpari_cuda_bits<float>((uint32_t)0x7fc00000u) : (float)d;
+}
+
+DPARI_CUDA_FN double dpari_cuda_from_f32(float f)
+{
+    const uint32_t x = dpari_cuda_bits<uint32_t>(f);
+    if (f != f) { /* sign and payload, quiet */
+        return dpari_cuda_bits<double>((uint64_t)(x & 0x80000000u) << 32 | UINT64_C(0x7ff8) << 48 |
+                                       (uint64_t)(x & 0x7fffffu) << 29);
+    }
+    return (double)f;
+}
+
+/* A NaN that comes out of arithmetic is the quiet one without sign or payload. */
+DPARI_CUDA_FN float dpari_cuda_plain(float f)
+{
+    return f != f ? dpari_cuda_bits<float>((uint32_t)0x7fc00000u) : f;
+}
+
+DPARI_CUDA_FN double dpari_cuda_plain(double d)
+{
+    return d != d ? dpari_cuda_bits<double>(UINT64_C(0x7ff8) << 48) : d;
+}
+
+/* One type of floats: its bits, what is computed in, and the way there and back. */
+template <int TYPE> struct dpari_cuda_type;
+template <> struct dpari_cuda_type<DPAR_F64> {
+    typedef uint64_t raw;
+    typedef double work;
+    __host__ __device__ static inline double widen(uint64_t x) { return dpari_cuda_bits<double>(x); }
+    __host__ __device__ static inline uint64_t narrow(double d)
+    {
+        return dpari_cuda_bits<uint64_t>(dpari_cuda_plain(d));
+    }
+};
+template <> struct dpari_cuda_type<DPAR_F32> {
+    typedef uint32_t raw;
+    typedef float work;
+    __host__ __device__ static inline float widen(uint32_t x) { return dpari_cuda_bits<float>(x); }
+    __host__ __device__ static inline uint32_t narrow(float f)
+    {
+        return dpari_cuda_bits<uint32_t>(dpari_cuda_plain(f));
+    }
+};
+template <> struct dpari_cuda_type<DPAR_BF16> {
+    typedef uint16_t raw;
+    typedef float work;
+    __host__ __device__ static inline float widen(uint16_t x) { return dpari_cuda_from_bf16(x); }
+    __host__ __device__ static inline uint16_t narrow(float f) { return dpari_cuda_to_bf16(f); }
+};
+template <> struct dpari_cuda_type<DPAR_F16> {
+    typedef uint16_t raw;
+    typedef float work;
+    __host__ __device__ static inline float widen(uint16_t x) { return dpari_cuda_from_f16(x); }
+    __host__ __device__ static inline uint16_t narrow(float f) { return dpari_cuda_to_f16(f); }
+};
+
+/* ---- four elements at a time -------------------------------------------------------------------
+ *
+ * Their bits are loaded first, whatever the type, and become numbers later: loads of several arrays
+ * are under way together. */
+
+struct dpari_cuda_four {
+    uint32_t x[8];
+};
+
+DPARI_CUDA_FN int32_t dpari_cuda_width(int32_t type)
+{
+    switch (type) {
+    case DPAR_F64:
+    case DPAR_I64:
+    case DPAR_U64: return 8;
+    case DPAR_F32:
+    case DPAR_TF32:
+    case DPAR_I32:
+    case DPAR_U32: return 4;
+    case DPAR_F16:
+    case DPAR_BF16: return 2;
+    default: return 1;
+    }
+}
+
+/* May four elements from index `first` on be met with vectors? */
+DPARI_CUDA_FN int dpari_cuda_even(const void *base, int64_t first, int32_t width)
+{
+    const uintptr_t at = (uintptr_t)base + (uintptr_t)(first * width);
+    return at % (width >= 4 ? 16u : 8u) == 0;
+}
+
+/* Streaming (S): past the caches, for what nobody reads soon. */
+template <int S, typename V> __device__ static inline V dpari_cuda_get(const V *at)
+{
+    if (S) {
+        return __ldcs(at);
+    }
+    return *at;
+}
+
+template <int S, typename V> __device__ static inline void dpari_cuda_put(V *at, V v)
+{
+    if (S) {
+        __stcs(at, v);
+    } else {
+        *at = v;
+    }
+}
+
+/* Elements i .. i + 3 of [0, count); what is outside of it is 0. */
+template <int S>
+__device__ static inline void dpari_cuda_load(dpari_cuda_four *four, const void *base, int64_t i,
+                                              int64_t count, int32_t width, int even)
+{
+    const unsigned char *at = (const unsigned char *)base + i * width;
+    if (even && i >= 0 && i + 4 <= count) {
+        if (width == 2) {
+            const uint2 v = dpari_cuda_get<S>((const uint2 *)(const void *)at);
+            four->x[0] = v.x;
+            four->x[1] = v.y;
+        } else {
+            const uint4 v = dpari_cuda_get<S>((const uint4 *)(const void *)at);
+            four->x[0] = v.x;
+            four->x[1] = v.y;
+            four->x[2] = v.z;
+            four->x[3] = v.w;
+            if (width == 8) {
+                const uint4 w = dpari_cuda_get<S>((const uint4 *)(const void *)at + 1);
+                four->x[4] = w.x;
+                four->x[5] = w.y;
+                four->x[6] = w.z;
+                four->x[7] = w.w;
+            }
+        }
+        return;
+    }
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        const int in = i + e >= 0 && i + e < count;
+        if (width == 2) {
+            const uint32_t v =
+                in ? *((const uint16_t *)(const void *)at + e) : (uint32_t)0;
+            four->x[e / 2] = e % 2 == 0 ? v : four->x[e / 2] | v << 16;
+        } else if (width == 4) {
+            four->x[e] = in ? *((const uint32_t *)(const void *)at + e) : (uint32_t)0;
+        } else {
+            const uint64_t v = in ? *((const uint64_t *)(const void *)at + e) : (uint64_t)0;
+            four->x[2 * e] = (uint32_t)v;
+            four->x[2 * e + 1] = (uint32_t)(v >> 32);
+        }
+    }
+}
+
+template <int S>
+__device__ static inline void dpari_cuda_store(const dpari_cuda_four *four, void *base, int64_t i,
+                                               int64_t count, int32_t width, int even)
+{
+    unsigned char *at = (unsigned char *)base + i * width;
+    if (even && i >= 0 && i + 4 <= count) {
+        if (width == 2) {
+            uint2 v;
+            v.x = four->x[0];
+            v.y = four->x[1];
+            dpari_cuda_put<S>((uint2 *)(void *)at, v);
+        } else {
+            uint4 v;
+            v.x = four->x[0];
+            v.y = four->x[1];
+            v.z = four->x[2];
+            v.w = four->x[3];
+            dpari_cuda_put<S>((uint4 *)(void *)at, v);
+            if (width == 8) {
+                v.x = four->x[4];
+                v.y = four->x[5];
+                v.z = four->x[6];
+                v.w = four->x[7];
+                dpari_cuda_put<S>((uint4 *)(void *)at + 1, v);
+            }
+        }
+        return;
+    }
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        if (i + e < 0 || i + e >= count) {
+            continue;
+        }
+        if (width == 2) {
+            *((uint16_t *)(void *)at + e) = (uint16_t)(four->x[e / 2] >> (16 * (e % 2)));
+        } else if (width == 4) {
+            *((uint32_t *)(void *)at + e) = four->x[e];
+        } else {
+            *((uint64_t *)(void *)at + e) =
+                (uint64_t)four->x[2 * e] | (uint64_t)four->x[2 * e + 1] << 32;
+        }
+    }
+}
+
+DPARI_CUDA_FN void dpari_cuda_as(double from, double *to)
+{
+    *to = from;
+}
+
+DPARI_CUDA_FN void dpari_cuda_as(float from, double *to)
+{
+    *to = dpari_cuda_from_f32(from);
+}
+
+DPARI_CUDA_FN void dpari_cuda_as(float from, float *to)
+{
+    *to = from;
+}
+
+DPARI_CUDA_FN void dpari_cuda_as(double from, float *to)
+{
+    *to = dpari_cuda_to_f32(from);
+}
+
+DPARI_CUDA_FN uint16_t dpari_cuda_part(const dpari_cuda_four *four, int e)
+{
+    return (uint16_t)(four->x[e / 2] >> (16 * (e % 2)));
+}
+
+/* The numbers, in f64 or f32. */
+template <typename W>
+__device__ static inline void dpari_cuda_widen(const dpari_cuda_four *four, int32_t type, W *to)
+{
+    if (type == DPAR_F32) {
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            dpari_cuda_as(dpari_cuda_bits<float>(four->x[e]), &to[e]);
+        }
+    } else if (type == DPAR_BF16) {
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            dpari_cuda_as(dpari_cuda_from_bf16(dpari_cuda_part(four, e)), &to[e]);
+        }
+    } else if (type == DPAR_F16) {
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            dpari_cuda_as(dpari_cuda_from_f16(dpari_cuda_part(four, e)), &to[e]);
+        }
+    } else {
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            const uint64_t bits = (uint64_t)four->x[2 * e] | (uint64_t)four->x[2 * e + 1] << 32;
+            dpari_cuda_as(dpari_cuda_bits<double>(bits), &to[e]);
+        }
+    }
+}
+
+/* And back, rounded once (16 bits by way of F32). */
+template <typename W>
+__device__ static inline void dpari_cuda_narrow(dpari_cuda_four *four, int32_t type, const W *from)
+{
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        float f;
+        double d;
+        if (type == DPAR_F64) {
+            dpari_cuda_as(from[e], &d);
+            const uint64_t bits = dpari_cuda_bits<uint64_t>(d);
+            four->x[2 * e] = (uint32_t)bits;
+            four->x[2 * e + 1] = (uint32_t)(bits >> 32);
+            continue;
+        }
+        dpari_cuda_as(from[e], &f);
+        if (type == DPAR_F32) {
+            four->x[e] = dpari_cuda_bits<uint32_t>(f);
+            continue;
+        }
+        const uint32_t half = type == DPAR_BF16 ? dpari_cuda_to_bf16(f) : dpari_cuda_to_f16(f);
+        four->x[e / 2] = e % 2 == 0 ? half : four->x[e / 2] | half << 16;
+    }
+}
+
+/* One element. */
+template <typename W>
+__device__ static inline W dpari_cuda_one(const void *base, int64_t i, int32_t type)
+{
+    W w;
+    switch (type) {
+    case DPAR_F64: dpari_cuda_as(((const double *)base)[i], &w); break;
+    case DPAR_F32: dpari_cuda_as(((const float *)base)[i], &w); break;
+    case DPAR_BF16: dpari_cuda_as(dpari_cuda_from_bf16(((const uint16_t *)base)[i]), &w); break;
+    default: dpari_cuda_as(dpari_cuda_from_f16(((const uint16_t *)base)[i]), &w); break;
+    }
+    return w;
+}
+
+/* Units of four elements of an array that begins unaligned: the first may reach to before it. */
+DPARI_CUDA_FN int64_t dpari_cuda_head(const void *base, int32_t width)
+{
+    const uintptr_t step = width >= 4 ? 16u : 4u * (uintptr_t)width;
+    const int64_t head = (int64_t)((step - (uintptr_t)base % step) % step) / width;
+    return head % 4;
+}
+
+DPARI_CUDA_FN int64_t dpari_cuda_fours(int64_t count, int64_t head)
+{
+    const int64_t h = head < count ? head : count;
+    return (h > 0) + (count - h + 3) / 4;
+}
+
+/* The first element of a unit, below 0 where it begins before the array. */
+DPARI_CUDA_FN int64_t dpari_cuda_first(int64_t unit, int64_t head)
+{
+    return head > 0 ? head + 4 * (unit - 1) : 4 * unit;
+}
+
+/* ---- launching ---------------------------------------------------------------------------------
+ */
+
+enum {
+    DPARI_CUDA_THREADS = 256,
+    DPARI_CUDA_SMALL = 3968,    /* bytes of pieces in the arguments of a launch: any driver, */
+    DPARI_CUDA_LARGE = 31 * 1024, /* and where runtime and chip take more */
+    DPARI_CUDA_PARTS = 1024,    /* partial results of a reduction, and */
+    DPARI_CUDA_SCRATCH = 512 * 1024
+};
+
+static dpar_status dpari_cuda_say(dpar_status st, dpar_why *why, const char *what, const char *by)
+{
+    if (why != NULL) {
+        (void)snprintf(why->text, sizeof why->text, "%s: %s", what, by);
+    }
+    return st;
+}
+
+static dpar_status dpari_cuda_heard(dpar_cuda *gpu, cudaError_t error, const char *what)
+{
+    char text[sizeof gpu->why.text];
+    if (error == cudaSuccess) {
+        return DPAR_OK;
+    }
+    (void)cudaGetLastError();
+    (void)snprintf(text, sizeof text, "device %d: %s: %s", (int)gpu->device, what,
+                   cudaGetErrorString(error));
+    memcpy(gpu->why.text, text, sizeof text);
+    return DPAR_E_SYSTEM;
+}
+
+static dpar_status dpari_cuda_wrong(dpar_cuda *gpu, const char *what)
+{
+    return dpari_cuda_say(DPAR_E_ARG, &gpu->why, what,
+                          "a type, number or pointer that mem.h does not allow");
+}
+
+/* This thread's device becomes gpu's; gives back the one that it was. */
+static dpar_status dpari_cuda_enter(dpar_cuda *gpu, int *before)
+{
+    cudaError_t error = cudaGetDevice(before);
+    if (error == cudaSuccess && *before != gpu->device) {
+        error = cudaSetDevice(gpu->device);
+    }
+    return dpari_cuda_heard(gpu, error, "cudaSetDevice");
+}
+
+static dpar_status dpari_cuda_leave(dpar_cuda *gpu, int before, dpar_status st)
+{
+    if (before != gpu->device) {
+        (void)cudaSetDevice(before);
+    }
+    return st;
+}
+
+/* Blocks for `work` pieces of work of one block each: at most one wave. */
+static int64_t dpari_cuda_wave(const dpar_cuda *gpu, int64_t work)
+{
+    int64_t most = (int64_t)gpu->units * (gpu->threads / DPARI_CUDA_THREADS);
+    most = gpu->blocks > 0 ? gpu->blocks : most;
+    most = most < 1 ? 1 : most;
+    return work < most ? (work < 1 ? 1 : work) : most;
+}
+
+/* With DPARI_CUDA_THREADS threads a block. */
+template <typename Args>
+static dpar_status dpari_cuda_launch(dpar_cuda *gpu, const char *name, void (*kernel)(const Args),
+                                     const Args &args, int64_t blocks)
+{
+    void *list[1];
+    int before = 0;
+    dpar_status st = dpari_cuda_enter(gpu, &before);
+    cudaError_t error;
+    if (st != DPAR_OK) {
+        return st;
+    }
+    list[0] = const_cast<Args *>(&args);
+    error = cudaLaunchKernel(kernel, dim3((unsigned)blocks), dim3(DPARI_CUDA_THREADS), list, 0,
+                             gpu->stream);
+    if (error == cudaSuccess) {
+        error = cudaPeekAtLastError();
+    }
+    gpu->launches++;
+    return dpari_cuda_leave(gpu, before, dpari_cuda_heard(gpu, error, name));
+}
+
+/* Pieces of work of different sizes in one launch: piece k has chunks first[k] .. first[k + 1]. */
+template <typename Piece, int BYTES> struct dpari_cuda_batch {
+    enum { ROOM = BYTES / (int)(sizeof(Piece) + 8) };
+    int32_t n;
+    int32_t room;
+    int64_t first[ROOM + 1];
+    Piece piece[ROOM];
+};
+
+/* The piece that a chunk belongs to. */
+template <typename Batch> __device__ static inline int32_t dpari_cuda_find(const Batch &b, int64_t c)
+{
+    int32_t lo = 0, hi = b.n;
+    while (hi - lo > 1) {
+        const int32_t mid = (lo + hi) / 2;
+        if (b.first[mid] <= c) {
+            lo = mid;
+        } else {
+            hi = mid;
+        }
+    }
+    return lo;
+}
+
+/* Division of numbers below 2^31 by d >= 1 without a division: with s = ceil(log2 d) and the magic
+ * number ceil(2^(31 + s) / d), which has 32 bits, floor(n magic / 2^(31 + s)) is exact (Granlund
+ * and Montgomery 1994). */
+DPARI_CUDA_FN uint32_t dpari_cuda_over(uint32_t n, uint32_t magic, uint32_t shift)
+{
+    return (uint32_t)((uint64_t)n * magic >> shift);
+}
+
+static void dpari_cuda_magic(uint32_t d, uint32_t *magic, uint8_t *shift)
+{
+    uint32_t s = 0;
+    while (s < 31 && ((uint32_t)1 << s) < d) {
+        s++;
+    }
+    *shift = (uint8_t)(31 + s);
+    *magic = (uint32_t)((((uint64_t)1 << (31 + s)) + d - 1) / d);
+}
+
+/* ---- boxes -------------------------------------------------------------------------------------
+ */
+
+enum {
+    DPARI_CUDA_RAW,  /* units of `width` bytes as they are */
+    DPARI_CUDA_CAST, /* units of four elements that change their type */
+    DPARI_CUDA_MEET, /* units of 16 bytes of F32 or F64 that are combined */
+    DPARI_CUDA_ANY   /* element by element, all that a box can ask for */
+};
+
+enum { DPARI_CUDA_UNITS = 1 << 30 }; /* of a piece at most: indices have 31 bits */
+
+struct dpari_cuda_box {
+    unsigned char *to, *from;
+    int64_t to_step[DPAR_MEM_DIMS], from_step[DPAR_MEM_DIMS]; /* bytes, of dim 0: of a unit */
+    uint32_t extent[DPAR_MEM_DIMS], magic[DPAR_MEM_DIMS];     /* dim 0: units */
+    uint32_t units;
+    uint8_t shift[DPAR_MEM_DIMS];
+    uint8_t dims, kind, width, to_type, from_type, through, op, negate, clear;
+};
+
+DPARI_CUDA_FN void dpari_cuda_where(const dpari_cuda_box *b, uint32_t i, int64_t *to, int64_t *from)
+{
+    int64_t t = 0, f = 0;
+    for (int32_t d = 0; d + 1 < b->dims; d++) {
+        const uint32_t q = dpari_cuda_over(i, b->magic[d], b->shift[d]);
+        const int64_t r = (int64_t)(i - q * b->extent[d]);
+        t += r * b->to_step[d];
+        f += r * b->from_step[d];
+        i = q;
+    }
+    if (b->dims > 0) {
+        t += (int64_t)i * b->to_step[b->dims - 1];
+        f += (int64_t)i * b->from_step[b->dims - 1];
+    }
+    *to = t;
+    *from = f;
+}
+
+/* The bits of an element of one type in another one. */
+__device__ static inline uint64_t dpari_cuda_convert(uint64_t x, int32_t from, int32_t to)
+{
+    float f;
+    if (from == to) {
+        return x;
+    }
+    switch (from) {
+    case DPAR_F64: f = dpari_cuda_to_f32(dpari_cuda_bits<double>(x)); break;
+    case DPAR_F32: f = dpari_cuda_bits<float>((uint32_t)x); break;
+    case DPAR_BF16: f = dpari_cuda_from_bf16((uint16_t)x); break;
+    default: f = dpari_cuda_from_f16((uint16_t)x); break;
+    }
+    switch (to) {
+    case DPAR_F64: return dpari_cuda_bits<uint64_t>(dpari_cuda_from_f32(f));
+    case DPAR_F32: return dpari_cuda_bits<uint32_t>(f);
+    case DPAR_BF16: return dpari_cuda_to_bf16(f);
+    default: return dpari_cuda_to_f16(f);
+    }
+}
+
+/* x op y, x where it is NaN or where they are equal. */
+template <typename T> DPARI_CUDA_FN T dpari_cuda_meet(T x, T y, int32_t op)
+{
+    switch (op) {
+    case DPAR_MAX: return x > y || x != x ? x : y;
+    case DPAR_MIN: return x < y || x != x ? x : y;
+    case DPAR_PRODUCT: return dpari_cuda_mul(x, y);
+    default: return dpari_cuda_add(x, y);
+    }
+}
+
+template <typename T> DPARI_CUDA_FN T dpari_cuda_meet_int(T x, T y, int32_t op)
+{
+    switch (op) {
+    case DPAR_MAX: return x > y ? x : y;
+    case DPAR_MIN: return x > y ? y : x;
+    default: return (T)((uint64_t)x + (uint64_t)y);
+    }
+}
+
+__device__ static inline uint64_t dpari_cuda_meet_bits(uint64_t x, uint64_t y, int32_t type,
+                                                       int32_t op)
+{
+    float f;
+    switch (type) {
+    case DPAR_F64:
+        return dpari_cuda_bits<uint64_t>(dpari_cuda_plain(
+            dpari_cuda_meet(dpari_cuda_bits<double>(x), dpari_cuda_bits<double>(y), op)));
+    case DPAR_F32:
+        f = dpari_cuda_meet(dpari_cuda_bits<float>((uint32_t)x),
+                            dpari_cuda_bits<float>((uint32_t)y), op);
+        return dpari_cuda_bits<uint32_t>(dpari_cuda_plain(f));
+    case DPAR_BF16:
+        return dpari_cuda_to_bf16(dpari_cuda_meet(dpari_cuda_from_bf16((uint16_t)x),
+                                                  dpari_cuda_from_bf16((uint16_t)y), op));
+    case DPAR_F16:
+        return dpari_cuda_to_f16(dpari_cuda_meet(dpari_cuda_from_f16((uint16_t)x),
+                                                 dpari_cuda_from_f16((uint16_t)y), op));
+    case DPAR_I8: return (uint64_t)dpari_cuda_meet_int((int8_t)x, (int8_t)y, op);
+    case DPAR_U8: return dpari_cuda_meet_int((uint8_t)x, (uint8_t)y, op);
+    case DPAR_I32: return (uint64_t)dpari_cuda_meet_int((int32_t)x, (int32_t)y, op);
+    case DPAR_U32: return dpari_cuda_meet_int((uint32_t)x, (uint32_t)y, op);
+    case DPAR_I64: return (uint64_t)dpari_cuda_meet_int((int64_t)x, (int64_t)y, op);
+    default: return dpari_cuda_meet_int(x, y, op);
+    }
+}
+
+__device__ static inline uint64_t dpari_cuda_negate(uint64_t x, int32_t type)
+{
+    switch (type) {
+    case DPAR_F64: return x ^ (uint64_t)1 << 63;
+    case DPAR_F32: return x ^ 0x80000000u;
+    case DPAR_BF16:
+    case DPAR_F16: return x ^ 0x8000u;
+    default: return 0 - x;
+    }
+}
+
+__device__ static inline uint64_t dpari_cuda_read(const unsigned char *at, int32_t width)
+{
+    switch (width) {
+    case 8: return *(const uint64_t *)(const void *)at;
+    case 4: return *(const uint32_t *)(const void *)at;
+    case 2: return *(const uint16_t *)(const void *)at;
+    default: return *at;
+    }
+}
+
+__device__ static inline void dpari_cuda_write(unsigned char *at, int32_t width, uint64_t x)
+{
+    switch (width) {
+    case 8: *(uint64_t *)(void *)at = x; break;
+    case 4: *(uint32_t *)(void *)at = (uint32_t)x; break;
+    case 2: *(uint16_t *)(void *)at = (uint16_t)x; break;
+    default: *at = (unsigned char)x; break;
+    }
+}
+
+template <typename V> DPARI_CUDA_FN V dpari_cuda_nought(void)
+{
+    V v;
+    memset(&v, 0, sizeof v);
+    return v;
+}
+
+/* PER units of a thread, DPARI_CUDA_THREADS apart: all are read before the first is written. */
+template <typename V, int PER>
+__device__ static inline void dpari_cuda_move_raw(const dpari_cuda_box *b, uint32_t i)
+{
+    V v[PER];
+    int64_t to[PER], from[PER];
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const uint32_t at = i + (uint32_t)j * DPARI_CUDA_THREADS;
+        if (at < b->units) {
+            dpari_cuda_where(b, at, &to[j], &from[j]);
+            v[j] = *(const V *)(const void *)(b->from + from[j]);
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        if (i + (uint32_t)j * DPARI_CUDA_THREADS < b->units) {
+            *(V *)(void *)(b->to + to[j]) = v[j];
+            if (b->clear) {
+                *(V *)(void *)(b->from + from[j]) = dpari_cuda_nought<V>();
+            }
+        }
+    }
+}
+
+template <int PER>
+__device__ static inline void dpari_cuda_move_cast(const dpari_cuda_box *b, uint32_t i)
+{
+    const int32_t narrow = dpari_cuda_width(b->to_type), wide = dpari_cuda_width(b->from_type);
+    dpari_cuda_four v[PER];
+    int64_t to[PER], from[PER];
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const uint32_t at = i + (uint32_t)j * DPARI_CUDA_THREADS;
+        if (at < b->units) {
+            dpari_cuda_where(b, at, &to[j], &from[j]);
+            dpari_cuda_load<0>(&v[j], b->from + from[j], 0, 4, wide, 1);
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        dpari_cuda_four w;
+        if (i + (uint32_t)j * DPARI_CUDA_THREADS >= b->units) {
+            continue;
+        }
+        if (b->to_type == DPAR_F64 || b->from_type == DPAR_F64) {
+            double d[4];
+            dpari_cuda_widen(&v[j], b->from_type, d);
+            dpari_cuda_narrow(&w, b->to_type, d);
+        } else {
+            float f[4];
+            dpari_cuda_widen(&v[j], b->from_type, f);
+            dpari_cuda_narrow(&w, b->to_type, f);
+        }
+        dpari_cuda_store<0>(&w, b->to + to[j], 0, 4, narrow, 1);
+        if (b->clear) {
+            memset(&w, 0, sizeof w);
+            dpari_cuda_store<0>(&w, b->from + from[j], 0, 4, wide, 1);
+        }
+    }
+}
+
+/* Units of 16 bytes; also where both sides have them of one type and the value is turned round. */
+__device__ static inline void dpari_cuda_move_meet(const dpari_cuda_box *b, uint32_t i)
+{
+    uint32_t x[4], y[4];
+    int64_t to, from;
+    if (i >= b->units) {
+        return;
+    }
+    dpari_cuda_where(b, i, &to, &from);
+    const uint4 u = *(const uint4 *)(const void *)(b->to + to);
+    const uint4 v = *(const uint4 *)(const void *)(b->from + from);
+    memcpy(x, &u, 16);
+    memcpy(y, &v, 16);
+    if (b->to_type == DPAR_F32) {
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            const uint32_t value = b->negate ? y[e] ^ 0x80000000u : y[e];
+            x[e] = (uint32_t)dpari_cuda_meet_bits(x[e], value, DPAR_F32, b->op);
+        }
+    } else {
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4; e += 2) {
+            const uint64_t p = (uint64_t)x[e] | (uint64_t)x[e + 1] << 32;
+            const uint64_t q = (uint64_t)y[e] | (uint64_t)y[e + 1] << 32;
+            const uint64_t value = b->negate ? q ^ (uint64_t)1 << 63 : q;
+            const uint64_t made = dpari_cuda_meet_bits(p, value, DPAR_F64, b->op);
+            x[e] = (uint32_t)made;
+            x[e + 1] = (uint32_t)(made >> 32);
+        }
+    }
+    uint4 w;
+    memcpy(&w, x, 16);
+    *(uint4 *)(void *)(b->to + to) = w;
+    if (b->clear) {
+        *(uint4 *)(void *)(b->from + from) = dpari_cuda_nought<uint4>();
+    }
+}
+
+__device__ static inline void dpari_cuda_move_any(const dpari_cuda_box *b, uint32_t i)
+{
+    const int32_t wide = dpari_cuda_width(b->from_type), narrow = dpari_cuda_width(b->to_type);
+    int64_t to, from;
+    uint64_t x;
+    if (i >= b->units) {
+        return;
+    }
+    dpari_cuda_where(b, i, &to, &from);
+    x = dpari_cuda_read(b->from + from, wide);
+    x = dpari_cuda_convert(x, b->from_type, b->through);
+    x = dpari_cuda_convert(x, b->through, b->to_type);
+    x = b->negate ? dpari_cuda_negate(x, b->to_type) : x;
+    if (b->op != DPAR_COPY) {
+        x = dpari_cuda_meet_bits(dpari_cuda_read(b->to + to, narrow), x, b->to_type, b->op);
+    }
+    dpari_cuda_write(b->to + to, narrow, x);
+    if (b->clear) {
+        dpari_cuda_write(b->from + from, wide, 0);
+    }
+}
+
+template <int PER> __device__ static inline void dpari_cuda_move_some(const dpari_cuda_box *b,
+                                                                      uint32_t i)
+{
+    switch (b->kind) {
+    case DPARI_CUDA_RAW:
+        switch (b->width) {
+        case 16: dpari_cuda_move_raw<uint4, PER>(b, i); break;
+        case 8: dpari_cuda_move_raw<uint2, PER>(b, i); break;
+        case 4: dpari_cuda_move_raw<uint32_t, PER>(b, i); break;
+        case 2: dpari_cuda_move_raw<uint16_t, PER>(b, i); break;
+        default: dpari_cuda_move_raw<unsigned char, PER>(b, i); break;
+        }
+        break;
+    case DPARI_CUDA_CAST: dpari_cuda_move_cast<PER>(b, i); break;
+    case DPARI_CUDA_MEET:
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < PER; j++) {
+            dpari_cuda_move_meet(b, i + (uint32_t)j * DPARI_CUDA_THREADS);
+        }
+        break;
+    default:
+        for (int j = 0; j < PER; j++) {
+            dpari_cuda_move_any(b, i + (uint32_t)j * DPARI_CUDA_THREADS);
+        }
+        break;
+    }
+}
+
+template <typename Batch, int PER>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_move_kernel(DPARI_CUDA_ARGS Batch b)
+{
+    for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
+        const int32_t k = dpari_cuda_find(b, c);
+        const uint32_t chunk = (uint32_t)(c - b.first[k]) * (PER * DPARI_CUDA_THREADS);
+        dpari_cuda_move_some<PER>(&b.piece[k], chunk + threadIdx.x);
+    }
+}
+
+/* ---- boxes: on the host ---- */
+
+/* One dim of a box while it is prepared; bytes. */
+struct dpari_cuda_dim {
+    int64_t extent, to, from;
+};
+
+/* Dims without length go, those with a negative step of `to` are walked the other way, the shortest
+ * step of `to` comes first, dims that follow on each other on both sides become one. Returns their
+ * number, -1 for an empty box. */
+static int32_t dpari_cuda_tidy(const dpar_mem_box *box, dpari_cuda_dim *dim, unsigned char **to,
+                               unsigned char **from)
+{
+    const int64_t to_width = dpari_cuda_width(box->to_type);
+    const int64_t from_width = dpari_cuda_width(box->from_type);
+    int32_t n = 0, d, k, made = 0;
+    *to = (unsigned char *)box->to;
+    *from = (unsigned char *)box->from;
+    for (d = 0; d < box->dims; d++) {
+        dpari_cuda_dim one = {box->extent[d], box->to_stride[d] * to_width,
+                              box->from_stride[d] * from_width};
+        if (one.extent <= 0) {
+            return -1;
+        }
+        if (one.extent == 1) {
+            continue;
+        }
+        if (one.to < 0) {
+            *to += (one.extent - 1) * one.to;
+            *from += (one.extent - 1) * one.from;
+            one.to = -one.to;
+            one.from = -one.from;
+        }
+        for (k = n++; k > 0 && dim[k - 1].to > one.to; k--) {
+            dim[k] = dim[k - 1];
+        }
+        dim[k] = one;
+    }
+    for (d = 1; d < n; d++) {
+        if (dim[d].to == dim[made].extent * dim[made].to &&
+            dim[d].from == dim[made].extent * dim[made].from) {
+            dim[made].extent *= dim[d].extent;
+        } else {
+            dim[++made] = dim[d];
+        }
+    }
+    return n > 0 ? made + 1 : 0;
+}
+
+/* The most bytes, a power of two up to 16, that divide all that `width`-byte units would meet. */
+static int32_t dpari_cuda_grain(uintptr_t a, const dpari_cuda_dim *dim, int32_t n, int of_to)
+{
+    int32_t d, width = 16;
+    for (d = 1; d < n; d++) {
+        a |= (uintptr_t)(of_to ? dim[d].to : dim[d].from);
+    }
+    while (width > 1 && a % (uintptr_t)width != 0) {
+        width /= 2;
+    }
+    return width;
+}
+
+/* How the box is walked: kind, and elements of a unit. */
+static int32_t dpari_cuda_choose(const dpar_mem_box *box, const dpari_cuda_dim *dim, int32_t n,
+                                 const unsigned char *to, const unsigned char *from,
+                                 dpari_cuda_box *p)
+{
+    const int32_t tw = dpari_cuda_width(box->to_type), fw = dpari_cuda_width(box->from_type);
+    const int32_t narrow = tw < fw ? box->to_type : box->from_type;
+    const int plain = box->to_type == box->from_type && box->through == box->to_type;
+    const int dense = n > 0 && dim[0].to == tw && dim[0].from == fw;
+    const int32_t tg = dense ? dpari_cuda_grain((uintptr_t)to, dim, n, 1) : tw;
+    const int32_t fg = dense ? dpari_cuda_grain((uintptr_t)from, dim, n, 0) : fw;
+    p->kind = DPARI_CUDA_ANY;
+    p->width = (uint8_t)tw;
+    if (plain && box->op == DPAR_COPY && !box->negate) {
+        int32_t width = tg < fg ? tg : fg;
+        while (width > tw && dim[0].extent * tw % width != 0) {
+            width /= 2;
+        }
+        p->kind = DPARI_CUDA_RAW;
+        p->width = (uint8_t)(width < tw ? tw : width);
+    } else if (plain && (tw == 8 || tw == 4) && tg == 16 && fg == 16 && dense &&
+               (box->to_type == DPAR_F32 || box->to_type == DPAR_F64) && box->op != DPAR_COPY &&
+               dim[0].extent * tw % 16 == 0) {
+        p->kind = DPARI_CUDA_MEET;
+        p->width = 16;
+    } else if (tw != fw && box->op == DPAR_COPY && !box->negate && box->through == narrow &&
+               dense && dim[0].extent % 4 == 0 && tg >= (tw < 4 ? 8 : 16) &&
+               fg >= (fw < 4 ? 8 : 16)) {
+        p->kind = DPARI_CUDA_CAST;
+        return 4;
+    }
+    return p->width / tw;
+}
+
+/* Pieces of at most DPARI_CUDA_UNITS units are given to `batch`, which may be full before the last:
+ * returns how many were made, from the `done`-th on. */
+struct dpari_cuda_cut {
+    dpari_cuda_box piece;
+    int64_t extent; /* of the last dim in all, */
+    int64_t each;   /* and of a piece */
+    int64_t pieces;
+};
+
+static int dpari_cuda_prepare(const dpar_mem_box *box, dpari_cuda_cut *cut)
+{
+    dpari_cuda_dim dim[DPAR_MEM_DIMS];
+    dpari_cuda_box *p = &cut->piece;
+    unsigned char *to, *from;
+    int32_t n = dpari_cuda_tidy(box, dim, &to, &from), each, d;
+    int64_t inner = 1;
+    if (n < 0) {
+        return 0;
+    }
+    memset(p, 0, sizeof *p);
+    each = dpari_cuda_choose(box, dim, n, to, from, p);
+    if (n == 0) {
+        dim[0].extent = 1;
+        dim[0].to = dim[0].from = 0;
+        n = 1;
+    } else {
+        dim[0].extent /= each;
+        dim[0].to *= each;
+        dim[0].from *= each;
+    }
+    p->to = to;
+    p->from = from;
+    p->dims = (uint8_t)n;
+    p->to_type = (uint8_t)box->to_type;
+    p->from_type = (uint8_t)box->from_type;
+    p->through = (uint8_t)box->through;
+    p->op = (uint8_t)box->op;
+    p->negate = box->negate != 0;
+    p->clear = box->clear != 0;
+    for (d = 0; d < n; d++) {
+        p->to_step[d] = dim[d].to;
+        p->from_step[d] = dim[d].from;
+        p->extent[d] = (uint32_t)dim[d].extent;
+        if (d + 1 < n) {
+            if (dim[d].extent >= DPARI_CUDA_UNITS || inner * dim[d].extent > DPARI_CUDA_UNITS) {
+                return -1; /* the last dim alone is cut: this box goes in parts */
+            }
+            inner *= dim[d].extent;
+            dpari_cuda_magic((uint32_t)dim[d].extent, &p->magic[d], &p->shift[d]);
+        }
+    }
+    cut->extent = dim[n - 1].extent;
+    cut->each = DPARI_CUDA_UNITS / inner;
+    cut->pieces = (cut->extent + cut->each - 1) / cut->each;
+    return 1;
+}
+
+/* Piece i of them. */
+static void dpari_cuda_piece(const dpari_cuda_cut *cut, int64_t i, dpari_cuda_box *p)
+{
+    const int32_t last = cut->piece.dims - 1;
+    const int64_t lo = i * cut->each;
+    const int64_t n = cut->extent - lo < cut->each ? cut->extent - lo : cut->each;
+    int64_t units = n;
+    int32_t d;
+    *p = cut->piece;
+    for (d = 0; d < last; d++) {
+        units *= (int64_t)p->extent[d];
+    }
+    p->to += lo * p->to_step[last];
+    p->from += lo * p->from_step[last];
+    p->extent[last] = (uint32_t)n;
+    p->units = (uint32_t)units;
+}
+
+static int dpari_cuda_is_float(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+static int dpari_cuda_sixteen(int32_t type)
+{
+    return type == DPAR_BF16 || type == DPAR_F16;
+}
+
+/* Types that a box may have beside each other. */
+static int dpari_cuda_meets(int32_t a, int32_t b)
+{
+    return a == b || (a == DPAR_F32 && (b == DPAR_F64 || dpari_cuda_sixteen(b))) ||
+           (b == DPAR_F32 && (a == DPAR_F64 || dpari_cuda_sixteen(a)));
+}
+
+static int dpari_cuda_box_fine(const dpar_mem_box *b)
+{
+    int32_t d;
+    int empty = 0;
+    if (dpar_type_bytes(b->to_type) == 0 || dpar_type_bytes(b->from_type) == 0 || b->dims < 0 ||
+        b->dims > DPAR_MEM_DIMS || !dpari_cuda_meets(b->to_type, b->from_type) ||
+        !dpari_cuda_meets(b->from_type, b->through) || !dpari_cuda_meets(b->through, b->to_type) ||
+        (b->op != DPAR_COPY && b->op != DPAR_SUM && b->op != DPAR_MAX && b->op != DPAR_MIN) ||
+        ((b->op != DPAR_COPY || b->negate) && !dpar_type_reduces(b->to_type))) {
+        return 0;
+    }
+    for (d = 0; d < b->dims; d++) {
+        empty |= b->extent[d] <= 0;
+    }
+    return empty || (b->to != NULL && b->from != NULL);
+}
+
+/* Bytes [lo, hi) that a side of a box lies in. */
+static void dpari_cuda_extent(const dpar_mem_box *b, int of_to, uintptr_t *lo, uintptr_t *hi)
+{
+    const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
+    const uintptr_t at = of_to ? (uintptr_t)b->to : (uintptr_t)b->from;
+    int64_t before = 0, behind = 0;
+    int32_t d;
+    for (d = 0; d < b->dims; d++) {
+        const int64_t step = of_to ? b->to_stride[d] : b->from_stride[d];
+        if (b->extent[d] <= 0) {
+            *lo = *hi = at;
+            return;
+        }
+        if (step < 0) {
+            before += (b->extent[d] - 1) * step * width;
+        } else {
+            behind += (b->extent[d] - 1) * step * width;
+        }
+    }
+    *lo = at - (uintptr_t)-before;
+    *hi = at + (uintptr_t)(behind + width);
+}
+
+/* Does difference = sum over d of x_d step_d have a solution with -most_d <= x_d <= least_d?
+ * Steps fall; `tries` bounds the search: 0 left counts as yes. */
+struct dpari_cuda_lattice {
+    int64_t step[DPAR_MEM_DIMS], low[DPAR_MEM_DIMS], high[DPAR_MEM_DIMS];
+    int32_t dims, tries;
+};
+
+static int dpari_cuda_solves(dpari_cuda_lattice *l, int32_t d, int64_t difference)
+{
+    int64_t below = 0, above = 0, x, first, last;
+    int32_t k;
+    if (d == l->dims) {
+        return difference == 0;
+    }
+    for (k = d + 1; k < l->dims; k++) { /* what the shorter steps can still make up for */
+        below += l->low[k] * l->step[k];
+        above += l->high[k] * l->step[k];
+    }
+    first = difference - above;
+    last = difference - below;
+    first = first >= 0 ? (first + l->step[d] - 1) / l->step[d] : -(-first / l->step[d]);
+    last = last >= 0 ? last / l->step[d] : -((-last + l->step[d] - 1) / l->step[d]);
+    first = first < l->low[d] ? l->low[d] : first;
+    last = last > l->high[d] ? l->high[d] : last;
+    for (x = first; x <= last; x++) {
+        if (l->tries-- <= 0 || dpari_cuda_solves(l, d + 1, difference - x * l->step[d])) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* The steps and lengths of a side, of an element's index in bytes; 0 where they cannot be compared
+ * with those of another one. */
+static int dpari_cuda_lay(const dpar_mem_box *b, int of_to, int sign, dpari_cuda_lattice *l,
+                          int64_t *base)
+{
+    const int64_t width = dpari_cuda_width(of_to ? b->to_type : b->from_type);
+    int32_t d, k;
+    *base = (int64_t)(of_to ? (uintptr_t)b->to : (uintptr_t)b->from);
+    for (d = 0; d < b->dims; d++) {
+        int64_t step = (of_to ? b->to_stride[d] : b->from_stride[d]) * width;
+        const int64_t far_end = b->extent[d] - 1;
+        if (far_end == 0 || step == 0) {
+            continue;
+        }
+        if (step < 0) {
+            *base += far_end * step;
+            step = -step;
+        }
+        for (k = 0; k < l->dims && l->step[k] != step; k++) {
+        }
+        if (k == l->dims) {
+            if (l->dims == DPAR_MEM_DIMS) {
+                return 0;
+            }
+            for (l->dims++; k > 0 && l->step[k - 1] < step; k--) {
+                l->step[k] = l->step[k - 1];
+                l->low[k] = l->low[k - 1];
+                l->high[k] = l->high[k - 1];
+            }
+            l->step[k] = step;
+            l->low[k] = l->high[k] = 0;
+        }
+        l->low[k] -= sign > 0 ? 0 : far_end;
+        l->high[k] += sign > 0 ? far_end : 0;
+    }
+    return 1;
+}
+
+/* Do a side of a and a side of b have a byte in common? Exactly, for boxes of one array; what is
+ * too entangled counts as yes. */
+static int dpari_cuda_touch(const dpar_mem_box *a, int a_to, const dpar_mem_box *b, int b_to)
+{
+    const int32_t a_width = dpari_cuda_width(a_to ? a->to_type : a->from_type);
+    const int32_t b_width = dpari_cuda_width(b_to ? b->to_type : b->from_type);
+    uintptr_t a_lo, a_hi, b_lo, b_hi;
+    dpari_cuda_lattice l;
+    int64_t a_base, b_base;
+    dpari_cuda_extent(a, a_to, &a_lo, &a_hi);
+    dpari_cuda_extent(b, b_to, &b_lo, &b_hi);
+    if (a_lo >= b_hi || b_lo >= a_hi || a_lo == a_hi || b_lo == b_hi) {
+        return 0;
+    }
+    memset(&l, 0, sizeof l);
+    l.tries = 64;
+    if (a_width != b_width || !dpari_cuda_lay(a, a_to, 1, &l, &a_base) ||
+        !dpari_cuda_lay(b, b_to, -1, &l, &b_base) || (b_base - a_base) % a_width != 0) {
+        return 1;
+    }
+    return dpari_cuda_solves(&l, 0, b_base - a_base);
+}
+
+/* Must b, which comes later in the array, wait for a? */
+static int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
+{
+    if (a->op == DPAR_COPY && b->op == DPAR_COPY) {
+        return 0; /* as mem.h promises */
+    }
+    return dpari_cuda_touch(a, 1, b, 1) || dpari_cuda_touch(a, 1, b, 0) ||
+           dpari_cuda_touch(a, 0, b, 1) ||
+           ((a->clear || b->clear) && dpari_cuda_touch(a, 0, b, 0));
+}
+
+template <typename Batch>
+static dpar_status dpari_cuda_move_now(dpar_cuda *gpu, Batch *b)
+{
+    const int64_t wave = (int64_t)gpu->units * 2;
+    int64_t four = 0, one = 0;
+    int32_t k;
+    for (k = 0; k < b->n; k++) {
+        four += ((int64_t)b->piece[k].units + 4 * DPARI_CUDA_THREADS - 1) / (4 * DPARI_CUDA_THREADS);
+    }
+    for (k = 0; k < b->n; k++) { /* little work: more threads with less each */
+        const int64_t each = four < wave ? DPARI_CUDA_THREADS : 4 * DPARI_CUDA_THREADS;
+        b->first[k] = one;
+        one += ((int64_t)b->piece[k].units + each - 1) / each;
+    }
+    b->first[b->n] = one;
+    return dpari_cuda_launch(gpu, "move",
+                             four < wave ? dpari_cuda_move_kernel<Batch, 1>
+                                         : dpari_cuda_move_kernel<Batch, 4>,
+                             *b, dpari_cuda_wave(gpu, one));
+}
+
+/* Pieces wait here until there is no room or no more of them. */
+typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_SMALL> dpari_cuda_boxes_small;
+typedef dpari_cuda_batch<dpari_cuda_box, DPARI_CUDA_LARGE> dpari_cuda_boxes_large;
+
+static dpar_status dpari_cuda_move_flush(dpar_cuda *gpu, dpari_cuda_boxes_large *b)
+{
+    dpar_status st = DPAR_OK;
+    int32_t k, at;
+    if (b->n > dpari_cuda_boxes_small::ROOM) {
+        st = dpari_cuda_move_now(gpu, b);
+    } else if (b->n > 0) {
+        dpari_cuda_boxes_small s;
+        memset(&s, 0, sizeof s);
+        s.n = b->n;
+        for (k = 0, at = 0; k < b->n; k++) {
+            s.piece[at++] = b->piece[k];
+        }
+        st = dpari_cuda_move_now(gpu, &s);
+    }
+    b->n = 0;
+    return st;
+}
+
+static dpar_status dpari_cuda_move_one(dpar_cuda *gpu, const dpar_mem_box *box,
+                                       dpari_cuda_boxes_large *b)
+{
+    dpari_cuda_cut cut;
+    const int made = dpari_cuda_prepare(box, &cut);
+    dpar_status st = DPAR_OK;
+    int64_t i;
+    if (made < 0) { /* 2^30 units before the last dim: by indices of the longest dim */
+        dpar_mem_box part = *box;
+        const int64_t tw = dpari_cuda_width(box->to_type), fw = dpari_cuda_width(box->from_type);
+        int32_t d = 0, k;
+        for (k = 1; k < box->dims; k++) {
+            d = box->extent[k] > box->extent[d] ? k : d;
+        }
+        part.extent[d] = box->extent[d] / 2;
+        st = dpari_cuda_move_one(gpu, &part, b);
+        part.to = (unsigned char *)box->to + part.extent[d] * box->to_stride[d] * tw;
+        part.from = (unsigned char *)box->from + part.extent[d] * box->from_stride[d] * fw;
+        part.extent[d] = box->extent[d] - part.extent[d];
+        return st == DPAR_OK ? dpari_cuda_move_one(gpu, &part, b) : st;
+    }
+    for (i = 0; made > 0 && i < cut.pieces && st == DPAR_OK; i++) {
+        if (b->n == dpari_cuda_boxes_large::ROOM) {
+            st = dpari_cuda_move_flush(gpu, b);
+        }
+        dpari_cuda_piece(&cut, i, &b->piece[b->n++]);
+    }
+    return st;
+}
+
+enum { DPARI_CUDA_WINDOW = 512 };
+
+/* Boxes [0, n), n <= DPARI_CUDA_WINDOW, of which some may have to wait for earlier ones: in as many
+ * launches as the longest chain of them is long. */
+static dpar_status dpari_cuda_move_chain(dpar_cuda *gpu, const dpar_mem_box *boxes, int32_t n,
+                                         dpari_cuda_boxes_large *b)
+{
+    int16_t level[DPARI_CUDA_WINDOW];
+    int32_t i, k, now, most = 0;
+    dpar_status st = DPAR_OK;
+    for (i = 0; i < n; i++) {
+        level[i] = 0;
+        for (k = 0; k < i; k++) {
+            if (level[k] >= level[i] && dpari_cuda_follows(&boxes[k], &boxes[i])) {
+                level[i] = (int16_t)(level[k] + 1);
+            }
+        }
+        most = level[i] > most ? level[i] : most;
+    }
+    for (now = 0; now <= most && st == DPAR_OK; now++) {
+        for (i = 0; i < n && st == DPAR_OK; i++) {
+            st = level[i] == now ? dpari_cuda_move_one(gpu, &boxes[i], b) : DPAR_OK;
+        }
+        st = st == DPAR_OK ? dpari_cuda_move_flush(gpu, b) : st;
+    }
+    return st;
+}
+
+static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t n)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    dpari_cuda_boxes_large b;
+    dpar_status st = DPAR_OK;
+    int32_t i, copies = 1;
+    b.n = 0;
+    b.room = 0;
+    for (i = 0; i < n; i++) {
+        if (!dpari_cuda_box_fine(&boxes[i])) {
+            return dpari_cuda_wrong(gpu, "move");
+        }
+        copies = copies && boxes[i].op == DPAR_COPY;
+    }
+    for (i = 0; i < n && st == DPAR_OK; i += copies ? 1 : DPARI_CUDA_WINDOW) {
+        st = copies ? dpari_cuda_move_one(gpu, &boxes[i], &b)
+                    : dpari_cuda_move_chain(gpu, boxes + i,
+                                            n - i < DPARI_CUDA_WINDOW ? n - i : DPARI_CUDA_WINDOW,
+                                            &b);
+    }
+    return st == DPAR_OK ? dpari_cuda_move_flush(gpu, &b) : st;
+}
+
+/* ---- spans -------------------------------------------------------------------------------------
+ */
+
+struct dpari_cuda_span {
+    unsigned char *to;
+    const unsigned char *from;
+    int64_t count, head, units;
+    double scale;
+    uint64_t seed, stream, index;
+    int32_t to_type, from_type;
+    uint8_t add, stochastic, even, raw; /* raw: bytes as they are */
+};
+
+/* The four random numbers that four elements from number `at` on have: dpar_random_word's. */
+__device__ static inline void dpari_cuda_random(uint64_t seed, uint64_t stream, uint64_t block,
+                                                uint32_t *words)
+{
+    uint32_t a = (uint32_t)block, b = (uint32_t)(block >> 32), c = (uint32_t)stream;
+    uint32_t d = (uint32_t)(stream >> 32), low = (uint32_t)seed, high = (uint32_t)(seed >> 32);
+    DPARI_CUDA_UNROLL
+    for (int round = 0; round < 10; round++) {
+        const uint64_t x = (uint64_t)a * UINT64_C(0xD2511F53);
+        const uint64_t y = (uint64_t)c * UINT64_C(0xCD9E8D57);
+        a = (uint32_t)(y >> 32) ^ b ^ low;
+        b = (uint32_t)y;
+        c = (uint32_t)(x >> 32) ^ d ^ high;
+        d = (uint32_t)x;
+        low += UINT32_C(0x9E3779B9);
+        high += UINT32_C(0xBB67AE85);
+    }
+    words[0] = a;
+    words[1] = b;
+    words[2] = c;
+    words[3] = d;
+}
+
+__device__ static inline void dpari_cuda_randoms(uint64_t seed, uint64_t stream, uint64_t at,
+                                                 uint32_t *four)
+{
+    uint32_t low[4], high[4];
+    const uint32_t skip = (uint32_t)(at % 4);
+    dpari_cuda_random(seed, stream, at / 4, low);
+    if (skip != 0) {
+        dpari_cuda_random(seed, stream, (at + 3) / 4, high);
+    } else {
+        memcpy(high, low, sizeof high);
+    }
+    DPARI_CUDA_UNROLL
+    for (uint32_t e = 0; e < 4; e++) { /* selections, so that the words stay in registers */
+        const uint32_t a = e + skip;
+        four[e] = a == 0   ? low[0]
+                  : a == 1 ? low[1]
+                  : a == 2 ? low[2]
+                  : a == 3 ? low[3]
+                  : a == 4 ? high[0]
+                  : a == 5 ? high[1]
+                           : high[2];
+    }
+}
+
+/* As dpar_round_bf16. */
+DPARI_CUDA_FN uint16_t dpari_cuda_stochastic(float f, uint32_t word)
+{
+    uint32_t x = dpari_cuda_bits<uint32_t>(f);
+    if ((x & 0x7f800000u) != 0x7f800000u) {
+        x += word >> 16;
+    } else {
+        x |= (x & 0x7fffffu) != 0 ? 0x400000u : 0u; /* a NaN stays one */
+    }
+    return (uint16_t)(x >> 16);
+}
+
+/* Weights, or a copy of them, as BF16: elements `at` .. at + 3 of all. */
+template <typename W>
+__device__ static inline void dpari_cuda_narrow_random(dpari_cuda_four *four, const W *from,
+                                                       uint64_t seed, uint64_t stream, uint64_t at)
+{
+    uint32_t words[4];
+    dpari_cuda_randoms(seed, stream, at, words);
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        float f;
+        dpari_cuda_as(from[e], &f);
+        const uint32_t half = dpari_cuda_stochastic(f, words[e]);
+        four->x[e / 2] = e % 2 == 0 ? half : four->x[e / 2] | half << 16;
+    }
+}
+
+/* PER units of 16 bytes; what does not fill one, before and behind, byte by byte. */
+template <int PER>
+__device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int64_t unit)
+{
+    uint4 v[PER];
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t at = s.head + 16 * (unit + j * DPARI_CUDA_THREADS - 1);
+        v[j] = dpari_cuda_nought<uint4>();
+        if (s.even && s.from != NULL && at >= s.head && at + 16 <= s.count) {
+            v[j] = *(const uint4 *)(const void *)(s.from + at);
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t at = s.head + 16 * (unit + j * DPARI_CUDA_THREADS - 1);
+        if (s.even && at >= s.head && at + 16 <= s.count) {
+            *(uint4 *)(void *)(s.to + at) = v[j];
+        } else {
+            for (int64_t e = at < 0 ? 0 : at; e < at + 16 && e < s.count; e++) {
+                s.to[e] = s.from != NULL ? s.from[e] : (unsigned char)0;
+            }
+        }
+    }
+}
+
+template <int PER>
+__device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, int64_t unit)
+{
+    const int32_t tw = dpari_cuda_width(s.to_type), fw = dpari_cuda_width(s.from_type);
+    dpari_cuda_four v[PER], old[PER];
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
+        if (i < s.count) {
+            if (s.from != NULL) {
+                dpari_cuda_load<0>(&v[j], s.from, i, s.count, fw, s.even);
+            }
+            if (s.add) {
+                dpari_cuda_load<0>(&old[j], s.to, i, s.count, tw, 1);
+            }
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
+        dpari_cuda_four made;
+        double x[4], y[4];
+        if (i >= s.count) {
+            continue;
+        }
+        if (s.from != NULL) {
+            dpari_cuda_widen(&v[j], s.from_type, x);
+        }
+        if (s.add) {
+            dpari_cuda_widen(&old[j], s.to_type, y);
+        }
+        DPARI_CUDA_UNROLL
+        for (int e = 0; e < 4; e++) {
+            x[e] = s.from == NULL ? s.scale : s.scale == 1.0 ? x[e] : dpari_cuda_mul(s.scale, x[e]);
+            x[e] = s.add ? dpari_cuda_add(y[e], x[e]) : x[e];
+        }
+        if (s.stochastic) {
+            dpari_cuda_narrow_random(&made, x, s.seed, s.stream, s.index + (uint64_t)i);
+        } else {
+            dpari_cuda_narrow(&made, s.to_type, x);
+        }
+        dpari_cuda_store<0>(&made, s.to, i, s.count, tw, 1);
+    }
+}
+
+/* Of one type of 16 or 32 bits to another one, nothing else: in f32. */
+template <int PER>
+__device__ static inline void dpari_cuda_span_cast(const dpari_cuda_span &s, int64_t unit)
+{
+    const int32_t tw = dpari_cuda_width(s.to_type), fw = dpari_cuda_width(s.from_type);
+    dpari_cuda_four v[PER];
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
+        if (i < s.count) {
+            dpari_cuda_load<0>(&v[j], s.from, i, s.count, fw, s.even);
+        }
+    }
+    DPARI_CUDA_UNROLL
+    for (int j = 0; j < PER; j++) {
+        const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
+        dpari_cuda_four made;
+        float x[4];
+        if (i < s.count) {
+            dpari_cuda_widen(&v[j], s.from_type, x);
+            dpari_cuda_narrow(&made, s.to_type, x);
+            dpari_cuda_store<0>(&made, s.to, i, s.count, tw, 1);
+        }
+    }
+}
+
+enum { DPARI_CUDA_SPAN_PER = 4 }; /* units of a thread */
+
+template <typename Batch>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_span_kernel(DPARI_CUDA_ARGS Batch b)
+{
+    for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
+        const int32_t k = dpari_cuda_find(b, c);
+        const dpari_cuda_span &s = b.piece[k];
+        const int64_t unit =
+            (c - b.first[k]) * (DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS) + threadIdx.x;
+        if (s.raw == 1) {
+            dpari_cuda_span_raw<DPARI_CUDA_SPAN_PER>(s, unit);
+        } else if (s.raw == 2) {
+            dpari_cuda_span_cast<DPARI_CUDA_SPAN_PER>(s, unit);
+        } else {
+            dpari_cuda_span_numbers<DPARI_CUDA_SPAN_PER>(s, unit);
+        }
+    }
+}
+
+/* 1 where the span is to be done, 0 where it
+ * is empty, -1 where it is none. */
+static int dpari_cuda_span_piece(const dpar_mem_span *s, dpari_cuda_span *p)
+{
+    const int floats = dpari_cuda_is_float(s->to_type) &&
+                       (s->from == NULL || dpari_cuda_is_float(s->from_type));
+    const int same = s->to_type == s->from_type && s->from != NULL && s->scale == 1.0 && !s->add &&
+                     !s->stochastic;
+    const int zero = s->from == NULL && s->scale == 0.0 && !s->add && !s->stochastic &&
+                     (!floats || dpari_cuda_bits<uint64_t>(s->scale) == 0);
+    int64_t count = s->count;
+    int32_t width;
+    if (count < 0 || dpar_type_bytes(s->to_type) == 0 || !(floats || same || zero) ||
+        (s->stochastic && (s->to_type != DPAR_BF16 || s->add)) || (count > 0 && s->to == NULL)) {
+        return -1;
+    }
+    if (count == 0) {
+        return 0;
+    }
+    memset(p, 0, sizeof *p);
+    width = dpari_cuda_width(s->to_type);
+    p->to = (unsigned char *)s->to;
+    p->from = (const unsigned char *)s->from;
+    p->to_type = s->to_type;
+    p->from_type = s->from == NULL ? s->to_type : s->from_type;
+    p->scale = s->scale;
+    p->seed = s->seed;
+    p->stream = s->stream;
+    p->index = s->index;
+    p->add = s->add != 0;
+    p->stochastic = s->stochastic != 0;
+    p->count = count;
+    if (same || zero) {
+        p->count = count * width;
+        p->head = (int64_t)((16 - (uintptr_t)p->to % 16) % 16);
+        p->even = s->from == NULL || ((uintptr_t)p->from + (uintptr_t)p->head) % 16 == 0;
+        p->units = (p->count + 15) / 16 + 2;
+        p->raw = 1;
+        return 1;
+    }
+    p->head = dpari_cuda_head(s->to, width);
+    p->units = dpari_cuda_fours(count, p->head);
+    p->even = (uint8_t)(s->from == NULL ||
+                        dpari_cuda_even(s->from, p->head, dpari_cuda_width(s->from_type)));
+    if (s->from != NULL && s->scale == 1.0 && !s->add && !s->stochastic && width <= 4 &&
+        dpari_cuda_width(s->from_type) <= 4) {
+        p->raw = 2;
+    }
+    return 1;
+}
+
+typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_SMALL> dpari_cuda_spans_small;
+typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_LARGE> dpari_cuda_spans_large;
+
+template <typename Batch> static dpar_status dpari_cuda_span_now(dpar_cuda *gpu, Batch *b)
+{
+    const int64_t each = DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS;
+    int64_t chunks = 0;
+    int32_t k;
+    for (k = 0; k < b->n; k++) {
+        b->first[k] = chunks;
+        chunks += (b->piece[k].units + each - 1) / each;
+    }
+    b->first[b->n] = chunks;
+    return dpari_cuda_launch(gpu, "span", dpari_cuda_span_kernel<Batch>, *b,
+                             dpari_cuda_wave(gpu, chunks));
+}
+
+static dpar_status dpari_cuda_span_flush(dpar_cuda *gpu, dpari_cuda_spans_large *b)
+{
+    dpar_status st = DPAR_OK;
+    if (b->n > dpari_cuda_spans_small::ROOM) {
+        st = dpari_cuda_span_now(gpu, b);
+    } else if (b->n > 0) {
+        dpari_cuda_spans_small s;
+        memset(&s, 0, sizeof s);
+        s.n = b->n;
+        memcpy(s.piece, b->piece, (size_t)b->n * sizeof s.piece[0]);
+        st = dpari_cuda_span_now(gpu, &s);
+    }
+    b->n = 0;
+    return st;
+}
+
+static dpar_status dpari_cuda_spans(void *ctx, const dpar_mem_span *spans, int32_t n)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    dpari_cuda_spans_large b;
+    dpari_cuda_span piece;
+    dpar_status st = DPAR_OK;
+    int32_t i;
+    b.n = 0;
+    b.room = 0;
+    for (i = 0; i < n; i++) {
+        if (dpari_cuda_span_piece(&spans[i], &piece) < 0) {
+            return dpari_cuda_wrong(gpu, "span");
+        }
+    }
+    for (i = 0; i < n && st == DPAR_OK; i++) {
+        if (dpari_cuda_span_piece(&spans[i], &piece) > 0) {
+            st = b.n == dpari_cuda_spans_large::ROOM ? dpari_cuda_span_flush(gpu, &b) : DPAR_OK;
+            b.piece[b.n++] = piece;
+        }
+    }
+    return st == DPAR_OK ? dpari_cuda_span_flush(gpu, &b) : st;
+}
+
+/* ---- sums of parts -----------------------------------------------------------------------------
+ */
+
+struct dpari_cuda_sum {
+    dpar_mem_reduce r;
+    int64_t head, units;
+    int32_t even; /* may parts be read by vectors? */
+    int32_t room;
+};
+
+template <typename W>
+__device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64_t i)
+{
+    enum { AHEAD = 4 }; /* parts that are read at a time */
+    const dpar_mem_reduce &r = s.r;
+    const int32_t tw = dpari_cuda_width(r.to_type), fw = dpari_cuda_width(r.from_type);
+    const int32_t op = r.op == DPAR_AVG ? DPAR_SUM : r.op;
+    dpari_cuda_four v[AHEAD], made;
+    W x[4], y[4];
+    for (int64_t p = 0; p < r.parts; p += AHEAD) {
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < AHEAD; j++) {
+            if (p + j < r.parts) {
+                const unsigned char *part =
+                    (const unsigned char *)r.from + (p + j) * r.stride * fw;
+                dpari_cuda_load<0>(&v[j], part, i, r.count, fw, s.even);
+            }
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < AHEAD; j++) {
+            if (p + j < r.parts) {
+                dpari_cuda_widen(&v[j], r.from_type, p + j == 0 ? x : y);
+                DPARI_CUDA_UNROLL
+                for (int e = 0; e < 4 && p + j > 0; e++) {
+                    x[e] = dpari_cuda_meet(x[e], y[e], op);
+                }
+            }
+        }
+    }
+    if (r.add) {
+        dpari_cuda_load<0>(&made, r.to, i, r.count, tw, 1);
+        dpari_cuda_widen(&made, r.to_type, y);
+    }
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        x[e] = r.op == DPAR_AVG && r.parts > 1 ? x[e] / (W)r.parts : x[e];
+        x[e] = r.scale != 1.0 ? dpari_cuda_mul(x[e], (W)r.scale) : x[e];
+        x[e] = r.add ? dpari_cuda_add(y[e], x[e]) : x[e];
+    }
+    dpari_cuda_narrow(&made, r.to_type, x);
+    dpari_cuda_store<0>(&made, r.to, i, r.count, tw, 1);
+}
+
+template <typename W>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_sum_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
+{
+    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (; unit < s.units; unit += step) {
+        const int64_t i = dpari_cuda_first(unit, s.head);
+        if (i < s.r.count) {
+            dpari_cuda_sum_unit<W>(s, i);
+        }
+    }
+}
+
+/* 4 elements are as many units as these take. */
+static int64_t dpari_cuda_units_blocks(const dpar_cuda *gpu, int64_t units)
+{
+    return dpari_cuda_wave(gpu, (units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);
+}
+
+static dpar_status dpari_cuda_reduce(void *ctx, const dpar_mem_reduce *reduce)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    const dpar_mem_reduce *r = reduce;
+    const int32_t fw = dpari_cuda_width(r->from_type);
+    const int wide = r->to_type == DPAR_F64 || r->from_type == DPAR_F64;
+    dpari_cuda_sum s;
+    if (!dpari_cuda_is_float(r->to_type) || !dpari_cuda_is_float(r->from_type) || r->count < 0 ||
+        r->parts < 1 || (r->stride != 0 && r->stride < r->count) || r->op < DPAR_SUM ||
+        r->op > DPAR_MIN || (r->sums != DPAR_F64 && (r->sums != DPAR_F32 || wide)) ||
+        (r->count > 0 && (r->to == NULL || r->from == NULL))) {
+        return dpari_cuda_wrong(gpu, "reduce");
+    }
+    if (r->count == 0) {
+        return DPAR_OK;
+    }
+    memset(&s, 0, sizeof s);
+    s.r = *r;
+    s.head = dpari_cuda_head(r->to, dpari_cuda_width(r->to_type));
+    s.units = dpari_cuda_fours(r->count, s.head);
+    s.even = dpari_cuda_even(r->from, s.head, fw) && r->stride * fw % (fw >= 4 ? 16 : 8) == 0;
+    return dpari_cuda_launch(gpu, "reduce",
+                             r->sums == DPAR_F64 ? dpari_cuda_sum_kernel<double>
+                                                 : dpari_cuda_sum_kernel<float>,
+                             s, dpari_cuda_units_blocks(gpu, s.units));
+}
+
+/* ---- over a block ------------------------------------------------------------------------------
+ *
+ * In a fixed order: within a warp by halves, then over warps. All threads of the block call. */
+
+#define DPARI_CUDA_WARPS (DPARI_CUDA_THREADS / 32)
+
+__device__ static inline double dpari_cuda_warp_sum(double x)
+{
+    for (int bits = 16; bits > 0; bits /= 2) {
+        x = dpari_cuda_add(x, __shfl_xor_sync(0xffffffffu, x, bits));
+    }
+    return x;
+}
+
+/* To all threads. */
+__device__ static inline double dpari_cuda_block_sum(double x)
+{
+    __shared__ double part[DPARI_CUDA_WARPS];
+    double sum = 0.0;
+    x = dpari_cuda_warp_sum(x);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        part[threadIdx.x / 32] = x;
+    }
+    __syncthreads();
+    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
+        sum = dpari_cuda_add(sum, part[w]);
+    }
+    return sum;
+}
+
+__device__ static inline int64_t dpari_cuda_block_least(int64_t x)
+{
+    __shared__ int64_t part[DPARI_CUDA_WARPS];
+    long long y = x;
+    for (int bits = 16; bits > 0; bits /= 2) {
+        const long long other = __shfl_xor_sync(0xffffffffu, y, bits);
+        y = other < y ? other : y;
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        part[threadIdx.x / 32] = y;
+    }
+    __syncthreads();
+    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
+        y = part[w] < y ? part[w] : y;
+    }
+    return y;
+}
+
+/* ---- looking for NaN and Inf -------------------------------------------------------------------
+ */
+
+struct dpari_cuda_look {
+    dpar_mem_finite f;
+    int64_t head, units;
+    int64_t *part; /* a block's least index */
+    int32_t parts, room;
+};
+
+enum { DPARI_CUDA_LOOKS = 4 }; /* units of a thread at a time */
+
+/* The element of four that is not finite; 4: none. */
+__device__ static inline int32_t dpari_cuda_wild(const dpari_cuda_four *v, int32_t type)
+{
+    int32_t at = 4;
+    DPARI_CUDA_UNROLL
+    for (int e = 3; e >= 0; e--) {
+        int wild;
+        if (type == DPAR_F64) {
+            wild = (v->x[2 * e + 1] & 0x7ff00000u) == 0x7ff00000u;
+        } else if (type == DPAR_F32) {
+            wild = (v->x[e] & 0x7f800000u) == 0x7f800000u;
+        } else {
+            const uint32_t all = type == DPAR_BF16 ? 0x7f80u : 0x7c00u;
+            wild = ((v->x[e / 2] >> (16 * (e % 2))) & all) == all;
+        }
+        at = wild ? e : at;
+    }
+    return at;
+}
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_look_kernel(DPARI_CUDA_ARGS dpari_cuda_look s)
+{
+    const int32_t width = dpari_cuda_width(s.f.type);
+    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x, least = INT64_MAX;
+    for (; unit < s.units && least == INT64_MAX; unit += DPARI_CUDA_LOOKS * step) {
+        dpari_cuda_four v[DPARI_CUDA_LOOKS];
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < DPARI_CUDA_LOOKS; j++) {
+            const int64_t i = dpari_cuda_first(unit + j * step, s.head);
+            if (i < s.f.count) {
+                dpari_cuda_load<0>(&v[j], s.f.in, i, s.f.count, width, 1);
+            }
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = DPARI_CUDA_LOOKS - 1; j >= 0; j--) {
+            const int64_t i = dpari_cuda_first(unit + j * step, s.head);
+            const int32_t e = i < s.f.count ? dpari_cuda_wild(&v[j], s.f.type) : 4;
+            least = e < 4 ? i + e : least;
+        }
+    }
+    least = dpari_cuda_block_least(least);
+    if (threadIdx.x == 0) {
+        s.part[blockIdx.x] = least;
+    }
+}
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_look_end_kernel(DPARI_CUDA_ARGS dpari_cuda_look s)
+{
+    int64_t least = INT64_MAX;
+    for (int32_t k = (int32_t)threadIdx.x; k < s.parts; k += DPARI_CUDA_THREADS) {
+        least = s.part[k] < least ? s.part[k] : least;
+    }
+    least = dpari_cuda_block_least(least);
+    if (threadIdx.x == 0 && !(s.f.keep && *s.f.found >= 0)) {
+        *s.f.found = least < INT64_MAX ? s.f.first + least : -1;
+    }
+}
+
+static dpar_status dpari_cuda_finite(void *ctx, const dpar_mem_finite *finite)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    dpar_status st = DPAR_OK;
+    dpari_cuda_look s;
+    int64_t blocks;
+    if (!dpari_cuda_is_float(finite->type) || finite->count < 0 || finite->found == NULL ||
+        (finite->count > 0 && finite->in == NULL)) {
+        return dpari_cuda_wrong(gpu, "finite");
+    }
+    memset(&s, 0, sizeof s);
+    s.f = *finite;
+    s.head = dpari_cuda_head(finite->in, dpari_cuda_width(finite->type));
+    s.units = finite->count > 0 ? dpari_cuda_fours(finite->count, s.head) : 0;
+    s.part = (int64_t *)gpu->scratch;
+    blocks = dpari_cuda_units_blocks(gpu, (s.units + DPARI_CUDA_LOOKS - 1) / DPARI_CUDA_LOOKS);
+    s.parts = (int32_t)(blocks < DPARI_CUDA_PARTS * 8 ? blocks : DPARI_CUDA_PARTS * 8);
+    if (s.units > 0) {
+        st = dpari_cuda_launch(gpu, "finite", dpari_cuda_look_kernel, s, s.parts);
+    } else {
+        s.parts = 0;
+    }
+    return st == DPAR_OK ? dpari_cuda_launch(gpu, "finite", dpari_cuda_look_end_kernel, s, 1) : st;
+}
+
+/* ---- squares, clipping -------------------------------------------------------------------------
+ *
+ * Unit u of four elements, counted from element 0, belongs to thread u % (DPARI_CUDA_PARTS x 256)
+ * in all launches: the grid may be smaller, blocks then stand for several. */
+
+struct dpari_cuda_square {
+    dpar_mem_squares q;
+    int64_t units;
+    double *part;
+    int32_t even;
+    int32_t room;
+};
+
+__device__ static inline double dpari_cuda_square_more(double sum, double x, int exact)
+{
+    return exact ? fma(x, x, sum) : dpari_cuda_add(sum, dpari_cuda_mul(x, x));
+}
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_square_kernel(DPARI_CUDA_ARGS dpari_cuda_square s)
+{
+    enum { AHEAD = 4 };
+    const int32_t width = dpari_cuda_width(s.q.type);
+    const int exact = s.q.type != DPAR_F64; /* squares of F32 are doubles */
+    const int64_t step = (int64_t)DPARI_CUDA_PARTS * DPARI_CUDA_THREADS;
+    for (int32_t block = (int32_t)blockIdx.x; block < DPARI_CUDA_PARTS; block += (int32_t)gridDim.x) {
+        int64_t unit = (int64_t)block * DPARI_CUDA_THREADS + threadIdx.x;
+        double sum = 0.0;
+        for (; unit < s.units; unit += AHEAD * step) {
+            dpari_cuda_four v[AHEAD];
+            DPARI_CUDA_UNROLL
+            for (int j = 0; j < AHEAD; j++) {
+                if (unit + j * step < s.units) {
+                    dpari_cuda_load<0>(&v[j], s.q.in, 4 * (unit + j * step), s.q.count, width,
+                                       s.even);
+                }
+            }
+            DPARI_CUDA_UNROLL
+            for (int j = 0; j < AHEAD; j++) {
+                double x[4];
+                if (unit + j * step < s.units) {
+                    dpari_cuda_widen(&v[j], s.q.type, x);
+                    DPARI_CUDA_UNROLL
+                    for (int e = 0; e < 4; e++) {
+                        sum = dpari_cuda_square_more(sum, x[e], exact);
+                    }
+                }
+            }
+        }
+        sum = dpari_cuda_block_sum(sum);
+        if (threadIdx.x == 0) {
+            s.part[block] = sum;
+        }
+    }
+}
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_square_end_kernel(DPARI_CUDA_ARGS dpari_cuda_square s)
+{
+    double sum = 0.0;
+    for (int32_t k = (int32_t)threadIdx.x; k < DPARI_CUDA_PARTS; k += DPARI_CUDA_THREADS) {
+        sum = dpari_cuda_add(sum, s.part[k]);
+    }
+    sum = dpari_cuda_block_sum(sum);
+    if (threadIdx.x == 0) {
+        *s.q.sum = s.q.add ? dpari_cuda_add(*s.q.sum, sum) : sum;
+    }
+}
+
+static dpar_status dpari_cuda_squares(void *ctx, const dpar_mem_squares *squares)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    dpari_cuda_square s;
+    dpar_status st;
+    int64_t blocks;
+    if (!dpari_cuda_is_float(squares->type) || squares->count < 0 || squares->sum == NULL ||
+        (squares->count > 0 && squares->in == NULL)) {
+        return dpari_cuda_wrong(gpu, "squares");
+    }
+    memset(&s, 0, sizeof s);
+    s.q = *squares;
+    s.units = (squares->count + 3) / 4;
+    s.part = (double *)gpu->scratch;
+    s.even = squares->count > 0 &&
+             dpari_cuda_even(squares->in, 0, dpari_cuda_width(squares->type));
+    blocks = gpu->blocks > 0 && gpu->blocks < DPARI_CUDA_PARTS ? gpu->blocks : DPARI_CUDA_PARTS;
+    st = dpari_cuda_launch(gpu, "squares", dpari_cuda_square_kernel, s, blocks);
+    return st == DPAR_OK ? dpari_cuda_launch(gpu, "squares", dpari_cuda_square_end_kernel, s, 1)
+                         : st;
+}
+
+__global__ static void dpari_cuda_clip_kernel(DPARI_CUDA_ARGS dpar_mem_clip c)
+{
+    if (threadIdx.x == 0) {
+        const double norm = sqrt(*c.squares);
+        double factor = 1.0;
+        if (c.limit > 0.0) {
+            factor = c.limit / dpari_cuda_add(norm, 1e-6);
+            factor = factor < 1.0 ? factor : 1.0;
+            factor = norm >= 0.0 && norm - norm == 0.0 ? factor : 0.0;
+        }
+        *c.factor = dpari_cuda_mul(c.scale, factor);
+    }
+}
+
+static dpar_status dpari_cuda_clip(void *ctx, const dpar_mem_clip *clip)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    if (clip->squares == NULL || clip->factor == NULL) {
+        return dpari_cuda_wrong(gpu, "clip");
+    }
+    return dpari_cuda_launch(gpu, "clip", dpari_cuda_clip_kernel, *clip, 1);
+}
+
+/* ---- optimizers --------------------------------------------------------------------------------
+ */
+
+struct dpari_cuda_step {
+    dpar_optimizer o;
+    void *weight, *m, *v, *copy, *rest;
+    const void *gradient;
+    const double *factor_at;
+    int64_t count, head, units, t;
+    uint64_t index;
+    double rate, factor, shrink, reach, fix;
+    int32_t weight_type, gradient_type, copy_type, moments;
+    uint8_t even_gradient, even_m, even_v, even_copy, even_rest, room[3];
+};
+
+DPARI_CUDA_FN float dpari_cuda_root(float x)
+{
+    return sqrtf(x);
+}
+
+DPARI_CUDA_FN double dpari_cuda_root(double x)
+{
+    return sqrt(x);
+}
+
+template <typename W> struct dpari_cuda_rates {
+    W beta1, more1, beta2, more2, epsilon, shrink, reach, fix, factor, rate, momentum, decay;
+};
+
+template <typename W>
+__device__ static inline dpari_cuda_rates<W> dpari_cuda_rates_of(const dpari_cuda_step &s)
+{
+    dpari_cuda_rates<W> r;
+    r.beta1 = (W)s.o.beta1;
+    r.more1 = (W)(1.0 - s.o.beta1);
+    r.beta2 = (W)s.o.beta2;
+    r.more2 = (W)(1.0 - s.o.beta2);
+    r.epsilon = (W)s.o.epsilon;
+    r.shrink = (W)s.shrink;
+    r.reach = (W)s.reach;
+    r.fix = (W)s.fix;
+    r.factor = (W)(s.factor_at != NULL ? dpari_cuda_mul(s.factor, *s.factor_at) : s.factor);
+    r.rate = (W)s.rate;
+    r.momentum = (W)s.o.momentum;
+    r.decay = (W)s.o.decay;
+    return r;
+}
+
+template <typename W>
+__device__ static inline void dpari_cuda_adamw(const dpari_cuda_rates<W> &r, W *w, W g, W *m, W *v)
+{
+    const W x = dpari_cuda_mul(g, r.factor);
+    *m = dpari_cuda_add(dpari_cuda_mul(r.beta1, *m), dpari_cuda_mul(r.more1, x));
+    *v = dpari_cuda_add(dpari_cuda_mul(r.beta2, *v), dpari_cuda_mul(dpari_cuda_mul(r.more2, x), x));
+    *w = dpari_cuda_add(
+        dpari_cuda_mul(*w, r.shrink),
+        -(dpari_cuda_mul(r.reach, *m) /
+          dpari_cuda_add(dpari_cuda_root(dpari_cuda_mul(*v, r.fix)), r.epsilon)));
+}
+
+template <typename W>
+__device__ static inline void dpari_cuda_sgd(const dpari_cuda_rates<W> &r, int nesterov, W *w, W g,
+                                             W *m)
+{
+    const W x = dpari_cuda_add(dpari_cuda_mul(g, r.factor), dpari_cuda_mul(r.decay, *w));
+    W step;
+    *m = dpari_cuda_add(dpari_cuda_mul(r.momentum, *m), x);
+    step = nesterov ? dpari_cuda_add(x, dpari_cuda_mul(r.momentum, *m)) : *m;
+    *w = dpari_cuda_add(*w, -dpari_cuda_mul(r.rate, step));
+}
+
+/* F32 from its nearest BF16 and the rest of its bits, and back. */
+__device__ static inline void dpari_cuda_join(dpari_cuda_four *made, const dpari_cuda_four *high,
+                                              const dpari_cuda_four *rest)
+{
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        made->x[e] = ((uint32_t)dpari_cuda_part(high, e) << 16) +
+                     (uint32_t)(int32_t)(int16_t)dpari_cuda_part(rest, e);
+    }
+}
+
+__device__ static inline void dpari_cuda_halve(const dpari_cuda_four *made, dpari_cuda_four *high,
+                                               dpari_cuda_four *rest)
+{
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        const uint32_t h = (made->x[e] + 0x8000u) >> 16, l = made->x[e] & 0xffffu;
+        high->x[e / 2] = e % 2 == 0 ? h : high->x[e / 2] | h << 16;
+        rest->x[e / 2] = e % 2 == 0 ? l : rest->x[e / 2] | l << 16;
+    }
+}
+
+/* Weights and their copy go back. */
+template <typename W>
+__device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s, const W *w, int64_t i,
+                                                    int even)
+{
+    const int32_t width = dpari_cuda_width(s.weight_type);
+    const int random = s.o.stochastic && s.rest == NULL;
+    dpari_cuda_four four, high, rest;
+    if (s.rest != NULL) {
+        dpari_cuda_narrow(&four, DPAR_F32, w);
+        dpari_cuda_halve(&four, &high, &rest);
+        dpari_cuda_store<1>(&high, s.weight, i, s.count, 2, even);
+        dpari_cuda_store<1>(&rest, s.rest, i, s.count, 2, even && s.even_rest);
+    } else {
+        if (random && s.weight_type == DPAR_BF16) {
+            dpari_cuda_narrow_random(&four, w, s.o.seed, (uint64_t)s.t, s.index + (uint64_t)i);
+        } else {
+            dpari_cuda_narrow(&four, s.weight_type, w);
+        }
+        dpari_cuda_store<1>(&four, s.weight, i, s.count, width, even);
+    }
+    if (s.copy != NULL) {
+        if (random && s.copy_type == DPAR_BF16) {
+            dpari_cuda_narrow_random(&four, w, s.o.seed, (uint64_t)s.t, s.index + (uint64_t)i);
+        } else {
+            dpari_cuda_narrow(&four, s.copy_type, w);
+        }
+        dpari_cuda_store<0>(&four, s.copy, i, s.count, dpari_cuda_width(s.copy_type),
+                            even && s.even_copy);
+    }
+}
+
+template <typename W>
+__device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
+                                                   const dpari_cuda_rates<W> &r, int64_t i)
+{
+    const int32_t width = dpari_cuda_width(s.weight_type);
+    const int32_t state = s.weight_type == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+    const int32_t state_width = dpari_cuda_width(state);
+    dpari_cuda_four fw, fg, fm, fv, fr;
+    W w[4], g[4] = {0, 0, 0, 0}, m[4] = {0, 0, 0, 0}, v[4] = {0, 0, 0, 0};
+    dpari_cuda_load<1>(&fw, s.weight, i, s.count, width, 1);
+    dpari_cuda_load<0>(&fg, s.gradient, i, s.count, dpari_cuda_width(s.gradient_type),
+                       s.even_gradient);
+    if (s.moments > 0) {
+        dpari_cuda_load<1>(&fm, s.m, i, s.count, state_width, s.even_m);
+    }
+    if (s.moments > 1) {
+        dpari_cuda_load<1>(&fv, s.v, i, s.count, state_width, s.even_v);
+    }
+    if (s.rest != NULL) {
+        dpari_cuda_load<1>(&fr, s.rest, i, s.count, 2, s.even_rest);
+        dpari_cuda_four both;
+        dpari_cuda_join(&both, &fw, &fr);
+        dpari_cuda_widen(&both, DPAR_F32, w);
+    } else {
+        dpari_cuda_widen(&fw, s.weight_type, w);
+    }
+    if (r.factor != (W)0) { /* else zeros: NaN and Inf times 0 are NaN */
+        dpari_cuda_widen(&fg, s.gradient_type, g);
+    }
+    if (s.moments > 0) {
+        dpari_cuda_widen(&fm, state, m);
+    }
+    if (s.moments > 1) {
+        dpari_cuda_widen(&fv, state, v);
+    }
+    DPARI_CUDA_UNROLL
+    for (int e = 0; e < 4; e++) {
+        if (s.o.kind == DPAR_ADAMW) {
+            dpari_cuda_adamw(r, &w[e], g[e], &m[e], &v[e]);
+        } else {
+            dpari_cuda_sgd(r, s.o.nesterov, &w[e], g[e], &m[e]);
+        }
+    }
+    if (s.moments > 0) {
+        dpari_cuda_narrow(&fm, state, m);
+        dpari_cuda_store<1>(&fm, s.m, i, s.count, state_width, s.even_m);
+    }
+    if (s.moments > 1) {
+        dpari_cuda_narrow(&fv, state, v);
+        dpari_cuda_store<1>(&fv, s.v, i, s.count, state_width, s.even_v);
+    }
+    dpari_cuda_step_store(s, w, i, 1);
+}
+
+template <typename W>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_step_kernel(DPARI_CUDA_ARGS dpari_cuda_step s)
+{
+    const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
+    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    int64_t unit = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (; unit < s.units; unit += step) {
+        const int64_t i = dpari_cuda_first(unit, s.head);
+        if (i < s.count) {
+            dpari_cuda_step_unit<W>(s, r, i);
+        }
+    }
+}
+
+/* b^t by squaring, as dpar_optimizer_step has it. */
+static double dpari_cuda_power(double b, int64_t t)
+{
+    double power = 1.0;
+    for (; t > 0; t >>= 1) {
+        power *= t % 2 != 0 ? b : 1.0;
+        b *= b;
+    }
+    return power;
+}
+
+static int dpari_cuda_step_fine(const dpar_mem_optimize *x)
+{
+    const dpar_optimizer_piece *p = x->piece;
+    int32_t moments;
+    if (x->optimizer == NULL || p == NULL || dpar_optimizer_check(x->optimizer, NULL) != DPAR_OK) {
+        return 0;
+    }
+    moments = dpar_optimizer_moments(x->optimizer);
+    if (x->t < 1 || p->count < 0 || !dpari_cuda_is_float(p->weight_type) ||
+        !dpari_cuda_is_float(p->gradient_type) ||
+        (x->rest != NULL && (p->weight_type != DPAR_BF16 || x->optimizer->stochastic)) ||
+        (x->copy != NULL && x->copy_type != DPAR_BF16 && x->copy_type != DPAR_F16 &&
+         x->copy_type != DPAR_F32)) {
+        return 0;
+    }
+    return p->count == 0 || (p->weight != NULL && p->gradient != NULL &&
+                             (moments < 1 || p->m != NULL) && (moments < 2 || p->v != NULL));
+}
+
+static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    const dpar_optimizer_piece *p = x->piece;
+    dpari_cuda_step s;
+    int32_t state;
+    if (!dpari_cuda_step_fine(x)) {
+        return dpari_cuda_wrong(gpu, "optimize");
+    }
+    if (p->count == 0) {
+        return DPAR_OK;
+    }
+    memset(&s, 0, sizeof s);
+    s.o = *x->optimizer;
+    s.weight = p->weight;
+    s.gradient = p->gradient;
+    s.m = p->m;
+    s.v = p->v;
+    s.copy = x->copy;
+    s.rest = x->rest;
+    s.factor_at = x->factor_at;
+    s.count = p->count;
+    s.t = x->t;
+    s.index = p->index;
+    s.rate = x->rate;
+    s.factor = x->factor;
+    s.shrink = 1.0 - x->rate * s.o.decay;
+    s.reach = x->rate / (1.0 - dpari_cuda_power(s.o.beta1, x->t));
+    s.fix = 1.0 / (1.0 - dpari_cuda_power(s.o.beta2, x->t));
+    s.weight_type = p->weight_type;
+    s.gradient_type = p->gradient_type;
+    s.copy_type = x->copy_type;
+    s.moments = dpar_optimizer_moments(&s.o);
+    state = p->weight_type == DPAR_F64 ? 8 : 4;
+    s.head = dpari_cuda_head(p->weight, dpari_cuda_width(p->weight_type));
+    s.units = dpari_cuda_fours(p->count, s.head);
+    s.even_gradient =
+        (uint8_t)dpari_cuda_even(p->gradient, s.head, dpari_cuda_width(p->gradient_type));
+    s.even_m = (uint8_t)dpari_cuda_even(p->m, s.head, state);
+    s.even_v = (uint8_t)dpari_cuda_even(p->v, s.head, state);
+    s.even_rest = (uint8_t)dpari_cuda_even(x->rest, s.head, 2);
+    s.even_copy = (uint8_t)(x->copy != NULL &&
+                            dpari_cuda_even(x->copy, s.head, dpari_cuda_width(x->copy_type)));
+    return dpari_cuda_launch(gpu, "optimize",
+                             gpu->fast && p->weight_type != DPAR_F64 &&
+                                     p->gradient_type != DPAR_F64
+                                 ? dpari_cuda_step_kernel<float>
+                                 : dpari_cuda_step_kernel<double>,
+                             s, dpari_cuda_units_blocks(gpu, s.units));
+}
+
+/* ---- rows --------------------------------------------------------------------------------------
+ */
+
+/* Row i of an index; below 0: none. */
+__device__ static inline int64_t dpari_cuda_row(const dpar_mem_index &x, int64_t i)
+{
+    const int64_t at = x.type == DPAR_I32 ? (int64_t)((const int32_t *)x.at)[i]
+                                          : ((const int64_t *)x.at)[i];
+    if (x.windows == 0) {
+        return at;
+    }
+    for (int32_t w = 0; w < x.windows; w++) {
+        if (at >= x.lo[w] && at < x.hi[w]) {
+            return x.row[w] + at - x.lo[w];
+        }
+    }
+    return -1;
+}
+
+static int dpari_cuda_index_fine(const dpar_mem_index *x, int64_t n)
+{
+    return (x->type == DPAR_I32 || x->type == DPAR_I64) && x->windows >= 0 && x->windows <= 2 &&
+           (n == 0 || x->at != NULL);
+}
+
+/* Rows are walked in chunks of some rows, or of a part of one. */
+struct dpari_cuda_rows {
+    int64_t chunks;
+    int64_t slices;   /* chunks of a row; 1: a chunk has `rows` rows */
+    int64_t units;    /* of a row */
+    int32_t rows;
+    int32_t each;     /* units of a slice */
+};
+
+static dpari_cuda_rows dpari_cuda_rows_of(int64_t rows, int64_t units)
+{
+    dpari_cuda_rows r;
+    const int64_t most = 4 * DPARI_CUDA_THREADS;
+    r.units = units;
+    r.each = (int32_t)(units < most ? units : most);
+    r.slices = units > most ? (units + most - 1) / most : 1;
+    r.rows = (int32_t)(units >= most || units == 0 ? 1 : most / units);
+    r.chunks = r.slices > 1 ? rows * r.slices : (rows + r.rows - 1) / r.rows;
+    return r;
+}
+
+/* Unit `local` of chunk c: its row and its place in that; 0 behind the end of the chunk. */
+__device__ static inline int dpari_cuda_rows_at(const dpari_cuda_rows &r, int64_t rows, int64_t c,
+                                                uint32_t local, int64_t *row, int64_t *unit)
+{
+    if (r.slices > 1) {
+        *row = c / r.slices;
+        *unit = c % r.slices * r.each + local;
+        return local < (uint32_t)r.each && *unit < r.units;
+    }
+    const uint32_t q = local / (uint32_t)r.each;
+    *row = c * r.rows + q;
+    *unit = local - q * (uint32_t)r.each;
+    return q < (uint32_t)r.rows && *row < rows;
+}
+
+struct dpari_cuda_fetch {
+    dpar_mem_gather g;
+    dpari_cuda_rows r;
+    int32_t width; /* bytes of a unit */
+    int32_t room;
+};
+
+template <typename V>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_fetch_kernel(DPARI_CUDA_ARGS dpari_cuda_fetch s)
+{
+    for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
+        V v[4];
+        unsigned char *to[4];
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < 4; j++) {
+            int64_t row, unit;
+            to[j] = NULL;
+            if (dpari_cuda_rows_at(s.r, s.g.rows, c, threadIdx.x + (uint32_t)j * DPARI_CUDA_THREADS,
+                                   &row, &unit)) {
+                const int64_t from = dpari_cuda_row(s.g.index, row);
+                const int64_t at = unit * (int64_t)sizeof(V);
+                to[j] = (unsigned char *)s.g.to + row * s.g.to_step + at;
+                v[j] = dpari_cuda_nought<V>();
+                if (from >= 0) {
+                    v[j] = *(const V *)(const void *)((const unsigned char *)s.g.from +
+                                                      from * s.g.from_step + at);
+                }
+            }
+        }
+        DPARI_CUDA_UNROLL
+        for (int j = 0; j < 4; j++) {
+            if (to[j] != NULL) {
+                *(V *)(void *)to[j] = v[j];
+            }
+        }
+    }
+}
+
+static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    const dpar_mem_gather *g = gather;
+    dpari_cuda_fetch s;
+    uintptr_t all;
+    void (*kernel)(const dpari_cuda_fetch) = dpari_cuda_fetch_kernel<unsigned char>;
+    if (g->rows < 0 || g->bytes < 0 || !dpari_cuda_index_fine(&g->index, g->rows) ||
+        g->to_step < g->bytes || (g->from_step < g->bytes && g->from_step != 0) ||
+        (g->rows > 0 && g->bytes > 0 && g->to == NULL)) {
+        return dpari_cuda_wrong(gpu, "gather");
+    }
+    if (g->rows == 0 || g->bytes == 0) {
+        return DPAR_OK;
+    }
+    memset(&s, 0, sizeof s);
+    s.g = *g;
+    all = (uintptr_t)g->to | (uintptr_t)g->from | (uintptr_t)g->to_step |
+          (uintptr_t)g->from_step | (uintptr_t)g->bytes | 16u;
+    s.width = (int32_t)(all & (~all + 1)); /* the lowest bit that is set */
+    switch (s.width) {
+    case 16: kernel = dpari_cuda_fetch_kernel<uint4>; break;
+    case 8: kernel = dpari_cuda_fetch_kernel<uint2>; break;
+    case 4: kernel = dpari_cuda_fetch_kernel<uint32_t>; break;
+    case 2: kernel = dpari_cuda_fetch_kernel<uint16_t>; break;
+    default: break;
+    }
+    s.r = dpari_cuda_rows_of(g->rows, g->bytes / s.width);
+    return dpari_cuda_launch(gpu, "gather", kernel, s, dpari_cuda_wave(gpu, s.r.chunks));
+}
+
+/* ---- adding rows -------------------------------------------------------------------------------
+ *
+ * A block for each row of `from`: one that finds an earlier row with the same target does nothing,
+ * the first of its target adds all of them, in order. Reads the index rows / 2 times from L2. */
+
+struct dpari_cuda_scatter {
+    dpar_mem_scatter s;
+};
+
+/* Is a row of [lo, hi) bound for `target`? To all threads. */
+__device__ static inline int64_t dpari_cuda_same(const dpar_mem_index &x, int64_t lo, int64_t hi,
+                                                 int64_t target)
+{
+    int64_t least = INT64_MAX;
+    for (int64_t i = lo + threadIdx.x; i < hi && least == INT64_MAX; i += DPARI_CUDA_THREADS) {
+        least = dpari_cuda_row(x, i) == target ? i : least;
+    }
+    return dpari_cuda_block_least(least);
+}
+
+template <typename W>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_scatter_kernel(DPARI_CUDA_ARGS dpari_cuda_scatter a)
+{
+    enum { STRETCH = 16 * DPARI_CUDA_THREADS };
+    for (int64_t i = blockIdx.x; i < a.s.rows; i += gridDim.x) {
+        const int64_t target = dpari_cuda_row(a.s.index, i);
+        W *to = (W *)a.s.to + (target < 0 ? 0 : target) * a.s.width;
+        int64_t next = target < 0 ? a.s.rows : i, lo;
+        int earlier = 0;
+        for (lo = 0; lo < i && target >= 0 && !earlier; lo += STRETCH) {
+            const int64_t hi = lo + STRETCH < i ? lo + STRETCH : i;
+            earlier = dpari_cuda_same(a.s.index, lo, hi, target) < INT64_MAX;
+        }
+        while (!earlier && next < a.s.rows) {
+            const W *from = (const W *)a.s.from + next * a.s.width;
+            for (int64_t k = threadIdx.x; k < a.s.width; k += DPARI_CUDA_THREADS) {
+                to[k] = dpari_cuda_plain(dpari_cuda_add(to[k], from[k]));
+            }
+            lo = next + 1;
+            next = INT64_MAX;
+            for (; lo < a.s.rows && next == INT64_MAX; lo += STRETCH) {
+                const int64_t hi = lo + STRETCH < a.s.rows ? lo + STRETCH : a.s.rows;
+                next = dpari_cuda_same(a.s.index, lo, hi, target);
+            }
+        }
+    }
+}
+
+static dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *scatter)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    dpari_cuda_scatter s;
+    const int64_t most = (int64_t)gpu->units * 16 * (gpu->threads / DPARI_CUDA_THREADS);
+    if (scatter->rows < 0 || scatter->width < 0 ||
+        (scatter->type != DPAR_F64 && scatter->type != DPAR_F32) ||
+        !dpari_cuda_index_fine(&scatter->index, scatter->rows) ||
+        (scatter->rows > 0 && scatter->width > 0 &&
+         (scatter->to == NULL || scatter->from == NULL))) {
+        return dpari_cuda_wrong(gpu, "scatter");
+    }
+    if (scatter->rows == 0 || scatter->width == 0) {
+        return DPAR_OK;
+    }
+    s.s = *scatter; /* blocks have very different work: several waves */
+    return dpari_cuda_launch(gpu, "scatter",
+                             scatter->type == DPAR_F64 ? dpari_cuda_scatter_kernel<double>
+                                                       : dpari_cuda_scatter_kernel<float>,
+                             s,
+                             gpu->blocks > 0 ? gpu->blocks
+                             : scatter->rows < most ? scatter->rows : most);
+}
+
+/* ---- weighted sums of rows ---- */
+
+struct dpari_cuda_mix {
+    dpar_mem_combine m;
+    dpari_cuda_rows r;
+    int32_t even_to, even_from;
+};
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_mix_kernel(DPARI_CUDA_ARGS dpari_cuda_mix s)
+{
+    const dpar_mem_combine &m = s.m;
+    const int32_t tw = dpari_cuda_width(m.to_type), fw = dpari_cuda_width(m.from_type);
+    for (int64_t c = blockIdx.x; c < s.r.chunks; c += gridDim.x) {
+        for (uint32_t local = threadIdx.x; local < 4 * DPARI_CUDA_THREADS;
+             local += DPARI_CUDA_THREADS) {
+            int64_t t, unit;
+            double sum[4] = {0.0, 0.0, 0.0, 0.0};
+            dpari_cuda_four four;
+            if (!dpari_cuda_rows_at(s.r, m.rows, c, local, &t, &unit)) {
+                continue;
+            }
+            for (int64_t j = 0; j < m.k; j++) {
+                const int64_t row = dpari_cuda_row(m.index, t * m.k + j);
+                double x[4], w = 1.0;
+                if (row < 0) {
+                    continue;
+                }
+                if (m.weight != NULL) {
+                    w = dpari_cuda_one<double>(m.weight, t * m.k + j, m.weight_type);
+                }
+                dpari_cuda_load<0>(&four, (const unsigned char *)m.from + row * m.width * fw,
+                                   4 * unit, m.width, fw, s.even_from);
+                dpari_cuda_widen(&four, m.from_type, x);
+                DPARI_CUDA_UNROLL
+                for (int e = 0; e < 4; e++) {
+                    x[e] = m.weight != NULL ? dpari_cuda_mul(w, x[e]) : x[e];
+                    sum[e] = dpari_cuda_add(sum[e], x[e]);
+                }
+            }
+            dpari_cuda_narrow(&four, m.to_type, sum);
+            dpari_cuda_store<0>(&four, (unsigned char *)m.to + t * m.width * tw, 4 * unit, m.width,
+                                tw, s.even_to);
+        }
+    }
+}
+
+static dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    const dpar_mem_combine *m = combine;
+    dpari_cuda_mix s;
+    if (m->rows < 0 || m->k < 0 || m->width < 0 || !dpari_cuda_is_float(m->to_type) ||
+        !dpari_cuda_is_float(m->from_type) ||
+        (m->weight != NULL && m->weight_type != DPAR_F64 && m->weight_type != DPAR_F32) ||
+        !dpari_cuda_index_fine(&m->index, m->rows > 0 ? m->k : 0) ||
+        (m->rows > 0 && m->width > 0 && m->to == NULL)) {
+        return dpari_cuda_wrong(gpu, "combine");
+    }
+    if (m->rows == 0 || m->width == 0) {
+        return DPAR_OK;
+    }
+    memset(&s, 0, sizeof s);
+    s.m = *m;
+    s.even_to = m->width % 4 == 0 && dpari_cuda_even(m->to, 0, dpari_cuda_width(m->to_type));
+    s.even_from = m->width % 4 == 0 && dpari_cuda_even(m->from, 0, dpari_cuda_width(m->from_type));
+    s.r = dpari_cuda_rows_of(m->rows, (m->width + 3) / 4);
+    return dpari_cuda_launch(gpu, "combine", dpari_cuda_mix_kernel, s,
+                             dpari_cuda_wave(gpu, s.r.chunks));
+}
+
+/* ---- cross-entropy -----------------------------------------------------------------------------
+ */
+
+struct dpari_cuda_xent {
+    dpar_mem_xent x;
+    double *part; /* sums of LOSS: three a block */
+    int32_t parts, fast;
+};
+
+DPARI_CUDA_FN double dpari_cuda_lowest(void)
+{
+    return dpari_cuda_bits<double>(UINT64_C(0xfff0) << 48);
+}
+
+/* exp(x); of differences of F32 logits, where options.fast is given, in F32. */
+template <int FAST> __device__ static inline double dpari_cuda_exp(double x)
+{
+    return FAST ? (double)expf((float)x) : exp(x);
+}
+
+__device__ static inline double dpari_cuda_logit(const dpar_mem_xent &x, int64_t at)
+{
+    return x.type == DPAR_F64 ? ((const double *)x.logits)[at]
+                              : dpari_cuda_from_f32(((const float *)x.logits)[at]);
+}
+
+__device__ static inline int dpari_cuda_counts(const dpar_mem_xent &x, int64_t token)
+{
+    const int64_t target = x.target.type == DPAR_I32
+                               ? (int64_t)((const int32_t *)x.target.at)[token]
+                               : ((const int64_t *)x.target.at)[token];
+    return target >= 0 && (x.ignore == 0 || target != x.ignore - 1);
+}
+
+/* The largest and the sum of exponentials below it, as they go: one pass. */
+struct dpari_cuda_soft {
+    double most, below, sum;
+};
+
+template <int FAST> __device__ static inline void dpari_cuda_soften(dpari_cuda_soft *a, double x)
+{
+    const double lowest = dpari_cuda_lowest();
+    a->sum = dpari_cuda_add(a->sum, x);
+    if (x > a->most) {
+        a->below = a->most == lowest ? 0.0 : a->below * dpari_cuda_exp<FAST>(a->most - x);
+        a->below = dpari_cuda_add(a->below, x - x == 0.0 ? 1.0 : x - x);
+        a->most = x;
+    } else if (x != lowest) {
+        a->below = dpari_cuda_add(a->below, dpari_cuda_exp<FAST>(x - a->most));
+    }
+}
+
+template <int FAST>
+__device__ static inline dpari_cuda_soft dpari_cuda_soft_join(dpari_cuda_soft a, dpari_cuda_soft b)
+{
+    const double lowest = dpari_cuda_lowest();
+    dpari_cuda_soft c;
+    c.most = b.most > a.most ? b.most : a.most;
+    c.sum = dpari_cuda_add(a.sum, b.sum);
+    a.below = a.most == lowest || a.most == c.most ? a.below
+                                                   : a.below * dpari_cuda_exp<FAST>(a.most - c.most);
+    b.below = b.most == lowest || b.most == c.most ? b.below
+                                                   : b.below * dpari_cuda_exp<FAST>(b.most - c.most);
+    c.below = dpari_cuda_add(a.below, b.below);
+    return c;
+}
+
+/* Of all threads' in the order of the threads' numbers, by halves; to thread 0. */
+template <int FAST>
+__device__ static inline dpari_cuda_soft dpari_cuda_soft_block(dpari_cuda_soft a)
+{
+    __shared__ dpari_cuda_soft part[DPARI_CUDA_THREADS];
+    __syncthreads();
+    part[threadIdx.x] = a;
+    for (unsigned n = DPARI_CUDA_THREADS / 2; n > 0; n /= 2) {
+        __syncthreads();
+        if (threadIdx.x < n) {
+            part[threadIdx.x] =
+                dpari_cuda_soft_join<FAST>(part[threadIdx.x], part[threadIdx.x + n]);
+        }
+    }
+    __syncthreads();
+    return part[0];
+}
+
+/* Four logits of a thread at a time: a unit of a token's row, whose first may be unaligned. */
+template <int FAST>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_xent_part_kernel(DPARI_CUDA_ARGS dpari_cuda_xent s)
+{
+    const dpar_mem_xent &x = s.x;
+    const int32_t width = dpari_cuda_width(x.type);
+    for (int64_t token = blockIdx.x; token < x.tokens; token += gridDim.x) {
+        const unsigned char *base = (const unsigned char *)x.logits + token * x.rows * width;
+        dpari_cuda_soft a;
+        a.most = dpari_cuda_lowest();
+        a.below = a.sum = 0.0;
+        for (int w = 0; w < 2; w++) { /* units from the first column on, whatever its address */
+            const unsigned char *run = base + x.lo[w] * width;
+            const int64_t n = x.hi[w] - x.lo[w];
+            const int even = dpari_cuda_even(run, 0, width);
+            for (int64_t u = threadIdx.x; 4 * u < n; u += 2 * DPARI_CUDA_THREADS) {
+                dpari_cuda_four four[2];
+                double v[4];
+                const int64_t second = 4 * (u + DPARI_CUDA_THREADS);
+                dpari_cuda_load<0>(&four[0], run, 4 * u, n, width, even);
+                if (second < n) {
+                    dpari_cuda_load<0>(&four[1], run, second, n, width, even);
+                }
+                DPARI_CUDA_UNROLL
+                for (int j = 0; j < 2; j++) {
+                    const int64_t at = 4 * (u + j * DPARI_CUDA_THREADS);
+                    dpari_cuda_widen(&four[j], x.type, v);
+                    DPARI_CUDA_UNROLL
+                    for (int e = 0; e < 4; e++) {
+                        if (at + e < n) {
+                            dpari_cuda_soften<FAST>(&a, v[e]);
+                        }
+                    }
+                }
+            }
+        }
+        a = dpari_cuda_soft_block<FAST>(a);
+        if (threadIdx.x == 0) {
+            const int64_t h = dpari_cuda_row(x.target, token);
+            const int none = x.hi[0] <= x.lo[0] && x.hi[1] <= x.lo[1];
+            double own = 0.0;
+            if (h >= 0) {
+                own = dpari_cuda_mul(1.0 - x.smoothing,
+                                     dpari_cuda_logit(x, token * x.rows + h));
+            }
+            if (x.smoothing > 0.0) { /* else 0 x infinity */
+                own = dpari_cuda_add(own, dpari_cuda_mul(x.smoothing / (double)x.vocabulary, a.sum));
+            }
+            a.most = none ? 0.0 : a.most;
+            if (x.type == DPAR_F64) {
+                double *three = (double *)x.own + 3 * token;
+                three[0] = a.most;
+                three[1] = a.below;
+                three[2] = own;
+            } else {
+                float *three = (float *)x.own + 3 * token;
+                three[0] = dpari_cuda_to_f32(a.most);
+                three[1] = dpari_cuda_to_f32(a.below);
+                three[2] = dpari_cuda_to_f32(own);
+            }
+        }
+    }
+}
+
+__device__ static inline double dpari_cuda_three(const dpar_mem_xent &x, int64_t rank,
+                                                 int64_t token, int which)
+{
+    return dpari_cuda_one<double>(x.all, 3 * (rank * x.tokens + token) + which, x.type);
+}
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_xent_loss_kernel(DPARI_CUDA_ARGS dpari_cuda_xent s)
+{
+    const dpar_mem_xent &x = s.x;
+    double loss = 0.0, z = 0.0, tokens = 0.0;
+    int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (; i < x.tokens; i += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+        double most = 0.0, sum = 0.0, own = 0.0, lse;
+        const int counts = dpari_cuda_counts(x, i);
+        int first = 1;
+        for (int32_t r = 0; r < x.ranks; r++) {
+            const double m = dpari_cuda_three(x, r, i, 0);
+            own = dpari_cuda_add(own, dpari_cuda_three(x, r, i, 2));
+            if (!(dpari_cuda_three(x, r, i, 1) <= 0.0) && (first || m > most)) {
+                most = m;
+                first = 0;
+            }
+        }
+        for (int32_t r = 0; r < x.ranks; r++) {
+            const double below = dpari_cuda_three(x, r, i, 1);
+            if (!(below <= 0.0)) {
+                sum = dpari_cuda_add(
+                    sum, dpari_cuda_mul(below, exp(dpari_cuda_three(x, r, i, 0) - most)));
+            }
+        }
+        lse = sum > 0.0 ? dpari_cuda_add(most, log(sum)) : sum / sum;
+        x.lse[i] = lse;
+        const double more = dpari_cuda_mul(dpari_cuda_mul(x.z, lse), lse);
+        if (x.loss != NULL) {
+            x.loss[i] = counts ? dpari_cuda_add(lse - own, more) : 0.0;
+        }
+        if (counts) {
+            loss = dpari_cuda_add(loss, lse - own);
+            z = dpari_cuda_add(z, more);
+            tokens += 1.0;
+        }
+    }
+    loss = dpari_cuda_block_sum(loss);
+    z = dpari_cuda_block_sum(z);
+    tokens = dpari_cuda_block_sum(tokens);
+    if (threadIdx.x == 0) {
+        s.part[3 * blockIdx.x] = loss;
+        s.part[3 * blockIdx.x + 1] = z;
+        s.part[3 * blockIdx.x + 2] = tokens;
+    }
+}
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_xent_sum_kernel(DPARI_CUDA_ARGS dpari_cuda_xent s)
+{
+    double sum[3] = {0.0, 0.0, 0.0};
+    for (int32_t k = (int32_t)threadIdx.x; k < s.parts; k += DPARI_CUDA_THREADS) {
+        sum[0] = dpari_cuda_add(sum[0], s.part[3 * k]);
+        sum[1] = dpari_cuda_add(sum[1], s.part[3 * k + 1]);
+        sum[2] = dpari_cuda_add(sum[2], s.part[3 * k + 2]);
+    }
+    sum[0] = dpari_cuda_block_sum(sum[0]);
+    sum[1] = dpari_cuda_block_sum(sum[1]);
+    sum[2] = dpari_cuda_block_sum(sum[2]);
+    if (threadIdx.x == 0) {
+        s.x.sum->loss = sum[0];
+        s.x.sum->z = sum[1];
+        s.x.sum->tokens = (int64_t)sum[2];
+    }
+}
+
+template <int FAST>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_xent_gradient_kernel(DPARI_CUDA_ARGS dpari_cuda_xent s)
+{
+    const dpar_mem_xent &x = s.x;
+    const int32_t width = dpari_cuda_width(x.type);
+    const double smooth =
+        x.scale * x.smoothing / (double)(x.vocabulary > 1 ? x.vocabulary : 1);
+    for (int64_t token = blockIdx.x; token < x.tokens; token += gridDim.x) {
+        unsigned char *base = (unsigned char *)x.logits + token * x.rows * width;
+        const int64_t head = dpari_cuda_head(base, width), units = dpari_cuda_fours(x.rows, head);
+        const int64_t h = dpari_cuda_row(x.target, token);
+        const int counts = dpari_cuda_counts(x, token);
+        const double lse = x.lse[token];
+        const double factor =
+            dpari_cuda_mul(x.scale, dpari_cuda_add(1.0, dpari_cuda_mul(2.0 * x.z, lse)));
+        for (int64_t u = threadIdx.x; u < units; u += DPARI_CUDA_THREADS) {
+            const int64_t i = dpari_cuda_first(u, head);
+            dpari_cuda_four four;
+            double v[4];
+            if (i >= x.rows) {
+                continue;
+            }
+            dpari_cuda_load<0>(&four, base, i, x.rows, width, 1);
+            dpari_cuda_widen(&four, x.type, v);
+            DPARI_CUDA_UNROLL
+            for (int e = 0; e < 4; e++) {
+                const int64_t c = i + e;
+                const int real =
+                    (c >= x.lo[0] && c < x.hi[0]) || (c >= x.lo[1] && c < x.hi[1]);
+                double made = 0.0;
+                if (real && counts) {
+                    made = dpari_cuda_mul(factor, dpari_cuda_exp<FAST>(v[e] - lse)) - smooth;
+                    made = c == h ? made - x.scale * (1.0 - x.smoothing) : made;
+                }
+                v[e] = made;
+            }
+            dpari_cuda_narrow(&four, x.type, v);
+            dpari_cuda_store<0>(&four, base, i, x.rows, width, 1);
+        }
+    }
+}
+
+static int dpari_cuda_xent_fine(const dpar_mem_xent *x)
+{
+    const int some = x->tokens > 0;
+    if ((x->type != DPAR_F64 && x->type != DPAR_F32) || x->tokens < 0 || x->rows < 0 ||
+        x->phase < DPAR_MEM_XENT_PART || x->phase > DPAR_MEM_XENT_GRADIENT ||
+        !dpari_cuda_index_fine(&x->target, x->tokens)) {
+        return 0;
+    }
+    if (x->phase == DPAR_MEM_XENT_LOSS) {
+        return x->ranks >= 1 && (!some || (x->all != NULL && x->lse != NULL));
+    }
+    if (x->lo[0] > x->hi[0] || x->lo[1] > x->hi[1] || x->lo[0] < 0 || x->lo[1] < 0 ||
+        x->hi[0] > x->rows || x->hi[1] > x->rows || (some && x->rows > 0 && x->logits == NULL)) {
+        return 0;
+    }
+    return !some || (x->phase == DPAR_MEM_XENT_PART ? x->own != NULL : x->lse != NULL);
+}
+
+static dpar_status dpari_cuda_xent_op(void *ctx, const dpar_mem_xent *xent)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    const int fast = gpu->fast && xent->type == DPAR_F32;
+    const int64_t blocks = dpari_cuda_wave(gpu, xent->tokens);
+    dpari_cuda_xent s;
+    dpar_status st;
+    if (!dpari_cuda_xent_fine(xent)) {
+        return dpari_cuda_wrong(gpu, "xent");
+    }
+    s.x = *xent;
+    s.part = (double *)gpu->scratch;
+    s.fast = fast;
+    s.parts = DPARI_CUDA_PARTS;
+    if (xent->tokens < (int64_t)DPARI_CUDA_PARTS * DPARI_CUDA_THREADS) {
+        s.parts = (int32_t)((xent->tokens + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS);
+    }
+    if (xent->phase == DPAR_MEM_XENT_LOSS) { /* as many blocks as the tokens say: sums */
+        st = xent->tokens == 0
+                 ? DPAR_OK
+                 : dpari_cuda_launch(gpu, "xent", dpari_cuda_xent_loss_kernel, s, s.parts);
+        return st != DPAR_OK || xent->sum == NULL
+                   ? st
+                   : dpari_cuda_launch(gpu, "xent", dpari_cuda_xent_sum_kernel, s, 1);
+    }
+    if (xent->tokens == 0) {
+        return DPAR_OK;
+    }
+    if (xent->phase == DPAR_MEM_XENT_PART) {
+        return dpari_cuda_launch(gpu, "xent",
+                                 fast ? dpari_cuda_xent_part_kernel<1>
+                                      : dpari_cuda_xent_part_kernel<0>,
+                                 s, blocks);
+    }
+    return dpari_cuda_launch(gpu, "xent",
+                             fast ? dpari_cuda_xent_gradient_kernel<1>
+                                  : dpari_cuda_xent_gradient_kernel<0>,
+                             s, blocks);
+}
+
+/* ---- online softmax ----------------------------------------------------------------------------
+ */
+
+struct dpari_cuda_merge {
+    dpar_mem_merge m;
+    int64_t chunks;
+    int32_t rows; /* of a chunk, at most DPARI_CUDA_THREADS */
+    int32_t even;
+};
+
+/* How a row goes on: kept, copied, or mixed. */
+enum { DPARI_CUDA_KEEP, DPARI_CUDA_TAKE, DPARI_CUDA_MIX };
+
+template <typename W>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_merge_kernel(DPARI_CUDA_ARGS dpari_cuda_merge s)
+{
+    __shared__ double keep[DPARI_CUDA_THREADS], more[DPARI_CUDA_THREADS];
+    __shared__ int32_t how[DPARI_CUDA_THREADS];
+    const dpar_mem_merge &m = s.m;
+    const int32_t width = (int32_t)sizeof(W), t = (int32_t)threadIdx.x;
+    const int64_t fours = (m.values + 3) / 4;
+    for (int64_t c = blockIdx.x; c < s.chunks; c += gridDim.x) {
+        const int64_t first = c * s.rows;
+        const int64_t n = m.rows - first < s.rows ? m.rows - first : s.rows;
+        __syncthreads();
+        if (t < n) {
+            const double a = (double)((const W *)m.lse)[first + t];
+            const double b = (double)((const W *)m.more_lse)[first + t];
+            how[t] = DPARI_CUDA_KEEP;
+            if (a <= -1e30 && !(b <= -1e30)) {
+                how[t] = DPARI_CUDA_TAKE;
+                ((W *)m.lse)[first + t] = ((const W *)m.more_lse)[first + t];
+            } else if (!(b <= -1e30)) { /* NaN too: it must be seen */
+                const double most = a > b ? a : b, e = exp(a - most), f = exp(b - most);
+                how[t] = DPARI_CUDA_MIX;
+                keep[t] = e / (e + f);
+                more[t] = f / (e + f);
+                ((W *)m.lse)[first + t] = (W)(most + log(e + f));
+            }
+        }
+        __syncthreads();
+        for (int64_t u = t; u < n * fours; u += DPARI_CUDA_THREADS) {
+            const int32_t row = (int32_t)(u / fours);
+            const int64_t at = 4 * (u - row * fours);
+            W *to = (W *)m.out + (first + row) * m.values;
+            const W *from = (const W *)m.more + (first + row) * m.values;
+            dpari_cuda_four x, y;
+            W v[4], w[4];
+            if (how[row] == DPARI_CUDA_KEEP) {
+                continue;
+            }
+            dpari_cuda_load<0>(&x, from, at, m.values, width, s.even);
+            if (how[row] == DPARI_CUDA_MIX) {
+                const W k = (W)keep[row], f = (W)more[row];
+                const int32_t type = width == 8 ? DPAR_F64 : DPAR_F32;
+                dpari_cuda_load<0>(&y, to, at, m.values, width, s.even);
+                dpari_cuda_widen(&x, type, v);
+                dpari_cuda_widen(&y, type, w);
+                DPARI_CUDA_UNROLL
+                for (int e = 0; e < 4; e++) {
+                    v[e] = dpari_cuda_add(dpari_cuda_mul(k, w[e]), dpari_cuda_mul(f, v[e]));
+                }
+                dpari_cuda_narrow(&x, type, v);
+            }
+            dpari_cuda_store<0>(&x, to, at, m.values, width, s.even);
+        }
+    }
+}
+
+static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_merge *merge)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    const int32_t width = dpari_cuda_width(merge->type);
+    dpari_cuda_merge s;
+    int64_t rows;
+    if ((merge->type != DPAR_F64 && merge->type != DPAR_F32) || merge->rows < 0 ||
+        merge->values < 0 ||
+        (merge->rows > 0 && (merge->lse == NULL || merge->more_lse == NULL ||
+                             (merge->values > 0 && (merge->out == NULL || merge->more == NULL))))) {
+        return dpari_cuda_wrong(gpu, "merge");
+    }
+    if (merge->rows == 0) {
+        return DPAR_OK;
+    }
+    rows = merge->values > 0 ? 4096 / merge->values : DPARI_CUDA_THREADS;
+    rows = rows < 1 ? 1 : rows > DPARI_CUDA_THREADS ? DPARI_CUDA_THREADS : rows;
+    s.m = *merge;
+    s.rows = (int32_t)rows;
+    s.chunks = (merge->rows + rows - 1) / rows;
+    s.even = merge->values % 4 == 0 && dpari_cuda_even(merge->out, 0, width) &&
+             dpari_cuda_even(merge->more, 0, width);
+    return dpari_cuda_launch(gpu, "merge",
+                             width == 8 ? dpari_cuda_merge_kernel<double>
+                                        : dpari_cuda_merge_kernel<float>,
+                             s, dpari_cuda_wave(gpu, s.chunks));
+}
+
+/* ---- moments -----------------------------------------------------------------------------------
+ */
+
+struct dpari_cuda_three_of {
+    double count, mean, m2;
+};
+
+struct dpari_cuda_moment {
+    dpar_mem_moments m;
+    int64_t sets, planes; /* planes of a set */
+    int64_t points;       /* of a plane */
+    int64_t slices;       /* of a set: 1: straight to its place */
+    int64_t each;         /* points of a slice */
+    int64_t extent[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS]; /* merged, the last dim first */
+    dpari_cuda_three_of *part;
+    int32_t dims, per_sample; /* groups of a sample; 0: sets are channels */
+};
+
+__device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
+                                                    const dpari_cuda_three_of &b)
+{
+    const double n = a->count + b.count, delta = b.mean - a->mean;
+    if (b.count <= 0.0) {
+        return;
+    }
+    if (a->count <= 0.0) {
+        *a = b;
+        return;
+    }
+    a->mean = dpari_cuda_add(a->mean, dpari_cuda_mul(delta, b.count / n));
+    a->m2 = dpari_cuda_add(a->m2, dpari_cuda_add(b.m2, dpari_cuda_mul(dpari_cuda_mul(delta, delta),
+                                                                     a->count * b.count / n)));
+    a->count = n;
+}
+
+/* Point i of a set's points, of all its planes. */
+__device__ static inline double dpari_cuda_point(const dpari_cuda_moment &s, int64_t set, int64_t i)
+{
+    const dpar_mem_moments &m = s.m;
+    int64_t k = i / s.points, point = i - k * s.points, at, plane;
+    if (s.per_sample > 0) { /* channels of a group follow on each other */
+        plane = set * s.planes + k;
+    } else {
+        plane = k * m.channels + set;
+    }
+    at = plane * m.step;
+    for (int32_t d = 0; d < s.dims; d++) {
+        if (d + 1 < s.dims) {
+            const int64_t q = point / s.extent[d];
+            at += (point - q * s.extent[d]) * s.stride[d];
+            point = q;
+        } else {
+            at += point * s.stride[d];
+        }
+    }
+    return dpari_cuda_one<double>(m.x, at, m.type);
+}
+
+__device__ static inline dpari_cuda_three_of dpari_cuda_three_block(dpari_cuda_three_of a)
+{
+    __shared__ dpari_cuda_three_of part[DPARI_CUDA_THREADS];
+    __syncthreads();
+    part[threadIdx.x] = a;
+    for (unsigned n = DPARI_CUDA_THREADS / 2; n > 0; n /= 2) {
+        __syncthreads();
+        if (threadIdx.x < n) {
+            a = part[threadIdx.x];
+            dpari_cuda_three_join(&a, part[threadIdx.x + n]);
+            part[threadIdx.x] = a;
+        }
+    }
+    __syncthreads();
+    return part[0];
+}
+
+__device__ static inline void dpari_cuda_three_put(const dpari_cuda_moment &s, int64_t set,
+                                                   const dpari_cuda_three_of &a)
+{
+    double *to = s.m.to + 3 * set;
+    dpari_cuda_three_of sum;
+    sum.count = sum.mean = sum.m2 = 0.0;
+    if (s.m.add) {
+        sum.count = to[0];
+        sum.mean = to[1];
+        sum.m2 = to[2];
+    }
+    dpari_cuda_three_join(&sum, a);
+    to[0] = sum.count;
+    to[1] = sum.mean;
+    to[2] = sum.m2;
+}
+
+/* A block has one slice of one set; a thread eight points of it at a time, which lie a block apart:
+ * their mean, their squares about it, merged with what it has. */
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_moment_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
+{
+    enum { SOME = 8 };
+    const int64_t all = s.planes * s.points;
+    for (int64_t c = blockIdx.x; c < s.sets * s.slices; c += gridDim.x) {
+        const int64_t set = c / s.slices, lo = (c - set * s.slices) * s.each;
+        const int64_t hi = lo + s.each < all ? lo + s.each : all;
+        dpari_cuda_three_of a;
+        a.count = a.mean = a.m2 = 0.0;
+        for (int64_t i = lo + threadIdx.x; i < hi; i += SOME * DPARI_CUDA_THREADS) {
+            dpari_cuda_three_of one;
+            double x[SOME], n = 0.0, sum = 0.0, m2 = 0.0;
+            DPARI_CUDA_UNROLL
+            for (int j = 0; j < SOME; j++) {
+                const int in = i + j * DPARI_CUDA_THREADS < hi;
+                x[j] = in ? dpari_cuda_point(s, set, i + j * DPARI_CUDA_THREADS) : 0.0;
+                n += in ? 1.0 : 0.0;
+                sum = dpari_cuda_add(sum, x[j]);
+            }
+            one.count = n;
+            one.mean = sum / n;
+            DPARI_CUDA_UNROLL
+            for (int j = 0; j < SOME; j++) {
+                const int in = i + j * DPARI_CUDA_THREADS < hi;
+                const double off = in ? x[j] - one.mean : 0.0;
+                m2 = dpari_cuda_add(m2, dpari_cuda_mul(off, off));
+            }
+            one.m2 = m2;
+            dpari_cuda_three_join(&a, one);
+        }
+        a = dpari_cuda_three_block(a);
+        if (threadIdx.x == 0 && s.slices == 1) {
+            dpari_cuda_three_put(s, set, a);
+        } else if (threadIdx.x == 0) {
+            s.part[c] = a;
+        }
+    }
+}
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_moment_end_kernel(DPARI_CUDA_ARGS dpari_cuda_moment s)
+{
+    int64_t set = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (; set < s.sets; set += (int64_t)gridDim.x * DPARI_CUDA_THREADS) {
+        dpari_cuda_three_of a;
+        a.count = a.mean = a.m2 = 0.0;
+        for (int64_t k = 0; k < s.slices; k++) {
+            dpari_cuda_three_join(&a, s.part[set * s.slices + k]);
+        }
+        dpari_cuda_three_put(s, set, a);
+    }
+}
+
+/* Points of a plane as few dims as lie so, the one with the shortest step first in the caller's
+ * order: the last. */
+static void dpari_cuda_moment_lay(const dpar_mem_moments *m, dpari_cuda_moment *s)
+{
+    int32_t d;
+    s->dims = 0;
+    s->points = 1;
+    for (d = m->dims - 1; d >= 0; d--) {
+        const int32_t k = s->dims - 1;
+        s->points *= m->extent[d] > 0 ? m->extent[d] : 0;
+        if (m->extent[d] == 1) {
+            continue;
+        }
+        if (k >= 0 && m->stride[d] == s->stride[k] * s->extent[k]) {
+            s->extent[k] *= m->extent[d];
+        } else {
+            s->extent[s->dims] = m->extent[d];
+            s->stride[s->dims++] = m->stride[d];
+        }
+    }
+}
+
+static dpar_status dpari_cuda_moments(void *ctx, const dpar_mem_moments *moments)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    const dpar_mem_moments *m = moments;
+    dpari_cuda_moment s;
+    dpar_status st;
+    int64_t all, most;
+    int32_t d, negative = 0;
+    for (d = 0; d < m->dims && m->dims <= DPAR_MAX_DIMS; d++) {
+        negative |= m->extent[d] < 0;
+    }
+    if (!dpari_cuda_is_float(m->type) || m->dims < 0 || m->dims > DPAR_MAX_DIMS || negative ||
+        m->planes < 0 || m->channels < 1 || m->planes % m->channels != 0 || m->groups < 0 ||
+        (m->groups > 0 && m->channels % m->groups != 0)) {
+        return dpari_cuda_wrong(gpu, "moments");
+    }
+    memset(&s, 0, sizeof s);
+    s.m = *m;
+    dpari_cuda_moment_lay(m, &s);
+    s.per_sample = m->groups;
+    s.sets = m->groups > 0 ? m->planes / m->channels * m->groups : m->channels;
+    s.planes = s.sets > 0 ? m->planes / s.sets : 0;
+    all = s.planes * s.points;
+    if (s.sets > 0 && (m->to == NULL || (all > 0 && m->x == NULL))) {
+        return dpari_cuda_wrong(gpu, "moments");
+    }
+    most = 2 * DPARI_CUDA_PARTS / (s.sets > 0 ? s.sets : 1); /* slices of a set */
+    s.slices = (all + 4095) / 4096 < most ? (all + 4095) / 4096 : most;
+    s.slices = s.slices < 1 ? 1 : s.slices;
+    s.each = (all + s.slices - 1) / s.slices;
+    s.part = (dpari_cuda_three_of *)gpu->scratch;
+    if (s.sets == 0) {
+        return DPAR_OK;
+    }
+    st = dpari_cuda_launch(gpu, "moments", dpari_cuda_moment_kernel, s,
+                           dpari_cuda_wave(gpu, s.sets * s.slices));
+    return st != DPAR_OK || s.slices == 1
+               ? st
+               : dpari_cuda_launch(gpu, "moments", dpari_cuda_moment_end_kernel, s,
+                                   dpari_cuda_units_blocks(gpu, s.sets));
+}
+
+/* ---- blocks of 8 bits --------------------------------------------------------------------------
+ */
+
+struct dpari_cuda_quant {
+    dpar_mem_quantize q;
+    int64_t blocks;
+    int32_t even, even_code; /* may numbers, codes be met by vectors, in all blocks? */
+    int32_t warps;           /* 1: a warp has a block, else all threads have it */
+    int32_t room;
+};
+
+DPARI_CUDA_FN float dpari_cuda_divide(float a, float b)
+{
+#if defined(__CUDA_ARCH__)
+    return __fdiv_rn(a, b);
+#else
+    return a / b;
+#endif
+}
+
+/* e4m3, to the nearest, even ones of two, at most 448: the exponents of F32 down to -9 are cut to 3
+ * bits; below that codes are multiples of 2^-9. */
+DPARI_CUDA_FN uint32_t dpari_cuda_to_f8(float f)
+{
+    const uint32_t x = dpari_cuda_bits<uint32_t>(f), size = x & 0x7fffffffu;
+    uint32_t code;
+    if (size >= 0x43e00000u) {
+        code = 0x7eu; /* 448 */
+    } else if (size >= 0x3c800000u) { /* 2^-6 */
+        code = dpari_cuda_shift(size, 20) - (120u << 3);
+        code = code > 0x7eu ? 0x7eu : code;
+    } else {
+        code = (uint32_t)rintf(dpari_cuda_bits<float>(size) * 512.0f);
+    }
+    return code == 0 ? 0 : code | (x >> 24 & 0x80u);
+}
+
+DPARI_CUDA_FN float dpari_cuda_from_f8(uint32_t code)
+{
+    const uint32_t sign = (code & 0x80u) << 24, size = code & 0x7fu;
+    if (size == 0x7fu) {
+        return dpari_cuda_bits<float>(sign | 0x7fc00000u);
+    }
+    if (size >= 8) {
+        return dpari_cuda_bits<float>(sign | ((size << 20) + (120u << 23)));
+    }
+    return sign != 0 ? -((float)size * (1.0f / 512.0f)) : (float)size * (1.0f / 512.0f);
+}
+
+DPARI_CUDA_FN uint32_t dpari_cuda_code(float x, float scale, int32_t type)
+{
+    if (!(scale > 0.0f)) {
+        return 0;
+    }
+    if (type == DPAR_F8) {
+        return dpari_cuda_to_f8(dpari_cuda_divide(x, scale));
+    }
+    const float y = rintf(dpari_cuda_divide(x, scale));
+    return (uint32_t)(int32_t)(y > 127.0f ? 127.0f : y < -127.0f ? -127.0f : y) & 0xffu;
+}
+
+/* The largest |x| as its bits, of which those of NaN and infinity are the largest. */
+__device__ static inline uint32_t dpari_cuda_largest(const dpari_cuda_quant &s, uint32_t mine)
+{
+    __shared__ uint32_t part[DPARI_CUDA_WARPS];
+    for (int bits = 16; bits > 0; bits /= 2) {
+        const uint32_t other = __shfl_xor_sync(0xffffffffu, mine, bits);
+        mine = other > mine ? other : mine;
+    }
+    if (s.warps) {
+        return mine;
+    }
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        part[threadIdx.x / 32] = mine;
+    }
+    __syncthreads();
+    for (int w = 0; w < DPARI_CUDA_WARPS; w++) {
+        mine = part[w] > mine ? part[w] : mine;
+    }
+    return mine;
+}
+
+/* A block's numbers in F32, four of them. */
+__device__ static inline void dpari_cuda_quant_load(const dpari_cuda_quant &s, int64_t first,
+                                                    int64_t n, int64_t i, float *x)
+{
+    const int32_t width = dpari_cuda_width(s.q.type);
+    dpari_cuda_four four;
+    dpari_cuda_load<0>(&four, (const unsigned char *)s.q.x + first * width, i, n, width, s.even);
+    dpari_cuda_widen(&four, s.q.type, x);
+}
+
+__device__ static inline float dpari_cuda_scale_of(uint32_t largest, int32_t type)
+{
+    float scale;
+    if (largest >= 0x7f800000u) {
+        return dpari_cuda_bits<float>((uint32_t)0x7fc00000u);
+    }
+    scale = dpari_cuda_divide(dpari_cuda_bits<float>(largest), type == DPAR_F8 ? 448.0f : 127.0f);
+    return dpari_cuda_bits<uint32_t>(scale) < 0x00800000u ? 0.0f : scale;
+}
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_quant_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
+{
+    const int64_t team = s.warps ? DPARI_CUDA_WARPS : 1;
+    const int64_t lanes = s.warps ? 32 : DPARI_CUDA_THREADS, lane = threadIdx.x % lanes;
+    int64_t b = blockIdx.x * team + threadIdx.x / lanes;
+    for (; b < s.blocks; b += gridDim.x * team) {
+        const int64_t first = b * s.q.block;
+        const int64_t n = s.q.count - first < s.q.block ? s.q.count - first : s.q.block;
+        unsigned char *code = (unsigned char *)s.q.code + b * s.q.code_step;
+        uint32_t largest = 0;
+        float x[4], scale;
+        for (int64_t i = 4 * lane; i < n; i += 4 * lanes) {
+            dpari_cuda_quant_load(s, first, n, i, x);
+            DPARI_CUDA_UNROLL
+            for (int e = 0; e < 4; e++) {
+                const uint32_t size = dpari_cuda_bits<uint32_t>(x[e]) & 0x7fffffffu;
+                largest = size > largest ? size : largest;
+            }
+        }
+        largest = dpari_cuda_largest(s, largest);
+        scale = dpari_cuda_scale_of(largest, s.q.code_type);
+        if (lane == 0) {
+            *(float *)(void *)((unsigned char *)s.q.scale + b * s.q.scale_step) = scale;
+        }
+        for (int64_t i = 4 * lane; i < n; i += 4 * lanes) {
+            uint32_t four = 0;
+            dpari_cuda_quant_load(s, first, n, i, x);
+            DPARI_CUDA_UNROLL
+            for (int e = 0; e < 4; e++) {
+                four |= dpari_cuda_code(x[e], scale, s.q.code_type) << (8 * e);
+            }
+            if (s.even_code && i + 4 <= n) {
+                *(uint32_t *)(void *)(code + i) = four;
+                continue;
+            }
+            for (int e = 0; e < 4 && i + e < n; e++) {
+                code[i + e] = (unsigned char)(four >> (8 * e));
+            }
+        }
+    }
+}
+
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_unquant_kernel(DPARI_CUDA_ARGS dpari_cuda_quant s)
+{
+    const int32_t width = dpari_cuda_width(s.q.type);
+    const int64_t team = s.warps ? DPARI_CUDA_WARPS : 1;
+    const int64_t lanes = s.warps ? 32 : DPARI_CUDA_THREADS, lane = threadIdx.x % lanes;
+    int64_t b = blockIdx.x * team + threadIdx.x / lanes;
+    for (; b < s.blocks; b += gridDim.x * team) {
+        const int64_t first = b * s.q.block;
+        const int64_t n = s.q.count - first < s.q.block ? s.q.count - first : s.q.block;
+        const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
+        unsigned char *base = (unsigned char *)s.q.x + first * width;
+        const float scale = *(const float *)(const void *)((const unsigned char *)s.q.scale +
+                                                           b * s.q.scale_step);
+        for (int64_t i = 4 * lane; i < n; i += 4 * lanes) {
+            dpari_cuda_four old;
+            double x[4], y[4];
+            uint32_t four = 0;
+            if (s.even_code && i + 4 <= n) {
+                four = *(const uint32_t *)(const void *)(code + i);
+            } else {
+                for (int e = 0; e < 4 && i + e < n; e++) {
+                    four |= (uint32_t)code[i + e] << (8 * e);
+                }
+            }
+            if (s.q.add) {
+                dpari_cuda_load<0>(&old, base, i, n, width, s.even);
+                dpari_cuda_widen(&old, s.q.type, y);
+            }
+            DPARI_CUDA_UNROLL
+            for (int e = 0; e < 4; e++) {
+                const uint32_t c = four >> (8 * e) & 0xffu;
+                const float v = s.q.code_type == DPAR_F8 ? dpari_cuda_from_f8(c)
+                                                         : (float)(int32_t)(int8_t)c;
+                x[e] = dpari_cuda_from_f32(dpari_cuda_mul(v, scale));
+                x[e] = s.q.add ? dpari_cuda_add(y[e], x[e]) : x[e];
+            }
+            dpari_cuda_narrow(&old, s.q.type, x);
+            dpari_cuda_store<0>(&old, base, i, n, width, s.even);
+        }
+    }
+}
+
+static dpar_status dpari_cuda_quantum(dpar_cuda *gpu, const char *name, const dpar_mem_quantize *q,
+                                      void (*kernel)(const dpari_cuda_quant))
+{
+    const int32_t width = dpari_cuda_width(q->type);
+    dpari_cuda_quant s;
+    if (!dpari_cuda_is_float(q->type) || (q->code_type != DPAR_I8 && q->code_type != DPAR_F8) ||
+        q->count < 0 || q->block < 1 || q->code_step < q->block || q->scale_step == 0 ||
+        q->scale_step % 4 != 0 ||
+        (q->count > 0 && (q->x == NULL || q->code == NULL || q->scale == NULL))) {
+        return dpari_cuda_wrong(gpu, name);
+    }
+    if (q->count == 0) {
+        return DPAR_OK;
+    }
+    memset(&s, 0, sizeof s);
+    s.q = *q;
+    s.blocks = (q->count - 1) / q->block + 1;
+    s.even = q->block % 4 == 0 && dpari_cuda_even(q->x, 0, width);
+    s.even_code = ((uintptr_t)q->code | (uintptr_t)q->code_step) % 4 == 0;
+    s.warps = q->block <= 2048;
+    return dpari_cuda_launch(
+        gpu, name, kernel, s,
+        dpari_cuda_wave(gpu, s.warps ? (s.blocks + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS
+                                     : s.blocks));
+}
+
+static dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quantize)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    return dpari_cuda_quantum(gpu, "quantize", quantize, dpari_cuda_quant_kernel);
+}
+
+static dpar_status dpari_cuda_dequantize(void *ctx, const dpar_mem_quantize *quantize)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    return dpari_cuda_quantum(gpu, "dequantize", quantize, dpari_cuda_unquant_kernel);
+}
+
+/* ---- the table ---------------------------------------------------------------------------------
+ */
+
+static dpar_status dpari_cuda_wait(void *ctx)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    return dpari_cuda_heard(gpu, cudaStreamSynchronize(gpu->stream), "cudaStreamSynchronize");
+}
+
+static dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    cudaError_t error;
+    if (memory == NULL || bytes <= 0) {
+        return bytes == 0 ? DPAR_OK : dpari_cuda_wrong(gpu, "pin");
+    }
+    error = cudaHostRegister(memory, (size_t)bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    if (error == cudaErrorHostMemoryAlreadyRegistered) { /* by another rank of this process */
+        (void)cudaGetLastError();
+        return DPAR_OK;
+    }
+    return dpari_cuda_heard(gpu, error, "cudaHostRegister");
+}
+
+static dpar_status dpari_cuda_unpin(void *ctx, void *memory)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    cudaError_t error = memory == NULL ? cudaSuccess : cudaHostUnregister(memory);
+    if (error == cudaErrorHostMemoryNotRegistered) {
+        (void)cudaGetLastError();
+        return DPAR_OK;
+    }
+    return dpari_cuda_heard(gpu, error, "cudaHostUnregister");
+}
+
+extern "C" {
+
+DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
+{
+    memset(mem, 0, sizeof *mem);
+    mem->ctx = gpu;
+    mem->move = dpari_cuda_move;
+    mem->wait = dpari_cuda_wait;
+    mem->pin = dpari_cuda_pin;
+    mem->unpin = dpari_cuda_unpin;
+    mem->span = dpari_cuda_spans;
+    mem->reduce = dpari_cuda_reduce;
+    mem->finite = dpari_cuda_finite;
+    mem->squares = dpari_cuda_squares;
+    mem->clip = dpari_cuda_clip;
+    mem->optimize = dpari_cuda_optimize;
+    mem->gather = dpari_cuda_gather;
+    mem->scatter = dpari_cuda_scatter_add;
+    mem->combine = dpari_cuda_combine;
+    mem->xent = dpari_cuda_xent_op;
+    mem->merge = dpari_cuda_merge_op;
+    mem->moments = dpari_cuda_moments;
+    mem->quantize = dpari_cuda_quantize;
+    mem->dequantize = dpari_cuda_dequantize;
+}
+
+static dpar_status dpari_cuda_told(const dpar_cuda *gpu, dpar_status st, dpar_why *why)
+{
+    if (st != DPAR_OK && why != NULL) {
+        *why = gpu->why;
+    }
+    return st;
+}
+
+static cudaError_t dpari_cuda_ask(dpar_cuda *gpu)
+{
+    int units = 0, threads = 0, major = 0, minor = 0;
+    cudaError_t error = cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, gpu->device);
+    if (error == cudaSuccess) {
+        error = cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor,
+                                       gpu->device);
+    }
+    if (error == cudaSuccess) {
+        error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu->device);
+    }
+    if (error == cudaSuccess) {
+        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu->device);
+    }
+    gpu->units = units;
+    gpu->threads = threads;
+    gpu->capability = 10 * major + minor;
+    return error;
+}
+
+DPAR_API dpar_status dpar_cuda_open(dpar_cuda *gpu, const dpar_cuda_options *options, dpar_why *why)
+{
+    dpar_cuda made;
+    int device = 0;
+    cudaError_t error = cudaSuccess;
+    if (gpu == NULL || (options != NULL && (options->device < 0 || options->blocks < 0 ||
+                                            (options->fast != 0 && options->fast != 1)))) {
+        return dpari_cuda_say(DPAR_E_ARG, why, "dpar_cuda_open",
+                              "gpu is NULL, or device, blocks or fast are out of their domain");
+    }
+    memset(&made, 0, sizeof made);
+    if (options != NULL && options->device > 0) {
+        made.device = device = options->device - 1;
+    } else {
+        error = cudaGetDevice(&device);
+        made.device = device;
+    }
+    error = error == cudaSuccess ? cudaSetDevice(device) : error;
+    error = error == cudaSuccess ? dpari_cuda_ask(&made) : error;
+    if (error != cudaSuccess) {
+        (void)dpari_cuda_heard(&made, error, "no use of it");
+        return dpari_cuda_told(&made, DPAR_E_SYSTEM, why);
+    }
+    if (made.capability < 70) {
+        return dpari_cuda_say(DPAR_E_UNKNOWN, why, "dpar_cuda_open",
+                              "the device's compute capability is below 7.0");
+    }
+    if (options != NULL) {
+        made.stream = options->stream;
+        made.fast = options->fast;
+        made.blocks = options->blocks;
+    }
+    made.scratch_bytes = DPARI_CUDA_SCRATCH;
+    error = cudaMalloc(&made.scratch, DPARI_CUDA_SCRATCH);
+    if (error != cudaSuccess) {
+        (void)dpari_cuda_heard(&made, error, "cudaMalloc of scratch");
+        return dpari_cuda_told(&made, DPAR_E_SYSTEM, why);
+    }
+    *gpu = made;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_cuda_close(dpar_cuda *gpu)
+{
+    dpar_status st = DPAR_OK;
+    if (gpu != NULL && gpu->scratch != NULL) {
+        st = dpari_cuda_heard(gpu, cudaStreamSynchronize(gpu->stream), "cudaStreamSynchronize");
+        (void)cudaFree(gpu->scratch);
+        gpu->scratch = NULL;
+        gpu->scratch_bytes = 0;
+    }
+    return st;
+}
+
+} /* extern "C" */
+
+/* ---- measuring ---------------------------------------------------------------------------------
+ */
+
+enum { DPARI_CUDA_TIMES = 7 };
+
+/* What is timed: enqueued on gpu's stream. */
+struct dpari_cuda_timed {
+    dpar_cuda *gpu;
+    cudaEvent_t before, behind;
+    unsigned char *a, *b, *c, *far_side;
+    void *host;
+    int64_t bytes;
+    const dpar_cuda_probe *probe;
+    void *blas; /* a handle of cuBLAS, and */
+    int (*product)(void *, int, int, int, int, int, const void *, const void *, int, int,
+                   const void *, int, int, const void *, void *, int, int, int, int);
+    int32_t n, what;
+};
+
+enum { DPARI_CUDA_COPY, DPARI_CUDA_LINK, DPARI_CUDA_PCIE, DPARI_CUDA_GEMM };
+
+/* The default of cuBLAS: c = a b^T of rows, which are its columns: op(T), op(N). 14 is CUDA_R_16BF,
+ * 68 CUBLAS_COMPUTE_32F, -1 CUBLAS_GEMM_DEFAULT. */
+static dpar_status dpari_cuda_blas_gemm(dpari_cuda_timed *t)
+{
+    const float one = 1.0f, zero = 0.0f;
+    const int n = (int)t->n;
+    return t->product(t->blas, 1, 0, n, n, n, &one, t->b, 14, n, t->a, 14, n, &zero, t->c, 14, n,
+                      68, -1) == 0
+               ? DPAR_OK
+               : DPAR_E_SYSTEM;
+}
+
+static dpar_status dpari_cuda_timed_once(dpari_cuda_timed *t)
+{
+    dpar_mem_box box;
+    dpar_cuda *gpu = t->gpu;
+    switch (t->what) {
+    case DPARI_CUDA_COPY:
+        memset(&box, 0, sizeof box);
+        box.to = t->b;
+        box.from = t->a;
+        box.to_type = box.from_type = box.through = DPAR_U8;
+        box.dims = 1;
+        box.extent[0] = t->bytes;
+        box.to_stride[0] = box.from_stride[0] = 1;
+        return dpari_cuda_move(gpu, &box, 1);
+    case DPARI_CUDA_LINK:
+        return dpari_cuda_heard(gpu,
+                                cudaMemcpyAsync(t->far_side, t->a, (size_t)t->bytes,
+                                                cudaMemcpyDefault, gpu->stream),
+                                "a copy to the other device");
+    case DPARI_CUDA_PCIE:
+        return dpari_cuda_heard(gpu,
+                                cudaMemcpyAsync(t->a, t->host, (size_t)t->bytes,
+                                                cudaMemcpyHostToDevice, gpu->stream),
+                                "a copy from the host");
+    default:
+        return t->probe->gemm != NULL
+                   ? t->probe->gemm(t->probe->user, gpu->stream, t->a, t->b, t->c, t->n)
+                   : dpari_cuda_blas_gemm(t);
+    }
+}
+
+/* The median of some times, one before for nothing; seconds, 0 where it does not work. */
+static double dpari_cuda_time(dpari_cuda_timed *t)
+{
+    double made[DPARI_CUDA_TIMES];
+    int32_t i, k;
+    for (i = -1; i < DPARI_CUDA_TIMES; i++) {
+        float ms = 0.0f;
+        if (cudaEventRecord(t->before, t->gpu->stream) != cudaSuccess ||
+            dpari_cuda_timed_once(t) != DPAR_OK ||
+            cudaEventRecord(t->behind, t->gpu->stream) != cudaSuccess ||
+            cudaEventSynchronize(t->behind) != cudaSuccess ||
+            cudaEventElapsedTime(&ms, t->before, t->behind) != cudaSuccess) {
+            (void)cudaGetLastError();
+            return 0.0;
+        }
+        for (k = i; k > 0 && made[k - 1] > (double)ms; k--) {
+            made[k] = made[k - 1];
+        }
+        if (i >= 0) {
+            made[k] = (double)ms;
+        }
+    }
+    return made[DPARI_CUDA_TIMES / 2] * 1e-3;
+}
+
+struct dpari_cuda_noise {
+    uint16_t *to;
+    int64_t count;
+};
+
+/* Random BF16 numbers between -1 and 1: products of zeros take less power and time. */
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_noise_kernel(DPARI_CUDA_ARGS dpari_cuda_noise s)
+{
+    const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
+    int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_THREADS + threadIdx.x;
+    for (; i < s.count; i += step) {
+        uint32_t words[4];
+        dpari_cuda_random(1, 2, (uint64_t)i, words);
+        s.to[i] = dpari_cuda_to_bf16((float)(int32_t)words[0] * (1.0f / 2147483648.0f));
+    }
+}
+
+struct dpari_cuda_idle {
+    int64_t nothing;
+};
+
+__global__ static void dpari_cuda_idle_kernel(DPARI_CUDA_ARGS dpari_cuda_idle s)
+{
+    (void)s;
+}
+
+static double dpari_cuda_clock(void)
+{
+    struct timespec now;
+    (void)timespec_get(&now, TIME_UTC);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Host seconds of a launch, in a queue that is drained before and behind. */
+static double dpari_cuda_launch_time(dpar_cuda *gpu)
+{
+    enum { MANY = 1000 };
+    dpari_cuda_idle nothing = {0};
+    double start;
+    int32_t i, turn;
+    double least = 0.0;
+    for (turn = 0; turn < 3; turn++) {
+        (void)cudaStreamSynchronize(gpu->stream);
+        start = dpari_cuda_clock();
+        for (i = 0; i < MANY; i++) {
+            if (dpari_cuda_launch(gpu, "idle", dpari_cuda_idle_kernel, nothing, 1) != DPAR_OK) {
+                return 0.0;
+            }
+        }
+        start = (dpari_cuda_clock() - start) / MANY;
+        least = turn == 0 || start < least ? start : least;
+    }
+    (void)cudaStreamSynchronize(gpu->stream);
+    return least;
+}
+
+/* A function of a library: pointers to functions and to data need not be one thing. */
+static void dpari_cuda_symbol(void *library, const char *name, void *function, size_t bytes)
+{
+    void *at = dlsym(library, name);
+    memcpy(function, &at, bytes);
+}
+
+/* cuBLAS, if there is one: its handle and what multiplies. */
+static void *dpari_cuda_blas_open(dpari_cuda_timed *t, char *name, size_t room, void **library)
+{
+    static const char *const files[] = {"libcublas.so.13", "libcublas.so.12", "libcublas.so"};
+    int (*create)(void **) = NULL;
+    int (*stream)(void *, void *) = NULL;
+    const char *file = t->probe->cublas;
+    void *handle = NULL;
+    size_t i;
+    *library = NULL;
+    for (i = 0; i < sizeof files / sizeof files[0] && *library == NULL; i++) {
+        file = t->probe->cublas != NULL ? t->probe->cublas : files[i];
+        *library = file[0] != 0 ? dlopen(file, RTLD_NOW | RTLD_LOCAL) : NULL;
+    }
+    if (*library == NULL) {
+        return NULL;
+    }
+    dpari_cuda_symbol(*library, "cublasCreate_v2", &create, sizeof create);
+    dpari_cuda_symbol(*library, "cublasSetStream_v2", &stream, sizeof stream);
+    dpari_cuda_symbol(*library, "cublasGemmEx", &t->product, sizeof t->product);
+    if (create == NULL || stream == NULL || t->product == NULL || create(&handle) != 0) {
+        return NULL;
+    }
+    (void)snprintf(name, room, "cuBLAS (%s)", file);
+    return stream(handle, t->gpu->stream) == 0 ? handle : NULL;
+}
+
+static void dpari_cuda_probe_gemm(dpari_cuda_timed *t, dpar_cuda_measured *made)
+{
+    const int64_t count = (int64_t)t->n * t->n;
+    void *library = NULL;
+    int (*destroy)(void *) = NULL;
+    dpari_cuda_noise noise = {(uint16_t *)(void *)t->a, count};
+    double seconds;
+    if (t->probe->gemm == NULL) {
+        t->blas = dpari_cuda_blas_open(t, made->gemm_by, sizeof made->gemm_by, &library);
+    } else {
+        (void)snprintf(made->gemm_by, sizeof made->gemm_by, "the caller's function");
+    }
+    if (t->probe->gemm != NULL || t->blas != NULL) {
+        (void)dpari_cuda_launch(t->gpu, "noise", dpari_cuda_noise_kernel, noise,
+                                dpari_cuda_units_blocks(t->gpu, count));
+        noise.to = (uint16_t *)(void *)t->b;
+        (void)dpari_cuda_launch(t->gpu, "noise", dpari_cuda_noise_kernel, noise,
+                                dpari_cuda_units_blocks(t->gpu, count));
+        t->what = DPARI_CUDA_GEMM;
+        seconds = dpari_cuda_time(t);
+        made->gemm_flops = seconds > 0.0 ? 2.0 * (double)count * (double)t->n / seconds : 0.0;
+    }
+    if (t->blas != NULL) {
+        dpari_cuda_symbol(library, "cublasDestroy_v2", &destroy, sizeof destroy);
+        (void)(destroy != NULL ? destroy(t->blas) : 0);
+    }
+    if (library != NULL) {
+        (void)dlclose(library);
+    }
+}
+
+/* To another device, if there is one that this one reaches. */
+static void dpari_cuda_probe_link(dpari_cuda_timed *t, dpar_cuda_measured *made)
+{
+    const int own = t->gpu->device;
+    int devices = 0, other, can = 0;
+    void *memory = NULL;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess || devices < 2) {
+        return;
+    }
+    other = t->probe->peer > 0 ? t->probe->peer - 1 : (own + 1) % devices;
+    if (other >= devices || other == own || cudaDeviceCanAccessPeer(&can, own, other) != cudaSuccess ||
+        !can || cudaSetDevice(other) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return;
+    }
+    if (cudaMalloc(&memory, (size_t)t->bytes) == cudaSuccess) {
+        (void)cudaSetDevice(own);
+        (void)cudaDeviceEnablePeerAccess(other, 0);
+        (void)cudaGetLastError();
+        t->far_side = (unsigned char *)memory;
+        t->what = DPARI_CUDA_LINK;
+        {
+            const double seconds = dpari_cuda_time(t);
+            made->link_Bps = seconds > 0.0 ? (double)t->bytes / seconds : 0.0;
+        }
+        (void)cudaSetDevice(other);
+        (void)cudaFree(memory);
+    }
+    (void)cudaSetDevice(own);
+    (void)cudaGetLastError();
+}
+
+static void dpari_cuda_probe_host(dpari_cuda_timed *t, dpar_cuda_measured *made)
+{
+    const int64_t all = t->bytes;
+    double seconds;
+    t->bytes = all < ((int64_t)256 << 20) ? all : (int64_t)256 << 20;
+    if (cudaMallocHost(&t->host, (size_t)t->bytes) == cudaSuccess) {
+        memset(t->host, 1, (size_t)t->bytes);
+        t->what = DPARI_CUDA_PCIE;
+        seconds = dpari_cuda_time(t);
+        made->pcie_Bps = seconds > 0.0 ? (double)t->bytes / seconds : 0.0;
+        (void)cudaFreeHost(t->host);
+    }
+    (void)cudaGetLastError();
+    t->bytes = all;
+}
+
+/* With the memory there is: three matrices, or two buffers. */
+static void dpari_cuda_probe_all(dpari_cuda_timed *t, dpar_cuda_measured *made)
+{
+    double seconds;
+    t->what = DPARI_CUDA_COPY;
+    seconds = dpari_cuda_time(t);
+    made->copy_Bps = seconds > 0.0 ? 2.0 * (double)t->bytes / seconds : 0.0;
+    dpari_cuda_probe_gemm(t, made);
+    made->launch_s = dpari_cuda_launch_time(t->gpu);
+    dpari_cuda_probe_link(t, made);
+    dpari_cuda_probe_host(t, made);
+}
+
+extern "C" {
+
+DPAR_API dpar_status dpar_cuda_measure(dpar_cuda *gpu, const dpar_cuda_probe *probe,
+                                       dpar_cuda_measured *made, dpar_why *why)
+{
+    dpar_cuda_probe none;
+    dpari_cuda_timed t;
+    struct cudaDeviceProp about;
+    dpar_cuda_measured m;
+    size_t left = 0, total = 0;
+    int64_t matrix, room;
+    void *memory = NULL;
+    int before = 0;
+    dpar_status st = dpari_cuda_enter(gpu, &before);
+    if (st != DPAR_OK) {
+        return dpari_cuda_told(gpu, st, why);
+    }
+    memset(&none, 0, sizeof none);
+    memset(&t, 0, sizeof t);
+    memset(&m, 0, sizeof m);
+    t.gpu = gpu;
+    t.probe = probe != NULL ? probe : &none;
+    t.n = t.probe->n > 0 ? t.probe->n : 8192;
+    if (t.probe->bytes < 0 || t.probe->n < 0 || t.probe->n > 65536 ||
+        cudaGetDeviceProperties(&about, gpu->device) != cudaSuccess ||
+        cudaMemGetInfo(&left, &total) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return dpari_cuda_leave(gpu, before,
+                                dpari_cuda_say(DPAR_E_ARG, why, "dpar_cuda_measure",
+                                               "bytes, n, or a device that does not answer"));
+    }
+    t.bytes = (int64_t)1 << 30 < (int64_t)(left / 8) ? (int64_t)1 << 30 : (int64_t)(left / 8);
+    t.bytes = (t.probe->bytes > 0 ? t.probe->bytes : t.bytes) / 256 * 256;
+    matrix = (int64_t)t.n * t.n * 2;
+    room = t.bytes > matrix ? t.bytes : matrix;
+    st = DPAR_E_MEMORY;
+    if (t.bytes > 0 && cudaMalloc(&memory, (size_t)(2 * room + matrix)) == cudaSuccess &&
+        cudaEventCreate(&t.before) == cudaSuccess && cudaEventCreate(&t.behind) == cudaSuccess) {
+        t.a = (unsigned char *)memory;
+        t.b = t.a + room;
+        t.c = t.b + room;
+        (void)snprintf(m.name, sizeof m.name, "%.63s", about.name);
+        m.memory_bytes = (double)total;
+        m.units = gpu->units;
+        m.capability = gpu->capability;
+        (void)cudaMemsetAsync(t.a, 85, (size_t)(2 * room + matrix), gpu->stream);
+        dpari_cuda_probe_all(&t, &m);
+        *made = m;
+        st = DPAR_OK;
+    } else {
+        (void)dpari_cuda_say(st, why, "dpar_cuda_measure", "no memory for buffers, or no events");
+    }
+    (void)cudaStreamSynchronize(gpu->stream);
+    (void)(t.before != NULL ? cudaEventDestroy(t.before) : cudaSuccess);
+    (void)(t.behind != NULL ? cudaEventDestroy(t.behind) : cudaSuccess);
+    (void)(memory != NULL ? cudaFree(memory) : cudaSuccess);
+    (void)cudaGetLastError();
+    return dpari_cuda_leave(gpu, before, st);
+}
+
+/* One line: a setting, or why there is none. */
+static int64_t dpari_cuda_line(char *text, int64_t bytes, int64_t at, const char *key, double value,
+                               const char *unit)
+{
+    char line[128];
+    int64_t n, i;
+    n = value > 0.0 ? snprintf(line, sizeof line, "%s=%.4g  # %s\n", key, value, unit)
+                    : snprintf(line, sizeof line, "# %s: not measured\n", key);
+    for (i = 0; i < n && i < (int64_t)sizeof line - 1; i++) {
+        if (at + i < bytes - 1) {
+            text[at + i] = line[i];
+            text[at + i + 1] = 0;
+        }
+    }
+    return at + n;
+}
+
+DPAR_API int64_t dpar_cuda_measured_text(const dpar_cuda_measured *made, double peak_memory_Bps,
+                                         double peak_flops, double peak_link_Bps, char *text,
+                                         int64_t bytes)
+{
+    char head[128];
+    int64_t at = 0, i;
+    const int64_t n = snprintf(head, sizeof head, "# measured on %s, %d units\n", made->name,
+                               (int)made->units);
+    for (i = 0; i < n && i < (int64_t)sizeof head - 1; i++, at++) {
+        if (at < bytes - 1) {
+            text[at] = head[i];
+            text[at + 1] = 0;
+        }
+    }
+    at = dpari_cuda_line(text, bytes, at, "hbm",
+                         peak_memory_Bps > 0.0 ? made->copy_Bps / peak_memory_Bps : 0.0,
+                         "share of the memory's peak, copying");
+    at = dpari_cuda_line(text, bytes, at, "gemm",
+                         peak_flops > 0.0 ? made->gemm_flops / peak_flops : 0.0, made->gemm_by);
+    at = dpari_cuda_line(text, bytes, at, "launch_us", made->launch_s * 1e6, "host, a kernel");
+    at = dpari_cuda_line(text, bytes, at, "link_share",
+                         peak_link_Bps > 0.0 ? made->link_Bps / peak_link_Bps : 0.0,
+                         "share of the link's peak, copying");
+    return dpari_cuda_line(text, bytes, at, "pcie", made->pcie_Bps * 1e-9, "GB/s from the host");
+}
+
+} /* extern "C" */
+
+#endif
