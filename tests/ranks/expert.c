@@ -1574,6 +1574,7 @@ static int quarrel_cases(dpar_comm *c)
         if (bad) {
             printf("quarrel %d: status %d, %s\n", what, (int)st, other->why.text);
         }
+        bad += dpar_barrier(c, NULL) != DPAR_OK; /* nobody reads any more */
         (void)dpar_comm_close(other);
         for (i = 0; i < 4; i++) {
             dpar_comm_release(c, block[i]);

@@ -1127,6 +1127,7 @@ static int ulysses_quarrel(dpar_comm *c)
         bad += st != DPAR_E_MISMATCH || other->status != DPAR_E_MISMATCH ||
                strstr(other->why.text, "tag") == NULL;
     }
+    bad += dpar_barrier(c, NULL) != DPAR_OK; /* nobody reads any more */
     for (k = 0; k < 3; k++) {
         dpar_comm_release(c, memory[k]);
     }
