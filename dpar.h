@@ -5320,11 +5320,14 @@ DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
  * back by the plan of queries when values are as wide:
  *     forward:   dpar_ulysses_forward q, k, v;  attention;      dpar_ulysses_backward out
  *     backward:  dpar_ulysses_forward dout;  its gradients;  dpar_ulysses_backward dq, dk, dv
+ * In shared memory, where `in` is memory of dpar_comm_alloc on all ranks, each takes its heads (or
+ * tokens) where they lie: one pass, as fast as a bare all-to-all. Else they are packed before and
+ * sorted after one: three. The same bits both ways.
  *
  * Zero it and fill it in. The same on all ranks. */
 typedef struct dpar_ulysses {
     dpar_split tokens; /* any rule; where parts are out of order or not of one piece (ZIGZAG,
-                          STRIPE, BLOCK_CYCLIC, STRIDED), there is one copy more */
+                          STRIPE, BLOCK_CYCLIC, STRIDED), an all-to-all needs one copy more */
     dpar_heads heads;  /* uneven ones too; fewer groups than ranks: ranks hold copies of a group */
     int32_t of_groups; /* 1: heads of keys and values; 0: of queries */
     int32_t type;      /* DPAR_F64, F32, BF16, F16 */
@@ -5360,8 +5363,9 @@ DPAR_API dpar_status dpar_ulysses_bytes(const dpar_comm *c, const dpar_ulysses *
 DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_ulysses *layer, dpar_ulysses_plan **plan,
                                        dpar_why *why);
-/* out[whole][mine][width] from in[tokens][heads][width]. COLLECTIVE: one all-to-all-v. Errors as
- * dpar_attention_forward. */
+/* out[whole][mine][width] from in[tokens][heads][width], which do not overlap. COLLECTIVE: one
+ * all-to-all-v or one pass (see above). Errors as dpar_attention_forward; E_MISMATCH when ranks use
+ * different plans (but with MPI where as many elements travel). */
 DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *in, void *out);
 /* The opposite, and the gradient of forward: out[tokens][heads][width] from in[whole][mine][width].
  * Copies of a group are added in rank order (16-bit floats in f32, rounded once). COLLECTIVE. */
@@ -5402,6 +5406,13 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
  *     dispatch, combine_backward    B for each kept choice of its tokens of another rank's expert
  *     combine, dispatch_backward    B for each row of its experts that is another rank's token
  * Nothing else travels: weights and their gradients stay with the tokens. plan->sent counts it.
+ *
+ * In shared memory, where what the others read is memory of dpar_comm_alloc on all ranks (routings;
+ * x; dy and weights; rows that come back: inputs, outputs need not be), a rank takes each row where
+ * it lies and puts it, or adds it up, where it belongs: one pass, and less than two bare
+ * all-to-alls move. Else rows are packed before an all-to-all and sorted after it: three. The same
+ * bits and counts both ways. Such inputs stay as they are until the call returns on all ranks: none
+ * returns before.
  *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
  *     dpar_mesh_view(&view, &mesh, 3, {"edp", "ep", "etp"}, sizes, DPAR_LAST_FASTEST, &why);
@@ -5548,8 +5559,8 @@ typedef struct dpar_experts_routing {
 } dpar_experts_routing;
 
 /* Bytes of memory for a plan (*bytes: room for tokens x k rows, and where a rank has several
- * experts for `most` rows more) and for one routing (*each: 4 tokens k, and little more) on this
- * rank. E_ARG, E_RANGE with a sentence. Local. O(ranks). */
+ * experts for `most` rows more) and for one routing (*each: 12 tokens k, 16 ranks x own experts,
+ * and little more) on this rank. E_ARG, E_RANGE with a sentence. Local. O(ranks). */
 DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why);
 /* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc); cuts of RAGGED stay the
@@ -5560,19 +5571,21 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
 /* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
- * 64, of the routing while it is used. chosen[tokens][k]: experts, each at most once for a token,
- * and -1 for no choice (padding); as dpar_gate_forward gives them. weight: read by DROP_LIGHT_OWN
- * only, else NULL is fine. tokens: 0 .. layer.tokens, different from rank to rank and from call to
- * call. COLLECTIVE: all-to-alls of the counts, see above. E_ROOM on all ranks when DROP_NONE's rows
- * are too few on one of them, with the numbers: nothing has happened then, the plan is as good as
- * before. What else is wrong on one rank (E_ARG) breaks the communicator. O(tokens k + ranks own k
+ * 64, best of dpar_comm_alloc: of the routing while it is used. chosen[tokens][k]: experts, each at
+ * most once for a token, and -1 for no choice (padding); as dpar_gate_forward gives them. weight:
+ * read by DROP_LIGHT_OWN only, else NULL is fine. tokens: 0 .. layer.tokens, different from rank to
+ * rank and from call to call. COLLECTIVE: all-to-alls of the counts, see above. E_ROOM on all ranks
+ * when DROP_NONE's rows are too few on one of them, with the numbers: nothing has happened then,
+ * the plan is as good as before. What else is wrong on one rank (E_ARG) breaks the communicator.
+ * O(tokens k + ranks own k
  * + experts), LIGHT_OWN log more. */
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         int64_t tokens, const int32_t *chosen, const void *weight,
                                         dpar_experts_routing **routing, dpar_why *why);
 
 /* rows[route->rows][width], grouped by expert, from x[tokens][width]: bit by bit. COLLECTIVE, one
- * all-to-all-v, as the three below. E_ARG when an array is missing breaks the communicator; E_PEER,
+ * all-to-all-v or one pass (see above), as the three below. E_ARG when an array is missing breaks
+ * the communicator, E_MISMATCH when ranks' routings are not of one dpar_experts_route; E_PEER,
  * E_TIMEOUT as comm.h. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *route, const void *x,
@@ -7318,7 +7331,8 @@ typedef struct dpari_peers {
 /* Ranks tell each other where their arrays lie, which stay as they are until close. peer: the
  * caller's memory of `size` of them. tag: 0 .. 2^31 - 1, of what is exchanged; different ones end
  * in E_MISMATCH. COLLECTIVE: an all-gather of 32 bytes, which counts as nothing sent; over another
- * engine nothing: direct is 0 then. Errors as comm.h. */
+ * engine nothing: direct is 0 then, as where a rank works in a device's memory. Errors as comm.h.
+ */
 DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer);
 /* Array i of a rank, to be read. */
@@ -57943,7 +57957,7 @@ DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag
         return st;
     }
     dpari_zero(&mine, sizeof mine);
-    mine.reach = 1;
+    mine.reach = c->mem == NULL;
     for (i = 0; i < n; i++) {
         if (array[i].bytes > 0) {
             mine.ref[i] = dpari_ref(w, array[i].at, array[i].bytes);

@@ -499,7 +499,7 @@ static int64_t ring_wrong(job *j)
     return differ(j->ring->keys[0], j->r->numel, (float)(2 - j->c->rank)) + (j->ring->sent <= 0);
 }
 
-/* ---- Ulysses: numel elements a rank, tokens for heads and back ---- */
+/* ---- Ulysses: numel elements a rank, tokens for heads and back; bare: two all-to-alls ---- */
 
 static dpar_status ulysses_open(job *j)
 {
@@ -537,7 +537,8 @@ static int64_t ulysses_wrong(job *j)
            differ(j->block[1], j->r->numel / 2, 1.0f);
 }
 
-/* ---- experts: numel / 1024 tokens a rank of 512 elements, each to two of eight experts ---- */
+/* ---- experts: numel / 1024 tokens a rank of 512 elements, each to two of eight experts; bare:
+ * all-to-alls of the rows that come, and back ---- */
 
 enum { ROW = 512, EXPERTS = 8, CHOICES = 2 };
 
@@ -718,8 +719,7 @@ static int64_t pipeline_wrong(job *j)
  * them zeroed: as a copy of 12, in memory of a unit, time after time; in the second micro-batch 12
  * MiB of sums read before they are written: as a copy of 6. In bf16 own shards rounded from f32
  * masters before each gathering, 4 MiB to 2 (ZeRO-3, ten of them: bare reads 2 as well), and
- * reduced ones widened, 2 MiB to 4. Ulysses: rows into pieces, and back. Experts: rows of tokens
- * into those that travel, by expert, and back; then 16 MiB read and 8 written. */
+ * reduced ones widened, 2 MiB to 4. */
 static const row rows[] = {
     {"ddp, 24 x 1 MiB, buckets of 25 MiB", DDP, 24, 262144, 0, 0, 0, 0, 0, 0},
     {"ddp, 24 x 1 MiB, buckets of 4 MiB", DDP, 24, 262144, 0, 0, 0, 4 << 20, 0, 0},
@@ -740,8 +740,8 @@ static const row rows[] = {
     {"tensor, pair, 8 MiB", TENSOR, 0, 2097152, 0, 0, 0, 0, 0, 0},
     {"tensor, sequence parallel, 8 MiB", TENSOR, 1, 2097152, 0, 0, 0, 0, 0, 0},
     {"ring attention, 8 MiB of keys", RING, 0, 2097152, 0, 0, 0, 0, 0, 0},
-    {"Ulysses, 8 MiB, there and back", ULYSSES, 0, 2097152, 0, 0, 0, 0, 16 << 10, 0},
-    {"experts, 8 MiB to 2 of 8, and back", EXPERT, 0, 2097152, 0, 0, 0, 0, 40 << 10, 0},
+    {"Ulysses, 8 MiB, there and back", ULYSSES, 0, 2097152, 0, 0, 0, 0, 0, 0},
+    {"experts, 8 MiB to 2 of 8, and back", EXPERT, 0, 2097152, 0, 0, 0, 0, 0, 0},
     {"pipeline, 16 x 1 MiB each way", PIPELINE, 0, 262144, 0, 0, 0, 0, 0, 0},
     {"pipeline, 16 x 16 KiB each way", PIPELINE, 0, 4096, 0, 0, 0, 0, 0, 0},
 };

@@ -33,6 +33,13 @@
  *     combine, dispatch_backward    B for each row of its experts that is another rank's token
  * Nothing else travels: weights and their gradients stay with the tokens. plan->sent counts it.
  *
+ * In shared memory, where what the others read is memory of dpar_comm_alloc on all ranks (routings;
+ * x; dy and weights; rows that come back: inputs, outputs need not be), a rank takes each row where
+ * it lies and puts it, or adds it up, where it belongs: one pass, and less than two bare
+ * all-to-alls move. Else rows are packed before an all-to-all and sorted after it: three. The same
+ * bits and counts both ways. Such inputs stay as they are until the call returns on all ranks: none
+ * returns before.
+ *
  * Beside tensor and data parallelism the communicator is one of the experts' view of the mesh:
  *     dpar_mesh_view(&view, &mesh, 3, {"edp", "ep", "etp"}, sizes, DPAR_LAST_FASTEST, &why);
  *     dpar_comm_split_axes(world, &view, 1u << 1, &ep);     this file's
@@ -183,8 +190,8 @@ typedef struct dpar_experts_routing {
 } dpar_experts_routing;
 
 /* Bytes of memory for a plan (*bytes: room for tokens x k rows, and where a rank has several
- * experts for `most` rows more) and for one routing (*each: 4 tokens k, and little more) on this
- * rank. E_ARG, E_RANGE with a sentence. Local. O(ranks). */
+ * experts for `most` rows more) and for one routing (*each: 12 tokens k, 16 ranks x own experts,
+ * and little more) on this rank. E_ARG, E_RANGE with a sentence. Local. O(ranks). */
 DPAR_API dpar_status dpar_experts_bytes(const dpar_comm *c, const dpar_experts *layer,
                                         int64_t *bytes, int64_t *each, dpar_why *why);
 /* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc); cuts of RAGGED stay the
@@ -195,19 +202,21 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
                                        const dpar_experts *layer, dpar_experts_plan **plan,
                                        dpar_why *why);
 /* Decides which choices are kept, and tells the experts' ranks. memory: `each` bytes, aligned to
- * 64, of the routing while it is used. chosen[tokens][k]: experts, each at most once for a token,
- * and -1 for no choice (padding); as dpar_gate_forward gives them. weight: read by DROP_LIGHT_OWN
- * only, else NULL is fine. tokens: 0 .. layer.tokens, different from rank to rank and from call to
- * call. COLLECTIVE: all-to-alls of the counts, see above. E_ROOM on all ranks when DROP_NONE's rows
- * are too few on one of them, with the numbers: nothing has happened then, the plan is as good as
- * before. What else is wrong on one rank (E_ARG) breaks the communicator. O(tokens k + ranks own k
+ * 64, best of dpar_comm_alloc: of the routing while it is used. chosen[tokens][k]: experts, each at
+ * most once for a token, and -1 for no choice (padding); as dpar_gate_forward gives them. weight:
+ * read by DROP_LIGHT_OWN only, else NULL is fine. tokens: 0 .. layer.tokens, different from rank to
+ * rank and from call to call. COLLECTIVE: all-to-alls of the counts, see above. E_ROOM on all ranks
+ * when DROP_NONE's rows are too few on one of them, with the numbers: nothing has happened then,
+ * the plan is as good as before. What else is wrong on one rank (E_ARG) breaks the communicator.
+ * O(tokens k + ranks own k
  * + experts), LIGHT_OWN log more. */
 DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, int64_t bytes,
                                         int64_t tokens, const int32_t *chosen, const void *weight,
                                         dpar_experts_routing **routing, dpar_why *why);
 
 /* rows[route->rows][width], grouped by expert, from x[tokens][width]: bit by bit. COLLECTIVE, one
- * all-to-all-v, as the three below. E_ARG when an array is missing breaks the communicator; E_PEER,
+ * all-to-all-v or one pass (see above), as the three below. E_ARG when an array is missing breaks
+ * the communicator, E_MISMATCH when ranks' routings are not of one dpar_experts_route; E_PEER,
  * E_TIMEOUT as comm.h. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *route, const void *x,

@@ -42,7 +42,7 @@ DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag
         return st;
     }
     dpari_zero(&mine, sizeof mine);
-    mine.reach = 1;
+    mine.reach = c->mem == NULL;
     for (i = 0; i < n; i++) {
         if (array[i].bytes > 0) {
             mine.ref[i] = dpari_ref(w, array[i].at, array[i].bytes);

@@ -39,7 +39,8 @@ typedef struct dpari_peers {
 /* Ranks tell each other where their arrays lie, which stay as they are until close. peer: the
  * caller's memory of `size` of them. tag: 0 .. 2^31 - 1, of what is exchanged; different ones end
  * in E_MISMATCH. COLLECTIVE: an all-gather of 32 bytes, which counts as nothing sent; over another
- * engine nothing: direct is 0 then. Errors as comm.h. */
+ * engine nothing: direct is 0 then, as where a rank works in a device's memory. Errors as comm.h.
+ */
 DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer);
 /* Array i of a rank, to be read. */

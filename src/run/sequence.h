@@ -197,11 +197,14 @@ DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan);
  * back by the plan of queries when values are as wide:
  *     forward:   dpar_ulysses_forward q, k, v;  attention;      dpar_ulysses_backward out
  *     backward:  dpar_ulysses_forward dout;  its gradients;  dpar_ulysses_backward dq, dk, dv
+ * In shared memory, where `in` is memory of dpar_comm_alloc on all ranks, each takes its heads (or
+ * tokens) where they lie: one pass, as fast as a bare all-to-all. Else they are packed before and
+ * sorted after one: three. The same bits both ways.
  *
  * Zero it and fill it in. The same on all ranks. */
 typedef struct dpar_ulysses {
     dpar_split tokens; /* any rule; where parts are out of order or not of one piece (ZIGZAG,
-                          STRIPE, BLOCK_CYCLIC, STRIDED), there is one copy more */
+                          STRIPE, BLOCK_CYCLIC, STRIDED), an all-to-all needs one copy more */
     dpar_heads heads;  /* uneven ones too; fewer groups than ranks: ranks hold copies of a group */
     int32_t of_groups; /* 1: heads of keys and values; 0: of queries */
     int32_t type;      /* DPAR_F64, F32, BF16, F16 */
@@ -237,8 +240,9 @@ DPAR_API dpar_status dpar_ulysses_bytes(const dpar_comm *c, const dpar_ulysses *
 DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_ulysses *layer, dpar_ulysses_plan **plan,
                                        dpar_why *why);
-/* out[whole][mine][width] from in[tokens][heads][width]. COLLECTIVE: one all-to-all-v. Errors as
- * dpar_attention_forward. */
+/* out[whole][mine][width] from in[tokens][heads][width], which do not overlap. COLLECTIVE: one
+ * all-to-all-v or one pass (see above). Errors as dpar_attention_forward; E_MISMATCH when ranks use
+ * different plans (but with MPI where as many elements travel). */
 DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *in, void *out);
 /* The opposite, and the gradient of forward: out[tokens][heads][width] from in[whole][mine][width].
  * Copies of a group are added in rank order (16-bit floats in f32, rounded once). COLLECTIVE. */

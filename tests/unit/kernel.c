@@ -3,7 +3,8 @@
  * over float, double and integers, in rank order; 16-bit rounding against a search of the nearest
  * of all 65536 values, computed in double; the same bits whatever the alignment, the count, the
  * place and the kind of stores. Conversions of whole arrays against the same, and the compiler's
- * own between f32 and f64; NaN and infinity are found at every place of every length. */
+ * own between f32 and f64; rows that are copied, scaled and added up likewise; NaN and infinity are
+ * found at every place of every length. */
 #include "dpar.h"
 
 #include "check.h"
@@ -600,6 +601,107 @@ static void test_copy(void)
     CHECK(memcmp(base, given[0], sizeof(base)) == 0);
 }
 
+/* ---- rows */
+
+static void test_rows(void)
+{
+    static const int64_t sizes[] = {0, 1, 63, 64, 65, 255, 256, 257, 1000, 2048, 4111};
+    size_t s;
+    int from, to, stream;
+    for (s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        const size_t bytes = (size_t)sizes[s];
+        for (from = 0; from < 3; from++) {
+            for (to = 0; to < 66; to += 3) {
+                for (stream = 0; stream < 2; stream++) {
+                    unsigned char *at = placed(out_room[0], to, 1);
+                    memset(at - GUARD, 0xa5, bytes + 2 * GUARD);
+                    dpari_kern_ask(given[1], sizes[s]);
+                    dpari_kern_row(at, given[0] + 5 * from, given[1], sizes[s], stream);
+                    dpari_kern_rows_end(stream);
+                    CHECK(memcmp(at, given[0] + 5 * from, bytes) == 0);
+                    CHECK(untouched(at - GUARD, GUARD) && untouched(at + bytes, GUARD));
+                }
+            }
+        }
+    }
+}
+
+/* n rows of `count` numbers, added up in double from 0 on, in their order, rounded once. */
+static void check_mix(int32_t type, int32_t n, int64_t count, int32_t stream)
+{
+    static const double by[INS] = {0.5, -1.0 / 3.0, 3.0, 1e-30, 1.0, -0.0, 7.0, 1e30, 0.1};
+    const int32_t each = dpar_type_bytes(type);
+    unsigned char *at = placed(out_room[0], (int)count % 5, each);
+    const void *row[INS];
+    double weight[INS];
+    int64_t e;
+    int32_t j;
+    for (j = 0; j < n; j++) {
+        row[j] = given[j] + each * (j % 3);
+        weight[j] = (double)(float)by[j]; /* products are exact: fused or not, the same */
+        for (e = 0; e < count; e++) {     /* finite, of all magnitudes near 1, and zeros */
+            const double x = (double)(int32_t)(uint32_t)random_bits() / 65536.0;
+            const float f = e % 9 == 0 ? -0.0f : (float)x;
+            const double d = e % 9 == 0 ? -0.0 : (double)(float)(x / 3.0);
+            memcpy(given[j] + each * (j % 3) + each * e, type == DPAR_F32 ? (const void *)&f : &d,
+                   (size_t)each);
+        }
+    }
+    memset(at - GUARD, 0xa5, (size_t)(count * each + 2 * GUARD));
+    dpari_kern_mix(at, row, weight, n, row, n / 2, count, type, stream);
+    dpari_kern_rows_end(stream);
+    CHECK(untouched(at - GUARD, GUARD) && untouched(at + count * each, GUARD));
+    for (e = 0; e < count; e++) {
+        volatile double sum = 0.0;
+        volatile float f;
+        double got;
+        for (j = 0; j < n; j++) {
+            const volatile double product =
+                weight[j] * (type == DPAR_F32 ? (double)((const float *)row[j])[e]
+                                              : ((const double *)row[j])[e]);
+            sum += product;
+        }
+        f = (float)sum;
+        got = type == DPAR_F32 ? (double)((const float *)(const void *)at)[e]
+                               : ((const double *)(const void *)at)[e];
+        CHECK(got == (type == DPAR_F32 ? (double)f : sum));
+        CHECK((signbit(got) != 0) == (signbit(type == DPAR_F32 ? (double)f : sum) != 0));
+    }
+}
+
+static void test_mix(void)
+{
+    static const int64_t lengths[] = {0, 1, 15, 16, 17, 64, 100, 257};
+    size_t s;
+    int32_t n;
+    for (s = 0; s < sizeof(lengths) / sizeof(lengths[0]); s++) {
+        for (n = 0; n <= INS; n++) {
+            check_mix(DPAR_F32, n, lengths[s], (int32_t)s % 2);
+            check_mix(DPAR_F64, n, lengths[s], 0);
+        }
+    }
+}
+
+/* A product of two f32 by the compiler, and none of the guards. */
+static void test_scale(void)
+{
+    float x[40], y[48];
+    int32_t n, i;
+    for (n = 0; n < 40; n++) {
+        for (i = 0; i < 48; i++) {
+            y[i] = 77.0f;
+            x[i % 40] = (float)(int32_t)(uint32_t)random_bits() / 3e5f;
+        }
+        x[n / 2] = -0.0f;
+        dpari_kern_scale(y + 1, x, (double)-0.7f, n);
+        for (i = 0; i < n; i++) {
+            volatile float want = x[i] * -0.7f;
+            CHECK(memcmp(&y[i + 1], (const void *)(uintptr_t)&want, 4) == 0);
+        }
+        CHECK(y[0] == 77.0f && y[n + 1] == 77.0f);
+    }
+}
+
 /* ---- conversions of arrays */
 
 /* An element of `type` with these bits as another type; NAN_BITS: a NaN without sign or payload. */
@@ -827,6 +929,9 @@ int main(void)
     test_round_once();
     test_many();
     test_copy();
+    test_rows();
+    test_mix();
+    test_scale();
     for (t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
         test_type(types[t]);
     }
