@@ -5272,6 +5272,8 @@ typedef struct dpar_attention_plan {
     dpar_halo_exchange *exchange[2];
     void *own[4], *beside[4];
     int64_t lent; /* bytes that forward's exchange sends */
+    void *device; /* buffers that do not lie behind the plan, and how large they are */
+    int64_t device_bytes;
 } dpar_attention_plan;
 
 /* The memory of one layer; NULLs on a rank without tokens. In memory of dpar_comm_alloc messages
@@ -5291,7 +5293,8 @@ typedef struct dpar_attention_arrays {
  * with a sentence. Local. O(docs x ranks). */
 DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
                                           int64_t *bytes, dpar_why *why);
-/* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc); the documents' ends
+/* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc; where c->mem is a
+ * device's: the host's memory, buffers are from dpar_comm_alloc until close); the documents' ends
  * stay the caller's, as long. One plan does all layers of this shape, one after the other.
  * COLLECTIVE: one all-reduce. Errors as dpar_attention_bytes, E_ROOM; E_MISMATCH when ranks gave
  * different layers. What fails on one rank fails on all. The halo form plans two exchanges
@@ -43114,15 +43117,17 @@ static void dpari_seq_read(int32_t type, const void *from, int64_t n, double *to
 }
 
 /* Sums to the layer's type. */
-static void dpari_seq_round(const dpar_attention_plan *p, void *to, const void *from, int64_t n)
+static dpar_status dpari_seq_round(const dpar_attention_plan *p, void *to, const void *from,
+                                   int64_t n)
 {
-    if (n > 0 && to != from) {
-        if (p->layer.type == p->sums) {
-            dpari_kern_copy(to, from, n * dpar_type_bytes(p->sums), 0);
-        } else {
-            dpari_kern_convert(to, p->layer.type, from, p->sums, n);
-        }
-    }
+    return n == 0 || to == from ? DPAR_OK
+                                : dpari_do_convert(p->comm, to, p->layer.type, from, p->sums, n, 0);
+}
+
+/* Zeros. */
+static dpar_status dpari_seq_clear(const dpar_attention_plan *p, void *to, int64_t bytes)
+{
+    return dpari_do_copy(p->comm, to, NULL, bytes);
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
@@ -43309,6 +43314,7 @@ static dpar_status dpari_seq_halo(dpar_attention_plan *p, const dpar_comm *c, dp
     for (i = 0; i < 4; i++) {
         p->field[i].halo = &p->halo;
         p->field[i].type = i < 2 ? a->type : p->sums;
+        p->field[i].mem = c->mem;
         p->field[i].components =
             (int32_t)((int64_t)a->groups * (i % 2 == 0 ? a->width : a->values));
     }
@@ -43351,21 +43357,26 @@ static int64_t dpari_seq_lay_halo(dpar_attention_plan *p, const dpar_comm *c, un
 static dpar_status dpari_seq_lay(dpar_attention_plan *p, const dpar_comm *c, int64_t *at,
                                  dpar_why *why)
 {
-    unsigned char *memory = (unsigned char *)p;
+    unsigned char *memory = (unsigned char *)(p->device != NULL ? p->device : p);
     dpar_halo_options o;
     int64_t more = 0;
     int32_t i;
-    dpar_status st;
+    dpar_status st = DPAR_OK;
     if (p->layer.way != DPAR_ATTENTION_HALO) {
-        at[0] = at[1] = at[2] = dpari_seq_lay_ring(p, c, memory);
-        return DPAR_OK;
+        at[0] = dpari_seq_lay_ring(p, c, memory);
+    } else {
+        st = dpari_seq_halo(p, c, why);
+        at[0] = st == DPAR_OK ? dpari_seq_lay_halo(p, c, memory) : 0;
     }
-    st = dpari_seq_halo(p, c, why);
-    if (st != DPAR_OK) {
+    if (c->mem != NULL) { /* behind the plan itself are its exchanges alone */
+        p->device_bytes = at[0];
+        at[0] = ((int64_t)sizeof *p + DPARI_ROOM_ALIGN - 1) / DPARI_ROOM_ALIGN * DPARI_ROOM_ALIGN;
+    }
+    at[1] = at[2] = at[0];
+    if (st != DPAR_OK || p->layer.way != DPAR_ATTENTION_HALO) {
         return st;
     }
     dpari_zero(&o, sizeof o);
-    at[0] = dpari_seq_lay_halo(p, c, memory);
     for (i = 0; i < 2 && st == DPAR_OK; i++) {
         st = dpar_halo_exchange_bytes(c, &p->field[2 * i], 2, &o, &more, why);
         at[i + 1] = at[i] + (more + DPARI_ROOM_ALIGN - 1) / DPARI_ROOM_ALIGN * DPARI_ROOM_ALIGN;
@@ -43439,6 +43450,29 @@ static uint64_t dpari_seq_hash(const dpar_attention *a)
     return dpari_hash(h, a->tag);
 }
 
+/* Buffers in the memory of the communicator's device; kernels that are written for it. */
+static dpar_status dpari_seq_elsewhere(dpar_attention_plan *p, int64_t *at, dpar_why *why)
+{
+    dpar_status st;
+    if (p->layer.forward == dpar_attention_block ||
+        p->layer.backward == dpar_attention_block_gradient) {
+        return dpari_say(DPAR_E_ARG, why, "attention in a device's memory needs kernels for it", 0,
+                         0, 0, 0);
+    }
+    st = dpar_comm_alloc(p->comm, p->device_bytes, &p->device);
+    return st == DPAR_OK ? dpari_seq_lay(p, p->comm, at, why)
+                         : dpari_say(st, why, "rank #: # bytes of a device's memory: none",
+                                     p->comm->rank, p->device_bytes, 0, 0);
+}
+
+static void dpari_seq_give_back(dpar_attention_plan *p)
+{
+    if (p->device != NULL) {
+        dpar_comm_release(p->comm, p->device);
+        p->device = NULL;
+    }
+}
+
 DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm *c,
                                          const dpar_attention *layer, dpar_attention_plan **plan,
                                          dpar_why *why)
@@ -43465,6 +43499,9 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
     if (st == DPAR_OK && at[2] > bytes) {
         st = dpari_say(DPAR_E_ROOM, why, "# bytes for a plan of #", bytes, at[2], 0, 0);
     }
+    if (st == DPAR_OK && c->mem != NULL) {
+        st = dpari_seq_elsewhere(p, at, why);
+    }
     st = dpari_agree(c, st, st == DPAR_OK ? dpari_seq_hash(&p->layer) : 0,
                      "ranks # and # gave different layers (way, documents, rule, heads, widths, "
                      "type, mask, scale, tag)",
@@ -43474,6 +43511,8 @@ DPAR_API dpar_status dpar_attention_init(void *memory, int64_t bytes, dpar_comm 
     }
     if (st == DPAR_OK) {
         *plan = p;
+    } else if (need > 0 && bytes >= need && memory != NULL && (uintptr_t)memory % 64 == 0) {
+        dpari_seq_give_back(p);
     }
     return st;
 }
@@ -43484,6 +43523,7 @@ DPAR_API dpar_status dpar_attention_close(dpar_attention_plan *plan)
     if (plan != NULL) {
         st = dpar_halo_exchange_close(plan->exchange[0]);
         other = dpar_halo_exchange_close(plan->exchange[1]);
+        dpari_seq_give_back(plan);
     }
     return st != DPAR_OK ? st : other;
 }
@@ -43628,17 +43668,33 @@ static void dpari_seq_walk_of(const dpar_attention_plan *p, const dpari_seq_bloc
     w->k.hi = b->hi;
 }
 
+/* What the last call gave, into what was there. */
+static dpar_status dpari_seq_merge(const dpar_attention_plan *p, int64_t rows, void *out, void *lse)
+{
+    dpar_mem_merge m;
+    dpari_zero(&m, sizeof m);
+    m.type = p->sums;
+    m.rows = rows;
+    m.values = p->layer.values;
+    m.out = out;
+    m.lse = lse;
+    m.more = p->part;
+    m.more_lse = p->part_lse;
+    return dpari_do_merge(p->comm, &m);
+}
+
 /* All queries of the rank with the keys of one block. Of the own block each query sees a key
  * (itself): what the first call of a run of queries gives is there before anything is added. */
-static void dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays *x,
-                             const dpari_seq_block *b)
+static dpar_status dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays *x,
+                                    const dpari_seq_block *b)
 {
     const dpar_attention *a = &p->layer;
     void *sums = a->type == p->sums ? x->out : p->out;
+    dpar_status st = DPAR_OK;
     dpari_seq_walk w;
     dpar_attention_call call;
     dpari_seq_walk_of(p, b, &w);
-    while (dpari_seq_next(&w)) {
+    while (st == DPAR_OK && dpari_seq_next(&w)) {
         const int first = b->own && !w.again;
         void *out = dpari_seq_at(sums, w.q_at * a->heads * a->values, p->sums), *lse;
         w.again = 1;
@@ -43649,11 +43705,11 @@ static void dpari_seq_attend(dpar_attention_plan *p, const dpar_attention_arrays
         p->pairs += dpari_seq_pairs(&w);
         a->forward(&call);
         if (!first) {
-            dpar_attention_merge(p->sums, w.queries * a->heads, a->values, out, lse, p->part,
-                                 p->part_lse);
+            st = dpari_seq_merge(p, w.queries * a->heads, out, lse);
         }
         dpari_seq_push(p);
     }
+    return st;
 }
 
 static dpar_status dpari_seq_ring(dpar_attention_plan *plan, const dpar_attention_arrays *a)
@@ -43671,7 +43727,7 @@ static dpar_status dpari_seq_ring(dpar_attention_plan *plan, const dpar_attentio
         }
         st = dpari_seq_post(plan);
         if (st == DPAR_OK) {
-            dpari_seq_attend(plan, a, &here);
+            st = dpari_seq_attend(plan, a, &here);
         }
         ended = dpari_seq_wait(plan);
         st = st == DPAR_OK ? ended : st;
@@ -43722,25 +43778,26 @@ static int dpari_seq_slab(const dpar_attention_plan *p, int32_t n, int32_t field
 static dpar_status dpari_seq_lend(dpar_attention_plan *p, const dpar_attention_arrays *a)
 {
     const int64_t bytes = p->tokens * dpar_type_bytes(p->layer.type);
-    if (bytes > 0) {
-        dpari_kern_copy(p->own[0], a->k, bytes * p->field[0].components, 0);
-        dpari_kern_copy(p->own[1], a->v, bytes * p->field[1].components, 0);
+    dpar_status st = dpari_do_copy(p->comm, p->own[0], a->k, bytes * p->field[0].components);
+    if (st == DPAR_OK) {
+        st = dpari_do_copy(p->comm, p->own[1], a->v, bytes * p->field[1].components);
     }
     p->sent += p->lent;
-    return dpar_halo_exchange_begin(p->exchange[0]);
+    return st == DPAR_OK ? dpar_halo_exchange_begin(p->exchange[0]) : st;
 }
 
 static dpar_status dpari_seq_window(dpar_attention_plan *p, const dpar_attention_arrays *a)
 {
     dpari_seq_block b = dpari_seq_own(p, 0);
     int32_t n;
-    dpar_status st = dpari_seq_lend(p, a);
+    dpar_status st = dpari_seq_lend(p, a), ended;
     if (st == DPAR_OK) {
-        dpari_seq_attend(p, a, &b);
-        st = dpar_halo_exchange_end(p->exchange[0]);
+        st = dpari_seq_attend(p, a, &b);
+        ended = dpar_halo_exchange_end(p->exchange[0]);
+        st = st == DPAR_OK ? ended : st;
     }
     for (n = 0; st == DPAR_OK && dpari_seq_slab(p, n, 0, &b); n++) {
-        dpari_seq_attend(p, a, &b);
+        st = dpari_seq_attend(p, a, &b);
     }
     return st;
 }
@@ -43754,8 +43811,8 @@ DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
                                                     : dpari_seq_ring(plan, a);
     }
     if (st == DPAR_OK && plan->layer.type != plan->sums) {
-        dpari_seq_round(plan, a->out, plan->out,
-                        plan->tokens * plan->layer.heads * plan->layer.values);
+        st = dpari_seq_round(plan, a->out, plan->out,
+                             plan->tokens * plan->layer.heads * plan->layer.values);
     }
     return st;
 }
@@ -43763,7 +43820,7 @@ DPAR_API dpar_status dpar_attention_forward(dpar_attention_plan *plan,
 /* ---- and back -------------------------------------------------------------------------------- */
 
 /* out . out_gradient of each row. */
-static void dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_arrays *a)
+static void dpari_seq_delta_here(dpar_attention_plan *p, const dpar_attention_arrays *a)
 {
     const int64_t rows = p->tokens * p->layer.heads, values = p->layer.values;
     double x[DPARI_SEQ_PART], y[DPARI_SEQ_PART];
@@ -43779,6 +43836,25 @@ static void dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_arrays 
         }
         dpari_seq_set(p->delta, i, p->sums, sum);
     }
+}
+
+static dpar_status dpari_seq_delta(dpar_attention_plan *p, const dpar_attention_arrays *a)
+{
+    dpar_mem_dot d;
+    if (p->comm->mem == NULL) {
+        dpari_seq_delta_here(p, a);
+        return DPAR_OK;
+    }
+    dpari_zero(&d, sizeof d);
+    d.to = p->delta;
+    d.a = a->out;
+    d.b = a->out_gradient;
+    d.rows = p->tokens * p->layer.heads;
+    d.k = 1;
+    d.width = p->layer.values;
+    d.to_type = p->sums;
+    d.type = p->layer.type;
+    return d.rows > 0 ? dpari_do_dot(p->comm, &d) : DPAR_OK;
 }
 
 /* Adds what the rank's queries give to dq and to the gradients of block b, which are g. */
@@ -43804,15 +43880,20 @@ static void dpari_seq_attend_back(dpar_attention_plan *p, const dpar_attention_a
 }
 
 /* sum += more, all of a block's gradients. */
-static void dpari_seq_gather(const dpar_attention_plan *p, const dpari_seq_block *sum,
-                             const dpari_seq_block *more)
+static dpar_status dpari_seq_gather(const dpar_attention_plan *p, const dpari_seq_block *sum,
+                                    const dpari_seq_block *more)
 {
+    const int64_t count = sum->tokens * dpari_seq_each(&p->layer);
     void *out[1];
     const void *in[2];
+    if (p->comm->mem != NULL) {
+        return dpari_do_convert(p->comm, sum->to_k, p->sums, more->k, p->sums, count, 1);
+    }
     out[0] = sum->to_k;
     in[0] = sum->k;
     in[1] = more->k;
-    dpari_kern_reduce(out, 1, in, 2, sum->tokens * dpari_seq_each(&p->layer), p->sums, DPAR_SUM, 0);
+    dpari_kern_reduce(out, 1, in, 2, count, p->sums, DPAR_SUM, 0);
+    return DPAR_OK;
 }
 
 /* What this rank's queries give to its own keys and values: it stays here. */
@@ -43846,14 +43927,14 @@ static dpar_status dpari_seq_step_back(dpar_attention_plan *p, const dpar_attent
     }
     st = dpari_seq_post(p);
     if (st == DPAR_OK) {
-        dpari_zero(mine.to_k,
-                   (size_t)(mine.tokens * dpari_seq_each(&p->layer) * dpar_type_bytes(p->sums)));
+        st = dpari_seq_clear(p, mine.to_k,
+                             mine.tokens * dpari_seq_each(&p->layer) * dpar_type_bytes(p->sums));
         dpari_seq_attend_back(p, a, here, &mine, dq);
     }
     ended = dpari_seq_wait(p);
     st = st == DPAR_OK ? ended : st;
     if (st == DPAR_OK && t > 1) {
-        dpari_seq_gather(p, &sum, &mine);
+        st = dpari_seq_gather(p, &sum, &mine);
     }
     *here = next;
     return st;
@@ -43865,11 +43946,10 @@ static dpar_status dpari_seq_ring_back(dpar_attention_plan *p, const dpar_attent
 {
     const int32_t size = p->comm->size;
     dpari_seq_block here = dpari_seq_block_in(p, 0, NULL, p->layer.type);
-    dpar_status st = DPAR_OK, ended;
+    dpar_status st = dpari_seq_delta(p, a), ended;
     int32_t t;
     here.k = a->k;
     here.v = a->v;
-    dpari_seq_delta(p, a);
     for (t = 0; t < size && st == DPAR_OK; t++) {
         st = dpari_seq_step_back(p, a, t, &here, dq);
     }
@@ -43883,7 +43963,7 @@ static dpar_status dpari_seq_ring_back(dpar_attention_plan *p, const dpar_attent
         ended = dpari_seq_wait(p);
         st = st == DPAR_OK ? ended : st;
         if (st == DPAR_OK) {
-            dpari_seq_gather(p, home, &come);
+            st = dpari_seq_gather(p, home, &come);
         }
     }
     return st;
@@ -43896,18 +43976,21 @@ static dpar_status dpari_seq_window_back(dpar_attention_plan *p, const dpar_atte
     const int64_t beside = dpar_halo_compact(&p->halo, p->comm->rank);
     dpari_seq_block b = dpari_seq_own(p, 0), g;
     int32_t n;
-    dpar_status st = dpari_seq_lend(p, a);
+    dpar_status st = dpari_seq_lend(p, a), ended;
     if (st != DPAR_OK) {
         return st;
     }
     *home = dpari_seq_own(p, 2);
-    for (n = 2; n < 4; n++) {
-        dpari_zero(p->own[n], (size_t)(p->tokens * p->field[n].components * sum));
-        dpari_zero(p->beside[n], (size_t)(beside * p->field[n].components * sum));
+    for (n = 2; n < 4 && st == DPAR_OK; n++) {
+        st = dpari_seq_clear(p, p->own[n], p->tokens * p->field[n].components * sum);
+        if (st == DPAR_OK) {
+            st = dpari_seq_clear(p, p->beside[n], beside * p->field[n].components * sum);
+        }
     }
-    dpari_seq_delta(p, a);
+    st = st == DPAR_OK ? dpari_seq_delta(p, a) : st;
     dpari_seq_attend_back(p, a, &b, home, dq);
-    st = dpar_halo_exchange_end(p->exchange[0]);
+    ended = dpar_halo_exchange_end(p->exchange[0]);
+    st = st == DPAR_OK ? ended : st;
     for (n = 0; st == DPAR_OK && dpari_seq_slab(p, n, 0, &b); n++) {
         (void)dpari_seq_slab(p, n, 2, &g);
         dpari_seq_attend_back(p, a, &b, &g, dq);
@@ -43924,7 +44007,7 @@ DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
     dpar_status st = dpari_seq_given(plan, a, 1);
     const dpar_attention *layer;
     dpari_seq_block home;
-    int64_t queries;
+    int64_t queries, keys;
     void *dq;
     if (st != DPAR_OK) {
         return st;
@@ -43932,16 +44015,19 @@ DPAR_API dpar_status dpar_attention_backward(dpar_attention_plan *plan,
     layer = &plan->layer;
     queries = plan->tokens * layer->heads * layer->width;
     dq = layer->type == plan->sums ? a->q_gradient : plan->q_gradient;
-    dpari_zero(dq, (size_t)(queries * dpar_type_bytes(plan->sums)));
-    st = layer->way == DPAR_ATTENTION_HALO ? dpari_seq_window_back(plan, a, dq, &home)
-                                           : dpari_seq_ring_back(plan, a, dq, &home);
+    st = dpari_seq_clear(plan, dq, queries * dpar_type_bytes(plan->sums));
     if (st == DPAR_OK) {
-        const int64_t keys = plan->tokens * layer->groups;
-        dpari_seq_round(plan, a->q_gradient, dq, queries);
-        dpari_seq_round(plan, a->k_gradient, home.k, keys * layer->width);
-        dpari_seq_round(plan, a->v_gradient, home.v, keys * layer->values);
+        st = layer->way == DPAR_ATTENTION_HALO ? dpari_seq_window_back(plan, a, dq, &home)
+                                               : dpari_seq_ring_back(plan, a, dq, &home);
     }
-    return st;
+    keys = plan->tokens * layer->groups;
+    if (st == DPAR_OK) {
+        st = dpari_seq_round(plan, a->q_gradient, dq, queries);
+    }
+    if (st == DPAR_OK) {
+        st = dpari_seq_round(plan, a->k_gradient, home.k, keys * layer->width);
+    }
+    return st == DPAR_OK ? dpari_seq_round(plan, a->v_gradient, home.v, keys * layer->values) : st;
 }
 
 /* ---- Ulysses --------------------------------------------------------------------------------- */

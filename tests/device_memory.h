@@ -32,7 +32,8 @@ enum {
     DEVICE_MOMENTS,
     DEVICE_QUANTIZE,
     DEVICE_DEQUANTIZE,
-    DEVICE_MATMUL
+    DEVICE_MATMUL,
+    DEVICE_LATER
 };
 
 typedef union device_call {
@@ -52,6 +53,10 @@ typedef union device_call {
     dpar_mem_moments moments;
     dpar_mem_quantize quantize;
     dpar_matmul matmul;
+    struct {
+        void (*run)(void *call);
+        void *call;
+    } later;
 } device_call;
 
 typedef struct device_entry {
@@ -211,6 +216,10 @@ static dpar_status device_numbers(const dpar_mem *host, device_entry *e)
         DEVICE_THERE(c->quantize.scale, void);
         return e->kind == DEVICE_QUANTIZE ? host->quantize(NULL, &c->quantize)
                                           : host->dequantize(NULL, &c->quantize);
+    case DEVICE_LATER:
+        c->later.run(c->later.call);
+        free(c->later.call);
+        return DPAR_OK;
     default:
         DEVICE_THERE(c->matmul.a, const void);
         DEVICE_THERE(c->matmul.b, const void);
@@ -309,6 +318,14 @@ static void *device_copied(const void *from, size_t bytes)
     }
     memcpy(to, from, bytes);
     return to;
+}
+
+/* A kernel of the test's: run(copy of call) in its turn; there it uses DEVICE_THERE. */
+static DPARI_UNUSED void device_later(void (*run)(void *call), const void *call, size_t bytes)
+{
+    device_entry *e = device_push(DEVICE_LATER);
+    e->call.later.run = run;
+    e->call.later.call = device_copied(call, bytes);
 }
 
 static dpar_status device_move(void *ctx, const dpar_mem_box *boxes, int32_t n)

@@ -149,6 +149,8 @@ typedef struct dpar_attention_plan {
     dpar_halo_exchange *exchange[2];
     void *own[4], *beside[4];
     int64_t lent; /* bytes that forward's exchange sends */
+    void *device; /* buffers that do not lie behind the plan, and how large they are */
+    int64_t device_bytes;
 } dpar_attention_plan;
 
 /* The memory of one layer; NULLs on a rank without tokens. In memory of dpar_comm_alloc messages
@@ -168,7 +170,8 @@ typedef struct dpar_attention_arrays {
  * with a sentence. Local. O(docs x ranks). */
 DPAR_API dpar_status dpar_attention_bytes(const dpar_comm *c, const dpar_attention *layer,
                                           int64_t *bytes, dpar_why *why);
-/* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc); the documents' ends
+/* Plans it in the caller's memory (aligned to 64; best of dpar_comm_alloc; where c->mem is a
+ * device's: the host's memory, buffers are from dpar_comm_alloc until close); the documents' ends
  * stay the caller's, as long. One plan does all layers of this shape, one after the other.
  * COLLECTIVE: one all-reduce. Errors as dpar_attention_bytes, E_ROOM; E_MISMATCH when ranks gave
  * different layers. What fails on one rank fails on all. The halo form plans two exchanges

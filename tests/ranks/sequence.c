@@ -9,6 +9,15 @@
  *   sequence long [ranks]                    more layers by lot
  *   mpirun -np 4 sequence                    built with -DUSE_MPI */
 #include "rank_program.h"
+#ifdef DEVICE_MEMORY
+#include "device_memory.h"
+#define free device_free
+#define dpar_attention_init(m, b, c, l, p, w)                                                      \
+    (dpar_status) ON_DEVICE(dpar_attention_init(m, b, c, l, p, w))
+#define dpar_attention_forward(p, a) (dpar_status) ON_DEVICE(dpar_attention_forward(p, a))
+#define dpar_attention_backward(p, a) (dpar_status) ON_DEVICE(dpar_attention_backward(p, a))
+#define dpar_attention_close(p) (dpar_status) ON_DEVICE(dpar_attention_close(p))
+#endif
 
 enum { MOST_DOCS = 6, MOST_RANKS = 64, TENSORS = 3 };
 
@@ -39,13 +48,24 @@ static int lot(uint32_t *state, int n) /* 0 .. n - 1 */
     return (int)((*state >> 8) % (uint32_t)n);
 }
 
-static void *fresh(int64_t n, int64_t unit)
+/* The host's. */
+static void *reached(int64_t n, int64_t unit)
 {
     void *a = calloc((size_t)n + 1, (size_t)unit);
     if (a == NULL) {
         exit(1);
     }
     return a;
+}
+
+static void *fresh(int64_t n, int64_t unit)
+{
+#ifdef DEVICE_MEMORY
+    if (the_device.first != NULL) {
+        return device_zeroed((n + 1) * unit);
+    }
+#endif
+    return reached(n, unit);
 }
 
 static int64_t total(const test_case *t)
@@ -344,8 +364,8 @@ static void wide_kernel(const dpar_attention_call *call)
 {
     const dpar_attention *a = call->layer;
     const int64_t q = call->queries * a->heads, k = call->keys * a->groups;
-    float *x = (float *)fresh(q * a->width, 4), *y = (float *)fresh(k * a->width, 4);
-    float *z = (float *)fresh(k * a->values, 4), *d = (float *)fresh(q * a->values, 4);
+    float *x = (float *)reached(q * a->width, 4), *y = (float *)reached(k * a->width, 4);
+    float *z = (float *)reached(k * a->values, 4), *d = (float *)reached(q * a->values, 4);
     dpar_attention wide = *a;
     dpar_attention_call inner = *call;
     wide.type = DPAR_F32;
@@ -395,6 +415,35 @@ static void watching_kernel(const dpar_attention_call *call)
     }
 }
 
+#ifdef DEVICE_MEMORY
+static void attend_later(void *at)
+{
+    dpar_attention_call *call = (dpar_attention_call *)at;
+    DEVICE_THERE(call->q, const void);
+    DEVICE_THERE(call->k, const void);
+    DEVICE_THERE(call->v, const void);
+    DEVICE_THERE(call->out, void);
+    DEVICE_THERE(call->lse, void);
+    DEVICE_THERE(call->out_gradient, const void);
+    DEVICE_THERE(call->delta, const void);
+    DEVICE_THERE(call->q_gradient, void);
+    DEVICE_THERE(call->k_gradient, void);
+    DEVICE_THERE(call->v_gradient, void);
+    if (call->out_gradient == NULL) {
+        watching_kernel(call);
+    } else if (call->layer->type == DPAR_BF16) {
+        wide_kernel(call);
+    } else {
+        dpar_attention_block_gradient(call);
+    }
+}
+
+static void queueing_kernel(const dpar_attention_call *call)
+{
+    device_later(attend_later, call, sizeof *call);
+}
+#endif
+
 static void describe(const test_case *t, int ranks, witness *w, dpar_attention *layer)
 {
     memset(layer, 0, sizeof *layer);
@@ -412,6 +461,9 @@ static void describe(const test_case *t, int ranks, witness *w, dpar_attention *
     layer->window = t->window;
     layer->forward = watching_kernel;
     layer->backward = t->type == DPAR_BF16 ? wide_kernel : NULL;
+#ifdef DEVICE_MEMORY
+    layer->forward = layer->backward = queueing_kernel;
+#endif
     layer->user = w;
 }
 
@@ -587,6 +639,9 @@ static int accounts(dpar_comm *c, const test_case *t, const dpar_attention *laye
 static void *plan_memory(dpar_comm *c, int64_t bytes, int registered)
 {
     void *memory = NULL;
+#ifdef DEVICE_MEMORY
+    registered = 0; /* what is registered is the device's */
+#endif
     if (registered) {
         return dpar_comm_alloc(c, bytes, &memory) == DPAR_OK ? memory : NULL;
     }
@@ -595,6 +650,9 @@ static void *plan_memory(dpar_comm *c, int64_t bytes, int registered)
 
 static void plan_release(dpar_comm *c, void *memory, int registered)
 {
+#ifdef DEVICE_MEMORY
+    registered = 0;
+#endif
     if (registered) {
         dpar_comm_release(c, memory);
     } else {
@@ -1306,6 +1364,14 @@ static int everything(dpar_comm *c, void *arg)
     const int rounds = *(const int *)arg;
     const double began = now();
     int64_t bad = 0;
+#ifdef DEVICE_MEMORY
+    device_begin((size_t)1 << 28);
+    device_take(c);
+    bad += ring_cases(c, rounds / 2) + (the_device.calls == 0);
+    device_return(c);
+    device_end();
+    return all_right(c, bad, began);
+#endif
     bad += refusals(c) + misuse(c) + merges() + balance(c);
     bad += ring_cases(c, rounds);
     bad += halo_cases(c, rounds / 2);
@@ -1326,5 +1392,10 @@ int main(int argc, char **argv)
 #else
     int rounds = argc > 1 && strcmp(argv[1], "long") == 0 ? 1500 : 60;
 #endif
+#ifdef DEVICE_MEMORY
+    (void)also;
+    return rank_program(argc, argv, everything, &rounds, 4, 2, NULL);
+#else
     return rank_program(argc, argv, everything, &rounds, 8, 4, also);
+#endif
 }
