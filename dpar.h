@@ -4209,7 +4209,10 @@ typedef struct dpar_halo_field {
     void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
                     (dpar_halo_slab), each dense in C order */
     const dpar_mem *mem; /* how to reach data and halos where the CPU cannot: on a device; as long
-                            as the plan. NULL: host memory. May differ from rank to rank */
+                            as the plan. NULL: host memory. May differ from rank to rank. Where c
+                            has a memory of its own and messages carry all (no ranks share memory):
+                            c->mem; nothing waits for the device then, and poison, agree and
+                            compare do nothing or give E_ARG */
 } dpar_halo_field;
 
 /* Two fields that follow each other in the list are u, along the last dim, and v, along the one
@@ -7485,6 +7488,8 @@ struct dpar_halo_exchange {
     double looked;
     double seconds[3];   /* DPARI_HX_PACKING, ... */
     int32_t lends[2];    /* some peer reads my arrays */
+    int32_t in_order;    /* all fields and what is registered are in the communicator's own memory,
+                            which moves and messages use in order: nothing waits */
     int32_t elsewhere;   /* some field is in memory that the CPU does not reach: */
     dpar_status moved;   /* what its moves said */
     dpar_mem_box *box;   /* one for each such item */
@@ -38139,10 +38144,20 @@ static int64_t dpari_hx_refs_bytes(const dpar_halo_exchange *x)
 /* Registered memory: lines, addresses, two turns of what is packed, what comes by messages. */
 static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
 {
-    const int64_t lines = x->steps * (int64_t)sizeof(dpari_hx_line), refs = dpari_hx_refs_bytes(x);
+    const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
+    const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
     dpar_comm *of = x->world ? x->node : x->c;
     void *memory = NULL;
     dpar_status st;
+    int32_t i;
+    x->in_order = !x->world && x->c->mem != NULL;
+    for (i = 0; i < x->fields && x->in_order; i++) {
+        if (dpari_hx_mem(&x->field[i]) != x->c->mem) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "field # of rank # is not in the memory of its communicator", i,
+                             x->rank, 0, 0);
+        }
+    }
     x->memory_bytes = lines + refs + 2 * x->turn + x->arrive_bytes + x->look_bytes;
     st = dpar_comm_alloc(of, x->memory_bytes, &memory);
     if (st != DPAR_OK) {
@@ -38153,7 +38168,7 @@ static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
     x->refs = (uint64_t *)(void *)(x->memory + lines);
     x->staging = x->memory + lines + refs;
     x->arrivals = x->staging + 2 * x->turn;
-    x->look = x->arrivals + x->arrive_bytes;
+    x->look = x->in_order ? NULL : x->arrivals + x->arrive_bytes;
     return DPAR_OK;
 }
 
@@ -38333,7 +38348,7 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
             dpari_hx_bind_field(x, i);
         }
         x->version = 1;
-        for (s = 0; s < x->steps; s++) {
+        for (s = 0; s < x->steps && x->world; s++) {
             x->line[s].version = 1;
         }
         st = dpari_hx_swap_places(x, why);
@@ -38480,7 +38495,7 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
     x->field[f].halos = halos;
     dpari_hx_bind_field(x, f);
     x->version++;
-    for (s = 0; s < x->steps; s++) {
+    for (s = 0; s < x->steps && x->world; s++) {
         x->line[s].version = x->version;
     }
     return DPAR_OK;
@@ -56662,7 +56677,7 @@ DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; x && s < x->steps; s++) {
+    for (s = 0; x && s < x->steps && !x->in_order; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const dpar_halo_field *f = &x->field[it->field];
@@ -56725,6 +56740,9 @@ static const unsigned char *dpari_hx_look_at(const dpar_halo_exchange *x, const 
         return x->part[it->mine] + it->mine_at;
     }
     *step = it->dense;
+    if (!x->look) {
+        return NULL;
+    }
     dpari_hx_box_of(x, it, x->look, 0, &b);
     return dpari_hx_move_box(&x->field[it->field], &b) == DPAR_OK ? x->look : NULL;
 }
@@ -56945,8 +56963,10 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
     int32_t field = -1;
     int64_t bytes;
     dpar_status st, kept;
-    if (!x || x->active) {
-        return dpari_say(DPAR_E_ARG, why, "no plan, or an exchange that has not ended", 0, 0, 0, 0);
+    if (!x || x->active || x->in_order) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "no plan, or an exchange that has not ended, or in a device's memory", 0,
+                         0, 0, 0);
     }
     dpari_zero(&found, sizeof found);
     bytes = dpari_hx_kept_bytes(x);
@@ -57426,8 +57446,10 @@ DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why 
     dpar_why found;
     dpar_status st = DPAR_OK;
     int32_t f;
-    if (!x || x->active) {
-        return dpari_say(DPAR_E_ARG, why, "no plan, or an exchange that has not ended", 0, 0, 0, 0);
+    if (!x || x->active || x->in_order) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "no plan, or an exchange that has not ended, or in a device's memory", 0,
+                         0, 0, 0);
     }
     dpari_zero(&found, sizeof found);
     for (f = 0; f < x->fields && st == DPAR_OK; f++) {
@@ -57861,13 +57883,13 @@ static int dpari_hx_again(const dpar_halo_exchange *x, int32_t f)
     return i < f;
 }
 
-/* All moves are done; what went wrong breaks the communicator. */
+/* All moves are done, or in order with what follows; what went wrong breaks the communicator. */
 DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
 {
     dpar_status st = x->moved;
     dpar_why why;
     int32_t i;
-    for (i = 0; i < x->fields && x->elsewhere; i++) {
+    for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
         const dpar_mem *m = dpari_hx_mem(&x->field[i]);
         if (m && m->wait && !dpari_hx_again(x, i)) {
             const dpar_status s = m->wait(m->ctx);
@@ -57890,7 +57912,7 @@ DPARI_API dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, in
 {
     dpar_status st = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->fields && x->elsewhere && bytes > 0; i++) {
+    for (i = 0; i < x->fields && x->elsewhere && !x->in_order && bytes > 0; i++) {
         const dpar_mem *m = dpari_hx_mem(&x->field[i]);
         if (m && !dpari_hx_again(x, i)) {
             const dpar_status s = on         ? m->pin ? m->pin(m->ctx, memory, bytes) : DPAR_OK

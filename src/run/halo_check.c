@@ -187,7 +187,7 @@ DPAR_API void dpar_halo_exchange_poison(dpar_halo_exchange *x)
 {
     int32_t s;
     int64_t k;
-    for (s = 0; x && s < x->steps; s++) {
+    for (s = 0; x && s < x->steps && !x->in_order; s++) {
         for (k = x->step[s].r; k < x->step[s].s; k++) {
             const dpari_hx_item *it = &x->item[k];
             const dpar_halo_field *f = &x->field[it->field];
@@ -250,6 +250,9 @@ static const unsigned char *dpari_hx_look_at(const dpar_halo_exchange *x, const 
         return x->part[it->mine] + it->mine_at;
     }
     *step = it->dense;
+    if (!x->look) {
+        return NULL;
+    }
     dpari_hx_box_of(x, it, x->look, 0, &b);
     return dpari_hx_move_box(&x->field[it->field], &b) == DPAR_OK ? x->look : NULL;
 }
@@ -470,8 +473,10 @@ DPAR_API dpar_status dpar_halo_exchange_agree(dpar_halo_exchange *x, dpar_why *w
     int32_t field = -1;
     int64_t bytes;
     dpar_status st, kept;
-    if (!x || x->active) {
-        return dpari_say(DPAR_E_ARG, why, "no plan, or an exchange that has not ended", 0, 0, 0, 0);
+    if (!x || x->active || x->in_order) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "no plan, or an exchange that has not ended, or in a device's memory", 0,
+                         0, 0, 0);
     }
     dpari_zero(&found, sizeof found);
     bytes = dpari_hx_kept_bytes(x);
@@ -951,8 +956,10 @@ DPAR_API dpar_status dpar_halo_exchange_compare(dpar_halo_exchange *x, dpar_why 
     dpar_why found;
     dpar_status st = DPAR_OK;
     int32_t f;
-    if (!x || x->active) {
-        return dpari_say(DPAR_E_ARG, why, "no plan, or an exchange that has not ended", 0, 0, 0, 0);
+    if (!x || x->active || x->in_order) {
+        return dpari_say(DPAR_E_ARG, why,
+                         "no plan, or an exchange that has not ended, or in a device's memory", 0,
+                         0, 0, 0);
     }
     dpari_zero(&found, sizeof found);
     for (f = 0; f < x->fields && st == DPAR_OK; f++) {

@@ -1205,10 +1205,20 @@ static int64_t dpari_hx_refs_bytes(const dpar_halo_exchange *x)
 /* Registered memory: lines, addresses, two turns of what is packed, what comes by messages. */
 static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
 {
-    const int64_t lines = x->steps * (int64_t)sizeof(dpari_hx_line), refs = dpari_hx_refs_bytes(x);
+    const int64_t lines = x->world ? x->steps * (int64_t)sizeof(dpari_hx_line) : 0;
+    const int64_t refs = x->world ? dpari_hx_refs_bytes(x) : 0;
     dpar_comm *of = x->world ? x->node : x->c;
     void *memory = NULL;
     dpar_status st;
+    int32_t i;
+    x->in_order = !x->world && x->c->mem != NULL;
+    for (i = 0; i < x->fields && x->in_order; i++) {
+        if (dpari_hx_mem(&x->field[i]) != x->c->mem) {
+            return dpari_say(DPAR_E_ARG, why,
+                             "field # of rank # is not in the memory of its communicator", i,
+                             x->rank, 0, 0);
+        }
+    }
     x->memory_bytes = lines + refs + 2 * x->turn + x->arrive_bytes + x->look_bytes;
     st = dpar_comm_alloc(of, x->memory_bytes, &memory);
     if (st != DPAR_OK) {
@@ -1219,7 +1229,7 @@ static dpar_status dpari_hx_alloc(dpar_halo_exchange *x, dpar_why *why)
     x->refs = (uint64_t *)(void *)(x->memory + lines);
     x->staging = x->memory + lines + refs;
     x->arrivals = x->staging + 2 * x->turn;
-    x->look = x->arrivals + x->arrive_bytes;
+    x->look = x->in_order ? NULL : x->arrivals + x->arrive_bytes;
     return DPAR_OK;
 }
 
@@ -1399,7 +1409,7 @@ static dpar_status dpari_hx_plan(dpar_halo_exchange *x, dpar_why *why)
             dpari_hx_bind_field(x, i);
         }
         x->version = 1;
-        for (s = 0; s < x->steps; s++) {
+        for (s = 0; s < x->steps && x->world; s++) {
             x->line[s].version = 1;
         }
         st = dpari_hx_swap_places(x, why);
@@ -1546,7 +1556,7 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
     x->field[f].halos = halos;
     dpari_hx_bind_field(x, f);
     x->version++;
-    for (s = 0; s < x->steps; s++) {
+    for (s = 0; s < x->steps && x->world; s++) {
         x->line[s].version = x->version;
     }
     return DPAR_OK;

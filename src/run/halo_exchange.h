@@ -95,7 +95,10 @@ typedef struct dpar_halo_field {
     void *halos; /* compact form: the halo goes here, `data` holds own points alone. Slab after slab
                     (dpar_halo_slab), each dense in C order */
     const dpar_mem *mem; /* how to reach data and halos where the CPU cannot: on a device; as long
-                            as the plan. NULL: host memory. May differ from rank to rank */
+                            as the plan. NULL: host memory. May differ from rank to rank. Where c
+                            has a memory of its own and messages carry all (no ranks share memory):
+                            c->mem; nothing waits for the device then, and poison, agree and
+                            compare do nothing or give E_ARG */
 } dpar_halo_field;
 
 /* Two fields that follow each other in the list are u, along the last dim, and v, along the one

@@ -108,13 +108,13 @@ static int dpari_hx_again(const dpar_halo_exchange *x, int32_t f)
     return i < f;
 }
 
-/* All moves are done; what went wrong breaks the communicator. */
+/* All moves are done, or in order with what follows; what went wrong breaks the communicator. */
 DPARI_API dpar_status dpari_hx_settle(dpar_halo_exchange *x)
 {
     dpar_status st = x->moved;
     dpar_why why;
     int32_t i;
-    for (i = 0; i < x->fields && x->elsewhere; i++) {
+    for (i = 0; i < x->fields && x->elsewhere && !x->in_order; i++) {
         const dpar_mem *m = dpari_hx_mem(&x->field[i]);
         if (m && m->wait && !dpari_hx_again(x, i)) {
             const dpar_status s = m->wait(m->ctx);
@@ -137,7 +137,7 @@ DPARI_API dpar_status dpari_hx_pin(const dpar_halo_exchange *x, void *memory, in
 {
     dpar_status st = DPAR_OK;
     int32_t i;
-    for (i = 0; i < x->fields && x->elsewhere && bytes > 0; i++) {
+    for (i = 0; i < x->fields && x->elsewhere && !x->in_order && bytes > 0; i++) {
         const dpar_mem *m = dpari_hx_mem(&x->field[i]);
         if (m && !dpari_hx_again(x, i)) {
             const dpar_status s = on         ? m->pin ? m->pin(m->ctx, memory, bytes) : DPAR_OK

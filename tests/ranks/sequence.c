@@ -1367,7 +1367,7 @@ static int everything(dpar_comm *c, void *arg)
 #ifdef DEVICE_MEMORY
     device_begin((size_t)1 << 28);
     device_take(c);
-    bad += ring_cases(c, rounds / 2) + (the_device.calls == 0);
+    bad += ring_cases(c, rounds / 2) + halo_cases(c, rounds / 4) + (the_device.calls == 0);
     device_return(c);
     device_end();
     return all_right(c, bad, began);
