@@ -29,7 +29,7 @@ library() {
 22803 AlltoAll Gather Scatter
 22807 CommRevoke
 SINCE
-        echo 'fake_nccl_nothing; };'
+        echo 'fake_nccl_built; };'
     } > "$1/symbols"
     ${CXX:-g++} $flags -shared "$dir/fake_nccl.o" "$1/version.o" -o "$1/libnccl.so.2" -L"$dir" -lcudart \
         -Wl,-soname,libnccl.so.2 -Wl,--version-script="$1/symbols" -Wl,-rpath,"\$ORIGIN:\$ORIGIN/.."
