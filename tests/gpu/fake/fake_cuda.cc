@@ -763,7 +763,7 @@ fiber *new_fiber()
         die("no memory for the stacks of a kernel's threads");
     }
 #ifdef FAKE_QUICK
-    void **top = (void **)(f->stack + STACK) - 2; // a call leaves 8 below a multiple of 16
+    void **top = (void **)(f->stack + STACK) - 3; // a function begins 8 below a multiple of 16
     *--top = (void *)fiber_main;
     f->sp = top - 6;
 #else

@@ -1,0 +1,125 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT-0
+# The GPU wing without a GPU: the stand-ins of tests/gpu/fake (built, and tested themselves), then the
+# tests of dpar_cuda.h and dpar_nccl.h over them, with streams that run late, early and in turns. Where
+# nvcc is found: dpar_cuda.h, its tests and the examples compiled by it, dpar_nccl.h against the real
+# header, all linked. What cannot be done here is named. tests/gpu/run.sh [keep]: keep the programs in
+# build/gpu. DPAR_NCCL_HOME: a folder with include/nccl.h and lib/libnccl.so.2. DPAR_CUDA_ARCH (sm_90).
+. tests/compile/common.sh
+: "${CXX:=g++}" "${DPAR_CUDA_ARCH:=sm_90}"
+need "$CXX"
+export CXX
+bin=$work
+[ "${1:-}" != keep ] || { bin=$PWD/build/gpu && mkdir -p "$bin"; }
+include="-I$DPAR_DIR -I. -Itests"
+slim='-DDPAR_NO_COST -DDPAR_NO_SHOW'
+cxx_flags="-std=c++17 -O1 -Wall -Wextra -Wshadow -Werror -Wno-unknown-pragmas -Wno-missing-field-initializers -pthread"
+export FAKE_LIBRARIES="$bin" FAKE_NCCL_DIR="$bin/meet" FAKE_NCCL_DEADLINE=60
+mkdir -p "$bin/meet"
+skipped() { echo "skipped: $1: $2"; }
+has() { [ -e "$DPAR_DIR/$1" ] && [ -e "${2:-$1}" ]; }
+
+cxx() { # program, sources and flags
+    name=$1
+    shift
+    try $CXX $cxx_flags -Itests/gpu/fake $include "$@" -o "$bin/$name" -L"$bin" -lcudart -ldl -Wl,-rpath,"$bin"
+}
+c() { # the same in C, linked with the stand-in for NCCL too
+    name=$1
+    shift
+    try $CC -std=c99 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION \
+        -Itests/gpu/fake $include "$@" -o "$bin/$name" -L"$bin" -lnccl -lcudart -ldl -lm -pthread -Wl,-rpath,"$bin"
+}
+
+build() {
+    case $1 in
+    fake_test) cxx fake_test tests/gpu/fake_test.cc ;;
+    fake_nccl_test) cxx fake_nccl_test $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION tests/gpu/fake_nccl_test.cc -lnccl ;;
+    kernels) cxx kernels -Wno-error tests/gpu/kernels.cc ;;
+    nccl) c nccl tests/gpu/nccl.c ;;
+    nccl_old) c nccl_old -DFAKE_NCCL_HEADER=21805 tests/gpu/nccl.c ;;
+    nvcc_*) nvcc_build "${1#nvcc_}" ;;
+    real_nccl) try $CC -std=c99 -D_GNU_SOURCE -O0 $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION -DDPAR_NCCL_LINK \
+        -isystem "$nccl/include" -isystem "$cuda/include" $include tests/gpu/nccl.c -o "$bin/real_nccl" \
+        "$nccl/lib/libnccl.so.2" -L"$cuda/lib64" -L"$cuda/lib" -lcudart -lm -ldl -pthread ;;
+    esac
+}
+
+# ---- the compilers of NVIDIA ----
+
+cuda= nccl=
+for nvcc in "${NVCC:-}" "$(command -v nvcc)" /usr/local/cuda/bin/nvcc; do
+    [ -z "$cuda" ] && [ -x "$nvcc" ] && cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")") && NVCC=$nvcc
+done
+for folder in "${DPAR_NCCL_HOME:-}" \
+    "$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0])' 2> /dev/null)" /usr /usr/local; do
+    if [ -z "$nccl" ] && [ -n "$folder" ] && [ -e "$folder/include/nccl.h" ]; then
+        [ ! -e "$folder/lib/libnccl.so.2" ] || nccl=$folder
+    fi
+done
+nvcc_build() {
+    case $1 in
+    kernels) try "$NVCC" -x cu -std=c++17 -arch="$DPAR_CUDA_ARCH" $include tests/gpu/kernels.cc -o "$bin/nvcc_kernels" -ldl ;;
+    *) try "$NVCC" -std=c++17 -arch="$DPAR_CUDA_ARCH" $slim -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION \
+        ${nccl:+-isystem "$nccl/include"} $include "examples/$1.cu" -o "$bin/nvcc_$1" -ldl ;;
+    esac
+}
+
+# ---- build ----
+
+programs=
+if has dpar_cuda.h tests/gpu/kernels.cc; then
+    programs=kernels
+    if [ -n "$cuda" ]; then
+        programs="nvcc_kernels $programs"
+        for example in examples/*.cu; do
+            [ ! -e "$example" ] || programs="nvcc_$(basename "$example" .cu) $programs"
+        done
+    else
+        skipped nvcc 'not found'
+    fi
+else
+    skipped kernels 'no dpar_cuda.h or no test of it'
+fi
+if has dpar_nccl.h tests/gpu/nccl.c; then
+    programs="$programs nccl nccl_old"
+    if [ -n "$nccl" ] && [ -n "$cuda" ]; then
+        programs="real_nccl $programs"
+    else
+        skipped real_nccl "no ${nccl:-nccl.h with libnccl.so.2}${nccl:+nvcc}"
+    fi
+else
+    skipped nccl 'no dpar_nccl.h or no test of it'
+fi
+try sh tests/gpu/fake/build.sh "$bin" 21805 22105
+in_pairs build $programs fake_nccl_test fake_test
+
+# ---- run ----
+
+run() { # what to say, command
+    what=$1
+    shift
+    timeout 100 "$@" > "$work/said" 2>&1 || { echo "failed: $what"; tail -n 40 "$work/said"; exit 1; }
+    echo "$what: $(tail -n 1 "$work/said")"
+}
+run fake_test "$bin/fake_test"
+run fake_nccl_test "$bin/fake_nccl_test"
+for seed in ${GPU_SEEDS:-0 1 2 3 7}; do
+    export FAKE_CUDA_SEED=$seed
+    case " $programs " in
+    *' kernels '*) [ "$seed" -gt 1 ] || run "kernels, seed $seed" "$bin/kernels" ;;
+    esac
+    case " $programs " in
+    *' nccl '*)
+        run "nccl, seed $seed" "$bin/nccl"
+        [ "$seed" -ne 0 ] || for version in 21805 22105; do
+            DPAR_NCCL_LIBRARY="$bin/$version/libnccl.so.2" LD_LIBRARY_PATH="$bin/$version" FAKE_NCCL_VERSION=$version \
+                run "nccl $version" "$bin/nccl_old"
+        done
+        ;;
+    esac
+done
+unset FAKE_CUDA_SEED
+left=$(ls "$bin/meet")
+[ -z "$left" ] || { echo "left behind: $left"; exit 1; }
+echo "GPU wing without a GPU:$(printf ' %s' $programs) fake_test fake_nccl_test"
