@@ -22,10 +22,10 @@
  * returns. What goes wrong comes back as E_SYSTEM, the sentence is in dpar_cuda.why; as with all
  * of CUDA, what a kernel does wrong is heard at a later call.
  *
- * Numbers: as mem.h says, so the bits of the host's table but for squares, clip, optimize, xent,
- * merge and moments. No atomics: the same input gives the same bits in every run, on every device,
- * whatever the launch. options.fast computes exponentials and optimizers of f32 and 16-bit weights
- * in f32: within some 2^-22 of the update instead of 2^-24.
+ * Numbers: as mem.h says, so the bits of the host's table but for squares, clip, optimize, dot,
+ * xent, merge and moments. No atomics: the same input gives the same bits in every run, on every
+ * device, whatever the launch. options.fast computes exponentials and optimizers of f32 and 16-bit
+ * weights in f32: within some 2^-22 of the update instead of 2^-24.
  *
  * Speed: one wave of blocks, 16-byte accesses where both sides allow it, nothing read twice from
  * memory but what a cache holds. Bytes of each kernel: docs/gpu.md. */
@@ -304,7 +304,10 @@ template <int TYPE> struct dpari_cuda_type;
 template <> struct dpari_cuda_type<DPAR_F64> {
     typedef uint64_t raw;
     typedef double work;
-    __host__ __device__ static inline double widen(uint64_t x) { return dpari_cuda_bits<double>(x); }
+    __host__ __device__ static inline double widen(uint64_t x)
+    {
+        return dpari_cuda_bits<double>(x);
+    }
     __host__ __device__ static inline uint64_t narrow(double d)
     {
         return dpari_cuda_bits<uint64_t>(dpari_cuda_plain(d));
@@ -313,7 +316,10 @@ template <> struct dpari_cuda_type<DPAR_F64> {
 template <> struct dpari_cuda_type<DPAR_F32> {
     typedef uint32_t raw;
     typedef float work;
-    __host__ __device__ static inline float widen(uint32_t x) { return dpari_cuda_bits<float>(x); }
+    __host__ __device__ static inline float widen(uint32_t x)
+    {
+        return dpari_cuda_bits<float>(x);
+    }
     __host__ __device__ static inline uint32_t narrow(float f)
     {
         return dpari_cuda_bits<uint32_t>(dpari_cuda_plain(f));
@@ -322,14 +328,26 @@ template <> struct dpari_cuda_type<DPAR_F32> {
 template <> struct dpari_cuda_type<DPAR_BF16> {
     typedef uint16_t raw;
     typedef float work;
-    __host__ __device__ static inline float widen(uint16_t x) { return dpari_cuda_from_bf16(x); }
-    __host__ __device__ static inline uint16_t narrow(float f) { return dpari_cuda_to_bf16(f); }
+    __host__ __device__ static inline float widen(uint16_t x)
+    {
+        return dpari_cuda_from_bf16(x);
+    }
+    __host__ __device__ static inline uint16_t narrow(float f)
+    {
+        return dpari_cuda_to_bf16(f);
+    }
 };
 template <> struct dpari_cuda_type<DPAR_F16> {
     typedef uint16_t raw;
     typedef float work;
-    __host__ __device__ static inline float widen(uint16_t x) { return dpari_cuda_from_f16(x); }
-    __host__ __device__ static inline uint16_t narrow(float f) { return dpari_cuda_to_f16(f); }
+    __host__ __device__ static inline float widen(uint16_t x)
+    {
+        return dpari_cuda_from_f16(x);
+    }
+    __host__ __device__ static inline uint16_t narrow(float f)
+    {
+        return dpari_cuda_to_f16(f);
+    }
 };
 
 /* ---- four elements at a time -------------------------------------------------------------------
@@ -382,8 +400,8 @@ template <int S, typename V> __device__ static inline void dpari_cuda_put(V *at,
     }
 }
 
-/* Elements i .. i + 3 of [0, count); what is outside of it is 0. */
-template <int S>
+/* Elements i .. i + 3 of [0, count); what is outside of it is 0. WIDE 0: of at most 4 bytes. */
+template <int S, int WIDE = 1>
 __device__ static inline void dpari_cuda_load(dpari_cuda_four *four, const void *base, int64_t i,
                                               int64_t count, int32_t width, int even)
 {
@@ -399,7 +417,7 @@ __device__ static inline void dpari_cuda_load(dpari_cuda_four *four, const void 
             four->x[1] = v.y;
             four->x[2] = v.z;
             four->x[3] = v.w;
-            if (width == 8) {
+            if (WIDE && width == 8) {
                 const uint4 w = dpari_cuda_get<S>((const uint4 *)(const void *)at + 1);
                 four->x[4] = w.x;
                 four->x[5] = w.y;
@@ -413,10 +431,9 @@ __device__ static inline void dpari_cuda_load(dpari_cuda_four *four, const void 
     for (int e = 0; e < 4; e++) {
         const int in = i + e >= 0 && i + e < count;
         if (width == 2) {
-            const uint32_t v =
-                in ? *((const uint16_t *)(const void *)at + e) : (uint32_t)0;
+            const uint32_t v = in ? *((const uint16_t *)(const void *)at + e) : (uint32_t)0;
             four->x[e / 2] = e % 2 == 0 ? v : four->x[e / 2] | v << 16;
-        } else if (width == 4) {
+        } else if (!WIDE || width == 4) {
             four->x[e] = in ? *((const uint32_t *)(const void *)at + e) : (uint32_t)0;
         } else {
             const uint64_t v = in ? *((const uint64_t *)(const void *)at + e) : (uint64_t)0;
@@ -464,8 +481,8 @@ __device__ static inline void dpari_cuda_store(const dpari_cuda_four *four, void
         } else if (width == 4) {
             *((uint32_t *)(void *)at + e) = four->x[e];
         } else {
-            *((uint64_t *)(void *)at + e) =
-                (uint64_t)four->x[2 * e] | (uint64_t)four->x[2 * e + 1] << 32;
+            *((uint64_t *)(void *)at + e) = (uint64_t)four->x[2 * e] | (uint64_t)four->x[2 * e + 1]
+                                                                           << 32;
         }
     }
 }
@@ -587,9 +604,9 @@ DPARI_CUDA_FN int64_t dpari_cuda_first(int64_t unit, int64_t head)
 
 enum {
     DPARI_CUDA_THREADS = 256,
-    DPARI_CUDA_SMALL = 3968,    /* bytes of pieces in the arguments of a launch: any driver, */
+    DPARI_CUDA_SMALL = 3968,      /* bytes of pieces in the arguments of a launch: any driver, */
     DPARI_CUDA_LARGE = 31 * 1024, /* and where runtime and chip take more */
-    DPARI_CUDA_PARTS = 1024,    /* partial results of a reduction, and */
+    DPARI_CUDA_PARTS = 1024,      /* partial results of a reduction, and */
     DPARI_CUDA_SCRATCH = 512 * 1024
 };
 
@@ -679,7 +696,8 @@ template <typename Piece, int BYTES> struct dpari_cuda_batch {
 };
 
 /* The piece that a chunk belongs to. */
-template <typename Batch> __device__ static inline int32_t dpari_cuda_find(const Batch &b, int64_t c)
+template <typename Batch>
+__device__ static inline int32_t dpari_cuda_find(const Batch &b, int64_t c)
 {
     int32_t lo = 0, hi = b.n;
     while (hi - lo > 1) {
@@ -978,8 +996,8 @@ __device__ static inline void dpari_cuda_move_any(const dpari_cuda_box *b, uint3
     }
 }
 
-template <int PER> __device__ static inline void dpari_cuda_move_some(const dpari_cuda_box *b,
-                                                                      uint32_t i)
+template <int PER>
+__device__ static inline void dpari_cuda_move_some(const dpari_cuda_box *b, uint32_t i)
 {
     switch (b->kind) {
     case DPARI_CUDA_RAW:
@@ -991,9 +1009,12 @@ template <int PER> __device__ static inline void dpari_cuda_move_some(const dpar
         default: dpari_cuda_move_raw<unsigned char, PER>(b, i); break;
         }
         break;
-    case DPARI_CUDA_CAST: dpari_cuda_move_cast<PER>(b, i); break;
+    case DPARI_CUDA_CAST:
+        for (int j = 0; j < PER; j += 2) {
+            dpari_cuda_move_cast<(PER > 1 ? 2 : 1)>(b, i + (uint32_t)j * DPARI_CUDA_THREADS);
+        }
+        break;
     case DPARI_CUDA_MEET:
-        DPARI_CUDA_UNROLL
         for (int j = 0; j < PER; j++) {
             dpari_cuda_move_meet(b, i + (uint32_t)j * DPARI_CUDA_THREADS);
         }
@@ -1007,7 +1028,7 @@ template <int PER> __device__ static inline void dpari_cuda_move_some(const dpar
 }
 
 template <typename Batch, int PER>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_move_kernel(DPARI_CUDA_ARGS Batch b)
 {
     for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
@@ -1345,18 +1366,17 @@ static int dpari_cuda_follows(const dpar_mem_box *a, const dpar_mem_box *b)
         return 0; /* as mem.h promises */
     }
     return dpari_cuda_touch(a, 1, b, 1) || dpari_cuda_touch(a, 1, b, 0) ||
-           dpari_cuda_touch(a, 0, b, 1) ||
-           ((a->clear || b->clear) && dpari_cuda_touch(a, 0, b, 0));
+           dpari_cuda_touch(a, 0, b, 1) || ((a->clear || b->clear) && dpari_cuda_touch(a, 0, b, 0));
 }
 
-template <typename Batch>
-static dpar_status dpari_cuda_move_now(dpar_cuda *gpu, Batch *b)
+template <typename Batch> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu, Batch *b)
 {
     const int64_t wave = (int64_t)gpu->units * 2;
     int64_t four = 0, one = 0;
     int32_t k;
     for (k = 0; k < b->n; k++) {
-        four += ((int64_t)b->piece[k].units + 4 * DPARI_CUDA_THREADS - 1) / (4 * DPARI_CUDA_THREADS);
+        four +=
+            ((int64_t)b->piece[k].units + 4 * DPARI_CUDA_THREADS - 1) / (4 * DPARI_CUDA_THREADS);
     }
     for (k = 0; k < b->n; k++) { /* little work: more threads with less each */
         const int64_t each = four < wave ? DPARI_CUDA_THREADS : 4 * DPARI_CUDA_THREADS;
@@ -1466,10 +1486,10 @@ static dpar_status dpari_cuda_move(void *ctx, const dpar_mem_box *boxes, int32_t
         copies = copies && boxes[i].op == DPAR_COPY;
     }
     for (i = 0; i < n && st == DPAR_OK; i += copies ? 1 : DPARI_CUDA_WINDOW) {
-        st = copies ? dpari_cuda_move_one(gpu, &boxes[i], &b)
-                    : dpari_cuda_move_chain(gpu, boxes + i,
-                                            n - i < DPARI_CUDA_WINDOW ? n - i : DPARI_CUDA_WINDOW,
-                                            &b);
+        st = copies
+                 ? dpari_cuda_move_one(gpu, &boxes[i], &b)
+                 : dpari_cuda_move_chain(gpu, boxes + i,
+                                         n - i < DPARI_CUDA_WINDOW ? n - i : DPARI_CUDA_WINDOW, &b);
     }
     return st == DPAR_OK ? dpari_cuda_move_flush(gpu, &b) : st;
 }
@@ -1643,7 +1663,7 @@ __device__ static inline void dpari_cuda_span_cast(const dpari_cuda_span &s, int
     for (int j = 0; j < PER; j++) {
         const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
         if (i < s.count) {
-            dpari_cuda_load<0>(&v[j], s.from, i, s.count, fw, s.even);
+            dpari_cuda_load<0, 0>(&v[j], s.from, i, s.count, fw, s.even);
         }
     }
     DPARI_CUDA_UNROLL
@@ -1662,7 +1682,7 @@ __device__ static inline void dpari_cuda_span_cast(const dpari_cuda_span &s, int
 enum { DPARI_CUDA_SPAN_PER = 4 }; /* units of a thread */
 
 template <typename Batch>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_span_kernel(DPARI_CUDA_ARGS Batch b)
 {
     for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
@@ -1673,9 +1693,13 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         if (s.raw == 1) {
             dpari_cuda_span_raw<DPARI_CUDA_SPAN_PER>(s, unit);
         } else if (s.raw == 2) {
-            dpari_cuda_span_cast<DPARI_CUDA_SPAN_PER>(s, unit);
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
+                dpari_cuda_span_cast<2>(s, unit + j * DPARI_CUDA_THREADS);
+            }
         } else {
-            dpari_cuda_span_numbers<DPARI_CUDA_SPAN_PER>(s, unit);
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
+                dpari_cuda_span_numbers<1>(s, unit + j * DPARI_CUDA_THREADS);
+            }
         }
     }
 }
@@ -1684,8 +1708,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
  * is empty, -1 where it is none. */
 static int dpari_cuda_span_piece(const dpar_mem_span *s, dpari_cuda_span *p)
 {
-    const int floats = dpari_cuda_is_float(s->to_type) &&
-                       (s->from == NULL || dpari_cuda_is_float(s->from_type));
+    const int floats =
+        dpari_cuda_is_float(s->to_type) && (s->from == NULL || dpari_cuda_is_float(s->from_type));
     const int same = s->to_type == s->from_type && s->from != NULL && s->scale == 1.0 && !s->add &&
                      !s->stochastic;
     const int zero = s->from == NULL && s->scale == 0.0 && !s->add && !s->stochastic &&
@@ -1810,18 +1834,17 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
         DPARI_CUDA_UNROLL
         for (int j = 0; j < AHEAD; j++) {
             if (p + j < r.parts) {
-                const unsigned char *part =
-                    (const unsigned char *)r.from + (p + j) * r.stride * fw;
+                const unsigned char *part = (const unsigned char *)r.from + (p + j) * r.stride * fw;
                 dpari_cuda_load<0>(&v[j], part, i, r.count, fw, s.even);
             }
         }
         DPARI_CUDA_UNROLL
         for (int j = 0; j < AHEAD; j++) {
             if (p + j < r.parts) {
-                dpari_cuda_widen(&v[j], r.from_type, p + j == 0 ? x : y);
+                dpari_cuda_widen(&v[j], r.from_type, y);
                 DPARI_CUDA_UNROLL
-                for (int e = 0; e < 4 && p + j > 0; e++) {
-                    x[e] = dpari_cuda_meet(x[e], y[e], op);
+                for (int e = 0; e < 4; e++) {
+                    x[e] = p + j == 0 ? y[e] : dpari_cuda_meet(x[e], y[e], op);
                 }
             }
         }
@@ -1841,7 +1864,7 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
 }
 
 template <typename W>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
     dpari_cuda_sum_kernel(DPARI_CUDA_ARGS dpari_cuda_sum s)
 {
     const int64_t step = (int64_t)gridDim.x * DPARI_CUDA_THREADS;
@@ -2060,7 +2083,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     const int32_t width = dpari_cuda_width(s.q.type);
     const int exact = s.q.type != DPAR_F64; /* squares of F32 are doubles */
     const int64_t step = (int64_t)DPARI_CUDA_PARTS * DPARI_CUDA_THREADS;
-    for (int32_t block = (int32_t)blockIdx.x; block < DPARI_CUDA_PARTS; block += (int32_t)gridDim.x) {
+    for (int32_t block = (int32_t)blockIdx.x; block < DPARI_CUDA_PARTS;
+         block += (int32_t)gridDim.x) {
         int64_t unit = (int64_t)block * DPARI_CUDA_THREADS + threadIdx.x;
         double sum = 0.0;
         for (; unit < s.units; unit += AHEAD * step) {
@@ -2118,8 +2142,7 @@ static dpar_status dpari_cuda_squares(void *ctx, const dpar_mem_squares *squares
     s.q = *squares;
     s.units = (squares->count + 3) / 4;
     s.part = (double *)gpu->scratch;
-    s.even = squares->count > 0 &&
-             dpari_cuda_even(squares->in, 0, dpari_cuda_width(squares->type));
+    s.even = squares->count > 0 && dpari_cuda_even(squares->in, 0, dpari_cuda_width(squares->type));
     blocks = gpu->blocks > 0 && gpu->blocks < DPARI_CUDA_PARTS ? gpu->blocks : DPARI_CUDA_PARTS;
     st = dpari_cuda_launch(gpu, "squares", dpari_cuda_square_kernel, s, blocks);
     return st == DPAR_OK ? dpari_cuda_launch(gpu, "squares", dpari_cuda_square_end_kernel, s, 1)
@@ -2203,10 +2226,9 @@ __device__ static inline void dpari_cuda_adamw(const dpari_cuda_rates<W> &r, W *
     const W x = dpari_cuda_mul(g, r.factor);
     *m = dpari_cuda_add(dpari_cuda_mul(r.beta1, *m), dpari_cuda_mul(r.more1, x));
     *v = dpari_cuda_add(dpari_cuda_mul(r.beta2, *v), dpari_cuda_mul(dpari_cuda_mul(r.more2, x), x));
-    *w = dpari_cuda_add(
-        dpari_cuda_mul(*w, r.shrink),
-        -(dpari_cuda_mul(r.reach, *m) /
-          dpari_cuda_add(dpari_cuda_root(dpari_cuda_mul(*v, r.fix)), r.epsilon)));
+    *w = dpari_cuda_add(dpari_cuda_mul(*w, r.shrink),
+                        -(dpari_cuda_mul(r.reach, *m) /
+                          dpari_cuda_add(dpari_cuda_root(dpari_cuda_mul(*v, r.fix)), r.epsilon)));
 }
 
 template <typename W>
@@ -2329,7 +2351,7 @@ __device__ static inline void dpari_cuda_step_unit(const dpari_cuda_step &s,
 }
 
 template <typename W>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 2)
     dpari_cuda_step_kernel(DPARI_CUDA_ARGS dpari_cuda_step s)
 {
     const dpari_cuda_rates<W> r = dpari_cuda_rates_of<W>(s);
@@ -2417,8 +2439,7 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
     s.even_copy = (uint8_t)(x->copy != NULL &&
                             dpari_cuda_even(x->copy, s.head, dpari_cuda_width(x->copy_type)));
     return dpari_cuda_launch(gpu, "optimize",
-                             gpu->fast && p->weight_type != DPAR_F64 &&
-                                     p->gradient_type != DPAR_F64
+                             gpu->fast && p->weight_type != DPAR_F64 && p->gradient_type != DPAR_F64
                                  ? dpari_cuda_step_kernel<float>
                                  : dpari_cuda_step_kernel<double>,
                              s, dpari_cuda_units_blocks(gpu, s.units));
@@ -2430,8 +2451,8 @@ static dpar_status dpari_cuda_optimize(void *ctx, const dpar_mem_optimize *x)
 /* Row i of an index; below 0: none. */
 __device__ static inline int64_t dpari_cuda_row(const dpar_mem_index &x, int64_t i)
 {
-    const int64_t at = x.type == DPAR_I32 ? (int64_t)((const int32_t *)x.at)[i]
-                                          : ((const int64_t *)x.at)[i];
+    const int64_t at =
+        x.type == DPAR_I32 ? (int64_t)((const int32_t *)x.at)[i] : ((const int64_t *)x.at)[i];
     if (x.windows == 0) {
         return at;
     }
@@ -2452,10 +2473,10 @@ static int dpari_cuda_index_fine(const dpar_mem_index *x, int64_t n)
 /* Rows are walked in chunks of some rows, or of a part of one. */
 struct dpari_cuda_rows {
     int64_t chunks;
-    int64_t slices;   /* chunks of a row; 1: a chunk has `rows` rows */
-    int64_t units;    /* of a row */
+    int64_t slices; /* chunks of a row; 1: a chunk has `rows` rows */
+    int64_t units;  /* of a row */
     int32_t rows;
-    int32_t each;     /* units of a slice */
+    int32_t each; /* units of a slice */
 };
 
 static dpari_cuda_rows dpari_cuda_rows_of(int64_t rows, int64_t units)
@@ -2541,8 +2562,8 @@ static dpar_status dpari_cuda_gather(void *ctx, const dpar_mem_gather *gather)
     }
     memset(&s, 0, sizeof s);
     s.g = *g;
-    all = (uintptr_t)g->to | (uintptr_t)g->from | (uintptr_t)g->to_step |
-          (uintptr_t)g->from_step | (uintptr_t)g->bytes | 16u;
+    all = (uintptr_t)g->to | (uintptr_t)g->from | (uintptr_t)g->to_step | (uintptr_t)g->from_step |
+          (uintptr_t)g->bytes | 16u;
     s.width = (int32_t)(all & (~all + 1)); /* the lowest bit that is set */
     switch (s.width) {
     case 16: kernel = dpari_cuda_fetch_kernel<uint4>; break;
@@ -2624,8 +2645,9 @@ static dpar_status dpari_cuda_scatter_add(void *ctx, const dpar_mem_scatter *sca
                              scatter->type == DPAR_F64 ? dpari_cuda_scatter_kernel<double>
                                                        : dpari_cuda_scatter_kernel<float>,
                              s,
-                             gpu->blocks > 0 ? gpu->blocks
-                             : scatter->rows < most ? scatter->rows : most);
+                             gpu->blocks > 0        ? gpu->blocks
+                             : scatter->rows < most ? scatter->rows
+                                                    : most);
 }
 
 /* ---- weighted sums of rows ---- */
@@ -2699,6 +2721,72 @@ static dpar_status dpari_cuda_combine(void *ctx, const dpar_mem_combine *combine
                              dpari_cuda_wave(gpu, s.r.chunks));
 }
 
+/* ---- products of rows ---- */
+
+struct dpari_cuda_dots {
+    dpar_mem_dot d;
+    int32_t even; /* may rows be read by vectors? */
+    int32_t room;
+};
+
+/* A warp has a row; which lane has which elements is fixed. */
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
+    dpari_cuda_dot_kernel(DPARI_CUDA_ARGS dpari_cuda_dots s)
+{
+    const dpar_mem_dot &d = s.d;
+    const int32_t width = dpari_cuda_width(d.type);
+    const int64_t lane = threadIdx.x % 32;
+    int64_t i = (int64_t)blockIdx.x * DPARI_CUDA_WARPS + threadIdx.x / 32;
+    for (; i < d.rows; i += (int64_t)gridDim.x * DPARI_CUDA_WARPS) {
+        const int64_t row = d.index.at == NULL ? i : dpari_cuda_row(d.index, i);
+        const unsigned char *a = (const unsigned char *)d.a + i / d.k * d.width * width;
+        const unsigned char *b = (const unsigned char *)d.b + (row < 0 ? 0 : row) * d.width * width;
+        double sum = 0.0;
+        for (int64_t at = 4 * lane; at < d.width && row >= 0; at += 4 * 32) {
+            dpari_cuda_four x, y;
+            double u[4], v[4];
+            dpari_cuda_load<0>(&x, a, at, d.width, width, s.even);
+            dpari_cuda_load<0>(&y, b, at, d.width, width, s.even);
+            dpari_cuda_widen(&x, d.type, u);
+            dpari_cuda_widen(&y, d.type, v);
+            DPARI_CUDA_UNROLL
+            for (int e = 0; e < 4; e++) {
+                sum = at + e < d.width ? dpari_cuda_add(sum, dpari_cuda_mul(u[e], v[e])) : sum;
+            }
+        }
+        sum = dpari_cuda_warp_sum(sum);
+        if (lane == 0 && d.to_type == DPAR_F64) {
+            ((double *)d.to)[i] = sum;
+        } else if (lane == 0) {
+            ((float *)d.to)[i] = dpari_cuda_to_f32(sum);
+        }
+    }
+}
+
+static dpar_status dpari_cuda_dot(void *ctx, const dpar_mem_dot *dot)
+{
+    dpar_cuda *gpu = (dpar_cuda *)ctx;
+    const int32_t width = dpari_cuda_width(dot->type);
+    dpari_cuda_dots s;
+    if (dot->rows < 0 || dot->k < 1 || dot->width < 0 || !dpari_cuda_is_float(dot->type) ||
+        (dot->to_type != DPAR_F64 && dot->to_type != DPAR_F32) ||
+        (dot->index.at != NULL && !dpari_cuda_index_fine(&dot->index, dot->rows)) ||
+        (dot->rows > 0 &&
+         (dot->to == NULL || (dot->width > 0 && (dot->a == NULL || dot->b == NULL))))) {
+        return dpari_cuda_wrong(gpu, "dot");
+    }
+    if (dot->rows == 0) {
+        return DPAR_OK;
+    }
+    s.d = *dot;
+    s.room = 0;
+    s.even = dot->width % 4 == 0 && dpari_cuda_even(dot->a, 0, width) &&
+             dpari_cuda_even(dot->b, 0, width);
+    return dpari_cuda_launch(
+        gpu, "dot", dpari_cuda_dot_kernel, s,
+        dpari_cuda_wave(gpu, (dot->rows + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS));
+}
+
 /* ---- cross-entropy -----------------------------------------------------------------------------
  */
 
@@ -2758,10 +2846,12 @@ __device__ static inline dpari_cuda_soft dpari_cuda_soft_join(dpari_cuda_soft a,
     dpari_cuda_soft c;
     c.most = b.most > a.most ? b.most : a.most;
     c.sum = dpari_cuda_add(a.sum, b.sum);
-    a.below = a.most == lowest || a.most == c.most ? a.below
-                                                   : a.below * dpari_cuda_exp<FAST>(a.most - c.most);
-    b.below = b.most == lowest || b.most == c.most ? b.below
-                                                   : b.below * dpari_cuda_exp<FAST>(b.most - c.most);
+    a.below = a.most == lowest || a.most == c.most
+                  ? a.below
+                  : a.below * dpari_cuda_exp<FAST>(a.most - c.most);
+    b.below = b.most == lowest || b.most == c.most
+                  ? b.below
+                  : b.below * dpari_cuda_exp<FAST>(b.most - c.most);
     c.below = dpari_cuda_add(a.below, b.below);
     return c;
 }
@@ -2827,11 +2917,11 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             const int none = x.hi[0] <= x.lo[0] && x.hi[1] <= x.lo[1];
             double own = 0.0;
             if (h >= 0) {
-                own = dpari_cuda_mul(1.0 - x.smoothing,
-                                     dpari_cuda_logit(x, token * x.rows + h));
+                own = dpari_cuda_mul(1.0 - x.smoothing, dpari_cuda_logit(x, token * x.rows + h));
             }
             if (x.smoothing > 0.0) { /* else 0 x infinity */
-                own = dpari_cuda_add(own, dpari_cuda_mul(x.smoothing / (double)x.vocabulary, a.sum));
+                own =
+                    dpari_cuda_add(own, dpari_cuda_mul(x.smoothing / (double)x.vocabulary, a.sum));
             }
             a.most = none ? 0.0 : a.most;
             if (x.type == DPAR_F64) {
@@ -2927,8 +3017,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
 {
     const dpar_mem_xent &x = s.x;
     const int32_t width = dpari_cuda_width(x.type);
-    const double smooth =
-        x.scale * x.smoothing / (double)(x.vocabulary > 1 ? x.vocabulary : 1);
+    const double smooth = x.scale * x.smoothing / (double)(x.vocabulary > 1 ? x.vocabulary : 1);
     for (int64_t token = blockIdx.x; token < x.tokens; token += gridDim.x) {
         unsigned char *base = (unsigned char *)x.logits + token * x.rows * width;
         const int64_t head = dpari_cuda_head(base, width), units = dpari_cuda_fours(x.rows, head);
@@ -2949,8 +3038,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             DPARI_CUDA_UNROLL
             for (int e = 0; e < 4; e++) {
                 const int64_t c = i + e;
-                const int real =
-                    (c >= x.lo[0] && c < x.hi[0]) || (c >= x.lo[1] && c < x.hi[1]);
+                const int real = (c >= x.lo[0] && c < x.hi[0]) || (c >= x.lo[1] && c < x.hi[1]);
                 double made = 0.0;
                 if (real && counts) {
                     made = dpari_cuda_mul(factor, dpari_cuda_exp<FAST>(v[e] - lse)) - smooth;
@@ -3011,15 +3099,13 @@ static dpar_status dpari_cuda_xent_op(void *ctx, const dpar_mem_xent *xent)
         return DPAR_OK;
     }
     if (xent->phase == DPAR_MEM_XENT_PART) {
-        return dpari_cuda_launch(gpu, "xent",
-                                 fast ? dpari_cuda_xent_part_kernel<1>
-                                      : dpari_cuda_xent_part_kernel<0>,
-                                 s, blocks);
+        return dpari_cuda_launch(
+            gpu, "xent", fast ? dpari_cuda_xent_part_kernel<1> : dpari_cuda_xent_part_kernel<0>, s,
+            blocks);
     }
-    return dpari_cuda_launch(gpu, "xent",
-                             fast ? dpari_cuda_xent_gradient_kernel<1>
-                                  : dpari_cuda_xent_gradient_kernel<0>,
-                             s, blocks);
+    return dpari_cuda_launch(
+        gpu, "xent", fast ? dpari_cuda_xent_gradient_kernel<1> : dpari_cuda_xent_gradient_kernel<0>,
+        s, blocks);
 }
 
 /* ---- online softmax ----------------------------------------------------------------------------
@@ -3107,17 +3193,17 @@ static dpar_status dpari_cuda_merge_op(void *ctx, const dpar_mem_merge *merge)
     if (merge->rows == 0) {
         return DPAR_OK;
     }
-    rows = merge->values > 0 ? 4096 / merge->values : DPARI_CUDA_THREADS;
-    rows = rows < 1 ? 1 : rows > DPARI_CUDA_THREADS ? DPARI_CUDA_THREADS : rows;
+    rows = merge->values > 0 ? 4096 / merge->values : (int64_t)DPARI_CUDA_THREADS;
+    rows = rows > (int64_t)DPARI_CUDA_THREADS ? (int64_t)DPARI_CUDA_THREADS : rows;
+    rows = rows < 1 ? 1 : rows;
     s.m = *merge;
     s.rows = (int32_t)rows;
     s.chunks = (merge->rows + rows - 1) / rows;
     s.even = merge->values % 4 == 0 && dpari_cuda_even(merge->out, 0, width) &&
              dpari_cuda_even(merge->more, 0, width);
-    return dpari_cuda_launch(gpu, "merge",
-                             width == 8 ? dpari_cuda_merge_kernel<double>
-                                        : dpari_cuda_merge_kernel<float>,
-                             s, dpari_cuda_wave(gpu, s.chunks));
+    return dpari_cuda_launch(
+        gpu, "merge", width == 8 ? dpari_cuda_merge_kernel<double> : dpari_cuda_merge_kernel<float>,
+        s, dpari_cuda_wave(gpu, s.chunks));
 }
 
 /* ---- moments -----------------------------------------------------------------------------------
@@ -3129,10 +3215,10 @@ struct dpari_cuda_three_of {
 
 struct dpari_cuda_moment {
     dpar_mem_moments m;
-    int64_t sets, planes; /* planes of a set */
-    int64_t points;       /* of a plane */
-    int64_t slices;       /* of a set: 1: straight to its place */
-    int64_t each;         /* points of a slice */
+    int64_t sets, planes;                                 /* planes of a set */
+    int64_t points;                                       /* of a plane */
+    int64_t slices;                                       /* of a set: 1: straight to its place */
+    int64_t each;                                         /* points of a slice */
     int64_t extent[DPAR_MAX_DIMS], stride[DPAR_MAX_DIMS]; /* merged, the last dim first */
     dpari_cuda_three_of *part;
     int32_t dims, per_sample; /* groups of a sample; 0: sets are channels */
@@ -3151,7 +3237,7 @@ __device__ static inline void dpari_cuda_three_join(dpari_cuda_three_of *a,
     }
     a->mean = dpari_cuda_add(a->mean, dpari_cuda_mul(delta, b.count / n));
     a->m2 = dpari_cuda_add(a->m2, dpari_cuda_add(b.m2, dpari_cuda_mul(dpari_cuda_mul(delta, delta),
-                                                                     a->count * b.count / n)));
+                                                                      a->count * b.count / n)));
     a->count = n;
 }
 
@@ -3359,7 +3445,7 @@ DPARI_CUDA_FN uint32_t dpari_cuda_to_f8(float f)
     const uint32_t x = dpari_cuda_bits<uint32_t>(f), size = x & 0x7fffffffu;
     uint32_t code;
     if (size >= 0x43e00000u) {
-        code = 0x7eu; /* 448 */
+        code = 0x7eu;                 /* 448 */
     } else if (size >= 0x3c800000u) { /* 2^-6 */
         code = dpari_cuda_shift(size, 20) - (120u << 3);
         code = code > 0x7eu ? 0x7eu : code;
@@ -3490,8 +3576,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
         const int64_t n = s.q.count - first < s.q.block ? s.q.count - first : s.q.block;
         const unsigned char *code = (const unsigned char *)s.q.code + b * s.q.code_step;
         unsigned char *base = (unsigned char *)s.q.x + first * width;
-        const float scale = *(const float *)(const void *)((const unsigned char *)s.q.scale +
-                                                           b * s.q.scale_step);
+        const float scale =
+            *(const float *)(const void *)((const unsigned char *)s.q.scale + b * s.q.scale_step);
         for (int64_t i = 4 * lane; i < n; i += 4 * lanes) {
             dpari_cuda_four old;
             double x[4], y[4];
@@ -3510,8 +3596,8 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
             DPARI_CUDA_UNROLL
             for (int e = 0; e < 4; e++) {
                 const uint32_t c = four >> (8 * e) & 0xffu;
-                const float v = s.q.code_type == DPAR_F8 ? dpari_cuda_from_f8(c)
-                                                         : (float)(int32_t)(int8_t)c;
+                const float v =
+                    s.q.code_type == DPAR_F8 ? dpari_cuda_from_f8(c) : (float)(int32_t)(int8_t)c;
                 x[e] = dpari_cuda_from_f32(dpari_cuda_mul(v, scale));
                 x[e] = s.q.add ? dpari_cuda_add(y[e], x[e]) : x[e];
             }
@@ -3543,8 +3629,8 @@ static dpar_status dpari_cuda_quantum(dpar_cuda *gpu, const char *name, const dp
     s.warps = q->block <= 2048;
     return dpari_cuda_launch(
         gpu, name, kernel, s,
-        dpari_cuda_wave(gpu, s.warps ? (s.blocks + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS
-                                     : s.blocks));
+        dpari_cuda_wave(gpu,
+                        s.warps ? (s.blocks + DPARI_CUDA_WARPS - 1) / DPARI_CUDA_WARPS : s.blocks));
 }
 
 static dpar_status dpari_cuda_quantize(void *ctx, const dpar_mem_quantize *quantize)
@@ -3571,11 +3657,18 @@ static dpar_status dpari_cuda_wait(void *ctx)
 static dpar_status dpari_cuda_pin(void *ctx, void *memory, int64_t bytes)
 {
     dpar_cuda *gpu = (dpar_cuda *)ctx;
+    struct cudaPointerAttributes about;
     cudaError_t error;
     if (memory == NULL || bytes <= 0) {
         return bytes == 0 ? DPAR_OK : dpari_cuda_wrong(gpu, "pin");
     }
-    error = cudaHostRegister(memory, (size_t)bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    error = cudaPointerGetAttributes(&about, memory);
+    if (error == cudaSuccess && about.type != cudaMemoryTypeUnregistered) {
+        return DPAR_OK; /* a device's, managed or pinned as it is */
+    }
+    (void)cudaGetLastError();
+    error =
+        cudaHostRegister(memory, (size_t)bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
     if (error == cudaErrorHostMemoryAlreadyRegistered) { /* by another rank of this process */
         (void)cudaGetLastError();
         return DPAR_OK;
@@ -3613,6 +3706,7 @@ DPAR_API void dpar_cuda_mem(dpar_cuda *gpu, dpar_mem *mem)
     mem->gather = dpari_cuda_gather;
     mem->scatter = dpari_cuda_scatter_add;
     mem->combine = dpari_cuda_combine;
+    mem->dot = dpari_cuda_dot;
     mem->xent = dpari_cuda_xent_op;
     mem->merge = dpari_cuda_merge_op;
     mem->moments = dpari_cuda_moments;
@@ -3633,8 +3727,8 @@ static cudaError_t dpari_cuda_ask(dpar_cuda *gpu)
     int units = 0, threads = 0, major = 0, minor = 0;
     cudaError_t error = cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, gpu->device);
     if (error == cudaSuccess) {
-        error = cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor,
-                                       gpu->device);
+        error =
+            cudaDeviceGetAttribute(&threads, cudaDevAttrMaxThreadsPerMultiProcessor, gpu->device);
     }
     if (error == cudaSuccess) {
         error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu->device);
@@ -3752,15 +3846,15 @@ static dpar_status dpari_cuda_timed_once(dpari_cuda_timed *t)
         box.to_stride[0] = box.from_stride[0] = 1;
         return dpari_cuda_move(gpu, &box, 1);
     case DPARI_CUDA_LINK:
-        return dpari_cuda_heard(gpu,
-                                cudaMemcpyAsync(t->far_side, t->a, (size_t)t->bytes,
-                                                cudaMemcpyDefault, gpu->stream),
-                                "a copy to the other device");
+        return dpari_cuda_heard(
+            gpu,
+            cudaMemcpyAsync(t->far_side, t->a, (size_t)t->bytes, cudaMemcpyDefault, gpu->stream),
+            "a copy to the other device");
     case DPARI_CUDA_PCIE:
-        return dpari_cuda_heard(gpu,
-                                cudaMemcpyAsync(t->a, t->host, (size_t)t->bytes,
-                                                cudaMemcpyHostToDevice, gpu->stream),
-                                "a copy from the host");
+        return dpari_cuda_heard(
+            gpu,
+            cudaMemcpyAsync(t->a, t->host, (size_t)t->bytes, cudaMemcpyHostToDevice, gpu->stream),
+            "a copy from the host");
     default:
         return t->probe->gemm != NULL
                    ? t->probe->gemm(t->probe->user, gpu->stream, t->a, t->b, t->c, t->n)
@@ -3925,8 +4019,9 @@ static void dpari_cuda_probe_link(dpari_cuda_timed *t, dpar_cuda_measured *made)
         return;
     }
     other = t->probe->peer > 0 ? t->probe->peer - 1 : (own + 1) % devices;
-    if (other >= devices || other == own || cudaDeviceCanAccessPeer(&can, own, other) != cudaSuccess ||
-        !can || cudaSetDevice(other) != cudaSuccess) {
+    if (other >= devices || other == own ||
+        cudaDeviceCanAccessPeer(&can, own, other) != cudaSuccess || !can ||
+        cudaSetDevice(other) != cudaSuccess) {
         (void)cudaGetLastError();
         return;
     }
@@ -4059,8 +4154,8 @@ DPAR_API int64_t dpar_cuda_measured_text(const dpar_cuda_measured *made, double 
 {
     char head[128];
     int64_t at = 0, i;
-    const int64_t n = snprintf(head, sizeof head, "# measured on %s, %d units\n", made->name,
-                               (int)made->units);
+    const int64_t n =
+        snprintf(head, sizeof head, "# measured on %s, %d units\n", made->name, (int)made->units);
     for (i = 0; i < n && i < (int64_t)sizeof head - 1; i++, at++) {
         if (at < bytes - 1) {
             text[at] = head[i];

@@ -1,0 +1,1349 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* kernels: each operation of dpar_cuda.h's table against the host's (dpar_mem_host, which
+ * tests/unit/mem.c compares with scalar loops), on random numbers of all types: odd sizes,
+ * unaligned pointers, NaN and Inf, sizes of 0, outputs between guards. Equal bits where mem.h
+ * promises them, else within some units in the last place of f64, or f32 where results are that.
+ * Then index math past 2^31 as pure functions, errors, launch counts, graphs.
+ *
+ *     g++ -std=c++17 -Itests/gpu/fake -Itests -I. tests/gpu/kernels.cc -Lbuild/gpu -lcudart -ldl
+ *     nvcc -x cu -std=c++17 -arch=sm_90 -Itests -I. tests/gpu/kernels.cc -o kernels -ldl
+ *
+ * Arguments: a seed; "big": more than 2^31 elements too (a real device with 20 GB). */
+#define DPAR_IMPLEMENTATION
+#define DPAR_CUDA_IMPLEMENTATION
+#define DPAR_NO_SHOW
+#include "dpar_cuda.h"
+
+#include "check.h"
+
+#include <algorithm>
+#include <stdlib.h>
+#include <vector>
+
+typedef std::vector<unsigned char> bytes_of;
+
+static dpar_cuda gpu, fast;
+static dpar_mem host, device, quick;
+
+static uint64_t random_state = 88172645463325252u;
+static uint64_t random_bits(void) /* xorshift64* */
+{
+    random_state ^= random_state >> 12;
+    random_state ^= random_state << 25;
+    random_state ^= random_state >> 27;
+    return random_state * 2685821657736338717u;
+}
+
+static int64_t below(int64_t n)
+{
+    return (int64_t)(random_bits() % (uint64_t)n);
+}
+
+static const int32_t floats[4] = {DPAR_F64, DPAR_F32, DPAR_BF16, DPAR_F16};
+
+static int is_float(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+/* ---- memory on both sides ---- */
+
+enum { GUARD = 64, POISON = 0xa5 };
+
+/* An array in the host's memory and one in the device's, of one content; `odd` bytes off 256, with
+ * guards before and behind. */
+struct twin {
+    bytes_of here;
+    unsigned char *there;
+    int64_t bytes, odd;
+    twin(int64_t n, int64_t shift)
+        : here((size_t)(n + 2 * GUARD), POISON), there(NULL), bytes(n), odd(shift)
+    {
+        void *at = NULL;
+        CHECK(cudaMalloc(&at, (size_t)(n + 2 * GUARD + 256)) == cudaSuccess);
+        there = (unsigned char *)at + shift;
+        give();
+    }
+    ~twin()
+    {
+        cudaFree(there - odd);
+    }
+    twin(const twin &) = delete;
+    twin &operator=(const twin &) = delete;
+    void give()
+    {
+        CHECK(cudaMemcpy(there, here.data(), here.size(), cudaMemcpyHostToDevice) == cudaSuccess);
+    }
+    void *h()
+    {
+        return here.data() + GUARD;
+    }
+    void *d()
+    {
+        return there + GUARD;
+    }
+    bytes_of taken()
+    {
+        bytes_of made(here.size());
+        CHECK(cudaStreamSynchronize(gpu.stream) == cudaSuccess);
+        CHECK(cudaMemcpy(made.data(), there, made.size(), cudaMemcpyDeviceToHost) == cudaSuccess);
+        return made;
+    }
+    void fill(int32_t type, int wild);
+    int same(int32_t type, double relative);
+};
+
+static double read_at(const void *at, int64_t i, int32_t type)
+{
+    switch (type) {
+    case DPAR_F64: return ((const double *)at)[i];
+    case DPAR_F32: return (double)((const float *)at)[i];
+    case DPAR_BF16: return (double)dpari_cuda_from_bf16(((const uint16_t *)at)[i]);
+    default: return (double)dpari_cuda_from_f16(((const uint16_t *)at)[i]);
+    }
+}
+
+static void write_at(void *at, int64_t i, int32_t type, double v)
+{
+    switch (type) {
+    case DPAR_F64: ((double *)at)[i] = v; break;
+    case DPAR_F32: ((float *)at)[i] = (float)v; break;
+    case DPAR_BF16: ((uint16_t *)at)[i] = dpari_cuda_to_bf16((float)v); break;
+    default: ((uint16_t *)at)[i] = dpari_cuda_to_f16((float)v); break;
+    }
+}
+
+/* Numbers in -2 .. 2; of wild ones every eighth is any bits at all. */
+void twin::fill(int32_t type, int wild)
+{
+    const int64_t width = dpar_type_bytes(type);
+    for (int64_t i = 0; i < bytes / width; i++) {
+        if (!is_float(type) || (wild && below(8) == 0)) {
+            const uint64_t any = random_bits();
+            memcpy((unsigned char *)h() + i * width, &any, (size_t)width);
+        } else {
+            write_at(h(), i, type, (double)(random_bits() >> 11) / 2251799813685248.0 - 2.0);
+        }
+    }
+    give();
+}
+
+/* NaN is NaN; else |difference| <= relative * (both + within): what cancels has errors of what it
+ * was made of. */
+static double within = 1e-30;
+static int near_enough(double a, double b, double relative)
+{
+    return a != a || b != b ? a != a && b != b
+                            : a == b || fabs(a - b) <= relative * (fabs(a) + fabs(b) + within);
+}
+
+/* Is what the device has what the host has? relative < 0: bit by bit (a NaN of f64, that came out
+ * of arithmetic, is a NaN); the guards too. */
+int twin::same(int32_t type, double relative)
+{
+    const bytes_of made = taken();
+    const int64_t width = dpar_type_bytes(type);
+    if (memcmp(made.data(), here.data(), GUARD) != 0 ||
+        memcmp(made.data() + GUARD + bytes, here.data() + GUARD + bytes, GUARD) != 0) {
+        printf("a guard was written\n");
+        return 0;
+    }
+    for (int64_t i = 0; i < bytes / width; i++) {
+        const unsigned char *x = made.data() + GUARD + i * width, *y = here.data() + GUARD + i * width;
+        if (memcmp(x, y, (size_t)width) == 0) {
+            continue;
+        }
+        if (is_float(type)) {
+            const double a = read_at(made.data() + GUARD, i, type), b = read_at(h(), i, type);
+            if ((relative >= 0.0 && near_enough(a, b, relative)) ||
+                (relative < 0.0 && type == DPAR_F64 && a != a && b != b)) {
+                continue;
+            }
+            printf("element %lld of %lld: %.17g on the device, %.17g on the host\n", (long long)i,
+                   (long long)(bytes / width), a, b);
+        }
+        return 0;
+    }
+    return 1;
+}
+
+static int64_t odd_place(int32_t type)
+{
+    return below(9) * dpar_type_bytes(type);
+}
+
+static int64_t some_count(void)
+{
+    static const int64_t counts[] = {0, 1, 2, 3, 4, 5, 7, 8, 15, 31, 63, 257, 1023, 1025, 4099};
+    return counts[below(15)];
+}
+
+/* ---- conversions: the device's by bits against the host's engine ---- */
+
+static void test_numbers(void)
+{
+    for (int32_t i = 0; i < 65536; i++) { /* all of them, both ways */
+        const uint16_t h = (uint16_t)i;
+        float f, expected;
+        dpari_kern_convert(&expected, DPAR_F32, &h, DPAR_F16, 1);
+        f = dpari_cuda_from_f16(h);
+        if (memcmp(&f, &expected, 4) != 0 ||
+            (f == f && dpari_cuda_to_f16(f) != h)) {
+            CHECK_INT(i, -1);
+            return;
+        }
+        dpari_kern_convert(&expected, DPAR_F32, &h, DPAR_BF16, 1);
+        f = dpari_cuda_from_bf16(h);
+        if (memcmp(&f, &expected, 4) != 0 || (f == f && dpari_cuda_to_bf16(f) != h)) {
+            CHECK_INT(i, -1);
+            return;
+        }
+    }
+    for (int32_t i = 0; i < 200000; i++) {
+        const uint32_t any = (uint32_t)random_bits();
+        uint16_t a, b;
+        float f;
+        memcpy(&f, &any, 4);
+        dpari_kern_convert(&a, DPAR_F16, &f, DPAR_F32, 1);
+        dpari_kern_convert(&b, DPAR_BF16, &f, DPAR_F32, 1);
+        if (a != dpari_cuda_to_f16(f) || b != dpari_cuda_to_bf16(f)) {
+            CHECK_INT(any, -1);
+            return;
+        }
+    }
+    CHECK(1);
+}
+
+/* ---- index math past 2^31: pure functions, no memory ---- */
+
+static void test_places(void)
+{
+    static const uint32_t divisors[] = {1, 2, 3, 5, 7, 641, 65535, 65536, 1000003, 1u << 30,
+                                        2147483647u};
+    for (uint32_t d : divisors) {
+        uint32_t magic;
+        uint8_t shift;
+        dpari_cuda_magic(d, &magic, &shift);
+        for (int k = 0; k < 3000; k++) {
+            const uint32_t n = k < 8 ? (uint32_t)k : (uint32_t)(random_bits() >> 33);
+            const uint32_t edge = n / d * d;
+            if (dpari_cuda_over(n, magic, shift) != n / d ||
+                dpari_cuda_over(edge, magic, shift) != edge / d ||
+                (edge > 0 && dpari_cuda_over(edge - 1, magic, shift) != (edge - 1) / d)) {
+                CHECK_INT(n, -1);
+                return;
+            }
+        }
+    }
+    /* Boxes of up to 2^40 elements: pieces cover each unit once; the addresses of some of them by
+     * plain division of their number. Pointers that nobody follows. */
+    for (int turn = 0; turn < 200; turn++) {
+        dpar_mem_box box;
+        dpari_cuda_cut cut;
+        memset(&box, 0, sizeof box);
+        box.to_type = box.from_type = box.through = DPAR_F32;
+        box.dims = 3;
+        box.extent[0] = 1 + below(turn % 2 != 0 ? 5 : 3000);
+        box.extent[1] = 1 + below(700);
+        box.extent[2] = 1 + below(1 << 20);
+        box.to = (void *)(uintptr_t)0x100000000000;
+        box.from = (void *)(uintptr_t)0x500000000000;
+        box.to_stride[2] = 1;
+        box.to_stride[1] = box.extent[2];
+        box.to_stride[0] = box.extent[2] * box.extent[1];
+        box.from_stride[2] = 1;
+        box.from_stride[1] = box.extent[2] + 4 * below(3);
+        box.from_stride[0] = box.from_stride[1] * (box.extent[1] + below(3));
+        const int made = dpari_cuda_prepare(&box, &cut);
+        if (made < 0) {
+            continue; /* more than 2^30 before the last dim: halves, see test_boxes_cut */
+        }
+        CHECK_INT(made, 1);
+        int64_t units = 0;
+        for (int64_t k = 0; k < cut.pieces; k++) {
+            dpari_cuda_box p;
+            dpari_cuda_piece(&cut, k, &p);
+            CHECK(p.units <= (1u << 30));
+            for (int probe = 0; probe < 20; probe++) {
+                const uint32_t u = probe == 0 ? p.units - 1 : (uint32_t)below(p.units);
+                const int64_t each = p.width / 4, e = (units + u) * each;
+                const int64_t x = e % box.extent[2], y = e / box.extent[2] % box.extent[1];
+                const int64_t z = e / box.extent[2] / box.extent[1];
+                int64_t to, from;
+                dpari_cuda_where(&p, u, &to, &from);
+                CHECK_INT((uintptr_t)p.to + (uintptr_t)to, (uintptr_t)box.to + (uintptr_t)(4 * e));
+                CHECK_INT((uintptr_t)p.from + (uintptr_t)from,
+                          (uintptr_t)box.from + (uintptr_t)(4 * (x + y * box.from_stride[1] +
+                                                                 z * box.from_stride[0])));
+            }
+            units += p.units;
+        }
+        CHECK_INT(units * (cut.piece.width / 4), box.extent[0] * box.extent[1] * box.extent[2]);
+    }
+    for (int64_t head = 0; head < 4; head++) { /* units of four cover [0, count) once */
+        for (int64_t count = 0; count < 40; count++) {
+            int64_t covered = 0;
+            for (int64_t u = 0; u < dpari_cuda_fours(count, head); u++) {
+                const int64_t i = dpari_cuda_first(u, head);
+                covered += std::max<int64_t>(0, std::min(count, i + 4) - std::max<int64_t>(0, i));
+            }
+            CHECK_INT(covered, count);
+        }
+    }
+    { /* rows: chunks have each unit of each row once, past 2^31 units too */
+        const dpari_cuda_rows r = dpari_cuda_rows_of(INT64_C(5000000000), 3);
+        int64_t row, unit;
+        CHECK_INT(r.chunks, (INT64_C(5000000000) + r.rows - 1) / r.rows);
+        CHECK(dpari_cuda_rows_at(r, INT64_C(5000000000), r.chunks - 1, 0, &row, &unit));
+        CHECK_INT(row, (r.chunks - 1) * r.rows);
+        const dpari_cuda_rows w = dpari_cuda_rows_of(7, INT64_C(6000000001));
+        CHECK(dpari_cuda_rows_at(w, 7, w.chunks - 1, 0, &row, &unit));
+        CHECK_INT(row, 6);
+        CHECK_INT(unit, (w.slices - 1) * w.each);
+        CHECK(!dpari_cuda_rows_at(w, 7, w.chunks - 1, (uint32_t)(w.units - unit), &row, &unit));
+    }
+}
+
+/* ---- boxes ---- */
+
+struct some_box {
+    dpar_mem_box box;
+    int64_t to_size, from_size, to_at, from_at; /* elements; of index 0 */
+};
+
+/* Dims in any order, some backward, with room between; one to four of them. */
+static some_box any_box(int32_t to_type, int32_t from_type)
+{
+    some_box s;
+    int64_t to_step = 1, from_step = 1;
+    int32_t order[4] = {0, 1, 2, 3};
+    memset(&s, 0, sizeof s);
+    s.box.to_type = to_type;
+    s.box.from_type = from_type;
+    s.box.dims = (int32_t)below(5);
+    const int plain = below(2) == 0;
+    for (int32_t d = s.box.dims - 1; d >= 0; d--) {
+        s.box.extent[d] = below(20) == 0 ? 0 : 1 + below(d == s.box.dims - 1 ? 40 : 5);
+    }
+    for (int32_t d = s.box.dims - 1; d > 0 && !plain; d--) {
+        std::swap(order[d], order[below(d + 1)]);
+    }
+    for (int32_t k = s.box.dims - 1; k >= 0; k--) {
+        const int32_t d = k, o = plain ? k : order[k];
+        const int64_t to_room = plain ? 4 * below(2) : below(3), from_room = below(3);
+        const int back = !plain && below(3) == 0, from_back = !plain && below(3) == 0;
+        s.box.to_stride[d] = back ? -to_step : to_step;
+        s.to_at += back ? std::max<int64_t>(0, s.box.extent[d] - 1) * to_step : 0;
+        to_step = to_step * std::max<int64_t>(1, s.box.extent[d]) + to_room;
+        s.box.from_stride[o] = from_back ? -from_step : from_step;
+        s.from_at += from_back ? std::max<int64_t>(0, s.box.extent[o] - 1) * from_step : 0;
+        from_step = from_step * std::max<int64_t>(1, s.box.extent[o]) + from_room;
+    }
+    s.to_size = to_step + 8;
+    s.from_size = from_step + 8;
+    if (below(12) == 0) { /* one element everywhere */
+        memset(s.box.from_stride, 0, sizeof s.box.from_stride);
+    }
+    return s;
+}
+
+static const int32_t box_types[][3] = {
+    /* to, from, through */
+    {DPAR_F64, DPAR_F64, DPAR_F64},   {DPAR_F32, DPAR_F32, DPAR_F32},
+    {DPAR_BF16, DPAR_BF16, DPAR_BF16}, {DPAR_F16, DPAR_F16, DPAR_F16},
+    {DPAR_I8, DPAR_I8, DPAR_I8},      {DPAR_U8, DPAR_U8, DPAR_U8},
+    {DPAR_I32, DPAR_I32, DPAR_I32},   {DPAR_U32, DPAR_U32, DPAR_U32},
+    {DPAR_I64, DPAR_I64, DPAR_I64},   {DPAR_U64, DPAR_U64, DPAR_U64},
+    {DPAR_F64, DPAR_F32, DPAR_F32},   {DPAR_F32, DPAR_F64, DPAR_F32},
+    {DPAR_F32, DPAR_BF16, DPAR_BF16}, {DPAR_BF16, DPAR_F32, DPAR_BF16},
+    {DPAR_F32, DPAR_F16, DPAR_F16},   {DPAR_F16, DPAR_F32, DPAR_F16},
+    {DPAR_F64, DPAR_F64, DPAR_F32},   {DPAR_F32, DPAR_F32, DPAR_BF16}};
+
+static void test_boxes(void)
+{
+    static const int32_t ops[4] = {DPAR_COPY, DPAR_SUM, DPAR_MAX, DPAR_MIN};
+    for (int turn = 0; turn < 240; turn++) {
+        const int32_t *t = box_types[turn % 18];
+        some_box s = any_box(t[0], t[1]);
+        twin to(s.to_size * dpar_type_bytes(t[0]), odd_place(t[0]));
+        twin from(s.from_size * dpar_type_bytes(t[1]), odd_place(t[1]));
+        s.box.through = t[2];
+        s.box.op = below(2) == 0 ? DPAR_COPY : ops[below(4)];
+        s.box.negate = below(4) == 0;
+        s.box.clear = below(4) == 0 && s.box.from_stride[0] != 0;
+        to.fill(t[0], 1);
+        from.fill(t[1], 1);
+        s.box.to = (unsigned char *)to.d() + s.to_at * dpar_type_bytes(t[0]);
+        s.box.from = (unsigned char *)from.d() + s.from_at * dpar_type_bytes(t[1]);
+        CHECK_INT(device.move(device.ctx, &s.box, 1), DPAR_OK);
+        s.box.to = (unsigned char *)to.h() + s.to_at * dpar_type_bytes(t[0]);
+        s.box.from = (unsigned char *)from.h() + s.from_at * dpar_type_bytes(t[1]);
+        dpar_mem_move_box(&s.box);
+        CHECK(to.same(t[0], -1.0));
+        CHECK(from.same(t[1], -1.0));
+    }
+}
+
+/* Many boxes of one array, which meet in `to`: sums in their order. And how many launches that is:
+ * 1 for copies. */
+static void test_box_batches(void)
+{
+    enum { SIDE = 12, BOXES = 60 };
+    for (int turn = 0; turn < 12; turn++) {
+        const int sums = turn % 3 != 0, backward = turn % 2;
+        const int64_t count = SIDE * SIDE * SIDE;
+        twin to(count * 8, 8 * below(3)), from(count * BOXES * 8, 0);
+        dpar_mem_box box[2][BOXES];
+        to.fill(DPAR_F64, 0);
+        from.fill(DPAR_F64, 0);
+        memset(box, 0, sizeof box);
+        for (int k = 0; k < BOXES; k++) {
+            dpar_mem_box *b = &box[0][k];
+            int64_t at = 0, step = 1, dense = 1;
+            b->to_type = b->from_type = b->through = DPAR_F64;
+            b->op = sums ? DPAR_SUM : DPAR_COPY;
+            b->dims = 3;
+            for (int d = 2; d >= 0; d--) {
+                /* copies: slabs [k % 12] of dim 0 cut in five along dim 1, that do not meet */
+                const int64_t lo = sums     ? below(SIDE)
+                                   : d == 0 ? k % SIDE
+                                   : d == 1 ? k / SIDE * 2
+                                            : below(3);
+                const int64_t n = sums ? 1 + below(SIDE - lo) : d == 0 ? 1 : d == 1 ? 2 : SIDE - 2;
+                b->extent[d] = n;
+                b->to_stride[d] = step;
+                at += lo * step;
+                step *= SIDE;
+                b->from_stride[d] = dense;
+                dense *= n;
+            }
+            if (backward) { /* the same box from its other end */
+                at += (b->extent[2] - 1) * b->to_stride[2];
+                b->to_stride[2] = -b->to_stride[2];
+            }
+            box[1][k] = *b;
+            b->to = (double *)to.d() + at;
+            b->from = (double *)from.d() + k * count;
+            box[1][k].to = (double *)to.h() + at;
+            box[1][k].from = (double *)from.h() + k * count;
+        }
+        gpu.launches = 0;
+        CHECK_INT(device.move(device.ctx, box[0], BOXES), DPAR_OK);
+        if (sums) {
+            CHECK(gpu.launches <= BOXES);
+        } else {
+            CHECK_INT(gpu.launches, 1);
+        }
+        CHECK_INT(host.move(host.ctx, box[1], BOXES), DPAR_OK);
+        CHECK(to.same(DPAR_F64, -1.0));
+    }
+    { /* what does not meet need not wait: two columns that interleave in memory */
+        twin to(4096 * 4, 0), from(4096 * 4, 0);
+        dpar_mem_box box[2];
+        memset(box, 0, sizeof box);
+        for (int k = 0; k < 2; k++) {
+            box[k].to = (float *)to.d() + k;
+            box[k].from = (float *)from.d() + 2000 * k;
+            box[k].to_type = box[k].from_type = box[k].through = DPAR_F32;
+            box[k].op = DPAR_SUM;
+            box[k].dims = 2;
+            box[k].extent[0] = 30;
+            box[k].extent[1] = 20;
+            box[k].to_stride[0] = 64;
+            box[k].to_stride[1] = 2;
+            box[k].from_stride[0] = 20;
+            box[k].from_stride[1] = 1;
+        }
+        gpu.launches = 0;
+        CHECK_INT(device.move(device.ctx, box, 2), DPAR_OK);
+        CHECK_INT(gpu.launches, 1);
+        box[1].to = box[0].to;
+        CHECK_INT(device.move(device.ctx, box, 2), DPAR_OK);
+        CHECK_INT(gpu.launches, 3);
+        CHECK_INT(device.wait(device.ctx), DPAR_OK);
+    }
+}
+
+/* ---- spans ---- */
+
+static void test_spans(void)
+{
+    static const int32_t others[] = {DPAR_I8, DPAR_U8, DPAR_I32, DPAR_I64, DPAR_F8};
+    static const double scales[] = {1.0, 0.5, 1.0 / 3.0, -1e-3};
+    for (int turn = 0; turn < 160; turn++) {
+        const int32_t to_type = turn % 20 < 16 ? floats[turn % 4] : others[below(5)];
+        const int32_t from_type = turn % 20 < 16 ? floats[turn / 4 % 4] : to_type;
+        const int64_t count = some_count();
+        twin to(count * dpar_type_bytes(to_type), odd_place(to_type));
+        twin from(count * dpar_type_bytes(from_type), odd_place(from_type));
+        dpar_mem_span span;
+        memset(&span, 0, sizeof span);
+        to.fill(to_type, 1);
+        from.fill(from_type, 1);
+        span.count = count;
+        span.to_type = to_type;
+        span.from_type = from_type;
+        span.scale = is_float(to_type) ? scales[below(4)] : 1.0;
+        span.add = is_float(to_type) && below(3) == 0;
+        span.stochastic = to_type == DPAR_BF16 && !span.add && below(2) == 0;
+        span.seed = random_bits();
+        span.stream = random_bits();
+        span.index = random_bits() >> 20;
+        span.to = to.d();
+        span.from = from.d();
+        const int fill = below(6) == 0;
+        if (fill) {
+            span.from = NULL;
+            span.scale = is_float(to_type) ? span.scale : 0.0;
+        }
+        CHECK_INT(device.span(device.ctx, &span, 1), DPAR_OK);
+        span.to = to.h();
+        span.from = fill ? NULL : from.h();
+        CHECK_INT(host.span(host.ctx, &span, 1), DPAR_OK);
+        CHECK(to.same(to_type, -1.0));
+        CHECK(from.same(from_type, -1.0));
+    }
+    /* A bucket of many arrays there, in one launch, and back. */
+    enum { MANY = 300 };
+    dpar_mem_span there[MANY];
+    twin bucket(MANY * 40 * 2, 2), arrays(MANY * 40 * 4, 0);
+    int64_t at = 0;
+    memset(there, 0, sizeof there);
+    bucket.fill(DPAR_BF16, 0);
+    arrays.fill(DPAR_F32, 0);
+    for (int k = 0; k < MANY; k++) {
+        there[k].count = below(40);
+        there[k].to_type = DPAR_BF16;
+        there[k].from_type = DPAR_F32;
+        there[k].scale = 1.0;
+        there[k].to = (uint16_t *)bucket.d() + at;
+        there[k].from = (float *)arrays.d() + 40 * k;
+        at += there[k].count;
+    }
+    gpu.launches = 0;
+    CHECK_INT(device.span(device.ctx, there, MANY), DPAR_OK);
+    CHECK_INT(gpu.launches, 1);
+    for (int k = 0; k < MANY; k++) {
+        there[k].to = (uint16_t *)bucket.h() + ((uint16_t *)there[k].to - (uint16_t *)bucket.d());
+        there[k].from = (float *)arrays.h() + 40 * k;
+    }
+    CHECK_INT(host.span(host.ctx, there, MANY), DPAR_OK);
+    CHECK(bucket.same(DPAR_BF16, -1.0));
+}
+
+/* ---- sums of parts, NaN, squares ---- */
+
+static void test_reduce(void)
+{
+    for (int turn = 0; turn < 96; turn++) {
+        const int32_t to_type = floats[turn % 4], from_type = floats[turn / 4 % 4];
+        const int64_t count = some_count(), parts = 1 + below(9);
+        const int64_t stride = count + below(2) * below(9);
+        const int wide = to_type == DPAR_F64 || from_type == DPAR_F64;
+        twin to(count * dpar_type_bytes(to_type), odd_place(to_type));
+        twin from(std::max<int64_t>(0, (parts - 1) * stride + count) * dpar_type_bytes(from_type),
+                  odd_place(from_type));
+        dpar_mem_reduce r;
+        memset(&r, 0, sizeof r);
+        to.fill(to_type, 1);
+        from.fill(from_type, 1);
+        r.count = count;
+        r.parts = parts;
+        r.stride = stride;
+        r.to_type = to_type;
+        r.from_type = from_type;
+        r.sums = wide || below(2) == 0 ? DPAR_F64 : DPAR_F32;
+        r.op = DPAR_SUM + (int32_t)below(5);
+        r.add = (int32_t)below(2);
+        r.scale = below(2) == 0 ? 1.0 : 1.0 / 3.0;
+        r.to = to.d();
+        r.from = from.d();
+        CHECK_INT(device.reduce(device.ctx, &r), DPAR_OK);
+        r.to = to.h();
+        r.from = from.h();
+        CHECK_INT(host.reduce(host.ctx, &r), DPAR_OK);
+        CHECK(to.same(to_type, -1.0));
+    }
+}
+
+static void test_finite(void)
+{
+    for (int turn = 0; turn < 60; turn++) {
+        const int32_t type = floats[turn % 4];
+        const int64_t count = some_count();
+        twin in(count * dpar_type_bytes(type), odd_place(type)), found(8, 0);
+        dpar_mem_finite f;
+        in.fill(type, 0);
+        for (int64_t k = below(3); k > 0 && count > 0; k--) {
+            write_at(in.h(), below(count), type, k == 1 ? (double)NAN : -(double)INFINITY);
+        }
+        in.give();
+        memset(&f, 0, sizeof f);
+        f.count = count;
+        f.first = 1000;
+        f.type = type;
+        f.keep = (int32_t)below(2);
+        *(int64_t *)found.h() = below(2) == 0 ? -1 : 77;
+        found.give();
+        f.in = in.d();
+        f.found = (int64_t *)found.d();
+        CHECK_INT(device.finite(device.ctx, &f), DPAR_OK);
+        f.in = in.h();
+        f.found = (int64_t *)found.h();
+        CHECK_INT(host.finite(host.ctx, &f), DPAR_OK);
+        CHECK(found.same(DPAR_I64, -1.0));
+    }
+}
+
+/* Also: the same bits with fewer blocks, and at another address. */
+static void test_squares(void)
+{
+    for (int turn = 0; turn < 40; turn++) {
+        const int32_t type = floats[turn % 4];
+        const int64_t count = turn < 8 ? 9001 + turn : some_count();
+        twin in(count * dpar_type_bytes(type), 0), shifted(count * dpar_type_bytes(type), 8);
+        twin sum(8, 0), again(8, 0);
+        dpar_mem_squares q;
+        in.fill(type, 0);
+        memcpy(shifted.h(), in.h(), (size_t)in.bytes);
+        shifted.give();
+        memset(&q, 0, sizeof q);
+        q.count = count;
+        q.type = type;
+        q.add = (int32_t)below(2);
+        *(double *)sum.h() = *(double *)again.h() = 0.75;
+        sum.give();
+        again.give();
+        q.in = in.d();
+        q.sum = (double *)sum.d();
+        CHECK_INT(device.squares(device.ctx, &q), DPAR_OK);
+        q.in = shifted.d();
+        q.sum = (double *)again.d();
+        gpu.blocks = 3;
+        CHECK_INT(device.squares(device.ctx, &q), DPAR_OK);
+        gpu.blocks = 0;
+        CHECK(sum.taken() == again.taken());
+        q.in = in.h();
+        q.sum = (double *)sum.h();
+        CHECK_INT(host.squares(host.ctx, &q), DPAR_OK);
+        CHECK(sum.same(DPAR_F64, 1e-13));
+    }
+    for (int turn = 0; turn < 6; turn++) {
+        static const double squares[6] = {4.0, 1e-30, 0.0, (double)INFINITY, (double)NAN, 25.0};
+        twin s(8, 0), factor(8, 0);
+        dpar_mem_clip c;
+        *(double *)s.h() = squares[turn];
+        s.give();
+        c.squares = (const double *)s.d();
+        c.factor = (double *)factor.d();
+        c.limit = turn == 5 ? 0.0 : 1.5;
+        c.scale = 0.5;
+        CHECK_INT(device.clip(device.ctx, &c), DPAR_OK);
+        c.squares = (const double *)s.h();
+        c.factor = (double *)factor.h();
+        CHECK_INT(host.clip(host.ctx, &c), DPAR_OK);
+        CHECK(factor.same(DPAR_F64, 1e-15));
+    }
+}
+
+/* ---- optimizers ---- */
+
+static void test_optimize(void)
+{
+    for (int turn = 0; turn < 120; turn++) {
+        const int32_t wt = floats[turn % 4], gt = floats[turn / 4 % 4];
+        const int32_t st = wt == DPAR_F64 ? DPAR_F64 : DPAR_F32;
+        const int32_t ct = turn % 3 == 0 ? DPAR_BF16 : turn % 3 == 1 ? DPAR_F16 : DPAR_F32;
+        const int64_t n = some_count();
+        const int quickly = below(3) == 0;
+        twin w(n * dpar_type_bytes(wt), odd_place(wt)), g(n * dpar_type_bytes(gt), odd_place(gt));
+        twin m(n * dpar_type_bytes(st), odd_place(st)), v(n * dpar_type_bytes(st), odd_place(st));
+        twin copy(n * dpar_type_bytes(ct), odd_place(ct)), rest(n * 2, odd_place(DPAR_BF16));
+        twin factor(8, 0);
+        dpar_optimizer o = below(3) > 0 ? dpar_optimizer_adamw()
+                                        : dpar_optimizer_sgd(below(2) == 0 ? 0.0 : 0.9);
+        dpar_optimizer_piece piece[2];
+        dpar_mem_optimize x[2];
+        const int has_rest = wt == DPAR_BF16 && below(2) == 0, has_copy = below(2) == 0;
+        o.nesterov = (int32_t)below(2);
+        o.decay = 0.1;
+        o.stochastic = !has_rest && below(2) == 0;
+        o.seed = random_bits();
+        w.fill(wt, 0);
+        g.fill(gt, 0);
+        m.fill(st, 0);
+        v.fill(st, 0);
+        copy.fill(ct, 0);
+        for (int64_t i = 0; i < n; i++) {
+            write_at(v.h(), i, st, fabs(read_at(v.h(), i, st)));
+            ((int16_t *)rest.h())[i] = (int16_t)random_bits();
+        }
+        v.give();
+        rest.give();
+        const int dead = below(5) == 0; /* a factor of 0: whatever the gradients are */
+        if (dead && n > 0) {
+            write_at(g.h(), n / 2, gt, (double)NAN);
+            g.give();
+        }
+        *(double *)factor.h() = dead ? 0.0 : 0.7;
+        factor.give();
+        memset(piece, 0, sizeof piece);
+        memset(x, 0, sizeof x);
+        for (int k = 0; k < 2; k++) {
+            piece[k].weight = k ? w.h() : w.d();
+            piece[k].gradient = k ? g.h() : g.d();
+            piece[k].m = k ? m.h() : m.d();
+            piece[k].v = k ? v.h() : v.d();
+            piece[k].weight_type = wt;
+            piece[k].gradient_type = gt;
+            piece[k].count = n;
+            piece[k].index = 12345 + (uint64_t)turn;
+            x[k].optimizer = &o;
+            x[k].piece = &piece[k];
+            x[k].t = 1 + turn % 5;
+            x[k].rate = 0.01;
+            x[k].factor = 0.5;
+            x[k].factor_at = (const double *)(k ? factor.h() : factor.d());
+            x[k].copy = has_copy ? k ? copy.h() : copy.d() : NULL;
+            x[k].copy_type = ct;
+            x[k].rest = has_rest ? (int16_t *)(k ? rest.h() : rest.d()) : NULL;
+        }
+        /* 16 bits: a double that differs in its last bit may lie on the other side of a border, so
+         * that the result differs by one unit; f32: by one too */
+        const double one = wt == DPAR_F64 ? 1e-14 : wt == DPAR_F32 ? 1.3e-7
+                           : wt == DPAR_BF16 ? 8e-3 : 1e-3;
+        const int f32 = quickly && wt != DPAR_F64 && gt != DPAR_F64;
+        CHECK_INT(quickly ? quick.optimize(quick.ctx, &x[0]) : device.optimize(device.ctx, &x[0]),
+                  DPAR_OK);
+        CHECK_INT(device.wait(device.ctx), DPAR_OK);
+        CHECK_INT(host.optimize(host.ctx, &x[1]), DPAR_OK);
+        const int moments = dpar_optimizer_moments(&o);
+        within = f32 ? 1.0 : 1e-30;
+        CHECK(w.same(wt, f32 && wt == DPAR_F32 ? 1e-6 : one));
+        CHECK(moments > 0 ? m.same(st, f32 ? 1e-5 : st == DPAR_F64 ? 1e-14 : 1.3e-7)
+                          : m.same(st, -1.0));
+        CHECK(moments > 1 ? v.same(st, f32 ? 1e-6 : st == DPAR_F64 ? 1e-14 : 1.3e-7)
+                          : v.same(st, -1.0));
+        CHECK(has_copy ? copy.same(ct, ct == DPAR_F32 ? 1e-6 : ct == DPAR_BF16 ? 8e-3 : 1e-3)
+                       : copy.same(ct, -1.0));
+        if (has_rest && n > 0) { /* both halves together: an f32 */
+            const bytes_of high = w.taken(), low = rest.taken();
+            for (int64_t i = 0; i < n; i++) {
+                uint16_t a, c;
+                int16_t b, d;
+                float made, expected;
+                uint32_t bits;
+                memcpy(&a, high.data() + GUARD + 2 * i, 2);
+                memcpy(&b, low.data() + GUARD + 2 * i, 2);
+                memcpy(&c, (unsigned char *)w.h() + 2 * i, 2);
+                memcpy(&d, (unsigned char *)rest.h() + 2 * i, 2);
+                bits = ((uint32_t)a << 16) + (uint32_t)(int32_t)b;
+                memcpy(&made, &bits, 4);
+                bits = ((uint32_t)c << 16) + (uint32_t)(int32_t)d;
+                memcpy(&expected, &bits, 4);
+                if (!near_enough((double)made, (double)expected, f32 ? 1e-6 : 1.3e-7)) {
+                    CHECK_NEAR((double)made, (double)expected, 1e-6);
+                    break;
+                }
+            }
+        }
+        within = 1e-30;
+    }
+}
+
+/* ---- rows ---- */
+
+/* An index of `n` rows of `have` in a twin, some of them below 0 or outside of the windows. */
+static dpar_mem_index any_index(twin *at, int64_t n, int64_t have, int wide, int windows)
+{
+    dpar_mem_index x;
+    memset(&x, 0, sizeof x);
+    x.type = wide ? DPAR_I64 : DPAR_I32;
+    x.windows = windows;
+    for (int w = 0; w < windows; w++) {
+        x.lo[w] = 100 * w;
+        x.hi[w] = x.lo[w] + have / windows;
+        x.row[w] = w * (have / windows);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        int64_t k = below(5) == 0 ? -1 - below(3) : below(have);
+        if (windows > 0 && k >= 0) {
+            k = below(windows) * 100 + below(have / windows + 2);
+        }
+        if (wide) {
+            ((int64_t *)at->h())[i] = k;
+        } else {
+            ((int32_t *)at->h())[i] = (int32_t)k;
+        }
+    }
+    at->give();
+    return x;
+}
+
+static void test_gather(void)
+{
+    for (int turn = 0; turn < 40; turn++) {
+        const int64_t rows = some_count() % 300, have = 4 + below(40), unit = 1 << below(5);
+        const int64_t bytes = unit * below(turn % 8 == 0 ? 700 : 12);
+        const int64_t to_step = bytes + unit * below(3);
+        const int64_t from_step = below(7) == 0 ? 0 : bytes + unit * below(3);
+        const int wide = (int)below(2), windows = (int)below(3);
+        twin to(rows * to_step, unit * below(4)), from((have - 1) * from_step + bytes, unit * below(4));
+        twin at(rows * 8, 0);
+        dpar_mem_gather g;
+        to.fill(DPAR_U8, 0);
+        from.fill(DPAR_U8, 0);
+        memset(&g, 0, sizeof g);
+        g.index = any_index(&at, rows, have, wide, windows);
+        g.rows = rows;
+        g.bytes = bytes;
+        g.to_step = to_step;
+        g.from_step = from_step;
+        g.to = to.d();
+        g.from = from.d();
+        g.index.at = at.d();
+        CHECK_INT(device.gather(device.ctx, &g), DPAR_OK);
+        g.to = to.h();
+        g.from = from.h();
+        g.index.at = at.h();
+        CHECK_INT(host.gather(host.ctx, &g), DPAR_OK);
+        CHECK(to.same(DPAR_U8, -1.0));
+    }
+}
+
+static void test_scatter(void)
+{
+    for (int turn = 0; turn < 16; turn++) {
+        const int32_t type = turn % 2 ? DPAR_F64 : DPAR_F32;
+        const int64_t rows = turn < 2 ? 0 : 1 + below(60), have = 1 + below(20), width = below(300);
+        twin to(have * width * dpar_type_bytes(type), odd_place(type));
+        twin from(rows * width * dpar_type_bytes(type), odd_place(type)), at(rows * 8, 0);
+        dpar_mem_scatter s;
+        to.fill(type, 1);
+        from.fill(type, 1);
+        memset(&s, 0, sizeof s);
+        s.index = any_index(&at, rows, have, turn % 3 == 0, 0);
+        s.rows = rows;
+        s.width = width;
+        s.type = type;
+        s.to = to.d();
+        s.from = from.d();
+        s.index.at = at.d();
+        CHECK_INT(device.scatter(device.ctx, &s), DPAR_OK);
+        s.to = to.h();
+        s.from = from.h();
+        s.index.at = at.h();
+        CHECK_INT(host.scatter(host.ctx, &s), DPAR_OK);
+        CHECK(to.same(type, type == DPAR_F32 ? 0.0 : -1.0)); /* payloads of NaN aside */
+    }
+}
+
+static void test_combine_and_dot(void)
+{
+    for (int turn = 0; turn < 48; turn++) {
+        const int32_t tt = floats[turn % 4], ft = floats[turn / 4 % 4];
+        const int32_t wt = turn % 3 ? DPAR_F32 : DPAR_F64;
+        const int64_t rows = below(40), k = 1 + below(4), have = 4 + below(20), width = below(90);
+        twin to(rows * width * dpar_type_bytes(tt), odd_place(tt));
+        twin from(have * width * dpar_type_bytes(ft), odd_place(ft)), at(rows * k * 8, 0);
+        twin weight(rows * k * dpar_type_bytes(wt), 0), sums(rows * dpar_type_bytes(wt), 0);
+        twin left((rows + k) * width * dpar_type_bytes(ft), 0);
+        dpar_mem_combine m;
+        dpar_mem_dot d;
+        to.fill(tt, 0);
+        from.fill(ft, 0);
+        weight.fill(wt, 0);
+        left.fill(ft, 0);
+        memset(&m, 0, sizeof m);
+        m.index = any_index(&at, rows * k, have, turn % 2, turn % 5 == 0);
+        m.rows = rows;
+        m.k = k;
+        m.width = width;
+        m.to_type = tt;
+        m.from_type = ft;
+        m.weight_type = wt;
+        m.to = to.d();
+        m.from = from.d();
+        m.weight = turn % 7 ? weight.d() : NULL;
+        m.index.at = at.d();
+        CHECK_INT(device.combine(device.ctx, &m), DPAR_OK);
+        m.to = to.h();
+        m.from = from.h();
+        m.weight = turn % 7 ? weight.h() : NULL;
+        m.index.at = at.h();
+        CHECK_INT(host.combine(host.ctx, &m), DPAR_OK);
+        CHECK(to.same(tt, -1.0));
+        memset(&d, 0, sizeof d);
+        d.index = m.index;
+        d.rows = rows;
+        d.k = k;
+        d.width = width;
+        d.to_type = wt;
+        d.type = ft;
+        d.to = sums.d();
+        d.a = left.d();
+        d.b = from.d();
+        d.index.at = at.d();
+        CHECK_INT(device.dot(device.ctx, &d), DPAR_OK);
+        d.to = sums.h();
+        d.a = left.h();
+        d.b = from.h();
+        d.index.at = at.h();
+        CHECK_INT(host.dot(host.ctx, &d), DPAR_OK);
+        within = 100.0; /* products of up to 4, which cancel */
+        CHECK(sums.same(wt, wt == DPAR_F64 ? 1e-15 : 1e-7));
+        within = 1e-30;
+    }
+}
+
+/* ---- cross-entropy ---- */
+
+static void test_xent(void)
+{
+    for (int turn = 0; turn < 24; turn++) {
+        const int32_t type = turn % 2 ? DPAR_F64 : DPAR_F32;
+        const int64_t tokens = turn == 0 ? 0 : 1 + below(40), rows = 8 + below(turn % 5 ? 90 : 2100);
+        const int32_t ranks = 1 + (int32_t)below(3);
+        const int64_t width = dpar_type_bytes(type);
+        const dpar_mem *table = turn % 4 == 0 ? &quick : &device;
+        const double one = type == DPAR_F64 ? 1e-13 : table == &quick ? 1e-5 : 3e-7;
+        twin logits(tokens * rows * width, odd_place(type)), own(tokens * 3 * width, 0);
+        twin all(ranks * tokens * 3 * width, 0), lse(tokens * 8, 0), loss(tokens * 8, 0);
+        twin target(tokens * 8, 0), sum((int64_t)sizeof(dpar_cross_entropy_sum), 0);
+        dpar_mem_xent x[2];
+        logits.fill(type, 0);
+        all.fill(type, 0);
+        for (int64_t i = 0; i < ranks * tokens; i++) { /* sums of exponentials are not below 0 */
+            const double s = read_at(all.h(), 3 * i + 1, type);
+            write_at(all.h(), 3 * i + 1, type, below(6) == 0 ? 0.0 : fabs(s) + 0.1);
+        }
+        all.give();
+        if (turn % 3 == 0 && tokens > 2) { /* a row of -infinity, and single ones */
+            for (int64_t c = 0; c < rows; c++) {
+                write_at(logits.h(), rows + c, type, -(double)INFINITY);
+            }
+            write_at(logits.h(), 3, type, -(double)INFINITY);
+            logits.give();
+        }
+        memset(x, 0, sizeof x);
+        x[0].target = any_index(&target, tokens, rows / 2 - 1, turn % 2, 0);
+        x[0].type = type;
+        x[0].tokens = tokens;
+        x[0].rows = rows;
+        x[0].hi[0] = rows / 2 - 1;
+        x[0].lo[1] = rows / 2 + 1;
+        x[0].hi[1] = rows / 2 + 1 + below(rows / 2 - 1);
+        x[0].vocabulary = 3 * rows;
+        x[0].ignore = below(2) == 0 ? 0 : 3;
+        x[0].smoothing = turn % 3 == 1 ? 0.1 : 0.0;
+        x[0].z = below(2) == 0 ? 0.0 : 1e-4;
+        x[0].ranks = ranks;
+        x[0].scale = 0.25;
+        x[1] = x[0];
+        for (int k = 0; k < 2; k++) {
+            x[k].target.at = k ? target.h() : target.d();
+            x[k].logits = k ? logits.h() : logits.d();
+            x[k].own = k ? own.h() : own.d();
+            x[k].all = k ? all.h() : all.d();
+            x[k].lse = (double *)(k ? lse.h() : lse.d());
+            x[k].loss = turn % 5 ? (double *)(k ? loss.h() : loss.d()) : NULL;
+            x[k].sum = (dpar_cross_entropy_sum *)(k ? sum.h() : sum.d());
+        }
+        for (int phase = 0; phase < 3; phase++) {
+            x[0].phase = x[1].phase = phase;
+            CHECK_INT(table->xent(table->ctx, &x[0]), DPAR_OK);
+            CHECK_INT(table->wait(table->ctx), DPAR_OK);
+            CHECK_INT(host.xent(host.ctx, &x[1]), DPAR_OK);
+        }
+        within = 1.0;
+        CHECK(own.same(type, one));
+        CHECK(lse.same(DPAR_F64, 1e-13));
+        CHECK(loss.same(DPAR_F64, 1e-13));
+        CHECK(logits.same(type, one));
+        within = 100.0;
+        const bytes_of made = sum.taken();
+        dpar_cross_entropy_sum a, b;
+        memcpy(&a, made.data() + GUARD, sizeof a);
+        memcpy(&b, sum.h(), sizeof b);
+        CHECK_INT(a.tokens, b.tokens);
+        CHECK(near_enough(a.loss, b.loss, 1e-13) && near_enough(a.z, b.z, 1e-13));
+        within = 1e-30;
+    }
+}
+
+/* ---- merging, moments ---- */
+
+static void test_merge(void)
+{
+    for (int turn = 0; turn < 24; turn++) {
+        const int32_t type = turn % 2 ? DPAR_F64 : DPAR_F32;
+        const int64_t rows = turn == 0 ? 0 : 1 + below(400), values = below(turn % 6 ? 40 : 5000);
+        const int64_t some = values > 100 ? 1 + rows % 7 : rows;
+        twin out(some * values * dpar_type_bytes(type), odd_place(type));
+        twin more(some * values * dpar_type_bytes(type), odd_place(type));
+        twin lse(some * dpar_type_bytes(type), 0), more_lse(some * dpar_type_bytes(type), 0);
+        dpar_mem_merge m;
+        out.fill(type, 0);
+        more.fill(type, 0);
+        lse.fill(type, 0);
+        more_lse.fill(type, 0);
+        for (int64_t i = 0; i < some; i += 1 + below(4)) {
+            static const double odd[4] = {-1e30, -(double)INFINITY, (double)NAN, 80.0};
+            write_at(below(2) ? lse.h() : more_lse.h(), i, type, odd[below(4)]);
+        }
+        lse.give();
+        more_lse.give();
+        memset(&m, 0, sizeof m);
+        m.type = type;
+        m.rows = some;
+        m.values = values;
+        m.out = out.d();
+        m.lse = lse.d();
+        m.more = more.d();
+        m.more_lse = more_lse.d();
+        CHECK_INT(device.merge(device.ctx, &m), DPAR_OK);
+        m.out = out.h();
+        m.lse = lse.h();
+        m.more = more.h();
+        m.more_lse = more_lse.h();
+        CHECK_INT(host.merge(host.ctx, &m), DPAR_OK);
+        within = 1.0;
+        CHECK(out.same(type, type == DPAR_F64 ? 1e-14 : 2e-7));
+        CHECK(lse.same(type, type == DPAR_F64 ? 1e-14 : 2e-7));
+        within = 1e-30;
+    }
+}
+
+static void test_moments(void)
+{
+    for (int turn = 0; turn < 40; turn++) {
+        const int32_t type = floats[turn % 4];
+        const int32_t channels = 1 + (int32_t)below(6), samples = 1 + (int32_t)below(3);
+        dpar_mem_moments m;
+        int64_t step = 1, sets;
+        memset(&m, 0, sizeof m);
+        m.type = type;
+        m.dims = (int32_t)below(4);
+        for (int32_t d = m.dims - 1; d >= 0; d--) {
+            m.extent[d] = below(15) == 0 ? 0 : 1 + below(turn % 8 == 0 ? 40 : 9);
+            m.stride[d] = step;
+            step = step * std::max<int64_t>(1, m.extent[d]) + below(2) * below(3);
+        }
+        m.planes = (int64_t)channels * samples;
+        m.channels = channels;
+        m.groups = below(3) == 0 ? 0 : channels % 2 == 0 ? channels / 2 : channels;
+        m.step = step + below(3);
+        m.add = (int32_t)below(2);
+        sets = m.groups > 0 ? (int64_t)samples * m.groups : channels;
+        twin x(m.step * m.planes * dpar_type_bytes(type), odd_place(type)), to(sets * 24, 0);
+        x.fill(type, 0);
+        for (int64_t i = 0; i < sets; i++) {
+            ((double *)to.h())[3 * i] = (double)below(4);
+            ((double *)to.h())[3 * i + 1] = 0.5;
+            ((double *)to.h())[3 * i + 2] = 2.0;
+        }
+        to.give();
+        m.x = x.d();
+        m.to = (double *)to.d();
+        CHECK_INT(device.moments(device.ctx, &m), DPAR_OK);
+        m.x = x.h();
+        m.to = (double *)to.h();
+        CHECK_INT(host.moments(host.ctx, &m), DPAR_OK);
+        within = 1.0;
+        CHECK(to.same(DPAR_F64, 1e-13));
+        within = 1e-30;
+    }
+}
+
+/* ---- 8 bits ---- */
+
+static void test_quantize(void)
+{
+    for (int turn = 0; turn < 64; turn++) {
+        const int32_t type = floats[turn % 4], code_type = turn / 4 % 2 ? DPAR_I8 : DPAR_F8;
+        const int64_t count = some_count();
+        const int64_t block = turn % 9 == 0 ? 3000 : 1 + below(turn % 2 ? 300 : 64);
+        const int64_t blocks = (count + block - 1) / block;
+        const int beside = (int)below(2);
+        const int64_t step = beside ? (block + 3) / 4 * 4 + 4 : block + below(3);
+        twin x(count * dpar_type_bytes(type), odd_place(type));
+        twin back(count * dpar_type_bytes(type), odd_place(type));
+        twin code(blocks * step + 8, beside ? 0 : below(4)), scale(blocks * 4, 0);
+        dpar_mem_quantize q;
+        x.fill(type, turn % 5 == 0);
+        back.fill(type, 0);
+        if (turn % 3 == 0 && count > 0) {
+            write_at(x.h(), below(count), type, turn % 2 ? (double)NAN : -(double)INFINITY);
+        }
+        for (int64_t i = 0; i < count && turn % 7 == 0; i++) { /* tiny ones */
+            write_at(x.h(), i, type, 1e-37 * read_at(x.h(), i, type));
+        }
+        x.give();
+        memset(&q, 0, sizeof q);
+        q.count = count;
+        q.block = block;
+        q.type = type;
+        q.code_type = code_type;
+        q.code_step = step;
+        q.scale_step = beside ? step : 4;
+        q.x = x.d();
+        q.code = code.d();
+        q.scale = beside ? (unsigned char *)code.d() + step - 4 : scale.d();
+        CHECK_INT(device.quantize(device.ctx, &q), DPAR_OK);
+        q.add = (int32_t)below(2);
+        q.x = back.d();
+        CHECK_INT(device.dequantize(device.ctx, &q), DPAR_OK);
+        const int32_t add = q.add;
+        q.add = 0;
+        q.x = x.h();
+        q.code = code.h();
+        q.scale = beside ? (unsigned char *)code.h() + step - 4 : scale.h();
+        CHECK_INT(host.quantize(host.ctx, &q), DPAR_OK);
+        q.add = add;
+        q.x = back.h();
+        CHECK_INT(host.dequantize(host.ctx, &q), DPAR_OK);
+        CHECK(code.same(DPAR_U8, -1.0));
+        CHECK(scale.same(DPAR_U8, -1.0));
+        CHECK(back.same(type, -1.0));
+    }
+}
+
+/* ---- errors, streams, graphs ---- */
+
+static void test_errors(void)
+{
+    dpar_cuda bad;
+    dpar_cuda_options options;
+    dpar_why why;
+    dpar_mem_span span;
+    dpar_mem_squares q;
+    memset(&options, 0, sizeof options);
+    options.device = 1000;
+    CHECK(dpar_cuda_open(&bad, &options, &why) == DPAR_E_SYSTEM && strlen(why.text) > 10);
+    (void)cudaGetLastError();
+    CHECK_INT(dpar_cuda_open(NULL, NULL, &why), DPAR_E_ARG);
+    memset(&span, 0, sizeof span);
+    span.count = 1;
+    span.to_type = span.from_type = DPAR_F32;
+    CHECK_INT(device.span(device.ctx, &span, 1), DPAR_E_ARG); /* to is NULL */
+    CHECK(strlen(gpu.why.text) > 10);
+    memset(&q, 0, sizeof q);
+    CHECK_INT(device.squares(device.ctx, &q), DPAR_E_ARG);
+    std::vector<char> page(1 << 16);
+    CHECK_INT(device.pin(device.ctx, page.data(), (int64_t)page.size()), DPAR_OK);
+    CHECK_INT(device.pin(device.ctx, page.data(), (int64_t)page.size()), DPAR_OK);
+    CHECK_INT(device.unpin(device.ctx, page.data()), DPAR_OK);
+    CHECK_INT(device.unpin(device.ctx, page.data()), DPAR_OK);
+    CHECK_INT(device.pin(device.ctx, gpu.scratch, 4096), DPAR_OK); /* a device's: as it is */
+}
+
+/* Captured once, replayed twice: the work is the same and follows the arrays. */
+static void test_graph(void)
+{
+    cudaStream_t stream = NULL;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t again = NULL;
+    dpar_cuda_options options;
+    dpar_cuda own;
+    dpar_mem mem;
+    twin a(4000, 0), b(4000, 4), sum(8, 0);
+    dpar_mem_span span;
+    dpar_mem_squares q;
+    memset(&options, 0, sizeof options);
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
+    options.stream = stream;
+    CHECK_INT(dpar_cuda_open(&own, &options, NULL), DPAR_OK);
+    dpar_cuda_mem(&own, &mem);
+    a.fill(DPAR_F32, 0);
+    b.fill(DPAR_F32, 0);
+    memset(&span, 0, sizeof span);
+    span.to = b.d();
+    span.from = a.d();
+    span.count = 1000;
+    span.to_type = span.from_type = DPAR_F32;
+    span.scale = 0.5;
+    span.add = 1;
+    memset(&q, 0, sizeof q);
+    q.in = b.d();
+    q.count = 1000;
+    q.type = DPAR_F32;
+    q.sum = (double *)sum.d();
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    CHECK_INT(mem.span(mem.ctx, &span, 1), DPAR_OK);
+    CHECK_INT(mem.squares(mem.ctx, &q), DPAR_OK);
+    CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+    CHECK(cudaGraphInstantiate(&again, graph, 0) == cudaSuccess);
+    CHECK(cudaGraphLaunch(again, stream) == cudaSuccess);
+    CHECK(cudaGraphLaunch(again, stream) == cudaSuccess);
+    CHECK_INT(mem.wait(mem.ctx), DPAR_OK);
+    span.to = b.h();
+    span.from = a.h();
+    CHECK_INT(host.span(host.ctx, &span, 1), DPAR_OK);
+    CHECK_INT(host.span(host.ctx, &span, 1), DPAR_OK);
+    q.in = b.h();
+    q.sum = (double *)sum.h();
+    CHECK_INT(host.squares(host.ctx, &q), DPAR_OK);
+    CHECK(b.same(DPAR_F32, -1.0));
+    CHECK(sum.same(DPAR_F64, 1e-13));
+    cudaGraphExecDestroy(again);
+    cudaGraphDestroy(graph);
+    CHECK_INT(dpar_cuda_close(&own), DPAR_OK);
+    CHECK(cudaStreamDestroy(stream) == cudaSuccess);
+}
+
+/* What is measured is of no meaning on a stand-in; what is written of it is read by the planner. */
+static dpar_status no_gemm(void *user, dpar_stream stream, const void *a, const void *b, void *c,
+                           int32_t n)
+{
+    (void)stream;
+    ++*(int *)user;
+    return a != NULL && b != NULL && c != NULL && n == 64 ? DPAR_OK : DPAR_E_ARG;
+}
+
+static void test_measure(void)
+{
+    dpar_cuda_probe probe;
+    dpar_cuda_measured made;
+    char text[1000], all[1100];
+    dpar_cluster cluster;
+    dpar_why why;
+    int calls = 0;
+    memset(&probe, 0, sizeof probe);
+    memset(&made, 0, sizeof made);
+    probe.bytes = 1 << 16;
+    probe.n = 64;
+    probe.gemm = no_gemm;
+    probe.user = &calls;
+    CHECK_INT(dpar_cuda_measure(&gpu, &probe, &made, &why), DPAR_OK);
+    CHECK_INT(calls, DPARI_CUDA_TIMES + 1);
+    CHECK(made.units == gpu.units && made.launch_s > 0.0);
+    memset(&made, 0, sizeof made);
+    strcpy(made.name, "a chip");
+    strcpy(made.gemm_by, "a library");
+    made.copy_Bps = 4.3e12;
+    made.gemm_flops = 7.8e14;
+    made.launch_s = 3e-6;
+    const int64_t n = dpar_cuda_measured_text(&made, 4.8e12, 9.9e14, 4.5e11, text, sizeof text);
+    CHECK_INT(n, (int64_t)strlen(text));
+    snprintf(all, sizeof all, "1x8:h200\n%s", text);
+    CHECK_INT(dpar_cluster_parse(&cluster, all, strlen(all), &why), DPAR_OK);
+    CHECK_NEAR(cluster.cal.value[DPAR_CAL_HBM], 4.3 / 4.8, 1e-3);
+    CHECK_NEAR(cluster.cal.value[DPAR_CAL_GEMM], 7.8 / 9.9, 1e-3);
+    CHECK_NEAR(cluster.cal.value[DPAR_CAL_LAUNCH_S], 3e-6, 1e-3);
+    char small[10];
+    CHECK_INT(dpar_cuda_measured_text(&made, 4.8e12, 9.9e14, 4.5e11, small, sizeof small), n);
+    CHECK_INT(strlen(small), 9);
+}
+
+/* ---- past 2^31 elements: a real device, 20 GB ---- */
+
+static void test_big(void)
+{
+    const int64_t n = (INT64_C(1) << 31) + 12345;
+    void *a = NULL, *b = NULL;
+    dpar_mem_span span;
+    dpar_mem_box box;
+    dpar_mem_finite f;
+    twin found(8, 0), sum(8, 0);
+    dpar_mem_squares q;
+    uint16_t last[3] = {0, 0, 0};
+    CHECK(cudaMalloc(&a, (size_t)(2 * n)) == cudaSuccess);
+    CHECK(cudaMalloc(&b, (size_t)(4 * n)) == cudaSuccess);
+    memset(&span, 0, sizeof span);
+    span.to = a;
+    span.count = n;
+    span.to_type = DPAR_BF16;
+    span.scale = 0.5;
+    CHECK_INT(device.span(device.ctx, &span, 1), DPAR_OK); /* all 0.5 */
+    span.to = b;
+    span.from = a;
+    span.to_type = DPAR_F32;
+    span.from_type = DPAR_BF16;
+    span.scale = 3.0;
+    CHECK_INT(device.span(device.ctx, &span, 1), DPAR_OK); /* all 1.5 */
+    memset(&q, 0, sizeof q);
+    q.in = b;
+    q.count = n;
+    q.type = DPAR_F32;
+    q.sum = (double *)sum.d();
+    CHECK_INT(device.squares(device.ctx, &q), DPAR_OK);
+    *(double *)sum.h() = 2.25 * (double)n; /* exact */
+    CHECK(sum.same(DPAR_F64, 0.0));
+    memset(&box, 0, sizeof box); /* the f32 back into bf16, backward */
+    box.to = (uint16_t *)a + n - 1;
+    box.from = b;
+    box.to_type = box.through = DPAR_BF16;
+    box.from_type = DPAR_F32;
+    box.dims = 1;
+    box.extent[0] = n;
+    box.to_stride[0] = -1;
+    box.from_stride[0] = 1;
+    CHECK_INT(device.move(device.ctx, &box, 1), DPAR_OK);
+    const uint16_t nan = 0x7fc0;
+    CHECK_INT(device.wait(device.ctx), DPAR_OK);
+    CHECK(cudaMemcpy(last, a, 2, cudaMemcpyDeviceToHost) == cudaSuccess);
+    CHECK(cudaMemcpy(last + 1, (uint16_t *)a + n - 1, 2, cudaMemcpyDeviceToHost) == cudaSuccess);
+    CHECK(last[0] == 0x3fc0 && last[1] == 0x3fc0); /* 1.5 */
+    CHECK(cudaMemcpy((uint16_t *)a + n - 3, &nan, 2, cudaMemcpyHostToDevice) == cudaSuccess);
+    memset(&f, 0, sizeof f);
+    f.in = a;
+    f.count = n;
+    f.type = DPAR_BF16;
+    f.found = (int64_t *)found.d();
+    CHECK_INT(device.finite(device.ctx, &f), DPAR_OK);
+    *(int64_t *)found.h() = n - 3;
+    CHECK(found.same(DPAR_I64, -1.0));
+    cudaFree(a);
+    cudaFree(b);
+}
+
+int main(int argc, char **argv)
+{
+    dpar_cuda_options options;
+    dpar_why why;
+    int big = 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "big") == 0) {
+            big = 1;
+        } else {
+            random_state = random_state * 31 + strtoull(argv[i], NULL, 10) * 2 + 1;
+        }
+    }
+    memset(&options, 0, sizeof options);
+    if (dpar_cuda_open(&gpu, NULL, &why) != DPAR_OK) {
+        printf("%s\n", why.text);
+        return 77;
+    }
+    options.fast = 1;
+    CHECK_INT(dpar_cuda_open(&fast, &options, NULL), DPAR_OK);
+    dpar_cuda_mem(&gpu, &device);
+    dpar_cuda_mem(&fast, &quick);
+    host = dpar_mem_host();
+    test_numbers();
+    test_places();
+    test_boxes();
+    test_box_batches();
+    test_spans();
+    test_reduce();
+    test_finite();
+    test_squares();
+    test_optimize();
+    test_gather();
+    test_scatter();
+    test_combine_and_dot();
+    test_xent();
+    test_merge();
+    test_moments();
+    test_quantize();
+    test_errors();
+    test_graph();
+    test_measure();
+    if (big) {
+        test_big();
+    }
+    CHECK_INT(dpar_cuda_close(&fast), DPAR_OK);
+    CHECK_INT(dpar_cuda_close(&gpu), DPAR_OK);
+    CHECK_INT(dpar_cuda_close(&gpu), DPAR_OK);
+    CHECK_DONE();
+}
