@@ -1,0 +1,4524 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_nccl.h - dpar's communicators over NCCL, for memory of CUDA devices.
+ *
+ *     dpar_comm *world;                         host: dpar_init, dpar_launch, dpar_mpi_comm
+ *     if (dpar_nccl_comm(host, NULL, &world, &why) < 0) { puts(why.text); }
+ *     dpar_all_reduce(world, mine, sum, n, DPAR_F32, DPAR_SUM, &work);
+ *     dpar_wait(&work);                         the compute stream waits, this thread does not
+ *
+ *     cc -DDPAR_IMPLEMENTATION -I. yours.c -lcudart         (one unit defines DPAR_IMPLEMENTATION)
+ *
+ * Needs nccl.h 2.18 or later to compile, and when it runs libnccl.so.2, or the file that
+ * DPAR_NCCL_LIBRARY names; with DPAR_NCCL_LINK it is linked (-lnccl) instead. What a version does
+ * not have is done by other means or said to be missing. C99, C++11 and later.
+ *
+ * What differs from comm.h:
+ *
+ * Streams: an operation begins after all that options.stream had to do when it was posted, and runs
+ * on a stream of the engine. dpar_wait makes options.stream wait for it and returns at once; so
+ * does a call without a work. dpar_test asks whether it is done. Barriers, closing and splitting
+ * block. Nothing is allocated and nothing synchronised between; all of it can be captured in a
+ * graph (on all ranks alike; what is posted in a capture is waited for in it).
+ *
+ * Order: one stream runs the operations of all communicators of a process in the order in which
+ * they were posted: on all ranks the same order over all communicators, not only in each. Messages
+ * that are posted one by one begin together, at this rank's next collective, batch, wait or test:
+ * all that were posted by then neither wait for each other nor for later ones. A batch is one
+ * group.
+ *
+ * Messages have no tags. Within what begins together those to one rank go by tag, those of one tag
+ * as posted: so the two sides meet whatever order they name neighbours in, when tags on both sides
+ * are equal and both post the same messages before the next collective, batch, wait or test.
+ * Messages of 0 elements are not sent. To oneself: copied.
+ *
+ * Host memory: where in and out are plain host memory, on all ranks, the operation goes through
+ * page-locked memory and is done when it returns, posted or not; its reductions are in rank order
+ * and exact, as with shared memory. A message waits for its dpar_wait. Page-locked and managed
+ * memory counts as the device's.
+ *
+ * Reductions on the device are NCCL's: order, and the last bits, may differ between sizes, versions
+ * and machines; 16-bit floats may be rounded at each step; DPAR_AVG of floats may divide first; MAX
+ * and MIN may drop NaNs; AVG of integers is E_ARG. options.exact: rank order, 16 bits in f32,
+ * rounded once, NaN as comm.h says: the bits of shared memory, on all ranks and in every run, by an
+ * all-to-all and dpar_mem.reduce, for floats of all types and operations.
+ *
+ * Entry: a collective may return, and end, before all ranks have come.
+ *
+ * Mismatch: NCCL compares nothing: wrong results, or a hang. When a collective hangs, ranks that
+ * are in different calls of it are found within about a quarter of the deadline (1 s at most) and
+ * named: DPAR_E_MISMATCH on all ranks. Messages are not compared.
+ *
+ * Lost ranks: a thread of the engine looks after all this. It counts the time in which nothing but
+ * other ranks can hold up the operation at the head of the stream; after the deadline the
+ * communicator is aborted and broken, E_TIMEOUT, with a sentence that names the operation, the
+ * ranks that are not in it, and their last ones. Ranks talk about that by TCP with rank 0, on any
+ * of its addresses; nothing is sent while all is well. A rank whose process ends breaks its
+ * communicators everywhere after a second: E_PEER. Kernels that were enqueued after a broken
+ * operation still run: their input is not what they expect.
+ *
+ * Memory: dpar_comm_alloc gives memory of the device (ncclMemAlloc, else cudaMalloc); registered
+ * only by dpar_nccl_register. in place all_to_all goes through options.scratch_bytes. */
+#ifndef DPAR_NCCL_H
+#define DPAR_NCCL_H
+
+#include "dpar.h"
+#include <nccl.h>
+
+/* All zero means the defaults. timeout_s, exact and elastic: the same on all ranks. */
+typedef struct dpar_nccl_options {
+    double timeout_s;         /* deadline of one operation, and of making a communicator; 0: 300 s;
+                                 < 0: none */
+    cudaStream_t stream;      /* the compute stream: what an operation reads is made there, what it
+                                 writes is used there */
+    cudaStream_t comm_stream; /* where operations run; NULL: one of its own, of high priority */
+    const dpar_mem *mem;   /* becomes the communicators' mem: what strategies compute with, on the
+                              compute stream. NULL: none */
+    int32_t exact;         /* 1: reductions of floats in rank order: all-to-all, sums by `adds` */
+    int32_t elastic;       /* 1: a broken communicator is kept for dpar_nccl_shrink */
+    const dpar_mem *adds;  /* for exact: a table (dpar_cuda_mem) whose work goes to comm_stream,
+                              which is then given too */
+    int32_t works;         /* operations under way at a time, events made at set-up; 0: 256 */
+    int32_t quiet;         /* 1: no watchdog and no side channel: no deadline for the device */
+    int64_t scratch_bytes; /* device memory for exact and for all_to_all in place; 0: 32 MiB */
+    int64_t staging_bytes; /* page-locked memory for operations on host memory; 0: 4 MiB */
+    const char *log;       /* a file of this rank's that NCCL writes what it chooses to, for
+                              dpar_nccl_doctor; NULL: none. Before the process's first use of
+                              NCCL */
+} dpar_nccl_options;
+
+/* A communicator of the ranks of `host`, each with the CUDA device that is current in it: its own,
+ * unless DPAR_TEST_SHARE_GPU=1. `host` (dpar_launch, dpar_init, dpar_mpi_comm) carries the id and
+ * is needed no more afterwards. options NULL: defaults. E_SYSTEM with NCCL's or CUDA's own words,
+ * without libnccl.so.2, with one older than 2.18; E_TIMEOUT when not all come; E_MISMATCH when
+ * ranks give different options or have different versions of NCCL; E_ARG for exact without adds and
+ * comm_stream. When one rank fails, all fail. COLLECTIVE over host. 0.1 s to seconds. */
+DPAR_API dpar_status dpar_nccl_comm(dpar_comm *host, const dpar_nccl_options *options,
+                                    dpar_comm **out, dpar_why *why);
+
+/* How ranks without a communicator find each other. */
+enum {
+    DPAR_NCCL_ANY,      /* the first of these that the environment has all for; file before TCP */
+    DPAR_NCCL_NODE,     /* all ranks are on this node: dpar_init */
+    DPAR_NCCL_PMI,      /* PMI-1 over PMI_FD (mpiexec of MPICH, Intel MPI), where the program does
+                           not call MPI_Init */
+    DPAR_NCCL_ID,       /* NCCL_COMM_ID=host:port on all ranks: nothing is exchanged; no side
+                           channel: the watchdog cannot name missing ranks */
+    DPAR_NCCL_FILE,     /* a file in a folder that all see: `file`, or DPAR_NCCL_FILE */
+    DPAR_NCCL_TCP,      /* rank 0 listens at `address`, or MASTER_ADDR, and `port`, or
+                           DPAR_NCCL_PORT, or MASTER_PORT */
+    DPAR_NCCL_CALLBACK, /* `broadcast` */
+    DPAR_NCCL_WAYS
+};
+typedef struct dpar_nccl_meeting {
+    int32_t way;        /* DPAR_NCCL_x */
+    int32_t rank, size; /* size 0: dpar_start_find says both */
+    uint64_t job; /* the same on all ranks, other jobs have another; 0: from dpar_start_find */
+    const char *file;
+    const char *address;
+    int32_t port;
+    int32_t room; /* 0 */
+    /* Gives all ranks the root's bytes; 0 when it went well. */
+    int (*broadcast)(void *user, void *buffer, size_t bytes, int root);
+    void *user;
+} dpar_nccl_meeting;
+
+/* The same for a job whose ranks have no communicator. meeting NULL: DPAR_NCCL_ANY. E_ARG also when
+ * the environment says too little: the sentence says what is missing for each way; E_TIMEOUT names
+ * the ranks that did not come (TCP). COLLECTIVE over the job. */
+DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_meeting *meeting,
+                                    const dpar_nccl_options *options, dpar_comm **out,
+                                    dpar_why *why);
+
+/* The stream on which operations run. NULL for a communicator of another engine. */
+DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *c);
+
+/* Registers device memory with NCCL: as a window where it has them (2.27; memory of
+ * dpar_comm_alloc, and a multiple of 4096), else as a buffer (2.19); older: nothing happens. In
+ * each later operation either all ranks use memory that they registered in the same call, or none
+ * does. Until the communicator is closed, or the memory is given to dpar_comm_release. E_ARG for
+ * another engine; E_SYSTEM with NCCL's words. COLLECTIVE; the same bytes on all ranks. */
+DPAR_API dpar_status dpar_nccl_register(dpar_comm *c, void *memory, int64_t bytes);
+
+/* The ranks of c but for gone[n] (ascending) become a communicator, in the order of c: when a rank
+ * is lost and options.elastic was given (NCCL 2.27 and later; else E_UNKNOWN). c may be broken; it
+ * is closed afterwards as always. COLLECTIVE over those that stay. */
+DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *c, const int32_t *gone, int32_t n, dpar_comm **out,
+                                      dpar_why *why);
+
+/* major x 10000 + minor x 100 + patch of the NCCL that is there; E_SYSTEM with a sentence where
+ * there is none. Local; loads the library. */
+DPAR_API dpar_status dpar_nccl_version(int32_t *version, dpar_why *why);
+
+/* What NCCL wrote about its choices (NCCL_DEBUG=INFO): channels by transport. */
+typedef struct dpar_nccl_transport {
+    int64_t p2p, shm, socket, ib, other; /* lines "via ...": NVLink or PCIe, memory of the host,
+                                            TCP, InfiniBand or RoCE, another plug-in */
+    char network[40];                    /* "Using network ...": Socket, IB, AWS Libfabric; "" */
+} dpar_nccl_transport;
+/* Reads `bytes` of such text. Local, pure. */
+DPAR_API void dpar_nccl_read_log(const char *text, size_t bytes, dpar_nccl_transport *out);
+/* Adds to dpar_doctor what NCCL is and does: version, library, ranks that share a device on
+ * purpose, the transports of options.log; a line "WRONG: ... -> what to do" for sockets. Returns
+ * how many lines are WRONG. c may be NULL. Local. */
+DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out);
+
+#endif
+
+/* Stop here if you only want the API. The implementation follows. */
+
+#if defined(DPAR_IMPLEMENTATION) && !defined(DPAR_NCCL_IMPLEMENTATION_DONE)
+#define DPAR_NCCL_IMPLEMENTATION_DONE
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#if !defined(DPAR_NCCL_LINK)
+#include <dlfcn.h>
+#endif
+
+enum {
+    DPARI_NCCL_OLDEST = 21800,
+    DPARI_NCCL_RING = 32, /* operations that a report shows */
+    DPARI_NCCL_ADDRESSES = 6,
+    DPARI_NCCL_LIMIT = 64,   /* elements: blocks in scratch are multiples of it */
+    DPARI_NCCL_FINISHED = 3, /* work->phase; before: */
+    DPARI_NCCL_PENDING = 1,
+    DPARI_NCCL_ENQUEUED = 2
+};
+#define DPARI_NCCL_MAGIC UINT64_C(0x647061726e63636c)
+
+/* ==== the functions of NCCL ==== */
+
+/* Those that are always there, and those by the version that brought them. */
+#define DPARI_NCCL_ALWAYS(X)                                                                       \
+    X(GetVersion, (int *))                                                                         \
+    X(GetUniqueId, (ncclUniqueId *))                                                               \
+    X(CommInitRankConfig, (ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *))                  \
+    X(CommFinalize, (ncclComm_t))                                                                  \
+    X(CommDestroy, (ncclComm_t))                                                                   \
+    X(CommAbort, (ncclComm_t))                                                                     \
+    X(CommGetAsyncError, (ncclComm_t, ncclResult_t *))                                             \
+    X(AllReduce,                                                                                   \
+      (const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))       \
+    X(Reduce,                                                                                      \
+      (const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, int, ncclComm_t, cudaStream_t))  \
+    X(Broadcast, (const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))    \
+    X(AllGather, (const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t))         \
+    X(ReduceScatter,                                                                               \
+      (const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t))       \
+    X(Send, (const void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))                 \
+    X(Recv, (void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))                       \
+    X(GroupStart, (void))                                                                          \
+    X(GroupEnd, (void))
+#define DPARI_NCCL_21800(X) X(CommSplit, (ncclComm_t, int, int, ncclComm_t *, ncclConfig_t *))
+#define DPARI_NCCL_21900(X)                                                                        \
+    X(MemAlloc, (void **, size_t))                                                                 \
+    X(MemFree, (void *))                                                                           \
+    X(CommRegister, (const ncclComm_t, void *, size_t, void **))                                   \
+    X(CommDeregister, (const ncclComm_t, void *))
+#define DPARI_NCCL_22703(X)                                                                        \
+    X(CommShrink, (ncclComm_t, int *, int, ncclComm_t *, ncclConfig_t *, int))                     \
+    X(CommWindowRegister, (ncclComm_t, void *, size_t, struct ncclWindow_vidmem **, int))          \
+    X(CommWindowDeregister, (ncclComm_t, struct ncclWindow_vidmem *))
+#define DPARI_NCCL_22803(X)                                                                        \
+    X(AlltoAll, (const void *, void *, size_t, ncclDataType_t, ncclComm_t, cudaStream_t))          \
+    X(Gather, (const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))       \
+    X(Scatter, (const void *, void *, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t))
+#define DPARI_NCCL_22807(X) X(CommRevoke, (ncclComm_t, int))
+
+struct ncclWindow_vidmem;
+typedef struct dpari_nccl_api {
+    void *library;
+    int32_t version, room;
+    const char *(*GetErrorString)(ncclResult_t);
+    const char *(*GetLastError)(ncclComm_t);
+#define DPARI_NCCL_FIELD(name, args) ncclResult_t(*name) args;
+    DPARI_NCCL_ALWAYS(DPARI_NCCL_FIELD)
+    DPARI_NCCL_21800(DPARI_NCCL_FIELD)
+    DPARI_NCCL_21900(DPARI_NCCL_FIELD)
+    DPARI_NCCL_22703(DPARI_NCCL_FIELD)
+    DPARI_NCCL_22803(DPARI_NCCL_FIELD)
+    DPARI_NCCL_22807(DPARI_NCCL_FIELD)
+#undef DPARI_NCCL_FIELD
+} dpari_nccl_api;
+enum { DPARI_NCCL_SHRINK_ABORT = 1, DPARI_NCCL_WIN_SYMMETRIC = 1 };
+
+static dpar_status dpari_nccl_says(dpar_status status, dpar_why *why, const char *a, const char *b,
+                                   const char *c, const char *d)
+{
+    return dpari_job_says(status, why, a, b, c, d);
+}
+
+#if defined(DPAR_NCCL_LINK)
+static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
+{
+    (void)why;
+    api->GetErrorString = ncclGetErrorString;
+    api->GetLastError = ncclGetLastError;
+#define DPARI_NCCL_TAKE(name, args) api->name = nccl##name;
+    DPARI_NCCL_ALWAYS(DPARI_NCCL_TAKE)
+#if NCCL_VERSION_CODE >= 21800
+    DPARI_NCCL_21800(DPARI_NCCL_TAKE)
+#endif
+#if NCCL_VERSION_CODE >= 21900
+    DPARI_NCCL_21900(DPARI_NCCL_TAKE)
+#endif
+#if NCCL_VERSION_CODE >= 22703
+    DPARI_NCCL_22703(DPARI_NCCL_TAKE)
+#endif
+#if NCCL_VERSION_CODE >= 22803
+    DPARI_NCCL_22803(DPARI_NCCL_TAKE)
+#endif
+#if NCCL_VERSION_CODE >= 22807
+    DPARI_NCCL_22807(DPARI_NCCL_TAKE)
+#endif
+#undef DPARI_NCCL_TAKE
+    return DPAR_OK;
+}
+#else
+/* A function's address, from a pointer to data: POSIX has them alike. */
+static int32_t dpari_nccl_symbol(void *library, const char *name, void *to)
+{
+    void *at = dlsym(library, name);
+    memcpy(to, &at, sizeof at);
+    return at != NULL;
+}
+
+static dpar_status dpari_nccl_symbols(dpari_nccl_api *api, dpar_why *why)
+{
+    const char *name = getenv("DPAR_NCCL_LIBRARY"), *lacks = NULL, *said;
+    name = name != NULL && name[0] != 0 ? name : "libnccl.so.2";
+    api->library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (api->library == NULL) {
+        said = dlerror();
+        return dpari_nccl_says(DPAR_E_SYSTEM, why, "cannot load NCCL: ", said != NULL ? said : name,
+                               "; set LD_LIBRARY_PATH, or DPAR_NCCL_LIBRARY to the file", NULL);
+    }
+#define DPARI_NCCL_NEED(name, args)                                                                \
+    if (!dpari_nccl_symbol(api->library, "nccl" #name, &api->name)) {                              \
+        lacks = "nccl" #name;                                                                      \
+    }
+#define DPARI_NCCL_TRY(name, args) (void)dpari_nccl_symbol(api->library, "nccl" #name, &api->name);
+    DPARI_NCCL_ALWAYS(DPARI_NCCL_NEED)
+    DPARI_NCCL_NEED(GetErrorString, )
+    DPARI_NCCL_TRY(GetLastError, )
+    DPARI_NCCL_21800(DPARI_NCCL_TRY)
+    DPARI_NCCL_21900(DPARI_NCCL_TRY)
+    DPARI_NCCL_22703(DPARI_NCCL_TRY)
+    DPARI_NCCL_22803(DPARI_NCCL_TRY)
+    DPARI_NCCL_22807(DPARI_NCCL_TRY)
+#undef DPARI_NCCL_NEED
+#undef DPARI_NCCL_TRY
+    return lacks == NULL ? (dpar_status)DPAR_OK
+                         : dpari_nccl_says(DPAR_E_SYSTEM, why, name, " lacks ", lacks, NULL);
+}
+#endif
+
+/* Takes away what a version does not have, whatever symbols there are (2.28.9's library has some of
+ * later ones). */
+static void dpari_nccl_by_version(dpari_nccl_api *api, int32_t version)
+{
+    api->version = version;
+#define DPARI_NCCL_DROP(name, args) api->name = NULL;
+    if (version < 21801) {
+        DPARI_NCCL_21800(DPARI_NCCL_DROP)
+    }
+    if (version < 21901) {
+        DPARI_NCCL_21900(DPARI_NCCL_DROP)
+    }
+    if (version < 22703) {
+        DPARI_NCCL_22703(DPARI_NCCL_DROP)
+    }
+    if (version < 22803) {
+        DPARI_NCCL_22803(DPARI_NCCL_DROP)
+    }
+    if (version < 22807) {
+        DPARI_NCCL_22807(DPARI_NCCL_DROP)
+    }
+#undef DPARI_NCCL_DROP
+}
+
+/* "2.28.9" */
+static void dpari_nccl_put_version(dpar_text *t, int32_t version)
+{
+    dpar_text_int(t, version / 10000);
+    dpar_text_char(t, '.');
+    dpar_text_int(t, version / 100 % 100);
+    dpar_text_char(t, '.');
+    dpar_text_int(t, version % 100);
+}
+
+static dpar_status dpari_nccl_load(dpari_nccl_api *api, dpar_why *why)
+{
+    int version = 0;
+    char text[40];
+    dpar_text t;
+    dpar_status status;
+    memset(api, 0, sizeof *api);
+    status = dpari_nccl_symbols(api, why);
+    if (status < 0) {
+        return status;
+    }
+    if (api->GetVersion(&version) != ncclSuccess || version < DPARI_NCCL_OLDEST) {
+        dpar_text_init(&t, text, sizeof text);
+        dpari_nccl_put_version(&t, version);
+        return dpari_nccl_says(DPAR_E_SYSTEM, why, "NCCL ", text,
+                               " is too old: dpar needs 2.18 or later", NULL);
+    }
+    dpari_nccl_by_version(api, (int32_t)version);
+    return DPAR_OK;
+}
+
+/* ==== what there is ==== */
+
+typedef struct dpari_nccl_ctx dpari_nccl_ctx;
+typedef struct dpari_nccl_world dpari_nccl_world;
+
+/* One enqueued group: an operation, or several messages. */
+typedef struct dpari_nccl_slot {
+    cudaEvent_t ready, done; /* on the compute stream, before; on the communication stream, after */
+    struct dpari_nccl_slot *next;
+    dpari_nccl_ctx *ctx;
+    dpar_call call; /* the first one */
+    int64_t sequence, number;
+    int32_t works;   /* that still name it */
+    int32_t flying;  /* its `done` has not been seen */
+    int32_t capture; /* belongs to a graph: its events say nothing here */
+    int32_t told;
+    int32_t messages;
+    int32_t room;
+    double since; /* it is at the head and could run; < 0: not yet */
+} dpari_nccl_slot;
+
+/* What a rank tells about itself, or about another. */
+typedef struct dpari_nccl_note {
+    uint32_t comm;
+    int32_t waits; /* 1: in the operation; 0: that was the last one */
+    int64_t sequence, count;
+    int32_t kind, type, op, root, tag, varies;
+} dpari_nccl_note;
+
+enum {
+    DPARI_NCCL_HELLO = 1,
+    DPARI_NCCL_WELCOME, /* the card follows */
+    DPARI_NCCL_REFUSED, /* a sentence follows */
+    DPARI_NCCL_NOTE,
+    DPARI_NCCL_ASK,  /* "what do you do?" */
+    DPARI_NCCL_WANT, /* "what do all do?": a NOTE of each, then END */
+    DPARI_NCCL_END,
+    DPARI_NCCL_BROKEN, /* a sentence follows */
+    DPARI_NCCL_DEAD,   /* `rank` is gone */
+    DPARI_NCCL_BYE
+};
+enum { DPARI_NCCL_TEXT = 256 };
+typedef struct dpari_nccl_message {
+    uint64_t magic, job;
+    int32_t kind, rank, size, status;
+    dpari_nccl_note note;
+    char text[DPARI_NCCL_TEXT];
+} dpari_nccl_message;
+
+typedef struct dpari_nccl_address {
+    int32_t family; /* AF_INET, AF_INET6 */
+    uint32_t scope;
+    unsigned char at[16];
+} dpari_nccl_address;
+
+/* What rank 0 gives to all. */
+typedef struct dpari_nccl_card {
+    uint64_t magic, job;
+    int32_t size, version, options, port, addresses;
+    int32_t ending; /* not 0: rank 0 could not make it */
+    ncclUniqueId id;
+    dpari_nccl_address address[DPARI_NCCL_ADDRESSES];
+} dpari_nccl_card;
+
+enum { DPARI_NCCL_AWAY, DPARI_NCCL_HERE, DPARI_NCCL_LOST, DPARI_NCCL_GONE, DPARI_NCCL_LEFT };
+/* A connection of the side channel: on rank 0 one to each rank, elsewhere the one to rank 0. */
+typedef struct dpari_nccl_link {
+    int fd;
+    int32_t state;
+    int32_t got;   /* bytes of `in` */
+    int32_t heard; /* notes of this rank since the last question */
+    double lost;   /* when */
+    dpari_nccl_message in;
+} dpari_nccl_link;
+
+typedef struct dpari_nccl_side {
+    int listener;  /* rank 0; -1 */
+    int32_t links; /* 0: there is none */
+    dpari_nccl_link *link;
+    dpari_nccl_note *note; /* of each rank */
+    int32_t *known;        /* 1: note[r] was heard since the last question */
+    struct pollfd *polls;
+    int32_t *polled; /* whose link */
+    double asked;
+    int32_t answered; /* the answer to WANT is complete */
+    int32_t wanting;
+    dpari_nccl_card card;
+    dpari_nccl_address master; /* by TCP: where rank 0 listens */
+} dpari_nccl_side;
+
+typedef struct dpari_nccl_memory {
+    struct dpari_nccl_memory *next;
+    dpari_nccl_ctx *ctx; /* registered there, or NULL */
+    void *memory, *base, *handle;
+    struct ncclWindow_vidmem *window;
+    int32_t owned; /* of dpar_comm_alloc */
+    int32_t mem_alloc;
+} dpari_nccl_memory;
+
+typedef struct dpari_nccl_used {
+    int64_t begin, bytes;
+} dpari_nccl_used;
+
+struct dpari_nccl_world {
+    dpari_nccl_api api;
+    dpar_nccl_options options;
+    int32_t device, rank, size;
+    int32_t own_stream;
+    cudaStream_t stream; /* where all of it runs */
+    dpari_nccl_slot *slots, *spare;
+    dpari_nccl_slot *flying, *last; /* in the order of the stream */
+    dpari_nccl_ctx *comms;          /* in the order of making */
+    uint32_t names;                 /* of communicators so far */
+    dpari_nccl_memory *memory;
+    char *scratch, *staging, *letters; /* the device's; page-locked: operations, messages */
+    dpari_nccl_used *used;
+    int32_t used_count;
+    dpari_nccl_side side;
+    pthread_mutex_t lock;
+    pthread_t thread;
+    int32_t watched; /* there is a watchdog */
+    uint32_t ending;
+    double period;
+    int wake[2];
+};
+
+typedef struct dpari_nccl_record {
+    int64_t sequence, count;
+    int32_t kind, type, op, root, tag;
+    int32_t state; /* DPAR_MORE, then how it ended */
+} dpari_nccl_record;
+
+/* One rank's part of an operation on host memory. */
+typedef struct dpari_nccl_piece {
+    const char *from;
+    char *to;
+    int64_t give, take; /* bytes */
+} dpari_nccl_piece;
+
+struct dpari_nccl_ctx {
+    dpar_comm comm;
+    dpari_nccl_world *world;
+    dpari_nccl_ctx *next;
+    ncclComm_t nccl; /* NULL once it was aborted */
+    uint32_t name;
+    int32_t told;     /* the other ranks know that it is broken */
+    int64_t sequence; /* collectives so far */
+    int64_t records;
+    dpar_work *pending, *newest; /* messages that were posted and not yet enqueued */
+    int32_t *member;             /* world ranks */
+    dpari_nccl_piece *piece;
+    const void **parts;
+    dpari_nccl_record ring[DPARI_NCCL_RING];
+};
+
+static dpari_nccl_ctx *dpari_nccl_ctx_of(const dpar_comm *c)
+{
+    return (dpari_nccl_ctx *)c->context;
+}
+
+static int64_t dpari_nccl_bytes(int32_t type, int64_t n)
+{
+    return n * dpar_type_bytes(type);
+}
+
+/* What a work keeps in state[]. */
+static void dpari_nccl_keep(dpar_work *work, dpari_nccl_slot *slot)
+{
+    memcpy(&work->state[0], &slot, sizeof slot);
+}
+
+static dpari_nccl_slot *dpari_nccl_slot_of(const dpar_work *work)
+{
+    dpari_nccl_slot *slot;
+    memcpy(&slot, &work->state[0], sizeof slot);
+    return slot;
+}
+
+/* Page-locked memory of a message on host memory. */
+static void dpari_nccl_set_letter(dpar_work *work, char *letter)
+{
+    memcpy(&work->state[2], &letter, sizeof letter);
+}
+
+static char *dpari_nccl_letter_of(const dpar_work *work)
+{
+    char *letter;
+    memcpy(&letter, &work->state[2], sizeof letter);
+    return letter;
+}
+
+/* ==== sentences ==== */
+
+/* "all-reduce #12 of 100 f32", "send of 5 i8 to 2" */
+static void dpari_nccl_describe(dpar_text *t, int32_t kind, int64_t sequence, int32_t type,
+                                int64_t count, int32_t root)
+{
+    const int message = dpari_kind_sends(kind);
+    const int split = kind == DPAR_BARRIER && root == DPARI_SPLIT;
+    dpar_text_put(t, split ? "split" : dpar_collective_name(kind));
+    if (!message) {
+        dpar_text_put(t, " #");
+        dpar_text_int(t, sequence);
+    }
+    if (kind != DPAR_BARRIER) {
+        dpar_text_put(t, " of ");
+        dpar_text_int(t, count);
+        dpar_text_char(t, ' ');
+        dpar_text_put(t, dpar_type_name(type));
+    }
+    if (message) {
+        dpar_text_put(t, kind == DPAR_SEND ? " to " : " from ");
+        dpar_text_int(t, root);
+    }
+}
+
+static void dpari_nccl_describe_note(dpar_text *t, const dpari_nccl_note *n)
+{
+    dpari_nccl_describe(t, n->kind, n->sequence, n->type, n->count, n->root);
+    if (dpari_kind_reduces(n->kind)) {
+        dpar_text_char(t, ' ');
+        dpar_text_put(t, dpari_op_name(n->op));
+    }
+    if (dpari_kind_rooted(n->kind)) {
+        dpar_text_put(t, " root ");
+        dpar_text_int(t, n->root);
+    }
+    if (n->tag != 0) {
+        dpar_text_put(t, " tag ");
+        dpar_text_int(t, n->tag);
+    }
+}
+
+/* "cannot NAME: words" of NCCL, and its last error. */
+static void dpari_nccl_say(const dpari_nccl_api *api, dpar_why *why, const char *doing,
+                           ncclResult_t code)
+{
+    const char *more = api->GetLastError != NULL ? api->GetLastError(NULL) : NULL;
+    (void)dpari_nccl_says(DPAR_E_SYSTEM, why, doing, ": NCCL says: ", api->GetErrorString(code),
+                          NULL);
+    if (why != NULL && more != NULL && more[0] != 0) {
+        size_t n = strlen(why->text);
+        dpar_text t;
+        dpar_text_init(&t, why->text + n, sizeof why->text - n);
+        dpar_text_put(&t, "; ");
+        dpar_text_put(&t, more);
+    }
+}
+
+static dpar_status dpari_nccl_cuda_says(dpar_why *why, const char *doing, cudaError_t code)
+{
+    (void)cudaGetLastError(); /* it is said: the next call is not to find it */
+    return dpari_nccl_says(code == cudaErrorMemoryAllocation ? (dpar_status)DPAR_E_MEMORY
+                                                             : (dpar_status)DPAR_E_SYSTEM,
+                           why, doing, ": CUDA says: ", cudaGetErrorString(code), NULL);
+}
+
+static dpar_status dpari_nccl_refuse(dpari_nccl_ctx *c, dpar_status status, const char *what)
+{
+    return dpari_nccl_says(status, &c->comm.why, what, NULL, NULL, NULL);
+}
+
+/* ==== breaking ==== */
+
+static void dpari_nccl_tell_broken(dpari_nccl_ctx *c);
+
+/* Ends what NCCL is at: the streams go on. Of an elastic one the rest stays for dpar_nccl_shrink.
+ */
+static void dpari_nccl_stop(dpari_nccl_ctx *c)
+{
+    const dpari_nccl_api *api = &c->world->api;
+    ncclComm_t nccl = c->nccl;
+    if (nccl == NULL) {
+        return;
+    }
+    if (c->world->options.elastic && api->CommShrink != NULL) {
+        if (api->CommRevoke != NULL) {
+            (void)api->CommRevoke(nccl, 0);
+        }
+        return;
+    }
+    c->nccl = NULL;
+    (void)api->CommAbort(nccl);
+}
+
+/* Breaks it: the first error stays. */
+static dpar_status dpari_nccl_break(dpari_nccl_ctx *c, dpar_status status, const char *text,
+                                    int32_t tell)
+{
+    if (DPARI_LOAD(&c->comm.status) < 0) {
+        return c->comm.status;
+    }
+    if (text != c->comm.why.text) {
+        (void)dpari_nccl_says(status, &c->comm.why, text, NULL, NULL, NULL);
+    }
+    DPARI_STORE(&c->comm.status, status);
+    c->told = !tell;
+    if (tell) {
+        dpari_nccl_tell_broken(c);
+    }
+    dpari_nccl_stop(c);
+    return status;
+}
+
+/* A call of NCCL that failed, while `call` was being enqueued. Wrong arguments end that call only.
+ */
+static dpar_status dpari_nccl_failed(dpari_nccl_ctx *c, const char *doing, ncclResult_t code)
+{
+    dpar_why why;
+    if (DPARI_LOAD(&c->comm.status) < 0) {
+        return c->comm.status;
+    }
+    dpari_nccl_say(&c->world->api, &why, doing, code);
+    if (code == ncclInvalidArgument) {
+        return dpari_nccl_refuse(c, DPAR_E_ARG, why.text);
+    }
+    return dpari_nccl_break(
+        c, code == ncclRemoteError ? (dpar_status)DPAR_E_PEER : (dpar_status)DPAR_E_SYSTEM,
+        why.text, 1);
+}
+
+static dpar_status dpari_nccl_cuda_failed(dpari_nccl_ctx *c, const char *doing, cudaError_t code)
+{
+    dpar_why why;
+    (void)dpari_nccl_cuda_says(&why, doing, code);
+    return dpari_nccl_break(c, DPAR_E_SYSTEM, why.text, 1);
+}
+
+/* ==== time ==== */
+
+static void dpari_nccl_nap(void)
+{
+    dpari_os_sleep(20e-6);
+}
+
+/* NCCL works without blocking: a call that is under way is asked for until it is through. */
+static ncclResult_t dpari_nccl_through(const dpari_nccl_api *api, ncclComm_t *nccl,
+                                       const dpar_status *broken, double timeout_s,
+                                       ncclResult_t code)
+{
+    const double began = code == ncclInProgress ? dpari_os_now() : 0;
+    while (code == ncclInProgress) {
+        if (*nccl == NULL || (broken != NULL && DPARI_LOAD(broken) < 0)) {
+            return ncclInternalError;
+        }
+        if (timeout_s > 0 && dpari_os_now() - began > timeout_s) {
+            return ncclInProgress;
+        }
+        dpari_nccl_nap();
+        if (api->CommGetAsyncError(*nccl, &code) != ncclSuccess) {
+            return ncclInternalError;
+        }
+    }
+    return code;
+}
+
+static ncclResult_t dpari_nccl_settle(dpari_nccl_ctx *c, ncclResult_t code)
+{
+    return dpari_nccl_through(&c->world->api, &c->nccl, &c->comm.status, c->comm.timeout_s, code);
+}
+
+/* ==== slots ==== */
+
+static void dpari_nccl_lock(dpari_nccl_world *w)
+{
+    (void)pthread_mutex_lock(&w->lock);
+}
+
+static void dpari_nccl_unlock(dpari_nccl_world *w)
+{
+    (void)pthread_mutex_unlock(&w->lock);
+}
+
+static void dpari_nccl_record_ends(dpari_nccl_slot *s, int32_t state)
+{
+    dpari_nccl_ctx *c = s->ctx;
+    if (c != NULL && s->number + DPARI_NCCL_RING > c->records &&
+        c->ring[s->number % DPARI_NCCL_RING].state == DPAR_MORE) {
+        c->ring[s->number % DPARI_NCCL_RING].state = state;
+    }
+}
+
+/* Locked. A slot that nobody needs goes back. */
+static void dpari_nccl_slot_free(dpari_nccl_world *w, dpari_nccl_slot *s)
+{
+    if (s->works == 0 && !s->flying) {
+        s->next = w->spare;
+        w->spare = s;
+    }
+}
+
+/* Locked. Takes those off the front whose end was reached; an error of the device breaks all. */
+static void dpari_nccl_reap(dpari_nccl_world *w)
+{
+    while (w->flying != NULL) {
+        dpari_nccl_slot *s = w->flying;
+        cudaError_t code = s->capture ? cudaSuccess : cudaEventQuery(s->done);
+        if (code == cudaErrorNotReady) {
+            return;
+        }
+        if (code != cudaSuccess && s->ctx != NULL) {
+            (void)dpari_nccl_cuda_failed(s->ctx, "an operation under way", code);
+        }
+        dpari_nccl_record_ends(s, s->ctx != NULL && s->ctx->comm.status < 0 ? -1 : DPAR_OK);
+        w->flying = s->next;
+        w->last = w->flying == NULL ? NULL : w->last;
+        s->flying = 0;
+        dpari_nccl_slot_free(w, s);
+    }
+}
+
+/* A slot to enqueue in, with the compute stream waited for; the world is locked then. NULL: broken,
+ * unlocked. */
+static dpari_nccl_slot *dpari_nccl_begin(dpari_nccl_ctx *c, const dpar_call *call)
+{
+    dpari_nccl_world *w = c->world;
+    dpari_nccl_slot *s;
+    enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cudaError_t code;
+    for (;;) {
+        dpari_nccl_lock(w);
+        if (c->comm.status < 0) {
+            dpari_nccl_unlock(w);
+            return NULL;
+        }
+        if (w->spare == NULL) {
+            dpari_nccl_reap(w);
+        }
+        if (w->spare != NULL) {
+            break;
+        }
+        dpari_nccl_unlock(w);
+        dpari_nccl_nap(); /* options.works are under way: the oldest ends first */
+    }
+    s = w->spare;
+    w->spare = s->next;
+    s->next = NULL;
+    s->ctx = c;
+    s->call = *call;
+    s->messages = dpari_kind_sends(call->kind);
+    s->sequence = s->messages ? 0 : c->sequence++;
+    s->works = s->flying = s->told = 0;
+    s->since = -1;
+    s->number = c->records++;
+    code = cudaStreamIsCapturing(w->options.stream, &capture);
+    s->capture = code == cudaSuccess && capture != cudaStreamCaptureStatusNone;
+    code = cudaEventRecord(s->ready, w->options.stream);
+    code = code == cudaSuccess ? cudaStreamWaitEvent(w->stream, s->ready, 0) : code;
+    if (code != cudaSuccess) {
+        (void)dpari_nccl_cuda_failed(c, "waiting for the compute stream", code);
+        dpari_nccl_slot_free(w, s);
+        dpari_nccl_unlock(w);
+        return NULL;
+    }
+    {
+        dpari_nccl_record *r = &c->ring[s->number % DPARI_NCCL_RING];
+        r->sequence = s->sequence;
+        r->count = call->count;
+        r->kind = call->kind;
+        r->type = call->type;
+        r->op = call->op;
+        r->root = call->root;
+        r->tag = call->tag;
+        r->state = DPAR_MORE;
+    }
+    return s;
+}
+
+/* After the last thing was enqueued: `works` name it. Unlocks. */
+static dpar_status dpari_nccl_end(dpari_nccl_slot *s, int32_t works, dpar_status status)
+{
+    dpari_nccl_ctx *c = s->ctx;
+    dpari_nccl_world *w = c->world;
+    cudaError_t code = cudaEventRecord(s->done, w->stream);
+    if (code != cudaSuccess && status >= 0) {
+        status = dpari_nccl_cuda_failed(c, "an event after an operation", code);
+    }
+    s->works = status < 0 ? 0 : works;
+    s->flying = code == cudaSuccess;
+    if (status < 0) {
+        dpari_nccl_record_ends(s, -1);
+    }
+    if (s->flying) {
+        if (w->last != NULL) {
+            w->last->next = s;
+        } else {
+            w->flying = s;
+        }
+        w->last = s;
+    } else {
+        dpari_nccl_slot_free(w, s);
+    }
+    dpari_nccl_unlock(w);
+    return status;
+}
+
+static void dpari_nccl_let_go(dpari_nccl_world *w, dpari_nccl_slot *s)
+{
+    dpari_nccl_lock(w);
+    s->works--;
+    dpari_nccl_slot_free(w, s);
+    dpari_nccl_unlock(w);
+}
+
+/* Until the device has done it; the watchdog looks at the deadline, without one this does. */
+static dpar_status dpari_nccl_await(dpari_nccl_slot *s)
+{
+    dpari_nccl_ctx *c = s->ctx;
+    const double limit = c->comm.timeout_s;
+    double began = 0;
+    int32_t polls = 0;
+    for (;;) {
+        cudaError_t code = cudaEventQuery(s->done);
+        if (DPARI_LOAD(&c->comm.status) < 0) {
+            return c->comm.status;
+        }
+        if (code == cudaSuccess) {
+            return DPAR_OK;
+        }
+        if (code != cudaErrorNotReady) {
+            return dpari_nccl_cuda_failed(c, "waiting for an operation", code);
+        }
+        polls++;
+        if (polls < 200) {
+            (void)sched_yield();
+            continue;
+        }
+        began = began > 0 ? began : dpari_os_now();
+        dpari_nccl_nap();
+        if (!c->world->watched && limit > 0 && dpari_os_now() - began > limit) {
+            return dpari_nccl_break(c, DPAR_E_TIMEOUT,
+                                    "an operation was not done in time (quiet: no side channel "
+                                    "says which rank is missing)",
+                                    1);
+        }
+    }
+}
+
+/* ==== operations on the device's memory ==== */
+
+static ncclDataType_t dpari_nccl_type(int32_t type)
+{
+    switch (type) {
+    case DPAR_F64: return ncclFloat64;
+    case DPAR_F32: return ncclFloat32;
+    case DPAR_BF16: return ncclBfloat16;
+    case DPAR_F16: return ncclFloat16;
+    case DPAR_I8: return ncclInt8;
+    case DPAR_I32: return ncclInt32;
+    case DPAR_U32: return ncclUint32;
+    case DPAR_I64: return ncclInt64;
+    case DPAR_U64: return ncclUint64;
+    default: return ncclUint8;
+    }
+}
+
+static ncclRedOp_t dpari_nccl_op(int32_t op)
+{
+    switch (op) {
+    case DPAR_AVG: return ncclAvg;
+    case DPAR_PRODUCT: return ncclProd;
+    case DPAR_MAX: return ncclMax;
+    case DPAR_MIN: return ncclMin;
+    default: return ncclSum;
+    }
+}
+
+static int dpari_nccl_floats(int32_t type)
+{
+    return type == DPAR_F64 || type == DPAR_F32 || type == DPAR_BF16 || type == DPAR_F16;
+}
+
+/* An operation while it is enqueued: the first code that is no success stays. */
+typedef struct dpari_nccl_run {
+    dpari_nccl_ctx *c;
+    const dpari_nccl_api *api;
+    const dpar_call *call;
+    cudaStream_t stream;
+    int32_t unit;
+    int32_t grouped; /* a group is open */
+    ncclResult_t code;
+    cudaError_t cuda;
+    dpar_status status; /* of `adds` */
+} dpari_nccl_run;
+
+static int dpari_nccl_well(const dpari_nccl_run *x)
+{
+    return x->code == ncclSuccess && x->cuda == cudaSuccess && x->status >= 0;
+}
+
+/* Inside a group a call that goes on is as good as done: the group's end is asked. */
+static void dpari_nccl_took(dpari_nccl_run *x, ncclResult_t code, int grouped)
+{
+    if (grouped && code == ncclInProgress) {
+        return;
+    }
+    code = dpari_nccl_settle(x->c, code);
+    x->code = x->code == ncclSuccess ? code : x->code;
+}
+
+static void dpari_nccl_open(dpari_nccl_run *x)
+{
+    if (dpari_nccl_well(x)) {
+        dpari_nccl_took(x, x->api->GroupStart(), 1);
+        x->grouped = x->code == ncclSuccess;
+    }
+}
+
+static void dpari_nccl_shut(dpari_nccl_run *x)
+{
+    if (x->grouped) { /* also after an error within it */
+        x->grouped = 0;
+        dpari_nccl_took(x, x->api->GroupEnd(), 0);
+    }
+}
+
+static void dpari_nccl_send_bytes(dpari_nccl_run *x, const void *from, int64_t bytes, int32_t to)
+{
+    if (bytes > 0 && dpari_nccl_well(x)) {
+        dpari_nccl_took(
+            x, x->api->Send(from, (size_t)bytes, ncclUint8, (int)to, x->c->nccl, x->stream), 1);
+    }
+}
+
+static void dpari_nccl_recv_bytes(dpari_nccl_run *x, void *to, int64_t bytes, int32_t from)
+{
+    if (bytes > 0 && dpari_nccl_well(x)) {
+        dpari_nccl_took(
+            x, x->api->Recv(to, (size_t)bytes, ncclUint8, (int)from, x->c->nccl, x->stream), 1);
+    }
+}
+
+static void dpari_nccl_copy(dpari_nccl_run *x, void *to, const void *from, int64_t bytes)
+{
+    if (bytes > 0 && to != from && dpari_nccl_well(x)) {
+        x->cuda = cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, x->stream);
+    }
+}
+
+/* Where piece r of `in` begins, or that from r in `out`, and how much it is, in elements. */
+static int64_t dpari_nccl_count(const dpar_call *call, const int64_t *counts, int32_t r)
+{
+    return call->varies && counts != NULL ? counts[r] : call->count;
+}
+
+static int64_t dpari_nccl_begin_of(const dpar_call *call, const int64_t *counts,
+                                   const int64_t *begins, int32_t r)
+{
+    int64_t sum = 0;
+    int32_t i;
+    if (!call->varies || counts == NULL) {
+        return call->count * r;
+    }
+    if (begins != NULL) {
+        return begins[r];
+    }
+    for (i = 0; i < r; i++) {
+        sum += counts[i];
+    }
+    return sum;
+}
+
+/* What goes to rank r and what comes from it, in bytes and as addresses; the whole geometry of the
+ * operations that move: an all-to-all of which most have parts alone. */
+static void dpari_nccl_piece_of(const dpari_nccl_ctx *c, const dpar_call *call, int32_t r,
+                                dpari_nccl_piece *p)
+{
+    const int32_t me = c->comm.rank, root = call->root;
+    const int64_t unit = dpar_type_bytes(call->type);
+    int64_t give = 0, take = 0, from = 0, to = 0;
+    switch (call->kind) {
+    case DPAR_BROADCAST:
+        give = me == root ? call->count : 0;
+        take = r == root ? call->count : 0;
+        break;
+    case DPAR_GATHER:
+        give = r == root ? call->count : 0;
+        take = me == root ? dpari_nccl_count(call, call->out_count, r) : 0;
+        to = me == root ? dpari_nccl_begin_of(call, call->out_count, call->out_begin, r) : 0;
+        break;
+    case DPAR_SCATTER:
+        give = me == root ? dpari_nccl_count(call, call->in_count, r) : 0;
+        from = me == root ? dpari_nccl_begin_of(call, call->in_count, call->in_begin, r) : 0;
+        take = r == root ? call->count : 0;
+        break;
+    case DPAR_ALL_GATHER:
+        give = dpari_nccl_count(call, call->out_count, me);
+        take = dpari_nccl_count(call, call->out_count, r);
+        to = dpari_nccl_begin_of(call, call->out_count, call->out_begin, r);
+        break;
+    case DPAR_ALL_TO_ALL:
+        give = dpari_nccl_count(call, call->in_count, r);
+        from = dpari_nccl_begin_of(call, call->in_count, call->in_begin, r);
+        take = dpari_nccl_count(call, call->out_count, r);
+        to = dpari_nccl_begin_of(call, call->out_count, call->out_begin, r);
+        break;
+    default: break;
+    }
+    p->give = give * unit;
+    p->take = take * unit;
+    p->from = give > 0 ? (const char *)call->in + from * unit : NULL;
+    p->to = take > 0 ? (char *)call->out + to * unit : NULL;
+}
+
+static void dpari_nccl_pieces(dpari_nccl_ctx *c, const dpar_call *call)
+{
+    int32_t r;
+    for (r = 0; r < c->comm.size; r++) {
+        dpari_nccl_piece_of(c, call, r, &c->piece[r]);
+    }
+}
+
+/* A group of sends and receives, one each way for each pair; what stays is copied. */
+static void dpari_nccl_exchange(dpari_nccl_run *x)
+{
+    dpari_nccl_ctx *c = x->c;
+    const int32_t me = c->comm.rank;
+    int32_t r;
+    dpari_nccl_pieces(c, x->call);
+    dpari_nccl_open(x);
+    for (r = 0; r < c->comm.size; r++) {
+        if (r != me) {
+            dpari_nccl_send_bytes(x, c->piece[r].from, c->piece[r].give, r);
+            dpari_nccl_recv_bytes(x, c->piece[r].to, c->piece[r].take, r);
+        }
+    }
+    dpari_nccl_shut(x);
+    dpari_nccl_copy(x, c->piece[me].to, c->piece[me].from, c->piece[me].give);
+}
+
+/* Bytes of scratch for one rank's part of a block. */
+static int64_t dpari_nccl_block(const dpari_nccl_ctx *c)
+{
+    const int64_t most = c->world->options.scratch_bytes / c->comm.size;
+    return most / (8 * DPARI_NCCL_LIMIT) * (8 * DPARI_NCCL_LIMIT);
+}
+
+static int64_t dpari_nccl_rest(int64_t bytes, int64_t at, int64_t block)
+{
+    const int64_t rest = bytes - at;
+    return rest < 0 ? 0 : rest < block ? rest : block;
+}
+
+/* all_to_all in place: what comes goes to scratch, and from there to where what went was. */
+static void dpari_nccl_exchange_in_place(dpari_nccl_run *x)
+{
+    dpari_nccl_ctx *c = x->c;
+    char *scratch = c->world->scratch;
+    const int64_t block = dpari_nccl_block(c);
+    int64_t at, most = 0;
+    int32_t r;
+    dpari_nccl_pieces(c, x->call);
+    for (r = 0; r < c->comm.size; r++) {
+        most = r != c->comm.rank && c->piece[r].give > most ? c->piece[r].give : most;
+    }
+    for (at = 0; at < most && dpari_nccl_well(x); at += block) {
+        dpari_nccl_open(x);
+        for (r = 0; r < c->comm.size; r++) {
+            const int64_t n = r == c->comm.rank ? 0 : dpari_nccl_rest(c->piece[r].give, at, block);
+            dpari_nccl_send_bytes(x, c->piece[r].from + at, n, r);
+            dpari_nccl_recv_bytes(x, scratch + r * block, n, r);
+        }
+        dpari_nccl_shut(x);
+        for (r = 0; r < c->comm.size; r++) {
+            const int64_t n = r == c->comm.rank ? 0 : dpari_nccl_rest(c->piece[r].give, at, block);
+            dpari_nccl_copy(x, c->piece[r].to + at, scratch + r * block, n);
+        }
+    }
+}
+
+/* ---- reductions in rank order: parts to scratch, summed there, the sum to `out` ---- */
+
+/* Part r of what a reduction adds up, in elements: its rank's own, or all of it at the root. */
+static int64_t dpari_nccl_part(const dpari_nccl_ctx *c, const dpar_call *call, int32_t r,
+                               int64_t *begin)
+{
+    const int64_t n = call->count / c->comm.size, more = call->count % c->comm.size;
+    if (call->kind == DPAR_ALL_REDUCE) {
+        *begin = n * r + (r < more ? r : more);
+        return n + (r < more);
+    }
+    if (call->kind == DPAR_REDUCE) {
+        *begin = 0;
+        return r == call->root ? call->count : 0;
+    }
+    *begin = dpari_nccl_begin_of(call, call->in_count, NULL, r);
+    return dpari_nccl_count(call, call->in_count, r);
+}
+
+static void dpari_nccl_add_block(dpari_nccl_run *x, void *to, const void *from, int64_t count,
+                                 int64_t stride)
+{
+    const dpar_mem *adds = x->c->world->options.adds;
+    dpar_mem_reduce sum;
+    if (count == 0 || !dpari_nccl_well(x)) {
+        return;
+    }
+    memset(&sum, 0, sizeof sum);
+    sum.to = to;
+    sum.from = from;
+    sum.count = count;
+    sum.parts = x->c->comm.size;
+    sum.stride = stride;
+    sum.to_type = sum.from_type = x->call->type;
+    sum.sums = x->call->type == DPAR_F64 ? (int32_t)DPAR_F64 : (int32_t)DPAR_F32;
+    sum.op = x->call->op;
+    sum.scale = 1;
+    x->status = adds->reduce(adds->ctx, &sum);
+}
+
+static void dpari_nccl_add(dpari_nccl_run *x)
+{
+    dpari_nccl_ctx *c = x->c;
+    const int32_t n = c->comm.size, me = c->comm.rank;
+    const char *in = (const char *)x->call->in;
+    char *scratch = c->world->scratch, *out = (char *)x->call->out;
+    const int64_t block = dpari_nccl_block(c);
+    int64_t at, most = 0, own_begin, own = dpari_nccl_part(c, x->call, me, &own_begin) * x->unit;
+    int32_t r;
+    for (r = 0; r < n; r++) {
+        int64_t begin, part = dpari_nccl_part(c, x->call, r, &begin) * x->unit;
+        most = part > most ? part : most;
+    }
+    out += x->call->kind == DPAR_ALL_REDUCE ? own_begin * x->unit : 0;
+    for (at = 0; at < most && dpari_nccl_well(x); at += block) {
+        const int64_t mine = dpari_nccl_rest(own, at, block);
+        dpari_nccl_open(x);
+        for (r = 0; r < n; r++) {
+            int64_t begin, part = dpari_nccl_part(c, x->call, r, &begin) * x->unit;
+            if (r != me) {
+                dpari_nccl_send_bytes(x, in + begin * x->unit + at,
+                                      dpari_nccl_rest(part, at, block), r);
+                dpari_nccl_recv_bytes(x, scratch + r * block, mine, r);
+            }
+        }
+        dpari_nccl_shut(x);
+        dpari_nccl_copy(x, scratch + me * block, in + own_begin * x->unit + at, mine);
+        dpari_nccl_add_block(x, out + at, scratch, mine / x->unit, block / x->unit);
+    }
+}
+
+/* All parts of `out` to all. */
+static void dpari_nccl_share(dpari_nccl_run *x)
+{
+    dpari_nccl_ctx *c = x->c;
+    char *out = (char *)x->call->out;
+    int32_t r;
+    dpari_nccl_open(x);
+    for (r = 0; r < c->comm.size; r++) {
+        int64_t begin, n = dpari_nccl_part(c, x->call, r, &begin);
+        if (n > 0 && dpari_nccl_well(x)) {
+            char *at = out + begin * x->unit;
+            dpari_nccl_took(x,
+                            x->api->Broadcast(at, at, (size_t)(n * x->unit), ncclUint8, (int)r,
+                                              c->nccl, x->stream),
+                            1);
+        }
+    }
+    dpari_nccl_shut(x);
+}
+
+static void dpari_nccl_reduce_exactly(dpari_nccl_run *x)
+{
+    dpari_nccl_add(x);
+    if (x->call->kind == DPAR_ALL_REDUCE && x->c->comm.size > 1 && dpari_nccl_well(x)) {
+        dpari_nccl_share(x);
+    }
+}
+
+/* ---- NCCL's own ---- */
+
+/* There is no all-gather nor reduce-scatter of pieces that differ: broadcasts, or reductions, in a
+ * group. */
+static void dpari_nccl_by_piece(dpari_nccl_run *x)
+{
+    dpari_nccl_ctx *c = x->c;
+    const dpar_call *call = x->call;
+    const ncclDataType_t type = dpari_nccl_type(call->type);
+    int32_t r;
+    dpari_nccl_open(x);
+    for (r = 0; r < c->comm.size && dpari_nccl_well(x); r++) {
+        if (call->kind == DPAR_ALL_GATHER && call->out_count[r] > 0) {
+            char *to = (char *)call->out +
+                       x->unit * dpari_nccl_begin_of(call, call->out_count, call->out_begin, r);
+            dpari_nccl_took(x,
+                            x->api->Broadcast(r == c->comm.rank ? call->in : to, to,
+                                              (size_t)(call->out_count[r] * x->unit), ncclUint8,
+                                              (int)r, c->nccl, x->stream),
+                            1);
+        } else if (call->kind == DPAR_REDUCE_SCATTER && call->in_count[r] > 0) {
+            const char *from = (const char *)call->in +
+                               x->unit * dpari_nccl_begin_of(call, call->in_count, NULL, r);
+            dpari_nccl_took(x,
+                            x->api->Reduce(from, r == c->comm.rank ? call->out : NULL,
+                                           (size_t)call->in_count[r], type, dpari_nccl_op(call->op),
+                                           (int)r, c->nccl, x->stream),
+                            1);
+        }
+    }
+    dpari_nccl_shut(x);
+}
+
+static void dpari_nccl_reduce(dpari_nccl_run *x)
+{
+    const dpar_call *call = x->call;
+    const ncclDataType_t type = dpari_nccl_type(call->type);
+    const ncclRedOp_t op = dpari_nccl_op(call->op);
+    const size_t n = (size_t)call->count;
+    ncclComm_t nccl = x->c->nccl;
+    if (call->kind == DPAR_ALL_REDUCE) {
+        dpari_nccl_took(x, x->api->AllReduce(call->in, call->out, n, type, op, nccl, x->stream), 0);
+    } else if (call->kind == DPAR_REDUCE) {
+        dpari_nccl_took(
+            x, x->api->Reduce(call->in, call->out, n, type, op, (int)call->root, nccl, x->stream),
+            0);
+    } else {
+        dpari_nccl_took(x, x->api->ReduceScatter(call->in, call->out, n, type, op, nccl, x->stream),
+                        0);
+    }
+}
+
+static void dpari_nccl_move(dpari_nccl_run *x)
+{
+    const dpar_call *call = x->call;
+    const size_t n = (size_t)(call->count * x->unit);
+    const int root = (int)call->root;
+    ncclComm_t nccl = x->c->nccl;
+    ncclResult_t code;
+    switch (call->kind) {
+    case DPAR_BROADCAST:
+        code = x->api->Broadcast(call->in, call->out, n, ncclUint8, root, nccl, x->stream);
+        break;
+    case DPAR_ALL_GATHER:
+        code = x->api->AllGather(call->in, call->out, n, ncclUint8, nccl, x->stream);
+        break;
+    case DPAR_GATHER:
+        code = x->api->Gather(call->in, call->out, n, ncclUint8, root, nccl, x->stream);
+        break;
+    case DPAR_SCATTER:
+        code = x->api->Scatter(call->in, call->out, n, ncclUint8, root, nccl, x->stream);
+        break;
+    default: code = x->api->AlltoAll(call->in, call->out, n, ncclUint8, nccl, x->stream); break;
+    }
+    dpari_nccl_took(x, code, 0);
+}
+
+static void dpari_nccl_enqueue(dpari_nccl_run *x)
+{
+    const dpar_call *call = x->call;
+    const int32_t kind = call->kind, reduces = dpari_kind_reduces(kind);
+    const int pairs = kind == DPAR_ALL_TO_ALL || kind == DPAR_GATHER || kind == DPAR_SCATTER;
+    if (kind == DPAR_BARRIER) {
+        char *word = x->c->world->staging + x->c->world->options.staging_bytes;
+        dpari_nccl_took(
+            x, x->api->AllReduce(word, word, 1, ncclInt32, ncclSum, x->c->nccl, x->stream), 0);
+    } else if (!call->varies && call->count == 0) {
+        return;
+    } else if (reduces && x->c->world->options.exact && dpari_nccl_floats(call->type)) {
+        dpari_nccl_reduce_exactly(x);
+    } else if (kind == DPAR_ALL_TO_ALL && call->in == call->out) {
+        dpari_nccl_exchange_in_place(x);
+    } else if (pairs && (call->varies || x->api->AlltoAll == NULL)) {
+        dpari_nccl_exchange(x);
+    } else if (call->varies) {
+        dpari_nccl_by_piece(x);
+    } else if (reduces) {
+        dpari_nccl_reduce(x);
+    } else {
+        dpari_nccl_move(x);
+    }
+}
+
+static void dpari_nccl_run_init(dpari_nccl_run *x, dpari_nccl_ctx *c, const dpar_call *call)
+{
+    memset(x, 0, sizeof *x);
+    x->c = c;
+    x->api = &c->world->api;
+    x->call = call;
+    x->stream = c->world->stream;
+    x->unit = dpar_type_bytes(call->type);
+    x->code = ncclSuccess;
+    x->cuda = cudaSuccess;
+}
+
+/* How the enqueuing of an operation went. */
+static dpar_status dpari_nccl_result(const dpari_nccl_run *x)
+{
+    char words[100];
+    dpar_text t;
+    if (dpari_nccl_well(x)) {
+        return x->c->comm.status;
+    }
+    dpar_text_init(&t, words, sizeof words);
+    dpari_nccl_describe(&t, x->call->kind, x->c->sequence - 1, x->call->type, x->call->count,
+                        x->call->root);
+    if (x->code != ncclSuccess) {
+        return dpari_nccl_failed(x->c, words, x->code);
+    }
+    if (x->cuda != cudaSuccess) {
+        return dpari_nccl_cuda_failed(x->c, words, x->cuda);
+    }
+    return dpari_nccl_break(x->c, x->status, "the sums of an exact reduction failed", 1);
+}
+
+/* A collective on the device's memory. */
+static dpar_status dpari_nccl_collective(dpari_nccl_ctx *c, const dpar_call *call,
+                                         dpari_nccl_slot **slot)
+{
+    dpari_nccl_run x;
+    dpari_nccl_slot *s = dpari_nccl_begin(c, call);
+    if (s == NULL) {
+        return c->comm.status;
+    }
+    dpari_nccl_run_init(&x, c, call);
+    dpari_nccl_enqueue(&x);
+    *slot = s;
+    return dpari_nccl_end(s, 1, dpari_nccl_result(&x));
+}
+
+/* ==== operations on host memory: through page-locked memory, to the end ==== */
+
+enum { DPARI_NCCL_NOWHERE, DPARI_NCCL_DEVICE, DPARI_NCCL_HOST };
+
+/* Memory that the device reaches (its own, page-locked, managed) counts as the device's. */
+static int32_t dpari_nccl_where(const void *at)
+{
+    struct cudaPointerAttributes a;
+    if (at == NULL) {
+        return DPARI_NCCL_NOWHERE;
+    }
+    if (cudaPointerGetAttributes(&a, at) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return DPARI_NCCL_HOST;
+    }
+    return a.type == cudaMemoryTypeUnregistered ? DPARI_NCCL_HOST : DPARI_NCCL_DEVICE;
+}
+
+/* Where the call's memory lies; < 0: on both sides. */
+static int32_t dpari_nccl_place(dpari_nccl_ctx *c, const dpar_call *call)
+{
+    int32_t in = dpari_call_has_in(&c->comm, call) ? dpari_nccl_where(call->in)
+                                                   : (int32_t)DPARI_NCCL_NOWHERE;
+    int32_t out = dpari_call_has_out(&c->comm, call) ? dpari_nccl_where(call->out)
+                                                     : (int32_t)DPARI_NCCL_NOWHERE;
+    if (in != DPARI_NCCL_NOWHERE && out != DPARI_NCCL_NOWHERE && in != out) {
+        return dpari_nccl_says(DPAR_E_ARG, &c->comm.why, dpar_collective_name(call->kind),
+                               ": one of in and out is the host's memory, one the device's", NULL,
+                               NULL);
+    }
+    return in != DPARI_NCCL_NOWHERE    ? in
+           : out != DPARI_NCCL_NOWHERE ? out
+                                       : (int32_t)DPARI_NCCL_DEVICE;
+}
+
+/* One round: up to `chunk` bytes from `at` on of each pair's piece, in staging: what goes in the
+ * first half, what comes in the second. Done when this returns. */
+static dpar_status dpari_nccl_host_round(dpari_nccl_ctx *c, const dpar_call *call, int64_t at,
+                                         int64_t chunk)
+{
+    dpari_nccl_run x;
+    dpari_nccl_slot *s = dpari_nccl_begin(c, call);
+    const int32_t n = c->comm.size, me = c->comm.rank;
+    char *out = c->world->staging, *in = c->world->staging + chunk * n;
+    dpar_status status;
+    int32_t r;
+    if (s == NULL) {
+        return c->comm.status;
+    }
+    if (at > 0) {
+        s->sequence = --c->sequence - 1; /* still the same operation */
+        c->ring[s->number % DPARI_NCCL_RING].sequence = s->sequence;
+    }
+    dpari_nccl_run_init(&x, c, call);
+    dpari_nccl_open(&x);
+    for (r = 0; r < n; r++) {
+        const dpari_nccl_piece *p = &c->piece[r];
+        const int64_t give = dpari_nccl_rest(p->give, at, chunk);
+        const int64_t take = dpari_nccl_rest(p->take, at, chunk);
+        if (give > 0) {
+            memcpy((r == me ? in : out) + r * chunk, p->from + at, (size_t)give);
+        }
+        if (r != me) {
+            dpari_nccl_send_bytes(&x, out + r * chunk, give, r);
+            dpari_nccl_recv_bytes(&x, in + r * chunk, take, r);
+        }
+    }
+    dpari_nccl_shut(&x);
+    status = dpari_nccl_end(s, 1, dpari_nccl_result(&x));
+    if (status < 0) {
+        return status;
+    }
+    status = dpari_nccl_await(s);
+    dpari_nccl_let_go(c->world, s);
+    return status;
+}
+
+static int64_t dpari_nccl_chunk(const dpari_nccl_ctx *c)
+{
+    return c->world->options.staging_bytes / (2 * c->comm.size) / 64 * 64;
+}
+
+/* The longest of a rank's pieces, in bytes. */
+static int64_t dpari_nccl_longest(const dpari_nccl_ctx *c)
+{
+    int64_t most = 0;
+    int32_t r;
+    for (r = 0; r < c->comm.size; r++) {
+        most = c->piece[r].give > most ? c->piece[r].give : most;
+        most = c->piece[r].take > most ? c->piece[r].take : most;
+    }
+    return most;
+}
+
+/* Moves all pieces. */
+static dpar_status dpari_nccl_host_move(dpari_nccl_ctx *c, const dpar_call *call)
+{
+    const int64_t chunk = dpari_nccl_chunk(c), most = dpari_nccl_longest(c);
+    dpar_status status = DPAR_OK;
+    int64_t at;
+    int32_t r;
+    for (at = 0; (at == 0 || at < most) && status >= 0; at += chunk) {
+        status = dpari_nccl_host_round(c, call, at, chunk);
+        for (r = 0; r < c->comm.size && status >= 0; r++) {
+            const dpari_nccl_piece *p = &c->piece[r];
+            const int64_t n = dpari_nccl_rest(p->take, at, chunk);
+            if (n > 0) {
+                memcpy(p->to + at, c->world->staging + (c->comm.size + r) * chunk, (size_t)n);
+            }
+        }
+    }
+    return status;
+}
+
+/* Parts come here, are added in rank order, and the sum goes to `to`. */
+static dpar_status dpari_nccl_host_add(dpari_nccl_ctx *c, const dpar_call *call, char *to)
+{
+    const int64_t chunk = dpari_nccl_chunk(c), most = dpari_nccl_longest(c);
+    const int32_t unit = dpar_type_bytes(call->type);
+    dpar_status status = DPAR_OK;
+    int64_t at;
+    int32_t r;
+    for (at = 0; (at == 0 || at < most) && status >= 0; at += chunk) {
+        const int64_t n = dpari_nccl_rest(c->piece[c->comm.rank].take, at, chunk);
+        void *out = n > 0 ? to + at : NULL;
+        status = dpari_nccl_host_round(c, call, at, chunk);
+        for (r = 0; r < c->comm.size; r++) {
+            c->parts[r] = c->world->staging + (c->comm.size + r) * chunk;
+        }
+        if (status >= 0 && n > 0) {
+            dpari_kern_reduce(&out, 1, c->parts, c->comm.size, n / unit, call->type, call->op, 0);
+        }
+    }
+    return status;
+}
+
+/* Reductions: every rank's whole vector to where it is wanted, while it is short; else parts to
+ * their ranks, and from there to all. Exactly what shared memory computes. */
+static dpar_status dpari_nccl_host_reduce(dpari_nccl_ctx *c, const dpar_call *call)
+{
+    const int64_t unit = dpar_type_bytes(call->type);
+    const int32_t n = c->comm.size, me = c->comm.rank;
+    const int whole = call->kind == DPAR_ALL_REDUCE && call->count * unit <= dpari_nccl_chunk(c);
+    int64_t own_begin = 0, own = dpari_nccl_part(c, call, me, &own_begin);
+    dpar_status status;
+    int32_t r;
+    own = whole ? call->count : own;
+    own_begin = whole ? 0 : own_begin;
+    for (r = 0; r < n; r++) {
+        int64_t begin = 0, part = dpari_nccl_part(c, call, r, &begin);
+        dpari_nccl_piece *p = &c->piece[r];
+        begin = whole ? 0 : begin;
+        p->give = (whole ? call->count : part) * unit;
+        p->from = p->give > 0 ? (const char *)call->in + begin * unit : NULL;
+        p->take = own * unit;
+        p->to = NULL;
+    }
+    status = dpari_nccl_host_add(
+        c, call,
+        own > 0 ? (char *)call->out + (call->kind == DPAR_ALL_REDUCE ? own_begin * unit : 0)
+                : NULL);
+    if (status < 0 || call->kind != DPAR_ALL_REDUCE || whole) {
+        return status;
+    }
+    for (r = 0; r < n; r++) {
+        int64_t begin = 0, part = dpari_nccl_part(c, call, r, &begin);
+        dpari_nccl_piece *p = &c->piece[r];
+        p->give = own * unit;
+        p->from = (const char *)call->out + own_begin * unit;
+        p->take = part * unit;
+        p->to = (char *)call->out + begin * unit;
+    }
+    c->sequence--; /* the same operation */
+    return dpari_nccl_host_move(c, call);
+}
+
+static dpar_status dpari_nccl_host(dpari_nccl_ctx *c, const dpar_call *call)
+{
+    if (dpari_kind_reduces(call->kind)) {
+        return dpari_nccl_host_reduce(c, call);
+    }
+    dpari_nccl_pieces(c, call);
+    return dpari_nccl_host_move(c, call);
+}
+
+/* ==== messages: posted, enqueued together, in one order for both sides ==== */
+
+/* Page-locked memory for a message; NULL: there is none. */
+static char *dpari_nccl_letter(dpari_nccl_world *w, int64_t bytes)
+{
+    void *memory = NULL;
+    int64_t begin = 0;
+    int32_t i;
+    bytes = (bytes + 63) / 64 * 64;
+    for (i = 0; i < w->used_count && w->used[i].begin - begin < bytes; i++) {
+        begin = w->used[i].begin + w->used[i].bytes;
+    }
+    if (begin + bytes <= w->options.staging_bytes && w->used_count < w->options.works) {
+        memmove(&w->used[i + 1], &w->used[i], (size_t)(w->used_count - i) * sizeof w->used[0]);
+        w->used[i].begin = begin;
+        w->used[i].bytes = bytes;
+        w->used_count++;
+        return w->letters + begin;
+    }
+    if (cudaHostAlloc(&memory, (size_t)bytes, cudaHostAllocPortable | cudaHostAllocMapped) !=
+        cudaSuccess) {
+        (void)cudaGetLastError();
+        return NULL;
+    }
+    return (char *)memory;
+}
+
+static void dpari_nccl_letter_free(dpari_nccl_world *w, char *letter)
+{
+    const uintptr_t at = (uintptr_t)letter - (uintptr_t)w->letters;
+    int32_t i;
+    if (letter == NULL) {
+        return;
+    }
+    if (at >= (uintptr_t)w->options.staging_bytes) {
+        (void)cudaFreeHost(letter);
+        return;
+    }
+    for (i = 0; i < w->used_count && w->used[i].begin != (int64_t)at; i++) {
+    }
+    if (i < w->used_count) {
+        w->used_count--;
+        memmove(&w->used[i], &w->used[i + 1], (size_t)(w->used_count - i) * sizeof w->used[0]);
+    }
+}
+
+static void dpari_nccl_finish(dpar_work *work, dpar_status status)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_of(work->comm);
+    char *letter = dpari_nccl_letter_of(work);
+    if (letter != NULL && status >= 0 && work->call.kind == DPAR_RECV) {
+        memcpy(work->call.out, letter, (size_t)dpari_nccl_bytes(work->call.type, work->call.count));
+    }
+    dpari_nccl_letter_free(c->world, letter);
+    dpari_nccl_set_letter(work, NULL);
+    if (dpari_nccl_slot_of(work) != NULL) {
+        dpari_nccl_let_go(c->world, dpari_nccl_slot_of(work));
+        dpari_nccl_keep(work, NULL);
+    }
+    work->status = status;
+    work->phase = DPARI_NCCL_FINISHED;
+    work->comm = NULL;
+}
+
+/* The work is not to be enqueued before this rank's next collective, wait or test. */
+static dpar_status dpari_nccl_pend(dpari_nccl_ctx *c, const dpar_call *call, dpar_work *work)
+{
+    const int32_t place = dpari_nccl_place(c, call);
+    const int64_t bytes = dpari_nccl_bytes(call->type, call->count);
+    char *letter = NULL;
+    if (place < 0) {
+        return place;
+    }
+    if (place == DPARI_NCCL_HOST && bytes > 0) {
+        letter = dpari_nccl_letter(c->world, bytes);
+        if (letter == NULL) {
+            return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no page-locked memory for a message");
+        }
+        if (call->kind == DPAR_SEND) {
+            memcpy(letter, call->in, (size_t)bytes);
+        }
+    }
+    work->comm = &c->comm;
+    work->call = *call;
+    work->status = DPAR_MORE;
+    work->phase = DPARI_NCCL_PENDING;
+    work->next = NULL;
+    dpari_nccl_keep(work, NULL);
+    dpari_nccl_set_letter(work, letter);
+    if (c->newest != NULL) {
+        c->newest->next = work;
+    } else {
+        c->pending = work;
+    }
+    c->newest = work;
+    return DPAR_OK;
+}
+
+/* Does a come before b in a group? By tag; those of one tag as posted. Messages between two ranks
+ * so meet in the same order on both, whatever the order of neighbours was. */
+static int dpari_nccl_before(const dpar_work *a, const dpar_work *b)
+{
+    return a->call.tag < b->call.tag;
+}
+
+/* Sorts a list: stable, by merging. */
+static dpar_work *dpari_nccl_sorted(dpar_work *list)
+{
+    dpar_work *part[2], *out = NULL, **end = &out;
+    int32_t k = 0;
+    if (list == NULL || list->next == NULL) {
+        return list;
+    }
+    {
+        dpar_work *slow = list, *fast = list->next;
+        while (fast != NULL && fast->next != NULL) {
+            slow = slow->next;
+            fast = fast->next->next;
+        }
+        part[1] = slow->next;
+        slow->next = NULL;
+        part[0] = list;
+    }
+    part[0] = dpari_nccl_sorted(part[0]);
+    part[1] = dpari_nccl_sorted(part[1]);
+    while (part[0] != NULL && part[1] != NULL) {
+        k = dpari_nccl_before(part[1], part[0]);
+        *end = part[k];
+        end = &part[k]->next;
+        part[k] = part[k]->next;
+    }
+    *end = part[0] != NULL ? part[0] : part[1];
+    return out;
+}
+
+/* Two works of a message to oneself: copied, in posting order, by the tags that both have. */
+static void dpari_nccl_to_self(dpari_nccl_run *x, dpar_work *list)
+{
+    const int32_t me = x->c->comm.rank;
+    dpar_work *give = list, *take = list;
+    for (;;) {
+        while (give != NULL && (give->call.kind != DPAR_SEND || give->call.root != me)) {
+            give = give->next;
+        }
+        while (take != NULL && (take->call.kind != DPAR_RECV || take->call.root != me)) {
+            take = take->next;
+        }
+        if (give == NULL || take == NULL) {
+            return;
+        }
+        {
+            const char *a = dpari_nccl_letter_of(give);
+            char *b = dpari_nccl_letter_of(take);
+            const int64_t n = dpari_nccl_bytes(give->call.type, give->call.count);
+            dpari_nccl_copy(x, b != NULL ? (void *)b : take->call.out,
+                            a != NULL ? (const void *)a : give->call.in, n);
+        }
+        give = give->next;
+        take = take->next;
+    }
+}
+
+/* Of messages to this rank itself only as many as meet; *rest: those that do not, still pending. */
+static dpar_work *dpari_nccl_take_ready(dpari_nccl_ctx *c, dpar_work **rest)
+{
+    dpar_work *work, *next, *out = NULL, **end = &out, **left = rest;
+    int32_t sends = 0, recvs = 0, meet;
+    for (work = c->pending; work != NULL; work = work->next) {
+        if (work->call.root == c->comm.rank) {
+            sends += work->call.kind == DPAR_SEND;
+            recvs += work->call.kind == DPAR_RECV;
+        }
+    }
+    meet = sends < recvs ? sends : recvs;
+    sends = recvs = 0;
+    *rest = NULL;
+    for (work = c->pending; work != NULL; work = next) {
+        int32_t *seen = work->call.kind == DPAR_SEND ? &sends : &recvs;
+        next = work->next;
+        work->next = NULL;
+        if (work->call.root == c->comm.rank && ++*seen > meet) {
+            *left = work;
+            left = &work->next;
+            c->newest = work;
+        } else {
+            *end = work;
+            end = &work->next;
+        }
+    }
+    return out;
+}
+
+static dpar_status dpari_nccl_self_fits(dpari_nccl_ctx *c, const dpar_work *list)
+{
+    const dpar_work *give = list, *take = list;
+    for (;;) {
+        while (give != NULL && (give->call.kind != DPAR_SEND || give->call.root != c->comm.rank)) {
+            give = give->next;
+        }
+        while (take != NULL && (take->call.kind != DPAR_RECV || take->call.root != c->comm.rank)) {
+            take = take->next;
+        }
+        if (give == NULL || take == NULL) {
+            return DPAR_OK;
+        }
+        if (give->call.count != take->call.count || give->call.type != take->call.type ||
+            give->call.tag != take->call.tag) {
+            return dpari_nccl_break(c, DPAR_E_MISMATCH,
+                                    "a send and a receive of this rank to itself differ in count, "
+                                    "type or tag",
+                                    1);
+        }
+        give = give->next;
+        take = take->next;
+    }
+}
+
+/* Enqueues what is pending on c: one group. */
+static dpar_status dpari_nccl_flush_one(dpari_nccl_ctx *c)
+{
+    dpar_work *list, *work, *rest = NULL;
+    dpari_nccl_run x;
+    dpari_nccl_slot *s;
+    int32_t n = 0;
+    dpar_status status;
+    if (c->pending == NULL) {
+        return DPAR_OK;
+    }
+    c->newest = NULL;
+    list = dpari_nccl_sorted(dpari_nccl_take_ready(c, &rest));
+    c->pending = rest;
+    if (list == NULL) {
+        return DPAR_OK;
+    }
+    status = dpari_nccl_self_fits(c, list);
+    s = status >= 0 ? dpari_nccl_begin(c, &list->call) : NULL;
+    for (work = list; s == NULL && work != NULL; work = list) {
+        list = work->next;
+        dpari_nccl_finish(work, c->comm.status);
+    }
+    if (s == NULL) {
+        return c->comm.status;
+    }
+    dpari_nccl_run_init(&x, c, &s->call);
+    dpari_nccl_open(&x);
+    for (work = list; work != NULL; work = work->next) {
+        const dpar_call *call = &work->call;
+        const int64_t bytes = dpari_nccl_bytes(call->type, call->count);
+        char *letter = dpari_nccl_letter_of(work);
+        if (call->root != c->comm.rank && call->kind == DPAR_SEND) {
+            dpari_nccl_send_bytes(&x, letter != NULL ? letter : call->in, bytes, call->root);
+        } else if (call->root != c->comm.rank) {
+            dpari_nccl_recv_bytes(&x, letter != NULL ? letter : call->out, bytes, call->root);
+        }
+        n++;
+    }
+    dpari_nccl_shut(&x);
+    dpari_nccl_to_self(&x, list);
+    status = dpari_nccl_end(s, n, dpari_nccl_result(&x));
+    while (list != NULL) {
+        work = list;
+        list = work->next;
+        work->next = NULL;
+        work->phase = DPARI_NCCL_ENQUEUED;
+        if (status >= 0) {
+            dpari_nccl_keep(work, s);
+        } else {
+            dpari_nccl_finish(work, status);
+        }
+    }
+    return status;
+}
+
+/* All communicators' messages, in the order in which these were made: the same on all ranks. */
+static void dpari_nccl_flush(dpari_nccl_world *w)
+{
+    dpari_nccl_ctx *c;
+    for (c = w->comms; c != NULL; c = c->next) {
+        if (c->pending != NULL) {
+            (void)dpari_nccl_flush_one(c);
+        }
+    }
+}
+
+/* ==== what the engine's table holds ==== */
+
+/* What NCCL cannot do on the device. */
+static dpar_status dpari_nccl_can(dpari_nccl_ctx *c, const dpar_call *call, int32_t place)
+{
+    if (place == DPARI_NCCL_DEVICE && dpari_kind_reduces(call->kind) && call->op == DPAR_AVG &&
+        !dpari_nccl_floats(call->type)) {
+        return dpari_nccl_refuse(c, DPAR_E_ARG,
+                                 "averages of integers in the device's memory: NCCL has none that "
+                                 "round towards zero; sum them and divide");
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_nccl_wait(dpar_work *work);
+
+static dpar_status dpari_nccl_post(dpar_comm *comm, const dpar_call *call, dpar_work *work)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
+    dpari_nccl_slot *s = NULL;
+    dpar_status status;
+    int32_t place;
+    if (dpari_kind_sends(call->kind)) {
+        return dpari_nccl_pend(c, call, work);
+    }
+    place = dpari_nccl_place(c, call);
+    status = place < 0 ? (dpar_status)place : dpari_nccl_can(c, call, place);
+    if (status < 0) {
+        return status;
+    }
+    dpari_nccl_flush(c->world);
+    if (place == DPARI_NCCL_HOST) {
+        status = dpari_nccl_host(c, call);
+        work->status = status;
+        work->phase = DPARI_NCCL_FINISHED;
+        return status;
+    }
+    status = dpari_nccl_collective(c, call, &s);
+    if (status < 0) {
+        return status;
+    }
+    work->comm = comm;
+    work->call = *call;
+    work->status = DPAR_MORE;
+    work->phase = DPARI_NCCL_ENQUEUED;
+    work->sequence = s->sequence;
+    dpari_nccl_keep(work, s);
+    dpari_nccl_set_letter(work, NULL);
+    return DPAR_OK;
+}
+
+static dpar_status dpari_nccl_run_call(dpar_comm *comm, const dpar_call *call)
+{
+    dpar_work work;
+    dpar_status status;
+    memset(&work, 0, sizeof work);
+    status = dpari_nccl_post(comm, call, &work);
+    return status < 0 || work.comm == NULL ? status : dpari_nccl_wait(&work);
+}
+
+/* Does whoever waits need the result in this thread? A message to host memory, a barrier. */
+static int dpari_nccl_blocks(const dpar_work *work)
+{
+    return dpari_nccl_letter_of(work) != NULL || work->call.kind == DPAR_BARRIER;
+}
+
+static dpar_status dpari_nccl_enqueued(dpar_work *work)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_of(work->comm);
+    if (work->phase == DPARI_NCCL_PENDING) {
+        dpari_nccl_flush(c->world);
+    }
+    if (work->comm == NULL) {
+        return work->status;
+    }
+    return DPARI_LOAD(&c->comm.status);
+}
+
+/* Takes a message that broke before it was enqueued out of the list. */
+static void dpari_nccl_drop(dpari_nccl_ctx *c, dpar_work *work)
+{
+    dpar_work **at = &c->pending, *before = NULL;
+    while (*at != NULL && *at != work) {
+        before = *at;
+        at = &(*at)->next;
+    }
+    if (*at == work) {
+        *at = work->next;
+        c->newest = c->newest == work ? before : c->newest;
+    }
+}
+
+static dpar_status dpari_nccl_lone(dpari_nccl_ctx *c)
+{
+    return dpari_nccl_refuse(c, DPAR_E_ARG,
+                             "a message to this rank itself whose other side is not posted would "
+                             "wait for ever");
+}
+
+static dpar_status dpari_nccl_test(dpar_work *work)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_of(work->comm);
+    dpari_nccl_slot *s;
+    cudaError_t code;
+    dpar_status status = dpari_nccl_enqueued(work);
+    if (work->comm == NULL) {
+        return status;
+    }
+    if (status < 0) {
+        dpari_nccl_drop(c, work);
+        dpari_nccl_finish(work, status);
+        return status;
+    }
+    if (work->phase == DPARI_NCCL_PENDING) {
+        return DPAR_MORE;
+    }
+    s = dpari_nccl_slot_of(work);
+    if (s->capture) {
+        return dpari_nccl_refuse(c, DPAR_E_ARG,
+                                 "this work belongs to a graph that is being captured: wait for "
+                                 "it there, it cannot be tested");
+    }
+    code = cudaEventQuery(s->done);
+    if (code == cudaErrorNotReady) {
+        return DPAR_MORE;
+    }
+    status = code == cudaSuccess ? (dpar_status)DPAR_OK
+                                 : dpari_nccl_cuda_failed(c, "testing an operation", code);
+    dpari_nccl_finish(work, status);
+    return status;
+}
+
+static dpar_status dpari_nccl_wait(dpar_work *work)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_of(work->comm);
+    dpar_status status = dpari_nccl_enqueued(work);
+    dpari_nccl_slot *s;
+    if (work->comm == NULL) {
+        return status;
+    }
+    if (status >= 0 && work->phase == DPARI_NCCL_PENDING) {
+        status = dpari_nccl_lone(c);
+    }
+    if (status < 0) {
+        dpari_nccl_drop(c, work);
+        dpari_nccl_finish(work, status);
+        return status;
+    }
+    s = dpari_nccl_slot_of(work);
+    if (dpari_nccl_blocks(work) && !s->capture) {
+        status = dpari_nccl_await(s);
+    } else {
+        cudaError_t code = cudaStreamWaitEvent(c->world->options.stream, s->done, 0);
+        if (code != cudaSuccess) {
+            status = dpari_nccl_cuda_failed(c, "waiting for an operation", code);
+        }
+    }
+    dpari_nccl_finish(work, status);
+    return status;
+}
+
+/* All of it is one group; without works, memory for them. */
+static dpar_status dpari_nccl_batch(dpar_comm *comm, const dpar_call *calls, int32_t n,
+                                    dpar_work *works)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
+    dpar_work *mine = works;
+    dpar_status status = DPAR_OK, one;
+    int32_t i, posted = 0;
+    if (works == NULL) {
+        mine = (dpar_work *)calloc((size_t)n, sizeof *mine);
+        if (mine == NULL) {
+            return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory for a batch");
+        }
+    }
+    dpari_nccl_flush(c->world);
+    for (i = 0; i < n && status >= 0; i++) {
+        status = dpari_nccl_pend(c, &calls[i], &mine[i]);
+        posted += status >= 0;
+    }
+    if (status < 0) { /* none goes */
+        for (i = 0; i < posted; i++) {
+            dpari_nccl_drop(c, &mine[i]);
+            dpari_nccl_finish(&mine[i], status);
+        }
+    } else {
+        status = dpari_nccl_flush_one(c);
+    }
+    if (works == NULL) {
+        for (i = 0; i < posted; i++) {
+            one = mine[i].comm != NULL ? dpari_nccl_wait(&mine[i]) : mine[i].status;
+            status = status < 0 ? status : one;
+        }
+        free(mine);
+    }
+    return status;
+}
+
+/* ---- memory ---- */
+
+static dpari_nccl_memory *dpari_nccl_note_memory(dpari_nccl_ctx *c, void *at)
+{
+    dpari_nccl_memory *m = (dpari_nccl_memory *)calloc(1, sizeof *m);
+    if (m != NULL) {
+        m->memory = m->base = at;
+        m->next = c->world->memory;
+        c->world->memory = m;
+    }
+    return m;
+}
+
+/* Zeroed; ncclMemAlloc, whose memory can be registered in all ways, or cudaMalloc. */
+static dpar_status dpari_nccl_alloc(dpar_comm *comm, int64_t bytes, void **memory)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
+    const dpari_nccl_api *api = &c->world->api;
+    const size_t whole = ((size_t)bytes + 4095) / 4096 * 4096 + (bytes == 0 ? 4096 : 0);
+    dpari_nccl_memory *m;
+    void *at = NULL;
+    cudaError_t code = cudaErrorMemoryAllocation;
+    int32_t by_nccl = 0;
+    if (bytes > INT64_MAX - 8192) {
+        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "the device has not so much memory");
+    }
+    if (api->MemAlloc != NULL && api->MemAlloc(&at, whole) == ncclSuccess) {
+        code = cudaSuccess;
+        by_nccl = 1;
+    } else {
+        (void)cudaGetLastError();
+        code = cudaMalloc(&at, whole + 4096);
+    }
+    m = code == cudaSuccess ? dpari_nccl_note_memory(c, at) : NULL;
+    if (m == NULL) {
+        (void)dpari_nccl_cuda_says(&comm->why, "no memory of the device", code);
+        return DPAR_E_MEMORY;
+    }
+    m->owned = 1;
+    m->mem_alloc = by_nccl;
+    m->memory = by_nccl ? at : (void *)((char *)at + (4096 - ((uintptr_t)at & 4095)) % 4096);
+    code = cudaMemsetAsync(m->memory, 0, whole, c->world->stream);
+    code = code == cudaSuccess ? cudaStreamSynchronize(c->world->stream) : code;
+    if (code != cudaSuccess) {
+        return dpari_nccl_cuda_failed(c, "clearing memory", code);
+    }
+    *memory = m->memory;
+    return DPAR_OK;
+}
+
+static void dpari_nccl_memory_end(dpari_nccl_world *w, dpari_nccl_memory *m)
+{
+    if (m->ctx != NULL && m->ctx->nccl != NULL) {
+        if (m->window != NULL) {
+            (void)w->api.CommWindowDeregister(m->ctx->nccl, m->window);
+        } else if (m->handle != NULL) {
+            (void)w->api.CommDeregister(m->ctx->nccl, m->handle);
+        }
+    }
+    m->ctx = NULL;
+    if (m->owned && m->mem_alloc) {
+        (void)w->api.MemFree(m->base);
+    } else if (m->owned) {
+        (void)cudaFree(m->base);
+    }
+}
+
+/* Frees and forgets all that was noted about it; it waits for operations that may use it. */
+static void dpari_nccl_release(dpar_comm *comm, void *memory)
+{
+    dpari_nccl_world *w = dpari_nccl_ctx_of(comm)->world;
+    dpari_nccl_memory **at = &w->memory, *m;
+    (void)cudaStreamSynchronize(w->stream);
+    while (*at != NULL) {
+        m = *at;
+        if (m->memory == memory) {
+            *at = m->next;
+            dpari_nccl_memory_end(w, m);
+            free(m);
+        } else {
+            at = &m->next;
+        }
+    }
+}
+
+static dpar_status dpari_nccl_progress(dpar_comm *comm, int32_t on)
+{
+    (void)comm, (void)on; /* the device goes on by itself */
+    return DPAR_OK;
+}
+
+static void dpari_nccl_abort(dpar_comm *comm, dpar_status status, const char *text)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
+    dpari_nccl_lock(c->world);
+    (void)dpari_nccl_break(c, status, text, 1);
+    dpari_nccl_unlock(c->world);
+}
+
+/* ==== the side channel: TCP between rank 0 and the others, used when something is wrong ==== */
+
+static void dpari_nccl_message_init(const dpari_nccl_world *w, dpari_nccl_message *m, int32_t kind)
+{
+    memset(m, 0, sizeof *m);
+    m->magic = DPARI_NCCL_MAGIC;
+    m->job = w->side.card.job;
+    m->kind = kind;
+    m->rank = w->rank;
+    m->size = w->size;
+}
+
+/* All of it before the deadline, or -1. */
+static int dpari_nccl_write(int fd, const void *from, size_t bytes, double until)
+{
+    const char *at = (const char *)from;
+    while (bytes > 0) {
+        ssize_t n = send(fd, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0) {
+            at += n;
+            bytes -= (size_t)n;
+        } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
+            return -1;
+        } else {
+            struct pollfd p;
+            const double rest = until - dpari_os_now();
+            p.fd = fd;
+            p.events = POLLOUT;
+            p.revents = 0;
+            if (rest <= 0) {
+                return -1;
+            }
+            (void)poll(&p, 1, rest < 0.1 ? (int)(rest * 1e3) + 1 : 100);
+        }
+    }
+    return 0;
+}
+
+static int dpari_nccl_read(int fd, void *to, size_t bytes, double until)
+{
+    char *at = (char *)to;
+    while (bytes > 0) {
+        ssize_t n = recv(fd, at, bytes, MSG_DONTWAIT);
+        if (n > 0) {
+            at += n;
+            bytes -= (size_t)n;
+        } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
+            return -1;
+        } else {
+            struct pollfd p;
+            const double rest = until - dpari_os_now();
+            p.fd = fd;
+            p.events = POLLIN;
+            p.revents = 0;
+            if (rest <= 0) {
+                return -1;
+            }
+            (void)poll(&p, 1, rest < 0.1 ? (int)(rest * 1e3) + 1 : 100);
+        }
+    }
+    return 0;
+}
+
+/* To a link; one that does not take it counts as lost. */
+static void dpari_nccl_link_send(dpari_nccl_link *l, const dpari_nccl_message *m)
+{
+    if (l->fd >= 0 && l->state == DPARI_NCCL_HERE &&
+        dpari_nccl_write(l->fd, m, sizeof *m, dpari_os_now() + 1) != 0) {
+        (void)close(l->fd);
+        l->fd = -1;
+        l->state = DPARI_NCCL_LOST;
+        l->lost = dpari_os_now();
+    }
+}
+
+/* Rank 0: to all but one (-1: to all); elsewhere: to rank 0. */
+static void dpari_nccl_tell(dpari_nccl_world *w, const dpari_nccl_message *m, int32_t but)
+{
+    int32_t r;
+    for (r = 0; r < w->side.links; r++) {
+        if (r != but) {
+            dpari_nccl_link_send(&w->side.link[r], m);
+        }
+    }
+}
+
+/* Wakes the watchdog, which tells the others. */
+static void dpari_nccl_tell_broken(dpari_nccl_ctx *c)
+{
+    if (c->world->watched) {
+        (void)!write(c->world->wake[1], "", 1);
+    }
+}
+
+/* A socket that listens: at any address, on `port` (0: any, written back). -1: errno. */
+static int dpari_nccl_listen(int32_t *port)
+{
+    struct sockaddr_in6 six;
+    struct sockaddr_in four;
+    struct sockaddr *name = (struct sockaddr *)(void *)&six;
+    socklen_t bytes = sizeof six;
+    const int on = 1, off = 0;
+    int fd = socket(AF_INET6, SOCK_STREAM, 0);
+    memset(&six, 0, sizeof six);
+    six.sin6_family = AF_INET6;
+    six.sin6_port = htons((uint16_t)*port);
+    if (fd >= 0) {
+        (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    } else {
+        memset(&four, 0, sizeof four);
+        four.sin_family = AF_INET;
+        four.sin_port = htons((uint16_t)*port);
+        name = (struct sockaddr *)(void *)&four;
+        bytes = sizeof four;
+        fd = socket(AF_INET, SOCK_STREAM, 0);
+    }
+    if (fd < 0) {
+        return -1;
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    (void)fcntl(fd, F_SETFL, O_NONBLOCK);
+    if (bind(fd, name, bytes) != 0 || listen(fd, 1024) != 0 || getsockname(fd, name, &bytes) != 0) {
+        const int kept = errno;
+        (void)close(fd);
+        errno = kept;
+        return -1;
+    }
+    *port = (int32_t)ntohs(name->sa_family == AF_INET6 ? six.sin6_port : four.sin_port);
+    return fd;
+}
+
+/* This machine's addresses, the loop last. */
+static int32_t dpari_nccl_addresses(dpari_nccl_address *to, int32_t room)
+{
+    struct ifaddrs *all = NULL, *i;
+    int32_t n = 0, loop;
+    if (getifaddrs(&all) != 0) {
+        return 0;
+    }
+    for (loop = 0; loop < 2; loop++) {
+        for (i = all; i != NULL && n < room; i = i->ifa_next) {
+            dpari_nccl_address *a = &to[n];
+            if (i->ifa_addr == NULL || (i->ifa_flags & IFF_UP) == 0 ||
+                ((i->ifa_flags & IFF_LOOPBACK) != 0) != loop) {
+                continue;
+            }
+            memset(a, 0, sizeof *a);
+            a->family = i->ifa_addr->sa_family;
+            if (a->family == AF_INET) {
+                memcpy(a->at, &((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr,
+                       4);
+                n++;
+            } else if (a->family == AF_INET6) {
+                const struct sockaddr_in6 *six =
+                    (const struct sockaddr_in6 *)(const void *)i->ifa_addr;
+                memcpy(a->at, &six->sin6_addr, 16);
+                n += !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr);
+            }
+        }
+    }
+    freeifaddrs(all);
+    return n;
+}
+
+/* -1: not reached by then. */
+static int dpari_nccl_connect(const dpari_nccl_address *a, int32_t port, double until)
+{
+    struct sockaddr_in6 six;
+    struct sockaddr_in four;
+    struct pollfd p;
+    const int on = 1;
+    int code, said = 0;
+    socklen_t bytes = sizeof said;
+    const double rest = until - dpari_os_now();
+    memset(&six, 0, sizeof six);
+    memset(&four, 0, sizeof four);
+    p.fd = socket(a->family, SOCK_STREAM, 0);
+    if (p.fd < 0) {
+        return -1;
+    }
+    (void)fcntl(p.fd, F_SETFD, FD_CLOEXEC);
+    (void)fcntl(p.fd, F_SETFL, O_NONBLOCK);
+    (void)setsockopt(p.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (a->family == AF_INET6) {
+        six.sin6_family = AF_INET6;
+        six.sin6_port = htons((uint16_t)port);
+        six.sin6_scope_id = a->scope;
+        memcpy(&six.sin6_addr, a->at, 16);
+        code = connect(p.fd, (const struct sockaddr *)(const void *)&six, sizeof six);
+    } else {
+        four.sin_family = AF_INET;
+        four.sin_port = htons((uint16_t)port);
+        memcpy(&four.sin_addr, a->at, 4);
+        code = connect(p.fd, (const struct sockaddr *)(const void *)&four, sizeof four);
+    }
+    p.events = POLLOUT;
+    p.revents = 0;
+    if (code != 0 &&
+        (errno != EINPROGRESS || poll(&p, 1, rest > 0 ? (int)(rest * 1e3) + 1 : 0) != 1 ||
+         getsockopt(p.fd, SOL_SOCKET, SO_ERROR, &said, &bytes) != 0 || said != 0)) {
+        (void)close(p.fd);
+        return -1;
+    }
+    return p.fd;
+}
+
+/* ---- what is said ---- */
+
+static dpari_nccl_ctx *dpari_nccl_named(dpari_nccl_world *w, uint32_t name)
+{
+    dpari_nccl_ctx *c = w->comms;
+    while (c != NULL && c->name != name) {
+        c = c->next;
+    }
+    return c;
+}
+
+/* Where this rank is in a communicator: in the operation at the stream's head, or past its last
+ * collective. */
+static void dpari_nccl_note_own(dpari_nccl_world *w, uint32_t name, dpari_nccl_note *n)
+{
+    const dpari_nccl_ctx *c = dpari_nccl_named(w, name);
+    const dpari_nccl_slot *s = w->flying;
+    int64_t i;
+    memset(n, 0, sizeof *n);
+    n->comm = name;
+    n->sequence = -1;
+    if (c == NULL) {
+        return;
+    }
+    n->sequence = c->sequence - 1;
+    for (i = c->records - 1; i >= 0 && i > c->records - DPARI_NCCL_RING; i--) {
+        const dpari_nccl_record *r = &c->ring[i % DPARI_NCCL_RING];
+        if (!dpari_kind_sends(r->kind)) {
+            n->kind = r->kind;
+            n->type = r->type;
+            n->op = r->op;
+            n->root = r->root;
+            n->tag = r->tag;
+            n->count = r->count;
+            break;
+        }
+    }
+    if (s != NULL && s->ctx == c && s->since >= 0) {
+        n->waits = 1;
+        n->kind = s->call.kind;
+        n->type = s->call.type;
+        n->op = s->call.op;
+        n->root = s->call.root;
+        n->tag = s->call.tag;
+        n->count = s->call.count;
+        n->varies = s->call.varies;
+        n->sequence = s->messages ? n->sequence : s->sequence;
+    }
+}
+
+static int dpari_nccl_same(const dpari_nccl_note *a, const dpari_nccl_note *b)
+{
+    return a->kind == b->kind && a->type == b->type && a->op == b->op && a->root == b->root &&
+           a->tag == b->tag && a->varies == b->varies && (a->varies || a->count == b->count);
+}
+
+/* Rank 0: two ranks in the same collective of one communicator that are not in the same call. */
+static void dpari_nccl_compare(dpari_nccl_world *w, int32_t rank)
+{
+    const dpari_nccl_note *a = &w->side.note[rank];
+    dpari_nccl_message m;
+    dpari_nccl_ctx *c;
+    dpar_text t;
+    int32_t r;
+    for (r = 0; r < w->size; r++) {
+        const dpari_nccl_note *b = &w->side.note[r];
+        if (r == rank || !w->side.known[r] || a->comm != b->comm || a->sequence != b->sequence ||
+            !a->waits || !b->waits || dpari_kind_sends(a->kind) || dpari_kind_sends(b->kind) ||
+            dpari_nccl_same(a, b)) {
+            continue;
+        }
+        dpari_nccl_message_init(w, &m, DPARI_NCCL_BROKEN);
+        m.status = DPAR_E_MISMATCH;
+        m.note.comm = a->comm;
+        dpar_text_init(&t, m.text, sizeof m.text);
+        dpar_text_put(&t, "rank ");
+        dpar_text_int(&t, r < rank ? r : rank);
+        dpar_text_put(&t, " is in ");
+        dpari_nccl_describe_note(&t, r < rank ? b : a);
+        dpar_text_put(&t, ", rank ");
+        dpar_text_int(&t, r < rank ? rank : r);
+        dpar_text_put(&t, " in ");
+        dpari_nccl_describe_note(&t, r < rank ? a : b);
+        if (a->comm != 0) {
+            dpar_text_put(&t, " (ranks of the whole job)");
+        }
+        dpari_nccl_tell(w, &m, -1);
+        c = dpari_nccl_named(w, a->comm);
+        if (c != NULL) {
+            (void)dpari_nccl_break(c, DPAR_E_MISMATCH, m.text, 0);
+        }
+        return;
+    }
+}
+
+static void dpari_nccl_heard(dpari_nccl_world *w, const dpari_nccl_message *m)
+{
+    if (m->rank >= 0 && m->rank < w->size) {
+        w->side.note[m->rank] = m->note;
+        w->side.known[m->rank] = 1;
+    }
+}
+
+/* Somebody waits in that communicator: what do the others do? At most every tenth of a second. */
+static void dpari_nccl_ask(dpari_nccl_world *w, uint32_t comm)
+{
+    dpari_nccl_message m;
+    const double now = dpari_os_now();
+    if (now - w->side.asked < 0.1) {
+        return;
+    }
+    w->side.asked = now;
+    dpari_nccl_message_init(w, &m, DPARI_NCCL_ASK);
+    m.note.comm = comm;
+    dpari_nccl_tell(w, &m, -1);
+    dpari_nccl_note_own(w, comm, &w->side.note[0]);
+    w->side.known[0] = 1;
+}
+
+static void dpari_nccl_answer(dpari_nccl_world *w, uint32_t comm)
+{
+    dpari_nccl_message m;
+    dpari_nccl_message_init(w, &m, DPARI_NCCL_NOTE);
+    dpari_nccl_note_own(w, comm, &m.note);
+    if (w->rank == 0) {
+        dpari_nccl_heard(w, &m);
+        dpari_nccl_ask(w, comm);
+        dpari_nccl_compare(w, 0);
+    } else {
+        dpari_nccl_tell(w, &m, -1);
+    }
+}
+
+/* All that rank 0 knows, to one rank. */
+static void dpari_nccl_answer_all(dpari_nccl_world *w, dpari_nccl_link *l)
+{
+    dpari_nccl_message m;
+    int32_t r;
+    for (r = 0; r < w->size; r++) {
+        if (w->side.known[r]) {
+            dpari_nccl_message_init(w, &m, DPARI_NCCL_NOTE);
+            m.rank = r;
+            m.note = w->side.note[r];
+            dpari_nccl_link_send(l, &m);
+        }
+    }
+    dpari_nccl_message_init(w, &m, DPARI_NCCL_END);
+    dpari_nccl_link_send(l, &m);
+}
+
+/* A rank of the job ended without leaving: its communicators break. */
+static void dpari_nccl_died(dpari_nccl_world *w, int32_t rank)
+{
+    dpari_nccl_ctx *c;
+    int32_t r;
+    char text[80];
+    dpar_text t;
+    for (c = w->comms; c != NULL; c = c->next) {
+        for (r = 0; r < c->comm.size && c->member[r] != rank; r++) {
+        }
+        if (r < c->comm.size) {
+            dpar_text_init(&t, text, sizeof text);
+            dpar_text_put(&t, "rank ");
+            dpar_text_int(&t, r);
+            dpar_text_put(&t, " is gone: its process ended, or no longer answers");
+            (void)dpari_nccl_break(c, DPAR_E_PEER, text, 0);
+        }
+    }
+}
+
+static void dpari_nccl_hear_broken(dpari_nccl_world *w, const dpari_nccl_message *m)
+{
+    dpari_nccl_ctx *c = dpari_nccl_named(w, m->note.comm);
+    char text[DPARI_NCCL_TEXT];
+    dpar_text t;
+    int32_t r;
+    if (w->rank == 0) {
+        dpari_nccl_tell(w, m, m->rank);
+    }
+    if (c == NULL) {
+        return;
+    }
+    for (r = 0; r < c->comm.size && c->member[r] != m->rank; r++) {
+    }
+    dpar_text_init(&t, text, sizeof text);
+    if (m->status != DPAR_E_MISMATCH) {
+        dpar_text_put(&t, "rank ");
+        dpar_text_int(&t, r);
+        dpar_text_put(&t, " says: ");
+    }
+    dpar_text_put(&t, m->text);
+    (void)dpari_nccl_break(c, m->status < 0 ? m->status : (dpar_status)DPAR_E_PEER, text, 0);
+}
+
+/* One message that came over link `k`. */
+static void dpari_nccl_obey(dpari_nccl_world *w, int32_t k, dpari_nccl_message *m)
+{
+    dpari_nccl_link *l = &w->side.link[k];
+    m->text[sizeof m->text - 1] = 0;
+    switch (m->kind) {
+    case DPARI_NCCL_NOTE:
+        dpari_nccl_heard(w, m);
+        if (w->rank == 0) {
+            if (m->note.waits) {
+                dpari_nccl_ask(w, m->note.comm);
+            }
+            dpari_nccl_compare(w, m->rank);
+        }
+        break;
+    case DPARI_NCCL_ASK: dpari_nccl_answer(w, m->note.comm); break;
+    case DPARI_NCCL_WANT: dpari_nccl_answer_all(w, l); break;
+    case DPARI_NCCL_END: w->side.answered = 1; break;
+    case DPARI_NCCL_BROKEN: dpari_nccl_hear_broken(w, m); break;
+    case DPARI_NCCL_DEAD: dpari_nccl_died(w, m->status); break;
+    case DPARI_NCCL_BYE:
+        l->state = DPARI_NCCL_LEFT;
+        (void)close(l->fd);
+        l->fd = -1;
+        break;
+    default: break;
+    }
+}
+
+/* ---- the connections ---- */
+
+static int dpari_nccl_fits(const dpari_nccl_world *w, const dpari_nccl_message *m)
+{
+    return m->magic == DPARI_NCCL_MAGIC && m->job == w->side.card.job;
+}
+
+/* Rank 0: takes those who knock; what they say first is read at once: they send it unasked. card:
+ * they wait for the card, which is sent later. */
+static void dpari_nccl_accept(dpari_nccl_world *w)
+{
+    const int on = 1;
+    for (;;) {
+        dpari_nccl_message m;
+        int fd = accept(w->side.listener, NULL, NULL);
+        if (fd < 0) {
+            return;
+        }
+        (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        if (dpari_nccl_read(fd, &m, sizeof m, dpari_os_now() + 0.5) != 0 ||
+            m.magic != DPARI_NCCL_MAGIC || m.kind != DPARI_NCCL_HELLO) {
+            (void)close(fd);
+            continue;
+        }
+        if (m.job != w->side.card.job || m.size != w->size || m.rank <= 0 || m.rank >= w->size) {
+            const char *what = m.job != w->side.card.job ? "rank 0 there is of another job"
+                               : m.size != w->size
+                                   ? "rank 0 there was started with another number of ranks"
+                                   : "it has a rank that cannot be";
+            dpar_text t;
+            dpari_nccl_message_init(w, &m, DPARI_NCCL_REFUSED);
+            dpar_text_init(&t, m.text, sizeof m.text);
+            dpar_text_put(&t, what);
+            (void)dpari_nccl_write(fd, &m, sizeof m, dpari_os_now() + 0.5);
+            (void)close(fd);
+            continue;
+        }
+        if (w->side.link[m.rank].fd >= 0) {
+            (void)close(w->side.link[m.rank].fd);
+        }
+        w->side.link[m.rank].fd = fd;
+        w->side.link[m.rank].got = 0;
+        w->side.link[m.rank].state = DPARI_NCCL_HERE;
+    }
+}
+
+/* Elsewhere: to rank 0, at one of its addresses. */
+static int dpari_nccl_reach(dpari_nccl_world *w, int32_t wants_card, double until)
+{
+    const dpari_nccl_card *card = &w->side.card;
+    dpari_nccl_message m;
+    int32_t i;
+    int fd;
+    for (i = 0; i < card->addresses; i++) {
+        const double soon = dpari_os_now() + 1;
+        fd = dpari_nccl_connect(&card->address[i], card->port, soon < until ? soon : until);
+        if (fd < 0) {
+            continue;
+        }
+        dpari_nccl_message_init(w, &m, DPARI_NCCL_HELLO);
+        m.status = wants_card;
+        if (dpari_nccl_write(fd, &m, sizeof m, dpari_os_now() + 1) == 0) {
+            return fd;
+        }
+        (void)close(fd);
+    }
+    return -1;
+}
+
+/* Reads what there is on a link. */
+static void dpari_nccl_listen_to(dpari_nccl_world *w, int32_t k)
+{
+    dpari_nccl_link *l = &w->side.link[k];
+    while (l->fd >= 0) {
+        char *at = (char *)&l->in + l->got;
+        ssize_t n = recv(l->fd, at, sizeof l->in - (size_t)l->got, MSG_DONTWAIT);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+            return;
+        }
+        if (n <= 0) {
+            (void)close(l->fd);
+            l->fd = -1;
+            l->state = DPARI_NCCL_LOST;
+            l->lost = dpari_os_now();
+            return;
+        }
+        l->got += (int32_t)n;
+        if (l->got == (int32_t)sizeof l->in) {
+            l->got = 0;
+            if (dpari_nccl_fits(w, &l->in)) {
+                dpari_nccl_message m = l->in;
+                dpari_nccl_obey(w, k, &m);
+            }
+        }
+    }
+}
+
+enum { DPARI_NCCL_GRACE = 1 }; /* s in which a lost connection may come back */
+
+/* Lost connections: rank 0 waits a moment for them, others come again; then that rank is gone. */
+static void dpari_nccl_mend(dpari_nccl_world *w)
+{
+    dpari_nccl_message m;
+    const double now = dpari_os_now();
+    int32_t r;
+    for (r = 0; r < w->side.links; r++) {
+        dpari_nccl_link *l = &w->side.link[r];
+        if (l->state == DPARI_NCCL_LOST && now - l->lost > (double)(int)DPARI_NCCL_GRACE) {
+            l->state = DPARI_NCCL_GONE;
+            dpari_nccl_died(w, w->rank == 0 ? r : 0);
+            if (w->rank == 0) {
+                dpari_nccl_message_init(w, &m, DPARI_NCCL_DEAD);
+                m.status = r;
+                dpari_nccl_tell(w, &m, r);
+            }
+        } else if (w->rank != 0 && (l->state == DPARI_NCCL_LOST || l->state == DPARI_NCCL_AWAY)) {
+            l->fd = dpari_nccl_reach(w, 0, now + 0.2);
+            l->got = 0;
+            l->state = l->fd >= 0 ? (int32_t)DPARI_NCCL_HERE : l->state;
+        }
+    }
+}
+
+/* Waits for news at most so long; the world is not locked. */
+static void dpari_nccl_side_wait(dpari_nccl_world *w, double seconds)
+{
+    struct pollfd *p = w->side.polls;
+    char bytes[64];
+    int32_t n = 0, r;
+    p[n].fd = w->wake[0];
+    p[n++].events = POLLIN;
+    if (w->side.listener >= 0) {
+        p[n].fd = w->side.listener;
+        p[n++].events = POLLIN;
+    }
+    for (r = 0; r < w->side.links; r++) {
+        if (w->side.link[r].fd >= 0) {
+            p[n].fd = w->side.link[r].fd;
+            p[n++].events = POLLIN;
+        }
+    }
+    if (poll(p, (nfds_t)n, (int)(seconds * 1e3) + 1) > 0 && (p[0].revents & POLLIN) != 0) {
+        (void)!read(w->wake[0], bytes, sizeof bytes);
+    }
+}
+
+/* Locked. */
+static void dpari_nccl_side_turn(dpari_nccl_world *w)
+{
+    dpari_nccl_ctx *c;
+    int32_t r;
+    if (w->side.listener >= 0) {
+        dpari_nccl_accept(w);
+    }
+    for (r = 0; r < w->side.links; r++) {
+        dpari_nccl_listen_to(w, r);
+    }
+    dpari_nccl_mend(w);
+    for (c = w->comms; c != NULL; c = c->next) {
+        if (c->comm.status < 0 && !c->told) {
+            dpari_nccl_message m;
+            dpar_text t;
+            dpari_nccl_message_init(w, &m, DPARI_NCCL_BROKEN);
+            m.status = c->comm.status;
+            m.note.comm = c->name;
+            dpar_text_init(&t, m.text, sizeof m.text);
+            dpar_text_put(&t, c->comm.why.text);
+            dpari_nccl_tell(w, &m, -1);
+            c->told = 1;
+        }
+    }
+}
+
+/* ==== the watchdog ==== */
+
+/* "; rank 3 is not there yet (last: all-gather #11 of ...)" */
+static void dpari_nccl_put_missing(dpar_text *t, dpari_nccl_world *w, const dpari_nccl_slot *s)
+{
+    const dpari_nccl_ctx *c = s->ctx;
+    int32_t r, n = 0;
+    for (r = 0; r < c->comm.size; r++) {
+        const int32_t at = c->member[r];
+        const dpari_nccl_note *b = &w->side.note[at];
+        const int known = w->side.known[at] && b->comm == c->name;
+        if (r == c->comm.rank || (known && b->sequence >= s->sequence)) {
+            continue;
+        }
+        n++;
+        if (n > 8) {
+            continue;
+        }
+        dpar_text_put(t, "; rank ");
+        dpar_text_int(t, r);
+        dpar_text_put(t, known ? " is not there" : " does not answer");
+        if (known && b->sequence >= 0) {
+            dpar_text_put(t, b->waits ? ", it is in " : ", its last is ");
+            dpari_nccl_describe_note(t, b);
+        }
+    }
+    if (n > 8) {
+        dpar_text_put(t, "; and ");
+        dpar_text_int(t, n - 8);
+        dpar_text_put(t, " more");
+    }
+    if (n == 0) {
+        dpar_text_put(t, "; all ranks are in it");
+    }
+}
+
+static void dpari_nccl_late(dpari_nccl_world *w, dpari_nccl_slot *s)
+{
+    dpari_nccl_ctx *c = s->ctx;
+    dpar_why why;
+    dpar_text t;
+    dpar_text_init(&t, why.text, sizeof why.text);
+    dpari_nccl_describe(&t, s->call.kind, s->sequence, s->call.type, s->call.count, s->call.root);
+    dpar_text_put(&t, " on rank ");
+    dpar_text_int(&t, c->comm.rank);
+    dpar_text_put(&t, " of ");
+    dpar_text_int(&t, c->comm.size);
+    dpar_text_put(&t, ": not done after ");
+    dpar_text_real(&t, c->comm.timeout_s, 3);
+    dpar_text_put(&t, " s");
+    if (w->side.links == 0) {
+        dpar_text_put(&t, "; there is no side channel that says which rank is missing");
+    } else if (!s->messages) {
+        dpari_nccl_put_missing(&t, w, s);
+    }
+    (void)dpari_nccl_break(c, DPAR_E_TIMEOUT, why.text, 1);
+}
+
+/* The operation at the head of the stream, when nothing but other ranks can hold it up. */
+static void dpari_nccl_look_at_head(dpari_nccl_world *w)
+{
+    dpari_nccl_slot *s = w->flying;
+    const double now = dpari_os_now();
+    double limit, age;
+    dpari_nccl_message m;
+    if (s == NULL || s->ctx == NULL || s->ctx->comm.status < 0) {
+        return;
+    }
+    if (s->since < 0) {
+        s->since = cudaEventQuery(s->ready) == cudaSuccess ? now : -1.0;
+        return;
+    }
+    limit = s->ctx->comm.timeout_s;
+    age = now - s->since;
+    if (w->side.links > 0 && age > (limit > 0 && limit < 4 ? limit / 4 : 1.0) &&
+        (!s->told || age > s->told * 2.0)) {
+        s->told = (int32_t)age + 1;
+        dpari_nccl_answer(w, s->ctx->name);
+    }
+    if (limit <= 0 || age < limit) {
+        return;
+    }
+    if (w->rank != 0 && w->side.links > 0 && w->side.link[0].state == DPARI_NCCL_HERE &&
+        !w->side.answered && age < limit + 1) {
+        if (!w->side.wanting) {
+            dpari_nccl_message_init(w, &m, DPARI_NCCL_WANT);
+            dpari_nccl_tell(w, &m, -1);
+            w->side.wanting = 1;
+        }
+        return;
+    }
+    w->side.answered = w->side.wanting = 0;
+    dpari_nccl_late(w, s);
+}
+
+static void dpari_nccl_look(dpari_nccl_world *w)
+{
+    dpari_nccl_ctx *c;
+    for (c = w->comms; c != NULL; c = c->next) {
+        ncclResult_t said = ncclSuccess;
+        if (c->nccl != NULL && c->comm.status >= 0 &&
+            w->api.CommGetAsyncError(c->nccl, &said) == ncclSuccess && said != ncclSuccess &&
+            said != ncclInProgress) {
+            (void)dpari_nccl_failed(c, "an operation under way",
+                                    said == ncclInvalidArgument ? ncclInternalError : said);
+        }
+    }
+    dpari_nccl_reap(w);
+    dpari_nccl_look_at_head(w);
+}
+
+static void *dpari_nccl_watch(void *arg)
+{
+    dpari_nccl_world *w = (dpari_nccl_world *)arg;
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    (void)cudaSetDevice(w->device);
+    (void)cudaThreadExchangeStreamCaptureMode(&mode); /* its questions end no capture elsewhere */
+    while (!DPARI_LOAD(&w->ending)) {
+        dpari_nccl_side_wait(w, w->period);
+        /* a thread that is in NCCL has the lock, and a deadline of its own */
+        if (pthread_mutex_trylock(&w->lock) == 0) {
+            dpari_nccl_look(w);
+            dpari_nccl_side_turn(w);
+            dpari_nccl_unlock(w);
+        } else {
+            dpari_os_sleep(1e-4);
+        }
+    }
+    return NULL;
+}
+
+/* ==== worlds ==== */
+
+static uint64_t dpari_nccl_hash(const char *text)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (; *text != 0; text++) {
+        h = (h ^ (unsigned char)*text) * UINT64_C(1099511628211);
+    }
+    return h == 0 ? 1 : h;
+}
+
+/* What the version at hand has for several ranks on one device; before NCCL first looks. */
+static void dpari_nccl_share_device(int32_t version, int32_t rank)
+{
+    const char *wanted = getenv("DPAR_TEST_SHARE_GPU");
+    char host[32];
+    dpar_text t;
+    if (wanted == NULL || strcmp(wanted, "1") != 0) {
+        return;
+    }
+    if (version >= 23003) {
+        (void)setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 0);
+        (void)setenv("NCCL_MAX_CTAS", "1", 0);
+        (void)setenv("NCCL_BUFFSIZE", "1048576", 0);
+    } else { /* each rank passes for a host of its own */
+        dpar_text_init(&t, host, sizeof host);
+        dpar_text_put(&t, "dpar-");
+        dpar_text_int(&t, rank);
+        (void)setenv("NCCL_HOSTID", host, 0);
+        (void)setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    }
+}
+
+static void dpari_nccl_ask_for_log(const char *log)
+{
+    if (log != NULL && log[0] != 0) {
+        (void)setenv("NCCL_DEBUG", "INFO", 0);
+        (void)setenv("NCCL_DEBUG_SUBSYS", "INIT,NET,P2P,SHM", 0);
+        (void)setenv("NCCL_DEBUG_FILE", log, 0);
+    }
+}
+
+static dpar_status dpari_nccl_choose(dpar_nccl_options *o, const dpar_nccl_options *given,
+                                     int32_t size, dpar_why *why)
+{
+    memset(o, 0, sizeof *o);
+    if (given != NULL) {
+        *o = *given;
+    }
+    if (!(o->timeout_s < 0 || o->timeout_s > 0)) {
+        o->timeout_s = 300;
+    }
+    o->works = o->works <= 0 ? 256 : o->works < 8 ? 8 : o->works;
+    o->scratch_bytes = o->scratch_bytes <= 0 ? (int64_t)32 << 20 : o->scratch_bytes;
+    o->staging_bytes = o->staging_bytes <= 0 ? (int64_t)4 << 20 : (o->staging_bytes + 63) / 64 * 64;
+    if (o->exact && (o->adds == NULL || o->adds->reduce == NULL || o->comm_stream == NULL)) {
+        return dpari_nccl_says(DPAR_E_ARG, why, "exact needs `adds`, a table whose work goes to ",
+                               "comm_stream, and that stream", NULL, NULL);
+    }
+    if (o->scratch_bytes < (int64_t)size * 8 * DPARI_NCCL_LIMIT ||
+        o->staging_bytes < (int64_t)size * 256) {
+        return dpari_nccl_says(DPAR_E_ARG, why, "scratch_bytes takes at least 512, staging_bytes ",
+                               "at least 256 bytes a rank", NULL, NULL);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_nccl_make_slots(dpari_nccl_world *w, dpar_why *why)
+{
+    const int32_t n = w->options.works;
+    int32_t i;
+    w->slots = (dpari_nccl_slot *)calloc((size_t)n, sizeof *w->slots);
+    w->used = (dpari_nccl_used *)calloc((size_t)n + 1, sizeof *w->used);
+    if (w->slots == NULL || w->used == NULL) {
+        return dpari_nccl_says(DPAR_E_MEMORY, why, "no memory for a communicator", NULL, NULL,
+                               NULL);
+    }
+    for (i = 0; i < n; i++) {
+        dpari_nccl_slot *s = &w->slots[i];
+        cudaError_t code = cudaEventCreateWithFlags(&s->ready, cudaEventDisableTiming);
+        code =
+            code == cudaSuccess ? cudaEventCreateWithFlags(&s->done, cudaEventDisableTiming) : code;
+        if (code != cudaSuccess) {
+            return dpari_nccl_cuda_says(why, "making events", code);
+        }
+        s->next = w->spare;
+        w->spare = s;
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_nccl_make_memory(dpari_nccl_world *w, dpar_why *why)
+{
+    const dpar_nccl_options *o = &w->options;
+    const unsigned flags = cudaHostAllocPortable | cudaHostAllocMapped;
+    int low = 0, high = 0, device = 0;
+    void *memory = NULL;
+    cudaError_t code = cudaGetDevice(&device);
+    w->device = (int32_t)device;
+    w->stream = o->comm_stream;
+    if (code == cudaSuccess && w->stream == NULL) {
+        code = cudaDeviceGetStreamPriorityRange(&low, &high);
+        if (code == cudaSuccess) {
+            code = cudaStreamCreateWithPriority(&w->stream, cudaStreamNonBlocking, high);
+        }
+        w->own_stream = code == cudaSuccess;
+    }
+    if (code == cudaSuccess) {
+        code = cudaMalloc(&memory, (size_t)o->scratch_bytes);
+        w->scratch = code == cudaSuccess ? (char *)memory : NULL;
+    }
+    if (code == cudaSuccess) { /* and a word for barriers */
+        code = cudaHostAlloc(&memory, (size_t)o->staging_bytes + 64, flags);
+        w->staging = code == cudaSuccess ? (char *)memory : NULL;
+    }
+    if (code == cudaSuccess) {
+        code = cudaHostAlloc(&memory, (size_t)o->staging_bytes, flags);
+        w->letters = code == cudaSuccess ? (char *)memory : NULL;
+    }
+    if (code != cudaSuccess) {
+        return dpari_nccl_cuda_says(why, "setting up a communicator", code);
+    }
+    memset(w->staging, 0, (size_t)o->staging_bytes + 64);
+    return DPAR_OK;
+}
+
+static void dpari_nccl_world_end(dpari_nccl_world *w)
+{
+    dpari_nccl_message m;
+    int32_t i;
+    if (w->watched) {
+        DPARI_STORE(&w->ending, 1u);
+        (void)!write(w->wake[1], "", 1);
+        dpari_os_join(w->thread);
+        dpari_nccl_side_turn(w); /* what is still to be said */
+    }
+    dpari_nccl_message_init(w, &m, DPARI_NCCL_BYE);
+    dpari_nccl_tell(w, &m, -1);
+    for (i = 0; i < w->side.links; i++) {
+        if (w->side.link[i].fd >= 0) {
+            (void)close(w->side.link[i].fd);
+        }
+    }
+    if (w->side.listener >= 0) {
+        (void)close(w->side.listener);
+    }
+    if (w->wake[1] >= 0) {
+        (void)close(w->wake[0]);
+        (void)close(w->wake[1]);
+    }
+    while (w->memory != NULL) {
+        dpari_nccl_memory *memory = w->memory;
+        w->memory = memory->next;
+        dpari_nccl_memory_end(w, memory);
+        free(memory);
+    }
+    for (i = 0; w->slots != NULL && i < w->options.works; i++) {
+        if (w->slots[i].ready != NULL) {
+            (void)cudaEventDestroy(w->slots[i].ready);
+        }
+        if (w->slots[i].done != NULL) {
+            (void)cudaEventDestroy(w->slots[i].done);
+        }
+    }
+    (void)(w->scratch != NULL ? cudaFree(w->scratch) : cudaSuccess);
+    (void)(w->staging != NULL ? cudaFreeHost(w->staging) : cudaSuccess);
+    (void)(w->letters != NULL ? cudaFreeHost(w->letters) : cudaSuccess);
+    (void)(w->own_stream ? cudaStreamDestroy(w->stream) : cudaSuccess);
+    (void)cudaGetLastError();
+    (void)pthread_mutex_destroy(&w->lock);
+    free(w->side.link);
+    free(w->side.note);
+    free(w->side.known);
+    free(w->side.polls);
+    free(w->slots);
+    free(w->used);
+    free(w);
+}
+
+/* All of a rank's own; nothing is said to others. *out also on failure, to be ended. */
+static dpar_status dpari_nccl_world_make(int32_t rank, int32_t size,
+                                         const dpar_nccl_options *options, dpari_nccl_world **out,
+                                         dpar_why *why)
+{
+    dpari_nccl_world *w = (dpari_nccl_world *)calloc(1, sizeof *w);
+    dpar_status status;
+    *out = w;
+    if (w == NULL) {
+        return dpari_nccl_says(DPAR_E_MEMORY, why, "no memory for a communicator", NULL, NULL,
+                               NULL);
+    }
+    w->rank = rank;
+    w->size = size;
+    w->side.listener = w->wake[0] = w->wake[1] = -1;
+    w->period = 0.05;
+    (void)pthread_mutex_init(&w->lock, NULL);
+    status = dpari_nccl_choose(&w->options, options, size, why);
+    w->options.works = status < 0 ? 0 : w->options.works;
+    status = status >= 0 ? dpari_nccl_load(&w->api, why) : status;
+    if (status < 0) {
+        return status;
+    }
+    if (w->options.timeout_s > 0 && w->options.timeout_s < 0.8) {
+        w->period = w->options.timeout_s / 16;
+    }
+    dpari_nccl_share_device(w->api.version, rank);
+    dpari_nccl_ask_for_log(w->options.log);
+    status = dpari_nccl_make_memory(w, why);
+    return status >= 0 ? dpari_nccl_make_slots(w, why) : status;
+}
+
+/* ---- the card, the side channel, the watchdog ---- */
+
+static int32_t dpari_nccl_bits(const dpar_nccl_options *o)
+{
+    return (o->exact != 0) | (o->elastic != 0) << 1 | (o->timeout_s < 0) << 2 |
+           (o->quiet != 0) << 3;
+}
+
+/* Rank 0's: where it listens (on `port`, 0: any). */
+static dpar_status dpari_nccl_card_begin(dpari_nccl_world *w, uint64_t job, int32_t port,
+                                         dpar_why *why)
+{
+    dpari_nccl_card *card = &w->side.card;
+    memset(card, 0, sizeof *card);
+    card->magic = DPARI_NCCL_MAGIC;
+    card->job = job;
+    card->size = w->size;
+    card->version = w->api.version;
+    card->options = dpari_nccl_bits(&w->options);
+    card->port = port;
+    if ((w->options.quiet && port == 0) || w->size == 1) {
+        return DPAR_OK;
+    }
+    w->side.listener = dpari_nccl_listen(&card->port);
+    card->addresses = dpari_nccl_addresses(card->address, DPARI_NCCL_ADDRESSES);
+    if (w->side.listener < 0 && port != 0) {
+        char text[80];
+        dpar_text t;
+        dpar_text_init(&t, text, sizeof text);
+        dpar_text_put(&t, "rank 0 cannot listen at port ");
+        dpar_text_int(&t, port);
+        dpari_os_error(&t, errno);
+        return dpari_nccl_says(DPAR_E_SYSTEM, why, text, "; set DPAR_NCCL_PORT to one that is free",
+                               NULL, NULL);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_nccl_card_id(dpari_nccl_world *w, dpar_why *why)
+{
+    ncclResult_t code = w->api.GetUniqueId(&w->side.card.id);
+    if (code != ncclSuccess) {
+        dpari_nccl_say(&w->api, why, "ncclGetUniqueId", code);
+        return DPAR_E_SYSTEM;
+    }
+    return DPAR_OK;
+}
+
+/* Does rank 0's card fit this rank? */
+static dpar_status dpari_nccl_card_fits(const dpari_nccl_world *w, const dpari_nccl_card *card,
+                                        dpar_why *why)
+{
+    char mine[24], theirs[24];
+    dpar_text t;
+    if (card->magic != DPARI_NCCL_MAGIC || card->size != w->size) {
+        return dpari_nccl_says(DPAR_E_MISMATCH, why, "rank 0 was started with another number of ",
+                               "ranks, or is another dpar", NULL, NULL);
+    }
+    if (card->ending != 0) {
+        return dpari_nccl_says(DPAR_E_PEER, why, "rank 0 could not begin: see what it says", NULL,
+                               NULL, NULL);
+    }
+    if (card->version != w->api.version) {
+        dpar_text_init(&t, mine, sizeof mine);
+        dpari_nccl_put_version(&t, w->api.version);
+        dpar_text_init(&t, theirs, sizeof theirs);
+        dpari_nccl_put_version(&t, card->version);
+        return dpari_nccl_says(DPAR_E_MISMATCH, why, "this rank has NCCL ", mine, ", rank 0 has ",
+                               theirs);
+    }
+    if (card->options != dpari_nccl_bits(&w->options)) {
+        return dpari_nccl_says(DPAR_E_MISMATCH, why, "this rank's options are not rank 0's ",
+                               "(exact, elastic, quiet, timeout_s < 0)", NULL, NULL);
+    }
+    return DPAR_OK;
+}
+
+static dpar_status dpari_nccl_side_make(dpari_nccl_world *w, dpar_why *why)
+{
+    dpari_nccl_side *s = &w->side;
+    int32_t r, links = w->rank == 0 ? w->size : 1;
+    s->link = (dpari_nccl_link *)calloc((size_t)links, sizeof *s->link);
+    s->note = (dpari_nccl_note *)calloc((size_t)w->size, sizeof *s->note);
+    s->known = (int32_t *)calloc((size_t)w->size, sizeof *s->known);
+    s->polls = (struct pollfd *)calloc((size_t)links + 2, sizeof *s->polls);
+    if (s->link == NULL || s->note == NULL || s->known == NULL || s->polls == NULL ||
+        pipe(w->wake) != 0) {
+        return dpari_nccl_says(DPAR_E_MEMORY, why, "no memory for a side channel", NULL, NULL,
+                               NULL);
+    }
+    for (r = 0; r < 2; r++) {
+        (void)fcntl(w->wake[r], F_SETFD, FD_CLOEXEC);
+        (void)fcntl(w->wake[r], F_SETFL, O_NONBLOCK);
+    }
+    for (r = 0; r < links; r++) {
+        s->link[r].fd = -1;
+    }
+    s->links = links;
+    return DPAR_OK;
+}
+
+static void dpari_nccl_watchdog(dpari_nccl_world *w)
+{
+    if (w->options.quiet) {
+        return;
+    }
+    if (w->size == 1 || (w->rank != 0 && w->side.card.addresses == 0)) {
+        w->side.links = 0; /* nobody to talk with */
+    }
+    w->watched = dpari_os_thread(&w->thread, dpari_nccl_watch, w) == 0;
+}
+
+/* ==== communicators ==== */
+
+static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out);
+static void dpari_nccl_report(dpar_comm *comm, dpar_text *out);
+static dpar_status dpari_nccl_close(dpar_comm *comm);
+
+static void dpari_nccl_table(dpar_engine *e)
+{
+    memset(e, 0, sizeof *e);
+    memcpy(e->name, "nccl", 5);
+    e->run = dpari_nccl_run_call;
+    e->post = dpari_nccl_post;
+    e->test = dpari_nccl_test;
+    e->wait = dpari_nccl_wait;
+    e->batch = dpari_nccl_batch;
+    e->split = dpari_nccl_split;
+    e->alloc = dpari_nccl_alloc;
+    e->release = dpari_nccl_release;
+    e->progress = dpari_nccl_progress;
+    e->abort = dpari_nccl_abort;
+    e->report = dpari_nccl_report;
+    e->close = dpari_nccl_close;
+}
+
+static dpari_nccl_ctx *dpari_nccl_ctx_make(dpari_nccl_world *w, int32_t rank, int32_t size,
+                                           uint32_t name)
+{
+    dpari_nccl_ctx *c = (dpari_nccl_ctx *)calloc(1, sizeof *c);
+    if (c == NULL) {
+        return NULL;
+    }
+    c->member = (int32_t *)calloc((size_t)size, sizeof *c->member);
+    c->piece = (dpari_nccl_piece *)calloc((size_t)size, sizeof *c->piece);
+    c->parts = (const void **)calloc((size_t)size, sizeof *c->parts);
+    if (c->member == NULL || c->piece == NULL || c->parts == NULL) {
+        free(c->member);
+        free(c->piece);
+        free(c->parts);
+        free(c);
+        return NULL;
+    }
+    c->world = w;
+    c->name = name;
+    c->comm.rank = rank;
+    c->comm.size = size;
+    c->comm.timeout_s = w->options.timeout_s;
+    c->comm.mem = w->options.mem;
+    c->comm.context = c;
+    dpari_nccl_table(&c->comm.engine);
+    return c;
+}
+
+static void dpari_nccl_ctx_free(dpari_nccl_ctx *c)
+{
+    free(c->member);
+    free(c->piece);
+    free((void *)c->parts);
+    free(c);
+}
+
+static void dpari_nccl_join(dpari_nccl_ctx *c)
+{
+    dpari_nccl_ctx **at = &c->world->comms;
+    dpari_nccl_lock(c->world);
+    while (*at != NULL) {
+        at = &(*at)->next;
+    }
+    *at = c;
+    dpari_nccl_unlock(c->world);
+}
+
+static void dpari_nccl_config(const dpari_nccl_world *w, ncclConfig_t *config)
+{
+    ncclConfig_t fresh = NCCL_CONFIG_INITIALIZER;
+    *config = fresh;
+    config->blocking = 0;
+    if ((int32_t)config->version > w->api.version) {
+        config->version = (unsigned)w->api.version; /* an older library reads what it knows */
+    }
+}
+
+/* "waiting for ranks 2, 3": those that rank 0 has not heard of. */
+static void dpari_nccl_put_away(dpar_text *t, dpari_nccl_world *w)
+{
+    int32_t r, n = 0;
+    for (r = 1; w->rank == 0 && r < w->side.links; r++) {
+        if (w->side.link[r].state != DPARI_NCCL_HERE) {
+            if (n < 8) {
+                dpar_text_put(t, n == 0 ? "; not heard of: ranks " : ", ");
+                dpar_text_int(t, r);
+            }
+            n++;
+        }
+    }
+    dpar_text_put(t, n > 8 ? ", ..." : "");
+}
+
+/* NCCL's part of making the world's communicator. */
+static dpar_status dpari_nccl_init_rank(dpari_nccl_world *w, dpari_nccl_ctx *c, dpar_why *why)
+{
+    ncclConfig_t config;
+    ncclResult_t code;
+    dpar_text t;
+    dpari_nccl_config(w, &config);
+    code =
+        w->api.CommInitRankConfig(&c->nccl, (int)w->size, w->side.card.id, (int)w->rank, &config);
+    code = dpari_nccl_through(&w->api, &c->nccl, NULL, w->options.timeout_s, code);
+    if (code == ncclSuccess) {
+        return DPAR_OK;
+    }
+    if (code == ncclInProgress && why != NULL) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_put(&t, "making a communicator of ");
+        dpar_text_int(&t, w->size);
+        dpar_text_put(&t, " ranks: not done after ");
+        dpar_text_real(&t, w->options.timeout_s, 3);
+        dpar_text_put(&t, " s on rank ");
+        dpar_text_int(&t, w->rank);
+        dpari_nccl_put_away(&t, w);
+    } else if (code != ncclInProgress) {
+        dpari_nccl_say(&w->api, why, "ncclCommInitRank", code);
+    }
+    if (c->nccl != NULL) {
+        (void)w->api.CommAbort(c->nccl);
+        c->nccl = NULL;
+    }
+    return code == ncclInProgress ? (dpar_status)DPAR_E_TIMEOUT : (dpar_status)DPAR_E_SYSTEM;
+}
+
+/* Once the card is here and the side channel is made. */
+static dpar_status dpari_nccl_begin_world(dpari_nccl_world *w, dpari_nccl_ctx **out, dpar_why *why)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_make(w, w->rank, w->size, 0);
+    dpar_status status;
+    int32_t r;
+    if (c == NULL) {
+        return dpari_nccl_says(DPAR_E_MEMORY, why, "no memory for a communicator", NULL, NULL,
+                               NULL);
+    }
+    for (r = 0; r < w->size; r++) {
+        c->member[r] = r;
+    }
+    dpari_nccl_watchdog(w);
+    status = dpari_nccl_init_rank(w, c, why);
+    if (status < 0) {
+        dpari_nccl_ctx_free(c);
+        return status;
+    }
+    w->names = 1;
+    dpari_nccl_join(c);
+    *out = c;
+    return DPAR_OK;
+}
+
+/* ---- split ---- */
+
+typedef struct dpari_nccl_row {
+    int32_t color, key;
+    int32_t world;
+    uint32_t names;
+} dpari_nccl_row;
+
+/* `bytes` of each rank to all, of which `all` holds this rank's at its place. */
+static dpar_status dpari_nccl_tell_all(dpari_nccl_ctx *c, char *all, int64_t bytes)
+{
+    dpar_call call;
+    int32_t r;
+    memset(&call, 0, sizeof call);
+    call.kind = DPAR_BARRIER;
+    call.root = DPARI_SPLIT;
+    call.type = DPAR_U8;
+    for (r = 0; r < c->comm.size; r++) {
+        c->piece[r].from = all + bytes * c->comm.rank;
+        c->piece[r].to = all + bytes * r;
+        c->piece[r].give = c->piece[r].take = bytes;
+    }
+    return dpari_nccl_host_move(c, &call);
+}
+
+/* Of my color, does row a come before b? */
+static int dpari_nccl_row_before(const dpari_nccl_row *row, int32_t a, int32_t b)
+{
+    return row[a].key < row[b].key || (row[a].key == row[b].key && a < b);
+}
+
+/* Before NCCL 2.18.1: an id of each group's first rank. */
+static dpar_status dpari_nccl_split_by_id(dpari_nccl_ctx *c, dpari_nccl_ctx *part, int32_t first)
+{
+    dpari_nccl_world *w = c->world;
+    ncclUniqueId *ids = (ncclUniqueId *)calloc((size_t)c->comm.size, sizeof *ids);
+    ncclConfig_t config;
+    ncclResult_t code = ncclSuccess;
+    dpar_status status;
+    if (ids == NULL) {
+        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory for a split");
+    }
+    if (part != NULL && part->comm.rank == 0) {
+        code = w->api.GetUniqueId(&ids[c->comm.rank]);
+    }
+    status = dpari_nccl_tell_all(c, (char *)ids, (int64_t)sizeof *ids);
+    if (status >= 0 && code == ncclSuccess && part != NULL) {
+        dpari_nccl_config(w, &config);
+        code = w->api.CommInitRankConfig(&part->nccl, (int)part->comm.size, ids[first],
+                                         (int)part->comm.rank, &config);
+        code = dpari_nccl_through(&w->api, &part->nccl, &c->comm.status, c->comm.timeout_s, code);
+    }
+    free(ids);
+    return status < 0 || code == ncclSuccess ? status : dpari_nccl_failed(c, "split", code);
+}
+
+static dpar_status dpari_nccl_split_by_nccl(dpari_nccl_ctx *c, dpari_nccl_ctx *part, int32_t color,
+                                            int32_t key)
+{
+    dpari_nccl_world *w = c->world;
+    ncclConfig_t config;
+    ncclComm_t made = NULL;
+    ncclResult_t code;
+    dpari_nccl_config(w, &config);
+    dpari_nccl_lock(w);
+    code = c->nccl == NULL
+               ? ncclInternalError
+               : w->api.CommSplit(c->nccl, color < 0 ? -1 : (int)color, (int)key, &made, &config);
+    code = dpari_nccl_settle(c, code);
+    if (code == ncclSuccess && made != NULL && c->nccl != NULL) {
+        code = w->api.CommGetAsyncError(made, &code) == ncclSuccess ? code : ncclInternalError;
+        code = dpari_nccl_through(&w->api, &made, &c->comm.status, c->comm.timeout_s, code);
+    }
+    if (part != NULL) {
+        part->nccl = made;
+        code = code == ncclSuccess && made == NULL ? ncclInternalError : code;
+    }
+    dpari_nccl_unlock(w);
+    return code == ncclSuccess ? (dpar_status)DPAR_OK
+           : code == ncclInProgress
+               ? dpari_nccl_break(c, DPAR_E_TIMEOUT, "split: not done before the deadline", 1)
+               : dpari_nccl_failed(c, "split", code);
+}
+
+static dpar_status dpari_nccl_split(dpar_comm *comm, int32_t color, int32_t key, dpar_comm **out)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm), *part = NULL;
+    dpari_nccl_world *w = c->world;
+    const int32_t n = comm->size, me = comm->rank;
+    dpari_nccl_row *row = (dpari_nccl_row *)calloc((size_t)n, sizeof *row);
+    int32_t r, size = 0, rank = 0, first = n, leader = me;
+    uint32_t names = w->names;
+    dpar_status status;
+    if (row == NULL) {
+        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory for a split");
+    }
+    row[me].color = color < 0 ? -1 : color;
+    row[me].key = key;
+    row[me].world = w->rank;
+    row[me].names = w->names;
+    dpari_nccl_flush(w);
+    status = dpari_nccl_tell_all(c, (char *)row, (int64_t)sizeof *row); /* all that was enqueued
+                                                                           before is done then */
+    for (r = 0; r < n && status >= 0; r++) {
+        names = row[r].names > names ? row[r].names : names;
+        if (color >= 0 && row[r].color == color) {
+            size++;
+            rank += dpari_nccl_row_before(row, r, me);
+            first = r < first ? r : first;
+            leader = dpari_nccl_row_before(row, r, leader) ? r : leader;
+        }
+    }
+    if (status >= 0 && color >= 0) {
+        part = dpari_nccl_ctx_make(w, rank, size, names + (uint32_t)first);
+        status =
+            part == NULL ? dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory for a split") : status;
+    }
+    for (r = 0; r < n && status >= 0 && part != NULL; r++) {
+        if (row[r].color == color) {
+            int32_t at = 0, q;
+            for (q = 0; q < n; q++) {
+                at += row[q].color == color && dpari_nccl_row_before(row, q, r);
+            }
+            part->member[at] = row[r].world;
+        }
+    }
+    w->names = names + (uint32_t)n;
+    free(row);
+    if (status >= 0) {
+        status = w->api.CommSplit != NULL ? dpari_nccl_split_by_nccl(c, part, color, key)
+                                          : dpari_nccl_split_by_id(c, part, leader);
+    }
+    if (status < 0) {
+        if (part != NULL) {
+            dpari_nccl_ctx_free(part);
+        }
+        return status;
+    }
+    if (part != NULL) {
+        part->comm.timeout_s = comm->timeout_s;
+        dpari_nccl_join(part);
+    }
+    *out = part != NULL ? &part->comm : NULL;
+    return DPAR_OK;
+}
+
+DPAR_API dpar_status dpar_nccl_shrink(dpar_comm *comm, const int32_t *gone, int32_t n,
+                                      dpar_comm **out, dpar_why *why)
+{
+    dpari_nccl_ctx *c, *part;
+    dpari_nccl_world *w;
+    ncclConfig_t config;
+    ncclResult_t code;
+    int32_t r, i = 0, rank = 0, at = 0;
+    int *list;
+    if (comm == NULL || out == NULL || gone == NULL || strcmp(comm->engine.name, "nccl") != 0) {
+        return dpari_nccl_says(DPAR_E_ARG, why, "shrink: needs a communicator of dpar_nccl.h, the ",
+                               "ranks that are gone, and out", NULL, NULL);
+    }
+    c = dpari_nccl_ctx_of(comm);
+    w = c->world;
+    if (w->api.CommShrink == NULL || !w->options.elastic || c->nccl == NULL) {
+        return dpari_nccl_says(DPAR_E_UNKNOWN, why, "shrink: needs NCCL 2.27 and elastic = 1", NULL,
+                               NULL, NULL);
+    }
+    for (r = 0; r < n; r++) {
+        if (gone[r] < 0 || gone[r] >= comm->size || gone[r] == comm->rank ||
+            (r > 0 && gone[r] <= gone[r - 1])) {
+            return dpari_nccl_says(DPAR_E_ARG, why, "shrink: the ranks that are gone are ranks of ",
+                                   "the communicator other than this one, ascending", NULL, NULL);
+        }
+        rank += gone[r] < comm->rank;
+    }
+    part = dpari_nccl_ctx_make(w, comm->rank - rank, comm->size - n, w->names);
+    list = (int *)calloc((size_t)n + 1, sizeof *list);
+    if (part == NULL || list == NULL) {
+        free(list);
+        return dpari_nccl_says(DPAR_E_MEMORY, why, "no memory for a communicator", NULL, NULL,
+                               NULL);
+    }
+    for (r = 0; r < comm->size; r++) {
+        if (i < n && gone[i] == r) {
+            list[i++] = (int)r;
+        } else {
+            part->member[at++] = c->member[r];
+        }
+    }
+    w->names += (uint32_t)comm->size;
+    dpari_nccl_config(w, &config);
+    dpari_nccl_lock(w);
+    code = w->api.CommShrink(c->nccl, list, (int)n, &part->nccl, &config,
+                             comm->status < 0 ? (int)DPARI_NCCL_SHRINK_ABORT : 0);
+    if (code == ncclInProgress && part->nccl == NULL) { /* known at once, or with the parent */
+        code = dpari_nccl_through(&w->api, &c->nccl, NULL, comm->timeout_s, code);
+    }
+    if (part->nccl != NULL && (code == ncclSuccess || code == ncclInProgress)) {
+        code =
+            w->api.CommGetAsyncError(part->nccl, &code) == ncclSuccess ? code : ncclInternalError;
+        code = dpari_nccl_through(&w->api, &part->nccl, NULL, comm->timeout_s, code);
+    }
+    dpari_nccl_unlock(w);
+    free(list);
+    if (code != ncclSuccess || part->nccl == NULL) {
+        dpari_nccl_say(&w->api, why, "shrink", code == ncclSuccess ? ncclInternalError : code);
+        dpari_nccl_ctx_free(part);
+        return code == ncclInProgress ? (dpar_status)DPAR_E_TIMEOUT : (dpar_status)DPAR_E_SYSTEM;
+    }
+    part->comm.timeout_s = comm->timeout_s;
+    dpari_nccl_join(part);
+    *out = &part->comm;
+    return DPAR_OK;
+}
+
+/* ---- what else there is to a communicator ---- */
+
+DPAR_API cudaStream_t dpar_nccl_stream(const dpar_comm *c)
+{
+    return c != NULL && strcmp(c->engine.name, "nccl") == 0 ? dpari_nccl_ctx_of(c)->world->stream
+                                                            : NULL;
+}
+
+DPAR_API dpar_status dpar_nccl_register(dpar_comm *comm, void *memory, int64_t bytes)
+{
+    dpari_nccl_ctx *c;
+    dpari_nccl_memory *m;
+    const dpari_nccl_api *api;
+    ncclResult_t code = ncclSuccess;
+    if (comm == NULL || memory == NULL || bytes < 0 || strcmp(comm->engine.name, "nccl") != 0) {
+        return DPAR_E_ARG;
+    }
+    c = dpari_nccl_ctx_of(comm);
+    api = &c->world->api;
+    if (comm->status < 0 || api->CommRegister == NULL) {
+        return comm->status;
+    }
+    m = dpari_nccl_note_memory(c, memory);
+    if (m == NULL) {
+        return dpari_nccl_refuse(c, DPAR_E_MEMORY, "no memory to note what is registered");
+    }
+    m->ctx = c;
+    if (api->CommWindowRegister != NULL && bytes % 4096 == 0 && (uintptr_t)memory % 4096 == 0) {
+        code = api->CommWindowRegister(c->nccl, memory, (size_t)bytes, &m->window,
+                                       DPARI_NCCL_WIN_SYMMETRIC);
+        code = dpari_nccl_settle(c, code);
+    }
+    if (code == ncclSuccess && m->window == NULL) {
+        code = dpari_nccl_settle(c, api->CommRegister(c->nccl, memory, (size_t)bytes, &m->handle));
+    }
+    if (code == ncclSuccess) {
+        return DPAR_OK;
+    }
+    c->world->memory = m->next;
+    free(m);
+    return dpari_nccl_failed(c, "registering memory", code);
+}
+
+/* This rank's last operations, and what was heard of others. */
+static void dpari_nccl_report(dpar_comm *comm, dpar_text *out)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
+    dpari_nccl_world *w = c->world;
+    int64_t i = c->records > DPARI_NCCL_RING ? c->records - DPARI_NCCL_RING : 0;
+    int32_t r;
+    dpari_nccl_lock(w);
+    dpari_nccl_reap(w);
+    dpar_text_put(out, "rank ");
+    dpar_text_int(out, comm->rank);
+    dpar_text_put(out, " of ");
+    dpar_text_int(out, comm->size);
+    dpar_text_put(out, ", nccl\n");
+    for (; i < c->records; i++) {
+        const dpari_nccl_record *record = &c->ring[i % DPARI_NCCL_RING];
+        dpar_text_put(out, "  ");
+        dpari_nccl_describe(out, record->kind, record->sequence, record->type, record->count,
+                            record->root);
+        dpar_text_put(out, record->state == DPAR_MORE ? ": under way"
+                           : record->state < 0        ? ": failed"
+                                                      : ": done");
+        dpar_text_char(out, '\n');
+    }
+    for (r = 0; w->side.known != NULL && r < comm->size; r++) {
+        const dpari_nccl_note *n = &w->side.note[c->member[r]];
+        if (r != comm->rank && w->side.known[c->member[r]] && n->comm == c->name &&
+            n->sequence >= 0) {
+            dpar_text_put(out, "rank ");
+            dpar_text_int(out, r);
+            dpar_text_put(out, n->waits ? " was heard waiting in " : " was heard past ");
+            dpari_nccl_describe_note(out, n);
+            dpar_text_char(out, '\n');
+        }
+    }
+    dpari_nccl_unlock(w);
+}
+
+/* Its slots name it no more; how many works nobody waited for. */
+static int32_t dpari_nccl_leave(dpari_nccl_ctx *c)
+{
+    dpari_nccl_world *w = c->world;
+    dpari_nccl_ctx **at = &w->comms;
+    dpari_nccl_memory *m;
+    int32_t i, lost = 0;
+    dpari_nccl_lock(w);
+    for (i = 0; i < w->options.works; i++) {
+        dpari_nccl_slot *s = &w->slots[i];
+        if (s->ctx == c) {
+            s->ctx = NULL;
+            lost += s->works;
+            if (s->works > 0) {
+                s->works = 0;
+                dpari_nccl_slot_free(w, s);
+            }
+        }
+    }
+    while (*at != c && *at != NULL) {
+        at = &(*at)->next;
+    }
+    if (*at == c) {
+        *at = c->next;
+    }
+    for (m = w->memory; m != NULL; m = m->next) {
+        if (m->ctx == c) {
+            dpari_nccl_memory kept = *m;
+            kept.owned = 0;
+            dpari_nccl_memory_end(w, &kept);
+            m->ctx = NULL;
+        }
+    }
+    dpari_nccl_unlock(w);
+    return lost;
+}
+
+/* Ends NCCL's part: in order, or where that hangs, by force. */
+static void dpari_nccl_destroy(dpari_nccl_ctx *c)
+{
+    const dpari_nccl_api *api = &c->world->api;
+    ncclComm_t nccl = c->nccl;
+    ncclResult_t code;
+    if (nccl == NULL) {
+        return;
+    }
+    code = ncclInternalError;
+    if (c->comm.status >= 0) {
+        code = dpari_nccl_settle(c, api->CommFinalize(nccl));
+    }
+    c->nccl = NULL;
+    if (code == ncclSuccess) {
+        (void)api->CommDestroy(nccl);
+    } else {
+        (void)api->CommAbort(nccl);
+    }
+}
+
+static dpar_status dpari_nccl_close(dpar_comm *comm)
+{
+    dpari_nccl_ctx *c = dpari_nccl_ctx_of(comm);
+    dpari_nccl_world *w = c->world;
+    dpar_status status = DPAR_OK;
+    int32_t lost = 0;
+    dpari_nccl_flush(w);
+    while (c->pending != NULL) {
+        dpar_work *work = c->pending;
+        c->pending = work->next;
+        dpari_nccl_finish(work, DPAR_E_ARG);
+        lost++;
+    }
+    if (comm->status >= 0) { /* what was enqueued comes first; then all leave together */
+        dpar_call barrier;
+        dpari_nccl_slot *s = NULL;
+        memset(&barrier, 0, sizeof barrier);
+        barrier.kind = DPAR_BARRIER;
+        barrier.root = DPARI_CLOSE;
+        barrier.type = DPAR_U8;
+        status = dpari_nccl_collective(c, &barrier, &s);
+        if (status >= 0) {
+            status = dpari_nccl_await(s);
+            dpari_nccl_let_go(w, s);
+        }
+    }
+    lost += dpari_nccl_leave(c);
+    dpari_nccl_destroy(c);
+    dpari_nccl_ctx_free(c);
+    if (w->comms == NULL) {
+        dpari_nccl_world_end(w);
+    }
+    return lost > 0 ? (dpar_status)DPAR_E_ARG : status;
+}
+
+/* ==== how ranks meet ==== */
+
+/* The worst status of all ranks of host, with that rank's sentence. */
+static dpar_status dpari_nccl_worst(dpar_comm *host, dpar_status mine, dpar_why *said)
+{
+    int32_t both[2], worst[2];
+    dpar_status status;
+    both[0] = mine < 0 ? 1 : 0;
+    both[1] = 0;
+    if (mine < 0) {
+        both[1] = host->size - host->rank; /* the largest: the first rank that failed */
+    }
+    status = dpar_all_reduce(host, both, worst, 2, DPAR_I32, DPAR_MAX, NULL);
+    if (status >= 0 && worst[0] != 0) {
+        const int32_t rank = host->size - worst[1];
+        struct {
+            int32_t status;
+            dpar_why why;
+        } told;
+        memset(&told, 0, sizeof told);
+        told.status = mine;
+        told.why = *said;
+        status = dpar_broadcast(host, &told, (int64_t)sizeof told, DPAR_U8, rank, NULL);
+        if (status >= 0) {
+            *said = told.why;
+            status = told.status;
+        }
+    }
+    if (status < 0 && worst[0] == 0) {
+        *said = host->why;
+    }
+    return status;
+}
+
+static dpar_status dpari_nccl_by_host(dpar_comm *host, dpari_nccl_world *w, dpari_nccl_ctx **out,
+                                      dpar_why *said)
+{
+    uint64_t job = dpari_nccl_hash("host") ^ (uint64_t)getpid() << 32 ^
+                   (uint64_t)(int64_t)(dpari_os_now() * 1e9);
+    dpar_status status = DPAR_OK;
+    if (host->rank == 0) {
+        status = dpari_nccl_card_begin(w, job, 0, said);
+        status = status >= 0 ? dpari_nccl_card_id(w, said) : status;
+    }
+    status = dpari_nccl_worst(host, status, said);
+    if (status < 0) {
+        return status;
+    }
+    status = dpar_broadcast(host, &w->side.card, (int64_t)sizeof w->side.card, DPAR_U8, 0, NULL);
+    if (status < 0) {
+        *said = host->why;
+        return status;
+    }
+    status = dpari_nccl_card_fits(w, &w->side.card, said);
+    status = status >= 0 ? dpari_nccl_side_make(w, said) : status;
+    status = dpari_nccl_worst(host, status, said);
+    if (status < 0) {
+        return status;
+    }
+    status = dpari_nccl_begin_world(w, out, said);
+    return dpari_nccl_worst(host, status, said);
+}
+
+DPAR_API dpar_status dpar_nccl_comm(dpar_comm *host, const dpar_nccl_options *options,
+                                    dpar_comm **out, dpar_why *why)
+{
+    dpari_nccl_world *w = NULL;
+    dpari_nccl_ctx *c = NULL;
+    dpar_why said;
+    dpar_status status;
+    if (host == NULL || out == NULL) {
+        return dpari_nccl_says(DPAR_E_ARG, why, "dpar_nccl_comm needs a communicator of the ranks ",
+                               "and somewhere to put the new one", NULL, NULL);
+    }
+    memset(&said, 0, sizeof said);
+    status = dpari_nccl_world_make(host->rank, host->size, options, &w, &said);
+    status = dpari_nccl_worst(host, status, &said);
+    status = status >= 0 ? dpari_nccl_by_host(host, w, &c, &said) : status;
+    if (status >= 0) {
+        *out = &c->comm;
+        return DPAR_OK;
+    }
+    if (c != NULL) {
+        (void)dpari_nccl_leave(c);
+        dpari_nccl_destroy(c);
+        dpari_nccl_ctx_free(c);
+    }
+    if (w != NULL) {
+        dpari_nccl_world_end(w);
+    }
+    return dpari_nccl_says(status, why, said.text, NULL, NULL, NULL);
+}
+
+/* ---- PMI-1: lines of text over a descriptor ---- */
+
+/* One question, one answer (a line), before the deadline. 0, or -1. */
+static int dpari_nccl_pmi_ask(int fd, const char *question, char *answer, size_t room, double until)
+{
+    size_t n = 0;
+    const char *at = question;
+    size_t rest = strlen(question);
+    while (rest > 0) {
+        ssize_t k = write(fd, at, rest);
+        if (k <= 0 && errno != EINTR) {
+            return -1;
+        }
+        at += k > 0 ? k : 0;
+        rest -= k > 0 ? (size_t)k : 0;
+    }
+    for (;;) {
+        struct pollfd p;
+        const double left = until - dpari_os_now();
+        p.fd = fd;
+        p.events = POLLIN;
+        p.revents = 0;
+        if (left <= 0 || poll(&p, 1, left < 0.1 ? (int)(left * 1e3) + 1 : 100) < 0) {
+            return -1;
+        }
+        if (p.revents == 0) {
+            continue;
+        }
+        if (n + 1 >= room || read(fd, answer + n, 1) != 1) {
+            return -1;
+        }
+        if (answer[n] == '\n') {
+            answer[n] = 0;
+            return 0;
+        }
+        n++;
+    }
+}
+
+/* The text after "key=" up to a space. */
+static int dpari_nccl_pmi_value(const char *answer, const char *key, char *to, size_t room)
+{
+    const char *at = strstr(answer, key);
+    size_t n = 0;
+    if (at == NULL) {
+        return -1;
+    }
+    for (at += strlen(key); *at != 0 && *at != ' ' && n + 1 < room; at++) {
+        to[n++] = *at;
+    }
+    to[n] = 0;
+    return 0;
+}
+
+/* Rank 0's bytes to all ranks, over PMI_FD. which: calls of one process, each with a key of its
+ * own.
+ */
+static dpar_status dpari_nccl_pmi(int fd, int32_t rank, void *bytes, size_t n, double until,
+                                  dpar_why *why)
+{
+    char line[1200], answer[1200], name[300], value[1100];
+    unsigned char *b = (unsigned char *)bytes;
+    const char *hex = "0123456789abcdef";
+    dpar_text t;
+    size_t i;
+    int bad = dpari_nccl_pmi_ask(fd, "cmd=init pmi_version=1 pmi_subversion=1\n", answer,
+                                 sizeof answer, until) != 0 ||
+              strstr(answer, "rc=0") == NULL ||
+              dpari_nccl_pmi_ask(fd, "cmd=get_my_kvsname\n", answer, sizeof answer, until) != 0 ||
+              dpari_nccl_pmi_value(answer, "kvsname=", name, sizeof name) != 0;
+    if (!bad && rank == 0) {
+        dpar_text_init(&t, line, sizeof line);
+        dpar_text_put(&t, "cmd=put kvsname=");
+        dpar_text_put(&t, name);
+        dpar_text_put(&t, " key=dpar_nccl value=");
+        for (i = 0; i < n; i++) {
+            dpar_text_char(&t, hex[b[i] >> 4]);
+            dpar_text_char(&t, hex[b[i] & 15]);
+        }
+        dpar_text_char(&t, '\n');
+        bad = dpari_nccl_pmi_ask(fd, line, answer, sizeof answer, until) != 0 ||
+              strstr(answer, "rc=0") == NULL;
+    }
+    if (bad) {
+        return dpari_nccl_says(
+            DPAR_E_SYSTEM, why, "PMI_FD does not speak PMI-1 (Cray PMI and PMIx ",
+            "do not): set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE", NULL, NULL);
+    }
+    if (dpari_nccl_pmi_ask(fd, "cmd=barrier_in\n", answer, sizeof answer, until) != 0) {
+        return dpari_nccl_says(DPAR_E_TIMEOUT, why, "not all ranks came to PMI's barrier before ",
+                               "the deadline", NULL, NULL);
+    }
+    dpar_text_init(&t, line, sizeof line);
+    dpar_text_put(&t, "cmd=get kvsname=");
+    dpar_text_put(&t, name);
+    dpar_text_put(&t, " key=dpar_nccl\n");
+    if (dpari_nccl_pmi_ask(fd, line, answer, sizeof answer, until) != 0 ||
+        dpari_nccl_pmi_value(answer, "value=", value, sizeof value) != 0 ||
+        strlen(value) != 2 * n) {
+        return dpari_nccl_says(DPAR_E_PEER, why, "rank 0 has put nothing into PMI: see what it ",
+                               "says", NULL, NULL);
+    }
+    for (i = 0; rank != 0 && i < n; i++) {
+        const char *high = strchr(hex, value[2 * i]), *low = strchr(hex, value[2 * i + 1]);
+        b[i] = (unsigned char)(high == NULL || low == NULL ? 0 : (high - hex) * 16 + (low - hex));
+    }
+    (void)dpari_nccl_pmi_ask(fd, "cmd=finalize\n", answer, sizeof answer, until);
+    return DPAR_OK;
+}
+
+/* ---- a file ---- */
+
+/* "FILE.JOB-SIZE" */
+static void dpari_nccl_file_name(char *to, size_t room, const char *file, uint64_t job,
+                                 int32_t size)
+{
+    const char *hex = "0123456789abcdef";
+    dpar_text t;
+    int32_t i;
+    dpar_text_init(&t, to, room);
+    dpar_text_put(&t, file);
+    dpar_text_char(&t, '.');
+    for (i = 60; i >= 0; i -= 4) {
+        dpar_text_char(&t, hex[job >> i & 15]);
+    }
+    dpar_text_char(&t, '-');
+    dpar_text_int(&t, size);
+}
+
+/* Written aside, then renamed: nobody reads half of it. */
+static dpar_status dpari_nccl_file_write(const char *name, const void *bytes, size_t n,
+                                         dpar_why *why)
+{
+    char aside[4200];
+    dpar_text t;
+    int fd, bad;
+    dpar_text_init(&t, aside, sizeof aside);
+    dpar_text_put(&t, name);
+    dpar_text_char(&t, '.');
+    dpar_text_int(&t, (int64_t)getpid());
+    (void)unlink(name);
+    fd = open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    bad = fd < 0 || write(fd, bytes, n) != (ssize_t)n;
+    bad = (fd >= 0 && (fsync(fd) != 0 || close(fd) != 0)) || bad;
+    bad = bad || rename(aside, name) != 0;
+    if (bad) {
+        char text[64];
+        dpar_text_init(&t, text, sizeof text);
+        dpari_os_error(&t, errno);
+        (void)unlink(aside);
+        return dpari_nccl_says(DPAR_E_SYSTEM, why, "cannot write ", name, text, NULL);
+    }
+    return DPAR_OK;
+}
+
+/* The card of this job's rank 0, once it is there; one that an earlier run left has no rank 0 that
+ * answers. */
+static dpar_status dpari_nccl_file_read(dpari_nccl_world *w, const char *name, uint64_t job,
+                                        double until, dpar_why *why)
+{
+    dpari_nccl_card card;
+    int fd, whole = 0;
+    double nap = 1e-3;
+    for (;;) {
+        fd = open(name, O_RDONLY | O_CLOEXEC);
+        whole = fd >= 0 && read(fd, &card, sizeof card) == (ssize_t)sizeof card &&
+                card.magic == DPARI_NCCL_MAGIC && card.job == job;
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        if (whole) {
+            w->side.card = card;
+            fd = card.addresses > 0 ? dpari_nccl_reach(w, 0, until) : -1;
+            if (fd >= 0 || card.addresses == 0 || card.ending != 0) {
+                w->side.card.ending = card.ending;
+                w->wake[0] = -1;
+                if (fd >= 0) {
+                    (void)close(fd); /* it answers; the watchdog connects for good */
+                }
+                return DPAR_OK;
+            }
+        }
+        if (dpari_os_now() > until) {
+            return dpari_nccl_says(DPAR_E_TIMEOUT, why,
+                                   whole ? "rank 0 does not answer that wrote "
+                                         : "no rank 0 wrote ",
+                                   name, " before the deadline", NULL);
+        }
+        dpari_os_sleep(nap);
+        nap = nap < 0.1 ? nap * 1.5 : nap;
+    }
+}
+
+/* ---- TCP: rank 0 listens where all know ---- */
+
+static dpar_status dpari_nccl_resolve(const char *address, int32_t port, dpari_nccl_card *card,
+                                      dpar_why *why)
+{
+    struct addrinfo hints, *all = NULL, *i;
+    char service[16];
+    dpar_text t;
+    int code;
+    memset(&hints, 0, sizeof hints);
+    hints.ai_socktype = SOCK_STREAM;
+    dpar_text_init(&t, service, sizeof service);
+    dpar_text_int(&t, port);
+    code = getaddrinfo(address, service, &hints, &all);
+    if (code != 0) {
+        return dpari_nccl_says(DPAR_E_ARG, why, "cannot find rank 0's machine ", address, ": ",
+                               gai_strerror(code));
+    }
+    card->port = port;
+    card->addresses = 0;
+    for (i = all; i != NULL && card->addresses < DPARI_NCCL_ADDRESSES; i = i->ai_next) {
+        dpari_nccl_address *a = &card->address[card->addresses];
+        memset(a, 0, sizeof *a);
+        a->family = i->ai_family;
+        if (i->ai_family == AF_INET) {
+            memcpy(a->at, &((const struct sockaddr_in *)(const void *)i->ai_addr)->sin_addr, 4);
+            card->addresses++;
+        } else if (i->ai_family == AF_INET6) {
+            const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)i->ai_addr;
+            memcpy(a->at, &six->sin6_addr, 16);
+            a->scope = six->sin6_scope_id;
+            card->addresses++;
+        }
+    }
+    freeaddrinfo(all);
+    return DPAR_OK;
+}
+
+/* Rank 0: until all have come; then each gets the card. */
+static dpar_status dpari_nccl_tcp_gather(dpari_nccl_world *w, double until, dpar_why *why)
+{
+    dpari_nccl_message m;
+    dpar_text t;
+    int32_t r, missing;
+    for (;;) {
+        dpari_nccl_accept(w);
+        missing = 0;
+        for (r = 1; r < w->size; r++) {
+            missing += w->side.link[r].state != DPARI_NCCL_HERE;
+        }
+        if (missing == 0) {
+            return DPAR_OK;
+        }
+        if (dpari_os_now() > until) {
+            break;
+        }
+        dpari_nccl_side_wait(w, 0.02);
+    }
+    if (why != NULL) {
+        dpar_text_init(&t, why->text, sizeof why->text);
+        dpar_text_int(&t, missing);
+        dpar_text_put(&t, " of ");
+        dpar_text_int(&t, w->size);
+        dpar_text_put(&t, " ranks did not come to rank 0 before the deadline");
+        dpari_nccl_put_away(&t, w);
+    }
+    dpari_nccl_message_init(w, &m, DPARI_NCCL_REFUSED);
+    m.status = DPAR_E_TIMEOUT;
+    dpar_text_init(&t, m.text, sizeof m.text);
+    dpar_text_put(&t, why != NULL ? why->text : "not all ranks came to rank 0");
+    dpari_nccl_tell(w, &m, -1);
+    return DPAR_E_TIMEOUT;
+}
+
+/* All ranks are there: rank 0 makes the id and gives it out. */
+static dpar_status dpari_nccl_tcp_give(dpari_nccl_world *w, double until, dpar_why *why)
+{
+    dpari_nccl_message m;
+    dpar_status status = dpari_nccl_card_id(w, why);
+    int32_t r;
+    w->side.card.ending = status < 0;
+    dpari_nccl_message_init(w, &m, DPARI_NCCL_WELCOME);
+    for (r = 1; r < w->size; r++) {
+        dpari_nccl_link *l = &w->side.link[r];
+        if (dpari_nccl_write(l->fd, &m, sizeof m, until) != 0 ||
+            dpari_nccl_write(l->fd, &w->side.card, sizeof w->side.card, until) != 0) {
+            return dpari_nccl_says(DPAR_E_PEER, why, "a rank left while the id was given out", NULL,
+                                   NULL, NULL);
+        }
+    }
+    return status;
+}
+
+/* Elsewhere: comes to rank 0 and waits for the card. */
+static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *w, const char *address, double until,
+                                       dpar_why *why)
+{
+    const dpari_nccl_card known = w->side.card;
+    dpari_nccl_message m;
+    double nap = 2e-3;
+    const char *problem = "rank 0 was not reached before the deadline, at ";
+    memset(&m, 0, sizeof m);
+    for (;;) {
+        const int fd = dpari_nccl_reach(w, 1, until);
+        if (fd >= 0 && dpari_nccl_read(fd, &m, sizeof m, until) == 0 &&
+            m.magic == DPARI_NCCL_MAGIC && m.kind == DPARI_NCCL_WELCOME && m.job == known.job) {
+            if (dpari_nccl_read(fd, &w->side.card, sizeof w->side.card, until) != 0) {
+                (void)close(fd);
+                return dpari_nccl_says(DPAR_E_PEER, why, "rank 0 left while it gave out the id",
+                                       NULL, NULL, NULL);
+            }
+            memcpy(w->side.card.address, known.address, sizeof known.address);
+            w->side.card.addresses = known.addresses;
+            w->side.link[0].fd = fd;
+            w->side.link[0].state = DPARI_NCCL_HERE;
+            return DPAR_OK;
+        }
+        if (fd >= 0) {
+            (void)close(fd);
+            m.text[sizeof m.text - 1] = 0;
+            if (m.magic == DPARI_NCCL_MAGIC && m.kind == DPARI_NCCL_REFUSED && m.status < 0) {
+                return dpari_nccl_says(m.status, why, "rank 0 says: ", m.text, NULL, NULL);
+            }
+            problem = m.magic == DPARI_NCCL_MAGIC && m.kind == DPARI_NCCL_REFUSED
+                          ? m.text
+                          : "what answers there is no rank 0 of this job";
+        }
+        if (dpari_os_now() > until) {
+            return dpari_nccl_says(DPAR_E_TIMEOUT, why, problem, problem == m.text ? ", at " : "",
+                                   address, NULL);
+        }
+        dpari_os_sleep(nap);
+        nap = nap < 0.1 ? nap * 1.5 : nap;
+    }
+}
+
+static dpar_status dpari_nccl_by_tcp(dpari_nccl_world *w, const dpar_nccl_meeting *meet,
+                                     double until, dpar_why *why)
+{
+    dpar_status status;
+    if (w->rank == 0) {
+        status = dpari_nccl_card_begin(w, meet->job, meet->port, why);
+        status = status >= 0 ? dpari_nccl_side_make(w, why) : status;
+        status = status >= 0 ? dpari_nccl_tcp_gather(w, until, why) : status;
+        return status >= 0 ? dpari_nccl_tcp_give(w, until, why) : status;
+    }
+    w->side.card.job = meet->job;
+    status = dpari_nccl_resolve(meet->address, meet->port, &w->side.card, why);
+    status = status >= 0 ? dpari_nccl_side_make(w, why) : status;
+    status = status >= 0 ? dpari_nccl_tcp_take(w, meet->address, until, why) : status;
+    return status >= 0 ? dpari_nccl_card_fits(w, &w->side.card, why) : status;
+}
+
+/* ---- the others ---- */
+
+static dpar_status dpari_nccl_own_card(dpari_nccl_world *w, uint64_t job, dpar_why *why)
+{
+    dpar_status status = dpari_nccl_card_begin(w, job, 0, why);
+    status = status >= 0 ? dpari_nccl_card_id(w, why) : status;
+    w->side.card.ending = status < 0;
+    return status;
+}
+
+static dpar_status dpari_nccl_by_file(dpari_nccl_world *w, const dpar_nccl_meeting *meet,
+                                      double until, dpar_why *why)
+{
+    char name[4100];
+    dpar_status status, wrote;
+    dpari_nccl_file_name(name, sizeof name, meet->file, meet->job, w->size);
+    if (w->rank == 0) {
+        status = dpari_nccl_own_card(w, meet->job, why);
+        wrote = dpari_nccl_file_write(name, &w->side.card, sizeof w->side.card, why);
+        status = status < 0 ? status : wrote;
+    } else {
+        status = dpari_nccl_file_read(w, name, meet->job, until, why);
+    }
+    return status;
+}
+
+static dpar_status dpari_nccl_by_callback(dpari_nccl_world *w, const dpar_nccl_meeting *meet,
+                                          dpar_why *why)
+{
+    dpar_status status =
+        w->rank == 0 ? dpari_nccl_own_card(w, meet->job, why) : (dpar_status)DPAR_OK;
+    if (meet->broadcast(meet->user, &w->side.card, sizeof w->side.card, 0) != 0) {
+        return dpari_nccl_says(DPAR_E_SYSTEM, why, "the broadcast that was given failed", NULL,
+                               NULL, NULL);
+    }
+    return status;
+}
+
+static dpar_status dpari_nccl_by_pmi(dpari_nccl_world *w, const dpar_nccl_meeting *meet,
+                                     double until, dpar_why *why)
+{
+    const char *fd = getenv("PMI_FD");
+    int64_t number = -1;
+    dpar_status status =
+        w->rank == 0 ? dpari_nccl_own_card(w, meet->job, why) : (dpar_status)DPAR_OK;
+    if (fd == NULL || !dpari_job_number(fd, 1 << 20, &number)) {
+        return dpari_nccl_says(DPAR_E_ARG, why, "PMI_FD is not set", NULL, NULL, NULL);
+    }
+    if (status < 0) {
+        return status;
+    }
+    return dpari_nccl_pmi((int)number, w->rank, &w->side.card, sizeof w->side.card, until, why);
+}
+
+/* NCCL_COMM_ID: NCCL itself makes the same id everywhere. */
+static dpar_status dpari_nccl_by_id(dpari_nccl_world *w, const dpar_nccl_meeting *meet,
+                                    dpar_why *why)
+{
+    if (getenv("NCCL_COMM_ID") == NULL) {
+        return dpari_nccl_says(DPAR_E_ARG, why, "NCCL_COMM_ID is not set", NULL, NULL, NULL);
+    }
+    w->side.card.magic = DPARI_NCCL_MAGIC;
+    w->side.card.job = meet->job;
+    w->side.card.size = w->size;
+    w->side.card.version = w->api.version;
+    w->side.card.options = dpari_nccl_bits(&w->options);
+    return dpari_nccl_card_id(w, why);
+}
+
+/* Fills in what the environment says; the way. */
+static dpar_status dpari_nccl_find_way(const dpar_nccl_meeting *given, dpar_nccl_meeting *m,
+                                       dpar_start *job, dpar_why *why)
+{
+    const char *port = getenv("DPAR_NCCL_PORT");
+    int64_t number = 0;
+    dpar_status status;
+    memset(m, 0, sizeof *m);
+    memset(job, 0, sizeof *job);
+    if (given != NULL) {
+        *m = *given;
+    }
+    if (m->way < 0 || m->way >= DPAR_NCCL_WAYS || m->rank < 0 ||
+        (m->size > 0 && m->rank >= m->size) || m->size < 0) {
+        return dpari_nccl_says(DPAR_E_ARG, why, "meeting: the way, rank or size is out of its ",
+                               "domain", NULL, NULL);
+    }
+    if (m->size == 0) {
+        status = dpar_start_find(job, why);
+        if (status < 0) {
+            return status;
+        }
+        m->rank = job->rank;
+        m->size = job->size;
+        m->job = m->job != 0 ? m->job : dpari_nccl_hash(job->id);
+    }
+    m->job = m->job != 0 ? m->job : dpari_nccl_hash("dpar");
+    m->file = m->file != NULL ? m->file : getenv("DPAR_NCCL_FILE");
+    m->address = m->address != NULL ? m->address : getenv("MASTER_ADDR");
+    port = port != NULL ? port : getenv("MASTER_PORT");
+    if (m->port == 0 && port != NULL && dpari_job_number(port, 65535, &number)) {
+        m->port = (int32_t)number;
+    }
+    if (m->way == DPAR_NCCL_ANY) {
+        m->way = m->broadcast != NULL                          ? (int32_t)DPAR_NCCL_CALLBACK
+                 : m->size == 1                                ? (int32_t)DPAR_NCCL_CALLBACK
+                 : given == NULL && job->local_size == m->size ? (int32_t)DPAR_NCCL_NODE
+                 : getenv("PMI_FD") != NULL                    ? (int32_t)DPAR_NCCL_PMI
+                 : getenv("NCCL_COMM_ID") != NULL              ? (int32_t)DPAR_NCCL_ID
+                 : m->file != NULL                             ? (int32_t)DPAR_NCCL_FILE
+                 : m->address != NULL && m->port > 0           ? (int32_t)DPAR_NCCL_TCP
+                                                               : (int32_t)DPAR_NCCL_ANY;
+    }
+    if (m->way == DPAR_NCCL_ANY || (m->way == DPAR_NCCL_FILE && m->file == NULL) ||
+        (m->way == DPAR_NCCL_TCP && (m->address == NULL || m->port == 0)) ||
+        (m->way == DPAR_NCCL_CALLBACK && m->broadcast == NULL && m->size > 1)) {
+        return dpari_nccl_says(
+            DPAR_E_ARG, why, "ranks cannot find each other: set MASTER_ADDR and MASTER_PORT, ",
+            "or DPAR_NCCL_FILE (in a folder that all see), or NCCL_COMM_ID=host:port; or give ",
+            "broadcast, or use dpar_nccl_comm with a communicator (dpar_mpi.h)", NULL);
+    }
+    return DPAR_OK;
+}
+
+static int dpari_nccl_alone(void *user, void *buffer, size_t bytes, int root)
+{
+    (void)user, (void)buffer, (void)bytes, (void)root;
+    return 0;
+}
+
+static dpar_status dpari_nccl_meet(dpari_nccl_world *w, dpar_nccl_meeting *m, double until,
+                                   dpar_why *why)
+{
+    dpar_status status;
+    if (m->broadcast == NULL) {
+        m->broadcast = dpari_nccl_alone;
+    }
+    switch (m->way) {
+    case DPAR_NCCL_PMI: status = dpari_nccl_by_pmi(w, m, until, why); break;
+    case DPAR_NCCL_ID: status = dpari_nccl_by_id(w, m, why); break;
+    case DPAR_NCCL_FILE: status = dpari_nccl_by_file(w, m, until, why); break;
+    case DPAR_NCCL_TCP: status = dpari_nccl_by_tcp(w, m, until, why); break;
+    default: status = dpari_nccl_by_callback(w, m, why); break;
+    }
+    status = status >= 0 ? dpari_nccl_card_fits(w, &w->side.card, why) : status;
+    return status >= 0 && w->side.link == NULL ? dpari_nccl_side_make(w, why) : status;
+}
+
+/* All on this node: over shared memory. */
+static dpar_status dpari_nccl_by_node(const dpar_nccl_options *options, dpar_comm **out,
+                                      dpar_why *why)
+{
+    dpar_options o;
+    dpar_comm *host = NULL;
+    dpar_status status;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = options != NULL ? options->timeout_s : 0;
+    status = dpar_init(&host, &o, why);
+    if (status < 0) {
+        return status;
+    }
+    status = dpar_nccl_comm(host, options, out, why);
+    (void)dpar_comm_close(host);
+    return status;
+}
+
+DPAR_API dpar_status dpar_nccl_init(const dpar_nccl_meeting *meeting,
+                                    const dpar_nccl_options *options, dpar_comm **out,
+                                    dpar_why *why)
+{
+    dpari_nccl_world *w = NULL;
+    dpari_nccl_ctx *c = NULL;
+    dpar_nccl_meeting m;
+    dpar_start job;
+    char name[4100];
+    double until;
+    dpar_status status = dpari_nccl_find_way(meeting, &m, &job, why);
+    if (status < 0 || out == NULL) {
+        return status < 0 ? status
+                          : dpari_nccl_says(DPAR_E_ARG, why, "nowhere to put the communicator",
+                                            NULL, NULL, NULL);
+    }
+    if (m.way == DPAR_NCCL_NODE) {
+        return dpari_nccl_by_node(options, out, why);
+    }
+    status = dpari_nccl_world_make(m.rank, m.size, options, &w, why);
+    if (status >= 0) {
+        until = dpari_os_now() + (w->options.timeout_s > 0 ? w->options.timeout_s : 1e9);
+        status = dpari_nccl_meet(w, &m, until, why);
+    }
+    status = status >= 0 ? dpari_nccl_begin_world(w, &c, why) : status;
+    if (m.way == DPAR_NCCL_FILE && m.rank == 0) { /* all have read it, or none needs it any more */
+        dpari_nccl_file_name(name, sizeof name, m.file, m.job, m.size);
+        (void)unlink(name);
+    }
+    if (status < 0) {
+        if (w != NULL) {
+            dpari_nccl_world_end(w);
+        }
+        return status;
+    }
+    *out = &c->comm;
+    return DPAR_OK;
+}
+
+/* ==== what NCCL chose ==== */
+
+DPAR_API dpar_status dpar_nccl_version(int32_t *version, dpar_why *why)
+{
+    dpari_nccl_api api;
+    dpar_status status = dpari_nccl_load(&api, why);
+    if (status >= 0) {
+        *version = api.version;
+    }
+    return status;
+}
+
+static int dpari_nccl_starts(const char *at, const char *end, const char *word)
+{
+    const size_t n = strlen(word);
+    return (size_t)(end - at) >= n && memcmp(at, word, n) == 0;
+}
+
+DPAR_API void dpar_nccl_read_log(const char *text, size_t bytes, dpar_nccl_transport *out)
+{
+    const char *at, *end = text + bytes;
+    memset(out, 0, sizeof *out);
+    for (at = text; at < end; at++) {
+        if (*at == 'v' && dpari_nccl_starts(at, end, "via ")) {
+            const char *by = at + 4;
+            int64_t *count =
+                dpari_nccl_starts(by, end, "P2P")          ? &out->p2p
+                : dpari_nccl_starts(by, end, "SHM")        ? &out->shm
+                : dpari_nccl_starts(by, end, "NET/Socket") ? &out->socket
+                : dpari_nccl_starts(by, end, "NET/IB")     ? &out->ib
+                : dpari_nccl_starts(by, end, "NET/") || dpari_nccl_starts(by, end, "COLLNET/")
+                    ? &out->other
+                    : NULL;
+            if (count != NULL) {
+                ++*count;
+            }
+        } else if (*at == 'U' && dpari_nccl_starts(at, end, "Using network ")) {
+            size_t n = 0;
+            for (at += 14; at < end && *at != '\n' && n + 1 < sizeof out->network; at++) {
+                out->network[n++] = *at;
+            }
+            out->network[n] = 0;
+        }
+    }
+}
+
+static void dpari_nccl_put_log(const char *log, dpar_text *out, int32_t *wrong)
+{
+    dpar_nccl_transport t;
+    int fd = log != NULL ? open(log, O_RDONLY | O_CLOEXEC) : -1;
+    struct stat info;
+    char *text = NULL;
+    ssize_t n = -1;
+    if (fd >= 0 && fstat(fd, &info) == 0 && info.st_size < (off_t)64 << 20) {
+        text = (char *)malloc((size_t)info.st_size + 1);
+        n = text != NULL ? read(fd, text, (size_t)info.st_size) : -1;
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    if (n < 0) {
+        free(text);
+        dpar_text_put(out, "NCCL's transports: not known -> give options.log\n");
+        return;
+    }
+    dpar_nccl_read_log(text, (size_t)n, &t);
+    free(text);
+    dpar_text_put(out, "NCCL's transports of this rank: ");
+    dpar_text_int(out, t.p2p);
+    dpar_text_put(out, " by P2P, ");
+    dpar_text_int(out, t.shm);
+    dpar_text_put(out, " by shared memory, ");
+    dpar_text_int(out, t.ib);
+    dpar_text_put(out, " by InfiniBand, ");
+    dpar_text_int(out, t.socket);
+    dpar_text_put(out, " by sockets, ");
+    dpar_text_int(out, t.other);
+    dpar_text_put(out, " by others; network ");
+    dpar_text_put(out, t.network[0] != 0 ? t.network : "not said");
+    dpar_text_char(out, '\n');
+    if (t.socket > 0) {
+        dpar_text_put(out,
+                      "WRONG: NCCL moves data through TCP sockets, tens of times slower than "
+                      "the network can -> InfiniBand: install its user libraries (libibverbs); "
+                      "Slingshot: the plug-in aws-ofi-nccl on LD_LIBRARY_PATH and "
+                      "NCCL_NET=\"AWS Libfabric\"; one node: NCCL_P2P_DISABLE and "
+                      "NCCL_SHM_DISABLE are not to be set\n");
+        ++*wrong;
+    }
+}
+
+DPAR_API int32_t dpar_nccl_doctor(dpar_comm *c, dpar_text *out)
+{
+    dpari_nccl_api api;
+    dpar_why why;
+    const char *share = getenv("DPAR_TEST_SHARE_GPU");
+    const int ours = c != NULL && strcmp(c->engine.name, "nccl") == 0;
+    int32_t wrong = 0;
+    if (dpari_nccl_load(&api, &why) < 0) {
+        dpar_text_put(out, "WRONG: ");
+        dpar_text_put(out, why.text);
+        dpar_text_put(out, " -> install NCCL (pip: nvidia-nccl-cu13)\n");
+        return 1;
+    }
+    dpar_text_put(out, "NCCL ");
+    dpari_nccl_put_version(out, api.version);
+    dpar_text_put(out, ", compiled with the header of ");
+    dpari_nccl_put_version(out, NCCL_VERSION_CODE);
+    dpar_text_put(out, api.CommSplit == NULL ? "; no split" : "");
+    dpar_text_put(out, api.CommRegister == NULL ? "; no registered memory" : "");
+    dpar_text_put(out, api.CommShrink == NULL ? "; no windows, no shrink" : "");
+    dpar_text_put(out, api.AlltoAll == NULL ? "; all-to-all, gather, scatter by messages" : "");
+    dpar_text_char(out, '\n');
+    if (share != NULL && strcmp(share, "1") == 0) {
+        dpar_text_put(out, "DPAR_TEST_SHARE_GPU=1: ranks share a device, for tests: slow\n");
+    }
+    if (ours) {
+        dpari_nccl_put_log(dpari_nccl_ctx_of(c)->world->options.log, out, &wrong);
+    }
+    return wrong;
+}
+
+#endif /* DPAR_IMPLEMENTATION */

@@ -1,0 +1,1129 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_nccl.h over the stand-ins: every operation x type x in place x size x way of waiting, on 1 to
+ * 4 ranks, bit by bit against the shared-memory engine; messages, batches on periodic axes, host
+ * memory, splits; ways to meet; what goes wrong and what is said then.
+ *     nccl ops|exact|messages|host|groups|meet|errors|pure [ranks]       without words: all
+ * FAKE_CUDA_SEED says how streams are delayed, DPAR_NCCL_LIBRARY which version is stood in for. */
+#include "dpar_nccl.h"
+
+#include "../check.h"
+
+enum { MOST = 700, GUARD = 16, ROOM = 4 * MOST + 2 * GUARD };
+
+static int quiet_failures;
+
+/* ---- a rank ---- */
+
+typedef struct rank_state {
+    dpar_comm *host, *nccl;
+    cudaStream_t stream;
+    char *in, *out; /* of the device; 8 ROOM bytes each */
+    char a[8 * ROOM], b[8 * ROOM], want[8 * ROOM];
+} rank_state;
+
+static rank_state state; /* each rank is a process */
+
+static void cuda(cudaError_t code)
+{
+    if (code != cudaSuccess) {
+        printf("CUDA: %s\n", cudaGetErrorString(code));
+        exit(1);
+    }
+}
+
+static void begin(dpar_comm *host, const dpar_nccl_options *given)
+{
+    dpar_nccl_options o;
+    dpar_why why;
+    dpar_status st;
+    void *at;
+    memset(&o, 0, sizeof o);
+    if (given != NULL) {
+        o = *given;
+    }
+    cuda(cudaSetDevice(host->rank));
+    cuda(cudaStreamCreateWithFlags(&state.stream, cudaStreamNonBlocking));
+    o.stream = state.stream;
+    o.timeout_s = o.timeout_s != 0 ? o.timeout_s : 20;
+    state.host = host;
+    st = dpar_nccl_comm(host, &o, &state.nccl, &why);
+    if (st < 0) {
+        printf("rank %d: %s\n", (int)host->rank, why.text);
+        fflush(stdout);
+        exit(1);
+    }
+    CHECK_TEXT(state.nccl->engine.name, "nccl");
+    CHECK_INT(state.nccl->rank, host->rank);
+    CHECK_INT(state.nccl->size, host->size);
+    CHECK_INT(dpar_comm_alloc(state.nccl, 8 * ROOM, &at), DPAR_OK);
+    state.in = (char *)at;
+    CHECK((uintptr_t)at % 4096 == 0);
+    CHECK_INT(dpar_comm_alloc(state.nccl, 8 * ROOM, &at), DPAR_OK);
+    state.out = (char *)at;
+}
+
+static int end(void)
+{
+    CHECK_INT(dpar_comm_close(state.nccl), DPAR_OK);
+    cuda(cudaStreamDestroy(state.stream));
+    return checks_failed > 0;
+}
+
+static void upload(char *to, const char *from)
+{
+    cuda(cudaMemcpyAsync(to, from, 8 * ROOM, cudaMemcpyHostToDevice, state.stream));
+}
+
+static void download(char *to, const char *from)
+{
+    cuda(cudaMemcpyAsync(to, from, 8 * ROOM, cudaMemcpyDeviceToHost, state.stream));
+    cuda(cudaStreamSynchronize(state.stream));
+}
+
+/* Waits in one of three ways: not at all, dpar_wait, dpar_test. */
+static dpar_status finish(int how, const dpar_call *call)
+{
+    dpar_work work;
+    dpar_status st;
+    memset(&work, 0, sizeof work);
+    if (how == 0) {
+        return dpar_post(state.nccl, call, NULL);
+    }
+    st = dpar_post(state.nccl, call, &work);
+    if (st < 0) {
+        return st;
+    }
+    while (how == 2 && (st = dpar_test(&work)) == DPAR_MORE) {
+    }
+    return st < 0 ? st : dpar_wait(&work);
+}
+
+/* ---- numbers ---- */
+
+/* Small whole numbers that n divides: sums and averages are exact in every order and type. */
+static void put(char *to, int64_t i, int32_t type, int v)
+{
+    static const int16_t halves[9] = {0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500, 0x4600, 0x4700, 0x4800};
+    static const uint16_t brains[9] = {0, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100};
+    union {
+        double d;
+        float f;
+        int64_t l;
+        int32_t i;
+        uint16_t h;
+        char c;
+    } x;
+    memset(&x, 0, sizeof x);
+    switch (type) {
+    case DPAR_F64: x.d = v; break;
+    case DPAR_F32:
+    case DPAR_TF32: x.f = (float)v; break;
+    case DPAR_F16: x.h = (uint16_t)halves[v]; break;
+    case DPAR_BF16: x.h = brains[v]; break;
+    case DPAR_I64:
+    case DPAR_U64: x.l = v; break;
+    case DPAR_I32:
+    case DPAR_U32: x.i = v; break;
+    default: x.c = (char)v; break;
+    }
+    memcpy(to + i * dpar_type_bytes(type), &x, (size_t)dpar_type_bytes(type));
+}
+
+static uint32_t mixed(uint32_t x)
+{
+    x ^= x >> 16;
+    x *= 0x7feb352du;
+    x ^= x >> 15;
+    x *= 0x846ca68bu;
+    return x ^ x >> 16;
+}
+
+/* ---- every operation, on the device, against the shared-memory engine on the host ---- */
+
+static const int32_t types[] = {DPAR_F32, DPAR_F64, DPAR_BF16, DPAR_F16, DPAR_I8, DPAR_U8,
+                                DPAR_I32, DPAR_U32, DPAR_I64, DPAR_U64, DPAR_F8};
+enum { TYPES = 11, FLOATS = 4 };
+static const int64_t sizes[] = {0, 1, 3, 64, 257, MOST};
+static int rough; /* numbers whose sums depend on the order */
+
+typedef struct op_case {
+    dpar_call call, host;
+    int64_t in_count[4], in_begin[4], out_count[4], out_begin[4];
+    int64_t in_at, out_at; /* bytes into the memory of in and out */
+} op_case;
+
+/* The pieces: rank s gives rank r (count + 2 s + 3 r) % 5 less, at least none; gaps between. */
+static int64_t piece(int64_t count, int s, int r)
+{
+    const int64_t n = count - (2 * s + 3 * r) % 5;
+    return n < 0 ? 0 : n;
+}
+
+static void vary(op_case *k, int kind, int64_t count, int in_place)
+{
+    const int n = state.host->size, me = state.host->rank;
+    int64_t in = 0, out = 0;
+    int r;
+    k->call.varies = 1;
+    for (r = 0; r < n; r++) {
+        const int same = kind != DPAR_ALL_TO_ALL || in_place;
+        k->in_count[r] = same ? piece(count, r, in_place ? 0 : r) : piece(count, me, r);
+        k->out_count[r] = same ? k->in_count[r] : piece(count, r, me);
+        if (kind == DPAR_ALL_TO_ALL && in_place) { /* symmetric */
+            k->in_count[r] = k->out_count[r] = piece(count, me + r, me + r);
+        }
+        k->in_begin[r] = in;
+        k->out_begin[r] = out;
+        in += k->in_count[r] + (kind != DPAR_REDUCE_SCATTER);
+        out += k->out_count[r] + 1;
+    }
+    k->call.count = kind == DPAR_ALL_TO_ALL ? 0 : k->out_count[me];
+    k->call.in_count = k->in_count;
+    k->call.out_count = k->out_count;
+    k->call.in_begin = k->in_begin;
+    k->call.out_begin = k->out_begin;
+    if (kind == DPAR_REDUCE_SCATTER) {
+        k->call.in_begin = NULL;
+    }
+}
+
+static void lay_out(op_case *k, int in_place)
+{
+    const int me = state.host->rank;
+    const int64_t unit = dpar_type_bytes(k->call.type);
+    const int64_t own_in = k->call.varies ? k->in_begin[me] : k->call.count * me;
+    const int64_t own_out = k->call.varies ? k->out_begin[me] : k->call.count * me;
+    const int32_t kind = k->call.kind;
+    k->in_at = k->out_at = GUARD * unit;
+    if (in_place && (kind == DPAR_ALL_GATHER || (kind == DPAR_GATHER && me == k->call.root))) {
+        k->in_at += own_out * unit;
+    }
+    if (in_place && (kind == DPAR_REDUCE_SCATTER || (kind == DPAR_SCATTER && me == k->call.root))) {
+        k->out_at += own_in * unit;
+    }
+}
+
+static void one(int kind, int varies, int32_t type, int32_t op, int64_t count, uint32_t lot)
+{
+    rank_state *s = &state;
+    op_case k;
+    const int n = s->host->size, me = s->host->rank;
+    const int in_place = kind == DPAR_BROADCAST || (lot >> 4 & 1), how = (int)(lot >> 8) % 3;
+    dpar_status st, host;
+    int64_t i;
+    memset(&k, 0, sizeof k);
+    k.call.kind = kind;
+    k.call.type = type;
+    k.call.op = op;
+    k.call.count = count;
+    k.call.root = (int32_t)(lot >> 12) % n;
+    if (varies) {
+        vary(&k, kind, count, in_place);
+    }
+    lay_out(&k, in_place);
+    for (i = 0; i < 8 * ROOM / dpar_type_bytes(type); i++) {
+        const uint32_t x = mixed(lot + (uint32_t)(me * 77777 + i));
+        put(s->a, i, type, op == DPAR_PRODUCT ? 1 + (int)(x & 1) : n == 3 ? 3 * (int)(x % 3) : 4 * (int)(x % 3));
+        if (rough && type == DPAR_F32) {
+            ((float *)(void *)s->a)[i] = (float)(x % 1000003u) * 1e-3f;
+        }
+    }
+    memset(s->b, 0x5a, sizeof s->b);
+    memcpy(s->want, in_place ? s->a : s->b, sizeof s->want);
+    upload(s->in, s->a);
+    upload(s->out, s->b);
+    k.host = k.call;
+    k.call.in = s->in + k.in_at;
+    k.call.out = in_place ? s->in + k.out_at : s->out + k.out_at;
+    k.host.in = (in_place ? s->want : s->a) + k.in_at;
+    k.host.out = s->want + k.out_at;
+    host = dpar_post(s->host, &k.host, NULL);
+    st = finish(how, &k.call);
+    if (!in_place) { /* who writes `in` next must not come too early */
+        cuda(cudaMemsetAsync(s->in, 0x33, 8 * ROOM, s->stream));
+    }
+    download(s->b, in_place ? s->in : s->out);
+    CHECK_INT(st, host);
+    if (st != DPAR_OK || memcmp(s->b, s->want, sizeof s->want) != 0) {
+        quiet_failures++;
+        if (quiet_failures < 4) {
+            for (i = 0; s->b[i] == s->want[i] && i < 8 * ROOM - 1; i++) {
+            }
+            printf("rank %d of %d: %s%s of %lld %s op %d root %d %s how %d: status %d, byte %lld, %s\n",
+                   me, n, dpar_collective_name(kind), varies ? "_v" : "", (long long)count,
+                   dpar_type_name(type), (int)op, (int)k.call.root, in_place ? "in place" : "", how,
+                   (int)st, (long long)i, s->nccl->why.text);
+        }
+    }
+}
+
+static const int kinds[] = {DPAR_ALL_REDUCE, DPAR_ALL_GATHER, DPAR_REDUCE_SCATTER, DPAR_ALL_TO_ALL,
+                            DPAR_BROADCAST, DPAR_REDUCE, DPAR_GATHER, DPAR_SCATTER};
+
+static void all_operations(uint32_t seed, int most_types, int every)
+{
+    uint32_t lot = seed;
+    int k, v, t, o, z;
+    for (k = 0; k < 8; k++) {
+        const int reduces = kinds[k] == DPAR_ALL_REDUCE || kinds[k] == DPAR_REDUCE_SCATTER || kinds[k] == DPAR_REDUCE;
+        const int v_form = kinds[k] != DPAR_ALL_REDUCE && kinds[k] != DPAR_BROADCAST && kinds[k] != DPAR_REDUCE;
+        for (v = 0; v < 1 + v_form; v++) {
+            for (t = 0; t < (most_types < TYPES - reduces ? most_types : TYPES - reduces); t++) {
+                for (o = DPAR_SUM; o < (reduces ? DPAR_OPS : DPAR_SUM + 1); o++) {
+                    if (reduces && o == DPAR_AVG && t >= FLOATS) {
+                        continue;
+                    }
+                    for (z = 0; z < 6; z++) {
+                        lot = mixed(lot + 1);
+                        if (lot % (uint32_t)every == 0) {
+                            one(kinds[k], v, types[t], reduces ? o : 0, sizes[z], mixed(lot ^ 99));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    CHECK_INT(quiet_failures, 0);
+}
+
+static int operations(dpar_comm *c, void *arg)
+{
+    (void)arg;
+    begin(c, NULL);
+    all_operations(7, TYPES, 3);
+    /* averages of integers are refused on each rank alone, and nothing breaks */
+    CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.out, 4, DPAR_I32, DPAR_AVG, NULL), DPAR_E_ARG);
+    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    return end();
+}
+
+/* The host's table, but in stream order: each sum is a function of the host in the stream. */
+typedef struct adding {
+    dpar_mem_reduce sum;
+} adding;
+
+static dpar_mem host_table;
+
+static void add_now(void *arg)
+{
+    adding *a = (adding *)arg;
+    (void)host_table.reduce(NULL, &a->sum);
+    free(a);
+}
+
+static dpar_status add_later(void *ctx, const dpar_mem_reduce *sum)
+{
+    adding *a = (adding *)malloc(sizeof *a);
+    a->sum = *sum;
+    return cudaLaunchHostFunc((cudaStream_t)ctx, add_now, a) == cudaSuccess ? (dpar_status)DPAR_OK
+                                                                          : (dpar_status)DPAR_E_SYSTEM;
+}
+
+/* Rank order, blocks of 64 elements and more: sums that depend on the order too. Runs with
+ * FAKE_CUDA_GUARD=0, because the host does the device's sums, and FAKE_NCCL_RING=1. */
+static int exactly(dpar_comm *c, void *arg)
+{
+    dpar_nccl_options o;
+    dpar_mem adds;
+    cudaStream_t stream;
+    (void)arg;
+    memset(&o, 0, sizeof o);
+    memset(&adds, 0, sizeof adds);
+    cuda(cudaSetDevice(c->rank));
+    cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    host_table = dpar_mem_host();
+    adds.ctx = stream;
+    adds.reduce = add_later;
+    o.exact = 1;
+    o.adds = &adds;
+    o.comm_stream = stream;
+    o.scratch_bytes = 4 * 1024;
+    begin(c, &o);
+    CHECK(dpar_nccl_stream(state.nccl) == stream);
+    rough = 1;
+    all_operations(11, FLOATS, 3);
+    return end();
+}
+
+/* ---- messages ---- */
+
+static dpar_call message(int32_t kind, void *at, int64_t count, int32_t peer, int32_t tag)
+{
+    dpar_call call;
+    memset(&call, 0, sizeof call);
+    call.kind = kind;
+    call.type = DPAR_F32;
+    call.in = kind == DPAR_SEND ? at : NULL;
+    call.out = kind == DPAR_RECV ? at : NULL;
+    call.count = count;
+    call.root = peer;
+    call.tag = tag;
+    return call;
+}
+
+/* A halo on a periodic axis: right and left are one rank where there are two, oneself where there
+ * is one. order: neighbours named in another order on odd ranks; host: on host memory. */
+static void halo(int order, int host, int alone)
+{
+    rank_state *s = &state;
+    const int n = s->nccl->size, me = s->nccl->rank;
+    const int right = (me + 1) % n, left = (me + n - 1) % n;
+    const int64_t each = 100;
+    float *a = (float *)(void *)s->a, *b = (float *)(void *)s->b;
+    float *in = host ? a : (float *)(void *)s->in, *out = host ? b : (float *)(void *)s->out;
+    dpar_call call[4], turned;
+    dpar_work work[4];
+    int64_t i;
+    int k;
+    for (i = 0; i < 2 * each; i++) {
+        a[i] = (float)(1000 * me + i);
+        b[i] = -1;
+    }
+    if (!host) {
+        upload(s->in, s->a);
+        upload(s->out, s->b);
+    }
+    memset(work, 0, sizeof work);
+    call[0] = message(DPAR_SEND, in, each, right, 5);            /* my right edge, tag 5 */
+    call[1] = message(DPAR_RECV, out, each, left, 5);
+    call[2] = message(DPAR_SEND, in + each, each, left, 3);      /* my left edge, tag 3 */
+    call[3] = message(DPAR_RECV, out + each, each, right, 3);
+    if (order && me % 2 == 1) {
+        for (k = 0; k < 2; k++) {
+            turned = call[k];
+            call[k] = call[3 - k];
+            call[3 - k] = turned;
+        }
+    }
+    if (alone) { /* one by one */
+        for (k = 0; k < 4; k++) {
+            CHECK_INT(dpar_post(s->nccl, &call[k], &work[k]), DPAR_OK);
+        }
+        CHECK_INT(dpar_wait_all(work, 4), DPAR_OK);
+    } else if (order) {
+        CHECK_INT(dpar_batch(s->nccl, call, 4, NULL), DPAR_OK);
+    } else {
+        CHECK_INT(dpar_batch(s->nccl, call, 4, work), DPAR_OK);
+        CHECK_INT(dpar_wait_all(work, 4), DPAR_OK);
+    }
+    if (!host) {
+        download(s->b, s->out);
+    }
+    for (i = 0; i < each; i++) {
+        if (b[i] != (float)(1000 * left + i) || b[each + i] != (float)(1000 * right + each + i)) {
+            CHECK(b[i] == (float)(1000 * left + i) && b[each + i] == (float)(1000 * right + each + i));
+            break;
+        }
+    }
+}
+
+static int messages(dpar_comm *c, void *arg)
+{
+    int order, host, alone;
+    dpar_work work;
+    (void)arg;
+    begin(c, NULL);
+    for (order = 0; order < 2; order++) {
+        for (host = 0; host < 2; host++) {
+            for (alone = 0; alone < 2; alone++) {
+                halo(order, host, alone);
+            }
+        }
+    }
+    /* a receive posted before a collective, its send after one: in the order of posting */
+    if (c->size > 1 && c->rank < 2) {
+        float *at = (float *)(void *)(c->rank == 0 ? state.in : state.out);
+        dpar_call call = message(c->rank == 0 ? DPAR_SEND : DPAR_RECV, at, 50, 1 - c->rank, 0);
+        memset(&work, 0, sizeof work);
+        memset(state.a, 7, sizeof state.a);
+        upload(state.in, state.a);
+        CHECK_INT(dpar_post(state.nccl, &call, &work), DPAR_OK);
+    }
+    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    if (c->size > 1 && c->rank < 2) {
+        CHECK_INT(dpar_wait(&work), DPAR_OK);
+        download(state.b, state.out);
+        CHECK(c->rank == 0 || (state.b[0] == 7 && state.b[199] == 7));
+    }
+    /* to oneself alone: would wait for ever */
+    memset(&work, 0, sizeof work);
+    CHECK_INT(dpar_send(state.nccl, state.in, 1, DPAR_F32, c->rank, 0, &work), DPAR_OK);
+    CHECK_INT(dpar_test(&work), DPAR_MORE);
+    CHECK_INT(dpar_wait(&work), DPAR_E_ARG);
+    CHECK(strstr(state.nccl->why.text, "to this rank itself") != NULL);
+    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    return end();
+}
+
+/* ---- host memory ---- */
+
+static int on_host(dpar_comm *c, void *arg)
+{
+    static int64_t big[50000], sum[50000];
+    dpar_nccl_options o;
+    int64_t i;
+    int32_t x[3], y[3];
+    dpar_work work;
+    int k;
+    (void)arg;
+    memset(&o, 0, sizeof o);
+    o.staging_bytes = 16384; /* many rounds */
+    begin(c, &o);
+    for (i = 0; i < 50000; i++) {
+        big[i] = i * 7 + c->rank;
+    }
+    CHECK_INT(dpar_all_reduce(state.nccl, big, sum, 50000, DPAR_I64, DPAR_SUM, NULL), DPAR_OK);
+    for (i = 0; i < 50000 && sum[i] == c->size * i * 7 + c->size * (c->size - 1) / 2; i++) {
+    }
+    CHECK_INT(i, 50000);
+    memset(&work, 0, sizeof work);
+    x[0] = 5 + c->rank, x[1] = -7, x[2] = c->rank;
+    CHECK_INT(dpar_all_reduce(state.nccl, x, y, 3, DPAR_I32, DPAR_AVG, &work), DPAR_OK);
+    CHECK_INT(dpar_wait(&work), DPAR_OK);
+    CHECK_INT(y[0], (5 * c->size + c->size * (c->size - 1) / 2) / c->size);
+    CHECK_INT(y[1], -7); /* towards zero */
+    for (k = 0; k < c->size; k++) {
+        x[0] = c->rank == k ? 4711 + k : 0;
+        CHECK_INT(dpar_broadcast(state.nccl, x, 1, DPAR_I32, k, NULL), DPAR_OK);
+        CHECK_INT(x[0], 4711 + k);
+    }
+    CHECK_INT(dpar_all_gather(state.nccl, big, sum, 12000, DPAR_I64, NULL), DPAR_OK);
+    for (i = 0; i < 12000 * c->size && sum[i] == i % 12000 * 7 + i / 12000; i++) {
+    }
+    CHECK_INT(i, 12000 * c->size);
+    CHECK_INT(dpar_reduce(state.nccl, big, sum, 9999, DPAR_I64, DPAR_MAX, c->size - 1, NULL), DPAR_OK);
+    CHECK(c->rank != c->size - 1 || sum[9998] == 9998 * 7 + c->size - 1);
+    CHECK_INT(dpar_all_reduce(state.nccl, state.in, y, 1, DPAR_I32, DPAR_SUM, NULL), DPAR_E_ARG);
+    CHECK(strstr(state.nccl->why.text, "one the device's") != NULL);
+    return end();
+}
+
+/* ---- groups ---- */
+
+static int groups(dpar_comm *c, void *arg)
+{
+    dpar_comm *half = NULL, *twin = NULL, *reversed = NULL;
+    float *a = (float *)(void *)state.a, *b = (float *)(void *)state.b;
+    char words[4000];
+    dpar_text text;
+    dpar_work work[2];
+    int color = c->rank % 2;
+    (void)arg;
+    begin(c, NULL);
+    CHECK_INT(dpar_comm_split(state.nccl, c->rank == 3 ? -1 : color, 0, &half), DPAR_OK);
+    CHECK((half == NULL) == (c->rank == 3));
+    CHECK_INT(dpar_comm_dup(state.nccl, &twin), DPAR_OK);
+    CHECK_INT(dpar_comm_split(state.nccl, 0, -c->rank, &reversed), DPAR_OK);
+    CHECK_INT(reversed->rank, c->size - 1 - c->rank);
+    a[0] = (float)(1 + c->rank);
+    a[1] = (float)(10 + c->rank);
+    upload(state.in, state.a);
+    memset(work, 0, sizeof work);
+    CHECK_INT(dpar_all_reduce(twin, state.in, state.out, 1, DPAR_F32, DPAR_SUM, &work[0]), DPAR_OK);
+    if (half != NULL) {
+        CHECK_INT(dpar_all_reduce(half, state.in + 4, state.out + 4, 1, DPAR_F32, DPAR_MAX, &work[1]), DPAR_OK);
+    }
+    CHECK_INT(dpar_wait_all(work, 2), DPAR_OK);
+    CHECK_INT(dpar_broadcast(reversed, state.in, 1, DPAR_F32, 0, NULL), DPAR_OK); /* the last rank's */
+    download(state.b, state.out);
+    CHECK(b[0] == (float)(c->size * (c->size + 1) / 2));
+    CHECK(half == NULL || b[1] == (float)(10 + (color == 0 ? (c->size > 2 ? 2 : 0) : 1)));
+    download(state.b, state.in);
+    CHECK(b[0] == (float)c->size);
+    dpar_text_init(&text, words, sizeof words);
+    dpar_comm_report(twin, &text);
+    CHECK(strstr(words, "all-reduce #0 of 1 f32: done") != NULL);
+    CHECK_INT(dpar_nccl_register(state.nccl, state.in, 8 * ROOM / 4096 * 4096), DPAR_OK);
+    CHECK_INT(dpar_nccl_register(c, state.in, 4096), DPAR_E_ARG);
+    CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 9, DPAR_F32, DPAR_SUM, NULL), DPAR_OK);
+    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    CHECK_INT(dpar_comm_close(reversed), DPAR_OK);
+    CHECK_INT(dpar_comm_close(twin), DPAR_OK);
+    CHECK_INT(dpar_comm_close(half), DPAR_OK);
+    dpar_comm_release(state.nccl, state.in);
+    return end();
+}
+
+/* ---- what goes wrong ---- */
+
+static void has(const char *text, const char *part)
+{
+    CHECK(strstr(text, part) != NULL);
+    if (strstr(text, part) == NULL) {
+        printf("   \"%s\" lacks \"%s\"\n", text, part);
+    }
+}
+
+static void nap(double s)
+{
+    dpari_os_sleep(s);
+}
+
+static void begin_soon(dpar_comm *c, double timeout_s)
+{
+    dpar_nccl_options o;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = timeout_s;
+    begin(c, &o);
+}
+
+/* Rank 1 comes too late to an all-reduce that the others wait for. */
+static int late(dpar_comm *c, void *arg)
+{
+    double began;
+    dpar_status st;
+    (void)arg;
+    begin_soon(c, 5);
+    CHECK_INT(dpar_all_reduce(state.nccl, state.in, state.in, 3, DPAR_F32, DPAR_SUM, NULL), DPAR_OK);
+    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    state.nccl->timeout_s = 0.6;
+    began = dpari_os_now();
+    if (c->rank == 1) {
+        nap(1.5);
+        CHECK(dpar_barrier(state.nccl, NULL) < 0); /* it has heard */
+        has(state.nccl->why.text, " says: ");
+    } else {
+        st = dpar_all_reduce(state.nccl, state.in, state.in, 1000, DPAR_F32, DPAR_SUM, NULL);
+        CHECK_INT(st, DPAR_OK); /* it is only enqueued */
+        st = dpar_barrier(state.nccl, NULL);
+        CHECK_INT(st, DPAR_E_TIMEOUT);
+        CHECK(dpari_os_now() - began < 3);
+        CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_E_TIMEOUT);
+        has(state.nccl->why.text, "all-reduce #2 of 1000 f32 on rank ");
+        has(state.nccl->why.text, "not done after 0.6 s; rank 1 is not there, its last is barrier #1");
+    }
+    (void)dpar_comm_close(state.nccl);
+    return checks_failed > 0;
+}
+
+/* Ranks in different calls. */
+static int differ(dpar_comm *c, void *arg)
+{
+    double began = dpari_os_now();
+    dpar_status st;
+    (void)arg;
+    begin_soon(c, 4);
+    if (c->rank == 1) {
+        st = dpar_all_gather(state.nccl, state.in, state.out, 8, DPAR_F32, NULL);
+    } else {
+        st = dpar_all_reduce(state.nccl, state.in, state.out, 8, DPAR_F32, DPAR_SUM, NULL);
+    }
+    st = st < 0 ? st : dpar_barrier(state.nccl, NULL);
+    CHECK_INT(st, DPAR_E_MISMATCH);
+    CHECK(dpari_os_now() - began < 3.5);
+    has(state.nccl->why.text, "rank 0 is in all-reduce #0 of 8 f32 sum, rank 1 in all-gather #0 of 8 f32");
+    (void)dpar_comm_close(state.nccl);
+    return checks_failed > 0;
+}
+
+/* Rank 1's process ends. */
+static int dies(dpar_comm *c, void *arg)
+{
+    (void)arg;
+    begin_soon(c, 20);
+    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    if (c->rank == 1) {
+        _exit(0);
+    }
+    {
+        const double began = dpari_os_now();
+        CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_E_PEER);
+        CHECK(dpari_os_now() - began < 4);
+        has(state.nccl->why.text, "rank 1 is gone");
+    }
+    (void)dpar_comm_close(state.nccl);
+    if (checks_failed == 0) {
+        printf("told rank %d\n", (int)c->rank);
+    }
+    fflush(stdout);
+    return checks_failed > 0;
+}
+
+/* A rank aborts: the others hear its sentence. */
+static int aborts(dpar_comm *c, void *arg)
+{
+    (void)arg;
+    begin_soon(c, 20);
+    if (c->rank == 0) {
+        dpar_comm_abort(state.nccl, DPAR_E_PARSE, "the input is bad");
+        has(state.nccl->why.text, "the input is bad");
+    } else {
+        CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_E_PARSE);
+        has(state.nccl->why.text, "rank 0 says: the input is bad");
+    }
+    nap(0.2);
+    (void)dpar_comm_close(state.nccl);
+    return checks_failed > 0;
+}
+
+/* The n-th call of a function of NCCL or CUDA fails, on one rank or all: an error with the words of
+ * the library, nothing that hangs. */
+static int injected(dpar_comm *c, void *arg)
+{
+    const char *what = (const char *)arg;
+    dpar_status st;
+    (void)setenv(strncmp(what, "cuda", 4) == 0 ? "FAKE_CUDA_FAIL" : "FAKE_NCCL_FAIL", what, 1);
+    (void)setenv("FAKE_RANK", c->rank == 0 ? "0" : "1", 1);
+    begin_soon(c, 3);
+    st = dpar_all_reduce(state.nccl, state.in, state.out, 8, DPAR_F32, DPAR_SUM, NULL);
+    st = st < 0 ? st : dpar_barrier(state.nccl, NULL);
+    CHECK(st < 0);
+    CHECK(state.nccl->why.text[0] != 0);
+    if (st == DPAR_E_SYSTEM && strstr(state.nccl->why.text, "rank ") == NULL) {
+        has(state.nccl->why.text, " says: ");
+    }
+    CHECK_INT(dpar_barrier(state.nccl, NULL), st);
+    (void)dpar_comm_close(state.nccl);
+    return checks_failed > 0;
+}
+
+/* Making one fails on one rank: on all, with that rank's sentence. */
+static int cannot_begin(dpar_comm *c, void *arg)
+{
+    dpar_nccl_options o;
+    dpar_comm *nccl = NULL;
+    dpar_why why;
+    (void)arg;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 3;
+    o.exact = c->rank == 1;
+    cuda(cudaSetDevice(c->rank));
+    CHECK_INT(dpar_nccl_comm(c, &o, &nccl, &why), DPAR_E_ARG);
+    has(why.text, "exact needs `adds`");
+    o.exact = 0;
+    o.elastic = c->rank == 0;
+    CHECK_INT(dpar_nccl_comm(c, &o, &nccl, &why), DPAR_E_MISMATCH);
+    has(why.text, "options are not rank 0's");
+    o.elastic = 0;
+    CHECK_INT(dpar_nccl_comm(c, &o, &nccl, &why), DPAR_OK);
+    CHECK_INT(dpar_comm_close(nccl), DPAR_OK);
+    CHECK_INT(dpar_nccl_comm(NULL, &o, &nccl, &why), DPAR_E_ARG);
+    return checks_failed > 0;
+}
+
+/* The last rank is left out of what comes after it broke. */
+static int shrinks(dpar_comm *c, void *arg)
+{
+    dpar_nccl_options o;
+    dpar_comm *rest = NULL;
+    dpar_why why;
+    const int32_t gone = c->size - 1;
+    float *b = (float *)(void *)state.b;
+    (void)arg;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 3;
+    o.elastic = 1;
+    begin(c, &o);
+    CHECK_INT(dpar_barrier(state.nccl, NULL), DPAR_OK);
+    if (c->rank == gone) {
+        nap(0.5);
+    } else {
+        CHECK_INT(dpar_nccl_shrink(state.nccl, &gone, 1, &rest, &why), DPAR_OK);
+        CHECK(rest != NULL && rest->size == c->size - 1 && rest->rank == c->rank);
+        if (rest != NULL) {
+            ((float *)(void *)state.a)[0] = 2;
+            upload(state.in, state.a);
+            CHECK_INT(dpar_all_reduce(rest, state.in, state.out, 1, DPAR_F32, DPAR_SUM, NULL), DPAR_OK);
+            download(state.b, state.out);
+            CHECK(b[0] == (float)(2 * rest->size));
+            CHECK_INT(dpar_comm_close(rest), DPAR_OK);
+        }
+    }
+    return end();
+}
+
+/* ---- ways to meet ---- */
+
+typedef struct meeting_case {
+    dpar_nccl_meeting m;
+    int size, leave_out, pmi[4];
+} meeting_case;
+
+static int by_pipes(void *user, void *buffer, size_t bytes, int root);
+
+/* One process each, without any communicator before. */
+static int meets(const meeting_case *k, int rank)
+{
+    dpar_nccl_options o;
+    dpar_nccl_meeting m = k->m;
+    dpar_comm *c = NULL;
+    dpar_why why;
+    char number[16];
+    dpar_text t;
+    int32_t one = 1 + rank, all = 0;
+    dpar_status st;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = k->leave_out >= 0 ? 0.8 : 15;
+    m.rank = rank;
+    m.size = k->size;
+    if (k->pmi[rank] > 0) {
+        dpar_text_init(&t, number, sizeof number);
+        dpar_text_int(&t, k->pmi[rank]);
+        (void)setenv("PMI_FD", number, 1);
+    }
+    cuda(cudaSetDevice(rank));
+    st = dpar_nccl_init(&m, &o, &c, &why);
+    if (k->leave_out >= 0) {
+        CHECK_INT(st, DPAR_E_TIMEOUT);
+        if (m.way == DPAR_NCCL_TCP) {
+            has(why.text, "1 of 3 ranks did not come to rank 0 before the deadline; not heard of: ranks 2");
+        }
+        return checks_failed > 0;
+    }
+    CHECK_INT(st, DPAR_OK);
+    if (st < 0) {
+        printf("rank %d: %s\n", rank, why.text);
+        return 1;
+    }
+    CHECK_INT(dpar_all_reduce(c, &one, &all, 1, DPAR_I32, DPAR_SUM, NULL), DPAR_OK);
+    CHECK_INT(all, k->size * (k->size + 1) / 2);
+    CHECK_INT(dpar_comm_close(c), DPAR_OK);
+    return checks_failed > 0;
+}
+
+static int free_port(void)
+{
+    int32_t port = 0;
+    const int fd = dpari_nccl_listen(&port);
+    (void)close(fd);
+    return (int)port;
+}
+
+/* mpiexec's side of PMI-1, for the process's children. */
+static void serve_pmi(int *fd, int n)
+{
+    char line[1300], key[1200], answer[1400];
+    static char value[1200];
+    int waiting = 0, ended = 0, r;
+    value[0] = 0;
+    while (ended < n) {
+        struct pollfd p[4];
+        for (r = 0; r < n; r++) {
+            p[r].fd = fd[r];
+            p[r].events = POLLIN;
+        }
+        if (poll(p, (nfds_t)n, 5000) <= 0) {
+            return;
+        }
+        for (r = 0; r < n; r++) {
+            size_t k = 0;
+            const char *says = "";
+            if ((p[r].revents & (POLLIN | POLLHUP)) == 0) {
+                continue;
+            }
+            while (k + 1 < sizeof line && read(fd[r], line + k, 1) == 1 && line[k] != '\n') {
+                k++;
+            }
+            line[k] = 0;
+            if (k == 0) {
+                return;
+            }
+            if (strncmp(line, "cmd=init", 8) == 0) {
+                says = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n";
+            } else if (strncmp(line, "cmd=get_my_kvsname", 18) == 0) {
+                says = "cmd=my_kvsname kvsname=kvs_17_0\n";
+            } else if (strncmp(line, "cmd=put", 7) == 0) {
+                CHECK(strstr(line, "kvsname=kvs_17_0 key=dpar_nccl value=") != NULL);
+                CHECK_INT(dpari_nccl_pmi_value(line, "value=", value, sizeof value), 0);
+                CHECK(strlen(value) < 1024); /* vallen_max of mpiexec.hydra */
+                says = "cmd=put_result rc=0 msg=success\n";
+            } else if (strncmp(line, "cmd=get ", 8) == 0) {
+                CHECK_INT(dpari_nccl_pmi_value(line, "key=", key, sizeof key), 0);
+                (void)snprintf(answer, sizeof answer, "cmd=get_result rc=0 msg=success value=%s\n", value);
+                says = answer;
+            } else if (strncmp(line, "cmd=barrier_in", 14) == 0) {
+                waiting++;
+                if (waiting == n) {
+                    int q;
+                    for (q = 0; q < n; q++) {
+                        CHECK(write(fd[q], "cmd=barrier_out\n", 16) == 16);
+                    }
+                }
+            } else {
+                says = "cmd=finalize_ack\n";
+                ended++;
+            }
+            CHECK(write(fd[r], says, strlen(says)) == (ssize_t)strlen(says));
+        }
+    }
+}
+
+static int pipes[4][2];
+
+/* A broadcast of the caller's, over pipes that were made before the fork. */
+static int by_pipes(void *user, void *buffer, size_t bytes, int root)
+{
+    const int *rank_size = (const int *)user;
+    int r;
+    if (rank_size[0] != root) {
+        return read(pipes[rank_size[0]][0], buffer, bytes) == (ssize_t)bytes ? 0 : 1;
+    }
+    for (r = 0; r < rank_size[1]; r++) {
+        if (r != root && write(pipes[r][1], buffer, bytes) != (ssize_t)bytes) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static void meet_by(meeting_case *k, const char *what)
+{
+    pid_t child[4];
+    int who[4][2], ours[4], r, status, me[2];
+    for (r = 0; r < k->size; r++) {
+        CHECK_INT(pipe(pipes[r]), 0);
+        CHECK_INT(socketpair(AF_UNIX, SOCK_STREAM, 0, who[r]), 0);
+        ours[r] = who[r][0];
+        k->pmi[r] = k->m.way == DPAR_NCCL_PMI ? who[r][1] : 0;
+    }
+    fflush(stdout);
+    for (r = 0; r < k->size; r++) {
+        child[r] = fork();
+        if (child[r] == 0) {
+            checks_run = checks_failed = 0;
+            me[0] = r;
+            me[1] = k->size;
+            k->m.user = me;
+            if (r == k->leave_out) {
+                _exit(0);
+            }
+            nap(r == 0 && (k->m.way == DPAR_NCCL_TCP || k->m.way == DPAR_NCCL_FILE) ? 0.1 : 0);
+            status = meets(k, r);
+            fflush(stdout);
+            _exit(status);
+        }
+    }
+    if (k->m.way == DPAR_NCCL_PMI) {
+        serve_pmi(ours, k->size);
+    }
+    for (r = 0; r < k->size; r++) {
+        CHECK(waitpid(child[r], &status, 0) == child[r]);
+        CHECK_INT(status, 0);
+        if (status != 0) {
+            printf("by %s: rank %d\n", what, r);
+        }
+        (void)close(pipes[r][0]), (void)close(pipes[r][1]);
+        (void)close(who[r][0]), (void)close(who[r][1]);
+    }
+}
+
+static void meetings(void)
+{
+    meeting_case k;
+    dpari_nccl_card stale;
+    char file[64], name[200], comm_id[40];
+    dpar_comm *c = NULL;
+    dpar_nccl_meeting none;
+    dpar_why why;
+    memset(&k, 0, sizeof k);
+    k.size = 3;
+    k.leave_out = -1;
+    k.m.job = 4711;
+    k.m.way = DPAR_NCCL_TCP;
+    k.m.address = "127.0.0.1";
+    k.m.port = free_port();
+    meet_by(&k, "TCP");
+    k.m.address = "localhost";
+    k.m.port = free_port();
+    k.leave_out = 2;
+    meet_by(&k, "TCP without rank 2");
+    k.leave_out = -1;
+    k.m.way = DPAR_NCCL_FILE;
+    (void)snprintf(file, sizeof file, "/tmp/dpar_nccl_test.%d", (int)getpid());
+    k.m.file = file;
+    meet_by(&k, "file");
+    dpari_nccl_file_name(name, sizeof name, file, 4711, 3);
+    CHECK(access(name, F_OK) != 0); /* it is gone */
+    memset(&stale, 0, sizeof stale); /* what a run that was killed left: nobody answers there */
+    stale.magic = DPARI_NCCL_MAGIC;
+    stale.job = 4711;
+    stale.size = 3;
+    stale.port = free_port();
+    stale.addresses = dpari_nccl_addresses(stale.address, 2);
+    CHECK_INT(dpari_nccl_file_write(name, &stale, sizeof stale, &why), DPAR_OK);
+    meet_by(&k, "file, one of before");
+    k.m.way = DPAR_NCCL_PMI;
+    meet_by(&k, "PMI");
+    k.m.way = DPAR_NCCL_CALLBACK;
+    k.m.broadcast = by_pipes;
+    meet_by(&k, "callback");
+    k.m.broadcast = NULL;
+    (void)snprintf(comm_id, sizeof comm_id, "127.0.0.1:%d", free_port());
+    (void)setenv("NCCL_COMM_ID", comm_id, 1);
+    k.m.way = DPAR_NCCL_ID;
+    meet_by(&k, "NCCL_COMM_ID");
+    (void)unsetenv("NCCL_COMM_ID");
+    memset(&none, 0, sizeof none);
+    none.size = 2;
+    CHECK_INT(dpar_nccl_init(&none, NULL, &c, &why), DPAR_E_ARG);
+    has(why.text, "set MASTER_ADDR and MASTER_PORT, or DPAR_NCCL_FILE");
+    none.rank = 2;
+    CHECK_INT(dpar_nccl_init(&none, NULL, &c, &why), DPAR_E_ARG);
+}
+
+/* ---- without any rank ---- */
+
+static void pure(void)
+{
+    /* lines as NCCL 2.21 writes them */
+    static const char log[] = "n0:1:2 [0] NCCL INFO NET/Socket : Using [0]hsn0:10.0.0.1<0>\n"
+                              "n0:1:2 [0] NCCL INFO Using network AWS Libfabric\n"
+                              "n0:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
+                              "n0:1:2 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[1] via P2P/IPC/read\n"
+                              "n0:1:2 [0] NCCL INFO Channel 00 : 1[1] -> 0[0] via SHM/direct/direct\n"
+                              "n0:1:2 [0] NCCL INFO Channel 00/0 : 3[3] -> 4[0] [send] via NET/IB/0/GDRDMA\n"
+                              "n0:1:2 [0] NCCL INFO Channel 00/0 : 3[3] -> 4[0] [send] via NET/Socket/0\n"
+                              "n0:1:2 [0] NCCL INFO Channel 00/0 : 3[3] -> 4[0] [send] via NET/AWS Libfabric/0\n"
+                              "v";
+    dpar_nccl_transport t;
+    dpari_nccl_api api;
+    dpari_nccl_world *w = NULL;
+    char words[2000];
+    dpar_text text;
+    dpar_why why;
+    int32_t version = 0;
+    dpar_nccl_read_log(log, sizeof log - 1, &t);
+    CHECK_INT(t.p2p, 2);
+    CHECK_INT(t.shm, 1);
+    CHECK_INT(t.ib, 1);
+    CHECK_INT(t.socket, 1);
+    CHECK_INT(t.other, 1);
+    CHECK_TEXT(t.network, "AWS Libfabric");
+    dpar_nccl_read_log("", 0, &t);
+    CHECK_INT(t.socket, 0);
+    /* versions take functions away */
+    CHECK_INT(dpari_nccl_load(&api, &why), DPAR_OK);
+    CHECK_INT(dpar_nccl_version(&version, &why), DPAR_OK);
+    CHECK_INT(version, api.version);
+    CHECK((api.AlltoAll != NULL) == (version >= 22803));
+    CHECK((api.CommShrink != NULL) == (version >= 22703));
+    CHECK((api.MemAlloc != NULL) == (version >= 21901));
+    dpari_nccl_by_version(&api, 21800);
+    CHECK(api.CommSplit == NULL && api.MemAlloc == NULL && api.AlltoAll == NULL && api.Send != NULL);
+    dpar_text_init(&text, words, sizeof words);
+    CHECK_INT(dpar_nccl_doctor(NULL, &text), 0);
+    has(words, "NCCL 2.");
+    CHECK(dpar_nccl_stream(NULL) == NULL);
+    /* several ranks on one device: by version */
+    (void)setenv("DPAR_TEST_SHARE_GPU", "1", 1);
+    dpari_nccl_share_device(23002, 3);
+    CHECK_TEXT(getenv("NCCL_HOSTID"), "dpar-3");
+    CHECK_TEXT(getenv("NCCL_SOCKET_IFNAME"), "lo");
+    CHECK(getenv("NCCL_MULTI_RANK_GPU_ENABLE") == NULL);
+    dpari_nccl_share_device(23003, 3);
+    CHECK_TEXT(getenv("NCCL_MULTI_RANK_GPU_ENABLE"), "1");
+    (void)unsetenv("DPAR_TEST_SHARE_GPU"), (void)unsetenv("NCCL_HOSTID");
+    (void)unsetenv("NCCL_SOCKET_IFNAME"), (void)unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    (void)unsetenv("NCCL_MAX_CTAS"), (void)unsetenv("NCCL_BUFFSIZE");
+    {
+        const char *kept = getenv("DPAR_NCCL_LIBRARY");
+        char name[4096];
+        (void)snprintf(name, sizeof name, "%s", kept != NULL ? kept : "");
+        (void)setenv("DPAR_NCCL_LIBRARY", "no such file", 1);
+        CHECK_INT(dpar_nccl_version(&version, &why), DPAR_E_SYSTEM);
+        has(why.text, "cannot load NCCL: no such file");
+        (void)(name[0] != 0 ? setenv("DPAR_NCCL_LIBRARY", name, 1) : unsetenv("DPAR_NCCL_LIBRARY"));
+    }
+    (void)w;
+}
+
+/* The real library, where there is one: all its functions are found, an id can be made. */
+static void real_library(const char *path)
+{
+    dpari_nccl_api api;
+    ncclUniqueId id;
+    dpar_why why;
+    (void)setenv("DPAR_NCCL_LIBRARY", path, 1);
+    CHECK_INT(dpari_nccl_load(&api, &why), DPAR_OK);
+    CHECK(api.version >= DPARI_NCCL_OLDEST);
+    CHECK(api.version < 22807 || (api.CommRevoke != NULL && api.AlltoAll != NULL && api.CommShrink != NULL &&
+                                  api.CommWindowRegister != NULL && api.CommRegister != NULL && api.CommSplit != NULL));
+    memset(&id, 0, sizeof id);
+    (void)setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+    CHECK_INT(api.GetUniqueId(&id), ncclSuccess);
+}
+
+/* ---- the program ---- */
+
+static const char *wanted;
+static int ranks_wanted;
+
+/* One rank in a process of its own: after the first call of CUDA a process cannot fork for others. */
+static dpar_status alone(dpar_main each, void *arg)
+{
+    int status = 1;
+    const pid_t child = fork();
+    if (child == 0) {
+        const dpar_status st = dpar_launch(1, each, arg);
+        fflush(stdout);
+        _exit(st != DPAR_OK);
+    }
+    return waitpid(child, &status, 0) == child && status == 0 ? (dpar_status)DPAR_OK
+                                                              : (dpar_status)DPAR_E_PEER;
+}
+
+static void section(const char *name, dpar_main each, void *arg, int first, int last, int fails)
+{
+    dpar_options o;
+    dpar_why why;
+    int n;
+    if (wanted != NULL && strcmp(wanted, name) != 0) {
+        return;
+    }
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 60;
+    o.grace_s = 20;
+    for (n = first; n <= last; n++) {
+        const double began = dpari_os_now();
+        dpar_status st;
+        if (ranks_wanted > 0 && n != ranks_wanted) {
+            continue;
+        }
+        fflush(stdout);
+        st = n == 1 ? alone(each, arg) : dpar_launch_with(n, each, arg, &o, &why);
+        CHECK_INT(st, fails ? DPAR_E_PEER : DPAR_OK);
+        if (st != (fails ? DPAR_E_PEER : DPAR_OK)) {
+            printf("%s, %d ranks: %s\n", name, n, why.text);
+        }
+        printf("%s %s, %d ranks: %.2f s\n", name, arg != NULL ? (const char *)arg : "", n, dpari_os_now() - began);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int32_t version = 0;
+    dpar_why why;
+    wanted = argc > 1 && strcmp(argv[1], "all") != 0 ? argv[1] : NULL;
+    ranks_wanted = argc > 2 ? atoi(argv[2]) : 0;
+    if (wanted != NULL && strcmp(wanted, "real") == 0) {
+        real_library(argv[2]);
+        return CHECK_DONE();
+    }
+    CHECK_INT(dpar_nccl_version(&version, &why), DPAR_OK);
+    section("ops", operations, NULL, 1, 4, 0);
+    section("messages", messages, NULL, 1, 4, 0);
+    section("host", on_host, NULL, 1, 4, 0);
+    section("groups", groups, NULL, 1, 4, 0);
+    if (wanted == NULL || strcmp(wanted, "pure") == 0) {
+        pure();
+    }
+    if (wanted == NULL || strcmp(wanted, "meet") == 0) {
+        meetings();
+    }
+    section("late", late, NULL, 3, 3, 0);
+    section("differ", differ, NULL, 3, 3, 0);
+    section("dies", dies, NULL, 3, 3, 1);
+    section("aborts", aborts, NULL, 3, 3, 0);
+    section("begin", cannot_begin, NULL, 2, 2, 0);
+    if (version >= 22703) {
+        section("shrink", shrinks, NULL, 3, 3, 0);
+    }
+    section("fails", injected, (void *)"ncclAllReduce:1", 2, 2, 0);
+    section("fails", injected, (void *)"ncclAllReduce:1@1", 2, 2, 0);
+    section("fails", injected, (void *)"never:ncclAllReduce:1@1", 2, 2, 0);
+    section("fails", injected, (void *)"async:ncclAllReduce:1", 2, 2, 0);
+    if (wanted != NULL && strcmp(wanted, "exact") == 0) {
+        section("exact", exactly, NULL, 1, 4, 0);
+    }
+    return CHECK_DONE();
+}
