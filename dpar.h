@@ -7122,6 +7122,8 @@ enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
 
 enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 
+enum { DPARI_STRIDE_FEW = 8 }; /* runs of a box that may stand in a list */
+
 /* What is to be done; all zero is a copy of one f64. */
 typedef struct dpari_stride_piece {
     int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
@@ -7155,6 +7157,11 @@ typedef struct dpari_stride {
     int32_t to_type, from_type, through, negate;
 } dpari_stride;
 
+/* One run in a list: bytes from the addresses that the list is run with. */
+typedef struct dpari_stride_spot {
+    int32_t to, from;
+} dpari_stride_spot;
+
 /* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
  * op is not DPAR_COPY, negate or through is given they reduce (dpar_type_reduces). A type that has
  * bytes. No element of `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
@@ -7165,6 +7172,17 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
  * does, `to` first: 16-bit floats in f32, rounded to nearest even; the NaN that comes out of a
  * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
 DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
+
+/* Boxes so small that each takes longer to begin than to move: the runs of one, in the order of its
+ * walk, as an entry each, for addresses that lie to_at and from_at bytes before those of run.
+ * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
+DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+                                    dpari_stride_spot *list);
+/* Of two boxes that lists are made of: may they stand in one? */
+DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
+/* n entries, of s and boxes alike, one after the other. */
+DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+                                     int64_t n, void *to, const void *from);
 
 /* The line at t is going to be written: asks for it. Touches nothing. */
 DPARI_API void dpari_stride_ask_line(const unsigned char *t);
@@ -7374,6 +7392,7 @@ enum {
     DPARI_HX_NEAR = 64,                /* items to look through for the other side */
     DPARI_HX_ROWS = 1024,              /* of a box: their ends are asked for */
     DPARI_HX_MANY = 8192, /* elements: what is met first and last is not near at once */
+    DPARI_HX_TINY = 8,    /* elements of a box that may be taken before others: measured */
     DPARI_HX_HEAD = 8,    /* words of a record, and for each field */
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
     DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
@@ -7410,6 +7429,13 @@ typedef struct dpari_hx_spot {
     int64_t stride[DPARI_HX_DIMS];
 } dpari_hx_spot;
 
+/* Small boxes have their runs in one list, which the first of them has. */
+typedef struct dpari_hx_few {
+    int64_t at;   /* its entries, in `spot` */
+    int32_t runs; /* 0: there is none; -1: this box is in that of one before */
+    int32_t step; /* so many items on is the next to look at */
+} dpari_hx_few;
+
 /* One box, seen from this rank; what an exchange reads first. */
 typedef struct dpari_hx_item {
     int32_t field, peer;  /* -1: oneself */
@@ -7419,8 +7445,9 @@ typedef struct dpari_hx_item {
     int32_t direct; /* this rank reads it where it lies when it takes it */
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
                                      one; -1: that other side, or halo_mem.c moves it; 0: alone */
-    int64_t mine_at, theirs_at;   /* bytes */
-    int64_t pack_at, take_at;     /* bytes in the staging memory */
+    dpari_hx_few given, taken;
+    int64_t mine_at, theirs_at; /* bytes */
+    int64_t pack_at, take_at;   /* bytes in the staging memory */
     dpari_stride give, take;
     int32_t negate, dims;
     int64_t elements;
@@ -7471,6 +7498,9 @@ struct dpar_halo_exchange {
     dpari_hx_peer *peer;
     int32_t *peer_of; /* 1 + the peer of a rank */
     dpari_hx_item *item;
+    int64_t items;
+    dpari_stride_spot *spot; /* DPARI_STRIDE_FEW for each item when it is given, then when taken */
+    int32_t bound;           /* arrays have been bound anew: a list is of one array */
     dpari_hx_step step[DPARI_HX_STEPS];
     dpar_call *call;
     dpar_work *work;       /* receives, then sends, two a peer */
@@ -7549,6 +7579,9 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
                                     int32_t type);
 /* The copies of an item, adjoint ones for this op. */
 DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op);
+/* The lists of n items, a whole R or S. */
+DPARI_API void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
+                               int takes);
 
 /* ==== run/job.h ==== */
 
@@ -36985,6 +37018,8 @@ static dpar_halo_exchange *dpari_hx_layout(const dpari_hx_size *z, void *memory,
     x->peer = (dpari_hx_peer *)dpari_room_take(&r, z->peers, sizeof *x->peer);
     x->peer_of = (int32_t *)dpari_room_take(&r, z->ranks, 2 * sizeof *x->peer_of);
     x->item = (dpari_hx_item *)dpari_room_take(&r, z->items, sizeof *x->item);
+    x->spot =
+        (dpari_stride_spot *)dpari_room_take(&r, 2 * z->items, DPARI_STRIDE_FEW * sizeof *x->spot);
     x->box = (dpar_mem_box *)dpari_room_take(&r, z->moves, sizeof *x->box);
     x->call = (dpar_call *)dpari_room_take(&r, 2 * z->peers, sizeof *x->call);
     x->work = (dpar_work *)dpari_room_take(&r, 2 * z->peers, sizeof *x->work);
@@ -38232,6 +38267,111 @@ static dpar_status dpari_hx_swap_places(dpar_halo_exchange *x, dpar_why *why)
     return st;
 }
 
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static dpari_hx_few *dpari_hx_few_of(dpari_hx_item *it, int takes)
+{
+    return takes ? &it->taken : &it->given;
+}
+
+/* May it be in one? (What halo_mem.c moves has a mate of -1.) */
+static int dpari_hx_may_list(const dpari_hx_item *it, int takes)
+{
+    return takes ? it->take_mate == 0 && (it->peer < 0 || !it->direct)
+                 : it->packs && it->give_mate == 0;
+}
+
+/* In the same? */
+static int dpari_hx_one_list(const dpar_halo_exchange *x, const dpari_hx_item *a,
+                             const dpari_hx_item *b, int takes)
+{
+    return dpari_stride_lists_alike(takes ? &a->take : &a->give, takes ? &b->take : &b->give) &&
+           (!x->bound ||
+            (a->mine == b->mine && (!takes || a->peer >= 0 || a->theirs == b->theirs)));
+}
+
+static int64_t dpari_hx_between(const dpar_halo_exchange *x, int32_t from, int32_t to)
+{
+    return (int64_t)(uintptr_t)x->part[to] - (int64_t)(uintptr_t)x->part[from];
+}
+
+/* The entries of b in a list of a; returns how many. */
+static int32_t dpari_hx_entries(const dpar_halo_exchange *x, const dpari_hx_item *a,
+                                const dpari_hx_item *b, int takes, dpari_stride_spot *spot)
+{
+    const int64_t mine = dpari_hx_between(x, a->mine, b->mine) + b->mine_at;
+    if (!takes) {
+        return dpari_stride_list(&b->give, b->pack_at, mine, spot);
+    }
+    return dpari_stride_list(
+        &b->take, mine,
+        b->peer < 0 ? dpari_hx_between(x, a->theirs, b->theirs) + b->theirs_at : b->take_at, spot);
+}
+
+/* The list that begins with item i, at `at`. What is combined comes in the order of the items;
+ * copies of some size do, too: peers read the same lines, which the other order makes 8^3 wait
+ * for (1.0 -> 1.5 us). */
+static void dpari_hx_list_from(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
+                               int64_t i, int takes, int64_t at)
+{
+    dpari_hx_item *a = &item[i];
+    dpari_hx_few *l = dpari_hx_few_of(a, takes);
+    const int strict = takes && (a->take.op != DPAR_COPY || a->elements > DPARI_HX_TINY);
+    int64_t j;
+    l->at = at;
+    for (j = i; j < n && !(takes && item[j].peer != a->peer); j++) {
+        dpari_hx_few *of = dpari_hx_few_of(&item[j], takes);
+        int32_t runs = 0;
+        if ((j == i || of->runs == 0) && dpari_hx_may_list(&item[j], takes) &&
+            dpari_hx_one_list(x, a, &item[j], takes)) {
+            runs = dpari_hx_entries(x, a, &item[j], takes, x->spot + at + l->runs);
+        }
+        if (runs == 0 && (strict || j == i)) {
+            return;
+        }
+        if (runs > 0) {
+            of->runs = j == i ? 0 : -1;
+            l->runs += runs;
+        }
+    }
+}
+
+DPARI_API void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
+                               int takes)
+{
+    int64_t at = ((takes ? x->items : 0) + (item - x->item)) * DPARI_STRIDE_FEW, i;
+    int32_t step = 0; /* from the item before */
+    for (i = 0; i < n; i++) {
+        dpari_hx_few_of(&item[i], takes)->runs = 0;
+    }
+    for (i = 0; i < n; i++) {
+        if (dpari_hx_few_of(&item[i], takes)->runs == 0) {
+            dpari_hx_list_from(x, item, n, i, takes, at);
+            at += dpari_hx_few_of(&item[i], takes)->runs;
+        }
+    }
+    for (i = n - 1; i >= 0; i--) {
+        const dpari_hx_item *it = &item[i];
+        dpari_hx_few *l = dpari_hx_few_of(&item[i], takes);
+        l->step = 1 + step;
+        step = l->runs < 0 || (takes ? it->take_mate < 0 : it->give_mate < 0 || !it->packs)
+                   ? l->step
+                   : 0;
+    }
+}
+
+static void dpari_hx_gather_all(dpar_halo_exchange *x)
+{
+    int32_t s, takes;
+    for (s = 0; s < x->steps; s++) {
+        const dpari_hx_step *p = &x->step[s];
+        for (takes = 0; takes < 2; takes++) {
+            dpari_hx_gather(x, x->item + p->r, p->r_items, takes);
+            dpari_hx_gather(x, x->item + p->s, p->s_items, takes);
+        }
+    }
+}
+
 /* Two sides of a block, of one shape, whose runs are short: they lie in the same lines and pages.
  */
 static int dpari_hx_mates(const dpari_hx_item *a, const dpari_hx_item *b)
@@ -38272,6 +38412,7 @@ static int dpari_hx_taken_together(const dpari_hx_item *a, const dpari_hx_item *
 
 static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n, int sends)
 {
+    dpari_stride_spot few[DPARI_STRIDE_FEW];
     int64_t i, j;
     for (i = 0; i < n; i++) {
         dpari_hx_item *a = &item[i];
@@ -38281,7 +38422,7 @@ static void dpari_hx_pair(const dpar_halo_exchange *x, dpari_hx_item *item, int6
         }
         for (j = i + 1; j < n && j < i + DPARI_HX_NEAR && item[j].field == a->field; j++) {
             dpari_hx_item *b = &item[j];
-            if (!dpari_hx_mates(a, b)) {
+            if (!dpari_hx_mates(a, b) || dpari_stride_list(&a->take, 0, 0, few) > 0) {
                 continue;
             }
             if (a->give_mate == 0 && b->give_mate == 0 && a->packs &&
@@ -38318,6 +38459,7 @@ static void dpari_hx_finish_items(dpar_halo_exchange *x)
         dpari_hx_pair(x, x->item + p->r, p->r_items, 0);
         dpari_hx_pair(x, x->item + p->s, p->s_items, 1);
     }
+    dpari_hx_gather_all(x);
     x->prepared = DPAR_SUM;
 }
 
@@ -38438,6 +38580,7 @@ DPARI_API dpar_status dpari_hx_open(void *memory, int64_t bytes, dpar_comm *c,
     x->rank = c->rank;
     x->fields = n;
     x->steps = z.steps;
+    x->items = z.items;
     for (i = 0; i < n; i++) {
         x->field[i] = fields[i];
         x->elsewhere |= dpari_hx_mem(&fields[i]) != NULL;
@@ -38494,6 +38637,10 @@ DPAR_API dpar_status dpar_halo_exchange_bind(dpar_halo_exchange *x, int32_t f, v
     x->field[f].data = data;
     x->field[f].halos = halos;
     dpari_hx_bind_field(x, f);
+    if (!x->bound) {
+        x->bound = 1;
+        dpari_hx_gather_all(x);
+    }
     x->version++;
     for (s = 0; s < x->steps && x->world; s++) {
         x->line[s].version = x->version;
@@ -48460,8 +48607,9 @@ typedef struct dpari_stride_16 {
 } dpari_stride_16;
 #endif
 
-/* Rows of n runs each. */
+/* Rows of n runs each; or n runs of a list. */
 typedef struct dpari_stride_rows {
+    const dpari_stride_spot *list; /* NULL: rows */
     unsigned char *to;
     const unsigned char *from;
     int64_t n, rows, to_step, from_step, to_row, from_row;
@@ -48476,7 +48624,13 @@ typedef struct dpari_stride_rows {
         const int64_t last = k->run - (int64_t)sizeof(type);                                       \
         unsigned char *to = k->to;                                                                 \
         const unsigned char *from = k->from;                                                       \
+        const dpari_stride_spot *list = k->list;                                                   \
         int64_t row, i;                                                                            \
+        for (i = 0; list && i < n; i++) {                                                          \
+            unsigned char *t = to + list[i].to;                                                    \
+            const unsigned char *f = from + list[i].from;                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
         for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {                \
             unsigned char *t = to;                                                                 \
             const unsigned char *f = from;                                                         \
@@ -48860,6 +49014,7 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
                               int64_t rows, int64_t n)
 {
     dpari_stride_rows k;
+    k.list = NULL;
     k.to = to;
     k.from = from;
     k.rows = rows;
@@ -49038,6 +49193,66 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
         part /= 2;
     }
     dpari_stride_walk(s, to, from, 2, part, turn);
+}
+
+/* ---- lists ---- */
+
+DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+                                    dpari_stride_spot *list)
+{
+    const int clears =
+        s->loop == DPARI_STRIDE_8 || s->loop == DPARI_STRIDE_16 || s->loop >= DPARI_STRIDE_SUM_F32;
+    int64_t runs = 1, k;
+    int32_t d;
+    if (s->loop == DPARI_STRIDE_NONE || s->loop == DPARI_STRIDE_LONG ||
+        s->loop >= DPARI_STRIDE_DENSE || (s->clear && !clears)) {
+        return 0;
+    }
+    for (d = 0; d < s->dims; d++) {
+        runs *= s->dim[d].count;
+        if (runs > DPARI_STRIDE_FEW) {
+            return 0;
+        }
+    }
+    for (k = 0; k < runs; k++) {
+        int64_t to = to_at + s->to_start, from = from_at + s->from_start, rest = k;
+        for (d = 0; d < s->dims; d++) {
+            to += rest % s->dim[d].count * s->dim[d].to;
+            from += rest % s->dim[d].count * s->dim[d].from;
+            rest /= s->dim[d].count;
+        }
+        if (to != (int32_t)to || from != (int32_t)from) {
+            return 0;
+        }
+        list[k].to = (int32_t)to;
+        list[k].from = (int32_t)from;
+    }
+    return (int32_t)runs;
+}
+
+DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b)
+{
+    return a->loop == b->loop && a->run == b->run && a->clear == b->clear;
+}
+
+DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+                                     int64_t n, void *to, const void *from)
+{
+    dpari_stride_rows k;
+    int64_t i;
+    k.list = list;
+    k.to = (unsigned char *)to;
+    k.from = (const unsigned char *)from;
+    k.n = n;
+    k.rows = 0;
+    k.to_step = k.from_step = k.to_row = k.from_row = 0;
+    k.run = s->run;
+    for (i = 0; i < n && s->ahead == DPARI_STRIDE_TO; i++) {
+        dpari_stride_ask_line(k.to + list[i].to);
+    }
+    if (!s->clear || !dpari_stride_move_and_clear(&k, s->loop)) {
+        dpari_stride_move(&k, s->loop);
+    }
 }
 
 /* ---- preparing ---- */
@@ -56052,17 +56267,22 @@ static unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_
     return x->part[it->mine] + it->mine_at;
 }
 
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
+/* The beginning of the memory where what is taken lies. */
+static const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it)
 {
     const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
     if (it->peer < 0) {
-        return x->part[it->theirs] + it->theirs_at;
+        return x->part[it->theirs];
     }
     if (it->direct) {
-        return p->at[it->theirs] + it->theirs_at;
+        return p->at[it->theirs];
     }
-    return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn + it->take_at
-                         : x->arrivals + it->take_at;
+    return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
+}
+
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
 }
 
 /* The lines where the rows of a box begin and end. */
@@ -56110,12 +56330,15 @@ static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
     const double began = dpari_hx_clock(x);
     unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
     int64_t k;
-    for (k = first; k < first + n; k++) {
+    for (k = first; k < first + n; k += x->item[k].given.step) {
         const dpari_hx_item *it = &x->item[k], *other = it + it->give_mate;
         if (!it->packs || it->give_mate < 0) {
             continue;
         }
-        if (it->give_mate > 0) {
+        if (it->given.runs > 0) {
+            dpari_stride_run_list(&it->give, x->spot + it->given.at, it->given.runs, to,
+                                  x->part[it->mine]);
+        } else if (it->give_mate > 0) {
             dpari_stride_run_beside(&it->give, to + it->pack_at, dpari_hx_mine(x, it), &other->give,
                                     to + other->pack_at, dpari_hx_mine(x, other));
         } else {
@@ -56132,12 +56355,15 @@ static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
     int64_t k;
-    for (k = first; k < first + n; k++) {
+    for (k = first; k < first + n; k += x->item[k].taken.step) {
         const dpari_hx_item *it = &x->item[k], *other = it + it->take_mate;
         if (it->take_mate < 0) {
             continue;
         }
-        if (it->take_mate > 0) {
+        if (it->taken.runs > 0) {
+            dpari_stride_run_list(&it->take, x->spot + it->taken.at, it->taken.runs,
+                                  x->part[it->mine], dpari_hx_base(x, it));
+        } else if (it->take_mate > 0) {
             dpari_stride_run_beside(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it),
                                     &other->take, dpari_hx_mine(x, other), dpari_hx_from(x, other));
         } else {
@@ -56452,6 +56678,7 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
         for (k = 0; k < x->step[s].s_items; k++) {
             dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
         }
+        dpari_hx_gather(x, &x->item[x->step[s].s], x->step[s].s_items, 1);
     }
     x->prepared = x->active ? x->prepared : op;
     return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);

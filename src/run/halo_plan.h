@@ -29,6 +29,7 @@ enum {
     DPARI_HX_NEAR = 64,                /* items to look through for the other side */
     DPARI_HX_ROWS = 1024,              /* of a box: their ends are asked for */
     DPARI_HX_MANY = 8192, /* elements: what is met first and last is not near at once */
+    DPARI_HX_TINY = 8,    /* elements of a box that may be taken before others: measured */
     DPARI_HX_HEAD = 8,    /* words of a record, and for each field */
     DPARI_HX_WORDS = 2 * DPAR_MAX_DIMS + 2,
     DPARI_HX_OWN = 0, /* parts of a field: its own points, compact halos */
@@ -65,6 +66,13 @@ typedef struct dpari_hx_spot {
     int64_t stride[DPARI_HX_DIMS];
 } dpari_hx_spot;
 
+/* Small boxes have their runs in one list, which the first of them has. */
+typedef struct dpari_hx_few {
+    int64_t at;   /* its entries, in `spot` */
+    int32_t runs; /* 0: there is none; -1: this box is in that of one before */
+    int32_t step; /* so many items on is the next to look at */
+} dpari_hx_few;
+
 /* One box, seen from this rank; what an exchange reads first. */
 typedef struct dpari_hx_item {
     int32_t field, peer;  /* -1: oneself */
@@ -74,8 +82,9 @@ typedef struct dpari_hx_item {
     int32_t direct; /* this rank reads it where it lies when it takes it */
     int32_t give_mate, take_mate; /* so many items on is the other side of the box, walked with this
                                      one; -1: that other side, or halo_mem.c moves it; 0: alone */
-    int64_t mine_at, theirs_at;   /* bytes */
-    int64_t pack_at, take_at;     /* bytes in the staging memory */
+    dpari_hx_few given, taken;
+    int64_t mine_at, theirs_at; /* bytes */
+    int64_t pack_at, take_at;   /* bytes in the staging memory */
     dpari_stride give, take;
     int32_t negate, dims;
     int64_t elements;
@@ -126,6 +135,9 @@ struct dpar_halo_exchange {
     dpari_hx_peer *peer;
     int32_t *peer_of; /* 1 + the peer of a rank */
     dpari_hx_item *item;
+    int64_t items;
+    dpari_stride_spot *spot; /* DPARI_STRIDE_FEW for each item when it is given, then when taken */
+    int32_t bound;           /* arrays have been bound anew: a list is of one array */
     dpari_hx_step step[DPARI_HX_STEPS];
     dpar_call *call;
     dpar_work *work;       /* receives, then sends, two a peer */
@@ -204,5 +216,8 @@ DPARI_API int64_t dpari_hx_in_a_row(const int64_t *extent, const int64_t *stride
                                     int32_t type);
 /* The copies of an item, adjoint ones for this op. */
 DPARI_API void dpari_hx_prepare(const dpar_halo_exchange *x, dpari_hx_item *it, int32_t op);
+/* The lists of n items, a whole R or S. */
+DPARI_API void dpari_hx_gather(const dpar_halo_exchange *x, dpari_hx_item *item, int64_t n,
+                               int takes);
 
 #endif

@@ -241,17 +241,22 @@ static unsigned char *dpari_hx_mine(const dpar_halo_exchange *x, const dpari_hx_
     return x->part[it->mine] + it->mine_at;
 }
 
-DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
+/* The beginning of the memory where what is taken lies. */
+static const unsigned char *dpari_hx_base(const dpar_halo_exchange *x, const dpari_hx_item *it)
 {
     const dpari_hx_peer *p = &x->peer[it->peer < 0 ? 0 : it->peer];
     if (it->peer < 0) {
-        return x->part[it->theirs] + it->theirs_at;
+        return x->part[it->theirs];
     }
     if (it->direct) {
-        return p->at[it->theirs] + it->theirs_at;
+        return p->at[it->theirs];
     }
-    return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn + it->take_at
-                         : x->arrivals + it->take_at;
+    return p->world >= 0 ? p->staging + dpari_hx_parity(x) * p->turn : x->arrivals;
+}
+
+DPARI_API const unsigned char *dpari_hx_from(const dpar_halo_exchange *x, const dpari_hx_item *it)
+{
+    return dpari_hx_base(x, it) + (it->direct ? it->theirs_at : it->take_at);
 }
 
 /* The lines where the rows of a box begin and end. */
@@ -299,12 +304,15 @@ static void dpari_hx_give(dpar_halo_exchange *x, int64_t first, int64_t n)
     const double began = dpari_hx_clock(x);
     unsigned char *to = x->staging + dpari_hx_parity(x) * x->turn;
     int64_t k;
-    for (k = first; k < first + n; k++) {
+    for (k = first; k < first + n; k += x->item[k].given.step) {
         const dpari_hx_item *it = &x->item[k], *other = it + it->give_mate;
         if (!it->packs || it->give_mate < 0) {
             continue;
         }
-        if (it->give_mate > 0) {
+        if (it->given.runs > 0) {
+            dpari_stride_run_list(&it->give, x->spot + it->given.at, it->given.runs, to,
+                                  x->part[it->mine]);
+        } else if (it->give_mate > 0) {
             dpari_stride_run_beside(&it->give, to + it->pack_at, dpari_hx_mine(x, it), &other->give,
                                     to + other->pack_at, dpari_hx_mine(x, other));
         } else {
@@ -321,12 +329,15 @@ static void dpari_hx_take(dpar_halo_exchange *x, int64_t first, int64_t n)
 {
     const double began = dpari_hx_clock(x);
     int64_t k;
-    for (k = first; k < first + n; k++) {
+    for (k = first; k < first + n; k += x->item[k].taken.step) {
         const dpari_hx_item *it = &x->item[k], *other = it + it->take_mate;
         if (it->take_mate < 0) {
             continue;
         }
-        if (it->take_mate > 0) {
+        if (it->taken.runs > 0) {
+            dpari_stride_run_list(&it->take, x->spot + it->taken.at, it->taken.runs,
+                                  x->part[it->mine], dpari_hx_base(x, it));
+        } else if (it->take_mate > 0) {
             dpari_stride_run_beside(&it->take, dpari_hx_mine(x, it), dpari_hx_from(x, it),
                                     &other->take, dpari_hx_mine(x, other), dpari_hx_from(x, other));
         } else {
@@ -641,6 +652,7 @@ DPAR_API dpar_status dpar_halo_exchange_begin_adjoint(dpar_halo_exchange *x, int
         for (k = 0; k < x->step[s].s_items; k++) {
             dpari_hx_prepare(x, &x->item[x->step[s].s + k], op);
         }
+        dpari_hx_gather(x, &x->item[x->step[s].s], x->step[s].s_items, 1);
     }
     x->prepared = x->active ? x->prepared : op;
     return dpari_hx_begin(x, DPAR_HALO_ADJOINT, op);

@@ -55,8 +55,9 @@ typedef struct dpari_stride_16 {
 } dpari_stride_16;
 #endif
 
-/* Rows of n runs each. */
+/* Rows of n runs each; or n runs of a list. */
 typedef struct dpari_stride_rows {
+    const dpari_stride_spot *list; /* NULL: rows */
     unsigned char *to;
     const unsigned char *from;
     int64_t n, rows, to_step, from_step, to_row, from_row;
@@ -71,7 +72,13 @@ typedef struct dpari_stride_rows {
         const int64_t last = k->run - (int64_t)sizeof(type);                                       \
         unsigned char *to = k->to;                                                                 \
         const unsigned char *from = k->from;                                                       \
+        const dpari_stride_spot *list = k->list;                                                   \
         int64_t row, i;                                                                            \
+        for (i = 0; list && i < n; i++) {                                                          \
+            unsigned char *t = to + list[i].to;                                                    \
+            const unsigned char *f = from + list[i].from;                                          \
+            __VA_ARGS__                                                                            \
+        }                                                                                          \
         for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {                \
             unsigned char *t = to;                                                                 \
             const unsigned char *f = from;                                                         \
@@ -455,6 +462,7 @@ static void dpari_stride_some(const dpari_stride *s, unsigned char *to, const un
                               int64_t rows, int64_t n)
 {
     dpari_stride_rows k;
+    k.list = NULL;
     k.to = to;
     k.from = from;
     k.rows = rows;
@@ -633,6 +641,66 @@ DPARI_API void dpari_stride_run_beside(const dpari_stride *a, void *to_a, const 
         part /= 2;
     }
     dpari_stride_walk(s, to, from, 2, part, turn);
+}
+
+/* ---- lists ---- */
+
+DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+                                    dpari_stride_spot *list)
+{
+    const int clears =
+        s->loop == DPARI_STRIDE_8 || s->loop == DPARI_STRIDE_16 || s->loop >= DPARI_STRIDE_SUM_F32;
+    int64_t runs = 1, k;
+    int32_t d;
+    if (s->loop == DPARI_STRIDE_NONE || s->loop == DPARI_STRIDE_LONG ||
+        s->loop >= DPARI_STRIDE_DENSE || (s->clear && !clears)) {
+        return 0;
+    }
+    for (d = 0; d < s->dims; d++) {
+        runs *= s->dim[d].count;
+        if (runs > DPARI_STRIDE_FEW) {
+            return 0;
+        }
+    }
+    for (k = 0; k < runs; k++) {
+        int64_t to = to_at + s->to_start, from = from_at + s->from_start, rest = k;
+        for (d = 0; d < s->dims; d++) {
+            to += rest % s->dim[d].count * s->dim[d].to;
+            from += rest % s->dim[d].count * s->dim[d].from;
+            rest /= s->dim[d].count;
+        }
+        if (to != (int32_t)to || from != (int32_t)from) {
+            return 0;
+        }
+        list[k].to = (int32_t)to;
+        list[k].from = (int32_t)from;
+    }
+    return (int32_t)runs;
+}
+
+DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b)
+{
+    return a->loop == b->loop && a->run == b->run && a->clear == b->clear;
+}
+
+DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+                                     int64_t n, void *to, const void *from)
+{
+    dpari_stride_rows k;
+    int64_t i;
+    k.list = list;
+    k.to = (unsigned char *)to;
+    k.from = (const unsigned char *)from;
+    k.n = n;
+    k.rows = 0;
+    k.to_step = k.from_step = k.to_row = k.from_row = 0;
+    k.run = s->run;
+    for (i = 0; i < n && s->ahead == DPARI_STRIDE_TO; i++) {
+        dpari_stride_ask_line(k.to + list[i].to);
+    }
+    if (!s->clear || !dpari_stride_move_and_clear(&k, s->loop)) {
+        dpari_stride_move(&k, s->loop);
+    }
 }
 
 /* ---- preparing ---- */

@@ -19,6 +19,8 @@ enum { DPARI_STRIDE_DIMS = DPAR_MAX_DIMS + 1 }; /* the last for components */
 
 enum { DPARI_STRIDE_TO = 1, DPARI_STRIDE_FROM = 2 };
 
+enum { DPARI_STRIDE_FEW = 8 }; /* runs of a box that may stand in a list */
+
 /* What is to be done; all zero is a copy of one f64. */
 typedef struct dpari_stride_piece {
     int32_t dims; /* 0 .. DPARI_STRIDE_DIMS, in any order */
@@ -52,6 +54,11 @@ typedef struct dpari_stride {
     int32_t to_type, from_type, through, negate;
 } dpari_stride;
 
+/* One run in a list: bytes from the addresses that the list is run with. */
+typedef struct dpari_stride_spot {
+    int32_t to, from;
+} dpari_stride_spot;
+
 /* Domain: types are the same or two of {F64, F32} or two of {F32, F16, BF16}, F32 among them; where
  * op is not DPAR_COPY, negate or through is given they reduce (dpar_type_reduces). A type that has
  * bytes. No element of `to` is met twice; nothing overflows 63 bits in bytes. O(dims^2). */
@@ -62,6 +69,17 @@ DPARI_API void dpari_stride_prepare(dpari_stride *s, const dpari_stride_piece *p
  * does, `to` first: 16-bit floats in f32, rounded to nearest even; the NaN that comes out of a
  * conversion to fewer bits, of SUM, MAX or MIN is the quiet one. Copies keep every bit. Local. */
 DPARI_API void dpari_stride_run(const dpari_stride *s, void *to, const void *from);
+
+/* Boxes so small that each takes longer to begin than to move: the runs of one, in the order of its
+ * walk, as an entry each, for addresses that lie to_at and from_at bytes before those of run.
+ * Returns how many; 0: more than DPARI_STRIDE_FEW, or there are no lists of such. */
+DPARI_API int32_t dpari_stride_list(const dpari_stride *s, int64_t to_at, int64_t from_at,
+                                    dpari_stride_spot *list);
+/* Of two boxes that lists are made of: may they stand in one? */
+DPARI_API int dpari_stride_lists_alike(const dpari_stride *a, const dpari_stride *b);
+/* n entries, of s and boxes alike, one after the other. */
+DPARI_API void dpari_stride_run_list(const dpari_stride *s, const dpari_stride_spot *list,
+                                     int64_t n, void *to, const void *from);
 
 /* The line at t is going to be written: asks for it. Touches nothing. */
 DPARI_API void dpari_stride_ask_line(const unsigned char *t);

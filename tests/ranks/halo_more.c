@@ -409,6 +409,151 @@ static void bits(dpar_comm *c)
     CHECK(all[0] > 1.0 && all[0] - all[1] < 1e-10 * all[0] && all[1] - all[0] < 1e-10 * all[0]);
 }
 
+/* ---- small blocks ---------------------------------------------------------------------------- */
+
+enum { SMALL = 5 * 5 * 5, SMALL_FIELDS = 5 };
+
+/* Arrays of one type or the other, as one rank has them, and as all had them. */
+typedef struct small_case {
+    dpar_halo h;
+    double f64[SMALL_FIELDS][SMALL], all_f64[8][SMALL_FIELDS][SMALL];
+    float f32[SMALL_FIELDS][SMALL], all_f32[8][SMALL_FIELDS][SMALL];
+    double other[SMALL];
+} small_case;
+
+static double small_met(double a, double b, int32_t type, int32_t op)
+{
+    if (op == DPAR_COPY) {
+        return b;
+    }
+    if (op == DPAR_MAX) {
+        return a > b ? a : b;
+    }
+    return type == DPAR_F32 ? (double)((float)a + (float)b) : a + b;
+}
+
+/* Field f's elements of the walk, in its order. */
+static void small_walk(small_case *s, dpar_comm *c, int32_t f, int32_t type, int32_t op)
+{
+    const int32_t direction = op == DPAR_COPY ? DPAR_RECEIVES : DPAR_SENDS;
+    dpar_halo_walk w;
+    dpar_transfer t;
+    dpar_box box;
+    int64_t n[3], i[3];
+    CHECK(dpar_halo_box(&s->h, c->rank, &box)); /* all blocks are alike */
+    n[1] = box.hi[1] - box.lo[1], n[2] = box.hi[2] - box.lo[2];
+    CHECK_INT(dpar_halo_begin(&w, &s->h, c->rank, direction, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    while (dpar_halo_next(&w, &t)) {
+        for (i[0] = 0; i[0] < t.extent[0]; i[0]++) {
+            for (i[1] = 0; i[1] < t.extent[1]; i[1]++) {
+                for (i[2] = 0; i[2] < t.extent[2]; i[2]++) {
+                    const int64_t at =
+                        ((t.mine[0] + i[0]) * n[1] + t.mine[1] + i[1]) * n[2] + t.mine[2] + i[2];
+                    const int64_t there =
+                        ((t.theirs[0] + i[0]) * n[1] + t.theirs[1] + i[1]) * n[2] + t.theirs[2] +
+                        i[2];
+                    if (type == DPAR_F64) {
+                        s->f64[f][at] =
+                            small_met(s->f64[f][at], s->all_f64[t.peer][f][there], type, op);
+                    } else {
+                        s->f32[f][at] = (float)small_met(
+                            (double)s->f32[f][at], (double)s->all_f32[t.peer][f][there], type, op);
+                    }
+                }
+            }
+        }
+    }
+    CHECK_INT(dpar_halo_begin(&w, &s->h, c->rank, DPAR_RECEIVES, DPAR_HALO_FORWARD, NULL), DPAR_OK);
+    while (op != DPAR_COPY && dpar_halo_next(&w, &t)) { /* halos were added: they are 0 */
+        for (i[0] = 0; i[0] < t.extent[0] * t.extent[1] * t.extent[2]; i[0]++) {
+            const int64_t x = i[0] % t.extent[2], y = i[0] / t.extent[2] % t.extent[1];
+            const int64_t z = i[0] / t.extent[2] / t.extent[1];
+            const int64_t at = ((t.mine[0] + z) * n[1] + t.mine[1] + y) * n[2] + t.mine[2] + x;
+            s->f64[f][at] = s->f32[f][at] = 0;
+        }
+    }
+}
+
+static dpar_status small_move(void *ctx, const dpar_mem_box *box, int32_t n)
+{
+    int32_t i;
+    for (i = 0; i < n; i++) {
+        dpar_mem_move_box(&box[i]);
+    }
+    (void)ctx;
+    return DPAR_OK;
+}
+
+/* Blocks of 1 to 3 cells in each dim, faces: five fields, the third and the last of F32, the first
+ * of more than two ranks in memory of a device, are exchanged forward and back, every element
+ * against the walks of halo.h in their order, in numbers whose sums round. Then with another array
+ * in place of the second. */
+static void small(dpar_comm *c)
+{
+    static const int32_t ops[] = {DPAR_COPY, DPAR_SUM, DPAR_MAX, DPAR_SUM, DPAR_COPY, DPAR_SUM};
+    small_case got, want;
+    const int64_t cells[3] = {1 + c->size % 3, 2, 2 + c->size / 2 % 2};
+    const int32_t cut = c->size % 2;
+    dpar_halo_field f[SMALL_FIELDS];
+    dpar_halo_exchange *x;
+    int64_t extent[3];
+    void *memory;
+    dpar_mem device;
+    uint32_t seed = 1 + (uint32_t)c->rank;
+    memset(&device, 0, sizeof device);
+    device.move = small_move;
+    memset(&got, 0, sizeof got);
+    memset(f, 0, sizeof f);
+    memcpy(extent, cells, sizeof extent);
+    extent[cut] *= c->size;
+    got.h.grid = grid_of(3, extent, cut == 0 ? c->size : 1, cut == 0 ? 1 : c->size);
+    got.h.periodic = 7;
+    for (int d = 0; d < 3; d++) {
+        got.h.low[d] = got.h.high[d] = 1;
+    }
+    for (int k = 0; k < SMALL_FIELDS; k++) {
+        const int narrow = k % 2 == 0 && k > 0;
+        f[k].halo = &got.h;
+        f[k].type = narrow ? DPAR_F32 : DPAR_F64;
+        f[k].data = narrow ? (void *)got.f32[k] : (void *)got.f64[k];
+    }
+    f[0].mem = c->size > 2 ? &device : NULL;
+    x = plan_of(c, f, SMALL_FIELDS, NULL, &memory);
+    for (int round = 0; round < 12; round++) {
+        const int32_t op = ops[round % 6];
+        for (int k = 0; k < SMALL_FIELDS; k++) {
+            for (int i = 0; i < SMALL; i++) {
+                seed = seed * 1664525u + 1013904223u;
+                got.f64[k][i] = (double)(seed >> 16) / 7.0;
+                got.f32[k][i] = (float)(seed >> 16) / 7.0f;
+            }
+        }
+        if (round >= 6) {
+            CHECK_INT(dpar_halo_exchange_bind(x, 1, got.other, NULL), DPAR_OK);
+            memcpy(got.other, got.f64[1], sizeof got.other);
+        }
+        CHECK_INT(dpar_all_gather(c, got.f64, got.all_f64, SMALL_FIELDS * SMALL, DPAR_F64, NULL),
+                  DPAR_OK);
+        CHECK_INT(dpar_all_gather(c, got.f32, got.all_f32, SMALL_FIELDS * SMALL, DPAR_F32, NULL),
+                  DPAR_OK);
+        want = got;
+        for (int k = 0; k < SMALL_FIELDS; k++) {
+            small_walk(&want, c, k, f[k].type, op);
+        }
+        CHECK_INT(op == DPAR_COPY ? dpar_halo_exchange_begin(x)
+                                  : dpar_halo_exchange_begin_adjoint(x, op),
+                  DPAR_OK);
+        CHECK_INT(dpar_halo_exchange_end(x), DPAR_OK);
+        for (int k = 0; k < SMALL_FIELDS; k++) {
+            const double *at = round >= 6 && k == 1 ? got.other : got.f64[k];
+            CHECK(f[k].type == DPAR_F64 ? memcmp(at, want.f64[k], sizeof want.f64[k]) == 0
+                                        : memcmp(got.f32[k], want.f32[k], sizeof want.f32[k]) == 0);
+        }
+    }
+    CHECK_INT(dpar_halo_exchange_close(x), DPAR_OK);
+    free(memory);
+}
+
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 static void refusals(dpar_comm *c)
@@ -1004,6 +1149,7 @@ static int each(dpar_comm *c, void *arg)
     sentence(c);
     widths(c);
     bits(c);
+    small(c);
     refusals(c);
     refused_pairs(c);
     overlaps(c);

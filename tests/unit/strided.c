@@ -494,6 +494,107 @@ static void merged(void)
     CHECK_INT(s.run, 8);
 }
 
+/* How many entries a small box has: a plain copy one for each run, a sum of floats one for each
+ * element or two of them, which -1 stands for; what goes through a buffer has none. */
+static int64_t entries(const dpari_stride_piece *p, const dpari_stride *s)
+{
+    const int64_t runs = s->run > 0 ? s->elements * dpar_type_bytes(p->to_type) / s->run : 0;
+    if (p->to_type != p->from_type || narrows(p) || p->negate) {
+        return 0;
+    }
+    if (p->op == DPAR_COPY) {
+        return runs <= DPARI_STRIDE_FEW && s->run <= 64 &&
+                       (!p->clear || s->run == 8 || s->run == 16)
+                   ? runs
+                   : 0;
+    }
+#if defined(__i386__) && !defined(__SSE2_MATH__) /* rounds when it stores */
+    return 0;
+#else
+    return p->op == DPAR_SUM && (p->to_type == DPAR_F64 || p->to_type == DPAR_F32) ? -1 : 0;
+#endif
+}
+
+/* A small box and the same in other places, in one list, from any addresses. */
+static void in_a_list(void)
+{
+    enum { HALF = ROOM / 2 };
+    dpari_stride_piece p;
+    dpari_stride s;
+    dpari_stride_spot list[2 * DPARI_STRIDE_FEW];
+    int64_t to, from, want, n = 0;
+    const int64_t to_base = below(HALF), from_base = below(HALF);
+    memset(&p, 0, sizeof p);
+    p.dims = (int32_t)below(5);
+    for (int32_t d = 0; d < p.dims; d++) {
+        p.extent[d] = below(20) == 0 ? 0 : 1 + below(3);
+    }
+    random_work(&p);
+    to = lay_out(&p, p.to, HALF / dpar_type_bytes(p.to_type)) * dpar_type_bytes(p.to_type);
+    from = lay_out(&p, p.from, HALF / dpar_type_bytes(p.from_type)) * dpar_type_bytes(p.from_type);
+    if (to < 0 || from < 0) {
+        return;
+    }
+    values(0, &p);
+    dpari_stride_prepare(&s, &p);
+    want = entries(&p, &s);
+    for (int k = 0; k < 2; k++) {
+        const int32_t m =
+            dpari_stride_list(&s, to + k * HALF - to_base, from + k * HALF - from_base, list + n);
+        if (want >= 0) {
+            CHECK_INT(m, want);
+        } else {
+            CHECK(m <= s.elements && (m > 0 || s.elements == 0 || s.elements > DPARI_STRIDE_FEW));
+        }
+        n += m;
+        if (m > 0) {
+            naive(&p, to_want[0] + to + k * HALF, from_want[0] + from + k * HALF);
+        }
+    }
+    dpari_stride_run_list(&s, list, n, to_got[0] + to_base, from_got[0] + from_base);
+    compare(0, &p);
+}
+
+/* Offsets of 31 bits and a sign; boxes of other runs, of other work are of other lists. */
+static void no_list(void)
+{
+    const int64_t most = INT32_MAX;
+    dpari_stride_piece p;
+    dpari_stride s, other;
+    dpari_stride_spot list[DPARI_STRIDE_FEW];
+    memset(&p, 0, sizeof p);
+    p.dims = 1;
+    p.extent[0] = 2;
+    p.to[0] = p.from[0] = 3;
+    dpari_stride_prepare(&s, &p);
+    CHECK_INT(dpari_stride_list(&s, most - 24, -most - 1, list), 2);
+    CHECK_INT(list[1].to, most);
+    CHECK_INT(list[0].from, -most - 1);
+    CHECK_INT(dpari_stride_list(&s, most - 23, 0, list), 0);
+    CHECK_INT(dpari_stride_list(&s, 0, most - 23, list), 0);
+    CHECK_INT(dpari_stride_list(&s, -most - 2, 0, list), 0);
+    CHECK_INT(dpari_stride_list(&s, 0, -most - 2, list), 0);
+    CHECK(dpari_stride_lists_alike(&s, &s));
+    p.clear = 1;
+    dpari_stride_prepare(&other, &p);
+    CHECK(!dpari_stride_lists_alike(&s, &other));
+    p.clear = 0;
+    p.op = DPAR_SUM;
+    dpari_stride_prepare(&other, &p);
+    CHECK(!dpari_stride_lists_alike(&s, &other));
+    p.op = DPAR_COPY;
+    p.to_type = p.from_type = p.through = DPAR_U8;
+    for (int64_t run = 33; run < 36; run++) { /* one loop for all of them */
+        p.dims = 2;
+        p.extent[1] = run;
+        p.to[1] = p.from[1] = 1;
+        p.to[0] = p.from[0] = 100;
+        other = s;
+        dpari_stride_prepare(&s, &p);
+        CHECK(!dpari_stride_lists_alike(&s, &other));
+    }
+}
+
 int main(void)
 {
     for (int k = 0; k < 12000; k++) {
@@ -502,6 +603,10 @@ int main(void)
     for (int k = 0; k < 3000; k++) {
         two_pieces();
     }
+    for (int k = 0; k < 2000; k++) {
+        in_a_list();
+    }
+    no_list();
     runs();
     merged();
     return CHECK_DONE();
