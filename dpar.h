@@ -4632,9 +4632,11 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
  *         update with gradient[i]
  *
  * Promises. Sums go in rank order (comm.h): the same bits on all ranks, in every run, with one
- * bucket or many. Nothing is allocated after init. What travels is, on each rank, an all-reduce of
- * the buckets' elements, padding included: dpar_ddp_bucket says how many. It overlaps with backward
- * inside the calls here, or all the time with dpar_comm_progress. */
+ * bucket or many. Nothing is allocated after init. In a device's memory
+ * (comm->mem) gradients lie there, ready follows what its stream was given before, finish orders
+ * what follows, and nothing waits, but each bucket for options.finite. What travels is, on each
+ * rank, an all-reduce of the buckets' elements, padding included: dpar_ddp_bucket says how many. It
+ * overlaps with backward inside the calls here, or all the time with dpar_comm_progress. */
 
 /* Posts what is to be done with a bucket in place of the all-reduce: data[count] of type is what
  * this rank has (neither summed nor averaged), *work is done when it holds what all shall have.
@@ -7279,6 +7281,9 @@ DPARI_API dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int
 DPARI_API dpar_status dpari_do_wait(dpar_comm *c);
 DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *spans, int32_t n);
 DPARI_API dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *r);
+DPARI_API dpar_status dpari_do_finite(dpar_comm *c, const dpar_mem_finite *f);
+DPARI_API dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *s);
+DPARI_API dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *o);
 DPARI_API dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *g);
 DPARI_API dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *s);
 DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *d);
@@ -33984,6 +33989,36 @@ DPARI_API dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *call)
                           "reduce");
 }
 
+DPARI_API dpar_status dpari_do_finite(dpar_comm *c, const dpar_mem_finite *call)
+{
+    const dpar_mem *m = c->mem;
+    if (m == NULL) {
+        return dpari_mem_finite(NULL, call);
+    }
+    return dpari_do_ended(c, m->finite == NULL ? DPAR_E_UNKNOWN : m->finite(m->ctx, call),
+                          "finite");
+}
+
+DPARI_API dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call)
+{
+    const dpar_mem *m = c->mem;
+    if (m == NULL) {
+        return dpari_mem_squares(NULL, call);
+    }
+    return dpari_do_ended(c, m->squares == NULL ? DPAR_E_UNKNOWN : m->squares(m->ctx, call),
+                          "squares");
+}
+
+DPARI_API dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *call)
+{
+    const dpar_mem *m = c->mem;
+    if (m == NULL) {
+        return dpari_mem_optimize(NULL, call);
+    }
+    return dpari_do_ended(c, m->optimize == NULL ? DPAR_E_UNKNOWN : m->optimize(m->ctx, call),
+                          "optimize");
+}
+
 DPARI_API dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *call)
 {
     const dpar_mem *m = c->mem;
@@ -40320,6 +40355,8 @@ struct dpar_ddp {
     int32_t *missing;             /* parameters of each bucket that are not ready in this pass */
     dpar_work *work;              /* of each bucket */
     unsigned char *buffer, *copy; /* copy: in type wire, of what travels; or NULL */
+    int64_t found;                /* options.finite: which element of the buffer is not */
+    int32_t pinned;               /* a device can write it */
     int64_t elements;
     int64_t pass, zeroed; /* counted from 1; the last one before dpar_ddp_zero */
     int32_t params, buckets;
@@ -40392,8 +40429,8 @@ static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_opt
 /* Must what travels be written down? Ranks that share memory round f32 as they add it. */
 static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_options *o)
 {
-    return o->narrow &&
-           (o->type != DPAR_F32 || o->scatter || o->hook != NULL || dpari_world_of(c) == NULL);
+    return o->narrow && (o->type != DPAR_F32 || o->scatter || o->hook != NULL || c->mem != NULL ||
+                         dpari_world_of(c) == NULL);
 }
 
 /* The pieces of a ddp in memory, or NULL and only their sum. */
@@ -40495,6 +40532,10 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *wh
         st = dpar_comm_alloc(d->c, dpari_most(1, d->elements * wire), &memory);
         d->copy = (unsigned char *)memory;
     }
+    if (st == DPAR_OK && d->c->mem != NULL && d->options.finite && d->c->mem->pin != NULL) {
+        st = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
+        d->pinned = st == DPAR_OK;
+    }
     return st == DPAR_OK ? st
                          : dpari_say(st, why, "ddp: no memory for # gradients of # and # B",
                                      d->elements, each, wire, 0);
@@ -40508,6 +40549,10 @@ static void dpari_ddp_free(dpar_ddp *d)
     if (d->buffer != NULL) {
         dpar_comm_release(d->c, d->buffer);
     }
+    if (d->pinned && d->c->mem->unpin != NULL) {
+        (void)d->c->mem->unpin(d->c->mem->ctx, &d->found);
+    }
+    d->pinned = 0;
     d->buffer = NULL;
     d->copy = NULL;
 }
@@ -40584,7 +40629,7 @@ DPAR_API void dpar_ddp_zero(dpar_ddp *d)
     if (d == NULL) {
         return;
     }
-    dpari_zero(d->buffer, (size_t)(d->elements * dpar_type_bytes(d->options.type)));
+    (void)dpari_do_copy(d->c, d->buffer, NULL, d->elements * dpar_type_bytes(d->options.type));
     dpari_zero(d->used, (size_t)d->params);
     d->zeroed = d->pass;
 }
@@ -40635,12 +40680,43 @@ static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
     return d->status;
 }
 
+/* The first element of a bucket in a device's memory that is none: d->found. Waits for it. */
+static dpar_status dpari_ddp_look_there(dpar_ddp *d, int32_t k)
+{
+    const dpar_bucket *b = &d->bucket[k];
+    dpar_mem_finite f;
+    dpar_status st;
+    dpari_zero(&f, sizeof f);
+    f.in = d->buffer + b->lo * dpar_type_bytes(d->options.type);
+    f.count = b->hi - b->lo;
+    f.first = b->lo;
+    f.type = d->options.type;
+    f.found = &d->found;
+    st = dpari_do_finite(d->c, &f);
+    st = st == DPAR_OK ? dpari_do_wait(d->c) : st;
+    d->status = d->status == DPAR_OK ? st : d->status;
+    return st;
+}
+
+/* In parameter i: numel: none. */
+static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
+{
+    const int64_t at = d->found - d->start[i];
+    if (d->c->mem == NULL) {
+        return dpari_kern_finite(dpar_ddp_gradient(d, i), d->numel[i], d->options.type);
+    }
+    return d->found >= 0 && at >= 0 && at < d->numel[i] ? at : d->numel[i];
+}
+
 /* NaN and Inf do not travel. */
 static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
 {
     int32_t i;
+    if (d->c->mem != NULL && dpari_ddp_look_there(d, k) != DPAR_OK) {
+        return d->status;
+    }
     for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
-        const int64_t at = dpari_kern_finite(dpar_ddp_gradient(d, i), d->numel[i], d->options.type);
+        const int64_t at = dpari_ddp_look_at(d, i);
         dpar_why why;
         dpar_text t;
         if (at == d->numel[i]) {
@@ -40659,7 +40735,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
 }
 
 /* What has come back is there in its own type. */
-static void dpari_ddp_widen(dpar_ddp *d, int32_t k)
+static dpar_status dpari_ddp_widen(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_options *o = &d->options;
     const int32_t wire = dpari_ddp_wire(o);
@@ -40669,19 +40745,19 @@ static void dpari_ddp_widen(dpar_ddp *d, int32_t k)
         count /= d->c->size;
         lo += count * d->c->rank;
     }
-    dpari_kern_convert(d->buffer + lo * dpar_type_bytes(o->type), o->type,
-                       d->copy + lo * dpar_type_bytes(wire), wire, count);
+    return dpari_do_convert(d->c, d->buffer + lo * dpar_type_bytes(o->type), o->type,
+                            d->copy + lo * dpar_type_bytes(wire), wire, count, 0);
 }
 
 /* Waits for all that was posted. */
 static void dpari_ddp_take(dpar_ddp *d)
 {
     for (; d->back < d->posted; d->back++) {
-        const dpar_status st = dpar_wait(&d->work[d->back]);
-        d->status = d->status == DPAR_OK ? st : d->status;
+        dpar_status st = dpar_wait(&d->work[d->back]);
         if (st == DPAR_OK && d->copy != NULL) {
-            dpari_ddp_widen(d, d->back);
+            st = dpari_ddp_widen(d, d->back);
         }
+        d->status = d->status == DPAR_OK ? st : d->status;
     }
 }
 
@@ -40697,8 +40773,12 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
         return d->status;
     }
     if (d->copy != NULL) {
+        dpar_status st;
         data = d->copy + b->lo * dpar_type_bytes(wire);
-        dpari_kern_convert(data, wire, mine, o->type, count);
+        st = dpari_do_convert(d->c, data, wire, mine, o->type, count, 0);
+        if (st != DPAR_OK) {
+            return st;
+        }
     }
     dpari_zero(&d->work[k], sizeof d->work[k]);
     d->posted++; /* a hook that fails may have posted */
@@ -58281,7 +58361,7 @@ static dpar_status dpari_peers_tell(dpar_comm *c, int32_t tag, const dpari_peer 
 DPARI_API dpar_status dpari_peers_open(dpari_peers *p, dpar_comm *c, int32_t tag,
                                        const dpari_peers_array *array, int32_t n, dpari_peer *peer)
 {
-    const dpari_world *w = dpari_world_of(c);
+    const dpari_world *w = c->mem == NULL ? dpari_world_of(c) : NULL;
     dpari_peer mine;
     dpar_status st = c->status;
     int32_t i;

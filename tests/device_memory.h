@@ -518,6 +518,14 @@ static DPARI_UNUSED int64_t device_opened(int64_t result)
     return result;
 }
 
+/* Memory of a plan: not what is registered, which is the device's. */
+static DPARI_UNUSED dpar_status host_alloc(dpar_comm *c, int64_t bytes, void **memory)
+{
+    (void)c;
+    *memory = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64);
+    return *memory != NULL ? DPAR_OK : DPAR_E_MEMORY;
+}
+
 /* A call of the library that returns a status or a number. */
 #define ON_DEVICE(call) (device_close(), device_opened((int64_t)(call)))
 

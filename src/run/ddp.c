@@ -8,6 +8,7 @@
 #include "agree.h"
 #include "comm.h"
 #include "kernel.h"
+#include "mem_run.h"
 #include "world.h"
 
 struct dpar_ddp {
@@ -21,6 +22,8 @@ struct dpar_ddp {
     int32_t *missing;             /* parameters of each bucket that are not ready in this pass */
     dpar_work *work;              /* of each bucket */
     unsigned char *buffer, *copy; /* copy: in type wire, of what travels; or NULL */
+    int64_t found;                /* options.finite: which element of the buffer is not */
+    int32_t pinned;               /* a device can write it */
     int64_t elements;
     int64_t pass, zeroed; /* counted from 1; the last one before dpar_ddp_zero */
     int32_t params, buckets;
@@ -93,8 +96,8 @@ static dpar_bucketing dpari_ddp_bucketing(const dpar_comm *c, const dpar_ddp_opt
 /* Must what travels be written down? Ranks that share memory round f32 as they add it. */
 static int dpari_ddp_copies(const dpar_comm *c, const dpar_ddp_options *o)
 {
-    return o->narrow &&
-           (o->type != DPAR_F32 || o->scatter || o->hook != NULL || dpari_world_of(c) == NULL);
+    return o->narrow && (o->type != DPAR_F32 || o->scatter || o->hook != NULL || c->mem != NULL ||
+                         dpari_world_of(c) == NULL);
 }
 
 /* The pieces of a ddp in memory, or NULL and only their sum. */
@@ -196,6 +199,10 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *wh
         st = dpar_comm_alloc(d->c, dpari_most(1, d->elements * wire), &memory);
         d->copy = (unsigned char *)memory;
     }
+    if (st == DPAR_OK && d->c->mem != NULL && d->options.finite && d->c->mem->pin != NULL) {
+        st = d->c->mem->pin(d->c->mem->ctx, &d->found, (int64_t)sizeof d->found);
+        d->pinned = st == DPAR_OK;
+    }
     return st == DPAR_OK ? st
                          : dpari_say(st, why, "ddp: no memory for # gradients of # and # B",
                                      d->elements, each, wire, 0);
@@ -209,6 +216,10 @@ static void dpari_ddp_free(dpar_ddp *d)
     if (d->buffer != NULL) {
         dpar_comm_release(d->c, d->buffer);
     }
+    if (d->pinned && d->c->mem->unpin != NULL) {
+        (void)d->c->mem->unpin(d->c->mem->ctx, &d->found);
+    }
+    d->pinned = 0;
     d->buffer = NULL;
     d->copy = NULL;
 }
@@ -285,7 +296,7 @@ DPAR_API void dpar_ddp_zero(dpar_ddp *d)
     if (d == NULL) {
         return;
     }
-    dpari_zero(d->buffer, (size_t)(d->elements * dpar_type_bytes(d->options.type)));
+    (void)dpari_do_copy(d->c, d->buffer, NULL, d->elements * dpar_type_bytes(d->options.type));
     dpari_zero(d->used, (size_t)d->params);
     d->zeroed = d->pass;
 }
@@ -336,12 +347,43 @@ static dpar_status dpari_ddp_stop(dpar_ddp *d, const char *text)
     return d->status;
 }
 
+/* The first element of a bucket in a device's memory that is none: d->found. Waits for it. */
+static dpar_status dpari_ddp_look_there(dpar_ddp *d, int32_t k)
+{
+    const dpar_bucket *b = &d->bucket[k];
+    dpar_mem_finite f;
+    dpar_status st;
+    dpari_zero(&f, sizeof f);
+    f.in = d->buffer + b->lo * dpar_type_bytes(d->options.type);
+    f.count = b->hi - b->lo;
+    f.first = b->lo;
+    f.type = d->options.type;
+    f.found = &d->found;
+    st = dpari_do_finite(d->c, &f);
+    st = st == DPAR_OK ? dpari_do_wait(d->c) : st;
+    d->status = d->status == DPAR_OK ? st : d->status;
+    return st;
+}
+
+/* In parameter i: numel: none. */
+static int64_t dpari_ddp_look_at(const dpar_ddp *d, int32_t i)
+{
+    const int64_t at = d->found - d->start[i];
+    if (d->c->mem == NULL) {
+        return dpari_kern_finite(dpar_ddp_gradient(d, i), d->numel[i], d->options.type);
+    }
+    return d->found >= 0 && at >= 0 && at < d->numel[i] ? at : d->numel[i];
+}
+
 /* NaN and Inf do not travel. */
 static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
 {
     int32_t i;
+    if (d->c->mem != NULL && dpari_ddp_look_there(d, k) != DPAR_OK) {
+        return d->status;
+    }
     for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
-        const int64_t at = dpari_kern_finite(dpar_ddp_gradient(d, i), d->numel[i], d->options.type);
+        const int64_t at = dpari_ddp_look_at(d, i);
         dpar_why why;
         dpar_text t;
         if (at == d->numel[i]) {
@@ -360,7 +402,7 @@ static dpar_status dpari_ddp_look(dpar_ddp *d, int32_t k)
 }
 
 /* What has come back is there in its own type. */
-static void dpari_ddp_widen(dpar_ddp *d, int32_t k)
+static dpar_status dpari_ddp_widen(dpar_ddp *d, int32_t k)
 {
     const dpar_ddp_options *o = &d->options;
     const int32_t wire = dpari_ddp_wire(o);
@@ -370,19 +412,19 @@ static void dpari_ddp_widen(dpar_ddp *d, int32_t k)
         count /= d->c->size;
         lo += count * d->c->rank;
     }
-    dpari_kern_convert(d->buffer + lo * dpar_type_bytes(o->type), o->type,
-                       d->copy + lo * dpar_type_bytes(wire), wire, count);
+    return dpari_do_convert(d->c, d->buffer + lo * dpar_type_bytes(o->type), o->type,
+                            d->copy + lo * dpar_type_bytes(wire), wire, count, 0);
 }
 
 /* Waits for all that was posted. */
 static void dpari_ddp_take(dpar_ddp *d)
 {
     for (; d->back < d->posted; d->back++) {
-        const dpar_status st = dpar_wait(&d->work[d->back]);
-        d->status = d->status == DPAR_OK ? st : d->status;
+        dpar_status st = dpar_wait(&d->work[d->back]);
         if (st == DPAR_OK && d->copy != NULL) {
-            dpari_ddp_widen(d, d->back);
+            st = dpari_ddp_widen(d, d->back);
         }
+        d->status = d->status == DPAR_OK ? st : d->status;
     }
 }
 
@@ -398,8 +440,12 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
         return d->status;
     }
     if (d->copy != NULL) {
+        dpar_status st;
         data = d->copy + b->lo * dpar_type_bytes(wire);
-        dpari_kern_convert(data, wire, mine, o->type, count);
+        st = dpari_do_convert(d->c, data, wire, mine, o->type, count, 0);
+        if (st != DPAR_OK) {
+            return st;
+        }
     }
     dpari_zero(&d->work[k], sizeof d->work[k]);
     d->posted++; /* a hook that fails may have posted */

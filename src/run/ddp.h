@@ -15,9 +15,11 @@
  *         update with gradient[i]
  *
  * Promises. Sums go in rank order (comm.h): the same bits on all ranks, in every run, with one
- * bucket or many. Nothing is allocated after init. What travels is, on each rank, an all-reduce of
- * the buckets' elements, padding included: dpar_ddp_bucket says how many. It overlaps with backward
- * inside the calls here, or all the time with dpar_comm_progress. */
+ * bucket or many. Nothing is allocated after init. In a device's memory
+ * (comm->mem) gradients lie there, ready follows what its stream was given before, finish orders
+ * what follows, and nothing waits, but each bucket for options.finite. What travels is, on each
+ * rank, an all-reduce of the buckets' elements, padding included: dpar_ddp_bucket says how many. It
+ * overlaps with backward inside the calls here, or all the time with dpar_comm_progress. */
 #ifndef DPAR_DDP_H
 #define DPAR_DDP_H
 

@@ -1103,6 +1103,36 @@ DPARI_API dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *call)
                           "reduce");
 }
 
+DPARI_API dpar_status dpari_do_finite(dpar_comm *c, const dpar_mem_finite *call)
+{
+    const dpar_mem *m = c->mem;
+    if (m == NULL) {
+        return dpari_mem_finite(NULL, call);
+    }
+    return dpari_do_ended(c, m->finite == NULL ? DPAR_E_UNKNOWN : m->finite(m->ctx, call),
+                          "finite");
+}
+
+DPARI_API dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call)
+{
+    const dpar_mem *m = c->mem;
+    if (m == NULL) {
+        return dpari_mem_squares(NULL, call);
+    }
+    return dpari_do_ended(c, m->squares == NULL ? DPAR_E_UNKNOWN : m->squares(m->ctx, call),
+                          "squares");
+}
+
+DPARI_API dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *call)
+{
+    const dpar_mem *m = c->mem;
+    if (m == NULL) {
+        return dpari_mem_optimize(NULL, call);
+    }
+    return dpari_do_ended(c, m->optimize == NULL ? DPAR_E_UNKNOWN : m->optimize(m->ctx, call),
+                          "optimize");
+}
+
 DPARI_API dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *call)
 {
     const dpar_mem *m = c->mem;

@@ -24,6 +24,9 @@ DPARI_API dpar_status dpari_do_move(dpar_comm *c, const dpar_mem_box *boxes, int
 DPARI_API dpar_status dpari_do_wait(dpar_comm *c);
 DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *spans, int32_t n);
 DPARI_API dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *r);
+DPARI_API dpar_status dpari_do_finite(dpar_comm *c, const dpar_mem_finite *f);
+DPARI_API dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *s);
+DPARI_API dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *o);
 DPARI_API dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *g);
 DPARI_API dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *s);
 DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *d);

@@ -6,6 +6,17 @@
  *   ddp [processes|threads] [ranks]      without arguments: both, 1 to 6 ranks
  *   mpirun -np 4 ddp                     built with -DUSE_MPI */
 #include "rank_program.h"
+#ifdef DEVICE_MEMORY
+#include "device_memory.h"
+#define dpar_ddp_init(m, b, c, n, e, o, d, w)                                                      \
+    (dpar_status) ON_DEVICE(dpar_ddp_init(m, b, c, n, e, o, d, w))
+#define dpar_ddp_zero(d) (void)ON_DEVICE((dpar_ddp_zero(d), 0))
+#define dpar_ddp_ready(d, i) (dpar_status) ON_DEVICE(dpar_ddp_ready(d, i))
+#define dpar_ddp_finish(d) (dpar_status) ON_DEVICE(dpar_ddp_finish(d))
+#define dpar_ddp_close(d) (dpar_status) ON_DEVICE(dpar_ddp_close(d))
+#define dpar_comm_alloc(c, bytes, memory) host_alloc(c, bytes, memory)
+#define dpar_comm_release(c, memory) free(memory)
+#endif
 
 enum { MOST = 24, CASES = 150 };
 
@@ -372,6 +383,10 @@ static int everything(dpar_comm *c, void *arg)
 {
     uint64_t i;
     (void)arg;
+#ifdef DEVICE_MEMORY
+    device_begin((size_t)1 << 28);
+    device_take(c);
+#endif
     for (i = 0; i < CASES && failures() == 0; i++) {
         random_case(c, i);
         if (failures() > 0) {
@@ -384,10 +399,19 @@ static int everything(dpar_comm *c, void *arg)
     missing(c);
     not_finite(c);
 #endif
+#ifdef DEVICE_MEMORY
+    CHECK(the_device.calls > 0);
+    device_return(c);
+    device_end();
+#endif
     return failures() > 0;
 }
 
 int main(int argc, char **argv)
 {
+#ifdef DEVICE_MEMORY
+    return rank_program(argc, argv, everything, NULL, 4, 2, NULL);
+#else
     return rank_program(argc, argv, everything, NULL, 6, 6, NULL);
+#endif
 }
