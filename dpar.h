@@ -4771,7 +4771,10 @@ DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d);
  * Promises. Nothing is allocated after init: dpar_fsdp_sizes says by term what init takes. Sums go
  * in rank order: the same bits in every run, whatever is prefetched. Replicas stay the same bit by
  * bit. What is in the pool already is not gathered again. All ranks visit units in one order
- * (E_MISMATCH else; over MPI with its option `check`). Host memory. */
+ * (E_MISMATCH else; over MPI with its option `check`).
+ *
+ * In a device's memory (shard->mem) all arrays lie there, also those that set and load are given;
+ * functions follow what its stream was given and order what follows; only norm and load wait. */
 
 /* Zero it and fill in what differs. The same on all ranks. */
 typedef struct dpar_fsdp_options {
@@ -40954,6 +40957,8 @@ struct dpar_fsdp {
     int32_t units, params, full; /* full: units that have elements */
     int32_t slots, buckets;
     int64_t steps;
+    double squares; /* of the gradients' norm: a device writes it, once it is pinned */
+    int32_t pinned;
     int32_t last, under_way;
     dpar_status status; /* of this pass */
 };
@@ -41265,7 +41270,21 @@ static dpar_status dpari_fsdp_take(dpar_fsdp *d, const dpar_fsdp_sizes *s, dpar_
     at += dpari_fsdp_up(s->master);
     d->moment[0] = at;
     d->moment[1] = at + moment;
-    return DPAR_OK;
+    if (d->shard->mem != NULL && d->shard->mem->pin != NULL) {
+        st = d->shard->mem->pin(d->shard->mem->ctx, &d->squares, (int64_t)sizeof d->squares);
+        d->pinned = st == DPAR_OK;
+    }
+    return st;
+}
+
+static void dpari_fsdp_give_back(dpar_fsdp *d)
+{
+    if (d->pinned && d->shard->mem->unpin != NULL) {
+        (void)d->shard->mem->unpin(d->shard->mem->ctx, &d->squares);
+    }
+    if (d->memory != NULL) {
+        dpar_comm_release(d->shard, d->memory);
+    }
 }
 
 /* All ranks of both communicators hear how it went. */
@@ -41323,9 +41342,7 @@ DPAR_API dpar_status dpar_fsdp_init(void *memory, int64_t bytes, dpar_comm *shar
     st = st == DPAR_OK ? dpari_fsdp_take(d, &sizes, why) : st;
     st = dpari_fsdp_agree(shard, replicas, st, 0, why);
     if (st != DPAR_OK) {
-        if (d->memory != NULL) {
-            dpar_comm_release(shard, d->memory);
-        }
+        dpari_fsdp_give_back(d);
         return st;
     }
     *fsdp = d;
@@ -41370,8 +41387,9 @@ DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *d)
     for (i = 0; i < d->units; i++) {
         (void)dpar_wait(&d->unit[i].across);
     }
-    dpar_comm_release(d->shard, d->memory);
+    dpari_fsdp_give_back(d);
     d->memory = NULL;
+    d->pinned = 0;
     return DPAR_OK;
 }
 
@@ -41447,9 +41465,9 @@ static unsigned char *dpari_fsdp_settled(const dpar_fsdp *d, int32_t u, int32_t 
     unsigned char *at = dpari_fsdp_reduced_at(d, u, type);
     const int64_t bytes = n->flat.shard * dpar_type_bytes(*type);
     if (n->fresh && dpari_fsdp_kept(&d->options)) { /* all of it: later passes add to it */
-        dpari_zero(dpari_fsdp_bucket_at(d, u), (size_t)(bytes * d->shard->size));
+        (void)dpari_do_copy(d->shard, dpari_fsdp_bucket_at(d, u), NULL, bytes * d->shard->size);
     } else if (n->fresh) {
-        dpari_zero(at, (size_t)bytes);
+        (void)dpari_do_copy(d->shard, at, NULL, bytes);
     }
     n->fresh = 0;
     return at;
@@ -41521,8 +41539,8 @@ DPAR_API dpar_status dpar_fsdp_set(dpar_fsdp *d, int32_t i, const void *values)
     each = dpar_type_bytes(d->options.type);
     st = dpari_fsdp_forget(d);
     if (st == DPAR_OK && dpar_fsdp_piece(d, i, &piece)) {
-        dpari_kern_copy(dpari_fsdp_master_at(d, d->home[i]) + piece.in_shard * each,
-                        from + piece.in_param * each, piece.count * each, 0);
+        st = dpari_do_copy(d->shard, dpari_fsdp_master_at(d, d->home[i]) + piece.in_shard * each,
+                           from + piece.in_param * each, piece.count * each);
     }
     return st;
 }
@@ -41554,17 +41572,22 @@ static int32_t dpari_fsdp_pick(const dpar_fsdp *d, int32_t u, int32_t lo, int32_
 }
 
 /* This rank's masters become its piece of the gathered weights, of another type. */
-static void dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
+static dpar_status dpari_fsdp_cast(const dpar_fsdp *d, int32_t u, unsigned char *to)
 {
     const dpar_fsdp_options *o = &d->options;
-    const unsigned char *from = dpari_fsdp_master_at(d, u);
-    const int64_t count = d->unit[u].flat.shard;
-    if (o->compute == DPAR_BF16 && o->optimizer.stochastic) {
-        dpar_round_bf16(to, from, count, o->optimizer.seed, (uint64_t)d->steps,
-                        dpari_fsdp_key(d, u));
-    } else {
-        dpari_kern_convert(to, o->compute, from, o->type, count);
-    }
+    dpar_mem_span s;
+    dpari_zero(&s, sizeof s);
+    s.to = to;
+    s.from = dpari_fsdp_master_at(d, u);
+    s.count = d->unit[u].flat.shard;
+    s.to_type = o->compute;
+    s.from_type = o->type;
+    s.scale = 1.0;
+    s.stochastic = o->compute == DPAR_BF16 && o->optimizer.stochastic;
+    s.seed = o->optimizer.seed;
+    s.stream = (uint64_t)d->steps;
+    s.index = dpari_fsdp_key(d, u);
+    return dpari_do_span(d->shard, &s, 1);
 }
 
 /* Asks for unit u's weights. MORE: there is no slot for them. */
@@ -41595,7 +41618,10 @@ static dpar_status dpari_fsdp_ask(dpar_fsdp *d, int32_t u, int32_t lo, int32_t h
     mine = dpari_fsdp_master_at(d, u);
     if (d->options.type != d->options.compute) {
         mine = whole + dpari_fsdp_own(d, u, d->options.compute);
-        dpari_fsdp_cast(d, u, mine);
+        st = dpari_fsdp_cast(d, u, mine);
+        if (st != DPAR_OK) {
+            return st;
+        }
     }
     st = dpari_fsdp_post(d, DPAR_ALL_GATHER, u, mine, whole, d->options.compute, &s->work);
     if (st == DPAR_OK) {
@@ -41636,8 +41662,8 @@ static dpar_status dpari_fsdp_gather(dpar_fsdp *d, int32_t u, int32_t back)
  */
 
 /* a += b, element by element, in the type of a: F64 or F32. */
-static void dpari_fsdp_add(void *to, int32_t to_type, const void *from, int32_t from_type,
-                           int64_t count)
+static void dpari_fsdp_add_here(void *to, int32_t to_type, const void *from, int32_t from_type,
+                                int64_t count)
 {
     const int32_t to_size = dpar_type_bytes(to_type), from_size = dpar_type_bytes(from_type);
     float f32[DPARI_ELEMENTS];
@@ -41662,6 +41688,16 @@ static void dpari_fsdp_add(void *to, int32_t to_type, const void *from, int32_t 
     }
 }
 
+static dpar_status dpari_fsdp_add(const dpar_fsdp *d, void *to, int32_t to_type, const void *from,
+                                  int32_t from_type, int64_t count)
+{
+    if (d->shard->mem != NULL) {
+        return dpari_do_convert(d->shard, to, to_type, from, from_type, count, 1);
+    }
+    dpari_fsdp_add_here(to, to_type, from, from_type, count);
+    return DPAR_OK;
+}
+
 /* What was sent from bucket b has come back. */
 static dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 {
@@ -41681,14 +41717,14 @@ static dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
     if (!dpari_fsdp_kept(o) && !s->straight) {
         const unsigned char *came = dpari_fsdp_bucket_at(d, b) + dpari_fsdp_own(d, u, o->gradient);
         if (n->fresh && o->gradient != type) {
-            dpari_kern_convert(reduced, type, came, o->gradient, n->flat.shard);
+            st = dpari_do_convert(d->shard, reduced, type, came, o->gradient, n->flat.shard, 0);
         } else {
             reduced = dpari_fsdp_settled(d, u, &type);
-            dpari_fsdp_add(reduced, type, came, o->gradient, n->flat.shard);
+            st = dpari_fsdp_add(d, reduced, type, came, o->gradient, n->flat.shard);
         }
     }
     n->fresh = 0;
-    if (d->last && d->replicas != NULL) {
+    if (st == DPAR_OK && d->last && d->replicas != NULL) {
         st = dpar_all_reduce(d->replicas, reduced, reduced, n->flat.shard, type,
                              o->sum ? DPAR_SUM : DPAR_AVG, &n->across);
     }
@@ -41697,23 +41733,24 @@ static dpar_status dpari_fsdp_collect(dpar_fsdp *d, int32_t b)
 
 /* What a pass finds in the room for unit u's gradients: those of earlier ones, where they are kept;
  * else 0, or any numbers where it assigns, with 0 between parameters and after them. */
-static void dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whole)
+static dpar_status dpari_fsdp_clear(dpar_fsdp *d, int32_t u, unsigned char *whole)
 {
     dpari_fsdp_unit *n = &d->unit[u];
     const int64_t each = dpar_type_bytes(d->options.gradient), all = n->flat.shard * d->shard->size;
     const int earlier = dpari_fsdp_kept(&d->options) && !n->fresh;
+    dpar_status st = DPAR_OK;
     int64_t at = 0;
     int32_t i;
     n->adds = earlier || !d->options.assigned;
     n->fresh = n->fresh && !dpari_fsdp_kept(&d->options);
     if (earlier) {
-        return;
+        return DPAR_OK;
     }
-    for (i = n->first; i < n->last && d->options.assigned; i++) {
-        dpari_zero(whole + at * each, (size_t)((d->start[i] - at) * each));
+    for (i = n->first; i < n->last && d->options.assigned && st == DPAR_OK; i++) {
+        st = dpari_do_copy(d->shard, whole + at * each, NULL, (d->start[i] - at) * each);
         at = d->start[i] + d->numel[i];
     }
-    dpari_zero(whole + at * each, (size_t)((all - at) * each));
+    return st == DPAR_OK ? dpari_do_copy(d->shard, whole + at * each, NULL, (all - at) * each) : st;
 }
 
 /* Room for the gradients of unit u. */
@@ -41743,10 +41780,10 @@ static dpar_status dpari_fsdp_open(dpar_fsdp *d, int32_t u)
     }
     n->state = DPARI_FSDP_OPEN;
     if (n->flat.shard > 0) {
-        dpari_fsdp_clear(d, u, dpari_fsdp_bucket_at(d, b));
         n->bucket = b;
         d->bucket[b].unit = u;
         d->bucket[b].sent = 0;
+        return dpari_fsdp_clear(d, u, dpari_fsdp_bucket_at(d, b));
     }
     return DPAR_OK;
 }
@@ -41920,19 +41957,36 @@ DPAR_API dpar_status dpar_fsdp_finish(dpar_fsdp *d)
     return d->status;
 }
 
+/* The sum of squares of this rank's shard: waits for a device's. */
+static dpar_status dpari_fsdp_squares(dpar_fsdp *d)
+{
+    dpar_status st = DPAR_OK;
+    dpar_mem_squares s;
+    int32_t u;
+    d->squares = 0.0;
+    for (u = 0; u < d->units && st == DPAR_OK; u++) {
+        dpari_zero(&s, sizeof s);
+        s.in = dpari_fsdp_settled(d, u, &s.type);
+        s.count = d->unit[u].flat.shard;
+        s.add = 1;
+        s.sum = &d->squares;
+        st = s.count > 0 ? dpari_do_squares(d->shard, &s) : DPAR_OK;
+    }
+    return st == DPAR_OK ? dpari_do_wait(d->shard) : st;
+}
+
 DPAR_API dpar_status dpar_fsdp_norm(dpar_fsdp *d, double *norm)
 {
-    double sum = 0.0;
-    int32_t u, type;
+    double sum;
     dpar_status st;
     if (d == NULL || norm == NULL || d->under_way) {
         return DPAR_E_ARG;
     }
-    for (u = 0; u < d->units; u++) {
-        const void *reduced = dpari_fsdp_settled(d, u, &type);
-        sum += dpar_sum_squares(reduced, d->unit[u].flat.shard, type);
+    st = dpari_fsdp_squares(d);
+    sum = d->squares;
+    if (st == DPAR_OK) {
+        st = dpar_all_reduce(d->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     }
-    st = dpar_all_reduce(d->shard, &sum, &sum, 1, DPAR_F64, DPAR_SUM, NULL);
     if (st == DPAR_OK) {
         *norm = dpari_finite(sum) ? dpari_elements_sqrt(sum) : sum;
     }
@@ -41964,6 +42018,7 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
     d->steps++;
     for (u = 0; u < d->units && st == DPAR_OK; u++) {
         dpar_optimizer_piece p;
+        dpar_mem_optimize o;
         void *moment[2] = {NULL, NULL};
         for (k = 0; k < dpar_optimizer_moments(&d->options.optimizer); k++) {
             moment[k] = dpari_fsdp_moment_at(d, k, u);
@@ -41976,7 +42031,13 @@ DPAR_API dpar_status dpar_fsdp_step(dpar_fsdp *d, double rate, double factor)
         p.v = moment[1];
         p.count = d->unit[u].flat.shard;
         p.index = dpari_fsdp_key(d, u);
-        st = dpar_optimizer_step(&d->options.optimizer, &p, d->steps, rate, factor);
+        dpari_zero(&o, sizeof o);
+        o.optimizer = &d->options.optimizer;
+        o.piece = &p;
+        o.t = d->steps;
+        o.rate = rate;
+        o.factor = factor;
+        st = dpari_do_optimize(d->shard, &o);
     }
     return st;
 }
@@ -42070,7 +42131,8 @@ static dpar_status dpari_fsdp_read_one(dpar_fsdp *d, int32_t array, int32_t u, i
     st = st == DPAR_OK ? dpar_transfers_begin(&walk, &from, &to, d->shard->rank, DPAR_RECEIVES,
                                               DPAR_PRIMARY, why)
                        : st;
-    dpari_zero(at, (size_t)(count * each));
+    st = st == DPAR_OK ? dpari_do_copy(d->shard, at, NULL, count * each) : st;
+    st = st == DPAR_OK ? dpari_do_wait(d->shard) : st; /* the user writes next */
     while (st == DPAR_OK && dpar_transfers_next(&walk, &t)) {
         st = read(ctx, array, u, t.peer, t.theirs[0], t.extent[0], at + t.mine[0] * each);
         st = st > 0 ? DPAR_OK : st; /* a condition is no failure */

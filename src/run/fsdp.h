@@ -48,7 +48,10 @@
  * Promises. Nothing is allocated after init: dpar_fsdp_sizes says by term what init takes. Sums go
  * in rank order: the same bits in every run, whatever is prefetched. Replicas stay the same bit by
  * bit. What is in the pool already is not gathered again. All ranks visit units in one order
- * (E_MISMATCH else; over MPI with its option `check`). Host memory. */
+ * (E_MISMATCH else; over MPI with its option `check`).
+ *
+ * In a device's memory (shard->mem) all arrays lie there, also those that set and load are given;
+ * functions follow what its stream was given and order what follows; only norm and load wait. */
 #ifndef DPAR_FSDP_H
 #define DPAR_FSDP_H
 

@@ -384,7 +384,7 @@ static int everything(dpar_comm *c, void *arg)
     uint64_t i;
     (void)arg;
 #ifdef DEVICE_MEMORY
-    device_begin((size_t)1 << 28);
+    device_begin((size_t)1 << 26);
     device_take(c);
 #endif
     for (i = 0; i < CASES && failures() == 0; i++) {

@@ -11,6 +11,24 @@
  *   fsdp [processes|threads] [ranks]     without arguments: both, 1 to 8 ranks
  *   mpirun -np 4 fsdp                    built with -DUSE_MPI */
 #include "rank_program.h"
+#ifdef DEVICE_MEMORY
+#include "device_memory.h"
+#define dpar_fsdp_init(m, b, s, r, n, p, e, o, f, w)                                               \
+    (dpar_status) ON_DEVICE(dpar_fsdp_init(m, b, s, r, n, p, e, o, f, w))
+#define dpar_fsdp_set(f, i, x) (dpar_status) ON_DEVICE(dpar_fsdp_set(f, i, x))
+#define dpar_fsdp_before(f, u, d) (dpar_status) ON_DEVICE(dpar_fsdp_before(f, u, d))
+#define dpar_fsdp_after(f, u, d) (dpar_status) ON_DEVICE(dpar_fsdp_after(f, u, d))
+#define dpar_fsdp_ready(f, u) (dpar_status) ON_DEVICE(dpar_fsdp_ready(f, u))
+#define dpar_fsdp_finish(f) (dpar_status) ON_DEVICE(dpar_fsdp_finish(f))
+#define dpar_fsdp_norm(f, n) (dpar_status) ON_DEVICE(dpar_fsdp_norm(f, n))
+#define dpar_fsdp_step(f, r, x) (dpar_status) ON_DEVICE(dpar_fsdp_step(f, r, x))
+#define dpar_fsdp_load(f, n, s, r, x, w) (dpar_status) ON_DEVICE(dpar_fsdp_load(f, n, s, r, x, w))
+#define dpar_fsdp_reduced(f, u, n, t)                                                              \
+    (void *)(intptr_t)ON_DEVICE((intptr_t)dpar_fsdp_reduced(f, u, n, t))
+#define dpar_fsdp_close(f) (dpar_status) ON_DEVICE(dpar_fsdp_close(f))
+#define dpar_comm_alloc(c, bytes, memory) host_alloc(c, bytes, memory)
+#define dpar_comm_release(c, memory) free(memory)
+#endif
 
 enum {
     UNITS = 7,
@@ -625,6 +643,9 @@ static dpar_status read_saved(void *ctx, int32_t array, int32_t u, int32_t rank,
     if (s->broken) {
         return DPAR_E_SYSTEM;
     }
+#ifdef DEVICE_MEMORY
+    to = device_there(to);
+#endif
     memcpy(to, s->at[array][u][rank] + first * size, (size_t)(count * size));
     return s->read % 2 != 0 ? DPAR_MORE : DPAR_OK; /* a condition is no failure */
 }
@@ -1270,6 +1291,10 @@ static int everything(dpar_comm *c, void *arg)
     uint64_t i;
     int32_t n;
     (void)arg;
+#ifdef DEVICE_MEMORY
+    device_begin((size_t)1 << 26);
+    device_take(c);
+#endif
     memset(&w, 0, sizeof w);
     w.c = c;
     for (n = c->size; n >= 1; n--) { /* shards of n ranks; the first way is without replicas */
@@ -1310,10 +1335,19 @@ static int everything(dpar_comm *c, void *arg)
         other_order(c, 1);
     }
 #endif
+#ifdef DEVICE_MEMORY
+    CHECK(the_device.calls > 0);
+    device_return(c);
+    device_end();
+#endif
     return failures() > 0;
 }
 
 int main(int argc, char **argv)
 {
+#ifdef DEVICE_MEMORY
+    return rank_program(argc, argv, everything, NULL, 4, 2, NULL);
+#else
     return rank_program(argc, argv, everything, NULL, 8, 4, NULL);
+#endif
 }
