@@ -31,6 +31,15 @@ c() { # the same in C, linked with the stand-in for NCCL too
         -Itests/gpu/fake $include "$@" -o "$bin/$name" -L"$bin" -lnccl -lcudart -ldl -lm -pthread -Wl,-rpath,"$bin"
 }
 
+# The real header, library and runtime. The driver, which is where a GPU is, may be missing.
+real() {
+    how=
+    [ "$1" = real_nccl ] || how="-DDPAR_NCCL_LINK $nccl/lib/libnccl.so.2 -Wl,-rpath,$nccl/lib"
+    try $CC -std=c99 -D_GNU_SOURCE -O0 -Wall -Wextra $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION -isystem "$nccl/include" \
+        -isystem "$cuda/include" $include tests/gpu/link.c -o "$bin/$1" $how -L"$cuda/lib64" -L"$cuda/lib" -lcudart -lm -ldl \
+        -pthread -Wl,--unresolved-symbols=ignore-in-shared-libs -Wl,-rpath,"$cuda/lib64:$cuda/lib"
+}
+
 build() {
     case $1 in
     fake_test) cxx fake_test tests/gpu/fake_test.cc ;;
@@ -39,9 +48,7 @@ build() {
     nccl) c nccl tests/gpu/nccl.c ;;
     nccl_old) c nccl_old -DFAKE_NCCL_HEADER=21805 tests/gpu/nccl.c ;;
     nvcc_*) nvcc_build "${1#nvcc_}" ;;
-    real_nccl) try $CC -std=c99 -D_GNU_SOURCE -O0 $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION -DDPAR_NCCL_LINK \
-        -isystem "$nccl/include" -isystem "$cuda/include" $include tests/gpu/nccl.c -o "$bin/real_nccl" \
-        "$nccl/lib/libnccl.so.2" -L"$cuda/lib64" -L"$cuda/lib" -lcudart -lm -ldl -pthread ;;
+    real_nccl | real_nccl_linked) real "$1" ;;
     esac
 }
 
@@ -84,7 +91,7 @@ fi
 if has dpar_nccl.h tests/gpu/nccl.c; then
     programs="$programs nccl nccl_old"
     if [ -n "$nccl" ] && [ -n "$cuda" ]; then
-        programs="real_nccl $programs"
+        programs="real_nccl real_nccl_linked $programs"
     else
         skipped real_nccl "no ${nccl:-nccl.h with libnccl.so.2}${nccl:+nvcc}"
     fi
@@ -104,6 +111,13 @@ run() { # what to say, command
 }
 run fake_test "$bin/fake_test"
 run fake_nccl_test "$bin/fake_nccl_test"
+case " $programs " in
+*' real_nccl '*)
+    DPAR_NCCL_LIBRARY=$nccl/lib/libnccl.so.2 run real_nccl "$bin/real_nccl"
+    grep -v checks "$work/said"
+    run real_nccl_linked "$bin/real_nccl_linked"
+    ;;
+esac
 for seed in ${GPU_SEEDS:-0 1 2 3 7}; do
     export FAKE_CUDA_SEED=$seed
     case " $programs " in

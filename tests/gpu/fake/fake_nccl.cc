@@ -122,7 +122,8 @@ struct process_state {
     std::mutex lock;
     std::map<std::string, long long> count, failing;
     std::vector<failure> failures;
-    bool parsed = false;
+    bool by_call = false; // fake_nccl_fail said what fails, not the environment
+    std::string environment;
     std::set<ncclComm_t> comms;
     std::map<void *, void *> allocated; // aligned: whole
     std::atomic<uint64_t> given[64], served[64]; // tickets of each device
@@ -203,7 +204,6 @@ void parse_failures(const char *list)
     std::string rest = list == nullptr ? "" : list;
     p().failures.clear();
     p().failing.clear();
-    p().parsed = true;
     while (!rest.empty()) {
         const size_t end = std::min(rest.find(','), rest.size());
         std::string one = rest.substr(0, end);
@@ -237,8 +237,10 @@ void parse_failures(const char *list)
 failure counted(const char *name, int rank)
 {
     std::lock_guard<std::mutex> hold(p().lock);
-    if (!p().parsed) {
-        parse_failures(std::getenv("FAKE_NCCL_FAIL"));
+    const char *environment = setting("FAKE_NCCL_FAIL", "");
+    if (!p().by_call && p().environment != environment) {
+        p().environment = environment;
+        parse_failures(environment);
     }
     p().count[name]++;
     const long long n = ++p().failing[name];
@@ -796,8 +798,7 @@ stage nccl_task::step()
 
 double deadline()
 {
-    static const double seconds = std::atof(setting("FAKE_NCCL_DEADLINE", "30"));
-    return seconds;
+    return std::atof(setting("FAKE_NCCL_DEADLINE", "30"));
 }
 
 void nccl_task::check_deadline()
@@ -1680,6 +1681,7 @@ long long fake_nccl_count(const char *name)
 void fake_nccl_fail(const char *list)
 {
     std::lock_guard<std::mutex> hold(p().lock);
+    p().by_call = true;
     parse_failures(list);
 }
 

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* dpar_nccl.h compiled against the real nccl.h, with the real library and the real CUDA runtime:
+ * the version that is there; two ranks, each with a device or with a sentence why not. */
+#include "dpar_nccl.h"
+
+#include "../check.h"
+
+static int each(dpar_comm *c, void *arg)
+{
+    dpar_comm *nccl = NULL;
+    dpar_why why;
+    dpar_status st;
+    (void)arg;
+    why.text[0] = 0;
+    (void)cudaSetDevice(c->rank);
+    st = dpar_nccl_comm(c, NULL, &nccl, &why);
+    CHECK((st == DPAR_OK && nccl != NULL) || (st < 0 && nccl == NULL && why.text[0] != 0));
+    if (c->rank == 0) {
+        printf("two ranks: %s\n", st < 0 ? why.text : "a device each");
+    }
+    (void)dpar_comm_close(nccl);
+    return checks_failed > 0;
+}
+
+int main(void)
+{
+    int32_t version = 0;
+    dpar_why why;
+    dpar_options o;
+    why.text[0] = 0;
+    CHECK_INT(dpar_nccl_version(&version, &why), DPAR_OK);
+    CHECK(version >= 21800 && version >= NCCL_VERSION_CODE / 100 * 100);
+    printf("NCCL %d, header %d %s\n", (int)version, NCCL_VERSION_CODE, why.text);
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 30;
+    CHECK_INT(dpar_launch_with(2, each, NULL, &o, &why), DPAR_OK);
+    return CHECK_DONE();
+}
