@@ -1644,7 +1644,11 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
             x[e] = s.from == NULL ? s.scale : s.scale == 1.0 ? x[e] : dpari_cuda_mul(s.scale, x[e]);
             x[e] = s.add ? dpari_cuda_add(y[e], x[e]) : x[e];
         }
-        if (s.stochastic) {
+        if (s.stochastic && s.from != NULL && s.scale == 1.0 && s.from_type == DPAR_F32) {
+            float f[4]; /* as they are, NaN too */
+            dpari_cuda_widen(&v[j], DPAR_F32, f);
+            dpari_cuda_narrow_random(&made, f, s.seed, s.stream, s.index + (uint64_t)i);
+        } else if (s.stochastic) {
             dpari_cuda_narrow_random(&made, x, s.seed, s.stream, s.index + (uint64_t)i);
         } else {
             dpari_cuda_narrow(&made, s.to_type, x);
@@ -1712,8 +1716,7 @@ static int dpari_cuda_span_piece(const dpar_mem_span *s, dpari_cuda_span *p)
         dpari_cuda_is_float(s->to_type) && (s->from == NULL || dpari_cuda_is_float(s->from_type));
     const int same = s->to_type == s->from_type && s->from != NULL && s->scale == 1.0 && !s->add &&
                      !s->stochastic;
-    const int zero = s->from == NULL && s->scale == 0.0 && !s->add && !s->stochastic &&
-                     (!floats || dpari_cuda_bits<uint64_t>(s->scale) == 0);
+    const int zero = s->from == NULL && s->scale == 0.0 && !s->add && !s->stochastic;
     int64_t count = s->count;
     int32_t width;
     if (count < 0 || dpar_type_bytes(s->to_type) == 0 || !(floats || same || zero) ||
@@ -1844,7 +1847,7 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
                 dpari_cuda_widen(&v[j], r.from_type, y);
                 DPARI_CUDA_UNROLL
                 for (int e = 0; e < 4; e++) {
-                    x[e] = p + j == 0 ? y[e] : dpari_cuda_meet(x[e], y[e], op);
+                    x[e] = p + j == 0 ? y[e] : dpari_cuda_plain(dpari_cuda_meet(x[e], y[e], op));
                 }
             }
         }
@@ -1858,6 +1861,7 @@ __device__ static inline void dpari_cuda_sum_unit(const dpari_cuda_sum &s, int64
         x[e] = r.op == DPAR_AVG && r.parts > 1 ? x[e] / (W)r.parts : x[e];
         x[e] = r.scale != 1.0 ? dpari_cuda_mul(x[e], (W)r.scale) : x[e];
         x[e] = r.add ? dpari_cuda_add(y[e], x[e]) : x[e];
+        x[e] = r.add || r.scale != 1.0 ? dpari_cuda_plain(x[e]) : x[e];
     }
     dpari_cuda_narrow(&made, r.to_type, x);
     dpari_cuda_store<0>(&made, r.to, i, r.count, tw, 1);
@@ -2285,11 +2289,13 @@ __device__ static inline void dpari_cuda_step_store(const dpari_cuda_step &s, co
         }
         dpari_cuda_store<1>(&four, s.weight, i, s.count, width, even);
     }
-    if (s.copy != NULL) {
+    if (s.copy != NULL) { /* of the weights as they are now */
+        W now[4];
+        dpari_cuda_widen(&four, s.weight_type, now);
         if (random && s.copy_type == DPAR_BF16) {
-            dpari_cuda_narrow_random(&four, w, s.o.seed, (uint64_t)s.t, s.index + (uint64_t)i);
+            dpari_cuda_narrow_random(&four, now, s.o.seed, (uint64_t)s.t, s.index + (uint64_t)i);
         } else {
-            dpari_cuda_narrow(&four, s.copy_type, w);
+            dpari_cuda_narrow(&four, s.copy_type, now);
         }
         dpari_cuda_store<0>(&four, s.copy, i, s.count, dpari_cuda_width(s.copy_type),
                             even && s.even_copy);
@@ -2386,7 +2392,8 @@ static int dpari_cuda_step_fine(const dpar_mem_optimize *x)
     moments = dpar_optimizer_moments(x->optimizer);
     if (x->t < 1 || p->count < 0 || !dpari_cuda_is_float(p->weight_type) ||
         !dpari_cuda_is_float(p->gradient_type) ||
-        (x->rest != NULL && (p->weight_type != DPAR_BF16 || x->optimizer->stochastic)) ||
+        (x->rest != NULL &&
+         (p->weight_type != DPAR_BF16 || x->optimizer->stochastic || x->copy != NULL)) ||
         (x->copy != NULL && x->copy_type != DPAR_BF16 && x->copy_type != DPAR_F16 &&
          x->copy_type != DPAR_F32)) {
         return 0;
@@ -2492,8 +2499,8 @@ static dpari_cuda_rows dpari_cuda_rows_of(int64_t rows, int64_t units)
 }
 
 /* Unit `local` of chunk c: its row and its place in that; 0 behind the end of the chunk. */
-__device__ static inline int dpari_cuda_rows_at(const dpari_cuda_rows &r, int64_t rows, int64_t c,
-                                                uint32_t local, int64_t *row, int64_t *unit)
+DPARI_CUDA_FN int dpari_cuda_rows_at(const dpari_cuda_rows &r, int64_t rows, int64_t c,
+                                     uint32_t local, int64_t *row, int64_t *unit)
 {
     if (r.slices > 1) {
         *row = c / r.slices;

@@ -562,7 +562,7 @@ static void test_reduce(void)
         r.to = to.h();
         r.from = from.h();
         CHECK_INT(host.reduce(host.ctx, &r), DPAR_OK);
-        CHECK(to.same(to_type, -1.0));
+        CHECK(to.same(to_type, to_type == DPAR_F32 ? 0.0 : -1.0)); /* any NaN there */
     }
 }
 
@@ -664,7 +664,7 @@ static void test_optimize(void)
                                         : dpar_optimizer_sgd(below(2) == 0 ? 0.0 : 0.9);
         dpar_optimizer_piece piece[2];
         dpar_mem_optimize x[2];
-        const int has_rest = wt == DPAR_BF16 && below(2) == 0, has_copy = below(2) == 0;
+        const int has_rest = wt == DPAR_BF16 && below(2) == 0, has_copy = !has_rest && below(2) == 0;
         o.nesterov = (int32_t)below(2);
         o.decay = 0.1;
         o.stochastic = !has_rest && below(2) == 0;
@@ -988,8 +988,8 @@ static void test_merge(void)
         lse.fill(type, 0);
         more_lse.fill(type, 0);
         for (int64_t i = 0; i < some; i += 1 + below(4)) {
-            static const double odd[4] = {-1e30, -(double)INFINITY, (double)NAN, 80.0};
-            write_at(below(2) ? lse.h() : more_lse.h(), i, type, odd[below(4)]);
+            static const double odd[3] = {-1e30, -(double)INFINITY, 80.0};
+            write_at(below(2) ? lse.h() : more_lse.h(), i, type, odd[below(3)]);
         }
         lse.give();
         more_lse.give();
