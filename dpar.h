@@ -40348,26 +40348,29 @@ DPAR_API dpar_status dpar_norm_backward(dpar_comm *c, const dpar_norm *n, const 
 /* ==== run/ddp.c ==== */
 
 struct dpar_ddp {
+    /* what dpar_ddp_ready touches */
+    uint8_t *seen;      /* the last pass since zero in which each was ready, 0: none; before them
+                           a 0 */
+    int32_t open;       /* params while a pass is under way, else 0 */
+    int32_t pass;       /* 1 .. 255 */
+    int32_t latest;     /* the last parameter that is not ready */
+    int32_t edge;       /* with `latest` before this one the next bucket leaves */
+    dpar_status status; /* of this pass */
     dpar_comm *c;
     dpar_ddp_options options;
     int64_t *numel, *start; /* of each; start in elements of the buffer */
-    int64_t *seen;          /* the last pass in which each was ready */
-    int32_t *home;          /* its bucket */
     uint8_t *used;          /* options.unused: on any rank, after finish */
     dpar_bucket *bucket;
-    int32_t *missing;             /* parameters of each bucket that are not ready in this pass */
     dpar_work *work;              /* of each bucket */
     unsigned char *buffer, *copy; /* copy: in type wire, of what travels; or NULL */
     int64_t found;                /* options.finite: which element of the buffer is not */
     int32_t pinned;               /* a device can write it */
     int64_t elements;
-    int64_t pass, zeroed; /* counted from 1; the last one before dpar_ddp_zero */
     int32_t params, buckets;
     int32_t next;         /* the bucket whose turn it is */
     int32_t posted, back; /* buckets of this pass, and of these those that are back */
     int32_t last;         /* this pass reduces */
     int32_t under_way;
-    dpar_status status; /* of this pass */
 };
 
 /* ---- options and memory -----------------------------------------------------------------------
@@ -40450,11 +40453,9 @@ static dpar_ddp *dpari_ddp_place(void *memory, int32_t params, int32_t buckets, 
     d->buckets = buckets;
     d->numel = (int64_t *)dpari_room_take(&r, params, sizeof *d->numel);
     d->start = (int64_t *)dpari_room_take(&r, params, sizeof *d->start);
-    d->seen = (int64_t *)dpari_room_take(&r, params, sizeof *d->seen);
-    d->home = (int32_t *)dpari_room_take(&r, params, sizeof *d->home);
+    d->seen = (uint8_t *)dpari_room_take(&r, INT64_C(1) + params, sizeof *d->seen);
     d->used = (uint8_t *)dpari_room_take(&r, params, sizeof *d->used);
     d->bucket = (dpar_bucket *)dpari_room_take(&r, buckets, sizeof *d->bucket);
-    d->missing = (int32_t *)dpari_room_take(&r, buckets, sizeof *d->missing);
     d->work = (dpar_work *)dpari_room_take(&r, buckets, sizeof *d->work);
     *bytes = r.used;
     return d;
@@ -40513,18 +40514,15 @@ static dpar_status dpari_ddp_lay(dpar_ddp *d, const int64_t *numel, dpar_why *wh
     const int64_t each = dpar_type_bytes(d->options.type);
     const int64_t wire = dpar_type_bytes(dpari_ddp_wire(&d->options));
     void *memory = NULL;
-    int32_t i, k;
+    int32_t i;
     dpar_status st = dpar_buckets_make(&how, d->params, numel, d->start, d->bucket, d->buckets,
                                        &d->buckets, why);
     if (st != DPAR_OK) {
         return st;
     }
     d->elements = d->buckets > 0 ? d->bucket[d->buckets - 1].hi : 0;
-    for (k = 0; k < d->buckets; k++) {
-        for (i = d->bucket[k].first; i < d->bucket[k].last; i++) {
-            d->home[i] = k;
-            d->numel[i] = numel[i];
-        }
+    for (i = 0; i < d->params; i++) {
+        d->numel[i] = numel[i];
     }
     st = d->elements > INT64_MAX / 16
              ? DPAR_E_RANGE
@@ -40590,9 +40588,10 @@ DPAR_API dpar_status dpar_ddp_init(void *memory, int64_t bytes, dpar_comm *c, in
         return st;
     }
     (void)dpari_ddp_place(memory, params, buckets, &needed);
+    *d->seen++ = 0;
     d->c = c;
     d->options = *options;
-    dpari_zero(d->seen, (size_t)params * sizeof *d->seen);
+    dpari_zero(d->work, (size_t)buckets * sizeof *d->work);
     st = dpari_agree(c, dpari_ddp_lay(d, numel, why), 0, NULL, why);
     if (st != DPAR_OK) {
         dpari_ddp_free(d);
@@ -40634,12 +40633,13 @@ DPAR_API void dpar_ddp_zero(dpar_ddp *d)
     }
     (void)dpari_do_copy(d->c, d->buffer, NULL, d->elements * dpar_type_bytes(d->options.type));
     dpari_zero(d->used, (size_t)d->params);
-    d->zeroed = d->pass;
+    dpari_zero(d->seen, (size_t)d->params);
+    d->pass = d->under_way;
 }
 
 DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
 {
-    int32_t k;
+    int32_t i;
     if (d == NULL) {
         return DPAR_E_ARG;
     }
@@ -40650,11 +40650,16 @@ DPAR_API dpar_status dpar_ddp_begin(dpar_ddp *d, int32_t last)
         return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: a pass begins before the last has finished",
                          0, 0, 0, 0);
     }
-    for (k = 0; k < d->buckets; k++) {
-        d->missing[k] = d->bucket[k].last - d->bucket[k].first;
-    }
     d->under_way = 1;
-    d->pass++;
+    d->open = d->params;
+    d->latest = d->params - 1;
+    d->edge = last && d->buckets > 0 ? d->bucket[0].first : -1;
+    if (d->pass++ == UINT8_MAX) { /* all before are one */
+        for (i = 0; i < d->params; i++) {
+            d->seen[i] = d->seen[i] != 0;
+        }
+        d->pass = 2;
+    }
     d->last = last != 0;
     d->next = 0;
     d->posted = d->back = 0;
@@ -40783,8 +40788,8 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
             return st;
         }
     }
-    dpari_zero(&d->work[k], sizeof d->work[k]);
-    d->posted++; /* a hook that fails may have posted */
+    d->work[k].status = DPAR_OK; /* for a hook that leaves it as it is */
+    d->posted++;                 /* a hook that fails may have posted */
     if (o->hook != NULL) {
         const dpar_status st = o->hook(o->ctx, d->c, k, data, count, wire, &d->work[k]);
         return st > 0 ? DPAR_OK : st; /* a condition is no error */
@@ -40800,12 +40805,13 @@ static dpar_status dpari_ddp_send(dpar_ddp *d, int32_t k)
 }
 
 /* All whose turn has come. */
-static void dpari_ddp_send_ready(dpar_ddp *d)
+static dpar_status dpari_ddp_send_ready(dpar_ddp *d)
 {
-    while (d->last && d->status == DPAR_OK && d->next < d->buckets && d->missing[d->next] == 0) {
-        d->status = dpari_ddp_send(d, d->next);
-        d->next++;
+    while (d->latest < d->edge && d->status == DPAR_OK) {
+        d->status = dpari_ddp_send(d, d->next++);
+        d->edge = d->next < d->buckets ? d->bucket[d->next].first : -1;
     }
+    return d->status;
 }
 
 static dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
@@ -40823,14 +40829,18 @@ static dpar_status dpari_ddp_not_ready(dpar_ddp *d, int32_t i)
 
 DPAR_API dpar_status dpar_ddp_ready(dpar_ddp *d, int32_t i)
 {
-    if (d == NULL || !d->under_way || i < 0 || i >= d->params || d->seen[i] == d->pass) {
+    if (d == NULL || (uint32_t)i >= (uint32_t)d->open || d->seen[i] == d->pass) {
         return dpari_ddp_not_ready(d, i);
     }
-    d->seen[i] = d->pass;
-    if (--d->missing[d->home[i]] == 0) {
-        dpari_ddp_send_ready(d);
+    d->seen[i] = (uint8_t)d->pass;
+    if (i != d->latest) {
+        return d->status;
     }
-    return d->status;
+    do {
+        i--;
+    } while (d->seen[i] == d->pass);
+    d->latest = i;
+    return i < d->edge ? dpari_ddp_send_ready(d) : d->status;
 }
 
 /* "ddp: rank 1 has no gradient of 'a', 'b' and 7 others (...)". */
@@ -40865,29 +40875,26 @@ static dpar_status dpari_ddp_tell_missing(dpar_ddp *d)
 
 DPAR_API dpar_status dpar_ddp_finish(dpar_ddp *d)
 {
-    int32_t i, k, missing = 0;
+    int32_t i;
     if (d == NULL || (!d->under_way && d->c->status != DPAR_OK)) {
         return d == NULL ? DPAR_E_ARG : d->c->status;
     }
     if (!d->under_way) {
         return dpari_say(DPAR_E_ARG, &d->c->why, "ddp: no pass is under way", 0, 0, 0, 0);
     }
-    for (k = 0; k < d->buckets; k++) {
-        missing += d->missing[k];
-        d->missing[k] = 0;
-    }
-    if (d->last && missing > 0 && !d->options.unused && d->status == DPAR_OK) {
+    if (d->last && d->latest >= 0 && !d->options.unused && d->status == DPAR_OK) {
         (void)dpari_ddp_tell_missing(d);
     }
-    dpari_ddp_send_ready(d);
+    d->latest = -1;
+    (void)dpari_ddp_send_ready(d);
     dpari_ddp_take(d);
     for (i = 0; d->options.unused && i < d->params; i++) {
-        d->used[i] = d->seen[i] > d->zeroed;
+        d->used[i] = d->seen[i] != 0;
     }
     if (d->last && d->options.unused && d->status == DPAR_OK) {
         d->status = dpar_all_reduce(d->c, d->used, d->used, d->params, DPAR_U8, DPAR_MAX, NULL);
     }
-    d->under_way = 0;
+    d->under_way = d->open = 0;
     return d->status;
 }
 
@@ -40896,7 +40903,7 @@ DPAR_API int dpar_ddp_used(const dpar_ddp *d, int32_t i)
     if (d == NULL || i < 0 || i >= d->params) {
         return 0;
     }
-    return d->options.unused ? d->used[i] != 0 : d->seen[i] > d->zeroed;
+    return d->options.unused ? d->used[i] != 0 : d->seen[i] != 0;
 }
 
 DPAR_API dpar_status dpar_ddp_close(dpar_ddp *d)

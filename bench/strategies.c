@@ -132,7 +132,9 @@ static dpar_status ddp_open(job *j)
 
 static void ddp_rewrite(job *j)
 {
-    fill(j->block[0], (j->r->n * j->r->numel * 4 + MIB) / 4, own_value(j));
+    if (j->r->narrow) {
+        fill(j->block[0], (j->r->n * j->r->numel * 4 + MIB) / 4, own_value(j));
+    }
     for (int32_t i = 0; i < j->r->n; i++) {
         fill(dpar_ddp_gradient(j->ddp, i), j->r->numel, own_value(j));
     }
@@ -147,16 +149,17 @@ static dpar_status ddp_strategy(job *j)
     return st == DPAR_OK ? dpar_ddp_finish(j->ddp) : st;
 }
 
-/* The same collectives, posted one after the other. With a narrow wire: of that type, already
- * rounded, which is what is on the wire. */
+/* The same collectives of the same memory, posted one after the other. With a narrow wire: of that
+ * type, already rounded, which is what is on the wire. */
 static dpar_status ddp_bare(job *j)
 {
     const int32_t type = j->r->narrow ? DPAR_BF16 : DPAR_F32, each = j->r->narrow ? 2 : 4;
+    unsigned char *all = (unsigned char *)(j->r->narrow ? j->block[0] : dpar_ddp_buffer(j->ddp));
     dpar_bucket b;
     int32_t k;
     dpar_status st = DPAR_OK;
     for (k = 0; dpar_ddp_bucket(j->ddp, k, &b) && st == DPAR_OK; k++) {
-        unsigned char *data = (unsigned char *)j->block[0] + b.lo * each;
+        unsigned char *data = all + b.lo * each;
         const int64_t share = (b.hi - b.lo) / j->c->size;
         st = j->r->scatter
                  ? dpar_reduce_scatter(j->c, data, data + share * j->c->rank * each, share, type,
