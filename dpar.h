@@ -5359,6 +5359,7 @@ typedef struct dpar_ulysses_plan {
     struct dpari_peer *peer;
     int32_t tag;
     void *packed, *ordered;
+    void *device; /* where they lie, when not behind the plan */
 } dpar_ulysses_plan;
 
 /* Bytes that a rank sends to others: forward (heads on all ranks, copies each, less its own) x its
@@ -5374,6 +5375,9 @@ DPAR_API dpar_status dpar_ulysses_bytes(const dpar_comm *c, const dpar_ulysses *
 DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_ulysses *layer, dpar_ulysses_plan **plan,
                                        dpar_why *why);
+/* Gives back what init took of a device's memory; without one there is nothing to do. Local. NULL
+ * is fine. */
+DPAR_API void dpar_ulysses_close(dpar_ulysses_plan *plan);
 /* out[whole][mine][width] from in[tokens][heads][width], which do not overlap. COLLECTIVE: one
  * all-to-all-v or one pass (see above). Errors as dpar_attention_forward; E_MISMATCH when ranks use
  * different plans (but with MPI where as many elements travel). */
@@ -7295,6 +7299,10 @@ DPARI_API dpar_status dpari_do_merge(dpar_comm *c, const dpar_mem_merge *m);
 DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *m);
 /* `bytes` as they are, or zeros (from NULL). */
 DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
+/* Rows of `count` elements as they are, so many elements apart; op DPAR_SUM: added. */
+DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
+                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                    int32_t op);
 /* to[i] becomes from[i], of other types too, or to[i] + from[i]. */
 DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
                                        int32_t from_type, int64_t count, int add);
@@ -34099,6 +34107,28 @@ DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, in
     return to == from ? DPAR_OK : dpari_do_convert(c, to, DPAR_U8, from, DPAR_U8, bytes, 0);
 }
 
+DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
+                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                    int32_t op)
+{
+    dpar_mem_box b;
+    if (count <= 0 || rows <= 0) {
+        return DPAR_OK;
+    }
+    dpari_zero(&b, sizeof b);
+    b.to = to;
+    b.from = (void *)(uintptr_t)from; /* read only */
+    b.to_type = b.from_type = b.through = type;
+    b.op = op;
+    b.dims = 2;
+    b.extent[0] = rows;
+    b.extent[1] = count;
+    b.to_stride[0] = to_step;
+    b.from_stride[0] = from_step;
+    b.to_stride[1] = b.from_stride[1] = 1;
+    return dpari_do_move(c, &b, 1);
+}
+
 /* ==== run/comm.c ==== */
 
 /* ---- sentences --------------------------------------------------------------------------------
@@ -42426,7 +42456,6 @@ static dpar_status dpari_tensor_add_bias(const dpar_tensor *t, void *y, const vo
                                          int64_t rows, int64_t n)
 {
     const int64_t bytes = n * dpar_type_bytes(t->type);
-    dpar_mem_box b;
     int64_t i;
     if (t->comm->mem == NULL || bias == NULL || rows * n == 0) {
         for (i = 0; i < rows && bias != NULL; i++) {
@@ -42434,17 +42463,7 @@ static dpar_status dpari_tensor_add_bias(const dpar_tensor *t, void *y, const vo
         }
         return DPAR_OK;
     }
-    dpari_zero(&b, sizeof b);
-    b.to = y;
-    b.from = (void *)(uintptr_t)bias; /* read only */
-    b.to_type = b.from_type = b.through = t->type;
-    b.op = DPAR_SUM;
-    b.dims = 2;
-    b.extent[0] = rows;
-    b.extent[1] = n;
-    b.to_stride[0] = n;
-    b.to_stride[1] = b.from_stride[1] = 1;
-    return dpari_do_move(t->comm, &b, 1);
+    return dpari_do_rows(t->comm, y, n, bias, 0, n, rows, t->type, DPAR_SUM);
 }
 
 /* sum[j] = sum over rows of dy[row][j], in f64; or added. Some columns at a time. */
@@ -42674,7 +42693,6 @@ static dpar_status dpari_features_run(dpar_comm *c, unsigned char *to, int64_t t
                                       const unsigned char *from, int64_t from_width, int64_t rows,
                                       int64_t bytes)
 {
-    dpar_mem_box b;
     int64_t row;
     if (c->mem == NULL || rows * bytes == 0) {
         for (row = 0; row < rows; row++) {
@@ -42682,17 +42700,8 @@ static dpar_status dpari_features_run(dpar_comm *c, unsigned char *to, int64_t t
         }
         return DPAR_OK;
     }
-    dpari_zero(&b, sizeof b);
-    b.to = to;
-    b.from = (void *)(uintptr_t)from; /* read only */
-    b.to_type = b.from_type = b.through = DPAR_F32;
-    b.dims = 2;
-    b.extent[0] = rows;
-    b.extent[1] = bytes / 4;
-    b.to_stride[0] = to_width / 4;
-    b.from_stride[0] = from_width / 4;
-    b.to_stride[1] = b.from_stride[1] = 1;
-    return dpari_do_move(c, &b, 1);
+    return dpari_do_rows(c, to, to_width / 4, from, from_width / 4, bytes / 4, rows, DPAR_F32,
+                         DPAR_COPY);
 }
 
 /* One rank's piece [rows][own]: from where it belongs in [rows][features->count], or into it. */
@@ -44416,11 +44425,27 @@ DPAR_API int64_t dpar_ulysses_sent(const dpar_ulysses *layer, int32_t rank, int 
                             : tokens * (dpari_ulysses_held(layer) - mine));
 }
 
-/* As dpari_seq_lay. */
-static int64_t dpari_ulysses_lay(dpar_ulysses_plan *p, const dpar_comm *c, unsigned char *memory)
+/* What holds elements, from `used` on. */
+static void dpari_ulysses_buffers(dpar_ulysses_plan *p, unsigned char *memory, int64_t *used)
 {
     const dpar_ulysses *u = &p->layer;
-    const int64_t each = u->width * dpar_type_bytes(u->type), counts = 8 * (int64_t)c->size;
+    const int64_t each = u->width * dpar_type_bytes(u->type);
+    dpari_room room;
+    room.at = memory;
+    room.used = *used;
+    p->packed = dpari_room_take(&room, p->tokens * dpari_ulysses_held(u) * each, 1);
+    if (!dpari_ulysses_in_order(&u->tokens)) {
+        p->ordered = dpari_room_take(&room, p->whole * p->mine * each, 1);
+    }
+    *used = room.used;
+}
+
+/* As dpari_seq_lay. buffers: bytes of them where a device has them. */
+static int64_t dpari_ulysses_lay(dpar_ulysses_plan *p, const dpar_comm *c, unsigned char *memory,
+                                 int64_t *buffers)
+{
+    const dpar_ulysses *u = &p->layer;
+    const int64_t counts = 8 * (int64_t)c->size;
     dpari_room used;
     used.at = memory;
     used.used = 0;
@@ -44436,17 +44461,21 @@ static int64_t dpari_ulysses_lay(dpar_ulysses_plan *p, const dpar_comm *c, unsig
     p->cuts = (int64_t *)dpari_room_take(&used, counts + 8, 1);
     p->piece = (const void **)dpari_room_take(&used, 2 * c->size, sizeof *p->piece);
     p->peer = (dpari_peer *)dpari_room_take(&used, c->size, sizeof *p->peer);
-    p->packed = dpari_room_take(&used, p->tokens * dpari_ulysses_held(u) * each, 1);
-    if (!dpari_ulysses_in_order(&u->tokens)) {
-        p->ordered = dpari_room_take(&used, p->whole * p->mine * each, 1);
+    if (c->mem != NULL) { /* what follows lies there */
+        *buffers = 0;
+        dpari_ulysses_buffers(p, (unsigned char *)p->device, buffers);
+        return used.used;
     }
-    return used.used;
+    *buffers = used.used;
+    dpari_ulysses_buffers(p, memory, buffers);
+    return *buffers;
 }
 
 DPAR_API dpar_status dpar_ulysses_bytes(const dpar_comm *c, const dpar_ulysses *layer,
                                         int64_t *bytes, dpar_why *why)
 {
     dpar_ulysses_plan p;
+    int64_t buffers;
     dpar_status st;
     if (c == NULL || layer == NULL || bytes == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator, layer or bytes are NULL", 0, 0, 0, 0);
@@ -44459,7 +44488,7 @@ DPAR_API dpar_status dpar_ulysses_bytes(const dpar_comm *c, const dpar_ulysses *
     if (st == DPAR_OK) {
         dpari_zero(&p, sizeof p);
         p.layer = *layer;
-        *bytes = dpari_ulysses_lay(&p, c, NULL);
+        *bytes = dpari_ulysses_lay(&p, c, NULL, &buffers);
     }
     return st;
 }
@@ -44505,7 +44534,7 @@ DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c
 {
     dpar_ulysses_plan *p = (dpar_ulysses_plan *)memory;
     uint64_t hash = 0;
-    int64_t need = 0;
+    int64_t need = 0, buffers = 0;
     dpar_status st;
     if (c == NULL || plan == NULL) {
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
@@ -44520,8 +44549,14 @@ DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c
         dpari_zero(p, sizeof *p);
         p->layer = *layer;
         p->comm = c;
-        (void)dpari_ulysses_lay(p, c, (unsigned char *)memory);
+        (void)dpari_ulysses_lay(p, c, (unsigned char *)memory, &buffers);
         st = dpari_ulysses_count(p, why);
+    }
+    if (st == DPAR_OK && c->mem != NULL) {
+        st = dpar_comm_alloc(c, buffers, &p->device);
+        (void)dpari_ulysses_lay(p, c, (unsigned char *)memory, &buffers);
+    }
+    if (st == DPAR_OK) {
         hash = dpari_ulysses_hash(&p->layer);
         p->tag = (int32_t)(hash >> 40);
     }
@@ -44529,8 +44564,18 @@ DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c
                      "ranks # and # gave different exchanges (tokens, heads, width, type)", why);
     if (st == DPAR_OK) {
         *plan = p;
+    } else if (buffers > 0) {
+        dpar_ulysses_close(p);
     }
     return st;
+}
+
+DPAR_API void dpar_ulysses_close(dpar_ulysses_plan *plan)
+{
+    if (plan != NULL && plan->device != NULL) {
+        dpar_comm_release(plan->comm, plan->device);
+        plan->device = NULL;
+    }
 }
 
 static dpar_status dpari_ulysses_given(const dpar_ulysses_plan *p, int in, int out)
@@ -44579,34 +44624,46 @@ static int64_t dpari_ulysses_run(const dpar_ulysses_plan *p, int32_t rank, int64
 }
 
 /* All tokens between their own order and that of the ranks. */
-static void dpari_ulysses_order(const dpar_ulysses_plan *p, void *to, const void *from, int back)
+static dpar_status dpari_ulysses_order(const dpar_ulysses_plan *p, void *to, const void *from,
+                                       int back)
 {
     const int64_t row = p->mine * p->layer.width;
     int64_t at = 0, local, i, run;
+    dpar_status st = DPAR_OK;
     int32_t rank;
     for (rank = 0; rank < p->comm->size && row > 0; rank++) {
-        for (local = 0; (i = dpar_split_global(&p->layer.tokens, rank, local, &run)) >= 0;
+        for (local = 0;
+             st == DPAR_OK && (i = dpar_split_global(&p->layer.tokens, rank, local, &run)) >= 0;
              local += run, at += run) {
-            dpari_kern_copy(dpari_seq_at(to, (back ? at : i) * row, p->layer.type),
-                            dpari_seq_in(from, (back ? i : at) * row, p->layer.type),
-                            run * row * dpar_type_bytes(p->layer.type), 0);
+            st = dpari_do_copy(p->comm, dpari_seq_at(to, (back ? at : i) * row, p->layer.type),
+                               dpari_seq_in(from, (back ? i : at) * row, p->layer.type),
+                               run * row * dpar_type_bytes(p->layer.type));
         }
     }
+    return st;
 }
 
 /* Heads of all tokens into the pieces for their ranks; the own piece where it belongs, in `to`. */
-static void dpari_ulysses_cut(const dpar_ulysses_plan *p, const void *in, void *to)
+static dpar_status dpari_ulysses_cut(const dpar_ulysses_plan *p, const void *in, void *to)
 {
     const int64_t width = p->layer.width, each = width * dpar_type_bytes(p->layer.type);
+    dpar_status st = DPAR_OK;
     int32_t rank, first;
-    for (rank = 0; rank < p->comm->size && p->tokens > 0; rank++) {
+    for (rank = 0; rank < p->comm->size && p->tokens > 0 && st == DPAR_OK; rank++) {
         const int64_t heads = dpari_ulysses_heads(&p->layer, rank, &first);
         const int own = rank == p->comm->rank;
-        dpari_ulysses_rows(dpari_seq_at(own ? to : p->packed,
-                                        (own ? p->receive_at : p->send_at)[rank], p->layer.type),
-                           heads * each, dpari_seq_in(in, first * width, p->layer.type),
-                           p->heads * each, heads * each, p->tokens, 0);
+        void *piece = dpari_seq_at(own ? to : p->packed, (own ? p->receive_at : p->send_at)[rank],
+                                   p->layer.type);
+        const void *from = dpari_seq_in(in, first * width, p->layer.type);
+        if (p->comm->mem != NULL) {
+            st = dpari_do_rows(p->comm, piece, heads * width, from, p->heads * width, heads * width,
+                               p->tokens, p->layer.type, DPAR_COPY);
+        } else {
+            dpari_ulysses_rows(piece, heads * each, from, p->heads * each, heads * each, p->tokens,
+                               0);
+        }
     }
+    return st;
 }
 
 /* Own heads of all tokens where the ranks have them. */
@@ -44669,13 +44726,12 @@ DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *i
         return dpari_ulysses_close(plan, &peers, plan->send);
     }
     to = plan->ordered != NULL ? plan->ordered : out;
-    dpari_ulysses_cut(plan, in, to);
-    st = dpar_all_to_all_v(plan->comm, plan->packed, plan->send, plan->send_at, to, plan->receive,
-                           plan->receive_at, plan->layer.type, NULL);
-    if (st == DPAR_OK && to != out) {
-        dpari_ulysses_order(plan, out, to, 0);
+    st = dpari_ulysses_cut(plan, in, to);
+    if (st == DPAR_OK) {
+        st = dpar_all_to_all_v(plan->comm, plan->packed, plan->send, plan->send_at, to,
+                               plan->receive, plan->receive_at, plan->layer.type, NULL);
     }
-    return st;
+    return st == DPAR_OK && to != out ? dpari_ulysses_order(plan, out, to, 0) : st;
 }
 
 /* Head h of `run` tokens of this rank from all who hold it, tokens from the number `local` of the
@@ -44731,6 +44787,58 @@ static void dpari_ulysses_join(const dpar_ulysses_plan *p, int whole, void *out,
     dpari_kern_rows_end(stream);
 }
 
+/* The head that n ranks from `rank` on hold, of this rank's tokens: their sum takes the place of
+ * the first one's, among what came. */
+static dpar_status dpari_ulysses_add_there(const dpar_ulysses_plan *p, int32_t rank, int32_t n)
+{
+    const dpar_ulysses *u = &p->layer;
+    const int64_t count = p->tokens * u->width;
+    const int32_t me = p->comm->rank;
+    dpar_status st = DPAR_OK;
+    dpar_mem_reduce r;
+    if (me >= rank && me < rank + n) { /* its own has stayed where it was */
+        st = dpari_do_copy(p->comm, dpari_seq_at(p->packed, p->send_at[me], u->type), p->piece[me],
+                           count * dpar_type_bytes(u->type));
+    }
+    dpari_zero(&r, sizeof r);
+    r.to = dpari_seq_at(p->packed, p->send_at[rank], u->type);
+    r.from = r.to;
+    r.count = r.stride = count;
+    r.parts = n;
+    r.to_type = r.from_type = u->type;
+    r.sums = dpari_seq_sums(u->type);
+    r.op = DPAR_SUM;
+    r.scale = 1.0;
+    return st == DPAR_OK && count > 0 ? dpari_do_reduce(p->comm, &r) : st;
+}
+
+/* As dpari_ulysses_join, of this rank's order, in a device's memory. */
+static dpar_status dpari_ulysses_join_there(const dpar_ulysses_plan *p, void *out)
+{
+    const dpar_ulysses *u = &p->layer;
+    dpar_status st = DPAR_OK;
+    int32_t rank, first, next, n;
+    for (rank = 0; rank < p->comm->size && st == DPAR_OK; rank += n) {
+        const int64_t heads = dpari_ulysses_heads(u, rank, &first) * u->width;
+        const void *from = p->piece[rank];
+        for (n = 1; heads > 0 && rank + n < p->comm->size; n++) {
+            if (dpari_ulysses_heads(u, rank + n, &next) == 0 || next != first) {
+                break;
+            }
+        }
+        if (n > 1) {
+            st = dpari_ulysses_add_there(p, rank, n);
+            from = dpari_seq_in(p->packed, p->send_at[rank], u->type);
+        }
+        if (st == DPAR_OK) {
+            st = dpari_do_rows(p->comm, dpari_seq_at(out, first * u->width, u->type),
+                               p->heads * u->width, from, heads, heads, p->tokens, u->type,
+                               DPAR_COPY);
+        }
+    }
+    return st;
+}
+
 DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *in, void *out)
 {
     dpar_status st = dpari_ulysses_given(plan, plan == NULL || plan->mine == 0 || in != NULL,
@@ -44753,8 +44861,11 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
         return dpari_ulysses_close(plan, &peers, plan->receive);
     }
     if (plan->ordered != NULL) {
-        dpari_ulysses_order(plan, plan->ordered, in, 1);
+        st = dpari_ulysses_order(plan, plan->ordered, in, 1);
         in = plan->ordered;
+    }
+    if (st != DPAR_OK) {
+        return st;
     }
     st = dpar_all_to_all_v(plan->comm, in, plan->receive, plan->receive_at, plan->packed,
                            plan->send, plan->send_at, plan->layer.type, NULL);
@@ -44764,6 +44875,9 @@ DPAR_API dpar_status dpar_ulysses_backward(dpar_ulysses_plan *plan, const void *
             plan->piece[i] =
                 dpari_seq_in(own ? in : plan->packed, own ? plan->receive_at[i] : plan->send_at[i],
                              plan->layer.type);
+        }
+        if (plan->comm->mem != NULL) {
+            return dpari_ulysses_join_there(plan, out);
         }
         dpari_ulysses_join(plan, 0, out, 0);
     }

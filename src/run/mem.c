@@ -1209,3 +1209,25 @@ DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, in
 {
     return to == from ? DPAR_OK : dpari_do_convert(c, to, DPAR_U8, from, DPAR_U8, bytes, 0);
 }
+
+DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
+                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                    int32_t op)
+{
+    dpar_mem_box b;
+    if (count <= 0 || rows <= 0) {
+        return DPAR_OK;
+    }
+    dpari_zero(&b, sizeof b);
+    b.to = to;
+    b.from = (void *)(uintptr_t)from; /* read only */
+    b.to_type = b.from_type = b.through = type;
+    b.op = op;
+    b.dims = 2;
+    b.extent[0] = rows;
+    b.extent[1] = count;
+    b.to_stride[0] = to_step;
+    b.from_stride[0] = from_step;
+    b.to_stride[1] = b.from_stride[1] = 1;
+    return dpari_do_move(c, &b, 1);
+}

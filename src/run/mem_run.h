@@ -35,6 +35,10 @@ DPARI_API dpar_status dpari_do_merge(dpar_comm *c, const dpar_mem_merge *m);
 DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *m);
 /* `bytes` as they are, or zeros (from NULL). */
 DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
+/* Rows of `count` elements as they are, so many elements apart; op DPAR_SUM: added. */
+DPARI_API dpar_status dpari_do_rows(dpar_comm *c, void *to, int64_t to_step, const void *from,
+                                    int64_t from_step, int64_t count, int64_t rows, int32_t type,
+                                    int32_t op);
 /* to[i] becomes from[i], of other types too, or to[i] + from[i]. */
 DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
                                        int32_t from_type, int64_t count, int add);

@@ -228,6 +228,7 @@ typedef struct dpar_ulysses_plan {
     struct dpari_peer *peer;
     int32_t tag;
     void *packed, *ordered;
+    void *device; /* where they lie, when not behind the plan */
 } dpar_ulysses_plan;
 
 /* Bytes that a rank sends to others: forward (heads on all ranks, copies each, less its own) x its
@@ -243,6 +244,9 @@ DPAR_API dpar_status dpar_ulysses_bytes(const dpar_comm *c, const dpar_ulysses *
 DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c,
                                        const dpar_ulysses *layer, dpar_ulysses_plan **plan,
                                        dpar_why *why);
+/* Gives back what init took of a device's memory; without one there is nothing to do. Local. NULL
+ * is fine. */
+DPAR_API void dpar_ulysses_close(dpar_ulysses_plan *plan);
 /* out[whole][mine][width] from in[tokens][heads][width], which do not overlap. COLLECTIVE: one
  * all-to-all-v or one pass (see above). Errors as dpar_attention_forward; E_MISMATCH when ranks use
  * different plans (but with MPI where as many elements travel). */

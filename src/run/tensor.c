@@ -253,7 +253,6 @@ static dpar_status dpari_tensor_add_bias(const dpar_tensor *t, void *y, const vo
                                          int64_t rows, int64_t n)
 {
     const int64_t bytes = n * dpar_type_bytes(t->type);
-    dpar_mem_box b;
     int64_t i;
     if (t->comm->mem == NULL || bias == NULL || rows * n == 0) {
         for (i = 0; i < rows && bias != NULL; i++) {
@@ -261,17 +260,7 @@ static dpar_status dpari_tensor_add_bias(const dpar_tensor *t, void *y, const vo
         }
         return DPAR_OK;
     }
-    dpari_zero(&b, sizeof b);
-    b.to = y;
-    b.from = (void *)(uintptr_t)bias; /* read only */
-    b.to_type = b.from_type = b.through = t->type;
-    b.op = DPAR_SUM;
-    b.dims = 2;
-    b.extent[0] = rows;
-    b.extent[1] = n;
-    b.to_stride[0] = n;
-    b.to_stride[1] = b.from_stride[1] = 1;
-    return dpari_do_move(t->comm, &b, 1);
+    return dpari_do_rows(t->comm, y, n, bias, 0, n, rows, t->type, DPAR_SUM);
 }
 
 /* sum[j] = sum over rows of dy[row][j], in f64; or added. Some columns at a time. */
@@ -501,7 +490,6 @@ static dpar_status dpari_features_run(dpar_comm *c, unsigned char *to, int64_t t
                                       const unsigned char *from, int64_t from_width, int64_t rows,
                                       int64_t bytes)
 {
-    dpar_mem_box b;
     int64_t row;
     if (c->mem == NULL || rows * bytes == 0) {
         for (row = 0; row < rows; row++) {
@@ -509,17 +497,8 @@ static dpar_status dpari_features_run(dpar_comm *c, unsigned char *to, int64_t t
         }
         return DPAR_OK;
     }
-    dpari_zero(&b, sizeof b);
-    b.to = to;
-    b.from = (void *)(uintptr_t)from; /* read only */
-    b.to_type = b.from_type = b.through = DPAR_F32;
-    b.dims = 2;
-    b.extent[0] = rows;
-    b.extent[1] = bytes / 4;
-    b.to_stride[0] = to_width / 4;
-    b.from_stride[0] = from_width / 4;
-    b.to_stride[1] = b.from_stride[1] = 1;
-    return dpari_do_move(c, &b, 1);
+    return dpari_do_rows(c, to, to_width / 4, from, from_width / 4, bytes / 4, rows, DPAR_F32,
+                         DPAR_COPY);
 }
 
 /* One rank's piece [rows][own]: from where it belongs in [rows][features->count], or into it. */

@@ -28,6 +28,11 @@ build() {
     [ ! -e "$work/$1" ] || return 0
     try $CC -O2 -D_GNU_SOURCE $slim -I"$DPAR_DIR" -Itests "tests/ranks/$1.c" "$work/engine.o" -o "$work/$1" -lm
 }
+# The same tests in memory that the CPU does not reach.
+build_device() {
+    try $CC -O2 -D_GNU_SOURCE -DDEVICE_MEMORY $slim -I"$DPAR_DIR" -Itests "tests/ranks/$1.c" "$work/engine.o" \
+        -o "$work/$1_device" -lm
+}
 quickly() {
     name=${1%%:*} words=$(echo "${1#*:}" | tr ':' ' ')
     echo "== $name $words"
@@ -72,6 +77,13 @@ for name in p2p move spatial halo_exchange halo_more ddp fsdp tensor sequence ex
     echo "== $name"
     try timeout 300 "$work/$name"
 done
+if [ "$(uname -s)" = Linux ]; then
+    in_pairs build_device tensor sequence ddp fsdp
+    for name in tensor sequence ddp fsdp; do
+        echo "== $name, a device's memory"
+        try timeout 300 "$work/${name}_device"
+    done
+fi
 echo '== large'
 timeout 300 "$work/large"
 case $? in 0 | 77) ;; *) exit 1 ;; esac

@@ -16,6 +16,10 @@
     (dpar_status) ON_DEVICE(dpar_attention_init(m, b, c, l, p, w))
 #define dpar_attention_forward(p, a) (dpar_status) ON_DEVICE(dpar_attention_forward(p, a))
 #define dpar_attention_backward(p, a) (dpar_status) ON_DEVICE(dpar_attention_backward(p, a))
+#define dpar_ulysses_init(m, b, c, l, p, w)                                                        \
+    (dpar_status) ON_DEVICE(dpar_ulysses_init(m, b, c, l, p, w))
+#define dpar_ulysses_forward(p, in, out) (dpar_status) ON_DEVICE(dpar_ulysses_forward(p, in, out))
+#define dpar_ulysses_backward(p, in, out) (dpar_status) ON_DEVICE(dpar_ulysses_backward(p, in, out))
 #define dpar_attention_close(p) (dpar_status) ON_DEVICE(dpar_attention_close(p))
 #endif
 
@@ -1035,6 +1039,8 @@ static int exchange(dpar_comm *c, const dpar_ulysses *u, const void *in, void *o
         bad++;
     }
     bad += again(c, u, plan, in, out, backward, 0) + again(c, u, plan, in, out, backward, 1);
+    dpar_ulysses_close(plan);
+    dpar_ulysses_close(NULL);
     plan_release(c, memory, backward);
     return bad;
 }
@@ -1367,7 +1373,8 @@ static int everything(dpar_comm *c, void *arg)
 #ifdef DEVICE_MEMORY
     device_begin((size_t)1 << 28);
     device_take(c);
-    bad += ring_cases(c, rounds / 2) + halo_cases(c, rounds / 4) + (the_device.calls == 0);
+    bad += ring_cases(c, rounds / 2) + halo_cases(c, rounds / 4) + ulysses_cases(c, rounds / 2);
+    bad += ulysses_copies(c) + (the_device.calls == 0);
     device_return(c);
     device_end();
     return all_right(c, bad, began);
