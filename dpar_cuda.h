@@ -2072,7 +2072,7 @@ struct dpari_cuda_square {
     int64_t units;
     double *part;
     int32_t even;
-    int32_t room;
+    int32_t parts; /* of blocks that have units: by count alone */
 };
 
 __device__ static inline double dpari_cuda_square_more(double sum, double x, int exact)
@@ -2087,8 +2087,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     const int32_t width = dpari_cuda_width(s.q.type);
     const int exact = s.q.type != DPAR_F64; /* squares of F32 are doubles */
     const int64_t step = (int64_t)DPARI_CUDA_PARTS * DPARI_CUDA_THREADS;
-    for (int32_t block = (int32_t)blockIdx.x; block < DPARI_CUDA_PARTS;
-         block += (int32_t)gridDim.x) {
+    for (int32_t block = (int32_t)blockIdx.x; block < s.parts; block += (int32_t)gridDim.x) {
         int64_t unit = (int64_t)block * DPARI_CUDA_THREADS + threadIdx.x;
         double sum = 0.0;
         for (; unit < s.units; unit += AHEAD * step) {
@@ -2123,7 +2122,7 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS)
     dpari_cuda_square_end_kernel(DPARI_CUDA_ARGS dpari_cuda_square s)
 {
     double sum = 0.0;
-    for (int32_t k = (int32_t)threadIdx.x; k < DPARI_CUDA_PARTS; k += DPARI_CUDA_THREADS) {
+    for (int32_t k = (int32_t)threadIdx.x; k < s.parts; k += DPARI_CUDA_THREADS) {
         sum = dpari_cuda_add(sum, s.part[k]);
     }
     sum = dpari_cuda_block_sum(sum);
@@ -2147,7 +2146,10 @@ static dpar_status dpari_cuda_squares(void *ctx, const dpar_mem_squares *squares
     s.units = (squares->count + 3) / 4;
     s.part = (double *)gpu->scratch;
     s.even = squares->count > 0 && dpari_cuda_even(squares->in, 0, dpari_cuda_width(squares->type));
-    blocks = gpu->blocks > 0 && gpu->blocks < DPARI_CUDA_PARTS ? gpu->blocks : DPARI_CUDA_PARTS;
+    blocks = (s.units + DPARI_CUDA_THREADS - 1) / DPARI_CUDA_THREADS;
+    blocks = blocks < DPARI_CUDA_PARTS ? blocks : (int64_t)DPARI_CUDA_PARTS;
+    s.parts = (int32_t)(blocks < 1 ? 1 : blocks);
+    blocks = gpu->blocks > 0 && gpu->blocks < s.parts ? gpu->blocks : s.parts;
     st = dpari_cuda_launch(gpu, "squares", dpari_cuda_square_kernel, s, blocks);
     return st == DPAR_OK ? dpari_cuda_launch(gpu, "squares", dpari_cuda_square_end_kernel, s, 1)
                          : st;
