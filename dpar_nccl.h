@@ -2734,22 +2734,14 @@ static void dpari_nccl_side_wait(dpari_nccl_world *w, double seconds)
     }
 }
 
-/* Locked. */
-static void dpari_nccl_side_turn(dpari_nccl_world *w)
+/* Locked. What broke here and the others do not know. */
+static void dpari_nccl_say_broken(dpari_nccl_world *w)
 {
     dpari_nccl_ctx *c;
-    int32_t r;
-    if (w->side.listener >= 0) {
-        dpari_nccl_accept(w);
-    }
-    for (r = 0; r < w->side.links; r++) {
-        dpari_nccl_listen_to(w, r);
-    }
-    dpari_nccl_mend(w);
+    dpari_nccl_message m;
+    dpar_text t;
     for (c = w->comms; c != NULL; c = c->next) {
         if (c->comm.status < 0 && !c->told) {
-            dpari_nccl_message m;
-            dpar_text t;
             dpari_nccl_message_init(w, &m, DPARI_NCCL_BROKEN);
             m.status = c->comm.status;
             m.note.comm = c->name;
@@ -2759,6 +2751,20 @@ static void dpari_nccl_side_turn(dpari_nccl_world *w)
             c->told = 1;
         }
     }
+}
+
+/* Locked. */
+static void dpari_nccl_side_turn(dpari_nccl_world *w)
+{
+    int32_t r;
+    if (w->side.listener >= 0) {
+        dpari_nccl_accept(w);
+    }
+    for (r = 0; r < w->side.links; r++) {
+        dpari_nccl_listen_to(w, r);
+    }
+    dpari_nccl_mend(w);
+    dpari_nccl_say_broken(w);
 }
 
 /* ==== the watchdog ==== */
@@ -3211,6 +3217,10 @@ static void dpari_nccl_watchdog(dpari_nccl_world *w)
     }
     if (w->size == 1 || (w->rank != 0 && w->side.card.addresses == 0)) {
         w->side.links = 0; /* nobody to talk with */
+    }
+    if (w->rank != 0 && w->side.links > 0 && w->side.link[0].state == DPARI_NCCL_AWAY) {
+        w->side.link[0].fd = dpari_nccl_reach(w, 0, dpari_os_now() + 1);
+        w->side.link[0].state = w->side.link[0].fd >= 0 ? DPARI_NCCL_HERE : DPARI_NCCL_AWAY;
     }
     w->watched = dpari_os_thread(&w->thread, dpari_nccl_watch, w) == 0;
 }
@@ -3747,6 +3757,9 @@ static dpar_status dpari_nccl_close(dpar_comm *comm)
             dpari_nccl_let_go(w, s);
         }
     }
+    dpari_nccl_lock(w);
+    dpari_nccl_say_broken(w);
+    dpari_nccl_unlock(w);
     lost += dpari_nccl_leave(c);
     dpari_nccl_destroy(c);
     dpari_nccl_ctx_free(c);
@@ -4143,10 +4156,10 @@ static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *w, const char *address,
     dpari_nccl_message m;
     double nap = 2e-3;
     const char *problem = "rank 0 was not reached before the deadline, at ";
-    memset(&m, 0, sizeof m);
     for (;;) {
         const int fd = dpari_nccl_reach(w, 1, until);
-        if (fd >= 0 && dpari_nccl_read(fd, &m, sizeof m, until) == 0 &&
+        memset(&m, 0, sizeof m);
+        if (fd >= 0 && dpari_nccl_read(fd, &m, sizeof m, until + 1) == 0 && /* it says who misses */
             m.magic == DPARI_NCCL_MAGIC && m.kind == DPARI_NCCL_WELCOME && m.job == known.job) {
             if (dpari_nccl_read(fd, &w->side.card, sizeof w->side.card, until) != 0) {
                 (void)close(fd);
@@ -4167,7 +4180,7 @@ static dpar_status dpari_nccl_tcp_take(dpari_nccl_world *w, const char *address,
             }
             problem = m.magic == DPARI_NCCL_MAGIC && m.kind == DPARI_NCCL_REFUSED
                           ? m.text
-                          : "what answers there is no rank 0 of this job";
+                          : "what answers is no rank 0 of this job, at ";
         }
         if (dpari_os_now() > until) {
             return dpari_nccl_says(DPAR_E_TIMEOUT, why, problem, problem == m.text ? ", at " : "",
