@@ -129,7 +129,7 @@ function eight_table(i, n, sizes_of_eight, fixed, lone, a, b, may) {
         n = sizes_of_eight[i]
         lone = own("eight", n, 1, "faces", "registered")
         a = own("eight", n, 1, "faces", "in_turn") / 8; b = own("eight", n, 1, "faces", "eight")
-        may = 1.3 * fixed + 8 * (a - fixed)
+        may = 1.3 * fixed + (a > fixed ? 8 * (a - fixed) : 0)
         if (a && b) printf "| %d | %s | %s | %s | %s | %s |\n", n, us(lone), us(a), us(b), us(may), against("eight fields, " n, b, may, 1)
     }
 }
