@@ -760,6 +760,12 @@ static void registered(dpar_comm *c)
     OK(ncclCommDestroy(nccl));
     OK(ncclMemFree(memory));
     CHECK_INT(ncclMemFree(memory), ncclInvalidArgument);
+    // freed while an operation uses it: a fault
+    nccl = join(c);
+    OK(ncclMemAlloc(&memory, 100));
+    OK(ncclBcast(memory, 100, ncclInt8, 0, nccl, s));
+    OK(ncclMemFree(memory));
+    CHECK_INT(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
 }
 
 int main()

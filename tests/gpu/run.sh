@@ -24,11 +24,11 @@ cxx() { # program, sources and flags
     shift
     try $CXX $cxx_flags -Itests/gpu/fake $include "$@" -o "$bin/$name" -L"$bin" -lcudart -ldl -Wl,-rpath,"$bin"
 }
-c() { # the same in C, linked with the stand-in for NCCL too
+c() { # the same in C
     name=$1
     shift
     try $CC -std=c99 -D_GNU_SOURCE -O1 -Wall -Wextra -Werror $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION \
-        -Itests/gpu/fake $include "$@" -o "$bin/$name" -L"$bin" -lnccl -lcudart -ldl -lm -pthread -Wl,-rpath,"$bin"
+        -Itests/gpu/fake $include "$@" -o "$bin/$name" -L"$bin" -lcudart -ldl -lm -pthread -Wl,-rpath,"$bin"
 }
 
 # The real header, library and runtime. The driver, which is where a GPU is, may be missing.
@@ -46,6 +46,7 @@ build() {
     fake_nccl_test) cxx fake_nccl_test $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION tests/gpu/fake_nccl_test.cc -lnccl ;;
     kernels) cxx kernels -Wno-error tests/gpu/kernels.cc ;;
     nccl) c nccl tests/gpu/nccl.c ;;
+    nccl_linked) c nccl_linked -DDPAR_NCCL_LINK tests/gpu/nccl.c -lnccl ;;
     nccl_old) c nccl_old -DFAKE_NCCL_HEADER=21805 tests/gpu/nccl.c ;;
     nvcc_*) nvcc_build "${1#nvcc_}" ;;
     real_nccl | real_nccl_linked) real "$1" ;;
@@ -89,7 +90,7 @@ else
     skipped kernels 'no dpar_cuda.h or no test of it'
 fi
 if has dpar_nccl.h tests/gpu/nccl.c; then
-    programs="$programs nccl nccl_old"
+    programs="$programs nccl nccl_linked nccl_old"
     if [ -n "$nccl" ] && [ -n "$cuda" ]; then
         programs="real_nccl real_nccl_linked $programs"
     else
@@ -115,6 +116,7 @@ case " $programs " in
 *' real_nccl '*)
     DPAR_NCCL_LIBRARY=$nccl/lib/libnccl.so.2 run real_nccl "$bin/real_nccl"
     grep -v checks "$work/said"
+    DPAR_NCCL_LIBRARY="$bin/libnccl.so.2" run "symbols of the real NCCL" "$bin/nccl" real "$nccl/lib/libnccl.so.2"
     run real_nccl_linked "$bin/real_nccl_linked"
     ;;
 esac
@@ -125,11 +127,13 @@ for seed in ${GPU_SEEDS:-0 1 2 3 7}; do
     esac
     case " $programs " in
     *' nccl '*)
-        run "nccl, seed $seed" "$bin/nccl"
-        [ "$seed" -ne 0 ] || for version in 21805 22105; do
-            DPAR_NCCL_LIBRARY="$bin/$version/libnccl.so.2" LD_LIBRARY_PATH="$bin/$version" FAKE_NCCL_VERSION=$version \
-                run "nccl $version" "$bin/nccl_old"
-        done
+        DPAR_NCCL_LIBRARY="$bin/libnccl.so.2" run "nccl, seed $seed" "$bin/nccl"
+        case $seed in
+        1) run "nccl linked" "$bin/nccl_linked" ;;
+        2) DPAR_NCCL_LIBRARY="$bin/21805/libnccl.so.2" run "nccl 2.18.5" "$bin/nccl_old" ;;
+        3) DPAR_NCCL_LIBRARY="$bin/22105/libnccl.so.2" run "nccl 2.21.5" "$bin/nccl_old" ;;
+        7) DPAR_NCCL_LIBRARY="$bin/libnccl.so.2" FAKE_CUDA_GUARD=0 FAKE_NCCL_RING=1 run "nccl, sums as a ring" "$bin/nccl" exact ;;
+        esac
         ;;
     esac
 done

@@ -300,6 +300,10 @@ void wait_until(const std::function<bool()> &ready);
 /* Is [at, at + bytes) in one allocation that a device reaches? */
 bool reachable(const void *at, size_t bytes);
 bool capturing(cudaStream_t stream);
+/* In a step: is it still there? Else the device faults. */
+bool still_there(const void *at, size_t bytes);
+/* Frees without waiting for what may use it. */
+cudaError_t free_at_once(void *memory);
 unsigned long long random(void);
 int my_rank(void);
 /* In a step: before device memory is touched. */

@@ -334,6 +334,22 @@ cudaError_t take_device(void **memory, size_t bytes)
     return cudaSuccess;
 }
 
+void give_back(std::map<uintptr_t, block>::iterator it)
+{
+    void *memory = (void *)it->first;
+    open_device();
+    check_edges(it->first, it->second.bytes);
+    ASAN_POISON_MEMORY_REGION(memory, it->second.bytes);
+    close_device();
+    const uintptr_t begin = (it->first + 4095) / 4096 * 4096;
+    const uintptr_t end = (it->first + it->second.bytes) / 4096 * 4096;
+    if (begin < end) { // the addresses are not given out again
+        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+    }
+    m().taken -= it->second.bytes;
+    m().memory.erase(it);
+}
+
 // ---- the work of the device ----
 
 bool runnable(const op &o)
@@ -1090,6 +1106,16 @@ bool reachable(const void *at, size_t bytes)
     return it != m().memory.end() && (uintptr_t)at + bytes <= it->first + it->second.bytes;
 }
 
+bool still_there(const void *at, size_t bytes)
+{
+    const auto it = find_block(at);
+    if (it == m().memory.end() || (uintptr_t)at + bytes > it->first + it->second.bytes) {
+        m().fault = cudaErrorIllegalAddress;
+        return false;
+    }
+    return true;
+}
+
 bool capturing(cudaStream_t stream)
 {
     std::lock_guard<std::mutex> hold(m().lock);
@@ -1120,6 +1146,17 @@ bool faulty(void)
 } // namespace fake_cuda
 
 // ---- the functions ----
+
+cudaError_t fake_cuda::free_at_once(void *memory)
+{
+    ENTER("cudaFree");
+    const auto it = m().memory.find((uintptr_t)memory);
+    if (it == m().memory.end()) {
+        return give(cudaErrorInvalidValue);
+    }
+    give_back(it);
+    return cudaSuccess;
+}
 
 namespace {
 
@@ -1462,17 +1499,7 @@ cudaError_t cudaFree(void *memory)
         return give(cudaErrorInvalidValue);
     }
     finish_all(); // as the real one does
-    open_device();
-    check_edges(it->first, it->second.bytes);
-    ASAN_POISON_MEMORY_REGION(memory, it->second.bytes);
-    close_device();
-    const uintptr_t begin = (it->first + 4095) / 4096 * 4096;
-    const uintptr_t end = (it->first + it->second.bytes) / 4096 * 4096;
-    if (begin < end) { // the addresses are not given out again
-        (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
-    }
-    m().taken -= it->second.bytes;
-    m().memory.erase(it);
+    give_back(it);
     return give(m().fault);
 }
 

@@ -569,10 +569,46 @@ struct nccl_task : task {
     void copy_own();
     void reduce(const call &c, const std::vector<std::vector<char>> &from);
     void finish();
+    bool whole() const;
     bool late();
     stage step() override;
     void check_deadline();
 };
+
+struct extents { // bytes that a call reads and writes
+    size_t in, out;
+};
+
+extents extents_of(const call &c, const ncclComm &comm)
+{
+    const size_t bytes = c.count * size_of(c.type), all = bytes * (size_t)comm.ranks;
+    const bool root = c.root == comm.rank;
+    switch (c.what) {
+    case ALL_GATHER: return {bytes, all};
+    case REDUCE_SCATTER: return {all, bytes};
+    case ALL_TO_ALL: return {all, all};
+    case SCATTER: return {root ? all : 0, bytes};
+    case GATHER: return {bytes, root ? all : 0};
+    case BROADCAST: return {root ? bytes : 0, bytes};
+    case REDUCE: return {bytes, root ? bytes : 0};
+    case SEND: return {bytes, 0};
+    case RECV: return {0, bytes};
+    default: return {bytes, bytes};
+    }
+}
+
+// Memory that was freed meanwhile is a fault of the device.
+bool nccl_task::whole() const
+{
+    for (const call &c : plan->calls) {
+        const extents e = extents_of(c, *comm);
+        if ((e.in > 0 && !fake_cuda::still_there(c.in, e.in)) ||
+            (e.out > 0 && !fake_cuda::still_there(c.out, e.out))) {
+            return false;
+        }
+    }
+    return true;
+}
 
 void nccl_task::begin_call(const call &c, std::vector<std::vector<char>> *from)
 {
@@ -767,6 +803,9 @@ stage nccl_task::step()
             check_deadline();
             return stage::stuck;
         }
+        if (!whole()) {
+            return stage::done;
+        }
         begin();
         moved = true;
     }
@@ -785,7 +824,9 @@ stage nccl_task::step()
         }
     }
     if (!left) {
-        finish();
+        if (whole()) {
+            finish();
+        }
         return stage::done;
     }
     if (moved) {
@@ -917,23 +958,13 @@ ncclResult_t start_group(std::vector<waiting_call> calls)
 
 ncclResult_t check_memory(const waiting_call &w)
 {
-    const size_t bytes = w.c.count * size_of(w.c.type), all = bytes * (size_t)w.comm->ranks;
-    const bool root = w.c.root == w.comm->rank;
-    const kind k = w.c.what;
-    size_t in = bytes, out = bytes;
-    if (k == REDUCE_SCATTER || k == ALL_TO_ALL) {
-        in = all;
-    }
-    if (k == ALL_GATHER || k == ALL_TO_ALL) {
-        out = all;
-    }
-    in = k == SCATTER ? (root ? all : 0) : k == BROADCAST ? (root ? bytes : 0) : k == RECV ? 0 : in;
-    out = k == GATHER ? (root ? all : 0) : k == REDUCE ? (root ? bytes : 0) : k == SEND ? 0 : out;
-    if ((in > 0 && !fake_cuda::reachable(w.c.in, in)) ||
-        (out > 0 && !fake_cuda::reachable(w.c.out, out))) {
+    const extents e = extents_of(w.c, *w.comm);
+    if ((e.in > 0 && !fake_cuda::reachable(w.c.in, e.in)) ||
+        (e.out > 0 && !fake_cuda::reachable(w.c.out, e.out))) {
         return refuse(ncclInvalidArgument, "%s: %zu bytes in at %p, %zu out at %p: not memory of a "
                                            "device (or less)",
-                      function_names[k], in, (const void *)w.c.in, out, (void *)w.c.out);
+                      function_names[w.c.what], e.in, (const void *)w.c.in, e.out,
+                      (void *)w.c.out);
     }
     return ncclSuccess;
 }
@@ -1499,7 +1530,8 @@ ncclResult_t ncclMemFree(void *memory)
         whole = it->second;
         p().allocated.erase(it);
     }
-    return cudaFree(whole) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+    // unlike cudaFree it waits for nothing
+    return fake_cuda::free_at_once(whole) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
 }
 
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **handle)
