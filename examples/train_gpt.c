@@ -988,7 +988,9 @@ static void configure(trainer *t)
     c->experts = (int32_t)s->experts;
     c->choices = (int32_t)s->choices;
     c->every = 2;
-    c->drop = DPAR_DROP_NONE;
+    c->shared = (int32_t)s->shared;
+    c->drop = s->capacity > 0 ? DPAR_DROP_LATE : DPAR_DROP_NONE;
+    c->factor = s->capacity;
     c->balance = s->balance;
     c->seed = (uint64_t)s->seed;
 }

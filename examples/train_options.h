@@ -26,6 +26,8 @@ static const char help[] =
     "  --hidden N (of the MLP; 4 width) --length N (of a sample; 64) --untied\n"
     "  --gelu (else SwiGLU) --layer-norm (else RMS)\n"
     "  --experts N (0) --choices K (2): every second block has experts; --balance A (0.01)\n"
+    "  --shared-experts N: hidden features of one that all tokens use, beside them (0)\n"
+    "  --capacity F     an expert takes F even shares at most, later tokens are dropped (all)\n"
     "Training\n"
     "  --text FILE      default: README.md and docs of the directory\n"
     "  --batch N        samples a step, all ranks (16); --micro N: of a micro-batch (2)\n"
@@ -41,7 +43,8 @@ static const char help[] =
 
 typedef struct settings {
     double ranks, pp, dp, replicas, cp, tp, ep, zero, chunks, prefetch;
-    double blocks, width, heads, groups, hidden, length, experts, choices, balance;
+    double blocks, width, heads, groups, hidden, length, experts, choices, balance, shared,
+        capacity;
     double batch, micro, steps, rate, warmup, clip, decay, seed, every;
     int sp, ulysses, untied, gelu, layer_norm, bf16, check, quiet;
     const char *schedule, *text, *save, *resume, *trace, *kill;
@@ -169,6 +172,8 @@ static int read_option(settings *s, const char *name, const char *next, int *bad
                               {"--experts", whole, &s->experts, 0, 256},
                               {"--choices", whole, &s->choices, 1, 16},
                               {"--balance", "", &s->balance, 0, 10},
+                              {"--shared-experts", whole, &s->shared, 0, 65536},
+                              {"--capacity", "", &s->capacity, 0.01, 256},
                               {"--batch", whole, &s->batch, 1, 65536},
                               {"--micro", whole, &s->micro, 1, 4096},
                               {"--steps", whole, &s->steps, 1, 1e7},
@@ -259,6 +264,14 @@ static int settle(settings *s)
     }
     if (s->ep > 1 && s->experts < 1) {
         return complain("--ep without --experts", NULL);
+    }
+    if (s->experts < 1 && (s->shared > 0 || s->capacity > 0)) {
+        return complain("--shared-experts and --capacity need --experts", NULL);
+    }
+    if (s->check && s->capacity > 0 && (s->cp > 1 || s->ep != s->dp)) {
+        return complain("--check with --capacity needs --cp 1 and an --ep as large as --dp: which "
+                        "tokens are dropped is up to those that come together",
+                        NULL);
     }
     if (s->experts > 0 && s->choices > s->experts) {
         return complain("--choices are more than --experts", NULL);

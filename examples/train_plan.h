@@ -173,7 +173,8 @@ static int plan(trainer *t, double *seconds, double *bytes)
                       c->hidden, c->vocab, c->length, c->tied, (int)sizeof(gpt_real));
     if (c->experts > 0) {
         length += snprintf(text + length, sizeof text - (size_t)length,
-                           ",experts=%d,topk=%d,expert_ffn=%d", c->experts, c->choices, c->hidden);
+                           ",experts=%d,topk=%d,expert_ffn=%d,shared_ffn=%d", c->experts,
+                           c->choices, c->hidden, c->shared);
     }
     memset(&job, 0, sizeof job);
     job.work = &work;

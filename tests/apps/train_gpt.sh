@@ -81,6 +81,9 @@ all=$few'
 4 --experts 4 --pp 2 --dp 2 --ep 2 --zero 1 --schedule zbv
 4 --experts 4 --pp 2 --dp 2 --ep 2 --zero 0 --schedule dualpipe
 4 --experts 4 --dp 4 --ep 2 --zero 2 --replicas 2
+2 --experts 4 --shared-experts 24 --dp 2 --zero 3
+4 --experts 4 --shared-experts 16 --pp 2 --dp 2 --ep 2 --zero 1 --schedule zbv
+4 --experts 4 --shared-experts 16 --capacity 0.8 --tp 2 --sp --dp 2 --ep 2 --zero 2
 8 --pp 2 --dp 2 --tp 2 --sp --zero 3 --schedule zbv
 8 --pp 2 --dp 2 --cp 2 --zero 2 --schedule zb-h1
 8 --dp 2 --cp 2 --tp 2 --sp --experts 4 --ep 2 --zero 3
@@ -93,6 +96,12 @@ esac
 must --ranks 2 $small --quiet --check --zero 1 --bf16
 must --ranks 4 --pp 2 $small --quiet --check --zero 3 --bf16
 losses() { awk '$1 == "step" { print $2, $4 }' "$work/out"; }
+
+# a capacity is kept: with half of an even share the losses are others
+must --ranks 1 $small --experts 4
+losses > "$work/all"
+must --ranks 1 $small --experts 4 --capacity 0.5
+losses | cmp -s - "$work/all" && { echo 'no token was dropped'; bad=1; }
 
 # a rank dies after the checkpoint of step 10: all end, with the reason; the rest on other meshes
 must --ranks 2 $small --pp 2 --experts 2
@@ -131,6 +140,10 @@ refused 2 'does not divide --dp' --dp 4 --replicas 3
 refused 2 'no multiple of dp' --dp 3
 refused 2 'does not divide dp' --dp 2 --ep 4 --experts 4
 refused 2 'ep without --experts' --dp 2 --ep 2
+refused 2 'need --experts' --shared-experts 16
+refused 2 'need --experts' --capacity 1.5
+refused 2 'dropped is up to' --check --experts 4 --capacity 1 --dp 2
+refused 2 'takes a number from 0.01' --experts 4 --capacity 0
 refused 2 'masters beside' --bf16
 refused 2 'No such file' --text "$work/none"
 refused 2 'shorter than' --text /dev/null
