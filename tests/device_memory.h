@@ -4,9 +4,14 @@
  * while the test computes and not while the library does (ON_DEVICE(call)): a direct touch ends
  * the test by SIGSEGV. The table of mem.h and the engine go to the second one. What the table is
  * given waits in a queue until something orders it: an operation of the communicator, `wait`, the
- * end of ON_DEVICE (the test's own synchronisation). */
+ * end of ON_DEVICE (the test's own synchronisation). With DEVICE_CUDA: a device of CUDA, and NCCL.
+ */
 #ifndef DPAR_DEVICE_MEMORY_H
 #define DPAR_DEVICE_MEMORY_H
+
+#ifdef DEVICE_CUDA
+#include "gpu/device_cuda.h"
+#else
 
 #include "rank_program.h"
 
@@ -480,18 +485,20 @@ static dpar_status device_split(dpar_comm *c, int32_t color, int32_t key, dpar_c
 }
 
 /* All strategies on c work in the device's memory from now on. */
-static void device_take(dpar_comm *c)
+static dpar_comm *device_take(dpar_comm *c)
 {
     the_device.engine = c->engine;
     device_fill_table(&the_device.table);
     c->mem = &the_device.table;
     device_wrap(c);
+    return c;
 }
 
-static DPARI_UNUSED void device_return(dpar_comm *c)
+static DPARI_UNUSED dpar_comm *device_return(dpar_comm *c)
 {
     c->engine = the_device.engine;
     c->mem = NULL;
+    return c;
 }
 
 /* ---- who may touch it ---- */
@@ -529,5 +536,7 @@ static DPARI_UNUSED dpar_status host_alloc(dpar_comm *c, int64_t bytes, void **m
 
 /* A call of the library that returns a status or a number. */
 #define ON_DEVICE(call) (device_close(), device_opened((int64_t)(call)))
+
+#endif /* DEVICE_CUDA */
 
 #endif

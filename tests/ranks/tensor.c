@@ -1041,12 +1041,14 @@ static int word_cases(dpar_comm *c)
 /* Logits of minus infinity (masked words), of all of a rank too; NaN stays NaN. */
 static int odd_logits(dpar_comm *c)
 {
-    double x[2 * 4], lse[2], loss[2], scratch[6 * (MOST_RANKS + 1)];
-    const int32_t targets[2] = {1, 1};
+    double *x = (double *)fresh(2 * 4), *lse = (double *)fresh(2), *loss = (double *)fresh(2);
+    double *scratch = (double *)fresh(6 * (MOST_RANKS + 1));
+    int32_t *targets = (int32_t *)reached(2);
     dpar_cross_entropy e;
     dpar_tensor t;
     int64_t i;
     int bad = dpar_tensor_init(&t, c, DPAR_F64, 2, NULL, NULL) != DPAR_OK;
+    targets[0] = targets[1] = 1;
     memset(&e, 0, sizeof e);
     bad += dpar_vocab_init(&e.vocab, 4 * c->size, 0, c->size, c->size, NULL) != DPAR_OK;
     for (i = 0; i < 8; i++) { /* words 0 and 1 alone are possible */
@@ -1065,6 +1067,11 @@ static int odd_logits(dpar_comm *c)
     }
     bad += dpar_cross_entropy_forward(&t, &e, x, targets, lse, loss, NULL, scratch) != DPAR_OK;
     bad += !(fabs(lse[0] - 1000.0 * (c->size - 1) - log(4.0)) < 1e-11) || !isnan(loss[1]);
+    free(x);
+    free(lse);
+    free(loss);
+    free(scratch);
+    free(targets);
     return bad;
 }
 
@@ -1547,15 +1554,15 @@ static int everything(dpar_comm *c, void *arg)
     int64_t bad;
     (void)arg;
 #ifdef DEVICE_MEMORY
-    device_begin((size_t)1 << 30);
-    device_take(c);
+    device_begin((size_t)1 << 26);
+    c = device_take(c);
 #endif
     bad = (c->rank == 0 ? matmul_cases() : 0) + feature_cases(c);
     bad += pair_cases(c) + progress_cases(c) + word_cases(c) + odd_logits(c);
     bad += block_cases(c) + random_cases(c);
 #ifdef DEVICE_MEMORY
     bad += the_device.calls == 0;
-    device_return(c);
+    c = device_return(c);
     device_end();
 #endif
     return all_right(c, bad, began);

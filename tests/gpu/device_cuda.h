@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* device_cuda - what device_memory.h offers, by dpar_cuda.h and dpar_nccl.h: the same tests of
+ * strategies, on a device or on the stand-ins. The test's arrays are page-locked memory of the
+ * host, which both reach; its kernels are functions of the host in the order of the stream. */
+#ifndef DPAR_DEVICE_CUDA_H
+#define DPAR_DEVICE_CUDA_H
+
+#include "rank_program.h"
+
+#include "dpar_cuda.h"
+#include "dpar_nccl.h"
+
+typedef struct device_memory {
+    unsigned char *first; /* NULL: there is none yet */
+    size_t bytes, used;
+    int64_t pieces; /* that were not given back; 0: all of it is free again */
+    int64_t calls;
+    dpar_cuda gpu;
+    dpar_mem table;
+    cudaStream_t stream;
+    dpar_comm *host; /* over which it was made */
+} device_memory;
+static __thread device_memory the_device;
+
+static void device_right(cudaError_t error)
+{
+    CHECK_INT(error, cudaSuccess);
+    if (error != cudaSuccess) {
+        printf("CUDA: %s\n", cudaGetErrorString(error));
+        exit(1);
+    }
+}
+
+static void device_begin(size_t bytes)
+{
+    memset(&the_device, 0, sizeof the_device);
+    the_device.bytes = bytes;
+}
+
+static void device_end(void)
+{
+    memset(&the_device, 0, sizeof the_device);
+}
+
+/* The same ranks over NCCL; all strategies on it work in the device's memory. */
+static dpar_comm *device_take(dpar_comm *c)
+{
+    dpar_nccl_options o;
+    dpar_cuda_options g;
+    dpar_comm *made = NULL;
+    dpar_why why;
+    int devices = 0;
+    why.text[0] = 0;
+    device_right(cudaGetDeviceCount(&devices));
+    device_right(cudaSetDevice(c->rank % devices));
+    device_right(cudaStreamCreateWithFlags(&the_device.stream, cudaStreamNonBlocking));
+    memset(&g, 0, sizeof g);
+    g.stream = the_device.stream;
+    CHECK_INT(dpar_cuda_open(&the_device.gpu, &g, &why), DPAR_OK);
+    dpar_cuda_mem(&the_device.gpu, &the_device.table);
+    memset(&o, 0, sizeof o);
+    o.stream = the_device.stream;
+    o.mem = &the_device.table;
+    o.timeout_s = 60.0;
+    CHECK_INT(dpar_nccl_comm(c, &o, &made, &why), DPAR_OK);
+    if (made == NULL) {
+        printf("rank %d: %s\n", (int)c->rank, why.text);
+        exit(1);
+    }
+    the_device.host = c;
+    device_right(
+        cudaHostAlloc((void **)&the_device.first, the_device.bytes, cudaHostAllocPortable));
+    return made;
+}
+
+static dpar_comm *device_return(dpar_comm *c)
+{
+    dpar_comm *host = the_device.host;
+    device_right(cudaStreamSynchronize(the_device.stream));
+    (void)dpar_comm_close(c);
+    device_right(cudaFreeHost(the_device.first));
+    CHECK_INT(dpar_cuda_close(&the_device.gpu), DPAR_OK);
+    device_right(cudaStreamDestroy(the_device.stream));
+    return host;
+}
+
+static DPARI_UNUSED void *device_zeroed(int64_t bytes)
+{
+    const size_t at = the_device.used;
+    the_device.used += ((size_t)bytes + 127) / 64 * 64;
+    if (the_device.used > the_device.bytes) {
+        printf("device memory: %lld bytes are not enough\n", (long long)the_device.bytes);
+        exit(1);
+    }
+    the_device.pieces++;
+    memset(the_device.first + at, 0, (size_t)bytes);
+    return the_device.first + at;
+}
+
+static DPARI_UNUSED void device_free(void *at)
+{
+    if ((uintptr_t)at < (uintptr_t)the_device.first ||
+        (uintptr_t)at >= (uintptr_t)(the_device.first + the_device.bytes)) {
+        free(at);
+    } else if (--the_device.pieces == 0) {
+        the_device.used = 0;
+    }
+}
+
+static DPARI_UNUSED void *device_there(const void *at)
+{
+    return (void *)(uintptr_t)at;
+}
+#define DEVICE_THERE(pointer, type) ((pointer) = (type *)device_there(pointer))
+
+typedef struct device_turn {
+    void (*run)(void *call);
+    void *call;
+} device_turn;
+
+static void device_turn_comes(void *at)
+{
+    device_turn *t = (device_turn *)at;
+    t->run(t->call);
+    free(t->call);
+    free(t);
+}
+
+/* run(copy of call) in the order of the stream. */
+static DPARI_UNUSED void device_later(void (*run)(void *call), const void *call, size_t bytes)
+{
+    device_turn *t = (device_turn *)malloc(sizeof *t);
+    if (t == NULL || (t->call = malloc(bytes)) == NULL) {
+        exit(1);
+    }
+    t->run = run;
+    memcpy(t->call, call, bytes);
+    device_right(cudaLaunchHostFunc(the_device.stream, device_turn_comes, t));
+}
+
+static void device_multiply(void *call)
+{
+    CHECK_INT(dpar_matmul_host(NULL, (const dpar_matmul *)call), DPAR_OK);
+}
+
+static DPARI_UNUSED dpar_status device_matmul(void *user, const dpar_matmul *call)
+{
+    (void)user;
+    device_later(device_multiply, call, sizeof *call);
+    return DPAR_OK;
+}
+
+static DPARI_UNUSED dpar_status host_alloc(dpar_comm *c, int64_t bytes, void **memory)
+{
+    (void)c;
+    *memory = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64);
+    return *memory != NULL ? DPAR_OK : DPAR_E_MEMORY;
+}
+
+static DPARI_UNUSED int64_t device_done(int64_t result)
+{
+    if (the_device.first != NULL) {
+        device_right(cudaStreamSynchronize(the_device.stream));
+        the_device.calls = the_device.gpu.launches;
+        if (the_device.gpu.why.text[0] != 0) {
+            printf("dpar_cuda: %s\n", the_device.gpu.why.text);
+            the_device.gpu.why.text[0] = 0;
+        }
+    }
+    return result;
+}
+
+#define ON_DEVICE(call) device_done((int64_t)(call))
+
+#endif
