@@ -4947,7 +4947,9 @@ DPAR_API dpar_status dpar_fsdp_close(dpar_fsdp *f);
  * own tokens alone there, the gradients of norms' weights, is to be summed over the ranks once a
  * step.
  *
- * All is row-major: a token is a row. F64 and F32, in the host's memory. What is wrong on one rank
+ * All is row-major: a token is a row. F64 and F32, in the memory of the communicator (comm->mem):
+ * where that is a device's, `matmul` is to be given, ids, targets and sums lie where host and
+ * device reach them (page-locked), and nothing waits for the device. What is wrong on one rank
  * (E_ARG) breaks the communicator, so that the others hear of it; the sentence is in comm->why.
  * Every function is COLLECTIVE over the communicator unless it says that it is local. */
 
@@ -5175,6 +5177,9 @@ DPAR_API void dpar_random_fill_normal(const dpar_random_piece *r, int32_t type, 
  * of halos that lie with r, a rank sends
  *     forward   s E bytes(type)
  *     backward  s E bytes(type) + h E bytes(sums)
+ *
+ * In the memory of a device (comm->mem) all arrays lie there, kernels are to be given and work on
+ * its stream, and nothing waits.
  *
  * Sequence parallelism as Megatron's, where activations between tensor-parallel layers are cut
  * along the sequence, is an all-gather and a reduce-scatter round those layers: tensor.h. */

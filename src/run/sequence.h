@@ -39,6 +39,9 @@
  *     forward   s E bytes(type)
  *     backward  s E bytes(type) + h E bytes(sums)
  *
+ * In the memory of a device (comm->mem) all arrays lie there, kernels are to be given and work on
+ * its stream, and nothing waits.
+ *
  * Sequence parallelism as Megatron's, where activations between tensor-parallel layers are cut
  * along the sequence, is an all-gather and a reduce-scatter round those layers: tensor.h. */
 #ifndef DPAR_SEQUENCE_H
