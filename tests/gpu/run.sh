@@ -62,7 +62,6 @@ build() {
     fake_nccl_test) cxx fake_nccl_test $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION tests/gpu/fake_nccl_test.cc -lnccl ;;
     kernels) cxx kernels -Wno-error tests/gpu/kernels.cc ;;
     nccl) c nccl tests/gpu/nccl.c ;;
-    nccl_linked) c nccl_linked -DDPAR_NCCL_LINK tests/gpu/nccl.c -lnccl ;;
     nccl_old) c nccl_old -DFAKE_NCCL_HEADER=21805 tests/gpu/nccl.c ;;
     nvcc_*) nvcc_build "${1#nvcc_}" ;;
     real_nccl | real_nccl_linked) real "$1" ;;
@@ -106,7 +105,7 @@ else
     skipped kernels 'no dpar_cuda.h or no test of it'
 fi
 if has dpar_nccl.h tests/gpu/nccl.c; then
-    programs="$programs nccl nccl_linked nccl_old"
+    programs="$programs nccl nccl_old"
     if [ -n "$nccl" ] && [ -n "$cuda" ]; then
         programs="real_nccl real_nccl_linked $programs"
     else
@@ -155,7 +154,6 @@ for seed in ${GPU_SEEDS:-0 1 2 3 7}; do
     *' nccl '*)
         DPAR_NCCL_LIBRARY="$bin/libnccl.so.2" run "nccl, seed $seed" "$bin/nccl"
         case $seed in
-        1) run "nccl linked" "$bin/nccl_linked" ;;
         2) DPAR_NCCL_LIBRARY="$bin/21805/libnccl.so.2" run "nccl 2.18.5" "$bin/nccl_old" ;;
         3) DPAR_NCCL_LIBRARY="$bin/22105/libnccl.so.2" run "nccl 2.21.5" "$bin/nccl_old" ;;
         7) DPAR_NCCL_LIBRARY="$bin/libnccl.so.2" FAKE_CUDA_GUARD=0 FAKE_NCCL_RING=1 run "nccl, sums as a ring" "$bin/nccl" exact ;;
