@@ -41,26 +41,27 @@ real() {
 }
 
 # Strategies of tests/ranks over both headers: one unit each, and the test.
-strategy_parts() {
+ranks_parts() {
     printf '#define DPAR_CUDA_IMPLEMENTATION\n#include "dpar_cuda.h"\n' > "$work/cuda_part.cc"
     printf '#define DPAR_IMPLEMENTATION\n#include "dpar.h"\n#include "dpar_nccl.h"\n' > "$work/nccl_part.c"
     try $CXX -std=c++17 -O1 -w -pthread $slim -Itests/gpu/fake $include -c "$work/cuda_part.cc" -o "$bin/cuda_part.o"
     try $CC -std=c99 -D_GNU_SOURCE -O1 $slim -DDPAR_NCCL_LINK -Itests/gpu/fake $include -c "$work/nccl_part.c" \
         -o "$bin/nccl_part.o"
-    for name in $strategies; do
+    for name in $rank_tests; do
         try $CC -D_GNU_SOURCE -O1 $slim -DDEVICE_MEMORY -DDEVICE_CUDA -DDPAR_NCCL_LINK -Itests/gpu/fake $include \
             "tests/ranks/$name.c" "$bin/nccl_part.o" "$bin/cuda_part.o" -o "$bin/$name" -L"$bin" -lnccl -lcudart -lstdc++ \
             -ldl -lm -pthread -Wl,-rpath,"$bin"
     done
 }
-strategies='tensor sequence ddp'
+rank_tests='tensor sequence ddp'
 
 build() {
     case $1 in
-    strategies) strategy_parts ;;
+    ranks) ranks_parts ;;
     fake_test) cxx fake_test tests/gpu/fake_test.cc ;;
     fake_nccl_test) cxx fake_nccl_test $slim -DDPAR_STATIC -DDPAR_IMPLEMENTATION tests/gpu/fake_nccl_test.cc -lnccl ;;
     kernels) cxx kernels -Wno-error tests/gpu/kernels.cc ;;
+    strategies) cxx strategies -O0 -Wno-error tests/gpu/strategies.cc ;;
     nccl) c nccl tests/gpu/nccl.c ;;
     nccl_old) c nccl_old -DFAKE_NCCL_HEADER=21805 tests/gpu/nccl.c ;;
     nvcc_*) nvcc_build "${1#nvcc_}" ;;
@@ -115,8 +116,11 @@ else
     skipped nccl 'no dpar_nccl.h or no test of it'
 fi
 if has dpar_cuda.h && has dpar_nccl.h; then
-    programs="strategies $programs"
+    programs="ranks $programs"
 fi
+case $programs in
+*kernels*nccl*) [ ! -e tests/gpu/strategies.cc ] || programs="strategies $programs" ;;
+esac
 try sh tests/gpu/fake/build.sh "$bin" 21805 22105
 in_pairs build $programs fake_nccl_test fake_test
 
@@ -141,14 +145,17 @@ esac
 for seed in ${GPU_SEEDS:-0 1 2 3 7}; do
     export FAKE_CUDA_SEED=$seed
     case " $programs $seed" in # 2 ranks, 3 where streams take turns
-    *' strategies '*[02])
-        for name in $strategies; do
+    *' ranks '*[02])
+        for name in $rank_tests; do
             FAKE_CUDA_GUARD=0 run "$name, seed $seed" "$bin/$name" processes $((2 + seed / 2))
         done
         ;;
     esac
     case " $programs " in
     *' kernels '*) [ "$seed" -gt 1 ] || run "kernels, seed $seed" "$bin/kernels" ;;
+    esac
+    case " $programs $seed" in
+    *' strategies '*[037]) DPAR_NCCL_LIBRARY="$bin/libnccl.so.2" run "strategies, seed $seed" "$bin/strategies" ;;
     esac
     case " $programs " in
     *' nccl '*)
