@@ -996,11 +996,11 @@ __device__ static inline void dpari_cuda_move_any(const dpari_cuda_box *b, uint3
     }
 }
 
-template <int PER>
+/* ALL 0: copies alone, with the registers that these need. */
+template <int PER, int ALL>
 __device__ static inline void dpari_cuda_move_some(const dpari_cuda_box *b, uint32_t i)
 {
-    switch (b->kind) {
-    case DPARI_CUDA_RAW:
+    if (!ALL || b->kind == DPARI_CUDA_RAW) {
         switch (b->width) {
         case 16: dpari_cuda_move_raw<uint4, PER>(b, i); break;
         case 8: dpari_cuda_move_raw<uint2, PER>(b, i); break;
@@ -1008,33 +1008,27 @@ __device__ static inline void dpari_cuda_move_some(const dpari_cuda_box *b, uint
         case 2: dpari_cuda_move_raw<uint16_t, PER>(b, i); break;
         default: dpari_cuda_move_raw<unsigned char, PER>(b, i); break;
         }
-        break;
-    case DPARI_CUDA_CAST:
-        for (int j = 0; j < PER; j += 2) {
-            dpari_cuda_move_cast<(PER > 1 ? 2 : 1)>(b, i + (uint32_t)j * DPARI_CUDA_THREADS);
+        return;
+    }
+    if constexpr (ALL != 0) {
+        for (uint32_t at = i; at < i + PER * DPARI_CUDA_THREADS; at += DPARI_CUDA_THREADS) {
+            switch (b->kind) {
+            case DPARI_CUDA_CAST: dpari_cuda_move_cast<1>(b, at); break;
+            case DPARI_CUDA_MEET: dpari_cuda_move_meet(b, at); break;
+            default: dpari_cuda_move_any(b, at); break;
+            }
         }
-        break;
-    case DPARI_CUDA_MEET:
-        for (int j = 0; j < PER; j++) {
-            dpari_cuda_move_meet(b, i + (uint32_t)j * DPARI_CUDA_THREADS);
-        }
-        break;
-    default:
-        for (int j = 0; j < PER; j++) {
-            dpari_cuda_move_any(b, i + (uint32_t)j * DPARI_CUDA_THREADS);
-        }
-        break;
     }
 }
 
-template <typename Batch, int PER>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
+template <typename Batch, int PER, int ALL>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, ALL ? 2 : 3)
     dpari_cuda_move_kernel(DPARI_CUDA_ARGS Batch b)
 {
     for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
         const int32_t k = dpari_cuda_find(b, c);
         const uint32_t chunk = (uint32_t)(c - b.first[k]) * (PER * DPARI_CUDA_THREADS);
-        dpari_cuda_move_some<PER>(&b.piece[k], chunk + threadIdx.x);
+        dpari_cuda_move_some<PER, ALL>(&b.piece[k], chunk + threadIdx.x);
     }
 }
 
@@ -1373,7 +1367,8 @@ template <typename Batch> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu,
 {
     const int64_t wave = (int64_t)gpu->units * 2;
     int64_t four = 0, one = 0;
-    int32_t k;
+    int32_t k, all = 0;
+    void (*kernel)(const Batch);
     for (k = 0; k < b->n; k++) {
         four +=
             ((int64_t)b->piece[k].units + 4 * DPARI_CUDA_THREADS - 1) / (4 * DPARI_CUDA_THREADS);
@@ -1381,13 +1376,15 @@ template <typename Batch> static dpar_status dpari_cuda_move_now(dpar_cuda *gpu,
     for (k = 0; k < b->n; k++) { /* little work: more threads with less each */
         const int64_t each = four < wave ? DPARI_CUDA_THREADS : 4 * DPARI_CUDA_THREADS;
         b->first[k] = one;
+        all |= b->piece[k].kind != DPARI_CUDA_RAW;
         one += ((int64_t)b->piece[k].units + each - 1) / each;
     }
     b->first[b->n] = one;
-    return dpari_cuda_launch(gpu, "move",
-                             four < wave ? dpari_cuda_move_kernel<Batch, 1>
-                                         : dpari_cuda_move_kernel<Batch, 4>,
-                             *b, dpari_cuda_wave(gpu, one));
+    kernel =
+        four < wave
+            ? (all ? dpari_cuda_move_kernel<Batch, 1, 1> : dpari_cuda_move_kernel<Batch, 1, 0>)
+            : (all ? dpari_cuda_move_kernel<Batch, 4, 1> : dpari_cuda_move_kernel<Batch, 4, 0>);
+    return dpari_cuda_launch(gpu, "move", kernel, *b, dpari_cuda_wave(gpu, one));
 }
 
 /* Pieces wait here until there is no room or no more of them. */
@@ -1608,7 +1605,8 @@ __device__ static inline void dpari_cuda_span_raw(const dpari_cuda_span &s, int6
     }
 }
 
-template <int PER>
+/* WHOLE: all units are vectors on both sides. RANDOM: it may be stochastic. */
+template <int PER, int WHOLE, int RANDOM>
 __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, int64_t unit)
 {
     const int32_t tw = dpari_cuda_width(s.to_type), fw = dpari_cuda_width(s.from_type);
@@ -1616,21 +1614,21 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
     DPARI_CUDA_UNROLL
     for (int j = 0; j < PER; j++) {
         const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
-        if (i < s.count) {
-            if (s.from != NULL) {
-                dpari_cuda_load<0>(&v[j], s.from, i, s.count, fw, s.even);
-            }
-            if (s.add) {
-                dpari_cuda_load<0>(&old[j], s.to, i, s.count, tw, 1);
-            }
+        const int64_t lo = WHOLE ? 0 : i, n = WHOLE ? 4 : s.count, skip = WHOLE ? i : 0;
+        if (lo < n && s.from != NULL) {
+            dpari_cuda_load<0>(&v[j], s.from + skip * fw, lo, n, fw, WHOLE || s.even);
+        }
+        if (lo < n && s.add) {
+            dpari_cuda_load<0>(&old[j], s.to + skip * tw, lo, n, tw, 1);
         }
     }
     DPARI_CUDA_UNROLL
     for (int j = 0; j < PER; j++) {
         const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
+        const int64_t lo = WHOLE ? 0 : i, n = WHOLE ? 4 : s.count, skip = WHOLE ? i : 0;
         dpari_cuda_four made;
         double x[4], y[4];
-        if (i >= s.count) {
+        if (lo >= n) {
             continue;
         }
         if (s.from != NULL) {
@@ -1644,21 +1642,22 @@ __device__ static inline void dpari_cuda_span_numbers(const dpari_cuda_span &s, 
             x[e] = s.from == NULL ? s.scale : s.scale == 1.0 ? x[e] : dpari_cuda_mul(s.scale, x[e]);
             x[e] = s.add ? dpari_cuda_add(y[e], x[e]) : x[e];
         }
-        if (s.stochastic && s.from != NULL && s.scale == 1.0 && s.from_type == DPAR_F32) {
+        if (RANDOM && s.stochastic && s.from != NULL && s.scale == 1.0 && s.from_type == DPAR_F32) {
             float f[4]; /* as they are, NaN too */
             dpari_cuda_widen(&v[j], DPAR_F32, f);
             dpari_cuda_narrow_random(&made, f, s.seed, s.stream, s.index + (uint64_t)i);
-        } else if (s.stochastic) {
+        } else if (RANDOM && s.stochastic) {
             dpari_cuda_narrow_random(&made, x, s.seed, s.stream, s.index + (uint64_t)i);
         } else {
             dpari_cuda_narrow(&made, s.to_type, x);
         }
-        dpari_cuda_store<0>(&made, s.to, i, s.count, tw, 1);
+        dpari_cuda_store<0>(&made, s.to + skip * tw, lo, n, tw, 1);
     }
 }
 
-/* Of one type of 16 or 32 bits to another one, nothing else: in f32. */
-template <int PER>
+/* Of one type of 16 or 32 bits to another one, nothing else: in f32. WHOLE: all units are vectors
+ * on both sides. */
+template <int PER, int WHOLE>
 __device__ static inline void dpari_cuda_span_cast(const dpari_cuda_span &s, int64_t unit)
 {
     const int32_t tw = dpari_cuda_width(s.to_type), fw = dpari_cuda_width(s.from_type);
@@ -1666,7 +1665,9 @@ __device__ static inline void dpari_cuda_span_cast(const dpari_cuda_span &s, int
     DPARI_CUDA_UNROLL
     for (int j = 0; j < PER; j++) {
         const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
-        if (i < s.count) {
+        if (WHOLE) {
+            dpari_cuda_load<0, 0>(&v[j], s.from + i * fw, 0, 4, fw, 1);
+        } else if (i < s.count) {
             dpari_cuda_load<0, 0>(&v[j], s.from, i, s.count, fw, s.even);
         }
     }
@@ -1675,18 +1676,23 @@ __device__ static inline void dpari_cuda_span_cast(const dpari_cuda_span &s, int
         const int64_t i = dpari_cuda_first(unit + j * DPARI_CUDA_THREADS, s.head);
         dpari_cuda_four made;
         float x[4];
-        if (i < s.count) {
+        if (WHOLE || i < s.count) {
             dpari_cuda_widen(&v[j], s.from_type, x);
             dpari_cuda_narrow(&made, s.to_type, x);
-            dpari_cuda_store<0>(&made, s.to, i, s.count, tw, 1);
+            if (WHOLE) {
+                dpari_cuda_store<0>(&made, s.to + i * tw, 0, 4, tw, 1);
+            } else {
+                dpari_cuda_store<0>(&made, s.to, i, s.count, tw, 1);
+            }
         }
     }
 }
 
 enum { DPARI_CUDA_SPAN_PER = 4 }; /* units of a thread */
 
-template <typename Batch>
-__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
+/* NUMBERS 0: copies and casts alone; 1: no random numbers: with the registers that these need. */
+template <typename Batch, int NUMBERS>
+__global__ static void __launch_bounds__(DPARI_CUDA_THREADS, NUMBERS ? 2 : 3)
     dpari_cuda_span_kernel(DPARI_CUDA_ARGS Batch b)
 {
     for (int64_t c = blockIdx.x; c < b.first[b.n]; c += gridDim.x) {
@@ -1694,15 +1700,24 @@ __global__ static void __launch_bounds__(DPARI_CUDA_THREADS, 3)
         const dpari_cuda_span &s = b.piece[k];
         const int64_t unit =
             (c - b.first[k]) * (DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS) + threadIdx.x;
+        const int64_t last = unit - threadIdx.x + DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS - 1;
+        const int whole = s.even && unit > threadIdx.x &&
+                          dpari_cuda_first(last, s.head) + 4 <= s.count; /* the same for all */
         if (s.raw == 1) {
             dpari_cuda_span_raw<DPARI_CUDA_SPAN_PER>(s, unit);
+        } else if (s.raw == 2 && whole) {
+            dpari_cuda_span_cast<DPARI_CUDA_SPAN_PER, 1>(s, unit);
         } else if (s.raw == 2) {
-            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
-                dpari_cuda_span_cast<2>(s, unit + j * DPARI_CUDA_THREADS);
-            }
-        } else {
             for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
-                dpari_cuda_span_numbers<1>(s, unit + j * DPARI_CUDA_THREADS);
+                dpari_cuda_span_cast<1, 0>(s, unit + j * DPARI_CUDA_THREADS);
+            }
+        } else if (NUMBERS == 1 && whole) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j += 2) {
+                dpari_cuda_span_numbers<2, 1, 0>(s, unit + j * DPARI_CUDA_THREADS);
+            }
+        } else if (NUMBERS > 0) {
+            for (int32_t j = 0; j < DPARI_CUDA_SPAN_PER; j++) {
+                dpari_cuda_span_numbers<1, 0, (NUMBERS > 1)>(s, unit + j * DPARI_CUDA_THREADS);
             }
         }
     }
@@ -1764,15 +1779,19 @@ typedef dpari_cuda_batch<dpari_cuda_span, DPARI_CUDA_LARGE> dpari_cuda_spans_lar
 template <typename Batch> static dpar_status dpari_cuda_span_now(dpar_cuda *gpu, Batch *b)
 {
     const int64_t each = DPARI_CUDA_SPAN_PER * DPARI_CUDA_THREADS;
+    void (*kernel)(const Batch) = dpari_cuda_span_kernel<Batch, 0>;
     int64_t chunks = 0;
-    int32_t k;
+    int32_t k, numbers = 0, random = 0;
     for (k = 0; k < b->n; k++) {
         b->first[k] = chunks;
         chunks += (b->piece[k].units + each - 1) / each;
+        numbers |= b->piece[k].raw == 0;
+        random |= b->piece[k].stochastic;
     }
     b->first[b->n] = chunks;
-    return dpari_cuda_launch(gpu, "span", dpari_cuda_span_kernel<Batch>, *b,
-                             dpari_cuda_wave(gpu, chunks));
+    kernel = numbers ? dpari_cuda_span_kernel<Batch, 1> : kernel;
+    kernel = random ? dpari_cuda_span_kernel<Batch, 2> : kernel;
+    return dpari_cuda_launch(gpu, "span", kernel, *b, dpari_cuda_wave(gpu, chunks));
 }
 
 static dpar_status dpari_cuda_span_flush(dpar_cuda *gpu, dpari_cuda_spans_large *b)
