@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: MIT-0 */
+/* Strategies on device memory: dpar_cuda.h computes, dpar_nccl.h moves, over the stand-ins, against
+ * the same strategy on the shared-memory engine in the host's memory, bit by bit: ddp (averages,
+ * sums, scattered, with a narrow wire), halos and their adjoint; operations captured in a graph and
+ * replayed. On 1 to 4 ranks. */
+#define DPAR_IMPLEMENTATION
+#define DPAR_CUDA_IMPLEMENTATION
+#define DPAR_NO_SHOW
+#define DPAR_NO_COST
+#include "dpar_nccl.h"
+
+#include "dpar_cuda.h"
+
+#include "../check.h"
+
+struct side {
+    dpar_comm *c;
+    cudaStream_t stream, comm_stream;
+    dpar_cuda gpu, adder;
+    dpar_mem mem, adds;
+};
+static side device;
+
+static void cuda(cudaError_t code)
+{
+    if (code != cudaSuccess) {
+        printf("CUDA: %s\n", cudaGetErrorString(code));
+        fflush(stdout);
+        _exit(1);
+    }
+}
+
+static void right(dpar_status st, const char *text)
+{
+    CHECK_INT(st, DPAR_OK);
+    if (st != DPAR_OK) {
+        printf("   %s\n", text);
+        fflush(stdout);
+        _exit(1);
+    }
+}
+
+static void begin(dpar_comm *host)
+{
+    dpar_nccl_options o;
+    dpar_cuda_options g;
+    dpar_why why;
+    memset(&o, 0, sizeof o);
+    memset(&g, 0, sizeof g);
+    cuda(cudaSetDevice(host->rank));
+    cuda(cudaStreamCreateWithFlags(&device.stream, cudaStreamNonBlocking));
+    cuda(cudaStreamCreateWithFlags(&device.comm_stream, cudaStreamNonBlocking));
+    g.stream = device.stream;
+    right(dpar_cuda_open(&device.gpu, &g, &why), why.text);
+    g.stream = device.comm_stream;
+    right(dpar_cuda_open(&device.adder, &g, &why), why.text);
+    dpar_cuda_mem(&device.gpu, &device.mem);
+    dpar_cuda_mem(&device.adder, &device.adds);
+    o.stream = device.stream;
+    o.comm_stream = device.comm_stream;
+    o.mem = &device.mem;
+    o.adds = &device.adds;
+    o.exact = 1;
+    o.timeout_s = 20;
+    o.scratch_bytes = 1 << 16;
+    right(dpar_nccl_comm(host, &o, &device.c, &why), why.text);
+    CHECK(device.c->mem == &device.mem);
+}
+
+static int end(void)
+{
+    CHECK_INT(dpar_comm_close(device.c), DPAR_OK);
+    CHECK_INT(dpar_cuda_close(&device.gpu), DPAR_OK);
+    CHECK_INT(dpar_cuda_close(&device.adder), DPAR_OK);
+    cuda(cudaStreamDestroy(device.stream));
+    cuda(cudaStreamDestroy(device.comm_stream));
+    return checks_failed > 0;
+}
+
+static void upload(void *to, const void *from, int64_t bytes)
+{
+    cuda(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyHostToDevice, device.stream));
+}
+
+static void download(void *to, const void *from, int64_t bytes)
+{
+    cuda(cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDeviceToHost, device.stream));
+    cuda(cudaStreamSynchronize(device.stream));
+}
+
+static float number(int64_t i, int rank, int step)
+{
+    uint32_t x = (uint32_t)i * 2654435761u + (uint32_t)rank * 40503u + (uint32_t)step * 97u;
+    x ^= x >> 15;
+    x *= 0x7feb352du;
+    x ^= x >> 13;
+    return (float)(x % 200001u) * 1e-3f - 100.0f;
+}
+
+/* ---- ddp ---- */
+
+enum { PARAMS = 7 };
+static const int64_t numel[PARAMS] = {300, 5, 0, 1000, 64, 17, 2048};
+
+static void *room(int64_t bytes)
+{
+    void *at = NULL;
+    CHECK_INT(posix_memalign(&at, 64, (size_t)bytes + 64), 0);
+    return at;
+}
+
+/* Two micro-batches; what becomes of each gradient. On the device the gradients are added by its
+ * table (span), in the compute stream, as a backward would. */
+static void steps(dpar_comm *c, const dpar_ddp_options *o, int on_device, float *to)
+{
+    static float numbers[2048], *staged = NULL;
+    dpar_ddp *d = NULL;
+    dpar_why why;
+    int64_t bytes = 0, n = 0;
+    void *memory, *at = NULL;
+    int m, k;
+    right(dpar_ddp_bytes(c, PARAMS, numel, o, &bytes, &why), why.text);
+    memory = room(bytes);
+    right(dpar_ddp_init(memory, bytes, c, PARAMS, numel, o, &d, &why), why.text);
+    if (on_device) {
+        right(dpar_comm_alloc(c, (int64_t)sizeof numbers, &at), c->why.text);
+        staged = (float *)at;
+    }
+    dpar_ddp_zero(d);
+    for (m = 0; m < 2; m++) {
+        right(dpar_ddp_begin(d, m == 1), c->why.text);
+        for (k = PARAMS - 1; k >= 0; k--) {
+            float *g = (float *)dpar_ddp_gradient(d, k);
+            int64_t i;
+            for (i = 0; i < numel[k]; i++) {
+                numbers[i] = number(i + 5000 * k, c->rank, m);
+                if (!on_device) {
+                    g[i] += numbers[i];
+                }
+            }
+            if (on_device && numel[k] > 0) {
+                dpar_mem_span span;
+                memset(&span, 0, sizeof span);
+                upload(staged, numbers, numel[k] * 4);
+                cuda(cudaStreamSynchronize(device.stream)); /* `numbers` is used again */
+                span.to = g;
+                span.from = staged;
+                span.count = numel[k];
+                span.to_type = span.from_type = DPAR_F32;
+                span.add = 1;
+                span.scale = 1;
+                right(device.mem.span(device.mem.ctx, &span, 1), device.gpu.why.text);
+            }
+            right(dpar_ddp_ready(d, k), c->why.text);
+        }
+        right(dpar_ddp_finish(d), c->why.text);
+    }
+    for (k = 0; k < PARAMS; k++) {
+        if (on_device && numel[k] > 0) {
+            download(to + n, dpar_ddp_gradient(d, k), numel[k] * 4);
+        } else if (numel[k] > 0) {
+            memcpy(to + n, dpar_ddp_gradient(d, k), (size_t)numel[k] * 4);
+        }
+        n += numel[k];
+    }
+    right(dpar_ddp_close(d), c->why.text);
+    if (on_device) {
+        dpar_comm_release(c, staged);
+    }
+    free(memory);
+}
+
+static int ddp(dpar_comm *host, void *arg)
+{
+    static float want[4000], got[4000];
+    int way;
+    (void)arg;
+    begin(host);
+    for (way = 0; way < 4; way++) {
+        dpar_ddp_options o;
+        memset(&o, 0, sizeof o);
+        o.type = DPAR_F32;
+        o.sum = way == 1;
+        o.narrow = way == 2;
+        o.wire = way == 2 ? (int32_t)DPAR_BF16 : 0;
+        o.finite = way == 3;
+        o.first_bytes = 1024;
+        o.bucket_bytes = 4096;
+        memset(want, 0, sizeof want);
+        memset(got, 0x7f, sizeof got);
+        steps(host, &o, 0, want);
+        steps(device.c, &o, 1, got);
+        CHECK(memcmp(want, got, (300 + 5 + 1000 + 64 + 17 + 2048) * 4) == 0);
+        if (memcmp(want, got, (300 + 5 + 1000 + 64 + 17 + 2048) * 4) != 0) {
+            printf("   ddp, way %d, rank %d of %d\n", way, (int)host->rank, (int)host->size);
+        }
+    }
+    return end();
+}
+
+/* ---- halos ---- */
+
+static void exchange(dpar_comm *c, int on_device, int adjoint, int32_t axes_periodic, double *out,
+                     int64_t room_for, int64_t *n)
+{
+    const char *names[1] = {"rows"};
+    const int64_t cells[2] = {24, 10};
+    const dpar_placement cut[1] = {dpar_shard(0)};
+    dpar_mesh mesh;
+    dpar_halo h;
+    dpar_halo_field f[2];
+    dpar_halo_exchange *x = NULL;
+    dpar_box box;
+    dpar_why why;
+    int64_t bytes = 0, i;
+    void *memory = NULL, *data = NULL;
+    int k, turn;
+    memset(&h, 0, sizeof h);
+    memset(f, 0, sizeof f);
+    right(dpar_mesh_init(&mesh, 1, names, &c->size, DPAR_LAST_FASTEST, 0, &why), why.text);
+    right(dpar_layout_init(&h.grid, &mesh, 2, cells, cut, NULL, &why), why.text);
+    h.low[0] = h.high[0] = 2;
+    h.low[1] = h.high[1] = 1;
+    h.periodic = (uint32_t)axes_periodic;
+    CHECK(dpar_halo_box(&h, c->rank, &box));
+    *n = dpar_box_volume(&box);
+    CHECK(2 * *n <= room_for);
+    for (k = 0; k < 2; k++) {
+        f[k].halo = &h;
+        f[k].type = DPAR_F64;
+        f[k].mem = on_device ? c->mem : NULL;
+        right(dpar_comm_alloc(c, *n * 8, &data), c->why.text);
+        f[k].data = data;
+        for (i = 0; i < *n; i++) {
+            out[i] = number(i + 1000 * k, c->rank, 0);
+        }
+        if (on_device) {
+            upload(data, out, *n * 8);
+            cuda(cudaStreamSynchronize(device.stream));
+        } else {
+            memcpy(data, out, (size_t)*n * 8);
+        }
+    }
+    right(dpar_halo_exchange_bytes(c, f, 2, NULL, &bytes, &why), why.text);
+    memory = room(bytes);
+    right(dpar_halo_exchange_init(memory, bytes, c, f, 2, NULL, &x, &why), why.text);
+    for (turn = 0; turn < 3; turn++) {
+        right(adjoint ? dpar_halo_exchange_begin_adjoint(x, DPAR_SUM) : dpar_halo_exchange_begin(x),
+              c->why.text);
+        right(dpar_halo_exchange_end(x), c->why.text);
+    }
+    for (k = 0; k < 2; k++) {
+        if (on_device) {
+            download(out + k * *n, f[k].data, *n * 8);
+        } else {
+            memcpy(out + k * *n, f[k].data, (size_t)*n * 8);
+        }
+    }
+    right(dpar_halo_exchange_close(x), c->why.text);
+    for (k = 0; k < 2; k++) {
+        dpar_comm_release(c, f[k].data);
+    }
+    free(memory);
+}
+
+static int halos(dpar_comm *host, void *arg)
+{
+    static double want[2000], got[2000];
+    int adjoint, periodic;
+    (void)arg;
+    begin(host);
+    for (adjoint = 0; adjoint < 2; adjoint++) {
+        for (periodic = 0; periodic < 4; periodic += 3) { /* on axes of 1, 2, 3, 4 ranks */
+            int64_t n = 0, m = 0;
+            exchange(host, 0, adjoint, periodic, want, 2000, &n);
+            exchange(device.c, 1, adjoint, periodic, got, 2000, &m);
+            CHECK_INT(n, m);
+            CHECK(memcmp(want, got, (size_t)n * 16) == 0);
+            if (memcmp(want, got, (size_t)n * 16) != 0) {
+                printf("   halo, adjoint %d, periodic %d, rank %d of %d\n", adjoint, periodic,
+                       (int)host->rank, (int)host->size);
+            }
+        }
+    }
+    return end();
+}
+
+/* ---- a graph ---- */
+
+/* sum += 1 on all ranks, three times: captured once, replayed. */
+static int graph(dpar_comm *host, void *arg)
+{
+    static float numbers[500], sums[500];
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    dpar_work work;
+    void *at = NULL;
+    float *a, *b;
+    int i, bad = 0;
+    (void)arg;
+    begin(host);
+    right(dpar_comm_alloc(device.c, (int64_t)sizeof numbers, &at), device.c->why.text);
+    a = (float *)at;
+    right(dpar_comm_alloc(device.c, (int64_t)sizeof numbers, &at), device.c->why.text);
+    b = (float *)at;
+    memset(&work, 0, sizeof work);
+    for (i = 0; i < 500; i++) {
+        numbers[i] = (float)(i + host->rank);
+    }
+    upload(a, numbers, (int64_t)sizeof numbers);
+    right(dpar_all_reduce(device.c, a, b, 500, DPAR_F32, DPAR_SUM, NULL), device.c->why.text);
+    cuda(cudaStreamSynchronize(device.stream)); /* NCCL has connected its ranks */
+    cuda(cudaStreamBeginCapture(device.stream, cudaStreamCaptureModeThreadLocal));
+    right(dpar_all_reduce(device.c, a, b, 500, DPAR_F32, DPAR_SUM, &work), device.c->why.text);
+    CHECK_INT(dpar_test(&work), DPAR_E_ARG);
+    right(dpar_wait(&work), device.c->why.text);
+    cuda(cudaMemcpyAsync(a, b, sizeof numbers, cudaMemcpyDeviceToDevice, device.stream));
+    cuda(cudaStreamEndCapture(device.stream, &graph));
+    cuda(cudaGraphInstantiate(&exec, graph, 0));
+    for (i = 0; i < 3; i++) {
+        cuda(cudaGraphLaunch(exec, device.stream));
+    }
+    download(sums, a, (int64_t)sizeof sums);
+    for (i = 0; i < 500; i++) {
+        const int n = host->size; /* (i n + n (n - 1) / 2) n n */
+        bad += sums[i] != (float)((i * n + n * (n - 1) / 2) * n * n);
+    }
+    CHECK_INT(bad, 0);
+    cuda(cudaGraphExecDestroy(exec));
+    cuda(cudaGraphDestroy(graph));
+    right(dpar_all_reduce(device.c, a, b, 500, DPAR_F32, DPAR_SUM, NULL), device.c->why.text);
+    CHECK_INT(dpar_barrier(device.c, NULL), DPAR_OK);
+    return end();
+}
+
+/* One rank in a process of its own: after the first call of CUDA a process cannot fork for others.
+ */
+static dpar_status alone(dpar_main each)
+{
+    int status = 1;
+    const pid_t child = fork();
+    if (child == 0) {
+        const dpar_status st = dpar_launch(1, each, NULL);
+        fflush(stdout);
+        _exit(st != DPAR_OK);
+    }
+    return waitpid(child, &status, 0) == child && status == 0 ? (dpar_status)DPAR_OK
+                                                              : (dpar_status)DPAR_E_PEER;
+}
+
+static void section(const char *name, dpar_main each, const char *wanted)
+{
+    dpar_options o;
+    dpar_why why;
+    int n;
+    memset(&o, 0, sizeof o);
+    o.timeout_s = 40;
+    for (n = 1; n <= 4 && (wanted == NULL || strcmp(wanted, name) == 0); n++) {
+        dpar_status st;
+        fflush(stdout);
+        memset(&why, 0, sizeof why);
+        st = n == 1 ? alone(each) : dpar_launch_with(n, each, NULL, &o, &why);
+        CHECK_INT(st, DPAR_OK);
+        if (st != DPAR_OK) {
+            printf("%s, %d ranks: %s\n", name, n, why.text);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const char *wanted = argc > 1 ? argv[1] : NULL;
+    section("ddp", ddp, wanted);
+    section("halos", halos, wanted);
+    section("graph", graph, wanted);
+    return CHECK_DONE();
+}
