@@ -2125,12 +2125,13 @@ static void dpari_nccl_memory_end(dpari_nccl_world *w, dpari_nccl_memory *m)
     }
 }
 
-/* Frees and forgets all that was noted about it; it waits for operations that may use it. */
+/* Frees and forgets all that was noted about it; waits for what was posted or computed before. */
 static void dpari_nccl_release(dpar_comm *comm, void *memory)
 {
     dpari_nccl_world *w = dpari_nccl_ctx_of(comm)->world;
     dpari_nccl_memory **at = &w->memory, *m;
     (void)cudaStreamSynchronize(w->stream);
+    (void)cudaStreamSynchronize(w->options.stream); /* which may compute with it */
     while (*at != NULL) {
         m = *at;
         if (m->memory == memory) {
