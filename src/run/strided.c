@@ -64,27 +64,40 @@ typedef struct dpari_stride_rows {
     int64_t run;
 } dpari_stride_rows;
 
-/* The loop over k's rows of one type, at t and f. */
+/* The loop over k's rows of one type, at t and f; that of rows alone is short enough to be inlined.
+ */
 #define DPARI_STRIDE_LOOP(name, type, ...)                                                         \
-    static void name(const dpari_stride_rows *k)                                                   \
+    static void name##_rows(const dpari_stride_rows *k)                                            \
     {                                                                                              \
         const int64_t n = k->n, to_step = k->to_step, from_step = k->from_step;                    \
         const int64_t last = k->run - (int64_t)sizeof(type);                                       \
         unsigned char *to = k->to;                                                                 \
         const unsigned char *from = k->from;                                                       \
-        const dpari_stride_spot *list = k->list;                                                   \
         int64_t row, i;                                                                            \
-        for (i = 0; list && i < n; i++) {                                                          \
-            unsigned char *t = to + list[i].to;                                                    \
-            const unsigned char *f = from + list[i].from;                                          \
-            __VA_ARGS__                                                                            \
-        }                                                                                          \
         for (row = k->rows; row > 0; row--, to += k->to_row, from += k->from_row) {                \
             unsigned char *t = to;                                                                 \
             const unsigned char *f = from;                                                         \
             for (i = n; i > 0; i--, t += to_step, f += from_step) {                                \
                 __VA_ARGS__                                                                        \
             }                                                                                      \
+        }                                                                                          \
+        (void)last;                                                                                \
+    }                                                                                              \
+    static void name(const dpari_stride_rows *k)                                                   \
+    {                                                                                              \
+        const int64_t n = k->n, last = k->run - (int64_t)sizeof(type);                             \
+        unsigned char *to = k->to;                                                                 \
+        const unsigned char *from = k->from;                                                       \
+        const dpari_stride_spot *list = k->list;                                                   \
+        int64_t i;                                                                                 \
+        if (!list) {                                                                               \
+            name##_rows(k);                                                                        \
+            return;                                                                                \
+        }                                                                                          \
+        for (i = 0; i < n; i++) {                                                                  \
+            unsigned char *t = to + list[i].to;                                                    \
+            const unsigned char *f = from + list[i].from;                                          \
+            __VA_ARGS__                                                                            \
         }                                                                                          \
         (void)last;                                                                                \
     }
@@ -395,11 +408,11 @@ static void dpari_stride_small(const dpari_stride *s, const dpari_stride_rows *k
     dpari_stride_copy(read + 32, &zero, 16);                                                       \
     dpari_stride_copy(read + 48, &zero, 16);
 
-DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f32, dpari_stride_sum_f32, float, dpari_stride_f4, )
-DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f64, dpari_stride_sum_f64, double, dpari_stride_d2, )
-DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_clear_f32, dpari_stride_sum_clear_f32, float,
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f32, dpari_stride_sum_f32_rows, float, dpari_stride_f4, )
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_f64, dpari_stride_sum_f64_rows, double, dpari_stride_d2, )
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_clear_f32, dpari_stride_sum_clear_f32_rows, float,
                        dpari_stride_f4, DPARI_STRIDE_CLEAR_64(dpari_stride_f4))
-DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_clear_f64, dpari_stride_sum_clear_f64, double,
+DPARI_STRIDE_DENSE_SUM(dpari_stride_dense_clear_f64, dpari_stride_sum_clear_f64_rows, double,
                        dpari_stride_d2, DPARI_STRIDE_CLEAR_64(dpari_stride_d2))
 #endif
 
