@@ -500,6 +500,10 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpar_experts_bytes(c, layer, &need, &each, why);
+    if (st == DPAR_OK && c->mem != NULL) {
+        st = dpari_say(DPAR_E_ARG, why, "experts need the host's memory, not a device's", 0, 0, 0,
+                       0);
+    }
     if (st == DPAR_OK && (memory == NULL || bytes < need || (uintptr_t)memory % 64 != 0)) {
         st = dpari_say(DPAR_E_ROOM, why,
                        "# bytes for a plan of #, # past a multiple of 64: dpar_experts_bytes",

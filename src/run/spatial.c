@@ -827,6 +827,10 @@ DPAR_API dpar_status dpar_spatial_init(void *memory, int64_t bytes, dpar_comm *c
         return dpari_say(DPAR_E_ARG, why, "communicator or plan is NULL", 0, 0, 0, 0);
     }
     st = dpari_spatial_planned(memory, bytes, c, layer, why);
+    if (st == DPAR_OK && c->mem != NULL) {
+        st = dpari_say(DPAR_E_ARG, why, "spatial layers need the host's memory, not a device's", 0,
+                       0, 0, 0);
+    }
     st = dpari_agree(c, st, st == DPAR_OK ? dpari_spatial_hash(&p->layer) : 0,
                      "ranks # and # gave different layers (kind, outputs, windows, padding, "
                      "extents, planes, type, gradients)",
@@ -1313,6 +1317,10 @@ static dpar_status dpari_norm_check(dpar_comm *c, const dpar_norm *n, const dpar
     int fits = x->box.dims == y->box.dims && x->planes == y->planes;
     for (d = 0; fits && d < x->box.dims; d++) {
         fits = x->box.lo[d] == y->box.lo[d] && x->box.hi[d] == y->box.hi[d];
+    }
+    if (c->mem != NULL) {
+        return dpari_say(DPAR_E_ARG, &c->why, "norms need the host's memory, not a device's", 0, 0,
+                         0, 0);
     }
     if (n->type != DPAR_F32 && n->type != DPAR_F64) {
         return dpari_say(DPAR_E_ARG, &c->why, "a norm of type #: f64 and f32 are possible", n->type,
