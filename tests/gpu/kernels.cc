@@ -1366,5 +1366,5 @@ int main(int argc, char **argv)
     CHECK_INT(dpar_cuda_close(&fast), DPAR_OK);
     CHECK_INT(dpar_cuda_close(&gpu), DPAR_OK);
     CHECK_INT(dpar_cuda_close(&gpu), DPAR_OK);
-    CHECK_DONE();
+    return CHECK_DONE();
 }
