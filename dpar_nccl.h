@@ -2131,7 +2131,7 @@ static void dpari_nccl_release(dpar_comm *comm, void *memory)
     dpari_nccl_world *w = dpari_nccl_ctx_of(comm)->world;
     dpari_nccl_memory **at = &w->memory, *m;
     (void)cudaStreamSynchronize(w->stream);
-    (void)cudaStreamSynchronize(w->options.stream); /* which may compute with it */
+    (void)cudaStreamSynchronize(w->options.stream); /* for the caller: orders nothing of ours */
     while (*at != NULL) {
         m = *at;
         if (m->memory == memory) {
