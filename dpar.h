@@ -6088,7 +6088,7 @@ DPARI_FN double dpari_sqrt(double x)
     int32_t e, i;
     double m, r;
     if (!(x > 0.0) || !dpari_finite(x)) {
-        return 0.0;
+        return x != x ? x : 0.0;
     }
     m = dpari_split(x, &e);
     r = 1.0;
@@ -6108,13 +6108,13 @@ DPARI_FN double dpari_sqrt(double x)
     return r;
 }
 
-/* log2(x) for finite x > 0, else 0. atanh series of the mantissa. */
+/* log2(x) for finite x > 0, NaN of NaN, else 0. atanh series of the mantissa. */
 DPARI_FN double dpari_log2(double x)
 {
     int32_t e, k;
     double m, y, y2, term, sum = 0.0;
     if (!(x > 0.0) || !dpari_finite(x)) {
-        return 0.0;
+        return x != x ? x : 0.0;
     }
     m = dpari_split(x, &e);
     if (m > 1.4142135623730951) {

@@ -444,6 +444,7 @@ static void test_arithmetic(void)
     CHECK_NEAR(dpari_sqrt(-1.0), 0.0, 0);
     CHECK_NEAR(dpari_sqrt(144.0), 12.0, 0);
     CHECK_NEAR(dpari_log2(0.0), 0.0, 0);
+    CHECK(dpari_log2((double)NAN) != dpari_log2((double)NAN) && dpari_log((double)NAN) != 0.0);
     CHECK_NEAR(dpari_log2(1024.0), 10.0, 0);
     CHECK_NEAR(dpari_pow(2.5, -1.3), pow(2.5, -1.3), 1e-12);
     CHECK_INT(dpari_ceil_log2(1), 0);
