@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 */
 #include "world.h"
+#include "kernel.h"
 #include "shm.h"
 
 #define DPARI_MAGIC UINT64_C(0x31646c726f775064)
@@ -797,7 +798,11 @@ DPARI_API void dpari_flight_text(dpar_text *t, const dpari_flight *f)
         dpar_text_int(t, f->count);
         dpar_text_char(t, ' ');
     }
-    dpar_text_put(t, dpar_type_name(f->type < DPAR_TYPES ? f->type : DPAR_F32));
+    dpar_text_put(t, dpar_type_name(dpari_kern_stored(f->type)));
+    if (f->type >= DPAR_TYPES) {
+        dpar_text_put(t, " as ");
+        dpar_text_put(t, dpar_type_name(dpari_kern_wire(f->type)));
+    }
     if (f->op != DPAR_COPY) {
         dpar_text_put(t, ", ");
         dpar_text_put(t, dpari_op_name(f->op));

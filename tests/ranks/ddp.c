@@ -230,7 +230,7 @@ typedef struct few {
 } few;
 
 /* Three parameters of 1000, 20 and 3 elements on a communicator of their own. */
-static dpar_status few_open(few *w, dpar_comm *world, int32_t finite)
+static dpar_status few_open(few *w, dpar_comm *world, int32_t finite, int32_t narrow)
 {
     memset(w, 0, sizeof *w);
     w->numel[0] = 1000;
@@ -239,6 +239,8 @@ static dpar_status few_open(few *w, dpar_comm *world, int32_t finite)
     w->o.type = DPAR_F32;
     w->o.names = few_names;
     w->o.finite = finite;
+    w->o.narrow = narrow;
+    w->o.wire = DPAR_BF16;
     CHECK_INT(dpar_comm_dup(world, &w->c), DPAR_OK);
     CHECK_INT(dpar_ddp_bytes(w->c, 3, w->numel, &w->o, &w->bytes, &w->why), DPAR_OK);
     CHECK_INT(dpar_comm_alloc(w->c, w->bytes, &w->memory), DPAR_OK);
@@ -256,7 +258,7 @@ static void few_close(few *w)
 static void in_order(dpar_comm *world)
 {
     few w;
-    CHECK_INT(few_open(&w, world, 0), DPAR_OK);
+    CHECK_INT(few_open(&w, world, 0, 0), DPAR_OK);
     CHECK_INT(dpar_ddp_finish(w.d), DPAR_E_ARG);
     CHECK_INT(dpar_ddp_ready(w.d, 0), DPAR_E_ARG);
     CHECK_TEXT(w.c->why.text, "ddp: parameter 0 of 3 is ready outside of a pass");
@@ -280,7 +282,7 @@ static void missing(dpar_comm *world)
     few w;
     char expected[200];
     const int last = world->size - 1;
-    CHECK_INT(few_open(&w, world, 0), DPAR_OK);
+    CHECK_INT(few_open(&w, world, 0, 0), DPAR_OK);
     (void)dpar_ddp_begin(w.d, 1); /* the last may have given up already */
     (void)dpar_ddp_ready(w.d, 0);
     if (world->rank != last) {
@@ -302,7 +304,7 @@ static void not_finite(dpar_comm *world)
     char expected[200];
     dpar_status st;
     int i;
-    CHECK_INT(few_open(&w, world, 1), DPAR_OK);
+    CHECK_INT(few_open(&w, world, 1, 0), DPAR_OK);
     st = dpar_ddp_begin(w.d, 1); /* rank 0 may have given up already */
     if (world->rank == 0) {
         ((float *)dpar_ddp_gradient(w.d, 0))[611] = -INFINITY;
@@ -321,6 +323,33 @@ static void not_finite(dpar_comm *world)
     CHECK_INT(dpar_ddp_begin(w.d, 1), DPAR_E_ARG); /* broken: nothing begins */
     few_close(&w);
 }
+
+#if !defined(USE_MPI) && !defined(DEVICE_MEMORY)
+/* Rounded as they are added on all ranks but the last, which adds as many f32 as they are: the
+ * sentence tells one from the other. */
+static void other_wire(dpar_comm *world)
+{
+    few w;
+    dpar_bucket b;
+    CHECK_INT(few_open(&w, world, 0, 1), DPAR_OK);
+    CHECK(dpar_ddp_bucket(w.d, 0, &b));
+    if (world->rank == world->size - 1) {
+        CHECK_INT(dpar_all_reduce(w.c, dpar_ddp_buffer(w.d), dpar_ddp_buffer(w.d), b.hi - b.lo,
+                                  DPAR_F32, DPAR_AVG, NULL),
+                  DPAR_E_MISMATCH);
+    } else {
+        int i;
+        (void)dpar_ddp_begin(w.d, 1);
+        for (i = 2; i >= 0; i--) {
+            (void)dpar_ddp_ready(w.d, i);
+        }
+        CHECK_INT(dpar_ddp_finish(w.d), DPAR_E_MISMATCH);
+    }
+    CHECK(strstr(w.c->why.text, " f32 as bf16, avg)") != NULL);
+    CHECK(strstr(w.c->why.text, " f32, avg)") != NULL);
+    few_close(&w);
+}
+#endif
 
 /* What one rank gets wrong all hear of, and the communicator goes on. */
 static void wrong_plans(dpar_comm *c)
@@ -398,6 +427,11 @@ static int everything(dpar_comm *c, void *arg)
 #if !defined(USE_MPI) && !defined(DEVICE_CUDA) /* one breaks while others go on */
     missing(c);
     not_finite(c);
+#ifndef DEVICE_MEMORY
+    if (c->size > 1) {
+        other_wire(c);
+    }
+#endif
 #endif
 #ifdef DEVICE_MEMORY
     CHECK(the_device.calls > 0);
