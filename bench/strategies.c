@@ -10,8 +10,8 @@
  * bare collectives (or messages), of those and of the memory that the strategy's own definition has
  * to read and write beside them (a memcpy of as many bytes; what they are stands at the row; 0 for
  * most), of the strategy, and the ratios to both. Bar: 1.10 of the second. The last step of each
- * row is checked. Matrix products and attention are callbacks that do nothing: what is left is what
- * dpar adds to them. */
+ * row is checked, and that it sent as many bytes as the bare one. Matrix products and attention are
+ * callbacks that do nothing: what is left is what dpar adds to them. */
 #include "dpar.h"
 
 #include <stdio.h>
@@ -58,7 +58,8 @@ struct job {
     dpar_schedule list;
     void *list_room[2];
     dpar_pipeline *pipeline;
-    int64_t seen;
+    int64_t sent[3];    /* bytes of the last step of each kind */
+    int64_t seen, done; /* by callbacks: what is wrong, and how many there were */
     dpar_work work[64];
     dpar_why why;
 };
@@ -272,6 +273,13 @@ static dpar_status fsdp_pass(job *j, int32_t last_one)
     return st == DPAR_OK ? dpar_fsdp_finish(f) : st;
 }
 
+/* What lies in the memory of gradients before backward: its reduction leaves it there, so that all
+ * units have the same. Else it is 0: sums of own pieces would go into the next unit's. */
+static int fsdp_stays(const job *j)
+{
+    return !j->r->narrow && !j->r->finite;
+}
+
 /* What bare moves; before the strategy its weights, by a step with rate 0, so that they are
  * gathered anew, and the memory in which gradients are computed. */
 static void fsdp_rewrite(job *j)
@@ -290,7 +298,7 @@ static void fsdp_rewrite(job *j)
         j->seen += fsdp_pass(j, 0) != DPAR_OK;
     }
     for (int32_t u = 0; u < grads && j->gradient[u] != NULL; u++) {
-        fill(j->gradient[u], words, 0.0f);
+        fill(j->gradient[u], words, fsdp_stays(j) ? own_value(j) : 0.0f);
     }
 }
 
@@ -329,14 +337,15 @@ static dpar_status fsdp_bare(job *j)
 }
 
 /* The first and the last element of each unit got 1 and 2: their average, once or twice, is with
- * the rank that has them. */
+ * the rank that has them. All others too, where they were there before and nothing zeroed them. */
 static int64_t fsdp_wrong(job *j)
 {
     double norm = 0.0;
     const dpar_status st = dpar_fsdp_norm(j->fsdp, &norm);
-    const double want = 2.0 * UNITS * 1.5 * 1.5 * (j->r->finite ? 4.0 : 1.0);
-    return j->seen +
-           (st != DPAR_OK || norm * norm < 0.999999 * want || norm * norm > 1.000001 * want);
+    const int64_t each = fsdp_stays(j) && !j->r->scatter ? j->r->numel : 2;
+    const double want = (double)(each * UNITS) * 1.5 * 1.5 * (j->r->finite ? 4.0 : 1.0);
+    return j->seen + (st != DPAR_OK || norm * norm < (1.0 - 1e-9) * want ||
+                      norm * norm > (1.0 + 1e-9) * want);
 }
 
 /* ---- tensor: a column and a row layer, forward and backward; numel elements of x ---- */
@@ -534,10 +543,17 @@ static dpar_status ulysses_bare(job *j)
     return st == DPAR_OK ? dpar_all_to_all(j->c, j->block[1], j->block[2], n, DPAR_F32, NULL) : st;
 }
 
+/* Bare leaves the same numbers: once more, from memory without them. */
 static int64_t ulysses_wrong(job *j)
 {
-    return differ(j->block[2], j->r->numel, own_value(j)) +
-           differ(j->block[1], j->r->numel / 2, 1.0f);
+    const int64_t n = j->r->numel;
+    fill(j->block[1], n, 0.0f);
+    fill(j->block[2], n, 0.0f);
+    if (dpar_barrier(j->c, NULL) != DPAR_OK || ulysses_strategy(j) != DPAR_OK) {
+        return 1;
+    }
+    return differ(j->block[2], n, own_value(j)) + differ(j->block[1], n / 2, 1.0f) +
+           differ((float *)j->block[1] + n / 2, n / 2, 2.0f);
 }
 
 /* ---- experts: numel / 1024 tokens a rank of 512 elements, each to two of eight experts; bare:
@@ -620,6 +636,7 @@ static dpar_status no_stage(void *ctx, const dpar_stage_task *task, dpar_why *wh
     job *j = (job *)ctx;
     const float *in = (const float *)task->in;
     (void)why;
+    j->done++;
     if (in != NULL) {
         j->seen += in[0] != (float)(task->action.micro + 1);
     }
@@ -670,6 +687,7 @@ static void pipeline_rewrite(job *j)
 
 static dpar_status pipeline_strategy(job *j)
 {
+    j->turns++;
     return dpar_pipeline_run(j->pipeline, 1, &j->why);
 }
 
@@ -702,9 +720,10 @@ static dpar_status pipeline_bare(job *j)
     return st == DPAR_OK ? dpar_wait_all(j->work, 2) : st;
 }
 
+/* Each run: all micro-batches forward and backward. */
 static int64_t pipeline_wrong(job *j)
 {
-    return j->seen;
+    return j->seen + (j->done != INT64_C(2) * MICROS * j->turns);
 }
 
 /* ---- rows ---- */
@@ -750,11 +769,21 @@ static const row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
+static int64_t sent_so_far(const dpar_comm *c)
+{
+    int64_t bytes = 0;
+    for (int32_t k = 0; k < DPAR_CALLS; k++) {
+        bytes += c->sent[k];
+    }
+    return bytes;
+}
+
 /* Seconds of the slower rank. kind: bare, a copy of what is beside, the strategy. */
 static double timed(job *j, int kind, unsigned char *copy, dpar_status *st)
 {
     const size_t beside = (size_t)j->r->beside * 1024;
     const size_t window = j->r->window > 0 ? (size_t)j->r->window * 1024 : beside;
+    const int64_t sent = sent_so_far(j->c);
     double t, slowest = 0.0;
     *st = *st == DPAR_OK ? dpar_barrier(j->c, NULL) : *st;
     t = now();
@@ -766,6 +795,7 @@ static double timed(job *j, int kind, unsigned char *copy, dpar_status *st)
         *st = kind == 0 ? j->r->bare(j) : j->r->strategy(j);
     }
     t = now() - t;
+    j->sent[kind] = sent_so_far(j->c) - sent;
     *st = *st == DPAR_OK ? dpar_all_reduce(j->c, &t, &slowest, 1, DPAR_F64, DPAR_MAX, NULL) : *st;
     return slowest;
 }
@@ -805,7 +835,7 @@ static dpar_status measure(job *j, double seconds, double *out, int64_t *wrong)
         qsort(t[k], (size_t)n, sizeof t[0][0], by_value);
         out[k] = t[k][n / 2];
     }
-    *wrong = st == DPAR_OK ? j->r->wrong(j) : 0;
+    *wrong = st == DPAR_OK ? j->r->wrong(j) + (j->sent[2] != j->sent[0]) : 0;
     free(copy);
     return st;
 }
