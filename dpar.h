@@ -5551,6 +5551,7 @@ typedef struct dpar_experts_plan {
     int64_t each;  /* private, as all that follows */
     int32_t slots; /* numbers that tell of one expert */
     int32_t tag;   /* of the layer */
+    int32_t routes, room;
     int32_t *tell, *hear, *tally, *order;
     int64_t *told, *heard, *send, *receive, *fill;
     const void **from; /* [experts] where an expert's rows lie; then of two tokens, [2][k], */
@@ -5576,6 +5577,8 @@ typedef struct dpar_experts_routing {
     int64_t *piece;  /* [ranks][own] */
     int64_t *start;  /* [experts] the first kept row of each */
     int32_t *expert; /* [tokens][k] of each choice that has a row */
+    int32_t tag;     /* of the layer and this call of dpar_experts_route: the same on all ranks */
+    int32_t room;
 } dpar_experts_routing;
 
 /* Bytes of memory for a plan (*bytes: room for tokens x k rows, and where a rank has several
@@ -5605,8 +5608,8 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 
 /* rows[route->rows][width], grouped by expert, from x[tokens][width]: bit by bit. COLLECTIVE, one
  * all-to-all-v or one pass (see above), as the three below. E_ARG when an array is missing breaks
- * the communicator, E_MISMATCH when ranks' routings are not of one dpar_experts_route; E_PEER,
- * E_TIMEOUT as comm.h. */
+ * the communicator, E_MISMATCH when ranks' routings are not of one dpar_experts_route (but with MPI
+ * or DPAR_WITHOUT_DIRECT where as many rows travel); E_PEER, E_TIMEOUT as comm.h. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *route, const void *x,
                                            void *rows);
@@ -45404,7 +45407,7 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
         p->comm = c;
         p->each = each;
         hash = dpari_expert_hash(&p->layer);
-        p->tag = (int32_t)(hash >> 40 << 3);
+        p->tag = (int32_t)(hash >> 40);
         (void)dpari_expert_lay(p, c, (unsigned char *)memory);
         for (i = 0; i < c->size; i++) {
             p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
@@ -45676,6 +45679,8 @@ static dpar_status dpari_expert_tell(dpar_experts_plan *p, const dpar_experts_ro
     return st;
 }
 
+enum { DPARI_EXPERT_ROUTES = 1 << 24 }; /* that are told from each other */
+
 /* Rows that come, from what was heard. */
 static void dpari_expert_expect(const dpar_experts_plan *p, dpar_experts_routing *r)
 {
@@ -45755,6 +45760,8 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
         return dpari_say_word(st, why, "@", plan->comm->why.text, sizeof plan->comm->why.text, 0, 0,
                               0, 0);
     }
+    plan->routes = (plan->routes + 1) % DPARI_EXPERT_ROUTES;
+    r->tag = (plan->tag + plan->routes) % DPARI_EXPERT_ROUTES * 8;
     dpari_expert_expect(plan, r);
     if (plan->layer.drop == DPAR_DROP_NONE) {
         st = r->rows > plan->most
@@ -45968,7 +45975,7 @@ static dpar_status dpari_expert_open(dpar_experts_plan *p, const dpar_experts_ro
     if (p->layer.type != DPAR_F64) {
         a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
     }
-    return dpari_peers_open(peers, p->comm, p->tag + what, a, 3, p->peer);
+    return dpari_peers_open(peers, p->comm, r->tag + what, a, 3, p->peer);
 }
 
 /* An array of another rank's routing, from this rank's: of those at the same places in all. */

@@ -515,7 +515,7 @@ DPAR_API dpar_status dpar_experts_init(void *memory, int64_t bytes, dpar_comm *c
         p->comm = c;
         p->each = each;
         hash = dpari_expert_hash(&p->layer);
-        p->tag = (int32_t)(hash >> 40 << 3);
+        p->tag = (int32_t)(hash >> 40);
         (void)dpari_expert_lay(p, c, (unsigned char *)memory);
         for (i = 0; i < c->size; i++) {
             p->told[i] = 1 + p->slots * dpar_split_size(&layer->experts, i);
@@ -787,6 +787,8 @@ static dpar_status dpari_expert_tell(dpar_experts_plan *p, const dpar_experts_ro
     return st;
 }
 
+enum { DPARI_EXPERT_ROUTES = 1 << 24 }; /* that are told from each other */
+
 /* Rows that come, from what was heard. */
 static void dpari_expert_expect(const dpar_experts_plan *p, dpar_experts_routing *r)
 {
@@ -866,6 +868,8 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
         return dpari_say_word(st, why, "@", plan->comm->why.text, sizeof plan->comm->why.text, 0, 0,
                               0, 0);
     }
+    plan->routes = (plan->routes + 1) % DPARI_EXPERT_ROUTES;
+    r->tag = (plan->tag + plan->routes) % DPARI_EXPERT_ROUTES * 8;
     dpari_expert_expect(plan, r);
     if (plan->layer.drop == DPAR_DROP_NONE) {
         st = r->rows > plan->most
@@ -1079,7 +1083,7 @@ static dpar_status dpari_expert_open(dpar_experts_plan *p, const dpar_experts_ro
     if (p->layer.type != DPAR_F64) {
         a[DPARI_EXPERT_WEIGHTS].bytes /= 2;
     }
-    return dpari_peers_open(peers, p->comm, p->tag + what, a, 3, p->peer);
+    return dpari_peers_open(peers, p->comm, r->tag + what, a, 3, p->peer);
 }
 
 /* An array of another rank's routing, from this rank's: of those at the same places in all. */

@@ -162,6 +162,7 @@ typedef struct dpar_experts_plan {
     int64_t each;  /* private, as all that follows */
     int32_t slots; /* numbers that tell of one expert */
     int32_t tag;   /* of the layer */
+    int32_t routes, room;
     int32_t *tell, *hear, *tally, *order;
     int64_t *told, *heard, *send, *receive, *fill;
     const void **from; /* [experts] where an expert's rows lie; then of two tokens, [2][k], */
@@ -187,6 +188,8 @@ typedef struct dpar_experts_routing {
     int64_t *piece;  /* [ranks][own] */
     int64_t *start;  /* [experts] the first kept row of each */
     int32_t *expert; /* [tokens][k] of each choice that has a row */
+    int32_t tag;     /* of the layer and this call of dpar_experts_route: the same on all ranks */
+    int32_t room;
 } dpar_experts_routing;
 
 /* Bytes of memory for a plan (*bytes: room for tokens x k rows, and where a rank has several
@@ -216,8 +219,8 @@ DPAR_API dpar_status dpar_experts_route(dpar_experts_plan *plan, void *memory, i
 
 /* rows[route->rows][width], grouped by expert, from x[tokens][width]: bit by bit. COLLECTIVE, one
  * all-to-all-v or one pass (see above), as the three below. E_ARG when an array is missing breaks
- * the communicator, E_MISMATCH when ranks' routings are not of one dpar_experts_route; E_PEER,
- * E_TIMEOUT as comm.h. */
+ * the communicator, E_MISMATCH when ranks' routings are not of one dpar_experts_route (but with MPI
+ * or DPAR_WITHOUT_DIRECT where as many rows travel); E_PEER, E_TIMEOUT as comm.h. */
 DPAR_API dpar_status dpar_experts_dispatch(dpar_experts_plan *plan,
                                            const dpar_experts_routing *route, const void *x,
                                            void *rows);

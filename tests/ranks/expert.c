@@ -1516,15 +1516,16 @@ static int refused(dpar_comm *c, int what)
     return bad;
 }
 
-/* A communicator with a layer of 4 experts and two routings: of tokens 0 and 1, of token 0. */
+/* A communicator with two plans of a layer of 4 experts and three routings: of tokens 0 and 1, the
+ * same the other way round, and by the second plan, of which each is the first, of token 0. */
 static dpar_status quarrels(dpar_comm *other, void **block, int what)
 {
     const int culprit = other->rank == other->size - 1;
-    const int32_t chosen[2] = {0, 3};
+    const int32_t chosen[3] = {0, 3, 0};
     double *x = (double *)block[2], *rows = (double *)block[3];
     dpar_experts l;
-    dpar_experts_plan *plan = NULL;
-    dpar_experts_routing *route[2] = {NULL, NULL};
+    dpar_experts_plan *plan[2] = {NULL, NULL};
+    dpar_experts_routing *route[3] = {NULL, NULL, NULL};
     dpar_why why;
     int64_t bytes = 0, each = 0;
     int32_t k;
@@ -1536,20 +1537,26 @@ static dpar_status quarrels(dpar_comm *other, void **block, int what)
     l.width = 1;
     l.type = DPAR_F64;
     st = st == DPAR_OK ? dpar_experts_bytes(other, &l, &bytes, &each, &why) : st;
-    st = st == DPAR_OK ? dpar_experts_init(block[0], bytes, other, &l, &plan, &why) : st;
+    st = st == DPAR_OK && bytes > 8192 ? DPAR_E_ROOM : st;
     for (k = 0; k < 2 && st == DPAR_OK; k++) {
-        st = dpar_experts_route(plan, (char *)block[1] + 8192 * k, each, 2 - k, chosen, NULL,
-                                &route[k], &why);
+        st = dpar_experts_init((char *)block[0] + 8192 * k, bytes, other, &l, &plan[k], &why);
     }
-    if (st != DPAR_OK) {
+    for (k = 0; k < 3 && st == DPAR_OK; k++) {
+        st = dpar_experts_route(plan[k / 2], (char *)block[1] + 4096 * k, each, k < 2 ? 2 : 1,
+                                chosen + k % 2, NULL, &route[k], &why);
+    }
+    if (st != DPAR_OK || each > 4096) {
         return DPAR_OK; /* must not be */
     }
+    k = !culprit ? 0 : what < 2 ? 2 : 1; /* of another plan; of another call */
     switch (what) {
-    case 0: return dpar_experts_dispatch(plan, route[culprit], x, rows);
-    case 1: return dpar_experts_combine(plan, route[culprit], rows, x, x + 8, NULL);
+    case 0:
+    case 2: return dpar_experts_dispatch(plan[k / 2], route[k], x, rows);
+    case 1:
+    case 3: return dpar_experts_combine(plan[k / 2], route[k], rows, x, x + 8, NULL);
     default:
-        return culprit ? dpar_experts_dispatch(plan, route[0], x, rows)
-                       : dpar_experts_dispatch_backward(plan, route[0], x, rows);
+        return culprit ? dpar_experts_dispatch(plan[0], route[0], x, rows)
+                       : dpar_experts_dispatch_backward(plan[0], route[0], x, rows);
     }
 }
 
@@ -1557,7 +1564,7 @@ static dpar_status quarrels(dpar_comm *other, void **block, int what)
 static int quarrel_cases(dpar_comm *c)
 {
     int what, i, bad = 0;
-    for (what = 0; what < 3 && c->size > 1 && strcmp(c->engine.name, "shm") == 0; what++) {
+    for (what = 0; what < 5 && c->size > 1 && strcmp(c->engine.name, "shm") == 0; what++) {
         void *block[4] = {NULL, NULL, NULL, NULL};
         dpar_comm *other = NULL;
         dpar_status st;
