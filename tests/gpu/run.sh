@@ -52,7 +52,12 @@ ranks_parts() {
             "tests/ranks/$name.c" "$bin/nccl_part.o" "$bin/cuda_part.o" -o "$bin/$name" -L"$bin" -lnccl -lcudart -lstdc++ \
             -ldl -lm -pthread -Wl,-rpath,"$bin"
     done
+    for name in $examples; do
+        try $CXX $cxx_flags $slim -DDPAR_NCCL_LINK -Itests/gpu/fake $include -x c++ "examples/$name.cu" -x none \
+            "$bin/nccl_part.o" "$bin/cuda_part.o" -o "$bin/$name" -L"$bin" -lnccl -lcudart -ldl -lm -Wl,-rpath,"$bin"
+    done
 }
+examples=$(cd examples && ls | sed -n 's/\.cu$//p')
 rank_tests='tensor sequence ddp'
 
 build() {
@@ -81,11 +86,11 @@ for folder in "${DPAR_NCCL_HOME:-}" \
         [ ! -e "$folder/lib/libnccl.so.2" ] || nccl=$folder
     fi
 done
-nvcc_build() {
+nvcc_build() { # of examples their own code alone: tools/gpu-check builds and links all of them
     case $1 in
     kernels) try "$NVCC" -x cu -std=c++17 -arch="$DPAR_CUDA_ARCH" $include tests/gpu/kernels.cc -o "$bin/nvcc_kernels" -ldl ;;
-    *) try "$NVCC" -std=c++17 -arch="$DPAR_CUDA_ARCH" $slim -DDPAR_IMPLEMENTATION -DDPAR_CUDA_IMPLEMENTATION \
-        ${nccl:+-isystem "$nccl/include"} $include "examples/$1.cu" -o "$bin/nvcc_$1" -ldl ;;
+    *) try "$NVCC" -std=c++17 -arch="$DPAR_CUDA_ARCH" -Werror all-warnings $slim -isystem "$nccl/include" $include \
+        -c "examples/$1.cu" -o "$bin/nvcc_$1.o" ;;
     esac
 }
 
@@ -96,9 +101,10 @@ if has dpar_cuda.h tests/gpu/kernels.cc; then
     programs=kernels
     if [ -n "$cuda" ]; then
         programs="nvcc_kernels $programs"
-        for example in examples/*.cu; do
-            [ ! -e "$example" ] || programs="nvcc_$(basename "$example" .cu) $programs"
+        for name in $examples; do
+            [ -z "$nccl" ] || programs="nvcc_$name $programs"
         done
+        [ -n "$nccl" ] || skipped "examples, nvcc" 'no nccl.h'
     else
         skipped nvcc 'not found'
     fi
@@ -132,6 +138,40 @@ run() { # what to say, command
     timeout 100 "$@" > "$work/said" 2>&1 || { echo "failed: $what"; tail -n 40 "$work/said"; exit 1; }
     echo "$what: $(tail -n 1 "$work/said")"
 }
+
+# The examples, on the stand-ins: bits and losses against one rank (--check), and losses beside each
+# other, which fall. llm RANKS and options.
+llm() {
+    n=$1
+    shift
+    run "ddp_llm, $n ranks, $*" "$bin/ddp_llm" --ranks "$n" --steps 12 --check "$@"
+    awk '/^step/ { if (!n++) { first = $4 } last = $4 } END { print first, last }' "$work/said" >> "$work/losses"
+}
+refused() { # the sentence, command
+    sentence=$1
+    shift
+    "$@" > "$work/said" 2>&1
+    [ $? = 2 ] && [ "$(wc -l < "$work/said")" = 1 ] && grep -q "$sentence" "$work/said" ||
+        { echo "failed: not refused: $*"; cat "$work/said"; exit 1; }
+}
+run_examples() {
+    for n in 1 2 3; do
+        run "stencil, $n ranks" "$bin/stencil" --ranks $n --cells 13 --steps 12 --check
+    done
+    run "stencil, 2 ranks by a launcher" env "DPAR_NCCL_FILE=$work/ranks_$1" sh -c 'export DPAR_SIZE=2 DPAR_JOB=$$
+        DPAR_RANK=1 "$0" "$@" & DPAR_RANK=0 "$0" "$@"; bad=$?; wait $! && exit $bad' \
+        "$bin/stencil" --cells 9 --steps 5 --rate 0.15 --apart --check
+    [ "$1" = 0 ] || { llm 1 --zero 2; llm 3 --zero 1; llm 2 --zero 3 --bf16; return; }
+    llm 2
+    llm 3 --zero 3 --blocks 3
+    llm 3 --zero 2 --micros 1
+    llm 2 --zero 1 --bf16
+    refused 'no grid of 9 ranks' "$bin/stencil" --ranks 9 --cells 2
+    refused '^stencil: not a number that fits.*--rate' "$bin/stencil" --rate 0.2
+    refused 'f32 masters' "$bin/ddp_llm" --bf16
+    refused 'multiple of ranks' "$bin/ddp_llm" --ranks 5
+}
+
 run fake_test "$bin/fake_test"
 run fake_nccl_test "$bin/fake_nccl_test"
 case " $programs " in
@@ -151,6 +191,9 @@ for seed in ${GPU_SEEDS:-0 1 2 3 7}; do
         done
         ;;
     esac
+    case " $programs $seed" in
+    *' ranks '*[03]) run_examples "$seed" ;;
+    esac
     case " $programs " in
     *' kernels '*) [ "$seed" -gt 1 ] || run "kernels, seed $seed" "$bin/kernels" ;;
     esac
@@ -169,6 +212,11 @@ for seed in ${GPU_SEEDS:-0 1 2 3 7}; do
     esac
 done
 unset FAKE_CUDA_SEED
+if [ -e "$work/losses" ]; then # of 5.55 = log(256); with another number of blocks or in bf16 nearly the same
+    awk '!($2 < $1 - 1 && $2 > 1) { print "losses did not fall:", $0; bad = 1 }
+        { low = NR == 1 || $2 < low ? $2 : low; high = $2 > high ? $2 : high }
+        END { if (!(high - low < 0.1)) { print "losses differ:", low, high; bad = 1 } exit bad }' "$work/losses" || exit 1
+fi
 left=$(ls "$bin/meet")
 [ -z "$left" ] || { echo "left behind: $left"; exit 1; }
 echo "GPU wing without a GPU:$(printf ' %s' $programs) fake_test fake_nccl_test"
