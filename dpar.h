@@ -4857,8 +4857,9 @@ DPAR_API const void *dpar_fsdp_weight(const dpar_fsdp *f, int32_t i);
 DPAR_API void *dpar_fsdp_gradient(const dpar_fsdp *f, int32_t i);
 /* The `beta` of the product that computes that gradient. 1: it is added to what lies there: always
  * without options.assigned; with it after the step's first micro-batch that had the unit backward,
- * where gradients are kept from one to the next (ZeRO-1, `once`). 0: it is written, whatever lies
- * there. From before in backward to ready. Local. */
+ * where gradients are kept from one to the next (ZeRO-1, `once`), or once they have been looked at
+ * since zero (norm, reduced, step). 0: it is written, whatever lies there. From before in backward
+ * to ready. Local. */
 DPAR_API int dpar_fsdp_adds(const dpar_fsdp *f, int32_t i);
 /* The gradients of unit u are whole for this micro-batch; its reduction is posted. COLLECTIVE over
  * shard, as before. E_ARG: there are none. */
