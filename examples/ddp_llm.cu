@@ -40,12 +40,10 @@ static const char help[] =
     "                too; 3: weights too\n"
     "  --bf16        weights that compute and travel are bf16 (zero 1 to 3)\n"
     "  --blocks N    1 to 100 (default 2)\n"
-    "  --batch N     samples a step, of all ranks (default 48); --micros M: in M parts (default "
-    "2)\n"
-    "  --steps N     (default 60); --rate R (default 0.01); --clip C: the gradients' norm (default "
-    "1)\n"
+    "  --batch N     samples a step, of all ranks (default 48); --micros M: in M parts (2)\n"
+    "  --steps N     (60); --rate R (0.01); --clip C: the gradients' norm at most (1)\n"
     "  --text FILE   default: README.md of the directory\n"
-    "  --check       the same on one rank first; losses are to agree to 1e-4, with bf16 to 1e-2\n"
+    "  --check       the same on one rank, too; losses are to agree to 1e-4, with bf16 to 1e-2\n"
     "  --help, -h\n";
 
 struct settings {
@@ -55,8 +53,7 @@ struct settings {
     std::vector<unsigned char> text;
 };
 
-/* ---- weights, gradients and state: a ddp (ZeRO 0) or an fsdp -----------------------------------
- */
+/* ---- weights, gradients, state: a ddp (ZeRO 0) or an fsdp ------------------------------------ */
 
 enum { MOST_UNITS = 102, MOST_PARAMS = 2 * MOST_UNITS };
 
@@ -298,22 +295,10 @@ static void update_all(model *n, int64_t step)
     }
     right(mem->clip(mem->ctx, &clip), n->g->cuda.why.text);
     for (int i = 0; i < n->params; i++) {
-        dpar_optimizer_piece p;
-        dpar_mem_optimize o;
-        memset(&p, 0, sizeof p);
-        memset(&o, 0, sizeof o);
-        p.weight = n->weight[i];
-        p.gradient = gradient_of(n, i);
-        p.m = n->m[i];
-        p.v = n->v[i];
-        p.weight_type = p.gradient_type = DPAR_F32;
-        p.count = n->numel[i];
-        o.optimizer = &n->optimizer;
-        o.piece = &p;
-        o.t = step + 1;
-        o.rate = n->s->rate;
-        o.factor = 1.0;
-        o.factor_at = n->norm;
+        const dpar_optimizer_piece p = {n->weight[i], gradient_of(n, i), n->m[i],     n->v[i],
+                                        DPAR_F32,     DPAR_F32,          n->numel[i], 0};
+        const dpar_mem_optimize o = {&n->optimizer, &p,   step + 1, n->s->rate, 1.0,
+                                     n->norm,       NULL, NULL,     0,          0};
         right(mem->optimize(mem->ctx, &o), n->g->cuda.why.text);
     }
 }

@@ -33,7 +33,7 @@ static const char help[] =
     "  --steps N     0 to 10000000 (default 100)\n"
     "  --rate R      of a step, above 0, to 1/6 (default 0.125)\n"
     "  --apart       exchange first, then compute: what overlap is worth\n"
-    "  --check       the same on one rank first: all bits are to be the same\n"
+    "  --check       the same on one rank, too: all bits are to be the same\n"
     "  --help, -h\n";
 
 struct settings {

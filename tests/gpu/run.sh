@@ -144,7 +144,7 @@ run() { # what to say, command
 llm() {
     n=$1
     shift
-    run "ddp_llm, $n ranks, $*" "$bin/ddp_llm" --ranks "$n" --steps 12 --check "$@"
+    run "ddp_llm, $n ranks${*:+, $*}" "$bin/ddp_llm" --ranks "$n" --text LICENSE --steps 12 --check "$@"
     awk '/^step/ { if (!n++) { first = $4 } last = $4 } END { print first, last }' "$work/said" >> "$work/losses"
 }
 refused() { # the sentence, command
@@ -161,9 +161,9 @@ run_examples() {
     run "stencil, 2 ranks by a launcher" env "DPAR_NCCL_FILE=$work/ranks_$1" sh -c 'export DPAR_SIZE=2 DPAR_JOB=$$
         DPAR_RANK=1 "$0" "$@" & DPAR_RANK=0 "$0" "$@"; bad=$?; wait $! && exit $bad' \
         "$bin/stencil" --cells 9 --steps 5 --rate 0.15 --apart --check
-    [ "$1" = 0 ] || { llm 1 --zero 2; llm 3 --zero 1; llm 2 --zero 3 --bf16; return; }
     llm 2
-    llm 3 --zero 3 --blocks 3
+    [ "$1" = 0 ] || { llm 1 --zero 2; llm 3 --zero 1; llm 2 --zero 3 --bf16; return; }
+    llm 3 --zero 3
     llm 3 --zero 2 --micros 1
     llm 2 --zero 1 --bf16
     refused 'no grid of 9 ranks' "$bin/stencil" --ranks 9 --cells 2
@@ -192,7 +192,7 @@ for seed in ${GPU_SEEDS:-0 1 2 3 7}; do
         ;;
     esac
     case " $programs $seed" in
-    *' ranks '*[03]) run_examples "$seed" ;;
+    *' ranks '*[01]) run_examples "$seed" ;; # late, early
     esac
     case " $programs " in
     *' kernels '*) [ "$seed" -gt 1 ] || run "kernels, seed $seed" "$bin/kernels" ;;
@@ -212,10 +212,10 @@ for seed in ${GPU_SEEDS:-0 1 2 3 7}; do
     esac
 done
 unset FAKE_CUDA_SEED
-if [ -e "$work/losses" ]; then # of 5.55 = log(256); with another number of blocks or in bf16 nearly the same
+if [ -e "$work/losses" ]; then # from log(256) = 5.55 or so; bf16 nearly as f32
     awk '!($2 < $1 - 1 && $2 > 1) { print "losses did not fall:", $0; bad = 1 }
         { low = NR == 1 || $2 < low ? $2 : low; high = $2 > high ? $2 : high }
-        END { if (!(high - low < 0.1)) { print "losses differ:", low, high; bad = 1 } exit bad }' "$work/losses" || exit 1
+        END { if (!(high - low < 0.02)) { print "losses differ:", low, high; bad = 1 } exit bad }' "$work/losses" || exit 1
 fi
 left=$(ls "$bin/meet")
 [ -z "$left" ] || { echo "left behind: $left"; exit 1; }
