@@ -1126,19 +1126,27 @@ static dpar_status dpari_expert_close(dpar_experts_plan *p, const dpari_peers *p
     return st;
 }
 
+/* What another rank has told, 0 .. n - 1: a rank that is late may find there what came after the
+ * others gave up (comm.h). What it reads then is lost, but it is to hear of it. */
+static int64_t dpari_expert_told(int64_t i, int64_t n)
+{
+    return i >= 0 && i < n ? i : 0;
+}
+
 /* Rows of the tokens of n choices, times weights. */
 static void dpari_expert_copy(const dpar_experts *l, void *to, const void *from,
                               const int32_t *choice, int64_t n, const void *weight, int32_t stream)
 {
-    int64_t i;
-    for (i = 0; i < n; i++) {
-        const void *row = dpari_expert_in(from, l, choice[i] / l->choices);
-        const void *next = i + 1 < n ? dpari_expert_in(from, l, choice[i + 1] / l->choices) : row;
+    const int64_t most = l->tokens * l->choices;
+    int64_t i, mine = n > 0 ? dpari_expert_told(choice[0], most) : 0, then;
+    for (i = 0; i < n; i++, mine = then) {
+        const void *row = dpari_expert_in(from, l, mine / l->choices), *next;
         void *at = dpari_expert_at(to, l, i);
+        then = i + 1 < n ? dpari_expert_told(choice[i + 1], most) : mine;
+        next = dpari_expert_in(from, l, then / l->choices);
         if (weight != NULL) {
             dpari_kern_ask(next, dpari_expert_row(l));
-            dpari_expert_scale(at, row, l,
-                               dpari_gate_get(weight, dpari_expert_weights(l), choice[i]));
+            dpari_expert_scale(at, row, l, dpari_gate_get(weight, dpari_expert_weights(l), mine));
         } else {
             dpari_kern_row(at, row, next, dpari_expert_row(l), stream);
         }
@@ -1150,13 +1158,14 @@ static void dpari_expert_take(dpar_experts_plan *p, const dpar_experts_routing *
                               const dpari_peers *peers, void *rows)
 {
     const int32_t stream = dpari_peers_stream(peers, r->rows * dpari_expert_row(&p->layer));
+    const int64_t most = p->layer.tokens * p->layer.choices + 1;
     int64_t *at = p->receive; /* how far each rank's rows have been taken */
     int32_t rank, e;
     for (rank = 0; rank < p->comm->size; rank++) {
         const int64_t *send = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->send);
         at[rank] = 0;
         for (e = 0; e < p->comm->rank; e++) {
-            at[rank] += send[e];
+            at[rank] = dpari_expert_told(at[rank] + dpari_expert_told(send[e], most), most);
         }
     }
     for (e = 0; e < p->own; e++) {
@@ -1178,13 +1187,15 @@ static void dpari_expert_take(dpar_experts_plan *p, const dpar_experts_routing *
 static void dpari_expert_locate(dpar_experts_plan *p, const dpar_experts_routing *r,
                                 const dpari_peers *peers)
 {
+    const int64_t most = p->comm->size * p->layer.tokens * p->layer.choices + 1;
     int32_t rank, e = 0, i;
     for (rank = 0; rank < p->comm->size; rank++) {
         const int32_t own = (int32_t)dpar_split_size(&p->layer.experts, rank);
         const int64_t *row = (const int64_t *)dpari_expert_theirs(peers, rank, r, r->row);
         for (i = 0; i < own; i++, e++) {
             p->from[e] = dpari_peers_at(peers, rank, DPARI_EXPERT_ROWS);
-            p->fill[e] = row[p->comm->rank * (int64_t)own + i] - r->start[e];
+            p->fill[e] =
+                dpari_expert_told(row[p->comm->rank * (int64_t)own + i], most) - r->start[e];
         }
     }
 }

@@ -252,7 +252,7 @@ DPAR_API dpar_status dpar_ulysses_init(void *memory, int64_t bytes, dpar_comm *c
 DPAR_API void dpar_ulysses_close(dpar_ulysses_plan *plan);
 /* out[whole][mine][width] from in[tokens][heads][width], which do not overlap. COLLECTIVE: one
  * all-to-all-v or one pass (see above). Errors as dpar_attention_forward; E_MISMATCH when ranks use
- * different plans (but with MPI where as many elements travel). */
+ * different plans (but with MPI or DPAR_WITHOUT_DIRECT where as many elements travel). */
 DPAR_API dpar_status dpar_ulysses_forward(dpar_ulysses_plan *plan, const void *in, void *out);
 /* The opposite, and the gradient of forward: out[tokens][heads][width] from in[whole][mine][width].
  * Copies of a group are added in rank order (16-bit floats in f32, rounded once). COLLECTIVE. */

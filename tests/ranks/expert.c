@@ -11,6 +11,8 @@
  *   mpirun -np 4 expert                     built with -DUSE_MPI */
 #include "rank_program.h"
 
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/time.h>
 
 enum { MOST_RANKS = 64 };
@@ -1643,6 +1645,100 @@ static void kills(int n, const dpar_options *o)
     }
 }
 
+static volatile int32_t *gave_up; /* that the ranks share */
+static unsigned char *shut;       /* the second and later rows of the late rank's experts */
+static size_t shut_bytes;
+
+static void opens(int number, siginfo_t *at, void *context)
+{
+    int i;
+    (void)number;
+    (void)context;
+    if ((unsigned char *)at->si_addr < shut || (unsigned char *)at->si_addr >= shut + shut_bytes) {
+        _exit(9); /* it went astray */
+    }
+    for (i = 0; i < 10000 && !*gave_up; i++) {
+        usleep(1000);
+    }
+    if (mprotect(shut, shut_bytes, PROT_READ | PROT_WRITE) != 0) {
+        _exit(8);
+    }
+}
+
+/* Rank 0 stops at its second row until the other has given it up and uses its routing's memory for
+ * something else: it hears of the deadline, too. */
+static int late(dpar_comm *c, void *arg)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    int32_t chosen[8] = {0};
+    struct sigaction act;
+    dpar_experts l;
+    dpar_experts_plan *plan = NULL;
+    dpar_experts_routing *route = NULL;
+    dpar_why why;
+    void *block[3], *rows;
+    int64_t bytes = 0, each = 0;
+    int32_t i;
+    dpar_status st;
+    (void)arg;
+    memset(&l, 0, sizeof l);
+    memset(&act, 0, sizeof act);
+    CHECK_INT(dpar_split_init(&l.experts, DPAR_EVEN, 2, c->size, 1, 0, &why), DPAR_OK);
+    l.choices = 1;
+    l.tokens = 8;
+    l.width = (int64_t)page / 4;
+    l.type = DPAR_F32;
+    CHECK_INT(dpar_experts_bytes(c, &l, &bytes, &each, &why), DPAR_OK);
+    for (i = 0; i < 3; i++) {
+        const int64_t size = i == 0 ? bytes : i == 1 ? each : 8 * (int64_t)page;
+        CHECK_INT(dpar_comm_alloc(c, size, &block[i]), DPAR_OK);
+    }
+    rows = mmap(NULL, 8 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (dpar_experts_init(block[0], bytes, c, &l, &plan, &why) != DPAR_OK || rows == MAP_FAILED ||
+        dpar_experts_route(plan, block[1], each, c->rank * 8, chosen, NULL, &route, &why) !=
+            DPAR_OK) {
+        return 6;
+    }
+    if (c->rank == 0) {
+        shut = (unsigned char *)rows + page;
+        shut_bytes = 7 * page;
+        act.sa_sigaction = opens;
+        act.sa_flags = SA_SIGINFO;
+        if (sigaction(SIGSEGV, &act, NULL) != 0 || sigaction(SIGBUS, &act, NULL) != 0 ||
+            mprotect(shut, shut_bytes, PROT_NONE) != 0) {
+            return 5;
+        }
+    }
+    st = dpar_experts_dispatch(plan, route, block[2], rows);
+    if (c->rank == 1) {
+        memset(block[1], 0x7f, (size_t)each);
+        *gave_up = 1;
+    }
+    return st == DPAR_E_TIMEOUT && c->why.text[0] != 0 ? 0 : 7;
+}
+
+static void gives_up(int n, const dpar_options *o)
+{
+    dpar_options soon = *o;
+    dpar_why why;
+    void *at;
+    dpar_status st;
+    if (n != 2 || o->threads) {
+        return;
+    }
+    at = mmap(NULL, 64, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(at != MAP_FAILED);
+    gave_up = (volatile int32_t *)at;
+    soon.timeout_s = 1.0;
+    why.text[0] = 0;
+    st = dpar_launch_with(n, late, NULL, &soon, &why);
+    CHECK_INT(st, DPAR_OK);
+    if (st != DPAR_OK) {
+        printf("late: %s\n", why.text);
+    }
+    (void)munmap(at, 64);
+}
+
 static int everything(dpar_comm *c, void *arg)
 {
     const double began = now();
@@ -1670,6 +1766,7 @@ static void also(int n, const dpar_options *o)
         on_ranks(n, " that refuse", refusals, &what, o);
     }
     kills(n, o);
+    gives_up(n, o);
 }
 
 int main(int argc, char **argv)
