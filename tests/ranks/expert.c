@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 enum { MOST_RANKS = 64 };
 
