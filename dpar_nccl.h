@@ -2170,6 +2170,21 @@ static void dpari_nccl_message_init(const dpari_nccl_world *w, dpari_nccl_messag
     m->size = w->size;
 }
 
+/* Waits a moment for the socket; 0: the deadline has passed. */
+static int dpari_nccl_poll(int fd, short events, double until)
+{
+    const double rest = until - dpari_os_now();
+    struct pollfd p;
+    if (rest <= 0) {
+        return 0;
+    }
+    p.fd = fd;
+    p.events = events;
+    p.revents = 0;
+    (void)poll(&p, 1, rest < 0.1 ? (int)(rest * 1e3) + 1 : 100);
+    return 1;
+}
+
 /* All of it before the deadline, or -1. */
 static int dpari_nccl_write(int fd, const void *from, size_t bytes, double until)
 {
@@ -2181,16 +2196,8 @@ static int dpari_nccl_write(int fd, const void *from, size_t bytes, double until
             bytes -= (size_t)n;
         } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
             return -1;
-        } else {
-            struct pollfd p;
-            const double rest = until - dpari_os_now();
-            p.fd = fd;
-            p.events = POLLOUT;
-            p.revents = 0;
-            if (rest <= 0) {
-                return -1;
-            }
-            (void)poll(&p, 1, rest < 0.1 ? (int)(rest * 1e3) + 1 : 100);
+        } else if (!dpari_nccl_poll(fd, POLLOUT, until)) {
+            return -1;
         }
     }
     return 0;
@@ -2206,16 +2213,8 @@ static int dpari_nccl_read(int fd, void *to, size_t bytes, double until)
             bytes -= (size_t)n;
         } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
             return -1;
-        } else {
-            struct pollfd p;
-            const double rest = until - dpari_os_now();
-            p.fd = fd;
-            p.events = POLLIN;
-            p.revents = 0;
-            if (rest <= 0) {
-                return -1;
-            }
-            (void)poll(&p, 1, rest < 0.1 ? (int)(rest * 1e3) + 1 : 100);
+        } else if (!dpari_nccl_poll(fd, POLLIN, until)) {
+            return -1;
         }
     }
     return 0;

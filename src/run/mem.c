@@ -1093,102 +1093,25 @@ DPARI_API dpar_status dpari_do_span(dpar_comm *c, const dpar_mem_span *call, int
     return dpari_do_ended(c, m->span == NULL ? DPAR_E_UNKNOWN : m->span(m->ctx, call, n), "span");
 }
 
-DPARI_API dpar_status dpari_do_reduce(dpar_comm *c, const dpar_mem_reduce *call)
-{
-    const dpar_mem *m = c->mem;
-    if (m == NULL) {
-        return dpari_mem_reduce(NULL, call);
+/* By c's table, or the host's. */
+#define DPARI_DO(name)                                                                             \
+    DPARI_API dpar_status dpari_do_##name(dpar_comm *c, const dpar_mem_##name *call)               \
+    {                                                                                              \
+        const dpar_mem *m = c->mem;                                                                \
+        if (m == NULL) {                                                                           \
+            return dpari_mem_##name(NULL, call);                                                   \
+        }                                                                                          \
+        return dpari_do_ended(c, m->name == NULL ? DPAR_E_UNKNOWN : m->name(m->ctx, call), #name); \
     }
-    return dpari_do_ended(c, m->reduce == NULL ? DPAR_E_UNKNOWN : m->reduce(m->ctx, call),
-                          "reduce");
-}
-
-DPARI_API dpar_status dpari_do_finite(dpar_comm *c, const dpar_mem_finite *call)
-{
-    const dpar_mem *m = c->mem;
-    if (m == NULL) {
-        return dpari_mem_finite(NULL, call);
-    }
-    return dpari_do_ended(c, m->finite == NULL ? DPAR_E_UNKNOWN : m->finite(m->ctx, call),
-                          "finite");
-}
-
-DPARI_API dpar_status dpari_do_squares(dpar_comm *c, const dpar_mem_squares *call)
-{
-    const dpar_mem *m = c->mem;
-    if (m == NULL) {
-        return dpari_mem_squares(NULL, call);
-    }
-    return dpari_do_ended(c, m->squares == NULL ? DPAR_E_UNKNOWN : m->squares(m->ctx, call),
-                          "squares");
-}
-
-DPARI_API dpar_status dpari_do_optimize(dpar_comm *c, const dpar_mem_optimize *call)
-{
-    const dpar_mem *m = c->mem;
-    if (m == NULL) {
-        return dpari_mem_optimize(NULL, call);
-    }
-    return dpari_do_ended(c, m->optimize == NULL ? DPAR_E_UNKNOWN : m->optimize(m->ctx, call),
-                          "optimize");
-}
-
-DPARI_API dpar_status dpari_do_gather(dpar_comm *c, const dpar_mem_gather *call)
-{
-    const dpar_mem *m = c->mem;
-    if (m == NULL) {
-        return dpari_mem_gather(NULL, call);
-    }
-    return dpari_do_ended(c, m->gather == NULL ? DPAR_E_UNKNOWN : m->gather(m->ctx, call),
-                          "gather");
-}
-
-DPARI_API dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *call)
-{
-    const dpar_mem *m = c->mem;
-    if (m == NULL) {
-        return dpari_mem_scatter(NULL, call);
-    }
-    return dpari_do_ended(c, m->scatter == NULL ? DPAR_E_UNKNOWN : m->scatter(m->ctx, call),
-                          "scatter");
-}
-
-DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *call)
-{
-    const dpar_mem *m = c->mem;
-    if (m == NULL) {
-        return dpari_mem_dot(NULL, call);
-    }
-    return dpari_do_ended(c, m->dot == NULL ? DPAR_E_UNKNOWN : m->dot(m->ctx, call), "dot");
-}
-
-DPARI_API dpar_status dpari_do_xent(dpar_comm *c, const dpar_mem_xent *call)
-{
-    const dpar_mem *m = c->mem;
-    if (m == NULL) {
-        return dpari_mem_xent(NULL, call);
-    }
-    return dpari_do_ended(c, m->xent == NULL ? DPAR_E_UNKNOWN : m->xent(m->ctx, call), "xent");
-}
-
-DPARI_API dpar_status dpari_do_merge(dpar_comm *c, const dpar_mem_merge *call)
-{
-    const dpar_mem *m = c->mem;
-    if (m == NULL) {
-        return dpari_mem_merge(NULL, call);
-    }
-    return dpari_do_ended(c, m->merge == NULL ? DPAR_E_UNKNOWN : m->merge(m->ctx, call), "merge");
-}
-
-DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *call)
-{
-    const dpar_mem *m = c->mem;
-    if (m == NULL) {
-        return dpari_mem_moments(NULL, call);
-    }
-    return dpari_do_ended(c, m->moments == NULL ? DPAR_E_UNKNOWN : m->moments(m->ctx, call),
-                          "moments");
-}
+DPARI_DO(reduce)
+DPARI_DO(finite)
+DPARI_DO(squares)
+DPARI_DO(optimize)
+DPARI_DO(gather)
+DPARI_DO(scatter)
+DPARI_DO(dot)
+DPARI_DO(xent)
+DPARI_DO(merge)
 
 DPARI_API dpar_status dpari_do_convert(dpar_comm *c, void *to, int32_t to_type, const void *from,
                                        int32_t from_type, int64_t count, int add)

@@ -32,7 +32,6 @@ DPARI_API dpar_status dpari_do_scatter(dpar_comm *c, const dpar_mem_scatter *s);
 DPARI_API dpar_status dpari_do_dot(dpar_comm *c, const dpar_mem_dot *d);
 DPARI_API dpar_status dpari_do_xent(dpar_comm *c, const dpar_mem_xent *e);
 DPARI_API dpar_status dpari_do_merge(dpar_comm *c, const dpar_mem_merge *m);
-DPARI_API dpar_status dpari_do_moments(dpar_comm *c, const dpar_mem_moments *m);
 /* `bytes` as they are, or zeros (from NULL). */
 DPARI_API dpar_status dpari_do_copy(dpar_comm *c, void *to, const void *from, int64_t bytes);
 /* Rows of `count` elements as they are, so many elements apart; op DPAR_SUM: added. */

@@ -4,6 +4,7 @@
 #include "agree.h"
 #include "halo_plan.h"
 #include "kernel.h"
+#include "mem_run.h"
 
 #include "../base/arith.h"
 #include "../base/real.h"
@@ -1402,23 +1403,6 @@ static void dpari_norm_write(const dpar_norm *n, const dpar_tile *t, int64_t at,
     }
 }
 
-/* In four chains: an addition takes longer than it takes to begin one. */
-static double dpari_norm_total(const double *x, int64_t count)
-{
-    double a = 0.0, b = 0.0, c = 0.0, d = 0.0;
-    int64_t i;
-    for (i = 0; i + 4 <= count; i += 4) {
-        a += x[i];
-        b += x[i + 1];
-        c += x[i + 2];
-        d += x[i + 3];
-    }
-    for (; i < count; i++) {
-        a += x[i];
-    }
-    return (a + b) + (c + d);
-}
-
 /* Part by part, two passes each, merged: no number is far from the mean it is compared with. */
 static void dpari_norm_moments(const dpar_norm *n, const dpar_tile *x, int64_t plane,
                                dpar_moments *m)
@@ -1436,11 +1420,11 @@ static void dpari_norm_moments(const dpar_norm *n, const dpar_tile *x, int64_t p
             dpar_moments one;
             dpari_norm_read(n, x, first + k * step, some, part);
             one.count = (double)some;
-            one.mean = dpari_norm_total(part, some) / one.count;
+            one.mean = dpari_moments_total(part, some) / one.count;
             for (i = 0; i < some; i++) {
                 part[i] = (part[i] - one.mean) * (part[i] - one.mean);
             }
-            one.m2 = dpari_norm_total(part, some);
+            one.m2 = dpari_moments_total(part, some);
             dpar_moments_merge(m, &one);
         }
     } while (dpari_norm_row(x, at));
@@ -1521,8 +1505,8 @@ static void dpari_norm_sums(const dpar_norm *n, const dpar_tile *x, const dpar_t
             for (i = 0; i < some; i++) {
                 part[i] = g[i] * (part[i] - saved[0]);
             }
-            sum[0] += dpari_norm_total(g, some);
-            sum[1] += dpari_norm_total(part, some) * saved[1];
+            sum[0] += dpari_moments_total(g, some);
+            sum[1] += dpari_moments_total(part, some) * saved[1];
         }
     } while (dpari_norm_row(x, at));
 }
