@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT-0 */
 /* Strategies on device memory: dpar_cuda.h computes, dpar_nccl.h moves, over the stand-ins, against
  * the same strategy on the shared-memory engine in the host's memory, bit by bit: ddp (averages,
- * sums, scattered, with a narrow wire), halos and their adjoint; operations captured in a graph and
+ * sums, with a narrow wire), halos and their adjoint; operations captured in a graph and
  * replayed. On 1 to 4 ranks. */
 #define DPAR_IMPLEMENTATION
 #define DPAR_CUDA_IMPLEMENTATION
