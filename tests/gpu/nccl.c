@@ -1092,7 +1092,11 @@ static void real_library(const char *path)
     ncclUniqueId id;
     dpar_why why;
     (void)setenv("DPAR_NCCL_LIBRARY", path, 1);
-    CHECK_INT(dpari_nccl_load(&api, &why), DPAR_OK);
+    if (dpari_nccl_load(&api, &why) != DPAR_OK) {
+        puts(why.text);
+        CHECK(0);
+        return;
+    }
     CHECK(api.version >= DPARI_NCCL_OLDEST);
     CHECK(api.version < 22807 ||
           (api.CommRevoke != NULL && api.AlltoAll != NULL && api.CommShrink != NULL &&
